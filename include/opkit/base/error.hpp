@@ -1,0 +1,101 @@
+// opkit::Error, the one exception of the toolkit: a code to branch on, a message that says what was
+// expected, what was found and how to mend it, and context lines added on the way up. Input that a
+// user can get wrong throws it; a broken invariant of the toolkit's own is an OPKIT_ASSERT.
+#ifndef OPKIT_BASE_ERROR_HPP_
+#define OPKIT_BASE_ERROR_HPP_
+
+#include <cstdlib>
+#include <stdexcept>
+#include <utility>
+
+#include "opkit/base/strings.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+enum class ErrorCode {
+  kInvalidArgument,   // a value, shape or count that the callee does not accept
+  kTypeMismatch,      // a value of another type or dtype than asked for
+  kNotFound,          // no such operator, blob, backend, argument, file
+  kAlreadyExists,     // registered or created twice
+  kOutOfRange,        // an index or a number outside what can be represented
+  kUninitialized,     // a tensor or blob read before anything was written
+  kOutOfMemory,       //
+  kUnsupported,       // understood, but not possible on this device, dtype or build
+  kFailedPrecondition,  // called in a state that does not allow it
+  kCancelled,         //
+  kDeadlineExceeded,  //
+  kOperatorFailed,    // RunOnDevice returned false, or threw something that is not an Error
+};
+
+inline const char* ToString(ErrorCode code) {
+  constexpr const char* kNames[] = {
+      "invalid argument", "type mismatch",       "not found",         "already exists",
+      "out of range",     "uninitialized",       "out of memory",     "unsupported",
+      "failed precondition", "cancelled",        "deadline exceeded", "operator failed"};
+  return kNames[static_cast<int>(code)];
+}
+
+// `what()` is the message followed by one indented line for each context. Copies are independent;
+// AddContext is not thread-safe.
+class OPKIT_EXPORT Error : public std::runtime_error {
+ public:
+  Error(ErrorCode code, std::string message, const void* subject = nullptr)
+      : std::runtime_error(message),
+        code_(code),
+        subject_(subject),
+        message_(std::move(message)),
+        what_(message_) {}
+
+  const char* what() const noexcept override { return what_.c_str(); }
+  ErrorCode code() const noexcept { return code_; }
+  const std::string& message() const noexcept { return message_; }
+  const std::vector<std::string>& context() const noexcept { return context_; }
+  // Address of the object the error is about (a Tensor), for a caller who knows its name.
+  const void* subject() const noexcept { return subject_; }
+
+  Error& AddContext(std::string line) {
+    what_ += "\n  " + line;
+    context_.push_back(std::move(line));
+    return *this;
+  }
+
+ private:
+  ErrorCode code_;
+  const void* subject_;
+  std::string message_;
+  std::string what_;
+  std::vector<std::string> context_;
+};
+
+template <class... Parts>
+[[noreturn]] OPKIT_COLD void Throw(ErrorCode code, const Parts&... parts) {
+  throw Error(code, StrCat(parts...));
+}
+
+namespace detail {
+[[noreturn]] OPKIT_COLD inline void AssertFailed(const char* condition, const char* file,
+                                                 int line) {
+  std::fprintf(stderr, "opkit: internal error: %s does not hold at %s:%d\n", condition, file, line);
+  std::abort();
+}
+}  // namespace detail
+
+}  // namespace opkit
+
+// For operator authors: throws Error(kInvalidArgument) with the condition's text and the parts.
+#define OPKIT_ENFORCE(condition, ...)                                                        \
+  do {                                                                                       \
+    if (!(condition)) [[unlikely]]                                                           \
+      ::opkit::Throw(::opkit::ErrorCode::kInvalidArgument,                                   \
+                     "expected " #condition " " __VA_OPT__(, ) __VA_ARGS__);                 \
+  } while (0)
+
+// An invariant of the toolkit itself; compiled out with NDEBUG.
+#ifdef NDEBUG
+#define OPKIT_ASSERT(condition) static_cast<void>(0)
+#else
+#define OPKIT_ASSERT(condition) \
+  ((condition) ? static_cast<void>(0) : ::opkit::detail::AssertFailed(#condition, __FILE__, __LINE__))
+#endif
+
+#endif  // OPKIT_BASE_ERROR_HPP_

@@ -1,0 +1,28 @@
+// What the compiler in use offers, under the toolkit's own names. Row 0: includes nothing but the
+// version.
+#ifndef OPKIT_CONFIG_HPP_
+#define OPKIT_CONFIG_HPP_
+
+#include "opkit/version.hpp"
+
+#if !defined(__cplusplus) || __cplusplus < 202002L
+#error "opkit needs C++20: add -std=c++20 (g++ 12 or clang 16 and up) to the compiler's options"
+#endif
+
+// Marks the lambda handed to ParallelFor. `__device__` alone under nvcc: a `__host__ __device__`
+// lambda runs 8 to 10 times slower on the host, so CPU kernels are compiled in .cc files.
+#ifdef __CUDACC__
+#define OPKIT_DEVICE __device__
+#define OPKIT_HOST_DEVICE __host__ __device__
+#else
+#define OPKIT_DEVICE
+#define OPKIT_HOST_DEVICE
+#endif
+
+// Visible from a shared object compiled with -fvisibility=hidden: types that cross by exception.
+#define OPKIT_EXPORT __attribute__((visibility("default")))
+
+// Keeps error paths out of the caller's instruction stream.
+#define OPKIT_COLD __attribute__((noinline, cold))
+
+#endif  // OPKIT_CONFIG_HPP_
