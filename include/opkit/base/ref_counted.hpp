@@ -1,0 +1,75 @@
+// Intrusive reference counting: one pointer wide and one allocation, and light to include (<memory>
+// costs more than the rest of this folder). Storage and event state are shared through it.
+#ifndef OPKIT_BASE_REF_COUNTED_HPP_
+#define OPKIT_BASE_REF_COUNTED_HPP_
+
+#include <atomic>
+#include <cstdint>
+#include <utility>
+
+#include "opkit/config.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+class RefCounted {
+ public:
+  RefCounted() = default;
+  RefCounted(const RefCounted&) = delete;
+  RefCounted& operator=(const RefCounted&) = delete;
+  virtual ~RefCounted() = default;
+
+ private:
+  template <class>
+  friend class IntrusivePtr;
+  std::atomic<int64_t> count_{0};
+};
+
+// Regular handle of a RefCounted. Copies may live on different threads; one handle object may not
+// be written from two.
+template <class T>
+class IntrusivePtr {
+ public:
+  IntrusivePtr() = default;
+  explicit IntrusivePtr(T* object) : object_(object) { Retain(); }
+  IntrusivePtr(const IntrusivePtr& other) : object_(other.object_) { Retain(); }
+  IntrusivePtr(IntrusivePtr&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
+  IntrusivePtr& operator=(IntrusivePtr other) noexcept {
+    std::swap(object_, other.object_);
+    return *this;
+  }
+  ~IntrusivePtr() { Release(); }
+
+  T* get() const { return object_; }
+  T* operator->() const { return object_; }
+  T& operator*() const { return *object_; }
+  explicit operator bool() const { return object_ != nullptr; }
+  friend bool operator==(const IntrusivePtr&, const IntrusivePtr&) = default;
+
+  // Exact only when no other thread copies or drops a handle at the same time. Acquire: a caller
+  // that sees 1 may write to what the last other owner wrote.
+  int64_t use_count() const {
+    return object_ ? object_->count_.load(std::memory_order_acquire) : 0;
+  }
+
+ private:
+  // Relaxed: a new handle is made from an existing one, which keeps the object alive.
+  void Retain() {
+    if (object_) object_->count_.fetch_add(1, std::memory_order_relaxed);
+  }
+  // Acquire-release: whoever deletes sees all writes made through the other handles.
+  void Release() {
+    if (object_ && object_->count_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete object_;
+  }
+  T* object_ = nullptr;
+};
+
+template <class T, class... Args>
+IntrusivePtr<T> MakeIntrusive(Args&&... args) {
+  return IntrusivePtr<T>(new T(std::forward<Args>(args)...));
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_REF_COUNTED_HPP_

@@ -1,0 +1,71 @@
+// "Did you mean …?": the known name nearest to an unknown one, for error messages.
+#ifndef OPKIT_BASE_SUGGEST_HPP_
+#define OPKIT_BASE_SUGGEST_HPP_
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "opkit/base/strings.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+// Edit distance (Damerau-Levenshtein in its optimal string alignment form) that ignores case.
+inline size_t EditDistance(std::string_view a, std::string_view b) {
+  auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
+  std::vector<size_t> before, previous(b.size() + 1), row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) previous[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t differs = lower(a[i - 1]) != lower(b[j - 1]);
+      size_t best = previous[j - 1] + differs;
+      if (previous[j] + 1 < best) best = previous[j] + 1;
+      if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
+      const bool swapped = i > 1 && j > 1 && lower(a[i - 1]) == lower(b[j - 2]) &&
+                           lower(a[i - 2]) == lower(b[j - 1]);
+      if (swapped && before[j - 2] + 1 < best) best = before[j - 2] + 1;
+      row[j] = best;
+    }
+    before = previous;
+    previous = row;
+  }
+  return previous[b.size()];
+}
+
+// The candidate nearest to `name`, or "" when none is near enough to be a slip (a third of its
+// letters, at least one).
+inline std::string NearestName(std::string_view name, const std::vector<std::string>& candidates) {
+  std::string best;
+  size_t best_distance = name.size() / 3 + 2;
+  for (const std::string& candidate : candidates) {
+    const size_t distance = EditDistance(name, candidate);
+    if (distance < best_distance) {
+      best_distance = distance;
+      best = candidate;
+    }
+  }
+  return best;
+}
+
+// " (did you mean 'X'? known: 'X', 'Y', … and 3 more)", or "" when nothing is known.
+inline std::string SuggestName(std::string_view name, const std::vector<std::string>& candidates) {
+  if (candidates.empty()) return {};
+  constexpr size_t kShown = 12;
+  const std::string nearest = NearestName(name, candidates);
+  std::string out = nearest.empty() ? " (known: " : " (did you mean '" + nearest + "'? known: ";
+  for (size_t i = 0; i < candidates.size() && i < kShown; ++i) {
+    if (i) out += ", ";
+    out += "'" + candidates[i] + "'";
+  }
+  if (candidates.size() > kShown) {
+    detail::AppendTo(out, " and ");
+    detail::AppendTo(out, candidates.size() - kShown);
+    detail::AppendTo(out, " more");
+  }
+  return out + ")";
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_SUGGEST_HPP_

@@ -1,0 +1,175 @@
+// Element types: the enumeration, the C++ type of each, and float16 and bfloat16 with their
+// conversions. complex64 is a pair of float32, complex128 a pair of float64 (std::complex works:
+// it has the same layout and is mapped by its shape, without including <complex>).
+#ifndef OPKIT_CORE_DTYPE_HPP_
+#define OPKIT_CORE_DTYPE_HPP_
+
+#include <bit>
+#include <cstdint>
+#include <string>
+
+#include "opkit/base/error.hpp"
+
+namespace std {
+template <class T>
+struct complex;  // declared as libstdc++ and libc++ declare it, so that it can be mapped
+}
+
+namespace opkit::inline OPKIT_ABI {
+
+enum class DType : uint8_t {
+  kUndefined,
+  kBool,
+  kInt8,
+  kInt16,
+  kInt32,
+  kInt64,
+  kUInt8,
+  kUInt16,
+  kUInt32,
+  kUInt64,
+  kFloat16,
+  kBFloat16,
+  kFloat32,
+  kFloat64,
+  kComplex64,
+  kComplex128,
+};
+inline constexpr int kNumDTypes = 16;
+
+// Bytes of one element; 0 for kUndefined.
+constexpr int64_t ItemSize(DType dtype) {
+  constexpr uint8_t kSizes[kNumDTypes] = {0, 1, 1, 2, 4, 8, 1, 2, 4, 8, 2, 2, 4, 8, 8, 16};
+  return kSizes[static_cast<int>(dtype)];
+}
+
+constexpr const char* ToString(DType dtype) {
+  constexpr const char* kNames[kNumDTypes] = {
+      "undefined", "bool",   "int8",    "int16",    "int32",   "int64",   "uint8",     "uint16",
+      "uint32",    "uint64", "float16", "bfloat16", "float32", "float64", "complex64", "complex128"};
+  return kNames[static_cast<int>(dtype)];
+}
+
+constexpr bool IsFloatingPoint(DType dtype) {
+  return dtype >= DType::kFloat16 && dtype <= DType::kFloat64;
+}
+constexpr bool IsInteger(DType dtype) { return dtype >= DType::kInt8 && dtype <= DType::kUInt64; }
+constexpr bool IsComplex(DType dtype) { return dtype >= DType::kComplex64; }
+
+// IEEE 754 binary16. Conversions round to nearest, ties to even; overflow becomes infinity; NaN
+// stays NaN; subnormals are kept.
+struct float16 {
+  uint16_t bits = 0;
+
+  float16() = default;
+  constexpr float16(float value) : bits(FromFloat(value)) {}
+  constexpr operator float() const { return ToFloat(bits); }
+
+  static constexpr uint16_t FromFloat(float value) {
+    const uint32_t x = std::bit_cast<uint32_t>(value);
+    const auto sign = static_cast<uint16_t>((x >> 16) & 0x8000);
+    const uint32_t magnitude = x & 0x7fffffff;
+    if (magnitude > 0x7f800000) return sign | 0x7e00;   // NaN, quiet
+    if (magnitude >= 0x477ff000) return sign | 0x7c00;  // rounds to 65536 or more
+    if (magnitude < 0x38800000) {                       // below the smallest normal, 2^-14
+      // Adding 0.5 lines the 10-bit fraction up with the low bits; the addition itself rounds.
+      const float aligned = std::bit_cast<float>(magnitude) + 0.5f;
+      return sign | static_cast<uint16_t>(std::bit_cast<uint32_t>(aligned) - 0x3f000000);
+    }
+    const uint32_t odd = (magnitude >> 13) & 1;
+    return sign | static_cast<uint16_t>((magnitude - 0x38000000 + 0xfff + odd) >> 13);
+  }
+  static constexpr float ToFloat(uint16_t half) {
+    const uint32_t sign = static_cast<uint32_t>(half & 0x8000) << 16;
+    const uint32_t magnitude = half & 0x7fff;
+    if (magnitude >= 0x7c00)
+      return std::bit_cast<float>(sign | 0x7f800000 | ((magnitude & 0x3ff) << 13));
+    if (magnitude < 0x0400) {
+      const float value = static_cast<float>(magnitude) * 0x1p-24f;
+      return sign ? -value : value;
+    }
+    return std::bit_cast<float>(sign | ((magnitude << 13) + 0x38000000));
+  }
+};
+
+// The upper half of a float32. Conversion rounds to nearest, ties to even.
+struct bfloat16 {
+  uint16_t bits = 0;
+
+  bfloat16() = default;
+  constexpr bfloat16(float value) : bits(FromFloat(value)) {}
+  constexpr operator float() const {
+    return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+  }
+
+  static constexpr uint16_t FromFloat(float value) {
+    const uint32_t x = std::bit_cast<uint32_t>(value);
+    if ((x & 0x7fffffff) > 0x7f800000) return static_cast<uint16_t>((x >> 16) | 0x40);
+    return static_cast<uint16_t>((x + 0x7fff + ((x >> 16) & 1)) >> 16);
+  }
+};
+
+namespace detail {
+
+template <class T>
+constexpr DType DTypeOfImpl() {
+  if constexpr (std::is_same_v<T, bool>) return DType::kBool;
+  else if constexpr (std::is_same_v<T, float>) return DType::kFloat32;
+  else if constexpr (std::is_same_v<T, double>) return DType::kFloat64;
+  else if constexpr (std::is_same_v<T, float16>) return DType::kFloat16;
+  else if constexpr (std::is_same_v<T, bfloat16>) return DType::kBFloat16;
+  else if constexpr (std::is_same_v<T, std::complex<float>>) return DType::kComplex64;
+  else if constexpr (std::is_same_v<T, std::complex<double>>) return DType::kComplex128;
+  else if constexpr (std::is_integral_v<T> && std::is_signed_v<T> && !std::is_same_v<T, wchar_t>)
+    return sizeof(T) == 1 ? DType::kInt8 : sizeof(T) == 2 ? DType::kInt16
+         : sizeof(T) == 4 ? DType::kInt32 : DType::kInt64;
+  else if constexpr (std::is_integral_v<T> && !std::is_same_v<T, char16_t> &&
+                     !std::is_same_v<T, char32_t> && !std::is_same_v<T, wchar_t>)
+    return sizeof(T) == 1 ? DType::kUInt8 : sizeof(T) == 2 ? DType::kUInt16
+         : sizeof(T) == 4 ? DType::kUInt32 : DType::kUInt64;
+  else return DType::kUndefined;
+}
+
+}  // namespace detail
+
+// The DType of a C++ type; kUndefined for a type that is not an element type.
+template <class T>
+inline constexpr DType kDTypeOf = detail::DTypeOfImpl<std::remove_cv_t<T>>();
+
+// Types that a tensor can hold.
+template <class T>
+concept Element = kDTypeOf<T> != DType::kUndefined;
+
+// "float32", …: the DType of that name, or kUndefined.
+inline DType DTypeFromName(std::string_view name) {
+  for (int i = 1; i < kNumDTypes; ++i)
+    if (name == ToString(static_cast<DType>(i))) return static_cast<DType>(i);
+  return DType::kUndefined;
+}
+
+// Calls `f.template operator()<T>()` with the C++ type of `dtype`, one of Ts, and returns what it
+// returns. Any other dtype is an Error (kTypeMismatch) that lists those supported.
+//
+//   DispatchDType<float, double>(x.dtype(), [&]<class T>() { Scale(x.data<T>(), …); });
+template <Element... Ts, class F>
+decltype(auto) DispatchDType(DType dtype, F&& f) {
+  using First = std::tuple_element_t<0, std::tuple<Ts...>>;
+  using Result = decltype(f.template operator()<First>());
+  if constexpr (std::is_void_v<Result>) {
+    if (((dtype == kDTypeOf<Ts> ? (f.template operator()<Ts>(), true) : false) || ...)) return;
+  } else {
+    using Erased = Result (*)(F&);
+    Erased call = nullptr;
+    ((dtype == kDTypeOf<Ts>
+          ? void(call = [](F& g) -> Result { return g.template operator()<Ts>(); })
+          : void()),
+     ...);
+    if (call) return call(f);
+  }
+  Throw(ErrorCode::kTypeMismatch, "dtype ", ToString(dtype), " is not supported here; expected one of ",
+        std::vector<std::string>{ToString(kDTypeOf<Ts>)...});
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_CORE_DTYPE_HPP_
