@@ -22,7 +22,7 @@ class RefCounted {
  private:
   template <class>
   friend class IntrusivePtr;
-  std::atomic<int64_t> count_{0};
+  mutable std::atomic<int64_t> count_{0};
 };
 
 // Regular handle of a RefCounted. Copies may live on different threads; one handle object may not

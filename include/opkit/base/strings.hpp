@@ -34,7 +34,7 @@ void AppendTo(std::string& out, T value) {
 
 // Anything with a `ToString(value)` found by argument-dependent lookup.
 template <class T>
-  requires requires(const T& value) { ToString(value).size(); }
+  requires requires(const T& value) { std::string_view(ToString(value)); }
 void AppendTo(std::string& out, const T& value) {
   out += ToString(value);
 }

@@ -1,6 +1,6 @@
 // Element types: the enumeration, the C++ type of each, and float16 and bfloat16 with their
-// conversions. complex64 is a pair of float32, complex128 a pair of float64 (std::complex works:
-// it has the same layout and is mapped by its shape, without including <complex>).
+// conversions. complex64 is a pair of float32, complex128 a pair of float64; std::complex and
+// anything else with its members and layout maps to them, without including <complex>.
 #ifndef OPKIT_CORE_DTYPE_HPP_
 #define OPKIT_CORE_DTYPE_HPP_
 
@@ -9,11 +9,6 @@
 #include <string>
 
 #include "opkit/base/error.hpp"
-
-namespace std {
-template <class T>
-struct complex;  // declared as libstdc++ and libc++ declare it, so that it can be mapped
-}
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -111,6 +106,14 @@ struct bfloat16 {
 
 namespace detail {
 
+template <class T, class Real>
+concept ComplexOf = requires(const T& z) {
+  requires std::is_same_v<typename T::value_type, Real>;
+  requires sizeof(T) == 2 * sizeof(Real);
+  z.real();
+  z.imag();
+};
+
 template <class T>
 constexpr DType DTypeOfImpl() {
   if constexpr (std::is_same_v<T, bool>) return DType::kBool;
@@ -118,8 +121,8 @@ constexpr DType DTypeOfImpl() {
   else if constexpr (std::is_same_v<T, double>) return DType::kFloat64;
   else if constexpr (std::is_same_v<T, float16>) return DType::kFloat16;
   else if constexpr (std::is_same_v<T, bfloat16>) return DType::kBFloat16;
-  else if constexpr (std::is_same_v<T, std::complex<float>>) return DType::kComplex64;
-  else if constexpr (std::is_same_v<T, std::complex<double>>) return DType::kComplex128;
+  else if constexpr (ComplexOf<T, float>) return DType::kComplex64;
+  else if constexpr (ComplexOf<T, double>) return DType::kComplex128;
   else if constexpr (std::is_integral_v<T> && std::is_signed_v<T> && !std::is_same_v<T, wchar_t>)
     return sizeof(T) == 1 ? DType::kInt8 : sizeof(T) == 2 ? DType::kInt16
          : sizeof(T) == 4 ? DType::kInt32 : DType::kInt64;
@@ -147,27 +150,40 @@ inline DType DTypeFromName(std::string_view name) {
   return DType::kUndefined;
 }
 
-// Calls `f.template operator()<T>()` with the C++ type of `dtype`, one of Ts, and returns what it
-// returns. Any other dtype is an Error (kTypeMismatch) that lists those supported.
+namespace detail {
+template <class T, class F>
+decltype(auto) CallWithType(F& f) {
+  if constexpr (requires { f.template operator()<T>(); }) {
+    return f.template operator()<T>();
+  } else {
+    return f(T{});
+  }
+}
+template <class Result, class T, class F>
+Result CallWithTypeAs(F& f) {
+  return CallWithType<T>(f);
+}
+}  // namespace detail
+
+// Calls `f` with the C++ type T of `dtype`, one of Ts, and returns what it returns. `f` is a lambda
+// `[&]<class T>() {…}` or `[&](auto tag) { using T = decltype(tag); … }`. Any other dtype is an
+// Error (kTypeMismatch) that lists those supported.
 //
 //   DispatchDType<float, double>(x.dtype(), [&]<class T>() { Scale(x.data<T>(), …); });
 template <Element... Ts, class F>
 decltype(auto) DispatchDType(DType dtype, F&& f) {
-  using First = std::tuple_element_t<0, std::tuple<Ts...>>;
-  using Result = decltype(f.template operator()<First>());
-  if constexpr (std::is_void_v<Result>) {
-    if (((dtype == kDTypeOf<Ts> ? (f.template operator()<Ts>(), true) : false) || ...)) return;
-  } else {
-    using Erased = Result (*)(F&);
-    Erased call = nullptr;
-    ((dtype == kDTypeOf<Ts>
-          ? void(call = [](F& g) -> Result { return g.template operator()<Ts>(); })
-          : void()),
-     ...);
-    if (call) return call(f);
+  using Result = std::common_type_t<std::type_identity<
+      decltype(detail::CallWithType<Ts>(f))>...>::type;  // the same for every T
+  Result (*call)(std::remove_reference_t<F>&) = nullptr;
+  ((dtype == kDTypeOf<Ts> ? void(call = &detail::CallWithTypeAs<Result, Ts, std::remove_reference_t<F>>)
+                          : void()),
+   ...);
+  if (!call) {
+    Throw(ErrorCode::kTypeMismatch, "dtype ", ToString(dtype),
+          " is not supported here; expected one of ",
+          std::vector<std::string>{ToString(kDTypeOf<Ts>)...});
   }
-  Throw(ErrorCode::kTypeMismatch, "dtype ", ToString(dtype), " is not supported here; expected one of ",
-        std::vector<std::string>{ToString(kDTypeOf<Ts>)...});
+  return call(f);
 }
 
 }  // namespace opkit

@@ -1,0 +1,163 @@
+// Shape: the extents of a tensor, checked once when it is made (no negative extent, element count
+// within int64). Dims: the small vector of int64 underneath, also used for strides.
+#ifndef OPKIT_CORE_SHAPE_HPP_
+#define OPKIT_CORE_SHAPE_HPP_
+
+#include <cstdint>
+#include <cstring>
+#include <initializer_list>
+#include <span>
+#include <vector>
+
+#include "opkit/base/error.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+// A vector of int64 that allocates only beyond six entries.
+class Dims {
+ public:
+  static constexpr int kInline = 6;
+
+  Dims() = default;
+  explicit Dims(std::span<const int64_t> values) { Assign(values.data(), values.size()); }
+  Dims(const Dims& other) { Assign(other.data(), static_cast<size_t>(other.size_)); }
+  Dims(Dims&& other) noexcept { Steal(other); }
+  Dims& operator=(const Dims& other) {
+    if (this != &other) Assign(other.data(), static_cast<size_t>(other.size_));
+    return *this;
+  }
+  Dims& operator=(Dims&& other) noexcept {
+    if (this != &other) {
+      Free();
+      Steal(other);
+    }
+    return *this;
+  }
+  ~Dims() { Free(); }
+
+  int size() const { return size_; }
+  bool empty() const { return size_ == 0; }
+  const int64_t* data() const { return size_ <= kInline ? inline_ : heap_; }
+  int64_t* data() { return size_ <= kInline ? inline_ : heap_; }
+  const int64_t* begin() const { return data(); }
+  const int64_t* end() const { return data() + size_; }
+  int64_t operator[](int i) const { return data()[i]; }
+  int64_t& operator[](int i) { return data()[i]; }
+
+  friend bool operator==(const Dims& a, const Dims& b) {
+    if (a.size_ != b.size_) return false;
+    for (int i = 0; i < a.size_; ++i)
+      if (a[i] != b[i]) return false;
+    return true;
+  }
+
+ private:
+  void Assign(const int64_t* values, size_t count) {
+    int64_t* heap = count > kInline ? new int64_t[count] : nullptr;
+    Free();
+    size_ = static_cast<int>(count);
+    if (heap) heap_ = heap;
+    if (count) std::memcpy(data(), values, count * sizeof(int64_t));
+  }
+  void Steal(Dims& other) {
+    size_ = other.size_;
+    if (size_ > kInline) {
+      heap_ = other.heap_;
+    } else {
+      std::memcpy(inline_, other.inline_, sizeof inline_);
+    }
+    other.size_ = 0;
+  }
+  void Free() {
+    if (size_ > kInline) delete[] heap_;
+    size_ = 0;
+  }
+
+  int size_ = 0;
+  union {
+    int64_t inline_[kInline];
+    int64_t* heap_;
+  };
+};
+
+// Extents, outermost first. A scalar has rank 0 and one element.
+class Shape {
+ public:
+  Shape() = default;
+  Shape(std::initializer_list<int64_t> dims) : Shape(std::span(dims.begin(), dims.size())) {}
+  Shape(const std::vector<int64_t>& dims) : Shape(std::span(dims)) {}
+  // Errors: kInvalidArgument for a negative extent, kOutOfRange when the element count exceeds int64.
+  explicit Shape(std::span<const int64_t> dims) : dims_(dims), numel_(CountElements(dims)) {}
+
+  int rank() const { return dims_.size(); }
+  int64_t numel() const { return numel_; }
+  // Negative axes count from the end. Error (kOutOfRange) for an axis that is not there.
+  int64_t dim(int axis) const { return dims_[Axis(axis)]; }
+  int64_t operator[](int axis) const { return dims_[axis]; }
+  int size() const { return dims_.size(); }
+  const int64_t* begin() const { return dims_.begin(); }
+  const int64_t* end() const { return dims_.end(); }
+  std::span<const int64_t> span() const { return {begin(), end()}; }
+  std::vector<int64_t> vec() const { return {begin(), end()}; }
+
+  // `axis` counted from the front, checked against the rank.
+  int Axis(int axis) const {
+    if (axis < -rank() || axis >= rank())
+      Throw(ErrorCode::kOutOfRange, "axis ", axis, " is outside shape ", ToString(*this),
+            " of rank ", rank());
+    return axis < 0 ? axis + rank() : axis;
+  }
+  // Product of the extents in [begin, end).
+  int64_t NumelBetween(int begin, int end) const {
+    int64_t product = 1;
+    for (int i = begin; i < end; ++i) product *= dims_[i];
+    return product;
+  }
+  // Element strides of the row-major dense tensor of this shape.
+  Dims DenseStrides() const {
+    Dims strides = dims_;
+    int64_t step = 1;
+    for (int i = rank() - 1; i >= 0; --i) {
+      strides[i] = step;
+      step *= dims_[i] > 0 ? dims_[i] : 1;
+    }
+    return strides;
+  }
+
+  friend bool operator==(const Shape& a, const Shape& b) { return a.dims_ == b.dims_; }
+  friend std::string ToString(const Shape& shape) {
+    std::string out = "[";
+    for (int i = 0; i < shape.rank(); ++i) {
+      if (i) out += ", ";
+      out += std::to_string(shape[i]);
+    }
+    return out + "]";
+  }
+
+ private:
+  static std::string Describe(std::span<const int64_t> dims) {
+    return StrCat(std::vector<int64_t>(dims.begin(), dims.end()));
+  }
+  // Extents other than zero must multiply within int64 even beside a zero: strides need them.
+  static int64_t CountElements(std::span<const int64_t> dims) {
+    int64_t count = 1;
+    bool empty = false;
+    for (size_t i = 0; i < dims.size(); ++i) {
+      if (dims[i] < 0)
+        Throw(ErrorCode::kInvalidArgument, "shape ", Describe(dims), " has the negative extent ",
+              dims[i], " at axis ", i);
+      empty |= dims[i] == 0;
+      if (dims[i] > 0 && __builtin_mul_overflow(count, dims[i], &count))
+        Throw(ErrorCode::kOutOfRange, "shape ", Describe(dims),
+              " has more elements than a 64-bit count can hold");
+    }
+    return empty ? 0 : count;
+  }
+
+  Dims dims_;
+  int64_t numel_ = 1;
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_CORE_SHAPE_HPP_

@@ -1,0 +1,57 @@
+// Storage: reference-counted bytes of one device. Tensors view it; the last handle frees it, through
+// the allocator it came from or the deleter that foreign memory was adopted with.
+#ifndef OPKIT_CORE_STORAGE_HPP_
+#define OPKIT_CORE_STORAGE_HPP_
+
+#include "opkit/base/ref_counted.hpp"
+#include "opkit/core/allocator.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+class StorageBlock final : public detail::RefCounted {
+ public:
+  // Frees foreign memory; `context` is what was given with it.
+  using Deleter = void (*)(void* data, void* context);
+
+  // Bytes from the device's allocator. Error: kOutOfMemory, kUnsupported.
+  StorageBlock(Device device, int64_t nbytes)
+      : device_(device), nbytes_(nbytes), allocator_(&GetAllocator(device.type)) {
+    data_ = allocator_->Allocate(nbytes);
+  }
+  // Foreign memory; `deleter` may be null when the caller keeps it alive.
+  StorageBlock(Device device, void* data, int64_t nbytes, Deleter deleter, void* context)
+      : device_(device), data_(data), nbytes_(nbytes), deleter_(deleter), context_(context) {}
+  ~StorageBlock() override {
+    if (allocator_) {
+      allocator_->Deallocate(data_, nbytes_);
+    } else if (deleter_) {
+      deleter_(data_, context_);
+    }
+  }
+
+  Device device() const { return device_; }
+  void* data() const { return data_; }
+  int64_t nbytes() const { return nbytes_; }
+
+ private:
+  Device device_;
+  void* data_ = nullptr;
+  int64_t nbytes_;
+  Allocator* allocator_ = nullptr;
+  Deleter deleter_ = nullptr;
+  void* context_ = nullptr;
+};
+
+using Storage = detail::IntrusivePtr<StorageBlock>;
+
+inline Storage AllocateStorage(Device device, int64_t nbytes) {
+  return detail::MakeIntrusive<StorageBlock>(device, nbytes);
+}
+inline Storage AdoptStorage(Device device, void* data, int64_t nbytes,
+                            StorageBlock::Deleter deleter = nullptr, void* context = nullptr) {
+  return detail::MakeIntrusive<StorageBlock>(device, data, nbytes, deleter, context);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_CORE_STORAGE_HPP_
