@@ -1,0 +1,191 @@
+// DLPack in and out without a copy, versioned and unversioned. The structs are our own declarations
+// of DLPack's C ABI (github.com/dmlc/dlpack, version 1.1); a test compares them with the real header.
+#ifndef OPKIT_CORE_DLPACK_HPP_
+#define OPKIT_CORE_DLPACK_HPP_
+
+#include "opkit/core/tensor.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace dlpack {
+
+struct DLDevice {
+  int32_t device_type;
+  int32_t device_id;
+};
+struct DLDataType {
+  uint8_t code;  // 0 int, 1 uint, 2 float, 4 bfloat, 5 complex, 6 bool
+  uint8_t bits;
+  uint16_t lanes;
+};
+struct DLTensor {
+  void* data;
+  DLDevice device;
+  int32_t ndim;
+  DLDataType dtype;
+  int64_t* shape;
+  int64_t* strides;  // in elements; null for row-major dense
+  uint64_t byte_offset;
+};
+struct DLManagedTensor {
+  DLTensor dl_tensor;
+  void* manager_ctx;
+  void (*deleter)(DLManagedTensor* self);
+};
+struct DLPackVersion {
+  uint32_t major;
+  uint32_t minor;
+};
+struct DLManagedTensorVersioned {
+  DLPackVersion version;
+  void* manager_ctx;
+  void (*deleter)(DLManagedTensorVersioned* self);
+  uint64_t flags;
+  DLTensor dl_tensor;
+};
+inline constexpr uint64_t kFlagReadOnly = 1;
+inline constexpr uint32_t kMajorVersion = 1;
+inline constexpr uint32_t kMinorVersion = 1;
+
+}  // namespace dlpack
+
+namespace detail {
+
+struct DLPackTypeRow {
+  DType dtype;
+  uint8_t code, bits;
+};
+inline constexpr DLPackTypeRow kDLPackTypes[] = {
+    {DType::kBool, 6, 8},      {DType::kInt8, 0, 8},       {DType::kInt16, 0, 16},
+    {DType::kInt32, 0, 32},    {DType::kInt64, 0, 64},     {DType::kUInt8, 1, 8},
+    {DType::kUInt16, 1, 16},   {DType::kUInt32, 1, 32},    {DType::kUInt64, 1, 64},
+    {DType::kFloat16, 2, 16},  {DType::kBFloat16, 4, 16},  {DType::kFloat32, 2, 32},
+    {DType::kFloat64, 2, 64},  {DType::kComplex64, 5, 64}, {DType::kComplex128, 5, 128}};
+
+// Keeps the tensor alive and the arrays that the exported DLTensor points into.
+template <class Managed>
+struct DLPackExport {
+  Tensor tensor;
+  std::vector<int64_t> shape, strides;
+  Managed managed;
+};
+
+template <class Managed>
+Managed* ExportDLPack(const Tensor& tensor) {
+  if (!tensor.initialized())
+    Throw(ErrorCode::kUninitialized, "cannot export tensor ", tensor.Describe());
+  if (!tensor.layout().is_standard())
+    Throw(ErrorCode::kUnsupported, "DLPack knows no ", ToString(tensor.layout()), "; convert first");
+  const Dims strides = tensor.strides();
+  auto* out = new DLPackExport<Managed>{
+      tensor, tensor.shape().vec(), {strides.begin(), strides.end()}, Managed{}};
+  Device device = tensor.device();
+  if (static_cast<int>(device.type) >= static_cast<int>(DeviceType::kCPUStream))
+    device = MemoryDevice(device);
+  dlpack::DLDataType dtype{0, 0, 1};
+  for (const auto& row : kDLPackTypes)
+    if (row.dtype == tensor.dtype()) dtype = {row.code, row.bits, 1};
+  out->managed.dl_tensor = {tensor.raw_mutable_data(),
+                            {static_cast<int32_t>(device.type), device.index},
+                            tensor.rank(),
+                            dtype,
+                            out->shape.data(),
+                            out->strides.data(),
+                            0};
+  out->managed.manager_ctx = out;
+  out->managed.deleter = [](Managed* self) {
+    delete static_cast<DLPackExport<Managed>*>(self->manager_ctx);
+  };
+  return &out->managed;
+}
+
+template <class Managed>
+Tensor ImportDLPack(Managed* managed) {
+  const dlpack::DLTensor& in = managed->dl_tensor;
+  DType dtype = DType::kUndefined;
+  for (const auto& row : kDLPackTypes)
+    if (row.code == in.dtype.code && row.bits == in.dtype.bits && in.dtype.lanes == 1)
+      dtype = row.dtype;
+  if (dtype == DType::kUndefined)
+    Throw(ErrorCode::kUnsupported, "DLPack type {code ", int{in.dtype.code}, ", bits ",
+          int{in.dtype.bits}, ", lanes ", in.dtype.lanes, "} has no DType");
+  if (in.ndim < 0 || (in.ndim > 0 && !in.shape))
+    Throw(ErrorCode::kInvalidArgument, "DLPack tensor has ndim ", in.ndim,
+          in.shape ? "" : " and no shape");
+  const auto rank = static_cast<size_t>(in.ndim);
+  Shape shape{std::span<const int64_t>(in.shape, rank)};
+  Dims strides;
+  if (in.strides && rank) strides = Dims(std::span<const int64_t>(in.strides, rank));
+  if (strides == shape.DenseStrides() || shape.numel() == 0) strides = Dims();
+  int64_t last = 0;
+  for (int i = 0; i < strides.size(); ++i) {
+    int64_t step = 0;
+    if (strides[i] < 0 || __builtin_mul_overflow(strides[i], shape[i] - 1, &step) ||
+        __builtin_add_overflow(last, step, &last))
+      Throw(ErrorCode::kUnsupported, "DLPack stride ", strides[i], " of axis ", i,
+            " is negative or too large");
+  }
+  int64_t nbytes = Tensor::CheckedBytes(shape, dtype);
+  if (!strides.empty() && (__builtin_add_overflow(last, 1, &last) ||
+                           __builtin_mul_overflow(last, ItemSize(dtype), &nbytes)))
+    Throw(ErrorCode::kOutOfRange, "DLPack strides reach past a 64-bit byte count");
+  if (!in.data && nbytes > 0) Throw(ErrorCode::kInvalidArgument, "DLPack tensor has no data");
+  const Device device{static_cast<DeviceType>(in.device.device_type), in.device.device_id};
+  Storage storage = AdoptStorage(
+      device, static_cast<char*>(in.data) + in.byte_offset, nbytes,
+      [](void*, void* context) {
+        auto* self = static_cast<Managed*>(context);
+        if (self->deleter) self->deleter(self);
+      },
+      managed);
+  return Tensor(std::move(storage), 0, std::move(shape), dtype, std::move(strides));
+}
+
+template <class T>
+concept Versioned = requires(T& t) { t.version.major; };
+
+}  // namespace detail
+
+// Structs of DLPack's layout: those above, or the real header's.
+template <class T>
+concept DLPackManaged = requires(T& t) {
+  t.dl_tensor.byte_offset;
+  t.manager_ctx;
+  t.deleter;
+  requires sizeof(T) == (detail::Versioned<T> ? sizeof(dlpack::DLManagedTensorVersioned)
+                                              : sizeof(dlpack::DLManagedTensor));
+};
+
+// Exports without a copy; the caller owns the result and calls its deleter once. Errors:
+// kUninitialized, kUnsupported for a blocked layout.
+inline dlpack::DLManagedTensor* ToDLPack(const Tensor& tensor) {
+  return detail::ExportDLPack<dlpack::DLManagedTensor>(tensor);
+}
+inline dlpack::DLManagedTensorVersioned* ToDLPackVersioned(const Tensor& tensor) {
+  auto* managed = detail::ExportDLPack<dlpack::DLManagedTensorVersioned>(tensor);
+  managed->version = {dlpack::kMajorVersion, dlpack::kMinorVersion};
+  return managed;
+}
+
+// Imports without a copy. On success the tensor owns `managed` and calls its deleter with the last
+// handle; on an Error it still belongs to the caller. A read-only one is refused unless
+// `accept_read_only`: a Tensor does not remember that it must not be written.
+template <DLPackManaged Managed>
+Tensor FromDLPack(Managed* managed, bool accept_read_only = false) {
+  if (!managed) Throw(ErrorCode::kInvalidArgument, "FromDLPack was given a null pointer");
+  if constexpr (detail::Versioned<Managed>) {
+    auto* versioned = reinterpret_cast<dlpack::DLManagedTensorVersioned*>(managed);
+    if (versioned->version.major != dlpack::kMajorVersion)
+      Throw(ErrorCode::kUnsupported, "DLPack major version ", versioned->version.major,
+            " is not the supported ", dlpack::kMajorVersion);
+    if ((versioned->flags & dlpack::kFlagReadOnly) && !accept_read_only)
+      Throw(ErrorCode::kInvalidArgument, "the DLPack tensor is read-only: copy it, or pass "
+            "accept_read_only = true and do not write to it");
+    return detail::ImportDLPack(versioned);
+  } else {
+    return detail::ImportDLPack(reinterpret_cast<dlpack::DLManagedTensor*>(managed));
+  }
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_CORE_DLPACK_HPP_
