@@ -1,0 +1,32 @@
+# Operators in static libraries. A linker takes from an archive only the objects that something
+# refers to, and nothing refers to an object that does no more than register operators: it would be
+# dropped, and its operators with it.
+#
+#   opkit_add_operator_library(my_ops STATIC scale.cc axpy.cc)   # also OBJECT or SHARED
+#   opkit_link_operators(my_program my_ops)                      # keeps every registration
+
+function(opkit_add_operator_library name type)
+  add_library(${name} ${type} ${ARGN})
+  target_link_libraries(${name} PUBLIC opkit::opkit)
+endfunction()
+
+function(opkit_link_operators target)
+  foreach(library IN LISTS ARGN)
+    if(NOT TARGET ${library})
+      message(FATAL_ERROR "opkit_link_operators(${target} ${library}): '${library}' is no target; "
+        "create it first, for example with opkit_add_operator_library(${library} STATIC ...)")
+    endif()
+    get_target_property(type ${library} TYPE)
+    if(type STREQUAL "STATIC_LIBRARY" AND APPLE)
+      target_link_libraries(${target} PRIVATE -Wl,-force_load,$<TARGET_FILE:${library}>)
+    elseif(type STREQUAL "STATIC_LIBRARY")
+      target_link_libraries(${target} PRIVATE
+        -Wl,--whole-archive,$<TARGET_FILE:${library}>,--no-whole-archive)
+    elseif(type STREQUAL "SHARED_LIBRARY" AND NOT APPLE)
+      target_link_libraries(${target} PRIVATE
+        -Wl,--push-state,--no-as-needed,$<TARGET_FILE:${library}>,--pop-state)
+    endif()
+    target_link_libraries(${target} PRIVATE ${library})
+    add_dependencies(${target} ${library})
+  endforeach()
+endfunction()

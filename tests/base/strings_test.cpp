@@ -1,0 +1,53 @@
+#include "opkit/base/strings.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace somewhere {
+struct Point {
+  int x, y;
+};
+std::string ToString(const Point& p) { return opkit::StrCat("(", p.x, ", ", p.y, ")"); }
+}  // namespace somewhere
+
+namespace {
+
+using opkit::StrCat;
+
+TEST_CASE("StrCat of nothing is the empty string") { CHECK(StrCat().empty()); }
+
+TEST_CASE("StrCat joins every kind of text") {
+  CHECK(StrCat("a", 'b', std::string("c"), std::string_view("de").substr(1)) == "abce");
+  const char* none = nullptr;
+  CHECK(StrCat(none) == "(null)");
+}
+
+TEST_CASE("integers are written in decimal, whatever their width") {
+  CHECK(StrCat((std::numeric_limits<int64_t>::min)()) == "-9223372036854775808");
+  CHECK(StrCat((std::numeric_limits<uint64_t>::max)()) == "18446744073709551615");
+  CHECK(StrCat(uint8_t{65}, ' ', int8_t{-1}) == "65 -1");
+}
+
+TEST_CASE("booleans are words and floating point keeps nine significant digits") {
+  CHECK(StrCat(true, '/', false) == "true/false");
+  CHECK(StrCat(0.5, ' ', 0.1f, ' ', 1e300) == "0.5 0.100000001 1e+300");
+}
+
+TEST_CASE("vectors are listed in brackets, nested ones too") {
+  CHECK(StrCat(std::vector<int>{}) == "[]");
+  CHECK(StrCat(std::vector<int>{1, 2}) == "[1, 2]");
+  CHECK(StrCat(std::vector<bool>{true, false}) == "[true, false]");
+  CHECK(StrCat(std::vector<std::vector<int>>{{1}, {2, 3}}) == "[[1], [2, 3]]");
+}
+
+TEST_CASE("a type with a ToString in its own namespace is written by it") {
+  CHECK(StrCat("at ", somewhere::Point{1, 2}) == "at (1, 2)");
+  CHECK(StrCat(std::vector<somewhere::Point>{{1, 2}, {3, 4}}) == "[(1, 2), (3, 4)]");
+}
+
+}  // namespace
