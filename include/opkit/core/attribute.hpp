@@ -4,15 +4,13 @@
 #define OPKIT_CORE_ATTRIBUTE_HPP_
 
 #include <initializer_list>
-#include <utility>
-#include <variant>
 
 #include "opkit/base/suggest.hpp"
 #include "opkit/core/tensor.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 
-// In the order of Attribute's alternatives.
+// A list's number is its element's plus five.
 enum class AttributeType : uint8_t {
   kInt,
   kFloat,
@@ -71,121 +69,113 @@ inline constexpr AttributeType kAttributeTypeOf<std::vector<T>> =
 // enumeration, floating-point and string type converts to it.
 class Attribute {
  public:
-  Attribute() : value_(int64_t{0}) {}
+  Attribute() : Attribute(int64_t{0}) {}
   template <AttributeElement T>
-  Attribute(const T& value) : value_(Store(value)) {}
-  Attribute(const char* value) : value_(std::string(value)) {}
+  Attribute(const T& value) : type_(kAttributeTypeOf<T>) {
+    Add(value);
+  }
+  Attribute(const char* value) : type_(AttributeType::kString), strings_{value} {}
   template <AttributeElement T>
-  Attribute(const std::vector<T>& values) : value_(StoreList<T>(values)) {}
+  Attribute(const std::vector<T>& values) : type_(kAttributeTypeOf<std::vector<T>>) {
+    for (const auto& value : values) Add<T>(value);
+  }
   template <AttributeElement T>
-  Attribute(std::initializer_list<T> values) : value_(StoreList<T>(values)) {}
+  Attribute(std::initializer_list<T> values) : type_(kAttributeTypeOf<std::vector<T>>) {
+    for (const auto& value : values) Add<T>(value);
+  }
 
-  AttributeType type() const { return static_cast<AttributeType>(value_.index()); }
-  bool is_list() const { return type() >= AttributeType::kInts; }
+  AttributeType type() const { return type_; }
+  bool is_list() const { return type_ >= AttributeType::kInts; }
+  // Elements of a list; 1 for a single value.
+  size_t size() const {
+    return ints_.size() + floats_.size() + strings_.size() + tensors_.size();
+  }
 
   // True when Get<T>() can return: T is an element type or a vector of one.
   template <class T>
   bool Is() const {
-    return type() == kAttributeTypeOf<T>;
+    return type_ == kAttributeTypeOf<T>;
   }
   // Errors: kTypeMismatch for another type, kOutOfRange for an integer that T cannot hold. An empty
   // list reads as a list of anything.
   template <class T>
   T Get() const {
-    return Reader<T>::Read(*this);
+    if constexpr (AttributeElement<T>) {
+      if (!Is<T>()) WrongType(kAttributeTypeOf<T>);
+      return Load<T>(List<T>()[0]);
+    } else {
+      using Item = typename T::value_type;
+      static_assert(AttributeElement<Item>, "an attribute is an integer, bool, floating-point "
+                    "number, string, Tensor, or a std::vector of one of these");
+      if (!Is<T>() && !(is_list() && size() == 0)) WrongType(kAttributeTypeOf<T>);
+      T out;
+      for (const auto& stored : List<Item>()) out.push_back(Load<Item>(stored));
+      return out;
+    }
   }
 
-  friend std::string ToString(const Attribute& attribute) {
-    return std::visit([](const auto& value) { return Print(value); }, attribute.value_);
-  }
-  // Tensors are compared by type, shape and bytes.
+  friend std::string ToString(const Attribute& attribute) { return attribute.Print(); }
+  // Tensors are compared by dtype, shape, device and bytes.
   friend bool operator==(const Attribute& a, const Attribute& b) {
-    if (a.value_.index() != b.value_.index()) return false;
-    return std::visit(
-        [&](const auto& value) {
-          using T = std::remove_cvref_t<decltype(value)>;
-          return Same(value, std::get<T>(b.value_));
-        },
-        a.value_);
+    if (a.type_ != b.type_ || a.ints_ != b.ints_ || a.floats_ != b.floats_ ||
+        a.strings_ != b.strings_ || a.tensors_.size() != b.tensors_.size())
+      return false;
+    for (size_t i = 0; i < a.tensors_.size(); ++i)
+      if (!SameTensor(a.tensors_[i], b.tensors_[i])) return false;
+    return true;
   }
 
  private:
-  using Value = std::variant<int64_t, double, bool, std::string, Tensor, std::vector<int64_t>,
-                             std::vector<double>, std::vector<bool>, std::vector<std::string>,
-                             std::vector<Tensor>>;
-
+  // Single values are lists of one; bools are kept among the integers.
   template <class T>
-  static detail::StoredAttribute<T> Store(const T& value) {
+  auto& List() {
     using Stored = detail::StoredAttribute<T>;
-    if constexpr (std::is_same_v<Stored, int64_t> && std::is_integral_v<T>) {
-      if (!std::in_range<int64_t>(value))
+    if constexpr (std::is_same_v<Stored, double>) return floats_;
+    else if constexpr (std::is_same_v<Stored, std::string>) return strings_;
+    else if constexpr (std::is_same_v<Stored, Tensor>) return tensors_;
+    else return ints_;
+  }
+  template <class T>
+  const auto& List() const {
+    return const_cast<Attribute*>(this)->List<T>();
+  }
+  template <class T>
+  void Add(const T& value) {
+    if constexpr (std::is_integral_v<T>) {
+      if (static_cast<int64_t>(value) < 0 && value > 0)
         Throw(ErrorCode::kOutOfRange, "attribute value ", value, " does not fit in int64");
     }
-    return static_cast<Stored>(value);
+    using Stored = typename std::remove_cvref_t<decltype(List<T>())>::value_type;
+    List<T>().push_back(static_cast<Stored>(value));
   }
-  template <class T, class Range>
-  static std::vector<detail::StoredAttribute<T>> StoreList(const Range& values) {
-    std::vector<detail::StoredAttribute<T>> out;
-    out.reserve(values.size());
-    for (const auto& value : values) out.push_back(Store<T>(value));
-    return out;
-  }
-
-  template <class T>
-  static T Load(const detail::StoredAttribute<T>& stored) {
+  template <class T, class Stored>
+  static T Load(const Stored& stored) {
     if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
-      if (!std::in_range<T>(stored))
+      if (static_cast<Stored>(static_cast<T>(stored)) != stored || (stored < 0) != (static_cast<T>(stored) < T{}))
         Throw(ErrorCode::kOutOfRange, "value ", stored, " does not fit in the ", sizeof(T) * 8,
               std::is_signed_v<T> ? "-bit signed" : "-bit unsigned", " integer asked for");
     }
     return static_cast<T>(stored);
   }
-  template <class T>
-  struct Reader {
-    static_assert(AttributeElement<T>, "an attribute is an integer, bool, floating-point number, "
-                                       "string, Tensor, or a std::vector of one of these");
-    static T Read(const Attribute& a) {
-      const auto* stored = std::get_if<detail::StoredAttribute<T>>(&a.value_);
-      if (!stored) a.WrongType(kAttributeTypeOf<T>);
-      return Load<T>(*stored);
-    }
-  };
-  template <class T>
-  struct Reader<std::vector<T>> {
-    static std::vector<T> Read(const Attribute& a) {
-      const auto* stored = std::get_if<std::vector<detail::StoredAttribute<T>>>(&a.value_);
-      std::vector<T> out;
-      if (!stored && !a.IsEmptyList()) a.WrongType(kAttributeTypeOf<std::vector<T>>);
-      if (stored)
-        for (const auto& value : *stored) out.push_back(Load<T>(value));
-      return out;
-    }
-  };
-
-  bool IsEmptyList() const {
-    return is_list() && std::visit(
-                            [](const auto& value) {
-                              if constexpr (requires { value.empty(); }) return value.empty();
-                              else return false;
-                            },
-                            value_);
-  }
   [[noreturn]] OPKIT_COLD void WrongType(AttributeType wanted) const {
-    const bool write_float = type() == AttributeType::kInt && wanted == AttributeType::kFloat;
-    Throw(ErrorCode::kTypeMismatch, "is ", type(), " (", ToString(*this), "), but is read as ", wanted,
-          write_float ? StrCat("; write ", ToString(*this), ".0") : std::string());
+    const bool write_float = type_ == AttributeType::kInt && wanted == AttributeType::kFloat;
+    Throw(ErrorCode::kTypeMismatch, "is ", type_, " (", Print(), "), but is read as ", wanted,
+          write_float ? "; write " + Print() + ".0" : std::string());
   }
-
-  template <class T>
-  static std::string Print(const T& value) {
-    if constexpr (std::is_same_v<T, std::string>) return "\"" + value + "\"";
-    else return StrCat(value);
+  std::string Print() const {
+    std::string out;
+    auto separate = [&] { if (!out.empty()) out += ", "; };
+    for (int64_t value : ints_) {
+      separate();
+      if (type_ == AttributeType::kBool || type_ == AttributeType::kBools) out += value ? "true" : "false";
+      else out += std::to_string(value);
+    }
+    for (double value : floats_) separate(), detail::AppendTo(out, value);
+    for (const std::string& value : strings_) separate(), out += "\"" + value + "\"";
+    for (const Tensor& value : tensors_) separate(), out += value.Describe();
+    return is_list() ? "[" + out + "]" : out;
   }
-  template <class T>
-  static bool Same(const T& a, const T& b) {
-    return a == b;
-  }
-  static bool Same(const Tensor& a, const Tensor& b) {
+  static bool SameTensor(const Tensor& a, const Tensor& b) {
     if (a.dtype() != b.dtype() || a.shape() != b.shape() || a.device() != b.device()) return false;
     if (a.raw_data() == b.raw_data() && a.strides() == b.strides()) return true;
     if (!IsHostAccessible(a.device().type) || !a.initialized() || !b.initialized()) return false;
@@ -193,14 +183,12 @@ class Attribute {
     return x.nbytes() == 0 ||
            std::memcmp(x.raw_data(), y.raw_data(), static_cast<size_t>(x.nbytes())) == 0;
   }
-  static bool Same(const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
-    if (a.size() != b.size()) return false;
-    for (size_t i = 0; i < a.size(); ++i)
-      if (!Same(a[i], b[i])) return false;
-    return true;
-  }
 
-  Value value_;
+  AttributeType type_;
+  std::vector<int64_t> ints_;
+  std::vector<double> floats_;
+  std::vector<std::string> strings_;
+  std::vector<Tensor> tensors_;
 };
 
 struct NamedAttribute {
