@@ -10,7 +10,9 @@ function(opkit_add_cuda_target)
   target_link_libraries(opkit_cuda INTERFACE opkit::opkit CUDA::cudart)
   # Kernels are lambdas handed to ParallelFor.
   target_compile_options(opkit_cuda INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:--extended-lambda>)
-  if(CMAKE_CUDA_COMPILER)
+  if("cuda_std_20" IN_LIST CMAKE_CUDA_COMPILE_FEATURES)
     target_compile_features(opkit_cuda INTERFACE cuda_std_20)
+  else()  # before 3.26 CMake does not know that nvcc has C++20
+    target_compile_options(opkit_cuda INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20>)
   endif()
 endfunction()
