@@ -5,6 +5,7 @@
 #define OPKIT_BASE_ERROR_HPP_
 
 #include <cstdlib>
+#include <exception>
 #include <stdexcept>
 #include <utility>
 
@@ -50,6 +51,9 @@ class OPKIT_EXPORT Error : public std::runtime_error {
   ErrorCode code() const noexcept { return code_; }
   const std::string& message() const noexcept { return message_; }
   const std::vector<std::string>& context() const noexcept { return context_; }
+  // The exception this error was made of when that was not an Error itself; null otherwise.
+  const std::exception_ptr& cause() const noexcept { return cause_; }
+  Error& SetCause(std::exception_ptr cause) { return cause_ = std::move(cause), *this; }
   // Address of the object the error is about (a Tensor), for a caller who knows its name.
   const void* subject() const noexcept { return subject_; }
 
@@ -65,6 +69,7 @@ class OPKIT_EXPORT Error : public std::runtime_error {
   std::string message_;
   std::string what_;
   std::vector<std::string> context_;
+  std::exception_ptr cause_;
 };
 
 template <class... Parts>

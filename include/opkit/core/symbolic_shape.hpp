@@ -1,0 +1,117 @@
+// Shapes that are not fully known yet: an extent is a number, a symbol (`Sym("N")`) or unknown, and
+// the rank itself may be unknown. What shape inference reads and writes.
+#ifndef OPKIT_CORE_SYMBOLIC_SHAPE_HPP_
+#define OPKIT_CORE_SYMBOLIC_SHAPE_HPP_
+
+#include <optional>
+
+#include "opkit/core/shape.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+// One extent. Two symbols of the same name are the same extent; unknown equals nothing for sure.
+class Dim {
+ public:
+  Dim() = default;  // unknown
+  Dim(int64_t value) : value_(value) {
+    if (value < 0) Throw(ErrorCode::kInvalidArgument, "extent ", value, " is negative");
+  }
+  static Dim Symbol(std::string name) {
+    Dim dim;
+    dim.symbol_ = std::move(name);
+    return dim;
+  }
+
+  bool is_known() const { return value_ >= 0; }
+  bool is_symbol() const { return !symbol_.empty(); }
+  bool is_unknown() const { return !is_known() && !is_symbol(); }
+  // Error (kFailedPrecondition) unless known.
+  int64_t value() const {
+    if (!is_known())
+      Throw(ErrorCode::kFailedPrecondition, "extent ", ToString(*this), " is not known yet");
+    return value_;
+  }
+  const std::string& symbol() const { return symbol_; }
+
+  friend bool operator==(const Dim&, const Dim&) = default;
+  friend std::string ToString(const Dim& dim) {
+    return dim.is_known() ? std::to_string(dim.value_) : dim.is_symbol() ? dim.symbol_ : "?";
+  }
+  // True unless the two are known to differ.
+  static bool Compatible(const Dim& a, const Dim& b) {
+    return !a.is_known() || !b.is_known() || a.value_ == b.value_;
+  }
+  // What is known of an extent described by both; nothing if they contradict each other.
+  static std::optional<Dim> Merge(const Dim& a, const Dim& b) {
+    if (!Compatible(a, b)) return std::nullopt;
+    if (a.is_known() || b.is_unknown()) return a;
+    return b.is_known() || a.is_unknown() ? b : a;
+  }
+
+ private:
+  int64_t value_ = -1;
+  std::string symbol_;
+};
+
+inline Dim Sym(std::string name) { return Dim::Symbol(std::move(name)); }
+
+// Extents of which some may be symbols or unknown; default-constructed, even the rank is unknown.
+class SymbolicShape {
+ public:
+  SymbolicShape() = default;
+  SymbolicShape(std::initializer_list<Dim> dims) : dims_(dims), has_rank_(true) {}
+  explicit SymbolicShape(std::vector<Dim> dims) : dims_(std::move(dims)), has_rank_(true) {}
+  SymbolicShape(const Shape& shape) : dims_(shape.begin(), shape.end()), has_rank_(true) {}
+  // A shape of `rank` unknown extents.
+  static SymbolicShape OfRank(int rank) {
+    return SymbolicShape(std::vector<Dim>(static_cast<size_t>(rank)));
+  }
+
+  bool has_rank() const { return has_rank_; }
+  int rank() const {
+    if (!has_rank_) Throw(ErrorCode::kFailedPrecondition, "the rank is not known yet");
+    return static_cast<int>(dims_.size());
+  }
+  bool is_known() const {
+    for (const Dim& dim : dims_)
+      if (!dim.is_known()) return false;
+    return has_rank_;
+  }
+  const std::vector<Dim>& dims() const { return dims_; }
+  const Dim& operator[](int axis) const { return dims_[static_cast<size_t>(axis)]; }
+  Dim& operator[](int axis) { return dims_[static_cast<size_t>(axis)]; }
+  // Error (kFailedPrecondition) unless every extent is known.
+  Shape ToShape() const {
+    std::vector<int64_t> values;
+    if (!has_rank_) static_cast<void>(rank());
+    for (const Dim& dim : dims_) values.push_back(dim.value());
+    return Shape(values);
+  }
+
+  // What is known of a shape described by both; nothing if they contradict each other.
+  static std::optional<SymbolicShape> Merge(const SymbolicShape& a, const SymbolicShape& b) {
+    if (!a.has_rank_) return b;
+    if (!b.has_rank_) return a;
+    if (a.dims_.size() != b.dims_.size()) return std::nullopt;
+    std::vector<Dim> dims;
+    for (size_t i = 0; i < a.dims_.size(); ++i) {
+      auto dim = Dim::Merge(a.dims_[i], b.dims_[i]);
+      if (!dim) return std::nullopt;
+      dims.push_back(*std::move(dim));
+    }
+    return SymbolicShape(std::move(dims));
+  }
+
+  friend bool operator==(const SymbolicShape&, const SymbolicShape&) = default;
+  friend std::string ToString(const SymbolicShape& shape) {
+    return shape.has_rank_ ? StrCat(shape.dims_) : "[rank unknown]";
+  }
+
+ private:
+  std::vector<Dim> dims_;
+  bool has_rank_ = false;
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_CORE_SYMBOLIC_SHAPE_HPP_

@@ -1,0 +1,54 @@
+// Context: the device-side handle an operator runs with. The concept that every device meets, and
+// CPUContext, where issuing work means doing it.
+#ifndef OPKIT_DEVICE_CONTEXT_HPP_
+#define OPKIT_DEVICE_CONTEXT_HPP_
+
+#include "opkit/device/event.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+// A user's own device is a class like CPUContext below, a REGISTER_<DEVICE>_OPERATOR macro of one
+// line (op/registration.hpp), and, where its memory is not the host's, an Allocator and copies.
+template <class C>
+concept DeviceContext = requires(C& context, const C& constant, Event& event, int stream_id) {
+  { C::kDeviceType } -> std::convertible_to<DeviceType>;
+  { C::kAsynchronous } -> std::convertible_to<bool>;  // work goes on after it was issued
+  requires std::constructible_from<C, Device>;
+  { constant.device() } -> std::convertible_to<Device>;
+  context.SwitchToDevice(stream_id);          // the stream that further work is issued on
+  context.Record(event);                      // SCHEDULED; done when the work issued so far is
+  context.WaitEvent(std::as_const(event));    // work issued from now on waits for the event
+  context.FinishDeviceComputation();          // blocks until this stream has drained, rethrows
+  { C::IsStreamFree(Device{}, stream_id) } -> std::convertible_to<bool>;
+};
+
+// Synchronous host execution. Every call costs next to nothing.
+class CPUContext {
+ public:
+  static constexpr DeviceType kDeviceType = DeviceType::kCPU;
+  static constexpr bool kAsynchronous = false;
+
+  CPUContext() = default;
+  explicit CPUContext(Device device) {
+    if (device.type != kDeviceType)
+      Throw(ErrorCode::kInvalidArgument, "CPUContext cannot run on ", ToString(device));
+  }
+
+  Device device() const { return {}; }
+  void SwitchToDevice(int = 0) {}
+  // Work is done when it is issued: an operator with an asynchronous part finishes the event itself.
+  void Record(Event& event) { event.SetScheduled(); }
+  void WaitEvent(const Event& event) { event.Finish(); }
+  void FinishDeviceComputation() {}
+  static bool IsStreamFree(Device, int) { return true; }
+
+  // Runs `work` now.
+  template <class F>
+  void Launch(F&& work) {
+    work();
+  }
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_DEVICE_CONTEXT_HPP_

@@ -1,0 +1,182 @@
+// CPUStreamContext: a CPU device with in-order asynchronous streams, each served by a thread of its
+// own. A real asynchronous device on every machine: what streams, cross-stream waits, asynchronous
+// errors and cancellation are built and tested with.
+#ifndef OPKIT_DEVICE_CPU_STREAM_HPP_
+#define OPKIT_DEVICE_CPU_STREAM_HPP_
+
+#include <deque>
+#include <map>
+#include <thread>
+
+#include "opkit/device/context.hpp"
+#include "opkit/device/invocation.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+// An in-order queue of work. After a failure the rest of what was issued up to the next recorded
+// event is skipped, and that event becomes FAILED with the exception; what comes after it starts
+// afresh. Thread-safe. The streams live as long as the process; a forked child has none running and
+// must not use them.
+class CPUStream {
+ public:
+  CPUStream(Device device, int id) : device_(device), id_(id) {
+    std::thread([this] { Serve(); }).detach();
+  }
+  CPUStream(const CPUStream&) = delete;
+  CPUStream& operator=(const CPUStream&) = delete;
+
+  // The process's stream `id` of `device`, started at first use.
+  static CPUStream& Get(Device device, int id) {
+    if (id < 0) Throw(ErrorCode::kInvalidArgument, "stream id ", id, " is negative");
+    struct Registry {
+      std::mutex mutex;
+      std::map<std::pair<int, int>, CPUStream*> streams;
+    };
+    static auto* registry = new Registry;  // the threads use their streams until the process ends
+    std::lock_guard lock(registry->mutex);
+    CPUStream*& stream = registry->streams[{device.index, id}];
+    if (!stream) stream = new CPUStream(device, id);
+    return *stream;
+  }
+
+  Device device() const { return device_; }
+  int id() const { return id_; }
+
+  // Runs `work` after everything issued before, under the invocation current now.
+  void Launch(UniqueFunction<void()> work) {
+    Push({std::move(work), {}, {}, CurrentInvocation()});
+  }
+  // The event is SCHEDULED now and completes when the work issued so far is done.
+  void Record(Event& event) {
+    if (!event.SetScheduled(this)) return;
+    Push({{}, event.state(), {}, {}});
+  }
+  // Work issued from now on runs after the event, and fails with it. Nothing blocks for an event of
+  // this stream, which is in order anyway: only its failure is passed on. Error
+  // (kFailedPrecondition) for an event that was never recorded.
+  void WaitEvent(const Event& event) {
+    const EventStatus status = event.Query();
+    if (status == EventStatus::kSuccess) return;
+    if (status == EventStatus::kInitialized)
+      Throw(ErrorCode::kFailedPrecondition, "a stream cannot wait for an event that was never "
+            "recorded: run the operator first");
+    event.state()->RequestNotification();
+    Push({{}, {}, event.state(), {}});
+  }
+  // True when nothing is queued or running.
+  bool IsFree() const {
+    std::lock_guard lock(mutex_);
+    return queue_.empty() && !busy_;
+  }
+  // Times that the stream's thread had to wait for another stream's event.
+  int64_t blocking_waits() const { return blocking_waits_.load(std::memory_order_relaxed); }
+
+ private:
+  // One of: work; an event to complete; an event to wait for.
+  struct Item {
+    UniqueFunction<void()> work;
+    detail::IntrusivePtr<detail::EventState> record;
+    detail::IntrusivePtr<detail::EventState> wait;
+    Invocation invocation;
+  };
+
+  void Push(Item item) {
+    {
+      std::lock_guard lock(mutex_);
+      queue_.push_back(std::move(item));
+    }
+    ready_.notify_one();
+  }
+  void Serve() {
+    std::exception_ptr failure;
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      busy_ = false;
+      ready_.wait(lock, [&] { return !queue_.empty(); });
+      busy_ = true;
+      Item item = std::move(queue_.front());
+      queue_.pop_front();
+      lock.unlock();
+      Execute(item, failure);
+      item = {};  // what the closure held is gone before the stream counts as free
+      lock.lock();
+    }
+  }
+  void Execute(Item& item, std::exception_ptr& failure) {
+    if (item.record) {
+      // Still wanted when cancelled: only now is the memory no longer in use.
+      std::vector<Storage> retained = std::move(item.record->retained);
+      item.record->retained.clear();
+      item.record->Complete(std::exchange(failure, nullptr));
+    } else if (failure) {
+      return;
+    } else if (item.wait) {
+      if (!IsTerminal(item.wait->status())) {
+        // Relaxed: a statistic.
+        blocking_waits_.fetch_add(1, std::memory_order_relaxed);
+        item.wait->Wait(std::chrono::nanoseconds(-1));
+      }
+      if (item.wait->status() == EventStatus::kFailed) failure = item.wait->exception();
+    } else {
+      auto scope = InvocationScope::Adopt(item.invocation);
+      try {
+        item.work();
+      } catch (...) {
+        failure = std::current_exception();
+      }
+    }
+  }
+
+  const Device device_;
+  const int id_;
+  mutable std::mutex mutex_;
+  std::condition_variable ready_;
+  std::deque<Item> queue_;
+  bool busy_ = false;
+  std::atomic<int64_t> blocking_waits_{0};
+};
+
+// Issues work on a CPUStream of device {kCPUStream, index}.
+class CPUStreamContext {
+ public:
+  static constexpr DeviceType kDeviceType = DeviceType::kCPUStream;
+  static constexpr bool kAsynchronous = true;
+
+  explicit CPUStreamContext(Device device = {kDeviceType, 0}) : device_(device) {
+    if (device.type != kDeviceType)
+      Throw(ErrorCode::kInvalidArgument, "CPUStreamContext cannot run on ", ToString(device));
+  }
+
+  Device device() const { return device_; }
+  CPUStream& stream() {
+    if (!stream_) SwitchToDevice(0);
+    return *stream_;
+  }
+  void SwitchToDevice(int stream_id = 0) {
+    if (!stream_ || stream_->id() != stream_id) stream_ = &CPUStream::Get(device_, stream_id);
+  }
+  void Record(Event& event) { stream().Record(event); }
+  void WaitEvent(const Event& event) { stream().WaitEvent(event); }
+  void FinishDeviceComputation() {
+    Event drained(device_);
+    stream().Record(drained);
+    drained.Finish();
+  }
+  static bool IsStreamFree(Device device, int stream_id) {
+    return CPUStream::Get(device, stream_id).IsFree();
+  }
+
+  // Runs `work` on the stream; returns at once.
+  template <class F>
+  void Launch(F&& work) {
+    stream().Launch(std::forward<F>(work));
+  }
+
+ private:
+  Device device_;
+  CPUStream* stream_ = nullptr;
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_DEVICE_CPU_STREAM_HPP_

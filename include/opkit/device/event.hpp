@@ -1,0 +1,239 @@
+// Event: completion of work on a device. INITIALIZED, then SCHEDULED when work was issued, then
+// SUCCESS or FAILED for good until Reset. Operators record one per run; executors and streams wait
+// on it. Nothing polls: a waiter is woken, a callback called, by whoever completes the event.
+#ifndef OPKIT_DEVICE_EVENT_HPP_
+#define OPKIT_DEVICE_EVENT_HPP_
+
+#include <atomic>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <vector>
+
+#include "opkit/base/ref_counted.hpp"
+#include "opkit/base/unique_function.hpp"
+#include "opkit/core/storage.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+enum class EventStatus : uint8_t { kInitialized, kScheduled, kSuccess, kFailed };
+
+inline const char* ToString(EventStatus status) {
+  constexpr const char* kNames[] = {"INITIALIZED", "SCHEDULED", "SUCCESS", "FAILED"};
+  return kNames[static_cast<int>(status)];
+}
+constexpr bool IsTerminal(EventStatus status) { return status >= EventStatus::kSuccess; }
+
+namespace detail {
+
+// Says, when something fails after its caller has gone on, whose work it was.
+class FailureContext : public RefCounted {
+ public:
+  virtual std::string Describe() const = 0;
+};
+
+// What the handles of one event and the device share. Devices whose completion the host is not told
+// of by itself (CUDA) derive from it.
+class EventState : public RefCounted {
+ public:
+  // Acquire: who sees SUCCESS or FAILED also sees what the work wrote and `exception_`.
+  EventStatus status() const { return status_.load(std::memory_order_acquire); }
+
+  // Only after a terminal status, when nothing writes it any more.
+  const std::exception_ptr& exception() const { return exception_; }
+
+  // INITIALIZED to SCHEDULED. False if terminal already (failed or cancelled before it was issued).
+  bool Schedule(const void* stream) {
+    std::lock_guard lock(mutex_);
+    const EventStatus now = status_.load(std::memory_order_relaxed);  // the mutex orders it
+    if (IsTerminal(now)) return false;
+    if (now == EventStatus::kScheduled)
+      Throw(ErrorCode::kFailedPrecondition, "the event is recorded while it is still SCHEDULED; "
+            "Finish or Reset it first");
+    stream_ = stream;
+    status_.store(EventStatus::kScheduled, std::memory_order_release);
+    return true;
+  }
+  // Terminal, once: false when it was terminal already. Wakes waiters, then runs the callbacks
+  // outside the lock.
+  bool Complete(std::exception_ptr exception) {
+    if (exception && context_) exception = WithContext(std::move(exception));
+    std::vector<UniqueFunction<void()>> callbacks;
+    {
+      std::lock_guard lock(mutex_);
+      if (IsTerminal(status_.load(std::memory_order_relaxed))) return false;
+      exception_ = std::move(exception);
+      status_.store(exception_ ? EventStatus::kFailed : EventStatus::kSuccess,
+                    std::memory_order_release);
+      callbacks.swap(callbacks_);
+      done_.notify_all();
+    }
+    for (auto& callback : callbacks) callback();
+    return true;
+  }
+  // Runs at once when terminal.
+  void AddCallback(UniqueFunction<void()> callback) {
+    RequestNotification();
+    {
+      std::lock_guard lock(mutex_);
+      if (!IsTerminal(status_.load(std::memory_order_relaxed))) {
+        callbacks_.push_back(std::move(callback));
+        return;
+      }
+    }
+    callback();
+  }
+  // Blocks until terminal; false when `timeout` (negative: none) ran out first.
+  bool Wait(std::chrono::nanoseconds timeout) {
+    if (IsTerminal(status())) return true;
+    RequestNotification();
+    std::unique_lock lock(mutex_);
+    auto terminal = [&] { return IsTerminal(status_.load(std::memory_order_relaxed)); };
+    if (timeout.count() >= 0) return done_.wait_for(lock, timeout, terminal);
+    done_.wait(lock, terminal);
+    return true;
+  }
+
+  // A device that completes silently is asked here to call Complete when it is done.
+  virtual void RequestNotification() {}
+  // Asks such a device whether it is done, without waiting.
+  virtual void Poll() {}
+
+  // The stream the event was recorded on; null where there is none.
+  const void* stream() const { return stream_; }
+  void SetContext(IntrusivePtr<const FailureContext> context) { context_ = std::move(context); }
+
+  // Memory that the device may still use, kept until it has drained (a cancelled event is terminal
+  // long before that). Touched by the recording thread before the work is issued and by the device
+  // after it, never at once.
+  std::vector<Storage> retained;
+
+ private:
+  std::exception_ptr WithContext(std::exception_ptr exception) const {
+    try {
+      std::rethrow_exception(exception);
+    } catch (const Error& error) {
+      Error copy = error;
+      return std::make_exception_ptr(copy.AddContext(context_->Describe()));
+    } catch (...) {
+      return exception;
+    }
+  }
+
+  std::atomic<EventStatus> status_{EventStatus::kInitialized};
+  const void* stream_ = nullptr;
+  std::mutex mutex_;
+  std::condition_variable done_;
+  std::exception_ptr exception_;
+  std::vector<UniqueFunction<void()>> callbacks_;
+  IntrusivePtr<const FailureContext> context_;
+};
+
+// How a device type makes its event states; the plain EventState where none was set.
+using EventStateFactory = IntrusivePtr<EventState> (*)(Device);
+inline std::atomic<EventStateFactory>& EventFactory(DeviceType type) {
+  static std::atomic<EventStateFactory> factories[AllocatorTable::kSlots];
+  const int slot = static_cast<int>(type);
+  return factories[slot >= 0 && slot < AllocatorTable::kSlots ? slot : 0];
+}
+
+}  // namespace detail
+
+// A handle; copies share the completion until one of them is Reset. Waits, queries and completion
+// may come from any thread; Reset and assignment of one handle may not race with its other uses.
+class Event {
+ public:
+  Event() : Event(Device{}) {}
+  explicit Event(Device device) : device_(device), state_(NewState()) {}
+
+  Device device() const { return device_; }
+  EventStatus Query() const {
+    if (state_->status() == EventStatus::kScheduled) state_->Poll();
+    return state_->status();
+  }
+  bool IsScheduled() const { return Query() == EventStatus::kScheduled; }
+  bool IsFinished() const { return IsTerminal(Query()); }
+
+  // INITIALIZED to SCHEDULED, ignored when terminal. Error (kFailedPrecondition) when SCHEDULED.
+  // Contexts call it when they issue work; `stream` identifies where.
+  bool SetScheduled(const void* stream = nullptr) { return state_->Schedule(stream); }
+
+  // Completes the event: SUCCESS, or FAILED with the message or exception. The first failure is
+  // kept, later ones are ignored. Error (kFailedPrecondition) after SUCCESS.
+  void SetFinished() { CompleteOnce(nullptr); }
+  void SetFinished(const char* error_message) {
+    CompleteOnce(error_message
+                     ? std::make_exception_ptr(Error(ErrorCode::kOperatorFailed, error_message))
+                     : nullptr);
+  }
+  void SetFinishedWithException(std::exception_ptr exception) {
+    CompleteOnce(std::move(exception));
+  }
+  // FAILED with kCancelled unless already terminal: whoever waits fails at once, while the device
+  // still runs what it has begun and keeps the memory until it has drained. False if too late.
+  bool Cancel() {
+    return state_->Complete(std::make_exception_ptr(Error(ErrorCode::kCancelled, "cancelled")));
+  }
+
+  // Blocks the host until terminal and rethrows what failed. Errors: kDeadlineExceeded when
+  // `timeout` ran out (the event goes on); kFailedPrecondition for an event that was never recorded,
+  // unless a timeout is given to wait for that.
+  void Finish(std::chrono::nanoseconds timeout = std::chrono::nanoseconds(-1)) const {
+    if (timeout.count() < 0 && state_->status() == EventStatus::kInitialized)
+      Throw(ErrorCode::kFailedPrecondition, "waiting for an event that was never recorded: run the "
+            "operator first, or wait with a timeout");
+    if (!state_->Wait(timeout))
+      Throw(ErrorCode::kDeadlineExceeded, "the event on ", ToString(device_), " is still ",
+            ToString(state_->status()), " after ", timeout.count() / 1000, " us");
+    RethrowIfFailed();
+  }
+  void RethrowIfFailed() const {
+    if (Query() == EventStatus::kFailed) std::rethrow_exception(state_->exception());
+  }
+  // Runs once terminal, on the completing thread, outside every lock; at once when already terminal.
+  // It must not throw.
+  void SetCallback(UniqueFunction<void()> callback) const {
+    state_->AddCallback(std::move(callback));
+  }
+
+  // INITIALIZED again. Work still in flight keeps the old completion to itself.
+  void Reset() { state_ = NewState(); }
+
+  // Null unless FAILED.
+  std::exception_ptr exception() const {
+    return Query() == EventStatus::kFailed ? state_->exception() : nullptr;
+  }
+  // Empty unless FAILED.
+  std::string ErrorMessage() const {
+    if (Query() != EventStatus::kFailed) return {};
+    try {
+      std::rethrow_exception(state_->exception());
+    } catch (const std::exception& error) {
+      return error.what();
+    } catch (...) {
+      return "an exception that is not derived from std::exception";
+    }
+  }
+
+  // For contexts.
+  const detail::IntrusivePtr<detail::EventState>& state() const { return state_; }
+
+ private:
+  void CompleteOnce(std::exception_ptr exception) {
+    if (!state_->Complete(std::move(exception)) && state_->status() == EventStatus::kSuccess)
+      Throw(ErrorCode::kFailedPrecondition, "SetFinished on an event that is SUCCESS already; "
+            "Reset it first");
+  }
+  detail::IntrusivePtr<detail::EventState> NewState() const {
+    // Acquire: pairs with the backend's store, so that what it set up before is seen.
+    const auto factory = detail::EventFactory(device_.type).load(std::memory_order_acquire);
+    return factory ? factory(device_) : detail::MakeIntrusive<detail::EventState>();
+  }
+
+  Device device_;
+  detail::IntrusivePtr<detail::EventState> state_;
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_DEVICE_EVENT_HPP_

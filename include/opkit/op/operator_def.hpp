@@ -1,0 +1,88 @@
+// OperatorDef: one node, as plain data: the op's type, the names of what it reads and writes, its
+// attributes, the device and the backend asked for. Everything else is derived from it.
+#ifndef OPKIT_OP_OPERATOR_DEF_HPP_
+#define OPKIT_OP_OPERATOR_DEF_HPP_
+
+#include "opkit/core/attribute.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+// A regular value with a fluent builder; an overload with an argument sets or adds, one without
+// reads.
+//
+//   OperatorDef("Scale").Input("X").Output("Y").Arg("scale", 2.f).Device(DeviceType::kCPU)
+class OperatorDef {
+ public:
+  OperatorDef() = default;
+  explicit OperatorDef(std::string type) : type_(std::move(type)) {}
+  OperatorDef(std::string type, std::vector<std::string> inputs, std::vector<std::string> outputs,
+              Arguments args = {})
+      : type_(std::move(type)),
+        inputs_(std::move(inputs)),
+        outputs_(std::move(outputs)),
+        args_(std::move(args)) {}
+
+  OperatorDef& Type(std::string type) { return type_ = std::move(type), *this; }
+  OperatorDef& Name(std::string name) { return name_ = std::move(name), *this; }
+  // Adds one; an empty name leaves an optional input out.
+  OperatorDef& Input(std::string name) { return inputs_.push_back(std::move(name)), *this; }
+  OperatorDef& Output(std::string name) { return outputs_.push_back(std::move(name)), *this; }
+  OperatorDef& Inputs(const std::vector<std::string>& names) {
+    return inputs_.insert(inputs_.end(), names.begin(), names.end()), *this;
+  }
+  OperatorDef& Outputs(const std::vector<std::string>& names) {
+    return outputs_.insert(outputs_.end(), names.begin(), names.end()), *this;
+  }
+  // Nodes that must run before this one though nothing of theirs is read.
+  OperatorDef& ControlInput(std::string name) {
+    return control_inputs_.push_back(std::move(name)), *this;
+  }
+  OperatorDef& Arg(std::string name, Attribute value) {
+    return args_.Set(std::move(name), std::move(value)), *this;
+  }
+  OperatorDef& Device(::opkit::Device device) { return device_ = device, *this; }
+  OperatorDef& Device(DeviceType type, int32_t index = 0) { return Device({type, index}); }
+  // Backends to try, in order, separated by commas. "DEFAULT" is the plain operator.
+  OperatorDef& Engine(std::string engine) { return engine_ = std::move(engine), *this; }
+  OperatorDef& IsGradientOp(bool value) { return is_gradient_op_ = value, *this; }
+
+  const std::string& type() const { return type_; }
+  const std::string& name() const { return name_; }
+  const std::vector<std::string>& inputs() const { return inputs_; }
+  const std::vector<std::string>& outputs() const { return outputs_; }
+  const std::vector<std::string>& control_inputs() const { return control_inputs_; }
+  const Arguments& args() const { return args_; }
+  Arguments& mutable_args() { return args_; }
+  ::opkit::Device device() const { return device_; }
+  const std::string& engine() const { return engine_; }
+  bool is_gradient_op() const { return is_gradient_op_; }
+  std::vector<std::string>& mutable_inputs() { return inputs_; }
+  std::vector<std::string>& mutable_outputs() { return outputs_; }
+
+  // "Scale 'name' (X) -> (Y)": how messages name a node.
+  friend std::string ToString(const OperatorDef& def) {
+    auto join = [](const std::vector<std::string>& names) {
+      std::string out;
+      for (size_t i = 0; i < names.size(); ++i) out += (i ? ", " : "") + names[i];
+      return out;
+    };
+    return StrCat(def.type_, def.name_.empty() ? "" : " '" + def.name_ + "'", " (",
+                  join(def.inputs_), ") -> (", join(def.outputs_), ")");
+  }
+  friend bool operator==(const OperatorDef&, const OperatorDef&) = default;
+
+ private:
+  std::string type_;
+  std::string name_;
+  std::vector<std::string> inputs_;
+  std::vector<std::string> outputs_;
+  std::vector<std::string> control_inputs_;
+  Arguments args_;
+  ::opkit::Device device_;
+  std::string engine_;
+  bool is_gradient_op_ = false;
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_OPERATOR_DEF_HPP_
