@@ -1,0 +1,60 @@
+// FunctionRef: a non-owning reference to anything callable, two words, never allocates. For
+// parameters that are called before the callee returns (loop bodies, visitors); what outlives the
+// call is held by a UniqueFunction.
+#ifndef OPKIT_BASE_FUNCTION_REF_HPP_
+#define OPKIT_BASE_FUNCTION_REF_HPP_
+
+#include <memory>
+#include <type_traits>
+#include <utility>
+
+#include "opkit/config.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+template <class Signature>
+class FunctionRef;
+
+// Refers to the callable itself, so a temporary lives long enough only when it is an argument of
+// the call; functions and function pointers are copied. Copies are cheap and refer to the same
+// callable. A call costs one indirect jump.
+template <class R, class... Args>
+class FunctionRef<R(Args...)> {
+ public:
+  template <class F>
+  requires(!std::is_same_v<std::remove_cvref_t<F>, FunctionRef> &&
+           !std::is_member_pointer_v<std::remove_cvref_t<F>> &&
+           std::is_invocable_r_v<R, F&, Args...>) FunctionRef(F&& f)
+  noexcept {  // NOLINT: implicit, as a reference is
+    using Callable = std::remove_reference_t<F>;
+    using Decayed = std::decay_t<F>;
+    if constexpr (std::is_pointer_v<Decayed> &&
+                  std::is_function_v<std::remove_pointer_t<Decayed>>) {
+      target_.function = reinterpret_cast<void (*)()>(static_cast<Decayed>(f));
+      call_ = [](Target target, Args... args) -> R {
+        return static_cast<R>(
+            reinterpret_cast<Decayed>(target.function)(std::forward<Args>(args)...));
+      };
+    } else {
+      target_.object = const_cast<void*>(static_cast<const void*>(std::addressof(f)));
+      call_ = [](Target target, Args... args) -> R {
+        return static_cast<R>(
+            (*static_cast<Callable*>(target.object))(std::forward<Args>(args)...));
+      };
+    }
+  }
+
+  R operator()(Args... args) const { return call_(target_, std::forward<Args>(args)...); }
+
+ private:
+  union Target {
+    void* object;
+    void (*function)();
+  };
+  Target target_;
+  R (*call_)(Target, Args...);
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_FUNCTION_REF_HPP_
