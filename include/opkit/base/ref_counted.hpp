@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 
 #include "opkit/config.hpp"
@@ -34,6 +35,9 @@ class IntrusivePtr {
   explicit IntrusivePtr(T* object) : object_(object) { Retain(); }
   IntrusivePtr(const IntrusivePtr& other) : object_(other.object_) { Retain(); }
   IntrusivePtr(IntrusivePtr&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
+  template <class U>
+    requires std::is_convertible_v<U*, T*>
+  IntrusivePtr(const IntrusivePtr<U>& other) : IntrusivePtr(other.get()) {}
   IntrusivePtr& operator=(IntrusivePtr other) noexcept {
     std::swap(object_, other.object_);
     return *this;

@@ -115,6 +115,9 @@ class Workspace {
     return blob && blob->IsType<Tensor>();
   }
 
+  // Place in its net of the operator that failed last; -1 when none did.
+  int last_failed_op_net_position = -1;
+
  private:
   std::map<std::string, std::unique_ptr<Blob>> blobs_;
 };

@@ -1,0 +1,101 @@
+// What shape and type inference sees of a node: everything known about its inputs and outputs, where
+// known may mean a symbol or nothing yet, and the data of constant inputs.
+#ifndef OPKIT_OP_INFERENCE_HPP_
+#define OPKIT_OP_INFERENCE_HPP_
+
+#include "opkit/core/symbolic_shape.hpp"
+#include "opkit/op/operator_def.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+// What is known of a value before it is computed.
+struct TensorInfo {
+  DType dtype = DType::kUndefined;
+  SymbolicShape shape;
+  Device device;
+  Layout layout;
+  const Tensor* constant = nullptr;  // its data where that is known already; not owned
+
+  TensorInfo() = default;
+  TensorInfo(DType type, SymbolicShape extents) : dtype(type), shape(std::move(extents)) {}
+  // All that a tensor says. `as_constant` lets inference read its data.
+  static TensorInfo Of(const Tensor& tensor, bool as_constant = false) {
+    TensorInfo info(tensor.dtype(), tensor.shape());
+    info.device = tensor.device();
+    info.layout = tensor.layout();
+    if (as_constant) info.constant = &tensor;
+    return info;
+  }
+  friend std::string ToString(const TensorInfo& info) {
+    return StrCat(info.dtype == DType::kUndefined ? "?" : ToString(info.dtype),
+                  ToString(info.shape));
+  }
+};
+
+// Handed to an operator's inference function, which reads the inputs and sets the outputs. Outputs
+// may hold what is known of them already, and inputs may be refined from them.
+class InferenceContext {
+ public:
+  InferenceContext(const OperatorDef& def, std::vector<TensorInfo> inputs,
+                   std::vector<TensorInfo> outputs = {})
+      : def_(def), inputs_(std::move(inputs)), outputs_(std::move(outputs)) {
+    outputs_.resize(def.outputs().size());
+  }
+
+  const OperatorDef& def() const { return def_; }
+  const Arguments& args() const { return def_.args(); }
+  template <class T>
+  T Arg(std::string_view name, T fallback) const {
+    return args().Get<T>(name, std::move(fallback));
+  }
+
+  int num_inputs() const { return static_cast<int>(inputs_.size()); }
+  int num_outputs() const { return static_cast<int>(outputs_.size()); }
+  // False for an optional input that the node leaves out.
+  bool HasInput(int i) const {
+    return i < num_inputs() && !def_.inputs()[static_cast<size_t>(i)].empty();
+  }
+  // Error (kOutOfRange) for an index the node does not have.
+  const TensorInfo& input(int i) const { return inputs_[Check(i, inputs_.size(), "input")]; }
+  DType input_dtype(int i) const { return input(i).dtype; }
+  const SymbolicShape& input_shape(int i) const { return input(i).shape; }
+  // The data of a constant input; null where it is not known yet.
+  const Tensor* input_constant(int i) const { return input(i).constant; }
+  const TensorInfo& output(int i) const { return outputs_[Check(i, outputs_.size(), "output")]; }
+
+  // Says what is true of a value. Error (kInvalidArgument), showing both sides, when that
+  // contradicts what is known of it already.
+  void SetOutput(int i, DType dtype, const SymbolicShape& shape) {
+    Refine(outputs_[Check(i, outputs_.size(), "output")], "output", i, dtype, shape);
+  }
+  void SetInput(int i, DType dtype, const SymbolicShape& shape) {
+    Refine(inputs_[Check(i, inputs_.size(), "input")], "input", i, dtype, shape);
+  }
+
+  std::vector<TensorInfo>& inputs() { return inputs_; }
+  std::vector<TensorInfo>& outputs() { return outputs_; }
+
+ private:
+  static size_t Check(int i, size_t count, const char* what) {
+    if (i < 0 || static_cast<size_t>(i) >= count)
+      Throw(ErrorCode::kOutOfRange, what, " ", i, " of a node that has ", count);
+    return static_cast<size_t>(i);
+  }
+  void Refine(TensorInfo& info, const char* what, int i, DType dtype, const SymbolicShape& shape) {
+    auto merged = SymbolicShape::Merge(info.shape, shape);
+    const bool dtypes_differ =
+        info.dtype != DType::kUndefined && dtype != DType::kUndefined && info.dtype != dtype;
+    if (!merged || dtypes_differ)
+      Throw(ErrorCode::kInvalidArgument, what, " ", i, " of ", ToString(def_), " is ",
+            ToString(info), ", but inference finds ", ToString(TensorInfo(dtype, shape)));
+    info.shape = *std::move(merged);
+    if (dtype != DType::kUndefined) info.dtype = dtype;
+  }
+
+  const OperatorDef& def_;
+  std::vector<TensorInfo> inputs_, outputs_;
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_INFERENCE_HPP_

@@ -1,0 +1,191 @@
+// Operator<Context>: the class that op authors derive from. It owns the device context and turns
+// RunOnDevice into Run (to completion) and RunAsync (issued, completing through the event).
+#ifndef OPKIT_OP_OPERATOR_HPP_
+#define OPKIT_OP_OPERATOR_HPP_
+
+#include "opkit/device/context.hpp"
+#include "opkit/op/operator_base.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+//   template <class Context>
+//   class ScaleOp final : public opkit::Operator<Context> {
+//    public:
+//     USE_OPERATOR_FUNCTIONS(Context);
+//     ScaleOp(const OperatorDef& def, Workspace* ws)
+//         : Operator<Context>(def, ws), scale_(GetSingleArgument<float>("scale", 1.f)) {}
+//     bool RunOnDevice() override { … }
+//   };
+//
+// Run of a synchronous operator costs a few ns over the virtual call; nothing is allocated.
+template <class Context>
+class Operator : public OperatorBase {
+  static_assert(DeviceContext<Context>,
+                "Operator<Context>: Context must meet opkit::DeviceContext (device/context.hpp)");
+
+ public:
+  Operator(const OperatorDef& def, Workspace* ws) : OperatorBase(def, ws), context_(def.device()) {}
+
+  // The operator's work, on the context's device and stream. False or an exception is a failure.
+  virtual bool RunOnDevice() = 0;
+
+  bool Run(int stream_id = 0) final {
+    ObserverScope<OperatorBase> observers(*this);
+    InvocationScope invocation(NextInvocationKind());
+    try {
+      context_.SwitchToDevice(stream_id);
+      if constexpr (Context::kAsynchronous) {
+        RunOnDeviceOrFail();
+        Drain();
+      } else if (HasAsyncPart()) [[unlikely]] {
+        Issue();
+        event().Finish();
+      } else {
+        RunOnDeviceOrFail();
+      }
+      PublishOutputs();
+    } catch (...) {
+      if constexpr (Context::kAsynchronous) RetainUntilDrained();
+      RethrowWithContext();
+    }
+    observers.Succeeded();
+    return true;
+  }
+
+  bool RunAsync(int stream_id = 0) final {
+    ObserverScope<OperatorBase> observers(*this);
+    InvocationScope invocation(NextInvocationKind());
+    if (!IsEventDisabled()) PrepareEvent();
+    try {
+      context_.SwitchToDevice(stream_id);
+      Issue();
+      PublishOutputs();
+    } catch (...) {
+      if constexpr (Context::kAsynchronous) RetainUntilDrained();
+      try {
+        RethrowWithContext();
+      } catch (...) {
+        if (!IsEventDisabled()) event().state()->Complete(std::current_exception());
+        throw;
+      }
+    }
+    observers.Succeeded();
+    return true;
+  }
+
+  bool HasAsyncPart() const override { return Context::kAsynchronous; }
+  bool SupportsAsyncScheduling() const override { return Context::kAsynchronous; }
+
+  // The event is SCHEDULED and completes with the work issued so far.
+  void RecordEvent() {
+    event().state()->SetContext(failure_context());
+    if constexpr (Context::kAsynchronous) event().state()->retained = TouchedStorages();
+    context_.Record(event());
+  }
+  void WaitEvent(const Event& event, int stream_id = -1) final {
+    if (stream_id >= 0) context_.SwitchToDevice(stream_id);
+    context_.WaitEvent(event);
+  }
+  void WaitEvents(const std::vector<const Event*>& events, int stream_id = -1) final {
+    if (stream_id >= 0) context_.SwitchToDevice(stream_id);
+    for (const Event* event : events) context_.WaitEvent(*event);
+  }
+  void SyncDeviceBarrierForObservers() override { context_.FinishDeviceComputation(); }
+  bool IsStreamFree(int stream_id) const override {
+    return Context::IsStreamFree(device(), stream_id);
+  }
+
+  Context& context() { return context_; }
+
+ private:
+  void RunOnDeviceOrFail() {
+    if (!RunOnDevice()) [[unlikely]]
+      ReturnedFalse();
+  }
+  // Runs with the event, if any, in the state that the device's kind of completion asks for.
+  void Issue() {
+    if (IsEventDisabled()) {
+      RunOnDeviceOrFail();
+    } else if (Context::kAsynchronous) {
+      RunOnDeviceOrFail();
+      RecordEvent();
+    } else if (HasAsyncPart()) {
+      RecordEvent();  // before the body: the operator may finish the event from another thread
+      RunOnDeviceOrFail();
+    } else {
+      RunOnDeviceOrFail();
+      event().SetFinished();
+    }
+  }
+  void PrepareEvent() {
+    const EventStatus status = event().Query();
+    if (status == EventStatus::kScheduled)
+      Throw(ErrorCode::kFailedPrecondition, "operator ", ToString(def()),
+            " is run while its last run is still SCHEDULED; Finish its event first");
+    if (IsTerminal(status)) event().Reset();
+  }
+  // As FinishDeviceComputation, for this operator's work.
+  void Drain() { context_.FinishDeviceComputation(); }
+  // After a failure some work may be in flight: its memory stays until the stream has come past it.
+  void RetainUntilDrained() noexcept {
+    try {
+      Event drained(device());
+      drained.state()->retained = TouchedStorages();
+      context_.Record(drained);
+    } catch (...) {  // nothing was issued if the device takes no work at all
+    }
+  }
+
+ protected:
+  Context context_;
+};
+
+}  // namespace opkit
+
+// In a class template derived from Operator<Context>: names of the base, usable without `this->`
+// and without `template`.
+#define OPKIT_USE_OPERATOR_BASE_FUNCTIONS                                                      \
+  using ::opkit::OperatorBase::HasArgument;                                                    \
+  using ::opkit::OperatorBase::HasInput;                                                       \
+  using ::opkit::OperatorBase::HasOutput;                                                      \
+  using ::opkit::OperatorBase::InputBlob;                                                      \
+  using ::opkit::OperatorBase::InputSize;                                                      \
+  using ::opkit::OperatorBase::OutputBlob;                                                     \
+  using ::opkit::OperatorBase::OutputSize;                                                     \
+  using ::opkit::OperatorBase::OutputTensorAlias;                                              \
+  using ::opkit::OperatorBase::SetOutputTensor;                                                \
+  using ::opkit::OperatorBase::def;                                                            \
+  using ::opkit::OperatorBase::device;                                                         \
+  using ::opkit::OperatorBase::event;                                                          \
+  const ::opkit::Tensor& Input(int i) const { return this->::opkit::OperatorBase::Input(i); }  \
+  template <class OpkitT>                                                                      \
+  const OpkitT& Input(int i) const {                                                           \
+    return this->::opkit::OperatorBase::template Input<OpkitT>(i);                             \
+  }                                                                                            \
+  ::opkit::Tensor* Output(int i) { return this->::opkit::OperatorBase::Output(i); }            \
+  ::opkit::Tensor* Output(int i, const ::opkit::Shape& shape, ::opkit::DType dtype) {          \
+    return this->::opkit::OperatorBase::Output(i, shape, dtype);                               \
+  }                                                                                            \
+  template <class OpkitT>                                                                      \
+  OpkitT* Output(int i) {                                                                      \
+    return this->::opkit::OperatorBase::template Output<OpkitT>(i);                            \
+  }                                                                                            \
+  template <class OpkitT>                                                                      \
+  OpkitT GetSingleArgument(std::string_view name, const OpkitT& fallback) const {              \
+    return this->::opkit::OperatorBase::template GetSingleArgument<OpkitT>(name, fallback);    \
+  }                                                                                            \
+  template <class OpkitT>                                                                      \
+  std::vector<OpkitT> GetRepeatedArgument(std::string_view name,                               \
+                                          const std::vector<OpkitT>& fallback = {}) const {    \
+    return this->::opkit::OperatorBase::template GetRepeatedArgument<OpkitT>(name, fallback);  \
+  }                                                                                            \
+  static_assert(true)
+#define OPKIT_USE_OPERATOR_FUNCTIONS(Context) \
+  OPKIT_USE_OPERATOR_BASE_FUNCTIONS;          \
+  using ::opkit::Operator<Context>::context_
+
+// Names for the indices of inputs and outputs: INPUT_TAGS(X, SCALE); … Input(SCALE).
+#define OPKIT_INPUT_TAGS(first, ...) enum InputTag { first = 0 __VA_OPT__(, ) __VA_ARGS__ }
+#define OPKIT_OUTPUT_TAGS(first, ...) enum OutputTag { first = 0 __VA_OPT__(, ) __VA_ARGS__ }
+
+#endif  // OPKIT_OP_OPERATOR_HPP_
