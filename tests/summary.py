@@ -78,9 +78,9 @@ class Tally:
         print(f"FAILED: {message}")
 
 
-def main():
+def main(arguments):
     tally = Tally()
-    for argument in sys.argv[1:]:
+    for argument in arguments:
         if argument.startswith("--failed="):
             tally.fail(argument.removeprefix("--failed="), 1)
             continue
@@ -97,4 +97,5 @@ def main():
     return 1 if tally.failed else 0
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
