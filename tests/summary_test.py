@@ -30,7 +30,7 @@ class Summary(unittest.TestCase):
             report = pathlib.Path(folder) / "junit.xml"
             report.write_text(f"<testsuite>{xml}</testsuite>")
             printed = io.StringIO()
-            allowed = {"slow: path": "needs an hour"}
+            allowed = ["slow: path: needs: an hour"]
             with contextlib.redirect_stdout(printed), \
                     mock.patch.object(summary, "allowed_skips", return_value=allowed):
                 status = summary.main([f"--failed={f}" for f in failures] + [str(report)])
