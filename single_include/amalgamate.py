@@ -1,0 +1,142 @@
+#!/usr/bin/env python3
+"""Writes single_include/opkit/opkit.hpp: the umbrella include/opkit/opkit.hpp and every header that
+it reaches, each once, in include order, guards and comments kept. The result depends on the headers
+alone: no date, no hash.
+
+  amalgamate.py                   regenerates the single header
+  amalgamate.py --check           compares it with the committed one; exits 1 with a short diff
+  amalgamate.py --forwarding DIR  fills DIR/opkit so that, with DIR first on the include path, every
+                                  header that the single header contains is the single header
+"""
+import argparse
+import difflib
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+INCLUDE = ROOT / "include"
+OUTPUT = ROOT / "single_include" / "opkit" / "opkit.hpp"
+UMBRELLA = "opkit/opkit.hpp"
+
+DIRECTIVE = re.compile(r'^[ \t]*#[ \t]*(if|ifdef|ifndef|endif|include)\b[ \t]*([<"][^>"]+[>"])?')
+
+BANNER = """\
+// opkit in one file, generated from include/opkit by single_include/amalgamate.py: change the
+// headers, not this file. It holds {umbrella} and all that it includes; a header of the same
+// checkout may be included beside it, in any order.
+#ifndef OPKIT_SINGLE_INCLUDE_HPP_
+#define OPKIT_SINGLE_INCLUDE_HPP_
+
+{std}
+{body}
+#endif  // OPKIT_SINGLE_INCLUDE_HPP_
+"""
+
+
+class Amalgamation:
+    def __init__(self):
+        self.visited = []  # in order of completion, which is the order in the file
+        self.started = set()
+        self.std = set()  # unconditional <...> includes, hoisted to the top
+        self.sections = []
+
+    def add(self, header):
+        self.started.add(header)
+        lines = []
+        depth = 0  # 1 inside the guard, 2 and more inside a conditional of the header's own
+        for line in (INCLUDE / header).read_text().splitlines():
+            match = DIRECTIVE.match(line)
+            kind, target = match.groups() if match else (None, None)
+            if kind in ("if", "ifdef", "ifndef"):
+                depth += 1
+            elif kind == "endif":
+                depth -= 1
+            if kind != "include" or not target:
+                lines.append(line)
+            elif target.startswith("<"):
+                if depth > 1:
+                    lines.append(line)
+                else:
+                    self.std.add(target)
+            elif depth <= 1:
+                if target[1:-1] not in self.started:
+                    self.add(target[1:-1])
+            elif target[1:-1] not in self.visited:
+                lines += self.conditional(header, target[1:-1])
+        text = re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
+        self.sections.append(f"// ---- {header}\n{text}\n")
+        self.visited.append(header)
+
+    def conditional(self, header, target):
+        """The lines of a header that is included under an #if: nothing may depend on it."""
+        before = list(self.visited)
+        self.add(target)
+        if len(self.visited) != len(before) + 1:
+            raise SystemExit(f"{header} includes {target} under a condition: include what {target} "
+                             "needs without one, before it, or others will lack it")
+        return self.sections.pop().splitlines()
+
+    def text(self):
+        std = "".join(f"#include {name}\n" for name in sorted(self.std))
+        return BANNER.format(umbrella=UMBRELLA, std=std, body="\n".join(self.sections))
+
+
+def amalgamate():
+    result = Amalgamation()
+    if (INCLUDE / UMBRELLA).exists():
+        result.add(UMBRELLA)
+    else:
+        rows = ["", "abi", "base", "core", "device", "engine", "profile", "op", "dispatch", "graph"]
+        for folder in rows:
+            for path in sorted((INCLUDE / "opkit" / folder).glob("*.hpp")):
+                header = path.relative_to(INCLUDE).as_posix()
+                if header not in result.started:
+                    result.add(header)
+    return result
+
+
+def write_if_changed(path, text):
+    if not path.exists() or path.read_text() != text:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def write_forwarding(folder, contained):
+    """C headers and headers outside the single header are copied: what they include is found in
+    the same folder again, since every name in it is "opkit/..."."""
+    expected = set()
+    for path in sorted((INCLUDE / "opkit").rglob("*.h*")):
+        header = path.relative_to(INCLUDE).as_posix()
+        forward = header in contained and header.endswith(".hpp")
+        expected.add(folder / header)
+        write_if_changed(folder / header, f'#include "{OUTPUT}"\n' if forward else path.read_text())
+    expected.add(folder / UMBRELLA)
+    write_if_changed(folder / UMBRELLA, f'#include "{OUTPUT}"\n')
+    for stale in set((folder / "opkit").rglob("*.h*")) - expected:
+        stale.unlink()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="compare with the committed file")
+    parser.add_argument("--forwarding", metavar="DIR", type=Path, help="write forwarding headers")
+    options = parser.parse_args()
+    result = amalgamate()
+    text = result.text()
+    if options.check:
+        committed = OUTPUT.read_text() if OUTPUT.exists() else ""
+        if committed != text:
+            diff = list(difflib.unified_diff(committed.splitlines(), text.splitlines(), "committed",
+                                             "generated", lineterm="", n=1))
+            print("\n".join(diff[:30]))
+            sys.exit(f"{OUTPUT.relative_to(ROOT)} is stale ({len(diff)} lines of diff): run "
+                     "single_include/amalgamate.py and commit the result")
+    elif options.forwarding:
+        write_forwarding(options.forwarding.resolve(), set(result.visited))
+    else:
+        write_if_changed(OUTPUT, text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+#!/usr/bin/env python3
+"""Compiles one file that must not compile, and looks for the sentences that the compiler must print.
+
+A file begins with comment lines that say what is expected of it:
+  // expect: <sentence>     does not compile, and the output holds the sentence (several lines: each)
+  // compiles               compiles: the twin that shows that nothing but the mistake is at fault
+  // flags: <flags>         are added to the compiler's
+
+  run.py FILE -- COMPILER FLAGS...
+  run.py --self-test COMPILER
+"""
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+
+def no_quotes(compiler):
+    """The flag that keeps source lines, which may hold the sentence, out of the output."""
+    version = subprocess.run([compiler[0], "--version"], capture_output=True, text=True).stdout
+    return "-fno-caret-diagnostics" if "clang" in version else "-fno-diagnostics-show-caret"
+
+
+def verdict(path, compiler):
+    """None when the file does what it says, else what was expected and found."""
+    lines = Path(path).read_text().splitlines()
+    head = [line[3:].strip() for line in lines[:next((i for i, line in enumerate(lines)
+                                                      if not line.startswith("//")), len(lines))]]
+    expected = [line.removeprefix("expect:").strip() for line in head if line.startswith("expect:")]
+    flags = " ".join(line.removeprefix("flags:") for line in head if line.startswith("flags:"))
+    if bool(expected) == ("compiles" in head) or not all(expected):
+        return "begins with neither `// expect: <sentence>` nor `// compiles`, or with both"
+    run = subprocess.run([*compiler, no_quotes(compiler), *flags.split(), "-fsyntax-only", str(path)],
+                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+                         env=os.environ | {"LC_ALL": "C"})
+    if not expected:
+        return f"expected to compile, but:\n{run.stdout}" if run.returncode else None
+    if run.returncode == 0:
+        return f"compiles; expected an error: {expected[0]}"
+    output = re.sub(r"\s+", " ", run.stdout)  # a sentence may be broken into lines
+    missing = [sentence for sentence in expected if sentence not in output]
+    return f"the compiler does not say: {missing[0]}\nbut:\n{run.stdout}" if missing else None
+
+
+def self_test(compiler):
+    cases = {  # file: a part of the verdict, or None
+        "// expect: too small\nstatic_assert(1 > 2, \"the type is too small\");": None,
+        "// expect: too small\n// expect: static\nstatic_assert(1 > 2, \"too small\");": None,
+        "// expect: too small\nstatic_assert(1 < 2, \"too small\");": "compiles; expected an error",
+        "// expect: too small\nint x = y;  // too small": "does not say: too small",
+        "// expect: too\n// expect: large\nstatic_assert(false, \"too small\");": "does not say: large",
+        "// compiles\nint x = 1;": None,
+        "// compiles\nint x = y;": "expected to compile",
+        "// compiles\n// flags: -DY=1\nint x = Y;": None,
+        "// expect:\nint x = y;": "begins with neither",
+        "int x = y;": "begins with neither",
+    }
+    for text, expected in cases.items():
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "case.cpp"
+            path.write_text(text + "\n")
+            found = verdict(path, [*compiler, "-std=c++20"])
+        if (found is None) != (expected is None) or (expected and expected not in found):
+            return f"of\n{text}\nexpected the verdict {expected!r}, found {found!r}"
+    return None
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--self-test":
+        problem = self_test(sys.argv[2:])
+    else:
+        problem = verdict(sys.argv[1], sys.argv[3:])
+    sys.exit(f"{sys.argv[1]}: {problem}" if problem else 0)

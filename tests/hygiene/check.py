@@ -1,0 +1,329 @@
+#!/usr/bin/env python3
+"""Static checks over include/opkit: prints `ok NAME` or `FAIL NAME: why` for each (further findings
+of the same check indented below), exits 1 when one failed. self_test.py holds, for every check,
+trees that it must flag.
+
+  check.py [--root DIR] [--cxx COMPILER]     all checks
+  check.py --write-macros                    accepts the macros that survive now (macros.txt)
+"""
+import argparse
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+# The layers, top to bottom: a header includes its own folder and the rows above it. Folders on one
+# row do not include each other. "." is the headers directly under include/opkit.
+ROWS = [
+    [".", "abi"],
+    ["base"],
+    ["core"],
+    ["device"],
+    ["engine", "profile"],
+    ["op"],
+    ["dispatch"],
+    ["graph"],
+    ["plugin", "report", "ops"],
+    ["backends/eigen", "backends/onednn", "backends/cuda", "interop"],
+]
+ROW_OF = {folder: row for row, folders in enumerate(ROWS) for folder in folders}
+THIRD_PARTY_ROW = 9
+UMBRELLA = "opkit/opkit.hpp"
+UMBRELLA_ROW = 7  # it reaches every header down to this row ...
+UMBRELLA_EXTRA = ("plugin", "report")  # ... and may include from these,
+NOT_IN_UMBRELLA = ("opkit/plugin/author.hpp", "opkit/abi/opkit_abi.h")  # but need not reach these.
+
+MAX_LINES = 800
+FORBIDDEN_TO_ROW = 6  # headers down to this row do without:
+FORBIDDEN = {"iostream", "regex", "filesystem", "sstream", "fstream", "iomanip", "functional"}
+STD = set("""algorithm any array atomic barrier bit bitset cassert cctype cerrno cfenv cfloat
+charconv chrono cinttypes climits clocale cmath codecvt compare complex concepts condition_variable
+coroutine csetjmp csignal cstdarg cstddef cstdint cstdio cstdlib cstring ctime cuchar cwchar cwctype
+deque exception execution filesystem format forward_list fstream functional future initializer_list
+iomanip ios iosfwd iostream istream iterator latch limits list locale map memory memory_resource
+mutex new numbers numeric optional ostream queue random ranges ratio regex scoped_allocator semaphore
+set shared_mutex source_location span sstream stack stdexcept stop_token streambuf string string_view
+syncstream system_error thread tuple type_traits typeindex typeinfo unordered_map unordered_set
+utility valarray variant vector version cxxabi.h""".split())
+C_STD = {"stddef.h", "stdint.h", "stdbool.h"}  # what the C header of the ABI may use
+POSIX = set("""dirent.h dlfcn.h errno.h fcntl.h link.h poll.h pthread.h sched.h signal.h syscall.h
+unistd.h linux/futex.h sys/mman.h sys/resource.h sys/stat.h sys/syscall.h sys/time.h sys/types.h
+sys/utsname.h time.h""".split())
+
+# Roots under which people and machines keep checkouts.
+MACHINE_PATH = re.compile(
+    r"(?<![\w.~}<>/-])(?:/(?:home|root|Users|work|workspace|workdir|mnt|scratch)/[\w.-]|[A-Z]:\\\\?Users)")
+
+TOKEN = re.compile(r'R"(?P<d>[^()\s\\]{0,16})\(.*?\)(?P=d)"|"(?:\\.|[^"\\\n])*"'
+                   r"|(?<!\w)\d(?:'?[\w.])*|'(?:\\.|[^'\\\n])+'|//[^\n]*|/\*.*?\*/", re.DOTALL)
+
+
+def without_comments(text, strings=True):
+    """The code, comments blanked (and with strings=False literals too); line numbers stay."""
+    def keep(match):
+        token = match.group()
+        comment = token.startswith(("//", "/*"))
+        literal = token.startswith(('"', "R", "'"))
+        if comment or (literal and not strings):
+            return re.sub(r"[^\n]", " ", token)
+        return token
+    return TOKEN.sub(keep, text)
+
+
+class Tree:
+    """The headers of a checkout: text, code without comments, and includes with their lines."""
+
+    def __init__(self, root, cxx="g++"):
+        self.root, self.include, self.cxx = root, root / "include", cxx
+        self.text = {p.relative_to(self.include).as_posix(): p.read_text()
+                     for p in sorted((self.include / "opkit").rglob("*.h*"))}
+        self.code = {h: without_comments(t, strings=False) for h, t in self.text.items()}
+        self.includes = {h: self._includes(t) for h, t in self.text.items()}
+        self.own = {h: [t[1:-1] for _, t in i if t[0] == '"'] for h, i in self.includes.items()}
+
+    @staticmethod
+    def _includes(text):
+        code = without_comments(text)
+        pattern = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"][^>"\n]+[>"])', re.MULTILINE)
+        return [(code.count("\n", 0, m.start()) + 1, m.group(1)) for m in pattern.finditer(code)]
+
+    def reach(self, header):
+        seen, todo = set(), [header]
+        while todo:
+            for target in self.own.get(todo.pop(), []):
+                if target not in seen:
+                    seen.add(target)
+                    todo.append(target)
+        return seen
+
+    def guard(self, header):
+        return re.sub(r"\W", "_", header).upper() + "_"
+
+
+def folder_of(header):
+    parts = header.split("/")[1:-1]
+    depth = 2 if parts[:1] == ["backends"] else 1
+    return "/".join(parts[:depth]) or "."
+
+
+def row_of(header):
+    return ROW_OF.get(folder_of(header))
+
+
+CHECKS = {}
+
+
+def check(name):
+    def register(function):
+        CHECKS[name] = function
+        return function
+    return register
+
+
+@check("layers")
+def layers(tree):
+    for header, includes in tree.includes.items():
+        folder = folder_of(header)
+        if row_of(header) is None:
+            yield f"{header} lies in a folder that no layer names"
+            continue
+        for line, target in includes:
+            to = target[1:-1]
+            if target[0] != '"' or to not in tree.text or row_of(to) is None:
+                continue
+            where = f"{header}:{line} includes {to}"
+            if to == UMBRELLA:
+                yield f"{where}: the umbrella is for programs"
+            elif header == UMBRELLA:
+                if row_of(to) > UMBRELLA_ROW and folder_of(to) not in UMBRELLA_EXTRA:
+                    yield f"{where}: {folder_of(to)}/ is included by name, not by the umbrella"
+            elif folder_of(to) != folder and row_of(to) >= row_of(header):
+                relation = "beside" if row_of(to) == row_of(header) else "below"
+                yield f"{where}: {folder_of(to)}/ lies {relation} {folder}/ (rows {row_of(to)}, " \
+                      f"{row_of(header)})"
+
+
+@check("cycles")
+def cycles(tree):
+    done, path = set(), []
+
+    def visit(header):
+        if header in path:
+            yield "include cycle " + " -> ".join(path[path.index(header):] + [header])
+        elif header not in done:
+            path.append(header)
+            for target in tree.own.get(header, []):
+                yield from visit(target)
+            path.pop()
+            done.add(header)
+
+    for header in tree.text:
+        yield from visit(header)
+
+
+@check("includes-resolve")
+def includes_resolve(tree):
+    for header, includes in tree.includes.items():
+        for line, target in includes:
+            if target[0] == '"' and target[1:-1] not in tree.text:
+                yield f'{header}:{line} includes {target}, expected "opkit/..." of a present header'
+            if target.startswith("<opkit/"):
+                yield f"{header}:{line} includes {target}: write it in quotes"
+
+
+@check("umbrella")
+def umbrella(tree):
+    if UMBRELLA in tree.text:
+        reached = tree.reach(UMBRELLA)
+        for header in tree.text:
+            inside = row_of(header) is not None and row_of(header) <= UMBRELLA_ROW
+            if inside and header not in reached and header not in (UMBRELLA, *NOT_IN_UMBRELLA):
+                yield f"{UMBRELLA} does not reach {header}"
+
+
+@check("guards")
+def guards(tree):
+    for header, text in tree.text.items():
+        guard = tree.guard(header)
+        directives = re.findall(r"^[ \t]*#[ \t]*(\w+)[ \t]*(\S*)", tree.code[header], re.MULTILINE)
+        if directives[:2] != [("ifndef", guard), ("define", guard)]:
+            yield f"{header} does not open with #ifndef {guard}, #define {guard}"
+        elif not re.search(rf"^#endif\s+(//|/\*) {guard}( \*/)?\n\Z", text, re.MULTILINE):
+            yield f"{header} does not end with `#endif  // {guard}`"
+
+
+@check("opening-comment")
+def opening_comment(tree):
+    for header, text in tree.text.items():
+        if not text.startswith(("// ", "/* ")):
+            yield f"{header} does not begin with a comment that says what it is"
+
+
+@check("size")
+def size(tree):
+    for header, text in tree.text.items():
+        if text.count("\n") > MAX_LINES:
+            yield f"{header} has {text.count(chr(10))} lines, more than {MAX_LINES}: split it"
+
+
+@check("namespaces")
+def namespaces(tree):
+    for header, code in tree.code.items():
+        for number, line in enumerate(code.splitlines(), 1):
+            if re.search(r"\busing\s+namespace\b", line):
+                yield f"{header}:{number} has `using namespace`"
+            if re.search(r"\bnamespace\s+opkit\b(?!\s*::\s*inline\s+OPKIT_ABI\b)(?!\s*;)", line):
+                yield f"{header}:{number} opens namespace opkit without `::inline OPKIT_ABI`"
+
+
+@check("std-includes")
+def std_includes(tree):
+    posix = set()
+    for header, includes in tree.includes.items():
+        row = row_of(header)
+        for line, target in includes:
+            name, where = target[1:-1], f"{header}:{line} includes {target}"
+            if target[0] == '"' or row is None:
+                continue
+            if name in POSIX:
+                posix.add(header)
+            elif name in FORBIDDEN and row <= FORBIDDEN_TO_ROW:
+                yield f"{where}, too heavy for rows 0 to {FORBIDDEN_TO_ROW}"
+            elif name in C_STD and header.endswith(".h"):
+                pass
+            elif name not in STD and row != THIRD_PARTY_ROW:
+                yield f"{where}: neither a C++ header nor allowed outside interop/ and backends/"
+    if len(posix) > 1:
+        yield f"POSIX headers are included by {', '.join(sorted(posix))}: one header holds them all"
+
+
+def preprocessed_macros(tree, headers, *flags):
+    unit = "".join(f"#include {h}\n" for h in headers)
+    command = [*tree.cxx.split(), "-std=c++20", "-x", "c++", f"-I{tree.include}", *flags, "-dM", "-E", "-"]
+    run = subprocess.run(command, input=unit, capture_output=True, text=True)
+    if run.returncode:
+        raise RuntimeError("a unit of all headers does not preprocess: " + run.stderr[:500].strip())
+    return set(re.findall(r"^#define (\w+)", run.stdout, re.MULTILINE))
+
+
+def surviving_macros(tree, *flags):
+    """Macros that a program has after it included every header, guards aside. Headers that need
+    third-party code are read instead of compiled: what they define and do not undefine."""
+    headers = [h for h in tree.text if row_of(h) is not None and row_of(h) < THIRD_PARTY_ROW]
+    angled = sorted({t for h in headers for _, t in tree.includes[h] if t[1:-1] in STD | C_STD | POSIX})
+    baseline = preprocessed_macros(tree, angled)
+    result = preprocessed_macros(tree, angled + [f'"{h}"' for h in headers], *flags) - baseline
+    for header in set(tree.text) - set(headers):
+        for kind, name in re.findall(r"^[ \t]*#[ \t]*(define|undef)[ \t]+(\w+)", tree.code[header], re.M):
+            (result.add if kind == "define" else result.discard)(name)
+    switches = {f[2:].split("=")[0] for f in flags if f.startswith("-D")}
+    return result - {tree.guard(h) for h in tree.text} - switches
+
+
+@check("macros")
+def macros(tree):
+    now = surviving_macros(tree)
+    path = tree.root / "tests" / "hygiene" / "macros.txt"
+    listed = set(path.read_text().split()) if path.exists() else set()
+    for name in sorted(now - listed):
+        yield f"{name} survives the headers: #undef it, or add it with check.py --write-macros"
+    for name in sorted(listed - now):
+        yield f"{name} is listed in macros.txt and no longer defined: check.py --write-macros"
+
+
+@check("macro-prefix")
+def macro_prefix(tree):
+    for name in sorted(surviving_macros(tree, "-DOPKIT_NO_SHORT_MACROS")):
+        if not name.startswith("OPKIT_"):
+            yield f"{name} survives with OPKIT_NO_SHORT_MACROS and has no OPKIT_ prefix"
+
+
+def tracked_files(root):
+    run = subprocess.run(["git", "-C", root, "ls-files", "-z"], capture_output=True, text=True)
+    names = run.stdout.split("\0")[:-1] if run.returncode == 0 else []
+    found = [root / n for n in names] or [p for p in root.rglob("*") if ".git" not in p.parts]
+    return [p for p in found if p.is_file()]
+
+
+@check("machine-paths")
+def machine_paths(tree):
+    for path in tracked_files(tree.root):
+        data = path.read_bytes()
+        if b"\0" in data[:4096]:
+            continue
+        for number, line in enumerate(data.decode("utf-8", "replace").splitlines(), 1):
+            found = MACHINE_PATH.search(line)
+            if found:
+                yield f"{path.relative_to(tree.root)}:{number} names a path of one machine: " \
+                      f"{line[found.start():found.start() + 40].strip()}"
+
+
+def problems(function, tree):
+    try:
+        return list(function(tree))
+    except RuntimeError as error:
+        return [str(error)]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parents[2])
+    parser.add_argument("--cxx", default=os.environ.get("CXX", "g++"))
+    parser.add_argument("--write-macros", action="store_true")
+    options = parser.parse_args()
+    tree = Tree(options.root, options.cxx)
+    if options.write_macros:
+        path = tree.root / "tests" / "hygiene" / "macros.txt"
+        path.write_text("".join(f"{name}\n" for name in sorted(surviving_macros(tree))))
+        return
+    failed = False
+    for name, function in CHECKS.items():
+        found = problems(function, tree)
+        failed |= bool(found)
+        print(f"FAIL {name}: " + "\n    ".join(found) if found else f"ok {name}")
+    sys.exit(failed)
+
+
+if __name__ == "__main__":
+    main()

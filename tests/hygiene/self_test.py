@@ -1,0 +1,141 @@
+#!/usr/bin/env python3
+"""Tests check.py: a small clean tree passes every check, and each change below is flagged by the
+check it names, with the sentence it names, and by no other. Prints `ok NAME` or `FAIL NAME: why`
+for each, exits 1 when one failed."""
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import check  # noqa: E402
+
+
+def header(path, body="", includes=()):
+    guard = "".join(c if c.isalnum() else "_" for c in path).upper() + "_"
+    lines = "".join(f"#include {i}\n" for i in includes)
+    return f"// What {path} is.\n#ifndef {guard}\n#define {guard}\n{lines}{body}\n#endif  // {guard}\n"
+
+
+def tree(**headers):
+    return {f"include/{path}": header(path, **how) for path, how in headers.items()}
+
+
+OPEN = "namespace opkit::inline OPKIT_ABI {\n"
+CLEAN = tree(**{
+    "opkit/version.hpp": dict(body="#define OPKIT_ABI v0_1"),
+    "opkit/base/error.hpp": dict(includes=['"opkit/version.hpp"', "<string>"],
+                                 body=OPEN + "}  // namespace opkit\n// using namespace in prose"),
+    "opkit/core/shape.hpp": dict(includes=['"opkit/base/error.hpp"'],
+                                 body="#define OPKIT_TMP 1\n#undef OPKIT_TMP"),
+    "opkit/core/device.hpp": dict(includes=['"opkit/base/error.hpp"']),
+    "opkit/graph/graph.hpp": dict(includes=['"opkit/core/shape.hpp"', '"opkit/core/device.hpp"']),
+    "opkit/ops/all.hpp": dict(includes=['"opkit/core/shape.hpp"', "<functional>"]),
+    "opkit/interop/npy.hpp": dict(includes=["<third/party.h>"]),
+    "opkit/opkit.hpp": dict(includes=['"opkit/graph/graph.hpp"']),
+}) | {"tests/hygiene/macros.txt": "OPKIT_ABI\n", "README.md": "Run build/home/x, or /usr/bin/env.\n"}
+
+
+def changed(path, **how):
+    return tree(**{path: how})
+
+
+SHAPE, ERROR = "opkit/core/shape.hpp", "opkit/base/error.hpp"
+BASE = ['"opkit/base/error.hpp"']
+
+# (check, words of its sentence, files that are written over the clean tree)
+CASES = [
+    ("layers", "graph/ lies below base/",
+     changed("opkit/base/extra.hpp", includes=['"opkit/graph/leaf.hpp"'])
+     | changed("opkit/graph/leaf.hpp") | changed("opkit/opkit.hpp", includes=[
+         '"opkit/graph/graph.hpp"', '"opkit/base/extra.hpp"'])),
+    ("layers", "profile/ lies beside engine/",
+     changed("opkit/engine/pool.hpp", includes=['"opkit/profile/recorder.hpp"'])
+     | changed("opkit/profile/recorder.hpp")
+     | changed("opkit/opkit.hpp", includes=['"opkit/graph/graph.hpp"', '"opkit/engine/pool.hpp"'])),
+    ("layers", "backends/onednn/ lies beside backends/eigen/",
+     changed("opkit/backends/eigen/a.hpp", includes=['"opkit/backends/onednn/b.hpp"'])
+     | changed("opkit/backends/onednn/b.hpp")),
+    ("layers", "the umbrella is for programs",
+     changed("opkit/interop/npy.hpp", includes=['"opkit/opkit.hpp"'])),
+    ("layers", "ops/ is included by name",
+     changed("opkit/opkit.hpp", includes=['"opkit/graph/graph.hpp"', '"opkit/ops/all.hpp"'])),
+    ("layers", "a folder that no layer names", changed("opkit/misc/x.hpp")),
+    ("cycles", "device.hpp -> opkit/core/shape.hpp -> opkit/core/device.hpp",
+     changed(SHAPE, includes=['"opkit/core/device.hpp"'] + BASE)
+     | changed("opkit/core/device.hpp", includes=['"opkit/core/shape.hpp"'])),
+    ("includes-resolve", 'expected "opkit/..."',
+     changed("opkit/interop/npy.hpp", includes=['"helper.hpp"'])),
+    ("includes-resolve", "write it in quotes",
+     changed("opkit/interop/npy.hpp", includes=["<opkit/version.hpp>"])),
+    ("umbrella", "does not reach opkit/device/event.hpp", changed("opkit/device/event.hpp")),
+    ("guards", "#ifndef OPKIT_CORE_SHAPE_HPP_",
+     {f"include/{SHAPE}": header(SHAPE, includes=BASE).replace("CORE_SHAPE", "SHAPE")}
+     | {"tests/hygiene/macros.txt": "OPKIT_ABI OPKIT_SHAPE_HPP_"}),
+    ("guards", "does not end with",
+     {f"include/{SHAPE}": header(SHAPE, includes=BASE).replace("#endif  //", "#endif //  ")}),
+    ("opening-comment", "does not begin with",
+     {f"include/{SHAPE}": header(SHAPE, includes=BASE).split("\n", 1)[1]}),
+    ("size", "more than 800", changed(SHAPE, includes=BASE, body="\n" * 800)),
+    ("namespaces", "`using namespace`",
+     changed(SHAPE, includes=["<string>"] + BASE, body="using namespace std;")),
+    ("namespaces", "without `::inline OPKIT_ABI`",
+     changed(SHAPE, includes=BASE, body="namespace opkit { }")),
+    ("std-includes", "too heavy", changed(SHAPE, includes=["<sstream>"] + BASE)),
+    ("std-includes", "neither a C++ header",
+     changed("opkit/ops/all.hpp", body="#if 0\n#include <third/party.h>\n#endif")),
+    ("std-includes", "one header holds them all",
+     changed(SHAPE, includes=["<unistd.h>"] + BASE)
+     | changed("opkit/core/device.hpp", includes=["<dlfcn.h>"] + BASE)),
+    ("macros", "OPKIT_NEW survives", changed(SHAPE, includes=BASE, body="#define OPKIT_NEW 1")),
+    ("macros", "OPKIT_OLD is listed", {"tests/hygiene/macros.txt": "OPKIT_ABI\nOPKIT_OLD\n"}),
+    ("macros", "OPKIT_NPY survives",
+     changed("opkit/interop/npy.hpp", body="#define OPKIT_NPY 1\n#define OPKIT_M\n#undef OPKIT_M")),
+    ("macros", "does not preprocess", changed("opkit/ops/all.hpp", body="#error no")),
+    ("macro-prefix", "REGISTER_IT survives",
+     {"tests/hygiene/macros.txt": "OPKIT_ABI\nREGISTER_IT\n"}
+     | changed(SHAPE, includes=BASE, body="#define REGISTER_IT 1")),
+    ("machine-paths", "docs.md:2", {"docs.md": "fine\nsee " + "/home" + "/someone/opkit\n"}),
+]
+# Breaking a preprocessor run breaks both macro checks; a cycle keeps nothing else from passing.
+ALSO = {"does not preprocess": {"macro-prefix"}}
+
+
+def flagged(files):
+    """What each check says of a tree of these files: {check: [sentence, ...]}, empty ones left out."""
+    with tempfile.TemporaryDirectory() as folder:
+        for path, text in files.items():
+            target = Path(folder) / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text)
+        subject = check.Tree(Path(folder), os.environ.get("CXX", "g++"))
+        found = {name: check.problems(function, subject) for name, function in check.CHECKS.items()}
+    return {name: sentences for name, sentences in found.items() if sentences}
+
+
+def main():
+    failed = 0
+
+    def report(name, why):
+        nonlocal failed
+        failed += bool(why)
+        print(f"FAIL {name}: {why}" if why else f"ok {name}")
+
+    found = flagged(CLEAN)
+    report("clean tree", f"flagged: {found}" if found else "")
+    for name, words, files in CASES:
+        found = flagged(CLEAN | files)
+        others = set(found) - {name} - ALSO.get(words, set())
+        why = ""
+        if not any(words in sentence for sentence in found.get(name, [])):
+            why = f"expected {words!r}, found {found}"
+        elif others:
+            why = f"flagged by {others} as well: {found}"
+        report(f"{name} ({words})", why)
+    untested = set(check.CHECKS) - {name for name, _, _ in CASES}
+    report("every check has a case", f"none for {sorted(untested)}" if untested else "")
+    sys.exit(bool(failed))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,6 @@
+#include "units.hpp"
+
+Seen SeenByA() {
+  return {&opkit::GetAllocator(opkit::DeviceType::kCPU), &opkit::detail::t_invocation,
+          [] { opkit::Throw(opkit::ErrorCode::kNotFound, "from unit a"); }};
+}

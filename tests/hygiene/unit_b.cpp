@@ -1,0 +1,6 @@
+#include "units.hpp"
+
+Seen SeenByB() {
+  return {&opkit::GetAllocator(opkit::DeviceType::kCPU), &opkit::detail::t_invocation,
+          [] { opkit::Throw(opkit::ErrorCode::kNotFound, "from unit b"); }};
+}
