@@ -157,28 +157,32 @@ class Operator : public OperatorBase {
   using ::opkit::OperatorBase::def;                                                            \
   using ::opkit::OperatorBase::device;                                                         \
   using ::opkit::OperatorBase::event;                                                          \
-  const ::opkit::Tensor& Input(int i) const { return this->::opkit::OperatorBase::Input(i); }  \
-  template <class OpkitT>                                                                      \
-  const OpkitT& Input(int i) const {                                                           \
-    return this->::opkit::OperatorBase::template Input<OpkitT>(i);                             \
-  }                                                                                            \
-  ::opkit::Tensor* Output(int i) { return this->::opkit::OperatorBase::Output(i); }            \
-  ::opkit::Tensor* Output(int i, const ::opkit::Shape& shape, ::opkit::DType dtype) {          \
-    return this->::opkit::OperatorBase::Output(i, shape, dtype);                               \
-  }                                                                                            \
-  template <class OpkitT>                                                                      \
-  OpkitT* Output(int i) {                                                                      \
-    return this->::opkit::OperatorBase::template Output<OpkitT>(i);                            \
-  }                                                                                            \
-  template <class OpkitT>                                                                      \
-  OpkitT GetSingleArgument(std::string_view name, const OpkitT& fallback) const {              \
-    return this->::opkit::OperatorBase::template GetSingleArgument<OpkitT>(name, fallback);    \
-  }                                                                                            \
-  template <class OpkitT>                                                                      \
-  std::vector<OpkitT> GetRepeatedArgument(std::string_view name,                               \
-                                          const std::vector<OpkitT>& fallback = {}) const {    \
-    return this->::opkit::OperatorBase::template GetRepeatedArgument<OpkitT>(name, fallback);  \
-  }                                                                                            \
+  const ::opkit::Tensor& Input(int i) const {                                                   \
+    return static_cast<const ::opkit::OperatorBase&>(*this).Input(i);                           \
+  }                                                                                             \
+  template <class OpkitT>                                                                       \
+  const OpkitT& Input(int i) const {                                                            \
+    return static_cast<const ::opkit::OperatorBase&>(*this).Input<OpkitT>(i);                   \
+  }                                                                                             \
+  ::opkit::Tensor* Output(int i) { return static_cast<::opkit::OperatorBase&>(*this).Output(i); }\
+  ::opkit::Tensor* Output(int i, const ::opkit::Shape& shape, ::opkit::DType dtype) {           \
+    return static_cast<::opkit::OperatorBase&>(*this).Output(i, shape, dtype);                  \
+  }                                                                                             \
+  template <class OpkitT>                                                                       \
+  OpkitT* Output(int i) {                                                                       \
+    return static_cast<::opkit::OperatorBase&>(*this).Output<OpkitT>(i);                        \
+  }                                                                                             \
+  template <class OpkitT>                                                                       \
+  OpkitT GetSingleArgument(std::string_view name, const OpkitT& fallback) const {               \
+    return static_cast<const ::opkit::OperatorBase&>(*this).GetSingleArgument<OpkitT>(name,     \
+                                                                                      fallback);\
+  }                                                                                             \
+  template <class OpkitT>                                                                       \
+  std::vector<OpkitT> GetRepeatedArgument(std::string_view name,                                \
+                                          const std::vector<OpkitT>& fallback = {}) const {     \
+    return static_cast<const ::opkit::OperatorBase&>(*this).GetRepeatedArgument<OpkitT>(name,   \
+                                                                                        fallback);\
+  }                                                                                             \
   static_assert(true)
 #define OPKIT_USE_OPERATOR_FUNCTIONS(Context) \
   OPKIT_USE_OPERATOR_BASE_FUNCTIONS;          \
