@@ -1,0 +1,66 @@
+// Kernel: one implementation of an operator for a device type and a backend. Asked with a
+// KernelQuery it proposes configurations, of which selection picks one before memory is planned.
+#ifndef OPKIT_OP_KERNEL_HPP_
+#define OPKIT_OP_KERNEL_HPP_
+
+#include <memory>
+#include <span>
+
+#include "opkit/base/unique_function.hpp"
+#include "opkit/op/inference.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+class OperatorBase;
+class Workspace;
+
+// The node to run and all that is known of its values: dtypes, shapes, layouts, constants' data.
+struct KernelQuery {
+  const OperatorDef& def;
+  std::span<const TensorInfo> inputs;
+  std::span<const TensorInfo> outputs;
+};
+
+// One way a kernel offers to run a node.
+struct KernelConfig {
+  std::vector<Layout> input_layouts;            // empty: all standard
+  std::vector<Layout> output_layouts;
+  std::vector<std::pair<int, int>> inplace;     // {input, output} that may share memory
+  int64_t scratch_bytes = 0;
+  double cost_ns = -1;                          // an estimate; negative: none
+};
+
+using OperatorCreator =
+    UniqueFunction<std::unique_ptr<OperatorBase>(const OperatorDef&, Workspace*)>;
+using KernelProposer = UniqueFunction<std::vector<KernelConfig>(const KernelQuery&)>;
+
+// Who wins when one (operator, device, backend) is registered twice: the higher; two equal ones from
+// two places are an error at first lookup.
+enum class RegistrationPriority : uint8_t { kFallback = 1, kDefault = 2, kPreferred = 3 };
+
+inline constexpr const char* kReferenceBackend = "reference";  // the plain operator
+
+struct Kernel {
+  std::string op;
+  DeviceType device = DeviceType::kCPU;
+  std::string backend = kReferenceBackend;
+  RegistrationPriority priority = RegistrationPriority::kDefault;
+  const char* file = "";
+  int line = 0;
+  std::string origin;        // the library it came from; empty for the program itself
+  OperatorCreator create;    // may throw UnsupportedOperatorFeature: the next kernel is tried
+  KernelProposer propose;    // none: one configuration, standard layouts, in place as the schema says
+
+  std::string Place() const { return StrCat(file, ":", line); }
+};
+
+// Thrown by an operator's constructor that cannot run this node; another kernel then gets it.
+class OPKIT_EXPORT UnsupportedOperatorFeature : public Error {
+ public:
+  explicit UnsupportedOperatorFeature(std::string what)
+      : Error(ErrorCode::kUnsupported, std::move(what)) {}
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_KERNEL_HPP_

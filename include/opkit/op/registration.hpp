@@ -1,0 +1,129 @@
+// The registration macros: OPERATOR_SCHEMA and REGISTER_<DEVICE>_OPERATOR. Each is a static
+// initialiser at namespace scope, in a source file or a header.
+#ifndef OPKIT_OP_REGISTRATION_HPP_
+#define OPKIT_OP_REGISTRATION_HPP_
+
+#include "opkit/macros.hpp"
+#include "opkit/op/create_operator.hpp"
+#include "opkit/op/operator.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+template <class Op>
+std::unique_ptr<OperatorBase> CreateClass(const OperatorDef& def, Workspace* ws) {
+  static_assert(std::is_base_of_v<OperatorBase, Op>,
+                "REGISTER_*_OPERATOR(name, Class): Class must derive from opkit::Operator<Context>");
+  static_assert(!std::is_abstract_v<Op>,
+                "REGISTER_*_OPERATOR(name, Class): Class must override bool RunOnDevice()");
+  static_assert(std::is_constructible_v<Op, const OperatorDef&, Workspace*>,
+                "REGISTER_*_OPERATOR(name, Class): Class needs a constructor "
+                "(const opkit::OperatorDef&, opkit::Workspace*)");
+  return std::make_unique<Op>(def, ws);
+}
+
+// Static initialisers must not throw: a failure to register (no memory) shows as a missing kernel.
+inline bool RegisterKernel(const char* op, DeviceType device, const char* backend,
+                           RegistrationPriority priority, const char* file, int line,
+                           OperatorCreator create) noexcept {
+  try {
+    Kernel kernel;
+    kernel.op = op;
+    kernel.device = device;
+    kernel.backend = backend;
+    if (kernel.backend == "DEFAULT" || kernel.backend.empty()) kernel.backend = kReferenceBackend;
+    kernel.priority = priority;
+    kernel.file = file;
+    kernel.line = line;
+    kernel.create = std::move(create);
+    OpRegistry::Global().AddKernel(std::move(kernel));
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#define OPKIT_CONCAT_(a, b) a##b
+#define OPKIT_CONCAT(a, b) OPKIT_CONCAT_(a, b)
+#define OPKIT_UNIQUE(prefix) OPKIT_CONCAT(prefix, __COUNTER__)
+
+// A class registration calls the function that OPERATOR_SCHEMA defines, so that forgetting the
+// schema is a link error whose symbol says what to add.
+#define OPKIT_SCHEMA_ANCHOR(name) opkit_add_OPERATOR_SCHEMA_for_##name
+
+// OPERATOR_SCHEMA(Scale).NumInputs(1).NumOutputs(1)…;
+#define OPKIT_OPERATOR_SCHEMA(name)                                                              \
+  extern "C" __attribute__((weak, visibility("hidden"))) void OPKIT_SCHEMA_ANCHOR(name)() {}     \
+  [[maybe_unused]] static ::opkit::OpSchema& OPKIT_UNIQUE(opkit_schema_) =                       \
+      ::opkit::OpRegistry::Global().AddSchema(#name, __FILE__, __LINE__)
+
+// The general form. `device` is a DeviceType, `backend` a string; the class comes last, so that it
+// may contain commas. A device of your own needs one line:
+//   #define REGISTER_NPU_OPERATOR(...) OPKIT_REGISTER_DEVICE_OPERATOR(kNpu, __VA_ARGS__)
+#define OPKIT_REGISTER_OPERATOR(device, name, backend, priority, ...)                            \
+  extern "C" __attribute__((visibility("hidden"))) void OPKIT_SCHEMA_ANCHOR(name)();             \
+  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) =                               \
+      (OPKIT_SCHEMA_ANCHOR(name)(),                                                              \
+       ::opkit::detail::RegisterKernel(#name, device, backend,                                   \
+                                       ::opkit::RegistrationPriority::priority, __FILE__,        \
+                                       __LINE__, &::opkit::detail::CreateClass<__VA_ARGS__>))
+// By string, for names that are not identifiers and for kernels of another binary's operator: a
+// missing schema is then found at the first lookup.
+#define OPKIT_REGISTER_OPERATOR_STR(device, string, backend, ...)                                \
+  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) =                               \
+      ::opkit::detail::RegisterKernel(string, device, backend,                                   \
+                                      ::opkit::RegistrationPriority::kDefault, __FILE__,         \
+                                      __LINE__, &::opkit::detail::CreateClass<__VA_ARGS__>)
+// By a function (const OperatorDef&, Workspace*) -> std::unique_ptr<OperatorBase>.
+#define OPKIT_REGISTER_OPERATOR_CREATOR(device, name, ...)                                       \
+  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) =                               \
+      ::opkit::detail::RegisterKernel(#name, device, "DEFAULT",                                  \
+                                      ::opkit::RegistrationPriority::kDefault, __FILE__,         \
+                                      __LINE__, __VA_ARGS__)
+
+#define OPKIT_REGISTER_DEVICE_OPERATOR(device, name, ...) \
+  OPKIT_REGISTER_OPERATOR(device, name, "DEFAULT", kDefault, __VA_ARGS__)
+
+#define OPKIT_REGISTER_CPU_OPERATOR(name, ...) \
+  OPKIT_REGISTER_DEVICE_OPERATOR(::opkit::DeviceType::kCPU, name, __VA_ARGS__)
+#define OPKIT_REGISTER_CPU_OPERATOR_STR(string, ...) \
+  OPKIT_REGISTER_OPERATOR_STR(::opkit::DeviceType::kCPU, string, "DEFAULT", __VA_ARGS__)
+#define OPKIT_REGISTER_CPU_OPERATOR_CREATOR(name, ...) \
+  OPKIT_REGISTER_OPERATOR_CREATOR(::opkit::DeviceType::kCPU, name, __VA_ARGS__)
+#define OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(name, engine, ...) \
+  OPKIT_REGISTER_OPERATOR(::opkit::DeviceType::kCPU, name, #engine, kDefault, __VA_ARGS__)
+#define OPKIT_REGISTER_CPU_OPERATOR_WITH_PRIORITY(name, priority, ...) \
+  OPKIT_REGISTER_OPERATOR(::opkit::DeviceType::kCPU, name, "DEFAULT", priority, __VA_ARGS__)
+
+#define OPKIT_REGISTER_CPU_STREAM_OPERATOR(name, ...) \
+  OPKIT_REGISTER_DEVICE_OPERATOR(::opkit::DeviceType::kCPUStream, name, __VA_ARGS__)
+#define OPKIT_REGISTER_CPU_STREAM_OPERATOR_STR(string, ...) \
+  OPKIT_REGISTER_OPERATOR_STR(::opkit::DeviceType::kCPUStream, string, "DEFAULT", __VA_ARGS__)
+#define OPKIT_REGISTER_CPU_STREAM_OPERATOR_CREATOR(name, ...) \
+  OPKIT_REGISTER_OPERATOR_CREATOR(::opkit::DeviceType::kCPUStream, name, __VA_ARGS__)
+#define OPKIT_REGISTER_CPU_STREAM_OPERATOR_WITH_ENGINE(name, engine, ...) \
+  OPKIT_REGISTER_OPERATOR(::opkit::DeviceType::kCPUStream, name, #engine, kDefault, __VA_ARGS__)
+
+#define OPKIT_REGISTER_CUDA_OPERATOR(name, ...) \
+  OPKIT_REGISTER_DEVICE_OPERATOR(::opkit::DeviceType::kCUDA, name, __VA_ARGS__)
+#define OPKIT_REGISTER_CUDA_OPERATOR_STR(string, ...) \
+  OPKIT_REGISTER_OPERATOR_STR(::opkit::DeviceType::kCUDA, string, "DEFAULT", __VA_ARGS__)
+#define OPKIT_REGISTER_CUDA_OPERATOR_CREATOR(name, ...) \
+  OPKIT_REGISTER_OPERATOR_CREATOR(::opkit::DeviceType::kCUDA, name, __VA_ARGS__)
+#define OPKIT_REGISTER_CUDA_OPERATOR_WITH_ENGINE(name, engine, ...) \
+  OPKIT_REGISTER_OPERATOR(::opkit::DeviceType::kCUDA, name, #engine, kDefault, __VA_ARGS__)
+
+// A linker takes from a static archive only what is referred to, and nobody refers to a registrar.
+// Put OPKIT_REGISTRATIONS(my_ops) in the archive's source file and OPKIT_USE_REGISTRATIONS(my_ops)
+// in the program, or link with the CMake function opkit_link_operators.
+#define OPKIT_REGISTRATIONS(group) \
+  extern "C" void opkit_use_registrations_of_##group() {}
+#define OPKIT_USE_REGISTRATIONS(group)                                     \
+  extern "C" void opkit_use_registrations_of_##group();                    \
+  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_registrations_) =  \
+      (opkit_use_registrations_of_##group(), true)
+
+#endif  // OPKIT_OP_REGISTRATION_HPP_
