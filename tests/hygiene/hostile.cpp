@@ -1,9 +1,9 @@
-// Every header after hostile macros. Its macros are used too: they expand here.
+// Every header after hostile macros. Its own macros are used too: they expand here.
+// clang-format off: the order is the test.
 #include "std_headers.hpp"
-// Not before the line above.
 #include "hostile_macros.hpp"
-// Not before the line above.
 #include "all_headers.hpp"
+// clang-format on
 
 void AmongHostileMacros(int value) {
   OPKIT_ENFORCE(value > 0, "expected a positive value, found ", value);

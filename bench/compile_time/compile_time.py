@@ -1,0 +1,183 @@
+#!/usr/bin/env python3
+"""What it costs to include each public header: lines after preprocessing, and seconds.
+
+Gated by --check, against budget.json: for every header, (1) the lines of opkit's own that one
+include of it puts before the compiler (comments and blanks not counted) grow by no more than 10%
+(or 10 lines, for a small header), and (2) no standard header is included, by it or by what it
+includes, that the budget does not name. Neither depends on the compiler, so that the gate holds on
+any machine; (3) all preprocessed lines grow by no more than 10%, where the compiler's major version
+is the budget's. A header without a budget fails.
+
+  compile_time.py                        prints the lines
+  compile_time.py --check | --update     compares with the budget | rewrites it
+  compile_time.py --seconds [--json F] [HEADER...]
+      times g++ -fsyntax-only, interleaved with nlohmann/json.hpp, and prints the ratio to it. Not a
+      test: a shared machine's speed drifts too much for one.
+"""
+import argparse
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+INCLUDE = ROOT / "include"
+BUDGET = Path(__file__).resolve().with_name("budget.json")
+PEER = "nlohmann/json.hpp"
+TARGETS = {"opkit/opkit.hpp": 0.75, "opkit/op/operator.hpp": 0.5, "opkit/plugin/author.hpp": 0.5}
+GROWTH, SLACK = 0.10, 10
+
+
+def public_headers():
+    """All but those of third-party glue, whose cost is the third party's."""
+    found = (p.relative_to(INCLUDE).as_posix() for p in sorted((INCLUDE / "opkit").rglob("*.h*")))
+    return [h for h in found if not h.startswith(("opkit/interop/", "opkit/backends/"))]
+
+
+def compiler_command(cxx, *flags):
+    return [*cxx.split(), "-std=c++20", f"-I{INCLUDE}", *flags, "-x", "c++", "-"]
+
+
+def compiler_version(cxx):
+    macros = subprocess.run([*cxx.split(), "-dM", "-E", "-x", "c++", os.devnull],
+                            capture_output=True, text=True, check=True).stdout
+    value = dict(re.findall(r"#define (__clang_major__|__GNUC__) (\d+)", macros))
+    return f"clang {value['__clang_major__']}" if "__clang_major__" in value else f"gcc {value['__GNUC__']}"
+
+
+def measure(header, cxx):
+    """{"own": lines from include/opkit, "total": all lines, "std": names of <...> included}."""
+    run = subprocess.run(compiler_command(cxx, "-E"), input=f'#include "{header}"\n',
+                         capture_output=True, text=True)
+    if run.returncode:
+        sys.exit(f"{header} does not preprocess:\n{run.stderr[:1000]}")
+    own = total = 0
+    entered, inside = set(), False
+    for line in run.stdout.splitlines():
+        marker = re.match(r'# \d+ "([^"]+)"', line)
+        if marker:
+            inside = marker.group(1).startswith(f"{INCLUDE}/")
+            if inside:
+                entered.add(marker.group(1))
+        elif line.strip():
+            total += 1
+            own += inside
+    # Read from the headers entered: a compiler's output does not say who asked for a standard header
+    # that another one has already included.
+    std = {name for path in entered
+           for name in re.findall(r"^[ \t]*#[ \t]*include[ \t]*<([^>]+)>", Path(path).read_text(), re.M)}
+    return {"own": own, "total": total, "std": sorted(std)}
+
+
+def violations(measured, budget, same_compiler):
+    """The sentences of --check, none when all is well."""
+    for header, now in measured.items():
+        allowed = budget.get(header)
+        if not allowed:
+            yield f"{header} has no budget: run compile_time.py --update and commit budget.json"
+            continue
+        for kind, words in (("own", "lines of opkit"), ("total", "preprocessed lines")):
+            limit = allowed[kind] + max(allowed[kind] * GROWTH, SLACK)
+            if now[kind] > limit and (kind == "own" or same_compiler):
+                yield (f"{header}: {now[kind]} {words}, more than 10% over its budget of "
+                       f"{allowed[kind]}. Make it lighter, or accept it with --update")
+        for name in sorted(set(now["std"]) - set(allowed["std"])):
+            yield f"{header} now includes <{name}>. Do without, or accept it with --update"
+    for header in sorted(set(budget) - set(measured)):
+        yield f"{header} has a budget and does not exist: run compile_time.py --update"
+
+
+def seconds_of(header, cxx):
+    started = time.perf_counter()
+    run = subprocess.run(compiler_command(cxx, "-fsyntax-only"), input=f"#include <{header}>\n",
+                         capture_output=True, text=True)
+    if run.returncode:
+        sys.exit(f"{header} does not compile:\n{run.stderr[:1000]}")
+    return time.perf_counter() - started
+
+
+def time_headers(headers, cxx, rounds):
+    """{header: {"seconds", "ratio", ...}}. Each is divided by a run of the peer close to it in time,
+    since a shared machine's speed drifts; the median of these ratios is robust to a disturbed run."""
+    seconds = {h: [] for h in [PEER, *headers]}
+    ratios = {h: [] for h in headers}
+    for _ in range(rounds):
+        peer = None
+        for index, header in enumerate(headers):
+            if peer is None or header in TARGETS or index % 4 == 0:
+                peer = seconds_of(PEER, cxx)
+                seconds[PEER].append(peer)
+            seconds[header].append(seconds_of(header, cxx))
+            ratios[header].append(seconds[header][-1] / peer)
+    result = {}
+    for header, runs in seconds.items():
+        result[header] = {"seconds": round(statistics.median(runs), 3),
+                          "seconds_min": round(min(runs), 3), "seconds_max": round(max(runs), 3)}
+        if header in ratios:
+            result[header]["ratio"] = round(statistics.median(ratios[header]), 3)
+        if header in TARGETS:
+            result[header]["target"] = TARGETS[header]
+    return result
+
+
+def machine_kind():
+    model = "unknown processor"
+    if os.path.exists("/proc/cpuinfo"):
+        found = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.M)
+        model = found.group(1) if found else os.uname().machine
+    return f"{os.cpu_count()} cores, {model}"
+
+
+def report_seconds(options):
+    headers = options.headers or public_headers()
+    results = time_headers(headers, options.cxx, options.rounds)
+    for header, of in results.items():
+        ratio = f"{of['ratio']:6.2f}x" if "ratio" in of else "  peer "
+        target = of.get("target")
+        verdict = f"  target {target}x: {'met' if of['ratio'] <= target else 'missed'}" if target else ""
+        print(f"{of['seconds']:7.2f} s  [{of['seconds_min']:.2f}, {of['seconds_max']:.2f}] {ratio}  "
+              f"{header}{verdict}")
+    if options.json:
+        flags = "".join(f" {h}" for h in options.headers)
+        report = {"command": f"bench/compile_time/compile_time.py --seconds --rounds {options.rounds}{flags}",
+                  "compiler": compiler_version(options.cxx), "machine": machine_kind(),
+                  "statistic": f"median of {options.rounds} interleaved runs; ratio to {PEER}",
+                  "results": results}
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        options.json.write_text(json.dumps(report, indent=1) + "\n")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("headers", nargs="*", help="opkit/... (default: every public header)")
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--update", action="store_true")
+    parser.add_argument("--seconds", action="store_true")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--cxx", default=os.environ.get("CXX", "g++"))
+    options = parser.parse_args()
+    if options.seconds:
+        report_seconds(options)
+        return
+    compiler = compiler_version(options.cxx)
+    measured = {h: measure(h, options.cxx) for h in options.headers or public_headers()}
+    if options.update:
+        lines = ",\n".join(f"  {json.dumps(h)}: {json.dumps(m)}" for h, m in measured.items())
+        BUDGET.write_text(f'{{"compiler": "{compiler}", "headers": {{\n{lines}\n}}}}\n')
+    elif options.check:
+        budget = json.loads(BUDGET.read_text())
+        found = list(violations(measured, budget["headers"], compiler == budget["compiler"]))
+        print("\n".join(found) if found else f"ok: {len(measured)} headers are within budget.json")
+        sys.exit(bool(found))
+    else:
+        for header, of in sorted(measured.items(), key=lambda item: -item[1]["total"]):
+            print(f"{of['total']:7} lines  {of['own']:6} own  {header}")
+
+
+if __name__ == "__main__":
+    main()
