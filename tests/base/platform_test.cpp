@@ -1,0 +1,82 @@
+#include "opkit/base/platform.hpp"
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <string>
+#include <thread>
+
+namespace {
+
+using namespace opkit::detail;
+
+TEST_CASE("a Parker that was signalled first does not sleep") {
+  Parker parker;
+  parker.Set();
+  CHECK(parker.Wait());
+  CHECK(parker.Wait(0));  // even past its deadline
+}
+
+TEST_CASE("a Parker's wait ends at its deadline") {
+  Parker parker;
+  CHECK_FALSE(parker.Wait(MonotonicNs()));
+  CHECK_FALSE(parker.Wait(MonotonicNs() + 1'000'000));
+}
+
+TEST_CASE("what was written before Set is seen after Wait") {
+  for (int round = 0; round < 1000; ++round) {
+    int written = 0;
+    Parker parker;
+    std::thread waker([&] {
+      written = round + 1;
+      Parker::Wake(parker.Set());
+    });
+    parker.Wait();
+    CHECK(written == round + 1);
+    waker.join();
+  }
+}
+
+TEST_CASE("a Mutex excludes") {
+  Mutex mutex;
+  int count = 0;
+  auto add = [&] {
+    for (int i = 0; i < 10'000; ++i) {
+      MutexLock lock(mutex);
+      ++count;
+    }
+  };
+  std::thread other(add);
+  add();
+  other.join();
+  CHECK(count == 20'000);
+}
+
+TEST_CASE("a thread's name is cut to what the system keeps") {
+  std::string name;
+  std::thread([&] {
+    SetCurrentThreadName("a-name-that-is-far-too-long");
+    char buffer[32];
+    pthread_getname_np(pthread_self(), buffer, sizeof buffer);
+    name = buffer;
+  }).join();
+  CHECK(name == "a-name-that-is-");
+}
+
+TEST_CASE("pinning leaves a thread one CPU, of those it had, whatever the index") {
+  for (int index : {0, 1, 1000}) {
+    cpu_set_t before, after;
+    std::thread([&] {
+      pthread_getaffinity_np(pthread_self(), sizeof before, &before);
+      PinCurrentThread(index);
+      pthread_getaffinity_np(pthread_self(), sizeof after, &after);
+    }).join();
+    CHECK(CPU_COUNT(&after) == 1);
+    cpu_set_t both;
+    CPU_AND(&both, &before, &after);
+    CHECK(CPU_COUNT(&both) == 1);
+  }
+  CHECK(AvailableCpus() >= 1);
+}
+
+}  // namespace
