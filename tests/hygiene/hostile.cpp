@@ -1,11 +1,23 @@
-// Every header after hostile macros. Its own macros are used too: they expand here.
+// Every header after hostile macros. The toolkit's own macros are used too: they expand here.
 // clang-format off: the order is the test.
 #include "std_headers.hpp"
 #include "hostile_macros.hpp"
 #include "all_headers.hpp"
 // clang-format on
 
-void AmongHostileMacros(int value) {
-  OPKIT_ENFORCE(value > 0, "expected a positive value, found ", value);
-  OPKIT_ASSERT(value > 0);
-}
+template <class Context>
+class AmongHostileMacrosOp final : public opkit::Operator<Context> {
+ public:
+  USE_OPERATOR_FUNCTIONS(Context);
+  using opkit::Operator<Context>::Operator;
+  bool RunOnDevice() override {
+    const int value = this->template GetSingleArgument<int>("value", 0);
+    const int limit = this->template GetSingleArgument<int>("limit", 0);
+    OPKIT_ASSERT(limit > 0);
+    OPKIT_ENFORCE(value <= limit, "but found ", value);
+    return true;
+  }
+};
+
+OPERATOR_SCHEMA(AmongHostileMacros).NumInputs(0).NumOutputs(0);
+REGISTER_CPU_OPERATOR(AmongHostileMacros, AmongHostileMacrosOp<opkit::CPUContext>);

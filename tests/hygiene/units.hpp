@@ -1,12 +1,24 @@
 // What two translation units of one program see of the toolkit, each from its own copy of every
-// header.
+// header, and an operator that is registered from this header, that is, by both.
 #ifndef OPKIT_TESTS_HYGIENE_UNITS_HPP_
 #define OPKIT_TESTS_HYGIENE_UNITS_HPP_
 
 #include "all_headers.hpp"
 
+template <class Context>
+class SeenTwiceOp final : public opkit::Operator<Context> {
+ public:
+  USE_OPERATOR_FUNCTIONS(Context);
+  using opkit::Operator<Context>::Operator;
+  bool RunOnDevice() override { return true; }
+};
+
+OPERATOR_SCHEMA(SeenTwice).NumInputs(0).NumOutputs(0);
+REGISTER_CPU_OPERATOR(SeenTwice, SeenTwiceOp<opkit::CPUContext>);
+
 struct Seen {
   const opkit::Allocator* allocator;
+  const opkit::OpRegistry* registry;
   const void* invocation;  // of the calling thread
   void (*fail)();          // throws opkit::Error
 };

@@ -1,14 +1,34 @@
 // Two translation units that include everything make one program with one toolkit in it.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+
 #include "units.hpp"
 
-TEST_CASE("two units share the allocators and the thread's invocation") {
+TEST_CASE("two units share the allocators, the registry and the thread's invocation") {
   CHECK(SeenByA().allocator == SeenByB().allocator);
+  CHECK(SeenByA().registry == SeenByB().registry);
   CHECK(SeenByA().invocation == SeenByB().invocation);
 }
 
 TEST_CASE("an error thrown in another unit is caught by its type") {
   CHECK_THROWS_WITH_AS(SeenByA().fail(), "from unit a", opkit::Error);
   CHECK_THROWS_WITH_AS(SeenByB().fail(), "from unit b", opkit::Error);
+}
+
+TEST_CASE("an operator registered from a header that several units include appears once") {
+  const auto names = opkit::RegisteredOperators();
+  CHECK(std::count(names.begin(), names.end(), "SeenTwice") == 1);
+  CHECK(opkit::OpRegistry::Global().KernelsOf("SeenTwice").size() == 1);
+  CHECK(opkit::CheckRegistrations() == std::vector<std::string>{});
+  opkit::Workspace workspace;
+  CHECK(opkit::CreateOperator(opkit::OperatorDef("SeenTwice"), &workspace)->Run());
+}
+
+TEST_CASE("an operator written among hostile macros runs") {
+  opkit::Workspace workspace;
+  const auto op = opkit::CreateOperator(
+      opkit::OperatorDef("AmongHostileMacros").Arg("limit", 3).Arg("value", 4), &workspace);
+  CHECK_THROWS_WITH_AS(op->Run(), doctest::Contains("expected value <= limit but found 4"),
+                       opkit::Error);
 }
