@@ -1,0 +1,36 @@
+// ParallelFor(ctx, n, f): one loop for every device. On a host context it is ParallelFor on the
+// thread pool, issued through the context; the CUDA backend adds the overload that launches a kernel.
+#ifndef OPKIT_ENGINE_CONTEXT_PARALLEL_FOR_HPP_
+#define OPKIT_ENGINE_CONTEXT_PARALLEL_FOR_HPP_
+
+#include <utility>
+
+#include "opkit/engine/parallel_for.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+// Contexts whose work is host code: CPUContext, CPUStreamContext, and a user's own.
+template <class C>
+concept HostContext = requires(C& context, void (*work)()) { context.Launch(work); };
+
+// Issues f(i) for every i in [0, n). Asynchronous on an asynchronous context: `f` is copied and must
+// capture by value. Errors of `f` reach the caller, or the operator's event.
+//
+//   ParallelFor(ctx, n, [=] OPKIT_DEVICE (int64_t i) { y[i] = 2 * x[i]; });
+template <HostContext Context, class F>
+void ParallelFor(Context& context, int64_t n, F f, int64_t grain = kAutoGrain) {
+#ifdef __CUDACC__
+  static_assert(!__nv_is_extended_device_lambda_closure_type(F),
+                "ParallelFor: this lambda is for the device only and would do nothing on a host "
+                "context; compile CPU kernels in a .cc file");
+#endif
+  if constexpr (!Context::kAsynchronous) {
+    ParallelFor(n, f, grain);
+  } else {
+    context.Launch([n, f = std::move(f), grain]() mutable { ParallelFor(n, f, grain); });
+  }
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_CONTEXT_PARALLEL_FOR_HPP_

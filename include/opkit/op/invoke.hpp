@@ -1,0 +1,137 @@
+// Invoke: calls an operator by name on tensors, without a workspace or a graph. ResolvedOperator is
+// the same call with everything but the run done once.
+#ifndef OPKIT_OP_INVOKE_HPP_
+#define OPKIT_OP_INVOKE_HPP_
+
+#include "opkit/op/create_operator.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+struct InvokeOptions {
+  std::optional<Device> device;  // default: that of the first input
+  std::string engine;            // backends to try; default: the registry's order
+  int num_outputs = -1;          // needed only where the schema leaves it open
+};
+
+// An operator ready to be called again and again: schema, kernel and attributes are settled. Not
+// synchronised: one thread at a time. Moving it keeps it valid.
+//
+//   ResolvedOperator axpy("Axpy", 2, {{"alpha", 2.f}});
+//   std::vector<Tensor> out = axpy({x, y});       // new outputs
+//   axpy.Run({x, y}, outputs);                    // into tensors of the caller's: no allocation
+class ResolvedOperator {
+ public:
+  // Errors: as CreateOperator; kInvalidArgument when the number of outputs is open.
+  ResolvedOperator(const std::string& op, int num_inputs, Arguments args = {},
+                   const InvokeOptions& options = {})
+      : ResolvedOperator(op, std::vector<bool>(static_cast<size_t>(num_inputs), true),
+                         std::move(args), options) {}
+  // `present[i]` false leaves optional input i out.
+  ResolvedOperator(const std::string& op, const std::vector<bool>& present, Arguments args,
+                   const InvokeOptions& options)
+      : schema_(&OpRegistry::Global().GetSchema(op)), workspace_(std::make_unique<Workspace>()) {
+    def_ = OperatorDef(op, {}, {}, std::move(args));
+    def_.Device(options.device.value_or(Device{})).Engine(options.engine);
+    for (size_t i = 0; i < present.size(); ++i) {
+      const std::string name = present[i] ? StrCat("input ", i) : std::string();
+      def_.Input(name);
+      inputs_.push_back(present[i] ? workspace_->CreateTensor(name) : nullptr);
+    }
+    int num_outputs = options.num_outputs;
+    if (num_outputs < 0) num_outputs = schema_->CalculateOutput(static_cast<int>(present.size()));
+    if (num_outputs < 0) num_outputs = schema_->min_outputs();
+    if (num_outputs == 0 && schema_->max_outputs() > 0)
+      Throw(ErrorCode::kInvalidArgument, "operator ", op, " may have different numbers of outputs; "
+            "set InvokeOptions::num_outputs");
+    for (int i = 0; i < num_outputs; ++i) def_.Output(StrCat("output ", i));
+    op_ = CreateOperator(def_, workspace_.get());
+    for (const std::string& name : def_.outputs())
+      outputs_.push_back(workspace_->CreateTensor(name));
+    seen_.resize(inputs_.size());
+  }
+
+  // Runs on `inputs` and returns new outputs. Errors: kInvalidArgument for a wrong count or what
+  // inference finds wrong with the shapes; whatever the operator throws.
+  std::vector<Tensor> operator()(std::span<const Tensor> inputs) {
+    std::vector<Tensor> results(outputs_.size());
+    Run(inputs, results);
+    return results;
+  }
+  std::vector<Tensor> operator()(std::initializer_list<Tensor> inputs) {
+    return (*this)(std::span(inputs.begin(), inputs.size()));
+  }
+  // Runs into `outputs`, whose memory is reused where it fits. On an Error they are as they were,
+  // but for contents that the operator had begun to write.
+  void Run(std::span<const Tensor> inputs, std::span<Tensor> outputs) {
+    if (inputs.size() != inputs_.size() || outputs.size() != outputs_.size())
+      Throw(ErrorCode::kInvalidArgument, "operator ", def_.type(), " was resolved for ",
+            inputs_.size(), " inputs and ", outputs_.size(), " outputs, but called with ",
+            inputs.size(), " and ", outputs.size());
+    const Release release{*this};
+    for (size_t i = 0; i < inputs.size(); ++i)
+      if (inputs_[i]) *inputs_[i] = inputs[i];
+    if (schema_->has_inference() && !Seen()) Infer();
+    for (size_t o = 0; o < outputs.size(); ++o) *outputs_[o] = outputs[o];
+    op_->Run();
+    for (size_t o = 0; o < outputs.size(); ++o) outputs[o] = std::move(*outputs_[o]);
+  }
+
+  OperatorBase& op() { return *op_; }
+
+ private:
+  struct Signature {
+    DType dtype = DType::kUndefined;
+    Shape shape;
+  };
+  // Nothing of the caller's is held between calls.
+  struct Release {
+    ResolvedOperator& self;
+    ~Release() {
+      for (Tensor* tensor : self.inputs_)
+        if (tensor) *tensor = Tensor();
+      for (Tensor* tensor : self.outputs_) *tensor = Tensor();
+    }
+  };
+
+  // The same dtypes and shapes as the last time, which inference has found right.
+  bool Seen() const {
+    for (size_t i = 0; i < inputs_.size(); ++i)
+      if (inputs_[i] && (inputs_[i]->dtype() != seen_[i].dtype || inputs_[i]->dtype() == DType::kUndefined ||
+                         inputs_[i]->shape() != seen_[i].shape))
+        return false;
+    return !inputs_.empty();
+  }
+  void Infer() {
+    std::vector<TensorInfo> infos;
+    for (const Tensor* tensor : inputs_)
+      infos.push_back(tensor ? TensorInfo::Of(*tensor, true) : TensorInfo());
+    schema_->InferOutputs(def_, std::move(infos));
+    for (size_t i = 0; i < inputs_.size(); ++i)
+      if (inputs_[i]) seen_[i] = {inputs_[i]->dtype(), inputs_[i]->shape()};
+  }
+
+  const OpSchema* schema_;
+  std::unique_ptr<Workspace> workspace_;
+  OperatorDef def_;
+  std::unique_ptr<OperatorBase> op_;
+  std::vector<Tensor*> inputs_, outputs_;  // in the workspace; null where left out
+  std::vector<Signature> seen_;
+};
+
+// Calls operator `op` once, with the default order of kernels on the device of the first input. A
+// default-constructed Tensor leaves an optional input out. Errors: as CreateOperator and Run.
+//
+//   std::vector<Tensor> out = Invoke("Axpy", {x, y}, {{"alpha", 2.f}});
+inline std::vector<Tensor> Invoke(const std::string& op, const std::vector<Tensor>& inputs,
+                                  Arguments args = {}, InvokeOptions options = {}) {
+  std::vector<bool> present;
+  for (const Tensor& input : inputs) {
+    present.push_back(input.dtype() != DType::kUndefined);
+    if (!options.device && present.back()) options.device = input.device();
+  }
+  return ResolvedOperator(op, present, std::move(args), options)(inputs);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_INVOKE_HPP_
