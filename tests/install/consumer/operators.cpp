@@ -1,8 +1,20 @@
 // Nothing refers to this object: in a static library only its registration could keep it.
-#include "operators.hpp"
-
 #include <opkit/opkit.hpp>
 
 namespace {
-const bool registered = (RegisteredNames().push_back(opkit::StrCat("Sca", "le")), true);
+
+class AnswerOp final : public opkit::Operator<opkit::CPUContext> {
+ public:
+  USE_OPERATOR_FUNCTIONS(opkit::CPUContext);
+  using Operator::Operator;
+
+  bool RunOnDevice() override {
+    *Output(0, {1}, opkit::DType::kFloat32)->mutable_data<float>() = 42;
+    return true;
+  }
+};
+
+OPERATOR_SCHEMA(Answer).NumInputs(0).NumOutputs(1);
+REGISTER_CPU_OPERATOR(Answer, AnswerOp);
+
 }  // namespace

@@ -1,0 +1,3 @@
+#include "opkit/op/registration.hpp"
+
+OPERATOR_SCHEMA(Nothing).NumInputs(0).NumOutputs(0);
