@@ -118,7 +118,8 @@ def write_forwarding(folder, contained):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--check", action="store_true", help="compare with the committed file")
     parser.add_argument("--forwarding", metavar="DIR", type=Path, help="write forwarding headers")
     options = parser.parse_args()

@@ -46,7 +46,8 @@ def compiler_version(cxx):
     macros = subprocess.run([*cxx.split(), "-dM", "-E", "-x", "c++", os.devnull],
                             capture_output=True, text=True, check=True).stdout
     value = dict(re.findall(r"#define (__clang_major__|__GNUC__) (\d+)", macros))
-    return f"clang {value['__clang_major__']}" if "__clang_major__" in value else f"gcc {value['__GNUC__']}"
+    clang = value.get("__clang_major__")
+    return f"clang {clang}" if clang else f"gcc {value['__GNUC__']}"
 
 
 def measure(header, cxx):
@@ -66,10 +67,10 @@ def measure(header, cxx):
         elif line.strip():
             total += 1
             own += inside
-    # Read from the headers entered: a compiler's output does not say who asked for a standard header
-    # that another one has already included.
-    std = {name for path in entered
-           for name in re.findall(r"^[ \t]*#[ \t]*include[ \t]*<([^>]+)>", Path(path).read_text(), re.M)}
+    # Read from the headers entered: a compiler's output does not say who asked for a standard
+    # header that another one has already included.
+    include = re.compile(r"^[ \t]*#[ \t]*include[ \t]*<([^>]+)>", re.MULTILINE)
+    std = {name for path in entered for name in include.findall(Path(path).read_text())}
     return {"own": own, "total": total, "std": sorted(std)}
 
 
@@ -101,8 +102,9 @@ def seconds_of(header, cxx):
 
 
 def time_headers(headers, cxx, rounds):
-    """{header: {"seconds", "ratio", ...}}. Each is divided by a run of the peer close to it in time,
-    since a shared machine's speed drifts; the median of these ratios is robust to a disturbed run."""
+    """{header: {"seconds", "ratio", ...}}. Each run is divided by one of the peer close to it in
+    time, since a shared machine's speed drifts; the median of the ratios withstands a disturbed
+    run."""
     seconds = {h: [] for h in [PEER, *headers]}
     ratios = {h: [] for h in headers}
     for _ in range(rounds):
@@ -138,12 +140,13 @@ def report_seconds(options):
     for header, of in results.items():
         ratio = f"{of['ratio']:6.2f}x" if "ratio" in of else "  peer "
         target = of.get("target")
-        verdict = f"  target {target}x: {'met' if of['ratio'] <= target else 'missed'}" if target else ""
-        print(f"{of['seconds']:7.2f} s  [{of['seconds_min']:.2f}, {of['seconds_max']:.2f}] {ratio}  "
-              f"{header}{verdict}")
+        verdict = target and f"  target {target}x: {'met' if of['ratio'] <= target else 'missed'}"
+        spread = f"[{of['seconds_min']:.2f}, {of['seconds_max']:.2f}]"
+        print(f"{of['seconds']:7.2f} s  {spread} {ratio}  {header}{verdict or ''}")
     if options.json:
         flags = "".join(f" {h}" for h in options.headers)
-        report = {"command": f"bench/compile_time/compile_time.py --seconds --rounds {options.rounds}{flags}",
+        report = {"command": "bench/compile_time/compile_time.py --seconds "
+                             f"--rounds {options.rounds}{flags}",
                   "compiler": compiler_version(options.cxx), "machine": machine_kind(),
                   "statistic": f"median of {options.rounds} interleaved runs; ratio to {PEER}",
                   "results": results}
@@ -152,7 +155,8 @@ def report_seconds(options):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("headers", nargs="*", help="opkit/... (default: every public header)")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--update", action="store_true")

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Compiles one file that must not compile, and looks for the sentences that the compiler must print.
+"""Compiles a file that must not compile, and looks for the sentences that the compiler must print.
 
 A file begins with comment lines that say what is expected of it:
-  // expect: <sentence>     does not compile, and the output holds the sentence (several lines: each)
+  // expect: <sentence>     does not compile, and the compiler prints the sentence (several: each)
   // compiles               compiles: the twin that shows that nothing but the mistake is at fault
   // flags: <flags>         are added to the compiler's
 
@@ -32,9 +32,9 @@ def verdict(path, compiler):
     flags = " ".join(line.removeprefix("flags:") for line in head if line.startswith("flags:"))
     if bool(expected) == ("compiles" in head) or not all(expected):
         return "begins with neither `// expect: <sentence>` nor `// compiles`, or with both"
-    run = subprocess.run([*compiler, no_quotes(compiler), *flags.split(), "-fsyntax-only", str(path)],
-                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
-                         env=os.environ | {"LC_ALL": "C"})
+    command = [*compiler, no_quotes(compiler), *flags.split(), "-fsyntax-only", str(path)]
+    run = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                         errors="replace", env=os.environ | {"LC_ALL": "C"})
     if not expected:
         return f"expected to compile, but:\n{run.stdout}" if run.returncode else None
     if run.returncode == 0:
@@ -50,7 +50,7 @@ def self_test(compiler):
         "// expect: too small\n// expect: static\nstatic_assert(1 > 2, \"too small\");": None,
         "// expect: too small\nstatic_assert(1 < 2, \"too small\");": "compiles; expected an error",
         "// expect: too small\nint x = y;  // too small": "does not say: too small",
-        "// expect: too\n// expect: large\nstatic_assert(false, \"too small\");": "does not say: large",
+        "// expect: too\n// expect: big\nstatic_assert(false, \"too small\");": "does not say: big",
         "// compiles\nint x = 1;": None,
         "// compiles\nint x = y;": "expected to compile",
         "// compiles\n// flags: -DY=1\nint x = Y;": None,

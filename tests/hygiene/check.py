@@ -42,18 +42,18 @@ charconv chrono cinttypes climits clocale cmath codecvt compare complex concepts
 coroutine csetjmp csignal cstdarg cstddef cstdint cstdio cstdlib cstring ctime cuchar cwchar cwctype
 deque exception execution filesystem format forward_list fstream functional future initializer_list
 iomanip ios iosfwd iostream istream iterator latch limits list locale map memory memory_resource
-mutex new numbers numeric optional ostream queue random ranges ratio regex scoped_allocator semaphore
-set shared_mutex source_location span sstream stack stdexcept stop_token streambuf string string_view
-syncstream system_error thread tuple type_traits typeindex typeinfo unordered_map unordered_set
-utility valarray variant vector version cxxabi.h""".split())
+mutex new numbers numeric optional ostream queue random ranges ratio regex scoped_allocator
+semaphore set shared_mutex source_location span sstream stack stdexcept stop_token streambuf string
+string_view syncstream system_error thread tuple type_traits typeindex typeinfo unordered_map
+unordered_set utility valarray variant vector version cxxabi.h""".split())
 C_STD = {"stddef.h", "stdint.h", "stdbool.h"}  # what the C header of the ABI may use
 POSIX = set("""dirent.h dlfcn.h errno.h fcntl.h link.h poll.h pthread.h sched.h signal.h syscall.h
 unistd.h linux/futex.h sys/mman.h sys/resource.h sys/stat.h sys/syscall.h sys/time.h sys/types.h
 sys/utsname.h time.h""".split())
 
 # Roots under which people and machines keep checkouts.
-MACHINE_PATH = re.compile(
-    r"(?<![\w.~}<>/-])(?:/(?:home|root|Users|work|workspace|workdir|mnt|scratch)/[\w.-]|[A-Z]:\\\\?Users)")
+MACHINE_PATH = re.compile(r"(?<![\w.~}<>/-])/(?:home|root|Users|work|workspace|mnt|scratch)/[\w.-]"
+                          r"|[A-Z]:\\\\?Users")
 
 TOKEN = re.compile(r'R"(?P<d>[^()\s\\]{0,16})\(.*?\)(?P=d)"|"(?:\\.|[^"\\\n])*"'
                    r"|(?<!\w)\d(?:'?[\w.])*|'(?:\\.|[^'\\\n])+'|//[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -240,8 +240,8 @@ def std_includes(tree):
 
 def preprocessed_macros(tree, headers, *flags):
     unit = "".join(f"#include {h}\n" for h in headers)
-    command = [*tree.cxx.split(), "-std=c++20", "-x", "c++", f"-I{tree.include}", *flags, "-dM", "-E", "-"]
-    run = subprocess.run(command, input=unit, capture_output=True, text=True)
+    command = [*tree.cxx.split(), "-std=c++20", f"-I{tree.include}", *flags, "-dM", "-E"]
+    run = subprocess.run([*command, "-x", "c++", "-"], input=unit, capture_output=True, text=True)
     if run.returncode:
         raise RuntimeError("a unit of all headers does not preprocess: " + run.stderr[:500].strip())
     return set(re.findall(r"^#define (\w+)", run.stdout, re.MULTILINE))
@@ -251,11 +251,13 @@ def surviving_macros(tree, *flags):
     """Macros that a program has after it included every header, guards aside. Headers that need
     third-party code are read instead of compiled: what they define and do not undefine."""
     headers = [h for h in tree.text if row_of(h) is not None and row_of(h) < THIRD_PARTY_ROW]
-    angled = sorted({t for h in headers for _, t in tree.includes[h] if t[1:-1] in STD | C_STD | POSIX})
+    known = STD | C_STD | POSIX
+    angled = sorted({t for h in headers for _, t in tree.includes[h] if t[1:-1] in known})
     baseline = preprocessed_macros(tree, angled)
     result = preprocessed_macros(tree, angled + [f'"{h}"' for h in headers], *flags) - baseline
     for header in set(tree.text) - set(headers):
-        for kind, name in re.findall(r"^[ \t]*#[ \t]*(define|undef)[ \t]+(\w+)", tree.code[header], re.M):
+        for kind, name in re.findall(r"^[ \t]*#[ \t]*(define|undef)[ \t]+(\w+)", tree.code[header],
+                                     re.MULTILINE):
             (result.add if kind == "define" else result.discard)(name)
     switches = {f[2:].split("=")[0] for f in flags if f.startswith("-D")}
     return result - {tree.guard(h) for h in tree.text} - switches
@@ -277,6 +279,18 @@ def macro_prefix(tree):
     for name in sorted(surviving_macros(tree, "-DOPKIT_NO_SHORT_MACROS")):
         if not name.startswith("OPKIT_"):
             yield f"{name} survives with OPKIT_NO_SHORT_MACROS and has no OPKIT_ prefix"
+
+
+@check("short-macros")
+def short_macros(tree):
+    """A short alias of a macro that does not exist fails only where a user writes it."""
+    known = surviving_macros(tree)
+    alias = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(?!OPKIT_)(\w+)(?:\([^)]*\))?"
+                       r"[ \t\\\n]+(OPKIT_\w+)", re.MULTILINE)
+    for header, code in tree.code.items():
+        for name, target in alias.findall(code):
+            if name in known and target not in known:
+                yield f"{header}: {name} stands for {target}, which no header defines"
 
 
 def tracked_files(root):
@@ -307,7 +321,8 @@ def problems(function, tree):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parents[2])
     parser.add_argument("--cxx", default=os.environ.get("CXX", "g++"))
     parser.add_argument("--write-macros", action="store_true")

@@ -14,7 +14,8 @@ import check  # noqa: E402
 def header(path, body="", includes=()):
     guard = "".join(c if c.isalnum() else "_" for c in path).upper() + "_"
     lines = "".join(f"#include {i}\n" for i in includes)
-    return f"// What {path} is.\n#ifndef {guard}\n#define {guard}\n{lines}{body}\n#endif  // {guard}\n"
+    return (f"// What {path} is.\n#ifndef {guard}\n#define {guard}\n{lines}{body}\n"
+            f"#endif  // {guard}\n")
 
 
 def tree(**headers):
@@ -33,7 +34,7 @@ CLEAN = tree(**{
     "opkit/ops/all.hpp": dict(includes=['"opkit/core/shape.hpp"', "<functional>"]),
     "opkit/interop/npy.hpp": dict(includes=["<third/party.h>"]),
     "opkit/opkit.hpp": dict(includes=['"opkit/graph/graph.hpp"']),
-}) | {"tests/hygiene/macros.txt": "OPKIT_ABI\n", "README.md": "Run build/home/x, or /usr/bin/env.\n"}
+}) | {"tests/hygiene/macros.txt": "OPKIT_ABI\n", "README.md": "See build/home/x, /usr/bin/env.\n"}
 
 
 def changed(path, **how):
@@ -95,14 +96,20 @@ CASES = [
     ("macro-prefix", "REGISTER_IT survives",
      {"tests/hygiene/macros.txt": "OPKIT_ABI\nREGISTER_IT\n"}
      | changed(SHAPE, includes=BASE, body="#define REGISTER_IT 1")),
+    ("short-macros", "SHORT stands for OPKIT_LONG",
+     {"tests/hygiene/macros.txt": "OPKIT_ABI\nOPKIT_SHORTER\nSHORT\nSHORTER\n"}
+     | changed(SHAPE, includes=BASE, body="#ifndef OPKIT_NO_SHORT_MACROS\n"
+               "#define SHORT(...) \\\n  OPKIT_LONG(__VA_ARGS__)\n"
+               "#define SHORTER(x) OPKIT_SHORTER(x)\n"
+               "#endif\n#define OPKIT_SHORTER(x)")),
     ("machine-paths", "docs.md:2", {"docs.md": "fine\nsee " + "/home" + "/someone/opkit\n"}),
 ]
-# Breaking a preprocessor run breaks both macro checks; a cycle keeps nothing else from passing.
-ALSO = {"does not preprocess": {"macro-prefix"}}
+# A unit that does not preprocess fails every check of macros.
+ALSO = {"does not preprocess": {"macro-prefix", "short-macros"}}
 
 
 def flagged(files):
-    """What each check says of a tree of these files: {check: [sentence, ...]}, empty ones left out."""
+    """What the checks say of a tree of these files: {check: [sentence, ...]}, the failed ones."""
     with tempfile.TemporaryDirectory() as folder:
         for path, text in files.items():
             target = Path(folder) / path
