@@ -85,7 +85,10 @@ class InferenceContext {
     auto merged = SymbolicShape::Merge(info.shape, shape);
     const bool dtypes_differ =
         info.dtype != DType::kUndefined && dtype != DType::kUndefined && info.dtype != dtype;
-    if (!merged || dtypes_differ)
+    if (dtypes_differ)
+      Throw(ErrorCode::kTypeMismatch, what, " ", i, " of ", ToString(def_), " is ", ToString(info),
+            ", expected dtype ", dtype);
+    if (!merged)
       Throw(ErrorCode::kInvalidArgument, what, " ", i, " of ", ToString(def_), " is ",
             ToString(info), ", but inference finds ", ToString(TensorInfo(dtype, shape)));
     info.shape = *std::move(merged);

@@ -8,8 +8,8 @@
 namespace opkit::inline OPKIT_ABI {
 
 struct InvokeOptions {
-  std::optional<Device> device;  // default: that of the first input
-  std::string engine;            // backends to try; default: the registry's order
+  std::optional<Device> device = {};  // default: that of the first input
+  std::string engine = {};            // backends to try; default: the registry's order
   int num_outputs = -1;          // needed only where the schema leaves it open
 };
 

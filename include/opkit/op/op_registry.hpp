@@ -26,12 +26,15 @@ class OpRegistry {
 
   // A schema to fill in. The same name from the same place (a header seen by two translation units)
   // is the same schema: the second filling goes nowhere.
-  OpSchema& AddSchema(const char* name, const char* file, int line) {
+  // So are two that were derived from the same typed signature.
+  OpSchema& AddSchema(const char* name, const char* file, int line, std::string signature = {}) {
     std::lock_guard lock(mutex_);
     Entry& entry = ops_[name];
-    auto schema = std::make_unique<OpSchema>(name, file, line);
+    auto schema = std::make_unique<OpSchema>(name, file, line, std::move(signature));
     if (!entry.schema) return *(entry.schema = std::move(schema));
-    if (!SamePlace(entry.schema->file(), entry.schema->line(), file, line))
+    const bool same_signature =
+        !schema->signature().empty() && schema->signature() == entry.schema->signature();
+    if (!same_signature && !SamePlace(entry.schema->file(), entry.schema->line(), file, line))
       entry.problems.push_back(StrCat("two schemas of operator ", name, ": at ",
                                       entry.schema->file(), ":", entry.schema->line(), " and at ",
                                       file, ":", line, "; remove one of them"));

@@ -37,8 +37,8 @@ struct ValueSchema {
 class OpSchema {
  public:
   OpSchema() = default;
-  OpSchema(std::string name, const char* file, int line)
-      : name_(std::move(name)), file_(file), line_(line) {}
+  OpSchema(std::string name, const char* file, int line, std::string signature = {})
+      : name_(std::move(name)), file_(file), line_(line), signature_(std::move(signature)) {}
 
   // Arity: exactly n, between two numbers, one of a set, or a predicate.
   OpSchema& NumInputs(int n) { return NumInputs(n, n); }
@@ -99,6 +99,16 @@ class OpSchema {
   template <class T>
   OpSchema& RequiredArg(std::string name, std::string doc) {
     return Arg<T>(std::move(name), std::move(doc), {}, true);
+  }
+  // Makes a declared attribute optional. Error (kNotFound) for one that is not declared.
+  OpSchema& SetDefault(std::string_view name, Attribute value) {
+    for (AttributeSchema& attribute : attributes_) {
+      if (attribute.name != name) continue;
+      attribute.required = false;
+      attribute.default_value = std::move(value);
+      return *this;
+    }
+    Throw(ErrorCode::kNotFound, "schema of ", name_, " has no argument '", name, "'");
   }
   OpSchema& ArgIsTest(std::string doc) {
     return Arg("is_test", std::move(doc));
@@ -169,6 +179,13 @@ class OpSchema {
   OpSchema& Output(int i, std::string name, std::string doc = {}, std::vector<DType> dtypes = {}) {
     return Value(outputs_, i, std::move(name), std::move(doc), std::move(dtypes));
   }
+  // The dtypes of all inputs and outputs that do not limit theirs.
+  OpSchema& SetElementTypes(const std::vector<DType>& dtypes) {
+    for (auto* values : {&inputs_, &outputs_})
+      for (ValueSchema& value : *values)
+        if (value.dtypes.empty()) value.dtypes = dtypes;
+    return *this;
+  }
   OpSchema& SetDoc(std::string doc) { return doc_ = std::move(doc), *this; }
   OpSchema& Private() { return private_ = true, *this; }
   template <class Populator>
@@ -183,6 +200,8 @@ class OpSchema {
   const std::string& name() const { return name_; }
   const char* file() const { return file_; }
   int line() const { return line_; }
+  // Of the typed function the schema was derived from; empty for others.
+  const std::string& signature() const { return signature_; }
   const std::string& doc() const { return doc_; }
   bool is_private() const { return private_; }
   bool inputs_can_cross_devices() const { return inputs_cross_devices_; }
@@ -365,6 +384,7 @@ class OpSchema {
   std::string name_;
   const char* file_ = "";
   int line_ = 0;
+  std::string signature_;
   std::string doc_;
   std::vector<AttributeSchema> attributes_;
   std::vector<ValueSchema> inputs_, outputs_;

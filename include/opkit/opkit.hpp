@@ -1,0 +1,30 @@
+// The whole toolkit that needs a compiler and nothing else. Standard operators (opkit/ops/…),
+// third-party backends (opkit/backends/…) and bridges (opkit/interop/…) are included by name.
+#ifndef OPKIT_OPKIT_HPP_
+#define OPKIT_OPKIT_HPP_
+
+#include "opkit/config.hpp"
+#include "opkit/macros.hpp"
+#include "opkit/version.hpp"
+
+#include "opkit/core/attribute.hpp"
+#include "opkit/core/dlpack.hpp"
+#include "opkit/core/symbolic_shape.hpp"
+#include "opkit/core/tensor.hpp"
+
+#include "opkit/device/context.hpp"
+#include "opkit/device/cpu_stream.hpp"
+#include "opkit/device/event.hpp"
+#include "opkit/device/invocation.hpp"
+
+#include "opkit/engine/context_parallel_for.hpp"
+#include "opkit/engine/parallel_for.hpp"
+#include "opkit/engine/thread_pool.hpp"
+
+#include "opkit/op/create_operator.hpp"
+#include "opkit/op/invoke.hpp"
+#include "opkit/op/operator.hpp"
+#include "opkit/op/registration.hpp"
+#include "opkit/op/typed_operator.hpp"
+
+#endif  // OPKIT_OPKIT_HPP_
