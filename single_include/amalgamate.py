@@ -84,15 +84,7 @@ class Amalgamation:
 
 def amalgamate():
     result = Amalgamation()
-    if (INCLUDE / UMBRELLA).exists():
-        result.add(UMBRELLA)
-    else:
-        rows = ["", "abi", "base", "core", "device", "engine", "profile", "op", "dispatch", "graph"]
-        for folder in rows:
-            for path in sorted((INCLUDE / "opkit" / folder).glob("*.hpp")):
-                header = path.relative_to(INCLUDE).as_posix()
-                if header not in result.started:
-                    result.add(header)
+    result.add(UMBRELLA)
     return result
 
 
@@ -111,8 +103,6 @@ def write_forwarding(folder, contained):
         forward = header in contained and header.endswith(".hpp")
         expected.add(folder / header)
         write_if_changed(folder / header, f'#include "{OUTPUT}"\n' if forward else path.read_text())
-    expected.add(folder / UMBRELLA)
-    write_if_changed(folder / UMBRELLA, f'#include "{OUTPUT}"\n')
     for stale in set((folder / "opkit").rglob("*.h*")) - expected:
         stale.unlink()
 
