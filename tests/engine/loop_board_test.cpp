@@ -78,6 +78,19 @@ TEST_CASE(
   CHECK_THROWS_WITH_AS(board.Finish(loop, 0), "chunk 1", std::runtime_error);
 }
 
+TEST_CASE("of several exceptions the earliest is kept") {
+  LoopBoard board;
+  auto body = [&](int64_t begin, int64_t) {
+    int wake = 0;
+    if (begin == 0) board.Work(*board.Join(&wake));  // chunk 1 throws before chunk 0 does
+    throw std::runtime_error("chunk " + std::to_string(begin));
+  };
+  ParallelLoop loop(0, 10, 1, 10, body);
+  board.Post(loop, 1);
+  loop.RunChunks(board.mutex());
+  CHECK_THROWS_WITH_AS(board.Finish(loop, 0), "chunk 1", std::runtime_error);
+}
+
 TEST_CASE("a helper works under the invocation of the loop's caller") {
   opkit::Invocation inside;
   auto body = [&](int64_t, int64_t) { inside = opkit::CurrentInvocation(); };

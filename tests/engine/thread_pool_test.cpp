@@ -662,6 +662,36 @@ TEST_CASE("10,000 rounds of submit and wait lose no wake-up") {
   }
 }
 
+// The waiter is woken for a task and finds its latch done: it must pass the task on, and nobody may
+// take it for a thread that still looks for work.
+TEST_CASE("a waiter that leaves just when it is woken for a task loses no wake-up") {
+  Watchdog watchdog;
+  for (int threads : {2, 8}) {
+    ThreadPool pool(threads);
+    for (int round = 0; round < 1000; ++round) {
+      Latch latch(1);
+      Latch tasks(threads);
+      std::atomic<int> busy{0};
+      std::atomic<bool> release{false};
+      for (int i = 1; i < threads; ++i) {  // one for each worker
+        pool.Submit([&] {
+          ++busy;
+          while (!release) std::this_thread::yield();
+          tasks.CountDown();
+        });
+      }
+      while (busy != threads - 1) std::this_thread::yield();
+      std::thread waiter([&] { pool.Wait(latch); });
+      for (int i = 0; i < 20 + round % 50; ++i) std::this_thread::yield();
+      pool.Submit([&] { tasks.CountDown(); });
+      latch.CountDown();
+      waiter.join();
+      release = true;
+      CHECK(pool.Wait(tasks, 100'000'000'000));
+    }
+  }
+}
+
 TEST_CASE("bursts from several threads, with pauses in between, lose no wake-up") {
   Watchdog watchdog;
   for (int threads : {1, 2, 8}) {

@@ -1,5 +1,6 @@
 // ParallelFor(ctx, n, f): one loop for every device. On a host context it is ParallelFor on the
-// thread pool, issued through the context; the CUDA backend adds the overload that launches a kernel.
+// thread pool, issued through the context; the CUDA backend adds the overload that launches a
+// kernel.
 #ifndef OPKIT_ENGINE_CONTEXT_PARALLEL_FOR_HPP_
 #define OPKIT_ENGINE_CONTEXT_PARALLEL_FOR_HPP_
 
@@ -11,10 +12,12 @@ namespace opkit::inline OPKIT_ABI {
 
 // Contexts whose work is host code: CPUContext, CPUStreamContext, and a user's own.
 template <class C>
-concept HostContext = requires(C& context, void (*work)()) { context.Launch(work); };
+concept HostContext = requires(C& context, void (*work)()) {
+  context.Launch(work);
+};
 
-// Issues f(i) for every i in [0, n). Asynchronous on an asynchronous context: `f` is copied and must
-// capture by value. Errors of `f` reach the caller, or the operator's event.
+// Issues f(i) for every i in [0, n). Asynchronous on an asynchronous context: `f` is copied and
+// must capture by value. Errors of `f` reach the caller, or the operator's event.
 //
 //   ParallelFor(ctx, n, [=] OPKIT_DEVICE (int64_t i) { y[i] = 2 * x[i]; });
 template <HostContext Context, class F>

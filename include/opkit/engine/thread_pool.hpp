@@ -341,10 +341,8 @@ OPKIT_COLD inline bool ThreadPool::StartWorker() {
 }
 
 // True when the calling worker was surplus and has left the pool, which may be gone from then on.
-// The first worker never leaves, so that there is always one to see a task that was just submitted.
+// Its queue stays where others steal from it; the first worker never leaves.
 inline bool ThreadPool::Retire(detail::PoolWorker& self) {
-  while (PoolTask* task = self.deque.Pop()) Inject(task);
-  NotifyWork();
   detail::MutexLock lock(start_mutex_);
   if (stopping_ || self.index < worker_target()) return false;
   self.running = false;
