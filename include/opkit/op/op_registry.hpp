@@ -61,6 +61,22 @@ class OpRegistry {
     entry.kernels.push_back(std::make_unique<Kernel>(std::move(kernel)));
   }
 
+  // Two registrations are one when a header has made them in two translation units.
+  static bool SamePlace(std::string_view file_a, int line_a, std::string_view file_b, int line_b) {
+    auto strip = [](std::string_view path) {
+      while (path.substr(0, 2) == "./") path.remove_prefix(2);
+      return path;
+    };
+    return line_a == line_b && strip(file_a) == strip(file_b);
+  }
+
+  // Something else that is wrong with an operator's registrations (a second gradient): listed by
+  // Problems, and reported by whoever looks that up.
+  void AddProblem(const std::string& op, std::string text) {
+    std::lock_guard lock(mutex_);
+    other_problems_.emplace_back(op, std::move(text));
+  }
+
   // Null when there is none.
   const OpSchema* FindSchema(const std::string& op) const {
     std::lock_guard lock(mutex_);
@@ -107,12 +123,14 @@ class OpRegistry {
       out.insert(out.end(), entry.problems.begin(), entry.problems.end());
       if (!entry.schema) out.push_back(WithoutSchema(op, entry));
     }
+    for (const auto& [op, text] : other_problems_) out.push_back(text);
     return out;
   }
   // For tests and libraries: forgets an operator whole.
   void Remove(const std::string& op) {
     std::lock_guard lock(mutex_);
     ops_.erase(op);
+    std::erase_if(other_problems_, [&](const auto& problem) { return problem.first == op; });
   }
 
   // Backends tried for every operator of a device, and for one operator. Errors: kNotFound for an
@@ -150,13 +168,6 @@ class OpRegistry {
     std::vector<std::string> problems;
   };
 
-  static bool SamePlace(std::string_view file_a, int line_a, std::string_view file_b, int line_b) {
-    auto strip = [](std::string_view path) {
-      while (path.substr(0, 2) == "./") path.remove_prefix(2);
-      return path;
-    };
-    return line_a == line_b && strip(file_a) == strip(file_b);
-  }
   std::vector<std::string> Names() const {
     std::vector<std::string> names;
     for (const auto& [op, entry] : ops_) names.push_back(op);
@@ -184,6 +195,7 @@ class OpRegistry {
   std::map<std::string, Entry> ops_;
   std::vector<std::unique_ptr<OpSchema>> shadows_;
   std::vector<std::unique_ptr<Kernel>> replaced_;
+  std::vector<std::pair<std::string, std::string>> other_problems_;  // operator, text
   GlobalEnginePref global_pref_;
   PerOpEnginePref per_op_pref_;
 };

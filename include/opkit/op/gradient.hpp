@@ -1,0 +1,406 @@
+// Gradients: for every operator a maker that says which operators compute the gradients of its
+// inputs from those of its outputs, or a statement that there is none. Asked node by node by
+// whoever differentiates a graph, and by the gradient checker.
+#ifndef OPKIT_OP_GRADIENT_HPP_
+#define OPKIT_OP_GRADIENT_HPP_
+
+#include "opkit/op/registration.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+// The blobs that hold the gradient of one value: one dense tensor; or indices and values of slices
+// along the first axis; or nothing, where no gradient flows.
+struct GradientValue {
+  std::string dense;
+  std::string indices;
+  std::string values;
+
+  GradientValue() = default;
+  GradientValue(std::string name) : dense(std::move(name)) {}
+  GradientValue(const char* name) : dense(name) {}
+  static GradientValue Sparse(std::string indices, std::string values) {
+    GradientValue out;
+    out.indices = std::move(indices);
+    out.values = std::move(values);
+    return out;
+  }
+  bool IsDense() const { return !dense.empty(); }
+  bool IsSparse() const { return !indices.empty() || !values.empty(); }
+  bool IsEmpty() const { return !IsDense() && !IsSparse(); }
+  friend bool operator==(const GradientValue&, const GradientValue&) = default;
+  friend std::string ToString(const GradientValue& value) {
+    if (value.IsEmpty()) return "(none)";
+    return value.IsDense() ? value.dense : StrCat("{", value.indices, ", ", value.values, "}");
+  }
+};
+
+struct GradientOpsMeta {
+  std::vector<OperatorDef> ops;         // in the order they run
+  std::vector<GradientValue> g_input;   // of every input; empty where no gradient flows
+};
+
+// Names of gradients, by an explicit map: what is a gradient, and of what, is looked up and never
+// read from a name, and no gradient gets the name of another value. One map serves a whole graph,
+// whose names are reserved before the first gradient is named.
+class GradientNames {
+ public:
+  // A name that something else has. Error (kAlreadyExists) when a gradient was given it before.
+  void Reserve(const std::string& name) {
+    if (values_.count(name))
+      Throw(ErrorCode::kAlreadyExists, "value '", name, "' has the name that was given to the "
+            "gradient of '", values_[name], "'; reserve the graph's names before naming gradients");
+    taken_.emplace(name, true);
+  }
+  // The gradient's name of a value; always the same one.
+  const std::string& Of(const std::string& value) {
+    const auto it = gradients_.find(value);
+    return it != gradients_.end() ? it->second : gradients_[value] = Fresh(value);
+  }
+  // One more blob for a part of the value's gradient (one use among several, indices, values).
+  std::string Fresh(const std::string& value, const std::string& suffix = "_grad") {
+    std::string name = value + suffix;
+    for (int n = 1; taken_.count(name); ++n) name = StrCat(value, suffix, "_", n);
+    taken_.emplace(name, true);
+    values_.emplace(name, value);
+    return name;
+  }
+  bool IsGradient(const std::string& name) const { return values_.count(name) != 0; }
+  // What `name` is a gradient of; null when it is not one of this map's.
+  const std::string* ValueOf(const std::string& name) const {
+    const auto it = values_.find(name);
+    return it == values_.end() ? nullptr : &it->second;
+  }
+
+ private:
+  std::map<std::string, std::string> gradients_, values_;  // value to gradient, gradient to value
+  std::map<std::string, bool> taken_;
+};
+
+// Base of makers. One object serves one node.
+//
+//   class ScaleGradient : public GradientMakerBase {
+//     using GradientMakerBase::GradientMakerBase;
+//     std::vector<OperatorDef> GetGradientDefs() override {
+//       return SingleGradientDef("Scale", "", {GO(0)}, {GI(0)});     // the argument is copied
+//     }
+//   };
+//   REGISTER_GRADIENT(Scale, ScaleGradient);
+class GradientMakerBase {
+ public:
+  GradientMakerBase(const OperatorDef& def, std::vector<GradientValue> g_output)
+      : def_(def), g_output_(std::move(g_output)), g_input_(def.inputs().size()) {}
+  GradientMakerBase(const GradientMakerBase&) = delete;
+  GradientMakerBase& operator=(const GradientMakerBase&) = delete;
+  virtual ~GradientMakerBase() = default;
+
+  // What the gradient operators take over from the node; an argument that they set themselves stays.
+  virtual bool CopyDeviceOption() const { return true; }
+  virtual bool CopyEngine() const { return true; }
+  virtual bool CopyArguments() const { return true; }
+
+  // The gradient operators. Names every output gradient it reads by GO and every input gradient it
+  // makes by GI (or SetDense, SetSparse); inputs not named get no gradient.
+  virtual std::vector<OperatorDef> GetGradientDefs() {
+    Throw(ErrorCode::kUnsupported, "the gradient maker of operator ", def_.type(),
+          " must override GetGradientDefs() or Get()");
+  }
+  virtual GradientOpsMeta Get() {
+    GradientOpsMeta meta;
+    meta.ops = GetGradientDefs();
+    meta.g_input = g_input_;
+    return meta;
+  }
+  // Where names come from; without it, from a map that knows this node alone.
+  void UseNames(GradientNames* names) { names_ = names; }
+
+ protected:
+  const OperatorDef& Def() const { return def_; }
+  const std::string& I(int i) const { return def_.inputs()[Check(i, def_.inputs(), "input")]; }
+  const std::string& O(int i) const { return def_.outputs()[Check(i, def_.outputs(), "output")]; }
+
+  // Blobs of the gradient of output i. Error (kInvalidArgument) when it is of the other kind, or
+  // none was given: ask GradOut(i) first where that is possible.
+  const GradientValue& GradOut(int i) const { return g_output_[Check(i, g_output_, "output")]; }
+  const std::string& GO(int i) const {
+    if (!GradOut(i).IsDense()) WrongKind(i, "dense");
+    return GradOut(i).dense;
+  }
+  const std::string& GO_I(int i) const {
+    if (!GradOut(i).IsSparse()) WrongKind(i, "sparse");
+    return GradOut(i).indices;
+  }
+  const std::string& GO_V(int i) const {
+    if (!GradOut(i).IsSparse()) WrongKind(i, "sparse");
+    return GradOut(i).values;
+  }
+
+  // Blobs for the gradient of input i, named at the first call. A value that is read by two inputs
+  // gets two gradients, which whoever uses them adds up.
+  const std::string& GI(int i) {
+    GradientValue& value = Gradient(i, false);
+    if (value.dense.empty()) value.dense = Name(i);
+    return value.dense;
+  }
+  const std::string& GI_I(int i) {
+    GradientValue& value = Gradient(i, true);
+    if (value.indices.empty()) value.indices = Names().Fresh(I(i), "_grad_indices");
+    return value.indices;
+  }
+  const std::string& GI_V(int i) {
+    GradientValue& value = Gradient(i, true);
+    if (value.values.empty()) value.values = Names().Fresh(I(i), "_grad_values");
+    return value.values;
+  }
+  // The gradient of input i is a blob that exists by another name, such as GO(0) itself.
+  void SetDense(int i, const std::string& name) { Gradient(i, false).dense = name; }
+  void SetSparse(int i, const std::string& indices, const std::string& values) {
+    Gradient(i, true) = GradientValue::Sparse(indices, values);
+  }
+  // A name for an intermediate result of several gradient operators.
+  std::string Temporary(const std::string& hint) {
+    return Names().Fresh(def_.outputs().empty() ? def_.type() : def_.outputs()[0], "_grad_" + hint);
+  }
+  GradientNames& Names() {
+    if (names_) return *names_;
+    if (!own_names_) {
+      own_names_.emplace();
+      ReserveNames(*own_names_, def_, g_output_);
+    }
+    return *own_names_;
+  }
+
+  static std::vector<OperatorDef> SingleGradientDef(const std::string& type,
+                                                    const std::string& name,
+                                                    const std::vector<std::string>& inputs,
+                                                    const std::vector<std::string>& outputs,
+                                                    Arguments args = {}) {
+    OperatorDef def(type, inputs, outputs, std::move(args));
+    def.Name(name);
+    return {std::move(def)};
+  }
+
+ public:
+  // Everything that a node and its output gradients are called.
+  static void ReserveNames(GradientNames& names, const OperatorDef& def,
+                           const std::vector<GradientValue>& g_output) {
+    auto reserve = [&](const std::string& name) {
+      if (!name.empty() && !names.IsGradient(name)) names.Reserve(name);
+    };
+    for (const std::string& name : def.inputs()) reserve(name);
+    for (const std::string& name : def.outputs()) reserve(name);
+    for (const GradientValue& value : g_output)
+      for (const std::string* name : {&value.dense, &value.indices, &value.values}) reserve(*name);
+  }
+
+ private:
+  template <class Values>
+  size_t Check(int i, const Values& values, const char* what) const {
+    if (i < 0 || static_cast<size_t>(i) >= values.size())
+      Throw(ErrorCode::kOutOfRange, "the gradient maker of ", ToString(def_), " asks for ", what,
+            " ", i, " of ", values.size());
+    return static_cast<size_t>(i);
+  }
+  [[noreturn]] OPKIT_COLD void WrongKind(int i, const char* wanted) const {
+    Throw(ErrorCode::kInvalidArgument, "the gradient maker of ", ToString(def_), " needs a ", wanted,
+          " gradient of output ", i, " '", O(i), "', but ",
+          GradOut(i).IsEmpty() ? "none was given" : "was given " + ToString(GradOut(i)));
+  }
+  GradientValue& Gradient(int i, bool sparse) {
+    GradientValue& value = g_input_[Check(i, g_input_, "input")];
+    if (sparse ? value.IsDense() : value.IsSparse())
+      Throw(ErrorCode::kInvalidArgument, "the gradient maker of ", ToString(def_),
+            " makes the gradient of input ", i, " '", I(i), "' both dense and sparse");
+    return value;
+  }
+  std::string Name(int i) {
+    for (int k = 0; k < i; ++k)
+      if (I(k) == I(i)) return Names().Fresh(I(i));
+    // In place, the value's gradient may be the very one that comes in.
+    const std::string& name = Names().Of(I(i));
+    for (const GradientValue& value : g_output_)
+      if (value.dense == name) return Names().Fresh(I(i));
+    return name;
+  }
+
+  const OperatorDef def_;
+  const std::vector<GradientValue> g_output_;
+  std::vector<GradientValue> g_input_;
+  GradientNames* names_ = nullptr;
+  std::optional<GradientNames> own_names_;
+};
+
+// What was said about the gradient of an operator.
+enum class GradientKind : uint8_t {
+  kMaker,
+  kNone,            // no gradient flows through it
+  kShouldNot,       // asking is a mistake
+  kNotImplemented,
+};
+
+struct GradientRegistration {
+  using Make = UniqueFunction<GradientOpsMeta(
+      const OperatorDef&, const std::vector<GradientValue>& g_output, GradientNames&)>;
+  GradientKind kind = GradientKind::kMaker;
+  Make make;
+  const char* file = "";
+  int line = 0;
+  std::string problem;  // a second registration; reported when the gradient is asked for
+
+  std::string Place() const { return StrCat(file, ":", line); }
+};
+
+// Thread-safe; never throws while it is filled in.
+class GradientRegistry {
+ public:
+  static GradientRegistry& Global() {
+    static auto* registry = new GradientRegistry;  // used by static objects of any order
+    return *registry;
+  }
+  // The same operator from the same place is the same registration; from another place it is kept
+  // as a problem, which CheckRegistrations lists.
+  void Add(const std::string& op, GradientRegistration registration) {
+    std::lock_guard lock(mutex_);
+    auto& known = gradients_[op];
+    if (!known) {
+      known = std::make_unique<GradientRegistration>(std::move(registration));
+    } else if (!OpRegistry::SamePlace(known->file, known->line, registration.file,
+                                      registration.line)) {
+      known->problem = StrCat("two gradients of operator ", op, ": at ", known->Place(),
+                              " and at ", registration.Place(), "; remove one of them");
+      OpRegistry::Global().AddProblem(op, known->problem);
+    }
+  }
+  // Null when nothing was said.
+  GradientRegistration* Find(const std::string& op) const {
+    std::lock_guard lock(mutex_);
+    const auto it = gradients_.find(op);
+    return it == gradients_.end() ? nullptr : it->second.get();
+  }
+  // For tests and libraries.
+  void Remove(const std::string& op) {
+    std::lock_guard lock(mutex_);
+    gradients_.erase(op);
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<std::string, std::unique_ptr<GradientRegistration>> gradients_;
+};
+
+// True when the operator has a gradient maker.
+inline bool HasGradient(const std::string& op) {
+  const GradientRegistration* found = GradientRegistry::Global().Find(op);
+  return found && found->kind == GradientKind::kMaker;
+}
+
+// The operators that compute the gradients of a node's inputs, given the names of those of its
+// outputs (one for each, empty where none flows). Errors: kNotFound when nothing was said about the
+// operator's gradient; kUnsupported for SHOULD_NOT_DO_GRADIENT and GRADIENT_NOT_IMPLEMENTED_YET;
+// kInvalidArgument for a wrong number of gradients or a node its schema refuses; kAlreadyExists.
+inline GradientOpsMeta GetGradientForOp(const OperatorDef& def,
+                                        const std::vector<GradientValue>& g_output,
+                                        GradientNames& names) {
+  const std::string& op = def.type();
+  GradientRegistration* registration = GradientRegistry::Global().Find(op);
+  if (!registration) {
+    static_cast<void>(OpRegistry::Global().GetSchema(op));  // an unknown operator says so
+    Throw(ErrorCode::kNotFound, "operator ", op, " has no gradient: write REGISTER_GRADIENT(", op,
+          ", Maker), or NO_GRADIENT(", op, ") if none flows through it, or "
+          "SHOULD_NOT_DO_GRADIENT or GRADIENT_NOT_IMPLEMENTED_YET");
+  }
+  if (!registration->problem.empty())
+    Throw(ErrorCode::kAlreadyExists, registration->problem);
+  if (registration->kind == GradientKind::kShouldNot)
+    Throw(ErrorCode::kUnsupported, "operator ", ToString(def), " must not be differentiated "
+          "(SHOULD_NOT_DO_GRADIENT at ", registration->Place(),
+          "); stop the gradient before it reaches this node");
+  if (registration->kind == GradientKind::kNotImplemented)
+    Throw(ErrorCode::kUnsupported, "the gradient of operator ", op, " is not implemented yet "
+          "(GRADIENT_NOT_IMPLEMENTED_YET at ", registration->Place(),
+          "); write a maker and REGISTER_GRADIENT(", op, ", Maker) there");
+  if (g_output.size() != def.outputs().size())
+    Throw(ErrorCode::kInvalidArgument, "operator ", ToString(def), " has ", def.outputs().size(),
+          " outputs, but ", g_output.size(), " output gradients were given; give one for each, an "
+          "empty GradientValue where none flows");
+  if (const OpSchema* schema = OpRegistry::Global().FindSchema(op))
+    if (std::string why = schema->Verify(def); !why.empty())
+      Throw(ErrorCode::kInvalidArgument, why, "; in ", ToString(def));
+  if (registration->kind == GradientKind::kNone)
+    return {{}, std::vector<GradientValue>(def.inputs().size())};
+  GradientMakerBase::ReserveNames(names, def, g_output);
+  try {
+    GradientOpsMeta meta = registration->make(def, g_output, names);
+    if (meta.g_input.size() != def.inputs().size())
+      Throw(ErrorCode::kInvalidArgument, "it names ", meta.g_input.size(), " input gradients for ",
+            def.inputs().size(), " inputs");
+    return meta;
+  } catch (Error& error) {
+    error.AddContext(StrCat("in the gradient maker of ", ToString(def), ", registered at ",
+                            registration->Place()));
+    throw;
+  }
+}
+inline GradientOpsMeta GetGradientForOp(const OperatorDef& def,
+                                        const std::vector<GradientValue>& g_output) {
+  GradientNames names;
+  return GetGradientForOp(def, g_output, names);
+}
+
+namespace detail {
+
+template <class Maker>
+GradientOpsMeta MakeGradient(const OperatorDef& def, const std::vector<GradientValue>& g_output,
+                             GradientNames& names) {
+  static_assert(std::is_base_of_v<GradientMakerBase, Maker>,
+                "REGISTER_GRADIENT(name, Maker): Maker must derive from opkit::GradientMakerBase");
+  static_assert(
+      std::is_constructible_v<Maker, const OperatorDef&, const std::vector<GradientValue>&>,
+      "REGISTER_GRADIENT(name, Maker): Maker needs a public constructor (const "
+      "opkit::OperatorDef&, std::vector<opkit::GradientValue>); write "
+      "`public: using opkit::GradientMakerBase::GradientMakerBase;`");
+  Maker maker(def, g_output);
+  GradientMakerBase& base = maker;
+  base.UseNames(&names);
+  GradientOpsMeta meta = base.Get();
+  for (OperatorDef& op : meta.ops) {
+    op.IsGradientOp(true);
+    if (base.CopyDeviceOption()) op.Device(def.device());
+    if (base.CopyEngine()) op.Engine(def.engine());
+    if (!base.CopyArguments()) continue;
+    for (const NamedAttribute& arg : def.args())
+      if (!op.args().Has(arg.name)) op.Arg(arg.name, arg.value);
+  }
+  return meta;
+}
+
+inline bool RegisterGradient(const char* op, GradientKind kind, GradientRegistration::Make make,
+                             const char* file, int line) noexcept {
+  try {
+    GradientRegistry::Global().Add(op, {kind, std::move(make), file, line, {}});
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+// The maker comes last, so that it may contain commas.
+#define OPKIT_REGISTER_GRADIENT_STR(string, ...)                                               \
+  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_gradient_) =                           \
+      ::opkit::detail::RegisterGradient(string, ::opkit::GradientKind::kMaker,                 \
+                                        &::opkit::detail::MakeGradient<__VA_ARGS__>, __FILE__, \
+                                        __LINE__)
+#define OPKIT_REGISTER_GRADIENT(name, ...) OPKIT_REGISTER_GRADIENT_STR(#name, __VA_ARGS__)
+#define OPKIT_GRADIENT_STATEMENT(name, kind)                                                    \
+  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_gradient_) =                            \
+      ::opkit::detail::RegisterGradient(#name, ::opkit::GradientKind::kind, nullptr, __FILE__,  \
+                                        __LINE__)
+// No gradient flows through the operator: its inputs get none.
+#define OPKIT_NO_GRADIENT(name) OPKIT_GRADIENT_STATEMENT(name, kNone)
+// Asking for its gradient is a mistake (an optimiser's update, a metric).
+#define OPKIT_SHOULD_NOT_DO_GRADIENT(name) OPKIT_GRADIENT_STATEMENT(name, kShouldNot)
+#define OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(name) OPKIT_GRADIENT_STATEMENT(name, kNotImplemented)
+
+#endif  // OPKIT_OP_GRADIENT_HPP_
