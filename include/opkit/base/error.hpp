@@ -14,25 +14,25 @@
 namespace opkit::inline OPKIT_ABI {
 
 enum class ErrorCode {
-  kInvalidArgument,   // a value, shape or count that the callee does not accept
-  kTypeMismatch,      // a value of another type or dtype than asked for
-  kNotFound,          // no such operator, blob, backend, argument, file
-  kAlreadyExists,     // registered or created twice
-  kOutOfRange,        // an index or a number outside what can be represented
-  kUninitialized,     // a tensor or blob read before anything was written
-  kOutOfMemory,       //
-  kUnsupported,       // understood, but not possible on this device, dtype or build
+  kInvalidArgument,     // a value, shape or count that the callee does not accept
+  kTypeMismatch,        // a value of another type or dtype than asked for
+  kNotFound,            // no such operator, blob, backend, argument, file
+  kAlreadyExists,       // registered or created twice
+  kOutOfRange,          // an index or a number outside what can be represented
+  kUninitialized,       // a tensor or blob read before anything was written
+  kOutOfMemory,         //
+  kUnsupported,         // understood, but not possible on this device, dtype or build
   kFailedPrecondition,  // called in a state that does not allow it
-  kCancelled,         //
-  kDeadlineExceeded,  //
-  kOperatorFailed,    // RunOnDevice returned false, or threw something that is not an Error
+  kCancelled,           //
+  kDeadlineExceeded,    //
+  kOperatorFailed,      // RunOnDevice returned false, or threw something that is not an Error
 };
 
 inline const char* ToString(ErrorCode code) {
-  constexpr const char* kNames[] = {
-      "invalid argument", "type mismatch",       "not found",         "already exists",
-      "out of range",     "uninitialized",       "out of memory",     "unsupported",
-      "failed precondition", "cancelled",        "deadline exceeded", "operator failed"};
+  constexpr const char* kNames[] = {"invalid argument", "type mismatch",     "not found",
+                                    "already exists",   "out of range",      "uninitialized",
+                                    "out of memory",    "unsupported",       "failed precondition",
+                                    "cancelled",        "deadline exceeded", "operator failed"};
   return kNames[static_cast<int>(code)];
 }
 
@@ -72,9 +72,13 @@ class OPKIT_EXPORT Error : public std::runtime_error {
   std::exception_ptr cause_;
 };
 
-template <class... Parts>
-[[noreturn]] OPKIT_COLD void Throw(ErrorCode code, const Parts&... parts) {
-  throw Error(code, StrCat(parts...));
+// Throws an Error whose message is StrCat of the parts.
+[[noreturn]] OPKIT_COLD inline void Throw(
+    ErrorCode code, const Text& a, const Text& b = {}, const Text& c = {}, const Text& d = {},
+    const Text& e = {}, const Text& f = {}, const Text& g = {}, const Text& h = {},
+    const Text& i = {}, const Text& j = {}, const Text& k = {}, const Text& l = {},
+    const Text& m = {}, const Text& n = {}, const Text& o = {}, const Text& p = {}) {
+  throw Error(code, StrCat(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p));
 }
 
 namespace detail {
@@ -88,19 +92,20 @@ namespace detail {
 }  // namespace opkit
 
 // For operator authors: throws Error(kInvalidArgument) with the condition's text and the parts.
-#define OPKIT_ENFORCE(condition, ...)                                                        \
-  do {                                                                                       \
-    if (!(condition)) [[unlikely]]                                                           \
-      ::opkit::Throw(::opkit::ErrorCode::kInvalidArgument,                                   \
-                     "expected " #condition " " __VA_OPT__(, ) __VA_ARGS__);                 \
+#define OPKIT_ENFORCE(condition, ...)                                        \
+  do {                                                                       \
+    if (!(condition)) [[unlikely]]                                           \
+      ::opkit::Throw(::opkit::ErrorCode::kInvalidArgument,                   \
+                     "expected " #condition " " __VA_OPT__(, ) __VA_ARGS__); \
   } while (0)
 
 // An invariant of the toolkit itself; compiled out with NDEBUG.
 #ifdef NDEBUG
 #define OPKIT_ASSERT(condition) static_cast<void>(0)
 #else
-#define OPKIT_ASSERT(condition) \
-  ((condition) ? static_cast<void>(0) : ::opkit::detail::AssertFailed(#condition, __FILE__, __LINE__))
+#define OPKIT_ASSERT(condition)       \
+  ((condition) ? static_cast<void>(0) \
+               : ::opkit::detail::AssertFailed(#condition, __FILE__, __LINE__))
 #endif
 
 #endif  // OPKIT_BASE_ERROR_HPP_

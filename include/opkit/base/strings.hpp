@@ -1,5 +1,6 @@
 // StrCat: message building by concatenation, without <sstream>. Everything that reports to a user
-// goes through it, so numbers look the same everywhere.
+// goes through it, so numbers look the same everywhere. Not a variadic template: a message is built
+// at a hundred places with a hundred combinations of types, and each would be an instantiation.
 #ifndef OPKIT_BASE_STRINGS_HPP_
 #define OPKIT_BASE_STRINGS_HPP_
 
@@ -13,50 +14,53 @@
 #include "opkit/config.hpp"
 
 namespace opkit::inline OPKIT_ABI {
-namespace detail {
 
-inline void AppendTo(std::string& out, std::string_view text) { out += text; }
-inline void AppendTo(std::string& out, const char* text) { out += text ? text : "(null)"; }
-inline void AppendTo(std::string& out, const std::string& text) { out += text; }
-inline void AppendTo(std::string& out, char c) { out += c; }
-inline void AppendTo(std::string& out, bool b) { out += b ? "true" : "false"; }
-
-inline void AppendTo(std::string& out, double value) {
-  char buffer[32];
-  out.append(buffer, static_cast<size_t>(std::snprintf(buffer, sizeof buffer, "%.9g", value)));
-}
-
-template <class T>
-  requires std::is_integral_v<T>
-void AppendTo(std::string& out, T value) {
-  out += std::to_string(value);
-}
-
-// Anything with a `ToString(value)` found by argument-dependent lookup.
-template <class T>
-  requires requires(const T& value) { std::string_view(ToString(value)); }
-void AppendTo(std::string& out, const T& value) {
-  out += ToString(value);
-}
-
-template <class T>
-void AppendTo(std::string& out, const std::vector<T>& values) {
-  out += '[';
-  for (size_t i = 0; i < values.size(); ++i) {
-    if (i) out += ", ";
-    AppendTo(out, static_cast<const T&>(values[i]));
+// One part of a message: a string, character, bool, integer, floating-point number (9 significant
+// digits), anything with a `ToString(value)` found by argument-dependent lookup, or a vector of
+// these (`[1, 2]`).
+class Text {
+ public:
+  Text() = default;
+  Text(const char* text) : text_(text ? text : "(null)") {}
+  Text(const std::string& text) : text_(text) {}
+  Text(std::string_view text) : text_(text) {}
+  Text(char c) : text_(1, c) {}
+  Text(bool b) : text_(b ? "true" : "false") {}
+  Text(double value) {
+    char buffer[32];
+    text_.assign(buffer, static_cast<size_t>(std::snprintf(buffer, sizeof buffer, "%.9g", value)));
   }
-  out += ']';
-}
+  template <class T>
+    requires std::is_integral_v<T>
+  Text(T value) : text_(std::to_string(value)) {}
+  template <class T>
+    requires requires(const T& value) { std::string_view(ToString(value)); }
+  Text(const T& value) : text_(ToString(value)) {}
+  template <class T>
+  Text(const std::vector<T>& values) {
+    text_ = "[";
+    for (size_t i = 0; i < values.size(); ++i) {
+      if (i) text_ += ", ";
+      text_ += Text(static_cast<const T&>(values[i])).text_;
+    }
+    text_ += ']';
+  }
 
-}  // namespace detail
+  const std::string& str() const { return text_; }
 
-// Concatenates strings, characters, bools, integers, floating-point numbers (9 significant digits),
-// vectors of these (`[1, 2]`) and types with a ToString.
-template <class... Parts>
-std::string StrCat(const Parts&... parts) {
+ private:
+  std::string text_;
+};
+
+// Concatenates up to 16 parts; nest calls for more.
+inline std::string StrCat(const Text& a, const Text& b = {}, const Text& c = {}, const Text& d = {},
+                          const Text& e = {}, const Text& f = {}, const Text& g = {},
+                          const Text& h = {}, const Text& i = {}, const Text& j = {},
+                          const Text& k = {}, const Text& l = {}, const Text& m = {},
+                          const Text& n = {}, const Text& o = {}, const Text& p = {}) {
   std::string out;
-  (detail::AppendTo(out, parts), ...);
+  for (const Text* part : {&a, &b, &c, &d, &e, &f, &g, &h, &i, &j, &k, &l, &m, &n, &o, &p})
+    out += part->str();
   return out;
 }
 

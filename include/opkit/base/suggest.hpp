@@ -37,7 +37,7 @@ inline size_t EditDistance(std::string_view a, std::string_view b) {
 // letters, at least one).
 inline std::string NearestName(std::string_view name, const std::vector<std::string>& candidates) {
   std::string best;
-  size_t best_distance = name.size() / 3 + 2;
+  size_t best_distance = (name.size() < 6 ? 1 : name.size() / 3) + 1;
   for (const std::string& candidate : candidates) {
     const size_t distance = EditDistance(name, candidate);
     if (distance < best_distance) {
@@ -58,11 +58,7 @@ inline std::string SuggestName(std::string_view name, const std::vector<std::str
     if (i) out += ", ";
     out += "'" + candidates[i] + "'";
   }
-  if (candidates.size() > kShown) {
-    detail::AppendTo(out, " and ");
-    detail::AppendTo(out, candidates.size() - kShown);
-    detail::AppendTo(out, " more");
-  }
+  if (candidates.size() > kShown) out += StrCat(" and ", candidates.size() - kShown, " more");
   return out + ")";
 }
 

@@ -46,11 +46,11 @@ using StoredAttribute = std::conditional_t<
 
 template <class T>
 constexpr AttributeType kAttributeElement =
-    std::is_same_v<StoredAttribute<T>, int64_t>    ? AttributeType::kInt
-    : std::is_same_v<StoredAttribute<T>, double>   ? AttributeType::kFloat
-    : std::is_same_v<StoredAttribute<T>, bool>     ? AttributeType::kBool
+    std::is_same_v<StoredAttribute<T>, int64_t>       ? AttributeType::kInt
+    : std::is_same_v<StoredAttribute<T>, double>      ? AttributeType::kFloat
+    : std::is_same_v<StoredAttribute<T>, bool>        ? AttributeType::kBool
     : std::is_same_v<StoredAttribute<T>, std::string> ? AttributeType::kString
-                                                   : AttributeType::kTensor;
+                                                      : AttributeType::kTensor;
 
 }  // namespace detail
 
@@ -87,9 +87,7 @@ class Attribute {
   AttributeType type() const { return type_; }
   bool is_list() const { return type_ >= AttributeType::kInts; }
   // Elements of a list; 1 for a single value.
-  size_t size() const {
-    return ints_.size() + floats_.size() + strings_.size() + tensors_.size();
-  }
+  size_t size() const { return ints_.size() + floats_.size() + strings_.size() + tensors_.size(); }
 
   // True when Get<T>() can return: T is an element type or a vector of one.
   template <class T>
@@ -105,7 +103,8 @@ class Attribute {
       return Load<T>(List<T>()[0]);
     } else {
       using Item = typename T::value_type;
-      static_assert(AttributeElement<Item>, "an attribute is an integer, bool, floating-point "
+      static_assert(AttributeElement<Item>,
+                    "an attribute is an integer, bool, floating-point "
                     "number, string, Tensor, or a std::vector of one of these");
       if (!Is<T>() && !(is_list() && size() == 0)) WrongType(kAttributeTypeOf<T>);
       T out;
@@ -130,10 +129,14 @@ class Attribute {
   template <class T>
   auto& List() {
     using Stored = detail::StoredAttribute<T>;
-    if constexpr (std::is_same_v<Stored, double>) return floats_;
-    else if constexpr (std::is_same_v<Stored, std::string>) return strings_;
-    else if constexpr (std::is_same_v<Stored, Tensor>) return tensors_;
-    else return ints_;
+    if constexpr (std::is_same_v<Stored, double>)
+      return floats_;
+    else if constexpr (std::is_same_v<Stored, std::string>)
+      return strings_;
+    else if constexpr (std::is_same_v<Stored, Tensor>)
+      return tensors_;
+    else
+      return ints_;
   }
   template <class T>
   const auto& List() const {
@@ -151,7 +154,8 @@ class Attribute {
   template <class T, class Stored>
   static T Load(const Stored& stored) {
     if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
-      if (static_cast<Stored>(static_cast<T>(stored)) != stored || (stored < 0) != (static_cast<T>(stored) < T{}))
+      if (static_cast<Stored>(static_cast<T>(stored)) != stored ||
+          (stored < 0) != (static_cast<T>(stored) < T{}))
         Throw(ErrorCode::kOutOfRange, "value ", stored, " does not fit in the ", sizeof(T) * 8,
               std::is_signed_v<T> ? "-bit signed" : "-bit unsigned", " integer asked for");
     }
@@ -164,13 +168,17 @@ class Attribute {
   }
   std::string Print() const {
     std::string out;
-    auto separate = [&] { if (!out.empty()) out += ", "; };
+    auto separate = [&] {
+      if (!out.empty()) out += ", ";
+    };
     for (int64_t value : ints_) {
       separate();
-      if (type_ == AttributeType::kBool || type_ == AttributeType::kBools) out += value ? "true" : "false";
-      else out += std::to_string(value);
+      if (type_ == AttributeType::kBool || type_ == AttributeType::kBools)
+        out += value ? "true" : "false";
+      else
+        out += std::to_string(value);
     }
-    for (double value : floats_) separate(), detail::AppendTo(out, value);
+    for (double value : floats_) separate(), out += StrCat(value);
     for (const std::string& value : strings_) separate(), out += "\"" + value + "\"";
     for (const Tensor& value : tensors_) separate(), out += value.Describe();
     return is_list() ? "[" + out + "]" : out;
@@ -242,8 +250,7 @@ class Arguments {
   template <class T>
   T Get(std::string_view name) const {
     const Attribute* found = Find(name);
-    if (!found)
-      Throw(ErrorCode::kNotFound, "no argument '", name, "'", SuggestName(name, Names()));
+    if (!found) Throw(ErrorCode::kNotFound, "no argument '", name, "'", SuggestName(name, Names()));
     return Read<T>(name, *found);
   }
 

@@ -30,19 +30,24 @@ class Tensor {
   Tensor(Shape shape, DType dtype, Device device = {}) : device_(device) {
     Resize(std::move(shape), dtype);
   }
-  // Views `nbytes` of `storage` from `byte_offset` on; `strides` in elements, empty for dense.
+  // Views `storage` from `byte_offset` on; `strides` in elements, none negative, empty for dense.
   Tensor(Storage storage, int64_t byte_offset, Shape shape, DType dtype, Dims strides = {})
       : storage_(std::move(storage)),
         byte_offset_(byte_offset),
         shape_(std::move(shape)),
         strides_(std::move(strides)),
-        device_(storage_->device()),
         dtype_(dtype) {
+    if (!storage_ || dtype == DType::kUndefined)
+      Throw(ErrorCode::kInvalidArgument, "a view ", dtype, ToString(shape_), " needs ",
+            storage_ ? "a dtype" : "a storage");
+    device_ = storage_->device();
     const int64_t needed = ViewBytes();
     if (byte_offset < 0 || needed < 0 || byte_offset > storage_->nbytes() - needed)
-      Throw(ErrorCode::kOutOfRange, "a view ", Describe(), " at byte ", byte_offset,
-            " does not fit in its storage of ", storage_->nbytes(), " bytes");
-    capacity_ = needed;
+      Throw(ErrorCode::kOutOfRange, "a view ", dtype, ToString(shape_), " with strides",
+            StrCat(std::vector<int64_t>(strides_.begin(), strides_.end())), " at byte ",
+            byte_offset, " does not fit in its storage of ", storage_->nbytes(), " bytes");
+    if (shape_.IsDense(strides_)) strides_ = Dims();
+    if (strides_.empty()) capacity_ = needed;
   }
 
   // A copy of `values` on the CPU, row-major. Error (kInvalidArgument) when the counts differ.
@@ -90,11 +95,11 @@ class Tensor {
   const Layout& layout() const { return layout_; }
   const Storage& storage() const { return storage_; }
   int64_t byte_offset() const { return byte_offset_; }
-  // Bytes that Resize can use without new memory.
+  // Bytes that Resize can use without new memory; 0 where strides leave gaps that are not ours.
   int64_t capacity() const { return capacity_; }
   // In elements.
   Dims strides() const { return strides_.empty() ? shape_.DenseStrides() : strides_; }
-  bool is_dense() const { return strides_.empty() || strides_ == shape_.DenseStrides(); }
+  bool is_dense() const { return strides_.empty() || shape_.IsDense(strides_); }
   // Has a dtype and memory, so that it may be read.
   bool initialized() const { return dtype_ != DType::kUndefined && (storage_ || numel() == 0); }
 
@@ -119,9 +124,11 @@ class Tensor {
   // The elements in row-major order. Host tensors only.
   template <Element T>
   std::vector<T> ToVector() const {
+    CheckReadable(kDTypeOf<T>);
+    CheckStandard("ToVector");
+    CheckHost();
     const Tensor dense = is_dense() ? *this : Contiguous();
     const T* values = dense.data<T>();
-    CheckHost();
     return {values, values + numel()};
   }
 
@@ -135,12 +142,7 @@ class Tensor {
   void Resize(Shape shape, DType dtype) {
     if (dtype == DType::kUndefined)
       Throw(ErrorCode::kInvalidArgument, "Resize to ", ToString(shape), " needs a dtype");
-    const int64_t nbytes = CheckedBytes(shape, dtype);
-    if (nbytes > capacity_ || (!storage_ && nbytes > 0)) {
-      storage_ = AllocateStorage(MemoryDevice(device_), nbytes);
-      byte_offset_ = 0;
-      capacity_ = nbytes;
-    }
+    if (!Fits(shape, dtype)) TakeMemory(NewMemory(shape, dtype));
     shape_ = std::move(shape);
     dtype_ = dtype;
     strides_ = Dims();
@@ -150,21 +152,17 @@ class Tensor {
   void ReserveSpace(int64_t outer) {
     if (rank() == 0 || dtype_ == DType::kUndefined)
       Fail(ErrorCode::kFailedPrecondition, "ReserveSpace needs a dtype and an outer dimension");
+    CheckStandard("ReserveSpace");
     std::vector<int64_t> dims = shape_.vec();
     if (outer <= dims[0]) return;
     dims[0] = outer;
-    const int64_t nbytes = CheckedBytes(Shape(dims), dtype_);
-    if (nbytes <= capacity_) return;
+    const Shape reserved(dims);
+    if (is_dense() && Fits(reserved, dtype_)) return;
     CheckHost();
-    Storage bigger = AllocateStorage(MemoryDevice(device_), nbytes);
-    if (storage_) {
-      const Tensor dense = is_dense() ? *this : Contiguous();
-      std::memcpy(bigger->data(), dense.raw_data(), static_cast<size_t>(dense.nbytes()));
-    }
-    storage_ = std::move(bigger);
+    Storage bigger = NewMemory(reserved, dtype_);
+    CopyElementsTo(static_cast<char*>(bigger->data()));
+    TakeMemory(std::move(bigger));
     strides_ = Dims();
-    byte_offset_ = 0;
-    capacity_ = nbytes;
   }
   // Drops memory and dtype; the shape becomes [0].
   void Reset() { *this = Tensor(device_); }
@@ -173,6 +171,7 @@ class Tensor {
   // the element counts agree.
   void ShareData(const Tensor& source) {
     source.CheckInitialized();
+    source.CheckStandard("ShareData");
     if (numel() != source.numel())
       Fail(ErrorCode::kInvalidArgument, "ShareData needs equal element counts, but the source is ",
            source.Describe());
@@ -190,14 +189,23 @@ class Tensor {
     if (&source == this) return;
     source.CheckInitialized();
     source.CheckHost();
-    if (!source.layout_.is_standard())
-      source.Fail(ErrorCode::kUnsupported, "CopyFrom needs the standard layout, found ",
-                  ToString(source.layout_));
+    source.CheckStandard("CopyFrom");
     CheckHost();
-    Tensor target = SharesMemoryWith(source) ? Tensor(device_) : *this;
-    target.Resize(source.shape_, source.dtype_);
+    Tensor target = PreparedFor(source);
     source.CopyElementsTo(static_cast<char*>(target.raw_mutable_data()));
     *this = std::move(target);
+  }
+  // What a copy of `source` writes to: this tensor resized, or new memory of its device where the
+  // two overlap. This tensor stays as it is.
+  Tensor PreparedFor(const Tensor& source) const {
+    Tensor target = *this;
+    if (Fits(source.shape_, source.dtype_)) {
+      target.Resize(source.shape_, source.dtype_);
+      if (!target.SharesMemoryWith(source)) return target;
+    }
+    target.TakeMemory(NewMemory(source.shape_, source.dtype_));
+    target.Resize(source.shape_, source.dtype_);
+    return target;
   }
   // A dense tensor with memory of its own.
   Tensor Contiguous() const {
@@ -236,6 +244,7 @@ class Tensor {
   // Elements [begin, end) of `axis`, sharing memory. Resizing a slice never reaches beyond it.
   Tensor Slice(int axis, int64_t begin, int64_t end) const {
     CheckInitialized();
+    CheckStandard("Slice");
     axis = shape_.Axis(axis);
     if (begin < 0 || end < begin || end > shape_[axis])
       Fail(ErrorCode::kOutOfRange, "slice [", begin, ", ", end, ") is outside axis ", axis);
@@ -245,13 +254,14 @@ class Tensor {
     out.shape_ = Shape(dims);
     out.byte_offset_ += begin * strides()[axis] * ItemSize(dtype_);
     out.strides_ = strides();
-    if (out.strides_ == out.shape_.DenseStrides()) out.strides_ = Dims();
-    out.capacity_ = out.SpanBytes();
+    if (out.shape_.IsDense(out.strides_)) out.strides_ = Dims();
+    out.capacity_ = out.strides_.empty() ? out.SpanBytes() : 0;
     return out;
   }
   // The same memory with its axes in another order: axis i of the result is axis order[i] of this.
   Tensor Permute(std::span<const int> order) const {
     CheckInitialized();
+    CheckStandard("Permute");
     const Dims old_strides = strides();
     std::vector<int64_t> dims, steps;
     std::vector<bool> seen(static_cast<size_t>(rank()));
@@ -271,9 +281,13 @@ class Tensor {
     return out;
   }
 
-  // Any byte in common with `other`.
+  Tensor Permute(std::initializer_list<int> order) const {
+    return Permute(std::span(order.begin(), order.size()));
+  }
+
+  // True when the bytes from the first to the last element overlap those of `other`.
   bool SharesMemoryWith(const Tensor& other) const {
-    if (!storage_ || !other.storage_) return false;
+    if (!storage_ || !other.storage_ || numel() == 0 || other.numel() == 0) return false;
     const auto* a = static_cast<const char*>(raw_data());
     const auto* b = static_cast<const char*>(other.raw_data());
     if (MemoryDevice(device_) != MemoryDevice(other.device_)) return false;
@@ -303,7 +317,8 @@ class Tensor {
   std::string Describe() const {
     std::string out = StrCat(dtype_, ToString(shape_), " on ", ToString(device_));
     if (!layout_.is_standard()) out += " in " + ToString(layout_);
-    if (!is_dense()) out += " with strides" + StrCat(std::vector<int64_t>(strides_.begin(), strides_.end()));
+    if (!is_dense())
+      out += " with strides" + StrCat(std::vector<int64_t>(strides_.begin(), strides_.end()));
     if (!initialized()) out += " (uninitialized)";
     return out;
   }
@@ -319,9 +334,10 @@ class Tensor {
   }
 
  private:
-  template <class... Parts>
-  [[noreturn]] OPKIT_COLD void Fail(ErrorCode code, const Parts&... parts) const {
-    throw Error(code, StrCat("tensor ", Describe(), ": ", parts...), this);
+  [[noreturn]] OPKIT_COLD void Fail(ErrorCode code, const Text& a, const Text& b = {},
+                                    const Text& c = {}, const Text& d = {}, const Text& e = {},
+                                    const Text& f = {}) const {
+    throw Error(code, StrCat("tensor ", Describe(), ": ", a, b, c, d, e, f), this);
   }
   void CheckInitialized() const {
     if (!initialized()) [[unlikely]]
@@ -333,6 +349,27 @@ class Tensor {
     CheckInitialized();
     Fail(ErrorCode::kTypeMismatch, "accessed as ", wanted, " but holds ", dtype_,
          "; call Resize(shape, dtype) to change what it holds");
+  }
+  void CheckStandard(const char* what) const {
+    if (!layout_.is_standard()) [[unlikely]]
+      Fail(ErrorCode::kUnsupported, what, " needs the standard layout; convert first");
+  }
+  bool Fits(const Shape& shape, DType dtype) const {
+    int64_t nbytes = 0;
+    return !__builtin_mul_overflow(shape.numel(), ItemSize(dtype), &nbytes) &&
+           nbytes <= capacity_ && (storage_ || nbytes == 0);
+  }
+  Storage NewMemory(const Shape& shape, DType dtype) const {
+    try {
+      return AllocateStorage(MemoryDevice(device_), CheckedBytes(shape, dtype));
+    } catch (const Error& error) {
+      Fail(error.code(), "cannot become ", dtype, ToString(shape), ": ", error.message());
+    }
+  }
+  void TakeMemory(Storage storage) {
+    capacity_ = storage->nbytes();
+    storage_ = std::move(storage);
+    byte_offset_ = 0;
   }
   void CheckHost() const {
     if (!IsHostAccessible(device_.type))
@@ -349,14 +386,15 @@ class Tensor {
   }
   // As SpanBytes, for strides that nobody has checked yet: -1 when they cannot be right.
   int64_t ViewBytes() const {
-    if (strides_.empty() || numel() == 0) return CheckedBytes(shape_, dtype_);
+    if (strides_.empty()) return CheckedBytes(shape_, dtype_);
     if (strides_.size() != rank()) return -1;
-    int64_t last = 0, step = 0;
+    if (numel() == 0) return 0;
+    int64_t end = 1, step = 0;
     for (int i = 0; i < rank(); ++i)
       if (strides_[i] < 0 || __builtin_mul_overflow(shape_[i] - 1, strides_[i], &step) ||
-          __builtin_add_overflow(last, step, &last))
+          __builtin_add_overflow(end, step, &end))
         return -1;
-    return __builtin_mul_overflow(last + 1, ItemSize(dtype_), &last) ? -1 : last;
+    return __builtin_mul_overflow(end, ItemSize(dtype_), &end) ? -1 : end;
   }
   void CopyElementsTo(char* out) const {
     const auto item = static_cast<size_t>(ItemSize(dtype_));
