@@ -96,10 +96,11 @@ inline Allocator& GetAllocator(DeviceType type) {
   return *allocator;
 }
 
-// Replaces the allocator for new memory and returns the one before (null if none). `allocator` must
-// live until the process ends or every storage made from it is gone.
+// Replaces the allocator of the device's memory for new storages and returns the one before (null
+// if none). `allocator` must live until the process ends or every storage made from it is gone.
 inline Allocator* SetAllocator(DeviceType type, Allocator* allocator) {
-  return detail::Allocators()[type].exchange(allocator, std::memory_order_acq_rel);
+  const DeviceType memory = MemoryDevice({type, 0}).type;
+  return detail::Allocators()[memory].exchange(allocator, std::memory_order_acq_rel);
 }
 
 }  // namespace opkit

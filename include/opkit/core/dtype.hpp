@@ -39,9 +39,10 @@ constexpr int64_t ItemSize(DType dtype) {
 }
 
 constexpr const char* ToString(DType dtype) {
-  constexpr const char* kNames[kNumDTypes] = {
-      "undefined", "bool",   "int8",    "int16",    "int32",   "int64",   "uint8",     "uint16",
-      "uint32",    "uint64", "float16", "bfloat16", "float32", "float64", "complex64", "complex128"};
+  constexpr const char* kNames[kNumDTypes] = {"undefined", "bool",    "int8",      "int16",
+                                              "int32",     "int64",   "uint8",     "uint16",
+                                              "uint32",    "uint64",  "float16",   "bfloat16",
+                                              "float32",   "float64", "complex64", "complex128"};
   return kNames[static_cast<int>(dtype)];
 }
 
@@ -116,21 +117,37 @@ concept ComplexOf = requires(const T& z) {
 
 template <class T>
 constexpr DType DTypeOfImpl() {
-  if constexpr (std::is_same_v<T, bool>) return DType::kBool;
-  else if constexpr (std::is_same_v<T, float>) return DType::kFloat32;
-  else if constexpr (std::is_same_v<T, double>) return DType::kFloat64;
-  else if constexpr (std::is_same_v<T, float16>) return DType::kFloat16;
-  else if constexpr (std::is_same_v<T, bfloat16>) return DType::kBFloat16;
-  else if constexpr (ComplexOf<T, float>) return DType::kComplex64;
-  else if constexpr (ComplexOf<T, double>) return DType::kComplex128;
-  else if constexpr (std::is_integral_v<T> && std::is_signed_v<T> && !std::is_same_v<T, wchar_t>)
-    return sizeof(T) == 1 ? DType::kInt8 : sizeof(T) == 2 ? DType::kInt16
-         : sizeof(T) == 4 ? DType::kInt32 : DType::kInt64;
-  else if constexpr (std::is_integral_v<T> && !std::is_same_v<T, char16_t> &&
-                     !std::is_same_v<T, char32_t> && !std::is_same_v<T, wchar_t>)
-    return sizeof(T) == 1 ? DType::kUInt8 : sizeof(T) == 2 ? DType::kUInt16
-         : sizeof(T) == 4 ? DType::kUInt32 : DType::kUInt64;
-  else return DType::kUndefined;
+  if constexpr (std::is_same_v<T, bool>)
+    return DType::kBool;
+  else if constexpr (std::is_same_v<T, float>)
+    return DType::kFloat32;
+  else if constexpr (std::is_same_v<T, double>)
+    return DType::kFloat64;
+  else if constexpr (std::is_same_v<T, float16>)
+    return DType::kFloat16;
+  else if constexpr (std::is_same_v<T, bfloat16>)
+    return DType::kBFloat16;
+  else if constexpr (ComplexOf<T, float>)
+    return DType::kComplex64;
+  else if constexpr (ComplexOf<T, double>)
+    return DType::kComplex128;
+  else if constexpr (!std::is_integral_v<T>)
+    return DType::kUndefined;
+  else if constexpr (sizeof(T) > 8)
+    return DType::kUndefined;  // __int128 is integral under -std=gnu++20
+  else if constexpr (std::is_signed_v<T> && !std::is_same_v<T, wchar_t>)
+    return sizeof(T) == 1   ? DType::kInt8
+           : sizeof(T) == 2 ? DType::kInt16
+           : sizeof(T) == 4 ? DType::kInt32
+                            : DType::kInt64;
+  else if constexpr (!std::is_same_v<T, char16_t> && !std::is_same_v<T, char32_t> &&
+                     !std::is_same_v<T, wchar_t>)
+    return sizeof(T) == 1   ? DType::kUInt8
+           : sizeof(T) == 2 ? DType::kUInt16
+           : sizeof(T) == 4 ? DType::kUInt32
+                            : DType::kUInt64;
+  else
+    return DType::kUndefined;
 }
 
 }  // namespace detail
@@ -172,11 +189,12 @@ Result CallWithTypeAs(F& f) {
 //   DispatchDType<float, double>(x.dtype(), [&]<class T>() { Scale(x.data<T>(), …); });
 template <Element... Ts, class F>
 decltype(auto) DispatchDType(DType dtype, F&& f) {
-  using Result = std::common_type_t<std::type_identity<
-      decltype(detail::CallWithType<Ts>(f))>...>::type;  // the same for every T
+  using Result = std::common_type_t<
+      std::type_identity<decltype(detail::CallWithType<Ts>(f))>...>::type;  // the same for every T
   Result (*call)(std::remove_reference_t<F>&) = nullptr;
-  ((dtype == kDTypeOf<Ts> ? void(call = &detail::CallWithTypeAs<Result, Ts, std::remove_reference_t<F>>)
-                          : void()),
+  ((dtype == kDTypeOf<Ts>
+        ? void(call = &detail::CallWithTypeAs<Result, Ts, std::remove_reference_t<F>>)
+        : void()),
    ...);
   if (!call) {
     Throw(ErrorCode::kTypeMismatch, "dtype ", ToString(dtype),

@@ -86,7 +86,8 @@ class Shape {
   Shape() = default;
   Shape(std::initializer_list<int64_t> dims) : Shape(std::span(dims.begin(), dims.size())) {}
   Shape(const std::vector<int64_t>& dims) : Shape(std::span(dims)) {}
-  // Errors: kInvalidArgument for a negative extent, kOutOfRange when the element count exceeds int64.
+  // Errors: kInvalidArgument for a negative extent, kOutOfRange when the element count exceeds
+  // int64.
   explicit Shape(std::span<const int64_t> dims) : dims_(dims), numel_(CountElements(dims)) {}
 
   int rank() const { return dims_.size(); }
@@ -122,6 +123,18 @@ class Shape {
       step *= dims_[i] > 0 ? dims_[i] : 1;
     }
     return strides;
+  }
+
+  // True when elements at `strides` lie as DenseStrides() puts them; those of extents of 1, and all
+  // of an empty tensor, are never used.
+  bool IsDense(const Dims& strides) const {
+    if (strides.size() != rank()) return false;
+    int64_t step = 1;
+    for (int i = rank() - 1; i >= 0 && numel_ > 0; --i) {
+      if (dims_[i] != 1 && strides[i] != step) return false;
+      step *= dims_[i];
+    }
+    return true;
   }
 
   friend bool operator==(const Shape& a, const Shape& b) { return a.dims_ == b.dims_; }
