@@ -1,5 +1,6 @@
 // DLPack in and out without a copy, versioned and unversioned. The structs are our own declarations
-// of DLPack's C ABI (github.com/dmlc/dlpack, version 1.1); a test compares them with the real header.
+// of DLPack's C ABI (github.com/dmlc/dlpack, version 1.1); a test compares them with the real
+// header.
 #ifndef OPKIT_CORE_DLPACK_HPP_
 #define OPKIT_CORE_DLPACK_HPP_
 
@@ -55,11 +56,11 @@ struct DLPackTypeRow {
   uint8_t code, bits;
 };
 inline constexpr DLPackTypeRow kDLPackTypes[] = {
-    {DType::kBool, 6, 8},      {DType::kInt8, 0, 8},       {DType::kInt16, 0, 16},
-    {DType::kInt32, 0, 32},    {DType::kInt64, 0, 64},     {DType::kUInt8, 1, 8},
-    {DType::kUInt16, 1, 16},   {DType::kUInt32, 1, 32},    {DType::kUInt64, 1, 64},
-    {DType::kFloat16, 2, 16},  {DType::kBFloat16, 4, 16},  {DType::kFloat32, 2, 32},
-    {DType::kFloat64, 2, 64},  {DType::kComplex64, 5, 64}, {DType::kComplex128, 5, 128}};
+    {DType::kBool, 6, 8},     {DType::kInt8, 0, 8},       {DType::kInt16, 0, 16},
+    {DType::kInt32, 0, 32},   {DType::kInt64, 0, 64},     {DType::kUInt8, 1, 8},
+    {DType::kUInt16, 1, 16},  {DType::kUInt32, 1, 32},    {DType::kUInt64, 1, 64},
+    {DType::kFloat16, 2, 16}, {DType::kBFloat16, 4, 16},  {DType::kFloat32, 2, 32},
+    {DType::kFloat64, 2, 64}, {DType::kComplex64, 5, 64}, {DType::kComplex128, 5, 128}};
 
 // Keeps the tensor alive and the arrays that the exported DLTensor points into.
 template <class Managed>
@@ -74,23 +75,23 @@ Managed* ExportDLPack(const Tensor& tensor) {
   if (!tensor.initialized())
     Throw(ErrorCode::kUninitialized, "cannot export tensor ", tensor.Describe());
   if (!tensor.layout().is_standard())
-    Throw(ErrorCode::kUnsupported, "DLPack knows no ", ToString(tensor.layout()), "; convert first");
+    Throw(ErrorCode::kUnsupported, "DLPack knows no ", ToString(tensor.layout()),
+          "; convert first");
   const Dims strides = tensor.strides();
   auto* out = new DLPackExport<Managed>{
       tensor, tensor.shape().vec(), {strides.begin(), strides.end()}, Managed{}};
   Device device = tensor.device();
   if (static_cast<int>(device.type) >= static_cast<int>(DeviceType::kCPUStream))
     device = MemoryDevice(device);
-  dlpack::DLDataType dtype{0, 0, 1};
+  auto& dl = out->managed.dl_tensor;
+  dl.data = tensor.raw_mutable_data();
+  dl.device.device_type = static_cast<decltype(dl.device.device_type)>(device.type);
+  dl.device.device_id = device.index;
+  dl.ndim = tensor.rank();
   for (const auto& row : kDLPackTypes)
-    if (row.dtype == tensor.dtype()) dtype = {row.code, row.bits, 1};
-  out->managed.dl_tensor = {tensor.raw_mutable_data(),
-                            {static_cast<int32_t>(device.type), device.index},
-                            tensor.rank(),
-                            dtype,
-                            out->shape.data(),
-                            out->strides.data(),
-                            0};
+    if (row.dtype == tensor.dtype()) dl.dtype = {row.code, row.bits, 1};
+  dl.shape = out->shape.data();
+  dl.strides = out->strides.data();
   out->managed.manager_ctx = out;
   out->managed.deleter = [](Managed* self) {
     delete static_cast<DLPackExport<Managed>*>(self->manager_ctx);
@@ -100,7 +101,7 @@ Managed* ExportDLPack(const Tensor& tensor) {
 
 template <class Managed>
 Tensor ImportDLPack(Managed* managed) {
-  const dlpack::DLTensor& in = managed->dl_tensor;
+  const auto& in = managed->dl_tensor;
   DType dtype = DType::kUndefined;
   for (const auto& row : kDLPackTypes)
     if (row.code == in.dtype.code && row.bits == in.dtype.bits && in.dtype.lanes == 1)
@@ -115,10 +116,11 @@ Tensor ImportDLPack(Managed* managed) {
   Shape shape{std::span<const int64_t>(in.shape, rank)};
   Dims strides;
   if (in.strides && rank) strides = Dims(std::span<const int64_t>(in.strides, rank));
-  if (strides == shape.DenseStrides() || shape.numel() == 0) strides = Dims();
+  if (shape.IsDense(strides)) strides = Dims();
   int64_t last = 0;
   for (int i = 0; i < strides.size(); ++i) {
     int64_t step = 0;
+    if (shape[i] == 1) strides[i] = 0;  // unused, and may be anything
     if (strides[i] < 0 || __builtin_mul_overflow(strides[i], shape[i] - 1, &step) ||
         __builtin_add_overflow(last, step, &last))
       Throw(ErrorCode::kUnsupported, "DLPack stride ", strides[i], " of axis ", i,
@@ -131,7 +133,7 @@ Tensor ImportDLPack(Managed* managed) {
   if (!in.data && nbytes > 0) Throw(ErrorCode::kInvalidArgument, "DLPack tensor has no data");
   const Device device{static_cast<DeviceType>(in.device.device_type), in.device.device_id};
   Storage storage = AdoptStorage(
-      device, static_cast<char*>(in.data) + in.byte_offset, nbytes,
+      device, in.data ? static_cast<char*>(in.data) + in.byte_offset : nullptr, nbytes,
       [](void*, void* context) {
         auto* self = static_cast<Managed*>(context);
         if (self->deleter) self->deleter(self);
@@ -155,13 +157,15 @@ concept DLPackManaged = requires(T& t) {
                                               : sizeof(dlpack::DLManagedTensor));
 };
 
-// Exports without a copy; the caller owns the result and calls its deleter once. Errors:
-// kUninitialized, kUnsupported for a blocked layout.
-inline dlpack::DLManagedTensor* ToDLPack(const Tensor& tensor) {
-  return detail::ExportDLPack<dlpack::DLManagedTensor>(tensor);
+// Exports without a copy, as our struct or another of its layout; the caller owns the result and
+// calls its deleter once. Errors: kUninitialized, kUnsupported for a blocked layout.
+template <DLPackManaged Managed = dlpack::DLManagedTensor>
+Managed* ToDLPack(const Tensor& tensor) {
+  return detail::ExportDLPack<Managed>(tensor);
 }
-inline dlpack::DLManagedTensorVersioned* ToDLPackVersioned(const Tensor& tensor) {
-  auto* managed = detail::ExportDLPack<dlpack::DLManagedTensorVersioned>(tensor);
+template <DLPackManaged Managed = dlpack::DLManagedTensorVersioned>
+Managed* ToDLPackVersioned(const Tensor& tensor) {
+  auto* managed = detail::ExportDLPack<Managed>(tensor);
   managed->version = {dlpack::kMajorVersion, dlpack::kMinorVersion};
   return managed;
 }
@@ -173,17 +177,15 @@ template <DLPackManaged Managed>
 Tensor FromDLPack(Managed* managed, bool accept_read_only = false) {
   if (!managed) Throw(ErrorCode::kInvalidArgument, "FromDLPack was given a null pointer");
   if constexpr (detail::Versioned<Managed>) {
-    auto* versioned = reinterpret_cast<dlpack::DLManagedTensorVersioned*>(managed);
-    if (versioned->version.major != dlpack::kMajorVersion)
-      Throw(ErrorCode::kUnsupported, "DLPack major version ", versioned->version.major,
+    if (managed->version.major != dlpack::kMajorVersion)
+      Throw(ErrorCode::kUnsupported, "DLPack major version ", managed->version.major,
             " is not the supported ", dlpack::kMajorVersion);
-    if ((versioned->flags & dlpack::kFlagReadOnly) && !accept_read_only)
-      Throw(ErrorCode::kInvalidArgument, "the DLPack tensor is read-only: copy it, or pass "
+    if ((managed->flags & dlpack::kFlagReadOnly) && !accept_read_only)
+      Throw(ErrorCode::kInvalidArgument,
+            "the DLPack tensor is read-only: copy it, or pass "
             "accept_read_only = true and do not write to it");
-    return detail::ImportDLPack(versioned);
-  } else {
-    return detail::ImportDLPack(reinterpret_cast<dlpack::DLManagedTensor*>(managed));
   }
+  return detail::ImportDLPack(managed);
 }
 
 }  // namespace opkit
