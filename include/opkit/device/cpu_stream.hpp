@@ -19,9 +19,6 @@ namespace opkit::inline OPKIT_ABI {
 // must not use them.
 class CPUStream {
  public:
-  CPUStream(Device device, int id) : device_(device), id_(id) {
-    std::thread([this] { Serve(); }).detach();
-  }
   CPUStream(const CPUStream&) = delete;
   CPUStream& operator=(const CPUStream&) = delete;
 
@@ -43,13 +40,13 @@ class CPUStream {
   int id() const { return id_; }
 
   // Runs `work` after everything issued before, under the invocation current now.
-  void Launch(UniqueFunction<void()> work) {
-    Push({std::move(work), {}, {}, CurrentInvocation()});
-  }
+  void Launch(UniqueFunction<void()> work) { Push({std::move(work), {}, {}, CurrentInvocation()}); }
   // The event is SCHEDULED now and completes when the work issued so far is done.
   void Record(Event& event) {
-    if (!event.SetScheduled(this)) return;
-    Push({{}, event.state(), {}, {}});
+    // One that was cancelled before it was recorded still keeps its memory until the stream is
+    // here.
+    if (event.SetScheduled(this) || event.Query() == EventStatus::kFailed)
+      Push({{}, event.state(), {}, {}});
   }
   // Work issued from now on runs after the event, and fails with it. Nothing blocks for an event of
   // this stream, which is in order anyway: only its failure is passed on. Error
@@ -58,7 +55,8 @@ class CPUStream {
     const EventStatus status = event.Query();
     if (status == EventStatus::kSuccess) return;
     if (status == EventStatus::kInitialized)
-      Throw(ErrorCode::kFailedPrecondition, "a stream cannot wait for an event that was never "
+      Throw(ErrorCode::kFailedPrecondition,
+            "a stream cannot wait for an event that was never "
             "recorded: run the operator first");
     event.state()->RequestNotification();
     Push({{}, {}, event.state(), {}});
@@ -72,6 +70,10 @@ class CPUStream {
   int64_t blocking_waits() const { return blocking_waits_.load(std::memory_order_relaxed); }
 
  private:
+  CPUStream(Device device, int id) : device_(device), id_(id) {
+    std::thread([this] { Serve(); }).detach();
+  }
+
   // One of: work; an event to complete; an event to wait for.
   struct Item {
     UniqueFunction<void()> work;
@@ -104,9 +106,9 @@ class CPUStream {
   }
   void Execute(Item& item, std::exception_ptr& failure) {
     if (item.record) {
-      // Still wanted when cancelled: only now is the memory no longer in use.
-      std::vector<Storage> retained = std::move(item.record->retained);
-      item.record->retained.clear();
+      // Still wanted when cancelled: only now is the memory no longer in use. Freed before the
+      // event completes, so that who has waited finds it freed.
+      item.record->retained = {};
       item.record->Complete(std::exchange(failure, nullptr));
     } else if (failure) {
       return;
