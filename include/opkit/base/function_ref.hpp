@@ -22,10 +22,10 @@ template <class R, class... Args>
 class FunctionRef<R(Args...)> {
  public:
   template <class F>
-  requires(!std::is_same_v<std::remove_cvref_t<F>, FunctionRef> &&
-           !std::is_member_pointer_v<std::remove_cvref_t<F>> &&
-           std::is_invocable_r_v<R, F&, Args...>) FunctionRef(F&& f)
-  noexcept {  // NOLINT: implicit, as a reference is
+    requires(!std::is_same_v<std::remove_cvref_t<F>, FunctionRef> &&
+             !std::is_member_pointer_v<std::remove_cvref_t<F>> &&
+             std::is_invocable_r_v<R, F&, Args...>)
+  FunctionRef(F&& f) noexcept {  // NOLINT: implicit, as a reference is
     using Callable = std::remove_reference_t<F>;
     using Decayed = std::decay_t<F>;
     if constexpr (std::is_pointer_v<Decayed> &&

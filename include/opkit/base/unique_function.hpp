@@ -24,16 +24,16 @@ class UniqueFunction<R(Args...)> {
   // Whether F is stored inside; otherwise construction allocates once, and moves still do not.
   template <class F>
   static constexpr bool kFitsInline =
-      sizeof(F) <= kInlineBytes &&
-      alignof(F) <= alignof(std::max_align_t) && std::is_nothrow_move_constructible_v<F>;
+      sizeof(F) <= kInlineBytes && alignof(F) <= alignof(std::max_align_t) &&
+      std::is_nothrow_move_constructible_v<F>;
 
   UniqueFunction() noexcept = default;
   UniqueFunction(std::nullptr_t) noexcept {}  // NOLINT: implicit, as for a pointer
 
   template <class F>
-  requires(!std::is_same_v<std::remove_cvref_t<F>, UniqueFunction> &&
-           std::is_invocable_r_v<R, std::decay_t<F>&, Args...>)
-      UniqueFunction(F&& f) {  // NOLINT: implicit, so that a lambda can be passed
+    requires(!std::is_same_v<std::remove_cvref_t<F>, UniqueFunction> &&
+             std::is_invocable_r_v<R, std::decay_t<F>&, Args...>)
+  UniqueFunction(F&& f) {  // NOLINT: implicit, so that a lambda can be passed
     using Callable = std::decay_t<F>;
     if constexpr (kFitsInline<Callable>) {
       ::new (static_cast<void*>(storage_)) Callable(std::forward<F>(f));

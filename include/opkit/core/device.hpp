@@ -35,9 +35,9 @@ struct Device {
 
 // What the toolkit has to know of a device type before it can touch its memory.
 struct DeviceTypeInfo {
-  std::string name;                           // "cpu", "cuda", …; unique, used in text and defs
-  DeviceType memory = DeviceType::kExtDev;    // whose allocator and copies it uses
-  bool host_accessible = false;               // a host pointer may be dereferenced
+  std::string name;                         // "cpu", "cuda", …; unique, used in text and defs
+  DeviceType memory = DeviceType::kExtDev;  // whose allocator and copies it uses
+  bool host_accessible = false;             // a host pointer may be dereferenced
 };
 
 namespace detail {
@@ -110,7 +110,8 @@ inline Device MemoryDevice(Device device) {
 
 inline std::string ToString(DeviceType type) { return GetDeviceTypeInfo(type).name; }
 inline std::string ToString(Device device) {
-  return device.index == 0 ? ToString(device.type) : StrCat(ToString(device.type), ":", device.index);
+  return device.index == 0 ? ToString(device.type)
+                           : StrCat(ToString(device.type), ":", device.index);
 }
 
 }  // namespace opkit

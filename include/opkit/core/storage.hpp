@@ -1,5 +1,5 @@
-// Storage: reference-counted bytes of one device. Tensors view it; the last handle frees it, through
-// the allocator it came from or the deleter that foreign memory was adopted with.
+// Storage: reference-counted bytes of one device. Tensors view it; the last handle frees it,
+// through the allocator it came from or the deleter that foreign memory was adopted with.
 #ifndef OPKIT_CORE_STORAGE_HPP_
 #define OPKIT_CORE_STORAGE_HPP_
 

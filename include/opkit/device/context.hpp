@@ -15,10 +15,10 @@ concept DeviceContext = requires(C& context, const C& constant, Event& event, in
   { C::kAsynchronous } -> std::convertible_to<bool>;  // work goes on after it was issued
   requires std::constructible_from<C, Device>;
   { constant.device() } -> std::convertible_to<Device>;
-  context.SwitchToDevice(stream_id);          // the stream that further work is issued on
-  context.Record(event);                      // SCHEDULED; done when the work issued so far is
-  context.WaitEvent(std::as_const(event));    // work issued from now on waits for the event
-  context.FinishDeviceComputation();          // blocks until this stream has drained, rethrows
+  context.SwitchToDevice(stream_id);        // the stream that further work is issued on
+  context.Record(event);                    // SCHEDULED; done when the work issued so far is
+  context.WaitEvent(std::as_const(event));  // work issued from now on waits for the event
+  context.FinishDeviceComputation();        // blocks until this stream has drained, rethrows
   { C::IsStreamFree(Device{}, stream_id) } -> std::convertible_to<bool>;
 };
 
@@ -36,7 +36,8 @@ class CPUContext {
 
   Device device() const { return {}; }
   void SwitchToDevice(int = 0) {}
-  // Work is done when it is issued: an operator with an asynchronous part finishes the event itself.
+  // Work is done when it is issued: an operator with an asynchronous part finishes the event
+  // itself.
   void Record(Event& event) { event.SetScheduled(); }
   void WaitEvent(const Event& event) { event.Finish(); }
   void FinishDeviceComputation() {}
