@@ -1,0 +1,147 @@
+// Copies between devices: a table of functions by the memory they read and write, which backends
+// fill, and Copy (done when it returns) and CopyAsync (issued on a context's stream) on top of it.
+#ifndef OPKIT_DEVICE_COPY_HPP_
+#define OPKIT_DEVICE_COPY_HPP_
+
+#include "opkit/core/tensor.hpp"
+#include "opkit/device/context.hpp"
+#include "opkit/device/invocation.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+// Copies `nbytes` (never 0) between two devices' memory, which does not overlap. With a null
+// `stream` the bytes are there when it returns; otherwise the copy is issued on that native stream,
+// the one the context gave. Throws what fails. A backend registers one for each direction, and one
+// from its device to itself that serves copies within a device and between peers:
+//
+//   void CopyCUDA(void* to, Device to_device, const void* from, Device from_device, int64_t nbytes,
+//                 void* stream);   // cudaMemcpy, or cudaMemcpyAsync(…, (cudaStream_t)stream)
+//   inline const auto registered = RegisterCopy(DeviceType::kCPU, DeviceType::kCUDA, &CopyCUDA);
+using CopyFunction = void (*)(void* target, Device target_device, const void* source,
+                              Device source_device, int64_t nbytes, void* stream);
+
+namespace detail {
+
+struct CopyTable {
+  struct Route {
+    DeviceType from, to;
+    CopyFunction copy;
+  };
+  std::mutex mutex;
+  std::vector<Route> routes;
+};
+inline CopyTable& Copies() {
+  static auto* table = new CopyTable;
+  return *table;
+}
+
+inline void CopyHost(void* target, Device, const void* source, Device, int64_t nbytes, void*) {
+  std::memcpy(target, source, static_cast<size_t>(nbytes));
+}
+
+// Memory that the host reaches on both sides needs no registered function.
+inline CopyFunction FindCopy(const Tensor& source, const Tensor& target) {
+  const DeviceType from = MemoryDevice(source.device()).type;
+  const DeviceType to = MemoryDevice(target.device()).type;
+  std::lock_guard lock(Copies().mutex);
+  for (const auto& route : Copies().routes)
+    if (route.from == from && route.to == to) return route.copy;
+  if (IsHostAccessible(from) && IsHostAccessible(to)) return &CopyHost;
+  std::vector<std::string> known;
+  for (const auto& route : Copies().routes) known.push_back(StrCat(route.from, " to ", route.to));
+  throw Error(
+      ErrorCode::kUnsupported,
+      StrCat("cannot copy tensor ", source, " to ", ToString(target.device()), ": no copy from ",
+             ToString(from), " to ", ToString(to), " is registered, only ", known,
+             "; include its backend's header, or call RegisterCopy"),
+      &source);
+}
+
+// A copy that is ready to run, whole in itself: it keeps both memories.
+struct PreparedCopy {
+  CopyFunction copy;
+  Tensor source, target;
+
+  PreparedCopy(const Tensor& from, const Tensor& to) : source(from) {
+    if (!from.initialized())
+      throw Error(ErrorCode::kUninitialized,
+                  StrCat("tensor ", from, " is copied before anything was written to it"), &from);
+    copy = FindCopy(from, to);
+    if (!from.layout().is_standard() || (!from.is_dense() && !IsHostAccessible(from.device().type)))
+      throw Error(
+          ErrorCode::kUnsupported,
+          StrCat("cannot copy tensor ", from, " to ", ToString(to.device()),
+                 ": only dense tensors of the standard layout leave a device; convert it there "
+                 "first"),
+          &from);
+    target = to.PreparedFor(from);
+  }
+  // Strides are gathered here and not before: the stream may still be writing the source.
+  void Run(void* stream = nullptr) const {
+    const Tensor dense = source.is_dense() ? source : source.Contiguous();
+    if (dense.nbytes() == 0) return;
+    copy(target.raw_mutable_data(), MemoryDevice(target.device()), dense.raw_data(),
+         MemoryDevice(source.device()), dense.nbytes(), stream);
+  }
+};
+
+template <class Context>
+concept HasNativeStream = requires(Context& context) {
+  { context.native_stream() } -> std::convertible_to<void*>;
+};
+
+}  // namespace detail
+
+// Registers the copy from one device type's memory to another's and returns the one before (null if
+// none); null removes it. Thread-safe.
+inline CopyFunction RegisterCopy(DeviceType from, DeviceType to, CopyFunction copy) {
+  from = MemoryDevice({from, 0}).type;
+  to = MemoryDevice({to, 0}).type;
+  std::lock_guard lock(detail::Copies().mutex);
+  auto& routes = detail::Copies().routes;
+  for (auto route = routes.begin(); route != routes.end(); ++route) {
+    if (route->from != from || route->to != to) continue;
+    const CopyFunction before = std::exchange(route->copy, copy);
+    if (!copy) routes.erase(route);
+    return before;
+  }
+  if (copy) routes.push_back({from, to, copy});
+  return nullptr;
+}
+
+// A dense copy of `source` in the target's own device, done when it returns; the target is resized
+// and reuses its memory, or takes new where the two overlap. Errors: kUninitialized, kUnsupported
+// where no copy leads from one device to the other, kOutOfMemory; the target is then as it was.
+inline void Copy(const Tensor& source, Tensor* target) {
+  if (&source == target) return;
+  detail::PreparedCopy prepared(source, *target);
+  InvocationScope invocation(InvocationKind::kCopy);
+  prepared.Run();
+  *target = std::move(prepared.target);
+}
+
+// As Copy, after the work issued on the context's stream and before what is issued next; the target
+// has its shape at once. On streams of the toolkit's own the copy holds both memories; on a native
+// one (the context has `native_stream()`) the caller keeps them until the stream has come past it,
+// and a strided source is an Error.
+template <DeviceContext Context>
+void CopyAsync(Context& context, const Tensor& source, Tensor* target) {
+  if (&source == target) return;
+  detail::PreparedCopy prepared(source, *target);
+  InvocationScope invocation(InvocationKind::kCopy);
+  Tensor result = prepared.target;
+  if constexpr (detail::HasNativeStream<Context>) {
+    if (!source.is_dense())
+      Throw(ErrorCode::kUnsupported, "cannot copy tensor ", source,
+            " on a native stream because it "
+            "has strides; call Contiguous() first");
+    prepared.Run(context.native_stream());
+  } else {
+    context.Launch([prepared = std::move(prepared)] { prepared.Run(); });
+  }
+  *target = std::move(result);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_DEVICE_COPY_HPP_
