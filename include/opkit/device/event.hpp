@@ -8,6 +8,7 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
+#include <typeinfo>
 #include <vector>
 
 #include "opkit/base/ref_counted.hpp"
@@ -48,7 +49,8 @@ class EventState : public RefCounted {
     const EventStatus now = status_.load(std::memory_order_relaxed);  // the mutex orders it
     if (IsTerminal(now)) return false;
     if (now == EventStatus::kScheduled)
-      Throw(ErrorCode::kFailedPrecondition, "the event is recorded while it is still SCHEDULED; "
+      Throw(ErrorCode::kFailedPrecondition,
+            "the event is recorded while it is still SCHEDULED; "
             "Finish or Reset it first");
     stream_ = stream;
     status_.store(EventStatus::kScheduled, std::memory_order_release);
@@ -93,7 +95,10 @@ class EventState : public RefCounted {
     RequestNotification();
     std::unique_lock lock(mutex_);
     auto terminal = [&] { return IsTerminal(status_.load(std::memory_order_relaxed)); };
-    if (timeout.count() >= 0) return done_.wait_for(lock, timeout, terminal);
+    // Beyond a century "now + timeout" would overflow: no limit then.
+    constexpr int64_t kCentury = int64_t{100} * 366 * 24 * 3600 * 1'000'000'000;
+    if (timeout.count() >= 0 && timeout.count() < kCentury)
+      return done_.wait_for(lock, timeout, terminal);
     done_.wait(lock, terminal);
     return true;
   }
@@ -117,8 +122,14 @@ class EventState : public RefCounted {
     try {
       std::rethrow_exception(exception);
     } catch (const Error& error) {
+      // Other waiters read the same object, so a copy is changed; a class derived from Error would
+      // be cut by that and stays as it is.
+      if (typeid(error) != typeid(Error)) return exception;
+      const std::string described = context_->Describe();
+      for (const std::string& line : error.context())
+        if (line == described) return exception;  // the operator itself failed while issuing
       Error copy = error;
-      return std::make_exception_ptr(copy.AddContext(context_->Describe()));
+      return std::make_exception_ptr(copy.AddContext(described));
     } catch (...) {
       return exception;
     }
@@ -176,7 +187,7 @@ class Event {
   // FAILED with kCancelled unless already terminal: whoever waits fails at once, while the device
   // still runs what it has begun and keeps the memory until it has drained. False if too late.
   bool Cancel() {
-    const auto state = state_;  // whoever waits may end this handle
+    const auto state = state_;  // as in CompleteOnce
     const bool cancelled =
         state->Complete(std::make_exception_ptr(Error(ErrorCode::kCancelled, "cancelled")));
     state->RequestNotification();  // so that the memory is let go when the device has drained
@@ -184,11 +195,12 @@ class Event {
   }
 
   // Blocks the host until terminal and rethrows what failed. Errors: kDeadlineExceeded when
-  // `timeout` ran out (the event goes on); kFailedPrecondition for an event that was never recorded,
-  // unless a timeout is given to wait for that.
+  // `timeout` ran out (the event goes on); kFailedPrecondition for an event that was never
+  // recorded, unless a timeout is given to wait for that.
   void Finish(std::chrono::nanoseconds timeout = std::chrono::nanoseconds(-1)) const {
     if (timeout.count() < 0 && state_->status() == EventStatus::kInitialized)
-      Throw(ErrorCode::kFailedPrecondition, "waiting for an event that was never recorded: run the "
+      Throw(ErrorCode::kFailedPrecondition,
+            "waiting for an event that was never recorded: run the "
             "operator first, or wait with a timeout");
     if (!state_->Wait(timeout))
       Throw(ErrorCode::kDeadlineExceeded, "the event on ", ToString(device_), " is still ",
@@ -198,8 +210,8 @@ class Event {
   void RethrowIfFailed() const {
     if (Query() == EventStatus::kFailed) std::rethrow_exception(state_->exception());
   }
-  // Runs once terminal, on the completing thread, outside every lock; at once when already terminal.
-  // It must not throw.
+  // Runs once terminal, on the completing thread, outside every lock; at once when already
+  // terminal. It must not throw.
   void SetCallback(UniqueFunction<void()> callback) const {
     state_->AddCallback(std::move(callback));
   }
@@ -228,8 +240,11 @@ class Event {
 
  private:
   void CompleteOnce(std::exception_ptr exception) {
-    if (!state_->Complete(std::move(exception)) && state_->status() == EventStatus::kSuccess)
-      Throw(ErrorCode::kFailedPrecondition, "SetFinished on an event that is SUCCESS already; "
+    // Whoever waits may end this handle as soon as it is terminal, while Complete still runs.
+    const auto state = state_;
+    if (!state->Complete(std::move(exception)) && state->status() == EventStatus::kSuccess)
+      Throw(ErrorCode::kFailedPrecondition,
+            "SetFinished on an event that is SUCCESS already; "
             "Reset it first");
   }
   detail::IntrusivePtr<detail::EventState> NewState() const {
