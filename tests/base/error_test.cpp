@@ -66,7 +66,24 @@ TEST_CASE("an Error is caught as std::runtime_error and as std::exception") {
 TEST_CASE("every code has its own text") {
   CHECK(std::string(ToString(ErrorCode::kInvalidArgument)) == "invalid argument");
   CHECK(std::string(ToString(ErrorCode::kOutOfRange)) == "out of range");
+  CHECK(std::string(ToString(ErrorCode::kOutOfMemory)) == "out of memory");
+  CHECK(std::string(ToString(ErrorCode::kCancelled)) == "cancelled");
   CHECK(std::string(ToString(ErrorCode::kOperatorFailed)) == "operator failed");
+}
+
+TEST_CASE("an error made of a foreign exception keeps that exception") {
+  Error error(ErrorCode::kOperatorFailed, "wrapped");
+  CHECK(error.cause() == nullptr);
+  error.SetCause(std::make_exception_ptr(std::out_of_range("original")));
+  const Error copy = error;
+  CHECK_THROWS_WITH_AS(std::rethrow_exception(copy.cause()), "original", std::out_of_range);
+}
+
+TEST_CASE("an error names its subject by address, and keeps it when copied") {
+  const int tensor = 0;
+  const Error error(ErrorCode::kUninitialized, "read too early", &tensor);
+  CHECK(error.subject() == &tensor);
+  CHECK(Error(error).subject() == &tensor);
 }
 
 }  // namespace
