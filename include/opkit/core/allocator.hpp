@@ -18,10 +18,11 @@ class Allocator {
   virtual ~Allocator() = default;
 
   // At least `bytes` bytes aligned to kAlignment, or an Error (kOutOfMemory) that says how much was
-  // asked for and how much lives. 0 bytes is a null pointer.
-  void* Allocate(int64_t bytes) {
+  // asked for and how much lives. 0 bytes is a null pointer. `index` is the device's among those of
+  // its type.
+  void* Allocate(int64_t bytes, int32_t index = 0) {
     if (bytes <= 0) return nullptr;
-    void* data = DoAllocate(bytes);
+    void* data = DoAllocateOn(index, bytes);
     if (!data)
       Throw(ErrorCode::kOutOfMemory, "out of memory on ", name(), ": ", bytes,
             " bytes were asked for while ", live_bytes(), " bytes are in use");
@@ -45,6 +46,8 @@ class Allocator {
 
  protected:
   virtual void* DoAllocate(int64_t bytes) = 0;  // null when there is no memory
+  // For a type with several devices, each with memory of its own.
+  virtual void* DoAllocateOn(int32_t /*index*/, int64_t bytes) { return DoAllocate(bytes); }
   virtual void DoDeallocate(void* data, int64_t bytes) noexcept = 0;
 
  private:

@@ -16,7 +16,7 @@ class StorageBlock final : public detail::RefCounted {
   // Bytes from the device's allocator. Error: kOutOfMemory, kUnsupported.
   StorageBlock(Device device, int64_t nbytes)
       : device_(device), nbytes_(nbytes), allocator_(&GetAllocator(device.type)) {
-    data_ = allocator_->Allocate(nbytes);
+    data_ = allocator_->Allocate(nbytes, device.index);
   }
   // Foreign memory; `deleter` may be null when the caller keeps it alive.
   StorageBlock(Device device, void* data, int64_t nbytes, Deleter deleter, void* context)
