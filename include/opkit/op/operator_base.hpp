@@ -103,8 +103,12 @@ class OperatorBase : public Observable<OperatorBase> {
   int InputSize() const { return static_cast<int>(inputs_.size()); }
   int OutputSize() const { return static_cast<int>(outputs_.size()); }
   // False for an optional value that the node leaves out.
-  bool HasInput(int i) const { return i < InputSize() && inputs_[static_cast<size_t>(i)]; }
-  bool HasOutput(int i) const { return i < OutputSize() && outputs_[static_cast<size_t>(i)]; }
+  bool HasInput(int i) const {
+    return i >= 0 && i < InputSize() && inputs_[static_cast<size_t>(i)];
+  }
+  bool HasOutput(int i) const {
+    return i >= 0 && i < OutputSize() && outputs_[static_cast<size_t>(i)];
+  }
 
   // Errors: kOutOfRange, kUninitialized, kTypeMismatch, kInvalidArgument for a tensor on a device
   // that this operator cannot reach.
@@ -134,17 +138,23 @@ class OperatorBase : public Observable<OperatorBase> {
     return shapes;
   }
 
-  // The output as the last run left it, for operators that resize it themselves.
-  Tensor* Output(int i) { return OutputBlob(i)->GetMutable<Tensor>(); }
+  // The output as the last run, or an earlier call in this one, left it: for operators that resize it
+  // themselves.
+  Tensor* Output(int i) {
+    if (!pending_.empty()) [[unlikely]]
+      if (Tensor* replaced = FindPending(i)) return replaced;
+    return OutputBlob(i)->GetMutable<Tensor>();
+  }
   // The output with this shape and dtype, dense, on this operator's device; memory of the last run
-  // is reused. No input is freed or resized by it: where the output is also an input and changes, a
-  // new tensor takes its place when the run has ended.
+  // is reused. It never shares memory with an input that the schema does not pair it with. No input
+  // is freed or resized by it: where the output is also an input and changes, a new tensor takes its
+  // place when RunOnDevice has returned, so that work going on then needs the tensors by value.
   Tensor* Output(int i, const Shape& shape, DType dtype) {
     Tensor* out = Output(i);
     if (out->dtype() == dtype && out->shape() == shape && out->initialized() &&
         out->device() == memory_device_ && out->is_dense() && !Clobbers(i, *out)) [[likely]]
       return out;
-    return ResizeOutput(i, out, shape, dtype);
+    return ResizeOutput(i, *out, shape, dtype);
   }
   template <class T>
   T* Output(int i) {
@@ -154,13 +164,15 @@ class OperatorBase : public Observable<OperatorBase> {
   Tensor* XOutput(int i, const Shape& shape, DType dtype) { return Output(i, shape, dtype); }
   // A tensor to write to, or null for an output that the node leaves out.
   Tensor* OutputTensorOrUndefined(int i) { return HasOutput(i) ? Output(i) : nullptr; }
-  // The output becomes `source` itself, sharing its memory.
-  Tensor* OutputTensorAlias(int i, const Tensor& source) {
-    Tensor* out = Output(i);
-    *out = source;
+  // The output with a copy of the elements of `source`; both reachable from the host.
+  Tensor* OutputTensorCopyFrom(int i, const Tensor& source) {
+    Tensor* out = Output(i, source.shape(), source.dtype());
+    out->CopyFrom(source);
     return out;
   }
-  void SetOutputTensor(int i, Tensor tensor) { *Output(i) = std::move(tensor); }
+  // The output becomes `source` itself, sharing its memory.
+  Tensor* OutputTensorAlias(int i, const Tensor& source) { return Replace(i, source); }
+  void SetOutputTensor(int i, Tensor tensor) { Replace(i, std::move(tensor)); }
   template <class T>
   bool OutputIsType(int i) const {
     return Bound(outputs_, i, "output")->template IsType<T>();
@@ -168,9 +180,10 @@ class OperatorBase : public Observable<OperatorBase> {
   Blob* OutputBlob(int i) const { return Bound(outputs_, i, "output"); }
   // Judged by memory, not by name.
   bool IsInputOutputAlias(int i, int o) const {
-    if (inputs_[static_cast<size_t>(i)] == outputs_[static_cast<size_t>(o)]) return true;
-    return InputIsType<Tensor>(i) && OutputIsType<Tensor>(o) &&
-           Input<Tensor>(i).SharesMemoryWith(OutputBlob(o)->Get<Tensor>());
+    const Blob &in = InputBlob(i), &out = *OutputBlob(o);
+    if (&in == &out) return true;
+    return in.IsType<Tensor>() && out.IsType<Tensor>() &&
+           in.Get<Tensor>().SharesMemoryWith(out.Get<Tensor>());
   }
 
   // The completion of the latest RunAsync; INITIALIZED before. Error (kFailedPrecondition) when
@@ -288,14 +301,15 @@ class OperatorBase : public Observable<OperatorBase> {
           "' is on ", ToString(tensor.device()), ", but the operator runs on ", ToString(device_),
           "; copy it there first");
   }
-  // Writing to `out` would overwrite an input that the schema does not let it share memory with.
+  // Writing to `out` would overwrite an input that it does not share memory with by right: where the
+  // schema pairs the two, element i of both must still be at one place.
   bool Clobbers(int o, const Tensor& out) const {
     for (size_t i = 0; i < inputs_.size(); ++i) {
       const Blob* blob = inputs_[i];
       if (!blob || !blob->IsType<Tensor>()) continue;
       const Tensor& in = blob->Get<Tensor>();
-      if (in.storage() != out.storage() || !in.SharesMemoryWith(out) || MayShare(i, o)) continue;
-      return true;
+      if (!in.SharesMemoryWith(out)) continue;
+      if (!MayShare(i, o) || in.raw_data() != out.raw_data() || !in.is_dense()) return true;
     }
     return false;
   }
@@ -304,26 +318,33 @@ class OperatorBase : public Observable<OperatorBase> {
     if (inplace_masks_.empty()) return true;                          // built without a schema
     return i < 64 && (inplace_masks_[static_cast<size_t>(o)] >> i & 1);
   }
-  Tensor* ResizeOutput(int o, Tensor* out, const Shape& shape, DType dtype) {
-    for (Pending& pending : pending_)
-      if (pending.output == o) {
-        pending.tensor->Resize(shape, dtype);
-        return pending.tensor.get();
-      }
-    Tensor next = *out;
-    if (MemoryDevice(next.device()) != memory_device_ || !next.is_dense() ||
-        (next.initialized() && Clobbers(o, next)))
+  Tensor* FindPending(int o) const {
+    for (const Pending& pending : pending_)
+      if (pending.output == o) return pending.tensor.get();
+    return nullptr;
+  }
+  // The output becomes `next`: at once, or at the end of the run where an input would change.
+  Tensor* Replace(int o, Tensor next) {
+    if (Tensor* replaced = FindPending(o)) return &(*replaced = std::move(next));
+    Blob* blob = OutputBlob(o);
+    Tensor* out = blob->GetMutable<Tensor>();
+    bool is_input = false;
+    for (const Blob* input : inputs_) is_input |= input == blob;
+    if (!is_input || !out->initialized()) return &(*out = std::move(next));
+    pending_.push_back({o, blob, std::make_unique<Tensor>(std::move(next))});
+    return pending_.back().tensor.get();
+  }
+  Tensor* ResizeOutput(int o, const Tensor& out, const Shape& shape, DType dtype) {
+    Tensor next = out;
+    if (MemoryDevice(next.device()) != memory_device_ || !next.is_dense())
       next = Tensor(memory_device_);
     next.SetDevice(memory_device_);
     next.Resize(shape, dtype);
-    bool is_input = false;
-    for (const Blob* blob : inputs_) is_input |= blob == outputs_[static_cast<size_t>(o)];
-    if (is_input && out->initialized()) {
-      pending_.push_back({o, OutputBlob(o), std::make_unique<Tensor>(std::move(next))});
-      return pending_.back().tensor.get();
+    if (Clobbers(o, next)) {
+      next = Tensor(memory_device_);
+      next.Resize(shape, dtype);
     }
-    *out = std::move(next);
-    return out;
+    return Replace(o, std::move(next));
   }
   std::string Describe() const { return identity_->Describe(); }
   OPKIT_COLD void AddContext(Error& error) const {
@@ -335,7 +356,9 @@ class OperatorBase : public Observable<OperatorBase> {
     };
     name(inputs_, "input");
     if (error.context().empty()) name(outputs_, "output");
-    error.AddContext(Describe());
+    bool described = false;  // by the event that it came through
+    for (const std::string& line : error.context()) described |= line == Describe();
+    if (!described) error.AddContext(Describe());
     for (size_t i = 0; i < inputs_.size(); ++i)
       if (inputs_[i] && inputs_[i]->IsType<Tensor>())
         error.AddContext(StrCat("  input ", i, " '", inputs_[i]->name(), "': ",
