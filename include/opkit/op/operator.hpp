@@ -32,12 +32,14 @@ class Operator : public OperatorBase {
   bool Run(int stream_id = 0) final {
     ObserverScope<OperatorBase> observers(*this);
     InvocationScope invocation(NextInvocationKind());
+    const bool by_event = !Context::kAsynchronous && HasAsyncPart();
+    if (by_event) PrepareEvent();
     try {
       context_.SwitchToDevice(stream_id);
       if constexpr (Context::kAsynchronous) {
         RunOnDeviceOrFail();
         Drain();
-      } else if (HasAsyncPart()) [[unlikely]] {
+      } else if (by_event) [[unlikely]] {
         Issue();
         event().Finish();
       } else {
@@ -45,8 +47,7 @@ class Operator : public OperatorBase {
       }
       PublishOutputs();
     } catch (...) {
-      if constexpr (Context::kAsynchronous) RetainUntilDrained();
-      RethrowWithContext();
+      Fail(by_event);
     }
     observers.Succeeded();
     return true;
@@ -61,13 +62,7 @@ class Operator : public OperatorBase {
       Issue();
       PublishOutputs();
     } catch (...) {
-      if constexpr (Context::kAsynchronous) RetainUntilDrained();
-      try {
-        RethrowWithContext();
-      } catch (...) {
-        if (!IsEventDisabled()) event().state()->Complete(std::current_exception());
-        throw;
-      }
+      Fail(!IsEventDisabled());
     }
     observers.Succeeded();
     return true;
@@ -90,7 +85,16 @@ class Operator : public OperatorBase {
     if (stream_id >= 0) context_.SwitchToDevice(stream_id);
     for (const Event* event : events) context_.WaitEvent(*event);
   }
-  void SyncDeviceBarrierForObservers() override { context_.FinishDeviceComputation(); }
+  void SyncDeviceBarrierForObservers() override {
+    try {
+      context_.FinishDeviceComputation();
+    } catch (...) {
+      // What failed came before and belongs to the next event that is recorded here.
+      if constexpr (requires { context_.Launch([] {}); })
+        context_.Launch([failure = std::current_exception()] { std::rethrow_exception(failure); });
+      throw;
+    }
+  }
   bool IsStreamFree(int stream_id) const override {
     return Context::IsStreamFree(device(), stream_id);
   }
@@ -104,17 +108,20 @@ class Operator : public OperatorBase {
   }
   // Runs with the event, if any, in the state that the device's kind of completion asks for.
   void Issue() {
-    if (IsEventDisabled()) {
+    if constexpr (Context::kAsynchronous) {
       RunOnDeviceOrFail();
-    } else if (Context::kAsynchronous) {
-      RunOnDeviceOrFail();
-      RecordEvent();
+      if (!IsEventDisabled()) {
+        RecordEvent();
+      } else if constexpr (requires { context_.Launch([] {}); }) {
+        context_.Launch([kept = TouchedStorages()] {});  // until the stream has come past this run
+      }
     } else if (HasAsyncPart()) {
       RecordEvent();  // before the body: the operator may finish the event from another thread
       RunOnDeviceOrFail();
+      RetainUntilFinished();
     } else {
       RunOnDeviceOrFail();
-      event().SetFinished();
+      if (!IsEventDisabled()) event().SetFinished();
     }
   }
   void PrepareEvent() {
@@ -126,6 +133,29 @@ class Operator : public OperatorBase {
   }
   // As FinishDeviceComputation, for this operator's work.
   void Drain() { context_.FinishDeviceComputation(); }
+  // Memory of work that goes on elsewhere: dropped when it finishes the event. One that was cancelled
+  // is not finished; its memory stays as long as a handle of the event.
+  void RetainUntilFinished() {
+    event().SetCallback([state = event().state().get(), kept = TouchedStorages()]() mutable {
+      if (state->status() != EventStatus::kFailed) return;
+      try {
+        std::rethrow_exception(state->exception());
+      } catch (const Error& error) {
+        if (error.code() == ErrorCode::kCancelled) state->retained = std::move(kept);
+      } catch (...) {
+      }
+    });
+  }
+  // In a catch block.
+  [[noreturn]] OPKIT_COLD void Fail(bool complete_event) {
+    if constexpr (Context::kAsynchronous) RetainUntilDrained();
+    try {
+      RethrowWithContext();
+    } catch (...) {
+      if (complete_event) event().state()->Complete(std::current_exception());
+      throw;
+    }
+  }
   // After a failure some work may be in flight: its memory stays until the stream has come past it.
   void RetainUntilDrained() noexcept {
     try {
@@ -150,10 +180,15 @@ class Operator : public OperatorBase {
   using ::opkit::OperatorBase::HasOutput;                                                      \
   using ::opkit::OperatorBase::InputBlob;                                                      \
   using ::opkit::OperatorBase::InputSize;                                                      \
+  using ::opkit::OperatorBase::InputTensorShapes;                                              \
+  using ::opkit::OperatorBase::IsInputOutputAlias;                                             \
   using ::opkit::OperatorBase::OutputBlob;                                                     \
   using ::opkit::OperatorBase::OutputSize;                                                     \
   using ::opkit::OperatorBase::OutputTensorAlias;                                              \
+  using ::opkit::OperatorBase::OutputTensorCopyFrom;                                           \
+  using ::opkit::OperatorBase::OutputTensorOrUndefined;                                        \
   using ::opkit::OperatorBase::SetOutputTensor;                                                \
+  using ::opkit::OperatorBase::XOutput;                                                        \
   using ::opkit::OperatorBase::def;                                                            \
   using ::opkit::OperatorBase::device;                                                         \
   using ::opkit::OperatorBase::event;                                                          \
@@ -171,6 +206,15 @@ class Operator : public OperatorBase {
   template <class OpkitT>                                                                       \
   OpkitT* Output(int i) {                                                                       \
     return static_cast<::opkit::OperatorBase&>(*this).Output<OpkitT>(i);                        \
+  }                                                                                             \
+  template <class OpkitT>                                                                       \
+  bool InputIsType(int i) const {                                                               \
+    return static_cast<const ::opkit::OperatorBase&>(*this).InputIsType<OpkitT>(i);             \
+  }                                                                                             \
+  template <class OpkitT>                                                                       \
+  bool HasSingleArgumentOfType(std::string_view name) const {                                   \
+    return static_cast<const ::opkit::OperatorBase&>(*this).HasSingleArgumentOfType<OpkitT>(    \
+        name);                                                                                  \
   }                                                                                             \
   template <class OpkitT>                                                                       \
   OpkitT GetSingleArgument(std::string_view name, const OpkitT& fallback) const {               \
