@@ -211,6 +211,13 @@ class OpSchema {
   int max_inputs() const { return max_inputs_; }
   int min_outputs() const { return min_outputs_; }
   int max_outputs() const { return max_outputs_; }
+  // "2", "1 to 3", "at least 1", "one of [1, 3]", …
+  std::string expected_inputs() const {
+    return Counts(min_inputs_, max_inputs_, input_counts_, static_cast<bool>(inputs_allowed_));
+  }
+  std::string expected_outputs() const {
+    return Counts(min_outputs_, max_outputs_, output_counts_, static_cast<bool>(outputs_allowed_));
+  }
   const std::vector<AttributeSchema>& attributes() const { return attributes_; }
   const std::vector<ValueSchema>& inputs() const { return inputs_; }
   const std::vector<ValueSchema>& outputs() const { return outputs_; }
@@ -311,6 +318,7 @@ class OpSchema {
       return false;
     };
     (inputs ? inputs_allowed_ : outputs_allowed_) = std::move(in);
+    (inputs ? input_counts_ : output_counts_) = allowed;
     return *this;
   }
   OpSchema& AddArg(AttributeSchema attribute) {
@@ -323,22 +331,21 @@ class OpSchema {
     return *this;
   }
 
-  static std::string Range(int min, int max) {
+  static std::string Counts(int min, int max, const std::vector<int>& set, bool predicate) {
+    if (!set.empty()) return StrCat("one of ", set);
+    if (predicate) return "a number that its schema's function allows";
     if (min == max) return std::to_string(min);
-    return max == kAny ? StrCat("at least ", min) : StrCat(min, " to ", max);
+    if (max == kAny) return min == 0 ? "any number" : StrCat("at least ", min);
+    return StrCat(min, " to ", max);
   }
   std::string VerifyArity(int ins, int outs) const {
     auto wrong = [&](const char* what, int found, const std::string& expected) {
       return StrCat(name_, " has ", found, " ", what, ", expected ", expected);
     };
-    if (ins < min_inputs_ || ins > max_inputs_)
-      return wrong("inputs", ins, Range(min_inputs_, max_inputs_));
-    if (inputs_allowed_ && !inputs_allowed_(ins))
-      return wrong("inputs", ins, "another number (see its schema)");
-    if (outs < min_outputs_ || outs > max_outputs_)
-      return wrong("outputs", outs, Range(min_outputs_, max_outputs_));
-    if (outputs_allowed_ && !outputs_allowed_(outs))
-      return wrong("outputs", outs, "another number (see its schema)");
+    if (ins < min_inputs_ || ins > max_inputs_ || (inputs_allowed_ && !inputs_allowed_(ins)))
+      return wrong("inputs", ins, expected_inputs());
+    if (outs < min_outputs_ || outs > max_outputs_ || (outputs_allowed_ && !outputs_allowed_(outs)))
+      return wrong("outputs", outs, expected_outputs());
     if (arity_allowed_ && !arity_allowed_(ins, outs))
       return StrCat(name_, " does not take ", ins, " inputs together with ", outs, " outputs");
     if (calculate_outputs_ && calculate_outputs_(ins) != outs)
@@ -388,6 +395,7 @@ class OpSchema {
   std::string doc_;
   std::vector<AttributeSchema> attributes_;
   std::vector<ValueSchema> inputs_, outputs_;
+  std::vector<int> input_counts_, output_counts_;  // of the set form
   int min_inputs_ = 0, max_inputs_ = kAny, min_outputs_ = 0, max_outputs_ = kAny;
   bool needs_all_shapes_ = false, private_ = false, inputs_cross_devices_ = false;
   bool unknown_args_allowed_ = false;
