@@ -20,6 +20,7 @@ inline EnginePref EngineOrder(const OperatorDef& def) {
     while (!name.empty() && name.front() == ' ') name.remove_prefix(1);
     while (!name.empty() && name.back() == ' ') name.remove_suffix(1);
     if (!name.empty()) order.emplace_back(name);
+    if (!name.empty() && name != "DEFAULT") OpRegistry::Global().CheckBackend(order.back());
     engines = comma == std::string_view::npos ? std::string_view() : engines.substr(comma + 1);
   }
   for (std::string& name : OpRegistry::Global().EnginePrefs(def.type(), def.device().type))
@@ -59,6 +60,11 @@ inline std::vector<const Kernel*> KernelOrder(const OperatorDef& def) {
         ToString(def.device()), "; it has ", others.empty() ? "none at all" : "kernels for " + others);
 }
 
+OPKIT_COLD inline std::string InConstructor(const OperatorDef& def, const Kernel& kernel) {
+  return StrCat("in the constructor of operator ", ToString(def), ", registered at ",
+                kernel.Place());
+}
+
 inline std::vector<uint64_t> InplaceMasks(const OpSchema& schema, const OperatorDef& def) {
   std::vector<uint64_t> masks(def.outputs().size(), 0);
   for (size_t o = 0; o < masks.size(); ++o)
@@ -88,8 +94,8 @@ class OutputBlobGuard {
 
 }  // namespace detail
 
-// Errors: kNotFound (unknown operator, no kernel for the device, missing input blob), with the
-// nearest name; kInvalidArgument (the node breaks the schema); kUnsupported (every kernel refused it,
+// Errors: kNotFound (unknown operator or engine, no kernel for the device, missing input blob), with
+// the nearest name; kInvalidArgument (the node breaks the schema); kUnsupported (every kernel refused it,
 // with each reason); kAlreadyExists (registered twice). The workspace is then as it was.
 inline std::unique_ptr<OperatorBase> CreateOperator(const OperatorDef& def, Workspace* ws,
                                                     int net_position = -1) {
@@ -108,9 +114,12 @@ inline std::unique_ptr<OperatorBase> CreateOperator(const OperatorDef& def, Work
         refused += StrCat("\n  backend ", kernel->backend, ": ", error.message());
         continue;
       } catch (Error& error) {
-        error.AddContext(StrCat("in the constructor of operator ", ToString(def), ", registered at ",
-                                kernel->Place()));
+        error.AddContext(detail::InConstructor(def, *kernel));
         throw;
+      } catch (const std::exception& thrown) {
+        Error error(ErrorCode::kOperatorFailed, thrown.what());
+        error.SetCause(std::current_exception());
+        throw error.AddContext(detail::InConstructor(def, *kernel));
       }
       if (!op) {
         refused += StrCat("\n  backend ", kernel->backend, ": its creator returned null");

@@ -35,9 +35,8 @@ class OpRegistry {
     const bool same_signature =
         !schema->signature().empty() && schema->signature() == entry.schema->signature();
     if (!same_signature && !SamePlace(entry.schema->file(), entry.schema->line(), file, line))
-      entry.problems.push_back(StrCat("two schemas of operator ", name, ": at ",
-                                      entry.schema->file(), ":", entry.schema->line(), " and at ",
-                                      file, ":", line, "; remove one of them"));
+      entry.Add(StrCat("two schemas of operator ", name, ": at ", entry.schema->file(), ":",
+                       entry.schema->line(), " and at ", file, ":", line, "; remove one of them"));
     return *shadows_.emplace_back(std::move(schema));
   }
 
@@ -45,16 +44,17 @@ class OpRegistry {
   void AddKernel(Kernel kernel) {
     std::lock_guard lock(mutex_);
     Entry& entry = ops_[kernel.op];
+    backends_.try_emplace(kernel.backend);
     for (auto& known : entry.kernels) {
       if (known->device != kernel.device || known->backend != kernel.backend) continue;
       if (SamePlace(known->file, known->line, kernel.file, kernel.line)) return;
       if (known->priority < kernel.priority) {
         replaced_.push_back(std::exchange(known, std::make_unique<Kernel>(std::move(kernel))));
       } else if (known->priority == kernel.priority) {
-        entry.problems.push_back(StrCat(
-            "two kernels of operator ", kernel.op, " for ", ToString(kernel.device), ", backend ",
-            kernel.backend, ": at ", known->Place(), " and at ", kernel.Place(),
-            "; remove one, or register it with another priority or backend"));
+        entry.Add(StrCat("two kernels of operator ", kernel.op, " for ", ToString(kernel.device),
+                         ", backend ", kernel.backend, ": at ", known->Place(), " and at ",
+                         kernel.Place(),
+                         "; remove one, or register it with another priority or backend"));
       }
       return;
     }
@@ -133,10 +133,21 @@ class OpRegistry {
     std::erase_if(other_problems_, [&](const auto& problem) { return problem.first == op; });
   }
 
-  // Backends tried for every operator of a device, and for one operator. Errors: kNotFound for an
-  // operator nobody registered.
+  // Error (kNotFound), naming the nearest, for a backend that no kernel of the program has.
+  void CheckBackend(const std::string& backend) const {
+    std::lock_guard lock(mutex_);
+    if (backends_.count(backend)) return;
+    std::vector<std::string> names;
+    for (const auto& [name, unused] : backends_) names.push_back(name);
+    Throw(ErrorCode::kNotFound, "no backend '", backend, "' has a kernel in this program",
+          SuggestName(backend, names));
+  }
+
+  // Backends tried for every operator of a device, and for one operator; those that have no kernel
+  // are passed over. Errors: kNotFound for an operator nobody registered, a device without kernels.
   void SetGlobalEnginePref(GlobalEnginePref pref) {
     std::lock_guard lock(mutex_);
+    for (const auto& [device, engines] : pref) CheckPref(device);
     global_pref_ = std::move(pref);
   }
   void SetPerOpEnginePref(PerOpEnginePref pref) {
@@ -166,6 +177,12 @@ class OpRegistry {
     std::unique_ptr<OpSchema> schema;
     std::vector<std::unique_ptr<Kernel>> kernels;
     std::vector<std::string> problems;
+
+    void Add(std::string problem) {  // once, however many translation units see it
+      for (const std::string& known : problems)
+        if (known == problem) return;
+      problems.push_back(std::move(problem));
+    }
   };
 
   std::vector<std::string> Names() const {
@@ -182,6 +199,13 @@ class OpRegistry {
                   entry.kernels.empty() ? "" : " (at " + entry.kernels[0]->Place() + ")",
                   " but no schema; add OPERATOR_SCHEMA(", op, ") to this program");
   }
+  void CheckPref(DeviceType device) const {
+    for (const auto& [op, entry] : ops_)
+      for (const auto& kernel : entry.kernels)
+        if (kernel->device == device) return;
+    Throw(ErrorCode::kNotFound, "engine preference for ", ToString(device),
+          ", for which no operator of this program has a kernel");
+  }
   void CheckPref(const std::string& op, DeviceType device) const {
     const auto it = ops_.find(op);
     if (it == ops_.end()) ThrowUnknown(op);
@@ -193,6 +217,7 @@ class OpRegistry {
 
   mutable std::mutex mutex_;
   std::map<std::string, Entry> ops_;
+  std::map<std::string, bool> backends_;  // names that some kernel was registered with
   std::vector<std::unique_ptr<OpSchema>> shadows_;
   std::vector<std::unique_ptr<Kernel>> replaced_;
   std::vector<std::pair<std::string, std::string>> other_problems_;  // operator, text
