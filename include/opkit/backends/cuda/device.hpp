@@ -1,0 +1,66 @@
+// Which CUDA devices there are, and the guard that makes one of them the thread's current device.
+#ifndef OPKIT_BACKENDS_CUDA_DEVICE_HPP_
+#define OPKIT_BACKENDS_CUDA_DEVICE_HPP_
+
+#include <cuda_runtime_api.h>
+
+#include "opkit/backends/cuda/error.hpp"
+#include "opkit/core/device.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+// 0 without a device or a driver; asked for once.
+inline int CUDADeviceCount() {
+  static const int count = [] {
+    int found = 0;
+    if (cudaGetDeviceCount(&found) == cudaSuccess) return found;
+    cudaGetLastError();
+    return 0;
+  }();
+  return count;
+}
+
+// Errors: kInvalidArgument for a device of another type, kUnsupported for one that is not there.
+inline void CheckCUDADevice(Device device) {
+  if (device.type != DeviceType::kCUDA)
+    Throw(ErrorCode::kInvalidArgument, "expected a device of type cuda, found ", ToString(device));
+  const int count = CUDADeviceCount();
+  if (device.index >= 0 && device.index < count) [[likely]]
+    return;
+  if (count > 0)
+    Throw(ErrorCode::kUnsupported, "there is no ", ToString(device), ": this machine has ", count,
+          " CUDA device", count == 1 ? "" : "s");
+  int ignored = 0;
+  const cudaError_t status = cudaGetDeviceCount(&ignored);
+  cudaGetLastError();
+  Throw(ErrorCode::kUnsupported, "there is no ", ToString(device),
+        ": no CUDA device on this machine (", cudaGetErrorString(status),
+        "); run the operator on another device");
+}
+
+// Makes `index` the calling thread's current device for the guard's life. Not needed around an
+// operator's RunOnDevice, whose context has done it.
+class CUDADeviceGuard {
+ public:
+  explicit CUDADeviceGuard(int index) {
+    OPKIT_CUDA_CHECK(cudaGetDevice(&previous_));
+    if (previous_ == index) {
+      previous_ = -1;
+    } else {
+      OPKIT_CUDA_CHECK(cudaSetDevice(index));
+    }
+  }
+  explicit CUDADeviceGuard(Device device) : CUDADeviceGuard(device.index) {}
+  CUDADeviceGuard(const CUDADeviceGuard&) = delete;
+  CUDADeviceGuard& operator=(const CUDADeviceGuard&) = delete;
+  ~CUDADeviceGuard() {
+    if (previous_ >= 0) cudaSetDevice(previous_);
+  }
+
+ private:
+  int previous_ = -1;  // -1: nothing to restore
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_BACKENDS_CUDA_DEVICE_HPP_

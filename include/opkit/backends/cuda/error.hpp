@@ -1,0 +1,75 @@
+// CUDA failures as opkit::Error: OPKIT_CUDA_CHECK around every call of the runtime. Base of the
+// CUDA backend; compiles with a host compiler too.
+#ifndef OPKIT_BACKENDS_CUDA_ERROR_HPP_
+#define OPKIT_BACKENDS_CUDA_ERROR_HPP_
+
+#include <cuda_runtime_api.h>
+
+#include "opkit/base/error.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+inline ErrorCode CUDAErrorCode(cudaError_t status) {
+  switch (status) {
+    case cudaErrorMemoryAllocation:
+      return ErrorCode::kOutOfMemory;
+    case cudaErrorNoDevice:
+    case cudaErrorInsufficientDriver:
+    case cudaErrorNoKernelImageForDevice:
+    case cudaErrorNotSupported:
+      return ErrorCode::kUnsupported;
+    case cudaErrorInvalidValue:
+    case cudaErrorInvalidDevice:
+    case cudaErrorInvalidConfiguration:
+    case cudaErrorInvalidResourceHandle:
+      return ErrorCode::kInvalidArgument;
+    default:
+      return ErrorCode::kOperatorFailed;
+  }
+}
+inline const char* CUDAErrorHint(cudaError_t status) {
+  switch (status) {
+    case cudaErrorNoDevice:
+    case cudaErrorInsufficientDriver:
+      return "; check that nvidia-smi finds a GPU and that the driver is not older than the "
+             "toolkit";
+    case cudaErrorNoKernelImageForDevice:
+      return "; compile for this GPU's architecture (nvcc -arch=native)";
+    case cudaErrorInvalidConfiguration:
+      return "; check the grid, block and shared memory sizes of the launch";
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchFailure:
+      return "; the process can use CUDA no more; compute-sanitizer finds the kernel at fault";
+    default:
+      return "";
+  }
+}
+// "<what> failed: <text> (<name>)<how to mend it>".
+inline Error CUDAError(cudaError_t status, std::string_view what) {
+  return Error(CUDAErrorCode(status), StrCat(what, " failed: ", cudaGetErrorString(status), " (",
+                                             cudaGetErrorName(status), ")", CUDAErrorHint(status)));
+}
+[[noreturn]] OPKIT_COLD inline void ThrowCUDAError(cudaError_t status, const char* call,
+                                                   const char* file, int line) {
+  cudaGetLastError();  // reported here, and not once more at the next launch
+  throw CUDAError(status, StrCat(call, " at ", file, ":", line));
+}
+// Asking whether work is done leaves "not ready" behind as the thread's last error.
+inline void ForgetNotReady() {
+  if (cudaPeekAtLastError() == cudaErrorNotReady) cudaGetLastError();
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+// Error with the call's text, its place and CUDA's explanation unless `call` is cudaSuccess. Codes:
+// kOutOfMemory, kUnsupported (no device, driver or code for it), kInvalidArgument, kOperatorFailed
+// (everything that a kernel did).
+#define OPKIT_CUDA_CHECK(...)                                                                     \
+  do {                                                                                            \
+    if (const cudaError_t opkit_status = (__VA_ARGS__); opkit_status != cudaSuccess) [[unlikely]] \
+      ::opkit::detail::ThrowCUDAError(opkit_status, #__VA_ARGS__, __FILE__, __LINE__);            \
+  } while (0)
+
+#endif  // OPKIT_BACKENDS_CUDA_ERROR_HPP_
