@@ -1,0 +1,83 @@
+// The threads on which the host learns that CUDA work is done. CUDA's own callback thread may make
+// no CUDA calls, so it only hands on what it was called for; here events complete, memory is freed
+// and user callbacks run, which may issue the next operator.
+#ifndef OPKIT_BACKENDS_CUDA_COMPLETION_HPP_
+#define OPKIT_BACKENDS_CUDA_COMPLETION_HPP_
+
+#include <cuda_runtime_api.h>
+
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "opkit/backends/cuda/error.hpp"
+#include "opkit/base/unique_function.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Thread-safe. One thread serves; another is started only when a callback is about to wait for
+// CUDA work itself. They live as long as the process, asleep when there is nothing to do.
+class CUDACompletions {
+ public:
+  struct Item {
+    UniqueFunction<void(cudaError_t)> done;
+    cudaError_t status = cudaSuccess;
+  };
+
+  static CUDACompletions& Get() {
+    static auto* completions = new CUDACompletions;  // its threads use it until the process ends
+    return *completions;
+  }
+
+  // Makes no CUDA call.
+  void Push(std::unique_ptr<Item> item) {
+    {
+      std::lock_guard lock(mutex_);
+      queue_.push_back(std::move(item));
+    }
+    ready_.notify_one();
+  }
+
+  // To be called before anyone waits for a completion: afterwards a thread other than this one
+  // serves, or will.
+  void EnsureServed() {
+    std::lock_guard lock(mutex_);
+    if (idle_ > 0 || (started_ && !t_serving)) return;
+    std::thread([this] { Serve(); }).detach();
+    started_ = true;
+    ++idle_;
+  }
+
+ private:
+  void Serve() {
+    t_serving = true;
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      ready_.wait(lock, [&] { return !queue_.empty(); });
+      std::unique_ptr<Item> item = std::move(queue_.front());
+      queue_.pop_front();
+      --idle_;
+      lock.unlock();
+      item->done(item->status);
+      item.reset();
+      lock.lock();
+      ++idle_;
+    }
+  }
+
+  static inline constinit thread_local bool t_serving = false;
+
+  std::mutex mutex_;
+  std::condition_variable ready_;
+  std::deque<std::unique_ptr<Item>> queue_;
+  int idle_ = 0;  // threads that wait for an item, or are on their way to
+  bool started_ = false;
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_BACKENDS_CUDA_COMPLETION_HPP_

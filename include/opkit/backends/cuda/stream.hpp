@@ -1,0 +1,358 @@
+// CUDAStream: an in-order queue of a CUDA device. Every thread has its own, by id; marks in it are
+// what other streams and the host wait for. Contexts issue on it, events are recorded on it.
+#ifndef OPKIT_BACKENDS_CUDA_STREAM_HPP_
+#define OPKIT_BACKENDS_CUDA_STREAM_HPP_
+
+#include <cuda_runtime_api.h>
+
+#include <atomic>
+#include <map>
+#include <typeinfo>
+#include <vector>
+
+#include "opkit/backends/cuda/completion.hpp"
+#include "opkit/backends/cuda/device.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+class CUDAStream;
+
+namespace detail {
+
+// Events of CUDA for one device, kept for reuse: making one costs more than recording it.
+struct CUDAEventPool {
+  static CUDAEventPool& Get(int device) {
+    static auto* pools = new std::vector<CUDAEventPool>(static_cast<size_t>(CUDADeviceCount()));
+    return (*pools)[static_cast<size_t>(device)];
+  }
+  std::mutex mutex;
+  std::vector<cudaEvent_t> idle;
+};
+
+// A place in a stream. It may be dropped at any time: waits that were issued keep their meaning.
+class CUDAMark {
+ public:
+  CUDAMark() = default;
+  CUDAMark(CUDAMark&& other) noexcept
+      : stream_(std::exchange(other.stream_, nullptr)),
+        event_(std::exchange(other.event_, nullptr)),
+        sequence_(other.sequence_) {}
+  CUDAMark& operator=(CUDAMark&& other) noexcept {
+    std::swap(stream_, other.stream_);
+    std::swap(event_, other.event_);
+    std::swap(sequence_, other.sequence_);
+    return *this;
+  }
+  inline ~CUDAMark();
+
+  explicit operator bool() const { return event_ != nullptr; }
+  CUDAStream& stream() const { return *stream_; }
+  cudaEvent_t event() const { return event_; }
+  // Grows along the stream.
+  uint64_t sequence() const { return sequence_; }
+  // cudaSuccess, cudaErrorNotReady, or what went wrong on the device.
+  cudaError_t Query() const {
+    const cudaError_t status = cudaEventQuery(event_);
+    if (status == cudaErrorNotReady) ForgetNotReady();
+    return status;
+  }
+
+ private:
+  friend class ::opkit::CUDAStream;
+  CUDAStream* stream_ = nullptr;
+  cudaEvent_t event_ = nullptr;
+  uint64_t sequence_ = 0;
+};
+
+// The streams of one thread. Those of a thread that ends go to the next one that asks for the same
+// device and id, so that threads may come and go; none is ever destroyed.
+struct CUDAThreadStreams {
+  struct OfDevice {
+    std::vector<CUDAStream*> by_id;
+    CUDAStream* current = nullptr;
+    CUDAStream* forced = nullptr;  // by a CUDAStreamScope
+  };
+  std::vector<OfDevice> devices;  // by index
+};
+struct CUDAIdleStreams {
+  static CUDAIdleStreams& Get() {
+    static auto* idle = new CUDAIdleStreams;
+    return *idle;
+  }
+  std::mutex mutex;
+  std::map<std::pair<int, int>, std::vector<CUDAStream*>> by_device_and_id;
+  std::map<std::pair<int, cudaStream_t>, CUDAStream*> foreign;
+};
+// A plain pointer, which destructors of other thread-local objects may still read.
+inline constinit thread_local CUDAThreadStreams* t_cuda_streams = nullptr;
+
+}  // namespace detail
+
+// Thread-safe, and lives as long as the process.
+class CUDAStream {
+ public:
+  static constexpr int kMaxId = 4095;
+
+  // The calling thread's stream `id` of `device`, made at first use; inside a CUDAStreamScope that
+  // stream, whatever the id. Errors: kUnsupported (no such device), kOutOfRange.
+  static CUDAStream& Get(Device device, int id) {
+    auto& mine = OfThisThread(device);
+    if (mine.forced) return *mine.forced;
+    if (id < 0 || id > kMaxId)
+      Throw(ErrorCode::kOutOfRange, "stream id ", id, " is outside 0 to ", kMaxId);
+    if (static_cast<size_t>(id) >= mine.by_id.size())
+      mine.by_id.resize(static_cast<size_t>(id) + 1);
+    CUDAStream*& stream = mine.by_id[static_cast<size_t>(id)];
+    if (!stream) stream = TakeIdleOrMake(device, id);
+    return *stream;
+  }
+  // The stream that this thread issues the device's work on at present, and allocates its memory
+  // on; null where none was chosen yet.
+  static CUDAStream* Current(int device_index) {
+    if (!detail::t_cuda_streams) return nullptr;
+    const auto& devices = detail::t_cuda_streams->devices;
+    const auto index = static_cast<size_t>(device_index);
+    return index < devices.size() ? devices[index].current : nullptr;
+  }
+  static void SetCurrent(CUDAStream& stream) { OfThisThread(stream.device()).current = &stream; }
+  // Wraps a stream that somebody else owns; the same object for the same stream.
+  static CUDAStream& Foreign(Device device, cudaStream_t handle) {
+    CheckCUDADevice(device);
+    auto& registry = detail::CUDAIdleStreams::Get();
+    std::lock_guard lock(registry.mutex);
+    CUDAStream*& stream = registry.foreign[{device.index, handle}];
+    if (!stream) stream = new CUDAStream(device, -1, handle);
+    return *stream;
+  }
+  // A stream of the toolkit's own on which nobody else issues.
+  static CUDAStream* MakeUnshared(Device device) {
+    return new CUDAStream(device, -1, Create(device));
+  }
+
+  CUDAStream(const CUDAStream&) = delete;
+  CUDAStream& operator=(const CUDAStream&) = delete;
+
+  Device device() const { return device_; }
+  int id() const { return id_; }  // -1 for those that no thread has by id
+  cudaStream_t handle() const { return handle_; }
+
+  // Marks the work issued so far.
+  detail::CUDAMark Mark() {
+    detail::CUDAMark mark;
+    mark.event_ = TakeEvent();
+    mark.stream_ = this;
+    std::lock_guard lock(mutex_);  // so that the numbers are in the stream's order
+    OPKIT_CUDA_CHECK(cudaEventRecord(mark.event_, handle_));
+    mark.sequence_ = ++marks_;
+    return mark;
+  }
+  // Work issued from now on runs after the mark. Costs nothing for a mark in this very stream.
+  void Wait(const detail::CUDAMark& mark) {
+    // A foreign stream may be destroyed and another one get its handle: no shortcut for those.
+    if (mark.stream_ == this && id_ >= 0) return;
+    OPKIT_CUDA_CHECK(cudaStreamWaitEvent(handle_, mark.event_, 0));
+  }
+  // Blocks the host until the work issued so far is done, on this stream alone.
+  void Synchronize() { OPKIT_CUDA_CHECK(cudaStreamSynchronize(handle_)); }
+  bool IsFree() const {
+    const cudaError_t status = cudaStreamQuery(handle_);
+    if (status == cudaErrorNotReady) {
+      detail::ForgetNotReady();
+      return false;
+    }
+    OPKIT_CUDA_CHECK(status);
+    return true;
+  }
+
+  // Calls done(status) on a completion thread once the stream has come past the mark, at once and
+  // here when CUDA takes no more work. This stream is not held up, and neither does a mark that
+  // takes long hold up the notice of an earlier one.
+  void WhenReached(const detail::CUDAMark& mark, UniqueFunction<void(cudaError_t)> done) {
+    auto& completions = detail::CUDACompletions::Get();
+    completions.EnsureServed();
+    auto item = std::make_unique<detail::CUDACompletions::Item>();
+    cudaError_t status = cudaSuccess;
+    {
+      std::lock_guard lock(mutex_);
+      Notifier& notifier = NotifierFor(mark.sequence_);
+      item->done = [&notifier, done = std::move(done)](cudaError_t reached) mutable {
+        // Relaxed: whoever sees an old count only takes another notifier.
+        notifier.pending.fetch_sub(1, std::memory_order_relaxed);
+        done(reached);
+      };
+      notifier.pending.fetch_add(1, std::memory_order_relaxed);
+      if (notifier.last < mark.sequence_) notifier.last = mark.sequence_;
+      status = cudaStreamWaitEvent(notifier.handle, mark.event_, 0);
+      // Not cudaLaunchHostFunc, which is never called once a kernel has failed: the event would
+      // then never complete.
+      if (status == cudaSuccess)
+        status = cudaStreamAddCallback(notifier.handle, &OnReached, item.get(), 0);
+    }
+    if (status == cudaSuccess) {
+      item.release();  // OnReached's
+    } else {
+      cudaGetLastError();
+      item->done(status);
+    }
+  }
+
+  // One T for this stream, made at first use as T(cudaStream_t) with the device current: what
+  // libraries keep per stream.
+  //
+  //   struct Cublas {
+  //     explicit Cublas(cudaStream_t stream) { cublasCreate(&handle); cublasSetStream(handle,
+  //     stream); } cublasHandle_t handle;
+  //   };
+  //   cublasSgemm(context_.stream().Slot<Cublas>().handle, …);
+  template <class T>
+  T& Slot() {
+    std::lock_guard lock(slots_mutex_);
+    for (const auto& [type, object] : slots_)
+      if (*type == typeid(T)) return *static_cast<T*>(object);
+    CUDADeviceGuard guard(device_);
+    auto object = std::make_unique<T>(handle_);
+    slots_.emplace_back(&typeid(T), object.get());
+    return *object.release();  // the stream's, for ever
+  }
+
+ private:
+  friend class CUDAStreamScope;
+
+  // A stream that only waits for marks and calls back, in the order of the marks.
+  struct Notifier {
+    cudaStream_t handle = nullptr;
+    uint64_t last = 0;
+    std::atomic<int> pending{0};
+  };
+
+  CUDAStream(Device device, int id, cudaStream_t handle)
+      : device_(device), id_(id), handle_(handle) {}
+
+  static cudaStream_t Create(Device device) {
+    CheckCUDADevice(device);
+    CUDADeviceGuard guard(device);
+    cudaStream_t handle = nullptr;
+    OPKIT_CUDA_CHECK(cudaStreamCreateWithFlags(&handle, cudaStreamNonBlocking));
+    return handle;
+  }
+  static detail::CUDAThreadStreams::OfDevice& OfThisThread(Device device) {
+    if (!detail::t_cuda_streams) {
+      struct Keeper {
+        ~Keeper() { HandOn(); }
+      };
+      static thread_local Keeper keeper;
+      static_cast<void>(keeper);
+      detail::t_cuda_streams = new detail::CUDAThreadStreams;
+    }
+    auto& devices = detail::t_cuda_streams->devices;
+    const auto index = static_cast<size_t>(device.index);
+    if (index >= devices.size()) {
+      CheckCUDADevice(device);
+      devices.resize(index + 1);
+    }
+    return devices[index];
+  }
+  static void HandOn() {
+    const std::unique_ptr<detail::CUDAThreadStreams> mine(
+        std::exchange(detail::t_cuda_streams, nullptr));
+    if (!mine) return;
+    auto& idle = detail::CUDAIdleStreams::Get();
+    std::lock_guard lock(idle.mutex);
+    for (const auto& streams : mine->devices)
+      for (CUDAStream* stream : streams.by_id)
+        if (stream) idle.by_device_and_id[{stream->device_.index, stream->id_}].push_back(stream);
+  }
+  static CUDAStream* TakeIdleOrMake(Device device, int id) {
+    {
+      auto& idle = detail::CUDAIdleStreams::Get();
+      std::lock_guard lock(idle.mutex);
+      auto& candidates = idle.by_device_and_id[{device.index, id}];
+      if (!candidates.empty()) {
+        CUDAStream* stream = candidates.back();
+        candidates.pop_back();
+        return stream;
+      }
+    }
+    return new CUDAStream(device, id, Create(device));
+  }
+  cudaEvent_t TakeEvent() {
+    auto& pool = detail::CUDAEventPool::Get(device_.index);
+    {
+      std::lock_guard lock(pool.mutex);
+      if (!pool.idle.empty()) {
+        const cudaEvent_t event = pool.idle.back();
+        pool.idle.pop_back();
+        return event;
+      }
+    }
+    CUDADeviceGuard guard(device_);
+    cudaEvent_t event = nullptr;
+    OPKIT_CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    return event;
+  }
+  // One that waits for nothing later than the mark. More than one is needed only when notices are
+  // asked for in another order than the marks were made.
+  Notifier& NotifierFor(uint64_t sequence) {
+    for (const auto& notifier : notifiers_)
+      if (notifier->last <= sequence || notifier->pending.load(std::memory_order_relaxed) == 0)
+        return *notifier;
+    auto notifier = std::make_unique<Notifier>();
+    notifier->handle = Create(device_);
+    return *notifiers_.emplace_back(std::move(notifier));
+  }
+  static void CUDART_CB OnReached(cudaStream_t, cudaError_t status, void* data) {
+    std::unique_ptr<detail::CUDACompletions::Item> item(
+        static_cast<detail::CUDACompletions::Item*>(data));
+    item->status = status;
+    detail::CUDACompletions::Get().Push(std::move(item));
+  }
+
+  const Device device_;
+  const int id_;
+  const cudaStream_t handle_;
+  std::mutex mutex_;
+  uint64_t marks_ = 0;
+  std::vector<std::unique_ptr<Notifier>> notifiers_;
+  std::recursive_mutex slots_mutex_;  // a T may use another slot
+  std::vector<std::pair<const std::type_info*, void*>> slots_;
+};
+
+namespace detail {
+inline CUDAMark::~CUDAMark() {
+  if (!event_) return;
+  auto& pool = CUDAEventPool::Get(stream_->device().index);
+  std::lock_guard lock(pool.mutex);
+  pool.idle.push_back(event_);
+}
+}  // namespace detail
+
+// For its life, what the calling thread issues on `device` goes to a stream of the caller's,
+// whichever stream id operators are run with.
+//
+//   opkit::CUDAStreamScope scope({opkit::DeviceType::kCUDA, 0}, my_stream);
+//   op->RunAsync();
+class CUDAStreamScope {
+ public:
+  CUDAStreamScope(Device device, cudaStream_t stream)
+      : stream_(CUDAStream::Foreign(device, stream)) {
+    auto& mine = CUDAStream::OfThisThread(device);
+    previous_ = std::exchange(mine.forced, &stream_);
+    previous_current_ = std::exchange(mine.current, &stream_);
+  }
+  CUDAStreamScope(const CUDAStreamScope&) = delete;
+  CUDAStreamScope& operator=(const CUDAStreamScope&) = delete;
+  ~CUDAStreamScope() {
+    auto& mine = CUDAStream::OfThisThread(stream_.device());
+    mine.forced = previous_;
+    mine.current = previous_current_;
+  }
+
+ private:
+  CUDAStream& stream_;
+  CUDAStream* previous_ = nullptr;
+  CUDAStream* previous_current_ = nullptr;
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_BACKENDS_CUDA_STREAM_HPP_
