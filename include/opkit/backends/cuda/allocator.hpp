@@ -1,0 +1,178 @@
+// Memory of CUDA devices, allocated and freed in the order of streams, and pinned host memory. The
+// allocators of kCUDA and kCUDAHost from the moment this header is in a program.
+#ifndef OPKIT_BACKENDS_CUDA_ALLOCATOR_HPP_
+#define OPKIT_BACKENDS_CUDA_ALLOCATOR_HPP_
+
+#include <cuda_runtime_api.h>
+
+#include <unordered_map>
+
+#include "opkit/backends/cuda/stream.hpp"
+#include "opkit/core/allocator.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+// Allocates from a memory pool of its own on the calling thread's current stream of the device
+// (CUDAStream::Current). On such a thread the memory may be used by work on that stream, and on
+// others that wait for an event of it. A thread that has no current stream, because it never ran an
+// operator, gets memory that any stream may use at once.
+//
+// Freed memory is used again only after what was issued until then on the stream it was allocated
+// on, and on the freeing thread's current one. An operator's event keeps the storages that the run
+// touches until the device is done with them, so operators may use them on any stream. Own launches
+// on other streams must keep a Storage until they are done.
+//
+// Devices without memory pools use cudaMalloc, and cudaFree, which waits for the whole device.
+class CUDAAllocator final : public Allocator {
+ public:
+  const char* name() const override { return "cuda"; }
+
+ protected:
+  void* DoAllocate(int64_t bytes) override { return DoAllocateOn(0, bytes); }
+  void* DoAllocateOn(int32_t index, int64_t bytes) override {
+    OfDevice& device = Get(index);
+    void* data = TryAllocate(device, bytes);
+    if (data) return data;
+    // What was freed, but not yet in the stream's order, and what the pool keeps in wrong sizes.
+    CUDADeviceGuard guard(index);
+    OPKIT_CUDA_CHECK(cudaDeviceSynchronize());
+    if (device.pool) OPKIT_CUDA_CHECK(cudaMemPoolTrimTo(device.pool, 0));
+    return TryAllocate(device, bytes);
+  }
+  void DoDeallocate(void* data, int64_t) noexcept override {
+    try {
+      Free(data);
+    } catch (...) {  // after a kernel's failure, or at the end of the process, CUDA frees nothing
+    }
+  }
+
+ private:
+  struct OfDevice {
+    Device device;
+    cudaMemPool_t pool = nullptr;          // null: cudaMalloc
+    CUDAStream* for_any_stream = nullptr;  // only allocates, so that waiting for it is short
+    CUDAStream* for_frees = nullptr;       // only frees, so that it may wait for others
+  };
+
+  OfDevice& Get(int index) {
+    CheckCUDADevice({DeviceType::kCUDA, index});
+    std::lock_guard lock(mutex_);
+    std::unique_ptr<OfDevice>& known = devices_[index];
+    if (known) return *known;
+    auto made = std::make_unique<OfDevice>();
+    made->device = {DeviceType::kCUDA, index};
+    int pools = 0;
+    OPKIT_CUDA_CHECK(cudaDeviceGetAttribute(&pools, cudaDevAttrMemoryPoolsSupported, index));
+    if (pools) {
+      CUDADeviceGuard guard(index);
+      made->for_any_stream = CUDAStream::MakeUnshared(made->device);
+      made->for_frees = CUDAStream::MakeUnshared(made->device);
+      cudaMemPoolProps properties = {};
+      properties.allocType = cudaMemAllocationTypePinned;
+      properties.location.type = cudaMemLocationTypeDevice;
+      properties.location.id = index;
+      OPKIT_CUDA_CHECK(cudaMemPoolCreate(&made->pool, &properties));
+      // Freed memory stays with the pool: giving it back at every synchronisation costs more than
+      // the allocation.
+      uint64_t keep = UINT64_MAX;
+      OPKIT_CUDA_CHECK(cudaMemPoolSetAttribute(made->pool, cudaMemPoolAttrReleaseThreshold, &keep));
+    }
+    return *(known = std::move(made));
+  }
+  void* TryAllocate(OfDevice& device, int64_t bytes) {
+    void* data = nullptr;
+    CUDAStream* current = CUDAStream::Current(device.device.index);
+    CUDAStream* stream = current ? current : device.for_any_stream;
+    cudaError_t status;
+    if (device.pool) {
+      status =
+          cudaMallocFromPoolAsync(&data, static_cast<size_t>(bytes), device.pool, stream->handle());
+    } else {
+      CUDADeviceGuard guard(device.device);
+      status = cudaMalloc(&data, static_cast<size_t>(bytes));
+    }
+    if (status == cudaErrorMemoryAllocation) {
+      cudaGetLastError();
+      return nullptr;
+    }
+    OPKIT_CUDA_CHECK(status);
+    if (!device.pool) return data;
+    if (!current) stream->Synchronize();
+    std::lock_guard lock(mutex_);
+    origins_[data] = {&device, stream};
+    return data;
+  }
+  void Free(void* data) {
+    Origin origin;
+    {
+      std::lock_guard lock(mutex_);
+      const auto found = origins_.find(data);
+      if (found != origins_.end()) {
+        origin = found->second;
+        origins_.erase(found);  // before CUDA may hand the address out again
+      }
+    }
+    if (!origin.stream) {
+      OPKIT_CUDA_CHECK(cudaFree(data));
+      return;
+    }
+    CUDAStream* current = CUDAStream::Current(origin.device->device.index);
+    CUDAStream* stream = origin.stream;
+    if (current && current != stream) {
+      // A third stream waits for the two, so that neither is held up by the other.
+      stream = origin.device->for_frees;
+      stream->Wait(origin.stream->Mark());
+      stream->Wait(current->Mark());
+    }
+    OPKIT_CUDA_CHECK(cudaFreeAsync(data, stream->handle()));
+  }
+
+  struct Origin {
+    OfDevice* device = nullptr;
+    CUDAStream* stream = nullptr;
+  };
+  std::mutex mutex_;
+  std::map<int, std::unique_ptr<OfDevice>> devices_;
+  std::unordered_map<void*, Origin> origins_;
+};
+
+// Page-locked host memory, which copies to and from devices run asynchronously with. Costs far more
+// to get than plain memory: keep it. Must outlive the copies that use it (Storage handles do).
+class CUDAHostAllocator final : public Allocator {
+ public:
+  const char* name() const override { return "cuda_host"; }
+
+ protected:
+  void* DoAllocate(int64_t bytes) override {
+    CheckCUDADevice({DeviceType::kCUDA, 0});
+    void* data = nullptr;
+    const cudaError_t status =
+        cudaHostAlloc(&data, static_cast<size_t>(bytes), cudaHostAllocPortable);
+    if (status == cudaErrorMemoryAllocation) {
+      cudaGetLastError();
+      return nullptr;
+    }
+    OPKIT_CUDA_CHECK(status);
+    return data;
+  }
+  void DoDeallocate(void* data, int64_t) noexcept override {
+    if (cudaFreeHost(data) != cudaSuccess) cudaGetLastError();
+  }
+};
+
+namespace detail {
+// Where a program has set allocators of its own they stay.
+inline const bool cuda_allocators_registered = [] {
+  Allocator* none = nullptr;
+  static auto* device = new CUDAAllocator;  // for ever, as every allocator in the table
+  Allocators()[DeviceType::kCUDA].compare_exchange_strong(none, device);
+  none = nullptr;
+  static auto* host = new CUDAHostAllocator;
+  Allocators()[DeviceType::kCUDAHost].compare_exchange_strong(none, host);
+  return true;
+}();
+}  // namespace detail
+
+}  // namespace opkit
+
+#endif  // OPKIT_BACKENDS_CUDA_ALLOCATOR_HPP_

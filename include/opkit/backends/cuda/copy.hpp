@@ -1,0 +1,63 @@
+// Copies between CUDA devices, pinned memory and the host, in the table of device/copy.hpp from the
+// moment this header is in a program.
+#ifndef OPKIT_BACKENDS_CUDA_COPY_HPP_
+#define OPKIT_BACKENDS_CUDA_COPY_HPP_
+
+#include <cuda_runtime_api.h>
+
+#include "opkit/backends/cuda/stream.hpp"
+#include "opkit/device/copy.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Without a stream: on the calling thread's current one, behind what the thread has issued there,
+// and waited for. Plain host memory is staged by CUDA, which blocks the caller while it is read;
+// pinned memory (kCUDAHost) is not, and must stay as it is until the stream has come past the copy.
+inline void CopyCUDA(void* target, Device target_device, const void* source, Device source_device,
+                     int64_t nbytes, void* native_stream) {
+  const bool to_cuda = target_device.type == DeviceType::kCUDA;
+  const bool from_cuda = source_device.type == DeviceType::kCUDA;
+  const auto bytes = static_cast<size_t>(nbytes);
+  const Device device = to_cuda     ? target_device
+                        : from_cuda ? source_device
+                                    : Device{DeviceType::kCUDA, 0};
+  CUDAStream* own = nullptr;
+  auto stream = static_cast<cudaStream_t>(native_stream);
+  if (!native_stream) {
+    own = CUDAStream::Current(device.index);
+    if (!own) own = &CUDAStream::Get(device, 0);
+    stream = own->handle();
+  }
+  if (to_cuda && from_cuda && target_device != source_device) {
+    OPKIT_CUDA_CHECK(cudaMemcpyPeerAsync(target, target_device.index, source, source_device.index,
+                                         bytes, stream));
+  } else {
+    const cudaMemcpyKind kind = to_cuda && from_cuda ? cudaMemcpyDeviceToDevice
+                                : to_cuda            ? cudaMemcpyHostToDevice
+                                : from_cuda          ? cudaMemcpyDeviceToHost
+                                                     : cudaMemcpyHostToHost;
+    OPKIT_CUDA_CHECK(cudaMemcpyAsync(target, source, bytes, kind, stream));
+  }
+  if (own) own->Synchronize();
+}
+
+inline const bool cuda_copies_registered = [] {
+  constexpr DeviceType kHost = DeviceType::kCPU, kPinned = DeviceType::kCUDAHost,
+                       kCUDA = DeviceType::kCUDA;
+  for (auto [from, to] : {std::pair{kHost, kCUDA},
+                          {kCUDA, kHost},
+                          {kPinned, kCUDA},
+                          {kCUDA, kPinned},
+                          {kCUDA, kCUDA},
+                          {kHost, kPinned},
+                          {kPinned, kHost},
+                          {kPinned, kPinned}})
+    RegisterCopy(from, to, &CopyCUDA);
+  return true;
+}();
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_BACKENDS_CUDA_COPY_HPP_

@@ -1,0 +1,103 @@
+// The state behind an Event of a CUDA device: a mark in a stream, of whose passing the host is told
+// only where somebody waits or sets a callback. Nothing polls.
+#ifndef OPKIT_BACKENDS_CUDA_EVENT_HPP_
+#define OPKIT_BACKENDS_CUDA_EVENT_HPP_
+
+#include <cuda_runtime_api.h>
+
+#include "opkit/backends/cuda/stream.hpp"
+#include "opkit/device/event.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// `retained` is let go once the stream has come past the mark, whatever became of the event until
+// then: completed by hand, cancelled, or dropped with its last handle.
+class CUDAEventState final : public EventState {
+ public:
+  ~CUDAEventState() override {
+    if (retained.empty() || !mark_ || mark_.Query() != cudaErrorNotReady) return;
+    try {
+      mark_.stream().WhenReached(
+          mark_, [kept = std::move(retained)](cudaError_t) mutable { kept.clear(); });
+    } catch (...) {  // no memory or thread for it
+      cudaEventSynchronize(mark_.event());
+    }
+  }
+
+  // SCHEDULED, and done when the work issued on the stream so far is. An event that is terminal
+  // already stays so, but still keeps its memory until then. Errors: kFailedPrecondition when
+  // SCHEDULED; what CUDA says.
+  void Record(CUDAStream& stream) {
+    if (status() == EventStatus::kScheduled) Schedule(&stream);  // throws
+    CUDAMark mark = stream.Mark();
+    {
+      // Before it is SCHEDULED, so that whoever sees it so finds the mark.
+      std::lock_guard lock(mark_mutex_);
+      mark_ = std::move(mark);
+      requested_ = false;
+    }
+    if (!Schedule(&stream) || wanted_.load()) RequestNotification();
+  }
+
+  // Makes work issued on `stream` from now on wait. False for an event that was SCHEDULED by hand,
+  // of whose end only the host will know.
+  bool MakeWait(CUDAStream& stream) {
+    std::lock_guard lock(mark_mutex_);
+    if (!mark_) return false;
+    stream.Wait(mark_);
+    return true;
+  }
+
+  void RequestNotification() override {
+    wanted_ = true;  // before the lock: Record looks at it after
+    {
+      std::lock_guard lock(mark_mutex_);
+      if (!mark_ || std::exchange(requested_, true)) return;
+    }
+    // The stream keeps the state until the device is done, so the mark stays as well.
+    mark_.stream().WhenReached(mark_, [self = IntrusivePtr<CUDAEventState>(this)](
+                                          cudaError_t reached) { self->Reached(reached); });
+  }
+
+  void Poll() override {
+    cudaError_t reached = cudaErrorNotReady;
+    {
+      std::lock_guard lock(mark_mutex_);
+      if (mark_) reached = mark_.Query();
+    }
+    if (reached != cudaErrorNotReady) Reached(reached);
+  }
+
+ private:
+  void Reached(cudaError_t reached) {
+    std::vector<Storage> drained;
+    {
+      std::lock_guard lock(mark_mutex_);
+      drained.swap(retained);
+    }
+    drained.clear();  // before the event completes, so that who has waited finds it freed
+    if (reached == cudaSuccess) {
+      Complete(nullptr);
+    } else {
+      Complete(std::make_exception_ptr(CUDAError(reached, "work on the device")));
+    }
+  }
+
+  std::mutex mark_mutex_;
+  CUDAMark mark_;
+  bool requested_ = false;  // for this mark
+  std::atomic<bool> wanted_{false};
+};
+
+inline const bool cuda_events_registered = [] {
+  EventFactory(DeviceType::kCUDA)
+      .store([](Device) -> IntrusivePtr<EventState> { return MakeIntrusive<CUDAEventState>(); },
+             std::memory_order_release);
+  return true;
+}();
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_BACKENDS_CUDA_EVENT_HPP_
