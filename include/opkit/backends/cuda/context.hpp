@@ -1,0 +1,119 @@
+// CUDAContext: issues an operator's work on a CUDA stream. Includes all of the backend but
+// ParallelFor; a host compiler accepts it, so an operator may also be a library call in a .cc file.
+#ifndef OPKIT_BACKENDS_CUDA_CONTEXT_HPP_
+#define OPKIT_BACKENDS_CUDA_CONTEXT_HPP_
+
+#include <cuda_runtime_api.h>
+
+#include "opkit/backends/cuda/allocator.hpp"
+#include "opkit/backends/cuda/copy.hpp"
+#include "opkit/backends/cuda/event.hpp"
+#include "opkit/device/context.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+//   bool RunOnDevice() override {
+//     …
+//     MyKernel<<<blocks, threads, 0, context_.cuda_stream()>>>(…);
+//     return true;                                   // launch errors are found by the context
+//   }
+//
+// Not synchronised, as the operator that owns it. A run issues on the streams of the thread that
+// calls it (CUDAStream::Get).
+class CUDAContext {
+ public:
+  static constexpr DeviceType kDeviceType = DeviceType::kCUDA;
+  static constexpr bool kAsynchronous = true;
+
+  // Errors: kInvalidArgument, kUnsupported (there is no such device on this machine).
+  explicit CUDAContext(Device device = {kDeviceType, 0}) : device_(device) {
+    CheckCUDADevice(device);
+  }
+
+  Device device() const { return device_; }
+  CUDAStream& stream() {
+    if (!stream_) SwitchToDevice(0);
+    return *stream_;
+  }
+  cudaStream_t cuda_stream() { return stream().handle(); }
+  void* native_stream() { return cuda_stream(); }  // what CopyAsync and libraries ask for
+
+  // The device becomes the thread's current one and stays it. Waits that no recorded event stands
+  // for yet move along to the new stream.
+  void SwitchToDevice(int stream_id = 0) {
+    OPKIT_CUDA_CHECK(cudaSetDevice(device_.index));
+    CUDAStream* stream = &CUDAStream::Get(device_, stream_id);
+    CUDAStream::SetCurrent(*stream);
+    if (std::exchange(stream_, stream) == stream) return;
+    for (const auto& awaited : awaited_) awaited->MakeWait(*stream);
+  }
+
+  // Errors: those of launches and unchecked CUDA calls made on this thread.
+  void Record(Event& event) {
+    CheckLaunches();
+    auto* state = dynamic_cast<detail::CUDAEventState*>(event.state().get());
+    if (!state)
+      Throw(ErrorCode::kInvalidArgument, "an event of ", ToString(event.device()),
+            " cannot be recorded on ", ToString(device_), "; make it with that device");
+    state->Record(stream());
+    // What was issued ran after the events awaited, and fails with them: at once where one of them
+    // is cancelled, not when the device comes to it.
+    for (auto& awaited : std::exchange(awaited_, {})) {
+      detail::CUDAEventState* cause = awaited.get();  // alive while it calls back
+      cause->AddQuietCallback([cause, effect = event.state()] {
+        if (cause->status() == EventStatus::kFailed) effect->Complete(cause->exception());
+      });
+    }
+  }
+  // A CUDA event of any device holds up the stream, not the host, and nothing where it is this very
+  // stream's. An event of another kind of device (or one SCHEDULED by hand) holds up the calling
+  // thread, for a stream held by an event that never completes could not be let go again. Errors:
+  // kFailedPrecondition for an event that was never recorded; what a FAILED event failed with.
+  void WaitEvent(const Event& event) {
+    const EventStatus status = event.Query();
+    if (status == EventStatus::kInitialized)
+      Throw(ErrorCode::kFailedPrecondition,
+            "a stream cannot wait for an event that was never recorded: run the operator first");
+    if (IsTerminal(status)) return event.RethrowIfFailed();
+    auto* state = dynamic_cast<detail::CUDAEventState*>(event.state().get());
+    if (!state || !state->MakeWait(stream())) return event.Finish();
+    if (awaited_.size() >= kManyAwaited) ForgetSucceeded();
+    awaited_.emplace_back(state);
+  }
+  // Blocks until this stream alone has drained.
+  void FinishDeviceComputation() {
+    CheckLaunches();
+    stream().Synchronize();
+    for (const auto& awaited : std::exchange(awaited_, {}))
+      if (awaited->status() == EventStatus::kFailed) std::rethrow_exception(awaited->exception());
+  }
+  static bool IsStreamFree(Device device, int stream_id) {
+    return CUDAStream::Get(device, stream_id).IsFree();
+  }
+
+ private:
+  static constexpr size_t kManyAwaited = 16;
+
+  static void CheckLaunches() {
+    detail::ForgetNotReady();
+    if (const cudaError_t status = cudaGetLastError(); status != cudaSuccess) [[unlikely]]
+      throw detail::CUDAError(status, "a kernel launch or an unchecked CUDA call on this thread");
+  }
+  // An operator whose event is disabled never records one that would take the list over.
+  OPKIT_COLD void ForgetSucceeded() {
+    std::erase_if(awaited_, [](const auto& awaited) {
+      awaited->Poll();
+      return awaited->status() == EventStatus::kSuccess;
+    });
+  }
+
+  Device device_;
+  CUDAStream* stream_ = nullptr;
+  std::vector<detail::IntrusivePtr<detail::CUDAEventState>> awaited_;  // since the last Record
+};
+
+static_assert(DeviceContext<CUDAContext>);
+
+}  // namespace opkit
+
+#endif  // OPKIT_BACKENDS_CUDA_CONTEXT_HPP_

@@ -1,0 +1,81 @@
+// ParallelFor over a CUDAContext: the loop as a kernel on the context's stream. With the overloads
+// of engine/context_parallel_for.hpp one source serves the CPU, its streams and CUDA.
+#ifndef OPKIT_BACKENDS_CUDA_PARALLEL_FOR_HPP_
+#define OPKIT_BACKENDS_CUDA_PARALLEL_FOR_HPP_
+
+#include <cuda_runtime_api.h>
+
+#include "opkit/backends/cuda/context.hpp"
+#include "opkit/engine/context_parallel_for.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+#ifdef __CUDACC__
+
+namespace detail {
+
+inline constexpr int kCUDABlock = 256;  // threads
+
+// As many threads as fill the device, each taking every so manieth index.
+template <class F>
+__global__ void __launch_bounds__(kCUDABlock) GridStrideLoop(int64_t n, F f) {
+  const int64_t step = static_cast<int64_t>(gridDim.x) * kCUDABlock;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kCUDABlock + threadIdx.x; i < n; i += step)
+    f(i);
+}
+
+// Blocks that keep the device busy to the end: eight are resident on a multiprocessor, and a few
+// times that many even out blocks of unequal length.
+inline int64_t CUDABlockLimit(int device) {
+  static auto* limits =
+      new std::vector<std::atomic<int64_t>>(static_cast<size_t>(CUDADeviceCount()));
+  std::atomic<int64_t>& limit = (*limits)[static_cast<size_t>(device)];
+  int64_t known = limit.load(std::memory_order_relaxed);  // a number, it publishes nothing else
+  if (known == 0) {
+    int multiprocessors = 0;
+    OPKIT_CUDA_CHECK(
+        cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
+    known = int64_t{32} * multiprocessors;
+    limit.store(known, std::memory_order_relaxed);
+  }
+  return known;
+}
+
+}  // namespace detail
+
+// Issues f(i) for every i in [0, n) and returns; costs a kernel launch. `f` is copied to the
+// device: an OPKIT_DEVICE lambda that captures by value, in a public member or a free function
+// (nvcc's rule). The grain is the host's concern. Error: what the launch fails with.
+//
+//   ParallelFor(context_, n, [=] OPKIT_DEVICE (int64_t i) { y[i] = scale * x[i]; });
+//
+// The same lambda on a host context is refused in a .cu file, where it would compute nothing:
+// compile CPU kernels in a .cc file.
+template <class F>
+void ParallelFor(CUDAContext& context, int64_t n, F f, int64_t /*grain*/ = kAutoGrain) {
+  static_assert(std::is_trivially_copyable_v<F> || __nv_is_extended_device_lambda_closure_type(F) ||
+                    __nv_is_extended_host_device_lambda_closure_type(F),
+                "ParallelFor on a CUDAContext: the body is copied to the device, so it must be "
+                "trivially copyable");
+  if (n <= 0) return;
+  const int64_t wanted = (n - 1) / detail::kCUDABlock + 1;
+  const int64_t limit = detail::CUDABlockLimit(context.device().index);
+  const auto blocks = static_cast<unsigned>(wanted < limit ? wanted : limit);
+  detail::GridStrideLoop<<<blocks, detail::kCUDABlock, 0, context.cuda_stream()>>>(n, f);
+  OPKIT_CUDA_CHECK(cudaGetLastError());
+}
+
+#else
+
+template <class F>
+void ParallelFor(CUDAContext&, int64_t, F, int64_t = kAutoGrain) {
+  static_assert(
+      sizeof(F) == 0,
+      "ParallelFor on a CUDAContext launches a kernel: compile this file with nvcc (.cu)");
+}
+
+#endif  // __CUDACC__
+
+}  // namespace opkit
+
+#endif  // OPKIT_BACKENDS_CUDA_PARALLEL_FOR_HPP_
