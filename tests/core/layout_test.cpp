@@ -1,0 +1,49 @@
+#include "opkit/core/layout.hpp"
+
+#include <doctest/doctest.h>
+
+#include <string>
+
+namespace {
+
+using opkit::Layout;
+using opkit::LayoutDescriptor;
+using opkit::detail::MakeIntrusive;
+
+class Blocked final : public LayoutDescriptor {
+ public:
+  explicit Blocked(int block) : block_(block) {}
+  bool Equals(const LayoutDescriptor& other) const override {
+    const auto* blocked = dynamic_cast<const Blocked*>(&other);
+    return blocked && blocked->block_ == block_;
+  }
+  std::string Describe() const override { return "nChw" + std::to_string(block_) + "c"; }
+
+ private:
+  int block_;
+};
+
+TEST_CASE("a layout is standard unless it says otherwise") {
+  CHECK(Layout{}.is_standard());
+  CHECK(ToString(Layout{}) == "standard");
+  CHECK(Layout{} == Layout{});
+}
+
+TEST_CASE("layouts are equal when ids are and their descriptors describe the same") {
+  const Layout eight{3, MakeIntrusive<Blocked>(8)};
+  CHECK_FALSE(eight.is_standard());
+  CHECK(eight == eight);
+  CHECK(eight == Layout{3, MakeIntrusive<Blocked>(8)});
+  CHECK(eight != Layout{3, MakeIntrusive<Blocked>(16)});
+  CHECK(eight != Layout{4, MakeIntrusive<Blocked>(8)});
+  CHECK(eight != Layout{3, {}});
+  CHECK(Layout{3, {}} != eight);
+  CHECK(eight != Layout{});
+}
+
+TEST_CASE("a layout prints its id and what its descriptor says") {
+  CHECK(ToString(Layout{3, MakeIntrusive<Blocked>(8)}) == "layout 3 nChw8c");
+  CHECK(ToString(Layout{5, {}}) == "layout 5");
+}
+
+}  // namespace
