@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -52,16 +53,31 @@ class Text {
   std::string text_;
 };
 
-// Concatenates up to 16 parts; nest calls for more.
-inline std::string StrCat(const Text& a, const Text& b = {}, const Text& c = {}, const Text& d = {},
-                          const Text& e = {}, const Text& f = {}, const Text& g = {},
-                          const Text& h = {}, const Text& i = {}, const Text& j = {},
-                          const Text& k = {}, const Text& l = {}, const Text& m = {},
-                          const Text& n = {}, const Text& o = {}, const Text& p = {}) {
+namespace detail {
+inline std::string Join(std::initializer_list<const Text*> parts) {
   std::string out;
-  for (const Text* part : {&a, &b, &c, &d, &e, &f, &g, &h, &i, &j, &k, &l, &m, &n, &o, &p})
-    out += part->str();
+  for (const Text* part : parts) out += part->str();
   return out;
+}
+}  // namespace detail
+
+// Concatenates up to 16 parts; nest calls for more. Three overloads, so that a short message does
+// not build sixteen parts.
+inline std::string StrCat(const Text& a, const Text& b = {}, const Text& c = {},
+                          const Text& d = {}) {
+  return detail::Join({&a, &b, &c, &d});
+}
+inline std::string StrCat(const Text& a, const Text& b, const Text& c, const Text& d,
+                          const Text& e, const Text& f = {}, const Text& g = {},
+                          const Text& h = {}) {
+  return detail::Join({&a, &b, &c, &d, &e, &f, &g, &h});
+}
+inline std::string StrCat(const Text& a, const Text& b, const Text& c, const Text& d,
+                          const Text& e, const Text& f, const Text& g, const Text& h,
+                          const Text& i, const Text& j = {}, const Text& k = {},
+                          const Text& l = {}, const Text& m = {}, const Text& n = {},
+                          const Text& o = {}, const Text& p = {}) {
+  return detail::Join({&a, &b, &c, &d, &e, &f, &g, &h, &i, &j, &k, &l, &m, &n, &o, &p});
 }
 
 }  // namespace opkit

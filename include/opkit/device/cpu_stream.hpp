@@ -5,7 +5,6 @@
 #define OPKIT_DEVICE_CPU_STREAM_HPP_
 
 #include <deque>
-#include <map>
 #include <thread>
 
 #include "opkit/device/context.hpp"
@@ -27,13 +26,14 @@ class CPUStream {
     if (id < 0) Throw(ErrorCode::kInvalidArgument, "stream id ", id, " is negative");
     struct Registry {
       std::mutex mutex;
-      std::map<std::pair<int, int>, CPUStream*> streams;
+      std::vector<CPUStream*> streams;
     };
     static auto* registry = new Registry;  // the threads use their streams until the process ends
     std::lock_guard lock(registry->mutex);
-    CPUStream*& stream = registry->streams[{device.index, id}];
-    if (!stream) stream = new CPUStream(device, id);
-    return *stream;
+    for (CPUStream* stream : registry->streams)
+      if (stream->device_ == device && stream->id_ == id) return *stream;
+    registry->streams.push_back(new CPUStream(device, id));
+    return *registry->streams.back();
   }
 
   Device device() const { return device_; }

@@ -4,17 +4,15 @@
 #ifndef OPKIT_OP_OP_REGISTRY_HPP_
 #define OPKIT_OP_OP_REGISTRY_HPP_
 
-#include <map>
 #include <mutex>
 
+#include "opkit/base/name_table.hpp"
 #include "opkit/op/kernel.hpp"
 #include "opkit/op/schema.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 
 using EnginePref = std::vector<std::string>;  // backends to try, in order
-using GlobalEnginePref = std::map<DeviceType, EnginePref>;
-using PerOpEnginePref = std::map<DeviceType, std::map<std::string, EnginePref>>;
 
 // Thread-safe. What it returns stays valid until the library it came from is unloaded.
 class OpRegistry {
@@ -29,7 +27,7 @@ class OpRegistry {
   // So are two that were derived from the same typed signature.
   OpSchema& AddSchema(const char* name, const char* file, int line, std::string signature = {}) {
     std::lock_guard lock(mutex_);
-    Entry& entry = ops_[name];
+    Entry& entry = ops_.FindOrAdd(name);
     auto schema = std::make_unique<OpSchema>(name, file, line, std::move(signature));
     if (!entry.schema) return *(entry.schema = std::move(schema));
     const bool same_signature =
@@ -43,8 +41,7 @@ class OpRegistry {
   // The same kernel from the same place is the same kernel.
   void AddKernel(Kernel kernel) {
     std::lock_guard lock(mutex_);
-    Entry& entry = ops_[kernel.op];
-    backends_.try_emplace(kernel.backend);
+    Entry& entry = ops_.FindOrAdd(kernel.op);
     for (auto& known : entry.kernels) {
       if (known->device != kernel.device || known->backend != kernel.backend) continue;
       if (SamePlace(known->file, known->line, kernel.file, kernel.line)) return;
@@ -74,40 +71,36 @@ class OpRegistry {
   // Problems, and reported by whoever looks that up.
   void AddProblem(const std::string& op, std::string text) {
     std::lock_guard lock(mutex_);
-    other_problems_.emplace_back(op, std::move(text));
+    ops_.FindOrAdd(op).listed.push_back(std::move(text));
   }
 
   // Null when there is none.
-  const OpSchema* FindSchema(const std::string& op) const {
+  const OpSchema* FindSchema(std::string_view op) const {
     std::lock_guard lock(mutex_);
-    const auto it = ops_.find(op);
-    return it == ops_.end() ? nullptr : it->second.schema.get();
+    const Entry* entry = ops_.Find(op);
+    return entry ? entry->schema.get() : nullptr;
   }
   // Errors: kNotFound for an operator without one, naming the nearest; kAlreadyExists for one that
   // was registered twice.
-  const OpSchema& GetSchema(const std::string& op) const {
+  const OpSchema& GetSchema(std::string_view op) const {
     std::lock_guard lock(mutex_);
-    const auto it = ops_.find(op);
-    if (it == ops_.end()) ThrowUnknown(op);
-    const Entry& entry = it->second;
+    const Entry& entry = Get(op);
     if (!entry.problems.empty()) Throw(ErrorCode::kAlreadyExists, entry.problems.front());
     if (!entry.schema) Throw(ErrorCode::kNotFound, WithoutSchema(op, entry));
     return *entry.schema;
   }
-  // Kernels of an operator for a device type, in the order of registration.
-  std::vector<const Kernel*> FindKernels(const std::string& op, DeviceType device) const {
+  // All kernels of an operator, or those for a device type, in the order of registration.
+  std::vector<const Kernel*> KernelsOf(std::string_view op) const {
     std::lock_guard lock(mutex_);
     std::vector<const Kernel*> out;
-    if (const auto it = ops_.find(op); it != ops_.end())
-      for (const auto& kernel : it->second.kernels)
-        if (kernel->device == device) out.push_back(kernel.get());
+    if (const Entry* entry = ops_.Find(op))
+      for (const auto& kernel : entry->kernels) out.push_back(kernel.get());
     return out;
   }
-  std::vector<const Kernel*> KernelsOf(const std::string& op) const {
-    std::lock_guard lock(mutex_);
+  std::vector<const Kernel*> FindKernels(std::string_view op, DeviceType device) const {
     std::vector<const Kernel*> out;
-    if (const auto it = ops_.find(op); it != ops_.end())
-      for (const auto& kernel : it->second.kernels) out.push_back(kernel.get());
+    for (const Kernel* kernel : KernelsOf(op))
+      if (kernel->device == device) out.push_back(kernel);
     return out;
   }
   // Sorted names of all operators that have a schema or a kernel.
@@ -119,56 +112,60 @@ class OpRegistry {
   std::vector<std::string> Problems() const {
     std::lock_guard lock(mutex_);
     std::vector<std::string> out;
-    for (const auto& [op, entry] : ops_) {
-      out.insert(out.end(), entry.problems.begin(), entry.problems.end());
-      if (!entry.schema) out.push_back(WithoutSchema(op, entry));
+    for (const auto& row : ops_) {
+      const Entry& entry = row->value;
+      for (const std::string& problem : entry.problems) out.push_back(problem);
+      for (const std::string& problem : entry.listed) out.push_back(problem);
+      if (!entry.schema && !entry.kernels.empty()) out.push_back(WithoutSchema(row->name, entry));
     }
-    for (const auto& [op, text] : other_problems_) out.push_back(text);
     return out;
   }
   // For tests and libraries: forgets an operator whole.
-  void Remove(const std::string& op) {
+  void Remove(std::string_view op) {
     std::lock_guard lock(mutex_);
-    ops_.erase(op);
-    std::erase_if(other_problems_, [&](const auto& problem) { return problem.first == op; });
+    ops_.Erase(op);
   }
 
   // Error (kNotFound), naming the nearest, for a backend that no kernel of the program has.
   void CheckBackend(const std::string& backend) const {
     std::lock_guard lock(mutex_);
-    if (backends_.count(backend)) return;
-    std::vector<std::string> names;
-    for (const auto& [name, unused] : backends_) names.push_back(name);
+    NameTable<bool> backends;
+    for (const auto& row : ops_)
+      for (const auto& kernel : row->value.kernels) {
+        if (kernel->backend == backend) return;
+        backends.FindOrAdd(kernel->backend);
+      }
     Throw(ErrorCode::kNotFound, "no backend '", backend, "' has a kernel in this program",
-          SuggestName(backend, names));
+          SuggestName(backend, backends.Names()));
   }
 
-  // Backends tried for every operator of a device, and for one operator; those that have no kernel
-  // are passed over. Errors: kNotFound for an operator nobody registered, a device without kernels.
-  void SetGlobalEnginePref(GlobalEnginePref pref) {
+  // Backends tried for every operator of a device, or for one operator before those; ones that have
+  // no kernel are passed over, an empty list clears. Errors: kNotFound for an operator nobody
+  // registered, or a device without kernels.
+  void SetGlobalEnginePref(DeviceType device, EnginePref engines) {
     std::lock_guard lock(mutex_);
-    for (const auto& [device, engines] : pref) CheckPref(device);
-    global_pref_ = std::move(pref);
+    bool known = engines.empty();
+    for (const auto& row : ops_) known |= HasKernel(row->value, device);
+    if (!known)
+      Throw(ErrorCode::kNotFound, "engine preference for ", ToString(device),
+            ", for which no operator of this program has a kernel");
+    SetPref({}, device, std::move(engines));
   }
-  void SetPerOpEnginePref(PerOpEnginePref pref) {
+  void SetOpEnginePref(const std::string& op, DeviceType device, EnginePref engines) {
     std::lock_guard lock(mutex_);
-    for (const auto& [device, ops] : pref)
-      for (const auto& [op, engines] : ops) CheckPref(op, device);
-    per_op_pref_ = std::move(pref);
-  }
-  void SetOpEnginePref(const std::string& op, const GlobalEnginePref& pref) {
-    std::lock_guard lock(mutex_);
-    for (const auto& [device, engines] : pref) CheckPref(op, device);
-    for (const auto& [device, engines] : pref) per_op_pref_[device][op] = engines;
+    if (!HasKernel(Get(op), device))
+      Throw(ErrorCode::kNotFound, "engine preference for operator ", op, " on ", ToString(device),
+            ", where it has no kernel");
+    SetPref(op, device, std::move(engines));
   }
   // Preferred backends of an operator, its own first.
-  EnginePref EnginePrefs(const std::string& op, DeviceType device) const {
+  EnginePref EnginePrefs(std::string_view op, DeviceType device) const {
     std::lock_guard lock(mutex_);
     EnginePref out;
-    if (const auto ops = per_op_pref_.find(device); ops != per_op_pref_.end())
-      if (const auto own = ops->second.find(op); own != ops->second.end()) out = own->second;
-    if (const auto global = global_pref_.find(device); global != global_pref_.end())
-      out.insert(out.end(), global->second.begin(), global->second.end());
+    for (const std::string_view scope : {op, std::string_view()})
+      for (const Pref& pref : prefs_)
+        if (pref.op == scope && pref.device == device)
+          for (const std::string& engine : pref.engines) out.push_back(engine);
     return out;
   }
 
@@ -176,8 +173,10 @@ class OpRegistry {
   struct Entry {
     std::unique_ptr<OpSchema> schema;
     std::vector<std::unique_ptr<Kernel>> kernels;
-    std::vector<std::string> problems;
+    std::vector<std::string> problems;  // thrown at lookup, and listed
+    std::vector<std::string> listed;
 
+    bool Exists() const { return schema || !kernels.empty() || !problems.empty(); }
     void Add(std::string problem) {  // once, however many translation units see it
       for (const std::string& known : problems)
         if (known == problem) return;
@@ -185,58 +184,61 @@ class OpRegistry {
     }
   };
 
+  struct Pref {
+    std::string op;  // empty: every operator
+    DeviceType device;
+    EnginePref engines;
+  };
+
   std::vector<std::string> Names() const {
     std::vector<std::string> names;
-    for (const auto& [op, entry] : ops_) names.push_back(op);
+    for (const auto& row : ops_)
+      if (row->value.Exists()) names.push_back(row->name);
     return names;
   }
-  [[noreturn]] OPKIT_COLD void ThrowUnknown(const std::string& op) const {
+  const Entry& Get(std::string_view op) const {
+    const Entry* entry = ops_.Find(op);
+    if (!entry || !entry->Exists()) ThrowUnknown(op);
+    return *entry;
+  }
+  static bool HasKernel(const Entry& entry, DeviceType device) {
+    for (const auto& kernel : entry.kernels)
+      if (kernel->device == device) return true;
+    return false;
+  }
+  void SetPref(std::string_view op, DeviceType device, EnginePref engines) {
+    for (Pref& pref : prefs_)
+      if (pref.op == op && pref.device == device) {
+        pref.engines = std::move(engines);
+        return;
+      }
+    prefs_.push_back({std::string(op), device, std::move(engines)});
+  }
+  [[noreturn]] OPKIT_COLD void ThrowUnknown(std::string_view op) const {
     Throw(ErrorCode::kNotFound, "no operator '", op, "' is registered", SuggestName(op, Names()),
           ops_.empty() ? "; nothing is: was the file that registers it linked?" : "");
   }
-  static std::string WithoutSchema(const std::string& op, const Entry& entry) {
+  static std::string WithoutSchema(std::string_view op, const Entry& entry) {
     return StrCat("operator ", op, " has a kernel",
                   entry.kernels.empty() ? "" : " (at " + entry.kernels[0]->Place() + ")",
                   " but no schema; add OPERATOR_SCHEMA(", op, ") to this program");
   }
-  void CheckPref(DeviceType device) const {
-    for (const auto& [op, entry] : ops_)
-      for (const auto& kernel : entry.kernels)
-        if (kernel->device == device) return;
-    Throw(ErrorCode::kNotFound, "engine preference for ", ToString(device),
-          ", for which no operator of this program has a kernel");
-  }
-  void CheckPref(const std::string& op, DeviceType device) const {
-    const auto it = ops_.find(op);
-    if (it == ops_.end()) ThrowUnknown(op);
-    for (const auto& kernel : it->second.kernels)
-      if (kernel->device == device) return;
-    Throw(ErrorCode::kNotFound, "engine preference for operator ", op, " on ", ToString(device),
-          ", where it has no kernel");
-  }
-
   mutable std::mutex mutex_;
-  std::map<std::string, Entry> ops_;
-  std::map<std::string, bool> backends_;  // names that some kernel was registered with
+  NameTable<Entry> ops_;
   std::vector<std::unique_ptr<OpSchema>> shadows_;
   std::vector<std::unique_ptr<Kernel>> replaced_;
-  std::vector<std::pair<std::string, std::string>> other_problems_;  // operator, text
-  GlobalEnginePref global_pref_;
-  PerOpEnginePref per_op_pref_;
+  std::vector<Pref> prefs_;
 };
 
 // Everything wrong with the registrations of this program (duplicates with both places, kernels
 // without a schema), one sentence each; empty when nothing is. A good first line of a test.
 inline std::vector<std::string> CheckRegistrations() { return OpRegistry::Global().Problems(); }
 inline std::vector<std::string> RegisteredOperators() { return OpRegistry::Global().Operators(); }
-inline void SetGlobalEnginePref(GlobalEnginePref pref) {
-  OpRegistry::Global().SetGlobalEnginePref(std::move(pref));
+inline void SetGlobalEnginePref(DeviceType device, EnginePref engines) {
+  OpRegistry::Global().SetGlobalEnginePref(device, std::move(engines));
 }
-inline void SetPerOpEnginePref(PerOpEnginePref pref) {
-  OpRegistry::Global().SetPerOpEnginePref(std::move(pref));
-}
-inline void SetOpEnginePref(const std::string& op, const GlobalEnginePref& pref) {
-  OpRegistry::Global().SetOpEnginePref(op, pref);
+inline void SetOpEnginePref(const std::string& op, DeviceType device, EnginePref engines) {
+  OpRegistry::Global().SetOpEnginePref(op, device, std::move(engines));
 }
 
 }  // namespace opkit

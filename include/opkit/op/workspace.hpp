@@ -3,10 +3,9 @@
 #ifndef OPKIT_OP_WORKSPACE_HPP_
 #define OPKIT_OP_WORKSPACE_HPP_
 
-#include <map>
-#include <memory>
 #include <typeinfo>
 
+#include "opkit/base/name_table.hpp"
 #include "opkit/base/suggest.hpp"
 #include "opkit/core/tensor.hpp"
 
@@ -78,16 +77,11 @@ class Workspace {
 
   // The blob of that name, made when there is none.
   Blob* CreateBlob(const std::string& name) {
-    std::unique_ptr<Blob>& blob = blobs_[name];
-    if (!blob) blob = std::make_unique<Blob>(name);
-    return blob.get();
+    return &blobs_.FindOrAdd(name, name);
   }
-  bool HasBlob(const std::string& name) const { return blobs_.count(name) != 0; }
+  bool HasBlob(std::string_view name) const { return blobs_.Find(name) != nullptr; }
   // Null when there is none.
-  Blob* FindBlob(const std::string& name) const {
-    const auto it = blobs_.find(name);
-    return it == blobs_.end() ? nullptr : it->second.get();
-  }
+  Blob* FindBlob(std::string_view name) const { return blobs_.Find(name); }
   // Error (kNotFound) that names the nearest blob when there is none.
   Blob* GetBlob(const std::string& name) const {
     Blob* blob = FindBlob(name);
@@ -97,12 +91,8 @@ class Workspace {
     return blob;
   }
   // Operators bound to the blob must be gone.
-  bool RemoveBlob(const std::string& name) { return blobs_.erase(name) != 0; }
-  std::vector<std::string> Blobs() const {
-    std::vector<std::string> names;
-    for (const auto& [name, blob] : blobs_) names.push_back(name);
-    return names;
-  }
+  bool RemoveBlob(std::string_view name) { return blobs_.Erase(name); }
+  std::vector<std::string> Blobs() const { return blobs_.Names(); }
 
   // The tensor of that name, made (uninitialized) when there is none.
   Tensor* CreateTensor(const std::string& name) { return CreateBlob(name)->GetMutable<Tensor>(); }
@@ -119,7 +109,7 @@ class Workspace {
   int last_failed_op_net_position = -1;
 
  private:
-  std::map<std::string, std::unique_ptr<Blob>> blobs_;
+  NameTable<Blob> blobs_;
 };
 
 }  // namespace opkit
