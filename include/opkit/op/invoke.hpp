@@ -38,7 +38,8 @@ class ResolvedOperator {
       inputs_.push_back(present[i] ? workspace_->CreateTensor(name) : nullptr);
     }
     int num_outputs = options.num_outputs;
-    if (num_outputs < 0) num_outputs = schema_->CalculateOutput(static_cast<int>(present.size()));
+    if (num_outputs < 0)
+      num_outputs = schema_->CalculateOutput(static_cast<int>(present.size()), def_.args());
     if (num_outputs < 0) num_outputs = schema_->min_outputs();
     if (num_outputs == 0 && schema_->max_outputs() > 0)
       Throw(ErrorCode::kInvalidArgument, "operator ", op, " may have different numbers of outputs; "

@@ -64,6 +64,16 @@ class OpSchema {
   OpSchema& SameNumberOfOutput() {
     return OutputCalculator([](int inputs) { return inputs; });
   }
+  // {inputs, outputs} as the attributes decide them; -1 leaves a number open.
+  using ArityFunction = UniqueFunction<std::pair<int, int>(const Arguments&)>;
+  OpSchema& ArityFromArguments(ArityFunction arity) { return arity_ = std::move(arity), *this; }
+
+  // Inputs that the operator also writes to.
+  using MutationFunction = UniqueFunction<std::vector<int>(const Arguments&)>;
+  OpSchema& MutatesInputs(MutationFunction inputs) { return mutates_ = std::move(inputs), *this; }
+  OpSchema& MutatesInputs(std::initializer_list<int> inputs) {
+    return MutatesInputs([list = std::vector<int>(inputs)](const Arguments&) { return list; });
+  }
 
   // Pairs {input, output} that may, or must, be the same blob.
   using InplacePredicate = UniqueFunction<bool(int, int)>;
@@ -232,6 +242,13 @@ class OpSchema {
     if (calculate_outputs_) return calculate_outputs_(inputs);
     return min_outputs_ == max_outputs_ ? min_outputs_ : -1;
   }
+  int CalculateOutput(int inputs, const Arguments& args) const {
+    const int outputs = arity_ ? arity_(args).second : -1;
+    return outputs >= 0 ? outputs : CalculateOutput(inputs);
+  }
+  std::vector<int> MutatedInputs(const Arguments& args) const {
+    return mutates_ ? mutates_(args) : std::vector<int>();
+  }
   const AttributeSchema* FindAttribute(std::string_view name) const {
     for (const AttributeSchema& attribute : attributes_)
       if (attribute.name == name) return &attribute;
@@ -246,7 +263,7 @@ class OpSchema {
   std::string Verify(const OperatorDef& def) const {
     const int ins = static_cast<int>(def.inputs().size());
     const int outs = static_cast<int>(def.outputs().size());
-    if (std::string why = VerifyArity(ins, outs); !why.empty()) return why;
+    if (std::string why = VerifyArity(ins, outs, def.args()); !why.empty()) return why;
     if (std::string why = VerifyInplace(def); !why.empty()) return why;
     return VerifyArgs(def.args());
   }
@@ -338,7 +355,7 @@ class OpSchema {
     if (max == kAny) return min == 0 ? "any number" : StrCat("at least ", min);
     return StrCat(min, " to ", max);
   }
-  std::string VerifyArity(int ins, int outs) const {
+  std::string VerifyArity(int ins, int outs, const Arguments& args) const {
     auto wrong = [&](const char* what, int found, const std::string& expected) {
       return StrCat(name_, " has ", found, " ", what, ", expected ", expected);
     };
@@ -350,6 +367,13 @@ class OpSchema {
       return StrCat(name_, " does not take ", ins, " inputs together with ", outs, " outputs");
     if (calculate_outputs_ && calculate_outputs_(ins) != outs)
       return wrong("outputs", outs, StrCat(calculate_outputs_(ins), " for ", ins, " inputs"));
+    if (arity_) {
+      const auto [inputs, outputs] = arity_(args);
+      if (inputs >= 0 && ins != inputs)
+        return wrong("inputs", ins, StrCat(inputs, " with these attributes"));
+      if (outputs >= 0 && outs != outputs)
+        return wrong("outputs", outs, StrCat(outputs, " with these attributes"));
+    }
     return {};
   }
   std::string VerifyInplace(const OperatorDef& def) const {
@@ -403,6 +427,8 @@ class OpSchema {
   mutable UniqueFunction<bool(int)> inputs_allowed_, outputs_allowed_;
   mutable UniqueFunction<bool(int, int)> arity_allowed_;
   mutable UniqueFunction<int(int)> calculate_outputs_;
+  mutable ArityFunction arity_;
+  mutable MutationFunction mutates_;
   mutable InplacePredicate inplace_allowed_, inplace_enforced_;
   mutable UniqueFunction<void(InferenceContext&)> infer_;
   mutable CostFunction cost_;
