@@ -53,7 +53,7 @@ class InferenceContext {
   int num_outputs() const { return static_cast<int>(outputs_.size()); }
   // False for an optional input that the node leaves out.
   bool HasInput(int i) const {
-    return i < num_inputs() && !def_.inputs()[static_cast<size_t>(i)].empty();
+    return i >= 0 && i < num_inputs() && !def_.inputs()[static_cast<size_t>(i)].empty();
   }
   // Error (kOutOfRange) for an index the node does not have.
   const TensorInfo& input(int i) const { return inputs_[Check(i, inputs_.size(), "input")]; }
