@@ -129,7 +129,7 @@ class Tensor {
     CheckHost();
     const Tensor dense = is_dense() ? *this : Contiguous();
     const T* values = dense.data<T>();
-    return {values, values + numel()};
+    return std::vector<T>(values, values + numel());
   }
 
   // A new shape; keeps the dtype. Memory is kept when it is large enough, so shrinking and growing
