@@ -3,10 +3,10 @@
 #ifndef OPKIT_CORE_DEVICE_HPP_
 #define OPKIT_CORE_DEVICE_HPP_
 
-#include <mutex>
 #include <string>
 
 #include "opkit/base/error.hpp"
+#include "opkit/base/platform.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -47,7 +47,7 @@ struct DeviceTypeRegistry {
     DeviceType type;
     DeviceTypeInfo info;
   };
-  std::mutex mutex;
+  detail::Mutex mutex;
   std::vector<Entry> entries{
       {DeviceType::kCPU, {"cpu", DeviceType::kCPU, true}},
       {DeviceType::kCUDA, {"cuda", DeviceType::kCUDA, false}},
@@ -73,7 +73,7 @@ inline DeviceTypeRegistry& DeviceTypes() {
 
 inline DeviceTypeInfo GetDeviceTypeInfo(DeviceType type) {
   auto& registry = detail::DeviceTypes();
-  std::lock_guard lock(registry.mutex);
+  detail::MutexLock lock(registry.mutex);
   for (const auto& entry : registry.entries)
     if (entry.type == type) return entry.info;
   return {StrCat("device_type_", static_cast<int32_t>(type)), type, false};
@@ -83,7 +83,7 @@ inline DeviceTypeInfo GetDeviceTypeInfo(DeviceType type) {
 // registration is harmless; another name or number for a known one is an Error (kAlreadyExists).
 inline DeviceType RegisterDeviceType(DeviceType type, DeviceTypeInfo info) {
   auto& registry = detail::DeviceTypes();
-  std::lock_guard lock(registry.mutex);
+  detail::MutexLock lock(registry.mutex);
   for (const auto& entry : registry.entries) {
     if (entry.type == type && entry.info.name == info.name) return type;
     if (entry.type == type || entry.info.name == info.name)

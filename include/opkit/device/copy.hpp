@@ -27,7 +27,7 @@ struct CopyTable {
     DeviceType from, to;
     CopyFunction copy;
   };
-  std::mutex mutex;
+  detail::Mutex mutex;
   std::vector<Route> routes;
 };
 inline CopyTable& Copies() {
@@ -43,7 +43,7 @@ inline void CopyHost(void* target, Device, const void* source, Device, int64_t n
 inline CopyFunction FindCopy(const Tensor& source, const Tensor& target) {
   const DeviceType from = MemoryDevice(source.device()).type;
   const DeviceType to = MemoryDevice(target.device()).type;
-  std::lock_guard lock(Copies().mutex);
+  detail::MutexLock lock(Copies().mutex);
   for (const auto& route : Copies().routes)
     if (route.from == from && route.to == to) return route.copy;
   if (IsHostAccessible(from) && IsHostAccessible(to)) return &CopyHost;
@@ -97,7 +97,7 @@ concept HasNativeStream = requires(Context& context) {
 inline CopyFunction RegisterCopy(DeviceType from, DeviceType to, CopyFunction copy) {
   from = MemoryDevice({from, 0}).type;
   to = MemoryDevice({to, 0}).type;
-  std::lock_guard lock(detail::Copies().mutex);
+  detail::MutexLock lock(detail::Copies().mutex);
   auto& routes = detail::Copies().routes;
   for (auto route = routes.begin(); route != routes.end(); ++route) {
     if (route->from != from || route->to != to) continue;

@@ -4,9 +4,6 @@
 #ifndef OPKIT_DEVICE_CPU_STREAM_HPP_
 #define OPKIT_DEVICE_CPU_STREAM_HPP_
 
-#include <deque>
-#include <thread>
-
 #include "opkit/device/context.hpp"
 #include "opkit/device/invocation.hpp"
 
@@ -25,11 +22,11 @@ class CPUStream {
   static CPUStream& Get(Device device, int id) {
     if (id < 0) Throw(ErrorCode::kInvalidArgument, "stream id ", id, " is negative");
     struct Registry {
-      std::mutex mutex;
+      detail::Mutex mutex;
       std::vector<CPUStream*> streams;
     };
     static auto* registry = new Registry;  // the threads use their streams until the process ends
-    std::lock_guard lock(registry->mutex);
+    detail::MutexLock lock(registry->mutex);
     for (CPUStream* stream : registry->streams)
       if (stream->device_ == device && stream->id_ == id) return *stream;
     registry->streams.push_back(new CPUStream(device, id));
@@ -63,7 +60,7 @@ class CPUStream {
   }
   // True when nothing is queued or running.
   bool IsFree() const {
-    std::lock_guard lock(mutex_);
+    detail::MutexLock lock(mutex_);
     return queue_.empty() && !busy_;
   }
   // Times that the stream's thread had to wait for another stream's event.
@@ -71,7 +68,14 @@ class CPUStream {
 
  private:
   CPUStream(Device device, int id) : device_(device), id_(id) {
-    std::thread([this] { Serve(); }).detach();
+    const auto serve = [](void* self) -> void* {
+      static_cast<CPUStream*>(self)->Serve();
+      return nullptr;
+    };
+    pthread_t thread;
+    if (pthread_create(&thread, nullptr, serve, this) != 0)
+      Throw(ErrorCode::kOutOfMemory, "cannot start the thread of stream ", id);
+    pthread_detach(thread);
   }
 
   // One of: work; an event to complete; an event to wait for.
@@ -83,25 +87,35 @@ class CPUStream {
   };
 
   void Push(Item item) {
+    detail::Parker::Address sleeper = nullptr;
     {
-      std::lock_guard lock(mutex_);
+      detail::MutexLock lock(mutex_);
       queue_.push_back(std::move(item));
+      if (parked_) sleeper = std::exchange(parked_, nullptr)->Set();
     }
-    ready_.notify_one();
+    if (sleeper) detail::Parker::Wake(sleeper);
+  }
+  // Takes all that is queued at once.
+  std::vector<Item> Next() {
+    for (;;) {
+      detail::Parker parker;
+      {
+        detail::MutexLock lock(mutex_);
+        busy_ = !queue_.empty();
+        if (busy_) return std::exchange(queue_, {});
+        parked_ = &parker;
+      }
+      parker.Wait();
+    }
   }
   void Serve() {
     std::exception_ptr failure;
-    std::unique_lock lock(mutex_);
     for (;;) {
-      busy_ = false;
-      ready_.wait(lock, [&] { return !queue_.empty(); });
-      busy_ = true;
-      Item item = std::move(queue_.front());
-      queue_.pop_front();
-      lock.unlock();
-      Execute(item, failure);
-      item = {};  // what the closure held is gone before the stream counts as free
-      lock.lock();
+      std::vector<Item> items = Next();
+      for (Item& item : items) {
+        Execute(item, failure);
+        item = {};  // what the closure held is gone before what comes next
+      }
     }
   }
   void Execute(Item& item, std::exception_ptr& failure) {
@@ -116,7 +130,7 @@ class CPUStream {
       if (!IsTerminal(item.wait->status())) {
         // Relaxed: a statistic.
         blocking_waits_.fetch_add(1, std::memory_order_relaxed);
-        item.wait->Wait(std::chrono::nanoseconds(-1));
+        item.wait->Wait({});
       }
       if (item.wait->status() == EventStatus::kFailed) failure = item.wait->exception();
     } else {
@@ -131,9 +145,9 @@ class CPUStream {
 
   const Device device_;
   const int id_;
-  mutable std::mutex mutex_;
-  std::condition_variable ready_;
-  std::deque<Item> queue_;
+  mutable detail::Mutex mutex_;
+  std::vector<Item> queue_;
+  detail::Parker* parked_ = nullptr;  // the stream's thread, while there is nothing to do
   bool busy_ = false;
   std::atomic<int64_t> blocking_waits_{0};
 };

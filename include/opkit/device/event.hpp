@@ -5,13 +5,12 @@
 #define OPKIT_DEVICE_EVENT_HPP_
 
 #include <atomic>
-#include <condition_variable>
 #include <exception>
-#include <mutex>
 #include <typeinfo>
 #include <vector>
 
 #include "opkit/base/ref_counted.hpp"
+#include "opkit/base/timeout.hpp"
 #include "opkit/base/unique_function.hpp"
 #include "opkit/core/storage.hpp"
 
@@ -45,7 +44,7 @@ class EventState : public RefCounted {
 
   // INITIALIZED to SCHEDULED. False if terminal already (failed or cancelled before it was issued).
   bool Schedule(const void* stream) {
-    std::lock_guard lock(mutex_);
+    detail::MutexLock lock(mutex_);
     const EventStatus now = status_.load(std::memory_order_relaxed);  // the mutex orders it
     if (IsTerminal(now)) return false;
     if (now == EventStatus::kScheduled)
@@ -61,15 +60,18 @@ class EventState : public RefCounted {
   bool Complete(std::exception_ptr exception) {
     if (exception && context_) exception = WithContext(std::move(exception));
     std::vector<UniqueFunction<void()>> callbacks;
+    std::vector<Parker::Address> sleepers;
     {
-      std::lock_guard lock(mutex_);
+      detail::MutexLock lock(mutex_);
       if (IsTerminal(status_.load(std::memory_order_relaxed))) return false;
       exception_ = std::move(exception);
       status_.store(exception_ ? EventStatus::kFailed : EventStatus::kSuccess,
                     std::memory_order_release);
       callbacks.swap(callbacks_);
-      done_.notify_all();
+      for (Parker* waiter : waiters_) sleepers.push_back(waiter->Set());
+      waiters_.clear();
     }
+    for (Parker::Address sleeper : sleepers) Parker::Wake(sleeper);
     for (auto& callback : callbacks) callback();
     return true;
   }
@@ -81,7 +83,7 @@ class EventState : public RefCounted {
   // As AddCallback, without asking the device to tell: for what may wait until somebody asks.
   void AddQuietCallback(UniqueFunction<void()> callback) {
     {
-      std::lock_guard lock(mutex_);
+      detail::MutexLock lock(mutex_);
       if (!IsTerminal(status_.load(std::memory_order_relaxed))) {
         callbacks_.push_back(std::move(callback));
         return;
@@ -89,18 +91,24 @@ class EventState : public RefCounted {
     }
     callback();
   }
-  // Blocks until terminal; false when `timeout` (negative: none) ran out first.
-  bool Wait(std::chrono::nanoseconds timeout) {
+  // Blocks until terminal; false when `timeout` ran out first.
+  bool Wait(Timeout timeout) {
     if (IsTerminal(status())) return true;
     RequestNotification();
-    std::unique_lock lock(mutex_);
-    auto terminal = [&] { return IsTerminal(status_.load(std::memory_order_relaxed)); };
-    // Beyond a century "now + timeout" would overflow: no limit then.
-    constexpr int64_t kCentury = int64_t{100} * 366 * 24 * 3600 * 1'000'000'000;
-    if (timeout.count() >= 0 && timeout.count() < kCentury)
-      return done_.wait_for(lock, timeout, terminal);
-    done_.wait(lock, terminal);
-    return true;
+    Parker parker;
+    {
+      detail::MutexLock lock(mutex_);
+      if (IsTerminal(status_.load(std::memory_order_relaxed))) return true;
+      waiters_.push_back(&parker);
+    }
+    if (parker.Wait(timeout.DeadlineNs())) return true;
+    detail::MutexLock lock(mutex_);
+    for (size_t i = 0; i < waiters_.size(); ++i)
+      if (waiters_[i] == &parker) {
+        waiters_.erase(waiters_.begin() + static_cast<std::ptrdiff_t>(i));
+        return false;
+      }
+    return true;  // completed at the last moment
   }
 
   // A device that completes silently is asked here to call Complete when it is done.
@@ -137,8 +145,8 @@ class EventState : public RefCounted {
 
   std::atomic<EventStatus> status_{EventStatus::kInitialized};
   const void* stream_ = nullptr;
-  std::mutex mutex_;
-  std::condition_variable done_;
+  detail::Mutex mutex_;
+  std::vector<Parker*> waiters_;  // on the stacks of the threads in Wait
   std::exception_ptr exception_;
   std::vector<UniqueFunction<void()>> callbacks_;
   IntrusivePtr<const FailureContext> context_;
@@ -197,14 +205,14 @@ class Event {
   // Blocks the host until terminal and rethrows what failed. Errors: kDeadlineExceeded when
   // `timeout` ran out (the event goes on); kFailedPrecondition for an event that was never
   // recorded, unless a timeout is given to wait for that.
-  void Finish(std::chrono::nanoseconds timeout = std::chrono::nanoseconds(-1)) const {
-    if (timeout.count() < 0 && state_->status() == EventStatus::kInitialized)
+  void Finish(Timeout timeout = {}) const {
+    if (timeout.is_forever() && state_->status() == EventStatus::kInitialized)
       Throw(ErrorCode::kFailedPrecondition,
             "waiting for an event that was never recorded: run the "
             "operator first, or wait with a timeout");
     if (!state_->Wait(timeout))
       Throw(ErrorCode::kDeadlineExceeded, "the event on ", ToString(device_), " is still ",
-            ToString(state_->status()), " after ", timeout.count() / 1000, " us");
+            ToString(state_->status()), " after ", timeout.ns() / 1000, " us");
     RethrowIfFailed();
   }
   void RethrowIfFailed() const {

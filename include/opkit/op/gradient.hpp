@@ -259,7 +259,7 @@ class GradientRegistry {
   // The same operator from the same place is the same registration; from another place it is kept
   // as a problem, which CheckRegistrations lists.
   void Add(const std::string& op, GradientRegistration registration) {
-    std::lock_guard lock(mutex_);
+    detail::MutexLock lock(mutex_);
     auto& known = gradients_[op];
     if (!known) {
       known = std::make_unique<GradientRegistration>(std::move(registration));
@@ -272,18 +272,18 @@ class GradientRegistry {
   }
   // Null when nothing was said.
   GradientRegistration* Find(const std::string& op) const {
-    std::lock_guard lock(mutex_);
+    detail::MutexLock lock(mutex_);
     const auto it = gradients_.find(op);
     return it == gradients_.end() ? nullptr : it->second.get();
   }
   // For tests and libraries.
   void Remove(const std::string& op) {
-    std::lock_guard lock(mutex_);
+    detail::MutexLock lock(mutex_);
     gradients_.erase(op);
   }
 
  private:
-  mutable std::mutex mutex_;
+  mutable detail::Mutex mutex_;
   std::map<std::string, std::unique_ptr<GradientRegistration>> gradients_;
 };
 

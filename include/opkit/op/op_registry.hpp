@@ -4,8 +4,6 @@
 #ifndef OPKIT_OP_OP_REGISTRY_HPP_
 #define OPKIT_OP_OP_REGISTRY_HPP_
 
-#include <mutex>
-
 #include "opkit/base/name_table.hpp"
 #include "opkit/op/kernel.hpp"
 #include "opkit/op/schema.hpp"
@@ -26,7 +24,7 @@ class OpRegistry {
   // is the same schema: the second filling goes nowhere.
   // So are two that were derived from the same typed signature.
   OpSchema& AddSchema(const char* name, const char* file, int line, std::string signature = {}) {
-    std::lock_guard lock(mutex_);
+    detail::MutexLock lock(mutex_);
     Entry& entry = ops_.FindOrAdd(name);
     auto schema = std::make_unique<OpSchema>(name, file, line, std::move(signature));
     if (!entry.schema) return *(entry.schema = std::move(schema));
@@ -40,7 +38,7 @@ class OpRegistry {
 
   // The same kernel from the same place is the same kernel.
   void AddKernel(Kernel kernel) {
-    std::lock_guard lock(mutex_);
+    detail::MutexLock lock(mutex_);
     Entry& entry = ops_.FindOrAdd(kernel.op);
     for (auto& known : entry.kernels) {
       if (known->device != kernel.device || known->backend != kernel.backend) continue;
@@ -70,20 +68,20 @@ class OpRegistry {
   // Something else that is wrong with an operator's registrations (a second gradient): listed by
   // Problems, and reported by whoever looks that up.
   void AddProblem(const std::string& op, std::string text) {
-    std::lock_guard lock(mutex_);
+    detail::MutexLock lock(mutex_);
     ops_.FindOrAdd(op).listed.push_back(std::move(text));
   }
 
   // Null when there is none.
   const OpSchema* FindSchema(std::string_view op) const {
-    std::lock_guard lock(mutex_);
+    detail::MutexLock lock(mutex_);
     const Entry* entry = ops_.Find(op);
     return entry ? entry->schema.get() : nullptr;
   }
   // Errors: kNotFound for an operator without one, naming the nearest; kAlreadyExists for one that
   // was registered twice.
   const OpSchema& GetSchema(std::string_view op) const {
-    std::lock_guard lock(mutex_);
+    detail::MutexLock lock(mutex_);
     const Entry& entry = Get(op);
     if (!entry.problems.empty()) Throw(ErrorCode::kAlreadyExists, entry.problems.front());
     if (!entry.schema) Throw(ErrorCode::kNotFound, WithoutSchema(op, entry));
@@ -91,7 +89,7 @@ class OpRegistry {
   }
   // All kernels of an operator, or those for a device type, in the order of registration.
   std::vector<const Kernel*> KernelsOf(std::string_view op) const {
-    std::lock_guard lock(mutex_);
+    detail::MutexLock lock(mutex_);
     std::vector<const Kernel*> out;
     if (const Entry* entry = ops_.Find(op))
       for (const auto& kernel : entry->kernels) out.push_back(kernel.get());
@@ -105,12 +103,12 @@ class OpRegistry {
   }
   // Sorted names of all operators that have a schema or a kernel.
   std::vector<std::string> Operators() const {
-    std::lock_guard lock(mutex_);
+    detail::MutexLock lock(mutex_);
     return Names();
   }
   // Everything wrong with the registrations of this program; empty when nothing is.
   std::vector<std::string> Problems() const {
-    std::lock_guard lock(mutex_);
+    detail::MutexLock lock(mutex_);
     std::vector<std::string> out;
     for (const auto& row : ops_) {
       const Entry& entry = row->value;
@@ -122,13 +120,13 @@ class OpRegistry {
   }
   // For tests and libraries: forgets an operator whole.
   void Remove(std::string_view op) {
-    std::lock_guard lock(mutex_);
+    detail::MutexLock lock(mutex_);
     ops_.Erase(op);
   }
 
   // Error (kNotFound), naming the nearest, for a backend that no kernel of the program has.
   void CheckBackend(const std::string& backend) const {
-    std::lock_guard lock(mutex_);
+    detail::MutexLock lock(mutex_);
     NameTable<bool> backends;
     for (const auto& row : ops_)
       for (const auto& kernel : row->value.kernels) {
@@ -143,7 +141,7 @@ class OpRegistry {
   // no kernel are passed over, an empty list clears. Errors: kNotFound for an operator nobody
   // registered, or a device without kernels.
   void SetGlobalEnginePref(DeviceType device, EnginePref engines) {
-    std::lock_guard lock(mutex_);
+    detail::MutexLock lock(mutex_);
     bool known = engines.empty();
     for (const auto& row : ops_) known |= HasKernel(row->value, device);
     if (!known)
@@ -152,7 +150,7 @@ class OpRegistry {
     SetPref({}, device, std::move(engines));
   }
   void SetOpEnginePref(const std::string& op, DeviceType device, EnginePref engines) {
-    std::lock_guard lock(mutex_);
+    detail::MutexLock lock(mutex_);
     if (!HasKernel(Get(op), device))
       Throw(ErrorCode::kNotFound, "engine preference for operator ", op, " on ", ToString(device),
             ", where it has no kernel");
@@ -160,7 +158,7 @@ class OpRegistry {
   }
   // Preferred backends of an operator, its own first.
   EnginePref EnginePrefs(std::string_view op, DeviceType device) const {
-    std::lock_guard lock(mutex_);
+    detail::MutexLock lock(mutex_);
     EnginePref out;
     for (const std::string_view scope : {op, std::string_view()})
       for (const Pref& pref : prefs_)
@@ -223,7 +221,7 @@ class OpRegistry {
                   entry.kernels.empty() ? "" : " (at " + entry.kernels[0]->Place() + ")",
                   " but no schema; add OPERATOR_SCHEMA(", op, ") to this program");
   }
-  mutable std::mutex mutex_;
+  mutable detail::Mutex mutex_;
   NameTable<Entry> ops_;
   std::vector<std::unique_ptr<OpSchema>> shadows_;
   std::vector<std::unique_ptr<Kernel>> replaced_;

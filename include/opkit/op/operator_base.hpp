@@ -203,7 +203,7 @@ class OperatorBase : public Observable<OperatorBase> {
   void Wait(OperatorBase& other, int stream_id = -1) {
     if (!other.IsEventDisabled()) WaitEvent(other.event(), stream_id);
   }
-  void Finish(std::chrono::nanoseconds timeout = std::chrono::nanoseconds(-1)) {
+  void Finish(Timeout timeout = {}) {
     if (event_) event_->Finish(timeout);
   }
 
