@@ -264,17 +264,16 @@ class Tensor {
     CheckStandard("Permute");
     const Dims old_strides = strides();
     std::vector<int64_t> dims, steps;
-    std::vector<bool> seen(static_cast<size_t>(rank()));
-    for (int axis : order) {
-      axis = shape_.Axis(axis);
-      if (seen[static_cast<size_t>(axis)])
-        Fail(ErrorCode::kInvalidArgument, "Permute names axis ", axis, " twice");
-      seen[static_cast<size_t>(axis)] = true;
+    if (order.size() != static_cast<size_t>(rank()))
+      Fail(ErrorCode::kInvalidArgument, "Permute needs ", rank(), " axes, found ", order.size());
+    for (size_t i = 0; i < order.size(); ++i) {
+      const int axis = shape_.Axis(order[i]);
+      for (size_t j = 0; j < i; ++j)
+        if (shape_.Axis(order[j]) == axis)
+          Fail(ErrorCode::kInvalidArgument, "Permute names axis ", axis, " twice");
       dims.push_back(shape_[axis]);
       steps.push_back(old_strides[axis]);
     }
-    if (dims.size() != seen.size())
-      Fail(ErrorCode::kInvalidArgument, "Permute needs ", rank(), " axes, found ", dims.size());
     Tensor out = *this;
     out.shape_ = Shape(dims);
     out.strides_ = Dims(steps);

@@ -60,7 +60,6 @@ class EventState : public RefCounted {
   bool Complete(std::exception_ptr exception) {
     if (exception && context_) exception = WithContext(std::move(exception));
     std::vector<UniqueFunction<void()>> callbacks;
-    std::vector<Parker::Address> sleepers;
     {
       detail::MutexLock lock(mutex_);
       if (IsTerminal(status_.load(std::memory_order_relaxed))) return false;
@@ -68,10 +67,13 @@ class EventState : public RefCounted {
       status_.store(exception_ ? EventStatus::kFailed : EventStatus::kSuccess,
                     std::memory_order_release);
       callbacks.swap(callbacks_);
-      for (Parker* waiter : waiters_) sleepers.push_back(waiter->Set());
-      waiters_.clear();
+      for (Waiter* waiter = waiters_; waiter;) {
+        Waiter* next = waiter->next;  // gone once it is set
+        Parker::Wake(waiter->parker.Set());
+        waiter = next;
+      }
+      waiters_ = nullptr;
     }
-    for (Parker::Address sleeper : sleepers) Parker::Wake(sleeper);
     for (auto& callback : callbacks) callback();
     return true;
   }
@@ -95,17 +97,17 @@ class EventState : public RefCounted {
   bool Wait(Timeout timeout) {
     if (IsTerminal(status())) return true;
     RequestNotification();
-    Parker parker;
+    Waiter self;
     {
       detail::MutexLock lock(mutex_);
       if (IsTerminal(status_.load(std::memory_order_relaxed))) return true;
-      waiters_.push_back(&parker);
+      self.next = std::exchange(waiters_, &self);
     }
-    if (parker.Wait(timeout.DeadlineNs())) return true;
+    if (self.parker.Wait(timeout.DeadlineNs())) return true;
     detail::MutexLock lock(mutex_);
-    for (size_t i = 0; i < waiters_.size(); ++i)
-      if (waiters_[i] == &parker) {
-        waiters_.erase(waiters_.begin() + static_cast<std::ptrdiff_t>(i));
+    for (Waiter** link = &waiters_; *link; link = &(*link)->next)
+      if (*link == &self) {
+        *link = self.next;
         return false;
       }
     return true;  // completed at the last moment
@@ -143,10 +145,15 @@ class EventState : public RefCounted {
     }
   }
 
+  struct Waiter {  // on the stack of a thread in Wait
+    Parker parker;
+    Waiter* next = nullptr;
+  };
+
   std::atomic<EventStatus> status_{EventStatus::kInitialized};
   const void* stream_ = nullptr;
   detail::Mutex mutex_;
-  std::vector<Parker*> waiters_;  // on the stacks of the threads in Wait
+  Waiter* waiters_ = nullptr;
   std::exception_ptr exception_;
   std::vector<UniqueFunction<void()>> callbacks_;
   IntrusivePtr<const FailureContext> context_;
