@@ -1,0 +1,102 @@
+#include "opkit/core/symbolic_shape.hpp"
+
+#include <doctest/doctest.h>
+
+#include <vector>
+
+#include "../error_of.hpp"
+
+namespace {
+
+using opkit::Dim;
+using opkit::ErrorCode;
+using opkit::Shape;
+using opkit::Sym;
+using opkit::SymbolicShape;
+
+TEST_CASE("an extent is a number, a symbol or unknown") {
+  CHECK(Dim(3).is_known());
+  CHECK(Dim(3).value() == 3);
+  CHECK(Dim(0).is_known());
+  CHECK(Sym("N").is_symbol());
+  CHECK(Sym("N").symbol() == "N");
+  CHECK(Dim().is_unknown());
+  CHECK_FALSE(Sym("N").is_known());
+  CHECK_FALSE(Dim().is_symbol());
+  CHECK(Dim(3) == Dim(3));
+  CHECK(Dim(3) != Dim(4));
+  CHECK(Sym("N") == Sym("N"));
+  CHECK(Sym("N") != Sym("M"));
+  CHECK(Sym("N") != Dim());
+  CHECK(ToString(Dim(3)) + ToString(Sym("N")) + ToString(Dim()) == "3N?");
+}
+
+TEST_CASE("a negative extent, and the value of one that is not known, are errors") {
+  const auto negative = ErrorOf([] { Dim(-1); });
+  CHECK(negative.code() == ErrorCode::kInvalidArgument);
+  CHECK(negative.message() == "extent -1 is negative");
+  const auto symbol = ErrorOf([] { static_cast<void>(Sym("N").value()); });
+  CHECK(symbol.code() == ErrorCode::kFailedPrecondition);
+  CHECK(symbol.message() == "extent N is not known yet");
+  CHECK(ErrorOf([] { static_cast<void>(Dim().value()); }).message() == "extent ? is not known yet");
+}
+
+TEST_CASE("merging extents keeps the most that is known, and finds contradictions") {
+  CHECK(Dim::Merge(3, 3) == Dim(3));
+  CHECK(Dim::Merge(3, 4) == std::nullopt);
+  CHECK(Dim::Merge(3, Sym("N")) == Dim(3));
+  CHECK(Dim::Merge(Sym("N"), 3) == Dim(3));
+  CHECK(Dim::Merge(Dim(), 3) == Dim(3));
+  CHECK(Dim::Merge(3, Dim()) == Dim(3));
+  CHECK(Dim::Merge(Sym("N"), Dim()) == Sym("N"));
+  CHECK(Dim::Merge(Dim(), Sym("N")) == Sym("N"));
+  CHECK(Dim::Merge(Sym("N"), Sym("M")) == Sym("N"));
+  CHECK(Dim::Merge(Dim(), Dim()) == Dim());
+  CHECK_FALSE(Dim::Compatible(3, 4));
+  CHECK(Dim::Compatible(3, Sym("N")));
+  CHECK(Dim::Compatible(Sym("M"), Sym("N")));
+}
+
+TEST_CASE("a symbolic shape may not even know its rank") {
+  const SymbolicShape nothing;
+  CHECK_FALSE(nothing.has_rank());
+  CHECK_FALSE(nothing.is_known());
+  CHECK(ToString(nothing) == "[rank unknown]");
+  const auto error = ErrorOf([&] { static_cast<void>(nothing.rank()); });
+  CHECK(error.code() == ErrorCode::kFailedPrecondition);
+  CHECK(error.message() == "the rank is not known yet");
+  CHECK(ErrorOf([&] { nothing.ToShape(); }).message() == "the rank is not known yet");
+}
+
+TEST_CASE("a symbolic shape of a known one leads back to it") {
+  const SymbolicShape shape = Shape{2, 3};
+  CHECK(shape.is_known());
+  CHECK(shape.rank() == 2);
+  CHECK(shape.ToShape() == Shape{2, 3});
+  CHECK(SymbolicShape(Shape{}).is_known());
+  CHECK(SymbolicShape(Shape{}).ToShape() == Shape{});
+  CHECK(SymbolicShape(Shape{}) != SymbolicShape());
+}
+
+TEST_CASE("a partly known shape prints what it knows and gives no Shape") {
+  SymbolicShape shape{Sym("N"), 3, Dim()};
+  CHECK(ToString(shape) == "[N, 3, ?]");
+  CHECK(shape.rank() == 3);
+  CHECK_FALSE(shape.is_known());
+  CHECK(ErrorOf([&] { shape.ToShape(); }).message() == "extent N is not known yet");
+  shape[0] = 2;
+  shape[2] = 4;
+  CHECK(shape.ToShape() == Shape{2, 3, 4});
+  CHECK(SymbolicShape::OfRank(2) == SymbolicShape{Dim(), Dim()});
+}
+
+TEST_CASE("merging shapes goes extent by extent") {
+  const SymbolicShape a{Sym("N"), 3, Dim()}, b{2, Dim(), Dim()};
+  CHECK(SymbolicShape::Merge(a, b) == SymbolicShape{2, 3, Dim()});
+  CHECK(SymbolicShape::Merge(a, SymbolicShape()) == a);
+  CHECK(SymbolicShape::Merge(SymbolicShape(), a) == a);
+  CHECK(SymbolicShape::Merge(a, {2, 4, 5}) == std::nullopt);
+  CHECK(SymbolicShape::Merge(a, {2, 3}) == std::nullopt);
+}
+
+}  // namespace
