@@ -4,6 +4,8 @@
 #ifndef OPKIT_OP_GRADIENT_HPP_
 #define OPKIT_OP_GRADIENT_HPP_
 
+#include <map>
+
 #include "opkit/op/registration.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -35,8 +37,8 @@ struct GradientValue {
 };
 
 struct GradientOpsMeta {
-  std::vector<OperatorDef> ops;         // in the order they run
-  std::vector<GradientValue> g_input;   // of every input; empty where no gradient flows
+  std::vector<OperatorDef> ops;        // in the order they run
+  std::vector<GradientValue> g_input;  // of every input; empty where no gradient flows
 };
 
 // Names of gradients, by an explicit map: what is a gradient, and of what, is looked up and never
@@ -47,8 +49,10 @@ class GradientNames {
   // A name that something else has. Error (kAlreadyExists) when a gradient was given it before.
   void Reserve(const std::string& name) {
     if (values_.count(name))
-      Throw(ErrorCode::kAlreadyExists, "value '", name, "' has the name that was given to the "
-            "gradient of '", values_[name], "'; reserve the graph's names before naming gradients");
+      Throw(ErrorCode::kAlreadyExists, "value '", name,
+            "' has the name that was given to the "
+            "gradient of '",
+            values_[name], "'; reserve the graph's names before naming gradients");
     taken_.emplace(name, true);
   }
   // The gradient's name of a value; always the same one.
@@ -93,7 +97,8 @@ class GradientMakerBase {
   GradientMakerBase& operator=(const GradientMakerBase&) = delete;
   virtual ~GradientMakerBase() = default;
 
-  // What the gradient operators take over from the node; an argument that they set themselves stays.
+  // What the gradient operators take over from the node; an argument that they set themselves
+  // stays.
   virtual bool CopyDeviceOption() const { return true; }
   virtual bool CopyEngine() const { return true; }
   virtual bool CopyArguments() const { return true; }
@@ -201,8 +206,8 @@ class GradientMakerBase {
     return static_cast<size_t>(i);
   }
   [[noreturn]] OPKIT_COLD void WrongKind(int i, const char* wanted) const {
-    Throw(ErrorCode::kInvalidArgument, "the gradient maker of ", ToString(def_), " needs a ", wanted,
-          " gradient of output ", i, " '", O(i), "', but ",
+    Throw(ErrorCode::kInvalidArgument, "the gradient maker of ", ToString(def_), " needs a ",
+          wanted, " gradient of output ", i, " '", O(i), "', but ",
           GradOut(i).IsEmpty() ? "none was given" : "was given " + ToString(GradOut(i)));
   }
   GradientValue& Gradient(int i, bool sparse) {
@@ -232,8 +237,8 @@ class GradientMakerBase {
 // What was said about the gradient of an operator.
 enum class GradientKind : uint8_t {
   kMaker,
-  kNone,            // no gradient flows through it
-  kShouldNot,       // asking is a mistake
+  kNone,       // no gradient flows through it
+  kShouldNot,  // asking is a mistake
   kNotImplemented,
 };
 
@@ -265,8 +270,8 @@ class GradientRegistry {
       known = std::make_unique<GradientRegistration>(std::move(registration));
     } else if (!OpRegistry::SamePlace(known->file, known->line, registration.file,
                                       registration.line)) {
-      known->problem = StrCat("two gradients of operator ", op, ": at ", known->Place(),
-                              " and at ", registration.Place(), "; remove one of them");
+      known->problem = StrCat("two gradients of operator ", op, ": at ", known->Place(), " and at ",
+                              registration.Place(), "; remove one of them");
       OpRegistry::Global().AddProblem(op, known->problem);
     }
   }
@@ -305,22 +310,25 @@ inline GradientOpsMeta GetGradientForOp(const OperatorDef& def,
   if (!registration) {
     static_cast<void>(OpRegistry::Global().GetSchema(op));  // an unknown operator says so
     Throw(ErrorCode::kNotFound, "operator ", op, " has no gradient: write REGISTER_GRADIENT(", op,
-          ", Maker), or NO_GRADIENT(", op, ") if none flows through it, or "
+          ", Maker), or NO_GRADIENT(", op,
+          ") if none flows through it, or "
           "SHOULD_NOT_DO_GRADIENT or GRADIENT_NOT_IMPLEMENTED_YET");
   }
-  if (!registration->problem.empty())
-    Throw(ErrorCode::kAlreadyExists, registration->problem);
+  if (!registration->problem.empty()) Throw(ErrorCode::kAlreadyExists, registration->problem);
   if (registration->kind == GradientKind::kShouldNot)
-    Throw(ErrorCode::kUnsupported, "operator ", ToString(def), " must not be differentiated "
-          "(SHOULD_NOT_DO_GRADIENT at ", registration->Place(),
-          "); stop the gradient before it reaches this node");
+    Throw(ErrorCode::kUnsupported, "operator ", ToString(def),
+          " must not be differentiated "
+          "(SHOULD_NOT_DO_GRADIENT at ",
+          registration->Place(), "); stop the gradient before it reaches this node");
   if (registration->kind == GradientKind::kNotImplemented)
-    Throw(ErrorCode::kUnsupported, "the gradient of operator ", op, " is not implemented yet "
-          "(GRADIENT_NOT_IMPLEMENTED_YET at ", registration->Place(),
-          "); write a maker and REGISTER_GRADIENT(", op, ", Maker) there");
+    Throw(ErrorCode::kUnsupported, "the gradient of operator ", op,
+          " is not implemented yet "
+          "(GRADIENT_NOT_IMPLEMENTED_YET at ",
+          registration->Place(), "); write a maker and REGISTER_GRADIENT(", op, ", Maker) there");
   if (g_output.size() != def.outputs().size())
     Throw(ErrorCode::kInvalidArgument, "operator ", ToString(def), " has ", def.outputs().size(),
-          " outputs, but ", g_output.size(), " output gradients were given; give one for each, an "
+          " outputs, but ", g_output.size(),
+          " output gradients were given; give one for each, an "
           "empty GradientValue where none flows");
   if (const OpSchema* schema = OpRegistry::Global().FindSchema(op))
     if (std::string why = schema->Verify(def); !why.empty())
@@ -393,9 +401,9 @@ inline bool RegisterGradient(const char* op, GradientKind kind, GradientRegistra
                                         &::opkit::detail::MakeGradient<__VA_ARGS__>, __FILE__, \
                                         __LINE__)
 #define OPKIT_REGISTER_GRADIENT(name, ...) OPKIT_REGISTER_GRADIENT_STR(#name, __VA_ARGS__)
-#define OPKIT_GRADIENT_STATEMENT(name, kind)                                                    \
-  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_gradient_) =                            \
-      ::opkit::detail::RegisterGradient(#name, ::opkit::GradientKind::kind, nullptr, __FILE__,  \
+#define OPKIT_GRADIENT_STATEMENT(name, kind)                                                   \
+  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_gradient_) =                           \
+      ::opkit::detail::RegisterGradient(#name, ::opkit::GradientKind::kind, nullptr, __FILE__, \
                                         __LINE__)
 // No gradient flows through the operator: its inputs get none.
 #define OPKIT_NO_GRADIENT(name) OPKIT_GRADIENT_STATEMENT(name, kNone)
