@@ -1,0 +1,240 @@
+// FunctionOpRecord: an operator given by functions, every one in its erased form. What REGISTER_OP
+// fills in, and a library can; schema, kernels and gradient are derived from it.
+#ifndef OPKIT_OP_FUNCTION_RECORD_HPP_
+#define OPKIT_OP_FUNCTION_RECORD_HPP_
+
+#include "opkit/op/function_signature.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+// The functions for one device type.
+struct FunctionDevice {
+  DeviceType type = DeviceType::kCPU;
+  ForwardFunction forward, backward;
+  CreateStateFunction create_state;  // where set, its object is called instead of the two
+};
+
+// Filled in during registration and read-only afterwards; called from several threads.
+struct FunctionOpRecord : detail::RefCounted {
+  std::string name;
+  const char* file = "";
+  int line = 0;
+  std::string library;  // that it came from; empty for the program itself
+  std::vector<FunctionDevice> devices;
+  ParseAttrsFunction parse_attrs;
+  InferTypeFunction infer_type;
+  InferShapeFunction infer_shape;
+  MutateInputsFunction mutate_inputs;
+  ScratchFunction scratch;
+  std::vector<std::pair<int, int>> inplace;  // {input, output}
+  bool is_subgraph_op = false;
+  bool accepts_strides = false;
+  bool accepts_add = false;
+  std::string problem;  // what is wrong with the registration; reported when the operator is used
+
+  FunctionDevice* Find(DeviceType type) {
+    for (FunctionDevice& device : devices)
+      if (device.type == type) return &device;
+    return nullptr;
+  }
+  bool HasBackward() const {
+    for (const FunctionDevice& device : devices)
+      if (device.backward || device.create_state) return true;
+    return false;
+  }
+};
+
+// Whether an operator runs the forward or the backward functions of its record.
+enum class FunctionPass : uint8_t { kForward, kBackward };
+
+namespace detail {
+
+using FunctionRecord = IntrusivePtr<FunctionOpRecord>;
+
+[[noreturn]] OPKIT_COLD inline void ThrowFunctionFailed(const FunctionOpRecord& record,
+                                                        const char* what, const Status& status) {
+  std::string text = status.message();
+  if (const std::string& more = ErrorMessage().text(); !more.empty())
+    text += (text.empty() ? "" : ": ") + more;
+  if (text.empty()) text = "it returned FAIL; say why with OPKIT_ERROR_MSG << \"…\"";
+  Throw(ErrorCode::kOperatorFailed, what, " of operator ", record.name, " failed: ", text);
+}
+
+// Calls one of the record's functions: what it fails with or throws becomes an Error that names it.
+template <class Call>
+void CallFunction(const FunctionOpRecord& record, const char* what, Call&& call) {
+  ErrorMessageScope message;
+  Status status;
+  try {
+    status = call();
+  } catch (Error& error) {
+    error.AddContext(StrCat("in ", what, " of operator ", record.name));
+    throw;
+  } catch (const std::exception& thrown) {
+    Error error(ErrorCode::kOperatorFailed,
+                StrCat(what, " of operator ", record.name, " threw: ", thrown.what()));
+    error.SetCause(std::current_exception());
+    throw error;
+  } catch (...) {
+    Error error(ErrorCode::kOperatorFailed, StrCat(what, " of operator ", record.name,
+                                                   " threw something that is not a "
+                                                   "std::exception"));
+    error.SetCause(std::current_exception());
+    throw error;
+  }
+  if (!status.ok()) [[unlikely]]
+    ThrowFunctionFailed(record, what, status);
+}
+// As above for inference while something is still unknown, where a failure only means: not yet.
+template <class Call>
+bool TryFunction(const FunctionOpRecord& record, const char* what, bool all_known, Call&& call) {
+  if (all_known) {
+    CallFunction(record, what, call);
+    return true;
+  }
+  ErrorMessageScope message;
+  try {
+    return call().ok();
+  } catch (...) {
+    return false;
+  }
+}
+
+// {inputs, outputs} of the operator; -1 where parseAttrs leaves one open.
+inline std::pair<int, int> FunctionArity(FunctionOpRecord& record, const AttrMap& attrs) {
+  int inputs = -1, outputs = -1;
+  if (!record.problem.empty()) Throw(ErrorCode::kInvalidArgument, record.problem);
+  if (record.parse_attrs)
+    CallFunction(record, "parseAttrs",
+                 [&] { return record.parse_attrs(attrs, &inputs, &outputs); });
+  return {inputs, outputs};
+}
+
+inline std::vector<int> FunctionMutatedInputs(FunctionOpRecord& record, const AttrMap& attrs) {
+  std::vector<int> inputs;
+  if (record.mutate_inputs)
+    CallFunction(record, "mutateInputs", [&] { return record.mutate_inputs(attrs, inputs); });
+  for (int input : inputs)
+    if (input < 0)
+      Throw(ErrorCode::kInvalidArgument, "mutateInputs of operator ", record.name, " names input ",
+            input);
+  return inputs;
+}
+
+inline std::vector<int64_t> KnownExtents(const SymbolicShape& shape) {
+  std::vector<int64_t> extents;
+  if (shape.has_rank())
+    for (const Dim& dim : shape.dims()) extents.push_back(dim.is_known() ? dim.value() : -1);
+  return extents;
+}
+inline ShapeVectors KnownShapes(std::span<const TensorInfo> infos) {
+  ShapeVectors shapes;
+  for (const TensorInfo& info : infos) shapes.push_back(KnownExtents(info.shape));
+  return shapes;
+}
+inline SymbolicShape ShapeOfExtents(const std::vector<int64_t>& extents) {
+  std::vector<Dim> dims;
+  for (int64_t extent : extents) dims.push_back(extent < 0 ? Dim() : Dim(extent));
+  return SymbolicShape(std::move(dims));
+}
+inline void CheckCount(const FunctionOpRecord& record, const char* function, const char* what,
+                       size_t found, size_t expected) {
+  if (found != expected)
+    Throw(ErrorCode::kInvalidArgument, function, " of operator ", record.name, " answered for ",
+          found, " ", what, ", but the node has ", expected);
+}
+
+// Without setInferType every output has the dtype of the first input.
+inline void InferFunctionTypes(FunctionOpRecord& record, const AttrMap& attrs,
+                               InferenceContext& context) {
+  if (!record.infer_type) {
+    for (int o = 0; o < context.num_outputs() && context.num_inputs() > 0; ++o)
+      context.SetOutput(o, context.input_dtype(0), {});
+    return;
+  }
+  std::vector<DType> inputs, outputs;
+  bool all_known = true;
+  for (int i = 0; i < context.num_inputs(); ++i) {
+    inputs.push_back(context.input_dtype(i));
+    all_known &= inputs.back() != DType::kUndefined || !context.HasInput(i);
+  }
+  for (const TensorInfo& output : context.outputs()) outputs.push_back(output.dtype);
+  const size_t num_inputs = inputs.size(), num_outputs = outputs.size();
+  if (!TryFunction(record, "inferType", all_known,
+                   [&] { return record.infer_type(attrs, inputs, outputs); }))
+    return;
+  CheckCount(record, "inferType", "inputs", inputs.size(), num_inputs);
+  CheckCount(record, "inferType", "outputs", outputs.size(), num_outputs);
+  for (size_t i = 0; i < num_inputs; ++i)
+    if (context.HasInput(static_cast<int>(i)))
+      context.SetInput(static_cast<int>(i), inputs[i], {});
+  for (size_t o = 0; o < num_outputs; ++o) context.SetOutput(static_cast<int>(o), outputs[o], {});
+}
+
+// An empty answer for an output is a scalar when the ranks of all inputs are known, and unknown
+// otherwise.
+inline void InferFunctionShapes(FunctionOpRecord& record, const AttrMap& attrs,
+                                InferenceContext& context) {
+  if (!record.infer_shape) return;
+  bool ranks_known = true, all_known = true, anything = context.num_inputs() == 0;
+  for (int i = 0; i < context.num_inputs(); ++i) {
+    if (!context.HasInput(i)) continue;
+    const SymbolicShape& shape = context.input_shape(i);
+    ranks_known &= shape.has_rank();
+    all_known &= shape.is_known();
+    anything |= shape.has_rank();
+  }
+  for (const TensorInfo& output : context.outputs()) anything |= output.shape.has_rank();
+  if (!anything) return;
+  ShapeVectors inputs = KnownShapes(context.inputs()), outputs = KnownShapes(context.outputs());
+  const size_t num_inputs = inputs.size(), num_outputs = outputs.size();
+  if (!TryFunction(record, "inferShape", all_known,
+                   [&] { return record.infer_shape(attrs, inputs, outputs); }))
+    return;
+  CheckCount(record, "inferShape", "inputs", inputs.size(), num_inputs);
+  CheckCount(record, "inferShape", "outputs", outputs.size(), num_outputs);
+  for (int i = 0; i < context.num_inputs(); ++i)
+    if (const auto& extents = inputs[static_cast<size_t>(i)];
+        context.HasInput(i) && !extents.empty())
+      context.SetInput(i, DType::kUndefined, ShapeOfExtents(extents));
+  for (int o = 0; o < context.num_outputs(); ++o)
+    if (const auto& extents = outputs[static_cast<size_t>(o)]; ranks_known || !extents.empty())
+      context.SetOutput(o, DType::kUndefined, ShapeOfExtents(extents));
+}
+
+inline void InferFunction(FunctionOpRecord& record, const AttrMap& attrs, FunctionPass pass,
+                          InferenceContext& context) {
+  if (pass == FunctionPass::kForward) {
+    InferFunctionTypes(record, attrs, context);
+    InferFunctionShapes(record, attrs, context);
+    return;
+  }
+  // Output gradients, inputs, outputs -> input gradients.
+  const int inputs = context.num_outputs(), outputs = (context.num_inputs() - inputs) / 2;
+  auto same = [&](int value, int gradient_in, int gradient_out) {
+    if (!context.HasInput(value)) return;
+    const TensorInfo info = context.input(value);
+    if (gradient_out >= 0) context.SetOutput(gradient_out, info.dtype, info.shape);
+    if (gradient_in >= 0 && context.HasInput(gradient_in))
+      context.SetInput(gradient_in, info.dtype, info.shape);
+  };
+  for (int i = 0; i < inputs; ++i) same(outputs + i, -1, i);
+  for (int o = 0; o < outputs; ++o) same(outputs + inputs + o, o, -1);
+}
+
+// Bytes of scratch for inputs whose shapes are all known.
+inline int64_t FunctionScratch(FunctionOpRecord& record, const AttrMap& attrs,
+                               std::span<const TensorInfo> inputs) {
+  if (!record.scratch) return 0;
+  int64_t bytes = 0;
+  CallFunction(record, "setScratch's function", [&] {
+    bytes = record.scratch(attrs, KnownShapes(inputs));
+    return bytes >= 0 ? Status() : Status::Failure("it asked for ", bytes, " bytes");
+  });
+  return bytes;
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_FUNCTION_RECORD_HPP_
