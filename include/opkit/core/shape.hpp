@@ -18,7 +18,7 @@ class Dims {
  public:
   static constexpr int kInline = 6;
 
-  Dims() = default;
+  Dims() {}  // not defaulted: a const object of what holds Dims then needs no initializer
   explicit Dims(std::span<const int64_t> values) { Assign(values.data(), values.size()); }
   Dims(const Dims& other) { Assign(other.data(), static_cast<size_t>(other.size_)); }
   Dims(Dims&& other) noexcept { Steal(other); }
