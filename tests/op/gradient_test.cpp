@@ -210,8 +210,8 @@ TEST_CASE("a value read twice gets two gradients, one in place another name than
 TEST_CASE("a maker used by itself makes its own names") {
   class Public : public MulGradient {
    public:
-    using MulGradient::MulGradient;
     using GradientMakerBase::GI;
+    using MulGradient::MulGradient;
   };
   Public maker(OperatorDef("GradMul", {"a", "a_grad"}, {"c"}), {{"a_grad_1"}});
   CHECK(maker.GI(0) == "a_grad_2");
@@ -229,10 +229,12 @@ TEST_CASE("what was said about a gradient decides the answer") {
   CHECK(Contains(error("GradNothingSaid"),
                  "operator GradNothingSaid has no gradient: write REGISTER_GRADIENT("
                  "GradNothingSaid, Maker), or NO_GRADIENT(GradNothingSaid)"));
-  CHECK(Contains(error("GradShouldNot"), "GradShouldNot (x) -> (y) must not be differentiated "
-                                         "(SHOULD_NOT_DO_GRADIENT at "));
-  CHECK(Contains(error("GradNotYet"), "the gradient of operator GradNotYet is not implemented yet "
-                                      "(GRADIENT_NOT_IMPLEMENTED_YET at "));
+  CHECK(Contains(error("GradShouldNot"),
+                 "GradShouldNot (x) -> (y) must not be differentiated "
+                 "(SHOULD_NOT_DO_GRADIENT at "));
+  CHECK(Contains(error("GradNotYet"),
+                 "the gradient of operator GradNotYet is not implemented yet "
+                 "(GRADIENT_NOT_IMPLEMENTED_YET at "));
   CHECK(Contains(error("GradNotYte"), "no operator 'GradNotYte' is registered"));
   CHECK(Contains(error("GradNotYte"), "did you mean 'GradNotYet'"));
   CHECK(Contains(error("GradNoDefs"), "must override GetGradientDefs() or Get()"));
@@ -248,7 +250,9 @@ TEST_CASE("a node and its output gradients must fit") {
   const OperatorDef def("GradReuse", {"a", "b"}, {"c", "d"});
   CHECK(Contains(ErrorOf([&] { GetGradientForOp(def, {{"dc"}}); }),
                  "has 2 outputs, but 1 output gradients were given"));
-  CHECK(Contains(ErrorOf([&] { GetGradientForOp(def, {GradientValue(), {"dd"}}); }),
+  CHECK(Contains(ErrorOf([&] {
+                   GetGradientForOp(def, {GradientValue(), {"dd"}});
+                 }),
                  "needs a dense gradient of output 0 'c', but none was given"));
   CHECK(Contains(ErrorOf([&] { GetGradientForOp(OperatorDef("GradMul", {"a"}, {"c"}), {{"dc"}}); }),
                  "GradMul has 1 inputs, expected 2"));
@@ -260,7 +264,8 @@ TEST_CASE("a second gradient is reported with both places") {
   opkit::detail::RegisterGradient("Grad_Twice", opkit::GradientKind::kNone, nullptr, first->file,
                                   first->line);  // a header seen twice
   CHECK(opkit::CheckRegistrations().size() == before);
-  opkit::detail::RegisterGradient("Grad_Twice", opkit::GradientKind::kNone, nullptr, "other.cpp", 3);
+  opkit::detail::RegisterGradient("Grad_Twice", opkit::GradientKind::kNone, nullptr, "other.cpp",
+                                  3);
   const std::vector<std::string> problems = opkit::CheckRegistrations();
   REQUIRE(problems.size() == before + 1);
   CHECK(Contains(problems.back(), "two gradients of operator Grad_Twice: at "));
