@@ -21,7 +21,9 @@
 #include "opkit/engine/parallel_for.hpp"
 #include "opkit/engine/thread_pool.hpp"
 
+#include "opkit/op/check.hpp"
 #include "opkit/op/create_operator.hpp"
+#include "opkit/op/gradient.hpp"
 #include "opkit/op/invoke.hpp"
 #include "opkit/op/operator.hpp"
 #include "opkit/op/registration.hpp"

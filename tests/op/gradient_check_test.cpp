@@ -11,6 +11,7 @@ using opkit::CheckGradient;
 using opkit::CPUContext;
 using opkit::DispatchDType;
 using opkit::DType;
+using opkit::float16;
 using opkit::GradientCheckOptions;
 using opkit::GradientCheckResult;
 using opkit::GradientMakerBase;
@@ -19,7 +20,6 @@ using opkit::OperatorDef;
 using opkit::Shape;
 using opkit::Tensor;
 using opkit::Workspace;
-using opkit::float16;
 
 using Defs = std::vector<OperatorDef>;
 
@@ -46,8 +46,10 @@ class PointwiseOp final : public Operator<CPUContext> {
       T* out = y->mutable_data<T>();
       for (int64_t i = 0; i < x.numel(); ++i) {
         const double value = F(static_cast<double>(in[i]), static_cast<double>(other[i]), k_);
-        if constexpr (std::is_same_v<T, double>) out[i] = value;
-        else out[i] = static_cast<T>(static_cast<float>(value));
+        if constexpr (std::is_same_v<T, double>)
+          out[i] = value;
+        else
+          out[i] = static_cast<T>(static_cast<float>(value));
       }
     });
     return true;
@@ -270,8 +272,8 @@ TEST_CASE("inputs must fit the node, and only some elements may be tested") {
                        opkit::Error);
   GradientCheckOptions options;
   options.max_elements = 10;
-  const GradientCheckResult result = CheckGradient(
-      OperatorDef("CheckedCube", {"x"}, {"y"}), {Random({100}, DType::kFloat64, 5)}, options);
+  const GradientCheckResult result = CheckGradient(OperatorDef("CheckedCube", {"x"}, {"y"}),
+                                                   {Random({100}, DType::kFloat64, 5)}, options);
   CHECK(result.ok());
   CHECK(result.elements_checked <= 10);
   CHECK(result.elements_checked >= 5);

@@ -82,9 +82,9 @@ inline Tensor MakeTestTensor(const Shape& shape, DType dtype, uint64_t seed) {
     const double u = random.Uniform();
     const bool odd = random.Next() & 1;
     SetNumber(out, i,
-              dtype == DType::kBool     ? (odd ? 1 : 0)
-              : IsInteger(dtype)        ? 1 + static_cast<int>(u * 5)
-                                        : (odd ? -(0.25 + u) : 0.25 + u));
+              dtype == DType::kBool ? (odd ? 1 : 0)
+              : IsInteger(dtype)    ? 1 + static_cast<int>(u * 5)
+                                    : (odd ? -(0.25 + u) : 0.25 + u));
   }
   return out;
 }
@@ -133,10 +133,9 @@ inline std::string Difference(const Tensor& found, const Tensor& expected, doubl
   double a = 0, b = 0;
   for (int64_t i = 0; i < found.numel() * per_element; ++i) {
     const double x = GetNumber(found, i), y = GetNumber(expected, i);
-    const bool same_bits =
-        std::memcmp(static_cast<const char*>(found.raw_data()) + i * item,
-                    static_cast<const char*>(expected.raw_data()) + i * item,
-                    static_cast<size_t>(item)) == 0;
+    const bool same_bits = std::memcmp(static_cast<const char*>(found.raw_data()) + i * item,
+                                       static_cast<const char*>(expected.raw_data()) + i * item,
+                                       static_cast<size_t>(item)) == 0;
     if (same_bits || (x != x && y != y)) continue;
     if (RelativeError(x, y) <= tolerance && tolerance > 0) continue;
     if (different++ == 0) first = i / per_element, a = x, b = y;
@@ -149,11 +148,16 @@ inline std::string Difference(const Tensor& found, const Tensor& expected, doubl
 // What two computations of one thing may differ by.
 inline double DefaultTolerance(DType dtype) {
   switch (NumberType(dtype)) {
-    case DType::kFloat64: return 1e-9;
-    case DType::kFloat32: return 1e-4;
-    case DType::kFloat16: return 1e-2;
-    case DType::kBFloat16: return 5e-2;
-    default: return 0;
+    case DType::kFloat64:
+      return 1e-9;
+    case DType::kFloat32:
+      return 1e-4;
+    case DType::kFloat16:
+      return 1e-2;
+    case DType::kBFloat16:
+      return 5e-2;
+    default:
+      return 0;
   }
 }
 

@@ -9,8 +9,8 @@
 namespace opkit::inline OPKIT_ABI {
 
 struct GradientCheckOptions {
-  double step = 0;       // of the differences; 0: 1e-5 for float64, 2^-7 for float32, 2^-4 for halves
-  double threshold = 0;  // relative, absolute below 1; 0: 1e-6, 5e-3, 0.1
+  double step = 0;  // of the differences; 0: 1e-5 for float64, 2^-7 for float32, 2^-4 for halves
+  double threshold = 0;     // relative, absolute below 1; 0: 1e-6, 5e-3, 0.1
   std::vector<int> inputs;  // which must have a right gradient; empty: all floating-point inputs to
                             // which the maker gives one
   uint64_t seed = 1;        // of the output gradients
@@ -36,8 +36,7 @@ struct GradientCheckResult {
       return StrCat("gradient right in ", result.elements_checked, " elements, largest error ",
                     result.largest_error);
     std::string out;
-    for (const std::string& finding : result.findings)
-      out += (out.empty() ? "" : "\n") + finding;
+    for (const std::string& finding : result.findings) out += (out.empty() ? "" : "\n") + finding;
     return out;
   }
 };
@@ -126,8 +125,10 @@ class GradientChecker {
     const int64_t rows = shape.rank() > 0 ? shape[0] : 0;
     const int64_t width = shape.rank() > 0 ? shape.NumelBetween(1, shape.rank()) : 0;
     if (values.numel() != indices.numel() * width) {
-      Find(i, StrCat("has ", values.numel(), " values for ", indices.numel(), " indices of slices "
-                     "of ", width));
+      Find(i, StrCat("has ", values.numel(), " values for ", indices.numel(),
+                     " indices of slices "
+                     "of ",
+                     width));
       return Tensor();
     }
     for (int64_t k = 0; k < indices.numel(); ++k) {
@@ -169,7 +170,8 @@ class GradientChecker {
         SetNumber(sum, n, GetNumber(sum, n) + GetNumber(analytic_[k], n));
     }
     const int64_t count = inputs_[index].numel();
-    const int64_t stride = count / (options_.max_elements > 0 ? options_.max_elements : count + 1) + 1;
+    const int64_t stride =
+        count / (options_.max_elements > 0 ? options_.max_elements : count + 1) + 1;
     size_t wrong = 0, first = result_.mismatches.size();
     for (int64_t n = 0; n < count; n += stride) wrong += !CheckElement(i, n, GetNumber(sum, n));
     if (wrong == 0) return;
@@ -180,14 +182,14 @@ class GradientChecker {
   }
   bool CheckElement(int i, int64_t element, double analytic) {
     const DType dtype = inputs_[static_cast<size_t>(i)].dtype();
-    const double threshold = options_.threshold > 0       ? options_.threshold
-                             : dtype == DType::kFloat64   ? 1e-6
-                             : dtype == DType::kFloat32   ? 5e-3
-                                                          : 0.1;
-    const double step = options_.step > 0           ? options_.step
-                  : dtype == DType::kFloat64  ? 1e-5
-                  : dtype == DType::kFloat32  ? 0x1p-7
-                                              : 0x1p-4;
+    const double threshold = options_.threshold > 0     ? options_.threshold
+                             : dtype == DType::kFloat64 ? 1e-6
+                             : dtype == DType::kFloat32 ? 5e-3
+                                                        : 0.1;
+    const double step = options_.step > 0          ? options_.step
+                        : dtype == DType::kFloat64 ? 1e-5
+                        : dtype == DType::kFloat32 ? 0x1p-7
+                                                   : 0x1p-4;
     ++result_.elements_checked;
     double numeric = Difference(i, element, step);
     // A kink within the step spoils the difference, and so does rounding where the function is

@@ -1,0 +1,26 @@
+// CheckOperator in a doctest suite, in one line. What is wrong fails the test as one message, at
+// the line that asked.
+#ifndef OPKIT_INTEROP_DOCTEST_HPP_
+#define OPKIT_INTEROP_DOCTEST_HPP_
+
+#include <doctest/doctest.h>
+
+#include "opkit/op/check.hpp"
+
+// In a test case; takes what CheckOperator takes.
+//   TEST_CASE("Axpy") { OPKIT_CHECK_OPERATOR("Axpy"); }
+#define OPKIT_CHECK_OPERATOR(...)                                                  \
+  do {                                                                             \
+    const ::opkit::CheckReport opkit_report = ::opkit::CheckOperator(__VA_ARGS__); \
+    DOCTEST_CHECK_MESSAGE(opkit_report.ok(), ToString(opkit_report));              \
+  } while (0)
+
+// At namespace scope: a test case "CheckOperator Axpy" of its own.
+//   OPKIT_TEST_OPERATOR("Axpy");
+#define OPKIT_TEST_OPERATOR(name, ...)                     \
+  DOCTEST_TEST_CASE("CheckOperator " name) {               \
+    OPKIT_CHECK_OPERATOR(name __VA_OPT__(, ) __VA_ARGS__); \
+  }                                                        \
+  static_assert(true)
+
+#endif  // OPKIT_INTEROP_DOCTEST_HPP_

@@ -1,0 +1,526 @@
+// CheckOperator: every deliberately broken operator is caught by its own sentence and by no other;
+// good ones are not blamed.
+#include "opkit/op/check.hpp"
+
+#include <vector>
+
+#include "opkit/device/cpu_stream.hpp"
+#include "opkit/engine/parallel_for.hpp"
+#include "opkit/interop/doctest.hpp"
+
+namespace {
+
+using opkit::CheckOperator;
+using opkit::CheckOptions;
+using opkit::CheckReport;
+using opkit::CPUContext;
+using opkit::CPUStreamContext;
+using opkit::DType;
+using opkit::GradientMakerBase;
+using opkit::InferenceContext;
+using opkit::Operator;
+using opkit::OperatorBase;
+using opkit::OperatorDef;
+using opkit::Shape;
+using opkit::Tensor;
+using opkit::Workspace;
+
+// An operator whose RunOnDevice is a lambda.
+template <auto Body, class Context = CPUContext>
+class BodyOp : public Operator<Context> {
+ public:
+  using Operator<Context>::Operator;
+  bool RunOnDevice() override {
+    Body(*this);
+    return true;
+  }
+  Context& ctx() { return this->context_; }
+  int64_t memory = 0;  // survives the run
+};
+
+const float* In(const OperatorBase& op, int i = 0) {
+  OPKIT_ENFORCE(op.Input(i).is_dense());
+  return op.Input(i).data<float>();
+}
+float* OutLike(OperatorBase& op, int o = 0) {
+  return op.Output(o, op.Input(0).shape(), DType::kFloat32)->mutable_data<float>();
+}
+int64_t Count(const OperatorBase& op) { return op.Input(0).numel(); }
+
+#define SCHEMA_OF_ONE(name) OPERATOR_SCHEMA(name).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape()
+
+// Exactly these findings, in this order: each must hold its part of the sentences.
+void Expect(const CheckReport& report, const std::vector<std::string>& parts) {
+  INFO(ToString(report));
+  REQUIRE(report.findings.size() == parts.size());
+  for (size_t i = 0; i < parts.size(); ++i) {
+    CAPTURE(parts[i]);
+    CHECK(report.findings[i].find(parts[i]) != std::string::npos);
+  }
+  CHECK(report.ok() == parts.empty());
+}
+void Expect(const char* op, const std::vector<std::string>& parts, CheckOptions options = {}) {
+  Expect(CheckOperator(op, options), parts);
+}
+
+// ------------------------------------------------------------------------------ good operators
+
+constexpr auto kDouble = [](auto& op) {
+  const float* x = In(op);
+  float* y = OutLike(op);
+  opkit::ParallelFor(Count(op), [=](int64_t i) { y[i] = 2 * x[i]; });
+};
+SCHEMA_OF_ONE(GoodDouble).AllowInplace({{0, 0}}).Input(0, "x").Output(0, "y");
+REGISTER_CPU_OPERATOR(GoodDouble, BodyOp<kDouble>);
+REGISTER_CPU_OPERATOR_WITH_ENGINE(GoodDouble, FAST, BodyOp<kDouble>);
+constexpr auto kDoubleOnStream = [](auto& op) {
+  const float* x = In(op);
+  float* y = OutLike(op);
+  op.ctx().Launch([x, y, n = Count(op)] {
+    for (int64_t i = 0; i < n; ++i) y[i] = 2 * x[i];
+  });
+};
+REGISTER_CPU_STREAM_OPERATOR(GoodDouble, BodyOp<kDoubleOnStream, CPUStreamContext>);
+class DoubleGradient : public GradientMakerBase {
+ public:
+  using GradientMakerBase::GradientMakerBase;
+  std::vector<OperatorDef> GetGradientDefs() override {
+    return SingleGradientDef("GoodDouble", "", {GO(0)}, {GI(0)});
+  }
+};
+REGISTER_GRADIENT(GoodDouble, DoubleGradient);
+OPKIT_TEST_OPERATOR("GoodDouble");
+
+// Any dtype, any strides, its own way with empty tensors.
+constexpr auto kCopy = [](auto& op) {
+  const Tensor dense = op.Input(0).is_dense() ? op.Input(0) : op.Input(0).Contiguous();
+  Tensor* y = op.Output(0, dense.shape(), dense.dtype());
+  if (dense.nbytes())
+    std::memcpy(y->raw_mutable_data(), dense.raw_data(), static_cast<size_t>(dense.nbytes()));
+};
+SCHEMA_OF_ONE(GoodCopy).Input(0, "x", "",
+                              {DType::kBool, DType::kInt8, DType::kUInt64, DType::kFloat16,
+                               DType::kFloat32, DType::kComplex64});
+REGISTER_CPU_OPERATOR(GoodCopy, BodyOp<kCopy>);
+NO_GRADIENT(GoodCopy);
+OPKIT_TEST_OPERATOR("GoodCopy");
+
+// Inputs of different shapes and dtypes need TestInputs; two outputs, one of them an index.
+constexpr auto kRows = [](auto& op) {
+  const float* table = In(op);
+  OPKIT_ENFORCE(op.Input(1).is_dense());
+  const int64_t* rows = op.Input(1).template data<int64_t>();
+  const int64_t n = op.Input(1).numel(), width = op.Input(0).dim(1);
+  float* y = op.Output(0, Shape{n, width}, DType::kFloat32)->template mutable_data<float>();
+  int64_t* most = op.Output(1, Shape{}, DType::kInt64)->template mutable_data<int64_t>();
+  *most = 0;
+  for (int64_t k = 0; k < n; ++k) {
+    for (int64_t c = 0; c < width; ++c) y[k * width + c] = table[rows[k] * width + c];
+    *most = rows[k] > *most ? rows[k] : *most;
+  }
+};
+OPERATOR_SCHEMA(GoodRows)
+    .NumInputs(2)
+    .NumOutputs(2)
+    .TensorInferenceFunction([](InferenceContext& c) {
+      if (!c.input_shape(0).has_rank() || !c.input_shape(1).has_rank()) return;
+      c.SetOutput(0, c.input_dtype(0), {c.input_shape(1)[0], c.input_shape(0)[1]});
+      c.SetOutput(1, DType::kInt64, Shape{});
+    })
+    .TestInputs([](DType, uint64_t seed) {
+      return std::vector<Tensor>{
+          opkit::detail::MakeTestTensor({4, 3}, DType::kFloat32, seed),
+          Tensor::From<int64_t>({3}, {2, 0, static_cast<int64_t>(seed % 4)})};
+    });
+REGISTER_CPU_OPERATOR(GoodRows, BodyOp<kRows>);
+
+// No inference: what it refuses is left out.
+constexpr auto kTrace = [](auto& op) {
+  OPKIT_ENFORCE(op.Input(0).rank() == 2 && op.Input(0).dim(0) == op.Input(0).dim(1));
+  const float* x = In(op);
+  float* y = op.Output(0, Shape{}, DType::kFloat32)->template mutable_data<float>();
+  *y = 0;
+  for (int64_t i = 0; i < op.Input(0).dim(0); ++i) *y += x[i * op.Input(0).dim(0) + i];
+};
+OPERATOR_SCHEMA(GoodTrace).NumInputs(1).NumOutputs(1);
+REGISTER_CPU_OPERATOR(GoodTrace, BodyOp<kTrace>);
+
+// Must run in place; takes an argument; has no other input.
+constexpr auto kAccumulate = [](auto& op) {
+  OPKIT_ENFORCE(op.HasArgument("step"));
+  OPKIT_ENFORCE(op.Input(0).is_dense());
+  float* sum = op.Output(0)->template mutable_data<float>();
+  for (int64_t i = 0; i < Count(op); ++i) sum[i] += 1;
+};
+OPERATOR_SCHEMA(GoodAccumulate)
+    .NumInputs(1)
+    .NumOutputs(1)
+    .EnforceInplace({{0, 0}})
+    .IdenticalTypeAndShape()
+    .RequiredArg<int>("step", "of each run");
+REGISTER_CPU_OPERATOR(GoodAccumulate, BodyOp<kAccumulate>);
+
+constexpr auto kConstant = [](auto& op) {
+  op.Output(0, Shape{2}, DType::kFloat32)->template mutable_data<float>()[0] = 1;
+  op.Output(0)->template mutable_data<float>()[1] = 2;
+};
+OPERATOR_SCHEMA(GoodConstant)
+    .NumInputs(0)
+    .NumOutputs(1)
+    .ScalarType(DType::kFloat32)
+    .TensorInferenceFunction([](InferenceContext& c) {
+      c.SetOutput(0, DType::kFloat32, Shape{2});
+    });
+REGISTER_CPU_OPERATOR(GoodConstant, BodyOp<kConstant>);
+
+// Completes its event from elsewhere.
+class LateOp final : public Operator<CPUContext> {
+ public:
+  using Operator::Operator;
+  bool HasAsyncPart() const override { return true; }
+  bool RunOnDevice() override {
+    const float* x = In(*this);
+    float* y = OutLike(*this);
+    const int64_t n = Count(*this);
+    opkit::ThreadPool::Default().Submit([=, done = event()]() mutable {
+      for (int64_t i = 0; i < n; ++i) y[i] = x[i] + 1;
+      done.SetFinished();
+    });
+    return true;
+  }
+};
+SCHEMA_OF_ONE(GoodLate);
+REGISTER_CPU_OPERATOR(GoodLate, LateOp);
+
+}  // namespace
+
+TEST_CASE("good operators are not blamed") {
+  Expect("GoodRows", {});
+  Expect("GoodTrace", {});
+  Expect("GoodConstant", {});
+  Expect("GoodLate", {});
+  CheckOptions options;
+  options.args = {{"step", 1}};
+  Expect("GoodAccumulate", {}, options);
+}
+
+TEST_CASE("a node and inputs may be given") {
+  const Tensor x = Tensor::From<float>({2, 2}, {1, 2, 3, 4});
+  Expect(CheckOperator(OperatorDef("GoodTrace", {"x"}, {"y"}), {x}), {});
+  Expect(CheckOperator(OperatorDef("GoodDouble", {"x"}, {"x"}), {x}), {});
+  const CheckReport refused =
+      CheckOperator(OperatorDef("GoodTrace", {"x"}, {"y"}), {Tensor::From<float>({1, 2}, {1, 2})});
+  Expect(refused, {"it refuses its test inputs: expected op.Input(0).rank() == 2"});
+  CHECK_THROWS_WITH_AS(CheckOperator(OperatorDef("GoodTrace", {"x"}, {"y"}), {}),
+                       "CheckOperator of GoodTrace (x) -> (y) needs 1 inputs, found 0",
+                       opkit::Error);
+}
+
+TEST_CASE("what cannot be checked is said") {
+  CHECK(CheckOperator("GoodDouble").notes.empty());
+  const CheckReport trace = CheckOperator("GoodTrace");
+  CHECK(trace.notes == std::vector<std::string>{"shapes and dtypes, because the schema infers none",
+                                                "its gradient, none is registered"});
+  CHECK_THROWS_WITH_AS(CheckOperator("GoodAccumulate"),
+                       "CheckOperator finds no node of GoodAccumulate: GoodAccumulate needs the "
+                       "argument 'step' (of each run); set CheckOptions::args, num_inputs or "
+                       "num_outputs, or give it a node and inputs",
+                       opkit::Error);
+  CHECK_THROWS_AS(CheckOperator("GoodDuoble"), opkit::Error);
+}
+
+TEST_CASE("the report is readable") {
+  const CheckReport report = CheckOperator("GoodDouble");
+  CHECK(ToString(report) ==
+        opkit::StrCat("operator GoodDouble: nothing wrong in ", report.runs, " runs"));
+  CHECK(report.runs > 100);
+}
+
+// ---------------------------------------------------------------------------- broken operators
+
+namespace {
+
+constexpr auto kTransposed = [](auto& op) {
+  const float* x = In(op);
+  std::vector<int64_t> dims = op.Input(0).shape().vec();
+  const std::vector<int64_t> reversed(dims.rbegin(), dims.rend());
+  float* y = op.Output(0, Shape(reversed), DType::kFloat32)->template mutable_data<float>();
+  for (int64_t i = 0; i < Count(op); ++i) y[i] = x[i];
+};
+SCHEMA_OF_ONE(BadShape).Output(0, "z");
+REGISTER_CPU_OPERATOR(BadShape, BodyOp<kTransposed>);
+
+constexpr auto kToDouble = [](auto& op) {
+  const float* x = In(op);
+  double* y = op.Output(0, op.Input(0).shape(), DType::kFloat64)->template mutable_data<double>();
+  for (int64_t i = 0; i < Count(op); ++i) y[i] = static_cast<double>(x[i]);
+};
+SCHEMA_OF_ONE(BadDType);
+REGISTER_CPU_OPERATOR(BadDType, BodyOp<kToDouble>);
+
+constexpr auto kNeedsNumbers = [](InferenceContext& c) {
+  c.SetOutput(0, c.input_dtype(0), Shape{c.input_shape(0).ToShape().numel()});
+};
+constexpr auto kFlatten = [](auto& op) {
+  const float* x = In(op);
+  float* y = op.Output(0, Shape{Count(op)}, DType::kFloat32)->template mutable_data<float>();
+  for (int64_t i = 0; i < Count(op); ++i) y[i] = x[i];
+};
+OPERATOR_SCHEMA(BadSymbolic).NumInputs(1).NumOutputs(1).TensorInferenceFunction(kNeedsNumbers);
+REGISTER_CPU_OPERATOR(BadSymbolic, BodyOp<kFlatten>);
+
+constexpr auto kPastEnd = [](auto& op) {
+  const float* x = In(op);
+  float* y = OutLike(op);
+  for (int64_t i = 0; i < Count(op); ++i) y[i] = x[i];
+  if (Count(op)) y[Count(op)] = 0;
+};
+SCHEMA_OF_ONE(BadPastEnd);
+REGISTER_CPU_OPERATOR(BadPastEnd, BodyOp<kPastEnd>);
+
+constexpr auto kScratch = [](auto& op) {
+  const float* x = In(op);
+  float* y = OutLike(op);
+  Tensor scratch(Shape{4}, DType::kFloat32);
+  scratch.mutable_data<float>()[-1] = 1;
+  for (int64_t i = 0; i < Count(op); ++i) y[i] = x[i];
+};
+SCHEMA_OF_ONE(BadScratch);
+REGISTER_CPU_OPERATOR(BadScratch, BodyOp<kScratch>);
+
+constexpr auto kUnwritten = [](auto& op) {
+  const float* x = In(op);
+  float* y = OutLike(op);
+  for (int64_t i = 0; i + 1 < Count(op); ++i) y[i] = x[i];
+};
+SCHEMA_OF_ONE(BadUnwritten).Output(0, "y");
+REGISTER_CPU_OPERATOR(BadUnwritten, BodyOp<kUnwritten>);
+
+constexpr auto kAdds = [](auto& op) {
+  const float* x = In(op);
+  float* y = OutLike(op);
+  for (int64_t i = 0; i < Count(op); ++i) y[i] += x[i];
+};
+SCHEMA_OF_ONE(BadReadsOutput);
+REGISTER_CPU_OPERATOR(BadReadsOutput, BodyOp<kAdds>);
+
+constexpr auto kNeighbour = [](auto& op) {
+  const float* x = In(op);
+  float* y = OutLike(op);
+  for (int64_t i = 0; i < Count(op); ++i) y[i] = x[i] + x[i + 1];
+};
+SCHEMA_OF_ONE(BadReadsBeyond);
+REGISTER_CPU_OPERATOR(BadReadsBeyond, BodyOp<kNeighbour>);
+
+constexpr auto kWritesInput = [](auto& op) {
+  float* x = const_cast<float*>(In(op));
+  float* y = OutLike(op);
+  for (int64_t i = 0; i < Count(op); ++i) y[i] = x[i] *= 2;
+};
+SCHEMA_OF_ONE(BadWritesInput).Input(0, "x");
+REGISTER_CPU_OPERATOR(BadWritesInput, BodyOp<kWritesInput>);
+
+constexpr auto kNothing = [](auto&) {};
+SCHEMA_OF_ONE(BadNothing);
+REGISTER_CPU_OPERATOR(BadNothing, BodyOp<kNothing>);
+
+constexpr auto kCounts = [](auto& op) {
+  static int64_t runs = 0;
+  float* y = OutLike(op);
+  ++runs;
+  for (int64_t i = 0; i < Count(op); ++i) y[i] = static_cast<float>(runs);
+};
+SCHEMA_OF_ONE(BadRandom);
+REGISTER_CPU_OPERATOR(BadRandom, BodyOp<kCounts>);
+
+constexpr auto kRemembers = [](auto& op) {
+  const float* x = In(op);
+  float* y = OutLike(op);
+  for (int64_t i = 0; i < Count(op); ++i) y[i] = x[i] + static_cast<float>(op.memory);
+  ++op.memory;
+};
+SCHEMA_OF_ONE(BadState);
+REGISTER_CPU_OPERATOR(BadState, BodyOp<kRemembers>);
+
+constexpr auto kCachesSize = [](auto& op) {
+  const float* x = In(op);
+  float* y = OutLike(op);
+  if (op.memory == 0) op.memory = Count(op);
+  for (int64_t i = 0; i < Count(op); ++i) y[i] = i < op.memory ? x[i] : 0;
+};
+SCHEMA_OF_ONE(BadCachedSize);
+REGISTER_CPU_OPERATOR(BadCachedSize, BodyOp<kCachesSize>);
+
+constexpr auto kReverse = [](auto& op) {
+  const float* x = In(op);
+  float* y = OutLike(op);
+  for (int64_t i = 0; i < Count(op); ++i) y[i] = x[Count(op) - 1 - i];
+};
+SCHEMA_OF_ONE(BadInplace).AllowInplace({{0, 0}}).Input(0, "x").Output(0, "y");
+REGISTER_CPU_OPERATOR(BadInplace, BodyOp<kReverse>);
+
+constexpr auto kKeepsMemory = [](auto& op) {
+  const float* x = In(op);
+  Tensor* y = op.Output(0);
+  y->Resize(op.Input(0).shape(), DType::kFloat32);  // and with it, perhaps, the input's memory
+  for (int64_t i = 0; i < Count(op); ++i) y->template mutable_data<float>()[i] = 2 * x[i];
+};
+SCHEMA_OF_ONE(BadAlias).Input(0, "x").Output(0, "y");
+REGISTER_CPU_OPERATOR(BadAlias, BodyOp<kKeepsMemory>);
+
+constexpr auto kComparesPointers = [](auto& op) {
+  const float *a = In(op, 0), *b = In(op, 1);
+  float* y = OutLike(op);
+  for (int64_t i = 0; i < Count(op); ++i) y[i] = a == b ? 0 : a[i] + b[i];
+};
+OPERATOR_SCHEMA(BadInputs)
+    .NumInputs(2)
+    .NumOutputs(1)
+    .IdenticalTypeAndShapeOfInput(0)
+    .Input(0, "a")
+    .Input(1, "b");
+REGISTER_CPU_OPERATOR(BadInputs, BodyOp<kComparesPointers>);
+
+constexpr auto kIgnoresStrides = [](auto& op) {
+  const float* x = op.Input(0).template data<float>();
+  float* y = OutLike(op);
+  for (int64_t i = 0; i < Count(op); ++i) y[i] = x[i];
+};
+SCHEMA_OF_ONE(BadStrides).Input(0, "x");
+REGISTER_CPU_OPERATOR(BadStrides, BodyOp<kIgnoresStrides>);
+
+constexpr auto kSumInRanges = [](auto& op) {
+  const float* x = In(op);
+  float* y = OutLike(op);
+  opkit::ParallelForRange(Count(op), opkit::kAutoGrain, [=](int64_t begin, int64_t end) {
+    float sum = 0;
+    for (int64_t i = begin; i < end; ++i) y[i] = sum += x[i];
+  });
+};
+SCHEMA_OF_ONE(BadThreads);
+REGISTER_CPU_OPERATOR(BadThreads, BodyOp<kSumInRanges>);
+
+SCHEMA_OF_ONE(BadStream);
+REGISTER_CPU_OPERATOR(BadStream, BodyOp<kDouble>);
+constexpr auto kReadsEarly = [](auto& op) {
+  const float* x = In(op);
+  float* y = OutLike(op);
+  std::vector<float> values(x, x + Count(op));
+  op.ctx().Launch([y, values = std::move(values)] {
+    for (size_t i = 0; i < values.size(); ++i) y[i] = 2 * values[i];
+  });
+};
+REGISTER_CPU_STREAM_OPERATOR(BadStream, BodyOp<kReadsEarly, CPUStreamContext>);
+
+class NeverOp final : public Operator<CPUContext> {
+ public:
+  using Operator::Operator;
+  bool HasAsyncPart() const override { return true; }
+  bool RunOnDevice() override {
+    OutLike(*this);
+    return true;
+  }
+};
+SCHEMA_OF_ONE(BadNever);
+REGISTER_CPU_OPERATOR(BadNever, NeverOp);
+
+SCHEMA_OF_ONE(BadClaim).Input(0, "x", "", {DType::kFloat32, DType::kFloat64});
+REGISTER_CPU_OPERATOR(BadClaim, BodyOp<kDouble>);
+
+constexpr auto kNotEmpty = [](auto& op) {
+  OPKIT_ENFORCE(op.Input(0).numel() > 0);
+  kDouble(op);
+};
+SCHEMA_OF_ONE(BadEmpty);
+REGISTER_CPU_OPERATOR(BadEmpty, BodyOp<kNotEmpty>);
+
+SCHEMA_OF_ONE(BadBackend);
+REGISTER_CPU_OPERATOR(BadBackend, BodyOp<kDouble>);
+constexpr auto kTriple = [](auto& op) {
+  const float* x = In(op);
+  float* y = OutLike(op);
+  for (int64_t i = 0; i < Count(op); ++i) y[i] = 3 * x[i];
+};
+REGISTER_CPU_OPERATOR_WITH_ENGINE(BadBackend, FAST, BodyOp<kTriple>);
+
+SCHEMA_OF_ONE(BadGradient).Input(0, "x");
+REGISTER_CPU_OPERATOR(BadGradient, BodyOp<kTriple>);
+REGISTER_GRADIENT(BadGradient, DoubleGradient);
+
+SCHEMA_OF_ONE(BadNoKernel);
+
+}  // namespace
+
+TEST_CASE("broken operators: shapes and dtypes") {
+  Expect("BadShape",
+         {"output 0 'z': inference says float32[2, 3], the kernel wrote float32[3, 2]"});
+  Expect("BadDType",
+         {"output 0 'output0': inference says float32[2, 3], the kernel wrote float64[2, 3]"});
+  Expect("BadSymbolic", {"inference fails on symbolic extents (ask is_known(), or declare "
+                         "NeedsAllInputShapes): extent N0_0 is not known yet"});
+  Expect("BadClaim", {"its schema claims float64, but it refuses that: tensor float64[2, 3]"});
+  Expect("BadEmpty",
+         {"it refuses inputs that its inference accepts: expected op.Input(0).numel() > 0 "});
+}
+
+TEST_CASE("broken operators: memory") {
+  Expect("BadPastEnd", {"it writes past the end of output 0 'output0' (24 bytes)  [cpu/reference; "
+                        "float32[2, 3]]"});
+  Expect("BadScratch",
+         {"it writes before the start of scratch memory that it allocated (16 bytes)"});
+  Expect("BadUnwritten", {"it leaves 1 of 6 elements of output 0 'y' unwritten, first [1, 2]"});
+  Expect("BadReadsOutput",
+         {"it reads memory that nobody wrote (the output before it is written, or "
+          "scratch): with other bytes there output 0"});
+  Expect("BadReadsBeyond", {"it reads outside its tensors: with other bytes around them output 0 "
+                            "'output0': element [1, 2] is "});
+  Expect("BadWritesInput", {"it changes input 0 'x', which is not one of its outputs"});
+  Expect("BadNothing", {"it never sets output 0 'output0'"});
+}
+
+TEST_CASE("broken operators: state") {
+  Expect("BadRandom",
+         {"run by a second operator of the same node it gives another result, output 0"});
+  CheckOptions random;
+  random.deterministic = false;
+  Expect("BadRandom", {}, random);
+  Expect("BadState", {"in its second run on the same inputs it gives another result, output 0"});
+  Expect("BadCachedSize", {"in a run on float32[2, 3] after one on these inputs it gives another "
+                           "result, output 0"});
+}
+
+TEST_CASE("broken operators: shared memory and strides") {
+  Expect("BadInplace", {"in place, with output 0 'y' in the blob of input 0 'x', it gives another "
+                        "result, output 0"});
+  Expect("BadAlias", {"when output 0 'y' holds the memory of input 0 'x' it overwrites that input, "
+                      "though the schema does not allow it in place"});
+  Expect("BadInputs", {"when input 0 'a' and input 1 'b' share memory it gives another result"});
+  Expect("BadStrides", {"it reads the strided input 0 'x' as if it were dense, output 0"});
+  CheckOptions dense;
+  dense.strided = false;
+  Expect("BadStrides", {}, dense);
+}
+
+TEST_CASE("broken operators: threads and streams") {
+  Expect("BadThreads", {"on 4 threads it gives another result, output 0"});
+  Expect("BadStream", {"it reads its inputs when it is issued, not when its stream has come to it: "
+                       "given them late, output 0"});
+  CheckOptions hasty;
+  hasty.deadline_ms = 10;
+  Expect("BadNever", {"its event is still SCHEDULED 10 ms after RunAsync: nothing completes it"},
+         hasty);
+}
+
+TEST_CASE("broken operators: other kernels and gradients") {
+  Expect("BadBackend", {"it gives another result than kernel cpu/reference, output 0"});
+  CHECK(CheckOperator("BadBackend").findings[0].find("[cpu/FAST; float32[2, 3]]") !=
+        std::string::npos);
+  Expect("BadGradient", {"the gradient of input 0 'x' is wrong: element [0, 0] is "});
+  Expect("BadNoKernel", {"it has no kernel that the host can run"});
+}
+
+TEST_CASE("the allocator is put back and other tests' memory is left alone") {
+  opkit::Allocator* before = &opkit::GetAllocator(opkit::DeviceType::kCPU);
+  CheckOperator("BadPastEnd");
+  CHECK(&opkit::GetAllocator(opkit::DeviceType::kCPU) == before);
+}
