@@ -64,7 +64,7 @@ class Dims {
     if (size_ > kInline) {
       heap_ = other.heap_;
     } else {
-      std::memcpy(inline_, other.inline_, sizeof inline_);
+      for (int i = 0; i < size_; ++i) inline_[i] = other.inline_[i];
     }
     other.size_ = 0;
   }
