@@ -19,7 +19,16 @@ namespace {
 
 using opkit::StrCat;
 
-TEST_CASE("StrCat of nothing is the empty string") { CHECK(StrCat().empty()); }
+TEST_CASE("StrCat takes one part to sixteen, and calls nest for more") {
+  CHECK(StrCat("").empty());
+  CHECK(StrCat(1) == "1");
+  CHECK(StrCat(1, 2, 3, 4) == "1234");
+  CHECK(StrCat(1, 2, 3, 4, 5) == "12345");
+  CHECK(StrCat(1, 2, 3, 4, 5, 6, 7, 8) == "12345678");
+  CHECK(StrCat(1, 2, 3, 4, 5, 6, 7, 8, 9) == "123456789");
+  CHECK(StrCat(1, 2, 3, 4, 5, 6, 7, 8, 9, 'a', 'b', 'c', 'd', 'e', 'f', 'g') == "123456789abcdefg");
+  CHECK(StrCat(StrCat("a", "b"), "c") == "abc");
+}
 
 TEST_CASE("StrCat joins every kind of text") {
   CHECK(StrCat("a", 'b', std::string("c"), std::string_view("de").substr(1)) == "abce");

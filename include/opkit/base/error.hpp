@@ -83,11 +83,13 @@ class OPKIT_EXPORT Error : public std::runtime_error {
                                           const Text& h = {}) {
   throw Error(code, StrCat(a, b, c, d, e, f, g, h));
 }
-[[noreturn]] OPKIT_COLD inline void Throw(
-    ErrorCode code, const Text& a, const Text& b, const Text& c, const Text& d, const Text& e,
-    const Text& f, const Text& g, const Text& h, const Text& i, const Text& j = {},
-    const Text& k = {}, const Text& l = {}, const Text& m = {}, const Text& n = {},
-    const Text& o = {}, const Text& p = {}) {
+[[noreturn]] OPKIT_COLD inline void Throw(ErrorCode code, const Text& a, const Text& b,
+                                          const Text& c, const Text& d, const Text& e,
+                                          const Text& f, const Text& g, const Text& h,
+                                          const Text& i, const Text& j = {}, const Text& k = {},
+                                          const Text& l = {}, const Text& m = {},
+                                          const Text& n = {}, const Text& o = {},
+                                          const Text& p = {}) {
   throw Error(code, StrCat(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p));
 }
 

@@ -67,16 +67,15 @@ inline std::string StrCat(const Text& a, const Text& b = {}, const Text& c = {},
                           const Text& d = {}) {
   return detail::Join({&a, &b, &c, &d});
 }
-inline std::string StrCat(const Text& a, const Text& b, const Text& c, const Text& d,
-                          const Text& e, const Text& f = {}, const Text& g = {},
-                          const Text& h = {}) {
+inline std::string StrCat(const Text& a, const Text& b, const Text& c, const Text& d, const Text& e,
+                          const Text& f = {}, const Text& g = {}, const Text& h = {}) {
   return detail::Join({&a, &b, &c, &d, &e, &f, &g, &h});
 }
-inline std::string StrCat(const Text& a, const Text& b, const Text& c, const Text& d,
-                          const Text& e, const Text& f, const Text& g, const Text& h,
-                          const Text& i, const Text& j = {}, const Text& k = {},
-                          const Text& l = {}, const Text& m = {}, const Text& n = {},
-                          const Text& o = {}, const Text& p = {}) {
+inline std::string StrCat(const Text& a, const Text& b, const Text& c, const Text& d, const Text& e,
+                          const Text& f, const Text& g, const Text& h, const Text& i,
+                          const Text& j = {}, const Text& k = {}, const Text& l = {},
+                          const Text& m = {}, const Text& n = {}, const Text& o = {},
+                          const Text& p = {}) {
   return detail::Join({&a, &b, &c, &d, &e, &f, &g, &h, &i, &j, &k, &l, &m, &n, &o, &p});
 }
 

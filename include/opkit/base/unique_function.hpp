@@ -96,7 +96,8 @@ class UniqueFunction<R(Args...)> {
     if (manage_ != nullptr) {
       manage_(other.storage_, storage_);
     } else if (call_ != nullptr) {
-// A small callable leaves the rest of the bytes unset; copying all 48 is faster than asking how many.
+// A small callable leaves the rest of the bytes unset; copying all 48 is faster than asking how
+// many.
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
