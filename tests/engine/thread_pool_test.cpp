@@ -110,24 +110,67 @@ TEST_CASE("one task may submit more than its worker's queue holds") {
   }
 }
 
+TEST_CASE("a tree of tasks, wider than the queues, runs every task once") {
+  Watchdog watchdog;
+  for (int threads : {1, 2, 8}) {
+    ThreadPool pool(threads);
+    constexpr int kTasks = (1 << 15) - 1;
+    std::vector<std::atomic<int>> ran(kTasks);
+    Latch latch(kTasks);
+    struct Node {
+      ThreadPool& pool;
+      std::vector<std::atomic<int>>& ran;
+      Latch& latch;
+      size_t index;
+      void operator()() {
+        ++ran[index];
+        for (size_t child : {2 * index + 1, 2 * index + 2}) {
+          if (child < ran.size()) pool.Submit(Node{pool, ran, latch, child});
+        }
+        latch.CountDown();
+      }
+    };
+    pool.Submit(Node{pool, ran, latch, 0});
+    CHECK(pool.Wait(latch));
+    int wrong = 0;
+    for (const std::atomic<int>& count : ran) wrong += count != 1;
+    CHECK(wrong == 0);
+  }
+}
+
 TEST_CASE("a worker whose tasks submit tasks for ever still serves the others") {
   Watchdog watchdog;
   for (int threads : {1, 2}) {
-    std::atomic<bool> stop{false};
-    ThreadPool pool(threads);
-    struct Chain {
-      ThreadPool& pool;
-      std::atomic<bool>& stop;
-      void operator()() {
-        if (!stop) pool.Submit(Chain{pool, stop});
+    for (bool from_inside : {false, true}) {
+      std::atomic<bool> stop{false};
+      std::atomic<bool> served{false};
+      std::atomic<bool> running{false};
+      ThreadPool pool(threads);
+      struct Chain {
+        ThreadPool& pool;
+        std::atomic<bool>& stop;
+        std::atomic<bool>& running;
+        void operator()() {
+          running = true;
+          if (!stop) pool.Submit(Chain{pool, stop, running});
+        }
+      };
+      const Chain chain{pool, stop, running};
+      auto other = [&] { served = true; };
+      if (from_inside) {  // the other lies under the chain in the worker's own queue
+        pool.Submit([&] {
+          pool.Submit(other);
+          pool.Submit(chain);
+        });
+      } else {  // the other is in the shared queue, the worker's own one is never empty
+        pool.Submit(chain);
+        while (!running) std::this_thread::yield();
+        pool.Submit(other);
       }
-    };
-    pool.Submit(Chain{pool, stop});
-    std::atomic<bool> served{false};
-    pool.Submit([&] { served = true; });
-    while (!served) std::this_thread::yield();
-    stop = true;
-    CHECK(served);
+      while (!served) std::this_thread::yield();
+      stop = true;
+      CHECK(served);
+    }
   }
 }
 

@@ -27,6 +27,7 @@ namespace detail {
 
 inline constexpr size_t kCacheLine = 64;
 
+// For sections of a few instructions: who finds it locked spins briefly before the system call.
 class Mutex {
  public:
   constexpr Mutex() = default;
@@ -35,10 +36,10 @@ class Mutex {
   void Lock() { pthread_mutex_lock(&mutex_); }
   void Unlock() { pthread_mutex_unlock(&mutex_); }
   // In a forked child, where the thread that held it may not exist.
-  void ResetAfterFork() { mutex_ = PTHREAD_MUTEX_INITIALIZER; }
+  void ResetAfterFork() { mutex_ = PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP; }
 
  private:
-  pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;
+  pthread_mutex_t mutex_ = PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP;
 };
 
 class MutexLock {

@@ -239,7 +239,7 @@ class ThreadPool {
   bool HasWork() const;
   void Run(Work work);
   void Inject(PoolTask* task);
-  PoolTask* TakeInjected();
+  PoolTask* TakeInjected(detail::PoolWorker* self);
   void Drain() {
     while (RunOneTask()) {
     }
@@ -412,14 +412,17 @@ inline ThreadPool::Work ThreadPool::FindWork(detail::PoolWorker* self) {
     }
   }
   if (self != nullptr) {
-    // Now and then the shared queue comes first, so that a worker whose tasks keep submitting tasks
-    // does not starve it.
-    if (++self->turn % 64 == 0) {
-      if (PoolTask* task = TakeInjected()) return {task};
+    // Now and then the oldest comes first, of the shared queue or the own one, so that a worker
+    // whose tasks keep submitting tasks starves neither.
+    const uint32_t turn = ++self->turn % 64;
+    if (turn == 0) {
+      if (PoolTask* task = TakeInjected(self)) return {task};
+    } else if (turn == 32) {
+      if (PoolTask* task = self->deque.Steal()) return {task};
     }
     if (PoolTask* task = self->deque.Pop()) return {task};
   }
-  if (PoolTask* task = TakeInjected()) return {task};
+  if (PoolTask* task = TakeInjected(self)) return {task};
   const int slots = slots_.load(std::memory_order_acquire);
   for (int i = 0, victim = self != nullptr ? self->index : 0; i < slots; ++i, ++victim) {
     if (victim >= slots) victim = 0;
@@ -457,16 +460,32 @@ inline void ThreadPool::Inject(PoolTask* task) {
   injected_size_.fetch_add(1, std::memory_order_seq_cst);
 }
 
-inline PoolTask* ThreadPool::TakeInjected() {
+// A worker takes some more into its own queue, its share of them, to come here less often.
+inline PoolTask* ThreadPool::TakeInjected(detail::PoolWorker* self) {
   // Relaxed: who misses a task here looks again, by HasWork, before it sleeps.
   if (injected_size_.load(std::memory_order_relaxed) == 0) return nullptr;
-  detail::MutexLock lock(injected_mutex_);
-  PoolTask* task = injected_first_;
-  if (task == nullptr) return nullptr;
-  injected_first_ = task->next;
-  if (injected_first_ == nullptr) injected_last_ = nullptr;
-  injected_size_.fetch_sub(1, std::memory_order_seq_cst);
-  return task;
+  constexpr int64_t kBatch = 32;
+  PoolTask* batch[kBatch];
+  int64_t count = 0;
+  {
+    detail::MutexLock lock(injected_mutex_);
+    const int64_t size = injected_size_.load(std::memory_order_relaxed);
+    int64_t wanted = self == nullptr ? 1 : 1 + size / (threads() + 1);
+    if (wanted > kBatch) wanted = kBatch;
+    for (; count < wanted && injected_first_ != nullptr; ++count) {
+      batch[count] = injected_first_;
+      injected_first_ = injected_first_->next;
+    }
+    if (injected_first_ == nullptr) injected_last_ = nullptr;
+    injected_size_.fetch_sub(count, std::memory_order_seq_cst);
+  }
+  if (count == 0) return nullptr;
+  // The oldest on top; what does not fit goes back.
+  for (int64_t i = count - 1; i > 0; --i) {
+    if (!self->deque.Push(batch[i])) Inject(batch[i]);
+  }
+  if (count > 1) NotifyWork();  // for a moment a searcher could see them nowhere
+  return batch[0];
 }
 
 // --- waking and waiting
