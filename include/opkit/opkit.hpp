@@ -13,6 +13,7 @@
 #include "opkit/core/tensor.hpp"
 
 #include "opkit/device/context.hpp"
+#include "opkit/device/copy.hpp"
 #include "opkit/device/cpu_stream.hpp"
 #include "opkit/device/event.hpp"
 #include "opkit/device/invocation.hpp"
