@@ -1,0 +1,159 @@
+// Ready observers: how often an operator or a net runs, how long it takes, and what an operator
+// wrote (shapes, NaN, infinity). Attached in one line, owned by what they watch.
+#ifndef OPKIT_OP_OBSERVERS_HPP_
+#define OPKIT_OP_OBSERVERS_HPP_
+
+#include "opkit/base/platform.hpp"
+#include "opkit/op/operator_base.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+// Attaches an observer to an operator or a net, which owns it; the pointer reads it and detaches
+// it.
+//
+//   auto* time = Observe<TimeObserver>(*op);
+//   auto* numbers = Observe<NumericObserver>(*op);
+//   op->Run();
+//   std::puts(StrCat(time->average_ms(), " ms\n", numbers->Report()).c_str());
+template <template <class> class Observer, class T>
+Observer<T>* Observe(Observable<T>& subject) {
+  return static_cast<Observer<T>*>(
+      subject.AttachObserver(std::make_unique<Observer<T>>(static_cast<T*>(&subject))));
+}
+template <class Observer, class T>
+Observer* Observe(Observable<T>& subject) {
+  return static_cast<Observer*>(
+      subject.AttachObserver(std::make_unique<Observer>(static_cast<T*>(&subject))));
+}
+
+template <class T>
+class RunCountObserver : public ObserverBase<T> {
+ public:
+  using ObserverBase<T>::ObserverBase;
+  void Stop(bool succeeded) override { ++(succeeded ? succeeded_ : failed_); }
+
+  int64_t runs() const { return succeeded_ + failed_; }
+  int64_t failed_runs() const { return failed_; }
+
+ private:
+  int64_t succeeded_ = 0, failed_ = 0;
+};
+
+// Wall-clock milliseconds from Start to Stop, failed runs included. An operator's device is drained
+// at both ends, so that its own work is measured and nothing else: an observed RunAsync waits. (The
+// asynchronous part of a CPU operator is not waited for.)
+template <class T>
+class TimeObserver : public ObserverBase<T> {
+ public:
+  using ObserverBase<T>::ObserverBase;
+  void Start() override {
+    Drain();
+    start_ns_ = detail::MonotonicNs();
+  }
+  void Stop(bool) override {
+    Drain();
+    last_ms_ = static_cast<double>(detail::MonotonicNs() - start_ns_) * 1e-6;
+    total_ms_ += last_ms_;
+    ++runs_;
+  }
+
+  int64_t runs() const { return runs_; }
+  double last_ms() const { return last_ms_; }
+  double total_ms() const { return total_ms_; }
+  // 0 before the first run.
+  double average_ms() const { return runs_ ? total_ms_ / static_cast<double>(runs_) : 0; }
+
+ private:
+  void Drain() {
+    if constexpr (requires(T& subject) { subject.SyncDeviceBarrierForObservers(); })
+      this->subject()->SyncDeviceBarrierForObservers();
+  }
+  int64_t start_ns_ = 0;
+  double last_ms_ = 0, total_ms_ = 0;
+  int64_t runs_ = 0;
+};
+
+// What one output held after a run.
+struct OutputNumerics {
+  std::string name;
+  DType dtype = DType::kUndefined;
+  Shape shape{0};
+  bool checked = false;  // a floating-point tensor that the host could read
+  int64_t nans = 0;
+  int64_t infinities = 0;
+  int64_t first_bad = -1;  // row-major index of the first NaN or infinity
+};
+
+// Looks at every tensor that a run wrote. Reads all elements on the host: for finding faults, not
+// for production. A run that failed, or is still writing, is not looked at.
+class NumericObserver final : public ObserverBase<OperatorBase> {
+ public:
+  using ObserverBase<OperatorBase>::ObserverBase;
+  void Stop(bool succeeded) override {
+    outputs_.clear();
+    if (!succeeded) return;
+    OperatorBase& op = *subject();
+    op.SyncDeviceBarrierForObservers();
+    const bool has_event = op.HasAsyncPart() && !op.IsEventDisabled();
+    if (has_event && (op.event().IsScheduled() || op.event().exception())) return;
+    for (int i = 0; i < op.OutputSize(); ++i) {
+      if (!op.HasOutput(i) || !op.OutputIsType<Tensor>(i)) continue;
+      outputs_.push_back(Examine(op.def().outputs()[static_cast<size_t>(i)], *op.Output(i)));
+    }
+    for (const OutputNumerics& seen : outputs_)
+      if (seen.first_bad >= 0) return void(++bad_runs_);
+  }
+
+  // Of the last run; empty when it failed.
+  const std::vector<OutputNumerics>& outputs() const { return outputs_; }
+  int64_t bad_runs() const { return bad_runs_; }
+  // "Log (X) -> (Y)\n  output 'Y' float32[2, 3]: 1 NaN, 2 infinite, first at element 4"
+  std::string Report() const {
+    std::string out = ToString(subject()->def());
+    for (size_t i = 0; i < outputs_.size(); ++i) {
+      const OutputNumerics& seen = outputs_[i];
+      out += StrCat("\n  output '", seen.name, "' ", seen.dtype, seen.shape, ": ");
+      out += !seen.checked        ? "not checked"
+             : seen.first_bad < 0 ? "finite"
+                                  : StrCat(seen.nans, " NaN, ", seen.infinities,
+                                           " infinite, first at element ", seen.first_bad);
+    }
+    return out;
+  }
+
+ private:
+  static OutputNumerics Examine(const std::string& name, const Tensor& tensor) {
+    OutputNumerics seen{name, tensor.dtype(), tensor.shape()};
+    if (!IsFloatingPoint(tensor.dtype()) || !tensor.initialized() ||
+        !tensor.layout().is_standard() || !IsHostAccessible(tensor.device().type))
+      return seen;
+    seen.checked = true;
+    const Tensor dense = tensor.is_dense() ? tensor : tensor.Contiguous();
+    // By their bits: -ffast-math would fold std::isnan to false.
+    if (seen.dtype == DType::kFloat64) Count<uint64_t>(dense, 0x7ff0000000000000, seen);
+    if (seen.dtype == DType::kFloat32) Count<uint32_t>(dense, 0x7f800000, seen);
+    if (seen.dtype == DType::kFloat16) Count<uint16_t>(dense, 0x7c00, seen);
+    if (seen.dtype == DType::kBFloat16) Count<uint16_t>(dense, 0x7f80, seen);
+    return seen;
+  }
+  // `infinity` is its bit pattern; above it, sign aside, are the NaNs.
+  template <class Bits>
+  static void Count(const Tensor& dense, Bits infinity, OutputNumerics& seen) {
+    const auto* bytes = static_cast<const char*>(dense.raw_data());
+    for (int64_t i = 0; i < dense.numel(); ++i) {
+      Bits bits;
+      std::memcpy(&bits, bytes + i * static_cast<int64_t>(sizeof bits), sizeof bits);
+      bits = static_cast<Bits>(bits << 1) >> 1;
+      if (bits < infinity) continue;
+      ++(bits == infinity ? seen.infinities : seen.nans);
+      if (seen.first_bad < 0) seen.first_bad = i;
+    }
+  }
+
+  std::vector<OutputNumerics> outputs_;
+  int64_t bad_runs_ = 0;
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_OBSERVERS_HPP_
