@@ -10,8 +10,8 @@
 #include "opkit/op/create_operator.hpp"
 #include "opkit/op/operator.hpp"
 
-// Built directly, without a registry: it has no schema, so that outputs may share memory with inputs.
-// `masks` are what a schema would say (bit i of masks[o]: output o may share with input i).
+// Built directly, without a registry: it has no schema, so that outputs may share memory with
+// inputs. `masks` are what a schema would say (bit i of masks[o]: output o may share with input i).
 template <class Context>
 class BodyOp final : public opkit::Operator<Context> {
  public:

@@ -131,8 +131,9 @@ TEST_CASE("engines: one that no kernel of the program has is a slip, and the nea
   const opkit::Error error =
       ErrorOf([&] { CreateOperator(OperatorDef(kChoice).Engine("FASTR"), &ws); });
   CHECK(error.code() == ErrorCode::kNotFound);
-  CHECK(Contains(error.message(), "no backend 'FASTR' has a kernel in this program (did you mean "
-                                  "'FAST'?"));
+  CHECK(Contains(error.message(),
+                 "no backend 'FASTR' has a kernel in this program (did you mean "
+                 "'FAST'?"));
 }
 
 TEST_CASE("a node that every kernel refuses: each reason is listed") {
@@ -140,8 +141,9 @@ TEST_CASE("a node that every kernel refuses: each reason is listed") {
   const opkit::Error error =
       ErrorOf([&] { CreateOperator(OperatorDef("CreatePickyOnly").Name("n"), &ws); });
   CHECK(error.code() == ErrorCode::kUnsupported);
-  CHECK(Contains(error.message(), "no kernel of operator CreatePickyOnly 'n' () -> () on cpu accepts "
-                                  "this node:"));
+  CHECK(Contains(error.message(),
+                 "no kernel of operator CreatePickyOnly 'n' () -> () on cpu accepts "
+                 "this node:"));
   CHECK(Contains(error.message(), "\n  backend PICKY: is not easy"));
   CHECK(Contains(error.message(), "\n  backend reference: its creator returned null"));
 }
@@ -150,12 +152,15 @@ TEST_CASE("an unknown operator, a device without kernel, an operator without any
   Workspace ws;
   opkit::Error error = ErrorOf([&] { CreateOperator(OperatorDef("CreateChoise"), &ws); });
   CHECK(error.code() == ErrorCode::kNotFound);
-  CHECK(Contains(error.message(), "no operator 'CreateChoise' is registered (did you mean "
-                                  "'CreateChoice'?"));
-  error = ErrorOf([&] { CreateOperator(OperatorDef("CreateEngineOnly").Device(DeviceType::kCUDA), &ws); });
+  CHECK(Contains(error.message(),
+                 "no operator 'CreateChoise' is registered (did you mean "
+                 "'CreateChoice'?"));
+  error = ErrorOf(
+      [&] { CreateOperator(OperatorDef("CreateEngineOnly").Device(DeviceType::kCUDA), &ws); });
   CHECK(error.code() == ErrorCode::kNotFound);
-  CHECK(Contains(error.message(), "operator CreateEngineOnly () -> () has no kernel for cuda; it has "
-                                  "kernels for cpu (FAST, "));
+  CHECK(Contains(error.message(),
+                 "operator CreateEngineOnly () -> () has no kernel for cuda; it has "
+                 "kernels for cpu (FAST, "));
   CHECK(Contains(error.message(), "create_operator_test.cpp:"));
   error = ErrorOf([&] { CreateOperator(OperatorDef("CreateSchemaOnly"), &ws); });
   CHECK(Contains(error.message(), "has no kernel for cpu; it has none at all"));
@@ -164,8 +169,9 @@ TEST_CASE("an unknown operator, a device without kernel, an operator without any
 
 TEST_CASE("a node that breaks the schema says why and which node") {
   Workspace ws;
-  const opkit::Error error =
-      ErrorOf([&] { CreateOperator(OperatorDef("CreateChoice", {"A", "B"}, {}).Name("n"), &ws); });
+  const opkit::Error error = ErrorOf([&] {
+    CreateOperator(OperatorDef("CreateChoice", {"A", "B"}, {}).Name("n"), &ws);
+  });
   CHECK(error.code() == ErrorCode::kInvalidArgument);
   CHECK(error.message() ==
         "CreateChoice has 2 inputs, expected 0 to 1; in CreateChoice 'n' (A, B) -> ()");
@@ -178,14 +184,16 @@ TEST_CASE("inputs must exist, outputs are made, nothing is copied") {
   const opkit::Error error =
       ErrorOf([&] { CreateOperator(OperatorDef("CreateChoice", {"weihgts"}, {"Y"}), &ws); });
   CHECK(error.code() == ErrorCode::kNotFound);
-  CHECK(Contains(error.what(), "operator CreateChoice (weihgts) -> (Y) reads blob 'weihgts', which is "
-                               "not in the workspace; create it before the operator"));
+  CHECK(Contains(error.what(),
+                 "operator CreateChoice (weihgts) -> (Y) reads blob 'weihgts', which is "
+                 "not in the workspace; create it before the operator"));
   CHECK_FALSE(ws.HasBlob("Y"));
   Tensor* weights = ws.CreateTensor("weights");
   *weights = Tensor::From<float>({2}, {1, 2});
   const void* data = weights->raw_data();
-  CHECK(Contains(ErrorOf([&] { CreateOperator(OperatorDef("CreateChoice", {"weihgts"}, {"Y"}), &ws); }).what(),
-                 "did you mean 'weights'?"));
+  CHECK(Contains(
+      ErrorOf([&] { CreateOperator(OperatorDef("CreateChoice", {"weihgts"}, {"Y"}), &ws); }).what(),
+      "did you mean 'weights'?"));
   auto op = CreateOperator(OperatorDef("CreateChoice", {"weights"}, {"Y"}), &ws);
   CHECK(op->Input(0).raw_data() == data);
   CHECK(&op->Input(0) == weights);
@@ -198,8 +206,8 @@ TEST_CASE("a failed construction leaves no blobs of the node behind and keeps th
     CAPTURE(what);
     Workspace ws;
     *ws.CreateTensor("old") = Tensor::From<float>({1}, {5});
-    CHECK_THROWS(CreateOperator(
-        OperatorDef("CreateThrowing", {}, {"new", "old"}).Arg("throw", what), &ws));
+    CHECK_THROWS(
+        CreateOperator(OperatorDef("CreateThrowing", {}, {"new", "old"}).Arg("throw", what), &ws));
     CHECK_FALSE(ws.HasBlob("new"));
     CHECK(ws.GetTensor("old")->data<float>()[0] == 5);
   }
@@ -208,8 +216,7 @@ TEST_CASE("a failed construction leaves no blobs of the node behind and keeps th
 TEST_CASE("what a constructor throws arrives as an Error that names node and place") {
   Workspace ws;
   const OperatorDef def("CreateThrowing", {}, {"Y"});
-  const char* place =
-      "in the constructor of operator CreateThrowing () -> (Y), registered at ";
+  const char* place = "in the constructor of operator CreateThrowing () -> (Y), registered at ";
   try {
     CreateOperator(OperatorDef(def).Arg("throw", "error"), &ws);
     FAIL("nothing was thrown");

@@ -18,7 +18,8 @@ using opkit::SymbolicShape;
 using opkit::Tensor;
 using opkit::TensorInfo;
 
-const OperatorDef kDef = OperatorDef("MatMul").Inputs({"A", "B"}).Output("C").Arg("transpose", true);
+const OperatorDef kDef =
+    OperatorDef("MatMul").Inputs({"A", "B"}).Output("C").Arg("transpose", true);
 
 TEST_CASE("what is known of a tensor: dtype, shape, device and, for constants, its data") {
   const Tensor x = Tensor::From<int64_t>({2}, {3, 4});
@@ -77,7 +78,8 @@ TEST_CASE("an index that the node does not have is an Error") {
   InferenceContext c(kDef, {TensorInfo(), TensorInfo()});
   CHECK(ErrorOf([&] { c.input(2); }).message() == "input 2 of a node that has 2");
   CHECK(ErrorOf([&] { c.output(-1); }).code() == ErrorCode::kOutOfRange);
-  CHECK(ErrorOf([&] { c.SetOutput(1, DType::kFloat32, Shape{}); }).code() == ErrorCode::kOutOfRange);
+  CHECK(ErrorOf([&] { c.SetOutput(1, DType::kFloat32, Shape{}); }).code() ==
+        ErrorCode::kOutOfRange);
 }
 
 TEST_CASE("an optional input that the node leaves out is not there") {

@@ -17,7 +17,8 @@ using opkit::OperatorDef;
 using opkit::TensorInfo;
 using opkit::UnsupportedOperatorFeature;
 
-TEST_CASE("a kernel is for the CPU, of the plain operator and of default priority unless it says so") {
+TEST_CASE(
+    "a kernel is for the CPU, of the plain operator and of default priority unless it says so") {
   const Kernel kernel{};
   CHECK(kernel.device == opkit::DeviceType::kCPU);
   CHECK(kernel.backend == "reference");

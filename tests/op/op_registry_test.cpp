@@ -47,7 +47,8 @@ TEST_CASE("a schema and its kernels are found under the operator's name") {
   REQUIRE(registry.FindSchema("Scale"));
   CHECK(registry.FindSchema("Scale") == &registry.GetSchema("Scale"));
   CHECK(registry.GetSchema("Scale").max_inputs() == 1);
-  CHECK(Places(registry.FindKernels("Scale", DeviceType::kCPU)) == Names{"scale.cc:9", "scale.cc:10"});
+  CHECK(Places(registry.FindKernels("Scale", DeviceType::kCPU)) ==
+        Names{"scale.cc:9", "scale.cc:10"});
   CHECK(Places(registry.FindKernels("Scale", DeviceType::kCUDA)) == Names{"scale.cu:4"});
   CHECK(registry.FindKernels("Scale", DeviceType::kMetal).empty());
   CHECK(registry.KernelsOf("Scale").size() == 3);
@@ -69,8 +70,9 @@ TEST_CASE("an unknown operator is an Error that names the nearest") {
   OpRegistry registry;
   opkit::Error error = ErrorOf([&] { registry.GetSchema("Scale"); });
   CHECK(error.code() == ErrorCode::kNotFound);
-  CHECK(error.message() == "no operator 'Scale' is registered; nothing is: was the file that "
-                           "registers it linked?");
+  CHECK(error.message() ==
+        "no operator 'Scale' is registered; nothing is: was the file that "
+        "registers it linked?");
   registry.AddSchema("Scale", "scale.cc", 3);
   registry.AddSchema("Add", "add.cc", 3);
   error = ErrorOf([&] { registry.GetSchema("Scael"); });
@@ -112,7 +114,8 @@ TEST_CASE("two equal kernels from two places are reported with both; the first o
   registry.AddKernel(MakeKernel("Scale", "b.cc", 4, "FAST"));
   registry.AddKernel(MakeKernel("Scale", "b.cc", 4, "FAST"));
   const std::string text =
-      "two kernels of operator Scale for cpu, backend FAST: at a.cc:3 and at b.cc:4; remove one, or "
+      "two kernels of operator Scale for cpu, backend FAST: at a.cc:3 and at b.cc:4; remove one, "
+      "or "
       "register it with another priority or backend";
   CHECK(ErrorOf([&] { registry.GetSchema("Scale"); }).message() == text);
   CHECK(registry.Problems() == Names{text});
@@ -147,8 +150,9 @@ TEST_CASE("a kernel that was looked up stays valid when a higher one takes its p
 TEST_CASE("a kernel without a schema is reported at the lookup and by Problems") {
   OpRegistry registry;
   registry.AddKernel(MakeKernel("Scale", "a.cc", 3));
-  const std::string text = "operator Scale has a kernel (at a.cc:3) but no schema; add "
-                           "OPERATOR_SCHEMA(Scale) to this program";
+  const std::string text =
+      "operator Scale has a kernel (at a.cc:3) but no schema; add "
+      "OPERATOR_SCHEMA(Scale) to this program";
   const opkit::Error error = ErrorOf([&] { registry.GetSchema("Scale"); });
   CHECK(error.code() == ErrorCode::kNotFound);
   CHECK(error.message() == text);
@@ -194,13 +198,11 @@ TEST_CASE("engine preferences: the setters refuse what is not registered and cha
   registry.AddSchema("Scale", "a.cc", 1);
   registry.AddKernel(MakeKernel("Scale", "a.cc", 3));
   registry.SetOpEnginePref("Scale", DeviceType::kCPU, {"P"});
-  opkit::Error error =
-      ErrorOf([&] { registry.SetOpEnginePref("Sacle", DeviceType::kCPU, {"Q"}); });
+  opkit::Error error = ErrorOf([&] { registry.SetOpEnginePref("Sacle", DeviceType::kCPU, {"Q"}); });
   CHECK(error.code() == ErrorCode::kNotFound);
   CHECK(Contains(error.message(), "no operator 'Sacle' is registered (did you mean 'Scale'?"));
   error = ErrorOf([&] { registry.SetOpEnginePref("Scale", DeviceType::kCUDA, {"Q"}); });
-  CHECK(error.message() ==
-        "engine preference for operator Scale on cuda, where it has no kernel");
+  CHECK(error.message() == "engine preference for operator Scale on cuda, where it has no kernel");
   error = ErrorOf([&] { registry.SetGlobalEnginePref(DeviceType::kCUDA, {"CUDNN"}); });
   CHECK(error.message() ==
         "engine preference for cuda, for which no operator of this program has a kernel");
@@ -216,8 +218,9 @@ TEST_CASE("a backend is known when some kernel has it") {
   registry.CheckBackend("reference");
   const opkit::Error error = ErrorOf([&] { registry.CheckBackend("eigne"); });
   CHECK(error.code() == ErrorCode::kNotFound);
-  CHECK(error.message() == "no backend 'eigne' has a kernel in this program (did you mean 'eigen'? "
-                           "known: 'eigen', 'reference')");
+  CHECK(error.message() ==
+        "no backend 'eigne' has a kernel in this program (did you mean 'eigen'? "
+        "known: 'eigen', 'reference')");
 }
 
 TEST_CASE("lookups and registrations may race") {

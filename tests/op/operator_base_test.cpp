@@ -159,9 +159,8 @@ TEST_CASE("Output reuses the memory of the last run, also when it shrinks and gr
   Workspace ws;
   Shape shape{4, 4};
   DType dtype = kF32;
-  auto op = Make(OperatorDef("Body", {}, {"Y"}), &ws, [&](BodyOpCPU& self) {
-    return self.Output(0, shape, dtype)->initialized();
-  });
+  auto op = Make(OperatorDef("Body", {}, {"Y"}), &ws,
+                 [&](BodyOpCPU& self) { return self.Output(0, shape, dtype)->initialized(); });
   op->Run();
   Tensor* y = ws.GetTensor("Y");
   const void* data = y->raw_data();
@@ -193,8 +192,9 @@ TEST_CASE("Output on another device, or with strides, becomes a new dense tensor
   float values[4] = {};
   Tensor* y = ws.CreateTensor("Y");
   *y = Tensor::FromExternal(values, {4}, {DeviceType::kCUDA, 0});
-  auto op = Make(OperatorDef("Body", {}, {"Y"}), &ws,
-                 [](BodyOpCPU& self) { return self.XOutput(0, {2, 2}, kF32) != nullptr; });
+  auto op = Make(OperatorDef("Body", {}, {"Y"}), &ws, [](BodyOpCPU& self) {
+    return self.XOutput(0, {2, 2}, kF32) != nullptr;
+  });
   op->Run();
   CHECK(y->device() == opkit::Device{});
   CHECK(y->raw_data() != values);
@@ -222,13 +222,16 @@ TEST_CASE("in place with the same shape: one tensor, one memory") {
   Tensor* x = ws.CreateTensor("X");
   *x = Tensor::From<float>({3}, {1, 2, 3});
   const void* data = x->raw_data();
-  auto op = Make(OperatorDef("Body", {"X"}, {"X"}), &ws, [](BodyOpCPU& self) {
-    const Tensor& in = self.Input(0);
-    Tensor* out = self.Output(0, in.shape(), in.dtype());
-    CHECK(out == &in);
-    for (int i = 0; i < 3; ++i) out->mutable_data<float>()[i] = 2 * in.data<float>()[i];
-    return true;
-  }, true);
+  auto op = Make(
+      OperatorDef("Body", {"X"}, {"X"}), &ws,
+      [](BodyOpCPU& self) {
+        const Tensor& in = self.Input(0);
+        Tensor* out = self.Output(0, in.shape(), in.dtype());
+        CHECK(out == &in);
+        for (int i = 0; i < 3; ++i) out->mutable_data<float>()[i] = 2 * in.data<float>()[i];
+        return true;
+      },
+      true);
   CHECK(op->IsInputOutputAlias(0, 0));
   op->Run();
   op->Run();
@@ -248,24 +251,27 @@ TEST_CASE("in place with another shape: the input stays whole until the run has 
     Workspace ws;
     Tensor* x = ws.CreateTensor("X");
     *x = Tensor::From<float>({4}, {1, 2, 3, 4});
-    auto op = Make(OperatorDef("Body", {"X"}, {"X"}), &ws, [&](BodyOpCPU& self) {
-      const Tensor& in = self.Input(0);
-      const float* values = in.data<float>();
-      Tensor* out = self.Output(0, to.shape, to.dtype);
-      CHECK(out != &in);
-      CHECK(out->shape() == to.shape);
-      CHECK(out->dtype() == to.dtype);
-      CHECK(in.data<float>() == values);
-      CHECK(in.ToVector<float>() == Floats{1, 2, 3, 4});
-      CHECK(self.Output(0) == out);
-      CHECK(self.Output(0, {16}, kF32) == out);  // the same object for the whole run
-      CHECK(in.ToVector<float>() == Floats{1, 2, 3, 4});
-      out = self.Output(0, {4}, kF32);  // as the input was: still its own tensor
-      CHECK(out != &in);
-      CHECK(self.Output(0, to.shape, to.dtype) == out);
-      if (to.dtype == kF32) Fill(out, 9);
-      return true;
-    }, true);
+    auto op = Make(
+        OperatorDef("Body", {"X"}, {"X"}), &ws,
+        [&](BodyOpCPU& self) {
+          const Tensor& in = self.Input(0);
+          const float* values = in.data<float>();
+          Tensor* out = self.Output(0, to.shape, to.dtype);
+          CHECK(out != &in);
+          CHECK(out->shape() == to.shape);
+          CHECK(out->dtype() == to.dtype);
+          CHECK(in.data<float>() == values);
+          CHECK(in.ToVector<float>() == Floats{1, 2, 3, 4});
+          CHECK(self.Output(0) == out);
+          CHECK(self.Output(0, {16}, kF32) == out);  // the same object for the whole run
+          CHECK(in.ToVector<float>() == Floats{1, 2, 3, 4});
+          out = self.Output(0, {4}, kF32);  // as the input was: still its own tensor
+          CHECK(out != &in);
+          CHECK(self.Output(0, to.shape, to.dtype) == out);
+          if (to.dtype == kF32) Fill(out, 9);
+          return true;
+        },
+        true);
     op->Run();
     CHECK(x->shape() == to.shape);
     CHECK(x->dtype() == to.dtype);
@@ -279,10 +285,13 @@ TEST_CASE("in place with another shape: a run that fails leaves the input as it 
   Tensor* x = ws.CreateTensor("X");
   *x = Tensor::From<float>({2}, {1, 2});
   bool fail = true;
-  auto op = Make(OperatorDef("Body", {"X"}, {"X"}), &ws, [&](BodyOpCPU& self) {
-    Fill(self.Output(0, {5}, kF32), 7);
-    return !fail;
-  }, true);
+  auto op = Make(
+      OperatorDef("Body", {"X"}, {"X"}), &ws,
+      [&](BodyOpCPU& self) {
+        Fill(self.Output(0, {5}, kF32), 7);
+        return !fail;
+      },
+      true);
   CHECK_THROWS_AS(op->Run(), opkit::Error);
   CHECK(x->ToVector<float>() == Floats{1, 2});
   fail = false;
@@ -324,10 +333,13 @@ TEST_CASE("an output that shares an input's memory with permission keeps it") {
   Tensor* y = ws.CreateTensor("Y");
   y->Resize({3});
   y->ShareData(*x);
-  auto op = Make(OperatorDef("Body", {"X"}, {"Y"}), &ws, [](BodyOpCPU& self) {
-    Fill(self.Output(0, {3}, kF32), 5);
-    return true;
-  }, true);
+  auto op = Make(
+      OperatorDef("Body", {"X"}, {"Y"}), &ws,
+      [](BodyOpCPU& self) {
+        Fill(self.Output(0, {3}, kF32), 5);
+        return true;
+      },
+      true);
   op->Run();
   CHECK(y->raw_data() == x->raw_data());
   CHECK(x->ToVector<float>() == Floats{5, 5, 5});
@@ -348,10 +360,13 @@ TEST_CASE("permission is for the same place: an overlap, or strides, do not have
   const Tensor square = Tensor::From<float>({2, 2}, {1, 2, 3, 4});
   *x = square.Permute({1, 0});
   *y = square;
-  auto copy = Make(OperatorDef("Body", {"X"}, {"Y"}), &ws, [](BodyOpCPU& self) {
-    Fill(self.Output(0, {2, 2}, kF32), 5);
-    return true;
-  }, true);
+  auto copy = Make(
+      OperatorDef("Body", {"X"}, {"Y"}), &ws,
+      [](BodyOpCPU& self) {
+        Fill(self.Output(0, {2, 2}, kF32), 5);
+        return true;
+      },
+      true);
   copy->Run();
   CHECK(square.ToVector<float>() == Floats{1, 2, 3, 4});
 }
@@ -391,11 +406,14 @@ TEST_CASE("in place, another input that shares the memory is kept apart") {
   Tensor* z = ws.CreateTensor("Z");
   *x = Tensor::From<float>({2}, {1, 2});
   *z = *x;
-  auto op = Make(OperatorDef("Body", {"X", "Z"}, {"X"}), &ws, [](BodyOpCPU& self) {
-    Fill(self.Output(0, {2}, kF32), 9);
-    CHECK(self.Input(1).ToVector<float>() == Floats{1, 2});
-    return true;
-  }, true);
+  auto op = Make(
+      OperatorDef("Body", {"X", "Z"}, {"X"}), &ws,
+      [](BodyOpCPU& self) {
+        Fill(self.Output(0, {2}, kF32), 9);
+        CHECK(self.Input(1).ToVector<float>() == Floats{1, 2});
+        return true;
+      },
+      true);
   op->Run();
   CHECK(x->ToVector<float>() == Floats{9, 9});
   CHECK(z->ToVector<float>() == Floats{1, 2});

@@ -1,5 +1,5 @@
-// Running: to completion or asynchronously, on the CPU, with a part that another thread finishes, and
-// on CPU streams; failures, events, cancellation, memory in flight, invocations.
+// Running: to completion or asynchronously, on the CPU, with a part that another thread finishes,
+// and on CPU streams; failures, events, cancellation, memory in flight, invocations.
 #include "opkit/op/operator.hpp"
 
 #include <doctest/doctest.h>
@@ -46,11 +46,16 @@ struct Mine : Error {
 enum class How { kFalse, kError, kDerived, kStd, kInt };
 bool FailBy(How how) {
   switch (how) {
-    case How::kFalse: return false;
-    case How::kError: throw Error(ErrorCode::kOutOfRange, "an error");
-    case How::kDerived: throw Mine();
-    case How::kStd: throw std::logic_error("a logic_error");
-    case How::kInt: throw 7;
+    case How::kFalse:
+      return false;
+    case How::kError:
+      throw Error(ErrorCode::kOutOfRange, "an error");
+    case How::kDerived:
+      throw Mine();
+    case How::kStd:
+      throw std::logic_error("a logic_error");
+    case How::kInt:
+      throw 7;
   }
   return true;
 }
@@ -198,8 +203,10 @@ TEST_CASE("a CPU operator whose work another thread finishes") {
     worker = std::thread([&, y, done = self.event()]() mutable {
       go.acquire();
       *y += 1;
-      if (fail) done.SetFinishedWithException(std::make_exception_ptr(Mine()));
-      else done.SetFinished();
+      if (fail)
+        done.SetFinishedWithException(std::make_exception_ptr(Mine()));
+      else
+        done.SetFinished();
     });
     return true;
   });
@@ -308,9 +315,15 @@ TEST_CASE("a failure on the stream reaches the caller of Run, or whoever waits f
 
     CHECK(op.RunAsync());
     switch (how) {  // what was thrown, itself
-      case How::kStd: CHECK_THROWS_AS(op.event().Finish(), std::logic_error); break;
-      case How::kInt: CHECK_THROWS_AS(op.event().Finish(), int); break;
-      case How::kDerived: CHECK_THROWS_AS(op.event().Finish(), Mine); break;
+      case How::kStd:
+        CHECK_THROWS_AS(op.event().Finish(), std::logic_error);
+        break;
+      case How::kInt:
+        CHECK_THROWS_AS(op.event().Finish(), int);
+        break;
+      case How::kDerived:
+        CHECK_THROWS_AS(op.event().Finish(), Mine);
+        break;
       default: {
         const Error error = ErrorOf([&] { op.event().Finish(); });
         CHECK(error.code() == ErrorCode::kOutOfRange);
@@ -337,8 +350,9 @@ TEST_CASE("RunAsync while the last run is in flight is an Error and changes noth
   op.RunAsync();
   const Error error = ErrorOf([&] { op.RunAsync(); });
   CHECK(error.code() == ErrorCode::kFailedPrecondition);
-  CHECK(error.message() == "operator Body () -> () is run while its last run is still SCHEDULED; "
-                           "Finish its event first");
+  CHECK(error.message() ==
+        "operator Body () -> () is run while its last run is still SCHEDULED; "
+        "Finish its event first");
   CHECK(op.event().Query() == EventStatus::kScheduled);
   CHECK(runs == 1);
   go.release();

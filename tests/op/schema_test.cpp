@@ -1,4 +1,5 @@
-// What a schema accepts and says: arity, in-place, arguments, inference, cost, devices, and why not.
+// What a schema accepts and says: arity, in-place, arguments, inference, cost, devices, and why
+// not.
 #include "opkit/op/schema.hpp"
 
 #include <doctest/doctest.h>
@@ -235,7 +236,8 @@ TEST_CASE("inference: an axis that the input does not have is an Error") {
   schema.IdenticalTypeAndShapeOfInputDim(0, 2);
   const opkit::Error error = ErrorOf([&] { schema.InferOutputs(Node(1, 1), {kFloat23}); });
   CHECK(error.message() == "input 0 has shape [2, 3], which has no axis 2");
-  CHECK(Contains(error.what(), "in shape inference of Op (in0) -> (out0) with inputs float32[2, 3]"));
+  CHECK(
+      Contains(error.what(), "in shape inference of Op (in0) -> (out0) with inputs float32[2, 3]"));
 }
 
 TEST_CASE("inference: a scalar type") {
@@ -314,8 +316,9 @@ TEST_CASE("inference: a contradiction shows both sides and the node") {
   schema.IdenticalTypeAndShape();
   InferenceContext c(def, {kFloat23}, {TensorInfo(DType::kFloat32, Shape{2, 4})});
   const opkit::Error error = ErrorOf([&] { schema.Infer(c); });
-  CHECK(error.message() == "output 0 of Op (in0) -> (out0) is float32[2, 4], but inference finds "
-                           "float32[2, 3]");
+  CHECK(error.message() ==
+        "output 0 of Op (in0) -> (out0) is float32[2, 4], but inference finds "
+        "float32[2, 3]");
   CHECK(Contains(error.what(), "in shape inference of Op"));
 }
 
@@ -344,8 +347,8 @@ TEST_CASE("cost: pointwise counts elements and bytes, never the numbers of an en
   CHECK(cost.bytes_read == 1600);
   CHECK(cost.bytes_written == 200);
   CHECK(cost.params_bytes == 0);
-  const OpCost bytes =
-      schema.Cost(Node(1, 1), {TensorInfo(DType::kInt8, Shape{7})}, {TensorInfo(DType::kInt8, Shape{7})});
+  const OpCost bytes = schema.Cost(Node(1, 1), {TensorInfo(DType::kInt8, Shape{7})},
+                                   {TensorInfo(DType::kInt8, Shape{7})});
   CHECK(bytes.bytes_read == 7);
   CHECK(bytes.flops == 14);
 }
