@@ -549,6 +549,8 @@ TEST_CASE("a slice never grows over its neighbours") {
   };
   Tensor row = matrix.Slice(0, 1, 2);
   row.Resize({5});
+  CHECK(row.byte_offset() == 0);
+  CHECK(row.raw_data() == row.storage()->data());
   overwrite(row);
   CHECK(matrix.ToVector<float>() == values);
   row = matrix.Slice(0, 1, 2);
