@@ -178,7 +178,19 @@ class OpResource {
   template <class F>
   void launch(F work) const {
     if (!state_->launch) NotOnThisDevice("launch");
-    state_->launch(state_->context, std::move(work));
+    if (!state_->asynchronous) return state_->launch(state_->context, std::move(work));
+    state_->launch(state_->context, [work = std::move(work), op = std::string(state_->op)]() mutable {
+      try {
+        work();
+      } catch (const Error&) {
+        throw;
+      } catch (const std::exception& thrown) {
+        Error error(ErrorCode::kOperatorFailed,
+                    StrCat("work that operator ", op, " launched threw: ", thrown.what()));
+        error.SetCause(std::current_exception());
+        throw error;
+      }
+    });
   }
   // f(i) for every i in [0, n) on the host's threads; at its place in the stream where there is one.
   template <class F>

@@ -1,0 +1,9 @@
+// How often this program has called operator new, for tests of what allocates nothing.
+#ifndef OPKIT_TESTS_OP_ALLOCATIONS_HPP_
+#define OPKIT_TESTS_OP_ALLOCATIONS_HPP_
+
+#include <cstdint>
+
+int64_t Allocations();
+
+#endif  // OPKIT_TESTS_OP_ALLOCATIONS_HPP_

@@ -1,0 +1,283 @@
+#include "opkit/op/op_resource.hpp"
+
+#include <doctest/doctest.h>
+
+#include <functional>
+#include <string>
+
+#include "../error_of.hpp"
+#include "allocations.hpp"
+#include "opkit/op/function_operator.hpp"
+
+using namespace opkit;  // NOLINT: as an author writes it
+
+namespace {
+
+using In = std::span<const OpTensor>;
+using Out = std::span<OpTensor>;
+
+std::function<void(In, Out, OpResource&)> g_body;
+Status CallBody(const AttrMap&, In in, Out out, OpResource& res) {
+  g_body(in, out, res);
+  return SUCCESS;
+}
+int SameShape(const AttrMap&, ShapeVectors& in, ShapeVectors& out) {
+  for (auto& shape : out) shape = in[0];
+  return SUCCESS;
+}
+int OneToOne(const AttrMap&, int* num_in, int* num_out) {
+  *num_in = *num_out = 1;
+  return SUCCESS;
+}
+Status AddForward(const AttrMap& attrs, In in, Out out, OpResource&) {
+  const float scale = attrs.get("scale", 1.f);
+  for (int64_t i = 0; i < in[0].size(); ++i)
+    out[0].data<float>()[i] = scale * (in[0].data<float>()[i] + in[1].data<float>()[i]);
+  return SUCCESS;
+}
+
+REGISTER_OP(ResBody).setForward(CallBody).setForward(CallBody, "cpu_stream")
+    .setParseAttrs(OneToOne).setInferShape(SameShape);
+REGISTER_OP(ResScratch).setForward(CallBody).setParseAttrs(OneToOne).setInferShape(SameShape)
+    .setScratch([](const AttrMap& attrs, const ShapeVectors& in) {
+      return attrs.get("unit", int64_t{8}) * in[0][0];
+    });
+REGISTER_OP(ResFixedScratch).setForward(CallBody).setParseAttrs(OneToOne)
+    .setInferShape(SameShape).setScratch(1000);
+REGISTER_OP(ResAdd).setForward(AddForward).setInferShape(SameShape)
+    .setParseAttrs([](const AttrMap&, int* num_in, int* num_out) {
+      *num_in = 2;
+      *num_out = 1;
+      return SUCCESS;
+    });
+
+// One operator on x, of which only y = ResBody(x) matters.
+struct Bench {
+  explicit Bench(const char* type = "ResBody", Arguments args = {},
+                 Device device = {}, std::string name = {}) {
+    *ws.CreateTensor("x") = Tensor::From<float>({2}, {1, 2});
+    op = CreateOperator(
+        OperatorDef(type, {"x"}, {"y"}, std::move(args)).Device(device).Name(std::move(name)), &ws);
+  }
+  void Run(std::function<void(In, Out, OpResource&)> body) {
+    g_body = std::move(body);
+    op->Run();
+  }
+  Workspace ws;
+  std::unique_ptr<OperatorBase> op;
+};
+constexpr Device kStream{DeviceType::kCPUStream, 0};
+
+int64_t LiveBytes() { return GetAllocator(DeviceType::kCPU).live_bytes(); }
+
+}  // namespace
+
+TEST_CASE("every alloc is memory of its own, aligned, and freed when the operator ends") {
+  Bench bench;
+  bench.Run([](In, Out, OpResource&) {});
+  const int64_t before = LiveBytes();
+  bench.Run([&](In, Out, OpResource& res) {
+    char* a = res.alloc<char>(100);
+    char* b = res.alloc<char>(100);
+    REQUIRE(a != b);
+    CHECK((a + 100 <= b || b + 100 <= a));
+    CHECK(reinterpret_cast<uintptr_t>(a) % 64 == 0);
+    CHECK(reinterpret_cast<uintptr_t>(b) % 64 == 0);
+    std::memset(a, 1, 100);
+    std::memset(b, 2, 100);
+    CHECK(a[99] == 1);
+    CHECK(LiveBytes() - before == 200);
+    CHECK(res.alloc(0) == nullptr);
+    CHECK(ErrorOf([&] { res.alloc(-1); }).code() == ErrorCode::kInvalidArgument);
+    CHECK(ErrorOf([&] { res.alloc<double>(int64_t{1} << 61); }).code() == ErrorCode::kOutOfRange);
+  });
+  CHECK(LiveBytes() == before);
+}
+
+TEST_CASE("memory is freed also when the operator fails, and may be taken from any thread") {
+  Bench bench;
+  bench.Run([](In, Out, OpResource&) {});
+  const int64_t before = LiveBytes();
+  const Error error = ErrorOf([&] {
+    bench.Run([&](In, Out, OpResource& res) {
+      res.parallel_for(64, [&](int64_t) { res.alloc(1 << 10); }, 1);
+      CHECK(LiveBytes() - before == 64 << 10);
+      res.temporary({4}, DType::kFloat64);
+      Throw(ErrorCode::kUnsupported, "after allocating");
+    });
+  });
+  CHECK(error.message() == "after allocating");
+  CHECK(LiveBytes() == before);
+}
+
+TEST_CASE("scratch is as large as declared, and the same in every run") {
+  Bench bench("ResScratch", {{"unit", 16}});
+  void* first = nullptr;
+  bench.Run([&](In, Out, OpResource& res) {
+    CHECK(res.scratch_bytes() == 32);
+    first = res.scratch();
+    CHECK(reinterpret_cast<uintptr_t>(first) % 64 == 0);
+    std::memset(first, 1, 32);
+  });
+  const int64_t allocations = Allocations();
+  g_body = [&](In, Out, OpResource& res) { first = res.scratch() == first ? first : nullptr; };
+  const int64_t body = Allocations() - allocations;
+  bench.op->Run();
+  CHECK(first != nullptr);
+  CHECK(Allocations() - allocations == body);
+  *bench.ws.GetTensor("x") = Tensor({100}, DType::kFloat32);
+  bench.Run([&](In, Out, OpResource& res) { CHECK(res.scratch_bytes() == 1600); });
+
+  Bench without;
+  without.Run([](In, Out, OpResource& res) {
+    CHECK(res.scratch() == nullptr);
+    CHECK(res.scratch_bytes() == 0);
+  });
+}
+
+TEST_CASE("a kernel proposes its scratch and in-place pairs before the run") {
+  auto scratch = [](const char* op, Arguments args, SymbolicShape shape) {
+    const Kernel* kernel = OpRegistry::Global().KernelsOf(op)[0];
+    const OperatorDef def(op, {"x"}, {"y"}, std::move(args));
+    const TensorInfo info(DType::kFloat32, std::move(shape));
+    const auto configs = const_cast<Kernel*>(kernel)->propose({def, {&info, 1}, {&info, 1}});
+    REQUIRE(configs.size() == 1);
+    return configs[0].scratch_bytes;
+  };
+  CHECK(scratch("ResScratch", {{"unit", 4}}, Shape{10, 3}) == 40);
+  CHECK(scratch("ResScratch", {{"unit", 4}}, {Dim(), 3}) == 0);
+  CHECK(scratch("ResFixedScratch", {}, Shape{}) == 1000);
+  CHECK(Contains(ErrorOf([&] { scratch("ResScratch", {{"unit", -1}}, Shape{10}); }).message(),
+                 "setScratch's function of operator ResScratch failed: it asked for -10 bytes"));
+}
+
+TEST_CASE("random numbers depend on the seed, the operator and the run alone") {
+  auto draw = [](Bench& bench) {
+    std::vector<uint64_t> numbers;
+    bench.Run([&](In, Out, OpResource& res) {
+      numbers = {res.random()(), res.random()(), res.random(5)()};
+    });
+    return numbers;
+  };
+  SetSeed(42);
+  Bench first, other("ResBody", {}, {}, "other");
+  const auto a1 = draw(first), a2 = draw(first), b1 = draw(other);
+  CHECK(a1[0] != a1[1]);
+  CHECK(a1[0] != a1[2]);
+  CHECK(a1 != a2);
+  CHECK(a1 != b1);
+  SetSeed(42);
+  Bench again;  // another object, another place in memory, run after others
+  CHECK(draw(again) == a1);
+  CHECK(draw(again) == a2);
+  CHECK(draw(first) == a1);
+  SetSeed(43);
+  CHECK(draw(first) != a1);
+}
+
+TEST_CASE("parallel_for covers every index once and passes exceptions on") {
+  Bench bench;
+  bench.Run([](In, Out, OpResource& res) {
+    std::vector<int> hits(1000);
+    res.parallel_for(1000, [&](int64_t i) { ++hits[static_cast<size_t>(i)]; });
+    CHECK(hits == std::vector<int>(1000, 1));
+    CHECK_THROWS_WITH(res.parallel_for(10, [](int64_t i) {
+      if (i == 3) throw std::runtime_error("three");
+    }), "three");
+    int now = 0;
+    res.launch([&] { now = 1; });
+    CHECK(now == 1);
+  });
+}
+
+TEST_CASE("log lines go to the hook with the operator's name") {
+  static std::string seen;
+  const LogHook before = SetLogHook([](LogLevel level, std::string_view op, std::string_view text) {
+    seen += StrCat(ToString(level), " ", op, ": ", text, "; ");
+  });
+  Bench bench;
+  bench.Run([](In, Out, OpResource& res) {
+    res.log(LogLevel::kInfo, "x has ", 2, " elements");
+    res.log(LogLevel::kError, "bad");
+  });
+  CHECK(seen == "info ResBody: x has 2 elements; error ResBody: bad; ");
+  const bool was_another = SetLogHook(before) != before;
+  CHECK(was_another);
+}
+
+TEST_CASE("invoke runs another operator on the tensors given") {
+  Bench bench;
+  auto invoke_twice = [](In in, Out out, OpResource& res) {
+    const OpTensor sum = res.temporary({2}, DType::kFloat32);
+    res.invoke("ResAdd", {in[0], in[0]}, {sum});
+    void* memory = out[0].raw_data();
+    res.invoke("ResAdd", {sum, in[0]}, {out[0]}, {{"scale", 10.f}});
+    CHECK(out[0].raw_data() == memory);
+    CHECK(out[0].data<float>()[1] == 60);
+  };
+  bench.Run(invoke_twice);
+  CHECK(bench.ws.GetTensor("y")->ToVector<float>() == std::vector<float>{30, 60});
+  bench.Run(invoke_twice);
+  CHECK(bench.ws.GetTensor("y")->ToVector<float>() == std::vector<float>{30, 60});
+  // ResAdd may not run in place: its result is copied to where it was asked for.
+  bench.Run([](In in, Out, OpResource& res) { res.invoke("ResAdd", {in[0], in[0]}, {in[0]}); });
+  CHECK(bench.ws.GetTensor("x")->ToVector<float>() == std::vector<float>{2, 4});
+}
+
+TEST_CASE("invoke on memory that no tensor of the host stands for") {
+  Bench bench;
+  bench.Run([](In in, Out, OpResource& res) {
+    float values[4] = {1, 0, 2, 0}, result[2] = {};
+    const int64_t shape[] = {2}, strides[] = {2}, dense[] = {1};
+    const OpTensor strided(values, DType::kFloat32, shape, strides);
+    const OpTensor target(result, DType::kFloat32, shape, dense);
+    res.invoke("ResAdd", {strided, in[0]}, {target});
+    CHECK(result[0] == 2);
+    CHECK(result[1] == 4);
+  });
+}
+
+TEST_CASE("errors of invoke name the operator") {
+  Bench bench;
+  auto error = [&](std::function<void(In, OpResource&)> body) {
+    return ErrorOf([&] { bench.Run([&](In in, Out, OpResource& res) { body(in, res); }); });
+  };
+  CHECK(Contains(error([](In in, OpResource& res) {
+                   res.invoke("ResAdd", {in[0], in[0]}, {res.temporary({3}, DType::kFloat32)});
+                 }).message(),
+                 "invoke(\"ResAdd\"): output 0 is float32[2] on cpu, but the tensor given for it is "
+                 "float32[3] on cpu"));
+  CHECK(Contains(error([](In in, OpResource& res) { res.invoke("ResAdd", {in[0]}, {in[0]}); })
+                     .message(),
+                 "ResAdd has 1 inputs, expected 2"));
+  CHECK(Contains(error([](In in, OpResource& res) { res.invoke("ResAd", {in[0]}, {in[0]}); })
+                     .message(),
+                 "did you mean 'ResAdd'?"));
+}
+
+TEST_CASE("on a stream invoke and parallel_for keep their places in it") {
+  Bench bench("ResBody", {}, kStream);
+  g_body = [](In in, Out out, OpResource& res) {
+    const OpTensor half = res.temporary({2}, DType::kFloat32);
+    const float* x = in[0].data<float>();
+    float* h = half.data<float>();
+    res.parallel_for(2, [=](int64_t i) { h[i] = x[i] / 2; });
+    res.invoke("ResAdd", {half, in[0]}, {out[0]});
+    float* y = out[0].data<float>();
+    res.launch([=] { y[0] += 100; });
+  };
+  Event gate;
+  gate.SetScheduled();
+  bench.op->WaitEvent(gate, 0);
+  bench.op->RunAsync(0);
+  bench.ws.GetTensor("x")->mutable_data<float>()[1] = 8;  // nothing has run yet
+  gate.SetFinished();
+  bench.op->event().Finish();
+  CHECK(bench.ws.GetTensor("y")->ToVector<float>() == std::vector<float>{101.5f, 12});
+
+  // What goes wrong in it fails the event.
+  g_body = [](In in, Out out, OpResource& res) { res.invoke("ResAdd", {in[0]}, {out[0]}); };
+  bench.op->RunAsync(0);
+  CHECK(Contains(ErrorOf([&] { bench.op->event().Finish(); }).message(),
+                 "ResAdd has 1 inputs, expected 2"));
+}
