@@ -58,7 +58,7 @@ inline OperatorDef MakeCheckDef(const OpSchema& schema, const CheckOptions& opti
   std::string why;
   for (int ins = first_input; ins <= first_input + kMost; ++ins) {
     int first_output = options.num_outputs;
-    if (first_output < 0) first_output = schema.CalculateOutput(ins);
+    if (first_output < 0) first_output = schema.CalculateOutput(ins, options.args);
     if (first_output < 0)
       first_output = clamp(named_outputs, schema.min_outputs(), schema.max_outputs());
     for (int outs = first_output; outs <= first_output + kMost; ++outs) {

@@ -1,0 +1,149 @@
+// Kernels in Google Benchmark: BenchmarkOperator registers one benchmark for every kernel, dtype
+// and shape of an operator, with the rates that follow from its schema's cost.
+#ifndef OPKIT_INTEROP_GOOGLE_BENCHMARK_HPP_
+#define OPKIT_INTEROP_GOOGLE_BENCHMARK_HPP_
+
+#include <benchmark/benchmark.h>
+
+#include <memory>
+
+#include "opkit/device/copy.hpp"
+#include "opkit/op/check_cases.hpp"
+#include "opkit/op/create_operator.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+struct BenchmarkOptions {
+  Arguments args;
+  int num_inputs = -1;  // as in CheckOptions
+  int num_outputs = -1;
+  std::vector<DType> dtypes;  // default: those that the schema claims for its inputs, else float32
+  uint64_t seed = 1;
+};
+
+namespace detail {
+
+// One operator of one kernel with its inputs on the kernel's device, kept for all repetitions.
+class KernelBenchmark {
+ public:
+  KernelBenchmark(const Kernel* kernel, OperatorDef def, std::vector<Tensor> inputs)
+      : kernel_(kernel), def_(std::move(def)), inputs_(std::move(inputs)) {
+    def_.Device(kernel->device).Engine(kernel->backend);
+  }
+
+  void operator()(benchmark::State& state) {
+    try {
+      Run(state);
+    } catch (const std::exception& error) {
+      state.SkipWithError(error.what());
+    }
+  }
+
+ private:
+  void Run(benchmark::State& state) {
+    const OpSchema& schema = OpRegistry::Global().GetSchema(def_.type());
+    Workspace ws;
+    std::vector<TensorInfo> infos;
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      Tensor* input = ws.CreateTensor(def_.inputs()[i]);
+      *input = Tensor(MemoryDevice(def_.device()));
+      Copy(inputs_[i], input);
+      infos.push_back(TensorInfo::Of(*input));
+    }
+    // The kernel that the name promises, not the next one that accepts the node.
+    std::unique_ptr<OperatorBase> op = const_cast<Kernel*>(kernel_)->create(def_, &ws);
+    if (!op) Throw(ErrorCode::kUnsupported, "its creator returned null");
+    op->Run();  // allocates the outputs
+    for (auto iteration : state) {
+      static_cast<void>(iteration);
+      op->Run();
+      benchmark::ClobberMemory();
+    }
+    std::vector<TensorInfo> outputs;
+    for (const std::string& name : def_.outputs())
+      outputs.push_back(TensorInfo::Of(*ws.GetTensor(name)));
+    const OpCost cost = schema.Cost(def_, infos, outputs);
+    auto rate = [&](double once) {
+      return benchmark::Counter(once, benchmark::Counter::kIsIterationInvariantRate);
+    };
+    if (cost.flops > 0) state.counters["FLOP/s"] = rate(static_cast<double>(cost.flops));
+    state.counters["bytes/s"] =
+        rate(static_cast<double>(cost.bytes_read) + static_cast<double>(cost.bytes_written));
+  }
+
+  const Kernel* kernel_;
+  OperatorDef def_;
+  std::vector<Tensor> inputs_;
+};
+
+// "[2, 3]" when all are alike, else "[2, 3]x[3, 4]".
+inline std::string ShapesName(const std::vector<Tensor>& inputs) {
+  std::string out;
+  bool alike = true;
+  for (const Tensor& input : inputs) {
+    alike &= input.shape() == inputs[0].shape();
+    out += StrCat(out.empty() ? "" : "x", ToString(input.shape()));
+  }
+  return alike && !inputs.empty() ? ToString(inputs[0].shape()) : out;
+}
+
+inline void RegisterKernelBenchmarks(const OpSchema& schema, const OperatorDef& def, DType dtype,
+                                     const std::vector<Tensor>& inputs) {
+  for (const Kernel* kernel : OpRegistry::Global().KernelsOf(schema.name())) {
+    const std::string name = StrCat(schema.name(), "/", kernel->device, "/", kernel->backend, "/",
+                                    dtype, inputs.empty() ? "" : "/" + ShapesName(inputs));
+    benchmark::RegisterBenchmark(name.c_str(),
+                                 [runner = KernelBenchmark(kernel, def, inputs)](
+                                     benchmark::State& state) mutable { runner(state); });
+  }
+}
+
+inline OperatorDef BenchmarkDef(const OpSchema& schema, const BenchmarkOptions& options) {
+  CheckOptions node;
+  node.args = options.args;
+  node.num_inputs = options.num_inputs;
+  node.num_outputs = options.num_outputs;
+  return MakeCheckDef(schema, node);
+}
+
+}  // namespace detail
+
+// Registers "Axpy/cpu/reference/float32/[1024]" and so on: every kernel that is registered when it
+// is called, each dtype, all inputs of each of the shapes; without shapes, on the inputs that the
+// schema's TestInputs make. Counters: FLOP/s and bytes/s. A kernel that refuses shows its error.
+// Call it from main before benchmark::RunSpecifiedBenchmarks, or from a static initialiser of the
+// file that registers the operator. Errors: kNotFound, kInvalidArgument as from CheckOperator.
+//
+//   static const bool registered = BenchmarkOperator("Axpy", {{1024}, {1 << 20}});
+inline bool BenchmarkOperator(const std::string& op, const std::vector<Shape>& shapes,
+                              const BenchmarkOptions& options = {}) {
+  const OpSchema& schema = OpRegistry::Global().GetSchema(op);
+  const OperatorDef def = detail::BenchmarkDef(schema, options);
+  CheckOptions claimed;
+  claimed.dtypes = options.dtypes;
+  for (DType dtype : detail::ClaimedDTypes(schema, claimed)) {
+    for (const Shape& shape : shapes)
+      detail::RegisterKernelBenchmarks(
+          schema, def, dtype, detail::MakeCase(schema, def, shape, dtype, options.seed).inputs);
+    if (!shapes.empty()) continue;
+    const std::vector<Tensor> inputs = schema.MakeTestInputs(dtype, options.seed);
+    if (inputs.size() != def.inputs().size())
+      Throw(ErrorCode::kInvalidArgument, "BenchmarkOperator of ", ToString(def),
+            " needs shapes: its schema makes no TestInputs");
+    detail::RegisterKernelBenchmarks(schema, def, dtype, inputs);
+  }
+  return true;
+}
+// On inputs of the caller's, on the host; named by the dtype of the first.
+inline bool BenchmarkOperatorOn(const std::string& op, const std::vector<Tensor>& inputs,
+                                BenchmarkOptions options = {}) {
+  const OpSchema& schema = OpRegistry::Global().GetSchema(op);
+  options.num_inputs = static_cast<int>(inputs.size());
+  detail::RegisterKernelBenchmarks(schema, detail::BenchmarkDef(schema, options),
+                                   inputs.empty() ? DType::kFloat32 : inputs[0].dtype(), inputs);
+  return true;
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_INTEROP_GOOGLE_BENCHMARK_HPP_
