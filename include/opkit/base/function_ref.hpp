@@ -4,7 +4,6 @@
 #ifndef OPKIT_BASE_FUNCTION_REF_HPP_
 #define OPKIT_BASE_FUNCTION_REF_HPP_
 
-#include <memory>
 #include <type_traits>
 #include <utility>
 
@@ -36,7 +35,7 @@ class FunctionRef<R(Args...)> {
             reinterpret_cast<Decayed>(target.function)(std::forward<Args>(args)...));
       };
     } else {
-      target_.object = const_cast<void*>(static_cast<const void*>(std::addressof(f)));
+      target_.object = const_cast<void*>(static_cast<const void*>(__builtin_addressof(f)));
       call_ = [](Target target, Args... args) -> R {
         return static_cast<R>(
             (*static_cast<Callable*>(target.object))(std::forward<Args>(args)...));
