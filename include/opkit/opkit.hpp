@@ -24,10 +24,14 @@
 
 #include "opkit/op/check.hpp"
 #include "opkit/op/create_operator.hpp"
+#include "opkit/op/dispatch_helper.hpp"
+#include "opkit/op/function_operator.hpp"
 #include "opkit/op/gradient.hpp"
 #include "opkit/op/invoke.hpp"
+#include "opkit/op/observers.hpp"
 #include "opkit/op/operator.hpp"
 #include "opkit/op/registration.hpp"
+#include "opkit/op/schema_docs.hpp"
 #include "opkit/op/typed_operator.hpp"
 
 #endif  // OPKIT_OPKIT_HPP_
