@@ -1,0 +1,153 @@
+#include "opkit/backends/cuda/allocator.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstring>
+
+#include "fake_runtime.hpp"
+#include "opkit/backends/cuda/context.hpp"
+
+using namespace opkit;
+
+namespace {
+constexpr Device kCuda0{DeviceType::kCUDA, 0}, kCuda1{DeviceType::kCUDA, 1};
+
+void OnThreadWithoutStream(const std::function<void()>& work) { std::thread(work).join(); }
+}  // namespace
+
+TEST_CASE("a tensor's memory is on its own device") {
+  const Tensor a({4}, DType::kFloat32, kCuda0), b({4}, DType::kFloat32, kCuda1);
+  CHECK(fake::DeviceOf(a.raw_data()) == 0);
+  CHECK(fake::DeviceOf(b.raw_data()) == 1);
+  CHECK_THROWS_WITH_AS(Tensor({4}, DType::kFloat32, Device{DeviceType::kCUDA, 7}),
+                       doctest::Contains("there is no cuda:7: this machine has 2 CUDA devices"),
+                       Error);
+}
+
+TEST_CASE("bytes that live are counted") {
+  Allocator& allocator = GetAllocator(DeviceType::kCUDA);
+  fake::Await([&] { return allocator.live_bytes() == 0; });  // what earlier tests left on its way
+  {
+    const Storage storage = AllocateStorage(kCuda0, 1000);
+    CHECK(allocator.live_bytes() == 1000);
+  }
+  CHECK(allocator.live_bytes() == 0);
+  CHECK(std::string(allocator.name()) == "cuda");
+}
+
+TEST_CASE("freed memory is free only after the work that was issued on the stream") {
+  CUDAContext context(kCuda0);
+  context.SwitchToDevice(0);
+  Storage storage = AllocateStorage(kCuda0, 64);
+  void* data = storage->data();
+  fake::Gate gate(context.cuda_stream());
+  fake::Enqueue(context.cuda_stream(), [data] { std::memset(data, 1, 64); });
+  storage = {};
+  CHECK(fake::DeviceOf(data) == 0);
+  gate.Open();
+  context.FinishDeviceComputation();
+  CHECK(fake::DeviceOf(data) == -1);
+}
+
+TEST_CASE("memory freed beside another stream waits for both, and holds up neither") {
+  CUDAContext context(kCuda0);
+  context.SwitchToDevice(0);
+  Storage storage = AllocateStorage(kCuda0, 64);
+  void* data = storage->data();
+  context.SwitchToDevice(1);
+  CUDAStream& of_allocation = CUDAStream::Get(kCuda0, 0);
+  fake::Gate first(of_allocation.handle()), second(context.cuda_stream());
+  fake::Enqueue(context.cuda_stream(), [data] { std::memset(data, 1, 64); });
+  storage = {};
+  second.Open();
+  context.FinishDeviceComputation();  // not held up by stream 0
+  CHECK(fake::DeviceOf(data) == 0);
+  first.Open();
+  fake::Await([&] { return fake::DeviceOf(data) == -1; });
+}
+
+TEST_CASE("a thread without a stream gets and frees memory too") {
+  OnThreadWithoutStream([] {
+    REQUIRE(CUDAStream::Current(0) == nullptr);
+    Storage storage = AllocateStorage(kCuda0, 64);
+    void* data = storage->data();
+    storage = {};
+    fake::Await([&] { return fake::DeviceOf(data) == -1; });
+    CHECK(CUDAStream::Current(0) == nullptr);
+  });
+}
+
+TEST_CASE("a device without memory pools uses cudaMalloc") {
+  const int64_t mallocs = fake::mallocs();
+  Storage storage = AllocateStorage(kCuda1, 64);
+  CHECK(fake::mallocs() == mallocs + 1);
+  void* data = storage->data();
+  CHECK(fake::DeviceOf(data) == 1);
+  storage = {};
+  CHECK(fake::DeviceOf(data) == -1);
+}
+
+TEST_CASE("out of memory: what is on its way to be freed is waited for, then an error") {
+  CUDAContext context(kCuda0);
+  context.SwitchToDevice(0);
+  context.FinishDeviceComputation();
+  Storage big = AllocateStorage(kCuda0, int64_t{1} << 20);
+  fake::LimitMemory(int64_t{3} << 19);
+  const int64_t waited = fake::device_synchronizations(), trims = fake::pool_trims();
+  CHECK_THROWS_WITH_AS(AllocateStorage(kCuda0, int64_t{1} << 20),
+                       doctest::Contains("out of memory on cuda: 1048576 bytes were asked for"),
+                       Error);
+  CHECK(fake::device_synchronizations() == waited + 1);
+  CHECK(fake::pool_trims() == trims + 1);
+  CHECK(cudaPeekAtLastError() == cudaSuccess);
+  auto gate = std::make_unique<fake::Gate>(context.cuda_stream());
+  big = {};
+  std::thread opener([&] {
+    fake::Await([&] { return fake::device_synchronizations() == waited + 2; });
+    gate.reset();
+  });
+  CHECK(AllocateStorage(kCuda0, int64_t{1} << 20)->nbytes() == int64_t{1} << 20);
+  opener.join();
+  fake::LimitMemory(int64_t{1} << 40);
+}
+
+TEST_CASE("freeing after a device failure is silent") {
+  Storage storage = AllocateStorage(kCuda0, 64);
+  fake::FailDevice(cudaErrorIllegalAddress);
+  storage = {};
+  fake::FailDevice(cudaSuccess);
+}
+
+TEST_CASE("tensors go to the device and back, and between devices") {
+  const Tensor x = Tensor::From<float>({2, 2}, {1, 2, 3, 4});
+  Tensor on_first(kCuda0), on_second(kCuda1), pinned({DeviceType::kCUDAHost, 0}), back;
+  Copy(x, &on_first);
+  CHECK(on_first.Describe() == "float32[2, 2] on cuda");
+  Copy(on_first, &on_second);
+  CHECK(on_second.Describe() == "float32[2, 2] on cuda:1");
+  Copy(on_second, &pinned);
+  CHECK(pinned.ToVector<float>() == std::vector<float>{1, 2, 3, 4});
+  Copy(pinned.Slice(0, 1, 2), &on_first);
+  Copy(on_first, &back);
+  CHECK(back.ToVector<float>() == std::vector<float>{3, 4});
+  Copy(back, &pinned);
+  CHECK(pinned.ToVector<float>() == std::vector<float>{3, 4});
+}
+
+TEST_CASE("an asynchronous copy comes after what was issued on the stream, and before the event") {
+  CUDAContext context(kCuda0);
+  context.SwitchToDevice(0);
+  Tensor device({4}, DType::kFloat32, kCuda0), host({DeviceType::kCUDAHost, 0});
+  fake::Gate gate(context.cuda_stream());
+  auto* data = static_cast<float*>(device.raw_mutable_data());
+  fake::Enqueue(context.cuda_stream(), [data] {
+    for (int i = 0; i < 4; ++i) data[i] = static_cast<float>(i);
+  });
+  CopyAsync(context, device, &host);
+  Event event(kCuda0);
+  context.Record(event);
+  CHECK(host.shape() == Shape{4});
+  gate.Open();
+  event.Finish();
+  CHECK(host.ToVector<float>() == std::vector<float>{0, 1, 2, 3});
+}

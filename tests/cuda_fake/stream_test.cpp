@@ -1,0 +1,149 @@
+#include "opkit/backends/cuda/stream.hpp"
+
+#include <doctest/doctest.h>
+
+#include "fake_runtime.hpp"
+
+using namespace opkit;
+
+namespace {
+constexpr Device kCuda0{DeviceType::kCUDA, 0}, kCuda1{DeviceType::kCUDA, 1};
+}  // namespace
+
+TEST_CASE("a thread gets the same stream for the same id, and no other thread has it") {
+  CUDAStream& first = CUDAStream::Get(kCuda0, 0);
+  CHECK(&CUDAStream::Get(kCuda0, 0) == &first);
+  CHECK(first.id() == 0);
+  CHECK(&CUDAStream::Get(kCuda0, 1) != &first);
+  CHECK(&CUDAStream::Get(kCuda1, 0) != &first);
+  CHECK(CUDAStream::Get(kCuda1, 0).device() == kCuda1);
+  CUDAStream* elsewhere = nullptr;
+  std::thread([&] { elsewhere = &CUDAStream::Get(kCuda0, 0); }).join();
+  CHECK(elsewhere != &first);
+}
+
+TEST_CASE("a thread that ends hands its streams on to the next one") {
+  CUDAStream *before = nullptr, *after = nullptr, *other_id = nullptr;
+  std::thread([&] { before = &CUDAStream::Get(kCuda0, 7); }).join();
+  std::thread([&] {
+    other_id = &CUDAStream::Get(kCuda0, 8);
+    after = &CUDAStream::Get(kCuda0, 7);
+  }).join();
+  CHECK(after == before);
+  CHECK(other_id != before);
+}
+
+TEST_CASE("impossible streams and devices are named") {
+  CHECK_THROWS_WITH_AS(CUDAStream::Get(kCuda0, -1), "stream id -1 is outside 0 to 4095", Error);
+  CHECK_THROWS_WITH_AS(CUDAStream::Get({DeviceType::kCUDA, 2}, 0),
+                       "there is no cuda:2: this machine has 2 CUDA devices", Error);
+  CHECK_THROWS_WITH_AS(CheckCUDADevice({}), "expected a device of type cuda, found cpu", Error);
+}
+
+TEST_CASE("a stream scope puts a foreign stream in the place of every id, for its life") {
+  CUDAStream& own = CUDAStream::Get(kCuda0, 0);
+  CUDAStream::SetCurrent(own);
+  cudaStream_t foreign = nullptr;
+  REQUIRE(cudaStreamCreateWithFlags(&foreign, cudaStreamNonBlocking) == cudaSuccess);
+  {
+    CUDAStreamScope scope(kCuda0, foreign);
+    CHECK(CUDAStream::Get(kCuda0, 0).handle() == foreign);
+    CHECK(CUDAStream::Get(kCuda0, 5).handle() == foreign);
+    CHECK(CUDAStream::Current(0)->handle() == foreign);
+    CHECK(&CUDAStream::Foreign(kCuda0, foreign) == &CUDAStream::Get(kCuda0, 1));
+  }
+  CHECK(&CUDAStream::Get(kCuda0, 0) == &own);
+  CHECK(CUDAStream::Current(0) == &own);
+}
+
+TEST_CASE("a wait holds up a stream until the mark; one in the same stream is not issued") {
+  CUDAStream &a = CUDAStream::Get(kCuda0, 0), &b = CUDAStream::Get(kCuda1, 1);
+  fake::Gate gate(a.handle());
+  std::atomic<int> value{0}, seen{0};
+  fake::Enqueue(a.handle(), [&] { value = 5; });
+  const detail::CUDAMark mark = a.Mark();
+  const int64_t waits = fake::stream_waits();
+  a.Wait(mark);
+  CHECK(fake::stream_waits() == waits);
+  b.Wait(mark);
+  CHECK(fake::stream_waits() == waits + 1);
+  fake::Enqueue(b.handle(), [&] { seen = value.load(); });
+  CHECK(!a.IsFree());
+  CHECK(cudaPeekAtLastError() == cudaSuccess);
+  gate.Open();
+  b.Synchronize();
+  CHECK(seen == 5);
+  a.Synchronize();
+  CHECK(a.IsFree());
+}
+
+TEST_CASE("the notice of an early mark does not wait for a later one that was asked for first") {
+  CUDAStream& stream = CUDAStream::Get(kCuda0, 0);
+  const detail::CUDAMark early = stream.Mark();
+  fake::Gate gate(stream.handle());
+  const detail::CUDAMark late = stream.Mark();
+  std::atomic<int> reached{0};
+  stream.WhenReached(late, [&](cudaError_t) { reached += 10; });
+  stream.WhenReached(early, [&](cudaError_t) { reached += 1; });
+  fake::Await([&] { return reached != 0; });
+  CHECK(reached == 1);
+  gate.Open();
+  fake::Await([&] { return reached == 11; });
+}
+
+TEST_CASE("a notice says how the device failed, and comes at once when it takes no more work") {
+  CUDAStream& stream = CUDAStream::Get(kCuda0, 0);
+  auto gate = std::make_unique<fake::Gate>(stream.handle());
+  const detail::CUDAMark mark = stream.Mark();
+  std::atomic<cudaError_t> told{cudaSuccess};
+  stream.WhenReached(mark, [&](cudaError_t status) { told = status; });
+  fake::FailDevice(cudaErrorIllegalAddress);
+  gate.reset();
+  fake::Await([&] { return told != cudaSuccess; });
+  CHECK(told == cudaErrorIllegalAddress);
+  cudaError_t at_once = cudaSuccess;
+  stream.WhenReached(mark, [&](cudaError_t status) { at_once = status; });
+  CHECK(at_once == cudaErrorIllegalAddress);
+  fake::FailDevice(cudaSuccess);
+}
+
+TEST_CASE("a slot holds one object of a type for each stream") {
+  struct Handle {
+    explicit Handle(cudaStream_t of) : stream(of) {
+      REQUIRE(cudaGetDevice(&device) == cudaSuccess);
+    }
+    cudaStream_t stream;
+    int device = -1;
+  };
+  CUDAStream &a = CUDAStream::Get(kCuda0, 0), &b = CUDAStream::Get(kCuda1, 0);
+  Handle& of_a = a.Slot<Handle>();
+  CHECK(&a.Slot<Handle>() == &of_a);
+  CHECK(of_a.stream == a.handle());
+  CHECK(&b.Slot<Handle>() != &of_a);
+  CHECK(b.Slot<Handle>().device == 1);
+}
+
+TEST_CASE("a failed call says what was called, and is not reported twice") {
+  try {
+    OPKIT_CUDA_CHECK(cudaSetDevice(9));
+    FAIL("no error");
+  } catch (const Error& error) {
+    CHECK(error.code() == ErrorCode::kInvalidArgument);
+    CHECK(error.message().starts_with("cudaSetDevice(9) at "));
+    CHECK(error.message().find("stream_test.cpp:") != std::string::npos);
+    CHECK(error.message().ends_with("failed: a fake (cudaErrorFake)"));
+  }
+  CHECK(cudaGetLastError() == cudaSuccess);
+}
+
+TEST_CASE("a device guard restores what was current") {
+  REQUIRE(cudaSetDevice(0) == cudaSuccess);
+  int device = -1;
+  {
+    CUDADeviceGuard guard(kCuda1);
+    CHECK(cudaGetDevice(&device) == cudaSuccess);
+    CHECK(device == 1);
+  }
+  CHECK(cudaGetDevice(&device) == cudaSuccess);
+  CHECK(device == 0);
+}
