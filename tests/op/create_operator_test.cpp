@@ -24,7 +24,7 @@ class NamedOp : public Operator<CPUContext> {
  public:
   using Operator::Operator;
   bool RunOnDevice() override {
-    *workspace()->CreateBlob("ran")->GetMutable<int>() = kKernel;
+    *workspace()->CreateBlob("ran")->template GetMutable<int>() = kKernel;
     return true;
   }
 };
