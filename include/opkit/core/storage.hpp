@@ -32,6 +32,12 @@ class StorageBlock final : public detail::RefCounted {
   Device device() const { return device_; }
   void* data() const { return data_; }
   int64_t nbytes() const { return nbytes_; }
+  // No address in common, as two blocks of one allocator; foreign memory may overlap.
+  bool IsApartFrom(const StorageBlock& other) const {
+    const auto a = reinterpret_cast<uintptr_t>(data_), b = reinterpret_cast<uintptr_t>(other.data_);
+    return a + static_cast<uintptr_t>(nbytes_) <= b ||
+           b + static_cast<uintptr_t>(other.nbytes_) <= a;
+  }
 
  private:
   Device device_;

@@ -287,6 +287,7 @@ class Tensor {
   // True when the bytes from the first to the last element overlap those of `other`.
   bool SharesMemoryWith(const Tensor& other) const {
     if (!storage_ || !other.storage_ || numel() == 0 || other.numel() == 0) return false;
+    if (storage_ != other.storage_ && storage_->IsApartFrom(*other.storage_)) return false;
     const auto* a = static_cast<const char*>(raw_data());
     const auto* b = static_cast<const char*>(other.raw_data());
     if (MemoryDevice(device_) != MemoryDevice(other.device_)) return false;
