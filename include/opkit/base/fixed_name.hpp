@@ -11,19 +11,24 @@
 namespace opkit::inline OPKIT_ABI {
 
 // Up to 31 characters, packed into integers: nvcc rejects extended lambdas inside functions whose
-// template arguments hold a char array.
+// template arguments hold a char array, and writes the name as FixedName{w0, w1, w2, w3} into the
+// code that it hands to the host compiler (an array member it cannot write at all).
 struct FixedName {
-  uint64_t words[4] = {};
+  uint64_t w0 = 0, w1 = 0, w2 = 0, w3 = 0;
 
   template <size_t N>
   consteval FixedName(const char (&text)[N]) {
     static_assert(N >= 2 && N <= 32, "a name has 1 to 31 characters");
+    uint64_t* words[] = {&w0, &w1, &w2, &w3};
     for (size_t i = 0; i + 1 < N; ++i)
-      words[i / 8] |= static_cast<uint64_t>(static_cast<unsigned char>(text[i])) << (i % 8 * 8);
+      *words[i / 8] |= static_cast<uint64_t>(static_cast<unsigned char>(text[i])) << (i % 8 * 8);
   }
+  explicit constexpr FixedName(uint64_t a, uint64_t b = 0, uint64_t c = 0, uint64_t d = 0)
+      : w0(a), w1(b), w2(c), w3(d) {}
   friend constexpr bool operator==(const FixedName&, const FixedName&) = default;
 
   std::string str() const {
+    const uint64_t words[] = {w0, w1, w2, w3};
     std::string out;
     for (size_t i = 0; i < 31; ++i) {
       const char c = static_cast<char>(words[i / 8] >> (i % 8 * 8) & 0xff);
