@@ -1,0 +1,111 @@
+#include "device.cuh"
+#include "opkit/op/typed_operator.hpp"
+
+namespace cuda_test {
+using namespace opkit;
+
+__global__ void ScaleKernel(const float* x, float* y, int64_t n, float scale) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i < n) y[i] = scale * x[i];
+}
+
+template <class Context>
+class ScaleOp final : public opkit::Operator<Context> {
+ public:
+  USE_OPERATOR_FUNCTIONS(Context);
+  ScaleOp(const OperatorDef& def, Workspace* ws)
+      : Operator<Context>(def, ws), scale_(this->template GetSingleArgument<float>("scale", 1.f)) {}
+  bool RunOnDevice() override {
+    const Tensor& x = Input(0);
+    Tensor* y = Output(0, x.shape(), x.dtype());
+    const int64_t n = x.numel();
+    ScaleKernel<<<static_cast<unsigned>((n + 127) / 128), 128, 0, context_.cuda_stream()>>>(
+        x.template data<float>(), y->template mutable_data<float>(), n, scale_);
+    return true;
+  }
+
+ private:
+  float scale_;
+};
+OPERATOR_SCHEMA(CudaTestScale).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
+REGISTER_CUDA_OPERATOR(CudaTestScale, ScaleOp<CUDAContext>);
+
+template <class Context>
+void CudaTestAxpy(Context& ctx, In<"x", float> x, In<"y", float> y, Out<"z", float> z,
+                  Attr<"alpha", float> alpha) {
+  ParallelFor(ctx, z.size(), [=] OPKIT_DEVICE(int64_t i) { z[i] = alpha * x[i] + y[i]; });
+}
+OPKIT_OP(CudaTestAxpy)
+    .Doc("z = alpha * x + y")
+    .SameShape<"x", "y", "z">()
+    .Inplace<"y", "z">()
+    .Default<"alpha">(1.f)
+    .Kernel<CUDAContext>();
+
+}  // namespace cuda_test
+
+using namespace opkit;
+using Values = std::vector<float>;
+
+TEST_CASE("registrations of a .cu file are found, and making one says when there is no device") {
+  CHECK(OpRegistry::Global().FindKernels("CudaTestScale", DeviceType::kCUDA).size() == 1);
+  CHECK(OpRegistry::Global().FindKernels("CudaTestAxpy", DeviceType::kCUDA).size() == 1);
+  if (CUDADeviceCount() > 0) return;
+  Workspace ws;
+  ws.CreateTensor("X");
+  CHECK_THROWS_WITH_AS(
+      CreateOperator(OperatorDef("CudaTestScale").Input("X").Output("Y").Device(kCuda0), &ws),
+      doctest::Contains("there is no cuda: no CUDA device on this machine"), Error);
+  CHECK(!ws.HasBlob("Y"));
+}
+
+TEST_CASE("the class spelling runs its kernel, to completion and asynchronously") {
+  NEEDS_CUDA_DEVICE();
+  Workspace ws;
+  *ws.CreateTensor("X") = ToCuda({1, 2, 3});
+  auto op = CreateOperator(
+      OperatorDef("CudaTestScale").Input("X").Output("Y").Arg("scale", 2.f).Device(kCuda0), &ws);
+  CHECK(op->Run());
+  CHECK(ToHost(*ws.GetTensor("Y")) == Values{2, 4, 6});
+  for (int run = 0; run < 3; ++run) {
+    CHECK(op->RunAsync(run));
+    op->event().Finish();
+    CHECK(op->event().Query() == EventStatus::kSuccess);
+  }
+  CHECK(ToHost(*ws.GetTensor("Y")) == Values{2, 4, 6});
+}
+
+TEST_CASE("the typed function runs as a kernel") {
+  NEEDS_CUDA_DEVICE();
+  Workspace ws;
+  *ws.CreateTensor("X") = ToCuda({1, 2, 3});
+  *ws.CreateTensor("Y") = ToCuda({10, 20, 30});
+  auto op = CreateOperator(OperatorDef("CudaTestAxpy")
+                               .Input("X")
+                               .Input("Y")
+                               .Output("Z")
+                               .Arg("alpha", 2.f)
+                               .Device(kCuda0),
+                           &ws);
+  CHECK(op->Run());
+  CHECK(ToHost(*ws.GetTensor("Z")) == Values{12, 24, 36});
+}
+
+TEST_CASE("chained operators on two streams need no host between them") {
+  NEEDS_CUDA_DEVICE();
+  Workspace ws;
+  *ws.CreateTensor("X") = ToCuda({1, 2});
+  auto def = [](const char* from, const char* to) {
+    return OperatorDef("CudaTestScale").Input(from).Output(to).Arg("scale", 3.f).Device(kCuda0);
+  };
+  auto first = CreateOperator(def("X", "Y"), &ws);
+  auto second = CreateOperator(def("Y", "Z"), &ws);
+  Gate gate(CUDAStream::Get(kCuda0, 0).handle());
+  first->RunAsync(0);
+  second->Wait(*first, 1);
+  second->RunAsync(1);
+  CHECK(second->event().Query() == EventStatus::kScheduled);
+  gate.Open();
+  second->event().Finish();
+  CHECK(ToHost(*ws.GetTensor("Z")) == Values{9, 18});
+}
