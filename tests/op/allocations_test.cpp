@@ -15,16 +15,23 @@ std::atomic<int64_t> g_allocations{0};
 
 int64_t Allocations() { return g_allocations.load(std::memory_order_relaxed); }
 
-// The other forms of new and delete come down to these.
-[[gnu::noinline]] void* operator new(size_t bytes) {
+// The array forms come down to these.
+[[gnu::noinline]] void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
   g_allocations.fetch_add(1, std::memory_order_relaxed);
-  if (void* data = std::malloc(bytes ? bytes : 1)) return data;
+  return std::malloc(bytes ? bytes : 1);
+}
+[[gnu::noinline]] void* operator new(size_t bytes, std::align_val_t alignment,
+                                     const std::nothrow_t&) noexcept {
+  g_allocations.fetch_add(1, std::memory_order_relaxed);
+  void* data = nullptr;
+  return posix_memalign(&data, static_cast<size_t>(alignment), bytes) == 0 ? data : nullptr;
+}
+[[gnu::noinline]] void* operator new(size_t bytes) {
+  if (void* data = ::operator new(bytes, std::nothrow)) return data;
   throw std::bad_alloc();
 }
 [[gnu::noinline]] void* operator new(size_t bytes, std::align_val_t alignment) {
-  g_allocations.fetch_add(1, std::memory_order_relaxed);
-  void* data = nullptr;
-  if (posix_memalign(&data, static_cast<size_t>(alignment), bytes) == 0) return data;
+  if (void* data = ::operator new(bytes, alignment, std::nothrow)) return data;
   throw std::bad_alloc();
 }
 [[gnu::noinline]] void operator delete(void* data) noexcept { std::free(data); }

@@ -14,7 +14,7 @@ using namespace opkit;  // NOLINT: as an author writes it
 namespace {
 
 // REGISTER_OP inside a test case.
-#define LOCAL_OP(name)                                                    \
+#define LOCAL_OP(name)                                                      \
   [[maybe_unused]] static const FunctionOpBuilder OPKIT_UNIQUE(local_op_) = \
       FunctionOpBuilder(#name, __FILE__, __LINE__)
 
@@ -73,8 +73,12 @@ REGISTER_OP(FnBody).setForward(CallBody).setInferShape(SameShape).setDoc("Runs t
 REGISTER_OP(FnBodyStrided).setForward(CallBody).setInferShape(SameShape).setAcceptStrides();
 REGISTER_OP(FnBodyAdding).setForward(CallBody).setInferShape(SameShape).setAcceptAdd();
 REGISTER_OP(FnBodyBare).setForward(CallBody);
-REGISTER_OP(FnDouble).setForward(Double).setBackward(DoubleBackward).setParseAttrs(OneToOne)
-    .setInferShape(SameShape).setInplace({{0, 0}});
+REGISTER_OP(FnDouble)
+    .setForward(Double)
+    .setBackward(DoubleBackward)
+    .setParseAttrs(OneToOne)
+    .setInferShape(SameShape)
+    .setInplace({{0, 0}});
 
 }  // namespace
 
@@ -178,7 +182,8 @@ TEST_CASE("in place: only where declared, and the output says so") {
   static OpReq seen;
   LOCAL_OP(FnSeesInplace)
       .setForward([](const AttrMap&, In, Out out, OpResource&) { seen = out[0].req(); })
-      .setInferShape(SameShape).setInplace({{0, 0}});
+      .setInferShape(SameShape)
+      .setInplace({{0, 0}});
   bench.Create(OperatorDef("FnSeesInplace", {"x"}, {"x"})).Run();
   CHECK(seen == OpReq::kInplace);
   bench.Create(OperatorDef("FnSeesInplace", {"x"}, {"y"})).Run();
@@ -209,8 +214,9 @@ TEST_CASE("add: the functions see it when they accept it, else their result is a
   *bench.ws.GetTensor("y") = Tensor::From<float>({3}, {1, 1, 1});
   const Error error = ErrorOf([&] { adding.Run(); });
   CHECK(error.code() == ErrorCode::kFailedPrecondition);
-  CHECK(Contains(error.message(), "output 0 of operator FnBodyAdding is to be added to, but it is "
-                                  "float32[3] on cpu and the result is float32[2]"));
+  CHECK(Contains(error.message(),
+                 "output 0 of operator FnBodyAdding is to be added to, but it is "
+                 "float32[3] on cpu and the result is float32[2]"));
   CHECK(bench.Values("y") == Floats{1, 1, 1});
 }
 
@@ -258,7 +264,8 @@ TEST_CASE("mutated inputs are written to, and the schema knows them") {
       .setForward([](const AttrMap&, In in, Out, OpResource&) {
         *in[1].data<float>() = 0.5f * (*in[1].data<float>() + *in[0].data<float>());
       })
-      .setInferShape(SameShape).setMutateInputs({1});
+      .setInferShape(SameShape)
+      .setMutateInputs({1});
   LOCAL_OP(FnMutatesByAttr)
       .setForward([](const AttrMap&, In, Out, OpResource&) {})
       .setMutateInputs([](Map attrs, std::vector<int>& inputs) {
@@ -282,8 +289,7 @@ TEST_CASE("mutated inputs are written to, and the schema knows them") {
                  }).message(),
                  "mutateInputs of operator FnMutatesByAttr names input 2, but the node has 1"));
   // A copy would lose what is written.
-  *bench.ws.GetTensor("mean") =
-      Tensor::From<float>({2, 2}, {1, 2, 3, 4}).Slice(1, 0, 1);
+  *bench.ws.GetTensor("mean") = Tensor::From<float>({2, 2}, {1, 2, 3, 4}).Slice(1, 0, 1);
   CHECK(Contains(ErrorOf([&] { op.Run(); }).message(), "because it is written to"));
 }
 
@@ -304,15 +310,16 @@ TEST_CASE("parseAttrs decides the number of inputs and outputs") {
   bench.Add("x", {1});
   auto create = [&](int inputs, int outputs, Arguments args) {
     return ErrorOf([&] {
-      OperatorDef def("FnArity", std::vector<std::string>(static_cast<size_t>(inputs), "x"), {},
-                      args);
-      for (int i = 0; i < outputs; ++i) def.Output(StrCat("y", i));
-      bench.Create(def);
-    }).message();
+             OperatorDef def("FnArity", std::vector<std::string>(static_cast<size_t>(inputs), "x"),
+                             {}, args);
+             for (int i = 0; i < outputs; ++i) def.Output(StrCat("y", i));
+             bench.Create(def);
+           })
+        .message();
   };
   CHECK(create(3, 2, {{"n", 3}}) == "no Error was thrown");
-  CHECK(Contains(create(2, 2, {{"n", 3}}),
-                 "FnArity has 2 inputs, expected 3 with these attributes"));
+  CHECK(
+      Contains(create(2, 2, {{"n", 3}}), "FnArity has 2 inputs, expected 3 with these attributes"));
   CHECK(Contains(create(3, 1, {{"n", 3}}),
                  "FnArity has 1 outputs, expected 2 with these attributes"));
   CHECK(create(3, 2, {}) ==
@@ -365,8 +372,9 @@ TEST_CASE("inference fills in what is unknown, in both directions") {
   CHECK(error.message() ==
         "inferShape of operator FnInfer failed: input 0 must have 2 axes, found 1");
   // What contradicts the node is an error as well.
-  CHECK(ErrorOf([&] { infer(f32, unknown, TensorInfo(DType::kFloat32, Shape{4, 6})); }).code() ==
-        ErrorCode::kInvalidArgument);
+  CHECK(ErrorOf([&] {
+          infer(f32, unknown, TensorInfo(DType::kFloat32, Shape{4, 6}));
+        }).code() == ErrorCode::kInvalidArgument);
 }
 
 TEST_CASE("a scalar stays a scalar through inferShape") {
@@ -534,8 +542,9 @@ TEST_CASE("backward is the operator <name>_backward and the gradient") {
 
   // The shapes and dtypes of gradients are those of the values, whatever is known first.
   const OpSchema& schema = OpRegistry::Global().GetSchema("FnDouble_backward");
-  InferenceContext context(OperatorDef("FnDouble_backward", {"dy", "x", "y"}, {"dx"}),
-                           {{}, TensorInfo(DType::kInt8, Shape{2}), TensorInfo(DType::kInt8, Shape{3})});
+  const OperatorDef backward("FnDouble_backward", {"dy", "x", "y"}, {"dx"});
+  InferenceContext context(
+      backward, {{}, TensorInfo(DType::kInt8, Shape{2}), TensorInfo(DType::kInt8, Shape{3})});
   schema.Infer(context);
   CHECK(ToString(context.output(0)) == "int8[2]");
   CHECK(ToString(context.input(0)) == "int8[3]");
@@ -596,7 +605,9 @@ int MakeOwned(const Map&, OpContext context, std::unique_ptr<StatefulOp>* state)
   *state = std::make_unique<OnlyForward>();
   return SUCCESS;
 }
-REGISTER_OP(FnStateful).setCreateOpState(MakeCounter, "cpu").setParseAttrs(OneToOne)
+REGISTER_OP(FnStateful)
+    .setCreateOpState(MakeCounter, "cpu")
+    .setParseAttrs(OneToOne)
     .setInferShape(SameShape);
 REGISTER_OP(FnOwned).setCreateOpState(MakeOwned).setParseAttrs(OneToOne).setInferShape(SameShape);
 
@@ -627,8 +638,9 @@ TEST_CASE("state is not leaked when making it fails") {
   bench.Add("x", {0});
   auto message = [&](const char* attribute) {
     return ErrorOf([&] {
-      bench.Create(OperatorDef("FnStateful", {"x"}, {"y"}, {{attribute, true}}));
-    }).message();
+             bench.Create(OperatorDef("FnStateful", {"x"}, {"y"}, {{attribute, true}}));
+           })
+        .message();
   };
   CHECK(Contains(message("fail"), "createOpState of operator FnStateful failed"));
   CHECK(message("throw") == "createOpState of operator FnStateful threw: after making it");
@@ -697,8 +709,11 @@ TEST_CASE("wrong registrations are kept and reported, never thrown") {
 
 TEST_CASE("the same registration seen twice is one") {
   for (int seen = 0; seen < 2; ++seen) {
-    LOCAL_OP(FnInHeader).setForward(Double).setBackward(DoubleBackward)
-        .setInferShape(SameShape).setForward(Double, "cpu_stream");
+    LOCAL_OP(FnInHeader)
+        .setForward(Double)
+        .setBackward(DoubleBackward)
+        .setInferShape(SameShape)
+        .setForward(Double, "cpu_stream");
   }
   FunctionOpBuilder("FnInUnits", "units.hpp", 3).setForward(Double).setInferShape(SameShape);
   FunctionOpBuilder("FnInUnits", "units.hpp", 3).setForward(Double).setInferShape(SameShape);
@@ -712,12 +727,12 @@ TEST_CASE("a device without a backend in the program says what to include") {
   CHECK(OpRegistry::Global().FindKernels("FnOnGpu", DeviceType::kCUDA).size() == 1);
   Workspace ws;
   ws.CreateTensor("x");
-  const Error error = ErrorOf([&] {
-    CreateOperator(OperatorDef("FnOnGpu", {"x"}, {"y"}).Device(DeviceType::kCUDA), &ws);
-  });
+  const Error error = ErrorOf(
+      [&] { CreateOperator(OperatorDef("FnOnGpu", {"x"}, {"y"}).Device(DeviceType::kCUDA), &ws); });
   CHECK(error.code() == ErrorCode::kUnsupported);
-  CHECK(Contains(error.message(), "function operators cannot run on cuda in this program: include "
-                                  "the header of its backend"));
+  CHECK(Contains(error.message(),
+                 "function operators cannot run on cuda in this program: include "
+                 "the header of its backend"));
 }
 
 TEST_CASE("on a CPU stream the functions are called when work is issued and put theirs on it") {
@@ -735,11 +750,11 @@ TEST_CASE("on a CPU stream the functions are called when work is issued and put 
             });
           },
           "cpu_stream")
-      .setInferShape(SameShape).setParseAttrs(OneToOne);
+      .setInferShape(SameShape)
+      .setParseAttrs(OneToOne);
   Bench bench;
   bench.Add("x", {2, 4});
-  auto& op =
-      bench.Create(OperatorDef("FnOnStream", {"x"}, {"y"}).Device(DeviceType::kCPUStream));
+  auto& op = bench.Create(OperatorDef("FnOnStream", {"x"}, {"y"}).Device(DeviceType::kCPUStream));
   const int64_t live = GetAllocator(DeviceType::kCPU).live_bytes();
 
   // The stream is held up until everything was issued.

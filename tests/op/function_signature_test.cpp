@@ -98,17 +98,30 @@ Status ShapeByValue(const AttrMap&, std::vector<std::vector<unsigned int>> in,
   return SUCCESS;
 }
 
-REGISTER_OP(SigInt).setForward(IntForward, "cpu").setParseAttrs(ParseByValue)
-    .setInferType(TypeByReference).setInferShape(ShapeUnsigned);
-REGISTER_OP(SigBool).setForward(&BoolForward).setParseAttrs(ParseHashed)
-    .setInferType(TypeByPointer).setInferShape(ShapeWide);
-REGISTER_OP(SigValue).setForward(ValueForward).setParseAttrs(ParseFast)
-    .setInferType(TypeAsDType).setInferShape(ShapeByValue);
+REGISTER_OP(SigInt)
+    .setForward(IntForward, "cpu")
+    .setParseAttrs(ParseByValue)
+    .setInferType(TypeByReference)
+    .setInferShape(ShapeUnsigned);
+REGISTER_OP(SigBool)
+    .setForward(&BoolForward)
+    .setParseAttrs(ParseHashed)
+    .setInferType(TypeByPointer)
+    .setInferShape(ShapeWide);
+REGISTER_OP(SigValue)
+    .setForward(ValueForward)
+    .setParseAttrs(ParseFast)
+    .setInferType(TypeAsDType)
+    .setInferShape(ShapeByValue);
 REGISTER_OP(SigVoid).setForward(VoidForward).setParseAttrs(ParseFast).setInferShape(ShapeWide);
-REGISTER_OP(SigPointer).setForward(PointerForward).setParseAttrs(ParseFast)
+REGISTER_OP(SigPointer)
+    .setForward(PointerForward)
+    .setParseAttrs(ParseFast)
     .setInferShape(ShapeWide);
 REGISTER_OP(SigFast).setForward(FastForward).setParseAttrs(ParseFast).setInferShape(ShapeWide);
-REGISTER_OP(SigNoexcept).setForward(NoexceptForward).setParseAttrs(ParseFast)
+REGISTER_OP(SigNoexcept)
+    .setForward(NoexceptForward)
+    .setParseAttrs(ParseFast)
     .setInferShape(ShapeWide);
 REGISTER_OP(SigLambda)
     .setForward([calls = 0](const AttrMap&, std::span<const OpTensor> inputs,
@@ -116,7 +129,8 @@ REGISTER_OP(SigLambda)
       Scale(inputs[0], outputs[0], static_cast<float>(++calls));
       return SUCCESS;
     })
-    .setParseAttrs(ParseFast).setInferShape(ShapeWide);
+    .setParseAttrs(ParseFast)
+    .setInferShape(ShapeWide);
 
 // Answers other than success.
 template <int kValue>
@@ -129,8 +143,8 @@ REGISTER_OP(SigReturns7).setForward(Return<7>).setParseAttrs(ParseFast).setInfer
 }  // namespace
 
 TEST_CASE("every signature of forward, parseAttrs, inferType and inferShape runs") {
-  for (const char* op : {"SigInt", "SigBool", "SigValue", "SigVoid", "SigPointer", "SigFast",
-                         "SigNoexcept"}) {
+  for (const char* op :
+       {"SigInt", "SigBool", "SigValue", "SigVoid", "SigPointer", "SigFast", "SigNoexcept"}) {
     CAPTURE(op);
     CHECK(Run(op) == 6);
   }

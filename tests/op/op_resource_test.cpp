@@ -36,15 +36,26 @@ Status AddForward(const AttrMap& attrs, In in, Out out, OpResource&) {
   return SUCCESS;
 }
 
-REGISTER_OP(ResBody).setForward(CallBody).setForward(CallBody, "cpu_stream")
-    .setParseAttrs(OneToOne).setInferShape(SameShape);
-REGISTER_OP(ResScratch).setForward(CallBody).setParseAttrs(OneToOne).setInferShape(SameShape)
+REGISTER_OP(ResBody)
+    .setForward(CallBody)
+    .setForward(CallBody, "cpu_stream")
+    .setParseAttrs(OneToOne)
+    .setInferShape(SameShape);
+REGISTER_OP(ResScratch)
+    .setForward(CallBody)
+    .setParseAttrs(OneToOne)
+    .setInferShape(SameShape)
     .setScratch([](const AttrMap& attrs, const ShapeVectors& in) {
       return attrs.get("unit", int64_t{8}) * in[0][0];
     });
-REGISTER_OP(ResFixedScratch).setForward(CallBody).setParseAttrs(OneToOne)
-    .setInferShape(SameShape).setScratch(1000);
-REGISTER_OP(ResAdd).setForward(AddForward).setInferShape(SameShape)
+REGISTER_OP(ResFixedScratch)
+    .setForward(CallBody)
+    .setParseAttrs(OneToOne)
+    .setInferShape(SameShape)
+    .setScratch(1000);
+REGISTER_OP(ResAdd)
+    .setForward(AddForward)
+    .setInferShape(SameShape)
     .setParseAttrs([](const AttrMap&, int* num_in, int* num_out) {
       *num_in = 2;
       *num_out = 1;
@@ -53,8 +64,8 @@ REGISTER_OP(ResAdd).setForward(AddForward).setInferShape(SameShape)
 
 // One operator on x, of which only y = ResBody(x) matters.
 struct Bench {
-  explicit Bench(const char* type = "ResBody", Arguments args = {},
-                 Device device = {}, std::string name = {}) {
+  explicit Bench(const char* type = "ResBody", Arguments args = {}, Device device = {},
+                 std::string name = {}) {
     *ws.CreateTensor("x") = Tensor::From<float>({2}, {1, 2});
     op = CreateOperator(
         OperatorDef(type, {"x"}, {"y"}, std::move(args)).Device(device).Name(std::move(name)), &ws);
@@ -100,7 +111,8 @@ TEST_CASE("memory is freed also when the operator fails, and may be taken from a
   const int64_t before = LiveBytes();
   const Error error = ErrorOf([&] {
     bench.Run([&](In, Out, OpResource& res) {
-      res.parallel_for(64, [&](int64_t) { res.alloc(1 << 10); }, 1);
+      res.parallel_for(
+          64, [&](int64_t) { res.alloc(1 << 10); }, 1);
       CHECK(LiveBytes() - before == 64 << 10);
       res.temporary({4}, DType::kFloat64);
       Throw(ErrorCode::kUnsupported, "after allocating");
@@ -147,7 +159,9 @@ TEST_CASE("a kernel proposes its scratch and in-place pairs before the run") {
   CHECK(scratch("ResScratch", {{"unit", 4}}, Shape{10, 3}) == 40);
   CHECK(scratch("ResScratch", {{"unit", 4}}, {Dim(), 3}) == 0);
   CHECK(scratch("ResFixedScratch", {}, Shape{}) == 1000);
-  CHECK(Contains(ErrorOf([&] { scratch("ResScratch", {{"unit", -1}}, Shape{10}); }).message(),
+  CHECK(Contains(ErrorOf([&] {
+                   scratch("ResScratch", {{"unit", -1}}, Shape{10});
+                 }).message(),
                  "setScratch's function of operator ResScratch failed: it asked for -10 bytes"));
 }
 
@@ -181,9 +195,11 @@ TEST_CASE("parallel_for covers every index once and passes exceptions on") {
     std::vector<int> hits(1000);
     res.parallel_for(1000, [&](int64_t i) { ++hits[static_cast<size_t>(i)]; });
     CHECK(hits == std::vector<int>(1000, 1));
-    CHECK_THROWS_WITH(res.parallel_for(10, [](int64_t i) {
-      if (i == 3) throw std::runtime_error("three");
-    }), "three");
+    CHECK_THROWS_WITH(res.parallel_for(10,
+                                       [](int64_t i) {
+                                         if (i == 3) throw std::runtime_error("three");
+                                       }),
+                      "three");
     int now = 0;
     res.launch([&] { now = 1; });
     CHECK(now == 1);
@@ -242,17 +258,18 @@ TEST_CASE("errors of invoke name the operator") {
   auto error = [&](std::function<void(In, OpResource&)> body) {
     return ErrorOf([&] { bench.Run([&](In in, Out, OpResource& res) { body(in, res); }); });
   };
-  CHECK(Contains(error([](In in, OpResource& res) {
-                   res.invoke("ResAdd", {in[0], in[0]}, {res.temporary({3}, DType::kFloat32)});
-                 }).message(),
-                 "invoke(\"ResAdd\"): output 0 is float32[2] on cpu, but the tensor given for it is "
-                 "float32[3] on cpu"));
-  CHECK(Contains(error([](In in, OpResource& res) { res.invoke("ResAdd", {in[0]}, {in[0]}); })
-                     .message(),
-                 "ResAdd has 1 inputs, expected 2"));
-  CHECK(Contains(error([](In in, OpResource& res) { res.invoke("ResAd", {in[0]}, {in[0]}); })
-                     .message(),
-                 "did you mean 'ResAdd'?"));
+  CHECK(
+      Contains(error([](In in, OpResource& res) {
+                 res.invoke("ResAdd", {in[0], in[0]}, {res.temporary({3}, DType::kFloat32)});
+               }).message(),
+               "invoke(\"ResAdd\"): output 0 is float32[2] on cpu, but the tensor given for it is "
+               "float32[3] on cpu"));
+  CHECK(Contains(
+      error([](In in, OpResource& res) { res.invoke("ResAdd", {in[0]}, {in[0]}); }).message(),
+      "ResAdd has 1 inputs, expected 2"));
+  CHECK(Contains(
+      error([](In in, OpResource& res) { res.invoke("ResAd", {in[0]}, {in[0]}); }).message(),
+      "did you mean 'ResAdd'?"));
 }
 
 TEST_CASE("on a stream invoke and parallel_for keep their places in it") {

@@ -1,5 +1,5 @@
-// AttrMap: an operator's attributes as text, which is how function operators read them; typed access
-// parses. Made once when the operator is built.
+// AttrMap: an operator's attributes as text, which is how function operators read them; typed
+// access parses. Made once when the operator is built.
 #ifndef OPKIT_OP_ATTR_MAP_HPP_
 #define OPKIT_OP_ATTR_MAP_HPP_
 
@@ -72,7 +72,8 @@ std::optional<T> ParseText(std::string_view text) {
     if (copy.empty() || *end) return std::nullopt;
     return static_cast<T>(value);
   } else {
-    static_assert(std::is_integral_v<T>, "AttrMap::get<T>: T is an integer, bool, floating-point "
+    static_assert(std::is_integral_v<T>,
+                  "AttrMap::get<T>: T is an integer, bool, floating-point "
                   "number, std::string, or a std::vector of one of these");
     T value{};
     const auto read = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -87,8 +88,8 @@ template <class T>
 std::optional<std::vector<T>> ParseList(std::string_view text) {
   while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
   while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
-  if (text.size() >= 2 && ((text.front() == '[' && text.back() == ']') ||
-                           (text.front() == '(' && text.back() == ')')))
+  if (text.size() >= 2 &&
+      ((text.front() == '[' && text.back() == ']') || (text.front() == '(' && text.back() == ')')))
     text = text.substr(1, text.size() - 2);
   std::vector<T> out;
   while (!text.empty()) {
@@ -104,9 +105,9 @@ std::optional<std::vector<T>> ParseList(std::string_view text) {
 }
 
 template <class T>
-inline constexpr bool kIsVector = false;
+inline constexpr bool kIsAttrList = false;
 template <class T>
-inline constexpr bool kIsVector<std::vector<T>> = true;
+inline constexpr bool kIsAttrList<std::vector<T>> = true;
 
 }  // namespace detail
 
@@ -179,7 +180,7 @@ class AttrMap {
     auto read = [&] {
       if constexpr (std::is_same_v<T, std::string>) {
         return std::optional<std::string>(text);
-      } else if constexpr (detail::kIsVector<T>) {
+      } else if constexpr (detail::kIsAttrList<T>) {
         return detail::ParseList<typename T::value_type>(text);
       } else {
         return detail::ParseText<T>(text);

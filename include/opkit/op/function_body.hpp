@@ -1,6 +1,6 @@
-// FunctionBody: one instance of a function operator, whatever its device: attributes, state, the views
-// its functions are called with, scratch, requests. Nothing is allocated in a run whose shapes are
-// those of the run before.
+// FunctionBody: one instance of a function operator, whatever its device: attributes, state, the
+// views its functions are called with, scratch, requests. Nothing is allocated in a run whose
+// shapes are those of the run before.
 #ifndef OPKIT_OP_FUNCTION_BODY_HPP_
 #define OPKIT_OP_FUNCTION_BODY_HPP_
 
@@ -184,7 +184,7 @@ class FunctionBody {
                 &tensor);
   }
   OPKIT_COLD void CheckCopyable(size_t i, const Tensor& tensor) const {
-    const char* why = mutated_[i]             ? "it is written to"
+    const char* why = mutated_[i]              ? "it is written to"
                       : resource_.asynchronous ? "work that is still under way may write to it"
                                                : nullptr;
     if (why)
@@ -262,8 +262,11 @@ class FunctionBody {
     const Tensor& present = *op_.Output(output);
     const bool usable = present.dtype() != DType::kUndefined;
     if (!info.known && !usable)
-      Throw(ErrorCode::kInvalidArgument, "operator ", record_->name, " has no setInferShape, and "
-            "output ", output, " '", op_.def().outputs()[static_cast<size_t>(output)], "' has no "
+      Throw(ErrorCode::kInvalidArgument, "operator ", record_->name,
+            " has no setInferShape, and "
+            "output ",
+            output, " '", op_.def().outputs()[static_cast<size_t>(output)],
+            "' has no "
             "shape yet; add .setInferShape(f), or give the tensor its shape and dtype before the "
             "run");
     DType dtype = info.dtype;
@@ -283,12 +286,12 @@ class FunctionBody {
             *wanted.shape);
   }
 
-  Status Call(OpResource& resource) {
+  OpStatus Call(OpResource& resource) {
     if (!functions_.create_state)
       return (pass_ == FunctionPass::kForward ? functions_.forward : functions_.backward)(
           attrs_, input_views_, output_views_, resource);
     if (!state_->op)
-      return Status::Failure("the operator ", record_->name, " that made the state is destroyed");
+      return OpStatus::Failure("the operator ", record_->name, " that made the state is destroyed");
     std::vector<OpTensor> inputs(input_views_), outputs(output_views_);
     auto call = [&](std::vector<OpTensor> ins, std::vector<OpTensor> outs) {
       return pass_ == FunctionPass::kForward

@@ -1,5 +1,6 @@
-// REGISTER_OP: operators made of plain functions, the spelling that MXNet's loadable operators have.
-// FunctionOperator<Context> runs their record; the builder turns it into a schema and kernels.
+// REGISTER_OP: operators made of plain functions, the spelling that MXNet's loadable operators
+// have. FunctionOperator<Context> runs their record; the builder turns it into a schema and
+// kernels.
 #ifndef OPKIT_OP_FUNCTION_OPERATOR_HPP_
 #define OPKIT_OP_FUNCTION_OPERATOR_HPP_
 
@@ -81,7 +82,8 @@ inline int DeviceTypeFromName(std::string_view name) {
 
 class FunctionGradient final : public GradientMakerBase {
  public:
-  FunctionGradient(const OperatorDef& def, std::vector<GradientValue> g_output, FunctionRecord record)
+  FunctionGradient(const OperatorDef& def, std::vector<GradientValue> g_output,
+                   FunctionRecord record)
       : GradientMakerBase(def, std::move(g_output)), record_(std::move(record)) {}
 
   // Inputs that the operator writes to get no gradient.
@@ -118,10 +120,12 @@ class FunctionGradient final : public GradientMakerBase {
 template <DeviceContext Context>
 bool EnableFunctionOperators() {
   detail::FunctionFactory(Context::kDeviceType)
-      .store([](const OperatorDef& def, Workspace* ws, detail::FunctionRecord record,
-                FunctionPass pass) -> std::unique_ptr<OperatorBase> {
-        return std::make_unique<FunctionOperator<Context>>(def, ws, std::move(record), pass);
-      }, std::memory_order_release);
+      .store(
+          [](const OperatorDef& def, Workspace* ws, detail::FunctionRecord record,
+             FunctionPass pass) -> std::unique_ptr<OperatorBase> {
+            return std::make_unique<FunctionOperator<Context>>(def, ws, std::move(record), pass);
+          },
+          std::memory_order_release);
   return true;
 }
 
@@ -130,7 +134,8 @@ bool EnableFunctionOperators() {
 inline void SetOutputReq(OperatorBase& op, int output, OpReq req) {
   auto* functions = dynamic_cast<detail::FunctionRequests*>(&op);
   if (!functions)
-    Throw(ErrorCode::kUnsupported, "operator ", op.type(), " takes no request for its outputs: it "
+    Throw(ErrorCode::kUnsupported, "operator ", op.type(),
+          " takes no request for its outputs: it "
           "is not made of functions");
   functions->SetOutputReq(output, req);
 }
@@ -144,9 +149,9 @@ inline void SetOutputReq(OperatorBase& op, int output, OpReq req) {
 //   REGISTER_OP(my_gemm).setForward(forward, "cpu").setBackward(backward, "cpu")
 //       .setParseAttrs(parseAttrs).setInferType(inferType).setInferShape(inferShape);
 //
-// Attributes arrive in a map of strings, by value or const reference; tensors in a vector, by value,
-// reference or pointer; the answer is int (1 is success), bool, ReturnValue, Status or void. The
-// form that allocates nothing is
+// Attributes arrive in a map of strings, by value or const reference; tensors in a vector, by
+// value, reference or pointer; the answer is int (1 is success), bool, ReturnValue, Status or void.
+// The form that allocates nothing is
 //   Status forward(const AttrMap&, std::span<const OpTensor>, std::span<OpTensor>, OpResource&);
 class FunctionOpBuilder {
  public:
@@ -204,8 +209,8 @@ class FunctionOpBuilder {
     }
     return *this;
   }
-  // Says how many inputs and outputs a node with these attributes has, and refuses wrong attributes.
-  // Without it any number goes.
+  // Says how many inputs and outputs a node with these attributes has, and refuses wrong
+  // attributes. Without it any number goes.
   template <class F>
   FunctionOpBuilder& setParseAttrs(F f) {
     static_assert(detail::kIsParseAttrs<F>,
@@ -216,8 +221,8 @@ class FunctionOpBuilder {
            detail::MakeParseAttrs(std::move(f), detail::FunctionParameters<F>{}));
     return *this;
   }
-  // DTypes of outputs from those of inputs, or the reverse; numbers of DType, -1 for unknown. Without
-  // it every output has the dtype of input 0.
+  // DTypes of outputs from those of inputs, or the reverse; numbers of DType, -1 for unknown.
+  // Without it every output has the dtype of input 0.
   template <class F>
   FunctionOpBuilder& setInferType(F f) {
     static_assert(detail::kIsInferType<F>,
@@ -228,9 +233,9 @@ class FunctionOpBuilder {
            detail::MakeInferType(std::move(f), detail::FunctionParameters<F>{}));
     return *this;
   }
-  // Shapes of outputs from those of inputs, or the reverse. Unknown are an extent of -1 (the largest
-  // number as unsigned int) and, where the value has not been seen yet, an empty shape. While
-  // something is unknown a failure means that nothing can be said yet.
+  // Shapes of outputs from those of inputs, or the reverse. Unknown are an extent of -1 (the
+  // largest number as unsigned int) and, where the value has not been seen yet, an empty shape.
+  // While something is unknown a failure means that nothing can be said yet.
   template <class F>
   FunctionOpBuilder& setInferShape(F f) {
     static_assert(detail::kIsInferShape<F>,
@@ -255,11 +260,11 @@ class FunctionOpBuilder {
   }
   FunctionOpBuilder& setMutateInputs(std::initializer_list<int> inputs) {
     Once(record_->mutate_inputs, "setMutateInputs",
-         MutateInputsFunction([list = std::vector<int>(inputs)](const AttrMap&,
-                                                                std::vector<int>& out) -> Status {
-           out = list;
-           return {};
-         }));
+         MutateInputsFunction(
+             [list = std::vector<int>(inputs)](const AttrMap&, std::vector<int>& out) -> OpStatus {
+               out = list;
+               return {};
+             }));
     return *this;
   }
   // Memory for the whole of a run, known before it, so that a plan can hold it.
@@ -330,7 +335,8 @@ class FunctionOpBuilder {
     Guarded([&] {
       const int type = detail::DeviceTypeFromName(device);
       if (type < 0)
-        Throw(ErrorCode::kInvalidArgument, setter, "(f, \"", device, "\"): no device type has this "
+        Throw(ErrorCode::kInvalidArgument, setter, "(f, \"", device,
+              "\"): no device type has this "
               "name; \"cpu\", \"gpu\" and \"cpu_stream\" do");
       FunctionDevice* functions = record_->Find(static_cast<DeviceType>(type));
       if (!functions) {
@@ -374,8 +380,7 @@ class FunctionOpBuilder {
   }
   OpSchema* AddSchema(const std::string& name, FunctionPass pass) {
     detail::FunctionRecord record = record_;
-    OpSchema& schema =
-        OpRegistry::Global().AddSchema(name.c_str(), record->file, record->line);
+    OpSchema& schema = OpRegistry::Global().AddSchema(name.c_str(), record->file, record->line);
     schema
         .ArityFromArguments([record, pass](const Arguments& args) {
           const auto [inputs, outputs] = detail::FunctionArity(*record, AttrMap(args));
@@ -424,9 +429,9 @@ class FunctionOpBuilder {
 }  // namespace opkit
 
 // REGISTER_OP(my_gemm).setForward(…)…; at namespace scope, in a source file or a header.
-#define OPKIT_REGISTER_OP(name)                                                                 \
-  extern "C" __attribute__((weak, visibility("hidden"))) void OPKIT_SCHEMA_ANCHOR(name)() {}    \
-  [[maybe_unused]] static const ::opkit::FunctionOpBuilder OPKIT_UNIQUE(opkit_function_op_) =   \
+#define OPKIT_REGISTER_OP(name)                                                               \
+  extern "C" __attribute__((weak, visibility("hidden"))) void OPKIT_SCHEMA_ANCHOR(name)() {}  \
+  [[maybe_unused]] static const ::opkit::FunctionOpBuilder OPKIT_UNIQUE(opkit_function_op_) = \
       ::opkit::FunctionOpBuilder(#name, __FILE__, __LINE__)
 
 #endif  // OPKIT_OP_FUNCTION_OPERATOR_HPP_

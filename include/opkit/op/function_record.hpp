@@ -52,7 +52,7 @@ namespace detail {
 using FunctionRecord = IntrusivePtr<FunctionOpRecord>;
 
 [[noreturn]] OPKIT_COLD inline void ThrowFunctionFailed(const FunctionOpRecord& record,
-                                                        const char* what, const Status& status) {
+                                                        const char* what, const OpStatus& status) {
   std::string text = status.message();
   if (const std::string& more = ErrorMessage().text(); !more.empty())
     text += (text.empty() ? "" : ": ") + more;
@@ -64,7 +64,7 @@ using FunctionRecord = IntrusivePtr<FunctionOpRecord>;
 template <class Call>
 void CallFunction(const FunctionOpRecord& record, const char* what, Call&& call) {
   ErrorMessageScope message;
-  Status status;
+  OpStatus status;
   try {
     status = call();
   } catch (Error& error) {
@@ -166,8 +166,7 @@ inline void InferFunctionTypes(FunctionOpRecord& record, const AttrMap& attrs,
   CheckCount(record, "inferType", "inputs", inputs.size(), num_inputs);
   CheckCount(record, "inferType", "outputs", outputs.size(), num_outputs);
   for (size_t i = 0; i < num_inputs; ++i)
-    if (context.HasInput(static_cast<int>(i)))
-      context.SetInput(static_cast<int>(i), inputs[i], {});
+    if (context.HasInput(static_cast<int>(i))) context.SetInput(static_cast<int>(i), inputs[i], {});
   for (size_t o = 0; o < num_outputs; ++o) context.SetOutput(static_cast<int>(o), outputs[o], {});
 }
 
@@ -229,7 +228,7 @@ inline int64_t FunctionScratch(FunctionOpRecord& record, const AttrMap& attrs,
   int64_t bytes = 0;
   CallFunction(record, "setScratch's function", [&] {
     bytes = record.scratch(attrs, KnownShapes(inputs));
-    return bytes >= 0 ? Status() : Status::Failure("it asked for ", bytes, " bytes");
+    return bytes >= 0 ? OpStatus() : OpStatus::Failure("it asked for ", bytes, " bytes");
   });
   return bytes;
 }

@@ -29,20 +29,20 @@ class StatefulOp {
   }
 };
 
-// Shapes of inputs or outputs; an extent of -1 is unknown, and so is the rank of an empty one before
-// its value is known.
+// Shapes of inputs or outputs; an extent of -1 is unknown, and so is the rank of an empty one
+// before its value is known.
 using ShapeVectors = std::vector<std::vector<int64_t>>;
 
-using ForwardFunction = UniqueFunction<Status(const AttrMap&, std::span<const OpTensor>,
-                                              std::span<OpTensor>, OpResource&)>;
-using ParseAttrsFunction = UniqueFunction<Status(const AttrMap&, int* num_in, int* num_out)>;
+using ForwardFunction = UniqueFunction<OpStatus(const AttrMap&, std::span<const OpTensor>,
+                                                std::span<OpTensor>, OpResource&)>;
+using ParseAttrsFunction = UniqueFunction<OpStatus(const AttrMap&, int* num_in, int* num_out)>;
 using InferTypeFunction =
-    UniqueFunction<Status(const AttrMap&, std::vector<DType>& in, std::vector<DType>& out)>;
+    UniqueFunction<OpStatus(const AttrMap&, std::vector<DType>& in, std::vector<DType>& out)>;
 using InferShapeFunction =
-    UniqueFunction<Status(const AttrMap&, ShapeVectors& in, ShapeVectors& out)>;
-using MutateInputsFunction = UniqueFunction<Status(const AttrMap&, std::vector<int>& inputs)>;
+    UniqueFunction<OpStatus(const AttrMap&, ShapeVectors& in, ShapeVectors& out)>;
+using MutateInputsFunction = UniqueFunction<OpStatus(const AttrMap&, std::vector<int>& inputs)>;
 using CreateStateFunction =
-    UniqueFunction<Status(const AttrMap&, const OpContext&, std::unique_ptr<StatefulOp>&)>;
+    UniqueFunction<OpStatus(const AttrMap&, const OpContext&, std::unique_ptr<StatefulOp>&)>;
 using ScratchFunction = UniqueFunction<int64_t(const AttrMap&, const ShapeVectors& in)>;
 
 namespace detail {
@@ -70,7 +70,8 @@ struct MemberSignature<R (C::*)(P...) noexcept> : SignatureParts<R, P...> {};
 template <class C, class R, class... P>
 struct MemberSignature<R (C::*)(P...) const noexcept> : SignatureParts<R, P...> {};
 
-// Of a function pointer, or of a function object whose operator() is neither overloaded nor generic.
+// Of a function pointer, or of a function object whose operator() is neither overloaded nor
+// generic.
 template <class F>
 struct FunctionSignature : UnreadableSignature {};
 template <class R, class... P>
@@ -87,22 +88,22 @@ template <class F>
 using FunctionParameters = typename FunctionSignature<F>::Parameters;
 
 template <class R>
-inline constexpr bool kIsReturn = std::is_void_v<R> || std::is_same_v<R, int> ||
-                                  std::is_same_v<R, bool> || std::is_same_v<R, ReturnValue> ||
-                                  std::is_same_v<R, Status>;
+inline constexpr bool kIsReturn =
+    std::is_void_v<R> || std::is_same_v<R, int> || std::is_same_v<R, bool> ||
+    std::is_same_v<R, ReturnValue> || std::is_same_v<R, OpStatus>;
 
 template <class F, class... Args>
-Status CallForStatus(F& f, Args&&... args) {
+OpStatus CallForStatus(F& f, Args&&... args) {
   using R = FunctionReturn<F>;
   if constexpr (std::is_void_v<R>) {
     f(std::forward<Args>(args)...);
     return {};
-  } else if constexpr (std::is_same_v<R, Status>) {
+  } else if constexpr (std::is_same_v<R, OpStatus>) {
     return f(std::forward<Args>(args)...);
   } else {
     const int value = static_cast<int>(f(std::forward<Args>(args)...));
     if (value == SUCCESS || value == FAIL) return static_cast<ReturnValue>(value);
-    return Status::Failure("it returned ", value, "; 1 is SUCCESS and 0 is FAIL");
+    return OpStatus::Failure("it returned ", value, "; 1 is SUCCESS and 0 is FAIL");
   }
 }
 
@@ -116,8 +117,8 @@ inline constexpr bool kIsPassed =
 // What the function writes to P reaches the caller.
 template <class P>
 inline constexpr bool kIsWritable =
-    (std::is_lvalue_reference_v<P> || std::is_pointer_v<P>) &&
-    !std::is_const_v<std::remove_pointer_t<std::remove_reference_t<P>>>;
+    (std::is_lvalue_reference_v<P> ||
+     std::is_pointer_v<P>)&&!std::is_const_v<std::remove_pointer_t<std::remove_reference_t<P>>>;
 
 // `object`, passed as P.
 template <class P, class T>
@@ -136,8 +137,8 @@ template <class P>
 constexpr bool IsAttrs() {
   using Map = std::remove_cvref_t<P>;
   constexpr bool kReadOnly =
-      !std::is_reference_v<P> || (std::is_lvalue_reference_v<P> &&
-                                  std::is_const_v<std::remove_reference_t<P>>);
+      !std::is_reference_v<P> ||
+      (std::is_lvalue_reference_v<P> && std::is_const_v<std::remove_reference_t<P>>);
   if constexpr (std::is_same_v<Map, AttrMap>) {
     return kReadOnly && std::is_reference_v<P>;
   } else {
@@ -230,7 +231,8 @@ class ShapesArg {
       auto& item = items_.emplace_back();
       for (int64_t extent : shapes[i]) {
         if (kNarrow && extent >= kUnknownNarrow)
-          Throw(ErrorCode::kOutOfRange, "extent ", extent, " of ", what, " ", i, " does not fit in "
+          Throw(ErrorCode::kOutOfRange, "extent ", extent, " of ", what, " ", i,
+                " does not fit in "
                 "unsigned int; write the function with std::vector<std::vector<int64_t>>");
         item.push_back(static_cast<Extent>(extent));
       }
@@ -271,7 +273,7 @@ inline constexpr bool kIsForward<F, TypeList<A, I, O, R>> =
 template <class F, class A, class I, class O, class R>
 ForwardFunction MakeForward(F f, TypeList<A, I, O, R>) {
   return [f = std::move(f)](const AttrMap& attrs, std::span<const OpTensor> inputs,
-                            std::span<OpTensor> outputs, OpResource& resource) mutable -> Status {
+                            std::span<OpTensor> outputs, OpResource& resource) mutable -> OpStatus {
     TensorsArg<I, std::span<const OpTensor>> in(inputs);
     TensorsArg<O, std::span<OpTensor>> out(outputs);
     return CallForStatus(f, PassAttrs<A>(attrs), in.Get(), out.Get(), resource);
@@ -301,7 +303,7 @@ InferTypeFunction MakeInferType(F f, TypeList<A, I, O>) {
                             std::vector<DType>& outputs) mutable {
     TypesArg<I> in(inputs);
     TypesArg<O> out(outputs);
-    Status status = CallForStatus(f, PassAttrs<A>(attrs), in.Get(), out.Get());
+    OpStatus status = CallForStatus(f, PassAttrs<A>(attrs), in.Get(), out.Get());
     if (status.ok()) in.Store(inputs, "input"), out.Store(outputs, "output");
     return status;
   };
@@ -318,7 +320,7 @@ InferShapeFunction MakeInferShape(F f, TypeList<A, I, O>) {
                             ShapeVectors& outputs) mutable {
     ShapesArg<I> in(inputs, "input");
     ShapesArg<O> out(outputs, "output");
-    Status status = CallForStatus(f, PassAttrs<A>(attrs), in.Get(), out.Get());
+    OpStatus status = CallForStatus(f, PassAttrs<A>(attrs), in.Get(), out.Get());
     if (status.ok()) in.Store(inputs, "input"), out.Store(outputs, "output");
     return status;
   };
@@ -350,8 +352,8 @@ inline constexpr bool kIsStateOut =
     std::is_same_v<P, StatefulOp**> || std::is_same_v<P, std::unique_ptr<StatefulOp>*>;
 template <class P>
 inline constexpr bool kIsOpContext =
-    std::is_same_v<std::remove_cvref_t<P>, OpContext> && (!std::is_reference_v<P> ||
-    std::is_const_v<std::remove_reference_t<P>>);
+    std::is_same_v<std::remove_cvref_t<P>, OpContext> &&
+    (!std::is_reference_v<P> || std::is_const_v<std::remove_reference_t<P>>);
 template <class F, class Parameters = FunctionParameters<F>>
 inline constexpr bool kIsCreateState = false;
 template <class F, class A, class S>

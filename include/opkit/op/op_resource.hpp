@@ -110,8 +110,7 @@ inline void RunInto(ResolvedOperator& resolved, std::string_view op, std::span<c
 
 // Replaces the log hook and returns the one before; null goes back to stderr.
 inline LogHook SetLogHook(LogHook hook) {
-  return detail::g_log_hook.exchange(hook ? hook : &detail::LogToStderr,
-                                     std::memory_order_acq_rel);
+  return detail::g_log_hook.exchange(hook ? hook : &detail::LogToStderr, std::memory_order_acq_rel);
 }
 
 // A named part of an operator's own code, for the scope's life: work in it has an identity of its
@@ -133,8 +132,8 @@ class OpResource {
   explicit OpResource(detail::ResourceState* state) : state_(state) {}
 
   // `bytes` bytes of the device's memory, aligned to 64; each call its own. Freed when the operator
-  // ends, also when it fails; on an asynchronous device when the stream has come past it. Null for 0
-  // bytes. Errors: kInvalidArgument, kOutOfMemory.
+  // ends, also when it fails; on an asynchronous device when the stream has come past it. Null for
+  // 0 bytes. Errors: kInvalidArgument, kOutOfMemory.
   void* alloc(int64_t bytes) const {
     if (bytes < 0)
       Throw(ErrorCode::kInvalidArgument, "alloc(", bytes, ") in operator ", state_->op);
@@ -179,20 +178,22 @@ class OpResource {
   void launch(F work) const {
     if (!state_->launch) NotOnThisDevice("launch");
     if (!state_->asynchronous) return state_->launch(state_->context, std::move(work));
-    state_->launch(state_->context, [work = std::move(work), op = std::string(state_->op)]() mutable {
-      try {
-        work();
-      } catch (const Error&) {
-        throw;
-      } catch (const std::exception& thrown) {
-        Error error(ErrorCode::kOperatorFailed,
-                    StrCat("work that operator ", op, " launched threw: ", thrown.what()));
-        error.SetCause(std::current_exception());
-        throw error;
-      }
-    });
+    state_->launch(
+        state_->context, [work = std::move(work), op = std::string(state_->op)]() mutable {
+          try {
+            work();
+          } catch (const Error&) {
+            throw;
+          } catch (const std::exception& thrown) {
+            Error error(ErrorCode::kOperatorFailed,
+                        StrCat("work that operator ", op, " launched threw: ", thrown.what()));
+            error.SetCause(std::current_exception());
+            throw error;
+          }
+        });
   }
-  // f(i) for every i in [0, n) on the host's threads; at its place in the stream where there is one.
+  // f(i) for every i in [0, n) on the host's threads; at its place in the stream where there is
+  // one.
   template <class F>
   void parallel_for(int64_t n, F f, int64_t grain = kAutoGrain) const {
     static_assert(IndexBody<F>, "parallel_for: the body must be callable as f(int64_t index)");

@@ -1,5 +1,5 @@
-// OpTensor and Status: what a function operator is called with and what it answers. Plain views that
-// cost nothing to make, so that the same function serves the program and a shared library.
+// OpTensor and Status: what a function operator is called with and what it answers. Plain views
+// that cost nothing to make, so that the same function serves the program and a shared library.
 #ifndef OPKIT_OP_OP_TENSOR_HPP_
 #define OPKIT_OP_OP_TENSOR_HPP_
 
@@ -14,13 +14,13 @@ enum ReturnValue : int { FAIL = 0, SUCCESS = 1 };
 using MXReturnValue = ReturnValue;
 
 // Success, or a failure with its text. Making a success costs nothing.
-class [[nodiscard]] Status {
+class [[nodiscard]] OpStatus {
  public:
-  Status() = default;
-  Status(ReturnValue value) : ok_(value == SUCCESS) {}  // NOLINT: `return SUCCESS;`
+  OpStatus() = default;
+  OpStatus(ReturnValue value) : ok_(value == SUCCESS) {}  // NOLINT: `return SUCCESS;`
   template <class... Parts>
-  static Status Failure(const Parts&... parts) {
-    Status status(FAIL);
+  static OpStatus Failure(const Parts&... parts) {
+    OpStatus status(FAIL);
     status.message_ = StrCat(parts...);
     return status;
   }
@@ -31,6 +31,9 @@ class [[nodiscard]] Status {
   bool ok_ = true;
   std::string message_;
 };
+#ifndef Status  // X11 makes it a macro for int, which functions may return as well
+using Status = OpStatus;
+#endif
 
 // Text that explains a FAIL, one for each thread: OPKIT_ERROR_MSG << "k is " << k; return FAIL;
 // It is empty at the start of every call.
