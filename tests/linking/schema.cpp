@@ -19,6 +19,9 @@ namespace outer::inner {
 OPERATOR_SCHEMA(Nothing).NumInputs(0).NumOutputs(0);
 #endif
 REGISTER_CPU_OPERATOR(Nothing, NothingOp);
+#ifdef SCHEMA_AFTER
+OPERATOR_SCHEMA(Nothing).NumInputs(0).NumOutputs(0);
+#endif
 
 #ifdef IN_NAMESPACE
 }  // namespace outer::inner
