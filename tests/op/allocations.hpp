@@ -1,4 +1,5 @@
-// How often this program has called operator new, for tests of what allocates nothing.
+// How often this program has called operator new, for tests of what allocates nothing. Always 0
+// under ThreadSanitizer.
 #ifndef OPKIT_TESTS_OP_ALLOCATIONS_HPP_
 #define OPKIT_TESTS_OP_ALLOCATIONS_HPP_
 
