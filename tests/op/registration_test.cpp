@@ -60,6 +60,9 @@ REGISTER_CUDA_OPERATOR_WITH_ENGINE(RegAdd, CUDNN, AddOp<CPUContext, 7>);
 REGISTER_CPU_OPERATOR_STR("Reg.Add/2", AddOp<CPUContext>);
 REGISTER_CPU_STREAM_OPERATOR_STR("Reg.Add/2", AddOp<CPUStreamContext>);
 REGISTER_CUDA_OPERATOR_STR("Reg.Add/2", AddOp<CPUContext>);
+// OPERATOR_SCHEMA takes identifiers.
+[[maybe_unused]] const opkit::OpSchema& kAddSlash2 =
+    OpRegistry::Global().AddSchema("Reg.Add/2", __FILE__, __LINE__).NumInputs(1).NumOutputs(1);
 
 std::unique_ptr<opkit::OperatorBase> MakeTen(const OperatorDef& def, Workspace* ws) {
   return std::make_unique<AddOp<CPUContext, 10>>(def, ws);
@@ -121,21 +124,26 @@ TEST_CASE("the highest priority wins, in whatever order they came") {
   CHECK(OpRegistry::Global().KernelsOf("RegPriority").size() == 1);
 }
 
-TEST_CASE("by string: any name, and a missing schema is found at the first lookup") {
+TEST_CASE("by string: any name") {
+  CHECK(Run("Reg.Add/2") == 101);
+  CHECK(Run("Reg.Add/2", "", DeviceType::kCPUStream) == 101);
+  CHECK(OpRegistry::Global().FindKernels("Reg.Add/2", DeviceType::kCUDA).size() == 1);
+}
+
+TEST_CASE("by string: a missing schema is found at the first lookup, and by CheckRegistrations") {
+  REGISTER_CPU_OPERATOR_STR("Reg.Late", AddOp<CPUContext>);
   Workspace ws;
   ws.CreateTensor("X");
-  const OperatorDef def("Reg.Add/2", {"X"}, {"Y"});
-  const opkit::Error error = ErrorOf([&] { CreateOperator(def, &ws); });
+  const opkit::Error error =
+      ErrorOf([&] { CreateOperator(OperatorDef("Reg.Late", {"X"}, {"Y"}), &ws); });
   CHECK(error.code() == ErrorCode::kNotFound);
-  CHECK(Contains(error.message(), "operator Reg.Add/2 has a kernel (at "));
-  CHECK(Contains(error.message(), "but no schema; add OPERATOR_SCHEMA(Reg.Add/2) to this program"));
+  CHECK(Contains(error.message(), "operator Reg.Late has a kernel (at "));
+  CHECK(Contains(error.message(), "but no schema; add OPERATOR_SCHEMA(Reg.Late) to this program"));
   bool listed = false;
   for (const std::string& problem : opkit::CheckRegistrations())
     listed |= problem == error.message();
   CHECK(listed);
-  OpRegistry::Global().AddSchema("Reg.Add/2", __FILE__, __LINE__).NumInputs(1).NumOutputs(1);
-  CHECK(Run("Reg.Add/2") == 101);
-  CHECK(Run("Reg.Add/2", "", DeviceType::kCPUStream) == 101);
+  OpRegistry::Global().Remove("Reg.Late");
 }
 
 TEST_CASE("what is registered is listed") {
