@@ -426,28 +426,33 @@ TEST_CASE("without setInferShape the output tensors bring their shapes") {
   CHECK(bench.ws.GetTensor("y")->data<double>()[1] == 7);
 }
 
+namespace {
+
+int g_fail_mode = 0;
+REGISTER_OP(FnFails)
+    .setForward([](const AttrMap&, In, Out, OpResource&) -> Status {
+      if (g_fail_mode == 1) {
+        OPKIT_ERROR_MSG << "x is " << 3 << ", not " << 2.5;
+        return FAIL;
+      }
+      if (g_fail_mode == 2) return FAIL;
+      if (g_fail_mode == 3) return Status::Failure("as a ", "status");
+      if (g_fail_mode == 4) throw std::out_of_range("standard");
+      if (g_fail_mode == 5) throw 5;
+      if (g_fail_mode == 6) Throw(ErrorCode::kUnsupported, "our own");
+      OPKIT_ERROR_MSG << "said, but it succeeds";
+      return SUCCESS;
+    })
+    .setInferShape(SameShape);
+
+}  // namespace
+
 TEST_CASE("FAIL and exceptions become an Error with the operator and the text") {
   Bench bench;
   bench.Add("x", {1});
-  static int mode;
-  LOCAL_OP(FnFails)
-      .setForward([](const AttrMap&, In, Out, OpResource&) -> Status {
-        if (mode == 1) {
-          OPKIT_ERROR_MSG << "x is " << 3 << ", not " << 2.5;
-          return FAIL;
-        }
-        if (mode == 2) return FAIL;
-        if (mode == 3) return Status::Failure("as a ", "status");
-        if (mode == 4) throw std::out_of_range("standard");
-        if (mode == 5) throw 5;
-        if (mode == 6) Throw(ErrorCode::kUnsupported, "our own");
-        OPKIT_ERROR_MSG << "said, but it succeeds";
-        return SUCCESS;
-      })
-      .setInferShape(SameShape);
   auto& op = bench.Create(OperatorDef("FnFails", {"x"}, {"y"}).Name("third"));
   auto error = [&](int which) {
-    mode = which;
+    g_fail_mode = which;
     return ErrorOf([&] { op.Run(); });
   };
   CHECK(error(1).message() == "forward of operator FnFails failed: x is 3, not 2.5");
@@ -472,10 +477,10 @@ TEST_CASE("a text survives the operators that are called while it is written") {
   bench.Add("x", {1});
   g_body = [](In in, Out, OpResource& res) {
     OPKIT_ERROR_MSG << "outer";
-    try {
-      res.invoke("FnFails", {in[0]}, {res.temporary({1}, DType::kFloat32)});
-    } catch (const Error&) {
-    }
+    g_fail_mode = 2;
+    const Error error =
+        ErrorOf([&] { res.invoke("FnFails", {in[0]}, {res.temporary({1}, DType::kFloat32)}); });
+    CHECK(Contains(error.message(), "FnFails failed: it returned FAIL; say why"));
     CHECK(ErrorMessage().text() == "outer");
   };
   bench.Create(OperatorDef("FnBody", {"x"}, {"y"})).Run();
