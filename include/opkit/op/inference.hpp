@@ -3,6 +3,7 @@
 #ifndef OPKIT_OP_INFERENCE_HPP_
 #define OPKIT_OP_INFERENCE_HPP_
 
+#include "opkit/base/function_ref.hpp"
 #include "opkit/core/symbolic_shape.hpp"
 #include "opkit/op/operator_def.hpp"
 
@@ -60,7 +61,13 @@ class InferenceContext {
   DType input_dtype(int i) const { return input(i).dtype; }
   const SymbolicShape& input_shape(int i) const { return input(i).shape; }
   // The data of a constant input; null where it is not known yet.
-  const Tensor* input_constant(int i) const { return input(i).constant; }
+  const Tensor* input_constant(int i) const {
+    const Tensor* known = input(i).constant;
+    return known || !find_constant_ ? known : (*find_constant_)(i);
+  }
+  // Where else input_constant looks, so that data is made available only to who asks for it. `find`
+  // outlives the inference.
+  void ReadConstantsFrom(FunctionRef<const Tensor*(int)> find) { find_constant_ = find; }
   const TensorInfo& output(int i) const { return outputs_[Check(i, outputs_.size(), "output")]; }
 
   // Says what is true of a value. Error (kInvalidArgument), showing both sides, when that
@@ -97,6 +104,7 @@ class InferenceContext {
 
   const OperatorDef& def_;
   std::vector<TensorInfo> inputs_, outputs_;
+  std::optional<FunctionRef<const Tensor*(int)>> find_constant_;
 };
 
 }  // namespace opkit

@@ -97,14 +97,17 @@ class OpSchema {
   // Attributes. `Arg(name, doc)` takes any type; `Arg<T>` checks it, and documents a default. Once
   // one is declared, an undeclared attribute is an error unless AllowUnknownArgs.
   OpSchema& Arg(std::string name, std::string doc, bool required = false) {
-    return AddArg({std::move(name), std::move(doc), required, {}, {}});
+    return Arg({std::move(name), std::move(doc), required, {}, {}});
   }
   template <class T>
   OpSchema& Arg(std::string name, std::string doc, std::optional<T> default_value = {},
                 bool required = false) {
     AttributeSchema attribute{std::move(name), std::move(doc), required, kAttributeTypeOf<T>, {}};
     if (default_value) attribute.default_value = Attribute(*default_value);
-    return AddArg(std::move(attribute));
+    return Arg(std::move(attribute));
+  }
+  OpSchema& Arg(AttributeSchema attribute) {
+    return attributes_.push_back(std::move(attribute)), *this;
   }
   template <class T>
   OpSchema& RequiredArg(std::string name, std::string doc) {
@@ -337,9 +340,6 @@ class OpSchema {
     (inputs ? inputs_allowed_ : outputs_allowed_) = std::move(in);
     (inputs ? input_counts_ : output_counts_) = allowed;
     return *this;
-  }
-  OpSchema& AddArg(AttributeSchema attribute) {
-    return attributes_.push_back(std::move(attribute)), *this;
   }
   OpSchema& Value(std::vector<ValueSchema>& values, int i, std::string name, std::string doc,
                   std::vector<DType> dtypes) {
