@@ -4,17 +4,19 @@
 #define OPKIT_OP_INVOKE_HPP_
 
 #include "opkit/op/create_operator.hpp"
+#include "opkit/op/inference_cache.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 
 struct InvokeOptions {
   std::optional<Device> device = {};  // default: that of the first input
   std::string engine = {};            // backends to try; default: the registry's order
-  int num_outputs = -1;          // needed only where the schema leaves it open
+  int num_outputs = -1;               // needed only where the schema leaves it open
 };
 
-// An operator ready to be called again and again: schema, kernel and attributes are settled. Not
-// synchronised: one thread at a time. Moving it keeps it valid.
+// An operator ready to be called again and again: schema, kernel and attributes are settled, and
+// while the inputs' dtypes and shapes stay the same, so is inference. Nothing of the caller's is
+// held between calls. A call returns when the work is done. Not synchronised: one thread at a time.
 //
 //   ResolvedOperator axpy("Axpy", 2, {{"alpha", 2.f}});
 //   std::vector<Tensor> out = axpy({x, y});       // new outputs
@@ -40,15 +42,12 @@ class ResolvedOperator {
     int num_outputs = options.num_outputs;
     if (num_outputs < 0)
       num_outputs = schema_->CalculateOutput(static_cast<int>(present.size()), def_.args());
-    if (num_outputs < 0) num_outputs = schema_->min_outputs();
-    if (num_outputs == 0 && schema_->max_outputs() > 0)
-      Throw(ErrorCode::kInvalidArgument, "operator ", op, " may have different numbers of outputs; "
-            "set InvokeOptions::num_outputs");
+    if (num_outputs < 0)
+      Throw(ErrorCode::kInvalidArgument, "operator ", op, " has ", schema_->expected_outputs(),
+            " outputs; say how many with InvokeOptions::num_outputs");
     for (int i = 0; i < num_outputs; ++i) def_.Output(StrCat("output ", i));
     op_ = CreateOperator(def_, workspace_.get());
-    for (const std::string& name : def_.outputs())
-      outputs_.push_back(workspace_->CreateTensor(name));
-    seen_.resize(inputs_.size());
+    for (const std::string& name : def_.outputs()) outputs_.push_back(workspace_->GetBlob(name));
   }
 
   // Runs on `inputs` and returns new outputs. Errors: kInvalidArgument for a wrong count or what
@@ -71,52 +70,42 @@ class ResolvedOperator {
     const Release release{*this};
     for (size_t i = 0; i < inputs.size(); ++i)
       if (inputs_[i]) *inputs_[i] = inputs[i];
-    if (schema_->has_inference() && !Seen()) Infer();
-    for (size_t o = 0; o < outputs.size(); ++o) *outputs_[o] = outputs[o];
+    if (schema_->has_inference() && !cache_.IsFresh(inputs_)) [[unlikely]] {
+      cache_.Infer(*schema_, def_, inputs_, [] {});
+      cache_.Keep();
+    }
+    for (size_t o = 0; o < outputs.size(); ++o) *outputs_[o]->GetMutable<Tensor>() = outputs[o];
     op_->Run();
-    for (size_t o = 0; o < outputs.size(); ++o) outputs[o] = std::move(*outputs_[o]);
+    for (const Blob* output : outputs_)
+      if (!output->IsType<Tensor>()) [[unlikely]]
+        Throw(ErrorCode::kTypeMismatch, "'", output->name(), "' of operator ", def_.type(),
+              " is not a tensor; run it in a workspace to get it");
+    for (size_t o = 0; o < outputs.size(); ++o)
+      outputs[o] = std::move(*outputs_[o]->GetMutable<Tensor>());
   }
 
   OperatorBase& op() { return *op_; }
 
  private:
-  struct Signature {
-    DType dtype = DType::kUndefined;
-    Shape shape;
-  };
-  // Nothing of the caller's is held between calls.
+  // Leaves the workspace's tensors without memory, and unspecified until the next call sets them.
   struct Release {
     ResolvedOperator& self;
     ~Release() {
-      for (Tensor* tensor : self.inputs_)
-        if (tensor) *tensor = Tensor();
-      for (Tensor* tensor : self.outputs_) *tensor = Tensor();
+      for (Tensor* input : self.inputs_)
+        if (input) const Tensor dropped = std::move(*input);
+      for (Blob* output : self.outputs_)
+        if (output->IsType<Tensor>())
+          const Tensor dropped = std::move(*output->GetMutable<Tensor>());
     }
   };
-
-  // The same dtypes and shapes as the last time, which inference has found right.
-  bool Seen() const {
-    for (size_t i = 0; i < inputs_.size(); ++i)
-      if (inputs_[i] && (inputs_[i]->dtype() != seen_[i].dtype || inputs_[i]->dtype() == DType::kUndefined ||
-                         inputs_[i]->shape() != seen_[i].shape))
-        return false;
-    return !inputs_.empty();
-  }
-  void Infer() {
-    std::vector<TensorInfo> infos;
-    for (const Tensor* tensor : inputs_)
-      infos.push_back(tensor ? TensorInfo::Of(*tensor, true) : TensorInfo());
-    schema_->InferOutputs(def_, std::move(infos));
-    for (size_t i = 0; i < inputs_.size(); ++i)
-      if (inputs_[i]) seen_[i] = {inputs_[i]->dtype(), inputs_[i]->shape()};
-  }
 
   const OpSchema* schema_;
   std::unique_ptr<Workspace> workspace_;
   OperatorDef def_;
   std::unique_ptr<OperatorBase> op_;
-  std::vector<Tensor*> inputs_, outputs_;  // in the workspace; null where left out
-  std::vector<Signature> seen_;
+  std::vector<Tensor*> inputs_;  // in the workspace; null where left out
+  std::vector<Blob*> outputs_;
+  detail::InferenceCache cache_;
 };
 
 // Calls operator `op` once, with the default order of kernels on the device of the first input. A
