@@ -65,8 +65,9 @@ inline std::unique_ptr<OperatorBase> CreateFunctionOperator(const OperatorDef& d
   if (!factory)
     throw UnsupportedOperatorFeature(
         StrCat("function operators cannot run on ", def.device().type,
-               " in this program: include the header of its backend, which calls "
-               "opkit::EnableFunctionOperators<Context>()"));
+               " in this program: include the header of its backend "
+               "(opkit/backends/<its name>/function_operator.hpp), or call "
+               "opkit::EnableFunctionOperators<Context>() for a device of your own"));
   return factory(def, ws, std::move(record), pass);
 }
 

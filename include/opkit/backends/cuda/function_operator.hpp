@@ -1,0 +1,15 @@
+// Function operators on CUDA: with this header setForward(f, "gpu") runs. The functions are called
+// when work is issued and put theirs on resource.stream(), a cudaStream_t.
+#ifndef OPKIT_BACKENDS_CUDA_FUNCTION_OPERATOR_HPP_
+#define OPKIT_BACKENDS_CUDA_FUNCTION_OPERATOR_HPP_
+
+#include "opkit/backends/cuda/context.hpp"
+#include "opkit/op/function_operator.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+[[maybe_unused]] inline const bool kCUDARunsFunctions = EnableFunctionOperators<CUDAContext>();
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_BACKENDS_CUDA_FUNCTION_OPERATOR_HPP_
