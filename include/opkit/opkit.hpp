@@ -20,9 +20,9 @@
 
 #include "opkit/engine/context_parallel_for.hpp"
 #include "opkit/engine/parallel_for.hpp"
+#include "opkit/engine/task_group.hpp"
 #include "opkit/engine/thread_pool.hpp"
 
-#include "opkit/op/check.hpp"
 #include "opkit/op/create_operator.hpp"
 #include "opkit/op/dispatch_helper.hpp"
 #include "opkit/op/function_operator.hpp"

@@ -4,22 +4,21 @@
 #ifndef OPKIT_SINGLE_INCLUDE_HPP_
 #define OPKIT_SINGLE_INCLUDE_HPP_
 
+#include <array>
 #include <atomic>
 #include <bit>
 #include <cerrno>
-#include <condition_variable>
+#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <deque>
 #include <exception>
 #include <initializer_list>
 #include <linux/futex.h>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <new>
 #include <optional>
 #include <pthread.h>
@@ -29,7 +28,6 @@
 #include <string>
 #include <string_view>
 #include <sys/syscall.h>
-#include <thread>
 #include <time.h>
 #include <tuple>
 #include <type_traits>
@@ -136,56 +134,74 @@
 
 // ---- opkit/base/strings.hpp
 // StrCat: message building by concatenation, without <sstream>. Everything that reports to a user
-// goes through it, so numbers look the same everywhere.
+// goes through it, so numbers look the same everywhere. Not a variadic template: a message is built
+// at a hundred places with a hundred combinations of types, and each would be an instantiation.
 #ifndef OPKIT_BASE_STRINGS_HPP_
 #define OPKIT_BASE_STRINGS_HPP_
 
 namespace opkit::inline OPKIT_ABI {
-namespace detail {
 
-inline void AppendTo(std::string& out, std::string_view text) { out += text; }
-inline void AppendTo(std::string& out, const char* text) { out += text ? text : "(null)"; }
-inline void AppendTo(std::string& out, const std::string& text) { out += text; }
-inline void AppendTo(std::string& out, char c) { out += c; }
-inline void AppendTo(std::string& out, bool b) { out += b ? "true" : "false"; }
-
-inline void AppendTo(std::string& out, double value) {
-  char buffer[32];
-  out.append(buffer, static_cast<size_t>(std::snprintf(buffer, sizeof buffer, "%.9g", value)));
-}
-
-template <class T>
-  requires std::is_integral_v<T>
-void AppendTo(std::string& out, T value) {
-  out += std::to_string(value);
-}
-
-// Anything with a `ToString(value)` found by argument-dependent lookup.
-template <class T>
-  requires requires(const T& value) { std::string_view(ToString(value)); }
-void AppendTo(std::string& out, const T& value) {
-  out += ToString(value);
-}
-
-template <class T>
-void AppendTo(std::string& out, const std::vector<T>& values) {
-  out += '[';
-  for (size_t i = 0; i < values.size(); ++i) {
-    if (i) out += ", ";
-    AppendTo(out, static_cast<const T&>(values[i]));
+// One part of a message: a string, character, bool, integer, floating-point number (9 significant
+// digits), anything with a `ToString(value)` found by argument-dependent lookup, or a vector of
+// these (`[1, 2]`).
+class Text {
+ public:
+  Text() = default;
+  Text(const char* text) : text_(text ? text : "(null)") {}
+  Text(const std::string& text) : text_(text) {}
+  Text(std::string_view text) : text_(text) {}
+  Text(char c) : text_(1, c) {}
+  Text(bool b) : text_(b ? "true" : "false") {}
+  Text(double value) {
+    char buffer[32];
+    text_.assign(buffer, static_cast<size_t>(std::snprintf(buffer, sizeof buffer, "%.9g", value)));
   }
-  out += ']';
-}
+  template <class T>
+    requires std::is_integral_v<T>
+  Text(T value) : text_(std::to_string(value)) {}
+  template <class T>
+    requires requires(const T& value) { std::string_view(ToString(value)); }
+  Text(const T& value) : text_(ToString(value)) {}
+  template <class T>
+  Text(const std::vector<T>& values) {
+    text_ = "[";
+    for (size_t i = 0; i < values.size(); ++i) {
+      if (i) text_ += ", ";
+      text_ += Text(static_cast<const T&>(values[i])).text_;
+    }
+    text_ += ']';
+  }
 
+  const std::string& str() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+namespace detail {
+inline std::string Join(std::initializer_list<const Text*> parts) {
+  std::string out;
+  for (const Text* part : parts) out += part->str();
+  return out;
+}
 }  // namespace detail
 
-// Concatenates strings, characters, bools, integers, floating-point numbers (9 significant digits),
-// vectors of these (`[1, 2]`) and types with a ToString.
-template <class... Parts>
-std::string StrCat(const Parts&... parts) {
-  std::string out;
-  (detail::AppendTo(out, parts), ...);
-  return out;
+// Concatenates up to 16 parts; nest calls for more. Three overloads, so that a short message does
+// not build sixteen parts.
+inline std::string StrCat(const Text& a, const Text& b = {}, const Text& c = {},
+                          const Text& d = {}) {
+  return detail::Join({&a, &b, &c, &d});
+}
+inline std::string StrCat(const Text& a, const Text& b, const Text& c, const Text& d, const Text& e,
+                          const Text& f = {}, const Text& g = {}, const Text& h = {}) {
+  return detail::Join({&a, &b, &c, &d, &e, &f, &g, &h});
+}
+inline std::string StrCat(const Text& a, const Text& b, const Text& c, const Text& d, const Text& e,
+                          const Text& f, const Text& g, const Text& h, const Text& i,
+                          const Text& j = {}, const Text& k = {}, const Text& l = {},
+                          const Text& m = {}, const Text& n = {}, const Text& o = {},
+                          const Text& p = {}) {
+  return detail::Join({&a, &b, &c, &d, &e, &f, &g, &h, &i, &j, &k, &l, &m, &n, &o, &p});
 }
 
 }  // namespace opkit
@@ -226,7 +242,7 @@ inline size_t EditDistance(std::string_view a, std::string_view b) {
 // letters, at least one).
 inline std::string NearestName(std::string_view name, const std::vector<std::string>& candidates) {
   std::string best;
-  size_t best_distance = name.size() / 3 + 2;
+  size_t best_distance = (name.size() < 6 ? 1 : name.size() / 3) + 1;
   for (const std::string& candidate : candidates) {
     const size_t distance = EditDistance(name, candidate);
     if (distance < best_distance) {
@@ -247,11 +263,7 @@ inline std::string SuggestName(std::string_view name, const std::vector<std::str
     if (i) out += ", ";
     out += "'" + candidates[i] + "'";
   }
-  if (candidates.size() > kShown) {
-    detail::AppendTo(out, " and ");
-    detail::AppendTo(out, candidates.size() - kShown);
-    detail::AppendTo(out, " more");
-  }
+  if (candidates.size() > kShown) out += StrCat(" and ", candidates.size() - kShown, " more");
   return out + ")";
 }
 
@@ -269,25 +281,25 @@ inline std::string SuggestName(std::string_view name, const std::vector<std::str
 namespace opkit::inline OPKIT_ABI {
 
 enum class ErrorCode {
-  kInvalidArgument,   // a value, shape or count that the callee does not accept
-  kTypeMismatch,      // a value of another type or dtype than asked for
-  kNotFound,          // no such operator, blob, backend, argument, file
-  kAlreadyExists,     // registered or created twice
-  kOutOfRange,        // an index or a number outside what can be represented
-  kUninitialized,     // a tensor or blob read before anything was written
-  kOutOfMemory,       //
-  kUnsupported,       // understood, but not possible on this device, dtype or build
+  kInvalidArgument,     // a value, shape or count that the callee does not accept
+  kTypeMismatch,        // a value of another type or dtype than asked for
+  kNotFound,            // no such operator, blob, backend, argument, file
+  kAlreadyExists,       // registered or created twice
+  kOutOfRange,          // an index or a number outside what can be represented
+  kUninitialized,       // a tensor or blob read before anything was written
+  kOutOfMemory,         //
+  kUnsupported,         // understood, but not possible on this device, dtype or build
   kFailedPrecondition,  // called in a state that does not allow it
-  kCancelled,         //
-  kDeadlineExceeded,  //
-  kOperatorFailed,    // RunOnDevice returned false, or threw something that is not an Error
+  kCancelled,           //
+  kDeadlineExceeded,    //
+  kOperatorFailed,      // RunOnDevice returned false, or threw something that is not an Error
 };
 
 inline const char* ToString(ErrorCode code) {
-  constexpr const char* kNames[] = {
-      "invalid argument", "type mismatch",       "not found",         "already exists",
-      "out of range",     "uninitialized",       "out of memory",     "unsupported",
-      "failed precondition", "cancelled",        "deadline exceeded", "operator failed"};
+  constexpr const char* kNames[] = {"invalid argument", "type mismatch",     "not found",
+                                    "already exists",   "out of range",      "uninitialized",
+                                    "out of memory",    "unsupported",       "failed precondition",
+                                    "cancelled",        "deadline exceeded", "operator failed"};
   return kNames[static_cast<int>(code)];
 }
 
@@ -327,9 +339,25 @@ class OPKIT_EXPORT Error : public std::runtime_error {
   std::exception_ptr cause_;
 };
 
-template <class... Parts>
-[[noreturn]] OPKIT_COLD void Throw(ErrorCode code, const Parts&... parts) {
-  throw Error(code, StrCat(parts...));
+// Throws an Error whose message is StrCat of the parts.
+[[noreturn]] OPKIT_COLD inline void Throw(ErrorCode code, const Text& a, const Text& b = {},
+                                          const Text& c = {}, const Text& d = {}) {
+  throw Error(code, StrCat(a, b, c, d));
+}
+[[noreturn]] OPKIT_COLD inline void Throw(ErrorCode code, const Text& a, const Text& b,
+                                          const Text& c, const Text& d, const Text& e,
+                                          const Text& f = {}, const Text& g = {},
+                                          const Text& h = {}) {
+  throw Error(code, StrCat(a, b, c, d, e, f, g, h));
+}
+[[noreturn]] OPKIT_COLD inline void Throw(ErrorCode code, const Text& a, const Text& b,
+                                          const Text& c, const Text& d, const Text& e,
+                                          const Text& f, const Text& g, const Text& h,
+                                          const Text& i, const Text& j = {}, const Text& k = {},
+                                          const Text& l = {}, const Text& m = {},
+                                          const Text& n = {}, const Text& o = {},
+                                          const Text& p = {}) {
+  throw Error(code, StrCat(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p));
 }
 
 namespace detail {
@@ -343,19 +371,20 @@ namespace detail {
 }  // namespace opkit
 
 // For operator authors: throws Error(kInvalidArgument) with the condition's text and the parts.
-#define OPKIT_ENFORCE(condition, ...)                                                        \
-  do {                                                                                       \
-    if (!(condition)) [[unlikely]]                                                           \
-      ::opkit::Throw(::opkit::ErrorCode::kInvalidArgument,                                   \
-                     "expected " #condition " " __VA_OPT__(, ) __VA_ARGS__);                 \
+#define OPKIT_ENFORCE(condition, ...)                                        \
+  do {                                                                       \
+    if (!(condition)) [[unlikely]]                                           \
+      ::opkit::Throw(::opkit::ErrorCode::kInvalidArgument,                   \
+                     "expected " #condition " " __VA_OPT__(, ) __VA_ARGS__); \
   } while (0)
 
 // An invariant of the toolkit itself; compiled out with NDEBUG.
 #ifdef NDEBUG
 #define OPKIT_ASSERT(condition) static_cast<void>(0)
 #else
-#define OPKIT_ASSERT(condition) \
-  ((condition) ? static_cast<void>(0) : ::opkit::detail::AssertFailed(#condition, __FILE__, __LINE__))
+#define OPKIT_ASSERT(condition)       \
+  ((condition) ? static_cast<void>(0) \
+               : ::opkit::detail::AssertFailed(#condition, __FILE__, __LINE__))
 #endif
 
 #endif  // OPKIT_BASE_ERROR_HPP_
@@ -396,9 +425,10 @@ constexpr int64_t ItemSize(DType dtype) {
 }
 
 constexpr const char* ToString(DType dtype) {
-  constexpr const char* kNames[kNumDTypes] = {
-      "undefined", "bool",   "int8",    "int16",    "int32",   "int64",   "uint8",     "uint16",
-      "uint32",    "uint64", "float16", "bfloat16", "float32", "float64", "complex64", "complex128"};
+  constexpr const char* kNames[kNumDTypes] = {"undefined", "bool",    "int8",      "int16",
+                                              "int32",     "int64",   "uint8",     "uint16",
+                                              "uint32",    "uint64",  "float16",   "bfloat16",
+                                              "float32",   "float64", "complex64", "complex128"};
   return kNames[static_cast<int>(dtype)];
 }
 
@@ -473,21 +503,37 @@ concept ComplexOf = requires(const T& z) {
 
 template <class T>
 constexpr DType DTypeOfImpl() {
-  if constexpr (std::is_same_v<T, bool>) return DType::kBool;
-  else if constexpr (std::is_same_v<T, float>) return DType::kFloat32;
-  else if constexpr (std::is_same_v<T, double>) return DType::kFloat64;
-  else if constexpr (std::is_same_v<T, float16>) return DType::kFloat16;
-  else if constexpr (std::is_same_v<T, bfloat16>) return DType::kBFloat16;
-  else if constexpr (ComplexOf<T, float>) return DType::kComplex64;
-  else if constexpr (ComplexOf<T, double>) return DType::kComplex128;
-  else if constexpr (std::is_integral_v<T> && std::is_signed_v<T> && !std::is_same_v<T, wchar_t>)
-    return sizeof(T) == 1 ? DType::kInt8 : sizeof(T) == 2 ? DType::kInt16
-         : sizeof(T) == 4 ? DType::kInt32 : DType::kInt64;
-  else if constexpr (std::is_integral_v<T> && !std::is_same_v<T, char16_t> &&
-                     !std::is_same_v<T, char32_t> && !std::is_same_v<T, wchar_t>)
-    return sizeof(T) == 1 ? DType::kUInt8 : sizeof(T) == 2 ? DType::kUInt16
-         : sizeof(T) == 4 ? DType::kUInt32 : DType::kUInt64;
-  else return DType::kUndefined;
+  if constexpr (std::is_same_v<T, bool>)
+    return DType::kBool;
+  else if constexpr (std::is_same_v<T, float>)
+    return DType::kFloat32;
+  else if constexpr (std::is_same_v<T, double>)
+    return DType::kFloat64;
+  else if constexpr (std::is_same_v<T, float16>)
+    return DType::kFloat16;
+  else if constexpr (std::is_same_v<T, bfloat16>)
+    return DType::kBFloat16;
+  else if constexpr (ComplexOf<T, float>)
+    return DType::kComplex64;
+  else if constexpr (ComplexOf<T, double>)
+    return DType::kComplex128;
+  else if constexpr (!std::is_integral_v<T>)
+    return DType::kUndefined;
+  else if constexpr (sizeof(T) > 8)
+    return DType::kUndefined;  // __int128 is integral under -std=gnu++20
+  else if constexpr (std::is_signed_v<T> && !std::is_same_v<T, wchar_t>)
+    return sizeof(T) == 1   ? DType::kInt8
+           : sizeof(T) == 2 ? DType::kInt16
+           : sizeof(T) == 4 ? DType::kInt32
+                            : DType::kInt64;
+  else if constexpr (!std::is_same_v<T, char16_t> && !std::is_same_v<T, char32_t> &&
+                     !std::is_same_v<T, wchar_t>)
+    return sizeof(T) == 1   ? DType::kUInt8
+           : sizeof(T) == 2 ? DType::kUInt16
+           : sizeof(T) == 4 ? DType::kUInt32
+                            : DType::kUInt64;
+  else
+    return DType::kUndefined;
 }
 
 }  // namespace detail
@@ -529,11 +575,12 @@ Result CallWithTypeAs(F& f) {
 //   DispatchDType<float, double>(x.dtype(), [&]<class T>() { Scale(x.data<T>(), …); });
 template <Element... Ts, class F>
 decltype(auto) DispatchDType(DType dtype, F&& f) {
-  using Result = std::common_type_t<std::type_identity<
-      decltype(detail::CallWithType<Ts>(f))>...>::type;  // the same for every T
+  using Result = std::common_type_t<
+      std::type_identity<decltype(detail::CallWithType<Ts>(f))>...>::type;  // the same for every T
   Result (*call)(std::remove_reference_t<F>&) = nullptr;
-  ((dtype == kDTypeOf<Ts> ? void(call = &detail::CallWithTypeAs<Result, Ts, std::remove_reference_t<F>>)
-                          : void()),
+  ((dtype == kDTypeOf<Ts>
+        ? void(call = &detail::CallWithTypeAs<Result, Ts, std::remove_reference_t<F>>)
+        : void()),
    ...);
   if (!call) {
     Throw(ErrorCode::kTypeMismatch, "dtype ", ToString(dtype),
@@ -674,7 +721,7 @@ class Dims {
  public:
   static constexpr int kInline = 6;
 
-  Dims() = default;
+  Dims() {}  // not defaulted: a const object of what holds Dims then needs no initializer
   explicit Dims(std::span<const int64_t> values) { Assign(values.data(), values.size()); }
   Dims(const Dims& other) { Assign(other.data(), static_cast<size_t>(other.size_)); }
   Dims(Dims&& other) noexcept { Steal(other); }
@@ -720,7 +767,7 @@ class Dims {
     if (size_ > kInline) {
       heap_ = other.heap_;
     } else {
-      std::memcpy(inline_, other.inline_, sizeof inline_);
+      for (int i = 0; i < size_; ++i) inline_[i] = other.inline_[i];
     }
     other.size_ = 0;
   }
@@ -742,7 +789,8 @@ class Shape {
   Shape() = default;
   Shape(std::initializer_list<int64_t> dims) : Shape(std::span(dims.begin(), dims.size())) {}
   Shape(const std::vector<int64_t>& dims) : Shape(std::span(dims)) {}
-  // Errors: kInvalidArgument for a negative extent, kOutOfRange when the element count exceeds int64.
+  // Errors: kInvalidArgument for a negative extent, kOutOfRange when the element count exceeds
+  // int64.
   explicit Shape(std::span<const int64_t> dims) : dims_(dims), numel_(CountElements(dims)) {}
 
   int rank() const { return dims_.size(); }
@@ -778,6 +826,18 @@ class Shape {
       step *= dims_[i] > 0 ? dims_[i] : 1;
     }
     return strides;
+  }
+
+  // True when elements at `strides` lie as DenseStrides() puts them; those of extents of 1, and all
+  // of an empty tensor, are never used.
+  bool IsDense(const Dims& strides) const {
+    if (strides.size() != rank()) return false;
+    int64_t step = 1;
+    for (int i = rank() - 1; i >= 0 && numel_ > 0; --i) {
+      if (dims_[i] != 1 && strides[i] != step) return false;
+      step *= dims_[i];
+    }
+    return true;
   }
 
   friend bool operator==(const Shape& a, const Shape& b) { return a.dims_ == b.dims_; }
@@ -818,6 +878,145 @@ class Shape {
 
 #endif  // OPKIT_CORE_SHAPE_HPP_
 
+// ---- opkit/base/platform.hpp
+// What the toolkit asks of the operating system and the processor for its threads: a mutex and a
+// parking place that survive fork, thread start, names, affinity, a cheap clock. All of it is POSIX
+// and Linux; another system is another version of this header.
+//
+// pthread and futex are used bare because the standard's types cannot be given up in a forked
+// child: a std::thread there cannot be joined or destroyed, a locked std::mutex cannot be reset,
+// and destroying a condition variable waits for waiters that no longer exist.
+#ifndef OPKIT_BASE_PLATFORM_HPP_
+#define OPKIT_BASE_PLATFORM_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+inline constexpr size_t kCacheLine = 64;
+
+// For sections of a few instructions: who finds it locked spins briefly before the system call.
+class Mutex {
+ public:
+  constexpr Mutex() = default;
+  Mutex(const Mutex&) = delete;
+  Mutex& operator=(const Mutex&) = delete;
+  void Lock() { pthread_mutex_lock(&mutex_); }
+  void Unlock() { pthread_mutex_unlock(&mutex_); }
+  // In a forked child, where the thread that held it may not exist.
+  void ResetAfterFork() { mutex_ = PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP; }
+
+ private:
+  pthread_mutex_t mutex_ = PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP;
+};
+
+class MutexLock {
+ public:
+  explicit MutexLock(Mutex& mutex) : mutex_(mutex) { mutex_.Lock(); }
+  MutexLock(const MutexLock&) = delete;
+  MutexLock& operator=(const MutexLock&) = delete;
+  ~MutexLock() { mutex_.Unlock(); }
+
+ private:
+  Mutex& mutex_;
+};
+
+inline int64_t MonotonicNs() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+// A counter for spans of microseconds on one thread, about 10 ns to read: cycles on x86, ns
+// elsewhere, so one tick is between 0.2 and 1 ns.
+inline uint64_t Ticks() {
+#if defined(__x86_64__) || defined(__i386__)
+  return __builtin_ia32_rdtsc();
+#else
+  return static_cast<uint64_t>(MonotonicNs());
+#endif
+}
+
+inline void CpuRelax() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("isb" ::: "memory");  // `yield` is a no-op on most cores
+#endif
+}
+
+// Where one thread sleeps until it is signalled; lives on that thread's stack. Set() and Wake() are
+// apart so that Set() can happen under the lock of the list which the sleeper is found in (from
+// then on the sleeper may be gone) and the system call after it: Wake() uses the address alone.
+class Parker {
+ public:
+  using Address = const void*;
+
+  // Release, with the acquire in Wait: what the signaller did is seen by the thread it woke.
+  Address Set() {
+    signalled_.store(1, std::memory_order_release);
+    return &signalled_;
+  }
+  static void Wake(Address address) {
+    syscall(SYS_futex, address, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
+  }
+
+  // `deadline_ns` as MonotonicNs counts, or negative for none; false when it has passed.
+  bool Wait(int64_t deadline_ns = -1) {
+    const timespec deadline{static_cast<time_t>(deadline_ns / 1'000'000'000),
+                            static_cast<long>(deadline_ns % 1'000'000'000)};
+    while (signalled_.load(std::memory_order_acquire) == 0) {
+      // The kernel compares the word with 0 again before it sleeps, so a Set() in between is not
+      // lost.
+      const long rc =
+          syscall(SYS_futex, &signalled_, FUTEX_WAIT_BITSET_PRIVATE, 0,
+                  deadline_ns < 0 ? nullptr : &deadline, nullptr, FUTEX_BITSET_MATCH_ANY);
+      if (rc != 0 && errno == ETIMEDOUT) return signalled_.load(std::memory_order_acquire) != 0;
+    }
+    return true;
+  }
+
+ private:
+  static_assert(sizeof(std::atomic<uint32_t>) == 4, "a futex is a 32-bit word");
+  std::atomic<uint32_t> signalled_{0};
+};
+
+// CPUs that this process may run on, at least 1.
+inline int AvailableCpus() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0) return CPU_COUNT(&set);
+  const long online = sysconf(_SC_NPROCESSORS_ONLN);  // more CPUs than the set has room for
+  return online > 0 ? static_cast<int>(online) : 1;
+}
+
+// Pins the calling thread to the `index`-th (modulo their number) of the CPUs it may run on.
+inline void PinCurrentThread(int index) {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0 || CPU_COUNT(&allowed) == 0) return;
+  int skip = index % CPU_COUNT(&allowed);
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (!CPU_ISSET(cpu, &allowed) || skip-- > 0) continue;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    pthread_setaffinity_np(pthread_self(), sizeof one, &one);
+    return;
+  }
+}
+
+// As ps, top and gdb show it; the system keeps the first 15 characters.
+inline void SetCurrentThreadName(const char* name) {
+  char shortened[16] = {};
+  for (int i = 0; i < 15 && name[i] != '\0'; ++i) shortened[i] = name[i];
+  pthread_setname_np(pthread_self(), shortened);
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_PLATFORM_HPP_
+
 // ---- opkit/core/device.hpp
 // Where a tensor's bytes live and an operator runs: {type, index}. Types have DLPack's numbers;
 // the toolkit's own and a user's begin where DLPack's end.
@@ -851,9 +1050,9 @@ struct Device {
 
 // What the toolkit has to know of a device type before it can touch its memory.
 struct DeviceTypeInfo {
-  std::string name;                           // "cpu", "cuda", …; unique, used in text and defs
-  DeviceType memory = DeviceType::kExtDev;    // whose allocator and copies it uses
-  bool host_accessible = false;               // a host pointer may be dereferenced
+  std::string name;                         // "cpu", "cuda", …; unique, used in text and defs
+  DeviceType memory = DeviceType::kExtDev;  // whose allocator and copies it uses
+  bool host_accessible = false;             // a host pointer may be dereferenced
 };
 
 namespace detail {
@@ -863,7 +1062,7 @@ struct DeviceTypeRegistry {
     DeviceType type;
     DeviceTypeInfo info;
   };
-  std::mutex mutex;
+  detail::Mutex mutex;
   std::vector<Entry> entries{
       {DeviceType::kCPU, {"cpu", DeviceType::kCPU, true}},
       {DeviceType::kCUDA, {"cuda", DeviceType::kCUDA, false}},
@@ -889,7 +1088,7 @@ inline DeviceTypeRegistry& DeviceTypes() {
 
 inline DeviceTypeInfo GetDeviceTypeInfo(DeviceType type) {
   auto& registry = detail::DeviceTypes();
-  std::lock_guard lock(registry.mutex);
+  detail::MutexLock lock(registry.mutex);
   for (const auto& entry : registry.entries)
     if (entry.type == type) return entry.info;
   return {StrCat("device_type_", static_cast<int32_t>(type)), type, false};
@@ -899,7 +1098,7 @@ inline DeviceTypeInfo GetDeviceTypeInfo(DeviceType type) {
 // registration is harmless; another name or number for a known one is an Error (kAlreadyExists).
 inline DeviceType RegisterDeviceType(DeviceType type, DeviceTypeInfo info) {
   auto& registry = detail::DeviceTypes();
-  std::lock_guard lock(registry.mutex);
+  detail::MutexLock lock(registry.mutex);
   for (const auto& entry : registry.entries) {
     if (entry.type == type && entry.info.name == info.name) return type;
     if (entry.type == type || entry.info.name == info.name)
@@ -926,7 +1125,8 @@ inline Device MemoryDevice(Device device) {
 
 inline std::string ToString(DeviceType type) { return GetDeviceTypeInfo(type).name; }
 inline std::string ToString(Device device) {
-  return device.index == 0 ? ToString(device.type) : StrCat(ToString(device.type), ":", device.index);
+  return device.index == 0 ? ToString(device.type)
+                           : StrCat(ToString(device.type), ":", device.index);
 }
 
 }  // namespace opkit
@@ -949,10 +1149,11 @@ class Allocator {
   virtual ~Allocator() = default;
 
   // At least `bytes` bytes aligned to kAlignment, or an Error (kOutOfMemory) that says how much was
-  // asked for and how much lives. 0 bytes is a null pointer.
-  void* Allocate(int64_t bytes) {
+  // asked for and how much lives. 0 bytes is a null pointer. `index` is the device's among those of
+  // its type.
+  void* Allocate(int64_t bytes, int32_t index = 0) {
     if (bytes <= 0) return nullptr;
-    void* data = DoAllocate(bytes);
+    void* data = DoAllocateOn(index, bytes);
     if (!data)
       Throw(ErrorCode::kOutOfMemory, "out of memory on ", name(), ": ", bytes,
             " bytes were asked for while ", live_bytes(), " bytes are in use");
@@ -976,6 +1177,8 @@ class Allocator {
 
  protected:
   virtual void* DoAllocate(int64_t bytes) = 0;  // null when there is no memory
+  // For a type with several devices, each with memory of its own.
+  virtual void* DoAllocateOn(int32_t /*index*/, int64_t bytes) { return DoAllocate(bytes); }
   virtual void DoDeallocate(void* data, int64_t bytes) noexcept = 0;
 
  private:
@@ -1027,10 +1230,11 @@ inline Allocator& GetAllocator(DeviceType type) {
   return *allocator;
 }
 
-// Replaces the allocator for new memory and returns the one before (null if none). `allocator` must
-// live until the process ends or every storage made from it is gone.
+// Replaces the allocator of the device's memory for new storages and returns the one before (null
+// if none). `allocator` must live until the process ends or every storage made from it is gone.
 inline Allocator* SetAllocator(DeviceType type, Allocator* allocator) {
-  return detail::Allocators()[type].exchange(allocator, std::memory_order_acq_rel);
+  const DeviceType memory = MemoryDevice({type, 0}).type;
+  return detail::Allocators()[memory].exchange(allocator, std::memory_order_acq_rel);
 }
 
 }  // namespace opkit
@@ -1038,8 +1242,8 @@ inline Allocator* SetAllocator(DeviceType type, Allocator* allocator) {
 #endif  // OPKIT_CORE_ALLOCATOR_HPP_
 
 // ---- opkit/core/storage.hpp
-// Storage: reference-counted bytes of one device. Tensors view it; the last handle frees it, through
-// the allocator it came from or the deleter that foreign memory was adopted with.
+// Storage: reference-counted bytes of one device. Tensors view it; the last handle frees it,
+// through the allocator it came from or the deleter that foreign memory was adopted with.
 #ifndef OPKIT_CORE_STORAGE_HPP_
 #define OPKIT_CORE_STORAGE_HPP_
 
@@ -1053,7 +1257,7 @@ class StorageBlock final : public detail::RefCounted {
   // Bytes from the device's allocator. Error: kOutOfMemory, kUnsupported.
   StorageBlock(Device device, int64_t nbytes)
       : device_(device), nbytes_(nbytes), allocator_(&GetAllocator(device.type)) {
-    data_ = allocator_->Allocate(nbytes);
+    data_ = allocator_->Allocate(nbytes, device.index);
   }
   // Foreign memory; `deleter` may be null when the caller keeps it alive.
   StorageBlock(Device device, void* data, int64_t nbytes, Deleter deleter, void* context)
@@ -1069,6 +1273,12 @@ class StorageBlock final : public detail::RefCounted {
   Device device() const { return device_; }
   void* data() const { return data_; }
   int64_t nbytes() const { return nbytes_; }
+  // No address in common, as two blocks of one allocator; foreign memory may overlap.
+  bool IsApartFrom(const StorageBlock& other) const {
+    const auto a = reinterpret_cast<uintptr_t>(data_), b = reinterpret_cast<uintptr_t>(other.data_);
+    return a + static_cast<uintptr_t>(nbytes_) <= b ||
+           b + static_cast<uintptr_t>(other.nbytes_) <= a;
+  }
 
  private:
   Device device_;
@@ -1117,19 +1327,24 @@ class Tensor {
   Tensor(Shape shape, DType dtype, Device device = {}) : device_(device) {
     Resize(std::move(shape), dtype);
   }
-  // Views `nbytes` of `storage` from `byte_offset` on; `strides` in elements, empty for dense.
+  // Views `storage` from `byte_offset` on; `strides` in elements, none negative, empty for dense.
   Tensor(Storage storage, int64_t byte_offset, Shape shape, DType dtype, Dims strides = {})
       : storage_(std::move(storage)),
         byte_offset_(byte_offset),
         shape_(std::move(shape)),
         strides_(std::move(strides)),
-        device_(storage_->device()),
         dtype_(dtype) {
+    if (!storage_ || dtype == DType::kUndefined)
+      Throw(ErrorCode::kInvalidArgument, "a view ", dtype, ToString(shape_), " needs ",
+            storage_ ? "a dtype" : "a storage");
+    device_ = storage_->device();
     const int64_t needed = ViewBytes();
     if (byte_offset < 0 || needed < 0 || byte_offset > storage_->nbytes() - needed)
-      Throw(ErrorCode::kOutOfRange, "a view ", Describe(), " at byte ", byte_offset,
-            " does not fit in its storage of ", storage_->nbytes(), " bytes");
-    capacity_ = needed;
+      Throw(ErrorCode::kOutOfRange, "a view ", dtype, ToString(shape_), " with strides",
+            StrCat(std::vector<int64_t>(strides_.begin(), strides_.end())), " at byte ",
+            byte_offset, " does not fit in its storage of ", storage_->nbytes(), " bytes");
+    if (shape_.IsDense(strides_)) strides_ = Dims();
+    if (strides_.empty()) capacity_ = needed;
   }
 
   // A copy of `values` on the CPU, row-major. Error (kInvalidArgument) when the counts differ.
@@ -1177,11 +1392,11 @@ class Tensor {
   const Layout& layout() const { return layout_; }
   const Storage& storage() const { return storage_; }
   int64_t byte_offset() const { return byte_offset_; }
-  // Bytes that Resize can use without new memory.
+  // Bytes that Resize can use without new memory; 0 where strides leave gaps that are not ours.
   int64_t capacity() const { return capacity_; }
   // In elements.
   Dims strides() const { return strides_.empty() ? shape_.DenseStrides() : strides_; }
-  bool is_dense() const { return strides_.empty() || strides_ == shape_.DenseStrides(); }
+  bool is_dense() const { return strides_.empty() || shape_.IsDense(strides_); }
   // Has a dtype and memory, so that it may be read.
   bool initialized() const { return dtype_ != DType::kUndefined && (storage_ || numel() == 0); }
 
@@ -1206,10 +1421,12 @@ class Tensor {
   // The elements in row-major order. Host tensors only.
   template <Element T>
   std::vector<T> ToVector() const {
+    CheckReadable(kDTypeOf<T>);
+    CheckStandard("ToVector");
+    CheckHost();
     const Tensor dense = is_dense() ? *this : Contiguous();
     const T* values = dense.data<T>();
-    CheckHost();
-    return {values, values + numel()};
+    return std::vector<T>(values, values + numel());
   }
 
   // A new shape; keeps the dtype. Memory is kept when it is large enough, so shrinking and growing
@@ -1222,12 +1439,7 @@ class Tensor {
   void Resize(Shape shape, DType dtype) {
     if (dtype == DType::kUndefined)
       Throw(ErrorCode::kInvalidArgument, "Resize to ", ToString(shape), " needs a dtype");
-    const int64_t nbytes = CheckedBytes(shape, dtype);
-    if (nbytes > capacity_ || (!storage_ && nbytes > 0)) {
-      storage_ = AllocateStorage(MemoryDevice(device_), nbytes);
-      byte_offset_ = 0;
-      capacity_ = nbytes;
-    }
+    if (!Fits(shape, dtype)) TakeMemory(NewMemory(shape, dtype));
     shape_ = std::move(shape);
     dtype_ = dtype;
     strides_ = Dims();
@@ -1237,21 +1449,17 @@ class Tensor {
   void ReserveSpace(int64_t outer) {
     if (rank() == 0 || dtype_ == DType::kUndefined)
       Fail(ErrorCode::kFailedPrecondition, "ReserveSpace needs a dtype and an outer dimension");
+    CheckStandard("ReserveSpace");
     std::vector<int64_t> dims = shape_.vec();
     if (outer <= dims[0]) return;
     dims[0] = outer;
-    const int64_t nbytes = CheckedBytes(Shape(dims), dtype_);
-    if (nbytes <= capacity_) return;
+    const Shape reserved(dims);
+    if (is_dense() && Fits(reserved, dtype_)) return;
     CheckHost();
-    Storage bigger = AllocateStorage(MemoryDevice(device_), nbytes);
-    if (storage_) {
-      const Tensor dense = is_dense() ? *this : Contiguous();
-      std::memcpy(bigger->data(), dense.raw_data(), static_cast<size_t>(dense.nbytes()));
-    }
-    storage_ = std::move(bigger);
+    Storage bigger = NewMemory(reserved, dtype_);
+    CopyElementsTo(static_cast<char*>(bigger->data()));
+    TakeMemory(std::move(bigger));
     strides_ = Dims();
-    byte_offset_ = 0;
-    capacity_ = nbytes;
   }
   // Drops memory and dtype; the shape becomes [0].
   void Reset() { *this = Tensor(device_); }
@@ -1260,6 +1468,7 @@ class Tensor {
   // the element counts agree.
   void ShareData(const Tensor& source) {
     source.CheckInitialized();
+    source.CheckStandard("ShareData");
     if (numel() != source.numel())
       Fail(ErrorCode::kInvalidArgument, "ShareData needs equal element counts, but the source is ",
            source.Describe());
@@ -1277,14 +1486,23 @@ class Tensor {
     if (&source == this) return;
     source.CheckInitialized();
     source.CheckHost();
-    if (!source.layout_.is_standard())
-      source.Fail(ErrorCode::kUnsupported, "CopyFrom needs the standard layout, found ",
-                  ToString(source.layout_));
+    source.CheckStandard("CopyFrom");
     CheckHost();
-    Tensor target = SharesMemoryWith(source) ? Tensor(device_) : *this;
-    target.Resize(source.shape_, source.dtype_);
+    Tensor target = PreparedFor(source);
     source.CopyElementsTo(static_cast<char*>(target.raw_mutable_data()));
     *this = std::move(target);
+  }
+  // What a copy of `source` writes to: this tensor resized, or new memory of its device where the
+  // two overlap. This tensor stays as it is.
+  Tensor PreparedFor(const Tensor& source) const {
+    Tensor target = *this;
+    if (Fits(source.shape_, source.dtype_)) {
+      target.Resize(source.shape_, source.dtype_);
+      if (!target.SharesMemoryWith(source)) return target;
+    }
+    target.TakeMemory(NewMemory(source.shape_, source.dtype_));
+    target.Resize(source.shape_, source.dtype_);
+    return target;
   }
   // A dense tensor with memory of its own.
   Tensor Contiguous() const {
@@ -1323,6 +1541,7 @@ class Tensor {
   // Elements [begin, end) of `axis`, sharing memory. Resizing a slice never reaches beyond it.
   Tensor Slice(int axis, int64_t begin, int64_t end) const {
     CheckInitialized();
+    CheckStandard("Slice");
     axis = shape_.Axis(axis);
     if (begin < 0 || end < begin || end > shape_[axis])
       Fail(ErrorCode::kOutOfRange, "slice [", begin, ", ", end, ") is outside axis ", axis);
@@ -1332,35 +1551,40 @@ class Tensor {
     out.shape_ = Shape(dims);
     out.byte_offset_ += begin * strides()[axis] * ItemSize(dtype_);
     out.strides_ = strides();
-    if (out.strides_ == out.shape_.DenseStrides()) out.strides_ = Dims();
-    out.capacity_ = out.SpanBytes();
+    if (out.shape_.IsDense(out.strides_)) out.strides_ = Dims();
+    out.capacity_ = out.strides_.empty() ? out.SpanBytes() : 0;
     return out;
   }
   // The same memory with its axes in another order: axis i of the result is axis order[i] of this.
   Tensor Permute(std::span<const int> order) const {
     CheckInitialized();
+    CheckStandard("Permute");
     const Dims old_strides = strides();
     std::vector<int64_t> dims, steps;
-    std::vector<bool> seen(static_cast<size_t>(rank()));
-    for (int axis : order) {
-      axis = shape_.Axis(axis);
-      if (seen[static_cast<size_t>(axis)])
-        Fail(ErrorCode::kInvalidArgument, "Permute names axis ", axis, " twice");
-      seen[static_cast<size_t>(axis)] = true;
+    if (order.size() != static_cast<size_t>(rank()))
+      Fail(ErrorCode::kInvalidArgument, "Permute needs ", rank(), " axes, found ", order.size());
+    for (size_t i = 0; i < order.size(); ++i) {
+      const int axis = shape_.Axis(order[i]);
+      for (size_t j = 0; j < i; ++j)
+        if (shape_.Axis(order[j]) == axis)
+          Fail(ErrorCode::kInvalidArgument, "Permute names axis ", axis, " twice");
       dims.push_back(shape_[axis]);
       steps.push_back(old_strides[axis]);
     }
-    if (dims.size() != seen.size())
-      Fail(ErrorCode::kInvalidArgument, "Permute needs ", rank(), " axes, found ", dims.size());
     Tensor out = *this;
     out.shape_ = Shape(dims);
     out.strides_ = Dims(steps);
     return out;
   }
 
-  // Any byte in common with `other`.
+  Tensor Permute(std::initializer_list<int> order) const {
+    return Permute(std::span(order.begin(), order.size()));
+  }
+
+  // True when the bytes from the first to the last element overlap those of `other`.
   bool SharesMemoryWith(const Tensor& other) const {
-    if (!storage_ || !other.storage_) return false;
+    if (!storage_ || !other.storage_ || numel() == 0 || other.numel() == 0) return false;
+    if (storage_ != other.storage_ && storage_->IsApartFrom(*other.storage_)) return false;
     const auto* a = static_cast<const char*>(raw_data());
     const auto* b = static_cast<const char*>(other.raw_data());
     if (MemoryDevice(device_) != MemoryDevice(other.device_)) return false;
@@ -1390,7 +1614,8 @@ class Tensor {
   std::string Describe() const {
     std::string out = StrCat(dtype_, ToString(shape_), " on ", ToString(device_));
     if (!layout_.is_standard()) out += " in " + ToString(layout_);
-    if (!is_dense()) out += " with strides" + StrCat(std::vector<int64_t>(strides_.begin(), strides_.end()));
+    if (!is_dense())
+      out += " with strides" + StrCat(std::vector<int64_t>(strides_.begin(), strides_.end()));
     if (!initialized()) out += " (uninitialized)";
     return out;
   }
@@ -1406,9 +1631,10 @@ class Tensor {
   }
 
  private:
-  template <class... Parts>
-  [[noreturn]] OPKIT_COLD void Fail(ErrorCode code, const Parts&... parts) const {
-    throw Error(code, StrCat("tensor ", Describe(), ": ", parts...), this);
+  [[noreturn]] OPKIT_COLD void Fail(ErrorCode code, const Text& a, const Text& b = {},
+                                    const Text& c = {}, const Text& d = {}, const Text& e = {},
+                                    const Text& f = {}) const {
+    throw Error(code, StrCat("tensor ", Describe(), ": ", a, b, c, d, e, f), this);
   }
   void CheckInitialized() const {
     if (!initialized()) [[unlikely]]
@@ -1420,6 +1646,27 @@ class Tensor {
     CheckInitialized();
     Fail(ErrorCode::kTypeMismatch, "accessed as ", wanted, " but holds ", dtype_,
          "; call Resize(shape, dtype) to change what it holds");
+  }
+  void CheckStandard(const char* what) const {
+    if (!layout_.is_standard()) [[unlikely]]
+      Fail(ErrorCode::kUnsupported, what, " needs the standard layout; convert first");
+  }
+  bool Fits(const Shape& shape, DType dtype) const {
+    int64_t nbytes = 0;
+    return !__builtin_mul_overflow(shape.numel(), ItemSize(dtype), &nbytes) &&
+           nbytes <= capacity_ && (storage_ || nbytes == 0);
+  }
+  Storage NewMemory(const Shape& shape, DType dtype) const {
+    try {
+      return AllocateStorage(MemoryDevice(device_), CheckedBytes(shape, dtype));
+    } catch (const Error& error) {
+      Fail(error.code(), "cannot become ", dtype, ToString(shape), ": ", error.message());
+    }
+  }
+  void TakeMemory(Storage storage) {
+    capacity_ = storage->nbytes();
+    storage_ = std::move(storage);
+    byte_offset_ = 0;
   }
   void CheckHost() const {
     if (!IsHostAccessible(device_.type))
@@ -1436,14 +1683,15 @@ class Tensor {
   }
   // As SpanBytes, for strides that nobody has checked yet: -1 when they cannot be right.
   int64_t ViewBytes() const {
-    if (strides_.empty() || numel() == 0) return CheckedBytes(shape_, dtype_);
+    if (strides_.empty()) return CheckedBytes(shape_, dtype_);
     if (strides_.size() != rank()) return -1;
-    int64_t last = 0, step = 0;
+    if (numel() == 0) return 0;
+    int64_t end = 1, step = 0;
     for (int i = 0; i < rank(); ++i)
       if (strides_[i] < 0 || __builtin_mul_overflow(shape_[i] - 1, strides_[i], &step) ||
-          __builtin_add_overflow(last, step, &last))
+          __builtin_add_overflow(end, step, &end))
         return -1;
-    return __builtin_mul_overflow(last + 1, ItemSize(dtype_), &last) ? -1 : last;
+    return __builtin_mul_overflow(end, ItemSize(dtype_), &end) ? -1 : end;
   }
   void CopyElementsTo(char* out) const {
     const auto item = static_cast<size_t>(ItemSize(dtype_));
@@ -1521,11 +1769,11 @@ using StoredAttribute = std::conditional_t<
 
 template <class T>
 constexpr AttributeType kAttributeElement =
-    std::is_same_v<StoredAttribute<T>, int64_t>    ? AttributeType::kInt
-    : std::is_same_v<StoredAttribute<T>, double>   ? AttributeType::kFloat
-    : std::is_same_v<StoredAttribute<T>, bool>     ? AttributeType::kBool
+    std::is_same_v<StoredAttribute<T>, int64_t>       ? AttributeType::kInt
+    : std::is_same_v<StoredAttribute<T>, double>      ? AttributeType::kFloat
+    : std::is_same_v<StoredAttribute<T>, bool>        ? AttributeType::kBool
     : std::is_same_v<StoredAttribute<T>, std::string> ? AttributeType::kString
-                                                   : AttributeType::kTensor;
+                                                      : AttributeType::kTensor;
 
 }  // namespace detail
 
@@ -1562,9 +1810,7 @@ class Attribute {
   AttributeType type() const { return type_; }
   bool is_list() const { return type_ >= AttributeType::kInts; }
   // Elements of a list; 1 for a single value.
-  size_t size() const {
-    return ints_.size() + floats_.size() + strings_.size() + tensors_.size();
-  }
+  size_t size() const { return ints_.size() + floats_.size() + strings_.size() + tensors_.size(); }
 
   // True when Get<T>() can return: T is an element type or a vector of one.
   template <class T>
@@ -1580,7 +1826,8 @@ class Attribute {
       return Load<T>(List<T>()[0]);
     } else {
       using Item = typename T::value_type;
-      static_assert(AttributeElement<Item>, "an attribute is an integer, bool, floating-point "
+      static_assert(AttributeElement<Item>,
+                    "an attribute is an integer, bool, floating-point "
                     "number, string, Tensor, or a std::vector of one of these");
       if (!Is<T>() && !(is_list() && size() == 0)) WrongType(kAttributeTypeOf<T>);
       T out;
@@ -1605,10 +1852,14 @@ class Attribute {
   template <class T>
   auto& List() {
     using Stored = detail::StoredAttribute<T>;
-    if constexpr (std::is_same_v<Stored, double>) return floats_;
-    else if constexpr (std::is_same_v<Stored, std::string>) return strings_;
-    else if constexpr (std::is_same_v<Stored, Tensor>) return tensors_;
-    else return ints_;
+    if constexpr (std::is_same_v<Stored, double>)
+      return floats_;
+    else if constexpr (std::is_same_v<Stored, std::string>)
+      return strings_;
+    else if constexpr (std::is_same_v<Stored, Tensor>)
+      return tensors_;
+    else
+      return ints_;
   }
   template <class T>
   const auto& List() const {
@@ -1626,7 +1877,8 @@ class Attribute {
   template <class T, class Stored>
   static T Load(const Stored& stored) {
     if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
-      if (static_cast<Stored>(static_cast<T>(stored)) != stored || (stored < 0) != (static_cast<T>(stored) < T{}))
+      if (static_cast<Stored>(static_cast<T>(stored)) != stored ||
+          (stored < 0) != (static_cast<T>(stored) < T{}))
         Throw(ErrorCode::kOutOfRange, "value ", stored, " does not fit in the ", sizeof(T) * 8,
               std::is_signed_v<T> ? "-bit signed" : "-bit unsigned", " integer asked for");
     }
@@ -1639,13 +1891,17 @@ class Attribute {
   }
   std::string Print() const {
     std::string out;
-    auto separate = [&] { if (!out.empty()) out += ", "; };
+    auto separate = [&] {
+      if (!out.empty()) out += ", ";
+    };
     for (int64_t value : ints_) {
       separate();
-      if (type_ == AttributeType::kBool || type_ == AttributeType::kBools) out += value ? "true" : "false";
-      else out += std::to_string(value);
+      if (type_ == AttributeType::kBool || type_ == AttributeType::kBools)
+        out += value ? "true" : "false";
+      else
+        out += std::to_string(value);
     }
-    for (double value : floats_) separate(), detail::AppendTo(out, value);
+    for (double value : floats_) separate(), out += StrCat(value);
     for (const std::string& value : strings_) separate(), out += "\"" + value + "\"";
     for (const Tensor& value : tensors_) separate(), out += value.Describe();
     return is_list() ? "[" + out + "]" : out;
@@ -1717,8 +1973,7 @@ class Arguments {
   template <class T>
   T Get(std::string_view name) const {
     const Attribute* found = Find(name);
-    if (!found)
-      Throw(ErrorCode::kNotFound, "no argument '", name, "'", SuggestName(name, Names()));
+    if (!found) Throw(ErrorCode::kNotFound, "no argument '", name, "'", SuggestName(name, Names()));
     return Read<T>(name, *found);
   }
 
@@ -1751,7 +2006,8 @@ class Arguments {
 
 // ---- opkit/core/dlpack.hpp
 // DLPack in and out without a copy, versioned and unversioned. The structs are our own declarations
-// of DLPack's C ABI (github.com/dmlc/dlpack, version 1.1); a test compares them with the real header.
+// of DLPack's C ABI (github.com/dmlc/dlpack, version 1.1); a test compares them with the real
+// header.
 #ifndef OPKIT_CORE_DLPACK_HPP_
 #define OPKIT_CORE_DLPACK_HPP_
 
@@ -1805,11 +2061,11 @@ struct DLPackTypeRow {
   uint8_t code, bits;
 };
 inline constexpr DLPackTypeRow kDLPackTypes[] = {
-    {DType::kBool, 6, 8},      {DType::kInt8, 0, 8},       {DType::kInt16, 0, 16},
-    {DType::kInt32, 0, 32},    {DType::kInt64, 0, 64},     {DType::kUInt8, 1, 8},
-    {DType::kUInt16, 1, 16},   {DType::kUInt32, 1, 32},    {DType::kUInt64, 1, 64},
-    {DType::kFloat16, 2, 16},  {DType::kBFloat16, 4, 16},  {DType::kFloat32, 2, 32},
-    {DType::kFloat64, 2, 64},  {DType::kComplex64, 5, 64}, {DType::kComplex128, 5, 128}};
+    {DType::kBool, 6, 8},     {DType::kInt8, 0, 8},       {DType::kInt16, 0, 16},
+    {DType::kInt32, 0, 32},   {DType::kInt64, 0, 64},     {DType::kUInt8, 1, 8},
+    {DType::kUInt16, 1, 16},  {DType::kUInt32, 1, 32},    {DType::kUInt64, 1, 64},
+    {DType::kFloat16, 2, 16}, {DType::kBFloat16, 4, 16},  {DType::kFloat32, 2, 32},
+    {DType::kFloat64, 2, 64}, {DType::kComplex64, 5, 64}, {DType::kComplex128, 5, 128}};
 
 // Keeps the tensor alive and the arrays that the exported DLTensor points into.
 template <class Managed>
@@ -1824,23 +2080,23 @@ Managed* ExportDLPack(const Tensor& tensor) {
   if (!tensor.initialized())
     Throw(ErrorCode::kUninitialized, "cannot export tensor ", tensor.Describe());
   if (!tensor.layout().is_standard())
-    Throw(ErrorCode::kUnsupported, "DLPack knows no ", ToString(tensor.layout()), "; convert first");
+    Throw(ErrorCode::kUnsupported, "DLPack knows no ", ToString(tensor.layout()),
+          "; convert first");
   const Dims strides = tensor.strides();
   auto* out = new DLPackExport<Managed>{
       tensor, tensor.shape().vec(), {strides.begin(), strides.end()}, Managed{}};
   Device device = tensor.device();
   if (static_cast<int>(device.type) >= static_cast<int>(DeviceType::kCPUStream))
     device = MemoryDevice(device);
-  dlpack::DLDataType dtype{0, 0, 1};
+  auto& dl = out->managed.dl_tensor;
+  dl.data = tensor.raw_mutable_data();
+  dl.device.device_type = static_cast<decltype(dl.device.device_type)>(device.type);
+  dl.device.device_id = device.index;
+  dl.ndim = tensor.rank();
   for (const auto& row : kDLPackTypes)
-    if (row.dtype == tensor.dtype()) dtype = {row.code, row.bits, 1};
-  out->managed.dl_tensor = {tensor.raw_mutable_data(),
-                            {static_cast<int32_t>(device.type), device.index},
-                            tensor.rank(),
-                            dtype,
-                            out->shape.data(),
-                            out->strides.data(),
-                            0};
+    if (row.dtype == tensor.dtype()) dl.dtype = {row.code, row.bits, 1};
+  dl.shape = out->shape.data();
+  dl.strides = out->strides.data();
   out->managed.manager_ctx = out;
   out->managed.deleter = [](Managed* self) {
     delete static_cast<DLPackExport<Managed>*>(self->manager_ctx);
@@ -1850,7 +2106,7 @@ Managed* ExportDLPack(const Tensor& tensor) {
 
 template <class Managed>
 Tensor ImportDLPack(Managed* managed) {
-  const dlpack::DLTensor& in = managed->dl_tensor;
+  const auto& in = managed->dl_tensor;
   DType dtype = DType::kUndefined;
   for (const auto& row : kDLPackTypes)
     if (row.code == in.dtype.code && row.bits == in.dtype.bits && in.dtype.lanes == 1)
@@ -1865,10 +2121,11 @@ Tensor ImportDLPack(Managed* managed) {
   Shape shape{std::span<const int64_t>(in.shape, rank)};
   Dims strides;
   if (in.strides && rank) strides = Dims(std::span<const int64_t>(in.strides, rank));
-  if (strides == shape.DenseStrides() || shape.numel() == 0) strides = Dims();
+  if (shape.IsDense(strides)) strides = Dims();
   int64_t last = 0;
   for (int i = 0; i < strides.size(); ++i) {
     int64_t step = 0;
+    if (shape[i] == 1) strides[i] = 0;  // unused, and may be anything
     if (strides[i] < 0 || __builtin_mul_overflow(strides[i], shape[i] - 1, &step) ||
         __builtin_add_overflow(last, step, &last))
       Throw(ErrorCode::kUnsupported, "DLPack stride ", strides[i], " of axis ", i,
@@ -1881,7 +2138,7 @@ Tensor ImportDLPack(Managed* managed) {
   if (!in.data && nbytes > 0) Throw(ErrorCode::kInvalidArgument, "DLPack tensor has no data");
   const Device device{static_cast<DeviceType>(in.device.device_type), in.device.device_id};
   Storage storage = AdoptStorage(
-      device, static_cast<char*>(in.data) + in.byte_offset, nbytes,
+      device, in.data ? static_cast<char*>(in.data) + in.byte_offset : nullptr, nbytes,
       [](void*, void* context) {
         auto* self = static_cast<Managed*>(context);
         if (self->deleter) self->deleter(self);
@@ -1905,13 +2162,15 @@ concept DLPackManaged = requires(T& t) {
                                               : sizeof(dlpack::DLManagedTensor));
 };
 
-// Exports without a copy; the caller owns the result and calls its deleter once. Errors:
-// kUninitialized, kUnsupported for a blocked layout.
-inline dlpack::DLManagedTensor* ToDLPack(const Tensor& tensor) {
-  return detail::ExportDLPack<dlpack::DLManagedTensor>(tensor);
+// Exports without a copy, as our struct or another of its layout; the caller owns the result and
+// calls its deleter once. Errors: kUninitialized, kUnsupported for a blocked layout.
+template <DLPackManaged Managed = dlpack::DLManagedTensor>
+Managed* ToDLPack(const Tensor& tensor) {
+  return detail::ExportDLPack<Managed>(tensor);
 }
-inline dlpack::DLManagedTensorVersioned* ToDLPackVersioned(const Tensor& tensor) {
-  auto* managed = detail::ExportDLPack<dlpack::DLManagedTensorVersioned>(tensor);
+template <DLPackManaged Managed = dlpack::DLManagedTensorVersioned>
+Managed* ToDLPackVersioned(const Tensor& tensor) {
+  auto* managed = detail::ExportDLPack<Managed>(tensor);
   managed->version = {dlpack::kMajorVersion, dlpack::kMinorVersion};
   return managed;
 }
@@ -1923,17 +2182,15 @@ template <DLPackManaged Managed>
 Tensor FromDLPack(Managed* managed, bool accept_read_only = false) {
   if (!managed) Throw(ErrorCode::kInvalidArgument, "FromDLPack was given a null pointer");
   if constexpr (detail::Versioned<Managed>) {
-    auto* versioned = reinterpret_cast<dlpack::DLManagedTensorVersioned*>(managed);
-    if (versioned->version.major != dlpack::kMajorVersion)
-      Throw(ErrorCode::kUnsupported, "DLPack major version ", versioned->version.major,
+    if (managed->version.major != dlpack::kMajorVersion)
+      Throw(ErrorCode::kUnsupported, "DLPack major version ", managed->version.major,
             " is not the supported ", dlpack::kMajorVersion);
-    if ((versioned->flags & dlpack::kFlagReadOnly) && !accept_read_only)
-      Throw(ErrorCode::kInvalidArgument, "the DLPack tensor is read-only: copy it, or pass "
+    if ((managed->flags & dlpack::kFlagReadOnly) && !accept_read_only)
+      Throw(ErrorCode::kInvalidArgument,
+            "the DLPack tensor is read-only: copy it, or pass "
             "accept_read_only = true and do not write to it");
-    return detail::ImportDLPack(versioned);
-  } else {
-    return detail::ImportDLPack(reinterpret_cast<dlpack::DLManagedTensor*>(managed));
   }
+  return detail::ImportDLPack(managed);
 }
 
 }  // namespace opkit
@@ -2055,6 +2312,48 @@ class SymbolicShape {
 
 #endif  // OPKIT_CORE_SYMBOLIC_SHAPE_HPP_
 
+// ---- opkit/base/timeout.hpp
+// Timeout: how long to wait. Takes any std::chrono duration without including <chrono>.
+#ifndef OPKIT_BASE_TIMEOUT_HPP_
+#define OPKIT_BASE_TIMEOUT_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+//   event.Finish();                                // for ever
+//   event.Finish(std::chrono::milliseconds(50));
+class Timeout {
+ public:
+  constexpr Timeout() = default;
+  // A std::chrono::duration, rounded down to nanoseconds. Negative, or past int64: for ever.
+  template <class Duration>
+    requires requires(const Duration& d) {
+      d.count();
+      Duration::period::num;
+    }
+  constexpr Timeout(const Duration& duration) {
+    const auto ns = static_cast<long double>(duration.count()) * 1e9L *
+                    static_cast<long double>(Duration::period::num) /
+                    static_cast<long double>(Duration::period::den);
+    if (ns < 9.2e18L) ns_ = static_cast<int64_t>(ns);
+  }
+
+  constexpr bool is_forever() const { return ns_ < 0; }
+  constexpr int64_t ns() const { return ns_; }
+  // On the clock of detail::MonotonicNs; -1 for ever.
+  int64_t DeadlineNs() const {
+    if (is_forever()) return -1;
+    int64_t deadline = 0;
+    return __builtin_add_overflow(detail::MonotonicNs(), ns_, &deadline) ? -1 : deadline;
+  }
+
+ private:
+  int64_t ns_ = -1;
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_TIMEOUT_HPP_
+
 // ---- opkit/base/unique_function.hpp
 // UniqueFunction: owns anything callable, move-only callables included, with 48 bytes of room
 // inside, so that the usual task (a few pointers captured) costs no allocation. One cache line.
@@ -2074,16 +2373,16 @@ class UniqueFunction<R(Args...)> {
   // Whether F is stored inside; otherwise construction allocates once, and moves still do not.
   template <class F>
   static constexpr bool kFitsInline =
-      sizeof(F) <= kInlineBytes &&
-      alignof(F) <= alignof(std::max_align_t) && std::is_nothrow_move_constructible_v<F>;
+      sizeof(F) <= kInlineBytes && alignof(F) <= alignof(std::max_align_t) &&
+      std::is_nothrow_move_constructible_v<F>;
 
   UniqueFunction() noexcept = default;
   UniqueFunction(std::nullptr_t) noexcept {}  // NOLINT: implicit, as for a pointer
 
   template <class F>
-  requires(!std::is_same_v<std::remove_cvref_t<F>, UniqueFunction> &&
-           std::is_invocable_r_v<R, std::decay_t<F>&, Args...>)
-      UniqueFunction(F&& f) {  // NOLINT: implicit, so that a lambda can be passed
+    requires(!std::is_same_v<std::remove_cvref_t<F>, UniqueFunction> &&
+             std::is_invocable_r_v<R, std::decay_t<F>&, Args...>)
+  UniqueFunction(F&& f) {  // NOLINT: implicit, so that a lambda can be passed
     using Callable = std::decay_t<F>;
     if constexpr (kFitsInline<Callable>) {
       ::new (static_cast<void*>(storage_)) Callable(std::forward<F>(f));
@@ -2146,7 +2445,16 @@ class UniqueFunction<R(Args...)> {
     if (manage_ != nullptr) {
       manage_(other.storage_, storage_);
     } else if (call_ != nullptr) {
+// A small callable leaves the rest of the bytes unset; copying all 48 is faster than asking how
+// many.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
       std::memcpy(storage_, other.storage_, kInlineBytes);
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
     }
   }
   void Destroy() noexcept {
@@ -2200,11 +2508,12 @@ class EventState : public RefCounted {
 
   // INITIALIZED to SCHEDULED. False if terminal already (failed or cancelled before it was issued).
   bool Schedule(const void* stream) {
-    std::lock_guard lock(mutex_);
+    detail::MutexLock lock(mutex_);
     const EventStatus now = status_.load(std::memory_order_relaxed);  // the mutex orders it
     if (IsTerminal(now)) return false;
     if (now == EventStatus::kScheduled)
-      Throw(ErrorCode::kFailedPrecondition, "the event is recorded while it is still SCHEDULED; "
+      Throw(ErrorCode::kFailedPrecondition,
+            "the event is recorded while it is still SCHEDULED; "
             "Finish or Reset it first");
     stream_ = stream;
     status_.store(EventStatus::kScheduled, std::memory_order_release);
@@ -2216,13 +2525,18 @@ class EventState : public RefCounted {
     if (exception && context_) exception = WithContext(std::move(exception));
     std::vector<UniqueFunction<void()>> callbacks;
     {
-      std::lock_guard lock(mutex_);
+      detail::MutexLock lock(mutex_);
       if (IsTerminal(status_.load(std::memory_order_relaxed))) return false;
       exception_ = std::move(exception);
       status_.store(exception_ ? EventStatus::kFailed : EventStatus::kSuccess,
                     std::memory_order_release);
       callbacks.swap(callbacks_);
-      done_.notify_all();
+      for (Waiter* waiter = waiters_; waiter;) {
+        Waiter* next = waiter->next;  // gone once it is set
+        Parker::Wake(waiter->parker.Set());
+        waiter = next;
+      }
+      waiters_ = nullptr;
     }
     for (auto& callback : callbacks) callback();
     return true;
@@ -2230,8 +2544,12 @@ class EventState : public RefCounted {
   // Runs at once when terminal.
   void AddCallback(UniqueFunction<void()> callback) {
     RequestNotification();
+    AddQuietCallback(std::move(callback));
+  }
+  // As AddCallback, without asking the device to tell: for what may wait until somebody asks.
+  void AddQuietCallback(UniqueFunction<void()> callback) {
     {
-      std::lock_guard lock(mutex_);
+      detail::MutexLock lock(mutex_);
       if (!IsTerminal(status_.load(std::memory_order_relaxed))) {
         callbacks_.push_back(std::move(callback));
         return;
@@ -2239,15 +2557,24 @@ class EventState : public RefCounted {
     }
     callback();
   }
-  // Blocks until terminal; false when `timeout` (negative: none) ran out first.
-  bool Wait(std::chrono::nanoseconds timeout) {
+  // Blocks until terminal; false when `timeout` ran out first.
+  bool Wait(Timeout timeout) {
     if (IsTerminal(status())) return true;
     RequestNotification();
-    std::unique_lock lock(mutex_);
-    auto terminal = [&] { return IsTerminal(status_.load(std::memory_order_relaxed)); };
-    if (timeout.count() >= 0) return done_.wait_for(lock, timeout, terminal);
-    done_.wait(lock, terminal);
-    return true;
+    Waiter self;
+    {
+      detail::MutexLock lock(mutex_);
+      if (IsTerminal(status_.load(std::memory_order_relaxed))) return true;
+      self.next = std::exchange(waiters_, &self);
+    }
+    if (self.parker.Wait(timeout.DeadlineNs())) return true;
+    detail::MutexLock lock(mutex_);
+    for (Waiter** link = &waiters_; *link; link = &(*link)->next)
+      if (*link == &self) {
+        *link = self.next;
+        return false;
+      }
+    return true;  // completed at the last moment
   }
 
   // A device that completes silently is asked here to call Complete when it is done.
@@ -2269,17 +2596,28 @@ class EventState : public RefCounted {
     try {
       std::rethrow_exception(exception);
     } catch (const Error& error) {
+      // Other waiters read the same object, so a copy is changed; a class derived from Error would
+      // be cut by that and stays as it is.
+      if (typeid(error) != typeid(Error)) return exception;
+      const std::string described = context_->Describe();
+      for (const std::string& line : error.context())
+        if (line == described) return exception;  // the operator itself failed while issuing
       Error copy = error;
-      return std::make_exception_ptr(copy.AddContext(context_->Describe()));
+      return std::make_exception_ptr(copy.AddContext(described));
     } catch (...) {
       return exception;
     }
   }
 
+  struct Waiter {  // on the stack of a thread in Wait
+    Parker parker;
+    Waiter* next = nullptr;
+  };
+
   std::atomic<EventStatus> status_{EventStatus::kInitialized};
   const void* stream_ = nullptr;
-  std::mutex mutex_;
-  std::condition_variable done_;
+  detail::Mutex mutex_;
+  Waiter* waiters_ = nullptr;
   std::exception_ptr exception_;
   std::vector<UniqueFunction<void()>> callbacks_;
   IntrusivePtr<const FailureContext> context_;
@@ -2328,26 +2666,31 @@ class Event {
   // FAILED with kCancelled unless already terminal: whoever waits fails at once, while the device
   // still runs what it has begun and keeps the memory until it has drained. False if too late.
   bool Cancel() {
-    return state_->Complete(std::make_exception_ptr(Error(ErrorCode::kCancelled, "cancelled")));
+    const auto state = state_;  // as in CompleteOnce
+    const bool cancelled =
+        state->Complete(std::make_exception_ptr(Error(ErrorCode::kCancelled, "cancelled")));
+    state->RequestNotification();  // so that the memory is let go when the device has drained
+    return cancelled;
   }
 
   // Blocks the host until terminal and rethrows what failed. Errors: kDeadlineExceeded when
-  // `timeout` ran out (the event goes on); kFailedPrecondition for an event that was never recorded,
-  // unless a timeout is given to wait for that.
-  void Finish(std::chrono::nanoseconds timeout = std::chrono::nanoseconds(-1)) const {
-    if (timeout.count() < 0 && state_->status() == EventStatus::kInitialized)
-      Throw(ErrorCode::kFailedPrecondition, "waiting for an event that was never recorded: run the "
+  // `timeout` ran out (the event goes on); kFailedPrecondition for an event that was never
+  // recorded, unless a timeout is given to wait for that.
+  void Finish(Timeout timeout = {}) const {
+    if (timeout.is_forever() && state_->status() == EventStatus::kInitialized)
+      Throw(ErrorCode::kFailedPrecondition,
+            "waiting for an event that was never recorded: run the "
             "operator first, or wait with a timeout");
     if (!state_->Wait(timeout))
       Throw(ErrorCode::kDeadlineExceeded, "the event on ", ToString(device_), " is still ",
-            ToString(state_->status()), " after ", timeout.count() / 1000, " us");
+            ToString(state_->status()), " after ", timeout.ns() / 1000, " us");
     RethrowIfFailed();
   }
   void RethrowIfFailed() const {
     if (Query() == EventStatus::kFailed) std::rethrow_exception(state_->exception());
   }
-  // Runs once terminal, on the completing thread, outside every lock; at once when already terminal.
-  // It must not throw.
+  // Runs once terminal, on the completing thread, outside every lock; at once when already
+  // terminal. It must not throw.
   void SetCallback(UniqueFunction<void()> callback) const {
     state_->AddCallback(std::move(callback));
   }
@@ -2376,8 +2719,11 @@ class Event {
 
  private:
   void CompleteOnce(std::exception_ptr exception) {
-    if (!state_->Complete(std::move(exception)) && state_->status() == EventStatus::kSuccess)
-      Throw(ErrorCode::kFailedPrecondition, "SetFinished on an event that is SUCCESS already; "
+    // Whoever waits may end this handle as soon as it is terminal, while Complete still runs.
+    const auto state = state_;
+    if (!state->Complete(std::move(exception)) && state->status() == EventStatus::kSuccess)
+      Throw(ErrorCode::kFailedPrecondition,
+            "SetFinished on an event that is SUCCESS already; "
             "Reset it first");
   }
   detail::IntrusivePtr<detail::EventState> NewState() const {
@@ -2410,10 +2756,10 @@ concept DeviceContext = requires(C& context, const C& constant, Event& event, in
   { C::kAsynchronous } -> std::convertible_to<bool>;  // work goes on after it was issued
   requires std::constructible_from<C, Device>;
   { constant.device() } -> std::convertible_to<Device>;
-  context.SwitchToDevice(stream_id);          // the stream that further work is issued on
-  context.Record(event);                      // SCHEDULED; done when the work issued so far is
-  context.WaitEvent(std::as_const(event));    // work issued from now on waits for the event
-  context.FinishDeviceComputation();          // blocks until this stream has drained, rethrows
+  context.SwitchToDevice(stream_id);        // the stream that further work is issued on
+  context.Record(event);                    // SCHEDULED; done when the work issued so far is
+  context.WaitEvent(std::as_const(event));  // work issued from now on waits for the event
+  context.FinishDeviceComputation();        // blocks until this stream has drained, rethrows
   { C::IsStreamFree(Device{}, stream_id) } -> std::convertible_to<bool>;
 };
 
@@ -2431,7 +2777,8 @@ class CPUContext {
 
   Device device() const { return {}; }
   void SwitchToDevice(int = 0) {}
-  // Work is done when it is issued: an operator with an asynchronous part finishes the event itself.
+  // Work is done when it is issued: an operator with an asynchronous part finishes the event
+  // itself.
   void Record(Event& event) { event.SetScheduled(); }
   void WaitEvent(const Event& event) { event.Finish(); }
   void FinishDeviceComputation() {}
@@ -2532,6 +2879,151 @@ class InvocationScope {
 
 #endif  // OPKIT_DEVICE_INVOCATION_HPP_
 
+// ---- opkit/device/copy.hpp
+// Copies between devices: a table of functions by the memory they read and write, which backends
+// fill, and Copy (done when it returns) and CopyAsync (issued on a context's stream) on top of it.
+#ifndef OPKIT_DEVICE_COPY_HPP_
+#define OPKIT_DEVICE_COPY_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// Copies `nbytes` (never 0) between two devices' memory, which does not overlap. With a null
+// `stream` the bytes are there when it returns; otherwise the copy is issued on that native stream,
+// the one the context gave. Throws what fails. A backend registers one for each direction, and one
+// from its device to itself that serves copies within a device and between peers:
+//
+//   void CopyCUDA(void* to, Device to_device, const void* from, Device from_device, int64_t nbytes,
+//                 void* stream);   // cudaMemcpy, or cudaMemcpyAsync(…, (cudaStream_t)stream)
+//   inline const auto registered = RegisterCopy(DeviceType::kCPU, DeviceType::kCUDA, &CopyCUDA);
+using CopyFunction = void (*)(void* target, Device target_device, const void* source,
+                              Device source_device, int64_t nbytes, void* stream);
+
+namespace detail {
+
+struct CopyTable {
+  struct Route {
+    DeviceType from, to;
+    CopyFunction copy;
+  };
+  detail::Mutex mutex;
+  std::vector<Route> routes;
+};
+inline CopyTable& Copies() {
+  static auto* table = new CopyTable;
+  return *table;
+}
+
+inline void CopyHost(void* target, Device, const void* source, Device, int64_t nbytes, void*) {
+  std::memcpy(target, source, static_cast<size_t>(nbytes));
+}
+
+// Memory that the host reaches on both sides needs no registered function.
+inline CopyFunction FindCopy(const Tensor& source, const Tensor& target) {
+  const DeviceType from = MemoryDevice(source.device()).type;
+  const DeviceType to = MemoryDevice(target.device()).type;
+  detail::MutexLock lock(Copies().mutex);
+  for (const auto& route : Copies().routes)
+    if (route.from == from && route.to == to) return route.copy;
+  if (IsHostAccessible(from) && IsHostAccessible(to)) return &CopyHost;
+  std::vector<std::string> known;
+  for (const auto& route : Copies().routes) known.push_back(StrCat(route.from, " to ", route.to));
+  throw Error(
+      ErrorCode::kUnsupported,
+      StrCat("cannot copy tensor ", source, " to ", ToString(target.device()), ": no copy from ",
+             ToString(from), " to ", ToString(to), " is registered, only ", known,
+             "; include its backend's header, or call RegisterCopy"),
+      &source);
+}
+
+// A copy that is ready to run, whole in itself: it keeps both memories.
+struct PreparedCopy {
+  CopyFunction copy;
+  Tensor source, target;
+
+  PreparedCopy(const Tensor& from, const Tensor& to) : source(from) {
+    if (!from.initialized())
+      throw Error(ErrorCode::kUninitialized,
+                  StrCat("tensor ", from, " is copied before anything was written to it"), &from);
+    copy = FindCopy(from, to);
+    if (!from.layout().is_standard() || (!from.is_dense() && !IsHostAccessible(from.device().type)))
+      throw Error(
+          ErrorCode::kUnsupported,
+          StrCat("cannot copy tensor ", from, " to ", ToString(to.device()),
+                 ": only dense tensors of the standard layout leave a device; convert it there "
+                 "first"),
+          &from);
+    target = to.PreparedFor(from);
+  }
+  // Strides are gathered here and not before: the stream may still be writing the source.
+  void Run(void* stream = nullptr) const {
+    const Tensor dense = source.is_dense() ? source : source.Contiguous();
+    if (dense.nbytes() == 0) return;
+    copy(target.raw_mutable_data(), MemoryDevice(target.device()), dense.raw_data(),
+         MemoryDevice(source.device()), dense.nbytes(), stream);
+  }
+};
+
+template <class Context>
+concept HasNativeStream = requires(Context& context) {
+  { context.native_stream() } -> std::convertible_to<void*>;
+};
+
+}  // namespace detail
+
+// Registers the copy from one device type's memory to another's and returns the one before (null if
+// none); null removes it. Thread-safe.
+inline CopyFunction RegisterCopy(DeviceType from, DeviceType to, CopyFunction copy) {
+  from = MemoryDevice({from, 0}).type;
+  to = MemoryDevice({to, 0}).type;
+  detail::MutexLock lock(detail::Copies().mutex);
+  auto& routes = detail::Copies().routes;
+  for (auto route = routes.begin(); route != routes.end(); ++route) {
+    if (route->from != from || route->to != to) continue;
+    const CopyFunction before = std::exchange(route->copy, copy);
+    if (!copy) routes.erase(route);
+    return before;
+  }
+  if (copy) routes.push_back({from, to, copy});
+  return nullptr;
+}
+
+// A dense copy of `source` in the target's own device, done when it returns; the target is resized
+// and reuses its memory, or takes new where the two overlap. Errors: kUninitialized, kUnsupported
+// where no copy leads from one device to the other, kOutOfMemory; the target is then as it was.
+inline void Copy(const Tensor& source, Tensor* target) {
+  if (&source == target) return;
+  detail::PreparedCopy prepared(source, *target);
+  InvocationScope invocation(InvocationKind::kCopy);
+  prepared.Run();
+  *target = std::move(prepared.target);
+}
+
+// As Copy, after the work issued on the context's stream and before what is issued next; the target
+// has its shape at once. On streams of the toolkit's own the copy holds both memories; on a native
+// one (the context has `native_stream()`) the caller keeps them until the stream has come past it,
+// and a strided source is an Error.
+template <DeviceContext Context>
+void CopyAsync(Context& context, const Tensor& source, Tensor* target) {
+  if (&source == target) return;
+  detail::PreparedCopy prepared(source, *target);
+  InvocationScope invocation(InvocationKind::kCopy);
+  Tensor result = prepared.target;
+  if constexpr (detail::HasNativeStream<Context>) {
+    if (!source.is_dense())
+      Throw(ErrorCode::kUnsupported, "cannot copy tensor ", source,
+            " on a native stream because it "
+            "has strides; call Contiguous() first");
+    prepared.Run(context.native_stream());
+  } else {
+    context.Launch([prepared = std::move(prepared)] { prepared.Run(); });
+  }
+  *target = std::move(result);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_DEVICE_COPY_HPP_
+
 // ---- opkit/device/cpu_stream.hpp
 // CPUStreamContext: a CPU device with in-order asynchronous streams, each served by a thread of its
 // own. A real asynchronous device on every machine: what streams, cross-stream waits, asynchronous
@@ -2547,9 +3039,6 @@ namespace opkit::inline OPKIT_ABI {
 // must not use them.
 class CPUStream {
  public:
-  CPUStream(Device device, int id) : device_(device), id_(id) {
-    std::thread([this] { Serve(); }).detach();
-  }
   CPUStream(const CPUStream&) = delete;
   CPUStream& operator=(const CPUStream&) = delete;
 
@@ -2557,27 +3046,28 @@ class CPUStream {
   static CPUStream& Get(Device device, int id) {
     if (id < 0) Throw(ErrorCode::kInvalidArgument, "stream id ", id, " is negative");
     struct Registry {
-      std::mutex mutex;
-      std::map<std::pair<int, int>, CPUStream*> streams;
+      detail::Mutex mutex;
+      std::vector<CPUStream*> streams;
     };
     static auto* registry = new Registry;  // the threads use their streams until the process ends
-    std::lock_guard lock(registry->mutex);
-    CPUStream*& stream = registry->streams[{device.index, id}];
-    if (!stream) stream = new CPUStream(device, id);
-    return *stream;
+    detail::MutexLock lock(registry->mutex);
+    for (CPUStream* stream : registry->streams)
+      if (stream->device_ == device && stream->id_ == id) return *stream;
+    registry->streams.push_back(new CPUStream(device, id));
+    return *registry->streams.back();
   }
 
   Device device() const { return device_; }
   int id() const { return id_; }
 
   // Runs `work` after everything issued before, under the invocation current now.
-  void Launch(UniqueFunction<void()> work) {
-    Push({std::move(work), {}, {}, CurrentInvocation()});
-  }
+  void Launch(UniqueFunction<void()> work) { Push({std::move(work), {}, {}, CurrentInvocation()}); }
   // The event is SCHEDULED now and completes when the work issued so far is done.
   void Record(Event& event) {
-    if (!event.SetScheduled(this)) return;
-    Push({{}, event.state(), {}, {}});
+    // One that was cancelled before it was recorded still keeps its memory until the stream is
+    // here.
+    if (event.SetScheduled(this) || event.Query() == EventStatus::kFailed)
+      Push({{}, event.state(), {}, {}});
   }
   // Work issued from now on runs after the event, and fails with it. Nothing blocks for an event of
   // this stream, which is in order anyway: only its failure is passed on. Error
@@ -2586,20 +3076,32 @@ class CPUStream {
     const EventStatus status = event.Query();
     if (status == EventStatus::kSuccess) return;
     if (status == EventStatus::kInitialized)
-      Throw(ErrorCode::kFailedPrecondition, "a stream cannot wait for an event that was never "
+      Throw(ErrorCode::kFailedPrecondition,
+            "a stream cannot wait for an event that was never "
             "recorded: run the operator first");
     event.state()->RequestNotification();
     Push({{}, {}, event.state(), {}});
   }
   // True when nothing is queued or running.
   bool IsFree() const {
-    std::lock_guard lock(mutex_);
+    detail::MutexLock lock(mutex_);
     return queue_.empty() && !busy_;
   }
   // Times that the stream's thread had to wait for another stream's event.
   int64_t blocking_waits() const { return blocking_waits_.load(std::memory_order_relaxed); }
 
  private:
+  CPUStream(Device device, int id) : device_(device), id_(id) {
+    const auto serve = [](void* self) -> void* {
+      static_cast<CPUStream*>(self)->Serve();
+      return nullptr;
+    };
+    pthread_t thread;
+    if (pthread_create(&thread, nullptr, serve, this) != 0)
+      Throw(ErrorCode::kOutOfMemory, "cannot start the thread of stream ", id);
+    pthread_detach(thread);
+  }
+
   // One of: work; an event to complete; an event to wait for.
   struct Item {
     UniqueFunction<void()> work;
@@ -2609,32 +3111,42 @@ class CPUStream {
   };
 
   void Push(Item item) {
+    detail::Parker::Address sleeper = nullptr;
     {
-      std::lock_guard lock(mutex_);
+      detail::MutexLock lock(mutex_);
       queue_.push_back(std::move(item));
+      if (parked_) sleeper = std::exchange(parked_, nullptr)->Set();
     }
-    ready_.notify_one();
+    if (sleeper) detail::Parker::Wake(sleeper);
+  }
+  // Takes all that is queued at once.
+  std::vector<Item> Next() {
+    for (;;) {
+      detail::Parker parker;
+      {
+        detail::MutexLock lock(mutex_);
+        busy_ = !queue_.empty();
+        if (busy_) return std::exchange(queue_, {});
+        parked_ = &parker;
+      }
+      parker.Wait();
+    }
   }
   void Serve() {
     std::exception_ptr failure;
-    std::unique_lock lock(mutex_);
     for (;;) {
-      busy_ = false;
-      ready_.wait(lock, [&] { return !queue_.empty(); });
-      busy_ = true;
-      Item item = std::move(queue_.front());
-      queue_.pop_front();
-      lock.unlock();
-      Execute(item, failure);
-      item = {};  // what the closure held is gone before the stream counts as free
-      lock.lock();
+      std::vector<Item> items = Next();
+      for (Item& item : items) {
+        Execute(item, failure);
+        item = {};  // what the closure held is gone before what comes next
+      }
     }
   }
   void Execute(Item& item, std::exception_ptr& failure) {
     if (item.record) {
-      // Still wanted when cancelled: only now is the memory no longer in use.
-      std::vector<Storage> retained = std::move(item.record->retained);
-      item.record->retained.clear();
+      // Still wanted when cancelled: only now is the memory no longer in use. Freed before the
+      // event completes, so that who has waited finds it freed.
+      item.record->retained = {};
       item.record->Complete(std::exchange(failure, nullptr));
     } else if (failure) {
       return;
@@ -2642,7 +3154,7 @@ class CPUStream {
       if (!IsTerminal(item.wait->status())) {
         // Relaxed: a statistic.
         blocking_waits_.fetch_add(1, std::memory_order_relaxed);
-        item.wait->Wait(std::chrono::nanoseconds(-1));
+        item.wait->Wait({});
       }
       if (item.wait->status() == EventStatus::kFailed) failure = item.wait->exception();
     } else {
@@ -2657,9 +3169,9 @@ class CPUStream {
 
   const Device device_;
   const int id_;
-  mutable std::mutex mutex_;
-  std::condition_variable ready_;
-  std::deque<Item> queue_;
+  mutable detail::Mutex mutex_;
+  std::vector<Item> queue_;
+  detail::Parker* parked_ = nullptr;  // the stream's thread, while there is nothing to do
   bool busy_ = false;
   std::atomic<int64_t> blocking_waits_{0};
 };
@@ -2708,144 +3220,6 @@ class CPUStreamContext {
 }  // namespace opkit
 
 #endif  // OPKIT_DEVICE_CPU_STREAM_HPP_
-
-// ---- opkit/base/platform.hpp
-// What the toolkit asks of the operating system and the processor for its threads: a mutex and a
-// parking place that survive fork, thread start, names, affinity, a cheap clock. All of it is POSIX
-// and Linux; another system is another version of this header.
-//
-// pthread and futex are used bare because the standard's types cannot be given up in a forked
-// child: a std::thread there cannot be joined or destroyed, a locked std::mutex cannot be reset,
-// and destroying a condition variable waits for waiters that no longer exist.
-#ifndef OPKIT_BASE_PLATFORM_HPP_
-#define OPKIT_BASE_PLATFORM_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-inline constexpr size_t kCacheLine = 64;
-
-class Mutex {
- public:
-  constexpr Mutex() = default;
-  Mutex(const Mutex&) = delete;
-  Mutex& operator=(const Mutex&) = delete;
-  void Lock() { pthread_mutex_lock(&mutex_); }
-  void Unlock() { pthread_mutex_unlock(&mutex_); }
-  // In a forked child, where the thread that held it may not exist.
-  void ResetAfterFork() { mutex_ = PTHREAD_MUTEX_INITIALIZER; }
-
- private:
-  pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;
-};
-
-class MutexLock {
- public:
-  explicit MutexLock(Mutex& mutex) : mutex_(mutex) { mutex_.Lock(); }
-  MutexLock(const MutexLock&) = delete;
-  MutexLock& operator=(const MutexLock&) = delete;
-  ~MutexLock() { mutex_.Unlock(); }
-
- private:
-  Mutex& mutex_;
-};
-
-inline int64_t MonotonicNs() {
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
-}
-
-// A counter for spans of microseconds on one thread, about 10 ns to read: cycles on x86, ns
-// elsewhere, so one tick is between 0.2 and 1 ns.
-inline uint64_t Ticks() {
-#if defined(__x86_64__) || defined(__i386__)
-  return __builtin_ia32_rdtsc();
-#else
-  return static_cast<uint64_t>(MonotonicNs());
-#endif
-}
-
-inline void CpuRelax() {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("isb" ::: "memory");  // `yield` is a no-op on most cores
-#endif
-}
-
-// Where one thread sleeps until it is signalled; lives on that thread's stack. Set() and Wake() are
-// apart so that Set() can happen under the lock of the list which the sleeper is found in (from
-// then on the sleeper may be gone) and the system call after it: Wake() uses the address alone.
-class Parker {
- public:
-  using Address = const void*;
-
-  // Release, with the acquire in Wait: what the signaller did is seen by the thread it woke.
-  Address Set() {
-    signalled_.store(1, std::memory_order_release);
-    return &signalled_;
-  }
-  static void Wake(Address address) {
-    syscall(SYS_futex, address, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
-  }
-
-  // `deadline_ns` as MonotonicNs counts, or negative for none; false when it has passed.
-  bool Wait(int64_t deadline_ns = -1) {
-    const timespec deadline{static_cast<time_t>(deadline_ns / 1'000'000'000),
-                            static_cast<long>(deadline_ns % 1'000'000'000)};
-    while (signalled_.load(std::memory_order_acquire) == 0) {
-      // The kernel compares the word with 0 again before it sleeps, so a Set() in between is not
-      // lost.
-      const long rc =
-          syscall(SYS_futex, &signalled_, FUTEX_WAIT_BITSET_PRIVATE, 0,
-                  deadline_ns < 0 ? nullptr : &deadline, nullptr, FUTEX_BITSET_MATCH_ANY);
-      if (rc != 0 && errno == ETIMEDOUT) return signalled_.load(std::memory_order_acquire) != 0;
-    }
-    return true;
-  }
-
- private:
-  static_assert(sizeof(std::atomic<uint32_t>) == 4, "a futex is a 32-bit word");
-  std::atomic<uint32_t> signalled_{0};
-};
-
-// CPUs that this process may run on, at least 1.
-inline int AvailableCpus() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0) return CPU_COUNT(&set);
-  const long online = sysconf(_SC_NPROCESSORS_ONLN);  // more CPUs than the set has room for
-  return online > 0 ? static_cast<int>(online) : 1;
-}
-
-// Pins the calling thread to the `index`-th (modulo their number) of the CPUs it may run on.
-inline void PinCurrentThread(int index) {
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0 || CPU_COUNT(&allowed) == 0) return;
-  int skip = index % CPU_COUNT(&allowed);
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (!CPU_ISSET(cpu, &allowed) || skip-- > 0) continue;
-    cpu_set_t one;
-    CPU_ZERO(&one);
-    CPU_SET(cpu, &one);
-    pthread_setaffinity_np(pthread_self(), sizeof one, &one);
-    return;
-  }
-}
-
-// As ps, top and gdb show it; the system keeps the first 15 characters.
-inline void SetCurrentThreadName(const char* name) {
-  char shortened[16] = {};
-  for (int i = 0; i < 15 && name[i] != '\0'; ++i) shortened[i] = name[i];
-  pthread_setname_np(pthread_self(), shortened);
-}
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_BASE_PLATFORM_HPP_
 
 // ---- opkit/engine/idle_list.hpp
 // IdleList: the threads of a pool that look for work or sleep for want of it, and the protocol by
@@ -3070,10 +3444,10 @@ template <class R, class... Args>
 class FunctionRef<R(Args...)> {
  public:
   template <class F>
-  requires(!std::is_same_v<std::remove_cvref_t<F>, FunctionRef> &&
-           !std::is_member_pointer_v<std::remove_cvref_t<F>> &&
-           std::is_invocable_r_v<R, F&, Args...>) FunctionRef(F&& f)
-  noexcept {  // NOLINT: implicit, as a reference is
+    requires(!std::is_same_v<std::remove_cvref_t<F>, FunctionRef> &&
+             !std::is_member_pointer_v<std::remove_cvref_t<F>> &&
+             std::is_invocable_r_v<R, F&, Args...>)
+  FunctionRef(F&& f) noexcept {  // NOLINT: implicit, as a reference is
     using Callable = std::remove_reference_t<F>;
     using Decayed = std::decay_t<F>;
     if constexpr (std::is_pointer_v<Decayed> &&
@@ -3084,7 +3458,7 @@ class FunctionRef<R(Args...)> {
             reinterpret_cast<Decayed>(target.function)(std::forward<Args>(args)...));
       };
     } else {
-      target_.object = const_cast<void*>(static_cast<const void*>(std::addressof(f)));
+      target_.object = const_cast<void*>(static_cast<const void*>(__builtin_addressof(f)));
       call_ = [](Target target, Args... args) -> R {
         return static_cast<R>(
             (*static_cast<Callable*>(target.object))(std::forward<Args>(args)...));
@@ -3592,7 +3966,7 @@ class ThreadPool {
   bool HasWork() const;
   void Run(Work work);
   void Inject(PoolTask* task);
-  PoolTask* TakeInjected();
+  PoolTask* TakeInjected(detail::PoolWorker* self);
   void Drain() {
     while (RunOneTask()) {
     }
@@ -3694,10 +4068,8 @@ OPKIT_COLD inline bool ThreadPool::StartWorker() {
 }
 
 // True when the calling worker was surplus and has left the pool, which may be gone from then on.
-// The first worker never leaves, so that there is always one to see a task that was just submitted.
+// Its queue stays where others steal from it; the first worker never leaves.
 inline bool ThreadPool::Retire(detail::PoolWorker& self) {
-  while (PoolTask* task = self.deque.Pop()) Inject(task);
-  NotifyWork();
   detail::MutexLock lock(start_mutex_);
   if (stopping_ || self.index < worker_target()) return false;
   self.running = false;
@@ -3767,14 +4139,17 @@ inline ThreadPool::Work ThreadPool::FindWork(detail::PoolWorker* self) {
     }
   }
   if (self != nullptr) {
-    // Now and then the shared queue comes first, so that a worker whose tasks keep submitting tasks
-    // does not starve it.
-    if (++self->turn % 64 == 0) {
-      if (PoolTask* task = TakeInjected()) return {task};
+    // Now and then the oldest comes first, of the shared queue or the own one, so that a worker
+    // whose tasks keep submitting tasks starves neither.
+    const uint32_t turn = ++self->turn % 64;
+    if (turn == 0) {
+      if (PoolTask* task = TakeInjected(self)) return {task};
+    } else if (turn == 32) {
+      if (PoolTask* task = self->deque.Steal()) return {task};
     }
     if (PoolTask* task = self->deque.Pop()) return {task};
   }
-  if (PoolTask* task = TakeInjected()) return {task};
+  if (PoolTask* task = TakeInjected(self)) return {task};
   const int slots = slots_.load(std::memory_order_acquire);
   for (int i = 0, victim = self != nullptr ? self->index : 0; i < slots; ++i, ++victim) {
     if (victim >= slots) victim = 0;
@@ -3812,16 +4187,32 @@ inline void ThreadPool::Inject(PoolTask* task) {
   injected_size_.fetch_add(1, std::memory_order_seq_cst);
 }
 
-inline PoolTask* ThreadPool::TakeInjected() {
+// A worker takes some more into its own queue, its share of them, to come here less often.
+inline PoolTask* ThreadPool::TakeInjected(detail::PoolWorker* self) {
   // Relaxed: who misses a task here looks again, by HasWork, before it sleeps.
   if (injected_size_.load(std::memory_order_relaxed) == 0) return nullptr;
-  detail::MutexLock lock(injected_mutex_);
-  PoolTask* task = injected_first_;
-  if (task == nullptr) return nullptr;
-  injected_first_ = task->next;
-  if (injected_first_ == nullptr) injected_last_ = nullptr;
-  injected_size_.fetch_sub(1, std::memory_order_seq_cst);
-  return task;
+  constexpr int64_t kBatch = 32;
+  PoolTask* batch[kBatch];
+  int64_t count = 0;
+  {
+    detail::MutexLock lock(injected_mutex_);
+    const int64_t size = injected_size_.load(std::memory_order_relaxed);
+    int64_t wanted = self == nullptr ? 1 : 1 + size / (threads() + 1);
+    if (wanted > kBatch) wanted = kBatch;
+    for (; count < wanted && injected_first_ != nullptr; ++count) {
+      batch[count] = injected_first_;
+      injected_first_ = injected_first_->next;
+    }
+    if (injected_first_ == nullptr) injected_last_ = nullptr;
+    injected_size_.fetch_sub(count, std::memory_order_seq_cst);
+  }
+  if (count == 0) return nullptr;
+  // The oldest on top; what does not fit goes back.
+  for (int64_t i = count - 1; i > 0; --i) {
+    if (!self->deque.Push(batch[i])) Inject(batch[i]);
+  }
+  if (count > 1) NotifyWork();  // for a moment a searcher could see them nowhere
+  return batch[0];
 }
 
 // --- waking and waiting
@@ -4027,7 +4418,7 @@ void ParallelForRange(int64_t n, int64_t grain, F&& f) {
 
 // f(i) for every i in [0, n). `grain`: how many indices make a chunk worth handing to another
 // thread (10 us of work is; a loop with n <= grain is a plain loop, at no cost); kAutoGrain
-// measures, which costs some 10 ns a call, and fits unless the first indices are much cheaper than
+// measures, which costs 40 to 80 ns a call, and fits unless the first indices are much cheaper than
 // the rest.
 //
 //   opkit::ParallelFor(rows, [&](int64_t row) { Softmax(x + row * columns, columns); });
@@ -4053,7 +4444,8 @@ void ParallelFor(int64_t n, F&& f, int64_t grain = kAutoGrain) {
 
 // ---- opkit/engine/context_parallel_for.hpp
 // ParallelFor(ctx, n, f): one loop for every device. On a host context it is ParallelFor on the
-// thread pool, issued through the context; the CUDA backend adds the overload that launches a kernel.
+// thread pool, issued through the context; the CUDA backend adds the overload that launches a
+// kernel.
 #ifndef OPKIT_ENGINE_CONTEXT_PARALLEL_FOR_HPP_
 #define OPKIT_ENGINE_CONTEXT_PARALLEL_FOR_HPP_
 
@@ -4061,10 +4453,12 @@ namespace opkit::inline OPKIT_ABI {
 
 // Contexts whose work is host code: CPUContext, CPUStreamContext, and a user's own.
 template <class C>
-concept HostContext = requires(C& context, void (*work)()) { context.Launch(work); };
+concept HostContext = requires(C& context, void (*work)()) {
+  context.Launch(work);
+};
 
-// Issues f(i) for every i in [0, n). Asynchronous on an asynchronous context: `f` is copied and must
-// capture by value. Errors of `f` reach the caller, or the operator's event.
+// Issues f(i) for every i in [0, n). Asynchronous on an asynchronous context: `f` is copied and
+// must capture by value. Errors of `f` reach the caller, or the operator's event.
 //
 //   ParallelFor(ctx, n, [=] OPKIT_DEVICE (int64_t i) { y[i] = 2 * x[i]; });
 template <HostContext Context, class F>
@@ -4084,6 +4478,148 @@ void ParallelFor(Context& context, int64_t n, F f, int64_t grain = kAutoGrain) {
 }  // namespace opkit
 
 #endif  // OPKIT_ENGINE_CONTEXT_PARALLEL_FOR_HPP_
+
+// ---- opkit/engine/task_group.hpp
+// TaskGroup: tasks of the pool that are waited for together. The waiter takes part, and gets the
+// first exception that one of them threw.
+#ifndef OPKIT_ENGINE_TASK_GROUP_HPP_
+#define OPKIT_ENGINE_TASK_GROUP_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+//   opkit::TaskGroup group;
+//   group.Run([&] { left = Sort(a); });
+//   group.Run([&] { right = Sort(b); });
+//   group.Wait();
+//
+// Run may be called from any thread, from the group's own tasks too. After an exception the group's
+// other tasks still run. Reusable after Wait.
+class TaskGroup {
+ public:
+  explicit TaskGroup(ThreadPool& pool = ThreadPool::Current()) : pool_(pool) {}
+  TaskGroup(const TaskGroup&) = delete;
+  TaskGroup& operator=(const TaskGroup&) = delete;
+  // Waits; an exception that nobody has waited for is dropped.
+  ~TaskGroup() { pool_.Wait(pending_); }
+
+  void Run(ThreadPool::Task task) {
+    Member* member = new Member(*this, std::move(task));
+    pending_.Add();
+    try {
+      pool_.Schedule(member);
+    } catch (...) {
+      delete member;
+      pending_.CountDown();
+      throw;
+    }
+  }
+
+  // Not from the group's own tasks. Rethrows the first exception since the last Wait.
+  void Wait() {
+    pool_.Wait(pending_);
+    detail::MutexLock lock(mutex_);
+    if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+  }
+
+ private:
+  struct Member : PoolTask {
+    Member(TaskGroup& group, ThreadPool::Task&& task)
+        : PoolTask(&RunMember), group(group), task(std::move(task)) {}
+    static void RunMember(PoolTask* self) noexcept {
+      Member* member = static_cast<Member*>(self);
+      TaskGroup& group = member->group;
+      try {
+        member->task();
+      } catch (...) {
+        detail::MutexLock lock(group.mutex_);
+        if (!group.error_) group.error_ = std::current_exception();
+      }
+      delete member;
+      group.pending_.CountDown();  // the group may be gone from here on
+    }
+    TaskGroup& group;
+    ThreadPool::Task task;
+  };
+
+  ThreadPool& pool_;
+  Latch pending_;
+  detail::Mutex mutex_;
+  std::exception_ptr error_;
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_TASK_GROUP_HPP_
+
+// ---- opkit/base/name_table.hpp
+// NameTable: objects by name, sorted, at addresses that never change. A sorted vector instead of a
+// std::map: tables of names are read far more often than they grow, and every instantiation of
+// std::map costs a translation unit as much as this whole folder.
+#ifndef OPKIT_BASE_NAME_TABLE_HPP_
+#define OPKIT_BASE_NAME_TABLE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// Finding is O(log n), adding and removing O(n) pointer moves. Not synchronised.
+template <class T>
+class NameTable {
+ public:
+  struct Row {
+    std::string name;
+    T value;
+  };
+
+  // Null when there is none.
+  T* Find(std::string_view name) const {
+    const size_t at = LowerBound(name);
+    return at < rows_.size() && rows_[at]->name == name ? &rows_[at]->value : nullptr;
+  }
+  // The object of that name, made from `args` when there is none.
+  template <class... Args>
+  T& FindOrAdd(std::string_view name, Args&&... args) {
+    const size_t at = LowerBound(name);
+    if (at == rows_.size() || rows_[at]->name != name)
+      rows_.emplace(rows_.begin() + static_cast<std::ptrdiff_t>(at),
+                    new Row{std::string(name), T(std::forward<Args>(args)...)});
+    return rows_[at]->value;
+  }
+  bool Erase(std::string_view name) {
+    const size_t at = LowerBound(name);
+    if (at == rows_.size() || rows_[at]->name != name) return false;
+    rows_.erase(rows_.begin() + static_cast<std::ptrdiff_t>(at));
+    return true;
+  }
+
+  size_t size() const { return rows_.size(); }
+  bool empty() const { return rows_.empty(); }
+  // Rows in the order of their names: for (const auto& row : table) row->name, row->value.
+  auto begin() const { return rows_.begin(); }
+  auto end() const { return rows_.end(); }
+  std::vector<std::string> Names() const {
+    std::vector<std::string> names;
+    for (const auto& row : rows_) names.push_back(row->name);
+    return names;
+  }
+
+ private:
+  size_t LowerBound(std::string_view name) const {
+    size_t low = 0, high = rows_.size();
+    while (low < high) {
+      const size_t middle = low + (high - low) / 2;
+      if (rows_[middle]->name < name) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    return low;
+  }
+  std::vector<std::unique_ptr<Row>> rows_;
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_NAME_TABLE_HPP_
 
 // ---- opkit/op/operator_def.hpp
 // OperatorDef: one node, as plain data: the op's type, the names of what it reads and writes, its
@@ -4226,14 +4762,20 @@ class InferenceContext {
   int num_outputs() const { return static_cast<int>(outputs_.size()); }
   // False for an optional input that the node leaves out.
   bool HasInput(int i) const {
-    return i < num_inputs() && !def_.inputs()[static_cast<size_t>(i)].empty();
+    return i >= 0 && i < num_inputs() && !def_.inputs()[static_cast<size_t>(i)].empty();
   }
   // Error (kOutOfRange) for an index the node does not have.
   const TensorInfo& input(int i) const { return inputs_[Check(i, inputs_.size(), "input")]; }
   DType input_dtype(int i) const { return input(i).dtype; }
   const SymbolicShape& input_shape(int i) const { return input(i).shape; }
   // The data of a constant input; null where it is not known yet.
-  const Tensor* input_constant(int i) const { return input(i).constant; }
+  const Tensor* input_constant(int i) const {
+    const Tensor* known = input(i).constant;
+    return known || !find_constant_ ? known : (*find_constant_)(i);
+  }
+  // Where else input_constant looks, so that data is made available only to who asks for it. `find`
+  // outlives the inference.
+  void ReadConstantsFrom(FunctionRef<const Tensor*(int)> find) { find_constant_ = find; }
   const TensorInfo& output(int i) const { return outputs_[Check(i, outputs_.size(), "output")]; }
 
   // Says what is true of a value. Error (kInvalidArgument), showing both sides, when that
@@ -4270,6 +4812,7 @@ class InferenceContext {
 
   const OperatorDef& def_;
   std::vector<TensorInfo> inputs_, outputs_;
+  std::optional<FunctionRef<const Tensor*(int)>> find_constant_;
 };
 
 }  // namespace opkit
@@ -4402,6 +4945,16 @@ class OpSchema {
   OpSchema& SameNumberOfOutput() {
     return OutputCalculator([](int inputs) { return inputs; });
   }
+  // {inputs, outputs} as the attributes decide them; -1 leaves a number open.
+  using ArityFunction = UniqueFunction<std::pair<int, int>(const Arguments&)>;
+  OpSchema& ArityFromArguments(ArityFunction arity) { return arity_ = std::move(arity), *this; }
+
+  // Inputs that the operator also writes to.
+  using MutationFunction = UniqueFunction<std::vector<int>(const Arguments&)>;
+  OpSchema& MutatesInputs(MutationFunction inputs) { return mutates_ = std::move(inputs), *this; }
+  OpSchema& MutatesInputs(std::initializer_list<int> inputs) {
+    return MutatesInputs([list = std::vector<int>(inputs)](const Arguments&) { return list; });
+  }
 
   // Pairs {input, output} that may, or must, be the same blob.
   using InplacePredicate = UniqueFunction<bool(int, int)>;
@@ -4425,14 +4978,17 @@ class OpSchema {
   // Attributes. `Arg(name, doc)` takes any type; `Arg<T>` checks it, and documents a default. Once
   // one is declared, an undeclared attribute is an error unless AllowUnknownArgs.
   OpSchema& Arg(std::string name, std::string doc, bool required = false) {
-    return AddArg({std::move(name), std::move(doc), required, {}, {}});
+    return Arg({std::move(name), std::move(doc), required, {}, {}});
   }
   template <class T>
   OpSchema& Arg(std::string name, std::string doc, std::optional<T> default_value = {},
                 bool required = false) {
     AttributeSchema attribute{std::move(name), std::move(doc), required, kAttributeTypeOf<T>, {}};
     if (default_value) attribute.default_value = Attribute(*default_value);
-    return AddArg(std::move(attribute));
+    return Arg(std::move(attribute));
+  }
+  OpSchema& Arg(AttributeSchema attribute) {
+    return attributes_.push_back(std::move(attribute)), *this;
   }
   template <class T>
   OpSchema& RequiredArg(std::string name, std::string doc) {
@@ -4549,6 +5105,13 @@ class OpSchema {
   int max_inputs() const { return max_inputs_; }
   int min_outputs() const { return min_outputs_; }
   int max_outputs() const { return max_outputs_; }
+  // "2", "1 to 3", "at least 1", "one of [1, 3]", …
+  std::string expected_inputs() const {
+    return Counts(min_inputs_, max_inputs_, input_counts_, static_cast<bool>(inputs_allowed_));
+  }
+  std::string expected_outputs() const {
+    return Counts(min_outputs_, max_outputs_, output_counts_, static_cast<bool>(outputs_allowed_));
+  }
   const std::vector<AttributeSchema>& attributes() const { return attributes_; }
   const std::vector<ValueSchema>& inputs() const { return inputs_; }
   const std::vector<ValueSchema>& outputs() const { return outputs_; }
@@ -4562,6 +5125,13 @@ class OpSchema {
   int CalculateOutput(int inputs) const {
     if (calculate_outputs_) return calculate_outputs_(inputs);
     return min_outputs_ == max_outputs_ ? min_outputs_ : -1;
+  }
+  int CalculateOutput(int inputs, const Arguments& args) const {
+    const int outputs = arity_ ? arity_(args).second : -1;
+    return outputs >= 0 ? outputs : CalculateOutput(inputs);
+  }
+  std::vector<int> MutatedInputs(const Arguments& args) const {
+    return mutates_ ? mutates_(args) : std::vector<int>();
   }
   const AttributeSchema* FindAttribute(std::string_view name) const {
     for (const AttributeSchema& attribute : attributes_)
@@ -4577,7 +5147,7 @@ class OpSchema {
   std::string Verify(const OperatorDef& def) const {
     const int ins = static_cast<int>(def.inputs().size());
     const int outs = static_cast<int>(def.outputs().size());
-    if (std::string why = VerifyArity(ins, outs); !why.empty()) return why;
+    if (std::string why = VerifyArity(ins, outs, def.args()); !why.empty()) return why;
     if (std::string why = VerifyInplace(def); !why.empty()) return why;
     return VerifyArgs(def.args());
   }
@@ -4649,10 +5219,8 @@ class OpSchema {
       return false;
     };
     (inputs ? inputs_allowed_ : outputs_allowed_) = std::move(in);
+    (inputs ? input_counts_ : output_counts_) = allowed;
     return *this;
-  }
-  OpSchema& AddArg(AttributeSchema attribute) {
-    return attributes_.push_back(std::move(attribute)), *this;
   }
   OpSchema& Value(std::vector<ValueSchema>& values, int i, std::string name, std::string doc,
                   std::vector<DType> dtypes) {
@@ -4661,26 +5229,32 @@ class OpSchema {
     return *this;
   }
 
-  static std::string Range(int min, int max) {
+  static std::string Counts(int min, int max, const std::vector<int>& set, bool predicate) {
+    if (!set.empty()) return StrCat("one of ", set);
+    if (predicate) return "a number that its schema's function allows";
     if (min == max) return std::to_string(min);
-    return max == kAny ? StrCat("at least ", min) : StrCat(min, " to ", max);
+    if (max == kAny) return min == 0 ? "any number" : StrCat("at least ", min);
+    return StrCat(min, " to ", max);
   }
-  std::string VerifyArity(int ins, int outs) const {
+  std::string VerifyArity(int ins, int outs, const Arguments& args) const {
     auto wrong = [&](const char* what, int found, const std::string& expected) {
       return StrCat(name_, " has ", found, " ", what, ", expected ", expected);
     };
-    if (ins < min_inputs_ || ins > max_inputs_)
-      return wrong("inputs", ins, Range(min_inputs_, max_inputs_));
-    if (inputs_allowed_ && !inputs_allowed_(ins))
-      return wrong("inputs", ins, "another number (see its schema)");
-    if (outs < min_outputs_ || outs > max_outputs_)
-      return wrong("outputs", outs, Range(min_outputs_, max_outputs_));
-    if (outputs_allowed_ && !outputs_allowed_(outs))
-      return wrong("outputs", outs, "another number (see its schema)");
+    if (ins < min_inputs_ || ins > max_inputs_ || (inputs_allowed_ && !inputs_allowed_(ins)))
+      return wrong("inputs", ins, expected_inputs());
+    if (outs < min_outputs_ || outs > max_outputs_ || (outputs_allowed_ && !outputs_allowed_(outs)))
+      return wrong("outputs", outs, expected_outputs());
     if (arity_allowed_ && !arity_allowed_(ins, outs))
       return StrCat(name_, " does not take ", ins, " inputs together with ", outs, " outputs");
     if (calculate_outputs_ && calculate_outputs_(ins) != outs)
       return wrong("outputs", outs, StrCat(calculate_outputs_(ins), " for ", ins, " inputs"));
+    if (arity_) {
+      const auto [inputs, outputs] = arity_(args);
+      if (inputs >= 0 && ins != inputs)
+        return wrong("inputs", ins, StrCat(inputs, " with these attributes"));
+      if (outputs >= 0 && outs != outputs)
+        return wrong("outputs", outs, StrCat(outputs, " with these attributes"));
+    }
     return {};
   }
   std::string VerifyInplace(const OperatorDef& def) const {
@@ -4726,6 +5300,7 @@ class OpSchema {
   std::string doc_;
   std::vector<AttributeSchema> attributes_;
   std::vector<ValueSchema> inputs_, outputs_;
+  std::vector<int> input_counts_, output_counts_;  // of the set form
   int min_inputs_ = 0, max_inputs_ = kAny, min_outputs_ = 0, max_outputs_ = kAny;
   bool needs_all_shapes_ = false, private_ = false, inputs_cross_devices_ = false;
   bool unknown_args_allowed_ = false;
@@ -4733,6 +5308,8 @@ class OpSchema {
   mutable UniqueFunction<bool(int)> inputs_allowed_, outputs_allowed_;
   mutable UniqueFunction<bool(int, int)> arity_allowed_;
   mutable UniqueFunction<int(int)> calculate_outputs_;
+  mutable ArityFunction arity_;
+  mutable MutationFunction mutates_;
   mutable InplacePredicate inplace_allowed_, inplace_enforced_;
   mutable UniqueFunction<void(InferenceContext&)> infer_;
   mutable CostFunction cost_;
@@ -4754,8 +5331,6 @@ class OpSchema {
 namespace opkit::inline OPKIT_ABI {
 
 using EnginePref = std::vector<std::string>;  // backends to try, in order
-using GlobalEnginePref = std::map<DeviceType, EnginePref>;
-using PerOpEnginePref = std::map<DeviceType, std::map<std::string, EnginePref>>;
 
 // Thread-safe. What it returns stays valid until the library it came from is unloaded.
 class OpRegistry {
@@ -4769,128 +5344,39 @@ class OpRegistry {
   // is the same schema: the second filling goes nowhere.
   // So are two that were derived from the same typed signature.
   OpSchema& AddSchema(const char* name, const char* file, int line, std::string signature = {}) {
-    std::lock_guard lock(mutex_);
-    Entry& entry = ops_[name];
+    detail::MutexLock lock(mutex_);
+    Entry& entry = ops_.FindOrAdd(name);
     auto schema = std::make_unique<OpSchema>(name, file, line, std::move(signature));
     if (!entry.schema) return *(entry.schema = std::move(schema));
     const bool same_signature =
         !schema->signature().empty() && schema->signature() == entry.schema->signature();
     if (!same_signature && !SamePlace(entry.schema->file(), entry.schema->line(), file, line))
-      entry.problems.push_back(StrCat("two schemas of operator ", name, ": at ",
-                                      entry.schema->file(), ":", entry.schema->line(), " and at ",
-                                      file, ":", line, "; remove one of them"));
+      entry.Add(StrCat("two schemas of operator ", name, ": at ", entry.schema->file(), ":",
+                       entry.schema->line(), " and at ", file, ":", line, "; remove one of them"));
     return *shadows_.emplace_back(std::move(schema));
   }
 
   // The same kernel from the same place is the same kernel.
   void AddKernel(Kernel kernel) {
-    std::lock_guard lock(mutex_);
-    Entry& entry = ops_[kernel.op];
+    detail::MutexLock lock(mutex_);
+    Entry& entry = ops_.FindOrAdd(kernel.op);
     for (auto& known : entry.kernels) {
       if (known->device != kernel.device || known->backend != kernel.backend) continue;
       if (SamePlace(known->file, known->line, kernel.file, kernel.line)) return;
       if (known->priority < kernel.priority) {
         replaced_.push_back(std::exchange(known, std::make_unique<Kernel>(std::move(kernel))));
       } else if (known->priority == kernel.priority) {
-        entry.problems.push_back(StrCat(
-            "two kernels of operator ", kernel.op, " for ", ToString(kernel.device), ", backend ",
-            kernel.backend, ": at ", known->Place(), " and at ", kernel.Place(),
-            "; remove one, or register it with another priority or backend"));
+        entry.Add(StrCat("two kernels of operator ", kernel.op, " for ", ToString(kernel.device),
+                         ", backend ", kernel.backend, ": at ", known->Place(), " and at ",
+                         kernel.Place(),
+                         "; remove one, or register it with another priority or backend"));
       }
       return;
     }
     entry.kernels.push_back(std::make_unique<Kernel>(std::move(kernel)));
   }
 
-  // Null when there is none.
-  const OpSchema* FindSchema(const std::string& op) const {
-    std::lock_guard lock(mutex_);
-    const auto it = ops_.find(op);
-    return it == ops_.end() ? nullptr : it->second.schema.get();
-  }
-  // Errors: kNotFound for an operator without one, naming the nearest; kAlreadyExists for one that
-  // was registered twice.
-  const OpSchema& GetSchema(const std::string& op) const {
-    std::lock_guard lock(mutex_);
-    const auto it = ops_.find(op);
-    if (it == ops_.end()) ThrowUnknown(op);
-    const Entry& entry = it->second;
-    if (!entry.problems.empty()) Throw(ErrorCode::kAlreadyExists, entry.problems.front());
-    if (!entry.schema) Throw(ErrorCode::kNotFound, WithoutSchema(op, entry));
-    return *entry.schema;
-  }
-  // Kernels of an operator for a device type, in the order of registration.
-  std::vector<const Kernel*> FindKernels(const std::string& op, DeviceType device) const {
-    std::lock_guard lock(mutex_);
-    std::vector<const Kernel*> out;
-    if (const auto it = ops_.find(op); it != ops_.end())
-      for (const auto& kernel : it->second.kernels)
-        if (kernel->device == device) out.push_back(kernel.get());
-    return out;
-  }
-  std::vector<const Kernel*> KernelsOf(const std::string& op) const {
-    std::lock_guard lock(mutex_);
-    std::vector<const Kernel*> out;
-    if (const auto it = ops_.find(op); it != ops_.end())
-      for (const auto& kernel : it->second.kernels) out.push_back(kernel.get());
-    return out;
-  }
-  // Sorted names of all operators that have a schema or a kernel.
-  std::vector<std::string> Operators() const {
-    std::lock_guard lock(mutex_);
-    return Names();
-  }
-  // Everything wrong with the registrations of this program; empty when nothing is.
-  std::vector<std::string> Problems() const {
-    std::lock_guard lock(mutex_);
-    std::vector<std::string> out;
-    for (const auto& [op, entry] : ops_) {
-      out.insert(out.end(), entry.problems.begin(), entry.problems.end());
-      if (!entry.schema) out.push_back(WithoutSchema(op, entry));
-    }
-    return out;
-  }
-  // For tests and libraries: forgets an operator whole.
-  void Remove(const std::string& op) {
-    std::lock_guard lock(mutex_);
-    ops_.erase(op);
-  }
-
-  // Backends tried for every operator of a device, and for one operator. Errors: kNotFound for an
-  // operator nobody registered.
-  void SetGlobalEnginePref(GlobalEnginePref pref) {
-    std::lock_guard lock(mutex_);
-    global_pref_ = std::move(pref);
-  }
-  void SetPerOpEnginePref(PerOpEnginePref pref) {
-    std::lock_guard lock(mutex_);
-    for (const auto& [device, ops] : pref)
-      for (const auto& [op, engines] : ops) CheckPref(op, device);
-    per_op_pref_ = std::move(pref);
-  }
-  void SetOpEnginePref(const std::string& op, const GlobalEnginePref& pref) {
-    std::lock_guard lock(mutex_);
-    for (const auto& [device, engines] : pref) CheckPref(op, device);
-    for (const auto& [device, engines] : pref) per_op_pref_[device][op] = engines;
-  }
-  // Preferred backends of an operator, its own first.
-  EnginePref EnginePrefs(const std::string& op, DeviceType device) const {
-    std::lock_guard lock(mutex_);
-    EnginePref out;
-    if (const auto ops = per_op_pref_.find(device); ops != per_op_pref_.end())
-      if (const auto own = ops->second.find(op); own != ops->second.end()) out = own->second;
-    if (const auto global = global_pref_.find(device); global != global_pref_.end())
-      out.insert(out.end(), global->second.begin(), global->second.end());
-    return out;
-  }
-
- private:
-  struct Entry {
-    std::unique_ptr<OpSchema> schema;
-    std::vector<std::unique_ptr<Kernel>> kernels;
-    std::vector<std::string> problems;
-  };
-
+  // Two registrations are one when a header has made them in two translation units.
   static bool SamePlace(std::string_view file_a, int line_a, std::string_view file_b, int line_b) {
     auto strip = [](std::string_view path) {
       while (path.substr(0, 2) == "./") path.remove_prefix(2);
@@ -4898,49 +5384,179 @@ class OpRegistry {
     };
     return line_a == line_b && strip(file_a) == strip(file_b);
   }
+
+  // Something else that is wrong with an operator's registrations (a second gradient): listed by
+  // Problems, and reported by whoever looks that up.
+  void AddProblem(const std::string& op, std::string text) {
+    detail::MutexLock lock(mutex_);
+    ops_.FindOrAdd(op).listed.push_back(std::move(text));
+  }
+
+  // Null when there is none.
+  const OpSchema* FindSchema(std::string_view op) const {
+    detail::MutexLock lock(mutex_);
+    const Entry* entry = ops_.Find(op);
+    return entry ? entry->schema.get() : nullptr;
+  }
+  // Errors: kNotFound for an operator without one, naming the nearest; kAlreadyExists for one that
+  // was registered twice.
+  const OpSchema& GetSchema(std::string_view op) const {
+    detail::MutexLock lock(mutex_);
+    const Entry& entry = Get(op);
+    if (!entry.problems.empty()) Throw(ErrorCode::kAlreadyExists, entry.problems.front());
+    if (!entry.schema) Throw(ErrorCode::kNotFound, WithoutSchema(op, entry));
+    return *entry.schema;
+  }
+  // All kernels of an operator, or those for a device type, in the order of registration.
+  std::vector<const Kernel*> KernelsOf(std::string_view op) const {
+    detail::MutexLock lock(mutex_);
+    std::vector<const Kernel*> out;
+    if (const Entry* entry = ops_.Find(op))
+      for (const auto& kernel : entry->kernels) out.push_back(kernel.get());
+    return out;
+  }
+  std::vector<const Kernel*> FindKernels(std::string_view op, DeviceType device) const {
+    std::vector<const Kernel*> out;
+    for (const Kernel* kernel : KernelsOf(op))
+      if (kernel->device == device) out.push_back(kernel);
+    return out;
+  }
+  // Sorted names of all operators that have a schema or a kernel.
+  std::vector<std::string> Operators() const {
+    detail::MutexLock lock(mutex_);
+    return Names();
+  }
+  // Everything wrong with the registrations of this program; empty when nothing is.
+  std::vector<std::string> Problems() const {
+    detail::MutexLock lock(mutex_);
+    std::vector<std::string> out;
+    for (const auto& row : ops_) {
+      const Entry& entry = row->value;
+      for (const std::string& problem : entry.problems) out.push_back(problem);
+      for (const std::string& problem : entry.listed) out.push_back(problem);
+      if (!entry.schema && !entry.kernels.empty()) out.push_back(WithoutSchema(row->name, entry));
+    }
+    return out;
+  }
+  // For tests and libraries: forgets an operator whole.
+  void Remove(std::string_view op) {
+    detail::MutexLock lock(mutex_);
+    ops_.Erase(op);
+  }
+
+  // Error (kNotFound), naming the nearest, for a backend that no kernel of the program has.
+  void CheckBackend(const std::string& backend) const {
+    detail::MutexLock lock(mutex_);
+    NameTable<bool> backends;
+    for (const auto& row : ops_)
+      for (const auto& kernel : row->value.kernels) {
+        if (kernel->backend == backend) return;
+        backends.FindOrAdd(kernel->backend);
+      }
+    Throw(ErrorCode::kNotFound, "no backend '", backend, "' has a kernel in this program",
+          SuggestName(backend, backends.Names()));
+  }
+
+  // Backends tried for every operator of a device, or for one operator before those; ones that have
+  // no kernel are passed over, an empty list clears. Errors: kNotFound for an operator nobody
+  // registered, or a device without kernels.
+  void SetGlobalEnginePref(DeviceType device, EnginePref engines) {
+    detail::MutexLock lock(mutex_);
+    bool known = engines.empty();
+    for (const auto& row : ops_) known |= HasKernel(row->value, device);
+    if (!known)
+      Throw(ErrorCode::kNotFound, "engine preference for ", ToString(device),
+            ", for which no operator of this program has a kernel");
+    SetPref({}, device, std::move(engines));
+  }
+  void SetOpEnginePref(const std::string& op, DeviceType device, EnginePref engines) {
+    detail::MutexLock lock(mutex_);
+    if (!HasKernel(Get(op), device))
+      Throw(ErrorCode::kNotFound, "engine preference for operator ", op, " on ", ToString(device),
+            ", where it has no kernel");
+    SetPref(op, device, std::move(engines));
+  }
+  // Preferred backends of an operator, its own first.
+  EnginePref EnginePrefs(std::string_view op, DeviceType device) const {
+    detail::MutexLock lock(mutex_);
+    EnginePref out;
+    for (const std::string_view scope : {op, std::string_view()})
+      for (const Pref& pref : prefs_)
+        if (pref.op == scope && pref.device == device)
+          for (const std::string& engine : pref.engines) out.push_back(engine);
+    return out;
+  }
+
+ private:
+  struct Entry {
+    std::unique_ptr<OpSchema> schema;
+    std::vector<std::unique_ptr<Kernel>> kernels;
+    std::vector<std::string> problems;  // thrown at lookup, and listed
+    std::vector<std::string> listed;
+
+    bool Exists() const { return schema || !kernels.empty() || !problems.empty(); }
+    void Add(std::string problem) {  // once, however many translation units see it
+      for (const std::string& known : problems)
+        if (known == problem) return;
+      problems.push_back(std::move(problem));
+    }
+  };
+
+  struct Pref {
+    std::string op;  // empty: every operator
+    DeviceType device;
+    EnginePref engines;
+  };
+
   std::vector<std::string> Names() const {
     std::vector<std::string> names;
-    for (const auto& [op, entry] : ops_) names.push_back(op);
+    for (const auto& row : ops_)
+      if (row->value.Exists()) names.push_back(row->name);
     return names;
   }
-  [[noreturn]] OPKIT_COLD void ThrowUnknown(const std::string& op) const {
+  const Entry& Get(std::string_view op) const {
+    const Entry* entry = ops_.Find(op);
+    if (!entry || !entry->Exists()) ThrowUnknown(op);
+    return *entry;
+  }
+  static bool HasKernel(const Entry& entry, DeviceType device) {
+    for (const auto& kernel : entry.kernels)
+      if (kernel->device == device) return true;
+    return false;
+  }
+  void SetPref(std::string_view op, DeviceType device, EnginePref engines) {
+    for (Pref& pref : prefs_)
+      if (pref.op == op && pref.device == device) {
+        pref.engines = std::move(engines);
+        return;
+      }
+    prefs_.push_back({std::string(op), device, std::move(engines)});
+  }
+  [[noreturn]] OPKIT_COLD void ThrowUnknown(std::string_view op) const {
     Throw(ErrorCode::kNotFound, "no operator '", op, "' is registered", SuggestName(op, Names()),
           ops_.empty() ? "; nothing is: was the file that registers it linked?" : "");
   }
-  static std::string WithoutSchema(const std::string& op, const Entry& entry) {
+  static std::string WithoutSchema(std::string_view op, const Entry& entry) {
     return StrCat("operator ", op, " has a kernel",
                   entry.kernels.empty() ? "" : " (at " + entry.kernels[0]->Place() + ")",
                   " but no schema; add OPERATOR_SCHEMA(", op, ") to this program");
   }
-  void CheckPref(const std::string& op, DeviceType device) const {
-    const auto it = ops_.find(op);
-    if (it == ops_.end()) ThrowUnknown(op);
-    for (const auto& kernel : it->second.kernels)
-      if (kernel->device == device) return;
-    Throw(ErrorCode::kNotFound, "engine preference for operator ", op, " on ", ToString(device),
-          ", where it has no kernel");
-  }
-
-  mutable std::mutex mutex_;
-  std::map<std::string, Entry> ops_;
+  mutable detail::Mutex mutex_;
+  NameTable<Entry> ops_;
   std::vector<std::unique_ptr<OpSchema>> shadows_;
   std::vector<std::unique_ptr<Kernel>> replaced_;
-  GlobalEnginePref global_pref_;
-  PerOpEnginePref per_op_pref_;
+  std::vector<Pref> prefs_;
 };
 
 // Everything wrong with the registrations of this program (duplicates with both places, kernels
 // without a schema), one sentence each; empty when nothing is. A good first line of a test.
 inline std::vector<std::string> CheckRegistrations() { return OpRegistry::Global().Problems(); }
 inline std::vector<std::string> RegisteredOperators() { return OpRegistry::Global().Operators(); }
-inline void SetGlobalEnginePref(GlobalEnginePref pref) {
-  OpRegistry::Global().SetGlobalEnginePref(std::move(pref));
+inline void SetGlobalEnginePref(DeviceType device, EnginePref engines) {
+  OpRegistry::Global().SetGlobalEnginePref(device, std::move(engines));
 }
-inline void SetPerOpEnginePref(PerOpEnginePref pref) {
-  OpRegistry::Global().SetPerOpEnginePref(std::move(pref));
-}
-inline void SetOpEnginePref(const std::string& op, const GlobalEnginePref& pref) {
-  OpRegistry::Global().SetOpEnginePref(op, pref);
+inline void SetOpEnginePref(const std::string& op, DeviceType device, EnginePref engines) {
+  OpRegistry::Global().SetOpEnginePref(op, device, std::move(engines));
 }
 
 }  // namespace opkit
@@ -5127,16 +5743,11 @@ class Workspace {
 
   // The blob of that name, made when there is none.
   Blob* CreateBlob(const std::string& name) {
-    std::unique_ptr<Blob>& blob = blobs_[name];
-    if (!blob) blob = std::make_unique<Blob>(name);
-    return blob.get();
+    return &blobs_.FindOrAdd(name, name);
   }
-  bool HasBlob(const std::string& name) const { return blobs_.count(name) != 0; }
+  bool HasBlob(std::string_view name) const { return blobs_.Find(name) != nullptr; }
   // Null when there is none.
-  Blob* FindBlob(const std::string& name) const {
-    const auto it = blobs_.find(name);
-    return it == blobs_.end() ? nullptr : it->second.get();
-  }
+  Blob* FindBlob(std::string_view name) const { return blobs_.Find(name); }
   // Error (kNotFound) that names the nearest blob when there is none.
   Blob* GetBlob(const std::string& name) const {
     Blob* blob = FindBlob(name);
@@ -5146,12 +5757,8 @@ class Workspace {
     return blob;
   }
   // Operators bound to the blob must be gone.
-  bool RemoveBlob(const std::string& name) { return blobs_.erase(name) != 0; }
-  std::vector<std::string> Blobs() const {
-    std::vector<std::string> names;
-    for (const auto& [name, blob] : blobs_) names.push_back(name);
-    return names;
-  }
+  bool RemoveBlob(std::string_view name) { return blobs_.Erase(name); }
+  std::vector<std::string> Blobs() const { return blobs_.Names(); }
 
   // The tensor of that name, made (uninitialized) when there is none.
   Tensor* CreateTensor(const std::string& name) { return CreateBlob(name)->GetMutable<Tensor>(); }
@@ -5168,7 +5775,7 @@ class Workspace {
   int last_failed_op_net_position = -1;
 
  private:
-  std::map<std::string, std::unique_ptr<Blob>> blobs_;
+  NameTable<Blob> blobs_;
 };
 
 }  // namespace opkit
@@ -5273,8 +5880,12 @@ class OperatorBase : public Observable<OperatorBase> {
   int InputSize() const { return static_cast<int>(inputs_.size()); }
   int OutputSize() const { return static_cast<int>(outputs_.size()); }
   // False for an optional value that the node leaves out.
-  bool HasInput(int i) const { return i < InputSize() && inputs_[static_cast<size_t>(i)]; }
-  bool HasOutput(int i) const { return i < OutputSize() && outputs_[static_cast<size_t>(i)]; }
+  bool HasInput(int i) const {
+    return i >= 0 && i < InputSize() && inputs_[static_cast<size_t>(i)];
+  }
+  bool HasOutput(int i) const {
+    return i >= 0 && i < OutputSize() && outputs_[static_cast<size_t>(i)];
+  }
 
   // Errors: kOutOfRange, kUninitialized, kTypeMismatch, kInvalidArgument for a tensor on a device
   // that this operator cannot reach.
@@ -5304,17 +5915,23 @@ class OperatorBase : public Observable<OperatorBase> {
     return shapes;
   }
 
-  // The output as the last run left it, for operators that resize it themselves.
-  Tensor* Output(int i) { return OutputBlob(i)->GetMutable<Tensor>(); }
+  // The output as the last run, or an earlier call in this one, left it: for operators that resize it
+  // themselves.
+  Tensor* Output(int i) {
+    if (!pending_.empty()) [[unlikely]]
+      if (Tensor* replaced = FindPending(i)) return replaced;
+    return OutputBlob(i)->GetMutable<Tensor>();
+  }
   // The output with this shape and dtype, dense, on this operator's device; memory of the last run
-  // is reused. No input is freed or resized by it: where the output is also an input and changes, a
-  // new tensor takes its place when the run has ended.
+  // is reused. It never shares memory with an input that the schema does not pair it with. No input
+  // is freed or resized by it: where the output is also an input and changes, a new tensor takes its
+  // place when RunOnDevice has returned, so that work going on then needs the tensors by value.
   Tensor* Output(int i, const Shape& shape, DType dtype) {
     Tensor* out = Output(i);
     if (out->dtype() == dtype && out->shape() == shape && out->initialized() &&
         out->device() == memory_device_ && out->is_dense() && !Clobbers(i, *out)) [[likely]]
       return out;
-    return ResizeOutput(i, out, shape, dtype);
+    return ResizeOutput(i, *out, shape, dtype);
   }
   template <class T>
   T* Output(int i) {
@@ -5324,13 +5941,15 @@ class OperatorBase : public Observable<OperatorBase> {
   Tensor* XOutput(int i, const Shape& shape, DType dtype) { return Output(i, shape, dtype); }
   // A tensor to write to, or null for an output that the node leaves out.
   Tensor* OutputTensorOrUndefined(int i) { return HasOutput(i) ? Output(i) : nullptr; }
-  // The output becomes `source` itself, sharing its memory.
-  Tensor* OutputTensorAlias(int i, const Tensor& source) {
-    Tensor* out = Output(i);
-    *out = source;
+  // The output with a copy of the elements of `source`; both reachable from the host.
+  Tensor* OutputTensorCopyFrom(int i, const Tensor& source) {
+    Tensor* out = Output(i, source.shape(), source.dtype());
+    out->CopyFrom(source);
     return out;
   }
-  void SetOutputTensor(int i, Tensor tensor) { *Output(i) = std::move(tensor); }
+  // The output becomes `source` itself, sharing its memory.
+  Tensor* OutputTensorAlias(int i, const Tensor& source) { return Replace(i, source); }
+  void SetOutputTensor(int i, Tensor tensor) { Replace(i, std::move(tensor)); }
   template <class T>
   bool OutputIsType(int i) const {
     return Bound(outputs_, i, "output")->template IsType<T>();
@@ -5338,9 +5957,10 @@ class OperatorBase : public Observable<OperatorBase> {
   Blob* OutputBlob(int i) const { return Bound(outputs_, i, "output"); }
   // Judged by memory, not by name.
   bool IsInputOutputAlias(int i, int o) const {
-    if (inputs_[static_cast<size_t>(i)] == outputs_[static_cast<size_t>(o)]) return true;
-    return InputIsType<Tensor>(i) && OutputIsType<Tensor>(o) &&
-           Input<Tensor>(i).SharesMemoryWith(OutputBlob(o)->Get<Tensor>());
+    const Blob &in = InputBlob(i), &out = *OutputBlob(o);
+    if (&in == &out) return true;
+    return in.IsType<Tensor>() && out.IsType<Tensor>() &&
+           in.Get<Tensor>().SharesMemoryWith(out.Get<Tensor>());
   }
 
   // The completion of the latest RunAsync; INITIALIZED before. Error (kFailedPrecondition) when
@@ -5360,7 +5980,7 @@ class OperatorBase : public Observable<OperatorBase> {
   void Wait(OperatorBase& other, int stream_id = -1) {
     if (!other.IsEventDisabled()) WaitEvent(other.event(), stream_id);
   }
-  void Finish(std::chrono::nanoseconds timeout = std::chrono::nanoseconds(-1)) {
+  void Finish(Timeout timeout = {}) {
     if (event_) event_->Finish(timeout);
   }
 
@@ -5458,14 +6078,15 @@ class OperatorBase : public Observable<OperatorBase> {
           "' is on ", ToString(tensor.device()), ", but the operator runs on ", ToString(device_),
           "; copy it there first");
   }
-  // Writing to `out` would overwrite an input that the schema does not let it share memory with.
+  // Writing to `out` would overwrite an input that it does not share memory with by right: where the
+  // schema pairs the two, element i of both must still be at one place.
   bool Clobbers(int o, const Tensor& out) const {
     for (size_t i = 0; i < inputs_.size(); ++i) {
       const Blob* blob = inputs_[i];
       if (!blob || !blob->IsType<Tensor>()) continue;
       const Tensor& in = blob->Get<Tensor>();
-      if (in.storage() != out.storage() || !in.SharesMemoryWith(out) || MayShare(i, o)) continue;
-      return true;
+      if (!in.SharesMemoryWith(out)) continue;
+      if (!MayShare(i, o) || in.raw_data() != out.raw_data() || !in.is_dense()) return true;
     }
     return false;
   }
@@ -5474,26 +6095,33 @@ class OperatorBase : public Observable<OperatorBase> {
     if (inplace_masks_.empty()) return true;                          // built without a schema
     return i < 64 && (inplace_masks_[static_cast<size_t>(o)] >> i & 1);
   }
-  Tensor* ResizeOutput(int o, Tensor* out, const Shape& shape, DType dtype) {
-    for (Pending& pending : pending_)
-      if (pending.output == o) {
-        pending.tensor->Resize(shape, dtype);
-        return pending.tensor.get();
-      }
-    Tensor next = *out;
-    if (MemoryDevice(next.device()) != memory_device_ || !next.is_dense() ||
-        (next.initialized() && Clobbers(o, next)))
+  Tensor* FindPending(int o) const {
+    for (const Pending& pending : pending_)
+      if (pending.output == o) return pending.tensor.get();
+    return nullptr;
+  }
+  // The output becomes `next`: at once, or at the end of the run where an input would change.
+  Tensor* Replace(int o, Tensor next) {
+    if (Tensor* replaced = FindPending(o)) return &(*replaced = std::move(next));
+    Blob* blob = OutputBlob(o);
+    Tensor* out = blob->GetMutable<Tensor>();
+    bool is_input = false;
+    for (const Blob* input : inputs_) is_input |= input == blob;
+    if (!is_input || !out->initialized()) return &(*out = std::move(next));
+    pending_.push_back({o, blob, std::make_unique<Tensor>(std::move(next))});
+    return pending_.back().tensor.get();
+  }
+  Tensor* ResizeOutput(int o, const Tensor& out, const Shape& shape, DType dtype) {
+    Tensor next = out;
+    if (MemoryDevice(next.device()) != memory_device_ || !next.is_dense())
       next = Tensor(memory_device_);
     next.SetDevice(memory_device_);
     next.Resize(shape, dtype);
-    bool is_input = false;
-    for (const Blob* blob : inputs_) is_input |= blob == outputs_[static_cast<size_t>(o)];
-    if (is_input && out->initialized()) {
-      pending_.push_back({o, OutputBlob(o), std::make_unique<Tensor>(std::move(next))});
-      return pending_.back().tensor.get();
+    if (Clobbers(o, next)) {
+      next = Tensor(memory_device_);
+      next.Resize(shape, dtype);
     }
-    *out = std::move(next);
-    return out;
+    return Replace(o, std::move(next));
   }
   std::string Describe() const { return identity_->Describe(); }
   OPKIT_COLD void AddContext(Error& error) const {
@@ -5505,7 +6133,9 @@ class OperatorBase : public Observable<OperatorBase> {
     };
     name(inputs_, "input");
     if (error.context().empty()) name(outputs_, "output");
-    error.AddContext(Describe());
+    bool described = false;  // by the event that it came through
+    for (const std::string& line : error.context()) described |= line == Describe();
+    if (!described) error.AddContext(Describe());
     for (size_t i = 0; i < inputs_.size(); ++i)
       if (inputs_[i] && inputs_[i]->IsType<Tensor>())
         error.AddContext(StrCat("  input ", i, " '", inputs_[i]->name(), "': ",
@@ -5549,6 +6179,7 @@ inline EnginePref EngineOrder(const OperatorDef& def) {
     while (!name.empty() && name.front() == ' ') name.remove_prefix(1);
     while (!name.empty() && name.back() == ' ') name.remove_suffix(1);
     if (!name.empty()) order.emplace_back(name);
+    if (!name.empty() && name != "DEFAULT") OpRegistry::Global().CheckBackend(order.back());
     engines = comma == std::string_view::npos ? std::string_view() : engines.substr(comma + 1);
   }
   for (std::string& name : OpRegistry::Global().EnginePrefs(def.type(), def.device().type))
@@ -5588,6 +6219,11 @@ inline std::vector<const Kernel*> KernelOrder(const OperatorDef& def) {
         ToString(def.device()), "; it has ", others.empty() ? "none at all" : "kernels for " + others);
 }
 
+OPKIT_COLD inline std::string InConstructor(const OperatorDef& def, const Kernel& kernel) {
+  return StrCat("in the constructor of operator ", ToString(def), ", registered at ",
+                kernel.Place());
+}
+
 inline std::vector<uint64_t> InplaceMasks(const OpSchema& schema, const OperatorDef& def) {
   std::vector<uint64_t> masks(def.outputs().size(), 0);
   for (size_t o = 0; o < masks.size(); ++o)
@@ -5617,8 +6253,8 @@ class OutputBlobGuard {
 
 }  // namespace detail
 
-// Errors: kNotFound (unknown operator, no kernel for the device, missing input blob), with the
-// nearest name; kInvalidArgument (the node breaks the schema); kUnsupported (every kernel refused it,
+// Errors: kNotFound (unknown operator or engine, no kernel for the device, missing input blob), with
+// the nearest name; kInvalidArgument (the node breaks the schema); kUnsupported (every kernel refused it,
 // with each reason); kAlreadyExists (registered twice). The workspace is then as it was.
 inline std::unique_ptr<OperatorBase> CreateOperator(const OperatorDef& def, Workspace* ws,
                                                     int net_position = -1) {
@@ -5637,9 +6273,12 @@ inline std::unique_ptr<OperatorBase> CreateOperator(const OperatorDef& def, Work
         refused += StrCat("\n  backend ", kernel->backend, ": ", error.message());
         continue;
       } catch (Error& error) {
-        error.AddContext(StrCat("in the constructor of operator ", ToString(def), ", registered at ",
-                                kernel->Place()));
+        error.AddContext(detail::InConstructor(def, *kernel));
         throw;
+      } catch (const std::exception& thrown) {
+        Error error(ErrorCode::kOperatorFailed, thrown.what());
+        error.SetCause(std::current_exception());
+        throw error.AddContext(detail::InConstructor(def, *kernel));
       }
       if (!op) {
         refused += StrCat("\n  backend ", kernel->backend, ": its creator returned null");
@@ -5661,6 +6300,363 @@ inline std::unique_ptr<OperatorBase> CreateOperator(const OperatorDef& def, Work
 
 #endif  // OPKIT_OP_CREATE_OPERATOR_HPP_
 
+// ---- opkit/op/dispatch_helper.hpp
+// DispatchHelper: from a tensor's dtype, or a number, to a template member of the operator;
+// Caffe2's spelling of DispatchDType, for operators of the class kind.
+#ifndef OPKIT_OP_DISPATCH_HELPER_HPP_
+#define OPKIT_OP_DISPATCH_HELPER_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// The element types that an operator has code for. GenericTensorImplementation as the last one
+// sends every other dtype to DoRunWithOtherType.
+template <class... Types>
+struct TensorTypes {};
+struct GenericTensorImplementation {};
+
+// The numbers that an operator has special code for.
+template <int64_t... Values>
+struct FixedValues {};
+
+// In RunOnDevice (the members that it calls are public; Extra are passed on in front of the type):
+//
+//   bool RunOnDevice() override {
+//     return DispatchHelper<TensorTypes<float, double>>::call(this, Input(0));
+//   }
+//   template <class T> bool DoRunWithType();
+//
+//   return DispatchHelper<FixedValues<1, 2, 4>>::call(this, block_size_);
+//   template <int64_t N> bool DoRunWithValue();          // N is -1 for any other number
+template <class Cases, class... Extra>
+struct DispatchHelper;
+
+template <class... Types, class... Extra>
+struct DispatchHelper<TensorTypes<Types...>, Extra...> {
+  // Error (kTypeMismatch) that lists the supported dtypes.
+  template <class Op>
+  static bool call(Op* op, const Tensor& tensor) {
+    return Dispatch(op, tensor.dtype(), &tensor);
+  }
+  template <class Op>
+  static bool call(Op* op, DType dtype) {
+    return Dispatch(op, dtype, nullptr);
+  }
+
+ private:
+  template <class T, class Op>
+  static bool Call(Op* op) {
+    if constexpr (std::is_same_v<T, GenericTensorImplementation>) {
+      return op->template DoRunWithOtherType<Extra...>();
+    } else {
+      static_assert(Element<T>, "TensorTypes<...> lists element types, such as float or int64_t");
+      return op->template DoRunWithType<Extra..., T>();
+    }
+  }
+  template <class Op>
+  static bool Dispatch(Op* op, DType dtype, const Tensor* tensor) {
+    bool (*call)(Op*) = nullptr;
+    ((!call && (std::is_same_v<Types, GenericTensorImplementation> || dtype == kDTypeOf<Types>)
+          ? void(call = &Call<Types, Op>)
+          : void()),
+     ...);
+    if (!call) [[unlikely]]
+      Unsupported(*op, dtype, tensor);
+    return call(op);
+  }
+  [[noreturn]] OPKIT_COLD static void Unsupported(const OperatorBase& op, DType dtype,
+                                                  const Tensor* tensor) {
+    throw Error(ErrorCode::kTypeMismatch,
+                StrCat("operator ", op.type(), " has no code for dtype ", dtype, "; it supports ",
+                       std::vector<std::string>{ToString(kDTypeOf<Types>)...}),
+                tensor);
+  }
+};
+
+template <int64_t... Values, class... Extra>
+struct DispatchHelper<FixedValues<Values...>, Extra...> {
+  template <class Op>
+  static bool call(Op* op, int64_t value) {
+    bool (*call)(Op*) = &Call<-1, Op>;
+    ((value == Values ? void(call = &Call<Values, Op>) : void()), ...);
+    return call(op);
+  }
+
+ private:
+  template <int64_t Value, class Op>
+  static bool Call(Op* op) {
+    return op->template DoRunWithValue<Extra..., Value>();
+  }
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_DISPATCH_HELPER_HPP_
+
+// ---- opkit/op/attr_map.hpp
+// AttrMap: an operator's attributes as text, which is how function operators read them; typed
+// access parses. Made once when the operator is built.
+#ifndef OPKIT_OP_ATTR_MAP_HPP_
+#define OPKIT_OP_ATTR_MAP_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// One for each type, the same in every translation unit.
+template <class T>
+inline constexpr char kTypeTag = 0;
+
+template <class T>
+concept StringMap = requires(T& map, const std::string& text) {
+  requires std::is_same_v<typename T::key_type, std::string>;
+  requires std::is_same_v<typename T::mapped_type, std::string>;
+  map.emplace(text, text);
+};
+
+template <class Number>
+std::string NumberText(Number value) {
+  char buffer[32];
+  return {buffer, std::to_chars(buffer, buffer + sizeof buffer, value).ptr};
+}
+// The shortest text that reads back as the same number; as the same float for a value that is one.
+inline std::string FloatText(double value) {
+  const auto narrow = static_cast<float>(value);
+  return static_cast<double>(narrow) == value ? NumberText(narrow) : NumberText(value);
+}
+
+// 3, 0.1, true, text, [1, 2], ["a", "b"]; lists of numbers without loss, unlike messages.
+inline std::string AttributeText(const Attribute& attribute) {
+  switch (attribute.type()) {
+    case AttributeType::kString:
+      return attribute.Get<std::string>();
+    case AttributeType::kFloat:
+      return FloatText(attribute.Get<double>());
+    case AttributeType::kFloats: {
+      std::string out;
+      for (double value : attribute.Get<std::vector<double>>())
+        out += (out.empty() ? "" : ", ") + FloatText(value);
+      return "[" + out + "]";
+    }
+    default:
+      return ToString(attribute);
+  }
+}
+
+template <class T>
+std::optional<T> ParseText(std::string_view text) {
+  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
+  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
+  if constexpr (std::is_same_v<T, std::string>) {
+    if (text.size() >= 2 && text.front() == '"' && text.back() == '"')
+      text = text.substr(1, text.size() - 2);
+    return std::string(text);
+  } else if constexpr (std::is_same_v<T, bool>) {
+    if (text == "true" || text == "True" || text == "1") return true;
+    if (text == "false" || text == "False" || text == "0") return false;
+    return std::nullopt;
+  } else if constexpr (std::is_floating_point_v<T>) {
+    const std::string copy(text);
+    char* end = nullptr;
+    const double value = std::strtod(copy.c_str(), &end);
+    if (copy.empty() || *end) return std::nullopt;
+    return static_cast<T>(value);
+  } else {
+    static_assert(std::is_integral_v<T>,
+                  "AttrMap::get<T>: T is an integer, bool, floating-point "
+                  "number, std::string, or a std::vector of one of these");
+    T value{};
+    const auto read = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (text.empty() || read.ec != std::errc() || read.ptr != text.data() + text.size())
+      return std::nullopt;
+    return value;
+  }
+}
+
+// "[1, 2]", "(1, 2)" or "1, 2".
+template <class T>
+std::optional<std::vector<T>> ParseList(std::string_view text) {
+  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
+  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
+  if (text.size() >= 2 &&
+      ((text.front() == '[' && text.back() == ']') || (text.front() == '(' && text.back() == ')')))
+    text = text.substr(1, text.size() - 2);
+  std::vector<T> out;
+  while (!text.empty()) {
+    size_t end = 0;
+    for (bool quoted = false; end < text.size() && (quoted || text[end] != ','); ++end)
+      quoted ^= text[end] == '"';
+    auto item = ParseText<T>(text.substr(0, end));
+    if (!item) return std::nullopt;
+    out.push_back(*std::move(item));
+    text = end < text.size() ? text.substr(end + 1) : std::string_view();
+  }
+  return out;
+}
+
+template <class T>
+inline constexpr bool kIsAttrList = false;
+template <class T>
+inline constexpr bool kIsAttrList<std::vector<T>> = true;
+
+}  // namespace detail
+
+// An operator's attributes as text, made once when the operator is built. Names that begin with
+// "__" are the toolkit's own and are left out. Reading a number costs its parsing.
+class AttrMap {
+ public:
+  AttrMap() = default;
+  AttrMap(const AttrMap&) = delete;
+  AttrMap& operator=(const AttrMap&) = delete;
+  AttrMap(AttrMap&&) noexcept = default;
+  AttrMap& operator=(AttrMap&&) noexcept = default;
+  explicit AttrMap(const Arguments& arguments) {
+    for (const NamedAttribute& item : arguments)
+      if (item.name.substr(0, 2) != "__")
+        items_.emplace_back(item.name, detail::AttributeText(item.value));
+  }
+
+  // Null when there is none.
+  const std::string* find(std::string_view name) const {
+    for (const auto& [key, text] : items_)
+      if (key == name) return &text;
+    return nullptr;
+  }
+  bool contains(std::string_view name) const { return find(name) != nullptr; }
+  // The attribute as T, `fallback` when there is none. Error (kTypeMismatch) for text that does not
+  // read as T.
+  template <class T>
+  T get(std::string_view name, T fallback) const {
+    const std::string* text = find(name);
+    return text ? Parse<T>(name, *text) : std::move(fallback);
+  }
+  // Error (kNotFound) when there is none.
+  template <class T>
+  T get(std::string_view name) const {
+    const std::string* text = find(name);
+    if (!text) {
+      std::vector<std::string> known;
+      for (const auto& item : items_) known.push_back(item.first);
+      Throw(ErrorCode::kNotFound, "no attribute '", name, "'", SuggestName(name, known));
+    }
+    return Parse<T>(name, *text);
+  }
+  std::string get(std::string_view name, const char* fallback) const {
+    return get<std::string>(name, fallback);
+  }
+  size_t size() const { return items_.size(); }
+  auto begin() const { return items_.begin(); }
+  auto end() const { return items_.end(); }
+
+  // The same as any map of strings; made at the first call for each type and kept.
+  template <detail::StringMap Map>
+  const Map& As() const {
+    for (const Copy& copy : copies_)
+      if (copy.tag == &detail::kTypeTag<Map>) return *static_cast<const Map*>(copy.map.get());
+    auto map = std::unique_ptr<void, void (*)(void*)>(
+        new Map, [](void* dead) { delete static_cast<Map*>(dead); });
+    for (const auto& [name, text] : items_) static_cast<Map*>(map.get())->emplace(name, text);
+    copies_.push_back({&detail::kTypeTag<Map>, std::move(map)});
+    return *static_cast<const Map*>(copies_.back().map.get());
+  }
+
+ private:
+  struct Copy {
+    const char* tag;
+    std::unique_ptr<void, void (*)(void*)> map;
+  };
+  template <class T>
+  static T Parse(std::string_view name, const std::string& text) {
+    auto read = [&] {
+      if constexpr (std::is_same_v<T, std::string>) {
+        return std::optional<std::string>(text);
+      } else if constexpr (detail::kIsAttrList<T>) {
+        return detail::ParseList<typename T::value_type>(text);
+      } else {
+        return detail::ParseText<T>(text);
+      }
+    };
+    auto value = read();
+    if (!value)
+      Throw(ErrorCode::kTypeMismatch, "attribute '", name, "' is \"", text,
+            "\", which does not read as ", kAttributeTypeOf<T>);
+    return *std::move(value);
+  }
+
+  std::vector<std::pair<std::string, std::string>> items_;
+  mutable std::vector<Copy> copies_;
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_ATTR_MAP_HPP_
+
+// ---- opkit/op/inference_cache.hpp
+// InferenceCache: shape inference of a node that is run again and again. It is repeated only when
+// an input's dtype or shape has changed, or when the result came from an input's data.
+#ifndef OPKIT_OP_INFERENCE_CACHE_HPP_
+#define OPKIT_OP_INFERENCE_CACHE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+using InputPointers = std::span<const Tensor* const>;  // null where the node leaves an input out
+
+class InferenceCache {
+ public:
+  // The last result that was kept holds for these inputs.
+  bool IsFresh(InputPointers inputs) const {
+    if (!fresh_) return false;
+    for (size_t i = 0; i < inputs.size(); ++i)
+      if (inputs[i] &&
+          (inputs[i]->dtype() != seen_[i].dtype || inputs[i]->shape() != seen_[i].shape))
+        return false;
+    return true;
+  }
+  // What inference says of the outputs. `before_data` is called before the first read of an input's
+  // elements, which may still be on their way. Nothing is fresh until Keep is called.
+  std::vector<TensorInfo> Infer(const OpSchema& schema, const OperatorDef& def,
+                                InputPointers inputs, FunctionRef<void()> before_data) {
+    fresh_ = false;
+    std::vector<TensorInfo> infos;
+    std::vector<Seen> seen;
+    for (size_t i = 0; i < def.inputs().size(); ++i) {
+      const Tensor* input = i < inputs.size() ? inputs[i] : nullptr;
+      infos.push_back(input ? TensorInfo::Of(*input) : TensorInfo());
+    }
+    for (const Tensor* input : inputs)
+      seen.push_back(input ? Seen{input->dtype(), input->shape()} : Seen());
+    data_read_ = false;
+    auto data_of = [&](int i) -> const Tensor* {
+      const Tensor* input = inputs[static_cast<size_t>(i)];
+      if (!input || !input->initialized() || !IsHostAccessible(input->device().type))
+        return nullptr;
+      if (!data_read_) before_data();
+      data_read_ = true;
+      return input;
+    };
+    InferenceContext context(def, std::move(infos));
+    context.ReadConstantsFrom(data_of);
+    schema.Infer(context);
+    seen_ = std::move(seen);
+    return std::move(context.outputs());
+  }
+  // The result is good: it holds until an input changes, unless it came from an input's data.
+  void Keep() { fresh_ = !data_read_; }
+
+ private:
+  struct Seen {
+    DType dtype = DType::kUndefined;
+    Shape shape;
+  };
+  std::vector<Seen> seen_;
+  bool data_read_ = false;
+  bool fresh_ = false;
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_INFERENCE_CACHE_HPP_
+
 // ---- opkit/op/invoke.hpp
 // Invoke: calls an operator by name on tensors, without a workspace or a graph. ResolvedOperator is
 // the same call with everything but the run done once.
@@ -5672,11 +6668,12 @@ namespace opkit::inline OPKIT_ABI {
 struct InvokeOptions {
   std::optional<Device> device = {};  // default: that of the first input
   std::string engine = {};            // backends to try; default: the registry's order
-  int num_outputs = -1;          // needed only where the schema leaves it open
+  int num_outputs = -1;               // needed only where the schema leaves it open
 };
 
-// An operator ready to be called again and again: schema, kernel and attributes are settled. Not
-// synchronised: one thread at a time. Moving it keeps it valid.
+// An operator ready to be called again and again: schema, kernel and attributes are settled, and
+// while the inputs' dtypes and shapes stay the same, so is inference. Nothing of the caller's is
+// held between calls. A call returns when the work is done. Not synchronised: one thread at a time.
 //
 //   ResolvedOperator axpy("Axpy", 2, {{"alpha", 2.f}});
 //   std::vector<Tensor> out = axpy({x, y});       // new outputs
@@ -5700,16 +6697,14 @@ class ResolvedOperator {
       inputs_.push_back(present[i] ? workspace_->CreateTensor(name) : nullptr);
     }
     int num_outputs = options.num_outputs;
-    if (num_outputs < 0) num_outputs = schema_->CalculateOutput(static_cast<int>(present.size()));
-    if (num_outputs < 0) num_outputs = schema_->min_outputs();
-    if (num_outputs == 0 && schema_->max_outputs() > 0)
-      Throw(ErrorCode::kInvalidArgument, "operator ", op, " may have different numbers of outputs; "
-            "set InvokeOptions::num_outputs");
+    if (num_outputs < 0)
+      num_outputs = schema_->CalculateOutput(static_cast<int>(present.size()), def_.args());
+    if (num_outputs < 0)
+      Throw(ErrorCode::kInvalidArgument, "operator ", op, " has ", schema_->expected_outputs(),
+            " outputs; say how many with InvokeOptions::num_outputs");
     for (int i = 0; i < num_outputs; ++i) def_.Output(StrCat("output ", i));
     op_ = CreateOperator(def_, workspace_.get());
-    for (const std::string& name : def_.outputs())
-      outputs_.push_back(workspace_->CreateTensor(name));
-    seen_.resize(inputs_.size());
+    for (const std::string& name : def_.outputs()) outputs_.push_back(workspace_->GetBlob(name));
   }
 
   // Runs on `inputs` and returns new outputs. Errors: kInvalidArgument for a wrong count or what
@@ -5732,52 +6727,42 @@ class ResolvedOperator {
     const Release release{*this};
     for (size_t i = 0; i < inputs.size(); ++i)
       if (inputs_[i]) *inputs_[i] = inputs[i];
-    if (schema_->has_inference() && !Seen()) Infer();
-    for (size_t o = 0; o < outputs.size(); ++o) *outputs_[o] = outputs[o];
+    if (schema_->has_inference() && !cache_.IsFresh(inputs_)) [[unlikely]] {
+      cache_.Infer(*schema_, def_, inputs_, [] {});
+      cache_.Keep();
+    }
+    for (size_t o = 0; o < outputs.size(); ++o) *outputs_[o]->GetMutable<Tensor>() = outputs[o];
     op_->Run();
-    for (size_t o = 0; o < outputs.size(); ++o) outputs[o] = std::move(*outputs_[o]);
+    for (const Blob* output : outputs_)
+      if (!output->IsType<Tensor>()) [[unlikely]]
+        Throw(ErrorCode::kTypeMismatch, "'", output->name(), "' of operator ", def_.type(),
+              " is not a tensor; run it in a workspace to get it");
+    for (size_t o = 0; o < outputs.size(); ++o)
+      outputs[o] = std::move(*outputs_[o]->GetMutable<Tensor>());
   }
 
   OperatorBase& op() { return *op_; }
 
  private:
-  struct Signature {
-    DType dtype = DType::kUndefined;
-    Shape shape;
-  };
-  // Nothing of the caller's is held between calls.
+  // Leaves the workspace's tensors without memory, and unspecified until the next call sets them.
   struct Release {
     ResolvedOperator& self;
     ~Release() {
-      for (Tensor* tensor : self.inputs_)
-        if (tensor) *tensor = Tensor();
-      for (Tensor* tensor : self.outputs_) *tensor = Tensor();
+      for (Tensor* input : self.inputs_)
+        if (input) const Tensor dropped = std::move(*input);
+      for (Blob* output : self.outputs_)
+        if (output->IsType<Tensor>())
+          const Tensor dropped = std::move(*output->GetMutable<Tensor>());
     }
   };
-
-  // The same dtypes and shapes as the last time, which inference has found right.
-  bool Seen() const {
-    for (size_t i = 0; i < inputs_.size(); ++i)
-      if (inputs_[i] && (inputs_[i]->dtype() != seen_[i].dtype || inputs_[i]->dtype() == DType::kUndefined ||
-                         inputs_[i]->shape() != seen_[i].shape))
-        return false;
-    return !inputs_.empty();
-  }
-  void Infer() {
-    std::vector<TensorInfo> infos;
-    for (const Tensor* tensor : inputs_)
-      infos.push_back(tensor ? TensorInfo::Of(*tensor, true) : TensorInfo());
-    schema_->InferOutputs(def_, std::move(infos));
-    for (size_t i = 0; i < inputs_.size(); ++i)
-      if (inputs_[i]) seen_[i] = {inputs_[i]->dtype(), inputs_[i]->shape()};
-  }
 
   const OpSchema* schema_;
   std::unique_ptr<Workspace> workspace_;
   OperatorDef def_;
   std::unique_ptr<OperatorBase> op_;
-  std::vector<Tensor*> inputs_, outputs_;  // in the workspace; null where left out
-  std::vector<Signature> seen_;
+  std::vector<Tensor*> inputs_;  // in the workspace; null where left out
+  std::vector<Blob*> outputs_;
+  detail::InferenceCache cache_;
 };
 
 // Calls operator `op` once, with the default order of kernels on the device of the first input. A
@@ -5797,6 +6782,1165 @@ inline std::vector<Tensor> Invoke(const std::string& op, const std::vector<Tenso
 }  // namespace opkit
 
 #endif  // OPKIT_OP_INVOKE_HPP_
+
+// ---- opkit/op/op_tensor.hpp
+// OpTensor and Status: what a function operator is called with and what it answers. Plain views
+// that cost nothing to make, so that the same function serves the program and a shared library.
+#ifndef OPKIT_OP_OP_TENSOR_HPP_
+#define OPKIT_OP_OP_TENSOR_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// What a function may answer instead of a Status.
+enum ReturnValue : int { FAIL = 0, SUCCESS = 1 };
+using MXReturnValue = ReturnValue;
+
+// Success, or a failure with its text. Making a success costs nothing.
+class [[nodiscard]] OpStatus {
+ public:
+  OpStatus() = default;
+  OpStatus(ReturnValue value) : ok_(value == SUCCESS) {}  // NOLINT: `return SUCCESS;`
+  template <class... Parts>
+  static OpStatus Failure(const Parts&... parts) {
+    OpStatus status(FAIL);
+    status.message_ = StrCat(parts...);
+    return status;
+  }
+  bool ok() const { return ok_; }
+  const std::string& message() const { return message_; }
+
+ private:
+  bool ok_ = true;
+  std::string message_;
+};
+#ifndef Status  // X11 makes it a macro for int, which functions may return as well
+using Status = OpStatus;
+#endif
+
+// Text that explains a FAIL, one for each thread: OPKIT_ERROR_MSG << "k is " << k; return FAIL;
+// It is empty at the start of every call.
+class ErrorMessageStream {
+ public:
+  template <class T>
+  ErrorMessageStream& operator<<(const T& value) {
+    text_ += StrCat(value);
+    return *this;
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  friend class ErrorMessageScope;
+  std::string text_;
+};
+inline ErrorMessageStream& ErrorMessage() {
+  static thread_local ErrorMessageStream stream;
+  return stream;
+}
+// An empty message for the scope's life; the one before returns with its end.
+class ErrorMessageScope {
+ public:
+  ErrorMessageScope() : saved_(std::exchange(ErrorMessage().text_, {})) {}
+  ErrorMessageScope(const ErrorMessageScope&) = delete;
+  ErrorMessageScope& operator=(const ErrorMessageScope&) = delete;
+  ~ErrorMessageScope() { ErrorMessage().text_ = std::move(saved_); }
+
+ private:
+  std::string saved_;
+};
+
+// How a result is to be stored.
+enum class OpReq : uint8_t {
+  kNone,     // nobody wants it: there is no memory
+  kWrite,    //
+  kInplace,  // the memory is that of an input, which the schema allows
+  kAdd,      // onto what is there; only for operators with setAcceptAdd()
+};
+inline const char* ToString(OpReq req) {
+  constexpr const char* kNames[] = {"none", "write", "in-place", "add"};
+  return kNames[static_cast<int>(req)];
+}
+
+// A tensor as a function sees it: a view, copied freely, valid until its operator runs again. An
+// input or output that the node leaves out has no dtype and no data.
+class OpTensor {
+ public:
+  OpTensor() = default;
+  // Views memory that outlives it; `strides` in elements.
+  OpTensor(void* data, DType dtype, std::span<const int64_t> shape,
+           std::span<const int64_t> strides, Device device = {}, OpReq req = OpReq::kWrite)
+      : data_(data),
+        dims_(shape.data()),
+        strides_(strides.data()),
+        rank_(static_cast<int32_t>(shape.size())),
+        device_(device),
+        dtype_(dtype),
+        req_(req) {}
+
+  // The first element; element (i, j, …) is at data[i * strides[0] + j * strides[1] + …]. Writable
+  // in outputs and in mutated inputs. Error (kTypeMismatch) for another T.
+  template <Element T>
+  T* data() const {
+    if (dtype_ != kDTypeOf<T>) [[unlikely]]
+      WrongType(kDTypeOf<T>);
+    return static_cast<T*>(data_);
+  }
+  void* raw_data() const { return data_; }
+  bool has_value() const { return dtype_ != DType::kUndefined; }
+
+  std::span<const int64_t> shape() const { return {dims_, static_cast<size_t>(rank_)}; }
+  // In elements.
+  std::span<const int64_t> strides() const { return {strides_, static_cast<size_t>(rank_)}; }
+  int rank() const { return rank_; }
+  int64_t dim(int axis) const { return dims_[axis < 0 ? axis + rank_ : axis]; }
+  // Number of elements.
+  int64_t size() const {
+    int64_t count = 1;
+    for (int i = 0; i < rank_; ++i) count *= dims_[i];
+    return count;
+  }
+  int64_t nbytes() const { return size() * ItemSize(dtype_); }
+  bool is_dense() const {
+    int64_t step = 1;
+    for (int i = rank_ - 1; i >= 0; --i) {
+      if (dims_[i] != 1 && strides_[i] != step) return false;
+      step *= dims_[i] > 0 ? dims_[i] : 1;
+    }
+    return true;
+  }
+  DType dtype() const { return dtype_; }
+  Device device() const { return device_; }
+  OpReq req() const { return req_; }
+
+  friend std::string ToString(const OpTensor& tensor) {
+    if (!tensor.has_value()) return "(none)";
+    return StrCat(tensor.dtype_, std::vector<int64_t>(tensor.dims_, tensor.dims_ + tensor.rank_),
+                  " on ", tensor.device_);
+  }
+
+  // For the toolkit: the tensor that is viewed, where there is one.
+  const Tensor* tensor() const { return tensor_; }
+  void Bind(const Tensor* tensor) { tensor_ = tensor; }
+
+ private:
+  [[noreturn]] OPKIT_COLD void WrongType(DType wanted) const {
+    if (!has_value())
+      Throw(ErrorCode::kUninitialized, "a tensor that the node leaves out is accessed as ", wanted,
+            "; ask has_value() first");
+    Throw(ErrorCode::kTypeMismatch, "tensor ", *this, " is accessed as ", wanted);
+  }
+
+  void* data_ = nullptr;
+  const int64_t* dims_ = nullptr;
+  const int64_t* strides_ = nullptr;
+  int32_t rank_ = 0;
+  Device device_;
+  DType dtype_ = DType::kUndefined;
+  OpReq req_ = OpReq::kNone;
+  const Tensor* tensor_ = nullptr;
+};
+using MXTensor = OpTensor;
+
+}  // namespace opkit
+
+// Explains the FAIL that follows: OPKIT_ERROR_MSG << "expected 2 axes, found " << rank;
+#define OPKIT_ERROR_MSG ::opkit::ErrorMessage()
+
+#endif  // OPKIT_OP_OP_TENSOR_HPP_
+
+// ---- opkit/op/random.hpp
+// Random numbers for operators: a small generator, seeded by the host, whose numbers depend on the
+// seed, the operator and its run, and on nothing else: not on threads, nor on what else was built.
+#ifndef OPKIT_OP_RANDOM_HPP_
+#define OPKIT_OP_RANDOM_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// One step of SplitMix64 (Steele, Lea, Flood 2014): spreads a counter over all bits.
+constexpr uint64_t MixBits(uint64_t x) {
+  x += 0x9e3779b97f4a7c15;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+  return x ^ (x >> 31);
+}
+
+struct RandomSeed {
+  std::atomic<uint64_t> seed{0};
+  std::atomic<uint64_t> epoch{1};  // how often it was set
+};
+inline constinit RandomSeed g_random_seed;
+
+}  // namespace detail
+
+// Operators draw the same numbers again from their next run on. Not while an operator runs.
+inline void SetSeed(uint64_t seed) {
+  // Relaxed: operators that run later see it by whatever orders them after this call.
+  detail::g_random_seed.seed.store(seed, std::memory_order_relaxed);
+  detail::g_random_seed.epoch.fetch_add(1, std::memory_order_relaxed);
+}
+
+// xoshiro256** (Blackman, Vigna 2018), a uniform random bit generator. Different (seed, stream)
+// are different sequences. Costs about 1 ns a number.
+class RandomGenerator {
+ public:
+  using result_type = uint64_t;
+
+  explicit constexpr RandomGenerator(uint64_t seed = 0, uint64_t stream = 0) {
+    uint64_t x = detail::MixBits(seed) ^ detail::MixBits(~stream);
+    for (uint64_t& word : state_) word = x = detail::MixBits(x);
+  }
+  static constexpr uint64_t(min)() { return 0; }
+  static constexpr uint64_t(max)() { return ~uint64_t{0}; }
+
+  constexpr uint64_t operator()() {
+    const uint64_t result = Rotate(state_[1] * 5, 7) * 9;
+    const uint64_t t = state_[1] << 17;
+    state_[2] ^= state_[0];
+    state_[3] ^= state_[1];
+    state_[1] ^= state_[2];
+    state_[0] ^= state_[3];
+    state_[2] ^= t;
+    state_[3] = Rotate(state_[3], 45);
+    return result;
+  }
+  // In [0, 1).
+  constexpr double uniform() { return static_cast<double>((*this)() >> 11) * 0x1p-53; }
+  // Mean 0, variance 1 (Marsaglia's polar method).
+  double normal() {
+    for (;;) {
+      const double x = 2 * uniform() - 1, y = 2 * uniform() - 1;
+      const double r = x * x + y * y;
+      if (r > 0 && r < 1) return x * __builtin_sqrt(-2 * __builtin_log(r) / r);
+    }
+  }
+
+ private:
+  static constexpr uint64_t Rotate(uint64_t x, int k) { return x << k | x >> (64 - k); }
+  uint64_t state_[4];
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_RANDOM_HPP_
+
+// ---- opkit/op/op_resource.hpp
+// OpResource: what a function operator gets from its host: memory, scratch, threads, the stream,
+// random numbers, logging, sub-events, and every other operator by name.
+#ifndef OPKIT_OP_OP_RESOURCE_HPP_
+#define OPKIT_OP_OP_RESOURCE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+enum class LogLevel : uint8_t { kInfo, kWarning, kError };
+inline const char* ToString(LogLevel level) {
+  constexpr const char* kNames[] = {"info", "warning", "error"};
+  return kNames[static_cast<int>(level)];
+}
+// Where operators' log lines go. Called from any thread.
+using LogHook = void (*)(LogLevel level, std::string_view op, std::string_view text);
+
+namespace detail {
+
+inline void LogToStderr(LogLevel level, std::string_view op, std::string_view text) {
+  std::fprintf(stderr, "opkit %s: %.*s: %.*s\n", ToString(level), static_cast<int>(op.size()),
+               op.data(), static_cast<int>(text.size()), text.data());
+}
+inline constinit std::atomic<LogHook> g_log_hook{&LogToStderr};
+
+// A tensor with a view of it that stays in place.
+struct TensorSlot {
+  Tensor tensor;
+  Shape shape;
+  Dims strides;
+  OpTensor view;
+
+  // Views `tensor` as it is now.
+  void Bind(OpReq req) { Bind(tensor, req); }
+  // True when the dtype or the shape is another than the last time.
+  bool Bind(const Tensor& viewed, OpReq req) {
+    const bool changed = view.dtype() != viewed.dtype() || shape != viewed.shape();
+    if (changed) shape = viewed.shape();
+    if (changed || !dense || !viewed.is_dense()) strides = viewed.strides();
+    dense = viewed.is_dense();
+    view = OpTensor(viewed.raw_mutable_data(), viewed.dtype(), shape.span(),
+                    {strides.data(), static_cast<size_t>(strides.size())}, viewed.device(), req);
+    view.Bind(&viewed);
+    return changed;
+  }
+  bool dense = false;
+};
+
+// Another operator that this one calls, kept from call to call.
+struct InvokedOperator {
+  std::string op;
+  Arguments args;
+  std::vector<bool> present;
+  ResolvedOperator resolved;
+};
+
+// What the handles of one operator share.
+struct ResourceState {
+  std::string_view op;
+  Device device;
+  bool asynchronous = false;
+  void* stream = nullptr;
+  void* context = nullptr;
+  void (*launch)(void* context, UniqueFunction<void()> work) = nullptr;
+  Storage scratch;
+  uint64_t random_key = 0, run = 0;
+  bool random_drawn = false;
+  RandomGenerator random;
+  Mutex mutex;  // guards `memory`
+  std::vector<Storage> memory;
+  std::vector<std::unique_ptr<TensorSlot>> temporaries;
+  std::vector<std::unique_ptr<InvokedOperator>> invoked;
+
+  uint64_t RandomSeedOfRun() const {
+    return MixBits(g_random_seed.seed.load(std::memory_order_relaxed) ^ random_key) + run;
+  }
+};
+
+inline Tensor ToTensor(const OpTensor& view) {
+  if (!view.has_value()) return {};
+  if (view.tensor()) return *view.tensor();
+  int64_t last = 0;
+  for (int i = 0; i < view.rank(); ++i)
+    last += view.dim(i) > 0 ? (view.dim(i) - 1) * view.strides()[static_cast<size_t>(i)] : 0;
+  return Tensor(AdoptStorage(MemoryDevice(view.device()), view.raw_data(),
+                             (last + 1) * ItemSize(view.dtype())),
+                0, Shape(view.shape()), view.dtype(), Dims(view.strides()));
+}
+
+// Runs into `wanted`'s memory: an operator that could not use it has its result copied there.
+inline void RunInto(ResolvedOperator& resolved, std::string_view op, std::span<const Tensor> inputs,
+                    std::span<const Tensor> wanted) {
+  std::vector<Tensor> results(wanted.begin(), wanted.end());
+  resolved.Run(inputs, results);
+  for (size_t o = 0; o < wanted.size(); ++o) {
+    const Tensor &got = results[o], &want = wanted[o];
+    if (got.dtype() != want.dtype() || got.shape() != want.shape())
+      Throw(ErrorCode::kInvalidArgument, "invoke(\"", op, "\"): output ", o, " is ", got,
+            ", but the tensor given for it is ", want);
+    if (got.raw_data() == want.raw_data() || want.nbytes() == 0) continue;
+    const Tensor dense = got.is_dense() ? got : got.Contiguous();
+    std::memmove(want.raw_mutable_data(), dense.raw_data(), static_cast<size_t>(want.nbytes()));
+  }
+}
+
+}  // namespace detail
+
+// Replaces the log hook and returns the one before; null goes back to stderr.
+inline LogHook SetLogHook(LogHook hook) {
+  return detail::g_log_hook.exchange(hook ? hook : &detail::LogToStderr, std::memory_order_acq_rel);
+}
+
+// A named part of an operator's own code, for the scope's life: work in it has an identity of its
+// own, below the operator's.
+class OpScope {
+ public:
+  explicit OpScope(const char* name) : scope_(InvocationKind::kUserCode), name_(name) {}
+  const char* name() const { return name_; }
+
+ private:
+  InvocationScope scope_;
+  const char* name_;
+};
+
+// A handle, copied freely, valid during the call it was given to. Members may be called from any
+// thread of the call, except invoke(), temporary() and random().
+class OpResource {
+ public:
+  explicit OpResource(detail::ResourceState* state) : state_(state) {}
+
+  // `bytes` bytes of the device's memory, aligned to 64; each call its own. Freed when the operator
+  // ends, also when it fails; on an asynchronous device when the stream has come past it. Null for
+  // 0 bytes. Errors: kInvalidArgument, kOutOfMemory.
+  void* alloc(int64_t bytes) const {
+    if (bytes < 0)
+      Throw(ErrorCode::kInvalidArgument, "alloc(", bytes, ") in operator ", state_->op);
+    Storage storage = AllocateStorage(MemoryDevice(state_->device), bytes);
+    void* data = storage->data();
+    detail::MutexLock lock(state_->mutex);
+    state_->memory.push_back(std::move(storage));
+    return data;
+  }
+  template <class T>
+  T* alloc(int64_t count) const {
+    int64_t bytes = 0;
+    if (__builtin_mul_overflow(count, int64_t{sizeof(T)}, &bytes))
+      Throw(ErrorCode::kOutOfRange, "alloc of ", count, " elements in operator ", state_->op);
+    return static_cast<T*>(alloc(bytes));
+  }
+  // A tensor in such memory.
+  OpTensor temporary(std::span<const int64_t> shape, DType dtype) const {
+    auto slot = std::make_unique<detail::TensorSlot>();
+    slot->tensor = Tensor(Shape(shape), dtype, MemoryDevice(state_->device));
+    slot->Bind(OpReq::kWrite);
+    state_->temporaries.push_back(std::move(slot));
+    return state_->temporaries.back()->view;
+  }
+  OpTensor temporary(std::initializer_list<int64_t> shape, DType dtype) const {
+    return temporary(std::span(shape.begin(), shape.size()), dtype);
+  }
+
+  // The memory declared by setScratch, undefined at the start of every run; null without.
+  void* scratch() const { return state_->scratch ? state_->scratch->data() : nullptr; }
+  int64_t scratch_bytes() const { return state_->scratch ? state_->scratch->nbytes() : 0; }
+
+  Device device() const { return state_->device; }
+  // The CPUStream or the cudaStream_t that work goes to; null on the CPU.
+  void* stream() const { return state_->stream; }
+  template <class T>
+  T* stream() const {
+    return static_cast<T*>(state_->stream);
+  }
+  // Runs `work` at its place in the stream; on the CPU, now. What it captures is copied.
+  template <class F>
+  void launch(F work) const {
+    if (!state_->launch) NotOnThisDevice("launch");
+    if (!state_->asynchronous) return state_->launch(state_->context, std::move(work));
+    state_->launch(
+        state_->context, [work = std::move(work), op = std::string(state_->op)]() mutable {
+          try {
+            work();
+          } catch (const Error&) {
+            throw;
+          } catch (const std::exception& thrown) {
+            Error error(ErrorCode::kOperatorFailed,
+                        StrCat("work that operator ", op, " launched threw: ", thrown.what()));
+            error.SetCause(std::current_exception());
+            throw error;
+          }
+        });
+  }
+  // f(i) for every i in [0, n) on the host's threads; at its place in the stream where there is
+  // one.
+  template <class F>
+  void parallel_for(int64_t n, F f, int64_t grain = kAutoGrain) const {
+    static_assert(IndexBody<F>, "parallel_for: the body must be callable as f(int64_t index)");
+    if (!state_->asynchronous) return ParallelFor(n, f, grain);
+    if (!state_->launch || !IsHostAccessible(state_->device.type)) NotOnThisDevice("parallel_for");
+    launch([n, f = std::move(f), grain]() mutable { ParallelFor(n, f, grain); });
+  }
+
+  // One sequence for each run, whose numbers SetSeed and the operator's name decide.
+  RandomGenerator& random() const {
+    if (!state_->random_drawn) state_->random = random(0);
+    state_->random_drawn = true;
+    return state_->random;
+  }
+  // Independent sequences, for instance one for each row of a parallel loop.
+  RandomGenerator random(uint64_t stream) const {
+    return RandomGenerator(state_->RandomSeedOfRun(), stream);
+  }
+
+  template <class... Parts>
+  void log(LogLevel level, const Parts&... parts) const {
+    detail::g_log_hook.load(std::memory_order_acquire)(level, state_->op, StrCat(parts...));
+  }
+  [[nodiscard]] OpScope scope(const char* name) const { return OpScope(name); }
+
+  // Runs another operator on these tensors, writing into the outputs given. Kept ready from one run
+  // to the next. On a CPU stream it runs at its place in the stream. Errors: as Invoke;
+  // kInvalidArgument when an output has another dtype or shape than the result.
+  //
+  //   res.invoke("Add", {inputs[0], inputs[1]}, {outputs[0]});
+  void invoke(std::string_view op, std::span<const OpTensor> inputs,
+              std::span<const OpTensor> outputs, Arguments args = {}) const {
+    std::vector<Tensor> ins, outs;
+    for (const OpTensor& input : inputs) ins.push_back(detail::ToTensor(input));
+    for (const OpTensor& output : outputs) outs.push_back(detail::ToTensor(output));
+    if (!state_->asynchronous) {
+      detail::RunInto(Resolve(op, ins, outs.size(), args), op, ins, outs);
+    } else if (state_->launch && IsHostAccessible(state_->device.type)) {
+      launch([op = std::string(op), ins = std::move(ins), outs = std::move(outs),
+              args = std::move(args)] {
+        ResolvedOperator resolved(op, Present(ins), args, Options(outs.size(), Device{}));
+        detail::RunInto(resolved, op, ins, outs);
+      });
+    } else {
+      NotOnThisDevice("invoke");
+    }
+  }
+  void invoke(std::string_view op, std::initializer_list<OpTensor> inputs,
+              std::initializer_list<OpTensor> outputs, Arguments args = {}) const {
+    invoke(op, std::span(inputs.begin(), inputs.size()), std::span(outputs.begin(), outputs.size()),
+           std::move(args));
+  }
+
+ private:
+  static std::vector<bool> Present(const std::vector<Tensor>& tensors) {
+    std::vector<bool> present;
+    for (const Tensor& tensor : tensors) present.push_back(tensor.dtype() != DType::kUndefined);
+    return present;
+  }
+  static InvokeOptions Options(size_t num_outputs, Device device) {
+    InvokeOptions options;
+    options.device = device;
+    options.num_outputs = static_cast<int>(num_outputs);
+    return options;
+  }
+  ResolvedOperator& Resolve(std::string_view op, const std::vector<Tensor>& inputs,
+                            size_t num_outputs, const Arguments& args) const {
+    std::vector<bool> present = Present(inputs);
+    for (const auto& known : state_->invoked)
+      if (known->op == op && known->args == args && known->present == present &&
+          static_cast<size_t>(known->resolved.op().OutputSize()) == num_outputs)
+        return known->resolved;
+    const std::string name(op);
+    ResolvedOperator resolved(name, present, args, Options(num_outputs, state_->device));
+    state_->invoked.push_back(std::make_unique<detail::InvokedOperator>(
+        detail::InvokedOperator{name, args, std::move(present), std::move(resolved)}));
+    return state_->invoked.back()->resolved;
+  }
+  [[noreturn]] OPKIT_COLD void NotOnThisDevice(const char* what) const {
+    Throw(ErrorCode::kUnsupported, what, " in operator ", state_->op, " is not possible on ",
+          state_->device, "; issue the work on stream() yourself");
+  }
+
+  detail::ResourceState* state_;
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_OP_RESOURCE_HPP_
+
+// ---- opkit/op/function_signature.hpp
+// The signatures that function operators may have, read at compile time and adapted to one erased
+// form each. The fast forms are passed through; the others copy maps and vectors at every call.
+#ifndef OPKIT_OP_FUNCTION_SIGNATURE_HPP_
+#define OPKIT_OP_FUNCTION_SIGNATURE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// Where an operator with state will run.
+struct OpContext {
+  Device device;
+};
+
+// An operator that keeps something between its runs. Made by setCreateOpState's function once for
+// each operator instance, and destroyed with it. Both members allocate their vectors at every call.
+class StatefulOp {
+ public:
+  virtual ~StatefulOp() = default;
+  virtual int Forward(std::vector<OpTensor> inputs, std::vector<OpTensor> outputs,
+                      const OpResource& resource) = 0;
+  // Inputs: gradients of the outputs, the inputs, the outputs. Outputs: gradients of the inputs.
+  virtual int Backward(std::vector<OpTensor> inputs, std::vector<OpTensor> outputs,
+                       const OpResource& resource) {
+    static_cast<void>(inputs), static_cast<void>(outputs), static_cast<void>(resource);
+    OPKIT_ERROR_MSG << "its StatefulOp does not override Backward";
+    return FAIL;
+  }
+};
+
+// Shapes of inputs or outputs; an extent of -1 is unknown, and so is the rank of an empty one
+// before its value is known.
+using ShapeVectors = std::vector<std::vector<int64_t>>;
+
+using ForwardFunction = UniqueFunction<OpStatus(const AttrMap&, std::span<const OpTensor>,
+                                                std::span<OpTensor>, OpResource&)>;
+using ParseAttrsFunction = UniqueFunction<OpStatus(const AttrMap&, int* num_in, int* num_out)>;
+using InferTypeFunction =
+    UniqueFunction<OpStatus(const AttrMap&, std::vector<DType>& in, std::vector<DType>& out)>;
+using InferShapeFunction =
+    UniqueFunction<OpStatus(const AttrMap&, ShapeVectors& in, ShapeVectors& out)>;
+using MutateInputsFunction = UniqueFunction<OpStatus(const AttrMap&, std::vector<int>& inputs)>;
+using CreateStateFunction =
+    UniqueFunction<OpStatus(const AttrMap&, const OpContext&, std::unique_ptr<StatefulOp>&)>;
+using ScratchFunction = UniqueFunction<int64_t(const AttrMap&, const ShapeVectors& in)>;
+
+namespace detail {
+
+template <class... Types>
+struct TypeList {};
+
+template <class R, class... P>
+struct SignatureParts {
+  using Return = R;
+  using Parameters = TypeList<P...>;
+};
+struct UnreadableSignature {
+  using Return = UnreadableSignature;
+  using Parameters = TypeList<>;
+};
+template <class F>
+struct MemberSignature : UnreadableSignature {};
+template <class C, class R, class... P>
+struct MemberSignature<R (C::*)(P...)> : SignatureParts<R, P...> {};
+template <class C, class R, class... P>
+struct MemberSignature<R (C::*)(P...) const> : SignatureParts<R, P...> {};
+template <class C, class R, class... P>
+struct MemberSignature<R (C::*)(P...) noexcept> : SignatureParts<R, P...> {};
+template <class C, class R, class... P>
+struct MemberSignature<R (C::*)(P...) const noexcept> : SignatureParts<R, P...> {};
+
+// Of a function pointer, or of a function object whose operator() is neither overloaded nor
+// generic.
+template <class F>
+struct FunctionSignature : UnreadableSignature {};
+template <class R, class... P>
+struct FunctionSignature<R (*)(P...)> : SignatureParts<R, P...> {};
+template <class R, class... P>
+struct FunctionSignature<R (*)(P...) noexcept> : SignatureParts<R, P...> {};
+template <class F>
+  requires requires { &F::operator(); }
+struct FunctionSignature<F> : MemberSignature<decltype(&F::operator())> {};
+
+template <class F>
+using FunctionReturn = typename FunctionSignature<F>::Return;
+template <class F>
+using FunctionParameters = typename FunctionSignature<F>::Parameters;
+
+template <class R>
+inline constexpr bool kIsReturn =
+    std::is_void_v<R> || std::is_same_v<R, int> || std::is_same_v<R, bool> ||
+    std::is_same_v<R, ReturnValue> || std::is_same_v<R, OpStatus>;
+
+template <class F, class... Args>
+OpStatus CallForStatus(F& f, Args&&... args) {
+  using R = FunctionReturn<F>;
+  if constexpr (std::is_void_v<R>) {
+    f(std::forward<Args>(args)...);
+    return {};
+  } else if constexpr (std::is_same_v<R, OpStatus>) {
+    return f(std::forward<Args>(args)...);
+  } else {
+    const int value = static_cast<int>(f(std::forward<Args>(args)...));
+    if (value == SUCCESS || value == FAIL) return static_cast<ReturnValue>(value);
+    return OpStatus::Failure("it returned ", value, "; 1 is SUCCESS and 0 is FAIL");
+  }
+}
+
+// P without reference or pointer, where it is a T passed by value, reference or pointer.
+template <class P>
+using Pointee = std::remove_cv_t<std::remove_pointer_t<std::remove_reference_t<P>>>;
+template <class P>
+inline constexpr bool kIsPassed =
+    !std::is_rvalue_reference_v<P> &&
+    !(std::is_reference_v<P> && std::is_pointer_v<std::remove_reference_t<P>>);
+// What the function writes to P reaches the caller.
+template <class P>
+inline constexpr bool kIsWritable =
+    (std::is_lvalue_reference_v<P> ||
+     std::is_pointer_v<P>)&&!std::is_const_v<std::remove_pointer_t<std::remove_reference_t<P>>>;
+
+// `object`, passed as P.
+template <class P, class T>
+P PassAs(T& object) {
+  if constexpr (std::is_pointer_v<P>) {
+    return &object;
+  } else if constexpr (std::is_reference_v<P>) {
+    return object;
+  } else {
+    return std::move(object);
+  }
+}
+
+// Attributes: const AttrMap&, or a map of strings by value or const reference.
+template <class P>
+constexpr bool IsAttrs() {
+  using Map = std::remove_cvref_t<P>;
+  constexpr bool kReadOnly =
+      !std::is_reference_v<P> ||
+      (std::is_lvalue_reference_v<P> && std::is_const_v<std::remove_reference_t<P>>);
+  if constexpr (std::is_same_v<Map, AttrMap>) {
+    return kReadOnly && std::is_reference_v<P>;
+  } else {
+    return kReadOnly && StringMap<Map>;
+  }
+}
+template <class P>
+const std::remove_cvref_t<P>& PassAttrs(const AttrMap& attrs) {
+  using Map = std::remove_cvref_t<P>;
+  if constexpr (std::is_same_v<Map, AttrMap>) {
+    return attrs;
+  } else {
+    return attrs.As<Map>();
+  }
+}
+
+// Tensors: a span, or a vector by value, reference or pointer.
+template <class P, bool kInputs>
+inline constexpr bool kIsTensors =
+    std::is_same_v<std::remove_cvref_t<P>, std::span<const OpTensor>> ||
+    (!kInputs && std::is_same_v<std::remove_cvref_t<P>, std::span<OpTensor>>) ||
+    (kIsPassed<P> && std::is_same_v<Pointee<P>, std::vector<OpTensor>>);
+
+template <class P, class Span>
+class TensorsArg {
+ public:
+  explicit TensorsArg(Span tensors) : items_(tensors.begin(), tensors.end()) {}
+  P Get() { return PassAs<P>(items_); }
+
+ private:
+  std::vector<OpTensor> items_;
+};
+template <class P, class Span>
+  requires(!std::is_same_v<Pointee<P>, std::vector<OpTensor>>)
+class TensorsArg<P, Span> {
+ public:
+  explicit TensorsArg(Span tensors) : tensors_(tensors) {}
+  std::remove_cvref_t<P> Get() const { return tensors_; }
+
+ private:
+  Span tensors_;
+};
+
+// Types as DType, or as int with -1 for unknown.
+template <class P>
+inline constexpr bool kIsTypes = kIsPassed<P> && (std::is_same_v<Pointee<P>, std::vector<int>> ||
+                                                  std::is_same_v<Pointee<P>, std::vector<DType>>);
+template <class P>
+class TypesArg {
+ public:
+  explicit TypesArg(const std::vector<DType>& types) {
+    for (DType type : types) {
+      const bool unknown = std::is_same_v<Item, int> && type == DType::kUndefined;
+      items_.push_back(unknown ? static_cast<Item>(-1) : static_cast<Item>(type));
+    }
+  }
+  P Get() { return PassAs<P>(items_); }
+  void Store(std::vector<DType>& types, const char* what) const {
+    if constexpr (kIsWritable<P>) {
+      types.clear();
+      for (size_t i = 0; i < items_.size(); ++i) {
+        const int type = static_cast<int>(items_[i]);
+        if (type < -1 || type >= kNumDTypes)
+          Throw(ErrorCode::kInvalidArgument, "inferType says ", type, " for ", what, " ", i,
+                ", which is no DType; -1 is unknown");
+        types.push_back(type < 0 ? DType::kUndefined : static_cast<DType>(type));
+      }
+    }
+  }
+
+ private:
+  using Item = typename Pointee<P>::value_type;
+  std::vector<Item> items_;
+};
+
+// Shapes of int64_t or unsigned int. An unknown extent is -1 in both: 4294967295 as unsigned int.
+template <class P>
+inline constexpr bool kIsShapes =
+    kIsPassed<P> && (std::is_same_v<Pointee<P>, ShapeVectors> ||
+                     std::is_same_v<Pointee<P>, std::vector<std::vector<unsigned int>>>);
+template <class P>
+class ShapesArg {
+  using Extent = typename Pointee<P>::value_type::value_type;
+  static constexpr bool kNarrow = std::is_same_v<Extent, unsigned int>;
+  static constexpr int64_t kUnknownNarrow = 0xffffffff;
+
+ public:
+  ShapesArg(const ShapeVectors& shapes, const char* what) {
+    for (size_t i = 0; i < shapes.size(); ++i) {
+      auto& item = items_.emplace_back();
+      for (int64_t extent : shapes[i]) {
+        if (kNarrow && extent >= kUnknownNarrow)
+          Throw(ErrorCode::kOutOfRange, "extent ", extent, " of ", what, " ", i,
+                " does not fit in "
+                "unsigned int; write the function with std::vector<std::vector<int64_t>>");
+        item.push_back(static_cast<Extent>(extent));
+      }
+    }
+  }
+  P Get() { return PassAs<P>(items_); }
+  void Store(ShapeVectors& shapes, const char* what) const {
+    if constexpr (kIsWritable<P>) {
+      shapes.clear();
+      for (size_t i = 0; i < items_.size(); ++i) {
+        auto& shape = shapes.emplace_back();
+        for (Extent item : items_[i]) {
+          const auto extent = static_cast<int64_t>(item);
+          if (extent < -1)
+            Throw(ErrorCode::kInvalidArgument, "inferShape says extent ", extent, " for ", what,
+                  " ", i, "; -1 is unknown");
+          shape.push_back(kNarrow && extent == kUnknownNarrow ? -1 : extent);
+        }
+      }
+    }
+  }
+
+ private:
+  Pointee<P> items_;
+};
+
+template <class P>
+inline constexpr bool kIsResource =
+    !std::is_rvalue_reference_v<P> && std::is_same_v<std::remove_cvref_t<P>, OpResource>;
+
+// Whether F is one of the signatures for its place; then Make… adapts it.
+template <class F, class Parameters = FunctionParameters<F>>
+inline constexpr bool kIsForward = false;
+template <class F, class A, class I, class O, class R>
+inline constexpr bool kIsForward<F, TypeList<A, I, O, R>> =
+    kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsTensors<I, true> && kIsTensors<O, false> &&
+    kIsResource<R>;
+template <class F, class A, class I, class O, class R>
+ForwardFunction MakeForward(F f, TypeList<A, I, O, R>) {
+  return [f = std::move(f)](const AttrMap& attrs, std::span<const OpTensor> inputs,
+                            std::span<OpTensor> outputs, OpResource& resource) mutable -> OpStatus {
+    TensorsArg<I, std::span<const OpTensor>> in(inputs);
+    TensorsArg<O, std::span<OpTensor>> out(outputs);
+    return CallForStatus(f, PassAttrs<A>(attrs), in.Get(), out.Get(), resource);
+  };
+}
+
+template <class F, class Parameters = FunctionParameters<F>>
+inline constexpr bool kIsParseAttrs = false;
+template <class F, class A>
+inline constexpr bool kIsParseAttrs<F, TypeList<A, int*, int*>> =
+    kIsReturn<FunctionReturn<F>> && IsAttrs<A>();
+template <class F, class A>
+ParseAttrsFunction MakeParseAttrs(F f, TypeList<A, int*, int*>) {
+  return [f = std::move(f)](const AttrMap& attrs, int* num_in, int* num_out) mutable {
+    return CallForStatus(f, PassAttrs<A>(attrs), num_in, num_out);
+  };
+}
+
+template <class F, class Parameters = FunctionParameters<F>>
+inline constexpr bool kIsInferType = false;
+template <class F, class A, class I, class O>
+inline constexpr bool kIsInferType<F, TypeList<A, I, O>> =
+    kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsTypes<I> && kIsTypes<O> && kIsWritable<O>;
+template <class F, class A, class I, class O>
+InferTypeFunction MakeInferType(F f, TypeList<A, I, O>) {
+  return [f = std::move(f)](const AttrMap& attrs, std::vector<DType>& inputs,
+                            std::vector<DType>& outputs) mutable {
+    TypesArg<I> in(inputs);
+    TypesArg<O> out(outputs);
+    OpStatus status = CallForStatus(f, PassAttrs<A>(attrs), in.Get(), out.Get());
+    if (status.ok()) in.Store(inputs, "input"), out.Store(outputs, "output");
+    return status;
+  };
+}
+
+template <class F, class Parameters = FunctionParameters<F>>
+inline constexpr bool kIsInferShape = false;
+template <class F, class A, class I, class O>
+inline constexpr bool kIsInferShape<F, TypeList<A, I, O>> =
+    kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsShapes<I> && kIsShapes<O> && kIsWritable<O>;
+template <class F, class A, class I, class O>
+InferShapeFunction MakeInferShape(F f, TypeList<A, I, O>) {
+  return [f = std::move(f)](const AttrMap& attrs, ShapeVectors& inputs,
+                            ShapeVectors& outputs) mutable {
+    ShapesArg<I> in(inputs, "input");
+    ShapesArg<O> out(outputs, "output");
+    OpStatus status = CallForStatus(f, PassAttrs<A>(attrs), in.Get(), out.Get());
+    if (status.ok()) in.Store(inputs, "input"), out.Store(outputs, "output");
+    return status;
+  };
+}
+
+template <class F, class Parameters = FunctionParameters<F>>
+inline constexpr bool kIsMutateInputs = false;
+template <class F, class A, class I>
+inline constexpr bool kIsMutateInputs<F, TypeList<A, I>> =
+    kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsPassed<I> && kIsWritable<I> &&
+    std::is_same_v<Pointee<I>, std::vector<int>>;
+template <class F, class A, class I>
+MutateInputsFunction MakeMutateInputs(F f, TypeList<A, I>) {
+  return [f = std::move(f)](const AttrMap& attrs, std::vector<int>& inputs) mutable {
+    return CallForStatus(f, PassAttrs<A>(attrs), PassAs<I>(inputs));
+  };
+}
+
+// The state is adopted at once, so that it is freed also when the function fails after making it.
+struct StateOut {
+  std::unique_ptr<StatefulOp>& owner;
+  StatefulOp* raw = nullptr;
+  ~StateOut() {
+    if (raw) owner.reset(raw);
+  }
+};
+template <class P>
+inline constexpr bool kIsStateOut =
+    std::is_same_v<P, StatefulOp**> || std::is_same_v<P, std::unique_ptr<StatefulOp>*>;
+template <class P>
+inline constexpr bool kIsOpContext =
+    std::is_same_v<std::remove_cvref_t<P>, OpContext> &&
+    (!std::is_reference_v<P> || std::is_const_v<std::remove_reference_t<P>>);
+template <class F, class Parameters = FunctionParameters<F>>
+inline constexpr bool kIsCreateState = false;
+template <class F, class A, class S>
+inline constexpr bool kIsCreateState<F, TypeList<A, S>> =
+    kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsStateOut<S>;
+template <class F, class A, class C, class S>
+inline constexpr bool kIsCreateState<F, TypeList<A, C, S>> =
+    kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsOpContext<C> && kIsStateOut<S>;
+template <class F, class A, class... Rest>
+CreateStateFunction MakeCreateState(F f, TypeList<A, Rest...>) {
+  return [f = std::move(f)](const AttrMap& attrs, const OpContext& context,
+                            std::unique_ptr<StatefulOp>& state) mutable {
+    StateOut out{state};
+    auto pass = [&]<class P>(std::type_identity<P>) -> decltype(auto) {
+      if constexpr (std::is_same_v<P, StatefulOp**>) {
+        return &out.raw;
+      } else if constexpr (std::is_same_v<P, std::unique_ptr<StatefulOp>*>) {
+        return &state;
+      } else {
+        return (context);
+      }
+    };
+    return CallForStatus(f, PassAttrs<A>(attrs), pass(std::type_identity<Rest>{})...);
+  };
+}
+
+template <class F, class Parameters = FunctionParameters<F>>
+inline constexpr bool kIsScratch = false;
+template <class F, class A, class I>
+inline constexpr bool kIsScratch<F, TypeList<A, I>> =
+    std::is_integral_v<FunctionReturn<F>> && IsAttrs<A>() && kIsShapes<I>;
+template <class F, class A, class I>
+ScratchFunction MakeScratch(F f, TypeList<A, I>) {
+  return [f = std::move(f)](const AttrMap& attrs, const ShapeVectors& inputs) mutable {
+    ShapesArg<I> in(inputs, "input");
+    return static_cast<int64_t>(f(PassAttrs<A>(attrs), in.Get()));
+  };
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_FUNCTION_SIGNATURE_HPP_
+
+// ---- opkit/op/function_record.hpp
+// FunctionOpRecord: an operator given by functions, every one in its erased form. What REGISTER_OP
+// fills in, and a library can; schema, kernels and gradient are derived from it.
+#ifndef OPKIT_OP_FUNCTION_RECORD_HPP_
+#define OPKIT_OP_FUNCTION_RECORD_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// The functions for one device type.
+struct FunctionDevice {
+  DeviceType type = DeviceType::kCPU;
+  ForwardFunction forward, backward;
+  CreateStateFunction create_state;  // where set, its object is called instead of the two
+};
+
+// Filled in during registration and read-only afterwards; called from several threads.
+struct FunctionOpRecord : detail::RefCounted {
+  std::string name;
+  const char* file = "";
+  int line = 0;
+  std::string library;  // that it came from; empty for the program itself
+  std::vector<FunctionDevice> devices;
+  ParseAttrsFunction parse_attrs;
+  InferTypeFunction infer_type;
+  InferShapeFunction infer_shape;
+  MutateInputsFunction mutate_inputs;
+  ScratchFunction scratch;
+  std::vector<std::pair<int, int>> inplace;  // {input, output}
+  bool is_subgraph_op = false;
+  bool accepts_strides = false;
+  bool accepts_add = false;
+  std::string problem;  // what is wrong with the registration; reported when the operator is used
+
+  FunctionDevice* Find(DeviceType type) {
+    for (FunctionDevice& device : devices)
+      if (device.type == type) return &device;
+    return nullptr;
+  }
+  bool HasBackward() const {
+    for (const FunctionDevice& device : devices)
+      if (device.backward || device.create_state) return true;
+    return false;
+  }
+};
+
+// Whether an operator runs the forward or the backward functions of its record.
+enum class FunctionPass : uint8_t { kForward, kBackward };
+
+namespace detail {
+
+using FunctionRecord = IntrusivePtr<FunctionOpRecord>;
+
+[[noreturn]] OPKIT_COLD inline void ThrowFunctionFailed(const FunctionOpRecord& record,
+                                                        const char* what, const OpStatus& status) {
+  std::string text = status.message();
+  if (const std::string& more = ErrorMessage().text(); !more.empty())
+    text += (text.empty() ? "" : ": ") + more;
+  if (text.empty()) text = "it returned FAIL; say why with OPKIT_ERROR_MSG << \"…\"";
+  Throw(ErrorCode::kOperatorFailed, what, " of operator ", record.name, " failed: ", text);
+}
+
+// Calls one of the record's functions: what it fails with or throws becomes an Error that names it.
+template <class Call>
+void CallFunction(const FunctionOpRecord& record, const char* what, Call&& call) {
+  ErrorMessageScope message;
+  OpStatus status;
+  try {
+    status = call();
+  } catch (Error& error) {
+    error.AddContext(StrCat("in ", what, " of operator ", record.name));
+    throw;
+  } catch (const std::exception& thrown) {
+    Error error(ErrorCode::kOperatorFailed,
+                StrCat(what, " of operator ", record.name, " threw: ", thrown.what()));
+    error.SetCause(std::current_exception());
+    throw error;
+  } catch (...) {
+    Error error(ErrorCode::kOperatorFailed, StrCat(what, " of operator ", record.name,
+                                                   " threw something that is not a "
+                                                   "std::exception"));
+    error.SetCause(std::current_exception());
+    throw error;
+  }
+  if (!status.ok()) [[unlikely]]
+    ThrowFunctionFailed(record, what, status);
+}
+// As above for inference while something is still unknown, where a failure only means: not yet.
+template <class Call>
+bool TryFunction(const FunctionOpRecord& record, const char* what, bool all_known, Call&& call) {
+  if (all_known) {
+    CallFunction(record, what, call);
+    return true;
+  }
+  ErrorMessageScope message;
+  try {
+    return call().ok();
+  } catch (...) {
+    return false;
+  }
+}
+
+// {inputs, outputs} of the operator; -1 where parseAttrs leaves one open.
+inline std::pair<int, int> FunctionArity(FunctionOpRecord& record, const AttrMap& attrs) {
+  int inputs = -1, outputs = -1;
+  if (!record.problem.empty()) Throw(ErrorCode::kInvalidArgument, record.problem);
+  if (record.parse_attrs)
+    CallFunction(record, "parseAttrs",
+                 [&] { return record.parse_attrs(attrs, &inputs, &outputs); });
+  return {inputs, outputs};
+}
+
+inline std::vector<int> FunctionMutatedInputs(FunctionOpRecord& record, const AttrMap& attrs) {
+  std::vector<int> inputs;
+  if (record.mutate_inputs)
+    CallFunction(record, "mutateInputs", [&] { return record.mutate_inputs(attrs, inputs); });
+  for (int input : inputs)
+    if (input < 0)
+      Throw(ErrorCode::kInvalidArgument, "mutateInputs of operator ", record.name, " names input ",
+            input);
+  return inputs;
+}
+
+inline std::vector<int64_t> KnownExtents(const SymbolicShape& shape) {
+  std::vector<int64_t> extents;
+  if (shape.has_rank())
+    for (const Dim& dim : shape.dims()) extents.push_back(dim.is_known() ? dim.value() : -1);
+  return extents;
+}
+inline ShapeVectors KnownShapes(std::span<const TensorInfo> infos) {
+  ShapeVectors shapes;
+  for (const TensorInfo& info : infos) shapes.push_back(KnownExtents(info.shape));
+  return shapes;
+}
+inline SymbolicShape ShapeOfExtents(const std::vector<int64_t>& extents) {
+  std::vector<Dim> dims;
+  for (int64_t extent : extents) dims.push_back(extent < 0 ? Dim() : Dim(extent));
+  return SymbolicShape(std::move(dims));
+}
+inline void CheckCount(const FunctionOpRecord& record, const char* function, const char* what,
+                       size_t found, size_t expected) {
+  if (found != expected)
+    Throw(ErrorCode::kInvalidArgument, function, " of operator ", record.name, " answered for ",
+          found, " ", what, ", but the node has ", expected);
+}
+
+// Without setInferType every output has the dtype of the first input.
+inline void InferFunctionTypes(FunctionOpRecord& record, const AttrMap& attrs,
+                               InferenceContext& context) {
+  if (!record.infer_type) {
+    for (int o = 0; o < context.num_outputs() && context.num_inputs() > 0; ++o)
+      context.SetOutput(o, context.input_dtype(0), {});
+    return;
+  }
+  std::vector<DType> inputs, outputs;
+  bool all_known = true;
+  for (int i = 0; i < context.num_inputs(); ++i) {
+    inputs.push_back(context.input_dtype(i));
+    all_known &= inputs.back() != DType::kUndefined || !context.HasInput(i);
+  }
+  for (const TensorInfo& output : context.outputs()) outputs.push_back(output.dtype);
+  const size_t num_inputs = inputs.size(), num_outputs = outputs.size();
+  if (!TryFunction(record, "inferType", all_known,
+                   [&] { return record.infer_type(attrs, inputs, outputs); }))
+    return;
+  CheckCount(record, "inferType", "inputs", inputs.size(), num_inputs);
+  CheckCount(record, "inferType", "outputs", outputs.size(), num_outputs);
+  for (size_t i = 0; i < num_inputs; ++i)
+    if (context.HasInput(static_cast<int>(i))) context.SetInput(static_cast<int>(i), inputs[i], {});
+  for (size_t o = 0; o < num_outputs; ++o) context.SetOutput(static_cast<int>(o), outputs[o], {});
+}
+
+// An empty answer for an output is a scalar when the ranks of all inputs are known, and unknown
+// otherwise.
+inline void InferFunctionShapes(FunctionOpRecord& record, const AttrMap& attrs,
+                                InferenceContext& context) {
+  if (!record.infer_shape) return;
+  bool ranks_known = true, all_known = true, anything = context.num_inputs() == 0;
+  for (int i = 0; i < context.num_inputs(); ++i) {
+    if (!context.HasInput(i)) continue;
+    const SymbolicShape& shape = context.input_shape(i);
+    ranks_known &= shape.has_rank();
+    all_known &= shape.is_known();
+    anything |= shape.has_rank();
+  }
+  for (const TensorInfo& output : context.outputs()) anything |= output.shape.has_rank();
+  if (!anything) return;
+  ShapeVectors inputs = KnownShapes(context.inputs()), outputs = KnownShapes(context.outputs());
+  const size_t num_inputs = inputs.size(), num_outputs = outputs.size();
+  if (!TryFunction(record, "inferShape", all_known,
+                   [&] { return record.infer_shape(attrs, inputs, outputs); }))
+    return;
+  CheckCount(record, "inferShape", "inputs", inputs.size(), num_inputs);
+  CheckCount(record, "inferShape", "outputs", outputs.size(), num_outputs);
+  for (int i = 0; i < context.num_inputs(); ++i)
+    if (const auto& extents = inputs[static_cast<size_t>(i)];
+        context.HasInput(i) && !extents.empty())
+      context.SetInput(i, DType::kUndefined, ShapeOfExtents(extents));
+  for (int o = 0; o < context.num_outputs(); ++o)
+    if (const auto& extents = outputs[static_cast<size_t>(o)]; ranks_known || !extents.empty())
+      context.SetOutput(o, DType::kUndefined, ShapeOfExtents(extents));
+}
+
+inline void InferFunction(FunctionOpRecord& record, const AttrMap& attrs, FunctionPass pass,
+                          InferenceContext& context) {
+  if (pass == FunctionPass::kForward) {
+    InferFunctionTypes(record, attrs, context);
+    InferFunctionShapes(record, attrs, context);
+    return;
+  }
+  // Output gradients, inputs, outputs -> input gradients.
+  const int inputs = context.num_outputs(), outputs = (context.num_inputs() - inputs) / 2;
+  auto same = [&](int value, int gradient_in, int gradient_out) {
+    if (!context.HasInput(value)) return;
+    const TensorInfo info = context.input(value);
+    if (gradient_out >= 0) context.SetOutput(gradient_out, info.dtype, info.shape);
+    if (gradient_in >= 0 && context.HasInput(gradient_in))
+      context.SetInput(gradient_in, info.dtype, info.shape);
+  };
+  for (int i = 0; i < inputs; ++i) same(outputs + i, -1, i);
+  for (int o = 0; o < outputs; ++o) same(outputs + inputs + o, o, -1);
+}
+
+// Bytes of scratch for inputs whose shapes are all known.
+inline int64_t FunctionScratch(FunctionOpRecord& record, const AttrMap& attrs,
+                               std::span<const TensorInfo> inputs) {
+  if (!record.scratch) return 0;
+  int64_t bytes = 0;
+  CallFunction(record, "setScratch's function", [&] {
+    bytes = record.scratch(attrs, KnownShapes(inputs));
+    return bytes >= 0 ? OpStatus() : OpStatus::Failure("it asked for ", bytes, " bytes");
+  });
+  return bytes;
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_FUNCTION_RECORD_HPP_
 
 // ---- opkit/op/operator.hpp
 // Operator<Context>: the class that op authors derive from. It owns the device context and turns
@@ -5830,12 +7974,14 @@ class Operator : public OperatorBase {
   bool Run(int stream_id = 0) final {
     ObserverScope<OperatorBase> observers(*this);
     InvocationScope invocation(NextInvocationKind());
+    const bool by_event = !Context::kAsynchronous && HasAsyncPart();
+    if (by_event) PrepareEvent();
     try {
       context_.SwitchToDevice(stream_id);
       if constexpr (Context::kAsynchronous) {
         RunOnDeviceOrFail();
         Drain();
-      } else if (HasAsyncPart()) [[unlikely]] {
+      } else if (by_event) [[unlikely]] {
         Issue();
         event().Finish();
       } else {
@@ -5843,8 +7989,7 @@ class Operator : public OperatorBase {
       }
       PublishOutputs();
     } catch (...) {
-      if constexpr (Context::kAsynchronous) RetainUntilDrained();
-      RethrowWithContext();
+      Fail(by_event);
     }
     observers.Succeeded();
     return true;
@@ -5859,13 +8004,7 @@ class Operator : public OperatorBase {
       Issue();
       PublishOutputs();
     } catch (...) {
-      if constexpr (Context::kAsynchronous) RetainUntilDrained();
-      try {
-        RethrowWithContext();
-      } catch (...) {
-        if (!IsEventDisabled()) event().state()->Complete(std::current_exception());
-        throw;
-      }
+      Fail(!IsEventDisabled());
     }
     observers.Succeeded();
     return true;
@@ -5888,7 +8027,16 @@ class Operator : public OperatorBase {
     if (stream_id >= 0) context_.SwitchToDevice(stream_id);
     for (const Event* event : events) context_.WaitEvent(*event);
   }
-  void SyncDeviceBarrierForObservers() override { context_.FinishDeviceComputation(); }
+  void SyncDeviceBarrierForObservers() override {
+    try {
+      context_.FinishDeviceComputation();
+    } catch (...) {
+      // What failed came before and belongs to the next event that is recorded here.
+      if constexpr (requires { context_.Launch([] {}); })
+        context_.Launch([failure = std::current_exception()] { std::rethrow_exception(failure); });
+      throw;
+    }
+  }
   bool IsStreamFree(int stream_id) const override {
     return Context::IsStreamFree(device(), stream_id);
   }
@@ -5902,17 +8050,20 @@ class Operator : public OperatorBase {
   }
   // Runs with the event, if any, in the state that the device's kind of completion asks for.
   void Issue() {
-    if (IsEventDisabled()) {
+    if constexpr (Context::kAsynchronous) {
       RunOnDeviceOrFail();
-    } else if (Context::kAsynchronous) {
-      RunOnDeviceOrFail();
-      RecordEvent();
+      if (!IsEventDisabled()) {
+        RecordEvent();
+      } else if constexpr (requires { context_.Launch([] {}); }) {
+        context_.Launch([kept = TouchedStorages()] {});  // until the stream has come past this run
+      }
     } else if (HasAsyncPart()) {
       RecordEvent();  // before the body: the operator may finish the event from another thread
       RunOnDeviceOrFail();
+      RetainUntilFinished();
     } else {
       RunOnDeviceOrFail();
-      event().SetFinished();
+      if (!IsEventDisabled()) event().SetFinished();
     }
   }
   void PrepareEvent() {
@@ -5924,6 +8075,29 @@ class Operator : public OperatorBase {
   }
   // As FinishDeviceComputation, for this operator's work.
   void Drain() { context_.FinishDeviceComputation(); }
+  // Memory of work that goes on elsewhere: dropped when it finishes the event. One that was cancelled
+  // is not finished; its memory stays as long as a handle of the event.
+  void RetainUntilFinished() {
+    event().SetCallback([state = event().state().get(), kept = TouchedStorages()]() mutable {
+      if (state->status() != EventStatus::kFailed) return;
+      try {
+        std::rethrow_exception(state->exception());
+      } catch (const Error& error) {
+        if (error.code() == ErrorCode::kCancelled) state->retained = std::move(kept);
+      } catch (...) {
+      }
+    });
+  }
+  // In a catch block.
+  [[noreturn]] OPKIT_COLD void Fail(bool complete_event) {
+    if constexpr (Context::kAsynchronous) RetainUntilDrained();
+    try {
+      RethrowWithContext();
+    } catch (...) {
+      if (complete_event) event().state()->Complete(std::current_exception());
+      throw;
+    }
+  }
   // After a failure some work may be in flight: its memory stays until the stream has come past it.
   void RetainUntilDrained() noexcept {
     try {
@@ -5948,10 +8122,15 @@ class Operator : public OperatorBase {
   using ::opkit::OperatorBase::HasOutput;                                                      \
   using ::opkit::OperatorBase::InputBlob;                                                      \
   using ::opkit::OperatorBase::InputSize;                                                      \
+  using ::opkit::OperatorBase::InputTensorShapes;                                              \
+  using ::opkit::OperatorBase::IsInputOutputAlias;                                             \
   using ::opkit::OperatorBase::OutputBlob;                                                     \
   using ::opkit::OperatorBase::OutputSize;                                                     \
   using ::opkit::OperatorBase::OutputTensorAlias;                                              \
+  using ::opkit::OperatorBase::OutputTensorCopyFrom;                                           \
+  using ::opkit::OperatorBase::OutputTensorOrUndefined;                                        \
   using ::opkit::OperatorBase::SetOutputTensor;                                                \
+  using ::opkit::OperatorBase::XOutput;                                                        \
   using ::opkit::OperatorBase::def;                                                            \
   using ::opkit::OperatorBase::device;                                                         \
   using ::opkit::OperatorBase::event;                                                          \
@@ -5969,6 +8148,15 @@ class Operator : public OperatorBase {
   template <class OpkitT>                                                                       \
   OpkitT* Output(int i) {                                                                       \
     return static_cast<::opkit::OperatorBase&>(*this).Output<OpkitT>(i);                        \
+  }                                                                                             \
+  template <class OpkitT>                                                                       \
+  bool InputIsType(int i) const {                                                               \
+    return static_cast<const ::opkit::OperatorBase&>(*this).InputIsType<OpkitT>(i);             \
+  }                                                                                             \
+  template <class OpkitT>                                                                       \
+  bool HasSingleArgumentOfType(std::string_view name) const {                                   \
+    return static_cast<const ::opkit::OperatorBase&>(*this).HasSingleArgumentOfType<OpkitT>(    \
+        name);                                                                                  \
   }                                                                                             \
   template <class OpkitT>                                                                       \
   OpkitT GetSingleArgument(std::string_view name, const OpkitT& fallback) const {               \
@@ -5991,6 +8179,599 @@ class Operator : public OperatorBase {
 #define OPKIT_OUTPUT_TAGS(first, ...) enum OutputTag { first = 0 __VA_OPT__(, ) __VA_ARGS__ }
 
 #endif  // OPKIT_OP_OPERATOR_HPP_
+
+// ---- opkit/op/function_body.hpp
+// FunctionBody: one instance of a function operator, whatever its device: attributes, state, the
+// views its functions are called with, scratch, requests. Nothing is allocated in a run whose
+// shapes are those of the run before.
+#ifndef OPKIT_OP_FUNCTION_BODY_HPP_
+#define OPKIT_OP_FUNCTION_BODY_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+class FunctionRequests {
+ public:
+  virtual ~FunctionRequests() = default;
+  virtual void SetOutputReq(int output, OpReq req) = 0;
+};
+
+// What a context offers to the functions, taken anew for each run.
+struct FunctionDeviceLink {
+  bool asynchronous = false;
+  void* stream = nullptr;
+  void* context = nullptr;
+  void (*launch)(void*, UniqueFunction<void()>) = nullptr;
+};
+
+// A forward operator leaves its state where the backward operator of the same node finds it. It is
+// emptied when the forward operator is destroyed.
+struct FunctionState : RefCounted {
+  std::unique_ptr<StatefulOp> op;
+};
+using FunctionStatePtr = IntrusivePtr<FunctionState>;
+inline constexpr const char* kStateArgument = "__state";
+inline std::string FunctionStateBlob(const OperatorDef& def) {
+  return StrCat("__state of ", def.type(), " ", def.name(), " ",
+                def.outputs().empty() ? std::string() : def.outputs()[0]);
+}
+
+// target += term, element by element; both dense.
+inline void AddTensor(const Tensor& target, const Tensor& term) {
+  const DType dtype = target.dtype();
+  auto add = [&]<class T>(std::type_identity<T>, int64_t count) {
+    auto* to = static_cast<T*>(target.raw_mutable_data());
+    const auto* from = static_cast<const T*>(term.raw_data());
+    for (int64_t i = 0; i < count; ++i) to[i] = static_cast<T>(to[i] + from[i]);
+  };
+  if (dtype == DType::kComplex64) {
+    add(std::type_identity<float>{}, 2 * target.numel());
+  } else if (dtype == DType::kComplex128) {
+    add(std::type_identity<double>{}, 2 * target.numel());
+  } else {
+    DispatchDType<int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, float16,
+                  bfloat16, float, double>(
+        dtype, [&]<class T>() { add(std::type_identity<T>{}, target.numel()); });
+  }
+}
+
+class FunctionBody {
+ public:
+  FunctionBody(OperatorBase& op, FunctionRecord record, FunctionPass pass)
+      : op_(op),
+        record_(std::move(record)),
+        pass_(pass),
+        functions_(*record_->Find(op.device().type)),
+        attrs_(op.def().args()),
+        inputs_(static_cast<size_t>(op.InputSize())),
+        outputs_(static_cast<size_t>(op.OutputSize())),
+        dense_(inputs_.size()),
+        infos_(outputs_.size()),
+        sums_(outputs_.size()),
+        reqs_(outputs_.size(), OpReq::kWrite),
+        input_views_(inputs_.size()),
+        output_views_(outputs_.size()) {
+    mutated_.resize(inputs_.size());
+    if (pass == FunctionPass::kForward)
+      for (int input : FunctionMutatedInputs(*record_, attrs_)) {
+        if (static_cast<size_t>(input) >= inputs_.size())
+          Throw(ErrorCode::kInvalidArgument, "mutateInputs of operator ", record_->name,
+                " names input ", input, ", but the node has ", inputs_.size());
+        mutated_[static_cast<size_t>(input)] = true;
+      }
+    resource_.op = record_->name;
+    resource_.device = op.device();
+    const std::string key = StrCat(op.type(), " ", op.def().name(), " ", op.def().outputs());
+    for (char c : key)
+      resource_.random_key = MixBits(resource_.random_key ^ static_cast<unsigned char>(c));
+    MakeState();
+  }
+  FunctionBody(const FunctionBody&) = delete;
+  FunctionBody& operator=(const FunctionBody&) = delete;
+  ~FunctionBody() {
+    if (owns_state_) state_->op.reset();
+  }
+
+  void SetReq(int output, OpReq req) {
+    if (output < 0 || static_cast<size_t>(output) >= reqs_.size())
+      Throw(ErrorCode::kOutOfRange, "output ", output, " of operator ", ToString(op_.def()),
+            ", which has ", reqs_.size());
+    reqs_[static_cast<size_t>(output)] = req == OpReq::kInplace ? OpReq::kWrite : req;
+  }
+
+  void Run(const FunctionDeviceLink& link) {
+    resource_.asynchronous = link.asynchronous;
+    resource_.stream = link.stream;
+    resource_.context = link.context;
+    resource_.launch = link.launch;
+    StartRandom();
+    if (BindInputs() || !inferred_) Infer();
+    BindOutputs();
+    const Release release{*this};
+    OpResource resource(&resource_);
+    CallFunction(*record_, pass_ == FunctionPass::kForward ? "forward" : "backward",
+                 [&] { return Call(resource); });
+    AddUp(resource);
+  }
+
+ private:
+  struct Release {
+    FunctionBody& self;
+    ~Release() { self.ReleaseMemory(); }
+  };
+
+  void MakeState() {
+    if (!functions_.create_state) return;
+    const OperatorDef& def = op_.def();
+    if (pass_ == FunctionPass::kBackward && def.args().Has(kStateArgument)) {
+      const std::string name = def.args().Get<std::string>(kStateArgument);
+      const Blob* blob = op_.workspace()->FindBlob(name);
+      if (!blob)
+        Throw(ErrorCode::kFailedPrecondition, "operator ", ToString(def), " needs the state of ",
+              record_->name, ", whose operator must be created before it, in the same workspace");
+      state_ = blob->Get<FunctionStatePtr>();
+      return;
+    }
+    state_ = MakeIntrusive<FunctionState>();
+    const OpContext context{op_.device()};
+    CallFunction(*record_, "createOpState",
+                 [&] { return functions_.create_state(attrs_, context, state_->op); });
+    if (!state_->op)
+      Throw(ErrorCode::kOperatorFailed, "createOpState of operator ", record_->name,
+            " succeeded but made no StatefulOp");
+    owns_state_ = true;
+    if (pass_ == FunctionPass::kForward)
+      op_.workspace()->CreateBlob(FunctionStateBlob(def))->Emplace<FunctionStatePtr>(state_);
+  }
+
+  // Runs count from the last SetSeed on.
+  void StartRandom() {
+    const uint64_t epoch = g_random_seed.epoch.load(std::memory_order_relaxed);
+    resource_.run = epoch == random_epoch_ ? resource_.run + 1 : 0;
+    random_epoch_ = epoch;
+    resource_.random_drawn = false;
+  }
+
+  // True when a dtype or a shape is not that of the last run.
+  bool BindInputs() {
+    bool changed = false;
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      if (!op_.HasInput(static_cast<int>(i))) continue;
+      const Tensor& tensor = op_.Input(static_cast<int>(i));
+      if (!tensor.initialized() || !tensor.layout().is_standard()) [[unlikely]]
+        Unreadable(i, tensor);
+      const Tensor* readable = &tensor;
+      if (!tensor.is_dense() && !record_->accepts_strides) [[unlikely]] {
+        CheckCopyable(i, tensor);
+        dense_[i].CopyFrom(tensor);
+        readable = &dense_[i];
+      }
+      changed |= inputs_[i].Bind(*readable, OpReq::kWrite);
+      input_views_[i] = inputs_[i].view;
+    }
+    if (changed) inferred_ = false;
+    return changed;
+  }
+  [[noreturn]] OPKIT_COLD void Unreadable(size_t i, const Tensor& tensor) const {
+    if (!tensor.initialized())
+      throw Error(ErrorCode::kUninitialized,
+                  StrCat("input ", i, " '", op_.def().inputs()[i], "' of operator ", record_->name,
+                         " is read before anything was written to it"),
+                  &tensor);
+    throw Error(ErrorCode::kUnsupported,
+                StrCat("input ", i, " of operator ", record_->name, " is in layout ",
+                       tensor.layout(), ", but functions take the standard one"),
+                &tensor);
+  }
+  OPKIT_COLD void CheckCopyable(size_t i, const Tensor& tensor) const {
+    const char* why = mutated_[i]              ? "it is written to"
+                      : resource_.asynchronous ? "work that is still under way may write to it"
+                                               : nullptr;
+    if (why)
+      throw Error(ErrorCode::kUnsupported,
+                  StrCat("input ", i, " of operator ", record_->name,
+                         " has strides and cannot be copied, because ", why,
+                         "; make it dense, or write functions that use strides() and say "
+                         ".setAcceptStrides()"),
+                  &tensor);
+  }
+
+  void Infer() {
+    std::vector<TensorInfo> inputs;
+    for (size_t i = 0; i < inputs_.size(); ++i)
+      inputs.push_back(op_.HasInput(static_cast<int>(i))
+                           ? TensorInfo::Of(op_.Input(static_cast<int>(i)))
+                           : TensorInfo());
+    InferenceContext context(op_.def(), inputs);
+    InferFunction(*record_, attrs_, pass_, context);
+    for (size_t o = 0; o < infos_.size(); ++o) {
+      const TensorInfo& info = context.output(static_cast<int>(o));
+      infos_[o].dtype = info.dtype;
+      infos_[o].known = info.shape.is_known();
+      if (infos_[o].known) {
+        infos_[o].shape = info.shape.ToShape();
+      } else if ((record_->infer_shape || pass_ == FunctionPass::kBackward) &&
+                 op_.HasOutput(static_cast<int>(o))) {
+        Throw(ErrorCode::kInvalidArgument, "inferShape of operator ", record_->name,
+              " leaves output ", o, " unknown: ", ToString(info.shape));
+      }
+    }
+    ReserveScratch(inputs);
+    inferred_ = true;
+  }
+  void ReserveScratch(std::span<const TensorInfo> inputs) {
+    if (pass_ == FunctionPass::kBackward || !record_->scratch) return;
+    const int64_t bytes = FunctionScratch(*record_, attrs_, inputs);
+    const int64_t present = resource_.scratch ? resource_.scratch->nbytes() : 0;
+    if (bytes > present) resource_.scratch = AllocateStorage(MemoryDevice(op_.device()), bytes);
+  }
+
+  void BindOutputs() {
+    for (size_t o = 0; o < outputs_.size(); ++o) {
+      const int output = static_cast<int>(o);
+      OpReq req = op_.HasOutput(output) ? reqs_[o] : OpReq::kNone;
+      if (req == OpReq::kNone) {
+        output_views_[o] = OpTensor();
+        continue;
+      }
+      const Wanted wanted = Want(output);
+      if (req == OpReq::kAdd) CheckAddable(output, wanted);
+      Tensor* tensor = op_.Output(output, *wanted.shape, wanted.dtype);
+      if (req == OpReq::kAdd && !record_->accepts_add) {
+        sums_[o].SetDevice(MemoryDevice(op_.device()));
+        sums_[o].Resize(*wanted.shape, wanted.dtype);
+        targets_.emplace_back(o, *tensor);
+        tensor = &sums_[o];
+        req = OpReq::kWrite;
+      }
+      if (req == OpReq::kWrite && tensor->raw_data())
+        for (const OpTensor& input : input_views_)
+          if (input.raw_data() == tensor->raw_data()) req = OpReq::kInplace;
+      outputs_[o].Bind(*tensor, req);
+      output_views_[o] = outputs_[o].view;
+    }
+  }
+  struct Wanted {
+    DType dtype;
+    const Shape* shape;
+  };
+  // What inference says; without setInferShape what the output tensor has.
+  Wanted Want(int output) {
+    const Info& info = infos_[static_cast<size_t>(output)];
+    if (info.known && info.dtype != DType::kUndefined) return {info.dtype, &info.shape};
+    const Tensor& present = *op_.Output(output);
+    const bool usable = present.dtype() != DType::kUndefined;
+    if (!info.known && !usable)
+      Throw(ErrorCode::kInvalidArgument, "operator ", record_->name,
+            " has no setInferShape, and "
+            "output ",
+            output, " '", op_.def().outputs()[static_cast<size_t>(output)],
+            "' has no "
+            "shape yet; add .setInferShape(f), or give the tensor its shape and dtype before the "
+            "run");
+    DType dtype = info.dtype;
+    if (dtype == DType::kUndefined || (!info.known && !record_->infer_type))
+      dtype = present.dtype();
+    if (dtype == DType::kUndefined)
+      Throw(ErrorCode::kInvalidArgument, "the dtype of output ", output, " of operator ",
+            record_->name, " is not known; add .setInferType(f)");
+    return {dtype, info.known ? &info.shape : &present.shape()};
+  }
+  void CheckAddable(int output, const Wanted& wanted) {
+    const Tensor& present = *op_.Output(output);
+    if (!present.initialized() || present.dtype() != wanted.dtype ||
+        present.shape() != *wanted.shape)
+      Throw(ErrorCode::kFailedPrecondition, "output ", output, " of operator ", record_->name,
+            " is to be added to, but it is ", present, " and the result is ", wanted.dtype,
+            *wanted.shape);
+  }
+
+  OpStatus Call(OpResource& resource) {
+    if (!functions_.create_state)
+      return (pass_ == FunctionPass::kForward ? functions_.forward : functions_.backward)(
+          attrs_, input_views_, output_views_, resource);
+    if (!state_->op)
+      return OpStatus::Failure("the operator ", record_->name, " that made the state is destroyed");
+    std::vector<OpTensor> inputs(input_views_), outputs(output_views_);
+    auto call = [&](std::vector<OpTensor> ins, std::vector<OpTensor> outs) {
+      return pass_ == FunctionPass::kForward
+                 ? state_->op->Forward(std::move(ins), std::move(outs), resource)
+                 : state_->op->Backward(std::move(ins), std::move(outs), resource);
+    };
+    return CallForStatus(call, std::move(inputs), std::move(outputs));
+  }
+
+  void AddUp(OpResource& resource) {
+    for (auto& [o, target] : targets_) {
+      if (!resource_.asynchronous) {
+        AddTensor(target, sums_[o]);
+      } else if (IsHostAccessible(op_.device().type)) {
+        resource.launch([target = target, term = sums_[o]] { AddTensor(target, term); });
+      } else {
+        Throw(ErrorCode::kUnsupported, "results cannot be added up on ", op_.device(),
+              "; write functions that respect OpReq::kAdd and say .setAcceptAdd()");
+      }
+    }
+  }
+  // On a stream the work that was issued may still use what the functions allocated.
+  void ReleaseMemory() noexcept {
+    targets_.clear();
+    if (resource_.memory.empty() && resource_.temporaries.empty()) return;
+    try {
+      if (resource_.asynchronous && resource_.launch)
+        resource_.launch(resource_.context, [memory = std::move(resource_.memory),
+                                             more = std::move(resource_.temporaries)] {});
+    } catch (...) {  // no memory to wait with: what is freed here was lost anyway
+    }
+    resource_.memory.clear();
+    resource_.temporaries.clear();
+  }
+
+  struct Info {
+    DType dtype = DType::kUndefined;
+    bool known = false;
+    Shape shape;
+  };
+
+  OperatorBase& op_;
+  FunctionRecord record_;
+  FunctionPass pass_;
+  FunctionDevice& functions_;
+  AttrMap attrs_;
+  std::vector<TensorSlot> inputs_, outputs_;
+  std::vector<Tensor> dense_;  // copies of strided inputs
+  std::vector<Info> infos_;    // of the outputs, for the inputs of the last run
+  std::vector<Tensor> sums_;   // results that are to be added to an output
+  std::vector<std::pair<size_t, Tensor>> targets_;
+  std::vector<OpReq> reqs_;
+  std::vector<bool> mutated_;
+  std::vector<OpTensor> input_views_, output_views_;
+  ResourceState resource_;
+  FunctionStatePtr state_;
+  uint64_t random_epoch_ = 0;
+  bool owns_state_ = false, inferred_ = false;
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_FUNCTION_BODY_HPP_
+
+// ---- opkit/op/gradient_maker.hpp
+// GradientMakerBase: says which operators compute the gradients of a node's inputs from those of
+// its outputs. What op authors derive from; gradient.hpp registers it.
+#ifndef OPKIT_OP_GRADIENT_MAKER_HPP_
+#define OPKIT_OP_GRADIENT_MAKER_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// The blobs that hold the gradient of one value: one dense tensor; or indices and values of slices
+// along the first axis; or nothing, where no gradient flows.
+struct GradientValue {
+  std::string dense;
+  std::string indices;
+  std::string values;
+
+  GradientValue() = default;
+  GradientValue(std::string name) : dense(std::move(name)) {}
+  GradientValue(const char* name) : dense(name) {}
+  static GradientValue Sparse(std::string indices, std::string values) {
+    GradientValue out;
+    out.indices = std::move(indices);
+    out.values = std::move(values);
+    return out;
+  }
+  bool IsDense() const { return !dense.empty(); }
+  bool IsSparse() const { return !indices.empty() || !values.empty(); }
+  bool IsEmpty() const { return !IsDense() && !IsSparse(); }
+  friend bool operator==(const GradientValue&, const GradientValue&) = default;
+  friend std::string ToString(const GradientValue& value) {
+    if (value.IsEmpty()) return "(none)";
+    return value.IsDense() ? value.dense : StrCat("{", value.indices, ", ", value.values, "}");
+  }
+};
+
+struct GradientOpsMeta {
+  std::vector<OperatorDef> ops;        // in the order they run
+  std::vector<GradientValue> g_input;  // of every input; empty where no gradient flows
+};
+
+// Names of gradients, by an explicit map: what is a gradient, and of what, is looked up and never
+// read from a name, and no gradient gets the name of another value. One map serves a whole graph,
+// whose names are reserved before the first gradient is named.
+class GradientNames {
+ public:
+  // A name that something else has. Error (kAlreadyExists) when a gradient was given it before.
+  void Reserve(const std::string& name) {
+    if (values_.count(name))
+      Throw(ErrorCode::kAlreadyExists, "value '", name,
+            "' has the name that was given to the "
+            "gradient of '",
+            values_[name], "'; reserve the graph's names before naming gradients");
+    taken_.emplace(name, true);
+  }
+  // The gradient's name of a value; always the same one.
+  const std::string& Of(const std::string& value) {
+    const auto it = gradients_.find(value);
+    return it != gradients_.end() ? it->second : gradients_[value] = Fresh(value);
+  }
+  // One more blob for a part of the value's gradient (one use among several, indices, values).
+  std::string Fresh(const std::string& value, const std::string& suffix = "_grad") {
+    std::string name = value + suffix;
+    for (int n = 1; taken_.count(name); ++n) name = StrCat(value, suffix, "_", n);
+    taken_.emplace(name, true);
+    values_.emplace(name, value);
+    return name;
+  }
+  bool IsGradient(const std::string& name) const { return values_.count(name) != 0; }
+  // What `name` is a gradient of; null when it is not one of this map's.
+  const std::string* ValueOf(const std::string& name) const {
+    const auto it = values_.find(name);
+    return it == values_.end() ? nullptr : &it->second;
+  }
+
+ private:
+  std::map<std::string, std::string> gradients_, values_;  // value to gradient, gradient to value
+  std::map<std::string, bool> taken_;
+};
+
+// Base of makers. One object serves one node.
+//
+//   class ScaleGradient : public GradientMakerBase {
+//     using GradientMakerBase::GradientMakerBase;
+//     std::vector<OperatorDef> GetGradientDefs() override {
+//       return SingleGradientDef("Scale", "", {GO(0)}, {GI(0)});     // the argument is copied
+//     }
+//   };
+//   REGISTER_GRADIENT(Scale, ScaleGradient);
+class GradientMakerBase {
+ public:
+  GradientMakerBase(const OperatorDef& def, std::vector<GradientValue> g_output)
+      : def_(def), g_output_(std::move(g_output)), g_input_(def.inputs().size()) {}
+  GradientMakerBase(const GradientMakerBase&) = delete;
+  GradientMakerBase& operator=(const GradientMakerBase&) = delete;
+  virtual ~GradientMakerBase() = default;
+
+  // What the gradient operators take over from the node; an argument that they set themselves
+  // stays.
+  virtual bool CopyDeviceOption() const { return true; }
+  virtual bool CopyEngine() const { return true; }
+  virtual bool CopyArguments() const { return true; }
+
+  // The gradient operators. Names every output gradient it reads by GO and every input gradient it
+  // makes by GI (or SetDense, SetSparse); inputs not named get no gradient.
+  virtual std::vector<OperatorDef> GetGradientDefs() {
+    Throw(ErrorCode::kUnsupported, "the gradient maker of operator ", def_.type(),
+          " must override GetGradientDefs() or Get()");
+  }
+  virtual GradientOpsMeta Get() {
+    GradientOpsMeta meta;
+    meta.ops = GetGradientDefs();
+    meta.g_input = g_input_;
+    return meta;
+  }
+  // Where names come from; without it, from a map that knows this node alone.
+  void UseNames(GradientNames* names) { names_ = names; }
+
+ protected:
+  const OperatorDef& Def() const { return def_; }
+  const std::string& I(int i) const { return def_.inputs()[Check(i, def_.inputs(), "input")]; }
+  const std::string& O(int i) const { return def_.outputs()[Check(i, def_.outputs(), "output")]; }
+
+  // Blobs of the gradient of output i. Error (kInvalidArgument) when it is of the other kind, or
+  // none was given: ask GradOut(i) first where that is possible.
+  const GradientValue& GradOut(int i) const { return g_output_[Check(i, g_output_, "output")]; }
+  const std::string& GO(int i) const {
+    if (!GradOut(i).IsDense()) WrongKind(i, "dense");
+    return GradOut(i).dense;
+  }
+  const std::string& GO_I(int i) const {
+    if (!GradOut(i).IsSparse()) WrongKind(i, "sparse");
+    return GradOut(i).indices;
+  }
+  const std::string& GO_V(int i) const {
+    if (!GradOut(i).IsSparse()) WrongKind(i, "sparse");
+    return GradOut(i).values;
+  }
+
+  // Blobs for the gradient of input i, named at the first call. A value that is read by two inputs
+  // gets two gradients, which whoever uses them adds up.
+  const std::string& GI(int i) {
+    GradientValue& value = Gradient(i, false);
+    if (value.dense.empty()) value.dense = Name(i);
+    return value.dense;
+  }
+  const std::string& GI_I(int i) {
+    GradientValue& value = Gradient(i, true);
+    if (value.indices.empty()) value.indices = Names().Fresh(I(i), "_grad_indices");
+    return value.indices;
+  }
+  const std::string& GI_V(int i) {
+    GradientValue& value = Gradient(i, true);
+    if (value.values.empty()) value.values = Names().Fresh(I(i), "_grad_values");
+    return value.values;
+  }
+  // The gradient of input i is a blob that exists by another name, such as GO(0) itself.
+  void SetDense(int i, const std::string& name) { Gradient(i, false).dense = name; }
+  void SetSparse(int i, const std::string& indices, const std::string& values) {
+    Gradient(i, true) = GradientValue::Sparse(indices, values);
+  }
+  // A name for an intermediate result of several gradient operators.
+  std::string Temporary(const std::string& hint) {
+    return Names().Fresh(def_.outputs().empty() ? def_.type() : def_.outputs()[0], "_grad_" + hint);
+  }
+  GradientNames& Names() {
+    if (names_) return *names_;
+    if (!own_names_) {
+      own_names_.emplace();
+      ReserveNames(*own_names_, def_, g_output_);
+    }
+    return *own_names_;
+  }
+
+  static std::vector<OperatorDef> SingleGradientDef(const std::string& type,
+                                                    const std::string& name,
+                                                    const std::vector<std::string>& inputs,
+                                                    const std::vector<std::string>& outputs,
+                                                    Arguments args = {}) {
+    OperatorDef def(type, inputs, outputs, std::move(args));
+    def.Name(name);
+    return {std::move(def)};
+  }
+
+ public:
+  // Everything that a node and its output gradients are called.
+  static void ReserveNames(GradientNames& names, const OperatorDef& def,
+                           const std::vector<GradientValue>& g_output) {
+    auto reserve = [&](const std::string& name) {
+      if (!name.empty() && !names.IsGradient(name)) names.Reserve(name);
+    };
+    for (const std::string& name : def.inputs()) reserve(name);
+    for (const std::string& name : def.outputs()) reserve(name);
+    for (const GradientValue& value : g_output)
+      for (const std::string* name : {&value.dense, &value.indices, &value.values}) reserve(*name);
+  }
+
+ private:
+  template <class Values>
+  size_t Check(int i, const Values& values, const char* what) const {
+    if (i < 0 || static_cast<size_t>(i) >= values.size())
+      Throw(ErrorCode::kOutOfRange, "the gradient maker of ", ToString(def_), " asks for ", what,
+            " ", i, " of ", values.size());
+    return static_cast<size_t>(i);
+  }
+  [[noreturn]] OPKIT_COLD void WrongKind(int i, const char* wanted) const {
+    Throw(ErrorCode::kInvalidArgument, "the gradient maker of ", ToString(def_), " needs a ",
+          wanted, " gradient of output ", i, " '", O(i), "', but ",
+          GradOut(i).IsEmpty() ? "none was given" : "was given " + ToString(GradOut(i)));
+  }
+  GradientValue& Gradient(int i, bool sparse) {
+    GradientValue& value = g_input_[Check(i, g_input_, "input")];
+    if (sparse ? value.IsDense() : value.IsSparse())
+      Throw(ErrorCode::kInvalidArgument, "the gradient maker of ", ToString(def_),
+            " makes the gradient of input ", i, " '", I(i), "' both dense and sparse");
+    return value;
+  }
+  std::string Name(int i) {
+    for (int k = 0; k < i; ++k)
+      if (I(k) == I(i)) return Names().Fresh(I(i));
+    // In place, the value's gradient may be the very one that comes in.
+    const std::string& name = Names().Of(I(i));
+    for (const GradientValue& value : g_output_)
+      if (value.dense == name) return Names().Fresh(I(i));
+    return name;
+  }
+
+  const OperatorDef def_;
+  const std::vector<GradientValue> g_output_;
+  std::vector<GradientValue> g_input_;
+  GradientNames* names_ = nullptr;
+  std::optional<GradientNames> own_names_;
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_GRADIENT_MAKER_HPP_
 
 // ---- opkit/op/registration.hpp
 // The registration macros: OPERATOR_SCHEMA and REGISTER_<DEVICE>_OPERATOR. Each is a static
@@ -6119,6 +8900,883 @@ inline bool RegisterKernel(const char* op, DeviceType device, const char* backen
 
 #endif  // OPKIT_OP_REGISTRATION_HPP_
 
+// ---- opkit/op/gradient.hpp
+// Gradients by operator: REGISTER_GRADIENT names its maker, other macros say that there is none.
+// GetGradientForOp is asked node by node by whoever differentiates a graph, and by the gradient
+// checker.
+#ifndef OPKIT_OP_GRADIENT_HPP_
+#define OPKIT_OP_GRADIENT_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// What was said about the gradient of an operator.
+enum class GradientKind : uint8_t {
+  kMaker,
+  kNone,       // no gradient flows through it
+  kShouldNot,  // asking is a mistake
+  kNotImplemented,
+};
+
+struct GradientRegistration {
+  using Make = UniqueFunction<GradientOpsMeta(
+      const OperatorDef&, const std::vector<GradientValue>& g_output, GradientNames&)>;
+  GradientKind kind = GradientKind::kMaker;
+  Make make;
+  const char* file = "";
+  int line = 0;
+  std::string problem;  // a second registration; reported when the gradient is asked for
+
+  std::string Place() const { return StrCat(file, ":", line); }
+};
+
+// Thread-safe; never throws while it is filled in.
+class GradientRegistry {
+ public:
+  static GradientRegistry& Global() {
+    static auto* registry = new GradientRegistry;  // used by static objects of any order
+    return *registry;
+  }
+  // The same operator from the same place is the same registration; from another place it is kept
+  // as a problem, which CheckRegistrations lists.
+  void Add(const std::string& op, GradientRegistration registration) {
+    detail::MutexLock lock(mutex_);
+    auto& known = gradients_[op];
+    if (!known) {
+      known = std::make_unique<GradientRegistration>(std::move(registration));
+    } else if (!OpRegistry::SamePlace(known->file, known->line, registration.file,
+                                      registration.line)) {
+      known->problem = StrCat("two gradients of operator ", op, ": at ", known->Place(), " and at ",
+                              registration.Place(), "; remove one of them");
+      OpRegistry::Global().AddProblem(op, known->problem);
+    }
+  }
+  // Null when nothing was said.
+  GradientRegistration* Find(const std::string& op) const {
+    detail::MutexLock lock(mutex_);
+    const auto it = gradients_.find(op);
+    return it == gradients_.end() ? nullptr : it->second.get();
+  }
+  // For tests and libraries.
+  void Remove(const std::string& op) {
+    detail::MutexLock lock(mutex_);
+    gradients_.erase(op);
+  }
+
+ private:
+  mutable detail::Mutex mutex_;
+  std::map<std::string, std::unique_ptr<GradientRegistration>> gradients_;
+};
+
+// True when the operator has a gradient maker.
+inline bool HasGradient(const std::string& op) {
+  const GradientRegistration* found = GradientRegistry::Global().Find(op);
+  return found && found->kind == GradientKind::kMaker;
+}
+
+// The operators that compute the gradients of a node's inputs, given the names of those of its
+// outputs (one for each, empty where none flows). Errors: kNotFound when nothing was said about the
+// operator's gradient; kUnsupported for SHOULD_NOT_DO_GRADIENT and GRADIENT_NOT_IMPLEMENTED_YET;
+// kInvalidArgument for a wrong number of gradients or a node its schema refuses; kAlreadyExists.
+inline GradientOpsMeta GetGradientForOp(const OperatorDef& def,
+                                        const std::vector<GradientValue>& g_output,
+                                        GradientNames& names) {
+  const std::string& op = def.type();
+  GradientRegistration* registration = GradientRegistry::Global().Find(op);
+  if (!registration) {
+    static_cast<void>(OpRegistry::Global().GetSchema(op));  // an unknown operator says so
+    Throw(ErrorCode::kNotFound, "operator ", op, " has no gradient: write REGISTER_GRADIENT(", op,
+          ", Maker), or NO_GRADIENT(", op,
+          ") if none flows through it, or "
+          "SHOULD_NOT_DO_GRADIENT or GRADIENT_NOT_IMPLEMENTED_YET");
+  }
+  if (!registration->problem.empty()) Throw(ErrorCode::kAlreadyExists, registration->problem);
+  if (registration->kind == GradientKind::kShouldNot)
+    Throw(ErrorCode::kUnsupported, "operator ", ToString(def),
+          " must not be differentiated "
+          "(SHOULD_NOT_DO_GRADIENT at ",
+          registration->Place(), "); stop the gradient before it reaches this node");
+  if (registration->kind == GradientKind::kNotImplemented)
+    Throw(ErrorCode::kUnsupported, "the gradient of operator ", op,
+          " is not implemented yet "
+          "(GRADIENT_NOT_IMPLEMENTED_YET at ",
+          registration->Place(), "); write a maker and REGISTER_GRADIENT(", op, ", Maker) there");
+  if (g_output.size() != def.outputs().size())
+    Throw(ErrorCode::kInvalidArgument, "operator ", ToString(def), " has ", def.outputs().size(),
+          " outputs, but ", g_output.size(),
+          " output gradients were given; give one for each, an "
+          "empty GradientValue where none flows");
+  if (const OpSchema* schema = OpRegistry::Global().FindSchema(op))
+    if (std::string why = schema->Verify(def); !why.empty())
+      Throw(ErrorCode::kInvalidArgument, why, "; in ", ToString(def));
+  if (registration->kind == GradientKind::kNone)
+    return {{}, std::vector<GradientValue>(def.inputs().size())};
+  GradientMakerBase::ReserveNames(names, def, g_output);
+  try {
+    GradientOpsMeta meta = registration->make(def, g_output, names);
+    if (meta.g_input.size() != def.inputs().size())
+      Throw(ErrorCode::kInvalidArgument, "it names ", meta.g_input.size(), " input gradients for ",
+            def.inputs().size(), " inputs");
+    return meta;
+  } catch (Error& error) {
+    error.AddContext(StrCat("in the gradient maker of ", ToString(def), ", registered at ",
+                            registration->Place()));
+    throw;
+  }
+}
+inline GradientOpsMeta GetGradientForOp(const OperatorDef& def,
+                                        const std::vector<GradientValue>& g_output) {
+  GradientNames names;
+  return GetGradientForOp(def, g_output, names);
+}
+
+namespace detail {
+
+template <class Maker>
+GradientOpsMeta MakeGradient(const OperatorDef& def, const std::vector<GradientValue>& g_output,
+                             GradientNames& names) {
+  static_assert(std::is_base_of_v<GradientMakerBase, Maker>,
+                "REGISTER_GRADIENT(name, Maker): Maker must derive from opkit::GradientMakerBase");
+  static_assert(
+      std::is_constructible_v<Maker, const OperatorDef&, const std::vector<GradientValue>&>,
+      "REGISTER_GRADIENT(name, Maker): Maker needs a public constructor (const "
+      "opkit::OperatorDef&, std::vector<opkit::GradientValue>); write "
+      "`public: using opkit::GradientMakerBase::GradientMakerBase;`");
+  Maker maker(def, g_output);
+  GradientMakerBase& base = maker;
+  base.UseNames(&names);
+  GradientOpsMeta meta = base.Get();
+  for (OperatorDef& op : meta.ops) {
+    op.IsGradientOp(true);
+    if (base.CopyDeviceOption()) op.Device(def.device());
+    if (base.CopyEngine()) op.Engine(def.engine());
+    if (!base.CopyArguments()) continue;
+    for (const NamedAttribute& arg : def.args())
+      if (!op.args().Has(arg.name)) op.Arg(arg.name, arg.value);
+  }
+  return meta;
+}
+
+inline bool RegisterGradient(const char* op, GradientKind kind, GradientRegistration::Make make,
+                             const char* file, int line) noexcept {
+  try {
+    GradientRegistry::Global().Add(op, {kind, std::move(make), file, line, {}});
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+// The maker comes last, so that it may contain commas.
+#define OPKIT_REGISTER_GRADIENT_STR(string, ...)                                               \
+  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_gradient_) =                           \
+      ::opkit::detail::RegisterGradient(string, ::opkit::GradientKind::kMaker,                 \
+                                        &::opkit::detail::MakeGradient<__VA_ARGS__>, __FILE__, \
+                                        __LINE__)
+#define OPKIT_REGISTER_GRADIENT(name, ...) OPKIT_REGISTER_GRADIENT_STR(#name, __VA_ARGS__)
+#define OPKIT_GRADIENT_STATEMENT(name, kind)                                                   \
+  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_gradient_) =                           \
+      ::opkit::detail::RegisterGradient(#name, ::opkit::GradientKind::kind, nullptr, __FILE__, \
+                                        __LINE__)
+// No gradient flows through the operator: its inputs get none.
+#define OPKIT_NO_GRADIENT(name) OPKIT_GRADIENT_STATEMENT(name, kNone)
+// Asking for its gradient is a mistake (an optimiser's update, a metric).
+#define OPKIT_SHOULD_NOT_DO_GRADIENT(name) OPKIT_GRADIENT_STATEMENT(name, kShouldNot)
+#define OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(name) OPKIT_GRADIENT_STATEMENT(name, kNotImplemented)
+
+#endif  // OPKIT_OP_GRADIENT_HPP_
+
+// ---- opkit/op/function_operator.hpp
+// REGISTER_OP: operators made of plain functions, the spelling that MXNet's loadable operators
+// have. FunctionOperator<Context> runs their record; the builder turns it into a schema and
+// kernels.
+#ifndef OPKIT_OP_FUNCTION_OPERATOR_HPP_
+#define OPKIT_OP_FUNCTION_OPERATOR_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// Runs a record's functions. On an asynchronous device (cpu_stream, gpu) they are called when work
+// is issued and put theirs on the stream.
+template <class Context>
+class FunctionOperator final : public Operator<Context>, public detail::FunctionRequests {
+ public:
+  FunctionOperator(const OperatorDef& def, Workspace* ws, detail::FunctionRecord record,
+                   FunctionPass pass)
+      : Operator<Context>(def, ws), body_(*this, std::move(record), pass) {
+    this->set_invocation_kind(InvocationKind::kCustomOperator);
+  }
+
+  bool RunOnDevice() override {
+    detail::FunctionDeviceLink link;
+    link.asynchronous = Context::kAsynchronous;
+    link.context = &this->context_;
+    if constexpr (requires { this->context_.native_stream(); }) {
+      link.stream = this->context_.native_stream();
+    } else if constexpr (requires { this->context_.stream(); }) {
+      link.stream = &this->context_.stream();
+    }
+    if constexpr (requires(UniqueFunction<void()> work) {
+                    this->context_.Launch(std::move(work));
+                  }) {
+      link.launch = [](void* context, UniqueFunction<void()> work) {
+        static_cast<Context*>(context)->Launch(std::move(work));
+      };
+    }
+    body_.Run(link);
+    return true;
+  }
+  void SetOutputReq(int output, OpReq req) override { body_.SetReq(output, req); }
+
+ private:
+  detail::FunctionBody body_;
+};
+
+namespace detail {
+
+// How a device type runs function operators; null where no header of its backend was included.
+using FunctionOperatorFactory = std::unique_ptr<OperatorBase> (*)(const OperatorDef&, Workspace*,
+                                                                  FunctionRecord, FunctionPass);
+inline std::atomic<FunctionOperatorFactory>& FunctionFactory(DeviceType type) {
+  static std::atomic<FunctionOperatorFactory> factories[AllocatorTable::kSlots];
+  const int slot = static_cast<int>(type);
+  return factories[slot >= 0 && slot < AllocatorTable::kSlots ? slot : 0];
+}
+
+inline std::unique_ptr<OperatorBase> CreateFunctionOperator(const OperatorDef& def, Workspace* ws,
+                                                            FunctionRecord record,
+                                                            FunctionPass pass) {
+  const FunctionOperatorFactory factory =
+      FunctionFactory(def.device().type).load(std::memory_order_acquire);
+  if (!factory)
+    throw UnsupportedOperatorFeature(
+        StrCat("function operators cannot run on ", def.device().type,
+               " in this program: include the header of its backend "
+               "(opkit/backends/<its name>/function_operator.hpp), or call "
+               "opkit::EnableFunctionOperators<Context>() for a device of your own"));
+  return factory(def, ws, std::move(record), pass);
+}
+
+// "cpu", "gpu" or any device type's own name; -1 for an unknown one.
+inline int DeviceTypeFromName(std::string_view name) {
+  if (name == "gpu") return static_cast<int>(DeviceType::kCUDA);
+  DeviceTypeRegistry& registry = DeviceTypes();
+  MutexLock lock(registry.mutex);
+  for (const auto& entry : registry.entries)
+    if (entry.info.name == name) return static_cast<int>(entry.type);
+  return -1;
+}
+
+class FunctionGradient final : public GradientMakerBase {
+ public:
+  FunctionGradient(const OperatorDef& def, std::vector<GradientValue> g_output,
+                   FunctionRecord record)
+      : GradientMakerBase(def, std::move(g_output)), record_(std::move(record)) {}
+
+  // Inputs that the operator writes to get no gradient.
+  std::vector<OperatorDef> GetGradientDefs() override {
+    const OperatorDef& def = Def();
+    OperatorDef backward(def.type() + "_backward");
+    for (size_t o = 0; o < def.outputs().size(); ++o) {
+      const int output = static_cast<int>(o);
+      backward.Input(GradOut(output).IsEmpty() ? std::string() : GO(output));
+    }
+    backward.Inputs(def.inputs()).Inputs(def.outputs());
+    const std::vector<int> mutated = FunctionMutatedInputs(*record_, AttrMap(def.args()));
+    for (size_t i = 0; i < def.inputs().size(); ++i) {
+      const int input = static_cast<int>(i);
+      bool skipped = def.inputs()[i].empty();
+      for (int one : mutated) skipped |= one == input;
+      backward.Output(skipped ? std::string() : GI(input));
+    }
+    const FunctionDevice* device = record_->Find(def.device().type);
+    for (const NamedAttribute& arg : def.args()) backward.Arg(arg.name, arg.value);
+    if (device && device->create_state) backward.Arg(kStateArgument, FunctionStateBlob(def));
+    backward.Device(def.device()).Engine(def.engine()).IsGradientOp(true);
+    return {std::move(backward)};
+  }
+
+ private:
+  FunctionRecord record_;
+};
+
+}  // namespace detail
+
+// Lets function operators run with Context: one line in the header of a device.
+//   [[maybe_unused]] inline const bool kNpuFunctions = EnableFunctionOperators<NpuContext>();
+template <DeviceContext Context>
+bool EnableFunctionOperators() {
+  detail::FunctionFactory(Context::kDeviceType)
+      .store(
+          [](const OperatorDef& def, Workspace* ws, detail::FunctionRecord record,
+             FunctionPass pass) -> std::unique_ptr<OperatorBase> {
+            return std::make_unique<FunctionOperator<Context>>(def, ws, std::move(record), pass);
+          },
+          std::memory_order_release);
+  return true;
+}
+
+// What the result of an output is to be: OpReq::kWrite at first; kAdd adds to what the output
+// holds, kNone leaves it out. Error (kUnsupported) for an operator that is not made of functions.
+inline void SetOutputReq(OperatorBase& op, int output, OpReq req) {
+  auto* functions = dynamic_cast<detail::FunctionRequests*>(&op);
+  if (!functions)
+    Throw(ErrorCode::kUnsupported, "operator ", op.type(),
+          " takes no request for its outputs: it "
+          "is not made of functions");
+  functions->SetOutputReq(output, req);
+}
+
+// Fills in a record; made by REGISTER_OP. Devices are "cpu" (also when none is given), "gpu",
+// "cpu_stream", or the name of a device type of your own. A function may be a function, a function
+// pointer or a lambda.
+//
+//   int forward(std::map<std::string, std::string> attrs, std::vector<OpTensor> inputs,
+//               std::vector<OpTensor> outputs, OpResource res);
+//   REGISTER_OP(my_gemm).setForward(forward, "cpu").setBackward(backward, "cpu")
+//       .setParseAttrs(parseAttrs).setInferType(inferType).setInferShape(inferShape);
+//
+// Attributes arrive in a map of strings, by value or const reference; tensors in a vector, by
+// value, reference or pointer; the answer is int (1 is success), bool, ReturnValue, Status or void.
+// The form that allocates nothing is
+//   Status forward(const AttrMap&, std::span<const OpTensor>, std::span<OpTensor>, OpResource&);
+class FunctionOpBuilder {
+ public:
+  FunctionOpBuilder(const char* name, const char* file, int line) noexcept
+      : record_(new FunctionOpRecord) {
+    Guarded([&] {
+      EnableFunctionOperators<CPUContext>();
+      EnableFunctionOperators<CPUStreamContext>();
+      record_->name = name;
+      record_->file = file;
+      record_->line = line;
+      schema_ = AddSchema(record_->name, FunctionPass::kForward);
+    });
+  }
+
+  // Computes the outputs. Their shapes are those that inferShape says; without it, those that the
+  // output tensors have before the run.
+  template <class F>
+  FunctionOpBuilder& setForward(F f, const char* device = "cpu") {
+    static_assert(detail::kIsForward<F>,
+                  "setForward(f): write int f(std::map<std::string, std::string> attrs, "
+                  "std::vector<OpTensor> inputs, std::vector<OpTensor> outputs, OpResource res) or "
+                  "Status f(const AttrMap&, std::span<const OpTensor>, std::span<OpTensor>, "
+                  "OpResource&)");
+    if constexpr (detail::kIsForward<F>)
+      OnDevice(device, "setForward", &FunctionDevice::forward, FunctionPass::kForward,
+               detail::MakeForward(std::move(f), detail::FunctionParameters<F>{}));
+    return *this;
+  }
+  // Computes the gradients of the inputs from those of the outputs, the inputs and the outputs, in
+  // this order: the operator <name>_backward, and the gradient of this one.
+  template <class F>
+  FunctionOpBuilder& setBackward(F f, const char* device = "cpu") {
+    static_assert(detail::kIsForward<F>,
+                  "setBackward(f): write int f(std::map<std::string, std::string> attrs, "
+                  "std::vector<OpTensor> inputs, std::vector<OpTensor> outputs, OpResource res) or "
+                  "Status f(const AttrMap&, std::span<const OpTensor>, std::span<OpTensor>, "
+                  "OpResource&)");
+    if constexpr (detail::kIsForward<F>)
+      OnDevice(device, "setBackward", &FunctionDevice::backward, FunctionPass::kBackward,
+               detail::MakeForward(std::move(f), detail::FunctionParameters<F>{}));
+    return *this;
+  }
+  // Makes the object that runs the operator. It is also asked for the gradient.
+  template <class F>
+  FunctionOpBuilder& setCreateOpState(F f, const char* device = "cpu") {
+    static_assert(detail::kIsCreateState<F>,
+                  "setCreateOpState(f): write int f(std::map<std::string, std::string> attrs, "
+                  "StatefulOp** state), with OpContext context in the middle if you need the "
+                  "device; std::unique_ptr<StatefulOp>* also does for the state");
+    if constexpr (detail::kIsCreateState<F>) {
+      OnDevice(device, "setCreateOpState", &FunctionDevice::create_state, FunctionPass::kForward,
+               detail::MakeCreateState(std::move(f), detail::FunctionParameters<F>{}));
+      Guarded([&] { RegisterKernel(detail::DeviceTypeFromName(device), FunctionPass::kBackward); });
+    }
+    return *this;
+  }
+  // Says how many inputs and outputs a node with these attributes has, and refuses wrong
+  // attributes. Without it any number goes.
+  template <class F>
+  FunctionOpBuilder& setParseAttrs(F f) {
+    static_assert(detail::kIsParseAttrs<F>,
+                  "setParseAttrs(f): write int f(std::map<std::string, std::string> attrs, int* "
+                  "num_in, int* num_out)");
+    if constexpr (detail::kIsParseAttrs<F>)
+      Once(record_->parse_attrs, "setParseAttrs",
+           detail::MakeParseAttrs(std::move(f), detail::FunctionParameters<F>{}));
+    return *this;
+  }
+  // DTypes of outputs from those of inputs, or the reverse; numbers of DType, -1 for unknown.
+  // Without it every output has the dtype of input 0.
+  template <class F>
+  FunctionOpBuilder& setInferType(F f) {
+    static_assert(detail::kIsInferType<F>,
+                  "setInferType(f): write int f(std::map<std::string, std::string> attrs, "
+                  "std::vector<int>& intypes, std::vector<int>& outtypes)");
+    if constexpr (detail::kIsInferType<F>)
+      Once(record_->infer_type, "setInferType",
+           detail::MakeInferType(std::move(f), detail::FunctionParameters<F>{}));
+    return *this;
+  }
+  // Shapes of outputs from those of inputs, or the reverse. Unknown are an extent of -1 (the
+  // largest number as unsigned int) and, where the value has not been seen yet, an empty shape.
+  // While something is unknown a failure means that nothing can be said yet.
+  template <class F>
+  FunctionOpBuilder& setInferShape(F f) {
+    static_assert(detail::kIsInferShape<F>,
+                  "setInferShape(f): write int f(std::map<std::string, std::string> attrs, "
+                  "std::vector<std::vector<unsigned int>>& inshapes, "
+                  "std::vector<std::vector<unsigned int>>& outshapes), or with int64_t");
+    if constexpr (detail::kIsInferShape<F>)
+      Once(record_->infer_shape, "setInferShape",
+           detail::MakeInferShape(std::move(f), detail::FunctionParameters<F>{}));
+    return *this;
+  }
+  // Inputs that are written to.
+  template <class F>
+  FunctionOpBuilder& setMutateInputs(F f) {
+    static_assert(detail::kIsMutateInputs<F>,
+                  "setMutateInputs(f): write int f(std::map<std::string, std::string> attrs, "
+                  "std::vector<int>& input_indices), or setMutateInputs({0, 2})");
+    if constexpr (detail::kIsMutateInputs<F>)
+      Once(record_->mutate_inputs, "setMutateInputs",
+           detail::MakeMutateInputs(std::move(f), detail::FunctionParameters<F>{}));
+    return *this;
+  }
+  FunctionOpBuilder& setMutateInputs(std::initializer_list<int> inputs) {
+    Once(record_->mutate_inputs, "setMutateInputs",
+         MutateInputsFunction(
+             [list = std::vector<int>(inputs)](const AttrMap&, std::vector<int>& out) -> OpStatus {
+               out = list;
+               return {};
+             }));
+    return *this;
+  }
+  // Memory for the whole of a run, known before it, so that a plan can hold it.
+  FunctionOpBuilder& setScratch(int64_t bytes) {
+    Once(record_->scratch, "setScratch",
+         ScratchFunction([bytes](const AttrMap&, const ShapeVectors&) { return bytes; }));
+    return *this;
+  }
+  template <class F>
+    requires(!std::is_arithmetic_v<F>)
+  FunctionOpBuilder& setScratch(F f) {
+    static_assert(detail::kIsScratch<F>,
+                  "setScratch(f): write int64_t f(const AttrMap& attrs, const "
+                  "std::vector<std::vector<int64_t>>& inshapes), or setScratch(bytes)");
+    if constexpr (detail::kIsScratch<F>)
+      Once(record_->scratch, "setScratch",
+           detail::MakeScratch(std::move(f), detail::FunctionParameters<F>{}));
+    return *this;
+  }
+  // Pairs {input, output} that may share memory.
+  FunctionOpBuilder& setInplace(std::initializer_list<std::pair<int, int>> pairs) {
+    Guarded([&] { record_->inplace.insert(record_->inplace.end(), pairs.begin(), pairs.end()); });
+    return *this;
+  }
+  FunctionOpBuilder& setIsSubgraphOp() { return record_->is_subgraph_op = true, *this; }
+  // The functions respect strides(). Otherwise strided inputs arrive as dense copies.
+  FunctionOpBuilder& setAcceptStrides() { return record_->accepts_strides = true, *this; }
+  // The functions respect OpReq::kAdd. Otherwise the toolkit adds their results up.
+  FunctionOpBuilder& setAcceptAdd() { return record_->accepts_add = true, *this; }
+  FunctionOpBuilder& setDoc(const char* doc) {
+    Guarded([&] {
+      if (schema_) schema_->SetDoc(doc);
+    });
+    return *this;
+  }
+
+ private:
+  // Static initialisers must not throw: what is wrong is kept for whoever uses the operator.
+  template <class F>
+  void Guarded(F call) noexcept {
+    try {
+      call();
+    } catch (const std::exception& error) {
+      AddProblem(error.what());
+    } catch (...) {
+      AddProblem("it threw something that is not a std::exception");
+    }
+  }
+  void AddProblem(const std::string& text) noexcept {
+    try {
+      std::string problem = StrCat("REGISTER_OP(", record_->name, ") at ", record_->file, ":",
+                                   record_->line, ": ", text);
+      // A header's registration is listed once, however many translation units see it.
+      if (OpRegistry::Global().FindSchema(record_->name) == schema_)
+        OpRegistry::Global().AddProblem(record_->name, problem);
+      if (record_->problem.empty()) record_->problem = std::move(problem);
+    } catch (...) {  // no memory to report it in
+    }
+  }
+  template <class Function>
+  void Once(Function& slot, const char* setter, Function function) {
+    if (slot) return AddProblem(StrCat(setter, " is called twice"));
+    slot = std::move(function);
+  }
+  template <class Function>
+  void OnDevice(const char* device, const char* setter, Function FunctionDevice::*slot,
+                FunctionPass pass, Function function) {
+    Guarded([&] {
+      const int type = detail::DeviceTypeFromName(device);
+      if (type < 0)
+        Throw(ErrorCode::kInvalidArgument, setter, "(f, \"", device,
+              "\"): no device type has this "
+              "name; \"cpu\", \"gpu\" and \"cpu_stream\" do");
+      FunctionDevice* functions = record_->Find(static_cast<DeviceType>(type));
+      if (!functions) {
+        functions = &record_->devices.emplace_back();
+        functions->type = static_cast<DeviceType>(type);
+      }
+      if (functions->*slot)
+        Throw(ErrorCode::kInvalidArgument, setter, "(f, \"", device, "\") is called twice");
+      functions->*slot = std::move(function);
+      RegisterKernel(type, pass);
+    });
+  }
+
+  void RegisterKernel(int type, FunctionPass pass) {
+    if (type < 0) return;
+    detail::FunctionRecord record = record_;
+    Kernel kernel;
+    kernel.op = record->name;
+    if (pass == FunctionPass::kBackward) {
+      kernel.op += "_backward";
+      if (!backward_added_) AddBackward();
+    }
+    kernel.device = static_cast<DeviceType>(type);
+    kernel.file = record->file;
+    kernel.line = record->line;
+    kernel.origin = record->library;
+    kernel.create = [record, pass](const OperatorDef& def, Workspace* ws) {
+      return detail::CreateFunctionOperator(def, ws, record, pass);
+    };
+    kernel.propose = [record, pass](const KernelQuery& query) {
+      KernelConfig config;
+      if (pass == FunctionPass::kForward) config.inplace = record->inplace;
+      bool known = true;
+      for (const TensorInfo& input : query.inputs) known &= input.shape.is_known();
+      if (known)
+        config.scratch_bytes =
+            detail::FunctionScratch(*record, AttrMap(query.def.args()), query.inputs);
+      return std::vector<KernelConfig>{std::move(config)};
+    };
+    OpRegistry::Global().AddKernel(std::move(kernel));
+  }
+  OpSchema* AddSchema(const std::string& name, FunctionPass pass) {
+    detail::FunctionRecord record = record_;
+    OpSchema& schema = OpRegistry::Global().AddSchema(name.c_str(), record->file, record->line);
+    schema
+        .ArityFromArguments([record, pass](const Arguments& args) {
+          const auto [inputs, outputs] = detail::FunctionArity(*record, AttrMap(args));
+          if (pass == FunctionPass::kForward) return std::pair(inputs, outputs);
+          const bool known = inputs >= 0 && outputs >= 0;
+          return std::pair(known ? 2 * outputs + inputs : -1, inputs);
+        })
+        .TensorInferenceFunction([record, pass](InferenceContext& context) {
+          detail::InferFunction(*record, AttrMap(context.args()), pass, context);
+        });
+    if (pass == FunctionPass::kForward)
+      schema
+          .AllowInplace([record](int input, int output) {
+            for (const auto& pair : record->inplace)
+              if (pair.first == input && pair.second == output) return true;
+            return false;
+          })
+          .MutatesInputs([record](const Arguments& args) {
+            return detail::FunctionMutatedInputs(*record, AttrMap(args));
+          });
+    return &schema;
+  }
+  void AddBackward() {
+    backward_added_ = true;
+    AddSchema(record_->name + "_backward", FunctionPass::kBackward)
+        ->SetDoc("Gradients of the inputs of " + record_->name +
+                 ", from those of its outputs, its inputs and its outputs.");
+    GradientRegistration gradient;
+    gradient.file = record_->file;
+    gradient.line = record_->line;
+    gradient.make = [record = record_](const OperatorDef& def,
+                                       const std::vector<GradientValue>& g_output,
+                                       GradientNames& names) {
+      detail::FunctionGradient maker(def, g_output, record);
+      maker.UseNames(&names);
+      return maker.Get();
+    };
+    GradientRegistry::Global().Add(record_->name, std::move(gradient));
+  }
+
+  detail::FunctionRecord record_;
+  OpSchema* schema_ = nullptr;
+  bool backward_added_ = false;
+};
+
+}  // namespace opkit
+
+// REGISTER_OP(my_gemm).setForward(…)…; at namespace scope, in a source file or a header.
+#define OPKIT_REGISTER_OP(name)                                                               \
+  extern "C" __attribute__((weak, visibility("hidden"))) void OPKIT_SCHEMA_ANCHOR(name)() {}  \
+  [[maybe_unused]] static const ::opkit::FunctionOpBuilder OPKIT_UNIQUE(opkit_function_op_) = \
+      ::opkit::FunctionOpBuilder(#name, __FILE__, __LINE__)
+
+#endif  // OPKIT_OP_FUNCTION_OPERATOR_HPP_
+
+// ---- opkit/op/observers.hpp
+// Ready observers: how often an operator or a net runs, how long it takes, and what an operator
+// wrote (shapes, NaN, infinity). Attached in one line, owned by what they watch.
+#ifndef OPKIT_OP_OBSERVERS_HPP_
+#define OPKIT_OP_OBSERVERS_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// Attaches an observer to an operator or a net, which owns it; the pointer reads it and detaches
+// it.
+//
+//   auto* time = Observe<TimeObserver>(*op);
+//   auto* numbers = Observe<NumericObserver>(*op);
+//   op->Run();
+//   std::puts(StrCat(time->average_ms(), " ms\n", numbers->Report()).c_str());
+template <template <class> class Observer, class T>
+Observer<T>* Observe(Observable<T>& subject) {
+  return static_cast<Observer<T>*>(
+      subject.AttachObserver(std::make_unique<Observer<T>>(static_cast<T*>(&subject))));
+}
+template <class Observer, class T>
+Observer* Observe(Observable<T>& subject) {
+  return static_cast<Observer*>(
+      subject.AttachObserver(std::make_unique<Observer>(static_cast<T*>(&subject))));
+}
+
+template <class T>
+class RunCountObserver : public ObserverBase<T> {
+ public:
+  using ObserverBase<T>::ObserverBase;
+  void Stop(bool succeeded) override { ++(succeeded ? succeeded_ : failed_); }
+
+  int64_t runs() const { return succeeded_ + failed_; }
+  int64_t failed_runs() const { return failed_; }
+
+ private:
+  int64_t succeeded_ = 0, failed_ = 0;
+};
+
+// Wall-clock milliseconds from Start to Stop, failed runs included. An operator's device is drained
+// at both ends, so that its own work is measured and nothing else: an observed RunAsync waits. (The
+// asynchronous part of a CPU operator is not waited for.)
+template <class T>
+class TimeObserver : public ObserverBase<T> {
+ public:
+  using ObserverBase<T>::ObserverBase;
+  void Start() override {
+    Drain();
+    start_ns_ = detail::MonotonicNs();
+  }
+  void Stop(bool) override {
+    Drain();
+    last_ms_ = static_cast<double>(detail::MonotonicNs() - start_ns_) * 1e-6;
+    total_ms_ += last_ms_;
+    ++runs_;
+  }
+
+  int64_t runs() const { return runs_; }
+  double last_ms() const { return last_ms_; }
+  double total_ms() const { return total_ms_; }
+  // 0 before the first run.
+  double average_ms() const { return runs_ ? total_ms_ / static_cast<double>(runs_) : 0; }
+
+ private:
+  void Drain() {
+    if constexpr (requires(T& subject) { subject.SyncDeviceBarrierForObservers(); })
+      this->subject()->SyncDeviceBarrierForObservers();
+  }
+  int64_t start_ns_ = 0;
+  double last_ms_ = 0, total_ms_ = 0;
+  int64_t runs_ = 0;
+};
+
+// What one output held after a run.
+struct OutputNumerics {
+  std::string name;
+  DType dtype = DType::kUndefined;
+  Shape shape{0};
+  bool checked = false;  // a floating-point tensor that the host could read
+  int64_t nans = 0;
+  int64_t infinities = 0;
+  int64_t first_bad = -1;  // row-major index of the first NaN or infinity
+};
+
+// Looks at every tensor that a run wrote. Reads all elements on the host: for finding faults, not
+// for production. A run that failed, or is still writing, is not looked at.
+class NumericObserver final : public ObserverBase<OperatorBase> {
+ public:
+  using ObserverBase<OperatorBase>::ObserverBase;
+  void Stop(bool succeeded) override {
+    outputs_.clear();
+    if (!succeeded) return;
+    OperatorBase& op = *subject();
+    op.SyncDeviceBarrierForObservers();
+    const bool has_event = op.HasAsyncPart() && !op.IsEventDisabled();
+    if (has_event && (op.event().IsScheduled() || op.event().exception())) return;
+    for (int i = 0; i < op.OutputSize(); ++i) {
+      if (!op.HasOutput(i) || !op.OutputIsType<Tensor>(i)) continue;
+      outputs_.push_back(Examine(op.def().outputs()[static_cast<size_t>(i)], *op.Output(i)));
+    }
+    for (const OutputNumerics& seen : outputs_)
+      if (seen.first_bad >= 0) return void(++bad_runs_);
+  }
+
+  // Of the last run; empty when it failed.
+  const std::vector<OutputNumerics>& outputs() const { return outputs_; }
+  int64_t bad_runs() const { return bad_runs_; }
+  // "Log (X) -> (Y)\n  output 'Y' float32[2, 3]: 1 NaN, 2 infinite, first at element 4"
+  std::string Report() const {
+    std::string out = ToString(subject()->def());
+    for (size_t i = 0; i < outputs_.size(); ++i) {
+      const OutputNumerics& seen = outputs_[i];
+      out += StrCat("\n  output '", seen.name, "' ", seen.dtype, seen.shape, ": ");
+      out += !seen.checked        ? "not checked"
+             : seen.first_bad < 0 ? "finite"
+                                  : StrCat(seen.nans, " NaN, ", seen.infinities,
+                                           " infinite, first at element ", seen.first_bad);
+    }
+    return out;
+  }
+
+ private:
+  static OutputNumerics Examine(const std::string& name, const Tensor& tensor) {
+    OutputNumerics seen{name, tensor.dtype(), tensor.shape()};
+    if (!IsFloatingPoint(tensor.dtype()) || !tensor.initialized() ||
+        !tensor.layout().is_standard() || !IsHostAccessible(tensor.device().type))
+      return seen;
+    seen.checked = true;
+    const Tensor dense = tensor.is_dense() ? tensor : tensor.Contiguous();
+    // By their bits: -ffast-math would fold std::isnan to false.
+    if (seen.dtype == DType::kFloat64) Count<uint64_t>(dense, 0x7ff0000000000000, seen);
+    if (seen.dtype == DType::kFloat32) Count<uint32_t>(dense, 0x7f800000, seen);
+    if (seen.dtype == DType::kFloat16) Count<uint16_t>(dense, 0x7c00, seen);
+    if (seen.dtype == DType::kBFloat16) Count<uint16_t>(dense, 0x7f80, seen);
+    return seen;
+  }
+  // `infinity` is its bit pattern; above it, sign aside, are the NaNs.
+  template <class Bits>
+  static void Count(const Tensor& dense, Bits infinity, OutputNumerics& seen) {
+    const auto* bytes = static_cast<const char*>(dense.raw_data());
+    for (int64_t i = 0; i < dense.numel(); ++i) {
+      Bits bits;
+      std::memcpy(&bits, bytes + i * static_cast<int64_t>(sizeof bits), sizeof bits);
+      bits = static_cast<Bits>(bits << 1) >> 1;
+      if (bits < infinity) continue;
+      ++(bits == infinity ? seen.infinities : seen.nans);
+      if (seen.first_bad < 0) seen.first_bad = i;
+    }
+  }
+
+  std::vector<OutputNumerics> outputs_;
+  int64_t bad_runs_ = 0;
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_OBSERVERS_HPP_
+
+// ---- opkit/op/schema_docs.hpp
+// A schema as Markdown: what an operator's users read, generated from what its nodes are checked
+// against, so that the two cannot differ.
+#ifndef OPKIT_OP_SCHEMA_DOCS_HPP_
+#define OPKIT_OP_SCHEMA_DOCS_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Fit for a table's cell.
+inline std::string Cell(const std::string& text) {
+  std::string out;
+  for (char c : text) {
+    if (c == '|') out += '\\';
+    out += c == '\n' ? ' ' : c;
+  }
+  return out;
+}
+
+inline std::string ValueTable(const char* title, const std::string& count,
+                              const std::vector<ValueSchema>& values) {
+  std::string out = StrCat("\n**", title, "** (", count, ")\n");
+  if (values.empty()) return out;
+  out += "\n| # | name | dtypes | |\n|---|---|---|---|\n";
+  for (size_t i = 0; i < values.size(); ++i) {
+    std::string dtypes;
+    for (DType dtype : values[i].dtypes) dtypes += StrCat(dtypes.empty() ? "" : ", ", dtype);
+    out += StrCat("| ", i, " | ", Cell(values[i].name), " | ", dtypes.empty() ? "any" : dtypes,
+                  " | ", Cell(values[i].doc), " |\n");
+  }
+  return out;
+}
+
+inline std::string NameOf(const std::vector<ValueSchema>& values, const char* what, int i) {
+  const auto index = static_cast<size_t>(i);
+  return index < values.size() && !values[index].name.empty() ? "`" + values[index].name + "`"
+                                                              : StrCat(what, " ", i);
+}
+
+// The pairs among the first few inputs and outputs: a predicate may allow any number of them.
+inline std::string InplaceList(const OpSchema& schema) {
+  constexpr int kShown = 8;
+  std::string out;
+  for (int i = 0; i < kShown && i < schema.max_inputs(); ++i)
+    for (int o = 0; o < kShown && o < schema.max_outputs(); ++o)
+      if (schema.CanInplace(i, o))
+        out += StrCat("\n- ", NameOf(schema.inputs(), "input", i), " and ",
+                      NameOf(schema.outputs(), "output", o),
+                      schema.MustInplace(i, o) ? " (must be the same)" : "");
+  return out;
+}
+
+}  // namespace detail
+
+// Name, description, inputs, outputs, attributes and in-place pairs.
+inline std::string ToMarkdown(const OpSchema& schema) {
+  std::string out = StrCat("## ", schema.name(), "\n");
+  if (!schema.doc().empty()) out += StrCat("\n", schema.doc(), "\n");
+  out += detail::ValueTable("Inputs", schema.expected_inputs(), schema.inputs());
+  out += detail::ValueTable("Outputs", schema.expected_outputs(), schema.outputs());
+  if (!schema.attributes().empty()) {
+    out += "\n**Attributes**\n\n| name | type | default | |\n|---|---|---|---|\n";
+    for (const AttributeSchema& attribute : schema.attributes())
+      out += StrCat("| ", detail::Cell(attribute.name), " | ",
+                    attribute.type ? ToString(*attribute.type) : "any", " | ",
+                    attribute.required        ? "required"
+                    : attribute.default_value ? detail::Cell(ToString(*attribute.default_value))
+                                              : std::string(),
+                    " | ", detail::Cell(attribute.doc), " |\n");
+  }
+  const std::string inplace = detail::InplaceList(schema);
+  if (!inplace.empty()) out += "\n**In place**\n" + inplace + "\n";
+  return out;
+}
+
+// All operators of the program that are not private, by name, and what runs each of them.
+inline std::string DocsOfAllOperators() {
+  const OpRegistry& registry = OpRegistry::Global();
+  std::string out;
+  for (const std::string& op : registry.Operators()) {
+    const OpSchema* schema = registry.FindSchema(op);
+    if (!schema || schema->is_private()) continue;
+    std::string kernels;
+    for (const Kernel* kernel : registry.KernelsOf(op))
+      kernels += StrCat(kernels.empty() ? "" : ", ", kernel->device, " (", kernel->backend, ")");
+    out += StrCat(out.empty() ? "" : "\n", ToMarkdown(*schema),
+                  "\n**Kernels**: ", kernels.empty() ? "none in this program" : kernels, "\n");
+  }
+  return out;
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_SCHEMA_DOCS_HPP_
+
 // ---- opkit/base/fixed_name.hpp
 // FixedName: a string literal as a template argument, so that names are checked at compile time.
 #ifndef OPKIT_BASE_FIXED_NAME_HPP_
@@ -6127,19 +9785,24 @@ inline bool RegisterKernel(const char* op, DeviceType device, const char* backen
 namespace opkit::inline OPKIT_ABI {
 
 // Up to 31 characters, packed into integers: nvcc rejects extended lambdas inside functions whose
-// template arguments hold a char array.
+// template arguments hold a char array, and writes the name as FixedName{w0, w1, w2, w3} into the
+// code that it hands to the host compiler (an array member it cannot write at all).
 struct FixedName {
-  uint64_t words[4] = {};
+  uint64_t w0 = 0, w1 = 0, w2 = 0, w3 = 0;
 
   template <size_t N>
   consteval FixedName(const char (&text)[N]) {
     static_assert(N >= 2 && N <= 32, "a name has 1 to 31 characters");
+    uint64_t* words[] = {&w0, &w1, &w2, &w3};
     for (size_t i = 0; i + 1 < N; ++i)
-      words[i / 8] |= static_cast<uint64_t>(static_cast<unsigned char>(text[i])) << (i % 8 * 8);
+      *words[i / 8] |= static_cast<uint64_t>(static_cast<unsigned char>(text[i])) << (i % 8 * 8);
   }
+  explicit constexpr FixedName(uint64_t a, uint64_t b = 0, uint64_t c = 0, uint64_t d = 0)
+      : w0(a), w1(b), w2(c), w3(d) {}
   friend constexpr bool operator==(const FixedName&, const FixedName&) = default;
 
   std::string str() const {
+    const uint64_t words[] = {w0, w1, w2, w3};
     std::string out;
     for (size_t i = 0; i < 31; ++i) {
       const char c = static_cast<char>(words[i / 8] >> (i % 8 * 8) & 0xff);
@@ -6156,7 +9819,7 @@ struct FixedName {
 
 // ---- opkit/op/typed_values.hpp
 // The parameters of a typed operator: In, OptionalIn, Out and Attr. Each carries its name in its
-// type; each is trivially copied into a kernel's lambda, on any device.
+// type; each is copied into a kernel's lambda, on any device.
 #ifndef OPKIT_OP_TYPED_VALUES_HPP_
 #define OPKIT_OP_TYPED_VALUES_HPP_
 
@@ -6170,23 +9833,27 @@ class TypedView {
   static constexpr int kMaxRank = 8;
 
   TypedView() = default;
-  TypedView(T* data, const Shape& shape)
-      : data_(data), size_(shape.numel()), rank_(shape.rank()) {
+  // Error (kUnsupported) for a rank past kMaxRank.
+  TypedView(T* data, const Shape& shape) : data_(data), size_(shape.numel()), rank_(shape.rank()) {
     if (rank_ > kMaxRank)
       Throw(ErrorCode::kUnsupported, "typed operators take tensors of rank 0 to ", int{kMaxRank},
-            ", found ", ToString(shape));
+            ", found shape ", ToString(shape), "; merge axes with View first");
     for (int i = 0; i < rank_; ++i) dims_[i] = shape[i];
   }
 
   OPKIT_HOST_DEVICE T* data() const { return data_; }
   OPKIT_HOST_DEVICE int64_t size() const { return size_; }
   OPKIT_HOST_DEVICE int rank() const { return rank_; }
+  // Unchecked; negative axes count from the end.
   OPKIT_HOST_DEVICE int64_t dim(int axis) const { return dims_[axis < 0 ? axis + rank_ : axis]; }
   // Element i in row-major order, unchecked.
   OPKIT_HOST_DEVICE T& operator[](int64_t i) const { return data_[i]; }
   OPKIT_HOST_DEVICE T* begin() const { return data_; }
   OPKIT_HOST_DEVICE T* end() const { return data_ + size_; }
   Shape shape() const { return Shape(std::span<const int64_t>(dims_, static_cast<size_t>(rank_))); }
+
+  // The same shape at another address.
+  void set_data(T* data) { data_ = data; }
 
  private:
   T* data_ = nullptr;
@@ -6201,18 +9868,17 @@ class TypedView {
 template <FixedName Name, Element T>
 class In : public detail::TypedView<const T> {
  public:
-  static constexpr FixedName kName = Name;
   using value_type = T;
   using detail::TypedView<const T>::TypedView;
 };
 
-// An input that a node may leave out.
+// An input that a node may leave out: false then, and empty.
 template <FixedName Name, Element T>
 class OptionalIn : public In<Name, T> {
  public:
-  using In<Name, T>::In;
+  OptionalIn() = default;
+  OptionalIn(const T* data, const Shape& shape) : In<Name, T>(data, shape), present_(true) {}
   OPKIT_HOST_DEVICE explicit operator bool() const { return present_; }
-  void set_present() { present_ = true; }
 
  private:
   bool present_ = false;
@@ -6222,17 +9888,17 @@ class OptionalIn : public In<Name, T> {
 template <FixedName Name, Element T>
 class Out : public detail::TypedView<T> {
  public:
-  static constexpr FixedName kName = Name;
   using value_type = T;
   using detail::TypedView<T>::TypedView;
 };
 
-// An attribute: an integer, floating-point number, bool, std::string, or a std::vector of one of
-// these. Converts to T. Required unless the operator gives it a default.
+// An attribute: an integer, floating-point number, bool, std::string, Tensor, or a std::vector of
+// one of these. Converts to T; value() where a template must deduce it. Required unless the
+// operator gives it a default. Strings, tensors and lists are for host code; taken by const
+// reference they are not copied in every run.
 template <FixedName Name, class T>
 class Attr {
  public:
-  static constexpr FixedName kName = Name;
   using value_type = T;
   Attr() = default;
   explicit Attr(T value) : value_(std::move(value)) {}
@@ -6243,321 +9909,573 @@ class Attr {
   T value_{};
 };
 
-namespace detail {
-
-enum class ParameterKind { kIn, kOptionalIn, kOut, kAttr, kUnknown };
-
-template <class P>
-struct ParameterTraits {
-  static constexpr ParameterKind kKind = ParameterKind::kUnknown;
-};
-template <FixedName Name, class T>
-struct ParameterTraits<In<Name, T>> {
-  static constexpr ParameterKind kKind = ParameterKind::kIn;
-  static constexpr FixedName kName = Name;
-  using Value = T;
-};
-template <FixedName Name, class T>
-struct ParameterTraits<OptionalIn<Name, T>> {
-  static constexpr ParameterKind kKind = ParameterKind::kOptionalIn;
-  static constexpr FixedName kName = Name;
-  using Value = T;
-};
-template <FixedName Name, class T>
-struct ParameterTraits<Out<Name, T>> {
-  static constexpr ParameterKind kKind = ParameterKind::kOut;
-  static constexpr FixedName kName = Name;
-  using Value = T;
-};
-template <FixedName Name, class T>
-struct ParameterTraits<Attr<Name, T>> {
-  static constexpr ParameterKind kKind = ParameterKind::kAttr;
-  static constexpr FixedName kName = Name;
-  using Value = T;
-};
-
-constexpr bool IsInput(ParameterKind kind) {
-  return kind == ParameterKind::kIn || kind == ParameterKind::kOptionalIn;
-}
-
-// What a function's type says: void or bool (Context&, parameters…).
-template <class F>
-struct TypedSignature {
-  static constexpr bool kValid = false;
-};
-template <class R, class C, class... P>
-struct TypedSignature<R (*)(C&, P...)> {
-  static constexpr bool kValid = true;
-  using Return = R;
-  using Context = C;
-  static constexpr size_t kCount = sizeof...(P);
-  template <size_t I>
-  using Parameter = std::remove_cvref_t<std::tuple_element_t<I, std::tuple<P...>>>;
-  template <template <class> class Wrap>
-  using Values = std::tuple<Wrap<std::remove_cvref_t<P>>...>;
-
-  static constexpr bool kParametersKnown =
-      ((ParameterTraits<std::remove_cvref_t<P>>::kKind != ParameterKind::kUnknown) && ...);
-
-  // Place of parameter I among those of its own kind (inputs, outputs or attributes).
-  template <size_t I>
-  static constexpr int Place() {
-    const bool inputs = IsInput(ParameterTraits<Parameter<I>>::kKind);
-    int place = 0;
-    [&]<size_t... J>(std::index_sequence<J...>) {
-      ((place += inputs ? IsInput(ParameterTraits<Parameter<J>>::kKind)
-                        : ParameterTraits<Parameter<J>>::kKind ==
-                              ParameterTraits<Parameter<I>>::kKind),
-       ...);
-    }(std::make_index_sequence<I>{});
-    return place;
-  }
-  // Place of the input (output, attribute) of that name, or -1.
-  template <FixedName Name>
-  static constexpr int Find(bool (*of_kind)(ParameterKind)) {
-    int found = -1;
-    [&]<size_t... I>(std::index_sequence<I...>) {
-      ((of_kind(ParameterTraits<Parameter<I>>::kKind) && ParameterTraits<Parameter<I>>::kName == Name
-            ? void(found = Place<I>())
-            : void()),
-       ...);
-    }(std::make_index_sequence<kCount>{});
-    return found;
-  }
-  static constexpr bool NamesDiffer() {
-    bool differ = true;
-    [&]<size_t... I>(std::index_sequence<I...>) {
-      const FixedName names[] = {FixedName("-"), ParameterTraits<Parameter<I>>::kName...};
-      const bool outs[] = {false, ParameterTraits<Parameter<I>>::kKind == ParameterKind::kOut...};
-      for (size_t a = 0; a <= kCount; ++a)
-        for (size_t b = 0; b < a; ++b) differ &= !(names[a] == names[b] && outs[a] == outs[b]);
-    }(std::make_index_sequence<kCount>{});
-    return differ;
-  }
-};
-
-constexpr bool KindIsInput(ParameterKind kind) { return IsInput(kind); }
-constexpr bool KindIsOut(ParameterKind kind) { return kind == ParameterKind::kOut; }
-constexpr bool KindIsAttr(ParameterKind kind) { return kind == ParameterKind::kAttr; }
-
-}  // namespace detail
 }  // namespace opkit
 
 #endif  // OPKIT_OP_TYPED_VALUES_HPP_
 
-// ---- opkit/op/typed_operator.hpp
-// Typed operators: one function template, and everything else (arity, dtypes, attribute names and
-// types, output allocation, checks, docs) derived from its signature at compile time. One source for
-// CPU, CPU streams and CUDA.
-#ifndef OPKIT_OP_TYPED_OPERATOR_HPP_
-#define OPKIT_OP_TYPED_OPERATOR_HPP_
+// ---- opkit/op/typed_signature.hpp
+// The signature of a typed operator's function as a table that the compiler reads: kind, name,
+// place, dtype or attribute type of each parameter, and the sentences for what cannot be read.
+#ifndef OPKIT_OP_TYPED_SIGNATURE_HPP_
+#define OPKIT_OP_TYPED_SIGNATURE_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The signature of the function behind the macro's lambda for a context and element types.
+enum class ParameterKind { kIn, kOptionalIn, kOut, kAttr, kUnknown };
+
+constexpr bool IsInput(ParameterKind kind) {
+  return kind == ParameterKind::kIn || kind == ParameterKind::kOptionalIn;
+}
+constexpr bool IsOutput(ParameterKind kind) { return kind == ParameterKind::kOut; }
+constexpr bool IsAttribute(ParameterKind kind) { return kind == ParameterKind::kAttr; }
+
+// Attr<"name", T> is kept as this type; nothing where T cannot be an attribute.
+template <class T>
+inline constexpr bool kIsAttributeElement =
+    std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_same_v<T, std::string> ||
+    std::is_same_v<T, Tensor>;
+template <class T>
+inline constexpr bool kIsAttribute = kIsAttributeElement<T>;
+template <class T>
+inline constexpr bool kIsAttribute<std::vector<T>> = kIsAttributeElement<T>;
+
+template <class T>
+inline constexpr bool kIsVector = false;
+template <class T>
+inline constexpr bool kIsVector<std::vector<T>> = true;
+
+template <class P>
+struct ParameterTraits {
+  static constexpr ParameterKind kKind = ParameterKind::kUnknown;
+  static constexpr FixedName kName = "?";
+  using Value = void;
+};
+template <ParameterKind kParameterKind, FixedName Name, class T>
+struct KnownParameter {
+  static constexpr ParameterKind kKind = kParameterKind;
+  static constexpr FixedName kName = Name;
+  using Value = T;
+};
+template <FixedName Name, class T>
+struct ParameterTraits<In<Name, T>> : KnownParameter<ParameterKind::kIn, Name, T> {};
+template <FixedName Name, class T>
+struct ParameterTraits<OptionalIn<Name, T>> : KnownParameter<ParameterKind::kOptionalIn, Name, T> {
+};
+template <FixedName Name, class T>
+struct ParameterTraits<Out<Name, T>> : KnownParameter<ParameterKind::kOut, Name, T> {};
+template <FixedName Name, class T>
+struct ParameterTraits<Attr<Name, T>> : KnownParameter<ParameterKind::kAttr, Name, T> {};
+
+// One row of the table.
+struct TypedParameter {
+  ParameterKind kind;
+  FixedName name;
+  DType dtype;              // of a tensor
+  AttributeType attribute;  // of an attribute
+  int place = 0;            // among the inputs, the outputs or the attributes
+  bool by_element = false;  // declared with the function's element type T
+};
+
+template <class P>
+consteval TypedParameter DescribeParameter() {
+  using Traits = ParameterTraits<P>;
+  using Value = typename Traits::Value;
+  TypedParameter row{Traits::kKind, Traits::kName, DType::kUndefined, AttributeType::kInt};
+  if constexpr (Traits::kKind == ParameterKind::kAttr) {
+    if constexpr (kIsAttribute<Value>) row.attribute = kAttributeTypeOf<Value>;
+  } else if constexpr (Traits::kKind != ParameterKind::kUnknown) {
+    row.dtype = kDTypeOf<Value>;
+  }
+  return row;
+}
+
+// The type of a function: R (Context&, P...).
+template <class F>
+struct TypedSignature {
+  static constexpr bool kReadable = false;
+};
+template <class R, class C, class... P>
+struct TypedSignature<R (*)(C&, P...)> {
+  static constexpr bool kReadable = true;
+  static constexpr size_t kCount = sizeof...(P);
+  using Return = R;
+  using Context = std::remove_const_t<C>;
+  using Values = std::tuple<std::remove_cvref_t<P>...>;
+  template <size_t I>
+  using Parameter = std::tuple_element_t<I, Values>;
+  template <size_t I>
+  using Value = typename ParameterTraits<Parameter<I>>::Value;
+
+  static constexpr std::array<TypedParameter, kCount> kRows = {
+      DescribeParameter<std::remove_cvref_t<P>>()...};
+  static constexpr bool kParametersKnown =
+      ((ParameterTraits<std::remove_cvref_t<P>>::kKind != ParameterKind::kUnknown &&
+        !std::is_rvalue_reference_v<P>)&&...);
+  static constexpr bool kAttributesKnown =
+      ((ParameterTraits<std::remove_cvref_t<P>>::kKind != ParameterKind::kAttr ||
+        kIsAttribute<typename ParameterTraits<std::remove_cvref_t<P>>::Value>)&&...);
+};
+template <class R, class C, class... P>
+struct TypedSignature<R (*)(C&, P...) noexcept> : TypedSignature<R (*)(C&, P...)> {};
+
+// A function template over <Context> alone, or over <Context, T>, behind a lambda of OPKIT_OP.
+template <class Function, class... Types>
+inline constexpr bool kHasVersion = std::is_invocable_v<Function, std::type_identity<Types>...>;
 template <class Function, class... Types>
 using SignatureOf = TypedSignature<decltype(Function{}(std::type_identity<Types>{}...))>;
 
-// A function template over <Context> alone, or over <Context, T>.
+// Two element types that the function may be asked for, to see which parameters change with T.
 template <class Function>
-inline constexpr bool kTakesElementType =
-    !std::is_invocable_v<Function, std::type_identity<CPUContext>>;
-template <class Function, bool = kTakesElementType<Function>>
-struct CanonicalSignatureOf {
-  using type = SignatureOf<Function, CPUContext>;
-};
-template <class Function>
-struct CanonicalSignatureOf<Function, true> {
-  static_assert(std::is_invocable_v<Function, std::type_identity<CPUContext>,
-                                    std::type_identity<float>>,
-                "OPKIT_OP: the function must be a template over <class Context>, or over <class "
-                "Context, class T> with an element type T");
-  using type = SignatureOf<Function, CPUContext, float>;
-};
-template <class Function>
-using CanonicalSignature = typename CanonicalSignatureOf<Function>::type;
-
-// Whether parameter I is declared with the function's own element type T.
-template <class Function, size_t I>
-constexpr bool DependsOnElementType() {
-  if constexpr (kTakesElementType<Function>) {
-    return !std::is_same_v<
-        typename SignatureOf<Function, CPUContext, float>::template Parameter<I>,
-        typename SignatureOf<Function, CPUContext, double>::template Parameter<I>>;
+consteval auto ElementProbes() {
+  if constexpr (kHasVersion<Function, CPUContext, float> &&
+                kHasVersion<Function, CPUContext, double>) {
+    return std::type_identity<void(float, double)>{};
+  } else if constexpr (kHasVersion<Function, CPUContext, int32_t> &&
+                       kHasVersion<Function, CPUContext, int64_t>) {
+    return std::type_identity<void(int32_t, int64_t)>{};
   } else {
-    return false;
+    return std::type_identity<void>{};
   }
 }
-// Place of the first input declared with T, or -1.
+
+template <class Function, class Probes>
+struct TypedFunctionOf {  // none of the two
+  static constexpr bool kTemplate = false;
+};
 template <class Function>
-constexpr int ElementTypeInput() {
-  using S = CanonicalSignature<Function>;
-  int found = -1;
-  [&]<size_t... I>(std::index_sequence<I...>) {
-    ((found < 0 && IsInput(ParameterTraits<typename S::template Parameter<I>>::kKind) &&
-              DependsOnElementType<Function, I>()
-          ? void(found = S::template Place<I>())
-          : void()),
-     ...);
-  }(std::make_index_sequence<S::kCount>{});
-  return found;
-}
-
-// The part of a typed operator that does not depend on the function: output shapes by the schema's
-// inference, run again only when an input's dtype or shape has changed.
-class OutputShapes {
- public:
-  void Update(const OperatorBase& op) {
-    if (Known(op)) return;
-    const OpSchema& schema = OpRegistry::Global().GetSchema(op.type());
-    std::vector<TensorInfo> infos;
-    seen_.clear();
-    for (int i = 0; i < op.InputSize(); ++i) {
-      if (!op.HasInput(i)) {
-        infos.emplace_back();
-        continue;
-      }
-      const Tensor& input = op.Input(i);
-      infos.push_back(TensorInfo::Of(input, IsHostAccessible(input.device().type)));
-    }
-    shapes_.clear();
-    for (const TensorInfo& output : schema.InferOutputs(op.def(), std::move(infos)))
-      shapes_.push_back(output.shape.ToShape());
-    for (int i = 0; i < op.InputSize(); ++i)
-      seen_.push_back(op.HasInput(i) ? Seen{op.Input(i).dtype(), op.Input(i).shape()} : Seen{});
-  }
-  const Shape& operator[](int o) const { return shapes_[static_cast<size_t>(o)]; }
-
- private:
-  struct Seen {
-    DType dtype = DType::kUndefined;
-    Shape shape;
-  };
-  bool Known(const OperatorBase& op) const {
-    if (seen_.empty() || seen_.size() != static_cast<size_t>(op.InputSize())) return false;
-    for (int i = 0; i < op.InputSize(); ++i)
-      if (op.HasInput(i) && (op.Input(i).dtype() != seen_[static_cast<size_t>(i)].dtype ||
-                             op.Input(i).shape() != seen_[static_cast<size_t>(i)].shape))
-        return false;
-    return true;
-  }
-  std::vector<Seen> seen_;
-  std::vector<Shape> shapes_;
+  requires(kHasVersion<Function, CPUContext>)
+struct TypedFunctionOf<Function, void> {
+  static constexpr bool kTemplate = true;
+  static constexpr bool kTakesElement = false;
+  using Signature = SignatureOf<Function, CPUContext>;
+  template <size_t>
+  static constexpr bool kByElement = false;
+  static constexpr bool kElementsAreT = true;
+};
+template <class Function, class T, class U>
+struct TypedFunctionOf<Function, void(T, U)> {
+  static constexpr bool kTemplate = true;
+  static constexpr bool kTakesElement = true;
+  using Signature = SignatureOf<Function, CPUContext, T>;
+  using Other = SignatureOf<Function, CPUContext, U>;
+  template <size_t I>
+  static constexpr bool kByElement = !std::is_same_v<typename Signature::template Parameter<I>,
+                                                     typename Other::template Parameter<I>>;
+  template <class A, class B>
+  static constexpr bool kIsElement =
+      std::is_same_v<A, B> || (std::is_same_v<A, T> && std::is_same_v<B, U>) ||
+      (std::is_same_v<A, std::vector<T>> && std::is_same_v<B, std::vector<U>>);
+  // Where T occurs, it is the element type itself.
+  static constexpr bool kElementsAreT = []<size_t... I>(std::index_sequence<I...>) {
+    return (kIsElement<typename Signature::template Value<I>, typename Other::template Value<I>> &&
+            ...);
+  }(std::make_index_sequence < Signature::kReadable ? Signature::kCount : 0 > {});
 };
 
-// The attributes of one instantiation, and the call.
+// All that OPKIT_OP needs to know of a readable function.
+template <class Function>
+struct TypedFunction
+    : TypedFunctionOf<Function, typename decltype(ElementProbes<Function>())::type> {};
+
+template <class Function>
+consteval auto TypedRows() {
+  using F = TypedFunction<Function>;
+  using S = typename F::Signature;
+  auto rows = S::kRows;
+  [&]<size_t... I>(std::index_sequence<I...>) {
+    ((rows[I].by_element = F::template kByElement<I>), ...);
+  }(std::make_index_sequence<S::kCount>{});
+  int inputs = 0, outputs = 0, attributes = 0;
+  for (TypedParameter& row : rows) {
+    row.place = IsInput(row.kind) ? inputs++ : IsOutput(row.kind) ? outputs++ : attributes++;
+    if (!row.by_element) continue;
+    row.dtype = DType::kUndefined;
+    if (IsAttribute(row.kind))  // kept as floating point whatever T is
+      row.attribute =
+          row.attribute >= AttributeType::kInts ? AttributeType::kFloats : AttributeType::kFloat;
+  }
+  return rows;
+}
+template <class Function>
+inline constexpr auto kTypedRows = TypedRows<Function>();
+
+// Index of the parameter of that name and kind, or -1.
+template <class Function>
+constexpr int FindParameter(FixedName name, bool (*of_kind)(ParameterKind)) {
+  const auto& rows = kTypedRows<Function>;
+  for (size_t i = 0; i < rows.size(); ++i)
+    if (of_kind(rows[i].kind) && rows[i].name == name) return static_cast<int>(i);
+  return -1;
+}
+// Place of the input (output) of that name, or -1.
+template <class Function>
+constexpr int FindPlace(FixedName name, bool (*of_kind)(ParameterKind)) {
+  const int found = FindParameter<Function>(name, of_kind);
+  return found < 0 ? -1 : kTypedRows<Function>[static_cast<size_t>(found)].place;
+}
+template <class Function>
+constexpr int CountParameters(bool (*of_kind)(ParameterKind)) {
+  int count = 0;
+  for (const TypedParameter& row : kTypedRows<Function>) count += of_kind(row.kind);
+  return count;
+}
+template <class Function>
+constexpr bool NamesDiffer() {
+  const auto& rows = kTypedRows<Function>;
+  for (size_t a = 0; a < rows.size(); ++a)
+    for (size_t b = 0; b < a; ++b)
+      if (rows[a].name == rows[b].name) return false;
+  return true;
+}
+// Place of the first required input declared with T, or -1.
+template <class Function>
+constexpr int ElementInput() {
+  for (const TypedParameter& row : kTypedRows<Function>)
+    if (row.kind == ParameterKind::kIn && row.by_element) return row.place;
+  return -1;
+}
+
+// Says what is wrong with the function, one thing at a time; true when nothing is.
+template <class Function>
+consteval bool CheckTypedFunction() {
+  using F = TypedFunction<Function>;
+  static_assert(F::kTemplate,
+                "OPKIT_OP(name): name must be one function template over <class Context>, or over "
+                "<class Context, class T> with an element type T");
+  if constexpr (F::kTemplate) {
+    using S = typename F::Signature;
+    static_assert(S::kReadable,
+                  "OPKIT_OP: the function must be void or bool (Context&, In<\"name\", T>…, "
+                  "Out<\"name\", T>…, Attr<\"name\", T>…)");
+    if constexpr (S::kReadable) {
+      constexpr bool kContext = std::is_same_v<typename S::Context, CPUContext>;
+      static_assert(kContext, "OPKIT_OP: the function's first parameter must be Context&");
+      constexpr bool kReturn =
+          std::is_same_v<typename S::Return, void> || std::is_same_v<typename S::Return, bool>;
+      static_assert(kReturn, "OPKIT_OP: the function must return void or bool");
+      static_assert(S::kParametersKnown,
+                    "OPKIT_OP: every parameter after the context must be In<\"name\", T>, "
+                    "OptionalIn<\"name\", T>, Out<\"name\", T> or Attr<\"name\", T>");
+      static_assert(S::kAttributesKnown || !S::kParametersKnown,
+                    "OPKIT_OP: Attr<\"name\", T>: T must be an integer, bool, floating-point "
+                    "number, std::string, opkit::Tensor, or a std::vector of one of these");
+      if constexpr (kContext && kReturn && S::kParametersKnown && S::kAttributesKnown) {
+        static_assert(NamesDiffer<Function>(),
+                      "OPKIT_OP: two parameters of the function have the same name");
+        static_assert(F::kElementsAreT,
+                      "OPKIT_OP: where a parameter of a function over <Context, T> depends on T, "
+                      "its type must be T itself, or std::vector<T> for an attribute");
+        constexpr bool kSaysT = !F::kTakesElement || ElementInput<Function>() >= 0;
+        static_assert(kSaysT,
+                      "OPKIT_OP: a function over <Context, T> needs an input In<\"name\", T> that "
+                      "says which T to run");
+        constexpr bool kFewOutputs = CountParameters<Function>(IsOutput) < 64;
+        static_assert(kFewOutputs, "OPKIT_OP: the function has more than 63 outputs");
+        return NamesDiffer<Function>() && F::kElementsAreT && kSaysT && kFewOutputs;
+      }
+    }
+  }
+  return false;
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_TYPED_SIGNATURE_HPP_
+
+// ---- opkit/op/typed_kernel.hpp
+// TypedOperator: the Operator<Context> that calls a typed operator's function. It reads attributes
+// once, infers output shapes when the inputs' change, binds the parameters and picks the element
+// type.
+#ifndef OPKIT_OP_TYPED_KERNEL_HPP_
+#define OPKIT_OP_TYPED_KERNEL_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// What a call gets besides its attributes.
+struct TypedRun {
+  const Tensor* const* inputs;  // dense; null where the node leaves one out
+  const Shape* output_shapes;
+  uint64_t version;  // of the inputs' and outputs' shapes
+};
+
+// The node's attribute, or the default. Error: kNotFound.
+inline const Attribute& FindAttribute(const OperatorBase& op, const std::string& name) {
+  if (const Attribute* given = op.def().args().Find(name)) return *given;
+  const AttributeSchema* declared = OpRegistry::Global().GetSchema(op.type()).FindAttribute(name);
+  if (!declared || !declared->default_value)
+    Throw(ErrorCode::kNotFound, "operator ", op.type(), " needs the argument '", name, "'");
+  return *declared->default_value;
+}
+template <class T>
+T ReadAttribute(const OperatorBase& op, const FixedName& fixed_name) {
+  const std::string name = fixed_name.str();
+  return Arguments{{name, FindAttribute(op, name)}}.Get<T>(name);
+}
+
+// `value` as an element of type T. Error (kOutOfRange) where an integer or bool cannot hold it.
+template <class T>
+T ToElement(double value, const FixedName& name) {
+  if constexpr (std::is_integral_v<T>) {
+    constexpr int kBits = std::is_same_v<T, bool> ? 1 : 8 * sizeof(T) - std::is_signed_v<T>;
+    constexpr double kEnd = 2.0 * static_cast<double>(uint64_t{1} << (kBits - 1));
+    if (!(value < kEnd && value >= (std::is_signed_v<T> ? -kEnd : 0)) ||
+        static_cast<double>(static_cast<T>(value)) != value)
+      Throw(ErrorCode::kOutOfRange, "argument '", name.str(), "' is ", value,
+            ", which is no value of the inputs' dtype ", kDTypeOf<T>);
+  }
+  return static_cast<T>(value);
+}
+template <class T>
+void SetElements(T& out, double value, const FixedName& name) {
+  out = ToElement<T>(value, name);
+}
+template <class T>
+void SetElements(std::vector<T>& out, const std::vector<double>& values, const FixedName& name) {
+  for (double value : values) out.push_back(ToElement<T>(value, name));
+}
+
+// The function for one context and at most one element type, with its attributes.
 template <class Function, class Context, class... Types>
 class TypedCall {
+  using F = TypedFunction<Function>;
   using S = SignatureOf<Function, Context, Types...>;
+  using Indices = std::make_index_sequence<S::kCount>;
 
  public:
-  explicit TypedCall(const OperatorBase& op) { ReadAll(op, std::make_index_sequence<S::kCount>{}); }
+  explicit TypedCall(const OperatorBase& op) { ReadAttributes(op, Indices{}); }
 
-  bool operator()(Operator<Context>& op, const OutputShapes& shapes, std::vector<Tensor>& dense) {
-    return Call(op, shapes, dense, std::make_index_sequence<S::kCount>{});
+  bool operator()(Operator<Context>& op, const TypedRun& run) {
+    if (!refused_.empty()) [[unlikely]]
+      Throw(ErrorCode::kOutOfRange, refused_);
+    const bool reshaped = version_ != run.version;
+    version_ = 0;
+    Bind(op, run, reshaped, Indices{});
+    version_ = run.version;
+    return Call(op, Indices{});
   }
 
  private:
   template <size_t... I>
-  void ReadAll(const OperatorBase& op, std::index_sequence<I...>) {
-    (Read<I>(op), ...);
+  void ReadAttributes(const OperatorBase& op, std::index_sequence<I...>) {
+    (ReadAttribute<I>(op), ...);
   }
   template <size_t I>
-  void Read(const OperatorBase& op) {
-    using P = typename S::template Parameter<I>;
-    if constexpr (ParameterTraits<P>::kKind == ParameterKind::kAttr) {
+  void ReadAttribute(const OperatorBase& op) {
+    constexpr const TypedParameter& kRow = kTypedRows<Function>[I];
+    if constexpr (IsAttribute(kRow.kind)) {
+      using P = typename S::template Parameter<I>;
       using Value = typename P::value_type;
-      const std::string name = P::kName.str();
-      const Attribute* given = op.def().args().Find(name);
-      if (!given) {
-        const OpSchema& schema = OpRegistry::Global().GetSchema(op.type());
-        const AttributeSchema* declared = schema.FindAttribute(name);
-        if (declared && declared->default_value) given = &*declared->default_value;
-      }
-      if (!given)
-        Throw(ErrorCode::kInvalidArgument, "operator ", op.type(), " needs the argument '", name,
-              "'");
-      // An attribute of the function's element type is kept as a float whatever T is.
-      if constexpr (DependsOnElementType<Function, I>()) {
-        std::get<I>(values_) = P(static_cast<Value>(given->Get<double>()));
+      if constexpr (kRow.by_element) {
+        using Stored = std::conditional_t<kIsVector<Value>, std::vector<double>, double>;
+        const auto stored = detail::ReadAttribute<Stored>(op, kRow.name);
+        Value value{};
+        try {  // matters only to a run with this element type
+          SetElements(value, stored, kRow.name);
+        } catch (const Error& error) {
+          refused_ = error.message();
+        }
+        std::get<I>(values_) = P(std::move(value));
       } else {
-        std::get<I>(values_) = P(given->Get<Value>());
+        std::get<I>(values_) = P(detail::ReadAttribute<Value>(op, kRow.name));
       }
-    }
-  }
-  template <size_t... I>
-  bool Call(Operator<Context>& op, const OutputShapes& shapes, std::vector<Tensor>& dense,
-            std::index_sequence<I...>) {
-    (Bind<I>(op, shapes, dense), ...);
-    constexpr auto function = Function{}(std::type_identity<Context>{}, std::type_identity<Types>{}...);
-    if constexpr (std::is_void_v<typename S::Return>) {
-      function(op.context(), std::get<I>(values_)...);
-      return true;
-    } else {
-      return function(op.context(), std::get<I>(values_)...);
-    }
-  }
-  template <size_t I>
-  void Bind(OperatorBase& op, const OutputShapes& shapes, std::vector<Tensor>& dense) {
-    using P = typename S::template Parameter<I>;
-    constexpr ParameterKind kKind = ParameterTraits<P>::kKind;
-    constexpr int kPlace = S::template Place<I>();
-    if constexpr (kKind == ParameterKind::kOut) {
-      Tensor* out = op.Output(kPlace, shapes[kPlace], kDTypeOf<typename P::value_type>);
-      std::get<I>(values_) =
-          P(out->template mutable_data<typename P::value_type>(), out->shape());
-    } else if constexpr (IsInput(kKind)) {
-      if (kKind == ParameterKind::kOptionalIn && !op.HasInput(kPlace)) {
-        std::get<I>(values_) = P();
-        return;
-      }
-      const Tensor& in = op.Input(kPlace);
-      const Tensor* readable = &in;
-      if (!in.is_dense()) [[unlikely]]
-        readable = &dense.emplace_back(in.Contiguous());
-      std::get<I>(values_) =
-          P(readable->template data<typename P::value_type>(), readable->shape());
-      if constexpr (kKind == ParameterKind::kOptionalIn) std::get<I>(values_).set_present();
     }
   }
 
-  template <class P>
-  using Stored = P;
-  typename S::template Values<Stored> values_;
+  template <size_t... I>
+  void Bind(OperatorBase& op, const TypedRun& run, bool reshaped, std::index_sequence<I...>) {
+    (BindParameter<I>(op, run, reshaped), ...);
+  }
+  template <size_t I>
+  void BindParameter(OperatorBase& op, const TypedRun& run, bool reshaped) {
+    constexpr const TypedParameter& kRow = kTypedRows<Function>[I];
+    using P = typename S::template Parameter<I>;
+    if constexpr (!IsAttribute(kRow.kind)) {
+      using T = typename P::value_type;
+      P& value = std::get<I>(values_);
+      if constexpr (IsInput(kRow.kind)) {
+        const Tensor* in = run.inputs[kRow.place];
+        if (!in) return;
+        SetView(value, in->template data<T>(), in->shape(), reshaped);
+      } else {
+        Tensor* out = op.Output(kRow.place, run.output_shapes[kRow.place], kDTypeOf<T>);
+        SetView(value, out->template mutable_data<T>(), out->shape(), reshaped);
+      }
+    }
+  }
+  template <class P, class T>
+  static void SetView(P& value, T* data, const Shape& shape, bool reshaped) {
+    if (reshaped) {
+      value = P(data, shape);
+    } else {
+      value.set_data(data);
+    }
+  }
+
+  template <size_t... I>
+  bool Call(Operator<Context>& op, std::index_sequence<I...>) {
+    constexpr auto kFunction =
+        Function{}(std::type_identity<Context>{}, std::type_identity<Types>{}...);
+    if constexpr (std::is_void_v<typename S::Return>) {
+      kFunction(op.context(), std::get<I>(values_)...);
+      return true;
+    } else {
+      return kFunction(op.context(), std::get<I>(values_)...);
+    }
+  }
+
+  typename S::Values values_;
+  uint64_t version_ = 0;  // of the shapes in values_
+  std::string refused_;   // why an attribute does not fit the element type
 };
 
 template <class Function, class Context, class... Types>
-struct TypedCalls {
+struct TypedCallsOf {
   using type = std::tuple<TypedCall<Function, Context, Types>...>;
 };
 template <class Function, class Context>
-struct TypedCalls<Function, Context> {
+struct TypedCallsOf<Function, Context> {
   using type = std::tuple<TypedCall<Function, Context>>;
 };
 
+// The part that is the same for every function on a context.
+template <class Context>
+class TypedOperatorBase : public Operator<Context> {
+ protected:
+  TypedOperatorBase(const OperatorDef& def, Workspace* ws, std::span<const TypedParameter> rows)
+      : Operator<Context>(def, ws), schema_(&OpRegistry::Global().GetSchema(def.type())) {
+    for (const TypedParameter& row : rows) {
+      if (IsInput(row.kind)) inputs_.push_back(nullptr);
+      const bool left_out = (row.kind == ParameterKind::kIn && !this->HasInput(row.place)) ||
+                            (row.kind == ParameterKind::kOut && !this->HasOutput(row.place));
+      if (left_out)
+        Throw(ErrorCode::kInvalidArgument, ToString(def), " leaves out ",
+              IsInput(row.kind) ? "input " : "output ", row.place, " '", row.name.str(),
+              "', which is not optional");
+    }
+  }
+
+  // Inputs and output shapes of this run; `call` then runs the function.
+  template <class F>
+  bool Prepare(F call) {
+    bool strided = false;
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      const int input = static_cast<int>(i);
+      if (!this->HasInput(input)) continue;
+      inputs_[i] = &this->Input(input);
+      strided |= !inputs_[i]->is_dense() || !inputs_[i]->layout().is_standard();
+    }
+    if (!cache_.IsFresh(inputs_)) [[unlikely]]
+      InferShapes();
+    if (strided) [[unlikely]]
+      return RunOnDenseCopies(call);
+    return call(Bound());
+  }
+  DType input_dtype(int i) const { return inputs_[static_cast<size_t>(i)]->dtype(); }
+
+ private:
+  TypedRun Bound() const { return {inputs_.data(), output_shapes_.data(), version_}; }
+
+  OPKIT_COLD void InferShapes() {
+    for (size_t i = 0; i < inputs_.size(); ++i)
+      if (inputs_[i] && !inputs_[i]->initialized())
+        throw Error(ErrorCode::kUninitialized,
+                    StrCat("input ", i, " of ", ToString(this->def()),
+                           " is read before anything was written to it"),
+                    inputs_[i]);
+    const auto infos =
+        cache_.Infer(*schema_, this->def(), inputs_, [this] { this->WaitForInputs(); });
+    output_shapes_.clear();
+    for (size_t o = 0; o < infos.size(); ++o) {
+      if (!infos[o].shape.is_known())
+        Throw(ErrorCode::kInvalidArgument, "the shape of output ", o, " '",
+              schema_->outputs()[o].name, "' of ", ToString(this->def()),
+              " does not follow from its inputs: its shape rule says ", ToString(infos[o].shape));
+      output_shapes_.push_back(infos[o].shape.ToShape());
+    }
+    ++version_;
+    cache_.Keep();
+  }
+
+  // The work issued so far may still be computing them.
+  void WaitForInputs() {
+    if constexpr (Context::kAsynchronous) this->context_.FinishDeviceComputation();
+  }
+  // On an asynchronous device the copies are made on the stream and kept until it has come past
+  // what the function issues.
+  template <class F>
+  OPKIT_COLD bool RunOnDenseCopies(F call) {
+    if constexpr (!Context::kAsynchronous) {
+      return RunOn(call, [](const Tensor& from, Tensor* to) { to->CopyFrom(from); });
+    } else if constexpr (HostContext<Context> || HasNativeStream<Context>) {
+      return RunOn(call,
+                   [this](const Tensor& from, Tensor* to) { CopyAsync(this->context_, from, to); });
+    } else {
+      Throw(ErrorCode::kUnsupported, "an input of ", ToString(this->def()),
+            " has strides or a layout of its own; copy it to a dense tensor first");
+    }
+  }
+  template <class F, class Copy>
+  bool RunOn(F call, Copy copy) {
+    std::vector<Tensor> copies;
+    copies.reserve(inputs_.size());
+    const KeepUntilIssued keep{this->context_, copies};
+    for (const Tensor*& input : inputs_) {
+      if (!input || (input->is_dense() && input->layout().is_standard())) continue;
+      Tensor& dense = copies.emplace_back(input->device());
+      copy(*input, &dense);
+      input = &dense;
+    }
+    return call(Bound());
+  }
+  struct KeepUntilIssued {
+    Context& context;
+    const std::vector<Tensor>& copies;
+    ~KeepUntilIssued() {
+      if constexpr (Context::kAsynchronous && HostContext<Context>) {
+        try {
+          context.Launch([kept = copies] {});
+        } catch (...) {
+          Drain();
+        }
+      }
+    }
+    void Drain() const noexcept {
+      try {
+        context.FinishDeviceComputation();
+      } catch (...) {  // what failed before is reported by the event of its operator
+      }
+    }
+  };
+
+  const OpSchema* schema_;
+  std::vector<const Tensor*> inputs_;  // of the run in progress; null where left out
+  std::vector<Shape> output_shapes_;
+  uint64_t version_ = 0;
+  InferenceCache cache_;
+};
+
 template <class Function, class Context, class... Types>
-class TypedOperator final : public Operator<Context> {
-  using Calls = typename TypedCalls<Function, Context, Types...>::type;
+class TypedOperator final : public TypedOperatorBase<Context> {
+  using Calls = typename TypedCallsOf<Function, Context, Types...>::type;
 
  public:
   TypedOperator(const OperatorDef& def, Workspace* ws)
-      : Operator<Context>(def, ws),
+      : TypedOperatorBase<Context>(def, ws, kTypedRows<Function>),
         calls_(MakeCalls(*this, std::make_index_sequence<std::tuple_size_v<Calls>>{})) {}
 
   bool RunOnDevice() override {
-    shapes_.Update(*this);
-    dense_.clear();
-    dense_.reserve(static_cast<size_t>(this->InputSize()));
-    Operator<Context>& self = *this;
-    if constexpr (sizeof...(Types) == 0) {
-      return std::get<0>(calls_)(self, shapes_, dense_);
-    } else {
-      const DType dtype = this->Input(ElementTypeInput<Function>()).dtype();
-      return DispatchDType<Types...>(dtype, [&]<class T>() {
-        return std::get<TypedCall<Function, Context, T>>(calls_)(self, shapes_, dense_);
-      });
-    }
+    return this->Prepare([this](const TypedRun& run) {
+      if constexpr (sizeof...(Types) == 0) {
+        return std::get<0>(calls_)(*this, run);
+      } else {
+        return DispatchDType<Types...>(this->input_dtype(ElementInput<Function>()), [&]<class T>() {
+          return std::get<TypedCall<Function, Context, T>>(calls_)(*this, run);
+        });
+      }
+    });
   }
 
  private:
@@ -6566,273 +10484,433 @@ class TypedOperator final : public Operator<Context> {
     return Calls(std::tuple_element_t<I, Calls>(op)...);
   }
   Calls calls_;
-  OutputShapes shapes_;
-  std::vector<Tensor> dense_;  // dense copies of strided inputs, for the run that uses them
 };
 
-// What the builder collects: the shape rules, run in order as the schema's inference, and what the
-// signature says of dtypes. Owned by the schema.
-struct TypedRules {
-  OpSchema* schema = nullptr;
-  const char* file = "";
-  int line = 0;
-  std::vector<std::pair<int, int>> inplace;
-  std::vector<UniqueFunction<void(InferenceContext&)>> rules;
-  std::vector<DType> input_dtypes, output_dtypes;  // kUndefined where the element type T decides
-  int element_input = -1;
+}  // namespace detail
+}  // namespace opkit
 
-  void Infer(InferenceContext& context) {
-    for (size_t i = 0; i < input_dtypes.size(); ++i) {
-      const int input = static_cast<int>(i);
-      if (context.HasInput(input)) context.SetInput(input, TypeOf(context, input_dtypes[i]), {});
-    }
-    for (size_t o = 0; o < output_dtypes.size(); ++o)
-      context.SetOutput(static_cast<int>(o), TypeOf(context, output_dtypes[o]), {});
-    for (auto& rule : rules) rule(context);
+#endif  // OPKIT_OP_TYPED_KERNEL_HPP_
+
+// ---- opkit/op/typed_schema.hpp
+// TypedSchema: an OpSchema filled in from the table of a typed operator's parameters, and the shape
+// rules that its builder adds, run in order as the schema's inference.
+#ifndef OPKIT_OP_TYPED_SCHEMA_HPP_
+#define OPKIT_OP_TYPED_SCHEMA_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+class TypedSchema;
+using TypedSchemaPtr = IntrusivePtr<TypedSchema>;
+
+// Shared by the builder and the schema's functions.
+class TypedSchema final : public RefCounted {
+ public:
+  static TypedSchemaPtr Make(const char* name, const char* file, int line,
+                             std::span<const TypedParameter> rows) {
+    auto typed = MakeIntrusive<TypedSchema>(
+        OpRegistry::Global().AddSchema(name, file, line, Signature(rows)), rows);
+    typed->schema.AllowInplace([typed](int in, int out) { return typed->CanInplace(in, out); })
+        .TensorInferenceFunction([typed](InferenceContext& context) { typed->Infer(context); });
+    return typed;
   }
+  TypedSchema(OpSchema& filled, std::span<const TypedParameter> rows) : schema(filled) {
+    int required_inputs = 0;
+    for (const TypedParameter& row : rows) {
+      if (IsAttribute(row.kind)) {
+        schema.Arg({row.name.str(), "", true, row.attribute, {}});
+        continue;
+      }
+      Describe(row, {}, row.by_element ? std::vector<DType>() : std::vector{row.dtype});
+      if (row.by_element) by_element_.push_back(row);
+      if (row.kind == ParameterKind::kIn) {
+        required_inputs = row.place + 1;
+        if (row.by_element && element_input_ < 0) element_input_ = row.place;
+      }
+      (IsInput(row.kind) ? input_dtypes_ : output_dtypes_).push_back(row.dtype);
+    }
+    schema.NumInputs(required_inputs, static_cast<int>(input_dtypes_.size()))
+        .NumOutputs(static_cast<int>(output_dtypes_.size()));
+  }
+
+  // Negative places are those of names on the other side.
+  void SameShape(std::initializer_list<int> inputs, std::initializer_list<int> outputs) {
+    auto places = [](std::initializer_list<int> all) {
+      std::vector<int> out;
+      for (int place : all)
+        if (place >= 0) out.push_back(place);
+      return out;
+    };
+    AddRule([this, ins = places(inputs), outs = places(outputs)](InferenceContext& context) {
+      InferSameShape(context, ins, outs);
+    });
+  }
+  void AddRule(UniqueFunction<void(InferenceContext&)> rule) { rules_.push_back(std::move(rule)); }
+  // The element types of a kernel, besides those of the kernels before it.
+  void AddElementTypes(std::initializer_list<DType> dtypes) {
+    for (DType dtype : dtypes) {
+      bool known = false;
+      for (DType one : element_types_) known |= one == dtype;
+      if (!known) element_types_.push_back(dtype);
+    }
+    for (const TypedParameter& row : by_element_) {
+      const auto& values = IsInput(row.kind) ? schema.inputs() : schema.outputs();
+      Describe(row, values[static_cast<size_t>(row.place)].doc, element_types_);
+    }
+  }
+  void AddProblem(std::string_view what) {
+    OpRegistry::Global().AddProblem(
+        schema.name(), StrCat("the schema of operator ", schema.name(), " at ", schema.file(), ":",
+                              schema.line(), " is not whole: ", what));
+  }
+
+  OpSchema& schema;
+  std::vector<std::pair<int, int>> inplace;
 
  private:
-  DType TypeOf(const InferenceContext& context, DType declared) const {
-    return declared == DType::kUndefined && element_input >= 0 ? context.input_dtype(element_input)
-                                                               : declared;
+  // "x: float32, y?: T -> z: T, alpha: float": equal for functions that make equal schemas.
+  static std::string Signature(std::span<const TypedParameter> rows) {
+    std::string inputs, rest;
+    for (const TypedParameter& row : rows) {
+      std::string& out = IsInput(row.kind) ? inputs : rest;
+      out += StrCat(out.empty() ? "" : ", ", row.name.str(),
+                    row.kind == ParameterKind::kOptionalIn ? "?: " : ": ",
+                    row.by_element          ? "T"
+                    : IsAttribute(row.kind) ? ToString(row.attribute)
+                                            : ToString(row.dtype),
+                    IsOutput(row.kind) ? " out" : "");
+    }
+    return inputs + " -> " + rest;
+  }
+  void Describe(const TypedParameter& row, std::string doc, std::vector<DType> dtypes) {
+    if (IsInput(row.kind)) {
+      schema.Input(row.place, row.name.str(), std::move(doc), std::move(dtypes));
+    } else {
+      schema.Output(row.place, row.name.str(), std::move(doc), std::move(dtypes));
+    }
+  }
+  bool CanInplace(int in, int out) const {
+    for (const auto& pair : inplace)
+      if (pair.first == in && pair.second == out) return true;
+    return false;
+  }
+  void Infer(InferenceContext& context) {
+    for (size_t i = 0; i < input_dtypes_.size(); ++i) {
+      const int input = static_cast<int>(i);
+      if (context.HasInput(input)) context.SetInput(input, DTypeOf(context, input_dtypes_[i]), {});
+    }
+    for (size_t o = 0; o < output_dtypes_.size(); ++o)
+      context.SetOutput(static_cast<int>(o), DTypeOf(context, output_dtypes_[o]), {});
+    for (auto& rule : rules_) rule(context);
+  }
+  DType DTypeOf(const InferenceContext& context, DType declared) const {
+    return declared == DType::kUndefined && element_input_ >= 0
+               ? context.input_dtype(element_input_)
+               : declared;
+  }
+  // One shape for all of these inputs and outputs, from what is known of any of them.
+  void InferSameShape(InferenceContext& context, const std::vector<int>& inputs,
+                      const std::vector<int>& outputs) const {
+    SymbolicShape shape;
+    for (int o : outputs)
+      if (auto merged = SymbolicShape::Merge(shape, context.output(o).shape))
+        shape = *std::move(merged);
+    int first = -1;
+    for (int i : inputs) {
+      if (!context.HasInput(i)) continue;
+      auto merged = SymbolicShape::Merge(shape, context.input_shape(i));
+      if (!merged)
+        Throw(ErrorCode::kInvalidArgument, InputName(i), " of ", ToString(context.def()),
+              " has shape ", ToString(context.input_shape(i)), ", but must have that of ",
+              first < 0 ? "the output" : InputName(first), ", ", ToString(shape));
+      shape = *std::move(merged);
+      if (first < 0) first = i;
+    }
+    for (int i : inputs)
+      if (context.HasInput(i)) context.SetInput(i, DType::kUndefined, shape);
+    for (int o : outputs) context.SetOutput(o, DType::kUndefined, shape);
+  }
+  std::string InputName(int i) const {
+    return StrCat("input ", i, " '", schema.inputs()[static_cast<size_t>(i)].name, "'");
+  }
+
+  std::vector<UniqueFunction<void(InferenceContext&)>> rules_;
+  std::vector<DType> input_dtypes_, output_dtypes_;  // kUndefined where the element type decides
+  std::vector<TypedParameter> by_element_;
+  std::vector<DType> element_types_;
+  int element_input_ = -1;
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_TYPED_SCHEMA_HPP_
+
+// ---- opkit/op/typed_operator.hpp
+// Typed operators: one function template, and everything else (arity, dtypes, attribute names and
+// types, output allocation, checks, docs) derived from its signature at compile time. One source
+// for CPU, CPU streams and CUDA.
+#ifndef OPKIT_OP_TYPED_OPERATOR_HPP_
+#define OPKIT_OP_TYPED_OPERATOR_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Takes the rest of a chain whose mistake has been reported, so that the compiler says nothing
+// else.
+struct IgnoredOp {
+  template <class... Args>
+  IgnoredOp Doc(const Args&...) {
+    return {};
+  }
+  template <FixedName...>
+  IgnoredOp SameShape() {
+    return {};
+  }
+  template <FixedName, class F>
+  IgnoredOp OutShape(const F&) {
+    return {};
+  }
+  template <FixedName...>
+  IgnoredOp Inplace() {
+    return {};
+  }
+  template <FixedName, class T = int>
+  IgnoredOp Default(const T&) {
+    return {};
+  }
+  IgnoredOp Flops(uint64_t) { return {}; }
+  template <class F>
+  IgnoredOp Schema(const F&) {
+    return {};
+  }
+  template <class...>
+  IgnoredOp Kernel() {
+    return {};
   }
 };
 
-// What SameShape means: one shape for all of these inputs and outputs.
-inline void InferSameShape(InferenceContext& context, const std::vector<int>& inputs,
-                           const std::vector<int>& outputs) {
-  SymbolicShape shape;
-  for (int i : inputs) {
-    if (!context.HasInput(i)) continue;
-    auto merged = SymbolicShape::Merge(shape, context.input_shape(i));
-    if (!merged)
-      Throw(ErrorCode::kInvalidArgument, "input ", i, " of ", ToString(context.def()),
-            " has shape ", ToString(context.input_shape(i)), ", but must have the same shape as "
-            "input ", inputs[0], ", ", ToString(shape));
-    shape = *std::move(merged);
+// The type of the attribute of that name.
+struct NoAttribute {};
+template <class Function, FixedName Name>
+consteval auto FindAttributeValue() {
+  constexpr int kRow = FindParameter<Function>(Name, IsAttribute);
+  if constexpr (kRow >= 0) {
+    using S = typename TypedFunction<Function>::Signature;
+    return std::type_identity<typename S::template Value<static_cast<size_t>(kRow)>>{};
+  } else {
+    return std::type_identity<NoAttribute>{};
   }
-  for (int o : outputs) context.SetOutput(o, DType::kUndefined, shape);
 }
+template <class Function, FixedName Name>
+using AttributeValue = typename decltype(FindAttributeValue<Function, Name>())::type;
+
+// A value that may be an attribute's default: converts to T, and neither drops a fraction nor
+// confuses numbers with bools.
+template <class T, class Value>
+concept DefaultFor =
+    std::is_convertible_v<T, Value> &&
+    !(std::is_floating_point_v<T> && std::is_integral_v<Value>)&&std::is_same_v<T, bool> ==
+        std::is_same_v<Value, bool>;
 
 }  // namespace detail
 
-// The builder behind OPKIT_OP. `kRuled` has bit o set once output o has a shape rule.
+// The builder behind OPKIT_OP. `kRuled` has bit o set once output o has a shape rule. In another
+// file the same function is the same operator (CPU kernels in a .cc, CUDA kernels in a .cu): what
+// the chain says of the schema must then be said in both.
 template <class Function, uint64_t kRuled = 0>
 class TypedOp {
-  using S = detail::CanonicalSignature<Function>;
-  static_assert(S::kValid,
-                "OPKIT_OP: the function must be void or bool (Context&, In<\"name\", T>…, "
-                "Out<\"name\", T>…, Attr<\"name\", T>…)");
-  static_assert(S::kParametersKnown,
-                "OPKIT_OP: every parameter after the context must be In<\"name\", T>, "
-                "OptionalIn<\"name\", T>, Out<\"name\", T> or Attr<\"name\", T>");
-  static_assert(std::is_same_v<typename S::Return, void> || std::is_same_v<typename S::Return, bool>,
-                "OPKIT_OP: the function must return void or bool");
-  static_assert(S::NamesDiffer(), "OPKIT_OP: two parameters of the function have the same name");
-
  public:
-  explicit TypedOp(detail::TypedRules* rules) : rules_(rules) {}
+  explicit TypedOp(detail::TypedSchemaPtr typed) : typed_(std::move(typed)) {}
 
   TypedOp Doc(std::string doc) { return schema().SetDoc(std::move(doc)), *this; }
 
   // These inputs must have one shape, which these outputs get.
   template <FixedName... Names>
   auto SameShape() {
-    static_assert(((InputIndex<Names>() >= 0 || OutputIndex<Names>() >= 0) && ...),
+    constexpr bool kKnown = ((InputPlace(Names) >= 0 || OutputPlace(Names) >= 0) && ...);
+    static_assert(kKnown,
                   "OPKIT_OP(…).SameShape<names…>: a name is neither an input nor an output of the "
                   "function");
-    std::vector<int> inputs, outputs;
-    (Collect<Names>(inputs, outputs), ...);
-    rules_->rules.emplace_back([inputs, outputs](InferenceContext& context) {
-      detail::InferSameShape(context, inputs, outputs);
-    });
-    constexpr uint64_t kNew = ((OutputIndex<Names>() >= 0 ? uint64_t{1} << OutputIndex<Names>() : 0) | ... | 0);
-    return TypedOp<Function, kRuled | kNew>(rules_);
+    constexpr bool kFollows = ((InputPlace(Names) >= 0 || (OutputBit(Names) & kRuled) != 0) || ...);
+    static_assert(
+        kFollows || !kKnown,
+        "OPKIT_OP(…).SameShape<names…>: name an input, or an output that has a shape rule "
+        "already, for the others to follow");
+    if constexpr (kKnown && kFollows) {
+      typed_->SameShape({InputPlace(Names)...}, {OutputPlace(Names)...});
+      return TypedOp<Function, (kRuled | ... | OutputBit(Names))>(typed_);
+    } else {
+      return detail::IgnoredOp();
+    }
   }
   // The shape of an output from a function (const InferenceContext&) -> SymbolicShape, which may
-  // read the inputs' shapes, the attributes and the data of constant inputs.
+  // read the inputs' shapes, the attributes and, by input_constant, the data of inputs. Such data
+  // is null in a graph that is not run yet; an asynchronous device is waited for before it is read.
   template <FixedName Name, class F>
   auto OutShape(F shape) {
-    static_assert(OutputIndex<Name>() >= 0,
+    constexpr bool kKnown = OutputPlace(Name) >= 0;
+    static_assert(kKnown,
                   "OPKIT_OP(…).OutShape<\"name\">: the name is not an output of the function");
-    static_assert(std::is_invocable_r_v<SymbolicShape, F&, const InferenceContext&>,
+    constexpr bool kCallable = std::is_invocable_r_v<SymbolicShape, F&, const InferenceContext&>;
+    static_assert(kCallable,
                   "OPKIT_OP(…).OutShape<\"name\">(f): f must be callable as "
                   "SymbolicShape(const InferenceContext&)");
-    rules_->rules.emplace_back([shape = std::move(shape)](InferenceContext& context) mutable {
-      context.SetOutput(OutputIndex<Name>(), DType::kUndefined, shape(std::as_const(context)));
-    });
-    return TypedOp<Function, kRuled | uint64_t{1} << OutputIndex<Name>()>(rules_);
+    if constexpr (kKnown && kCallable) {
+      typed_->AddRule([shape = std::move(shape)](InferenceContext& context) mutable {
+        context.SetOutput(OutputPlace(Name), DType::kUndefined, shape(std::as_const(context)));
+      });
+      return TypedOp<Function, kRuled | OutputBit(Name)>(typed_);
+    } else {
+      return detail::IgnoredOp();
+    }
   }
   // The output may be written over the input.
   template <FixedName Input, FixedName Output>
-  TypedOp Inplace() {
-    static_assert(InputIndex<Input>() >= 0,
-                  "OPKIT_OP(…).Inplace<\"input\", \"output\">: the first name is not an input of the "
-                  "function");
-    static_assert(OutputIndex<Output>() >= 0,
+  auto Inplace() {
+    constexpr bool kInput = InputPlace(Input) >= 0, kOutput = OutputPlace(Output) >= 0;
+    static_assert(
+        kInput,
+        "OPKIT_OP(…).Inplace<\"input\", \"output\">: the first name is not an input of the "
+        "function");
+    static_assert(kOutput,
                   "OPKIT_OP(…).Inplace<\"input\", \"output\">: the second name is not an output of "
                   "the function");
-    rules_->inplace.push_back({InputIndex<Input>(), OutputIndex<Output>()});
-    return *this;
+    if constexpr (kInput && kOutput) {
+      constexpr bool kSameSize =
+          ItemSizeOf(Input, detail::IsInput) == ItemSizeOf(Output, detail::IsOutput);
+      static_assert(
+          kSameSize,
+          "OPKIT_OP(…).Inplace<\"input\", \"output\">: the two have elements of different "
+          "sizes");
+      typed_->inplace.push_back({InputPlace(Input), OutputPlace(Output)});
+      return *this;
+    } else {
+      return detail::IgnoredOp();
+    }
   }
   // The attribute may be left out.
-  template <FixedName Name, class T>
-  TypedOp Default(const T& value) {
-    static_assert(S::template Find<Name>(detail::KindIsAttr) >= 0,
+  template <FixedName Name, class T = detail::AttributeValue<Function, Name>>
+  auto Default(const T& value) {
+    using Value = detail::AttributeValue<Function, Name>;
+    constexpr bool kKnown = !std::is_same_v<Value, detail::NoAttribute>;
+    static_assert(kKnown,
                   "OPKIT_OP(…).Default<\"name\">: the name is not an attribute of the function");
-    if constexpr (S::template Find<Name>(detail::KindIsAttr) >= 0) {
-      using Value = AttributeValue<Name>;
-      static_assert(std::is_convertible_v<T, Value> &&
-                        !(std::is_floating_point_v<T> && std::is_integral_v<Value>) &&
-                        std::is_same_v<T, bool> == std::is_same_v<Value, bool>,
-                    "OPKIT_OP(…).Default<\"name\">(value): the value is not of the attribute's type");
-      schema().SetDefault(Name.str(), Attribute(static_cast<Value>(value)));
+    constexpr bool kRightType = detail::DefaultFor<T, Value>;
+    static_assert(kRightType || !kKnown,
+                  "OPKIT_OP(…).Default<\"name\">(value): the value is not of the attribute's type");
+    if constexpr (kKnown && kRightType) {
+      constexpr int kRow = detail::FindParameter<Function>(Name, detail::IsAttribute);
+      constexpr bool kByElement = detail::kTypedRows<Function>[kRow].by_element;
+      if constexpr (kByElement && std::is_arithmetic_v<T>) {
+        schema().SetDefault(Name.str(), static_cast<double>(value));
+      } else if constexpr (std::is_integral_v<T> && std::is_integral_v<Value>) {
+        schema().SetDefault(Name.str(), value);  // its range is checked when it is read
+      } else {
+        schema().SetDefault(Name.str(), static_cast<Value>(value));
+      }
+      return *this;
+    } else {
+      return detail::IgnoredOp();
     }
-    return *this;
   }
   // Floating-point operations for each element of output 0.
   TypedOp Flops(uint64_t per_element) { return schema().PointwiseCost(per_element), *this; }
-  // Everything else that a schema can say.
-  template <class F>
+  // Everything else that a schema can say, by a function (OpSchema&). What it throws is reported at
+  // the operator's first lookup.
+  template <std::invocable<OpSchema&> F>
   TypedOp Schema(F fill) {
-    return fill(schema()), *this;
+    try {
+      fill(schema());
+    } catch (const std::exception& error) {
+      typed_->AddProblem(error.what());
+    }
+    return *this;
   }
 
   // Registers the function for a device; for a function over <Context, T> with the element types it
   // is compiled for.
   template <class Context, Element... Types>
-  TypedOp Kernel() {
-    static_assert(DeviceContext<Context>,
-                  "OPKIT_OP(…).Kernel<Context>: Context must meet opkit::DeviceContext");
-    constexpr uint64_t kAll = (uint64_t{1} << kOutputs) - 1;
-    static_assert((kRuled & kAll) == kAll,
-                  "OPKIT_OP: an output has no shape rule; add .SameShape<\"input\", \"output\">() or "
-                  ".OutShape<\"output\">(f) before .Kernel");
-    static_assert(detail::kTakesElementType<Function> == (sizeof...(Types) > 0),
+  auto Kernel() {
+    constexpr bool kContext = DeviceContext<Context>;
+    static_assert(kContext, "OPKIT_OP(…).Kernel<Context>: Context must meet opkit::DeviceContext");
+    constexpr uint64_t kAll =
+        (uint64_t{1} << detail::CountParameters<Function>(detail::IsOutput)) - 1;
+    constexpr bool kShapes = (kRuled & kAll) == kAll;
+    static_assert(
+        kShapes,
+        "OPKIT_OP: an output has no shape rule; add .SameShape<\"input\", \"output\">() or "
+        ".OutShape<\"output\">(f) before .Kernel");
+    constexpr bool kTypes =
+        detail::TypedFunction<Function>::kTakesElement == (sizeof...(Types) > 0);
+    static_assert(kTypes,
                   "OPKIT_OP(…).Kernel<Context, T…>: a function over <Context, T> needs its element "
                   "types here, one over <Context> takes none");
-    static_assert(!detail::kTakesElementType<Function> || detail::ElementTypeInput<Function>() >= 0,
-                  "OPKIT_OP: a function over <Context, T> needs an input In<\"name\", T> that says "
-                  "which T to run");
+    if constexpr (kContext && kShapes && kTypes) {
+      constexpr bool kVersions = HasVersions<Context, Types...>();
+      static_assert(kVersions,
+                    "OPKIT_OP(…).Kernel<Context, T…>: the function has no version for this context "
+                    "and these element types");
 #ifdef __CUDACC__
-    static_assert(Context::kDeviceType == DeviceType::kCUDA,
-                  "OPKIT_OP(…).Kernel<CPUContext>() under nvcc would compute nothing: compile CPU "
-                  "kernels in a .cc file, CUDA kernels in a .cu file");
+      static_assert(
+          Context::kDeviceType == DeviceType::kCUDA,
+          "OPKIT_OP(…).Kernel<CPUContext>() under nvcc would compute nothing: compile CPU "
+          "kernels in a .cc file, CUDA kernels in a .cu file");
 #endif
-    if (sizeof...(Types) > 0) schema().SetElementTypes({kDTypeOf<Types>...});
-    detail::RegisterKernel(schema().name().c_str(), Context::kDeviceType, "DEFAULT",
-                           RegistrationPriority::kDefault, rules_->file, rules_->line,
-                           &detail::CreateClass<detail::TypedOperator<Function, Context, Types...>>);
-    return *this;
+      if constexpr (kVersions) {
+        typed_->AddElementTypes({kDTypeOf<Types>...});
+        using Op = detail::TypedOperator<Function, Context, Types...>;
+        detail::RegisterKernel(schema().name().c_str(), Context::kDeviceType, "DEFAULT",
+                               RegistrationPriority::kDefault, schema().file(), schema().line(),
+                               &detail::CreateClass<Op>);
+        return *this;
+      } else {
+        return detail::IgnoredOp();
+      }
+    } else {
+      return detail::IgnoredOp();
+    }
   }
 
  private:
-  template <FixedName Name>
-  static constexpr int InputIndex() {
-    return S::template Find<Name>(detail::KindIsInput);
+  static constexpr int InputPlace(FixedName name) {
+    return detail::FindPlace<Function>(name, detail::IsInput);
   }
-  template <FixedName Name>
-  static constexpr int OutputIndex() {
-    return S::template Find<Name>(detail::KindIsOut);
+  static constexpr int OutputPlace(FixedName name) {
+    return detail::FindPlace<Function>(name, detail::IsOutput);
   }
-  template <FixedName Name>
-  static void Collect(std::vector<int>& inputs, std::vector<int>& outputs) {
-    if (InputIndex<Name>() >= 0) inputs.push_back(InputIndex<Name>());
-    if (OutputIndex<Name>() >= 0) outputs.push_back(OutputIndex<Name>());
+  static constexpr uint64_t OutputBit(FixedName name) {
+    return OutputPlace(name) >= 0 ? uint64_t{1} << OutputPlace(name) : 0;
   }
-  template <FixedName Name>
-  static auto AttributeValueOf() {
-    return []<size_t... I>(std::index_sequence<I...>) {
-      std::tuple<typename detail::ParameterTraits<typename S::template Parameter<I>>::Value...>* values = nullptr;
-      constexpr size_t kFound =
-          ((detail::ParameterTraits<typename S::template Parameter<I>>::kKind ==
-                        detail::ParameterKind::kAttr &&
-                    detail::ParameterTraits<typename S::template Parameter<I>>::kName == Name
-                ? I
-                : 0) +
-           ...);
-      return std::type_identity<
-          std::remove_cvref_t<decltype(std::get<kFound>(*values))>>{};
-    }(std::make_index_sequence<S::kCount>{});
+  // 0 for the function's element type.
+  static constexpr int64_t ItemSizeOf(FixedName name, bool (*of_kind)(detail::ParameterKind)) {
+    const int row = detail::FindParameter<Function>(name, of_kind);
+    const DType dtype = detail::kTypedRows<Function>[static_cast<size_t>(row)].dtype;
+    return dtype == DType::kUndefined ? 0 : ItemSize(dtype);
   }
-  template <FixedName Name>
-  using AttributeValue = typename decltype(AttributeValueOf<Name>())::type;
+  template <class Context, class... Types>
+  static consteval bool HasVersions() {
+    if constexpr (sizeof...(Types) == 0) {
+      return detail::kHasVersion<Function, Context>;
+    } else {
+      return (detail::kHasVersion<Function, Context, Types> && ...);
+    }
+  }
 
-  static constexpr int CountOutputs() {
-    int count = 0;
-    [&]<size_t... I>(std::index_sequence<I...>) {
-      ((count += detail::KindIsOut(detail::ParameterTraits<typename S::template Parameter<I>>::kKind)), ...);
-    }(std::make_index_sequence<S::kCount>{});
-    return count;
-  }
-  static constexpr int kOutputs = CountOutputs();
+  OpSchema& schema() { return typed_->schema; }
 
-  OpSchema& schema() { return *rules_->schema; }
-
-  detail::TypedRules* rules_;
+  detail::TypedSchemaPtr typed_;
 };
 
 namespace detail {
 
-// Fills in what the signature says.
-template <class Function, size_t I>
-void DescribeParameter(OpSchema& schema, TypedRules& rules, int& required_inputs) {
-  using S = CanonicalSignature<Function>;
-  using P = typename S::template Parameter<I>;
-  constexpr bool kByElement = DependsOnElementType<Function, I>();
-  const std::string name = P::kName.str();
-  if constexpr (ParameterTraits<P>::kKind == ParameterKind::kAttr) {
-    using Value = typename P::value_type;
-    static_assert(kByElement || requires { kAttributeTypeOf<Value>; },
-                  "OPKIT_OP: Attr<\"name\", T>: T must be an integer, bool, floating-point number, "
-                  "std::string, or a std::vector of one of these");
-    schema.RequiredArg<std::conditional_t<kByElement, double, Value>>(name, "");
-  } else {
-    const DType dtype = kByElement ? DType::kUndefined : kDTypeOf<typename P::value_type>;
-    std::vector<DType> dtypes;
-    if (!kByElement) dtypes.push_back(dtype);
-    constexpr int kPlace = S::template Place<I>();
-    if constexpr (IsInput(ParameterTraits<P>::kKind)) {
-      schema.Input(kPlace, name, {}, std::move(dtypes));
-      rules.input_dtypes.push_back(dtype);
-      if (ParameterTraits<P>::kKind == ParameterKind::kIn) required_inputs = kPlace + 1;
-    } else {
-      schema.Output(kPlace, name, {}, std::move(dtypes));
-      rules.output_dtypes.push_back(dtype);
-    }
-  }
-}
-
 template <class Function>
-TypedOp<Function> MakeTypedOp(const char* name, const char* file, int line, Function) {
-  using S = CanonicalSignature<Function>;
-  auto owned = std::make_unique<TypedRules>();
-  TypedRules* rules = owned.get();
-  if constexpr (S::kValid && S::kParametersKnown) {
-    // The same signature in a .cc and a .cu file is the same operator.
-    OpSchema& schema = OpRegistry::Global().AddSchema(
-        name, file, line, typeid(S).name());
-    rules->schema = &schema;
-    rules->file = file;
-    rules->line = line;
-    int required_inputs = 0;
-    [&]<size_t... I>(std::index_sequence<I...>) {
-      (DescribeParameter<Function, I>(schema, *rules, required_inputs), ...);
-    }(std::make_index_sequence<S::kCount>{});
-    rules->element_input = ElementTypeInput<Function>();
-    schema.NumInputs(required_inputs, static_cast<int>(rules->input_dtypes.size()))
-        .NumOutputs(static_cast<int>(rules->output_dtypes.size()))
-        .AllowInplace([rules](int in, int out) {
-          for (const auto& pair : rules->inplace)
-            if (pair.first == in && pair.second == out) return true;
-          return false;
-        })
-        .TensorInferenceFunction(
-            [owned = std::move(owned)](InferenceContext& context) { owned->Infer(context); });
+auto MakeTypedOp(const char* name, const char* file, int line, Function) {
+  if constexpr (CheckTypedFunction<Function>()) {
+    return TypedOp<Function>(TypedSchema::Make(name, file, line, kTypedRows<Function>));
   } else {
-    owned.release();  // never reached: TypedOp's static_assert says what is wrong
+    return IgnoredOp();
   }
-  return TypedOp<Function>(rules);
 }
 
 }  // namespace detail
@@ -6842,12 +10920,12 @@ TypedOp<Function> MakeTypedOp(const char* name, const char* file, int line, Func
 //     .Default<"alpha">(1.f).Kernel<CPUContext>();
 //
 // At namespace scope, after the function template `Axpy`; a static initialiser.
-#define OPKIT_OP(name)                                                                            \
-  extern "C" __attribute__((weak, visibility("hidden"))) void OPKIT_SCHEMA_ANCHOR(name)() {}      \
+#define OPKIT_OP(name)                                                                             \
+  extern "C" __attribute__((weak, visibility("hidden"))) void OPKIT_SCHEMA_ANCHOR(name)() {}       \
   [[maybe_unused]] static const auto OPKIT_UNIQUE(opkit_typed_op_) = ::opkit::detail::MakeTypedOp( \
-      #name, __FILE__, __LINE__,                                                                  \
-      []<class... OpkitTypes>(std::type_identity<OpkitTypes>...) constexpr                        \
-          ->decltype(&name<OpkitTypes...>) { return &name<OpkitTypes...>; })
+      #name, __FILE__, __LINE__,                                                                   \
+      []<class... OpkitTypes>(std::type_identity<OpkitTypes>...) constexpr                         \
+      -> decltype(&name<OpkitTypes...>) { return &name<OpkitTypes...>; })
 
 #endif  // OPKIT_OP_TYPED_OPERATOR_HPP_
 
