@@ -3,6 +3,7 @@
 
 A file begins with comment lines that say what is expected of it:
   // expect: <sentence>     does not compile, and the compiler prints the sentence (several: each)
+  // expect-first: <sentence>   the same, and it is in the first error, before any other
   // compiles               compiles: the twin that shows that nothing but the mistake is at fault
   // flags: <flags>         are added to the compiler's
 
@@ -29,6 +30,9 @@ def verdict(path, compiler):
     head = [line[3:].strip() for line in lines[:next((i for i, line in enumerate(lines)
                                                       if not line.startswith("//")), len(lines))]]
     expected = [line.removeprefix("expect:").strip() for line in head if line.startswith("expect:")]
+    first = [line.removeprefix("expect-first:").strip() for line in head
+             if line.startswith("expect-first:")]
+    expected += first
     flags = " ".join(line.removeprefix("flags:") for line in head if line.startswith("flags:"))
     if bool(expected) == ("compiles" in head) or not all(expected):
         return "begins with neither `// expect: <sentence>` nor `// compiles`, or with both"
@@ -40,6 +44,9 @@ def verdict(path, compiler):
     if run.returncode == 0:
         return f"compiles; expected an error: {expected[0]}"
     output = re.sub(r"\s+", " ", run.stdout)  # a sentence may be broken into lines
+    earliest = re.search(r" error: (.*?)(?= error: |$)", output)
+    if first and not (earliest and first[0] in earliest[1]):
+        return f"the compiler does not say first: {first[0]}\nbut:\n{run.stdout}"
     missing = [sentence for sentence in expected if sentence not in output]
     return f"the compiler does not say: {missing[0]}\nbut:\n{run.stdout}" if missing else None
 
@@ -51,6 +58,10 @@ def self_test(compiler):
         "// expect: too small\nstatic_assert(1 < 2, \"too small\");": "compiles; expected an error",
         "// expect: too small\nint x = y;  // too small": "does not say: too small",
         "// expect: too\n// expect: big\nstatic_assert(false, \"too small\");": "does not say: big",
+        "// expect-first: small\nstatic_assert(false, \"too small\"); int x = y;": None,
+        "// expect-first: small\nint x = y; static_assert(false, \"too small\");":
+            "does not say first: small",
+        "// expect-first:\nint x = y;": "begins with neither",
         "// compiles\nint x = 1;": None,
         "// compiles\nint x = y;": "expected to compile",
         "// compiles\n// flags: -DY=1\nint x = Y;": None,
