@@ -1,0 +1,314 @@
+// Calling operators by name, once and again and again.
+#include "opkit/op/invoke.hpp"
+
+#include <doctest/doctest.h>
+
+#include "../error_of.hpp"
+#include "allocations.hpp"
+#include "opkit/device/cpu_stream.hpp"
+#include "opkit/op/typed_operator.hpp"
+
+namespace {
+
+using opkit::Attr;
+using opkit::CPUContext;
+using opkit::Device;
+using opkit::DeviceType;
+using opkit::DType;
+using opkit::ErrorCode;
+using opkit::In;
+using opkit::Invoke;
+using opkit::InvokeOptions;
+using opkit::Operator;
+using opkit::OperatorDef;
+using opkit::OptionalIn;
+using opkit::Out;
+using opkit::ResolvedOperator;
+using opkit::Shape;
+using opkit::Tensor;
+
+template <class Context>
+void InvokedAxpy(Context& context, In<"x", float> x, In<"y", float> y, Out<"z", float> z,
+                 Attr<"alpha", float> alpha) {
+  if (alpha < 0) opkit::Throw(ErrorCode::kInvalidArgument, "alpha must not be negative");
+  ParallelFor(context, z.size(), [=](int64_t i) {
+    if (x[i] == 13) opkit::Throw(ErrorCode::kInvalidArgument, "13 brings bad luck");
+    z[i] = alpha * x[i] + y[i];
+  });
+}
+OPKIT_OP(InvokedAxpy)
+    .SameShape<"x", "y", "z">()
+    .Inplace<"y", "z">()
+    .Default<"alpha">(1.f)
+    .Kernel<CPUContext>()
+    .Kernel<opkit::CPUStreamContext>();
+
+template <class Context>
+void InvokedBias(Context&, In<"x", float> x, OptionalIn<"bias", float> bias, Out<"y", float> y) {
+  for (int64_t i = 0; i < y.size(); ++i) y[i] = x[i] + (bias ? bias[0] : 0);
+}
+OPKIT_OP(InvokedBias).SameShape<"x", "y">().Kernel<CPUContext>();
+
+// Copies its input to every output; what an engine of this name does, too.
+template <int kAdd>
+class CopiesOp final : public Operator<CPUContext> {
+ public:
+  using Operator::Operator;
+  bool RunOnDevice() override {
+    for (int o = 0; o < OutputSize(); ++o) {
+      OutputTensorCopyFrom(o, Input(0))->mutable_data<float>()[0] += kAdd;
+    }
+    return true;
+  }
+};
+OPERATOR_SCHEMA(InvokedCopies).NumInputs(1).NumOutputs(1, 3);
+REGISTER_CPU_OPERATOR(InvokedCopies, CopiesOp<0>);
+REGISTER_CPU_OPERATOR_WITH_ENGINE(InvokedCopies, ADDS, CopiesOp<100>);
+
+// Half done when it fails, with an output of another size.
+class HalfDoneOp final : public Operator<CPUContext> {
+ public:
+  using Operator::Operator;
+  bool RunOnDevice() override {
+    Output(0, Shape{7}, DType::kInt32);
+    return Input(0).data<float>()[0] > 0;
+  }
+};
+OPERATOR_SCHEMA(InvokedHalfDone).NumInputs(1).NumOutputs(1);
+REGISTER_CPU_OPERATOR(InvokedHalfDone, HalfDoneOp);
+
+// Its output is no tensor.
+class TextOp final : public Operator<CPUContext> {
+ public:
+  using Operator::Operator;
+  bool RunOnDevice() override {
+    *Output<std::string>(0) = "text";
+    return true;
+  }
+};
+OPERATOR_SCHEMA(InvokedText).NumInputs(0).NumOutputs(1);
+REGISTER_CPU_OPERATOR(InvokedText, TextOp);
+
+Tensor Of(Shape shape, std::initializer_list<float> values) {
+  return Tensor::From<float>(std::move(shape), values);
+}
+const Tensor kX = Of({2}, {1, 2}), kY = Of({2}, {10, 20});
+
+TEST_CASE("an operator is called by name, with attributes") {
+  const std::vector<Tensor> out = Invoke("InvokedAxpy", {kX, kY}, {{"alpha", 2.f}});
+  REQUIRE(out.size() == 1);
+  CHECK(out[0].ToVector<float>() == std::vector<float>{12, 24});
+  CHECK(kY.ToVector<float>() == std::vector<float>{10, 20});
+}
+
+TEST_CASE("a default-constructed tensor leaves an optional input out") {
+  CHECK(Invoke("InvokedBias", {kX, Of({1}, {5})})[0].ToVector<float>() == std::vector<float>{6, 7});
+  CHECK(Invoke("InvokedBias", {kX, Tensor()})[0].ToVector<float>() == std::vector<float>{1, 2});
+  CHECK(Invoke("InvokedBias", {kX})[0].ToVector<float>() == std::vector<float>{1, 2});
+  CHECK(Contains(ErrorOf([] {
+                   Invoke("InvokedBias", {Tensor(), kX});
+                 }).message(),
+                 "leaves out input 0 'x', which is not optional"));
+}
+
+TEST_CASE("unknown names are errors that name the nearest") {
+  CHECK(Contains(ErrorOf([] {
+                   Invoke("InvokedAxpi", {kX, kY});
+                 }).message(),
+                 "no operator 'InvokedAxpi' is registered"));
+  CHECK(Contains(ErrorOf([] {
+                   Invoke("InvokedAxpy", {kX, kY}, {{"alhpa", 2.f}});
+                 }).message(),
+                 "did you mean 'alpha'?"));
+}
+
+TEST_CASE("the operator runs on the device of the first input that is there, or on the one asked") {
+  Tensor on_stream = Of({2}, {1, 2});
+  on_stream.SetDevice({DeviceType::kCPUStream, 0});
+  CHECK(Contains(ErrorOf([&] {
+                   Invoke("InvokedBias", {on_stream, kX});
+                 }).message(),
+                 "has no kernel for cpu_stream"));
+  CHECK(Contains(ErrorOf([&] {
+                   Invoke("InvokedBias", {Tensor(), on_stream});
+                 }).message(),
+                 "has no kernel for cpu_stream"));
+  InvokeOptions options;
+  options.device = Device{};
+  CHECK(Invoke("InvokedBias", {on_stream}, {}, options)[0].ToVector<float>() ==
+        std::vector<float>{1, 2});
+}
+
+TEST_CASE("an engine by name") {
+  InvokeOptions options;
+  options.num_outputs = 1;
+  CHECK(Invoke("InvokedCopies", {kX}, {}, options)[0].data<float>()[0] == 1);
+  options.engine = "ADDS";
+  CHECK(Invoke("InvokedCopies", {kX}, {}, options)[0].data<float>()[0] == 101);
+}
+
+TEST_CASE("where the schema leaves the number of outputs open, it must be said") {
+  const opkit::Error error = ErrorOf([] { Invoke("InvokedCopies", {kX}); });
+  CHECK(error.code() == ErrorCode::kInvalidArgument);
+  CHECK(error.message() ==
+        "operator InvokedCopies has 1 to 3 outputs; say how many with InvokeOptions::num_outputs");
+  InvokeOptions options;
+  options.num_outputs = 3;
+  const auto out = Invoke("InvokedCopies", {kX}, {}, options);
+  CHECK(out.size() == 3);
+  CHECK(out[2].ToVector<float>() == std::vector<float>{1, 2});
+  options.num_outputs = 4;
+  CHECK(Contains(ErrorOf([&] { Invoke("InvokedCopies", {kX}, {}, options); }).message(),
+                 "has 4 outputs, expected 1 to 3"));
+}
+
+TEST_CASE("an output that is no tensor is an error") {
+  CHECK(Contains(ErrorOf([] { Invoke("InvokedText", {}); }).message(),
+                 "'output 0' of operator InvokedText is not a tensor"));
+}
+
+TEST_CASE("a resolved operator runs on tensor after tensor, of any shape") {
+  ResolvedOperator axpy("InvokedAxpy", 2, {{"alpha", 2.f}});
+  for (int round = 0; round < 2; ++round) {
+    CHECK(axpy({kX, kY})[0].ToVector<float>() == std::vector<float>{12, 24});
+    CHECK(axpy({Of({}, {1}), Of({}, {1})})[0].ToVector<float>() == std::vector<float>{3});
+    const auto out = axpy({Of({2, 2}, {1, 2, 3, 4}), Of({2, 2}, {0, 0, 0, 0})});
+    CHECK(out[0].shape() == Shape{2, 2});
+    CHECK(out[0].ToVector<float>() == std::vector<float>{2, 4, 6, 8});
+  }
+}
+
+TEST_CASE("results are new tensors each time") {
+  ResolvedOperator axpy("InvokedAxpy", 2);
+  const auto first = axpy({kX, kY}), second = axpy({kX, kX});
+  CHECK(first[0].ToVector<float>() == std::vector<float>{11, 22});
+  CHECK(second[0].ToVector<float>() == std::vector<float>{2, 4});
+}
+
+TEST_CASE("nothing of the caller's is held between calls") {
+  ResolvedOperator axpy("InvokedAxpy", 2);
+  Tensor x = Of({2}, {1, 2}), y = Of({2}, {1, 2});
+  std::vector<Tensor> out(1);
+  axpy.Run(std::vector{x, y}, out);
+  CHECK(x.storage().use_count() == 1);
+  CHECK(y.storage().use_count() == 1);
+  CHECK(out[0].storage().use_count() == 1);
+  x.mutable_data<float>()[0] = 13;
+  CHECK_THROWS_AS(axpy.Run(std::vector{x, y}, out), opkit::Error);
+  CHECK(x.storage().use_count() == 1);
+  CHECK(out[0].storage().use_count() == 1);
+  CHECK_THROWS_AS(axpy.Run(std::vector{x, kX.View({2, 1})}, out), opkit::Error);
+  CHECK(x.storage().use_count() == 1);
+  CHECK(out[0].storage().use_count() == 1);
+}
+
+TEST_CASE("a strided input's dense copy is gone with the call") {
+  ResolvedOperator axpy("InvokedAxpy", 2);
+  const Tensor x = Of({2, 2}, {1, 2, 3, 4}).Permute({1, 0});
+  const int64_t before = opkit::GetAllocator(DeviceType::kCPU).live_bytes();
+  axpy({x, x});
+  CHECK(opkit::GetAllocator(DeviceType::kCPU).live_bytes() == before);
+}
+
+TEST_CASE("running into given outputs uses their memory and allocates nothing") {
+  const std::vector<Tensor> in{kX, kY};
+  std::vector<Tensor> out{Of({2}, {0, 0})};
+  const void* memory = out[0].raw_data();
+  ResolvedOperator axpy("InvokedAxpy", 2);
+  axpy.Run(in, out);  // learns the shapes
+  const int64_t live = opkit::GetAllocator(DeviceType::kCPU).live_bytes();
+  const int64_t before = Allocations();
+  for (int i = 0; i < 10; ++i) axpy.Run(in, out);
+  const int64_t after = Allocations();
+  CHECK(after == before);
+  CHECK(opkit::GetAllocator(DeviceType::kCPU).live_bytes() == live);
+  CHECK(out[0].raw_data() == memory);
+  CHECK(out[0].ToVector<float>() == std::vector<float>{11, 22});
+}
+
+TEST_CASE("an output may be an input's memory where the schema allows it") {
+  ResolvedOperator axpy("InvokedAxpy", 2);
+  Tensor x = Of({2}, {1, 2}), y = Of({2}, {10, 20});
+  std::vector<Tensor> out{y};
+  axpy.Run(std::vector{x, y}, out);
+  CHECK(out[0].raw_data() == y.raw_data());
+  CHECK(y.ToVector<float>() == std::vector<float>{11, 22});
+  out = {x};
+  axpy.Run(std::vector{x, y}, out);
+  CHECK(out[0].raw_data() != x.raw_data());
+  CHECK(x.ToVector<float>() == std::vector<float>{1, 2});
+}
+
+TEST_CASE("an error leaves the outputs as they were, and the operator fit for use") {
+  ResolvedOperator half("InvokedHalfDone", 1);
+  std::vector<Tensor> out{Of({2}, {5, 6})};
+  const Tensor kept = out[0];
+  CHECK_THROWS_AS(half.Run(std::vector{Of({1}, {0})}, out), opkit::Error);
+  CHECK(out[0].shape() == Shape{2});
+  CHECK(out[0].dtype() == DType::kFloat32);
+  CHECK(out[0].raw_data() == kept.raw_data());
+  half.Run(std::vector{Of({1}, {1})}, out);
+  CHECK(out[0].shape() == Shape{7});
+
+  ResolvedOperator axpy("InvokedAxpy", 2);
+  CHECK(ErrorOf([&] { axpy({Of({1}, {13}), Of({1}, {1})}); }).message() == "13 brings bad luck");
+  CHECK(Contains(ErrorOf([&] {
+                   axpy({kX, Of({1}, {1})});
+                 }).message(),
+                 "must have that of input 0"));
+  CHECK(axpy({kX, kY})[0].ToVector<float>() == std::vector<float>{11, 22});
+}
+
+TEST_CASE("wrong counts are refused before anything runs") {
+  ResolvedOperator axpy("InvokedAxpy", 2);
+  CHECK(ErrorOf([&] { axpy({kX}); }).message() ==
+        "operator InvokedAxpy was resolved for 2 inputs and 1 outputs, but called with 1 and 1");
+  std::vector<Tensor> none;
+  CHECK_THROWS_AS(axpy.Run(std::vector{kX, kY}, none), opkit::Error);
+}
+
+TEST_CASE("a moved handle goes on") {
+  ResolvedOperator first("InvokedAxpy", 2, {{"alpha", 3.f}});
+  first({kX, kY});
+  ResolvedOperator second = std::move(first);
+  CHECK(second({kX, kY})[0].ToVector<float>() == std::vector<float>{13, 26});
+  ResolvedOperator third("InvokedBias", 1);
+  third = std::move(second);
+  CHECK(third({kX, kY})[0].ToVector<float>() == std::vector<float>{13, 26});
+}
+
+TEST_CASE("on a stream a call returns when the work is done, and throws what the work threw") {
+  InvokeOptions options;
+  options.device = Device{DeviceType::kCPUStream, 0};
+  ResolvedOperator axpy("InvokedAxpy", 2, {{"alpha", 2.f}}, options);
+  CHECK(axpy({kX, kY})[0].ToVector<float>() == std::vector<float>{12, 24});
+  CHECK(ErrorOf([&] { axpy({Of({1}, {13}), Of({1}, {1})}); }).message() == "13 brings bad luck");
+  CHECK(axpy({kX, kY})[0].ToVector<float>() == std::vector<float>{12, 24});
+}
+
+TEST_CASE("calls are operators to who asks what is running") {
+  static opkit::Invocation seen;
+  static const bool registered [[maybe_unused]] = [] {
+    opkit::OpRegistry::Global()
+        .AddSchema("InvokedWho", __FILE__, __LINE__)
+        .NumInputs(0)
+        .NumOutputs(0);
+    class WhoOp final : public Operator<CPUContext> {
+     public:
+      using Operator::Operator;
+      bool RunOnDevice() override {
+        seen = opkit::CurrentInvocation();
+        return true;
+      }
+    };
+    return opkit::detail::RegisterKernel("InvokedWho", DeviceType::kCPU, "",
+                                         opkit::RegistrationPriority::kDefault, __FILE__, __LINE__,
+                                         &opkit::detail::CreateClass<WhoOp>);
+  }();
+  Invoke("InvokedWho", {});
+  CHECK(seen.kind == opkit::InvocationKind::kOperator);
+  CHECK(seen.id != 0);
+  CHECK(opkit::CurrentInvocation().id == 0);
+}
+
+}  // namespace
