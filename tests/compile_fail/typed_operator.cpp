@@ -3,7 +3,8 @@
 
 using namespace opkit;
 
-// clang-format off: the design's own lines
+// As the design writes it.
+// clang-format off
 template <class Context>
 void Axpy(Context& ctx, In<"x", float> x, In<"y", float> y, Out<"z", float> z, Attr<"alpha", float> alpha) {
   ParallelFor(ctx, z.size(), [=] OPKIT_DEVICE (int64_t i) { z[i] = alpha * x[i] + y[i]; });
