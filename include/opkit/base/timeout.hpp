@@ -23,7 +23,7 @@ class Timeout {
     const auto ns = static_cast<long double>(duration.count()) * 1e9L *
                     static_cast<long double>(Duration::period::num) /
                     static_cast<long double>(Duration::period::den);
-    if (ns < 9.2e18L) ns_ = static_cast<int64_t>(ns);
+    if (ns >= 0 && ns < 9.2e18L) ns_ = static_cast<int64_t>(ns);
   }
 
   constexpr bool is_forever() const { return ns_ < 0; }
