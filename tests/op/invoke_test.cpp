@@ -56,7 +56,8 @@ class CopiesOp final : public Operator<CPUContext> {
   using Operator::Operator;
   bool RunOnDevice() override {
     for (int o = 0; o < OutputSize(); ++o) {
-      OutputTensorCopyFrom(o, Input(0))->mutable_data<float>()[0] += kAdd;
+      Tensor* y = OutputTensorCopyFrom(o, Input(0));
+      y->mutable_data<float>()[0] += kAdd;
     }
     return true;
   }

@@ -25,8 +25,8 @@ class InferenceCache {
   }
   // What inference says of the outputs. `before_data` is called before the first read of an input's
   // elements, which may still be on their way. Nothing is fresh until Keep is called.
-  std::vector<TensorInfo> Infer(const OpSchema& schema, const OperatorDef& def,
-                                InputPointers inputs, FunctionRef<void()> before_data) {
+  OPKIT_COLD std::vector<TensorInfo> Infer(const OpSchema& schema, const OperatorDef& def,
+                                           InputPointers inputs, FunctionRef<void()> before_data) {
     fresh_ = false;
     std::vector<TensorInfo> infos;
     std::vector<Seen> seen;

@@ -29,8 +29,8 @@ class ResolvedOperator {
       : ResolvedOperator(op, std::vector<bool>(static_cast<size_t>(num_inputs), true),
                          std::move(args), options) {}
   // `present[i]` false leaves optional input i out.
-  ResolvedOperator(const std::string& op, const std::vector<bool>& present, Arguments args,
-                   const InvokeOptions& options)
+  OPKIT_COLD ResolvedOperator(const std::string& op, const std::vector<bool>& present,
+                              Arguments args, const InvokeOptions& options)
       : schema_(&OpRegistry::Global().GetSchema(op)), workspace_(std::make_unique<Workspace>()) {
     def_ = OperatorDef(op, {}, {}, std::move(args));
     def_.Device(options.device.value_or(Device{})).Engine(options.engine);

@@ -22,7 +22,7 @@ struct TypedRun {
 };
 
 // The node's attribute, or the default. Error: kNotFound.
-inline const Attribute& FindAttribute(const OperatorBase& op, const std::string& name) {
+OPKIT_COLD inline const Attribute& FindAttribute(const OperatorBase& op, const std::string& name) {
   if (const Attribute* given = op.def().args().Find(name)) return *given;
   const AttributeSchema* declared = OpRegistry::Global().GetSchema(op.type()).FindAttribute(name);
   if (!declared || !declared->default_value)
@@ -164,7 +164,8 @@ struct TypedCallsOf<Function, Context> {
 template <class Context>
 class TypedOperatorBase : public Operator<Context> {
  protected:
-  TypedOperatorBase(const OperatorDef& def, Workspace* ws, std::span<const TypedParameter> rows)
+  OPKIT_COLD TypedOperatorBase(const OperatorDef& def, Workspace* ws,
+                               std::span<const TypedParameter> rows)
       : Operator<Context>(def, ws), schema_(&OpRegistry::Global().GetSchema(def.type())) {
     for (const TypedParameter& row : rows) {
       if (IsInput(row.kind)) inputs_.push_back(nullptr);

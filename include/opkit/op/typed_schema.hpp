@@ -15,15 +15,15 @@ using TypedSchemaPtr = IntrusivePtr<TypedSchema>;
 // Shared by the builder and the schema's functions.
 class TypedSchema final : public RefCounted {
  public:
-  static TypedSchemaPtr Make(const char* name, const char* file, int line,
-                             std::span<const TypedParameter> rows) {
+  OPKIT_COLD static TypedSchemaPtr Make(const char* name, const char* file, int line,
+                                        std::span<const TypedParameter> rows) {
     auto typed = MakeIntrusive<TypedSchema>(
         OpRegistry::Global().AddSchema(name, file, line, Signature(rows)), rows);
     typed->schema.AllowInplace([typed](int in, int out) { return typed->CanInplace(in, out); })
         .TensorInferenceFunction([typed](InferenceContext& context) { typed->Infer(context); });
     return typed;
   }
-  TypedSchema(OpSchema& filled, std::span<const TypedParameter> rows) : schema(filled) {
+  OPKIT_COLD TypedSchema(OpSchema& filled, std::span<const TypedParameter> rows) : schema(filled) {
     int required_inputs = 0;
     for (const TypedParameter& row : rows) {
       if (IsAttribute(row.kind)) {
@@ -43,7 +43,7 @@ class TypedSchema final : public RefCounted {
   }
 
   // Negative places are those of names on the other side.
-  void SameShape(std::initializer_list<int> inputs, std::initializer_list<int> outputs) {
+  OPKIT_COLD void SameShape(std::initializer_list<int> inputs, std::initializer_list<int> outputs) {
     auto places = [](std::initializer_list<int> all) {
       std::vector<int> out;
       for (int place : all)
@@ -56,7 +56,7 @@ class TypedSchema final : public RefCounted {
   }
   void AddRule(UniqueFunction<void(InferenceContext&)> rule) { rules_.push_back(std::move(rule)); }
   // The element types of a kernel, besides those of the kernels before it.
-  void AddElementTypes(std::initializer_list<DType> dtypes) {
+  OPKIT_COLD void AddElementTypes(std::initializer_list<DType> dtypes) {
     for (DType dtype : dtypes) {
       bool known = false;
       for (DType one : element_types_) known |= one == dtype;
@@ -67,7 +67,7 @@ class TypedSchema final : public RefCounted {
       Describe(row, values[static_cast<size_t>(row.place)].doc, element_types_);
     }
   }
-  void AddProblem(std::string_view what) {
+  OPKIT_COLD void AddProblem(std::string_view what) {
     OpRegistry::Global().AddProblem(
         schema.name(), StrCat("the schema of operator ", schema.name(), " at ", schema.file(), ":",
                               schema.line(), " is not whole: ", what));
@@ -78,7 +78,7 @@ class TypedSchema final : public RefCounted {
 
  private:
   // "x: float32, y?: T -> z: T, alpha: float": equal for functions that make equal schemas.
-  static std::string Signature(std::span<const TypedParameter> rows) {
+  OPKIT_COLD static std::string Signature(std::span<const TypedParameter> rows) {
     std::string inputs, rest;
     for (const TypedParameter& row : rows) {
       std::string& out = IsInput(row.kind) ? inputs : rest;
@@ -103,7 +103,7 @@ class TypedSchema final : public RefCounted {
       if (pair.first == in && pair.second == out) return true;
     return false;
   }
-  void Infer(InferenceContext& context) {
+  OPKIT_COLD void Infer(InferenceContext& context) {
     for (size_t i = 0; i < input_dtypes_.size(); ++i) {
       const int input = static_cast<int>(i);
       if (context.HasInput(input)) context.SetInput(input, DTypeOf(context, input_dtypes_[i]), {});
@@ -118,8 +118,8 @@ class TypedSchema final : public RefCounted {
                : declared;
   }
   // One shape for all of these inputs and outputs, from what is known of any of them.
-  void InferSameShape(InferenceContext& context, const std::vector<int>& inputs,
-                      const std::vector<int>& outputs) const {
+  OPKIT_COLD void InferSameShape(InferenceContext& context, const std::vector<int>& inputs,
+                                 const std::vector<int>& outputs) const {
     SymbolicShape shape;
     for (int o : outputs)
       if (auto merged = SymbolicShape::Merge(shape, context.output(o).shape))

@@ -4,6 +4,7 @@
 #define OPKIT_OP_TYPED_SIGNATURE_HPP_
 
 #include <array>
+#include <span>
 #include <tuple>
 
 #include "opkit/device/context.hpp"

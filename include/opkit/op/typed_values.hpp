@@ -33,7 +33,7 @@ class TypedView {
   OPKIT_HOST_DEVICE T& operator[](int64_t i) const { return data_[i]; }
   OPKIT_HOST_DEVICE T* begin() const { return data_; }
   OPKIT_HOST_DEVICE T* end() const { return data_ + size_; }
-  Shape shape() const { return Shape(std::span<const int64_t>(dims_, static_cast<size_t>(rank_))); }
+  Shape shape() const { return Shape(std::vector<int64_t>(dims_, dims_ + rank_)); }
 
   // The same shape at another address.
   void set_data(T* data) { data_ = data; }
