@@ -15,7 +15,7 @@ using opkit::ErrorCode;
 using opkit::Shape;
 using Ints = std::vector<int64_t>;
 
-Dims MakeDims(const Ints& values) { return Dims(std::span(values)); }
+Dims MakeDims(const Ints& values) { return Dims(values); }
 Ints Values(const Dims& dims) { return {dims.begin(), dims.end()}; }
 
 TEST_CASE("dims are values, inside six entries and beyond") {

@@ -35,7 +35,7 @@ Ints Strides(const Tensor& tensor) {
   const Dims strides = tensor.strides();
   return {strides.begin(), strides.end()};
 }
-Dims MakeDims(const Ints& values) { return Dims(std::span(values)); }
+Dims MakeDims(const Ints& values) { return Dims(values); }
 // 0, 1, 2, … in the given shape.
 Tensor Iota(const Shape& shape) {
   Floats values(static_cast<size_t>(shape.numel()));

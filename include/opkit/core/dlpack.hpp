@@ -113,9 +113,9 @@ Tensor ImportDLPack(Managed* managed) {
     Throw(ErrorCode::kInvalidArgument, "DLPack tensor has ndim ", in.ndim,
           in.shape ? "" : " and no shape");
   const auto rank = static_cast<size_t>(in.ndim);
-  Shape shape{std::span<const int64_t>(in.shape, rank)};
+  Shape shape(in.shape, rank);
   Dims strides;
-  if (in.strides && rank) strides = Dims(std::span<const int64_t>(in.strides, rank));
+  if (in.strides && rank) strides = Dims(in.strides, rank);
   if (shape.IsDense(strides)) strides = Dims();
   int64_t last = 0;
   for (int i = 0; i < strides.size(); ++i) {

@@ -6,12 +6,19 @@
 #include <cstdint>
 #include <cstring>
 #include <initializer_list>
-#include <span>
 #include <vector>
 
 #include "opkit/base/error.hpp"
 
 namespace opkit::inline OPKIT_ABI {
+
+// Anything contiguous that holds integers: vectors, spans, arrays.
+template <class R>
+concept IntegerRange = requires(const R& range) {
+  requires std::is_integral_v<std::remove_cvref_t<decltype(*range.data())>>;
+  requires sizeof(*range.data()) > 1;
+  static_cast<size_t>(range.size());
+};
 
 // A vector of int64 that allocates only beyond six entries.
 class Dims {
@@ -19,7 +26,14 @@ class Dims {
   static constexpr int kInline = 6;
 
   Dims() {}  // not defaulted: a const object of what holds Dims then needs no initializer
-  explicit Dims(std::span<const int64_t> values) { Assign(values.data(), values.size()); }
+  Dims(std::initializer_list<int64_t> values) { Assign(values.begin(), values.size()); }
+  Dims(const int64_t* values, size_t count) { Assign(values, count); }
+  template <IntegerRange R>
+    requires(!std::is_base_of_v<Dims, R>)
+  Dims(const R& values) {
+    const std::vector<int64_t> wide(values.data(), values.data() + values.size());
+    Assign(wide.data(), wide.size());
+  }
   Dims(const Dims& other) { Assign(other.data(), static_cast<size_t>(other.size_)); }
   Dims(Dims&& other) noexcept { Steal(other); }
   Dims& operator=(const Dims& other) {
@@ -44,6 +58,14 @@ class Dims {
   int64_t operator[](int i) const { return data()[i]; }
   int64_t& operator[](int i) { return data()[i]; }
 
+  friend std::string ToString(const Dims& dims) {
+    std::string out = "[";
+    for (int i = 0; i < dims.size_; ++i) {
+      if (i) out += ", ";
+      out += std::to_string(dims[i]);
+    }
+    return out + "]";
+  }
   friend bool operator==(const Dims& a, const Dims& b) {
     if (a.size_ != b.size_) return false;
     for (int i = 0; i < a.size_; ++i)
@@ -84,11 +106,15 @@ class Dims {
 class Shape {
  public:
   Shape() = default;
-  Shape(std::initializer_list<int64_t> dims) : Shape(std::span(dims.begin(), dims.size())) {}
-  Shape(const std::vector<int64_t>& dims) : Shape(std::span(dims)) {}
   // Errors: kInvalidArgument for a negative extent, kOutOfRange when the element count exceeds
   // int64.
-  explicit Shape(std::span<const int64_t> dims) : dims_(dims), numel_(CountElements(dims)) {}
+  Shape(std::initializer_list<int64_t> dims) : Shape(dims.begin(), dims.size()) {}
+  Shape(const std::vector<int64_t>& dims) : Shape(dims.data(), dims.size()) {}
+  Shape(const int64_t* dims, size_t rank) : Shape(Dims(dims, rank)) {}
+  explicit Shape(Dims dims) : dims_(std::move(dims)), numel_(CountElements(dims_)) {}
+  template <IntegerRange R>
+    requires(!std::is_base_of_v<Shape, R> && !std::is_base_of_v<Dims, R>)
+  explicit Shape(const R& dims) : Shape(Dims(dims)) {}
 
   int rank() const { return dims_.size(); }
   int64_t numel() const { return numel_; }
@@ -98,7 +124,7 @@ class Shape {
   int size() const { return dims_.size(); }
   const int64_t* begin() const { return dims_.begin(); }
   const int64_t* end() const { return dims_.end(); }
-  std::span<const int64_t> span() const { return {begin(), end()}; }
+  const int64_t* data() const { return dims_.data(); }
   std::vector<int64_t> vec() const { return {begin(), end()}; }
 
   // `axis` counted from the front, checked against the rank.
@@ -138,30 +164,20 @@ class Shape {
   }
 
   friend bool operator==(const Shape& a, const Shape& b) { return a.dims_ == b.dims_; }
-  friend std::string ToString(const Shape& shape) {
-    std::string out = "[";
-    for (int i = 0; i < shape.rank(); ++i) {
-      if (i) out += ", ";
-      out += std::to_string(shape[i]);
-    }
-    return out + "]";
-  }
+  friend std::string ToString(const Shape& shape) { return ToString(shape.dims_); }
 
  private:
-  static std::string Describe(std::span<const int64_t> dims) {
-    return StrCat(std::vector<int64_t>(dims.begin(), dims.end()));
-  }
   // Extents other than zero must multiply within int64 even beside a zero: strides need them.
-  static int64_t CountElements(std::span<const int64_t> dims) {
+  static int64_t CountElements(const Dims& dims) {
     int64_t count = 1;
     bool empty = false;
-    for (size_t i = 0; i < dims.size(); ++i) {
+    for (int i = 0; i < dims.size(); ++i) {
       if (dims[i] < 0)
-        Throw(ErrorCode::kInvalidArgument, "shape ", Describe(dims), " has the negative extent ",
+        Throw(ErrorCode::kInvalidArgument, "shape ", dims, " has the negative extent ",
               dims[i], " at axis ", i);
       empty |= dims[i] == 0;
       if (dims[i] > 0 && __builtin_mul_overflow(count, dims[i], &count))
-        Throw(ErrorCode::kOutOfRange, "shape ", Describe(dims),
+        Throw(ErrorCode::kOutOfRange, "shape ", dims,
               " has more elements than a 64-bit count can hold");
     }
     return empty ? 0 : count;

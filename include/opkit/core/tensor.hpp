@@ -44,7 +44,7 @@ class Tensor {
     const int64_t needed = ViewBytes();
     if (byte_offset < 0 || needed < 0 || byte_offset > storage_->nbytes() - needed)
       Throw(ErrorCode::kOutOfRange, "a view ", dtype, ToString(shape_), " with strides",
-            StrCat(std::vector<int64_t>(strides_.begin(), strides_.end())), " at byte ",
+            ToString(strides_), " at byte ",
             byte_offset, " does not fit in its storage of ", storage_->nbytes(), " bytes");
     if (shape_.IsDense(strides_)) strides_ = Dims();
     if (strides_.empty()) capacity_ = needed;
@@ -52,22 +52,31 @@ class Tensor {
 
   // A copy of `values` on the CPU, row-major. Error (kInvalidArgument) when the counts differ.
   template <Element T>
-  static Tensor From(Shape shape, std::span<const T> values) {
-    if (static_cast<int64_t>(values.size()) != shape.numel())
-      Throw(ErrorCode::kInvalidArgument, "shape ", ToString(shape), " holds ", shape.numel(),
-            " elements, but ", values.size(), " values were given");
+  static Tensor From(Shape shape, std::initializer_list<T> values) {
+    return From(std::move(shape), values.begin(), values.size());
+  }
+  template <Element T>
+  static Tensor From(Shape shape, const T* values, size_t count) {
+    if (static_cast<int64_t>(count) != shape.numel())
+      Throw(ErrorCode::kInvalidArgument, "shape ", shape, " holds ", shape.numel(),
+            " elements, but ", count, " values were given");
     Tensor out(std::move(shape), kDTypeOf<T>);
-    if (!values.empty()) std::memcpy(out.raw_mutable_data(), values.data(), values.size_bytes());
+    if (count) std::memcpy(out.raw_mutable_data(), values, count * sizeof(T));
     return out;
   }
-  template <Element T>
-  static Tensor From(Shape shape, std::initializer_list<T> values) {
-    return From(std::move(shape), std::span<const T>(values.begin(), values.size()));
+  // A vector, span or array of T.
+  template <Element T, class Range>
+    requires requires(const Range& range) {
+      { range.data() } -> std::convertible_to<const T*>;
+      range.size();
+    }
+  static Tensor From(Shape shape, const Range& values) {
+    return From(std::move(shape), values.data(), values.size());
   }
-  template <Element T>
-    requires(!std::is_same_v<T, bool>)
-  static Tensor From(Shape shape, const std::vector<T>& values) {
-    return From(std::move(shape), std::span<const T>(values));
+  template <class Range>
+    requires Element<typename Range::value_type>
+  static Tensor From(Shape shape, const Range& values) {
+    return From(std::move(shape), values.data(), values.size());
   }
   template <Element T>
   static Tensor Scalar(T value) {
@@ -153,10 +162,10 @@ class Tensor {
     if (rank() == 0 || dtype_ == DType::kUndefined)
       Fail(ErrorCode::kFailedPrecondition, "ReserveSpace needs a dtype and an outer dimension");
     CheckStandard("ReserveSpace");
-    std::vector<int64_t> dims = shape_.vec();
-    if (outer <= dims[0]) return;
+    if (outer <= shape_[0]) return;
+    Dims dims(shape_);
     dims[0] = outer;
-    const Shape reserved(dims);
+    const Shape reserved(std::move(dims));
     if (is_dense() && Fits(reserved, dtype_)) return;
     CheckHost();
     Storage bigger = NewMemory(reserved, dtype_);
@@ -215,31 +224,29 @@ class Tensor {
   }
 
   // The same memory under another shape of equal element count. One extent may be -1.
-  Tensor View(std::span<const int64_t> dims) const {
+  Tensor View(const Dims& dims) const {
     CheckInitialized();
     if (!is_dense() || !layout_.is_standard())
       Fail(ErrorCode::kInvalidArgument, "View needs a dense tensor; call Contiguous() first");
-    std::vector<int64_t> resolved(dims.begin(), dims.end());
-    int64_t known = 1, unknown = -1;
-    for (size_t i = 0; i < resolved.size(); ++i) {
+    Dims resolved = dims;
+    int64_t known = 1;
+    int unknown = -1;
+    for (int i = 0; i < resolved.size(); ++i) {
       if (resolved[i] == -1 && unknown < 0) {
-        unknown = static_cast<int64_t>(i);
+        unknown = i;
       } else if (__builtin_mul_overflow(known, resolved[i], &known)) {
         known = -1;
       }
     }
-    if (unknown >= 0 && known > 0) resolved[static_cast<size_t>(unknown)] = numel() / known;
-    Shape shape = unknown >= 0 && known == 0 ? Shape{0} : Shape(resolved);
-    if (shape.numel() != numel() || (unknown >= 0 && known == 0))
-      Fail(ErrorCode::kInvalidArgument, "cannot be viewed as shape ",
-           std::vector<int64_t>(dims.begin(), dims.end()));
+    if (unknown >= 0 && known > 0) resolved[unknown] = numel() / known;
+    const bool open = unknown >= 0 && known == 0;
+    Shape shape = open ? Shape{0} : Shape(std::move(resolved));
+    if (open || shape.numel() != numel())
+      Fail(ErrorCode::kInvalidArgument, "cannot be viewed as shape ", dims);
     Tensor out = *this;
     out.shape_ = std::move(shape);
     out.strides_ = Dims();
     return out;
-  }
-  Tensor View(std::initializer_list<int64_t> dims) const {
-    return View(std::span(dims.begin(), dims.size()));
   }
   // Elements [begin, end) of `axis`, sharing memory. Resizing a slice never reaches beyond it.
   Tensor Slice(int axis, int64_t begin, int64_t end) const {
@@ -249,9 +256,9 @@ class Tensor {
     if (begin < 0 || end < begin || end > shape_[axis])
       Fail(ErrorCode::kOutOfRange, "slice [", begin, ", ", end, ") is outside axis ", axis);
     Tensor out = *this;
-    std::vector<int64_t> dims = shape_.vec();
-    dims[static_cast<size_t>(axis)] = end - begin;
-    out.shape_ = Shape(dims);
+    Dims dims(shape_);
+    dims[axis] = end - begin;
+    out.shape_ = Shape(std::move(dims));
     out.byte_offset_ += begin * strides()[axis] * ItemSize(dtype_);
     out.strides_ = strides();
     if (out.shape_.IsDense(out.strides_)) out.strides_ = Dims();
@@ -259,30 +266,27 @@ class Tensor {
     return out;
   }
   // The same memory with its axes in another order: axis i of the result is axis order[i] of this.
-  Tensor Permute(std::span<const int> order) const {
+  Tensor Permute(const Dims& order) const {
     CheckInitialized();
     CheckStandard("Permute");
-    const Dims old_strides = strides();
-    std::vector<int64_t> dims, steps;
-    if (order.size() != static_cast<size_t>(rank()))
+    if (order.size() != rank())
       Fail(ErrorCode::kInvalidArgument, "Permute needs ", rank(), " axes, found ", order.size());
-    for (size_t i = 0; i < order.size(); ++i) {
-      const int axis = shape_.Axis(order[i]);
-      for (size_t j = 0; j < i; ++j)
-        if (shape_.Axis(order[j]) == axis)
+    const Dims old_strides = strides();
+    Dims dims = order, steps = order;
+    for (int i = 0; i < order.size(); ++i) {
+      const int axis = shape_.Axis(static_cast<int>(order[i]));
+      for (int j = 0; j < i; ++j)
+        if (shape_.Axis(static_cast<int>(order[j])) == axis)
           Fail(ErrorCode::kInvalidArgument, "Permute names axis ", axis, " twice");
-      dims.push_back(shape_[axis]);
-      steps.push_back(old_strides[axis]);
+      dims[i] = shape_[axis];
+      steps[i] = old_strides[axis];
     }
     Tensor out = *this;
-    out.shape_ = Shape(dims);
-    out.strides_ = Dims(steps);
+    out.shape_ = Shape(std::move(dims));
+    out.strides_ = std::move(steps);
     return out;
   }
 
-  Tensor Permute(std::initializer_list<int> order) const {
-    return Permute(std::span(order.begin(), order.size()));
-  }
 
   // True when the bytes from the first to the last element overlap those of `other`.
   bool SharesMemoryWith(const Tensor& other) const {
@@ -318,7 +322,7 @@ class Tensor {
     std::string out = StrCat(dtype_, ToString(shape_), " on ", ToString(device_));
     if (!layout_.is_standard()) out += " in " + ToString(layout_);
     if (!is_dense())
-      out += " with strides" + StrCat(std::vector<int64_t>(strides_.begin(), strides_.end()));
+      out += " with strides" + ToString(strides_);
     if (!initialized()) out += " (uninitialized)";
     return out;
   }
@@ -404,13 +408,14 @@ class Tensor {
       std::memcpy(out, base, static_cast<size_t>(nbytes()));
       return;
     }
-    std::vector<int64_t> index(static_cast<size_t>(rank()), 0);
+    Dims index(shape_);
+    for (int i = 0; i < rank(); ++i) index[i] = 0;
     for (int64_t n = numel(); n > 0; --n, out += item) {
       int64_t offset = 0;
-      for (int i = 0; i < rank(); ++i) offset += index[static_cast<size_t>(i)] * strides_[i];
+      for (int i = 0; i < rank(); ++i) offset += index[i] * strides_[i];
       std::memcpy(out, base + offset * static_cast<int64_t>(item), item);
-      for (int i = rank() - 1; i >= 0 && ++index[static_cast<size_t>(i)] == shape_[i]; --i)
-        index[static_cast<size_t>(i)] = 0;
+      for (int i = rank() - 1; i >= 0 && ++index[i] == shape_[i]; --i)
+        index[i] = 0;
     }
   }
 

@@ -41,7 +41,7 @@ struct TensorSlot {
     if (changed) shape = viewed.shape();
     if (changed || !dense || !viewed.is_dense()) strides = viewed.strides();
     dense = viewed.is_dense();
-    view = OpTensor(viewed.raw_mutable_data(), viewed.dtype(), shape.span(),
+    view = OpTensor(viewed.raw_mutable_data(), viewed.dtype(), std::span(shape.data(), static_cast<size_t>(shape.rank())),
                     {strides.data(), static_cast<size_t>(strides.size())}, viewed.device(), req);
     view.Bind(&viewed);
     return changed;
