@@ -716,13 +716,28 @@ struct Layout {
 
 namespace opkit::inline OPKIT_ABI {
 
+// Anything contiguous that holds integers: vectors, spans, arrays.
+template <class R>
+concept IntegerRange = requires(const R& range) {
+  requires std::is_integral_v<std::remove_cvref_t<decltype(*range.data())>>;
+  requires sizeof(*range.data()) > 1;
+  static_cast<size_t>(range.size());
+};
+
 // A vector of int64 that allocates only beyond six entries.
 class Dims {
  public:
   static constexpr int kInline = 6;
 
   Dims() {}  // not defaulted: a const object of what holds Dims then needs no initializer
-  explicit Dims(std::span<const int64_t> values) { Assign(values.data(), values.size()); }
+  Dims(std::initializer_list<int64_t> values) { Assign(values.begin(), values.size()); }
+  Dims(const int64_t* values, size_t count) { Assign(values, count); }
+  template <IntegerRange R>
+    requires(!std::is_base_of_v<Dims, R>)
+  Dims(const R& values) {
+    const std::vector<int64_t> wide(values.data(), values.data() + values.size());
+    Assign(wide.data(), wide.size());
+  }
   Dims(const Dims& other) { Assign(other.data(), static_cast<size_t>(other.size_)); }
   Dims(Dims&& other) noexcept { Steal(other); }
   Dims& operator=(const Dims& other) {
@@ -747,6 +762,14 @@ class Dims {
   int64_t operator[](int i) const { return data()[i]; }
   int64_t& operator[](int i) { return data()[i]; }
 
+  friend std::string ToString(const Dims& dims) {
+    std::string out = "[";
+    for (int i = 0; i < dims.size_; ++i) {
+      if (i) out += ", ";
+      out += std::to_string(dims[i]);
+    }
+    return out + "]";
+  }
   friend bool operator==(const Dims& a, const Dims& b) {
     if (a.size_ != b.size_) return false;
     for (int i = 0; i < a.size_; ++i)
@@ -787,11 +810,15 @@ class Dims {
 class Shape {
  public:
   Shape() = default;
-  Shape(std::initializer_list<int64_t> dims) : Shape(std::span(dims.begin(), dims.size())) {}
-  Shape(const std::vector<int64_t>& dims) : Shape(std::span(dims)) {}
   // Errors: kInvalidArgument for a negative extent, kOutOfRange when the element count exceeds
   // int64.
-  explicit Shape(std::span<const int64_t> dims) : dims_(dims), numel_(CountElements(dims)) {}
+  Shape(std::initializer_list<int64_t> dims) : Shape(dims.begin(), dims.size()) {}
+  Shape(const std::vector<int64_t>& dims) : Shape(dims.data(), dims.size()) {}
+  Shape(const int64_t* dims, size_t rank) : Shape(Dims(dims, rank)) {}
+  explicit Shape(Dims dims) : dims_(std::move(dims)), numel_(CountElements(dims_)) {}
+  template <IntegerRange R>
+    requires(!std::is_base_of_v<Shape, R> && !std::is_base_of_v<Dims, R>)
+  explicit Shape(const R& dims) : Shape(Dims(dims)) {}
 
   int rank() const { return dims_.size(); }
   int64_t numel() const { return numel_; }
@@ -801,7 +828,7 @@ class Shape {
   int size() const { return dims_.size(); }
   const int64_t* begin() const { return dims_.begin(); }
   const int64_t* end() const { return dims_.end(); }
-  std::span<const int64_t> span() const { return {begin(), end()}; }
+  const int64_t* data() const { return dims_.data(); }
   std::vector<int64_t> vec() const { return {begin(), end()}; }
 
   // `axis` counted from the front, checked against the rank.
@@ -841,30 +868,20 @@ class Shape {
   }
 
   friend bool operator==(const Shape& a, const Shape& b) { return a.dims_ == b.dims_; }
-  friend std::string ToString(const Shape& shape) {
-    std::string out = "[";
-    for (int i = 0; i < shape.rank(); ++i) {
-      if (i) out += ", ";
-      out += std::to_string(shape[i]);
-    }
-    return out + "]";
-  }
+  friend std::string ToString(const Shape& shape) { return ToString(shape.dims_); }
 
  private:
-  static std::string Describe(std::span<const int64_t> dims) {
-    return StrCat(std::vector<int64_t>(dims.begin(), dims.end()));
-  }
   // Extents other than zero must multiply within int64 even beside a zero: strides need them.
-  static int64_t CountElements(std::span<const int64_t> dims) {
+  static int64_t CountElements(const Dims& dims) {
     int64_t count = 1;
     bool empty = false;
-    for (size_t i = 0; i < dims.size(); ++i) {
+    for (int i = 0; i < dims.size(); ++i) {
       if (dims[i] < 0)
-        Throw(ErrorCode::kInvalidArgument, "shape ", Describe(dims), " has the negative extent ",
+        Throw(ErrorCode::kInvalidArgument, "shape ", dims, " has the negative extent ",
               dims[i], " at axis ", i);
       empty |= dims[i] == 0;
       if (dims[i] > 0 && __builtin_mul_overflow(count, dims[i], &count))
-        Throw(ErrorCode::kOutOfRange, "shape ", Describe(dims),
+        Throw(ErrorCode::kOutOfRange, "shape ", dims,
               " has more elements than a 64-bit count can hold");
     }
     return empty ? 0 : count;
@@ -1341,7 +1358,7 @@ class Tensor {
     const int64_t needed = ViewBytes();
     if (byte_offset < 0 || needed < 0 || byte_offset > storage_->nbytes() - needed)
       Throw(ErrorCode::kOutOfRange, "a view ", dtype, ToString(shape_), " with strides",
-            StrCat(std::vector<int64_t>(strides_.begin(), strides_.end())), " at byte ",
+            ToString(strides_), " at byte ",
             byte_offset, " does not fit in its storage of ", storage_->nbytes(), " bytes");
     if (shape_.IsDense(strides_)) strides_ = Dims();
     if (strides_.empty()) capacity_ = needed;
@@ -1349,22 +1366,31 @@ class Tensor {
 
   // A copy of `values` on the CPU, row-major. Error (kInvalidArgument) when the counts differ.
   template <Element T>
-  static Tensor From(Shape shape, std::span<const T> values) {
-    if (static_cast<int64_t>(values.size()) != shape.numel())
-      Throw(ErrorCode::kInvalidArgument, "shape ", ToString(shape), " holds ", shape.numel(),
-            " elements, but ", values.size(), " values were given");
+  static Tensor From(Shape shape, std::initializer_list<T> values) {
+    return From(std::move(shape), values.begin(), values.size());
+  }
+  template <Element T>
+  static Tensor From(Shape shape, const T* values, size_t count) {
+    if (static_cast<int64_t>(count) != shape.numel())
+      Throw(ErrorCode::kInvalidArgument, "shape ", shape, " holds ", shape.numel(),
+            " elements, but ", count, " values were given");
     Tensor out(std::move(shape), kDTypeOf<T>);
-    if (!values.empty()) std::memcpy(out.raw_mutable_data(), values.data(), values.size_bytes());
+    if (count) std::memcpy(out.raw_mutable_data(), values, count * sizeof(T));
     return out;
   }
-  template <Element T>
-  static Tensor From(Shape shape, std::initializer_list<T> values) {
-    return From(std::move(shape), std::span<const T>(values.begin(), values.size()));
+  // A vector, span or array of T.
+  template <Element T, class Range>
+    requires requires(const Range& range) {
+      { range.data() } -> std::convertible_to<const T*>;
+      range.size();
+    }
+  static Tensor From(Shape shape, const Range& values) {
+    return From(std::move(shape), values.data(), values.size());
   }
-  template <Element T>
-    requires(!std::is_same_v<T, bool>)
-  static Tensor From(Shape shape, const std::vector<T>& values) {
-    return From(std::move(shape), std::span<const T>(values));
+  template <class Range>
+    requires Element<typename Range::value_type>
+  static Tensor From(Shape shape, const Range& values) {
+    return From(std::move(shape), values.data(), values.size());
   }
   template <Element T>
   static Tensor Scalar(T value) {
@@ -1450,10 +1476,10 @@ class Tensor {
     if (rank() == 0 || dtype_ == DType::kUndefined)
       Fail(ErrorCode::kFailedPrecondition, "ReserveSpace needs a dtype and an outer dimension");
     CheckStandard("ReserveSpace");
-    std::vector<int64_t> dims = shape_.vec();
-    if (outer <= dims[0]) return;
+    if (outer <= shape_[0]) return;
+    Dims dims(shape_);
     dims[0] = outer;
-    const Shape reserved(dims);
+    const Shape reserved(std::move(dims));
     if (is_dense() && Fits(reserved, dtype_)) return;
     CheckHost();
     Storage bigger = NewMemory(reserved, dtype_);
@@ -1512,31 +1538,29 @@ class Tensor {
   }
 
   // The same memory under another shape of equal element count. One extent may be -1.
-  Tensor View(std::span<const int64_t> dims) const {
+  Tensor View(const Dims& dims) const {
     CheckInitialized();
     if (!is_dense() || !layout_.is_standard())
       Fail(ErrorCode::kInvalidArgument, "View needs a dense tensor; call Contiguous() first");
-    std::vector<int64_t> resolved(dims.begin(), dims.end());
-    int64_t known = 1, unknown = -1;
-    for (size_t i = 0; i < resolved.size(); ++i) {
+    Dims resolved = dims;
+    int64_t known = 1;
+    int unknown = -1;
+    for (int i = 0; i < resolved.size(); ++i) {
       if (resolved[i] == -1 && unknown < 0) {
-        unknown = static_cast<int64_t>(i);
+        unknown = i;
       } else if (__builtin_mul_overflow(known, resolved[i], &known)) {
         known = -1;
       }
     }
-    if (unknown >= 0 && known > 0) resolved[static_cast<size_t>(unknown)] = numel() / known;
-    Shape shape = unknown >= 0 && known == 0 ? Shape{0} : Shape(resolved);
-    if (shape.numel() != numel() || (unknown >= 0 && known == 0))
-      Fail(ErrorCode::kInvalidArgument, "cannot be viewed as shape ",
-           std::vector<int64_t>(dims.begin(), dims.end()));
+    if (unknown >= 0 && known > 0) resolved[unknown] = numel() / known;
+    const bool open = unknown >= 0 && known == 0;
+    Shape shape = open ? Shape{0} : Shape(std::move(resolved));
+    if (open || shape.numel() != numel())
+      Fail(ErrorCode::kInvalidArgument, "cannot be viewed as shape ", dims);
     Tensor out = *this;
     out.shape_ = std::move(shape);
     out.strides_ = Dims();
     return out;
-  }
-  Tensor View(std::initializer_list<int64_t> dims) const {
-    return View(std::span(dims.begin(), dims.size()));
   }
   // Elements [begin, end) of `axis`, sharing memory. Resizing a slice never reaches beyond it.
   Tensor Slice(int axis, int64_t begin, int64_t end) const {
@@ -1546,9 +1570,9 @@ class Tensor {
     if (begin < 0 || end < begin || end > shape_[axis])
       Fail(ErrorCode::kOutOfRange, "slice [", begin, ", ", end, ") is outside axis ", axis);
     Tensor out = *this;
-    std::vector<int64_t> dims = shape_.vec();
-    dims[static_cast<size_t>(axis)] = end - begin;
-    out.shape_ = Shape(dims);
+    Dims dims(shape_);
+    dims[axis] = end - begin;
+    out.shape_ = Shape(std::move(dims));
     out.byte_offset_ += begin * strides()[axis] * ItemSize(dtype_);
     out.strides_ = strides();
     if (out.shape_.IsDense(out.strides_)) out.strides_ = Dims();
@@ -1556,29 +1580,25 @@ class Tensor {
     return out;
   }
   // The same memory with its axes in another order: axis i of the result is axis order[i] of this.
-  Tensor Permute(std::span<const int> order) const {
+  Tensor Permute(const Dims& order) const {
     CheckInitialized();
     CheckStandard("Permute");
-    const Dims old_strides = strides();
-    std::vector<int64_t> dims, steps;
-    if (order.size() != static_cast<size_t>(rank()))
+    if (order.size() != rank())
       Fail(ErrorCode::kInvalidArgument, "Permute needs ", rank(), " axes, found ", order.size());
-    for (size_t i = 0; i < order.size(); ++i) {
-      const int axis = shape_.Axis(order[i]);
-      for (size_t j = 0; j < i; ++j)
-        if (shape_.Axis(order[j]) == axis)
+    const Dims old_strides = strides();
+    Dims dims = order, steps = order;
+    for (int i = 0; i < order.size(); ++i) {
+      const int axis = shape_.Axis(static_cast<int>(order[i]));
+      for (int j = 0; j < i; ++j)
+        if (shape_.Axis(static_cast<int>(order[j])) == axis)
           Fail(ErrorCode::kInvalidArgument, "Permute names axis ", axis, " twice");
-      dims.push_back(shape_[axis]);
-      steps.push_back(old_strides[axis]);
+      dims[i] = shape_[axis];
+      steps[i] = old_strides[axis];
     }
     Tensor out = *this;
-    out.shape_ = Shape(dims);
-    out.strides_ = Dims(steps);
+    out.shape_ = Shape(std::move(dims));
+    out.strides_ = std::move(steps);
     return out;
-  }
-
-  Tensor Permute(std::initializer_list<int> order) const {
-    return Permute(std::span(order.begin(), order.size()));
   }
 
   // True when the bytes from the first to the last element overlap those of `other`.
@@ -1615,7 +1635,7 @@ class Tensor {
     std::string out = StrCat(dtype_, ToString(shape_), " on ", ToString(device_));
     if (!layout_.is_standard()) out += " in " + ToString(layout_);
     if (!is_dense())
-      out += " with strides" + StrCat(std::vector<int64_t>(strides_.begin(), strides_.end()));
+      out += " with strides" + ToString(strides_);
     if (!initialized()) out += " (uninitialized)";
     return out;
   }
@@ -1701,13 +1721,14 @@ class Tensor {
       std::memcpy(out, base, static_cast<size_t>(nbytes()));
       return;
     }
-    std::vector<int64_t> index(static_cast<size_t>(rank()), 0);
+    Dims index(shape_);
+    for (int i = 0; i < rank(); ++i) index[i] = 0;
     for (int64_t n = numel(); n > 0; --n, out += item) {
       int64_t offset = 0;
-      for (int i = 0; i < rank(); ++i) offset += index[static_cast<size_t>(i)] * strides_[i];
+      for (int i = 0; i < rank(); ++i) offset += index[i] * strides_[i];
       std::memcpy(out, base + offset * static_cast<int64_t>(item), item);
-      for (int i = rank() - 1; i >= 0 && ++index[static_cast<size_t>(i)] == shape_[i]; --i)
-        index[static_cast<size_t>(i)] = 0;
+      for (int i = rank() - 1; i >= 0 && ++index[i] == shape_[i]; --i)
+        index[i] = 0;
     }
   }
 
@@ -2118,9 +2139,9 @@ Tensor ImportDLPack(Managed* managed) {
     Throw(ErrorCode::kInvalidArgument, "DLPack tensor has ndim ", in.ndim,
           in.shape ? "" : " and no shape");
   const auto rank = static_cast<size_t>(in.ndim);
-  Shape shape{std::span<const int64_t>(in.shape, rank)};
+  Shape shape(in.shape, rank);
   Dims strides;
-  if (in.strides && rank) strides = Dims(std::span<const int64_t>(in.strides, rank));
+  if (in.strides && rank) strides = Dims(in.strides, rank);
   if (shape.IsDense(strides)) strides = Dims();
   int64_t last = 0;
   for (int i = 0; i < strides.size(); ++i) {
@@ -2334,7 +2355,7 @@ class Timeout {
     const auto ns = static_cast<long double>(duration.count()) * 1e9L *
                     static_cast<long double>(Duration::period::num) /
                     static_cast<long double>(Duration::period::den);
-    if (ns < 9.2e18L) ns_ = static_cast<int64_t>(ns);
+    if (ns >= 0 && ns < 9.2e18L) ns_ = static_cast<int64_t>(ns);
   }
 
   constexpr bool is_forever() const { return ns_ < 0; }
@@ -4453,9 +4474,7 @@ namespace opkit::inline OPKIT_ABI {
 
 // Contexts whose work is host code: CPUContext, CPUStreamContext, and a user's own.
 template <class C>
-concept HostContext = requires(C& context, void (*work)()) {
-  context.Launch(work);
-};
+concept HostContext = requires(C& context, void (*work)()) { context.Launch(work); };
 
 // Issues f(i) for every i in [0, n). Asynchronous on an asynchronous context: `f` is copied and
 // must capture by value. Errors of `f` reach the caller, or the operator's event.
@@ -6613,8 +6632,8 @@ class InferenceCache {
   }
   // What inference says of the outputs. `before_data` is called before the first read of an input's
   // elements, which may still be on their way. Nothing is fresh until Keep is called.
-  std::vector<TensorInfo> Infer(const OpSchema& schema, const OperatorDef& def,
-                                InputPointers inputs, FunctionRef<void()> before_data) {
+  OPKIT_COLD std::vector<TensorInfo> Infer(const OpSchema& schema, const OperatorDef& def,
+                                           InputPointers inputs, FunctionRef<void()> before_data) {
     fresh_ = false;
     std::vector<TensorInfo> infos;
     std::vector<Seen> seen;
@@ -6686,8 +6705,8 @@ class ResolvedOperator {
       : ResolvedOperator(op, std::vector<bool>(static_cast<size_t>(num_inputs), true),
                          std::move(args), options) {}
   // `present[i]` false leaves optional input i out.
-  ResolvedOperator(const std::string& op, const std::vector<bool>& present, Arguments args,
-                   const InvokeOptions& options)
+  OPKIT_COLD ResolvedOperator(const std::string& op, const std::vector<bool>& present,
+                              Arguments args, const InvokeOptions& options)
       : schema_(&OpRegistry::Global().GetSchema(op)), workspace_(std::make_unique<Workspace>()) {
     def_ = OperatorDef(op, {}, {}, std::move(args));
     def_.Device(options.device.value_or(Device{})).Engine(options.engine);
@@ -7062,7 +7081,7 @@ struct TensorSlot {
     if (changed) shape = viewed.shape();
     if (changed || !dense || !viewed.is_dense()) strides = viewed.strides();
     dense = viewed.is_dense();
-    view = OpTensor(viewed.raw_mutable_data(), viewed.dtype(), shape.span(),
+    view = OpTensor(viewed.raw_mutable_data(), viewed.dtype(), std::span(shape.data(), static_cast<size_t>(shape.rank())),
                     {strides.data(), static_cast<size_t>(strides.size())}, viewed.device(), req);
     view.Bind(&viewed);
     return changed;
@@ -7755,8 +7774,9 @@ namespace detail {
 
 using FunctionRecord = IntrusivePtr<FunctionOpRecord>;
 
-[[noreturn]] OPKIT_COLD inline void ThrowFunctionFailed(const FunctionOpRecord& record,
-                                                        const char* what, const OpStatus& status) {
+template <class Record>
+[[noreturn]] OPKIT_COLD void ThrowFunctionFailed(const Record& record, const char* what,
+                                                 const OpStatus& status) {
   std::string text = status.message();
   if (const std::string& more = ErrorMessage().text(); !more.empty())
     text += (text.empty() ? "" : ": ") + more;
@@ -7765,8 +7785,8 @@ using FunctionRecord = IntrusivePtr<FunctionOpRecord>;
 }
 
 // Calls one of the record's functions: what it fails with or throws becomes an Error that names it.
-template <class Call>
-void CallFunction(const FunctionOpRecord& record, const char* what, Call&& call) {
+template <class Record, class Call>
+void CallFunction(const Record& record, const char* what, Call&& call) {
   ErrorMessageScope message;
   OpStatus status;
   try {
@@ -7790,8 +7810,8 @@ void CallFunction(const FunctionOpRecord& record, const char* what, Call&& call)
     ThrowFunctionFailed(record, what, status);
 }
 // As above for inference while something is still unknown, where a failure only means: not yet.
-template <class Call>
-bool TryFunction(const FunctionOpRecord& record, const char* what, bool all_known, Call&& call) {
+template <class Record, class Call>
+bool TryFunction(const Record& record, const char* what, bool all_known, Call&& call) {
   if (all_known) {
     CallFunction(record, what, call);
     return true;
@@ -7805,7 +7825,8 @@ bool TryFunction(const FunctionOpRecord& record, const char* what, bool all_know
 }
 
 // {inputs, outputs} of the operator; -1 where parseAttrs leaves one open.
-inline std::pair<int, int> FunctionArity(FunctionOpRecord& record, const AttrMap& attrs) {
+template <class Record>
+std::pair<int, int> FunctionArity(Record& record, const AttrMap& attrs) {
   int inputs = -1, outputs = -1;
   if (!record.problem.empty()) Throw(ErrorCode::kInvalidArgument, record.problem);
   if (record.parse_attrs)
@@ -7814,7 +7835,8 @@ inline std::pair<int, int> FunctionArity(FunctionOpRecord& record, const AttrMap
   return {inputs, outputs};
 }
 
-inline std::vector<int> FunctionMutatedInputs(FunctionOpRecord& record, const AttrMap& attrs) {
+template <class Record>
+std::vector<int> FunctionMutatedInputs(Record& record, const AttrMap& attrs) {
   std::vector<int> inputs;
   if (record.mutate_inputs)
     CallFunction(record, "mutateInputs", [&] { return record.mutate_inputs(attrs, inputs); });
@@ -7825,23 +7847,27 @@ inline std::vector<int> FunctionMutatedInputs(FunctionOpRecord& record, const At
   return inputs;
 }
 
-inline std::vector<int64_t> KnownExtents(const SymbolicShape& shape) {
+template <class AnyShape>
+std::vector<int64_t> KnownExtents(const AnyShape& shape) {
   std::vector<int64_t> extents;
   if (shape.has_rank())
     for (const Dim& dim : shape.dims()) extents.push_back(dim.is_known() ? dim.value() : -1);
   return extents;
 }
-inline ShapeVectors KnownShapes(std::span<const TensorInfo> infos) {
+template <class Infos>
+ShapeVectors KnownShapes(const Infos& infos) {
   ShapeVectors shapes;
   for (const TensorInfo& info : infos) shapes.push_back(KnownExtents(info.shape));
   return shapes;
 }
-inline SymbolicShape ShapeOfExtents(const std::vector<int64_t>& extents) {
+template <class Extents>
+SymbolicShape ShapeOfExtents(const Extents& extents) {
   std::vector<Dim> dims;
   for (int64_t extent : extents) dims.push_back(extent < 0 ? Dim() : Dim(extent));
   return SymbolicShape(std::move(dims));
 }
-inline void CheckCount(const FunctionOpRecord& record, const char* function, const char* what,
+template <class Record>
+void CheckCount(const Record& record, const char* function, const char* what,
                        size_t found, size_t expected) {
   if (found != expected)
     Throw(ErrorCode::kInvalidArgument, function, " of operator ", record.name, " answered for ",
@@ -7849,7 +7875,8 @@ inline void CheckCount(const FunctionOpRecord& record, const char* function, con
 }
 
 // Without setInferType every output has the dtype of the first input.
-inline void InferFunctionTypes(FunctionOpRecord& record, const AttrMap& attrs,
+template <class Record>
+void InferFunctionTypes(Record& record, const AttrMap& attrs,
                                InferenceContext& context) {
   if (!record.infer_type) {
     for (int o = 0; o < context.num_outputs() && context.num_inputs() > 0; ++o)
@@ -7876,7 +7903,8 @@ inline void InferFunctionTypes(FunctionOpRecord& record, const AttrMap& attrs,
 
 // An empty answer for an output is a scalar when the ranks of all inputs are known, and unknown
 // otherwise.
-inline void InferFunctionShapes(FunctionOpRecord& record, const AttrMap& attrs,
+template <class Record>
+void InferFunctionShapes(Record& record, const AttrMap& attrs,
                                 InferenceContext& context) {
   if (!record.infer_shape) return;
   bool ranks_known = true, all_known = true, anything = context.num_inputs() == 0;
@@ -7905,7 +7933,8 @@ inline void InferFunctionShapes(FunctionOpRecord& record, const AttrMap& attrs,
       context.SetOutput(o, DType::kUndefined, ShapeOfExtents(extents));
 }
 
-inline void InferFunction(FunctionOpRecord& record, const AttrMap& attrs, FunctionPass pass,
+template <class Record>
+void InferFunction(Record& record, const AttrMap& attrs, FunctionPass pass,
                           InferenceContext& context) {
   if (pass == FunctionPass::kForward) {
     InferFunctionTypes(record, attrs, context);
@@ -7926,7 +7955,8 @@ inline void InferFunction(FunctionOpRecord& record, const AttrMap& attrs, Functi
 }
 
 // Bytes of scratch for inputs whose shapes are all known.
-inline int64_t FunctionScratch(FunctionOpRecord& record, const AttrMap& attrs,
+template <class Record>
+int64_t FunctionScratch(Record& record, const AttrMap& attrs,
                                std::span<const TensorInfo> inputs) {
   if (!record.scratch) return 0;
   int64_t bytes = 0;
@@ -8217,7 +8247,8 @@ inline std::string FunctionStateBlob(const OperatorDef& def) {
 }
 
 // target += term, element by element; both dense.
-inline void AddTensor(const Tensor& target, const Tensor& term) {
+template <class AnyTensor>
+void AddTensor(const AnyTensor& target, const AnyTensor& term) {
   const DType dtype = target.dtype();
   auto add = [&]<class T>(std::type_identity<T>, int64_t count) {
     auto* to = static_cast<T*>(target.raw_mutable_data());
@@ -8235,9 +8266,11 @@ inline void AddTensor(const Tensor& target, const Tensor& term) {
   }
 }
 
+// A template only for what it costs to compile: programs without function operators do not pay.
+template <class Record>
 class FunctionBody {
  public:
-  FunctionBody(OperatorBase& op, FunctionRecord record, FunctionPass pass)
+  FunctionBody(OperatorBase& op, IntrusivePtr<Record> record, FunctionPass pass)
       : op_(op),
         record_(std::move(record)),
         pass_(pass),
@@ -8514,7 +8547,7 @@ class FunctionBody {
   };
 
   OperatorBase& op_;
-  FunctionRecord record_;
+  IntrusivePtr<Record> record_;
   FunctionPass pass_;
   FunctionDevice& functions_;
   AttrMap attrs_;
@@ -9130,7 +9163,7 @@ class FunctionOperator final : public Operator<Context>, public detail::Function
   void SetOutputReq(int output, OpReq req) override { body_.SetReq(output, req); }
 
  private:
-  detail::FunctionBody body_;
+  detail::FunctionBody<FunctionOpRecord> body_;
 };
 
 namespace detail {
@@ -9168,10 +9201,11 @@ inline int DeviceTypeFromName(std::string_view name) {
   return -1;
 }
 
+template <class Record>
 class FunctionGradient final : public GradientMakerBase {
  public:
   FunctionGradient(const OperatorDef& def, std::vector<GradientValue> g_output,
-                   FunctionRecord record)
+                   IntrusivePtr<Record> record)
       : GradientMakerBase(def, std::move(g_output)), record_(std::move(record)) {}
 
   // Inputs that the operator writes to get no gradient.
@@ -9198,7 +9232,7 @@ class FunctionGradient final : public GradientMakerBase {
   }
 
  private:
-  FunctionRecord record_;
+  IntrusivePtr<Record> record_;
 };
 
 }  // namespace detail
@@ -9241,13 +9275,16 @@ inline void SetOutputReq(OperatorBase& op, int output, OpReq req) {
 // value, reference or pointer; the answer is int (1 is success), bool, ReturnValue, Status or void.
 // The form that allocates nothing is
 //   Status forward(const AttrMap&, std::span<const OpTensor>, std::span<OpTensor>, OpResource&);
-class FunctionOpBuilder {
+//
+// Contexts are those that every program can run functions with. A template, so that the toolkit's
+// side of function operators is compiled only where one is registered.
+template <class Record, class... Contexts>
+class BasicFunctionOpBuilder {
  public:
-  FunctionOpBuilder(const char* name, const char* file, int line) noexcept
-      : record_(new FunctionOpRecord) {
+  BasicFunctionOpBuilder(const char* name, const char* file, int line) noexcept
+      : record_(new Record) {
     Guarded([&] {
-      EnableFunctionOperators<CPUContext>();
-      EnableFunctionOperators<CPUStreamContext>();
+      (EnableFunctionOperators<Contexts>(), ...);
       record_->name = name;
       record_->file = file;
       record_->line = line;
@@ -9258,7 +9295,7 @@ class FunctionOpBuilder {
   // Computes the outputs. Their shapes are those that inferShape says; without it, those that the
   // output tensors have before the run.
   template <class F>
-  FunctionOpBuilder& setForward(F f, const char* device = "cpu") {
+  BasicFunctionOpBuilder& setForward(F f, const char* device = "cpu") {
     static_assert(detail::kIsForward<F>,
                   "setForward(f): write int f(std::map<std::string, std::string> attrs, "
                   "std::vector<OpTensor> inputs, std::vector<OpTensor> outputs, OpResource res) or "
@@ -9272,7 +9309,7 @@ class FunctionOpBuilder {
   // Computes the gradients of the inputs from those of the outputs, the inputs and the outputs, in
   // this order: the operator <name>_backward, and the gradient of this one.
   template <class F>
-  FunctionOpBuilder& setBackward(F f, const char* device = "cpu") {
+  BasicFunctionOpBuilder& setBackward(F f, const char* device = "cpu") {
     static_assert(detail::kIsForward<F>,
                   "setBackward(f): write int f(std::map<std::string, std::string> attrs, "
                   "std::vector<OpTensor> inputs, std::vector<OpTensor> outputs, OpResource res) or "
@@ -9285,7 +9322,7 @@ class FunctionOpBuilder {
   }
   // Makes the object that runs the operator. It is also asked for the gradient.
   template <class F>
-  FunctionOpBuilder& setCreateOpState(F f, const char* device = "cpu") {
+  BasicFunctionOpBuilder& setCreateOpState(F f, const char* device = "cpu") {
     static_assert(detail::kIsCreateState<F>,
                   "setCreateOpState(f): write int f(std::map<std::string, std::string> attrs, "
                   "StatefulOp** state), with OpContext context in the middle if you need the "
@@ -9300,7 +9337,7 @@ class FunctionOpBuilder {
   // Says how many inputs and outputs a node with these attributes has, and refuses wrong
   // attributes. Without it any number goes.
   template <class F>
-  FunctionOpBuilder& setParseAttrs(F f) {
+  BasicFunctionOpBuilder& setParseAttrs(F f) {
     static_assert(detail::kIsParseAttrs<F>,
                   "setParseAttrs(f): write int f(std::map<std::string, std::string> attrs, int* "
                   "num_in, int* num_out)");
@@ -9312,7 +9349,7 @@ class FunctionOpBuilder {
   // DTypes of outputs from those of inputs, or the reverse; numbers of DType, -1 for unknown.
   // Without it every output has the dtype of input 0.
   template <class F>
-  FunctionOpBuilder& setInferType(F f) {
+  BasicFunctionOpBuilder& setInferType(F f) {
     static_assert(detail::kIsInferType<F>,
                   "setInferType(f): write int f(std::map<std::string, std::string> attrs, "
                   "std::vector<int>& intypes, std::vector<int>& outtypes)");
@@ -9325,7 +9362,7 @@ class FunctionOpBuilder {
   // largest number as unsigned int) and, where the value has not been seen yet, an empty shape.
   // While something is unknown a failure means that nothing can be said yet.
   template <class F>
-  FunctionOpBuilder& setInferShape(F f) {
+  BasicFunctionOpBuilder& setInferShape(F f) {
     static_assert(detail::kIsInferShape<F>,
                   "setInferShape(f): write int f(std::map<std::string, std::string> attrs, "
                   "std::vector<std::vector<unsigned int>>& inshapes, "
@@ -9337,7 +9374,7 @@ class FunctionOpBuilder {
   }
   // Inputs that are written to.
   template <class F>
-  FunctionOpBuilder& setMutateInputs(F f) {
+  BasicFunctionOpBuilder& setMutateInputs(F f) {
     static_assert(detail::kIsMutateInputs<F>,
                   "setMutateInputs(f): write int f(std::map<std::string, std::string> attrs, "
                   "std::vector<int>& input_indices), or setMutateInputs({0, 2})");
@@ -9346,7 +9383,7 @@ class FunctionOpBuilder {
            detail::MakeMutateInputs(std::move(f), detail::FunctionParameters<F>{}));
     return *this;
   }
-  FunctionOpBuilder& setMutateInputs(std::initializer_list<int> inputs) {
+  BasicFunctionOpBuilder& setMutateInputs(std::initializer_list<int> inputs) {
     Once(record_->mutate_inputs, "setMutateInputs",
          MutateInputsFunction(
              [list = std::vector<int>(inputs)](const AttrMap&, std::vector<int>& out) -> OpStatus {
@@ -9356,14 +9393,14 @@ class FunctionOpBuilder {
     return *this;
   }
   // Memory for the whole of a run, known before it, so that a plan can hold it.
-  FunctionOpBuilder& setScratch(int64_t bytes) {
+  BasicFunctionOpBuilder& setScratch(int64_t bytes) {
     Once(record_->scratch, "setScratch",
          ScratchFunction([bytes](const AttrMap&, const ShapeVectors&) { return bytes; }));
     return *this;
   }
   template <class F>
     requires(!std::is_arithmetic_v<F>)
-  FunctionOpBuilder& setScratch(F f) {
+  BasicFunctionOpBuilder& setScratch(F f) {
     static_assert(detail::kIsScratch<F>,
                   "setScratch(f): write int64_t f(const AttrMap& attrs, const "
                   "std::vector<std::vector<int64_t>>& inshapes), or setScratch(bytes)");
@@ -9373,16 +9410,16 @@ class FunctionOpBuilder {
     return *this;
   }
   // Pairs {input, output} that may share memory.
-  FunctionOpBuilder& setInplace(std::initializer_list<std::pair<int, int>> pairs) {
+  BasicFunctionOpBuilder& setInplace(std::initializer_list<std::pair<int, int>> pairs) {
     Guarded([&] { record_->inplace.insert(record_->inplace.end(), pairs.begin(), pairs.end()); });
     return *this;
   }
-  FunctionOpBuilder& setIsSubgraphOp() { return record_->is_subgraph_op = true, *this; }
+  BasicFunctionOpBuilder& setIsSubgraphOp() { return record_->is_subgraph_op = true, *this; }
   // The functions respect strides(). Otherwise strided inputs arrive as dense copies.
-  FunctionOpBuilder& setAcceptStrides() { return record_->accepts_strides = true, *this; }
+  BasicFunctionOpBuilder& setAcceptStrides() { return record_->accepts_strides = true, *this; }
   // The functions respect OpReq::kAdd. Otherwise the toolkit adds their results up.
-  FunctionOpBuilder& setAcceptAdd() { return record_->accepts_add = true, *this; }
-  FunctionOpBuilder& setDoc(const char* doc) {
+  BasicFunctionOpBuilder& setAcceptAdd() { return record_->accepts_add = true, *this; }
+  BasicFunctionOpBuilder& setDoc(const char* doc) {
     Guarded([&] {
       if (schema_) schema_->SetDoc(doc);
     });
@@ -9440,7 +9477,7 @@ class FunctionOpBuilder {
 
   void RegisterKernel(int type, FunctionPass pass) {
     if (type < 0) return;
-    detail::FunctionRecord record = record_;
+    detail::IntrusivePtr<Record> record = record_;
     Kernel kernel;
     kernel.op = record->name;
     if (pass == FunctionPass::kBackward) {
@@ -9467,7 +9504,7 @@ class FunctionOpBuilder {
     OpRegistry::Global().AddKernel(std::move(kernel));
   }
   OpSchema* AddSchema(const std::string& name, FunctionPass pass) {
-    detail::FunctionRecord record = record_;
+    detail::IntrusivePtr<Record> record = record_;
     OpSchema& schema = OpRegistry::Global().AddSchema(name.c_str(), record->file, record->line);
     schema
         .ArityFromArguments([record, pass](const Arguments& args) {
@@ -9502,17 +9539,19 @@ class FunctionOpBuilder {
     gradient.make = [record = record_](const OperatorDef& def,
                                        const std::vector<GradientValue>& g_output,
                                        GradientNames& names) {
-      detail::FunctionGradient maker(def, g_output, record);
+      detail::FunctionGradient<Record> maker(def, g_output, record);
       maker.UseNames(&names);
       return maker.Get();
     };
     GradientRegistry::Global().Add(record_->name, std::move(gradient));
   }
 
-  detail::FunctionRecord record_;
+  detail::IntrusivePtr<Record> record_;
   OpSchema* schema_ = nullptr;
   bool backward_added_ = false;
 };
+using FunctionOpBuilder =
+    BasicFunctionOpBuilder<FunctionOpRecord, CPUContext, CPUStreamContext>;
 
 }  // namespace opkit
 
@@ -9850,7 +9889,7 @@ class TypedView {
   OPKIT_HOST_DEVICE T& operator[](int64_t i) const { return data_[i]; }
   OPKIT_HOST_DEVICE T* begin() const { return data_; }
   OPKIT_HOST_DEVICE T* end() const { return data_ + size_; }
-  Shape shape() const { return Shape(std::span<const int64_t>(dims_, static_cast<size_t>(rank_))); }
+  Shape shape() const { return Shape(std::vector<int64_t>(dims_, dims_ + rank_)); }
 
   // The same shape at another address.
   void set_data(T* data) { data_ = data; }
@@ -10202,7 +10241,7 @@ struct TypedRun {
 };
 
 // The node's attribute, or the default. Error: kNotFound.
-inline const Attribute& FindAttribute(const OperatorBase& op, const std::string& name) {
+OPKIT_COLD inline const Attribute& FindAttribute(const OperatorBase& op, const std::string& name) {
   if (const Attribute* given = op.def().args().Find(name)) return *given;
   const AttributeSchema* declared = OpRegistry::Global().GetSchema(op.type()).FindAttribute(name);
   if (!declared || !declared->default_value)
@@ -10344,7 +10383,8 @@ struct TypedCallsOf<Function, Context> {
 template <class Context>
 class TypedOperatorBase : public Operator<Context> {
  protected:
-  TypedOperatorBase(const OperatorDef& def, Workspace* ws, std::span<const TypedParameter> rows)
+  OPKIT_COLD TypedOperatorBase(const OperatorDef& def, Workspace* ws,
+                               std::span<const TypedParameter> rows)
       : Operator<Context>(def, ws), schema_(&OpRegistry::Global().GetSchema(def.type())) {
     for (const TypedParameter& row : rows) {
       if (IsInput(row.kind)) inputs_.push_back(nullptr);
@@ -10506,15 +10546,15 @@ using TypedSchemaPtr = IntrusivePtr<TypedSchema>;
 // Shared by the builder and the schema's functions.
 class TypedSchema final : public RefCounted {
  public:
-  static TypedSchemaPtr Make(const char* name, const char* file, int line,
-                             std::span<const TypedParameter> rows) {
+  OPKIT_COLD static TypedSchemaPtr Make(const char* name, const char* file, int line,
+                                        std::span<const TypedParameter> rows) {
     auto typed = MakeIntrusive<TypedSchema>(
         OpRegistry::Global().AddSchema(name, file, line, Signature(rows)), rows);
     typed->schema.AllowInplace([typed](int in, int out) { return typed->CanInplace(in, out); })
         .TensorInferenceFunction([typed](InferenceContext& context) { typed->Infer(context); });
     return typed;
   }
-  TypedSchema(OpSchema& filled, std::span<const TypedParameter> rows) : schema(filled) {
+  OPKIT_COLD TypedSchema(OpSchema& filled, std::span<const TypedParameter> rows) : schema(filled) {
     int required_inputs = 0;
     for (const TypedParameter& row : rows) {
       if (IsAttribute(row.kind)) {
@@ -10534,7 +10574,7 @@ class TypedSchema final : public RefCounted {
   }
 
   // Negative places are those of names on the other side.
-  void SameShape(std::initializer_list<int> inputs, std::initializer_list<int> outputs) {
+  OPKIT_COLD void SameShape(std::initializer_list<int> inputs, std::initializer_list<int> outputs) {
     auto places = [](std::initializer_list<int> all) {
       std::vector<int> out;
       for (int place : all)
@@ -10547,7 +10587,7 @@ class TypedSchema final : public RefCounted {
   }
   void AddRule(UniqueFunction<void(InferenceContext&)> rule) { rules_.push_back(std::move(rule)); }
   // The element types of a kernel, besides those of the kernels before it.
-  void AddElementTypes(std::initializer_list<DType> dtypes) {
+  OPKIT_COLD void AddElementTypes(std::initializer_list<DType> dtypes) {
     for (DType dtype : dtypes) {
       bool known = false;
       for (DType one : element_types_) known |= one == dtype;
@@ -10558,7 +10598,7 @@ class TypedSchema final : public RefCounted {
       Describe(row, values[static_cast<size_t>(row.place)].doc, element_types_);
     }
   }
-  void AddProblem(std::string_view what) {
+  OPKIT_COLD void AddProblem(std::string_view what) {
     OpRegistry::Global().AddProblem(
         schema.name(), StrCat("the schema of operator ", schema.name(), " at ", schema.file(), ":",
                               schema.line(), " is not whole: ", what));
@@ -10569,7 +10609,7 @@ class TypedSchema final : public RefCounted {
 
  private:
   // "x: float32, y?: T -> z: T, alpha: float": equal for functions that make equal schemas.
-  static std::string Signature(std::span<const TypedParameter> rows) {
+  OPKIT_COLD static std::string Signature(std::span<const TypedParameter> rows) {
     std::string inputs, rest;
     for (const TypedParameter& row : rows) {
       std::string& out = IsInput(row.kind) ? inputs : rest;
@@ -10594,7 +10634,7 @@ class TypedSchema final : public RefCounted {
       if (pair.first == in && pair.second == out) return true;
     return false;
   }
-  void Infer(InferenceContext& context) {
+  OPKIT_COLD void Infer(InferenceContext& context) {
     for (size_t i = 0; i < input_dtypes_.size(); ++i) {
       const int input = static_cast<int>(i);
       if (context.HasInput(input)) context.SetInput(input, DTypeOf(context, input_dtypes_[i]), {});
@@ -10609,8 +10649,8 @@ class TypedSchema final : public RefCounted {
                : declared;
   }
   // One shape for all of these inputs and outputs, from what is known of any of them.
-  void InferSameShape(InferenceContext& context, const std::vector<int>& inputs,
-                      const std::vector<int>& outputs) const {
+  OPKIT_COLD void InferSameShape(InferenceContext& context, const std::vector<int>& inputs,
+                                 const std::vector<int>& outputs) const {
     SymbolicShape shape;
     for (int o : outputs)
       if (auto merged = SymbolicShape::Merge(shape, context.output(o).shape))
