@@ -4,6 +4,8 @@
 
 #include <doctest/doctest.h>
 
+#include <map>
+
 #include "../error_of.hpp"
 #include "opkit/op/registration.hpp"
 
@@ -118,6 +120,24 @@ TEST_CASE("engines: the definition beats the operator's preference, which beats 
   opkit::SetOpEnginePref("CreateChoice", DeviceType::kCPU, {});
   opkit::SetGlobalEnginePref(DeviceType::kCPU, {"ABSENT", "FASTER"});
   CHECK(Ran(kChoice) == kFaster);  // a preference is a wish
+}
+
+TEST_CASE("engines: preferences as Caffe2's maps, all of them or none") {
+  using PerDevice = std::map<DeviceType, opkit::EnginePref>;
+  using PerOp = std::map<DeviceType, std::map<std::string, opkit::EnginePref>>;
+  const NoPreferences reset;
+  opkit::SetGlobalEnginePref(PerDevice{{DeviceType::kCPU, {"FAST"}}});
+  CHECK(Ran(kChoice) == kFast);
+  opkit::SetPerOpEnginePref(PerOp{{DeviceType::kCPU, {{"CreateChoice", {"FASTER"}}}}});
+  CHECK(Ran(kChoice) == kFaster);
+  opkit::SetOpEnginePref("CreateChoice", PerDevice{{DeviceType::kCPU, {"DEFAULT"}}});
+  CHECK(Ran(kChoice) == kPlain);
+  const opkit::Error error = ErrorOf([] {
+    opkit::SetPerOpEnginePref(
+        PerOp{{DeviceType::kCPU, {{"CreateChoice", {"FAST"}}, {"CreateNobody", {"FAST"}}}}});
+  });
+  CHECK(error.code() == ErrorCode::kNotFound);
+  CHECK(Ran(kChoice) == kPlain);
 }
 
 TEST_CASE("engines: an operator that has only an engine's kernel runs with it") {

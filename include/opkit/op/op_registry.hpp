@@ -139,22 +139,23 @@ class OpRegistry {
 
   // Backends tried for every operator of a device, or for one operator before those; ones that have
   // no kernel are passed over, an empty list clears. Errors: kNotFound for an operator nobody
-  // registered, or a device without kernels.
-  void SetGlobalEnginePref(DeviceType device, EnginePref engines) {
+  // registered, or a device without kernels. `apply` false only checks.
+  void SetGlobalEnginePref(DeviceType device, EnginePref engines, bool apply = true) {
     detail::MutexLock lock(mutex_);
     bool known = engines.empty();
     for (const auto& row : ops_) known |= HasKernel(row->value, device);
     if (!known)
       Throw(ErrorCode::kNotFound, "engine preference for ", ToString(device),
             ", for which no operator of this program has a kernel");
-    SetPref({}, device, std::move(engines));
+    if (apply) SetPref({}, device, std::move(engines));
   }
-  void SetOpEnginePref(const std::string& op, DeviceType device, EnginePref engines) {
+  void SetOpEnginePref(const std::string& op, DeviceType device, EnginePref engines,
+                       bool apply = true) {
     detail::MutexLock lock(mutex_);
     if (!HasKernel(Get(op), device))
       Throw(ErrorCode::kNotFound, "engine preference for operator ", op, " on ", ToString(device),
             ", where it has no kernel");
-    SetPref(op, device, std::move(engines));
+    if (apply) SetPref(op, device, std::move(engines));
   }
   // Preferred backends of an operator, its own first.
   EnginePref EnginePrefs(std::string_view op, DeviceType device) const {
@@ -237,6 +238,27 @@ inline void SetGlobalEnginePref(DeviceType device, EnginePref engines) {
 }
 inline void SetOpEnginePref(const std::string& op, DeviceType device, EnginePref engines) {
   OpRegistry::Global().SetOpEnginePref(op, device, std::move(engines));
+}
+// Caffe2's forms: maps from device type to backends, and to operators and their backends. Nothing is
+// changed when one entry is wrong.
+template <class EnginesByDevice>
+void SetGlobalEnginePref(const EnginesByDevice& pref) {
+  for (const bool apply : {false, true})
+    for (const auto& [device, engines] : pref)
+      OpRegistry::Global().SetGlobalEnginePref(device, engines, apply);
+}
+template <class EnginesByDevice>
+void SetOpEnginePref(const std::string& op, const EnginesByDevice& pref) {
+  for (const bool apply : {false, true})
+    for (const auto& [device, engines] : pref)
+      OpRegistry::Global().SetOpEnginePref(op, device, engines, apply);
+}
+template <class OpsByDevice>
+void SetPerOpEnginePref(const OpsByDevice& pref) {
+  for (const bool apply : {false, true})
+    for (const auto& [device, ops] : pref)
+      for (const auto& [op, engines] : ops)
+        OpRegistry::Global().SetOpEnginePref(op, device, engines, apply);
 }
 
 }  // namespace opkit
