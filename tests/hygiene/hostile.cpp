@@ -1,5 +1,6 @@
-// Every header after hostile macros. The toolkit's own macros are used too: they expand here.
-// clang-format off: the order is the test.
+// Every header after hostile macros, in this order. The toolkit's own macros are used too: they
+// expand here.
+// clang-format off
 #include "std_headers.hpp"
 #include "hostile_macros.hpp"
 #include "all_headers.hpp"

@@ -206,9 +206,9 @@ class WaysChecker : public MemoryChecker {
     node.Feed(large.inputs);
     if (Run(node) != Result::kOk) return;
     expected = node.Outputs();
-    const CheckCase* small = std::exchange(case_, &large);
+    const CheckCase* normal = std::exchange(case_, &large);
     compare(large.inputs);
-    case_ = small;
+    case_ = normal;
   }
 };
 
