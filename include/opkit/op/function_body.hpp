@@ -37,7 +37,8 @@ inline std::string FunctionStateBlob(const OperatorDef& def) {
 }
 
 // target += term, element by element; both dense.
-inline void AddTensor(const Tensor& target, const Tensor& term) {
+template <class AnyTensor>
+void AddTensor(const AnyTensor& target, const AnyTensor& term) {
   const DType dtype = target.dtype();
   auto add = [&]<class T>(std::type_identity<T>, int64_t count) {
     auto* to = static_cast<T*>(target.raw_mutable_data());
@@ -55,9 +56,11 @@ inline void AddTensor(const Tensor& target, const Tensor& term) {
   }
 }
 
+// A template only for what it costs to compile: programs without function operators do not pay.
+template <class Record>
 class FunctionBody {
  public:
-  FunctionBody(OperatorBase& op, FunctionRecord record, FunctionPass pass)
+  FunctionBody(OperatorBase& op, IntrusivePtr<Record> record, FunctionPass pass)
       : op_(op),
         record_(std::move(record)),
         pass_(pass),
@@ -334,7 +337,7 @@ class FunctionBody {
   };
 
   OperatorBase& op_;
-  FunctionRecord record_;
+  IntrusivePtr<Record> record_;
   FunctionPass pass_;
   FunctionDevice& functions_;
   AttrMap attrs_;

@@ -43,7 +43,7 @@ class FunctionOperator final : public Operator<Context>, public detail::Function
   void SetOutputReq(int output, OpReq req) override { body_.SetReq(output, req); }
 
  private:
-  detail::FunctionBody body_;
+  detail::FunctionBody<FunctionOpRecord> body_;
 };
 
 namespace detail {
@@ -81,19 +81,20 @@ inline int DeviceTypeFromName(std::string_view name) {
   return -1;
 }
 
-class FunctionGradient final : public GradientMakerBase {
+template <class Record, class Base>
+class FunctionGradient final : public Base {
  public:
   FunctionGradient(const OperatorDef& def, std::vector<GradientValue> g_output,
-                   FunctionRecord record)
-      : GradientMakerBase(def, std::move(g_output)), record_(std::move(record)) {}
+                   IntrusivePtr<Record> record)
+      : Base(def, std::move(g_output)), record_(std::move(record)) {}
 
   // Inputs that the operator writes to get no gradient.
   std::vector<OperatorDef> GetGradientDefs() override {
-    const OperatorDef& def = Def();
+    const OperatorDef& def = this->Def();
     OperatorDef backward(def.type() + "_backward");
     for (size_t o = 0; o < def.outputs().size(); ++o) {
       const int output = static_cast<int>(o);
-      backward.Input(GradOut(output).IsEmpty() ? std::string() : GO(output));
+      backward.Input(this->GradOut(output).IsEmpty() ? std::string() : this->GO(output));
     }
     backward.Inputs(def.inputs()).Inputs(def.outputs());
     const std::vector<int> mutated = FunctionMutatedInputs(*record_, AttrMap(def.args()));
@@ -101,7 +102,7 @@ class FunctionGradient final : public GradientMakerBase {
       const int input = static_cast<int>(i);
       bool skipped = def.inputs()[i].empty();
       for (int one : mutated) skipped |= one == input;
-      backward.Output(skipped ? std::string() : GI(input));
+      backward.Output(skipped ? std::string() : this->GI(input));
     }
     const FunctionDevice* device = record_->Find(def.device().type);
     for (const NamedAttribute& arg : def.args()) backward.Arg(arg.name, arg.value);
@@ -111,7 +112,7 @@ class FunctionGradient final : public GradientMakerBase {
   }
 
  private:
-  FunctionRecord record_;
+  IntrusivePtr<Record> record_;
 };
 
 }  // namespace detail
@@ -154,13 +155,16 @@ inline void SetOutputReq(OperatorBase& op, int output, OpReq req) {
 // value, reference or pointer; the answer is int (1 is success), bool, ReturnValue, Status or void.
 // The form that allocates nothing is
 //   Status forward(const AttrMap&, std::span<const OpTensor>, std::span<OpTensor>, OpResource&);
-class FunctionOpBuilder {
+//
+// Contexts are those that every program can run functions with. A template, so that the toolkit's
+// side of function operators is compiled only where one is registered.
+template <class Record, class... Contexts>
+class BasicFunctionOpBuilder {
  public:
-  FunctionOpBuilder(const char* name, const char* file, int line) noexcept
-      : record_(new FunctionOpRecord) {
+  BasicFunctionOpBuilder(const char* name, const char* file, int line) noexcept
+      : record_(new Record) {
     Guarded([&] {
-      EnableFunctionOperators<CPUContext>();
-      EnableFunctionOperators<CPUStreamContext>();
+      (EnableFunctionOperators<Contexts>(), ...);
       record_->name = name;
       record_->file = file;
       record_->line = line;
@@ -171,7 +175,7 @@ class FunctionOpBuilder {
   // Computes the outputs. Their shapes are those that inferShape says; without it, those that the
   // output tensors have before the run.
   template <class F>
-  FunctionOpBuilder& setForward(F f, const char* device = "cpu") {
+  BasicFunctionOpBuilder& setForward(F f, const char* device = "cpu") {
     static_assert(detail::kIsForward<F>,
                   "setForward(f): write int f(std::map<std::string, std::string> attrs, "
                   "std::vector<OpTensor> inputs, std::vector<OpTensor> outputs, OpResource res) or "
@@ -185,7 +189,7 @@ class FunctionOpBuilder {
   // Computes the gradients of the inputs from those of the outputs, the inputs and the outputs, in
   // this order: the operator <name>_backward, and the gradient of this one.
   template <class F>
-  FunctionOpBuilder& setBackward(F f, const char* device = "cpu") {
+  BasicFunctionOpBuilder& setBackward(F f, const char* device = "cpu") {
     static_assert(detail::kIsForward<F>,
                   "setBackward(f): write int f(std::map<std::string, std::string> attrs, "
                   "std::vector<OpTensor> inputs, std::vector<OpTensor> outputs, OpResource res) or "
@@ -198,7 +202,7 @@ class FunctionOpBuilder {
   }
   // Makes the object that runs the operator. It is also asked for the gradient.
   template <class F>
-  FunctionOpBuilder& setCreateOpState(F f, const char* device = "cpu") {
+  BasicFunctionOpBuilder& setCreateOpState(F f, const char* device = "cpu") {
     static_assert(detail::kIsCreateState<F>,
                   "setCreateOpState(f): write int f(std::map<std::string, std::string> attrs, "
                   "StatefulOp** state), with OpContext context in the middle if you need the "
@@ -213,7 +217,7 @@ class FunctionOpBuilder {
   // Says how many inputs and outputs a node with these attributes has, and refuses wrong
   // attributes. Without it any number goes.
   template <class F>
-  FunctionOpBuilder& setParseAttrs(F f) {
+  BasicFunctionOpBuilder& setParseAttrs(F f) {
     static_assert(detail::kIsParseAttrs<F>,
                   "setParseAttrs(f): write int f(std::map<std::string, std::string> attrs, int* "
                   "num_in, int* num_out)");
@@ -225,7 +229,7 @@ class FunctionOpBuilder {
   // DTypes of outputs from those of inputs, or the reverse; numbers of DType, -1 for unknown.
   // Without it every output has the dtype of input 0.
   template <class F>
-  FunctionOpBuilder& setInferType(F f) {
+  BasicFunctionOpBuilder& setInferType(F f) {
     static_assert(detail::kIsInferType<F>,
                   "setInferType(f): write int f(std::map<std::string, std::string> attrs, "
                   "std::vector<int>& intypes, std::vector<int>& outtypes)");
@@ -238,7 +242,7 @@ class FunctionOpBuilder {
   // largest number as unsigned int) and, where the value has not been seen yet, an empty shape.
   // While something is unknown a failure means that nothing can be said yet.
   template <class F>
-  FunctionOpBuilder& setInferShape(F f) {
+  BasicFunctionOpBuilder& setInferShape(F f) {
     static_assert(detail::kIsInferShape<F>,
                   "setInferShape(f): write int f(std::map<std::string, std::string> attrs, "
                   "std::vector<std::vector<unsigned int>>& inshapes, "
@@ -250,7 +254,7 @@ class FunctionOpBuilder {
   }
   // Inputs that are written to.
   template <class F>
-  FunctionOpBuilder& setMutateInputs(F f) {
+  BasicFunctionOpBuilder& setMutateInputs(F f) {
     static_assert(detail::kIsMutateInputs<F>,
                   "setMutateInputs(f): write int f(std::map<std::string, std::string> attrs, "
                   "std::vector<int>& input_indices), or setMutateInputs({0, 2})");
@@ -259,7 +263,7 @@ class FunctionOpBuilder {
            detail::MakeMutateInputs(std::move(f), detail::FunctionParameters<F>{}));
     return *this;
   }
-  FunctionOpBuilder& setMutateInputs(std::initializer_list<int> inputs) {
+  BasicFunctionOpBuilder& setMutateInputs(std::initializer_list<int> inputs) {
     Once(record_->mutate_inputs, "setMutateInputs",
          MutateInputsFunction(
              [list = std::vector<int>(inputs)](const AttrMap&, std::vector<int>& out) -> OpStatus {
@@ -269,14 +273,14 @@ class FunctionOpBuilder {
     return *this;
   }
   // Memory for the whole of a run, known before it, so that a plan can hold it.
-  FunctionOpBuilder& setScratch(int64_t bytes) {
+  BasicFunctionOpBuilder& setScratch(int64_t bytes) {
     Once(record_->scratch, "setScratch",
          ScratchFunction([bytes](const AttrMap&, const ShapeVectors&) { return bytes; }));
     return *this;
   }
   template <class F>
     requires(!std::is_arithmetic_v<F>)
-  FunctionOpBuilder& setScratch(F f) {
+  BasicFunctionOpBuilder& setScratch(F f) {
     static_assert(detail::kIsScratch<F>,
                   "setScratch(f): write int64_t f(const AttrMap& attrs, const "
                   "std::vector<std::vector<int64_t>>& inshapes), or setScratch(bytes)");
@@ -286,16 +290,16 @@ class FunctionOpBuilder {
     return *this;
   }
   // Pairs {input, output} that may share memory.
-  FunctionOpBuilder& setInplace(std::initializer_list<std::pair<int, int>> pairs) {
+  BasicFunctionOpBuilder& setInplace(std::initializer_list<std::pair<int, int>> pairs) {
     Guarded([&] { record_->inplace.insert(record_->inplace.end(), pairs.begin(), pairs.end()); });
     return *this;
   }
-  FunctionOpBuilder& setIsSubgraphOp() { return record_->is_subgraph_op = true, *this; }
+  BasicFunctionOpBuilder& setIsSubgraphOp() { return record_->is_subgraph_op = true, *this; }
   // The functions respect strides(). Otherwise strided inputs arrive as dense copies.
-  FunctionOpBuilder& setAcceptStrides() { return record_->accepts_strides = true, *this; }
+  BasicFunctionOpBuilder& setAcceptStrides() { return record_->accepts_strides = true, *this; }
   // The functions respect OpReq::kAdd. Otherwise the toolkit adds their results up.
-  FunctionOpBuilder& setAcceptAdd() { return record_->accepts_add = true, *this; }
-  FunctionOpBuilder& setDoc(const char* doc) {
+  BasicFunctionOpBuilder& setAcceptAdd() { return record_->accepts_add = true, *this; }
+  BasicFunctionOpBuilder& setDoc(const char* doc) {
     Guarded([&] {
       if (schema_) schema_->SetDoc(doc);
     });
@@ -353,7 +357,7 @@ class FunctionOpBuilder {
 
   void RegisterKernel(int type, FunctionPass pass) {
     if (type < 0) return;
-    detail::FunctionRecord record = record_;
+    detail::IntrusivePtr<Record> record = record_;
     Kernel kernel;
     kernel.op = record->name;
     if (pass == FunctionPass::kBackward) {
@@ -380,7 +384,7 @@ class FunctionOpBuilder {
     OpRegistry::Global().AddKernel(std::move(kernel));
   }
   OpSchema* AddSchema(const std::string& name, FunctionPass pass) {
-    detail::FunctionRecord record = record_;
+    detail::IntrusivePtr<Record> record = record_;
     OpSchema& schema = OpRegistry::Global().AddSchema(name.c_str(), record->file, record->line);
     schema
         .ArityFromArguments([record, pass](const Arguments& args) {
@@ -415,17 +419,18 @@ class FunctionOpBuilder {
     gradient.make = [record = record_](const OperatorDef& def,
                                        const std::vector<GradientValue>& g_output,
                                        GradientNames& names) {
-      detail::FunctionGradient maker(def, g_output, record);
+      detail::FunctionGradient<Record, GradientMakerBase> maker(def, g_output, record);
       maker.UseNames(&names);
       return maker.Get();
     };
-    GradientRegistry::Global().Add(record_->name, std::move(gradient));
+    BasicGradientRegistry<GradientRegistration>::Global().Add(record_->name, std::move(gradient));
   }
 
-  detail::FunctionRecord record_;
+  detail::IntrusivePtr<Record> record_;
   OpSchema* schema_ = nullptr;
   bool backward_added_ = false;
 };
+using FunctionOpBuilder = BasicFunctionOpBuilder<FunctionOpRecord, CPUContext, CPUStreamContext>;
 
 }  // namespace opkit
 

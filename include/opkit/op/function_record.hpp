@@ -51,8 +51,9 @@ namespace detail {
 
 using FunctionRecord = IntrusivePtr<FunctionOpRecord>;
 
-[[noreturn]] OPKIT_COLD inline void ThrowFunctionFailed(const FunctionOpRecord& record,
-                                                        const char* what, const OpStatus& status) {
+template <class Record>
+[[noreturn]] OPKIT_COLD void ThrowFunctionFailed(const Record& record, const char* what,
+                                                 const OpStatus& status) {
   std::string text = status.message();
   if (const std::string& more = ErrorMessage().text(); !more.empty())
     text += (text.empty() ? "" : ": ") + more;
@@ -61,8 +62,8 @@ using FunctionRecord = IntrusivePtr<FunctionOpRecord>;
 }
 
 // Calls one of the record's functions: what it fails with or throws becomes an Error that names it.
-template <class Call>
-void CallFunction(const FunctionOpRecord& record, const char* what, Call&& call) {
+template <class Record, class Call>
+void CallFunction(const Record& record, const char* what, Call&& call) {
   ErrorMessageScope message;
   OpStatus status;
   try {
@@ -86,8 +87,8 @@ void CallFunction(const FunctionOpRecord& record, const char* what, Call&& call)
     ThrowFunctionFailed(record, what, status);
 }
 // As above for inference while something is still unknown, where a failure only means: not yet.
-template <class Call>
-bool TryFunction(const FunctionOpRecord& record, const char* what, bool all_known, Call&& call) {
+template <class Record, class Call>
+bool TryFunction(const Record& record, const char* what, bool all_known, Call&& call) {
   if (all_known) {
     CallFunction(record, what, call);
     return true;
@@ -101,7 +102,8 @@ bool TryFunction(const FunctionOpRecord& record, const char* what, bool all_know
 }
 
 // {inputs, outputs} of the operator; -1 where parseAttrs leaves one open.
-inline std::pair<int, int> FunctionArity(FunctionOpRecord& record, const AttrMap& attrs) {
+template <class Record>
+std::pair<int, int> FunctionArity(Record& record, const AttrMap& attrs) {
   int inputs = -1, outputs = -1;
   if (!record.problem.empty()) Throw(ErrorCode::kInvalidArgument, record.problem);
   if (record.parse_attrs)
@@ -110,7 +112,8 @@ inline std::pair<int, int> FunctionArity(FunctionOpRecord& record, const AttrMap
   return {inputs, outputs};
 }
 
-inline std::vector<int> FunctionMutatedInputs(FunctionOpRecord& record, const AttrMap& attrs) {
+template <class Record>
+std::vector<int> FunctionMutatedInputs(Record& record, const AttrMap& attrs) {
   std::vector<int> inputs;
   if (record.mutate_inputs)
     CallFunction(record, "mutateInputs", [&] { return record.mutate_inputs(attrs, inputs); });
@@ -121,32 +124,36 @@ inline std::vector<int> FunctionMutatedInputs(FunctionOpRecord& record, const At
   return inputs;
 }
 
-inline std::vector<int64_t> KnownExtents(const SymbolicShape& shape) {
+template <class AnyShape>
+std::vector<int64_t> KnownExtents(const AnyShape& shape) {
   std::vector<int64_t> extents;
   if (shape.has_rank())
     for (const Dim& dim : shape.dims()) extents.push_back(dim.is_known() ? dim.value() : -1);
   return extents;
 }
-inline ShapeVectors KnownShapes(std::span<const TensorInfo> infos) {
+template <class Infos>
+ShapeVectors KnownShapes(const Infos& infos) {
   ShapeVectors shapes;
   for (const TensorInfo& info : infos) shapes.push_back(KnownExtents(info.shape));
   return shapes;
 }
-inline SymbolicShape ShapeOfExtents(const std::vector<int64_t>& extents) {
+template <class Extents>
+SymbolicShape ShapeOfExtents(const Extents& extents) {
   std::vector<Dim> dims;
   for (int64_t extent : extents) dims.push_back(extent < 0 ? Dim() : Dim(extent));
   return SymbolicShape(std::move(dims));
 }
-inline void CheckCount(const FunctionOpRecord& record, const char* function, const char* what,
-                       size_t found, size_t expected) {
+template <class Record>
+void CheckCount(const Record& record, const char* function, const char* what, size_t found,
+                size_t expected) {
   if (found != expected)
     Throw(ErrorCode::kInvalidArgument, function, " of operator ", record.name, " answered for ",
           found, " ", what, ", but the node has ", expected);
 }
 
 // Without setInferType every output has the dtype of the first input.
-inline void InferFunctionTypes(FunctionOpRecord& record, const AttrMap& attrs,
-                               InferenceContext& context) {
+template <class Record>
+void InferFunctionTypes(Record& record, const AttrMap& attrs, InferenceContext& context) {
   if (!record.infer_type) {
     for (int o = 0; o < context.num_outputs() && context.num_inputs() > 0; ++o)
       context.SetOutput(o, context.input_dtype(0), {});
@@ -172,8 +179,8 @@ inline void InferFunctionTypes(FunctionOpRecord& record, const AttrMap& attrs,
 
 // An empty answer for an output is a scalar when the ranks of all inputs are known, and unknown
 // otherwise.
-inline void InferFunctionShapes(FunctionOpRecord& record, const AttrMap& attrs,
-                                InferenceContext& context) {
+template <class Record>
+void InferFunctionShapes(Record& record, const AttrMap& attrs, InferenceContext& context) {
   if (!record.infer_shape) return;
   bool ranks_known = true, all_known = true, anything = context.num_inputs() == 0;
   for (int i = 0; i < context.num_inputs(); ++i) {
@@ -201,8 +208,9 @@ inline void InferFunctionShapes(FunctionOpRecord& record, const AttrMap& attrs,
       context.SetOutput(o, DType::kUndefined, ShapeOfExtents(extents));
 }
 
-inline void InferFunction(FunctionOpRecord& record, const AttrMap& attrs, FunctionPass pass,
-                          InferenceContext& context) {
+template <class Record>
+void InferFunction(Record& record, const AttrMap& attrs, FunctionPass pass,
+                   InferenceContext& context) {
   if (pass == FunctionPass::kForward) {
     InferFunctionTypes(record, attrs, context);
     InferFunctionShapes(record, attrs, context);
@@ -222,8 +230,8 @@ inline void InferFunction(FunctionOpRecord& record, const AttrMap& attrs, Functi
 }
 
 // Bytes of scratch for inputs whose shapes are all known.
-inline int64_t FunctionScratch(FunctionOpRecord& record, const AttrMap& attrs,
-                               std::span<const TensorInfo> inputs) {
+template <class Record>
+int64_t FunctionScratch(Record& record, const AttrMap& attrs, std::span<const TensorInfo> inputs) {
   if (!record.scratch) return 0;
   int64_t bytes = 0;
   CallFunction(record, "setScratch's function", [&] {

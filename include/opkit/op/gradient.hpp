@@ -29,20 +29,22 @@ struct GradientRegistration {
   std::string Place() const { return StrCat(file, ":", line); }
 };
 
-// Thread-safe; never throws while it is filled in.
-class GradientRegistry {
+// Thread-safe; never throws while it is filled in. A template, like what asks it, so that programs
+// without gradients do not compile it.
+template <class Registration>
+class BasicGradientRegistry {
  public:
-  static GradientRegistry& Global() {
-    static auto* registry = new GradientRegistry;  // used by static objects of any order
+  static BasicGradientRegistry& Global() {
+    static auto* registry = new BasicGradientRegistry;  // used by static objects of any order
     return *registry;
   }
   // The same operator from the same place is the same registration; from another place it is kept
   // as a problem, which CheckRegistrations lists.
-  void Add(const std::string& op, GradientRegistration registration) {
+  void Add(const std::string& op, Registration registration) {
     detail::MutexLock lock(mutex_);
     auto& known = gradients_[op];
     if (!known) {
-      known = std::make_unique<GradientRegistration>(std::move(registration));
+      known = std::make_unique<Registration>(std::move(registration));
     } else if (!OpRegistry::SamePlace(known->file, known->line, registration.file,
                                       registration.line)) {
       known->problem = StrCat("two gradients of operator ", op, ": at ", known->Place(), " and at ",
@@ -51,7 +53,7 @@ class GradientRegistry {
     }
   }
   // Null when nothing was said.
-  GradientRegistration* Find(const std::string& op) const {
+  Registration* Find(const std::string& op) const {
     detail::MutexLock lock(mutex_);
     const auto it = gradients_.find(op);
     return it == gradients_.end() ? nullptr : it->second.get();
@@ -64,12 +66,14 @@ class GradientRegistry {
 
  private:
   mutable detail::Mutex mutex_;
-  std::map<std::string, std::unique_ptr<GradientRegistration>> gradients_;
+  std::map<std::string, std::unique_ptr<Registration>> gradients_;
 };
+using GradientRegistry = BasicGradientRegistry<GradientRegistration>;
 
 // True when the operator has a gradient maker.
-inline bool HasGradient(const std::string& op) {
-  const GradientRegistration* found = GradientRegistry::Global().Find(op);
+template <class Registry = GradientRegistry>
+bool HasGradient(const std::string& op) {
+  const auto* found = Registry::Global().Find(op);
   return found && found->kind == GradientKind::kMaker;
 }
 
@@ -77,11 +81,11 @@ inline bool HasGradient(const std::string& op) {
 // outputs (one for each, empty where none flows). Errors: kNotFound when nothing was said about the
 // operator's gradient; kUnsupported for SHOULD_NOT_DO_GRADIENT and GRADIENT_NOT_IMPLEMENTED_YET;
 // kInvalidArgument for a wrong number of gradients or a node its schema refuses; kAlreadyExists.
-inline GradientOpsMeta GetGradientForOp(const OperatorDef& def,
-                                        const std::vector<GradientValue>& g_output,
-                                        GradientNames& names) {
+template <class Text, class Registry = GradientRegistry>
+GradientOpsMeta GetGradientForOp(const OperatorDef& def, const std::vector<GradientValue>& g_output,
+                                 BasicGradientNames<Text>& names) {
   const std::string& op = def.type();
-  GradientRegistration* registration = GradientRegistry::Global().Find(op);
+  auto* registration = Registry::Global().Find(op);
   if (!registration) {
     static_cast<void>(OpRegistry::Global().GetSchema(op));  // an unknown operator says so
     Throw(ErrorCode::kNotFound, "operator ", op, " has no gradient: write REGISTER_GRADIENT(", op,
@@ -110,7 +114,7 @@ inline GradientOpsMeta GetGradientForOp(const OperatorDef& def,
       Throw(ErrorCode::kInvalidArgument, why, "; in ", ToString(def));
   if (registration->kind == GradientKind::kNone)
     return {{}, std::vector<GradientValue>(def.inputs().size())};
-  GradientMakerBase::ReserveNames(names, def, g_output);
+  names.ReserveNamesOf(def, g_output);
   try {
     GradientOpsMeta meta = registration->make(def, g_output, names);
     if (meta.g_input.size() != def.inputs().size())
@@ -123,13 +127,31 @@ inline GradientOpsMeta GetGradientForOp(const OperatorDef& def,
     throw;
   }
 }
-inline GradientOpsMeta GetGradientForOp(const OperatorDef& def,
-                                        const std::vector<GradientValue>& g_output) {
-  GradientNames names;
+template <class Names = GradientNames>
+GradientOpsMeta GetGradientForOp(const OperatorDef& def,
+                                 const std::vector<GradientValue>& g_output) {
+  Names names;
   return GetGradientForOp(def, g_output, names);
 }
 
 namespace detail {
+
+// What the maker says, and what its operators take over from the node.
+template <class Value, class NameMap>
+GradientOpsMeta RunGradientMaker(BasicGradientMaker<Value, NameMap>& maker, const OperatorDef& def,
+                                 NameMap& names) {
+  maker.UseNames(&names);
+  GradientOpsMeta meta = maker.Get();
+  for (auto& op : meta.ops) {
+    op.IsGradientOp(true);
+    if (maker.CopyDeviceOption()) op.Device(def.device());
+    if (maker.CopyEngine()) op.Engine(def.engine());
+    if (!maker.CopyArguments()) continue;
+    for (const NamedAttribute& arg : def.args())
+      if (!op.args().Has(arg.name)) op.Arg(arg.name, arg.value);
+  }
+  return meta;
+}
 
 template <class Maker>
 GradientOpsMeta MakeGradient(const OperatorDef& def, const std::vector<GradientValue>& g_output,
@@ -142,24 +164,14 @@ GradientOpsMeta MakeGradient(const OperatorDef& def, const std::vector<GradientV
       "opkit::OperatorDef&, std::vector<opkit::GradientValue>); write "
       "`public: using opkit::GradientMakerBase::GradientMakerBase;`");
   Maker maker(def, g_output);
-  GradientMakerBase& base = maker;
-  base.UseNames(&names);
-  GradientOpsMeta meta = base.Get();
-  for (OperatorDef& op : meta.ops) {
-    op.IsGradientOp(true);
-    if (base.CopyDeviceOption()) op.Device(def.device());
-    if (base.CopyEngine()) op.Engine(def.engine());
-    if (!base.CopyArguments()) continue;
-    for (const NamedAttribute& arg : def.args())
-      if (!op.args().Has(arg.name)) op.Arg(arg.name, arg.value);
-  }
-  return meta;
+  return RunGradientMaker(maker, def, names);
 }
 
-inline bool RegisterGradient(const char* op, GradientKind kind, GradientRegistration::Make make,
-                             const char* file, int line) noexcept {
+template <class Registry = GradientRegistry>
+bool RegisterGradient(const char* op, GradientKind kind, GradientRegistration::Make make,
+                      const char* file, int line) noexcept {
   try {
-    GradientRegistry::Global().Add(op, {kind, std::move(make), file, line, {}});
+    Registry::Global().Add(op, {kind, std::move(make), file, line, {}});
     return true;
   } catch (...) {
     return false;

@@ -43,11 +43,13 @@ struct GradientOpsMeta {
 
 // Names of gradients, by an explicit map: what is a gradient, and of what, is looked up and never
 // read from a name, and no gradient gets the name of another value. One map serves a whole graph,
-// whose names are reserved before the first gradient is named.
-class GradientNames {
+// whose names are reserved before the first gradient is named. A template, like the base of makers
+// below, so that its maps are compiled only where gradients are.
+template <class Text>
+class BasicGradientNames {
  public:
   // A name that something else has. Error (kAlreadyExists) when a gradient was given it before.
-  void Reserve(const std::string& name) {
+  void Reserve(const Text& name) {
     if (values_.count(name))
       Throw(ErrorCode::kAlreadyExists, "value '", name,
             "' has the name that was given to the "
@@ -55,30 +57,42 @@ class GradientNames {
             values_[name], "'; reserve the graph's names before naming gradients");
     taken_.emplace(name, true);
   }
+  // Everything that a node and its output gradients are called.
+  template <class Values>
+  void ReserveNamesOf(const OperatorDef& def, const Values& g_output) {
+    auto reserve = [&](const Text& name) {
+      if (!name.empty() && !IsGradient(name)) Reserve(name);
+    };
+    for (const Text& name : def.inputs()) reserve(name);
+    for (const Text& name : def.outputs()) reserve(name);
+    for (const auto& value : g_output)
+      for (const Text* name : {&value.dense, &value.indices, &value.values}) reserve(*name);
+  }
   // The gradient's name of a value; always the same one.
-  const std::string& Of(const std::string& value) {
+  const Text& Of(const Text& value) {
     const auto it = gradients_.find(value);
     return it != gradients_.end() ? it->second : gradients_[value] = Fresh(value);
   }
   // One more blob for a part of the value's gradient (one use among several, indices, values).
-  std::string Fresh(const std::string& value, const std::string& suffix = "_grad") {
-    std::string name = value + suffix;
+  Text Fresh(const Text& value, const Text& suffix = "_grad") {
+    Text name = value + suffix;
     for (int n = 1; taken_.count(name); ++n) name = StrCat(value, suffix, "_", n);
     taken_.emplace(name, true);
     values_.emplace(name, value);
     return name;
   }
-  bool IsGradient(const std::string& name) const { return values_.count(name) != 0; }
+  bool IsGradient(const Text& name) const { return values_.count(name) != 0; }
   // What `name` is a gradient of; null when it is not one of this map's.
-  const std::string* ValueOf(const std::string& name) const {
+  const Text* ValueOf(const Text& name) const {
     const auto it = values_.find(name);
     return it == values_.end() ? nullptr : &it->second;
   }
 
  private:
-  std::map<std::string, std::string> gradients_, values_;  // value to gradient, gradient to value
-  std::map<std::string, bool> taken_;
+  std::map<Text, Text> gradients_, values_;  // value to gradient, gradient to value
+  std::map<Text, bool> taken_;
 };
+using GradientNames = BasicGradientNames<std::string>;
 
 // Base of makers. One object serves one node.
 //
@@ -89,13 +103,14 @@ class GradientNames {
 //     }
 //   };
 //   REGISTER_GRADIENT(Scale, ScaleGradient);
-class GradientMakerBase {
+template <class Value, class NameMap>
+class BasicGradientMaker {
  public:
-  GradientMakerBase(const OperatorDef& def, std::vector<GradientValue> g_output)
+  BasicGradientMaker(const OperatorDef& def, std::vector<Value> g_output)
       : def_(def), g_output_(std::move(g_output)), g_input_(def.inputs().size()) {}
-  GradientMakerBase(const GradientMakerBase&) = delete;
-  GradientMakerBase& operator=(const GradientMakerBase&) = delete;
-  virtual ~GradientMakerBase() = default;
+  BasicGradientMaker(const BasicGradientMaker&) = delete;
+  BasicGradientMaker& operator=(const BasicGradientMaker&) = delete;
+  virtual ~BasicGradientMaker() = default;
 
   // What the gradient operators take over from the node; an argument that they set themselves
   // stays.
@@ -110,13 +125,11 @@ class GradientMakerBase {
           " must override GetGradientDefs() or Get()");
   }
   virtual GradientOpsMeta Get() {
-    GradientOpsMeta meta;
-    meta.ops = GetGradientDefs();
-    meta.g_input = g_input_;
-    return meta;
+    std::vector<OperatorDef> ops = GetGradientDefs();
+    return {std::move(ops), g_input_};
   }
   // Where names come from; without it, from a map that knows this node alone.
-  void UseNames(GradientNames* names) { names_ = names; }
+  void UseNames(NameMap* names) { names_ = names; }
 
  protected:
   const OperatorDef& Def() const { return def_; }
@@ -125,7 +138,7 @@ class GradientMakerBase {
 
   // Blobs of the gradient of output i. Error (kInvalidArgument) when it is of the other kind, or
   // none was given: ask GradOut(i) first where that is possible.
-  const GradientValue& GradOut(int i) const { return g_output_[Check(i, g_output_, "output")]; }
+  const Value& GradOut(int i) const { return g_output_[Check(i, g_output_, "output")]; }
   const std::string& GO(int i) const {
     if (!GradOut(i).IsDense()) WrongKind(i, "dense");
     return GradOut(i).dense;
@@ -142,30 +155,30 @@ class GradientMakerBase {
   // Blobs for the gradient of input i, named at the first call. A value that is read by two inputs
   // gets two gradients, which whoever uses them adds up.
   const std::string& GI(int i) {
-    GradientValue& value = Gradient(i, false);
+    Value& value = Gradient(i, false);
     if (value.dense.empty()) value.dense = Name(i);
     return value.dense;
   }
   const std::string& GI_I(int i) {
-    GradientValue& value = Gradient(i, true);
+    Value& value = Gradient(i, true);
     if (value.indices.empty()) value.indices = Names().Fresh(I(i), "_grad_indices");
     return value.indices;
   }
   const std::string& GI_V(int i) {
-    GradientValue& value = Gradient(i, true);
+    Value& value = Gradient(i, true);
     if (value.values.empty()) value.values = Names().Fresh(I(i), "_grad_values");
     return value.values;
   }
   // The gradient of input i is a blob that exists by another name, such as GO(0) itself.
   void SetDense(int i, const std::string& name) { Gradient(i, false).dense = name; }
   void SetSparse(int i, const std::string& indices, const std::string& values) {
-    Gradient(i, true) = GradientValue::Sparse(indices, values);
+    Gradient(i, true) = Value::Sparse(indices, values);
   }
   // A name for an intermediate result of several gradient operators.
   std::string Temporary(const std::string& hint) {
     return Names().Fresh(def_.outputs().empty() ? def_.type() : def_.outputs()[0], "_grad_" + hint);
   }
-  GradientNames& Names() {
+  NameMap& Names() {
     if (names_) return *names_;
     if (!own_names_) {
       own_names_.emplace();
@@ -185,16 +198,9 @@ class GradientMakerBase {
   }
 
  public:
-  // Everything that a node and its output gradients are called.
-  static void ReserveNames(GradientNames& names, const OperatorDef& def,
-                           const std::vector<GradientValue>& g_output) {
-    auto reserve = [&](const std::string& name) {
-      if (!name.empty() && !names.IsGradient(name)) names.Reserve(name);
-    };
-    for (const std::string& name : def.inputs()) reserve(name);
-    for (const std::string& name : def.outputs()) reserve(name);
-    for (const GradientValue& value : g_output)
-      for (const std::string* name : {&value.dense, &value.indices, &value.values}) reserve(*name);
+  static void ReserveNames(NameMap& names, const OperatorDef& def,
+                           const std::vector<Value>& g_output) {
+    names.ReserveNamesOf(def, g_output);
   }
 
  private:
@@ -210,8 +216,8 @@ class GradientMakerBase {
           wanted, " gradient of output ", i, " '", O(i), "', but ",
           GradOut(i).IsEmpty() ? "none was given" : "was given " + ToString(GradOut(i)));
   }
-  GradientValue& Gradient(int i, bool sparse) {
-    GradientValue& value = g_input_[Check(i, g_input_, "input")];
+  Value& Gradient(int i, bool sparse) {
+    Value& value = g_input_[Check(i, g_input_, "input")];
     if (sparse ? value.IsDense() : value.IsSparse())
       Throw(ErrorCode::kInvalidArgument, "the gradient maker of ", ToString(def_),
             " makes the gradient of input ", i, " '", I(i), "' both dense and sparse");
@@ -222,17 +228,18 @@ class GradientMakerBase {
       if (I(k) == I(i)) return Names().Fresh(I(i));
     // In place, the value's gradient may be the very one that comes in.
     const std::string& name = Names().Of(I(i));
-    for (const GradientValue& value : g_output_)
+    for (const Value& value : g_output_)
       if (value.dense == name) return Names().Fresh(I(i));
     return name;
   }
 
   const OperatorDef def_;
-  const std::vector<GradientValue> g_output_;
-  std::vector<GradientValue> g_input_;
-  GradientNames* names_ = nullptr;
-  std::optional<GradientNames> own_names_;
+  const std::vector<Value> g_output_;
+  std::vector<Value> g_input_;
+  NameMap* names_ = nullptr;
+  std::optional<NameMap> own_names_;
 };
+using GradientMakerBase = BasicGradientMaker<GradientValue, GradientNames>;
 
 }  // namespace opkit
 

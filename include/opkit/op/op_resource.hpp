@@ -41,7 +41,8 @@ struct TensorSlot {
     if (changed) shape = viewed.shape();
     if (changed || !dense || !viewed.is_dense()) strides = viewed.strides();
     dense = viewed.is_dense();
-    view = OpTensor(viewed.raw_mutable_data(), viewed.dtype(), std::span(shape.data(), static_cast<size_t>(shape.rank())),
+    view = OpTensor(viewed.raw_mutable_data(), viewed.dtype(),
+                    std::span(shape.data(), static_cast<size_t>(shape.rank())),
                     {strides.data(), static_cast<size_t>(strides.size())}, viewed.device(), req);
     view.Bind(&viewed);
     return changed;
@@ -79,7 +80,8 @@ struct ResourceState {
   }
 };
 
-inline Tensor ToTensor(const OpTensor& view) {
+template <class View>
+Tensor ToTensor(const View& view) {
   if (!view.has_value()) return {};
   if (view.tensor()) return *view.tensor();
   int64_t last = 0;
@@ -91,8 +93,9 @@ inline Tensor ToTensor(const OpTensor& view) {
 }
 
 // Runs into `wanted`'s memory: an operator that could not use it has its result copied there.
-inline void RunInto(ResolvedOperator& resolved, std::string_view op, std::span<const Tensor> inputs,
-                    std::span<const Tensor> wanted) {
+template <class Resolved>
+void RunInto(Resolved& resolved, std::string_view op, std::span<const Tensor> inputs,
+             std::span<const Tensor> wanted) {
   std::vector<Tensor> results(wanted.begin(), wanted.end());
   resolved.Run(inputs, results);
   for (size_t o = 0; o < wanted.size(); ++o) {
@@ -126,10 +129,12 @@ class OpScope {
 };
 
 // A handle, copied freely, valid during the call it was given to. Members may be called from any
-// thread of the call, except invoke(), temporary() and random().
-class OpResource {
+// thread of the call, except invoke(), temporary() and random(). A template, so that only what is
+// called is compiled.
+template <class State>
+class BasicOpResource {
  public:
-  explicit OpResource(detail::ResourceState* state) : state_(state) {}
+  explicit BasicOpResource(State* state) : state_(state) {}
 
   // `bytes` bytes of the device's memory, aligned to 64; each call its own. Freed when the operator
   // ends, also when it fails; on an asynchronous device when the stream has come past it. Null for
@@ -277,8 +282,9 @@ class OpResource {
           state_->device, "; issue the work on stream() yourself");
   }
 
-  detail::ResourceState* state_;
+  State* state_;
 };
+using OpResource = BasicOpResource<detail::ResourceState>;
 
 }  // namespace opkit
 
