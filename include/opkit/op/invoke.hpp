@@ -21,16 +21,19 @@ struct InvokeOptions {
 //   ResolvedOperator axpy("Axpy", 2, {{"alpha", 2.f}});
 //   std::vector<Tensor> out = axpy({x, y});       // new outputs
 //   axpy.Run({x, y}, outputs);                    // into tensors of the caller's: no allocation
-class ResolvedOperator {
+//
+// A template, so that programs without eager calls do not compile it.
+template <class Base>
+class BasicResolvedOperator {
  public:
   // Errors: as CreateOperator; kInvalidArgument when the number of outputs is open.
-  ResolvedOperator(const std::string& op, int num_inputs, Arguments args = {},
-                   const InvokeOptions& options = {})
-      : ResolvedOperator(op, std::vector<bool>(static_cast<size_t>(num_inputs), true),
-                         std::move(args), options) {}
+  BasicResolvedOperator(const std::string& op, int num_inputs, Arguments args = {},
+                        const InvokeOptions& options = {})
+      : BasicResolvedOperator(op, std::vector<bool>(static_cast<size_t>(num_inputs), true),
+                              std::move(args), options) {}
   // `present[i]` false leaves optional input i out.
-  OPKIT_COLD ResolvedOperator(const std::string& op, const std::vector<bool>& present,
-                              Arguments args, const InvokeOptions& options)
+  OPKIT_COLD BasicResolvedOperator(const std::string& op, const std::vector<bool>& present,
+                                   Arguments args, const InvokeOptions& options)
       : schema_(&OpRegistry::Global().GetSchema(op)), workspace_(std::make_unique<Workspace>()) {
     def_ = OperatorDef(op, {}, {}, std::move(args));
     def_.Device(options.device.value_or(Device{})).Engine(options.engine);
@@ -89,7 +92,7 @@ class ResolvedOperator {
  private:
   // Leaves the workspace's tensors without memory, and unspecified until the next call sets them.
   struct Release {
-    ResolvedOperator& self;
+    BasicResolvedOperator& self;
     ~Release() {
       for (Tensor* input : self.inputs_)
         if (input) const Tensor dropped = std::move(*input);
@@ -102,24 +105,26 @@ class ResolvedOperator {
   const OpSchema* schema_;
   std::unique_ptr<Workspace> workspace_;
   OperatorDef def_;
-  std::unique_ptr<OperatorBase> op_;
+  std::unique_ptr<Base> op_;
   std::vector<Tensor*> inputs_;  // in the workspace; null where left out
   std::vector<Blob*> outputs_;
   detail::InferenceCache cache_;
 };
+using ResolvedOperator = BasicResolvedOperator<OperatorBase>;
 
 // Calls operator `op` once, with the default order of kernels on the device of the first input. A
 // default-constructed Tensor leaves an optional input out. Errors: as CreateOperator and Run.
 //
 //   std::vector<Tensor> out = Invoke("Axpy", {x, y}, {{"alpha", 2.f}});
-inline std::vector<Tensor> Invoke(const std::string& op, const std::vector<Tensor>& inputs,
-                                  Arguments args = {}, InvokeOptions options = {}) {
+template <class Resolved = ResolvedOperator>
+std::vector<Tensor> Invoke(const std::string& op, const std::vector<Tensor>& inputs,
+                           Arguments args = {}, InvokeOptions options = {}) {
   std::vector<bool> present;
   for (const Tensor& input : inputs) {
     present.push_back(input.dtype() != DType::kUndefined);
     if (!options.device && present.back()) options.device = input.device();
   }
-  return ResolvedOperator(op, present, std::move(args), options)(inputs);
+  return Resolved(op, present, std::move(args), options)(inputs);
 }
 
 }  // namespace opkit
