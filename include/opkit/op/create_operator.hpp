@@ -78,17 +78,17 @@ class OutputBlobGuard {
  public:
   OutputBlobGuard(const OperatorDef& def, Workspace* ws) : ws_(ws) {
     for (const std::string& name : def.outputs())
-      if (!name.empty() && !ws->HasBlob(name)) created_.push_back(&name);
+      if (!name.empty() && !ws->HasBlob(name)) created_.push_back(name);
   }
   ~OutputBlobGuard() {
     if (!kept_)
-      for (const std::string* name : created_) ws_->RemoveBlob(*name);
+      for (const std::string& name : created_) ws_->RemoveBlob(name);
   }
   void Keep() { kept_ = true; }
 
  private:
   Workspace* ws_;
-  std::vector<const std::string*> created_;
+  std::vector<std::string> created_;
   bool kept_ = false;
 };
 

@@ -127,7 +127,7 @@ class OpRegistry {
   // Error (kNotFound), naming the nearest, for a backend that no kernel of the program has.
   void CheckBackend(const std::string& backend) const {
     detail::MutexLock lock(mutex_);
-    NameTable<bool> backends;
+    NameTable<Entry> backends;  // only for its names, sorted: another kind of table costs more
     for (const auto& row : ops_)
       for (const auto& kernel : row->value.kernels) {
         if (kernel->backend == backend) return;

@@ -128,31 +128,36 @@ class OpSchema {
   }
   OpSchema& AllowUnknownArgs() { return unknown_args_allowed_ = true, *this; }
 
-  // Types and shapes of the outputs.
+  // Types and shapes of the outputs. Ready-made rules are templates: a program compiles those that
+  // its schemas name.
   OpSchema& TensorInferenceFunction(UniqueFunction<void(InferenceContext&)> infer) {
     return infer_ = std::move(infer), *this;
   }
   // Inference is only called when every input shape is known.
   OpSchema& NeedsAllInputShapes(bool needs = true) { return needs_all_shapes_ = needs, *this; }
+  template <class Context = InferenceContext>
   OpSchema& IdenticalTypeAndShape() {
-    return TensorInferenceFunction([](InferenceContext& c) {
+    return TensorInferenceFunction([](Context& c) {
       for (int i = 0; i < c.num_outputs() && i < c.num_inputs(); ++i) Same(c, i, i);
     });
   }
+  template <class Context = InferenceContext>
   OpSchema& IdenticalTypeAndShapeOfInput(int input) {
-    return TensorInferenceFunction([input](InferenceContext& c) {
+    return TensorInferenceFunction([input](Context& c) {
       for (int i = 0; i < c.num_outputs(); ++i) Same(c, input, i);
     });
   }
   // Output i is like input inputs[i].
+  template <class Context = InferenceContext>
   OpSchema& IdenticalTypeAndShapeOfMultipleInputs(std::vector<int> inputs) {
-    return TensorInferenceFunction([inputs = std::move(inputs)](InferenceContext& c) {
+    return TensorInferenceFunction([inputs = std::move(inputs)](Context& c) {
       for (size_t i = 0; i < inputs.size(); ++i) Same(c, inputs[i], static_cast<int>(i));
     });
   }
   // Rank 1, as long as the input is along `dim`; the input's type.
+  template <class Context = InferenceContext>
   OpSchema& IdenticalTypeAndShapeOfInputDim(int input, int dim) {
-    return TensorInferenceFunction([=](InferenceContext& c) {
+    return TensorInferenceFunction([=](Context& c) {
       const SymbolicShape& in = c.input_shape(input);
       if (in.has_rank() && dim >= in.rank())
         Throw(ErrorCode::kInvalidArgument, "input ", input, " has shape ", ToString(in),
@@ -160,8 +165,9 @@ class OpSchema {
       c.SetOutput(0, c.input_dtype(input), {in.has_rank() ? in[dim] : Dim()});
     });
   }
+  template <class Context = InferenceContext>
   OpSchema& ScalarType(DType dtype) {
-    return TensorInferenceFunction([dtype](InferenceContext& c) {
+    return TensorInferenceFunction([dtype](Context& c) {
       for (int i = 0; i < c.num_outputs(); ++i) c.SetOutput(i, dtype, Shape{});
     });
   }
@@ -170,9 +176,10 @@ class OpSchema {
                                              const std::vector<TensorInfo>&)>;
   OpSchema& CostInferenceFunction(CostFunction cost) { return cost_ = std::move(cost), *this; }
   // Reads every input and writes every output once; `flops` for each element of output 0.
+  template <class Def = OperatorDef>
   OpSchema& PointwiseCost(uint64_t flops) {
-    return CostInferenceFunction([flops](const OperatorDef&, const auto& inputs,
-                                         const auto& outputs) {
+    return CostInferenceFunction([flops](const Def&, const std::vector<TensorInfo>& inputs,
+                                         const std::vector<TensorInfo>& outputs) {
       OpCost cost = Traffic(inputs, outputs);
       if (!outputs.empty()) cost.flops = flops * Elements(outputs[0]);
       return cost;
@@ -196,7 +203,7 @@ class OpSchema {
   OpSchema& SetElementTypes(const std::vector<DType>& dtypes) {
     for (auto* values : {&inputs_, &outputs_})
       for (ValueSchema& value : *values)
-        if (value.dtypes.empty()) value.dtypes = dtypes;
+        if (value.dtypes.empty()) value.dtypes = std::vector<DType>(dtypes);
     return *this;
   }
   OpSchema& SetDoc(std::string doc) { return doc_ = std::move(doc), *this; }
@@ -338,7 +345,7 @@ class OpSchema {
       return false;
     };
     (inputs ? inputs_allowed_ : outputs_allowed_) = std::move(in);
-    (inputs ? input_counts_ : output_counts_) = allowed;
+    (inputs ? input_counts_ : output_counts_) = std::vector<int>(allowed);
     return *this;
   }
   OpSchema& Value(std::vector<ValueSchema>& values, int i, std::string name, std::string doc,
