@@ -5,9 +5,9 @@
 
 #include <charconv>
 #include <cstdlib>
-#include <memory>
 #include <optional>
 
+#include "opkit/base/ref_counted.hpp"
 #include "opkit/core/attribute.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -161,19 +161,22 @@ class AttrMap {
   // The same as any map of strings; made at the first call for each type and kept.
   template <detail::StringMap Map>
   const Map& As() const {
-    for (const Copy& copy : copies_)
-      if (copy.tag == &detail::kTypeTag<Map>) return *static_cast<const Map*>(copy.map.get());
-    auto map = std::unique_ptr<void, void (*)(void*)>(
-        new Map, [](void* dead) { delete static_cast<Map*>(dead); });
-    for (const auto& [name, text] : items_) static_cast<Map*>(map.get())->emplace(name, text);
-    copies_.push_back({&detail::kTypeTag<Map>, std::move(map)});
-    return *static_cast<const Map*>(copies_.back().map.get());
+    for (const auto& copy : copies_)
+      if (copy->tag == &detail::kTypeTag<Map>) return static_cast<const MapCopy<Map>&>(*copy).map;
+    auto copy = detail::MakeIntrusive<MapCopy<Map>>();
+    copy->tag = &detail::kTypeTag<Map>;
+    for (const auto& [name, text] : items_) copy->map.emplace(name, text);
+    copies_.emplace_back(copy);
+    return copy->map;
   }
 
  private:
-  struct Copy {
-    const char* tag;
-    std::unique_ptr<void, void (*)(void*)> map;
+  struct Copy : detail::RefCounted {
+    const char* tag = nullptr;
+  };
+  template <class Map>
+  struct MapCopy : Copy {
+    Map map;
   };
   template <class T>
   static T Parse(std::string_view name, const std::string& text) {
@@ -194,7 +197,7 @@ class AttrMap {
   }
 
   std::vector<std::pair<std::string, std::string>> items_;
-  mutable std::vector<Copy> copies_;
+  mutable std::vector<detail::IntrusivePtr<Copy>> copies_;
 };
 
 }  // namespace opkit

@@ -27,7 +27,7 @@ inline void LogToStderr(LogLevel level, std::string_view op, std::string_view te
 inline constinit std::atomic<LogHook> g_log_hook{&LogToStderr};
 
 // A tensor with a view of it that stays in place.
-struct TensorSlot {
+struct TensorSlot : RefCounted {
   Tensor tensor;
   Shape shape;
   Dims strides;
@@ -51,11 +51,15 @@ struct TensorSlot {
 };
 
 // Another operator that this one calls, kept from call to call.
-struct InvokedOperator {
+template <class Resolved>
+struct InvokedOperator : RefCounted {
+  InvokedOperator(const std::string& name, const std::vector<bool>& inputs,
+                  const Arguments& arguments, const InvokeOptions& options)
+      : op(name), args(arguments), present(inputs), resolved(name, inputs, arguments, options) {}
   std::string op;
   Arguments args;
   std::vector<bool> present;
-  ResolvedOperator resolved;
+  Resolved resolved;
 };
 
 // What the handles of one operator share.
@@ -72,8 +76,8 @@ struct ResourceState {
   RandomGenerator random;
   Mutex mutex;  // guards `memory`
   std::vector<Storage> memory;
-  std::vector<std::unique_ptr<TensorSlot>> temporaries;
-  std::vector<std::unique_ptr<InvokedOperator>> invoked;
+  std::vector<IntrusivePtr<TensorSlot>> temporaries;
+  std::vector<IntrusivePtr<InvokedOperator<ResolvedOperator>>> invoked;
 
   uint64_t RandomSeedOfRun() const {
     return MixBits(g_random_seed.seed.load(std::memory_order_relaxed) ^ random_key) + run;
@@ -157,7 +161,7 @@ class BasicOpResource {
   }
   // A tensor in such memory.
   OpTensor temporary(std::span<const int64_t> shape, DType dtype) const {
-    auto slot = std::make_unique<detail::TensorSlot>();
+    auto slot = detail::MakeIntrusive<detail::TensorSlot>();
     slot->tensor = Tensor(Shape(shape), dtype, MemoryDevice(state_->device));
     slot->Bind(OpReq::kWrite);
     state_->temporaries.push_back(std::move(slot));
@@ -271,10 +275,8 @@ class BasicOpResource {
       if (known->op == op && known->args == args && known->present == present &&
           static_cast<size_t>(known->resolved.op().OutputSize()) == num_outputs)
         return known->resolved;
-    const std::string name(op);
-    ResolvedOperator resolved(name, present, args, Options(num_outputs, state_->device));
-    state_->invoked.push_back(std::make_unique<detail::InvokedOperator>(
-        detail::InvokedOperator{name, args, std::move(present), std::move(resolved)}));
+    state_->invoked.push_back(detail::MakeIntrusive<detail::InvokedOperator<ResolvedOperator>>(
+        std::string(op), present, args, Options(num_outputs, state_->device)));
     return state_->invoked.back()->resolved;
   }
   [[noreturn]] OPKIT_COLD void NotOnThisDevice(const char* what) const {
