@@ -106,6 +106,14 @@ TEST_CASE("strides are dense where they matter: not those of extents of 1 or of 
   CHECK_FALSE(Shape{2}.IsDense(Dims()));
 }
 
+TEST_CASE("a moved-from shape is a scalar's") {
+  Shape from{2, 3};
+  const Shape to = std::move(from);
+  CHECK(to == Shape{2, 3});
+  CHECK(from == Shape{});  // NOLINT: what a moved-from value is, is the point
+  CHECK(from.numel() == 1);
+}
+
 TEST_CASE("a negative extent is an error that names the axis") {
   const auto error = ErrorOf([] { Shape{2, -3, 4}; });
   CHECK(error.code() == ErrorCode::kInvalidArgument);

@@ -504,7 +504,7 @@ TEST_CASE("failures, cancels and waits that race leave every event done and the 
       CPUStreamContext context = OnStream(id);
       Event drained(kStreams);
       context.Record(drained);
-      static_cast<void>(drained.state()->Wait(std::chrono::nanoseconds(-1)));
+      static_cast<void>(drained.state()->Wait({}));
       context.FinishDeviceComputation();
     }
     CHECK(done == threads * 300);

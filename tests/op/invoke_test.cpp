@@ -312,4 +312,8 @@ TEST_CASE("calls are operators to who asks what is running") {
   CHECK(opkit::CurrentInvocation().id == 0);
 }
 
+TEST_CASE("a negative number of inputs is an error") {
+  CHECK_THROWS_AS(ResolvedOperator("InvokedAxpy", -1), opkit::Error);
+}
+
 }  // namespace

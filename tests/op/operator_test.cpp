@@ -447,6 +447,23 @@ TEST_CASE("a failed event fails what waits for it, with the first one's own exce
   CHECK_THROWS_AS(third.WaitEvent(first.event()), Mine);
 }
 
+TEST_CASE("what fails with an event leaves the event's own error as it was") {
+  Workspace ws;
+  BodyOpStream first(Def<CPUStreamContext>({}, {"A"}), &ws, [](BodyOpStream& self) {
+    self.context().Launch([] { opkit::Throw(opkit::ErrorCode::kOutOfRange, "too far"); });
+    return true;
+  });
+  first.RunAsync(25);
+  CHECK_THROWS(first.event().Finish());
+  const std::string message = first.event().ErrorMessage();
+  BodyOpCPU second(Def<CPUContext>({}, {"B"}), &ws, [&](BodyOpCPU&) -> bool {
+    first.event().Finish();
+    return true;
+  });
+  CHECK_THROWS_AS(second.Run(), Error);
+  CHECK(first.event().ErrorMessage() == message);
+}
+
 // Says when the memory it made is freed.
 struct Probe {
   Tensor Make(std::initializer_list<float> list) {

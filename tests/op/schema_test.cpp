@@ -405,4 +405,30 @@ TEST_CASE("test inputs are made by the schema that knows what makes sense") {
   CHECK(made[0].shape() == Shape{3});
 }
 
+TEST_CASE("a left-out optional input is no shape to wait for") {
+  OpSchema schema = Schema();
+  schema.NumInputs(1, 2).NeedsAllInputShapes().IdenticalTypeAndShapeOfInput(0);
+  const auto outputs = schema.InferOutputs(OperatorDef("Op", {"x", ""}, {"y"}),
+                                           {TensorInfo(DType::kFloat32, Shape{2}), TensorInfo()});
+  CHECK(outputs[0].shape == SymbolicShape(Shape{2}));
+}
+
+TEST_CASE("an axis of the input may be counted from the end, and must be there") {
+  OpSchema schema = Schema();
+  schema.IdenticalTypeAndShapeOfInputDim(0, -1);
+  const OperatorDef def("Op", {"x"}, {"y"});
+  CHECK(schema.InferOutputs(def, {TensorInfo(DType::kFloat32, Shape{2, 3})})[0].shape ==
+        SymbolicShape(Shape{3}));
+  CHECK(ErrorOf([&] { schema.InferOutputs(def, {TensorInfo(DType::kFloat32, Shape{})}); }).code() ==
+        ErrorCode::kInvalidArgument);
+}
+
+TEST_CASE("a default for an argument that was not declared is found at the first use, not before main") {
+  OpSchema schema = Schema();
+  schema.SetDefault("scael", 1.f);
+  CHECK(schema.Verify(OperatorDef("Op", {"x"}, {"y"})).find(
+            "sets a default for the argument 'scael', which it does not declare") !=
+        std::string::npos);
+}
+
 }  // namespace

@@ -4,6 +4,7 @@
 #ifndef OPKIT_BASE_ERROR_HPP_
 #define OPKIT_BASE_ERROR_HPP_
 
+#include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <stdexcept>

@@ -4,8 +4,8 @@
 #ifndef OPKIT_BASE_STRINGS_HPP_
 #define OPKIT_BASE_STRINGS_HPP_
 
+#include <charconv>
 #include <cstdint>
-#include <cstdio>
 #include <initializer_list>
 #include <string>
 #include <string_view>
@@ -28,8 +28,9 @@ class Text {
   Text(char c) : text_(1, c) {}
   Text(bool b) : text_(b ? "true" : "false") {}
   Text(double value) {
-    char buffer[32];
-    text_.assign(buffer, static_cast<size_t>(std::snprintf(buffer, sizeof buffer, "%.9g", value)));
+    char buffer[32];  // whatever the program's locale says
+    text_.assign(buffer, std::to_chars(buffer, buffer + sizeof buffer, value,
+                                       std::chars_format::general, 9).ptr);
   }
   template <class T>
     requires std::is_integral_v<T>

@@ -13,7 +13,8 @@ namespace opkit::inline OPKIT_ABI {
 class Timeout {
  public:
   constexpr Timeout() = default;
-  // A std::chrono::duration, rounded down to nanoseconds. Negative, or past int64: for ever.
+  // A std::chrono::duration, rounded down to nanoseconds. A negative one has passed; one past int64 is
+  // for ever.
   template <class Duration>
     requires requires(const Duration& d) {
       d.count();
@@ -23,7 +24,7 @@ class Timeout {
     const auto ns = static_cast<long double>(duration.count()) * 1e9L *
                     static_cast<long double>(Duration::period::num) /
                     static_cast<long double>(Duration::period::den);
-    if (ns >= 0 && ns < 9.2e18L) ns_ = static_cast<int64_t>(ns);
+    if (ns < 9.2e18L) ns_ = ns > 0 ? static_cast<int64_t>(ns) : 0;
   }
 
   constexpr bool is_forever() const { return ns_ < 0; }

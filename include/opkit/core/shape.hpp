@@ -106,6 +106,15 @@ class Dims {
 class Shape {
  public:
   Shape() = default;
+  Shape(const Shape&) = default;
+  Shape(Shape&& other) noexcept
+      : dims_(std::move(other.dims_)), numel_(std::exchange(other.numel_, 1)) {}
+  Shape& operator=(const Shape&) = default;
+  Shape& operator=(Shape&& other) noexcept {
+    dims_ = std::move(other.dims_);
+    numel_ = std::exchange(other.numel_, 1);
+    return *this;
+  }
   // Errors: kInvalidArgument for a negative extent, kOutOfRange when the element count exceeds
   // int64.
   Shape(std::initializer_list<int64_t> dims) : Shape(dims.begin(), dims.size()) {}

@@ -259,7 +259,7 @@ class Tensor {
     Dims dims(shape_);
     dims[axis] = end - begin;
     out.shape_ = Shape(std::move(dims));
-    out.byte_offset_ += begin * strides()[axis] * ItemSize(dtype_);
+    if (out.numel() > 0) out.byte_offset_ += begin * strides()[axis] * ItemSize(dtype_);
     out.strides_ = strides();
     if (out.shape_.IsDense(out.strides_)) out.strides_ = Dims();
     out.capacity_ = out.strides_.empty() ? out.SpanBytes() : 0;

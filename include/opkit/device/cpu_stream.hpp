@@ -21,16 +21,15 @@ class CPUStream {
   // The process's stream `id` of `device`, started at first use.
   static CPUStream& Get(Device device, int id) {
     if (id < 0) Throw(ErrorCode::kInvalidArgument, "stream id ", id, " is negative");
-    struct Registry {
-      detail::Mutex mutex;
-      std::vector<CPUStream*> streams;
-    };
-    static auto* registry = new Registry;  // the threads use their streams until the process ends
-    detail::MutexLock lock(registry->mutex);
-    for (CPUStream* stream : registry->streams)
-      if (stream->device_ == device && stream->id_ == id) return *stream;
-    registry->streams.push_back(new CPUStream(device, id));
-    return *registry->streams.back();
+    detail::MutexLock lock(All().mutex);
+    if (CPUStream* stream = All().Find(device, id)) return *stream;
+    All().streams.push_back(new CPUStream(device, id));
+    return *All().streams.back();
+  }
+  // Null while nobody has used it.
+  static CPUStream* Find(Device device, int id) {
+    detail::MutexLock lock(All().mutex);
+    return All().Find(device, id);
   }
 
   Device device() const { return device_; }
@@ -67,6 +66,20 @@ class CPUStream {
   int64_t blocking_waits() const { return blocking_waits_.load(std::memory_order_relaxed); }
 
  private:
+  struct Registry {
+    CPUStream* Find(Device device, int id) const {
+      for (CPUStream* stream : streams)
+        if (stream->device_ == device && stream->id_ == id) return stream;
+      return nullptr;
+    }
+    detail::Mutex mutex;
+    std::vector<CPUStream*> streams;
+  };
+  static Registry& All() {
+    static auto* registry = new Registry;  // the threads use their streams until the process ends
+    return *registry;
+  }
+
   CPUStream(Device device, int id) : device_(device), id_(id) {
     const auto serve = [](void* self) -> void* {
       static_cast<CPUStream*>(self)->Serve();
@@ -179,7 +192,8 @@ class CPUStreamContext {
     drained.Finish();
   }
   static bool IsStreamFree(Device device, int stream_id) {
-    return CPUStream::Get(device, stream_id).IsFree();
+    const CPUStream* stream = CPUStream::Find(device, stream_id);
+    return !stream || stream->IsFree();
   }
 
   // Runs `work` on the stream; returns at once.

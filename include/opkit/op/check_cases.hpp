@@ -14,7 +14,7 @@ struct CheckOptions {
   int num_outputs = -1;
   std::vector<Shape> shapes;  // of generated inputs, all of one shape; default: a mixed dozen
   std::vector<DType> dtypes;  // default: those that the schema claims for its inputs, else float32
-  std::vector<int> mutated_inputs;  // which the operator may change though they are no outputs
+  std::vector<int> mutated_inputs;  // that may change besides those that the schema names
   bool deterministic =
       true;             // false for an operator that draws random numbers: nothing is compared
   bool strided = true;  // inputs with strides must be refused or understood

@@ -29,7 +29,7 @@ class BasicResolvedOperator {
   // Errors: as CreateOperator; kInvalidArgument when the number of outputs is open.
   BasicResolvedOperator(const std::string& op, int num_inputs, Arguments args = {},
                         const InvokeOptions& options = {})
-      : BasicResolvedOperator(op, std::vector<bool>(static_cast<size_t>(num_inputs), true),
+      : BasicResolvedOperator(op, AllPresent(op, num_inputs),
                               std::move(args), options) {}
   // `present[i]` false leaves optional input i out.
   OPKIT_COLD BasicResolvedOperator(const std::string& op, const std::vector<bool>& present,
@@ -90,6 +90,11 @@ class BasicResolvedOperator {
   OperatorBase& op() { return *op_; }
 
  private:
+  static std::vector<bool> AllPresent(const std::string& op, int num_inputs) {
+    if (num_inputs < 0)
+      Throw(ErrorCode::kInvalidArgument, "operator ", op, " cannot have ", num_inputs, " inputs");
+    return std::vector<bool>(static_cast<size_t>(num_inputs), true);
+  }
   // Leaves the workspace's tensors without memory, and unspecified until the next call sets them.
   struct Release {
     BasicResolvedOperator& self;

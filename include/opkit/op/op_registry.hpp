@@ -114,6 +114,7 @@ class OpRegistry {
       const Entry& entry = row->value;
       for (const std::string& problem : entry.problems) out.push_back(problem);
       for (const std::string& problem : entry.listed) out.push_back(problem);
+      if (entry.schema && !entry.schema->problem().empty()) out.push_back(entry.schema->problem());
       if (!entry.schema && !entry.kernels.empty()) out.push_back(WithoutSchema(row->name, entry));
     }
     return out;

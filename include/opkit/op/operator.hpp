@@ -30,12 +30,12 @@ class Operator : public OperatorBase {
   virtual bool RunOnDevice() = 0;
 
   bool Run(int stream_id = 0) final {
-    ObserverScope<OperatorBase> observers(*this);
-    InvocationScope invocation(NextInvocationKind());
     const bool by_event = !Context::kAsynchronous && HasAsyncPart();
     if (by_event) PrepareEvent();
+    SwitchStream(stream_id, by_event);  // first, so that observers see this run's stream
+    ObserverScope<OperatorBase> observers(*this);
+    InvocationScope invocation(NextInvocationKind());
     try {
-      context_.SwitchToDevice(stream_id);
       if constexpr (Context::kAsynchronous) {
         RunOnDeviceOrFail();
         Drain();
@@ -54,11 +54,11 @@ class Operator : public OperatorBase {
   }
 
   bool RunAsync(int stream_id = 0) final {
+    if (!IsEventDisabled()) PrepareEvent();
+    SwitchStream(stream_id, !IsEventDisabled());
     ObserverScope<OperatorBase> observers(*this);
     InvocationScope invocation(NextInvocationKind());
-    if (!IsEventDisabled()) PrepareEvent();
     try {
-      context_.SwitchToDevice(stream_id);
       Issue();
       PublishOutputs();
     } catch (...) {
@@ -102,6 +102,13 @@ class Operator : public OperatorBase {
   Context& context() { return context_; }
 
  private:
+  void SwitchStream(int stream_id, bool by_event) {
+    try {
+      context_.SwitchToDevice(stream_id);
+    } catch (...) {
+      Fail(by_event);
+    }
+  }
   void RunOnDeviceOrFail() {
     if (!RunOnDevice()) [[unlikely]]
       ReturnedFalse();

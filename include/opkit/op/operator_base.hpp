@@ -241,8 +241,15 @@ class OperatorBase : public Observable<OperatorBase> {
     try {
       throw;
     } catch (Error& error) {
-      AddContext(error);
-      throw;
+      // One that came through an event is that event's, and others may be reading it: a copy gets the
+      // context. A class derived from Error would be cut by copying.
+      if (typeid(error) != typeid(Error)) {
+        AddContext(error);
+        throw;
+      }
+      Error copy = error;
+      AddContext(copy);
+      throw copy;
     } catch (const std::exception& thrown) {
       Error error(ErrorCode::kOperatorFailed, thrown.what());
       error.SetCause(std::current_exception());

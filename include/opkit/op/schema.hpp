@@ -113,7 +113,7 @@ class OpSchema {
   OpSchema& RequiredArg(std::string name, std::string doc) {
     return Arg<T>(std::move(name), std::move(doc), {}, true);
   }
-  // Makes a declared attribute optional. Error (kNotFound) for one that is not declared.
+  // Makes a declared attribute optional. One that is not declared is a problem of the schema's.
   OpSchema& SetDefault(std::string_view name, Attribute value) {
     for (AttributeSchema& attribute : attributes_) {
       if (attribute.name != name) continue;
@@ -121,7 +121,9 @@ class OpSchema {
       attribute.default_value = std::move(value);
       return *this;
     }
-    Throw(ErrorCode::kNotFound, "schema of ", name_, " has no argument '", name, "'");
+    problem_ = StrCat("the schema of ", name_, " sets a default for the argument '", name,
+                      "', which it does not declare");
+    return *this;
   }
   OpSchema& ArgIsTest(std::string doc) {
     return Arg("is_test", std::move(doc));
@@ -159,10 +161,11 @@ class OpSchema {
   OpSchema& IdenticalTypeAndShapeOfInputDim(int input, int dim) {
     return TensorInferenceFunction([=](Context& c) {
       const SymbolicShape& in = c.input_shape(input);
-      if (in.has_rank() && dim >= in.rank())
+      const int axis = in.has_rank() && dim < 0 ? dim + in.rank() : dim;
+      if (in.has_rank() && (axis < 0 || axis >= in.rank()))
         Throw(ErrorCode::kInvalidArgument, "input ", input, " has shape ", ToString(in),
               ", which has no axis ", dim);
-      c.SetOutput(0, c.input_dtype(input), {in.has_rank() ? in[dim] : Dim()});
+      c.SetOutput(0, c.input_dtype(input), {in.has_rank() ? in[axis] : Dim()});
     });
   }
   template <class Context = InferenceContext>
@@ -223,6 +226,8 @@ class OpSchema {
   // Of the typed function the schema was derived from; empty for others.
   const std::string& signature() const { return signature_; }
   const std::string& doc() const { return doc_; }
+  // What is wrong with the schema itself: setters run before main and must not throw.
+  const std::string& problem() const { return problem_; }
   bool is_private() const { return private_; }
   bool inputs_can_cross_devices() const { return inputs_cross_devices_; }
   bool has_inference() const { return static_cast<bool>(infer_); }
@@ -271,6 +276,7 @@ class OpSchema {
 
   // Why `def` is not a right node of this operator; empty when it is.
   std::string Verify(const OperatorDef& def) const {
+    if (!problem_.empty()) return problem_;
     const int ins = static_cast<int>(def.inputs().size());
     const int outs = static_cast<int>(def.outputs().size());
     if (std::string why = VerifyArity(ins, outs, def.args()); !why.empty()) return why;
@@ -283,8 +289,8 @@ class OpSchema {
   void Infer(InferenceContext& context) const {
     if (!infer_) return;
     if (needs_all_shapes_)
-      for (const TensorInfo& input : context.inputs())
-        if (!input.shape.is_known()) return;
+      for (int i = 0; i < context.num_inputs(); ++i)
+        if (context.HasInput(i) && !context.input(i).shape.is_known()) return;
     try {
       infer_(context);
     } catch (Error& error) {
@@ -424,6 +430,7 @@ class OpSchema {
   int line_ = 0;
   std::string signature_;
   std::string doc_;
+  std::string problem_;
   std::vector<AttributeSchema> attributes_;
   std::vector<ValueSchema> inputs_, outputs_;
   std::vector<int> input_counts_, output_counts_;  // of the set form

@@ -106,7 +106,7 @@ class Workspace {
   }
 
   // Place in its net of the operator that failed last; -1 when none did.
-  int last_failed_op_net_position = -1;
+  std::atomic<int> last_failed_op_net_position{-1};
 
  private:
   NameTable<Blob> blobs_;
