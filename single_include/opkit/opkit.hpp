@@ -153,8 +153,9 @@ class Text {
   Text(char c) : text_(1, c) {}
   Text(bool b) : text_(b ? "true" : "false") {}
   Text(double value) {
-    char buffer[32];
-    text_.assign(buffer, static_cast<size_t>(std::snprintf(buffer, sizeof buffer, "%.9g", value)));
+    char buffer[32];  // whatever the program's locale says
+    text_.assign(buffer, std::to_chars(buffer, buffer + sizeof buffer, value,
+                                       std::chars_format::general, 9).ptr);
   }
   template <class T>
     requires std::is_integral_v<T>
@@ -810,6 +811,15 @@ class Dims {
 class Shape {
  public:
   Shape() = default;
+  Shape(const Shape&) = default;
+  Shape(Shape&& other) noexcept
+      : dims_(std::move(other.dims_)), numel_(std::exchange(other.numel_, 1)) {}
+  Shape& operator=(const Shape&) = default;
+  Shape& operator=(Shape&& other) noexcept {
+    dims_ = std::move(other.dims_);
+    numel_ = std::exchange(other.numel_, 1);
+    return *this;
+  }
   // Errors: kInvalidArgument for a negative extent, kOutOfRange when the element count exceeds
   // int64.
   Shape(std::initializer_list<int64_t> dims) : Shape(dims.begin(), dims.size()) {}
@@ -1573,7 +1583,7 @@ class Tensor {
     Dims dims(shape_);
     dims[axis] = end - begin;
     out.shape_ = Shape(std::move(dims));
-    out.byte_offset_ += begin * strides()[axis] * ItemSize(dtype_);
+    if (out.numel() > 0) out.byte_offset_ += begin * strides()[axis] * ItemSize(dtype_);
     out.strides_ = strides();
     if (out.shape_.IsDense(out.strides_)) out.strides_ = Dims();
     out.capacity_ = out.strides_.empty() ? out.SpanBytes() : 0;
@@ -2345,7 +2355,8 @@ namespace opkit::inline OPKIT_ABI {
 class Timeout {
  public:
   constexpr Timeout() = default;
-  // A std::chrono::duration, rounded down to nanoseconds. Negative, or past int64: for ever.
+  // A std::chrono::duration, rounded down to nanoseconds. A negative one has passed; one past int64 is
+  // for ever.
   template <class Duration>
     requires requires(const Duration& d) {
       d.count();
@@ -2355,7 +2366,7 @@ class Timeout {
     const auto ns = static_cast<long double>(duration.count()) * 1e9L *
                     static_cast<long double>(Duration::period::num) /
                     static_cast<long double>(Duration::period::den);
-    if (ns >= 0 && ns < 9.2e18L) ns_ = static_cast<int64_t>(ns);
+    if (ns < 9.2e18L) ns_ = ns > 0 ? static_cast<int64_t>(ns) : 0;
   }
 
   constexpr bool is_forever() const { return ns_ < 0; }
@@ -3066,16 +3077,15 @@ class CPUStream {
   // The process's stream `id` of `device`, started at first use.
   static CPUStream& Get(Device device, int id) {
     if (id < 0) Throw(ErrorCode::kInvalidArgument, "stream id ", id, " is negative");
-    struct Registry {
-      detail::Mutex mutex;
-      std::vector<CPUStream*> streams;
-    };
-    static auto* registry = new Registry;  // the threads use their streams until the process ends
-    detail::MutexLock lock(registry->mutex);
-    for (CPUStream* stream : registry->streams)
-      if (stream->device_ == device && stream->id_ == id) return *stream;
-    registry->streams.push_back(new CPUStream(device, id));
-    return *registry->streams.back();
+    detail::MutexLock lock(All().mutex);
+    if (CPUStream* stream = All().Find(device, id)) return *stream;
+    All().streams.push_back(new CPUStream(device, id));
+    return *All().streams.back();
+  }
+  // Null while nobody has used it.
+  static CPUStream* Find(Device device, int id) {
+    detail::MutexLock lock(All().mutex);
+    return All().Find(device, id);
   }
 
   Device device() const { return device_; }
@@ -3112,6 +3122,20 @@ class CPUStream {
   int64_t blocking_waits() const { return blocking_waits_.load(std::memory_order_relaxed); }
 
  private:
+  struct Registry {
+    CPUStream* Find(Device device, int id) const {
+      for (CPUStream* stream : streams)
+        if (stream->device_ == device && stream->id_ == id) return stream;
+      return nullptr;
+    }
+    detail::Mutex mutex;
+    std::vector<CPUStream*> streams;
+  };
+  static Registry& All() {
+    static auto* registry = new Registry;  // the threads use their streams until the process ends
+    return *registry;
+  }
+
   CPUStream(Device device, int id) : device_(device), id_(id) {
     const auto serve = [](void* self) -> void* {
       static_cast<CPUStream*>(self)->Serve();
@@ -3224,7 +3248,8 @@ class CPUStreamContext {
     drained.Finish();
   }
   static bool IsStreamFree(Device device, int stream_id) {
-    return CPUStream::Get(device, stream_id).IsFree();
+    const CPUStream* stream = CPUStream::Find(device, stream_id);
+    return !stream || stream->IsFree();
   }
 
   // Runs `work` on the stream; returns at once.
@@ -5013,7 +5038,7 @@ class OpSchema {
   OpSchema& RequiredArg(std::string name, std::string doc) {
     return Arg<T>(std::move(name), std::move(doc), {}, true);
   }
-  // Makes a declared attribute optional. Error (kNotFound) for one that is not declared.
+  // Makes a declared attribute optional. One that is not declared is a problem of the schema's.
   OpSchema& SetDefault(std::string_view name, Attribute value) {
     for (AttributeSchema& attribute : attributes_) {
       if (attribute.name != name) continue;
@@ -5021,47 +5046,56 @@ class OpSchema {
       attribute.default_value = std::move(value);
       return *this;
     }
-    Throw(ErrorCode::kNotFound, "schema of ", name_, " has no argument '", name, "'");
+    problem_ = StrCat("the schema of ", name_, " sets a default for the argument '", name,
+                      "', which it does not declare");
+    return *this;
   }
   OpSchema& ArgIsTest(std::string doc) {
     return Arg("is_test", std::move(doc));
   }
   OpSchema& AllowUnknownArgs() { return unknown_args_allowed_ = true, *this; }
 
-  // Types and shapes of the outputs.
+  // Types and shapes of the outputs. Ready-made rules are templates: a program compiles those that
+  // its schemas name.
   OpSchema& TensorInferenceFunction(UniqueFunction<void(InferenceContext&)> infer) {
     return infer_ = std::move(infer), *this;
   }
   // Inference is only called when every input shape is known.
   OpSchema& NeedsAllInputShapes(bool needs = true) { return needs_all_shapes_ = needs, *this; }
+  template <class Context = InferenceContext>
   OpSchema& IdenticalTypeAndShape() {
-    return TensorInferenceFunction([](InferenceContext& c) {
+    return TensorInferenceFunction([](Context& c) {
       for (int i = 0; i < c.num_outputs() && i < c.num_inputs(); ++i) Same(c, i, i);
     });
   }
+  template <class Context = InferenceContext>
   OpSchema& IdenticalTypeAndShapeOfInput(int input) {
-    return TensorInferenceFunction([input](InferenceContext& c) {
+    return TensorInferenceFunction([input](Context& c) {
       for (int i = 0; i < c.num_outputs(); ++i) Same(c, input, i);
     });
   }
   // Output i is like input inputs[i].
+  template <class Context = InferenceContext>
   OpSchema& IdenticalTypeAndShapeOfMultipleInputs(std::vector<int> inputs) {
-    return TensorInferenceFunction([inputs = std::move(inputs)](InferenceContext& c) {
+    return TensorInferenceFunction([inputs = std::move(inputs)](Context& c) {
       for (size_t i = 0; i < inputs.size(); ++i) Same(c, inputs[i], static_cast<int>(i));
     });
   }
   // Rank 1, as long as the input is along `dim`; the input's type.
+  template <class Context = InferenceContext>
   OpSchema& IdenticalTypeAndShapeOfInputDim(int input, int dim) {
-    return TensorInferenceFunction([=](InferenceContext& c) {
+    return TensorInferenceFunction([=](Context& c) {
       const SymbolicShape& in = c.input_shape(input);
-      if (in.has_rank() && dim >= in.rank())
+      const int axis = in.has_rank() && dim < 0 ? dim + in.rank() : dim;
+      if (in.has_rank() && (axis < 0 || axis >= in.rank()))
         Throw(ErrorCode::kInvalidArgument, "input ", input, " has shape ", ToString(in),
               ", which has no axis ", dim);
-      c.SetOutput(0, c.input_dtype(input), {in.has_rank() ? in[dim] : Dim()});
+      c.SetOutput(0, c.input_dtype(input), {in.has_rank() ? in[axis] : Dim()});
     });
   }
+  template <class Context = InferenceContext>
   OpSchema& ScalarType(DType dtype) {
-    return TensorInferenceFunction([dtype](InferenceContext& c) {
+    return TensorInferenceFunction([dtype](Context& c) {
       for (int i = 0; i < c.num_outputs(); ++i) c.SetOutput(i, dtype, Shape{});
     });
   }
@@ -5070,9 +5104,10 @@ class OpSchema {
                                              const std::vector<TensorInfo>&)>;
   OpSchema& CostInferenceFunction(CostFunction cost) { return cost_ = std::move(cost), *this; }
   // Reads every input and writes every output once; `flops` for each element of output 0.
+  template <class Def = OperatorDef>
   OpSchema& PointwiseCost(uint64_t flops) {
-    return CostInferenceFunction([flops](const OperatorDef&, const auto& inputs,
-                                         const auto& outputs) {
+    return CostInferenceFunction([flops](const Def&, const std::vector<TensorInfo>& inputs,
+                                         const std::vector<TensorInfo>& outputs) {
       OpCost cost = Traffic(inputs, outputs);
       if (!outputs.empty()) cost.flops = flops * Elements(outputs[0]);
       return cost;
@@ -5096,7 +5131,7 @@ class OpSchema {
   OpSchema& SetElementTypes(const std::vector<DType>& dtypes) {
     for (auto* values : {&inputs_, &outputs_})
       for (ValueSchema& value : *values)
-        if (value.dtypes.empty()) value.dtypes = dtypes;
+        if (value.dtypes.empty()) value.dtypes = std::vector<DType>(dtypes);
     return *this;
   }
   OpSchema& SetDoc(std::string doc) { return doc_ = std::move(doc), *this; }
@@ -5116,6 +5151,8 @@ class OpSchema {
   // Of the typed function the schema was derived from; empty for others.
   const std::string& signature() const { return signature_; }
   const std::string& doc() const { return doc_; }
+  // What is wrong with the schema itself: setters run before main and must not throw.
+  const std::string& problem() const { return problem_; }
   bool is_private() const { return private_; }
   bool inputs_can_cross_devices() const { return inputs_cross_devices_; }
   bool has_inference() const { return static_cast<bool>(infer_); }
@@ -5164,6 +5201,7 @@ class OpSchema {
 
   // Why `def` is not a right node of this operator; empty when it is.
   std::string Verify(const OperatorDef& def) const {
+    if (!problem_.empty()) return problem_;
     const int ins = static_cast<int>(def.inputs().size());
     const int outs = static_cast<int>(def.outputs().size());
     if (std::string why = VerifyArity(ins, outs, def.args()); !why.empty()) return why;
@@ -5176,8 +5214,8 @@ class OpSchema {
   void Infer(InferenceContext& context) const {
     if (!infer_) return;
     if (needs_all_shapes_)
-      for (const TensorInfo& input : context.inputs())
-        if (!input.shape.is_known()) return;
+      for (int i = 0; i < context.num_inputs(); ++i)
+        if (context.HasInput(i) && !context.input(i).shape.is_known()) return;
     try {
       infer_(context);
     } catch (Error& error) {
@@ -5238,7 +5276,7 @@ class OpSchema {
       return false;
     };
     (inputs ? inputs_allowed_ : outputs_allowed_) = std::move(in);
-    (inputs ? input_counts_ : output_counts_) = allowed;
+    (inputs ? input_counts_ : output_counts_) = std::vector<int>(allowed);
     return *this;
   }
   OpSchema& Value(std::vector<ValueSchema>& values, int i, std::string name, std::string doc,
@@ -5317,6 +5355,7 @@ class OpSchema {
   int line_ = 0;
   std::string signature_;
   std::string doc_;
+  std::string problem_;
   std::vector<AttributeSchema> attributes_;
   std::vector<ValueSchema> inputs_, outputs_;
   std::vector<int> input_counts_, output_counts_;  // of the set form
@@ -5453,6 +5492,7 @@ class OpRegistry {
       const Entry& entry = row->value;
       for (const std::string& problem : entry.problems) out.push_back(problem);
       for (const std::string& problem : entry.listed) out.push_back(problem);
+      if (entry.schema && !entry.schema->problem().empty()) out.push_back(entry.schema->problem());
       if (!entry.schema && !entry.kernels.empty()) out.push_back(WithoutSchema(row->name, entry));
     }
     return out;
@@ -5466,7 +5506,7 @@ class OpRegistry {
   // Error (kNotFound), naming the nearest, for a backend that no kernel of the program has.
   void CheckBackend(const std::string& backend) const {
     detail::MutexLock lock(mutex_);
-    NameTable<bool> backends;
+    NameTable<Entry> backends;  // only for its names, sorted: another kind of table costs more
     for (const auto& row : ops_)
       for (const auto& kernel : row->value.kernels) {
         if (kernel->backend == backend) return;
@@ -5478,22 +5518,23 @@ class OpRegistry {
 
   // Backends tried for every operator of a device, or for one operator before those; ones that have
   // no kernel are passed over, an empty list clears. Errors: kNotFound for an operator nobody
-  // registered, or a device without kernels.
-  void SetGlobalEnginePref(DeviceType device, EnginePref engines) {
+  // registered, or a device without kernels. `apply` false only checks.
+  void SetGlobalEnginePref(DeviceType device, EnginePref engines, bool apply = true) {
     detail::MutexLock lock(mutex_);
     bool known = engines.empty();
     for (const auto& row : ops_) known |= HasKernel(row->value, device);
     if (!known)
       Throw(ErrorCode::kNotFound, "engine preference for ", ToString(device),
             ", for which no operator of this program has a kernel");
-    SetPref({}, device, std::move(engines));
+    if (apply) SetPref({}, device, std::move(engines));
   }
-  void SetOpEnginePref(const std::string& op, DeviceType device, EnginePref engines) {
+  void SetOpEnginePref(const std::string& op, DeviceType device, EnginePref engines,
+                       bool apply = true) {
     detail::MutexLock lock(mutex_);
     if (!HasKernel(Get(op), device))
       Throw(ErrorCode::kNotFound, "engine preference for operator ", op, " on ", ToString(device),
             ", where it has no kernel");
-    SetPref(op, device, std::move(engines));
+    if (apply) SetPref(op, device, std::move(engines));
   }
   // Preferred backends of an operator, its own first.
   EnginePref EnginePrefs(std::string_view op, DeviceType device) const {
@@ -5576,6 +5617,27 @@ inline void SetGlobalEnginePref(DeviceType device, EnginePref engines) {
 }
 inline void SetOpEnginePref(const std::string& op, DeviceType device, EnginePref engines) {
   OpRegistry::Global().SetOpEnginePref(op, device, std::move(engines));
+}
+// Caffe2's forms: maps from device type to backends, and to operators and their backends. Nothing is
+// changed when one entry is wrong.
+template <class EnginesByDevice>
+void SetGlobalEnginePref(const EnginesByDevice& pref) {
+  for (const bool apply : {false, true})
+    for (const auto& [device, engines] : pref)
+      OpRegistry::Global().SetGlobalEnginePref(device, engines, apply);
+}
+template <class EnginesByDevice>
+void SetOpEnginePref(const std::string& op, const EnginesByDevice& pref) {
+  for (const bool apply : {false, true})
+    for (const auto& [device, engines] : pref)
+      OpRegistry::Global().SetOpEnginePref(op, device, engines, apply);
+}
+template <class OpsByDevice>
+void SetPerOpEnginePref(const OpsByDevice& pref) {
+  for (const bool apply : {false, true})
+    for (const auto& [device, ops] : pref)
+      for (const auto& [op, engines] : ops)
+        OpRegistry::Global().SetOpEnginePref(op, device, engines, apply);
 }
 
 }  // namespace opkit
@@ -5791,7 +5853,7 @@ class Workspace {
   }
 
   // Place in its net of the operator that failed last; -1 when none did.
-  int last_failed_op_net_position = -1;
+  std::atomic<int> last_failed_op_net_position{-1};
 
  private:
   NameTable<Blob> blobs_;
@@ -6037,8 +6099,15 @@ class OperatorBase : public Observable<OperatorBase> {
     try {
       throw;
     } catch (Error& error) {
-      AddContext(error);
-      throw;
+      // One that came through an event is that event's, and others may be reading it: a copy gets the
+      // context. A class derived from Error would be cut by copying.
+      if (typeid(error) != typeid(Error)) {
+        AddContext(error);
+        throw;
+      }
+      Error copy = error;
+      AddContext(copy);
+      throw copy;
     } catch (const std::exception& thrown) {
       Error error(ErrorCode::kOperatorFailed, thrown.what());
       error.SetCause(std::current_exception());
@@ -6256,17 +6325,17 @@ class OutputBlobGuard {
  public:
   OutputBlobGuard(const OperatorDef& def, Workspace* ws) : ws_(ws) {
     for (const std::string& name : def.outputs())
-      if (!name.empty() && !ws->HasBlob(name)) created_.push_back(&name);
+      if (!name.empty() && !ws->HasBlob(name)) created_.push_back(name);
   }
   ~OutputBlobGuard() {
     if (!kept_)
-      for (const std::string* name : created_) ws_->RemoveBlob(*name);
+      for (const std::string& name : created_) ws_->RemoveBlob(name);
   }
   void Keep() { kept_ = true; }
 
  private:
   Workspace* ws_;
-  std::vector<const std::string*> created_;
+  std::vector<std::string> created_;
   bool kept_ = false;
 };
 
@@ -6568,19 +6637,22 @@ class AttrMap {
   // The same as any map of strings; made at the first call for each type and kept.
   template <detail::StringMap Map>
   const Map& As() const {
-    for (const Copy& copy : copies_)
-      if (copy.tag == &detail::kTypeTag<Map>) return *static_cast<const Map*>(copy.map.get());
-    auto map = std::unique_ptr<void, void (*)(void*)>(
-        new Map, [](void* dead) { delete static_cast<Map*>(dead); });
-    for (const auto& [name, text] : items_) static_cast<Map*>(map.get())->emplace(name, text);
-    copies_.push_back({&detail::kTypeTag<Map>, std::move(map)});
-    return *static_cast<const Map*>(copies_.back().map.get());
+    for (const auto& copy : copies_)
+      if (copy->tag == &detail::kTypeTag<Map>) return static_cast<const MapCopy<Map>&>(*copy).map;
+    auto copy = detail::MakeIntrusive<MapCopy<Map>>();
+    copy->tag = &detail::kTypeTag<Map>;
+    for (const auto& [name, text] : items_) copy->map.emplace(name, text);
+    copies_.emplace_back(copy);
+    return copy->map;
   }
 
  private:
-  struct Copy {
-    const char* tag;
-    std::unique_ptr<void, void (*)(void*)> map;
+  struct Copy : detail::RefCounted {
+    const char* tag = nullptr;
+  };
+  template <class Map>
+  struct MapCopy : Copy {
+    Map map;
   };
   template <class T>
   static T Parse(std::string_view name, const std::string& text) {
@@ -6601,7 +6673,7 @@ class AttrMap {
   }
 
   std::vector<std::pair<std::string, std::string>> items_;
-  mutable std::vector<Copy> copies_;
+  mutable std::vector<detail::IntrusivePtr<Copy>> copies_;
 };
 
 }  // namespace opkit
@@ -6697,16 +6769,19 @@ struct InvokeOptions {
 //   ResolvedOperator axpy("Axpy", 2, {{"alpha", 2.f}});
 //   std::vector<Tensor> out = axpy({x, y});       // new outputs
 //   axpy.Run({x, y}, outputs);                    // into tensors of the caller's: no allocation
-class ResolvedOperator {
+//
+// A template, so that programs without eager calls do not compile it.
+template <class Base>
+class BasicResolvedOperator {
  public:
   // Errors: as CreateOperator; kInvalidArgument when the number of outputs is open.
-  ResolvedOperator(const std::string& op, int num_inputs, Arguments args = {},
-                   const InvokeOptions& options = {})
-      : ResolvedOperator(op, std::vector<bool>(static_cast<size_t>(num_inputs), true),
-                         std::move(args), options) {}
+  BasicResolvedOperator(const std::string& op, int num_inputs, Arguments args = {},
+                        const InvokeOptions& options = {})
+      : BasicResolvedOperator(op, AllPresent(op, num_inputs),
+                              std::move(args), options) {}
   // `present[i]` false leaves optional input i out.
-  OPKIT_COLD ResolvedOperator(const std::string& op, const std::vector<bool>& present,
-                              Arguments args, const InvokeOptions& options)
+  OPKIT_COLD BasicResolvedOperator(const std::string& op, const std::vector<bool>& present,
+                                   Arguments args, const InvokeOptions& options)
       : schema_(&OpRegistry::Global().GetSchema(op)), workspace_(std::make_unique<Workspace>()) {
     def_ = OperatorDef(op, {}, {}, std::move(args));
     def_.Device(options.device.value_or(Device{})).Engine(options.engine);
@@ -6763,9 +6838,14 @@ class ResolvedOperator {
   OperatorBase& op() { return *op_; }
 
  private:
+  static std::vector<bool> AllPresent(const std::string& op, int num_inputs) {
+    if (num_inputs < 0)
+      Throw(ErrorCode::kInvalidArgument, "operator ", op, " cannot have ", num_inputs, " inputs");
+    return std::vector<bool>(static_cast<size_t>(num_inputs), true);
+  }
   // Leaves the workspace's tensors without memory, and unspecified until the next call sets them.
   struct Release {
-    ResolvedOperator& self;
+    BasicResolvedOperator& self;
     ~Release() {
       for (Tensor* input : self.inputs_)
         if (input) const Tensor dropped = std::move(*input);
@@ -6778,24 +6858,26 @@ class ResolvedOperator {
   const OpSchema* schema_;
   std::unique_ptr<Workspace> workspace_;
   OperatorDef def_;
-  std::unique_ptr<OperatorBase> op_;
+  std::unique_ptr<Base> op_;
   std::vector<Tensor*> inputs_;  // in the workspace; null where left out
   std::vector<Blob*> outputs_;
   detail::InferenceCache cache_;
 };
+using ResolvedOperator = BasicResolvedOperator<OperatorBase>;
 
 // Calls operator `op` once, with the default order of kernels on the device of the first input. A
 // default-constructed Tensor leaves an optional input out. Errors: as CreateOperator and Run.
 //
 //   std::vector<Tensor> out = Invoke("Axpy", {x, y}, {{"alpha", 2.f}});
-inline std::vector<Tensor> Invoke(const std::string& op, const std::vector<Tensor>& inputs,
-                                  Arguments args = {}, InvokeOptions options = {}) {
+template <class Resolved = ResolvedOperator>
+std::vector<Tensor> Invoke(const std::string& op, const std::vector<Tensor>& inputs,
+                           Arguments args = {}, InvokeOptions options = {}) {
   std::vector<bool> present;
   for (const Tensor& input : inputs) {
     present.push_back(input.dtype() != DType::kUndefined);
     if (!options.device && present.back()) options.device = input.device();
   }
-  return ResolvedOperator(op, present, std::move(args), options)(inputs);
+  return Resolved(op, present, std::move(args), options)(inputs);
 }
 
 }  // namespace opkit
@@ -7067,7 +7149,7 @@ inline void LogToStderr(LogLevel level, std::string_view op, std::string_view te
 inline constinit std::atomic<LogHook> g_log_hook{&LogToStderr};
 
 // A tensor with a view of it that stays in place.
-struct TensorSlot {
+struct TensorSlot : RefCounted {
   Tensor tensor;
   Shape shape;
   Dims strides;
@@ -7081,7 +7163,8 @@ struct TensorSlot {
     if (changed) shape = viewed.shape();
     if (changed || !dense || !viewed.is_dense()) strides = viewed.strides();
     dense = viewed.is_dense();
-    view = OpTensor(viewed.raw_mutable_data(), viewed.dtype(), std::span(shape.data(), static_cast<size_t>(shape.rank())),
+    view = OpTensor(viewed.raw_mutable_data(), viewed.dtype(),
+                    std::span(shape.data(), static_cast<size_t>(shape.rank())),
                     {strides.data(), static_cast<size_t>(strides.size())}, viewed.device(), req);
     view.Bind(&viewed);
     return changed;
@@ -7090,11 +7173,15 @@ struct TensorSlot {
 };
 
 // Another operator that this one calls, kept from call to call.
-struct InvokedOperator {
+template <class Resolved>
+struct InvokedOperator : RefCounted {
+  InvokedOperator(const std::string& name, const std::vector<bool>& inputs,
+                  const Arguments& arguments, const InvokeOptions& options)
+      : op(name), args(arguments), present(inputs), resolved(name, inputs, arguments, options) {}
   std::string op;
   Arguments args;
   std::vector<bool> present;
-  ResolvedOperator resolved;
+  Resolved resolved;
 };
 
 // What the handles of one operator share.
@@ -7111,15 +7198,16 @@ struct ResourceState {
   RandomGenerator random;
   Mutex mutex;  // guards `memory`
   std::vector<Storage> memory;
-  std::vector<std::unique_ptr<TensorSlot>> temporaries;
-  std::vector<std::unique_ptr<InvokedOperator>> invoked;
+  std::vector<IntrusivePtr<TensorSlot>> temporaries;
+  std::vector<IntrusivePtr<InvokedOperator<ResolvedOperator>>> invoked;
 
   uint64_t RandomSeedOfRun() const {
     return MixBits(g_random_seed.seed.load(std::memory_order_relaxed) ^ random_key) + run;
   }
 };
 
-inline Tensor ToTensor(const OpTensor& view) {
+template <class View>
+Tensor ToTensor(const View& view) {
   if (!view.has_value()) return {};
   if (view.tensor()) return *view.tensor();
   int64_t last = 0;
@@ -7131,8 +7219,9 @@ inline Tensor ToTensor(const OpTensor& view) {
 }
 
 // Runs into `wanted`'s memory: an operator that could not use it has its result copied there.
-inline void RunInto(ResolvedOperator& resolved, std::string_view op, std::span<const Tensor> inputs,
-                    std::span<const Tensor> wanted) {
+template <class Resolved>
+void RunInto(Resolved& resolved, std::string_view op, std::span<const Tensor> inputs,
+             std::span<const Tensor> wanted) {
   std::vector<Tensor> results(wanted.begin(), wanted.end());
   resolved.Run(inputs, results);
   for (size_t o = 0; o < wanted.size(); ++o) {
@@ -7166,10 +7255,12 @@ class OpScope {
 };
 
 // A handle, copied freely, valid during the call it was given to. Members may be called from any
-// thread of the call, except invoke(), temporary() and random().
-class OpResource {
+// thread of the call, except invoke(), temporary() and random(). A template, so that only what is
+// called is compiled.
+template <class State>
+class BasicOpResource {
  public:
-  explicit OpResource(detail::ResourceState* state) : state_(state) {}
+  explicit BasicOpResource(State* state) : state_(state) {}
 
   // `bytes` bytes of the device's memory, aligned to 64; each call its own. Freed when the operator
   // ends, also when it fails; on an asynchronous device when the stream has come past it. Null for
@@ -7192,7 +7283,7 @@ class OpResource {
   }
   // A tensor in such memory.
   OpTensor temporary(std::span<const int64_t> shape, DType dtype) const {
-    auto slot = std::make_unique<detail::TensorSlot>();
+    auto slot = detail::MakeIntrusive<detail::TensorSlot>();
     slot->tensor = Tensor(Shape(shape), dtype, MemoryDevice(state_->device));
     slot->Bind(OpReq::kWrite);
     state_->temporaries.push_back(std::move(slot));
@@ -7306,10 +7397,8 @@ class OpResource {
       if (known->op == op && known->args == args && known->present == present &&
           static_cast<size_t>(known->resolved.op().OutputSize()) == num_outputs)
         return known->resolved;
-    const std::string name(op);
-    ResolvedOperator resolved(name, present, args, Options(num_outputs, state_->device));
-    state_->invoked.push_back(std::make_unique<detail::InvokedOperator>(
-        detail::InvokedOperator{name, args, std::move(present), std::move(resolved)}));
+    state_->invoked.push_back(detail::MakeIntrusive<detail::InvokedOperator<ResolvedOperator>>(
+        std::string(op), present, args, Options(num_outputs, state_->device)));
     return state_->invoked.back()->resolved;
   }
   [[noreturn]] OPKIT_COLD void NotOnThisDevice(const char* what) const {
@@ -7317,8 +7406,9 @@ class OpResource {
           state_->device, "; issue the work on stream() yourself");
   }
 
-  detail::ResourceState* state_;
+  State* state_;
 };
+using OpResource = BasicOpResource<detail::ResourceState>;
 
 }  // namespace opkit
 
@@ -7867,8 +7957,8 @@ SymbolicShape ShapeOfExtents(const Extents& extents) {
   return SymbolicShape(std::move(dims));
 }
 template <class Record>
-void CheckCount(const Record& record, const char* function, const char* what,
-                       size_t found, size_t expected) {
+void CheckCount(const Record& record, const char* function, const char* what, size_t found,
+                size_t expected) {
   if (found != expected)
     Throw(ErrorCode::kInvalidArgument, function, " of operator ", record.name, " answered for ",
           found, " ", what, ", but the node has ", expected);
@@ -7876,8 +7966,7 @@ void CheckCount(const Record& record, const char* function, const char* what,
 
 // Without setInferType every output has the dtype of the first input.
 template <class Record>
-void InferFunctionTypes(Record& record, const AttrMap& attrs,
-                               InferenceContext& context) {
+void InferFunctionTypes(Record& record, const AttrMap& attrs, InferenceContext& context) {
   if (!record.infer_type) {
     for (int o = 0; o < context.num_outputs() && context.num_inputs() > 0; ++o)
       context.SetOutput(o, context.input_dtype(0), {});
@@ -7904,8 +7993,7 @@ void InferFunctionTypes(Record& record, const AttrMap& attrs,
 // An empty answer for an output is a scalar when the ranks of all inputs are known, and unknown
 // otherwise.
 template <class Record>
-void InferFunctionShapes(Record& record, const AttrMap& attrs,
-                                InferenceContext& context) {
+void InferFunctionShapes(Record& record, const AttrMap& attrs, InferenceContext& context) {
   if (!record.infer_shape) return;
   bool ranks_known = true, all_known = true, anything = context.num_inputs() == 0;
   for (int i = 0; i < context.num_inputs(); ++i) {
@@ -7935,7 +8023,7 @@ void InferFunctionShapes(Record& record, const AttrMap& attrs,
 
 template <class Record>
 void InferFunction(Record& record, const AttrMap& attrs, FunctionPass pass,
-                          InferenceContext& context) {
+                   InferenceContext& context) {
   if (pass == FunctionPass::kForward) {
     InferFunctionTypes(record, attrs, context);
     InferFunctionShapes(record, attrs, context);
@@ -7956,8 +8044,7 @@ void InferFunction(Record& record, const AttrMap& attrs, FunctionPass pass,
 
 // Bytes of scratch for inputs whose shapes are all known.
 template <class Record>
-int64_t FunctionScratch(Record& record, const AttrMap& attrs,
-                               std::span<const TensorInfo> inputs) {
+int64_t FunctionScratch(Record& record, const AttrMap& attrs, std::span<const TensorInfo> inputs) {
   if (!record.scratch) return 0;
   int64_t bytes = 0;
   CallFunction(record, "setScratch's function", [&] {
@@ -8002,12 +8089,12 @@ class Operator : public OperatorBase {
   virtual bool RunOnDevice() = 0;
 
   bool Run(int stream_id = 0) final {
-    ObserverScope<OperatorBase> observers(*this);
-    InvocationScope invocation(NextInvocationKind());
     const bool by_event = !Context::kAsynchronous && HasAsyncPart();
     if (by_event) PrepareEvent();
+    SwitchStream(stream_id, by_event);  // first, so that observers see this run's stream
+    ObserverScope<OperatorBase> observers(*this);
+    InvocationScope invocation(NextInvocationKind());
     try {
-      context_.SwitchToDevice(stream_id);
       if constexpr (Context::kAsynchronous) {
         RunOnDeviceOrFail();
         Drain();
@@ -8026,11 +8113,11 @@ class Operator : public OperatorBase {
   }
 
   bool RunAsync(int stream_id = 0) final {
+    if (!IsEventDisabled()) PrepareEvent();
+    SwitchStream(stream_id, !IsEventDisabled());
     ObserverScope<OperatorBase> observers(*this);
     InvocationScope invocation(NextInvocationKind());
-    if (!IsEventDisabled()) PrepareEvent();
     try {
-      context_.SwitchToDevice(stream_id);
       Issue();
       PublishOutputs();
     } catch (...) {
@@ -8074,6 +8161,13 @@ class Operator : public OperatorBase {
   Context& context() { return context_; }
 
  private:
+  void SwitchStream(int stream_id, bool by_event) {
+    try {
+      context_.SwitchToDevice(stream_id);
+    } catch (...) {
+      Fail(by_event);
+    }
+  }
   void RunOnDeviceOrFail() {
     if (!RunOnDevice()) [[unlikely]]
       ReturnedFalse();
@@ -8611,11 +8705,13 @@ struct GradientOpsMeta {
 
 // Names of gradients, by an explicit map: what is a gradient, and of what, is looked up and never
 // read from a name, and no gradient gets the name of another value. One map serves a whole graph,
-// whose names are reserved before the first gradient is named.
-class GradientNames {
+// whose names are reserved before the first gradient is named. A template, like the base of makers
+// below, so that its maps are compiled only where gradients are.
+template <class Text>
+class BasicGradientNames {
  public:
   // A name that something else has. Error (kAlreadyExists) when a gradient was given it before.
-  void Reserve(const std::string& name) {
+  void Reserve(const Text& name) {
     if (values_.count(name))
       Throw(ErrorCode::kAlreadyExists, "value '", name,
             "' has the name that was given to the "
@@ -8623,30 +8719,42 @@ class GradientNames {
             values_[name], "'; reserve the graph's names before naming gradients");
     taken_.emplace(name, true);
   }
+  // Everything that a node and its output gradients are called.
+  template <class Values>
+  void ReserveNamesOf(const OperatorDef& def, const Values& g_output) {
+    auto reserve = [&](const Text& name) {
+      if (!name.empty() && !IsGradient(name)) Reserve(name);
+    };
+    for (const Text& name : def.inputs()) reserve(name);
+    for (const Text& name : def.outputs()) reserve(name);
+    for (const auto& value : g_output)
+      for (const Text* name : {&value.dense, &value.indices, &value.values}) reserve(*name);
+  }
   // The gradient's name of a value; always the same one.
-  const std::string& Of(const std::string& value) {
+  const Text& Of(const Text& value) {
     const auto it = gradients_.find(value);
     return it != gradients_.end() ? it->second : gradients_[value] = Fresh(value);
   }
   // One more blob for a part of the value's gradient (one use among several, indices, values).
-  std::string Fresh(const std::string& value, const std::string& suffix = "_grad") {
-    std::string name = value + suffix;
+  Text Fresh(const Text& value, const Text& suffix = "_grad") {
+    Text name = value + suffix;
     for (int n = 1; taken_.count(name); ++n) name = StrCat(value, suffix, "_", n);
     taken_.emplace(name, true);
     values_.emplace(name, value);
     return name;
   }
-  bool IsGradient(const std::string& name) const { return values_.count(name) != 0; }
+  bool IsGradient(const Text& name) const { return values_.count(name) != 0; }
   // What `name` is a gradient of; null when it is not one of this map's.
-  const std::string* ValueOf(const std::string& name) const {
+  const Text* ValueOf(const Text& name) const {
     const auto it = values_.find(name);
     return it == values_.end() ? nullptr : &it->second;
   }
 
  private:
-  std::map<std::string, std::string> gradients_, values_;  // value to gradient, gradient to value
-  std::map<std::string, bool> taken_;
+  std::map<Text, Text> gradients_, values_;  // value to gradient, gradient to value
+  std::map<Text, bool> taken_;
 };
+using GradientNames = BasicGradientNames<std::string>;
 
 // Base of makers. One object serves one node.
 //
@@ -8657,13 +8765,14 @@ class GradientNames {
 //     }
 //   };
 //   REGISTER_GRADIENT(Scale, ScaleGradient);
-class GradientMakerBase {
+template <class Value, class NameMap>
+class BasicGradientMaker {
  public:
-  GradientMakerBase(const OperatorDef& def, std::vector<GradientValue> g_output)
+  BasicGradientMaker(const OperatorDef& def, std::vector<Value> g_output)
       : def_(def), g_output_(std::move(g_output)), g_input_(def.inputs().size()) {}
-  GradientMakerBase(const GradientMakerBase&) = delete;
-  GradientMakerBase& operator=(const GradientMakerBase&) = delete;
-  virtual ~GradientMakerBase() = default;
+  BasicGradientMaker(const BasicGradientMaker&) = delete;
+  BasicGradientMaker& operator=(const BasicGradientMaker&) = delete;
+  virtual ~BasicGradientMaker() = default;
 
   // What the gradient operators take over from the node; an argument that they set themselves
   // stays.
@@ -8678,13 +8787,11 @@ class GradientMakerBase {
           " must override GetGradientDefs() or Get()");
   }
   virtual GradientOpsMeta Get() {
-    GradientOpsMeta meta;
-    meta.ops = GetGradientDefs();
-    meta.g_input = g_input_;
-    return meta;
+    std::vector<OperatorDef> ops = GetGradientDefs();
+    return {std::move(ops), g_input_};
   }
   // Where names come from; without it, from a map that knows this node alone.
-  void UseNames(GradientNames* names) { names_ = names; }
+  void UseNames(NameMap* names) { names_ = names; }
 
  protected:
   const OperatorDef& Def() const { return def_; }
@@ -8693,7 +8800,7 @@ class GradientMakerBase {
 
   // Blobs of the gradient of output i. Error (kInvalidArgument) when it is of the other kind, or
   // none was given: ask GradOut(i) first where that is possible.
-  const GradientValue& GradOut(int i) const { return g_output_[Check(i, g_output_, "output")]; }
+  const Value& GradOut(int i) const { return g_output_[Check(i, g_output_, "output")]; }
   const std::string& GO(int i) const {
     if (!GradOut(i).IsDense()) WrongKind(i, "dense");
     return GradOut(i).dense;
@@ -8710,30 +8817,30 @@ class GradientMakerBase {
   // Blobs for the gradient of input i, named at the first call. A value that is read by two inputs
   // gets two gradients, which whoever uses them adds up.
   const std::string& GI(int i) {
-    GradientValue& value = Gradient(i, false);
+    Value& value = Gradient(i, false);
     if (value.dense.empty()) value.dense = Name(i);
     return value.dense;
   }
   const std::string& GI_I(int i) {
-    GradientValue& value = Gradient(i, true);
+    Value& value = Gradient(i, true);
     if (value.indices.empty()) value.indices = Names().Fresh(I(i), "_grad_indices");
     return value.indices;
   }
   const std::string& GI_V(int i) {
-    GradientValue& value = Gradient(i, true);
+    Value& value = Gradient(i, true);
     if (value.values.empty()) value.values = Names().Fresh(I(i), "_grad_values");
     return value.values;
   }
   // The gradient of input i is a blob that exists by another name, such as GO(0) itself.
   void SetDense(int i, const std::string& name) { Gradient(i, false).dense = name; }
   void SetSparse(int i, const std::string& indices, const std::string& values) {
-    Gradient(i, true) = GradientValue::Sparse(indices, values);
+    Gradient(i, true) = Value::Sparse(indices, values);
   }
   // A name for an intermediate result of several gradient operators.
   std::string Temporary(const std::string& hint) {
     return Names().Fresh(def_.outputs().empty() ? def_.type() : def_.outputs()[0], "_grad_" + hint);
   }
-  GradientNames& Names() {
+  NameMap& Names() {
     if (names_) return *names_;
     if (!own_names_) {
       own_names_.emplace();
@@ -8753,16 +8860,9 @@ class GradientMakerBase {
   }
 
  public:
-  // Everything that a node and its output gradients are called.
-  static void ReserveNames(GradientNames& names, const OperatorDef& def,
-                           const std::vector<GradientValue>& g_output) {
-    auto reserve = [&](const std::string& name) {
-      if (!name.empty() && !names.IsGradient(name)) names.Reserve(name);
-    };
-    for (const std::string& name : def.inputs()) reserve(name);
-    for (const std::string& name : def.outputs()) reserve(name);
-    for (const GradientValue& value : g_output)
-      for (const std::string* name : {&value.dense, &value.indices, &value.values}) reserve(*name);
+  static void ReserveNames(NameMap& names, const OperatorDef& def,
+                           const std::vector<Value>& g_output) {
+    names.ReserveNamesOf(def, g_output);
   }
 
  private:
@@ -8778,8 +8878,8 @@ class GradientMakerBase {
           wanted, " gradient of output ", i, " '", O(i), "', but ",
           GradOut(i).IsEmpty() ? "none was given" : "was given " + ToString(GradOut(i)));
   }
-  GradientValue& Gradient(int i, bool sparse) {
-    GradientValue& value = g_input_[Check(i, g_input_, "input")];
+  Value& Gradient(int i, bool sparse) {
+    Value& value = g_input_[Check(i, g_input_, "input")];
     if (sparse ? value.IsDense() : value.IsSparse())
       Throw(ErrorCode::kInvalidArgument, "the gradient maker of ", ToString(def_),
             " makes the gradient of input ", i, " '", I(i), "' both dense and sparse");
@@ -8790,17 +8890,18 @@ class GradientMakerBase {
       if (I(k) == I(i)) return Names().Fresh(I(i));
     // In place, the value's gradient may be the very one that comes in.
     const std::string& name = Names().Of(I(i));
-    for (const GradientValue& value : g_output_)
+    for (const Value& value : g_output_)
       if (value.dense == name) return Names().Fresh(I(i));
     return name;
   }
 
   const OperatorDef def_;
-  const std::vector<GradientValue> g_output_;
-  std::vector<GradientValue> g_input_;
-  GradientNames* names_ = nullptr;
-  std::optional<GradientNames> own_names_;
+  const std::vector<Value> g_output_;
+  std::vector<Value> g_input_;
+  NameMap* names_ = nullptr;
+  std::optional<NameMap> own_names_;
 };
+using GradientMakerBase = BasicGradientMaker<GradientValue, GradientNames>;
 
 }  // namespace opkit
 
@@ -8962,20 +9063,22 @@ struct GradientRegistration {
   std::string Place() const { return StrCat(file, ":", line); }
 };
 
-// Thread-safe; never throws while it is filled in.
-class GradientRegistry {
+// Thread-safe; never throws while it is filled in. A template, like what asks it, so that programs
+// without gradients do not compile it.
+template <class Registration>
+class BasicGradientRegistry {
  public:
-  static GradientRegistry& Global() {
-    static auto* registry = new GradientRegistry;  // used by static objects of any order
+  static BasicGradientRegistry& Global() {
+    static auto* registry = new BasicGradientRegistry;  // used by static objects of any order
     return *registry;
   }
   // The same operator from the same place is the same registration; from another place it is kept
   // as a problem, which CheckRegistrations lists.
-  void Add(const std::string& op, GradientRegistration registration) {
+  void Add(const std::string& op, Registration registration) {
     detail::MutexLock lock(mutex_);
     auto& known = gradients_[op];
     if (!known) {
-      known = std::make_unique<GradientRegistration>(std::move(registration));
+      known = std::make_unique<Registration>(std::move(registration));
     } else if (!OpRegistry::SamePlace(known->file, known->line, registration.file,
                                       registration.line)) {
       known->problem = StrCat("two gradients of operator ", op, ": at ", known->Place(), " and at ",
@@ -8984,7 +9087,7 @@ class GradientRegistry {
     }
   }
   // Null when nothing was said.
-  GradientRegistration* Find(const std::string& op) const {
+  Registration* Find(const std::string& op) const {
     detail::MutexLock lock(mutex_);
     const auto it = gradients_.find(op);
     return it == gradients_.end() ? nullptr : it->second.get();
@@ -8997,12 +9100,14 @@ class GradientRegistry {
 
  private:
   mutable detail::Mutex mutex_;
-  std::map<std::string, std::unique_ptr<GradientRegistration>> gradients_;
+  std::map<std::string, std::unique_ptr<Registration>> gradients_;
 };
+using GradientRegistry = BasicGradientRegistry<GradientRegistration>;
 
 // True when the operator has a gradient maker.
-inline bool HasGradient(const std::string& op) {
-  const GradientRegistration* found = GradientRegistry::Global().Find(op);
+template <class Registry = GradientRegistry>
+bool HasGradient(const std::string& op) {
+  const auto* found = Registry::Global().Find(op);
   return found && found->kind == GradientKind::kMaker;
 }
 
@@ -9010,11 +9115,11 @@ inline bool HasGradient(const std::string& op) {
 // outputs (one for each, empty where none flows). Errors: kNotFound when nothing was said about the
 // operator's gradient; kUnsupported for SHOULD_NOT_DO_GRADIENT and GRADIENT_NOT_IMPLEMENTED_YET;
 // kInvalidArgument for a wrong number of gradients or a node its schema refuses; kAlreadyExists.
-inline GradientOpsMeta GetGradientForOp(const OperatorDef& def,
-                                        const std::vector<GradientValue>& g_output,
-                                        GradientNames& names) {
+template <class Text, class Registry = GradientRegistry>
+GradientOpsMeta GetGradientForOp(const OperatorDef& def, const std::vector<GradientValue>& g_output,
+                                 BasicGradientNames<Text>& names) {
   const std::string& op = def.type();
-  GradientRegistration* registration = GradientRegistry::Global().Find(op);
+  auto* registration = Registry::Global().Find(op);
   if (!registration) {
     static_cast<void>(OpRegistry::Global().GetSchema(op));  // an unknown operator says so
     Throw(ErrorCode::kNotFound, "operator ", op, " has no gradient: write REGISTER_GRADIENT(", op,
@@ -9043,7 +9148,7 @@ inline GradientOpsMeta GetGradientForOp(const OperatorDef& def,
       Throw(ErrorCode::kInvalidArgument, why, "; in ", ToString(def));
   if (registration->kind == GradientKind::kNone)
     return {{}, std::vector<GradientValue>(def.inputs().size())};
-  GradientMakerBase::ReserveNames(names, def, g_output);
+  names.ReserveNamesOf(def, g_output);
   try {
     GradientOpsMeta meta = registration->make(def, g_output, names);
     if (meta.g_input.size() != def.inputs().size())
@@ -9056,13 +9161,31 @@ inline GradientOpsMeta GetGradientForOp(const OperatorDef& def,
     throw;
   }
 }
-inline GradientOpsMeta GetGradientForOp(const OperatorDef& def,
-                                        const std::vector<GradientValue>& g_output) {
-  GradientNames names;
+template <class Names = GradientNames>
+GradientOpsMeta GetGradientForOp(const OperatorDef& def,
+                                 const std::vector<GradientValue>& g_output) {
+  Names names;
   return GetGradientForOp(def, g_output, names);
 }
 
 namespace detail {
+
+// What the maker says, and what its operators take over from the node.
+template <class Value, class NameMap>
+GradientOpsMeta RunGradientMaker(BasicGradientMaker<Value, NameMap>& maker, const OperatorDef& def,
+                                 NameMap& names) {
+  maker.UseNames(&names);
+  GradientOpsMeta meta = maker.Get();
+  for (auto& op : meta.ops) {
+    op.IsGradientOp(true);
+    if (maker.CopyDeviceOption()) op.Device(def.device());
+    if (maker.CopyEngine()) op.Engine(def.engine());
+    if (!maker.CopyArguments()) continue;
+    for (const NamedAttribute& arg : def.args())
+      if (!op.args().Has(arg.name)) op.Arg(arg.name, arg.value);
+  }
+  return meta;
+}
 
 template <class Maker>
 GradientOpsMeta MakeGradient(const OperatorDef& def, const std::vector<GradientValue>& g_output,
@@ -9075,24 +9198,14 @@ GradientOpsMeta MakeGradient(const OperatorDef& def, const std::vector<GradientV
       "opkit::OperatorDef&, std::vector<opkit::GradientValue>); write "
       "`public: using opkit::GradientMakerBase::GradientMakerBase;`");
   Maker maker(def, g_output);
-  GradientMakerBase& base = maker;
-  base.UseNames(&names);
-  GradientOpsMeta meta = base.Get();
-  for (OperatorDef& op : meta.ops) {
-    op.IsGradientOp(true);
-    if (base.CopyDeviceOption()) op.Device(def.device());
-    if (base.CopyEngine()) op.Engine(def.engine());
-    if (!base.CopyArguments()) continue;
-    for (const NamedAttribute& arg : def.args())
-      if (!op.args().Has(arg.name)) op.Arg(arg.name, arg.value);
-  }
-  return meta;
+  return RunGradientMaker(maker, def, names);
 }
 
-inline bool RegisterGradient(const char* op, GradientKind kind, GradientRegistration::Make make,
-                             const char* file, int line) noexcept {
+template <class Registry = GradientRegistry>
+bool RegisterGradient(const char* op, GradientKind kind, GradientRegistration::Make make,
+                      const char* file, int line) noexcept {
   try {
-    GradientRegistry::Global().Add(op, {kind, std::move(make), file, line, {}});
+    Registry::Global().Add(op, {kind, std::move(make), file, line, {}});
     return true;
   } catch (...) {
     return false;
@@ -9201,20 +9314,20 @@ inline int DeviceTypeFromName(std::string_view name) {
   return -1;
 }
 
-template <class Record>
-class FunctionGradient final : public GradientMakerBase {
+template <class Record, class Base>
+class FunctionGradient final : public Base {
  public:
   FunctionGradient(const OperatorDef& def, std::vector<GradientValue> g_output,
                    IntrusivePtr<Record> record)
-      : GradientMakerBase(def, std::move(g_output)), record_(std::move(record)) {}
+      : Base(def, std::move(g_output)), record_(std::move(record)) {}
 
   // Inputs that the operator writes to get no gradient.
   std::vector<OperatorDef> GetGradientDefs() override {
-    const OperatorDef& def = Def();
+    const OperatorDef& def = this->Def();
     OperatorDef backward(def.type() + "_backward");
     for (size_t o = 0; o < def.outputs().size(); ++o) {
       const int output = static_cast<int>(o);
-      backward.Input(GradOut(output).IsEmpty() ? std::string() : GO(output));
+      backward.Input(this->GradOut(output).IsEmpty() ? std::string() : this->GO(output));
     }
     backward.Inputs(def.inputs()).Inputs(def.outputs());
     const std::vector<int> mutated = FunctionMutatedInputs(*record_, AttrMap(def.args()));
@@ -9222,7 +9335,7 @@ class FunctionGradient final : public GradientMakerBase {
       const int input = static_cast<int>(i);
       bool skipped = def.inputs()[i].empty();
       for (int one : mutated) skipped |= one == input;
-      backward.Output(skipped ? std::string() : GI(input));
+      backward.Output(skipped ? std::string() : this->GI(input));
     }
     const FunctionDevice* device = record_->Find(def.device().type);
     for (const NamedAttribute& arg : def.args()) backward.Arg(arg.name, arg.value);
@@ -9539,19 +9652,18 @@ class BasicFunctionOpBuilder {
     gradient.make = [record = record_](const OperatorDef& def,
                                        const std::vector<GradientValue>& g_output,
                                        GradientNames& names) {
-      detail::FunctionGradient<Record> maker(def, g_output, record);
+      detail::FunctionGradient<Record, GradientMakerBase> maker(def, g_output, record);
       maker.UseNames(&names);
       return maker.Get();
     };
-    GradientRegistry::Global().Add(record_->name, std::move(gradient));
+    BasicGradientRegistry<GradientRegistration>::Global().Add(record_->name, std::move(gradient));
   }
 
   detail::IntrusivePtr<Record> record_;
   OpSchema* schema_ = nullptr;
   bool backward_added_ = false;
 };
-using FunctionOpBuilder =
-    BasicFunctionOpBuilder<FunctionOpRecord, CPUContext, CPUStreamContext>;
+using FunctionOpBuilder = BasicFunctionOpBuilder<FunctionOpRecord, CPUContext, CPUStreamContext>;
 
 }  // namespace opkit
 

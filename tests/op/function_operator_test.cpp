@@ -19,8 +19,8 @@ namespace {
       FunctionOpBuilder(#name, __FILE__, __LINE__)
 
 using Map = std::map<std::string, std::string>;
-using In = std::span<const OpTensor>;
-using Out = std::span<OpTensor>;
+using OpIns = std::span<const OpTensor>;
+using OpOuts = std::span<OpTensor>;
 
 int SameShape(const AttrMap&, ShapeVectors& in, ShapeVectors& out) {
   for (auto& shape : out) shape = in[0];
@@ -52,19 +52,19 @@ struct Bench {
 using Floats = std::vector<float>;
 
 // What the body of the test in progress does.
-std::function<void(In, Out, OpResource&)> g_body;
-Status CallBody(const AttrMap&, In in, Out out, OpResource& res) {
+std::function<void(OpIns, OpOuts, OpResource&)> g_body;
+Status CallBody(const AttrMap&, OpIns in, OpOuts out, OpResource& res) {
   g_body(in, out, res);
   return SUCCESS;
 }
 
-Status Double(const AttrMap&, In in, Out out, OpResource&) {
+Status Double(const AttrMap&, OpIns in, OpOuts out, OpResource&) {
   const float* x = in[0].data<float>();
   float* y = out[0].data<float>();
   for (int64_t i = 0; i < in[0].size(); ++i) y[i] = 2 * x[i];
   return SUCCESS;
 }
-Status DoubleBackward(const AttrMap&, In in, Out out, OpResource&) {  // {dy, x, y} -> {dx}
+Status DoubleBackward(const AttrMap&, OpIns in, OpOuts out, OpResource&) {  // {dy, x, y} -> {dx}
   for (int64_t i = 0; i < in[0].size(); ++i) out[0].data<float>()[i] = 2 * in[0].data<float>()[i];
   return SUCCESS;
 }
@@ -98,7 +98,7 @@ TEST_CASE("tensors show dtype, shape, strides, size, device and request") {
   *bench.ws.CreateTensor("x") = Tensor({2, 3}, DType::kInt64);
   auto& op = bench.Create(OperatorDef("FnBody", {"x"}, {"y"}));
   int calls = 0;
-  g_body = [&](In in, Out out, OpResource& res) {
+  g_body = [&](OpIns in, OpOuts out, OpResource& res) {
     ++calls;
     CHECK(in.size() == 1);
     CHECK(in[0].dtype() == DType::kInt64);
@@ -156,7 +156,7 @@ TEST_CASE("strided inputs arrive dense, or as they are where the functions use s
   const Tensor matrix = Tensor::From<float>({2, 3}, {1, 2, 3, 4, 5, 6});
   *bench.ws.CreateTensor("x") = matrix.Permute(std::vector<int>{1, 0});  // [3, 2], strides [1, 3]
   Floats seen;
-  g_body = [&](In in, Out, OpResource&) {
+  g_body = [&](OpIns in, OpOuts, OpResource&) {
     seen.clear();
     const auto strides = in[0].strides();
     for (int64_t i = 0; i < in[0].dim(0); ++i)
@@ -181,7 +181,7 @@ TEST_CASE("in place: only where declared, and the output says so") {
 
   static OpReq seen;
   LOCAL_OP(FnSeesInplace)
-      .setForward([](const AttrMap&, In, Out out, OpResource&) { seen = out[0].req(); })
+      .setForward([](const AttrMap&, OpIns, OpOuts out, OpResource&) { seen = out[0].req(); })
       .setInferShape(SameShape)
       .setInplace({{0, 0}});
   bench.Create(OperatorDef("FnSeesInplace", {"x"}, {"x"})).Run();
@@ -201,7 +201,7 @@ TEST_CASE("add: the functions see it when they accept it, else their result is a
   CHECK(bench.Values("y") == Floats{14, 28});
 
   OpReq seen{};
-  g_body = [&](In in, Out out, OpResource&) {
+  g_body = [&](OpIns in, OpOuts out, OpResource&) {
     seen = out[0].req();
     out[0].data<float>()[0] += in[0].data<float>()[0];
   };
@@ -226,7 +226,7 @@ TEST_CASE("results are added up for every dtype") {
     Workspace ws;
     *ws.CreateTensor("x") = Tensor::From<T>({1}, {T(3)});
     *ws.CreateTensor("y") = Tensor::From<T>({1}, {T(4)});
-    g_body = [](In in, Out out, OpResource&) {
+    g_body = [](OpIns in, OpOuts out, OpResource&) {
       std::memcpy(out[0].raw_data(), in[0].raw_data(), static_cast<size_t>(in[0].nbytes()));
     };
     auto op = CreateOperator(OperatorDef("FnBody", {"x"}, {"y"}), &ws);
@@ -243,7 +243,7 @@ TEST_CASE("none: an output nobody wants has no memory") {
   bench.Add("x", {1});
   static bool wanted[2];
   LOCAL_OP(FnTwoOutputs)
-      .setForward([](const AttrMap&, In, Out out, OpResource&) {
+      .setForward([](const AttrMap&, OpIns, OpOuts out, OpResource&) {
         for (size_t i = 0; i < 2; ++i) wanted[i] = out[i].req() != OpReq::kNone;
         CHECK(out[1].raw_data() == nullptr);
         CHECK_FALSE(out[1].has_value());
@@ -261,13 +261,13 @@ TEST_CASE("none: an output nobody wants has no memory") {
 
 TEST_CASE("mutated inputs are written to, and the schema knows them") {
   LOCAL_OP(FnMovingMean)
-      .setForward([](const AttrMap&, In in, Out, OpResource&) {
+      .setForward([](const AttrMap&, OpIns in, OpOuts, OpResource&) {
         *in[1].data<float>() = 0.5f * (*in[1].data<float>() + *in[0].data<float>());
       })
       .setInferShape(SameShape)
       .setMutateInputs({1});
   LOCAL_OP(FnMutatesByAttr)
-      .setForward([](const AttrMap&, In, Out, OpResource&) {})
+      .setForward([](const AttrMap&, OpIns, OpOuts, OpResource&) {})
       .setMutateInputs([](Map attrs, std::vector<int>& inputs) {
         inputs.push_back(std::stoi(attrs.at("which")));
         return 1;
@@ -295,7 +295,7 @@ TEST_CASE("mutated inputs are written to, and the schema knows them") {
 
 TEST_CASE("parseAttrs decides the number of inputs and outputs") {
   LOCAL_OP(FnArity)
-      .setForward([](const AttrMap&, In, Out, OpResource&) {})
+      .setForward([](const AttrMap&, OpIns, OpOuts, OpResource&) {})
       .setInferShape(SameShape)
       .setParseAttrs([](Map attrs, int* num_in, int* num_out) {
         if (!attrs.count("n")) {
@@ -331,7 +331,7 @@ TEST_CASE("parseAttrs decides the number of inputs and outputs") {
 
 TEST_CASE("inference fills in what is unknown, in both directions") {
   LOCAL_OP(FnInfer)
-      .setForward([](const AttrMap&, In, Out, OpResource&) {})
+      .setForward([](const AttrMap&, OpIns, OpOuts, OpResource&) {})
       .setInferType([](Map, std::vector<int>& in, std::vector<int>& out) {
         if (in[0] == -1) in[0] = out[0];
         out[0] = in[0];
@@ -414,7 +414,7 @@ TEST_CASE("wrong answers of inference are errors that show them") {
 TEST_CASE("without setInferShape the output tensors bring their shapes") {
   Bench bench;
   bench.Add("x", {1});
-  g_body = [](In, Out out, OpResource&) { out[0].data<double>()[1] = 7; };
+  g_body = [](OpIns, OpOuts out, OpResource&) { out[0].data<double>()[1] = 7; };
   auto& op = bench.Create(OperatorDef("FnBodyBare", {"x"}, {"y"}));
   const Error error = ErrorOf([&] { op.Run(); });
   CHECK(error.code() == ErrorCode::kInvalidArgument);
@@ -430,7 +430,7 @@ namespace {
 
 int g_fail_mode = 0;
 REGISTER_OP(FnFails)
-    .setForward([](const AttrMap&, In, Out, OpResource&) -> Status {
+    .setForward([](const AttrMap&, OpIns, OpOuts, OpResource&) -> Status {
       if (g_fail_mode == 1) {
         OPKIT_ERROR_MSG << "x is " << 3 << ", not " << 2.5;
         return FAIL;
@@ -475,7 +475,7 @@ TEST_CASE("FAIL and exceptions become an Error with the operator and the text") 
 TEST_CASE("a text survives the operators that are called while it is written") {
   Bench bench;
   bench.Add("x", {1});
-  g_body = [](In in, Out, OpResource& res) {
+  g_body = [](OpIns in, OpOuts, OpResource& res) {
     OPKIT_ERROR_MSG << "outer";
     g_fail_mode = 2;
     const Error error =
@@ -500,7 +500,7 @@ TEST_CASE("an operator of functions is attributed as a custom operator") {
   Bench bench;
   bench.Add("x", {1});
   Invocation own, scoped, inner;
-  g_body = [&](In in, Out, OpResource& res) {
+  g_body = [&](OpIns in, OpOuts, OpResource& res) {
     own = CurrentInvocation();
     {
       const OpScope scope = res.scope("part");
@@ -508,7 +508,7 @@ TEST_CASE("an operator of functions is attributed as a custom operator") {
       CHECK(std::string(scope.name()) == "part");
     }
     CHECK(CurrentInvocation() == own);
-    g_body = [&](In, Out, OpResource&) { inner = CurrentInvocation(); };
+    g_body = [&](OpIns, OpOuts, OpResource&) { inner = CurrentInvocation(); };
     res.invoke("FnBody", {in[0]}, {res.temporary({1}, DType::kFloat32)});
   };
   bench.Create(OperatorDef("FnBody", {"x"}, {"y"})).Run();
@@ -557,8 +557,8 @@ TEST_CASE("backward is the operator <name>_backward and the gradient") {
 
 TEST_CASE("no gradient is made for inputs that are written to or left out") {
   LOCAL_OP(FnThreeInputs)
-      .setForward([](const AttrMap&, In, Out, OpResource&) {})
-      .setBackward([](const AttrMap&, In, Out, OpResource&) {})
+      .setForward([](const AttrMap&, OpIns, OpOuts, OpResource&) {})
+      .setBackward([](const AttrMap&, OpIns, OpOuts, OpResource&) {})
       .setMutateInputs({2});
   const GradientOpsMeta gradient =
       GetGradientForOp(OperatorDef("FnThreeInputs", {"a", "", "state"}, {"y"}), {"dy"});
@@ -743,7 +743,7 @@ TEST_CASE("a device without a backend in the program says what to include") {
 TEST_CASE("on a CPU stream the functions are called when work is issued and put theirs on it") {
   LOCAL_OP(FnOnStream)
       .setForward(
-          [](const AttrMap&, In in, Out out, OpResource& res) {
+          [](const AttrMap&, OpIns in, OpOuts out, OpResource& res) {
             CHECK(res.stream<CPUStream>() == &CPUStream::Get({DeviceType::kCPUStream, 0}, 2));
             const auto* x = in[0].data<float>();
             auto* y = out[0].data<float>();

@@ -13,11 +13,11 @@ using namespace opkit;  // NOLINT: as an author writes it
 
 namespace {
 
-using In = std::span<const OpTensor>;
-using Out = std::span<OpTensor>;
+using OpIns = std::span<const OpTensor>;
+using OpOuts = std::span<OpTensor>;
 
-std::function<void(In, Out, OpResource&)> g_body;
-Status CallBody(const AttrMap&, In in, Out out, OpResource& res) {
+std::function<void(OpIns, OpOuts, OpResource&)> g_body;
+Status CallBody(const AttrMap&, OpIns in, OpOuts out, OpResource& res) {
   g_body(in, out, res);
   return SUCCESS;
 }
@@ -29,7 +29,7 @@ int OneToOne(const AttrMap&, int* num_in, int* num_out) {
   *num_in = *num_out = 1;
   return SUCCESS;
 }
-Status AddForward(const AttrMap& attrs, In in, Out out, OpResource&) {
+Status AddForward(const AttrMap& attrs, OpIns in, OpOuts out, OpResource&) {
   const float scale = attrs.get("scale", 1.f);
   for (int64_t i = 0; i < in[0].size(); ++i)
     out[0].data<float>()[i] = scale * (in[0].data<float>()[i] + in[1].data<float>()[i]);
@@ -70,7 +70,7 @@ struct Bench {
     op = CreateOperator(
         OperatorDef(type, {"x"}, {"y"}, std::move(args)).Device(device).Name(std::move(name)), &ws);
   }
-  void Run(std::function<void(In, Out, OpResource&)> body) {
+  void Run(std::function<void(OpIns, OpOuts, OpResource&)> body) {
     g_body = std::move(body);
     op->Run();
   }
@@ -85,9 +85,9 @@ int64_t LiveBytes() { return GetAllocator(DeviceType::kCPU).live_bytes(); }
 
 TEST_CASE("every alloc is memory of its own, aligned, and freed when the operator ends") {
   Bench bench;
-  bench.Run([](In, Out, OpResource&) {});
+  bench.Run([](OpIns, OpOuts, OpResource&) {});
   const int64_t before = LiveBytes();
-  bench.Run([&](In, Out, OpResource& res) {
+  bench.Run([&](OpIns, OpOuts, OpResource& res) {
     char* a = res.alloc<char>(100);
     char* b = res.alloc<char>(100);
     REQUIRE(a != b);
@@ -107,10 +107,10 @@ TEST_CASE("every alloc is memory of its own, aligned, and freed when the operato
 
 TEST_CASE("memory is freed also when the operator fails, and may be taken from any thread") {
   Bench bench;
-  bench.Run([](In, Out, OpResource&) {});
+  bench.Run([](OpIns, OpOuts, OpResource&) {});
   const int64_t before = LiveBytes();
   const Error error = ErrorOf([&] {
-    bench.Run([&](In, Out, OpResource& res) {
+    bench.Run([&](OpIns, OpOuts, OpResource& res) {
       res.parallel_for(
           64, [&](int64_t) { res.alloc(1 << 10); }, 1);
       CHECK(LiveBytes() - before == 64 << 10);
@@ -125,23 +125,23 @@ TEST_CASE("memory is freed also when the operator fails, and may be taken from a
 TEST_CASE("scratch is as large as declared, and the same in every run") {
   Bench bench("ResScratch", {{"unit", 16}});
   void* first = nullptr;
-  bench.Run([&](In, Out, OpResource& res) {
+  bench.Run([&](OpIns, OpOuts, OpResource& res) {
     CHECK(res.scratch_bytes() == 32);
     first = res.scratch();
     CHECK(reinterpret_cast<uintptr_t>(first) % 64 == 0);
     std::memset(first, 1, 32);
   });
   const int64_t allocations = Allocations();
-  g_body = [&](In, Out, OpResource& res) { first = res.scratch() == first ? first : nullptr; };
+  g_body = [&](OpIns, OpOuts, OpResource& res) { first = res.scratch() == first ? first : nullptr; };
   const int64_t body = Allocations() - allocations;
   bench.op->Run();
   CHECK(first != nullptr);
   CHECK(Allocations() - allocations == body);
   *bench.ws.GetTensor("x") = Tensor({100}, DType::kFloat32);
-  bench.Run([&](In, Out, OpResource& res) { CHECK(res.scratch_bytes() == 1600); });
+  bench.Run([&](OpIns, OpOuts, OpResource& res) { CHECK(res.scratch_bytes() == 1600); });
 
   Bench without;
-  without.Run([](In, Out, OpResource& res) {
+  without.Run([](OpIns, OpOuts, OpResource& res) {
     CHECK(res.scratch() == nullptr);
     CHECK(res.scratch_bytes() == 0);
   });
@@ -168,7 +168,7 @@ TEST_CASE("a kernel proposes its scratch and in-place pairs before the run") {
 TEST_CASE("random numbers depend on the seed, the operator and the run alone") {
   auto draw = [](Bench& bench) {
     std::vector<uint64_t> numbers;
-    bench.Run([&](In, Out, OpResource& res) {
+    bench.Run([&](OpIns, OpOuts, OpResource& res) {
       numbers = {res.random()(), res.random()(), res.random(5)()};
     });
     return numbers;
@@ -191,7 +191,7 @@ TEST_CASE("random numbers depend on the seed, the operator and the run alone") {
 
 TEST_CASE("parallel_for covers every index once and passes exceptions on") {
   Bench bench;
-  bench.Run([](In, Out, OpResource& res) {
+  bench.Run([](OpIns, OpOuts, OpResource& res) {
     std::vector<int> hits(1000);
     res.parallel_for(1000, [&](int64_t i) { ++hits[static_cast<size_t>(i)]; });
     CHECK(hits == std::vector<int>(1000, 1));
@@ -212,7 +212,7 @@ TEST_CASE("log lines go to the hook with the operator's name") {
     seen += StrCat(ToString(level), " ", op, ": ", text, "; ");
   });
   Bench bench;
-  bench.Run([](In, Out, OpResource& res) {
+  bench.Run([](OpIns, OpOuts, OpResource& res) {
     res.log(LogLevel::kInfo, "x has ", 2, " elements");
     res.log(LogLevel::kError, "bad");
   });
@@ -223,7 +223,7 @@ TEST_CASE("log lines go to the hook with the operator's name") {
 
 TEST_CASE("invoke runs another operator on the tensors given") {
   Bench bench;
-  auto invoke_twice = [](In in, Out out, OpResource& res) {
+  auto invoke_twice = [](OpIns in, OpOuts out, OpResource& res) {
     const OpTensor sum = res.temporary({2}, DType::kFloat32);
     res.invoke("ResAdd", {in[0], in[0]}, {sum});
     void* memory = out[0].raw_data();
@@ -236,13 +236,13 @@ TEST_CASE("invoke runs another operator on the tensors given") {
   bench.Run(invoke_twice);
   CHECK(bench.ws.GetTensor("y")->ToVector<float>() == std::vector<float>{30, 60});
   // ResAdd may not run in place: its result is copied to where it was asked for.
-  bench.Run([](In in, Out, OpResource& res) { res.invoke("ResAdd", {in[0], in[0]}, {in[0]}); });
+  bench.Run([](OpIns in, OpOuts, OpResource& res) { res.invoke("ResAdd", {in[0], in[0]}, {in[0]}); });
   CHECK(bench.ws.GetTensor("x")->ToVector<float>() == std::vector<float>{2, 4});
 }
 
 TEST_CASE("invoke on memory that no tensor of the host stands for") {
   Bench bench;
-  bench.Run([](In in, Out, OpResource& res) {
+  bench.Run([](OpIns in, OpOuts, OpResource& res) {
     float values[4] = {1, 0, 2, 0}, result[2] = {};
     const int64_t shape[] = {2}, strides[] = {2}, dense[] = {1};
     const OpTensor strided(values, DType::kFloat32, shape, strides);
@@ -255,26 +255,26 @@ TEST_CASE("invoke on memory that no tensor of the host stands for") {
 
 TEST_CASE("errors of invoke name the operator") {
   Bench bench;
-  auto error = [&](std::function<void(In, OpResource&)> body) {
-    return ErrorOf([&] { bench.Run([&](In in, Out, OpResource& res) { body(in, res); }); });
+  auto error = [&](std::function<void(OpIns, OpResource&)> body) {
+    return ErrorOf([&] { bench.Run([&](OpIns in, OpOuts, OpResource& res) { body(in, res); }); });
   };
   CHECK(
-      Contains(error([](In in, OpResource& res) {
+      Contains(error([](OpIns in, OpResource& res) {
                  res.invoke("ResAdd", {in[0], in[0]}, {res.temporary({3}, DType::kFloat32)});
                }).message(),
                "invoke(\"ResAdd\"): output 0 is float32[2] on cpu, but the tensor given for it is "
                "float32[3] on cpu"));
   CHECK(Contains(
-      error([](In in, OpResource& res) { res.invoke("ResAdd", {in[0]}, {in[0]}); }).message(),
+      error([](OpIns in, OpResource& res) { res.invoke("ResAdd", {in[0]}, {in[0]}); }).message(),
       "ResAdd has 1 inputs, expected 2"));
   CHECK(Contains(
-      error([](In in, OpResource& res) { res.invoke("ResAd", {in[0]}, {in[0]}); }).message(),
+      error([](OpIns in, OpResource& res) { res.invoke("ResAd", {in[0]}, {in[0]}); }).message(),
       "did you mean 'ResAdd'?"));
 }
 
 TEST_CASE("on a stream invoke and parallel_for keep their places in it") {
   Bench bench("ResBody", {}, kStream);
-  g_body = [](In in, Out out, OpResource& res) {
+  g_body = [](OpIns in, OpOuts out, OpResource& res) {
     const OpTensor half = res.temporary({2}, DType::kFloat32);
     const float* x = in[0].data<float>();
     float* h = half.data<float>();
@@ -293,7 +293,7 @@ TEST_CASE("on a stream invoke and parallel_for keep their places in it") {
   CHECK(bench.ws.GetTensor("y")->ToVector<float>() == std::vector<float>{101.5f, 12});
 
   // What goes wrong in it fails the event.
-  g_body = [](In in, Out out, OpResource& res) { res.invoke("ResAdd", {in[0]}, {out[0]}); };
+  g_body = [](OpIns in, OpOuts out, OpResource& res) { res.invoke("ResAdd", {in[0]}, {out[0]}); };
   bench.op->RunAsync(0);
   CHECK(Contains(ErrorOf([&] { bench.op->event().Finish(); }).message(),
                  "ResAdd has 1 inputs, expected 2"));
