@@ -238,6 +238,44 @@ TEST_CASE("results are added up for every dtype") {
   check(float{}), check(double{});
 }
 
+TEST_CASE("add: a run that could not begin leaves nothing to add later") {
+  Bench bench;
+  bench.Add("x", {1});
+  bench.Add("y", {10});
+  LOCAL_OP(FnAddTwice)
+      .setForward([](const AttrMap&, OpIns in, OpOuts out, OpResource&) {
+        for (OpTensor& one : out) one.data<float>()[0] = in[0].data<float>()[0];
+      })
+      .setParseAttrs(+[](std::map<std::string, std::string>, int* ins, int* outs) {
+        *ins = 1, *outs = 2;
+        return 1;
+      })
+      .setInferShape(SameShape);
+  auto& op = bench.Create(OperatorDef("FnAddTwice", {"x"}, {"y", "z"}));
+  SetOutputReq(op, 0, OpReq::kAdd);
+  SetOutputReq(op, 1, OpReq::kAdd);
+  CHECK(ErrorOf([&] { op.Run(); }).code() == ErrorCode::kFailedPrecondition);  // no z to add to
+  bench.Add("z", {20});
+  op.Run();
+  CHECK(bench.ws.GetTensor("y")->ToVector<float>() == std::vector<float>{11});
+  CHECK(bench.ws.GetTensor("z")->ToVector<float>() == std::vector<float>{21});
+}
+
+TEST_CASE("add: an output that gets memory of its own keeps what it held") {
+  Bench bench;
+  bench.Add("x", {1, 2});
+  const Tensor matrix = Tensor::From<float>({2, 2}, {10, 0, 20, 0});
+  *bench.ws.CreateTensor("y") = matrix.Slice(1, 0, 1).Permute({1, 0}).Slice(0, 0, 1);
+  *bench.ws.CreateTensor("x") = Tensor::From<float>({1, 2}, {1, 2});
+  g_body = [](OpIns in, OpOuts out, OpResource&) {
+    for (int64_t i = 0; i < 2; ++i) out[0].data<float>()[i] = in[0].data<float>()[i];
+  };
+  auto& op = bench.Create(OperatorDef("FnBody", {"x"}, {"y"}));
+  SetOutputReq(op, 0, OpReq::kAdd);
+  op.Run();
+  CHECK(bench.ws.GetTensor("y")->ToVector<float>() == std::vector<float>{11, 22});
+}
+
 TEST_CASE("none: an output nobody wants has no memory") {
   Bench bench;
   bench.Add("x", {1});

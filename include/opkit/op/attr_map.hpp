@@ -65,16 +65,11 @@ std::optional<T> ParseText(std::string_view text) {
     if (text == "true" || text == "True" || text == "1") return true;
     if (text == "false" || text == "False" || text == "0") return false;
     return std::nullopt;
-  } else if constexpr (std::is_floating_point_v<T>) {
-    const std::string copy(text);
-    char* end = nullptr;
-    const double value = std::strtod(copy.c_str(), &end);
-    if (copy.empty() || *end) return std::nullopt;
-    return static_cast<T>(value);
-  } else {
-    static_assert(std::is_integral_v<T>,
+  } else {  // whatever the program's locale says
+    static_assert(std::is_arithmetic_v<T>,
                   "AttrMap::get<T>: T is an integer, bool, floating-point "
                   "number, std::string, or a std::vector of one of these");
+    if (text.size() > 1 && text.front() == '+' && text[1] != '-') text.remove_prefix(1);
     T value{};
     const auto read = std::from_chars(text.data(), text.data() + text.size(), value);
     if (text.empty() || read.ec != std::errc() || read.ptr != text.data() + text.size())

@@ -109,8 +109,8 @@ class FunctionBody {
     resource_.launch = link.launch;
     StartRandom();
     if (BindInputs() || !inferred_) Infer();
-    BindOutputs();
     const Release release{*this};
+    BindOutputs();
     OpResource resource(&resource_);
     CallFunction(*record_, pass_ == FunctionPass::kForward ? "forward" : "backward",
                  [&] { return Call(resource); });
@@ -143,8 +143,12 @@ class FunctionBody {
       Throw(ErrorCode::kOperatorFailed, "createOpState of operator ", record_->name,
             " succeeded but made no StatefulOp");
     owns_state_ = true;
-    if (pass_ == FunctionPass::kForward)
-      op_.workspace()->CreateBlob(FunctionStateBlob(def))->Emplace<FunctionStatePtr>(state_);
+    if (pass_ != FunctionPass::kForward) return;
+    Blob* blob = op_.workspace()->CreateBlob(FunctionStateBlob(def));
+    if (blob->IsType<FunctionStatePtr>() && blob->Get<FunctionStatePtr>()->op)
+      Throw(ErrorCode::kAlreadyExists, "two operators ", ToString(def),
+            " that keep a state write the same output; give them different names");
+    blob->Emplace<FunctionStatePtr>(state_);
   }
 
   // Runs count from the last SetSeed on.
@@ -238,8 +242,14 @@ class FunctionBody {
         continue;
       }
       const Wanted wanted = Want(output);
-      if (req == OpReq::kAdd) CheckAddable(output, wanted);
+      Tensor addend;  // what is added to
+      if (req == OpReq::kAdd) {
+        CheckAddable(output, wanted);
+        addend = *op_.Output(output);
+      }
       Tensor* tensor = op_.Output(output, *wanted.shape, wanted.dtype);
+      // It was strided, or lay where an input lies, and has got memory of its own.
+      if (req == OpReq::kAdd && tensor->raw_data() != addend.raw_data()) tensor->CopyFrom(addend);
       if (req == OpReq::kAdd && !record_->accepts_add) {
         sums_[o].SetDevice(MemoryDevice(op_.device()));
         sums_[o].Resize(*wanted.shape, wanted.dtype);

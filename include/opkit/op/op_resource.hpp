@@ -108,6 +108,9 @@ void RunInto(Resolved& resolved, std::string_view op, std::span<const Tensor> in
       Throw(ErrorCode::kInvalidArgument, "invoke(\"", op, "\"): output ", o, " is ", got,
             ", but the tensor given for it is ", want);
     if (got.raw_data() == want.raw_data() || want.nbytes() == 0) continue;
+    if (!want.is_dense())
+      Throw(ErrorCode::kUnsupported, "invoke(\"", op, "\"): output ", o, ", ", want,
+            ", is strided; give it a dense tensor and copy from there");
     const Tensor dense = got.is_dense() ? got : got.Contiguous();
     std::memmove(want.raw_mutable_data(), dense.raw_data(), static_cast<size_t>(want.nbytes()));
   }
