@@ -1,5 +1,5 @@
-// The class spelling: an operator bound to the blobs of a workspace, with a schema that says what is
-// true of it on every device.
+// The class spelling: an operator bound to the blobs of a workspace, with a schema that says what
+// is true of it on every device.
 #include <cstdio>
 #include <opkit/opkit.hpp>
 

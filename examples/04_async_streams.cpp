@@ -39,8 +39,7 @@ int main() {
   } catch (const Error& error) {
     std::printf("%s\n", error.what());
   }
-  return squares == std::vector<float>{16, 81} &&
-                 second->event().Query() == EventStatus::kFailed
+  return squares == std::vector<float>{16, 81} && second->event().Query() == EventStatus::kFailed
              ? 0
              : 1;
 }

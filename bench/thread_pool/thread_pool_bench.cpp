@@ -86,7 +86,8 @@ void LoopParallelFor(benchmark::State& state) {
   const float* x = g_x.data();
   float* y = g_y.data();
   for (auto _ : state) {
-    opkit::ParallelFor(state.range(0), [=](int64_t i) { y[i] = 0.5f * y[i] + x[i]; }, kGrain);
+    opkit::ParallelFor(
+        state.range(0), [=](int64_t i) { y[i] = 0.5f * y[i] + x[i]; }, kGrain);
     benchmark::ClobberMemory();
   }
 }

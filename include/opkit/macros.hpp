@@ -5,10 +5,12 @@
 
 #ifndef OPKIT_NO_SHORT_MACROS
 
-#if defined(OPERATOR_SCHEMA) || defined(REGISTER_CPU_OPERATOR) || defined(REGISTER_CUDA_OPERATOR) || \
-    defined(REGISTER_OP) || defined(REGISTER_GRADIENT) || defined(NO_GRADIENT) ||                    \
-    defined(USE_OPERATOR_FUNCTIONS) || defined(INPUT_TAGS) || defined(OUTPUT_TAGS)
-#error "another library has already defined one of opkit's short macros (OPERATOR_SCHEMA, REGISTER_CPU_OPERATOR, REGISTER_OP, …): compile with -DOPKIT_NO_SHORT_MACROS and use the OPKIT_ names"
+#if defined(OPERATOR_SCHEMA) || defined(REGISTER_CPU_OPERATOR) ||                            \
+    defined(REGISTER_CUDA_OPERATOR) || defined(REGISTER_OP) || defined(REGISTER_GRADIENT) || \
+    defined(NO_GRADIENT) || defined(USE_OPERATOR_FUNCTIONS) || defined(INPUT_TAGS) ||        \
+    defined(OUTPUT_TAGS)
+#error \
+    "another library has already defined one of opkit's short macros (OPERATOR_SCHEMA, REGISTER_CPU_OPERATOR, REGISTER_OP, …): compile with -DOPKIT_NO_SHORT_MACROS and use the OPKIT_ names"
 #endif
 
 #define OPERATOR_SCHEMA(name) OPKIT_OPERATOR_SCHEMA(name)

@@ -89,10 +89,12 @@
 
 #ifndef OPKIT_NO_SHORT_MACROS
 
-#if defined(OPERATOR_SCHEMA) || defined(REGISTER_CPU_OPERATOR) || defined(REGISTER_CUDA_OPERATOR) || \
-    defined(REGISTER_OP) || defined(REGISTER_GRADIENT) || defined(NO_GRADIENT) ||                    \
-    defined(USE_OPERATOR_FUNCTIONS) || defined(INPUT_TAGS) || defined(OUTPUT_TAGS)
-#error "another library has already defined one of opkit's short macros (OPERATOR_SCHEMA, REGISTER_CPU_OPERATOR, REGISTER_OP, …): compile with -DOPKIT_NO_SHORT_MACROS and use the OPKIT_ names"
+#if defined(OPERATOR_SCHEMA) || defined(REGISTER_CPU_OPERATOR) ||                            \
+    defined(REGISTER_CUDA_OPERATOR) || defined(REGISTER_OP) || defined(REGISTER_GRADIENT) || \
+    defined(NO_GRADIENT) || defined(USE_OPERATOR_FUNCTIONS) || defined(INPUT_TAGS) ||        \
+    defined(OUTPUT_TAGS)
+#error \
+    "another library has already defined one of opkit's short macros (OPERATOR_SCHEMA, REGISTER_CPU_OPERATOR, REGISTER_OP, …): compile with -DOPKIT_NO_SHORT_MACROS and use the OPKIT_ names"
 #endif
 
 #define OPERATOR_SCHEMA(name) OPKIT_OPERATOR_SCHEMA(name)
@@ -154,8 +156,9 @@ class Text {
   Text(bool b) : text_(b ? "true" : "false") {}
   Text(double value) {
     char buffer[32];  // whatever the program's locale says
-    text_.assign(buffer, std::to_chars(buffer, buffer + sizeof buffer, value,
-                                       std::chars_format::general, 9).ptr);
+    text_.assign(
+        buffer,
+        std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::general, 9).ptr);
   }
   template <class T>
     requires std::is_integral_v<T>
@@ -887,8 +890,8 @@ class Shape {
     bool empty = false;
     for (int i = 0; i < dims.size(); ++i) {
       if (dims[i] < 0)
-        Throw(ErrorCode::kInvalidArgument, "shape ", dims, " has the negative extent ",
-              dims[i], " at axis ", i);
+        Throw(ErrorCode::kInvalidArgument, "shape ", dims, " has the negative extent ", dims[i],
+              " at axis ", i);
       empty |= dims[i] == 0;
       if (dims[i] > 0 && __builtin_mul_overflow(count, dims[i], &count))
         Throw(ErrorCode::kOutOfRange, "shape ", dims,
@@ -1368,8 +1371,8 @@ class Tensor {
     const int64_t needed = ViewBytes();
     if (byte_offset < 0 || needed < 0 || byte_offset > storage_->nbytes() - needed)
       Throw(ErrorCode::kOutOfRange, "a view ", dtype, ToString(shape_), " with strides",
-            ToString(strides_), " at byte ",
-            byte_offset, " does not fit in its storage of ", storage_->nbytes(), " bytes");
+            ToString(strides_), " at byte ", byte_offset, " does not fit in its storage of ",
+            storage_->nbytes(), " bytes");
     if (shape_.IsDense(strides_)) strides_ = Dims();
     if (strides_.empty()) capacity_ = needed;
   }
@@ -1644,8 +1647,7 @@ class Tensor {
   std::string Describe() const {
     std::string out = StrCat(dtype_, ToString(shape_), " on ", ToString(device_));
     if (!layout_.is_standard()) out += " in " + ToString(layout_);
-    if (!is_dense())
-      out += " with strides" + ToString(strides_);
+    if (!is_dense()) out += " with strides" + ToString(strides_);
     if (!initialized()) out += " (uninitialized)";
     return out;
   }
@@ -1737,8 +1739,7 @@ class Tensor {
       int64_t offset = 0;
       for (int i = 0; i < rank(); ++i) offset += index[i] * strides_[i];
       std::memcpy(out, base + offset * static_cast<int64_t>(item), item);
-      for (int i = rank() - 1; i >= 0 && ++index[i] == shape_[i]; --i)
-        index[i] = 0;
+      for (int i = rank() - 1; i >= 0 && ++index[i] == shape_[i]; --i) index[i] = 0;
     }
   }
 
@@ -2355,8 +2356,8 @@ namespace opkit::inline OPKIT_ABI {
 class Timeout {
  public:
   constexpr Timeout() = default;
-  // A std::chrono::duration, rounded down to nanoseconds. A negative one has passed; one past int64 is
-  // for ever.
+  // A std::chrono::duration, rounded down to nanoseconds. A negative one has passed; one past int64
+  // is for ever.
   template <class Duration>
     requires requires(const Duration& d) {
       d.count();
@@ -4754,8 +4755,8 @@ class OperatorDef {
 #endif  // OPKIT_OP_OPERATOR_DEF_HPP_
 
 // ---- opkit/op/inference.hpp
-// What shape and type inference sees of a node: everything known about its inputs and outputs, where
-// known may mean a symbol or nothing yet, and the data of constant inputs.
+// What shape and type inference sees of a node: everything known about its inputs and outputs,
+// where known may mean a symbol or nothing yet, and the data of constant inputs.
 #ifndef OPKIT_OP_INFERENCE_HPP_
 #define OPKIT_OP_INFERENCE_HPP_
 
@@ -4883,19 +4884,19 @@ struct KernelQuery {
 
 // One way a kernel offers to run a node.
 struct KernelConfig {
-  std::vector<Layout> input_layouts;            // empty: all standard
+  std::vector<Layout> input_layouts;  // empty: all standard
   std::vector<Layout> output_layouts;
-  std::vector<std::pair<int, int>> inplace;     // {input, output} that may share memory
+  std::vector<std::pair<int, int>> inplace;  // {input, output} that may share memory
   int64_t scratch_bytes = 0;
-  double cost_ns = -1;                          // an estimate; negative: none
+  double cost_ns = -1;  // an estimate; negative: none
 };
 
 using OperatorCreator =
     UniqueFunction<std::unique_ptr<OperatorBase>(const OperatorDef&, Workspace*)>;
 using KernelProposer = UniqueFunction<std::vector<KernelConfig>(const KernelQuery&)>;
 
-// Who wins when one (operator, device, backend) is registered twice: the higher; two equal ones from
-// two places are an error at first lookup.
+// Who wins when one (operator, device, backend) is registered twice: the higher; two equal ones
+// from two places are an error at first lookup.
 enum class RegistrationPriority : uint8_t { kFallback = 1, kDefault = 2, kPreferred = 3 };
 
 inline constexpr const char* kReferenceBackend = "reference";  // the plain operator
@@ -4907,9 +4908,9 @@ struct Kernel {
   RegistrationPriority priority = RegistrationPriority::kDefault;
   const char* file = "";
   int line = 0;
-  std::string origin;        // the library it came from; empty for the program itself
-  OperatorCreator create;    // may throw UnsupportedOperatorFeature: the next kernel is tried
-  KernelProposer propose;    // none: one configuration, standard layouts, in place as the schema says
+  std::string origin;      // the library it came from; empty for the program itself
+  OperatorCreator create;  // may throw UnsupportedOperatorFeature: the next kernel is tried
+  KernelProposer propose;  // none: one configuration, standard layouts, in place as the schema says
 
   std::string Place() const { return StrCat(file, ":", line); }
 };
@@ -4927,7 +4928,8 @@ class OPKIT_EXPORT UnsupportedOperatorFeature : public Error {
 
 // ---- opkit/op/schema.hpp
 // OpSchema: what is true of an operator on every device. Filled in once by OPERATOR_SCHEMA (or
-// derived from a typed signature), then asked: is this node right, what comes out, what does it cost.
+// derived from a typed signature), then asked: is this node right, what comes out, what does it
+// cost.
 #ifndef OPKIT_OP_SCHEMA_HPP_
 #define OPKIT_OP_SCHEMA_HPP_
 
@@ -4946,7 +4948,7 @@ struct AttributeSchema {
   std::string name;
   std::string doc;
   bool required = false;
-  std::optional<AttributeType> type;           // unset: any
+  std::optional<AttributeType> type;  // unset: any
   std::optional<Attribute> default_value;
 };
 
@@ -4954,7 +4956,7 @@ struct AttributeSchema {
 struct ValueSchema {
   std::string name;
   std::string doc;
-  std::vector<DType> dtypes;                   // empty: any
+  std::vector<DType> dtypes;  // empty: any
 };
 
 // Setters return *this, so that a schema reads as one sentence. Not synchronised: filled in during
@@ -5050,9 +5052,7 @@ class OpSchema {
                       "', which it does not declare");
     return *this;
   }
-  OpSchema& ArgIsTest(std::string doc) {
-    return Arg("is_test", std::move(doc));
-  }
+  OpSchema& ArgIsTest(std::string doc) { return Arg("is_test", std::move(doc)); }
   OpSchema& AllowUnknownArgs() { return unknown_args_allowed_ = true, *this; }
 
   // Types and shapes of the outputs. Ready-made rules are templates: a program compiles those that
@@ -5221,7 +5221,8 @@ class OpSchema {
     } catch (Error& error) {
       std::string inputs;
       for (const TensorInfo& input : context.inputs()) inputs += " " + ToString(input);
-      error.AddContext("in shape inference of " + ToString(context.def()) + " with inputs" + inputs);
+      error.AddContext("in shape inference of " + ToString(context.def()) + " with inputs" +
+                       inputs);
       throw;
     }
   }
@@ -5320,8 +5321,8 @@ class OpSchema {
         const bool same = !def.inputs()[i].empty() && def.inputs()[i] == def.outputs()[o];
         const int in = static_cast<int>(i), out = static_cast<int>(o);
         if (same && !CanInplace(in, out))
-          return StrCat(name_, " may not run in place: input ", i, " and output ", o,
-                        " are both '", def.outputs()[o], "'");
+          return StrCat(name_, " may not run in place: input ", i, " and output ", o, " are both '",
+                        def.outputs()[o], "'");
         if (!same && MustInplace(in, out))
           return StrCat(name_, " must run in place: input ", i, " is '", def.inputs()[i],
                         "' and output ", o, " is '", def.outputs()[o], "'");
@@ -5618,8 +5619,8 @@ inline void SetGlobalEnginePref(DeviceType device, EnginePref engines) {
 inline void SetOpEnginePref(const std::string& op, DeviceType device, EnginePref engines) {
   OpRegistry::Global().SetOpEnginePref(op, device, std::move(engines));
 }
-// Caffe2's forms: maps from device type to backends, and to operators and their backends. Nothing is
-// changed when one entry is wrong.
+// Caffe2's forms: maps from device type to backends, and to operators and their backends. Nothing
+// is changed when one entry is wrong.
 template <class EnginesByDevice>
 void SetGlobalEnginePref(const EnginesByDevice& pref) {
   for (const bool apply : {false, true})
@@ -5823,9 +5824,7 @@ class Workspace {
   Workspace& operator=(const Workspace&) = delete;
 
   // The blob of that name, made when there is none.
-  Blob* CreateBlob(const std::string& name) {
-    return &blobs_.FindOrAdd(name, name);
-  }
+  Blob* CreateBlob(const std::string& name) { return &blobs_.FindOrAdd(name, name); }
   bool HasBlob(std::string_view name) const { return blobs_.Find(name) != nullptr; }
   // Null when there is none.
   Blob* FindBlob(std::string_view name) const { return blobs_.Find(name); }
@@ -5891,11 +5890,12 @@ class OperatorIdentity final : public FailureContext {
 
 }  // namespace detail
 
-// Not synchronised: one run at a time. Operators of one workspace may run at the same time when they
-// do not write what another reads or writes.
+// Not synchronised: one run at a time. Operators of one workspace may run at the same time when
+// they do not write what another reads or writes.
 class OperatorBase : public Observable<OperatorBase> {
  public:
-  // Binds inputs, which must exist, and outputs, which are made. Error: kNotFound, kInvalidArgument.
+  // Binds inputs, which must exist, and outputs, which are made. Error: kNotFound,
+  // kInvalidArgument.
   OperatorBase(const OperatorDef& def, Workspace* ws)
       : device_(def.device()), memory_device_(MemoryDevice(def.device())), workspace_(ws) {
     auto identity = detail::MakeIntrusive<detail::OperatorIdentity>(def);
@@ -5916,8 +5916,8 @@ class OperatorBase : public Observable<OperatorBase> {
 
   // Runs to completion. True, or an Error with the operator as context.
   virtual bool Run(int stream_id = 0) = 0;
-  // Issues the work and returns; event() completes with it. What fails while issuing fails the event
-  // and is thrown as well. Error (kFailedPrecondition) while the last run is still SCHEDULED.
+  // Issues the work and returns; event() completes with it. What fails while issuing fails the
+  // event and is thrown as well. Error (kFailedPrecondition) while the last run is still SCHEDULED.
   virtual bool RunAsync(int stream_id = 0) = 0;
   // Work goes on after RunOnDevice has returned.
   virtual bool HasAsyncPart() const = 0;
@@ -5996,8 +5996,8 @@ class OperatorBase : public Observable<OperatorBase> {
     return shapes;
   }
 
-  // The output as the last run, or an earlier call in this one, left it: for operators that resize it
-  // themselves.
+  // The output as the last run, or an earlier call in this one, left it: for operators that resize
+  // it themselves.
   Tensor* Output(int i) {
     if (!pending_.empty()) [[unlikely]]
       if (Tensor* replaced = FindPending(i)) return replaced;
@@ -6005,8 +6005,8 @@ class OperatorBase : public Observable<OperatorBase> {
   }
   // The output with this shape and dtype, dense, on this operator's device; memory of the last run
   // is reused. It never shares memory with an input that the schema does not pair it with. No input
-  // is freed or resized by it: where the output is also an input and changes, a new tensor takes its
-  // place when RunOnDevice has returned, so that work going on then needs the tensors by value.
+  // is freed or resized by it: where the output is also an input and changes, a new tensor takes
+  // its place when RunOnDevice has returned, so that work going on then needs the tensors by value.
   Tensor* Output(int i, const Shape& shape, DType dtype) {
     Tensor* out = Output(i);
     if (out->dtype() == dtype && out->shape() == shape && out->initialized() &&
@@ -6099,8 +6099,8 @@ class OperatorBase : public Observable<OperatorBase> {
     try {
       throw;
     } catch (Error& error) {
-      // One that came through an event is that event's, and others may be reading it: a copy gets the
-      // context. A class derived from Error would be cut by copying.
+      // One that came through an event is that event's, and others may be reading it: a copy gets
+      // the context. A class derived from Error would be cut by copying.
       if (typeid(error) != typeid(Error)) {
         AddContext(error);
         throw;
@@ -6141,9 +6141,7 @@ class OperatorBase : public Observable<OperatorBase> {
     for (const Pending& pending : pending_) out.push_back(pending.tensor->storage());
     return out;
   }
-  detail::IntrusivePtr<const detail::FailureContext> failure_context() const {
-    return identity_;
-  }
+  detail::IntrusivePtr<const detail::FailureContext> failure_context() const { return identity_; }
 
  private:
   struct Pending {
@@ -6157,7 +6155,8 @@ class OperatorBase : public Observable<OperatorBase> {
     if (i < 0 || static_cast<size_t>(i) >= blobs.size() || !blobs[static_cast<size_t>(i)])
         [[unlikely]]
       Throw(ErrorCode::kOutOfRange, what, " ", i, " was asked for, but the node has ", blobs.size(),
-            " ", what, "s", static_cast<size_t>(i) < blobs.size() ? " and leaves that one out" : "");
+            " ", what, "s",
+            static_cast<size_t>(i) < blobs.size() ? " and leaves that one out" : "");
     return blobs[static_cast<size_t>(i)];
   }
   OPKIT_COLD void CheckDevice(int i, const Tensor& tensor) const {
@@ -6166,8 +6165,8 @@ class OperatorBase : public Observable<OperatorBase> {
           "' is on ", ToString(tensor.device()), ", but the operator runs on ", ToString(device_),
           "; copy it there first");
   }
-  // Writing to `out` would overwrite an input that it does not share memory with by right: where the
-  // schema pairs the two, element i of both must still be at one place.
+  // Writing to `out` would overwrite an input that it does not share memory with by right: where
+  // the schema pairs the two, element i of both must still be at one place.
   bool Clobbers(int o, const Tensor& out) const {
     for (size_t i = 0; i < inputs_.size(); ++i) {
       const Blob* blob = inputs_[i];
@@ -6226,8 +6225,8 @@ class OperatorBase : public Observable<OperatorBase> {
     if (!described) error.AddContext(Describe());
     for (size_t i = 0; i < inputs_.size(); ++i)
       if (inputs_[i] && inputs_[i]->IsType<Tensor>())
-        error.AddContext(StrCat("  input ", i, " '", inputs_[i]->name(), "': ",
-                                inputs_[i]->Get<Tensor>()));
+        error.AddContext(
+            StrCat("  input ", i, " '", inputs_[i]->name(), "': ", inputs_[i]->Get<Tensor>()));
   }
 
   Device device_;
@@ -6295,7 +6294,8 @@ inline std::vector<const Kernel*> KernelOrder(const OperatorDef& def) {
   return order;
 }
 
-[[noreturn]] OPKIT_COLD inline void ThrowNoKernel(const OperatorDef& def, const std::string& refused) {
+[[noreturn]] OPKIT_COLD inline void ThrowNoKernel(const OperatorDef& def,
+                                                  const std::string& refused) {
   if (!refused.empty())
     Throw(ErrorCode::kUnsupported, "no kernel of operator ", ToString(def), " on ",
           ToString(def.device()), " accepts this node:", refused);
@@ -6304,7 +6304,8 @@ inline std::vector<const Kernel*> KernelOrder(const OperatorDef& def) {
     others += StrCat(others.empty() ? "" : ", ", ToString(kernel->device), " (", kernel->backend,
                      ", ", kernel->Place(), ")");
   Throw(ErrorCode::kNotFound, "operator ", ToString(def), " has no kernel for ",
-        ToString(def.device()), "; it has ", others.empty() ? "none at all" : "kernels for " + others);
+        ToString(def.device()), "; it has ",
+        others.empty() ? "none at all" : "kernels for " + others);
 }
 
 OPKIT_COLD inline std::string InConstructor(const OperatorDef& def, const Kernel& kernel) {
@@ -6341,9 +6342,10 @@ class OutputBlobGuard {
 
 }  // namespace detail
 
-// Errors: kNotFound (unknown operator or engine, no kernel for the device, missing input blob), with
-// the nearest name; kInvalidArgument (the node breaks the schema); kUnsupported (every kernel refused it,
-// with each reason); kAlreadyExists (registered twice). The workspace is then as it was.
+// Errors: kNotFound (unknown operator or engine, no kernel for the device, missing input blob),
+// with the nearest name; kInvalidArgument (the node breaks the schema); kUnsupported (every kernel
+// refused it, with each reason); kAlreadyExists (registered twice). The workspace is then as it
+// was.
 inline std::unique_ptr<OperatorBase> CreateOperator(const OperatorDef& def, Workspace* ws,
                                                     int net_position = -1) {
   try {
@@ -6541,16 +6543,11 @@ std::optional<T> ParseText(std::string_view text) {
     if (text == "true" || text == "True" || text == "1") return true;
     if (text == "false" || text == "False" || text == "0") return false;
     return std::nullopt;
-  } else if constexpr (std::is_floating_point_v<T>) {
-    const std::string copy(text);
-    char* end = nullptr;
-    const double value = std::strtod(copy.c_str(), &end);
-    if (copy.empty() || *end) return std::nullopt;
-    return static_cast<T>(value);
-  } else {
-    static_assert(std::is_integral_v<T>,
+  } else {  // whatever the program's locale says
+    static_assert(std::is_arithmetic_v<T>,
                   "AttrMap::get<T>: T is an integer, bool, floating-point "
                   "number, std::string, or a std::vector of one of these");
+    if (text.size() > 1 && text.front() == '+' && text[1] != '-') text.remove_prefix(1);
     T value{};
     const auto read = std::from_chars(text.data(), text.data() + text.size(), value);
     if (text.empty() || read.ec != std::errc() || read.ptr != text.data() + text.size())
@@ -6777,8 +6774,7 @@ class BasicResolvedOperator {
   // Errors: as CreateOperator; kInvalidArgument when the number of outputs is open.
   BasicResolvedOperator(const std::string& op, int num_inputs, Arguments args = {},
                         const InvokeOptions& options = {})
-      : BasicResolvedOperator(op, AllPresent(op, num_inputs),
-                              std::move(args), options) {}
+      : BasicResolvedOperator(op, AllPresent(op, num_inputs), std::move(args), options) {}
   // `present[i]` false leaves optional input i out.
   OPKIT_COLD BasicResolvedOperator(const std::string& op, const std::vector<bool>& present,
                                    Arguments args, const InvokeOptions& options)
@@ -7230,6 +7226,9 @@ void RunInto(Resolved& resolved, std::string_view op, std::span<const Tensor> in
       Throw(ErrorCode::kInvalidArgument, "invoke(\"", op, "\"): output ", o, " is ", got,
             ", but the tensor given for it is ", want);
     if (got.raw_data() == want.raw_data() || want.nbytes() == 0) continue;
+    if (!want.is_dense())
+      Throw(ErrorCode::kUnsupported, "invoke(\"", op, "\"): output ", o, ", ", want,
+            ", is strided; give it a dense tensor and copy from there");
     const Tensor dense = got.is_dense() ? got : got.Contiguous();
     std::memmove(want.raw_mutable_data(), dense.raw_data(), static_cast<size_t>(want.nbytes()));
   }
@@ -8199,8 +8198,8 @@ class Operator : public OperatorBase {
   }
   // As FinishDeviceComputation, for this operator's work.
   void Drain() { context_.FinishDeviceComputation(); }
-  // Memory of work that goes on elsewhere: dropped when it finishes the event. One that was cancelled
-  // is not finished; its memory stays as long as a handle of the event.
+  // Memory of work that goes on elsewhere: dropped when it finishes the event. One that was
+  // cancelled is not finished; its memory stays as long as a handle of the event.
   void RetainUntilFinished() {
     event().SetCallback([state = event().state().get(), kept = TouchedStorages()]() mutable {
       if (state->status() != EventStatus::kFailed) return;
@@ -8240,59 +8239,58 @@ class Operator : public OperatorBase {
 
 // In a class template derived from Operator<Context>: names of the base, usable without `this->`
 // and without `template`.
-#define OPKIT_USE_OPERATOR_BASE_FUNCTIONS                                                      \
-  using ::opkit::OperatorBase::HasArgument;                                                    \
-  using ::opkit::OperatorBase::HasInput;                                                       \
-  using ::opkit::OperatorBase::HasOutput;                                                      \
-  using ::opkit::OperatorBase::InputBlob;                                                      \
-  using ::opkit::OperatorBase::InputSize;                                                      \
-  using ::opkit::OperatorBase::InputTensorShapes;                                              \
-  using ::opkit::OperatorBase::IsInputOutputAlias;                                             \
-  using ::opkit::OperatorBase::OutputBlob;                                                     \
-  using ::opkit::OperatorBase::OutputSize;                                                     \
-  using ::opkit::OperatorBase::OutputTensorAlias;                                              \
-  using ::opkit::OperatorBase::OutputTensorCopyFrom;                                           \
-  using ::opkit::OperatorBase::OutputTensorOrUndefined;                                        \
-  using ::opkit::OperatorBase::SetOutputTensor;                                                \
-  using ::opkit::OperatorBase::XOutput;                                                        \
-  using ::opkit::OperatorBase::def;                                                            \
-  using ::opkit::OperatorBase::device;                                                         \
-  using ::opkit::OperatorBase::event;                                                          \
-  const ::opkit::Tensor& Input(int i) const {                                                   \
-    return static_cast<const ::opkit::OperatorBase&>(*this).Input(i);                           \
-  }                                                                                             \
-  template <class OpkitT>                                                                       \
-  const OpkitT& Input(int i) const {                                                            \
-    return static_cast<const ::opkit::OperatorBase&>(*this).Input<OpkitT>(i);                   \
-  }                                                                                             \
-  ::opkit::Tensor* Output(int i) { return static_cast<::opkit::OperatorBase&>(*this).Output(i); }\
-  ::opkit::Tensor* Output(int i, const ::opkit::Shape& shape, ::opkit::DType dtype) {           \
-    return static_cast<::opkit::OperatorBase&>(*this).Output(i, shape, dtype);                  \
-  }                                                                                             \
-  template <class OpkitT>                                                                       \
-  OpkitT* Output(int i) {                                                                       \
-    return static_cast<::opkit::OperatorBase&>(*this).Output<OpkitT>(i);                        \
-  }                                                                                             \
-  template <class OpkitT>                                                                       \
-  bool InputIsType(int i) const {                                                               \
-    return static_cast<const ::opkit::OperatorBase&>(*this).InputIsType<OpkitT>(i);             \
-  }                                                                                             \
-  template <class OpkitT>                                                                       \
-  bool HasSingleArgumentOfType(std::string_view name) const {                                   \
-    return static_cast<const ::opkit::OperatorBase&>(*this).HasSingleArgumentOfType<OpkitT>(    \
-        name);                                                                                  \
-  }                                                                                             \
-  template <class OpkitT>                                                                       \
-  OpkitT GetSingleArgument(std::string_view name, const OpkitT& fallback) const {               \
-    return static_cast<const ::opkit::OperatorBase&>(*this).GetSingleArgument<OpkitT>(name,     \
-                                                                                      fallback);\
-  }                                                                                             \
-  template <class OpkitT>                                                                       \
-  std::vector<OpkitT> GetRepeatedArgument(std::string_view name,                                \
-                                          const std::vector<OpkitT>& fallback = {}) const {     \
-    return static_cast<const ::opkit::OperatorBase&>(*this).GetRepeatedArgument<OpkitT>(name,   \
-                                                                                        fallback);\
-  }                                                                                             \
+#define OPKIT_USE_OPERATOR_BASE_FUNCTIONS                                                          \
+  using ::opkit::OperatorBase::HasArgument;                                                        \
+  using ::opkit::OperatorBase::HasInput;                                                           \
+  using ::opkit::OperatorBase::HasOutput;                                                          \
+  using ::opkit::OperatorBase::InputBlob;                                                          \
+  using ::opkit::OperatorBase::InputSize;                                                          \
+  using ::opkit::OperatorBase::InputTensorShapes;                                                  \
+  using ::opkit::OperatorBase::IsInputOutputAlias;                                                 \
+  using ::opkit::OperatorBase::OutputBlob;                                                         \
+  using ::opkit::OperatorBase::OutputSize;                                                         \
+  using ::opkit::OperatorBase::OutputTensorAlias;                                                  \
+  using ::opkit::OperatorBase::OutputTensorCopyFrom;                                               \
+  using ::opkit::OperatorBase::OutputTensorOrUndefined;                                            \
+  using ::opkit::OperatorBase::SetOutputTensor;                                                    \
+  using ::opkit::OperatorBase::XOutput;                                                            \
+  using ::opkit::OperatorBase::def;                                                                \
+  using ::opkit::OperatorBase::device;                                                             \
+  using ::opkit::OperatorBase::event;                                                              \
+  const ::opkit::Tensor& Input(int i) const {                                                      \
+    return static_cast<const ::opkit::OperatorBase&>(*this).Input(i);                              \
+  }                                                                                                \
+  template <class OpkitT>                                                                          \
+  const OpkitT& Input(int i) const {                                                               \
+    return static_cast<const ::opkit::OperatorBase&>(*this).Input<OpkitT>(i);                      \
+  }                                                                                                \
+  ::opkit::Tensor* Output(int i) { return static_cast<::opkit::OperatorBase&>(*this).Output(i); }  \
+  ::opkit::Tensor* Output(int i, const ::opkit::Shape& shape, ::opkit::DType dtype) {              \
+    return static_cast<::opkit::OperatorBase&>(*this).Output(i, shape, dtype);                     \
+  }                                                                                                \
+  template <class OpkitT>                                                                          \
+  OpkitT* Output(int i) {                                                                          \
+    return static_cast<::opkit::OperatorBase&>(*this).Output<OpkitT>(i);                           \
+  }                                                                                                \
+  template <class OpkitT>                                                                          \
+  bool InputIsType(int i) const {                                                                  \
+    return static_cast<const ::opkit::OperatorBase&>(*this).InputIsType<OpkitT>(i);                \
+  }                                                                                                \
+  template <class OpkitT>                                                                          \
+  bool HasSingleArgumentOfType(std::string_view name) const {                                      \
+    return static_cast<const ::opkit::OperatorBase&>(*this).HasSingleArgumentOfType<OpkitT>(name); \
+  }                                                                                                \
+  template <class OpkitT>                                                                          \
+  OpkitT GetSingleArgument(std::string_view name, const OpkitT& fallback) const {                  \
+    return static_cast<const ::opkit::OperatorBase&>(*this).GetSingleArgument<OpkitT>(name,        \
+                                                                                      fallback);   \
+  }                                                                                                \
+  template <class OpkitT>                                                                          \
+  std::vector<OpkitT> GetRepeatedArgument(std::string_view name,                                   \
+                                          const std::vector<OpkitT>& fallback = {}) const {        \
+    return static_cast<const ::opkit::OperatorBase&>(*this).GetRepeatedArgument<OpkitT>(name,      \
+                                                                                        fallback); \
+  }                                                                                                \
   static_assert(true)
 #define OPKIT_USE_OPERATOR_FUNCTIONS(Context) \
   OPKIT_USE_OPERATOR_BASE_FUNCTIONS;          \
@@ -8413,8 +8411,8 @@ class FunctionBody {
     resource_.launch = link.launch;
     StartRandom();
     if (BindInputs() || !inferred_) Infer();
-    BindOutputs();
     const Release release{*this};
+    BindOutputs();
     OpResource resource(&resource_);
     CallFunction(*record_, pass_ == FunctionPass::kForward ? "forward" : "backward",
                  [&] { return Call(resource); });
@@ -8447,8 +8445,12 @@ class FunctionBody {
       Throw(ErrorCode::kOperatorFailed, "createOpState of operator ", record_->name,
             " succeeded but made no StatefulOp");
     owns_state_ = true;
-    if (pass_ == FunctionPass::kForward)
-      op_.workspace()->CreateBlob(FunctionStateBlob(def))->Emplace<FunctionStatePtr>(state_);
+    if (pass_ != FunctionPass::kForward) return;
+    Blob* blob = op_.workspace()->CreateBlob(FunctionStateBlob(def));
+    if (blob->IsType<FunctionStatePtr>() && blob->Get<FunctionStatePtr>()->op)
+      Throw(ErrorCode::kAlreadyExists, "two operators ", ToString(def),
+            " that keep a state write the same output; give them different names");
+    blob->Emplace<FunctionStatePtr>(state_);
   }
 
   // Runs count from the last SetSeed on.
@@ -8542,8 +8544,14 @@ class FunctionBody {
         continue;
       }
       const Wanted wanted = Want(output);
-      if (req == OpReq::kAdd) CheckAddable(output, wanted);
+      Tensor addend;  // what is added to
+      if (req == OpReq::kAdd) {
+        CheckAddable(output, wanted);
+        addend = *op_.Output(output);
+      }
       Tensor* tensor = op_.Output(output, *wanted.shape, wanted.dtype);
+      // It was strided, or lay where an input lies, and has got memory of its own.
+      if (req == OpReq::kAdd && tensor->raw_data() != addend.raw_data()) tensor->CopyFrom(addend);
       if (req == OpReq::kAdd && !record_->accepts_add) {
         sums_[o].SetDevice(MemoryDevice(op_.device()));
         sums_[o].Resize(*wanted.shape, wanted.dtype);
@@ -8918,8 +8926,9 @@ namespace detail {
 
 template <class Op>
 std::unique_ptr<OperatorBase> CreateClass(const OperatorDef& def, Workspace* ws) {
-  static_assert(std::is_base_of_v<OperatorBase, Op>,
-                "REGISTER_*_OPERATOR(name, Class): Class must derive from opkit::Operator<Context>");
+  static_assert(
+      std::is_base_of_v<OperatorBase, Op>,
+      "REGISTER_*_OPERATOR(name, Class): Class must derive from opkit::Operator<Context>");
   static_assert(!std::is_abstract_v<Op>,
                 "REGISTER_*_OPERATOR(name, Class): Class must override bool RunOnDevice()");
   static_assert(std::is_constructible_v<Op, const OperatorDef&, Workspace*>,
@@ -8961,34 +8970,34 @@ inline bool RegisterKernel(const char* op, DeviceType device, const char* backen
 #define OPKIT_SCHEMA_ANCHOR(name) opkit_add_OPERATOR_SCHEMA_for_##name
 
 // OPERATOR_SCHEMA(Scale).NumInputs(1).NumOutputs(1)…;
-#define OPKIT_OPERATOR_SCHEMA(name)                                                              \
-  extern "C" __attribute__((weak, visibility("hidden"))) void OPKIT_SCHEMA_ANCHOR(name)() {}     \
-  [[maybe_unused]] static ::opkit::OpSchema& OPKIT_UNIQUE(opkit_schema_) =                       \
+#define OPKIT_OPERATOR_SCHEMA(name)                                                          \
+  extern "C" __attribute__((weak, visibility("hidden"))) void OPKIT_SCHEMA_ANCHOR(name)() {} \
+  [[maybe_unused]] static ::opkit::OpSchema& OPKIT_UNIQUE(opkit_schema_) =                   \
       ::opkit::OpRegistry::Global().AddSchema(#name, __FILE__, __LINE__)
 
 // The general form. `device` is a DeviceType, `backend` a string; the class comes last, so that it
 // may contain commas. A device of your own needs one line:
 //   #define REGISTER_NPU_OPERATOR(...) OPKIT_REGISTER_DEVICE_OPERATOR(kNpu, __VA_ARGS__)
-#define OPKIT_REGISTER_OPERATOR(device, name, backend, priority, ...)                            \
-  extern "C" __attribute__((visibility("hidden"))) void OPKIT_SCHEMA_ANCHOR(name)();             \
-  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) =                               \
-      (OPKIT_SCHEMA_ANCHOR(name)(),                                                              \
-       ::opkit::detail::RegisterKernel(#name, device, backend,                                   \
-                                       ::opkit::RegistrationPriority::priority, __FILE__,        \
+#define OPKIT_REGISTER_OPERATOR(device, name, backend, priority, ...)                     \
+  extern "C" __attribute__((visibility("hidden"))) void OPKIT_SCHEMA_ANCHOR(name)();      \
+  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) =                        \
+      (OPKIT_SCHEMA_ANCHOR(name)(),                                                       \
+       ::opkit::detail::RegisterKernel(#name, device, backend,                            \
+                                       ::opkit::RegistrationPriority::priority, __FILE__, \
                                        __LINE__, &::opkit::detail::CreateClass<__VA_ARGS__>))
 // By string, for names that are not identifiers and for kernels of another binary's operator: a
 // missing schema is then found at the first lookup.
-#define OPKIT_REGISTER_OPERATOR_STR(device, string, backend, ...)                                \
-  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) =                               \
-      ::opkit::detail::RegisterKernel(string, device, backend,                                   \
-                                      ::opkit::RegistrationPriority::kDefault, __FILE__,         \
-                                      __LINE__, &::opkit::detail::CreateClass<__VA_ARGS__>)
+#define OPKIT_REGISTER_OPERATOR_STR(device, string, backend, ...)                                  \
+  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) =                                 \
+      ::opkit::detail::RegisterKernel(string, device, backend,                                     \
+                                      ::opkit::RegistrationPriority::kDefault, __FILE__, __LINE__, \
+                                      &::opkit::detail::CreateClass<__VA_ARGS__>)
 // By a function (const OperatorDef&, Workspace*) -> std::unique_ptr<OperatorBase>.
-#define OPKIT_REGISTER_OPERATOR_CREATOR(device, name, ...)                                       \
-  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) =                               \
-      ::opkit::detail::RegisterKernel(#name, device, "DEFAULT",                                  \
-                                      ::opkit::RegistrationPriority::kDefault, __FILE__,         \
-                                      __LINE__, __VA_ARGS__)
+#define OPKIT_REGISTER_OPERATOR_CREATOR(device, name, ...)                                         \
+  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) =                                 \
+      ::opkit::detail::RegisterKernel(#name, device, "DEFAULT",                                    \
+                                      ::opkit::RegistrationPriority::kDefault, __FILE__, __LINE__, \
+                                      __VA_ARGS__)
 
 #define OPKIT_REGISTER_DEVICE_OPERATOR(device, name, ...) \
   OPKIT_REGISTER_OPERATOR(device, name, "DEFAULT", kDefault, __VA_ARGS__)
@@ -9027,9 +9036,9 @@ inline bool RegisterKernel(const char* op, DeviceType device, const char* backen
 // in the program, or link with the CMake function opkit_link_operators.
 #define OPKIT_REGISTRATIONS(group) \
   extern "C" void opkit_use_registrations_of_##group() {}
-#define OPKIT_USE_REGISTRATIONS(group)                                     \
-  extern "C" void opkit_use_registrations_of_##group();                    \
-  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_registrations_) =  \
+#define OPKIT_USE_REGISTRATIONS(group)                                    \
+  extern "C" void opkit_use_registrations_of_##group();                   \
+  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_registrations_) = \
       (opkit_use_registrations_of_##group(), true)
 
 #endif  // OPKIT_OP_REGISTRATION_HPP_

@@ -132,7 +132,9 @@ TEST_CASE("scratch is as large as declared, and the same in every run") {
     std::memset(first, 1, 32);
   });
   const int64_t allocations = Allocations();
-  g_body = [&](OpIns, OpOuts, OpResource& res) { first = res.scratch() == first ? first : nullptr; };
+  g_body = [&](OpIns, OpOuts, OpResource& res) {
+    first = res.scratch() == first ? first : nullptr;
+  };
   const int64_t body = Allocations() - allocations;
   bench.op->Run();
   CHECK(first != nullptr);
@@ -236,7 +238,9 @@ TEST_CASE("invoke runs another operator on the tensors given") {
   bench.Run(invoke_twice);
   CHECK(bench.ws.GetTensor("y")->ToVector<float>() == std::vector<float>{30, 60});
   // ResAdd may not run in place: its result is copied to where it was asked for.
-  bench.Run([](OpIns in, OpOuts, OpResource& res) { res.invoke("ResAdd", {in[0], in[0]}, {in[0]}); });
+  bench.Run([](OpIns in, OpOuts, OpResource& res) {
+    res.invoke("ResAdd", {in[0], in[0]}, {in[0]});
+  });
   CHECK(bench.ws.GetTensor("x")->ToVector<float>() == std::vector<float>{2, 4});
 }
 

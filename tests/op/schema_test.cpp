@@ -423,11 +423,12 @@ TEST_CASE("an axis of the input may be counted from the end, and must be there")
         ErrorCode::kInvalidArgument);
 }
 
-TEST_CASE("a default for an argument that was not declared is found at the first use, not before main") {
+TEST_CASE(
+    "a default for an argument that was not declared is found at the first use, not before main") {
   OpSchema schema = Schema();
   schema.SetDefault("scael", 1.f);
-  CHECK(schema.Verify(OperatorDef("Op", {"x"}, {"y"})).find(
-            "sets a default for the argument 'scael', which it does not declare") !=
+  CHECK(schema.Verify(OperatorDef("Op", {"x"}, {"y"}))
+            .find("sets a default for the argument 'scael', which it does not declare") !=
         std::string::npos);
 }
 

@@ -29,8 +29,9 @@ class Text {
   Text(bool b) : text_(b ? "true" : "false") {}
   Text(double value) {
     char buffer[32];  // whatever the program's locale says
-    text_.assign(buffer, std::to_chars(buffer, buffer + sizeof buffer, value,
-                                       std::chars_format::general, 9).ptr);
+    text_.assign(
+        buffer,
+        std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::general, 9).ptr);
   }
   template <class T>
     requires std::is_integral_v<T>

@@ -13,8 +13,8 @@ namespace opkit::inline OPKIT_ABI {
 class Timeout {
  public:
   constexpr Timeout() = default;
-  // A std::chrono::duration, rounded down to nanoseconds. A negative one has passed; one past int64 is
-  // for ever.
+  // A std::chrono::duration, rounded down to nanoseconds. A negative one has passed; one past int64
+  // is for ever.
   template <class Duration>
     requires requires(const Duration& d) {
       d.count();

@@ -182,8 +182,8 @@ class Shape {
     bool empty = false;
     for (int i = 0; i < dims.size(); ++i) {
       if (dims[i] < 0)
-        Throw(ErrorCode::kInvalidArgument, "shape ", dims, " has the negative extent ",
-              dims[i], " at axis ", i);
+        Throw(ErrorCode::kInvalidArgument, "shape ", dims, " has the negative extent ", dims[i],
+              " at axis ", i);
       empty |= dims[i] == 0;
       if (dims[i] > 0 && __builtin_mul_overflow(count, dims[i], &count))
         Throw(ErrorCode::kOutOfRange, "shape ", dims,

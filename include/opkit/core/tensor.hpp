@@ -44,8 +44,8 @@ class Tensor {
     const int64_t needed = ViewBytes();
     if (byte_offset < 0 || needed < 0 || byte_offset > storage_->nbytes() - needed)
       Throw(ErrorCode::kOutOfRange, "a view ", dtype, ToString(shape_), " with strides",
-            ToString(strides_), " at byte ",
-            byte_offset, " does not fit in its storage of ", storage_->nbytes(), " bytes");
+            ToString(strides_), " at byte ", byte_offset, " does not fit in its storage of ",
+            storage_->nbytes(), " bytes");
     if (shape_.IsDense(strides_)) strides_ = Dims();
     if (strides_.empty()) capacity_ = needed;
   }
@@ -287,7 +287,6 @@ class Tensor {
     return out;
   }
 
-
   // True when the bytes from the first to the last element overlap those of `other`.
   bool SharesMemoryWith(const Tensor& other) const {
     if (!storage_ || !other.storage_ || numel() == 0 || other.numel() == 0) return false;
@@ -321,8 +320,7 @@ class Tensor {
   std::string Describe() const {
     std::string out = StrCat(dtype_, ToString(shape_), " on ", ToString(device_));
     if (!layout_.is_standard()) out += " in " + ToString(layout_);
-    if (!is_dense())
-      out += " with strides" + ToString(strides_);
+    if (!is_dense()) out += " with strides" + ToString(strides_);
     if (!initialized()) out += " (uninitialized)";
     return out;
   }
@@ -414,8 +412,7 @@ class Tensor {
       int64_t offset = 0;
       for (int i = 0; i < rank(); ++i) offset += index[i] * strides_[i];
       std::memcpy(out, base + offset * static_cast<int64_t>(item), item);
-      for (int i = rank() - 1; i >= 0 && ++index[i] == shape_[i]; --i)
-        index[i] = 0;
+      for (int i = rank() - 1; i >= 0 && ++index[i] == shape_[i]; --i) index[i] = 0;
     }
   }
 

@@ -48,7 +48,8 @@ inline std::vector<const Kernel*> KernelOrder(const OperatorDef& def) {
   return order;
 }
 
-[[noreturn]] OPKIT_COLD inline void ThrowNoKernel(const OperatorDef& def, const std::string& refused) {
+[[noreturn]] OPKIT_COLD inline void ThrowNoKernel(const OperatorDef& def,
+                                                  const std::string& refused) {
   if (!refused.empty())
     Throw(ErrorCode::kUnsupported, "no kernel of operator ", ToString(def), " on ",
           ToString(def.device()), " accepts this node:", refused);
@@ -57,7 +58,8 @@ inline std::vector<const Kernel*> KernelOrder(const OperatorDef& def) {
     others += StrCat(others.empty() ? "" : ", ", ToString(kernel->device), " (", kernel->backend,
                      ", ", kernel->Place(), ")");
   Throw(ErrorCode::kNotFound, "operator ", ToString(def), " has no kernel for ",
-        ToString(def.device()), "; it has ", others.empty() ? "none at all" : "kernels for " + others);
+        ToString(def.device()), "; it has ",
+        others.empty() ? "none at all" : "kernels for " + others);
 }
 
 OPKIT_COLD inline std::string InConstructor(const OperatorDef& def, const Kernel& kernel) {
@@ -94,9 +96,10 @@ class OutputBlobGuard {
 
 }  // namespace detail
 
-// Errors: kNotFound (unknown operator or engine, no kernel for the device, missing input blob), with
-// the nearest name; kInvalidArgument (the node breaks the schema); kUnsupported (every kernel refused it,
-// with each reason); kAlreadyExists (registered twice). The workspace is then as it was.
+// Errors: kNotFound (unknown operator or engine, no kernel for the device, missing input blob),
+// with the nearest name; kInvalidArgument (the node breaks the schema); kUnsupported (every kernel
+// refused it, with each reason); kAlreadyExists (registered twice). The workspace is then as it
+// was.
 inline std::unique_ptr<OperatorBase> CreateOperator(const OperatorDef& def, Workspace* ws,
                                                     int net_position = -1) {
   try {

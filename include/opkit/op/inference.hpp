@@ -1,5 +1,5 @@
-// What shape and type inference sees of a node: everything known about its inputs and outputs, where
-// known may mean a symbol or nothing yet, and the data of constant inputs.
+// What shape and type inference sees of a node: everything known about its inputs and outputs,
+// where known may mean a symbol or nothing yet, and the data of constant inputs.
 #ifndef OPKIT_OP_INFERENCE_HPP_
 #define OPKIT_OP_INFERENCE_HPP_
 

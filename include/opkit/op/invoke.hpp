@@ -29,8 +29,7 @@ class BasicResolvedOperator {
   // Errors: as CreateOperator; kInvalidArgument when the number of outputs is open.
   BasicResolvedOperator(const std::string& op, int num_inputs, Arguments args = {},
                         const InvokeOptions& options = {})
-      : BasicResolvedOperator(op, AllPresent(op, num_inputs),
-                              std::move(args), options) {}
+      : BasicResolvedOperator(op, AllPresent(op, num_inputs), std::move(args), options) {}
   // `present[i]` false leaves optional input i out.
   OPKIT_COLD BasicResolvedOperator(const std::string& op, const std::vector<bool>& present,
                                    Arguments args, const InvokeOptions& options)

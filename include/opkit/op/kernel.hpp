@@ -23,19 +23,19 @@ struct KernelQuery {
 
 // One way a kernel offers to run a node.
 struct KernelConfig {
-  std::vector<Layout> input_layouts;            // empty: all standard
+  std::vector<Layout> input_layouts;  // empty: all standard
   std::vector<Layout> output_layouts;
-  std::vector<std::pair<int, int>> inplace;     // {input, output} that may share memory
+  std::vector<std::pair<int, int>> inplace;  // {input, output} that may share memory
   int64_t scratch_bytes = 0;
-  double cost_ns = -1;                          // an estimate; negative: none
+  double cost_ns = -1;  // an estimate; negative: none
 };
 
 using OperatorCreator =
     UniqueFunction<std::unique_ptr<OperatorBase>(const OperatorDef&, Workspace*)>;
 using KernelProposer = UniqueFunction<std::vector<KernelConfig>(const KernelQuery&)>;
 
-// Who wins when one (operator, device, backend) is registered twice: the higher; two equal ones from
-// two places are an error at first lookup.
+// Who wins when one (operator, device, backend) is registered twice: the higher; two equal ones
+// from two places are an error at first lookup.
 enum class RegistrationPriority : uint8_t { kFallback = 1, kDefault = 2, kPreferred = 3 };
 
 inline constexpr const char* kReferenceBackend = "reference";  // the plain operator
@@ -47,9 +47,9 @@ struct Kernel {
   RegistrationPriority priority = RegistrationPriority::kDefault;
   const char* file = "";
   int line = 0;
-  std::string origin;        // the library it came from; empty for the program itself
-  OperatorCreator create;    // may throw UnsupportedOperatorFeature: the next kernel is tried
-  KernelProposer propose;    // none: one configuration, standard layouts, in place as the schema says
+  std::string origin;      // the library it came from; empty for the program itself
+  OperatorCreator create;  // may throw UnsupportedOperatorFeature: the next kernel is tried
+  KernelProposer propose;  // none: one configuration, standard layouts, in place as the schema says
 
   std::string Place() const { return StrCat(file, ":", line); }
 };

@@ -240,8 +240,8 @@ inline void SetGlobalEnginePref(DeviceType device, EnginePref engines) {
 inline void SetOpEnginePref(const std::string& op, DeviceType device, EnginePref engines) {
   OpRegistry::Global().SetOpEnginePref(op, device, std::move(engines));
 }
-// Caffe2's forms: maps from device type to backends, and to operators and their backends. Nothing is
-// changed when one entry is wrong.
+// Caffe2's forms: maps from device type to backends, and to operators and their backends. Nothing
+// is changed when one entry is wrong.
 template <class EnginesByDevice>
 void SetGlobalEnginePref(const EnginesByDevice& pref) {
   for (const bool apply : {false, true})

@@ -140,8 +140,8 @@ class Operator : public OperatorBase {
   }
   // As FinishDeviceComputation, for this operator's work.
   void Drain() { context_.FinishDeviceComputation(); }
-  // Memory of work that goes on elsewhere: dropped when it finishes the event. One that was cancelled
-  // is not finished; its memory stays as long as a handle of the event.
+  // Memory of work that goes on elsewhere: dropped when it finishes the event. One that was
+  // cancelled is not finished; its memory stays as long as a handle of the event.
   void RetainUntilFinished() {
     event().SetCallback([state = event().state().get(), kept = TouchedStorages()]() mutable {
       if (state->status() != EventStatus::kFailed) return;
@@ -181,59 +181,58 @@ class Operator : public OperatorBase {
 
 // In a class template derived from Operator<Context>: names of the base, usable without `this->`
 // and without `template`.
-#define OPKIT_USE_OPERATOR_BASE_FUNCTIONS                                                      \
-  using ::opkit::OperatorBase::HasArgument;                                                    \
-  using ::opkit::OperatorBase::HasInput;                                                       \
-  using ::opkit::OperatorBase::HasOutput;                                                      \
-  using ::opkit::OperatorBase::InputBlob;                                                      \
-  using ::opkit::OperatorBase::InputSize;                                                      \
-  using ::opkit::OperatorBase::InputTensorShapes;                                              \
-  using ::opkit::OperatorBase::IsInputOutputAlias;                                             \
-  using ::opkit::OperatorBase::OutputBlob;                                                     \
-  using ::opkit::OperatorBase::OutputSize;                                                     \
-  using ::opkit::OperatorBase::OutputTensorAlias;                                              \
-  using ::opkit::OperatorBase::OutputTensorCopyFrom;                                           \
-  using ::opkit::OperatorBase::OutputTensorOrUndefined;                                        \
-  using ::opkit::OperatorBase::SetOutputTensor;                                                \
-  using ::opkit::OperatorBase::XOutput;                                                        \
-  using ::opkit::OperatorBase::def;                                                            \
-  using ::opkit::OperatorBase::device;                                                         \
-  using ::opkit::OperatorBase::event;                                                          \
-  const ::opkit::Tensor& Input(int i) const {                                                   \
-    return static_cast<const ::opkit::OperatorBase&>(*this).Input(i);                           \
-  }                                                                                             \
-  template <class OpkitT>                                                                       \
-  const OpkitT& Input(int i) const {                                                            \
-    return static_cast<const ::opkit::OperatorBase&>(*this).Input<OpkitT>(i);                   \
-  }                                                                                             \
-  ::opkit::Tensor* Output(int i) { return static_cast<::opkit::OperatorBase&>(*this).Output(i); }\
-  ::opkit::Tensor* Output(int i, const ::opkit::Shape& shape, ::opkit::DType dtype) {           \
-    return static_cast<::opkit::OperatorBase&>(*this).Output(i, shape, dtype);                  \
-  }                                                                                             \
-  template <class OpkitT>                                                                       \
-  OpkitT* Output(int i) {                                                                       \
-    return static_cast<::opkit::OperatorBase&>(*this).Output<OpkitT>(i);                        \
-  }                                                                                             \
-  template <class OpkitT>                                                                       \
-  bool InputIsType(int i) const {                                                               \
-    return static_cast<const ::opkit::OperatorBase&>(*this).InputIsType<OpkitT>(i);             \
-  }                                                                                             \
-  template <class OpkitT>                                                                       \
-  bool HasSingleArgumentOfType(std::string_view name) const {                                   \
-    return static_cast<const ::opkit::OperatorBase&>(*this).HasSingleArgumentOfType<OpkitT>(    \
-        name);                                                                                  \
-  }                                                                                             \
-  template <class OpkitT>                                                                       \
-  OpkitT GetSingleArgument(std::string_view name, const OpkitT& fallback) const {               \
-    return static_cast<const ::opkit::OperatorBase&>(*this).GetSingleArgument<OpkitT>(name,     \
-                                                                                      fallback);\
-  }                                                                                             \
-  template <class OpkitT>                                                                       \
-  std::vector<OpkitT> GetRepeatedArgument(std::string_view name,                                \
-                                          const std::vector<OpkitT>& fallback = {}) const {     \
-    return static_cast<const ::opkit::OperatorBase&>(*this).GetRepeatedArgument<OpkitT>(name,   \
-                                                                                        fallback);\
-  }                                                                                             \
+#define OPKIT_USE_OPERATOR_BASE_FUNCTIONS                                                          \
+  using ::opkit::OperatorBase::HasArgument;                                                        \
+  using ::opkit::OperatorBase::HasInput;                                                           \
+  using ::opkit::OperatorBase::HasOutput;                                                          \
+  using ::opkit::OperatorBase::InputBlob;                                                          \
+  using ::opkit::OperatorBase::InputSize;                                                          \
+  using ::opkit::OperatorBase::InputTensorShapes;                                                  \
+  using ::opkit::OperatorBase::IsInputOutputAlias;                                                 \
+  using ::opkit::OperatorBase::OutputBlob;                                                         \
+  using ::opkit::OperatorBase::OutputSize;                                                         \
+  using ::opkit::OperatorBase::OutputTensorAlias;                                                  \
+  using ::opkit::OperatorBase::OutputTensorCopyFrom;                                               \
+  using ::opkit::OperatorBase::OutputTensorOrUndefined;                                            \
+  using ::opkit::OperatorBase::SetOutputTensor;                                                    \
+  using ::opkit::OperatorBase::XOutput;                                                            \
+  using ::opkit::OperatorBase::def;                                                                \
+  using ::opkit::OperatorBase::device;                                                             \
+  using ::opkit::OperatorBase::event;                                                              \
+  const ::opkit::Tensor& Input(int i) const {                                                      \
+    return static_cast<const ::opkit::OperatorBase&>(*this).Input(i);                              \
+  }                                                                                                \
+  template <class OpkitT>                                                                          \
+  const OpkitT& Input(int i) const {                                                               \
+    return static_cast<const ::opkit::OperatorBase&>(*this).Input<OpkitT>(i);                      \
+  }                                                                                                \
+  ::opkit::Tensor* Output(int i) { return static_cast<::opkit::OperatorBase&>(*this).Output(i); }  \
+  ::opkit::Tensor* Output(int i, const ::opkit::Shape& shape, ::opkit::DType dtype) {              \
+    return static_cast<::opkit::OperatorBase&>(*this).Output(i, shape, dtype);                     \
+  }                                                                                                \
+  template <class OpkitT>                                                                          \
+  OpkitT* Output(int i) {                                                                          \
+    return static_cast<::opkit::OperatorBase&>(*this).Output<OpkitT>(i);                           \
+  }                                                                                                \
+  template <class OpkitT>                                                                          \
+  bool InputIsType(int i) const {                                                                  \
+    return static_cast<const ::opkit::OperatorBase&>(*this).InputIsType<OpkitT>(i);                \
+  }                                                                                                \
+  template <class OpkitT>                                                                          \
+  bool HasSingleArgumentOfType(std::string_view name) const {                                      \
+    return static_cast<const ::opkit::OperatorBase&>(*this).HasSingleArgumentOfType<OpkitT>(name); \
+  }                                                                                                \
+  template <class OpkitT>                                                                          \
+  OpkitT GetSingleArgument(std::string_view name, const OpkitT& fallback) const {                  \
+    return static_cast<const ::opkit::OperatorBase&>(*this).GetSingleArgument<OpkitT>(name,        \
+                                                                                      fallback);   \
+  }                                                                                                \
+  template <class OpkitT>                                                                          \
+  std::vector<OpkitT> GetRepeatedArgument(std::string_view name,                                   \
+                                          const std::vector<OpkitT>& fallback = {}) const {        \
+    return static_cast<const ::opkit::OperatorBase&>(*this).GetRepeatedArgument<OpkitT>(name,      \
+                                                                                        fallback); \
+  }                                                                                                \
   static_assert(true)
 #define OPKIT_USE_OPERATOR_FUNCTIONS(Context) \
   OPKIT_USE_OPERATOR_BASE_FUNCTIONS;          \

@@ -33,11 +33,12 @@ class OperatorIdentity final : public FailureContext {
 
 }  // namespace detail
 
-// Not synchronised: one run at a time. Operators of one workspace may run at the same time when they
-// do not write what another reads or writes.
+// Not synchronised: one run at a time. Operators of one workspace may run at the same time when
+// they do not write what another reads or writes.
 class OperatorBase : public Observable<OperatorBase> {
  public:
-  // Binds inputs, which must exist, and outputs, which are made. Error: kNotFound, kInvalidArgument.
+  // Binds inputs, which must exist, and outputs, which are made. Error: kNotFound,
+  // kInvalidArgument.
   OperatorBase(const OperatorDef& def, Workspace* ws)
       : device_(def.device()), memory_device_(MemoryDevice(def.device())), workspace_(ws) {
     auto identity = detail::MakeIntrusive<detail::OperatorIdentity>(def);
@@ -58,8 +59,8 @@ class OperatorBase : public Observable<OperatorBase> {
 
   // Runs to completion. True, or an Error with the operator as context.
   virtual bool Run(int stream_id = 0) = 0;
-  // Issues the work and returns; event() completes with it. What fails while issuing fails the event
-  // and is thrown as well. Error (kFailedPrecondition) while the last run is still SCHEDULED.
+  // Issues the work and returns; event() completes with it. What fails while issuing fails the
+  // event and is thrown as well. Error (kFailedPrecondition) while the last run is still SCHEDULED.
   virtual bool RunAsync(int stream_id = 0) = 0;
   // Work goes on after RunOnDevice has returned.
   virtual bool HasAsyncPart() const = 0;
@@ -138,8 +139,8 @@ class OperatorBase : public Observable<OperatorBase> {
     return shapes;
   }
 
-  // The output as the last run, or an earlier call in this one, left it: for operators that resize it
-  // themselves.
+  // The output as the last run, or an earlier call in this one, left it: for operators that resize
+  // it themselves.
   Tensor* Output(int i) {
     if (!pending_.empty()) [[unlikely]]
       if (Tensor* replaced = FindPending(i)) return replaced;
@@ -147,8 +148,8 @@ class OperatorBase : public Observable<OperatorBase> {
   }
   // The output with this shape and dtype, dense, on this operator's device; memory of the last run
   // is reused. It never shares memory with an input that the schema does not pair it with. No input
-  // is freed or resized by it: where the output is also an input and changes, a new tensor takes its
-  // place when RunOnDevice has returned, so that work going on then needs the tensors by value.
+  // is freed or resized by it: where the output is also an input and changes, a new tensor takes
+  // its place when RunOnDevice has returned, so that work going on then needs the tensors by value.
   Tensor* Output(int i, const Shape& shape, DType dtype) {
     Tensor* out = Output(i);
     if (out->dtype() == dtype && out->shape() == shape && out->initialized() &&
@@ -241,8 +242,8 @@ class OperatorBase : public Observable<OperatorBase> {
     try {
       throw;
     } catch (Error& error) {
-      // One that came through an event is that event's, and others may be reading it: a copy gets the
-      // context. A class derived from Error would be cut by copying.
+      // One that came through an event is that event's, and others may be reading it: a copy gets
+      // the context. A class derived from Error would be cut by copying.
       if (typeid(error) != typeid(Error)) {
         AddContext(error);
         throw;
@@ -283,9 +284,7 @@ class OperatorBase : public Observable<OperatorBase> {
     for (const Pending& pending : pending_) out.push_back(pending.tensor->storage());
     return out;
   }
-  detail::IntrusivePtr<const detail::FailureContext> failure_context() const {
-    return identity_;
-  }
+  detail::IntrusivePtr<const detail::FailureContext> failure_context() const { return identity_; }
 
  private:
   struct Pending {
@@ -299,7 +298,8 @@ class OperatorBase : public Observable<OperatorBase> {
     if (i < 0 || static_cast<size_t>(i) >= blobs.size() || !blobs[static_cast<size_t>(i)])
         [[unlikely]]
       Throw(ErrorCode::kOutOfRange, what, " ", i, " was asked for, but the node has ", blobs.size(),
-            " ", what, "s", static_cast<size_t>(i) < blobs.size() ? " and leaves that one out" : "");
+            " ", what, "s",
+            static_cast<size_t>(i) < blobs.size() ? " and leaves that one out" : "");
     return blobs[static_cast<size_t>(i)];
   }
   OPKIT_COLD void CheckDevice(int i, const Tensor& tensor) const {
@@ -308,8 +308,8 @@ class OperatorBase : public Observable<OperatorBase> {
           "' is on ", ToString(tensor.device()), ", but the operator runs on ", ToString(device_),
           "; copy it there first");
   }
-  // Writing to `out` would overwrite an input that it does not share memory with by right: where the
-  // schema pairs the two, element i of both must still be at one place.
+  // Writing to `out` would overwrite an input that it does not share memory with by right: where
+  // the schema pairs the two, element i of both must still be at one place.
   bool Clobbers(int o, const Tensor& out) const {
     for (size_t i = 0; i < inputs_.size(); ++i) {
       const Blob* blob = inputs_[i];
@@ -368,8 +368,8 @@ class OperatorBase : public Observable<OperatorBase> {
     if (!described) error.AddContext(Describe());
     for (size_t i = 0; i < inputs_.size(); ++i)
       if (inputs_[i] && inputs_[i]->IsType<Tensor>())
-        error.AddContext(StrCat("  input ", i, " '", inputs_[i]->name(), "': ",
-                                inputs_[i]->Get<Tensor>()));
+        error.AddContext(
+            StrCat("  input ", i, " '", inputs_[i]->name(), "': ", inputs_[i]->Get<Tensor>()));
   }
 
   Device device_;

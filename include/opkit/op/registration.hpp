@@ -12,8 +12,9 @@ namespace detail {
 
 template <class Op>
 std::unique_ptr<OperatorBase> CreateClass(const OperatorDef& def, Workspace* ws) {
-  static_assert(std::is_base_of_v<OperatorBase, Op>,
-                "REGISTER_*_OPERATOR(name, Class): Class must derive from opkit::Operator<Context>");
+  static_assert(
+      std::is_base_of_v<OperatorBase, Op>,
+      "REGISTER_*_OPERATOR(name, Class): Class must derive from opkit::Operator<Context>");
   static_assert(!std::is_abstract_v<Op>,
                 "REGISTER_*_OPERATOR(name, Class): Class must override bool RunOnDevice()");
   static_assert(std::is_constructible_v<Op, const OperatorDef&, Workspace*>,
@@ -55,34 +56,34 @@ inline bool RegisterKernel(const char* op, DeviceType device, const char* backen
 #define OPKIT_SCHEMA_ANCHOR(name) opkit_add_OPERATOR_SCHEMA_for_##name
 
 // OPERATOR_SCHEMA(Scale).NumInputs(1).NumOutputs(1)…;
-#define OPKIT_OPERATOR_SCHEMA(name)                                                              \
-  extern "C" __attribute__((weak, visibility("hidden"))) void OPKIT_SCHEMA_ANCHOR(name)() {}     \
-  [[maybe_unused]] static ::opkit::OpSchema& OPKIT_UNIQUE(opkit_schema_) =                       \
+#define OPKIT_OPERATOR_SCHEMA(name)                                                          \
+  extern "C" __attribute__((weak, visibility("hidden"))) void OPKIT_SCHEMA_ANCHOR(name)() {} \
+  [[maybe_unused]] static ::opkit::OpSchema& OPKIT_UNIQUE(opkit_schema_) =                   \
       ::opkit::OpRegistry::Global().AddSchema(#name, __FILE__, __LINE__)
 
 // The general form. `device` is a DeviceType, `backend` a string; the class comes last, so that it
 // may contain commas. A device of your own needs one line:
 //   #define REGISTER_NPU_OPERATOR(...) OPKIT_REGISTER_DEVICE_OPERATOR(kNpu, __VA_ARGS__)
-#define OPKIT_REGISTER_OPERATOR(device, name, backend, priority, ...)                            \
-  extern "C" __attribute__((visibility("hidden"))) void OPKIT_SCHEMA_ANCHOR(name)();             \
-  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) =                               \
-      (OPKIT_SCHEMA_ANCHOR(name)(),                                                              \
-       ::opkit::detail::RegisterKernel(#name, device, backend,                                   \
-                                       ::opkit::RegistrationPriority::priority, __FILE__,        \
+#define OPKIT_REGISTER_OPERATOR(device, name, backend, priority, ...)                     \
+  extern "C" __attribute__((visibility("hidden"))) void OPKIT_SCHEMA_ANCHOR(name)();      \
+  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) =                        \
+      (OPKIT_SCHEMA_ANCHOR(name)(),                                                       \
+       ::opkit::detail::RegisterKernel(#name, device, backend,                            \
+                                       ::opkit::RegistrationPriority::priority, __FILE__, \
                                        __LINE__, &::opkit::detail::CreateClass<__VA_ARGS__>))
 // By string, for names that are not identifiers and for kernels of another binary's operator: a
 // missing schema is then found at the first lookup.
-#define OPKIT_REGISTER_OPERATOR_STR(device, string, backend, ...)                                \
-  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) =                               \
-      ::opkit::detail::RegisterKernel(string, device, backend,                                   \
-                                      ::opkit::RegistrationPriority::kDefault, __FILE__,         \
-                                      __LINE__, &::opkit::detail::CreateClass<__VA_ARGS__>)
+#define OPKIT_REGISTER_OPERATOR_STR(device, string, backend, ...)                                  \
+  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) =                                 \
+      ::opkit::detail::RegisterKernel(string, device, backend,                                     \
+                                      ::opkit::RegistrationPriority::kDefault, __FILE__, __LINE__, \
+                                      &::opkit::detail::CreateClass<__VA_ARGS__>)
 // By a function (const OperatorDef&, Workspace*) -> std::unique_ptr<OperatorBase>.
-#define OPKIT_REGISTER_OPERATOR_CREATOR(device, name, ...)                                       \
-  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) =                               \
-      ::opkit::detail::RegisterKernel(#name, device, "DEFAULT",                                  \
-                                      ::opkit::RegistrationPriority::kDefault, __FILE__,         \
-                                      __LINE__, __VA_ARGS__)
+#define OPKIT_REGISTER_OPERATOR_CREATOR(device, name, ...)                                         \
+  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) =                                 \
+      ::opkit::detail::RegisterKernel(#name, device, "DEFAULT",                                    \
+                                      ::opkit::RegistrationPriority::kDefault, __FILE__, __LINE__, \
+                                      __VA_ARGS__)
 
 #define OPKIT_REGISTER_DEVICE_OPERATOR(device, name, ...) \
   OPKIT_REGISTER_OPERATOR(device, name, "DEFAULT", kDefault, __VA_ARGS__)
@@ -121,9 +122,9 @@ inline bool RegisterKernel(const char* op, DeviceType device, const char* backen
 // in the program, or link with the CMake function opkit_link_operators.
 #define OPKIT_REGISTRATIONS(group) \
   extern "C" void opkit_use_registrations_of_##group() {}
-#define OPKIT_USE_REGISTRATIONS(group)                                     \
-  extern "C" void opkit_use_registrations_of_##group();                    \
-  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_registrations_) =  \
+#define OPKIT_USE_REGISTRATIONS(group)                                    \
+  extern "C" void opkit_use_registrations_of_##group();                   \
+  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_registrations_) = \
       (opkit_use_registrations_of_##group(), true)
 
 #endif  // OPKIT_OP_REGISTRATION_HPP_

@@ -1,5 +1,6 @@
 // OpSchema: what is true of an operator on every device. Filled in once by OPERATOR_SCHEMA (or
-// derived from a typed signature), then asked: is this node right, what comes out, what does it cost.
+// derived from a typed signature), then asked: is this node right, what comes out, what does it
+// cost.
 #ifndef OPKIT_OP_SCHEMA_HPP_
 #define OPKIT_OP_SCHEMA_HPP_
 
@@ -21,7 +22,7 @@ struct AttributeSchema {
   std::string name;
   std::string doc;
   bool required = false;
-  std::optional<AttributeType> type;           // unset: any
+  std::optional<AttributeType> type;  // unset: any
   std::optional<Attribute> default_value;
 };
 
@@ -29,7 +30,7 @@ struct AttributeSchema {
 struct ValueSchema {
   std::string name;
   std::string doc;
-  std::vector<DType> dtypes;                   // empty: any
+  std::vector<DType> dtypes;  // empty: any
 };
 
 // Setters return *this, so that a schema reads as one sentence. Not synchronised: filled in during
@@ -125,9 +126,7 @@ class OpSchema {
                       "', which it does not declare");
     return *this;
   }
-  OpSchema& ArgIsTest(std::string doc) {
-    return Arg("is_test", std::move(doc));
-  }
+  OpSchema& ArgIsTest(std::string doc) { return Arg("is_test", std::move(doc)); }
   OpSchema& AllowUnknownArgs() { return unknown_args_allowed_ = true, *this; }
 
   // Types and shapes of the outputs. Ready-made rules are templates: a program compiles those that
@@ -296,7 +295,8 @@ class OpSchema {
     } catch (Error& error) {
       std::string inputs;
       for (const TensorInfo& input : context.inputs()) inputs += " " + ToString(input);
-      error.AddContext("in shape inference of " + ToString(context.def()) + " with inputs" + inputs);
+      error.AddContext("in shape inference of " + ToString(context.def()) + " with inputs" +
+                       inputs);
       throw;
     }
   }
@@ -395,8 +395,8 @@ class OpSchema {
         const bool same = !def.inputs()[i].empty() && def.inputs()[i] == def.outputs()[o];
         const int in = static_cast<int>(i), out = static_cast<int>(o);
         if (same && !CanInplace(in, out))
-          return StrCat(name_, " may not run in place: input ", i, " and output ", o,
-                        " are both '", def.outputs()[o], "'");
+          return StrCat(name_, " may not run in place: input ", i, " and output ", o, " are both '",
+                        def.outputs()[o], "'");
         if (!same && MustInplace(in, out))
           return StrCat(name_, " must run in place: input ", i, " is '", def.inputs()[i],
                         "' and output ", o, " is '", def.outputs()[o], "'");

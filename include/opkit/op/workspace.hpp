@@ -76,9 +76,7 @@ class Workspace {
   Workspace& operator=(const Workspace&) = delete;
 
   // The blob of that name, made when there is none.
-  Blob* CreateBlob(const std::string& name) {
-    return &blobs_.FindOrAdd(name, name);
-  }
+  Blob* CreateBlob(const std::string& name) { return &blobs_.FindOrAdd(name, name); }
   bool HasBlob(std::string_view name) const { return blobs_.Find(name) != nullptr; }
   // Null when there is none.
   Blob* FindBlob(std::string_view name) const { return blobs_.Find(name); }
