@@ -379,7 +379,7 @@ namespace detail {
   do {                                                                       \
     if (!(condition)) [[unlikely]]                                           \
       ::opkit::Throw(::opkit::ErrorCode::kInvalidArgument,                   \
-                     "expected " #condition " " __VA_OPT__(, ) __VA_ARGS__); \
+                     "expected " #condition __VA_OPT__(": ", ) __VA_ARGS__); \
   } while (0)
 
 // An invariant of the toolkit itself; compiled out with NDEBUG.
@@ -1677,7 +1677,7 @@ class Tensor {
       return;
     CheckInitialized();
     Fail(ErrorCode::kTypeMismatch, "accessed as ", wanted, " but holds ", dtype_,
-         "; call Resize(shape, dtype) to change what it holds");
+         "; to write another dtype call Resize(shape, dtype) first");
   }
   void CheckStandard(const char* what) const {
     if (!layout_.is_standard()) [[unlikely]]
@@ -2306,8 +2306,10 @@ class SymbolicShape {
     return has_rank_;
   }
   const std::vector<Dim>& dims() const { return dims_; }
-  const Dim& operator[](int axis) const { return dims_[static_cast<size_t>(axis)]; }
-  Dim& operator[](int axis) { return dims_[static_cast<size_t>(axis)]; }
+  // Negative axes count from the end. Errors: kOutOfRange for an axis that is not there,
+  // kFailedPrecondition while the rank is not known.
+  const Dim& operator[](int axis) const { return dims_[Axis(axis)]; }
+  Dim& operator[](int axis) { return dims_[Axis(axis)]; }
   // Error (kFailedPrecondition) unless every extent is known.
   Shape ToShape() const {
     std::vector<int64_t> values;
@@ -2336,6 +2338,13 @@ class SymbolicShape {
   }
 
  private:
+  size_t Axis(int axis) const {
+    const int found = axis < 0 ? axis + rank() : axis;
+    if (found < 0 || found >= rank())
+      Throw(ErrorCode::kOutOfRange, "axis ", axis, " is outside shape ", ToString(*this),
+            " of rank ", rank());
+    return static_cast<size_t>(found);
+  }
   std::vector<Dim> dims_;
   bool has_rank_ = false;
 };
@@ -8238,7 +8247,8 @@ class Operator : public OperatorBase {
 }  // namespace opkit
 
 // In a class template derived from Operator<Context>: names of the base, usable without `this->`
-// and without `template`.
+// and without `template`. Give what Input and Output return a type of its own (`const Tensor& x =
+// Input(0); x.data<float>()`): in a chain or behind `auto` C++ wants `template` before `data`.
 #define OPKIT_USE_OPERATOR_BASE_FUNCTIONS                                                          \
   using ::opkit::OperatorBase::HasArgument;                                                        \
   using ::opkit::OperatorBase::HasInput;                                                           \
@@ -10005,7 +10015,15 @@ class TypedView {
   OPKIT_HOST_DEVICE int64_t size() const { return size_; }
   OPKIT_HOST_DEVICE int rank() const { return rank_; }
   // Unchecked; negative axes count from the end.
-  OPKIT_HOST_DEVICE int64_t dim(int axis) const { return dims_[axis < 0 ? axis + rank_ : axis]; }
+  // Negative axes count from the end. On the host an Error (kOutOfRange) for one that is not there.
+  OPKIT_HOST_DEVICE int64_t dim(int axis) const {
+    const int found = axis < 0 ? axis + rank_ : axis;
+#ifndef __CUDA_ARCH__
+    if (found < 0 || found >= rank_) [[unlikely]]
+      static_cast<void>(shape().Axis(axis));
+#endif
+    return dims_[found];
+  }
   // Element i in row-major order, unchecked.
   OPKIT_HOST_DEVICE T& operator[](int64_t i) const { return data_[i]; }
   OPKIT_HOST_DEVICE T* begin() const { return data_; }

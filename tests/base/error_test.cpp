@@ -38,7 +38,7 @@ TEST_CASE("a failed OPKIT_ENFORCE names the condition, what was found and how to
   CHECK_NOTHROW(Halve(4));
   const Error error = Caught(3);
   CHECK(error.code() == ErrorCode::kInvalidArgument);
-  CHECK(error.message() == "expected n % 2 == 0 but n is 3; pass an even number");
+  CHECK(error.message() == "expected n % 2 == 0: but n is 3; pass an even number");
 }
 
 TEST_CASE("context lines are appended to what(), one indented line each, and not to message()") {

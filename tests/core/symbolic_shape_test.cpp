@@ -99,4 +99,15 @@ TEST_CASE("merging shapes goes extent by extent") {
   CHECK(SymbolicShape::Merge(a, {2, 3}) == std::nullopt);
 }
 
+TEST_CASE("an axis counts from either end and must be there") {
+  const SymbolicShape shape{2, Sym("N")};
+  CHECK(shape[0] == Dim(2));
+  CHECK(shape[-1] == Sym("N"));
+  CHECK(ErrorOf([&] { static_cast<void>(shape[2]); }).code() == ErrorCode::kOutOfRange);
+  CHECK(ErrorOf([] { static_cast<void>(SymbolicShape(Shape{})[0]); }).message() ==
+        "axis 0 is outside shape [] of rank 0");
+  CHECK(ErrorOf([] { static_cast<void>(SymbolicShape()[0]); }).code() ==
+        ErrorCode::kFailedPrecondition);
+}
+
 }  // namespace

@@ -178,8 +178,8 @@ TEST_CASE("mutable_data gives a dtype to a tensor that has none, and never chang
   CHECK(error.code() == ErrorCode::kTypeMismatch);
   CHECK(error.subject() == &tensor);
   CHECK(error.message() ==
-        "tensor float32[2, 2] on cpu: accessed as int32 but holds float32; call Resize(shape, "
-        "dtype) to change what it holds");
+        "tensor float32[2, 2] on cpu: accessed as int32 but holds float32; to write another "
+        "dtype call Resize(shape, dtype) first");
 }
 
 TEST_CASE("reading as another type is an error that names both") {

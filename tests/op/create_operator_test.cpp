@@ -257,11 +257,11 @@ TEST_CASE("a failure records the position in the net, the first one included") {
   Workspace ws;
   const OperatorDef bad = OperatorDef("CreateThrowing").Arg("throw", "error");
   CHECK_THROWS(CreateOperator(bad, &ws));
-  CHECK(ws.last_failed_op_net_position == -1);  // outside a net
+  CHECK(ws.last_failed_op_net_position.load() == -1);  // outside a net
   CHECK_THROWS(CreateOperator(bad, &ws, 0));
-  CHECK(ws.last_failed_op_net_position == 0);
+  CHECK(ws.last_failed_op_net_position.load() == 0);
   CHECK_THROWS(CreateOperator(OperatorDef("Unknown"), &ws, 4));
-  CHECK(ws.last_failed_op_net_position == 4);
+  CHECK(ws.last_failed_op_net_position.load() == 4);
   auto op = CreateOperator(kChoice, &ws, 0);
   CHECK(op->net_position() == 0);
   CHECK(CreateOperator(kChoice, &ws)->net_position() == -1);

@@ -163,17 +163,17 @@ TEST_CASE("a failure leaves the operator's position in the net, the first one in
   bool fail = true;
   BodyOpCPU op(Def<CPUContext>(), &ws, [&](BodyOpCPU&) { return !fail; });
   CHECK_THROWS(op.Run());
-  CHECK(ws.last_failed_op_net_position == -1);
+  CHECK(ws.last_failed_op_net_position.load() == -1);
   op.set_net_position(0);
   CHECK_THROWS(op.Run());
-  CHECK(ws.last_failed_op_net_position == 0);
+  CHECK(ws.last_failed_op_net_position.load() == 0);
   op.set_net_position(3);
   CHECK_THROWS(op.RunAsync());
-  CHECK(ws.last_failed_op_net_position == 3);
+  CHECK(ws.last_failed_op_net_position.load() == 3);
   fail = false;
   op.set_net_position(5);
   op.Run();
-  CHECK(ws.last_failed_op_net_position == 3);
+  CHECK(ws.last_failed_op_net_position.load() == 3);
 }
 
 TEST_CASE("a synchronous operator is done when RunAsync returns") {

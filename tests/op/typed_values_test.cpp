@@ -32,6 +32,8 @@ TEST_CASE("a view gives the extents and the elements in row-major order") {
   CHECK(x.rank() == 2);
   CHECK(x.dim(0) == 2);
   CHECK(x.dim(-1) == 3);
+  CHECK_THROWS_AS(x.dim(2), opkit::Error);
+  CHECK_THROWS_AS(x.dim(-3), opkit::Error);
   CHECK(x[4] == 4);
   CHECK(x.shape() == Shape{2, 3});
   float sum = 0;

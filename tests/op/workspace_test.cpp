@@ -110,7 +110,7 @@ TEST_CASE("a tensor is created once and not replaced") {
 }
 
 TEST_CASE("no operator has failed in a new workspace") {
-  CHECK(Workspace().last_failed_op_net_position == -1);
+  CHECK(Workspace().last_failed_op_net_position.load() == -1);
 }
 
 }  // namespace

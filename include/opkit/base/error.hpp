@@ -109,7 +109,7 @@ namespace detail {
   do {                                                                       \
     if (!(condition)) [[unlikely]]                                           \
       ::opkit::Throw(::opkit::ErrorCode::kInvalidArgument,                   \
-                     "expected " #condition " " __VA_OPT__(, ) __VA_ARGS__); \
+                     "expected " #condition __VA_OPT__(": ", ) __VA_ARGS__); \
   } while (0)
 
 // An invariant of the toolkit itself; compiled out with NDEBUG.

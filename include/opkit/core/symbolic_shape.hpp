@@ -78,8 +78,10 @@ class SymbolicShape {
     return has_rank_;
   }
   const std::vector<Dim>& dims() const { return dims_; }
-  const Dim& operator[](int axis) const { return dims_[static_cast<size_t>(axis)]; }
-  Dim& operator[](int axis) { return dims_[static_cast<size_t>(axis)]; }
+  // Negative axes count from the end. Errors: kOutOfRange for an axis that is not there,
+  // kFailedPrecondition while the rank is not known.
+  const Dim& operator[](int axis) const { return dims_[Axis(axis)]; }
+  Dim& operator[](int axis) { return dims_[Axis(axis)]; }
   // Error (kFailedPrecondition) unless every extent is known.
   Shape ToShape() const {
     std::vector<int64_t> values;
@@ -108,6 +110,13 @@ class SymbolicShape {
   }
 
  private:
+  size_t Axis(int axis) const {
+    const int found = axis < 0 ? axis + rank() : axis;
+    if (found < 0 || found >= rank())
+      Throw(ErrorCode::kOutOfRange, "axis ", axis, " is outside shape ", ToString(*this),
+            " of rank ", rank());
+    return static_cast<size_t>(found);
+  }
   std::vector<Dim> dims_;
   bool has_rank_ = false;
 };

@@ -350,7 +350,7 @@ class Tensor {
       return;
     CheckInitialized();
     Fail(ErrorCode::kTypeMismatch, "accessed as ", wanted, " but holds ", dtype_,
-         "; call Resize(shape, dtype) to change what it holds");
+         "; to write another dtype call Resize(shape, dtype) first");
   }
   void CheckStandard(const char* what) const {
     if (!layout_.is_standard()) [[unlikely]]

@@ -180,7 +180,8 @@ class Operator : public OperatorBase {
 }  // namespace opkit
 
 // In a class template derived from Operator<Context>: names of the base, usable without `this->`
-// and without `template`.
+// and without `template`. Give what Input and Output return a type of its own (`const Tensor& x =
+// Input(0); x.data<float>()`): in a chain or behind `auto` C++ wants `template` before `data`.
 #define OPKIT_USE_OPERATOR_BASE_FUNCTIONS                                                          \
   using ::opkit::OperatorBase::HasArgument;                                                        \
   using ::opkit::OperatorBase::HasInput;                                                           \

@@ -28,7 +28,15 @@ class TypedView {
   OPKIT_HOST_DEVICE int64_t size() const { return size_; }
   OPKIT_HOST_DEVICE int rank() const { return rank_; }
   // Unchecked; negative axes count from the end.
-  OPKIT_HOST_DEVICE int64_t dim(int axis) const { return dims_[axis < 0 ? axis + rank_ : axis]; }
+  // Negative axes count from the end. On the host an Error (kOutOfRange) for one that is not there.
+  OPKIT_HOST_DEVICE int64_t dim(int axis) const {
+    const int found = axis < 0 ? axis + rank_ : axis;
+#ifndef __CUDA_ARCH__
+    if (found < 0 || found >= rank_) [[unlikely]]
+      static_cast<void>(shape().Axis(axis));
+#endif
+    return dims_[found];
+  }
   // Element i in row-major order, unchecked.
   OPKIT_HOST_DEVICE T& operator[](int64_t i) const { return data_[i]; }
   OPKIT_HOST_DEVICE T* begin() const { return data_; }

@@ -1,0 +1,25 @@
+// One call that tests an operator against its own claims. This one reads one element too far.
+#include <cstdio>
+#include <opkit/op/check.hpp>
+#include <opkit/opkit.hpp>
+
+using namespace opkit;
+
+template <class Context>
+void Differences(Context& ctx, In<"x", float> x, Out<"y", float> y) {
+  ParallelFor(ctx, y.size(), [=] OPKIT_DEVICE(int64_t i) { y[i] = x[i + 1] - x[i]; });
+}
+OPKIT_OP(Differences).SameShape<"x", "y">().Kernel<CPUContext>();
+
+template <class Context>
+void Twice(Context& ctx, In<"x", float> x, Out<"y", float> y) {
+  ParallelFor(ctx, y.size(), [=] OPKIT_DEVICE(int64_t i) { y[i] = 2 * x[i]; });
+}
+OPKIT_OP(Twice).SameShape<"x", "y">().Inplace<"x", "y">().Kernel<CPUContext>();
+
+int main() {
+  const CheckReport wrong = CheckOperator("Differences");
+  const CheckReport right = CheckOperator("Twice");
+  std::printf("%s\n%s\n", ToString(wrong).c_str(), ToString(right).c_str());
+  return !wrong.ok() && right.ok() ? 0 : 1;
+}
