@@ -5057,8 +5057,8 @@ class OpSchema {
       attribute.default_value = std::move(value);
       return *this;
     }
-    problem_ = StrCat("the schema of ", name_, " sets a default for the argument '", name,
-                      "', which it does not declare");
+    problem_ = StrCat("the schema of operator ", name_, " at ", file_, ":", line_,
+                      " has no argument '", name, "' to give a default");
     return *this;
   }
   OpSchema& ArgIsTest(std::string doc) { return Arg("is_test", std::move(doc)); }
@@ -8098,10 +8098,10 @@ class Operator : public OperatorBase {
 
   bool Run(int stream_id = 0) final {
     const bool by_event = !Context::kAsynchronous && HasAsyncPart();
-    if (by_event) PrepareEvent();
     SwitchStream(stream_id, by_event);  // first, so that observers see this run's stream
     ObserverScope<OperatorBase> observers(*this);
     InvocationScope invocation(NextInvocationKind());
+    if (by_event) PrepareEvent();
     try {
       if constexpr (Context::kAsynchronous) {
         RunOnDeviceOrFail();
@@ -8121,10 +8121,10 @@ class Operator : public OperatorBase {
   }
 
   bool RunAsync(int stream_id = 0) final {
-    if (!IsEventDisabled()) PrepareEvent();
     SwitchStream(stream_id, !IsEventDisabled());
     ObserverScope<OperatorBase> observers(*this);
     InvocationScope invocation(NextInvocationKind());
+    if (!IsEventDisabled()) PrepareEvent();
     try {
       Issue();
       PublishOutputs();
@@ -8173,7 +8173,9 @@ class Operator : public OperatorBase {
     try {
       context_.SwitchToDevice(stream_id);
     } catch (...) {
-      Fail(by_event);
+      const bool in_flight = by_event && event().Query() == EventStatus::kScheduled;
+      if (by_event && !in_flight) PrepareEvent();
+      Fail(by_event && !in_flight);  // the event of a run in flight stays that run's
     }
   }
   void RunOnDeviceOrFail() {

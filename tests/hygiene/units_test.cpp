@@ -29,6 +29,6 @@ TEST_CASE("an operator written among hostile macros runs") {
   opkit::Workspace workspace;
   const auto op = opkit::CreateOperator(
       opkit::OperatorDef("AmongHostileMacros").Arg("limit", 3).Arg("value", 4), &workspace);
-  CHECK_THROWS_WITH_AS(op->Run(), doctest::Contains("expected value <= limit but found 4"),
+  CHECK_THROWS_WITH_AS(op->Run(), doctest::Contains("expected value <= limit: but found 4"),
                        opkit::Error);
 }

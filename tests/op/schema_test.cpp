@@ -428,7 +428,7 @@ TEST_CASE(
   OpSchema schema = Schema();
   schema.SetDefault("scael", 1.f);
   CHECK(schema.Verify(OperatorDef("Op", {"x"}, {"y"}))
-            .find("sets a default for the argument 'scael', which it does not declare") !=
+            .find("has no argument 'scael' to give a default") !=
         std::string::npos);
 }
 

@@ -122,8 +122,8 @@ class OpSchema {
       attribute.default_value = std::move(value);
       return *this;
     }
-    problem_ = StrCat("the schema of ", name_, " sets a default for the argument '", name,
-                      "', which it does not declare");
+    problem_ = StrCat("the schema of operator ", name_, " at ", file_, ":", line_,
+                      " has no argument '", name, "' to give a default");
     return *this;
   }
   OpSchema& ArgIsTest(std::string doc) { return Arg("is_test", std::move(doc)); }
