@@ -428,8 +428,7 @@ TEST_CASE(
   OpSchema schema = Schema();
   schema.SetDefault("scael", 1.f);
   CHECK(schema.Verify(OperatorDef("Op", {"x"}, {"y"}))
-            .find("has no argument 'scael' to give a default") !=
-        std::string::npos);
+            .find("has no argument 'scael' to give a default") != std::string::npos);
 }
 
 }  // namespace
