@@ -2549,7 +2549,7 @@ class EventState : public RefCounted {
   const std::exception_ptr& exception() const { return exception_; }
 
   // INITIALIZED to SCHEDULED. False if terminal already (failed or cancelled before it was issued).
-  bool Schedule(const void* stream) {
+  bool Schedule() {
     detail::MutexLock lock(mutex_);
     const EventStatus now = status_.load(std::memory_order_relaxed);  // the mutex orders it
     if (IsTerminal(now)) return false;
@@ -2557,7 +2557,6 @@ class EventState : public RefCounted {
       Throw(ErrorCode::kFailedPrecondition,
             "the event is recorded while it is still SCHEDULED; "
             "Finish or Reset it first");
-    stream_ = stream;
     status_.store(EventStatus::kScheduled, std::memory_order_release);
     return true;
   }
@@ -2624,8 +2623,6 @@ class EventState : public RefCounted {
   // Asks such a device whether it is done, without waiting.
   virtual void Poll() {}
 
-  // The stream the event was recorded on; null where there is none.
-  const void* stream() const { return stream_; }
   void SetContext(IntrusivePtr<const FailureContext> context) { context_ = std::move(context); }
 
   // Memory that the device may still use, kept until it has drained (a cancelled event is terminal
@@ -2657,7 +2654,6 @@ class EventState : public RefCounted {
   };
 
   std::atomic<EventStatus> status_{EventStatus::kInitialized};
-  const void* stream_ = nullptr;
   detail::Mutex mutex_;
   Waiter* waiters_ = nullptr;
   std::exception_ptr exception_;
@@ -2691,8 +2687,8 @@ class Event {
   bool IsFinished() const { return IsTerminal(Query()); }
 
   // INITIALIZED to SCHEDULED, ignored when terminal. Error (kFailedPrecondition) when SCHEDULED.
-  // Contexts call it when they issue work; `stream` identifies where.
-  bool SetScheduled(const void* stream = nullptr) { return state_->Schedule(stream); }
+  // Contexts call it when they issue work.
+  bool SetScheduled() { return state_->Schedule(); }
 
   // Completes the event: SUCCESS, or FAILED with the message or exception. The first failure is
   // kept, later ones are ignored. Error (kFailedPrecondition) after SUCCESS.
@@ -3107,7 +3103,7 @@ class CPUStream {
   void Record(Event& event) {
     // One that was cancelled before it was recorded still keeps its memory until the stream is
     // here.
-    if (event.SetScheduled(this) || event.Query() == EventStatus::kFailed)
+    if (event.SetScheduled() || event.Query() == EventStatus::kFailed)
       Push({{}, event.state(), {}, {}});
   }
   // Work issued from now on runs after the event, and fails with it. Nothing blocks for an event of

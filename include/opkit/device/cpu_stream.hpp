@@ -41,7 +41,7 @@ class CPUStream {
   void Record(Event& event) {
     // One that was cancelled before it was recorded still keeps its memory until the stream is
     // here.
-    if (event.SetScheduled(this) || event.Query() == EventStatus::kFailed)
+    if (event.SetScheduled() || event.Query() == EventStatus::kFailed)
       Push({{}, event.state(), {}, {}});
   }
   // Work issued from now on runs after the event, and fails with it. Nothing blocks for an event of

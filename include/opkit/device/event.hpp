@@ -43,7 +43,7 @@ class EventState : public RefCounted {
   const std::exception_ptr& exception() const { return exception_; }
 
   // INITIALIZED to SCHEDULED. False if terminal already (failed or cancelled before it was issued).
-  bool Schedule(const void* stream) {
+  bool Schedule() {
     detail::MutexLock lock(mutex_);
     const EventStatus now = status_.load(std::memory_order_relaxed);  // the mutex orders it
     if (IsTerminal(now)) return false;
@@ -51,7 +51,6 @@ class EventState : public RefCounted {
       Throw(ErrorCode::kFailedPrecondition,
             "the event is recorded while it is still SCHEDULED; "
             "Finish or Reset it first");
-    stream_ = stream;
     status_.store(EventStatus::kScheduled, std::memory_order_release);
     return true;
   }
@@ -118,8 +117,6 @@ class EventState : public RefCounted {
   // Asks such a device whether it is done, without waiting.
   virtual void Poll() {}
 
-  // The stream the event was recorded on; null where there is none.
-  const void* stream() const { return stream_; }
   void SetContext(IntrusivePtr<const FailureContext> context) { context_ = std::move(context); }
 
   // Memory that the device may still use, kept until it has drained (a cancelled event is terminal
@@ -151,7 +148,6 @@ class EventState : public RefCounted {
   };
 
   std::atomic<EventStatus> status_{EventStatus::kInitialized};
-  const void* stream_ = nullptr;
   detail::Mutex mutex_;
   Waiter* waiters_ = nullptr;
   std::exception_ptr exception_;
@@ -185,8 +181,8 @@ class Event {
   bool IsFinished() const { return IsTerminal(Query()); }
 
   // INITIALIZED to SCHEDULED, ignored when terminal. Error (kFailedPrecondition) when SCHEDULED.
-  // Contexts call it when they issue work; `stream` identifies where.
-  bool SetScheduled(const void* stream = nullptr) { return state_->Schedule(stream); }
+  // Contexts call it when they issue work.
+  bool SetScheduled() { return state_->Schedule(); }
 
   // Completes the event: SUCCESS, or FAILED with the message or exception. The first failure is
   // kept, later ones are ignored. Error (kFailedPrecondition) after SUCCESS.

@@ -29,7 +29,7 @@ class CUDAEventState final : public EventState {
   // already stays so, but still keeps its memory until then. Errors: kFailedPrecondition when
   // SCHEDULED; what CUDA says.
   void Record(CUDAStream& stream) {
-    if (status() == EventStatus::kScheduled) Schedule(&stream);  // throws
+    if (status() == EventStatus::kScheduled) Schedule();  // throws
     CUDAMark mark = stream.Mark();
     {
       // Before it is SCHEDULED, so that whoever sees it so finds the mark.
@@ -37,7 +37,7 @@ class CUDAEventState final : public EventState {
       mark_ = std::move(mark);
       requested_ = false;
     }
-    if (!Schedule(&stream) || wanted_.load()) RequestNotification();
+    if (!Schedule() || wanted_.load()) RequestNotification();
   }
 
   // Makes work issued on `stream` from now on wait. False for an event that was SCHEDULED by hand,
