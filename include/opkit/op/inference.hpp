@@ -89,7 +89,8 @@ class InferenceContext {
     return static_cast<size_t>(i);
   }
   void Refine(TensorInfo& info, const char* what, int i, DType dtype, const SymbolicShape& shape) {
-    auto merged = SymbolicShape::Merge(info.shape, shape);
+    // The new shape first: of two symbols its own stays, so that whoever compares sees both.
+    auto merged = SymbolicShape::Merge(shape, info.shape);
     const bool dtypes_differ =
         info.dtype != DType::kUndefined && dtype != DType::kUndefined && info.dtype != dtype;
     if (dtypes_differ)

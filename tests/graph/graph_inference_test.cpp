@@ -1,0 +1,121 @@
+#include "opkit/graph/graph_inference.hpp"
+
+#include <doctest/doctest.h>
+
+#include "../error_of.hpp"
+#include "opkit/op/operator_base.hpp"
+
+using namespace opkit;
+
+namespace {
+
+constexpr DType kFloat = DType::kFloat32;
+
+SymbolicShape ShapeOf(const Graph& g, const char* value,
+                      const std::vector<GraphInput>& known = {}) {
+  const GraphView view(g);
+  return InferGraph(view, known).at(value).shape;
+}
+
+}  // namespace
+
+TEST_CASE("shapes and dtypes flow through the graph") {
+  Graph g;
+  g.AddInput("X", kFloat, {2, 3});
+  g.AddConstant("W", Tensor({3, 4}, kFloat));
+  g.AddNode(OperatorDef("Relu").Input("H").Output("Y"));  // added before what it reads
+  g.AddNode(OperatorDef("MatMul").Input("X").Input("W").Output("H"));
+  const GraphView view(g);
+  const GraphTypes types = InferGraph(view);
+  CHECK(types.at("H").shape == SymbolicShape{2, 4});
+  CHECK(types.at("Y").shape == SymbolicShape{2, 4});
+  CHECK(types.at("Y").dtype == kFloat);
+  CHECK(types.at("W").constant == g.FindConstant("W"));
+  CHECK(types.at("X").constant == nullptr);
+  CHECK(Contains(ErrorOf([&] { types.at("Z"); }).what(), "the graph has no value 'Z'"));
+}
+
+TEST_CASE("a symbol stays one until it is known, then it is known everywhere") {
+  Graph g;
+  g.AddInput("X", kFloat, {Sym("N"), 3});
+  g.AddInput("Z", kFloat, {Sym("N"), 4});
+  g.AddConstant("W", Tensor({3, 4}, kFloat));
+  g.AddNode(OperatorDef("MatMul").Input("X").Input("W").Output("H"));
+  g.AddNode(OperatorDef("Add").Input("H").Input("Z").Output("Y"));
+  CHECK(ShapeOf(g, "Y") == SymbolicShape{Sym("N"), 4});
+  const GraphInput x{"X", TensorInfo(kFloat, {8, 3})};
+  CHECK(ShapeOf(g, "Y", {x}) == SymbolicShape{8, 4});
+  CHECK(ShapeOf(g, "Z", {x}) == SymbolicShape{8, 4});
+}
+
+TEST_CASE("two symbols that meet are one") {
+  Graph g;
+  g.AddInput("A", kFloat, {Sym("N")});
+  g.AddInput("B", kFloat, {Sym("M")});
+  g.AddInput("C", kFloat, {Sym("M"), Sym("N")});
+  g.AddNode(OperatorDef("Add").Input("A").Input("B").Output("Y"));
+  const SymbolicShape c = ShapeOf(g, "C");
+  CHECK(c[0] == c[1]);
+  CHECK(ShapeOf(g, "C", {{"B", TensorInfo(kFloat, {5})}}) == SymbolicShape{5, 5});
+}
+
+TEST_CASE("an input is learned from what reads it") {
+  Graph g;
+  g.AddInput("X", DType::kUndefined, {});
+  g.AddInput("Z", kFloat, {2, 4});
+  g.AddNode(OperatorDef("Relu").Input("X").Output("A"));
+  g.AddNode(OperatorDef("Relu").Input("A").Output("B"));
+  g.AddNode(OperatorDef("Add").Input("B").Input("Z").Output("Y"));
+  CHECK(ShapeOf(g, "Y") == SymbolicShape{2, 4});
+}
+
+TEST_CASE("what data decides stays unknown, and what does not depend on it is known") {
+  Graph g;
+  g.AddInput("X", kFloat, {10});
+  g.AddNode(OperatorDef("Positives").Input("X").Output("P"));
+  g.AddNode(OperatorDef("Relu").Input("P").Output("Q"));
+  g.AddNode(OperatorDef("Relu").Input("X").Output("R"));
+  CHECK(ShapeOf(g, "Q").rank() == 1);
+  CHECK(ShapeOf(g, "Q")[0].is_unknown());
+  CHECK(ShapeOf(g, "R") == SymbolicShape{10});
+}
+
+TEST_CASE("contradictions show both sides") {
+  Graph g;
+  g.AddInput("X", kFloat, {2, 3});
+  g.AddConstant("W", Tensor({5, 4}, kFloat));
+  g.AddNode(OperatorDef("MatMul").Name("fc").Input("X").Input("W").Output("H"));
+  const std::string matmul = ErrorOf([&] { ShapeOf(g, "H"); }).what();
+  CHECK(Contains(matmul, "cannot multiply [2, 3] by [5, 4]"));
+  CHECK(Contains(matmul, "MatMul 'fc' (X, W) -> (H)"));
+
+  Graph symbols;
+  symbols.AddInput("X", kFloat, {Sym("N")});
+  symbols.AddInput("Z", kFloat, {Sym("N")});
+  symbols.AddNode(OperatorDef("Relu").Input("X").Output("Y"));
+  const Error both = ErrorOf([&] {
+    ShapeOf(symbols, "Y", {{"X", TensorInfo(kFloat, {8})}, {"Z", TensorInfo(kFloat, {4})}});
+  });
+  CHECK(both.code() == ErrorCode::kInvalidArgument);
+  CHECK(Contains(both.what(),
+                 "value 'Z' is float32[N], but what is given for input 'Z' finds "
+                 "float32[4]: extent 8 (N, what is given for input 'X') against 4"));
+
+  Graph adding;
+  adding.AddInput("X", kFloat, {2});
+  adding.AddInput("Z", kFloat, {3});
+  adding.AddNode(OperatorDef("Add").Name("sum").Input("X").Input("Z").Output("Y"));
+  const std::string text = ErrorOf([&] { ShapeOf(adding, "Y"); }).what();
+  CHECK(Contains(text, "[2]"));
+  CHECK(Contains(text, "[3]"));
+  CHECK(Contains(text, "Add 'sum' (X, Z) -> (Y)"));
+
+  CHECK(Contains(ErrorOf([&] {
+                   ShapeOf(symbols, "Y", {{"W", TensorInfo(kFloat, {8})}});
+                 }).what(),
+                 "the graph has no input 'W'"));
+  CHECK(Contains(ErrorOf([&] {
+                   ShapeOf(adding, "X", {{"X", TensorInfo(DType::kInt32, {2})}});
+                 }).what(),
+                 "value 'X' is float32[2], but what is given for input 'X' finds int32[2]"));
+}
