@@ -1,0 +1,61 @@
+// What the memory planner takes and gives: buffers with lifetimes in, offsets in one arena out.
+// Plain numbers: it knows no graph, and lifetimes.hpp makes these of one.
+#ifndef OPKIT_GRAPH_MEMORY_TYPES_HPP_
+#define OPKIT_GRAPH_MEMORY_TYPES_HPP_
+
+#include <vector>
+
+#include "opkit/base/timeout.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+// A buffer that is live in the half-open span [lower, upper) of any clock: step numbers of a fixed
+// order, say. `size` is in bytes and may be 0; `alignment` of the offset is a power of two.
+struct MemoryInterval {
+  int64_t lower = 0;
+  int64_t upper = 1;
+  int64_t size = 0;
+  int64_t alignment = 1;
+};
+
+// For each buffer those that it must not overlap, each pair listed on both sides: the partners of
+// buffer i are others[starts[i]] up to others[starts[i + 1]]. Both empty: spans of time decide.
+struct MemoryConflicts {
+  std::vector<int64_t> starts;
+  std::vector<int> others;
+  bool empty() const { return starts.empty(); }
+};
+
+struct MemoryPlanOptions {
+  // Both bound the search that follows the greedy portfolio; it also ends as soon as the arena is
+  // as small as the lower bound. Zero for either: the portfolio alone.
+  Timeout time_budget = {};
+  // Steps of the search, each about 0.1 us. A plan made within steps alone is the same on every
+  // machine. The default is kDefaultSteps without a time budget, and no limit with one.
+  int64_t max_steps = -1;
+  static constexpr int64_t kDefaultSteps = 200'000;
+  uint64_t seed = 0;
+  // An arena that is small enough: the search stops there.
+  int64_t enough_bytes = 0;
+};
+
+struct MemoryPlan {
+  std::vector<int64_t> offsets;  // one for each buffer, in the order given
+  int64_t arena_bytes = 0;       // a multiple of the smallest alignment among the buffers
+  // No arena can be smaller: the largest set of buffers that are live together, each rounded up to
+  // the smallest alignment.
+  int64_t lower_bound_bytes = 0;
+  int64_t naive_bytes = 0;      // every buffer in a place of its own
+  double seconds = 0;           // what planning took
+  const char* method = "none";  // which order or search found it
+  // 1 is perfect.
+  double ratio() const {
+    return lower_bound_bytes == 0
+               ? 1
+               : static_cast<double>(arena_bytes) / static_cast<double>(lower_bound_bytes);
+  }
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_MEMORY_TYPES_HPP_
