@@ -28,6 +28,7 @@
 #include "opkit/op/function_operator.hpp"
 #include "opkit/op/gradient.hpp"
 #include "opkit/op/invoke.hpp"
+#include "opkit/op/kernel_candidates.hpp"
 #include "opkit/op/observers.hpp"
 #include "opkit/op/operator.hpp"
 #include "opkit/op/registration.hpp"

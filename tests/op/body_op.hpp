@@ -32,7 +32,8 @@ using BodyOpCPU = BodyOp<opkit::CPUContext>;
 template <class Context>
 std::unique_ptr<BodyOp<Context>> WithSchema(std::unique_ptr<BodyOp<Context>> op,
                                             std::vector<uint64_t> masks) {
-  op->SetRegistration("body_op.cc", 12, std::move(masks));
+  op->SetRegistration("body_op.cc", 12);
+  op->SetInplaceMasks(std::move(masks));
   return op;
 }
 

@@ -51,7 +51,7 @@ class KernelBenchmark {
       infos.push_back(TensorInfo::Of(*input));
     }
     // The kernel that the name promises, not the next one that accepts the node.
-    std::unique_ptr<OperatorBase> op = const_cast<Kernel*>(kernel_)->create(def_, &ws);
+    std::unique_ptr<OperatorBase> op = kernel_->create(def_, &ws);
     if (!op) Throw(ErrorCode::kUnsupported, "its creator returned null");
     op->Run();  // allocates the outputs
     for (auto iteration : state) {

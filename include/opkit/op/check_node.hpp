@@ -141,9 +141,8 @@ class CheckedNode {
   void Create() {
     if (std::string why = schema_.Verify(def_); !why.empty())
       Throw(ErrorCode::kInvalidArgument, why);
-    op_ = const_cast<Kernel&>(kernel_).create(def_, ws_.get());
+    op_ = CreateWith(kernel_, schema_, def_, ws_.get(), nullptr);
     if (!op_) throw UnsupportedOperatorFeature("its creator returned null");
-    op_->SetRegistration(kernel_.file, kernel_.line, InplaceMasks(schema_, def_));
   }
   std::string OwnerOf(const void* data) const {
     auto holds = [&](const std::string& name) {

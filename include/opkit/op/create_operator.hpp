@@ -67,12 +67,64 @@ OPKIT_COLD inline std::string InConstructor(const OperatorDef& def, const Kernel
                 kernel.Place());
 }
 
-inline std::vector<uint64_t> InplaceMasks(const OpSchema& schema, const OperatorDef& def) {
+// Which inputs an output may share memory with: by the configuration where one was chosen, and by
+// what the schema allows otherwise.
+inline std::vector<uint64_t> InplaceMasks(const OpSchema& schema, const OperatorDef& def,
+                                          const KernelConfig* config = nullptr) {
   std::vector<uint64_t> masks(def.outputs().size(), 0);
   for (size_t o = 0; o < masks.size(); ++o)
-    for (size_t i = 0; i < def.inputs().size() && i < 64; ++i)
-      if (schema.CanInplace(static_cast<int>(i), static_cast<int>(o))) masks[o] |= uint64_t{1} << i;
+    for (size_t i = 0; i < def.inputs().size() && i < 64; ++i) {
+      const int in = static_cast<int>(i), out = static_cast<int>(o);
+      if (config ? schema.MustInplace(in, out) : schema.CanInplace(in, out))
+        masks[o] |= uint64_t{1} << i;
+    }
+  if (config)
+    for (const auto& [in, out] : config->inplace)
+      if (in < 64) masks[static_cast<size_t>(out)] |= uint64_t{1} << in;
   return masks;
+}
+
+// Error (kInvalidArgument) for a configuration that does not fit the node.
+inline void CheckConfig(const Kernel& kernel, const OperatorDef& def, const KernelConfig& config) {
+  auto wrong = [&](const std::string& what) {
+    Throw(ErrorCode::kInvalidArgument, "the configuration that the kernel of ", kernel.op, " at ",
+          kernel.Place(), " proposes for ", ToString(def), " ", what);
+  };
+  const size_t inputs = def.inputs().size(), outputs = def.outputs().size();
+  auto check_layouts = [&](size_t found, size_t expected, const char* values) {
+    if (found != 0 && found != expected)
+      wrong(StrCat("has layouts for ", found, " ", values, ", expected none or ", expected));
+  };
+  check_layouts(config.input_layouts.size(), inputs, "inputs");
+  check_layouts(config.output_layouts.size(), outputs, "outputs");
+  for (const auto& [in, out] : config.inplace)
+    if (in < 0 || out < 0 || static_cast<size_t>(in) >= inputs ||
+        static_cast<size_t>(out) >= outputs)
+      wrong(StrCat("pairs input ", in, " with output ", out, " in place, but the node has ", inputs,
+                   " inputs and ", outputs, " outputs"));
+  if (config.scratch_bytes < 0) wrong(StrCat("needs ", config.scratch_bytes, " bytes of scratch"));
+}
+
+// An operator made by `kernel`, with what the registry knows of it. Errors get the node and the
+// kernel as context; null where the creator returned it.
+inline std::unique_ptr<OperatorBase> CreateWith(const Kernel& kernel, const OpSchema& schema,
+                                                const OperatorDef& def, Workspace* ws,
+                                                const KernelConfig* config) {
+  try {
+    std::unique_ptr<OperatorBase> op = kernel.create(def, ws, config);
+    if (!op) return op;
+    if (config && !op->config()) op->SetConfig(*config);
+    op->SetRegistration(kernel.file, kernel.line);
+    op->SetInplaceMasks(InplaceMasks(schema, def, config));
+    return op;
+  } catch (Error& error) {
+    error.AddContext(InConstructor(def, kernel));
+    throw;
+  } catch (const std::exception& thrown) {
+    Error error(ErrorCode::kOperatorFailed, thrown.what());
+    error.SetCause(std::current_exception());
+    throw error.AddContext(InConstructor(def, kernel));
+  }
 }
 
 // Removes the blobs that a failed construction left behind.
@@ -94,50 +146,75 @@ class OutputBlobGuard {
   bool kept_ = false;
 };
 
+// The operator of the kernel that was chosen for it.
+inline std::unique_ptr<OperatorBase> CreateChosen(const OpSchema& schema, const OperatorDef& def,
+                                                  Workspace* ws, const Kernel& kernel,
+                                                  const KernelConfig* config) {
+  if (kernel.op != def.type() || kernel.device != def.device().type)
+    Throw(ErrorCode::kInvalidArgument, "the kernel given, of ", kernel.op, " for ",
+          ToString(kernel.device), " at ", kernel.Place(), ", cannot run ", ToString(def), " on ",
+          ToString(def.device()));
+  if (config) CheckConfig(kernel, def, *config);
+  auto op = CreateWith(kernel, schema, def, ws, config);
+  if (!op)
+    throw UnsupportedOperatorFeature(
+        StrCat("the creator of ", kernel.op, " at ", kernel.Place(), " returned null"));
+  return op;
+}
+// The operator of the first kernel that takes it.
+inline std::unique_ptr<OperatorBase> CreateFirst(const OpSchema& schema, const OperatorDef& def,
+                                                 Workspace* ws) {
+  std::string refused;
+  for (const Kernel* kernel : KernelOrder(def)) {
+    try {
+      if (auto op = CreateWith(*kernel, schema, def, ws, nullptr)) return op;
+      refused += StrCat("\n  backend ", kernel->backend, ": its creator returned null");
+    } catch (const UnsupportedOperatorFeature& error) {
+      refused += StrCat("\n  backend ", kernel->backend, ": ", error.message());
+    }
+  }
+  ThrowNoKernel(def, refused);
+}
+
 }  // namespace detail
 
+// What was decided for a node before its operator is made.
+struct CreateOptions {
+  const Kernel* kernel = nullptr;        // null: the first one that takes the node
+  const KernelConfig* config = nullptr;  // one that the kernel proposed; copied
+  int net_position = -1;
+};
+
 // Errors: kNotFound (unknown operator or engine, no kernel for the device, missing input blob),
-// with the nearest name; kInvalidArgument (the node breaks the schema); kUnsupported (every kernel
-// refused it, with each reason); kAlreadyExists (registered twice). The workspace is then as it
-// was.
+// with the nearest name; kInvalidArgument (the node breaks the schema, or the kernel or
+// configuration given is not for it); kUnsupported (every kernel refused it, with each reason);
+// kAlreadyExists (registered twice). UnsupportedOperatorFeature where a kernel was given and
+// refuses the node: the next one may take it. The workspace is then as it was.
 inline std::unique_ptr<OperatorBase> CreateOperator(const OperatorDef& def, Workspace* ws,
-                                                    int net_position = -1) {
+                                                    const CreateOptions& options) {
   try {
     const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
     if (!ws) Throw(ErrorCode::kInvalidArgument, "CreateOperator needs a workspace");
+    if (options.config && !options.kernel)
+      Throw(ErrorCode::kInvalidArgument, "CreateOperator of ", ToString(def),
+            " was given a configuration without the kernel that proposed it");
     if (std::string why = schema.Verify(def); !why.empty())
       Throw(ErrorCode::kInvalidArgument, why, "; in ", ToString(def));
     detail::OutputBlobGuard guard(def, ws);
-    std::string refused;
-    for (const Kernel* kernel : detail::KernelOrder(def)) {
-      std::unique_ptr<OperatorBase> op;
-      try {
-        op = const_cast<Kernel*>(kernel)->create(def, ws);
-      } catch (const UnsupportedOperatorFeature& error) {
-        refused += StrCat("\n  backend ", kernel->backend, ": ", error.message());
-        continue;
-      } catch (Error& error) {
-        error.AddContext(detail::InConstructor(def, *kernel));
-        throw;
-      } catch (const std::exception& thrown) {
-        Error error(ErrorCode::kOperatorFailed, thrown.what());
-        error.SetCause(std::current_exception());
-        throw error.AddContext(detail::InConstructor(def, *kernel));
-      }
-      if (!op) {
-        refused += StrCat("\n  backend ", kernel->backend, ": its creator returned null");
-        continue;
-      }
-      op->SetRegistration(kernel->file, kernel->line, detail::InplaceMasks(schema, def));
-      op->set_net_position(net_position);
-      guard.Keep();
-      return op;
-    }
-    detail::ThrowNoKernel(def, refused);
+    auto op = options.kernel
+                  ? detail::CreateChosen(schema, def, ws, *options.kernel, options.config)
+                  : detail::CreateFirst(schema, def, ws);
+    op->set_net_position(options.net_position);
+    guard.Keep();
+    return op;
   } catch (...) {
-    if (ws && net_position != -1) ws->last_failed_op_net_position = net_position;
+    if (ws && options.net_position != -1) ws->last_failed_op_net_position = options.net_position;
     throw;
   }
+}
+inline std::unique_ptr<OperatorBase> CreateOperator(const OperatorDef& def, Workspace* ws,
+                                                    int net_position = -1) {
+  return CreateOperator(def, ws, {.net_position = net_position});
 }
 
 }  // namespace opkit

@@ -109,6 +109,7 @@ class FunctionBody {
     resource_.launch = link.launch;
     StartRandom();
     if (BindInputs() || !inferred_) Infer();
+    resource_.scratch = op_.Scratch(resource_.scratch_bytes);
     const Release release{*this};
     BindOutputs();
     OpResource resource(&resource_);
@@ -223,14 +224,9 @@ class FunctionBody {
               " leaves output ", o, " unknown: ", ToString(info.shape));
       }
     }
-    ReserveScratch(inputs);
+    if (pass_ == FunctionPass::kForward)
+      resource_.scratch_bytes = FunctionScratch(*record_, attrs_, inputs);
     inferred_ = true;
-  }
-  void ReserveScratch(std::span<const TensorInfo> inputs) {
-    if (pass_ == FunctionPass::kBackward || !record_->scratch) return;
-    const int64_t bytes = FunctionScratch(*record_, attrs_, inputs);
-    const int64_t present = resource_.scratch ? resource_.scratch->nbytes() : 0;
-    if (bytes > present) resource_.scratch = AllocateStorage(MemoryDevice(op_.device()), bytes);
   }
 
   void BindOutputs() {

@@ -23,15 +23,47 @@ struct KernelQuery {
 
 // One way a kernel offers to run a node.
 struct KernelConfig {
-  std::vector<Layout> input_layouts;  // empty: all standard
+  std::vector<Layout> input_layouts;  // empty: all standard; otherwise one for each value
   std::vector<Layout> output_layouts;
   std::vector<std::pair<int, int>> inplace;  // {input, output} that may share memory
-  int64_t scratch_bytes = 0;
-  double cost_ns = -1;  // an estimate; negative: none
+  int64_t scratch_bytes = 0;                 // for a run; see OperatorBase::Scratch
+  double cost_ns = -1;                       // an estimate; negative: none
 };
 
-using OperatorCreator =
-    UniqueFunction<std::unique_ptr<OperatorBase>(const OperatorDef&, Workspace*)>;
+// Makes an operator for a node; a function (const OperatorDef&, Workspace*), which may take the
+// configuration that was chosen as a third argument: const KernelConfig*, null where none was.
+class OperatorCreator {
+ public:
+  using Pointer = std::unique_ptr<OperatorBase>;
+
+  OperatorCreator() = default;
+  template <class F>
+    requires(
+        !std::is_same_v<F, OperatorCreator> &&
+        (std::is_invocable_r_v<Pointer, F&, const OperatorDef&, Workspace*> ||
+         std::is_invocable_r_v<Pointer, F&, const OperatorDef&, Workspace*, const KernelConfig*>))
+  OperatorCreator(F create) {
+    if constexpr (std::is_invocable_r_v<Pointer, F&, const OperatorDef&, Workspace*,
+                                        const KernelConfig*>) {
+      create_ = std::move(create);
+    } else {
+      create_ = [create = std::move(create)](const OperatorDef& def, Workspace* ws,
+                                             const KernelConfig*) mutable -> Pointer {
+        return create(def, ws);
+      };
+    }
+  }
+  Pointer operator()(const OperatorDef& def, Workspace* ws,
+                     const KernelConfig* config = nullptr) const {
+    return create_(def, ws, config);
+  }
+  explicit operator bool() const { return static_cast<bool>(create_); }
+
+ private:
+  mutable UniqueFunction<Pointer(const OperatorDef&, Workspace*, const KernelConfig*)> create_;
+};
+// The configurations for a node, best first. None, or an UnsupportedOperatorFeature that says why,
+// where the kernel cannot run it.
 using KernelProposer = UniqueFunction<std::vector<KernelConfig>(const KernelQuery&)>;
 
 // Who wins when one (operator, device, backend) is registered twice: the higher; two equal ones
@@ -49,7 +81,8 @@ struct Kernel {
   int line = 0;
   std::string origin;      // the library it came from; empty for the program itself
   OperatorCreator create;  // may throw UnsupportedOperatorFeature: the next kernel is tried
-  KernelProposer propose;  // none: one configuration, standard layouts, in place as the schema says
+  // None: one configuration, standard layouts, in place as the schema says.
+  mutable KernelProposer propose;
 
   std::string Place() const { return StrCat(file, ":", line); }
 };

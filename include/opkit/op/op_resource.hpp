@@ -70,7 +70,8 @@ struct ResourceState {
   void* stream = nullptr;
   void* context = nullptr;
   void (*launch)(void* context, UniqueFunction<void()> work) = nullptr;
-  Storage scratch;
+  void* scratch = nullptr;
+  int64_t scratch_bytes = 0;
   uint64_t random_key = 0, run = 0;
   bool random_drawn = false;
   RandomGenerator random;
@@ -175,8 +176,8 @@ class BasicOpResource {
   }
 
   // The memory declared by setScratch, undefined at the start of every run; null without.
-  void* scratch() const { return state_->scratch ? state_->scratch->data() : nullptr; }
-  int64_t scratch_bytes() const { return state_->scratch ? state_->scratch->nbytes() : 0; }
+  void* scratch() const { return state_->scratch; }
+  int64_t scratch_bytes() const { return state_->scratch_bytes; }
 
   Device device() const { return state_->device; }
   // The CPUStream or the cudaStream_t that work goes to; null on the CPU.

@@ -24,7 +24,8 @@ class Operator : public OperatorBase {
                 "Operator<Context>: Context must meet opkit::DeviceContext (device/context.hpp)");
 
  public:
-  Operator(const OperatorDef& def, Workspace* ws) : OperatorBase(def, ws), context_(def.device()) {}
+  Operator(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
+      : OperatorBase(def, ws, config), context_(def.device()) {}
 
   // The operator's work, on the context's device and stream. False or an exception is a failure.
   virtual bool RunOnDevice() = 0;
@@ -197,8 +198,10 @@ class Operator : public OperatorBase {
   using ::opkit::OperatorBase::OutputTensorAlias;                                                  \
   using ::opkit::OperatorBase::OutputTensorCopyFrom;                                               \
   using ::opkit::OperatorBase::OutputTensorOrUndefined;                                            \
+  using ::opkit::OperatorBase::Scratch;                                                            \
   using ::opkit::OperatorBase::SetOutputTensor;                                                    \
   using ::opkit::OperatorBase::XOutput;                                                            \
+  using ::opkit::OperatorBase::config;                                                             \
   using ::opkit::OperatorBase::def;                                                                \
   using ::opkit::OperatorBase::device;                                                             \
   using ::opkit::OperatorBase::event;                                                              \

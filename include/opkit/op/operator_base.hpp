@@ -7,8 +7,8 @@
 
 #include "opkit/device/event.hpp"
 #include "opkit/device/invocation.hpp"
+#include "opkit/op/kernel.hpp"
 #include "opkit/op/observer.hpp"
-#include "opkit/op/operator_def.hpp"
 #include "opkit/op/workspace.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -37,10 +37,11 @@ class OperatorIdentity final : public FailureContext {
 // they do not write what another reads or writes.
 class OperatorBase : public Observable<OperatorBase> {
  public:
-  // Binds inputs, which must exist, and outputs, which are made. Error: kNotFound,
-  // kInvalidArgument.
-  OperatorBase(const OperatorDef& def, Workspace* ws)
+  // Binds inputs, which must exist, and outputs, which are made; the configuration chosen for the
+  // node, if any, is copied. Error: kNotFound, kInvalidArgument.
+  OperatorBase(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
       : device_(def.device()), memory_device_(MemoryDevice(def.device())), workspace_(ws) {
+    if (config) SetConfig(*config);
     auto identity = detail::MakeIntrusive<detail::OperatorIdentity>(def);
     identity_ = identity;
     if (!ws) Throw(ErrorCode::kInvalidArgument, "operator ", ToString(def), " needs a workspace");
@@ -216,15 +217,42 @@ class OperatorBase : public Observable<OperatorBase> {
   }
   std::string getErrorMsg() const { return "Error from operator: " + Describe(); }
 
-  // For the registry: where the kernel was registered, and which outputs may share an input's
-  // memory (bit i of masks[o]; inputs past 63 may not).
-  void SetRegistration(const char* file, int line, std::vector<uint64_t> inplace_masks) {
+  // The configuration of its kernel that was chosen for this node: layouts, in-place pairs,
+  // scratch. Null where none was: everything is as the schema says and in the standard layout.
+  const KernelConfig* config() const { return config_.get(); }
+  // For operators whose constructor does not take it.
+  void SetConfig(const KernelConfig& config) { config_ = std::make_unique<KernelConfig>(config); }
+
+  // `size` bytes of the device's memory for the runs from now on, instead of the operator's own. It
+  // stays the caller's, must be aligned to 64 and outlive the work that is issued; other work may
+  // write to it between runs. Null takes it away.
+  void SetScratch(void* bytes, int64_t size) {
+    if (size < 0 || (!bytes && size > 0) || reinterpret_cast<uintptr_t>(bytes) % 64 != 0)
+      Throw(ErrorCode::kInvalidArgument, "SetScratch of operator ", ToString(def()), " with ", size,
+            " bytes at ", reinterpret_cast<uintptr_t>(bytes),
+            "; give it memory aligned to 64 bytes, or null and 0");
+    planned_scratch_ = bytes;
+    planned_scratch_bytes_ = size;
+  }
+  // At least `size` bytes of the device's memory, undefined at the start of every run: what was
+  // planned when that is large enough, else memory of the operator's own that is kept for the next
+  // run. Ask once a run: a larger request may end the memory of the one before. Null for 0.
+  void* Scratch(int64_t size) {
+    if (size > 0 && size <= planned_scratch_bytes_) [[likely]]
+      return planned_scratch_;
+    return OwnScratch(size);
+  }
+
+  // For the registry: where the kernel was registered.
+  void SetRegistration(const char* file, int line) {
     auto identity = detail::MakeIntrusive<detail::OperatorIdentity>(def());
     identity->file = file;
     identity->line = line;
     identity_ = identity;
-    inplace_masks_ = std::move(inplace_masks);
   }
+  // For the registry: which outputs may share an input's memory (bit i of masks[o]; inputs past 63
+  // may not). Without it every output may.
+  void SetInplaceMasks(std::vector<uint64_t> masks) { inplace_masks_ = std::move(masks); }
   InvocationKind invocation_kind() const { return invocation_kind_; }
 
  protected:
@@ -282,6 +310,7 @@ class OperatorBase : public Observable<OperatorBase> {
         if (blob && blob->IsType<Tensor>() && blob->Get<Tensor>().storage())
           out.push_back(blob->Get<Tensor>().storage());
     for (const Pending& pending : pending_) out.push_back(pending.tensor->storage());
+    if (scratch_) out.push_back(scratch_);
     return out;
   }
   detail::IntrusivePtr<const detail::FailureContext> failure_context() const { return identity_; }
@@ -321,8 +350,9 @@ class OperatorBase : public Observable<OperatorBase> {
     return false;
   }
   bool MayShare(size_t i, int o) const {
-    if (inputs_[i] == outputs_[static_cast<size_t>(o)]) return true;  // verified with the node
-    if (inplace_masks_.empty()) return true;                          // built without a schema
+    if (inplace_masks_.empty()) return true;  // built without a schema
+    if (!config_ && inputs_[i] == outputs_[static_cast<size_t>(o)])
+      return true;  // verified with the node
     return i < 64 && (inplace_masks_[static_cast<size_t>(o)] >> i & 1);
   }
   Tensor* FindPending(int o) const {
@@ -353,6 +383,14 @@ class OperatorBase : public Observable<OperatorBase> {
     }
     return Replace(o, std::move(next));
   }
+  void* OwnScratch(int64_t size) {
+    if (size < 0)
+      Throw(ErrorCode::kInvalidArgument, "operator ", ToString(def()), " asks for ", size,
+            " bytes of scratch");
+    if (size == 0) return nullptr;
+    if (!scratch_ || scratch_->nbytes() < size) scratch_ = AllocateStorage(memory_device_, size);
+    return scratch_->data();
+  }
   std::string Describe() const { return identity_->Describe(); }
   OPKIT_COLD void AddContext(Error& error) const {
     auto name = [&](const std::vector<Blob*>& blobs, const char* what) {
@@ -378,6 +416,10 @@ class OperatorBase : public Observable<OperatorBase> {
   std::vector<Blob*> inputs_, outputs_;  // null where the node leaves one out
   std::vector<uint64_t> inplace_masks_;
   std::vector<Pending> pending_;
+  std::unique_ptr<const KernelConfig> config_;
+  void* planned_scratch_ = nullptr;
+  int64_t planned_scratch_bytes_ = 0;
+  Storage scratch_;  // of its own
   detail::IntrusivePtr<const detail::OperatorIdentity> identity_;
   std::optional<Event> event_;
   int net_position_ = -1;

@@ -11,22 +11,31 @@ namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
 template <class Op>
-std::unique_ptr<OperatorBase> CreateClass(const OperatorDef& def, Workspace* ws) {
+inline constexpr bool kTakesConfig =
+    std::is_constructible_v<Op, const OperatorDef&, Workspace*, const KernelConfig*>;
+
+template <class Op>
+std::unique_ptr<OperatorBase> CreateClass(const OperatorDef& def, Workspace* ws,
+                                          [[maybe_unused]] const KernelConfig* config) {
   static_assert(
       std::is_base_of_v<OperatorBase, Op>,
       "REGISTER_*_OPERATOR(name, Class): Class must derive from opkit::Operator<Context>");
   static_assert(!std::is_abstract_v<Op>,
                 "REGISTER_*_OPERATOR(name, Class): Class must override bool RunOnDevice()");
-  static_assert(std::is_constructible_v<Op, const OperatorDef&, Workspace*>,
+  static_assert(std::is_constructible_v<Op, const OperatorDef&, Workspace*> || kTakesConfig<Op>,
                 "REGISTER_*_OPERATOR(name, Class): Class needs a constructor "
                 "(const opkit::OperatorDef&, opkit::Workspace*)");
-  return std::make_unique<Op>(def, ws);
+  if constexpr (kTakesConfig<Op>) {
+    return std::make_unique<Op>(def, ws, config);
+  } else {
+    return std::make_unique<Op>(def, ws);
+  }
 }
 
 // Static initialisers must not throw: a failure to register (no memory) shows as a missing kernel.
 inline bool RegisterKernel(const char* op, DeviceType device, const char* backend,
                            RegistrationPriority priority, const char* file, int line,
-                           OperatorCreator create) noexcept {
+                           OperatorCreator create, KernelProposer propose = {}) noexcept {
   try {
     Kernel kernel;
     kernel.op = op;
@@ -37,11 +46,21 @@ inline bool RegisterKernel(const char* op, DeviceType device, const char* backen
     kernel.file = file;
     kernel.line = line;
     kernel.create = std::move(create);
+    kernel.propose = std::move(propose);
     OpRegistry::Global().AddKernel(std::move(kernel));
     return true;
   } catch (...) {
     return false;
   }
+}
+
+template <class Op>
+bool RegisterClass(const char* op, DeviceType device, const char* backend,
+                   RegistrationPriority priority, const char* file, int line) noexcept {
+  KernelProposer propose;
+  if constexpr (requires { KernelProposer(&Op::Propose); }) propose = &Op::Propose;
+  return RegisterKernel(op, device, backend, priority, file, line, &CreateClass<Op>,
+                        std::move(propose));
 }
 
 }  // namespace detail
@@ -64,21 +83,25 @@ inline bool RegisterKernel(const char* op, DeviceType device, const char* backen
 // The general form. `device` is a DeviceType, `backend` a string; the class comes last, so that it
 // may contain commas. A device of your own needs one line:
 //   #define REGISTER_NPU_OPERATOR(...) OPKIT_REGISTER_DEVICE_OPERATOR(kNpu, __VA_ARGS__)
-#define OPKIT_REGISTER_OPERATOR(device, name, backend, priority, ...)                     \
-  extern "C" __attribute__((visibility("hidden"))) void OPKIT_SCHEMA_ANCHOR(name)();      \
-  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) =                        \
-      (OPKIT_SCHEMA_ANCHOR(name)(),                                                       \
-       ::opkit::detail::RegisterKernel(#name, device, backend,                            \
-                                       ::opkit::RegistrationPriority::priority, __FILE__, \
-                                       __LINE__, &::opkit::detail::CreateClass<__VA_ARGS__>))
+// A class that can run a node in several ways says so in a static function, and takes the one that
+// was chosen as a third argument of its constructor, or reads config():
+//   static std::vector<KernelConfig> Propose(const KernelQuery& query);
+//   ConvOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config)
+//       : Operator<Context>(def, ws, config) {}           // null where nobody chose
+#define OPKIT_REGISTER_OPERATOR(device, name, backend, priority, ...)                \
+  extern "C" __attribute__((visibility("hidden"))) void OPKIT_SCHEMA_ANCHOR(name)(); \
+  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) =                   \
+      (OPKIT_SCHEMA_ANCHOR(name)(),                                                  \
+       ::opkit::detail::RegisterClass<__VA_ARGS__>(                                  \
+           #name, device, backend, ::opkit::RegistrationPriority::priority, __FILE__, __LINE__))
 // By string, for names that are not identifiers and for kernels of another binary's operator: a
 // missing schema is then found at the first lookup.
-#define OPKIT_REGISTER_OPERATOR_STR(device, string, backend, ...)                                  \
-  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) =                                 \
-      ::opkit::detail::RegisterKernel(string, device, backend,                                     \
-                                      ::opkit::RegistrationPriority::kDefault, __FILE__, __LINE__, \
-                                      &::opkit::detail::CreateClass<__VA_ARGS__>)
-// By a function (const OperatorDef&, Workspace*) -> std::unique_ptr<OperatorBase>.
+#define OPKIT_REGISTER_OPERATOR_STR(device, string, backend, ...)  \
+  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) = \
+      ::opkit::detail::RegisterClass<__VA_ARGS__>(                 \
+          string, device, backend, ::opkit::RegistrationPriority::kDefault, __FILE__, __LINE__)
+// By a function (const OperatorDef&, Workspace*) -> std::unique_ptr<OperatorBase>, which may take a
+// const KernelConfig* as well.
 #define OPKIT_REGISTER_OPERATOR_CREATOR(device, name, ...)                                         \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) =                                 \
       ::opkit::detail::RegisterKernel(#name, device, "DEFAULT",                                    \

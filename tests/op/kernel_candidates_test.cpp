@@ -1,0 +1,292 @@
+// What can be chosen for a node, and that the operator then made is the one that was chosen.
+#include "opkit/op/kernel_candidates.hpp"
+
+#include <doctest/doctest.h>
+
+#include "../error_of.hpp"
+#include "opkit/op/function_operator.hpp"
+#include "opkit/op/registration.hpp"
+
+namespace {
+
+using opkit::CPUContext;
+using opkit::CreateOperator;
+using opkit::DType;
+using opkit::Error;
+using opkit::ErrorCode;
+using opkit::Kernel;
+using opkit::KernelCandidate;
+using opkit::KernelCandidates;
+using opkit::KernelConfig;
+using opkit::KernelQuery;
+using opkit::Layout;
+using opkit::Operator;
+using opkit::OperatorDef;
+using opkit::OpRegistry;
+using opkit::Shape;
+using opkit::Tensor;
+using opkit::TensorInfo;
+using opkit::UnsupportedOperatorFeature;
+using opkit::Workspace;
+
+// y = x + 1, in the order in which the constructor or the caller says nothing at all.
+class PlainOp : public Operator<CPUContext> {
+ public:
+  using Operator::Operator;
+  bool RunOnDevice() override {
+    const Tensor& x = Input(0);
+    const float* from = x.data<float>();
+    Tensor* y = Output(0, x.shape(), x.dtype());
+    for (int64_t i = 0; i < x.numel(); ++i) y->mutable_data<float>()[i] = from[i] + 1;
+    return true;
+  }
+};
+
+// Offers a blocked layout in place with scratch, and a plain way; refuses other dtypes.
+class BlockedOp final : public PlainOp {
+ public:
+  BlockedOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config)
+      : PlainOp(def, ws, config),
+        layout_at_construction(config ? config->input_layouts.size() : 0) {
+    if (HasArgument("refuse")) throw UnsupportedOperatorFeature("refused when it was made");
+  }
+  static std::vector<KernelConfig> Propose(const KernelQuery& query) {
+    if (query.inputs[0].dtype == DType::kFloat64) throw UnsupportedOperatorFeature("no doubles");
+    if (query.inputs[0].dtype != DType::kFloat32) return {};
+    if (query.def.args().Has("broken")) {
+      KernelConfig broken;
+      broken.inplace = {{0, query.def.args().Get<int>("broken")}};
+      return {broken};
+    }
+    if (query.def.args().Has("throw")) throw std::out_of_range("at");
+    KernelConfig blocked;
+    blocked.input_layouts = blocked.output_layouts = {Layout{7, {}}};
+    blocked.inplace = {{0, 0}};
+    blocked.scratch_bytes = 256;
+    return {blocked, KernelConfig()};
+  }
+  bool RunOnDevice() override {
+    scratch = config() ? Scratch(config()->scratch_bytes) : nullptr;
+    return PlainOp::RunOnDevice();
+  }
+  size_t layout_at_construction;
+  void* scratch = nullptr;
+};
+
+OPERATOR_SCHEMA(Candidate)
+    .NumInputs(1)
+    .NumOutputs(1)
+    .AllowInplace({{0, 0}})
+    .Arg("refuse", "")
+    .Arg("broken", "")
+    .IdenticalTypeAndShape();
+REGISTER_CPU_OPERATOR(Candidate, PlainOp);
+REGISTER_CPU_OPERATOR_WITH_ENGINE(Candidate, BLOCKED, BlockedOp);
+
+OPERATOR_SCHEMA(CandidateElsewhere).NumInputs(1).NumOutputs(1);
+REGISTER_CUDA_OPERATOR_CREATOR(CandidateElsewhere, [](const OperatorDef&, Workspace*) {
+  return std::unique_ptr<opkit::OperatorBase>();
+});
+
+const OperatorDef kNode = OperatorDef("Candidate", {"x"}, {"y"}).Engine("BLOCKED");
+
+std::vector<KernelCandidate> Candidates(const OperatorDef& def, DType dtype = DType::kFloat32) {
+  const TensorInfo info(dtype, Shape{4});
+  return KernelCandidates(def, {&info, 1}, {&info, 1});
+}
+
+TEST_CASE("candidates come in the order of preference, with every configuration") {
+  const auto all = Candidates(kNode);
+  REQUIRE(all.size() == 3);
+  CHECK(all[0].kernel->backend == "BLOCKED");
+  CHECK(all[0].config.scratch_bytes == 256);
+  CHECK(all[1].kernel == all[0].kernel);
+  CHECK(all[1].config.inplace.empty());
+  CHECK(all[2].kernel->backend == "reference");
+  for (const KernelCandidate& one : all) CHECK(one.dropped.empty());
+  // One that proposes nothing works in the standard layout, in place as the schema allows.
+  CHECK(all[2].config.inplace == std::vector<std::pair<int, int>>{{0, 0}});
+  CHECK(all[2].config.input_layouts.empty());
+}
+
+TEST_CASE("a kernel that proposes nothing is listed with the reason") {
+  auto all = Candidates(kNode, DType::kFloat64);
+  REQUIRE(all.size() == 2);
+  CHECK(all[0].dropped == "no doubles");
+  CHECK(all[1].dropped.empty());
+  all = Candidates(kNode, DType::kInt32);
+  CHECK(all[0].dropped == "it proposes no configuration for this node");
+}
+
+TEST_CASE("a proposal that does not fit the node, or fails, is an Error that names the kernel") {
+  const Error error = ErrorOf([] { Candidates(OperatorDef(kNode).Arg("broken", 1)); });
+  CHECK(error.code() == ErrorCode::kInvalidArgument);
+  CHECK(Contains(error.message(),
+                 "pairs input 0 with output 1 in place, but the node has 1 inputs "
+                 "and 1 outputs"));
+  CHECK(Contains(error.message(), "kernel_candidates_test.cpp:"));
+  CHECK(Contains(error.what(), "in the proposal for operator Candidate (x) -> (y)"));
+}
+
+TEST_CASE("no kernel for the node's device is the Error that CreateOperator gives") {
+  const Error error = ErrorOf([] { Candidates(OperatorDef("CandidateElsewhere", {"x"}, {"y"})); });
+  CHECK(error.code() == ErrorCode::kNotFound);
+  CHECK(Contains(error.message(), "has no kernel for cpu"));
+}
+
+struct Bench {
+  explicit Bench(OperatorDef node = kNode) : def(std::move(node)) {
+    Tensor x(Shape{4}, DType::kFloat32);
+    for (int i = 0; i < 4; ++i) x.mutable_data<float>()[i] = static_cast<float>(i);
+    *ws.CreateTensor("x") = x;
+  }
+  OperatorDef def;
+  Workspace ws;
+};
+
+TEST_CASE("the kernel and the configuration that were chosen are the operator's") {
+  Bench bench;
+  const auto all = Candidates(kNode);
+  auto op = CreateOperator(bench.def, &bench.ws,
+                           {.kernel = all[0].kernel, .config = &all[0].config, .net_position = 3});
+  auto* blocked = dynamic_cast<BlockedOp*>(op.get());
+  REQUIRE(blocked);
+  CHECK(blocked->layout_at_construction == 1);
+  CHECK(op->net_position() == 3);
+  REQUIRE(op->config());
+  CHECK(op->config() != &all[0].config);
+  CHECK(op->config()->output_layouts[0].id == 7);
+
+  // Without looking for another: the preference of the node says BLOCKED.
+  op = CreateOperator(bench.def, &bench.ws, {.kernel = all[2].kernel, .config = &all[2].config});
+  CHECK_FALSE(dynamic_cast<BlockedOp*>(op.get()));
+  REQUIRE(op->config());
+  CHECK(op->config()->inplace.size() == 1);
+
+  // Nobody chose.
+  op = CreateOperator(bench.def, &bench.ws);
+  CHECK(dynamic_cast<BlockedOp*>(op.get()));
+  CHECK(op->config() == nullptr);
+}
+
+TEST_CASE("a chosen kernel that refuses the node says so by type, so that the next can be taken") {
+  Bench bench(OperatorDef(kNode).Arg("refuse", 1));
+  const auto all = Candidates(bench.def);
+  CHECK_THROWS_AS(CreateOperator(bench.def, &bench.ws, {.kernel = all[0].kernel}),
+                  UnsupportedOperatorFeature);
+  CHECK_FALSE(bench.ws.HasBlob("y"));
+  CHECK(CreateOperator(bench.def, &bench.ws, {.kernel = all[2].kernel})->Run());
+}
+
+TEST_CASE("what does not belong together is an Error") {
+  Bench bench;
+  const auto all = Candidates(kNode);
+  KernelConfig config = all[0].config;
+  auto refused = [&](const OperatorDef& def, opkit::CreateOptions options) {
+    const Error error = ErrorOf([&] { CreateOperator(def, &bench.ws, options); });
+    CHECK(error.code() == ErrorCode::kInvalidArgument);
+    return error.message();
+  };
+  CHECK(Contains(refused(kNode, {.config = &config}), "without the kernel that proposed it"));
+  config.input_layouts.resize(2);
+  CHECK(Contains(refused(kNode, {.kernel = all[0].kernel, .config = &config}),
+                 "has layouts for 2 inputs, expected none or 1"));
+  config = all[0].config;
+  config.scratch_bytes = -8;
+  CHECK(Contains(refused(kNode, {.kernel = all[0].kernel, .config = &config}),
+                 "needs -8 bytes of scratch"));
+  CHECK(Contains(
+      refused(OperatorDef(kNode).Device(opkit::DeviceType::kCUDA), {.kernel = all[0].kernel}),
+      "cannot run Candidate (x) -> (y) on cuda"));
+  const Kernel* other = OpRegistry::Global().KernelsOf("CandidateElsewhere")[0];
+  CHECK(Contains(refused(kNode, {.kernel = other}), "of CandidateElsewhere"));
+}
+
+TEST_CASE("an output shares an input's memory as the chosen configuration says") {
+  for (const bool may : {true, false}) {
+    CAPTURE(may);
+    for (const char* output : {"x", "y"}) {  // by name, and by memory alone
+      CAPTURE(output);
+      Bench bench(OperatorDef("Candidate", {"x"}, {output}).Engine("BLOCKED"));
+      const auto all = Candidates(bench.def);
+      const KernelCandidate& chosen = all[may ? 0 : 1];
+      auto op =
+          CreateOperator(bench.def, &bench.ws, {.kernel = chosen.kernel, .config = &chosen.config});
+      Tensor* out = bench.ws.CreateTensor(output);
+      *out = *bench.ws.GetTensor("x");
+      const void* before = out->raw_data();
+      const Tensor kept = *out;
+      op->Run();
+      CHECK((out->raw_data() == before) == may);
+      CHECK(out->data<float>()[3] == 4);
+      CHECK(kept.data<float>()[3] == (may ? 4 : 3));
+    }
+  }
+}
+
+TEST_CASE("scratch is the planned memory where that is large enough, and the operator's own else") {
+  Bench bench;
+  const auto all = Candidates(kNode);
+  auto op =
+      CreateOperator(bench.def, &bench.ws, {.kernel = all[0].kernel, .config = &all[0].config});
+  auto* blocked = dynamic_cast<BlockedOp*>(op.get());
+  op->Run();
+  void* const own = blocked->scratch;
+  CHECK(reinterpret_cast<uintptr_t>(own) % 64 == 0);
+  op->Run();
+  CHECK(blocked->scratch == own);
+  alignas(64) char planned[256];
+  op->SetScratch(planned, 256);
+  op->Run();
+  CHECK(blocked->scratch == planned);
+  op->SetScratch(planned, 128);
+  op->Run();
+  CHECK(blocked->scratch == own);
+  op->SetScratch(nullptr, 0);
+  op->Run();
+  CHECK(blocked->scratch == own);
+  CHECK(op->Scratch(0) == nullptr);
+  CHECK(ErrorOf([&] { op->Scratch(-1); }).code() == ErrorCode::kInvalidArgument);
+  CHECK(Contains(ErrorOf([&] { op->SetScratch(planned + 8, 64); }).message(),
+                 "give it memory aligned to 64 bytes"));
+  CHECK(ErrorOf([&] { op->SetScratch(nullptr, 64); }).code() == ErrorCode::kInvalidArgument);
+  CHECK(ErrorOf([&] { op->SetScratch(planned, -1); }).code() == ErrorCode::kInvalidArgument);
+}
+
+void* g_scratch = nullptr;
+int64_t g_scratch_bytes = 0;
+REGISTER_OP(CandidateFunction)
+    .setForward([](const opkit::AttrMap&, std::span<const opkit::OpTensor>,
+                   std::span<opkit::OpTensor>, opkit::OpResource& res) {
+      g_scratch = res.scratch();
+      g_scratch_bytes = res.scratch_bytes();
+    })
+    .setParseAttrs([](const opkit::AttrMap&, int* in, int* out) {
+      *in = *out = 1;
+      return true;
+    })
+    .setInferShape([](const opkit::AttrMap&, opkit::ShapeVectors& in, opkit::ShapeVectors& out) {
+      out = in;
+      return true;
+    })
+    .setScratch(96);
+
+TEST_CASE("a function operator's scratch is proposed, and is the planned one") {
+  Bench bench(OperatorDef("CandidateFunction", {"x"}, {"y"}));
+  const auto all = Candidates(bench.def);
+  REQUIRE(all.size() == 1);
+  CHECK(all[0].config.scratch_bytes == 96);
+  auto op =
+      CreateOperator(bench.def, &bench.ws, {.kernel = all[0].kernel, .config = &all[0].config});
+  alignas(64) char planned[128];
+  op->SetScratch(planned, 128);
+  op->Run();
+  CHECK(g_scratch == planned);
+  CHECK(g_scratch_bytes == 96);
+  op->SetScratch(nullptr, 0);
+  op->Run();
+  CHECK(g_scratch != planned);
+  CHECK(g_scratch != nullptr);
+}
+
+}  // namespace
