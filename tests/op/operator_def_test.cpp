@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+#include "../error_of.hpp"
+
 namespace {
 
 using opkit::Arguments;
@@ -54,6 +56,37 @@ TEST_CASE("OperatorDefs are regular values that compare by all they hold") {
   CHECK(OperatorDef(def).Device(DeviceType::kCPUStream) != def);
   CHECK(OperatorDef(def).ControlInput("A") != def);
   CHECK(OperatorDef(def).IsGradientOp(true) != def);
+}
+
+struct CountedGraph final : opkit::SubgraphBase {
+  explicit CountedGraph(int n) : nodes(n) {}
+  bool Equals(const opkit::SubgraphBase& other) const override {
+    const auto* graph = dynamic_cast<const CountedGraph*>(&other);
+    return graph && graph->nodes == nodes;
+  }
+  std::string Describe() const override { return opkit::StrCat(nodes, " nodes"); }
+  int nodes;
+};
+
+TEST_CASE("subgraphs are found by name, shared by copies and compared by what they hold") {
+  OperatorDef def("If", {"c"}, {"Y"});
+  def.Subgraph("then", opkit::detail::MakeIntrusive<CountedGraph>(1));
+  def.Subgraph("else", opkit::detail::MakeIntrusive<CountedGraph>(2));
+  const OperatorDef copy = def;
+  CHECK(copy.FindSubgraph("else") == def.FindSubgraph("else"));
+  CHECK(def.FindSubgraph("else")->Describe() == "2 nodes");
+  CHECK(def.FindSubgraph("body") == nullptr);
+  def.Subgraph("else", opkit::detail::MakeIntrusive<CountedGraph>(2));  // replaced by an equal one
+  CHECK(def.subgraphs().size() == 2);
+  CHECK(copy.FindSubgraph("else") != def.FindSubgraph("else"));
+  CHECK(copy == def);
+  def.Subgraph("else", opkit::detail::MakeIntrusive<CountedGraph>(3));
+  CHECK(copy != def);
+  CHECK(copy.FindSubgraph("else")->Describe() == "2 nodes");
+  const opkit::Error null = ErrorOf([&] { def.Subgraph("then", {}); });
+  CHECK(null.code() == opkit::ErrorCode::kInvalidArgument);
+  CHECK(Contains(null.what(), "subgraph 'then' of If is null"));
+  CHECK(def.FindSubgraph("then")->Describe() == "1 nodes");
 }
 
 TEST_CASE("names and arguments can be edited in place") {

@@ -34,6 +34,11 @@ OperatorDef Node(int inputs, int outputs) {
   return def;
 }
 
+TEST_CASE("a schema is stateful only when it says so") {
+  CHECK_FALSE(OpSchema("Add", __FILE__, __LINE__).is_stateful());
+  CHECK(OpSchema("Dropout", __FILE__, __LINE__).NumInputs(1).Stateful().is_stateful());
+}
+
 TEST_CASE("a schema without rules accepts any node") {
   const OpSchema schema = Schema();
   CHECK(schema.Verify(Node(0, 0)).empty());

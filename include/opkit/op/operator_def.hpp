@@ -7,6 +7,23 @@
 
 namespace opkit::inline OPKIT_ABI {
 
+// A graph that an operator carries (the branches of If, the body of Loop). Immutable once shared.
+// What it holds is the graph folder's; here it is only carried and compared.
+class SubgraphBase : public detail::RefCounted {
+ public:
+  virtual bool Equals(const SubgraphBase& other) const = 0;
+  virtual std::string Describe() const = 0;
+};
+
+// One named subgraph of a node. Copies share the graph.
+struct NamedSubgraph {
+  std::string name;
+  detail::IntrusivePtr<const SubgraphBase> graph;
+  friend bool operator==(const NamedSubgraph& a, const NamedSubgraph& b) {
+    return a.name == b.name && (a.graph == b.graph || a.graph->Equals(*b.graph));
+  }
+};
+
 // A regular value with a fluent builder; an overload with an argument sets or adds, one without
 // reads.
 //
@@ -40,6 +57,14 @@ class OperatorDef {
   OperatorDef& Arg(std::string name, Attribute value) {
     return args_.Set(std::move(name), std::move(value)), *this;
   }
+  // Adds, or replaces the subgraph of that name (MakeSubgraph of graph/subgraph.hpp makes one).
+  // Error (kInvalidArgument) for null.
+  OperatorDef& Subgraph(std::string name, detail::IntrusivePtr<const SubgraphBase> graph) {
+    if (!graph) Throw(ErrorCode::kInvalidArgument, "subgraph '", name, "' of ", type_, " is null");
+    for (NamedSubgraph& known : subgraphs_)
+      if (known.name == name) return known.graph = std::move(graph), *this;
+    return subgraphs_.push_back({std::move(name), std::move(graph)}), *this;
+  }
   OperatorDef& Device(::opkit::Device device) { return device_ = device, *this; }
   OperatorDef& Device(DeviceType type, int32_t index = 0) { return Device({type, index}); }
   // Backends to try, in order, separated by commas. "DEFAULT" is the plain operator.
@@ -53,6 +78,13 @@ class OperatorDef {
   const std::vector<std::string>& control_inputs() const { return control_inputs_; }
   const Arguments& args() const { return args_; }
   Arguments& mutable_args() { return args_; }
+  const std::vector<NamedSubgraph>& subgraphs() const { return subgraphs_; }
+  // Null when there is none of that name.
+  const SubgraphBase* FindSubgraph(std::string_view name) const {
+    for (const NamedSubgraph& known : subgraphs_)
+      if (known.name == name) return known.graph.get();
+    return nullptr;
+  }
   ::opkit::Device device() const { return device_; }
   const std::string& engine() const { return engine_; }
   bool is_gradient_op() const { return is_gradient_op_; }
@@ -78,6 +110,7 @@ class OperatorDef {
   std::vector<std::string> outputs_;
   std::vector<std::string> control_inputs_;
   Arguments args_;
+  std::vector<NamedSubgraph> subgraphs_;
   ::opkit::Device device_;
   std::string engine_;
   bool is_gradient_op_ = false;
