@@ -292,6 +292,63 @@ TEST_CASE("copies of an event share its completion until one is reset") {
   CHECK(event.Query() == EventStatus::kInitialized);
 }
 
+TEST_CASE("a reset event knows nothing of before, though completions are used again") {
+  Event event;
+  const void* states[2] = {event.state().get(), nullptr};
+  int called = 0;
+  for (int run = 0; run < 6; ++run) {
+    event.SetScheduled();
+    event.SetCallback([&] { ++called; });
+    event.state()->retained = {opkit::AllocateStorage({}, 8)};
+    event.SetFinished();
+    CHECK(called == run + 1);
+    event.Reset();
+    CHECK(event.Query() == EventStatus::kInitialized);
+    CHECK(event.state()->retained.empty());
+    if (run == 0) states[1] = event.state().get();
+    CHECK(event.state().get() == states[(run + 1) % 2]);
+  }
+  event.SetFinishedWithException(std::make_exception_ptr(Original("lost")));
+  event.Reset();
+  CHECK(event.exception() == nullptr);
+  event.SetFinished();
+  event.Reset();
+  event.SetCallback([&] { called += 100; });  // nobody will complete what is reset
+  event.Reset();
+  event.SetFinished();
+  event.Reset();
+  event.SetFinished();
+  CHECK(called == 6);
+}
+
+TEST_CASE("a completion that somebody holds is not used again, and the other one is") {
+  Event event;
+  event.SetFinished();
+  const Event first = event;
+  event.Reset();
+  const void* const second = event.state().get();
+  event.SetFinished();
+  event.Reset();
+  CHECK(event.state().get() == second);
+  CHECK(first.Query() == EventStatus::kSuccess);
+  event.SetFinished();
+  const Event held = event;
+  event.Reset();
+  CHECK(event.state().get() != first.state().get());
+  CHECK(event.state().get() != second);
+  CHECK(held.Query() == EventStatus::kSuccess);
+}
+
+TEST_CASE("what a failed run retained, and its callbacks, go with the reset") {
+  const int64_t before = opkit::GetAllocator(opkit::DeviceType::kCPU).live_bytes();
+  Event event;
+  event.state()->retained = {opkit::AllocateStorage({}, 64)};
+  event.Cancel();
+  CHECK(opkit::GetAllocator(opkit::DeviceType::kCPU).live_bytes() == before + 64);
+  event.Reset();
+  CHECK(opkit::GetAllocator(opkit::DeviceType::kCPU).live_bytes() == before);
+}
+
 TEST_CASE("cancelling fails the event at once with kCancelled, and only while it is not done") {
   Event event;
   event.SetScheduled();

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "../error_of.hpp"
+#include "allocations.hpp"
 #include "body_op.hpp"
 #include "opkit/device/cpu_stream.hpp"
 
@@ -785,6 +786,47 @@ TEST_CASE("a class template names inputs, outputs and arguments plainly, for any
   TaggedOp<CPUStreamContext> stream(Def<CPUStreamContext>({"X", ""}, {"Z"}), &ws);
   stream.Run();
   CHECK(ws.GetTensor("Z")->ToVector<float>() == Floats{2, 3});
+}
+
+// After the first runs, which find room: what `run` does has all it needs.
+template <class F>
+int64_t AllocationsOf100(F run) {
+  for (int i = 0; i < 4; ++i) run();
+  const int64_t before = Allocations();
+  for (int i = 0; i < 100; ++i) run();
+  return Allocations() - before;
+}
+
+TEST_CASE("a run allocates nothing once it has room, whatever its way of completion") {
+  Workspace ws;
+  *ws.CreateTensor("X") = Tensor::From<float>({2}, {1, 2});
+  BodyOpCPU cpu(Def<CPUContext>({"X"}, {"Y"}), &ws, [](BodyOpCPU& op) {
+    op.Output(0, op.Input(0).shape(), kF32);
+    return true;
+  });
+  CHECK(AllocationsOf100([&] { cpu.Run(); }) == 0);
+  CHECK(AllocationsOf100([&] {
+          cpu.RunAsync();
+          cpu.event().Finish();
+        }) == 0);
+  cpu.async_part = true;
+  CHECK(AllocationsOf100([&] {
+          cpu.RunAsync();
+          cpu.event().SetFinished();
+        }) == 0);
+
+  std::atomic<int> ran{0};
+  BodyOpStream stream(Def<CPUStreamContext>({"X"}, {"Z"}), &ws, [&](BodyOpStream& op) {
+    op.Output(0, op.Input(0).shape(), kF32);
+    op.context().Launch([&] { ran.fetch_add(1); });
+    return true;
+  });
+  CHECK(AllocationsOf100([&] {
+          stream.RunAsync();
+          stream.event().Finish();
+        }) == 0);
+  CHECK(AllocationsOf100([&] { stream.Run(); }) == 0);
+  CHECK(ran == 208);
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 #ifndef OPKIT_DEVICE_CPU_STREAM_HPP_
 #define OPKIT_DEVICE_CPU_STREAM_HPP_
 
+#include <optional>
+
 #include "opkit/device/context.hpp"
 #include "opkit/device/invocation.hpp"
 
@@ -80,7 +82,10 @@ class CPUStream {
     return *registry;
   }
 
+  static constexpr size_t kUsualBatch = 16;
+
   CPUStream(Device device, int id) : device_(device), id_(id) {
+    queue_.reserve(kUsualBatch);
     const auto serve = [](void* self) -> void* {
       static_cast<CPUStream*>(self)->Serve();
       return nullptr;
@@ -108,14 +113,14 @@ class CPUStream {
     }
     if (sleeper) detail::Parker::Wake(sleeper);
   }
-  // Takes all that is queued at once.
-  std::vector<Item> Next() {
+  // Takes all that is queued at once, and leaves the room of `items` for what comes.
+  void Next(std::vector<Item>& items) {
     for (;;) {
       detail::Parker parker;
       {
         detail::MutexLock lock(mutex_);
         busy_ = !queue_.empty();
-        if (busy_) return std::exchange(queue_, {});
+        if (busy_) return items.swap(queue_);
         parked_ = &parker;
       }
       parker.Wait();
@@ -123,19 +128,22 @@ class CPUStream {
   }
   void Serve() {
     std::exception_ptr failure;
+    std::vector<Item> items;
+    items.reserve(kUsualBatch);
     for (;;) {
-      std::vector<Item> items = Next();
+      Next(items);
       for (Item& item : items) {
         Execute(item, failure);
         item = {};  // what the closure held is gone before what comes next
       }
+      items.clear();
     }
   }
   void Execute(Item& item, std::exception_ptr& failure) {
     if (item.record) {
       // Still wanted when cancelled: only now is the memory no longer in use. Freed before the
       // event completes, so that who has waited finds it freed.
-      item.record->retained = {};
+      item.record->retained.clear();
       item.record->Complete(std::exchange(failure, nullptr));
     } else if (failure) {
       return;
@@ -187,9 +195,13 @@ class CPUStreamContext {
   void Record(Event& event) { stream().Record(event); }
   void WaitEvent(const Event& event) { stream().WaitEvent(event); }
   void FinishDeviceComputation() {
-    Event drained(device_);
-    stream().Record(drained);
-    drained.Finish();
+    if (drained_) {
+      drained_->Reset();
+    } else {
+      drained_.emplace(device_);
+    }
+    stream().Record(*drained_);
+    drained_->Finish();
   }
   static bool IsStreamFree(Device device, int stream_id) {
     const CPUStream* stream = CPUStream::Find(device, stream_id);
@@ -205,6 +217,7 @@ class CPUStreamContext {
  private:
   Device device_;
   CPUStream* stream_ = nullptr;
+  std::optional<Event> drained_;  // kept for its memory
 };
 
 }  // namespace opkit

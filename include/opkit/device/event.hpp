@@ -73,7 +73,23 @@ class EventState : public RefCounted {
       }
       waiters_ = nullptr;
     }
+    if (callbacks.empty()) return true;
+    const IntrusivePtr<EventState> self(this);  // a callback may Reset the last handle
     for (auto& callback : callbacks) callback();
+    callbacks.clear();
+    detail::MutexLock lock(mutex_);
+    callbacks_.swap(callbacks);  // its room is for the next use of this state
+    return true;
+  }
+  // INITIALIZED again, for a state that nobody else holds, with the room that its lists have. False
+  // where the device still needs it as it is.
+  virtual bool Reuse() {
+    // Relaxed: whoever gets a handle from now on gets it by means that order this.
+    status_.store(EventStatus::kInitialized, std::memory_order_relaxed);
+    exception_ = nullptr;
+    context_ = {};
+    callbacks_.clear();
+    retained.clear();
     return true;
   }
   // Runs at once when terminal.
@@ -171,6 +187,15 @@ class Event {
  public:
   Event() : Event(Device{}) {}
   explicit Event(Device device) : device_(device), state_(NewState()) {}
+  Event(const Event& other) : device_(other.device_), state_(other.state_) {}
+  Event(Event&& other) noexcept = default;
+  Event& operator=(Event other) noexcept {
+    device_ = other.device_;
+    std::swap(state_, other.state_);
+    std::swap(spare_, other.spare_);
+    return *this;
+  }
+  ~Event() = default;
 
   Device device() const { return device_; }
   EventStatus Query() const {
@@ -227,8 +252,17 @@ class Event {
     state_->AddCallback(std::move(callback));
   }
 
-  // INITIALIZED again. Work still in flight keeps the old completion to itself.
-  void Reset() { state_ = NewState(); }
+  // INITIALIZED again. Work still in flight keeps the old completion to itself. Two completions are
+  // used in turn: from the second Reset on nothing is allocated unless others hold both.
+  void Reset() {
+    const bool spare = spare_.use_count() == 1 && spare_->Reuse();
+    if (!spare && spare_ && state_.use_count() == 1 && state_->Reuse()) return;
+    auto next = spare ? std::move(spare_) : NewState();
+    spare_ = std::exchange(state_, std::move(next));
+    // What it holds (callbacks, an exception, memory) goes now, or with its last handle.
+    if (spare_.use_count() == 1 ? !spare_->Reuse() : spare_->status() != EventStatus::kSuccess)
+      spare_ = {};
+  }
 
   // Null unless FAILED.
   std::exception_ptr exception() const {
@@ -266,6 +300,8 @@ class Event {
 
   Device device_;
   detail::IntrusivePtr<detail::EventState> state_;
+  // The completion before: who completed the present one may not have let go of it yet.
+  detail::IntrusivePtr<detail::EventState> spare_;
 };
 
 }  // namespace opkit

@@ -75,7 +75,7 @@ class Operator : public OperatorBase {
   // The event is SCHEDULED and completes with the work issued so far.
   void RecordEvent() {
     event().state()->SetContext(failure_context());
-    if constexpr (Context::kAsynchronous) event().state()->retained = TouchedStorages();
+    if constexpr (Context::kAsynchronous) TouchedStorages(event().state()->retained);
     context_.Record(event());
   }
   void WaitEvent(const Event& event, int stream_id = -1) final {
@@ -123,7 +123,9 @@ class Operator : public OperatorBase {
       if (!IsEventDisabled()) {
         RecordEvent();
       } else if constexpr (requires { context_.Launch([] {}); }) {
-        context_.Launch([kept = TouchedStorages()] {});  // until the stream has come past this run
+        std::vector<Storage> kept;  // until the stream has come past this run
+        TouchedStorages(kept);
+        context_.Launch([kept = std::move(kept)] {});
       }
     } else if (HasAsyncPart()) {
       RecordEvent();  // before the body: the operator may finish the event from another thread
@@ -146,14 +148,17 @@ class Operator : public OperatorBase {
   // Memory of work that goes on elsewhere: dropped when it finishes the event. One that was
   // cancelled is not finished; its memory stays as long as a handle of the event.
   void RetainUntilFinished() {
-    event().SetCallback([state = event().state().get(), kept = TouchedStorages()]() mutable {
-      if (state->status() != EventStatus::kFailed) return;
+    detail::EventState* state = event().state().get();  // it holds the callback
+    TouchedStorages(state->retained);
+    event().SetCallback([state] {
+      bool cancelled = false;
       try {
-        std::rethrow_exception(state->exception());
+        if (state->status() == EventStatus::kFailed) std::rethrow_exception(state->exception());
       } catch (const Error& error) {
-        if (error.code() == ErrorCode::kCancelled) state->retained = std::move(kept);
+        cancelled = error.code() == ErrorCode::kCancelled;
       } catch (...) {
       }
+      if (!cancelled) state->retained.clear();
     });
   }
   // In a catch block.
@@ -162,7 +167,10 @@ class Operator : public OperatorBase {
     try {
       RethrowWithContext();
     } catch (...) {
-      if (complete_event) event().state()->Complete(std::current_exception());
+      if (complete_event) {
+        const auto state = event().state();  // a callback may Reset the event
+        state->Complete(std::current_exception());
+      }
       throw;
     }
   }
@@ -170,7 +178,7 @@ class Operator : public OperatorBase {
   void RetainUntilDrained() noexcept {
     try {
       Event drained(device());
-      drained.state()->retained = TouchedStorages();
+      TouchedStorages(drained.state()->retained);
       context_.Record(drained);
     } catch (...) {  // nothing was issued if the device takes no work at all
     }

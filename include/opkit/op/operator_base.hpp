@@ -302,16 +302,15 @@ class OperatorBase : public Observable<OperatorBase> {
     for (Pending& pending : pending_) *pending.blob->GetMutable<Tensor>() = *pending.tensor;
     pending_.clear();
   }
-  // All memory that this run may touch.
-  std::vector<Storage> TouchedStorages() const {
-    std::vector<Storage> out;
+  // `out` becomes all memory that this run may touch.
+  void TouchedStorages(std::vector<Storage>& out) const {
+    out.clear();
     for (const auto* blobs : {&inputs_, &outputs_})
       for (const Blob* blob : *blobs)
         if (blob && blob->IsType<Tensor>() && blob->Get<Tensor>().storage())
           out.push_back(blob->Get<Tensor>().storage());
     for (const Pending& pending : pending_) out.push_back(pending.tensor->storage());
     if (scratch_) out.push_back(scratch_);
-    return out;
   }
   detail::IntrusivePtr<const detail::FailureContext> failure_context() const { return identity_; }
 

@@ -60,6 +60,18 @@ class CUDAEventState final : public EventState {
                                           cudaError_t reached) { self->Reached(reached); });
   }
 
+  // Not while the stream may still have to come past the mark.
+  bool Reuse() override {
+    if (!retained.empty()) return false;
+    {
+      std::lock_guard lock(mark_mutex_);
+      mark_ = {};
+      requested_ = false;
+    }
+    wanted_ = false;
+    return EventState::Reuse();
+  }
+
   void Poll() override {
     cudaError_t reached = cudaErrorNotReady;
     {
