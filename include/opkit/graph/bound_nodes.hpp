@@ -1,0 +1,97 @@
+// BoundNodes: the operators of a graph's nodes, made for known types in a workspace of their own.
+// Between selection, which fixes a kernel and a configuration for each node, and the executor.
+#ifndef OPKIT_GRAPH_BOUND_NODES_HPP_
+#define OPKIT_GRAPH_BOUND_NODES_HPP_
+
+#include "opkit/graph/graph_inference.hpp"
+#include "opkit/op/kernel_candidates.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+// What was selected for a node.
+struct NodeChoice {
+  const Kernel* kernel = nullptr;
+  KernelConfig config;
+};
+
+namespace detail {
+
+class BoundNodes {
+ public:
+  // Makes every operator, in the order of the view. Where `choices` is empty it selects, trying a
+  // node's candidates until one takes it, and fills it in. Errors as CreateOperator's.
+  BoundNodes(const GraphView& view, const GraphTypes& types, std::vector<NodeChoice>& choices) {
+    const bool select = choices.empty();
+    choices.resize(static_cast<size_t>(view.num_nodes()));
+    operators_.resize(static_cast<size_t>(view.num_nodes()));
+    for (int value = 0; value < view.num_values(); ++value) {
+      Blob* blob = workspace_.CreateBlob(view.name(value));
+      if (const Tensor* constant = view.constant(value)) *blob->GetMutable<Tensor>() = *constant;
+      if (view.IsInput(value)) blob->GetMutable<Tensor>();
+      blobs_.push_back(blob);
+    }
+    for (int node : view.order()) {
+      NodeChoice& choice = choices[static_cast<size_t>(node)];
+      CheckDevices(view, types, node);
+      auto& op = operators_[static_cast<size_t>(node)];
+      op = select ? Select(view, types, node, choice)
+                  : CreateOperator(
+                        view.graph().node(node), &workspace_,
+                        {.kernel = choice.kernel, .config = &choice.config, .net_position = node});
+    }
+  }
+
+  Workspace& workspace() { return workspace_; }
+  OperatorBase& op(int node) const { return *operators_[static_cast<size_t>(node)]; }
+  // Of a value. Inputs and constants hold a tensor; what nodes make is empty until it is written.
+  Blob& blob(int value) const { return *blobs_[static_cast<size_t>(value)]; }
+
+ private:
+  std::unique_ptr<OperatorBase> Select(const GraphView& view, const GraphTypes& types, int node,
+                                       NodeChoice& choice) {
+    const OperatorDef& def = view.graph().node(node);
+    const std::vector<TensorInfo> ins = types.Of(view.inputs(node));
+    const std::vector<TensorInfo> outs = types.Of(view.outputs(node));
+    std::string refused;
+    for (KernelCandidate& candidate : KernelCandidates(def, ins, outs)) {
+      std::string& why = candidate.dropped;
+      if (why.empty()) {
+        try {
+          auto op = CreateOperator(
+              def, &workspace_,
+              {.kernel = candidate.kernel, .config = &candidate.config, .net_position = node});
+          choice = {candidate.kernel, std::move(candidate.config)};
+          return op;
+        } catch (const UnsupportedOperatorFeature& error) {
+          why = error.message();
+        }
+      }
+      refused += StrCat("\n  backend ", candidate.kernel->backend, ": ", why);
+    }
+    ThrowNoKernel(def, refused);
+  }
+  static void CheckDevices(const GraphView& view, const GraphTypes& types, int node) {
+    const OperatorDef& def = view.graph().node(node);
+    const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
+    if (schema.inputs_can_cross_devices()) return;
+    const std::vector<Device> expected = schema.InferDevices(def).first;
+    const auto ins = view.inputs(node);
+    for (size_t i = 0; i < ins.size() && i < expected.size(); ++i) {
+      if (ins[i] < 0) continue;
+      const Device found = types[ins[i]].device;
+      if (MemoryDevice(found) != MemoryDevice(expected[i]))
+        Throw(ErrorCode::kInvalidArgument, "node ", ToString(def), " reads '", view.name(ins[i]),
+              "' on ", ToString(expected[i]), ", but it is on ", ToString(found),
+              "; copy it there with a node that crosses devices, or place the nodes together");
+    }
+  }
+
+  Workspace workspace_;
+  std::vector<Blob*> blobs_;                              // by value
+  std::vector<std::unique_ptr<OperatorBase>> operators_;  // by node; gone before the workspace
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_BOUND_NODES_HPP_

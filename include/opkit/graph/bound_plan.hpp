@@ -1,0 +1,272 @@
+// BoundPlan: a specialization with operators, tensors and arenas of its own, which a Replay runs
+// step by step. What an executor keeps for each set of input shapes.
+#ifndef OPKIT_GRAPH_BOUND_PLAN_HPP_
+#define OPKIT_GRAPH_BOUND_PLAN_HPP_
+
+#include "opkit/engine/replay.hpp"
+#include "opkit/graph/specialization.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Operators that share a stream are issued to it one at a time: what fails between an operator's
+// work and its event would otherwise be taken for another's.
+inline Mutex& IssueMutex(Device device, int stream) {
+  static Mutex mutexes[64];
+  return mutexes[(static_cast<unsigned>(device.type) * 31 +
+                  static_cast<unsigned>(device.index) * 7 + static_cast<unsigned>(stream)) %
+                 64];
+}
+
+class BoundPlan {
+ public:
+  BoundPlan(const GraphView& view, IntrusivePtr<Specialization> specialization,
+            std::unique_ptr<BoundNodes> nodes, ThreadPool& pool, ReplayOptions options)
+      : view_(view),
+        specialization_(std::move(specialization)),
+        nodes_(std::move(nodes)),
+        replay_(specialization_->schedule(), Body{this}, options, pool) {
+    MakeSteps();
+    AllocateArenas();
+  }
+  BoundPlan(const BoundPlan&) = delete;
+  BoundPlan& operator=(const BoundPlan&) = delete;
+
+  const Specialization& specialization() const { return *specialization_; }
+  Blob& blob(int value) const { return nodes_->blob(value); }
+  OperatorBase& op(int node) const { return nodes_->op(node); }
+
+  void Run(Timeout timeout) {
+    cancelled_ = false;
+    try {
+      replay_.Run(timeout);
+    } catch (...) {
+      Clean();
+      throw;
+    }
+  }
+  // `done` is called once, by the thread that ends the run; what failed is to be cleaned after it.
+  void RunAsync(UniqueFunction<void(std::exception_ptr)> done) {
+    cancelled_ = false;
+    replay_.RunAsync(std::move(done));
+  }
+  // From any thread: steps that have not begun are skipped, asynchronous ones in flight fail.
+  void Cancel() {
+    replay_.Cancel();
+    CancelPending();
+  }
+  // After a run that failed. What was given up may still be written by a device: it keeps that
+  // memory, and the next run gets other.
+  void Clean() {
+    if (!specialization_->may_pend()) return;
+    CancelPending();
+    while (replay_.pending() > 0) sched_yield();  // completions that are on their way
+    AllocateArenas();
+  }
+
+  std::string ExplainMode() const { return replay_.ExplainMode(); }
+
+ private:
+  struct Body {
+    BoundPlan* self;
+    NodeState operator()(int step) const { return self->RunStep(step); }
+  };
+  // Where an operator must leave a value: memory that was planned for it, or anywhere but in an
+  // arena when `storage` is null.
+  struct Place {
+    Blob* blob;
+    const StorageBlock* storage;
+    int64_t offset;
+    int value;
+  };
+  struct Step {
+    OperatorBase* op;
+    int first_place, end_place;
+    int first_wait, end_wait;
+    int stream;
+    bool asynchronous;
+  };
+
+  NodeState RunStep(int i) {
+    Step& step = steps_[static_cast<size_t>(i)];
+    if (step.asynchronous) [[unlikely]]
+      return Issue(i, step);
+    step.op->Run();
+    CheckPlaces(step);
+    return NodeState::kDone;
+  }
+  NodeState Issue(int i, Step& step) {
+    {
+      MutexLock lock(IssueMutex(step.op->device(), step.stream));
+      for (int wait = step.first_wait; wait < step.end_wait; ++wait)
+        step.op->WaitEvent(waits_[static_cast<size_t>(wait)]->event(), step.stream);
+      step.op->RunAsync(step.stream);
+    }
+    CheckPlaces(step);
+    const Event& event = step.op->event();
+    if (event.IsFinished()) {
+      event.RethrowIfFailed();
+      return NodeState::kDone;
+    }
+    SetFlight(i, event);
+    event.SetCallback([this, i] { Land(i); });
+    if (cancelled_) CancelPending();  // which may have looked before this was in flight
+    return NodeState::kPending;
+  }
+  void Land(int i) {
+    const std::exception_ptr failure = steps_[static_cast<size_t>(i)].op->event().exception();
+    SetFlight(i, {});
+    replay_.Complete(i, failure);
+  }
+  // Cancel may come at any time, and an operator's own handle is not to be read while it is issued
+  // again: what is in flight has a second one.
+  void SetFlight(int i, std::optional<Event> event) {
+    MutexLock lock(flight_mutex_);
+    flights_[static_cast<size_t>(i)] = std::move(event);
+  }
+  void CancelPending() {
+    cancelled_ = true;
+    std::vector<Event> events;
+    {
+      MutexLock lock(flight_mutex_);
+      for (const std::optional<Event>& flight : flights_)
+        if (flight) events.push_back(*flight);
+    }
+    for (Event& event : events) event.Cancel();
+  }
+
+  void CheckPlaces(const Step& step) {
+    for (int at = step.first_place; at < step.end_place; ++at) {
+      const Place& place = places_[static_cast<size_t>(at)];
+      if (place.blob->IsType<Tensor>()) [[likely]] {
+        const Tensor& tensor = place.blob->Get<Tensor>();
+        if (place.storage
+                ? tensor.storage().get() == place.storage && tensor.byte_offset() == place.offset
+                : !IsArena(tensor.storage().get())) [[likely]]
+          continue;
+      }
+      MoveOut(step, place);
+    }
+  }
+  bool IsArena(const StorageBlock* storage) const {
+    for (const Storage& arena : arenas_)
+      if (arena.get() == storage) return true;
+    return false;
+  }
+  // The operator left its output elsewhere: as a view of an input, or because it could not write
+  // where it should. Where there is room for it, the value goes to its place, so that it outlives
+  // the input and the next run writes to no memory but ours.
+  OPKIT_COLD void MoveOut(const Step& step, const Place& place) {
+    if (!place.blob->IsType<Tensor>()) return;
+    Tensor& tensor = *place.blob->GetMutable<Tensor>();
+    const bool in_arena = IsArena(tensor.storage().get());
+    if (!tensor.initialized() || (!in_arena && !place.storage)) return;
+    if (step.asynchronous || !IsHostAccessible(tensor.device().type)) {
+      if (!in_arena) return;
+      Throw(ErrorCode::kUnsupported, "operator ", ToString(step.op->def()), " made '",
+            place.blob->name(),
+            "' a view of an input while its device still works; declare the pair in place, or "
+            "copy");
+    }
+    Tensor moved;
+    if (place.storage && tensor.nbytes() <= PlannedBytes(place.value))
+      moved = Tensor(ArenaOf(place.storage), place.offset, tensor.shape(), tensor.dtype());
+    else if (!in_arena)
+      return;
+    moved.CopyFrom(tensor);
+    tensor = std::move(moved);
+  }
+  Storage ArenaOf(const StorageBlock* storage) const {
+    for (const Storage& arena : arenas_)
+      if (arena.get() == storage) return arena;
+    return {};
+  }
+  int64_t PlannedBytes(int value) const {
+    const TensorInfo& info = specialization_->types()[value];
+    return Tensor::CheckedBytes(info.shape.ToShape(), info.dtype);
+  }
+
+  void MakeSteps() {
+    const Schedule& schedule = specialization_->schedule();
+    for (int i = 0; i < schedule.size(); ++i) {
+      const int node = schedule.original_of(i);
+      Step& step = steps_.emplace_back();
+      step.op = &nodes_->op(node);
+      step.stream = specialization_->stream(node);
+      step.asynchronous = specialization_->IsAsynchronous(node);
+      step.first_place = static_cast<int>(places_.size());
+      for (int value : view_.outputs(node))
+        if (value >= 0) places_.push_back({&nodes_->blob(value), nullptr, 0, value});
+      step.end_place = static_cast<int>(places_.size());
+    }
+    MakeWaits();
+    if (specialization_->may_pend()) flights_.resize(steps_.size());
+  }
+  // The early edges between streams: their target waits for the event on the device.
+  void MakeWaits() {
+    const Schedule& schedule = specialization_->schedule();
+    std::vector<int> from, to;
+    for (int i = 0; i < schedule.size(); ++i)
+      for (int at = schedule.entry_begin()[static_cast<size_t>(i)];
+           at < schedule.entry_begin()[static_cast<size_t>(i) + 1]; ++at) {
+        const int entry = schedule.entries()[static_cast<size_t>(at)];
+        if (!Schedule::IsEarly(entry)) continue;
+        from.push_back(i);
+        to.push_back(Schedule::TargetOf(entry));
+      }
+    for (int i = 0; i < schedule.size(); ++i) {
+      Step& step = steps_[static_cast<size_t>(i)];
+      step.first_wait = static_cast<int>(waits_.size());
+      if (step.asynchronous)
+        for (size_t e = 0; e < to.size(); ++e)
+          if (to[e] == i) waits_.push_back(steps_[static_cast<size_t>(from[e])].op);
+      step.end_wait = static_cast<int>(waits_.size());
+    }
+  }
+  // New arenas, and every planned value and scratch in its place.
+  void AllocateArenas() {
+    arenas_.clear();
+    for (const ArenaPlan& arena : specialization_->arenas())
+      arenas_.push_back(arena.plan.arena_bytes > 0
+                            ? AllocateStorage(arena.device, arena.plan.arena_bytes)
+                            : Storage());
+    for (size_t a = 0; a < arenas_.size(); ++a)
+      if (arenas_[a]) FillArena(specialization_->arenas()[a], arenas_[a]);
+  }
+  void FillArena(const ArenaPlan& arena, const Storage& storage) {
+    for (Place& place : places_) {
+      const auto value = static_cast<size_t>(place.value);
+      const int64_t offset = arena.OffsetOf(value);
+      if (offset < 0 || arena.values[value].bytes == 0) continue;
+      if (view_.producer(place.value) < 0) continue;
+      const TensorInfo& info = specialization_->types()[place.value];
+      *place.blob->GetMutable<Tensor>() = Tensor(storage, offset, info.shape.ToShape(), info.dtype);
+      place.storage = storage.get();
+      place.offset = offset;
+    }
+    for (size_t step = 0; step < steps_.size(); ++step) {
+      const size_t value = static_cast<size_t>(view_.num_values()) + step;
+      const int64_t offset = arena.OffsetOf(value);
+      if (offset >= 0 && arena.values[value].bytes > 0)
+        steps_[step].op->SetScratch(static_cast<char*>(storage->data()) + offset,
+                                    arena.values[value].bytes);
+    }
+  }
+
+  const GraphView& view_;
+  IntrusivePtr<Specialization> specialization_;
+  std::unique_ptr<BoundNodes> nodes_;
+  std::vector<Step> steps_;
+  std::vector<Place> places_;         // of the steps' outputs
+  std::vector<OperatorBase*> waits_;  // of the steps
+  std::vector<Storage> arenas_;
+  std::atomic<bool> cancelled_{false};
+  Mutex flight_mutex_;
+  std::vector<std::optional<Event>> flights_;  // by step; empty unless it is pending
+  Replay<Body> replay_;
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_BOUND_PLAN_HPP_

@@ -1,0 +1,399 @@
+// Executor: runs a plan. It owns what a run writes to: operators, tensors, an arena; so that many
+// executors of one plan run at once.
+#ifndef OPKIT_GRAPH_EXECUTOR_HPP_
+#define OPKIT_GRAPH_EXECUTOR_HPP_
+
+#include "opkit/device/copy.hpp"
+#include "opkit/graph/bound_plan.hpp"
+#include "opkit/graph/plan.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+struct NamedTensor {
+  std::string name;
+  Tensor tensor;
+};
+
+// Tensors by name, in the order of the graph's outputs.
+class NamedTensors {
+ public:
+  // Error (kNotFound) that names the nearest.
+  const Tensor& at(std::string_view name) const {
+    std::vector<std::string> names;
+    for (const NamedTensor& item : items_) {
+      if (item.name == name) return item.tensor;
+      names.push_back(item.name);
+    }
+    Throw(ErrorCode::kNotFound, "there is no output '", name, "'", SuggestName(name, names));
+  }
+  void Add(const std::string& name, const Tensor& tensor) { items_.push_back({name, tensor}); }
+  auto begin() const { return items_.begin(); }
+  auto end() const { return items_.end(); }
+  size_t size() const { return items_.size(); }
+
+ private:
+  std::vector<NamedTensor> items_;
+};
+
+// One run at a time; different executors of one plan may run at once. What Run returns is the
+// caller's: later runs write to other memory while somebody holds it. A dense input is read where
+// it is, one with strides is copied first; a bound output is written where it is.
+//
+//   Executor exec(plan);
+//   auto out = exec.Run({{"X", x}});
+//   out.at("Y");
+//
+//   exec.Bind("X", x);                   // for hot loops: nothing is allocated
+//   exec.Bind("Y", y);
+//   for (…) exec.Run();
+//
+// Shapes other than those of the last run are planned once and kept (PlanOptions::max_shapes).
+class Executor : public Observable<Executor> {
+ public:
+  explicit Executor(Plan plan) : plan_(std::move(plan)) {
+    const GraphView& view = this->view();
+    for (const GraphInput& input : view.graph().inputs())
+      inputs_.push_back({view.FindValue(input.name), {}, {}, false});
+    for (int value : view.outputs()) outputs_.push_back({value, {}});
+    bool known = true;
+    for (const GraphInput& input : view.graph().inputs())
+      known &= input.info.dtype != DType::kUndefined && input.info.shape.is_known();
+    if (known) {
+      std::vector<TensorInfo> infos;
+      for (const GraphInput& input : view.graph().inputs()) infos.push_back(input.info);
+      Select(infos);
+    }
+  }
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
+  // Cancels a run in flight, and returns when no operator is running.
+  ~Executor() {
+    if (!running_) return;
+    Cancel();
+    event_.state()->Wait({});
+  }
+
+  const Plan& plan() const { return plan_; }
+
+  // Runs with these inputs, besides those that are bound. Errors: kNotFound for a name that is no
+  // input; kInvalidArgument, kTypeMismatch for a tensor that is not what the graph says, or an
+  // input that nothing was given for; kDeadlineExceeded after `timeout` and kCancelled, when
+  // operators that run have returned and no other is called; what the operator that failed first
+  // threw.
+  NamedTensors Run(const std::vector<NamedTensor>& inputs, Timeout timeout = {}) {
+    const Given given(*this, inputs);
+    Run(timeout);
+    return outputs();
+  }
+  // Runs with what is bound.
+  void Run(Timeout timeout = {}) {
+    Prepare();
+    ObserverScope<Executor> observers(*this);
+    current_->Run(timeout);
+    Collect();
+    observers.Succeeded();
+  }
+  // Starts a run with what is bound and returns. The event completes with it; outputs() are there
+  // then. Errors: as Run for what is wrong before anything has run.
+  Event RunAsync() {
+    Prepare();
+    if (event_.IsFinished()) event_.Reset();
+    event_.SetScheduled();
+    running_ = true;
+    StartAllObservers();
+    current_->RunAsync([this](std::exception_ptr error) { Finish(std::move(error)); });
+    return event_;
+  }
+  // From any thread. A run in progress ends with kCancelled: what has not begun is skipped, what a
+  // device does still goes on in memory of its own.
+  void Cancel() {
+    detail::MutexLock lock(current_mutex_);
+    if (current_) current_->Cancel();
+  }
+
+  // The tensor that runs read input `name` from, or write output `name` to, from now on; a
+  // default-constructed one unbinds. Errors: kNotFound; kInvalidArgument, kTypeMismatch as for Run.
+  void Bind(std::string_view name, Tensor tensor) {
+    CheckIdle();
+    const bool unbind = tensor.dtype() == DType::kUndefined;
+    if (Input* input = FindInput(name)) {
+      if (!unbind) CheckInput(*input, tensor);
+      input->bound = !unbind;
+      input->tensor = std::move(tensor);
+      changed_ = true;
+      return;
+    }
+    for (Output& output : outputs_) {
+      if (view().name(output.value) != name) continue;
+      if (!unbind) CheckOutput(output, tensor);
+      output.bound = std::move(tensor);
+      changed_ = true;
+      return;
+    }
+    ThrowUnknown(name);
+  }
+  // Of the last run that succeeded.
+  NamedTensors outputs() const {
+    NamedTensors out;
+    for (const Output& output : outputs_) out.Add(view().name(output.value), Value(output));
+    return out;
+  }
+  // The tensor of output `name` after a run. Errors: kNotFound, kFailedPrecondition before one.
+  const Tensor& output(std::string_view name) const {
+    for (const Output& output : outputs_)
+      if (view().name(output.value) == name) return Value(output);
+    ThrowUnknown(name);
+  }
+
+  // The operator of a node of plan().graph(), for observers. It is another one after a run with
+  // other input shapes.
+  OperatorBase& op(int node) {
+    plan_.graph().node(node);
+    if (!current_)
+      Throw(ErrorCode::kFailedPrecondition, "the executor has no operators before its first run");
+    return current_->op(node);
+  }
+  // How nodes are run, and why.
+  std::string ExplainMode() const {
+    return current_ ? current_->ExplainMode() : "not known before the first run";
+  }
+
+ private:
+  struct Input {
+    int value;
+    Tensor tensor;
+    Tensor dense;  // a copy, where the tensor has strides
+    bool bound;
+  };
+  struct Output {
+    int value;
+    Tensor bound;
+  };
+
+  // Inputs for one run.
+  class Given {
+   public:
+    Given(Executor& self, const std::vector<NamedTensor>& inputs) : self_(self) {
+      self.CheckIdle();
+      for (const NamedTensor& given : inputs) {
+        Input* input = self.FindInput(given.name);
+        if (!input) self.ThrowUnknown(given.name);
+        self.CheckInput(*input, given.tensor);
+      }
+      for (const Input& input : self.inputs_) before_.push_back(input.tensor);
+      for (const NamedTensor& given : inputs) self.FindInput(given.name)->tensor = given.tensor;
+      self.changed_ = true;
+    }
+    ~Given() {
+      for (size_t i = 0; i < before_.size(); ++i) {
+        Input& input = self_.inputs_[i];
+        input.tensor = std::move(before_[i]);
+        if (self_.current_) *self_.Blob(input.value).GetMutable<Tensor>() = input.tensor;
+      }
+      self_.changed_ = true;
+    }
+
+   private:
+    Executor& self_;
+    std::vector<Tensor> before_;
+  };
+
+  const GraphView& view() const { return plan_.state()->view(); }
+  ::opkit::Blob& Blob(int value) const { return current_->blob(value); }
+  Input* FindInput(std::string_view name) {
+    for (Input& input : inputs_)
+      if (view().name(input.value) == name) return &input;
+    return nullptr;
+  }
+  [[noreturn]] OPKIT_COLD void ThrowUnknown(std::string_view name) const {
+    std::vector<std::string> names;
+    for (const Input& input : inputs_) names.push_back(view().name(input.value));
+    for (const Output& output : outputs_) names.push_back(view().name(output.value));
+    Throw(ErrorCode::kNotFound, "the graph has no input or output '", name, "'",
+          SuggestName(name, names));
+  }
+  void CheckIdle() const {
+    if (running_)
+      Throw(ErrorCode::kFailedPrecondition,
+            "the executor is running: finish the event of RunAsync first, or use another executor "
+            "of the plan");
+  }
+  void CheckInput(const Input& input, const Tensor& tensor) const {
+    const std::string& name = view().name(input.value);
+    const TensorInfo& info = view().graph().FindInput(name)->info;
+    if (!tensor.initialized())
+      Throw(ErrorCode::kUninitialized, "the tensor given for input '", name, "' has no data");
+    const bool dtype_differs = info.dtype != DType::kUndefined && info.dtype != tensor.dtype();
+    if (dtype_differs || !SymbolicShape::Merge(info.shape, tensor.shape()))
+      Throw(dtype_differs ? ErrorCode::kTypeMismatch : ErrorCode::kInvalidArgument, "input '", name,
+            "' of the graph is ", ToString(info), ", but the tensor given is ", tensor);
+    if (MemoryDevice(tensor.device()) != MemoryDevice(info.device))
+      Throw(ErrorCode::kInvalidArgument, "input '", name, "' of the graph is on ",
+            ToString(info.device), ", but the tensor given is ", tensor, "; copy it there first");
+    if (!tensor.layout().is_standard())
+      Throw(ErrorCode::kInvalidArgument, "the tensor given for input '", name,
+            "' must have the standard layout, but is ", tensor);
+    if (!tensor.is_dense() &&
+        (view().IsRewritten(input.value) || !IsHostAccessible(tensor.device().type)))
+      Throw(ErrorCode::kInvalidArgument, "the tensor given for input '", name, "' must be dense: ",
+            view().IsRewritten(input.value) ? "the graph writes to it" : "it is not on the host");
+  }
+  void CheckOutput(const Output& output, const Tensor& tensor) const {
+    const std::string& name = view().name(output.value);
+    if (!tensor.initialized() || !tensor.is_dense() || !tensor.layout().is_standard())
+      Throw(ErrorCode::kInvalidArgument, "the tensor bound to output '", name,
+            "' must have memory and be dense, but is ", tensor);
+    if (view().producer(output.value) < 0)
+      Throw(ErrorCode::kInvalidArgument, "output '", name,
+            "' of the graph is an input or a constant itself, and cannot be bound");
+    if (current_) CheckBound(output, tensor);
+  }
+  void CheckBound(const Output& output, const Tensor& tensor) const {
+    const TensorInfo& info = current_->specialization().types()[output.value];
+    const bool dtype_differs = info.dtype != DType::kUndefined && info.dtype != tensor.dtype();
+    if (dtype_differs || !SymbolicShape::Merge(info.shape, tensor.shape()) ||
+        MemoryDevice(info.device) != MemoryDevice(tensor.device()))
+      Throw(dtype_differs ? ErrorCode::kTypeMismatch : ErrorCode::kInvalidArgument, "output '",
+            view().name(output.value), "' of the graph is ", ToString(info), " on ",
+            ToString(info.device), ", but the tensor bound to it is ", tensor);
+  }
+
+  void Prepare() {
+    CheckIdle();
+    if (changed_) [[unlikely]]
+      Rebind();
+    for (const Input& input : inputs_)
+      if (!input.tensor.is_dense()) [[unlikely]]
+        Densify(input);
+    for (Output& output : outputs_) {
+      ::opkit::Blob& blob = Blob(output.value);
+      if (view().producer(output.value) < 0 || !blob.IsType<Tensor>()) continue;
+      Tensor& tensor = *blob.GetMutable<Tensor>();
+      // Somebody holds the last result.
+      if (output.bound.dtype() == DType::kUndefined && tensor.storage().use_count() > 1)
+        tensor = Tensor(tensor.device());
+    }
+  }
+  // Operators for the inputs' shapes, and their tensors in the blobs.
+  OPKIT_COLD void Rebind() {
+    std::vector<TensorInfo> infos;
+    for (const Input& input : inputs_) {
+      if (input.tensor.dtype() == DType::kUndefined)
+        Throw(ErrorCode::kInvalidArgument, "nothing was given for input '",
+              view().name(input.value), "' of the graph; Run({{\"", view().name(input.value),
+              "\", tensor}}), or Bind it");
+      infos.push_back(TensorInfo::Of(input.tensor));
+      infos.back().layout = Layout();
+    }
+    Select(infos);
+    for (const Output& output : outputs_)
+      if (output.bound.dtype() != DType::kUndefined) CheckBound(output, output.bound);
+    for (Input& input : inputs_)
+      if (input.tensor.is_dense()) {
+        *Blob(input.value).GetMutable<Tensor>() = input.tensor;
+        input.dense = Tensor();
+      }
+    for (const Output& output : outputs_)
+      if (view().producer(output.value) >= 0 && output.bound.dtype() != DType::kUndefined)
+        *Blob(output.value).GetMutable<Tensor>() = output.bound;
+    changed_ = false;
+  }
+  OPKIT_COLD void Densify(const Input& input) {
+    Tensor& dense = const_cast<Input&>(input).dense;
+    dense.CopyFrom(input.tensor);
+    *Blob(input.value).GetMutable<Tensor>() = dense;
+  }
+  void Select(const std::vector<TensorInfo>& infos) {
+    if (current_ && Matches(*current_, infos)) return;
+    detail::MutexLock lock(current_mutex_);
+    for (size_t i = 0; i < bound_.size(); ++i)
+      if (Matches(*bound_[i], infos)) {
+        auto found = std::move(bound_[i]);
+        bound_.erase(bound_.begin() + static_cast<std::ptrdiff_t>(i));
+        bound_.insert(bound_.begin(), std::move(found));
+        current_ = bound_.front().get();
+        return;
+      }
+    const PlanOptions& options = plan_.state()->options();
+    std::unique_ptr<detail::BoundNodes> nodes;
+    auto specialization = plan_.state()->Specialize(infos, &nodes);
+    ReplayOptions replay;
+    replay.mode = options.mode;
+    replay.may_pend = specialization->may_pend();
+    auto bound = std::make_unique<detail::BoundPlan>(
+        view(), std::move(specialization), std::move(nodes), plan_.state()->pool(), replay);
+    bound_.insert(bound_.begin(), std::move(bound));
+    current_ = bound_.front().get();
+    if (bound_.size() > static_cast<size_t>(options.max_shapes)) bound_.pop_back();
+  }
+  static bool Matches(const detail::BoundPlan& bound, const std::vector<TensorInfo>& infos) {
+    const std::vector<TensorInfo>& known = bound.specialization().inputs();
+    for (size_t i = 0; i < infos.size(); ++i)
+      if (known[i].dtype != infos[i].dtype || !(known[i].shape == infos[i].shape)) return false;
+    return true;
+  }
+
+  // Outputs that an operator left elsewhere than where they belong.
+  void Collect() {
+    for (const Output& output : outputs_) {
+      ::opkit::Blob& blob = Blob(output.value);
+      if (view().producer(output.value) < 0 || !blob.IsType<Tensor>()) continue;
+      Tensor& tensor = *blob.GetMutable<Tensor>();
+      if (output.bound.dtype() != DType::kUndefined) {
+        if (tensor.raw_data() != output.bound.raw_data() || tensor.shape() != output.bound.shape())
+            [[unlikely]]
+          CopyToBound(output, tensor);
+      } else if (tensor.storage().use_count() > 1) [[unlikely]] {
+        tensor = Detached(tensor);  // a view of an input, a constant or another output
+      }
+    }
+  }
+  OPKIT_COLD void CopyToBound(const Output& output, Tensor& tensor) const {
+    if (tensor.dtype() != output.bound.dtype() || tensor.shape() != output.bound.shape())
+      Throw(ErrorCode::kInvalidArgument, "output '", view().name(output.value), "' came out as ",
+            tensor, ", but the tensor bound to it is ", output.bound);
+    Tensor target = output.bound;
+    Copy(tensor, &target);
+    tensor = output.bound;
+  }
+  OPKIT_COLD static Tensor Detached(const Tensor& tensor) {
+    Tensor own(tensor.device());
+    Copy(tensor, &own);
+    return own;
+  }
+  void Finish(std::exception_ptr error) {
+    try {
+      if (error) {
+        current_->Clean();
+      } else {
+        Collect();
+      }
+    } catch (...) {
+      if (!error) error = std::current_exception();
+    }
+    StopAllObservers(!error);
+    const Event event = event_;
+    running_ = false;
+    event.state()->Complete(std::move(error));
+  }
+  const Tensor& Value(const Output& output) const {
+    if (!current_)
+      Throw(ErrorCode::kFailedPrecondition, "output '", view().name(output.value),
+            "' is asked for before the first run");
+    return Blob(output.value).Get<Tensor>();
+  }
+
+  Plan plan_;
+  std::vector<Input> inputs_;
+  std::vector<Output> outputs_;
+  bool changed_ = true;                                    // since the blobs were set
+  std::vector<std::unique_ptr<detail::BoundPlan>> bound_;  // the most recently used first
+  detail::BoundPlan* current_ = nullptr;
+  detail::Mutex current_mutex_;  // of `current_`, for Cancel
+  Event event_;
+  std::atomic<bool> running_{false};  // asynchronously
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_EXECUTOR_HPP_

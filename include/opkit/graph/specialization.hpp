@@ -1,0 +1,240 @@
+// Specialization: everything about a graph that its inputs' types and shapes decide: the kernels,
+// the schedule, where in memory each value lies. Made once for each set of shapes, shared by the
+// executors of a plan.
+#ifndef OPKIT_GRAPH_SPECIALIZATION_HPP_
+#define OPKIT_GRAPH_SPECIALIZATION_HPP_
+
+#include "opkit/engine/schedule.hpp"
+#include "opkit/graph/bound_nodes.hpp"
+#include "opkit/graph/lifetimes.hpp"
+#include "opkit/graph/memory_plan.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+// What planning the memory of a run came to, summed over the devices that it uses. Graph inputs,
+// constants and outputs lie outside, and so do values whose shape the data decides.
+struct MemorySummary {
+  int64_t arena_bytes = 0;
+  int64_t lower_bound_bytes = 0;  // the largest set of values that can be live together
+  int64_t naive_bytes = 0;        // every value in a place of its own
+  int planned_values = 0;
+  int inplace_values = 0;  // that take over the bytes of an input
+  double seconds = 0;
+  double ratio() const {
+    return lower_bound_bytes == 0
+               ? 1
+               : static_cast<double>(arena_bytes) / static_cast<double>(lower_bound_bytes);
+  }
+};
+
+namespace detail {
+
+// What one device's memory was planned from and to, as the planner and the verifier see it: steps
+// are numbers of the schedule, values are those of the view and then the scratch of each step.
+struct ArenaPlan {
+  Device device;
+  std::vector<RunValue> values;
+  std::vector<InPlaceOption> inplace;
+  MemoryLifetimes lifetimes;
+  MemoryPlan plan;
+
+  // -1 where the value is not in this arena.
+  int64_t OffsetOf(size_t value) const {
+    const int buffer = lifetimes.buffer_of[value];
+    if (buffer < 0) return -1;
+    return plan.offsets[static_cast<size_t>(buffer)] + lifetimes.offset_in_buffer[value];
+  }
+};
+
+class Specialization final : public RefCounted {
+ public:
+  struct Options {
+    bool one_thread = false;  // steps are walked in their order
+    bool in_order = false;
+    MemoryPlanOptions memory;
+  };
+
+  Specialization(const GraphView& view, std::vector<TensorInfo> input_infos, const Options& options)
+      : view_(view), inputs_(std::move(input_infos)), types_(Infer(view, inputs_)) {
+    spare_ = std::make_unique<BoundNodes>(view, types_, choices_);
+    SetSchedule(options.in_order);
+    AssignStreams();
+    PlanArenas(options);
+  }
+
+  const std::vector<TensorInfo>& inputs() const { return inputs_; }
+  const GraphTypes& types() const { return types_; }
+  const std::vector<NodeChoice>& choices() const { return choices_; }
+  const Schedule& schedule() const { return *schedule_; }
+  const RunOrder& run_order() const { return run_order_; }
+  const std::vector<ArenaPlan>& arenas() const { return arenas_; }
+  const MemorySummary& memory() const { return memory_; }
+  // Some operator completes after it has returned.
+  bool may_pend() const { return may_pend_; }
+  bool IsAsynchronous(int node) const { return asynchronous_[static_cast<size_t>(node)] != 0; }
+  int stream(int node) const { return streams_[static_cast<size_t>(node)]; }
+
+  // Operators for one executor. Those that selection made go to whoever asks first; not
+  // synchronised.
+  std::unique_ptr<BoundNodes> TakeNodes() {
+    if (spare_) return std::move(spare_);
+    return std::make_unique<BoundNodes>(view_, types_, choices_);
+  }
+
+ private:
+  static GraphTypes Infer(const GraphView& view, const std::vector<TensorInfo>& inputs) {
+    std::vector<GraphInput> known;
+    for (size_t i = 0; i < inputs.size(); ++i)
+      known.push_back({view.graph().inputs()[i].name, inputs[i]});
+    return InferGraph(view, known);
+  }
+
+  // An edge between two operators of one device type that both take work before what they depend on
+  // is done lets the second be issued behind the first.
+  void SetSchedule(bool in_order) {
+    auto supports = [&](int node) {
+      return asynchronous_[static_cast<size_t>(node)] != 0 &&
+             spare_->op(node).SupportsAsyncScheduling();
+    };
+    for (int node = 0; node < view_.num_nodes(); ++node) {
+      asynchronous_.push_back(spare_->op(node).HasAsyncPart());
+      may_pend_ |= spare_->op(node).HasAsyncPart();
+    }
+    std::vector<ScheduleEdge> edges;
+    for (const GraphView::Edge& edge : view_.edges())
+      edges.push_back({edge.from, edge.to,
+                       supports(edge.from) && supports(edge.to) &&
+                           spare_->op(edge.from).device() == spare_->op(edge.to).device()});
+    const auto name = [&](int node) { return ToString(view_.graph().node(node)); };
+    const FunctionRef<std::string(int)> name_ref = name;
+    ScheduleOptions options;
+    options.in_order = in_order;
+    options.name = &name_ref;
+    schedule_.emplace(view_.num_nodes(), edges, options);
+    run_order_.nodes = schedule_->size();
+    for (int step = 0; step < schedule_->size(); ++step)
+      for (int at = schedule_->entry_begin()[static_cast<size_t>(step)];
+           at < schedule_->entry_begin()[static_cast<size_t>(step) + 1]; ++at) {
+        run_order_.before.push_back(step);
+        run_order_.after.push_back(
+            Schedule::TargetOf(schedule_->entries()[static_cast<size_t>(at)]));
+      }
+  }
+
+  // A chain of operators of one device runs on one stream; a branch takes the next one.
+  void AssignStreams() {
+    constexpr int kStreams = 4;
+    streams_.assign(static_cast<size_t>(view_.num_nodes()), 0);
+    std::vector<char> continued(streams_.size(), 0);
+    int next = 0;
+    for (int step = 0; step < schedule_->size(); ++step) {
+      const int node = schedule_->original_of(step);
+      if (!IsAsynchronous(node)) continue;
+      int stream = -1;
+      for (const GraphView::Edge& edge : view_.edges()) {  // few: only asynchronous nodes look
+        if (edge.to != node || !IsAsynchronous(edge.from)) continue;
+        if (continued[static_cast<size_t>(edge.from)] ||
+            spare_->op(edge.from).device() != spare_->op(node).device())
+          continue;
+        continued[static_cast<size_t>(edge.from)] = 1;
+        stream = streams_[static_cast<size_t>(edge.from)];
+        break;
+      }
+      streams_[static_cast<size_t>(node)] = stream >= 0 ? stream : next++ % kStreams;
+    }
+  }
+
+  void PlanArenas(const Options& options) {
+    if (options.one_thread && !may_pend_)
+      for (int step = 0; step < schedule_->size(); ++step) run_order_.stages.push_back(step);
+    for (int value = 0; value < view_.num_values(); ++value)
+      if (IsPlanned(value)) AddArena(MemoryDevice(types_[value].device));
+    for (int node = 0; node < view_.num_nodes(); ++node)
+      if (Scratch(node) > 0) AddArena(MemoryDevice(view_.graph().node(node).device()));
+    for (ArenaPlan& arena : arenas_) {
+      Describe(arena);
+      arena.lifetimes = FindLifetimes(run_order_, arena.values, arena.inplace);
+      arena.plan =
+          ::opkit::PlanMemory(arena.lifetimes.buffers, arena.lifetimes.conflicts, options.memory);
+      memory_.arena_bytes += arena.plan.arena_bytes;
+      memory_.lower_bound_bytes += arena.plan.lower_bound_bytes;
+      memory_.seconds += arena.plan.seconds;
+      for (const RunValue& value : arena.values)
+        if (!value.external)
+          memory_.naive_bytes +=
+              (value.bytes + value.alignment - 1) / value.alignment * value.alignment;
+      for (uint8_t granted : arena.lifetimes.granted) memory_.inplace_values += granted;
+    }
+  }
+  void AddArena(Device device) {
+    for (const ArenaPlan& arena : arenas_)
+      if (arena.device == device) return;
+    arenas_.emplace_back().device = device;
+  }
+  int64_t Scratch(int node) const {
+    return choices_[static_cast<size_t>(node)].config.scratch_bytes;
+  }
+  // Made by a node, of a known size in the standard layout, and not handed out.
+  bool IsPlanned(int value) const {
+    const TensorInfo& info = types_[value];
+    return view_.producer(value) >= 0 && !view_.IsOutput(value) && info.shape.is_known() &&
+           info.dtype != DType::kUndefined && info.layout.is_standard();
+  }
+  void Describe(ArenaPlan& arena) {
+    for (int value = 0; value < view_.num_values(); ++value) {
+      RunValue& planned = arena.values.emplace_back();
+      planned.external = !IsPlanned(value) || MemoryDevice(types_[value].device) != arena.device;
+      if (planned.external) continue;
+      ++memory_.planned_values;
+      planned.bytes = Tensor::CheckedBytes(types_[value].shape.ToShape(), types_[value].dtype);
+      planned.producer = schedule_->node_of(view_.producer(value));
+      for (int node : view_.consumers(value)) planned.users.push_back(schedule_->node_of(node));
+    }
+    for (int step = 0; step < schedule_->size(); ++step) {
+      const int node = schedule_->original_of(step);
+      RunValue& scratch = arena.values.emplace_back();
+      scratch.bytes = Scratch(node);
+      scratch.producer = step;
+      scratch.external =
+          scratch.bytes == 0 || MemoryDevice(view_.graph().node(node).device()) != arena.device;
+    }
+    for (int node = 0; node < view_.num_nodes(); ++node)
+      for (const auto& [input, output] : choices_[static_cast<size_t>(node)].config.inplace)
+        AllowInPlace(arena, node, input, output);
+  }
+  void AllowInPlace(ArenaPlan& arena, int node, int input, int output) {
+    const int from = view_.inputs(node)[static_cast<size_t>(input)];
+    const int to = view_.outputs(node)[static_cast<size_t>(output)];
+    if (from < 0 || to < 0 || from == to || view_.producer(to) != node) return;
+    if (arena.values[static_cast<size_t>(from)].external ||
+        arena.values[static_cast<size_t>(to)].external)
+      return;
+    for (size_t i = 0; i < view_.inputs(node).size(); ++i)  // read a second time, not in place
+      if (view_.inputs(node)[i] == from && !MayShare(node, static_cast<int>(i), output)) return;
+    arena.inplace.push_back({schedule_->node_of(node), from, to});
+  }
+
+  bool MayShare(int node, int input, int output) const {
+    for (const auto& pair : choices_[static_cast<size_t>(node)].config.inplace)
+      if (pair == std::pair(input, output)) return true;
+    return false;
+  }
+
+  const GraphView& view_;
+  std::vector<TensorInfo> inputs_;
+  GraphTypes types_;
+  std::vector<NodeChoice> choices_;
+  std::optional<Schedule> schedule_;
+  std::vector<char> asynchronous_;  // by node
+  std::vector<int> streams_;        // by node
+  bool may_pend_ = false;
+  RunOrder run_order_;
+  std::vector<ArenaPlan> arenas_;
+  MemorySummary memory_;
+  std::unique_ptr<BoundNodes> spare_;
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_SPECIALIZATION_HPP_
