@@ -19,6 +19,11 @@ class GraphView {
     int to;
     friend bool operator==(const Edge&, const Edge&) = default;
   };
+  // A node writes a value that is made elsewhere.
+  struct Rewrite {
+    int value;
+    int node;
+  };
 
   // Checks the structure. Errors: kNotFound for a value that is read and never made, or a control
   // input that is no node; kInvalidArgument for a cycle, shown as a path.
@@ -89,6 +94,7 @@ class GraphView {
       if (rewrite.value == value) return true;
     return false;
   }
+  const std::vector<Rewrite>& rewrites() const { return rewrites_; }
 
   // From every node to those that must wait for it: it makes what they read, or reads what they
   // rewrite, or they name it as control input. Sorted, each once.
@@ -97,11 +103,6 @@ class GraphView {
   const std::vector<int>& order() const { return order_; }
 
  private:
-  struct Rewrite {
-    int value;
-    int node;
-  };
-
   int num_inputs() const { return static_cast<int>(graph_->inputs().size()); }
   int num_constants() const { return static_cast<int>(graph_->constants().size()); }
 

@@ -3,7 +3,9 @@
 #ifndef OPKIT_GRAPH_MEMORY_PLAN_HPP_
 #define OPKIT_GRAPH_MEMORY_PLAN_HPP_
 
-#include "opkit/graph/memory_greedy.hpp"
+#include <limits>
+
+#include "opkit/graph/memory_search.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -41,7 +43,17 @@ inline MemoryPlan PlanMemory(const std::vector<MemoryInterval>& buffers,
   const int64_t enough_units = options.enough_bytes / problem.unit;
   const int enough = enough_units > problem.bound ? static_cast<int>(enough_units) : problem.bound;
   Placing best;
-  if (problem.count > 0) TryPortfolio(problem, enough, &best);
+  if (problem.count > 0) {
+    TryPortfolio(problem, enough, &best);
+    SearchBudget budget;
+    budget.deadline_ns = options.time_budget.DeadlineNs();
+    budget.steps = options.max_steps >= 0             ? options.max_steps
+                   : options.time_budget.is_forever() ? MemoryPlanOptions::kDefaultSteps
+                                                      : std::numeric_limits<int64_t>::max();
+    budget.seed = options.seed;
+    budget.enough = enough;
+    if (problem.spans_decide && !problem.starts.empty()) SearchValleys(problem, budget, &best);
+  }
   return FinishPlan(problem, buffers.size(), best, began_ns);
 }
 
