@@ -190,6 +190,50 @@ OPERATOR_SCHEMA(Positives).NumInputs(1).NumOutputs(1).TensorInferenceFunction(
     [](InferenceContext& c) { c.SetOutput(0, c.input_dtype(0), SymbolicShape::OfRank(1)); });
 REGISTER_CPU_OPERATOR(Positives, PositivesOp);
 
+// Other numbers in every run.
+class NoiseOp final : public Operator<CPUContext> {
+ public:
+  USE_OPERATOR_FUNCTIONS(CPUContext);
+  using Operator<CPUContext>::Operator;
+  bool RunOnDevice() override {
+    static float next = 0;
+    Output(0, Shape{1}, DType::kFloat32)->mutable_data<float>()[0] = ++next;
+    return true;
+  }
+};
+OPERATOR_SCHEMA(Noise).NumInputs(0).NumOutputs(1).Stateful().TensorInferenceFunction(
+    [](InferenceContext& c) { c.SetOutput(0, DType::kFloat32, Shape{1}); });
+REGISTER_CPU_OPERATOR(Noise, NoiseOp);
+
+// Reads, and leaves nothing in the graph.
+class ReportOp final : public Operator<CPUContext> {
+ public:
+  USE_OPERATOR_FUNCTIONS(CPUContext);
+  using Operator<CPUContext>::Operator;
+  bool RunOnDevice() override { return Input(0).initialized(); }
+};
+OPERATOR_SCHEMA(Report).NumInputs(1).NumOutputs(0);
+REGISTER_CPU_OPERATOR(Report, ReportOp);
+
+// The elements in two halves; either may be left out.
+class SplitOp final : public Operator<CPUContext> {
+ public:
+  USE_OPERATOR_FUNCTIONS(CPUContext);
+  using Operator<CPUContext>::Operator;
+  bool RunOnDevice() override {
+    const Tensor& x = Input(0);
+    const int64_t half = x.numel() / 2;
+    for (int o = 0; o < OutputSize(); ++o) {
+      if (!HasOutput(o)) continue;
+      float* out = Output(o, Shape{half}, DType::kFloat32)->mutable_data<float>();
+      for (int64_t i = 0; i < half; ++i) out[i] = x.data<float>()[o * half + i];
+    }
+    return true;
+  }
+};
+OPERATOR_SCHEMA(Split).NumInputs(1).NumOutputs(2);
+REGISTER_CPU_OPERATOR(Split, SplitOp);
+
 }  // namespace graph_ops
 
 TEST_CASE("the operators of the graph tests are registered without problems") {
