@@ -55,7 +55,7 @@ class BasicGradientNames {
             "' has the name that was given to the "
             "gradient of '",
             values_[name], "'; reserve the graph's names before naming gradients");
-    taken_.emplace(name, true);
+    taken_.emplace(name, 1);
   }
   // Everything that a node and its output gradients are called.
   template <class Values>
@@ -76,8 +76,9 @@ class BasicGradientNames {
   // One more blob for a part of the value's gradient (one use among several, indices, values).
   Text Fresh(const Text& value, const Text& suffix = "_grad") {
     Text name = value + suffix;
-    for (int n = 1; taken_.count(name); ++n) name = StrCat(value, suffix, "_", n);
-    taken_.emplace(name, true);
+    const auto known = taken_.find(name);
+    while (taken_.count(name)) name = StrCat(value, suffix, "_", known->second++);
+    taken_.emplace(name, 1);
     values_.emplace(name, value);
     return name;
   }
@@ -90,7 +91,7 @@ class BasicGradientNames {
 
  private:
   std::map<Text, Text> gradients_, values_;  // value to gradient, gradient to value
-  std::map<Text, bool> taken_;
+  std::map<Text, int> taken_;  // the number to try next, so that many uses of a value stay cheap
 };
 using GradientNames = BasicGradientNames<std::string>;
 
