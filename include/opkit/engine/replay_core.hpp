@@ -1,0 +1,634 @@
+// ReplayCore: what a Replay does that does not depend on its body: the life of a run, the threads
+// that take part in it, and the work they hand to each other. None of it is on the path of a node.
+#ifndef OPKIT_ENGINE_REPLAY_CORE_HPP_
+#define OPKIT_ENGINE_REPLAY_CORE_HPP_
+
+#include <atomic>
+#include <cstring>
+#include <exception>
+#include <utility>
+#include <vector>
+
+#include "opkit/base/ref_counted.hpp"
+#include "opkit/base/timeout.hpp"
+#include "opkit/base/unique_function.hpp"
+#include "opkit/engine/replay_mode.hpp"
+#include "opkit/engine/schedule.hpp"
+#include "opkit/engine/thread_pool.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Ready nodes, linked through their counters, which nobody counts any more.
+struct ReadyChain {
+  int head = -1;
+  int size = 0;
+};
+
+// One thread's part in a run.
+struct ReplayWorker {
+  ReadyChain ready;
+  int root = 0, root_end = 0;  // its share of the roots, by position in level order
+  int64_t completed = 0;       // nodes, not yet subtracted from what remains
+  Invocation invocation;       // the run's
+  bool active = false;         // counts in active_
+  bool searching = false;      // counts in searching_
+  bool caller = false;         // of Run; the others are helpers
+};
+
+// A run is over when all nodes have completed or it has been given up, and no thread is inside.
+// All that says so is guarded by one mutex, which a thread takes when it runs out of work or hands
+// some over, never for a node. The pool's tasks (helpers) outlive the run they were queued for: one
+// that comes too late serves the next run or finds nothing to do. Each keeps the core alive.
+class ReplayCore final : public RefCounted {
+ public:
+  using DoneFunction = UniqueFunction<void(std::exception_ptr)>;
+  // Runs nodes by counters until `worker` has none left.
+  using NodesFunction = void (*)(ReplayCore& core, ReplayWorker& worker);
+  // Runs the nodes at [begin, end) of the stored order or, with `by_level`, of the level order.
+  using RangeFunction = void (*)(ReplayCore& core, int begin, int end, bool by_level);
+
+  ReplayCore(const Schedule& schedule, ThreadPool& pool, void* body, NodesFunction run_nodes,
+             RangeFunction run_range)
+      : schedule(schedule),
+        body(body),
+        pool_(pool),
+        run_nodes_(run_nodes),
+        run_range_(run_range),
+        threads_(pool.threads()),
+        search_ticks_(threads_ <= AvailableCpus() ? 12'000 : 0) {
+    helpers_.reserve(static_cast<size_t>(threads_));
+    for (int i = 0; i < threads_; ++i) {
+      helpers_.emplace_back();
+      helpers_.back().next_free = std::exchange(free_helpers_, &helpers_.back());
+    }
+  }
+
+  int threads() const { return threads_; }
+  ThreadPool& pool() const { return pool_; }
+  void AllocateCounters() { counters_.resize(static_cast<size_t>(schedule.size())); }
+  int* counters() { return counters_.data(); }
+
+  // Relaxed: it publishes nothing but itself. Who gives a run up and then needs to know that no
+  // body runs takes the mutex, as every thread does before its first node.
+  bool stopped() {
+    return stop_.load(std::memory_order_relaxed) || (deadline_ns_ >= 0 && PassedDeadline());
+  }
+
+  // Whether to hand work over, with `size` more nodes at hand than the one about to run. Relaxed: a
+  // hint, looked into under the mutex.
+  bool WorkIsWanted(int size) const {
+    const int wanted = wanted_.load(std::memory_order_relaxed);
+    return wanted != 0 && size >= wanted;
+  }
+
+  // Both throw when a run is in progress. Run takes part, waits, and throws the run's error.
+  void Run(ReplayMode mode, double ns_per_node, Timeout timeout);
+  void RunAsync(ReplayMode mode, double ns_per_node, DoneFunction done);
+  void GiveUp(ErrorCode code);
+  void Complete(int node, std::exception_ptr error);
+  void Fail(std::exception_ptr error) {
+    MutexLock lock(mutex_);
+    if (phase_ != Phase::kRunning) return;
+    if (!error_) error_ = std::move(error);
+    stop_.store(true, std::memory_order_relaxed);
+  }
+
+  // True when this was the target's last edge. Release: what the node wrote is seen by whoever
+  // releases the target last, which acquires; an only edge needs neither, its target runs on this
+  // thread or is handed over under the mutex.
+  bool Release(int entry) {
+    if (Schedule::IsOnly(entry)) return true;
+    std::atomic_ref<int> counter(counters_[static_cast<size_t>(Schedule::TargetOf(entry))]);
+    return counter.fetch_sub(1, std::memory_order_acq_rel) == 1;
+  }
+  int& Next(int node) { return counters_[static_cast<size_t>(node)]; }
+  void Push(ReadyChain& chain, int node) {
+    Next(node) = std::exchange(chain.head, node);
+    ++chain.size;
+  }
+  int Pop(ReadyChain& chain) {
+    --chain.size;
+    return std::exchange(chain.head, Next(chain.head));
+  }
+
+  void CountPending() { pending_.fetch_add(1, std::memory_order_relaxed); }
+  int pending() const { return pending_.load(std::memory_order_relaxed); }
+
+  // Gives the older half of the worker's ready nodes to others, but never its only node.
+  void HandOver(ReplayWorker& worker, bool has_next);
+
+  // Until no thread is inside and nothing is queued: with the caller's promise that no Complete
+  // comes any more, nothing refers to the schedule and the body from then on.
+  void WaitUntilQuiet();
+
+  const Schedule& schedule;
+  void* const body;
+
+ private:
+  enum class Phase {
+    kIdle,
+    kRunning,
+    kOver,       // Run has still to fetch the error
+    kAbandoned,  // given up, nodes pending
+  };
+  enum class Work { kNone, kLead, kNodes };
+
+  struct Helper : PoolTask {
+    Helper() : PoolTask(&Main) {}
+    static void Main(PoolTask* task) noexcept {
+      Helper* helper = static_cast<Helper*>(task);
+      const IntrusivePtr<ReplayCore> core = std::move(helper->core);
+      core->Help(*helper);
+    }
+    IntrusivePtr<ReplayCore> core;
+    Helper* next_free = nullptr;
+  };
+
+  // What a thread has to do once it has let the mutex go. The core may be gone by then.
+  struct Duty {
+    explicit Duty(ThreadPool& pool) : pool(pool) {}
+    void Do() {
+      if (helper != nullptr) pool.Schedule(helper);
+      if (over != nullptr) over->CountDown();
+      if (quiet != nullptr) quiet->CountDown();
+      if (done) done(std::move(error));
+    }
+    ThreadPool& pool;
+    Helper* helper = nullptr;
+    Latch* over = nullptr;
+    Latch* quiet = nullptr;
+    DoneFunction done;
+    std::exception_ptr error;
+  };
+
+  static uint64_t LevelWord(int level, int pieces) {
+    return static_cast<uint64_t>(level) << 32 | static_cast<uint64_t>(pieces) << 16;
+  }
+  static bool HasPiece(uint64_t word) { return (word & 0xffff) < (word >> 16 & 0xffff); }
+
+  bool PassedDeadline() {
+    if (MonotonicNs() < deadline_ns_) return false;
+    GiveUp(ErrorCode::kDeadlineExceeded);
+    return true;
+  }
+
+  void Begin(ReplayMode mode, double ns_per_node);
+  void Help(Helper& helper);
+  void Participate(ReplayWorker& worker);
+  Work Take(ReplayWorker& worker, bool may_search);
+  bool Search(const ReplayWorker& worker);
+  void Lead();
+  void RunLevels();
+  void ShareLevel(int level);
+  int RunPieces();
+
+  // With the mutex held.
+  int offers() const { return chains_ + (next_root_ < roots_ ? 1 : 0) + (lead_offered_ ? 1 : 0); }
+  bool quiet() const { return active_ == 0 && offers() == 0; }
+  Helper* TakeHelper();
+  void Offer(ReadyChain chain, int tail);
+  void UpdateHints();
+  void EndIfOver(Duty& duty);
+
+  ThreadPool& pool_;
+  const NodesFunction run_nodes_;
+  const RangeFunction run_range_;
+  const int threads_;
+  const uint64_t search_ticks_;  // how long a thread looks for work of this graph before it leaves
+  std::vector<int> counters_;
+
+  // Set before a run's first thread enters.
+  ReplayMode mode_ = ReplayMode::kWalk;
+  int64_t deadline_ns_ = -1;
+  Invocation invocation_;
+  int worth_waking_ = 1;  // nodes to hand over from which waking a thread pays
+  int shared_width_ = 2;
+  int piece_nodes_ = 1;  // least nodes of a level's piece
+
+  // Read by every thread after every node, written rarely.
+  alignas(kCacheLine) std::atomic<bool> stop_{false};
+  std::atomic<int> wanted_{0};
+  std::atomic<int> offers_{0};
+  std::atomic<int> pending_{0};
+
+  // The level being shared, its number of pieces, and the next piece: one word, so that a claim is
+  // a claim of just that level.
+  alignas(kCacheLine) std::atomic<uint64_t> level_{0};
+  Latch level_left_;
+
+  alignas(kCacheLine) Mutex mutex_;
+  Phase phase_ = Phase::kIdle;
+  bool given_up_ = false;
+  bool lead_offered_ = false;  // an asynchronous run that no thread has begun
+  bool sharing_ = false;       // levels: threads are welcome though nothing is on offer
+  int active_ = 0;
+  int searching_ = 0;
+  int queued_ = 0;
+  int next_root_ = 0, roots_ = 0;
+  int64_t remaining_ = 0;
+  std::exception_ptr error_;
+  static constexpr int kMaxChains = 32;
+  static constexpr int kMaxRootShare = 256;
+  int chains_ = 0;
+  ReadyChain shared_[kMaxChains];
+  Helper* free_helpers_ = nullptr;
+  std::vector<Helper> helpers_;
+  Latch* quiet_waiter_ = nullptr;
+  bool async_ = false;
+  DoneFunction done_;
+  Latch over_;
+};
+
+// --- the life of a run
+
+// Of a run: all that is set before its first thread enters. Throws when one is in progress.
+inline void ReplayCore::Begin(ReplayMode mode, double ns_per_node) {
+  if (phase_ == Phase::kAbandoned) {
+    Throw(ErrorCode::kFailedPrecondition, "expected all nodes of the previous run, which was ",
+          "given up, to have completed; ", pending(), " are still pending: complete them first");
+  }
+  if (phase_ != Phase::kIdle) {
+    Throw(ErrorCode::kFailedPrecondition,
+          "expected a replay that is not running; use one Replay for each run at a time");
+  }
+  OPKIT_ASSERT(quiet());
+  phase_ = Phase::kRunning;
+  mode_ = mode;
+  deadline_ns_ = -1;
+  invocation_ = CurrentInvocation();
+  given_up_ = false;
+  stop_.store(false, std::memory_order_relaxed);
+  const double ns = ns_per_node > 0.5 ? ns_per_node : 0.5;
+  const auto nodes_in = [ns](double span) { return span < ns ? 1 : static_cast<int>(span / ns); };
+  worth_waking_ = nodes_in(5'000);
+  piece_nodes_ = nodes_in(500);
+  shared_width_ = WidthToShare(ns);
+  sharing_ = mode == ReplayMode::kLevels;
+  if (mode != ReplayMode::kCounters) return;
+  next_root_ = 0;
+  roots_ = schedule.roots();
+  remaining_ = schedule.size();
+  if (remaining_ > 0) {
+    std::memcpy(counters_.data(), schedule.in_degrees().data(), counters_.size() * sizeof(int));
+  }
+}
+
+inline void ReplayCore::RunAsync(ReplayMode mode, double ns_per_node, DoneFunction done) {
+  Duty duty(pool_);
+  {
+    MutexLock lock(mutex_);
+    Begin(mode, ns_per_node);
+    done_ = std::move(done);
+    async_ = true;
+    lead_offered_ = mode != ReplayMode::kCounters || remaining_ == 0;
+    duty.helper = TakeHelper();
+    UpdateHints();
+  }
+  duty.Do();
+}
+
+inline void ReplayCore::Run(ReplayMode mode, double ns_per_node, Timeout timeout) {
+  ReplayWorker worker;
+  {
+    MutexLock lock(mutex_);
+    Begin(mode, ns_per_node);
+    deadline_ns_ = timeout.DeadlineNs();
+    async_ = false;
+    over_.Add(1);
+    active_ = 1;
+    worker.active = worker.caller = true;
+    UpdateHints();
+  }
+  PoolScope scope(pool_);
+  if (mode != ReplayMode::kCounters) Lead();
+  Participate(worker);
+  if (!over_.done()) {
+    if (deadline_ns_ < 0) {
+      pool_.Wait(over_);
+    } else {
+      const int64_t left_ns = deadline_ns_ - MonotonicNs();
+      if (!pool_.Wait(over_, left_ns > 0 ? left_ns : 0)) {
+        GiveUp(ErrorCode::kDeadlineExceeded);
+        pool_.Wait(over_);  // for the bodies that are running
+      }
+    }
+  }
+  std::exception_ptr error;
+  {
+    MutexLock lock(mutex_);
+    phase_ = remaining_ == 0 ? Phase::kIdle : Phase::kAbandoned;
+    error = std::exchange(error_, nullptr);
+  }
+  if (error) std::rethrow_exception(std::move(error));
+}
+
+OPKIT_COLD inline void ReplayCore::GiveUp(ErrorCode code) {
+  Duty duty(pool_);
+  {
+    MutexLock lock(mutex_);
+    if (phase_ != Phase::kRunning || given_up_) return;
+    if (!error_) {
+      const int pending = this->pending();
+      error_ = std::make_exception_ptr(Error(
+          code, code == ErrorCode::kCancelled
+                    ? StrCat("the run of a graph of ", schedule.size(), " nodes was cancelled",
+                             StrCat(" with ", pending, " nodes pending"))
+                    : StrCat("expected the run of a graph of ", schedule.size(),
+                             " nodes to end before its deadline, found it running with ",
+                             StrCat(pending, " nodes pending; allow it more time"))));
+    }
+    given_up_ = true;
+    stop_.store(true, std::memory_order_relaxed);
+    EndIfOver(duty);
+  }
+  duty.Do();
+}
+
+inline void ReplayCore::EndIfOver(Duty& duty) {
+  if (!quiet()) return;
+  if (phase_ == Phase::kRunning && (remaining_ == 0 || given_up_)) {
+    sharing_ = false;
+    if (async_) {
+      phase_ = Phase::kAbandoned;
+      duty.done = std::move(done_);
+      duty.error = std::exchange(error_, nullptr);
+    } else {
+      phase_ = Phase::kOver;
+      duty.over = &over_;
+    }
+    UpdateHints();
+  }
+  if (phase_ == Phase::kAbandoned && remaining_ == 0) phase_ = Phase::kIdle;
+  if (phase_ != Phase::kRunning) duty.quiet = std::exchange(quiet_waiter_, nullptr);
+}
+
+inline void ReplayCore::WaitUntilQuiet() {
+  Latch latch(1);
+  {
+    MutexLock lock(mutex_);
+    if (phase_ != Phase::kRunning && quiet()) return;
+    quiet_waiter_ = &latch;
+  }
+  pool_.Wait(latch);
+}
+
+// A node that was completed elsewhere. Its early successors are released by the thread that ran its
+// body, so neither has to wait for the other.
+inline void ReplayCore::Complete(int node, std::exception_ptr error) {
+  OPKIT_ASSERT(node >= 0 && node < schedule.size());
+  if (error) Fail(std::move(error));
+  ReadyChain chain;
+  int tail = -1;
+  const int* entry = schedule.entries().data() + schedule.entry_begin()[static_cast<size_t>(node)];
+  const int* const end =
+      schedule.entries().data() + schedule.entry_begin()[static_cast<size_t>(node) + 1];
+  for (; entry != end; ++entry) {
+    if (Schedule::IsEarly(*entry) || !Release(*entry)) continue;
+    if (chain.size == 0) tail = Schedule::TargetOf(*entry);
+    Push(chain, Schedule::TargetOf(*entry));
+  }
+  Duty duty(pool_);
+  {
+    MutexLock lock(mutex_);
+    --remaining_;
+    pending_.fetch_sub(1, std::memory_order_relaxed);
+    if (chain.size > 0) Offer(chain, tail);
+    if (searching_ < offers()) duty.helper = TakeHelper();
+    UpdateHints();
+    EndIfOver(duty);
+  }
+  duty.Do();
+}
+
+// --- threads
+
+inline ReplayCore::Helper* ReplayCore::TakeHelper() {
+  if (free_helpers_ == nullptr || active_ + searching_ + queued_ >= threads_) return nullptr;
+  Helper* helper = std::exchange(free_helpers_, free_helpers_->next_free);
+  ++queued_;
+  helper->core = IntrusivePtr<ReplayCore>(this);
+  return helper;
+}
+
+inline void ReplayCore::UpdateHints() {
+  const int offers = this->offers();
+  offers_.store(offers, std::memory_order_relaxed);
+  int wanted = 0;
+  if (phase_ == Phase::kRunning && offers == 0) {
+    if (searching_ > 0) {
+      wanted = 1;
+    } else if (active_ + queued_ < threads_) {
+      wanted = worth_waking_;
+    }
+  }
+  wanted_.store(wanted, std::memory_order_relaxed);
+}
+
+inline void ReplayCore::Help(Helper& helper) {
+  {
+    MutexLock lock(mutex_);
+    --queued_;
+    helper.next_free = std::exchange(free_helpers_, &helper);
+  }
+  ReplayWorker worker;
+  Participate(worker);
+}
+
+inline void ReplayCore::Participate(ReplayWorker& worker) {
+  for (bool may_search = true;;) {
+    switch (Take(worker, may_search)) {
+      case Work::kLead: {
+        auto scope = InvocationScope::Adopt(worker.invocation);
+        Lead();
+        break;
+      }
+      case Work::kNodes: {
+        auto scope = InvocationScope::Adopt(worker.invocation);
+        run_nodes_(*this, worker);
+        break;
+      }
+      case Work::kNone:
+        if (worker.searching) {
+          may_search = Search(worker);
+        } else if (worker.caller || RunPieces() == 0) {
+          return;
+        }
+        continue;
+    }
+    may_search = true;
+  }
+}
+
+// Hands in what the worker has done and finds more for it.
+inline ReplayCore::Work ReplayCore::Take(ReplayWorker& worker, bool may_search) {
+  Duty duty(pool_);
+  Work work = Work::kNone;
+  {
+    MutexLock lock(mutex_);
+    remaining_ -= std::exchange(worker.completed, 0);
+    if (std::exchange(worker.active, false)) --active_;
+    if (std::exchange(worker.searching, false)) --searching_;
+    if (lead_offered_) {
+      lead_offered_ = false;
+      work = Work::kLead;
+    } else if (chains_ > 0) {
+      worker.ready = shared_[--chains_];
+      work = Work::kNodes;
+    } else if (next_root_ < roots_) {
+      // Ever smaller shares, so that the threads end together.
+      const int share = (roots_ - next_root_) / (4 * threads_);
+      worker.root = next_root_;
+      next_root_ += share < 1 ? 1 : share > kMaxRootShare ? kMaxRootShare : share;
+      worker.root_end = next_root_;
+      work = Work::kNodes;
+    }
+    if (work != Work::kNone) {
+      worker.active = true;
+      ++active_;
+      worker.invocation = invocation_;
+      if (searching_ < offers()) duty.helper = TakeHelper();
+    } else {
+      EndIfOver(duty);
+      if (may_search && search_ticks_ > 0 && (!worker.caller || phase_ == Phase::kRunning)) {
+        worker.searching = true;
+        ++searching_;
+      }
+      if (sharing_) duty.helper = TakeHelper();
+    }
+    UpdateHints();
+  }
+  duty.Do();
+  return work;
+}
+
+// False when there was nothing for too long.
+inline bool ReplayCore::Search(const ReplayWorker& worker) {
+  uint64_t start = Ticks();
+  do {
+    if (offers_.load(std::memory_order_relaxed) > 0) return true;
+    if (worker.caller) {
+      if (over_.done()) return false;
+    } else if (RunPieces() > 0) {
+      start = Ticks();
+    }
+    CpuRelax();
+  } while (Ticks() - start < search_ticks_);
+  return false;
+}
+
+inline void ReplayCore::HandOver(ReplayWorker& worker, bool has_next) {
+  const int give = has_next ? (worker.ready.size + 1) / 2 : worker.ready.size / 2;
+  if (give == 0) return;
+  const int keep = worker.ready.size - give;
+  ReadyChain given{worker.ready.head, give};
+  int last_kept = -1;
+  for (int i = 0; i < keep; ++i) {
+    last_kept = given.head;
+    given.head = Next(given.head);
+  }
+  Duty duty(pool_);
+  {
+    MutexLock lock(mutex_);
+    if (chains_ == kMaxChains) return;
+    if (keep == 0) {
+      worker.ready = {};
+    } else {
+      worker.ready.size = keep;
+      Next(last_kept) = -1;
+    }
+    shared_[chains_++] = given;
+    if (searching_ < offers()) duty.helper = TakeHelper();
+    UpdateHints();
+  }
+  duty.Do();
+}
+
+// Adds a chain from outside the run's threads, which must find room: `tail` is its last node.
+inline void ReplayCore::Offer(ReadyChain chain, int tail) {
+  if (chains_ == kMaxChains) {
+    Next(tail) = shared_[0].head;
+    chain.size += shared_[0].size;
+    shared_[0] = chain;
+  } else {
+    shared_[chains_++] = chain;
+  }
+}
+
+// --- modes without counters
+
+inline void ReplayCore::Lead() {
+  if (mode_ == ReplayMode::kLevels) {
+    RunLevels();
+  } else if (mode_ == ReplayMode::kWalk) {
+    run_range_(*this, 0, schedule.size(), /*by_level=*/false);
+  }
+}
+
+// Runs of narrow levels are walked, wide ones are shared.
+inline void ReplayCore::RunLevels() {
+  int walked = 0;
+  for (int level = 0; level < schedule.levels(); ++level) {
+    const int begin = schedule.level_begin()[static_cast<size_t>(level)];
+    const int end = schedule.level_begin()[static_cast<size_t>(level) + 1];
+    if (end - begin < shared_width_) continue;
+    if (walked < begin) run_range_(*this, walked, begin, /*by_level=*/true);
+    if (stopped()) return;
+    ShareLevel(level);
+    walked = end;
+  }
+  if (walked < schedule.size()) run_range_(*this, walked, schedule.size(), /*by_level=*/true);
+}
+
+inline void ReplayCore::ShareLevel(int level) {
+  const int begin = schedule.level_begin()[static_cast<size_t>(level)];
+  const int width = schedule.level_begin()[static_cast<size_t>(level) + 1] - begin;
+  int pieces = width / piece_nodes_;
+  if (pieces > 4 * threads_) pieces = 4 * threads_;
+  if (pieces < threads_) pieces = threads_;
+  if (pieces > width) pieces = width;
+  level_left_.Add(pieces);
+  // Release: a claim sees what the levels before have written.
+  level_.store(LevelWord(level, pieces), std::memory_order_release);
+  Duty duty(pool_);
+  {
+    MutexLock lock(mutex_);
+    duty.helper = TakeHelper();
+  }
+  duty.Do();
+  RunPieces();
+  const uint64_t start = Ticks();
+  while (!level_left_.done()) {
+    if (Ticks() - start < search_ticks_) {
+      CpuRelax();
+    } else {
+      pool_.Wait(level_left_);
+    }
+  }
+}
+
+// Runs pieces of the level being shared, if there is one; returns how many.
+inline int ReplayCore::RunPieces() {
+  for (int ran = 0;; ++ran) {
+    // Relaxed: a look that the claim below makes good.
+    if (!HasPiece(level_.load(std::memory_order_relaxed))) return ran;
+    // Acquire: see ShareLevel. Other claims in between continue its release sequence.
+    const uint64_t word = level_.fetch_add(1, std::memory_order_acquire);
+    if (!HasPiece(word)) return ran;
+    const size_t level = word >> 32;
+    const int64_t pieces = word >> 16 & 0xffff, piece = word & 0xffff;
+    const int64_t begin = schedule.level_begin()[level];
+    const int64_t width = schedule.level_begin()[level + 1] - begin;
+    {
+      auto scope = InvocationScope::Adopt(invocation_);
+      run_range_(*this, static_cast<int>(begin + width * piece / pieces),
+                 static_cast<int>(begin + width * (piece + 1) / pieces), /*by_level=*/true);
+    }
+    level_left_.CountDown();
+  }
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_REPLAY_CORE_HPP_
