@@ -2,7 +2,11 @@
 
 #include <doctest/doctest.h>
 
+#include <thread>
+
 #include "../error_of.hpp"
+#include "opkit/core/dlpack.hpp"
+#include "random_graph.hpp"
 
 using namespace opkit;
 
@@ -28,6 +32,32 @@ Graph Diamond(SymbolicShape shape) {
   return g;
 }
 
+Graph OneNode(OperatorDef def, SymbolicShape shape = {3}) {
+  Graph g;
+  g.AddInput("X", kFloat, std::move(shape));
+  g.AddNode(std::move(def.Input("X").Output("Y")));
+  g.AddOutput("Y");
+  return g;
+}
+
+std::vector<NamedTensor> Named(const Graph& graph, const std::vector<Tensor>& inputs) {
+  std::vector<NamedTensor> named;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    named.push_back({graph.inputs()[i].name, Tensor()});
+    named.back().tensor.CopyFrom(inputs[i]);
+  }
+  return named;
+}
+
+void CheckOutputs(const NamedTensors& found, const std::vector<Tensor>& expected) {
+  REQUIRE(found.size() == expected.size());
+  size_t i = 0;
+  for (const NamedTensor& output : found) {
+    INFO("output ", output.name);
+    CHECK(Of(output.tensor) == Of(expected[i++]));
+  }
+}
+
 }  // namespace
 
 TEST_CASE("a graph is compiled and run") {
@@ -38,8 +68,38 @@ TEST_CASE("a graph is compiled and run") {
   CHECK(out.size() == 1);
   CHECK(Contains(ErrorOf([&] { out.at("Z"); }).what(), "there is no output 'Z'"));
   CHECK(Contains(plan.Describe(), "plan of 4 nodes on 2 threads"));
-  MESSAGE(plan.Describe());
-  MESSAGE(exec.ExplainMode());
+  CHECK(Contains(plan.Describe(), "0 Scale (X) -> (S): reference, "));
+  CHECK(plan.type("B").shape == SymbolicShape{3});
+  CHECK(plan.choice(0).kernel->op == "Scale");
+  CHECK(Contains(exec.ExplainMode(), "walk"));
+}
+
+TEST_CASE("random graphs give what running node after node gives, to the bit") {
+  for (uint64_t seed = 1; seed <= 60; ++seed) {
+    RandomGraphOptions random;
+    random.nodes = 5 + static_cast<int>(seed % 7) * 12;
+    random.rewrites = seed % 3 == 0;
+    random.shuffled = seed % 3 == 1;
+    random.controls = seed % 2 == 0;
+    random.window = seed % 5 == 0 ? 3 : 0;
+    const Graph graph = RandomGraph(seed, random);
+    const auto inputs = RandomInputs(graph, seed);
+    const auto expected = RunInOrder(graph, inputs);
+    for (int threads : {1, 2, 8})
+      for (ReplayMode mode :
+           {ReplayMode::kAuto, ReplayMode::kWalk, ReplayMode::kLevels, ReplayMode::kCounters}) {
+        INFO("seed ", seed, " threads ", threads, " mode ", std::string(ToString(mode)));
+        Executor exec(Compile(graph, {.threads = threads, .mode = mode}));
+        for (int run = 0; run < 2; ++run) CheckOutputs(exec.Run(Named(graph, inputs)), expected);
+      }
+    INFO("seed ", seed);
+    Executor in_order(Compile(graph, {.threads = 2, .deterministic = true}));
+    CheckOutputs(in_order.Run(Named(graph, inputs)), expected);
+    Executor later(Compile(graph, {.threads = 2}));
+    for (const NamedTensor& input : Named(graph, inputs)) later.Bind(input.name, input.tensor);
+    later.RunAsync().Finish();
+    CheckOutputs(later.outputs(), expected);
+  }
 }
 
 TEST_CASE("bound inputs and outputs are used where they are") {
@@ -55,4 +115,299 @@ TEST_CASE("bound inputs and outputs are used where they are") {
   CHECK(Of(y) == Floats{16, 16, 24});
   CHECK(y.data<float>() == memory);
   CHECK(exec.output("Y").data<float>() == memory);
+
+  exec.Bind("Y", Tensor());  // unbound: results are the executor's again
+  exec.Run();
+  CHECK(exec.output("Y").data<float>() != memory);
+  CHECK(Of(exec.output("Y")) == Floats{16, 16, 24});
+  exec.Bind("X", Tensor());
+  CHECK(Contains(ErrorOf([&] { exec.Run(); }).what(),
+                 "nothing was given for input 'X' of the graph; Run({{\"X\", tensor}}), or Bind"));
+}
+
+TEST_CASE("memory of somebody else is read and written through DLPack") {
+  Executor exec(Compile(Diamond({2}), {.threads = 1}));
+  float in[] = {1, 2}, out[] = {0, 0};
+  Tensor x = Tensor::FromExternal(in, {2}), y = Tensor::FromExternal(out, {2});
+  exec.Bind("X", FromDLPack(ToDLPack(x)));
+  exec.Bind("Y", FromDLPack(ToDLPack(y)));
+  exec.Run();
+  CHECK(out[0] == 8);
+  CHECK(out[1] == 16);
+}
+
+TEST_CASE("a result stays as it was while its caller holds it") {
+  Executor exec(Compile(Diamond({1}), {.threads = 1}));
+  const Tensor first = exec.Run({{"X", Vector({1})}}).at("Y");
+  const Tensor second = exec.Run({{"X", Vector({2})}}).at("Y");
+  CHECK(Of(first) == Floats{8});
+  CHECK(Of(second) == Floats{16});
+}
+
+TEST_CASE("a result that its caller has dropped is memory for the next one") {
+  Executor exec(Compile(Diamond({1}), {.threads = 1}));
+  exec.Bind("X", Vector({1}));
+  exec.Run();
+  const float* memory = exec.output("Y").data<float>();
+  exec.Run();
+  CHECK(exec.output("Y").data<float>() == memory);
+}
+
+TEST_CASE("outputs that operators hand on are memory of their own") {
+  Graph g;  // Identity's output shares its input's memory
+  g.AddInput("X", kFloat, {2});
+  g.AddConstant("W", Vector({5, 6}));
+  g.AddNode(OperatorDef("Identity").Input("X").Output("OfInput"));
+  g.AddNode(OperatorDef("Identity").Input("W").Output("OfConstant"));
+  g.AddNode(OperatorDef("Relu").Input("X").Output("A"));
+  g.AddNode(OperatorDef("Identity").Input("A").Output("OfPlanned"));
+  g.AddNode(OperatorDef("Scale").Input("A").Output("Last").Arg("scale", 2.f));
+  for (const char* name : {"OfInput", "OfConstant", "OfPlanned", "Last", "X", "W"})
+    g.AddOutput(name);
+  const PassList no_passes;
+  Executor exec(Compile(g, {.threads = 1, .passes = &no_passes}));
+  const Tensor x = Vector({1, 2});
+  for (int run = 0; run < 2; ++run) {
+    const auto out = exec.Run({{"X", x}});
+    CHECK(Of(out.at("OfInput")) == Floats{1, 2});
+    CHECK(Of(out.at("OfConstant")) == Floats{5, 6});
+    CHECK(Of(out.at("OfPlanned")) == Floats{1, 2});
+    CHECK(Of(out.at("Last")) == Floats{2, 4});
+    CHECK_FALSE(out.at("OfInput").SharesMemoryWith(x));
+    CHECK_FALSE(out.at("OfConstant").SharesMemoryWith(*g.FindConstant("W")));
+    CHECK(out.at("X").SharesMemoryWith(x));  // outputs that are inputs are those tensors
+    CHECK(Of(out.at("W")) == Floats{5, 6});
+    const Tensor kept = out.at("OfPlanned");
+    exec.Run({{"X", Vector({8, 9})}});
+    CHECK(Of(kept) == Floats{1, 2});
+  }
+  Tensor bound = Vector({0, 0});
+  exec.Bind("OfInput", bound);
+  exec.Run({{"X", x}});
+  CHECK(Of(bound) == Floats{1, 2});
+  CHECK(Contains(ErrorOf([&] { exec.Bind("W", bound); }).what(), "cannot be bound"));
+}
+
+TEST_CASE("the data decides a shape") {
+  Graph g;
+  g.AddInput("X", kFloat, {4});
+  g.AddNode(OperatorDef("Relu").Input("X").Output("R"));
+  g.AddNode(OperatorDef("Positives").Input("R").Output("P"));
+  g.AddNode(OperatorDef("Scale").Input("P").Output("Q").Arg("scale", 2.f));
+  g.AddOutput("Q");
+  Executor exec(Compile(g, {.threads = 2}));
+  CHECK(Of(exec.Run({{"X", Vector({1, -2, 3, 0})}}).at("Q")) == Floats{2, 6});
+  CHECK(Of(exec.Run({{"X", Vector({1, 2, 3, 4})}}).at("Q")) == Floats{2, 4, 6, 8});
+  CHECK(Of(exec.Run({{"X", Vector({-1, 0, 0, 0})}}).at("Q")) == Floats{});
+  exec.Bind("Q", Vector({0, 0}));
+  CHECK(Of(exec.Run({{"X", Vector({1, -2, 3, 0})}}).at("Q")) == Floats{2, 6});
+  const Error other = ErrorOf([&] { exec.Run({{"X", Vector({1, 2, 3, 0})}}); });
+  CHECK(Contains(other.what(), "output 'Q' came out as float32[3] on cpu, but the tensor bound"));
+}
+
+TEST_CASE("a node that rewrites an input of the graph writes to the caller's memory") {
+  Graph g;
+  g.AddInput("T", kFloat, {2});
+  g.AddInput("X", kFloat, {2});
+  g.AddNode(OperatorDef("Scale").Input("T").Output("Before").Arg("scale", 1.f));
+  g.AddNode(OperatorDef("Accumulate").Input("T").Input("X").Output("T"));
+  g.AddNode(OperatorDef("Scale").Input("T").Output("After").Arg("scale", 1.f));
+  g.AddOutput("Before");
+  g.AddOutput("After");
+  Executor exec(Compile(g, {.threads = 2}));
+  Tensor total = Vector({1, 2});
+  auto out = exec.Run({{"T", total}, {"X", Vector({10, 20})}});
+  CHECK(Of(total) == Floats{11, 22});
+  CHECK(Of(out.at("Before")) == Floats{1, 2});
+  CHECK(Of(out.at("After")) == Floats{11, 22});
+  const Tensor wide = Tensor::From<float>({2, 2}, {1, 2, 3, 4});
+  CHECK(Contains(ErrorOf([&] {
+                   exec.Bind("T", wide.Slice(1, 0, 1).Permute({1, 0}).Slice(0, 0, 1));
+                 }).what(),
+                 "[1, 2]"));
+}
+
+TEST_CASE("an input with strides is read through a dense copy, afresh in every run") {
+  Executor exec(Compile(OneNode(OperatorDef("Scale").Arg("scale", 2.f), {2, 2}), {.threads = 1}));
+  Tensor matrix = Tensor::From<float>({2, 2}, {1, 2, 3, 4});
+  exec.Bind("X", matrix.Permute({1, 0}));
+  exec.Run();
+  CHECK(Of(exec.output("Y")) == Floats{2, 6, 4, 8});
+  matrix.mutable_data<float>()[0] = 5;
+  exec.Run();
+  CHECK(Of(exec.output("Y")) == Floats{10, 6, 4, 8});
+  exec.Bind("X", matrix);
+  exec.Run();
+  CHECK(Of(exec.output("Y")) == Floats{10, 4, 6, 8});
+}
+
+TEST_CASE("inputs that are not what the graph says are refused before anything runs") {
+  Executor exec(Compile(Diamond({Sym("N"), 2}), {.threads = 1}));
+  const Tensor good = Tensor::From<float>({1, 2}, {1, 2});
+  CHECK(Of(exec.Run({{"X", good}}).at("Y")) == Floats{8, 16});
+  const Error shape = ErrorOf([&] { exec.Run({{"X", Vector({1, 2})}}); });
+  CHECK(shape.code() == ErrorCode::kInvalidArgument);
+  CHECK(Contains(shape.what(),
+                 "input 'X' of the graph is float32[N, 2], but the tensor given is float32[2]"));
+  const Error dtype = ErrorOf([&] { exec.Bind("X", Tensor::From<int32_t>({1, 2}, {1, 2})); });
+  CHECK(dtype.code() == ErrorCode::kTypeMismatch);
+  CHECK(Contains(ErrorOf([&] {
+                   exec.Run({{"Z", good}});
+                 }).what(),
+                 "the graph has no input or output 'Z' ("));
+  CHECK(ErrorOf([&] { exec.Run({{"X", Tensor()}}); }).code() == ErrorCode::kUninitialized);
+  CHECK(ErrorOf([&] { exec.Run(); }).code() == ErrorCode::kInvalidArgument);
+  CHECK(Contains(ErrorOf([&] { exec.Bind("Y", Vector({1})); }).what(),
+                 "output 'Y' of the graph is float32[1, 2] on cpu, but the tensor bound to it is"));
+  CHECK(Of(exec.Run({{"X", good}}).at("Y")) == Floats{8, 16});  // nothing has changed
+}
+
+TEST_CASE("new input shapes are planned once, and the last few are kept") {
+  const Plan plan = Compile(Diamond({Sym("N")}), {.threads = 1, .max_shapes = 2});
+  CHECK(Contains(ErrorOf([&] { plan.memory(); }).what(), "nothing has run yet"));
+  Executor exec(plan);
+  CHECK(Contains(ErrorOf([&] { exec.output("Y"); }).what(), "before the first run"));
+  const auto run = [&](int64_t n) {
+    Tensor x({n}, kFloat);
+    for (int64_t i = 0; i < n; ++i) x.mutable_data<float>()[i] = static_cast<float>(i);
+    const Tensor y = exec.Run({{"X", x}}).at("Y");
+    for (int64_t i = 0; i < n; ++i) CHECK(y.data<float>()[i] == 8.f * static_cast<float>(i));
+    return &exec.op(0);
+  };
+  const OperatorBase* three = run(3);
+  CHECK(run(3) == three);
+  CHECK(plan.memory().arena_bytes > 0);
+  CHECK(plan.type("S").shape == SymbolicShape{3});
+  const OperatorBase* four = run(4);
+  CHECK(plan.type("S").shape == SymbolicShape{4});
+  CHECK(run(3) == three);
+  CHECK(run(4) == four);
+  run(5);  // three goes
+  run(6);  // four goes
+  run(3);
+}
+
+TEST_CASE("a failing node ends the run with its own error, and the next run works") {
+  for (const char* how : {"throw", "false"})
+    for (int threads : {1, 2}) {
+      Graph g;
+      g.AddInput("X", kFloat, {2});
+      g.AddNode(OperatorDef("Relu").Input("X").Output("A"));
+      g.AddNode(OperatorDef("Fail").Name("bad").Input("A").Output("B").Arg("how", how));
+      g.AddNode(OperatorDef("Scale").Input("B").Output("C").Arg("scale", 2.f));
+      g.AddOutput("C");
+      Executor exec(Compile(g, {.threads = threads}));
+      for (int run = 0; run < 2; ++run) {
+        const Error error = ErrorOf([&] { exec.Run({{"X", Vector({1, 2})}}); });
+        CHECK(Contains(error.what(), "Fail 'bad' (A) -> (B)"));
+        if (how == std::string("throw")) CHECK(Contains(error.what(), "it was told to fail"));
+      }
+      exec.Bind("X", Vector({1, 2}));
+      const Event event = exec.RunAsync();
+      CHECK(Contains(ErrorOf([&] { event.Finish(); }).what(), "Fail 'bad'"));
+    }
+}
+
+TEST_CASE("observers of an executor are started and stopped on every path") {
+  class Count : public ObserverBase<Executor> {
+   public:
+    using ObserverBase<Executor>::ObserverBase;
+    void Start() override { log += "start "; }
+    void Stop(bool succeeded) override { log += succeeded ? "good " : "bad "; }
+    std::string log;
+  };
+  Executor good(Compile(OneNode(OperatorDef("Relu")), {.threads = 1}));
+  auto* count = new Count(&good);
+  good.AttachObserver(std::unique_ptr<ObserverBase<Executor>>(count));
+  good.Run({{"X", Vector({1, 2, 3})}});
+  good.Bind("X", Vector({1, 2, 3}));
+  good.RunAsync().Finish();
+  CHECK(count->log == "start good start good ");
+
+  Executor bad(Compile(OneNode(OperatorDef("Fail")), {.threads = 1}));
+  count = new Count(&bad);
+  bad.AttachObserver(std::unique_ptr<ObserverBase<Executor>>(count));
+  ErrorOf([&] { bad.Run({{"X", Vector({1, 2, 3})}}); });
+  bad.Bind("X", Vector({1, 2, 3}));
+  bad.RunAsync().state()->Wait({});
+  CHECK(count->log == "start bad start bad ");
+}
+
+TEST_CASE("executors of one plan run at the same time, each with its own memory") {
+  const Graph graph = RandomGraph(7, {.nodes = 40});
+  const Plan plan = Compile(graph, {.threads = 2});
+  std::vector<std::thread> threads;
+  std::vector<int> wrong(4, 0);
+  for (size_t t = 0; t < 4; ++t)
+    threads.emplace_back([&, t] {
+      Executor exec(plan);
+      const auto inputs = RandomInputs(graph, 10 + t);
+      const auto expected = RunInOrder(graph, inputs);
+      for (int run = 0; run < 20; ++run) {
+        size_t i = 0;
+        for (const NamedTensor& output : exec.Run(Named(graph, inputs)))
+          wrong[t] += Of(output.tensor) != Of(expected[i++]);
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  CHECK(wrong == std::vector<int>(4, 0));
+}
+
+TEST_CASE("an empty graph, and one whose outputs are its inputs, run") {
+  Executor empty(Compile(Graph(), {.threads = 2}));
+  CHECK(empty.Run({}).size() == 0);
+  Graph g;
+  g.AddInput("X", kFloat, {1});
+  g.AddOutput("X");
+  Executor same(Compile(g, {.threads = 1}));
+  CHECK(Of(same.Run({{"X", Vector({4})}}).at("X")) == Floats{4});
+}
+
+TEST_CASE("what is wrong with a graph is said when it is compiled") {
+  Graph g = Diamond({3});
+  g.AddNode(OperatorDef("Relu").Input("Q").Output("R"));
+  CHECK(Contains(ErrorOf([&] { Compile(g); }).what(), "reads 'Q', which no input"));
+  Graph shapes;
+  shapes.AddInput("X", kFloat, {2, 3});
+  shapes.AddInput("Z", kFloat, {2, 3});
+  shapes.AddNode(OperatorDef("MatMul").Name("fc").Input("X").Input("Z").Output("Y"));
+  shapes.AddOutput("Y");
+  CHECK(Contains(ErrorOf([&] { Compile(shapes); }).what(), "cannot multiply [2, 3] by [2, 3]"));
+  Graph device = OneNode(OperatorDef("MatMul").Device(DeviceType::kCUDA));
+  CHECK(Contains(ErrorOf([&] { Compile(device); }).what(), "MatMul"));
+  CHECK(ErrorOf([&] { Compile(Diamond({3}), {.threads = -1}); }).code() ==
+        ErrorCode::kInvalidArgument);
+  CHECK(ErrorOf([&] { Compile(Diamond({3}), {.max_shapes = 0}); }).code() ==
+        ErrorCode::kInvalidArgument);
+}
+
+TEST_CASE("values that are not live together share memory, and a value is overwritten in place") {
+  Graph g;  // a chain: X -> A -> B -> C -> Y
+  g.AddInput("X", kFloat, {100});
+  g.AddNode(OperatorDef("Relu").Input("X").Output("A"));
+  g.AddNode(OperatorDef("Relu").Input("A").Output("B"));
+  g.AddNode(OperatorDef("Relu").Input("B").Output("C"));
+  g.AddNode(OperatorDef("Relu").Input("C").Output("Y"));
+  g.AddOutput("Y");
+  for (int threads : {1, 2}) {
+    const MemorySummary memory = Compile(g, {.threads = threads}).memory();
+    CHECK(memory.planned_values == 3);
+    CHECK(memory.inplace_values == 2);
+    CHECK(memory.arena_bytes == 448);  // 400 bytes, in steps of 64
+    CHECK(memory.lower_bound_bytes == 448);
+    CHECK(memory.naive_bytes == 3 * 448);
+  }
+}
+
+TEST_CASE("an input that is read twice is not overwritten where only one reading allows it") {
+  Graph g;
+  g.AddInput("X", kFloat, {2});
+  g.AddNode(OperatorDef("Relu").Input("X").Output("A"));
+  g.AddNode(OperatorDef("Sum").Input("A").Input("A").Output("B"));  // only input 0 is in place
+  g.AddNode(OperatorDef("Add").Input("B").Input("B").Output("C"));  // both are
+  g.AddNode(OperatorDef("Relu").Input("C").Output("Y"));
+  g.AddOutput("Y");
+  const Plan plan = Compile(g, {.threads = 1});
+  CHECK(plan.memory().inplace_values == 1);
+  CHECK(Of(Executor(plan).Run({{"X", Vector({1, 2})}}).at("Y")) == Floats{4, 8});
 }

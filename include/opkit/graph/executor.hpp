@@ -85,6 +85,9 @@ class Executor : public Observable<Executor> {
     Run(timeout);
     return outputs();
   }
+  NamedTensors Run(std::initializer_list<NamedTensor> inputs, Timeout timeout = {}) {
+    return Run(std::vector<NamedTensor>(inputs), timeout);
+  }
   // Runs with what is bound.
   void Run(Timeout timeout = {}) {
     Prepare();

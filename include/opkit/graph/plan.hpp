@@ -51,7 +51,7 @@ class PlanState final : public RefCounted {
     if (!found) {
       found = MakeIntrusive<Specialization>(
           view_, inputs,
-          Specialization::Options{pool().threads() == 1, options_.deterministic, options_.memory});
+          Specialization::Options{IsWalked(), options_.deterministic, options_.memory});
       known_.insert(known_.begin(), found);
       if (known_.size() > static_cast<size_t>(options_.max_shapes)) known_.pop_back();
     }
@@ -74,6 +74,12 @@ class PlanState final : public RefCounted {
       return found;
     }
     return {};
+  }
+  // Steps run one after the other in their order.
+  bool IsWalked() const {
+    const bool walk = options_.mode == ReplayMode::kWalk ||
+                      (options_.mode == ReplayMode::kAuto && pool().threads() == 1);
+    return walk || options_.deterministic;
   }
   static bool SameTypes(const std::vector<TensorInfo>& a, const std::vector<TensorInfo>& b) {
     for (size_t i = 0; i < a.size(); ++i)

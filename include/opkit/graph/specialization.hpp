@@ -49,7 +49,7 @@ struct ArenaPlan {
 class Specialization final : public RefCounted {
  public:
   struct Options {
-    bool one_thread = false;  // steps are walked in their order
+    bool walked = false;  // steps run one after the other, in their order
     bool in_order = false;
     MemoryPlanOptions memory;
   };
@@ -145,7 +145,7 @@ class Specialization final : public RefCounted {
   }
 
   void PlanArenas(const Options& options) {
-    if (options.one_thread && !may_pend_)
+    if (options.walked && !may_pend_)
       for (int step = 0; step < schedule_->size(); ++step) run_order_.stages.push_back(step);
     for (int value = 0; value < view_.num_values(); ++value)
       if (IsPlanned(value)) AddArena(MemoryDevice(types_[value].device));
