@@ -69,7 +69,7 @@ class FunctionBody {
         inputs_(static_cast<size_t>(op.InputSize())),
         outputs_(static_cast<size_t>(op.OutputSize())),
         dense_(inputs_.size()),
-        infos_(outputs_.size()),
+        pointers_(inputs_.size()),
         sums_(outputs_.size()),
         reqs_(outputs_.size(), OpReq::kWrite),
         input_views_(inputs_.size()),
@@ -108,7 +108,11 @@ class FunctionBody {
     resource_.context = link.context;
     resource_.launch = link.launch;
     StartRandom();
-    if (BindInputs() || !inferred_) Infer();
+    BindInputs();
+    if (!op_.inference().IsFresh(pointers_)) [[unlikely]]
+      Infer();
+    if (inferred_ != op_.inference().version()) [[unlikely]]
+      MeasureScratch();
     resource_.scratch = op_.Scratch(resource_.scratch_bytes);
     const Release release{*this};
     BindOutputs();
@@ -160,9 +164,7 @@ class FunctionBody {
     resource_.random_drawn = false;
   }
 
-  // True when a dtype or a shape is not that of the last run.
-  bool BindInputs() {
-    bool changed = false;
+  void BindInputs() {
     for (size_t i = 0; i < inputs_.size(); ++i) {
       if (!op_.HasInput(static_cast<int>(i))) continue;
       const Tensor& tensor = op_.Input(static_cast<int>(i));
@@ -174,11 +176,10 @@ class FunctionBody {
         dense_[i].CopyFrom(tensor);
         readable = &dense_[i];
       }
-      changed |= inputs_[i].Bind(*readable, OpReq::kWrite);
+      pointers_[i] = &tensor;
+      inputs_[i].Bind(*readable, OpReq::kWrite);
       input_views_[i] = inputs_[i].view;
     }
-    if (changed) inferred_ = false;
-    return changed;
   }
   [[noreturn]] OPKIT_COLD void Unreadable(size_t i, const Tensor& tensor) const {
     if (!tensor.initialized())
@@ -204,29 +205,26 @@ class FunctionBody {
                   &tensor);
   }
 
-  void Infer() {
+  OPKIT_COLD void Infer() {
+    auto infer = [this](InferenceContext& context) {
+      InferFunction(*record_, attrs_, pass_, context);
+      if (!record_->infer_shape && pass_ == FunctionPass::kForward) return;
+      for (int o = 0; o < context.num_outputs(); ++o)
+        if (const SymbolicShape& shape = context.output(o).shape;
+            !shape.is_known() && op_.HasOutput(o))
+          Throw(ErrorCode::kInvalidArgument, "inferShape of operator ", record_->name,
+                " leaves output ", o, " unknown: ", ToString(shape));
+    };
+    op_.inference().Infer(op_.def(), pointers_, infer, [] {});
+    op_.inference().Keep();
+  }
+  OPKIT_COLD void MeasureScratch() {
     std::vector<TensorInfo> inputs;
-    for (size_t i = 0; i < inputs_.size(); ++i)
-      inputs.push_back(op_.HasInput(static_cast<int>(i))
-                           ? TensorInfo::Of(op_.Input(static_cast<int>(i)))
-                           : TensorInfo());
-    InferenceContext context(op_.def(), inputs);
-    InferFunction(*record_, attrs_, pass_, context);
-    for (size_t o = 0; o < infos_.size(); ++o) {
-      const TensorInfo& info = context.output(static_cast<int>(o));
-      infos_[o].dtype = info.dtype;
-      infos_[o].known = info.shape.is_known();
-      if (infos_[o].known) {
-        infos_[o].shape = info.shape.ToShape();
-      } else if ((record_->infer_shape || pass_ == FunctionPass::kBackward) &&
-                 op_.HasOutput(static_cast<int>(o))) {
-        Throw(ErrorCode::kInvalidArgument, "inferShape of operator ", record_->name,
-              " leaves output ", o, " unknown: ", ToString(info.shape));
-      }
-    }
+    for (const Tensor* input : pointers_)
+      inputs.push_back(input ? TensorInfo::Of(*input) : TensorInfo());
     if (pass_ == FunctionPass::kForward)
       resource_.scratch_bytes = FunctionScratch(*record_, attrs_, inputs);
-    inferred_ = true;
+    inferred_ = op_.inference().version();
   }
 
   void BindOutputs() {
@@ -266,7 +264,7 @@ class FunctionBody {
   };
   // What inference says; without setInferShape what the output tensor has.
   Wanted Want(int output) {
-    const Info& info = infos_[static_cast<size_t>(output)];
+    const auto& info = op_.inference().outputs()[static_cast<size_t>(output)];
     if (info.known && info.dtype != DType::kUndefined) return {info.dtype, &info.shape};
     const Tensor& present = *op_.Output(output);
     const bool usable = present.dtype() != DType::kUndefined;
@@ -336,21 +334,15 @@ class FunctionBody {
     resource_.temporaries.clear();
   }
 
-  struct Info {
-    DType dtype = DType::kUndefined;
-    bool known = false;
-    Shape shape;
-  };
-
   OperatorBase& op_;
   IntrusivePtr<Record> record_;
   FunctionPass pass_;
   FunctionDevice& functions_;
   AttrMap attrs_;
   std::vector<TensorSlot> inputs_, outputs_;
-  std::vector<Tensor> dense_;  // copies of strided inputs
-  std::vector<Info> infos_;    // of the outputs, for the inputs of the last run
-  std::vector<Tensor> sums_;   // results that are to be added to an output
+  std::vector<Tensor> dense_;            // copies of strided inputs
+  std::vector<const Tensor*> pointers_;  // the inputs of the run in progress; null where left out
+  std::vector<Tensor> sums_;             // results that are to be added to an output
   std::vector<std::pair<size_t, Tensor>> targets_;
   std::vector<OpReq> reqs_;
   std::vector<bool> mutated_;
@@ -358,7 +350,8 @@ class FunctionBody {
   ResourceState resource_;
   FunctionStatePtr state_;
   uint64_t random_epoch_ = 0;
-  bool owns_state_ = false, inferred_ = false;
+  uint64_t inferred_ = 0;  // the version of inference that scratch was measured for
+  bool owns_state_ = false;
 };
 
 }  // namespace detail

@@ -40,6 +40,7 @@ class FunctionOperator final : public Operator<Context>, public detail::Function
     body_.Run(link);
     return true;
   }
+  bool InfersOutputs() const override { return true; }
   void SetOutputReq(int output, OpReq req) override { body_.SetReq(output, req); }
 
  private:

@@ -5,16 +5,23 @@
 
 #include <span>
 
-#include "opkit/op/schema.hpp"
+#include "opkit/op/inference.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
 using InputPointers = std::span<const Tensor* const>;  // null where the node leaves an input out
 
+// One for each operator, whoever infers: the operator itself, an eager call, or a plan.
 class InferenceCache {
  public:
-  // The last result that was kept holds for these inputs.
+  struct Output {
+    DType dtype = DType::kUndefined;
+    bool known = false;
+    Shape shape;  // where known
+  };
+
+  // What is said of the outputs holds for these inputs.
   bool IsFresh(InputPointers inputs) const {
     if (!fresh_) return false;
     for (size_t i = 0; i < inputs.size(); ++i)
@@ -23,19 +30,21 @@ class InferenceCache {
         return false;
     return true;
   }
-  // What inference says of the outputs. `before_data` is called before the first read of an input's
-  // elements, which may still be on their way. Nothing is fresh until Keep is called.
-  OPKIT_COLD std::vector<TensorInfo> Infer(const OpSchema& schema, const OperatorDef& def,
-                                           InputPointers inputs, FunctionRef<void()> before_data) {
+  const std::vector<Output>& outputs() const { return outputs_; }
+  // Another whenever the outputs were said anew; 0 before.
+  uint64_t version() const { return version_; }
+
+  // `before_data` is called before the first read of an input's elements, which may still be on
+  // their way. Nothing is fresh until Keep is called.
+  OPKIT_COLD void Infer(const OperatorDef& def, InputPointers inputs,
+                        FunctionRef<void(InferenceContext&)> infer,
+                        FunctionRef<void()> before_data) {
     fresh_ = false;
     std::vector<TensorInfo> infos;
-    std::vector<Seen> seen;
     for (size_t i = 0; i < def.inputs().size(); ++i) {
       const Tensor* input = i < inputs.size() ? inputs[i] : nullptr;
       infos.push_back(input ? TensorInfo::Of(*input) : TensorInfo());
     }
-    for (const Tensor* input : inputs)
-      seen.push_back(input ? Seen{input->dtype(), input->shape()} : Seen());
     data_read_ = false;
     auto data_of = [&](int i) -> const Tensor* {
       const Tensor* input = inputs[static_cast<size_t>(i)];
@@ -47,19 +56,52 @@ class InferenceCache {
     };
     InferenceContext context(def, std::move(infos));
     context.ReadConstantsFrom(data_of);
-    schema.Infer(context);
-    seen_ = std::move(seen);
-    return std::move(context.outputs());
+    infer(context);
+    See(inputs.size(), [&](size_t i) {
+      return inputs[i] ? Output{inputs[i]->dtype(), true, inputs[i]->shape()} : Output();
+    });
+    Say(context.outputs());
   }
   // The result is good: it holds until an input changes, unless it came from an input's data.
   void Keep() { fresh_ = !data_read_; }
 
+  // What somebody else has inferred. Nothing changes where a dtype or shape is not known.
+  OPKIT_COLD void Set(const OperatorDef& def, std::span<const TensorInfo> inputs,
+                      std::span<const TensorInfo> outputs) {
+    if (inputs.size() != def.inputs().size() || outputs.size() != def.outputs().size())
+      Throw(ErrorCode::kInvalidArgument, "SetInferredOutputs of operator ", ToString(def), " for ",
+            inputs.size(), " inputs and ", outputs.size(), " outputs");
+    auto known = [](std::span<const TensorInfo> infos, const std::vector<std::string>& names) {
+      for (size_t i = 0; i < infos.size(); ++i)
+        if (!names[i].empty() &&
+            (infos[i].dtype == DType::kUndefined || !infos[i].shape.is_known()))
+          return false;
+      return true;
+    };
+    if (!known(inputs, def.inputs()) || !known(outputs, def.outputs())) return;
+    See(inputs.size(), [&](size_t i) { return Of(inputs[i]); });
+    Say(outputs);
+    fresh_ = true;
+  }
+
  private:
-  struct Seen {
-    DType dtype = DType::kUndefined;
-    Shape shape;
-  };
-  std::vector<Seen> seen_;
+  static Output Of(const TensorInfo& info) {
+    const bool known = info.shape.is_known();
+    return {info.dtype, known, known ? info.shape.ToShape() : Shape()};
+  }
+  template <class F>
+  void See(size_t inputs, F input) {
+    seen_.clear();
+    for (size_t i = 0; i < inputs; ++i) seen_.push_back(input(i));
+  }
+  void Say(std::span<const TensorInfo> outputs) {
+    outputs_.clear();
+    for (const TensorInfo& output : outputs) outputs_.push_back(Of(output));
+    ++version_;
+  }
+
+  std::vector<Output> seen_, outputs_;  // seen: the inputs
+  uint64_t version_ = 0;
   bool data_read_ = false;
   bool fresh_ = false;
 };

@@ -4,7 +4,6 @@
 #define OPKIT_OP_INVOKE_HPP_
 
 #include "opkit/op/create_operator.hpp"
-#include "opkit/op/inference_cache.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -49,6 +48,7 @@ class BasicResolvedOperator {
             " outputs; say how many with InvokeOptions::num_outputs");
     for (int i = 0; i < num_outputs; ++i) def_.Output(StrCat("output ", i));
     op_ = CreateOperator(def_, workspace_.get());
+    checks_shapes_ = schema_->has_inference() && !op_->InfersOutputs();
     for (const std::string& name : def_.outputs()) outputs_.push_back(workspace_->GetBlob(name));
   }
 
@@ -72,9 +72,10 @@ class BasicResolvedOperator {
     const Release release{*this};
     for (size_t i = 0; i < inputs.size(); ++i)
       if (inputs_[i]) *inputs_[i] = inputs[i];
-    if (schema_->has_inference() && !cache_.IsFresh(inputs_)) [[unlikely]] {
-      cache_.Infer(*schema_, def_, inputs_, [] {});
-      cache_.Keep();
+    if (checks_shapes_ && !op_->inference().IsFresh(inputs_)) [[unlikely]] {
+      op_->inference().Infer(
+          def_, inputs_, [this](InferenceContext& context) { schema_->Infer(context); }, [] {});
+      op_->inference().Keep();
     }
     for (size_t o = 0; o < outputs.size(); ++o) *outputs_[o]->GetMutable<Tensor>() = outputs[o];
     op_->Run();
@@ -112,7 +113,7 @@ class BasicResolvedOperator {
   std::unique_ptr<Base> op_;
   std::vector<Tensor*> inputs_;  // in the workspace; null where left out
   std::vector<Blob*> outputs_;
-  detail::InferenceCache cache_;
+  bool checks_shapes_ = false;  // before the run, for an operator that does not
 };
 using ResolvedOperator = BasicResolvedOperator<OperatorBase>;
 

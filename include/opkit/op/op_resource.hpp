@@ -35,8 +35,7 @@ struct TensorSlot : RefCounted {
 
   // Views `tensor` as it is now.
   void Bind(OpReq req) { Bind(tensor, req); }
-  // True when the dtype or the shape is another than the last time.
-  bool Bind(const Tensor& viewed, OpReq req) {
+  void Bind(const Tensor& viewed, OpReq req) {
     const bool changed = view.dtype() != viewed.dtype() || shape != viewed.shape();
     if (changed) shape = viewed.shape();
     if (changed || !dense || !viewed.is_dense()) strides = viewed.strides();
@@ -45,7 +44,6 @@ struct TensorSlot : RefCounted {
                     std::span(shape.data(), static_cast<size_t>(shape.rank())),
                     {strides.data(), static_cast<size_t>(strides.size())}, viewed.device(), req);
     view.Bind(&viewed);
-    return changed;
   }
   bool dense = false;
 };

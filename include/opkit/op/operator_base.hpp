@@ -7,6 +7,7 @@
 
 #include "opkit/device/event.hpp"
 #include "opkit/device/invocation.hpp"
+#include "opkit/op/inference_cache.hpp"
 #include "opkit/op/kernel.hpp"
 #include "opkit/op/observer.hpp"
 #include "opkit/op/workspace.hpp"
@@ -243,6 +244,16 @@ class OperatorBase : public Observable<OperatorBase> {
     return OwnScratch(size);
   }
 
+  // A run infers its outputs' types and shapes by itself, where the inputs are not those of before.
+  virtual bool InfersOutputs() const { return false; }
+  // What inference says for inputs of these dtypes and shapes, as a plan knows it: runs with such
+  // inputs then do not infer. Not for outputs that depend on an input's data. Nothing changes where
+  // something is not known. Error: kInvalidArgument for a wrong count.
+  void SetInferredOutputs(std::span<const TensorInfo> inputs, std::span<const TensorInfo> outputs) {
+    inference_.Set(def(), inputs, outputs);
+  }
+  detail::InferenceCache& inference() { return inference_; }
+
   // For the registry: where the kernel was registered.
   void SetRegistration(const char* file, int line) {
     auto identity = detail::MakeIntrusive<detail::OperatorIdentity>(def());
@@ -415,6 +426,7 @@ class OperatorBase : public Observable<OperatorBase> {
   std::vector<Blob*> inputs_, outputs_;  // null where the node leaves one out
   std::vector<uint64_t> inplace_masks_;
   std::vector<Pending> pending_;
+  detail::InferenceCache inference_;
   std::unique_ptr<const KernelConfig> config_;
   void* planned_scratch_ = nullptr;
   int64_t planned_scratch_bytes_ = 0;

@@ -6,7 +6,7 @@
 
 #include "opkit/device/copy.hpp"
 #include "opkit/engine/context_parallel_for.hpp"
-#include "opkit/op/inference_cache.hpp"
+
 #include "opkit/op/op_registry.hpp"
 #include "opkit/op/operator.hpp"
 #include "opkit/op/typed_signature.hpp"
@@ -17,7 +17,7 @@ namespace detail {
 // What a call gets besides its attributes.
 struct TypedRun {
   const Tensor* const* inputs;  // dense; null where the node leaves one out
-  const Shape* output_shapes;
+  const InferenceCache::Output* outputs;
   uint64_t version;  // of the inputs' and outputs' shapes
 };
 
@@ -120,7 +120,7 @@ class TypedCall {
         if (!in) return;
         SetView(value, in->template data<T>(), in->shape(), reshaped);
       } else {
-        Tensor* out = op.Output(kRow.place, run.output_shapes[kRow.place], kDTypeOf<T>);
+        Tensor* out = op.Output(kRow.place, run.outputs[kRow.place].shape, kDTypeOf<T>);
         SetView(value, out->template mutable_data<T>(), out->shape(), reshaped);
       }
     }
@@ -178,6 +178,8 @@ class TypedOperatorBase : public Operator<Context> {
     }
   }
 
+  bool InfersOutputs() const final { return true; }
+
   // Inputs and output shapes of this run; `call` then runs the function.
   template <class F>
   bool Prepare(F call) {
@@ -188,7 +190,7 @@ class TypedOperatorBase : public Operator<Context> {
       inputs_[i] = &this->Input(input);
       strided |= !inputs_[i]->is_dense() || !inputs_[i]->layout().is_standard();
     }
-    if (!cache_.IsFresh(inputs_)) [[unlikely]]
+    if (!this->inference().IsFresh(inputs_)) [[unlikely]]
       InferShapes();
     if (strided) [[unlikely]]
       return RunOnDenseCopies(call);
@@ -197,7 +199,10 @@ class TypedOperatorBase : public Operator<Context> {
   DType input_dtype(int i) const { return inputs_[static_cast<size_t>(i)]->dtype(); }
 
  private:
-  TypedRun Bound() const { return {inputs_.data(), output_shapes_.data(), version_}; }
+  TypedRun Bound() {
+    const InferenceCache& inferred = this->inference();
+    return {inputs_.data(), inferred.outputs().data(), inferred.version()};
+  }
 
   OPKIT_COLD void InferShapes() {
     for (size_t i = 0; i < inputs_.size(); ++i)
@@ -206,18 +211,16 @@ class TypedOperatorBase : public Operator<Context> {
                     StrCat("input ", i, " of ", ToString(this->def()),
                            " is read before anything was written to it"),
                     inputs_[i]);
-    const auto infos =
-        cache_.Infer(*schema_, this->def(), inputs_, [this] { this->WaitForInputs(); });
-    output_shapes_.clear();
-    for (size_t o = 0; o < infos.size(); ++o) {
-      if (!infos[o].shape.is_known())
-        Throw(ErrorCode::kInvalidArgument, "the shape of output ", o, " '",
-              schema_->outputs()[o].name, "' of ", ToString(this->def()),
-              " does not follow from its inputs: its shape rule says ", ToString(infos[o].shape));
-      output_shapes_.push_back(infos[o].shape.ToShape());
-    }
-    ++version_;
-    cache_.Keep();
+    auto infer = [this](InferenceContext& context) {
+      schema_->Infer(context);
+      for (size_t o = 0; o < context.outputs().size(); ++o)
+        if (const SymbolicShape& shape = context.outputs()[o].shape; !shape.is_known())
+          Throw(ErrorCode::kInvalidArgument, "the shape of output ", o, " '",
+                schema_->outputs()[o].name, "' of ", ToString(this->def()),
+                " does not follow from its inputs: its shape rule says ", ToString(shape));
+    };
+    this->inference().Infer(this->def(), inputs_, infer, [this] { this->WaitForInputs(); });
+    this->inference().Keep();
   }
 
   // The work issued so far may still be computing them.
@@ -273,9 +276,6 @@ class TypedOperatorBase : public Operator<Context> {
 
   const OpSchema* schema_;
   std::vector<const Tensor*> inputs_;  // of the run in progress; null where left out
-  std::vector<Shape> output_shapes_;
-  uint64_t version_ = 0;
-  InferenceCache cache_;
 };
 
 template <class Function, class Context, class... Types>

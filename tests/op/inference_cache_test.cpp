@@ -1,0 +1,169 @@
+// Inference is done once for inputs of the same dtypes and shapes, whoever asks: an eager call, the
+// operator itself, or a plan that says what it has found.
+#include "opkit/op/inference_cache.hpp"
+
+#include <doctest/doctest.h>
+
+#include "../error_of.hpp"
+#include "opkit/op/function_operator.hpp"
+#include "opkit/op/invoke.hpp"
+#include "opkit/op/typed_operator.hpp"
+
+namespace {
+
+using opkit::CPUContext;
+using opkit::CreateOperator;
+using opkit::Dim;
+using opkit::DType;
+using opkit::Error;
+using opkit::ErrorCode;
+using opkit::In;
+using opkit::InferenceContext;
+using opkit::Operator;
+using opkit::OperatorDef;
+using opkit::Out;
+using opkit::ResolvedOperator;
+using opkit::Shape;
+using opkit::SymbolicShape;
+using opkit::Tensor;
+using opkit::TensorInfo;
+using opkit::Workspace;
+
+int g_inferred = 0;  // calls of the inference functions below
+
+template <class Context>
+void CacheTyped(Context&, In<"x", float> x, Out<"y", float> y) {
+  for (int64_t i = 0; i < x.size(); ++i) y[i] = x[i];
+}
+OPKIT_OP(CacheTyped)
+    .OutShape<"y">([](const InferenceContext& context) {
+      ++g_inferred;
+      return context.input_shape(0);
+    })
+    .Kernel<CPUContext>();
+
+// As many zeros as x[0] says.
+template <class Context>
+void CacheByData(Context&, In<"x", float>, Out<"y", float> y) {
+  for (int64_t i = 0; i < y.size(); ++i) y[i] = 0;
+}
+OPKIT_OP(CacheByData)
+    .OutShape<"y">([](const InferenceContext& context) {
+      ++g_inferred;
+      const Tensor* x = context.input_constant(0);
+      return x ? SymbolicShape{Dim(static_cast<int64_t>(x->data<float>()[0]))} : SymbolicShape();
+    })
+    .Kernel<CPUContext>();
+
+REGISTER_OP(CacheFunction)
+    .setForward([](const opkit::AttrMap&, std::span<const opkit::OpTensor> in,
+                   std::span<opkit::OpTensor> out, opkit::OpResource&) {
+      for (int64_t i = 0; i < in[0].size(); ++i) out[0].data<float>()[i] = in[0].data<float>()[i];
+    })
+    .setParseAttrs([](const opkit::AttrMap&, int* in, int* out) {
+      *in = *out = 1;
+      return true;
+    })
+    .setInferShape([](const opkit::AttrMap&, opkit::ShapeVectors& in, opkit::ShapeVectors& out) {
+      ++g_inferred;
+      out = in;
+      return true;
+    })
+    .setScratch([](const opkit::AttrMap&, const opkit::ShapeVectors& in) { return in[0][0]; });
+
+class CacheClassOp final : public Operator<CPUContext> {
+ public:
+  using Operator::Operator;
+  bool RunOnDevice() override {
+    Output(0, Input(0).shape(), Input(0).dtype())->CopyFrom(Input(0));
+    return true;
+  }
+};
+OPERATOR_SCHEMA(CacheClass)
+    .NumInputs(1)
+    .NumOutputs(1)
+    .TensorInferenceFunction([](InferenceContext& context) {
+      ++g_inferred;
+      context.SetOutput(0, context.input_dtype(0), context.input_shape(0));
+    });
+REGISTER_CPU_OPERATOR(CacheClass, CacheClassOp);
+
+Tensor Ones(Shape shape) {
+  Tensor out(std::move(shape), DType::kFloat32);
+  for (int64_t i = 0; i < out.numel(); ++i) out.mutable_data<float>()[i] = 1;
+  return out;
+}
+template <class F>
+int Inferences(F run) {
+  g_inferred = 0;
+  run();
+  return g_inferred;
+}
+
+TEST_CASE("an eager call infers once, and not again while dtypes and shapes stay the same") {
+  for (const char* op : {"CacheTyped", "CacheFunction", "CacheClass"}) {
+    CAPTURE(op);
+    ResolvedOperator resolved(op, 1);
+    CHECK(Inferences([&] { resolved({Ones({3})}); }) == 1);
+    CHECK(Inferences([&] { resolved({Ones({3})}); }) == 0);
+    CHECK(Inferences([&] { CHECK(resolved({Ones({2})})[0].shape() == Shape{2}); }) == 1);
+  }
+}
+
+TEST_CASE("what came from an input's data is inferred anew, once a run") {
+  ResolvedOperator resolved("CacheByData", 1);
+  for (int i = 0; i < 3; ++i) CHECK(Inferences([&] { resolved({Ones({3})}); }) == 1);
+}
+
+struct Bench {
+  explicit Bench(const char* type) : def(type, {"x"}, {"y"}) {
+    *ws.CreateTensor("x") = Ones({3});
+    op = CreateOperator(def, &ws);
+  }
+  const Tensor& Run() {
+    op->Run();
+    return *ws.GetTensor("y");
+  }
+  OperatorDef def;
+  Workspace ws;
+  std::unique_ptr<opkit::OperatorBase> op;
+};
+
+TEST_CASE("a plan says what it has inferred, and the operator infers only for other inputs") {
+  for (const char* type : {"CacheTyped", "CacheFunction"}) {
+    CAPTURE(type);
+    Bench bench(type);
+    CHECK(bench.op->InfersOutputs());
+    const TensorInfo three(DType::kFloat32, Shape{3}), two(DType::kFloat32, Shape{2});
+    bench.op->SetInferredOutputs({&three, 1}, {&three, 1});
+    CHECK(Inferences([&] { CHECK(bench.Run().shape() == Shape{3}); }) == 0);
+    *bench.ws.GetTensor("x") = Ones({2});
+    CHECK(Inferences([&] { CHECK(bench.Run().shape() == Shape{2}); }) == 1);
+    CHECK(Inferences([&] { bench.Run(); }) == 0);
+    // Said for inputs that are yet to come.
+    bench.op->SetInferredOutputs({&three, 1}, {&three, 1});
+    CHECK(Inferences([&] { CHECK(bench.Run().shape() == Shape{2}); }) == 1);
+    *bench.ws.GetTensor("x") = Ones({3});
+    bench.op->SetInferredOutputs({&three, 1}, {&three, 1});
+    CHECK(Inferences([&] { CHECK(bench.Run().shape() == Shape{3}); }) == 0);
+  }
+}
+
+TEST_CASE("what a plan does not know is inferred, and a wrong count is an Error") {
+  Bench bench("CacheTyped");
+  const TensorInfo known(DType::kFloat32, Shape{3}), open(DType::kFloat32, {Dim()}),
+      untyped(DType::kUndefined, Shape{3});
+  for (const TensorInfo* in : {&known, &open})
+    for (const TensorInfo* out : {&open, &untyped}) {
+      bench.op->SetInferredOutputs({in, 1}, {out, 1});
+      *bench.ws.GetTensor("x") = Ones({3});
+      CHECK(Inferences([&] { bench.Run(); }) == 1);
+      *bench.ws.GetTensor("x") = Ones({4});
+      bench.Run();
+    }
+  const Error error = ErrorOf([&] { bench.op->SetInferredOutputs({&known, 1}, {}); });
+  CHECK(error.code() == ErrorCode::kInvalidArgument);
+  CHECK(Contains(error.message(), "for 1 inputs and 0 outputs"));
+}
+
+}  // namespace
