@@ -63,6 +63,14 @@ bool RegisterClass(const char* op, DeviceType device, const char* backend,
                         std::move(propose));
 }
 
+template <template <class...> class Op>
+bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, const char*, int) {
+  static_assert(std::is_void_v<Op<CPUContext>>,
+                "REGISTER_*_OPERATOR(name, Class): Class is a class template; write its context as "
+                "well, such as Class<CPUContext>");
+  return false;
+}
+
 }  // namespace detail
 }  // namespace opkit
 

@@ -119,8 +119,11 @@ using SignatureOf = TypedSignature<decltype(Function{}(std::type_identity<Types>
 // Two element types that the function may be asked for, to see which parameters change with T.
 template <class Function>
 consteval auto ElementProbes() {
-  if constexpr (kHasVersion<Function, CPUContext, float> &&
-                kHasVersion<Function, CPUContext, double>) {
+  if constexpr (kHasVersion<Function, CPUContext, float, float, float>) {
+    // No template: a compiler that goes on after saying so takes any arguments.
+    return std::type_identity<bool>{};
+  } else if constexpr (kHasVersion<Function, CPUContext, float> &&
+                       kHasVersion<Function, CPUContext, double>) {
     return std::type_identity<void(float, double)>{};
   } else if constexpr (kHasVersion<Function, CPUContext, int32_t> &&
                        kHasVersion<Function, CPUContext, int64_t>) {
