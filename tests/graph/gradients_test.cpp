@@ -211,9 +211,10 @@ OPERATOR_SCHEMA(DRound).NumInputs(1).NumOutputs(1).TensorInferenceFunction([](In
 });
 OPERATOR_SCHEMA(DUnknownShape).NumInputs(1).NumOutputs(1);
 REGISTER_GRADIENT(DUnknownShape, ScaleGradient);
+OPERATOR_SCHEMA(DEffect).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape().Stateful();
 OPERATOR_SCHEMA(DTouch).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape().MutatesInputs({0});
 
-// Its maker makes the mistake that its argument names.
+// Its maker does what its argument names; most of that is a mistake.
 class MistakeGradient : public Maker {
  public:
   using Maker::Maker;
@@ -228,6 +229,13 @@ class MistakeGradient : public Maker {
       return SingleGradientDef("DMul", "", {GO(0), "nobody"}, {GI(0)});
     if (mistake == "twice")
       return {OperatorDef("DScale", {GO(0)}, {GI(0)}), OperatorDef("DScale", {GO(0)}, {GI(0)})};
+    if (mistake == "effect")
+      return {OperatorDef("DScale", {GO(0)}, {GI(0)}),
+              OperatorDef("DScale", {GO(0)}, {Temporary("unused")}),
+              OperatorDef("DEffect", {GO(0)}, {Temporary("seen")})};
+    if (mistake == "works in place")
+      return {OperatorDef("DScale", {GO(0)}, {GI(0)}, {{"k", 5.0}}),
+              OperatorDef("DScale", {GI(0)}, {GI(0)}, {{"k", 7.0}})};
     return SingleGradientDef("DTouch", "", {GO(0)}, {GI(0)});
   }
 };
@@ -424,6 +432,25 @@ TEST_CASE("a gradient that is computed in place does not spoil one that shares i
   const auto ws = Run{g, {one, one}}();
   CHECK(Elements(*ws, d.at("x").dense) == std::vector<double>{3});
   CHECK(Elements(*ws, d.at("y").dense) == std::vector<double>{1});
+}
+
+TEST_CASE("a maker may work in place on what it makes itself") {
+  Graph g = WithInputs({"x"}, {1});
+  g.AddNode(OperatorDef("DMistake").Input("x").Output("a").Arg("mistake", "works in place"));
+  g.AddNode(OperatorDef("DScale").Input("x").Output("z").Arg("k", 2.0));
+  g.AddNode(OperatorDef("DAdd").Input("a").Input("z").Output("loss"));
+  AddGradients(g, "loss", {"x"}, kDSum);
+  CHECK(NodesFrom(g, 3) ==
+        Strings{"DScale (loss_grad) -> (x_grad)", "DScale (loss_grad) -> (x_grad_1)",
+                "DScale (x_grad_1) -> (x_grad_1)", "DSum (x_grad, x_grad_1) -> (x_grad_sum)"});
+}
+
+TEST_CASE("a gradient node with an effect stays though nothing needs its result") {
+  Graph g = WithInputs({"x"});
+  g.AddNode(OperatorDef("DMistake").Input("x").Output("loss").Arg("mistake", "effect"));
+  AddGradients(g, "loss", {"x"});
+  CHECK(NodesFrom(g, 1) ==
+        Strings{"DScale (loss_grad) -> (x_grad)", "DEffect (loss_grad) -> (loss_grad_seen)"});
 }
 
 TEST_CASE("no gradient gets the name of a value") {

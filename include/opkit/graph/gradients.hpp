@@ -3,8 +3,8 @@
 #ifndef OPKIT_GRAPH_GRADIENTS_HPP_
 #define OPKIT_GRAPH_GRADIENTS_HPP_
 
+#include "opkit/graph/gradient_nodes.hpp"
 #include "opkit/graph/graph_inference.hpp"
-#include "opkit/op/gradient.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -17,9 +17,6 @@ struct GradientOptions {
   bool allow_none = false;
 };
 
-// By the name of the value.
-using GradientMap = std::map<std::string, GradientValue>;
-
 namespace detail {
 
 template <class Names>
@@ -31,7 +28,7 @@ class GradientBuilder {
         view_(graph),
         options_(options),
         types_(InferGraph(view_)),
-        result_(graph),
+        nodes_(graph),
         loss_(Find(loss, "the loss")),
         first_rewrite_(static_cast<size_t>(view_.num_nodes()) + 1, 0),
         carries_(static_cast<size_t>(view_.num_nodes()), 0),
@@ -47,7 +44,6 @@ class GradientBuilder {
         Throw(ErrorCode::kTypeMismatch, "cannot differentiate by '", name, "', which is ",
               ToString(types_[wrt_.back()]), "; expected a floating-point value");
     }
-    for (int value = 0; value < view_.num_values(); ++value) names_.Reserve(view_.name(value));
     for (const GraphView::Rewrite& rewrite : view_.rewrites())
       ++first_rewrite_[static_cast<size_t>(rewrite.node) + 1];
     for (size_t node = 1; node < first_rewrite_.size(); ++node)
@@ -63,12 +59,12 @@ class GradientBuilder {
       found[view_.name(value)] = Total(value);
       if (found[view_.name(value)].IsEmpty() && !options_.allow_none) ThrowUnreached(value);
     }
-    Prune(found);
+    nodes_.Prune(found);
     CheckRewritten();
-    GraphView check(result_);
+    GraphView check(nodes_.graph());
     return found;
   }
-  Graph TakeResult() { return std::move(result_); }
+  Graph TakeGraph() { return nodes_.TakeGraph(); }
 
  private:
   // The value of that name. Error (kNotFound) that names the nearest.
@@ -106,8 +102,7 @@ class GradientBuilder {
               ", so the ones that its gradient starts from have no ",
               loss.dtype == DType::kUndefined ? "dtype" : "shape",
               " yet; name a value that holds them in GradientOptions::seed");
-      seeds.push_back(names_.Of(name));
-      result_.AddConstant(names_.Of(name), Ones(loss.shape.ToShape(), loss.dtype));
+      seeds.push_back(nodes_.AddOnes(name, loss.shape.ToShape(), loss.dtype));
       return;
     }
     const int given = Find(options_.seed, "GradientOptions::seed");
@@ -121,14 +116,6 @@ class GradientBuilder {
       Throw(ErrorCode::kInvalidArgument, "the seed '", options_.seed, "' is ", ToString(seed),
             ", but the loss '", name, "' is ", ToString(loss), "; they must be alike");
     seeds.push_back(options_.seed);
-  }
-  static Tensor Ones(Shape shape, DType dtype) {
-    Tensor ones(std::move(shape), dtype);
-    DispatchDType<float16, bfloat16, float, double>(dtype, [&]<class T>() {
-      T* data = ones.mutable_data<T>();
-      for (int64_t i = 0; i < ones.numel(); ++i) data[i] = static_cast<T>(1.f);
-    });
-    return ones;
   }
 
   // What depends on the wanted values, by nodes that carry gradients.
@@ -174,8 +161,8 @@ class GradientBuilder {
         flows |= !g_output.back().IsEmpty();
       }
       if (!flows) return;
-      GradientOpsMeta meta = GetGradientForOp(def, g_output, names_);
-      AddNodes(node, meta);
+      GradientOpsMeta meta = GetGradientForOp(def, g_output, nodes_.names());
+      nodes_.Add(node, meta);
       const auto inputs = view_.inputs(node);
       for (size_t i = 0; i < inputs.size(); ++i)
         if (inputs[i] >= 0 && reached_[static_cast<size_t>(inputs[i])])
@@ -190,7 +177,7 @@ class GradientBuilder {
     if (gradient.IsEmpty()) return;
     for (const std::string* part : {&gradient.dense, &gradient.indices, &gradient.values}) {
       if (part->empty()) continue;
-      if (!result_.HasValue(*part))
+      if (!nodes_.graph().HasValue(*part))
         Throw(ErrorCode::kInvalidArgument, "its gradient maker names '", *part,
               "' as the gradient of '", view_.name(value), "', but makes no such value");
       if (const int shared = view_.FindValue(*part); shared >= 0 && view_.IsRewritten(shared))
@@ -202,126 +189,12 @@ class GradientBuilder {
     list.push_back(gradient);
   }
 
-  // Makers call the gradient of a value the same wherever it is used, so what was made before gets
-  // another name here. That also takes gradients out of place that a maker computes in place:
-  // others may share them.
-  void AddNodes(int node, GradientOpsMeta& meta) {
-    std::vector<std::string> made, from, to;
-    auto renamed = [&](std::string& name) {
-      for (size_t i = 0; i < from.size(); ++i)
-        if (from[i] == name) return void(name = to[i]);
-    };
-    auto is_made = [&](const std::string& name) {
-      for (const std::string& known : made)
-        if (known == name) return true;
-      return false;
-    };
-    for (OperatorDef& op : meta.ops) {
-      for (std::string& input : op.mutable_inputs()) renamed(input);
-      for (std::string& output : op.mutable_outputs()) {
-        if (output.empty()) continue;
-        renamed(output);
-        if (is_made(output)) continue;
-        if (result_.HasValue(output)) {
-          const std::string* value = names_.ValueOf(output);
-          from.push_back(output);
-          to.push_back(names_.Fresh(value ? std::string(*value) : output));
-          output = to.back();
-        }
-        made.push_back(output);
-      }
-      const OpSchema& schema = OpRegistry::Global().GetSchema(op.type());
-      if (std::string why = schema.Verify(op); !why.empty())
-        Throw(ErrorCode::kInvalidArgument, why, "; in gradient node ", ToString(op));
-      ForEachMutated(op, [&](const std::string& input) {
-        if (!is_made(input))
-          Throw(ErrorCode::kUnsupported, "gradient node ", ToString(op), " writes to '", input,
-                "', which others may read");
-      });
-      AddNode(std::move(op), node);
-    }
-    for (GradientValue& value : meta.g_input)
-      for (std::string* part : {&value.dense, &value.indices, &value.values}) renamed(*part);
-  }
-  template <class F>
-  static void ForEachMutated(const OperatorDef& def, F&& f) {
-    for (int i : OpRegistry::Global().GetSchema(def.type()).MutatedInputs(def.args()))
-      if (i >= 0 && static_cast<size_t>(i) < def.inputs().size())
-        f(def.inputs()[static_cast<size_t>(i)]);
-  }
-  void AddNode(OperatorDef def, int node) {
-    result_.AddNode(std::move(def));
-    origins_.push_back(node);
-  }
-
   // The one gradient of a value, summed up when it has several.
   GradientValue Total(int value) {
     auto& list = gradients_[static_cast<size_t>(value)];
     if (list.empty()) return {};
-    if (list.size() > 1) list.assign(1, Sum(value, list));
+    if (list.size() > 1) list.assign(1, nodes_.Sum(view_.name(value), list, options_.sum_operator));
     return list.front();
-  }
-  GradientValue Sum(int value, const std::vector<GradientValue>& list) {
-    const std::string& name = view_.name(value);
-    OperatorDef sum(options_.sum_operator);
-    for (const GradientValue& gradient : list) {
-      if (gradient.IsSparse())
-        Throw(ErrorCode::kUnsupported, "value '", name, "' has ", list.size(),
-              " gradients, of which ", ToString(gradient),
-              " is sparse: only dense ones can be added up; let one node alone read the value, or "
-              "make that gradient dense");
-      sum.Input(gradient.dense);
-    }
-    const OpSchema* schema = OpRegistry::Global().FindSchema(sum.type());
-    if (!schema)
-      Throw(ErrorCode::kNotFound, "value '", name, "' is used ", list.size(),
-            " times, and its gradients are added up by operator '", sum.type(),
-            "', which is not registered; register it, or name another in "
-            "GradientOptions::sum_operator");
-    const int first = result_.Producer(list.front().dense);
-    if (first >= 0) sum.Device(result_.node(first).device());
-    sum.IsGradientOp(true);
-    // All at once, or pair by pair.
-    const bool takes_all = schema->Verify(OperatorDef(sum).Output("all")).empty();
-    const std::vector<std::string> parts = sum.inputs();
-    std::string total = parts[0];
-    for (size_t i = 1; i < parts.size(); ++i) {
-      if (!takes_all) sum.mutable_inputs() = {total, parts[i]};
-      total = names_.Fresh(name, "_grad_sum");
-      sum.mutable_outputs() = {total};
-      if (std::string why = schema->Verify(sum); !why.empty())
-        Throw(ErrorCode::kInvalidArgument, "operator '", sum.type(),
-              "' cannot add up the gradients of '", name, "': ", why);
-      AddNode(sum, view_.num_nodes());
-      if (takes_all) break;
-    }
-    return total;
-  }
-
-  // Nodes whose results nothing needs: gradients of values that nobody asked for.
-  void Prune(const GradientMap& found) {
-    NameIndex needed;
-    for (const auto& [name, value] : found)
-      for (const std::string* part : {&value.dense, &value.indices, &value.values})
-        needed.Add(*part);
-    std::vector<char> removed(static_cast<size_t>(result_.num_nodes()), 0);
-    for (int i = result_.num_nodes(); i-- > view_.num_nodes();) {
-      bool keep = result_.node(i).outputs().empty();
-      for (const std::string& output : result_.node(i).outputs())
-        keep |= !output.empty() && needed.Find(output) >= 0;
-      ForEachMutated(result_.node(i),
-                     [&](const std::string& input) { keep |= needed.Find(input) >= 0; });
-      removed[static_cast<size_t>(i)] = !keep;
-      if (keep)
-        for (const std::string& input : result_.node(i).inputs()) needed.Add(input);
-    }
-    std::vector<int> origins;
-    for (size_t i = 0; i < origins_.size(); ++i)
-      if (!removed[i + static_cast<size_t>(view_.num_nodes())]) origins.push_back(origins_[i]);
-    origins_ = std::move(origins);
-    result_.RemoveNodes(removed);
-    if (options_.seed.empty() && needed.Find(names_.Of(view_.name(loss_))) < 0)
-      result_.RemoveConstant(names_.Of(view_.name(loss_)));
   }
   // Gradient nodes run behind all others, and so must not read what has changed since their node
   // ran.
@@ -329,14 +202,15 @@ class GradientBuilder {
     std::vector<int> last(gradients_.size(), -1);  // node that rewrites the value, by value
     for (const GraphView::Rewrite& rewrite : view_.rewrites())
       last[static_cast<size_t>(rewrite.value)] = rewrite.node;
-    for (size_t i = 0; i < origins_.size(); ++i) {
-      const OperatorDef& op = result_.node(view_.num_nodes() + static_cast<int>(i));
+    for (size_t i = 0; i < nodes_.origins().size(); ++i) {
+      const int origin = nodes_.origins()[i];
+      const OperatorDef& op = nodes_.graph().node(nodes_.num_before() + static_cast<int>(i));
       for (const std::string& input : op.inputs()) {
         const int value = view_.FindValue(input);
         const int node = value < 0 ? -1 : last[static_cast<size_t>(value)];
-        if (node > origins_[i])
+        if (node > origin)
           Throw(ErrorCode::kUnsupported, "gradient node ", ToString(op), " needs '", input,
-                "' as node ", ToString(graph_.node(origins_[i])), " saw it, but node ",
+                "' as node ", ToString(graph_.node(origin)), " saw it, but node ",
                 ToString(graph_.node(node)), " rewrites it later; let that node write another ",
                 "value");
       }
@@ -412,8 +286,7 @@ class GradientBuilder {
   const GraphView view_;
   const GradientOptions& options_;
   const GraphTypes types_;
-  Graph result_;
-  Names names_;
+  GradientNodes<Names> nodes_;
   const int loss_;
   std::vector<int> wrt_;
   std::vector<int> first_rewrite_;                     // by node
@@ -421,7 +294,6 @@ class GradientBuilder {
   std::vector<char> reached_;                          // by value
   std::vector<int> giver_;                             // by value: where its first gradient is from
   std::vector<std::vector<GradientValue>> gradients_;  // by value, not summed up yet
-  std::vector<int> origins_;                           // of added nodes: the node they are for
 };
 
 }  // namespace detail
@@ -446,7 +318,7 @@ GradientMap AddGradients(Graph& graph, const std::string& loss, const std::vecto
                          const GradientOptions& options = {}) {
   detail::GradientBuilder<Names> builder(graph, loss, wrt, options);
   GradientMap found = builder.Build();
-  graph = builder.TakeResult();
+  graph = builder.TakeGraph();
   return found;
 }
 
