@@ -200,6 +200,11 @@ class ThreadPool {
   // from outside only sleeps, because a task could take longer than that.
   bool Wait(const Latch& latch, int64_t timeout_ns = -1);
 
+  // For tasks that run long: whether loops could use the thread meanwhile. Relaxed: a hint.
+  bool HasLoops() const { return !loops_.empty(); }
+  // How long a thread without work looks for some before it sleeps, in detail::Ticks.
+  uint64_t spin_ticks() const { return spin_ticks_.load(std::memory_order_relaxed); }
+
   // Calls body(begin, end) for [first, last) in chunks of `grain`, on this thread and on workers
   // that have nothing else to do; ParallelFor is the front of it. This thread runs chunks of this
   // loop and nothing else, so a caller may hold a lock that the body does not take.
