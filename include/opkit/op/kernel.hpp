@@ -53,8 +53,10 @@ class OperatorCreator {
       };
     }
   }
-  Pointer operator()(const OperatorDef& def, Workspace* ws,
-                     const KernelConfig* config = nullptr) const {
+  // A template: OperatorBase is known where it is called, not yet here.
+  template <class Result = Pointer>
+  Result operator()(const OperatorDef& def, Workspace* ws,
+                    const KernelConfig* config = nullptr) const {
     return create_(def, ws, config);
   }
   explicit operator bool() const { return static_cast<bool>(create_); }
