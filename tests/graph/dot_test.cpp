@@ -68,6 +68,7 @@ TEST_CASE("inputs, constants, nodes and outputs are boxes, and values are edges"
   g.AddOutput("Y");
   CHECK(ToDot(g) == R"(digraph opkit {
   compound=true;
+  fontname="Helvetica";
   node [fontname="Helvetica", fontsize=10, style=filled];
   edge [fontname="Helvetica", fontsize=8];
   i0 [label="X\nfloat32[N, 3]", shape=ellipse, fillcolor="#cfe8cf"];
@@ -92,10 +93,11 @@ TEST_CASE("inputs, constants, nodes and outputs are boxes, and values are edges"
 TEST_CASE("names are escaped") {
   Graph g;
   g.AddInput("a \"b\" \\ c\nd; }", DType::kFloat32, {2});
-  g.AddNode(OperatorDef("Relu").Input("a \"b\" \\ c\nd; }").Output("[Y]").Arg("note", "\"{"));
+  g.AddNode(OperatorDef("Relu").Input("a \"b\" \\ c\nd; }").Output("[Y]").Arg("note", "\"{&lt;"));
   g.AddOutput("[Y]");
   const std::string dot = ToDot(g);
   CHECK(Contains(dot, R"(label="a \"b\" \\ c\nd; }")"));
+  CHECK(Contains(dot, R"(label="Relu\nnote=\"\"{&amp;lt;\"")"));
   const Parsed parsed = Parse(dot);
   CHECK(parsed.whole);
   CHECK(parsed.nodes == Strings{"i0", "n0", "o0"});

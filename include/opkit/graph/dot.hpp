@@ -17,6 +17,7 @@ class DotWriter {
     writer.out_ =
         "digraph opkit {\n"
         "  compound=true;\n"
+        "  fontname=\"Helvetica\";\n"
         "  node [fontname=\"Helvetica\", fontsize=10, style=filled];\n"
         "  edge [fontname=\"Helvetica\", fontsize=8];\n";
     writer.Graph(graph, types, "", "  ");
@@ -24,13 +25,15 @@ class DotWriter {
   }
 
  private:
-  // Quoted; a newline is one in the label too.
+  // Quoted; a newline is one in the label too, and an entity is not one.
   static std::string Quote(const std::string& text) {
     std::string out = "\"";
     for (const char c : text) {
       if (c == '"' || c == '\\') out += '\\';
       if (c == '\n') {
         out += "\\n";
+      } else if (c == '&') {
+        out += "&amp;";
       } else if (c != '\r' && c != '\0') {
         out += c;
       }
