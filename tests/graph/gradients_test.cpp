@@ -183,7 +183,7 @@ OPERATOR_SCHEMA(DSum).NumInputs(1, 4).NumOutputs(1).IdenticalTypeAndShape();
 REGISTER_CPU_OPERATOR(DSum, DSumOp);
 REGISTER_GRADIENT(DSum, AddGradient);
 
-// Rows of a table: its gradient is sparse.
+// Rows of a table: its gradient is sparse. Never run.
 class LookupGradient : public Maker {
  public:
   using Maker::Maker;
@@ -196,23 +196,32 @@ OPERATOR_SCHEMA(DLookup).NumInputs(2).NumOutputs(1).TensorInferenceFunction(
     [](InferenceContext& c) {
       c.SetOutput(0, c.input_dtype(0), {c.input_shape(1)[0], c.input_shape(0)[1]});
     });
+REGISTER_CPU_OPERATOR(DLookup, PointwiseOp<kScale>);
 REGISTER_GRADIENT(DLookup, LookupGradient);
 
-// Operators that only the structure is asked of.
+// Operators that are never run: only the structure is asked of.
 OPERATOR_SCHEMA(DStop).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
+REGISTER_CPU_OPERATOR(DStop, PointwiseOp<kScale>);
 NO_GRADIENT(DStop);
 OPERATOR_SCHEMA(DMetric).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
+REGISTER_CPU_OPERATOR(DMetric, PointwiseOp<kScale>);
 SHOULD_NOT_DO_GRADIENT(DMetric);
 OPERATOR_SCHEMA(DNotYet).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
+REGISTER_CPU_OPERATOR(DNotYet, PointwiseOp<kScale>);
 GRADIENT_NOT_IMPLEMENTED_YET(DNotYet);
 OPERATOR_SCHEMA(DNothingSaid).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
+REGISTER_CPU_OPERATOR(DNothingSaid, PointwiseOp<kScale>);
 OPERATOR_SCHEMA(DRound).NumInputs(1).NumOutputs(1).TensorInferenceFunction([](InferenceContext& c) {
   c.SetOutput(0, DType::kInt64, c.input_shape(0));
 });
+REGISTER_CPU_OPERATOR(DRound, PointwiseOp<kScale>);
 OPERATOR_SCHEMA(DUnknownShape).NumInputs(1).NumOutputs(1);
+REGISTER_CPU_OPERATOR(DUnknownShape, PointwiseOp<kScale>);
 REGISTER_GRADIENT(DUnknownShape, ScaleGradient);
 OPERATOR_SCHEMA(DEffect).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape().Stateful();
+REGISTER_CPU_OPERATOR(DEffect, PointwiseOp<kScale>);
 OPERATOR_SCHEMA(DTouch).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape().MutatesInputs({0});
+REGISTER_CPU_OPERATOR(DTouch, PointwiseOp<kScale>);
 
 // Its maker does what its argument names; most of that is a mistake.
 class MistakeGradient : public Maker {
@@ -240,6 +249,7 @@ class MistakeGradient : public Maker {
   }
 };
 OPERATOR_SCHEMA(DMistake).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
+REGISTER_CPU_OPERATOR(DMistake, PointwiseOp<kScale>);
 REGISTER_GRADIENT(DMistake, MistakeGradient);
 
 const GradientOptions kDSum{.sum_operator = "DSum"};
