@@ -61,6 +61,7 @@ class BoundPlan {
     if (!specialization_->may_pend()) return;
     CancelPending();
     while (replay_.pending() > 0) sched_yield();  // completions that are on their way
+    replay_.Drain();
     AllocateArenas();
   }
 

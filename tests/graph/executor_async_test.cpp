@@ -1,0 +1,300 @@
+// Executors over operators that complete after they have returned: on CPU streams, and by a thread
+// of their own.
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <thread>
+
+#include "../error_of.hpp"
+#include "opkit/graph/executor.hpp"
+#include "opkit/opkit.hpp"
+#include "random_graph.hpp"
+
+using namespace opkit;
+
+namespace {
+
+constexpr DType kFloat = DType::kFloat32;
+using Floats = std::vector<float>;
+
+Tensor Vector(std::initializer_list<float> values) {
+  return Tensor::From<float>({static_cast<int64_t>(values.size())}, values);
+}
+Floats Of(const Tensor& tensor) { return tensor.ToVector<float>(); }
+
+// What Later operators are to do; they finish when the test says so.
+struct Flight {
+  Event event;
+  float* out;
+  const float* in;
+};
+detail::Mutex g_flights_mutex;
+std::vector<Flight> g_flights;
+
+std::vector<Flight> Flights(size_t at_least) {
+  for (;;) {
+    {
+      detail::MutexLock lock(g_flights_mutex);
+      if (g_flights.size() >= at_least) return g_flights;
+    }
+    std::this_thread::yield();
+  }
+}
+void ForgetFlights() {
+  detail::MutexLock lock(g_flights_mutex);
+  g_flights.clear();
+}
+
+// A CPU operator whose work goes on elsewhere.
+class LaterOp final : public Operator<CPUContext> {
+ public:
+  USE_OPERATOR_FUNCTIONS(CPUContext);
+  using Operator<CPUContext>::Operator;
+  bool HasAsyncPart() const override { return true; }
+  bool RunOnDevice() override {
+    const Tensor& x = Input(0);
+    Tensor* y = Output(0, x.shape(), x.dtype());
+    detail::MutexLock lock(g_flights_mutex);
+    g_flights.push_back({event(), y->mutable_data<float>(), x.data<float>()});
+    return true;
+  }
+};
+OPERATOR_SCHEMA(Later).NumInputs(1).NumOutputs(1).Stateful().IdenticalTypeAndShape();
+REGISTER_CPU_OPERATOR(Later, LaterOp);
+
+// Fails on its stream, after it was issued.
+template <class Context>
+class FailLaterOp final : public Operator<Context> {
+ public:
+  USE_OPERATOR_FUNCTIONS(Context);
+  using Operator<Context>::Operator;
+  bool RunOnDevice() override {
+    Output(0, Input(0).shape(), DType::kFloat32);
+    this->context_.Launch([] { Throw(ErrorCode::kInvalidArgument, "the stream's part failed"); });
+    return true;
+  }
+};
+OPERATOR_SCHEMA(FailLater).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
+REGISTER_CPU_STREAM_OPERATOR(FailLater, FailLaterOp<CPUStreamContext>);
+
+// X -> Later A, Later B -> Y = A + B
+Graph TwoLater() {
+  Graph g;
+  g.AddInput("X", kFloat, {2});
+  g.AddNode(OperatorDef("Relu").Input("X").Output("R"));
+  g.AddNode(OperatorDef("Later").Name("a").Input("R").Output("A"));
+  g.AddNode(OperatorDef("Later").Name("b").Input("R").Output("B"));
+  g.AddNode(OperatorDef("Add").Input("A").Input("B").Output("Y"));
+  g.AddOutput("Y");
+  return g;
+}
+
+// The same graph with the operators that can on streams.
+Graph OnStreams(const Graph& graph, uint64_t seed) {
+  detail::CheckRandom random(seed);
+  Graph out;
+  for (const GraphInput& input : graph.inputs())
+    out.AddInput(input.name, input.info.dtype, input.info.shape);
+  for (const GraphConstant& constant : graph.constants())
+    out.AddConstant(constant.name, constant.value);
+  for (OperatorDef def : graph.nodes()) {
+    const std::string& type = def.type();
+    const bool can = type == "Add" || type == "Mul" || type == "Relu" || type == "Scale";
+    if (can && random.Next() % 3 != 0) def.Device(DeviceType::kCPUStream);
+    out.AddNode(std::move(def));
+  }
+  for (const std::string& name : graph.outputs()) out.AddOutput(name);
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("random graphs over streams and the host give what running in order gives") {
+  for (uint64_t seed = 1; seed <= 40; ++seed) {
+    RandomGraphOptions random;
+    random.nodes = 5 + static_cast<int>(seed % 6) * 10;
+    random.rewrites = seed % 3 == 0;
+    random.controls = seed % 2 == 0;
+    const Graph graph = RandomGraph(seed, random);
+    const auto inputs = RandomInputs(graph, seed);
+    const auto expected = RunInOrder(graph, inputs);
+    for (int threads : {1, 2, 8}) {
+      INFO("seed ", seed, " threads ", threads);
+      const PassList none;
+      Executor exec(Compile(OnStreams(graph, seed), {.threads = threads, .passes = &none}));
+      for (size_t i = 0; i < inputs.size(); ++i) exec.Bind(graph.inputs()[i].name, inputs[i]);
+      for (int run = 0; run < 3; ++run) {
+        if (run == 1) {
+          exec.RunAsync().Finish();
+        } else {
+          exec.Run();
+        }
+        size_t i = 0;
+        for (const NamedTensor& output : exec.outputs())
+          CHECK(Of(output.tensor) == Of(expected[i++]));
+      }
+    }
+  }
+}
+
+TEST_CASE("operators of one device are issued behind each other before they are done") {
+  Graph g;  // the first waits for the test, so that nothing behind it can be done
+  g.AddInput("X", kFloat, {2});
+  g.AddNode(OperatorDef("Later").Input("X").Output("A"));
+  g.AddNode(
+      OperatorDef("Scale").Input("A").Output("B").Arg("scale", 2.f).Device(DeviceType::kCPUStream));
+  g.AddNode(
+      OperatorDef("Scale").Input("B").Output("C").Arg("scale", 3.f).Device(DeviceType::kCPUStream));
+  g.AddOutput("C");
+  const Plan plan = Compile(g, {.threads = 2});
+  CHECK(plan.state()->Latest()->schedule().has_early());
+  Executor exec(plan);
+  exec.Bind("X", Vector({1, 2}));
+  ForgetFlights();
+  const Event done = exec.RunAsync();
+  const Flight flight = Flights(1)[0];
+  CHECK_FALSE(done.IsFinished());
+  CHECK(Contains(ErrorOf([&] { exec.Run(); }).what(), "the executor is running"));
+  for (int i = 0; i < 2; ++i) flight.out[i] = flight.in[i] + 10;
+  Event(flight.event).SetFinished();
+  done.Finish();
+  CHECK(Of(exec.output("C")) == Floats{66, 72});
+}
+
+TEST_CASE("completions resume the graph, in whatever order they come") {
+  for (int first : {0, 1})
+    for (int threads : {1, 2, 8}) {
+      Executor exec(Compile(TwoLater(), {.threads = threads}));
+      exec.Bind("X", Vector({1, 2}));
+      ForgetFlights();
+      std::thread completer([&] {
+        std::vector<Flight> flights = Flights(2);
+        for (int i : {first, 1 - first}) {
+          Flight& flight = flights[static_cast<size_t>(i)];
+          flight.out[0] = flight.in[0] + 1;
+          flight.out[1] = flight.in[1] + 1;
+          flight.event.SetFinished();
+        }
+      });
+      exec.Run();
+      completer.join();
+      CHECK(Of(exec.output("Y")) == Floats{4, 6});
+    }
+}
+
+TEST_CASE("a failure of the asynchronous part ends the run with the operator's context") {
+  for (int threads : {1, 2}) {
+    Graph g;
+    g.AddInput("X", kFloat, {2});
+    g.AddNode(OperatorDef("Relu").Input("X").Output("A").Device(DeviceType::kCPUStream));
+    g.AddNode(
+        OperatorDef("FailLater").Name("bad").Input("A").Output("B").Device(DeviceType::kCPUStream));
+    g.AddNode(OperatorDef("Relu").Input("B").Output("C").Device(DeviceType::kCPUStream));
+    g.AddNode(OperatorDef("Relu").Input("C").Output("Y"));
+    g.AddOutput("Y");
+    const PassList none;
+    Executor exec(Compile(g, {.threads = threads, .passes = &none}));
+    exec.Bind("X", Vector({1, 2}));
+    for (int run = 0; run < 3; ++run) {
+      const Error error = ErrorOf([&] { exec.Run(); });
+      CHECK(Contains(error.what(), "the stream's part failed"));
+      CHECK(Contains(error.what(), "FailLater 'bad'"));
+      const Event event = exec.RunAsync();
+      CHECK(Contains(ErrorOf([&] { event.Finish(); }).what(), "the stream's part failed"));
+    }
+  }
+}
+
+TEST_CASE("a deadline ends a run with an operator that never finishes; the next run works") {
+  for (int threads : {1, 2}) {
+    Executor exec(Compile(TwoLater(), {.threads = threads}));
+    exec.Bind("X", Vector({1, 2}));
+    ForgetFlights();
+    const Error error = ErrorOf([&] { exec.Run(std::chrono::milliseconds(20)); });
+    CHECK(error.code() == ErrorCode::kDeadlineExceeded);
+    // The device goes on writing, to memory that the next run does not have.
+    std::vector<Flight> stale = Flights(2);
+    ForgetFlights();
+    std::thread completer([&] {
+      std::vector<Flight> flights = Flights(2);
+      for (Flight& flight : flights) flight.out[0] = flight.out[1] = 5;
+      for (Flight& flight : stale) flight.out[0] = flight.out[1] = 100;
+      for (Flight& flight : stale) ErrorOf([&] { flight.event.SetFinished(); });
+      for (Flight& flight : flights) flight.event.SetFinished();
+    });
+    exec.Run();
+    completer.join();
+    CHECK(Of(exec.output("Y")) == Floats{10, 10});
+  }
+}
+
+TEST_CASE("a run is cancelled from another thread") {
+  for (int threads : {1, 2}) {
+    Executor exec(Compile(TwoLater(), {.threads = threads}));
+    exec.Bind("X", Vector({1, 2}));
+    ForgetFlights();
+    std::thread canceller([&] {
+      Flights(2);
+      exec.Cancel();
+    });
+    CHECK(ErrorOf([&] { exec.Run(); }).code() == ErrorCode::kCancelled);
+    canceller.join();
+    ForgetFlights();
+    const Event event = exec.RunAsync();
+    Flights(2);
+    exec.Cancel();
+    CHECK(ErrorOf([&] { event.Finish(); }).code() == ErrorCode::kCancelled);
+    exec.Cancel();  // nothing to do
+  }
+}
+
+TEST_CASE("cancelling at any moment loses nothing") {
+  const Graph graph = OnStreams(RandomGraph(11, {.nodes = 60}), 11);
+  const auto inputs = RandomInputs(graph, 11);
+  const auto expected = RunInOrder(RandomGraph(11, {.nodes = 60}), inputs);
+  const PassList none;
+  Executor exec(Compile(graph, {.threads = 2, .passes = &none}));
+  for (size_t i = 0; i < inputs.size(); ++i) exec.Bind(graph.inputs()[i].name, inputs[i]);
+  std::atomic<bool> over{false};
+  std::thread canceller([&] {
+    while (!over) {
+      exec.Cancel();
+      std::this_thread::yield();
+    }
+  });
+  int good = 0, cancelled = 0;
+  for (int run = 0; run < 200; ++run) {
+    try {
+      exec.Run();
+      ++good;
+      size_t i = 0;
+      for (const NamedTensor& output : exec.outputs())
+        CHECK(Of(output.tensor) == Of(expected[i++]));
+    } catch (const Error& error) {
+      CHECK(error.code() == ErrorCode::kCancelled);
+      ++cancelled;
+    }
+  }
+  over = true;
+  canceller.join();
+  CHECK(good + cancelled == 200);
+  exec.Run();
+  size_t i = 0;
+  for (const NamedTensor& output : exec.outputs()) CHECK(Of(output.tensor) == Of(expected[i++]));
+}
+
+TEST_CASE("an executor that is destroyed in the middle of a run cancels it") {
+  ForgetFlights();
+  Event event;
+  {
+    Executor exec(Compile(TwoLater(), {.threads = 2}));
+    exec.Bind("X", Vector({1, 2}));
+    event = exec.RunAsync();
+    Flights(2);
+  }
+  CHECK(ErrorOf([&] { event.Finish(); }).code() == ErrorCode::kCancelled);
+  for (Flight& flight : Flights(2)) {  // late, into memory that is kept for them
+    flight.out[0] = 1;
+    ErrorOf([&] { flight.event.SetFinished(); });
+  }
+}
