@@ -8,6 +8,7 @@
 
 #include "../error_of.hpp"
 #include "opkit/op/random.hpp"
+#include "random_run.hpp"
 
 namespace {
 
@@ -84,6 +85,258 @@ TEST_CASE("branches that may run together conflict, on one thread they do not") 
   CHECK(Conflict(FindLifetimes(levels, values), 0, 1));
   levels.stages = {0, 1, 2, 3, 4};
   CHECK_FALSE(Conflict(FindLifetimes(levels, values), 0, 1));
+}
+
+TEST_CASE("a value lives from its producer to its last user, scratch while its step runs") {
+  // 0 -> 1 -> 2 -> 3; v0 is read by 2, v1 is scratch of 1, v2 is made by 2, v3 by 3.
+  const RunOrder chain = Order(4, {{0, 1}, {1, 2}, {2, 3}, {0, 2}});
+  const std::vector<RunValue> values = {Value(8, 0, {2}), Value(8, 1, {}), Value(8, 2, {3}),
+                                        Value(8, 3, {})};
+  for (const RunOrder& run : {chain, Walk(chain)}) {
+    const MemoryLifetimes lifetimes = FindLifetimes(run, values);
+    CHECK(lifetimes.exact);
+    CHECK(Conflict(lifetimes, 0, 1));
+    CHECK(Conflict(lifetimes, 0, 2));
+    CHECK_FALSE(Conflict(lifetimes, 0, 3));
+    CHECK_FALSE(Conflict(lifetimes, 1, 2));
+    CHECK(Conflict(lifetimes, 2, 3));
+  }
+}
+
+TEST_CASE("an asynchronous step uses its values until who waits for it starts") {
+  // On one thread: 0 returns at once and completes before 3 starts; 1 and 2 do not wait.
+  RunOrder run = Walk(Order(4, {{0, 3}}));
+  const std::vector<RunValue> values = {Value(8, 0, {}), Value(8, 1, {}), Value(8, 2, {}),
+                                        Value(8, 3, {})};
+  CHECK_FALSE(Conflict(FindLifetimes(run, values), 0, 1));
+  run.asynchronous = {1, 0, 0, 0};
+  const MemoryLifetimes lifetimes = FindLifetimes(run, values);
+  CHECK(Conflict(lifetimes, 0, 1));
+  CHECK(Conflict(lifetimes, 0, 2));
+  CHECK_FALSE(Conflict(lifetimes, 0, 3));
+  run.asynchronous = {0, 1, 0, 0};  // nobody waits for it: to the end of the run
+  CHECK(Conflict(FindLifetimes(run, values), 1, 3));
+}
+
+TEST_CASE("values there at the start, kept ones, external ones and views") {
+  const RunOrder run = Order(4, {{0, 1}, {1, 2}, {2, 3}});
+  std::vector<RunValue> values = {Value(8, -1, {2}), Value(8, 0, {1}), Value(16, 2, {}),
+                                  Value(8, 3, {}),   Value(8, 0, {}),  Value(4, 1, {3})};
+  values[1].kept = true;
+  values[3].external = true;
+  values[5].view_of = 4;  // keeps value 4 alive until step 3
+  values[5].view_offset = 4;
+  const MemoryLifetimes lifetimes = FindLifetimes(run, values);
+  CHECK(Conflict(lifetimes, 0, 1));
+  CHECK(Conflict(lifetimes, 0, 2));
+  CHECK(Conflict(lifetimes, 1, 2));
+  CHECK(lifetimes.buffer_of[3] == -1);
+  CHECK(lifetimes.buffer_of[5] == lifetimes.buffer_of[4]);
+  CHECK(lifetimes.offset_in_buffer[5] == 4);
+  CHECK(Conflict(lifetimes, 4, 2));
+  CHECK(lifetimes.buffers.size() == 4);
+}
+
+// Whether step 1 may write v1 over v0, after `change` to a chain 0 -> 1 -> 2.
+template <class F>
+bool Granted(F&& change) {
+  RunOrder run = Order(4, {{0, 1}, {1, 2}, {0, 3}});
+  std::vector<RunValue> values = {Value(8, 0, {1}), Value(8, 1, {2})};
+  change(run, values);
+  const MemoryLifetimes lifetimes = FindLifetimes(run, values, {{1, 0, 1}});
+  const bool granted = lifetimes.granted[0] != 0;
+  CHECK((lifetimes.buffer_of[0] == lifetimes.buffer_of[1]) == granted);
+  if (granted) CHECK(lifetimes.offset_in_buffer[0] == lifetimes.offset_in_buffer[1]);
+  return granted;
+}
+
+TEST_CASE("in-place is granted when nobody else needs the input any more") {
+  using Run = RunOrder&;
+  using Values = std::vector<RunValue>&;
+  CHECK(Granted([](Run, Values) {}));
+  CHECK(Granted([](Run, Values v) { v[1].bytes = 4; }));
+  CHECK(Granted([](Run, Values v) { v[1].kept = true; }));
+  CHECK(Granted([](Run, Values v) { v[0].producer = -1; }));
+  CHECK(Granted([](Run, Values v) { v[0].users = {0, 1}; }));
+  CHECK_FALSE(Granted([](Run, Values v) { v[1].bytes = 9; }));
+  CHECK_FALSE(Granted([](Run, Values v) { v[0].kept = true; }));
+  CHECK_FALSE(Granted([](Run, Values v) { v[0].external = true; }));
+  CHECK_FALSE(Granted([](Run, Values v) { v[1].external = true; }));
+  CHECK_FALSE(Granted([](Run, Values v) { v[0].users = {1, 3}; }));  // 3 may run after 1
+  CHECK_FALSE(Granted([](Run, Values v) { v[0].users = {1, 2}; }));
+  CHECK_FALSE(Granted([](Run, Values v) { v[0].users = {1, 1}; }));  // read twice by the step
+  // On one thread the stored order decides.
+  CHECK_FALSE(Granted([](Run r, Values v) {
+    r = Walk(r);
+    v[0].users = {1, 3};
+  }));
+  CHECK(Granted([](Run r, Values v) {
+    r = Walk(r);
+    v[0].users = {0, 1};
+  }));
+  // A view that is read later keeps the bytes.
+  CHECK_FALSE(Granted([](Run, Values v) {
+    v.push_back(Value(4, 0, {2}));
+    v[2].view_of = 0;
+  }));
+  CHECK(Granted([](Run, Values v) {
+    v.push_back(Value(4, 0, {0}));
+    v[2].view_of = 0;
+  }));
+}
+
+TEST_CASE("in-place chains share one buffer; a second output does not get the same bytes") {
+  const RunOrder run = Order(4, {{0, 1}, {1, 2}, {2, 3}});
+  const std::vector<RunValue> values = {Value(8, 0, {1}), Value(8, 1, {2}), Value(8, 2, {3}),
+                                        Value(8, 1, {2})};
+  const MemoryLifetimes lifetimes =
+      FindLifetimes(run, values, {{1, 0, 1}, {2, 1, 2}, {1, 0, 3}, {2, 3, 2}});
+  CHECK(lifetimes.granted == std::vector<uint8_t>{1, 1, 0, 0});
+  CHECK(lifetimes.buffer_of == std::vector<int>{0, 0, 0, 1});
+}
+
+TEST_CASE("lifetimes are exact: buffers conflict if and only if some legal run shows it") {
+  int conflicts = 0, others = 0;
+  for (uint64_t seed = 0; seed < 400; ++seed) {
+    CAPTURE(seed);
+    RandomGenerator random(seed);
+    RandomRun run = MakeRun(random, seed % 2 == 0 ? RunKind::kAnyThreads : RunKind::kWalk);
+    for (RunValue& value : run.values) value.view_of = -1;  // a view needs some of the bytes only
+    run.in_place.clear();
+    const MemoryLifetimes lifetimes = FindLifetimes(run.order, run.values);
+    REQUIRE(lifetimes.exact);
+    const size_t buffers = lifetimes.buffers.size();
+    for (int attempt = 0; attempt < 8 && buffers > 1; ++attempt) {
+      // Two buffers at the same place, all others apart.
+      const size_t a = random() % buffers, b = random() % buffers;
+      if (a == b || lifetimes.buffers[a].size == 0 || lifetimes.buffers[b].size == 0) continue;
+      std::vector<int64_t> addresses;
+      size_t in_a = 0, in_b = 0;
+      for (size_t i = 0; i < run.values.size(); ++i) {
+        const int buffer = lifetimes.buffer_of[i];
+        if (buffer == static_cast<int>(a)) in_a = i;
+        if (buffer == static_cast<int>(b)) in_b = i;
+        addresses.push_back(lifetimes.offset_in_buffer[i] +
+                            (buffer == static_cast<int>(b) ? static_cast<int64_t>(a) : buffer) *
+                                64);
+      }
+      bool shown = false;
+      for (int order = 0; order < 400 && !shown; ++order)
+        shown = !Simulation(run, addresses, random).Run().empty();
+      CAPTURE(in_a);
+      CAPTURE(in_b);
+      REQUIRE(Conflict(lifetimes, in_a, in_b) == shown);
+      ++(shown ? conflicts : others);
+    }
+  }
+  CHECK(conflicts > 300);
+  CHECK(others > 300);
+}
+
+TEST_CASE("lifetimes off the longest path hold all conflicts there are") {
+  int64_t exact_pairs = 0, path_pairs = 0;
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    CAPTURE(seed);
+    RandomGenerator random(seed);
+    const RandomRun run = MakeRun(random, RunKind::kAnyThreads);
+    const MemoryLifetimes exact = FindLifetimes(run.order, run.values);
+    const MemoryLifetimes path = FindLifetimes(run.order, run.values, {}, {0});
+    CHECK(exact.exact);
+    CHECK_FALSE(path.exact);
+    for (size_t a = 0; a < run.values.size(); ++a)
+      for (size_t b = 0; b < a; ++b) {
+        if (exact.buffer_of[a] < 0 || exact.buffer_of[b] < 0 ||
+            exact.buffer_of[a] == exact.buffer_of[b])
+          continue;
+        exact_pairs += Conflict(exact, a, b);
+        path_pairs += Conflict(path, a, b);
+        if (Conflict(exact, a, b)) REQUIRE(Conflict(path, a, b));
+      }
+  }
+  CHECK(path_pairs < 2 * exact_pairs);  // and not too many more
+}
+
+TEST_CASE("what cannot be a run is refused with what was expected") {
+  const auto message = [](auto&& change) {
+    RunOrder run = Order(3, {{0, 1}, {1, 2}});
+    std::vector<RunValue> values = {Value(8, 0, {1}), Value(8, 1, {2})};
+    std::vector<InPlaceOption> in_place = {{1, 0, 1}};
+    change(run, values, in_place);
+    return ErrorOf([&] { (void)FindLifetimes(run, values, in_place); }).message();
+  };
+  using Run = RunOrder&;
+  using Values = std::vector<RunValue>&;
+  using Options = std::vector<InPlaceOption>&;
+  CHECK(message([](Run r, Values, Options) { r.nodes = -1; }) ==
+        "expected 0 or more steps, found -1");
+  CHECK(message([](Run r, Values, Options) { r.after.pop_back(); }) ==
+        "expected both ends of every edge, found 2 in `before` and 1 in `after`");
+  CHECK(message([](Run r, Values, Options) { r.before[1] = 2; }) ==
+        "edge 1 goes from step 2 to step 2: expected 0 <= before < after < 3");
+  CHECK(message([](Run r, Values, Options) { r.after[1] = 3; }) ==
+        "edge 1 goes from step 1 to step 3: expected 0 <= before < after < 3");
+  CHECK(message([](Run r, Values, Options) {
+          r.stages = {0, 1};
+        }) == "expected a stage for each of 3 steps, or none; found 2");
+  CHECK(message([](Run r, Values, Options) {
+          r.stages = {0, 2, 1};
+        }) == "step 2 has stage 1, less than the step before it: expected ascending stages");
+  CHECK(message([](Run r, Values, Options) {
+          r.stages = {-1, 2, 3};
+        }) == "step 0 has stage -1: expected 0 or more");
+  CHECK(message([](Run r, Values, Options) { r.asynchronous = {1}; }) ==
+        "expected `asynchronous` for each of 3 steps, or none; found 1");
+  CHECK(message([](Run, Values v, Options) { v[1].bytes = -1; }) ==
+        "value 1 has -1 bytes: expected 0 or more");
+  CHECK(message([](Run, Values v, Options) { v[1].alignment = 48; }) ==
+        "value 1 has alignment 48: expected a power of two");
+  CHECK(message([](Run, Values v, Options) { v[1].producer = 3; }) ==
+        "value 1 is made by step 3: expected one of the 3 steps, or -1 for what is there before");
+  CHECK(message([](Run, Values v, Options) { v[1].users = {3}; }) ==
+        "value 1 is read by step 3: expected one of the 3 steps");
+  CHECK(message([](Run, Values v, Options) { v[1].users = {0}; }) ==
+        "value 1 is read by step 0, which no edge orders after step 1, which makes it");
+  CHECK(message([](Run r, Values v, Options) {
+          r = Order(3, {{0, 1}});
+          v[1].users = {2};
+        }) == "value 1 is read by step 2, which no edge orders after step 1, which makes it");
+  CHECK(message([](Run, Values v, Options) { v[1].view_of = 2; }) ==
+        "value 1 is a view of value 2: expected one of the 2 values");
+  CHECK(message([](Run, Values v, Options) { v[1].view_of = 1; }) == "value 1 is a view of itself");
+  CHECK(message([](Run, Values v, Options) {
+          v[1].view_of = 0;
+          v[1].view_offset = 1;
+        }) == "value 1 views 8 bytes from byte 1 of value 0, which has 8 bytes");
+  CHECK(message([](Run, Values, Options o) { o[0].output = 2; }) ==
+        "in-place option 0 is of values 0 and 2: expected two of the 2 values");
+  CHECK(message([](Run, Values, Options o) { o[0].node = 2; }) ==
+        "in-place option 0: expected step 2 to read value 0 and to make value 1");
+}
+
+TEST_CASE("a wide graph of many steps is planned for by its longest path") {
+  // A spine of 20,000 steps, each with a side step that joins two steps later.
+  const int spine = 20'000;
+  RunOrder run;
+  run.nodes = 2 * spine;
+  std::vector<RunValue> values;
+  for (int i = 0; i < spine; ++i) {
+    const auto edge = [&](int before, int after) {
+      if (after >= run.nodes) return;
+      run.before.push_back(before);
+      run.after.push_back(after);
+    };
+    edge(2 * i, 2 * i + 1);      // to the side step
+    edge(2 * i, 2 * i + 2);      // along the spine
+    edge(2 * i + 1, 2 * i + 6);  // the side step joins
+    if (2 * i + 6 < run.nodes) values.push_back(Value(64, 2 * i + 1, {2 * i + 6}));
+  }
+  const MemoryLifetimes lifetimes = FindLifetimes(run, values);
+  CHECK_FALSE(lifetimes.exact);
+  CHECK(lifetimes.conflicts.empty());
+  for (size_t i = 0; i + 10 < values.size(); ++i) {
+    REQUIRE(Conflict(lifetimes, i, i + 1));
+    REQUIRE_FALSE(Conflict(lifetimes, i, i + 4));
+  }
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ struct MemoryLifetimes {
   std::vector<int64_t> offset_in_buffer;  // of each value
   std::vector<uint8_t> granted;           // of each in-place option, 1 where the values share bytes
   // Two buffers conflict only where a legal run has both live. False for a large graph without
-  // stages: some that conflict then could share.
+  // stages, and for stages of several steps: some that conflict then could share.
   bool exact = true;
 };
 
@@ -383,6 +383,8 @@ inline MemoryLifetimes FindLifetimes(const RunOrder& run, const std::vector<RunV
   for (size_t i = 0; i < in_place.size(); ++i)
     out.granted.push_back(merger.Grant(in_place[i], i) ? 1 : 0);
   out.exact = exact || !run.stages.empty();
+  for (size_t v = 1; v < run.stages.size(); ++v)
+    if (run.stages[v] == run.stages[v - 1]) out.exact = false;
   out.buffer_of.assign(values.size(), -1);
   out.offset_in_buffer.assign(values.size(), 0);
   BufferUses uses;
