@@ -386,7 +386,7 @@ TEST_CASE("a push that cannot be is an error that says why, and changes nothing"
 
 TEST_CASE("a Var is deleted while operations still use it; the next one starts afresh") {
   OnEveryEngine([](Engine& engine) {
-    int count = 0;
+    std::atomic<int> count{0};
     for (int i = 0; i < 1000; ++i) {
       const Var v = engine.NewVar();
       CHECK(engine.Version(v) == 0);
@@ -396,6 +396,7 @@ TEST_CASE("a Var is deleted while operations still use it; the next one starts a
       if (i % 10 == 0) engine.WaitForAll();
     }
     engine.WaitForAll();
+    CHECK(count == 2000);
   });
 }
 

@@ -79,8 +79,7 @@ class ReadyQueue {
       if (next == nullptr) return nullptr;
     }
     head_.store(next, std::memory_order_seq_cst);
-    __builtin_prefetch(next, 1);
-    __builtin_prefetch(reinterpret_cast<const char*>(next) + kCacheLine, 1);
+    PrefetchOp(next);
     return static_cast<EngineOp*>(head);
   }
 
