@@ -189,6 +189,20 @@ TEST_CASE("an early edge implies no late one; a late one implies both") {
   CHECK(KeptEdges(Schedule(2, {{0, 1}, {0, 1, true}})) == std::set<Kept>{{0, 1, false}});
 }
 
+TEST_CASE("edges given several times count once, among few or many predecessors") {
+  CHECK(Schedule(3, {{0, 2}, {1, 2}, {0, 2}}).edges_kept() == 2);
+  for (const int n : {20, Schedule::kExactNodes + 1}) {
+    std::vector<ScheduleEdge> edges;
+    for (int round = 0; round < 3; ++round) {
+      for (int i = 0; i < n - 1; ++i) edges.push_back({i, n - 1, round != 1});
+    }
+    const Schedule schedule(n, edges);
+    CHECK(schedule.edges_kept() == n - 1);
+    CHECK(schedule.in_degree(n - 1) == n - 1);
+    CHECK(std::none_of(schedule.entries().begin(), schedule.entries().end(), Schedule::IsEarly));
+  }
+}
+
 TEST_CASE("in_order joins each node to the next") {
   const Schedule schedule(4, {{0, 3}, {1, 2}}, {.in_order = true});
   CHECK(KeptEdges(schedule) ==

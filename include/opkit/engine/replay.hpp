@@ -102,6 +102,10 @@ class Replay {
   // Gives up the run in progress, if there is one.
   void Cancel() { core_->GiveUp(ErrorCode::kCancelled); }
 
+  // After a run that was given up, once what was pending has been completed: returns when the rest
+  // of the graph has been passed over, so that the next run may begin.
+  void Drain() { core_->WaitUntilQuiet(); }
+
   // Nodes pending now.
   int pending() const { return core_->pending(); }
   int threads() const { return core_->threads(); }
@@ -115,12 +119,19 @@ class Replay {
   std::string ExplainMode() const { return tuner_.Explain(); }
 
  private:
+  // A body that can be copied is, to the stack: what it holds stays in registers, since the
+  // compiler knows that nodes do not change it.
+  static constexpr bool kCopies =
+      std::is_trivially_copyable_v<Body> && std::is_invocable_v<const Body&, int>;
+  using LocalBody = std::conditional_t<kCopies, const Body, Body&>;
+
   static void RunRange(detail::ReplayCore& core, int begin, int end, bool by_level) {
-    Body& body = *static_cast<Body*>(core.body);
+    LocalBody body = *static_cast<Body*>(core.body);
     const std::vector<int>& order = core.schedule.level_order();
     try {
       if (by_level && !order.empty()) {
-        for (int i = begin; i < end && !core.stopped(); ++i) body(order[static_cast<size_t>(i)]);
+        const int* const nodes = order.data();
+        for (int i = begin; i < end && !core.stopped(); ++i) body(nodes[i]);
       } else {
         for (int i = begin; i < end && !core.stopped(); ++i) body(i);
       }
@@ -130,7 +141,8 @@ class Replay {
   }
 
   // True when the node is pending.
-  static bool RunNode(detail::ReplayCore& core, Body& body, int node) {
+  static bool RunNode(detail::ReplayCore& core, std::remove_reference_t<LocalBody>& body,
+                      int node) {
     if (core.stopped()) return false;
     try {
       if constexpr (kMayPend) {
@@ -147,7 +159,7 @@ class Replay {
   }
 
   static void RunNodes(detail::ReplayCore& core, detail::ReplayWorker& worker) {
-    Body& body = *static_cast<Body*>(core.body);
+    LocalBody body = *static_cast<Body*>(core.body);
     const int* const entry_begin = core.schedule.entry_begin().data();
     const int* const entries = core.schedule.entries().data();
     for (;;) {

@@ -72,7 +72,8 @@ class ReplayCore final : public RefCounted {
   // Relaxed: it publishes nothing but itself. Who gives a run up and then needs to know that no
   // body runs takes the mutex, as every thread does before its first node.
   bool stopped() {
-    return stop_.load(std::memory_order_relaxed) || (deadline_ns_ >= 0 && PassedDeadline());
+    const Watch watch = watch_.load(std::memory_order_relaxed);
+    return watch != Watch::kNothing && MustStop(watch);
   }
 
   // Whether to hand work over, with `size` more nodes at hand than the one about to run. Relaxed: a
@@ -91,7 +92,7 @@ class ReplayCore final : public RefCounted {
     MutexLock lock(mutex_);
     if (phase_ != Phase::kRunning) return;
     if (!error_) error_ = std::move(error);
-    stop_.store(true, std::memory_order_relaxed);
+    watch_.store(Watch::kStop, std::memory_order_relaxed);
   }
 
   // True when this was the target's last edge. Release: what the node wrote is seen by whoever
@@ -133,6 +134,11 @@ class ReplayCore final : public RefCounted {
     kAbandoned,  // given up, nodes pending
   };
   enum class Work { kNone, kLead, kNodes };
+  enum class Watch : char {  // what there is to look at before a node
+    kNothing,
+    kDeadline,
+    kStop,  // no body is called any more
+  };
 
   struct Helper : PoolTask {
     Helper() : PoolTask(&Main) {}
@@ -167,7 +173,8 @@ class ReplayCore final : public RefCounted {
   }
   static bool HasPiece(uint64_t word) { return (word & 0xffff) < (word >> 16 & 0xffff); }
 
-  bool PassedDeadline() {
+  OPKIT_COLD bool MustStop(Watch watch) {
+    if (watch == Watch::kStop) return true;
     if (MonotonicNs() < deadline_ns_) return false;
     GiveUp(ErrorCode::kDeadlineExceeded);
     return true;
@@ -207,7 +214,7 @@ class ReplayCore final : public RefCounted {
   int piece_nodes_ = 1;  // least nodes of a level's piece
 
   // Read by every thread after every node, written rarely.
-  alignas(kCacheLine) std::atomic<bool> stop_{false};
+  alignas(kCacheLine) std::atomic<Watch> watch_{Watch::kNothing};
   std::atomic<int> wanted_{0};
   std::atomic<int> offers_{0};
   std::atomic<int> pending_{0};
@@ -258,7 +265,7 @@ inline void ReplayCore::Begin(ReplayMode mode, double ns_per_node) {
   deadline_ns_ = -1;
   invocation_ = CurrentInvocation();
   given_up_ = false;
-  stop_.store(false, std::memory_order_relaxed);
+  watch_.store(Watch::kNothing, std::memory_order_relaxed);
   const double ns = ns_per_node > 0.5 ? ns_per_node : 0.5;
   const auto nodes_in = [ns](double span) { return span < ns ? 1 : static_cast<int>(span / ns); };
   worth_waking_ = nodes_in(5'000);
@@ -294,6 +301,7 @@ inline void ReplayCore::Run(ReplayMode mode, double ns_per_node, Timeout timeout
     MutexLock lock(mutex_);
     Begin(mode, ns_per_node);
     deadline_ns_ = timeout.DeadlineNs();
+    if (deadline_ns_ >= 0) watch_.store(Watch::kDeadline, std::memory_order_relaxed);
     async_ = false;
     over_.Add(1);
     active_ = 1;
@@ -339,7 +347,7 @@ OPKIT_COLD inline void ReplayCore::GiveUp(ErrorCode code) {
                              StrCat(pending, " nodes pending; allow it more time"))));
     }
     given_up_ = true;
-    stop_.store(true, std::memory_order_relaxed);
+    watch_.store(Watch::kStop, std::memory_order_relaxed);
     EndIfOver(duty);
   }
   duty.Do();

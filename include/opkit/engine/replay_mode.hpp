@@ -27,7 +27,7 @@ namespace detail {
 
 // What the modes cost beside the nodes, in ns, on a machine of today.
 inline constexpr double kJoinNs = 1000;       // until a second thread takes part
-inline constexpr double kHandshakeNs = 400;   // sharing one level
+inline constexpr double kHandshakeNs = 600;   // sharing one level
 inline constexpr double kCounterNs = 25;      // a node's counters and queue
 inline constexpr double kWorthFactor = 0.85;  // of the walk's time, or the walk stays
 

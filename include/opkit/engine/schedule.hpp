@@ -23,8 +23,9 @@ struct ScheduleEdge {
 };
 
 enum class ScheduleOrder {
-  kStable,  // as given; a node is moved only to just before the first one that needs it
-  kLevels,  // by level (longest path from a root), as given within a level
+  kStable,        // as given; a node is moved only to just before the first one that needs it
+  kLevels,        // by level (longest path from a root), as given within a level
+  kLevelsIfWide,  // kLevels when a level has kWideLevel nodes on average, else kStable
 };
 
 struct ScheduleOptions {
@@ -46,15 +47,16 @@ class Schedule {
   // Edges given twice count once, the stronger (not early) of the two.
   //
   // Edges that others imply are removed: all of them in graphs of at most kExactNodes nodes; above,
-  // those with a detour of two edges that is found in kSearchSteps steps an edge, so that building
-  // stays linear.
+  // those with a detour of two edges, looked for among the first kFewPreds predecessors of a node
+  // and of each of these, so that building stays linear.
   Schedule(int nodes, const ScheduleEdge* edges, int64_t edge_count, ScheduleOptions options = {});
   Schedule(int nodes, const std::vector<ScheduleEdge>& edges, ScheduleOptions options = {})
       : Schedule(nodes, edges.data(), static_cast<int64_t>(edges.size()), options) {}
 
   static constexpr int kMaxNodes = (1 << 30) - 1;
   static constexpr int kExactNodes = 4096;
-  static constexpr int kSearchSteps = 8;
+  static constexpr int kFewPreds = 8;
+  static constexpr int kWideLevel = 256;
 
   int size() const { return size_; }
   int node_of(int original) const { return node_of_.empty() ? original : node_of_[At(original)]; }
@@ -104,25 +106,27 @@ class Schedule {
  private:
   static constexpr int kEarly = 1 << 30;
   static constexpr int kOnly = static_cast<int>(0x80000000u);
-  static constexpr int kDropped = -1;
 
-  // Predecessors by original number, and the original numbers in execution order (empty when the
-  // given order is one already).
+  // Predecessors by original number: those of node n are preds[pred_begin[n] ..], count[n] of them.
+  // `order` holds original numbers in execution order, or nothing when the given order is one.
   struct Draft {
-    std::vector<int> pred_begin, preds, order;
+    std::vector<int> pred_begin, preds, count, level, order;
+    int node(int i) const { return order.empty() ? i : order[At(i)]; }
   };
 
   static size_t At(int i) { return static_cast<size_t>(i); }
 
+  static void SetPredecessors(int size, const ScheduleEdge* edges, int64_t edge_count,
+                              Draft& draft);
   static void Sort(int size, Draft& draft, const ScheduleOptions& options);
   [[noreturn]] static void ThrowCycle(const std::vector<int>& path, const ScheduleOptions& options);
-  void SetLevels(std::vector<int>& order, const Draft& draft, bool by_level,
-                 std::vector<int>& level_of);
+  bool SetLevels(Draft& draft);
+  void SetLevelOrder(Draft& draft, ScheduleOrder wanted);
+  void DropImplied(Draft& draft);
+  static void DropTriangles(Draft& draft, int node);
+  static void DropTwins(Draft& draft, int node, std::vector<int>& seen);
   void SetOrder(std::vector<int>&& order);
-  bool SetEntries(const Draft& draft, const std::vector<int>& level_of);
-  void DropImpliedExactly();
-  void DropTriangles(const std::vector<int>& level_of);
-  void Compact();
+  void SetEntries(const Draft& draft);
 
   int size_ = 0;
   int max_width_ = 0;
@@ -144,8 +148,6 @@ inline Schedule::Schedule(int nodes, const ScheduleEdge* edges, int64_t edge_cou
     Throw(ErrorCode::kOutOfRange, "expected a graph of at most ", kMaxNodes, " nodes and ",
           INT32_MAX - kMaxNodes, " edges, found ", nodes, " nodes and ", edge_count, " edges");
   }
-  Draft draft;
-  draft.pred_begin.assign(At(nodes) + 1, 0);
   bool sorted = true;
   for (int64_t i = 0; i < edge_count; ++i) {
     const ScheduleEdge& edge = edges[i];
@@ -155,32 +157,34 @@ inline Schedule::Schedule(int nodes, const ScheduleEdge* edges, int64_t edge_cou
     }
     sorted = sorted && edge.from < edge.to;
     has_early_ = has_early_ || edge.early;
-    ++draft.pred_begin[At(edge.to)];
   }
+  Draft draft;
+  SetPredecessors(nodes, edges, edge_count, draft);
+  if (!sorted) Sort(nodes, draft, options);
+  const bool may_be_implied = SetLevels(draft);
+  exactly_reduced_ = !may_be_implied || nodes <= kExactNodes;
+  if (may_be_implied) DropImplied(draft);
+  if (!in_order_) SetLevelOrder(draft, options.order);
+  SetOrder(std::move(draft.order));
+  SetEntries(draft);
+}
+
+inline void Schedule::SetPredecessors(int size, const ScheduleEdge* edges, int64_t edge_count,
+                                      Draft& draft) {
+  draft.count.assign(At(size), 0);
+  for (int64_t i = 0; i < edge_count; ++i) ++draft.count[At(edges[i].to)];
+  draft.pred_begin.resize(At(size));
   int total = 0;
-  for (int& begin : draft.pred_begin) begin = std::exchange(total, total + begin);
+  for (int i = 0; i < size; ++i) {
+    draft.pred_begin[At(i)] = total;
+    total += std::exchange(draft.count[At(i)], 0);
+  }
   draft.preds.resize(At(total));
   for (int64_t i = 0; i < edge_count; ++i) {
-    const ScheduleEdge& edge = edges[i];
-    draft.preds[At(draft.pred_begin[At(edge.to)]++)] = edge.early ? edge.from | kEarly : edge.from;
+    const int to = edges[i].to;
+    draft.preds[At(draft.pred_begin[At(to)] + draft.count[At(to)]++)] =
+        edges[i].early ? edges[i].from | kEarly : edges[i].from;
   }
-  for (int i = nodes; i > 0; --i) draft.pred_begin[At(i)] = draft.pred_begin[At(i - 1)];
-  draft.pred_begin[0] = 0;
-
-  if (!sorted) Sort(nodes, draft, options);
-  has_early_ = has_early_ || (in_order_ && nodes > 1);
-  std::vector<int> level_of;
-  SetLevels(draft.order, draft, options.order == ScheduleOrder::kLevels, level_of);
-  SetOrder(std::move(draft.order));
-  if (SetEntries(draft, level_of)) {
-    exactly_reduced_ = nodes <= kExactNodes;
-    if (exactly_reduced_) {
-      DropImpliedExactly();
-    } else {
-      DropTriangles(level_of);
-    }
-  }
-  Compact();
 }
 
 // Depth-first from each node in the given order, predecessors first. The stack is a path, so a
@@ -195,7 +199,7 @@ inline void Schedule::Sort(int size, Draft& draft, const ScheduleOptions& option
     path.push_back(first);
     while (!path.empty()) {
       const int node = path.back();
-      if (next_pred[At(node)] == draft.pred_begin[At(node) + 1]) {
+      if (next_pred[At(node)] == draft.pred_begin[At(node)] + draft.count[At(node)]) {
         next_pred[At(node)] = kPlaced;
         draft.order.push_back(node);
         path.pop_back();
@@ -233,27 +237,31 @@ OPKIT_COLD inline void Schedule::ThrowCycle(const std::vector<int>& path,
         "; remove one of these edges");
 }
 
-// Leaves in `level_of` the level of each node by its new number.
-inline void Schedule::SetLevels(std::vector<int>& order, const Draft& draft, bool by_level,
-                                std::vector<int>& level_of) {
-  std::vector<int> level(At(size_), 0);  // by original number
+// True when an edge may be implied by others: it spans two levels, or is given twice.
+inline bool Schedule::SetLevels(Draft& draft) {
+  bool may_be_implied = false;
+  draft.level.assign(At(size_), 0);
   level_begin_.assign(1, 0);
   for (int i = 0; i < size_; ++i) {
-    const int node = order.empty() ? i : order[At(i)];
-    int deepest = in_order_ ? i : 0;
-    for (int p = draft.pred_begin[At(node)]; p < draft.pred_begin[At(node) + 1]; ++p) {
-      const int above = level[At(TargetOf(draft.preds[At(p)]))] + 1;
+    const int node = draft.node(i);
+    const int* const preds = draft.preds.data() + draft.pred_begin[At(node)];
+    int deepest = -1, shallowest = size_;
+    for (int p = 0; p < draft.count[At(node)]; ++p) {
+      const int above = draft.level[At(TargetOf(preds[p]))];
       if (above > deepest) deepest = above;
+      if (above < shallowest) shallowest = above;
+      for (int q = 0; q < p && p < kFewPreds; ++q) {
+        may_be_implied = may_be_implied || TargetOf(preds[p]) == TargetOf(preds[q]);
+      }
     }
-    level[At(node)] = deepest;
+    may_be_implied = may_be_implied || shallowest < deepest || draft.count[At(node)] > kFewPreds;
+    draft.level[At(node)] = ++deepest;
     if (At(deepest) + 1 == level_begin_.size()) level_begin_.push_back(0);
     ++level_begin_[At(deepest) + 1];
   }
-  bool in_level_order = true;
-  for (int i = 1, before = 0; i < size_ && in_level_order; ++i) {
-    const int now = level[At(order.empty() ? i : order[At(i)])];
-    in_level_order = before <= now;
-    before = now;
+  if (in_order_) {
+    level_begin_.resize(At(size_) + 1);
+    for (int i = 0; i <= size_; ++i) level_begin_[At(i)] = i > 0 ? 1 : 0;
   }
   for (size_t l = 1; l < level_begin_.size(); ++l) {
     const int width = level_begin_[l];
@@ -263,22 +271,121 @@ inline void Schedule::SetLevels(std::vector<int>& order, const Draft& draft, boo
     width_nodes_[width_class] += width;
     level_begin_[l] += level_begin_[l - 1];
   }
-  if (!in_level_order) {
-    std::vector<int> place(level_begin_.begin(), level_begin_.end());
-    std::vector<int> sorted(At(size_));
+  return may_be_implied;
+}
+
+inline void Schedule::SetLevelOrder(Draft& draft, ScheduleOrder wanted) {
+  bool sorted = true;
+  for (int i = 1; i < size_ && sorted; ++i) {
+    sorted = draft.level[At(draft.node(i - 1))] <= draft.level[At(draft.node(i))];
+  }
+  if (sorted) return;
+  const bool by_level = wanted == ScheduleOrder::kLevels ||
+                        (wanted == ScheduleOrder::kLevelsIfWide && size_ / kWideLevel >= levels());
+  std::vector<int> place(level_begin_), order(At(size_));
+  for (int i = 0; i < size_; ++i) {
+    const int node = draft.node(i);
+    // Stored by level, what is listed is the original number; else the new one.
+    order[At(place[At(draft.level[At(node)])]++)] = by_level ? node : i;
+  }
+  (by_level ? draft.order : level_order_) = std::move(order);
+}
+
+// An edge u -> v is implied by a path of more edges from u to v. What the path promises depends on
+// its first edge alone: if that is early, v only waits until u has been issued, so it implies only
+// an early edge. Found from v: the path's last edge comes from another predecessor of v that u
+// leads to.
+inline void Schedule::DropImplied(Draft& draft) {
+  std::vector<int> seen(At(size_), -1);
+  if (size_ > kExactNodes) {
     for (int i = 0; i < size_; ++i) {
-      const int node = order.empty() ? i : order[At(i)];
-      // By level, what is listed is the original number; else the new number.
-      sorted[At(place[At(level[At(node)])]++)] = by_level ? node : i;
+      const int node = draft.node(i);
+      if (draft.count[At(node)] < 2) continue;
+      DropTwins(draft, node, seen);
+      DropTriangles(draft, node);
     }
-    (by_level ? order : level_order_) = std::move(sorted);
+    return;
   }
-  if (order.empty()) {
-    level_of = std::move(level);
-  } else {
-    level_of.resize(At(size_));
-    for (int i = 0; i < size_; ++i) level_of[At(i)] = level[At(order[At(i)])];
+  // Bit sets of the nodes that lead to a node: `any`, or with a first edge that is not early.
+  const size_t words = At(size_ + 63) / 64;
+  std::vector<uint64_t> any(words * At(size_)), late(has_early_ ? words * At(size_) : 0);
+  const auto bit = [](int node) { return uint64_t{1} << (node % 64); };
+  for (int i = 0; i < size_; ++i) {
+    const int node = draft.node(i);
+    DropTwins(draft, node, seen);
+    int* const preds = draft.preds.data() + draft.pred_begin[At(node)];
+    int& count = draft.count[At(node)];
+    uint64_t* const to_any = &any[words * At(node)];
+    uint64_t* const to_late = has_early_ ? &late[words * At(node)] : to_any;
+    for (int p = 0; p < count; ++p) {
+      const size_t from = words * At(TargetOf(preds[p]));
+      for (size_t w = 0; w < words; ++w) to_any[w] |= any[from + w];
+      if (!has_early_) continue;
+      for (size_t w = 0; w < words; ++w) to_late[w] |= late[from + w];
+    }
+    int kept = 0;
+    for (int p = 0; p < count; ++p) {
+      const int pred = TargetOf(preds[p]);
+      const uint64_t* implied = IsEarly(preds[p]) ? to_any : to_late;
+      if ((implied[At(pred) / 64] & bit(pred)) == 0) preds[kept++] = preds[p];
+    }
+    count = kept;
+    for (int p = 0; p < kept; ++p) {
+      const int pred = TargetOf(preds[p]);
+      to_any[At(pred) / 64] |= bit(pred);
+      if (!IsEarly(preds[p])) to_late[At(pred) / 64] |= bit(pred);
+    }
   }
+}
+
+// Of an edge given twice the stronger stays.
+inline void Schedule::DropTwins(Draft& draft, int node, std::vector<int>& seen) {
+  int* const preds = draft.preds.data() + draft.pred_begin[At(node)];
+  int& count = draft.count[At(node)];
+  int kept = 0;
+  for (int p = 0; p < count; ++p) {
+    const int pred = TargetOf(preds[p]);
+    int twin = kept;
+    if (count <= kFewPreds) {
+      for (twin = 0; twin < kept && TargetOf(preds[twin]) != pred;) ++twin;
+    } else if (seen[At(pred)] >= draft.pred_begin[At(node)]) {
+      twin = seen[At(pred)] - draft.pred_begin[At(node)];
+      // The mark may be another node's, whose predecessors lie behind.
+      if (twin >= kept || TargetOf(preds[twin]) != pred) twin = kept;
+    }
+    if (twin < kept) {
+      if (!IsEarly(preds[p])) preds[twin] = pred;
+      continue;
+    }
+    if (count > kFewPreds) seen[At(pred)] = draft.pred_begin[At(node)] + kept;
+    preds[kept++] = preds[p];
+  }
+  count = kept;
+}
+
+// Looks for predecessors of `node` among the first predecessors of its first predecessors.
+inline void Schedule::DropTriangles(Draft& draft, int node) {
+  int* const preds = draft.preds.data() + draft.pred_begin[At(node)];
+  int& count = draft.count[At(node)];
+  const int looked_at = count < kFewPreds ? count : kFewPreds;
+  unsigned implied = 0;  // bit p: preds[p]
+  for (int p = 0; p < looked_at; ++p) {
+    const int between = TargetOf(preds[p]);
+    const int steps = draft.count[At(between)] < kFewPreds ? draft.count[At(between)] : kFewPreds;
+    const int* const before = draft.preds.data() + draft.pred_begin[At(between)];
+    for (int s = 0; s < steps; ++s) {
+      for (int q = 0; q < looked_at; ++q) {
+        if (TargetOf(preds[q]) == TargetOf(before[s]) && (IsEarly(preds[q]) || !IsEarly(before[s])))
+          implied |= 1u << q;
+      }
+    }
+  }
+  if (implied == 0) return;
+  int kept = 0;
+  for (int p = 0; p < count; ++p) {
+    if (p >= looked_at || (implied >> p & 1) == 0) preds[kept++] = preds[p];
+  }
+  count = kept;
 }
 
 inline void Schedule::SetOrder(std::vector<int>&& order) {
@@ -290,129 +397,40 @@ inline void Schedule::SetOrder(std::vector<int>&& order) {
   for (int i = 0; i < size_; ++i) node_of_[At(original_of_[At(i)])] = i;
 }
 
-// Fills the successors of each node in ascending order. True when an edge may be implied by others:
-// one that skips a level, or any when there are early ones.
-inline bool Schedule::SetEntries(const Draft& draft, const std::vector<int>& level_of) {
-  bool may_be_implied = false;
+// The successors of each node, early ones first, each kind in ascending order.
+inline void Schedule::SetEntries(const Draft& draft) {
+  has_early_ = has_early_ || (in_order_ && size_ > 1);
+  in_degree_.resize(At(size_));
   entry_begin_.assign(At(size_) + 1, 0);
-  for (const int pred : draft.preds) ++entry_begin_[At(node_of(TargetOf(pred)))];
+  // Calls f(from, to, whether early) for every edge, `to` ascending.
+  const auto for_each = [&](auto&& f) {
+    for (int to = 0; to < size_; ++to) {
+      const int original = original_of(to);
+      const int* const preds = draft.preds.data() + draft.pred_begin[At(original)];
+      bool follows = false;  // the node before
+      for (int p = 0; p < draft.count[At(original)]; ++p) {
+        const int from = node_of(TargetOf(preds[p]));
+        follows = follows || from == to - 1;
+        f(from, to, IsEarly(preds[p]));
+      }
+      if (in_order_ && to > 0 && !follows) f(to - 1, to, true);
+    }
+  };
+  for_each([&](int from, int to, bool) {
+    ++in_degree_[At(to)];
+    ++entry_begin_[At(from)];
+  });
   int total = 0;
-  for (int i = 0; i < size_; ++i) {
-    if (in_order_ && i + 1 < size_) ++entry_begin_[At(i)];
-    entry_begin_[At(i)] = std::exchange(total, total + entry_begin_[At(i)]);
-  }
-  entry_begin_[At(size_)] = total;
-  entries_.assign(At(total), kDropped);
+  for (int& begin : entry_begin_) begin = std::exchange(total, total + begin);
+  entries_.resize(At(total));
   std::vector<int> end(entry_begin_.begin(), entry_begin_.end() - 1);
-  const auto add = [&](int from, int to, int early) {
-    int& last = end[At(from)];
-    if (last > entry_begin_[At(from)] && TargetOf(entries_[At(last - 1)]) == to) {
-      entries_[At(last - 1)] &= ~kEarly | early;  // given twice
-    } else {
-      entries_[At(last++)] = to | early;
-    }
-    may_be_implied = may_be_implied || level_of[At(to)] - level_of[At(from)] > 1;
-  };
-  for (int to = 0; to < size_; ++to) {
-    const int original = original_of(to);
-    for (int p = draft.pred_begin[At(original)]; p < draft.pred_begin[At(original) + 1]; ++p) {
-      const int pred = draft.preds[At(p)];
-      add(node_of(TargetOf(pred)), to, pred & kEarly);
-    }
-    if (in_order_ && to > 0) add(to - 1, to, kEarly);
-  }
-  return may_be_implied || in_order_;
-}
-
-// An edge u -> v is implied by a path of more edges from u to v. What the path promises depends on
-// its first edge alone: if that is early, v only waits until u has been issued, so it implies only
-// an early edge. Reachability as bit sets, from the last node to the first; successors ascend, so
-// every path to v from another successor is known when v is looked at.
-inline void Schedule::DropImpliedExactly() {
-  const size_t words = At(size_ + 63) / 64;
-  std::vector<uint64_t> reach(words * At(size_)), by_late(words);
-  const auto add = [&](uint64_t* set, int node) {
-    const uint64_t* from = &reach[words * At(node)];
-    for (size_t w = At(node) / 64; w < words; ++w) set[w] |= from[w];
-    set[At(node) / 64] |= uint64_t{1} << (node % 64);
-  };
-  for (int node = size_ - 1; node >= 0; --node) {
-    uint64_t* all = &reach[words * At(node)];
-    if (has_early_) by_late.assign(words, 0);
-    for (int e = entry_begin_[At(node)]; e < entry_begin_[At(node) + 1]; ++e) {
-      int& entry = entries_[At(e)];
-      if (entry == kDropped) continue;
-      const int target = TargetOf(entry);
-      const uint64_t* implied = has_early_ && !IsEarly(entry) ? by_late.data() : all;
-      if ((implied[At(target) / 64] >> (target % 64) & 1) != 0) {
-        entry = kDropped;
-        continue;
-      }
-      add(all, target);
-      if (has_early_ && !IsEarly(entry)) add(by_late.data(), target);
-    }
-  }
-}
-
-// Only a detour whose first edge is not early counts; it implies either kind.
-inline void Schedule::DropTriangles(const std::vector<int>& level_of) {
-  std::vector<int> target_of(At(size_), -1);  // the node that a node was last seen to succeed
-  for (int node = 0; node < size_; ++node) {
-    const int begin = entry_begin_[At(node)], end = entry_begin_[At(node) + 1];
-    bool any = false;
-    for (int e = begin; e < end; ++e) {
-      const int entry = entries_[At(e)];
-      if (entry == kDropped) continue;
-      const int target = TargetOf(entry);
-      target_of[At(target)] = node;
-      any = any || in_order_ || level_of[At(target)] - level_of[At(node)] > 1;
-    }
-    if (!any) continue;
-    for (int e = begin; e < end; ++e) {
-      const int entry = entries_[At(e)];
-      if (entry == kDropped || IsEarly(entry)) continue;
-      const int between = TargetOf(entry);
-      const int first = entry_begin_[At(between)];
-      const int last = entry_begin_[At(between) + 1];
-      for (int s = first; s < last && s < first + kSearchSteps; ++s) {
-        if (entries_[At(s)] == kDropped) continue;
-        int& seen = target_of[At(TargetOf(entries_[At(s)]))];
-        if (seen == node) seen = -1;
-      }
-    }
-    for (int e = begin; e < end; ++e) {
-      int& entry = entries_[At(e)];
-      if (entry != kDropped && target_of[At(TargetOf(entry))] != node) entry = kDropped;
-    }
-  }
-}
-
-// Closes the gaps, puts early entries first, counts in-degrees and marks the only edges.
-inline void Schedule::Compact() {
-  in_degree_.assign(At(size_), 0);
-  int kept = 0;
-  std::vector<int> late;
-  for (int node = 0; node < size_; ++node) {
-    const int begin = std::exchange(entry_begin_[At(node)], kept);
-    const int end = entry_begin_[At(node) + 1];
-    late.clear();
-    for (int e = begin; e < end; ++e) {
-      const int entry = entries_[At(e)];
-      if (entry == kDropped) continue;
-      ++in_degree_[At(TargetOf(entry))];
-      if (has_early_ && !IsEarly(entry)) {
-        late.push_back(entry);
-      } else {
-        entries_[At(kept++)] = entry;
-      }
-    }
-    for (const int entry : late) entries_[At(kept++)] = entry;
-  }
-  entry_begin_[At(size_)] = kept;
-  entries_.resize(At(kept));
-  if (entries_.capacity() - entries_.size() > entries_.size() / 4) entries_.shrink_to_fit();
-  for (int& entry : entries_) {
-    if (in_degree_[At(TargetOf(entry))] == 1) entry |= kOnly;
+  for (const bool early : {true, false}) {
+    if (early && !has_early_) continue;
+    for_each([&](int from, int to, bool is_early) {
+      if (is_early != early) return;
+      const int only = in_degree_[At(to)] == 1 ? kOnly : 0;
+      entries_[At(end[At(from)]++)] = to | (early ? kEarly : 0) | only;
+    });
   }
 }
 
