@@ -152,6 +152,7 @@ TEST_CASE("the verdict names the values, their bytes and the steps that can meet
   CHECK(Contains(example.Message(), "the first is kept to the end of the run"));
   example.run.values[0].kept = false;
   example.run.values[2].producer = -1;
+  example.run.values[2].users = {3};
   CHECK(Contains(example.Message(), "the second is there from the start of the run"));
 }
 

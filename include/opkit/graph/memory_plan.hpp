@@ -52,7 +52,7 @@ inline MemoryPlan PlanMemory(const std::vector<MemoryInterval>& buffers,
                                                       : std::numeric_limits<int64_t>::max();
     budget.seed = options.seed;
     budget.enough = enough;
-    if (problem.spans_decide && !problem.starts.empty()) SearchValleys(problem, budget, &best);
+    SearchPlacing(problem, budget, &best);
   }
   return FinishPlan(problem, buffers.size(), best, began_ns);
 }

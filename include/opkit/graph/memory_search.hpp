@@ -1,20 +1,13 @@
-// The search that follows the greedy portfolio: restarts under ceilings between the lower bound and
-// the best arena known, until time or steps run out.
+// The search that follows the greedy portfolio, until time or steps run out: by restarts under
+// ceilings between the lower bound and the best arena known, or by annealing.
 #ifndef OPKIT_GRAPH_MEMORY_SEARCH_HPP_
 #define OPKIT_GRAPH_MEMORY_SEARCH_HPP_
 
+#include "opkit/graph/memory_anneal.hpp"
 #include "opkit/graph/memory_valley.hpp"
-#include "opkit/op/random.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
-
-struct SearchBudget {
-  int64_t deadline_ns = -1;  // none
-  int64_t steps = 0;         // left
-  uint64_t seed = 0;
-  int enough = 0;
-};
 
 // Which buffers a restart prefers: long, large or crowded ones, in proportions drawn at random.
 inline std::vector<int> DrawRanks(const MemoryProblem& problem, const std::vector<int64_t>& length,
@@ -86,6 +79,14 @@ inline void SearchValleys(const MemoryProblem& problem, SearchBudget budget, Pla
       middle = ceiling + (best->height - ceiling + 1) / 2;
     }
   }
+}
+
+inline void SearchPlacing(const MemoryProblem& problem, const SearchBudget& budget, Placing* best) {
+  if (problem.starts.empty() || best->height <= budget.enough) return;
+  if (problem.spans_decide)
+    SearchValleys(problem, budget, best);
+  else
+    AnnealOrder(problem, budget, best);
 }
 
 }  // namespace detail
