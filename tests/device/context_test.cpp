@@ -106,4 +106,18 @@ TEST_CASE("the CPU waits for a CPU event that another thread finishes, and gets 
   CHECK(ErrorOf([&] { context.WaitEvent(Event()); }).code() == ErrorCode::kFailedPrecondition);
 }
 
+struct NativeContext {
+  void* native_stream() { return this; }
+};
+
+TEST_CASE("what a context may have besides has names") {
+  CHECK(opkit::HostContext<opkit::CPUContext>);
+  CHECK(opkit::HostContext<opkit::CPUStreamContext>);
+  CHECK_FALSE(opkit::HostContext<NativeContext>);
+  CHECK(opkit::NativeStreamContext<NativeContext>);
+  CHECK_FALSE(opkit::NativeStreamContext<opkit::CPUStreamContext>);
+  CHECK(opkit::StreamContext<opkit::CPUStreamContext>);
+  CHECK_FALSE(opkit::StreamContext<opkit::CPUContext>);
+}
+
 }  // namespace

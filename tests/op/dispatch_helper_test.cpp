@@ -87,7 +87,7 @@ TEST_CASE("the last resort takes every other dtype, and its answer counts") {
   CHECK(Ran<float>("generic") == "one float32");
   Typed typed(Tensor({1}, DType::kInt64));
   TypedOp op(OperatorDef("Typed", {"X"}, {}).Arg("kind", "generic"), &typed.ws);
-  CHECK(ErrorOf([&] { op.Run(); }).message() == "RunOnDevice returned false");
+  CHECK(Contains(ErrorOf([&] { op.Run(); }).message(), "RunOnDevice returned false"));
   CHECK(op.ran == "other");
 }
 

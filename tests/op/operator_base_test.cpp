@@ -97,7 +97,8 @@ TEST_CASE("an index that the node does not have is an Error") {
   CHECK(ErrorOf([&] { op.Input(-1); }).code() == ErrorCode::kOutOfRange);
   CHECK(ErrorOf([&] { op.IsInputOutputAlias(5, 0); }).code() == ErrorCode::kOutOfRange);
   CHECK(ErrorOf([&] { op.Input(1); }).message() ==
-        "input 1 was asked for, but the node has 2 inputs and leaves that one out");
+        "input 1 was asked for, but the node has 2 inputs and leaves that one out (by an empty "
+        "name, or by an Invoke with a tensor that has no dtype yet)");
 }
 
 TEST_CASE("optional values that the node leaves out") {
@@ -470,13 +471,15 @@ TEST_CASE("an error lists type, name, inputs, attributes, device, engine and reg
   auto op = Make(def, &ws, [](BodyOpCPU&) { return false; });
   const opkit::Error error = ErrorOf([&] { op->Run(); });
   CHECK(error.code() == ErrorCode::kOperatorFailed);
-  CHECK(error.message() == "RunOnDevice returned false");
-  CHECK(std::string(error.what()) ==
-        "RunOnDevice returned false\n"
-        "  in operator Body 'the one' (A, B, text) -> (Y), scale=2, mode=\"fast\", on cpu, engine "
-        "DEFAULT, registered at body_op.cc:12\n"
-        "    input 0 'A': float32[2, 3] on cpu\n"
-        "    input 1 'B': int64[1] on cpu");
+  CHECK(error.message() ==
+        "RunOnDevice returned false; to say why, throw an opkit::Error or use OPKIT_ENFORCE");
+  CHECK(std::string(error.what()) == error.message() +
+                                         "\n"
+                                         "  in operator Body 'the one' (A, B, text) -> (Y), "
+                                         "scale=2, mode=\"fast\", on cpu, engine "
+                                         "DEFAULT, registered at body_op.cc:12\n"
+                                         "    input 0 'A': float32[2, 3] on cpu\n"
+                                         "    input 1 'B': int64[1] on cpu");
   CHECK(op->getErrorMsg() ==
         "Error from operator: in operator Body 'the one' (A, B, text) -> (Y), scale=2, "
         "mode=\"fast\", on cpu, engine DEFAULT, registered at body_op.cc:12");

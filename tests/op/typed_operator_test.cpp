@@ -440,8 +440,9 @@ TEST_CASE("a dtype that the kernel was not compiled for is an error that lists t
   const opkit::Error error = ErrorOf([&] { Invoke("TypedScale", {x, x, shift}); });
   CHECK(error.code() == ErrorCode::kTypeMismatch);
   CHECK(Contains(error.message(),
-                 "dtype float64 is not supported here; expected one of "
-                 "[float32, int32]"));
+                 "' of TypedScale is float64, but its kernel for cpu is compiled for [float32, "
+                 "int32]; add it to .Kernel<>"));
+  CHECK(Contains(error.message(), "input 0 '"));
 }
 
 TEST_CASE("all inputs of the element type have the same one") {

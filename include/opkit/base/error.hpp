@@ -38,7 +38,7 @@ inline const char* ToString(ErrorCode code) {
 }
 
 // `what()` is the message followed by one indented line for each context. Copies are independent;
-// AddContext is not thread-safe.
+// AddContext is not thread-safe: an Error that an event holds is shared by all who wait for it.
 class OPKIT_EXPORT Error : public std::runtime_error {
  public:
   Error(ErrorCode code, std::string message, const void* subject = nullptr)
@@ -63,14 +63,28 @@ class OPKIT_EXPORT Error : public std::runtime_error {
     context_.push_back(std::move(line));
     return *this;
   }
+  // Held where others read it: it must not change any more. Copies are not.
+  bool is_shared() const noexcept { return shared_.Get(); }
+  void SetShared() const noexcept { shared_.Set(); }
 
  private:
+  struct SharedFlag {
+    SharedFlag() = default;
+    SharedFlag(const SharedFlag&) {}
+    SharedFlag& operator=(const SharedFlag&) { return *this; }
+    // Relaxed: set by whoever shares it, before the others can see it.
+    bool Get() const { return __atomic_load_n(&value, __ATOMIC_RELAXED); }
+    void Set() const { __atomic_store_n(&value, true, __ATOMIC_RELAXED); }
+    mutable bool value = false;
+  };
+
   ErrorCode code_;
   const void* subject_;
   std::string message_;
   std::string what_;
   std::vector<std::string> context_;
   std::exception_ptr cause_;
+  SharedFlag shared_;
 };
 
 // Throws an Error whose message is StrCat of the parts.

@@ -11,8 +11,8 @@
 #include "opkit/config.hpp"
 
 namespace opkit::inline OPKIT_ABI {
-namespace detail {
 
+// Base of what is held by IntrusivePtr.
 class RefCounted {
  public:
   RefCounted() = default;
@@ -73,6 +73,10 @@ IntrusivePtr<T> MakeIntrusive(Args&&... args) {
   return IntrusivePtr<T>(new T(std::forward<Args>(args)...));
 }
 
+namespace detail {
+using ::opkit::IntrusivePtr;
+using ::opkit::MakeIntrusive;
+using ::opkit::RefCounted;
 }  // namespace detail
 }  // namespace opkit
 

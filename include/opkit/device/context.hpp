@@ -22,6 +22,21 @@ concept DeviceContext = requires(C& context, const C& constant, Event& event, in
   { C::IsStreamFree(Device{}, stream_id) } -> std::convertible_to<bool>;
 };
 
+// What a context may have besides, and what it then can do.
+//
+// Work that is a host function, at its place in the stream: CPUContext, CPUStreamContext, and a
+// user's own. ParallelFor, strided inputs and function operators' launch come with it.
+template <class C>
+concept HostContext = requires(C& context, void (*work)()) { context.Launch(work); };
+// Work that is issued on a stream of the device's own kind, given to copies and to functions.
+template <class C>
+concept NativeStreamContext = requires(C& context) {
+  { context.native_stream() } -> std::convertible_to<void*>;
+};
+// A stream that is an object of the toolkit's or the author's.
+template <class C>
+concept StreamContext = requires(C& context) { &context.stream(); };
+
 // Synchronous host execution. Every call costs next to nothing.
 class CPUContext {
  public:

@@ -85,11 +85,6 @@ struct PreparedCopy {
   }
 };
 
-template <class Context>
-concept HasNativeStream = requires(Context& context) {
-  { context.native_stream() } -> std::convertible_to<void*>;
-};
-
 }  // namespace detail
 
 // Registers the copy from one device type's memory to another's and returns the one before (null if
@@ -130,7 +125,7 @@ void CopyAsync(Context& context, const Tensor& source, Tensor* target) {
   detail::PreparedCopy prepared(source, *target);
   InvocationScope invocation(InvocationKind::kCopy);
   Tensor result = prepared.target;
-  if constexpr (detail::HasNativeStream<Context>) {
+  if constexpr (NativeStreamContext<Context>) {
     if (!source.is_dense())
       Throw(ErrorCode::kUnsupported, "cannot copy tensor ", source,
             " on a native stream because it "

@@ -200,6 +200,7 @@ class CPUStreamContext {
     } else {
       drained_.emplace(device_);
     }
+    drained_->state()->SetPrivate();
     stream().Record(*drained_);
     drained_->Finish();
   }

@@ -24,8 +24,6 @@ inline const char* ToString(EventStatus status) {
 }
 constexpr bool IsTerminal(EventStatus status) { return status >= EventStatus::kSuccess; }
 
-namespace detail {
-
 // Says, when something fails after its caller has gone on, whose work it was.
 class FailureContext : public RefCounted {
  public:
@@ -57,7 +55,7 @@ class EventState : public RefCounted {
   // Terminal, once: false when it was terminal already. Wakes waiters, then runs the callbacks
   // outside the lock.
   bool Complete(std::exception_ptr exception) {
-    if (exception && context_) exception = WithContext(std::move(exception));
+    if (exception) exception = Shared(std::move(exception));
     std::vector<UniqueFunction<void()>> callbacks;
     {
       detail::MutexLock lock(mutex_);
@@ -68,7 +66,7 @@ class EventState : public RefCounted {
       callbacks.swap(callbacks_);
       for (Waiter* waiter = waiters_; waiter;) {
         Waiter* next = waiter->next;  // gone once it is set
-        Parker::Wake(waiter->parker.Set());
+        detail::Parker::Wake(waiter->parker.Set());
         waiter = next;
       }
       waiters_ = nullptr;
@@ -88,6 +86,7 @@ class EventState : public RefCounted {
     status_.store(EventStatus::kInitialized, std::memory_order_relaxed);
     exception_ = nullptr;
     context_ = {};
+    private_ = false;
     callbacks_.clear();
     retained.clear();
     return true;
@@ -134,6 +133,8 @@ class EventState : public RefCounted {
   virtual void Poll() {}
 
   void SetContext(IntrusivePtr<const FailureContext> context) { context_ = std::move(context); }
+  // Only the thread that records it waits for it, and may change what it fails with.
+  void SetPrivate() { private_ = true; }
 
   // Memory that the device may still use, kept until it has drained (a cancelled event is terminal
   // long before that). Touched by the recording thread before the work is issued and by the device
@@ -141,25 +142,30 @@ class EventState : public RefCounted {
   std::vector<Storage> retained;
 
  private:
-  std::exception_ptr WithContext(std::exception_ptr exception) const {
+  // With the context of this event's work, and marked so that nobody changes what others read.
+  std::exception_ptr Shared(std::exception_ptr exception) const {
     try {
       std::rethrow_exception(exception);
-    } catch (const Error& error) {
-      // Other waiters read the same object, so a copy is changed; a class derived from Error would
-      // be cut by that and stays as it is.
-      if (typeid(error) != typeid(Error)) return exception;
+    } catch (Error& error) {
+      // Of one that others may read already a copy is changed; a class derived from Error would be
+      // cut by that and stays as it is.
+      const bool others = error.is_shared();
+      if (!private_) error.SetShared();
+      if (!context_ || (others && typeid(error) != typeid(Error))) return exception;
       const std::string described = context_->Describe();
       for (const std::string& line : error.context())
         if (line == described) return exception;  // the operator itself failed while issuing
+      if (typeid(error) != typeid(Error)) return error.AddContext(described), exception;
       Error copy = error;
-      return std::make_exception_ptr(copy.AddContext(described));
+      copy.AddContext(described).SetShared();
+      return std::make_exception_ptr(std::move(copy));
     } catch (...) {
       return exception;
     }
   }
 
   struct Waiter {  // on the stack of a thread in Wait
-    Parker parker;
+    detail::Parker parker;
     Waiter* next = nullptr;
   };
 
@@ -169,16 +175,21 @@ class EventState : public RefCounted {
   std::exception_ptr exception_;
   std::vector<UniqueFunction<void()>> callbacks_;
   IntrusivePtr<const FailureContext> context_;
+  bool private_ = false;
 };
 
 // How a device type makes its event states; the plain EventState where none was set.
 using EventStateFactory = IntrusivePtr<EventState> (*)(Device);
 inline std::atomic<EventStateFactory>& EventFactory(DeviceType type) {
-  static std::atomic<EventStateFactory> factories[AllocatorTable::kSlots];
+  static std::atomic<EventStateFactory> factories[detail::AllocatorTable::kSlots];
   const int slot = static_cast<int>(type);
-  return factories[slot >= 0 && slot < AllocatorTable::kSlots ? slot : 0];
+  return factories[slot >= 0 && slot < detail::AllocatorTable::kSlots ? slot : 0];
 }
 
+namespace detail {
+using ::opkit::EventFactory;
+using ::opkit::EventState;
+using ::opkit::FailureContext;
 }  // namespace detail
 
 // A handle; copies share the completion until one of them is Reset. Waits, queries and completion
@@ -281,7 +292,7 @@ class Event {
   }
 
   // For contexts.
-  const detail::IntrusivePtr<detail::EventState>& state() const { return state_; }
+  const IntrusivePtr<EventState>& state() const { return state_; }
 
  private:
   void CompleteOnce(std::exception_ptr exception) {
@@ -292,16 +303,16 @@ class Event {
             "SetFinished on an event that is SUCCESS already; "
             "Reset it first");
   }
-  detail::IntrusivePtr<detail::EventState> NewState() const {
+  IntrusivePtr<EventState> NewState() const {
     // Acquire: pairs with the backend's store, so that what it set up before is seen.
-    const auto factory = detail::EventFactory(device_.type).load(std::memory_order_acquire);
-    return factory ? factory(device_) : detail::MakeIntrusive<detail::EventState>();
+    const auto factory = EventFactory(device_.type).load(std::memory_order_acquire);
+    return factory ? factory(device_) : MakeIntrusive<EventState>();
   }
 
   Device device_;
-  detail::IntrusivePtr<detail::EventState> state_;
+  IntrusivePtr<EventState> state_;
   // The completion before: who completed the present one may not have let go of it yet.
-  detail::IntrusivePtr<detail::EventState> spare_;
+  IntrusivePtr<EventState> spare_;
 };
 
 }  // namespace opkit

@@ -6,13 +6,10 @@
 
 #include <utility>
 
+#include "opkit/device/context.hpp"
 #include "opkit/engine/parallel_for.hpp"
 
 namespace opkit::inline OPKIT_ABI {
-
-// Contexts whose work is host code: CPUContext, CPUStreamContext, and a user's own.
-template <class C>
-concept HostContext = requires(C& context, void (*work)()) { context.Launch(work); };
 
 // Issues f(i) for every i in [0, n). Asynchronous on an asynchronous context: `f` is copied and
 // must capture by value. Errors of `f` reach the caller, or the operator's event.

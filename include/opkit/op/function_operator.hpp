@@ -25,14 +25,12 @@ class FunctionOperator final : public Operator<Context>, public detail::Function
     detail::FunctionDeviceLink link;
     link.asynchronous = Context::kAsynchronous;
     link.context = &this->context_;
-    if constexpr (requires { this->context_.native_stream(); }) {
+    if constexpr (NativeStreamContext<Context>) {
       link.stream = this->context_.native_stream();
-    } else if constexpr (requires { this->context_.stream(); }) {
+    } else if constexpr (StreamContext<Context>) {
       link.stream = &this->context_.stream();
     }
-    if constexpr (requires(UniqueFunction<void()> work) {
-                    this->context_.Launch(std::move(work));
-                  }) {
+    if constexpr (HostContext<Context>) {
       link.launch = [](void* context, UniqueFunction<void()> work) {
         static_cast<Context*>(context)->Launch(std::move(work));
       };

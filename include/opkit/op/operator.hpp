@@ -91,7 +91,7 @@ class Operator : public OperatorBase {
       context_.FinishDeviceComputation();
     } catch (...) {
       // What failed came before and belongs to the next event that is recorded here.
-      if constexpr (requires { context_.Launch([] {}); })
+      if constexpr (HostContext<Context>)
         context_.Launch([failure = std::current_exception()] { std::rethrow_exception(failure); });
       throw;
     }
@@ -122,7 +122,7 @@ class Operator : public OperatorBase {
       RunOnDeviceOrFail();
       if (!IsEventDisabled()) {
         RecordEvent();
-      } else if constexpr (requires { context_.Launch([] {}); }) {
+      } else if constexpr (HostContext<Context>) {
         std::vector<Storage> kept;  // until the stream has come past this run
         TouchedStorages(kept);
         context_.Launch([kept = std::move(kept)] {});

@@ -32,6 +32,9 @@ class OperatorIdentity final : public FailureContext {
   int line = 0;
 };
 
+// Where set, the names of the arguments that constructors on this thread read: for CheckOperator.
+inline constinit thread_local std::vector<std::string>* t_arguments_read = nullptr;
+
 }  // namespace detail
 
 // Not synchronised: one run at a time. Operators of one workspace may run at the same time when
@@ -95,11 +98,13 @@ class OperatorBase : public Observable<OperatorBase> {
   }
   template <class T>
   T GetSingleArgument(std::string_view name, const T& fallback) const {
+    NoteArgument(name);
     return def().args().Get<T>(name, fallback);
   }
   template <class T>
   std::vector<T> GetRepeatedArgument(std::string_view name,
                                      const std::vector<T>& fallback = {}) const {
+    NoteArgument(name);
     return def().args().Get<std::vector<T>>(name, fallback);
   }
 
@@ -282,9 +287,9 @@ class OperatorBase : public Observable<OperatorBase> {
       throw;
     } catch (Error& error) {
       // One that came through an event is that event's, and others may be reading it: a copy gets
-      // the context. A class derived from Error would be cut by copying.
+      // the context. A class derived from Error would be cut by copying; then it stays as it is.
       if (typeid(error) != typeid(Error)) {
-        AddContext(error);
+        if (!error.is_shared()) AddContext(error);
         throw;
       }
       Error copy = error;
@@ -303,7 +308,8 @@ class OperatorBase : public Observable<OperatorBase> {
     }
   }
   [[noreturn]] OPKIT_COLD static void ReturnedFalse() {
-    Throw(ErrorCode::kOperatorFailed, "RunOnDevice returned false");
+    Throw(ErrorCode::kOperatorFailed,
+          "RunOnDevice returned false; to say why, throw an opkit::Error or use OPKIT_ENFORCE");
   }
 
   // Outputs whose tensor was replaced during the run take their place.
@@ -338,8 +344,16 @@ class OperatorBase : public Observable<OperatorBase> {
         [[unlikely]]
       Throw(ErrorCode::kOutOfRange, what, " ", i, " was asked for, but the node has ", blobs.size(),
             " ", what, "s",
-            static_cast<size_t>(i) < blobs.size() ? " and leaves that one out" : "");
+            static_cast<size_t>(i) >= blobs.size() ? ""
+            : &blobs == &inputs_
+                ? " and leaves that one out (by an empty name, or by an Invoke with a tensor that "
+                  "has no dtype yet)"
+                : " and leaves that one out");
     return blobs[static_cast<size_t>(i)];
+  }
+  static void NoteArgument(std::string_view name) {
+    if (detail::t_arguments_read) [[unlikely]]
+      detail::t_arguments_read->emplace_back(name);
   }
   OPKIT_COLD void CheckDevice(int i, const Tensor& tensor) const {
     if (!tensor.initialized() || MemoryDevice(tensor.device()) == memory_device_) return;

@@ -174,7 +174,8 @@ class TypedOperatorBase : public Operator<Context> {
       if (left_out)
         Throw(ErrorCode::kInvalidArgument, ToString(def), " leaves out ",
               IsInput(row.kind) ? "input " : "output ", row.place, " '", row.name.str(),
-              "', which is not optional");
+              "', which is not optional",
+              IsInput(row.kind) ? "; an Invoke leaves out a tensor that has no dtype yet" : "");
     }
   }
 
@@ -197,6 +198,15 @@ class TypedOperatorBase : public Operator<Context> {
     return call(Bound());
   }
   DType input_dtype(int i) const { return inputs_[static_cast<size_t>(i)]->dtype(); }
+  [[noreturn]] OPKIT_COLD void NoVersionFor(int i, std::initializer_list<DType> versions) const {
+    std::vector<std::string> names;
+    for (DType dtype : versions) names.push_back(ToString(dtype));
+    throw Error(ErrorCode::kTypeMismatch,
+                StrCat("input ", i, " '", schema_->inputs()[static_cast<size_t>(i)].name, "' of ",
+                       this->type(), " is ", input_dtype(i), ", but its kernel for ",
+                       this->device(), " is compiled for ", names, "; add it to .Kernel<>"),
+                inputs_[static_cast<size_t>(i)]);
+  }
 
  private:
   TypedRun Bound() {
@@ -233,7 +243,7 @@ class TypedOperatorBase : public Operator<Context> {
   OPKIT_COLD bool RunOnDenseCopies(F call) {
     if constexpr (!Context::kAsynchronous) {
       return RunOn(call, [](const Tensor& from, Tensor* to) { to->CopyFrom(from); });
-    } else if constexpr (HostContext<Context> || HasNativeStream<Context>) {
+    } else if constexpr (HostContext<Context> || NativeStreamContext<Context>) {
       return RunOn(call,
                    [this](const Tensor& from, Tensor* to) { CopyAsync(this->context_, from, to); });
     } else {
@@ -292,7 +302,11 @@ class TypedOperator final : public TypedOperatorBase<Context> {
       if constexpr (sizeof...(Types) == 0) {
         return std::get<0>(calls_)(*this, run);
       } else {
-        return DispatchDType<Types...>(this->input_dtype(ElementInput<Function>()), [&]<class T>() {
+        constexpr int kInput = ElementInput<Function>();
+        const DType dtype = this->input_dtype(kInput);
+        if (!((dtype == kDTypeOf<Types>) || ...)) [[unlikely]]
+          this->NoVersionFor(kInput, {kDTypeOf<Types>...});
+        return DispatchDType<Types...>(dtype, [&]<class T>() {
           return std::get<TypedCall<Function, Context, T>>(calls_)(*this, run);
         });
       }
