@@ -154,6 +154,12 @@ TEST_CASE("arguments are set, replaced, found and removed by name, in the order 
   CHECK(Arguments().empty());
 }
 
+TEST_CASE("an argument that a list gives twice is an error that shows both") {
+  const auto error = ErrorOf([] { Arguments({{"alpha", 2.f}, {"axis", 1}, {"alpha", 3}}); });
+  CHECK(error.code() == ErrorCode::kInvalidArgument);
+  CHECK(error.message() == "argument 'alpha' is given twice, as 2 and as 3");
+}
+
 TEST_CASE("a missing argument gives the default, or an error that names the nearest") {
   const Arguments args{{"alpha", 2.f}, {"axis", 1}};
   CHECK(args.Get<float>("beta", 5.f) == 5.f);

@@ -449,6 +449,32 @@ REGISTER_GRADIENT(BadGradient, DoubleGradient);
 
 SCHEMA_OF_ONE(BadNoKernel);
 
+// Reads its argument by another name.
+template <class Context>
+class BadArgumentOp final : public Operator<Context> {
+ public:
+  BadArgumentOp(const OperatorDef& def, opkit::Workspace* ws)
+      : Operator<Context>(def, ws),
+        factor_(this->template GetSingleArgument<float>("sclae", 1.f)),
+        axes_(this->template GetRepeatedArgument<int>("axes")) {}
+  bool RunOnDevice() override {
+    const float* x = In(*this);
+    float* y = OutLike(*this);
+    for (int64_t i = 0; i < Count(*this); ++i) y[i] = factor_ * x[i];
+    return true;
+  }
+
+ private:
+  float factor_;
+  std::vector<int> axes_;
+};
+SCHEMA_OF_ONE(BadArgument).Arg<float>("scale", "").Arg("axes", "");
+REGISTER_CPU_OPERATOR(BadArgument, BadArgumentOp<CPUContext>);
+SCHEMA_OF_ONE(GoodUnknownArgument).Arg<float>("scale", "").AllowUnknownArgs();
+REGISTER_CPU_OPERATOR(GoodUnknownArgument, BadArgumentOp<CPUContext>);
+SCHEMA_OF_ONE(GoodNoArgument);
+REGISTER_CPU_OPERATOR(GoodNoArgument, BadArgumentOp<CPUContext>);
+
 }  // namespace
 
 TEST_CASE("broken operators: shapes and dtypes") {
@@ -509,6 +535,14 @@ TEST_CASE("broken operators: threads and streams") {
   hasty.deadline_ms = 10;
   Expect("BadNever", {"its event is still SCHEDULED 10 ms after RunAsync: nothing completes it"},
          hasty);
+}
+
+TEST_CASE("broken operators: an argument that its schema does not declare") {
+  Expect("BadArgument",
+         {"it reads the argument 'sclae', which no node can give, because its schema "
+          "does not declare it (did you mean 'scale'? known: 'scale', 'axes')"});
+  Expect("GoodUnknownArgument", {});
+  Expect("GoodNoArgument", {});
 }
 
 TEST_CASE("broken operators: other kernels and gradients") {

@@ -6,6 +6,7 @@
 #include "../error_of.hpp"
 #include "allocations.hpp"
 #include "opkit/device/cpu_stream.hpp"
+#include "opkit/op/function_operator.hpp"
 #include "opkit/op/typed_operator.hpp"
 
 namespace {
@@ -90,6 +91,30 @@ class TextOp final : public Operator<CPUContext> {
 OPERATOR_SCHEMA(InvokedText).NumInputs(0).NumOutputs(1);
 REGISTER_CPU_OPERATOR(InvokedText, TextOp);
 
+// Makes its first output only.
+class LazyOp final : public Operator<CPUContext> {
+ public:
+  using Operator::Operator;
+  bool RunOnDevice() override {
+    Output(0, Shape{0}, DType::kFloat32);
+    return true;
+  }
+};
+OPERATOR_SCHEMA(InvokedLazy).NumInputs(0).NumOutputs(1, 2);
+REGISTER_CPU_OPERATOR(InvokedLazy, LazyOp);
+
+class NeedyOp final : public Operator<CPUContext> {
+ public:
+  using Operator::Operator;
+  bool RunOnDevice() override { return Input(0).numel() > 0; }
+};
+OPERATOR_SCHEMA(InvokedNeedy).NumInputs(1).NumOutputs(0);
+REGISTER_CPU_OPERATOR(InvokedNeedy, NeedyOp);
+
+REGISTER_OP(InvokedFunction)
+    .setForward([](const opkit::AttrMap&, std::span<const opkit::OpTensor>,
+                   std::span<opkit::OpTensor>, opkit::OpResource&) {});
+
 Tensor Of(Shape shape, std::initializer_list<float> values) {
   return Tensor::From<float>(std::move(shape), values);
 }
@@ -161,6 +186,36 @@ TEST_CASE("where the schema leaves the number of outputs open, it must be said")
   options.num_outputs = 4;
   CHECK(Contains(ErrorOf([&] { Invoke("InvokedCopies", {kX}, {}, options); }).message(),
                  "has 4 outputs, expected 1 to 3"));
+}
+
+TEST_CASE("an operator of functions is told where it can say the number of outputs itself") {
+  CHECK(Contains(ErrorOf([] { Invoke("InvokedFunction", {kX}); }).message(),
+                 "or once for all in its parseAttrs (REGISTER_OP(…).setParseAttrs(f))"));
+}
+
+TEST_CASE("an output that the operator did not make is an error, and an empty one is not") {
+  const opkit::Error error =
+      ErrorOf([] { Invoke("InvokedLazy", {}, {}, InvokeOptions{.num_outputs = 2}); });
+  CHECK(error.code() == ErrorCode::kOperatorFailed);
+  CHECK(error.message() ==
+        "operator InvokedLazy returned without making 'output 1'; get it with Output(i, shape, "
+        "dtype) and write to it");
+  // One that the caller gives is there already.
+  std::vector<Tensor> out{Of({1}, {1}), Of({1}, {1})};
+  ResolvedOperator lazy("InvokedLazy", 0, {}, InvokeOptions{.num_outputs = 2});
+  lazy.Run({}, out);
+  CHECK(out[0].shape() == Shape{0});
+}
+
+TEST_CASE("a tensor without dtype for an input that is needed is named as what it is") {
+  CHECK(Contains(ErrorOf([] {
+                   Invoke("InvokedAxpy", {kX, Tensor()});
+                 }).message(),
+                 "leaves out input 1 'y', which is not optional; an Invoke leaves out a tensor "
+                 "that has no dtype yet"));
+  CHECK(Contains(ErrorOf([] { Invoke("InvokedNeedy", {Tensor()}); }).message(),
+                 "leaves that one out (by an empty name, or by an Invoke with a tensor that has no "
+                 "dtype yet)"));
 }
 
 TEST_CASE("an output that is no tensor is an error") {

@@ -146,6 +146,25 @@ TEST_CASE("by string: a missing schema is found at the first lookup, and by Chec
   OpRegistry::Global().Remove("Reg.Late");
 }
 
+TEST_CASE("a schema without a kernel is listed, and says what to add") {
+  auto listed = [] {
+    for (const std::string& problem : opkit::CheckRegistrations())
+      if (Contains(problem, "operator Reg.SchemaOnly has a schema (at ")) {
+        CHECK(Contains(problem, "registration_test.cpp:"));
+        CHECK(Contains(problem, "but no kernel; add REGISTER_CPU_OPERATOR(Reg.SchemaOnly, "));
+        return true;
+      }
+    return false;
+  };
+  OpRegistry::Global().AddSchema("Reg.SchemaOnly", __FILE__, __LINE__);
+  CHECK(listed());
+  opkit::Kernel kernel;
+  kernel.op = "Reg.SchemaOnly";
+  OpRegistry::Global().AddKernel(std::move(kernel));
+  CHECK_FALSE(listed());
+  OpRegistry::Global().Remove("Reg.SchemaOnly");
+}
+
 TEST_CASE("what is registered is listed") {
   const std::vector<std::string> all = opkit::RegisteredOperators();
   for (const char* name : {"RegAdd", "RegMade", "RegPriority"}) {

@@ -114,6 +114,18 @@ TEST_CASE("arity: a calculated number of outputs") {
   CHECK(Schema().NumOutputs(1, 3).CalculateOutput(9) == -1);  // the inputs do not decide it
 }
 
+TEST_CASE("an integer for an argument that is a float: how to write it") {
+  OpSchema schema = Schema();
+  schema.Arg<float>("alpha", "").Arg<std::vector<float>>("scales", "");
+  CHECK(schema.Verify(Node(0, 0).Arg("alpha", 2)) ==
+        "argument 'alpha' of Op is int (2), expected float; write 2.0");
+  CHECK(schema.Verify(Node(0, 0).Arg("scales", std::vector<int>{1, 2})) ==
+        "argument 'scales' of Op is ints ([1, 2]), expected floats; write its numbers as 1.0 and "
+        "not as 1");
+  CHECK(schema.Verify(Node(0, 0).Arg("alpha", "2")) ==
+        "argument 'alpha' of Op is string (\"2\"), expected float");
+}
+
 TEST_CASE("in place: not allowed unless the schema says so") {
   OpSchema schema = Schema();
   schema.NumInputs(1).NumOutputs(1);

@@ -210,8 +210,14 @@ struct NamedAttribute {
 class Arguments {
  public:
   Arguments() = default;
+  // Error (kInvalidArgument) for a name that is there twice.
   Arguments(std::initializer_list<NamedAttribute> list) {
-    for (const NamedAttribute& item : list) Set(item.name, item.value);
+    for (const NamedAttribute& item : list) {
+      if (Has(item.name))
+        Throw(ErrorCode::kInvalidArgument, "argument '", item.name, "' is given twice, as ",
+              ToString(*Find(item.name)), " and as ", ToString(item.value));
+      items_.push_back(item);
+    }
   }
 
   // Adds, or replaces the attribute of that name.

@@ -46,6 +46,8 @@ class CheckedNode {
 
   const OperatorDef& def() const { return def_; }
   const std::string& error() const { return error_; }
+  // By the operator's constructor.
+  const std::vector<std::string>& arguments_read() const { return arguments_read_; }
 
   // Dense copies in new memory.
   void Feed(const std::vector<Tensor>& inputs) {
@@ -141,6 +143,11 @@ class CheckedNode {
   void Create() {
     if (std::string why = schema_.Verify(def_); !why.empty())
       Throw(ErrorCode::kInvalidArgument, why);
+    struct Listen {
+      explicit Listen(std::vector<std::string>* names) { t_arguments_read = names; }
+      ~Listen() { t_arguments_read = nullptr; }
+    };
+    const Listen listen(&arguments_read_);
     op_ = CreateWith(kernel_, schema_, def_, ws_.get(), nullptr);
     if (!op_) throw UnsupportedOperatorFeature("its creator returned null");
   }
@@ -162,6 +169,7 @@ class CheckedNode {
   int deadline_ms_;
   std::unique_ptr<Workspace> ws_;
   std::unique_ptr<OperatorBase> op_;
+  std::vector<std::string> arguments_read_;
   std::string error_;
 };
 

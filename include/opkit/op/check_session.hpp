@@ -81,6 +81,12 @@ class CheckSession {
     ++report_.runs;
     const Result result = node.Run(mode);
     dead_ |= result == Result::kStuck;
+    for (const std::string& name : node.arguments_read())
+      if (!schema_.TakesArgument(name))
+        Find("argument " + name, StrCat("it reads the argument '", name,
+                                        "', which no node can give, because its schema does not "
+                                        "declare it",
+                                        schema_.SuggestArgument(name)));
     return result;
   }
   // The work goes on after it was issued, on threads that are not this one's.

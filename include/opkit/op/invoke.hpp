@@ -45,7 +45,10 @@ class BasicResolvedOperator {
       num_outputs = schema_->CalculateOutput(static_cast<int>(present.size()), def_.args());
     if (num_outputs < 0)
       Throw(ErrorCode::kInvalidArgument, "operator ", op, " has ", schema_->expected_outputs(),
-            " outputs; say how many with InvokeOptions::num_outputs");
+            " outputs; say how many with InvokeOptions::num_outputs",
+            schema_->has_arity_function()
+                ? ", or once for all in its parseAttrs (REGISTER_OP(…).setParseAttrs(f))"
+                : "");
     for (int i = 0; i < num_outputs; ++i) def_.Output(StrCat("output ", i));
     op_ = CreateOperator(def_, workspace_.get());
     checks_shapes_ = schema_->has_inference() && !op_->InfersOutputs();
@@ -83,6 +86,10 @@ class BasicResolvedOperator {
       if (!output->IsType<Tensor>()) [[unlikely]]
         Throw(ErrorCode::kTypeMismatch, "'", output->name(), "' of operator ", def_.type(),
               " is not a tensor; run it in a workspace to get it");
+    for (const Blob* output : outputs_)
+      if (!output->Get<Tensor>().initialized()) [[unlikely]]
+        Throw(ErrorCode::kOperatorFailed, "operator ", def_.type(), " returned without making '",
+              output->name(), "'; get it with Output(i, shape, dtype) and write to it");
     for (size_t o = 0; o < outputs.size(); ++o)
       outputs[o] = std::move(*outputs_[o]->GetMutable<Tensor>());
   }

@@ -116,6 +116,11 @@ class OpRegistry {
       for (const std::string& problem : entry.listed) out.push_back(problem);
       if (entry.schema && !entry.schema->problem().empty()) out.push_back(entry.schema->problem());
       if (!entry.schema && !entry.kernels.empty()) out.push_back(WithoutSchema(row->name, entry));
+      if (entry.schema && entry.kernels.empty())
+        out.push_back(StrCat("operator ", row->name, " has a schema (at ", entry.schema->file(),
+                             ":", entry.schema->line(),
+                             ") but no kernel; add REGISTER_CPU_OPERATOR(", row->name,
+                             ", …), or link the file that registers it"));
     }
     return out;
   }
@@ -140,23 +145,30 @@ class OpRegistry {
 
   // Backends tried for every operator of a device, or for one operator before those; ones that have
   // no kernel are passed over, an empty list clears. Errors: kNotFound for an operator nobody
-  // registered, or a device without kernels. `apply` false only checks.
-  void SetGlobalEnginePref(DeviceType device, EnginePref engines, bool apply = true) {
+  // registered, or a device without kernels. The Check functions only say what the others would.
+  void SetGlobalEnginePref(DeviceType device, EnginePref engines) {
+    CheckGlobalEnginePref(device, engines);
+    detail::MutexLock lock(mutex_);
+    SetPref({}, device, std::move(engines));
+  }
+  void SetOpEnginePref(const std::string& op, DeviceType device, EnginePref engines) {
+    CheckOpEnginePref(op, device);
+    detail::MutexLock lock(mutex_);
+    SetPref(op, device, std::move(engines));
+  }
+  void CheckGlobalEnginePref(DeviceType device, const EnginePref& engines) const {
     detail::MutexLock lock(mutex_);
     bool known = engines.empty();
     for (const auto& row : ops_) known |= HasKernel(row->value, device);
     if (!known)
       Throw(ErrorCode::kNotFound, "engine preference for ", ToString(device),
             ", for which no operator of this program has a kernel");
-    if (apply) SetPref({}, device, std::move(engines));
   }
-  void SetOpEnginePref(const std::string& op, DeviceType device, EnginePref engines,
-                       bool apply = true) {
+  void CheckOpEnginePref(const std::string& op, DeviceType device) const {
     detail::MutexLock lock(mutex_);
     if (!HasKernel(Get(op), device))
       Throw(ErrorCode::kNotFound, "engine preference for operator ", op, " on ", ToString(device),
             ", where it has no kernel");
-    if (apply) SetPref(op, device, std::move(engines));
   }
   // Preferred backends of an operator, its own first.
   EnginePref EnginePrefs(std::string_view op, DeviceType device) const {
@@ -231,7 +243,8 @@ class OpRegistry {
 };
 
 // Everything wrong with the registrations of this program (duplicates with both places, kernels
-// without a schema), one sentence each; empty when nothing is. A good first line of a test.
+// without a schema, schemas without a kernel), one sentence each; empty when nothing is. A good
+// first line of a test.
 inline std::vector<std::string> CheckRegistrations() { return OpRegistry::Global().Problems(); }
 inline std::vector<std::string> RegisteredOperators() { return OpRegistry::Global().Operators(); }
 inline void SetGlobalEnginePref(DeviceType device, EnginePref engines) {
@@ -244,22 +257,23 @@ inline void SetOpEnginePref(const std::string& op, DeviceType device, EnginePref
 // is changed when one entry is wrong.
 template <class EnginesByDevice>
 void SetGlobalEnginePref(const EnginesByDevice& pref) {
-  for (const bool apply : {false, true})
-    for (const auto& [device, engines] : pref)
-      OpRegistry::Global().SetGlobalEnginePref(device, engines, apply);
+  for (const auto& [device, engines] : pref)
+    OpRegistry::Global().CheckGlobalEnginePref(device, engines);
+  for (const auto& [device, engines] : pref)
+    OpRegistry::Global().SetGlobalEnginePref(device, engines);
 }
 template <class EnginesByDevice>
 void SetOpEnginePref(const std::string& op, const EnginesByDevice& pref) {
-  for (const bool apply : {false, true})
-    for (const auto& [device, engines] : pref)
-      OpRegistry::Global().SetOpEnginePref(op, device, engines, apply);
+  for (const auto& entry : pref) OpRegistry::Global().CheckOpEnginePref(op, entry.first);
+  for (const auto& [device, engines] : pref)
+    OpRegistry::Global().SetOpEnginePref(op, device, engines);
 }
 template <class OpsByDevice>
 void SetPerOpEnginePref(const OpsByDevice& pref) {
-  for (const bool apply : {false, true})
-    for (const auto& [device, ops] : pref)
-      for (const auto& [op, engines] : ops)
-        OpRegistry::Global().SetOpEnginePref(op, device, engines, apply);
+  for (const auto& [device, ops] : pref)
+    for (const auto& entry : ops) OpRegistry::Global().CheckOpEnginePref(entry.first, device);
+  for (const auto& [device, ops] : pref)
+    for (const auto& [op, engines] : ops) OpRegistry::Global().SetOpEnginePref(op, device, engines);
 }
 
 }  // namespace opkit

@@ -273,6 +273,18 @@ class OpSchema {
       if (attribute.name == name) return &attribute;
     return nullptr;
   }
+  // False for one that a node must not give.
+  bool TakesArgument(std::string_view name) const {
+    return attributes_.empty() || unknown_args_allowed_ || FindAttribute(name);
+  }
+  // "; did you mean 'alpha'?" or the like, for a name that is not declared.
+  std::string SuggestArgument(std::string_view name) const {
+    std::vector<std::string> known;
+    for (const AttributeSchema& attribute : attributes_) known.push_back(attribute.name);
+    return SuggestName(name, known);
+  }
+  // The attributes decide the number of outputs, where they say it.
+  bool has_arity_function() const { return static_cast<bool>(arity_); }
   // Empty where the schema makes no test data.
   std::vector<Tensor> MakeTestInputs(DType dtype, uint64_t seed) const {
     return test_inputs_ ? test_inputs_(dtype, seed) : std::vector<Tensor>();
@@ -417,15 +429,19 @@ class OpSchema {
       const bool empty_list = given && given->is_list() && given->size() == 0;
       if (given && attribute.type && given->type() != *attribute.type && !empty_list)
         return StrCat("argument '", attribute.name, "' of ", name_, " is ", given->type(), " (",
-                      ToString(*given), "), expected ", *attribute.type);
+                      ToString(*given), "), expected ", *attribute.type,
+                      HowToWrite(*given, *attribute.type));
     }
-    if (attributes_.empty() || unknown_args_allowed_) return {};
-    for (const NamedAttribute& arg : args) {
-      if (FindAttribute(arg.name)) continue;
-      std::vector<std::string> known;
-      for (const AttributeSchema& attribute : attributes_) known.push_back(attribute.name);
-      return StrCat(name_, " has no argument '", arg.name, "'", SuggestName(arg.name, known));
-    }
+    for (const NamedAttribute& arg : args)
+      if (!TakesArgument(arg.name))
+        return StrCat(name_, " has no argument '", arg.name, "'", SuggestArgument(arg.name));
+    return {};
+  }
+  static std::string HowToWrite(const Attribute& given, AttributeType wanted) {
+    if (given.type() == AttributeType::kInt && wanted == AttributeType::kFloat)
+      return StrCat("; write ", ToString(given), ".0");
+    if (given.type() == AttributeType::kInts && wanted == AttributeType::kFloats)
+      return "; write its numbers as 1.0 and not as 1";
     return {};
   }
 
