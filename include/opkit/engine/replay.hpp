@@ -187,7 +187,7 @@ class Replay {
           }
         }
         if (!pending) ++worker.completed;
-        if (core.WorkIsWanted(worker.ready.size)) core.HandOver(worker, next >= 0);
+        if (core.WorkIsWanted() && worker.ready.size > 0) core.HandOver(worker, next >= 0);
         node = next;
       }
     }

@@ -30,6 +30,7 @@ struct ReplayWorker {
   ReadyChain ready;
   int root = 0, root_end = 0;  // its share of the roots, by position in level order
   int64_t completed = 0;       // nodes, not yet subtracted from what remains
+  int64_t next_wake = 0;       // value of `completed` from which it may wake another thread
   Invocation invocation;       // the run's
   bool active = false;         // counts in active_
   bool searching = false;      // counts in searching_
@@ -56,12 +57,9 @@ class ReplayCore final : public RefCounted {
         run_nodes_(run_nodes),
         run_range_(run_range),
         threads_(pool.threads()),
-        search_ticks_(threads_ <= AvailableCpus() ? 12'000 : 0) {
-    helpers_.reserve(static_cast<size_t>(threads_));
-    for (int i = 0; i < threads_; ++i) {
-      helpers_.emplace_back();
-      helpers_.back().next_free = std::exchange(free_helpers_, &helpers_.back());
-    }
+        search_ticks_(threads_ <= AvailableCpus() ? 12'000 : 0),
+        helpers_(static_cast<size_t>(threads_)) {
+    for (Helper& helper : helpers_) helper.next_free = std::exchange(free_helpers_, &helper);
   }
 
   int threads() const { return threads_; }
@@ -76,12 +74,9 @@ class ReplayCore final : public RefCounted {
     return watch != Watch::kNothing && MustStop(watch);
   }
 
-  // Whether to hand work over, with `size` more nodes at hand than the one about to run. Relaxed: a
-  // hint, looked into under the mutex.
-  bool WorkIsWanted(int size) const {
-    const int wanted = wanted_.load(std::memory_order_relaxed);
-    return wanted != 0 && size >= wanted;
-  }
+  // Whether others could run ready nodes of this thread's. Relaxed: a hint, looked into under the
+  // mutex.
+  bool WorkIsWanted() const { return wanted_.load(std::memory_order_relaxed) != kNobody; }
 
   // Both throw when a run is in progress. Run takes part, waits, and throws the run's error.
   void Run(ReplayMode mode, double ns_per_node, Timeout timeout);
@@ -209,13 +204,14 @@ class ReplayCore final : public RefCounted {
   ReplayMode mode_ = ReplayMode::kWalk;
   int64_t deadline_ns_ = -1;
   Invocation invocation_;
-  int worth_waking_ = 1;  // nodes to hand over from which waking a thread pays
+  int wake_interval_ = 1;  // nodes to run between two wake-ups, so that these cost little
   int shared_width_ = 2;
   int piece_nodes_ = 1;  // least nodes of a level's piece
 
   // Read by every thread after every node, written rarely.
   alignas(kCacheLine) std::atomic<Watch> watch_{Watch::kNothing};
-  std::atomic<int> wanted_{0};
+  enum : int { kNobody, kSearching, kAsleep };
+  std::atomic<int> wanted_{kNobody};  // who could run more
   std::atomic<int> offers_{0};
   std::atomic<int> pending_{0};
 
@@ -268,7 +264,7 @@ inline void ReplayCore::Begin(ReplayMode mode, double ns_per_node) {
   watch_.store(Watch::kNothing, std::memory_order_relaxed);
   const double ns = ns_per_node > 0.5 ? ns_per_node : 0.5;
   const auto nodes_in = [ns](double span) { return span < ns ? 1 : static_cast<int>(span / ns); };
-  worth_waking_ = nodes_in(5'000);
+  wake_interval_ = nodes_in(20'000);
   piece_nodes_ = nodes_in(500);
   shared_width_ = WidthToShare(ns);
   sharing_ = mode == ReplayMode::kLevels;
@@ -422,13 +418,9 @@ inline ReplayCore::Helper* ReplayCore::TakeHelper() {
 inline void ReplayCore::UpdateHints() {
   const int offers = this->offers();
   offers_.store(offers, std::memory_order_relaxed);
-  int wanted = 0;
+  int wanted = kNobody;
   if (phase_ == Phase::kRunning && offers == 0) {
-    if (searching_ > 0) {
-      wanted = 1;
-    } else if (active_ + queued_ < threads_) {
-      wanted = worth_waking_;
-    }
+    wanted = searching_ > 0 ? kSearching : active_ + queued_ < threads_ ? kAsleep : kNobody;
   }
   wanted_.store(wanted, std::memory_order_relaxed);
 }
@@ -474,7 +466,8 @@ inline ReplayCore::Work ReplayCore::Take(ReplayWorker& worker, bool may_search) 
   Work work = Work::kNone;
   {
     MutexLock lock(mutex_);
-    remaining_ -= std::exchange(worker.completed, 0);
+    remaining_ -= worker.completed;
+    worker.next_wake -= std::exchange(worker.completed, 0);
     if (std::exchange(worker.active, false)) --active_;
     if (std::exchange(worker.searching, false)) --searching_;
     if (lead_offered_) {
@@ -528,6 +521,10 @@ inline bool ReplayCore::Search(const ReplayWorker& worker) {
 inline void ReplayCore::HandOver(ReplayWorker& worker, bool has_next) {
   const int give = has_next ? (worker.ready.size + 1) / 2 : worker.ready.size / 2;
   if (give == 0) return;
+  if (wanted_.load(std::memory_order_relaxed) == kAsleep) {
+    if (worker.completed < worker.next_wake) return;
+    worker.next_wake = worker.completed + wake_interval_;
+  }
   const int keep = worker.ready.size - give;
   ReadyChain given{worker.ready.head, give};
   int last_kept = -1;

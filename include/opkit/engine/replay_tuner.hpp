@@ -55,12 +55,16 @@ class ReplayTuner {
   // What a run in mode() took. The best of each mode counts: the first runs warm the caches, and
   // whatever disturbs a run makes it longer.
   void Record(int64_t ns) {
-    constexpr int kRuns = 4;
-    constexpr int64_t kLongNs = 2'000'000;  // one run of that length says enough
+    constexpr int kFewRuns = 4, kManyRuns = 100;
+    constexpr int64_t kLongNs = 2'000'000;    // one run of that length says enough
+    constexpr int64_t kEnoughNs = 1'000'000;  // threads have started by then
     int64_t& best = best_ns_[static_cast<int>(mode_)];
     if (best == 0 || ns < best) best = ns;
-    if (++runs_ < kRuns && ns < kLongNs) return;
+    tried_ns_ += ns;
+    ++runs_;
+    if ((runs_ < kFewRuns || tried_ns_ < kEnoughNs) && runs_ < kManyRuns && ns < kLongNs) return;
     runs_ = 0;
+    tried_ns_ = 0;
     const int64_t walk_ns = best_ns_[static_cast<int>(ReplayMode::kWalk)];
     if (mode_ == ReplayMode::kWalk) {
       known_ns_ = static_cast<double>(walk_ns) / schedule_.size();
@@ -122,6 +126,7 @@ class ReplayTuner {
   bool settled_ = true;
   bool tries_levels_ = false, tries_counters_ = false;
   int runs_ = 0;
+  int64_t tried_ns_ = 0;
   double known_ns_ = 0;  // 0: not known yet
   int64_t best_ns_[4] = {};
 };
