@@ -8,6 +8,7 @@
 
 #include "opkit/core/device.hpp"
 #include "opkit/device/invocation.hpp"
+#include "opkit/engine/inbox.hpp"
 #include "opkit/engine/var.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -15,14 +16,9 @@ namespace detail {
 
 enum class OpMode : uint8_t { kSynchronous, kAsynchronous, kOnDevice };
 
-// A place in the queue of operations that are ready; elsewhere lists use the same link.
-struct QueueNode {
-  std::atomic<QueueNode*> next{nullptr};
-};
-
 // In the order of use: an operation with one Var and a closure of 32 bytes stays within the first
 // two cache lines.
-struct alignas(kCacheLine) EngineOp : QueueNode {
+struct alignas(kCacheLine) EngineOp : InboxNode {
   static constexpr size_t kClosureBytes = 64;
   static constexpr int32_t kInlineAccesses = 4;
 
@@ -128,14 +124,6 @@ struct alignas(kCacheLine) EngineOp : QueueNode {
   }
 };
 
-// The lines of a record that will be used next, null included: records come from other CPUs'
-// caches.
-inline void PrefetchOp(const QueueNode* op) {
-  const auto address = reinterpret_cast<uintptr_t>(op);
-  __builtin_prefetch(reinterpret_cast<const void*>(address), 1);
-  __builtin_prefetch(reinterpret_cast<const void*>(address + kCacheLine), 1);
-}
-
 inline void OpList::Add(EngineOp* op) {
   op->SetNextInList(nullptr);
   last != nullptr ? last->SetNextInList(op) : static_cast<void>(first = op);
@@ -194,7 +182,10 @@ class OpRecords {
       Refill();
     EngineOp* op = free_;
     free_ = op->next_in_list();
-    PrefetchOp(free_);
+    // The next taker's, from the cache of the CPU that gave it back; null is harmless.
+    const auto address = reinterpret_cast<uintptr_t>(free_);
+    __builtin_prefetch(reinterpret_cast<const void*>(address), 1);
+    __builtin_prefetch(reinterpret_cast<const void*>(address + kCacheLine), 1);
     op->sequence = next_sequence_++;
     return op;
   }

@@ -11,16 +11,15 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Thread-safe. Operations of priority 0, which are nearly all, are in a list that pushers append to
-// without a lock (D. Vyukov's intrusive queue) and takers take from under one of their own: a queue
-// of a worker each would be cheaper still, but then an operation could lie behind one that waits
-// for it. The others are in a heap under a lock, and a number says whether to look there.
+// Thread-safe. Operations of priority 0, which are nearly all, are in an inbox: a queue of a worker
+// each would be cheaper still, but then an operation could lie behind one that waits for it. The
+// others are in a heap under a lock, and a number says whether to look there.
 class ReadyQueue {
  public:
   void Push(EngineOp* op) {
     if (op->priority != 0) [[unlikely]]
       return PushHeap(op);
-    Append(op);
+    normal_.Put(op);
   }
 
   // The best operation; null where there is none, or one that is just being pushed.
@@ -30,58 +29,21 @@ class ReadyQueue {
     if (top > 0) {
       if (EngineOp* op = TakeHeap(1)) return op;
     }
-    if (EngineOp* op = TakeNormal()) return op;
+    if (InboxNode* node = normal_.Take()) return static_cast<EngineOp*>(node);
     return top != kNone ? TakeHeap(kNone) : nullptr;
   }
 
   // Whether an operation of this priority should let another one pass.
   bool HasBetterThan(int priority) const {
-    return top_.load(std::memory_order_relaxed) > priority || (priority < 0 && HasNormal());
+    return top_.load(std::memory_order_relaxed) > priority || (priority < 0 && !normal_.empty());
   }
 
   // Never true while something is in it. Seq_cst, as are pushes: who pushes looks for somebody who
   // takes afterwards, and who leaves looks here after.
-  bool empty() const { return !HasNormal() && top_.load(std::memory_order_seq_cst) == kNone; }
+  bool empty() const { return normal_.empty() && top_.load(std::memory_order_seq_cst) == kNone; }
 
  private:
   static constexpr int kNone = INT_MIN;
-
-  // The list begins at `head_` and always holds the stub, at least.
-  bool HasNormal() const {
-    return head_.load(std::memory_order_seq_cst) != &stub_ ||
-           tail_.load(std::memory_order_seq_cst) != &stub_;
-  }
-
-  void Append(QueueNode* node) {
-    node->next.store(nullptr, std::memory_order_relaxed);
-    QueueNode* before = tail_.exchange(node, std::memory_order_seq_cst);
-    // Release: the taker sees the operation whole. Until here it ends the list at `before`.
-    before->next.store(node, std::memory_order_release);
-  }
-
-  EngineOp* TakeNormal() {
-    if (!HasNormal()) return nullptr;
-    SpinLockGuard guard(take_lock_);
-    // Relaxed: written under the lock.
-    QueueNode* head = head_.load(std::memory_order_relaxed);
-    QueueNode* next = head->next.load(std::memory_order_acquire);
-    if (head == &stub_) {
-      if (next == nullptr) return nullptr;
-      head = next;
-      head_.store(head, std::memory_order_seq_cst);
-      next = head->next.load(std::memory_order_acquire);
-    }
-    if (next == nullptr) {
-      // The last one leaves only when the stub is behind it.
-      if (tail_.load(std::memory_order_seq_cst) != head) return nullptr;
-      Append(&stub_);
-      next = head->next.load(std::memory_order_acquire);
-      if (next == nullptr) return nullptr;
-    }
-    head_.store(next, std::memory_order_seq_cst);
-    PrefetchOp(next);
-    return static_cast<EngineOp*>(head);
-  }
 
   static bool Before(const EngineOp& a, const EngineOp& b) {
     return a.priority != b.priority ? a.priority > b.priority : a.sequence < b.sequence;
@@ -122,10 +84,7 @@ class ReadyQueue {
     return best;
   }
 
-  QueueNode stub_;
-  alignas(kCacheLine) std::atomic<QueueNode*> tail_{&stub_};
-  alignas(kCacheLine) SpinLock take_lock_;
-  std::atomic<QueueNode*> head_{&stub_};             // written under the lock
+  Inbox normal_;
   alignas(kCacheLine) std::atomic<int> top_{kNone};  // the heap's best priority
   Mutex heap_mutex_;
   std::vector<EngineOp*> heap_;

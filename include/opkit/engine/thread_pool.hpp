@@ -14,6 +14,7 @@
 #include "opkit/base/unique_function.hpp"
 #include "opkit/device/invocation.hpp"
 #include "opkit/engine/idle_list.hpp"
+#include "opkit/engine/inbox.hpp"
 #include "opkit/engine/latch.hpp"
 #include "opkit/engine/loop_board.hpp"
 #include "opkit/engine/work_deque.hpp"
@@ -25,12 +26,11 @@ class ThreadPool;
 // A unit of work embedded in a record of its owner's (an operation of the engine), so that
 // scheduling allocates nothing. From Schedule on it is the pool's, until `run` is called, which may
 // free it. It runs under the invocation that was current when it was made.
-struct PoolTask {
+struct PoolTask : detail::InboxNode {
   using RunFunction = void (*)(PoolTask*) noexcept;
   explicit PoolTask(RunFunction run) : run(run), invocation(CurrentInvocation()) {}
 
   RunFunction run;
-  PoolTask* next = nullptr;  // the pool's
   Invocation invocation;
 };
 
@@ -183,7 +183,7 @@ class ThreadPool {
   void Schedule(PoolTask* task) {
     RequireWorker();
     detail::PoolWorker* worker = OwnWorker();
-    if (worker == nullptr || !worker->deque.Push(task)) Inject(task);
+    if (worker == nullptr || !worker->deque.Push(task)) injected_.Put(task);
     NotifyWork();
   }
 
@@ -243,8 +243,7 @@ class ThreadPool {
   Work FindWork(detail::PoolWorker* self);
   bool HasWork() const;
   void Run(Work work);
-  void Inject(PoolTask* task);
-  PoolTask* TakeInjected(detail::PoolWorker* self);
+  PoolTask* TakeInjected() { return static_cast<PoolTask*>(injected_.Take()); }
   void Drain() {
     while (RunOneTask()) {
     }
@@ -270,11 +269,7 @@ class ThreadPool {
   std::atomic<detail::PoolWorker*> workers_[kMaxThreads] = {};
   ThreadPool* registry_next_ = nullptr;
 
-  alignas(detail::kCacheLine) detail::Mutex injected_mutex_;
-  PoolTask* injected_first_ = nullptr;
-  PoolTask* injected_last_ = nullptr;
-  std::atomic<int64_t> injected_size_{0};
-
+  alignas(detail::kCacheLine) detail::Inbox injected_;
   alignas(detail::kCacheLine) detail::LoopBoard loops_;
   alignas(detail::kCacheLine) detail::IdleList idle_;
 };
@@ -421,13 +416,13 @@ inline ThreadPool::Work ThreadPool::FindWork(detail::PoolWorker* self) {
     // whose tasks keep submitting tasks starves neither.
     const uint32_t turn = ++self->turn % 64;
     if (turn == 0) {
-      if (PoolTask* task = TakeInjected(self)) return {task};
+      if (PoolTask* task = TakeInjected()) return {task};
     } else if (turn == 32) {
       if (PoolTask* task = self->deque.Steal()) return {task};
     }
     if (PoolTask* task = self->deque.Pop()) return {task};
   }
-  if (PoolTask* task = TakeInjected(self)) return {task};
+  if (PoolTask* task = TakeInjected()) return {task};
   const int slots = slots_.load(std::memory_order_acquire);
   for (int i = 0, victim = self != nullptr ? self->index : 0; i < slots; ++i, ++victim) {
     if (victim >= slots) victim = 0;
@@ -440,7 +435,7 @@ inline ThreadPool::Work ThreadPool::FindWork(detail::PoolWorker* self) {
 
 // For IdleList's protocol: every load is seq_cst.
 inline bool ThreadPool::HasWork() const {
-  if (!loops_.empty() || injected_size_ != 0) return true;
+  if (!loops_.empty() || !injected_.empty()) return true;
   const int slots = slots_;
   for (int i = 0; i < slots; ++i) {
     if (!workers_[i].load()->deque.empty()) return true;
@@ -455,42 +450,6 @@ inline void ThreadPool::Run(Work work) {
     auto scope = InvocationScope::Adopt(work.task->invocation);
     work.task->run(work.task);
   }
-}
-
-inline void ThreadPool::Inject(PoolTask* task) {
-  task->next = nullptr;
-  detail::MutexLock lock(injected_mutex_);
-  (injected_last_ != nullptr ? injected_last_->next : injected_first_) = task;
-  injected_last_ = task;
-  injected_size_.fetch_add(1, std::memory_order_seq_cst);
-}
-
-// A worker takes some more into its own queue, its share of them, to come here less often.
-inline PoolTask* ThreadPool::TakeInjected(detail::PoolWorker* self) {
-  // Relaxed: who misses a task here looks again, by HasWork, before it sleeps.
-  if (injected_size_.load(std::memory_order_relaxed) == 0) return nullptr;
-  constexpr int64_t kBatch = 32;
-  PoolTask* batch[kBatch];
-  int64_t count = 0;
-  {
-    detail::MutexLock lock(injected_mutex_);
-    const int64_t size = injected_size_.load(std::memory_order_relaxed);
-    int64_t wanted = self == nullptr ? 1 : 1 + size / (threads() + 1);
-    if (wanted > kBatch) wanted = kBatch;
-    for (; count < wanted && injected_first_ != nullptr; ++count) {
-      batch[count] = injected_first_;
-      injected_first_ = injected_first_->next;
-    }
-    if (injected_first_ == nullptr) injected_last_ = nullptr;
-    injected_size_.fetch_sub(count, std::memory_order_seq_cst);
-  }
-  if (count == 0) return nullptr;
-  // The oldest on top; what does not fit goes back.
-  for (int64_t i = count - 1; i > 0; --i) {
-    if (!self->deque.Push(batch[i])) Inject(batch[i]);
-  }
-  if (count > 1) NotifyWork();  // for a moment a searcher could see them nowhere
-  return batch[0];
 }
 
 // --- waking and waiting
@@ -597,9 +556,7 @@ inline void ThreadPool::ResetAfterFork() {
     workers_[i].load()->running = false;
     workers_[i].load()->deque.ResetAfterFork();
   }
-  injected_mutex_.ResetAfterFork();
-  injected_first_ = injected_last_ = nullptr;
-  injected_size_ = 0;
+  injected_.ResetAfterFork();
   loops_.ResetAfterFork();
   idle_.ResetAfterFork();
 }
