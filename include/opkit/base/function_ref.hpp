@@ -10,6 +10,17 @@
 #include "opkit/config.hpp"
 
 namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// An expression rather than std::is_invocable_r: asked of every lambda against every overload.
+template <class F, class R, class... Args>
+concept CallableAs = requires(F& f, Args... args) {
+  f(std::forward<Args>(args)...);
+  requires std::is_void_v<R> || std::is_same_v<decltype(f(std::forward<Args>(args)...)), R> ||
+               std::is_convertible_v<decltype(f(std::forward<Args>(args)...)), R>;
+};
+
+}  // namespace detail
 
 template <class Signature>
 class FunctionRef;
@@ -22,8 +33,7 @@ class FunctionRef<R(Args...)> {
  public:
   template <class F>
     requires(!std::is_same_v<std::remove_cvref_t<F>, FunctionRef> &&
-             !std::is_member_pointer_v<std::remove_cvref_t<F>> &&
-             std::is_invocable_r_v<R, F&, Args...>)
+             !std::is_member_pointer_v<std::remove_cvref_t<F>> && detail::CallableAs<F, R, Args...>)
   FunctionRef(F&& f) noexcept {  // NOLINT: implicit, as a reference is
     using Callable = std::remove_reference_t<F>;
     using Decayed = std::decay_t<F>;

@@ -4,62 +4,31 @@
 #ifndef OPKIT_BASE_NAME_TABLE_HPP_
 #define OPKIT_BASE_NAME_TABLE_HPP_
 
-#include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
-#include "opkit/config.hpp"
+#include "opkit/base/ref_counted.hpp"
 
 namespace opkit::inline OPKIT_ABI {
+namespace detail {
 
-// Finding is O(log n), adding and removing O(n) pointer moves. Not synchronised.
-template <class T>
-class NameTable {
+struct NamedRow : RefCounted {
+  explicit NamedRow(std::string_view row_name) : name(row_name) {}
+  std::string name;
+};
+
+// All of a table that does not depend on what it holds, so that every table is the same code.
+class SortedRows {
  public:
-  struct Row {
-    std::string name;
-    T value;
-  };
-
-  // Null when there is none.
-  T* Find(std::string_view name) const {
-    const size_t at = LowerBound(name);
-    return at < rows_.size() && rows_[at]->name == name ? &rows_[at]->value : nullptr;
-  }
-  // The object of that name, made from `args` when there is none.
-  template <class... Args>
-  T& FindOrAdd(std::string_view name, Args&&... args) {
-    const size_t at = LowerBound(name);
-    if (at == rows_.size() || rows_[at]->name != name)
-      rows_.emplace(rows_.begin() + static_cast<std::ptrdiff_t>(at),
-                    new Row{std::string(name), T(std::forward<Args>(args)...)});
-    return rows_[at]->value;
-  }
-  bool Erase(std::string_view name) {
-    const size_t at = LowerBound(name);
-    if (at == rows_.size() || rows_[at]->name != name) return false;
-    rows_.erase(rows_.begin() + static_cast<std::ptrdiff_t>(at));
-    return true;
-  }
-
-  size_t size() const { return rows_.size(); }
-  bool empty() const { return rows_.empty(); }
-  // Rows in the order of their names: for (const auto& row : table) row->name, row->value.
-  auto begin() const { return rows_.begin(); }
-  auto end() const { return rows_.end(); }
-  std::vector<std::string> Names() const {
-    std::vector<std::string> names;
-    for (const auto& row : rows_) names.push_back(row->name);
-    return names;
-  }
-
- private:
+  NamedRow* At(size_t i) const { return static_cast<NamedRow*>(rows[i].get()); }
+  // Place of `name`, or where it would be.
   size_t LowerBound(std::string_view name) const {
-    size_t low = 0, high = rows_.size();
+    size_t low = 0, high = rows.size();
     while (low < high) {
       const size_t middle = low + (high - low) / 2;
-      if (rows_[middle]->name < name) {
+      if (At(middle)->name.compare(name) < 0) {
         low = middle + 1;
       } else {
         high = middle;
@@ -67,7 +36,76 @@ class NameTable {
     }
     return low;
   }
-  std::vector<std::unique_ptr<Row>> rows_;
+  NamedRow* Find(std::string_view name) const {
+    const size_t at = LowerBound(name);
+    return at < rows.size() && At(at)->name == name ? At(at) : nullptr;
+  }
+  void Add(NamedRow* row) {
+    const size_t at = LowerBound(row->name);
+    rows.push_back(IntrusivePtr<RefCounted>(row));
+    for (size_t i = rows.size() - 1; i > at; --i) std::swap(rows[i], rows[i - 1]);
+  }
+  bool Erase(std::string_view name) {
+    if (!Find(name)) return false;
+    for (size_t i = LowerBound(name) + 1; i < rows.size(); ++i) std::swap(rows[i], rows[i - 1]);
+    rows.pop_back();
+    return true;
+  }
+
+  RefCountedList rows;
+};
+
+}  // namespace detail
+
+// Finding is O(log n), adding and removing O(n) pointer moves. Not synchronised.
+template <class T>
+class NameTable {
+ public:
+  struct Row : detail::NamedRow {
+    template <class... Args>
+    explicit Row(std::string_view row_name, Args&&... args)
+        : NamedRow(row_name), value(std::forward<Args>(args)...) {}
+    T value;
+  };
+
+  NameTable() = default;
+  NameTable(NameTable&&) = default;
+  NameTable& operator=(NameTable&&) = default;
+
+  // Null when there is none.
+  T* Find(std::string_view name) const {
+    detail::NamedRow* row = table_.Find(name);
+    return row ? &static_cast<Row*>(row)->value : nullptr;
+  }
+  // The object of that name, made from `args` when there is none.
+  template <class... Args>
+  T& FindOrAdd(std::string_view name, Args&&... args) {
+    if (T* found = Find(name)) return *found;
+    auto* row = new Row(name, std::forward<Args>(args)...);
+    table_.Add(row);
+    return row->value;
+  }
+  bool Erase(std::string_view name) { return table_.Erase(name); }
+
+  size_t size() const { return table_.rows.size(); }
+  bool empty() const { return table_.rows.empty(); }
+  // Rows in the order of their names: for (const auto* row : table) row->name, row->value.
+  struct Iterator {
+    const detail::IntrusivePtr<detail::RefCounted>* at;
+    Row* operator*() const { return static_cast<Row*>(at->get()); }
+    void operator++() { ++at; }
+    bool operator==(const Iterator& other) const { return at == other.at; }
+  };
+  Iterator begin() const { return {table_.rows.data()}; }
+  Iterator end() const { return {table_.rows.data() + size()}; }
+  std::vector<std::string> Names() const {
+    std::vector<std::string> names;
+    for (size_t i = 0; i < size(); ++i) names.push_back(table_.At(i)->name);
+    return names;
+  }
+
+ private:
+  detail::SortedRows table_;
 };
 
 }  // namespace opkit

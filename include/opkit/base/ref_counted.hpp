@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "opkit/config.hpp"
 
@@ -73,10 +74,23 @@ IntrusivePtr<T> MakeIntrusive(Args&&... args) {
   return IntrusivePtr<T>(new T(std::forward<Args>(args)...));
 }
 
+// Objects of one kind that their owner knows. One vector type for all of them, since every other
+// std::vector that grows costs a translation unit about 4 ms.
+using RefCountedList = std::vector<IntrusivePtr<RefCounted>>;
+
 namespace detail {
 using ::opkit::IntrusivePtr;
 using ::opkit::MakeIntrusive;
 using ::opkit::RefCounted;
+using ::opkit::RefCountedList;
+
+// A T that is held by reference.
+template <class T>
+struct Shared : RefCounted {
+  explicit Shared(T object) : value(std::move(object)) {}
+  T value;
+};
+
 }  // namespace detail
 }  // namespace opkit
 

@@ -13,13 +13,15 @@ namespace opkit::inline OPKIT_ABI {
 // Edit distance (Damerau-Levenshtein in its optimal string alignment form) that ignores case.
 inline size_t EditDistance(std::string_view a, std::string_view b) {
   auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
-  std::vector<size_t> before, previous(b.size() + 1), row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) previous[j] = j;
+  const size_t width = b.size() + 1;
+  std::vector<int64_t> rows(3 * width);
+  int64_t *before = rows.data(), *previous = before + width, *row = previous + width;
+  for (size_t j = 0; j <= b.size(); ++j) previous[j] = static_cast<int64_t>(j);
   for (size_t i = 1; i <= a.size(); ++i) {
-    row[0] = i;
+    row[0] = static_cast<int64_t>(i);
     for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t differs = lower(a[i - 1]) != lower(b[j - 1]);
-      size_t best = previous[j - 1] + differs;
+      const int64_t differs = lower(a[i - 1]) != lower(b[j - 1]);
+      int64_t best = previous[j - 1] + differs;
       if (previous[j] + 1 < best) best = previous[j] + 1;
       if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
       const bool swapped = i > 1 && j > 1 && lower(a[i - 1]) == lower(b[j - 2]) &&
@@ -27,10 +29,12 @@ inline size_t EditDistance(std::string_view a, std::string_view b) {
       if (swapped && before[j - 2] + 1 < best) best = before[j - 2] + 1;
       row[j] = best;
     }
+    int64_t* const unused = before;
     before = previous;
     previous = row;
+    row = unused;
   }
-  return previous[b.size()];
+  return static_cast<size_t>(previous[b.size()]);
 }
 
 // The candidate nearest to `name`, or "" when none is near enough to be a slip (a third of its

@@ -10,8 +10,63 @@
 #include <utility>
 
 #include "opkit/base/error.hpp"
+#include "opkit/base/function_ref.hpp"
 
 namespace opkit::inline OPKIT_ABI {
+
+namespace detail {
+
+// Bytes that hold a callable, or a pointer to one, whatever its signature is.
+class FunctionStorage {
+ public:
+  static constexpr size_t kInlineBytes = 48;
+
+  FunctionStorage() noexcept = default;
+  FunctionStorage(FunctionStorage&& other) noexcept { TakeFrom(other); }
+  FunctionStorage& operator=(FunctionStorage&& other) noexcept {
+    if (this != &other) {
+      Destroy();
+      TakeFrom(other);
+    }
+    return *this;
+  }
+  ~FunctionStorage() { Destroy(); }
+
+  alignas(std::max_align_t) unsigned char bytes[kInlineBytes];
+  void (*call)() = nullptr;
+  void (*manage)(void*, void*) noexcept = nullptr;  // null: bytes may be copied and dropped
+
+ private:
+  void TakeFrom(FunctionStorage& other) noexcept {
+    call = other.call;
+    manage = other.manage;
+    other.call = nullptr;
+    other.manage = nullptr;
+    if (manage != nullptr) {
+      manage(other.bytes, bytes);
+    } else if (call != nullptr) {
+// A small callable leaves the rest of the bytes unset; copying all 48 is faster than asking how
+// many.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+      std::memcpy(bytes, other.bytes, kInlineBytes);
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
+    }
+  }
+  void Destroy() noexcept {
+    call = nullptr;
+    if (manage == nullptr) return;
+    auto* const destroy = manage;
+    manage = nullptr;
+    destroy(bytes, nullptr);
+  }
+};
+
+}  // namespace detail
 
 template <class Signature>
 class UniqueFunction;
@@ -19,48 +74,41 @@ class UniqueFunction;
 template <class R, class... Args>
 class UniqueFunction<R(Args...)> {
  public:
-  static constexpr size_t kInlineBytes = 48;
+  static constexpr size_t kInlineBytes = detail::FunctionStorage::kInlineBytes;
 
   // Whether F is stored inside; otherwise construction allocates once, and moves still do not.
   template <class F>
   static constexpr bool kFitsInline =
-      sizeof(F) <= kInlineBytes && alignof(F) <= alignof(std::max_align_t) &&
-      std::is_nothrow_move_constructible_v<F>;
+      sizeof(F) <= kInlineBytes &&
+      alignof(F) <= alignof(std::max_align_t)&& noexcept(F(std::declval<F>()));
 
   UniqueFunction() noexcept = default;
   UniqueFunction(std::nullptr_t) noexcept {}  // NOLINT: implicit, as for a pointer
 
   template <class F>
     requires(!std::is_same_v<std::remove_cvref_t<F>, UniqueFunction> &&
-             std::is_invocable_r_v<R, std::decay_t<F>&, Args...>)
+             detail::CallableAs<std::decay_t<F>, R, Args...>)
   UniqueFunction(F&& f) {  // NOLINT: implicit, so that a lambda can be passed
     using Callable = std::decay_t<F>;
+    void* const bytes = storage_.bytes;
     if constexpr (kFitsInline<Callable>) {
-      ::new (static_cast<void*>(storage_)) Callable(std::forward<F>(f));
-      call_ = &CallInline<Callable>;
-      if constexpr (!std::is_trivially_copyable_v<Callable>) manage_ = &ManageInline<Callable>;
+      ::new (bytes) Callable(std::forward<F>(f));
+      storage_.call = reinterpret_cast<void (*)()>(&CallInline<Callable>);
+      if constexpr (!std::is_trivially_copyable_v<Callable>)
+        storage_.manage = &ManageInline<Callable>;
     } else {
-      ::new (static_cast<void*>(storage_)) Callable*(new Callable(std::forward<F>(f)));
-      call_ = &CallHeap<Callable>;
-      manage_ = &ManageHeap<Callable>;
+      ::new (bytes) Callable*(new Callable(std::forward<F>(f)));
+      storage_.call = reinterpret_cast<void (*)()>(&CallHeap<Callable>);
+      storage_.manage = &ManageHeap<Callable>;
     }
   }
 
-  UniqueFunction(UniqueFunction&& other) noexcept { TakeFrom(other); }
-  UniqueFunction& operator=(UniqueFunction&& other) noexcept {
-    if (this != &other) {
-      Destroy();
-      TakeFrom(other);
-    }
-    return *this;
-  }
-  ~UniqueFunction() { Destroy(); }
-
-  explicit operator bool() const noexcept { return call_ != nullptr; }
+  explicit operator bool() const noexcept { return storage_.call != nullptr; }
 
   R operator()(Args... args) {
-    OPKIT_ASSERT(call_ != nullptr);
-    return call_(storage_, std::forward<Args>(args)...);
+    OPKIT_ASSERT(storage_.call != nullptr);
+    return reinterpret_cast<R (*)(void*, Args...)>(storage_.call)(storage_.bytes,
+                                                                  std::forward<Args>(args)...);
   }
 
  private:
@@ -90,32 +138,7 @@ class UniqueFunction<R(Args...)> {
     }
   }
 
-  void TakeFrom(UniqueFunction& other) noexcept {
-    call_ = std::exchange(other.call_, nullptr);
-    manage_ = std::exchange(other.manage_, nullptr);
-    if (manage_ != nullptr) {
-      manage_(other.storage_, storage_);
-    } else if (call_ != nullptr) {
-// A small callable leaves the rest of the bytes unset; copying all 48 is faster than asking how
-// many.
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
-      std::memcpy(storage_, other.storage_, kInlineBytes);
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic pop
-#endif
-    }
-  }
-  void Destroy() noexcept {
-    call_ = nullptr;
-    if (manage_ != nullptr) std::exchange(manage_, nullptr)(storage_, nullptr);
-  }
-
-  alignas(std::max_align_t) unsigned char storage_[kInlineBytes];
-  R (*call_)(void*, Args...) = nullptr;
-  void (*manage_)(void*, void*) noexcept = nullptr;  // null: bytes may be copied and dropped
+  detail::FunctionStorage storage_;
 };
 
 }  // namespace opkit

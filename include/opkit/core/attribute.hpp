@@ -74,7 +74,7 @@ class Attribute {
   Attribute(const T& value) : type_(kAttributeTypeOf<T>) {
     Add(value);
   }
-  Attribute(const char* value) : type_(AttributeType::kString), strings_{value} {}
+  Attribute(const char* value) : Attribute(std::string(value)) {}
   template <AttributeElement T>
   Attribute(const std::vector<T>& values) : type_(kAttributeTypeOf<std::vector<T>>) {
     for (const auto& value : values) Add<T>(value);
@@ -84,10 +84,17 @@ class Attribute {
     for (const auto& value : values) Add<T>(value);
   }
 
+  // Also when moved from: a copy shares the value, which never changes.
+  Attribute(const Attribute&) = default;
+  Attribute& operator=(const Attribute&) = default;
+
   AttributeType type() const { return type_; }
   bool is_list() const { return type_ >= AttributeType::kInts; }
   // Elements of a list; 1 for a single value.
-  size_t size() const { return ints_.size() + floats_.size() + strings_.size() + tensors_.size(); }
+  size_t size() const {
+    const Values& all = *values_;
+    return all.ints.size() + all.floats.size() + all.strings.size() + all.tensors.size();
+  }
 
   // True when Get<T>() can return: T is an element type or a vector of one.
   template <class T>
@@ -116,11 +123,12 @@ class Attribute {
   friend std::string ToString(const Attribute& attribute) { return attribute.Print(); }
   // Tensors are compared by dtype, shape, device and bytes.
   friend bool operator==(const Attribute& a, const Attribute& b) {
-    if (a.type_ != b.type_ || a.ints_ != b.ints_ || a.floats_ != b.floats_ ||
-        a.strings_ != b.strings_ || a.tensors_.size() != b.tensors_.size())
+    const Values &x = *a.values_, &y = *b.values_;
+    if (a.type_ != b.type_ || x.ints != y.ints || x.floats != y.floats || x.strings != y.strings ||
+        x.tensors.size() != y.tensors.size())
       return false;
-    for (size_t i = 0; i < a.tensors_.size(); ++i)
-      if (!SameTensor(a.tensors_[i], b.tensors_[i])) return false;
+    for (size_t i = 0; i < x.tensors.size(); ++i)
+      if (!SameTensor(x.tensors[i], y.tensors[i])) return false;
     return true;
   }
 
@@ -130,13 +138,13 @@ class Attribute {
   auto& List() {
     using Stored = detail::StoredAttribute<T>;
     if constexpr (std::is_same_v<Stored, double>)
-      return floats_;
+      return values_->floats;
     else if constexpr (std::is_same_v<Stored, std::string>)
-      return strings_;
+      return values_->strings;
     else if constexpr (std::is_same_v<Stored, Tensor>)
-      return tensors_;
+      return values_->tensors;
     else
-      return ints_;
+      return values_->ints;
   }
   template <class T>
   const auto& List() const {
@@ -171,16 +179,16 @@ class Attribute {
     auto separate = [&] {
       if (!out.empty()) out += ", ";
     };
-    for (int64_t value : ints_) {
+    for (int64_t value : values_->ints) {
       separate();
       if (type_ == AttributeType::kBool || type_ == AttributeType::kBools)
         out += value ? "true" : "false";
       else
         out += std::to_string(value);
     }
-    for (double value : floats_) separate(), out += StrCat(value);
-    for (const std::string& value : strings_) separate(), out += "\"" + value + "\"";
-    for (const Tensor& value : tensors_) separate(), out += value.Describe();
+    for (double value : values_->floats) separate(), out += StrCat(value);
+    for (const std::string& value : values_->strings) separate(), out += "\"" + value + "\"";
+    for (const Tensor& value : values_->tensors) separate(), out += value.Describe();
     return is_list() ? "[" + out + "]" : out;
   }
   static bool SameTensor(const Tensor& a, const Tensor& b) {
@@ -192,11 +200,15 @@ class Attribute {
            std::memcmp(x.raw_data(), y.raw_data(), static_cast<size_t>(x.nbytes())) == 0;
   }
 
+  struct Values : detail::RefCounted {
+    std::vector<int64_t> ints;
+    std::vector<double> floats;
+    std::vector<std::string> strings;
+    std::vector<Tensor> tensors;
+  };
+
   AttributeType type_;
-  std::vector<int64_t> ints_;
-  std::vector<double> floats_;
-  std::vector<std::string> strings_;
-  std::vector<Tensor> tensors_;
+  detail::IntrusivePtr<Values> values_{new Values};
 };
 
 struct NamedAttribute {
@@ -232,7 +244,8 @@ class Arguments {
   bool Remove(std::string_view name) {
     for (size_t i = 0; i < items_.size(); ++i)
       if (items_[i].name == name) {
-        items_.erase(items_.begin() + static_cast<std::ptrdiff_t>(i));
+        for (; i + 1 < items_.size(); ++i) std::swap(items_[i], items_[i + 1]);
+        items_.pop_back();
         return true;
       }
     return false;

@@ -42,7 +42,9 @@ class Dim {
     return !a.is_known() || !b.is_known() || a.value_ == b.value_;
   }
   // What is known of an extent described by both; nothing if they contradict each other.
-  static std::optional<Dim> Merge(const Dim& a, const Dim& b) {
+  template <class Extent = Dim>
+  static std::optional<Extent> Merge(const std::type_identity_t<Extent>& a,
+                                     const std::type_identity_t<Extent>& b) {
     if (!Compatible(a, b)) return std::nullopt;
     if (a.is_known() || b.is_unknown()) return a;
     return b.is_known() || a.is_unknown() ? b : a;
@@ -91,7 +93,9 @@ class SymbolicShape {
   }
 
   // What is known of a shape described by both; nothing if they contradict each other.
-  static std::optional<SymbolicShape> Merge(const SymbolicShape& a, const SymbolicShape& b) {
+  template <class AnyShape = SymbolicShape>
+  static std::optional<AnyShape> Merge(const std::type_identity_t<AnyShape>& a,
+                                       const std::type_identity_t<AnyShape>& b) {
     if (!a.has_rank_) return b;
     if (!b.has_rank_) return a;
     if (a.dims_.size() != b.dims_.size()) return std::nullopt;
@@ -101,7 +105,7 @@ class SymbolicShape {
       if (!dim) return std::nullopt;
       dims.push_back(*std::move(dim));
     }
-    return SymbolicShape(std::move(dims));
+    return AnyShape(std::move(dims));
   }
 
   friend bool operator==(const SymbolicShape&, const SymbolicShape&) = default;

@@ -25,10 +25,11 @@ namespace detail {
 struct CopyTable {
   struct Route {
     DeviceType from, to;
-    CopyFunction copy;
+    CopyFunction copy;  // null: removed
+    Route* next;
   };
   detail::Mutex mutex;
-  std::vector<Route> routes;
+  Route* routes = nullptr;  // in the order of their registration; kept for ever
 };
 inline CopyTable& Copies() {
   static auto* table = new CopyTable;
@@ -44,11 +45,12 @@ inline CopyFunction FindCopy(const Tensor& source, const Tensor& target) {
   const DeviceType from = MemoryDevice(source.device()).type;
   const DeviceType to = MemoryDevice(target.device()).type;
   detail::MutexLock lock(Copies().mutex);
-  for (const auto& route : Copies().routes)
-    if (route.from == from && route.to == to) return route.copy;
+  for (const auto* route = Copies().routes; route; route = route->next)
+    if (route->from == from && route->to == to && route->copy) return route->copy;
   if (IsHostAccessible(from) && IsHostAccessible(to)) return &CopyHost;
   std::vector<std::string> known;
-  for (const auto& route : Copies().routes) known.push_back(StrCat(route.from, " to ", route.to));
+  for (const auto* route = Copies().routes; route; route = route->next)
+    if (route->copy) known.push_back(StrCat(route->from, " to ", route->to));
   throw Error(
       ErrorCode::kUnsupported,
       StrCat("cannot copy tensor ", source, " to ", ToString(target.device()), ": no copy from ",
@@ -93,14 +95,10 @@ inline CopyFunction RegisterCopy(DeviceType from, DeviceType to, CopyFunction co
   from = MemoryDevice({from, 0}).type;
   to = MemoryDevice({to, 0}).type;
   detail::MutexLock lock(detail::Copies().mutex);
-  auto& routes = detail::Copies().routes;
-  for (auto route = routes.begin(); route != routes.end(); ++route) {
-    if (route->from != from || route->to != to) continue;
-    const CopyFunction before = std::exchange(route->copy, copy);
-    if (!copy) routes.erase(route);
-    return before;
-  }
-  if (copy) routes.push_back({from, to, copy});
+  detail::CopyTable::Route** link = &detail::Copies().routes;
+  for (; *link; link = &(*link)->next)
+    if ((*link)->from == from && (*link)->to == to) return std::exchange((*link)->copy, copy);
+  *link = new detail::CopyTable::Route{from, to, copy, nullptr};
   return nullptr;
 }
 

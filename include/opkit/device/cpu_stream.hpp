@@ -25,8 +25,9 @@ class CPUStream {
     if (id < 0) Throw(ErrorCode::kInvalidArgument, "stream id ", id, " is negative");
     detail::MutexLock lock(All().mutex);
     if (CPUStream* stream = All().Find(device, id)) return *stream;
-    All().streams.push_back(new CPUStream(device, id));
-    return *All().streams.back();
+    auto* stream = new CPUStream(device, id);
+    stream->next_ = std::exchange(All().streams, stream);
+    return *stream;
   }
   // Null while nobody has used it.
   static CPUStream* Find(Device device, int id) {
@@ -70,12 +71,12 @@ class CPUStream {
  private:
   struct Registry {
     CPUStream* Find(Device device, int id) const {
-      for (CPUStream* stream : streams)
+      for (CPUStream* stream = streams; stream; stream = stream->next_)
         if (stream->device_ == device && stream->id_ == id) return stream;
       return nullptr;
     }
     detail::Mutex mutex;
-    std::vector<CPUStream*> streams;
+    CPUStream* streams = nullptr;
   };
   static Registry& All() {
     static auto* registry = new Registry;  // the threads use their streams until the process ends
@@ -171,6 +172,7 @@ class CPUStream {
   detail::Parker* parked_ = nullptr;  // the stream's thread, while there is nothing to do
   bool busy_ = false;
   std::atomic<int64_t> blocking_waits_{0};
+  CPUStream* next_ = nullptr;  // in the registry
 };
 
 // Issues work on a CPUStream of device {kCPUStream, index}.

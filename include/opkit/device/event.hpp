@@ -139,7 +139,7 @@ class EventState : public RefCounted {
   // Memory that the device may still use, kept until it has drained (a cancelled event is terminal
   // long before that). Touched by the recording thread before the work is issued and by the device
   // after it, never at once.
-  std::vector<Storage> retained;
+  RefCountedList retained;
 
  private:
   // With the context of this event's work, and marked so that nobody changes what others read.

@@ -36,15 +36,16 @@ inline std::string FloatText(double value) {
 }
 
 // 3, 0.1, true, text, [1, 2], ["a", "b"]; lists of numbers without loss, unlike messages.
-inline std::string AttributeText(const Attribute& attribute) {
+template <class AnyAttribute>
+std::string AttributeText(const AnyAttribute& attribute) {
   switch (attribute.type()) {
     case AttributeType::kString:
-      return attribute.Get<std::string>();
+      return attribute.template Get<std::string>();
     case AttributeType::kFloat:
-      return FloatText(attribute.Get<double>());
+      return FloatText(attribute.template Get<double>());
     case AttributeType::kFloats: {
       std::string out;
-      for (double value : attribute.Get<std::vector<double>>())
+      for (double value : attribute.template Get<std::vector<double>>())
         out += (out.empty() ? "" : ", ") + FloatText(value);
       return "[" + out + "]";
     }
@@ -115,8 +116,9 @@ class AttrMap {
   AttrMap& operator=(const AttrMap&) = delete;
   AttrMap(AttrMap&&) noexcept = default;
   AttrMap& operator=(AttrMap&&) noexcept = default;
-  explicit AttrMap(const Arguments& arguments) {
-    for (const NamedAttribute& item : arguments)
+  template <std::same_as<Arguments> List>
+  explicit AttrMap(const List& arguments) {
+    for (const auto& item : arguments)
       if (item.name.substr(0, 2) != "__")
         items_.emplace_back(item.name, detail::AttributeText(item.value));
   }
@@ -146,8 +148,9 @@ class AttrMap {
     }
     return Parse<T>(name, *text);
   }
-  std::string get(std::string_view name, const char* fallback) const {
-    return get<std::string>(name, fallback);
+  template <std::same_as<std::string> Text = std::string>
+  Text get(std::string_view name, const char* fallback) const {
+    return get<Text>(name, Text(fallback));
   }
   size_t size() const { return items_.size(); }
   auto begin() const { return items_.begin(); }

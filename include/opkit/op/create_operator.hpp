@@ -9,9 +9,13 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// Def is OperatorDef everywhere in this header: templates are compiled where operators are made,
+// and not in units that only define some.
+
 // Backend names in the order they are tried: the node's, the operator's preference, the global one,
 // the plain operator.
-inline EnginePref EngineOrder(const OperatorDef& def) {
+template <class Def>
+EnginePref EngineOrder(const Def& def) {
   EnginePref order;
   std::string_view engines = def.engine();
   while (!engines.empty()) {
@@ -33,7 +37,8 @@ inline EnginePref EngineOrder(const OperatorDef& def) {
 
 // Kernels for the node, best first. A backend nobody asked for comes last, so that an operator that
 // has only such kernels still runs.
-inline std::vector<const Kernel*> KernelOrder(const OperatorDef& def) {
+template <class Def>
+std::vector<const Kernel*> KernelOrder(const Def& def) {
   const auto kernels = OpRegistry::Global().FindKernels(def.type(), def.device().type);
   std::vector<const Kernel*> order;
   auto add = [&](const Kernel* kernel) {
@@ -48,8 +53,8 @@ inline std::vector<const Kernel*> KernelOrder(const OperatorDef& def) {
   return order;
 }
 
-[[noreturn]] OPKIT_COLD inline void ThrowNoKernel(const OperatorDef& def,
-                                                  const std::string& refused) {
+template <class Def>
+[[noreturn]] OPKIT_COLD void ThrowNoKernel(const Def& def, const std::string& refused) {
   if (!refused.empty())
     Throw(ErrorCode::kUnsupported, "no kernel of operator ", ToString(def), " on ",
           ToString(def.device()), " accepts this node:", refused);
@@ -62,15 +67,17 @@ inline std::vector<const Kernel*> KernelOrder(const OperatorDef& def) {
         others.empty() ? "none at all" : "kernels for " + others);
 }
 
-OPKIT_COLD inline std::string InConstructor(const OperatorDef& def, const Kernel& kernel) {
+template <class Def>
+OPKIT_COLD std::string InConstructor(const Def& def, const Kernel& kernel) {
   return StrCat("in the constructor of operator ", ToString(def), ", registered at ",
                 kernel.Place());
 }
 
 // Which inputs an output may share memory with: by the configuration where one was chosen, and by
 // what the schema allows otherwise.
-inline std::vector<uint64_t> InplaceMasks(const OpSchema& schema, const OperatorDef& def,
-                                          const KernelConfig* config = nullptr) {
+template <class Def>
+std::vector<uint64_t> InplaceMasks(const OpSchema& schema, const Def& def,
+                                   const KernelConfig* config = nullptr) {
   std::vector<uint64_t> masks(def.outputs().size(), 0);
   for (size_t o = 0; o < masks.size(); ++o)
     for (size_t i = 0; i < def.inputs().size() && i < 64; ++i) {
@@ -85,7 +92,8 @@ inline std::vector<uint64_t> InplaceMasks(const OpSchema& schema, const Operator
 }
 
 // Error (kInvalidArgument) for a configuration that does not fit the node.
-inline void CheckConfig(const Kernel& kernel, const OperatorDef& def, const KernelConfig& config) {
+template <class Def>
+void CheckConfig(const Kernel& kernel, const Def& def, const KernelConfig& config) {
   auto wrong = [&](const std::string& what) {
     Throw(ErrorCode::kInvalidArgument, "the configuration that the kernel of ", kernel.op, " at ",
           kernel.Place(), " proposes for ", ToString(def), " ", what);
@@ -107,9 +115,10 @@ inline void CheckConfig(const Kernel& kernel, const OperatorDef& def, const Kern
 
 // An operator made by `kernel`, with what the registry knows of it. Errors get the node and the
 // kernel as context; null where the creator returned it.
-inline std::unique_ptr<OperatorBase> CreateWith(const Kernel& kernel, const OpSchema& schema,
-                                                const OperatorDef& def, Workspace* ws,
-                                                const KernelConfig* config) {
+template <class Def>
+std::unique_ptr<OperatorBase> CreateWith(const Kernel& kernel, const OpSchema& schema,
+                                         const Def& def, Workspace* ws,
+                                         const KernelConfig* config) {
   try {
     std::unique_ptr<OperatorBase> op = kernel.create(def, ws, config);
     if (!op) return op;
@@ -147,9 +156,9 @@ class OutputBlobGuard {
 };
 
 // The operator of the kernel that was chosen for it.
-inline std::unique_ptr<OperatorBase> CreateChosen(const OpSchema& schema, const OperatorDef& def,
-                                                  Workspace* ws, const Kernel& kernel,
-                                                  const KernelConfig* config) {
+template <class Def>
+std::unique_ptr<OperatorBase> CreateChosen(const OpSchema& schema, const Def& def, Workspace* ws,
+                                           const Kernel& kernel, const KernelConfig* config) {
   if (kernel.op != def.type() || kernel.device != def.device().type)
     Throw(ErrorCode::kInvalidArgument, "the kernel given, of ", kernel.op, " for ",
           ToString(kernel.device), " at ", kernel.Place(), ", cannot run ", ToString(def), " on ",
@@ -162,8 +171,8 @@ inline std::unique_ptr<OperatorBase> CreateChosen(const OpSchema& schema, const 
   return op;
 }
 // The operator of the first kernel that takes it.
-inline std::unique_ptr<OperatorBase> CreateFirst(const OpSchema& schema, const OperatorDef& def,
-                                                 Workspace* ws) {
+template <class Def>
+std::unique_ptr<OperatorBase> CreateFirst(const OpSchema& schema, const Def& def, Workspace* ws) {
   std::string refused;
   for (const Kernel* kernel : KernelOrder(def)) {
     try {
@@ -190,8 +199,9 @@ struct CreateOptions {
 // configuration given is not for it); kUnsupported (every kernel refused it, with each reason);
 // kAlreadyExists (registered twice). UnsupportedOperatorFeature where a kernel was given and
 // refuses the node: the next one may take it. The workspace is then as it was.
-inline std::unique_ptr<OperatorBase> CreateOperator(const OperatorDef& def, Workspace* ws,
-                                                    const CreateOptions& options) {
+template <class Def = OperatorDef>
+std::unique_ptr<OperatorBase> CreateOperator(const Def& def, Workspace* ws,
+                                             const CreateOptions& options) {
   try {
     const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
     if (!ws) Throw(ErrorCode::kInvalidArgument, "CreateOperator needs a workspace");
@@ -212,8 +222,8 @@ inline std::unique_ptr<OperatorBase> CreateOperator(const OperatorDef& def, Work
     throw;
   }
 }
-inline std::unique_ptr<OperatorBase> CreateOperator(const OperatorDef& def, Workspace* ws,
-                                                    int net_position = -1) {
+template <class Def = OperatorDef>
+std::unique_ptr<OperatorBase> CreateOperator(const Def& def, Workspace* ws, int net_position = -1) {
   return CreateOperator(def, ws, {.net_position = net_position});
 }
 

@@ -294,9 +294,10 @@ class FunctionBody {
   }
 
   OpStatus Call(OpResource& resource) {
-    if (!functions_.create_state)
-      return (pass_ == FunctionPass::kForward ? functions_.forward : functions_.backward)(
-          attrs_, input_views_, output_views_, resource);
+    if (!functions_.create_state) {
+      auto call = [&](auto& f) { return f(attrs_, input_views_, output_views_, resource); };
+      return call(pass_ == FunctionPass::kForward ? functions_.forward : functions_.backward);
+    }
     if (!state_->op)
       return OpStatus::Failure("the operator ", record_->name, " that made the state is destroyed");
     std::vector<OpTensor> inputs(input_views_), outputs(output_views_);

@@ -3,14 +3,24 @@
 #ifndef OPKIT_OP_INFERENCE_CACHE_HPP_
 #define OPKIT_OP_INFERENCE_CACHE_HPP_
 
-#include <span>
-
 #include "opkit/op/inference.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-using InputPointers = std::span<const Tensor* const>;  // null where the node leaves an input out
+// A node's inputs, null where it leaves one out: a view of a vector of Tensor* or const Tensor*. A
+// std::span made of either costs every program ten times as much to compile.
+class InputPointers {
+ public:
+  template <class Vector>
+  InputPointers(const Vector& inputs) : begin_(inputs.data()), size_(inputs.size()) {}
+  size_t size() const { return size_; }
+  const Tensor* operator[](size_t i) const { return begin_[i]; }
+
+ private:
+  const Tensor* const* begin_;
+  size_t size_;
+};
 
 // One for each operator, whoever infers: the operator itself, an eager call, or a plan.
 class InferenceCache {
@@ -36,7 +46,8 @@ class InferenceCache {
 
   // `before_data` is called before the first read of an input's elements, which may still be on
   // their way. Nothing is fresh until Keep is called.
-  OPKIT_COLD void Infer(const OperatorDef& def, InputPointers inputs,
+  template <class Def>
+  OPKIT_COLD void Infer(const Def& def, InputPointers inputs,
                         FunctionRef<void(InferenceContext&)> infer,
                         FunctionRef<void()> before_data) {
     fresh_ = false;
@@ -66,12 +77,12 @@ class InferenceCache {
   void Keep() { fresh_ = !data_read_; }
 
   // What somebody else has inferred. Nothing changes where a dtype or shape is not known.
-  OPKIT_COLD void Set(const OperatorDef& def, std::span<const TensorInfo> inputs,
-                      std::span<const TensorInfo> outputs) {
+  template <class Infos>
+  OPKIT_COLD void Set(const OperatorDef& def, const Infos& inputs, const Infos& outputs) {
     if (inputs.size() != def.inputs().size() || outputs.size() != def.outputs().size())
       Throw(ErrorCode::kInvalidArgument, "SetInferredOutputs of operator ", ToString(def), " for ",
             inputs.size(), " inputs and ", outputs.size(), " outputs");
-    auto known = [](std::span<const TensorInfo> infos, const std::vector<std::string>& names) {
+    auto known = [](const Infos& infos, const std::vector<std::string>& names) {
       for (size_t i = 0; i < infos.size(); ++i)
         if (!names[i].empty() &&
             (infos[i].dtype == DType::kUndefined || !infos[i].shape.is_known()))
@@ -85,7 +96,8 @@ class InferenceCache {
   }
 
  private:
-  static Output Of(const TensorInfo& info) {
+  template <class Info>
+  static Output Of(const Info& info) {
     const bool known = info.shape.is_known();
     return {info.dtype, known, known ? info.shape.ToShape() : Shape()};
   }
@@ -94,9 +106,10 @@ class InferenceCache {
     seen_.clear();
     for (size_t i = 0; i < inputs; ++i) seen_.push_back(input(i));
   }
-  void Say(std::span<const TensorInfo> outputs) {
+  template <class Infos>
+  void Say(const Infos& outputs) {
     outputs_.clear();
-    for (const TensorInfo& output : outputs) outputs_.push_back(Of(output));
+    for (const auto& output : outputs) outputs_.push_back(Of(output));
     ++version_;
   }
 

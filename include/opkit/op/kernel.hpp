@@ -38,13 +38,12 @@ class OperatorCreator {
 
   OperatorCreator() = default;
   template <class F>
-    requires(
-        !std::is_same_v<F, OperatorCreator> &&
-        (std::is_invocable_r_v<Pointer, F&, const OperatorDef&, Workspace*> ||
-         std::is_invocable_r_v<Pointer, F&, const OperatorDef&, Workspace*, const KernelConfig*>))
+    requires(!std::is_same_v<F, OperatorCreator> &&
+             (detail::CallableAs<F, Pointer, const OperatorDef&, Workspace*> ||
+              detail::CallableAs<F, Pointer, const OperatorDef&, Workspace*, const KernelConfig*>))
   OperatorCreator(F create) {
-    if constexpr (std::is_invocable_r_v<Pointer, F&, const OperatorDef&, Workspace*,
-                                        const KernelConfig*>) {
+    if constexpr (detail::CallableAs<F, Pointer, const OperatorDef&, Workspace*,
+                                     const KernelConfig*>) {
       create_ = std::move(create);
     } else {
       create_ = [create = std::move(create)](const OperatorDef& def, Workspace* ws,

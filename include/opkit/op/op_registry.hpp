@@ -26,34 +26,42 @@ class OpRegistry {
   OpSchema& AddSchema(const char* name, const char* file, int line, std::string signature = {}) {
     detail::MutexLock lock(mutex_);
     Entry& entry = ops_.FindOrAdd(name);
-    auto schema = std::make_unique<OpSchema>(name, file, line, std::move(signature));
-    if (!entry.schema) return *(entry.schema = std::move(schema));
     const bool same_signature =
-        !schema->signature().empty() && schema->signature() == entry.schema->signature();
+        entry.schema && !signature.empty() && signature == entry.schema->signature();
+    auto* added = new detail::Shared<OpSchema>(OpSchema(name, file, line, std::move(signature)));
+    const detail::IntrusivePtr<detail::RefCounted> owner(added);
+    if (!entry.schema) {
+      entry.schema_owner = owner;
+      return *(entry.schema = &added->value);
+    }
     if (!same_signature && !SamePlace(entry.schema->file(), entry.schema->line(), file, line))
       entry.Add(StrCat("two schemas of operator ", name, ": at ", entry.schema->file(), ":",
                        entry.schema->line(), " and at ", file, ":", line, "; remove one of them"));
-    return *shadows_.emplace_back(std::move(schema));
+    kept_.push_back(owner);
+    return added->value;
   }
 
   // The same kernel from the same place is the same kernel.
   void AddKernel(Kernel kernel) {
     detail::MutexLock lock(mutex_);
     Entry& entry = ops_.FindOrAdd(kernel.op);
-    for (auto& known : entry.kernels) {
-      if (known->device != kernel.device || known->backend != kernel.backend) continue;
-      if (SamePlace(known->file, known->line, kernel.file, kernel.line)) return;
-      if (known->priority < kernel.priority) {
-        replaced_.push_back(std::exchange(known, std::make_unique<Kernel>(std::move(kernel))));
-      } else if (known->priority == kernel.priority) {
+    size_t at = 0;
+    for (; at < entry.kernels.size(); ++at) {
+      const Kernel& known = entry.kernel(at);
+      if (known.device != kernel.device || known.backend != kernel.backend) continue;
+      if (SamePlace(known.file, known.line, kernel.file, kernel.line)) return;
+      if (known.priority == kernel.priority)
         entry.Add(StrCat("two kernels of operator ", kernel.op, " for ", ToString(kernel.device),
-                         ", backend ", kernel.backend, ": at ", known->Place(), " and at ",
+                         ", backend ", kernel.backend, ": at ", known.Place(), " and at ",
                          kernel.Place(),
                          "; remove one, or register it with another priority or backend"));
-      }
-      return;
+      if (known.priority >= kernel.priority) return;
+      kept_.push_back(entry.kernels[at]);
+      break;
     }
-    entry.kernels.push_back(std::make_unique<Kernel>(std::move(kernel)));
+    if (at == entry.kernels.size()) entry.kernels.emplace_back();
+    entry.kernels[at] =
+        detail::IntrusivePtr<detail::RefCounted>(new detail::Shared<Kernel>(std::move(kernel)));
   }
 
   // Two registrations are one when a header has made them in two translation units.
@@ -76,7 +84,7 @@ class OpRegistry {
   const OpSchema* FindSchema(std::string_view op) const {
     detail::MutexLock lock(mutex_);
     const Entry* entry = ops_.Find(op);
-    return entry ? entry->schema.get() : nullptr;
+    return entry ? entry->schema : nullptr;
   }
   // Errors: kNotFound for an operator without one, naming the nearest; kAlreadyExists for one that
   // was registered twice.
@@ -92,7 +100,7 @@ class OpRegistry {
     detail::MutexLock lock(mutex_);
     std::vector<const Kernel*> out;
     if (const Entry* entry = ops_.Find(op))
-      for (const auto& kernel : entry->kernels) out.push_back(kernel.get());
+      for (size_t i = 0; i < entry->kernels.size(); ++i) out.push_back(&entry->kernel(i));
     return out;
   }
   std::vector<const Kernel*> FindKernels(std::string_view op, DeviceType device) const {
@@ -110,7 +118,7 @@ class OpRegistry {
   std::vector<std::string> Problems() const {
     detail::MutexLock lock(mutex_);
     std::vector<std::string> out;
-    for (const auto& row : ops_) {
+    for (const auto* row : ops_) {
       const Entry& entry = row->value;
       for (const std::string& problem : entry.problems) out.push_back(problem);
       for (const std::string& problem : entry.listed) out.push_back(problem);
@@ -134,10 +142,11 @@ class OpRegistry {
   void CheckBackend(const std::string& backend) const {
     detail::MutexLock lock(mutex_);
     NameTable<Entry> backends;  // only for its names, sorted: another kind of table costs more
-    for (const auto& row : ops_)
-      for (const auto& kernel : row->value.kernels) {
-        if (kernel->backend == backend) return;
-        backends.FindOrAdd(kernel->backend);
+    for (const auto* row : ops_)
+      for (size_t i = 0; i < row->value.kernels.size(); ++i) {
+        const std::string& known = row->value.kernel(i).backend;
+        if (known == backend) return;
+        backends.FindOrAdd(known);
       }
     Throw(ErrorCode::kNotFound, "no backend '", backend, "' has a kernel in this program",
           SuggestName(backend, backends.Names()));
@@ -159,7 +168,7 @@ class OpRegistry {
   void CheckGlobalEnginePref(DeviceType device, const EnginePref& engines) const {
     detail::MutexLock lock(mutex_);
     bool known = engines.empty();
-    for (const auto& row : ops_) known |= HasKernel(row->value, device);
+    for (const auto* row : ops_) known |= HasKernel(row->value, device);
     if (!known)
       Throw(ErrorCode::kNotFound, "engine preference for ", ToString(device),
             ", for which no operator of this program has a kernel");
@@ -174,20 +183,23 @@ class OpRegistry {
   EnginePref EnginePrefs(std::string_view op, DeviceType device) const {
     detail::MutexLock lock(mutex_);
     EnginePref out;
-    for (const std::string_view scope : {op, std::string_view()})
-      for (const Pref& pref : prefs_)
-        if (pref.op == scope && pref.device == device)
-          for (const std::string& engine : pref.engines) out.push_back(engine);
+    for (const std::string& key : {PrefKey(op, device), PrefKey({}, device)})
+      if (const EnginePref* pref = prefs_.Find(key))
+        for (const std::string& engine : *pref) out.push_back(engine);
     return out;
   }
 
  private:
   struct Entry {
-    std::unique_ptr<OpSchema> schema;
-    std::vector<std::unique_ptr<Kernel>> kernels;
+    OpSchema* schema = nullptr;
+    detail::IntrusivePtr<detail::RefCounted> schema_owner;
+    detail::RefCountedList kernels;     // of detail::Shared<Kernel>
     std::vector<std::string> problems;  // thrown at lookup, and listed
     std::vector<std::string> listed;
 
+    const Kernel& kernel(size_t i) const {
+      return static_cast<detail::Shared<Kernel>&>(*kernels[i]).value;
+    }
     bool Exists() const { return schema || !kernels.empty() || !problems.empty(); }
     void Add(std::string problem) {  // once, however many translation units see it
       for (const std::string& known : problems)
@@ -196,15 +208,9 @@ class OpRegistry {
     }
   };
 
-  struct Pref {
-    std::string op;  // empty: every operator
-    DeviceType device;
-    EnginePref engines;
-  };
-
   std::vector<std::string> Names() const {
     std::vector<std::string> names;
-    for (const auto& row : ops_)
+    for (const auto* row : ops_)
       if (row->value.Exists()) names.push_back(row->name);
     return names;
   }
@@ -214,17 +220,15 @@ class OpRegistry {
     return *entry;
   }
   static bool HasKernel(const Entry& entry, DeviceType device) {
-    for (const auto& kernel : entry.kernels)
-      if (kernel->device == device) return true;
+    for (size_t i = 0; i < entry.kernels.size(); ++i)
+      if (entry.kernel(i).device == device) return true;
     return false;
   }
+  static std::string PrefKey(std::string_view op, DeviceType device) {
+    return StrCat(op, " on ", static_cast<int>(device));
+  }
   void SetPref(std::string_view op, DeviceType device, EnginePref engines) {
-    for (Pref& pref : prefs_)
-      if (pref.op == op && pref.device == device) {
-        pref.engines = std::move(engines);
-        return;
-      }
-    prefs_.push_back({std::string(op), device, std::move(engines)});
+    prefs_.FindOrAdd(PrefKey(op, device)) = std::move(engines);
   }
   [[noreturn]] OPKIT_COLD void ThrowUnknown(std::string_view op) const {
     Throw(ErrorCode::kNotFound, "no operator '", op, "' is registered", SuggestName(op, Names()),
@@ -232,14 +236,13 @@ class OpRegistry {
   }
   static std::string WithoutSchema(std::string_view op, const Entry& entry) {
     return StrCat("operator ", op, " has a kernel",
-                  entry.kernels.empty() ? "" : " (at " + entry.kernels[0]->Place() + ")",
+                  entry.kernels.empty() ? "" : " (at " + entry.kernel(0).Place() + ")",
                   " but no schema; add OPERATOR_SCHEMA(", op, ") to this program");
   }
   mutable detail::Mutex mutex_;
   NameTable<Entry> ops_;
-  std::vector<std::unique_ptr<OpSchema>> shadows_;
-  std::vector<std::unique_ptr<Kernel>> replaced_;
-  std::vector<Pref> prefs_;
+  detail::RefCountedList kept_;  // second schemas and replaced kernels, which somebody may hold
+  NameTable<EnginePref> prefs_;  // by operator (none: every one) and device
 };
 
 // Everything wrong with the registrations of this program (duplicates with both places, kernels

@@ -40,9 +40,8 @@ struct TensorSlot : RefCounted {
     if (changed) shape = viewed.shape();
     if (changed || !dense || !viewed.is_dense()) strides = viewed.strides();
     dense = viewed.is_dense();
-    view = OpTensor(viewed.raw_mutable_data(), viewed.dtype(),
-                    std::span(shape.data(), static_cast<size_t>(shape.rank())),
-                    {strides.data(), static_cast<size_t>(strides.size())}, viewed.device(), req);
+    view = OpTensor(viewed.raw_mutable_data(), viewed.dtype(), shape.data(), strides.data(),
+                    shape.rank(), viewed.device(), req);
     view.Bind(&viewed);
   }
   bool dense = false;
@@ -89,7 +88,7 @@ Tensor ToTensor(const View& view) {
   if (view.tensor()) return *view.tensor();
   int64_t last = 0;
   for (int i = 0; i < view.rank(); ++i)
-    last += view.dim(i) > 0 ? (view.dim(i) - 1) * view.strides()[static_cast<size_t>(i)] : 0;
+    last += view.dim(i) > 0 ? (view.dim(i) - 1) * view.stride(i) : 0;
   return Tensor(AdoptStorage(MemoryDevice(view.device()), view.raw_data(),
                              (last + 1) * ItemSize(view.dtype())),
                 0, Shape(view.shape()), view.dtype(), Dims(view.strides()));
@@ -97,9 +96,9 @@ Tensor ToTensor(const View& view) {
 
 // Runs into `wanted`'s memory: an operator that could not use it has its result copied there.
 template <class Resolved>
-void RunInto(Resolved& resolved, std::string_view op, std::span<const Tensor> inputs,
-             std::span<const Tensor> wanted) {
-  std::vector<Tensor> results(wanted.begin(), wanted.end());
+void RunInto(Resolved& resolved, std::string_view op, const std::vector<Tensor>& inputs,
+             const std::vector<Tensor>& wanted) {
+  std::vector<Tensor> results(wanted);
   resolved.Run(inputs, results);
   for (size_t o = 0; o < wanted.size(); ++o) {
     const Tensor &got = results[o], &want = wanted[o];

@@ -83,13 +83,17 @@ inline const char* ToString(OpReq req) {
 class OpTensor {
  public:
   OpTensor() = default;
-  // Views memory that outlives it; `strides` in elements.
+  // Views memory that outlives it; `shape` and `strides` (in elements) too.
   OpTensor(void* data, DType dtype, std::span<const int64_t> shape,
            std::span<const int64_t> strides, Device device = {}, OpReq req = OpReq::kWrite)
+      : OpTensor(data, dtype, shape.data(), strides.data(), static_cast<int>(shape.size()), device,
+                 req) {}
+  OpTensor(void* data, DType dtype, const int64_t* shape, const int64_t* strides, int rank,
+           Device device = {}, OpReq req = OpReq::kWrite)
       : data_(data),
-        dims_(shape.data()),
-        strides_(strides.data()),
-        rank_(static_cast<int32_t>(shape.size())),
+        dims_(shape),
+        strides_(strides),
+        rank_(rank),
         device_(device),
         dtype_(dtype),
         req_(req) {}
@@ -105,9 +109,17 @@ class OpTensor {
   void* raw_data() const { return data_; }
   bool has_value() const { return dtype_ != DType::kUndefined; }
 
-  std::span<const int64_t> shape() const { return {dims_, static_cast<size_t>(rank_)}; }
+  // Templates, so that the first std::span, a dear one, is made by who asks for it.
+  template <class Extents = std::span<const int64_t>>
+  Extents shape() const {
+    return Extents(dims_, static_cast<size_t>(rank_));
+  }
   // In elements.
-  std::span<const int64_t> strides() const { return {strides_, static_cast<size_t>(rank_)}; }
+  template <class Extents = std::span<const int64_t>>
+  Extents strides() const {
+    return Extents(strides_, static_cast<size_t>(rank_));
+  }
+  int64_t stride(int axis) const { return strides_[axis < 0 ? axis + rank_ : axis]; }
   int rank() const { return rank_; }
   int64_t dim(int axis) const { return dims_[axis < 0 ? axis + rank_ : axis]; }
   // Number of elements.

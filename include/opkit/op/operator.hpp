@@ -123,7 +123,7 @@ class Operator : public OperatorBase {
       if (!IsEventDisabled()) {
         RecordEvent();
       } else if constexpr (HostContext<Context>) {
-        std::vector<Storage> kept;  // until the stream has come past this run
+        RefCountedList kept;  // until the stream has come past this run
         TouchedStorages(kept);
         context_.Launch([kept = std::move(kept)] {});
       }

@@ -43,7 +43,9 @@ class OperatorBase : public Observable<OperatorBase> {
  public:
   // Binds inputs, which must exist, and outputs, which are made; the configuration chosen for the
   // node, if any, is copied. Error: kNotFound, kInvalidArgument.
-  OperatorBase(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
+  template <class Config = KernelConfig>
+  OperatorBase(const OperatorDef& def, Workspace* ws,
+               const std::type_identity_t<Config>* config = nullptr)
       : device_(def.device()), memory_device_(MemoryDevice(def.device())), workspace_(ws) {
     if (config) SetConfig(*config);
     auto identity = detail::MakeIntrusive<detail::OperatorIdentity>(def);
@@ -139,8 +141,9 @@ class OperatorBase : public Observable<OperatorBase> {
     return InputIsType<Tensor>(i) && Input<Tensor>(i).device().type == type;
   }
   const Blob& InputBlob(int i) const { return *Bound(inputs_, i, "input"); }
-  std::vector<Shape> InputTensorShapes() const {
-    std::vector<Shape> shapes;
+  template <class Shapes = std::vector<Shape>>
+  Shapes InputTensorShapes() const {
+    Shapes shapes;
     for (int i = 0; i < InputSize(); ++i)
       shapes.push_back(HasInput(i) && InputIsType<Tensor>(i) ? Input<Tensor>(i).shape() : Shape{0});
     return shapes;
@@ -225,9 +228,14 @@ class OperatorBase : public Observable<OperatorBase> {
 
   // The configuration of its kernel that was chosen for this node: layouts, in-place pairs,
   // scratch. Null where none was: everything is as the schema says and in the standard layout.
-  const KernelConfig* config() const { return config_.get(); }
+  const KernelConfig* config() const { return config_; }
   // For operators whose constructor does not take it.
-  void SetConfig(const KernelConfig& config) { config_ = std::make_unique<KernelConfig>(config); }
+  template <class Config>
+  void SetConfig(const Config& config) {
+    auto* copy = new detail::Shared<Config>(config);
+    config_owner_ = detail::IntrusivePtr<detail::RefCounted>(copy);
+    config_ = &copy->value;
+  }
 
   // `size` bytes of the device's memory for the runs from now on, instead of the operator's own. It
   // stays the caller's, must be aligned to 64 and outlive the work that is issued; other work may
@@ -254,7 +262,9 @@ class OperatorBase : public Observable<OperatorBase> {
   // What inference says for inputs of these dtypes and shapes, as a plan knows it: runs with such
   // inputs then do not infer. Not for outputs that depend on an input's data. Nothing changes where
   // something is not known. Error: kInvalidArgument for a wrong count.
-  void SetInferredOutputs(std::span<const TensorInfo> inputs, std::span<const TensorInfo> outputs) {
+  template <class Infos = std::span<const TensorInfo>>
+  void SetInferredOutputs(const std::type_identity_t<Infos>& inputs,
+                          const std::type_identity_t<Infos>& outputs) {
     inference_.Set(def(), inputs, outputs);
   }
   detail::InferenceCache& inference() { return inference_; }
@@ -316,27 +326,29 @@ class OperatorBase : public Observable<OperatorBase> {
   void PublishOutputs() {
     if (pending_.empty()) [[likely]]
       return;
-    for (Pending& pending : pending_) *pending.blob->GetMutable<Tensor>() = *pending.tensor;
+    for (size_t i = 0; i < pending_.size(); ++i)
+      *pending(i).blob->GetMutable<Tensor>() = pending(i).tensor;
     pending_.clear();
   }
   // `out` becomes all memory that this run may touch.
-  void TouchedStorages(std::vector<Storage>& out) const {
+  void TouchedStorages(detail::RefCountedList& out) const {
     out.clear();
     for (const auto* blobs : {&inputs_, &outputs_})
       for (const Blob* blob : *blobs)
         if (blob && blob->IsType<Tensor>() && blob->Get<Tensor>().storage())
           out.push_back(blob->Get<Tensor>().storage());
-    for (const Pending& pending : pending_) out.push_back(pending.tensor->storage());
+    for (size_t i = 0; i < pending_.size(); ++i) out.push_back(pending(i).tensor.storage());
     if (scratch_) out.push_back(scratch_);
   }
   detail::IntrusivePtr<const detail::FailureContext> failure_context() const { return identity_; }
 
  private:
-  struct Pending {
-    int output;
-    Blob* blob;
-    std::unique_ptr<Tensor> tensor;  // its address must not change
+  struct Pending : detail::RefCounted {
+    int output = 0;
+    Blob* blob = nullptr;
+    Tensor tensor;
   };
+  Pending& pending(size_t i) const { return static_cast<Pending&>(*pending_[i]); }
 
   template <class Blobs>
   Blob* Bound(const Blobs& blobs, int i, const char* what) const {
@@ -380,8 +392,8 @@ class OperatorBase : public Observable<OperatorBase> {
     return i < 64 && (inplace_masks_[static_cast<size_t>(o)] >> i & 1);
   }
   Tensor* FindPending(int o) const {
-    for (const Pending& pending : pending_)
-      if (pending.output == o) return pending.tensor.get();
+    for (size_t i = 0; i < pending_.size(); ++i)
+      if (pending(i).output == o) return &pending(i).tensor;
     return nullptr;
   }
   // The output becomes `next`: at once, or at the end of the run where an input would change.
@@ -392,8 +404,12 @@ class OperatorBase : public Observable<OperatorBase> {
     bool is_input = false;
     for (const Blob* input : inputs_) is_input |= input == blob;
     if (!is_input || !out->initialized()) return &(*out = std::move(next));
-    pending_.push_back({o, blob, std::make_unique<Tensor>(std::move(next))});
-    return pending_.back().tensor.get();
+    auto* replacement = new Pending;
+    pending_.push_back(detail::IntrusivePtr<detail::RefCounted>(replacement));
+    replacement->output = o;
+    replacement->blob = blob;
+    replacement->tensor = std::move(next);
+    return &replacement->tensor;
   }
   Tensor* ResizeOutput(int o, const Tensor& out, const Shape& shape, DType dtype) {
     Tensor next = out;
@@ -439,9 +455,10 @@ class OperatorBase : public Observable<OperatorBase> {
   Workspace* workspace_;
   std::vector<Blob*> inputs_, outputs_;  // null where the node leaves one out
   std::vector<uint64_t> inplace_masks_;
-  std::vector<Pending> pending_;
+  detail::RefCountedList pending_;  // of Pending
+  const KernelConfig* config_ = nullptr;
+  detail::IntrusivePtr<detail::RefCounted> config_owner_;
   detail::InferenceCache inference_;
-  std::unique_ptr<const KernelConfig> config_;
   void* planned_scratch_ = nullptr;
   int64_t planned_scratch_bytes_ = 0;
   Storage scratch_;  // of its own

@@ -45,10 +45,12 @@ class OperatorDef {
   OperatorDef& Input(std::string name) { return inputs_.push_back(std::move(name)), *this; }
   OperatorDef& Output(std::string name) { return outputs_.push_back(std::move(name)), *this; }
   OperatorDef& Inputs(const std::vector<std::string>& names) {
-    return inputs_.insert(inputs_.end(), names.begin(), names.end()), *this;
+    for (const std::string& name : names) inputs_.push_back(name);
+    return *this;
   }
   OperatorDef& Outputs(const std::vector<std::string>& names) {
-    return outputs_.insert(outputs_.end(), names.begin(), names.end()), *this;
+    for (const std::string& name : names) outputs_.push_back(name);
+    return *this;
   }
   // Nodes that must run before this one though nothing of theirs is read.
   OperatorDef& ControlInput(std::string name) {
@@ -59,7 +61,8 @@ class OperatorDef {
   }
   // Adds, or replaces the subgraph of that name (MakeSubgraph of graph/subgraph.hpp makes one).
   // Error (kInvalidArgument) for null.
-  OperatorDef& Subgraph(std::string name, detail::IntrusivePtr<const SubgraphBase> graph) {
+  template <class Graph = const SubgraphBase>
+  OperatorDef& Subgraph(std::string name, detail::IntrusivePtr<std::type_identity_t<Graph>> graph) {
     if (!graph) Throw(ErrorCode::kInvalidArgument, "subgraph '", name, "' of ", type_, " is null");
     for (NamedSubgraph& known : subgraphs_)
       if (known.name == name) return known.graph = std::move(graph), *this;

@@ -41,16 +41,25 @@ class OpSchema {
   OpSchema(std::string name, const char* file, int line, std::string signature = {})
       : name_(std::move(name)), file_(file), line_(line), signature_(std::move(signature)) {}
 
+  // Setters and checks that only some programs call are templates whose argument is always the
+  // default, so that others do not compile them.
+
   // Arity: exactly n, between two numbers, one of a set, or a predicate.
   OpSchema& NumInputs(int n) { return NumInputs(n, n); }
   OpSchema& NumInputs(int min, int max) { return min_inputs_ = min, max_inputs_ = max, *this; }
-  OpSchema& NumInputs(std::initializer_list<int> allowed) { return SetArity(allowed, true); }
+  template <class Count = int>
+  OpSchema& NumInputs(std::initializer_list<int> allowed) {
+    return SetArity<Count>(allowed, true);
+  }
   OpSchema& NumInputs(UniqueFunction<bool(int)> allowed) {
     return inputs_allowed_ = std::move(allowed), *this;
   }
   OpSchema& NumOutputs(int n) { return NumOutputs(n, n); }
   OpSchema& NumOutputs(int min, int max) { return min_outputs_ = min, max_outputs_ = max, *this; }
-  OpSchema& NumOutputs(std::initializer_list<int> allowed) { return SetArity(allowed, false); }
+  template <class Count = int>
+  OpSchema& NumOutputs(std::initializer_list<int> allowed) {
+    return SetArity<Count>(allowed, false);
+  }
   OpSchema& NumOutputs(UniqueFunction<bool(int)> allowed) {
     return outputs_allowed_ = std::move(allowed), *this;
   }
@@ -72,8 +81,9 @@ class OpSchema {
   // Inputs that the operator also writes to.
   using MutationFunction = UniqueFunction<std::vector<int>(const Arguments&)>;
   OpSchema& MutatesInputs(MutationFunction inputs) { return mutates_ = std::move(inputs), *this; }
+  template <class Args = Arguments>
   OpSchema& MutatesInputs(std::initializer_list<int> inputs) {
-    return MutatesInputs([list = std::vector<int>(inputs)](const Arguments&) { return list; });
+    return MutatesInputs([list = std::vector<int>(inputs)](const Args&) { return list; });
   }
 
   // Two runs on the same inputs may differ (random numbers), or a run has an effect beside its
@@ -83,8 +93,9 @@ class OpSchema {
   // Pairs {input, output} that may, or must, be the same blob.
   using InplacePredicate = UniqueFunction<bool(int, int)>;
   OpSchema& AllowInplace(InplacePredicate may) { return inplace_allowed_ = std::move(may), *this; }
+  template <class Index = int>
   OpSchema& AllowInplace(std::initializer_list<std::pair<int, int>> pairs) {
-    return AllowInplace(AnyOf(pairs));
+    return AllowInplace(AnyOf<Index>(pairs));
   }
   OpSchema& AllowOneToOneInplace() {
     return AllowInplace([](int in, int out) { return in == out; });
@@ -92,8 +103,9 @@ class OpSchema {
   OpSchema& EnforceInplace(InplacePredicate must) {
     return inplace_enforced_ = std::move(must), *this;
   }
+  template <class Index = int>
   OpSchema& EnforceInplace(std::initializer_list<std::pair<int, int>> pairs) {
-    return EnforceInplace(AnyOf(pairs));
+    return EnforceInplace(AnyOf<Index>(pairs));
   }
   OpSchema& EnforceOneToOneInplace() {
     return EnforceInplace([](int in, int out) { return in == out; });
@@ -206,9 +218,10 @@ class OpSchema {
     return Value(outputs_, i, std::move(name), std::move(doc), std::move(dtypes));
   }
   // The dtypes of all inputs and outputs that do not limit theirs.
+  template <class Value = ValueSchema>
   OpSchema& SetElementTypes(const std::vector<DType>& dtypes) {
-    for (auto* values : {&inputs_, &outputs_})
-      for (ValueSchema& value : *values)
+    for (std::vector<Value>* values : {&inputs_, &outputs_})
+      for (Value& value : *values)
         if (value.dtypes.empty()) value.dtypes = std::vector<DType>(dtypes);
     return *this;
   }
@@ -291,7 +304,8 @@ class OpSchema {
   }
 
   // Why `def` is not a right node of this operator; empty when it is.
-  std::string Verify(const OperatorDef& def) const {
+  template <class Def = OperatorDef>
+  std::string Verify(const Def& def) const {
     if (!problem_.empty()) return problem_;
     const int ins = static_cast<int>(def.inputs().size());
     const int outs = static_cast<int>(def.outputs().size());
@@ -302,7 +316,8 @@ class OpSchema {
 
   // Types and shapes of the outputs from what is known of the inputs; unknown where the operator
   // declares no inference. Errors of the operator's own function get the node as context.
-  void Infer(InferenceContext& context) const {
+  template <class Context>
+  void Infer(Context& context) const {
     if (!infer_) return;
     if (needs_all_shapes_)
       for (int i = 0; i < context.num_inputs(); ++i)
@@ -311,24 +326,27 @@ class OpSchema {
       infer_(context);
     } catch (Error& error) {
       std::string inputs;
-      for (const TensorInfo& input : context.inputs()) inputs += " " + ToString(input);
+      for (const auto& input : context.inputs()) inputs += " " + ToString(input);
       error.AddContext("in shape inference of " + ToString(context.def()) + " with inputs" +
                        inputs);
       throw;
     }
   }
+  template <class Context = InferenceContext>
   std::vector<TensorInfo> InferOutputs(const OperatorDef& def,
                                        std::vector<TensorInfo> inputs) const {
-    InferenceContext context(def, std::move(inputs));
+    Context context(def, std::move(inputs));
     Infer(context);
     return std::move(context.outputs());
   }
   // Without a cost function: the bytes of inputs and outputs, and no flops.
-  OpCost Cost(const OperatorDef& def, const std::vector<TensorInfo>& inputs,
+  template <class Def = OperatorDef>
+  OpCost Cost(const Def& def, const std::vector<TensorInfo>& inputs,
               const std::vector<TensorInfo>& outputs) const {
     return cost_ ? cost_(def, inputs, outputs) : Traffic(inputs, outputs);
   }
-  DevicePlacement InferDevices(const OperatorDef& def) const {
+  template <class Placement = DevicePlacement>
+  Placement InferDevices(const OperatorDef& def) const {
     if (devices_) return devices_(def);
     return {std::vector<Device>(def.inputs().size(), def.device()),
             std::vector<Device>(def.outputs().size(), def.device())};
@@ -343,8 +361,9 @@ class OpSchema {
   }
 
  private:
+  template <class Index>
   static InplacePredicate AnyOf(std::initializer_list<std::pair<int, int>> pairs) {
-    return [list = std::vector<std::pair<int, int>>(pairs)](int in, int out) {
+    return [list = std::vector<std::pair<int, int>>(pairs)](Index in, Index out) {
       for (const auto& pair : list)
         if (pair.first == in && pair.second == out) return true;
       return false;
@@ -354,15 +373,16 @@ class OpSchema {
     c.SetOutput(output, c.input_dtype(input), c.input_shape(input));
     c.SetInput(input, c.output(output).dtype, c.output(output).shape);
   }
-  static OpCost Traffic(const std::vector<TensorInfo>& inputs,
-                        const std::vector<TensorInfo>& outputs) {
+  template <class Infos>
+  static OpCost Traffic(const Infos& inputs, const Infos& outputs) {
     OpCost cost;
-    for (const TensorInfo& input : inputs) cost.bytes_read += Bytes(input);
-    for (const TensorInfo& output : outputs) cost.bytes_written += Bytes(output);
+    for (const auto& input : inputs) cost.bytes_read += Bytes(input);
+    for (const auto& output : outputs) cost.bytes_written += Bytes(output);
     return cost;
   }
+  template <class Count>
   OpSchema& SetArity(std::initializer_list<int> allowed, bool inputs) {
-    auto in = [list = std::vector<int>(allowed)](int n) {
+    auto in = [list = std::vector<int>(allowed)](Count n) {
       for (int one : list)
         if (one == n) return true;
       return false;
@@ -385,7 +405,8 @@ class OpSchema {
     if (max == kAny) return min == 0 ? "any number" : StrCat("at least ", min);
     return StrCat(min, " to ", max);
   }
-  std::string VerifyArity(int ins, int outs, const Arguments& args) const {
+  template <class Args>
+  std::string VerifyArity(int ins, int outs, const Args& args) const {
     auto wrong = [&](const char* what, int found, const std::string& expected) {
       return StrCat(name_, " has ", found, " ", what, ", expected ", expected);
     };
@@ -406,7 +427,8 @@ class OpSchema {
     }
     return {};
   }
-  std::string VerifyInplace(const OperatorDef& def) const {
+  template <class Def>
+  std::string VerifyInplace(const Def& def) const {
     for (size_t i = 0; i < def.inputs().size(); ++i)
       for (size_t o = 0; o < def.outputs().size(); ++o) {
         const bool same = !def.inputs()[i].empty() && def.inputs()[i] == def.outputs()[o];
@@ -420,7 +442,8 @@ class OpSchema {
       }
     return {};
   }
-  std::string VerifyArgs(const Arguments& args) const {
+  template <class Args>
+  std::string VerifyArgs(const Args& args) const {
     for (const AttributeSchema& attribute : attributes_) {
       const Attribute* given = args.Find(attribute.name);
       if (!given && attribute.required)
@@ -432,7 +455,7 @@ class OpSchema {
                       ToString(*given), "), expected ", *attribute.type,
                       HowToWrite(*given, *attribute.type));
     }
-    for (const NamedAttribute& arg : args)
+    for (const auto& arg : args)
       if (!TakesArgument(arg.name))
         return StrCat(name_, " has no argument '", arg.name, "'", SuggestArgument(arg.name));
     return {};

@@ -9,21 +9,22 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-class TypedSchema;
-using TypedSchemaPtr = IntrusivePtr<TypedSchema>;
-
-// Shared by the builder and the schema's functions.
-class TypedSchema final : public RefCounted {
+// Shared by the builder and the schema's functions. A template over OpSchema, so that programs
+// without typed operators do not compile it.
+template <class Schema>
+class BasicTypedSchema final : public RefCounted {
  public:
-  OPKIT_COLD static TypedSchemaPtr Make(const char* name, const char* file, int line,
-                                        std::span<const TypedParameter> rows) {
-    auto typed = MakeIntrusive<TypedSchema>(
+  OPKIT_COLD static IntrusivePtr<BasicTypedSchema> Make(const char* name, const char* file,
+                                                        int line,
+                                                        std::span<const TypedParameter> rows) {
+    auto typed = MakeIntrusive<BasicTypedSchema>(
         OpRegistry::Global().AddSchema(name, file, line, Signature(rows)), rows);
     typed->schema.AllowInplace([typed](int in, int out) { return typed->CanInplace(in, out); })
         .TensorInferenceFunction([typed](InferenceContext& context) { typed->Infer(context); });
     return typed;
   }
-  OPKIT_COLD TypedSchema(OpSchema& filled, std::span<const TypedParameter> rows) : schema(filled) {
+  OPKIT_COLD BasicTypedSchema(Schema& filled, std::span<const TypedParameter> rows)
+      : schema(filled) {
     int required_inputs = 0;
     for (const TypedParameter& row : rows) {
       if (IsAttribute(row.kind)) {
@@ -73,7 +74,7 @@ class TypedSchema final : public RefCounted {
                               schema.line(), " is not whole: ", what));
   }
 
-  OpSchema& schema;
+  Schema& schema;
   std::vector<std::pair<int, int>> inplace;
 
  private:
@@ -149,6 +150,9 @@ class TypedSchema final : public RefCounted {
   std::vector<DType> element_types_;
   int element_input_ = -1;
 };
+
+using TypedSchema = BasicTypedSchema<OpSchema>;
+using TypedSchemaPtr = IntrusivePtr<TypedSchema>;
 
 }  // namespace detail
 }  // namespace opkit

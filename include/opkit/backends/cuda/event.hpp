@@ -83,7 +83,7 @@ class CUDAEventState final : public EventState {
 
  private:
   void Reached(cudaError_t reached) {
-    std::vector<Storage> drained;
+    RefCountedList drained;
     {
       std::lock_guard lock(mark_mutex_);
       drained.swap(retained);
