@@ -136,18 +136,20 @@ class BoundPlan {
     for (Event& event : events) event.Cancel();
   }
 
+  // One look at each output on the hot path: it is a tensor, and in its place.
   void CheckPlaces(const Step& step) {
-    for (int at = step.first_place; at < step.end_place; ++at) {
-      const Place& place = places_[static_cast<size_t>(at)];
-      if (place.blob->IsType<Tensor>()) [[likely]] {
-        const Tensor& tensor = place.blob->Get<Tensor>();
-        if (place.storage
-                ? tensor.storage().get() == place.storage && tensor.byte_offset() == place.offset
-                : !IsArena(tensor.storage().get())) [[likely]]
-          continue;
-      }
-      MoveOut(step, place);
-    }
+    const Place* const end = places_.data() + step.end_place;
+    for (const Place* place = places_.data() + step.first_place; place != end; ++place)
+      if (!IsInPlace(*place)) [[unlikely]]
+        MoveOut(step, *place);
+  }
+  bool IsInPlace(const Place& place) const {
+    if (!place.blob->IsType<Tensor>()) [[unlikely]]
+      return false;
+    const Tensor& tensor = place.blob->Get<Tensor>();
+    const StorageBlock* found = tensor.storage().get();
+    if (place.storage) return found == place.storage && tensor.byte_offset() == place.offset;
+    return found != only_arena_ && !several_arenas_;
   }
   bool IsArena(const StorageBlock* storage) const {
     for (const Storage& arena : arenas_)
@@ -231,6 +233,8 @@ class BoundPlan {
       arenas_.push_back(arena.plan.arena_bytes > 0
                             ? AllocateStorage(arena.device, arena.plan.arena_bytes)
                             : Storage());
+    several_arenas_ = arenas_.size() > 1;
+    only_arena_ = arenas_.size() == 1 ? arenas_[0].get() : nullptr;
     for (size_t a = 0; a < arenas_.size(); ++a)
       if (arenas_[a]) FillArena(specialization_->arenas()[a], arenas_[a]);
   }
@@ -261,6 +265,8 @@ class BoundPlan {
   std::vector<Place> places_;         // of the steps' outputs
   std::vector<OperatorBase*> waits_;  // of the steps
   std::vector<Storage> arenas_;
+  const StorageBlock* only_arena_ = nullptr;
+  bool several_arenas_ = false;
   std::atomic<bool> cancelled_{false};
   Mutex flight_mutex_;
   std::vector<std::optional<Event>> flights_;  // by step; empty unless it is pending

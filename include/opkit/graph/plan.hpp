@@ -20,6 +20,8 @@ struct PlanOptions {
   // Applied in order before anything is selected; null: DefaultPasses().
   const PassList* passes = nullptr;
   MemoryPlanOptions memory;
+  // Has every memory plan proved by VerifyMemoryPlan; without NDEBUG all but large ones are.
+  bool verify_memory = false;
   // Sets of input shapes that the plan, and each executor, keeps; the least recently used goes.
   int max_shapes = 8;
 };
@@ -51,7 +53,8 @@ class PlanState final : public RefCounted {
     if (!found) {
       found = MakeIntrusive<Specialization>(
           view_, inputs,
-          Specialization::Options{IsWalked(), options_.deterministic, options_.memory});
+          Specialization::Options{IsWalked(), options_.deterministic, options_.memory,
+                                  options_.verify_memory});
       known_.insert(known_.begin(), found);
       if (known_.size() > static_cast<size_t>(options_.max_shapes)) known_.pop_back();
     }

@@ -8,6 +8,7 @@
 #include "opkit/graph/bound_nodes.hpp"
 #include "opkit/graph/lifetimes.hpp"
 #include "opkit/graph/memory_plan.hpp"
+#include "opkit/graph/memory_verify.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -52,6 +53,7 @@ class Specialization final : public RefCounted {
     bool walked = false;  // steps run one after the other, in their order
     bool in_order = false;
     MemoryPlanOptions memory;
+    bool verify_memory = false;
   };
 
   Specialization(const GraphView& view, std::vector<TensorInfo> input_infos, const Options& options)
@@ -156,6 +158,10 @@ class Specialization final : public RefCounted {
       arena.lifetimes = FindLifetimes(run_order_, arena.values, arena.inplace);
       arena.plan =
           ::opkit::PlanMemory(arena.lifetimes.buffers, arena.lifetimes.conflicts, options.memory);
+      constexpr size_t kCheaplyVerified = 4096;  // values; it takes time by their square
+      if (options.verify_memory) Verify(arena);
+      OPKIT_ASSERT(options.verify_memory || arena.values.size() > kCheaplyVerified ||
+                   Verify(arena));
       memory_.arena_bytes += arena.plan.arena_bytes;
       memory_.lower_bound_bytes += arena.plan.lower_bound_bytes;
       memory_.seconds += arena.plan.seconds;
@@ -165,6 +171,16 @@ class Specialization final : public RefCounted {
               (value.bytes + value.alignment - 1) / value.alignment * value.alignment;
       for (uint8_t granted : arena.lifetimes.granted) memory_.inplace_values += granted;
     }
+  }
+  bool Verify(const ArenaPlan& arena) const {
+    std::vector<int64_t> addresses;
+    std::vector<std::string> names;
+    for (size_t value = 0; value < arena.values.size(); ++value)
+      addresses.push_back(arena.OffsetOf(value));
+    for (int value = 0; value < view_.num_values(); ++value) names.push_back(view_.name(value));
+    VerifyMemoryPlan(run_order_, arena.values, arena.inplace, addresses, arena.plan.arena_bytes,
+                     names);
+    return true;
   }
   void AddArena(Device device) {
     for (const ArenaPlan& arena : arenas_)

@@ -25,7 +25,7 @@ class Blob {
   // By name, so that it holds across shared objects.
   template <class T>
   bool IsType() const {
-    return type_ && (type_ == &typeid(T) || *type_ == typeid(T));
+    return type_ == &typeid(T) || HasName(typeid(T));
   }
   // Errors: kUninitialized when empty, kTypeMismatch for another type.
   template <class T>
@@ -56,6 +56,8 @@ class Blob {
   }
 
  private:
+  // Of one that another shared object made: kept out of line, off the path of every Input().
+  OPKIT_COLD bool HasName(const std::type_info& type) const { return type_ && *type_ == type; }
   [[noreturn]] OPKIT_COLD void WrongType(const char* wanted) const {
     if (!type_) Throw(ErrorCode::kUninitialized, "blob '", name_, "' is read before it is written");
     Throw(ErrorCode::kTypeMismatch, "blob '", name_, "' holds type ", type_->name(),
