@@ -72,10 +72,14 @@ class MemorySvg {
       Throw(ErrorCode::kInvalidArgument, "expected a name for each of ", buffers.size(),
             " buffers, or none; found ", options.names.size());
     for (const MemoryInterval& buffer : buffers) {
-      if (begin_ == end_) begin_ = static_cast<double>(buffer.lower);
+      if (begin_ == end_) {
+        begin_ = static_cast<double>(buffer.lower);
+        shortest_ = Length(buffer);
+      }
       begin_ = (std::min)(begin_, static_cast<double>(buffer.lower));
       end_ = (std::max)(end_, static_cast<double>(buffer.upper));
       longest_ = (std::max)(longest_, Length(buffer));
+      shortest_ = (std::min)(shortest_, Length(buffer));
     }
     if (begin_ >= end_) end_ = begin_ + 1;
     top_ = plan.arena_bytes > 0 ? static_cast<double>(plan.arena_bytes) : 1;
@@ -157,10 +161,12 @@ class MemorySvg {
         "text-anchor=\"middle\">address</text>\n");
   }
 
-  // Short lives are blue, long ones red, on a logarithmic scale.
+  // The shortest lives are blue, the longest red, on a logarithmic scale.
   std::string Colour(double length) const {
-    const double share = longest_ <= 1 ? 0 : __builtin_log(length) / __builtin_log(longest_);
-    return StrCat("hsl(", static_cast<int>(215 - 205 * (share < 0 ? 0 : share)), ",65%,68%)");
+    const double share = longest_ > shortest_ ? __builtin_log(length / shortest_) /
+                                                    __builtin_log(longest_ / shortest_)
+                                              : 0;
+    return StrCat("hsl(", static_cast<int>(215 - 205 * share), ",65%,68%)");
   }
 
   void DrawBuffer(size_t i) {
@@ -208,7 +214,7 @@ class MemorySvg {
   const std::vector<MemoryInterval>& buffers_;
   const MemoryPlan& plan_;
   const MemorySvgOptions& options_;
-  double begin_ = 0, end_ = 0, longest_ = 0, top_ = 1;
+  double begin_ = 0, end_ = 0, shortest_ = 1, longest_ = 1, top_ = 1;
   std::string out_;
 };
 
