@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <limits>
@@ -207,6 +208,95 @@ TEST_CASE("known perfect packings are bounded by the arena they were cut from") 
     REQUIRE(Fault(buffers, plan) == "");
     CHECK(plan.lower_bound_bytes == 2048);  // every moment is full
   }
+}
+
+// The smallest arena there is: every plan packed downwards is some order of buffers, each on top of
+// what was stacked before it.
+int64_t SmallestArena(const std::vector<MemoryInterval>& buffers) {
+  std::vector<size_t> order(buffers.size());
+  for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+  int64_t smallest = std::numeric_limits<int64_t>::max();
+  do {
+    std::vector<int64_t> offsets(buffers.size(), 0);
+    int64_t arena = 0;
+    for (size_t at = 0; at < order.size(); ++at) {
+      const MemoryInterval& buffer = buffers[order[at]];
+      int64_t offset = 0;
+      for (size_t below = 0; below < at; ++below) {
+        const MemoryInterval& other = buffers[order[below]];
+        if (other.lower < buffer.upper && buffer.lower < other.upper)
+          offset = (std::max)(offset, offsets[order[below]] + other.size);
+      }
+      offsets[order[at]] = (offset + buffer.alignment - 1) / buffer.alignment * buffer.alignment;
+      arena = (std::max)(arena, offsets[order[at]] + buffer.size);
+    }
+    smallest = (std::min)(smallest, arena);
+  } while (std::next_permutation(order.begin(), order.end()));
+  return smallest;
+}
+
+TEST_CASE("small plans are as small as any") {
+  int above_bound = 0;
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    CAPTURE(seed);
+    RandomGenerator random(seed);
+    std::vector<MemoryInterval> buffers = RandomIntervals(random, 7, 10, 6, 12, random() % 2 == 0);
+    for (MemoryInterval& buffer : buffers) {
+      ++buffer.size;
+      if (buffer.alignment > 8) buffer.alignment = 1;
+    }
+    buffers[0].alignment = 1;  // sizes are not rounded up
+    const MemoryPlan plan = PlanMemory(buffers);
+    REQUIRE(Fault(buffers, plan) == "");
+    REQUIRE(plan.arena_bytes == SmallestArena(buffers));
+    above_bound += plan.arena_bytes > plan.lower_bound_bytes;
+  }
+  CHECK(above_bound > 5);  // some have no perfect plan, and the search knows
+}
+
+TEST_CASE("the search finds perfect packings of hundreds of buffers within its default steps") {
+  for (uint64_t seed = 0; seed < 6; ++seed) {
+    CAPTURE(seed);
+    RandomGenerator random(seed);
+    const std::vector<MemoryInterval> buffers = CutRectangle(250, 1000, 1 << 20, random);
+    const MemoryPlan plan = PlanMemory(buffers);
+    REQUIRE(Fault(buffers, plan) == "");
+    CHECK(plan.ratio() == 1.0);
+    CHECK(PlanMemory(buffers, kPortfolio).ratio() > 1.0);
+  }
+}
+
+TEST_CASE("annealing lowers plans whose conflicts are listed") {
+  RandomGenerator random(7);
+  const std::vector<MemoryInterval> buffers = RandomIntervals(random, 120, 60, 30, 1000, false);
+  // The conflicts of the spans, and one in forty of the other pairs.
+  const size_t n = buffers.size();
+  std::vector<std::vector<int>> lists(n);
+  for (size_t i = 0; i < n; ++i)
+    for (size_t j = 0; j < i; ++j)
+      if ((buffers[i].lower < buffers[j].upper && buffers[j].lower < buffers[i].upper) ||
+          random() % 40 == 0) {
+        lists[i].push_back(static_cast<int>(j));
+        lists[j].push_back(static_cast<int>(i));
+      }
+  MemoryConflicts conflicts;
+  for (const std::vector<int>& list : lists) {
+    conflicts.starts.push_back(static_cast<int64_t>(conflicts.others.size()));
+    conflicts.others.insert(conflicts.others.end(), list.begin(), list.end());
+  }
+  conflicts.starts.push_back(static_cast<int64_t>(conflicts.others.size()));
+  const MemoryPlan greedy = PlanMemory(buffers, conflicts, kPortfolio);
+  const MemoryPlan plan = PlanMemory(buffers, conflicts);
+  CHECK(Fault(buffers, plan) == "");
+  for (size_t i = 0; i < n; ++i)
+    for (int j : lists[i]) {
+      const auto other = static_cast<size_t>(j);
+      REQUIRE((plan.offsets[i] >= plan.offsets[other] + buffers[other].size ||
+               plan.offsets[other] >= plan.offsets[i] + buffers[i].size || buffers[i].size == 0 ||
+               buffers[other].size == 0));
+    }
+  CHECK(plan.arena_bytes < greedy.arena_bytes);
+  CHECK(std::string(plan.method) == "annealing");
 }
 
 TEST_CASE("an arena that is small enough ends the search") {

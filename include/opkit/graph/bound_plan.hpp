@@ -90,11 +90,21 @@ class BoundPlan {
 
   NodeState RunStep(int i) {
     Step& step = steps_[static_cast<size_t>(i)];
-    if (step.asynchronous) [[unlikely]]
-      return Issue(i, step);
-    step.op->Run();
-    CheckPlaces(step);
-    return NodeState::kDone;
+    try {
+      if (step.asynchronous) [[unlikely]]
+        return Issue(i, step);
+      step.op->Run();
+      CheckPlaces(step);
+      return NodeState::kDone;
+    } catch (...) {
+      if (specialization_->may_pend()) FailPending(std::current_exception());
+      throw;
+    }
+  }
+  // What still runs elsewhere may never finish: it must not hold up a run that has failed.
+  OPKIT_COLD void FailPending(std::exception_ptr failure) {
+    replay_.Fail(std::move(failure));
+    CancelPending();
   }
   NodeState Issue(int i, Step& step) {
     {
@@ -117,6 +127,7 @@ class BoundPlan {
   void Land(int i) {
     const std::exception_ptr failure = steps_[static_cast<size_t>(i)].op->event().exception();
     SetFlight(i, {});
+    if (failure) FailPending(failure);
     replay_.Complete(i, failure);
   }
   // Cancel may come at any time, and an operator's own handle is not to be read while it is issued

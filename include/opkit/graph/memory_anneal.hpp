@@ -26,7 +26,7 @@ inline void AnnealOrder(const MemoryProblem& problem, SearchBudget budget, Placi
   KeepIfLower(offsets, height, "annealing", best);
   const int64_t began_ns = MonotonicNs(), all_steps = budget.steps;
   while (best->height > budget.enough && budget.steps > 0) {
-    budget.steps -= problem.count;
+    budget.steps -= int64_t{problem.count} * (problem.count / 8 + 1);
     double left = static_cast<double>(budget.steps) / static_cast<double>(all_steps);
     if (budget.deadline_ns >= 0) {
       const int64_t now_ns = MonotonicNs();

@@ -30,7 +30,7 @@ struct GreedyOrder {
 };
 
 // Work that the portfolio may do, in conflicts looked at; about 20 ns each.
-inline constexpr int64_t kPortfolioWork = 20'000'000;
+inline constexpr int64_t kPortfolioWork = 15'000'000;
 
 // Several orders, the best kept; stops at the lower bound.
 inline void TryPortfolio(const MemoryProblem& problem, int enough, Placing* best) {
@@ -45,7 +45,7 @@ inline void TryPortfolio(const MemoryProblem& problem, int enough, Placing* best
   std::vector<int> offsets;
   int64_t work = 0;
   const auto done = [&] { return best->method && best->height <= enough; };
-  if (problem.spans_decide && problem.pairs <= 20 * kPortfolioWork) {
+  if (problem.spans_decide && problem.pairs <= 25 * kPortfolioWork) {
     const int height = PlaceInTime(problem, OrderBy(problem, start), &offsets);
     KeepIfLower(offsets, height, "greedy in time", best);
     work += problem.pairs / 2;

@@ -30,10 +30,10 @@ struct MemoryPlanOptions {
   // Both bound the search that follows the greedy portfolio; it also ends as soon as the arena is
   // as small as the lower bound. Zero for either: the portfolio alone.
   Timeout time_budget = {};
-  // Steps of the search, each about 0.1 us. A plan made within steps alone is the same on every
+  // Steps of the search, each about 5 ns. A plan made within steps alone is the same on every
   // machine. The default is kDefaultSteps without a time budget, and no limit with one.
   int64_t max_steps = -1;
-  static constexpr int64_t kDefaultSteps = 200'000;
+  static constexpr int64_t kDefaultSteps = 10'000'000;
   uint64_t seed = 0;
   // An arena that is small enough: the search stops there.
   int64_t enough_bytes = 0;
