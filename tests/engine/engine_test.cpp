@@ -1,7 +1,10 @@
 #include "opkit/engine/engine.hpp"
 
+#include <sys/wait.h>
+
 #include <algorithm>
 #include <atomic>
+#include <cstdio>
 #include <memory>
 #include <random>
 #include <string>
@@ -271,8 +274,13 @@ TEST_CASE("closures may be move-only and of any size, and end when they have run
     engine.Push([&sum, big, p = std::make_unique<int>(1), token] { sum += big.values[63] + *p; },
                 {}, {v});
     engine.Push([&sum, token] { ++sum; }, {}, {v});
+    struct {
+      int values[10];
+    } middling{};
+    middling.values[9] = 30;
+    engine.Push([&sum, middling, token] { sum += middling.values[9]; }, {}, {v});
     engine.WaitForVar(v);
-    CHECK(sum == 14);
+    CHECK(sum == 44);
     CHECK(token.use_count() == 1);
   });
 }
@@ -449,6 +457,64 @@ TEST_CASE("engines start and stop, unused and with work queued") {
     }
     CHECK(count == 60);
   }
+}
+
+// Runs `body` in a forked child and returns its exit status, -1 if it did not exit by itself.
+template <class F>
+int ExitStatusOfChild(F body) {
+  std::fflush(nullptr);
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(60);
+    _exit(body());
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+TEST_CASE("a forked child may destroy its parent's engine, whose operations stay with the parent") {
+  Watchdog watchdog;
+  auto engine = std::make_unique<Engine>(opkit::EngineOptions{.threads = 2});
+  std::atomic<bool> open{false};
+  int count = 0;
+  const Var v = engine->NewVar();
+  engine->Push(
+      [&] {
+        while (!open) std::this_thread::yield();
+      },
+      {}, {v});
+  for (int i = 0; i < 10; ++i) engine->Push([&] { ++count; }, {}, {v});
+  CHECK(ExitStatusOfChild([&] {
+          engine.reset();
+          return count == 0 ? 0 : 1;
+        }) == 0);
+  open = true;
+  engine->WaitForAll();
+  CHECK(count == 10);
+}
+
+TEST_CASE("where no thread can be started, operations run on the one that pushes") {
+  CHECK(ExitStatusOfChild([] {
+          // A stack that no address space holds.
+          pthread_attr_t attributes;
+          pthread_attr_init(&attributes);
+          pthread_attr_setstacksize(&attributes, size_t{1} << 46);
+          if (pthread_setattr_default_np(&attributes) != 0) return 2;
+          Engine engine({.threads = 4});
+          const Var v = engine.NewVar();
+          int count = 0;
+          for (int i = 0; i < 100; ++i) {
+            engine.Push(
+                [&] {
+                  ++count;
+                  engine.Push([&] { ++count; }, {}, {v});
+                },
+                {}, {v});
+          }
+          engine.WaitForAll();
+          return count == 200 ? 0 : 3;
+        }) == 0);
 }
 
 TEST_CASE("an engine may be destroyed after main, with its tensors alive or gone") {

@@ -250,7 +250,8 @@ inline uint64_t EngineCore::Version(Var var) const {
 
 // Sorted by address, each Var once.
 inline void EngineCore::SetAccesses(EngineOp& op, VarList reads, VarList writes) const {
-  op.ReserveAccesses(reads.size() + writes.size());
+  const size_t size = reads.size() + writes.size();
+  if (size > 1) op.details().ReserveAccesses(size - 1);
   int32_t n = 0;
   const auto set = [&](const VarList& vars, uintptr_t mark) {
     for (const Var& var : vars) {
@@ -307,7 +308,7 @@ inline EngineOp* EngineCore::Prepare(VarList reads, VarList writes, const PushOp
     if (options.device.type != DeviceType::kCPU) [[unlikely]] {
       IssueFunctionOf(options.device);
       op->mode = OpMode::kOnDevice;
-      op->device = options.device;
+      op->details().device = options.device;
       op->copies = options.kind == OpKind::kCopy;
     }
     SetAccesses(*op, reads, writes);

@@ -16,11 +16,49 @@ namespace detail {
 
 enum class OpMode : uint8_t { kSynchronous, kAsynchronous, kOnDevice };
 
-// In the order of use: an operation with one Var and a closure of 32 bytes stays within the first
-// two cache lines.
-struct alignas(kCacheLine) EngineOp : InboxNode {
+// What few operations need: more Vars, large closures, failures, devices, completion elsewhere.
+// Apart from the record, so that of those that wait in their thousands, more fit into a cache.
+struct OpDetails {
+  static constexpr int32_t kInlineAccesses = 2;
   static constexpr size_t kClosureBytes = 64;
-  static constexpr int32_t kInlineAccesses = 4;
+
+  Access* more_accesses = inline_accesses;
+  int32_t access_capacity = kInlineAccesses;
+  std::atomic<int32_t> parts{0};  // of closure and completion, how many are still to come
+  Access inline_accesses[kInlineAccesses];
+  alignas(std::max_align_t) unsigned char storage[kClosureBytes];
+
+  FailurePtr failure;         // why the Vars that it writes have no valid value
+  std::exception_ptr thrown;  // before it becomes a Failure
+  Device device;
+
+  // Of an asynchronous operation.
+  std::exception_ptr outcome;  // what its handle, or Cancel, completed it with
+  // Guarded by the engine's mutex for such operations.
+  bool completable = false;
+  uint32_t async_generation = 0;  // of the handle that may complete it
+  EngineOp* async_prev = nullptr;
+  EngineOp* async_next = nullptr;
+
+  OpDetails() = default;
+  OpDetails(const OpDetails&) = delete;
+  OpDetails& operator=(const OpDetails&) = delete;
+  ~OpDetails() {
+    if (more_accesses != inline_accesses) delete[] more_accesses;
+  }
+
+  void ReserveAccesses(size_t n) {
+    if (n <= static_cast<size_t>(access_capacity)) return;
+    Access* larger = new Access[n];
+    if (more_accesses != inline_accesses) delete[] more_accesses;
+    more_accesses = larger;
+    access_capacity = static_cast<int32_t>(n);
+  }
+};
+
+// Two cache lines. Lies in an OpSlab.
+struct alignas(kCacheLine) EngineOp : InboxNode {
+  static constexpr size_t kClosureBytes = 32;
 
   // Calls the closure with the argument and ends it, or ends it alone.
   void (*closure)(EngineOp& op, bool call, void* argument) = nullptr;
@@ -38,37 +76,14 @@ struct alignas(kCacheLine) EngineOp : InboxNode {
   const char* name = "";
   alignas(std::max_align_t) unsigned char storage[kClosureBytes];
 
-  FailurePtr failure;         // why the Vars that it writes have no valid value
-  std::exception_ptr thrown;  // before it becomes a Failure
-  Access* more_accesses = inline_accesses;
-  Device device;
-  int32_t access_capacity = kInlineAccesses;
-
-  // Of an asynchronous operation.
-  std::exception_ptr outcome;  // what its handle, or Cancel, completed it with
-  // Guarded by the engine's mutex for such operations, but for `parts`.
-  bool completable = false;
-  uint32_t async_generation = 0;  // of the handle that may complete it
-  std::atomic<int32_t> parts{0};  // of closure and completion, how many are still to come
-  EngineOp* async_prev = nullptr;
-  EngineOp* async_next = nullptr;
-  Access inline_accesses[kInlineAccesses - 1];
-
   EngineOp() = default;
   EngineOp(const EngineOp&) = delete;
   EngineOp& operator=(const EngineOp&) = delete;
-  ~EngineOp() {
-    if (more_accesses != inline_accesses) delete[] more_accesses;
-  }
 
-  Access& access(int32_t i) { return i == 0 ? first_access : more_accesses[i - 1]; }
-  const Access& access(int32_t i) const { return i == 0 ? first_access : more_accesses[i - 1]; }
-  void ReserveAccesses(size_t n) {
-    if (n <= static_cast<size_t>(access_capacity)) return;
-    Access* larger = new Access[n - 1];
-    if (more_accesses != inline_accesses) delete[] more_accesses;
-    more_accesses = larger;
-    access_capacity = static_cast<int32_t>(n);
+  OpDetails& details() const;
+  Access& access(int32_t i) { return i == 0 ? first_access : details().more_accesses[i - 1]; }
+  const Access& access(int32_t i) const {
+    return i == 0 ? first_access : details().more_accesses[i - 1];
   }
 
   // Relaxed: whatever hands a list to another thread orders it.
@@ -78,11 +93,11 @@ struct alignas(kCacheLine) EngineOp : InboxNode {
   void SetNextInList(EngineOp* op) { next.store(op, std::memory_order_relaxed); }
 
   void SetThrown(std::exception_ptr exception) {
-    thrown = std::move(exception);
+    details().thrown = std::move(exception);
     failed = true;
   }
   void SetFailure(FailurePtr reason) {
-    failure = std::move(reason);
+    details().failure = std::move(reason);
     failed = true;
   }
 
@@ -90,24 +105,29 @@ struct alignas(kCacheLine) EngineOp : InboxNode {
   template <class Argument, class F>
   void SetClosure(F&& f) {
     using Callable = std::decay_t<F>;
-    constexpr bool kFits =
-        sizeof(Callable) <= kClosureBytes && alignof(Callable) <= alignof(std::max_align_t);
-    if constexpr (kFits) {
+    constexpr bool kAligned = alignof(Callable) <= alignof(std::max_align_t);
+    constexpr bool kHere = kAligned && sizeof(Callable) <= kClosureBytes;
+    constexpr bool kInDetails = kAligned && sizeof(Callable) <= OpDetails::kClosureBytes;
+    if constexpr (kHere) {
       ::new (static_cast<void*>(storage)) Callable(std::forward<F>(f));
+    } else if constexpr (kInDetails) {
+      ::new (static_cast<void*>(details().storage)) Callable(std::forward<F>(f));
     } else {
       ::new (static_cast<void*>(storage)) Callable*(new Callable(std::forward<F>(f)));
     }
     closure = [](EngineOp& op, bool call, void* argument) {
       Callable* callable = nullptr;
-      if constexpr (kFits) {
+      if constexpr (kHere) {
         callable = std::launder(reinterpret_cast<Callable*>(op.storage));
+      } else if constexpr (kInDetails) {
+        callable = std::launder(reinterpret_cast<Callable*>(op.details().storage));
       } else {
         callable = *std::launder(reinterpret_cast<Callable**>(op.storage));
       }
       struct End {
         Callable* callable;
         ~End() {
-          if constexpr (kFits) {
+          if constexpr (kInDetails) {
             callable->~Callable();
           } else {
             delete callable;
@@ -123,6 +143,24 @@ struct alignas(kCacheLine) EngineOp : InboxNode {
     };
   }
 };
+
+// A block of records with their details beside it, found by the address: nothing points to them.
+struct alignas(16384) OpSlab {
+  static constexpr size_t kBytes = 16384;
+  static constexpr int kOps = kBytes / sizeof(EngineOp) - 1;
+
+  explicit OpSlab(OpSlab* previous) : previous(previous) {}
+
+  OpSlab* const previous;
+  OpDetails* const details = new OpDetails[kOps];
+  EngineOp ops[kOps];
+};
+static_assert(sizeof(OpSlab) == OpSlab::kBytes);
+
+inline OpDetails& EngineOp::details() const {
+  auto* slab = reinterpret_cast<OpSlab*>(reinterpret_cast<uintptr_t>(this) & ~(OpSlab::kBytes - 1));
+  return slab->details[this - slab->ops];
+}
 
 inline void OpList::Add(EngineOp* op) {
   op->SetNextInList(nullptr);
@@ -176,6 +214,17 @@ class SlabTable {
 // completes operations gives them back many at a time, somewhere else.
 class OpRecords {
  public:
+  OpRecords() = default;
+  OpRecords(const OpRecords&) = delete;
+  OpRecords& operator=(const OpRecords&) = delete;
+  ~OpRecords() {
+    while (last_slab_ != nullptr) {
+      OpSlab* slab = std::exchange(last_slab_, last_slab_->previous);
+      delete[] slab->details;
+      delete slab;
+    }
+  }
+
   EngineOp* Take() {
     SpinLockGuard guard(lock_);
     if (free_ == nullptr) [[unlikely]]
@@ -209,17 +258,17 @@ class OpRecords {
     // The whole list at once: there is no other taker, and no ABA.
     free_ = returned_.exchange(nullptr, std::memory_order_acquire);
     if (free_ != nullptr) return;
-    EngineOp* fresh = slabs_.Add();
-    for (int i = SlabTable<EngineOp>::kObjects - 1; i >= 0; --i) {
-      fresh[i].SetNextInList(free_);
-      free_ = &fresh[i];
+    last_slab_ = new OpSlab(last_slab_);
+    for (int i = OpSlab::kOps - 1; i >= 0; --i) {
+      last_slab_->ops[i].SetNextInList(free_);
+      free_ = &last_slab_->ops[i];
     }
   }
 
   SpinLock lock_;
   EngineOp* free_ = nullptr;
   uint64_t next_sequence_ = 1;
-  SlabTable<EngineOp> slabs_;
+  OpSlab* last_slab_ = nullptr;
   alignas(kCacheLine) std::atomic<EngineOp*> returned_{nullptr};
 };
 

@@ -158,15 +158,16 @@ inline void EngineCore::Execute(EngineOp* op, Completed& done) {
 }
 
 inline void EngineCore::StartAsync(EngineOp* op, Completed& done) {
-  op->parts.store(2, std::memory_order_relaxed);  // published by the mutex
+  OpDetails& details = op->details();
+  details.parts.store(2, std::memory_order_relaxed);  // published by the mutex
   uint32_t generation = 0;
   {
     MutexLock lock(async_mutex_);
-    generation = ++op->async_generation;
-    op->completable = true;
-    op->async_prev = nullptr;
-    op->async_next = std::exchange(async_first_, op);
-    if (op->async_next != nullptr) op->async_next->async_prev = op;
+    generation = ++details.async_generation;
+    details.completable = true;
+    details.async_prev = nullptr;
+    details.async_next = std::exchange(async_first_, op);
+    if (details.async_next != nullptr) details.async_next->details().async_prev = op;
   }
   // A Cancel may have looked at the list just before.
   if (op->sequence < cancelled_before_.load(std::memory_order_seq_cst))
@@ -175,14 +176,14 @@ inline void EngineCore::StartAsync(EngineOp* op, Completed& done) {
     Completion handle(this, op, generation);
     CallClosure(op, &handle);
     // What was thrown outdoes "dropped": the handle ended because of it.
-    if (op->thrown && Claim(op, generation)) FinishPart(op, done);
+    if (op->failed && Claim(op, generation)) FinishPart(op, done);
   }
   FinishPart(op, done);
 }
 
 inline void EngineCore::StartOnDevice(EngineOp* op, Completed& done) {
   live_.Add();
-  const Device device = op->device;
+  const Device device = op->details().device;
   Event event(device);
   try {
     const auto scope = InvocationScope::Adopt(op->invocation);
@@ -221,8 +222,9 @@ inline void EngineCore::Finish(EngineOp* op, Completed& done) {
   const int32_t n = op->access_count;
   Failure* failure = nullptr;
   if (op->failed) [[unlikely]] {
-    if (op->thrown) op->failure = NewFailure(*op, std::exchange(op->thrown, nullptr));
-    failure = op->failure.get();
+    OpDetails& details = op->details();
+    if (details.thrown) details.failure = NewFailure(*op, std::exchange(details.thrown, nullptr));
+    failure = details.failure.get();
     int64_t holders = 0;
     for (int32_t i = 0; i < n; ++i) holders += op->access(i).writes();
     failure->AddHolders(holders);
@@ -242,7 +244,7 @@ inline void EngineCore::Finish(EngineOp* op, Completed& done) {
       FreeVar(var);
   }
   if (failure != nullptr) {
-    op->failure = {};
+    op->details().failure = {};
     op->failed = false;
   }
   done.records.Add(op);
@@ -252,8 +254,8 @@ inline void EngineCore::Finish(EngineOp* op, Completed& done) {
 // The last of the two parts of an asynchronous operation finishes it. Acquire-release: it sees what
 // the other part wrote.
 inline void EngineCore::FinishPart(EngineOp* op, Completed& done) {
-  if (op->parts.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-  std::exception_ptr outcome = std::exchange(op->outcome, nullptr);
+  if (op->details().parts.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  std::exception_ptr outcome = std::exchange(op->details().outcome, nullptr);
   if (outcome && !op->failed) op->SetThrown(std::move(outcome));
   Finish(op, done);
 }

@@ -11,10 +11,13 @@ namespace detail {
 // Takes the right to complete it. True for one of handle and Cancel.
 inline bool EngineCore::Claim(EngineOp* op, uint32_t generation) {
   MutexLock lock(async_mutex_);
-  if (!op->completable || op->async_generation != generation) return false;
-  op->completable = false;
-  (op->async_prev != nullptr ? op->async_prev->async_next : async_first_) = op->async_next;
-  if (op->async_next != nullptr) op->async_next->async_prev = op->async_prev;
+  OpDetails& details = op->details();
+  if (!details.completable || details.async_generation != generation) return false;
+  details.completable = false;
+  EngineOp* const prev = details.async_prev;
+  EngineOp* const next = details.async_next;
+  (prev != nullptr ? prev->details().async_next : async_first_) = next;
+  if (next != nullptr) next->details().async_prev = prev;
   return true;
 }
 
@@ -23,7 +26,7 @@ inline bool EngineCore::CompleteAsync(EngineOp* op, uint32_t generation,
   live_.Add();
   const bool claimed = Claim(op, generation);
   if (claimed) {
-    op->outcome = std::move(exception);
+    op->details().outcome = std::move(exception);
     Completed done;
     FinishPart(op, done);
     Dispatch(done);
@@ -39,12 +42,13 @@ inline void EngineCore::CancelAsync(uint64_t before) {
     uint32_t generation = 0;
     {
       MutexLock lock(async_mutex_);
-      for (op = async_first_; op != nullptr && op->sequence >= before;) op = op->async_next;
-      if (op != nullptr) generation = op->async_generation;
+      op = async_first_;
+      while (op != nullptr && op->sequence >= before) op = op->details().async_next;
+      if (op != nullptr) generation = op->details().async_generation;
     }
     if (op == nullptr) break;
     if (!Claim(op, generation)) continue;
-    op->outcome = CancelledError(*op);
+    op->details().outcome = CancelledError(*op);
     Completed done;
     FinishPart(op, done);
     Dispatch(done);
