@@ -205,6 +205,31 @@ TEST_CASE("a failure of the asynchronous part ends the run with the operator's c
   }
 }
 
+TEST_CASE("an operator that never finishes does not hold up a run that fails") {
+  for (int threads : {1, 2})
+    for (bool in_stream : {false, true}) {
+      Graph g;
+      g.AddInput("X", kFloat, {2});
+      g.AddNode(OperatorDef("Later").Input("X").Output("A"));
+      g.AddNode(OperatorDef(in_stream ? "FailLater" : "Fail")
+                    .Input("X")
+                    .Output("B")
+                    .Device(in_stream ? DeviceType::kCPUStream : DeviceType::kCPU));
+      g.AddNode(OperatorDef("Add").Input("A").Input("B").Output("Y"));
+      g.AddOutput("Y");
+      Executor exec(Compile(g, {.threads = threads}));
+      exec.Bind("X", Vector({1, 2}));
+      for (int run = 0; run < 2; ++run) {
+        ForgetFlights();
+        CHECK(Contains(ErrorOf([&] { exec.Run(); }).what(),
+                       in_stream ? "the stream's part failed" : "it was told to fail"));
+        const Event event = exec.RunAsync();
+        CHECK(Contains(ErrorOf([&] { event.Finish(); }).what(),
+                       in_stream ? "the stream's part failed" : "it was told to fail"));
+      }
+    }
+}
+
 TEST_CASE("a deadline ends a run with an operator that never finishes; the next run works") {
   for (int threads : {1, 2}) {
     Executor exec(Compile(TwoLater(), {.threads = threads}));

@@ -99,6 +99,9 @@ class Replay {
     core_->Complete(node, std::move(error));
   }
 
+  // Fails the run in progress as a body that throws does.
+  void Fail(std::exception_ptr error) { core_->Fail(std::move(error)); }
+
   // Gives up the run in progress, if there is one.
   void Cancel() { core_->GiveUp(ErrorCode::kCancelled); }
 
