@@ -31,8 +31,7 @@ inline void EngineCore::WakeRunner() {
 
 inline void EngineCore::RunReady(Runner* runner) {
   constexpr int kFlushAt = 32;
-  constexpr int kTurns = 256;  // then other tasks of the pool have theirs
-  constexpr int kFairness = 64;
+  constexpr int kTurns = 256;  // then others have theirs: tasks of the pool, operations off a chain
   const uint64_t spin_ticks = pool_.spin_ticks();
   const Latch* const waiting = t_engine.waiting;
   Completed done;
@@ -49,9 +48,9 @@ inline void EngineCore::RunReady(Runner* runner) {
           WakeRunner();
       }
       Execute(op, done);
+      ++turn;
       op = done.ready.TakeFirst();
-      if (done.ready.first != nullptr || (op != nullptr && queue_.HasBetterThan(op->priority)) ||
-          (++turn % kFairness == 0 && op != nullptr)) {
+      if (done.ready.first != nullptr || (op != nullptr && queue_.HasBetterThan(op->priority))) {
         // All but one are for others, and the best is not always the first.
         for (; op != nullptr; op = done.ready.TakeFirst()) queue_.Push(op);
         op = queue_.Take();
