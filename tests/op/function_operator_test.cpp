@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "../error_of.hpp"
-#include "allocations.hpp"
+#include "../allocations.hpp"
 
 using namespace opkit;  // NOLINT: as an author writes it
 

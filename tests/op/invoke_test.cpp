@@ -4,7 +4,7 @@
 #include <doctest/doctest.h>
 
 #include "../error_of.hpp"
-#include "allocations.hpp"
+#include "../allocations.hpp"
 #include "opkit/device/cpu_stream.hpp"
 #include "opkit/op/function_operator.hpp"
 #include "opkit/op/typed_operator.hpp"

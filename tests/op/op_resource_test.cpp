@@ -6,7 +6,7 @@
 #include <string>
 
 #include "../error_of.hpp"
-#include "allocations.hpp"
+#include "../allocations.hpp"
 #include "opkit/op/function_operator.hpp"
 
 using namespace opkit;  // NOLINT: as an author writes it

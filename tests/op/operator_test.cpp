@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "../error_of.hpp"
-#include "allocations.hpp"
+#include "../allocations.hpp"
 #include "body_op.hpp"
 #include "opkit/device/cpu_stream.hpp"
 

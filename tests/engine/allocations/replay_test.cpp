@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "../../op/allocations_test.cpp"  // NOLINT: the counter of the operators' tests
+#include "../../count_allocations.hpp"
 #include "../random_graph.hpp"
 #include "../watchdog.hpp"
 #include "opkit/engine/task_graph.hpp"
