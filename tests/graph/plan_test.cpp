@@ -1,0 +1,160 @@
+#include "opkit/graph/plan.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstring>
+
+#include "../error_of.hpp"
+#include "opkit/graph/draw_plan.hpp"
+#include "opkit/graph/executor.hpp"
+#include "opkit/opkit.hpp"
+
+using namespace opkit;
+
+namespace {
+
+constexpr DType kFloat = DType::kFloat32;
+using Floats = std::vector<float>;
+
+// Fills the scratch that it announces with rubbish and then adds one to its input.
+class ScratchOp final : public Operator<CPUContext> {
+ public:
+  USE_OPERATOR_FUNCTIONS(CPUContext);
+  ScratchOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config)
+      : Operator<CPUContext>(def, ws, config) {}
+  bool RunOnDevice() override {
+    const Tensor& x = Input(0);
+    Tensor* y = Output(0, x.shape(), x.dtype());
+    last_scratch = Scratch(kBytes);
+    std::memset(last_scratch, 0x7b, kBytes);
+    for (int64_t i = 0; i < x.numel(); ++i) y->mutable_data<float>()[i] = x.data<float>()[i] + 1;
+    return true;
+  }
+  static constexpr int64_t kBytes = 1000;
+  static inline void* last_scratch = nullptr;
+};
+OPERATOR_SCHEMA(Scratch).NumInputs(1).NumOutputs(1).AllowInplace({{0, 0}}).IdenticalTypeAndShape();
+
+// Takes a node only while `refuses` is not set, by its constructor.
+template <bool kRefuses>
+class ChoosyOp final : public Operator<CPUContext> {
+ public:
+  USE_OPERATOR_FUNCTIONS(CPUContext);
+  ChoosyOp(const OperatorDef& def, Workspace* ws) : Operator<CPUContext>(def, ws) {
+    if (kRefuses) throw UnsupportedOperatorFeature("it is choosy today");
+  }
+  bool RunOnDevice() override {
+    OutputTensorCopyFrom(0, Input(0));
+    return true;
+  }
+};
+OPERATOR_SCHEMA(Choosy).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
+REGISTER_CPU_OPERATOR_WITH_ENGINE(Choosy, FIRST, ChoosyOp<true>);
+REGISTER_CPU_OPERATOR_WITH_ENGINE(Choosy, SECOND, ChoosyOp<false>);
+
+[[maybe_unused]] const bool registered = [] {
+  Kernel kernel;
+  kernel.op = "Scratch";
+  kernel.file = __FILE__;
+  kernel.line = __LINE__;
+  kernel.create = OperatorCreator([](const OperatorDef& def, Workspace* ws,
+                                     const KernelConfig* config) -> std::unique_ptr<OperatorBase> {
+    return std::make_unique<ScratchOp>(def, ws, config);
+  });
+  kernel.propose = [](const KernelQuery&) {
+    KernelConfig config;
+    config.scratch_bytes = ScratchOp::kBytes;
+    config.inplace = {{0, 0}};
+    return std::vector<KernelConfig>{config};
+  };
+  OpRegistry::Global().AddKernel(std::move(kernel));
+  return true;
+}();
+
+Graph Chain(const std::vector<OperatorDef>& defs) {
+  Graph g;
+  g.AddInput("v0", kFloat, {64});
+  for (size_t i = 0; i < defs.size(); ++i) {
+    OperatorDef def = defs[i];
+    g.AddNode(def.Input(StrCat("v", i)).Output(StrCat("v", i + 1)));
+  }
+  g.AddOutput(StrCat("v", defs.size()));
+  return g;
+}
+
+Tensor Ones() {
+  const std::vector<float> ones(64, 1.f);
+  return Tensor::From<float>({64}, ones);
+}
+
+}  // namespace
+
+TEST_CASE("the scratch of a kernel's configuration is planned beside the values") {
+  const Graph g = Chain({OperatorDef("Scratch"), OperatorDef("Scratch"), OperatorDef("Scratch"),
+                         OperatorDef("Relu")});
+  const Plan plan = Compile(g, {.threads = 1, .verify_memory = true});
+  // One value, overwritten in place, and the scratch of one node at a time.
+  CHECK(plan.memory().lower_bound_bytes == 256 + 1024);
+  CHECK(plan.memory().arena_bytes == 256 + 1024);
+  CHECK(plan.memory().inplace_values == 2);
+  Executor exec(plan);
+  CHECK(exec.Run({{"v0", Ones()}}).at("v4").data<float>()[63] == 4);
+  const auto arena = plan.state()->Latest()->arenas()[0];
+  const int64_t offset = arena.OffsetOf(static_cast<size_t>(plan.state()->view().num_values()) + 2);
+  CHECK(offset >= 0);
+  void* const first = ScratchOp::last_scratch;
+  exec.Run({{"v0", Ones()}});
+  CHECK(ScratchOp::last_scratch == first);  // and not memory of the operator's own
+  Executor other(plan);
+  other.Run({{"v0", Ones()}});
+  CHECK(ScratchOp::last_scratch != first);
+}
+
+TEST_CASE("a kernel whose constructor refuses the node leaves it to the next one") {
+  const Plan plan = Compile(Chain({OperatorDef("Choosy").Engine("FIRST,SECOND")}), {.threads = 1});
+  CHECK(plan.choice(0).kernel->backend == "SECOND");
+  Executor first(plan), second(plan);
+  CHECK(second.Run({{"v0", Ones()}}).at("v1").data<float>()[0] == 1);
+  CHECK(Contains(plan.Describe(), "Choosy (v0) -> (v1): SECOND, "));
+}
+
+TEST_CASE("passes run before anything is planned, and a program may bring its own") {
+  Graph g = Chain({OperatorDef("Relu"), OperatorDef("Relu")});
+  g.AddNode(OperatorDef("Relu").Input("v0").Output("dead"));
+  CHECK(Compile(g).graph().num_nodes() == 2);
+  const PassList none;
+  CHECK(Compile(g, {.passes = &none}).graph().num_nodes() == 3);
+  PassList mine;
+  mine.Add("scale_twice", [](Graph graph) {
+    graph.ReplaceNode(1, OperatorDef("Scale").Input("v1").Output("v2").Arg("scale", 2.f));
+    return graph;
+  });
+  CHECK(Executor(Compile(g, {.passes = &mine})).Run({{"v0", Ones()}}).at("v2").data<float>()[0] ==
+        2);
+}
+
+TEST_CASE("the plan's memory is drawn with the names of the values") {
+  const Plan plan = Compile(
+      Chain({OperatorDef("Scratch"), OperatorDef("Relu"), OperatorDef("Scale").Arg("scale", 2.f)}),
+      {.threads = 1});
+  const std::string svg = DrawMemory(plan);
+  CHECK(Contains(svg, "<svg"));
+  CHECK(Contains(svg, "v1 = v2"));
+  CHECK(Contains(svg, "scratch of step 0"));
+  CHECK(Contains(svg, "Memory of 3 nodes on cpu"));
+  CHECK(Contains(ErrorOf([&] {
+                   DrawMemory(plan, {DeviceType::kCUDA, 0});
+                 }).what(),
+                 "no memory on cuda"));
+}
+
+TEST_CASE("a plan without known shapes says so") {
+  Graph g;
+  g.AddInput("X", kFloat, {Sym("N")});
+  g.AddNode(OperatorDef("Relu").Input("X").Output("Y"));
+  g.AddOutput("Y");
+  const Plan plan = Compile(g);
+  CHECK(Contains(plan.Describe(), "the shapes of its inputs are not known yet"));
+  CHECK(ErrorOf([&] { plan.memory(); }).code() == ErrorCode::kFailedPrecondition);
+  CHECK(ErrorOf([&] { DrawMemory(plan); }).code() == ErrorCode::kFailedPrecondition);
+}
