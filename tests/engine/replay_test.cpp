@@ -144,6 +144,33 @@ class Completer {
   std::vector<std::thread> threads_;
 };
 
+TEST_CASE("ready nodes do not wait behind a long one while a thread is idle") {
+  Watchdog watchdog;
+  for (const int threads : {2, 8}) {
+    ThreadPool pool(threads);
+    std::vector<ScheduleEdge> edges;
+    for (int i = 1; i < 10; ++i) edges.push_back({0, i});
+    const Schedule schedule(10, edges);
+    // The first one to begin of 1 to 9 ends when all of the others have.
+    std::atomic<int> begun{0}, ended{0};
+    Replay replay(
+        schedule,
+        [&](int node) {
+          if (node == 0) return;
+          if (begun++ == 0) {
+            while (ended < 8) std::this_thread::yield();
+          }
+          ++ended;
+        },
+        {.mode = ReplayMode::kCounters, .ns_per_node = 1e6}, pool);
+    for (int run = 0; run < 20; ++run) {
+      begun = ended = 0;
+      replay.Run();
+      CHECK(ended == 9);
+    }
+  }
+}
+
 TEST_CASE("nodes may complete later, on other threads, in any order") {
   Watchdog watchdog;
   for (const int threads : {1, 2, 8}) {

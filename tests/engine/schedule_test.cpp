@@ -179,6 +179,39 @@ TEST_CASE("a large graph loses what a detour of two edges implies, and promises 
   CHECK(schedule.levels() == n);
 }
 
+TEST_CASE("a large graph of many small ones promises what each of them does") {
+  for (unsigned seed = 1; seed <= 5; ++seed) {
+    CAPTURE(seed);
+    std::mt19937 random(seed);
+    constexpr int kNodes = 16;
+    const int copies = Schedule::kExactNodes / kNodes + 1;
+    std::vector<RandomGraph> parts;
+    std::vector<ScheduleEdge> edges;
+    for (int copy = 0; copy < copies; ++copy) {
+      parts.push_back(MakeRandomGraph(random, kNodes, 2.5, 0.4, seed % 2 == 0));
+      for (const ScheduleEdge& edge : parts.back().edges) {
+        edges.push_back({copy * kNodes + edge.from, copy * kNodes + edge.to, edge.early});
+      }
+    }
+    const Schedule schedule(copies * kNodes, edges);
+    CHECK_FALSE(schedule.exactly_reduced());
+    CHECK(schedule.edges_kept() < schedule.edges_given() * 3 / 4);
+    CheckEntries(schedule);
+    std::vector<std::vector<Kept>> kept(static_cast<size_t>(copies));
+    for (const Kept& edge : KeptEdges(schedule)) {
+      kept[static_cast<size_t>(edge.from / kNodes)].push_back(
+          {edge.from % kNodes, edge.to % kNodes, edge.early});
+    }
+    for (int copy = 0; copy < copies; ++copy) {
+      std::vector<Kept> given;
+      for (const ScheduleEdge& edge : parts[static_cast<size_t>(copy)].edges) {
+        given.push_back({edge.from, edge.to, edge.early});
+      }
+      CHECK(Promises(kNodes, given) == Promises(kNodes, kept[static_cast<size_t>(copy)]));
+    }
+  }
+}
+
 TEST_CASE("an early edge implies no late one; a late one implies both") {
   // 0 -early-> 1 -> 2: whether 0 has completed when 2 starts is open.
   CHECK(KeptEdges(Schedule(3, {{0, 1, true}, {1, 2}, {0, 2}})).size() == 3);

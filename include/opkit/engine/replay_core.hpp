@@ -111,7 +111,8 @@ class ReplayCore final : public RefCounted {
   void CountPending() { pending_.fetch_add(1, std::memory_order_relaxed); }
   int pending() const { return pending_.load(std::memory_order_relaxed); }
 
-  // Gives the older half of the worker's ready nodes to others, but never its only node.
+  // Gives the older half of the worker's ready nodes to others, or of long ones all, but never its
+  // only node.
   void HandOver(ReplayWorker& worker, bool has_next);
 
   // Until no thread is inside and nothing is queued: with the caller's promise that no Complete
@@ -204,13 +205,14 @@ class ReplayCore final : public RefCounted {
   ReplayMode mode_ = ReplayMode::kWalk;
   int64_t deadline_ns_ = -1;
   Invocation invocation_;
-  int wake_interval_ = 1;  // nodes to run between two wake-ups, so that these cost little
+  bool long_nodes_ = false;  // worth the mutex: no ready node waits behind one that runs
+  int wake_interval_ = 1;    // nodes to run between two wake-ups, so that these cost little
   int shared_width_ = 2;
   int piece_nodes_ = 1;  // least nodes of a level's piece
 
   // Read by every thread after every node, written rarely.
   alignas(kCacheLine) std::atomic<Watch> watch_{Watch::kNothing};
-  enum : int { kNobody, kSearching, kAsleep };
+  enum : int { kNobody, kSearching, kAsleep, kAnybody };
   std::atomic<int> wanted_{kNobody};  // who could run more
   std::atomic<int> offers_{0};
   std::atomic<int> pending_{0};
@@ -264,6 +266,7 @@ inline void ReplayCore::Begin(ReplayMode mode, double ns_per_node) {
   watch_.store(Watch::kNothing, std::memory_order_relaxed);
   const double ns = ns_per_node > 0.5 ? ns_per_node : 0.5;
   const auto nodes_in = [ns](double span) { return span < ns ? 1 : static_cast<int>(span / ns); };
+  long_nodes_ = ns >= 5'000 && threads_ > 1;
   wake_interval_ = nodes_in(20'000);
   piece_nodes_ = nodes_in(500);
   shared_width_ = WidthToShare(ns);
@@ -419,7 +422,9 @@ inline void ReplayCore::UpdateHints() {
   const int offers = this->offers();
   offers_.store(offers, std::memory_order_relaxed);
   int wanted = kNobody;
-  if (phase_ == Phase::kRunning && offers == 0) {
+  if (long_nodes_) {
+    wanted = kAnybody;
+  } else if (phase_ == Phase::kRunning && offers == 0) {
     wanted = searching_ > 0 ? kSearching : active_ + queued_ < threads_ ? kAsleep : kNobody;
   }
   wanted_.store(wanted, std::memory_order_relaxed);
@@ -474,11 +479,17 @@ inline ReplayCore::Work ReplayCore::Take(ReplayWorker& worker, bool may_search) 
       lead_offered_ = false;
       work = Work::kLead;
     } else if (chains_ > 0) {
-      worker.ready = shared_[--chains_];
+      ReadyChain& chain = shared_[chains_ - 1];
+      if (long_nodes_ && chain.size > 1) {
+        Push(worker.ready, Pop(chain));
+      } else {
+        worker.ready = chain;
+        --chains_;
+      }
       work = Work::kNodes;
     } else if (next_root_ < roots_) {
       // Ever smaller shares, so that the threads end together.
-      const int share = (roots_ - next_root_) / (4 * threads_);
+      const int share = long_nodes_ ? 1 : (roots_ - next_root_) / (4 * threads_);
       worker.root = next_root_;
       next_root_ += share < 1 ? 1 : share > kMaxRootShare ? kMaxRootShare : share;
       worker.root_end = next_root_;
@@ -519,14 +530,15 @@ inline bool ReplayCore::Search(const ReplayWorker& worker) {
 }
 
 inline void ReplayCore::HandOver(ReplayWorker& worker, bool has_next) {
-  const int give = has_next ? (worker.ready.size + 1) / 2 : worker.ready.size / 2;
-  if (give == 0) return;
-  if (wanted_.load(std::memory_order_relaxed) == kAsleep) {
+  const int size = worker.ready.size;
+  const int wanted = wanted_.load(std::memory_order_relaxed);
+  const int keep = wanted == kAnybody ? (has_next ? 0 : 1) : has_next ? size / 2 : size - size / 2;
+  if (keep >= size) return;
+  if (wanted == kAsleep) {
     if (worker.completed < worker.next_wake) return;
     worker.next_wake = worker.completed + wake_interval_;
   }
-  const int keep = worker.ready.size - give;
-  ReadyChain given{worker.ready.head, give};
+  ReadyChain given{worker.ready.head, size - keep};
   int last_kept = -1;
   for (int i = 0; i < keep; ++i) {
     last_kept = given.head;
@@ -535,21 +547,25 @@ inline void ReplayCore::HandOver(ReplayWorker& worker, bool has_next) {
   Duty duty(pool_);
   {
     MutexLock lock(mutex_);
-    if (chains_ == kMaxChains) return;
+    if (chains_ == kMaxChains && !long_nodes_) return;
     if (keep == 0) {
       worker.ready = {};
     } else {
       worker.ready.size = keep;
       Next(last_kept) = -1;
     }
-    shared_[chains_++] = given;
+    int tail = given.head;
+    if (chains_ == kMaxChains) {
+      for (int i = 1; i < given.size; ++i) tail = Next(tail);
+    }
+    Offer(given, tail);
     if (searching_ < offers()) duty.helper = TakeHelper();
     UpdateHints();
   }
   duty.Do();
 }
 
-// Adds a chain from outside the run's threads, which must find room: `tail` is its last node.
+// Adds a chain whose last node is `tail`, which is used where there is no room for one more.
 inline void ReplayCore::Offer(ReadyChain chain, int tail) {
   if (chains_ == kMaxChains) {
     Next(tail) = shared_[0].head;
@@ -589,7 +605,8 @@ inline void ReplayCore::ShareLevel(int level) {
   const int begin = schedule.level_begin()[static_cast<size_t>(level)];
   const int width = schedule.level_begin()[static_cast<size_t>(level) + 1] - begin;
   int pieces = width / piece_nodes_;
-  if (pieces > 4 * threads_) pieces = 4 * threads_;
+  const int most = (long_nodes_ ? 32 : 4) * threads_;  // fits the word's 16 bits
+  if (pieces > most) pieces = most;
   if (pieces < threads_) pieces = threads_;
   if (pieces > width) pieces = width;
   level_left_.Add(pieces);
