@@ -1,0 +1,19 @@
+// Lets the engine issue operations on CUDA devices: the closure runs on a thread of the pool, which
+// has a stream of the device as its current one, and the operation is done when that stream is.
+#ifndef OPKIT_BACKENDS_CUDA_ENGINE_HPP_
+#define OPKIT_BACKENDS_CUDA_ENGINE_HPP_
+
+#include "opkit/backends/cuda/context.hpp"
+#include "opkit/engine/engine.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+//   engine.Push([&] { Kernel<<<blocks, threads, 0, CUDAStream::Current(0)->handle()>>>(…); },
+//               {x}, {y}, {.device = {DeviceType::kCUDA, 0}});
+inline const bool cuda_engine_registered = RegisterEngineDevice<CUDAContext>();
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_BACKENDS_CUDA_ENGINE_HPP_
