@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "../../op/allocations.hpp"
+#include "../../allocations.hpp"
 #include "../watchdog.hpp"
 
 namespace {
