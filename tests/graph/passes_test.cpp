@@ -4,6 +4,8 @@
 
 #include "../error_of.hpp"
 #include "opkit/graph/print.hpp"
+#include "opkit/op/operator.hpp"
+#include "opkit/op/registration.hpp"
 #include "random_graph.hpp"
 
 using namespace opkit;
@@ -35,6 +37,26 @@ std::string Listing(const Graph& graph) {  // of constants and nodes
   for (const OperatorDef& def : graph.nodes()) out += ToString(def) + "; ";
   return out;
 }
+
+// Four floats, and how often they were made.
+class CountedOp final : public Operator<CPUContext> {
+ public:
+  USE_OPERATOR_FUNCTIONS(CPUContext);
+  using Operator<CPUContext>::Operator;
+  bool RunOnDevice() override {
+    ++runs;
+    for (int i = 0; i < 4; ++i) Output(0, Shape{4}, DType::kFloat32)->mutable_data<float>()[i] = 0;
+    return true;
+  }
+  static inline int runs = 0;
+};
+OPERATOR_SCHEMA(CountedFour)
+    .NumInputs(0)
+    .NumOutputs(1)
+    .TensorInferenceFunction([](InferenceContext& c) {
+      c.SetOutput(0, DType::kFloat32, Shape{4});
+    });
+REGISTER_CPU_OPERATOR(CountedFour, CountedOp);
 
 // Equal computations in a graph that has few: nodes are doubled, what reads a value may read the
 // double's, and some doubles are outputs.
@@ -220,6 +242,20 @@ TEST_CASE("results over the limit stay, and are not computed where the schema te
   for (const char* name : {"E", "F", "P"}) g.AddOutput(name);
   CHECK(Listing(FoldConstants(g)) == "E; P; Ones () -> (F); ");
   CHECK(Listing(FoldConstants(g, {.max_bytes = 16})) == "P; Ones () -> (E); Ones () -> (F); ");
+  Graph unsaid;  // the schema of Positives does not tell: it is run, and stays
+  unsaid.AddConstant("V", Tensor::From<float>({3}, {1, 2, 3}));
+  unsaid.AddNode(OperatorDef("Positives").Input("V").Output("P"));
+  unsaid.AddOutput("P");
+  CHECK(FoldConstants(unsaid, {.max_bytes = 11}).num_nodes() == 1);
+  CHECK(FoldConstants(unsaid, {.max_bytes = 12}).num_nodes() == 0);
+  CountedOp::runs = 0;
+  Graph counted;
+  counted.AddNode(OperatorDef("CountedFour").Output("Y"));
+  counted.AddOutput("Y");
+  FoldConstants(counted, {.max_bytes = 15});
+  CHECK(CountedOp::runs == 0);
+  FoldConstants(counted, {.max_bytes = 16});
+  CHECK(CountedOp::runs == 1);
   CHECK(Listing(FoldConstants(g, {.max_bytes = 15})) ==
         "Ones () -> (E); Ones () -> (F); Ones () -> (G); Positives (G) -> (P); ");
 }
@@ -359,6 +395,18 @@ TEST_CASE("nodes with several outputs are merged whole") {
   const Graph after = MergeCommonSubexpressions(g);
   CHECK(after.num_nodes() == 3);
   CheckSameResults(g, after, 4);
+}
+
+TEST_CASE("a node that leaves out what its double makes does not stand for it") {
+  Graph g = WithInputs({"X"});
+  g.AddNode(OperatorDef("Split").Input("X").Output("A").Output(""));
+  g.AddNode(OperatorDef("Split").Input("X").Output("B").Output("C"));
+  g.AddNode(Add("A", "B", "D"));
+  g.AddNode(Add("D", "C", "Y"));
+  g.AddOutput("Y");
+  const Graph after = MergeCommonSubexpressions(g);
+  CHECK(after.num_nodes() == 4);
+  CheckSameResults(g, after, 5);
 }
 
 TEST_CASE("equal constants become one; another dtype, shape or byte makes another") {
