@@ -392,6 +392,57 @@ TEST_CASE("Cancel from any thread ends the run with kCancelled and calls no furt
   }
 }
 
+TEST_CASE("a run cancelled while nodes are pending can be run again once they have completed") {
+  Watchdog watchdog;
+  for (const int threads : {1, 2, 8}) {
+    ThreadPool pool(threads);
+    for (unsigned seed = 1; seed <= 6; ++seed) {
+      CAPTURE(threads);
+      CAPTURE(seed);
+      std::mt19937 random(seed);
+      const RandomGraph graph = MakeRandomGraph(random, 100, 2, 0.3);
+      const Schedule schedule(graph.nodes, graph.edges);
+      std::atomic<int> called{0}, cancel_at{0};
+      opkit::UniqueFunction<void(int)> complete;
+      opkit::UniqueFunction<void()> cancel;
+      Replay replay(
+          schedule,
+          [&](int node) {
+            if (called.fetch_add(1) == cancel_at) cancel();
+            if (node % 3 == 0) return NodeState::kDone;
+            complete(node);
+            return NodeState::kPending;
+          },
+          {}, pool);
+      Completer completer(seed);
+      complete = [&](int node) { completer.Push([&replay, node] { replay.Complete(node); }); };
+      cancel = [&] { replay.Cancel(); };
+      for (int run = 0; run < 20; ++run) {
+        cancel_at = run % 2 == 0 ? static_cast<int>(random() % 100) : -1;
+        Error error = ErrorOf([&] {
+          called = 0;
+          replay.Run();
+        });
+        while (error.code() == ErrorCode::kFailedPrecondition) {
+          std::this_thread::yield();
+          error = ErrorOf([&] {
+            called = 0;
+            replay.Run();
+          });
+        }
+        if (run % 2 == 0) {
+          CHECK(error.code() == ErrorCode::kCancelled);
+        } else {
+          CHECK(error.message() == "no Error was thrown");
+          CHECK(called == 100);
+        }
+      }
+      // The completions owed by the last run are all in.
+      CHECK(replay.pending() == 0);
+    }
+  }
+}
+
 TEST_CASE("on one thread no body is called after Cancel") {
   ThreadPool pool(1);
   const Schedule schedule(100, nullptr, 0);

@@ -41,7 +41,7 @@ concept ReplayBody = std::is_invocable_v<Body&, int> &&
 // by the nodes that depend on it. Schedule and pool must outlive the replay.
 //
 // One run at a time; any number of Replays of one schedule may run at once. Complete and Cancel may
-// be called from any thread during a run, from the body too.
+// be called from any thread during a run, from the body too. A forked child makes its own replays.
 //
 // Errors. The first exception that happens, of a body or given to Complete, is kept; no body is
 // called from then on, what is pending is waited for, and Run rethrows it (RunAsync hands it on). A
@@ -66,8 +66,8 @@ class Replay {
       : body_(std::move(body)),
         tuner_(schedule, options.mode, options.ns_per_node, pool.threads(),
                kMayPend && options.may_pend),
-        core_(detail::MakeIntrusive<detail::ReplayCore>(schedule, pool, &body_, &RunNodes,
-                                                        &RunRange)) {
+        core_(detail::MakeIntrusive<detail::ReplayCore>(
+            schedule, pool, kMayPend && options.may_pend, &body_, &RunNodes, &RunRange)) {
     if (tuner_.may_use_counters()) core_->AllocateCounters();
   }
   Replay(const Replay&) = delete;
@@ -75,9 +75,9 @@ class Replay {
   // Waits for an asynchronous run; Cancel it first if its pending nodes may never complete.
   ~Replay() { core_->WaitUntilQuiet(); }
 
-  // Runs all nodes; this thread takes part. The deadline is looked at after each node, which costs
-  // 20 to 30 ns. When the calling thread then waits for others it may be late by one task of the
-  // pool.
+  // Runs all nodes; this thread takes part. The deadline is looked at before each node, which costs
+  // 20 to 30 ns. Where nodes may pend and a deadline is set, a thread from outside the pool that
+  // runs out of nodes sleeps for the rest of the run instead of helping.
   void Run(Timeout timeout = {}) {
     const int64_t start = tuner_.settled() ? 0 : detail::MonotonicNs();
     core_->Run(tuner_.mode(), tuner_.ns_per_node(), timeout);
@@ -128,15 +128,27 @@ class Replay {
       std::is_trivially_copyable_v<Body> && std::is_invocable_v<const Body&, int>;
   using LocalBody = std::conditional_t<kCopies, const Body, Body&>;
 
+  using BodyReference = std::remove_reference_t<LocalBody>&;
+
+  // Where nodes may not pend.
+  static void CallDone(BodyReference body, int node) {
+    if constexpr (kMayPend) {
+      [[maybe_unused]] const NodeState state = body(node);
+      OPKIT_ASSERT(state == NodeState::kDone);
+    } else {
+      body(node);
+    }
+  }
+
   static void RunRange(detail::ReplayCore& core, int begin, int end, bool by_level) {
     LocalBody body = *static_cast<Body*>(core.body);
     const std::vector<int>& order = core.schedule.level_order();
     try {
       if (by_level && !order.empty()) {
         const int* const nodes = order.data();
-        for (int i = begin; i < end && !core.stopped(); ++i) body(nodes[i]);
+        for (int i = begin; i < end && !core.stopped(); ++i) CallDone(body, nodes[i]);
       } else {
-        for (int i = begin; i < end && !core.stopped(); ++i) body(i);
+        for (int i = begin; i < end && !core.stopped(); ++i) CallDone(body, i);
       }
     } catch (...) {
       core.Fail(std::current_exception());
@@ -144,12 +156,12 @@ class Replay {
   }
 
   // True when the node is pending.
-  static bool RunNode(detail::ReplayCore& core, std::remove_reference_t<LocalBody>& body,
-                      int node) {
+  static bool RunNode(detail::ReplayCore& core, BodyReference body, int node) {
     if (core.stopped()) return false;
     try {
       if constexpr (kMayPend) {
         if (body(node) == NodeState::kDone) return false;
+        OPKIT_ASSERT(core.may_pend());
         core.CountPending();
         return true;
       } else {

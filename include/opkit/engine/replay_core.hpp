@@ -49,11 +49,12 @@ class ReplayCore final : public RefCounted {
   // Runs the nodes at [begin, end) of the stored order or, with `by_level`, of the level order.
   using RangeFunction = void (*)(ReplayCore& core, int begin, int end, bool by_level);
 
-  ReplayCore(const Schedule& schedule, ThreadPool& pool, void* body, NodesFunction run_nodes,
-             RangeFunction run_range)
+  ReplayCore(const Schedule& schedule, ThreadPool& pool, bool may_pend, void* body,
+             NodesFunction run_nodes, RangeFunction run_range)
       : schedule(schedule),
         body(body),
         pool_(pool),
+        may_pend_(may_pend),
         run_nodes_(run_nodes),
         run_range_(run_range),
         threads_(pool.threads()),
@@ -63,9 +64,8 @@ class ReplayCore final : public RefCounted {
   }
 
   int threads() const { return threads_; }
-  ThreadPool& pool() const { return pool_; }
+  bool may_pend() const { return may_pend_; }
   void AllocateCounters() { counters_.resize(static_cast<size_t>(schedule.size())); }
-  int* counters() { return counters_.data(); }
 
   // Relaxed: it publishes nothing but itself. Who gives a run up and then needs to know that no
   // body runs takes the mutex, as every thread does before its first node.
@@ -195,6 +195,7 @@ class ReplayCore final : public RefCounted {
   void EndIfOver(Duty& duty);
 
   ThreadPool& pool_;
+  const bool may_pend_;
   const NodesFunction run_nodes_;
   const RangeFunction run_range_;
   const int threads_;
@@ -311,8 +312,8 @@ inline void ReplayCore::Run(ReplayMode mode, double ns_per_node, Timeout timeout
   if (mode != ReplayMode::kCounters) Lead();
   Participate(worker);
   if (!over_.done()) {
-    if (deadline_ns_ < 0) {
-      pool_.Wait(over_);
+    if (deadline_ns_ < 0 || !may_pend_) {
+      pool_.Wait(over_);  // who runs nodes looks at the deadline
     } else {
       const int64_t left_ns = deadline_ns_ - MonotonicNs();
       if (!pool_.Wait(over_, left_ns > 0 ? left_ns : 0)) {

@@ -48,8 +48,8 @@ class ReplayTuner {
   bool settled() const { return settled_; }
   bool may_use_counters() const { return !settled_ || mode_ == ReplayMode::kCounters; }
   double ns_per_node() const {
-    constexpr double kUsualNs = 100;
-    return known_ns_ > 0 ? known_ns_ : kUsualNs;
+    constexpr double kUsualNs = 100, kUsualPendingNs = 10'000;  // a launch on a device
+    return known_ns_ > 0 ? known_ns_ : may_pend_ ? kUsualPendingNs : kUsualNs;
   }
 
   // What a run in mode() took. The best of each mode counts: the first runs warm the caches, and
