@@ -257,6 +257,20 @@ TEST_CASE("linear, forked and joined nets compute what their nodes say, again an
   }
 }
 
+TEST_CASE("nodes of an asynchronous device are run to completion, one after the other") {
+  Graph g = WithInput();
+  g.AddNode(Relu("X", "A").Device(DeviceType::kCPUStream, 1));
+  g.AddNode(Scale("A", "B", 2).Device(DeviceType::kCPUStream, 2));
+  g.AddNode(Scale("B", "Y", 3));
+  g.AddOutput("Y");
+  Workspace ws;
+  *ws.CreateTensor("X") = Pair(1, -2);
+  SimpleNet net(g, &ws);
+  for (int run = 0; run < 20; ++run) net.Run();
+  CHECK(Values(ws, "Y") == std::vector<float>{6, 0});
+  CHECK(net.Benchmark({.runs = 2}).nodes.size() == 3);
+}
+
 TEST_CASE("a benchmark has a row for each node, shares, rates from the cost, and sums by type") {
   Graph g = WithInput();
   g.AddNode(Relu("X", "A").Name("first"));

@@ -40,6 +40,7 @@ class SubexpressionMerger {
   explicit SubexpressionMerger(const G& graph)
       : graph_(graph),
         view_(graph),
+        rewritten_(RewrittenValues(view_)),
         control_(ControlNames(graph)),
         removed_(static_cast<size_t>(graph.num_nodes()), 0) {
     for (int value = 0; value < view_.num_values(); ++value) {
@@ -115,7 +116,7 @@ class SubexpressionMerger {
     if (waited_for || HasEffect(def) || RewritesInputs(def)) return false;
     for (const auto values : {view_.inputs(node), view_.outputs(node)})
       for (const int value : values)
-        if (value >= 0 && view_.IsRewritten(value)) return false;
+        if (value >= 0 && rewritten_[static_cast<size_t>(value)]) return false;
     return true;
   }
   size_t Hash(int node) const {
@@ -156,6 +157,7 @@ class SubexpressionMerger {
 
   const G& graph_;
   const GraphView view_;
+  const std::vector<char> rewritten_;  // by value
   const NameIndex control_;
   std::vector<char> removed_;
   std::vector<int> same_;    // by value: the one that is read in its place

@@ -23,6 +23,7 @@ class ConstantFolder {
       : graph_(graph),
         options_(options),
         view_(graph),
+        rewritten_(RewrittenValues(view_)),
         control_(ControlNames(graph)),
         known_(static_cast<size_t>(view_.num_values())),
         folded_(static_cast<size_t>(graph.num_nodes()), 0) {
@@ -61,7 +62,7 @@ class ConstantFolder {
     for (const int value : view_.inputs(node))
       if (value >= 0 && !known_[static_cast<size_t>(value)].initialized()) return false;
     for (const int value : view_.outputs(node))  // a constant may not be written to
-      if (value >= 0 && view_.IsRewritten(value)) return false;
+      if (value >= 0 && rewritten_[static_cast<size_t>(value)]) return false;
     const bool waited_for = !def.name().empty() && control_.Find(def.name()) >= 0;
     if (waited_for || !def.control_inputs().empty() || !IsHostAccessible(def.device().type) ||
         RewritesInputs(def) || HasEffect(def))
@@ -107,6 +108,7 @@ class ConstantFolder {
   const G& graph_;
   const FoldOptions options_;
   const GraphView view_;
+  const std::vector<char> rewritten_;  // by value
   const NameIndex control_;
   std::vector<Tensor> known_;  // by value; uninitialized where it is no constant
   std::vector<char> folded_;

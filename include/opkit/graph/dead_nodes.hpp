@@ -12,7 +12,10 @@ template <class G>
 class LiveNodes {
  public:
   explicit LiveNodes(const GraphView& view)
-      : graph_(view.graph()), view_(view), live_(static_cast<size_t>(view.num_nodes()), 0) {
+      : graph_(view.graph()),
+        view_(view),
+        rewritten_(RewrittenValues(view)),
+        live_(static_cast<size_t>(view.num_nodes()), 0) {
     for (int node = 0; node < view.num_nodes(); ++node) {
       const auto& def = graph_.node(node);
       if (!def.name().empty() && names_.Find(def.name()) < 0) {
@@ -20,12 +23,10 @@ class LiveNodes {
         named_.push_back(node);
       }
     }
-    for (int node = 0; node < view.num_nodes(); ++node) {
-      bool root = HasEffect(graph_.node(node));
-      ForEachRewritten(graph_.node(node),  // an input's memory is the caller's
-                       [&](const std::string& name) { root |= graph_.IsInput(name); });
-      if (root) Mark(node);
-    }
+    for (int node = 0; node < view.num_nodes(); ++node)
+      if (HasEffect(graph_.node(node))) Mark(node);
+    for (const auto& rewrite : view.rewrites())  // an input's memory is the caller's
+      if (view.IsInput(rewrite.value)) Mark(rewrite.node);
     for (const int output : view.outputs()) Need(output, view.num_nodes());
     while (!todo_.empty()) {
       const int node = todo_.back();
@@ -46,16 +47,14 @@ class LiveNodes {
   // The value as it is when the node `reader` reads it: what rewrites it later does not matter.
   void Need(int value, int reader) {
     if (view_.producer(value) >= 0) Mark(view_.producer(value));
-    if (!view_.IsRewritten(value)) return;
-    for (const int node : view_.consumers(value))
-      if (node < reader)
-        ForEachRewritten(graph_.node(node), [&](const std::string& name) {
-          if (name == view_.name(value)) Mark(node);
-        });
+    if (!rewritten_[static_cast<size_t>(value)]) return;
+    for (const auto& rewrite : view_.rewrites())
+      if (rewrite.value == value && rewrite.node < reader) Mark(rewrite.node);
   }
 
   const G& graph_;
   const GraphView& view_;
+  const std::vector<char> rewritten_;  // by value
   NameIndex names_;
   std::vector<int> named_;  // by the number in `names_`
   std::vector<char> live_;

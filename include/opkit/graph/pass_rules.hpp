@@ -54,6 +54,15 @@ bool HasEffect(const Def& def) {
   return false;
 }
 
+// By value: whether some node writes it though it is made elsewhere (GraphView::IsRewritten, which
+// looks through all that is rewritten every time).
+template <class View>
+std::vector<char> RewrittenValues(const View& view) {
+  std::vector<char> flags(static_cast<size_t>(view.num_values()), 0);
+  for (const auto& rewrite : view.rewrites()) flags[static_cast<size_t>(rewrite.value)] = 1;
+  return flags;
+}
+
 // Node names that others wait for by name.
 template <class G>
 NameIndex ControlNames(const G& graph) {
