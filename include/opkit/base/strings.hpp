@@ -18,66 +18,115 @@ namespace opkit::inline OPKIT_ABI {
 
 // One part of a message: a string, character, bool, integer, floating-point number (9 significant
 // digits), anything with a `ToString(value)` found by argument-dependent lookup, or a vector of
-// these (`[1, 2]`).
+// these (`[1, 2]`). A parameter type only: it refers to what it was made from, so that a call that
+// reports nothing builds no strings, and one that does is a few stores.
 class Text {
  public:
-  Text() = default;
-  Text(const char* text) : text_(text ? text : "(null)") {}
-  Text(const std::string& text) : text_(text) {}
-  Text(std::string_view text) : text_(text) {}
-  Text(char c) : text_(1, c) {}
-  Text(bool b) : text_(b ? "true" : "false") {}
-  Text(double value) {
-    char buffer[32];  // whatever the program's locale says
-    text_.assign(
-        buffer,
-        std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::general, 9).ptr);
+  Text() : kind_(Kind::kChars) {}
+  Text(const char* text) : kind_(Kind::kLiteral) { value_.object = text; }
+  Text(const std::string& text) : Text(std::string_view(text)) {}
+  Text(std::string_view text) : kind_(Kind::kChars), size_(text.size()) {
+    value_.object = text.data();
   }
+  Text(char c) : kind_(Kind::kCharacter) { value_.integer = c; }
+  Text(bool b) : Text(b ? "true" : "false") {}
+  Text(double number) : kind_(Kind::kFloat) { value_.number = number; }
   template <class T>
     requires std::is_integral_v<T>
-  Text(T value) : text_(std::to_string(value)) {}
+  Text(T integer) : kind_(std::is_signed_v<T> ? Kind::kInt : Kind::kUInt) {
+    value_.integer = static_cast<int64_t>(integer);
+  }
   template <class T>
     requires requires(const T& value) { std::string_view(ToString(value)); }
-  Text(const T& value) : text_(ToString(value)) {}
+  Text(const T& value) : kind_(Kind::kObject) {
+    value_.object = &value;
+    append_ = [](std::string& out, const void* object) {
+      out += ToString(*static_cast<const T*>(object));
+    };
+  }
   template <class T>
-  Text(const std::vector<T>& values) {
-    text_ = "[";
-    for (size_t i = 0; i < values.size(); ++i) {
-      if (i) text_ += ", ";
-      text_ += Text(static_cast<const T&>(values[i])).text_;
-    }
-    text_ += ']';
+  Text(const std::vector<T>& values) : kind_(Kind::kObject) {
+    value_.object = &values;
+    append_ = [](std::string& out, const void* object) {
+      const auto& all = *static_cast<const std::vector<T>*>(object);
+      out += '[';
+      for (size_t i = 0; i < all.size(); ++i) {
+        if (i) out += ", ";
+        Text(static_cast<const T&>(all[i])).AppendTo(out);
+      }
+      out += ']';
+    };
   }
 
-  const std::string& str() const { return text_; }
+  OPKIT_COLD void AppendTo(std::string& out) const {
+    switch (kind_) {
+      case Kind::kLiteral:
+        out += value_.object ? static_cast<const char*>(value_.object) : "(null)";
+        break;
+      case Kind::kChars:
+        out.append(static_cast<const char*>(value_.object), size_);
+        break;
+      case Kind::kCharacter:
+        out += static_cast<char>(value_.integer);
+        break;
+      case Kind::kInt:
+        out += std::to_string(value_.integer);
+        break;
+      case Kind::kUInt:
+        out += std::to_string(static_cast<uint64_t>(value_.integer));
+        break;
+      case Kind::kFloat: {
+        char buffer[32];  // whatever the program's locale says
+        out.append(buffer, std::to_chars(buffer, buffer + sizeof buffer, value_.number,
+                                         std::chars_format::general, 9)
+                               .ptr);
+        break;
+      }
+      case Kind::kObject:
+        append_(out, value_.object);
+        break;
+    }
+  }
 
  private:
-  std::string text_;
+  enum class Kind : uint8_t { kLiteral, kChars, kCharacter, kInt, kUInt, kFloat, kObject };
+  union Value {
+    const void* object = nullptr;
+    int64_t integer;
+    double number;
+  };
+  Kind kind_;
+  Value value_;
+  union {
+    size_t size_ = 0;
+    void (*append_)(std::string& out, const void* object);
+  };
 };
 
 namespace detail {
-inline std::string Join(std::initializer_list<const Text*> parts) {
+OPKIT_COLD inline std::string Join(std::initializer_list<const Text*> parts) {
   std::string out;
-  for (const Text* part : parts) out += part->str();
+  for (const Text* part : parts) part->AppendTo(out);
   return out;
 }
 }  // namespace detail
 
 // Concatenates up to 16 parts; nest calls for more. Three overloads, so that a short message does
 // not build sixteen parts.
-inline std::string StrCat(const Text& a, const Text& b = {}, const Text& c = {},
-                          const Text& d = {}) {
+OPKIT_COLD inline std::string StrCat(const Text& a, const Text& b = {}, const Text& c = {},
+                                     const Text& d = {}) {
   return detail::Join({&a, &b, &c, &d});
 }
-inline std::string StrCat(const Text& a, const Text& b, const Text& c, const Text& d, const Text& e,
-                          const Text& f = {}, const Text& g = {}, const Text& h = {}) {
+OPKIT_COLD inline std::string StrCat(const Text& a, const Text& b, const Text& c, const Text& d,
+                                     const Text& e, const Text& f = {}, const Text& g = {},
+                                     const Text& h = {}) {
   return detail::Join({&a, &b, &c, &d, &e, &f, &g, &h});
 }
-inline std::string StrCat(const Text& a, const Text& b, const Text& c, const Text& d, const Text& e,
-                          const Text& f, const Text& g, const Text& h, const Text& i,
-                          const Text& j = {}, const Text& k = {}, const Text& l = {},
-                          const Text& m = {}, const Text& n = {}, const Text& o = {},
-                          const Text& p = {}) {
+OPKIT_COLD inline std::string StrCat(const Text& a, const Text& b, const Text& c, const Text& d,
+                                     const Text& e, const Text& f, const Text& g, const Text& h,
+                                     const Text& i, const Text& j = {}, const Text& k = {},
+                                     const Text& l = {}, const Text& m = {}, const Text& n = {},
+                                     const Text& o = {}, const Text& p = {}) {
   return detail::Join({&a, &b, &c, &d, &e, &f, &g, &h, &i, &j, &k, &l, &m, &n, &o, &p});
 }
 

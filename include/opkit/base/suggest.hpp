@@ -11,7 +11,7 @@
 namespace opkit::inline OPKIT_ABI {
 
 // Edit distance (Damerau-Levenshtein in its optimal string alignment form) that ignores case.
-inline size_t EditDistance(std::string_view a, std::string_view b) {
+OPKIT_COLD inline size_t EditDistance(std::string_view a, std::string_view b) {
   auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
   const size_t width = b.size() + 1;
   std::vector<int64_t> rows(3 * width);
@@ -39,7 +39,8 @@ inline size_t EditDistance(std::string_view a, std::string_view b) {
 
 // The candidate nearest to `name`, or "" when none is near enough to be a slip (a third of its
 // letters, at least one).
-inline std::string NearestName(std::string_view name, const std::vector<std::string>& candidates) {
+OPKIT_COLD inline std::string NearestName(std::string_view name,
+                                          const std::vector<std::string>& candidates) {
   std::string best;
   size_t best_distance = (name.size() < 6 ? 1 : name.size() / 3) + 1;
   for (const std::string& candidate : candidates) {
@@ -53,7 +54,8 @@ inline std::string NearestName(std::string_view name, const std::vector<std::str
 }
 
 // " (did you mean 'X'? known: 'X', 'Y', … and 3 more)", or "" when nothing is known.
-inline std::string SuggestName(std::string_view name, const std::vector<std::string>& candidates) {
+OPKIT_COLD inline std::string SuggestName(std::string_view name,
+                                          const std::vector<std::string>& candidates) {
   if (candidates.empty()) return {};
   constexpr size_t kShown = 12;
   const std::string nearest = NearestName(name, candidates);

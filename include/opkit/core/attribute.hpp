@@ -122,7 +122,7 @@ class Attribute {
 
   friend std::string ToString(const Attribute& attribute) { return attribute.Print(); }
   // Tensors are compared by dtype, shape, device and bytes.
-  friend bool operator==(const Attribute& a, const Attribute& b) {
+  OPKIT_COLD friend bool operator==(const Attribute& a, const Attribute& b) {
     const Values &x = *a.values_, &y = *b.values_;
     if (a.type_ != b.type_ || x.ints != y.ints || x.floats != y.floats || x.strings != y.strings ||
         x.tensors.size() != y.tensors.size())
@@ -174,7 +174,7 @@ class Attribute {
     Throw(ErrorCode::kTypeMismatch, "is ", type_, " (", Print(), "), but is read as ", wanted,
           write_float ? "; write " + Print() + ".0" : std::string());
   }
-  std::string Print() const {
+  OPKIT_COLD std::string Print() const {
     std::string out;
     auto separate = [&] {
       if (!out.empty()) out += ", ";
@@ -191,7 +191,7 @@ class Attribute {
     for (const Tensor& value : values_->tensors) separate(), out += value.Describe();
     return is_list() ? "[" + out + "]" : out;
   }
-  static bool SameTensor(const Tensor& a, const Tensor& b) {
+  OPKIT_COLD static bool SameTensor(const Tensor& a, const Tensor& b) {
     if (a.dtype() != b.dtype() || a.shape() != b.shape() || a.device() != b.device()) return false;
     if (a.raw_data() == b.raw_data() && a.strides() == b.strides()) return true;
     if (!IsHostAccessible(a.device().type) || !a.initialized() || !b.initialized()) return false;

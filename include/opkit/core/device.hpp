@@ -64,14 +64,14 @@ struct DeviceTypeRegistry {
   };
 };
 
-inline DeviceTypeRegistry& DeviceTypes() {
+OPKIT_COLD inline DeviceTypeRegistry& DeviceTypes() {
   static auto* registry = new DeviceTypeRegistry;  // outlives every static tensor
   return *registry;
 }
 
 }  // namespace detail
 
-inline DeviceTypeInfo GetDeviceTypeInfo(DeviceType type) {
+OPKIT_COLD inline DeviceTypeInfo GetDeviceTypeInfo(DeviceType type) {
   auto& registry = detail::DeviceTypes();
   detail::MutexLock lock(registry.mutex);
   for (const auto& entry : registry.entries)
@@ -81,7 +81,7 @@ inline DeviceTypeInfo GetDeviceTypeInfo(DeviceType type) {
 
 // Names a device type of the user's own, numbered from kFirstUserDevice. Repeating the same
 // registration is harmless; another name or number for a known one is an Error (kAlreadyExists).
-inline DeviceType RegisterDeviceType(DeviceType type, DeviceTypeInfo info) {
+OPKIT_COLD inline DeviceType RegisterDeviceType(DeviceType type, DeviceTypeInfo info) {
   auto& registry = detail::DeviceTypes();
   detail::MutexLock lock(registry.mutex);
   for (const auto& entry : registry.entries) {
@@ -109,7 +109,7 @@ inline Device MemoryDevice(Device device) {
 }
 
 inline std::string ToString(DeviceType type) { return GetDeviceTypeInfo(type).name; }
-inline std::string ToString(Device device) {
+OPKIT_COLD inline std::string ToString(Device device) {
   return device.index == 0 ? ToString(device.type)
                            : StrCat(ToString(device.type), ":", device.index);
 }

@@ -58,7 +58,7 @@ class Dims {
   int64_t operator[](int i) const { return data()[i]; }
   int64_t& operator[](int i) { return data()[i]; }
 
-  friend std::string ToString(const Dims& dims) {
+  OPKIT_COLD friend std::string ToString(const Dims& dims) {
     std::string out = "[";
     for (int i = 0; i < dims.size_; ++i) {
       if (i) out += ", ";

@@ -109,7 +109,7 @@ class SymbolicShape {
   }
 
   friend bool operator==(const SymbolicShape&, const SymbolicShape&) = default;
-  friend std::string ToString(const SymbolicShape& shape) {
+  OPKIT_COLD friend std::string ToString(const SymbolicShape& shape) {
     return shape.has_rank_ ? StrCat(shape.dims_) : "[rank unknown]";
   }
 

@@ -317,7 +317,7 @@ class Tensor {
   }
 
   // "float32[2, 3] on cpu", with the layout or strides where they are not the plain ones.
-  std::string Describe() const {
+  OPKIT_COLD std::string Describe() const {
     std::string out = StrCat(dtype_, ToString(shape_), " on ", ToString(device_));
     if (!layout_.is_standard()) out += " in " + ToString(layout_);
     if (!is_dense()) out += " with strides" + ToString(strides_);

@@ -15,7 +15,7 @@ namespace detail {
 // Backend names in the order they are tried: the node's, the operator's preference, the global one,
 // the plain operator.
 template <class Def>
-EnginePref EngineOrder(const Def& def) {
+OPKIT_COLD EnginePref EngineOrder(const Def& def) {
   EnginePref order;
   std::string_view engines = def.engine();
   while (!engines.empty()) {
@@ -38,7 +38,7 @@ EnginePref EngineOrder(const Def& def) {
 // Kernels for the node, best first. A backend nobody asked for comes last, so that an operator that
 // has only such kernels still runs.
 template <class Def>
-std::vector<const Kernel*> KernelOrder(const Def& def) {
+OPKIT_COLD std::vector<const Kernel*> KernelOrder(const Def& def) {
   const auto kernels = OpRegistry::Global().FindKernels(def.type(), def.device().type);
   std::vector<const Kernel*> order;
   auto add = [&](const Kernel* kernel) {
@@ -76,8 +76,8 @@ OPKIT_COLD std::string InConstructor(const Def& def, const Kernel& kernel) {
 // Which inputs an output may share memory with: by the configuration where one was chosen, and by
 // what the schema allows otherwise.
 template <class Def>
-std::vector<uint64_t> InplaceMasks(const OpSchema& schema, const Def& def,
-                                   const KernelConfig* config = nullptr) {
+OPKIT_COLD std::vector<uint64_t> InplaceMasks(const OpSchema& schema, const Def& def,
+                                              const KernelConfig* config = nullptr) {
   std::vector<uint64_t> masks(def.outputs().size(), 0);
   for (size_t o = 0; o < masks.size(); ++o)
     for (size_t i = 0; i < def.inputs().size() && i < 64; ++i) {
@@ -93,7 +93,7 @@ std::vector<uint64_t> InplaceMasks(const OpSchema& schema, const Def& def,
 
 // Error (kInvalidArgument) for a configuration that does not fit the node.
 template <class Def>
-void CheckConfig(const Kernel& kernel, const Def& def, const KernelConfig& config) {
+OPKIT_COLD void CheckConfig(const Kernel& kernel, const Def& def, const KernelConfig& config) {
   auto wrong = [&](const std::string& what) {
     Throw(ErrorCode::kInvalidArgument, "the configuration that the kernel of ", kernel.op, " at ",
           kernel.Place(), " proposes for ", ToString(def), " ", what);
@@ -116,9 +116,9 @@ void CheckConfig(const Kernel& kernel, const Def& def, const KernelConfig& confi
 // An operator made by `kernel`, with what the registry knows of it. Errors get the node and the
 // kernel as context; null where the creator returned it.
 template <class Def>
-std::unique_ptr<OperatorBase> CreateWith(const Kernel& kernel, const OpSchema& schema,
-                                         const Def& def, Workspace* ws,
-                                         const KernelConfig* config) {
+OPKIT_COLD std::unique_ptr<OperatorBase> CreateWith(const Kernel& kernel, const OpSchema& schema,
+                                                    const Def& def, Workspace* ws,
+                                                    const KernelConfig* config) {
   try {
     std::unique_ptr<OperatorBase> op = kernel.create(def, ws, config);
     if (!op) return op;
@@ -157,8 +157,9 @@ class OutputBlobGuard {
 
 // The operator of the kernel that was chosen for it.
 template <class Def>
-std::unique_ptr<OperatorBase> CreateChosen(const OpSchema& schema, const Def& def, Workspace* ws,
-                                           const Kernel& kernel, const KernelConfig* config) {
+OPKIT_COLD std::unique_ptr<OperatorBase> CreateChosen(const OpSchema& schema, const Def& def,
+                                                      Workspace* ws, const Kernel& kernel,
+                                                      const KernelConfig* config) {
   if (kernel.op != def.type() || kernel.device != def.device().type)
     Throw(ErrorCode::kInvalidArgument, "the kernel given, of ", kernel.op, " for ",
           ToString(kernel.device), " at ", kernel.Place(), ", cannot run ", ToString(def), " on ",
@@ -172,7 +173,8 @@ std::unique_ptr<OperatorBase> CreateChosen(const OpSchema& schema, const Def& de
 }
 // The operator of the first kernel that takes it.
 template <class Def>
-std::unique_ptr<OperatorBase> CreateFirst(const OpSchema& schema, const Def& def, Workspace* ws) {
+OPKIT_COLD std::unique_ptr<OperatorBase> CreateFirst(const OpSchema& schema, const Def& def,
+                                                     Workspace* ws) {
   std::string refused;
   for (const Kernel* kernel : KernelOrder(def)) {
     try {
@@ -200,8 +202,8 @@ struct CreateOptions {
 // kAlreadyExists (registered twice). UnsupportedOperatorFeature where a kernel was given and
 // refuses the node: the next one may take it. The workspace is then as it was.
 template <class Def = OperatorDef>
-std::unique_ptr<OperatorBase> CreateOperator(const Def& def, Workspace* ws,
-                                             const CreateOptions& options) {
+OPKIT_COLD std::unique_ptr<OperatorBase> CreateOperator(const Def& def, Workspace* ws,
+                                                        const CreateOptions& options) {
   try {
     const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
     if (!ws) Throw(ErrorCode::kInvalidArgument, "CreateOperator needs a workspace");

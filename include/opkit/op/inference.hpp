@@ -88,7 +88,8 @@ class InferenceContext {
       Throw(ErrorCode::kOutOfRange, what, " ", i, " of a node that has ", count);
     return static_cast<size_t>(i);
   }
-  void Refine(TensorInfo& info, const char* what, int i, DType dtype, const SymbolicShape& shape) {
+  OPKIT_COLD void Refine(TensorInfo& info, const char* what, int i, DType dtype,
+                         const SymbolicShape& shape) {
     // The new shape first: of two symbols its own stays, so that whoever compares sees both.
     auto merged = SymbolicShape::Merge(shape, info.shape);
     const bool dtypes_differ =

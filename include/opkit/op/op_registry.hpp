@@ -23,7 +23,8 @@ class OpRegistry {
   // A schema to fill in. The same name from the same place (a header seen by two translation units)
   // is the same schema: the second filling goes nowhere.
   // So are two that were derived from the same typed signature.
-  OpSchema& AddSchema(const char* name, const char* file, int line, std::string signature = {}) {
+  OPKIT_COLD OpSchema& AddSchema(const char* name, const char* file, int line,
+                                 std::string signature = {}) {
     detail::MutexLock lock(mutex_);
     Entry& entry = ops_.FindOrAdd(name);
     const bool same_signature =
@@ -42,7 +43,7 @@ class OpRegistry {
   }
 
   // The same kernel from the same place is the same kernel.
-  void AddKernel(Kernel kernel) {
+  OPKIT_COLD void AddKernel(Kernel kernel) {
     detail::MutexLock lock(mutex_);
     Entry& entry = ops_.FindOrAdd(kernel.op);
     size_t at = 0;
@@ -88,7 +89,7 @@ class OpRegistry {
   }
   // Errors: kNotFound for an operator without one, naming the nearest; kAlreadyExists for one that
   // was registered twice.
-  const OpSchema& GetSchema(std::string_view op) const {
+  OPKIT_COLD const OpSchema& GetSchema(std::string_view op) const {
     detail::MutexLock lock(mutex_);
     const Entry& entry = Get(op);
     if (!entry.problems.empty()) Throw(ErrorCode::kAlreadyExists, entry.problems.front());
@@ -96,7 +97,7 @@ class OpRegistry {
     return *entry.schema;
   }
   // All kernels of an operator, or those for a device type, in the order of registration.
-  std::vector<const Kernel*> KernelsOf(std::string_view op) const {
+  OPKIT_COLD std::vector<const Kernel*> KernelsOf(std::string_view op) const {
     detail::MutexLock lock(mutex_);
     std::vector<const Kernel*> out;
     if (const Entry* entry = ops_.Find(op))
@@ -115,7 +116,7 @@ class OpRegistry {
     return Names();
   }
   // Everything wrong with the registrations of this program; empty when nothing is.
-  std::vector<std::string> Problems() const {
+  OPKIT_COLD std::vector<std::string> Problems() const {
     detail::MutexLock lock(mutex_);
     std::vector<std::string> out;
     for (const auto* row : ops_) {
@@ -139,7 +140,7 @@ class OpRegistry {
   }
 
   // Error (kNotFound), naming the nearest, for a backend that no kernel of the program has.
-  void CheckBackend(const std::string& backend) const {
+  OPKIT_COLD void CheckBackend(const std::string& backend) const {
     detail::MutexLock lock(mutex_);
     NameTable<Entry> backends;  // only for its names, sorted: another kind of table costs more
     for (const auto* row : ops_)
@@ -180,7 +181,7 @@ class OpRegistry {
             ", where it has no kernel");
   }
   // Preferred backends of an operator, its own first.
-  EnginePref EnginePrefs(std::string_view op, DeviceType device) const {
+  OPKIT_COLD EnginePref EnginePrefs(std::string_view op, DeviceType device) const {
     detail::MutexLock lock(mutex_);
     EnginePref out;
     for (const std::string& key : {PrefKey(op, device), PrefKey({}, device)})
@@ -234,7 +235,7 @@ class OpRegistry {
     Throw(ErrorCode::kNotFound, "no operator '", op, "' is registered", SuggestName(op, Names()),
           ops_.empty() ? "; nothing is: was the file that registers it linked?" : "");
   }
-  static std::string WithoutSchema(std::string_view op, const Entry& entry) {
+  OPKIT_COLD static std::string WithoutSchema(std::string_view op, const Entry& entry) {
     return StrCat("operator ", op, " has a kernel",
                   entry.kernels.empty() ? "" : " (at " + entry.kernel(0).Place() + ")",
                   " but no schema; add OPERATOR_SCHEMA(", op, ") to this program");

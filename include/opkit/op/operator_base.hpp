@@ -19,7 +19,7 @@ namespace detail {
 class OperatorIdentity final : public FailureContext {
  public:
   explicit OperatorIdentity(const OperatorDef& operator_def) : def(operator_def) {}
-  std::string Describe() const override {
+  OPKIT_COLD std::string Describe() const override {
     std::string out = "in operator " + ToString(def);
     for (const NamedAttribute& arg : def.args()) out += ", " + arg.name + "=" + ToString(arg.value);
     out += ", on " + ToString(def.device());
@@ -44,8 +44,8 @@ class OperatorBase : public Observable<OperatorBase> {
   // Binds inputs, which must exist, and outputs, which are made; the configuration chosen for the
   // node, if any, is copied. Error: kNotFound, kInvalidArgument.
   template <class Config = KernelConfig>
-  OperatorBase(const OperatorDef& def, Workspace* ws,
-               const std::type_identity_t<Config>* config = nullptr)
+  OPKIT_COLD OperatorBase(const OperatorDef& def, Workspace* ws,
+                          const std::type_identity_t<Config>* config = nullptr)
       : device_(def.device()), memory_device_(MemoryDevice(def.device())), workspace_(ws) {
     if (config) SetConfig(*config);
     auto identity = detail::MakeIntrusive<detail::OperatorIdentity>(def);
@@ -270,7 +270,7 @@ class OperatorBase : public Observable<OperatorBase> {
   detail::InferenceCache& inference() { return inference_; }
 
   // For the registry: where the kernel was registered.
-  void SetRegistration(const char* file, int line) {
+  OPKIT_COLD void SetRegistration(const char* file, int line) {
     auto identity = detail::MakeIntrusive<detail::OperatorIdentity>(def());
     identity->file = file;
     identity->line = line;
@@ -397,7 +397,7 @@ class OperatorBase : public Observable<OperatorBase> {
     return nullptr;
   }
   // The output becomes `next`: at once, or at the end of the run where an input would change.
-  Tensor* Replace(int o, Tensor next) {
+  OPKIT_COLD Tensor* Replace(int o, Tensor next) {
     if (Tensor* replaced = FindPending(o)) return &(*replaced = std::move(next));
     Blob* blob = OutputBlob(o);
     Tensor* out = blob->GetMutable<Tensor>();
@@ -411,7 +411,7 @@ class OperatorBase : public Observable<OperatorBase> {
     replacement->tensor = std::move(next);
     return &replacement->tensor;
   }
-  Tensor* ResizeOutput(int o, const Tensor& out, const Shape& shape, DType dtype) {
+  OPKIT_COLD Tensor* ResizeOutput(int o, const Tensor& out, const Shape& shape, DType dtype) {
     Tensor next = out;
     if (MemoryDevice(next.device()) != memory_device_ || !next.is_dense())
       next = Tensor(memory_device_);
@@ -431,7 +431,7 @@ class OperatorBase : public Observable<OperatorBase> {
     if (!scratch_ || scratch_->nbytes() < size) scratch_ = AllocateStorage(memory_device_, size);
     return scratch_->data();
   }
-  std::string Describe() const { return identity_->Describe(); }
+  OPKIT_COLD std::string Describe() const { return identity_->Describe(); }
   OPKIT_COLD void AddContext(Error& error) const {
     auto name = [&](const std::vector<Blob*>& blobs, const char* what) {
       for (size_t i = 0; i < blobs.size(); ++i)

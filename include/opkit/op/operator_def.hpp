@@ -95,7 +95,7 @@ class OperatorDef {
   std::vector<std::string>& mutable_outputs() { return outputs_; }
 
   // "Scale 'name' (X) -> (Y)": how messages name a node.
-  friend std::string ToString(const OperatorDef& def) {
+  OPKIT_COLD friend std::string ToString(const OperatorDef& def) {
     auto join = [](const std::vector<std::string>& names) {
       std::string out;
       for (size_t i = 0; i < names.size(); ++i) out += (i ? ", " : "") + names[i];

@@ -123,7 +123,7 @@ class OpSchema {
     if (default_value) attribute.default_value = Attribute(*default_value);
     return Arg(std::move(attribute));
   }
-  OpSchema& Arg(AttributeSchema attribute) {
+  OPKIT_COLD OpSchema& Arg(AttributeSchema attribute) {
     return attributes_.push_back(std::move(attribute)), *this;
   }
   template <class T>
@@ -305,7 +305,7 @@ class OpSchema {
 
   // Why `def` is not a right node of this operator; empty when it is.
   template <class Def = OperatorDef>
-  std::string Verify(const Def& def) const {
+  OPKIT_COLD std::string Verify(const Def& def) const {
     if (!problem_.empty()) return problem_;
     const int ins = static_cast<int>(def.inputs().size());
     const int outs = static_cast<int>(def.outputs().size());
@@ -317,7 +317,7 @@ class OpSchema {
   // Types and shapes of the outputs from what is known of the inputs; unknown where the operator
   // declares no inference. Errors of the operator's own function get the node as context.
   template <class Context>
-  void Infer(Context& context) const {
+  OPKIT_COLD void Infer(Context& context) const {
     if (!infer_) return;
     if (needs_all_shapes_)
       for (int i = 0; i < context.num_inputs(); ++i)
@@ -391,14 +391,15 @@ class OpSchema {
     (inputs ? input_counts_ : output_counts_) = std::vector<int>(allowed);
     return *this;
   }
-  OpSchema& Value(std::vector<ValueSchema>& values, int i, std::string name, std::string doc,
-                  std::vector<DType> dtypes) {
+  OPKIT_COLD OpSchema& Value(std::vector<ValueSchema>& values, int i, std::string name,
+                             std::string doc, std::vector<DType> dtypes) {
     if (values.size() <= static_cast<size_t>(i)) values.resize(static_cast<size_t>(i) + 1);
     values[static_cast<size_t>(i)] = {std::move(name), std::move(doc), std::move(dtypes)};
     return *this;
   }
 
-  static std::string Counts(int min, int max, const std::vector<int>& set, bool predicate) {
+  OPKIT_COLD static std::string Counts(int min, int max, const std::vector<int>& set,
+                                       bool predicate) {
     if (!set.empty()) return StrCat("one of ", set);
     if (predicate) return "a number that its schema's function allows";
     if (min == max) return std::to_string(min);
@@ -406,7 +407,7 @@ class OpSchema {
     return StrCat(min, " to ", max);
   }
   template <class Args>
-  std::string VerifyArity(int ins, int outs, const Args& args) const {
+  OPKIT_COLD std::string VerifyArity(int ins, int outs, const Args& args) const {
     auto wrong = [&](const char* what, int found, const std::string& expected) {
       return StrCat(name_, " has ", found, " ", what, ", expected ", expected);
     };
@@ -428,7 +429,7 @@ class OpSchema {
     return {};
   }
   template <class Def>
-  std::string VerifyInplace(const Def& def) const {
+  OPKIT_COLD std::string VerifyInplace(const Def& def) const {
     for (size_t i = 0; i < def.inputs().size(); ++i)
       for (size_t o = 0; o < def.outputs().size(); ++o) {
         const bool same = !def.inputs()[i].empty() && def.inputs()[i] == def.outputs()[o];
@@ -443,7 +444,7 @@ class OpSchema {
     return {};
   }
   template <class Args>
-  std::string VerifyArgs(const Args& args) const {
+  OPKIT_COLD std::string VerifyArgs(const Args& args) const {
     for (const AttributeSchema& attribute : attributes_) {
       const Attribute* given = args.Find(attribute.name);
       if (!given && attribute.required)
