@@ -19,7 +19,10 @@
 #include "opkit/device/invocation.hpp"
 
 #include "opkit/engine/context_parallel_for.hpp"
+#include "opkit/engine/engine.hpp"
+#include "opkit/engine/naive_engine.hpp"
 #include "opkit/engine/parallel_for.hpp"
+#include "opkit/engine/task_graph.hpp"
 #include "opkit/engine/task_group.hpp"
 #include "opkit/engine/thread_pool.hpp"
 
@@ -34,5 +37,14 @@
 #include "opkit/op/registration.hpp"
 #include "opkit/op/schema_docs.hpp"
 #include "opkit/op/typed_operator.hpp"
+
+#include "opkit/graph/dot.hpp"
+#include "opkit/graph/draw_plan.hpp"
+#include "opkit/graph/executor.hpp"
+#include "opkit/graph/gradients.hpp"
+#include "opkit/graph/memory_csv.hpp"
+#include "opkit/graph/print.hpp"
+#include "opkit/graph/simple_net.hpp"
+#include "opkit/graph/subgraph.hpp"
 
 #endif  // OPKIT_OPKIT_HPP_
