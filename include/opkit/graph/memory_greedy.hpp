@@ -74,7 +74,7 @@ inline void TryPortfolio(const MemoryProblem& problem, int enough, Placing* best
     int height = 0;
     if (dense) {
       offsets.assign(n, 0);
-      height = matrix_fit.Place(order, 0, std::numeric_limits<int>::max(), &offsets);
+      height = matrix_fit.Place(order, 0, (std::numeric_limits<int>::max)(), &offsets);
       work += all_pairs / 16;
     } else if (listed) {
       height = fit.Place(order, &offsets);

@@ -49,7 +49,7 @@ inline MemoryPlan PlanMemory(const std::vector<MemoryInterval>& buffers,
     budget.deadline_ns = options.time_budget.DeadlineNs();
     budget.steps = options.max_steps >= 0             ? options.max_steps
                    : options.time_budget.is_forever() ? MemoryPlanOptions::kDefaultSteps
-                                                      : std::numeric_limits<int64_t>::max();
+                                                      : (std::numeric_limits<int64_t>::max)();
     budget.seed = options.seed;
     budget.enough = enough;
     SearchPlacing(problem, budget, &best);
