@@ -471,18 +471,21 @@ TEST_CASE("a deadline ends a run between two nodes, in every mode") {
       CAPTURE(threads);
       CAPTURE(ToString(mode));
       std::atomic<int> ran{0};
-      const int64_t end = opkit::detail::MonotonicNs() + 20'000'000;
+      bool waits = true;
+      // A body begins after the deadline was set, so it ends after it.
       Replay replay(
           schedule,
           [&](int) {
             ++ran;
-            while (opkit::detail::MonotonicNs() < end) std::this_thread::yield();
+            const int64_t end = opkit::detail::MonotonicNs() + 10'000'000;
+            while (waits && opkit::detail::MonotonicNs() < end) std::this_thread::yield();
           },
           {.mode = mode, .ns_per_node = 2000}, pool);
       const Error error = ErrorOf([&] { replay.Run(std::chrono::milliseconds(10)); });
       CHECK(error.code() == ErrorCode::kDeadlineExceeded);
       CHECK(ran <= threads);
       ran = 0;
+      waits = false;
       CHECK_NOTHROW(replay.Run(std::chrono::hours(1)));
       CHECK(ran == 1000);
     }
@@ -496,18 +499,27 @@ TEST_CASE("a run with a deadline returns though a node never completes; its node
     ThreadPool pool(threads);
     const Schedule schedule(4, {{0, 1}, {2, 3}});
     std::atomic<int> ran{0};
+    std::atomic<bool> issued[4] = {};
     bool pends = true;
     Replay<opkit::UniqueFunction<NodeState(int)>> replay(
         schedule,
         [&](int node) {
           ++ran;
+          issued[node] = true;
           return node % 2 == 0 && pends ? NodeState::kPending : NodeState::kDone;
         },
         {}, pool);
     Error error = ErrorOf([&] { replay.Run(std::chrono::milliseconds(5)); });
+    for (int ms = 10; ran < 2; ms *= 2) {  // it passed before both had begun
+      for (const int node : {0, 2}) {
+        if (issued[node].exchange(false)) replay.Complete(node);
+      }
+      ran = 0;
+      error = ErrorOf([&] { replay.Run(std::chrono::milliseconds(ms)); });
+    }
     CHECK(error.code() == ErrorCode::kDeadlineExceeded);
     CHECK(Contains(error.message(), "a graph of 4 nodes"));
-    CHECK(Contains(error.message(), "2 nodes pending"));
+    CHECK(Contains(error.message(), "nodes pending"));
     CHECK(ran == 2);
     CHECK(replay.pending() == 2);
     error = ErrorOf([&] { replay.Run(); });
@@ -708,20 +720,29 @@ TEST_CASE("replays of one schedule run at once, nested in tasks and with loops i
   }
 }
 
-TEST_CASE("bodies run under the invocation of the caller") {
+TEST_CASE("bodies run on several threads under the invocation of the caller") {
   Watchdog watchdog;
   ThreadPool pool(2);
   const Schedule schedule(500, nullptr, 0);
   for (const ReplayMode mode : kFixedModes) {
     CAPTURE(ToString(mode));
-    std::atomic<int> wrong{0};
+    std::atomic<int> wrong{0}, threads{0};
+    static std::atomic<int> current_run{0};
     opkit::Invocation expected;
     Replay replay(
-        schedule, [&](int) { wrong += opkit::CurrentInvocation() != expected; },
+        schedule,
+        [&](int) {
+          thread_local int seen_run = 0;
+          if (std::exchange(seen_run, current_run.load()) != current_run) ++threads;
+          while (mode != ReplayMode::kWalk && threads < 2) std::this_thread::yield();
+          wrong += opkit::CurrentInvocation() != expected;
+        },
         {.mode = mode, .ns_per_node = 2000}, pool);
-    for (int run = 0; run < 30; ++run) {
+    for (int run = 0; run < 20; ++run) {
       opkit::InvocationScope scope(opkit::InvocationKind::kUserCode);
       expected = opkit::CurrentInvocation();
+      ++current_run;
+      threads = 0;
       if (run % 2 == 0) {
         replay.Run();
       } else {
@@ -729,6 +750,7 @@ TEST_CASE("bodies run under the invocation of the caller") {
         replay.RunAsync([&](std::exception_ptr) { over.CountDown(); });
         pool.Wait(over);
       }
+      CHECK(threads == (mode == ReplayMode::kWalk ? 1 : 2));
     }
     CHECK(wrong == 0);
   }
