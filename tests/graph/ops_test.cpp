@@ -1,6 +1,6 @@
 // The operators that the tests of this folder build graphs of. They are registered here, once for
 // the whole program, and used by name: Add, Mul, Relu, Scale, MatMul, Sum, Identity, Ones, Noise,
-// Accumulate, Report, Fail, Split, Concat.
+// Accumulate, Report, Fail, Split, Positives.
 #include <doctest/doctest.h>
 
 #include "opkit/opkit.hpp"
