@@ -23,7 +23,7 @@ struct TaskId {
 
 struct FreezeOptions {
   // 0: the threads of `pool`, or of the current one. Without a pool, a number makes a pool of that
-  // many threads for this graph alone.
+  // many threads for this graph alone; then the callback of RunAsync must not destroy the graph.
   int threads = 0;
   ThreadPool* pool = nullptr;
   ReplayMode mode = ReplayMode::kAuto;
