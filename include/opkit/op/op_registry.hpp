@@ -184,6 +184,7 @@ class OpRegistry {
   OPKIT_COLD EnginePref EnginePrefs(std::string_view op, DeviceType device) const {
     detail::MutexLock lock(mutex_);
     EnginePref out;
+    if (prefs_.empty()) return out;  // as nearly always: creating an operator asks every time
     for (const std::string& key : {PrefKey(op, device), PrefKey({}, device)})
       if (const EnginePref* pref = prefs_.Find(key))
         for (const std::string& engine : *pref) out.push_back(engine);
