@@ -38,6 +38,8 @@ class BoundNodes {
                   : CreateOperator(
                         view.graph().node(node), &workspace_,
                         {.kernel = choice.kernel, .config = &choice.config, .net_position = node});
+      // What is known here need not be found again in every run.
+      op->SetInferredOutputs(types.Of(view.inputs(node)), types.Of(view.outputs(node)));
     }
   }
 

@@ -34,6 +34,7 @@ class GraphView {
       for (const std::string& name : def.outputs())
         if (!name.empty()) names_.Add(name);
     producers_.assign(static_cast<size_t>(num_values()), -1);
+    is_output_.assign(producers_.size(), 0);
     for (int i = 0; i < graph.num_nodes(); ++i) AddNode(i);
     offsets_.push_back(static_cast<int>(values_.size()));
     for (const std::string& name : graph.outputs()) {
@@ -42,6 +43,7 @@ class GraphView {
               "' of the graph is made by no input, constant or node",
               SuggestName(name, names_.names()));
       outputs_.push_back(FindValue(name));
+      is_output_[static_cast<size_t>(outputs_.back())] = 1;
     }
     IndexConsumers();
     CollectEdges();
@@ -63,11 +65,7 @@ class GraphView {
     if (!IsConstant(value)) return nullptr;
     return &graph_->constants()[static_cast<size_t>(value - num_inputs())].value;
   }
-  bool IsOutput(int value) const {
-    for (int output : outputs_)
-      if (output == value) return true;
-    return false;
-  }
+  bool IsOutput(int value) const { return is_output_[static_cast<size_t>(value)] != 0; }
   const std::vector<int>& outputs() const { return outputs_; }
 
   // Values of a node, -1 where it leaves one out.
@@ -282,6 +280,7 @@ class GraphView {
   std::vector<int> values_, offsets_;  // of nodes, inputs then outputs
   std::vector<int> consumers_, first_consumer_;
   std::vector<int> outputs_;
+  std::vector<char> is_output_;  // by value
   std::vector<Rewrite> rewrites_;
   std::vector<Edge> edges_;
   std::vector<int> order_;
