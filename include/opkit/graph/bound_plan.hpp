@@ -76,6 +76,7 @@ class BoundPlan {
   // arena when `storage` is null.
   struct Place {
     Blob* blob;
+    const void* tensor;  // what the blob held when it was planned; to be looked at by address only
     const StorageBlock* storage;
     int64_t offset;
     int value;
@@ -90,6 +91,7 @@ class BoundPlan {
 
   NodeState RunStep(int i) {
     Step& step = steps_[static_cast<size_t>(i)];
+    Prefetch(i + kAhead);
     try {
       if (step.asynchronous) [[unlikely]]
         return Issue(i, step);
@@ -100,6 +102,17 @@ class BoundPlan {
       if (specialization_->may_pend()) FailPending(std::current_exception());
       throw;
     }
+  }
+  // Operators and tensors of a large graph lie where they were allocated; the order of the steps is
+  // known, so that they can be on their way when their turn comes.
+  static constexpr int kAhead = 6;
+  void Prefetch(int i) const {
+    if (static_cast<size_t>(i) >= steps_.size()) return;
+    const Step& step = steps_[static_cast<size_t>(i)];
+    __builtin_prefetch(step.op);
+    const Place& place = places_[static_cast<size_t>(step.first_place)];
+    __builtin_prefetch(place.blob);
+    __builtin_prefetch(place.tensor);
   }
   // What still runs elsewhere may never finish: it must not hold up a run that has failed.
   OPKIT_COLD void FailPending(std::exception_ptr failure) {
@@ -210,9 +223,10 @@ class BoundPlan {
       step.asynchronous = specialization_->IsAsynchronous(node);
       step.first_place = static_cast<int>(places_.size());
       for (int value : view_.outputs(node))
-        if (value >= 0) places_.push_back({&nodes_->blob(value), nullptr, 0, value});
+        if (value >= 0) places_.push_back({&nodes_->blob(value), nullptr, nullptr, 0, value});
       step.end_place = static_cast<int>(places_.size());
     }
+    places_.push_back({});  // what a step without outputs looks ahead at
     MakeWaits();
     if (specialization_->may_pend()) flights_.resize(steps_.size());
   }
@@ -250,13 +264,15 @@ class BoundPlan {
       if (arenas_[a]) FillArena(specialization_->arenas()[a], arenas_[a]);
   }
   void FillArena(const ArenaPlan& arena, const Storage& storage) {
-    for (Place& place : places_) {
+    for (size_t at = 0; at + 1 < places_.size(); ++at) {
+      Place& place = places_[at];
       const auto value = static_cast<size_t>(place.value);
       const int64_t offset = arena.OffsetOf(value);
       if (offset < 0 || arena.values[value].bytes == 0) continue;
       if (view_.producer(place.value) < 0) continue;
       const TensorInfo& info = specialization_->types()[place.value];
       *place.blob->GetMutable<Tensor>() = Tensor(storage, offset, info.shape.ToShape(), info.dtype);
+      place.tensor = place.blob->GetMutable<Tensor>();
       place.storage = storage.get();
       place.offset = offset;
     }

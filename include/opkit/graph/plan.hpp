@@ -19,7 +19,7 @@ struct PlanOptions {
   ReplayMode mode = ReplayMode::kAuto;
   // Applied in order before anything is selected; null: DefaultPasses().
   const PassList* passes = nullptr;
-  MemoryPlanOptions memory;
+  MemoryPlanOptions memory = {};
   // Has every memory plan proved by VerifyMemoryPlan; without NDEBUG all but large ones are.
   bool verify_memory = false;
   // Sets of input shapes that the plan, and each executor, keeps; the least recently used goes.

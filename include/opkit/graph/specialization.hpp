@@ -158,7 +158,8 @@ class Specialization final : public RefCounted {
       arena.lifetimes = FindLifetimes(run_order_, arena.values, arena.inplace);
       arena.plan =
           ::opkit::PlanMemory(arena.lifetimes.buffers, arena.lifetimes.conflicts, options.memory);
-      constexpr size_t kCheaplyVerified = 4096;  // values; it takes time by their square
+      [[maybe_unused]] constexpr size_t kCheaplyVerified =
+          4096;  // values; it takes time by their square
       if (options.verify_memory) Verify(arena);
       OPKIT_ASSERT(options.verify_memory || arena.values.size() > kCheaplyVerified ||
                    Verify(arena));

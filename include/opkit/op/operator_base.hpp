@@ -450,12 +450,16 @@ class OperatorBase : public Observable<OperatorBase> {
             StrCat("  input ", i, " '", inputs_[i]->name(), "': ", inputs_[i]->Get<Tensor>()));
   }
 
+  // What every run reads comes first, in one cache line with the observers.
+  InvocationKind invocation_kind_ = InvocationKind::kOperator;
+  bool event_disabled_ = false;
+  int net_position_ = -1;
+  detail::RefCountedList pending_;  // of Pending
   Device device_;
   Device memory_device_;
   Workspace* workspace_;
   std::vector<Blob*> inputs_, outputs_;  // null where the node leaves one out
   std::vector<uint64_t> inplace_masks_;
-  detail::RefCountedList pending_;  // of Pending
   const KernelConfig* config_ = nullptr;
   detail::IntrusivePtr<detail::RefCounted> config_owner_;
   detail::InferenceCache inference_;
@@ -464,9 +468,6 @@ class OperatorBase : public Observable<OperatorBase> {
   Storage scratch_;  // of its own
   detail::IntrusivePtr<const detail::OperatorIdentity> identity_;
   std::optional<Event> event_;
-  int net_position_ = -1;
-  bool event_disabled_ = false;
-  InvocationKind invocation_kind_ = InvocationKind::kOperator;
 };
 
 }  // namespace opkit

@@ -64,10 +64,10 @@ class Blob {
           ", but is read as ", wanted, " (names as the compiler mangles them)");
   }
 
-  std::string name_;
   void* object_ = nullptr;
   const std::type_info* type_ = nullptr;
   void (*destroy_)(void*) = nullptr;
+  std::string name_;
 };
 
 // Blobs by name. Not synchronised: create blobs before operators run in parallel.
