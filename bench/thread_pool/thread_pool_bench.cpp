@@ -1,10 +1,14 @@
-// The thread pool against oneTBB on the same work: submit one task and wait, groups of 1,000 empty
-// tasks, and loops over y = a * y + x of several lengths. Names end in the number of threads.
+// The thread pool against oneTBB on the same work: submit one task and wait, awake and after a
+// pause, groups of 1,000 empty tasks, and loops over y = a * y + x of several lengths. Names end in
+// the number of threads.
 #include <benchmark/benchmark.h>
 #include <tbb/parallel_for.h>
 #include <tbb/task_arena.h>
 #include <tbb/task_group.h>
 
+#include <atomic>
+#include <chrono>
+#include <thread>
 #include <vector>
 
 #include "opkit/engine/parallel_for.hpp"
@@ -38,6 +42,57 @@ void SubmitAndWaitTbb(benchmark::State& state) {
   });
 }
 BENCHMARK(SubmitAndWaitTbb)->Arg(1)->Arg(2)->UseRealTime();
+
+// The same after all threads have gone to sleep; the pause is not measured. Waits for the task by
+// looking at it, since a thread that waits in the pool would run it itself.
+template <class Submit>
+void AfterAPause(benchmark::State& state, Submit submit) {
+  std::atomic<int> done{0};
+  for (auto _ : state) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    done = 0;
+    const auto start = std::chrono::steady_clock::now();
+    submit(done);
+    const auto end = std::chrono::steady_clock::now();
+    state.SetIterationTime(std::chrono::duration<double>(end - start).count());
+  }
+}
+void SubmitParked(benchmark::State& state) {
+  opkit::ThreadPool& pool = Pool(2);
+  AfterAPause(state, [&](std::atomic<int>& done) {
+    pool.Submit([&] { done = 1; });
+    while (done == 0) benchmark::ClobberMemory();
+  });
+}
+BENCHMARK(SubmitParked)->UseManualTime();
+void SubmitParkedAndWait(benchmark::State& state) {
+  opkit::ThreadPool& pool = Pool(2);
+  AfterAPause(state, [&](std::atomic<int>&) {
+    opkit::Latch latch(1);
+    pool.Submit([&] { latch.CountDown(); });
+    pool.Wait(latch);
+  });
+}
+BENCHMARK(SubmitParkedAndWait)->UseManualTime();
+void SubmitParkedTbb(benchmark::State& state) {
+  tbb::task_arena arena(2);
+  AfterAPause(state, [&](std::atomic<int>& done) {
+    arena.enqueue([&] { done = 1; });
+    while (done == 0) benchmark::ClobberMemory();
+  });
+}
+BENCHMARK(SubmitParkedTbb)->UseManualTime();
+void SubmitParkedAndWaitTbb(benchmark::State& state) {
+  tbb::task_arena arena(2);
+  AfterAPause(state, [&](std::atomic<int>&) {
+    arena.execute([&] {
+      tbb::task_group group;
+      group.run([] {});
+      group.wait();
+    });
+  });
+}
+BENCHMARK(SubmitParkedAndWaitTbb)->UseManualTime();
 
 constexpr int kTasks = 1000;
 
