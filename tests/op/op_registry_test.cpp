@@ -97,6 +97,7 @@ TEST_CASE("two schemas from two places are reported with both at the first looku
   registry.AddSchema("Scale", "a.cc", 3).NumInputs(1);
   registry.AddSchema("Scale", "b.cc", 4).NumInputs(2);
   registry.AddSchema("Scale", "b.cc", 4).NumInputs(2);  // the header's second unit
+  registry.AddKernel(MakeKernel("Scale", "a.cc", 9));
   const std::string text =
       "two schemas of operator Scale: at a.cc:3 and at b.cc:4; remove one of them";
   const opkit::Error error = ErrorOf([&] { registry.GetSchema("Scale"); });
@@ -110,6 +111,7 @@ TEST_CASE("two equal kernels from two places are reported with both; the first o
   OpRegistry registry;
   registry.AddSchema("Scale", "a.cc", 1);
   registry.AddSchema("Add", "a.cc", 2);
+  registry.AddKernel(MakeKernel("Add", "a.cc", 9));
   registry.AddKernel(MakeKernel("Scale", "a.cc", 3, "FAST"));
   registry.AddKernel(MakeKernel("Scale", "b.cc", 4, "FAST"));
   registry.AddKernel(MakeKernel("Scale", "b.cc", 4, "FAST"));
@@ -162,9 +164,20 @@ TEST_CASE("a kernel without a schema is reported at the lookup and by Problems")
   CHECK(registry.GetSchema("Scale").name() == "Scale");
 }
 
+TEST_CASE("a schema without a kernel is listed until one comes") {
+  OpRegistry registry;
+  registry.AddSchema("Scale", "a.cc", 1);
+  CHECK(registry.Problems() ==
+        Names{"operator Scale has a schema (at a.cc:1) but no kernel; add "
+              "REGISTER_CPU_OPERATOR(Scale, …), or link the file that registers it"});
+  registry.AddKernel(MakeKernel("Scale", "a.cc", 9));
+  CHECK(registry.Problems().empty());
+}
+
 TEST_CASE("other problems are listed and go with their operator") {
   OpRegistry registry;
   registry.AddSchema("Scale", "a.cc", 1);
+  registry.AddKernel(MakeKernel("Scale", "a.cc", 9));
   registry.AddProblem("Scale", "two gradients");
   CHECK(registry.Problems() == Names{"two gradients"});
   registry.Remove("Scale");
