@@ -71,7 +71,9 @@ TEST_CASE("a graph is compiled and run") {
   CHECK(Contains(plan.Describe(), "0 Scale (X) -> (S): reference, "));
   CHECK(plan.type("B").shape == SymbolicShape{3});
   CHECK(plan.choice(0).kernel->op == "Scale");
-  CHECK(Contains(exec.ExplainMode(), "walk"));
+  CHECK(Contains(exec.ExplainMode(), "walk: the graph is a chain"));
+  CHECK(Contains(plan.Describe(), "mode: walk: the graph is a chain"));
+  CHECK(Contains(Compile(Diamond({3})).Describe(), "mode: no executor has been made yet"));
 }
 
 TEST_CASE("random graphs give what running node after node gives, to the bit") {

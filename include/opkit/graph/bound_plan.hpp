@@ -28,6 +28,7 @@ class BoundPlan {
         replay_(specialization_->schedule(), Body{this}, options, pool) {
     MakeSteps();
     AllocateArenas();
+    TellMode();
   }
   BoundPlan(const BoundPlan&) = delete;
   BoundPlan& operator=(const BoundPlan&) = delete;
@@ -40,6 +41,8 @@ class BoundPlan {
     cancelled_ = false;
     try {
       replay_.Run(timeout);
+      if (!settled_) [[unlikely]]
+        TellMode();
     } catch (...) {
       Clean();
       throw;
@@ -88,6 +91,12 @@ class BoundPlan {
     int stream;
     bool asynchronous;
   };
+
+  // Until it is settled, the mode changes with what the runs take.
+  OPKIT_COLD void TellMode() {
+    settled_ = replay_.settled();
+    specialization_->SetMode(replay_.ExplainMode());
+  }
 
   NodeState RunStep(int i) {
     Step& step = steps_[static_cast<size_t>(i)];
@@ -294,6 +303,7 @@ class BoundPlan {
   std::vector<Storage> arenas_;
   const StorageBlock* only_arena_ = nullptr;
   bool several_arenas_ = false;
+  bool settled_ = false;
   std::atomic<bool> cancelled_{false};
   Mutex flight_mutex_;
   std::vector<std::optional<Event>> flights_;  // by step; empty unless it is pending

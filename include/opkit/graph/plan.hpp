@@ -151,6 +151,7 @@ class Plan {
     out += StrCat("  schedule: ", schedule.edges_kept(), " of ", schedule.edges_given(),
                   " edges kept, ", schedule.levels(), " levels, at most ",
                   StrCat(schedule.max_width(), " wide\n"));
+    out += StrCat("  mode: ", found->mode(), "\n");
     const MemorySummary& memory = found->memory();
     out += StrCat("  memory: ", memory.arena_bytes, " bytes for ", memory.planned_values,
                   " values (at least ", memory.lower_bound_bytes, ", one by one ",

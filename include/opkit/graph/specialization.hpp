@@ -71,6 +71,15 @@ class Specialization final : public RefCounted {
   const RunOrder& run_order() const { return run_order_; }
   const std::vector<ArenaPlan>& arenas() const { return arenas_; }
   const MemorySummary& memory() const { return memory_; }
+  // How nodes are run, and why, as the executor that measured last has said. Thread-safe.
+  std::string mode() const {
+    MutexLock lock(mode_mutex_);
+    return mode_;
+  }
+  void SetMode(std::string mode) {
+    MutexLock lock(mode_mutex_);
+    mode_ = std::move(mode);
+  }
   // Some operator completes after it has returned.
   bool may_pend() const { return may_pend_; }
   bool IsAsynchronous(int node) const { return asynchronous_[static_cast<size_t>(node)] != 0; }
@@ -248,6 +257,8 @@ class Specialization final : public RefCounted {
   RunOrder run_order_;
   std::vector<ArenaPlan> arenas_;
   MemorySummary memory_;
+  mutable Mutex mode_mutex_;
+  std::string mode_ = "no executor has been made yet";
   std::unique_ptr<BoundNodes> spare_;
 };
 
