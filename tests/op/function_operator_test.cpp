@@ -6,8 +6,8 @@
 #include <map>
 #include <thread>
 
-#include "../error_of.hpp"
 #include "../allocations.hpp"
+#include "../error_of.hpp"
 
 using namespace opkit;  // NOLINT: as an author writes it
 

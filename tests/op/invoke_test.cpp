@@ -3,8 +3,8 @@
 
 #include <doctest/doctest.h>
 
-#include "../error_of.hpp"
 #include "../allocations.hpp"
+#include "../error_of.hpp"
 #include "opkit/device/cpu_stream.hpp"
 #include "opkit/op/function_operator.hpp"
 #include "opkit/op/typed_operator.hpp"

@@ -5,8 +5,8 @@
 #include <functional>
 #include <string>
 
-#include "../error_of.hpp"
 #include "../allocations.hpp"
+#include "../error_of.hpp"
 #include "opkit/op/function_operator.hpp"
 
 using namespace opkit;  // NOLINT: as an author writes it

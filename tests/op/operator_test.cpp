@@ -8,8 +8,8 @@
 #include <semaphore>
 #include <thread>
 
-#include "../error_of.hpp"
 #include "../allocations.hpp"
+#include "../error_of.hpp"
 #include "body_op.hpp"
 #include "opkit/device/cpu_stream.hpp"
 
