@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "error_of.hpp"
+#include "../error_of.hpp"
 #include "opkit/engine/parallel_for.hpp"
 #include "random_graph.hpp"
 #include "watchdog.hpp"

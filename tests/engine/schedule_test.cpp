@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "error_of.hpp"
+#include "../error_of.hpp"
 #include "random_graph.hpp"
 
 namespace {

@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "error_of.hpp"
+#include "../error_of.hpp"
 #include "random_graph.hpp"
 #include "watchdog.hpp"
 

@@ -49,6 +49,7 @@ class FunctionStorage {
 // many.
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
       std::memcpy(bytes, other.bytes, kInlineBytes);
