@@ -3,20 +3,18 @@
 #ifndef OPKIT_GRAPH_BOUND_NODES_HPP_
 #define OPKIT_GRAPH_BOUND_NODES_HPP_
 
-#include "opkit/graph/graph_inference.hpp"
-#include "opkit/op/kernel_candidates.hpp"
+#include "opkit/graph/plan_parts.hpp"
 
 namespace opkit::inline OPKIT_ABI {
-
-// What was selected for a node.
-struct NodeChoice {
-  const Kernel* kernel = nullptr;
-  KernelConfig config;
-};
-
 namespace detail {
 
+template <class Parts>
 class BoundNodes {
+  using GraphView = typename Parts::GraphView;
+  using GraphTypes = typename Parts::GraphTypes;
+  using NodeChoice = typename Parts::NodeChoice;
+  using OperatorBase = typename Parts::OperatorBase;
+
  public:
   // Makes every operator, in the order of the view. Where `choices` is empty it selects, trying a
   // node's candidates until one takes it, and fills it in. Errors as CreateOperator's.
@@ -51,11 +49,11 @@ class BoundNodes {
  private:
   std::unique_ptr<OperatorBase> Select(const GraphView& view, const GraphTypes& types, int node,
                                        NodeChoice& choice) {
-    const OperatorDef& def = view.graph().node(node);
+    const auto& def = view.graph().node(node);
     const std::vector<TensorInfo> ins = types.Of(view.inputs(node));
     const std::vector<TensorInfo> outs = types.Of(view.outputs(node));
     std::string refused;
-    for (KernelCandidate& candidate : KernelCandidates(def, ins, outs)) {
+    for (auto& candidate : KernelCandidates(def, ins, outs)) {
       std::string& why = candidate.dropped;
       if (why.empty()) {
         try {
@@ -73,10 +71,10 @@ class BoundNodes {
     ThrowNoKernel(def, refused);
   }
   static void CheckDevices(const GraphView& view, const GraphTypes& types, int node) {
-    const OperatorDef& def = view.graph().node(node);
-    const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
+    const auto& def = view.graph().node(node);
+    const auto& schema = OpRegistry::Global().GetSchema(def.type());
     if (schema.inputs_can_cross_devices()) return;
-    const std::vector<Device> expected = schema.InferDevices(def).first;
+    const auto expected = schema.InferDevices(def).first;
     const auto ins = view.inputs(node);
     for (size_t i = 0; i < ins.size() && i < expected.size(); ++i) {
       if (ins[i] < 0) continue;

@@ -18,7 +18,14 @@ inline Mutex& IssueMutex(Device device, int stream) {
                  64];
 }
 
+template <class Parts>
 class BoundPlan {
+  using GraphView = typename Parts::GraphView;
+  using Schedule = typename Parts::Schedule;
+  using OperatorBase = typename Parts::OperatorBase;
+  using Specialization = detail::Specialization<Parts>;
+  using BoundNodes = detail::BoundNodes<Parts>;
+
  public:
   BoundPlan(const GraphView& view, IntrusivePtr<Specialization> specialization,
             std::unique_ptr<BoundNodes> nodes, ThreadPool& pool, ReplayOptions options)
@@ -177,9 +184,10 @@ class BoundPlan {
         MoveOut(step, *place);
   }
   bool IsInPlace(const Place& place) const {
-    if (!place.blob->IsType<Tensor>()) [[unlikely]]
+    const Blob& blob = *place.blob;
+    if (!blob.IsType<Tensor>()) [[unlikely]]
       return false;
-    const Tensor& tensor = place.blob->Get<Tensor>();
+    const Tensor& tensor = blob.Get<Tensor>();
     const StorageBlock* found = tensor.storage().get();
     if (place.storage) return found == place.storage && tensor.byte_offset() == place.offset;
     return found != only_arena_ && !several_arenas_;
@@ -193,14 +201,14 @@ class BoundPlan {
   // where it should. Where there is room for it, the value goes to its place, so that it outlives
   // the input and the next run writes to no memory but ours.
   OPKIT_COLD void MoveOut(const Step& step, const Place& place) {
-    if (!place.blob->IsType<Tensor>()) return;
-    Tensor& tensor = *place.blob->GetMutable<Tensor>();
+    Blob& blob = *place.blob;
+    if (!blob.IsType<Tensor>()) return;
+    Tensor& tensor = *blob.GetMutable<Tensor>();
     const bool in_arena = IsArena(tensor.storage().get());
     if (!tensor.initialized() || (!in_arena && !place.storage)) return;
     if (step.asynchronous || !IsHostAccessible(tensor.device().type)) {
       if (!in_arena) return;
-      Throw(ErrorCode::kUnsupported, "operator ", ToString(step.op->def()), " made '",
-            place.blob->name(),
+      Throw(ErrorCode::kUnsupported, "operator ", ToString(step.op->def()), " made '", blob.name(),
             "' a view of an input while its device still works; declare the pair in place, or "
             "copy");
     }
@@ -263,7 +271,7 @@ class BoundPlan {
   // New arenas, and every planned value and scratch in its place.
   void AllocateArenas() {
     arenas_.clear();
-    for (const ArenaPlan& arena : specialization_->arenas())
+    for (const auto& arena : specialization_->arenas())
       arenas_.push_back(arena.plan.arena_bytes > 0
                             ? AllocateStorage(arena.device, arena.plan.arena_bytes)
                             : Storage());
@@ -272,7 +280,7 @@ class BoundPlan {
     for (size_t a = 0; a < arenas_.size(); ++a)
       if (arenas_[a]) FillArena(specialization_->arenas()[a], arenas_[a]);
   }
-  void FillArena(const ArenaPlan& arena, const Storage& storage) {
+  void FillArena(const ArenaPlan<Parts>& arena, const Storage& storage) {
     for (size_t at = 0; at + 1 < places_.size(); ++at) {
       Place& place = places_[at];
       const auto value = static_cast<size_t>(place.value);
@@ -280,8 +288,9 @@ class BoundPlan {
       if (offset < 0 || arena.values[value].bytes == 0) continue;
       if (view_.producer(place.value) < 0) continue;
       const TensorInfo& info = specialization_->types()[place.value];
-      *place.blob->GetMutable<Tensor>() = Tensor(storage, offset, info.shape.ToShape(), info.dtype);
-      place.tensor = place.blob->GetMutable<Tensor>();
+      Blob& blob = *place.blob;
+      *blob.GetMutable<Tensor>() = Tensor(storage, offset, info.shape.ToShape(), info.dtype);
+      place.tensor = blob.GetMutable<Tensor>();
       place.storage = storage.get();
       place.offset = offset;
     }

@@ -15,7 +15,8 @@ struct NamedTensor {
 };
 
 // Tensors by name, in the order of the graph's outputs.
-class NamedTensors {
+template <class NamedTensor>
+class BasicNamedTensors {
  public:
   // Error (kNotFound) that names the nearest.
   const Tensor& at(std::string_view name) const {
@@ -34,6 +35,7 @@ class NamedTensors {
  private:
   std::vector<NamedTensor> items_;
 };
+using NamedTensors = BasicNamedTensors<NamedTensor>;
 
 // One run at a time; different executors of one plan may run at once. What Run returns is the
 // caller's: later runs write to other memory while somebody holds it. A dense input is read where
@@ -48,26 +50,27 @@ class NamedTensors {
 //   for (…) exec.Run();
 //
 // Shapes other than those of the last run are planned once and kept (PlanOptions::max_shapes).
-class Executor : public Observable<Executor> {
+template <class Plan>
+class BasicExecutor : public Observable<BasicExecutor<Plan>> {
  public:
-  explicit Executor(Plan plan) : plan_(std::move(plan)) {
-    const GraphView& view = this->view();
-    for (const GraphInput& input : view.graph().inputs())
+  explicit BasicExecutor(Plan plan) : plan_(std::move(plan)) {
+    const auto& view = this->view();
+    for (const auto& input : view.graph().inputs())
       inputs_.push_back({view.FindValue(input.name), {}, {}, false});
     for (int value : view.outputs()) outputs_.push_back({value, {}});
     bool known = true;
-    for (const GraphInput& input : view.graph().inputs())
+    for (const auto& input : view.graph().inputs())
       known &= input.info.dtype != DType::kUndefined && input.info.shape.is_known();
     if (known) {
       std::vector<TensorInfo> infos;
-      for (const GraphInput& input : view.graph().inputs()) infos.push_back(input.info);
+      for (const auto& input : view.graph().inputs()) infos.push_back(input.info);
       Select(infos);
     }
   }
-  Executor(const Executor&) = delete;
-  Executor& operator=(const Executor&) = delete;
+  BasicExecutor(const BasicExecutor&) = delete;
+  BasicExecutor& operator=(const BasicExecutor&) = delete;
   // Cancels a run in flight, and returns when no operator is running.
-  ~Executor() {
+  ~BasicExecutor() {
     if (!running_) return;
     Cancel();
     event_.state()->Wait({});
@@ -91,7 +94,7 @@ class Executor : public Observable<Executor> {
   // Runs with what is bound.
   void Run(Timeout timeout = {}) {
     Prepare();
-    ObserverScope<Executor> observers(*this);
+    ObserverScope<BasicExecutor> observers(*this);
     current_->Run(timeout);
     Collect();
     observers.Succeeded();
@@ -103,7 +106,7 @@ class Executor : public Observable<Executor> {
     if (event_.IsFinished()) event_.Reset();
     event_.SetScheduled();
     running_ = true;
-    StartAllObservers();
+    this->StartAllObservers();
     current_->RunAsync([this](std::exception_ptr error) { Finish(std::move(error)); });
     return event_;
   }
@@ -162,6 +165,7 @@ class Executor : public Observable<Executor> {
   }
 
  private:
+  using BoundPlan = detail::BoundPlan<typename Plan::Parts>;
   struct Input {
     int value;
     Tensor tensor;
@@ -176,7 +180,7 @@ class Executor : public Observable<Executor> {
   // Inputs for one run.
   class Given {
    public:
-    Given(Executor& self, const std::vector<NamedTensor>& inputs) : self_(self) {
+    Given(BasicExecutor& self, const std::vector<NamedTensor>& inputs) : self_(self) {
       self.CheckIdle();
       for (const NamedTensor& given : inputs) {
         Input* input = self.FindInput(given.name);
@@ -191,18 +195,22 @@ class Executor : public Observable<Executor> {
       for (size_t i = 0; i < before_.size(); ++i) {
         Input& input = self_.inputs_[i];
         input.tensor = std::move(before_[i]);
-        if (self_.current_) *self_.Blob(input.value).GetMutable<Tensor>() = input.tensor;
+        if (self_.current_) self_.TensorOf(input.value) = input.tensor;
       }
       self_.changed_ = true;
     }
 
    private:
-    Executor& self_;
+    BasicExecutor& self_;
     std::vector<Tensor> before_;
   };
 
-  const GraphView& view() const { return plan_.state()->view(); }
+  const auto& view() const { return plan_.state()->view(); }
   ::opkit::Blob& Blob(int value) const { return current_->blob(value); }
+  Tensor& TensorOf(int value) const {
+    ::opkit::Blob& blob = Blob(value);
+    return *blob.GetMutable<Tensor>();
+  }
   Input* FindInput(std::string_view name) {
     for (Input& input : inputs_)
       if (view().name(input.value) == name) return &input;
@@ -293,18 +301,18 @@ class Executor : public Observable<Executor> {
       if (output.bound.dtype() != DType::kUndefined) CheckBound(output, output.bound);
     for (Input& input : inputs_)
       if (input.tensor.is_dense()) {
-        *Blob(input.value).GetMutable<Tensor>() = input.tensor;
+        TensorOf(input.value) = input.tensor;
         input.dense = Tensor();
       }
     for (const Output& output : outputs_)
       if (view().producer(output.value) >= 0 && output.bound.dtype() != DType::kUndefined)
-        *Blob(output.value).GetMutable<Tensor>() = output.bound;
+        TensorOf(output.value) = output.bound;
     changed_ = false;
   }
   OPKIT_COLD void Densify(const Input& input) {
     Tensor& dense = const_cast<Input&>(input).dense;
     dense.CopyFrom(input.tensor);
-    *Blob(input.value).GetMutable<Tensor>() = dense;
+    TensorOf(input.value) = dense;
   }
   void Select(const std::vector<TensorInfo>& infos) {
     if (current_ && Matches(*current_, infos)) return;
@@ -318,18 +326,18 @@ class Executor : public Observable<Executor> {
         return;
       }
     const PlanOptions& options = plan_.state()->options();
-    std::unique_ptr<detail::BoundNodes> nodes;
+    std::unique_ptr<typename Plan::State::BoundNodes> nodes;
     auto specialization = plan_.state()->Specialize(infos, &nodes);
     ReplayOptions replay;
     replay.mode = options.mode;
     replay.may_pend = specialization->may_pend();
-    auto bound = std::make_unique<detail::BoundPlan>(
-        view(), std::move(specialization), std::move(nodes), plan_.state()->pool(), replay);
+    auto bound = std::make_unique<BoundPlan>(view(), std::move(specialization), std::move(nodes),
+                                             plan_.state()->pool(), replay);
     bound_.insert(bound_.begin(), std::move(bound));
     current_ = bound_.front().get();
     if (bound_.size() > static_cast<size_t>(options.max_shapes)) bound_.pop_back();
   }
-  static bool Matches(const detail::BoundPlan& bound, const std::vector<TensorInfo>& infos) {
+  static bool Matches(const BoundPlan& bound, const std::vector<TensorInfo>& infos) {
     const std::vector<TensorInfo>& known = bound.specialization().inputs();
     for (size_t i = 0; i < infos.size(); ++i)
       if (known[i].dtype != infos[i].dtype || !(known[i].shape == infos[i].shape)) return false;
@@ -374,7 +382,7 @@ class Executor : public Observable<Executor> {
     } catch (...) {
       if (!error) error = std::current_exception();
     }
-    StopAllObservers(!error);
+    this->StopAllObservers(!error);
     const Event event = event_;
     running_ = false;
     event.state()->Complete(std::move(error));
@@ -383,19 +391,21 @@ class Executor : public Observable<Executor> {
     if (!current_)
       Throw(ErrorCode::kFailedPrecondition, "output '", view().name(output.value),
             "' is asked for before the first run");
-    return Blob(output.value).Get<Tensor>();
+    const ::opkit::Blob& blob = Blob(output.value);
+    return blob.Get<Tensor>();
   }
 
   Plan plan_;
   std::vector<Input> inputs_;
   std::vector<Output> outputs_;
-  bool changed_ = true;                                    // since the blobs were set
-  std::vector<std::unique_ptr<detail::BoundPlan>> bound_;  // the most recently used first
-  detail::BoundPlan* current_ = nullptr;
+  bool changed_ = true;                            // since the blobs were set
+  std::vector<std::unique_ptr<BoundPlan>> bound_;  // the most recently used first
+  BoundPlan* current_ = nullptr;
   detail::Mutex current_mutex_;  // of `current_`, for Cancel
   Event event_;
   std::atomic<bool> running_{false};  // asynchronously
 };
+using Executor = BasicExecutor<Plan>;
 
 }  // namespace opkit
 

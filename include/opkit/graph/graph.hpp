@@ -31,17 +31,22 @@ enum class ValueSource : uint8_t { kInput, kConstant, kNode };
 //   g.AddConstant("W", weights);
 //   g.AddNode(OperatorDef("MatMul").Input("X").Input("W").Output("Y"));
 //   g.AddOutput("Y");
-class Graph {
+//
+// A template over its own parts, as nearly everything in this folder is a template: a program
+// compiles what it uses. Types that depend on a parameter cost a program nothing that has no use
+// for them; that is why `const auto&` stands where the type is known.
+template <class Input, class Constant, class Def>
+class BasicGraph {
  public:
   // Error (kAlreadyExists) for a name that is made already, kInvalidArgument for an empty one.
-  Graph& AddInput(std::string name, DType dtype, SymbolicShape shape, Device device = {}) {
+  BasicGraph& AddInput(std::string name, DType dtype, SymbolicShape shape, Device device = {}) {
     Declare(name, ValueSource::kInput, inputs_.size());
-    GraphInput input{std::move(name), TensorInfo(dtype, std::move(shape))};
+    Input input{std::move(name), TensorInfo(dtype, std::move(shape))};
     input.info.device = device;
     inputs_.push_back(std::move(input));
     return *this;
   }
-  Graph& AddConstant(std::string name, Tensor value) {
+  BasicGraph& AddConstant(std::string name, Tensor value) {
     if (!value.initialized())
       Throw(ErrorCode::kInvalidArgument, "constant '", name, "' has no data; fill it first");
     Declare(name, ValueSource::kConstant, constants_.size());
@@ -50,10 +55,10 @@ class Graph {
   }
   // Returns the node's index. What it reads and what its operator says of it is checked when the
   // graph is whole: Check(graph), or Compile.
-  int AddNode(OperatorDef def) { return InsertNode(num_nodes(), std::move(def)); }
+  int AddNode(Def def) { return InsertNode(num_nodes(), std::move(def)); }
   // A value that a run returns; it may be made later. Error (kAlreadyExists) when it is one
   // already.
-  Graph& AddOutput(std::string name) {
+  BasicGraph& AddOutput(std::string name) {
     if (name.empty()) Throw(ErrorCode::kInvalidArgument, "an output of a graph needs a name");
     if (IsOutput(name))
       Throw(ErrorCode::kAlreadyExists, "'", name, "' is an output of the graph already");
@@ -61,13 +66,13 @@ class Graph {
     return *this;
   }
 
-  const std::vector<GraphInput>& inputs() const { return inputs_; }
-  const std::vector<GraphConstant>& constants() const { return constants_; }
-  const std::vector<OperatorDef>& nodes() const { return nodes_; }
+  const std::vector<Input>& inputs() const { return inputs_; }
+  const std::vector<Constant>& constants() const { return constants_; }
+  const std::vector<Def>& nodes() const { return nodes_; }
   const std::vector<std::string>& outputs() const { return outputs_; }
   int num_nodes() const { return static_cast<int>(nodes_.size()); }
   // Error (kOutOfRange) for an index that the graph does not have.
-  const OperatorDef& node(int i) const { return nodes_[CheckIndex(i)]; }
+  const Def& node(int i) const { return nodes_[CheckIndex(i)]; }
   bool IsOutput(std::string_view name) const {
     for (const std::string& output : outputs_)
       if (output == name) return true;
@@ -86,7 +91,7 @@ class Graph {
   const Tensor* FindConstant(std::string_view name) const {
     return IsConstant(name) ? &constants_[static_cast<size_t>(Find(name)->index)].value : nullptr;
   }
-  const GraphInput* FindInput(std::string_view name) const {
+  const Input* FindInput(std::string_view name) const {
     return IsInput(name) ? &inputs_[static_cast<size_t>(Find(name)->index)] : nullptr;
   }
   // A name that no value has: `hint` itself, or with a number behind it.
@@ -98,7 +103,7 @@ class Graph {
 
   // Rewriting. Indices of nodes at and behind the place shift. Each call is O(nodes), but for
   // adding at the end; RemoveNodes takes many at once.
-  int InsertNode(int before, OperatorDef def) {
+  int InsertNode(int before, Def def) {
     if (before < 0 || before > num_nodes())
       Throw(ErrorCode::kOutOfRange, "cannot insert a node before ", before, " of ", num_nodes());
     if (def.type().empty()) Throw(ErrorCode::kInvalidArgument, "a node needs an operator");
@@ -111,7 +116,7 @@ class Graph {
     }
     return before;
   }
-  void ReplaceNode(int i, OperatorDef def) {
+  void ReplaceNode(int i, Def def) {
     CheckIndex(i);
     CheckOutputs(def, i);
     nodes_[static_cast<size_t>(i)] = std::move(def);
@@ -127,7 +132,7 @@ class Graph {
     if (removed.size() != nodes_.size())
       Throw(ErrorCode::kInvalidArgument, "RemoveNodes needs a flag for each of ", num_nodes(),
             " nodes, found ", removed.size());
-    std::vector<OperatorDef> kept;
+    std::vector<Def> kept;
     for (size_t i = 0; i < nodes_.size(); ++i)
       if (!removed[i]) kept.push_back(std::move(nodes_[i]));
     nodes_ = std::move(kept);
@@ -135,7 +140,7 @@ class Graph {
   }
   // Every node that read `from` now reads `to`. Outputs of the graph keep their names.
   void ReplaceUses(const std::string& from, const std::string& to) {
-    for (OperatorDef& def : nodes_)
+    for (Def& def : nodes_)
       for (std::string& input : def.mutable_inputs())
         if (input == from) input = to;
   }
@@ -188,7 +193,7 @@ class Graph {
     declared_[number] = declaration;
   }
   // Of a node that is about to take the place of node `replaced` (-1: none).
-  void CheckOutputs(const OperatorDef& def, int replaced) const {
+  void CheckOutputs(const Def& def, int replaced) const {
     for (size_t o = 0; o < def.outputs().size(); ++o) {
       const std::string& name = def.outputs()[o];
       if (name.empty()) continue;
@@ -201,7 +206,7 @@ class Graph {
       ThrowMadeTwice(name, *found, ToString(def));
     }
   }
-  static bool Rewrites(const OperatorDef& def, const std::string& name) {
+  static bool Rewrites(const Def& def, const std::string& name) {
     for (const std::string& input : def.inputs())
       if (input == name) return true;
     return false;
@@ -217,7 +222,7 @@ class Graph {
           "; give one of them another name");
   }
   void DeclareOutputs(int node) {
-    const OperatorDef& def = nodes_[static_cast<size_t>(node)];
+    const Def& def = nodes_[static_cast<size_t>(node)];
     for (const std::string& name : def.outputs())
       if (!name.empty() && !Rewrites(def, name)) Set(name, {ValueSource::kNode, node});
   }
@@ -231,13 +236,14 @@ class Graph {
     for (int i = 0; i < num_nodes(); ++i) DeclareOutputs(i);
   }
 
-  std::vector<GraphInput> inputs_;
-  std::vector<GraphConstant> constants_;
-  std::vector<OperatorDef> nodes_;
+  std::vector<Input> inputs_;
+  std::vector<Constant> constants_;
+  std::vector<Def> nodes_;
   std::vector<std::string> outputs_;
   NameIndex names_;
   std::vector<Declaration> declared_;  // by the number in `names_`
 };
+using Graph = BasicGraph<GraphInput, GraphConstant, OperatorDef>;
 
 }  // namespace opkit
 

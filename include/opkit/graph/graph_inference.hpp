@@ -10,9 +10,10 @@ namespace opkit::inline OPKIT_ABI {
 
 // What is known of the values of a graph, by the numbers of its view. Where data decides a shape,
 // extents or even the rank stay unknown.
-class GraphTypes {
+template <class View>
+class BasicGraphTypes {
  public:
-  explicit GraphTypes(const GraphView& view)
+  explicit BasicGraphTypes(const View& view)
       : view_(&view), infos_(static_cast<size_t>(view.num_values())) {}
 
   const TensorInfo& operator[](int value) const { return infos_[static_cast<size_t>(value)]; }
@@ -35,13 +36,15 @@ class GraphTypes {
   }
 
  private:
-  const GraphView* view_;
+  const View* view_;
   std::vector<TensorInfo> infos_;
 };
+using GraphTypes = BasicGraphTypes<GraphView>;
 
 namespace detail {
 
 // The extents that symbols stand for.
+template <class Dim>
 class SymbolTable {
  public:
   // The number, the symbol that stands for all those equal to it, or unknown.
@@ -93,16 +96,17 @@ class SymbolTable {
   std::vector<Binding> bound_;
 };
 
+template <class View, class Symbols = SymbolTable<Dim>>
 class GraphInference {
  public:
-  explicit GraphInference(const GraphView& view) : view_(view), types_(view) {}
+  explicit GraphInference(const View& view) : view_(view), types_(view) {}
 
   void Know(int value, const TensorInfo& info, const std::string& where) {
     Merge(value, info, where);
     if (info.constant) types_[value].constant = info.constant;
     types_[value].device = info.device;
   }
-  GraphTypes Run() && {
+  BasicGraphTypes<View> Run() && {
     constexpr int kMaxRounds = 16;  // each carries what was learned of inputs one node further back
     for (int round = 0; round < kMaxRounds; ++round) {
       changed_ = false;
@@ -120,8 +124,8 @@ class GraphInference {
   };
 
   void Infer(int node) {
-    const OperatorDef& def = view_.graph().node(node);
-    const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
+    const auto& def = view_.graph().node(node);
+    const auto& schema = OpRegistry::Global().GetSchema(def.type());
     const auto ins = view_.inputs(node), outs = view_.outputs(node);
     const std::string where = "node " + ToString(def);
     bool inputs_known = true;
@@ -134,7 +138,8 @@ class GraphInference {
     for (size_t o = 0; o < outs.size() && o < devices.size(); ++o)
       if (outs[o] >= 0) types_[outs[o]].device = devices[o];
   }
-  void Apply(const OpSchema& schema, const OperatorDef& def, std::span<const int> ins,
+  template <class Def>
+  void Apply(const OpSchema& schema, const Def& def, std::span<const int> ins,
              std::span<const int> outs, std::vector<TensorInfo> known_outputs,
              const std::string& where) {
     InferenceContext context(def, Resolved(ins), std::move(known_outputs));
@@ -182,9 +187,9 @@ class GraphInference {
           why.empty() ? "" : ": " + why);
   }
 
-  const GraphView& view_;
-  GraphTypes types_;
-  SymbolTable symbols_;
+  const View& view_;
+  BasicGraphTypes<View> types_;
+  Symbols symbols_;
   bool changed_ = false;
 };
 
@@ -193,18 +198,20 @@ class GraphInference {
 // `known` adds to what the graph says of its inputs (the shapes of a run). Errors, showing both
 // sides: kInvalidArgument where two sources contradict each other, kNotFound for a name in `known`
 // that is no input, and what the operators' own functions throw.
-inline GraphTypes InferGraph(const GraphView& view, const std::vector<GraphInput>& known = {}) {
-  detail::GraphInference inference(view);
-  for (const GraphInput& input : view.graph().inputs())
+template <class View = GraphView, class Input = GraphInput>
+BasicGraphTypes<View> InferGraph(const std::type_identity_t<View>& view,
+                                 const std::vector<Input>& known = {}) {
+  detail::GraphInference<View> inference(view);
+  for (const auto& input : view.graph().inputs())
     inference.Know(view.FindValue(input.name), input.info, "input '" + input.name + "'");
-  for (const GraphConstant& constant : view.graph().constants())
+  for (const auto& constant : view.graph().constants())
     inference.Know(view.FindValue(constant.name), TensorInfo::Of(constant.value, true),
                    "constant '" + constant.name + "'");
-  for (const GraphInput& input : known) {
-    const GraphInput* declared = view.graph().FindInput(input.name);
+  for (const Input& input : known) {
+    const auto* declared = view.graph().FindInput(input.name);
     if (!declared) {
       std::vector<std::string> names;
-      for (const GraphInput& one : view.graph().inputs()) names.push_back(one.name);
+      for (const auto& one : view.graph().inputs()) names.push_back(one.name);
       Throw(ErrorCode::kNotFound, "the graph has no input '", input.name, "'",
             SuggestName(input.name, names));
     }

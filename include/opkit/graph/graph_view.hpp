@@ -12,7 +12,8 @@ namespace opkit::inline OPKIT_ABI {
 
 // Values and nodes are numbers; nodes have the graph's indices. The graph must outlive the view and
 // not change meanwhile.
-class GraphView {
+template <class G>
+class BasicGraphView {
  public:
   struct Edge {
     int from;  // runs before
@@ -27,10 +28,10 @@ class GraphView {
 
   // Checks the structure. Errors: kNotFound for a value that is read and never made, or a control
   // input that is no node; kInvalidArgument for a cycle, shown as a path.
-  explicit GraphView(const Graph& graph) : graph_(&graph) {
-    for (const GraphInput& input : graph.inputs()) names_.Add(input.name);
-    for (const GraphConstant& constant : graph.constants()) names_.Add(constant.name);
-    for (const OperatorDef& def : graph.nodes())
+  explicit BasicGraphView(const G& graph) : graph_(&graph) {
+    for (const auto& input : graph.inputs()) names_.Add(input.name);
+    for (const auto& constant : graph.constants()) names_.Add(constant.name);
+    for (const auto& def : graph.nodes())
       for (const std::string& name : def.outputs())
         if (!name.empty()) names_.Add(name);
     producers_.assign(static_cast<size_t>(num_values()), -1);
@@ -50,7 +51,7 @@ class GraphView {
     Sort();
   }
 
-  const Graph& graph() const { return *graph_; }
+  const G& graph() const { return *graph_; }
   int num_nodes() const { return graph_->num_nodes(); }
   // Inputs of the graph come first, then constants, then what nodes make.
   int num_values() const { return names_.size(); }
@@ -105,7 +106,7 @@ class GraphView {
   int num_constants() const { return static_cast<int>(graph_->constants().size()); }
 
   void AddNode(int node) {
-    const OperatorDef& def = graph_->node(node);
+    const auto& def = graph_->node(node);
     offsets_.push_back(static_cast<int>(values_.size()));
     for (const std::string& name : def.inputs()) {
       const int value = name.empty() ? -1 : FindValue(name);
@@ -156,8 +157,9 @@ class GraphView {
     }
   }
 
+  template <class Lists = std::vector<std::vector<int>>>
   void CollectEdges() {
-    std::vector<std::vector<int>> before(static_cast<size_t>(num_nodes()));  // by node
+    Lists before(static_cast<size_t>(num_nodes()));  // by node
     auto add = [&](int from, int to) {
       if (from >= 0 && from != to) before[static_cast<size_t>(to)].push_back(from);
     };
@@ -209,6 +211,7 @@ class GraphView {
   }
 
   // Kahn's algorithm, always taking the ready node that was added first (a binary heap).
+  template <class Lists = std::vector<std::vector<int>>>
   void Sort() {
     bool sorted = true;
     for (const Edge& edge : edges_) sorted &= edge.from < edge.to;
@@ -216,7 +219,7 @@ class GraphView {
       for (int node = 0; node < num_nodes(); ++node) order_.push_back(node);
       return;
     }
-    std::vector<std::vector<int>> after(static_cast<size_t>(num_nodes()));
+    Lists after(static_cast<size_t>(num_nodes()));
     std::vector<int> waits(static_cast<size_t>(num_nodes()), 0), heap;
     for (const Edge& edge : edges_) {
       after[static_cast<size_t>(edge.from)].push_back(edge.to);
@@ -274,7 +277,7 @@ class GraphView {
           ToString(graph_->node(cycle.front())));
   }
 
-  const Graph* graph_;
+  const G* graph_;
   NameIndex names_;
   std::vector<int> producers_;         // by value
   std::vector<int> values_, offsets_;  // of nodes, inputs then outputs
@@ -285,16 +288,18 @@ class GraphView {
   std::vector<Edge> edges_;
   std::vector<int> order_;
 };
+using GraphView = BasicGraphView<Graph>;
 
 // Every error that can be found without types and shapes: the view's, and what schemas say of the
 // nodes (unknown operator with the nearest name, arity, in-place, attributes), with the node.
-inline void Check(const Graph& graph) {
-  for (const OperatorDef& def : graph.nodes()) {
-    const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
+template <class G = Graph>
+void Check(const std::type_identity_t<G>& graph) {
+  for (const auto& def : graph.nodes()) {
+    const auto& schema = OpRegistry::Global().GetSchema(def.type());
     if (std::string why = schema.Verify(def); !why.empty())
       Throw(ErrorCode::kInvalidArgument, why, "; in node ", ToString(def));
   }
-  GraphView view(graph);
+  const BasicGraphView<G> view(graph);
 }
 
 }  // namespace opkit

@@ -28,8 +28,14 @@ struct PlanOptions {
 
 namespace detail {
 
+template <class Parts>
 class PlanState final : public RefCounted {
  public:
+  using Graph = typename Parts::Graph;
+  using GraphView = typename Parts::GraphView;
+  using Specialization = detail::Specialization<Parts>;
+  using BoundNodes = detail::BoundNodes<Parts>;
+
   PlanState(Graph graph, const PlanOptions& options)
       : options_(options), graph_(std::move(graph)), view_(graph_) {
     if (options.threads < 0 || options.max_shapes < 1)
@@ -53,8 +59,8 @@ class PlanState final : public RefCounted {
     if (!found) {
       found = MakeIntrusive<Specialization>(
           view_, inputs,
-          Specialization::Options{IsWalked(), options_.deterministic, options_.memory,
-                                  options_.verify_memory});
+          typename Specialization::Options{IsWalked(), options_.deterministic, options_.memory,
+                                           options_.verify_memory});
       known_.insert(known_.begin(), found);
       if (known_.size() > static_cast<size_t>(options_.max_shapes)) known_.pop_back();
     }
@@ -101,8 +107,14 @@ class PlanState final : public RefCounted {
 }  // namespace detail
 
 // A handle; copies are the same plan. Thread-safe.
-class Plan {
+template <class PlanParts>
+class BasicPlan {
  public:
+  using Parts = PlanParts;
+  using State = detail::PlanState<Parts>;
+  using Graph = typename State::Graph;
+  using NodeChoice = typename Parts::NodeChoice;
+
   // The graph as it runs, after the passes.
   const Graph& graph() const { return state_->graph(); }
   int threads() const { return state_->pool().threads(); }
@@ -118,21 +130,42 @@ class Plan {
     return Latest()->choices()[static_cast<size_t>(node)];
   }
 
-  // For people: the schedule, the memory plan, what was selected for each node. A template, like
-  // all that only some programs call.
-  template <class State = detail::PlanState>
+  // For people: the schedule, the memory plan, what was selected for each node.
   std::string Describe() const {
-    return DescribePlan(static_cast<const State&>(*state_));
+    std::string out = StrCat("plan of ", graph().num_nodes(), " nodes on ", threads(),
+                             threads() == 1 ? " thread\n" : " threads\n");
+    const auto found = state_->Latest();
+    if (!found) return out + "  the shapes of its inputs are not known yet\n";
+    const auto& schedule = found->schedule();
+    out += StrCat("  schedule: ", schedule.edges_kept(), " of ", schedule.edges_given(),
+                  " edges kept, ", schedule.levels(), " levels, at most ",
+                  StrCat(schedule.max_width(), " wide\n"));
+    out += StrCat("  mode: ", found->mode(), "\n");
+    const auto& memory = found->memory();
+    out += StrCat("  memory: ", memory.arena_bytes, " bytes for ", memory.planned_values,
+                  " values (at least ", memory.lower_bound_bytes, ", one by one ",
+                  memory.naive_bytes, StrCat("), ", memory.inplace_values, " in place\n"));
+    for (int step = 0; step < schedule.size(); ++step) {
+      const int node = schedule.original_of(step);
+      const NodeChoice& choice = found->choices()[static_cast<size_t>(node)];
+      out += StrCat("  ", step, " ", ToString(graph().node(node)), ": ", choice.kernel->backend,
+                    ", ", choice.kernel->Place());
+      for (int value : state_->view().outputs(node))
+        if (value >= 0) out += " " + ToString(found->types()[value]);
+      out += "\n";
+    }
+    return out;
   }
 
   // For executors.
-  const detail::IntrusivePtr<detail::PlanState>& state() const { return state_; }
+  const detail::IntrusivePtr<State>& state() const { return state_; }
 
  private:
-  friend Plan Compile(const Graph&, const PlanOptions&);
-  explicit Plan(detail::IntrusivePtr<detail::PlanState> state) : state_(std::move(state)) {}
+  template <class P>
+  friend P Compile(const typename P::Graph&, const PlanOptions&);
+  explicit BasicPlan(detail::IntrusivePtr<State> state) : state_(std::move(state)) {}
 
-  detail::IntrusivePtr<detail::Specialization> Latest() const {
+  auto Latest() const {
     auto latest = state_->Latest();
     if (!latest)
       Throw(ErrorCode::kFailedPrecondition,
@@ -140,36 +173,9 @@ class Plan {
             "every input a shape");
     return latest;
   }
-  template <class State>
-  static std::string DescribePlan(const State& state) {
-    const Graph& graph = state.graph();
-    std::string out = StrCat("plan of ", graph.num_nodes(), " nodes on ", state.pool().threads(),
-                             state.pool().threads() == 1 ? " thread\n" : " threads\n");
-    const auto found = state.Latest();
-    if (!found) return out + "  the shapes of its inputs are not known yet\n";
-    const Schedule& schedule = found->schedule();
-    out += StrCat("  schedule: ", schedule.edges_kept(), " of ", schedule.edges_given(),
-                  " edges kept, ", schedule.levels(), " levels, at most ",
-                  StrCat(schedule.max_width(), " wide\n"));
-    out += StrCat("  mode: ", found->mode(), "\n");
-    const MemorySummary& memory = found->memory();
-    out += StrCat("  memory: ", memory.arena_bytes, " bytes for ", memory.planned_values,
-                  " values (at least ", memory.lower_bound_bytes, ", one by one ",
-                  memory.naive_bytes, StrCat("), ", memory.inplace_values, " in place\n"));
-    for (int step = 0; step < schedule.size(); ++step) {
-      const int node = schedule.original_of(step);
-      const NodeChoice& choice = found->choices()[static_cast<size_t>(node)];
-      out += StrCat("  ", step, " ", ToString(graph.node(node)), ": ", choice.kernel->backend, ", ",
-                    choice.kernel->Place());
-      for (int value : state.view().outputs(node))
-        if (value >= 0) out += " " + ToString(found->types()[value]);
-      out += "\n";
-    }
-    return out;
-  }
-
-  detail::IntrusivePtr<detail::PlanState> state_;
+  detail::IntrusivePtr<State> state_;
 };
+using Plan = BasicPlan<detail::PlanParts>;
 
 // Makes a plan of a graph, which is copied. When all inputs have shapes, kernels are selected and
 // memory is planned at once; otherwise for each set of shapes at its first run. Errors: what is
@@ -179,19 +185,21 @@ class Plan {
 //   Executor exec(plan);
 //   auto out = exec.Run({{"X", x}});
 //   out.at("Y");
-inline Plan Compile(const Graph& graph, const PlanOptions& options = {}) {
-  Plan plan(detail::MakeIntrusive<detail::PlanState>(
-      options.passes ? options.passes->Run(graph) : DefaultPasses().Run(graph), options));
+template <class P = Plan>
+P Compile(const typename P::Graph& graph, const PlanOptions& options = {}) {
+  const BasicPassList<typename P::Graph>* passes = options.passes;
+  P plan(detail::MakeIntrusive<typename P::State>(
+      passes ? passes->Run(graph) : DefaultPasses<typename P::Graph>().Run(graph), options));
   std::vector<TensorInfo> inputs;
   bool known = true;
-  for (const GraphInput& input : plan.graph().inputs()) {
+  for (const auto& input : plan.graph().inputs()) {
     inputs.push_back(input.info);
     known &= input.info.dtype != DType::kUndefined && input.info.shape.is_known();
   }
   if (known) {
     plan.state_->Specialize(inputs, nullptr);
   } else {
-    InferGraph(plan.state_->view());  // what is wrong whatever the shapes are
+    ::opkit::InferGraph(plan.state_->view());  // what is wrong whatever the shapes are
   }
   return plan;
 }

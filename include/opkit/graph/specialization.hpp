@@ -4,9 +4,7 @@
 #ifndef OPKIT_GRAPH_SPECIALIZATION_HPP_
 #define OPKIT_GRAPH_SPECIALIZATION_HPP_
 
-#include "opkit/engine/schedule.hpp"
 #include "opkit/graph/bound_nodes.hpp"
-#include "opkit/graph/lifetimes.hpp"
 #include "opkit/graph/memory_plan.hpp"
 #include "opkit/graph/memory_verify.hpp"
 
@@ -32,12 +30,13 @@ namespace detail {
 
 // What one device's memory was planned from and to, as the planner and the verifier see it: steps
 // are numbers of the schedule, values are those of the view and then the scratch of each step.
+template <class Parts>
 struct ArenaPlan {
   Device device;
-  std::vector<RunValue> values;
-  std::vector<InPlaceOption> inplace;
-  MemoryLifetimes lifetimes;
-  MemoryPlan plan;
+  std::vector<typename Parts::RunValue> values;
+  std::vector<typename Parts::InPlaceOption> inplace;
+  typename Parts::MemoryLifetimes lifetimes;
+  typename Parts::MemoryPlan plan;
 
   // -1 where the value is not in this arena.
   int64_t OffsetOf(size_t value) const {
@@ -47,7 +46,18 @@ struct ArenaPlan {
   }
 };
 
+template <class Parts>
 class Specialization final : public RefCounted {
+  using GraphView = typename Parts::GraphView;
+  using GraphTypes = typename Parts::GraphTypes;
+  using NodeChoice = typename Parts::NodeChoice;
+  using ScheduleEdge = typename Parts::ScheduleEdge;
+  using Schedule = typename Parts::Schedule;
+  using RunOrder = typename Parts::RunOrder;
+  using RunValue = typename Parts::RunValue;
+  using BoundNodes = detail::BoundNodes<Parts>;
+  using ArenaPlan = detail::ArenaPlan<Parts>;
+
  public:
   struct Options {
     bool walked = false;  // steps run one after the other, in their order
@@ -94,10 +104,10 @@ class Specialization final : public RefCounted {
 
  private:
   static GraphTypes Infer(const GraphView& view, const std::vector<TensorInfo>& inputs) {
-    std::vector<GraphInput> known;
+    std::vector<typename Parts::GraphInput> known;
     for (size_t i = 0; i < inputs.size(); ++i)
       known.push_back({view.graph().inputs()[i].name, inputs[i]});
-    return InferGraph(view, known);
+    return ::opkit::InferGraph(view, known);
   }
 
   // An edge between two operators of one device type that both take work before what they depend on
@@ -112,7 +122,7 @@ class Specialization final : public RefCounted {
       may_pend_ |= spare_->op(node).HasAsyncPart();
     }
     std::vector<ScheduleEdge> edges;
-    for (const GraphView::Edge& edge : view_.edges())
+    for (const auto& edge : view_.edges())
       edges.push_back({edge.from, edge.to,
                        supports(edge.from) && supports(edge.to) &&
                            spare_->op(edge.from).device() == spare_->op(edge.to).device()});
@@ -142,7 +152,7 @@ class Specialization final : public RefCounted {
       const int node = schedule_->original_of(step);
       if (!IsAsynchronous(node)) continue;
       int stream = -1;
-      for (const GraphView::Edge& edge : view_.edges()) {  // few: only asynchronous nodes look
+      for (const auto& edge : view_.edges()) {  // few: only asynchronous nodes look
         if (edge.to != node || !IsAsynchronous(edge.from)) continue;
         if (continued[static_cast<size_t>(edge.from)] ||
             spare_->op(edge.from).device() != spare_->op(node).device())
