@@ -61,7 +61,7 @@ class GradientBuilder {
     }
     nodes_.Prune(found);
     CheckRewritten();
-    GraphView check(nodes_.graph());
+    GraphView checked(nodes_.graph());
     return found;
   }
   Graph TakeGraph() { return nodes_.TakeGraph(); }
