@@ -35,9 +35,10 @@ namespace detail {
 inline constexpr int64_t kMostExactConflicts = 8'000'000;
 
 // Step u has completed before step v starts, as far as it is known: always true where it says so.
+template <class Run>
 class StepOrder {
  public:
-  StepOrder(const RunOrder& run, bool exact) : run_(run) {
+  StepOrder(const Run& run, bool exact) : run_(run) {
     const auto n = static_cast<size_t>(run.nodes);
     ListPredecessors();
     if (!run.stages.empty()) {
@@ -170,7 +171,7 @@ class StepOrder {
     return false;
   }
 
-  const RunOrder& run_;
+  const Run& run_;
   std::vector<int64_t> starts_;  // of the predecessors of each step
   std::vector<int> predecessors_;
   std::vector<int64_t> start_, done_;
@@ -179,7 +180,8 @@ class StepOrder {
   std::vector<uint64_t> before_;
 };
 
-inline void CheckRunOrder(const RunOrder& run) {
+template <class Run>
+void CheckRunOrder(const Run& run) {
   if (run.nodes < 0)
     Throw(ErrorCode::kInvalidArgument, "expected 0 or more steps, found ", run.nodes);
   const auto n = static_cast<size_t>(run.nodes);
@@ -204,8 +206,9 @@ inline void CheckRunOrder(const RunOrder& run) {
           " steps, or none; found ", run.asynchronous.size());
 }
 
-inline void CheckRunValue(const RunOrder& run, const std::vector<RunValue>& values, size_t i) {
-  const RunValue& value = values[i];
+template <class Run, class Value>
+void CheckRunValue(const Run& run, const std::vector<Value>& values, size_t i) {
+  const Value& value = values[i];
   if (value.bytes < 0)
     Throw(ErrorCode::kInvalidArgument, "value ", i, " has ", value.bytes,
           " bytes: expected 0 or more");
@@ -231,9 +234,10 @@ inline void CheckRunValue(const RunOrder& run, const std::vector<RunValue>& valu
 }
 
 // A value that is no view, with its views and whatever was granted its bytes.
+template <class Run, class Value, class Lists = std::vector<std::vector<int>>>
 class ValueMerger {
  public:
-  ValueMerger(const RunOrder& run, const std::vector<RunValue>& values, const StepOrder& order)
+  ValueMerger(const Run& run, const std::vector<Value>& values, const StepOrder<Run>& order)
       : values_(values), order_(order), root_(values.size()), offset_(values.size()) {
     const size_t n = values.size();
     members_.resize(n);
@@ -251,7 +255,8 @@ class ValueMerger {
     }
   }
 
-  bool Grant(const InPlaceOption& option, size_t index) {
+  template <class Option>
+  bool Grant(const Option& option, size_t index) {
     CheckOption(option, index);
     const auto input = static_cast<size_t>(option.input);
     const auto output = static_cast<size_t>(option.output);
@@ -264,7 +269,7 @@ class ValueMerger {
       return false;
     int reads = 0;
     for (int i : members_[kept]) {
-      const RunValue& value = values_[static_cast<size_t>(i)];
+      const Value& value = values_[static_cast<size_t>(i)];
       if (value.kept || value.external) return false;
       for (int user : value.users) {
         if (user == option.node)
@@ -276,7 +281,7 @@ class ValueMerger {
     }
     if (reads != 1) return false;
     for (int i : members_[merged]) {
-      const RunValue& value = values_[static_cast<size_t>(i)];
+      const Value& value = values_[static_cast<size_t>(i)];
       if (value.producer != option.node &&
           (value.producer < 0 || !order_.Precedes(option.node, value.producer)))
         return false;
@@ -298,7 +303,7 @@ class ValueMerger {
 
  private:
   void CheckUsers(size_t i) const {
-    const RunValue& value = values_[i];
+    const Value& value = values_[i];
     if (value.producer < 0) return;
     for (int user : value.users)
       if (user < value.producer ||
@@ -306,7 +311,8 @@ class ValueMerger {
         Throw(ErrorCode::kInvalidArgument, "value ", i, " is read by step ", user,
               ", which no edge orders after step ", value.producer, ", which makes it");
   }
-  void CheckOption(const InPlaceOption& option, size_t index) const {
+  template <class Option>
+  void CheckOption(const Option& option, size_t index) const {
     const auto count = static_cast<int>(values_.size());
     if (option.input < 0 || option.input >= count || option.output < 0 || option.output >= count)
       Throw(ErrorCode::kInvalidArgument, "in-place option ", index, " is of values ", option.input,
@@ -318,24 +324,25 @@ class ValueMerger {
             " to read value ", option.input, " and to make value ", option.output);
   }
 
-  const std::vector<RunValue>& values_;
-  const StepOrder& order_;
+  const std::vector<Value>& values_;
+  const StepOrder<Run>& order_;
   std::vector<int> root_;
   std::vector<int64_t> offset_;
-  std::vector<std::vector<int>> members_;
+  Lists members_;
 };
 
 // The steps that touch each buffer, in lists one after the other; the run's begin and end apart.
+template <class Flags>
 struct BufferUses {
   std::vector<int64_t> starts;
   std::vector<int> steps;
-  std::vector<uint8_t> from_begin, to_end;
+  Flags from_begin, to_end;
 };
 
 // A buffer precedes another when all steps that touch it have completed before any that touches
 // the other starts. False when there are too many conflicts to list.
-inline bool ListExactConflicts(const StepOrder& order, const BufferUses& uses,
-                               MemoryConflicts* conflicts) {
+template <class Order, class Uses, class Conflicts>
+bool ListExactConflicts(const Order& order, const Uses& uses, Conflicts* conflicts) {
   const size_t n = uses.from_begin.size(), words = order.words(), columns = (n + 63) / 64;
   std::vector<uint64_t> precedes(n * columns, 0);  // [b] holds those that precede buffer b
   std::vector<uint64_t> common(words);             // steps that precede every touch of b
@@ -375,11 +382,12 @@ inline bool ListExactConflicts(const StepOrder& order, const BufferUses& uses,
   return true;
 }
 
-inline MemoryLifetimes FindLifetimes(const RunOrder& run, const std::vector<RunValue>& values,
-                                     const std::vector<InPlaceOption>& in_place, bool exact) {
-  const StepOrder order(run, exact);
-  ValueMerger merger(run, values, order);
-  MemoryLifetimes out;
+template <class Lifetimes, class Run, class Value, class Option>
+Lifetimes FindLifetimes(const Run& run, const std::vector<Value>& values,
+                        const std::vector<Option>& in_place, bool exact) {
+  const StepOrder<Run> order(run, exact);
+  ValueMerger<Run, Value> merger(run, values, order);
+  Lifetimes out;
   for (size_t i = 0; i < in_place.size(); ++i)
     out.granted.push_back(merger.Grant(in_place[i], i) ? 1 : 0);
   out.exact = exact || !run.stages.empty();
@@ -387,15 +395,16 @@ inline MemoryLifetimes FindLifetimes(const RunOrder& run, const std::vector<RunV
     if (run.stages[v] == run.stages[v - 1]) out.exact = false;
   out.buffer_of.assign(values.size(), -1);
   out.offset_in_buffer.assign(values.size(), 0);
-  BufferUses uses;
+  BufferUses<decltype(out.granted)> uses;
   for (size_t root = 0; root < values.size(); ++root) {
     if (merger.members(root).empty() || values[root].external) continue;
-    MemoryInterval buffer{order.end(), order.begin(), values[root].bytes, 1};
+    typename decltype(out.buffers)::value_type buffer{order.end(), order.begin(),
+                                                      values[root].bytes, 1};
     uses.starts.push_back(static_cast<int64_t>(uses.steps.size()));
     bool from_begin = false, to_end = false;
     for (int member : merger.members(root)) {
       const auto m = static_cast<size_t>(member);
-      const RunValue& value = values[m];
+      const Value& value = values[m];
       out.buffer_of[m] = static_cast<int>(out.buffers.size());
       out.offset_in_buffer[m] = merger.offset(m);
       if (value.view_of < 0 && value.alignment > buffer.alignment)
@@ -419,7 +428,7 @@ inline MemoryLifetimes FindLifetimes(const RunOrder& run, const std::vector<RunV
   }
   uses.starts.push_back(static_cast<int64_t>(uses.steps.size()));
   if (order.has_matrix() && !ListExactConflicts(order, uses, &out.conflicts))
-    return FindLifetimes(run, values, in_place, false);
+    return FindLifetimes<Lifetimes>(run, values, in_place, false);
   return out;
 }
 
@@ -432,12 +441,14 @@ inline MemoryLifetimes FindLifetimes(const RunOrder& run, const std::vector<RunV
 // An in-place option is granted, in the order given, when every other touch of the input's buffer
 // completes before the step starts in every legal run, nobody reads the buffer after the run, it is
 // planned memory, the output fits, and the step reads the buffer once.
-inline MemoryLifetimes FindLifetimes(const RunOrder& run, const std::vector<RunValue>& values,
-                                     const std::vector<InPlaceOption>& in_place = {},
-                                     const LifetimeOptions& options = {}) {
+template <class Lifetimes = MemoryLifetimes, class Run = RunOrder, class Value = RunValue,
+          class Option = InPlaceOption>
+Lifetimes FindLifetimes(const Run& run, const std::vector<Value>& values,
+                        const std::vector<Option>& in_place = {},
+                        const LifetimeOptions& options = {}) {
   detail::CheckRunOrder(run);
   const bool exact = run.stages.empty() && run.nodes > 0 && run.nodes <= options.exact_nodes;
-  return detail::FindLifetimes(run, values, in_place, exact);
+  return detail::FindLifetimes<Lifetimes>(run, values, in_place, exact);
 }
 
 }  // namespace opkit

@@ -12,7 +12,8 @@ namespace detail {
 // A move takes a buffer that makes the height, or one below it that conflicts with it, and places
 // it earlier. Of the neighbourhoods tried (insert anywhere, swap, move a block, several inserts,
 // the topmost buffers alone) it came lowest in equal time.
-inline void AnnealOrder(const MemoryProblem& problem, SearchBudget budget, Placing* best) {
+template <class Problem>
+void AnnealOrder(const Problem& problem, SearchBudget budget, Placing* best) {
   if (problem.count > kMostInMatrix) return;
   const auto n = static_cast<size_t>(problem.count);
   constexpr double kHeat = 0.003;  // of the bound, falling to 0 with the budget

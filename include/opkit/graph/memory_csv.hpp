@@ -16,12 +16,13 @@ struct MemoryTable {
 
 namespace detail {
 
+template <class Table, class Interval>
 class MemoryCsvReader {
  public:
   explicit MemoryCsvReader(std::string_view text) : rest_(text) {}
 
-  MemoryTable Read() {
-    MemoryTable table;
+  Table Read() {
+    Table table;
     int columns[kColumns];
     ReadHeader(columns);
     const bool with_offset = columns[kOffset] >= 0;
@@ -32,7 +33,7 @@ class MemoryCsvReader {
       if (count != header_cells_)
         Fail(StrCat("expected ", header_cells_, " cells as in the header, found ", count));
       table.ids.emplace_back(cells[columns[kId]]);
-      MemoryInterval buffer;
+      Interval buffer;
       buffer.lower = Number(cells, columns, kLower);
       buffer.upper = Number(cells, columns, kUpper);
       buffer.size = Number(cells, columns, kSize);
@@ -107,14 +108,16 @@ class MemoryCsvReader {
 
 // The text of a file, its columns in any order, with or without `offset`; ids are any text without
 // a comma. Errors (kInvalidArgument) begin with the line's number.
-inline MemoryTable ReadMemoryCsv(std::string_view text) {
-  return detail::MemoryCsvReader(text).Read();
+template <class Table = MemoryTable, class Interval = MemoryInterval>
+Table ReadMemoryCsv(std::string_view text) {
+  return detail::MemoryCsvReader<Table, Interval>(text).Read();
 }
 
 // `ids` may be empty: then buffers are numbered from 0. Without offsets the column is left out.
-inline std::string WriteMemoryCsv(const std::vector<MemoryInterval>& buffers,
-                                  const std::vector<int64_t>& offsets = {},
-                                  const std::vector<std::string>& ids = {}) {
+template <class Interval = MemoryInterval>
+std::string WriteMemoryCsv(const std::vector<Interval>& buffers,
+                           const std::vector<int64_t>& offsets = {},
+                           const std::vector<std::string>& ids = {}) {
   if ((!offsets.empty() && offsets.size() != buffers.size()) ||
       (!ids.empty() && ids.size() != buffers.size()))
     Throw(ErrorCode::kInvalidArgument, "expected an offset and an id for each of ", buffers.size(),

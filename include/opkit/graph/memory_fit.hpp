@@ -34,9 +34,10 @@ inline void KeepIfLower(const std::vector<int>& offsets, int height, const char*
 
 // Places buffers one by one at the lowest offset where they fit between those of their conflict
 // list that were placed before: O(conflicts), with gaps below the top filled.
+template <class Problem>
 class LowestFit {
  public:
-  explicit LowestFit(const MemoryProblem& problem) : problem_(problem) {}
+  explicit LowestFit(const Problem& problem) : problem_(problem) {}
 
   // Returns the height; `offsets` is written whole.
   int Place(const std::vector<int>& order, std::vector<int>* offsets) {
@@ -76,7 +77,7 @@ class LowestFit {
       }
   }
 
-  const MemoryProblem& problem_;
+  const Problem& problem_;
   std::vector<int64_t> taken_;
 };
 
@@ -84,9 +85,10 @@ inline constexpr int kMostInMatrix = 8192;  // 8 MiB of bits
 
 // Places the tail of an order anew on what its head placed. Conflicts are a bit matrix and what is
 // placed is kept by offset, so that a scan for a gap has no branch to mispredict.
+template <class Problem>
 class MatrixFit {
  public:
-  explicit MatrixFit(const MemoryProblem& problem, bool used = true)
+  explicit MatrixFit(const Problem& problem, bool used = true)
       : problem_(problem), count_(static_cast<size_t>(problem.count)), words_((count_ + 63) / 64) {
     if (!used) return;
     conflict_.assign(count_ * words_, 0);
@@ -144,7 +146,7 @@ class MatrixFit {
     placed_[i] = span;
   }
 
-  const MemoryProblem& problem_;
+  const Problem& problem_;
   const size_t count_, words_;
   std::vector<uint64_t> conflict_;
   std::vector<Span> placed_;
@@ -195,8 +197,9 @@ class Skyline {
   std::vector<int> highest_, floor_;
 };
 
-inline int PlaceOnSkyline(const MemoryProblem& problem, const std::vector<int>& order,
-                          std::vector<int>* offsets) {
+template <class Problem>
+int PlaceOnSkyline(const Problem& problem, const std::vector<int>& order,
+                   std::vector<int>* offsets) {
   Skyline skyline(problem.sections);
   offsets->assign(order.size(), 0);
   int height = 0;
@@ -213,8 +216,9 @@ inline int PlaceOnSkyline(const MemoryProblem& problem, const std::vector<int>& 
 
 // As an allocator at run time would: in the order of begin, into the smallest gap that fits, below
 // what is live. O(live buffers) for each.
-inline int PlaceInTime(const MemoryProblem& problem, const std::vector<int>& by_lower,
-                       std::vector<int>* offsets) {
+template <class Problem>
+int PlaceInTime(const Problem& problem, const std::vector<int>& by_lower,
+                std::vector<int>* offsets) {
   offsets->assign(by_lower.size(), 0);
   std::vector<int> live;  // in the order of offset
   int height = 0;

@@ -11,7 +11,8 @@ namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
 // By descending key; equal ones by descending size.
-inline std::vector<int> OrderBy(const MemoryProblem& problem, const std::vector<int64_t>& keys) {
+template <class Problem>
+std::vector<int> OrderBy(const Problem& problem, const std::vector<int64_t>& keys) {
   std::vector<int> order;
   std::vector<int64_t> descending;
   for (int i = 0; i < problem.count; ++i) {
@@ -24,16 +25,12 @@ inline std::vector<int> OrderBy(const MemoryProblem& problem, const std::vector<
   return order;
 }
 
-struct GreedyOrder {
-  const char* name;
-  std::vector<int> order;
-};
-
 // Work that the portfolio may do, in conflicts looked at; about 20 ns each.
 inline constexpr int64_t kPortfolioWork = 15'000'000;
 
 // Several orders, the best kept; stops at the lower bound.
-inline void TryPortfolio(const MemoryProblem& problem, int enough, Placing* best) {
+template <class Problem>
+void TryPortfolio(const Problem& problem, int enough, Placing* best) {
   const auto n = static_cast<size_t>(problem.count);
   std::vector<int64_t> length(n), area(n), size(n), start(n), peak(n), crowd(n);
   for (size_t i = 0; i < n; ++i) {

@@ -13,8 +13,9 @@ namespace detail {
 // Below this, conflicts are listed and placing fills gaps.
 inline constexpr int64_t kMostListedPairs = 8'000'000;
 
-inline MemoryPlan FinishPlan(const MemoryProblem& problem, size_t buffers, const Placing& best,
-                             int64_t began_ns) {
+template <class Problem>
+MemoryPlan FinishPlan(const Problem& problem, size_t buffers, const Placing& best,
+                      int64_t began_ns) {
   MemoryPlan plan;
   plan.offsets.assign(buffers, 0);
   plan.lower_bound_bytes =
@@ -30,10 +31,11 @@ inline MemoryPlan FinishPlan(const MemoryProblem& problem, size_t buffers, const
   return plan;
 }
 
-inline MemoryPlan PlanMemory(const std::vector<MemoryInterval>& buffers,
-                             const MemoryConflicts& conflicts, const MemoryPlanOptions& options) {
+template <class Interval, class Conflicts, class Problem = MemoryProblem>
+MemoryPlan PlanMemory(const std::vector<Interval>& buffers, const Conflicts& conflicts,
+                      const MemoryPlanOptions& options) {
   const int64_t began_ns = MonotonicNs();
-  MemoryProblem problem;
+  Problem problem;
   MeasureBuffers(buffers, &problem);
   CutSections(buffers, &problem);
   if (!conflicts.empty())
@@ -67,16 +69,18 @@ inline MemoryPlan PlanMemory(const std::vector<MemoryInterval>& buffers,
 // Errors (kInvalidArgument, kOutOfRange) name the buffer: lower not below upper, a negative size,
 // an alignment that is no power of two, sizes that add up to more than an int64 holds. 100,000
 // buffers take less than a second by the portfolio alone.
-inline MemoryPlan PlanMemory(const std::vector<MemoryInterval>& intervals,
-                             const MemoryPlanOptions& options = {}) {
-  return detail::PlanMemory(intervals, {}, options);
+template <class Interval = MemoryInterval, class Conflicts = MemoryConflicts>
+MemoryPlan PlanMemory(const std::vector<Interval>& intervals,
+                      const MemoryPlanOptions& options = {}) {
+  return detail::PlanMemory(intervals, Conflicts(), options);
 }
 
 // Offsets for buffers that conflict as `conflicts` says, for those whose order in time is partial.
 // The spans are those of one legal order: where two overlap, the conflict must be listed too.
-inline MemoryPlan PlanMemory(const std::vector<MemoryInterval>& buffers,
-                             const MemoryConflicts& conflicts,
-                             const MemoryPlanOptions& options = {}) {
+template <class Interval = MemoryInterval, class Conflicts = MemoryConflicts>
+MemoryPlan PlanMemory(const std::vector<Interval>& buffers,
+                      const std::type_identity_t<Conflicts>& conflicts,
+                      const MemoryPlanOptions& options = {}) {
   return detail::PlanMemory(buffers, conflicts, options);
 }
 

@@ -9,6 +9,8 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// The planner's functions are templates over this and what it is made from, so that programs which
+// plan no memory do not compile them.
 struct MemoryProblem {
   int count = 0;               // buffers that have a size
   std::vector<int> buffer;     // of each, its index in the input
@@ -58,12 +60,13 @@ inline int64_t GreatestCommonDivisor(int64_t a, int64_t b) {
 }
 
 // Throws for a buffer that cannot be planned; the buffers' smallest alignment otherwise.
-inline int64_t CheckMemoryIntervals(const std::vector<MemoryInterval>& intervals) {
+template <class Interval>
+int64_t CheckMemoryIntervals(const std::vector<Interval>& intervals) {
   if (intervals.size() > 1'000'000'000)
     Throw(ErrorCode::kOutOfRange, "expected at most 1000000000 buffers, found ", intervals.size());
   int64_t smallest = 0;
   for (size_t i = 0; i < intervals.size(); ++i) {
-    const MemoryInterval& buffer = intervals[i];
+    const Interval& buffer = intervals[i];
     if (buffer.lower >= buffer.upper)
       Throw(ErrorCode::kInvalidArgument, "buffer ", i, " is live in [", buffer.lower, ", ",
             buffer.upper, "): expected lower < upper");
@@ -80,11 +83,12 @@ inline int64_t CheckMemoryIntervals(const std::vector<MemoryInterval>& intervals
 }
 
 // Sizes, alignments and their unit.
-inline void MeasureBuffers(const std::vector<MemoryInterval>& intervals, MemoryProblem* problem) {
+template <class Interval, class Problem>
+void MeasureBuffers(const std::vector<Interval>& intervals, Problem* problem) {
   const int64_t rounding = problem->rounding = CheckMemoryIntervals(intervals);
   int64_t unit = 0, worst = 0;  // worst: with the padding before each
   for (size_t i = 0; i < intervals.size(); ++i) {
-    const MemoryInterval& buffer = intervals[i];
+    const Interval& buffer = intervals[i];
     if (buffer.size == 0) continue;
     problem->buffer.push_back(static_cast<int>(i));
     int64_t padded = 0;
@@ -107,7 +111,7 @@ inline void MeasureBuffers(const std::vector<MemoryInterval>& intervals, MemoryP
   while (worst / unit + problem->count >= int64_t{1} << 29) unit *= 2;
   problem->unit = unit;
   for (int i : problem->buffer) {
-    const MemoryInterval& buffer = intervals[static_cast<size_t>(i)];
+    const Interval& buffer = intervals[static_cast<size_t>(i)];
     const int64_t alignment = buffer.alignment / unit;
     problem->size.push_back(static_cast<int>((buffer.size - 1) / unit + 1));
     problem->alignment.push_back(static_cast<int>(alignment > 1 ? alignment : 1));
@@ -116,12 +120,13 @@ inline void MeasureBuffers(const std::vector<MemoryInterval>& intervals, MemoryP
 
 // Sections end where a buffer ends after another began: every other moment's live set is part of
 // one of theirs.
-inline void CutSections(const std::vector<MemoryInterval>& intervals, MemoryProblem* problem) {
+template <class Interval, class Problem>
+void CutSections(const std::vector<Interval>& intervals, Problem* problem) {
   const size_t n = problem->buffer.size();
   std::vector<int64_t> lower, upper;
   std::vector<int> begins, ends;
   for (size_t i = 0; i < n; ++i) {
-    const MemoryInterval& buffer = intervals[static_cast<size_t>(problem->buffer[i])];
+    const Interval& buffer = intervals[static_cast<size_t>(problem->buffer[i])];
     lower.push_back(buffer.lower);
     upper.push_back(buffer.upper);
     begins.push_back(static_cast<int>(i));
@@ -168,7 +173,8 @@ inline void CutSections(const std::vector<MemoryInterval>& intervals, MemoryProb
 }
 
 // The conflicts of overlapping spans as lists. Costs time and space by their number.
-inline void ListConflicts(MemoryProblem* problem) {
+template <class Problem>
+void ListConflicts(Problem* problem) {
   const size_t n = problem->buffer.size();
   std::vector<int> order, live;
   for (size_t i = 0; i < n; ++i) order.push_back(static_cast<int>(i));
@@ -204,8 +210,9 @@ inline void ListConflicts(MemoryProblem* problem) {
 }
 
 // Each list's reverse: who lists i. The lists come out in ascending order.
-inline MemoryConflicts TransposeConflicts(const MemoryConflicts& conflicts) {
-  MemoryConflicts out;
+template <class Conflicts>
+Conflicts TransposeConflicts(const Conflicts& conflicts) {
+  Conflicts out;
   const size_t n = conflicts.starts.size() - 1;
   out.starts.assign(n + 1, 0);
   out.others.resize(conflicts.others.size());
@@ -220,7 +227,8 @@ inline MemoryConflicts TransposeConflicts(const MemoryConflicts& conflicts) {
   return out;
 }
 
-inline void CheckConflicts(size_t n, const MemoryConflicts& conflicts) {
+template <class Conflicts>
+void CheckConflicts(size_t n, const Conflicts& conflicts) {
   if (conflicts.starts.size() != n + 1 || conflicts.starts[0] != 0 ||
       conflicts.starts[n] != static_cast<int64_t>(conflicts.others.size()))
     Throw(ErrorCode::kInvalidArgument, "expected the starts of ", n, " conflict lists and their ",
@@ -241,7 +249,8 @@ inline void CheckConflicts(size_t n, const MemoryConflicts& conflicts) {
 
 // A set of buffers that are all in conflict with each other can be larger than any live set of the
 // given spans: grows the largest of these by whoever conflicts with all of it.
-inline void RaiseBound(MemoryProblem* problem) {
+template <class Problem>
+void RaiseBound(Problem* problem) {
   const size_t n = problem->buffer.size();
   int peak = 0;
   for (int s = 1; s < problem->sections; ++s)
@@ -270,10 +279,11 @@ inline void RaiseBound(MemoryProblem* problem) {
 }
 
 // Checked conflicts, renumbered without the empty buffers.
-inline void TakeConflicts(const MemoryConflicts& conflicts, size_t n, MemoryProblem* problem) {
+template <class Conflicts, class Problem>
+void TakeConflicts(const Conflicts& conflicts, size_t n, Problem* problem) {
   CheckConflicts(n, conflicts);
-  const MemoryConflicts reverse = TransposeConflicts(conflicts);
-  const MemoryConflicts sorted = TransposeConflicts(reverse);
+  const Conflicts reverse = TransposeConflicts(conflicts);
+  const Conflicts sorted = TransposeConflicts(reverse);
   std::vector<int> number(n, -1);
   for (size_t i = 0; i < problem->buffer.size(); ++i)
     number[static_cast<size_t>(problem->buffer[i])] = static_cast<int>(i);

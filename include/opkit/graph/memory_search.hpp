@@ -10,8 +10,9 @@ namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
 // Which buffers a restart prefers: long, large or crowded ones, in proportions drawn at random.
-inline std::vector<int> DrawRanks(const MemoryProblem& problem, const std::vector<int64_t>& length,
-                                  const std::vector<int64_t>& peak, RandomGenerator& random) {
+template <class Problem>
+std::vector<int> DrawRanks(const Problem& problem, const std::vector<int64_t>& length,
+                           const std::vector<int64_t>& peak, RandomGenerator& random) {
   const auto n = static_cast<size_t>(problem.count);
   const auto log = [](int64_t x) { return __builtin_log(static_cast<double>(x)); };
   const double by_length = 2 * random.uniform() - 0.2, by_size = 2 * random.uniform() - 0.2;
@@ -42,7 +43,8 @@ inline int64_t Luby(int64_t i) {
 
 // Every other restart tries the lowest ceiling that is not known to be impossible; the others halve
 // the way to it, and back up towards the best height after a failure.
-inline void SearchValleys(const MemoryProblem& problem, SearchBudget budget, Placing* best) {
+template <class Problem>
+void SearchValleys(const Problem& problem, SearchBudget budget, Placing* best) {
   const auto n = static_cast<size_t>(problem.count);
   constexpr int64_t kNodes = 250;
   RandomGenerator random(budget.seed);
@@ -81,7 +83,8 @@ inline void SearchValleys(const MemoryProblem& problem, SearchBudget budget, Pla
   }
 }
 
-inline void SearchPlacing(const MemoryProblem& problem, const SearchBudget& budget, Placing* best) {
+template <class Problem>
+void SearchPlacing(const Problem& problem, const SearchBudget& budget, Placing* best) {
   if (problem.starts.empty() || best->height <= budget.enough) return;
   if (problem.spans_decide)
     SearchValleys(problem, budget, best);

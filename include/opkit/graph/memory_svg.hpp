@@ -60,9 +60,10 @@ inline double NiceStep(double span, bool bytes) {
   return step;
 }
 
+template <class Interval>
 class MemorySvg {
  public:
-  MemorySvg(const std::vector<MemoryInterval>& buffers, const MemoryPlan& plan,
+  MemorySvg(const std::vector<Interval>& buffers, const MemoryPlan& plan,
             const MemorySvgOptions& options)
       : buffers_(buffers), plan_(plan), options_(options) {
     if (plan.offsets.size() != buffers.size())
@@ -71,7 +72,7 @@ class MemorySvg {
     if (!options.names.empty() && options.names.size() != buffers.size())
       Throw(ErrorCode::kInvalidArgument, "expected a name for each of ", buffers.size(),
             " buffers, or none; found ", options.names.size());
-    for (const MemoryInterval& buffer : buffers) {
+    for (const Interval& buffer : buffers) {
       if (begin_ == end_) {
         begin_ = static_cast<double>(buffer.lower);
         shortest_ = Length(buffer);
@@ -119,7 +120,7 @@ class MemorySvg {
         std::to_chars(text, text + sizeof text, value, std::chars_format::fixed, digits);
     return std::string(text, end.ptr);
   }
-  static double Length(const MemoryInterval& buffer) {
+  static double Length(const Interval& buffer) {
     return static_cast<double>(buffer.upper) - static_cast<double>(buffer.lower);
   }
   double X(double time) const {
@@ -170,7 +171,7 @@ class MemorySvg {
   }
 
   void DrawBuffer(size_t i) {
-    const MemoryInterval& buffer = buffers_[i];
+    const Interval& buffer = buffers_[i];
     if (buffer.size == 0) return;
     const auto lower = static_cast<double>(buffer.lower);
     const auto offset = static_cast<double>(plan_.offsets[i]);
@@ -211,7 +212,7 @@ class MemorySvg {
     Label(left + kSteps * kWidth + 6, y + 10, "", "long");
   }
 
-  const std::vector<MemoryInterval>& buffers_;
+  const std::vector<Interval>& buffers_;
   const MemoryPlan& plan_;
   const MemorySvgOptions& options_;
   double begin_ = 0, end_ = 0, shortest_ = 1, longest_ = 1, top_ = 1;
@@ -222,8 +223,9 @@ class MemorySvg {
 
 // An SVG document of the plan: axes with units, a label on every buffer that has room for one, what
 // a buffer is when pointed at, and bytes, bound and ratio in the title.
-inline std::string DrawMemoryPlan(const std::vector<MemoryInterval>& buffers,
-                                  const MemoryPlan& plan, const MemorySvgOptions& options = {}) {
+template <class Interval = MemoryInterval>
+std::string DrawMemoryPlan(const std::vector<Interval>& buffers, const MemoryPlan& plan,
+                           const MemorySvgOptions& options = {}) {
   return detail::MemorySvg(buffers, plan, options).Draw();
 }
 

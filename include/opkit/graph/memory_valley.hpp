@@ -18,9 +18,10 @@ namespace detail {
 
 enum class SearchEnd { kFound, kImpossible, kGaveUp };
 
+template <class Problem>
 class ValleySearch {
  public:
-  explicit ValleySearch(const MemoryProblem& problem)
+  explicit ValleySearch(const Problem& problem)
       : problem_(problem),
         count_(static_cast<size_t>(problem.count)),
         sections_(static_cast<size_t>(problem.sections)),
@@ -277,7 +278,7 @@ class ValleySearch {
     frames_.push_back(frame);
   }
 
-  const MemoryProblem& problem_;
+  const Problem& problem_;
   const size_t count_, sections_;
   std::vector<int64_t> cover_start_;  // of each section: the buffers that are live in it
   std::vector<int> cover_;

@@ -36,11 +36,11 @@ inline bool ShareBytes(int64_t a, int64_t a_bytes, int64_t b, int64_t b_bytes) {
 
 // Looks at every pair of values that share bytes. A value and the views of it are one family: its
 // bytes are needed from the first touch of any of them to the last.
+template <class Run, class Value, class Option, class Lists = std::vector<std::vector<int>>>
 class RunVerifier {
  public:
-  RunVerifier(const RunOrder& run, const std::vector<RunValue>& values,
-              const std::vector<InPlaceOption>& in_place, const std::vector<int64_t>& addresses,
-              const std::vector<std::string>& names)
+  RunVerifier(const Run& run, const std::vector<Value>& values, const std::vector<Option>& in_place,
+              const std::vector<int64_t>& addresses, const std::vector<std::string>& names)
       : run_(run), values_(values), in_place_(in_place), addresses_(addresses), names_(names) {}
 
   std::string FindFault(int64_t arena_bytes) {
@@ -49,7 +49,7 @@ class RunVerifier {
       return StrCat("expected an address for each of ", n, " values, found ", addresses_.size());
     for (size_t i = 0; i < n; ++i) family_.push_back(Family(i));
     for (size_t i = 0; i < n; ++i) {
-      const RunValue& value = values_[i];
+      const Value& value = values_[i];
       if (!Planned(i)) continue;
       const std::string fault =
           FindPlacingFault("value", i, names_, addresses_[i], value.bytes,
@@ -118,7 +118,7 @@ class RunVerifier {
     if (touches != 1 || values_[b].producer != step || addresses_[read] != addresses_[b] ||
         values_[b].bytes > values_[read].bytes)
       return false;
-    for (const InPlaceOption& option : in_place_)
+    for (const Option& option : in_place_)
       if (option.node == step && static_cast<size_t>(option.input) == read &&
           static_cast<size_t>(option.output) == b)
         return true;
@@ -130,7 +130,7 @@ class RunVerifier {
   // have returned.
   void CheckOrder() {
     const auto n = static_cast<size_t>(run_.nodes);
-    std::vector<std::vector<int>> before(n);
+    Lists before(n);
     for (size_t e = 0; e < run_.before.size(); ++e)
       before[static_cast<size_t>(run_.after[e])].push_back(run_.before[e]);
     std::vector<uint8_t> touched(values_.size());
@@ -193,9 +193,9 @@ class RunVerifier {
                                      : "the second is there from the start of the run");
   }
 
-  const RunOrder& run_;
-  const std::vector<RunValue>& values_;
-  const std::vector<InPlaceOption>& in_place_;
+  const Run& run_;
+  const std::vector<Value>& values_;
+  const std::vector<Option>& in_place_;
   const std::vector<int64_t>& addresses_;
   const std::vector<std::string>& names_;
   std::vector<size_t> family_;
@@ -221,21 +221,22 @@ inline void ThrowFault(const std::string& fault) {
 // What FindLifetimes refuses must not be given here.
 //
 // Costs time by the square of the values, and by steps times edges / 64.
-inline void VerifyMemoryPlan(const RunOrder& run, const std::vector<RunValue>& values,
-                             const std::vector<InPlaceOption>& in_place,
-                             const std::vector<int64_t>& addresses, int64_t arena_bytes,
-                             const std::vector<std::string>& names = {}) {
-  detail::RunVerifier verifier(run, values, in_place, addresses, names);
+template <class Run = RunOrder, class Value = RunValue, class Option = InPlaceOption>
+void VerifyMemoryPlan(const Run& run, const std::vector<Value>& values,
+                      const std::vector<Option>& in_place, const std::vector<int64_t>& addresses,
+                      int64_t arena_bytes, const std::vector<std::string>& names = {}) {
+  detail::RunVerifier<Run, Value, Option> verifier(run, values, in_place, addresses, names);
   detail::ThrowFault(verifier.FindFault(arena_bytes));
 }
 
 // The same for buffers that conflict where their spans overlap, and where `conflicts` lists them.
-inline void VerifyMemoryPlan(const std::vector<MemoryInterval>& buffers,
-                             const MemoryConflicts& conflicts, const MemoryPlan& plan) {
+template <class Interval = MemoryInterval, class Conflicts = MemoryConflicts>
+void VerifyMemoryPlan(const std::vector<Interval>& buffers,
+                      const std::type_identity_t<Conflicts>& conflicts, const MemoryPlan& plan) {
   if (plan.offsets.size() != buffers.size())
     detail::ThrowFault(StrCat("expected an offset for each of ", buffers.size(), " buffers, found ",
                               plan.offsets.size()));
-  const auto check = [&](size_t a, size_t b, const char* why) {
+  const auto refuse = [&](size_t a, size_t b, const char* why) {
     if (detail::ShareBytes(plan.offsets[a], buffers[a].size, plan.offsets[b], buffers[b].size))
       detail::ThrowFault(
           StrCat(detail::DescribePlaced("buffer", a, {}, plan.offsets[a], buffers[a].size), " and ",
@@ -247,14 +248,15 @@ inline void VerifyMemoryPlan(const std::vector<MemoryInterval>& buffers,
                                                 buffers[b].alignment, plan.arena_bytes));
     for (size_t a = 0; a < b; ++a)
       if (buffers[a].lower < buffers[b].upper && buffers[b].lower < buffers[a].upper)
-        check(a, b, "their spans overlap");
+        refuse(a, b, "their spans overlap");
     if (conflicts.empty()) continue;
     for (int64_t at = conflicts.starts[b]; at < conflicts.starts[b + 1]; ++at)
-      check(b, static_cast<size_t>(conflicts.others[static_cast<size_t>(at)]),
-            "they are listed as a conflict");
+      refuse(b, static_cast<size_t>(conflicts.others[static_cast<size_t>(at)]),
+             "they are listed as a conflict");
   }
 }
-inline void VerifyMemoryPlan(const std::vector<MemoryInterval>& intervals, const MemoryPlan& plan) {
+template <class Interval = MemoryInterval>
+void VerifyMemoryPlan(const std::vector<Interval>& intervals, const MemoryPlan& plan) {
   VerifyMemoryPlan(intervals, {}, plan);
 }
 

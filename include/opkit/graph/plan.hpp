@@ -199,7 +199,7 @@ P Compile(const typename P::Graph& graph, const PlanOptions& options = {}) {
   if (known) {
     plan.state_->Specialize(inputs, nullptr);
   } else {
-    ::opkit::InferGraph(plan.state_->view());  // what is wrong whatever the shapes are
+    InferGraph(plan.state_->view());  // what is wrong whatever the shapes are
   }
   return plan;
 }

@@ -107,7 +107,7 @@ class Specialization final : public RefCounted {
     std::vector<typename Parts::GraphInput> known;
     for (size_t i = 0; i < inputs.size(); ++i)
       known.push_back({view.graph().inputs()[i].name, inputs[i]});
-    return ::opkit::InferGraph(view, known);
+    return InferGraph(view, known);
   }
 
   // An edge between two operators of one device type that both take work before what they depend on
