@@ -50,13 +50,14 @@ concept ReplayBody = std::is_invocable_v<Body&, int> &&
 // killed. Nodes still pending then must still be completed before the next run (else that throws
 // kFailedPrecondition) and before the destruction, or never: the replay may be destroyed when no
 // Complete is to come.
-template <class Body>
+template <class Body, class Schedule = ::opkit::Schedule>
 class Replay {
   static_assert(ReplayBody<Body>,
                 "Replay: the body must be callable as body(int node) and return void or NodeState");
 
  public:
-  using DoneFunction = detail::ReplayCore::DoneFunction;
+  using Core = detail::ReplayCore<Schedule>;
+  using DoneFunction = typename Core::DoneFunction;
   static constexpr bool kMayPend = std::is_same_v<std::invoke_result_t<Body&, int>, NodeState>;
 
   // Throws kInvalidArgument when nodes may pend, or the schedule is in_order, in a mode that cannot
@@ -66,8 +67,8 @@ class Replay {
       : body_(std::move(body)),
         tuner_(schedule, options.mode, options.ns_per_node, pool.threads(),
                kMayPend && options.may_pend),
-        core_(detail::MakeIntrusive<detail::ReplayCore>(
-            schedule, pool, kMayPend && options.may_pend, &body_, &RunNodes, &RunRange)) {
+        core_(detail::MakeIntrusive<Core>(schedule, pool, kMayPend && options.may_pend, &body_,
+                                          &RunNodes, &RunRange)) {
     if (tuner_.may_use_counters()) core_->AllocateCounters();
   }
   Replay(const Replay&) = delete;
@@ -140,7 +141,7 @@ class Replay {
     }
   }
 
-  static void RunRange(detail::ReplayCore& core, int begin, int end, bool by_level) {
+  static void RunRange(Core& core, int begin, int end, bool by_level) {
     LocalBody body = *static_cast<Body*>(core.body);
     const std::vector<int>& order = core.schedule.level_order();
     try {
@@ -156,7 +157,7 @@ class Replay {
   }
 
   // True when the node is pending.
-  static bool RunNode(detail::ReplayCore& core, BodyReference body, int node) {
+  static bool RunNode(Core& core, BodyReference body, int node) {
     if (core.stopped()) return false;
     try {
       if constexpr (kMayPend) {
@@ -173,7 +174,7 @@ class Replay {
     return false;
   }
 
-  static void RunNodes(detail::ReplayCore& core, detail::ReplayWorker& worker) {
+  static void RunNodes(Core& core, detail::ReplayWorker& worker) {
     LocalBody body = *static_cast<Body*>(core.body);
     const int* const entry_begin = core.schedule.entry_begin().data();
     const int* const entries = core.schedule.entries().data();
@@ -209,8 +210,8 @@ class Replay {
   }
 
   Body body_;
-  detail::ReplayTuner tuner_;
-  const detail::IntrusivePtr<detail::ReplayCore> core_;
+  detail::ReplayTuner<Schedule> tuner_;
+  const detail::IntrusivePtr<Core> core_;
 };
 
 }  // namespace opkit

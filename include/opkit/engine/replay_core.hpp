@@ -41,6 +41,7 @@ struct ReplayWorker {
 // All that says so is guarded by one mutex, which a thread takes when it runs out of work or hands
 // some over, never for a node. The pool's tasks (helpers) outlive the run they were queued for: one
 // that comes too late serves the next run or finds nothing to do. Each keeps the core alive.
+template <class Schedule>
 class ReplayCore final : public RefCounted {
  public:
   using DoneFunction = UniqueFunction<void(std::exception_ptr)>;
@@ -249,7 +250,8 @@ class ReplayCore final : public RefCounted {
 // --- the life of a run
 
 // Of a run: all that is set before its first thread enters. Throws when one is in progress.
-inline void ReplayCore::Begin(ReplayMode mode, double ns_per_node) {
+template <class Schedule>
+inline void ReplayCore<Schedule>::Begin(ReplayMode mode, double ns_per_node) {
   if (phase_ == Phase::kAbandoned) {
     Throw(ErrorCode::kFailedPrecondition, "expected all nodes of the previous run, which was ",
           "given up, to have completed; ", pending(), " are still pending: complete them first");
@@ -281,7 +283,8 @@ inline void ReplayCore::Begin(ReplayMode mode, double ns_per_node) {
   }
 }
 
-inline void ReplayCore::RunAsync(ReplayMode mode, double ns_per_node, DoneFunction done) {
+template <class Schedule>
+inline void ReplayCore<Schedule>::RunAsync(ReplayMode mode, double ns_per_node, DoneFunction done) {
   Duty duty(pool_);
   {
     MutexLock lock(mutex_);
@@ -295,7 +298,8 @@ inline void ReplayCore::RunAsync(ReplayMode mode, double ns_per_node, DoneFuncti
   duty.Do();
 }
 
-inline void ReplayCore::Run(ReplayMode mode, double ns_per_node, Timeout timeout) {
+template <class Schedule>
+inline void ReplayCore<Schedule>::Run(ReplayMode mode, double ns_per_node, Timeout timeout) {
   ReplayWorker worker;
   {
     MutexLock lock(mutex_);
@@ -331,7 +335,8 @@ inline void ReplayCore::Run(ReplayMode mode, double ns_per_node, Timeout timeout
   if (error) std::rethrow_exception(std::move(error));
 }
 
-OPKIT_COLD inline void ReplayCore::GiveUp(ErrorCode code) {
+template <class Schedule>
+OPKIT_COLD inline void ReplayCore<Schedule>::GiveUp(ErrorCode code) {
   Duty duty(pool_);
   {
     MutexLock lock(mutex_);
@@ -353,7 +358,8 @@ OPKIT_COLD inline void ReplayCore::GiveUp(ErrorCode code) {
   duty.Do();
 }
 
-inline void ReplayCore::EndIfOver(Duty& duty) {
+template <class Schedule>
+inline void ReplayCore<Schedule>::EndIfOver(Duty& duty) {
   if (!quiet()) return;
   if (phase_ == Phase::kRunning && (remaining_ == 0 || given_up_)) {
     sharing_ = false;
@@ -371,7 +377,8 @@ inline void ReplayCore::EndIfOver(Duty& duty) {
   if (phase_ != Phase::kRunning) duty.quiet = std::exchange(quiet_waiter_, nullptr);
 }
 
-inline void ReplayCore::WaitUntilQuiet() {
+template <class Schedule>
+inline void ReplayCore<Schedule>::WaitUntilQuiet() {
   Latch latch(1);
   {
     MutexLock lock(mutex_);
@@ -383,7 +390,8 @@ inline void ReplayCore::WaitUntilQuiet() {
 
 // A node that was completed elsewhere. Its early successors are released by the thread that ran its
 // body, so neither has to wait for the other.
-inline void ReplayCore::Complete(int node, std::exception_ptr error) {
+template <class Schedule>
+inline void ReplayCore<Schedule>::Complete(int node, std::exception_ptr error) {
   OPKIT_ASSERT(node >= 0 && node < schedule.size());
   if (error) Fail(std::move(error));
   ReadyChain chain;
@@ -411,7 +419,8 @@ inline void ReplayCore::Complete(int node, std::exception_ptr error) {
 
 // --- threads
 
-inline ReplayCore::Helper* ReplayCore::TakeHelper() {
+template <class Schedule>
+inline typename ReplayCore<Schedule>::Helper* ReplayCore<Schedule>::TakeHelper() {
   if (free_helpers_ == nullptr || active_ + searching_ + queued_ >= threads_) return nullptr;
   Helper* helper = std::exchange(free_helpers_, free_helpers_->next_free);
   ++queued_;
@@ -419,7 +428,8 @@ inline ReplayCore::Helper* ReplayCore::TakeHelper() {
   return helper;
 }
 
-inline void ReplayCore::UpdateHints() {
+template <class Schedule>
+inline void ReplayCore<Schedule>::UpdateHints() {
   const int offers = this->offers();
   offers_.store(offers, std::memory_order_relaxed);
   int wanted = kNobody;
@@ -431,7 +441,8 @@ inline void ReplayCore::UpdateHints() {
   wanted_.store(wanted, std::memory_order_relaxed);
 }
 
-inline void ReplayCore::Help(Helper& helper) {
+template <class Schedule>
+inline void ReplayCore<Schedule>::Help(Helper& helper) {
   {
     MutexLock lock(mutex_);
     --queued_;
@@ -441,7 +452,8 @@ inline void ReplayCore::Help(Helper& helper) {
   Participate(worker);
 }
 
-inline void ReplayCore::Participate(ReplayWorker& worker) {
+template <class Schedule>
+inline void ReplayCore<Schedule>::Participate(ReplayWorker& worker) {
   for (bool may_search = true;;) {
     switch (Take(worker, may_search)) {
       case Work::kLead: {
@@ -467,7 +479,9 @@ inline void ReplayCore::Participate(ReplayWorker& worker) {
 }
 
 // Hands in what the worker has done and finds more for it.
-inline ReplayCore::Work ReplayCore::Take(ReplayWorker& worker, bool may_search) {
+template <class Schedule>
+inline typename ReplayCore<Schedule>::Work ReplayCore<Schedule>::Take(ReplayWorker& worker,
+                                                                      bool may_search) {
   Duty duty(pool_);
   Work work = Work::kNone;
   {
@@ -516,7 +530,8 @@ inline ReplayCore::Work ReplayCore::Take(ReplayWorker& worker, bool may_search) 
 }
 
 // False when there was nothing for too long.
-inline bool ReplayCore::Search(const ReplayWorker& worker) {
+template <class Schedule>
+inline bool ReplayCore<Schedule>::Search(const ReplayWorker& worker) {
   uint64_t start = Ticks();
   do {
     if (offers_.load(std::memory_order_relaxed) > 0) return true;
@@ -530,7 +545,8 @@ inline bool ReplayCore::Search(const ReplayWorker& worker) {
   return false;
 }
 
-inline void ReplayCore::HandOver(ReplayWorker& worker, bool has_next) {
+template <class Schedule>
+inline void ReplayCore<Schedule>::HandOver(ReplayWorker& worker, bool has_next) {
   const int size = worker.ready.size;
   const int wanted = wanted_.load(std::memory_order_relaxed);
   const int keep = wanted == kAnybody ? (has_next ? 0 : 1) : has_next ? size / 2 : size - size / 2;
@@ -567,7 +583,8 @@ inline void ReplayCore::HandOver(ReplayWorker& worker, bool has_next) {
 }
 
 // Adds a chain whose last node is `tail`, which is used where there is no room for one more.
-inline void ReplayCore::Offer(ReadyChain chain, int tail) {
+template <class Schedule>
+inline void ReplayCore<Schedule>::Offer(ReadyChain chain, int tail) {
   if (chains_ == kMaxChains) {
     Next(tail) = shared_[0].head;
     chain.size += shared_[0].size;
@@ -579,7 +596,8 @@ inline void ReplayCore::Offer(ReadyChain chain, int tail) {
 
 // --- modes without counters
 
-inline void ReplayCore::Lead() {
+template <class Schedule>
+inline void ReplayCore<Schedule>::Lead() {
   if (mode_ == ReplayMode::kLevels) {
     RunLevels();
   } else if (mode_ == ReplayMode::kWalk) {
@@ -588,7 +606,8 @@ inline void ReplayCore::Lead() {
 }
 
 // Runs of narrow levels are walked, wide ones are shared.
-inline void ReplayCore::RunLevels() {
+template <class Schedule>
+inline void ReplayCore<Schedule>::RunLevels() {
   int walked = 0;
   for (int level = 0; level < schedule.levels(); ++level) {
     const int begin = schedule.level_begin()[static_cast<size_t>(level)];
@@ -602,7 +621,8 @@ inline void ReplayCore::RunLevels() {
   if (walked < schedule.size()) run_range_(*this, walked, schedule.size(), /*by_level=*/true);
 }
 
-inline void ReplayCore::ShareLevel(int level) {
+template <class Schedule>
+inline void ReplayCore<Schedule>::ShareLevel(int level) {
   const int begin = schedule.level_begin()[static_cast<size_t>(level)];
   const int width = schedule.level_begin()[static_cast<size_t>(level) + 1] - begin;
   int pieces = width / piece_nodes_;
@@ -631,7 +651,8 @@ inline void ReplayCore::ShareLevel(int level) {
 }
 
 // Runs pieces of the level being shared, if there is one; returns how many.
-inline int ReplayCore::RunPieces() {
+template <class Schedule>
+inline int ReplayCore<Schedule>::RunPieces() {
   for (int ran = 0;; ++ran) {
     // Relaxed: a look that the claim below makes good.
     if (!HasPiece(level_.load(std::memory_order_relaxed))) return ran;

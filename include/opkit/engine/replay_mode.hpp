@@ -41,7 +41,8 @@ inline int WidthToShare(double ns_per_node) {
   return width < 2 ? 2 : static_cast<int>(width) + 1;
 }
 
-inline ReplayEstimate EstimateReplay(const Schedule& schedule, double ns_per_node, int threads) {
+template <class Schedule>
+ReplayEstimate EstimateReplay(const Schedule& schedule, double ns_per_node, int threads) {
   const double n = schedule.size();
   ReplayEstimate estimate{n * ns_per_node, kJoinNs, kJoinNs};
   const int wide = WidthToShare(ns_per_node);
@@ -65,8 +66,9 @@ inline ReplayEstimate EstimateReplay(const Schedule& schedule, double ns_per_nod
 
 // The mode expected to be fastest: kWalk unless another takes at most 0.85 of its time. With
 // `may_pend` always kCounters.
-inline ReplayMode ChooseMode(const Schedule& schedule, double ns_per_node, int threads,
-                             bool may_pend = false) {
+template <class S = Schedule>
+ReplayMode ChooseMode(const std::type_identity_t<S>& schedule, double ns_per_node, int threads,
+                      bool may_pend = false) {
   if (may_pend) return ReplayMode::kCounters;
   if (threads < 2 || schedule.in_order() || schedule.max_width() < 2) return ReplayMode::kWalk;
   const auto [walk, levels, counters] = detail::EstimateReplay(schedule, ns_per_node, threads);
@@ -77,8 +79,9 @@ inline ReplayMode ChooseMode(const Schedule& schedule, double ns_per_node, int t
 }
 
 // One sentence for Describe(): the choice of ChooseMode and why.
-OPKIT_COLD inline std::string ExplainMode(const Schedule& schedule, double ns_per_node, int threads,
-                                          bool may_pend = false) {
+template <class S = Schedule>
+OPKIT_COLD std::string ExplainMode(const std::type_identity_t<S>& schedule, double ns_per_node,
+                                   int threads, bool may_pend = false) {
   if (may_pend) return "counters: nodes may complete asynchronously";
   if (threads < 2) return "walk: one thread";
   if (schedule.in_order()) return "walk: the stored order is asked for";

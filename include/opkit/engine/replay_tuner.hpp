@@ -14,6 +14,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+template <class Schedule>
 class ReplayTuner {
  public:
   // `ns_per_node` of 0 means unknown.

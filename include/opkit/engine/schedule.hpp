@@ -41,7 +41,10 @@ struct ScheduleOptions {
 //
 // "Node" is a number in execution order from here on: edges lead from a lower node to a higher one.
 // node_of and original_of translate.
-class Schedule {
+//
+// A template, as is what runs it, so that programs without graphs do not compile it.
+template <class Edge>
+class BasicSchedule {
  public:
   // Throws kOutOfRange for an edge that names no node, kInvalidArgument with the path for a cycle.
   // Edges given twice count once, the stronger (not early) of the two.
@@ -49,9 +52,9 @@ class Schedule {
   // Edges that others imply are removed: all of them in graphs of at most kExactNodes nodes; above,
   // those with a detour of two edges, looked for among the first kFewPreds predecessors of a node
   // and of each of these, so that building stays linear.
-  Schedule(int nodes, const ScheduleEdge* edges, int64_t edge_count, ScheduleOptions options = {});
-  Schedule(int nodes, const std::vector<ScheduleEdge>& edges, ScheduleOptions options = {})
-      : Schedule(nodes, edges.data(), static_cast<int64_t>(edges.size()), options) {}
+  BasicSchedule(int nodes, const Edge* edges, int64_t edge_count, ScheduleOptions options = {});
+  BasicSchedule(int nodes, const std::vector<Edge>& edges, ScheduleOptions options = {})
+      : BasicSchedule(nodes, edges.data(), static_cast<int64_t>(edges.size()), options) {}
 
   static constexpr int kMaxNodes = (1 << 30) - 1;
   static constexpr int kExactNodes = 4096;
@@ -100,7 +103,7 @@ class Schedule {
     const auto of = [](const std::vector<int>& v) { return static_cast<int64_t>(v.capacity()); };
     return 4 * (of(node_of_) + of(original_of_) + of(in_degree_) + of(entry_begin_) + of(entries_) +
                 of(level_begin_) + of(level_order_)) +
-           static_cast<int64_t>(sizeof(Schedule));
+           static_cast<int64_t>(sizeof(BasicSchedule));
   }
 
  private:
@@ -116,8 +119,7 @@ class Schedule {
 
   static size_t At(int i) { return static_cast<size_t>(i); }
 
-  static void SetPredecessors(int size, const ScheduleEdge* edges, int64_t edge_count,
-                              Draft& draft);
+  static void SetPredecessors(int size, const Edge* edges, int64_t edge_count, Draft& draft);
   static void Sort(int size, Draft& draft, const ScheduleOptions& options);
   [[noreturn]] static void ThrowCycle(const std::vector<int>& path, const ScheduleOptions& options);
   bool SetLevels(Draft& draft);
@@ -140,9 +142,11 @@ class Schedule {
   int width_levels_[kWidthClasses] = {};
   int width_nodes_[kWidthClasses] = {};
 };
+using Schedule = BasicSchedule<ScheduleEdge>;
 
-inline Schedule::Schedule(int nodes, const ScheduleEdge* edges, int64_t edge_count,
-                          ScheduleOptions options)
+template <class Edge>
+inline BasicSchedule<Edge>::BasicSchedule(int nodes, const Edge* edges, int64_t edge_count,
+                                          ScheduleOptions options)
     : size_(nodes), in_order_(options.in_order), edges_given_(edge_count) {
   if (nodes < 0 || nodes > kMaxNodes || edge_count > INT32_MAX - nodes) {
     Throw(ErrorCode::kOutOfRange, "expected a graph of at most ", kMaxNodes, " nodes and ",
@@ -150,7 +154,7 @@ inline Schedule::Schedule(int nodes, const ScheduleEdge* edges, int64_t edge_cou
   }
   bool sorted = true;
   for (int64_t i = 0; i < edge_count; ++i) {
-    const ScheduleEdge& edge = edges[i];
+    const Edge& edge = edges[i];
     if (edge.from < 0 || edge.from >= nodes || edge.to < 0 || edge.to >= nodes) {
       Throw(ErrorCode::kOutOfRange, "expected edge ", i, " to join two of the ", nodes,
             " nodes from 0 to ", nodes - 1, ", found ", edge.from, " -> ", edge.to);
@@ -169,8 +173,9 @@ inline Schedule::Schedule(int nodes, const ScheduleEdge* edges, int64_t edge_cou
   SetEntries(draft);
 }
 
-inline void Schedule::SetPredecessors(int size, const ScheduleEdge* edges, int64_t edge_count,
-                                      Draft& draft) {
+template <class Edge>
+inline void BasicSchedule<Edge>::SetPredecessors(int size, const Edge* edges, int64_t edge_count,
+                                                 Draft& draft) {
   draft.count.assign(At(size), 0);
   for (int64_t i = 0; i < edge_count; ++i) ++draft.count[At(edges[i].to)];
   draft.pred_begin.resize(At(size));
@@ -189,7 +194,8 @@ inline void Schedule::SetPredecessors(int size, const ScheduleEdge* edges, int64
 
 // Depth-first from each node in the given order, predecessors first. The stack is a path, so a
 // predecessor found on it closes a cycle.
-inline void Schedule::Sort(int size, Draft& draft, const ScheduleOptions& options) {
+template <class Edge>
+inline void BasicSchedule<Edge>::Sort(int size, Draft& draft, const ScheduleOptions& options) {
   constexpr int kNew = -1, kPlaced = -2;  // else: the next predecessor to look at
   std::vector<int> next_pred(At(size), kNew), path;
   draft.order.reserve(At(size));
@@ -221,8 +227,9 @@ inline void Schedule::Sort(int size, Draft& draft, const ScheduleOptions& option
   }
 }
 
-OPKIT_COLD inline void Schedule::ThrowCycle(const std::vector<int>& path,
-                                            const ScheduleOptions& options) {
+template <class Edge>
+OPKIT_COLD inline void BasicSchedule<Edge>::ThrowCycle(const std::vector<int>& path,
+                                                       const ScheduleOptions& options) {
   constexpr size_t kShown = 16;
   std::string text;
   for (size_t i = 0; i < path.size(); ++i) {
@@ -238,7 +245,8 @@ OPKIT_COLD inline void Schedule::ThrowCycle(const std::vector<int>& path,
 }
 
 // True when an edge may be implied by others: it spans two levels, or is given twice.
-inline bool Schedule::SetLevels(Draft& draft) {
+template <class Edge>
+inline bool BasicSchedule<Edge>::SetLevels(Draft& draft) {
   bool may_be_implied = false;
   draft.level.assign(At(size_), 0);
   level_begin_.assign(1, 0);
@@ -274,7 +282,8 @@ inline bool Schedule::SetLevels(Draft& draft) {
   return may_be_implied;
 }
 
-inline void Schedule::SetLevelOrder(Draft& draft, ScheduleOrder wanted) {
+template <class Edge>
+inline void BasicSchedule<Edge>::SetLevelOrder(Draft& draft, ScheduleOrder wanted) {
   bool sorted = true;
   for (int i = 1; i < size_ && sorted; ++i) {
     sorted = draft.level[At(draft.node(i - 1))] <= draft.level[At(draft.node(i))];
@@ -295,7 +304,8 @@ inline void Schedule::SetLevelOrder(Draft& draft, ScheduleOrder wanted) {
 // its first edge alone: if that is early, v only waits until u has been issued, so it implies only
 // an early edge. Found from v: the path's last edge comes from another predecessor of v that u
 // leads to.
-inline void Schedule::DropImplied(Draft& draft) {
+template <class Edge>
+inline void BasicSchedule<Edge>::DropImplied(Draft& draft) {
   std::vector<int> seen(At(size_), -1);
   if (size_ > kExactNodes) {
     for (int i = 0; i < size_; ++i) {
@@ -339,7 +349,8 @@ inline void Schedule::DropImplied(Draft& draft) {
 }
 
 // Of an edge given twice the stronger stays.
-inline void Schedule::DropTwins(Draft& draft, int node, std::vector<int>& seen) {
+template <class Edge>
+inline void BasicSchedule<Edge>::DropTwins(Draft& draft, int node, std::vector<int>& seen) {
   int* const preds = draft.preds.data() + draft.pred_begin[At(node)];
   int& count = draft.count[At(node)];
   int kept = 0;
@@ -364,7 +375,8 @@ inline void Schedule::DropTwins(Draft& draft, int node, std::vector<int>& seen) 
 }
 
 // Looks for predecessors of `node` among the first predecessors of its first predecessors.
-inline void Schedule::DropTriangles(Draft& draft, int node) {
+template <class Edge>
+inline void BasicSchedule<Edge>::DropTriangles(Draft& draft, int node) {
   int* const preds = draft.preds.data() + draft.pred_begin[At(node)];
   int& count = draft.count[At(node)];
   const int looked_at = count < kFewPreds ? count : kFewPreds;
@@ -388,7 +400,8 @@ inline void Schedule::DropTriangles(Draft& draft, int node) {
   count = kept;
 }
 
-inline void Schedule::SetOrder(std::vector<int>&& order) {
+template <class Edge>
+inline void BasicSchedule<Edge>::SetOrder(std::vector<int>&& order) {
   bool same = true;
   for (int i = 0; i < static_cast<int>(order.size()) && same; ++i) same = order[At(i)] == i;
   if (same) return;
@@ -398,7 +411,8 @@ inline void Schedule::SetOrder(std::vector<int>&& order) {
 }
 
 // The successors of each node, early ones first, each kind in ascending order.
-inline void Schedule::SetEntries(const Draft& draft) {
+template <class Edge>
+inline void BasicSchedule<Edge>::SetEntries(const Draft& draft) {
   has_early_ = has_early_ || (in_order_ && size_ > 1);
   in_degree_.resize(At(size_));
   entry_begin_.assign(At(size_) + 1, 0);

@@ -32,19 +32,26 @@ struct FreezeOptions {
   bool in_order = false;
 };
 
-class TaskGraph;
+template <class Record, class Edge>
+class BasicTaskGraph;
 
 // Runs the tasks of a TaskGraph, which need not exist any more. What Replay says of runs, errors,
 // deadlines and Cancel holds here. One run at a time; freeze a graph twice for two at a time. After
 // a move only destruction and assignment are allowed.
-class FrozenTaskGraph {
+//
+// Both graphs are templates, so that programs without them do not compile them.
+template <class Record, class Edge>
+class BasicFrozenTaskGraph {
+  using TaskGraph = BasicTaskGraph<Record, Edge>;
+  using Schedule = BasicSchedule<Edge>;
+
  public:
   using DoneFunction = UniqueFunction<void(std::exception_ptr)>;
 
-  FrozenTaskGraph(FrozenTaskGraph&&) noexcept = default;
-  FrozenTaskGraph& operator=(FrozenTaskGraph&&) noexcept = default;
-  FrozenTaskGraph(const FrozenTaskGraph&) = delete;
-  FrozenTaskGraph& operator=(const FrozenTaskGraph&) = delete;
+  BasicFrozenTaskGraph(BasicFrozenTaskGraph&&) noexcept = default;
+  BasicFrozenTaskGraph& operator=(BasicFrozenTaskGraph&&) noexcept = default;
+  BasicFrozenTaskGraph(const BasicFrozenTaskGraph&) = delete;
+  BasicFrozenTaskGraph& operator=(const BasicFrozenTaskGraph&) = delete;
 
   void Run(Timeout timeout = {}) { state_->replay.Run(timeout); }
   void RunAsync(DoneFunction done) { state_->replay.RunAsync(std::move(done)); }
@@ -58,7 +65,7 @@ class FrozenTaskGraph {
   std::string Describe() const;
 
  private:
-  friend class TaskGraph;
+  friend TaskGraph;
 
   struct OwnPool final : detail::RefCounted {
     explicit OwnPool(int threads) : pool(threads) {}
@@ -81,16 +88,17 @@ class FrozenTaskGraph {
     State(const TaskGraph& graph, size_t stride, const FreezeOptions& options);
 
     detail::IntrusivePtr<OwnPool> own_pool;
-    detail::IntrusivePtr<detail::TaskStore> store;
+    detail::IntrusivePtr<detail::TaskStore<Record>> store;
     Schedule schedule;
     std::vector<uint64_t> records;
-    Replay<Body> replay;
+    Replay<Body, Schedule> replay;
   };
 
-  explicit FrozenTaskGraph(detail::IntrusivePtr<State> state) : state_(std::move(state)) {}
+  explicit BasicFrozenTaskGraph(detail::IntrusivePtr<State> state) : state_(std::move(state)) {}
 
   detail::IntrusivePtr<State> state_;
 };
+using FrozenTaskGraph = BasicFrozenTaskGraph<detail::TaskRecord, ScheduleEdge>;
 
 //   TaskGraph graph;
 //   TaskId load = graph.Add([&] { Load(image); });
@@ -102,20 +110,23 @@ class FrozenTaskGraph {
 // Not thread-safe. Adding a task takes about 10 ns and 32 bytes, and one allocation in a while; a
 // function that captures more than 24 bytes or is not trivially copyable is moved to a block of the
 // graph's own, and is one object for all frozen graphs.
-class TaskGraph {
+template <class Record, class Edge>
+class BasicTaskGraph {
+  using FrozenTaskGraph = BasicFrozenTaskGraph<Record, Edge>;
+
  public:
-  TaskGraph() = default;
-  TaskGraph(TaskGraph&&) noexcept = default;
-  TaskGraph& operator=(TaskGraph&&) noexcept = default;
-  TaskGraph(const TaskGraph&) = delete;
-  TaskGraph& operator=(const TaskGraph&) = delete;
+  BasicTaskGraph() = default;
+  BasicTaskGraph(BasicTaskGraph&&) noexcept = default;
+  BasicTaskGraph& operator=(BasicTaskGraph&&) noexcept = default;
+  BasicTaskGraph(const BasicTaskGraph&) = delete;
+  BasicTaskGraph& operator=(const BasicTaskGraph&) = delete;
 
   template <class F>
   TaskId Add(F&& f) {
     static_assert(std::is_invocable_v<std::decay_t<F>&>,
                   "TaskGraph::Add: a task must be callable without arguments");
     int bytes = 0;
-    const detail::TaskRecord record = store_->Store(std::forward<F>(f), &bytes);
+    const Record record = store_->Store(std::forward<F>(f), &bytes);
     if (bytes > max_bytes_) max_bytes_ = bytes;
     if (static_cast<size_t>(size_) == kBlock * blocks_.size()) {
       blocks_.emplace_back();
@@ -142,27 +153,31 @@ class TaskGraph {
   // and frozen again.
   FrozenTaskGraph Freeze(const FreezeOptions& options = {}) const {
     const size_t stride = sizeof(void*) + (static_cast<size_t>(max_bytes_) + 7) / 8 * 8;
-    return FrozenTaskGraph(detail::MakeIntrusive<FrozenTaskGraph::State>(*this, stride, options));
+    return FrozenTaskGraph(
+        detail::MakeIntrusive<typename FrozenTaskGraph::State>(*this, stride, options));
   }
 
  private:
-  friend class FrozenTaskGraph;
+  friend FrozenTaskGraph;
 
   // In blocks, so that a large graph is not copied while it grows.
   static constexpr size_t kBlock = 2048;
-  const detail::TaskRecord& task(int index) const {
+  const Record& task(int index) const {
     return blocks_[static_cast<size_t>(index) / kBlock][static_cast<size_t>(index) % kBlock];
   }
 
   int size_ = 0;
-  std::vector<std::vector<detail::TaskRecord>> blocks_;
-  std::vector<ScheduleEdge> edges_;
+  std::vector<std::vector<Record>> blocks_;
+  std::vector<Edge> edges_;
   int max_bytes_ = 0;
-  detail::IntrusivePtr<detail::TaskStore> store_ = detail::MakeIntrusive<detail::TaskStore>();
+  detail::IntrusivePtr<detail::TaskStore<Record>> store_ =
+      detail::MakeIntrusive<detail::TaskStore<Record>>();
 };
+using TaskGraph = BasicTaskGraph<detail::TaskRecord, ScheduleEdge>;
 
-inline FrozenTaskGraph::State::State(const TaskGraph& graph, size_t stride,
-                                     const FreezeOptions& options)
+template <class Record, class Edge>
+inline BasicFrozenTaskGraph<Record, Edge>::State::State(const TaskGraph& graph, size_t stride,
+                                                        const FreezeOptions& options)
     : own_pool(options.pool == nullptr && options.threads != 0
                    ? detail::MakeIntrusive<OwnPool>(options.threads)
                    : detail::IntrusivePtr<OwnPool>()),
@@ -181,7 +196,8 @@ inline FrozenTaskGraph::State::State(const TaskGraph& graph, size_t stride,
   }
 }
 
-OPKIT_COLD inline std::string FrozenTaskGraph::Describe() const {
+template <class Record, class Edge>
+OPKIT_COLD inline std::string BasicFrozenTaskGraph<Record, Edge>::Describe() const {
   const Schedule& schedule = state_->schedule;
   const int64_t removed = schedule.edges_given() - schedule.edges_kept();
   return StrCat(

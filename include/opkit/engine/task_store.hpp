@@ -23,7 +23,8 @@ struct TaskRecord {
   alignas(8) unsigned char bytes[kBytes] = {};
 };
 
-// Owns what TaskRecords point to. Filled by one thread.
+// Owns what records point to. Filled by one thread.
+template <class TaskRecord>
 class TaskStore final : public RefCounted {
  public:
   TaskStore() = default;
