@@ -38,20 +38,21 @@ struct EngineOptions {
 //
 // All members are thread-safe except the destructor. The engine belongs to the process that made
 // it: a forked child may destroy it, which does nothing there, and use it for nothing else.
-class Engine {
+template <class Core>
+class BasicEngine {
  public:
   // Errors (kInvalidArgument): a number of threads that a pool cannot have; an OPKIT_ENGINE that is
   // neither "naive" nor "threaded".
-  explicit Engine(EngineOptions options = {})
+  explicit BasicEngine(EngineOptions options = {})
       : process_(getpid()), pool_(MakePool(options)), core_(MakeCore(options, pool_.get())) {}
-  Engine(const Engine&) = delete;
-  Engine& operator=(const Engine&) = delete;
+  BasicEngine(const BasicEngine&) = delete;
+  BasicEngine& operator=(const BasicEngine&) = delete;
   // Waits for everything that can still run. Asynchronous operations that are not completed by then
   // fail as cancelled; failures that nobody waited for are dropped.
-  ~Engine() {
+  ~BasicEngine() {
     if (getpid() != process_) {
       static_cast<void>(pool_.release());
-      static_cast<void>(new detail::IntrusivePtr<detail::EngineCore>(core_));
+      static_cast<void>(new detail::IntrusivePtr<Core>(core_));
       return;
     }
     core_->Shutdown();
@@ -86,7 +87,7 @@ class Engine {
             "expected PushAsync without a device, which completes operations by itself; found ",
             ToString(options.device), ": use Push");
     }
-    detail::EngineOp* op = core_->Prepare(reads, writes, options);
+    auto* op = core_->Prepare(reads, writes, options);
     op->mode = detail::OpMode::kAsynchronous;
     Submit<Completion>(std::forward<F>(fn), op);
   }
@@ -105,6 +106,8 @@ class Engine {
   void Cancel() { core_->Cancel(); }
 
  private:
+  using Pool = typename Core::Pool;
+
   static bool IsNaive(const EngineOptions& options) {
     const char* text = std::getenv("OPKIT_ENGINE");
     const std::string_view chosen = text != nullptr ? text : "";
@@ -115,21 +118,20 @@ class Engine {
     }
     return options.naive || chosen == "naive";
   }
-  static std::unique_ptr<ThreadPool> MakePool(const EngineOptions& options) {
+  static std::unique_ptr<Pool> MakePool(const EngineOptions& options) {
     if (options.threads == 0 || IsNaive(options)) return nullptr;
-    return std::make_unique<ThreadPool>(options.threads, "engine");
+    return std::make_unique<Pool>(options.threads, "engine");
   }
-  static detail::IntrusivePtr<detail::EngineCore> MakeCore(const EngineOptions& options,
-                                                           ThreadPool* pool) {
+  static detail::IntrusivePtr<Core> MakeCore(const EngineOptions& options, ThreadPool* pool) {
     static constinit std::atomic<uint32_t> engines{0};
     // Relaxed: only the uniqueness of the number matters.
     const uint32_t id = engines.fetch_add(1, std::memory_order_relaxed) + 1;
     if (pool == nullptr && !IsNaive(options)) pool = &ThreadPool::Default();
-    return detail::MakeIntrusive<detail::EngineCore>(pool, id);
+    return detail::MakeIntrusive<Core>(pool, id);
   }
 
   template <class Argument, class F>
-  void Submit(F&& fn, detail::EngineOp* op) {
+  void Submit(F&& fn, typename Core::EngineOp* op) {
     try {
       op->template SetClosure<Argument>(std::forward<F>(fn));
     } catch (...) {
@@ -140,9 +142,10 @@ class Engine {
   }
 
   const pid_t process_;
-  std::unique_ptr<ThreadPool> pool_;
-  const detail::IntrusivePtr<detail::EngineCore> core_;
+  std::unique_ptr<Pool> pool_;
+  const detail::IntrusivePtr<Core> core_;
 };
+using Engine = BasicEngine<detail::EngineCore>;
 
 }  // namespace opkit
 

@@ -22,12 +22,13 @@ struct PushOptions {
 
 // Where an asynchronous operation says that it is done: once, on any thread, at any time. Moves; a
 // handle that is dropped fails its operation. It may outlive the engine.
-class Completion {
+template <class Core>
+class BasicCompletion {
  public:
-  Completion() = default;
-  Completion(Completion&&) = default;
-  Completion& operator=(Completion&& other) noexcept;
-  ~Completion();
+  BasicCompletion() = default;
+  BasicCompletion(BasicCompletion&&) = default;
+  BasicCompletion& operator=(BasicCompletion&& other) noexcept;
+  ~BasicCompletion();
 
   explicit operator bool() const { return static_cast<bool>(core_); }  // not used up
 
@@ -38,13 +39,14 @@ class Completion {
   bool SetFinishedWithException(std::exception_ptr exception);
 
  private:
-  friend class detail::EngineCore;
-  Completion(detail::EngineCore* core, detail::EngineOp* op, uint32_t generation);
+  friend Core;
+  BasicCompletion(Core* core, detail::EngineOp* op, uint32_t generation);
 
-  detail::IntrusivePtr<detail::EngineCore> core_;
+  detail::IntrusivePtr<Core> core_;
   detail::EngineOp* op_ = nullptr;
   uint32_t generation_ = 0;
 };
+using Completion = BasicCompletion<detail::EngineCore>;
 
 namespace detail {
 
@@ -72,13 +74,21 @@ struct Completed {
 
 // Thread-safe. Runners are tasks of the pool, at most one for each of its threads, that take one
 // operation after the other; the one that they complete usually hands them the next.
-class EngineCore final : public RefCounted {
+//
+// A template, so that programs without an engine do not compile it.
+template <class Op>
+class BasicEngineCore final : public RefCounted {
  public:
+  using EngineOp = Op;
+  using EngineCore = BasicEngineCore;
+  using FailurePtr = typename Op::FailurePtr;
+  using Pool = ThreadPool;
+
   // Without a pool, operations run on the thread that pushes them or completes what they waited
   // for.
-  EngineCore(ThreadPool* pool, uint32_t id)
+  BasicEngineCore(ThreadPool* pool, uint32_t id)
       : pool_(pool != nullptr ? *pool : ThreadPool::Default()), naive_(pool == nullptr), id_(id) {}
-  ~EngineCore() override {
+  ~BasicEngineCore() override {
     while (free_runners_ != nullptr) delete std::exchange(free_runners_, free_runners_->next_free);
   }
 
@@ -172,7 +182,7 @@ class EngineCore final : public RefCounted {
   std::atomic<uint64_t> cancelled_before_{0};
 
   alignas(kCacheLine) OpRecords records_;
-  ReadyQueue queue_;
+  ReadyQueue<Op> queue_;
   alignas(kCacheLine) Latch outstanding_;  // operations pushed and not completed
   // Runners and other things under way that end by themselves.
   alignas(kCacheLine) Latch live_;
@@ -188,14 +198,15 @@ class EngineCore final : public RefCounted {
   VarState* free_vars_ = nullptr;
   SlabTable<VarState> vars_;
 
-  FailureLog failures_;
+  FailureLog<FailurePtr> failures_;
   Mutex async_mutex_;
   EngineOp* async_first_ = nullptr;  // asynchronous operations that were started
 };
 
 // --- Vars
 
-inline VarState& EngineCore::StateOf(Var var) const {
+template <class Op>
+inline VarState& BasicEngineCore<Op>::StateOf(Var var) const {
   if (var.engine_ != id_) [[unlikely]] {
     Throw(ErrorCode::kInvalidArgument, "expected a Var of this engine, found ",
           var ? "one of another engine" : "an empty Var",
@@ -204,13 +215,15 @@ inline VarState& EngineCore::StateOf(Var var) const {
   return *var.state_;
 }
 
-OPKIT_COLD inline void EngineCore::ThrowDeleted() {
+template <class Op>
+OPKIT_COLD inline void BasicEngineCore<Op>::ThrowDeleted() {
   Throw(ErrorCode::kFailedPrecondition,
         "expected a Var that is in use, found one after DeleteVar; delete it after its last use, "
         "which need not have run by then");
 }
 
-inline Var EngineCore::NewVar() {
+template <class Op>
+inline Var BasicEngineCore<Op>::NewVar() {
   SpinLockGuard guard(vars_lock_);
   if (free_vars_ == nullptr) {
     VarState* fresh = vars_.Add();
@@ -221,13 +234,15 @@ inline Var EngineCore::NewVar() {
   return Var(state, state->generation, id_);
 }
 
-inline void EngineCore::FreeVar(VarState& state) {
+template <class Op>
+inline void BasicEngineCore<Op>::FreeVar(VarState& state) {
   state.Recycle();
   SpinLockGuard guard(vars_lock_);
   state.next_free = std::exchange(free_vars_, &state);
 }
 
-inline void EngineCore::DeleteVar(Var var) {
+template <class Op>
+inline void BasicEngineCore<Op>::DeleteVar(Var var) {
   VarState& state = StateOf(var);
   bool last = false;
   {
@@ -238,7 +253,8 @@ inline void EngineCore::DeleteVar(Var var) {
   if (last) FreeVar(state);
 }
 
-inline uint64_t EngineCore::Version(Var var) const {
+template <class Op>
+inline uint64_t BasicEngineCore<Op>::Version(Var var) const {
   VarState& state = StateOf(var);
   SpinLockGuard guard(state.lock);
   RequireLive(state, var.generation_);
@@ -249,7 +265,8 @@ inline uint64_t EngineCore::Version(Var var) const {
 // --- pushing
 
 // Sorted by address, each Var once.
-inline void EngineCore::SetAccesses(EngineOp& op, VarList reads, VarList writes) const {
+template <class Op>
+inline void BasicEngineCore<Op>::SetAccesses(EngineOp& op, VarList reads, VarList writes) const {
   const size_t size = reads.size() + writes.size();
   if (size > 1) op.details().ReserveAccesses(size - 1);
   int32_t n = 0;
@@ -268,7 +285,8 @@ inline void EngineCore::SetAccesses(EngineOp& op, VarList reads, VarList writes)
   if (n > 1) SortAccesses(op);
 }
 
-inline void EngineCore::SortAccesses(EngineOp& op) {
+template <class Op>
+inline void BasicEngineCore<Op>::SortAccesses(EngineOp& op) {
   const int32_t n = op.access_count;
   const auto swap = [&](Access& a, Access& b) {
     std::swap(a.var, b.var);
@@ -297,7 +315,8 @@ inline void EngineCore::SortAccesses(EngineOp& op) {
   op.access_count = kept + 1;
 }
 
-inline EngineOp* EngineCore::Prepare(VarList reads, VarList writes, const PushOptions& options) {
+template <class Op>
+inline Op* BasicEngineCore<Op>::Prepare(VarList reads, VarList writes, const PushOptions& options) {
   EngineOp* op = records_.Take();
   op->priority = naive_ ? 0 : options.priority;
   op->name = options.name != nullptr ? options.name : "";
@@ -319,7 +338,8 @@ inline EngineOp* EngineCore::Prepare(VarList reads, VarList writes, const PushOp
   return op;
 }
 
-inline void EngineCore::Submit(EngineOp* op) {
+template <class Op>
+inline void BasicEngineCore<Op>::Submit(EngineOp* op) {
   const int32_t n = op->access_count;
   // Relaxed: who counts it down has found the operation in a queue.
   op->waits.store(n, std::memory_order_relaxed);
@@ -350,7 +370,8 @@ inline void EngineCore::Submit(EngineOp* op) {
   }
 }
 
-inline void EngineCore::MakeReady(EngineOp* op) {
+template <class Op>
+inline void BasicEngineCore<Op>::MakeReady(EngineOp* op) {
   if (naive_) [[unlikely]] {
     OpList list;
     list.Add(op);

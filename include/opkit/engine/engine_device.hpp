@@ -34,8 +34,9 @@ inline std::atomic<IssueFunction>& RegisteredIssue(DeviceType type) {
   return functions[slot >= 0 && slot < AllocatorTable::kSlots ? slot : 0];
 }
 
-inline IssueFunction IssueFunctionOf(Device device) {
-  if (device.type == DeviceType::kCPUStream) return &IssueOn<CPUStreamContext>;
+template <class CPUStream = CPUStreamContext>
+IssueFunction IssueFunctionOf(Device device) {
+  if (device.type == DeviceType::kCPUStream) return &IssueOn<CPUStream>;
   // Acquire: pairs with the registration.
   if (IssueFunction issue = RegisteredIssue(device.type).load(std::memory_order_acquire))
     return issue;

@@ -54,6 +54,7 @@ class Failure final : public RefCounted {
 using FailurePtr = IntrusivePtr<Failure>;
 
 // The failures that nobody was told of yet. Only failing operations and WaitForAll come here.
+template <class FailurePtr>
 class FailureLog {
  public:
   void Add(FailurePtr failure) {

@@ -58,6 +58,7 @@ struct OpDetails {
 
 // Two cache lines. Lies in an OpSlab.
 struct alignas(kCacheLine) EngineOp : InboxNode {
+  using FailurePtr = detail::FailurePtr;
   static constexpr size_t kClosureBytes = 32;
 
   // Calls the closure with the argument and ends it, or ends it alone.

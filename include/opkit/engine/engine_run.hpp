@@ -8,7 +8,8 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-inline void EngineCore::WakeRunner() {
+template <class Op>
+inline void BasicEngineCore<Op>::WakeRunner() {
   if (searching_.load(std::memory_order_seq_cst) != 0) return;
   int count = runners_.load(std::memory_order_seq_cst);
   do {
@@ -29,7 +30,8 @@ inline void EngineCore::WakeRunner() {
   }
 }
 
-inline void EngineCore::RunReady(Runner* runner) {
+template <class Op>
+inline void BasicEngineCore<Op>::RunReady(Runner* runner) {
   constexpr int kFlushAt = 32;
   constexpr int kTurns = 256;  // then others have theirs: tasks of the pool, operations off a chain
   const uint64_t spin_ticks = pool_.spin_ticks();
@@ -89,7 +91,8 @@ inline void EngineCore::RunReady(Runner* runner) {
   live_.CountDown();  // the engine may be gone from here on
 }
 
-inline void EngineCore::RunInline(OpList ready) {
+template <class Op>
+inline void BasicEngineCore<Op>::RunInline(OpList ready) {
   EngineThread& thread = t_engine;
   const bool outermost = thread.inline_core != this;
   OpList outer;
@@ -107,7 +110,8 @@ inline void EngineCore::RunInline(OpList ready) {
   live_.CountDown();
 }
 
-inline void EngineCore::DrainInline() {
+template <class Op>
+inline void BasicEngineCore<Op>::DrainInline() {
   if (t_engine.inline_core != this) return;
   while (EngineOp* op = t_engine.inline_ready.TakeFirst()) {
     Completed done;
@@ -117,7 +121,8 @@ inline void EngineCore::DrainInline() {
   }
 }
 
-inline FailurePtr EngineCore::ReasonToSkip(const EngineOp& op) {
+template <class Op>
+inline typename Op::FailurePtr BasicEngineCore<Op>::ReasonToSkip(const EngineOp& op) {
   // Relaxed: a Cancel that the operation can know of came before it here, by the locks between.
   if (op.sequence < cancelled_before_.load(std::memory_order_relaxed)) [[unlikely]]
     return NewFailure(op, CancelledError(op));
@@ -131,7 +136,8 @@ inline FailurePtr EngineCore::ReasonToSkip(const EngineOp& op) {
   return {};
 }
 
-inline void EngineCore::CallClosure(EngineOp* op, void* argument) {
+template <class Op>
+inline void BasicEngineCore<Op>::CallClosure(EngineOp* op, void* argument) {
   const OpFrame frame{this, op, t_engine.frame};
   t_engine.frame = &frame;
   try {
@@ -143,7 +149,8 @@ inline void EngineCore::CallClosure(EngineOp* op, void* argument) {
   t_engine.frame = frame.outer;
 }
 
-inline void EngineCore::Execute(EngineOp* op, Completed& done) {
+template <class Op>
+inline void BasicEngineCore<Op>::Execute(EngineOp* op, Completed& done) {
   if (FailurePtr reason = ReasonToSkip(*op)) [[unlikely]] {
     EndClosure(op);
     op->SetFailure(std::move(reason));
@@ -156,7 +163,8 @@ inline void EngineCore::Execute(EngineOp* op, Completed& done) {
   op->mode == OpMode::kAsynchronous ? StartAsync(op, done) : StartOnDevice(op, done);
 }
 
-inline void EngineCore::StartAsync(EngineOp* op, Completed& done) {
+template <class Op>
+inline void BasicEngineCore<Op>::StartAsync(EngineOp* op, Completed& done) {
   OpDetails& details = op->details();
   details.parts.store(2, std::memory_order_relaxed);  // published by the mutex
   uint32_t generation = 0;
@@ -172,7 +180,7 @@ inline void EngineCore::StartAsync(EngineOp* op, Completed& done) {
   if (op->sequence < cancelled_before_.load(std::memory_order_seq_cst))
     CancelAsync(op->sequence + 1);
   {
-    Completion handle(this, op, generation);
+    BasicCompletion<EngineCore> handle(this, op, generation);
     CallClosure(op, &handle);
     // What was thrown outdoes "dropped": the handle ended because of it.
     if (op->failed && Claim(op, generation)) FinishPart(op, done);
@@ -180,7 +188,8 @@ inline void EngineCore::StartAsync(EngineOp* op, Completed& done) {
   FinishPart(op, done);
 }
 
-inline void EngineCore::StartOnDevice(EngineOp* op, Completed& done) {
+template <class Op>
+inline void BasicEngineCore<Op>::StartOnDevice(EngineOp* op, Completed& done) {
   live_.Add();
   const Device device = op->details().device;
   Event event(device);
@@ -217,7 +226,8 @@ inline void EngineCore::StartOnDevice(EngineOp* op, Completed& done) {
 
 // --- completing
 
-inline void EngineCore::Finish(EngineOp* op, Completed& done) {
+template <class Op>
+inline void BasicEngineCore<Op>::Finish(EngineOp* op, Completed& done) {
   const int32_t n = op->access_count;
   Failure* failure = nullptr;
   if (op->failed) [[unlikely]] {
@@ -252,14 +262,16 @@ inline void EngineCore::Finish(EngineOp* op, Completed& done) {
 
 // The last of the two parts of an asynchronous operation finishes it. Acquire-release: it sees what
 // the other part wrote.
-inline void EngineCore::FinishPart(EngineOp* op, Completed& done) {
+template <class Op>
+inline void BasicEngineCore<Op>::FinishPart(EngineOp* op, Completed& done) {
   if (op->details().parts.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   std::exception_ptr outcome = std::exchange(op->details().outcome, nullptr);
   if (outcome && !op->failed) op->SetThrown(std::move(outcome));
   Finish(op, done);
 }
 
-inline void EngineCore::Flush(Completed& done) {
+template <class Op>
+inline void BasicEngineCore<Op>::Flush(Completed& done) {
   if (done.count == 0) return;
   records_.GiveBack(done.records);
   done.records = {};
@@ -267,7 +279,8 @@ inline void EngineCore::Flush(Completed& done) {
 }
 
 // On a thread that is no runner.
-inline void EngineCore::Dispatch(Completed& done) {
+template <class Op>
+inline void BasicEngineCore<Op>::Dispatch(Completed& done) {
   if (done.ready.first != nullptr) {
     if (naive_) {
       RunInline(std::exchange(done.ready, {}));

@@ -9,7 +9,8 @@ namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
 // Takes the right to complete it. True for one of handle and Cancel.
-inline bool EngineCore::Claim(EngineOp* op, uint32_t generation) {
+template <class Op>
+inline bool BasicEngineCore<Op>::Claim(EngineOp* op, uint32_t generation) {
   MutexLock lock(async_mutex_);
   OpDetails& details = op->details();
   if (!details.completable || details.async_generation != generation) return false;
@@ -21,8 +22,9 @@ inline bool EngineCore::Claim(EngineOp* op, uint32_t generation) {
   return true;
 }
 
-inline bool EngineCore::CompleteAsync(EngineOp* op, uint32_t generation,
-                                      std::exception_ptr exception) {
+template <class Op>
+inline bool BasicEngineCore<Op>::CompleteAsync(EngineOp* op, uint32_t generation,
+                                               std::exception_ptr exception) {
   live_.Add();
   const bool claimed = Claim(op, generation);
   if (claimed) {
@@ -35,7 +37,8 @@ inline bool EngineCore::CompleteAsync(EngineOp* op, uint32_t generation,
   return claimed;
 }
 
-inline void EngineCore::CancelAsync(uint64_t before) {
+template <class Op>
+inline void BasicEngineCore<Op>::CancelAsync(uint64_t before) {
   live_.Add();
   for (;;) {
     EngineOp* op = nullptr;
@@ -56,7 +59,8 @@ inline void EngineCore::CancelAsync(uint64_t before) {
   live_.CountDown();
 }
 
-inline void EngineCore::Cancel() {
+template <class Op>
+inline void BasicEngineCore<Op>::Cancel() {
   const uint64_t before = records_.next_sequence();
   uint64_t now = cancelled_before_.load(std::memory_order_relaxed);
   while (now < before &&
@@ -65,7 +69,8 @@ inline void EngineCore::Cancel() {
   CancelAsync(before);
 }
 
-inline bool EngineCore::Wait(const Latch& latch, Timeout timeout) {
+template <class Op>
+inline bool BasicEngineCore<Op>::Wait(const Latch& latch, Timeout timeout) {
   // A runner whose operation waits makes room for another one.
   const bool inside = t_engine.frame != nullptr && t_engine.frame->core == this;
   if (naive_) {
@@ -82,7 +87,8 @@ inline bool EngineCore::Wait(const Latch& latch, Timeout timeout) {
 }
 
 // Of the operations that run on this thread.
-inline const Access* EngineCore::OwnAccess(const VarState& state) const {
+template <class Op>
+inline const Access* BasicEngineCore<Op>::OwnAccess(const VarState& state) const {
   for (const OpFrame* frame = t_engine.frame; frame != nullptr; frame = frame->outer) {
     if (frame->core != this) continue;
     for (int32_t i = 0; i < frame->op->access_count; ++i) {
@@ -92,7 +98,8 @@ inline const Access* EngineCore::OwnAccess(const VarState& state) const {
   return nullptr;
 }
 
-inline void EngineCore::WaitForVar(Var var, Timeout timeout) {
+template <class Op>
+inline void BasicEngineCore<Op>::WaitForVar(Var var, Timeout timeout) {
   VarState& state = StateOf(var);
   const Access* own = t_engine.frame != nullptr ? OwnAccess(state) : nullptr;
   VarWaiter waiter;
@@ -129,7 +136,8 @@ inline void EngineCore::WaitForVar(Var var, Timeout timeout) {
     std::rethrow_exception(waiter.failure->exception());
 }
 
-inline void EngineCore::WaitForAll(Timeout timeout) {
+template <class Op>
+inline void BasicEngineCore<Op>::WaitForAll(Timeout timeout) {
   for (const OpFrame* frame = t_engine.frame; frame != nullptr; frame = frame->outer) {
     if (frame->core == this) {
       Throw(ErrorCode::kFailedPrecondition,
@@ -145,7 +153,8 @@ inline void EngineCore::WaitForAll(Timeout timeout) {
     std::rethrow_exception(first->exception());
 }
 
-inline void EngineCore::Shutdown() {
+template <class Op>
+inline void BasicEngineCore<Op>::Shutdown() {
   for (;;) {
     pool_.Wait(live_);
     if (outstanding_.done()) break;
@@ -157,18 +166,21 @@ inline void EngineCore::Shutdown() {
 
 }  // namespace detail
 
-inline Completion::Completion(detail::EngineCore* core, detail::EngineOp* op, uint32_t generation)
+template <class Core>
+inline BasicCompletion<Core>::BasicCompletion(Core* core, detail::EngineOp* op, uint32_t generation)
     : core_(core), op_(op), generation_(generation) {}
 
-inline Completion& Completion::operator=(Completion&& other) noexcept {
-  Completion taken(std::move(other));
+template <class Core>
+inline BasicCompletion<Core>& BasicCompletion<Core>::operator=(BasicCompletion&& other) noexcept {
+  BasicCompletion taken(std::move(other));
   std::swap(core_, taken.core_);
   std::swap(op_, taken.op_);
   std::swap(generation_, taken.generation_);
   return *this;  // what this one was to complete is dropped with `taken`
 }
 
-inline Completion::~Completion() {
+template <class Core>
+inline BasicCompletion<Core>::~BasicCompletion() {
   if (!core_) return;
   SetFinishedWithException(std::make_exception_ptr(
       Error(ErrorCode::kFailedPrecondition,
@@ -176,7 +188,8 @@ inline Completion::~Completion() {
             "keep the handle until SetFinished is called")));
 }
 
-inline bool Completion::SetFinishedWithException(std::exception_ptr exception) {
+template <class Core>
+inline bool BasicCompletion<Core>::SetFinishedWithException(std::exception_ptr exception) {
   if (!core_) {
     Throw(ErrorCode::kFailedPrecondition,
           "expected a Completion that was not used yet, found an empty one; an operation is "

@@ -7,10 +7,12 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-class NaiveEngine : public Engine {
+template <class Engine>
+class BasicNaiveEngine : public Engine {
  public:
-  NaiveEngine() : Engine({.threads = 0, .naive = true}) {}
+  BasicNaiveEngine() : Engine({.threads = 0, .naive = true}) {}
 };
+using NaiveEngine = BasicNaiveEngine<Engine>;
 
 }  // namespace opkit
 

@@ -14,6 +14,7 @@ namespace detail {
 // Thread-safe. Operations of priority 0, which are nearly all, are in an inbox: a queue of a worker
 // each would be cheaper still, but then an operation could lie behind one that waits for it. The
 // others are in a heap under a lock, and a number says whether to look there.
+template <class EngineOp>
 class ReadyQueue {
  public:
   void Push(EngineOp* op) {

@@ -11,10 +11,11 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-class Engine;
-
 namespace detail {
-class EngineCore;
+struct EngineOp;
+template <class Op>
+class BasicEngineCore;
+using EngineCore = BasicEngineCore<EngineOp>;
 class VarState;
 }  // namespace detail
 
@@ -28,8 +29,8 @@ class Var {
   friend bool operator==(const Var&, const Var&) = default;
 
  private:
-  friend class Engine;
-  friend class detail::EngineCore;
+  template <class Op>
+  friend class detail::BasicEngineCore;
   Var(detail::VarState* state, uint32_t generation, uint32_t engine)
       : state_(state), generation_(generation), engine_(engine) {}
 
@@ -62,9 +63,6 @@ class VarList {
 };
 
 namespace detail {
-
-struct EngineOp;
-class VarState;
 
 // The place of an operation, or of a waiting thread, in the queue of one Var. An operation has one
 // for each of its Vars.
