@@ -16,7 +16,10 @@ void Dense(Context& ctx, In<"x", float> x, In<"w", float> w, Out<"y", float> y) 
 }
 OPKIT_OP(Dense)
     .OutShape<"y">([](const InferenceContext& c) -> SymbolicShape {
-      return {c.input_shape(0)[0], c.input_shape(1)[1]};
+      const SymbolicShape &x = c.input_shape(0), &w = c.input_shape(1);
+      OPKIT_ENFORCE(x.rank() == 2 && w.rank() == 2 && Dim::Compatible(x[1], w[0]),
+                    "but cannot multiply ", ToString(x), " by ", ToString(w));
+      return {x[0], w[1]};
     })
     .Kernel<CPUContext>();
 

@@ -323,3 +323,16 @@ TEST_CASE("an executor that is destroyed in the middle of a run cancels it") {
     ErrorOf([&] { flight.event.SetFinished(); });
   }
 }
+
+TEST_CASE("an executor outlives a run whose event was cancelled by its own handle") {
+  for (int round = 0; round < 20; ++round) {
+    ForgetFlights();
+    auto exec = std::make_unique<Executor>(Compile(TwoLater(), {.threads = 2}));
+    exec->Bind("X", Vector({1, 2}));
+    Event event = exec->RunAsync();
+    CHECK(ErrorOf([&] { exec->outputs(); }).code() == ErrorCode::kFailedPrecondition);
+    event.Cancel();
+    exec.reset();
+    CHECK(ErrorOf([&] { event.Finish(); }).code() == ErrorCode::kCancelled);
+  }
+}

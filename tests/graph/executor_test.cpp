@@ -259,8 +259,12 @@ TEST_CASE("inputs that are not what the graph says are refused before anything r
                  "the graph has no input or output 'Z' ("));
   CHECK(ErrorOf([&] { exec.Run({{"X", Tensor()}}); }).code() == ErrorCode::kUninitialized);
   CHECK(ErrorOf([&] { exec.Run(); }).code() == ErrorCode::kInvalidArgument);
-  CHECK(Contains(ErrorOf([&] { exec.Bind("Y", Vector({1})); }).what(),
+  exec.Bind("Y", Vector({1}));
+  CHECK(Contains(ErrorOf([&] {
+                   exec.Run({{"X", good}});
+                 }).what(),
                  "output 'Y' of the graph is float32[1, 2] on cpu, but the tensor bound to it is"));
+  exec.Bind("Y", Tensor());
   CHECK(Of(exec.Run({{"X", good}}).at("Y")) == Floats{8, 16});  // nothing has changed
 }
 
@@ -353,6 +357,54 @@ TEST_CASE("executors of one plan run at the same time, each with its own memory"
     });
   for (std::thread& thread : threads) thread.join();
   CHECK(wrong == std::vector<int>(4, 0));
+}
+
+TEST_CASE("outputs are those of the last run, and none after one that failed") {
+  Graph g;
+  g.AddInput("X", kFloat, {1});
+  g.AddNode(OperatorDef("Relu").Input("X").Output("Y"));
+  g.AddNode(OperatorDef("Positives").Input("X").Output("P"));
+  g.AddNode(OperatorDef("Accumulate").Input("P").Input("X").Output("P"));  // X has one element
+  g.AddNode(OperatorDef("Fail").Input("Y").Output("Z").Arg("how", "throw"));
+  g.AddOutput("Y");
+  g.AddOutput("Z");
+  Executor exec(Compile(g, {.threads = 1}));
+  ErrorOf([&] { exec.Run({{"X", Vector({7})}}); });
+  const Error none = ErrorOf([&] { exec.outputs(); });
+  CHECK(none.code() == ErrorCode::kFailedPrecondition);
+  CHECK(Contains(none.what(), "output 'Y' has no value"));
+  CHECK(ErrorOf([&] { exec.output("Y"); }).code() == ErrorCode::kFailedPrecondition);
+}
+
+TEST_CASE("inputs and outputs of another batch size are bound in either order") {
+  Executor exec(Compile(Diamond({Sym("N")}), {.threads = 1}));
+  exec.Run({{"X", Vector({1, 2})}});
+  Tensor y = Vector({0, 0, 0, 0});
+  exec.Bind("Y", y);
+  exec.Bind("X", Vector({1, 2, 3, 4}));
+  exec.Run();
+  CHECK(Of(y) == Floats{8, 16, 24, 32});
+  exec.Bind("X", Vector({1, 2}));
+  CHECK(Contains(ErrorOf([&] { exec.Run(); }).what(), "output 'Y' of the graph is float32[2]"));
+  exec.Bind("Y", Vector({0, 0}));
+  exec.Run();
+  CHECK(Of(exec.output("Y")) == Floats{8, 16});
+}
+
+TEST_CASE("what is likely a slip is refused") {
+  Executor exec(Compile(Diamond({1}), {.threads = 1}));
+  CHECK(Contains(ErrorOf([&] {
+                   exec.Run({{"X", Vector({1})}, {"X", Vector({2})}});
+                 }).what(),
+                 "input 'X' is given twice"));
+  Graph no_output;
+  no_output.AddInput("X", kFloat, {1});
+  no_output.AddNode(OperatorDef("Relu").Input("X").Output("Y"));
+  CHECK(Contains(ErrorOf([&] { Compile(no_output); }).what(), "the graph has no outputs"));
+  PassList dropping;
+  dropping.Add("drop", [](Graph) { return Graph(); });
+  CHECK(Contains(ErrorOf([&] { Compile(Diamond({1}), {.passes = &dropping}); }).what(),
+                 "the pass removed output 'Y' of the graph"));
 }
 
 TEST_CASE("an empty graph, and one whose outputs are its inputs, run") {

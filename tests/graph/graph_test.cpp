@@ -189,6 +189,21 @@ TEST_CASE("control inputs order nodes that share no value") {
   CHECK(Contains(unknown.what(), "Relu 'third' (X) -> (C) has the control input 'frist'"));
 }
 
+TEST_CASE("a node that rewrites what nobody makes, and a control input of two nodes, are refused") {
+  Graph self;
+  self.AddNode(OperatorDef("Relu").Input("P").Output("P"));
+  CHECK(
+      Contains(ErrorOf([&] { GraphView view(self); }).what(),
+               "node Relu (P) -> (P) rewrites 'P', which no input, constant or other node makes"));
+  Graph names;
+  names.AddInput("X", DType::kFloat32, {2});
+  names.AddNode(OperatorDef("Relu").Name("n").Input("X").Output("A"));
+  names.AddNode(OperatorDef("Relu").Name("n").Input("X").Output("B"));
+  GraphView fine(names);
+  names.AddNode(OperatorDef("Relu").Input("X").Output("C").ControlInput("n"));
+  CHECK(Contains(ErrorOf([&] { GraphView view(names); }).what(), "two nodes have that name"));
+}
+
 TEST_CASE("structure errors name the node and what is wrong") {
   Graph g = Diamond();
   g.AddNode(OperatorDef("Relu").Name("last").Input("DD").Output("E"));

@@ -58,10 +58,10 @@ class BasicExecutor : public Observable<BasicExecutor<Plan>> {
     for (const auto& input : view.graph().inputs())
       inputs_.push_back({view.FindValue(input.name), {}, {}, false});
     for (int value : view.outputs()) outputs_.push_back({value, {}});
-    bool known = true;
+    known_ = true;
     for (const auto& input : view.graph().inputs())
-      known &= input.info.dtype != DType::kUndefined && input.info.shape.is_known();
-    if (known) {
+      known_ &= input.info.dtype != DType::kUndefined && input.info.shape.is_known();
+    if (known_) {
       std::vector<TensorInfo> infos;
       for (const auto& input : view.graph().inputs()) infos.push_back(input.info);
       Select(infos);
@@ -73,7 +73,8 @@ class BasicExecutor : public Observable<BasicExecutor<Plan>> {
   ~BasicExecutor() {
     if (!running_) return;
     Cancel();
-    event_.state()->Wait({});
+    // The run, not its event: whoever holds that may have cancelled it long before.
+    while (running_) sched_yield();
   }
 
   const Plan& plan() const { return plan_; }
@@ -97,6 +98,7 @@ class BasicExecutor : public Observable<BasicExecutor<Plan>> {
     ObserverScope<BasicExecutor> observers(*this);
     current_->Run(timeout);
     Collect();
+    has_outputs_ = true;
     observers.Succeeded();
   }
   // Starts a run with what is bound and returns. The event completes with it; outputs() are there
@@ -138,14 +140,16 @@ class BasicExecutor : public Observable<BasicExecutor<Plan>> {
     }
     ThrowUnknown(name);
   }
-  // Of the last run that succeeded.
+  // Of the last run. Error (kFailedPrecondition) before one, during one, and after one that failed.
   NamedTensors outputs() const {
+    CheckIdle();
     NamedTensors out;
     for (const Output& output : outputs_) out.Add(view().name(output.value), Value(output));
     return out;
   }
-  // The tensor of output `name` after a run. Errors: kNotFound, kFailedPrecondition before one.
+  // One of them. Errors: kNotFound, and as outputs().
   const Tensor& output(std::string_view name) const {
+    CheckIdle();
     for (const Output& output : outputs_)
       if (view().name(output.value) == name) return Value(output);
     ThrowUnknown(name);
@@ -182,10 +186,14 @@ class BasicExecutor : public Observable<BasicExecutor<Plan>> {
    public:
     Given(BasicExecutor& self, const std::vector<NamedTensor>& inputs) : self_(self) {
       self.CheckIdle();
-      for (const NamedTensor& given : inputs) {
+      for (size_t i = 0; i < inputs.size(); ++i) {
+        const NamedTensor& given = inputs[i];
         Input* input = self.FindInput(given.name);
         if (!input) self.ThrowUnknown(given.name);
         self.CheckInput(*input, given.tensor);
+        for (size_t k = 0; k < i; ++k)
+          if (inputs[k].name == given.name)
+            Throw(ErrorCode::kInvalidArgument, "input '", given.name, "' is given twice");
       }
       for (const Input& input : self.inputs_) before_.push_back(input.tensor);
       for (const NamedTensor& given : inputs) self.FindInput(given.name)->tensor = given.tensor;
@@ -226,8 +234,9 @@ class BasicExecutor : public Observable<BasicExecutor<Plan>> {
   void CheckIdle() const {
     if (running_)
       Throw(ErrorCode::kFailedPrecondition,
-            "the executor is running: finish the event of RunAsync first, or use another executor "
-            "of the plan");
+            "the executor is running: finish the event of RunAsync first (one that was cancelled "
+            "by its own handle is finished before the run is), or use another executor of the "
+            "plan");
   }
   void CheckInput(const Input& input, const Tensor& tensor) const {
     const std::string& name = view().name(input.value);
@@ -257,7 +266,7 @@ class BasicExecutor : public Observable<BasicExecutor<Plan>> {
     if (view().producer(output.value) < 0)
       Throw(ErrorCode::kInvalidArgument, "output '", name,
             "' of the graph is an input or a constant itself, and cannot be bound");
-    if (current_) CheckBound(output, tensor);
+    if (known_) CheckBound(output, tensor);
   }
   void CheckBound(const Output& output, const Tensor& tensor) const {
     const TensorInfo& info = current_->specialization().types()[output.value];
@@ -271,6 +280,7 @@ class BasicExecutor : public Observable<BasicExecutor<Plan>> {
 
   void Prepare() {
     CheckIdle();
+    has_outputs_ = false;
     if (changed_) [[unlikely]]
       Rebind();
     for (const Input& input : inputs_)
@@ -378,6 +388,7 @@ class BasicExecutor : public Observable<BasicExecutor<Plan>> {
         current_->Clean();
       } else {
         Collect();
+        has_outputs_ = true;
       }
     } catch (...) {
       if (!error) error = std::current_exception();
@@ -388,9 +399,12 @@ class BasicExecutor : public Observable<BasicExecutor<Plan>> {
     event.state()->Complete(std::move(error));
   }
   const Tensor& Value(const Output& output) const {
-    if (!current_)
+    if (!has_outputs_)
       Throw(ErrorCode::kFailedPrecondition, "output '", view().name(output.value),
-            "' is asked for before the first run");
+            "' has no value: ",
+            current_ ? "no run has ended well since the executor was made or one failed"
+                     : "it is asked for before the first run",
+            "; run first");
     const ::opkit::Blob& blob = Blob(output.value);
     return blob.Get<Tensor>();
   }
@@ -398,6 +412,8 @@ class BasicExecutor : public Observable<BasicExecutor<Plan>> {
   Plan plan_;
   std::vector<Input> inputs_;
   std::vector<Output> outputs_;
+  bool known_ = false;                             // the graph says all shapes of its inputs
+  bool has_outputs_ = false;                       // of a run that succeeded
   bool changed_ = true;                            // since the blobs were set
   std::vector<std::unique_ptr<BoundPlan>> bound_;  // the most recently used first
   BoundPlan* current_ = nullptr;

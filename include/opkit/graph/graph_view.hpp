@@ -38,6 +38,10 @@ class BasicGraphView {
     is_output_.assign(producers_.size(), 0);
     for (int i = 0; i < graph.num_nodes(); ++i) AddNode(i);
     offsets_.push_back(static_cast<int>(values_.size()));
+    for (const auto& rewrite : rewrites_)
+      if (!IsInput(rewrite.value) && !IsConstant(rewrite.value) && producer(rewrite.value) < 0)
+        Throw(ErrorCode::kNotFound, "node ", ToString(graph.node(rewrite.node)), " rewrites '",
+              name(rewrite.value), "', which no input, constant or other node makes");
     for (const std::string& name : graph.outputs()) {
       if (FindValue(name) < 0)
         Throw(ErrorCode::kNotFound, "output '", name,
@@ -205,9 +209,16 @@ class BasicGraphView {
     }
   }
   int FindNode(const std::string& name) const {
-    for (int node = 0; node < num_nodes(); ++node)
-      if (graph_->node(node).name() == name) return node;
-    return -1;
+    int found = -1;
+    for (int node = 0; node < num_nodes(); ++node) {
+      if (graph_->node(node).name() != name) continue;
+      if (found >= 0)
+        Throw(ErrorCode::kInvalidArgument, "a node has the control input '", name,
+              "', and two nodes have that name: ", ToString(graph_->node(found)), " and ",
+              ToString(graph_->node(node)), "; rename one");
+      found = node;
+    }
+    return found;
   }
 
   // Kahn's algorithm, always taking the ready node that was added first (a binary heap).

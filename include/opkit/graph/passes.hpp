@@ -85,9 +85,14 @@ class BasicPassList {
     for (const auto& pass : passes_) {
       G before;
       if (watch) before = graph;
+      const std::vector<std::string> outputs = graph.outputs();
       try {
         graph = pass->run(std::move(graph));
         Check(graph);
+        for (const std::string& output : outputs)
+          if (!graph.IsOutput(output))
+            Throw(ErrorCode::kInvalidArgument, "the pass removed output '", output,
+                  "' of the graph; a pass keeps what a run returns");
       } catch (Error& error) {
         error.AddContext("in pass '" + pass->name + "'");
         throw;

@@ -190,6 +190,10 @@ P Compile(const typename P::Graph& graph, const PlanOptions& options = {}) {
   const BasicPassList<typename P::Graph>* passes = options.passes;
   P plan(detail::MakeIntrusive<typename P::State>(
       passes ? passes->Run(graph) : DefaultPasses<typename P::Graph>().Run(graph), options));
+  if (graph.num_nodes() > 0 && graph.outputs().empty() && plan.graph().num_nodes() == 0)
+    Throw(ErrorCode::kInvalidArgument,
+          "the graph has no outputs, and none of its nodes has an effect: AddOutput what a run is "
+          "to return");
   std::vector<TensorInfo> inputs;
   bool known = true;
   for (const auto& input : plan.graph().inputs()) {
