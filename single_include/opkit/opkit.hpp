@@ -9,6 +9,7 @@
 #include <bit>
 #include <cerrno>
 #include <charconv>
+#include <climits>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -16,6 +17,7 @@
 #include <cstring>
 #include <exception>
 #include <initializer_list>
+#include <limits>
 #include <linux/futex.h>
 #include <map>
 #include <memory>
@@ -145,66 +147,115 @@ namespace opkit::inline OPKIT_ABI {
 
 // One part of a message: a string, character, bool, integer, floating-point number (9 significant
 // digits), anything with a `ToString(value)` found by argument-dependent lookup, or a vector of
-// these (`[1, 2]`).
+// these (`[1, 2]`). A parameter type only: it refers to what it was made from, so that a call that
+// reports nothing builds no strings, and one that does is a few stores.
 class Text {
  public:
-  Text() = default;
-  Text(const char* text) : text_(text ? text : "(null)") {}
-  Text(const std::string& text) : text_(text) {}
-  Text(std::string_view text) : text_(text) {}
-  Text(char c) : text_(1, c) {}
-  Text(bool b) : text_(b ? "true" : "false") {}
-  Text(double value) {
-    char buffer[32];  // whatever the program's locale says
-    text_.assign(
-        buffer,
-        std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::general, 9).ptr);
+  Text() : kind_(Kind::kChars) {}
+  Text(const char* text) : kind_(Kind::kLiteral) { value_.object = text; }
+  Text(const std::string& text) : Text(std::string_view(text)) {}
+  Text(std::string_view text) : kind_(Kind::kChars), size_(text.size()) {
+    value_.object = text.data();
   }
+  Text(char c) : kind_(Kind::kCharacter) { value_.integer = c; }
+  Text(bool b) : Text(b ? "true" : "false") {}
+  Text(double number) : kind_(Kind::kFloat) { value_.number = number; }
   template <class T>
     requires std::is_integral_v<T>
-  Text(T value) : text_(std::to_string(value)) {}
+  Text(T integer) : kind_(std::is_signed_v<T> ? Kind::kInt : Kind::kUInt) {
+    value_.integer = static_cast<int64_t>(integer);
+  }
   template <class T>
     requires requires(const T& value) { std::string_view(ToString(value)); }
-  Text(const T& value) : text_(ToString(value)) {}
+  Text(const T& value) : kind_(Kind::kObject) {
+    value_.object = &value;
+    append_ = [](std::string& out, const void* object) {
+      out += ToString(*static_cast<const T*>(object));
+    };
+  }
   template <class T>
-  Text(const std::vector<T>& values) {
-    text_ = "[";
-    for (size_t i = 0; i < values.size(); ++i) {
-      if (i) text_ += ", ";
-      text_ += Text(static_cast<const T&>(values[i])).text_;
-    }
-    text_ += ']';
+  Text(const std::vector<T>& values) : kind_(Kind::kObject) {
+    value_.object = &values;
+    append_ = [](std::string& out, const void* object) {
+      const auto& all = *static_cast<const std::vector<T>*>(object);
+      out += '[';
+      for (size_t i = 0; i < all.size(); ++i) {
+        if (i) out += ", ";
+        Text(static_cast<const T&>(all[i])).AppendTo(out);
+      }
+      out += ']';
+    };
   }
 
-  const std::string& str() const { return text_; }
+  OPKIT_COLD void AppendTo(std::string& out) const {
+    switch (kind_) {
+      case Kind::kLiteral:
+        out += value_.object ? static_cast<const char*>(value_.object) : "(null)";
+        break;
+      case Kind::kChars:
+        out.append(static_cast<const char*>(value_.object), size_);
+        break;
+      case Kind::kCharacter:
+        out += static_cast<char>(value_.integer);
+        break;
+      case Kind::kInt:
+        out += std::to_string(value_.integer);
+        break;
+      case Kind::kUInt:
+        out += std::to_string(static_cast<uint64_t>(value_.integer));
+        break;
+      case Kind::kFloat: {
+        char buffer[32];  // whatever the program's locale says
+        out.append(buffer, std::to_chars(buffer, buffer + sizeof buffer, value_.number,
+                                         std::chars_format::general, 9)
+                               .ptr);
+        break;
+      }
+      case Kind::kObject:
+        append_(out, value_.object);
+        break;
+    }
+  }
 
  private:
-  std::string text_;
+  enum class Kind : uint8_t { kLiteral, kChars, kCharacter, kInt, kUInt, kFloat, kObject };
+  union Value {
+    const void* object = nullptr;
+    int64_t integer;
+    double number;
+  };
+  Kind kind_;
+  Value value_;
+  union {
+    size_t size_ = 0;
+    void (*append_)(std::string& out, const void* object);
+  };
 };
 
 namespace detail {
-inline std::string Join(std::initializer_list<const Text*> parts) {
+OPKIT_COLD inline std::string Join(std::initializer_list<const Text*> parts) {
   std::string out;
-  for (const Text* part : parts) out += part->str();
+  for (const Text* part : parts) part->AppendTo(out);
   return out;
 }
 }  // namespace detail
 
 // Concatenates up to 16 parts; nest calls for more. Three overloads, so that a short message does
 // not build sixteen parts.
-inline std::string StrCat(const Text& a, const Text& b = {}, const Text& c = {},
-                          const Text& d = {}) {
+OPKIT_COLD inline std::string StrCat(const Text& a, const Text& b = {}, const Text& c = {},
+                                     const Text& d = {}) {
   return detail::Join({&a, &b, &c, &d});
 }
-inline std::string StrCat(const Text& a, const Text& b, const Text& c, const Text& d, const Text& e,
-                          const Text& f = {}, const Text& g = {}, const Text& h = {}) {
+OPKIT_COLD inline std::string StrCat(const Text& a, const Text& b, const Text& c, const Text& d,
+                                     const Text& e, const Text& f = {}, const Text& g = {},
+                                     const Text& h = {}) {
   return detail::Join({&a, &b, &c, &d, &e, &f, &g, &h});
 }
-inline std::string StrCat(const Text& a, const Text& b, const Text& c, const Text& d, const Text& e,
-                          const Text& f, const Text& g, const Text& h, const Text& i,
-                          const Text& j = {}, const Text& k = {}, const Text& l = {},
-                          const Text& m = {}, const Text& n = {}, const Text& o = {},
-                          const Text& p = {}) {
+OPKIT_COLD inline std::string StrCat(const Text& a, const Text& b, const Text& c, const Text& d,
+                                     const Text& e, const Text& f, const Text& g, const Text& h,
+                                     const Text& i, const Text& j = {}, const Text& k = {},
+                                     const Text& l = {}, const Text& m = {}, const Text& n = {},
+                                     const Text& o = {}, const Text& p = {}) {
   return detail::Join({&a, &b, &c, &d, &e, &f, &g, &h, &i, &j, &k, &l, &m, &n, &o, &p});
 }
 
@@ -220,15 +271,17 @@ inline std::string StrCat(const Text& a, const Text& b, const Text& c, const Tex
 namespace opkit::inline OPKIT_ABI {
 
 // Edit distance (Damerau-Levenshtein in its optimal string alignment form) that ignores case.
-inline size_t EditDistance(std::string_view a, std::string_view b) {
+OPKIT_COLD inline size_t EditDistance(std::string_view a, std::string_view b) {
   auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
-  std::vector<size_t> before, previous(b.size() + 1), row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) previous[j] = j;
+  const size_t width = b.size() + 1;
+  std::vector<int64_t> rows(3 * width);
+  int64_t *before = rows.data(), *previous = before + width, *row = previous + width;
+  for (size_t j = 0; j <= b.size(); ++j) previous[j] = static_cast<int64_t>(j);
   for (size_t i = 1; i <= a.size(); ++i) {
-    row[0] = i;
+    row[0] = static_cast<int64_t>(i);
     for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t differs = lower(a[i - 1]) != lower(b[j - 1]);
-      size_t best = previous[j - 1] + differs;
+      const int64_t differs = lower(a[i - 1]) != lower(b[j - 1]);
+      int64_t best = previous[j - 1] + differs;
       if (previous[j] + 1 < best) best = previous[j] + 1;
       if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
       const bool swapped = i > 1 && j > 1 && lower(a[i - 1]) == lower(b[j - 2]) &&
@@ -236,15 +289,18 @@ inline size_t EditDistance(std::string_view a, std::string_view b) {
       if (swapped && before[j - 2] + 1 < best) best = before[j - 2] + 1;
       row[j] = best;
     }
+    int64_t* const unused = before;
     before = previous;
     previous = row;
+    row = unused;
   }
-  return previous[b.size()];
+  return static_cast<size_t>(previous[b.size()]);
 }
 
 // The candidate nearest to `name`, or "" when none is near enough to be a slip (a third of its
 // letters, at least one).
-inline std::string NearestName(std::string_view name, const std::vector<std::string>& candidates) {
+OPKIT_COLD inline std::string NearestName(std::string_view name,
+                                          const std::vector<std::string>& candidates) {
   std::string best;
   size_t best_distance = (name.size() < 6 ? 1 : name.size() / 3) + 1;
   for (const std::string& candidate : candidates) {
@@ -258,7 +314,8 @@ inline std::string NearestName(std::string_view name, const std::vector<std::str
 }
 
 // " (did you mean 'X'? known: 'X', 'Y', … and 3 more)", or "" when nothing is known.
-inline std::string SuggestName(std::string_view name, const std::vector<std::string>& candidates) {
+OPKIT_COLD inline std::string SuggestName(std::string_view name,
+                                          const std::vector<std::string>& candidates) {
   if (candidates.empty()) return {};
   constexpr size_t kShown = 12;
   const std::string nearest = NearestName(name, candidates);
@@ -308,7 +365,7 @@ inline const char* ToString(ErrorCode code) {
 }
 
 // `what()` is the message followed by one indented line for each context. Copies are independent;
-// AddContext is not thread-safe.
+// AddContext is not thread-safe: an Error that an event holds is shared by all who wait for it.
 class OPKIT_EXPORT Error : public std::runtime_error {
  public:
   Error(ErrorCode code, std::string message, const void* subject = nullptr)
@@ -333,14 +390,28 @@ class OPKIT_EXPORT Error : public std::runtime_error {
     context_.push_back(std::move(line));
     return *this;
   }
+  // Held where others read it: it must not change any more. Copies are not.
+  bool is_shared() const noexcept { return shared_.Get(); }
+  void SetShared() const noexcept { shared_.Set(); }
 
  private:
+  struct SharedFlag {
+    SharedFlag() = default;
+    SharedFlag(const SharedFlag&) {}
+    SharedFlag& operator=(const SharedFlag&) { return *this; }
+    // Relaxed: set by whoever shares it, before the others can see it.
+    bool Get() const { return __atomic_load_n(&value, __ATOMIC_RELAXED); }
+    void Set() const { __atomic_store_n(&value, true, __ATOMIC_RELAXED); }
+    mutable bool value = false;
+  };
+
   ErrorCode code_;
   const void* subject_;
   std::string message_;
   std::string what_;
   std::vector<std::string> context_;
   std::exception_ptr cause_;
+  SharedFlag shared_;
 };
 
 // Throws an Error whose message is StrCat of the parts.
@@ -605,8 +676,8 @@ decltype(auto) DispatchDType(DType dtype, F&& f) {
 #define OPKIT_BASE_REF_COUNTED_HPP_
 
 namespace opkit::inline OPKIT_ABI {
-namespace detail {
 
+// Base of what is held by IntrusivePtr.
 class RefCounted {
  public:
   RefCounted() = default;
@@ -666,6 +737,23 @@ template <class T, class... Args>
 IntrusivePtr<T> MakeIntrusive(Args&&... args) {
   return IntrusivePtr<T>(new T(std::forward<Args>(args)...));
 }
+
+// Objects of one kind that their owner knows. One vector type for all of them, since every other
+// std::vector that grows costs a translation unit about 4 ms.
+using RefCountedList = std::vector<IntrusivePtr<RefCounted>>;
+
+namespace detail {
+using ::opkit::IntrusivePtr;
+using ::opkit::MakeIntrusive;
+using ::opkit::RefCounted;
+using ::opkit::RefCountedList;
+
+// A T that is held by reference.
+template <class T>
+struct Shared : RefCounted {
+  explicit Shared(T object) : value(std::move(object)) {}
+  T value;
+};
 
 }  // namespace detail
 }  // namespace opkit
@@ -766,7 +854,7 @@ class Dims {
   int64_t operator[](int i) const { return data()[i]; }
   int64_t& operator[](int i) { return data()[i]; }
 
-  friend std::string ToString(const Dims& dims) {
+  OPKIT_COLD friend std::string ToString(const Dims& dims) {
     std::string out = "[";
     for (int i = 0; i < dims.size_; ++i) {
       if (i) out += ", ";
@@ -1109,14 +1197,14 @@ struct DeviceTypeRegistry {
   };
 };
 
-inline DeviceTypeRegistry& DeviceTypes() {
+OPKIT_COLD inline DeviceTypeRegistry& DeviceTypes() {
   static auto* registry = new DeviceTypeRegistry;  // outlives every static tensor
   return *registry;
 }
 
 }  // namespace detail
 
-inline DeviceTypeInfo GetDeviceTypeInfo(DeviceType type) {
+OPKIT_COLD inline DeviceTypeInfo GetDeviceTypeInfo(DeviceType type) {
   auto& registry = detail::DeviceTypes();
   detail::MutexLock lock(registry.mutex);
   for (const auto& entry : registry.entries)
@@ -1126,7 +1214,7 @@ inline DeviceTypeInfo GetDeviceTypeInfo(DeviceType type) {
 
 // Names a device type of the user's own, numbered from kFirstUserDevice. Repeating the same
 // registration is harmless; another name or number for a known one is an Error (kAlreadyExists).
-inline DeviceType RegisterDeviceType(DeviceType type, DeviceTypeInfo info) {
+OPKIT_COLD inline DeviceType RegisterDeviceType(DeviceType type, DeviceTypeInfo info) {
   auto& registry = detail::DeviceTypes();
   detail::MutexLock lock(registry.mutex);
   for (const auto& entry : registry.entries) {
@@ -1154,7 +1242,7 @@ inline Device MemoryDevice(Device device) {
 }
 
 inline std::string ToString(DeviceType type) { return GetDeviceTypeInfo(type).name; }
-inline std::string ToString(Device device) {
+OPKIT_COLD inline std::string ToString(Device device) {
   return device.index == 0 ? ToString(device.type)
                            : StrCat(ToString(device.type), ":", device.index);
 }
@@ -1644,7 +1732,7 @@ class Tensor {
   }
 
   // "float32[2, 3] on cpu", with the layout or strides where they are not the plain ones.
-  std::string Describe() const {
+  OPKIT_COLD std::string Describe() const {
     std::string out = StrCat(dtype_, ToString(shape_), " on ", ToString(device_));
     if (!layout_.is_standard()) out += " in " + ToString(layout_);
     if (!is_dense()) out += " with strides" + ToString(strides_);
@@ -1829,7 +1917,7 @@ class Attribute {
   Attribute(const T& value) : type_(kAttributeTypeOf<T>) {
     Add(value);
   }
-  Attribute(const char* value) : type_(AttributeType::kString), strings_{value} {}
+  Attribute(const char* value) : Attribute(std::string(value)) {}
   template <AttributeElement T>
   Attribute(const std::vector<T>& values) : type_(kAttributeTypeOf<std::vector<T>>) {
     for (const auto& value : values) Add<T>(value);
@@ -1839,10 +1927,17 @@ class Attribute {
     for (const auto& value : values) Add<T>(value);
   }
 
+  // Also when moved from: a copy shares the value, which never changes.
+  Attribute(const Attribute&) = default;
+  Attribute& operator=(const Attribute&) = default;
+
   AttributeType type() const { return type_; }
   bool is_list() const { return type_ >= AttributeType::kInts; }
   // Elements of a list; 1 for a single value.
-  size_t size() const { return ints_.size() + floats_.size() + strings_.size() + tensors_.size(); }
+  size_t size() const {
+    const Values& all = *values_;
+    return all.ints.size() + all.floats.size() + all.strings.size() + all.tensors.size();
+  }
 
   // True when Get<T>() can return: T is an element type or a vector of one.
   template <class T>
@@ -1870,12 +1965,13 @@ class Attribute {
 
   friend std::string ToString(const Attribute& attribute) { return attribute.Print(); }
   // Tensors are compared by dtype, shape, device and bytes.
-  friend bool operator==(const Attribute& a, const Attribute& b) {
-    if (a.type_ != b.type_ || a.ints_ != b.ints_ || a.floats_ != b.floats_ ||
-        a.strings_ != b.strings_ || a.tensors_.size() != b.tensors_.size())
+  OPKIT_COLD friend bool operator==(const Attribute& a, const Attribute& b) {
+    const Values &x = *a.values_, &y = *b.values_;
+    if (a.type_ != b.type_ || x.ints != y.ints || x.floats != y.floats || x.strings != y.strings ||
+        x.tensors.size() != y.tensors.size())
       return false;
-    for (size_t i = 0; i < a.tensors_.size(); ++i)
-      if (!SameTensor(a.tensors_[i], b.tensors_[i])) return false;
+    for (size_t i = 0; i < x.tensors.size(); ++i)
+      if (!SameTensor(x.tensors[i], y.tensors[i])) return false;
     return true;
   }
 
@@ -1885,13 +1981,13 @@ class Attribute {
   auto& List() {
     using Stored = detail::StoredAttribute<T>;
     if constexpr (std::is_same_v<Stored, double>)
-      return floats_;
+      return values_->floats;
     else if constexpr (std::is_same_v<Stored, std::string>)
-      return strings_;
+      return values_->strings;
     else if constexpr (std::is_same_v<Stored, Tensor>)
-      return tensors_;
+      return values_->tensors;
     else
-      return ints_;
+      return values_->ints;
   }
   template <class T>
   const auto& List() const {
@@ -1921,24 +2017,24 @@ class Attribute {
     Throw(ErrorCode::kTypeMismatch, "is ", type_, " (", Print(), "), but is read as ", wanted,
           write_float ? "; write " + Print() + ".0" : std::string());
   }
-  std::string Print() const {
+  OPKIT_COLD std::string Print() const {
     std::string out;
     auto separate = [&] {
       if (!out.empty()) out += ", ";
     };
-    for (int64_t value : ints_) {
+    for (int64_t value : values_->ints) {
       separate();
       if (type_ == AttributeType::kBool || type_ == AttributeType::kBools)
         out += value ? "true" : "false";
       else
         out += std::to_string(value);
     }
-    for (double value : floats_) separate(), out += StrCat(value);
-    for (const std::string& value : strings_) separate(), out += "\"" + value + "\"";
-    for (const Tensor& value : tensors_) separate(), out += value.Describe();
+    for (double value : values_->floats) separate(), out += StrCat(value);
+    for (const std::string& value : values_->strings) separate(), out += "\"" + value + "\"";
+    for (const Tensor& value : values_->tensors) separate(), out += value.Describe();
     return is_list() ? "[" + out + "]" : out;
   }
-  static bool SameTensor(const Tensor& a, const Tensor& b) {
+  OPKIT_COLD static bool SameTensor(const Tensor& a, const Tensor& b) {
     if (a.dtype() != b.dtype() || a.shape() != b.shape() || a.device() != b.device()) return false;
     if (a.raw_data() == b.raw_data() && a.strides() == b.strides()) return true;
     if (!IsHostAccessible(a.device().type) || !a.initialized() || !b.initialized()) return false;
@@ -1947,11 +2043,15 @@ class Attribute {
            std::memcmp(x.raw_data(), y.raw_data(), static_cast<size_t>(x.nbytes())) == 0;
   }
 
+  struct Values : detail::RefCounted {
+    std::vector<int64_t> ints;
+    std::vector<double> floats;
+    std::vector<std::string> strings;
+    std::vector<Tensor> tensors;
+  };
+
   AttributeType type_;
-  std::vector<int64_t> ints_;
-  std::vector<double> floats_;
-  std::vector<std::string> strings_;
-  std::vector<Tensor> tensors_;
+  detail::IntrusivePtr<Values> values_{new Values};
 };
 
 struct NamedAttribute {
@@ -1965,8 +2065,14 @@ struct NamedAttribute {
 class Arguments {
  public:
   Arguments() = default;
+  // Error (kInvalidArgument) for a name that is there twice.
   Arguments(std::initializer_list<NamedAttribute> list) {
-    for (const NamedAttribute& item : list) Set(item.name, item.value);
+    for (const NamedAttribute& item : list) {
+      if (Has(item.name))
+        Throw(ErrorCode::kInvalidArgument, "argument '", item.name, "' is given twice, as ",
+              ToString(*Find(item.name)), " and as ", ToString(item.value));
+      items_.push_back(item);
+    }
   }
 
   // Adds, or replaces the attribute of that name.
@@ -1981,7 +2087,8 @@ class Arguments {
   bool Remove(std::string_view name) {
     for (size_t i = 0; i < items_.size(); ++i)
       if (items_[i].name == name) {
-        items_.erase(items_.begin() + static_cast<std::ptrdiff_t>(i));
+        for (; i + 1 < items_.size(); ++i) std::swap(items_[i], items_[i + 1]);
+        items_.pop_back();
         return true;
       }
     return false;
@@ -2270,7 +2377,9 @@ class Dim {
     return !a.is_known() || !b.is_known() || a.value_ == b.value_;
   }
   // What is known of an extent described by both; nothing if they contradict each other.
-  static std::optional<Dim> Merge(const Dim& a, const Dim& b) {
+  template <class Extent = Dim>
+  static std::optional<Extent> Merge(const std::type_identity_t<Extent>& a,
+                                     const std::type_identity_t<Extent>& b) {
     if (!Compatible(a, b)) return std::nullopt;
     if (a.is_known() || b.is_unknown()) return a;
     return b.is_known() || a.is_unknown() ? b : a;
@@ -2319,7 +2428,9 @@ class SymbolicShape {
   }
 
   // What is known of a shape described by both; nothing if they contradict each other.
-  static std::optional<SymbolicShape> Merge(const SymbolicShape& a, const SymbolicShape& b) {
+  template <class AnyShape = SymbolicShape>
+  static std::optional<AnyShape> Merge(const std::type_identity_t<AnyShape>& a,
+                                       const std::type_identity_t<AnyShape>& b) {
     if (!a.has_rank_) return b;
     if (!b.has_rank_) return a;
     if (a.dims_.size() != b.dims_.size()) return std::nullopt;
@@ -2329,11 +2440,11 @@ class SymbolicShape {
       if (!dim) return std::nullopt;
       dims.push_back(*std::move(dim));
     }
-    return SymbolicShape(std::move(dims));
+    return AnyShape(std::move(dims));
   }
 
   friend bool operator==(const SymbolicShape&, const SymbolicShape&) = default;
-  friend std::string ToString(const SymbolicShape& shape) {
+  OPKIT_COLD friend std::string ToString(const SymbolicShape& shape) {
     return shape.has_rank_ ? StrCat(shape.dims_) : "[rank unknown]";
   }
 
@@ -2396,6 +2507,72 @@ class Timeout {
 
 #endif  // OPKIT_BASE_TIMEOUT_HPP_
 
+// ---- opkit/base/function_ref.hpp
+// FunctionRef: a non-owning reference to anything callable, two words, never allocates. For
+// parameters that are called before the callee returns (loop bodies, visitors); what outlives the
+// call is held by a UniqueFunction.
+#ifndef OPKIT_BASE_FUNCTION_REF_HPP_
+#define OPKIT_BASE_FUNCTION_REF_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// An expression rather than std::is_invocable_r: asked of every lambda against every overload.
+template <class F, class R, class... Args>
+concept CallableAs = requires(F& f, Args... args) {
+  f(std::forward<Args>(args)...);
+  requires std::is_void_v<R> || std::is_same_v<decltype(f(std::forward<Args>(args)...)), R> ||
+               std::is_convertible_v<decltype(f(std::forward<Args>(args)...)), R>;
+};
+
+}  // namespace detail
+
+template <class Signature>
+class FunctionRef;
+
+// Refers to the callable itself, so a temporary lives long enough only when it is an argument of
+// the call; functions and function pointers are copied. Copies are cheap and refer to the same
+// callable. A call costs one indirect jump.
+template <class R, class... Args>
+class FunctionRef<R(Args...)> {
+ public:
+  template <class F>
+    requires(!std::is_same_v<std::remove_cvref_t<F>, FunctionRef> &&
+             !std::is_member_pointer_v<std::remove_cvref_t<F>> && detail::CallableAs<F, R, Args...>)
+  FunctionRef(F&& f) noexcept {  // NOLINT: implicit, as a reference is
+    using Callable = std::remove_reference_t<F>;
+    using Decayed = std::decay_t<F>;
+    if constexpr (std::is_pointer_v<Decayed> &&
+                  std::is_function_v<std::remove_pointer_t<Decayed>>) {
+      target_.function = reinterpret_cast<void (*)()>(static_cast<Decayed>(f));
+      call_ = [](Target target, Args... args) -> R {
+        return static_cast<R>(
+            reinterpret_cast<Decayed>(target.function)(std::forward<Args>(args)...));
+      };
+    } else {
+      target_.object = const_cast<void*>(static_cast<const void*>(__builtin_addressof(f)));
+      call_ = [](Target target, Args... args) -> R {
+        return static_cast<R>(
+            (*static_cast<Callable*>(target.object))(std::forward<Args>(args)...));
+      };
+    }
+  }
+
+  R operator()(Args... args) const { return call_(target_, std::forward<Args>(args)...); }
+
+ private:
+  union Target {
+    void* object;
+    void (*function)();
+  };
+  Target target_;
+  R (*call_)(Target, Args...);
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_FUNCTION_REF_HPP_
+
 // ---- opkit/base/unique_function.hpp
 // UniqueFunction: owns anything callable, move-only callables included, with 48 bytes of room
 // inside, so that the usual task (a few pointers captured) costs no allocation. One cache line.
@@ -2404,54 +2581,102 @@ class Timeout {
 
 namespace opkit::inline OPKIT_ABI {
 
-template <class Signature>
-class UniqueFunction;
+namespace detail {
 
-template <class R, class... Args>
-class UniqueFunction<R(Args...)> {
+// Bytes that hold a callable, or a pointer to one, whatever its signature is.
+class FunctionStorage {
  public:
   static constexpr size_t kInlineBytes = 48;
 
-  // Whether F is stored inside; otherwise construction allocates once, and moves still do not.
-  template <class F>
-  static constexpr bool kFitsInline =
-      sizeof(F) <= kInlineBytes && alignof(F) <= alignof(std::max_align_t) &&
-      std::is_nothrow_move_constructible_v<F>;
-
-  UniqueFunction() noexcept = default;
-  UniqueFunction(std::nullptr_t) noexcept {}  // NOLINT: implicit, as for a pointer
-
-  template <class F>
-    requires(!std::is_same_v<std::remove_cvref_t<F>, UniqueFunction> &&
-             std::is_invocable_r_v<R, std::decay_t<F>&, Args...>)
-  UniqueFunction(F&& f) {  // NOLINT: implicit, so that a lambda can be passed
-    using Callable = std::decay_t<F>;
-    if constexpr (kFitsInline<Callable>) {
-      ::new (static_cast<void*>(storage_)) Callable(std::forward<F>(f));
-      call_ = &CallInline<Callable>;
-      if constexpr (!std::is_trivially_copyable_v<Callable>) manage_ = &ManageInline<Callable>;
-    } else {
-      ::new (static_cast<void*>(storage_)) Callable*(new Callable(std::forward<F>(f)));
-      call_ = &CallHeap<Callable>;
-      manage_ = &ManageHeap<Callable>;
-    }
-  }
-
-  UniqueFunction(UniqueFunction&& other) noexcept { TakeFrom(other); }
-  UniqueFunction& operator=(UniqueFunction&& other) noexcept {
+  FunctionStorage() noexcept = default;
+  FunctionStorage(FunctionStorage&& other) noexcept { TakeFrom(other); }
+  FunctionStorage& operator=(FunctionStorage&& other) noexcept {
     if (this != &other) {
       Destroy();
       TakeFrom(other);
     }
     return *this;
   }
-  ~UniqueFunction() { Destroy(); }
+  ~FunctionStorage() { Destroy(); }
 
-  explicit operator bool() const noexcept { return call_ != nullptr; }
+  alignas(std::max_align_t) unsigned char bytes[kInlineBytes];
+  void (*call)() = nullptr;
+  void (*manage)(void*, void*) noexcept = nullptr;  // null: bytes may be copied and dropped
+
+ private:
+  void TakeFrom(FunctionStorage& other) noexcept {
+    call = other.call;
+    manage = other.manage;
+    other.call = nullptr;
+    other.manage = nullptr;
+    if (manage != nullptr) {
+      manage(other.bytes, bytes);
+    } else if (call != nullptr) {
+// A small callable leaves the rest of the bytes unset; copying all 48 is faster than asking how
+// many.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+      std::memcpy(bytes, other.bytes, kInlineBytes);
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
+    }
+  }
+  void Destroy() noexcept {
+    call = nullptr;
+    if (manage == nullptr) return;
+    auto* const destroy = manage;
+    manage = nullptr;
+    destroy(bytes, nullptr);
+  }
+};
+
+}  // namespace detail
+
+template <class Signature>
+class UniqueFunction;
+
+template <class R, class... Args>
+class UniqueFunction<R(Args...)> {
+ public:
+  static constexpr size_t kInlineBytes = detail::FunctionStorage::kInlineBytes;
+
+  // Whether F is stored inside; otherwise construction allocates once, and moves still do not.
+  template <class F>
+  static constexpr bool kFitsInline =
+      sizeof(F) <= kInlineBytes &&
+      alignof(F) <= alignof(std::max_align_t)&& noexcept(F(std::declval<F>()));
+
+  UniqueFunction() noexcept = default;
+  UniqueFunction(std::nullptr_t) noexcept {}  // NOLINT: implicit, as for a pointer
+
+  template <class F>
+    requires(!std::is_same_v<std::remove_cvref_t<F>, UniqueFunction> &&
+             detail::CallableAs<std::decay_t<F>, R, Args...>)
+  UniqueFunction(F&& f) {  // NOLINT: implicit, so that a lambda can be passed
+    using Callable = std::decay_t<F>;
+    void* const bytes = storage_.bytes;
+    if constexpr (kFitsInline<Callable>) {
+      ::new (bytes) Callable(std::forward<F>(f));
+      storage_.call = reinterpret_cast<void (*)()>(&CallInline<Callable>);
+      if constexpr (!std::is_trivially_copyable_v<Callable>)
+        storage_.manage = &ManageInline<Callable>;
+    } else {
+      ::new (bytes) Callable*(new Callable(std::forward<F>(f)));
+      storage_.call = reinterpret_cast<void (*)()>(&CallHeap<Callable>);
+      storage_.manage = &ManageHeap<Callable>;
+    }
+  }
+
+  explicit operator bool() const noexcept { return storage_.call != nullptr; }
 
   R operator()(Args... args) {
-    OPKIT_ASSERT(call_ != nullptr);
-    return call_(storage_, std::forward<Args>(args)...);
+    OPKIT_ASSERT(storage_.call != nullptr);
+    return reinterpret_cast<R (*)(void*, Args...)>(storage_.call)(storage_.bytes,
+                                                                  std::forward<Args>(args)...);
   }
 
  private:
@@ -2481,32 +2706,7 @@ class UniqueFunction<R(Args...)> {
     }
   }
 
-  void TakeFrom(UniqueFunction& other) noexcept {
-    call_ = std::exchange(other.call_, nullptr);
-    manage_ = std::exchange(other.manage_, nullptr);
-    if (manage_ != nullptr) {
-      manage_(other.storage_, storage_);
-    } else if (call_ != nullptr) {
-// A small callable leaves the rest of the bytes unset; copying all 48 is faster than asking how
-// many.
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
-      std::memcpy(storage_, other.storage_, kInlineBytes);
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic pop
-#endif
-    }
-  }
-  void Destroy() noexcept {
-    call_ = nullptr;
-    if (manage_ != nullptr) std::exchange(manage_, nullptr)(storage_, nullptr);
-  }
-
-  alignas(std::max_align_t) unsigned char storage_[kInlineBytes];
-  R (*call_)(void*, Args...) = nullptr;
-  void (*manage_)(void*, void*) noexcept = nullptr;  // null: bytes may be copied and dropped
+  detail::FunctionStorage storage_;
 };
 
 }  // namespace opkit
@@ -2529,8 +2729,6 @@ inline const char* ToString(EventStatus status) {
   return kNames[static_cast<int>(status)];
 }
 constexpr bool IsTerminal(EventStatus status) { return status >= EventStatus::kSuccess; }
-
-namespace detail {
 
 // Says, when something fails after its caller has gone on, whose work it was.
 class FailureContext : public RefCounted {
@@ -2563,7 +2761,7 @@ class EventState : public RefCounted {
   // Terminal, once: false when it was terminal already. Wakes waiters, then runs the callbacks
   // outside the lock.
   bool Complete(std::exception_ptr exception) {
-    if (exception && context_) exception = WithContext(std::move(exception));
+    if (exception) exception = Shared(std::move(exception));
     std::vector<UniqueFunction<void()>> callbacks;
     {
       detail::MutexLock lock(mutex_);
@@ -2574,12 +2772,29 @@ class EventState : public RefCounted {
       callbacks.swap(callbacks_);
       for (Waiter* waiter = waiters_; waiter;) {
         Waiter* next = waiter->next;  // gone once it is set
-        Parker::Wake(waiter->parker.Set());
+        detail::Parker::Wake(waiter->parker.Set());
         waiter = next;
       }
       waiters_ = nullptr;
     }
+    if (callbacks.empty()) return true;
+    const IntrusivePtr<EventState> self(this);  // a callback may Reset the last handle
     for (auto& callback : callbacks) callback();
+    callbacks.clear();
+    detail::MutexLock lock(mutex_);
+    callbacks_.swap(callbacks);  // its room is for the next use of this state
+    return true;
+  }
+  // INITIALIZED again, for a state that nobody else holds, with the room that its lists have. False
+  // where the device still needs it as it is.
+  virtual bool Reuse() {
+    // Relaxed: whoever gets a handle from now on gets it by means that order this.
+    status_.store(EventStatus::kInitialized, std::memory_order_relaxed);
+    exception_ = nullptr;
+    context_ = {};
+    private_ = false;
+    callbacks_.clear();
+    retained.clear();
     return true;
   }
   // Runs at once when terminal.
@@ -2624,32 +2839,39 @@ class EventState : public RefCounted {
   virtual void Poll() {}
 
   void SetContext(IntrusivePtr<const FailureContext> context) { context_ = std::move(context); }
+  // Only the thread that records it waits for it, and may change what it fails with.
+  void SetPrivate() { private_ = true; }
 
   // Memory that the device may still use, kept until it has drained (a cancelled event is terminal
   // long before that). Touched by the recording thread before the work is issued and by the device
   // after it, never at once.
-  std::vector<Storage> retained;
+  RefCountedList retained;
 
  private:
-  std::exception_ptr WithContext(std::exception_ptr exception) const {
+  // With the context of this event's work, and marked so that nobody changes what others read.
+  std::exception_ptr Shared(std::exception_ptr exception) const {
     try {
       std::rethrow_exception(exception);
-    } catch (const Error& error) {
-      // Other waiters read the same object, so a copy is changed; a class derived from Error would
-      // be cut by that and stays as it is.
-      if (typeid(error) != typeid(Error)) return exception;
+    } catch (Error& error) {
+      // Of one that others may read already a copy is changed; a class derived from Error would be
+      // cut by that and stays as it is.
+      const bool others = error.is_shared();
+      if (!private_) error.SetShared();
+      if (!context_ || (others && typeid(error) != typeid(Error))) return exception;
       const std::string described = context_->Describe();
       for (const std::string& line : error.context())
         if (line == described) return exception;  // the operator itself failed while issuing
+      if (typeid(error) != typeid(Error)) return error.AddContext(described), exception;
       Error copy = error;
-      return std::make_exception_ptr(copy.AddContext(described));
+      copy.AddContext(described).SetShared();
+      return std::make_exception_ptr(std::move(copy));
     } catch (...) {
       return exception;
     }
   }
 
   struct Waiter {  // on the stack of a thread in Wait
-    Parker parker;
+    detail::Parker parker;
     Waiter* next = nullptr;
   };
 
@@ -2659,16 +2881,21 @@ class EventState : public RefCounted {
   std::exception_ptr exception_;
   std::vector<UniqueFunction<void()>> callbacks_;
   IntrusivePtr<const FailureContext> context_;
+  bool private_ = false;
 };
 
 // How a device type makes its event states; the plain EventState where none was set.
 using EventStateFactory = IntrusivePtr<EventState> (*)(Device);
 inline std::atomic<EventStateFactory>& EventFactory(DeviceType type) {
-  static std::atomic<EventStateFactory> factories[AllocatorTable::kSlots];
+  static std::atomic<EventStateFactory> factories[detail::AllocatorTable::kSlots];
   const int slot = static_cast<int>(type);
-  return factories[slot >= 0 && slot < AllocatorTable::kSlots ? slot : 0];
+  return factories[slot >= 0 && slot < detail::AllocatorTable::kSlots ? slot : 0];
 }
 
+namespace detail {
+using ::opkit::EventFactory;
+using ::opkit::EventState;
+using ::opkit::FailureContext;
 }  // namespace detail
 
 // A handle; copies share the completion until one of them is Reset. Waits, queries and completion
@@ -2677,6 +2904,15 @@ class Event {
  public:
   Event() : Event(Device{}) {}
   explicit Event(Device device) : device_(device), state_(NewState()) {}
+  Event(const Event& other) : device_(other.device_), state_(other.state_) {}
+  Event(Event&& other) noexcept = default;
+  Event& operator=(Event other) noexcept {
+    device_ = other.device_;
+    std::swap(state_, other.state_);
+    std::swap(spare_, other.spare_);
+    return *this;
+  }
+  ~Event() = default;
 
   Device device() const { return device_; }
   EventStatus Query() const {
@@ -2733,8 +2969,17 @@ class Event {
     state_->AddCallback(std::move(callback));
   }
 
-  // INITIALIZED again. Work still in flight keeps the old completion to itself.
-  void Reset() { state_ = NewState(); }
+  // INITIALIZED again. Work still in flight keeps the old completion to itself. Two completions are
+  // used in turn: from the second Reset on nothing is allocated unless others hold both.
+  void Reset() {
+    const bool spare = spare_.use_count() == 1 && spare_->Reuse();
+    if (!spare && spare_ && state_.use_count() == 1 && state_->Reuse()) return;
+    auto next = spare ? std::move(spare_) : NewState();
+    spare_ = std::exchange(state_, std::move(next));
+    // What it holds (callbacks, an exception, memory) goes now, or with its last handle.
+    if (spare_.use_count() == 1 ? !spare_->Reuse() : spare_->status() != EventStatus::kSuccess)
+      spare_ = {};
+  }
 
   // Null unless FAILED.
   std::exception_ptr exception() const {
@@ -2753,7 +2998,7 @@ class Event {
   }
 
   // For contexts.
-  const detail::IntrusivePtr<detail::EventState>& state() const { return state_; }
+  const IntrusivePtr<EventState>& state() const { return state_; }
 
  private:
   void CompleteOnce(std::exception_ptr exception) {
@@ -2764,14 +3009,16 @@ class Event {
             "SetFinished on an event that is SUCCESS already; "
             "Reset it first");
   }
-  detail::IntrusivePtr<detail::EventState> NewState() const {
+  IntrusivePtr<EventState> NewState() const {
     // Acquire: pairs with the backend's store, so that what it set up before is seen.
-    const auto factory = detail::EventFactory(device_.type).load(std::memory_order_acquire);
-    return factory ? factory(device_) : detail::MakeIntrusive<detail::EventState>();
+    const auto factory = EventFactory(device_.type).load(std::memory_order_acquire);
+    return factory ? factory(device_) : MakeIntrusive<EventState>();
   }
 
   Device device_;
-  detail::IntrusivePtr<detail::EventState> state_;
+  IntrusivePtr<EventState> state_;
+  // The completion before: who completed the present one may not have let go of it yet.
+  IntrusivePtr<EventState> spare_;
 };
 
 }  // namespace opkit
@@ -2800,6 +3047,21 @@ concept DeviceContext = requires(C& context, const C& constant, Event& event, in
   context.FinishDeviceComputation();        // blocks until this stream has drained, rethrows
   { C::IsStreamFree(Device{}, stream_id) } -> std::convertible_to<bool>;
 };
+
+// What a context may have besides, and what it then can do.
+//
+// Work that is a host function, at its place in the stream: CPUContext, CPUStreamContext, and a
+// user's own. ParallelFor, strided inputs and function operators' launch come with it.
+template <class C>
+concept HostContext = requires(C& context, void (*work)()) { context.Launch(work); };
+// Work that is issued on a stream of the device's own kind, given to copies and to functions.
+template <class C>
+concept NativeStreamContext = requires(C& context) {
+  { context.native_stream() } -> std::convertible_to<void*>;
+};
+// A stream that is an object of the toolkit's or the author's.
+template <class C>
+concept StreamContext = requires(C& context) { &context.stream(); };
 
 // Synchronous host execution. Every call costs next to nothing.
 class CPUContext {
@@ -2941,10 +3203,11 @@ namespace detail {
 struct CopyTable {
   struct Route {
     DeviceType from, to;
-    CopyFunction copy;
+    CopyFunction copy;  // null: removed
+    Route* next;
   };
   detail::Mutex mutex;
-  std::vector<Route> routes;
+  Route* routes = nullptr;  // in the order of their registration; kept for ever
 };
 inline CopyTable& Copies() {
   static auto* table = new CopyTable;
@@ -2960,11 +3223,12 @@ inline CopyFunction FindCopy(const Tensor& source, const Tensor& target) {
   const DeviceType from = MemoryDevice(source.device()).type;
   const DeviceType to = MemoryDevice(target.device()).type;
   detail::MutexLock lock(Copies().mutex);
-  for (const auto& route : Copies().routes)
-    if (route.from == from && route.to == to) return route.copy;
+  for (const auto* route = Copies().routes; route; route = route->next)
+    if (route->from == from && route->to == to && route->copy) return route->copy;
   if (IsHostAccessible(from) && IsHostAccessible(to)) return &CopyHost;
   std::vector<std::string> known;
-  for (const auto& route : Copies().routes) known.push_back(StrCat(route.from, " to ", route.to));
+  for (const auto* route = Copies().routes; route; route = route->next)
+    if (route->copy) known.push_back(StrCat(route->from, " to ", route->to));
   throw Error(
       ErrorCode::kUnsupported,
       StrCat("cannot copy tensor ", source, " to ", ToString(target.device()), ": no copy from ",
@@ -3001,11 +3265,6 @@ struct PreparedCopy {
   }
 };
 
-template <class Context>
-concept HasNativeStream = requires(Context& context) {
-  { context.native_stream() } -> std::convertible_to<void*>;
-};
-
 }  // namespace detail
 
 // Registers the copy from one device type's memory to another's and returns the one before (null if
@@ -3014,14 +3273,10 @@ inline CopyFunction RegisterCopy(DeviceType from, DeviceType to, CopyFunction co
   from = MemoryDevice({from, 0}).type;
   to = MemoryDevice({to, 0}).type;
   detail::MutexLock lock(detail::Copies().mutex);
-  auto& routes = detail::Copies().routes;
-  for (auto route = routes.begin(); route != routes.end(); ++route) {
-    if (route->from != from || route->to != to) continue;
-    const CopyFunction before = std::exchange(route->copy, copy);
-    if (!copy) routes.erase(route);
-    return before;
-  }
-  if (copy) routes.push_back({from, to, copy});
+  detail::CopyTable::Route** link = &detail::Copies().routes;
+  for (; *link; link = &(*link)->next)
+    if ((*link)->from == from && (*link)->to == to) return std::exchange((*link)->copy, copy);
+  *link = new detail::CopyTable::Route{from, to, copy, nullptr};
   return nullptr;
 }
 
@@ -3046,7 +3301,7 @@ void CopyAsync(Context& context, const Tensor& source, Tensor* target) {
   detail::PreparedCopy prepared(source, *target);
   InvocationScope invocation(InvocationKind::kCopy);
   Tensor result = prepared.target;
-  if constexpr (detail::HasNativeStream<Context>) {
+  if constexpr (NativeStreamContext<Context>) {
     if (!source.is_dense())
       Throw(ErrorCode::kUnsupported, "cannot copy tensor ", source,
             " on a native stream because it "
@@ -3085,8 +3340,9 @@ class CPUStream {
     if (id < 0) Throw(ErrorCode::kInvalidArgument, "stream id ", id, " is negative");
     detail::MutexLock lock(All().mutex);
     if (CPUStream* stream = All().Find(device, id)) return *stream;
-    All().streams.push_back(new CPUStream(device, id));
-    return *All().streams.back();
+    auto* stream = new CPUStream(device, id);
+    stream->next_ = std::exchange(All().streams, stream);
+    return *stream;
   }
   // Null while nobody has used it.
   static CPUStream* Find(Device device, int id) {
@@ -3130,19 +3386,22 @@ class CPUStream {
  private:
   struct Registry {
     CPUStream* Find(Device device, int id) const {
-      for (CPUStream* stream : streams)
+      for (CPUStream* stream = streams; stream; stream = stream->next_)
         if (stream->device_ == device && stream->id_ == id) return stream;
       return nullptr;
     }
     detail::Mutex mutex;
-    std::vector<CPUStream*> streams;
+    CPUStream* streams = nullptr;
   };
   static Registry& All() {
     static auto* registry = new Registry;  // the threads use their streams until the process ends
     return *registry;
   }
 
+  static constexpr size_t kUsualBatch = 16;
+
   CPUStream(Device device, int id) : device_(device), id_(id) {
+    queue_.reserve(kUsualBatch);
     const auto serve = [](void* self) -> void* {
       static_cast<CPUStream*>(self)->Serve();
       return nullptr;
@@ -3170,14 +3429,14 @@ class CPUStream {
     }
     if (sleeper) detail::Parker::Wake(sleeper);
   }
-  // Takes all that is queued at once.
-  std::vector<Item> Next() {
+  // Takes all that is queued at once, and leaves the room of `items` for what comes.
+  void Next(std::vector<Item>& items) {
     for (;;) {
       detail::Parker parker;
       {
         detail::MutexLock lock(mutex_);
         busy_ = !queue_.empty();
-        if (busy_) return std::exchange(queue_, {});
+        if (busy_) return items.swap(queue_);
         parked_ = &parker;
       }
       parker.Wait();
@@ -3185,19 +3444,22 @@ class CPUStream {
   }
   void Serve() {
     std::exception_ptr failure;
+    std::vector<Item> items;
+    items.reserve(kUsualBatch);
     for (;;) {
-      std::vector<Item> items = Next();
+      Next(items);
       for (Item& item : items) {
         Execute(item, failure);
         item = {};  // what the closure held is gone before what comes next
       }
+      items.clear();
     }
   }
   void Execute(Item& item, std::exception_ptr& failure) {
     if (item.record) {
       // Still wanted when cancelled: only now is the memory no longer in use. Freed before the
       // event completes, so that who has waited finds it freed.
-      item.record->retained = {};
+      item.record->retained.clear();
       item.record->Complete(std::exchange(failure, nullptr));
     } else if (failure) {
       return;
@@ -3225,6 +3487,7 @@ class CPUStream {
   detail::Parker* parked_ = nullptr;  // the stream's thread, while there is nothing to do
   bool busy_ = false;
   std::atomic<int64_t> blocking_waits_{0};
+  CPUStream* next_ = nullptr;  // in the registry
 };
 
 // Issues work on a CPUStream of device {kCPUStream, index}.
@@ -3249,9 +3512,14 @@ class CPUStreamContext {
   void Record(Event& event) { stream().Record(event); }
   void WaitEvent(const Event& event) { stream().WaitEvent(event); }
   void FinishDeviceComputation() {
-    Event drained(device_);
-    stream().Record(drained);
-    drained.Finish();
+    if (drained_) {
+      drained_->Reset();
+    } else {
+      drained_.emplace(device_);
+    }
+    drained_->state()->SetPrivate();
+    stream().Record(*drained_);
+    drained_->Finish();
   }
   static bool IsStreamFree(Device device, int stream_id) {
     const CPUStream* stream = CPUStream::Find(device, stream_id);
@@ -3267,6 +3535,7 @@ class CPUStreamContext {
  private:
   Device device_;
   CPUStream* stream_ = nullptr;
+  std::optional<Event> drained_;  // kept for its memory
 };
 
 }  // namespace opkit
@@ -3375,6 +3644,153 @@ class IdleList {
 
 #endif  // OPKIT_ENGINE_IDLE_LIST_HPP_
 
+// ---- opkit/engine/spin_lock.hpp
+// SpinLock: one word, for sections of a dozen instructions that are nearly never contended: the
+// bookkeeping of one Var, the head of a free list.
+#ifndef OPKIT_ENGINE_SPIN_LOCK_HPP_
+#define OPKIT_ENGINE_SPIN_LOCK_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Half the price of a mutex, because unlocking is a plain store: there is no sleeper to look for.
+// Who finds it locked for long gives its time slice away, since the holder may have lost the CPU.
+class SpinLock {
+ public:
+  SpinLock() = default;
+  SpinLock(const SpinLock&) = delete;
+  SpinLock& operator=(const SpinLock&) = delete;
+
+  // Acquire, with the release in Unlock: the section sees what earlier ones wrote.
+  void Lock() {
+    if (locked_.exchange(1, std::memory_order_acquire) != 0) [[unlikely]]
+      LockSlowly();
+  }
+  void Unlock() { locked_.store(0, std::memory_order_release); }
+  // In a forked child, where the thread that held it may not exist.
+  void ResetAfterFork() { locked_ = 0; }
+
+ private:
+  OPKIT_COLD void LockSlowly() {
+    constexpr int kSpins = 64;
+    for (;;) {
+      for (int i = 0; i < kSpins; ++i) {
+        CpuRelax();
+        // Relaxed: only a hint of when to try.
+        if (locked_.load(std::memory_order_relaxed) == 0 &&
+            locked_.exchange(1, std::memory_order_acquire) == 0)
+          return;
+      }
+      sched_yield();
+    }
+  }
+
+  std::atomic<uint32_t> locked_{0};
+};
+
+class SpinLockGuard {
+ public:
+  explicit SpinLockGuard(SpinLock& lock) : lock_(lock) { lock_.Lock(); }
+  SpinLockGuard(const SpinLockGuard&) = delete;
+  SpinLockGuard& operator=(const SpinLockGuard&) = delete;
+  ~SpinLockGuard() { lock_.Unlock(); }
+
+ private:
+  SpinLock& lock_;
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_SPIN_LOCK_HPP_
+
+// ---- opkit/engine/inbox.hpp
+// Inbox: a queue that any thread puts into without a lock and any thread takes from, the oldest
+// first. The pool's shared queue, and the engine's of operations that are ready.
+#ifndef OPKIT_ENGINE_INBOX_HPP_
+#define OPKIT_ENGINE_INBOX_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+struct InboxNode {
+  InboxNode() = default;
+  InboxNode(const InboxNode&) {}  // a copy is in no queue
+  InboxNode& operator=(const InboxNode&) = delete;
+
+  std::atomic<InboxNode*> next{nullptr};
+};
+
+// D. Vyukov's intrusive queue (a list that always holds a stub, at least), with a lock for takers,
+// who are many here. Nodes are their owner's; what was written before Put is seen by who takes.
+class Inbox {
+ public:
+  Inbox() = default;
+  Inbox(const Inbox&) = delete;
+  Inbox& operator=(const Inbox&) = delete;
+
+  // Seq_cst, as empty() is: who puts looks for somebody who takes afterwards, and who goes to sleep
+  // looks here after saying so.
+  void Put(InboxNode* node) {
+    node->next.store(nullptr, std::memory_order_relaxed);
+    InboxNode* before = tail_.exchange(node, std::memory_order_seq_cst);
+    // Release: the taker sees the node whole. Until here the list ends at `before`.
+    before->next.store(node, std::memory_order_release);
+  }
+
+  // Null where there is none, or one that is just being put.
+  InboxNode* Take() {
+    if (empty()) return nullptr;
+    SpinLockGuard guard(take_lock_);
+    // Relaxed: written under the lock. Acquire, here and below: pairs with Put.
+    InboxNode* head = head_.load(std::memory_order_relaxed);
+    InboxNode* next = head->next.load(std::memory_order_acquire);
+    if (head == &stub_) {
+      if (next == nullptr) return nullptr;
+      head = next;
+      head_.store(head, std::memory_order_seq_cst);
+      next = head->next.load(std::memory_order_acquire);
+    }
+    if (next == nullptr) {
+      // The last one leaves only when the stub is behind it.
+      if (tail_.load(std::memory_order_seq_cst) != head) return nullptr;
+      Put(&stub_);
+      next = head->next.load(std::memory_order_acquire);
+      if (next == nullptr) return nullptr;
+    }
+    head_.store(next, std::memory_order_seq_cst);
+    // Its lines will be wanted soon, and are in the cache of the CPU that put it.
+    const auto address = reinterpret_cast<uintptr_t>(next);
+    __builtin_prefetch(reinterpret_cast<const void*>(address), 1);
+    __builtin_prefetch(reinterpret_cast<const void*>(address + kCacheLine), 1);
+    return head;
+  }
+
+  // Never true while something is in it.
+  bool empty() const {
+    return head_.load(std::memory_order_seq_cst) == &stub_ &&
+           tail_.load(std::memory_order_seq_cst) == &stub_;
+  }
+
+  // In a forked child: forgets the nodes, which belong to the parent.
+  void ResetAfterFork() {
+    take_lock_.ResetAfterFork();
+    stub_.next = nullptr;
+    head_ = tail_ = &stub_;
+  }
+
+ private:
+  InboxNode stub_;
+  alignas(kCacheLine) std::atomic<InboxNode*> tail_{&stub_};
+  alignas(kCacheLine) SpinLock take_lock_;
+  std::atomic<InboxNode*> head_{&stub_};
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_INBOX_HPP_
+
 // ---- opkit/engine/latch.hpp
 // Latch: a count of things still to happen, which threads wait for through ThreadPool::Wait while
 // they help with the pool's tasks. TaskGroup and the Var engine's waits are made of it.
@@ -3476,62 +3892,6 @@ class Latch {
 }  // namespace opkit
 
 #endif  // OPKIT_ENGINE_LATCH_HPP_
-
-// ---- opkit/base/function_ref.hpp
-// FunctionRef: a non-owning reference to anything callable, two words, never allocates. For
-// parameters that are called before the callee returns (loop bodies, visitors); what outlives the
-// call is held by a UniqueFunction.
-#ifndef OPKIT_BASE_FUNCTION_REF_HPP_
-#define OPKIT_BASE_FUNCTION_REF_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-
-template <class Signature>
-class FunctionRef;
-
-// Refers to the callable itself, so a temporary lives long enough only when it is an argument of
-// the call; functions and function pointers are copied. Copies are cheap and refer to the same
-// callable. A call costs one indirect jump.
-template <class R, class... Args>
-class FunctionRef<R(Args...)> {
- public:
-  template <class F>
-    requires(!std::is_same_v<std::remove_cvref_t<F>, FunctionRef> &&
-             !std::is_member_pointer_v<std::remove_cvref_t<F>> &&
-             std::is_invocable_r_v<R, F&, Args...>)
-  FunctionRef(F&& f) noexcept {  // NOLINT: implicit, as a reference is
-    using Callable = std::remove_reference_t<F>;
-    using Decayed = std::decay_t<F>;
-    if constexpr (std::is_pointer_v<Decayed> &&
-                  std::is_function_v<std::remove_pointer_t<Decayed>>) {
-      target_.function = reinterpret_cast<void (*)()>(static_cast<Decayed>(f));
-      call_ = [](Target target, Args... args) -> R {
-        return static_cast<R>(
-            reinterpret_cast<Decayed>(target.function)(std::forward<Args>(args)...));
-      };
-    } else {
-      target_.object = const_cast<void*>(static_cast<const void*>(__builtin_addressof(f)));
-      call_ = [](Target target, Args... args) -> R {
-        return static_cast<R>(
-            (*static_cast<Callable*>(target.object))(std::forward<Args>(args)...));
-      };
-    }
-  }
-
-  R operator()(Args... args) const { return call_(target_, std::forward<Args>(args)...); }
-
- private:
-  union Target {
-    void* object;
-    void (*function)();
-  };
-  Target target_;
-  R (*call_)(Target, Args...);
-};
-
-}  // namespace opkit
-
-#endif  // OPKIT_BASE_FUNCTION_REF_HPP_
 
 // ---- opkit/engine/loop_board.hpp
 // LoopBoard: where running ParallelFor loops hang for the pool's idle threads to join. A loop lives
@@ -3804,12 +4164,11 @@ class ThreadPool;
 // A unit of work embedded in a record of its owner's (an operation of the engine), so that
 // scheduling allocates nothing. From Schedule on it is the pool's, until `run` is called, which may
 // free it. It runs under the invocation that was current when it was made.
-struct PoolTask {
+struct PoolTask : detail::InboxNode {
   using RunFunction = void (*)(PoolTask*) noexcept;
   explicit PoolTask(RunFunction run) : run(run), invocation(CurrentInvocation()) {}
 
   RunFunction run;
-  PoolTask* next = nullptr;  // the pool's
   Invocation invocation;
 };
 
@@ -3962,7 +4321,7 @@ class ThreadPool {
   void Schedule(PoolTask* task) {
     RequireWorker();
     detail::PoolWorker* worker = OwnWorker();
-    if (worker == nullptr || !worker->deque.Push(task)) Inject(task);
+    if (worker == nullptr || !worker->deque.Push(task)) injected_.Put(task);
     NotifyWork();
   }
 
@@ -3978,6 +4337,11 @@ class ThreadPool {
   // not hold a lock that a task may take. With a timeout (ns; false when it has passed) a thread
   // from outside only sleeps, because a task could take longer than that.
   bool Wait(const Latch& latch, int64_t timeout_ns = -1);
+
+  // For tasks that run long: whether loops could use the thread meanwhile. Relaxed: a hint.
+  bool HasLoops() const { return !loops_.empty(); }
+  // How long a thread without work looks for some before it sleeps, in detail::Ticks.
+  uint64_t spin_ticks() const { return spin_ticks_.load(std::memory_order_relaxed); }
 
   // Calls body(begin, end) for [first, last) in chunks of `grain`, on this thread and on workers
   // that have nothing else to do; ParallelFor is the front of it. This thread runs chunks of this
@@ -4017,8 +4381,7 @@ class ThreadPool {
   Work FindWork(detail::PoolWorker* self);
   bool HasWork() const;
   void Run(Work work);
-  void Inject(PoolTask* task);
-  PoolTask* TakeInjected(detail::PoolWorker* self);
+  PoolTask* TakeInjected() { return static_cast<PoolTask*>(injected_.Take()); }
   void Drain() {
     while (RunOneTask()) {
     }
@@ -4044,11 +4407,7 @@ class ThreadPool {
   std::atomic<detail::PoolWorker*> workers_[kMaxThreads] = {};
   ThreadPool* registry_next_ = nullptr;
 
-  alignas(detail::kCacheLine) detail::Mutex injected_mutex_;
-  PoolTask* injected_first_ = nullptr;
-  PoolTask* injected_last_ = nullptr;
-  std::atomic<int64_t> injected_size_{0};
-
+  alignas(detail::kCacheLine) detail::Inbox injected_;
   alignas(detail::kCacheLine) detail::LoopBoard loops_;
   alignas(detail::kCacheLine) detail::IdleList idle_;
 };
@@ -4195,13 +4554,13 @@ inline ThreadPool::Work ThreadPool::FindWork(detail::PoolWorker* self) {
     // whose tasks keep submitting tasks starves neither.
     const uint32_t turn = ++self->turn % 64;
     if (turn == 0) {
-      if (PoolTask* task = TakeInjected(self)) return {task};
+      if (PoolTask* task = TakeInjected()) return {task};
     } else if (turn == 32) {
       if (PoolTask* task = self->deque.Steal()) return {task};
     }
     if (PoolTask* task = self->deque.Pop()) return {task};
   }
-  if (PoolTask* task = TakeInjected(self)) return {task};
+  if (PoolTask* task = TakeInjected()) return {task};
   const int slots = slots_.load(std::memory_order_acquire);
   for (int i = 0, victim = self != nullptr ? self->index : 0; i < slots; ++i, ++victim) {
     if (victim >= slots) victim = 0;
@@ -4214,7 +4573,7 @@ inline ThreadPool::Work ThreadPool::FindWork(detail::PoolWorker* self) {
 
 // For IdleList's protocol: every load is seq_cst.
 inline bool ThreadPool::HasWork() const {
-  if (!loops_.empty() || injected_size_ != 0) return true;
+  if (!loops_.empty() || !injected_.empty()) return true;
   const int slots = slots_;
   for (int i = 0; i < slots; ++i) {
     if (!workers_[i].load()->deque.empty()) return true;
@@ -4229,42 +4588,6 @@ inline void ThreadPool::Run(Work work) {
     auto scope = InvocationScope::Adopt(work.task->invocation);
     work.task->run(work.task);
   }
-}
-
-inline void ThreadPool::Inject(PoolTask* task) {
-  task->next = nullptr;
-  detail::MutexLock lock(injected_mutex_);
-  (injected_last_ != nullptr ? injected_last_->next : injected_first_) = task;
-  injected_last_ = task;
-  injected_size_.fetch_add(1, std::memory_order_seq_cst);
-}
-
-// A worker takes some more into its own queue, its share of them, to come here less often.
-inline PoolTask* ThreadPool::TakeInjected(detail::PoolWorker* self) {
-  // Relaxed: who misses a task here looks again, by HasWork, before it sleeps.
-  if (injected_size_.load(std::memory_order_relaxed) == 0) return nullptr;
-  constexpr int64_t kBatch = 32;
-  PoolTask* batch[kBatch];
-  int64_t count = 0;
-  {
-    detail::MutexLock lock(injected_mutex_);
-    const int64_t size = injected_size_.load(std::memory_order_relaxed);
-    int64_t wanted = self == nullptr ? 1 : 1 + size / (threads() + 1);
-    if (wanted > kBatch) wanted = kBatch;
-    for (; count < wanted && injected_first_ != nullptr; ++count) {
-      batch[count] = injected_first_;
-      injected_first_ = injected_first_->next;
-    }
-    if (injected_first_ == nullptr) injected_last_ = nullptr;
-    injected_size_.fetch_sub(count, std::memory_order_seq_cst);
-  }
-  if (count == 0) return nullptr;
-  // The oldest on top; what does not fit goes back.
-  for (int64_t i = count - 1; i > 0; --i) {
-    if (!self->deque.Push(batch[i])) Inject(batch[i]);
-  }
-  if (count > 1) NotifyWork();  // for a moment a searcher could see them nowhere
-  return batch[0];
 }
 
 // --- waking and waiting
@@ -4371,9 +4694,7 @@ inline void ThreadPool::ResetAfterFork() {
     workers_[i].load()->running = false;
     workers_[i].load()->deque.ResetAfterFork();
   }
-  injected_mutex_.ResetAfterFork();
-  injected_first_ = injected_last_ = nullptr;
-  injected_size_ = 0;
+  injected_.ResetAfterFork();
   loops_.ResetAfterFork();
   idle_.ResetAfterFork();
 }
@@ -4503,10 +4824,6 @@ void ParallelFor(int64_t n, F&& f, int64_t grain = kAutoGrain) {
 
 namespace opkit::inline OPKIT_ABI {
 
-// Contexts whose work is host code: CPUContext, CPUStreamContext, and a user's own.
-template <class C>
-concept HostContext = requires(C& context, void (*work)()) { context.Launch(work); };
-
 // Issues f(i) for every i in [0, n). Asynchronous on an asynchronous context: `f` is copied and
 // must capture by value. Errors of `f` reach the caller, or the operator's event.
 //
@@ -4528,6 +4845,3676 @@ void ParallelFor(Context& context, int64_t n, F f, int64_t grain = kAutoGrain) {
 }  // namespace opkit
 
 #endif  // OPKIT_ENGINE_CONTEXT_PARALLEL_FOR_HPP_
+
+// ---- opkit/engine/engine_device.hpp
+// How the engine issues an operation on a device: on a stream of that device, copies on another
+// one. A device takes part by one line that names its context.
+#ifndef OPKIT_ENGINE_ENGINE_DEVICE_HPP_
+#define OPKIT_ENGINE_ENGINE_DEVICE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Issues `work` on that stream and records the event behind it.
+using IssueFunction = void (*)(Device device, int stream_id, UniqueFunction<void()> work,
+                               Event& event);
+
+inline constexpr int kComputeStream = 0;
+inline constexpr int kCopyStream = 1;
+
+template <class Context>
+void IssueOn(Device device, int stream_id, UniqueFunction<void()> work, Event& event) {
+  Context context(device);
+  context.SwitchToDevice(stream_id);
+  if constexpr (requires { context.Launch(std::move(work)); }) {
+    context.Launch(std::move(work));
+  } else {
+    work();
+  }
+  context.Record(event);
+}
+
+// What RegisterEngineDevice was told; the CPU's streams need not be registered.
+inline std::atomic<IssueFunction>& RegisteredIssue(DeviceType type) {
+  static std::atomic<IssueFunction> functions[AllocatorTable::kSlots];
+  const int slot = static_cast<int>(type);
+  return functions[slot >= 0 && slot < AllocatorTable::kSlots ? slot : 0];
+}
+
+template <class CPUStream = CPUStreamContext>
+IssueFunction IssueFunctionOf(Device device) {
+  if (device.type == DeviceType::kCPUStream) return &IssueOn<CPUStream>;
+  // Acquire: pairs with the registration.
+  if (IssueFunction issue = RegisteredIssue(device.type).load(std::memory_order_acquire))
+    return issue;
+  Throw(ErrorCode::kUnsupported, "expected a device that the engine can issue work on, found ",
+        ToString(device), "; call RegisterEngineDevice with its context first");
+}
+
+}  // namespace detail
+
+// Lets operations be pushed with a device of that type. Where the context has a Launch, the closure
+// runs on the stream; otherwise it runs on a thread of the pool, with the stream as that thread's
+// current one, and issues the work itself.
+template <DeviceContext Context>
+bool RegisterEngineDevice() {
+  detail::RegisteredIssue(Context::kDeviceType)
+      .store(&detail::IssueOn<Context>, std::memory_order_release);
+  return true;
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_ENGINE_DEVICE_HPP_
+
+// ---- opkit/engine/engine_failure.hpp
+// Failure: what went wrong in an operation of the engine, shared by every Var that has no valid
+// value because of it. It is reported once, to whoever waits first.
+#ifndef OPKIT_ENGINE_ENGINE_FAILURE_HPP_
+#define OPKIT_ENGINE_ENGINE_FAILURE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+class Failure final : public RefCounted {
+ public:
+  // `sequence` is the place in push order of the operation that failed.
+  Failure(std::exception_ptr exception, uint64_t sequence)
+      : exception_(std::move(exception)), sequence_(sequence) {}
+
+  const std::exception_ptr& exception() const { return exception_; }
+  uint64_t sequence() const { return sequence_; }
+
+  // Whether an operation pushed as number `sequence` has to be skipped. Those that were pushed
+  // before somebody was told still are, whenever they come to run, as if they had run at once.
+  // Relaxed, here and below: the number stands for itself, and the rest of the object never
+  // changes.
+  bool ConcernsOperation(uint64_t sequence) const {
+    const uint64_t reported = reported_.load(std::memory_order_relaxed);
+    return reported == 0 || sequence < reported;
+  }
+  bool reported() const { return reported_.load(std::memory_order_relaxed) != 0; }
+  // True for the one that is to rethrow it. `next_sequence` is that of the next push, at least 1.
+  bool Report(uint64_t next_sequence) {
+    uint64_t expected = 0;
+    return reported_.compare_exchange_strong(expected, next_sequence, std::memory_order_relaxed);
+  }
+
+  // Of the Vars that are about to hold it, before the first does.
+  void AddHolders(int64_t n) { holders_.fetch_add(n, std::memory_order_relaxed); }
+  // A valid value took its place in one Var; in the last one that ends it, unreported.
+  void Overwritten() {
+    if (holders_.fetch_sub(1, std::memory_order_relaxed) == 1) Report(1);
+  }
+
+ private:
+  const std::exception_ptr exception_;
+  const uint64_t sequence_;
+  std::atomic<uint64_t> reported_{0};
+  std::atomic<int64_t> holders_{0};
+};
+
+using FailurePtr = IntrusivePtr<Failure>;
+
+// The failures that nobody was told of yet. Only failing operations and WaitForAll come here.
+template <class FailurePtr>
+class FailureLog {
+ public:
+  void Add(FailurePtr failure) {
+    MutexLock lock(mutex_);
+    if (failures_.size() >= prune_at_) {
+      std::erase_if(failures_, [](const FailurePtr& f) { return f->reported(); });
+      prune_at_ = 2 * failures_.size() + kPruneAt;
+    }
+    failures_.push_back(std::move(failure));
+  }
+
+  // Reports all, and returns the one whose operation was pushed first; null where there is none.
+  FailurePtr ReportAll(uint64_t next_sequence) {
+    MutexLock lock(mutex_);
+    FailurePtr first;
+    for (FailurePtr& failure : failures_) {
+      if (!failure->Report(next_sequence)) continue;
+      if (!first || failure->sequence() < first->sequence()) first = failure;
+    }
+    failures_.clear();
+    return first;
+  }
+
+ private:
+  static constexpr size_t kPruneAt = 64;
+  Mutex mutex_;
+  std::vector<FailurePtr> failures_;
+  size_t prune_at_ = kPruneAt;
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_ENGINE_FAILURE_HPP_
+
+// ---- opkit/engine/var.hpp
+// Var: what operations of the engine depend on, with many readers or one writer at a time. Here is
+// the queue of accesses that every Var keeps, and the rules by which they are granted.
+#ifndef OPKIT_ENGINE_VAR_HPP_
+#define OPKIT_ENGINE_VAR_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+namespace detail {
+struct EngineOp;
+template <class Op>
+class BasicEngineCore;
+using EngineCore = BasicEngineCore<EngineOp>;
+class VarState;
+}  // namespace detail
+
+// A handle, freely copied. It stands for nothing that the engine looks into: a program lets it
+// stand for a tensor, a file, a random generator. Made by Engine::NewVar, ended by
+// Engine::DeleteVar; using it after that, or with another engine, is an Error.
+class Var {
+ public:
+  Var() = default;
+  explicit operator bool() const { return state_ != nullptr; }
+  friend bool operator==(const Var&, const Var&) = default;
+
+ private:
+  template <class Op>
+  friend class detail::BasicEngineCore;
+  Var(detail::VarState* state, uint32_t generation, uint32_t engine)
+      : state_(state), generation_(generation), engine_(engine) {}
+
+  detail::VarState* state_ = nullptr;
+  uint32_t generation_ = 0;
+  uint32_t engine_ = 0;  // looked at before `state_`, which dies with its engine
+};
+
+// The Vars of one call, seen as a range: `{a, b}`, `{}` or a std::vector<Var>.
+class VarList {
+ public:
+  VarList() = default;
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic push  // as long as the call, which is as long as the list is looked at
+#pragma GCC diagnostic ignored "-Winit-list-lifetime"
+#endif
+  VarList(std::initializer_list<Var> vars) : begin_(vars.begin()), size_(vars.size()) {}
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
+  VarList(const std::vector<Var>& vars) : begin_(vars.data()), size_(vars.size()) {}
+
+  size_t size() const { return size_; }
+  const Var* begin() const { return begin_; }
+  const Var* end() const { return begin_ + size_; }
+
+ private:
+  const Var* begin_ = nullptr;
+  size_t size_ = 0;
+};
+
+namespace detail {
+
+// The place of an operation, or of a waiting thread, in the queue of one Var. An operation has one
+// for each of its Vars.
+struct Access {
+  static constexpr uintptr_t kWrite = 1;
+
+  // The access queued behind this one; marked with kWrite if that is an operation's write.
+  std::atomic<uintptr_t> next{0};
+  VarState* var = nullptr;
+  uintptr_t owner = 0;  // the operation, marked with kWrite if it writes; 0 for a waiting thread
+
+  EngineOp* op() const { return reinterpret_cast<EngineOp*>(owner & ~kWrite); }
+  bool writes() const { return (owner & kWrite) != 0; }
+  uintptr_t Tagged() const { return reinterpret_cast<uintptr_t>(this) | (owner & kWrite); }
+  static Access* Untagged(uintptr_t tagged) { return reinterpret_cast<Access*>(tagged & ~kWrite); }
+};
+
+// A thread that waits until everything that was to write the Var has: a reader without an
+// operation, on that thread's stack.
+struct VarWaiter : Access {
+  Latch latch{1};
+  Access* prev = nullptr;
+  bool granted = false;
+  FailurePtr failure;
+};
+
+// Operations that wait for nothing any more, in a list.
+struct OpList {
+  void Add(EngineOp* op);
+  void AddInOrder(EngineOp* op);    // of pushes, into a list in that order
+  void AddIfGranted(EngineOp* op);  // counts one grant, adds it with the last one
+  EngineOp* TakeFirst();
+  EngineOp* first = nullptr;
+  EngineOp* last = nullptr;
+};
+
+// The queue of one Var, in push order. Members are called with `lock` held unless they say
+// otherwise.
+//
+// Who ends a write hands the Var to a queued write that comes next without the lock, and without
+// touching what pushers touch: in a chain of writes, pushing and completing meet nowhere.
+class alignas(kCacheLine) VarState {
+ public:
+  SpinLock lock;
+  uint32_t generation = 0;  // of the handles that are good
+  VarState* next_free = nullptr;
+
+ private:
+  // While a write is active the queue hangs behind it, else behind `head_`.
+  bool writing_ = false;
+  bool deleted_ = false;
+  int32_t readers_ = 0;
+  Access* head_ = nullptr;  // the write that waits for `readers_`
+  Access* tail_ = nullptr;
+
+ public:
+  // What the active writer alone writes, and readers and waiters read once they are granted.
+  alignas(kCacheLine) std::atomic<uint64_t> version{0};
+  FailurePtr failure;
+
+  bool HasPendingWrites() const { return writing_ || head_ != nullptr; }
+
+  // True when the access is granted at once; it is not in the queue then, but must be released.
+  bool Append(Access& access) {
+    access.next.store(0, std::memory_order_relaxed);
+    if (access.writes()) {
+      if (!writing_ && readers_ == 0) {
+        writing_ = true;
+        tail_ = &access;
+        return true;
+      }
+    } else if (!HasPendingWrites()) {
+      ++readers_;
+      return true;
+    }
+    Enqueue(access);
+    return false;
+  }
+
+  // Only where there are pending writes. A waiter is granted with the reads around it.
+  void AppendWaiter(VarWaiter& waiter) {
+    waiter.prev = tail_;
+    Enqueue(waiter);
+  }
+
+  // A waiter that gives up. What is before it is a write that goes on, or a read or waiter that is
+  // not granted either; each can be released only with the lock, because what follows is no write.
+  void Remove(VarWaiter& waiter) {
+    const uintptr_t next = waiter.next.load(std::memory_order_relaxed);
+    waiter.prev->next.store(next, std::memory_order_release);
+    if (tail_ == &waiter) {
+      tail_ = waiter.prev;
+    } else if (Access* after = Access::Untagged(next); after->owner == 0) {
+      static_cast<VarWaiter*>(after)->prev = waiter.prev;
+    }
+  }
+
+  // Ends a granted access, without the lock. What it lets go on is added to `ready`. True when the
+  // Var was deleted and this was its last access.
+  bool Release(Access& access, OpList& ready) {
+    VarWaiter* waiters = nullptr;
+    bool last = false;
+    if (access.writes()) {
+      // Acquire: pairs with Enqueue, so that the next access is whole.
+      const uintptr_t next = access.next.load(std::memory_order_acquire);
+      if ((next & Access::kWrite) != 0) {
+        ready.AddIfGranted(Access::Untagged(next)->op());
+        return false;
+      }
+      SpinLockGuard guard(lock);
+      writing_ = false;
+      // Relaxed: written under the lock.
+      last =
+          GrantFrom(Access::Untagged(access.next.load(std::memory_order_relaxed)), ready, waiters);
+    } else {
+      SpinLockGuard guard(lock);
+      if (--readers_ == 0) last = GrantFrom(head_, ready, waiters);
+    }
+    while (waiters != nullptr) {
+      auto* next =
+          static_cast<VarWaiter*>(Access::Untagged(waiters->next.load(std::memory_order_relaxed)));
+      waiters->latch.CountDown();  // gone from here on
+      waiters = next;
+    }
+    return last;
+  }
+
+  // No handle is good any more. True when no access is left either.
+  bool Delete() {
+    ++generation;
+    deleted_ = true;
+    return !HasPendingWrites() && readers_ == 0;
+  }
+  // For the next NewVar.
+  void Recycle() {
+    deleted_ = false;
+    failure = {};
+    version.store(0, std::memory_order_relaxed);
+  }
+
+ private:
+  void Enqueue(Access& access) {
+    if (tail_ != nullptr) {
+      // Release: a writer that finds it without the lock sees the access whole.
+      tail_->next.store(access.Tagged(), std::memory_order_release);
+    } else {
+      head_ = &access;
+    }
+    tail_ = &access;
+  }
+
+  // Grants the accesses from `at` on that go together: reads and waiters up to the next write, or
+  // one write. An operation that is granted here cannot run before the lock is let go, or the
+  // access's `next` has been read. True when nothing is left and the Var deleted.
+  bool GrantFrom(Access* at, OpList& ready, VarWaiter*& waiters) {
+    while (at != nullptr && !at->writes()) {
+      Access* next = Access::Untagged(at->next.load(std::memory_order_relaxed));
+      if (at->owner != 0) {
+        ++readers_;
+        ready.AddIfGranted(at->op());
+      } else {
+        auto* waiter = static_cast<VarWaiter*>(at);
+        waiter->failure = failure;
+        waiter->granted = true;
+        waiter->next.store(reinterpret_cast<uintptr_t>(static_cast<Access*>(waiters)),
+                           std::memory_order_relaxed);
+        waiters = waiter;
+      }
+      at = next;
+    }
+    head_ = at;
+    if (at == nullptr) {
+      tail_ = nullptr;
+    } else if (readers_ == 0) {
+      head_ = nullptr;
+      writing_ = true;
+      ready.AddIfGranted(at->op());
+    }
+    return deleted_ && at == nullptr && readers_ == 0;
+  }
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_VAR_HPP_
+
+// ---- opkit/engine/engine_op.hpp
+// EngineOp: the record of one operation between push and completion, its closure and its accesses
+// inside. Records are used again and again, so that a push allocates nothing.
+#ifndef OPKIT_ENGINE_ENGINE_OP_HPP_
+#define OPKIT_ENGINE_ENGINE_OP_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+enum class OpMode : uint8_t { kSynchronous, kAsynchronous, kOnDevice };
+
+// What few operations need: more Vars, large closures, failures, devices, completion elsewhere.
+// Apart from the record, so that of those that wait in their thousands, more fit into a cache.
+struct OpDetails {
+  static constexpr int32_t kInlineAccesses = 2;
+  static constexpr size_t kClosureBytes = 64;
+
+  Access* more_accesses = inline_accesses;
+  int32_t access_capacity = kInlineAccesses;
+  std::atomic<int32_t> parts{0};  // of closure and completion, how many are still to come
+  Access inline_accesses[kInlineAccesses];
+  alignas(std::max_align_t) unsigned char storage[kClosureBytes];
+
+  FailurePtr failure;         // why the Vars that it writes have no valid value
+  std::exception_ptr thrown;  // before it becomes a Failure
+  Device device;
+
+  // Of an asynchronous operation.
+  std::exception_ptr outcome;  // what its handle, or Cancel, completed it with
+  // Guarded by the engine's mutex for such operations.
+  bool completable = false;
+  uint32_t async_generation = 0;  // of the handle that may complete it
+  EngineOp* async_prev = nullptr;
+  EngineOp* async_next = nullptr;
+
+  OpDetails() = default;
+  OpDetails(const OpDetails&) = delete;
+  OpDetails& operator=(const OpDetails&) = delete;
+  ~OpDetails() {
+    if (more_accesses != inline_accesses) delete[] more_accesses;
+  }
+
+  void ReserveAccesses(size_t n) {
+    if (n <= static_cast<size_t>(access_capacity)) return;
+    Access* larger = new Access[n];
+    if (more_accesses != inline_accesses) delete[] more_accesses;
+    more_accesses = larger;
+    access_capacity = static_cast<int32_t>(n);
+  }
+};
+
+// Two cache lines. Lies in an OpSlab.
+struct alignas(kCacheLine) EngineOp : InboxNode {
+  using FailurePtr = detail::FailurePtr;
+  static constexpr size_t kClosureBytes = 32;
+
+  // Calls the closure with the argument and ends it, or ends it alone.
+  void (*closure)(EngineOp& op, bool call, void* argument) = nullptr;
+  uint64_t sequence = 0;  // place in push order, from 1
+  std::atomic<int32_t> waits{0};
+  int32_t access_count = 0;
+  int32_t priority = 0;
+  OpMode mode = OpMode::kSynchronous;
+  bool copies = false;
+  bool updates = false;
+  bool failed = false;  // `failure` or `thrown` is set
+  Access first_access;
+
+  Invocation invocation;
+  const char* name = "";
+  alignas(std::max_align_t) unsigned char storage[kClosureBytes];
+
+  EngineOp() = default;
+  EngineOp(const EngineOp&) = delete;
+  EngineOp& operator=(const EngineOp&) = delete;
+
+  OpDetails& details() const;
+  Access& access(int32_t i) { return i == 0 ? first_access : details().more_accesses[i - 1]; }
+  const Access& access(int32_t i) const {
+    return i == 0 ? first_access : details().more_accesses[i - 1];
+  }
+
+  // Relaxed: whatever hands a list to another thread orders it.
+  EngineOp* next_in_list() const {
+    return static_cast<EngineOp*>(next.load(std::memory_order_relaxed));
+  }
+  void SetNextInList(EngineOp* op) { next.store(op, std::memory_order_relaxed); }
+
+  void SetThrown(std::exception_ptr exception) {
+    details().thrown = std::move(exception);
+    failed = true;
+  }
+  void SetFailure(FailurePtr reason) {
+    details().failure = std::move(reason);
+    failed = true;
+  }
+
+  // F is called with no argument, or with an Argument&.
+  template <class Argument, class F>
+  void SetClosure(F&& f) {
+    using Callable = std::decay_t<F>;
+    constexpr bool kAligned = alignof(Callable) <= alignof(std::max_align_t);
+    constexpr bool kHere = kAligned && sizeof(Callable) <= kClosureBytes;
+    constexpr bool kInDetails = kAligned && sizeof(Callable) <= OpDetails::kClosureBytes;
+    if constexpr (kHere) {
+      ::new (static_cast<void*>(storage)) Callable(std::forward<F>(f));
+    } else if constexpr (kInDetails) {
+      ::new (static_cast<void*>(details().storage)) Callable(std::forward<F>(f));
+    } else {
+      ::new (static_cast<void*>(storage)) Callable*(new Callable(std::forward<F>(f)));
+    }
+    closure = [](EngineOp& op, bool call, void* argument) {
+      Callable* callable = nullptr;
+      if constexpr (kHere) {
+        callable = std::launder(reinterpret_cast<Callable*>(op.storage));
+      } else if constexpr (kInDetails) {
+        callable = std::launder(reinterpret_cast<Callable*>(op.details().storage));
+      } else {
+        callable = *std::launder(reinterpret_cast<Callable**>(op.storage));
+      }
+      struct End {
+        Callable* callable;
+        ~End() {
+          if constexpr (kInDetails) {
+            callable->~Callable();
+          } else {
+            delete callable;
+          }
+        }
+      } end{callable};
+      if (!call) return;
+      if constexpr (std::is_void_v<Argument>) {
+        (*callable)();
+      } else {
+        (*callable)(std::move(*static_cast<Argument*>(argument)));
+      }
+    };
+  }
+};
+
+// A block of records with their details beside it, found by the address: nothing points to them.
+struct alignas(16384) OpSlab {
+  static constexpr size_t kBytes = 16384;
+  static constexpr int kOps = kBytes / sizeof(EngineOp) - 1;
+
+  explicit OpSlab(OpSlab* previous) : previous(previous) {}
+
+  OpSlab* const previous;
+  OpDetails* const details = new OpDetails[kOps];
+  EngineOp ops[kOps];
+};
+static_assert(sizeof(OpSlab) == OpSlab::kBytes);
+
+inline OpDetails& EngineOp::details() const {
+  auto* slab = reinterpret_cast<OpSlab*>(reinterpret_cast<uintptr_t>(this) & ~(OpSlab::kBytes - 1));
+  return slab->details[this - slab->ops];
+}
+
+inline void OpList::Add(EngineOp* op) {
+  op->SetNextInList(nullptr);
+  last != nullptr ? last->SetNextInList(op) : static_cast<void>(first = op);
+  last = op;
+}
+inline void OpList::AddInOrder(EngineOp* op) {
+  if (last == nullptr || last->sequence < op->sequence) return Add(op);
+  EngineOp* before = nullptr;
+  for (EngineOp* at = first; at->sequence < op->sequence; at = at->next_in_list()) before = at;
+  op->SetNextInList(before != nullptr ? before->next_in_list() : first);
+  before != nullptr ? before->SetNextInList(op) : static_cast<void>(first = op);
+}
+inline EngineOp* OpList::TakeFirst() {
+  EngineOp* op = first;
+  if (op == nullptr) return nullptr;
+  first = op->next_in_list();
+  if (first == nullptr) last = nullptr;
+  return op;
+}
+// Acquire-release: the last grant has seen what every operation before it did, on whatever thread.
+inline void OpList::AddIfGranted(EngineOp* op) {
+  if (op->access_count == 1 || op->waits.fetch_sub(1, std::memory_order_acq_rel) == 1) Add(op);
+}
+
+// Blocks of objects that are never moved, nor given back before the table ends.
+template <class T>
+class SlabTable {
+ public:
+  SlabTable() = default;
+  SlabTable(const SlabTable&) = delete;
+  SlabTable& operator=(const SlabTable&) = delete;
+  ~SlabTable() {
+    while (last_ != nullptr) delete std::exchange(last_, last_->previous);
+  }
+  static constexpr int kObjects = 64;
+  T* Add() {
+    last_ = new Slab{last_, {}};
+    return last_->objects;
+  }
+
+ private:
+  struct Slab {
+    Slab* previous;
+    T objects[kObjects];
+  };
+  Slab* last_ = nullptr;
+};
+
+// The operations of one engine. Pushers take records here, and numbers, under one short lock; who
+// completes operations gives them back many at a time, somewhere else.
+class OpRecords {
+ public:
+  OpRecords() = default;
+  OpRecords(const OpRecords&) = delete;
+  OpRecords& operator=(const OpRecords&) = delete;
+  ~OpRecords() {
+    while (last_slab_ != nullptr) {
+      OpSlab* slab = std::exchange(last_slab_, last_slab_->previous);
+      delete[] slab->details;
+      delete slab;
+    }
+  }
+
+  EngineOp* Take() {
+    SpinLockGuard guard(lock_);
+    if (free_ == nullptr) [[unlikely]]
+      Refill();
+    EngineOp* op = free_;
+    free_ = op->next_in_list();
+    // The next taker's, from the cache of the CPU that gave it back; null is harmless.
+    const auto address = reinterpret_cast<uintptr_t>(free_);
+    __builtin_prefetch(reinterpret_cast<const void*>(address), 1);
+    __builtin_prefetch(reinterpret_cast<const void*>(address + kCacheLine), 1);
+    op->sequence = next_sequence_++;
+    return op;
+  }
+  // Of the operation that is pushed next.
+  uint64_t next_sequence() {
+    SpinLockGuard guard(lock_);
+    return next_sequence_;
+  }
+
+  void GiveBack(const OpList& list) {
+    EngineOp* head = returned_.load(std::memory_order_relaxed);
+    do {
+      list.last->SetNextInList(head);
+      // Release: whoever takes the records sees what was done with them.
+    } while (!returned_.compare_exchange_weak(head, list.first, std::memory_order_release,
+                                              std::memory_order_relaxed));
+  }
+
+ private:
+  OPKIT_COLD void Refill() {
+    // The whole list at once: there is no other taker, and no ABA.
+    free_ = returned_.exchange(nullptr, std::memory_order_acquire);
+    if (free_ != nullptr) return;
+    last_slab_ = new OpSlab(last_slab_);
+    for (int i = OpSlab::kOps - 1; i >= 0; --i) {
+      last_slab_->ops[i].SetNextInList(free_);
+      free_ = &last_slab_->ops[i];
+    }
+  }
+
+  SpinLock lock_;
+  EngineOp* free_ = nullptr;
+  uint64_t next_sequence_ = 1;
+  OpSlab* last_slab_ = nullptr;
+  alignas(kCacheLine) std::atomic<EngineOp*> returned_{nullptr};
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_ENGINE_OP_HPP_
+
+// ---- opkit/engine/ready_queue.hpp
+// ReadyQueue: operations that wait for nothing but a thread. The highest priority comes first, the
+// order of arrival decides among equals.
+#ifndef OPKIT_ENGINE_READY_QUEUE_HPP_
+#define OPKIT_ENGINE_READY_QUEUE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Thread-safe. Operations of priority 0, which are nearly all, are in an inbox: a queue of a worker
+// each would be cheaper still, but then an operation could lie behind one that waits for it. The
+// others are in a heap under a lock, and a number says whether to look there.
+template <class EngineOp>
+class ReadyQueue {
+ public:
+  void Push(EngineOp* op) {
+    if (op->priority != 0) [[unlikely]]
+      return PushHeap(op);
+    normal_.Put(op);
+  }
+
+  // The best operation; null where there is none, or one that is just being pushed.
+  EngineOp* Take() {
+    // Relaxed: a hint.
+    const int top = top_.load(std::memory_order_relaxed);
+    if (top > 0) {
+      if (EngineOp* op = TakeHeap(1)) return op;
+    }
+    if (InboxNode* node = normal_.Take()) return static_cast<EngineOp*>(node);
+    return top != kNone ? TakeHeap(kNone) : nullptr;
+  }
+
+  // Whether an operation of this priority should let another one pass.
+  bool HasBetterThan(int priority) const {
+    return top_.load(std::memory_order_relaxed) > priority || (priority < 0 && !normal_.empty());
+  }
+
+  // Never true while something is in it. Seq_cst, as are pushes: who pushes looks for somebody who
+  // takes afterwards, and who leaves looks here after.
+  bool empty() const { return normal_.empty() && top_.load(std::memory_order_seq_cst) == kNone; }
+
+ private:
+  static constexpr int kNone = INT_MIN;
+
+  static bool Before(const EngineOp& a, const EngineOp& b) {
+    return a.priority != b.priority ? a.priority > b.priority : a.sequence < b.sequence;
+  }
+
+  OPKIT_COLD void PushHeap(EngineOp* op) {
+    MutexLock lock(heap_mutex_);
+    size_t at = heap_.size();
+    heap_.push_back(op);
+    while (at > 0 && Before(*op, *heap_[(at - 1) / 2])) {
+      heap_[at] = heap_[(at - 1) / 2];
+      at = (at - 1) / 2;
+    }
+    heap_[at] = op;
+    top_.store(heap_[0]->priority, std::memory_order_seq_cst);
+  }
+
+  OPKIT_COLD EngineOp* TakeHeap(int lowest) {
+    MutexLock lock(heap_mutex_);
+    if (heap_.empty() || heap_[0]->priority < lowest) return nullptr;
+    EngineOp* best = heap_[0];
+    EngineOp* moved = heap_.back();
+    heap_.pop_back();
+    const size_t size = heap_.size();
+    if (size > 0) {
+      size_t at = 0;
+      for (;;) {
+        size_t child = 2 * at + 1;
+        if (child >= size) break;
+        if (child + 1 < size && Before(*heap_[child + 1], *heap_[child])) ++child;
+        if (!Before(*heap_[child], *moved)) break;
+        heap_[at] = heap_[child];
+        at = child;
+      }
+      heap_[at] = moved;
+    }
+    top_.store(size > 0 ? heap_[0]->priority : kNone, std::memory_order_seq_cst);
+    return best;
+  }
+
+  Inbox normal_;
+  alignas(kCacheLine) std::atomic<int> top_{kNone};  // the heap's best priority
+  Mutex heap_mutex_;
+  std::vector<EngineOp*> heap_;
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_READY_QUEUE_HPP_
+
+// ---- opkit/engine/engine_core.hpp
+// EngineCore: what is behind Engine. It grants accesses, runs what is ready on the pool, completes
+// operations and keeps what failed. Completion handles keep it alive, so that a late one is safe.
+#ifndef OPKIT_ENGINE_ENGINE_CORE_HPP_
+#define OPKIT_ENGINE_ENGINE_CORE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// Copies have a stream of their own on every device.
+enum class OpKind : uint8_t { kNormal, kCopy };
+
+struct PushOptions {
+  int priority = 0;       // of the operations that are ready, those with higher ones start first
+  const char* name = "";  // for messages; not copied
+  OpKind kind = OpKind::kNormal;
+  Device device = {};   // unless a CPU: the operation is issued on a stream of it
+  bool update = false;  // it reads what it writes, too: skipped where that has failed
+};
+
+// Where an asynchronous operation says that it is done: once, on any thread, at any time. Moves; a
+// handle that is dropped fails its operation. It may outlive the engine.
+template <class Core>
+class BasicCompletion {
+ public:
+  BasicCompletion() = default;
+  BasicCompletion(BasicCompletion&&) = default;
+  BasicCompletion& operator=(BasicCompletion&& other) noexcept;
+  ~BasicCompletion();
+
+  explicit operator bool() const { return static_cast<bool>(core_); }  // not used up
+
+  // False where the operation was cancelled meanwhile; then nothing happens. Error
+  // (kFailedPrecondition) for a handle that was used already.
+  bool SetFinished() { return SetFinishedWithException(nullptr); }
+  // Fails the operation, unless null.
+  bool SetFinishedWithException(std::exception_ptr exception);
+
+ private:
+  friend Core;
+  BasicCompletion(Core* core, detail::EngineOp* op, uint32_t generation);
+
+  detail::IntrusivePtr<Core> core_;
+  detail::EngineOp* op_ = nullptr;
+  uint32_t generation_ = 0;
+};
+using Completion = BasicCompletion<detail::EngineCore>;
+
+namespace detail {
+
+// An operation that runs on this thread; one that waits may run another inside.
+struct OpFrame {
+  const EngineCore* core;
+  const EngineOp* op;
+  const OpFrame* outer;
+};
+
+struct EngineThread {
+  const OpFrame* frame = nullptr;
+  const Latch* waiting = nullptr;           // what the innermost wait on this thread is for
+  const EngineCore* inline_core = nullptr;  // the naive engine that runs operations here, and ...
+  OpList inline_ready;                      // ... those that it has still to run
+};
+inline constinit thread_local EngineThread t_engine;
+
+// What a thread has completed and not told the others yet, and what can run because of it.
+struct Completed {
+  OpList records;
+  int64_t count = 0;
+  OpList ready;
+};
+
+// Thread-safe. Runners are tasks of the pool, at most one for each of its threads, that take one
+// operation after the other; the one that they complete usually hands them the next.
+//
+// A template, so that programs without an engine do not compile it.
+template <class Op>
+class BasicEngineCore final : public RefCounted {
+ public:
+  using EngineOp = Op;
+  using EngineCore = BasicEngineCore;
+  using FailurePtr = typename Op::FailurePtr;
+  using Pool = ThreadPool;
+
+  // Without a pool, operations run on the thread that pushes them or completes what they waited
+  // for.
+  BasicEngineCore(ThreadPool* pool, uint32_t id)
+      : pool_(pool != nullptr ? *pool : ThreadPool::Default()), naive_(pool == nullptr), id_(id) {}
+  ~BasicEngineCore() override {
+    while (free_runners_ != nullptr) delete std::exchange(free_runners_, free_runners_->next_free);
+  }
+
+  bool naive() const { return naive_; }
+
+  Var NewVar();
+  void DeleteVar(Var var);
+  uint64_t Version(Var var) const;
+
+  // A push is Prepare, the making of the closure, and Submit; or Abandon. Prepare and Submit throw
+  // for what the caller got wrong, and then nothing is changed.
+  EngineOp* Prepare(VarList reads, VarList writes, const PushOptions& options);
+  void Abandon(EngineOp* op) {
+    OpList list;
+    list.Add(op);
+    records_.GiveBack(list);
+  }
+  void Submit(EngineOp* op);
+
+  void WaitForVar(Var var, Timeout timeout);
+  void WaitForAll(Timeout timeout);
+  void Cancel();
+  // Returns when no operation is left.
+  void Shutdown();
+
+  // False when the handle is not the one that may complete the operation any more.
+  bool CompleteAsync(EngineOp* op, uint32_t generation, std::exception_ptr exception);
+
+ private:
+  struct Runner : PoolTask {
+    explicit Runner(EngineCore* core) : PoolTask(&RunRunner), core(core) {}
+    static void RunRunner(PoolTask* self) noexcept {
+      auto* runner = static_cast<Runner*>(self);
+      runner->core->RunReady(runner);
+    }
+    EngineCore* const core;
+    Runner* next_free = nullptr;
+  };
+
+  // --- pushing
+  VarState& StateOf(Var var) const;
+  [[noreturn]] static void ThrowDeleted();
+  static void RequireLive(const VarState& state, uint32_t generation) {
+    if (state.generation != generation) [[unlikely]]
+      ThrowDeleted();
+  }
+  void FreeVar(VarState& state);
+  void SetAccesses(EngineOp& op, VarList reads, VarList writes) const;
+  static void SortAccesses(EngineOp& op);
+  void MakeReady(EngineOp* op);
+
+  // --- running
+  void RunReady(Runner* runner);
+  void WakeRunner();
+  void RunInline(OpList ready);
+  void DrainInline();
+  FailurePtr ReasonToSkip(const EngineOp& op);
+  void Execute(EngineOp* op, Completed& done);
+  void CallClosure(EngineOp* op, void* argument);
+  static void EndClosure(EngineOp* op) {
+    if (op->closure != nullptr) std::exchange(op->closure, nullptr)(*op, false, nullptr);
+  }
+  void StartAsync(EngineOp* op, Completed& done);
+  void StartOnDevice(EngineOp* op, Completed& done);
+
+  // --- completing
+  FailurePtr NewFailure(const EngineOp& op, std::exception_ptr exception) {
+    FailurePtr failure(new Failure(std::move(exception), op.sequence));
+    failures_.Add(failure);
+    return failure;
+  }
+  static std::exception_ptr CancelledError(const EngineOp& op) {
+    return std::make_exception_ptr(
+        Error(ErrorCode::kCancelled, StrCat("the operation \"", op.name, "\" was cancelled")));
+  }
+  void Finish(EngineOp* op, Completed& done);
+  void FinishPart(EngineOp* op, Completed& done);
+  void Dispatch(Completed& done);
+  void Flush(Completed& done);
+  bool Claim(EngineOp* op, uint32_t generation);
+  void CancelAsync(uint64_t before);
+
+  // --- waiting
+  bool Wait(const Latch& latch, Timeout timeout);
+  const Access* OwnAccess(const VarState& state) const;
+
+  ThreadPool& pool_;
+  const bool naive_;
+  const uint32_t id_;
+  // Operations numbered below are cancelled. Only Cancel writes it.
+  std::atomic<uint64_t> cancelled_before_{0};
+
+  alignas(kCacheLine) OpRecords records_;
+  ReadyQueue<Op> queue_;
+  alignas(kCacheLine) Latch outstanding_;  // operations pushed and not completed
+  // Runners and other things under way that end by themselves.
+  alignas(kCacheLine) Latch live_;
+
+  // As in IdleList: who pushes looks for a searching runner after, who stops searching looks for
+  // operations after; both seq_cst, so that one of them sees the other.
+  alignas(kCacheLine) std::atomic<int> searching_{0};  // scheduled ones included
+  std::atomic<int> runners_{0};
+  SpinLock runners_lock_;
+  Runner* free_runners_ = nullptr;
+
+  alignas(kCacheLine) SpinLock vars_lock_;
+  VarState* free_vars_ = nullptr;
+  SlabTable<VarState> vars_;
+
+  FailureLog<FailurePtr> failures_;
+  Mutex async_mutex_;
+  EngineOp* async_first_ = nullptr;  // asynchronous operations that were started
+};
+
+// --- Vars
+
+template <class Op>
+inline VarState& BasicEngineCore<Op>::StateOf(Var var) const {
+  if (var.engine_ != id_) [[unlikely]] {
+    Throw(ErrorCode::kInvalidArgument, "expected a Var of this engine, found ",
+          var ? "one of another engine" : "an empty Var",
+          "; make it with NewVar() of the engine that uses it");
+  }
+  return *var.state_;
+}
+
+template <class Op>
+OPKIT_COLD inline void BasicEngineCore<Op>::ThrowDeleted() {
+  Throw(ErrorCode::kFailedPrecondition,
+        "expected a Var that is in use, found one after DeleteVar; delete it after its last use, "
+        "which need not have run by then");
+}
+
+template <class Op>
+inline Var BasicEngineCore<Op>::NewVar() {
+  SpinLockGuard guard(vars_lock_);
+  if (free_vars_ == nullptr) {
+    VarState* fresh = vars_.Add();
+    for (int i = SlabTable<VarState>::kObjects - 1; i >= 0; --i)
+      fresh[i].next_free = std::exchange(free_vars_, &fresh[i]);
+  }
+  VarState* state = std::exchange(free_vars_, free_vars_->next_free);
+  return Var(state, state->generation, id_);
+}
+
+template <class Op>
+inline void BasicEngineCore<Op>::FreeVar(VarState& state) {
+  state.Recycle();
+  SpinLockGuard guard(vars_lock_);
+  state.next_free = std::exchange(free_vars_, &state);
+}
+
+template <class Op>
+inline void BasicEngineCore<Op>::DeleteVar(Var var) {
+  VarState& state = StateOf(var);
+  bool last = false;
+  {
+    SpinLockGuard guard(state.lock);
+    RequireLive(state, var.generation_);
+    last = state.Delete();
+  }
+  if (last) FreeVar(state);
+}
+
+template <class Op>
+inline uint64_t BasicEngineCore<Op>::Version(Var var) const {
+  VarState& state = StateOf(var);
+  SpinLockGuard guard(state.lock);
+  RequireLive(state, var.generation_);
+  // Acquire: what the counted writes wrote is seen.
+  return state.version.load(std::memory_order_acquire);
+}
+
+// --- pushing
+
+// Sorted by address, each Var once.
+template <class Op>
+inline void BasicEngineCore<Op>::SetAccesses(EngineOp& op, VarList reads, VarList writes) const {
+  const size_t size = reads.size() + writes.size();
+  if (size > 1) op.details().ReserveAccesses(size - 1);
+  int32_t n = 0;
+  const auto set = [&](const VarList& vars, uintptr_t mark) {
+    for (const Var& var : vars) {
+      VarState* state = &StateOf(var);
+      Access& access = op.access(n++);
+      access.var = state;
+      access.owner = reinterpret_cast<uintptr_t>(&op) | mark;
+      access.next.store(var.generation_, std::memory_order_relaxed);  // for Submit to check
+    }
+  };
+  set(reads, 0);
+  set(writes, Access::kWrite);
+  op.access_count = n;
+  if (n > 1) SortAccesses(op);
+}
+
+template <class Op>
+inline void BasicEngineCore<Op>::SortAccesses(EngineOp& op) {
+  const int32_t n = op.access_count;
+  const auto swap = [&](Access& a, Access& b) {
+    std::swap(a.var, b.var);
+    std::swap(a.owner, b.owner);
+    const uintptr_t generation = a.next.load(std::memory_order_relaxed);
+    a.next.store(b.next.load(std::memory_order_relaxed), std::memory_order_relaxed);
+    b.next.store(generation, std::memory_order_relaxed);
+  };
+  // Shell's sort: few as a rule, and mostly in order.
+  for (int32_t gap = n > 8 ? n / 2 : 1; gap > 0; gap /= 2) {
+    for (int32_t i = gap; i < n; ++i) {
+      for (int32_t j = i; j >= gap && op.access(j).var < op.access(j - gap).var; j -= gap)
+        swap(op.access(j), op.access(j - gap));
+    }
+  }
+  int32_t kept = 0;
+  for (int32_t i = 1; i < n; ++i) {
+    if (op.access(i).var != op.access(kept).var) {
+      if (++kept != i) swap(op.access(kept), op.access(i));
+    } else if (op.access(i).writes() != op.access(kept).writes()) {
+      Throw(ErrorCode::kInvalidArgument, "expected each Var in reads or in writes of \"", op.name,
+            "\", found one in both; list it in writes alone, with .update = true where the "
+            "operation needs the old value");
+    }
+  }
+  op.access_count = kept + 1;
+}
+
+template <class Op>
+inline Op* BasicEngineCore<Op>::Prepare(VarList reads, VarList writes, const PushOptions& options) {
+  EngineOp* op = records_.Take();
+  op->priority = naive_ ? 0 : options.priority;
+  op->name = options.name != nullptr ? options.name : "";
+  op->mode = OpMode::kSynchronous;
+  op->updates = options.update;
+  op->invocation = CurrentInvocation();
+  try {
+    if (options.device.type != DeviceType::kCPU) [[unlikely]] {
+      IssueFunctionOf(options.device);
+      op->mode = OpMode::kOnDevice;
+      op->details().device = options.device;
+      op->copies = options.kind == OpKind::kCopy;
+    }
+    SetAccesses(*op, reads, writes);
+  } catch (...) {
+    Abandon(op);
+    throw;
+  }
+  return op;
+}
+
+template <class Op>
+inline void BasicEngineCore<Op>::Submit(EngineOp* op) {
+  const int32_t n = op->access_count;
+  // Relaxed: who counts it down has found the operation in a queue.
+  op->waits.store(n, std::memory_order_relaxed);
+  // All Vars are locked before any queue is changed, in the order of their addresses, so that the
+  // operations of several pushers stand in the same order in every queue.
+  for (int32_t i = 0; i < n; ++i) op->access(i).var->lock.Lock();
+  bool live = true;
+  for (int32_t i = 0; i < n; ++i) {
+    const Access& access = op->access(i);
+    // Relaxed: this thread's.
+    live &= access.var->generation == access.next.load(std::memory_order_relaxed);
+  }
+  if (!live) [[unlikely]] {
+    for (int32_t i = 0; i < n; ++i) op->access(i).var->lock.Unlock();
+    EndClosure(op);
+    Abandon(op);
+    ThrowDeleted();
+  }
+  outstanding_.Add();
+  int32_t granted = 0;
+  for (int32_t i = 0; i < n; ++i) granted += op->access(i).var->Append(op->access(i));
+  // Granted elsewhere the operation may run from here on, but it cannot release a locked Var.
+  for (int32_t i = 0; i < n; ++i) op->access(i).var->lock.Unlock();
+  // Acquire-release as in AddIfGranted.
+  if (granted == n ||
+      (granted > 0 && op->waits.fetch_sub(granted, std::memory_order_acq_rel) == granted)) {
+    MakeReady(op);
+  }
+}
+
+template <class Op>
+inline void BasicEngineCore<Op>::MakeReady(EngineOp* op) {
+  if (naive_) [[unlikely]] {
+    OpList list;
+    list.Add(op);
+    return RunInline(list);
+  }
+  queue_.Push(op);
+  WakeRunner();
+}
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_ENGINE_CORE_HPP_
+
+// ---- opkit/engine/engine_run.hpp
+// How the engine runs operations and ends them: runners on the pool, streams of devices, the naive
+// engine's own way, and what every completion does to the Vars.
+#ifndef OPKIT_ENGINE_ENGINE_RUN_HPP_
+#define OPKIT_ENGINE_ENGINE_RUN_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+template <class Op>
+inline void BasicEngineCore<Op>::WakeRunner() {
+  if (searching_.load(std::memory_order_seq_cst) != 0) return;
+  int count = runners_.load(std::memory_order_seq_cst);
+  do {
+    if (count >= pool_.threads()) return;
+  } while (!runners_.compare_exchange_weak(count, count + 1, std::memory_order_seq_cst));
+  searching_.fetch_add(1, std::memory_order_seq_cst);
+  live_.Add();
+  Runner* runner = nullptr;
+  {
+    SpinLockGuard guard(runners_lock_);
+    if (free_runners_ != nullptr) runner = std::exchange(free_runners_, free_runners_->next_free);
+  }
+  if (runner == nullptr) runner = new Runner(this);
+  try {
+    pool_.Schedule(runner);
+  } catch (const Error&) {  // no thread can be started: then this one does it
+    RunReady(runner);
+  }
+}
+
+template <class Op>
+inline void BasicEngineCore<Op>::RunReady(Runner* runner) {
+  constexpr int kFlushAt = 32;
+  constexpr int kTurns = 256;  // then others have theirs: tasks of the pool, operations off a chain
+  const uint64_t spin_ticks = pool_.spin_ticks();
+  const Latch* const waiting = t_engine.waiting;
+  Completed done;
+  EngineOp* op = nullptr;
+  bool searching = true;
+  uint64_t idle_since = 0;
+  int pauses = 1;
+  for (int turn = 0; turn < kTurns;) {
+    if (op == nullptr) op = queue_.Take();
+    if (op != nullptr) {
+      if (searching) {
+        searching = false;
+        if (searching_.fetch_sub(1, std::memory_order_seq_cst) == 1 && !queue_.empty())
+          WakeRunner();
+      }
+      Execute(op, done);
+      ++turn;
+      op = done.ready.TakeFirst();
+      if (done.ready.first != nullptr || (op != nullptr && queue_.HasBetterThan(op->priority))) {
+        // All but one are for others, and the best is not always the first.
+        for (; op != nullptr; op = done.ready.TakeFirst()) queue_.Push(op);
+        op = queue_.Take();
+        if (!queue_.empty()) WakeRunner();
+      }
+      if (done.count >= kFlushAt) Flush(done);
+      if ((waiting != nullptr && waiting->done()) || pool_.HasLoops()) break;
+      idle_since = 0;
+      continue;
+    }
+    Flush(done);
+    if (waiting != nullptr && waiting->done()) break;
+    if (!searching) {
+      searching = true;
+      searching_.fetch_add(1, std::memory_order_seq_cst);
+    }
+    const uint64_t now = Ticks();
+    if (idle_since == 0) {
+      idle_since = now;
+      pauses = 1;
+    }
+    if (now - idle_since >= spin_ticks) break;
+    // Ever more rarely: who looks all the time makes the pusher wait for the cache line.
+    for (int i = 0; i < pauses; ++i) CpuRelax();
+    if (pauses < 16) pauses *= 2;
+  }
+  if (op != nullptr) queue_.Push(op);
+  Flush(done);
+  {
+    SpinLockGuard guard(runners_lock_);
+    runner->next_free = std::exchange(free_runners_, runner);
+  }
+  runners_.fetch_sub(1, std::memory_order_seq_cst);
+  if (searching) searching_.fetch_sub(1, std::memory_order_seq_cst);
+  if (!queue_.empty()) WakeRunner();
+  live_.CountDown();  // the engine may be gone from here on
+}
+
+template <class Op>
+inline void BasicEngineCore<Op>::RunInline(OpList ready) {
+  EngineThread& thread = t_engine;
+  const bool outermost = thread.inline_core != this;
+  OpList outer;
+  const EngineCore* outer_core = thread.inline_core;
+  if (outermost) {
+    outer = std::exchange(thread.inline_ready, {});
+    thread.inline_core = this;
+    live_.Add();
+  }
+  while (EngineOp* op = ready.TakeFirst()) thread.inline_ready.AddInOrder(op);
+  if (!outermost) return;  // the frame that is outermost runs them, however deep pushes nest
+  DrainInline();
+  thread.inline_ready = outer;
+  thread.inline_core = outer_core;
+  live_.CountDown();
+}
+
+template <class Op>
+inline void BasicEngineCore<Op>::DrainInline() {
+  if (t_engine.inline_core != this) return;
+  while (EngineOp* op = t_engine.inline_ready.TakeFirst()) {
+    Completed done;
+    Execute(op, done);
+    if (done.ready.first != nullptr) RunInline(done.ready);
+    Flush(done);
+  }
+}
+
+template <class Op>
+inline typename Op::FailurePtr BasicEngineCore<Op>::ReasonToSkip(const EngineOp& op) {
+  // Relaxed: a Cancel that the operation can know of came before it here, by the locks between.
+  if (op.sequence < cancelled_before_.load(std::memory_order_relaxed)) [[unlikely]]
+    return NewFailure(op, CancelledError(op));
+  for (int32_t i = 0; i < op.access_count; ++i) {
+    const Access& access = op.access(i);
+    if (access.writes() && !op.updates) continue;
+    const FailurePtr& failure = access.var->failure;
+    if (failure && failure->ConcernsOperation(op.sequence)) [[unlikely]]
+      return failure;
+  }
+  return {};
+}
+
+template <class Op>
+inline void BasicEngineCore<Op>::CallClosure(EngineOp* op, void* argument) {
+  const OpFrame frame{this, op, t_engine.frame};
+  t_engine.frame = &frame;
+  try {
+    const auto scope = InvocationScope::Adopt(op->invocation);
+    std::exchange(op->closure, nullptr)(*op, true, argument);
+  } catch (...) {
+    op->SetThrown(std::current_exception());
+  }
+  t_engine.frame = frame.outer;
+}
+
+template <class Op>
+inline void BasicEngineCore<Op>::Execute(EngineOp* op, Completed& done) {
+  if (FailurePtr reason = ReasonToSkip(*op)) [[unlikely]] {
+    EndClosure(op);
+    op->SetFailure(std::move(reason));
+    return Finish(op, done);
+  }
+  if (op->mode == OpMode::kSynchronous) [[likely]] {
+    CallClosure(op, nullptr);
+    return Finish(op, done);
+  }
+  op->mode == OpMode::kAsynchronous ? StartAsync(op, done) : StartOnDevice(op, done);
+}
+
+template <class Op>
+inline void BasicEngineCore<Op>::StartAsync(EngineOp* op, Completed& done) {
+  OpDetails& details = op->details();
+  details.parts.store(2, std::memory_order_relaxed);  // published by the mutex
+  uint32_t generation = 0;
+  {
+    MutexLock lock(async_mutex_);
+    generation = ++details.async_generation;
+    details.completable = true;
+    details.async_prev = nullptr;
+    details.async_next = std::exchange(async_first_, op);
+    if (details.async_next != nullptr) details.async_next->details().async_prev = op;
+  }
+  // A Cancel may have looked at the list just before.
+  if (op->sequence < cancelled_before_.load(std::memory_order_seq_cst))
+    CancelAsync(op->sequence + 1);
+  {
+    BasicCompletion<EngineCore> handle(this, op, generation);
+    CallClosure(op, &handle);
+    // What was thrown outdoes "dropped": the handle ended because of it.
+    if (op->failed && Claim(op, generation)) FinishPart(op, done);
+  }
+  FinishPart(op, done);
+}
+
+template <class Op>
+inline void BasicEngineCore<Op>::StartOnDevice(EngineOp* op, Completed& done) {
+  live_.Add();
+  const Device device = op->details().device;
+  Event event(device);
+  try {
+    const auto scope = InvocationScope::Adopt(op->invocation);
+    // Its exceptions stay in the operation: a stream may skip the work of others for them.
+    IssueFunctionOf(device)(
+        device, op->copies ? kCopyStream : kComputeStream, [this, op] { CallClosure(op, nullptr); },
+        event);
+  } catch (...) {
+    op->SetThrown(std::current_exception());
+    EndClosure(op);
+    Finish(op, done);
+    return live_.CountDown();
+  }
+  const EventState* state = event.state().get();  // alive while it calls back
+  const auto finish = [this, op, state](Completed& finished) {
+    if (!op->failed && state->status() == EventStatus::kFailed) op->SetThrown(state->exception());
+    EndClosure(op);  // where the stream has skipped it
+    Finish(op, finished);
+  };
+  if (naive_) {
+    event.state()->Wait({});
+    finish(done);
+    return live_.CountDown();
+  }
+  event.SetCallback([this, finish] {
+    Completed finished;
+    finish(finished);
+    Dispatch(finished);
+    live_.CountDown();
+  });
+}
+
+// --- completing
+
+template <class Op>
+inline void BasicEngineCore<Op>::Finish(EngineOp* op, Completed& done) {
+  const int32_t n = op->access_count;
+  Failure* failure = nullptr;
+  if (op->failed) [[unlikely]] {
+    OpDetails& details = op->details();
+    if (details.thrown) details.failure = NewFailure(*op, std::exchange(details.thrown, nullptr));
+    failure = details.failure.get();
+    int64_t holders = 0;
+    for (int32_t i = 0; i < n; ++i) holders += op->access(i).writes();
+    failure->AddHolders(holders);
+  }
+  for (int32_t i = 0; i < n; ++i) {
+    Access& access = op->access(i);
+    VarState& var = *access.var;
+    if (access.writes()) {
+      if (failure != nullptr || var.failure) [[unlikely]] {
+        if (FailurePtr before = std::exchange(var.failure, FailurePtr(failure)))
+          before->Overwritten();
+      }
+      // Relaxed read: nobody else writes it now. Release: pairs with Version.
+      var.version.store(var.version.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+    }
+    if (var.Release(access, done.ready)) [[unlikely]]
+      FreeVar(var);
+  }
+  if (failure != nullptr) {
+    op->details().failure = {};
+    op->failed = false;
+  }
+  done.records.Add(op);
+  ++done.count;
+}
+
+// The last of the two parts of an asynchronous operation finishes it. Acquire-release: it sees what
+// the other part wrote.
+template <class Op>
+inline void BasicEngineCore<Op>::FinishPart(EngineOp* op, Completed& done) {
+  if (op->details().parts.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  std::exception_ptr outcome = std::exchange(op->details().outcome, nullptr);
+  if (outcome && !op->failed) op->SetThrown(std::move(outcome));
+  Finish(op, done);
+}
+
+template <class Op>
+inline void BasicEngineCore<Op>::Flush(Completed& done) {
+  if (done.count == 0) return;
+  records_.GiveBack(done.records);
+  done.records = {};
+  outstanding_.CountDown(std::exchange(done.count, 0));
+}
+
+// On a thread that is no runner.
+template <class Op>
+inline void BasicEngineCore<Op>::Dispatch(Completed& done) {
+  if (done.ready.first != nullptr) {
+    if (naive_) {
+      RunInline(std::exchange(done.ready, {}));
+    } else {
+      while (EngineOp* op = done.ready.TakeFirst()) queue_.Push(op);
+      WakeRunner();
+    }
+  }
+  Flush(done);
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_ENGINE_RUN_HPP_
+
+// ---- opkit/engine/engine_wait.hpp
+// How one waits for the engine: for a Var, for all, for an asynchronous operation that somebody
+// else completes; and how waiting is cut short, by Cancel and by the engine's end.
+#ifndef OPKIT_ENGINE_ENGINE_WAIT_HPP_
+#define OPKIT_ENGINE_ENGINE_WAIT_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Takes the right to complete it. True for one of handle and Cancel.
+template <class Op>
+inline bool BasicEngineCore<Op>::Claim(EngineOp* op, uint32_t generation) {
+  MutexLock lock(async_mutex_);
+  OpDetails& details = op->details();
+  if (!details.completable || details.async_generation != generation) return false;
+  details.completable = false;
+  EngineOp* const prev = details.async_prev;
+  EngineOp* const next = details.async_next;
+  (prev != nullptr ? prev->details().async_next : async_first_) = next;
+  if (next != nullptr) next->details().async_prev = prev;
+  return true;
+}
+
+template <class Op>
+inline bool BasicEngineCore<Op>::CompleteAsync(EngineOp* op, uint32_t generation,
+                                               std::exception_ptr exception) {
+  live_.Add();
+  const bool claimed = Claim(op, generation);
+  if (claimed) {
+    op->details().outcome = std::move(exception);
+    Completed done;
+    FinishPart(op, done);
+    Dispatch(done);
+  }
+  live_.CountDown();
+  return claimed;
+}
+
+template <class Op>
+inline void BasicEngineCore<Op>::CancelAsync(uint64_t before) {
+  live_.Add();
+  for (;;) {
+    EngineOp* op = nullptr;
+    uint32_t generation = 0;
+    {
+      MutexLock lock(async_mutex_);
+      op = async_first_;
+      while (op != nullptr && op->sequence >= before) op = op->details().async_next;
+      if (op != nullptr) generation = op->details().async_generation;
+    }
+    if (op == nullptr) break;
+    if (!Claim(op, generation)) continue;
+    op->details().outcome = CancelledError(*op);
+    Completed done;
+    FinishPart(op, done);
+    Dispatch(done);
+  }
+  live_.CountDown();
+}
+
+template <class Op>
+inline void BasicEngineCore<Op>::Cancel() {
+  const uint64_t before = records_.next_sequence();
+  uint64_t now = cancelled_before_.load(std::memory_order_relaxed);
+  while (now < before &&
+         !cancelled_before_.compare_exchange_weak(now, before, std::memory_order_seq_cst)) {
+  }
+  CancelAsync(before);
+}
+
+template <class Op>
+inline bool BasicEngineCore<Op>::Wait(const Latch& latch, Timeout timeout) {
+  // A runner whose operation waits makes room for another one.
+  const bool inside = t_engine.frame != nullptr && t_engine.frame->core == this;
+  if (naive_) {
+    DrainInline();
+  } else if (inside) {
+    runners_.fetch_sub(1, std::memory_order_seq_cst);
+    if (!queue_.empty()) WakeRunner();
+  }
+  const Latch* const outer = std::exchange(t_engine.waiting, &latch);
+  const bool done = pool_.Wait(latch, timeout.is_forever() ? -1 : timeout.ns());
+  t_engine.waiting = outer;
+  if (inside && !naive_) runners_.fetch_add(1, std::memory_order_seq_cst);
+  return done;
+}
+
+// Of the operations that run on this thread.
+template <class Op>
+inline const Access* BasicEngineCore<Op>::OwnAccess(const VarState& state) const {
+  for (const OpFrame* frame = t_engine.frame; frame != nullptr; frame = frame->outer) {
+    if (frame->core != this) continue;
+    for (int32_t i = 0; i < frame->op->access_count; ++i) {
+      if (frame->op->access(i).var == &state) return &frame->op->access(i);
+    }
+  }
+  return nullptr;
+}
+
+template <class Op>
+inline void BasicEngineCore<Op>::WaitForVar(Var var, Timeout timeout) {
+  VarState& state = StateOf(var);
+  const Access* own = t_engine.frame != nullptr ? OwnAccess(state) : nullptr;
+  VarWaiter waiter;
+  bool waits = false;
+  {
+    SpinLockGuard guard(state.lock);
+    RequireLive(state, var.generation_);
+    waits = state.HasPendingWrites();
+    if (waits && own == nullptr) {
+      state.AppendWaiter(waiter);
+    } else {
+      waiter.failure = state.failure;
+    }
+  }
+  if (waits && own != nullptr) {
+    Throw(ErrorCode::kFailedPrecondition,
+          "expected a Var that others write, found WaitForVar inside an operation that ",
+          own->writes() ? "writes" : "reads", " the Var itself, and so would wait for its own end");
+  }
+  if (waits && !Wait(waiter.latch, timeout)) {
+    bool given_up = false;
+    {
+      SpinLockGuard guard(state.lock);
+      given_up = !waiter.granted;
+      if (given_up) state.Remove(waiter);
+    }
+    if (given_up) {
+      Throw(ErrorCode::kDeadlineExceeded, "writes of the Var are still pending after ",
+            timeout.ns() / 1000, " us; they go on, and the wait can be repeated");
+    }
+    pool_.Wait(waiter.latch);  // about to be counted down
+  }
+  if (waiter.failure && waiter.failure->Report(records_.next_sequence())) [[unlikely]]
+    std::rethrow_exception(waiter.failure->exception());
+}
+
+template <class Op>
+inline void BasicEngineCore<Op>::WaitForAll(Timeout timeout) {
+  for (const OpFrame* frame = t_engine.frame; frame != nullptr; frame = frame->outer) {
+    if (frame->core == this) {
+      Throw(ErrorCode::kFailedPrecondition,
+            "expected WaitForAll outside the operations of the engine, found it inside \"",
+            frame->op->name, "\", which would wait for its own end; wait for a Var instead");
+    }
+  }
+  if (!Wait(outstanding_, timeout)) {
+    Throw(ErrorCode::kDeadlineExceeded, "operations are still pending after ", timeout.ns() / 1000,
+          " us; they go on, and the wait can be repeated");
+  }
+  if (FailurePtr first = failures_.ReportAll(records_.next_sequence())) [[unlikely]]
+    std::rethrow_exception(first->exception());
+}
+
+template <class Op>
+inline void BasicEngineCore<Op>::Shutdown() {
+  for (;;) {
+    pool_.Wait(live_);
+    if (outstanding_.done()) break;
+    // Nothing runs: what is left waits for handles that nobody has used yet.
+    CancelAsync(~uint64_t{0});
+  }
+  pool_.Wait(live_);
+}
+
+}  // namespace detail
+
+template <class Core>
+inline BasicCompletion<Core>::BasicCompletion(Core* core, detail::EngineOp* op, uint32_t generation)
+    : core_(core), op_(op), generation_(generation) {}
+
+template <class Core>
+inline BasicCompletion<Core>& BasicCompletion<Core>::operator=(BasicCompletion&& other) noexcept {
+  BasicCompletion taken(std::move(other));
+  std::swap(core_, taken.core_);
+  std::swap(op_, taken.op_);
+  std::swap(generation_, taken.generation_);
+  return *this;  // what this one was to complete is dropped with `taken`
+}
+
+template <class Core>
+inline BasicCompletion<Core>::~BasicCompletion() {
+  if (!core_) return;
+  SetFinishedWithException(std::make_exception_ptr(
+      Error(ErrorCode::kFailedPrecondition,
+            "expected the asynchronous operation to be completed, found its Completion dropped; "
+            "keep the handle until SetFinished is called")));
+}
+
+template <class Core>
+inline bool BasicCompletion<Core>::SetFinishedWithException(std::exception_ptr exception) {
+  if (!core_) {
+    Throw(ErrorCode::kFailedPrecondition,
+          "expected a Completion that was not used yet, found an empty one; an operation is "
+          "completed once");
+  }
+  const auto core = std::move(core_);
+  return core->CompleteAsync(op_, generation_, std::move(exception));
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_ENGINE_WAIT_HPP_
+
+// ---- opkit/engine/engine.hpp
+// Engine: runs closures as soon as what they depend on is done, on the threads of a pool. Who
+// pushes says which Vars a closure reads and writes; everything else follows from the order of
+// pushes. For graphs that are known beforehand, the executor does the same for less.
+#ifndef OPKIT_ENGINE_ENGINE_HPP_
+#define OPKIT_ENGINE_ENGINE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+struct EngineOptions {
+  int threads = 0;     // 0: the process's pool, else a pool of the engine's own
+  bool naive = false;  // as if the environment had OPKIT_ENGINE=naive
+};
+
+//   opkit::Engine engine({.threads = 2});
+//   opkit::Var x = engine.NewVar(), y = engine.NewVar();
+//   engine.Push([&] { Fill(a); }, {}, {x});
+//   engine.Push([&] { Double(a, b); }, {x}, {y}, {.name = "double"});
+//   engine.WaitForVar(y);
+//
+// Operations that share a Var run in push order, except that reads of it may overlap; all others in
+// any order, the highest priority first among those that are ready. Operations may push. Pushing
+// and completing an empty operation costs some 100 ns and allocates nothing once the engine is warm
+// (closures up to 64 bytes, asynchronous operations too).
+//
+// What a closure throws, of whatever type, is kept in the Vars that it writes. Operations that read
+// such a Var are skipped and what they write fails alike. A later write that succeeds makes a Var
+// valid again. The exception is rethrown once: by WaitForVar of any Var that holds it, or, the one
+// whose operation was pushed first, by WaitForAll; then all Vars are as if nothing had happened.
+//
+// A naive engine runs every operation inside the Push, in push order, and ignores priorities: the
+// same program with the same results and errors, for debugging. An asynchronous operation is
+// started there; what depends on it runs where it is completed.
+//
+// All members are thread-safe except the destructor. The engine belongs to the process that made
+// it: a forked child may destroy it, which does nothing there, and use it for nothing else.
+template <class Core>
+class BasicEngine {
+ public:
+  // Errors (kInvalidArgument): a number of threads that a pool cannot have; an OPKIT_ENGINE that is
+  // neither "naive" nor "threaded".
+  explicit BasicEngine(EngineOptions options = {})
+      : process_(getpid()), pool_(MakePool(options)), core_(MakeCore(options, pool_.get())) {}
+  BasicEngine(const BasicEngine&) = delete;
+  BasicEngine& operator=(const BasicEngine&) = delete;
+  // Waits for everything that can still run. Asynchronous operations that are not completed by then
+  // fail as cancelled; failures that nobody waited for are dropped.
+  ~BasicEngine() {
+    if (getpid() != process_) {
+      static_cast<void>(pool_.release());
+      static_cast<void>(new detail::IntrusivePtr<Core>(core_));
+      return;
+    }
+    core_->Shutdown();
+  }
+
+  bool naive() const { return core_->naive(); }
+
+  Var NewVar() { return core_->NewVar(); }
+  // Its handles are invalid at once; operations that were pushed with it still run, and what failed
+  // in it is still rethrown by WaitForAll.
+  void DeleteVar(Var var) { core_->DeleteVar(var); }
+  // Writes of the Var that have ended, failed and skipped ones included. What they wrote is visible
+  // to the caller.
+  uint64_t Version(Var var) const { return core_->Version(var); }
+
+  // Runs `fn()` after the operations that it depends on. Reads and writes are lists like {x, y} or
+  // vectors; a Var twice in one of them counts once. With a device, `fn` is issued on a stream of
+  // it and the operation is done when the stream is; copies (kind) have another stream. Errors: a
+  // Var in both lists, deleted, empty or of another engine; a device that the engine does not know.
+  template <class F>
+    requires std::is_invocable_v<std::decay_t<F>&>
+  void Push(F&& fn, VarList reads, VarList writes, const PushOptions& options = {}) {
+    Submit<void>(std::forward<F>(fn), core_->Prepare(reads, writes, options));
+  }
+
+  // Runs `fn(Completion)`; the operation is done when the handle says so.
+  template <class F>
+    requires std::is_invocable_v<std::decay_t<F>&, Completion>
+  void PushAsync(F&& fn, VarList reads, VarList writes, const PushOptions& options = {}) {
+    if (options.device.type != DeviceType::kCPU) {
+      Throw(ErrorCode::kInvalidArgument,
+            "expected PushAsync without a device, which completes operations by itself; found ",
+            ToString(options.device), ": use Push");
+    }
+    auto* op = core_->Prepare(reads, writes, options);
+    op->mode = detail::OpMode::kAsynchronous;
+    Submit<Completion>(std::forward<F>(fn), op);
+  }
+
+  // Returns when all writes of the Var that were pushed before are done, and rethrows what failed.
+  // Meanwhile the thread runs operations, so do not hold a lock that one of them takes. An
+  // operation may wait, too, but not for itself. Error (kDeadlineExceeded) where `timeout` ran out.
+  void WaitForVar(Var var, Timeout timeout = {}) { core_->WaitForVar(var, timeout); }
+  // Returns when no operation is pending, those included that are pushed meanwhile. Not inside an
+  // operation.
+  void WaitForAll(Timeout timeout = {}) { core_->WaitForAll(timeout); }
+
+  // Fails all operations pushed so far that have not started, and asynchronous ones that are not
+  // completed, with kCancelled. What runs, runs on, as does what a device has begun; what a late
+  // Completion says is ignored. Does not wait.
+  void Cancel() { core_->Cancel(); }
+
+ private:
+  using Pool = typename Core::Pool;
+
+  static bool IsNaive(const EngineOptions& options) {
+    const char* text = std::getenv("OPKIT_ENGINE");
+    const std::string_view chosen = text != nullptr ? text : "";
+    if (chosen != "" && chosen != "naive" && chosen != "threaded") {
+      Throw(ErrorCode::kInvalidArgument,
+            "expected the environment variable OPKIT_ENGINE to be naive or threaded, found \"",
+            chosen, "\"; correct it or unset it");
+    }
+    return options.naive || chosen == "naive";
+  }
+  static std::unique_ptr<Pool> MakePool(const EngineOptions& options) {
+    if (options.threads == 0 || IsNaive(options)) return nullptr;
+    return std::make_unique<Pool>(options.threads, "engine");
+  }
+  static detail::IntrusivePtr<Core> MakeCore(const EngineOptions& options, ThreadPool* pool) {
+    static constinit std::atomic<uint32_t> engines{0};
+    // Relaxed: only the uniqueness of the number matters.
+    const uint32_t id = engines.fetch_add(1, std::memory_order_relaxed) + 1;
+    if (pool == nullptr && !IsNaive(options)) pool = &ThreadPool::Default();
+    return detail::MakeIntrusive<Core>(pool, id);
+  }
+
+  template <class Argument, class F>
+  void Submit(F&& fn, typename Core::EngineOp* op) {
+    try {
+      op->template SetClosure<Argument>(std::forward<F>(fn));
+    } catch (...) {
+      core_->Abandon(op);
+      throw;
+    }
+    core_->Submit(op);
+  }
+
+  const pid_t process_;
+  std::unique_ptr<Pool> pool_;
+  const detail::IntrusivePtr<Core> core_;
+};
+using Engine = BasicEngine<detail::EngineCore>;
+
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_ENGINE_HPP_
+
+// ---- opkit/engine/naive_engine.hpp
+// NaiveEngine: the engine without threads, by a name of its own. Any Engine of a program becomes
+// one where the environment has OPKIT_ENGINE=naive.
+#ifndef OPKIT_ENGINE_NAIVE_ENGINE_HPP_
+#define OPKIT_ENGINE_NAIVE_ENGINE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+template <class Engine>
+class BasicNaiveEngine : public Engine {
+ public:
+  BasicNaiveEngine() : Engine({.threads = 0, .naive = true}) {}
+};
+using NaiveEngine = BasicNaiveEngine<Engine>;
+
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_NAIVE_ENGINE_HPP_
+
+// ---- opkit/engine/schedule.hpp
+// Schedule: a graph of nodes and edges, made once, in the form that replaying it wants: nodes
+// renumbered into execution order, edges that others imply removed, successors and levels in flat
+// arrays. Replay runs it; the task graph and the executor of operators both sit on the two.
+#ifndef OPKIT_ENGINE_SCHEDULE_HPP_
+#define OPKIT_ENGINE_SCHEDULE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// `to` starts after `from` has completed or, when `early`, as soon as the body of `from` has
+// returned: its work has been issued to the device that `to` issues to.
+struct ScheduleEdge {
+  int from = 0;
+  int to = 0;
+  bool early = false;
+};
+
+enum class ScheduleOrder {
+  kStable,        // as given; a node is moved only to just before the first one that needs it
+  kLevels,        // by level (longest path from a root), as given within a level
+  kLevelsIfWide,  // kLevels when a level has kWideLevel nodes on average, else kStable
+};
+
+struct ScheduleOptions {
+  ScheduleOrder order = ScheduleOrder::kStable;
+  // Adds an early edge from each node to the next in the stable order, so that bodies are called in
+  // that order whatever the mode is. Only completions may still overlap.
+  bool in_order = false;
+  // What a cycle's message calls a node; its number when null.
+  const FunctionRef<std::string(int)>* name = nullptr;
+};
+
+// Immutable, so any number of threads may replay one. Takes 12 to 28 bytes a node and 4 an edge.
+//
+// "Node" is a number in execution order from here on: edges lead from a lower node to a higher one.
+// node_of and original_of translate.
+//
+// A template, as is what runs it, so that programs without graphs do not compile it.
+template <class Edge>
+class BasicSchedule {
+ public:
+  // Throws kOutOfRange for an edge that names no node, kInvalidArgument with the path for a cycle.
+  // Edges given twice count once, the stronger (not early) of the two.
+  //
+  // Edges that others imply are removed: all of them in graphs of at most kExactNodes nodes; above,
+  // those with a detour of two edges, looked for among the first kFewPreds predecessors of a node
+  // and of each of these, so that building stays linear.
+  BasicSchedule(int nodes, const Edge* edges, int64_t edge_count, ScheduleOptions options = {});
+  BasicSchedule(int nodes, const std::vector<Edge>& edges, ScheduleOptions options = {})
+      : BasicSchedule(nodes, edges.data(), static_cast<int64_t>(edges.size()), options) {}
+
+  static constexpr int kMaxNodes = (1 << 30) - 1;
+  static constexpr int kExactNodes = 4096;
+  static constexpr int kFewPreds = 8;
+  static constexpr int kWideLevel = 256;
+
+  int size() const { return size_; }
+  int node_of(int original) const { return node_of_.empty() ? original : node_of_[At(original)]; }
+  int original_of(int node) const { return original_of_.empty() ? node : original_of_[At(node)]; }
+
+  // Edges that a node waits for, after removal.
+  int in_degree(int node) const { return in_degree_[At(node)]; }
+  const std::vector<int>& in_degrees() const { return in_degree_; }
+
+  // Successors of node n are entries()[entry_begin()[n] .. entry_begin()[n + 1]), early ones first.
+  const std::vector<int>& entry_begin() const { return entry_begin_; }
+  const std::vector<int>& entries() const { return entries_; }
+  static int TargetOf(int entry) { return entry & kMaxNodes; }
+  static bool IsEarly(int entry) { return (entry & kEarly) != 0; }
+  // Whether the target waits for this edge alone.
+  static bool IsOnly(int entry) { return entry < 0; }
+
+  // Nodes of level l are level_node(level_begin()[l]) .. level_node(level_begin()[l + 1] - 1);
+  // those of level 0 wait for nothing.
+  int levels() const { return static_cast<int>(level_begin_.size()) - 1; }
+  const std::vector<int>& level_begin() const { return level_begin_; }
+  int level_node(int position) const {
+    return level_order_.empty() ? position : level_order_[At(position)];
+  }
+  // Empty when the nodes lie in level order already.
+  const std::vector<int>& level_order() const { return level_order_; }
+  int roots() const { return size_ == 0 ? 0 : level_begin_[1]; }
+
+  bool in_order() const { return in_order_; }
+  bool has_early() const { return has_early_; }
+  int64_t edges_given() const { return edges_given_; }
+  int64_t edges_kept() const { return static_cast<int64_t>(entries_.size()); }
+  bool exactly_reduced() const { return exactly_reduced_; }
+  int max_width() const { return max_width_; }
+  // How many levels, and nodes in them, have a width in [2^i, 2^(i+1)).
+  static constexpr int kWidthClasses = 30;
+  int levels_of_width(int i) const { return width_levels_[i]; }
+  int nodes_of_width(int i) const { return width_nodes_[i]; }
+
+  int64_t bytes() const {
+    const auto of = [](const std::vector<int>& v) { return static_cast<int64_t>(v.capacity()); };
+    return 4 * (of(node_of_) + of(original_of_) + of(in_degree_) + of(entry_begin_) + of(entries_) +
+                of(level_begin_) + of(level_order_)) +
+           static_cast<int64_t>(sizeof(BasicSchedule));
+  }
+
+ private:
+  static constexpr int kEarly = 1 << 30;
+  static constexpr int kOnly = static_cast<int>(0x80000000u);
+
+  // Predecessors by original number: those of node n are preds[pred_begin[n] ..], count[n] of them.
+  // `order` holds original numbers in execution order, or nothing when the given order is one.
+  struct Draft {
+    std::vector<int> pred_begin, preds, count, level, order;
+    int node(int i) const { return order.empty() ? i : order[At(i)]; }
+  };
+
+  static size_t At(int i) { return static_cast<size_t>(i); }
+
+  static void SetPredecessors(int size, const Edge* edges, int64_t edge_count, Draft& draft);
+  static void Sort(int size, Draft& draft, const ScheduleOptions& options);
+  [[noreturn]] static void ThrowCycle(const std::vector<int>& path, const ScheduleOptions& options);
+  bool SetLevels(Draft& draft);
+  void SetLevelOrder(Draft& draft, ScheduleOrder wanted);
+  void DropImplied(Draft& draft);
+  static void DropTriangles(Draft& draft, int node);
+  static void DropTwins(Draft& draft, int node, std::vector<int>& seen);
+  void SetOrder(std::vector<int>&& order);
+  void SetEntries(const Draft& draft);
+
+  int size_ = 0;
+  int max_width_ = 0;
+  bool in_order_ = false;
+  bool has_early_ = false;
+  bool exactly_reduced_ = true;
+  int64_t edges_given_ = 0;
+  std::vector<int> node_of_, original_of_;  // empty: the same number
+  std::vector<int> in_degree_, entry_begin_, entries_;
+  std::vector<int> level_begin_, level_order_;
+  int width_levels_[kWidthClasses] = {};
+  int width_nodes_[kWidthClasses] = {};
+};
+using Schedule = BasicSchedule<ScheduleEdge>;
+
+template <class Edge>
+inline BasicSchedule<Edge>::BasicSchedule(int nodes, const Edge* edges, int64_t edge_count,
+                                          ScheduleOptions options)
+    : size_(nodes), in_order_(options.in_order), edges_given_(edge_count) {
+  if (nodes < 0 || nodes > kMaxNodes || edge_count > INT32_MAX - nodes) {
+    Throw(ErrorCode::kOutOfRange, "expected a graph of at most ", kMaxNodes, " nodes and ",
+          INT32_MAX - kMaxNodes, " edges, found ", nodes, " nodes and ", edge_count, " edges");
+  }
+  bool sorted = true;
+  for (int64_t i = 0; i < edge_count; ++i) {
+    const Edge& edge = edges[i];
+    if (edge.from < 0 || edge.from >= nodes || edge.to < 0 || edge.to >= nodes) {
+      Throw(ErrorCode::kOutOfRange, "expected edge ", i, " to join two of the ", nodes,
+            " nodes from 0 to ", nodes - 1, ", found ", edge.from, " -> ", edge.to);
+    }
+    sorted = sorted && edge.from < edge.to;
+    has_early_ = has_early_ || edge.early;
+  }
+  Draft draft;
+  SetPredecessors(nodes, edges, edge_count, draft);
+  if (!sorted) Sort(nodes, draft, options);
+  const bool may_be_implied = SetLevels(draft);
+  exactly_reduced_ = !may_be_implied || nodes <= kExactNodes;
+  if (may_be_implied) DropImplied(draft);
+  if (!in_order_) SetLevelOrder(draft, options.order);
+  SetOrder(std::move(draft.order));
+  SetEntries(draft);
+}
+
+template <class Edge>
+inline void BasicSchedule<Edge>::SetPredecessors(int size, const Edge* edges, int64_t edge_count,
+                                                 Draft& draft) {
+  draft.count.assign(At(size), 0);
+  for (int64_t i = 0; i < edge_count; ++i) ++draft.count[At(edges[i].to)];
+  draft.pred_begin.resize(At(size));
+  int total = 0;
+  for (int i = 0; i < size; ++i) {
+    draft.pred_begin[At(i)] = total;
+    total += std::exchange(draft.count[At(i)], 0);
+  }
+  draft.preds.resize(At(total));
+  for (int64_t i = 0; i < edge_count; ++i) {
+    const int to = edges[i].to;
+    draft.preds[At(draft.pred_begin[At(to)] + draft.count[At(to)]++)] =
+        edges[i].early ? edges[i].from | kEarly : edges[i].from;
+  }
+}
+
+// Depth-first from each node in the given order, predecessors first. The stack is a path, so a
+// predecessor found on it closes a cycle.
+template <class Edge>
+inline void BasicSchedule<Edge>::Sort(int size, Draft& draft, const ScheduleOptions& options) {
+  constexpr int kNew = -1, kPlaced = -2;  // else: the next predecessor to look at
+  std::vector<int> next_pred(At(size), kNew), path;
+  draft.order.reserve(At(size));
+  for (int first = 0; first < size; ++first) {
+    if (next_pred[At(first)] != kNew) continue;
+    next_pred[At(first)] = draft.pred_begin[At(first)];
+    path.push_back(first);
+    while (!path.empty()) {
+      const int node = path.back();
+      if (next_pred[At(node)] == draft.pred_begin[At(node)] + draft.count[At(node)]) {
+        next_pred[At(node)] = kPlaced;
+        draft.order.push_back(node);
+        path.pop_back();
+        continue;
+      }
+      const int pred = TargetOf(draft.preds[At(next_pred[At(node)]++)]);
+      if (next_pred[At(pred)] >= 0) {
+        size_t start = path.size() - 1;
+        while (path[start] != pred) --start;
+        std::vector<int> cycle(1, pred);  // the path leads from a node to what it needs
+        for (size_t i = path.size(); i-- > start;) cycle.push_back(path[i]);
+        ThrowCycle(cycle, options);
+      }
+      if (next_pred[At(pred)] == kNew) {
+        next_pred[At(pred)] = draft.pred_begin[At(pred)];
+        path.push_back(pred);
+      }
+    }
+  }
+}
+
+template <class Edge>
+OPKIT_COLD inline void BasicSchedule<Edge>::ThrowCycle(const std::vector<int>& path,
+                                                       const ScheduleOptions& options) {
+  constexpr size_t kShown = 16;
+  std::string text;
+  for (size_t i = 0; i < path.size(); ++i) {
+    if (i == kShown && path.size() > kShown + 2) {
+      text += StrCat(" -> (", path.size() - kShown - 1, " more)");
+      i = path.size() - 1;
+    }
+    if (i > 0) text += " -> ";
+    text += options.name != nullptr ? (*options.name)(path[i]) : std::to_string(path[i]);
+  }
+  Throw(ErrorCode::kInvalidArgument, "expected a graph without cycles, found ", text,
+        "; remove one of these edges");
+}
+
+// True when an edge may be implied by others: it spans two levels, or is given twice.
+template <class Edge>
+inline bool BasicSchedule<Edge>::SetLevels(Draft& draft) {
+  bool may_be_implied = false;
+  draft.level.assign(At(size_), 0);
+  level_begin_.assign(1, 0);
+  for (int i = 0; i < size_; ++i) {
+    const int node = draft.node(i);
+    const int* const preds = draft.preds.data() + draft.pred_begin[At(node)];
+    int deepest = -1, shallowest = size_;
+    for (int p = 0; p < draft.count[At(node)]; ++p) {
+      const int above = draft.level[At(TargetOf(preds[p]))];
+      if (above > deepest) deepest = above;
+      if (above < shallowest) shallowest = above;
+      for (int q = 0; q < p && p < kFewPreds; ++q) {
+        may_be_implied = may_be_implied || TargetOf(preds[p]) == TargetOf(preds[q]);
+      }
+    }
+    may_be_implied = may_be_implied || shallowest < deepest || draft.count[At(node)] > kFewPreds;
+    draft.level[At(node)] = ++deepest;
+    if (At(deepest) + 1 == level_begin_.size()) level_begin_.push_back(0);
+    ++level_begin_[At(deepest) + 1];
+  }
+  if (in_order_) {
+    level_begin_.resize(At(size_) + 1);
+    for (int i = 0; i <= size_; ++i) level_begin_[At(i)] = i > 0 ? 1 : 0;
+  }
+  for (size_t l = 1; l < level_begin_.size(); ++l) {
+    const int width = level_begin_[l];
+    if (width > max_width_) max_width_ = width;
+    const int width_class = 31 - __builtin_clz(static_cast<unsigned>(width));
+    ++width_levels_[width_class];
+    width_nodes_[width_class] += width;
+    level_begin_[l] += level_begin_[l - 1];
+  }
+  return may_be_implied;
+}
+
+template <class Edge>
+inline void BasicSchedule<Edge>::SetLevelOrder(Draft& draft, ScheduleOrder wanted) {
+  bool sorted = true;
+  for (int i = 1; i < size_ && sorted; ++i) {
+    sorted = draft.level[At(draft.node(i - 1))] <= draft.level[At(draft.node(i))];
+  }
+  if (sorted) return;
+  const bool by_level = wanted == ScheduleOrder::kLevels ||
+                        (wanted == ScheduleOrder::kLevelsIfWide && size_ / kWideLevel >= levels());
+  std::vector<int> place(level_begin_), order(At(size_));
+  for (int i = 0; i < size_; ++i) {
+    const int node = draft.node(i);
+    // Stored by level, what is listed is the original number; else the new one.
+    order[At(place[At(draft.level[At(node)])]++)] = by_level ? node : i;
+  }
+  (by_level ? draft.order : level_order_) = std::move(order);
+}
+
+// An edge u -> v is implied by a path of more edges from u to v. What the path promises depends on
+// its first edge alone: if that is early, v only waits until u has been issued, so it implies only
+// an early edge. Found from v: the path's last edge comes from another predecessor of v that u
+// leads to.
+template <class Edge>
+inline void BasicSchedule<Edge>::DropImplied(Draft& draft) {
+  std::vector<int> seen(At(size_), -1);
+  if (size_ > kExactNodes) {
+    for (int i = 0; i < size_; ++i) {
+      const int node = draft.node(i);
+      if (draft.count[At(node)] < 2) continue;
+      DropTwins(draft, node, seen);
+      DropTriangles(draft, node);
+    }
+    return;
+  }
+  // Bit sets of the nodes that lead to a node: `any`, or with a first edge that is not early.
+  const size_t words = At(size_ + 63) / 64;
+  std::vector<uint64_t> any(words * At(size_)), late(has_early_ ? words * At(size_) : 0);
+  const auto bit = [](int node) { return uint64_t{1} << (node % 64); };
+  for (int i = 0; i < size_; ++i) {
+    const int node = draft.node(i);
+    DropTwins(draft, node, seen);
+    int* const preds = draft.preds.data() + draft.pred_begin[At(node)];
+    int& count = draft.count[At(node)];
+    uint64_t* const to_any = &any[words * At(node)];
+    uint64_t* const to_late = has_early_ ? &late[words * At(node)] : to_any;
+    for (int p = 0; p < count; ++p) {
+      const size_t from = words * At(TargetOf(preds[p]));
+      for (size_t w = 0; w < words; ++w) to_any[w] |= any[from + w];
+      if (!has_early_) continue;
+      for (size_t w = 0; w < words; ++w) to_late[w] |= late[from + w];
+    }
+    int kept = 0;
+    for (int p = 0; p < count; ++p) {
+      const int pred = TargetOf(preds[p]);
+      const uint64_t* implied = IsEarly(preds[p]) ? to_any : to_late;
+      if ((implied[At(pred) / 64] & bit(pred)) == 0) preds[kept++] = preds[p];
+    }
+    count = kept;
+    for (int p = 0; p < kept; ++p) {
+      const int pred = TargetOf(preds[p]);
+      to_any[At(pred) / 64] |= bit(pred);
+      if (!IsEarly(preds[p])) to_late[At(pred) / 64] |= bit(pred);
+    }
+  }
+}
+
+// Of an edge given twice the stronger stays.
+template <class Edge>
+inline void BasicSchedule<Edge>::DropTwins(Draft& draft, int node, std::vector<int>& seen) {
+  int* const preds = draft.preds.data() + draft.pred_begin[At(node)];
+  int& count = draft.count[At(node)];
+  int kept = 0;
+  for (int p = 0; p < count; ++p) {
+    const int pred = TargetOf(preds[p]);
+    int twin = kept;
+    if (count <= kFewPreds) {
+      for (twin = 0; twin < kept && TargetOf(preds[twin]) != pred;) ++twin;
+    } else if (seen[At(pred)] >= draft.pred_begin[At(node)]) {
+      twin = seen[At(pred)] - draft.pred_begin[At(node)];
+      // The mark may be another node's, whose predecessors lie behind.
+      if (twin >= kept || TargetOf(preds[twin]) != pred) twin = kept;
+    }
+    if (twin < kept) {
+      if (!IsEarly(preds[p])) preds[twin] = pred;
+      continue;
+    }
+    if (count > kFewPreds) seen[At(pred)] = draft.pred_begin[At(node)] + kept;
+    preds[kept++] = preds[p];
+  }
+  count = kept;
+}
+
+// Looks for predecessors of `node` among the first predecessors of its first predecessors.
+template <class Edge>
+inline void BasicSchedule<Edge>::DropTriangles(Draft& draft, int node) {
+  int* const preds = draft.preds.data() + draft.pred_begin[At(node)];
+  int& count = draft.count[At(node)];
+  const int looked_at = count < kFewPreds ? count : kFewPreds;
+  unsigned implied = 0;  // bit p: preds[p]
+  for (int p = 0; p < looked_at; ++p) {
+    const int between = TargetOf(preds[p]);
+    const int steps = draft.count[At(between)] < kFewPreds ? draft.count[At(between)] : kFewPreds;
+    const int* const before = draft.preds.data() + draft.pred_begin[At(between)];
+    for (int s = 0; s < steps; ++s) {
+      for (int q = 0; q < looked_at; ++q) {
+        if (TargetOf(preds[q]) == TargetOf(before[s]) && (IsEarly(preds[q]) || !IsEarly(before[s])))
+          implied |= 1u << q;
+      }
+    }
+  }
+  if (implied == 0) return;
+  int kept = 0;
+  for (int p = 0; p < count; ++p) {
+    if (p >= looked_at || (implied >> p & 1) == 0) preds[kept++] = preds[p];
+  }
+  count = kept;
+}
+
+template <class Edge>
+inline void BasicSchedule<Edge>::SetOrder(std::vector<int>&& order) {
+  bool same = true;
+  for (int i = 0; i < static_cast<int>(order.size()) && same; ++i) same = order[At(i)] == i;
+  if (same) return;
+  original_of_ = std::move(order);
+  node_of_.resize(At(size_));
+  for (int i = 0; i < size_; ++i) node_of_[At(original_of_[At(i)])] = i;
+}
+
+// The successors of each node, early ones first, each kind in ascending order.
+template <class Edge>
+inline void BasicSchedule<Edge>::SetEntries(const Draft& draft) {
+  has_early_ = has_early_ || (in_order_ && size_ > 1);
+  in_degree_.resize(At(size_));
+  entry_begin_.assign(At(size_) + 1, 0);
+  // Calls f(from, to, whether early) for every edge, `to` ascending.
+  const auto for_each = [&](auto&& f) {
+    for (int to = 0; to < size_; ++to) {
+      const int original = original_of(to);
+      const int* const preds = draft.preds.data() + draft.pred_begin[At(original)];
+      bool follows = false;  // the node before
+      for (int p = 0; p < draft.count[At(original)]; ++p) {
+        const int from = node_of(TargetOf(preds[p]));
+        follows = follows || from == to - 1;
+        f(from, to, IsEarly(preds[p]));
+      }
+      if (in_order_ && to > 0 && !follows) f(to - 1, to, true);
+    }
+  };
+  for_each([&](int from, int to, bool) {
+    ++in_degree_[At(to)];
+    ++entry_begin_[At(from)];
+  });
+  int total = 0;
+  for (int& begin : entry_begin_) begin = std::exchange(total, total + begin);
+  entries_.resize(At(total));
+  std::vector<int> end(entry_begin_.begin(), entry_begin_.end() - 1);
+  for (const bool early : {true, false}) {
+    if (early && !has_early_) continue;
+    for_each([&](int from, int to, bool is_early) {
+      if (is_early != early) return;
+      const int only = in_degree_[At(to)] == 1 ? kOnly : 0;
+      entries_[At(end[At(from)]++)] = to | (early ? kEarly : 0) | only;
+    });
+  }
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_SCHEDULE_HPP_
+
+// ---- opkit/engine/replay_mode.hpp
+// ReplayMode: the three ways of running a Schedule, and the estimate by which one is chosen from
+// the graph's shape and the time that a node takes.
+#ifndef OPKIT_ENGINE_REPLAY_MODE_HPP_
+#define OPKIT_ENGINE_REPLAY_MODE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+enum class ReplayMode {
+  kAuto,      // the choice of ChooseMode, kept only if it proves faster than the walk
+  kWalk,      // one thread, the stored order, no counters
+  kLevels,    // level by level, wide levels shared by all threads
+  kCounters,  // a node runs when its last predecessor has released it, on any thread
+};
+
+inline const char* ToString(ReplayMode mode) {
+  constexpr const char* kNames[] = {"auto", "walk", "levels", "counters"};
+  return kNames[static_cast<int>(mode)];
+}
+
+namespace detail {
+
+// What the modes cost beside the nodes, in ns, on a machine of today.
+inline constexpr double kJoinNs = 1000;       // until a second thread takes part
+inline constexpr double kHandshakeNs = 600;   // sharing one level
+inline constexpr double kCounterNs = 25;      // a node's counters and queue
+inline constexpr double kWorthFactor = 0.85;  // of the walk's time, or the walk stays
+
+struct ReplayEstimate {
+  double walk_ns, levels_ns, counters_ns;
+};
+
+// Width of a level from which sharing it pays.
+inline int WidthToShare(double ns_per_node) {
+  const double width = 2 * kHandshakeNs / (ns_per_node > 0.5 ? ns_per_node : 0.5);
+  return width < 2 ? 2 : static_cast<int>(width) + 1;
+}
+
+template <class Schedule>
+ReplayEstimate EstimateReplay(const Schedule& schedule, double ns_per_node, int threads) {
+  const double n = schedule.size();
+  ReplayEstimate estimate{n * ns_per_node, kJoinNs, kJoinNs};
+  const int wide = WidthToShare(ns_per_node);
+  double critical_ns = 0;  // of levels, were each run at full width
+  for (int i = 0; i < Schedule::kWidthClasses; ++i) {
+    const double levels = schedule.levels_of_width(i);
+    if (levels == 0) continue;
+    const double nodes = schedule.nodes_of_width(i);
+    const double width = nodes / levels;
+    const double parallel = width < threads ? width : threads;
+    const bool shared = width >= wide;
+    estimate.levels_ns +=
+        nodes * ns_per_node / (shared ? parallel : 1) + (shared ? levels * kHandshakeNs : 0);
+    critical_ns += nodes / parallel;
+  }
+  estimate.counters_ns += critical_ns * (ns_per_node + kCounterNs);
+  return estimate;
+}
+
+}  // namespace detail
+
+// The mode expected to be fastest: kWalk unless another takes at most 0.85 of its time. With
+// `may_pend` always kCounters.
+template <class S = Schedule>
+ReplayMode ChooseMode(const std::type_identity_t<S>& schedule, double ns_per_node, int threads,
+                      bool may_pend = false) {
+  if (may_pend) return ReplayMode::kCounters;
+  if (threads < 2 || schedule.in_order() || schedule.max_width() < 2) return ReplayMode::kWalk;
+  const auto [walk, levels, counters] = detail::EstimateReplay(schedule, ns_per_node, threads);
+  if ((levels < counters ? levels : counters) > detail::kWorthFactor * walk) {
+    return ReplayMode::kWalk;
+  }
+  return levels <= counters ? ReplayMode::kLevels : ReplayMode::kCounters;
+}
+
+// One sentence for Describe(): the choice of ChooseMode and why.
+template <class S = Schedule>
+OPKIT_COLD std::string ExplainMode(const std::type_identity_t<S>& schedule, double ns_per_node,
+                                   int threads, bool may_pend = false) {
+  if (may_pend) return "counters: nodes may complete asynchronously";
+  if (threads < 2) return "walk: one thread";
+  if (schedule.in_order()) return "walk: the stored order is asked for";
+  if (schedule.max_width() < 2) return "walk: the graph is a chain";
+  const auto [walk, levels, counters] = detail::EstimateReplay(schedule, ns_per_node, threads);
+  const auto us = [](double ns) { return static_cast<double>(static_cast<int64_t>(ns)) / 1000; };
+  return StrCat(ToString(ChooseMode(schedule, ns_per_node, threads)), ": with ", ns_per_node,
+                StrCat(" ns a node, ", threads, " threads and levels ", schedule.max_width()),
+                StrCat(" wide at most, the estimates are ", us(walk), " us for walk, "), us(levels),
+                " for levels, ", us(counters), " for counters");
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_REPLAY_MODE_HPP_
+
+// ---- opkit/engine/replay_core.hpp
+// ReplayCore: what a Replay does that does not depend on its body: the life of a run, the threads
+// that take part in it, and the work they hand to each other. None of it is on the path of a node.
+#ifndef OPKIT_ENGINE_REPLAY_CORE_HPP_
+#define OPKIT_ENGINE_REPLAY_CORE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Ready nodes, linked through their counters, which nobody counts any more.
+struct ReadyChain {
+  int head = -1;
+  int size = 0;
+};
+
+// One thread's part in a run.
+struct ReplayWorker {
+  ReadyChain ready;
+  int root = 0, root_end = 0;  // its share of the roots, by position in level order
+  int64_t completed = 0;       // nodes, not yet subtracted from what remains
+  int64_t next_wake = 0;       // value of `completed` from which it may wake another thread
+  Invocation invocation;       // the run's
+  bool active = false;         // counts in active_
+  bool searching = false;      // counts in searching_
+  bool caller = false;         // of Run; the others are helpers
+};
+
+// A run is over when all nodes have completed or it has been given up, and no thread is inside.
+// All that says so is guarded by one mutex, which a thread takes when it runs out of work or hands
+// some over, never for a node. The pool's tasks (helpers) outlive the run they were queued for: one
+// that comes too late serves the next run or finds nothing to do. Each keeps the core alive.
+template <class Schedule>
+class ReplayCore final : public RefCounted {
+ public:
+  using DoneFunction = UniqueFunction<void(std::exception_ptr)>;
+  // Runs nodes by counters until `worker` has none left.
+  using NodesFunction = void (*)(ReplayCore& core, ReplayWorker& worker);
+  // Runs the nodes at [begin, end) of the stored order or, with `by_level`, of the level order.
+  using RangeFunction = void (*)(ReplayCore& core, int begin, int end, bool by_level);
+
+  ReplayCore(const Schedule& schedule, ThreadPool& pool, bool may_pend, void* body,
+             NodesFunction run_nodes, RangeFunction run_range)
+      : schedule(schedule),
+        body(body),
+        pool_(pool),
+        may_pend_(may_pend),
+        run_nodes_(run_nodes),
+        run_range_(run_range),
+        threads_(pool.threads()),
+        search_ticks_(threads_ <= AvailableCpus() ? 12'000 : 0),
+        helpers_(static_cast<size_t>(threads_)) {
+    for (Helper& helper : helpers_) helper.next_free = std::exchange(free_helpers_, &helper);
+  }
+
+  int threads() const { return threads_; }
+  bool may_pend() const { return may_pend_; }
+  void AllocateCounters() { counters_.resize(static_cast<size_t>(schedule.size())); }
+
+  // Relaxed: it publishes nothing but itself. Who gives a run up and then needs to know that no
+  // body runs takes the mutex, as every thread does before its first node.
+  bool stopped() {
+    const Watch watch = watch_.load(std::memory_order_relaxed);
+    return watch != Watch::kNothing && MustStop(watch);
+  }
+
+  // Whether others could run ready nodes of this thread's. Relaxed: a hint, looked into under the
+  // mutex.
+  bool WorkIsWanted() const { return wanted_.load(std::memory_order_relaxed) != kNobody; }
+
+  // Both throw when a run is in progress. Run takes part, waits, and throws the run's error.
+  void Run(ReplayMode mode, double ns_per_node, Timeout timeout);
+  void RunAsync(ReplayMode mode, double ns_per_node, DoneFunction done);
+  void GiveUp(ErrorCode code);
+  void Complete(int node, std::exception_ptr error);
+  void Fail(std::exception_ptr error) {
+    MutexLock lock(mutex_);
+    if (phase_ != Phase::kRunning) return;
+    if (!error_) error_ = std::move(error);
+    watch_.store(Watch::kStop, std::memory_order_relaxed);
+  }
+
+  // True when this was the target's last edge. Release: what the node wrote is seen by whoever
+  // releases the target last, which acquires; an only edge needs neither, its target runs on this
+  // thread or is handed over under the mutex.
+  bool Release(int entry) {
+    if (Schedule::IsOnly(entry)) return true;
+    std::atomic_ref<int> counter(counters_[static_cast<size_t>(Schedule::TargetOf(entry))]);
+    return counter.fetch_sub(1, std::memory_order_acq_rel) == 1;
+  }
+  int& Next(int node) { return counters_[static_cast<size_t>(node)]; }
+  void Push(ReadyChain& chain, int node) {
+    Next(node) = std::exchange(chain.head, node);
+    ++chain.size;
+  }
+  int Pop(ReadyChain& chain) {
+    --chain.size;
+    return std::exchange(chain.head, Next(chain.head));
+  }
+
+  void CountPending() { pending_.fetch_add(1, std::memory_order_relaxed); }
+  int pending() const { return pending_.load(std::memory_order_relaxed); }
+
+  // Gives the older half of the worker's ready nodes to others, or of long ones all, but never its
+  // only node.
+  void HandOver(ReplayWorker& worker, bool has_next);
+
+  // Until no thread is inside and nothing is queued: with the caller's promise that no Complete
+  // comes any more, nothing refers to the schedule and the body from then on.
+  void WaitUntilQuiet();
+
+  const Schedule& schedule;
+  void* const body;
+
+ private:
+  enum class Phase {
+    kIdle,
+    kRunning,
+    kOver,       // Run has still to fetch the error
+    kAbandoned,  // given up, nodes pending
+  };
+  enum class Work { kNone, kLead, kNodes };
+  enum class Watch : char {  // what there is to look at before a node
+    kNothing,
+    kDeadline,
+    kStop,  // no body is called any more
+  };
+
+  struct Helper : PoolTask {
+    Helper() : PoolTask(&Main) {}
+    static void Main(PoolTask* task) noexcept {
+      Helper* helper = static_cast<Helper*>(task);
+      const IntrusivePtr<ReplayCore> core = std::move(helper->core);
+      core->Help(*helper);
+    }
+    IntrusivePtr<ReplayCore> core;
+    Helper* next_free = nullptr;
+  };
+
+  // What a thread has to do once it has let the mutex go. The core may be gone by then.
+  struct Duty {
+    explicit Duty(ThreadPool& pool) : pool(pool) {}
+    void Do() {
+      if (helper != nullptr) pool.Schedule(helper);
+      if (over != nullptr) over->CountDown();
+      if (quiet != nullptr) quiet->CountDown();
+      if (done) done(std::move(error));
+    }
+    ThreadPool& pool;
+    Helper* helper = nullptr;
+    Latch* over = nullptr;
+    Latch* quiet = nullptr;
+    DoneFunction done;
+    std::exception_ptr error;
+  };
+
+  static uint64_t LevelWord(int level, int pieces) {
+    return static_cast<uint64_t>(level) << 32 | static_cast<uint64_t>(pieces) << 16;
+  }
+  static bool HasPiece(uint64_t word) { return (word & 0xffff) < (word >> 16 & 0xffff); }
+
+  OPKIT_COLD bool MustStop(Watch watch) {
+    if (watch == Watch::kStop) return true;
+    if (MonotonicNs() < deadline_ns_) return false;
+    GiveUp(ErrorCode::kDeadlineExceeded);
+    return true;
+  }
+
+  void Begin(ReplayMode mode, double ns_per_node);
+  void Help(Helper& helper);
+  void Participate(ReplayWorker& worker);
+  Work Take(ReplayWorker& worker, bool may_search);
+  bool Search(const ReplayWorker& worker);
+  void Lead();
+  void RunLevels();
+  void ShareLevel(int level);
+  int RunPieces();
+
+  // With the mutex held.
+  int offers() const { return chains_ + (next_root_ < roots_ ? 1 : 0) + (lead_offered_ ? 1 : 0); }
+  bool quiet() const { return active_ == 0 && offers() == 0; }
+  Helper* TakeHelper();
+  void Offer(ReadyChain chain, int tail);
+  void UpdateHints();
+  void EndIfOver(Duty& duty);
+
+  ThreadPool& pool_;
+  const bool may_pend_;
+  const NodesFunction run_nodes_;
+  const RangeFunction run_range_;
+  const int threads_;
+  const uint64_t search_ticks_;  // how long a thread looks for work of this graph before it leaves
+  std::vector<int> counters_;
+
+  // Set before a run's first thread enters.
+  ReplayMode mode_ = ReplayMode::kWalk;
+  int64_t deadline_ns_ = -1;
+  Invocation invocation_;
+  bool long_nodes_ = false;  // worth the mutex: no ready node waits behind one that runs
+  int wake_interval_ = 1;    // nodes to run between two wake-ups, so that these cost little
+  int shared_width_ = 2;
+  int piece_nodes_ = 1;  // least nodes of a level's piece
+
+  // Read by every thread after every node, written rarely.
+  alignas(kCacheLine) std::atomic<Watch> watch_{Watch::kNothing};
+  enum : int { kNobody, kSearching, kAsleep, kAnybody };
+  std::atomic<int> wanted_{kNobody};  // who could run more
+  std::atomic<int> offers_{0};
+  std::atomic<int> pending_{0};
+
+  // The level being shared, its number of pieces, and the next piece: one word, so that a claim is
+  // a claim of just that level.
+  alignas(kCacheLine) std::atomic<uint64_t> level_{0};
+  Latch level_left_;
+
+  alignas(kCacheLine) Mutex mutex_;
+  Phase phase_ = Phase::kIdle;
+  bool given_up_ = false;
+  bool lead_offered_ = false;  // an asynchronous run that no thread has begun
+  bool sharing_ = false;       // levels: threads are welcome though nothing is on offer
+  int active_ = 0;
+  int searching_ = 0;
+  int queued_ = 0;
+  int next_root_ = 0, roots_ = 0;
+  int64_t remaining_ = 0;
+  std::exception_ptr error_;
+  static constexpr int kMaxChains = 32;
+  static constexpr int kMaxRootShare = 256;
+  int chains_ = 0;
+  ReadyChain shared_[kMaxChains];
+  Helper* free_helpers_ = nullptr;
+  std::vector<Helper> helpers_;
+  Latch* quiet_waiter_ = nullptr;
+  bool async_ = false;
+  DoneFunction done_;
+  Latch over_;
+};
+
+// --- the life of a run
+
+// Of a run: all that is set before its first thread enters. Throws when one is in progress.
+template <class Schedule>
+inline void ReplayCore<Schedule>::Begin(ReplayMode mode, double ns_per_node) {
+  if (phase_ == Phase::kAbandoned) {
+    Throw(ErrorCode::kFailedPrecondition, "expected all nodes of the previous run, which was ",
+          "given up, to have completed; ", pending(), " are still pending: complete them first");
+  }
+  if (phase_ != Phase::kIdle) {
+    Throw(ErrorCode::kFailedPrecondition,
+          "expected a replay that is not running; use one Replay for each run at a time");
+  }
+  OPKIT_ASSERT(quiet());
+  phase_ = Phase::kRunning;
+  mode_ = mode;
+  deadline_ns_ = -1;
+  invocation_ = CurrentInvocation();
+  given_up_ = false;
+  watch_.store(Watch::kNothing, std::memory_order_relaxed);
+  const double ns = ns_per_node > 0.5 ? ns_per_node : 0.5;
+  const auto nodes_in = [ns](double span) { return span < ns ? 1 : static_cast<int>(span / ns); };
+  long_nodes_ = ns >= 5'000 && threads_ > 1;
+  wake_interval_ = nodes_in(20'000);
+  piece_nodes_ = nodes_in(500);
+  shared_width_ = WidthToShare(ns);
+  sharing_ = mode == ReplayMode::kLevels;
+  if (mode != ReplayMode::kCounters) return;
+  next_root_ = 0;
+  roots_ = schedule.roots();
+  remaining_ = schedule.size();
+  if (remaining_ > 0) {
+    std::memcpy(counters_.data(), schedule.in_degrees().data(), counters_.size() * sizeof(int));
+  }
+}
+
+template <class Schedule>
+inline void ReplayCore<Schedule>::RunAsync(ReplayMode mode, double ns_per_node, DoneFunction done) {
+  Duty duty(pool_);
+  {
+    MutexLock lock(mutex_);
+    Begin(mode, ns_per_node);
+    done_ = std::move(done);
+    async_ = true;
+    lead_offered_ = mode != ReplayMode::kCounters || remaining_ == 0;
+    duty.helper = TakeHelper();
+    UpdateHints();
+  }
+  duty.Do();
+}
+
+template <class Schedule>
+inline void ReplayCore<Schedule>::Run(ReplayMode mode, double ns_per_node, Timeout timeout) {
+  ReplayWorker worker;
+  {
+    MutexLock lock(mutex_);
+    Begin(mode, ns_per_node);
+    deadline_ns_ = timeout.DeadlineNs();
+    if (deadline_ns_ >= 0) watch_.store(Watch::kDeadline, std::memory_order_relaxed);
+    async_ = false;
+    over_.Add(1);
+    active_ = 1;
+    worker.active = worker.caller = true;
+    UpdateHints();
+  }
+  PoolScope scope(pool_);
+  if (mode != ReplayMode::kCounters) Lead();
+  Participate(worker);
+  if (!over_.done()) {
+    if (deadline_ns_ < 0 || !may_pend_) {
+      pool_.Wait(over_);  // who runs nodes looks at the deadline
+    } else {
+      const int64_t left_ns = deadline_ns_ - MonotonicNs();
+      if (!pool_.Wait(over_, left_ns > 0 ? left_ns : 0)) {
+        GiveUp(ErrorCode::kDeadlineExceeded);
+        pool_.Wait(over_);  // for the bodies that are running
+      }
+    }
+  }
+  std::exception_ptr error;
+  {
+    MutexLock lock(mutex_);
+    phase_ = remaining_ == 0 ? Phase::kIdle : Phase::kAbandoned;
+    error = std::exchange(error_, nullptr);
+  }
+  if (error) std::rethrow_exception(std::move(error));
+}
+
+template <class Schedule>
+OPKIT_COLD inline void ReplayCore<Schedule>::GiveUp(ErrorCode code) {
+  Duty duty(pool_);
+  {
+    MutexLock lock(mutex_);
+    if (phase_ != Phase::kRunning || given_up_) return;
+    if (!error_) {
+      const int pending = this->pending();
+      error_ = std::make_exception_ptr(Error(
+          code, code == ErrorCode::kCancelled
+                    ? StrCat("the run of a graph of ", schedule.size(), " nodes was cancelled",
+                             StrCat(" with ", pending, " nodes pending"))
+                    : StrCat("expected the run of a graph of ", schedule.size(),
+                             " nodes to end before its deadline, found it running with ",
+                             StrCat(pending, " nodes pending; allow it more time"))));
+    }
+    given_up_ = true;
+    watch_.store(Watch::kStop, std::memory_order_relaxed);
+    EndIfOver(duty);
+  }
+  duty.Do();
+}
+
+template <class Schedule>
+inline void ReplayCore<Schedule>::EndIfOver(Duty& duty) {
+  if (!quiet()) return;
+  if (phase_ == Phase::kRunning && (remaining_ == 0 || given_up_)) {
+    sharing_ = false;
+    if (async_) {
+      phase_ = Phase::kAbandoned;
+      duty.done = std::move(done_);
+      duty.error = std::exchange(error_, nullptr);
+    } else {
+      phase_ = Phase::kOver;
+      duty.over = &over_;
+    }
+    UpdateHints();
+  }
+  if (phase_ == Phase::kAbandoned && remaining_ == 0) phase_ = Phase::kIdle;
+  if (phase_ != Phase::kRunning) duty.quiet = std::exchange(quiet_waiter_, nullptr);
+}
+
+template <class Schedule>
+inline void ReplayCore<Schedule>::WaitUntilQuiet() {
+  Latch latch(1);
+  {
+    MutexLock lock(mutex_);
+    if (phase_ != Phase::kRunning && quiet()) return;
+    quiet_waiter_ = &latch;
+  }
+  pool_.Wait(latch);
+}
+
+// A node that was completed elsewhere. Its early successors are released by the thread that ran its
+// body, so neither has to wait for the other.
+template <class Schedule>
+inline void ReplayCore<Schedule>::Complete(int node, std::exception_ptr error) {
+  OPKIT_ASSERT(node >= 0 && node < schedule.size());
+  if (error) Fail(std::move(error));
+  ReadyChain chain;
+  int tail = -1;
+  const int* entry = schedule.entries().data() + schedule.entry_begin()[static_cast<size_t>(node)];
+  const int* const end =
+      schedule.entries().data() + schedule.entry_begin()[static_cast<size_t>(node) + 1];
+  for (; entry != end; ++entry) {
+    if (Schedule::IsEarly(*entry) || !Release(*entry)) continue;
+    if (chain.size == 0) tail = Schedule::TargetOf(*entry);
+    Push(chain, Schedule::TargetOf(*entry));
+  }
+  Duty duty(pool_);
+  {
+    MutexLock lock(mutex_);
+    --remaining_;
+    pending_.fetch_sub(1, std::memory_order_relaxed);
+    if (chain.size > 0) Offer(chain, tail);
+    if (searching_ < offers()) duty.helper = TakeHelper();
+    UpdateHints();
+    EndIfOver(duty);
+  }
+  duty.Do();
+}
+
+// --- threads
+
+template <class Schedule>
+inline typename ReplayCore<Schedule>::Helper* ReplayCore<Schedule>::TakeHelper() {
+  if (free_helpers_ == nullptr || active_ + searching_ + queued_ >= threads_) return nullptr;
+  Helper* helper = std::exchange(free_helpers_, free_helpers_->next_free);
+  ++queued_;
+  helper->core = IntrusivePtr<ReplayCore>(this);
+  return helper;
+}
+
+template <class Schedule>
+inline void ReplayCore<Schedule>::UpdateHints() {
+  const int offers = this->offers();
+  offers_.store(offers, std::memory_order_relaxed);
+  int wanted = kNobody;
+  if (long_nodes_) {
+    wanted = kAnybody;
+  } else if (phase_ == Phase::kRunning && offers == 0) {
+    wanted = searching_ > 0 ? kSearching : active_ + queued_ < threads_ ? kAsleep : kNobody;
+  }
+  wanted_.store(wanted, std::memory_order_relaxed);
+}
+
+template <class Schedule>
+inline void ReplayCore<Schedule>::Help(Helper& helper) {
+  {
+    MutexLock lock(mutex_);
+    --queued_;
+    helper.next_free = std::exchange(free_helpers_, &helper);
+  }
+  ReplayWorker worker;
+  Participate(worker);
+}
+
+template <class Schedule>
+inline void ReplayCore<Schedule>::Participate(ReplayWorker& worker) {
+  for (bool may_search = true;;) {
+    switch (Take(worker, may_search)) {
+      case Work::kLead: {
+        auto scope = InvocationScope::Adopt(worker.invocation);
+        Lead();
+        break;
+      }
+      case Work::kNodes: {
+        auto scope = InvocationScope::Adopt(worker.invocation);
+        run_nodes_(*this, worker);
+        break;
+      }
+      case Work::kNone:
+        if (worker.searching) {
+          may_search = Search(worker);
+        } else if (worker.caller || RunPieces() == 0) {
+          return;
+        }
+        continue;
+    }
+    may_search = true;
+  }
+}
+
+// Hands in what the worker has done and finds more for it.
+template <class Schedule>
+inline typename ReplayCore<Schedule>::Work ReplayCore<Schedule>::Take(ReplayWorker& worker,
+                                                                      bool may_search) {
+  Duty duty(pool_);
+  Work work = Work::kNone;
+  {
+    MutexLock lock(mutex_);
+    remaining_ -= worker.completed;
+    worker.next_wake -= std::exchange(worker.completed, 0);
+    if (std::exchange(worker.active, false)) --active_;
+    if (std::exchange(worker.searching, false)) --searching_;
+    if (lead_offered_) {
+      lead_offered_ = false;
+      work = Work::kLead;
+    } else if (chains_ > 0) {
+      ReadyChain& chain = shared_[chains_ - 1];
+      if (long_nodes_ && chain.size > 1) {
+        Push(worker.ready, Pop(chain));
+      } else {
+        worker.ready = chain;
+        --chains_;
+      }
+      work = Work::kNodes;
+    } else if (next_root_ < roots_) {
+      // Ever smaller shares, so that the threads end together.
+      const int share = long_nodes_ ? 1 : (roots_ - next_root_) / (4 * threads_);
+      worker.root = next_root_;
+      next_root_ += share < 1 ? 1 : share > kMaxRootShare ? kMaxRootShare : share;
+      worker.root_end = next_root_;
+      work = Work::kNodes;
+    }
+    if (work != Work::kNone) {
+      worker.active = true;
+      ++active_;
+      worker.invocation = invocation_;
+      if (searching_ < offers()) duty.helper = TakeHelper();
+    } else {
+      EndIfOver(duty);
+      if (may_search && search_ticks_ > 0 && (!worker.caller || phase_ == Phase::kRunning)) {
+        worker.searching = true;
+        ++searching_;
+      }
+      if (sharing_) duty.helper = TakeHelper();
+    }
+    UpdateHints();
+  }
+  duty.Do();
+  return work;
+}
+
+// False when there was nothing for too long.
+template <class Schedule>
+inline bool ReplayCore<Schedule>::Search(const ReplayWorker& worker) {
+  uint64_t start = Ticks();
+  do {
+    if (offers_.load(std::memory_order_relaxed) > 0) return true;
+    if (worker.caller) {
+      if (over_.done()) return false;
+    } else if (RunPieces() > 0) {
+      start = Ticks();
+    }
+    CpuRelax();
+  } while (Ticks() - start < search_ticks_);
+  return false;
+}
+
+template <class Schedule>
+inline void ReplayCore<Schedule>::HandOver(ReplayWorker& worker, bool has_next) {
+  const int size = worker.ready.size;
+  const int wanted = wanted_.load(std::memory_order_relaxed);
+  const int keep = wanted == kAnybody ? (has_next ? 0 : 1) : has_next ? size / 2 : size - size / 2;
+  if (keep >= size) return;
+  if (wanted == kAsleep) {
+    if (worker.completed < worker.next_wake) return;
+    worker.next_wake = worker.completed + wake_interval_;
+  }
+  ReadyChain given{worker.ready.head, size - keep};
+  int last_kept = -1;
+  for (int i = 0; i < keep; ++i) {
+    last_kept = given.head;
+    given.head = Next(given.head);
+  }
+  Duty duty(pool_);
+  {
+    MutexLock lock(mutex_);
+    if (chains_ == kMaxChains && !long_nodes_) return;
+    if (keep == 0) {
+      worker.ready = {};
+    } else {
+      worker.ready.size = keep;
+      Next(last_kept) = -1;
+    }
+    int tail = given.head;
+    if (chains_ == kMaxChains) {
+      for (int i = 1; i < given.size; ++i) tail = Next(tail);
+    }
+    Offer(given, tail);
+    if (searching_ < offers()) duty.helper = TakeHelper();
+    UpdateHints();
+  }
+  duty.Do();
+}
+
+// Adds a chain whose last node is `tail`, which is used where there is no room for one more.
+template <class Schedule>
+inline void ReplayCore<Schedule>::Offer(ReadyChain chain, int tail) {
+  if (chains_ == kMaxChains) {
+    Next(tail) = shared_[0].head;
+    chain.size += shared_[0].size;
+    shared_[0] = chain;
+  } else {
+    shared_[chains_++] = chain;
+  }
+}
+
+// --- modes without counters
+
+template <class Schedule>
+inline void ReplayCore<Schedule>::Lead() {
+  if (mode_ == ReplayMode::kLevels) {
+    RunLevels();
+  } else if (mode_ == ReplayMode::kWalk) {
+    run_range_(*this, 0, schedule.size(), /*by_level=*/false);
+  }
+}
+
+// Runs of narrow levels are walked, wide ones are shared.
+template <class Schedule>
+inline void ReplayCore<Schedule>::RunLevels() {
+  int walked = 0;
+  for (int level = 0; level < schedule.levels(); ++level) {
+    const int begin = schedule.level_begin()[static_cast<size_t>(level)];
+    const int end = schedule.level_begin()[static_cast<size_t>(level) + 1];
+    if (end - begin < shared_width_) continue;
+    if (walked < begin) run_range_(*this, walked, begin, /*by_level=*/true);
+    if (stopped()) return;
+    ShareLevel(level);
+    walked = end;
+  }
+  if (walked < schedule.size()) run_range_(*this, walked, schedule.size(), /*by_level=*/true);
+}
+
+template <class Schedule>
+inline void ReplayCore<Schedule>::ShareLevel(int level) {
+  const int begin = schedule.level_begin()[static_cast<size_t>(level)];
+  const int width = schedule.level_begin()[static_cast<size_t>(level) + 1] - begin;
+  int pieces = width / piece_nodes_;
+  const int most = (long_nodes_ ? 32 : 4) * threads_;  // fits the word's 16 bits
+  if (pieces > most) pieces = most;
+  if (pieces < threads_) pieces = threads_;
+  if (pieces > width) pieces = width;
+  level_left_.Add(pieces);
+  // Release: a claim sees what the levels before have written.
+  level_.store(LevelWord(level, pieces), std::memory_order_release);
+  Duty duty(pool_);
+  {
+    MutexLock lock(mutex_);
+    duty.helper = TakeHelper();
+  }
+  duty.Do();
+  RunPieces();
+  const uint64_t start = Ticks();
+  while (!level_left_.done()) {
+    if (Ticks() - start < search_ticks_) {
+      CpuRelax();
+    } else {
+      pool_.Wait(level_left_);
+    }
+  }
+}
+
+// Runs pieces of the level being shared, if there is one; returns how many.
+template <class Schedule>
+inline int ReplayCore<Schedule>::RunPieces() {
+  for (int ran = 0;; ++ran) {
+    // Relaxed: a look that the claim below makes good.
+    if (!HasPiece(level_.load(std::memory_order_relaxed))) return ran;
+    // Acquire: see ShareLevel. Other claims in between continue its release sequence.
+    const uint64_t word = level_.fetch_add(1, std::memory_order_acquire);
+    if (!HasPiece(word)) return ran;
+    const size_t level = word >> 32;
+    const int64_t pieces = word >> 16 & 0xffff, piece = word & 0xffff;
+    const int64_t begin = schedule.level_begin()[level];
+    const int64_t width = schedule.level_begin()[level + 1] - begin;
+    {
+      auto scope = InvocationScope::Adopt(invocation_);
+      run_range_(*this, static_cast<int>(begin + width * piece / pieces),
+                 static_cast<int>(begin + width * (piece + 1) / pieces), /*by_level=*/true);
+    }
+    level_left_.CountDown();
+  }
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_REPLAY_CORE_HPP_
+
+// ---- opkit/engine/replay_tuner.hpp
+// ReplayTuner: settles on the mode of a Replay by its first runs. It walks a few times, tries the
+// modes that the estimate then favours, and keeps the fastest: parallel running has to prove
+// itself.
+#ifndef OPKIT_ENGINE_REPLAY_TUNER_HPP_
+#define OPKIT_ENGINE_REPLAY_TUNER_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+template <class Schedule>
+class ReplayTuner {
+ public:
+  // `ns_per_node` of 0 means unknown.
+  ReplayTuner(const Schedule& schedule, ReplayMode mode, double ns_per_node, int threads,
+              bool may_pend)
+      : schedule_(schedule),
+        asked_(mode),
+        mode_(mode),
+        threads_(threads),
+        may_pend_(may_pend),
+        known_ns_(ns_per_node) {
+    if (may_pend && mode != ReplayMode::kAuto && mode != ReplayMode::kCounters) {
+      Throw(ErrorCode::kInvalidArgument, "expected mode counters (or auto) for nodes that may ",
+            "complete asynchronously, found ", ToString(mode),
+            "; choose it or set may_pend to false");
+    }
+    if (schedule.in_order() && mode == ReplayMode::kLevels) {
+      Throw(ErrorCode::kInvalidArgument,
+            "expected mode walk, counters or auto for a schedule made ",
+            "in_order, found levels; choose another or make the schedule without it");
+    }
+    if (mode != ReplayMode::kAuto) return;
+    if (ns_per_node > 0 || may_pend || Choose(1e9) == ReplayMode::kWalk) {
+      mode_ = Choose(ns_per_node);
+      return;
+    }
+    settled_ = false;
+    mode_ = ReplayMode::kWalk;
+  }
+
+  ReplayMode mode() const { return mode_; }
+  bool settled() const { return settled_; }
+  bool may_use_counters() const { return !settled_ || mode_ == ReplayMode::kCounters; }
+  double ns_per_node() const {
+    constexpr double kUsualNs = 100, kUsualPendingNs = 10'000;  // a launch on a device
+    return known_ns_ > 0 ? known_ns_ : may_pend_ ? kUsualPendingNs : kUsualNs;
+  }
+
+  // What a run in mode() took. The best of each mode counts: the first runs warm the caches, and
+  // whatever disturbs a run makes it longer.
+  void Record(int64_t ns) {
+    constexpr int kFewRuns = 4, kManyRuns = 100;
+    constexpr int64_t kLongNs = 2'000'000;    // one run of that length says enough
+    constexpr int64_t kEnoughNs = 1'000'000;  // threads have started by then
+    int64_t& best = best_ns_[static_cast<int>(mode_)];
+    if (best == 0 || ns < best) best = ns;
+    tried_ns_ += ns;
+    ++runs_;
+    if ((runs_ < kFewRuns || tried_ns_ < kEnoughNs) && runs_ < kManyRuns && ns < kLongNs) return;
+    runs_ = 0;
+    tried_ns_ = 0;
+    const int64_t walk_ns = best_ns_[static_cast<int>(ReplayMode::kWalk)];
+    if (mode_ == ReplayMode::kWalk) {
+      known_ns_ = static_cast<double>(walk_ns) / schedule_.size();
+      const ReplayEstimate estimate = EstimateReplay(schedule_, known_ns_, threads_);
+      const double limit = kWorthFactor * static_cast<double>(walk_ns);
+      tries_levels_ = estimate.levels_ns <= limit;
+      tries_counters_ = estimate.counters_ns <= limit;
+    }
+    if (tries_levels_) {
+      tries_levels_ = false;
+      mode_ = ReplayMode::kLevels;
+    } else if (tries_counters_) {
+      tries_counters_ = false;
+      mode_ = ReplayMode::kCounters;
+    } else {
+      Settle(walk_ns);
+    }
+  }
+
+  OPKIT_COLD std::string Explain() const {
+    if (asked_ != ReplayMode::kAuto) return StrCat(ToString(mode_), ": asked for");
+    if (!settled_) {
+      return StrCat(ToString(mode_), ": the first runs measure how long the nodes take");
+    }
+    if (best_ns_[static_cast<int>(ReplayMode::kWalk)] == 0) {
+      return ExplainMode(schedule_, ns_per_node(), threads_, may_pend_);
+    }
+    std::string tried;
+    for (const ReplayMode mode : {ReplayMode::kWalk, ReplayMode::kLevels, ReplayMode::kCounters}) {
+      const int64_t ns = best_ns_[static_cast<int>(mode)];
+      if (ns == 0) continue;
+      tried += StrCat(tried.empty() ? "" : ", ", static_cast<double>(ns / 10) / 100, " us by ",
+                      ToString(mode));
+    }
+    return StrCat(ToString(mode_), ": measured ", tried, " for a run");
+  }
+
+ private:
+  ReplayMode Choose(double ns) const { return ChooseMode(schedule_, ns, threads_, may_pend_); }
+
+  void Settle(int64_t walk_ns) {
+    // A parallel mode has to be clearly faster: it takes other threads' time.
+    double limit = 0.95 * static_cast<double>(walk_ns);
+    mode_ = ReplayMode::kWalk;
+    for (const ReplayMode mode : {ReplayMode::kLevels, ReplayMode::kCounters}) {
+      const auto ns = static_cast<double>(best_ns_[static_cast<int>(mode)]);
+      if (ns == 0 || ns > limit) continue;
+      limit = ns;
+      mode_ = mode;
+    }
+    settled_ = true;
+  }
+
+  const Schedule& schedule_;
+  const ReplayMode asked_;
+  ReplayMode mode_;
+  const int threads_;
+  const bool may_pend_;
+  bool settled_ = true;
+  bool tries_levels_ = false, tries_counters_ = false;
+  int runs_ = 0;
+  int64_t tried_ns_ = 0;
+  double known_ns_ = 0;  // 0: not known yet
+  int64_t best_ns_[4] = {};
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_REPLAY_TUNER_HPP_
+
+// ---- opkit/engine/replay.hpp
+// Replay: runs a Schedule, many times, on a thread pool: `body(node)` for each node after those
+// that it depends on. The body is a template argument, so a node costs what its body costs and a
+// few ns; a run allocates nothing. The frozen task graph and the executor are made of it.
+#ifndef OPKIT_ENGINE_REPLAY_HPP_
+#define OPKIT_ENGINE_REPLAY_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+enum class NodeState {
+  kDone,
+  kPending,  // completes later: somebody will call Replay::Complete(node)
+};
+
+struct ReplayOptions {
+  ReplayMode mode = ReplayMode::kAuto;
+  // How long a body takes, for the choice of the mode; measured in the first runs when 0.
+  double ns_per_node = 0;
+  // Of a body that returns NodeState: whether it may return kPending for this schedule.
+  bool may_pend = true;
+};
+
+template <class Body>
+concept ReplayBody = std::is_invocable_v<Body&, int> &&
+                     (std::is_void_v<std::invoke_result_t<Body&, int>> ||
+                      std::is_same_v<std::invoke_result_t<Body&, int>, NodeState>);
+
+//   Schedule schedule(3, {{0, 1}, {0, 2}});
+//   Replay replay(schedule, [&](int node) { work[schedule.original_of(node)](); });
+//   replay.Run();  // as often as you like
+//
+// The body is called with the node's number in the schedule, once for each node, on the calling
+// thread and on workers of the pool, under the caller's invocation. What a node has written is seen
+// by the nodes that depend on it. Schedule and pool must outlive the replay.
+//
+// One run at a time; any number of Replays of one schedule may run at once. Complete and Cancel may
+// be called from any thread during a run, from the body too. A forked child makes its own replays.
+//
+// Errors. The first exception that happens, of a body or given to Complete, is kept; no body is
+// called from then on, what is pending is waited for, and Run rethrows it (RunAsync hands it on). A
+// run that is cancelled or passes its deadline is given up: no body is called from then on, and it
+// ends, with kCancelled or kDeadlineExceeded, as soon as no body is running. Bodies are never
+// killed. Nodes still pending then must still be completed before the next run (else that throws
+// kFailedPrecondition) and before the destruction, or never: the replay may be destroyed when no
+// Complete is to come.
+template <class Body, class Schedule = ::opkit::Schedule>
+class Replay {
+  static_assert(ReplayBody<Body>,
+                "Replay: the body must be callable as body(int node) and return void or NodeState");
+
+ public:
+  using Core = detail::ReplayCore<Schedule>;
+  using DoneFunction = typename Core::DoneFunction;
+  static constexpr bool kMayPend = std::is_same_v<std::invoke_result_t<Body&, int>, NodeState>;
+
+  // Throws kInvalidArgument when nodes may pend, or the schedule is in_order, in a mode that cannot
+  // have that: pending needs kCounters; in_order needs that or kWalk.
+  Replay(const Schedule& schedule, Body body, ReplayOptions options = {},
+         ThreadPool& pool = ThreadPool::Current())
+      : body_(std::move(body)),
+        tuner_(schedule, options.mode, options.ns_per_node, pool.threads(),
+               kMayPend && options.may_pend),
+        core_(detail::MakeIntrusive<Core>(schedule, pool, kMayPend && options.may_pend, &body_,
+                                          &RunNodes, &RunRange)) {
+    if (tuner_.may_use_counters()) core_->AllocateCounters();
+  }
+  Replay(const Replay&) = delete;
+  Replay& operator=(const Replay&) = delete;
+  // Waits for an asynchronous run; Cancel it first if its pending nodes may never complete.
+  ~Replay() { core_->WaitUntilQuiet(); }
+
+  // Runs all nodes; this thread takes part. The deadline is looked at before each node, which costs
+  // 20 to 30 ns. Where nodes may pend and a deadline is set, a thread from outside the pool that
+  // runs out of nodes sleeps for the rest of the run instead of helping.
+  void Run(Timeout timeout = {}) {
+    const int64_t start = tuner_.settled() ? 0 : detail::MonotonicNs();
+    core_->Run(tuner_.mode(), tuner_.ns_per_node(), timeout);
+    if (!tuner_.settled()) tuner_.Record(detail::MonotonicNs() - start);
+  }
+
+  // Starts a run and returns at once; `done` is called with its error (null for none) by the thread
+  // that ended it, after which the replay may be run again or destroyed, by `done` too. `done` must
+  // not throw; if it captures at most 48 bytes nothing is allocated. There is no deadline: nobody
+  // would watch it; use Cancel.
+  void RunAsync(DoneFunction done) {
+    core_->RunAsync(tuner_.mode(), tuner_.ns_per_node(), std::move(done));
+  }
+
+  // Once for each node whose body has returned, or will return, kPending. Does not run other
+  // bodies: they run on the pool's threads or in Run.
+  void Complete(int node, std::exception_ptr error = nullptr) {
+    static_assert(kMayPend, "Replay::Complete: the body must return NodeState");
+    core_->Complete(node, std::move(error));
+  }
+
+  // Fails the run in progress as a body that throws does.
+  void Fail(std::exception_ptr error) { core_->Fail(std::move(error)); }
+
+  // Gives up the run in progress, if there is one.
+  void Cancel() { core_->GiveUp(ErrorCode::kCancelled); }
+
+  // After a run that was given up, once what was pending has been completed: returns when the rest
+  // of the graph has been passed over, so that the next run may begin.
+  void Drain() { core_->WaitUntilQuiet(); }
+
+  // Nodes pending now.
+  int pending() const { return core_->pending(); }
+  int threads() const { return core_->threads(); }
+  const Schedule& schedule() const { return core_->schedule; }
+  Body& body() { return body_; }
+
+  // The mode of the next run, and whether that is final.
+  ReplayMode mode() const { return tuner_.mode(); }
+  bool settled() const { return tuner_.settled(); }
+  // A sentence: the mode, and why. Not during a run.
+  std::string ExplainMode() const { return tuner_.Explain(); }
+
+ private:
+  // A body that can be copied is, to the stack: what it holds stays in registers, since the
+  // compiler knows that nodes do not change it.
+  static constexpr bool kCopies =
+      std::is_trivially_copyable_v<Body> && std::is_invocable_v<const Body&, int>;
+  using LocalBody = std::conditional_t<kCopies, const Body, Body&>;
+
+  using BodyReference = std::remove_reference_t<LocalBody>&;
+
+  // Where nodes may not pend.
+  static void CallDone(BodyReference body, int node) {
+    if constexpr (kMayPend) {
+      [[maybe_unused]] const NodeState state = body(node);
+      OPKIT_ASSERT(state == NodeState::kDone);
+    } else {
+      body(node);
+    }
+  }
+
+  static void RunRange(Core& core, int begin, int end, bool by_level) {
+    LocalBody body = *static_cast<Body*>(core.body);
+    const std::vector<int>& order = core.schedule.level_order();
+    try {
+      if (by_level && !order.empty()) {
+        const int* const nodes = order.data();
+        for (int i = begin; i < end && !core.stopped(); ++i) CallDone(body, nodes[i]);
+      } else {
+        for (int i = begin; i < end && !core.stopped(); ++i) CallDone(body, i);
+      }
+    } catch (...) {
+      core.Fail(std::current_exception());
+    }
+  }
+
+  // True when the node is pending.
+  static bool RunNode(Core& core, BodyReference body, int node) {
+    if (core.stopped()) return false;
+    try {
+      if constexpr (kMayPend) {
+        if (body(node) == NodeState::kDone) return false;
+        OPKIT_ASSERT(core.may_pend());
+        core.CountPending();
+        return true;
+      } else {
+        body(node);
+      }
+    } catch (...) {
+      core.Fail(std::current_exception());
+    }
+    return false;
+  }
+
+  static void RunNodes(Core& core, detail::ReplayWorker& worker) {
+    LocalBody body = *static_cast<Body*>(core.body);
+    const int* const entry_begin = core.schedule.entry_begin().data();
+    const int* const entries = core.schedule.entries().data();
+    for (;;) {
+      int node;
+      if (worker.ready.size > 0) {
+        node = core.Pop(worker.ready);
+      } else if (worker.root < worker.root_end) {
+        node = core.schedule.level_node(worker.root++);
+      } else {
+        return;
+      }
+      while (node >= 0) {
+        const bool pending = RunNode(core, body, node);
+        int next = -1;
+        const int* const end = entries + entry_begin[node + 1];
+        for (const int* entry = entries + entry_begin[node]; entry != end; ++entry) {
+          if constexpr (kMayPend) {
+            if (pending && !Schedule::IsEarly(*entry)) break;
+          }
+          if (!core.Release(*entry)) continue;
+          if (next < 0) {
+            next = Schedule::TargetOf(*entry);
+          } else {
+            core.Push(worker.ready, Schedule::TargetOf(*entry));
+          }
+        }
+        if (!pending) ++worker.completed;
+        if (core.WorkIsWanted() && worker.ready.size > 0) core.HandOver(worker, next >= 0);
+        node = next;
+      }
+    }
+  }
+
+  Body body_;
+  detail::ReplayTuner<Schedule> tuner_;
+  const detail::IntrusivePtr<Core> core_;
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_REPLAY_HPP_
+
+// ---- opkit/engine/task_store.hpp
+// TaskStore: where the functions of a task graph lie. Small trivially copyable ones are kept by
+// value, a call pointer before their bytes; the others in blocks that live as long as a graph needs
+// them.
+#ifndef OPKIT_ENGINE_TASK_STORE_HPP_
+#define OPKIT_ENGINE_TASK_STORE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+struct TaskRecord {
+  static constexpr size_t kBytes = 24;
+
+  void (*call)(void* bytes) = nullptr;
+  alignas(8) unsigned char bytes[kBytes] = {};
+};
+
+// Owns what records point to. Filled by one thread.
+template <class TaskRecord>
+class TaskStore final : public RefCounted {
+ public:
+  TaskStore() = default;
+  ~TaskStore() override {
+    for (size_t i = owned_.size(); i-- > 0;) owned_[i].destroy(owned_[i].object);
+    for (const Block& block : blocks_) {
+      ::operator delete(block.bytes, std::align_val_t{block.alignment});
+    }
+  }
+
+  // The record of `f`, and how many of its bytes are used.
+  template <class F>
+  TaskRecord Store(F&& f, int* bytes) {
+    using Callable = std::decay_t<F>;
+    TaskRecord record;
+    if constexpr (std::is_trivially_copyable_v<Callable> &&
+                  sizeof(Callable) <= TaskRecord::kBytes && alignof(Callable) <= 8) {
+      ::new (static_cast<void*>(record.bytes)) Callable(std::forward<F>(f));
+      record.call = [](void* at) { (*std::launder(static_cast<Callable*>(at)))(); };
+      *bytes = std::is_empty_v<Callable> ? 0 : static_cast<int>(sizeof(Callable));
+    } else {
+      if (owned_.size() == owned_.capacity()) owned_.reserve(2 * owned_.size() + 8);
+      Callable* object =
+          ::new (Allocate(sizeof(Callable), alignof(Callable))) Callable(std::forward<F>(f));
+      owned_.push_back({object, [](void* dead) { static_cast<Callable*>(dead)->~Callable(); }});
+      std::memcpy(record.bytes, &object, sizeof object);
+      record.call = [](void* at) {
+        Callable* callable;
+        std::memcpy(&callable, at, sizeof callable);
+        (*callable)();
+      };
+      *bytes = sizeof object;
+    }
+    return record;
+  }
+
+ private:
+  struct Owned {
+    void* object;
+    void (*destroy)(void*);
+  };
+  struct Block {
+    void* bytes;
+    size_t alignment;
+  };
+
+  void* Allocate(size_t size, size_t alignment) {
+    constexpr size_t kBlock = size_t{1} << 16;
+    if (size > kBlock / 8 || alignment > alignof(std::max_align_t)) {
+      return NewBlock(size, alignment);
+    }
+    used_ = (used_ + alignment - 1) & ~(alignment - 1);
+    if (current_ == nullptr || used_ + size > kBlock) {
+      current_ = static_cast<unsigned char*>(NewBlock(kBlock, alignof(std::max_align_t)));
+      used_ = 0;
+    }
+    return current_ + std::exchange(used_, used_ + size);
+  }
+  void* NewBlock(size_t size, size_t alignment) {
+    blocks_.push_back({nullptr, alignment});
+    return blocks_.back().bytes = ::operator new(size, std::align_val_t{alignment});
+  }
+
+  std::vector<Owned> owned_;
+  std::vector<Block> blocks_;
+  unsigned char* current_ = nullptr;
+  size_t used_ = 0;
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_TASK_STORE_HPP_
+
+// ---- opkit/engine/task_graph.hpp
+// TaskGraph: plain functions with dependencies, built once, frozen, and run many times for a few ns
+// a task. FrozenTaskGraph is what runs: tasks lie in execution order, beside a Schedule and its
+// Replay.
+#ifndef OPKIT_ENGINE_TASK_GRAPH_HPP_
+#define OPKIT_ENGINE_TASK_GRAPH_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// A task of the graph that returned it.
+struct TaskId {
+  int index = -1;
+  friend bool operator==(TaskId, TaskId) = default;
+};
+
+struct FreezeOptions {
+  // 0: the threads of `pool`, or of the current one. Without a pool, a number makes a pool of that
+  // many threads for this graph alone; then the callback of RunAsync must not destroy the graph.
+  int threads = 0;
+  ThreadPool* pool = nullptr;
+  ReplayMode mode = ReplayMode::kAuto;
+  double ns_per_task = 0;  // for the choice of the mode; measured in the first runs when 0
+  // Tasks run one after the other, in the order in which they were added as far as the edges allow.
+  bool in_order = false;
+};
+
+template <class Record, class Edge>
+class BasicTaskGraph;
+
+// Runs the tasks of a TaskGraph, which need not exist any more. What Replay says of runs, errors,
+// deadlines and Cancel holds here. One run at a time; freeze a graph twice for two at a time. After
+// a move only destruction and assignment are allowed.
+//
+// Both graphs are templates, so that programs without them do not compile them.
+template <class Record, class Edge>
+class BasicFrozenTaskGraph {
+  using TaskGraph = BasicTaskGraph<Record, Edge>;
+  using Schedule = BasicSchedule<Edge>;
+
+ public:
+  using DoneFunction = UniqueFunction<void(std::exception_ptr)>;
+
+  BasicFrozenTaskGraph(BasicFrozenTaskGraph&&) noexcept = default;
+  BasicFrozenTaskGraph& operator=(BasicFrozenTaskGraph&&) noexcept = default;
+  BasicFrozenTaskGraph(const BasicFrozenTaskGraph&) = delete;
+  BasicFrozenTaskGraph& operator=(const BasicFrozenTaskGraph&) = delete;
+
+  void Run(Timeout timeout = {}) { state_->replay.Run(timeout); }
+  void RunAsync(DoneFunction done) { state_->replay.RunAsync(std::move(done)); }
+  void Cancel() { state_->replay.Cancel(); }
+
+  int size() const { return state_->schedule.size(); }
+  ReplayMode mode() const { return state_->replay.mode(); }
+  bool settled() const { return state_->replay.settled(); }
+  const Schedule& schedule() const { return state_->schedule; }
+  // A few lines: what was frozen, how it runs and why. Not during a run.
+  std::string Describe() const;
+
+ private:
+  friend TaskGraph;
+
+  struct OwnPool final : detail::RefCounted {
+    explicit OwnPool(int threads) : pool(threads) {}
+    ThreadPool pool;
+  };
+
+  // Calls task `node`: its record lies at `records + node * stride`.
+  struct Body {
+    void operator()(int node) const {
+      unsigned char* record = records + static_cast<size_t>(node) * stride;
+      void (*call)(void*);
+      std::memcpy(&call, record, sizeof call);
+      call(record + sizeof call);
+    }
+    unsigned char* records;
+    size_t stride;
+  };
+
+  struct State final : detail::RefCounted {
+    State(const TaskGraph& graph, size_t stride, const FreezeOptions& options);
+
+    detail::IntrusivePtr<OwnPool> own_pool;
+    detail::IntrusivePtr<detail::TaskStore<Record>> store;
+    Schedule schedule;
+    std::vector<uint64_t> records;
+    Replay<Body, Schedule> replay;
+  };
+
+  explicit BasicFrozenTaskGraph(detail::IntrusivePtr<State> state) : state_(std::move(state)) {}
+
+  detail::IntrusivePtr<State> state_;
+};
+using FrozenTaskGraph = BasicFrozenTaskGraph<detail::TaskRecord, ScheduleEdge>;
+
+//   TaskGraph graph;
+//   TaskId load = graph.Add([&] { Load(image); });
+//   TaskId blur = graph.Add([&] { Blur(image); });
+//   graph.Precede(load, blur);
+//   FrozenTaskGraph frozen = graph.Freeze({.threads = 2});
+//   for (;;) frozen.Run();
+//
+// Not thread-safe. Adding a task takes about 10 ns and 32 bytes, and one allocation in a while; a
+// function that captures more than 24 bytes or is not trivially copyable is moved to a block of the
+// graph's own, and is one object for all frozen graphs.
+template <class Record, class Edge>
+class BasicTaskGraph {
+  using FrozenTaskGraph = BasicFrozenTaskGraph<Record, Edge>;
+
+ public:
+  BasicTaskGraph() = default;
+  BasicTaskGraph(BasicTaskGraph&&) noexcept = default;
+  BasicTaskGraph& operator=(BasicTaskGraph&&) noexcept = default;
+  BasicTaskGraph(const BasicTaskGraph&) = delete;
+  BasicTaskGraph& operator=(const BasicTaskGraph&) = delete;
+
+  template <class F>
+  TaskId Add(F&& f) {
+    static_assert(std::is_invocable_v<std::decay_t<F>&>,
+                  "TaskGraph::Add: a task must be callable without arguments");
+    int bytes = 0;
+    const Record record = store_->Store(std::forward<F>(f), &bytes);
+    if (bytes > max_bytes_) max_bytes_ = bytes;
+    if (static_cast<size_t>(size_) == kBlock * blocks_.size()) {
+      blocks_.emplace_back();
+      blocks_.back().reserve(kBlock);
+    }
+    blocks_.back().push_back(record);
+    return {size_++};
+  }
+
+  // `after` starts when `before` has ended. Cycles are found by Freeze.
+  void Precede(TaskId before, TaskId after) {
+    const auto size = static_cast<unsigned>(size_);
+    if (static_cast<unsigned>(before.index) >= size || static_cast<unsigned>(after.index) >= size)
+        [[unlikely]] {
+      Throw(ErrorCode::kOutOfRange, "expected two tasks of this graph, which has ", size,
+            ", found tasks ", before.index, " and ", after.index, "; use what Add returned");
+    }
+    edges_.push_back({before.index, after.index});
+  }
+
+  int size() const { return size_; }
+
+  // Throws kInvalidArgument with the path for a cycle. The graph stays as it is and may be added to
+  // and frozen again.
+  FrozenTaskGraph Freeze(const FreezeOptions& options = {}) const {
+    const size_t stride = sizeof(void*) + (static_cast<size_t>(max_bytes_) + 7) / 8 * 8;
+    return FrozenTaskGraph(
+        detail::MakeIntrusive<typename FrozenTaskGraph::State>(*this, stride, options));
+  }
+
+ private:
+  friend FrozenTaskGraph;
+
+  // In blocks, so that a large graph is not copied while it grows.
+  static constexpr size_t kBlock = 2048;
+  const Record& task(int index) const {
+    return blocks_[static_cast<size_t>(index) / kBlock][static_cast<size_t>(index) % kBlock];
+  }
+
+  int size_ = 0;
+  std::vector<std::vector<Record>> blocks_;
+  std::vector<Edge> edges_;
+  int max_bytes_ = 0;
+  detail::IntrusivePtr<detail::TaskStore<Record>> store_ =
+      detail::MakeIntrusive<detail::TaskStore<Record>>();
+};
+using TaskGraph = BasicTaskGraph<detail::TaskRecord, ScheduleEdge>;
+
+template <class Record, class Edge>
+inline BasicFrozenTaskGraph<Record, Edge>::State::State(const TaskGraph& graph, size_t stride,
+                                                        const FreezeOptions& options)
+    : own_pool(options.pool == nullptr && options.threads != 0
+                   ? detail::MakeIntrusive<OwnPool>(options.threads)
+                   : detail::IntrusivePtr<OwnPool>()),
+      store(graph.store_),
+      schedule(graph.size_, graph.edges_,
+               {.order = ScheduleOrder::kLevelsIfWide, .in_order = options.in_order}),
+      records(static_cast<size_t>(graph.size_) * stride / sizeof(uint64_t)),
+      replay(schedule, Body{reinterpret_cast<unsigned char*>(records.data()), stride},
+             {.mode = options.mode, .ns_per_node = options.ns_per_task},
+             options.pool != nullptr ? *options.pool
+             : own_pool              ? own_pool->pool
+                                     : ThreadPool::Current()) {
+  auto* record = reinterpret_cast<unsigned char*>(records.data());
+  for (int node = 0; node < graph.size_; ++node, record += stride) {
+    std::memcpy(record, &graph.task(schedule.original_of(node)), stride);
+  }
+}
+
+template <class Record, class Edge>
+OPKIT_COLD inline std::string BasicFrozenTaskGraph<Record, Edge>::Describe() const {
+  const Schedule& schedule = state_->schedule;
+  const int64_t removed = schedule.edges_given() - schedule.edges_kept();
+  return StrCat(
+      StrCat(schedule.size(), " tasks, ", schedule.edges_kept(), " edges"),
+      removed > 0 ? StrCat(" (", removed, " more implied by these)") : "",
+      StrCat(", ", schedule.levels(), " levels of at most ", schedule.max_width(), " tasks\n"),
+      StrCat("on ", state_->replay.threads(),
+             state_->replay.threads() == 1 ? " thread by " : " threads by ",
+             state_->replay.ExplainMode()));
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_TASK_GRAPH_HPP_
 
 // ---- opkit/engine/task_group.hpp
 // TaskGroup: tasks of the pool that are waited for together. The waiter takes part, and gets the
@@ -4609,54 +8596,23 @@ class TaskGroup {
 #define OPKIT_BASE_NAME_TABLE_HPP_
 
 namespace opkit::inline OPKIT_ABI {
+namespace detail {
 
-// Finding is O(log n), adding and removing O(n) pointer moves. Not synchronised.
-template <class T>
-class NameTable {
+struct NamedRow : RefCounted {
+  explicit NamedRow(std::string_view row_name) : name(row_name) {}
+  std::string name;
+};
+
+// All of a table that does not depend on what it holds, so that every table is the same code.
+class SortedRows {
  public:
-  struct Row {
-    std::string name;
-    T value;
-  };
-
-  // Null when there is none.
-  T* Find(std::string_view name) const {
-    const size_t at = LowerBound(name);
-    return at < rows_.size() && rows_[at]->name == name ? &rows_[at]->value : nullptr;
-  }
-  // The object of that name, made from `args` when there is none.
-  template <class... Args>
-  T& FindOrAdd(std::string_view name, Args&&... args) {
-    const size_t at = LowerBound(name);
-    if (at == rows_.size() || rows_[at]->name != name)
-      rows_.emplace(rows_.begin() + static_cast<std::ptrdiff_t>(at),
-                    new Row{std::string(name), T(std::forward<Args>(args)...)});
-    return rows_[at]->value;
-  }
-  bool Erase(std::string_view name) {
-    const size_t at = LowerBound(name);
-    if (at == rows_.size() || rows_[at]->name != name) return false;
-    rows_.erase(rows_.begin() + static_cast<std::ptrdiff_t>(at));
-    return true;
-  }
-
-  size_t size() const { return rows_.size(); }
-  bool empty() const { return rows_.empty(); }
-  // Rows in the order of their names: for (const auto& row : table) row->name, row->value.
-  auto begin() const { return rows_.begin(); }
-  auto end() const { return rows_.end(); }
-  std::vector<std::string> Names() const {
-    std::vector<std::string> names;
-    for (const auto& row : rows_) names.push_back(row->name);
-    return names;
-  }
-
- private:
+  NamedRow* At(size_t i) const { return static_cast<NamedRow*>(rows[i].get()); }
+  // Place of `name`, or where it would be.
   size_t LowerBound(std::string_view name) const {
-    size_t low = 0, high = rows_.size();
+    size_t low = 0, high = rows.size();
     while (low < high) {
       const size_t middle = low + (high - low) / 2;
-      if (rows_[middle]->name < name) {
+      if (At(middle)->name.compare(name) < 0) {
         low = middle + 1;
       } else {
         high = middle;
@@ -4664,7 +8620,76 @@ class NameTable {
     }
     return low;
   }
-  std::vector<std::unique_ptr<Row>> rows_;
+  NamedRow* Find(std::string_view name) const {
+    const size_t at = LowerBound(name);
+    return at < rows.size() && At(at)->name == name ? At(at) : nullptr;
+  }
+  void Add(NamedRow* row) {
+    const size_t at = LowerBound(row->name);
+    rows.push_back(IntrusivePtr<RefCounted>(row));
+    for (size_t i = rows.size() - 1; i > at; --i) std::swap(rows[i], rows[i - 1]);
+  }
+  bool Erase(std::string_view name) {
+    if (!Find(name)) return false;
+    for (size_t i = LowerBound(name) + 1; i < rows.size(); ++i) std::swap(rows[i], rows[i - 1]);
+    rows.pop_back();
+    return true;
+  }
+
+  RefCountedList rows;
+};
+
+}  // namespace detail
+
+// Finding is O(log n), adding and removing O(n) pointer moves. Not synchronised.
+template <class T>
+class NameTable {
+ public:
+  struct Row : detail::NamedRow {
+    template <class... Args>
+    explicit Row(std::string_view row_name, Args&&... args)
+        : NamedRow(row_name), value(std::forward<Args>(args)...) {}
+    T value;
+  };
+
+  NameTable() = default;
+  NameTable(NameTable&&) = default;
+  NameTable& operator=(NameTable&&) = default;
+
+  // Null when there is none.
+  T* Find(std::string_view name) const {
+    detail::NamedRow* row = table_.Find(name);
+    return row ? &static_cast<Row*>(row)->value : nullptr;
+  }
+  // The object of that name, made from `args` when there is none.
+  template <class... Args>
+  T& FindOrAdd(std::string_view name, Args&&... args) {
+    if (T* found = Find(name)) return *found;
+    auto* row = new Row(name, std::forward<Args>(args)...);
+    table_.Add(row);
+    return row->value;
+  }
+  bool Erase(std::string_view name) { return table_.Erase(name); }
+
+  size_t size() const { return table_.rows.size(); }
+  bool empty() const { return table_.rows.empty(); }
+  // Rows in the order of their names: for (const auto* row : table) row->name, row->value.
+  struct Iterator {
+    const detail::IntrusivePtr<detail::RefCounted>* at;
+    Row* operator*() const { return static_cast<Row*>(at->get()); }
+    void operator++() { ++at; }
+    bool operator==(const Iterator& other) const { return at == other.at; }
+  };
+  Iterator begin() const { return {table_.rows.data()}; }
+  Iterator end() const { return {table_.rows.data() + size()}; }
+  std::vector<std::string> Names() const {
+    std::vector<std::string> names;
+    for (size_t i = 0; i < size(); ++i) names.push_back(table_.At(i)->name);
+    return names;
+  }
+
+ private:
+  detail::SortedRows table_;
 };
 
 }  // namespace opkit
@@ -4678,6 +8703,23 @@ class NameTable {
 #define OPKIT_OP_OPERATOR_DEF_HPP_
 
 namespace opkit::inline OPKIT_ABI {
+
+// A graph that an operator carries (the branches of If, the body of Loop). Immutable once shared.
+// What it holds is the graph folder's; here it is only carried and compared.
+class SubgraphBase : public detail::RefCounted {
+ public:
+  virtual bool Equals(const SubgraphBase& other) const = 0;
+  virtual std::string Describe() const = 0;
+};
+
+// One named subgraph of a node. Copies share the graph.
+struct NamedSubgraph {
+  std::string name;
+  detail::IntrusivePtr<const SubgraphBase> graph;
+  friend bool operator==(const NamedSubgraph& a, const NamedSubgraph& b) {
+    return a.name == b.name && (a.graph == b.graph || a.graph->Equals(*b.graph));
+  }
+};
 
 // A regular value with a fluent builder; an overload with an argument sets or adds, one without
 // reads.
@@ -4700,10 +8742,12 @@ class OperatorDef {
   OperatorDef& Input(std::string name) { return inputs_.push_back(std::move(name)), *this; }
   OperatorDef& Output(std::string name) { return outputs_.push_back(std::move(name)), *this; }
   OperatorDef& Inputs(const std::vector<std::string>& names) {
-    return inputs_.insert(inputs_.end(), names.begin(), names.end()), *this;
+    for (const std::string& name : names) inputs_.push_back(name);
+    return *this;
   }
   OperatorDef& Outputs(const std::vector<std::string>& names) {
-    return outputs_.insert(outputs_.end(), names.begin(), names.end()), *this;
+    for (const std::string& name : names) outputs_.push_back(name);
+    return *this;
   }
   // Nodes that must run before this one though nothing of theirs is read.
   OperatorDef& ControlInput(std::string name) {
@@ -4711,6 +8755,15 @@ class OperatorDef {
   }
   OperatorDef& Arg(std::string name, Attribute value) {
     return args_.Set(std::move(name), std::move(value)), *this;
+  }
+  // Adds, or replaces the subgraph of that name (MakeSubgraph of graph/subgraph.hpp makes one).
+  // Error (kInvalidArgument) for null.
+  template <class Graph = const SubgraphBase>
+  OperatorDef& Subgraph(std::string name, detail::IntrusivePtr<std::type_identity_t<Graph>> graph) {
+    if (!graph) Throw(ErrorCode::kInvalidArgument, "subgraph '", name, "' of ", type_, " is null");
+    for (NamedSubgraph& known : subgraphs_)
+      if (known.name == name) return known.graph = std::move(graph), *this;
+    return subgraphs_.push_back({std::move(name), std::move(graph)}), *this;
   }
   OperatorDef& Device(::opkit::Device device) { return device_ = device, *this; }
   OperatorDef& Device(DeviceType type, int32_t index = 0) { return Device({type, index}); }
@@ -4725,6 +8778,13 @@ class OperatorDef {
   const std::vector<std::string>& control_inputs() const { return control_inputs_; }
   const Arguments& args() const { return args_; }
   Arguments& mutable_args() { return args_; }
+  const std::vector<NamedSubgraph>& subgraphs() const { return subgraphs_; }
+  // Null when there is none of that name.
+  const SubgraphBase* FindSubgraph(std::string_view name) const {
+    for (const NamedSubgraph& known : subgraphs_)
+      if (known.name == name) return known.graph.get();
+    return nullptr;
+  }
   ::opkit::Device device() const { return device_; }
   const std::string& engine() const { return engine_; }
   bool is_gradient_op() const { return is_gradient_op_; }
@@ -4732,7 +8792,7 @@ class OperatorDef {
   std::vector<std::string>& mutable_outputs() { return outputs_; }
 
   // "Scale 'name' (X) -> (Y)": how messages name a node.
-  friend std::string ToString(const OperatorDef& def) {
+  OPKIT_COLD friend std::string ToString(const OperatorDef& def) {
     auto join = [](const std::vector<std::string>& names) {
       std::string out;
       for (size_t i = 0; i < names.size(); ++i) out += (i ? ", " : "") + names[i];
@@ -4750,6 +8810,7 @@ class OperatorDef {
   std::vector<std::string> outputs_;
   std::vector<std::string> control_inputs_;
   Arguments args_;
+  std::vector<NamedSubgraph> subgraphs_;
   ::opkit::Device device_;
   std::string engine_;
   bool is_gradient_op_ = false;
@@ -4846,8 +8907,10 @@ class InferenceContext {
       Throw(ErrorCode::kOutOfRange, what, " ", i, " of a node that has ", count);
     return static_cast<size_t>(i);
   }
-  void Refine(TensorInfo& info, const char* what, int i, DType dtype, const SymbolicShape& shape) {
-    auto merged = SymbolicShape::Merge(info.shape, shape);
+  OPKIT_COLD void Refine(TensorInfo& info, const char* what, int i, DType dtype,
+                         const SymbolicShape& shape) {
+    // The new shape first: of two symbols its own stays, so that whoever compares sees both.
+    auto merged = SymbolicShape::Merge(shape, info.shape);
     const bool dtypes_differ =
         info.dtype != DType::kUndefined && dtype != DType::kUndefined && info.dtype != dtype;
     if (dtypes_differ)
@@ -4889,15 +8952,48 @@ struct KernelQuery {
 
 // One way a kernel offers to run a node.
 struct KernelConfig {
-  std::vector<Layout> input_layouts;  // empty: all standard
+  std::vector<Layout> input_layouts;  // empty: all standard; otherwise one for each value
   std::vector<Layout> output_layouts;
   std::vector<std::pair<int, int>> inplace;  // {input, output} that may share memory
-  int64_t scratch_bytes = 0;
-  double cost_ns = -1;  // an estimate; negative: none
+  int64_t scratch_bytes = 0;                 // for a run; see OperatorBase::Scratch
+  double cost_ns = -1;                       // an estimate; negative: none
 };
 
-using OperatorCreator =
-    UniqueFunction<std::unique_ptr<OperatorBase>(const OperatorDef&, Workspace*)>;
+// Makes an operator for a node; a function (const OperatorDef&, Workspace*), which may take the
+// configuration that was chosen as a third argument: const KernelConfig*, null where none was.
+class OperatorCreator {
+ public:
+  using Pointer = std::unique_ptr<OperatorBase>;
+
+  OperatorCreator() = default;
+  template <class F>
+    requires(!std::is_same_v<F, OperatorCreator> &&
+             (detail::CallableAs<F, Pointer, const OperatorDef&, Workspace*> ||
+              detail::CallableAs<F, Pointer, const OperatorDef&, Workspace*, const KernelConfig*>))
+  OperatorCreator(F create) {
+    if constexpr (detail::CallableAs<F, Pointer, const OperatorDef&, Workspace*,
+                                     const KernelConfig*>) {
+      create_ = std::move(create);
+    } else {
+      create_ = [create = std::move(create)](const OperatorDef& def, Workspace* ws,
+                                             const KernelConfig*) mutable -> Pointer {
+        return create(def, ws);
+      };
+    }
+  }
+  // A template: OperatorBase is known where it is called, not yet here.
+  template <class Result = Pointer>
+  Result operator()(const OperatorDef& def, Workspace* ws,
+                    const KernelConfig* config = nullptr) const {
+    return create_(def, ws, config);
+  }
+  explicit operator bool() const { return static_cast<bool>(create_); }
+
+ private:
+  mutable UniqueFunction<Pointer(const OperatorDef&, Workspace*, const KernelConfig*)> create_;
+};
+// The configurations for a node, best first. None, or an UnsupportedOperatorFeature that says why,
+// where the kernel cannot run it.
 using KernelProposer = UniqueFunction<std::vector<KernelConfig>(const KernelQuery&)>;
 
 // Who wins when one (operator, device, backend) is registered twice: the higher; two equal ones
@@ -4915,7 +9011,8 @@ struct Kernel {
   int line = 0;
   std::string origin;      // the library it came from; empty for the program itself
   OperatorCreator create;  // may throw UnsupportedOperatorFeature: the next kernel is tried
-  KernelProposer propose;  // none: one configuration, standard layouts, in place as the schema says
+  // None: one configuration, standard layouts, in place as the schema says.
+  mutable KernelProposer propose;
 
   std::string Place() const { return StrCat(file, ":", line); }
 };
@@ -4972,16 +9069,25 @@ class OpSchema {
   OpSchema(std::string name, const char* file, int line, std::string signature = {})
       : name_(std::move(name)), file_(file), line_(line), signature_(std::move(signature)) {}
 
+  // Setters and checks that only some programs call are templates whose argument is always the
+  // default, so that others do not compile them.
+
   // Arity: exactly n, between two numbers, one of a set, or a predicate.
   OpSchema& NumInputs(int n) { return NumInputs(n, n); }
   OpSchema& NumInputs(int min, int max) { return min_inputs_ = min, max_inputs_ = max, *this; }
-  OpSchema& NumInputs(std::initializer_list<int> allowed) { return SetArity(allowed, true); }
+  template <class Count = int>
+  OpSchema& NumInputs(std::initializer_list<int> allowed) {
+    return SetArity<Count>(allowed, true);
+  }
   OpSchema& NumInputs(UniqueFunction<bool(int)> allowed) {
     return inputs_allowed_ = std::move(allowed), *this;
   }
   OpSchema& NumOutputs(int n) { return NumOutputs(n, n); }
   OpSchema& NumOutputs(int min, int max) { return min_outputs_ = min, max_outputs_ = max, *this; }
-  OpSchema& NumOutputs(std::initializer_list<int> allowed) { return SetArity(allowed, false); }
+  template <class Count = int>
+  OpSchema& NumOutputs(std::initializer_list<int> allowed) {
+    return SetArity<Count>(allowed, false);
+  }
   OpSchema& NumOutputs(UniqueFunction<bool(int)> allowed) {
     return outputs_allowed_ = std::move(allowed), *this;
   }
@@ -5003,15 +9109,21 @@ class OpSchema {
   // Inputs that the operator also writes to.
   using MutationFunction = UniqueFunction<std::vector<int>(const Arguments&)>;
   OpSchema& MutatesInputs(MutationFunction inputs) { return mutates_ = std::move(inputs), *this; }
+  template <class Args = Arguments>
   OpSchema& MutatesInputs(std::initializer_list<int> inputs) {
-    return MutatesInputs([list = std::vector<int>(inputs)](const Arguments&) { return list; });
+    return MutatesInputs([list = std::vector<int>(inputs)](const Args&) { return list; });
   }
+
+  // Two runs on the same inputs may differ (random numbers), or a run has an effect beside its
+  // outputs: such a node is never folded, merged with an equal one, or dropped.
+  OpSchema& Stateful() { return stateful_ = true, *this; }
 
   // Pairs {input, output} that may, or must, be the same blob.
   using InplacePredicate = UniqueFunction<bool(int, int)>;
   OpSchema& AllowInplace(InplacePredicate may) { return inplace_allowed_ = std::move(may), *this; }
+  template <class Index = int>
   OpSchema& AllowInplace(std::initializer_list<std::pair<int, int>> pairs) {
-    return AllowInplace(AnyOf(pairs));
+    return AllowInplace(AnyOf<Index>(pairs));
   }
   OpSchema& AllowOneToOneInplace() {
     return AllowInplace([](int in, int out) { return in == out; });
@@ -5019,8 +9131,9 @@ class OpSchema {
   OpSchema& EnforceInplace(InplacePredicate must) {
     return inplace_enforced_ = std::move(must), *this;
   }
+  template <class Index = int>
   OpSchema& EnforceInplace(std::initializer_list<std::pair<int, int>> pairs) {
-    return EnforceInplace(AnyOf(pairs));
+    return EnforceInplace(AnyOf<Index>(pairs));
   }
   OpSchema& EnforceOneToOneInplace() {
     return EnforceInplace([](int in, int out) { return in == out; });
@@ -5038,7 +9151,7 @@ class OpSchema {
     if (default_value) attribute.default_value = Attribute(*default_value);
     return Arg(std::move(attribute));
   }
-  OpSchema& Arg(AttributeSchema attribute) {
+  OPKIT_COLD OpSchema& Arg(AttributeSchema attribute) {
     return attributes_.push_back(std::move(attribute)), *this;
   }
   template <class T>
@@ -5133,9 +9246,10 @@ class OpSchema {
     return Value(outputs_, i, std::move(name), std::move(doc), std::move(dtypes));
   }
   // The dtypes of all inputs and outputs that do not limit theirs.
+  template <class Value = ValueSchema>
   OpSchema& SetElementTypes(const std::vector<DType>& dtypes) {
-    for (auto* values : {&inputs_, &outputs_})
-      for (ValueSchema& value : *values)
+    for (std::vector<Value>* values : {&inputs_, &outputs_})
+      for (Value& value : *values)
         if (value.dtypes.empty()) value.dtypes = std::vector<DType>(dtypes);
     return *this;
   }
@@ -5159,6 +9273,7 @@ class OpSchema {
   // What is wrong with the schema itself: setters run before main and must not throw.
   const std::string& problem() const { return problem_; }
   bool is_private() const { return private_; }
+  bool is_stateful() const { return stateful_; }
   bool inputs_can_cross_devices() const { return inputs_cross_devices_; }
   bool has_inference() const { return static_cast<bool>(infer_); }
   bool has_cost() const { return static_cast<bool>(cost_); }
@@ -5199,13 +9314,26 @@ class OpSchema {
       if (attribute.name == name) return &attribute;
     return nullptr;
   }
+  // False for one that a node must not give.
+  bool TakesArgument(std::string_view name) const {
+    return attributes_.empty() || unknown_args_allowed_ || FindAttribute(name);
+  }
+  // "; did you mean 'alpha'?" or the like, for a name that is not declared.
+  std::string SuggestArgument(std::string_view name) const {
+    std::vector<std::string> known;
+    for (const AttributeSchema& attribute : attributes_) known.push_back(attribute.name);
+    return SuggestName(name, known);
+  }
+  // The attributes decide the number of outputs, where they say it.
+  bool has_arity_function() const { return static_cast<bool>(arity_); }
   // Empty where the schema makes no test data.
   std::vector<Tensor> MakeTestInputs(DType dtype, uint64_t seed) const {
     return test_inputs_ ? test_inputs_(dtype, seed) : std::vector<Tensor>();
   }
 
   // Why `def` is not a right node of this operator; empty when it is.
-  std::string Verify(const OperatorDef& def) const {
+  template <class Def = OperatorDef>
+  OPKIT_COLD std::string Verify(const Def& def) const {
     if (!problem_.empty()) return problem_;
     const int ins = static_cast<int>(def.inputs().size());
     const int outs = static_cast<int>(def.outputs().size());
@@ -5216,7 +9344,8 @@ class OpSchema {
 
   // Types and shapes of the outputs from what is known of the inputs; unknown where the operator
   // declares no inference. Errors of the operator's own function get the node as context.
-  void Infer(InferenceContext& context) const {
+  template <class Context>
+  OPKIT_COLD void Infer(Context& context) const {
     if (!infer_) return;
     if (needs_all_shapes_)
       for (int i = 0; i < context.num_inputs(); ++i)
@@ -5225,24 +9354,27 @@ class OpSchema {
       infer_(context);
     } catch (Error& error) {
       std::string inputs;
-      for (const TensorInfo& input : context.inputs()) inputs += " " + ToString(input);
+      for (const auto& input : context.inputs()) inputs += " " + ToString(input);
       error.AddContext("in shape inference of " + ToString(context.def()) + " with inputs" +
                        inputs);
       throw;
     }
   }
+  template <class Context = InferenceContext>
   std::vector<TensorInfo> InferOutputs(const OperatorDef& def,
                                        std::vector<TensorInfo> inputs) const {
-    InferenceContext context(def, std::move(inputs));
+    Context context(def, std::move(inputs));
     Infer(context);
     return std::move(context.outputs());
   }
   // Without a cost function: the bytes of inputs and outputs, and no flops.
-  OpCost Cost(const OperatorDef& def, const std::vector<TensorInfo>& inputs,
+  template <class Def = OperatorDef>
+  OpCost Cost(const Def& def, const std::vector<TensorInfo>& inputs,
               const std::vector<TensorInfo>& outputs) const {
     return cost_ ? cost_(def, inputs, outputs) : Traffic(inputs, outputs);
   }
-  DevicePlacement InferDevices(const OperatorDef& def) const {
+  template <class Placement = DevicePlacement>
+  Placement InferDevices(const OperatorDef& def) const {
     if (devices_) return devices_(def);
     return {std::vector<Device>(def.inputs().size(), def.device()),
             std::vector<Device>(def.outputs().size(), def.device())};
@@ -5257,8 +9389,9 @@ class OpSchema {
   }
 
  private:
+  template <class Index>
   static InplacePredicate AnyOf(std::initializer_list<std::pair<int, int>> pairs) {
-    return [list = std::vector<std::pair<int, int>>(pairs)](int in, int out) {
+    return [list = std::vector<std::pair<int, int>>(pairs)](Index in, Index out) {
       for (const auto& pair : list)
         if (pair.first == in && pair.second == out) return true;
       return false;
@@ -5268,15 +9401,16 @@ class OpSchema {
     c.SetOutput(output, c.input_dtype(input), c.input_shape(input));
     c.SetInput(input, c.output(output).dtype, c.output(output).shape);
   }
-  static OpCost Traffic(const std::vector<TensorInfo>& inputs,
-                        const std::vector<TensorInfo>& outputs) {
+  template <class Infos>
+  static OpCost Traffic(const Infos& inputs, const Infos& outputs) {
     OpCost cost;
-    for (const TensorInfo& input : inputs) cost.bytes_read += Bytes(input);
-    for (const TensorInfo& output : outputs) cost.bytes_written += Bytes(output);
+    for (const auto& input : inputs) cost.bytes_read += Bytes(input);
+    for (const auto& output : outputs) cost.bytes_written += Bytes(output);
     return cost;
   }
+  template <class Count>
   OpSchema& SetArity(std::initializer_list<int> allowed, bool inputs) {
-    auto in = [list = std::vector<int>(allowed)](int n) {
+    auto in = [list = std::vector<int>(allowed)](Count n) {
       for (int one : list)
         if (one == n) return true;
       return false;
@@ -5285,21 +9419,23 @@ class OpSchema {
     (inputs ? input_counts_ : output_counts_) = std::vector<int>(allowed);
     return *this;
   }
-  OpSchema& Value(std::vector<ValueSchema>& values, int i, std::string name, std::string doc,
-                  std::vector<DType> dtypes) {
+  OPKIT_COLD OpSchema& Value(std::vector<ValueSchema>& values, int i, std::string name,
+                             std::string doc, std::vector<DType> dtypes) {
     if (values.size() <= static_cast<size_t>(i)) values.resize(static_cast<size_t>(i) + 1);
     values[static_cast<size_t>(i)] = {std::move(name), std::move(doc), std::move(dtypes)};
     return *this;
   }
 
-  static std::string Counts(int min, int max, const std::vector<int>& set, bool predicate) {
+  OPKIT_COLD static std::string Counts(int min, int max, const std::vector<int>& set,
+                                       bool predicate) {
     if (!set.empty()) return StrCat("one of ", set);
     if (predicate) return "a number that its schema's function allows";
     if (min == max) return std::to_string(min);
     if (max == kAny) return min == 0 ? "any number" : StrCat("at least ", min);
     return StrCat(min, " to ", max);
   }
-  std::string VerifyArity(int ins, int outs, const Arguments& args) const {
+  template <class Args>
+  OPKIT_COLD std::string VerifyArity(int ins, int outs, const Args& args) const {
     auto wrong = [&](const char* what, int found, const std::string& expected) {
       return StrCat(name_, " has ", found, " ", what, ", expected ", expected);
     };
@@ -5320,7 +9456,8 @@ class OpSchema {
     }
     return {};
   }
-  std::string VerifyInplace(const OperatorDef& def) const {
+  template <class Def>
+  OPKIT_COLD std::string VerifyInplace(const Def& def) const {
     for (size_t i = 0; i < def.inputs().size(); ++i)
       for (size_t o = 0; o < def.outputs().size(); ++o) {
         const bool same = !def.inputs()[i].empty() && def.inputs()[i] == def.outputs()[o];
@@ -5334,7 +9471,8 @@ class OpSchema {
       }
     return {};
   }
-  std::string VerifyArgs(const Arguments& args) const {
+  template <class Args>
+  OPKIT_COLD std::string VerifyArgs(const Args& args) const {
     for (const AttributeSchema& attribute : attributes_) {
       const Attribute* given = args.Find(attribute.name);
       if (!given && attribute.required)
@@ -5343,15 +9481,19 @@ class OpSchema {
       const bool empty_list = given && given->is_list() && given->size() == 0;
       if (given && attribute.type && given->type() != *attribute.type && !empty_list)
         return StrCat("argument '", attribute.name, "' of ", name_, " is ", given->type(), " (",
-                      ToString(*given), "), expected ", *attribute.type);
+                      ToString(*given), "), expected ", *attribute.type,
+                      HowToWrite(*given, *attribute.type));
     }
-    if (attributes_.empty() || unknown_args_allowed_) return {};
-    for (const NamedAttribute& arg : args) {
-      if (FindAttribute(arg.name)) continue;
-      std::vector<std::string> known;
-      for (const AttributeSchema& attribute : attributes_) known.push_back(attribute.name);
-      return StrCat(name_, " has no argument '", arg.name, "'", SuggestName(arg.name, known));
-    }
+    for (const auto& arg : args)
+      if (!TakesArgument(arg.name))
+        return StrCat(name_, " has no argument '", arg.name, "'", SuggestArgument(arg.name));
+    return {};
+  }
+  static std::string HowToWrite(const Attribute& given, AttributeType wanted) {
+    if (given.type() == AttributeType::kInt && wanted == AttributeType::kFloat)
+      return StrCat("; write ", ToString(given), ".0");
+    if (given.type() == AttributeType::kInts && wanted == AttributeType::kFloats)
+      return "; write its numbers as 1.0 and not as 1";
     return {};
   }
 
@@ -5367,7 +9509,7 @@ class OpSchema {
   std::vector<int> input_counts_, output_counts_;  // of the set form
   int min_inputs_ = 0, max_inputs_ = kAny, min_outputs_ = 0, max_outputs_ = kAny;
   bool needs_all_shapes_ = false, private_ = false, inputs_cross_devices_ = false;
-  bool unknown_args_allowed_ = false;
+  bool unknown_args_allowed_ = false, stateful_ = false;
   // Called from const members: the functions themselves are stateless to the schema.
   mutable UniqueFunction<bool(int)> inputs_allowed_, outputs_allowed_;
   mutable UniqueFunction<bool(int, int)> arity_allowed_;
@@ -5407,37 +9549,46 @@ class OpRegistry {
   // A schema to fill in. The same name from the same place (a header seen by two translation units)
   // is the same schema: the second filling goes nowhere.
   // So are two that were derived from the same typed signature.
-  OpSchema& AddSchema(const char* name, const char* file, int line, std::string signature = {}) {
+  OPKIT_COLD OpSchema& AddSchema(const char* name, const char* file, int line,
+                                 std::string signature = {}) {
     detail::MutexLock lock(mutex_);
     Entry& entry = ops_.FindOrAdd(name);
-    auto schema = std::make_unique<OpSchema>(name, file, line, std::move(signature));
-    if (!entry.schema) return *(entry.schema = std::move(schema));
     const bool same_signature =
-        !schema->signature().empty() && schema->signature() == entry.schema->signature();
+        entry.schema && !signature.empty() && signature == entry.schema->signature();
+    auto* added = new detail::Shared<OpSchema>(OpSchema(name, file, line, std::move(signature)));
+    const detail::IntrusivePtr<detail::RefCounted> owner(added);
+    if (!entry.schema) {
+      entry.schema_owner = owner;
+      return *(entry.schema = &added->value);
+    }
     if (!same_signature && !SamePlace(entry.schema->file(), entry.schema->line(), file, line))
       entry.Add(StrCat("two schemas of operator ", name, ": at ", entry.schema->file(), ":",
                        entry.schema->line(), " and at ", file, ":", line, "; remove one of them"));
-    return *shadows_.emplace_back(std::move(schema));
+    kept_.push_back(owner);
+    return added->value;
   }
 
   // The same kernel from the same place is the same kernel.
-  void AddKernel(Kernel kernel) {
+  OPKIT_COLD void AddKernel(Kernel kernel) {
     detail::MutexLock lock(mutex_);
     Entry& entry = ops_.FindOrAdd(kernel.op);
-    for (auto& known : entry.kernels) {
-      if (known->device != kernel.device || known->backend != kernel.backend) continue;
-      if (SamePlace(known->file, known->line, kernel.file, kernel.line)) return;
-      if (known->priority < kernel.priority) {
-        replaced_.push_back(std::exchange(known, std::make_unique<Kernel>(std::move(kernel))));
-      } else if (known->priority == kernel.priority) {
+    size_t at = 0;
+    for (; at < entry.kernels.size(); ++at) {
+      const Kernel& known = entry.kernel(at);
+      if (known.device != kernel.device || known.backend != kernel.backend) continue;
+      if (SamePlace(known.file, known.line, kernel.file, kernel.line)) return;
+      if (known.priority == kernel.priority)
         entry.Add(StrCat("two kernels of operator ", kernel.op, " for ", ToString(kernel.device),
-                         ", backend ", kernel.backend, ": at ", known->Place(), " and at ",
+                         ", backend ", kernel.backend, ": at ", known.Place(), " and at ",
                          kernel.Place(),
                          "; remove one, or register it with another priority or backend"));
-      }
-      return;
+      if (known.priority >= kernel.priority) return;
+      kept_.push_back(entry.kernels[at]);
+      break;
     }
-    entry.kernels.push_back(std::make_unique<Kernel>(std::move(kernel)));
+    if (at == entry.kernels.size()) entry.kernels.emplace_back();
+    entry.kernels[at] =
+        detail::IntrusivePtr<detail::RefCounted>(new detail::Shared<Kernel>(std::move(kernel)));
   }
 
   // Two registrations are one when a header has made them in two translation units.
@@ -5460,11 +9611,11 @@ class OpRegistry {
   const OpSchema* FindSchema(std::string_view op) const {
     detail::MutexLock lock(mutex_);
     const Entry* entry = ops_.Find(op);
-    return entry ? entry->schema.get() : nullptr;
+    return entry ? entry->schema : nullptr;
   }
   // Errors: kNotFound for an operator without one, naming the nearest; kAlreadyExists for one that
   // was registered twice.
-  const OpSchema& GetSchema(std::string_view op) const {
+  OPKIT_COLD const OpSchema& GetSchema(std::string_view op) const {
     detail::MutexLock lock(mutex_);
     const Entry& entry = Get(op);
     if (!entry.problems.empty()) Throw(ErrorCode::kAlreadyExists, entry.problems.front());
@@ -5472,11 +9623,11 @@ class OpRegistry {
     return *entry.schema;
   }
   // All kernels of an operator, or those for a device type, in the order of registration.
-  std::vector<const Kernel*> KernelsOf(std::string_view op) const {
+  OPKIT_COLD std::vector<const Kernel*> KernelsOf(std::string_view op) const {
     detail::MutexLock lock(mutex_);
     std::vector<const Kernel*> out;
     if (const Entry* entry = ops_.Find(op))
-      for (const auto& kernel : entry->kernels) out.push_back(kernel.get());
+      for (size_t i = 0; i < entry->kernels.size(); ++i) out.push_back(&entry->kernel(i));
     return out;
   }
   std::vector<const Kernel*> FindKernels(std::string_view op, DeviceType device) const {
@@ -5491,15 +9642,20 @@ class OpRegistry {
     return Names();
   }
   // Everything wrong with the registrations of this program; empty when nothing is.
-  std::vector<std::string> Problems() const {
+  OPKIT_COLD std::vector<std::string> Problems() const {
     detail::MutexLock lock(mutex_);
     std::vector<std::string> out;
-    for (const auto& row : ops_) {
+    for (const auto* row : ops_) {
       const Entry& entry = row->value;
       for (const std::string& problem : entry.problems) out.push_back(problem);
       for (const std::string& problem : entry.listed) out.push_back(problem);
       if (entry.schema && !entry.schema->problem().empty()) out.push_back(entry.schema->problem());
       if (!entry.schema && !entry.kernels.empty()) out.push_back(WithoutSchema(row->name, entry));
+      if (entry.schema && entry.kernels.empty())
+        out.push_back(StrCat("operator ", row->name, " has a schema (at ", entry.schema->file(),
+                             ":", entry.schema->line(),
+                             ") but no kernel; add REGISTER_CPU_OPERATOR(", row->name,
+                             ", …), or link the file that registers it"));
     }
     return out;
   }
@@ -5510,13 +9666,14 @@ class OpRegistry {
   }
 
   // Error (kNotFound), naming the nearest, for a backend that no kernel of the program has.
-  void CheckBackend(const std::string& backend) const {
+  OPKIT_COLD void CheckBackend(const std::string& backend) const {
     detail::MutexLock lock(mutex_);
     NameTable<Entry> backends;  // only for its names, sorted: another kind of table costs more
-    for (const auto& row : ops_)
-      for (const auto& kernel : row->value.kernels) {
-        if (kernel->backend == backend) return;
-        backends.FindOrAdd(kernel->backend);
+    for (const auto* row : ops_)
+      for (size_t i = 0; i < row->value.kernels.size(); ++i) {
+        const std::string& known = row->value.kernel(i).backend;
+        if (known == backend) return;
+        backends.FindOrAdd(known);
       }
     Throw(ErrorCode::kNotFound, "no backend '", backend, "' has a kernel in this program",
           SuggestName(backend, backends.Names()));
@@ -5524,42 +9681,53 @@ class OpRegistry {
 
   // Backends tried for every operator of a device, or for one operator before those; ones that have
   // no kernel are passed over, an empty list clears. Errors: kNotFound for an operator nobody
-  // registered, or a device without kernels. `apply` false only checks.
-  void SetGlobalEnginePref(DeviceType device, EnginePref engines, bool apply = true) {
+  // registered, or a device without kernels. The Check functions only say what the others would.
+  void SetGlobalEnginePref(DeviceType device, EnginePref engines) {
+    CheckGlobalEnginePref(device, engines);
+    detail::MutexLock lock(mutex_);
+    SetPref({}, device, std::move(engines));
+  }
+  void SetOpEnginePref(const std::string& op, DeviceType device, EnginePref engines) {
+    CheckOpEnginePref(op, device);
+    detail::MutexLock lock(mutex_);
+    SetPref(op, device, std::move(engines));
+  }
+  void CheckGlobalEnginePref(DeviceType device, const EnginePref& engines) const {
     detail::MutexLock lock(mutex_);
     bool known = engines.empty();
-    for (const auto& row : ops_) known |= HasKernel(row->value, device);
+    for (const auto* row : ops_) known |= HasKernel(row->value, device);
     if (!known)
       Throw(ErrorCode::kNotFound, "engine preference for ", ToString(device),
             ", for which no operator of this program has a kernel");
-    if (apply) SetPref({}, device, std::move(engines));
   }
-  void SetOpEnginePref(const std::string& op, DeviceType device, EnginePref engines,
-                       bool apply = true) {
+  void CheckOpEnginePref(const std::string& op, DeviceType device) const {
     detail::MutexLock lock(mutex_);
     if (!HasKernel(Get(op), device))
       Throw(ErrorCode::kNotFound, "engine preference for operator ", op, " on ", ToString(device),
             ", where it has no kernel");
-    if (apply) SetPref(op, device, std::move(engines));
   }
   // Preferred backends of an operator, its own first.
-  EnginePref EnginePrefs(std::string_view op, DeviceType device) const {
+  OPKIT_COLD EnginePref EnginePrefs(std::string_view op, DeviceType device) const {
     detail::MutexLock lock(mutex_);
     EnginePref out;
-    for (const std::string_view scope : {op, std::string_view()})
-      for (const Pref& pref : prefs_)
-        if (pref.op == scope && pref.device == device)
-          for (const std::string& engine : pref.engines) out.push_back(engine);
+    if (prefs_.empty()) return out;  // as nearly always: creating an operator asks every time
+    for (const std::string& key : {PrefKey(op, device), PrefKey({}, device)})
+      if (const EnginePref* pref = prefs_.Find(key))
+        for (const std::string& engine : *pref) out.push_back(engine);
     return out;
   }
 
  private:
   struct Entry {
-    std::unique_ptr<OpSchema> schema;
-    std::vector<std::unique_ptr<Kernel>> kernels;
+    OpSchema* schema = nullptr;
+    detail::IntrusivePtr<detail::RefCounted> schema_owner;
+    detail::RefCountedList kernels;     // of detail::Shared<Kernel>
     std::vector<std::string> problems;  // thrown at lookup, and listed
     std::vector<std::string> listed;
 
+    const Kernel& kernel(size_t i) const {
+      return static_cast<detail::Shared<Kernel>&>(*kernels[i]).value;
+    }
     bool Exists() const { return schema || !kernels.empty() || !problems.empty(); }
     void Add(std::string problem) {  // once, however many translation units see it
       for (const std::string& known : problems)
@@ -5568,15 +9736,9 @@ class OpRegistry {
     }
   };
 
-  struct Pref {
-    std::string op;  // empty: every operator
-    DeviceType device;
-    EnginePref engines;
-  };
-
   std::vector<std::string> Names() const {
     std::vector<std::string> names;
-    for (const auto& row : ops_)
+    for (const auto* row : ops_)
       if (row->value.Exists()) names.push_back(row->name);
     return names;
   }
@@ -5586,36 +9748,34 @@ class OpRegistry {
     return *entry;
   }
   static bool HasKernel(const Entry& entry, DeviceType device) {
-    for (const auto& kernel : entry.kernels)
-      if (kernel->device == device) return true;
+    for (size_t i = 0; i < entry.kernels.size(); ++i)
+      if (entry.kernel(i).device == device) return true;
     return false;
   }
+  static std::string PrefKey(std::string_view op, DeviceType device) {
+    return StrCat(op, " on ", static_cast<int>(device));
+  }
   void SetPref(std::string_view op, DeviceType device, EnginePref engines) {
-    for (Pref& pref : prefs_)
-      if (pref.op == op && pref.device == device) {
-        pref.engines = std::move(engines);
-        return;
-      }
-    prefs_.push_back({std::string(op), device, std::move(engines)});
+    prefs_.FindOrAdd(PrefKey(op, device)) = std::move(engines);
   }
   [[noreturn]] OPKIT_COLD void ThrowUnknown(std::string_view op) const {
     Throw(ErrorCode::kNotFound, "no operator '", op, "' is registered", SuggestName(op, Names()),
           ops_.empty() ? "; nothing is: was the file that registers it linked?" : "");
   }
-  static std::string WithoutSchema(std::string_view op, const Entry& entry) {
+  OPKIT_COLD static std::string WithoutSchema(std::string_view op, const Entry& entry) {
     return StrCat("operator ", op, " has a kernel",
-                  entry.kernels.empty() ? "" : " (at " + entry.kernels[0]->Place() + ")",
+                  entry.kernels.empty() ? "" : " (at " + entry.kernel(0).Place() + ")",
                   " but no schema; add OPERATOR_SCHEMA(", op, ") to this program");
   }
   mutable detail::Mutex mutex_;
   NameTable<Entry> ops_;
-  std::vector<std::unique_ptr<OpSchema>> shadows_;
-  std::vector<std::unique_ptr<Kernel>> replaced_;
-  std::vector<Pref> prefs_;
+  detail::RefCountedList kept_;  // second schemas and replaced kernels, which somebody may hold
+  NameTable<EnginePref> prefs_;  // by operator (none: every one) and device
 };
 
 // Everything wrong with the registrations of this program (duplicates with both places, kernels
-// without a schema), one sentence each; empty when nothing is. A good first line of a test.
+// without a schema, schemas without a kernel), one sentence each; empty when nothing is. A good
+// first line of a test.
 inline std::vector<std::string> CheckRegistrations() { return OpRegistry::Global().Problems(); }
 inline std::vector<std::string> RegisteredOperators() { return OpRegistry::Global().Operators(); }
 inline void SetGlobalEnginePref(DeviceType device, EnginePref engines) {
@@ -5628,27 +9788,153 @@ inline void SetOpEnginePref(const std::string& op, DeviceType device, EnginePref
 // is changed when one entry is wrong.
 template <class EnginesByDevice>
 void SetGlobalEnginePref(const EnginesByDevice& pref) {
-  for (const bool apply : {false, true})
-    for (const auto& [device, engines] : pref)
-      OpRegistry::Global().SetGlobalEnginePref(device, engines, apply);
+  for (const auto& [device, engines] : pref)
+    OpRegistry::Global().CheckGlobalEnginePref(device, engines);
+  for (const auto& [device, engines] : pref)
+    OpRegistry::Global().SetGlobalEnginePref(device, engines);
 }
 template <class EnginesByDevice>
 void SetOpEnginePref(const std::string& op, const EnginesByDevice& pref) {
-  for (const bool apply : {false, true})
-    for (const auto& [device, engines] : pref)
-      OpRegistry::Global().SetOpEnginePref(op, device, engines, apply);
+  for (const auto& entry : pref) OpRegistry::Global().CheckOpEnginePref(op, entry.first);
+  for (const auto& [device, engines] : pref)
+    OpRegistry::Global().SetOpEnginePref(op, device, engines);
 }
 template <class OpsByDevice>
 void SetPerOpEnginePref(const OpsByDevice& pref) {
-  for (const bool apply : {false, true})
-    for (const auto& [device, ops] : pref)
-      for (const auto& [op, engines] : ops)
-        OpRegistry::Global().SetOpEnginePref(op, device, engines, apply);
+  for (const auto& [device, ops] : pref)
+    for (const auto& entry : ops) OpRegistry::Global().CheckOpEnginePref(entry.first, device);
+  for (const auto& [device, ops] : pref)
+    for (const auto& [op, engines] : ops) OpRegistry::Global().SetOpEnginePref(op, device, engines);
 }
 
 }  // namespace opkit
 
 #endif  // OPKIT_OP_OP_REGISTRY_HPP_
+
+// ---- opkit/op/inference_cache.hpp
+// InferenceCache: shape inference of a node that is run again and again. It is repeated only when
+// an input's dtype or shape has changed, or when the result came from an input's data.
+#ifndef OPKIT_OP_INFERENCE_CACHE_HPP_
+#define OPKIT_OP_INFERENCE_CACHE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// A node's inputs, null where it leaves one out: a view of a vector of Tensor* or const Tensor*. A
+// std::span made of either costs every program ten times as much to compile.
+class InputPointers {
+ public:
+  template <class Vector>
+  InputPointers(const Vector& inputs) : begin_(inputs.data()), size_(inputs.size()) {}
+  size_t size() const { return size_; }
+  const Tensor* operator[](size_t i) const { return begin_[i]; }
+
+ private:
+  const Tensor* const* begin_;
+  size_t size_;
+};
+
+// One for each operator, whoever infers: the operator itself, an eager call, or a plan.
+class InferenceCache {
+ public:
+  struct Output {
+    DType dtype = DType::kUndefined;
+    bool known = false;
+    Shape shape;  // where known
+  };
+
+  // What is said of the outputs holds for these inputs.
+  bool IsFresh(InputPointers inputs) const {
+    if (!fresh_) return false;
+    for (size_t i = 0; i < inputs.size(); ++i)
+      if (inputs[i] &&
+          (inputs[i]->dtype() != seen_[i].dtype || inputs[i]->shape() != seen_[i].shape))
+        return false;
+    return true;
+  }
+  const std::vector<Output>& outputs() const { return outputs_; }
+  // Another whenever the outputs were said anew; 0 before.
+  uint64_t version() const { return version_; }
+
+  // `before_data` is called before the first read of an input's elements, which may still be on
+  // their way. Nothing is fresh until Keep is called.
+  template <class Def>
+  OPKIT_COLD void Infer(const Def& def, InputPointers inputs,
+                        FunctionRef<void(InferenceContext&)> infer,
+                        FunctionRef<void()> before_data) {
+    fresh_ = false;
+    std::vector<TensorInfo> infos;
+    for (size_t i = 0; i < def.inputs().size(); ++i) {
+      const Tensor* input = i < inputs.size() ? inputs[i] : nullptr;
+      infos.push_back(input ? TensorInfo::Of(*input) : TensorInfo());
+    }
+    data_read_ = false;
+    auto data_of = [&](int i) -> const Tensor* {
+      const Tensor* input = inputs[static_cast<size_t>(i)];
+      if (!input || !input->initialized() || !IsHostAccessible(input->device().type))
+        return nullptr;
+      if (!data_read_) before_data();
+      data_read_ = true;
+      return input;
+    };
+    InferenceContext context(def, std::move(infos));
+    context.ReadConstantsFrom(data_of);
+    infer(context);
+    See(inputs.size(), [&](size_t i) {
+      return inputs[i] ? Output{inputs[i]->dtype(), true, inputs[i]->shape()} : Output();
+    });
+    Say(context.outputs());
+  }
+  // The result is good: it holds until an input changes, unless it came from an input's data.
+  void Keep() { fresh_ = !data_read_; }
+
+  // What somebody else has inferred. Nothing changes where a dtype or shape is not known.
+  template <class Infos>
+  OPKIT_COLD void Set(const OperatorDef& def, const Infos& inputs, const Infos& outputs) {
+    if (inputs.size() != def.inputs().size() || outputs.size() != def.outputs().size())
+      Throw(ErrorCode::kInvalidArgument, "SetInferredOutputs of operator ", ToString(def), " for ",
+            inputs.size(), " inputs and ", outputs.size(), " outputs");
+    auto known = [](const Infos& infos, const std::vector<std::string>& names) {
+      for (size_t i = 0; i < infos.size(); ++i)
+        if (!names[i].empty() &&
+            (infos[i].dtype == DType::kUndefined || !infos[i].shape.is_known()))
+          return false;
+      return true;
+    };
+    if (!known(inputs, def.inputs()) || !known(outputs, def.outputs())) return;
+    See(inputs.size(), [&](size_t i) { return Of(inputs[i]); });
+    Say(outputs);
+    fresh_ = true;
+  }
+
+ private:
+  template <class Info>
+  static Output Of(const Info& info) {
+    const bool known = info.shape.is_known();
+    return {info.dtype, known, known ? info.shape.ToShape() : Shape()};
+  }
+  template <class F>
+  void See(size_t inputs, F input) {
+    seen_.clear();
+    for (size_t i = 0; i < inputs; ++i) seen_.push_back(input(i));
+  }
+  template <class Infos>
+  void Say(const Infos& outputs) {
+    outputs_.clear();
+    for (const auto& output : outputs) outputs_.push_back(Of(output));
+    ++version_;
+  }
+
+  std::vector<Output> seen_, outputs_;  // seen: the inputs
+  uint64_t version_ = 0;
+  bool data_read_ = false;
+  bool fresh_ = false;
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_INFERENCE_CACHE_HPP_
 
 // ---- opkit/op/observer.hpp
 // Observers: watch operators and nets from outside. What is attached is started before and stopped
@@ -5685,14 +9971,14 @@ class Observable {
   // Takes ownership; the pointer returned is the handle to detach it by.
   ObserverBase<T>* AttachObserver(std::unique_ptr<ObserverBase<T>> observer) {
     if (!observer) Throw(ErrorCode::kInvalidArgument, "AttachObserver was given null");
-    if (!observers_) observers_ = std::make_unique<List>();
-    observers_->items.push_back(std::move(observer));
-    return observers_->items.back().get();
+    if (!observers_) observers_ = detail::IntrusivePtr<detail::RefCounted>(new List);
+    list().items.push_back(std::move(observer));
+    return list().items.back().get();
   }
   // Gives it back; null when it is not attached.
   std::unique_ptr<ObserverBase<T>> DetachObserver(const ObserverBase<T>* observer) {
     if (!observers_) return nullptr;
-    auto& items = observers_->items;
+    auto& items = list().items;
     for (size_t i = 0; i < items.size(); ++i) {
       if (items[i].get() != observer) continue;
       std::unique_ptr<ObserverBase<T>> detached = std::move(items[i]);
@@ -5701,9 +9987,9 @@ class Observable {
     }
     return nullptr;
   }
-  size_t NumObservers() const { return observers_ ? observers_->items.size() : 0; }
+  size_t NumObservers() const { return observers_ ? list().items.size() : 0; }
   // What an observer threw last; empty when none did.
-  std::string last_observer_error() const { return observers_ ? observers_->error : ""; }
+  std::string last_observer_error() const { return observers_ ? list().error : ""; }
 
   void StartAllObservers() {
     if (observers_) [[unlikely]]
@@ -5715,23 +10001,27 @@ class Observable {
   }
 
  private:
-  struct List {
+  struct List : detail::RefCounted {
     std::vector<std::unique_ptr<ObserverBase<T>>> items;
     std::string error;
   };
   template <class F>
   OPKIT_COLD void ForEach(F call) {
-    for (size_t i = 0; i < observers_->items.size(); ++i) {
+    for (size_t i = 0; i < list().items.size(); ++i) {
       try {
-        call(*observers_->items[i]);
+        call(*list().items[i]);
       } catch (const std::exception& error) {
-        observers_->error = error.what();
+        list().error = error.what();
       } catch (...) {
-        observers_->error = "an exception that is not derived from std::exception";
+        list().error = "an exception that is not derived from std::exception";
       }
     }
   }
-  std::unique_ptr<List> observers_;
+  List& list() const { return static_cast<List&>(*observers_); }
+
+  // A List where there ever was an observer. By its base, so that a program which attaches none
+  // does not compile it.
+  detail::IntrusivePtr<detail::RefCounted> observers_;
 };
 
 // Starts the observers of `subject` and stops them at the end of the scope, exceptions included.
@@ -5778,7 +10068,7 @@ class Blob {
   // By name, so that it holds across shared objects.
   template <class T>
   bool IsType() const {
-    return type_ && (type_ == &typeid(T) || *type_ == typeid(T));
+    return type_ == &typeid(T) || HasName(typeid(T));
   }
   // Errors: kUninitialized when empty, kTypeMismatch for another type.
   template <class T>
@@ -5809,16 +10099,18 @@ class Blob {
   }
 
  private:
+  // Of one that another shared object made: kept out of line, off the path of every Input().
+  OPKIT_COLD bool HasName(const std::type_info& type) const { return type_ && *type_ == type; }
   [[noreturn]] OPKIT_COLD void WrongType(const char* wanted) const {
     if (!type_) Throw(ErrorCode::kUninitialized, "blob '", name_, "' is read before it is written");
     Throw(ErrorCode::kTypeMismatch, "blob '", name_, "' holds type ", type_->name(),
           ", but is read as ", wanted, " (names as the compiler mangles them)");
   }
 
-  std::string name_;
   void* object_ = nullptr;
   const std::type_info* type_ = nullptr;
   void (*destroy_)(void*) = nullptr;
+  std::string name_;
 };
 
 // Blobs by name. Not synchronised: create blobs before operators run in parallel.
@@ -5880,7 +10172,7 @@ namespace detail {
 class OperatorIdentity final : public FailureContext {
  public:
   explicit OperatorIdentity(const OperatorDef& operator_def) : def(operator_def) {}
-  std::string Describe() const override {
+  OPKIT_COLD std::string Describe() const override {
     std::string out = "in operator " + ToString(def);
     for (const NamedAttribute& arg : def.args()) out += ", " + arg.name + "=" + ToString(arg.value);
     out += ", on " + ToString(def.device());
@@ -5893,16 +10185,22 @@ class OperatorIdentity final : public FailureContext {
   int line = 0;
 };
 
+// Where set, the names of the arguments that constructors on this thread read: for CheckOperator.
+inline constinit thread_local std::vector<std::string>* t_arguments_read = nullptr;
+
 }  // namespace detail
 
 // Not synchronised: one run at a time. Operators of one workspace may run at the same time when
 // they do not write what another reads or writes.
 class OperatorBase : public Observable<OperatorBase> {
  public:
-  // Binds inputs, which must exist, and outputs, which are made. Error: kNotFound,
-  // kInvalidArgument.
-  OperatorBase(const OperatorDef& def, Workspace* ws)
+  // Binds inputs, which must exist, and outputs, which are made; the configuration chosen for the
+  // node, if any, is copied. Error: kNotFound, kInvalidArgument.
+  template <class Config = KernelConfig>
+  OPKIT_COLD OperatorBase(const OperatorDef& def, Workspace* ws,
+                          const std::type_identity_t<Config>* config = nullptr)
       : device_(def.device()), memory_device_(MemoryDevice(def.device())), workspace_(ws) {
+    if (config) SetConfig(*config);
     auto identity = detail::MakeIntrusive<detail::OperatorIdentity>(def);
     identity_ = identity;
     if (!ws) Throw(ErrorCode::kInvalidArgument, "operator ", ToString(def), " needs a workspace");
@@ -5955,11 +10253,13 @@ class OperatorBase : public Observable<OperatorBase> {
   }
   template <class T>
   T GetSingleArgument(std::string_view name, const T& fallback) const {
+    NoteArgument(name);
     return def().args().Get<T>(name, fallback);
   }
   template <class T>
   std::vector<T> GetRepeatedArgument(std::string_view name,
                                      const std::vector<T>& fallback = {}) const {
+    NoteArgument(name);
     return def().args().Get<std::vector<T>>(name, fallback);
   }
 
@@ -5994,8 +10294,9 @@ class OperatorBase : public Observable<OperatorBase> {
     return InputIsType<Tensor>(i) && Input<Tensor>(i).device().type == type;
   }
   const Blob& InputBlob(int i) const { return *Bound(inputs_, i, "input"); }
-  std::vector<Shape> InputTensorShapes() const {
-    std::vector<Shape> shapes;
+  template <class Shapes = std::vector<Shape>>
+  Shapes InputTensorShapes() const {
+    Shapes shapes;
     for (int i = 0; i < InputSize(); ++i)
       shapes.push_back(HasInput(i) && InputIsType<Tensor>(i) ? Input<Tensor>(i).shape() : Shape{0});
     return shapes;
@@ -6078,15 +10379,59 @@ class OperatorBase : public Observable<OperatorBase> {
   }
   std::string getErrorMsg() const { return "Error from operator: " + Describe(); }
 
-  // For the registry: where the kernel was registered, and which outputs may share an input's
-  // memory (bit i of masks[o]; inputs past 63 may not).
-  void SetRegistration(const char* file, int line, std::vector<uint64_t> inplace_masks) {
+  // The configuration of its kernel that was chosen for this node: layouts, in-place pairs,
+  // scratch. Null where none was: everything is as the schema says and in the standard layout.
+  const KernelConfig* config() const { return config_; }
+  // For operators whose constructor does not take it.
+  template <class Config>
+  void SetConfig(const Config& config) {
+    auto* copy = new detail::Shared<Config>(config);
+    config_owner_ = detail::IntrusivePtr<detail::RefCounted>(copy);
+    config_ = &copy->value;
+  }
+
+  // `size` bytes of the device's memory for the runs from now on, instead of the operator's own. It
+  // stays the caller's, must be aligned to 64 and outlive the work that is issued; other work may
+  // write to it between runs. Null takes it away.
+  void SetScratch(void* bytes, int64_t size) {
+    if (size < 0 || (!bytes && size > 0) || reinterpret_cast<uintptr_t>(bytes) % 64 != 0)
+      Throw(ErrorCode::kInvalidArgument, "SetScratch of operator ", ToString(def()), " with ", size,
+            " bytes at ", reinterpret_cast<uintptr_t>(bytes),
+            "; give it memory aligned to 64 bytes, or null and 0");
+    planned_scratch_ = bytes;
+    planned_scratch_bytes_ = size;
+  }
+  // At least `size` bytes of the device's memory, undefined at the start of every run: what was
+  // planned when that is large enough, else memory of the operator's own that is kept for the next
+  // run. Ask once a run: a larger request may end the memory of the one before. Null for 0.
+  void* Scratch(int64_t size) {
+    if (size > 0 && size <= planned_scratch_bytes_) [[likely]]
+      return planned_scratch_;
+    return OwnScratch(size);
+  }
+
+  // A run infers its outputs' types and shapes by itself, where the inputs are not those of before.
+  virtual bool InfersOutputs() const { return false; }
+  // What inference says for inputs of these dtypes and shapes, as a plan knows it: runs with such
+  // inputs then do not infer. Not for outputs that depend on an input's data. Nothing changes where
+  // something is not known. Error: kInvalidArgument for a wrong count.
+  template <class Infos = std::span<const TensorInfo>>
+  void SetInferredOutputs(const std::type_identity_t<Infos>& inputs,
+                          const std::type_identity_t<Infos>& outputs) {
+    inference_.Set(def(), inputs, outputs);
+  }
+  detail::InferenceCache& inference() { return inference_; }
+
+  // For the registry: where the kernel was registered.
+  OPKIT_COLD void SetRegistration(const char* file, int line) {
     auto identity = detail::MakeIntrusive<detail::OperatorIdentity>(def());
     identity->file = file;
     identity->line = line;
     identity_ = identity;
-    inplace_masks_ = std::move(inplace_masks);
   }
+  // For the registry: which outputs may share an input's memory (bit i of masks[o]; inputs past 63
+  // may not). Without it every output may.
+  void SetInplaceMasks(std::vector<uint64_t> masks) { inplace_masks_ = std::move(masks); }
   InvocationKind invocation_kind() const { return invocation_kind_; }
 
  protected:
@@ -6105,9 +10450,9 @@ class OperatorBase : public Observable<OperatorBase> {
       throw;
     } catch (Error& error) {
       // One that came through an event is that event's, and others may be reading it: a copy gets
-      // the context. A class derived from Error would be cut by copying.
+      // the context. A class derived from Error would be cut by copying; then it stays as it is.
       if (typeid(error) != typeid(Error)) {
-        AddContext(error);
+        if (!error.is_shared()) AddContext(error);
         throw;
       }
       Error copy = error;
@@ -6126,34 +10471,37 @@ class OperatorBase : public Observable<OperatorBase> {
     }
   }
   [[noreturn]] OPKIT_COLD static void ReturnedFalse() {
-    Throw(ErrorCode::kOperatorFailed, "RunOnDevice returned false");
+    Throw(ErrorCode::kOperatorFailed,
+          "RunOnDevice returned false; to say why, throw an opkit::Error or use OPKIT_ENFORCE");
   }
 
   // Outputs whose tensor was replaced during the run take their place.
   void PublishOutputs() {
     if (pending_.empty()) [[likely]]
       return;
-    for (Pending& pending : pending_) *pending.blob->GetMutable<Tensor>() = *pending.tensor;
+    for (size_t i = 0; i < pending_.size(); ++i)
+      *pending(i).blob->GetMutable<Tensor>() = pending(i).tensor;
     pending_.clear();
   }
-  // All memory that this run may touch.
-  std::vector<Storage> TouchedStorages() const {
-    std::vector<Storage> out;
+  // `out` becomes all memory that this run may touch.
+  void TouchedStorages(detail::RefCountedList& out) const {
+    out.clear();
     for (const auto* blobs : {&inputs_, &outputs_})
       for (const Blob* blob : *blobs)
         if (blob && blob->IsType<Tensor>() && blob->Get<Tensor>().storage())
           out.push_back(blob->Get<Tensor>().storage());
-    for (const Pending& pending : pending_) out.push_back(pending.tensor->storage());
-    return out;
+    for (size_t i = 0; i < pending_.size(); ++i) out.push_back(pending(i).tensor.storage());
+    if (scratch_) out.push_back(scratch_);
   }
   detail::IntrusivePtr<const detail::FailureContext> failure_context() const { return identity_; }
 
  private:
-  struct Pending {
-    int output;
-    Blob* blob;
-    std::unique_ptr<Tensor> tensor;  // its address must not change
+  struct Pending : detail::RefCounted {
+    int output = 0;
+    Blob* blob = nullptr;
+    Tensor tensor;
   };
+  Pending& pending(size_t i) const { return static_cast<Pending&>(*pending_[i]); }
 
   template <class Blobs>
   Blob* Bound(const Blobs& blobs, int i, const char* what) const {
@@ -6161,8 +10509,16 @@ class OperatorBase : public Observable<OperatorBase> {
         [[unlikely]]
       Throw(ErrorCode::kOutOfRange, what, " ", i, " was asked for, but the node has ", blobs.size(),
             " ", what, "s",
-            static_cast<size_t>(i) < blobs.size() ? " and leaves that one out" : "");
+            static_cast<size_t>(i) >= blobs.size() ? ""
+            : &blobs == &inputs_
+                ? " and leaves that one out (by an empty name, or by an Invoke with a tensor that "
+                  "has no dtype yet)"
+                : " and leaves that one out");
     return blobs[static_cast<size_t>(i)];
+  }
+  static void NoteArgument(std::string_view name) {
+    if (detail::t_arguments_read) [[unlikely]]
+      detail::t_arguments_read->emplace_back(name);
   }
   OPKIT_COLD void CheckDevice(int i, const Tensor& tensor) const {
     if (!tensor.initialized() || MemoryDevice(tensor.device()) == memory_device_) return;
@@ -6183,27 +10539,32 @@ class OperatorBase : public Observable<OperatorBase> {
     return false;
   }
   bool MayShare(size_t i, int o) const {
-    if (inputs_[i] == outputs_[static_cast<size_t>(o)]) return true;  // verified with the node
-    if (inplace_masks_.empty()) return true;                          // built without a schema
+    if (inplace_masks_.empty()) return true;  // built without a schema
+    if (!config_ && inputs_[i] == outputs_[static_cast<size_t>(o)])
+      return true;  // verified with the node
     return i < 64 && (inplace_masks_[static_cast<size_t>(o)] >> i & 1);
   }
   Tensor* FindPending(int o) const {
-    for (const Pending& pending : pending_)
-      if (pending.output == o) return pending.tensor.get();
+    for (size_t i = 0; i < pending_.size(); ++i)
+      if (pending(i).output == o) return &pending(i).tensor;
     return nullptr;
   }
   // The output becomes `next`: at once, or at the end of the run where an input would change.
-  Tensor* Replace(int o, Tensor next) {
+  OPKIT_COLD Tensor* Replace(int o, Tensor next) {
     if (Tensor* replaced = FindPending(o)) return &(*replaced = std::move(next));
     Blob* blob = OutputBlob(o);
     Tensor* out = blob->GetMutable<Tensor>();
     bool is_input = false;
     for (const Blob* input : inputs_) is_input |= input == blob;
     if (!is_input || !out->initialized()) return &(*out = std::move(next));
-    pending_.push_back({o, blob, std::make_unique<Tensor>(std::move(next))});
-    return pending_.back().tensor.get();
+    auto* replacement = new Pending;
+    pending_.push_back(detail::IntrusivePtr<detail::RefCounted>(replacement));
+    replacement->output = o;
+    replacement->blob = blob;
+    replacement->tensor = std::move(next);
+    return &replacement->tensor;
   }
-  Tensor* ResizeOutput(int o, const Tensor& out, const Shape& shape, DType dtype) {
+  OPKIT_COLD Tensor* ResizeOutput(int o, const Tensor& out, const Shape& shape, DType dtype) {
     Tensor next = out;
     if (MemoryDevice(next.device()) != memory_device_ || !next.is_dense())
       next = Tensor(memory_device_);
@@ -6215,7 +10576,15 @@ class OperatorBase : public Observable<OperatorBase> {
     }
     return Replace(o, std::move(next));
   }
-  std::string Describe() const { return identity_->Describe(); }
+  void* OwnScratch(int64_t size) {
+    if (size < 0)
+      Throw(ErrorCode::kInvalidArgument, "operator ", ToString(def()), " asks for ", size,
+            " bytes of scratch");
+    if (size == 0) return nullptr;
+    if (!scratch_ || scratch_->nbytes() < size) scratch_ = AllocateStorage(memory_device_, size);
+    return scratch_->data();
+  }
+  OPKIT_COLD std::string Describe() const { return identity_->Describe(); }
   OPKIT_COLD void AddContext(Error& error) const {
     auto name = [&](const std::vector<Blob*>& blobs, const char* what) {
       for (size_t i = 0; i < blobs.size(); ++i)
@@ -6234,17 +10603,24 @@ class OperatorBase : public Observable<OperatorBase> {
             StrCat("  input ", i, " '", inputs_[i]->name(), "': ", inputs_[i]->Get<Tensor>()));
   }
 
+  // What every run reads comes first, in one cache line with the observers.
+  InvocationKind invocation_kind_ = InvocationKind::kOperator;
+  bool event_disabled_ = false;
+  int net_position_ = -1;
+  detail::RefCountedList pending_;  // of Pending
   Device device_;
   Device memory_device_;
   Workspace* workspace_;
   std::vector<Blob*> inputs_, outputs_;  // null where the node leaves one out
   std::vector<uint64_t> inplace_masks_;
-  std::vector<Pending> pending_;
+  const KernelConfig* config_ = nullptr;
+  detail::IntrusivePtr<detail::RefCounted> config_owner_;
+  detail::InferenceCache inference_;
+  void* planned_scratch_ = nullptr;
+  int64_t planned_scratch_bytes_ = 0;
+  Storage scratch_;  // of its own
   detail::IntrusivePtr<const detail::OperatorIdentity> identity_;
   std::optional<Event> event_;
-  int net_position_ = -1;
-  bool event_disabled_ = false;
-  InvocationKind invocation_kind_ = InvocationKind::kOperator;
 };
 
 }  // namespace opkit
@@ -6260,9 +10636,13 @@ class OperatorBase : public Observable<OperatorBase> {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// Def is OperatorDef everywhere in this header: templates are compiled where operators are made,
+// and not in units that only define some.
+
 // Backend names in the order they are tried: the node's, the operator's preference, the global one,
 // the plain operator.
-inline EnginePref EngineOrder(const OperatorDef& def) {
+template <class Def>
+OPKIT_COLD EnginePref EngineOrder(const Def& def) {
   EnginePref order;
   std::string_view engines = def.engine();
   while (!engines.empty()) {
@@ -6284,7 +10664,8 @@ inline EnginePref EngineOrder(const OperatorDef& def) {
 
 // Kernels for the node, best first. A backend nobody asked for comes last, so that an operator that
 // has only such kernels still runs.
-inline std::vector<const Kernel*> KernelOrder(const OperatorDef& def) {
+template <class Def>
+OPKIT_COLD std::vector<const Kernel*> KernelOrder(const Def& def) {
   const auto kernels = OpRegistry::Global().FindKernels(def.type(), def.device().type);
   std::vector<const Kernel*> order;
   auto add = [&](const Kernel* kernel) {
@@ -6299,8 +10680,8 @@ inline std::vector<const Kernel*> KernelOrder(const OperatorDef& def) {
   return order;
 }
 
-[[noreturn]] OPKIT_COLD inline void ThrowNoKernel(const OperatorDef& def,
-                                                  const std::string& refused) {
+template <class Def>
+[[noreturn]] OPKIT_COLD void ThrowNoKernel(const Def& def, const std::string& refused) {
   if (!refused.empty())
     Throw(ErrorCode::kUnsupported, "no kernel of operator ", ToString(def), " on ",
           ToString(def.device()), " accepts this node:", refused);
@@ -6313,17 +10694,73 @@ inline std::vector<const Kernel*> KernelOrder(const OperatorDef& def) {
         others.empty() ? "none at all" : "kernels for " + others);
 }
 
-OPKIT_COLD inline std::string InConstructor(const OperatorDef& def, const Kernel& kernel) {
+template <class Def>
+OPKIT_COLD std::string InConstructor(const Def& def, const Kernel& kernel) {
   return StrCat("in the constructor of operator ", ToString(def), ", registered at ",
                 kernel.Place());
 }
 
-inline std::vector<uint64_t> InplaceMasks(const OpSchema& schema, const OperatorDef& def) {
+// Which inputs an output may share memory with: by the configuration where one was chosen, and by
+// what the schema allows otherwise.
+template <class Def>
+OPKIT_COLD std::vector<uint64_t> InplaceMasks(const OpSchema& schema, const Def& def,
+                                              const KernelConfig* config = nullptr) {
   std::vector<uint64_t> masks(def.outputs().size(), 0);
   for (size_t o = 0; o < masks.size(); ++o)
-    for (size_t i = 0; i < def.inputs().size() && i < 64; ++i)
-      if (schema.CanInplace(static_cast<int>(i), static_cast<int>(o))) masks[o] |= uint64_t{1} << i;
+    for (size_t i = 0; i < def.inputs().size() && i < 64; ++i) {
+      const int in = static_cast<int>(i), out = static_cast<int>(o);
+      if (config ? schema.MustInplace(in, out) : schema.CanInplace(in, out))
+        masks[o] |= uint64_t{1} << i;
+    }
+  if (config)
+    for (const auto& [in, out] : config->inplace)
+      if (in < 64) masks[static_cast<size_t>(out)] |= uint64_t{1} << in;
   return masks;
+}
+
+// Error (kInvalidArgument) for a configuration that does not fit the node.
+template <class Def>
+OPKIT_COLD void CheckConfig(const Kernel& kernel, const Def& def, const KernelConfig& config) {
+  auto wrong = [&](const std::string& what) {
+    Throw(ErrorCode::kInvalidArgument, "the configuration that the kernel of ", kernel.op, " at ",
+          kernel.Place(), " proposes for ", ToString(def), " ", what);
+  };
+  const size_t inputs = def.inputs().size(), outputs = def.outputs().size();
+  auto check_layouts = [&](size_t found, size_t expected, const char* values) {
+    if (found != 0 && found != expected)
+      wrong(StrCat("has layouts for ", found, " ", values, ", expected none or ", expected));
+  };
+  check_layouts(config.input_layouts.size(), inputs, "inputs");
+  check_layouts(config.output_layouts.size(), outputs, "outputs");
+  for (const auto& [in, out] : config.inplace)
+    if (in < 0 || out < 0 || static_cast<size_t>(in) >= inputs ||
+        static_cast<size_t>(out) >= outputs)
+      wrong(StrCat("pairs input ", in, " with output ", out, " in place, but the node has ", inputs,
+                   " inputs and ", outputs, " outputs"));
+  if (config.scratch_bytes < 0) wrong(StrCat("needs ", config.scratch_bytes, " bytes of scratch"));
+}
+
+// An operator made by `kernel`, with what the registry knows of it. Errors get the node and the
+// kernel as context; null where the creator returned it.
+template <class Def>
+OPKIT_COLD std::unique_ptr<OperatorBase> CreateWith(const Kernel& kernel, const OpSchema& schema,
+                                                    const Def& def, Workspace* ws,
+                                                    const KernelConfig* config) {
+  try {
+    std::unique_ptr<OperatorBase> op = kernel.create(def, ws, config);
+    if (!op) return op;
+    if (config && !op->config()) op->SetConfig(*config);
+    op->SetRegistration(kernel.file, kernel.line);
+    op->SetInplaceMasks(InplaceMasks(schema, def, config));
+    return op;
+  } catch (Error& error) {
+    error.AddContext(InConstructor(def, kernel));
+    throw;
+  } catch (const std::exception& thrown) {
+    Error error(ErrorCode::kOperatorFailed, thrown.what());
+    error.SetCause(std::current_exception());
+    throw error.AddContext(InConstructor(def, kernel));
+  }
 }
 
 // Removes the blobs that a failed construction left behind.
@@ -6345,50 +10782,78 @@ class OutputBlobGuard {
   bool kept_ = false;
 };
 
+// The operator of the kernel that was chosen for it.
+template <class Def>
+OPKIT_COLD std::unique_ptr<OperatorBase> CreateChosen(const OpSchema& schema, const Def& def,
+                                                      Workspace* ws, const Kernel& kernel,
+                                                      const KernelConfig* config) {
+  if (kernel.op != def.type() || kernel.device != def.device().type)
+    Throw(ErrorCode::kInvalidArgument, "the kernel given, of ", kernel.op, " for ",
+          ToString(kernel.device), " at ", kernel.Place(), ", cannot run ", ToString(def), " on ",
+          ToString(def.device()));
+  if (config) CheckConfig(kernel, def, *config);
+  auto op = CreateWith(kernel, schema, def, ws, config);
+  if (!op)
+    throw UnsupportedOperatorFeature(
+        StrCat("the creator of ", kernel.op, " at ", kernel.Place(), " returned null"));
+  return op;
+}
+// The operator of the first kernel that takes it.
+template <class Def>
+OPKIT_COLD std::unique_ptr<OperatorBase> CreateFirst(const OpSchema& schema, const Def& def,
+                                                     Workspace* ws) {
+  std::string refused;
+  for (const Kernel* kernel : KernelOrder(def)) {
+    try {
+      if (auto op = CreateWith(*kernel, schema, def, ws, nullptr)) return op;
+      refused += StrCat("\n  backend ", kernel->backend, ": its creator returned null");
+    } catch (const UnsupportedOperatorFeature& error) {
+      refused += StrCat("\n  backend ", kernel->backend, ": ", error.message());
+    }
+  }
+  ThrowNoKernel(def, refused);
+}
+
 }  // namespace detail
 
+// What was decided for a node before its operator is made.
+struct CreateOptions {
+  const Kernel* kernel = nullptr;        // null: the first one that takes the node
+  const KernelConfig* config = nullptr;  // one that the kernel proposed; copied
+  int net_position = -1;
+};
+
 // Errors: kNotFound (unknown operator or engine, no kernel for the device, missing input blob),
-// with the nearest name; kInvalidArgument (the node breaks the schema); kUnsupported (every kernel
-// refused it, with each reason); kAlreadyExists (registered twice). The workspace is then as it
-// was.
-inline std::unique_ptr<OperatorBase> CreateOperator(const OperatorDef& def, Workspace* ws,
-                                                    int net_position = -1) {
+// with the nearest name; kInvalidArgument (the node breaks the schema, or the kernel or
+// configuration given is not for it); kUnsupported (every kernel refused it, with each reason);
+// kAlreadyExists (registered twice). UnsupportedOperatorFeature where a kernel was given and
+// refuses the node: the next one may take it. The workspace is then as it was.
+template <class Def = OperatorDef>
+OPKIT_COLD std::unique_ptr<OperatorBase> CreateOperator(const Def& def, Workspace* ws,
+                                                        const CreateOptions& options) {
   try {
     const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
     if (!ws) Throw(ErrorCode::kInvalidArgument, "CreateOperator needs a workspace");
+    if (options.config && !options.kernel)
+      Throw(ErrorCode::kInvalidArgument, "CreateOperator of ", ToString(def),
+            " was given a configuration without the kernel that proposed it");
     if (std::string why = schema.Verify(def); !why.empty())
       Throw(ErrorCode::kInvalidArgument, why, "; in ", ToString(def));
     detail::OutputBlobGuard guard(def, ws);
-    std::string refused;
-    for (const Kernel* kernel : detail::KernelOrder(def)) {
-      std::unique_ptr<OperatorBase> op;
-      try {
-        op = const_cast<Kernel*>(kernel)->create(def, ws);
-      } catch (const UnsupportedOperatorFeature& error) {
-        refused += StrCat("\n  backend ", kernel->backend, ": ", error.message());
-        continue;
-      } catch (Error& error) {
-        error.AddContext(detail::InConstructor(def, *kernel));
-        throw;
-      } catch (const std::exception& thrown) {
-        Error error(ErrorCode::kOperatorFailed, thrown.what());
-        error.SetCause(std::current_exception());
-        throw error.AddContext(detail::InConstructor(def, *kernel));
-      }
-      if (!op) {
-        refused += StrCat("\n  backend ", kernel->backend, ": its creator returned null");
-        continue;
-      }
-      op->SetRegistration(kernel->file, kernel->line, detail::InplaceMasks(schema, def));
-      op->set_net_position(net_position);
-      guard.Keep();
-      return op;
-    }
-    detail::ThrowNoKernel(def, refused);
+    auto op = options.kernel
+                  ? detail::CreateChosen(schema, def, ws, *options.kernel, options.config)
+                  : detail::CreateFirst(schema, def, ws);
+    op->set_net_position(options.net_position);
+    guard.Keep();
+    return op;
   } catch (...) {
-    if (ws && net_position != -1) ws->last_failed_op_net_position = net_position;
+    if (ws && options.net_position != -1) ws->last_failed_op_net_position = options.net_position;
     throw;
   }
+}
+template <class Def = OperatorDef>
+std::unique_ptr<OperatorBase> CreateOperator(const Def& def, Workspace* ws, int net_position = -1) {
+  return CreateOperator(def, ws, {.net_position = net_position});
 }
 
 }  // namespace opkit
@@ -6519,15 +10984,16 @@ inline std::string FloatText(double value) {
 }
 
 // 3, 0.1, true, text, [1, 2], ["a", "b"]; lists of numbers without loss, unlike messages.
-inline std::string AttributeText(const Attribute& attribute) {
+template <class AnyAttribute>
+std::string AttributeText(const AnyAttribute& attribute) {
   switch (attribute.type()) {
     case AttributeType::kString:
-      return attribute.Get<std::string>();
+      return attribute.template Get<std::string>();
     case AttributeType::kFloat:
-      return FloatText(attribute.Get<double>());
+      return FloatText(attribute.template Get<double>());
     case AttributeType::kFloats: {
       std::string out;
-      for (double value : attribute.Get<std::vector<double>>())
+      for (double value : attribute.template Get<std::vector<double>>())
         out += (out.empty() ? "" : ", ") + FloatText(value);
       return "[" + out + "]";
     }
@@ -6598,8 +11064,9 @@ class AttrMap {
   AttrMap& operator=(const AttrMap&) = delete;
   AttrMap(AttrMap&&) noexcept = default;
   AttrMap& operator=(AttrMap&&) noexcept = default;
-  explicit AttrMap(const Arguments& arguments) {
-    for (const NamedAttribute& item : arguments)
+  template <std::same_as<Arguments> List>
+  explicit AttrMap(const List& arguments) {
+    for (const auto& item : arguments)
       if (item.name.substr(0, 2) != "__")
         items_.emplace_back(item.name, detail::AttributeText(item.value));
   }
@@ -6629,8 +11096,9 @@ class AttrMap {
     }
     return Parse<T>(name, *text);
   }
-  std::string get(std::string_view name, const char* fallback) const {
-    return get<std::string>(name, fallback);
+  template <std::same_as<std::string> Text = std::string>
+  Text get(std::string_view name, const char* fallback) const {
+    return get<Text>(name, Text(fallback));
   }
   size_t size() const { return items_.size(); }
   auto begin() const { return items_.begin(); }
@@ -6682,74 +11150,6 @@ class AttrMap {
 
 #endif  // OPKIT_OP_ATTR_MAP_HPP_
 
-// ---- opkit/op/inference_cache.hpp
-// InferenceCache: shape inference of a node that is run again and again. It is repeated only when
-// an input's dtype or shape has changed, or when the result came from an input's data.
-#ifndef OPKIT_OP_INFERENCE_CACHE_HPP_
-#define OPKIT_OP_INFERENCE_CACHE_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-using InputPointers = std::span<const Tensor* const>;  // null where the node leaves an input out
-
-class InferenceCache {
- public:
-  // The last result that was kept holds for these inputs.
-  bool IsFresh(InputPointers inputs) const {
-    if (!fresh_) return false;
-    for (size_t i = 0; i < inputs.size(); ++i)
-      if (inputs[i] &&
-          (inputs[i]->dtype() != seen_[i].dtype || inputs[i]->shape() != seen_[i].shape))
-        return false;
-    return true;
-  }
-  // What inference says of the outputs. `before_data` is called before the first read of an input's
-  // elements, which may still be on their way. Nothing is fresh until Keep is called.
-  OPKIT_COLD std::vector<TensorInfo> Infer(const OpSchema& schema, const OperatorDef& def,
-                                           InputPointers inputs, FunctionRef<void()> before_data) {
-    fresh_ = false;
-    std::vector<TensorInfo> infos;
-    std::vector<Seen> seen;
-    for (size_t i = 0; i < def.inputs().size(); ++i) {
-      const Tensor* input = i < inputs.size() ? inputs[i] : nullptr;
-      infos.push_back(input ? TensorInfo::Of(*input) : TensorInfo());
-    }
-    for (const Tensor* input : inputs)
-      seen.push_back(input ? Seen{input->dtype(), input->shape()} : Seen());
-    data_read_ = false;
-    auto data_of = [&](int i) -> const Tensor* {
-      const Tensor* input = inputs[static_cast<size_t>(i)];
-      if (!input || !input->initialized() || !IsHostAccessible(input->device().type))
-        return nullptr;
-      if (!data_read_) before_data();
-      data_read_ = true;
-      return input;
-    };
-    InferenceContext context(def, std::move(infos));
-    context.ReadConstantsFrom(data_of);
-    schema.Infer(context);
-    seen_ = std::move(seen);
-    return std::move(context.outputs());
-  }
-  // The result is good: it holds until an input changes, unless it came from an input's data.
-  void Keep() { fresh_ = !data_read_; }
-
- private:
-  struct Seen {
-    DType dtype = DType::kUndefined;
-    Shape shape;
-  };
-  std::vector<Seen> seen_;
-  bool data_read_ = false;
-  bool fresh_ = false;
-};
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_OP_INFERENCE_CACHE_HPP_
-
 // ---- opkit/op/invoke.hpp
 // Invoke: calls an operator by name on tensors, without a workspace or a graph. ResolvedOperator is
 // the same call with everything but the run done once.
@@ -6796,9 +11196,13 @@ class BasicResolvedOperator {
       num_outputs = schema_->CalculateOutput(static_cast<int>(present.size()), def_.args());
     if (num_outputs < 0)
       Throw(ErrorCode::kInvalidArgument, "operator ", op, " has ", schema_->expected_outputs(),
-            " outputs; say how many with InvokeOptions::num_outputs");
+            " outputs; say how many with InvokeOptions::num_outputs",
+            schema_->has_arity_function()
+                ? ", or once for all in its parseAttrs (REGISTER_OP(…).setParseAttrs(f))"
+                : "");
     for (int i = 0; i < num_outputs; ++i) def_.Output(StrCat("output ", i));
     op_ = CreateOperator(def_, workspace_.get());
+    checks_shapes_ = schema_->has_inference() && !op_->InfersOutputs();
     for (const std::string& name : def_.outputs()) outputs_.push_back(workspace_->GetBlob(name));
   }
 
@@ -6822,9 +11226,10 @@ class BasicResolvedOperator {
     const Release release{*this};
     for (size_t i = 0; i < inputs.size(); ++i)
       if (inputs_[i]) *inputs_[i] = inputs[i];
-    if (schema_->has_inference() && !cache_.IsFresh(inputs_)) [[unlikely]] {
-      cache_.Infer(*schema_, def_, inputs_, [] {});
-      cache_.Keep();
+    if (checks_shapes_ && !op_->inference().IsFresh(inputs_)) [[unlikely]] {
+      op_->inference().Infer(
+          def_, inputs_, [this](InferenceContext& context) { schema_->Infer(context); }, [] {});
+      op_->inference().Keep();
     }
     for (size_t o = 0; o < outputs.size(); ++o) *outputs_[o]->GetMutable<Tensor>() = outputs[o];
     op_->Run();
@@ -6832,6 +11237,10 @@ class BasicResolvedOperator {
       if (!output->IsType<Tensor>()) [[unlikely]]
         Throw(ErrorCode::kTypeMismatch, "'", output->name(), "' of operator ", def_.type(),
               " is not a tensor; run it in a workspace to get it");
+    for (const Blob* output : outputs_)
+      if (!output->Get<Tensor>().initialized()) [[unlikely]]
+        Throw(ErrorCode::kOperatorFailed, "operator ", def_.type(), " returned without making '",
+              output->name(), "'; get it with Output(i, shape, dtype) and write to it");
     for (size_t o = 0; o < outputs.size(); ++o)
       outputs[o] = std::move(*outputs_[o]->GetMutable<Tensor>());
   }
@@ -6862,7 +11271,7 @@ class BasicResolvedOperator {
   std::unique_ptr<Base> op_;
   std::vector<Tensor*> inputs_;  // in the workspace; null where left out
   std::vector<Blob*> outputs_;
-  detail::InferenceCache cache_;
+  bool checks_shapes_ = false;  // before the run, for an operator that does not
 };
 using ResolvedOperator = BasicResolvedOperator<OperatorBase>;
 
@@ -6967,13 +11376,17 @@ inline const char* ToString(OpReq req) {
 class OpTensor {
  public:
   OpTensor() = default;
-  // Views memory that outlives it; `strides` in elements.
+  // Views memory that outlives it; `shape` and `strides` (in elements) too.
   OpTensor(void* data, DType dtype, std::span<const int64_t> shape,
            std::span<const int64_t> strides, Device device = {}, OpReq req = OpReq::kWrite)
+      : OpTensor(data, dtype, shape.data(), strides.data(), static_cast<int>(shape.size()), device,
+                 req) {}
+  OpTensor(void* data, DType dtype, const int64_t* shape, const int64_t* strides, int rank,
+           Device device = {}, OpReq req = OpReq::kWrite)
       : data_(data),
-        dims_(shape.data()),
-        strides_(strides.data()),
-        rank_(static_cast<int32_t>(shape.size())),
+        dims_(shape),
+        strides_(strides),
+        rank_(rank),
         device_(device),
         dtype_(dtype),
         req_(req) {}
@@ -6989,9 +11402,17 @@ class OpTensor {
   void* raw_data() const { return data_; }
   bool has_value() const { return dtype_ != DType::kUndefined; }
 
-  std::span<const int64_t> shape() const { return {dims_, static_cast<size_t>(rank_)}; }
+  // Templates, so that the first std::span, a dear one, is made by who asks for it.
+  template <class Extents = std::span<const int64_t>>
+  Extents shape() const {
+    return Extents(dims_, static_cast<size_t>(rank_));
+  }
   // In elements.
-  std::span<const int64_t> strides() const { return {strides_, static_cast<size_t>(rank_)}; }
+  template <class Extents = std::span<const int64_t>>
+  Extents strides() const {
+    return Extents(strides_, static_cast<size_t>(rank_));
+  }
+  int64_t stride(int axis) const { return strides_[axis < 0 ? axis + rank_ : axis]; }
   int rank() const { return rank_; }
   int64_t dim(int axis) const { return dims_[axis < 0 ? axis + rank_ : axis]; }
   // Number of elements.
@@ -7158,17 +11579,14 @@ struct TensorSlot : RefCounted {
 
   // Views `tensor` as it is now.
   void Bind(OpReq req) { Bind(tensor, req); }
-  // True when the dtype or the shape is another than the last time.
-  bool Bind(const Tensor& viewed, OpReq req) {
+  void Bind(const Tensor& viewed, OpReq req) {
     const bool changed = view.dtype() != viewed.dtype() || shape != viewed.shape();
     if (changed) shape = viewed.shape();
     if (changed || !dense || !viewed.is_dense()) strides = viewed.strides();
     dense = viewed.is_dense();
-    view = OpTensor(viewed.raw_mutable_data(), viewed.dtype(),
-                    std::span(shape.data(), static_cast<size_t>(shape.rank())),
-                    {strides.data(), static_cast<size_t>(strides.size())}, viewed.device(), req);
+    view = OpTensor(viewed.raw_mutable_data(), viewed.dtype(), shape.data(), strides.data(),
+                    shape.rank(), viewed.device(), req);
     view.Bind(&viewed);
-    return changed;
   }
   bool dense = false;
 };
@@ -7193,7 +11611,8 @@ struct ResourceState {
   void* stream = nullptr;
   void* context = nullptr;
   void (*launch)(void* context, UniqueFunction<void()> work) = nullptr;
-  Storage scratch;
+  void* scratch = nullptr;
+  int64_t scratch_bytes = 0;
   uint64_t random_key = 0, run = 0;
   bool random_drawn = false;
   RandomGenerator random;
@@ -7213,7 +11632,7 @@ Tensor ToTensor(const View& view) {
   if (view.tensor()) return *view.tensor();
   int64_t last = 0;
   for (int i = 0; i < view.rank(); ++i)
-    last += view.dim(i) > 0 ? (view.dim(i) - 1) * view.strides()[static_cast<size_t>(i)] : 0;
+    last += view.dim(i) > 0 ? (view.dim(i) - 1) * view.stride(i) : 0;
   return Tensor(AdoptStorage(MemoryDevice(view.device()), view.raw_data(),
                              (last + 1) * ItemSize(view.dtype())),
                 0, Shape(view.shape()), view.dtype(), Dims(view.strides()));
@@ -7221,9 +11640,9 @@ Tensor ToTensor(const View& view) {
 
 // Runs into `wanted`'s memory: an operator that could not use it has its result copied there.
 template <class Resolved>
-void RunInto(Resolved& resolved, std::string_view op, std::span<const Tensor> inputs,
-             std::span<const Tensor> wanted) {
-  std::vector<Tensor> results(wanted.begin(), wanted.end());
+void RunInto(Resolved& resolved, std::string_view op, const std::vector<Tensor>& inputs,
+             const std::vector<Tensor>& wanted) {
+  std::vector<Tensor> results(wanted);
   resolved.Run(inputs, results);
   for (size_t o = 0; o < wanted.size(); ++o) {
     const Tensor &got = results[o], &want = wanted[o];
@@ -7298,8 +11717,8 @@ class BasicOpResource {
   }
 
   // The memory declared by setScratch, undefined at the start of every run; null without.
-  void* scratch() const { return state_->scratch ? state_->scratch->data() : nullptr; }
-  int64_t scratch_bytes() const { return state_->scratch ? state_->scratch->nbytes() : 0; }
+  void* scratch() const { return state_->scratch; }
+  int64_t scratch_bytes() const { return state_->scratch_bytes; }
 
   Device device() const { return state_->device; }
   // The CPUStream or the cudaStream_t that work goes to; null on the CPU.
@@ -8087,7 +12506,8 @@ class Operator : public OperatorBase {
                 "Operator<Context>: Context must meet opkit::DeviceContext (device/context.hpp)");
 
  public:
-  Operator(const OperatorDef& def, Workspace* ws) : OperatorBase(def, ws), context_(def.device()) {}
+  Operator(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
+      : OperatorBase(def, ws, config), context_(def.device()) {}
 
   // The operator's work, on the context's device and stream. False or an exception is a failure.
   virtual bool RunOnDevice() = 0;
@@ -8137,7 +12557,7 @@ class Operator : public OperatorBase {
   // The event is SCHEDULED and completes with the work issued so far.
   void RecordEvent() {
     event().state()->SetContext(failure_context());
-    if constexpr (Context::kAsynchronous) event().state()->retained = TouchedStorages();
+    if constexpr (Context::kAsynchronous) TouchedStorages(event().state()->retained);
     context_.Record(event());
   }
   void WaitEvent(const Event& event, int stream_id = -1) final {
@@ -8153,7 +12573,7 @@ class Operator : public OperatorBase {
       context_.FinishDeviceComputation();
     } catch (...) {
       // What failed came before and belongs to the next event that is recorded here.
-      if constexpr (requires { context_.Launch([] {}); })
+      if constexpr (HostContext<Context>)
         context_.Launch([failure = std::current_exception()] { std::rethrow_exception(failure); });
       throw;
     }
@@ -8184,8 +12604,10 @@ class Operator : public OperatorBase {
       RunOnDeviceOrFail();
       if (!IsEventDisabled()) {
         RecordEvent();
-      } else if constexpr (requires { context_.Launch([] {}); }) {
-        context_.Launch([kept = TouchedStorages()] {});  // until the stream has come past this run
+      } else if constexpr (HostContext<Context>) {
+        RefCountedList kept;  // until the stream has come past this run
+        TouchedStorages(kept);
+        context_.Launch([kept = std::move(kept)] {});
       }
     } else if (HasAsyncPart()) {
       RecordEvent();  // before the body: the operator may finish the event from another thread
@@ -8208,14 +12630,17 @@ class Operator : public OperatorBase {
   // Memory of work that goes on elsewhere: dropped when it finishes the event. One that was
   // cancelled is not finished; its memory stays as long as a handle of the event.
   void RetainUntilFinished() {
-    event().SetCallback([state = event().state().get(), kept = TouchedStorages()]() mutable {
-      if (state->status() != EventStatus::kFailed) return;
+    detail::EventState* state = event().state().get();  // it holds the callback
+    TouchedStorages(state->retained);
+    event().SetCallback([state] {
+      bool cancelled = false;
       try {
-        std::rethrow_exception(state->exception());
+        if (state->status() == EventStatus::kFailed) std::rethrow_exception(state->exception());
       } catch (const Error& error) {
-        if (error.code() == ErrorCode::kCancelled) state->retained = std::move(kept);
+        cancelled = error.code() == ErrorCode::kCancelled;
       } catch (...) {
       }
+      if (!cancelled) state->retained.clear();
     });
   }
   // In a catch block.
@@ -8224,7 +12649,10 @@ class Operator : public OperatorBase {
     try {
       RethrowWithContext();
     } catch (...) {
-      if (complete_event) event().state()->Complete(std::current_exception());
+      if (complete_event) {
+        const auto state = event().state();  // a callback may Reset the event
+        state->Complete(std::current_exception());
+      }
       throw;
     }
   }
@@ -8232,7 +12660,7 @@ class Operator : public OperatorBase {
   void RetainUntilDrained() noexcept {
     try {
       Event drained(device());
-      drained.state()->retained = TouchedStorages();
+      TouchedStorages(drained.state()->retained);
       context_.Record(drained);
     } catch (...) {  // nothing was issued if the device takes no work at all
     }
@@ -8260,8 +12688,10 @@ class Operator : public OperatorBase {
   using ::opkit::OperatorBase::OutputTensorAlias;                                                  \
   using ::opkit::OperatorBase::OutputTensorCopyFrom;                                               \
   using ::opkit::OperatorBase::OutputTensorOrUndefined;                                            \
+  using ::opkit::OperatorBase::Scratch;                                                            \
   using ::opkit::OperatorBase::SetOutputTensor;                                                    \
   using ::opkit::OperatorBase::XOutput;                                                            \
+  using ::opkit::OperatorBase::config;                                                             \
   using ::opkit::OperatorBase::def;                                                                \
   using ::opkit::OperatorBase::device;                                                             \
   using ::opkit::OperatorBase::event;                                                              \
@@ -8379,7 +12809,7 @@ class FunctionBody {
         inputs_(static_cast<size_t>(op.InputSize())),
         outputs_(static_cast<size_t>(op.OutputSize())),
         dense_(inputs_.size()),
-        infos_(outputs_.size()),
+        pointers_(inputs_.size()),
         sums_(outputs_.size()),
         reqs_(outputs_.size(), OpReq::kWrite),
         input_views_(inputs_.size()),
@@ -8418,7 +12848,12 @@ class FunctionBody {
     resource_.context = link.context;
     resource_.launch = link.launch;
     StartRandom();
-    if (BindInputs() || !inferred_) Infer();
+    BindInputs();
+    if (!op_.inference().IsFresh(pointers_)) [[unlikely]]
+      Infer();
+    if (inferred_ != op_.inference().version()) [[unlikely]]
+      MeasureScratch();
+    resource_.scratch = op_.Scratch(resource_.scratch_bytes);
     const Release release{*this};
     BindOutputs();
     OpResource resource(&resource_);
@@ -8469,9 +12904,7 @@ class FunctionBody {
     resource_.random_drawn = false;
   }
 
-  // True when a dtype or a shape is not that of the last run.
-  bool BindInputs() {
-    bool changed = false;
+  void BindInputs() {
     for (size_t i = 0; i < inputs_.size(); ++i) {
       if (!op_.HasInput(static_cast<int>(i))) continue;
       const Tensor& tensor = op_.Input(static_cast<int>(i));
@@ -8483,11 +12916,10 @@ class FunctionBody {
         dense_[i].CopyFrom(tensor);
         readable = &dense_[i];
       }
-      changed |= inputs_[i].Bind(*readable, OpReq::kWrite);
+      pointers_[i] = &tensor;
+      inputs_[i].Bind(*readable, OpReq::kWrite);
       input_views_[i] = inputs_[i].view;
     }
-    if (changed) inferred_ = false;
-    return changed;
   }
   [[noreturn]] OPKIT_COLD void Unreadable(size_t i, const Tensor& tensor) const {
     if (!tensor.initialized())
@@ -8513,34 +12945,26 @@ class FunctionBody {
                   &tensor);
   }
 
-  void Infer() {
-    std::vector<TensorInfo> inputs;
-    for (size_t i = 0; i < inputs_.size(); ++i)
-      inputs.push_back(op_.HasInput(static_cast<int>(i))
-                           ? TensorInfo::Of(op_.Input(static_cast<int>(i)))
-                           : TensorInfo());
-    InferenceContext context(op_.def(), inputs);
-    InferFunction(*record_, attrs_, pass_, context);
-    for (size_t o = 0; o < infos_.size(); ++o) {
-      const TensorInfo& info = context.output(static_cast<int>(o));
-      infos_[o].dtype = info.dtype;
-      infos_[o].known = info.shape.is_known();
-      if (infos_[o].known) {
-        infos_[o].shape = info.shape.ToShape();
-      } else if ((record_->infer_shape || pass_ == FunctionPass::kBackward) &&
-                 op_.HasOutput(static_cast<int>(o))) {
-        Throw(ErrorCode::kInvalidArgument, "inferShape of operator ", record_->name,
-              " leaves output ", o, " unknown: ", ToString(info.shape));
-      }
-    }
-    ReserveScratch(inputs);
-    inferred_ = true;
+  OPKIT_COLD void Infer() {
+    auto infer = [this](InferenceContext& context) {
+      InferFunction(*record_, attrs_, pass_, context);
+      if (!record_->infer_shape && pass_ == FunctionPass::kForward) return;
+      for (int o = 0; o < context.num_outputs(); ++o)
+        if (const SymbolicShape& shape = context.output(o).shape;
+            !shape.is_known() && op_.HasOutput(o))
+          Throw(ErrorCode::kInvalidArgument, "inferShape of operator ", record_->name,
+                " leaves output ", o, " unknown: ", ToString(shape));
+    };
+    op_.inference().Infer(op_.def(), pointers_, infer, [] {});
+    op_.inference().Keep();
   }
-  void ReserveScratch(std::span<const TensorInfo> inputs) {
-    if (pass_ == FunctionPass::kBackward || !record_->scratch) return;
-    const int64_t bytes = FunctionScratch(*record_, attrs_, inputs);
-    const int64_t present = resource_.scratch ? resource_.scratch->nbytes() : 0;
-    if (bytes > present) resource_.scratch = AllocateStorage(MemoryDevice(op_.device()), bytes);
+  OPKIT_COLD void MeasureScratch() {
+    std::vector<TensorInfo> inputs;
+    for (const Tensor* input : pointers_)
+      inputs.push_back(input ? TensorInfo::Of(*input) : TensorInfo());
+    if (pass_ == FunctionPass::kForward)
+      resource_.scratch_bytes = FunctionScratch(*record_, attrs_, inputs);
+    inferred_ = op_.inference().version();
   }
 
   void BindOutputs() {
@@ -8580,7 +13004,7 @@ class FunctionBody {
   };
   // What inference says; without setInferShape what the output tensor has.
   Wanted Want(int output) {
-    const Info& info = infos_[static_cast<size_t>(output)];
+    const auto& info = op_.inference().outputs()[static_cast<size_t>(output)];
     if (info.known && info.dtype != DType::kUndefined) return {info.dtype, &info.shape};
     const Tensor& present = *op_.Output(output);
     const bool usable = present.dtype() != DType::kUndefined;
@@ -8610,9 +13034,10 @@ class FunctionBody {
   }
 
   OpStatus Call(OpResource& resource) {
-    if (!functions_.create_state)
-      return (pass_ == FunctionPass::kForward ? functions_.forward : functions_.backward)(
-          attrs_, input_views_, output_views_, resource);
+    if (!functions_.create_state) {
+      auto call = [&](auto& f) { return f(attrs_, input_views_, output_views_, resource); };
+      return call(pass_ == FunctionPass::kForward ? functions_.forward : functions_.backward);
+    }
     if (!state_->op)
       return OpStatus::Failure("the operator ", record_->name, " that made the state is destroyed");
     std::vector<OpTensor> inputs(input_views_), outputs(output_views_);
@@ -8650,21 +13075,15 @@ class FunctionBody {
     resource_.temporaries.clear();
   }
 
-  struct Info {
-    DType dtype = DType::kUndefined;
-    bool known = false;
-    Shape shape;
-  };
-
   OperatorBase& op_;
   IntrusivePtr<Record> record_;
   FunctionPass pass_;
   FunctionDevice& functions_;
   AttrMap attrs_;
   std::vector<TensorSlot> inputs_, outputs_;
-  std::vector<Tensor> dense_;  // copies of strided inputs
-  std::vector<Info> infos_;    // of the outputs, for the inputs of the last run
-  std::vector<Tensor> sums_;   // results that are to be added to an output
+  std::vector<Tensor> dense_;            // copies of strided inputs
+  std::vector<const Tensor*> pointers_;  // the inputs of the run in progress; null where left out
+  std::vector<Tensor> sums_;             // results that are to be added to an output
   std::vector<std::pair<size_t, Tensor>> targets_;
   std::vector<OpReq> reqs_;
   std::vector<bool> mutated_;
@@ -8672,7 +13091,8 @@ class FunctionBody {
   ResourceState resource_;
   FunctionStatePtr state_;
   uint64_t random_epoch_ = 0;
-  bool owns_state_ = false, inferred_ = false;
+  uint64_t inferred_ = 0;  // the version of inference that scratch was measured for
+  bool owns_state_ = false;
 };
 
 }  // namespace detail
@@ -8733,7 +13153,7 @@ class BasicGradientNames {
             "' has the name that was given to the "
             "gradient of '",
             values_[name], "'; reserve the graph's names before naming gradients");
-    taken_.emplace(name, true);
+    taken_.emplace(name, 1);
   }
   // Everything that a node and its output gradients are called.
   template <class Values>
@@ -8754,8 +13174,9 @@ class BasicGradientNames {
   // One more blob for a part of the value's gradient (one use among several, indices, values).
   Text Fresh(const Text& value, const Text& suffix = "_grad") {
     Text name = value + suffix;
-    for (int n = 1; taken_.count(name); ++n) name = StrCat(value, suffix, "_", n);
-    taken_.emplace(name, true);
+    const auto known = taken_.find(name);
+    while (taken_.count(name)) name = StrCat(value, suffix, "_", known->second++);
+    taken_.emplace(name, 1);
     values_.emplace(name, value);
     return name;
   }
@@ -8768,7 +13189,7 @@ class BasicGradientNames {
 
  private:
   std::map<Text, Text> gradients_, values_;  // value to gradient, gradient to value
-  std::map<Text, bool> taken_;
+  std::map<Text, int> taken_;  // the number to try next, so that many uses of a value stay cheap
 };
 using GradientNames = BasicGradientNames<std::string>;
 
@@ -8933,22 +13354,31 @@ namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
 template <class Op>
-std::unique_ptr<OperatorBase> CreateClass(const OperatorDef& def, Workspace* ws) {
+inline constexpr bool kTakesConfig =
+    std::is_constructible_v<Op, const OperatorDef&, Workspace*, const KernelConfig*>;
+
+template <class Op>
+std::unique_ptr<OperatorBase> CreateClass(const OperatorDef& def, Workspace* ws,
+                                          [[maybe_unused]] const KernelConfig* config) {
   static_assert(
       std::is_base_of_v<OperatorBase, Op>,
       "REGISTER_*_OPERATOR(name, Class): Class must derive from opkit::Operator<Context>");
   static_assert(!std::is_abstract_v<Op>,
                 "REGISTER_*_OPERATOR(name, Class): Class must override bool RunOnDevice()");
-  static_assert(std::is_constructible_v<Op, const OperatorDef&, Workspace*>,
+  static_assert(std::is_constructible_v<Op, const OperatorDef&, Workspace*> || kTakesConfig<Op>,
                 "REGISTER_*_OPERATOR(name, Class): Class needs a constructor "
                 "(const opkit::OperatorDef&, opkit::Workspace*)");
-  return std::make_unique<Op>(def, ws);
+  if constexpr (kTakesConfig<Op>) {
+    return std::make_unique<Op>(def, ws, config);
+  } else {
+    return std::make_unique<Op>(def, ws);
+  }
 }
 
 // Static initialisers must not throw: a failure to register (no memory) shows as a missing kernel.
 inline bool RegisterKernel(const char* op, DeviceType device, const char* backend,
                            RegistrationPriority priority, const char* file, int line,
-                           OperatorCreator create) noexcept {
+                           OperatorCreator create, KernelProposer propose = {}) noexcept {
   try {
     Kernel kernel;
     kernel.op = op;
@@ -8959,11 +13389,29 @@ inline bool RegisterKernel(const char* op, DeviceType device, const char* backen
     kernel.file = file;
     kernel.line = line;
     kernel.create = std::move(create);
+    kernel.propose = std::move(propose);
     OpRegistry::Global().AddKernel(std::move(kernel));
     return true;
   } catch (...) {
     return false;
   }
+}
+
+template <class Op>
+bool RegisterClass(const char* op, DeviceType device, const char* backend,
+                   RegistrationPriority priority, const char* file, int line) noexcept {
+  KernelProposer propose;
+  if constexpr (requires { KernelProposer(&Op::Propose); }) propose = &Op::Propose;
+  return RegisterKernel(op, device, backend, priority, file, line, &CreateClass<Op>,
+                        std::move(propose));
+}
+
+template <template <class...> class Op>
+bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, const char*, int) {
+  static_assert(std::is_void_v<Op<CPUContext>>,
+                "REGISTER_*_OPERATOR(name, Class): Class is a class template; write its context as "
+                "well, such as Class<CPUContext>");
+  return false;
 }
 
 }  // namespace detail
@@ -8986,21 +13434,25 @@ inline bool RegisterKernel(const char* op, DeviceType device, const char* backen
 // The general form. `device` is a DeviceType, `backend` a string; the class comes last, so that it
 // may contain commas. A device of your own needs one line:
 //   #define REGISTER_NPU_OPERATOR(...) OPKIT_REGISTER_DEVICE_OPERATOR(kNpu, __VA_ARGS__)
-#define OPKIT_REGISTER_OPERATOR(device, name, backend, priority, ...)                     \
-  extern "C" __attribute__((visibility("hidden"))) void OPKIT_SCHEMA_ANCHOR(name)();      \
-  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) =                        \
-      (OPKIT_SCHEMA_ANCHOR(name)(),                                                       \
-       ::opkit::detail::RegisterKernel(#name, device, backend,                            \
-                                       ::opkit::RegistrationPriority::priority, __FILE__, \
-                                       __LINE__, &::opkit::detail::CreateClass<__VA_ARGS__>))
+// A class that can run a node in several ways says so in a static function, and takes the one that
+// was chosen as a third argument of its constructor, or reads config():
+//   static std::vector<KernelConfig> Propose(const KernelQuery& query);
+//   ConvOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config)
+//       : Operator<Context>(def, ws, config) {}           // null where nobody chose
+#define OPKIT_REGISTER_OPERATOR(device, name, backend, priority, ...)                \
+  extern "C" __attribute__((visibility("hidden"))) void OPKIT_SCHEMA_ANCHOR(name)(); \
+  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) =                   \
+      (OPKIT_SCHEMA_ANCHOR(name)(),                                                  \
+       ::opkit::detail::RegisterClass<__VA_ARGS__>(                                  \
+           #name, device, backend, ::opkit::RegistrationPriority::priority, __FILE__, __LINE__))
 // By string, for names that are not identifiers and for kernels of another binary's operator: a
 // missing schema is then found at the first lookup.
-#define OPKIT_REGISTER_OPERATOR_STR(device, string, backend, ...)                                  \
-  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) =                                 \
-      ::opkit::detail::RegisterKernel(string, device, backend,                                     \
-                                      ::opkit::RegistrationPriority::kDefault, __FILE__, __LINE__, \
-                                      &::opkit::detail::CreateClass<__VA_ARGS__>)
-// By a function (const OperatorDef&, Workspace*) -> std::unique_ptr<OperatorBase>.
+#define OPKIT_REGISTER_OPERATOR_STR(device, string, backend, ...)  \
+  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) = \
+      ::opkit::detail::RegisterClass<__VA_ARGS__>(                 \
+          string, device, backend, ::opkit::RegistrationPriority::kDefault, __FILE__, __LINE__)
+// By a function (const OperatorDef&, Workspace*) -> std::unique_ptr<OperatorBase>, which may take a
+// const KernelConfig* as well.
 #define OPKIT_REGISTER_OPERATOR_CREATOR(device, name, ...)                                         \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) =                                 \
       ::opkit::detail::RegisterKernel(#name, device, "DEFAULT",                                    \
@@ -9275,14 +13727,12 @@ class FunctionOperator final : public Operator<Context>, public detail::Function
     detail::FunctionDeviceLink link;
     link.asynchronous = Context::kAsynchronous;
     link.context = &this->context_;
-    if constexpr (requires { this->context_.native_stream(); }) {
+    if constexpr (NativeStreamContext<Context>) {
       link.stream = this->context_.native_stream();
-    } else if constexpr (requires { this->context_.stream(); }) {
+    } else if constexpr (StreamContext<Context>) {
       link.stream = &this->context_.stream();
     }
-    if constexpr (requires(UniqueFunction<void()> work) {
-                    this->context_.Launch(std::move(work));
-                  }) {
+    if constexpr (HostContext<Context>) {
       link.launch = [](void* context, UniqueFunction<void()> work) {
         static_cast<Context*>(context)->Launch(std::move(work));
       };
@@ -9290,6 +13740,7 @@ class FunctionOperator final : public Operator<Context>, public detail::Function
     body_.Run(link);
     return true;
   }
+  bool InfersOutputs() const override { return true; }
   void SetOutputReq(int output, OpReq req) override { body_.SetReq(output, req); }
 
  private:
@@ -9691,6 +14142,70 @@ using FunctionOpBuilder = BasicFunctionOpBuilder<FunctionOpRecord, CPUContext, C
       ::opkit::FunctionOpBuilder(#name, __FILE__, __LINE__)
 
 #endif  // OPKIT_OP_FUNCTION_OPERATOR_HPP_
+
+// ---- opkit/op/kernel_candidates.hpp
+// KernelCandidates: what can be chosen for a node: the kernels in the order of preference with the
+// configurations that they propose, and why others propose none. Selection picks one, memory is
+// planned with it, and CreateOperator makes it.
+#ifndef OPKIT_OP_KERNEL_CANDIDATES_HPP_
+#define OPKIT_OP_KERNEL_CANDIDATES_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// A configuration that a kernel proposes for a node, or why it has none.
+struct KernelCandidate {
+  const Kernel* kernel = nullptr;
+  KernelConfig config;
+  std::string dropped;  // empty: it can be chosen
+};
+
+// What can be chosen for a node, best first: each kernel in the order of preference with every
+// configuration that it proposes. A kernel without any is listed once, with the reason. Its
+// constructor may still refuse the node, by UnsupportedOperatorFeature: then the next is to be
+// taken. Errors: kNotFound as CreateOperator; what a proposer throws, or proposes wrongly.
+//
+//   for (const KernelCandidate& candidate : KernelCandidates(def, inputs, outputs))
+//     if (candidate.dropped.empty())
+//       return CreateOperator(def, &ws, {.kernel = candidate.kernel, .config = &candidate.config});
+//
+// A template, so that programs that select nothing do not compile it.
+template <class Candidate = KernelCandidate>
+std::vector<Candidate> KernelCandidates(const OperatorDef& def, std::span<const TensorInfo> inputs,
+                                        std::span<const TensorInfo> outputs) {
+  const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
+  std::vector<Candidate> out;
+  for (const Kernel* kernel : detail::KernelOrder(def)) {
+    if (!kernel->propose) {
+      Candidate& plain = out.emplace_back();
+      plain.kernel = kernel;
+      for (int o = 0; o < static_cast<int>(def.outputs().size()); ++o)
+        for (int i = 0; i < static_cast<int>(def.inputs().size()); ++i)
+          if (schema.CanInplace(i, o)) plain.config.inplace.emplace_back(i, o);
+      continue;
+    }
+    std::string dropped = "it proposes no configuration for this node";
+    try {
+      for (KernelConfig& config : kernel->propose({def, inputs, outputs})) {
+        detail::CheckConfig(*kernel, def, config);
+        out.push_back({kernel, std::move(config), {}});
+        dropped.clear();
+      }
+    } catch (const UnsupportedOperatorFeature& error) {
+      dropped = error.message();
+    } catch (Error& error) {
+      error.AddContext(StrCat("in the proposal for operator ", ToString(def),
+                              " of the kernel registered at ", kernel->Place()));
+      throw;
+    }
+    if (!dropped.empty()) out.push_back({kernel, {}, std::move(dropped)});
+  }
+  if (out.empty()) detail::ThrowNoKernel(def, {});
+  return out;
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_KERNEL_CANDIDATES_HPP_
 
 // ---- opkit/op/observers.hpp
 // Ready observers: how often an operator or a net runs, how long it takes, and what an operator
@@ -10204,8 +14719,11 @@ using SignatureOf = TypedSignature<decltype(Function{}(std::type_identity<Types>
 // Two element types that the function may be asked for, to see which parameters change with T.
 template <class Function>
 consteval auto ElementProbes() {
-  if constexpr (kHasVersion<Function, CPUContext, float> &&
-                kHasVersion<Function, CPUContext, double>) {
+  if constexpr (kHasVersion<Function, CPUContext, float, float, float>) {
+    // No template: a compiler that goes on after saying so takes any arguments.
+    return std::type_identity<bool>{};
+  } else if constexpr (kHasVersion<Function, CPUContext, float> &&
+                       kHasVersion<Function, CPUContext, double>) {
     return std::type_identity<void(float, double)>{};
   } else if constexpr (kHasVersion<Function, CPUContext, int32_t> &&
                        kHasVersion<Function, CPUContext, int64_t>) {
@@ -10373,7 +14891,7 @@ namespace detail {
 // What a call gets besides its attributes.
 struct TypedRun {
   const Tensor* const* inputs;  // dense; null where the node leaves one out
-  const Shape* output_shapes;
+  const InferenceCache::Output* outputs;
   uint64_t version;  // of the inputs' and outputs' shapes
 };
 
@@ -10476,7 +14994,7 @@ class TypedCall {
         if (!in) return;
         SetView(value, in->template data<T>(), in->shape(), reshaped);
       } else {
-        Tensor* out = op.Output(kRow.place, run.output_shapes[kRow.place], kDTypeOf<T>);
+        Tensor* out = op.Output(kRow.place, run.outputs[kRow.place].shape, kDTypeOf<T>);
         SetView(value, out->template mutable_data<T>(), out->shape(), reshaped);
       }
     }
@@ -10530,9 +15048,12 @@ class TypedOperatorBase : public Operator<Context> {
       if (left_out)
         Throw(ErrorCode::kInvalidArgument, ToString(def), " leaves out ",
               IsInput(row.kind) ? "input " : "output ", row.place, " '", row.name.str(),
-              "', which is not optional");
+              "', which is not optional",
+              IsInput(row.kind) ? "; an Invoke leaves out a tensor that has no dtype yet" : "");
     }
   }
+
+  bool InfersOutputs() const final { return true; }
 
   // Inputs and output shapes of this run; `call` then runs the function.
   template <class F>
@@ -10544,16 +15065,28 @@ class TypedOperatorBase : public Operator<Context> {
       inputs_[i] = &this->Input(input);
       strided |= !inputs_[i]->is_dense() || !inputs_[i]->layout().is_standard();
     }
-    if (!cache_.IsFresh(inputs_)) [[unlikely]]
+    if (!this->inference().IsFresh(inputs_)) [[unlikely]]
       InferShapes();
     if (strided) [[unlikely]]
       return RunOnDenseCopies(call);
     return call(Bound());
   }
   DType input_dtype(int i) const { return inputs_[static_cast<size_t>(i)]->dtype(); }
+  [[noreturn]] OPKIT_COLD void NoVersionFor(int i, std::initializer_list<DType> versions) const {
+    std::vector<std::string> names;
+    for (DType dtype : versions) names.push_back(ToString(dtype));
+    throw Error(ErrorCode::kTypeMismatch,
+                StrCat("input ", i, " '", schema_->inputs()[static_cast<size_t>(i)].name, "' of ",
+                       this->type(), " is ", input_dtype(i), ", but its kernel for ",
+                       this->device(), " is compiled for ", names, "; add it to .Kernel<>"),
+                inputs_[static_cast<size_t>(i)]);
+  }
 
  private:
-  TypedRun Bound() const { return {inputs_.data(), output_shapes_.data(), version_}; }
+  TypedRun Bound() {
+    const InferenceCache& inferred = this->inference();
+    return {inputs_.data(), inferred.outputs().data(), inferred.version()};
+  }
 
   OPKIT_COLD void InferShapes() {
     for (size_t i = 0; i < inputs_.size(); ++i)
@@ -10562,18 +15095,16 @@ class TypedOperatorBase : public Operator<Context> {
                     StrCat("input ", i, " of ", ToString(this->def()),
                            " is read before anything was written to it"),
                     inputs_[i]);
-    const auto infos =
-        cache_.Infer(*schema_, this->def(), inputs_, [this] { this->WaitForInputs(); });
-    output_shapes_.clear();
-    for (size_t o = 0; o < infos.size(); ++o) {
-      if (!infos[o].shape.is_known())
-        Throw(ErrorCode::kInvalidArgument, "the shape of output ", o, " '",
-              schema_->outputs()[o].name, "' of ", ToString(this->def()),
-              " does not follow from its inputs: its shape rule says ", ToString(infos[o].shape));
-      output_shapes_.push_back(infos[o].shape.ToShape());
-    }
-    ++version_;
-    cache_.Keep();
+    auto infer = [this](InferenceContext& context) {
+      schema_->Infer(context);
+      for (size_t o = 0; o < context.outputs().size(); ++o)
+        if (const SymbolicShape& shape = context.outputs()[o].shape; !shape.is_known())
+          Throw(ErrorCode::kInvalidArgument, "the shape of output ", o, " '",
+                schema_->outputs()[o].name, "' of ", ToString(this->def()),
+                " does not follow from its inputs: its shape rule says ", ToString(shape));
+    };
+    this->inference().Infer(this->def(), inputs_, infer, [this] { this->WaitForInputs(); });
+    this->inference().Keep();
   }
 
   // The work issued so far may still be computing them.
@@ -10586,7 +15117,7 @@ class TypedOperatorBase : public Operator<Context> {
   OPKIT_COLD bool RunOnDenseCopies(F call) {
     if constexpr (!Context::kAsynchronous) {
       return RunOn(call, [](const Tensor& from, Tensor* to) { to->CopyFrom(from); });
-    } else if constexpr (HostContext<Context> || HasNativeStream<Context>) {
+    } else if constexpr (HostContext<Context> || NativeStreamContext<Context>) {
       return RunOn(call,
                    [this](const Tensor& from, Tensor* to) { CopyAsync(this->context_, from, to); });
     } else {
@@ -10629,9 +15160,6 @@ class TypedOperatorBase : public Operator<Context> {
 
   const OpSchema* schema_;
   std::vector<const Tensor*> inputs_;  // of the run in progress; null where left out
-  std::vector<Shape> output_shapes_;
-  uint64_t version_ = 0;
-  InferenceCache cache_;
 };
 
 template <class Function, class Context, class... Types>
@@ -10648,7 +15176,11 @@ class TypedOperator final : public TypedOperatorBase<Context> {
       if constexpr (sizeof...(Types) == 0) {
         return std::get<0>(calls_)(*this, run);
       } else {
-        return DispatchDType<Types...>(this->input_dtype(ElementInput<Function>()), [&]<class T>() {
+        constexpr int kInput = ElementInput<Function>();
+        const DType dtype = this->input_dtype(kInput);
+        if (!((dtype == kDTypeOf<Types>) || ...)) [[unlikely]]
+          this->NoVersionFor(kInput, {kDTypeOf<Types>...});
+        return DispatchDType<Types...>(dtype, [&]<class T>() {
           return std::get<TypedCall<Function, Context, T>>(calls_)(*this, run);
         });
       }
@@ -10677,21 +15209,22 @@ class TypedOperator final : public TypedOperatorBase<Context> {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-class TypedSchema;
-using TypedSchemaPtr = IntrusivePtr<TypedSchema>;
-
-// Shared by the builder and the schema's functions.
-class TypedSchema final : public RefCounted {
+// Shared by the builder and the schema's functions. A template over OpSchema, so that programs
+// without typed operators do not compile it.
+template <class Schema>
+class BasicTypedSchema final : public RefCounted {
  public:
-  OPKIT_COLD static TypedSchemaPtr Make(const char* name, const char* file, int line,
-                                        std::span<const TypedParameter> rows) {
-    auto typed = MakeIntrusive<TypedSchema>(
+  OPKIT_COLD static IntrusivePtr<BasicTypedSchema> Make(const char* name, const char* file,
+                                                        int line,
+                                                        std::span<const TypedParameter> rows) {
+    auto typed = MakeIntrusive<BasicTypedSchema>(
         OpRegistry::Global().AddSchema(name, file, line, Signature(rows)), rows);
     typed->schema.AllowInplace([typed](int in, int out) { return typed->CanInplace(in, out); })
         .TensorInferenceFunction([typed](InferenceContext& context) { typed->Infer(context); });
     return typed;
   }
-  OPKIT_COLD TypedSchema(OpSchema& filled, std::span<const TypedParameter> rows) : schema(filled) {
+  OPKIT_COLD BasicTypedSchema(Schema& filled, std::span<const TypedParameter> rows)
+      : schema(filled) {
     int required_inputs = 0;
     for (const TypedParameter& row : rows) {
       if (IsAttribute(row.kind)) {
@@ -10741,7 +15274,7 @@ class TypedSchema final : public RefCounted {
                               schema.line(), " is not whole: ", what));
   }
 
-  OpSchema& schema;
+  Schema& schema;
   std::vector<std::pair<int, int>> inplace;
 
  private:
@@ -10817,6 +15350,9 @@ class TypedSchema final : public RefCounted {
   std::vector<DType> element_types_;
   int element_input_ = -1;
 };
+
+using TypedSchema = BasicTypedSchema<OpSchema>;
+using TypedSchemaPtr = IntrusivePtr<TypedSchema>;
 
 }  // namespace detail
 }  // namespace opkit
@@ -11105,6 +15641,6529 @@ auto MakeTypedOp(const char* name, const char* file, int line, Function) {
       -> decltype(&name<OpkitTypes...>) { return &name<OpkitTypes...>; })
 
 #endif  // OPKIT_OP_TYPED_OPERATOR_HPP_
+
+// ---- opkit/base/name_index.hpp
+// NameIndex: numbers for names, in the order they were added. Graphs name their values and nodes;
+// everything that walks a graph works on these numbers.
+#ifndef OPKIT_BASE_NAME_INDEX_HPP_
+#define OPKIT_BASE_NAME_INDEX_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// An open-addressing hash table (linear probing, at most half full). Adding and finding is O(1);
+// names are never removed. Not synchronised.
+class NameIndex {
+ public:
+  // -1 when the name was never added.
+  int Find(std::string_view name) const {
+    if (slots_.empty()) return -1;
+    return slots_[Slot(name)];
+  }
+  // The number of the name, a new one when it has none.
+  int Add(std::string_view name) {
+    if (names_.size() * 2 >= slots_.size()) Grow();
+    int& number = slots_[Slot(name)];
+    if (number < 0) {
+      number = size();
+      names_.emplace_back(name);
+    }
+    return number;
+  }
+  int size() const { return static_cast<int>(names_.size()); }
+  const std::string& operator[](int number) const { return names_[static_cast<size_t>(number)]; }
+  const std::vector<std::string>& names() const { return names_; }
+
+ private:
+  // Where the name is, or the empty slot where it would go.
+  size_t Slot(std::string_view name) const {
+    const size_t mask = slots_.size() - 1;
+    size_t at = std::hash<std::string_view>()(name) & mask;
+    while (slots_[at] >= 0 && names_[static_cast<size_t>(slots_[at])] != name) at = (at + 1) & mask;
+    return at;
+  }
+  void Grow() {
+    slots_.assign(slots_.empty() ? 16 : slots_.size() * 2, -1);
+    for (int i = 0; i < size(); ++i) slots_[Slot(names_[static_cast<size_t>(i)])] = i;
+  }
+
+  std::vector<std::string> names_;
+  std::vector<int> slots_;  // numbers, -1 where empty; a power of two of them
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_NAME_INDEX_HPP_
+
+// ---- opkit/graph/graph.hpp
+// Graph: operator definitions over named values, with inputs, constants and outputs. Plain data
+// that is built, loaded and rewritten by passes; Compile makes a plan of it, which runs.
+#ifndef OPKIT_GRAPH_GRAPH_HPP_
+#define OPKIT_GRAPH_GRAPH_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+struct GraphInput {
+  std::string name;
+  TensorInfo info;  // dtype, shape (symbols and unknown extents allowed) and device
+};
+
+struct GraphConstant {
+  std::string name;
+  Tensor value;
+};
+
+// Where a value comes from.
+enum class ValueSource : uint8_t { kInput, kConstant, kNode };
+
+// A regular value. Every name is made once: by an input, a constant or a node; a node that writes
+// one of its own inputs by the same name rewrites it, and then the order in which nodes were added
+// says who reads it before and after. Otherwise nodes may be added in any order. A member that
+// throws leaves the graph as it was.
+//
+//   Graph g;
+//   g.AddInput("X", DType::kFloat32, {Sym("N"), 3});
+//   g.AddConstant("W", weights);
+//   g.AddNode(OperatorDef("MatMul").Input("X").Input("W").Output("Y"));
+//   g.AddOutput("Y");
+//
+// A template over its own parts, as nearly everything in this folder is a template: a program
+// compiles what it uses. Types that depend on a parameter cost a program nothing that has no use
+// for them; that is why `const auto&` stands where the type is known.
+template <class Input, class Constant, class Def>
+class BasicGraph {
+ public:
+  // Error (kAlreadyExists) for a name that is made already, kInvalidArgument for an empty one.
+  BasicGraph& AddInput(std::string name, DType dtype, SymbolicShape shape, Device device = {}) {
+    Declare(name, ValueSource::kInput, inputs_.size());
+    Input input{std::move(name), TensorInfo(dtype, std::move(shape))};
+    input.info.device = device;
+    inputs_.push_back(std::move(input));
+    return *this;
+  }
+  BasicGraph& AddConstant(std::string name, Tensor value) {
+    if (!value.initialized())
+      Throw(ErrorCode::kInvalidArgument, "constant '", name, "' has no data; fill it first");
+    Declare(name, ValueSource::kConstant, constants_.size());
+    constants_.push_back({std::move(name), std::move(value)});
+    return *this;
+  }
+  // Returns the node's index. What it reads and what its operator says of it is checked when the
+  // graph is whole: Check(graph), or Compile.
+  int AddNode(Def def) { return InsertNode(num_nodes(), std::move(def)); }
+  // A value that a run returns; it may be made later. Error (kAlreadyExists) when it is one
+  // already.
+  BasicGraph& AddOutput(std::string name) {
+    if (name.empty()) Throw(ErrorCode::kInvalidArgument, "an output of a graph needs a name");
+    if (IsOutput(name))
+      Throw(ErrorCode::kAlreadyExists, "'", name, "' is an output of the graph already");
+    outputs_.push_back(std::move(name));
+    return *this;
+  }
+
+  const std::vector<Input>& inputs() const { return inputs_; }
+  const std::vector<Constant>& constants() const { return constants_; }
+  const std::vector<Def>& nodes() const { return nodes_; }
+  const std::vector<std::string>& outputs() const { return outputs_; }
+  int num_nodes() const { return static_cast<int>(nodes_.size()); }
+  // Error (kOutOfRange) for an index that the graph does not have.
+  const Def& node(int i) const { return nodes_[CheckIndex(i)]; }
+  bool IsOutput(std::string_view name) const {
+    for (const std::string& output : outputs_)
+      if (output == name) return true;
+    return false;
+  }
+  // Made by an input, a constant or a node.
+  bool HasValue(std::string_view name) const { return Find(name) != nullptr; }
+  bool IsInput(std::string_view name) const { return Is(name, ValueSource::kInput); }
+  bool IsConstant(std::string_view name) const { return Is(name, ValueSource::kConstant); }
+  // The node that makes the value; -1 for inputs, constants and unknown names.
+  int Producer(std::string_view name) const {
+    const Declaration* found = Find(name);
+    return found && found->source == ValueSource::kNode ? found->index : -1;
+  }
+  // Null when there is none of that name.
+  const Tensor* FindConstant(std::string_view name) const {
+    return IsConstant(name) ? &constants_[static_cast<size_t>(Find(name)->index)].value : nullptr;
+  }
+  const Input* FindInput(std::string_view name) const {
+    return IsInput(name) ? &inputs_[static_cast<size_t>(Find(name)->index)] : nullptr;
+  }
+  // A name that no value has: `hint` itself, or with a number behind it.
+  std::string FreshName(const std::string& hint) const {
+    std::string name = hint;
+    for (int n = 1; HasValue(name) || IsOutput(name); ++n) name = StrCat(hint, "_", n);
+    return name;
+  }
+
+  // Rewriting. Indices of nodes at and behind the place shift. Each call is O(nodes), but for
+  // adding at the end; RemoveNodes takes many at once.
+  int InsertNode(int before, Def def) {
+    if (before < 0 || before > num_nodes())
+      Throw(ErrorCode::kOutOfRange, "cannot insert a node before ", before, " of ", num_nodes());
+    if (def.type().empty()) Throw(ErrorCode::kInvalidArgument, "a node needs an operator");
+    CheckOutputs(def, -1);
+    nodes_.insert(nodes_.begin() + before, std::move(def));
+    if (before + 1 == num_nodes()) {
+      DeclareOutputs(before);
+    } else {
+      Index();
+    }
+    return before;
+  }
+  void ReplaceNode(int i, Def def) {
+    CheckIndex(i);
+    CheckOutputs(def, i);
+    nodes_[static_cast<size_t>(i)] = std::move(def);
+    Index();
+  }
+  void RemoveNode(int i) {
+    std::vector<char> removed(nodes_.size(), 0);
+    removed[CheckIndex(i)] = 1;
+    RemoveNodes(removed);
+  }
+  // Removes node i where removed[i] is not 0.
+  void RemoveNodes(const std::vector<char>& removed) {
+    if (removed.size() != nodes_.size())
+      Throw(ErrorCode::kInvalidArgument, "RemoveNodes needs a flag for each of ", num_nodes(),
+            " nodes, found ", removed.size());
+    std::vector<Def> kept;
+    for (size_t i = 0; i < nodes_.size(); ++i)
+      if (!removed[i]) kept.push_back(std::move(nodes_[i]));
+    nodes_ = std::move(kept);
+    Index();
+  }
+  // Every node that read `from` now reads `to`. Outputs of the graph keep their names.
+  void ReplaceUses(const std::string& from, const std::string& to) {
+    for (Def& def : nodes_)
+      for (std::string& input : def.mutable_inputs())
+        if (input == from) input = to;
+  }
+  // False when there is none of that name.
+  bool RemoveConstant(std::string_view name) {
+    if (!IsConstant(name)) return false;
+    constants_.erase(constants_.begin() + Find(name)->index);
+    Index();
+    return true;
+  }
+  bool RemoveOutput(std::string_view name) {
+    for (size_t i = 0; i < outputs_.size(); ++i)
+      if (outputs_[i] == name) {
+        outputs_.erase(outputs_.begin() + static_cast<std::ptrdiff_t>(i));
+        return true;
+      }
+    return false;
+  }
+
+ private:
+  struct Declaration {
+    ValueSource source = ValueSource::kInput;
+    int index = -1;  // among the inputs, constants or nodes; -1: the name is not made now
+  };
+
+  size_t CheckIndex(int i) const {
+    if (i < 0 || i >= num_nodes())
+      Throw(ErrorCode::kOutOfRange, "node ", i, " of a graph that has ", num_nodes());
+    return static_cast<size_t>(i);
+  }
+  const Declaration* Find(std::string_view name) const {
+    const int number = names_.Find(name);
+    if (number < 0 || declared_[static_cast<size_t>(number)].index < 0) return nullptr;
+    return &declared_[static_cast<size_t>(number)];
+  }
+  bool Is(std::string_view name, ValueSource source) const {
+    const Declaration* found = Find(name);
+    return found && found->source == source;
+  }
+  void Declare(const std::string& name, ValueSource source, size_t index) {
+    if (name.empty())
+      Throw(ErrorCode::kInvalidArgument, source == ValueSource::kInput ? "an input" : "a constant",
+            " of a graph needs a name");
+    if (const Declaration* found = Find(name)) ThrowMadeTwice(name, *found, "");
+    Set(name, {source, static_cast<int>(index)});
+  }
+  void Set(const std::string& name, Declaration declaration) {
+    const auto number = static_cast<size_t>(names_.Add(name));
+    if (number >= declared_.size()) declared_.resize(number + 1);
+    declared_[number] = declaration;
+  }
+  // Of a node that is about to take the place of node `replaced` (-1: none).
+  void CheckOutputs(const Def& def, int replaced) const {
+    for (size_t o = 0; o < def.outputs().size(); ++o) {
+      const std::string& name = def.outputs()[o];
+      if (name.empty()) continue;
+      for (size_t other = 0; other < o; ++other)
+        if (def.outputs()[other] == name)
+          Throw(ErrorCode::kAlreadyExists, "node ", ToString(def), " makes '", name, "' twice");
+      const Declaration* found = Find(name);
+      if (!found || Rewrites(def, name)) continue;
+      if (found->source == ValueSource::kNode && found->index == replaced) continue;
+      ThrowMadeTwice(name, *found, ToString(def));
+    }
+  }
+  static bool Rewrites(const Def& def, const std::string& name) {
+    for (const std::string& input : def.inputs())
+      if (input == name) return true;
+    return false;
+  }
+  [[noreturn]] OPKIT_COLD void ThrowMadeTwice(const std::string& name, const Declaration& first,
+                                              const std::string& second) const {
+    Throw(ErrorCode::kAlreadyExists, "value '", name, "' is made ",
+          first.source == ValueSource::kInput ? "by an input of the graph"
+          : first.source == ValueSource::kConstant
+              ? "by a constant"
+              : "by node " + ToString(nodes_[static_cast<size_t>(first.index)]),
+          " already", second.empty() ? "" : " and again by node " + second,
+          "; give one of them another name");
+  }
+  void DeclareOutputs(int node) {
+    const Def& def = nodes_[static_cast<size_t>(node)];
+    for (const std::string& name : def.outputs())
+      if (!name.empty() && !Rewrites(def, name)) Set(name, {ValueSource::kNode, node});
+  }
+  void Index() {
+    names_ = NameIndex();
+    declared_.clear();
+    for (size_t i = 0; i < inputs_.size(); ++i)
+      Set(inputs_[i].name, {ValueSource::kInput, static_cast<int>(i)});
+    for (size_t i = 0; i < constants_.size(); ++i)
+      Set(constants_[i].name, {ValueSource::kConstant, static_cast<int>(i)});
+    for (int i = 0; i < num_nodes(); ++i) DeclareOutputs(i);
+  }
+
+  std::vector<Input> inputs_;
+  std::vector<Constant> constants_;
+  std::vector<Def> nodes_;
+  std::vector<std::string> outputs_;
+  NameIndex names_;
+  std::vector<Declaration> declared_;  // by the number in `names_`
+};
+using Graph = BasicGraph<GraphInput, GraphConstant, OperatorDef>;
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_GRAPH_HPP_
+
+// ---- opkit/graph/graph_view.hpp
+// GraphView: who makes and who reads each value, which node waits for which, and in what order they
+// can run: a snapshot of a graph as numbers, which inference, passes and plans walk.
+#ifndef OPKIT_GRAPH_GRAPH_VIEW_HPP_
+#define OPKIT_GRAPH_GRAPH_VIEW_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// Values and nodes are numbers; nodes have the graph's indices. The graph must outlive the view and
+// not change meanwhile.
+template <class G>
+class BasicGraphView {
+ public:
+  struct Edge {
+    int from;  // runs before
+    int to;
+    friend bool operator==(const Edge&, const Edge&) = default;
+  };
+  // A node writes a value that is made elsewhere.
+  struct Rewrite {
+    int value;
+    int node;
+  };
+
+  // Checks the structure. Errors: kNotFound for a value that is read and never made, or a control
+  // input that is no node; kInvalidArgument for a cycle, shown as a path.
+  explicit BasicGraphView(const G& graph) : graph_(&graph) {
+    for (const auto& input : graph.inputs()) names_.Add(input.name);
+    for (const auto& constant : graph.constants()) names_.Add(constant.name);
+    for (const auto& def : graph.nodes())
+      for (const std::string& name : def.outputs())
+        if (!name.empty()) names_.Add(name);
+    producers_.assign(static_cast<size_t>(num_values()), -1);
+    is_output_.assign(producers_.size(), 0);
+    for (int i = 0; i < graph.num_nodes(); ++i) AddNode(i);
+    offsets_.push_back(static_cast<int>(values_.size()));
+    for (const auto& rewrite : rewrites_)
+      if (!IsInput(rewrite.value) && !IsConstant(rewrite.value) && producer(rewrite.value) < 0)
+        Throw(ErrorCode::kNotFound, "node ", ToString(graph.node(rewrite.node)), " rewrites '",
+              name(rewrite.value), "', which no input, constant or other node makes");
+    for (const std::string& name : graph.outputs()) {
+      if (FindValue(name) < 0)
+        Throw(ErrorCode::kNotFound, "output '", name,
+              "' of the graph is made by no input, constant or node",
+              SuggestName(name, names_.names()));
+      outputs_.push_back(FindValue(name));
+      is_output_[static_cast<size_t>(outputs_.back())] = 1;
+    }
+    IndexConsumers();
+    CollectEdges();
+    Sort();
+  }
+
+  const G& graph() const { return *graph_; }
+  int num_nodes() const { return graph_->num_nodes(); }
+  // Inputs of the graph come first, then constants, then what nodes make.
+  int num_values() const { return names_.size(); }
+  const std::string& name(int value) const { return names_[value]; }
+  // -1 when there is none.
+  int FindValue(std::string_view name) const { return names_.Find(name); }
+  bool IsInput(int value) const { return value < num_inputs(); }
+  bool IsConstant(int value) const {
+    return value >= num_inputs() && value < num_inputs() + num_constants();
+  }
+  const Tensor* constant(int value) const {
+    if (!IsConstant(value)) return nullptr;
+    return &graph_->constants()[static_cast<size_t>(value - num_inputs())].value;
+  }
+  bool IsOutput(int value) const { return is_output_[static_cast<size_t>(value)] != 0; }
+  const std::vector<int>& outputs() const { return outputs_; }
+
+  // Values of a node, -1 where it leaves one out.
+  std::span<const int> inputs(int node) const {
+    return {values_.data() + offsets_[static_cast<size_t>(node)],
+            graph_->node(node).inputs().size()};
+  }
+  std::span<const int> outputs(int node) const {
+    return {
+        values_.data() + offsets_[static_cast<size_t>(node)] + graph_->node(node).inputs().size(),
+        graph_->node(node).outputs().size()};
+  }
+  // The node that makes a value; -1 for inputs and constants.
+  int producer(int value) const { return producers_[static_cast<size_t>(value)]; }
+  // Nodes that read it, each once, by index.
+  std::span<const int> consumers(int value) const {
+    const auto at = static_cast<size_t>(value);
+    return {consumers_.data() + first_consumer_[at],
+            static_cast<size_t>(first_consumer_[at + 1] - first_consumer_[at])};
+  }
+  // True when some node writes a value that is made elsewhere.
+  bool IsRewritten(int value) const {
+    for (const Rewrite& rewrite : rewrites_)
+      if (rewrite.value == value) return true;
+    return false;
+  }
+  const std::vector<Rewrite>& rewrites() const { return rewrites_; }
+
+  // From every node to those that must wait for it: it makes what they read, or reads what they
+  // rewrite, or they name it as control input. Sorted, each once.
+  const std::vector<Edge>& edges() const { return edges_; }
+  // Nodes so that each comes after those it waits for; as they were added where that allows it.
+  const std::vector<int>& order() const { return order_; }
+
+ private:
+  int num_inputs() const { return static_cast<int>(graph_->inputs().size()); }
+  int num_constants() const { return static_cast<int>(graph_->constants().size()); }
+
+  void AddNode(int node) {
+    const auto& def = graph_->node(node);
+    offsets_.push_back(static_cast<int>(values_.size()));
+    for (const std::string& name : def.inputs()) {
+      const int value = name.empty() ? -1 : FindValue(name);
+      if (!name.empty() && value < 0)
+        Throw(ErrorCode::kNotFound, "node ", ToString(def), " reads '", name,
+              "', which no input, constant or node makes", SuggestName(name, names_.names()));
+      values_.push_back(value);
+    }
+    for (const std::string& name : def.outputs()) {
+      const int value = name.empty() ? -1 : FindValue(name);
+      values_.push_back(value);
+      if (value < 0) continue;
+      if (graph_->Producer(name) == node) {
+        producers_[static_cast<size_t>(value)] = node;
+      } else {
+        rewrites_.push_back({value, node});
+      }
+    }
+    const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
+    if (!schema) return;
+    for (int i : schema->MutatedInputs(def.args()))
+      if (i >= 0 && static_cast<size_t>(i) < def.inputs().size() &&
+          !def.inputs()[static_cast<size_t>(i)].empty())
+        rewrites_.push_back({FindValue(def.inputs()[static_cast<size_t>(i)]), node});
+  }
+
+  // Counting sort of (value, node) pairs by value.
+  void IndexConsumers() {
+    first_consumer_.assign(static_cast<size_t>(num_values()) + 1, 0);
+    ForEachUse([&](int value, int) { ++first_consumer_[static_cast<size_t>(value) + 1]; });
+    for (size_t v = 1; v < first_consumer_.size(); ++v)
+      first_consumer_[v] += first_consumer_[v - 1];
+    consumers_.resize(static_cast<size_t>(first_consumer_.back()));
+    std::vector<int> next(first_consumer_);
+    ForEachUse([&](int value, int node) {
+      consumers_[static_cast<size_t>(next[static_cast<size_t>(value)]++)] = node;
+    });
+  }
+  template <class F>
+  void ForEachUse(F&& f) const {
+    for (int node = 0; node < num_nodes(); ++node) {
+      const auto ins = inputs(node);
+      for (size_t i = 0; i < ins.size(); ++i) {
+        bool seen = ins[i] < 0;
+        for (size_t k = 0; k < i && !seen; ++k) seen = ins[k] == ins[i];
+        if (!seen) f(ins[i], node);
+      }
+    }
+  }
+
+  template <class Lists = std::vector<std::vector<int>>>
+  void CollectEdges() {
+    Lists before(static_cast<size_t>(num_nodes()));  // by node
+    auto add = [&](int from, int to) {
+      if (from >= 0 && from != to) before[static_cast<size_t>(to)].push_back(from);
+    };
+    for (int node = 0; node < num_nodes(); ++node) {
+      for (int value : inputs(node))
+        if (value >= 0) add(producer(value), node);
+      for (const std::string& name : graph_->node(node).control_inputs()) {
+        const int from = FindNode(name);
+        if (from < 0)
+          Throw(ErrorCode::kNotFound, "node ", ToString(graph_->node(node)),
+                " has the control input '", name, "', but no node has that name");
+        if (from == node) ThrowCycle({node});
+        add(from, node);
+      }
+    }
+    // Of a value that is rewritten, every access waits for the last writer before it, and every
+    // writer for the readers since then.
+    for (const Rewrite& rewrite : rewrites_) {
+      if (IsConstant(rewrite.value))
+        Throw(ErrorCode::kInvalidArgument, "node ", ToString(graph_->node(rewrite.node)),
+              " writes to '", name(rewrite.value),
+              "', which is a constant; make it an input of the graph");
+      int writer = producer(rewrite.value);
+      if (writer > rewrite.node)
+        Throw(ErrorCode::kInvalidArgument, "node ", ToString(graph_->node(rewrite.node)),
+              " rewrites '", name(rewrite.value), "' and was added before the node that makes it");
+      for (const Rewrite& other : rewrites_)
+        if (other.value == rewrite.value && other.node < rewrite.node && other.node > writer)
+          writer = other.node;
+      add(writer, rewrite.node);
+      for (int reader : consumers(rewrite.value)) {
+        if (reader > rewrite.node) add(rewrite.node, reader);
+        const bool reads_this = reader > writer || writer == producer(rewrite.value);
+        if (reader < rewrite.node && reads_this) add(reader, rewrite.node);
+      }
+    }
+    for (int node = 0; node < num_nodes(); ++node) {
+      auto& list = before[static_cast<size_t>(node)];
+      for (size_t i = 1; i < list.size(); ++i)  // insertion sort: the lists are short
+        for (size_t k = i; k > 0 && list[k] < list[k - 1]; --k) std::swap(list[k], list[k - 1]);
+      for (size_t i = 0; i < list.size(); ++i)
+        if (i == 0 || list[i] != list[i - 1]) edges_.push_back({list[i], node});
+    }
+  }
+  int FindNode(const std::string& name) const {
+    int found = -1;
+    for (int node = 0; node < num_nodes(); ++node) {
+      if (graph_->node(node).name() != name) continue;
+      if (found >= 0)
+        Throw(ErrorCode::kInvalidArgument, "a node has the control input '", name,
+              "', and two nodes have that name: ", ToString(graph_->node(found)), " and ",
+              ToString(graph_->node(node)), "; rename one");
+      found = node;
+    }
+    return found;
+  }
+
+  // Kahn's algorithm, always taking the ready node that was added first (a binary heap).
+  template <class Lists = std::vector<std::vector<int>>>
+  void Sort() {
+    bool sorted = true;
+    for (const Edge& edge : edges_) sorted &= edge.from < edge.to;
+    if (sorted) {
+      for (int node = 0; node < num_nodes(); ++node) order_.push_back(node);
+      return;
+    }
+    Lists after(static_cast<size_t>(num_nodes()));
+    std::vector<int> waits(static_cast<size_t>(num_nodes()), 0), heap;
+    for (const Edge& edge : edges_) {
+      after[static_cast<size_t>(edge.from)].push_back(edge.to);
+      ++waits[static_cast<size_t>(edge.to)];
+    }
+    auto push = [&](int node) {
+      heap.push_back(node);
+      for (size_t at = heap.size() - 1; at > 0 && heap[at] < heap[(at - 1) / 2]; at = (at - 1) / 2)
+        std::swap(heap[at], heap[(at - 1) / 2]);
+    };
+    auto pop = [&] {
+      const int top = heap.front();
+      heap.front() = heap.back();
+      heap.pop_back();
+      for (size_t at = 0;;) {
+        size_t least = at;
+        for (size_t child = 2 * at + 1; child <= 2 * at + 2 && child < heap.size(); ++child)
+          if (heap[child] < heap[least]) least = child;
+        if (least == at) return top;
+        std::swap(heap[at], heap[least]);
+        at = least;
+      }
+    };
+    for (int node = 0; node < num_nodes(); ++node)
+      if (waits[static_cast<size_t>(node)] == 0) push(node);
+    while (!heap.empty()) {
+      const int node = pop();
+      order_.push_back(node);
+      for (int next : after[static_cast<size_t>(node)])
+        if (--waits[static_cast<size_t>(next)] == 0) push(next);
+    }
+    if (static_cast<int>(order_.size()) < num_nodes()) ThrowCycle(FindCycle(waits));
+  }
+  // Every node that still waits has a predecessor that still waits, so going back meets itself.
+  std::vector<int> FindCycle(const std::vector<int>& waits) const {
+    std::vector<int> before(waits.size(), -1), step(waits.size(), -1), path;
+    int node = -1;
+    for (const Edge& edge : edges_)
+      if (waits[static_cast<size_t>(edge.from)] > 0 && waits[static_cast<size_t>(edge.to)] > 0)
+        before[static_cast<size_t>(node = edge.to)] = edge.from;
+    while (step[static_cast<size_t>(node)] < 0) {
+      step[static_cast<size_t>(node)] = static_cast<int>(path.size());
+      path.push_back(node);
+      node = before[static_cast<size_t>(node)];
+    }
+    std::vector<int> cycle;  // in the order the nodes would have to run
+    for (size_t i = path.size(); i-- > static_cast<size_t>(step[static_cast<size_t>(node)]);)
+      cycle.push_back(path[i]);
+    return cycle;
+  }
+  [[noreturn]] OPKIT_COLD void ThrowCycle(const std::vector<int>& cycle) const {
+    std::string path;
+    for (int node : cycle) path += ToString(graph_->node(node)) + "  ->  ";
+    Throw(ErrorCode::kInvalidArgument, "the graph has a cycle: ", path,
+          ToString(graph_->node(cycle.front())));
+  }
+
+  const G* graph_;
+  NameIndex names_;
+  std::vector<int> producers_;         // by value
+  std::vector<int> values_, offsets_;  // of nodes, inputs then outputs
+  std::vector<int> consumers_, first_consumer_;
+  std::vector<int> outputs_;
+  std::vector<char> is_output_;  // by value
+  std::vector<Rewrite> rewrites_;
+  std::vector<Edge> edges_;
+  std::vector<int> order_;
+};
+using GraphView = BasicGraphView<Graph>;
+
+// Every error that can be found without types and shapes: the view's, and what schemas say of the
+// nodes (unknown operator with the nearest name, arity, in-place, attributes), with the node.
+template <class G = Graph>
+void Check(const std::type_identity_t<G>& graph) {
+  for (const auto& def : graph.nodes()) {
+    const auto& schema = OpRegistry::Global().GetSchema(def.type());
+    if (std::string why = schema.Verify(def); !why.empty())
+      Throw(ErrorCode::kInvalidArgument, why, "; in node ", ToString(def));
+  }
+  const BasicGraphView<G> view(graph);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_GRAPH_VIEW_HPP_
+
+// ---- opkit/graph/graph_inference.hpp
+// InferGraph: dtypes and shapes of every value of a graph, from what is known of its inputs and
+// constants and of what nodes say of their outputs. Symbols that meet a number, or each other,
+// become one extent everywhere.
+#ifndef OPKIT_GRAPH_GRAPH_INFERENCE_HPP_
+#define OPKIT_GRAPH_GRAPH_INFERENCE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// What is known of the values of a graph, by the numbers of its view. Where data decides a shape,
+// extents or even the rank stay unknown.
+template <class View>
+class BasicGraphTypes {
+ public:
+  explicit BasicGraphTypes(const View& view)
+      : view_(&view), infos_(static_cast<size_t>(view.num_values())) {}
+
+  const TensorInfo& operator[](int value) const { return infos_[static_cast<size_t>(value)]; }
+  TensorInfo& operator[](int value) { return infos_[static_cast<size_t>(value)]; }
+  // Of a node's values, a plain TensorInfo where it leaves one out.
+  std::vector<TensorInfo> Of(std::span<const int> values) const {
+    std::vector<TensorInfo> infos;
+    for (int value : values) infos.push_back(value < 0 ? TensorInfo() : (*this)[value]);
+    return infos;
+  }
+  // Error (kNotFound) that names the nearest value.
+  const TensorInfo& at(std::string_view name) const {
+    const int value = view_->FindValue(name);
+    if (value < 0) {
+      std::vector<std::string> known;
+      for (int v = 0; v < view_->num_values(); ++v) known.push_back(view_->name(v));
+      Throw(ErrorCode::kNotFound, "the graph has no value '", name, "'", SuggestName(name, known));
+    }
+    return (*this)[value];
+  }
+
+ private:
+  const View* view_;
+  std::vector<TensorInfo> infos_;
+};
+using GraphTypes = BasicGraphTypes<GraphView>;
+
+namespace detail {
+
+// The extents that symbols stand for.
+template <class Dim>
+class SymbolTable {
+ public:
+  // The number, the symbol that stands for all those equal to it, or unknown.
+  Dim Resolve(Dim dim) const {
+    while (dim.is_symbol()) {
+      const int number = names_.Find(dim.symbol());
+      if (number < 0 || bound_[static_cast<size_t>(number)].dim.is_unknown()) break;
+      dim = bound_[static_cast<size_t>(number)].dim;
+    }
+    return dim;
+  }
+  SymbolicShape Resolve(const SymbolicShape& shape) const {
+    if (!shape.has_rank()) return shape;
+    std::vector<Dim> dims;
+    for (const Dim& dim : shape.dims()) dims.push_back(Resolve(dim));
+    return SymbolicShape(std::move(dims));
+  }
+  // What both say together; empty `why` unless they contradict each other.
+  Dim Unify(Dim a, Dim b, const std::string& where, std::string& why) {
+    const Dim first = a, second = b;
+    a = Resolve(std::move(a));
+    b = Resolve(std::move(b));
+    if (a == b || b.is_unknown()) return a;
+    if (a.is_unknown()) return b;
+    if (a.is_known() && b.is_known()) {
+      why = StrCat("extent ", a, Origin(first), " against ", b, Origin(second));
+      return a;
+    }
+    if (a.is_known()) std::swap(a, b);
+    const auto number = static_cast<size_t>(names_.Add(a.symbol()));
+    if (number >= bound_.size()) bound_.resize(number + 1);
+    bound_[number] = {b, where};
+    return b;
+  }
+
+ private:
+  struct Binding {
+    Dim dim;
+    std::string where;
+  };
+  // Why a symbol is a number.
+  std::string Origin(const Dim& dim) const {
+    if (!dim.is_symbol()) return "";
+    const int number = names_.Find(dim.symbol());
+    return StrCat(" (", dim.symbol(), ", ", bound_[static_cast<size_t>(number)].where, ")");
+  }
+
+  NameIndex names_;
+  std::vector<Binding> bound_;
+};
+
+template <class View, class Symbols = SymbolTable<Dim>>
+class GraphInference {
+ public:
+  explicit GraphInference(const View& view) : view_(view), types_(view) {}
+
+  void Know(int value, const TensorInfo& info, const std::string& where) {
+    Merge(value, info, where);
+    if (info.constant) types_[value].constant = info.constant;
+    types_[value].device = info.device;
+  }
+  BasicGraphTypes<View> Run() && {
+    constexpr int kMaxRounds = 16;  // each carries what was learned of inputs one node further back
+    for (int round = 0; round < kMaxRounds; ++round) {
+      changed_ = false;
+      for (int node : view_.order()) Infer(node);
+      if (!changed_) break;
+    }
+    for (int value = 0; value < view_.num_values(); ++value)
+      types_[value].shape = symbols_.Resolve(types_[value].shape);
+    return std::move(types_);
+  }
+
+ private:
+  static constexpr auto kIsKnown = [](const TensorInfo& info) {
+    return info.dtype != DType::kUndefined && info.shape.is_known();
+  };
+
+  void Infer(int node) {
+    const auto& def = view_.graph().node(node);
+    const auto& schema = OpRegistry::Global().GetSchema(def.type());
+    const auto ins = view_.inputs(node), outs = view_.outputs(node);
+    const std::string where = "node " + ToString(def);
+    bool inputs_known = true;
+    for (int value : ins) inputs_known &= value < 0 || kIsKnown(types_[value]);
+    // Forward alone first, so that the symbols of both sides meet here; then with what is known of
+    // the outputs, for operators that learn their inputs from them.
+    Apply(schema, def, ins, outs, {}, where);
+    if (!inputs_known) Apply(schema, def, ins, outs, Resolved(outs), where);
+    const auto devices = schema.InferDevices(def).second;
+    for (size_t o = 0; o < outs.size() && o < devices.size(); ++o)
+      if (outs[o] >= 0) types_[outs[o]].device = devices[o];
+  }
+  template <class Def>
+  void Apply(const OpSchema& schema, const Def& def, std::span<const int> ins,
+             std::span<const int> outs, std::vector<TensorInfo> known_outputs,
+             const std::string& where) {
+    InferenceContext context(def, Resolved(ins), std::move(known_outputs));
+    schema.Infer(context);
+    for (size_t i = 0; i < ins.size(); ++i)
+      if (ins[i] >= 0) Merge(ins[i], context.inputs()[i], where);
+    for (size_t o = 0; o < outs.size(); ++o)
+      if (outs[o] >= 0) Merge(outs[o], context.outputs()[o], where);
+  }
+  std::vector<TensorInfo> Resolved(std::span<const int> values) const {
+    std::vector<TensorInfo> infos = types_.Of(values);
+    for (TensorInfo& info : infos) info.shape = symbols_.Resolve(info.shape);
+    return infos;
+  }
+  void Merge(int value, const TensorInfo& found, const std::string& where) {
+    TensorInfo& known = types_[value];
+    if (found.dtype != DType::kUndefined && known.dtype != found.dtype) {
+      if (known.dtype != DType::kUndefined) Contradiction(value, found, where, "");
+      known.dtype = found.dtype;
+      changed_ = true;
+    }
+    if (!found.shape.has_rank()) return;
+    if (!known.shape.has_rank()) {
+      known.shape = symbols_.Resolve(found.shape);
+      changed_ = true;
+      return;
+    }
+    if (known.shape.rank() != found.shape.rank())
+      Contradiction(value, found, where,
+                    StrCat("rank ", known.shape.rank(), " against ", found.shape.rank()));
+    for (int axis = 0; axis < known.shape.rank(); ++axis) {
+      std::string why;
+      Dim dim = symbols_.Unify(known.shape[axis], found.shape[axis], where, why);
+      if (!why.empty()) Contradiction(value, found, where, why);
+      if (dim == known.shape[axis]) continue;
+      known.shape[axis] = std::move(dim);
+      changed_ = true;
+    }
+  }
+  [[noreturn]] OPKIT_COLD void Contradiction(int value, const TensorInfo& found,
+                                             const std::string& where,
+                                             const std::string& why) const {
+    Throw(ErrorCode::kInvalidArgument, "value '", view_.name(value), "' is ",
+          ToString(types_[value]), ", but ", where, " finds ", ToString(found),
+          why.empty() ? "" : ": " + why);
+  }
+
+  const View& view_;
+  BasicGraphTypes<View> types_;
+  Symbols symbols_;
+  bool changed_ = false;
+};
+
+}  // namespace detail
+
+// `known` adds to what the graph says of its inputs (the shapes of a run). Errors, showing both
+// sides: kInvalidArgument where two sources contradict each other, kNotFound for a name in `known`
+// that is no input, and what the operators' own functions throw.
+template <class View = GraphView, class Input = GraphInput>
+BasicGraphTypes<View> InferGraph(const std::type_identity_t<View>& view,
+                                 const std::vector<Input>& known = {}) {
+  detail::GraphInference<View> inference(view);
+  for (const auto& input : view.graph().inputs())
+    inference.Know(view.FindValue(input.name), input.info, "input '" + input.name + "'");
+  for (const auto& constant : view.graph().constants())
+    inference.Know(view.FindValue(constant.name), TensorInfo::Of(constant.value, true),
+                   "constant '" + constant.name + "'");
+  for (const Input& input : known) {
+    const auto* declared = view.graph().FindInput(input.name);
+    if (!declared) {
+      std::vector<std::string> names;
+      for (const auto& one : view.graph().inputs()) names.push_back(one.name);
+      Throw(ErrorCode::kNotFound, "the graph has no input '", input.name, "'",
+            SuggestName(input.name, names));
+    }
+    inference.Know(view.FindValue(input.name), input.info,
+                   "what is given for input '" + input.name + "'");
+  }
+  return std::move(inference).Run();
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_GRAPH_INFERENCE_HPP_
+
+// ---- opkit/graph/subgraph.hpp
+// Graphs inside nodes (the branches of If, the body of Loop), and equality of graphs to the bit,
+// which is how nodes that carry graphs are compared.
+#ifndef OPKIT_GRAPH_SUBGRAPH_HPP_
+#define OPKIT_GRAPH_SUBGRAPH_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Unlike ==, tells 0.0 from -0.0 and finds a NaN equal to itself.
+inline bool SameBits(const Attribute& a, const Attribute& b) {
+  if (a.type() != AttributeType::kFloat && a.type() != AttributeType::kFloats) return a == b;
+  if (a.type() != b.type() || a.size() != b.size()) return false;
+  const auto bits = [](const Attribute& attribute) {
+    if (attribute.is_list()) return attribute.Get<std::vector<double>>();
+    return std::vector<double>{attribute.Get<double>()};
+  };
+  const std::vector<double> x = bits(a), y = bits(b);
+  return x.empty() || std::memcmp(x.data(), y.data(), x.size() * sizeof(double)) == 0;
+}
+
+// In whatever order they were set.
+inline bool SameBits(const Arguments& a, const Arguments& b) {
+  if (a.size() != b.size()) return false;
+  for (const NamedAttribute& item : a) {
+    const Attribute* other = b.Find(item.name);
+    if (!other || !SameBits(item.value, *other)) return false;
+  }
+  return true;
+}
+
+// What two nodes do, whatever they are called, read and write.
+inline bool SameOperation(const OperatorDef& a, const OperatorDef& b) {
+  if (a.type() != b.type() || a.device() != b.device() || a.engine() != b.engine() ||
+      a.is_gradient_op() != b.is_gradient_op() || a.control_inputs() != b.control_inputs() ||
+      a.subgraphs().size() != b.subgraphs().size() || !SameBits(a.args(), b.args()))
+    return false;
+  for (const NamedSubgraph& item : a.subgraphs()) {
+    const SubgraphBase* other = b.FindSubgraph(item.name);
+    if (!other || !item.graph->Equals(*other)) return false;
+  }
+  return true;
+}
+
+}  // namespace detail
+
+// The same inputs, constants, nodes and outputs, by the same names in the same order, attributes
+// and tensors to the bit.
+template <class G = Graph>
+bool SameGraph(const G& a, const G& b) {
+  if (a.inputs().size() != b.inputs().size() || a.constants().size() != b.constants().size() ||
+      a.num_nodes() != b.num_nodes() || a.outputs() != b.outputs())
+    return false;
+  for (size_t i = 0; i < a.inputs().size(); ++i) {
+    const GraphInput &x = a.inputs()[i], &y = b.inputs()[i];
+    if (x.name != y.name || x.info.dtype != y.info.dtype || x.info.shape != y.info.shape ||
+        x.info.device != y.info.device)
+      return false;
+  }
+  for (size_t i = 0; i < a.constants().size(); ++i)
+    if (a.constants()[i].name != b.constants()[i].name ||
+        Attribute(a.constants()[i].value) != Attribute(b.constants()[i].value))
+      return false;
+  for (int i = 0; i < a.num_nodes(); ++i) {
+    const OperatorDef &x = a.node(i), &y = b.node(i);
+    if (x.name() != y.name() || x.inputs() != y.inputs() || x.outputs() != y.outputs() ||
+        !detail::SameOperation(x, y))
+      return false;
+  }
+  return true;
+}
+
+namespace detail {
+
+// A template, so that programs without subgraphs do not compile it.
+template <class G>
+class OPKIT_EXPORT GraphInNode final : public SubgraphBase {
+ public:
+  explicit GraphInNode(G contents) : graph(std::move(contents)) {}
+  bool Equals(const SubgraphBase& other) const override {
+    const auto* box = dynamic_cast<const GraphInNode*>(&other);
+    return box && SameGraph(graph, box->graph);
+  }
+  std::string Describe() const override {
+    std::vector<std::string> inputs;
+    for (const GraphInput& input : graph.inputs()) inputs.push_back(input.name);
+    return StrCat("graph ", inputs, " -> ", graph.outputs(), " of ", graph.num_nodes(), " nodes");
+  }
+  const G graph;
+};
+
+}  // namespace detail
+
+// A subgraph sees nothing of the graph around it: what it needs, its node reads and hands in as the
+// subgraph's inputs, in the way that the operator says.
+//
+//   OperatorDef("If").Input("condition").Input("X").Output("Y")
+//       .Subgraph("then_branch", MakeSubgraph(then_branch))
+//       .Subgraph("else_branch", MakeSubgraph(else_branch))
+template <class G = Graph>
+detail::IntrusivePtr<const SubgraphBase> MakeSubgraph(G graph) {
+  return detail::MakeIntrusive<detail::GraphInNode<G>>(std::move(graph));
+}
+
+// The graph inside a carried subgraph; null when it is something else than a Graph.
+template <class Base = SubgraphBase>
+const Graph* GraphOf(const Base& subgraph) {
+  const auto* box = dynamic_cast<const detail::GraphInNode<Graph>*>(&subgraph);
+  return box ? &box->graph : nullptr;
+}
+// Null when the node has no subgraph of that name.
+template <class Def = OperatorDef>
+const Graph* SubgraphOf(const Def& def, std::string_view name) {
+  const SubgraphBase* found = def.FindSubgraph(name);
+  return found ? GraphOf(*found) : nullptr;
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_SUBGRAPH_HPP_
+
+// ---- opkit/graph/pass_rules.hpp
+// What every pass must know of a node before it drops, runs or merges it, and the copy of a graph
+// with another choice of constants and nodes that passes end with.
+#ifndef OPKIT_GRAPH_PASS_RULES_HPP_
+#define OPKIT_GRAPH_PASS_RULES_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Calls f(name) for every value that the node writes though it is made elsewhere.
+template <class Def, class F>
+void ForEachRewritten(const Def& def, F&& f) {
+  for (const std::string& output : def.outputs())
+    for (const std::string& input : def.inputs())
+      if (!output.empty() && output == input) {
+        f(output);
+        break;
+      }
+  const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
+  if (!schema) return;
+  for (const int i : schema->MutatedInputs(def.args()))
+    if (i >= 0 && static_cast<size_t>(i) < def.inputs().size() &&
+        !def.inputs()[static_cast<size_t>(i)].empty())
+      f(def.inputs()[static_cast<size_t>(i)]);
+}
+template <class Def>
+bool RewritesInputs(const Def& def) {
+  bool found = false;
+  ForEachRewritten(def, [&](const std::string&) { found = true; });
+  return found;
+}
+
+// A run of it, how often and when, can be told from more than its outputs: the operator is stateful
+// or not known, the node has no outputs, or that is so inside a subgraph.
+template <class Def>
+bool HasEffect(const Def& def) {
+  const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
+  if (!schema || schema->is_stateful()) return true;
+  bool any_output = false;
+  for (const std::string& output : def.outputs()) any_output |= !output.empty();
+  if (!any_output) return true;
+  for (const auto& item : def.subgraphs()) {
+    const Graph* graph = GraphOf(*item.graph);
+    if (!graph) return true;
+    for (const auto& inner : graph->nodes()) {
+      bool writes_outside = false;
+      ForEachRewritten(inner,
+                       [&](const std::string& name) { writes_outside |= graph->IsInput(name); });
+      if (writes_outside || HasEffect(inner)) return true;
+    }
+  }
+  return false;
+}
+
+// By value: whether some node writes it though it is made elsewhere (GraphView::IsRewritten, which
+// looks through all that is rewritten every time).
+template <class View>
+std::vector<char> RewrittenValues(const View& view) {
+  std::vector<char> flags(static_cast<size_t>(view.num_values()), 0);
+  for (const auto& rewrite : view.rewrites()) flags[static_cast<size_t>(rewrite.value)] = 1;
+  return flags;
+}
+
+// Node names that others wait for by name.
+template <class G>
+NameIndex ControlNames(const G& graph) {
+  NameIndex names;
+  for (const auto& def : graph.nodes())
+    for (const std::string& name : def.control_inputs()) names.Add(name);
+  return names;
+}
+
+// The graph's inputs and outputs around other constants and nodes.
+template <class G, class Constants, class Nodes>
+G WithContents(const G& graph, Constants constants, Nodes nodes) {
+  G out;
+  for (const auto& input : graph.inputs())
+    out.AddInput(input.name, input.info.dtype, input.info.shape, input.info.device);
+  for (auto& constant : constants)
+    out.AddConstant(std::move(constant.name), std::move(constant.value));
+  for (auto& def : nodes) out.AddNode(std::move(def));
+  for (const std::string& output : graph.outputs()) out.AddOutput(output);
+  return out;
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PASS_RULES_HPP_
+
+// ---- opkit/graph/dot.hpp
+// ToDot: a graph as Graphviz draws it: `dot -Tsvg graph.dot -o graph.svg`.
+#ifndef OPKIT_GRAPH_DOT_HPP_
+#define OPKIT_GRAPH_DOT_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// A template, so that programs that draw no graph do not compile it.
+template <class G>
+class DotWriter {
+ public:
+  static std::string Write(const G& graph, const GraphTypes* types) {
+    DotWriter writer;
+    writer.out_ =
+        "digraph opkit {\n"
+        "  compound=true;\n"
+        "  fontname=\"Helvetica\";\n"
+        "  node [fontname=\"Helvetica\", fontsize=10, style=filled];\n"
+        "  edge [fontname=\"Helvetica\", fontsize=8];\n";
+    writer.Graph(graph, types, "", "  ");
+    return writer.out_ + "}\n";
+  }
+
+ private:
+  // Quoted; a newline is one in the label too, and an entity is not one.
+  static std::string Quote(const std::string& text) {
+    std::string out = "\"";
+    for (const char c : text) {
+      if (c == '"' || c == '\\') out += '\\';
+      if (c == '\n') {
+        out += "\\n";
+      } else if (c == '&') {
+        out += "&amp;";
+      } else if (c != '\r' && c != '\0') {
+        out += c;
+      }
+    }
+    return out + "\"";
+  }
+  void Node(const std::string& indent, const std::string& id, const std::string& label,
+            const char* look) {
+    out_ += StrCat(indent, id, " [label=", Quote(label), ", ", look) + "];\n";
+  }
+  void Edge(const std::string& indent, const std::string& from, const std::string& to,
+            const std::string& attributes) {
+    out_ +=
+        StrCat(indent, from, " -> ", to, attributes.empty() ? "" : " [" + attributes + "]") + ";\n";
+  }
+  template <class Def>
+  static std::string Label(const Def& def) {
+    std::string out = def.type();
+    if (!def.name().empty()) out += " '" + def.name() + "'";
+    for (const auto& arg : def.args()) out += "\n" + arg.name + "=" + ToString(arg.value);
+    if (def.device() != Device{}) out += "\non " + ToString(def.device());
+    if (!def.engine().empty()) out += "\nengine " + def.engine();
+    return out;
+  }
+
+  // `prefix` keeps the names of subgraphs' boxes apart.
+  void Graph(const G& graph, const GraphTypes* types, const std::string& prefix,
+             const std::string& indent) {
+    NameIndex values;
+    std::vector<std::string> makers;  // by value: the box that made or wrote it last
+    const auto made = [&](const std::string& name, std::string box) {
+      const auto number = static_cast<size_t>(values.Add(name));
+      if (number == makers.size()) makers.emplace_back();
+      makers[number] = std::move(box);
+    };
+    for (size_t i = 0; i < graph.inputs().size(); ++i) {
+      const auto& input = graph.inputs()[i];
+      Node(indent, StrCat(prefix, "i", i), input.name + "\n" + ToString(input.info),
+           "shape=ellipse, fillcolor=\"#cfe8cf\"");
+      made(input.name, StrCat(prefix, "i", i));
+    }
+    for (size_t i = 0; i < graph.constants().size(); ++i) {
+      const auto& constant = graph.constants()[i];
+      Node(indent, StrCat(prefix, "c", i),
+           constant.name + "\n" + ToString(TensorInfo::Of(constant.value)),
+           "shape=note, fillcolor=\"#eeeeee\"");
+      made(constant.name, StrCat(prefix, "c", i));
+    }
+    for (int n = 0; n < graph.num_nodes(); ++n)
+      for (const std::string& output : graph.node(n).outputs())
+        if (graph.Producer(output) == n) made(output, StrCat(prefix, "n", n));
+    for (int n = 0; n < graph.num_nodes(); ++n) {
+      const auto& def = graph.node(n);
+      const std::string box = StrCat(prefix, "n", n);
+      Node(indent, box, Label(def), "shape=box, fillcolor=\"#cfdff3\"");
+      for (const std::string& input : def.inputs()) {
+        if (input.empty()) continue;
+        if (values.Find(input) < 0) MadeByNobody(input, prefix, indent, made);
+        Edge(indent, makers[static_cast<size_t>(values.Find(input))], box,
+             "label=" + Quote(Describe(input, types)));
+      }
+      ForEachRewritten(def, [&](const std::string& name) { made(name, box); });
+      for (const std::string& name : def.control_inputs())
+        for (int from = 0; from < graph.num_nodes(); ++from)
+          if (graph.node(from).name() == name) {
+            Edge(indent, StrCat(prefix, "n", from), box, "style=dashed");
+            break;
+          }
+      for (const auto& item : def.subgraphs()) Subgraph(item, box, indent);
+    }
+    for (size_t o = 0; o < graph.outputs().size(); ++o) {
+      const std::string& output = graph.outputs()[o];
+      const std::string box = StrCat(prefix, "o", o);
+      if (values.Find(output) < 0) MadeByNobody(output, prefix, indent, made);
+      Node(indent, box, output, "shape=ellipse, peripheries=2, fillcolor=\"#f6d9c9\"");
+      Edge(indent, makers[static_cast<size_t>(values.Find(output))], box,
+           types ? "label=" + Quote(ToString(types->at(output))) : "");
+    }
+  }
+  // A graph that is not right yet can be drawn too.
+  template <class Made>
+  void MadeByNobody(const std::string& name, const std::string& prefix, const std::string& indent,
+                    Made&& made) {
+    const std::string box = StrCat(prefix, "m", missing_++);
+    Node(indent, box, name + "\nmissing", "shape=ellipse, color=red, fillcolor=white");
+    made(name, box);
+  }
+  static std::string Describe(const std::string& value, const GraphTypes* types) {
+    return types ? value + "\n" + ToString(types->at(value)) : value;
+  }
+  template <class Item>
+  void Subgraph(const Item& item, const std::string& box, const std::string& indent) {
+    const std::string prefix = StrCat("s", subgraphs_++, "_");
+    out_ += StrCat(indent, "subgraph cluster_", prefix, " {\n");
+    out_ += StrCat(indent, "  label=", Quote(item.name)) + ";\n";
+    Node(indent + "  ", prefix + "head", "", "shape=point, style=invis");
+    if (const G* inner = GraphOf(*item.graph)) {
+      Graph(*inner, nullptr, prefix, indent + "  ");
+    } else {
+      Node(indent + "  ", prefix + "text", item.graph->Describe(), "shape=plaintext, style=\"\"");
+    }
+    out_ += indent + "}\n";
+    Edge(indent, box, prefix + "head", "style=dotted, arrowhead=none, lhead=cluster_" + prefix);
+  }
+
+  std::string out_;
+  int subgraphs_ = 0, missing_ = 0;
+};
+
+}  // namespace detail
+
+// Inputs are green, constants grey, nodes blue, outputs double. Edges go from who made a value, or
+// rewrote it last, to who reads it, and carry its name, with dtype and shape where types are given;
+// control inputs are dashed, subgraphs framed. A graph need not be right to be drawn without types.
+//
+//   const GraphView view(graph);
+//   std::string picture = ToDot(graph, InferGraph(view));
+template <class G = Graph>
+std::string ToDot(const G& graph) {
+  return detail::DotWriter<G>::Write(graph, nullptr);
+}
+template <class G = Graph>
+std::string ToDot(const G& graph, const GraphTypes& types) {
+  return detail::DotWriter<G>::Write(graph, &types);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_DOT_HPP_
+
+// ---- opkit/graph/memory_types.hpp
+// What the memory planner takes and gives: buffers with lifetimes in, offsets in one arena out.
+// Plain numbers: it knows no graph, and lifetimes.hpp makes these of one.
+#ifndef OPKIT_GRAPH_MEMORY_TYPES_HPP_
+#define OPKIT_GRAPH_MEMORY_TYPES_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// A buffer that is live in the half-open span [lower, upper) of any clock: step numbers of a fixed
+// order, say. `size` is in bytes and may be 0; `alignment` of the offset is a power of two.
+struct MemoryInterval {
+  int64_t lower = 0;
+  int64_t upper = 1;
+  int64_t size = 0;
+  int64_t alignment = 1;
+};
+
+// For each buffer those that it must not overlap, each pair listed on both sides: the partners of
+// buffer i are others[starts[i]] up to others[starts[i + 1]]. Both empty: spans of time decide.
+struct MemoryConflicts {
+  std::vector<int64_t> starts;
+  std::vector<int> others;
+  bool empty() const { return starts.empty(); }
+};
+
+struct MemoryPlanOptions {
+  // Both bound the search that follows the greedy portfolio; it also ends as soon as the arena is
+  // as small as the lower bound. Zero for either: the portfolio alone.
+  Timeout time_budget = {};
+  // Steps of the search, each about 5 ns. A plan made within steps alone is the same on every
+  // machine. The default is kDefaultSteps without a time budget, and no limit with one.
+  int64_t max_steps = -1;
+  static constexpr int64_t kDefaultSteps = 10'000'000;
+  uint64_t seed = 0;
+  // An arena that is small enough: the search stops there.
+  int64_t enough_bytes = 0;
+};
+
+struct MemoryPlan {
+  std::vector<int64_t> offsets;  // one for each buffer, in the order given
+  int64_t arena_bytes = 0;       // a multiple of the smallest alignment among the buffers
+  // No arena can be smaller: the largest set of buffers that are live together, each rounded up to
+  // the smallest alignment.
+  int64_t lower_bound_bytes = 0;
+  int64_t naive_bytes = 0;      // every buffer in a place of its own
+  double seconds = 0;           // what planning took
+  const char* method = "none";  // which order or search found it
+  // 1 is perfect.
+  double ratio() const {
+    return lower_bound_bytes == 0
+               ? 1
+               : static_cast<double>(arena_bytes) / static_cast<double>(lower_bound_bytes);
+  }
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_MEMORY_TYPES_HPP_
+
+// ---- opkit/graph/memory_svg.hpp
+// A memory plan as a picture: time from left to right, addresses from bottom to top, a rectangle
+// for each buffer, coloured by how long it lives, and a line at the lower bound.
+#ifndef OPKIT_GRAPH_MEMORY_SVG_HPP_
+#define OPKIT_GRAPH_MEMORY_SVG_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+struct MemorySvgOptions {
+  std::string title = "Memory plan";
+  std::string time_label = "step";
+  std::vector<std::string> names;  // of the buffers; empty: their indices
+  int width = 1200;
+  int height = 700;
+};
+
+namespace detail {
+
+// "1.5 MiB"
+inline std::string FormatBytes(int64_t bytes) {
+  const char* const kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  int unit = 0;
+  auto value = static_cast<double>(bytes);
+  for (; value >= 1024 && unit < 6; ++unit) value /= 1024;
+  char digits[32];
+  const auto end = std::to_chars(digits, digits + sizeof digits, value, std::chars_format::general,
+                                 value >= 1000 ? 4 : 3);
+  return std::string(digits, end.ptr) + " " + kUnits[unit];
+}
+
+inline std::string EscapeXml(std::string_view text) {
+  std::string out;
+  for (char c : text) {
+    if (c == '&')
+      out += "&amp;";
+    else if (c == '<')
+      out += "&lt;";
+    else if (c == '>')
+      out += "&gt;";
+    else if (c == '"')
+      out += "&quot;";
+    else if (static_cast<unsigned char>(c) < 32)
+      out += ' ';  // control characters are not XML
+    else
+      out += c;
+  }
+  return out;
+}
+
+// The largest of 1, 2, 5, 10, … (powers of two for bytes) of which about six fit.
+inline double NiceStep(double span, bool bytes) {
+  double step = 1;
+  if (bytes) {
+    while (step * 6 < span) step *= 2;
+    return step;
+  }
+  for (int i = 0; step * 8 < span; ++i) step *= i % 3 == 1 ? 2.5 : 2;
+  return step;
+}
+
+template <class Interval>
+class MemorySvg {
+ public:
+  MemorySvg(const std::vector<Interval>& buffers, const MemoryPlan& plan,
+            const MemorySvgOptions& options)
+      : buffers_(buffers), plan_(plan), options_(options) {
+    if (plan.offsets.size() != buffers.size())
+      Throw(ErrorCode::kInvalidArgument, "expected an offset for each of ", buffers.size(),
+            " buffers, found ", plan.offsets.size());
+    if (!options.names.empty() && options.names.size() != buffers.size())
+      Throw(ErrorCode::kInvalidArgument, "expected a name for each of ", buffers.size(),
+            " buffers, or none; found ", options.names.size());
+    for (const Interval& buffer : buffers) {
+      if (begin_ == end_) {
+        begin_ = static_cast<double>(buffer.lower);
+        shortest_ = Length(buffer);
+      }
+      begin_ = (std::min)(begin_, static_cast<double>(buffer.lower));
+      end_ = (std::max)(end_, static_cast<double>(buffer.upper));
+      longest_ = (std::max)(longest_, Length(buffer));
+      shortest_ = (std::min)(shortest_, Length(buffer));
+    }
+    if (begin_ >= end_) end_ = begin_ + 1;
+    top_ = plan.arena_bytes > 0 ? static_cast<double>(plan.arena_bytes) : 1;
+  }
+
+  std::string Draw() {
+    const int width = options_.width, height = options_.height;
+    Add("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"", width, "\" height=\"", height);
+    Add("\" viewBox=\"0 0 ", width, " ", height);
+    Add("\" font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" "
+        "fill=\"#fff\"/>\n");
+    Add("<text x=\"", kLeft, "\" y=\"24\" font-size=\"17\" font-weight=\"bold\">");
+    Add(EscapeXml(options_.title), "</text>\n");
+    Add("<text x=\"", kLeft, "\" y=\"44\" fill=\"#444\">");
+    Add(FormatBytes(plan_.arena_bytes), " arena, lower bound ",
+        FormatBytes(plan_.lower_bound_bytes));
+    Add(", ratio ", Rounded(plan_.ratio(), 4), "; ", FormatBytes(plan_.naive_bytes));
+    Add(" without sharing; ", buffers_.size(), " buffers, ", EscapeXml(plan_.method));
+    Add("</text>\n");
+    DrawAxes();
+    for (size_t i = 0; i < buffers_.size(); ++i) DrawBuffer(i);
+    DrawBound();
+    DrawLegend();
+    out_ += "</svg>\n";
+    return std::move(out_);
+  }
+
+ private:
+  static constexpr int kLeft = 86, kRight = 24, kTop = 62, kBottom = 52;
+
+  void Add(const Text& a, const Text& b = {}, const Text& c = {}, const Text& d = {}) {
+    out_ += StrCat(a, b, c, d);
+  }
+  static std::string Rounded(double value, int digits = 2) {
+    char text[64];
+    const auto end =
+        std::to_chars(text, text + sizeof text, value, std::chars_format::fixed, digits);
+    return std::string(text, end.ptr);
+  }
+  static double Length(const Interval& buffer) {
+    return static_cast<double>(buffer.upper) - static_cast<double>(buffer.lower);
+  }
+  double X(double time) const {
+    return kLeft + (time - begin_) / (end_ - begin_) * (options_.width - kLeft - kRight);
+  }
+  double Y(double address) const {
+    const int bottom = options_.height - kBottom;
+    return bottom - address / top_ * (bottom - kTop);
+  }
+  void Line(double x1, double y1, double x2, double y2, const char* style) {
+    Add("<line x1=\"", Rounded(x1), "\" y1=\"", Rounded(y1));
+    Add("\" x2=\"", Rounded(x2), "\" y2=\"", Rounded(y2));
+    Add("\" ", style, "/>\n");
+  }
+  void Label(double x, double y, const char* style, std::string_view text) {
+    Add("<text x=\"", Rounded(x), "\" y=\"", Rounded(y));
+    Add("\" ", style, ">", EscapeXml(text));
+    Add("</text>\n");
+  }
+
+  void DrawAxes() {
+    constexpr const char* kGrid = "stroke=\"#ddd\"";
+    const double step = NiceStep(end_ - begin_, false);
+    for (double time = step * static_cast<double>(static_cast<int64_t>(begin_ / step));
+         time <= end_; time += step) {
+      if (time < begin_) continue;
+      Line(X(time), kTop, X(time), Y(0), kGrid);
+      Label(X(time), Y(0) + 17, "text-anchor=\"middle\"", StrCat(static_cast<int64_t>(time)));
+    }
+    const double bytes = NiceStep(top_, true);
+    for (double address = 0; address <= top_; address += bytes) {
+      Line(kLeft, Y(address), X(end_), Y(address), kGrid);
+      Label(kLeft - 8, Y(address) + 4, "text-anchor=\"end\"",
+            FormatBytes(static_cast<int64_t>(address)));
+    }
+    Label((kLeft + X(end_)) / 2, options_.height - 14, "text-anchor=\"middle\"",
+          options_.time_label);
+    Add("<text transform=\"translate(18 ", Rounded((kTop + Y(0)) / 2), ") rotate(-90)\" ",
+        "text-anchor=\"middle\">address</text>\n");
+  }
+
+  // The shortest lives are blue, the longest red, on a logarithmic scale.
+  std::string Colour(double length) const {
+    const double share = longest_ > shortest_ ? __builtin_log(length / shortest_) /
+                                                    __builtin_log(longest_ / shortest_)
+                                              : 0;
+    return StrCat("hsl(", static_cast<int>(215 - 205 * share), ",65%,68%)");
+  }
+
+  void DrawBuffer(size_t i) {
+    const Interval& buffer = buffers_[i];
+    if (buffer.size == 0) return;
+    const auto lower = static_cast<double>(buffer.lower);
+    const auto offset = static_cast<double>(plan_.offsets[i]);
+    const double x = X(lower), width = X(static_cast<double>(buffer.upper)) - x;
+    const double y = Y(offset + static_cast<double>(buffer.size)), height = Y(offset) - y;
+    const std::string name = options_.names.empty() ? std::to_string(i) : options_.names[i];
+    Add("<rect x=\"", Rounded(x), "\" y=\"", Rounded(y));
+    Add("\" width=\"", Rounded(width), "\" height=\"", Rounded(height));
+    Add("\" fill=\"", Colour(Length(buffer)), "\" stroke=\"#333\" stroke-width=\"0.5\"><title>");
+    Add(EscapeXml(name), ": ", FormatBytes(buffer.size), " at ");
+    Add(plan_.offsets[i], ", live from ", buffer.lower, " to ");
+    Add(buffer.upper, "</title></rect>\n");
+    // A label where there is room for it; 7 is a character's width.
+    if (height >= 13 && width >= 7 * static_cast<double>(name.size()) + 6)
+      Label(x + width / 2, y + height / 2 + 4, "text-anchor=\"middle\" pointer-events=\"none\"",
+            name);
+  }
+
+  void DrawBound() {
+    if (plan_.lower_bound_bytes <= 0) return;
+    const double y = Y(static_cast<double>(plan_.lower_bound_bytes));
+    Line(kLeft, y, X(end_), y, "stroke=\"#c00\" stroke-dasharray=\"6 4\"");
+    Label(X(end_) - 4, y + 14, "text-anchor=\"end\" fill=\"#c00\"", "lower bound");
+  }
+
+  void DrawLegend() {
+    const double y = options_.height - 24;
+    constexpr int kSteps = 8, kWidth = 16;
+    const double left = options_.width - kRight - kSteps * kWidth - 60;
+    Label(left - 6, y + 10, "text-anchor=\"end\"", "lives short");
+    for (int i = 0; i < kSteps; ++i) {
+      const double share = static_cast<double>(i) / (kSteps - 1);
+      Add("<rect x=\"", Rounded(left + i * kWidth), "\" y=\"", Rounded(y));
+      Add("\" width=\"", kWidth, "\" height=\"12\" fill=\"hsl(",
+          static_cast<int>(215 - 205 * share));
+      out_ += ",65%,68%)\"/>\n";
+    }
+    Label(left + kSteps * kWidth + 6, y + 10, "", "long");
+  }
+
+  const std::vector<Interval>& buffers_;
+  const MemoryPlan& plan_;
+  const MemorySvgOptions& options_;
+  double begin_ = 0, end_ = 0, shortest_ = 1, longest_ = 1, top_ = 1;
+  std::string out_;
+};
+
+}  // namespace detail
+
+// An SVG document of the plan: axes with units, a label on every buffer that has room for one, what
+// a buffer is when pointed at, and bytes, bound and ratio in the title.
+template <class Interval = MemoryInterval>
+std::string DrawMemoryPlan(const std::vector<Interval>& buffers, const MemoryPlan& plan,
+                           const MemorySvgOptions& options = {}) {
+  return detail::MemorySvg(buffers, plan, options).Draw();
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_MEMORY_SVG_HPP_
+
+// ---- opkit/graph/common_subexpressions.hpp
+// MergeCommonSubexpressions: of nodes that compute the same of the same values, one is enough.
+#ifndef OPKIT_GRAPH_COMMON_SUBEXPRESSIONS_HPP_
+#define OPKIT_GRAPH_COMMON_SUBEXPRESSIONS_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Numbers that were added under a hash, newest first.
+template <class Int>
+class HashChains {
+ public:
+  explicit HashChains(size_t most) : next_(most, -1) {
+    size_t size = 16;
+    while (size < most) size *= 2;
+    first_.assign(size, -1);
+  }
+  void Add(size_t hash, Int number) {
+    Int& first = first_[hash & (first_.size() - 1)];
+    next_[static_cast<size_t>(number)] = std::exchange(first, number);
+  }
+  // The first for which match(number) holds; -1 when none does.
+  template <class F>
+  Int Find(size_t hash, F&& match) const {
+    Int at = first_[hash & (first_.size() - 1)];
+    while (at >= 0 && !match(at)) at = next_[static_cast<size_t>(at)];
+    return at;
+  }
+
+ private:
+  std::vector<Int> first_, next_;
+};
+
+// Walks the nodes in the order they run, so that what a node reads has been merged before it is
+// compared itself.
+template <class G>
+class SubexpressionMerger {
+ public:
+  explicit SubexpressionMerger(const G& graph)
+      : graph_(graph),
+        view_(graph),
+        rewritten_(RewrittenValues(view_)),
+        control_(ControlNames(graph)),
+        removed_(static_cast<size_t>(graph.num_nodes()), 0) {
+    for (int value = 0; value < view_.num_values(); ++value) {
+      same_.push_back(value);
+      called_.push_back(value);
+    }
+    MergeConstants();
+    HashChains<int> known(static_cast<size_t>(graph.num_nodes()));
+    for (const int node : view_.order()) {
+      if (!IsPure(node)) continue;
+      const size_t hash = Hash(node);
+      const int first = known.Find(hash, [&](int other) { return IsSame(other, node); });
+      if (first >= 0) {
+        Merge(first, node);
+      } else {
+        known.Add(hash, node);
+      }
+    }
+  }
+
+  G Result() const {
+    std::vector<OperatorDef> nodes;
+    for (int node = 0; node < graph_.num_nodes(); ++node) {
+      if (removed_[static_cast<size_t>(node)]) continue;
+      OperatorDef& def = nodes.emplace_back(graph_.node(node));
+      const auto ins = view_.inputs(node), outs = view_.outputs(node);
+      for (size_t i = 0; i < ins.size(); ++i)
+        if (ins[i] >= 0) def.mutable_inputs()[i] = Name(Same(ins[i]));
+      for (size_t o = 0; o < outs.size(); ++o)
+        if (outs[o] >= 0) def.mutable_outputs()[o] = Name(outs[o]);
+    }
+    std::vector<GraphConstant> constants;
+    for (const GraphConstant& constant : graph_.constants()) {
+      const int value = view_.FindValue(constant.name);
+      if (Same(value) == value || view_.IsOutput(value)) constants.push_back(constant);
+    }
+    return WithContents(graph_, std::move(constants), std::move(nodes));
+  }
+
+ private:
+  int Same(int value) const { return same_[static_cast<size_t>(value)]; }
+  const std::string& Name(int value) const {
+    return view_.name(called_[static_cast<size_t>(value)]);
+  }
+
+  void MergeConstants() {
+    HashChains<int> known(static_cast<size_t>(view_.num_values()));
+    for (int value = 0; value < view_.num_values(); ++value) {
+      const Tensor* tensor = view_.constant(value);
+      if (!tensor) continue;
+      const size_t hash = std::hash<std::string_view>()(FirstBytes(*tensor));
+      const int first = known.Find(
+          hash, [&](int other) { return Attribute(*view_.constant(other)) == Attribute(*tensor); });
+      if (first >= 0) {
+        same_[static_cast<size_t>(value)] = first;
+      } else {
+        known.Add(hash, value);
+      }
+    }
+  }
+  static std::string FirstBytes(const Tensor& tensor) {
+    std::string out = tensor.Describe();
+    const bool plain = tensor.is_dense() && tensor.layout().is_standard() && tensor.raw_data();
+    if (!plain || !IsHostAccessible(tensor.device().type)) return out;
+    const int64_t bytes = tensor.nbytes() < 256 ? tensor.nbytes() : 256;
+    return out.append(static_cast<const char*>(tensor.raw_data()), static_cast<size_t>(bytes));
+  }
+
+  // A value that is rewritten is another one before and after.
+  bool IsPure(int node) const {
+    const auto& def = graph_.node(node);
+    const bool waited_for = !def.name().empty() && control_.Find(def.name()) >= 0;
+    if (waited_for || HasEffect(def) || RewritesInputs(def)) return false;
+    for (const auto values : {view_.inputs(node), view_.outputs(node)})
+      for (const int value : values)
+        if (value >= 0 && rewritten_[static_cast<size_t>(value)]) return false;
+    return true;
+  }
+  size_t Hash(int node) const {
+    const auto& def = graph_.node(node);
+    size_t hash = std::hash<std::string_view>()(def.type()) + def.args().size();
+    for (const int value : view_.inputs(node))
+      hash = hash * 1000003 + static_cast<size_t>(value < 0 ? -1 : Same(value));
+    for (size_t i = 0; i < def.args().size(); ++i)  // in any order
+      hash += std::hash<std::string_view>()((def.args().begin() + static_cast<int>(i))->name);
+    return hash ^ (hash >> 29);
+  }
+  bool IsSame(int a, int b) const {
+    const auto ins_a = view_.inputs(a), ins_b = view_.inputs(b);
+    const auto outs_a = view_.outputs(a), outs_b = view_.outputs(b);
+    if (ins_a.size() != ins_b.size() || outs_a.size() != outs_b.size()) return false;
+    for (size_t i = 0; i < ins_a.size(); ++i)
+      if ((ins_a[i] < 0) != (ins_b[i] < 0) || (ins_a[i] >= 0 && Same(ins_a[i]) != Same(ins_b[i])))
+        return false;
+    for (size_t o = 0; o < outs_a.size(); ++o)
+      if ((outs_a[o] < 0) != (outs_b[o] < 0)) return false;
+    return SameOperation(graph_.node(a), graph_.node(b));
+  }
+  // Outputs of the graph keep their names: the first node takes that of its double, unless it has
+  // such a name itself; then both stay, and only the first one is read.
+  void Merge(int first, int node) {
+    const auto kept = view_.outputs(first), gone = view_.outputs(node);
+    bool names_clash = false;
+    for (size_t o = 0; o < gone.size(); ++o)
+      names_clash |= gone[o] >= 0 && view_.IsOutput(gone[o]) &&
+                     view_.IsOutput(called_[static_cast<size_t>(kept[o])]);
+    removed_[static_cast<size_t>(node)] = !names_clash;
+    for (size_t o = 0; o < gone.size(); ++o) {
+      if (gone[o] < 0) continue;
+      same_[static_cast<size_t>(gone[o])] = kept[o];
+      if (!names_clash && view_.IsOutput(gone[o])) called_[static_cast<size_t>(kept[o])] = gone[o];
+    }
+  }
+
+  const G& graph_;
+  const GraphView view_;
+  const std::vector<char> rewritten_;  // by value
+  const NameIndex control_;
+  std::vector<char> removed_;
+  std::vector<int> same_;    // by value: the one that is read in its place
+  std::vector<int> called_;  // by value: the one whose name it gets
+};
+
+}  // namespace detail
+
+// Nodes are the same by operator, inputs, attributes to the bit, subgraphs, device, engine and
+// control inputs; constants by dtype, shape, device and bytes. What stays double: nodes with an
+// effect (stateful operators, no outputs), those that read, write or make a value that is
+// rewritten, and those that others wait for by name.
+template <class G = Graph>
+G MergeCommonSubexpressions(const G& graph) {
+  return detail::SubexpressionMerger<G>(graph).Result();
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_COMMON_SUBEXPRESSIONS_HPP_
+
+// ---- opkit/graph/constant_folding.hpp
+// FoldConstants: runs the nodes that have nothing but constants to read, and puts constants in
+// their place.
+#ifndef OPKIT_GRAPH_CONSTANT_FOLDING_HPP_
+#define OPKIT_GRAPH_CONSTANT_FOLDING_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+struct FoldOptions {
+  // Of all outputs of a node together; a node that makes more stays. Where the schema tells the
+  // size, such a node is not run.
+  int64_t max_bytes = int64_t{16} << 20;
+};
+
+namespace detail {
+
+template <class G>
+class ConstantFolder {
+ public:
+  ConstantFolder(const G& graph, const FoldOptions& options)
+      : graph_(graph),
+        options_(options),
+        view_(graph),
+        rewritten_(RewrittenValues(view_)),
+        control_(ControlNames(graph)),
+        known_(static_cast<size_t>(view_.num_values())),
+        folded_(static_cast<size_t>(graph.num_nodes()), 0) {
+    for (int value = 0; value < view_.num_values(); ++value)
+      if (view_.IsConstant(value)) known_[static_cast<size_t>(value)] = *view_.constant(value);
+    for (const int node : view_.order()) folded_[static_cast<size_t>(node)] = Folds(node);
+  }
+
+  G Result() const {
+    std::vector<GraphConstant> constants;
+    for (const GraphConstant& constant : graph_.constants()) {
+      const int value = view_.FindValue(constant.name);
+      if (view_.consumers(value).empty() || IsNeeded(value)) constants.push_back(constant);
+    }
+    std::vector<OperatorDef> nodes;
+    for (int node = 0; node < graph_.num_nodes(); ++node) {
+      if (!folded_[static_cast<size_t>(node)]) {
+        nodes.push_back(graph_.node(node));
+        continue;
+      }
+      for (const int value : view_.outputs(node))
+        if (value >= 0 && IsNeeded(value))
+          constants.push_back({view_.name(value), known_[static_cast<size_t>(value)]});
+    }
+    return WithContents(graph_, std::move(constants), std::move(nodes));
+  }
+
+ private:
+  bool IsNeeded(int value) const {
+    bool needed = view_.IsOutput(value);
+    for (const int node : view_.consumers(value)) needed |= !folded_[static_cast<size_t>(node)];
+    return needed;
+  }
+  bool Folds(int node) {
+    const auto& def = graph_.node(node);
+    for (const int value : view_.inputs(node))
+      if (value >= 0 && !known_[static_cast<size_t>(value)].initialized()) return false;
+    for (const int value : view_.outputs(node))  // a constant may not be written to
+      if (value >= 0 && rewritten_[static_cast<size_t>(value)]) return false;
+    const bool waited_for = !def.name().empty() && control_.Find(def.name()) >= 0;
+    if (waited_for || !def.control_inputs().empty() || !IsHostAccessible(def.device().type) ||
+        RewritesInputs(def) || HasEffect(def))
+      return false;
+    try {
+      return !IsTooLarge(def, node) && Run(def, node);
+    } catch (...) {
+      return false;  // whatever is wrong with the node is reported where it runs
+    }
+  }
+  // As far as the schema tells.
+  bool IsTooLarge(const OperatorDef& def, int node) const {
+    std::vector<TensorInfo> inputs;
+    for (const int value : view_.inputs(node))
+      inputs.push_back(value < 0 ? TensorInfo()
+                                 : TensorInfo::Of(known_[static_cast<size_t>(value)], true));
+    const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
+    double bytes = 0;
+    for (const TensorInfo& output : schema.InferOutputs(def, std::move(inputs)))
+      bytes += static_cast<double>(OpSchema::Bytes(output));
+    return bytes > static_cast<double>(options_.max_bytes);
+  }
+  bool Run(const OperatorDef& def, int node) {
+    Workspace ws;
+    const auto ins = view_.inputs(node), outs = view_.outputs(node);
+    for (size_t i = 0; i < ins.size(); ++i)
+      if (ins[i] >= 0) *ws.CreateTensor(def.inputs()[i]) = known_[static_cast<size_t>(ins[i])];
+    CreateOperator(def, &ws)->Run();
+    std::vector<Tensor> results;
+    int64_t bytes = 0;
+    for (size_t o = 0; o < outs.size(); ++o) {
+      results.emplace_back();
+      if (outs[o] < 0) continue;
+      results.back() = *ws.GetTensor(def.outputs()[o]);
+      bytes += results.back().nbytes();
+      if (!results.back().initialized() || bytes > options_.max_bytes) return false;
+    }
+    for (size_t o = 0; o < outs.size(); ++o)
+      if (outs[o] >= 0) known_[static_cast<size_t>(outs[o])] = std::move(results[o]);
+    return true;
+  }
+
+  const G& graph_;
+  const FoldOptions options_;
+  const GraphView view_;
+  const std::vector<char> rewritten_;  // by value
+  const NameIndex control_;
+  std::vector<Tensor> known_;  // by value; uninitialized where it is no constant
+  std::vector<char> folded_;
+};
+
+}  // namespace detail
+
+// Constants that only such nodes read go with them. What stays: nodes with an effect (stateful
+// operators, no outputs), those that rewrite an input or whose output is rewritten, those that wait
+// for others or are waited for by name, and those that do not run: an error shows where the graph
+// runs. Operators run on the device of their node, if the host can reach its memory.
+template <class G = Graph>
+G FoldConstants(const G& graph, const FoldOptions& options = {}) {
+  return detail::ConstantFolder<G>(graph, options).Result();
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_CONSTANT_FOLDING_HPP_
+
+// ---- opkit/graph/dead_nodes.hpp
+// RemoveDeadNodes: drops the nodes and constants from which nothing that a run leaves behind can be
+// reached.
+#ifndef OPKIT_GRAPH_DEAD_NODES_HPP_
+#define OPKIT_GRAPH_DEAD_NODES_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+template <class G>
+class LiveNodes {
+ public:
+  explicit LiveNodes(const GraphView& view)
+      : graph_(view.graph()),
+        view_(view),
+        rewritten_(RewrittenValues(view)),
+        live_(static_cast<size_t>(view.num_nodes()), 0) {
+    for (int node = 0; node < view.num_nodes(); ++node) {
+      const auto& def = graph_.node(node);
+      if (!def.name().empty() && names_.Find(def.name()) < 0) {
+        names_.Add(def.name());
+        named_.push_back(node);
+      }
+    }
+    for (int node = 0; node < view.num_nodes(); ++node)
+      if (HasEffect(graph_.node(node))) Mark(node);
+    for (const auto& rewrite : view.rewrites())  // an input's memory is the caller's
+      if (view.IsInput(rewrite.value)) Mark(rewrite.node);
+    for (const int output : view.outputs()) Need(output, view.num_nodes());
+    while (!todo_.empty()) {
+      const int node = todo_.back();
+      todo_.pop_back();
+      for (const int value : view.inputs(node))
+        if (value >= 0) Need(value, node);
+      for (const std::string& name : graph_.node(node).control_inputs())
+        Mark(named_[static_cast<size_t>(names_.Find(name))]);
+    }
+  }
+
+  bool operator[](int node) const { return live_[static_cast<size_t>(node)] != 0; }
+
+ private:
+  void Mark(int node) {
+    if (!std::exchange(live_[static_cast<size_t>(node)], 1)) todo_.push_back(node);
+  }
+  // The value as it is when the node `reader` reads it: what rewrites it later does not matter.
+  void Need(int value, int reader) {
+    if (view_.producer(value) >= 0) Mark(view_.producer(value));
+    if (!rewritten_[static_cast<size_t>(value)]) return;
+    for (const auto& rewrite : view_.rewrites())
+      if (rewrite.value == value && rewrite.node < reader) Mark(rewrite.node);
+  }
+
+  const G& graph_;
+  const GraphView& view_;
+  const std::vector<char> rewritten_;  // by value
+  NameIndex names_;
+  std::vector<int> named_;  // by the number in `names_`
+  std::vector<char> live_;
+  std::vector<int> todo_;
+};
+
+}  // namespace detail
+
+// What stays: nodes that an output of the graph needs; those with an effect (no outputs, stateful
+// operators) and those that rewrite an input of the graph; what these need, control inputs
+// included. Constants that nothing reads go. Inputs and outputs of the graph stay as they are.
+template <class G = Graph>
+G RemoveDeadNodes(const G& graph) {
+  const GraphView view(graph);
+  const detail::LiveNodes<G> live(view);
+  std::vector<OperatorDef> nodes;
+  for (int node = 0; node < graph.num_nodes(); ++node)
+    if (live[node]) nodes.push_back(graph.node(node));
+  std::vector<GraphConstant> constants;
+  for (const GraphConstant& constant : graph.constants()) {
+    const int value = view.FindValue(constant.name);
+    bool used = view.IsOutput(value);
+    for (const int node : view.consumers(value)) used |= live[node];
+    if (used) constants.push_back(constant);
+  }
+  return detail::WithContents(graph, std::move(constants), std::move(nodes));
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_DEAD_NODES_HPP_
+
+// ---- opkit/graph/passes.hpp
+// PassList: a named, ordered list of functions from graph to graph that a program extends, and the
+// list that the toolkit begins with.
+#ifndef OPKIT_GRAPH_PASSES_HPP_
+#define OPKIT_GRAPH_PASSES_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// A regular value; copies share the passes themselves. A pass returns a graph that computes the
+// same outputs and leaves the same in the caller's inputs. Running is const: a list whose passes
+// keep no state may run on several threads.
+//
+//   PassList passes = DefaultPasses();
+//   passes.InsertAfter("fold_constants", "my_pass", [](Graph g) { …; return g; });
+//   Graph better = passes.Run(graph);
+//
+// A template, so that programs that run no pass do not compile it.
+template <class G>
+class BasicPassList {
+ public:
+  using Pass = UniqueFunction<G(G)>;
+
+  // At the end. Errors of all three: kAlreadyExists for a name that the list has, kInvalidArgument
+  // for an empty name or pass, kNotFound, with the nearest name, for a place that it does not have.
+  BasicPassList& Add(std::string name, Pass pass) {
+    return Insert(passes_.size(), std::move(name), std::move(pass));
+  }
+  BasicPassList& InsertBefore(std::string_view place, std::string name, Pass pass) {
+    return Insert(Find(place), std::move(name), std::move(pass));
+  }
+  BasicPassList& InsertAfter(std::string_view place, std::string name, Pass pass) {
+    return Insert(Find(place) + 1, std::move(name), std::move(pass));
+  }
+  // Error (kNotFound), with the nearest name.
+  BasicPassList& Remove(std::string_view name) {
+    passes_.erase(passes_.begin() + static_cast<std::ptrdiff_t>(Find(name)));
+    return *this;
+  }
+  std::vector<std::string> names() const {
+    std::vector<std::string> names;
+    for (const auto& known : passes_) names.push_back(known->name);
+    return names;
+  }
+
+  // The graph is checked before the first pass and after every one; an error of a pass, and of what
+  // it made, names the pass.
+  G Run(G graph) const { return Walk(std::move(graph), nullptr); }
+  // As above; calls watch(name, before, after) after every pass:
+  //   passes.Run(g, [](auto& name, auto& a, auto& b) { Log(name + "\n" + PrintGraph(a, b)); });
+  G Run(G graph, FunctionRef<void(const std::string&, const G&, const G&)> watch) const {
+    return Walk(std::move(graph), &watch);
+  }
+
+ private:
+  using Watch = FunctionRef<void(const std::string&, const G&, const G&)>;
+  struct Entry : detail::RefCounted {
+    std::string name;
+    Pass run;
+  };
+
+  size_t Find(std::string_view name) const {
+    for (size_t i = 0; i < passes_.size(); ++i)
+      if (passes_[i]->name == name) return i;
+    Throw(ErrorCode::kNotFound, "the list has no pass '", name, "'", SuggestName(name, names()));
+  }
+  BasicPassList& Insert(size_t at, std::string name, Pass pass) {
+    if (name.empty() || !pass)
+      Throw(ErrorCode::kInvalidArgument, "pass '", name, "' needs a name and a function");
+    for (const auto& known : passes_)
+      if (known->name == name)
+        Throw(ErrorCode::kAlreadyExists, "the list has a pass '", name,
+              "' already; give this one another name");
+    auto entry = detail::MakeIntrusive<Entry>();
+    entry->name = std::move(name);
+    entry->run = std::move(pass);
+    passes_.insert(passes_.begin() + static_cast<std::ptrdiff_t>(at), std::move(entry));
+    return *this;
+  }
+  G Walk(G graph, const Watch* watch) const {
+    Check(graph);
+    for (const auto& pass : passes_) {
+      G before;
+      if (watch) before = graph;
+      const std::vector<std::string> outputs = graph.outputs();
+      try {
+        graph = pass->run(std::move(graph));
+        Check(graph);
+        for (const std::string& output : outputs)
+          if (!graph.IsOutput(output))
+            Throw(ErrorCode::kInvalidArgument, "the pass removed output '", output,
+                  "' of the graph; a pass keeps what a run returns");
+      } catch (Error& error) {
+        error.AddContext("in pass '" + pass->name + "'");
+        throw;
+      } catch (const std::exception& thrown) {
+        Error error(ErrorCode::kOperatorFailed, thrown.what());
+        error.SetCause(std::current_exception());
+        throw error.AddContext("in pass '" + pass->name + "'");
+      }
+      if (watch) (*watch)(pass->name, before, graph);
+    }
+    return graph;
+  }
+
+  std::vector<detail::IntrusivePtr<Entry>> passes_;
+};
+using PassList = BasicPassList<Graph>;
+
+// remove_dead_nodes, fold_constants, merge_common_subexpressions: one run leaves nothing for a
+// second one.
+template <class G = Graph>
+BasicPassList<G> DefaultPasses(FoldOptions options = {}) {
+  BasicPassList<G> passes;
+  passes.Add("remove_dead_nodes", [](const G& graph) { return RemoveDeadNodes(graph); });
+  passes.Add("fold_constants", [options](const G& graph) { return FoldConstants(graph, options); });
+  passes.Add("merge_common_subexpressions",
+             [](const G& graph) { return MergeCommonSubexpressions(graph); });
+  return passes;
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PASSES_HPP_
+
+// ---- opkit/graph/lifetime_types.hpp
+// What is known of a run before its memory is planned: which steps order which, and which values
+// they write and read. Plain numbers; what the planner and the verifier are both given.
+#ifndef OPKIT_GRAPH_LIFETIME_TYPES_HPP_
+#define OPKIT_GRAPH_LIFETIME_TYPES_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// The steps of a run, 0 to nodes - 1 in the order they are stored, and what the executor honours of
+// their order.
+struct RunOrder {
+  int nodes = 0;
+  // Pairs (before[i], after[i]): `after[i]` starts when `before[i]` has completed, asynchronous
+  // part included. before[i] < after[i].
+  std::vector<int> before;
+  std::vector<int> after;
+  // Empty: nothing but the edges orders steps, in any number of threads. Else the executor also
+  // walks in stages: no step starts before all of a lower stage have returned. Ascending; 0, 1, 2,
+  // … is one thread that walks the stored order.
+  std::vector<int> stages;
+  // Steps that return before they have completed; empty: none. Only with stages does it matter.
+  std::vector<uint8_t> asynchronous;
+};
+
+// A value's bytes are live from the start of its producer until all users have completed.
+struct RunValue {
+  int64_t bytes = 0;
+  int64_t alignment = 64;
+  int producer = -1;       // -1: there when the run starts
+  std::vector<int> users;  // steps that read it; scratch of a step has none
+  bool kept = false;       // read after the run has ended
+  bool external = false;   // memory of somebody else: not planned
+  int view_of = -1;  // another value whose bytes it shares, from `view_offset` on; its producer
+  int64_t view_offset = 0;  // is the step that makes the view
+};
+
+// `node`'s kernel may write value `output` over value `input`, which it reads.
+struct InPlaceOption {
+  int node = 0;
+  int input = 0;
+  int output = 0;
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_LIFETIME_TYPES_HPP_
+
+// ---- opkit/graph/lifetimes.hpp
+// FindLifetimes: from the order that an executor keeps to the buffers that memory is planned for,
+// and which of them can be live together in some legal run. Between selection, which says what
+// steps read, write and may overwrite, and PlanMemory.
+#ifndef OPKIT_GRAPH_LIFETIMES_HPP_
+#define OPKIT_GRAPH_LIFETIMES_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// `buffers` and `conflicts` are what PlanMemory takes. A value's place in the arena is the offset
+// of its buffer plus its offset in it.
+struct MemoryLifetimes {
+  std::vector<MemoryInterval> buffers;
+  MemoryConflicts conflicts;              // empty: the buffers' spans decide
+  std::vector<int> buffer_of;             // of each value; -1 for external ones
+  std::vector<int64_t> offset_in_buffer;  // of each value
+  std::vector<uint8_t> granted;           // of each in-place option, 1 where the values share bytes
+  // Two buffers conflict only where a legal run has both live. False for a large graph without
+  // stages, and for stages of several steps: some that conflict then could share.
+  bool exact = true;
+};
+
+struct LifetimeOptions {
+  // Up to so many steps without stages, conflicts are exact: steps squared bits, and 8 bytes for a
+  // conflict. Above it, or past 8 million conflicts, lifetimes are read off the longest path: a
+  // value is live between the last step on it before all its uses and the first one after them.
+  int exact_nodes = 4096;
+};
+
+namespace detail {
+
+inline constexpr int64_t kMostExactConflicts = 8'000'000;
+
+// Step u has completed before step v starts, as far as it is known: always true where it says so.
+template <class Run>
+class StepOrder {
+ public:
+  StepOrder(const Run& run, bool exact) : run_(run) {
+    const auto n = static_cast<size_t>(run.nodes);
+    ListPredecessors();
+    if (!run.stages.empty()) {
+      ClockByStages();
+    } else if (exact) {
+      words_ = (n + 63) / 64;
+      before_.assign(n * words_, 0);
+      for (size_t v = 0; v < n; ++v) {
+        start_.push_back(static_cast<int64_t>(v));
+        done_.push_back(static_cast<int64_t>(v) + 1);
+        for (int64_t at = starts_[v]; at < starts_[v + 1]; ++at) {
+          const auto u = static_cast<size_t>(predecessors_[static_cast<size_t>(at)]);
+          for (size_t w = 0; w < words_; ++w) before_[v * words_ + w] |= before_[u * words_ + w];
+          before_[v * words_ + u / 64] |= uint64_t{1} << (u % 64);
+        }
+      }
+      end_ = run.nodes;
+    } else {
+      ClockByLongestPath();
+    }
+  }
+
+  bool Precedes(int u, int v) const {
+    if (words_ > 0) return Bit(static_cast<size_t>(v), u);
+    return done_[static_cast<size_t>(u)] <= start_[static_cast<size_t>(v)] || HasPath(u, v);
+  }
+  bool has_matrix() const { return words_ > 0; }
+  size_t words() const { return words_; }
+  // With a matrix: who precedes v, as bits.
+  const uint64_t* Before(int v) const { return &before_[static_cast<size_t>(v) * words_]; }
+
+  // Without a matrix done(u) <= start(v) only where u precedes v; with it they are the stored
+  // order.
+  int64_t start(int v) const { return start_[static_cast<size_t>(v)]; }
+  int64_t done(int v) const { return done_[static_cast<size_t>(v)]; }
+  // Before every step, and after.
+  int64_t begin() const { return -1; }
+  int64_t end() const { return end_; }
+
+ private:
+  bool Bit(size_t v, int u) const {
+    return (before_[v * words_ + static_cast<size_t>(u) / 64] >> (u % 64)) & 1;
+  }
+
+  void ListPredecessors() {
+    starts_.assign(static_cast<size_t>(run_.nodes) + 1, 0);
+    predecessors_.resize(run_.after.size());
+    for (int after : run_.after) ++starts_[static_cast<size_t>(after)];
+    int64_t sum = 0;
+    for (int64_t& start : starts_) start = sum += start;
+    for (size_t e = run_.after.size(); e-- > 0;)
+      predecessors_[static_cast<size_t>(--starts_[static_cast<size_t>(run_.after[e])])] =
+          run_.before[e];
+  }
+
+  // A synchronous step is done when its stage is; an asynchronous one when a successor has started.
+  // What order there is inside a stage is left to HasPath.
+  void ClockByStages() {
+    const auto n = static_cast<size_t>(run_.nodes);
+    end_ = n == 0 ? 0 : int64_t{run_.stages[n - 1]} + 1;
+    for (size_t v = 0; v < n; ++v) {
+      start_.push_back(run_.stages[v]);
+      const bool asynchronous = !run_.asynchronous.empty() && run_.asynchronous[v] != 0;
+      done_.push_back(asynchronous ? end_ : int64_t{run_.stages[v]} + 1);
+    }
+    const auto alone = [&](size_t v) {
+      return (v == 0 || run_.stages[v - 1] != run_.stages[v]) &&
+             (v + 1 == n || run_.stages[v + 1] != run_.stages[v]);
+    };
+    for (size_t e = 0; e < run_.before.size(); ++e) {
+      const auto after = static_cast<size_t>(run_.after[e]);
+      const int64_t done = start_[after] + (alone(after) ? 0 : 1);
+      int64_t& known = done_[static_cast<size_t>(run_.before[e])];
+      if (done < known && done > start_[static_cast<size_t>(run_.before[e])]) known = done;
+    }
+  }
+
+  // Steps on the longest path are the ticks. A step off it starts after the last tick that precedes
+  // it and is done before the first tick that it precedes.
+  void ClockByLongestPath() {
+    const auto n = static_cast<size_t>(run_.nodes);
+    std::vector<int> depth(n, 0), via(n, -1), tick(n, -1);
+    int last = 0;
+    for (size_t v = 0; v < n; ++v) {
+      for (int64_t at = starts_[v]; at < starts_[v + 1]; ++at) {
+        const int u = predecessors_[static_cast<size_t>(at)];
+        if (depth[static_cast<size_t>(u)] < depth[v]) continue;
+        depth[v] = depth[static_cast<size_t>(u)] + 1;
+        via[v] = u;
+      }
+      if (depth[v] > depth[static_cast<size_t>(last)]) last = static_cast<int>(v);
+    }
+    if (n == 0) return;
+    const int ticks = depth[static_cast<size_t>(last)] + 1;
+    for (int v = last; v >= 0; v = via[static_cast<size_t>(v)])
+      tick[static_cast<size_t>(v)] = depth[static_cast<size_t>(v)];
+    end_ = 2 * int64_t{ticks};
+    start_.assign(n, -1);
+    done_.assign(n, end_);
+    for (size_t v = 0; v < n; ++v) {
+      for (int64_t at = starts_[v]; at < starts_[v + 1]; ++at) {
+        const auto u = static_cast<size_t>(predecessors_[static_cast<size_t>(at)]);
+        const int64_t after = tick[u] >= 0 ? 2 * int64_t{tick[u]} + 1 : start_[u];
+        start_[v] = after > start_[v] ? after : start_[v];
+      }
+      if (tick[v] >= 0) start_[v] = 2 * int64_t{tick[v]};
+    }
+    for (size_t v = n; v-- > 0;) {
+      if (tick[v] >= 0) done_[v] = 2 * int64_t{tick[v]} + 1;
+      const int64_t before = tick[v] >= 0 ? 2 * int64_t{tick[v]} : done_[v];
+      for (int64_t at = starts_[v]; at < starts_[v + 1]; ++at) {
+        int64_t& done = done_[static_cast<size_t>(predecessors_[static_cast<size_t>(at)])];
+        done = before < done ? before : done;
+      }
+    }
+  }
+
+  // Backwards along edges, for a while: an unknown order counts as none.
+  bool HasPath(int u, int v) const {
+    constexpr size_t kMostVisits = 256;
+    if (u >= v) return false;
+    std::vector<int> visits(1, v);
+    for (size_t i = 0; i < visits.size(); ++i)
+      for (int64_t at = starts_[static_cast<size_t>(visits[i])];
+           at < starts_[static_cast<size_t>(visits[i]) + 1]; ++at) {
+        const int before = predecessors_[static_cast<size_t>(at)];
+        if (before == u) return true;
+        if (before > u && visits.size() < kMostVisits) visits.push_back(before);
+      }
+    return false;
+  }
+
+  const Run& run_;
+  std::vector<int64_t> starts_;  // of the predecessors of each step
+  std::vector<int> predecessors_;
+  std::vector<int64_t> start_, done_;
+  int64_t end_ = 0;
+  size_t words_ = 0;
+  std::vector<uint64_t> before_;
+};
+
+template <class Run>
+void CheckRunOrder(const Run& run) {
+  if (run.nodes < 0)
+    Throw(ErrorCode::kInvalidArgument, "expected 0 or more steps, found ", run.nodes);
+  const auto n = static_cast<size_t>(run.nodes);
+  if (run.before.size() != run.after.size())
+    Throw(ErrorCode::kInvalidArgument, "expected both ends of every edge, found ",
+          run.before.size(), " in `before` and ", run.after.size(), " in `after`");
+  for (size_t e = 0; e < run.before.size(); ++e)
+    if (run.before[e] < 0 || run.before[e] >= run.after[e] || run.after[e] >= run.nodes)
+      Throw(ErrorCode::kInvalidArgument, "edge ", e, " goes from step ", run.before[e], " to step ",
+            run.after[e], ": expected 0 <= before < after < ", run.nodes);
+  if (!run.stages.empty() && run.stages.size() != n)
+    Throw(ErrorCode::kInvalidArgument, "expected a stage for each of ", n,
+          " steps, or none; found ", run.stages.size());
+  for (size_t v = 1; v < run.stages.size(); ++v)
+    if (run.stages[v] < run.stages[v - 1])
+      Throw(ErrorCode::kInvalidArgument, "step ", v, " has stage ", run.stages[v],
+            ", less than the step before it: expected ascending stages");
+  if (!run.stages.empty() && run.stages[0] < 0)
+    Throw(ErrorCode::kInvalidArgument, "step 0 has stage ", run.stages[0], ": expected 0 or more");
+  if (!run.asynchronous.empty() && run.asynchronous.size() != n)
+    Throw(ErrorCode::kInvalidArgument, "expected `asynchronous` for each of ", n,
+          " steps, or none; found ", run.asynchronous.size());
+}
+
+template <class Run, class Value>
+void CheckRunValue(const Run& run, const std::vector<Value>& values, size_t i) {
+  const Value& value = values[i];
+  if (value.bytes < 0)
+    Throw(ErrorCode::kInvalidArgument, "value ", i, " has ", value.bytes,
+          " bytes: expected 0 or more");
+  if (value.alignment <= 0 || (value.alignment & (value.alignment - 1)) != 0)
+    Throw(ErrorCode::kInvalidArgument, "value ", i, " has alignment ", value.alignment,
+          ": expected a power of two");
+  if (value.producer < -1 || value.producer >= run.nodes)
+    Throw(ErrorCode::kInvalidArgument, "value ", i, " is made by step ", value.producer,
+          ": expected one of the ", run.nodes, " steps, or -1 for what is there before");
+  for (int user : value.users)
+    if (user < 0 || user >= run.nodes)
+      Throw(ErrorCode::kInvalidArgument, "value ", i, " is read by step ", user,
+            ": expected one of the ", run.nodes, " steps");
+  if (value.view_of < 0) return;
+  if (static_cast<size_t>(value.view_of) >= values.size())
+    Throw(ErrorCode::kInvalidArgument, "value ", i, " is a view of value ", value.view_of,
+          ": expected one of the ", values.size(), " values");
+  const int64_t viewed = values[static_cast<size_t>(value.view_of)].bytes;
+  if (value.view_offset < 0 || value.view_offset > viewed ||
+      value.bytes > viewed - value.view_offset)
+    Throw(ErrorCode::kInvalidArgument, "value ", i, " views ", value.bytes, " bytes from byte ",
+          value.view_offset, " of value ", value.view_of, ", which has ", viewed, " bytes");
+}
+
+// A value that is no view, with its views and whatever was granted its bytes.
+template <class Run, class Value, class Lists = std::vector<std::vector<int>>>
+class ValueMerger {
+ public:
+  ValueMerger(const Run& run, const std::vector<Value>& values, const StepOrder<Run>& order)
+      : values_(values), order_(order), root_(values.size()), offset_(values.size()) {
+    const size_t n = values.size();
+    members_.resize(n);
+    for (size_t i = 0; i < n; ++i) {
+      CheckRunValue(run, values, i);
+      CheckUsers(i);
+      size_t at = i, hops = 0;
+      for (; values[at].view_of >= 0; at = static_cast<size_t>(values[at].view_of)) {
+        if (static_cast<size_t>(values[at].view_of) >= n || ++hops > n)
+          Throw(ErrorCode::kInvalidArgument, "value ", i, " is a view of itself");
+        offset_[i] += values[at].view_offset;
+      }
+      root_[i] = static_cast<int>(at);
+      members_[at].push_back(static_cast<int>(i));
+    }
+  }
+
+  template <class Option>
+  bool Grant(const Option& option, size_t index) {
+    CheckOption(option, index);
+    const auto input = static_cast<size_t>(option.input);
+    const auto output = static_cast<size_t>(option.output);
+    const auto kept = static_cast<size_t>(root_[input]);
+    const auto merged = static_cast<size_t>(root_[output]);
+    if (kept == merged || merged != output || values_[kept].external || values_[merged].external)
+      return false;
+    if (values_[output].bytes > values_[input].bytes ||
+        offset_[input] % values_[output].alignment != 0)
+      return false;
+    int reads = 0;
+    for (int i : members_[kept]) {
+      const Value& value = values_[static_cast<size_t>(i)];
+      if (value.kept || value.external) return false;
+      for (int user : value.users) {
+        if (user == option.node)
+          ++reads;
+        else if (!order_.Precedes(user, option.node))
+          return false;
+      }
+      if (value.producer >= 0 && !order_.Precedes(value.producer, option.node)) return false;
+    }
+    if (reads != 1) return false;
+    for (int i : members_[merged]) {
+      const Value& value = values_[static_cast<size_t>(i)];
+      if (value.producer != option.node &&
+          (value.producer < 0 || !order_.Precedes(option.node, value.producer)))
+        return false;
+      for (int user : value.users)
+        if (user != option.node && !order_.Precedes(option.node, user)) return false;
+    }
+    for (int i : members_[merged]) {
+      root_[static_cast<size_t>(i)] = static_cast<int>(kept);
+      offset_[static_cast<size_t>(i)] += offset_[input];
+      members_[kept].push_back(i);
+    }
+    members_[merged].clear();
+    return true;
+  }
+
+  const std::vector<int>& members(size_t root) const { return members_[root]; }
+  int root(size_t value) const { return root_[value]; }
+  int64_t offset(size_t value) const { return offset_[value]; }
+
+ private:
+  void CheckUsers(size_t i) const {
+    const Value& value = values_[i];
+    if (value.producer < 0) return;
+    for (int user : value.users)
+      if (user < value.producer ||
+          (order_.has_matrix() && user != value.producer && !order_.Precedes(value.producer, user)))
+        Throw(ErrorCode::kInvalidArgument, "value ", i, " is read by step ", user,
+              ", which no edge orders after step ", value.producer, ", which makes it");
+  }
+  template <class Option>
+  void CheckOption(const Option& option, size_t index) const {
+    const auto count = static_cast<int>(values_.size());
+    if (option.input < 0 || option.input >= count || option.output < 0 || option.output >= count)
+      Throw(ErrorCode::kInvalidArgument, "in-place option ", index, " is of values ", option.input,
+            " and ", option.output, ": expected two of the ", count, " values");
+    bool reads = false;
+    for (int user : values_[static_cast<size_t>(option.input)].users) reads |= user == option.node;
+    if (!reads || values_[static_cast<size_t>(option.output)].producer != option.node)
+      Throw(ErrorCode::kInvalidArgument, "in-place option ", index, ": expected step ", option.node,
+            " to read value ", option.input, " and to make value ", option.output);
+  }
+
+  const std::vector<Value>& values_;
+  const StepOrder<Run>& order_;
+  std::vector<int> root_;
+  std::vector<int64_t> offset_;
+  Lists members_;
+};
+
+// The steps that touch each buffer, in lists one after the other; the run's begin and end apart.
+template <class Flags>
+struct BufferUses {
+  std::vector<int64_t> starts;
+  std::vector<int> steps;
+  Flags from_begin, to_end;
+};
+
+// A buffer precedes another when all steps that touch it have completed before any that touches
+// the other starts. False when there are too many conflicts to list.
+template <class Order, class Uses, class Conflicts>
+bool ListExactConflicts(const Order& order, const Uses& uses, Conflicts* conflicts) {
+  const size_t n = uses.from_begin.size(), words = order.words(), columns = (n + 63) / 64;
+  std::vector<uint64_t> precedes(n * columns, 0);  // [b] holds those that precede buffer b
+  std::vector<uint64_t> common(words);             // steps that precede every touch of b
+  for (size_t b = 0; b < n; ++b) {
+    if (uses.from_begin[b]) continue;
+    common.assign(words, ~uint64_t{0});
+    for (int64_t at = uses.starts[b]; at < uses.starts[b + 1]; ++at) {
+      const uint64_t* before = order.Before(uses.steps[static_cast<size_t>(at)]);
+      for (size_t w = 0; w < words; ++w) common[w] &= before[w];
+    }
+    for (size_t a = 0; a < n; ++a) {
+      if (uses.to_end[a] || a == b) continue;
+      bool all = true;
+      for (int64_t at = uses.starts[a]; all && at < uses.starts[a + 1]; ++at) {
+        const auto step = static_cast<size_t>(uses.steps[static_cast<size_t>(at)]);
+        all = (common[step / 64] >> (step % 64)) & 1;
+      }
+      if (all) precedes[b * columns + a / 64] |= uint64_t{1} << (a % 64);
+    }
+  }
+  for (size_t b = 0; b < n; ++b)
+    for (size_t a = 0; a < n; ++a)
+      if ((precedes[b * columns + a / 64] >> (a % 64)) & 1)
+        precedes[a * columns + b / 64] |= uint64_t{1} << (b % 64);
+  int64_t apart = 0;
+  for (uint64_t word : precedes) apart += __builtin_popcountll(word);
+  const auto all = static_cast<int64_t>(n) * (static_cast<int64_t>(n) - 1);
+  if (all - apart > 2 * kMostExactConflicts) return false;
+  conflicts->others.reserve(static_cast<size_t>(all - apart));
+  for (size_t b = 0; b < n; ++b) {
+    conflicts->starts.push_back(static_cast<int64_t>(conflicts->others.size()));
+    for (size_t a = 0; a < n; ++a)
+      if (a != b && !((precedes[b * columns + a / 64] >> (a % 64)) & 1))
+        conflicts->others.push_back(static_cast<int>(a));
+  }
+  conflicts->starts.push_back(static_cast<int64_t>(conflicts->others.size()));
+  return true;
+}
+
+template <class Lifetimes, class Run, class Value, class Option>
+Lifetimes FindLifetimes(const Run& run, const std::vector<Value>& values,
+                        const std::vector<Option>& in_place, bool exact) {
+  const StepOrder<Run> order(run, exact);
+  ValueMerger<Run, Value> merger(run, values, order);
+  Lifetimes out;
+  for (size_t i = 0; i < in_place.size(); ++i)
+    out.granted.push_back(merger.Grant(in_place[i], i) ? 1 : 0);
+  out.exact = exact || !run.stages.empty();
+  for (size_t v = 1; v < run.stages.size(); ++v)
+    if (run.stages[v] == run.stages[v - 1]) out.exact = false;
+  out.buffer_of.assign(values.size(), -1);
+  out.offset_in_buffer.assign(values.size(), 0);
+  BufferUses<decltype(out.granted)> uses;
+  for (size_t root = 0; root < values.size(); ++root) {
+    if (merger.members(root).empty() || values[root].external) continue;
+    typename decltype(out.buffers)::value_type buffer{order.end(), order.begin(),
+                                                      values[root].bytes, 1};
+    uses.starts.push_back(static_cast<int64_t>(uses.steps.size()));
+    bool from_begin = false, to_end = false;
+    for (int member : merger.members(root)) {
+      const auto m = static_cast<size_t>(member);
+      const Value& value = values[m];
+      out.buffer_of[m] = static_cast<int>(out.buffers.size());
+      out.offset_in_buffer[m] = merger.offset(m);
+      if (value.view_of < 0 && value.alignment > buffer.alignment)
+        buffer.alignment = value.alignment;
+      from_begin |= value.producer < 0;
+      to_end |= value.kept;
+      if (value.producer >= 0) uses.steps.push_back(value.producer);
+      uses.steps.insert(uses.steps.end(), value.users.begin(), value.users.end());
+    }
+    for (auto at = static_cast<size_t>(uses.starts.back()); at < uses.steps.size(); ++at) {
+      const int step = uses.steps[at];
+      if (order.start(step) < buffer.lower) buffer.lower = order.start(step);
+      if (order.done(step) > buffer.upper) buffer.upper = order.done(step);
+    }
+    if (from_begin) buffer.lower = order.begin();
+    if (to_end) buffer.upper = order.end();
+    if (buffer.upper <= buffer.lower) buffer.upper = buffer.lower + 1;
+    uses.from_begin.push_back(from_begin);
+    uses.to_end.push_back(to_end);
+    out.buffers.push_back(buffer);
+  }
+  uses.starts.push_back(static_cast<int64_t>(uses.steps.size()));
+  if (order.has_matrix() && !ListExactConflicts(order, uses, &out.conflicts))
+    return FindLifetimes<Lifetimes>(run, values, in_place, false);
+  return out;
+}
+
+}  // namespace detail
+
+// Errors (kInvalidArgument) name the edge, value or option: an index out of range, an edge against
+// the stored order, a view outside what it views, a user that is not ordered after the producer, an
+// in-place option whose step does not read the input and make the output.
+//
+// An in-place option is granted, in the order given, when every other touch of the input's buffer
+// completes before the step starts in every legal run, nobody reads the buffer after the run, it is
+// planned memory, the output fits, and the step reads the buffer once.
+template <class Lifetimes = MemoryLifetimes, class Run = RunOrder, class Value = RunValue,
+          class Option = InPlaceOption>
+Lifetimes FindLifetimes(const Run& run, const std::vector<Value>& values,
+                        const std::vector<Option>& in_place = {},
+                        const LifetimeOptions& options = {}) {
+  detail::CheckRunOrder(run);
+  const bool exact = run.stages.empty() && run.nodes > 0 && run.nodes <= options.exact_nodes;
+  return detail::FindLifetimes<Lifetimes>(run, values, in_place, exact);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_LIFETIMES_HPP_
+
+// ---- opkit/graph/plan_parts.hpp
+// PlanParts: the types that a plan is made of. What is between Compile and the executor is a
+// template over them, so that programs which run no graph do not compile it.
+#ifndef OPKIT_GRAPH_PLAN_PARTS_HPP_
+#define OPKIT_GRAPH_PLAN_PARTS_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// What was selected for a node.
+struct NodeChoice {
+  const Kernel* kernel = nullptr;
+  KernelConfig config;
+};
+
+namespace detail {
+
+// A class below takes from here, by the same name, what it would otherwise compile where it stands.
+struct PlanParts {
+  using Graph = opkit::Graph;
+  using GraphInput = opkit::GraphInput;
+  using GraphView = opkit::GraphView;
+  using GraphTypes = opkit::GraphTypes;
+  using OperatorBase = opkit::OperatorBase;
+  using NodeChoice = opkit::NodeChoice;
+  using ScheduleEdge = opkit::ScheduleEdge;
+  using Schedule = opkit::Schedule;
+  using RunOrder = opkit::RunOrder;
+  using RunValue = opkit::RunValue;
+  using InPlaceOption = opkit::InPlaceOption;
+  using MemoryLifetimes = opkit::MemoryLifetimes;
+  using MemoryPlan = opkit::MemoryPlan;
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PLAN_PARTS_HPP_
+
+// ---- opkit/graph/bound_nodes.hpp
+// BoundNodes: the operators of a graph's nodes, made for known types in a workspace of their own.
+// Between selection, which fixes a kernel and a configuration for each node, and the executor.
+#ifndef OPKIT_GRAPH_BOUND_NODES_HPP_
+#define OPKIT_GRAPH_BOUND_NODES_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+template <class Parts>
+class BoundNodes {
+  using GraphView = typename Parts::GraphView;
+  using GraphTypes = typename Parts::GraphTypes;
+  using NodeChoice = typename Parts::NodeChoice;
+  using OperatorBase = typename Parts::OperatorBase;
+
+ public:
+  // Makes every operator, in the order of the view. Where `choices` is empty it selects, trying a
+  // node's candidates until one takes it, and fills it in. Errors as CreateOperator's.
+  BoundNodes(const GraphView& view, const GraphTypes& types, std::vector<NodeChoice>& choices) {
+    const bool select = choices.empty();
+    choices.resize(static_cast<size_t>(view.num_nodes()));
+    operators_.resize(static_cast<size_t>(view.num_nodes()));
+    for (int value = 0; value < view.num_values(); ++value) {
+      Blob* blob = workspace_.CreateBlob(view.name(value));
+      if (const Tensor* constant = view.constant(value)) *blob->GetMutable<Tensor>() = *constant;
+      if (view.IsInput(value)) blob->GetMutable<Tensor>();
+      blobs_.push_back(blob);
+    }
+    for (int node : view.order()) {
+      NodeChoice& choice = choices[static_cast<size_t>(node)];
+      CheckDevices(view, types, node);
+      auto& op = operators_[static_cast<size_t>(node)];
+      op = select ? Select(view, types, node, choice)
+                  : CreateOperator(
+                        view.graph().node(node), &workspace_,
+                        {.kernel = choice.kernel, .config = &choice.config, .net_position = node});
+      // What is known here need not be found again in every run.
+      op->SetInferredOutputs(types.Of(view.inputs(node)), types.Of(view.outputs(node)));
+    }
+  }
+
+  Workspace& workspace() { return workspace_; }
+  OperatorBase& op(int node) const { return *operators_[static_cast<size_t>(node)]; }
+  // Of a value. Inputs and constants hold a tensor; what nodes make is empty until it is written.
+  Blob& blob(int value) const { return *blobs_[static_cast<size_t>(value)]; }
+
+ private:
+  std::unique_ptr<OperatorBase> Select(const GraphView& view, const GraphTypes& types, int node,
+                                       NodeChoice& choice) {
+    const auto& def = view.graph().node(node);
+    const std::vector<TensorInfo> ins = types.Of(view.inputs(node));
+    const std::vector<TensorInfo> outs = types.Of(view.outputs(node));
+    std::string refused;
+    for (auto& candidate : KernelCandidates(def, ins, outs)) {
+      std::string& why = candidate.dropped;
+      if (why.empty()) {
+        try {
+          auto op = CreateOperator(
+              def, &workspace_,
+              {.kernel = candidate.kernel, .config = &candidate.config, .net_position = node});
+          choice = {candidate.kernel, std::move(candidate.config)};
+          return op;
+        } catch (const UnsupportedOperatorFeature& error) {
+          why = error.message();
+        }
+      }
+      refused += StrCat("\n  backend ", candidate.kernel->backend, ": ", why);
+    }
+    ThrowNoKernel(def, refused);
+  }
+  static void CheckDevices(const GraphView& view, const GraphTypes& types, int node) {
+    const auto& def = view.graph().node(node);
+    const auto& schema = OpRegistry::Global().GetSchema(def.type());
+    if (schema.inputs_can_cross_devices()) return;
+    const auto expected = schema.InferDevices(def).first;
+    const auto ins = view.inputs(node);
+    for (size_t i = 0; i < ins.size() && i < expected.size(); ++i) {
+      if (ins[i] < 0) continue;
+      const Device found = types[ins[i]].device;
+      if (MemoryDevice(found) != MemoryDevice(expected[i]))
+        Throw(ErrorCode::kInvalidArgument, "node ", ToString(def), " reads '", view.name(ins[i]),
+              "' on ", ToString(expected[i]), ", but it is on ", ToString(found),
+              "; copy it there with a node that crosses devices, or place the nodes together");
+    }
+  }
+
+  Workspace workspace_;
+  std::vector<Blob*> blobs_;                              // by value
+  std::vector<std::unique_ptr<OperatorBase>> operators_;  // by node; gone before the workspace
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_BOUND_NODES_HPP_
+
+// ---- opkit/graph/memory_problem.hpp
+// The memory planner's own form of its input: checked, empty buffers left out, sizes and alignments
+// in the largest unit that divides them all, time cut into as few sections as tell lifetimes apart.
+#ifndef OPKIT_GRAPH_MEMORY_PROBLEM_HPP_
+#define OPKIT_GRAPH_MEMORY_PROBLEM_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The planner's functions are templates over this and what it is made from, so that programs which
+// plan no memory do not compile them.
+struct MemoryProblem {
+  int count = 0;               // buffers that have a size
+  std::vector<int> buffer;     // of each, its index in the input
+  std::vector<int> size;       // in units
+  std::vector<int> alignment;  // in units, a power of two
+  std::vector<int> lower;      // sections [lower, upper) in which it is live
+  std::vector<int> upper;
+  int sections = 0;
+  std::vector<int> total;       // of each section, units live in it
+  std::vector<int64_t> starts;  // conflicts, as in MemoryConflicts; empty where there are too many
+  std::vector<int> others;
+  bool spans_decide = true;  // conflicts are those of the spans, no others
+  int64_t pairs = 0;         // how many conflicts there are
+  int64_t unit = 1;          // bytes
+  int64_t rounding = 1;      // bytes that every size was rounded up to
+  int bound = 0;             // units: no arena is smaller
+  int64_t bound_bytes = 0;
+  int64_t naive_bytes = 0;
+};
+
+// Stable; the keys stay where they are.
+template <class Key>
+void SortIndices(std::vector<int>& indices, const std::vector<Key>& keys) {
+  std::vector<int> merged(indices.size());
+  const size_t n = indices.size();
+  for (size_t width = 1; width < n; width *= 2) {
+    for (size_t begin = 0; begin < n; begin += 2 * width) {
+      size_t i = begin, middle = begin + width < n ? begin + width : n, j = middle;
+      const size_t left = middle, end = middle + width < n ? middle + width : n;
+      for (size_t k = begin; k < end; ++k) {
+        const bool right = i == left || (j < end && keys[static_cast<size_t>(indices[j])] <
+                                                        keys[static_cast<size_t>(indices[i])]);
+        merged[k] = indices[right ? j++ : i++];
+      }
+    }
+    indices.swap(merged);
+  }
+}
+
+inline int64_t GreatestCommonDivisor(int64_t a, int64_t b) {
+  while (b != 0) {
+    const int64_t rest = a % b;
+    a = b;
+    b = rest;
+  }
+  return a;
+}
+
+// Throws for a buffer that cannot be planned; the buffers' smallest alignment otherwise.
+template <class Interval>
+int64_t CheckMemoryIntervals(const std::vector<Interval>& intervals) {
+  if (intervals.size() > 1'000'000'000)
+    Throw(ErrorCode::kOutOfRange, "expected at most 1000000000 buffers, found ", intervals.size());
+  int64_t smallest = 0;
+  for (size_t i = 0; i < intervals.size(); ++i) {
+    const Interval& buffer = intervals[i];
+    if (buffer.lower >= buffer.upper)
+      Throw(ErrorCode::kInvalidArgument, "buffer ", i, " is live in [", buffer.lower, ", ",
+            buffer.upper, "): expected lower < upper");
+    if (buffer.size < 0)
+      Throw(ErrorCode::kInvalidArgument, "buffer ", i, " has ", buffer.size,
+            " bytes: expected 0 or more");
+    if (buffer.alignment <= 0 || (buffer.alignment & (buffer.alignment - 1)) != 0)
+      Throw(ErrorCode::kInvalidArgument, "buffer ", i, " has alignment ", buffer.alignment,
+            ": expected a power of two");
+    if (buffer.size > 0 && (smallest == 0 || buffer.alignment < smallest))
+      smallest = buffer.alignment;
+  }
+  return smallest == 0 ? 1 : smallest;
+}
+
+// Sizes, alignments and their unit.
+template <class Interval, class Problem>
+void MeasureBuffers(const std::vector<Interval>& intervals, Problem* problem) {
+  const int64_t rounding = problem->rounding = CheckMemoryIntervals(intervals);
+  int64_t unit = 0, worst = 0;  // worst: with the padding before each
+  for (size_t i = 0; i < intervals.size(); ++i) {
+    const Interval& buffer = intervals[i];
+    if (buffer.size == 0) continue;
+    problem->buffer.push_back(static_cast<int>(i));
+    int64_t padded = 0;
+    if (__builtin_add_overflow(buffer.size, rounding - 1, &padded) ||
+        __builtin_add_overflow(worst, buffer.alignment - rounding, &worst) ||
+        __builtin_add_overflow(worst, padded &= -rounding, &worst))
+      Throw(ErrorCode::kOutOfRange, "the buffers' sizes add up to more than an int64 holds at ",
+            "buffer ", i, " of ", buffer.size, " bytes");
+    problem->naive_bytes += padded;
+    unit = GreatestCommonDivisor(padded, unit);
+  }
+  problem->count = static_cast<int>(problem->buffer.size());
+  if (problem->count == 0) return;
+  for (int i : problem->buffer) {
+    const int64_t alignment = intervals[static_cast<size_t>(i)].alignment;
+    if (unit % alignment != 0) unit = GreatestCommonDivisor(unit, alignment);
+  }
+  // Offsets are int: where the exact unit is too small for that, sizes are rounded up to a larger
+  // one, by less than 2^-28 of them all.
+  while (worst / unit + problem->count >= int64_t{1} << 29) unit *= 2;
+  problem->unit = unit;
+  for (int i : problem->buffer) {
+    const Interval& buffer = intervals[static_cast<size_t>(i)];
+    const int64_t alignment = buffer.alignment / unit;
+    problem->size.push_back(static_cast<int>((buffer.size - 1) / unit + 1));
+    problem->alignment.push_back(static_cast<int>(alignment > 1 ? alignment : 1));
+  }
+}
+
+// Sections end where a buffer ends after another began: every other moment's live set is part of
+// one of theirs.
+template <class Interval, class Problem>
+void CutSections(const std::vector<Interval>& intervals, Problem* problem) {
+  const size_t n = problem->buffer.size();
+  std::vector<int64_t> lower, upper;
+  std::vector<int> begins, ends;
+  for (size_t i = 0; i < n; ++i) {
+    const Interval& buffer = intervals[static_cast<size_t>(problem->buffer[i])];
+    lower.push_back(buffer.lower);
+    upper.push_back(buffer.upper);
+    begins.push_back(static_cast<int>(i));
+  }
+  ends = begins;
+  SortIndices(begins, lower);
+  SortIndices(ends, upper);
+  problem->lower.resize(n);
+  problem->upper.resize(n);
+  int live = 0;
+  bool began = false;
+  int64_t live_bytes = 0;
+  for (size_t b = 0, e = 0; e < n;) {
+    const auto end = static_cast<size_t>(ends[e]);
+    if (b < n && lower[static_cast<size_t>(begins[b])] < upper[end]) {
+      const auto begin = static_cast<size_t>(begins[b++]);
+      problem->lower[begin] = problem->sections;
+      problem->pairs += live++;
+      live_bytes +=
+          (intervals[static_cast<size_t>(problem->buffer[begin])].size + problem->rounding - 1) &
+          -problem->rounding;
+      problem->bound_bytes = live_bytes > problem->bound_bytes ? live_bytes : problem->bound_bytes;
+      began = true;
+    } else {
+      if (began) ++problem->sections;
+      began = false;
+      problem->upper[end] = problem->sections;
+      --live;
+      live_bytes -=
+          (intervals[static_cast<size_t>(problem->buffer[end])].size + problem->rounding - 1) &
+          -problem->rounding;
+      ++e;
+    }
+  }
+  problem->total.assign(static_cast<size_t>(problem->sections) + 1, 0);
+  for (size_t i = 0; i < n; ++i) {
+    problem->total[static_cast<size_t>(problem->lower[i])] += problem->size[i];
+    problem->total[static_cast<size_t>(problem->upper[i])] -= problem->size[i];
+  }
+  for (size_t s = 0; s < problem->total.size(); ++s) {
+    if (s > 0) problem->total[s] += problem->total[s - 1];
+    problem->bound = problem->total[s] > problem->bound ? problem->total[s] : problem->bound;
+  }
+}
+
+// The conflicts of overlapping spans as lists. Costs time and space by their number.
+template <class Problem>
+void ListConflicts(Problem* problem) {
+  const size_t n = problem->buffer.size();
+  std::vector<int> order, live;
+  for (size_t i = 0; i < n; ++i) order.push_back(static_cast<int>(i));
+  SortIndices(order, problem->lower);
+  problem->starts.assign(n + 1, 0);
+  // Twice the same sweep: first it counts, then it fills.
+  for (const bool fill : {false, true}) {
+    live.clear();
+    for (int i : order) {
+      size_t kept = 0;
+      for (int other : live) {
+        if (problem->upper[static_cast<size_t>(other)] <= problem->lower[static_cast<size_t>(i)])
+          continue;
+        live[kept++] = other;
+        int64_t& at = problem->starts[static_cast<size_t>(i)];
+        int64_t& at_other = problem->starts[static_cast<size_t>(other)];
+        if (fill) {
+          problem->others[static_cast<size_t>(--at)] = other;
+          problem->others[static_cast<size_t>(--at_other)] = i;
+        } else {
+          ++at;
+          ++at_other;
+        }
+      }
+      live.resize(kept);
+      live.push_back(i);
+    }
+    if (fill) break;
+    int64_t sum = 0;  // then starts[i] is the end of i's list, and filling walks down to its start
+    for (int64_t& start : problem->starts) start = sum += start;
+    problem->others.resize(static_cast<size_t>(sum));
+  }
+}
+
+// Each list's reverse: who lists i. The lists come out in ascending order.
+template <class Conflicts>
+Conflicts TransposeConflicts(const Conflicts& conflicts) {
+  Conflicts out;
+  const size_t n = conflicts.starts.size() - 1;
+  out.starts.assign(n + 1, 0);
+  out.others.resize(conflicts.others.size());
+  for (int other : conflicts.others) ++out.starts[static_cast<size_t>(other)];
+  int64_t sum = 0;
+  for (int64_t& start : out.starts) start = sum += start;
+  for (size_t i = n; i-- > 0;)
+    for (int64_t at = conflicts.starts[i + 1]; at-- > conflicts.starts[i];) {
+      const auto other = static_cast<size_t>(conflicts.others[static_cast<size_t>(at)]);
+      out.others[static_cast<size_t>(--out.starts[other])] = static_cast<int>(i);
+    }
+  return out;
+}
+
+template <class Conflicts>
+void CheckConflicts(size_t n, const Conflicts& conflicts) {
+  if (conflicts.starts.size() != n + 1 || conflicts.starts[0] != 0 ||
+      conflicts.starts[n] != static_cast<int64_t>(conflicts.others.size()))
+    Throw(ErrorCode::kInvalidArgument, "expected the starts of ", n, " conflict lists and their ",
+          "end, from 0 to ", conflicts.others.size(), "; found ", conflicts.starts.size(),
+          " numbers");
+  for (size_t i = 0; i < n; ++i)
+    if (conflicts.starts[i] > conflicts.starts[i + 1])
+      Throw(ErrorCode::kInvalidArgument, "the conflict list of buffer ", i, " ends at ",
+            conflicts.starts[i + 1], ", before its start at ", conflicts.starts[i]);
+  for (size_t i = 0; i < n; ++i)
+    for (int64_t at = conflicts.starts[i]; at < conflicts.starts[i + 1]; ++at) {
+      const int other = conflicts.others[static_cast<size_t>(at)];
+      if (other < 0 || static_cast<size_t>(other) >= n || static_cast<size_t>(other) == i)
+        Throw(ErrorCode::kInvalidArgument, "buffer ", i, " lists a conflict with buffer ", other,
+              ": expected another of the ", n, " buffers");
+    }
+}
+
+// A set of buffers that are all in conflict with each other can be larger than any live set of the
+// given spans: grows the largest of these by whoever conflicts with all of it.
+template <class Problem>
+void RaiseBound(Problem* problem) {
+  const size_t n = problem->buffer.size();
+  int peak = 0;
+  for (int s = 1; s < problem->sections; ++s)
+    if (problem->total[static_cast<size_t>(s)] > problem->total[static_cast<size_t>(peak)])
+      peak = s;
+  std::vector<int> met(n, 0);  // members in conflict with it; -1 for a member
+  int members = 0;
+  const auto join = [&](size_t i) {
+    met[i] = -1;
+    ++members;
+    for (int64_t at = problem->starts[i]; at < problem->starts[i + 1]; ++at) {
+      int& count = met[static_cast<size_t>(problem->others[static_cast<size_t>(at)])];
+      if (count >= 0) ++count;
+    }
+  };
+  for (size_t i = 0; i < n; ++i)
+    if (problem->lower[i] <= peak && peak < problem->upper[i]) join(i);
+  for (;;) {
+    size_t best = n;
+    for (size_t i = 0; i < n; ++i)
+      if (met[i] == members && (best == n || problem->size[i] > problem->size[best])) best = i;
+    if (best == n) return;
+    join(best);
+    problem->bound += problem->size[best];
+  }
+}
+
+// Checked conflicts, renumbered without the empty buffers.
+template <class Conflicts, class Problem>
+void TakeConflicts(const Conflicts& conflicts, size_t n, Problem* problem) {
+  CheckConflicts(n, conflicts);
+  const Conflicts reverse = TransposeConflicts(conflicts);
+  const Conflicts sorted = TransposeConflicts(reverse);
+  std::vector<int> number(n, -1);
+  for (size_t i = 0; i < problem->buffer.size(); ++i)
+    number[static_cast<size_t>(problem->buffer[i])] = static_cast<int>(i);
+  int64_t overlapping = 0;
+  problem->starts.push_back(0);
+  for (size_t i = 0; i < n; ++i) {
+    int last = -1;
+    for (int64_t at = sorted.starts[i]; at < sorted.starts[i + 1]; ++at) {
+      const int other = sorted.others[static_cast<size_t>(at)];
+      if (sorted.starts[i + 1] != reverse.starts[i + 1] ||
+          reverse.others[static_cast<size_t>(at)] != other)
+        Throw(ErrorCode::kInvalidArgument, "expected every conflict on the lists of both buffers; ",
+              "the lists of buffer ", i, " and its partners do not agree");
+      if (number[i] < 0 || number[static_cast<size_t>(other)] < 0 || other == last) continue;
+      last = other;
+      const auto a = static_cast<size_t>(number[i]);
+      const auto b = static_cast<size_t>(number[static_cast<size_t>(other)]);
+      problem->others.push_back(number[static_cast<size_t>(other)]);
+      if (problem->lower[a] < problem->upper[b] && problem->lower[b] < problem->upper[a])
+        ++overlapping;
+    }
+    if (number[i] >= 0) problem->starts.push_back(static_cast<int64_t>(problem->others.size()));
+  }
+  if (overlapping != 2 * problem->pairs)
+    Throw(ErrorCode::kInvalidArgument, "the spans of ", problem->pairs, " pairs of buffers ",
+          "overlap, but only ", overlapping / 2, " of these pairs are listed as conflicts");
+  const auto listed = static_cast<int64_t>(problem->others.size()) / 2;
+  problem->spans_decide = listed == problem->pairs;
+  problem->pairs = listed;
+  if (!problem->spans_decide) RaiseBound(problem);
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_MEMORY_PROBLEM_HPP_
+
+// ---- opkit/graph/memory_fit.hpp
+// Ways to place buffers one after the other, each as low as it goes: between what conflicts with
+// it, on top of it, or as an allocator at run time would.
+#ifndef OPKIT_GRAPH_MEMORY_FIT_HPP_
+#define OPKIT_GRAPH_MEMORY_FIT_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+inline int AlignUnits(int offset, int alignment) { return (offset + alignment - 1) & -alignment; }
+
+// The best placing found so far.
+struct Placing {
+  std::vector<int> offsets;
+  int height = 0;
+  const char* method = nullptr;  // null: none yet
+};
+
+struct SearchBudget {
+  int64_t deadline_ns = -1;  // none
+  int64_t steps = 0;         // left
+  uint64_t seed = 0;
+  int enough = 0;
+};
+
+inline void KeepIfLower(const std::vector<int>& offsets, int height, const char* method,
+                        Placing* best) {
+  if (best->method && height >= best->height) return;
+  best->offsets = offsets;
+  best->height = height;
+  best->method = method;
+}
+
+// Places buffers one by one at the lowest offset where they fit between those of their conflict
+// list that were placed before: O(conflicts), with gaps below the top filled.
+template <class Problem>
+class LowestFit {
+ public:
+  explicit LowestFit(const Problem& problem) : problem_(problem) {}
+
+  // Returns the height; `offsets` is written whole.
+  int Place(const std::vector<int>& order, std::vector<int>* offsets) {
+    offsets->assign(order.size(), -1);
+    int height = 0;
+    for (int buffer : order) {
+      const auto b = static_cast<size_t>(buffer);
+      taken_.clear();
+      for (int64_t at = problem_.starts[b]; at < problem_.starts[b + 1]; ++at) {
+        const auto other = static_cast<size_t>(problem_.others[static_cast<size_t>(at)]);
+        const int offset = (*offsets)[other];
+        // Offset and end in one number, so that sorting by offset moves both.
+        if (offset >= 0) taken_.push_back(int64_t{offset} << 32 | (offset + problem_.size[other]));
+      }
+      SortTaken();
+      int free = 0;
+      for (int64_t span : taken_) {
+        if (static_cast<int>(span >> 32) - free >= problem_.size[b]) break;
+        const int end = static_cast<int>(span & 0xffffffff);
+        if (end > free) free = AlignUnits(end, problem_.alignment[b]);
+      }
+      (*offsets)[b] = free;
+      height = free + problem_.size[b] > height ? free + problem_.size[b] : height;
+    }
+    return height;
+  }
+
+ private:
+  // Shell sort: the lists are short, tens of spans.
+  void SortTaken() {
+    for (size_t gap : {701u, 301u, 132u, 57u, 23u, 10u, 4u, 1u})
+      for (size_t i = gap; i < taken_.size(); ++i) {
+        const int64_t span = taken_[i];
+        size_t j = i;
+        for (; j >= gap && taken_[j - gap] > span; j -= gap) taken_[j] = taken_[j - gap];
+        taken_[j] = span;
+      }
+  }
+
+  const Problem& problem_;
+  std::vector<int64_t> taken_;
+};
+
+inline constexpr int kMostInMatrix = 8192;  // 8 MiB of bits
+
+// Places the tail of an order anew on what its head placed. Conflicts are a bit matrix and what is
+// placed is kept by offset, so that a scan for a gap has no branch to mispredict.
+template <class Problem>
+class MatrixFit {
+ public:
+  explicit MatrixFit(const Problem& problem, bool used = true)
+      : problem_(problem), count_(static_cast<size_t>(problem.count)), words_((count_ + 63) / 64) {
+    if (!used) return;
+    conflict_.assign(count_ * words_, 0);
+    for (size_t i = 0; i < count_; ++i)
+      for (int64_t at = problem.starts[i]; at < problem.starts[i + 1]; ++at) {
+        const auto other = static_cast<size_t>(problem.others[static_cast<size_t>(at)]);
+        conflict_[i * words_ + other / 64] |= uint64_t{1} << (other % 64);
+      }
+  }
+
+  // Places order[first] and what follows; those before it lie at `offsets`. Gives up with -1 as
+  // soon as the height is above `limit`; the height otherwise.
+  int Place(const std::vector<int>& order, size_t first, int limit, std::vector<int>* offsets) {
+    placed_.clear();
+    int height = 0;
+    sorted_.assign(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(first));
+    SortIndices(sorted_, *offsets);
+    for (int buffer : sorted_) {
+      const auto b = static_cast<size_t>(buffer);
+      const int end = (*offsets)[b] + problem_.size[b];
+      placed_.push_back({(*offsets)[b], end, buffer});
+      height = end > height ? end : height;
+    }
+    for (size_t at = first; at < count_; ++at) {
+      const auto b = static_cast<size_t>(order[at]);
+      const uint64_t* conflict = &conflict_[b * words_];
+      const int size = problem_.size[b], alignment = problem_.alignment[b];
+      int offset = 0, top = 0;
+      for (const Span& span : placed_) {
+        const auto other = static_cast<unsigned>(span.buffer);
+        const int in_conflict = static_cast<int>((conflict[other / 64] >> (other % 64)) & 1);
+        if (in_conflict & static_cast<int>(span.offset - offset >= size)) break;
+        const int end = span.end & -in_conflict;
+        top = end > top ? end : top;
+        offset = AlignUnits(top, alignment);
+      }
+      const int end = offset + size;
+      height = end > height ? end : height;
+      if (height > limit) return -1;
+      (*offsets)[b] = offset;
+      Insert({offset, end, order[at]});
+    }
+    return height;
+  }
+
+ private:
+  struct Span {
+    int offset, end, buffer;
+  };
+  // Keeps the order by offset.
+  void Insert(Span span) {
+    placed_.push_back(span);
+    size_t i = placed_.size() - 1;
+    for (; i > 0 && placed_[i - 1].offset > span.offset; --i) placed_[i] = placed_[i - 1];
+    placed_[i] = span;
+  }
+
+  const Problem& problem_;
+  const size_t count_, words_;
+  std::vector<uint64_t> conflict_;
+  std::vector<Span> placed_;
+  std::vector<int> sorted_;
+};
+
+// The top of what is placed, over time: raising a span and asking for its highest point cost
+// O(log sections), whatever is placed. For more conflicts than can be listed.
+class Skyline {
+ public:
+  explicit Skyline(int sections) {
+    while (leaves_ < static_cast<size_t>(sections)) leaves_ *= 2;
+    highest_.assign(2 * leaves_, 0);
+    floor_.assign(2 * leaves_, 0);
+  }
+  int Highest(int lower, int upper) const { return Highest(1, 0, leaves_, Span(lower, upper)); }
+  // To a height that is not below Highest(lower, upper).
+  void Raise(int lower, int upper, int height) { Raise(1, 0, leaves_, Span(lower, upper), height); }
+
+ private:
+  struct Span {
+    Span(int l, int u) : lower(static_cast<size_t>(l)), upper(static_cast<size_t>(u)) {}
+    size_t lower, upper;
+  };
+  // highest_ of a node: over its span, from within it; floor_: what its whole span was raised to.
+  int Highest(size_t node, size_t begin, size_t end, Span span) const {
+    if (span.upper <= begin || end <= span.lower) return 0;
+    if (span.lower <= begin && end <= span.upper) return highest_[node];
+    const size_t middle = (begin + end) / 2;
+    const int left = Highest(2 * node, begin, middle, span);
+    const int right = Highest(2 * node + 1, middle, end, span);
+    const int inside = left > right ? left : right;
+    return inside > floor_[node] ? inside : floor_[node];
+  }
+  void Raise(size_t node, size_t begin, size_t end, Span span, int height) {
+    if (span.upper <= begin || end <= span.lower) return;
+    if (height > highest_[node]) highest_[node] = height;
+    if (span.lower <= begin && end <= span.upper) {
+      floor_[node] = height;
+      return;
+    }
+    const size_t middle = (begin + end) / 2;
+    Raise(2 * node, begin, middle, span, height);
+    Raise(2 * node + 1, middle, end, span, height);
+  }
+
+  size_t leaves_ = 1;
+  std::vector<int> highest_, floor_;
+};
+
+template <class Problem>
+int PlaceOnSkyline(const Problem& problem, const std::vector<int>& order,
+                   std::vector<int>* offsets) {
+  Skyline skyline(problem.sections);
+  offsets->assign(order.size(), 0);
+  int height = 0;
+  for (int buffer : order) {
+    const auto b = static_cast<size_t>(buffer);
+    const int offset =
+        AlignUnits(skyline.Highest(problem.lower[b], problem.upper[b]), problem.alignment[b]);
+    skyline.Raise(problem.lower[b], problem.upper[b], offset + problem.size[b]);
+    (*offsets)[b] = offset;
+    height = offset + problem.size[b] > height ? offset + problem.size[b] : height;
+  }
+  return height;
+}
+
+// As an allocator at run time would: in the order of begin, into the smallest gap that fits, below
+// what is live. O(live buffers) for each.
+template <class Problem>
+int PlaceInTime(const Problem& problem, const std::vector<int>& by_lower,
+                std::vector<int>* offsets) {
+  offsets->assign(by_lower.size(), 0);
+  std::vector<int> live;  // in the order of offset
+  int height = 0;
+  for (int buffer : by_lower) {
+    const auto b = static_cast<size_t>(buffer);
+    const int size = problem.size[b];
+    int best = -1, best_gap = 0, free = 0;
+    size_t kept = 0, place = 0;
+    for (int other : live) {
+      const auto o = static_cast<size_t>(other);
+      if (problem.upper[o] <= problem.lower[b]) continue;
+      const int start = AlignUnits(free, problem.alignment[b]);
+      const int gap = (*offsets)[o] - start;
+      if (gap >= size && (best < 0 || gap < best_gap)) {
+        best = start;
+        best_gap = gap;
+        place = kept;
+      }
+      free = (*offsets)[o] + problem.size[o];
+      live[kept++] = other;
+    }
+    if (best < 0) {
+      best = AlignUnits(free, problem.alignment[b]);
+      place = kept;
+    }
+    live.resize(kept);
+    live.insert(live.begin() + static_cast<std::ptrdiff_t>(place), buffer);
+    (*offsets)[b] = best;
+    height = best + size > height ? best + size : height;
+  }
+  return height;
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_MEMORY_FIT_HPP_
+
+// ---- opkit/graph/memory_greedy.hpp
+// The greedy portfolio of the memory planner. No one order of placing wins everywhere, so several
+// are tried.
+#ifndef OPKIT_GRAPH_MEMORY_GREEDY_HPP_
+#define OPKIT_GRAPH_MEMORY_GREEDY_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// By descending key; equal ones by descending size.
+template <class Problem>
+std::vector<int> OrderBy(const Problem& problem, const std::vector<int64_t>& keys) {
+  std::vector<int> order;
+  std::vector<int64_t> descending;
+  for (int i = 0; i < problem.count; ++i) {
+    order.push_back(i);
+    descending.push_back(-int64_t{problem.size[static_cast<size_t>(i)]});
+  }
+  SortIndices(order, descending);
+  for (size_t i = 0; i < keys.size(); ++i) descending[i] = -keys[i];
+  SortIndices(order, descending);
+  return order;
+}
+
+// Work that the portfolio may do, in conflicts looked at; about 20 ns each.
+inline constexpr int64_t kPortfolioWork = 15'000'000;
+
+// Several orders, the best kept; stops at the lower bound.
+template <class Problem>
+void TryPortfolio(const Problem& problem, int enough, Placing* best) {
+  const auto n = static_cast<size_t>(problem.count);
+  std::vector<int64_t> length(n), area(n), size(n), start(n), peak(n), crowd(n);
+  for (size_t i = 0; i < n; ++i) {
+    size[i] = problem.size[i];
+    length[i] = problem.upper[i] - problem.lower[i];
+    area[i] = size[i] * length[i];
+    start[i] = -problem.lower[i];
+  }
+  std::vector<int> offsets;
+  int64_t work = 0;
+  const auto done = [&] { return best->method && best->height <= enough; };
+  if (problem.spans_decide && problem.pairs <= 25 * kPortfolioWork) {
+    const int height = PlaceInTime(problem, OrderBy(problem, start), &offsets);
+    KeepIfLower(offsets, height, "greedy in time", best);
+    work += problem.pairs / 2;
+  }
+  const bool listed = !problem.starts.empty();
+  if (listed) {
+    for (size_t i = 0; i < n; ++i)
+      for (int64_t at = problem.starts[i]; at < problem.starts[i + 1]; ++at)
+        crowd[i] += problem.size[static_cast<size_t>(problem.others[static_cast<size_t>(at)])];
+  }
+  if (problem.spans_decide && problem.pairs <= 2 * kPortfolioWork) {
+    for (size_t i = 0; i < n; ++i)
+      for (int s = problem.lower[i]; s < problem.upper[i]; ++s) {
+        const int64_t total = problem.total[static_cast<size_t>(s)];
+        peak[i] = total > peak[i] ? total : peak[i];
+      }
+  }
+  // A matrix of all pairs beats lists that name a sixteenth of them.
+  const int64_t all_pairs = int64_t{problem.count} * problem.count / 2;
+  const bool dense = listed && problem.count <= kMostInMatrix && problem.pairs > all_pairs / 16;
+  LowestFit fit(problem);
+  MatrixFit matrix_fit(problem, dense);
+  const auto attempt = [&](const char* name, const std::vector<int64_t>& keys) {
+    if (done() || work > kPortfolioWork) return;
+    const std::vector<int> order = OrderBy(problem, keys);
+    int height = 0;
+    if (dense) {
+      offsets.assign(n, 0);
+      height = matrix_fit.Place(order, 0, (std::numeric_limits<int>::max)(), &offsets);
+      work += all_pairs / 16;
+    } else if (listed) {
+      height = fit.Place(order, &offsets);
+      work += 2 * problem.pairs + 10 * problem.count;
+    } else {
+      height = PlaceOnSkyline(problem, order, &offsets);
+      work += 20 * problem.count;
+    }
+    KeepIfLower(offsets, height, name, best);
+  };
+  attempt("greedy by size", size);
+  attempt("greedy by lifetime", length);
+  attempt("greedy by area", area);
+  attempt("greedy by crowd", crowd);
+  attempt("greedy by peak", peak);
+  attempt("greedy by start", start);
+  // Padding is least where the coarsest alignments lie lowest.
+  std::vector<int64_t> alignment(problem.alignment.begin(), problem.alignment.end());
+  attempt("greedy by alignment", alignment);
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_MEMORY_GREEDY_HPP_
+
+// ---- opkit/graph/memory_anneal.hpp
+// The search where conflicts are more than spans of time say: annealing over the order in which
+// buffers are placed, each at the lowest offset that is free.
+#ifndef OPKIT_GRAPH_MEMORY_ANNEAL_HPP_
+#define OPKIT_GRAPH_MEMORY_ANNEAL_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// A move takes a buffer that makes the height, or one below it that conflicts with it, and places
+// it earlier. Of the neighbourhoods tried (insert anywhere, swap, move a block, several inserts,
+// the topmost buffers alone) it came lowest in equal time.
+template <class Problem>
+void AnnealOrder(const Problem& problem, SearchBudget budget, Placing* best) {
+  if (problem.count > kMostInMatrix) return;
+  const auto n = static_cast<size_t>(problem.count);
+  constexpr double kHeat = 0.003;  // of the bound, falling to 0 with the budget
+  RandomGenerator random(budget.seed);
+  const auto below = [&](size_t m) { return static_cast<size_t>(random() % m); };
+  MatrixFit placer(problem);
+  std::vector<int> order(n), place(n), candidate, earlier, offsets = best->offsets, trial;
+  for (size_t i = 0; i < n; ++i) order[i] = static_cast<int>(i);
+  SortIndices(order, offsets);
+  int height = placer.Place(order, 0, 1 << 30, &offsets);
+  KeepIfLower(offsets, height, "annealing", best);
+  const int64_t began_ns = MonotonicNs(), all_steps = budget.steps;
+  while (best->height > budget.enough && budget.steps > 0) {
+    budget.steps -= int64_t{problem.count} * (problem.count / 8 + 1);
+    double left = static_cast<double>(budget.steps) / static_cast<double>(all_steps);
+    if (budget.deadline_ns >= 0) {
+      const int64_t now_ns = MonotonicNs();
+      if (now_ns >= budget.deadline_ns) return;
+      const double time_left = static_cast<double>(budget.deadline_ns - now_ns) /
+                               static_cast<double>(budget.deadline_ns - began_ns);
+      left = time_left < left ? time_left : left;
+    }
+    earlier.clear();
+    for (size_t i = 0; i < n; ++i) {
+      place[static_cast<size_t>(order[i])] = static_cast<int>(i);
+      if (offsets[i] + problem.size[i] == height) earlier.push_back(static_cast<int>(i));
+    }
+    auto moved = static_cast<size_t>(earlier[below(earlier.size())]);
+    if (below(2) == 0) {
+      earlier.clear();
+      for (int64_t at = problem.starts[moved]; at < problem.starts[moved + 1]; ++at) {
+        const int other = problem.others[static_cast<size_t>(at)];
+        if (place[static_cast<size_t>(other)] < place[moved]) earlier.push_back(other);
+      }
+      if (!earlier.empty()) moved = static_cast<size_t>(earlier[below(earlier.size())]);
+    }
+    const auto from = static_cast<size_t>(place[moved]);
+    if (from == 0) continue;
+    const size_t to = below(from);
+    candidate = order;
+    for (size_t i = from; i > to; --i) candidate[i] = candidate[i - 1];
+    candidate[to] = static_cast<int>(moved);
+    const double heat = kHeat * left * problem.bound;
+    const int limit = height + static_cast<int>(-heat * __builtin_log(1 - random.uniform()));
+    trial = offsets;
+    const int reached = placer.Place(candidate, to, limit, &trial);
+    if (reached < 0) continue;
+    height = reached;
+    order.swap(candidate);
+    offsets.swap(trial);
+    KeepIfLower(offsets, height, "annealing", best);
+  }
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_MEMORY_ANNEAL_HPP_
+
+// ---- opkit/graph/memory_valley.hpp
+// The search for a placing under a given ceiling, where spans of time alone decide conflicts.
+// Buffers are stacked on a skyline (address over time). Each step takes a valley of it, a run of
+// sections lower than both neighbours, and decides what lies on its floor at one of its two edges:
+// one of the few buffers that reach the edge and fit between the walls, or nothing, and that much
+// is lost.
+//
+// A section whose floor and unplaced sizes together pass the ceiling ends a branch (section floors
+// as in MiniMalloc: Moffitt, ASPLOS 2023). The edge with the fewest choices for its record of
+// failures is decided first (dom/wdeg: Boussemart et al., ECAI 2004), and a search that has failed
+// too often starts again with other preferences, but remembers where it failed.
+#ifndef OPKIT_GRAPH_MEMORY_VALLEY_HPP_
+#define OPKIT_GRAPH_MEMORY_VALLEY_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+enum class SearchEnd { kFound, kImpossible, kGaveUp };
+
+template <class Problem>
+class ValleySearch {
+ public:
+  explicit ValleySearch(const Problem& problem)
+      : problem_(problem),
+        count_(static_cast<size_t>(problem.count)),
+        sections_(static_cast<size_t>(problem.sections)),
+        weight_(sections_, 1.0),
+        dirty_mark_(sections_, 0) {
+    cover_start_.assign(sections_ + 1, 0);
+    for (size_t i = 0; i < count_; ++i)
+      for (size_t s = Lower(i); s < Upper(i); ++s) ++cover_start_[s];
+    int64_t sum = 0;
+    for (int64_t& start : cover_start_) start = sum += start;
+    cover_.resize(static_cast<size_t>(sum));
+    for (size_t i = count_; i-- > 0;)
+      for (size_t s = Lower(i); s < Upper(i); ++s)
+        cover_[static_cast<size_t>(--cover_start_[s])] = static_cast<int>(i);
+  }
+
+  // Looks for a placing of at most `ceiling` units, preferring buffers of low rank, for so many
+  // nodes and no later than the deadline (negative: none). kImpossible: there is none.
+  SearchEnd Run(int ceiling, const std::vector<int>& rank, int64_t max_nodes, int64_t deadline_ns) {
+    ceiling_ = ceiling;
+    rank_ = &rank;
+    nodes_ = 0;
+    Reset();
+    if (!Consistent()) return SearchEnd::kImpossible;
+    OpenFrame();
+    while (!frames_.empty()) {
+      Frame& frame = frames_.back();
+      Undo(frame);
+      if (!Advance(&frame)) {
+        choices_.resize(frame.first);
+        frames_.pop_back();
+        continue;
+      }
+      if (!Consistent()) continue;
+      if (unplaced_ == 0) return SearchEnd::kFound;
+      if (++nodes_ >= max_nodes ||
+          (deadline_ns >= 0 && nodes_ % 64 == 0 && MonotonicNs() >= deadline_ns))
+        return SearchEnd::kGaveUp;
+      OpenFrame();
+    }
+    return SearchEnd::kImpossible;
+  }
+
+  // After kFound.
+  const std::vector<int>& offsets() const { return offsets_; }
+  int height() const {
+    int height = 0;
+    for (size_t i = 0; i < count_; ++i)
+      height = offsets_[i] + problem_.size[i] > height ? offsets_[i] + problem_.size[i] : height;
+    return height;
+  }
+  int64_t nodes() const { return nodes_; }
+
+  // Old failures count for less than those of the restart to come.
+  void Forget() {
+    for (double& weight : weight_) weight = 1 + (weight - 1) * 0.9;
+  }
+
+ private:
+  static constexpr int kNone = 1 << 30;  // lowest offset of what is placed; floor where all is
+
+  struct Frame {
+    size_t section = 0;  // the edge that is decided
+    int floor = 0;
+    size_t first = 0, next = 0, end = 0;  // in choices_
+    size_t trail = 0;
+    int placed = -1;
+    bool passed = false;  // the last choice, nothing, has been made
+  };
+
+  size_t Lower(size_t i) const { return static_cast<size_t>(problem_.lower[i]); }
+  size_t Upper(size_t i) const { return static_cast<size_t>(problem_.upper[i]); }
+
+  void Reset() {
+    lowest_.assign(count_, 0);
+    offsets_.assign(count_, 0);
+    floor_.assign(sections_, 0);
+    unplaced_in_.assign(problem_.total.begin(),
+                        problem_.total.begin() + static_cast<std::ptrdiff_t>(sections_));
+    unplaced_ = count_;
+    frames_.clear();
+    choices_.clear();
+    trail_.clear();
+    dirty_.clear();
+    for (size_t s = 0; s < sections_; ++s) {
+      dirty_mark_[s] = 1;
+      dirty_.push_back(static_cast<int>(s));
+    }
+  }
+
+  // Raises what buffer j's offset is at least; sections that had their floor from it are dirty.
+  void Lift(size_t j, int offset) {
+    const int old = lowest_[j];
+    Record(static_cast<int>(j), old);
+    lowest_[j] = offset;
+    for (size_t s = Lower(j); s < Upper(j); ++s)
+      if (floor_[s] == old && !dirty_mark_[s]) {
+        dirty_mark_[s] = 1;
+        dirty_.push_back(static_cast<int>(s));
+      }
+  }
+  void Record(int what, int old) { trail_.push_back({what, old}); }
+
+  // Brings the floors up to date; false when some section cannot hold what it must.
+  bool Consistent() {
+    bool consistent = true;
+    for (int section : dirty_) {
+      const auto s = static_cast<size_t>(section);
+      dirty_mark_[s] = 0;
+      if (!consistent) continue;
+      int floor = kNone;
+      for (int64_t at = cover_start_[s]; at < cover_start_[s + 1]; ++at) {
+        const int lowest = lowest_[static_cast<size_t>(cover_[static_cast<size_t>(at)])];
+        floor = lowest < floor ? lowest : floor;
+      }
+      if (floor != floor_[s]) {
+        Record(~section, floor_[s]);
+        floor_[s] = floor;
+      }
+      if (floor != kNone && floor + unplaced_in_[s] > ceiling_) {
+        weight_[s] += 1;
+        consistent = false;
+      }
+    }
+    dirty_.clear();
+    return consistent;
+  }
+
+  void Undo(const Frame& frame) {
+    for (; trail_.size() > frame.trail; trail_.pop_back()) {
+      const auto [what, old] = trail_.back();
+      if (what >= 0)
+        lowest_[static_cast<size_t>(what)] = old;
+      else
+        floor_[static_cast<size_t>(~what)] = old;
+    }
+    if (frame.placed < 0) return;
+    const auto i = static_cast<size_t>(frame.placed);
+    for (size_t s = Lower(i); s < Upper(i); ++s) unplaced_in_[s] += problem_.size[i];
+    ++unplaced_;
+  }
+
+  // Takes the frame's next choice; false when there is none left.
+  bool Advance(Frame* frame) {
+    frame->placed = -1;
+    while (frame->next < frame->end) {
+      const auto i = static_cast<size_t>(choices_[frame->next++]);
+      if (frame->floor + problem_.size[i] > ceiling_ || IsTwin(*frame, i)) continue;
+      Place(i, frame->floor);
+      frame->placed = static_cast<int>(i);
+      return true;
+    }
+    if (frame->passed) return false;
+    frame->passed = true;
+    return Pass(*frame);
+  }
+
+  // An equal buffer has been tried in this frame before.
+  bool IsTwin(const Frame& frame, size_t i) const {
+    for (size_t at = frame.first; at + 1 < frame.next; ++at) {
+      const auto j = static_cast<size_t>(choices_[at]);
+      if (problem_.lower[i] == problem_.lower[j] && problem_.upper[i] == problem_.upper[j] &&
+          problem_.size[i] == problem_.size[j] && problem_.alignment[i] == problem_.alignment[j])
+        return true;
+    }
+    return false;
+  }
+
+  void Place(size_t i, int offset) {
+    const int top = offset + problem_.size[i];
+    offsets_[i] = offset;
+    --unplaced_;
+    for (size_t s = Lower(i); s < Upper(i); ++s) unplaced_in_[s] -= problem_.size[i];
+    Lift(i, kNone);
+    for (int64_t at = problem_.starts[i]; at < problem_.starts[i + 1]; ++at) {
+      const auto j = static_cast<size_t>(problem_.others[static_cast<size_t>(at)]);
+      if (lowest_[j] < top) Lift(j, AlignUnits(top, problem_.alignment[j]));
+    }
+  }
+
+  // Nothing lies on the floor at the edge: what does at the next height where something may.
+  bool Pass(const Frame& frame) {
+    const size_t s = frame.section;
+    int next = kNone;
+    for (int64_t at = cover_start_[s]; at < cover_start_[s + 1]; ++at) {
+      const auto i = static_cast<size_t>(cover_[static_cast<size_t>(at)]);
+      if (lowest_[i] > frame.floor)
+        next = lowest_[i] < next ? lowest_[i] : next;
+      else  // it rests on a buffer of the valley that does not reach the edge
+        for (int64_t below = problem_.starts[i]; below < problem_.starts[i + 1]; ++below) {
+          const auto j = static_cast<size_t>(problem_.others[static_cast<size_t>(below)]);
+          const int top = lowest_[j] + problem_.size[j];
+          if (top < next && !(Lower(j) <= s && s < Upper(j))) next = top;
+        }
+    }
+    if (next >= kNone || next + unplaced_in_[s] > ceiling_) {
+      weight_[s] += 1;
+      return false;
+    }
+    for (int64_t at = cover_start_[s]; at < cover_start_[s + 1]; ++at) {
+      const auto i = static_cast<size_t>(cover_[static_cast<size_t>(at)]);
+      if (lowest_[i] < next) Lift(i, AlignUnits(next, problem_.alignment[i]));
+    }
+    return true;
+  }
+
+  int Choices(size_t s) const {
+    int choices = 0;
+    for (int64_t at = cover_start_[s]; at < cover_start_[s + 1]; ++at)
+      choices += lowest_[static_cast<size_t>(cover_[static_cast<size_t>(at)])] == floor_[s];
+    return choices;
+  }
+
+  // Picks the edge to decide next and lists what may lie there.
+  void OpenFrame() {
+    double best = 0;
+    size_t edge = sections_;
+    const auto consider = [&](size_t s) {
+      const bool may_pass = floor_[s] + unplaced_in_[s] < ceiling_;
+      // Among equals the lowest; the floor's share stays below any other difference.
+      const double score =
+          (Choices(s) + (may_pass ? 1 : 0)) / weight_[s] + 1e-9 * floor_[s] / (1 + ceiling_);
+      if (edge < sections_ && score >= best) return;
+      best = score;
+      edge = s;
+    };
+    for (size_t left = 0; left < sections_;) {
+      size_t right = left + 1;
+      while (right < sections_ && floor_[right] == floor_[left]) ++right;
+      if (floor_[left] != kNone && (left == 0 || floor_[left - 1] > floor_[left]) &&
+          (right == sections_ || floor_[right] > floor_[left])) {
+        consider(left);
+        if (right - left > 1) consider(right - 1);
+      }
+      left = right;
+    }
+    Frame frame;
+    frame.section = edge;
+    frame.floor = floor_[edge];
+    frame.first = frame.next = choices_.size();
+    frame.trail = trail_.size();
+    for (int64_t at = cover_start_[edge]; at < cover_start_[edge + 1]; ++at) {
+      const int i = cover_[static_cast<size_t>(at)];
+      if (lowest_[static_cast<size_t>(i)] != frame.floor) continue;
+      choices_.push_back(i);
+      for (size_t j = choices_.size() - 1; j > frame.first; --j) {
+        int& above = choices_[j - 1];
+        if ((*rank_)[static_cast<size_t>(above)] < (*rank_)[static_cast<size_t>(i)]) break;
+        choices_[j] = above;
+        above = i;
+      }
+    }
+    frame.end = choices_.size();
+    frames_.push_back(frame);
+  }
+
+  const Problem& problem_;
+  const size_t count_, sections_;
+  std::vector<int64_t> cover_start_;  // of each section: the buffers that are live in it
+  std::vector<int> cover_;
+  std::vector<double> weight_;  // of each section: 1 and its failures
+  std::vector<uint8_t> dirty_mark_;
+  std::vector<int> dirty_;
+
+  int ceiling_ = 0;
+  const std::vector<int>* rank_ = nullptr;
+  int64_t nodes_ = 0;
+  size_t unplaced_ = 0;
+  std::vector<int> lowest_;  // of each buffer: where it would lie on what is placed
+  std::vector<int> offsets_;
+  std::vector<int> floor_;        // of each section: the lowest of `lowest_` in it
+  std::vector<int> unplaced_in_;  // of each section: units not yet placed
+  struct Change {
+    int what, old;  // buffer i as i, section s as ~s
+  };
+  std::vector<Change> trail_;
+  std::vector<int> choices_;
+  std::vector<Frame> frames_;
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_MEMORY_VALLEY_HPP_
+
+// ---- opkit/graph/memory_search.hpp
+// The search that follows the greedy portfolio, until time or steps run out: by restarts under
+// ceilings between the lower bound and the best arena known, or by annealing.
+#ifndef OPKIT_GRAPH_MEMORY_SEARCH_HPP_
+#define OPKIT_GRAPH_MEMORY_SEARCH_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Which buffers a restart prefers: long, large or crowded ones, in proportions drawn at random.
+template <class Problem>
+std::vector<int> DrawRanks(const Problem& problem, const std::vector<int64_t>& length,
+                           const std::vector<int64_t>& peak, RandomGenerator& random) {
+  const auto n = static_cast<size_t>(problem.count);
+  const auto log = [](int64_t x) { return __builtin_log(static_cast<double>(x)); };
+  const double by_length = 2 * random.uniform() - 0.2, by_size = 2 * random.uniform() - 0.2;
+  const double by_peak = random.uniform() < 0.5 ? 20 * random.uniform() : 0;
+  const double noise = random.uniform() < 0.5 ? 0.5 * random.uniform() : 0;
+  std::vector<int64_t> keys(n);
+  std::vector<int> order(n), rank(n);
+  for (size_t i = 0; i < n; ++i) {
+    order[i] = static_cast<int>(i);
+    keys[i] = static_cast<int64_t>(-1e6 * (by_length * log(length[i]) +
+                                           by_size * log(problem.size[i]) + by_peak * log(peak[i]) +
+                                           (noise > 0 ? noise * random.normal() : 0)));
+  }
+  SortIndices(order, keys);
+  for (size_t i = 0; i < n; ++i) rank[static_cast<size_t>(order[i])] = static_cast<int>(i);
+  return rank;
+}
+
+// Luby, Sinclair, Zuckerman 1993: 1 1 2 1 1 2 4 …, from 1.
+inline int64_t Luby(int64_t i) {
+  for (;;) {
+    int64_t size = 1;
+    while (size < i) size = 2 * size + 1;
+    if (size == i) return (size + 1) / 2;
+    i -= size / 2;
+  }
+}
+
+// Every other restart tries the lowest ceiling that is not known to be impossible; the others halve
+// the way to it, and back up towards the best height after a failure.
+template <class Problem>
+void SearchValleys(const Problem& problem, SearchBudget budget, Placing* best) {
+  const auto n = static_cast<size_t>(problem.count);
+  constexpr int64_t kNodes = 250;
+  RandomGenerator random(budget.seed);
+  std::vector<int64_t> length(n), peak(n, 1);
+  for (size_t i = 0; i < n; ++i) {
+    length[i] = problem.upper[i] - problem.lower[i];
+    for (int s = problem.lower[i]; s < problem.upper[i]; ++s) {
+      const int64_t total = problem.total[static_cast<size_t>(s)];
+      peak[i] = total > peak[i] ? total : peak[i];
+    }
+  }
+  ValleySearch search(problem);
+  int lowest = problem.bound, middle = 0;
+  for (int64_t round = 0; best->height > budget.enough && best->height > lowest; ++round) {
+    if (budget.steps <= 0 || (budget.deadline_ns >= 0 && MonotonicNs() >= budget.deadline_ns))
+      return;
+    const bool boldly = round % 2 == 0;
+    if (middle < lowest || middle >= best->height) middle = lowest + (best->height - lowest) / 2;
+    const int goal = budget.enough > lowest ? budget.enough : lowest;
+    const int ceiling = boldly || middle < goal ? goal : middle;
+    const std::vector<int> rank = DrawRanks(problem, length, peak, random);
+    const int64_t nodes = n + kNodes * Luby(round / 2 + 1);
+    const int64_t affordable = budget.steps / problem.count + 1;
+    const SearchEnd end =
+        search.Run(ceiling, rank, nodes < affordable ? nodes : affordable, budget.deadline_ns);
+    budget.steps -= (search.nodes() + 1) * problem.count;
+    search.Forget();
+    if (end == SearchEnd::kFound) {
+      KeepIfLower(search.offsets(), search.height(), "search", best);
+      middle = lowest + (best->height - lowest) / 2;
+    } else if (end == SearchEnd::kImpossible) {
+      lowest = ceiling + 1;
+    } else if (!boldly) {
+      middle = ceiling + (best->height - ceiling + 1) / 2;
+    }
+  }
+}
+
+template <class Problem>
+void SearchPlacing(const Problem& problem, const SearchBudget& budget, Placing* best) {
+  if (problem.starts.empty() || best->height <= budget.enough) return;
+  if (problem.spans_decide)
+    SearchValleys(problem, budget, best);
+  else
+    AnnealOrder(problem, budget, best);
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_MEMORY_SEARCH_HPP_
+
+// ---- opkit/graph/memory_plan.hpp
+// PlanMemory: buffers with lifetimes in, offsets in one arena out, so that no two that are live
+// together overlap. A portfolio of greedy orders first, then a search within a budget.
+#ifndef OPKIT_GRAPH_MEMORY_PLAN_HPP_
+#define OPKIT_GRAPH_MEMORY_PLAN_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Below this, conflicts are listed and placing fills gaps.
+inline constexpr int64_t kMostListedPairs = 8'000'000;
+
+template <class Problem>
+MemoryPlan FinishPlan(const Problem& problem, size_t buffers, const Placing& best,
+                      int64_t began_ns) {
+  MemoryPlan plan;
+  plan.offsets.assign(buffers, 0);
+  plan.lower_bound_bytes =
+      problem.spans_decide || problem.bound * problem.unit < problem.bound_bytes
+          ? problem.bound_bytes
+          : problem.bound * problem.unit;
+  plan.naive_bytes = problem.naive_bytes;
+  for (size_t i = 0; i < best.offsets.size(); ++i)
+    plan.offsets[static_cast<size_t>(problem.buffer[i])] = best.offsets[i] * problem.unit;
+  plan.arena_bytes = int64_t{best.height} * problem.unit;
+  if (best.method) plan.method = best.method;
+  plan.seconds = static_cast<double>(MonotonicNs() - began_ns) * 1e-9;
+  return plan;
+}
+
+template <class Interval, class Conflicts, class Problem = MemoryProblem>
+MemoryPlan PlanMemory(const std::vector<Interval>& buffers, const Conflicts& conflicts,
+                      const MemoryPlanOptions& options) {
+  const int64_t began_ns = MonotonicNs();
+  Problem problem;
+  MeasureBuffers(buffers, &problem);
+  CutSections(buffers, &problem);
+  if (!conflicts.empty())
+    TakeConflicts(conflicts, buffers.size(), &problem);
+  else if (problem.pairs <= kMostListedPairs)
+    ListConflicts(&problem);
+  const int64_t enough_units = options.enough_bytes / problem.unit;
+  const int enough = enough_units > problem.bound ? static_cast<int>(enough_units) : problem.bound;
+  Placing best;
+  if (problem.count > 0) {
+    TryPortfolio(problem, enough, &best);
+    SearchBudget budget;
+    budget.deadline_ns = options.time_budget.DeadlineNs();
+    budget.steps = options.max_steps >= 0             ? options.max_steps
+                   : options.time_budget.is_forever() ? MemoryPlanOptions::kDefaultSteps
+                                                      : (std::numeric_limits<int64_t>::max)();
+    budget.seed = options.seed;
+    budget.enough = enough;
+    SearchPlacing(problem, budget, &best);
+  }
+  return FinishPlan(problem, buffers.size(), best, began_ns);
+}
+
+}  // namespace detail
+
+// Offsets for buffers that conflict where their spans of time overlap.
+//
+//   MemoryPlan plan = PlanMemory({{0, 2, 1024}, {1, 3, 512}, {2, 4, 1024}});
+//   plan.arena_bytes;  // 1536
+//
+// Errors (kInvalidArgument, kOutOfRange) name the buffer: lower not below upper, a negative size,
+// an alignment that is no power of two, sizes that add up to more than an int64 holds. 100,000
+// buffers take less than a second by the portfolio alone.
+template <class Interval = MemoryInterval, class Conflicts = MemoryConflicts>
+MemoryPlan PlanMemory(const std::vector<Interval>& intervals,
+                      const MemoryPlanOptions& options = {}) {
+  return detail::PlanMemory(intervals, Conflicts(), options);
+}
+
+// Offsets for buffers that conflict as `conflicts` says, for those whose order in time is partial.
+// The spans are those of one legal order: where two overlap, the conflict must be listed too.
+template <class Interval = MemoryInterval, class Conflicts = MemoryConflicts>
+MemoryPlan PlanMemory(const std::vector<Interval>& buffers,
+                      const std::type_identity_t<Conflicts>& conflicts,
+                      const MemoryPlanOptions& options = {}) {
+  return detail::PlanMemory(buffers, conflicts, options);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_MEMORY_PLAN_HPP_
+
+// ---- opkit/graph/memory_verify.hpp
+// VerifyMemoryPlan: proves a memory plan from the run's edges and the addresses alone, or says what
+// is wrong. It shares no code with lifetimes.hpp and the planner, so that a mistake there is not
+// repeated here.
+#ifndef OPKIT_GRAPH_MEMORY_VERIFY_HPP_
+#define OPKIT_GRAPH_MEMORY_VERIFY_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// "value 3 'x' (bytes 64 to 128)"
+inline std::string DescribePlaced(const char* what, size_t i, const std::vector<std::string>& names,
+                                  int64_t address, int64_t bytes) {
+  return StrCat(what, " ", i, i < names.size() && !names[i].empty() ? " '" + names[i] + "'" : "",
+                " (bytes ", address, " to ", address + bytes, ")");
+}
+
+inline std::string FindPlacingFault(const char* what, size_t i,
+                                    const std::vector<std::string>& names, int64_t address,
+                                    int64_t bytes, int64_t alignment, int64_t arena_bytes) {
+  if (address < 0 || address > arena_bytes || bytes > arena_bytes - address)
+    return StrCat(what, " ", i, i < names.size() ? " '" + names[i] + "'" : "", " of ", bytes,
+                  " bytes at ", address, " is not inside the arena of ", arena_bytes, " bytes");
+  if (address % alignment != 0)
+    return StrCat(DescribePlaced(what, i, names, address, bytes), " is not aligned to ", alignment,
+                  " bytes");
+  return "";
+}
+
+inline bool ShareBytes(int64_t a, int64_t a_bytes, int64_t b, int64_t b_bytes) {
+  return a_bytes > 0 && b_bytes > 0 && a < b + b_bytes && b < a + a_bytes;
+}
+
+// Looks at every pair of values that share bytes. A value and the views of it are one family: its
+// bytes are needed from the first touch of any of them to the last.
+template <class Run, class Value, class Option, class Lists = std::vector<std::vector<int>>>
+class RunVerifier {
+ public:
+  RunVerifier(const Run& run, const std::vector<Value>& values, const std::vector<Option>& in_place,
+              const std::vector<int64_t>& addresses, const std::vector<std::string>& names)
+      : run_(run), values_(values), in_place_(in_place), addresses_(addresses), names_(names) {}
+
+  std::string FindFault(int64_t arena_bytes) {
+    const size_t n = values_.size();
+    if (addresses_.size() != n)
+      return StrCat("expected an address for each of ", n, " values, found ", addresses_.size());
+    for (size_t i = 0; i < n; ++i) family_.push_back(Family(i));
+    for (size_t i = 0; i < n; ++i) {
+      const Value& value = values_[i];
+      if (!Planned(i)) continue;
+      const std::string fault =
+          FindPlacingFault("value", i, names_, addresses_[i], value.bytes,
+                           value.view_of < 0 ? value.alignment : 1, arena_bytes);
+      if (!fault.empty()) return fault;
+      if (value.view_of >= 0 &&
+          addresses_[i] != addresses_[static_cast<size_t>(value.view_of)] + value.view_offset)
+        return StrCat(Describe(i), " is not where it views ",
+                      Describe(static_cast<size_t>(value.view_of)), ", at byte ", value.view_offset,
+                      " of it");
+    }
+    CollectPairs();
+    CheckOrder();
+    for (const Pair& pair : pairs_)
+      if (!pair.first_precedes && !pair.second_precedes) return Explain(pair);
+    return "";
+  }
+
+ private:
+  // Two values, neither a view, that share bytes. Each flag holds until an order disproves it.
+  struct Pair {
+    size_t first, second;
+    bool first_precedes, second_precedes;
+    int early, late;  // steps that disprove the order in which the two are stored
+  };
+
+  // The value that i is a view of, through any number of views.
+  size_t Family(size_t i) const {
+    while (values_[i].view_of >= 0) i = static_cast<size_t>(values_[i].view_of);
+    return i;
+  }
+  bool Planned(size_t i) const { return !values_[family_[i]].external; }
+  std::string Describe(size_t i) const {
+    return DescribePlaced("value", i, names_, addresses_[i], values_[i].bytes);
+  }
+
+  void CollectPairs() {
+    const size_t n = values_.size();
+    kept_.assign(n, 0);
+    there_.assign(n, 0);
+    touches_.resize(n);
+    for (size_t i = 0; i < n; ++i) {
+      const size_t family = family_[i];
+      if (values_[i].kept) kept_[family] = 1;
+      if (values_[i].producer < 0) there_[family] = 1;
+      if (values_[i].producer >= 0) touches_[family].push_back({values_[i].producer, i});
+      for (int user : values_[i].users) touches_[family].push_back({user, i});
+    }
+    for (size_t b = 0; b < n; ++b)
+      for (size_t a = 0; Planned(b) && family_[b] == b && a < b; ++a)
+        if (Planned(a) && family_[a] == a &&
+            ShareBytes(addresses_[a], values_[a].bytes, addresses_[b], values_[b].bytes))
+          pairs_.push_back({a, b, !kept_[a] && !there_[b], !kept_[b] && !there_[a], -1, -1});
+  }
+
+  // `step` makes value b, or a view of it, over what it reads of family a: it touches that family
+  // only by reading this one value, b lies where that value does, and the kernel permits it.
+  bool MayOverwrite(int step, size_t a, size_t b) const {
+    size_t read = 0;
+    int touches = 0;
+    for (const Touch& touch : touches_[a]) {
+      if (touch.step != step) continue;
+      read = touch.value;
+      ++touches;
+    }
+    if (touches != 1 || values_[b].producer != step || addresses_[read] != addresses_[b] ||
+        values_[b].bytes > values_[read].bytes)
+      return false;
+    for (const Option& option : in_place_)
+      if (option.node == step && static_cast<size_t>(option.input) == read &&
+          static_cast<size_t>(option.output) == b)
+        return true;
+    return false;
+  }
+
+  // For 64 steps at a time: which steps start only after them. Follows what the executor does, step
+  // by step: a step starts after the steps on its edges have completed and those of lower stages
+  // have returned.
+  void CheckOrder() {
+    const auto n = static_cast<size_t>(run_.nodes);
+    Lists before(n);
+    for (size_t e = 0; e < run_.before.size(); ++e)
+      before[static_cast<size_t>(run_.after[e])].push_back(run_.before[e]);
+    std::vector<uint8_t> touched(values_.size());
+    for (size_t first = 0; first < n; first += 64) {
+      std::vector<uint64_t> started(n, 0), completed(n, 0);  // bit k: step first + k has completed
+      uint64_t lower_stages = 0, this_stage = 0;
+      for (size_t v = first; v < n; ++v) {
+        if (!run_.stages.empty() && v > first && run_.stages[v] != run_.stages[v - 1]) {
+          lower_stages |= this_stage;
+          this_stage = 0;
+        }
+        started[v] = lower_stages;
+        for (int u : before[v]) started[v] |= completed[static_cast<size_t>(u)];
+        completed[v] = started[v] | (v < first + 64 ? uint64_t{1} << (v - first) : 0);
+        const bool returns_early = !run_.asynchronous.empty() && run_.asynchronous[v] != 0;
+        if (!run_.stages.empty()) this_stage |= returns_early ? started[v] : completed[v];
+      }
+      for (size_t i = 0; i < values_.size(); ++i) {
+        touched[i] = 0;
+        for (const Touch& touch : touches_[i]) {
+          const auto v = static_cast<size_t>(touch.step);
+          if (first <= v && v < first + 64) touched[i] = 1;
+        }
+      }
+      for (Pair& pair : pairs_) {
+        if (!touched[pair.first] && !touched[pair.second]) continue;
+        Disprove(first, started, pair.first, pair.second, &pair.first_precedes, &pair);
+        Disprove(first, started, pair.second, pair.first, &pair.second_precedes, nullptr);
+      }
+    }
+  }
+
+  // Clears `precedes` when one of the 64 steps touches a and need not have completed when some step
+  // that touches b starts.
+  void Disprove(size_t first, const std::vector<uint64_t>& started, size_t a, size_t b,
+                bool* precedes, Pair* witness) {
+    if (!*precedes) return;
+    for (const Touch& early : touches_[a]) {
+      const auto bit = static_cast<size_t>(early.step);
+      if (bit < first || bit >= first + 64) continue;
+      for (const Touch& late : touches_[b]) {
+        if ((started[static_cast<size_t>(late.step)] >> (bit - first)) & 1) continue;
+        if (late.step == early.step && MayOverwrite(late.step, a, b)) continue;
+        *precedes = false;
+        if (!witness) return;
+        witness->early = early.step;
+        witness->late = late.step;
+      }
+    }
+  }
+
+  std::string Explain(const Pair& pair) const {
+    std::string text = StrCat(Describe(pair.first), " and ", Describe(pair.second),
+                              " share bytes and can be live together: ");
+    if (pair.early >= 0)
+      return text + StrCat("step ", pair.early,
+                           ", which touches the first, need not have completed ", "when step ",
+                           pair.late, ", which touches the second, starts");
+    return text + (kept_[pair.first] ? "the first is kept to the end of the run"
+                                     : "the second is there from the start of the run");
+  }
+
+  const Run& run_;
+  const std::vector<Value>& values_;
+  const std::vector<Option>& in_place_;
+  const std::vector<int64_t>& addresses_;
+  const std::vector<std::string>& names_;
+  std::vector<size_t> family_;
+  // Of each family, under the value that is no view.
+  struct Touch {
+    int step;
+    size_t value;
+  };
+  std::vector<std::vector<Touch>> touches_;
+  std::vector<uint8_t> kept_, there_;
+  std::vector<Pair> pairs_;
+};
+
+inline void ThrowFault(const std::string& fault) {
+  if (!fault.empty()) Throw(ErrorCode::kFailedPrecondition, "the memory plan is wrong: ", fault);
+}
+
+}  // namespace detail
+
+// Throws (kFailedPrecondition) for a plan under which a legal run could overwrite bytes that are
+// still needed, or leaves the arena, or misaligns a value. `addresses` has a value's first byte in
+// the arena; that of external values, and views of them, is not looked at. `names` may be empty.
+// What FindLifetimes refuses must not be given here.
+//
+// Costs time by the square of the values, and by steps times edges / 64.
+template <class Run = RunOrder, class Value = RunValue, class Option = InPlaceOption>
+void VerifyMemoryPlan(const Run& run, const std::vector<Value>& values,
+                      const std::vector<Option>& in_place, const std::vector<int64_t>& addresses,
+                      int64_t arena_bytes, const std::vector<std::string>& names = {}) {
+  detail::RunVerifier<Run, Value, Option> verifier(run, values, in_place, addresses, names);
+  detail::ThrowFault(verifier.FindFault(arena_bytes));
+}
+
+// The same for buffers that conflict where their spans overlap, and where `conflicts` lists them.
+template <class Interval = MemoryInterval, class Conflicts = MemoryConflicts>
+void VerifyMemoryPlan(const std::vector<Interval>& buffers,
+                      const std::type_identity_t<Conflicts>& conflicts, const MemoryPlan& plan) {
+  if (plan.offsets.size() != buffers.size())
+    detail::ThrowFault(StrCat("expected an offset for each of ", buffers.size(), " buffers, found ",
+                              plan.offsets.size()));
+  const auto refuse = [&](size_t a, size_t b, const char* why) {
+    if (detail::ShareBytes(plan.offsets[a], buffers[a].size, plan.offsets[b], buffers[b].size))
+      detail::ThrowFault(
+          StrCat(detail::DescribePlaced("buffer", a, {}, plan.offsets[a], buffers[a].size), " and ",
+                 detail::DescribePlaced("buffer", b, {}, plan.offsets[b], buffers[b].size),
+                 " share bytes and can be live together: ", why));
+  };
+  for (size_t b = 0; b < buffers.size(); ++b) {
+    detail::ThrowFault(detail::FindPlacingFault("buffer", b, {}, plan.offsets[b], buffers[b].size,
+                                                buffers[b].alignment, plan.arena_bytes));
+    for (size_t a = 0; a < b; ++a)
+      if (buffers[a].lower < buffers[b].upper && buffers[b].lower < buffers[a].upper)
+        refuse(a, b, "their spans overlap");
+    if (conflicts.empty()) continue;
+    for (int64_t at = conflicts.starts[b]; at < conflicts.starts[b + 1]; ++at)
+      refuse(b, static_cast<size_t>(conflicts.others[static_cast<size_t>(at)]),
+             "they are listed as a conflict");
+  }
+}
+template <class Interval = MemoryInterval>
+void VerifyMemoryPlan(const std::vector<Interval>& intervals, const MemoryPlan& plan) {
+  VerifyMemoryPlan(intervals, {}, plan);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_MEMORY_VERIFY_HPP_
+
+// ---- opkit/graph/specialization.hpp
+// Specialization: everything about a graph that its inputs' types and shapes decide: the kernels,
+// the schedule, where in memory each value lies. Made once for each set of shapes, shared by the
+// executors of a plan.
+#ifndef OPKIT_GRAPH_SPECIALIZATION_HPP_
+#define OPKIT_GRAPH_SPECIALIZATION_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// What planning the memory of a run came to, summed over the devices that it uses. Graph inputs,
+// constants and outputs lie outside, and so do values whose shape the data decides.
+struct MemorySummary {
+  int64_t arena_bytes = 0;
+  int64_t lower_bound_bytes = 0;  // the largest set of values that can be live together
+  int64_t naive_bytes = 0;        // every value in a place of its own
+  int planned_values = 0;
+  int inplace_values = 0;  // that take over the bytes of an input
+  double seconds = 0;
+  double ratio() const {
+    return lower_bound_bytes == 0
+               ? 1
+               : static_cast<double>(arena_bytes) / static_cast<double>(lower_bound_bytes);
+  }
+};
+
+namespace detail {
+
+// What one device's memory was planned from and to, as the planner and the verifier see it: steps
+// are numbers of the schedule, values are those of the view and then the scratch of each step.
+template <class Parts>
+struct ArenaPlan {
+  Device device;
+  std::vector<typename Parts::RunValue> values;
+  std::vector<typename Parts::InPlaceOption> inplace;
+  typename Parts::MemoryLifetimes lifetimes;
+  typename Parts::MemoryPlan plan;
+
+  // -1 where the value is not in this arena.
+  int64_t OffsetOf(size_t value) const {
+    const int buffer = lifetimes.buffer_of[value];
+    if (buffer < 0) return -1;
+    return plan.offsets[static_cast<size_t>(buffer)] + lifetimes.offset_in_buffer[value];
+  }
+};
+
+template <class Parts>
+class Specialization final : public RefCounted {
+  using GraphView = typename Parts::GraphView;
+  using GraphTypes = typename Parts::GraphTypes;
+  using NodeChoice = typename Parts::NodeChoice;
+  using ScheduleEdge = typename Parts::ScheduleEdge;
+  using Schedule = typename Parts::Schedule;
+  using RunOrder = typename Parts::RunOrder;
+  using RunValue = typename Parts::RunValue;
+  using BoundNodes = detail::BoundNodes<Parts>;
+  using ArenaPlan = detail::ArenaPlan<Parts>;
+
+ public:
+  struct Options {
+    bool walked = false;  // steps run one after the other, in their order
+    bool in_order = false;
+    MemoryPlanOptions memory;
+    bool verify_memory = false;
+  };
+
+  Specialization(const GraphView& view, std::vector<TensorInfo> input_infos, const Options& options)
+      : view_(view), inputs_(std::move(input_infos)), types_(Infer(view, inputs_)) {
+    spare_ = std::make_unique<BoundNodes>(view, types_, choices_);
+    SetSchedule(options.in_order);
+    AssignStreams();
+    PlanArenas(options);
+  }
+
+  const std::vector<TensorInfo>& inputs() const { return inputs_; }
+  const GraphTypes& types() const { return types_; }
+  const std::vector<NodeChoice>& choices() const { return choices_; }
+  const Schedule& schedule() const { return *schedule_; }
+  const RunOrder& run_order() const { return run_order_; }
+  const std::vector<ArenaPlan>& arenas() const { return arenas_; }
+  const MemorySummary& memory() const { return memory_; }
+  // How nodes are run, and why, as the executor that measured last has said. Thread-safe.
+  std::string mode() const {
+    MutexLock lock(mode_mutex_);
+    return mode_;
+  }
+  void SetMode(std::string mode) {
+    MutexLock lock(mode_mutex_);
+    mode_ = std::move(mode);
+  }
+  // Some operator completes after it has returned.
+  bool may_pend() const { return may_pend_; }
+  bool IsAsynchronous(int node) const { return asynchronous_[static_cast<size_t>(node)] != 0; }
+  int stream(int node) const { return streams_[static_cast<size_t>(node)]; }
+
+  // Operators for one executor. Those that selection made go to whoever asks first; not
+  // synchronised.
+  std::unique_ptr<BoundNodes> TakeNodes() {
+    if (spare_) return std::move(spare_);
+    return std::make_unique<BoundNodes>(view_, types_, choices_);
+  }
+
+ private:
+  static GraphTypes Infer(const GraphView& view, const std::vector<TensorInfo>& inputs) {
+    std::vector<typename Parts::GraphInput> known;
+    for (size_t i = 0; i < inputs.size(); ++i)
+      known.push_back({view.graph().inputs()[i].name, inputs[i]});
+    return InferGraph(view, known);
+  }
+
+  // An edge between two operators of one device type that both take work before what they depend on
+  // is done lets the second be issued behind the first.
+  void SetSchedule(bool in_order) {
+    auto supports = [&](int node) {
+      return asynchronous_[static_cast<size_t>(node)] != 0 &&
+             spare_->op(node).SupportsAsyncScheduling();
+    };
+    for (int node = 0; node < view_.num_nodes(); ++node) {
+      asynchronous_.push_back(spare_->op(node).HasAsyncPart());
+      may_pend_ |= spare_->op(node).HasAsyncPart();
+    }
+    std::vector<ScheduleEdge> edges;
+    for (const auto& edge : view_.edges())
+      edges.push_back({edge.from, edge.to,
+                       supports(edge.from) && supports(edge.to) &&
+                           spare_->op(edge.from).device() == spare_->op(edge.to).device()});
+    const auto name = [&](int node) { return ToString(view_.graph().node(node)); };
+    const FunctionRef<std::string(int)> name_ref = name;
+    ScheduleOptions options;
+    options.in_order = in_order;
+    options.name = &name_ref;
+    schedule_.emplace(view_.num_nodes(), edges, options);
+    run_order_.nodes = schedule_->size();
+    for (int step = 0; step < schedule_->size(); ++step)
+      for (int at = schedule_->entry_begin()[static_cast<size_t>(step)];
+           at < schedule_->entry_begin()[static_cast<size_t>(step) + 1]; ++at) {
+        run_order_.before.push_back(step);
+        run_order_.after.push_back(
+            Schedule::TargetOf(schedule_->entries()[static_cast<size_t>(at)]));
+      }
+  }
+
+  // A chain of operators of one device runs on one stream; a branch takes the next one.
+  void AssignStreams() {
+    constexpr int kStreams = 4;
+    streams_.assign(static_cast<size_t>(view_.num_nodes()), 0);
+    std::vector<char> continued(streams_.size(), 0);
+    int next = 0;
+    for (int step = 0; step < schedule_->size(); ++step) {
+      const int node = schedule_->original_of(step);
+      if (!IsAsynchronous(node)) continue;
+      int stream = -1;
+      for (const auto& edge : view_.edges()) {  // few: only asynchronous nodes look
+        if (edge.to != node || !IsAsynchronous(edge.from)) continue;
+        if (continued[static_cast<size_t>(edge.from)] ||
+            spare_->op(edge.from).device() != spare_->op(node).device())
+          continue;
+        continued[static_cast<size_t>(edge.from)] = 1;
+        stream = streams_[static_cast<size_t>(edge.from)];
+        break;
+      }
+      streams_[static_cast<size_t>(node)] = stream >= 0 ? stream : next++ % kStreams;
+    }
+  }
+
+  void PlanArenas(const Options& options) {
+    if (options.walked && !may_pend_)
+      for (int step = 0; step < schedule_->size(); ++step) run_order_.stages.push_back(step);
+    for (int value = 0; value < view_.num_values(); ++value)
+      if (IsPlanned(value)) AddArena(MemoryDevice(types_[value].device));
+    for (int node = 0; node < view_.num_nodes(); ++node)
+      if (Scratch(node) > 0) AddArena(MemoryDevice(view_.graph().node(node).device()));
+    for (ArenaPlan& arena : arenas_) {
+      Describe(arena);
+      arena.lifetimes = FindLifetimes(run_order_, arena.values, arena.inplace);
+      arena.plan =
+          ::opkit::PlanMemory(arena.lifetimes.buffers, arena.lifetimes.conflicts, options.memory);
+      [[maybe_unused]] constexpr size_t kCheaplyVerified =
+          4096;  // values; it takes time by their square
+      if (options.verify_memory) Verify(arena);
+      OPKIT_ASSERT(options.verify_memory || arena.values.size() > kCheaplyVerified ||
+                   Verify(arena));
+      memory_.arena_bytes += arena.plan.arena_bytes;
+      memory_.lower_bound_bytes += arena.plan.lower_bound_bytes;
+      memory_.seconds += arena.plan.seconds;
+      for (const RunValue& value : arena.values)
+        if (!value.external)
+          memory_.naive_bytes +=
+              (value.bytes + value.alignment - 1) / value.alignment * value.alignment;
+      for (uint8_t granted : arena.lifetimes.granted) memory_.inplace_values += granted;
+    }
+  }
+  bool Verify(const ArenaPlan& arena) const {
+    std::vector<int64_t> addresses;
+    std::vector<std::string> names;
+    for (size_t value = 0; value < arena.values.size(); ++value)
+      addresses.push_back(arena.OffsetOf(value));
+    for (int value = 0; value < view_.num_values(); ++value) names.push_back(view_.name(value));
+    VerifyMemoryPlan(run_order_, arena.values, arena.inplace, addresses, arena.plan.arena_bytes,
+                     names);
+    return true;
+  }
+  void AddArena(Device device) {
+    for (const ArenaPlan& arena : arenas_)
+      if (arena.device == device) return;
+    arenas_.emplace_back().device = device;
+  }
+  int64_t Scratch(int node) const {
+    return choices_[static_cast<size_t>(node)].config.scratch_bytes;
+  }
+  // Made by a node, of a known size in the standard layout, and not handed out.
+  bool IsPlanned(int value) const {
+    const TensorInfo& info = types_[value];
+    return view_.producer(value) >= 0 && !view_.IsOutput(value) && info.shape.is_known() &&
+           info.dtype != DType::kUndefined && info.layout.is_standard();
+  }
+  void Describe(ArenaPlan& arena) {
+    for (int value = 0; value < view_.num_values(); ++value) {
+      RunValue& planned = arena.values.emplace_back();
+      planned.external = !IsPlanned(value) || MemoryDevice(types_[value].device) != arena.device;
+      if (planned.external) continue;
+      ++memory_.planned_values;
+      planned.bytes = Tensor::CheckedBytes(types_[value].shape.ToShape(), types_[value].dtype);
+      planned.producer = schedule_->node_of(view_.producer(value));
+      for (int node : view_.consumers(value)) planned.users.push_back(schedule_->node_of(node));
+    }
+    for (int step = 0; step < schedule_->size(); ++step) {
+      const int node = schedule_->original_of(step);
+      RunValue& scratch = arena.values.emplace_back();
+      scratch.bytes = Scratch(node);
+      scratch.producer = step;
+      scratch.external =
+          scratch.bytes == 0 || MemoryDevice(view_.graph().node(node).device()) != arena.device;
+    }
+    for (int node = 0; node < view_.num_nodes(); ++node)
+      for (const auto& [input, output] : choices_[static_cast<size_t>(node)].config.inplace)
+        AllowInPlace(arena, node, input, output);
+  }
+  void AllowInPlace(ArenaPlan& arena, int node, int input, int output) {
+    const int from = view_.inputs(node)[static_cast<size_t>(input)];
+    const int to = view_.outputs(node)[static_cast<size_t>(output)];
+    if (from < 0 || to < 0 || from == to || view_.producer(to) != node) return;
+    if (arena.values[static_cast<size_t>(from)].external ||
+        arena.values[static_cast<size_t>(to)].external)
+      return;
+    for (size_t i = 0; i < view_.inputs(node).size(); ++i)  // read a second time, not in place
+      if (view_.inputs(node)[i] == from && !MayShare(node, static_cast<int>(i), output)) return;
+    arena.inplace.push_back({schedule_->node_of(node), from, to});
+  }
+
+  bool MayShare(int node, int input, int output) const {
+    for (const auto& pair : choices_[static_cast<size_t>(node)].config.inplace)
+      if (pair == std::pair(input, output)) return true;
+    return false;
+  }
+
+  const GraphView& view_;
+  std::vector<TensorInfo> inputs_;
+  GraphTypes types_;
+  std::vector<NodeChoice> choices_;
+  std::optional<Schedule> schedule_;
+  std::vector<char> asynchronous_;  // by node
+  std::vector<int> streams_;        // by node
+  bool may_pend_ = false;
+  RunOrder run_order_;
+  std::vector<ArenaPlan> arenas_;
+  MemorySummary memory_;
+  mutable Mutex mode_mutex_;
+  std::string mode_ = "no executor has been made yet";
+  std::unique_ptr<BoundNodes> spare_;
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_SPECIALIZATION_HPP_
+
+// ---- opkit/graph/plan.hpp
+// Plan: a frozen graph, made once by Compile: checked, rewritten by passes, kernels selected, nodes
+// scheduled, memory planned. Executors run it, as often and as many at once as one likes.
+#ifndef OPKIT_GRAPH_PLAN_HPP_
+#define OPKIT_GRAPH_PLAN_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+struct PlanOptions {
+  // Threads that run it, the caller's included; 0: those of ThreadPool::Default(). Another number
+  // than that makes a pool of the plan's own.
+  int threads = 0;
+  // Nodes are called in one fixed order, whatever the number of threads.
+  bool deterministic = false;
+  ReplayMode mode = ReplayMode::kAuto;
+  // Applied in order before anything is selected; null: DefaultPasses().
+  const PassList* passes = nullptr;
+  MemoryPlanOptions memory = {};
+  // Has every memory plan proved by VerifyMemoryPlan; without NDEBUG all but large ones are.
+  bool verify_memory = false;
+  // Sets of input shapes that the plan, and each executor, keeps; the least recently used goes.
+  int max_shapes = 8;
+};
+
+namespace detail {
+
+template <class Parts>
+class PlanState final : public RefCounted {
+ public:
+  using Graph = typename Parts::Graph;
+  using GraphView = typename Parts::GraphView;
+  using Specialization = detail::Specialization<Parts>;
+  using BoundNodes = detail::BoundNodes<Parts>;
+
+  PlanState(Graph graph, const PlanOptions& options)
+      : options_(options), graph_(std::move(graph)), view_(graph_) {
+    if (options.threads < 0 || options.max_shapes < 1)
+      Throw(ErrorCode::kInvalidArgument, "a plan needs threads >= 0 and max_shapes >= 1, found ",
+            options.threads, " and ", options.max_shapes);
+    options_.passes = nullptr;  // the caller's
+    if (options.threads != 0 && options.threads != ThreadPool::Default().threads())
+      own_pool_ = std::make_unique<ThreadPool>(options.threads, "opkit-plan");
+  }
+
+  const PlanOptions& options() const { return options_; }
+  const Graph& graph() const { return graph_; }
+  const GraphView& view() const { return view_; }
+  ThreadPool& pool() const { return own_pool_ ? *own_pool_ : ThreadPool::Default(); }
+
+  // What these inputs decide, with operators for one executor. Thread-safe.
+  IntrusivePtr<Specialization> Specialize(const std::vector<TensorInfo>& inputs,
+                                          std::unique_ptr<BoundNodes>* nodes) {
+    MutexLock lock(mutex_);
+    IntrusivePtr<Specialization> found = Find(inputs);
+    if (!found) {
+      found = MakeIntrusive<Specialization>(
+          view_, inputs,
+          typename Specialization::Options{IsWalked(), options_.deterministic, options_.memory,
+                                           options_.verify_memory});
+      known_.insert(known_.begin(), found);
+      if (known_.size() > static_cast<size_t>(options_.max_shapes)) known_.pop_back();
+    }
+    if (nodes) *nodes = found->TakeNodes();
+    return found;
+  }
+  // The one used last; null while the shapes of the inputs are not known.
+  IntrusivePtr<Specialization> Latest() const {
+    MutexLock lock(mutex_);
+    return known_.empty() ? IntrusivePtr<Specialization>() : known_.front();
+  }
+
+ private:
+  IntrusivePtr<Specialization> Find(const std::vector<TensorInfo>& inputs) {
+    for (size_t i = 0; i < known_.size(); ++i) {
+      if (!SameTypes(known_[i]->inputs(), inputs)) continue;
+      IntrusivePtr<Specialization> found = known_[i];
+      known_.erase(known_.begin() + static_cast<std::ptrdiff_t>(i));
+      known_.insert(known_.begin(), found);
+      return found;
+    }
+    return {};
+  }
+  // Steps run one after the other in their order.
+  bool IsWalked() const {
+    const bool walk = options_.mode == ReplayMode::kWalk ||
+                      (options_.mode == ReplayMode::kAuto && pool().threads() == 1);
+    return walk || options_.deterministic;
+  }
+  static bool SameTypes(const std::vector<TensorInfo>& a, const std::vector<TensorInfo>& b) {
+    for (size_t i = 0; i < a.size(); ++i)
+      if (a[i].dtype != b[i].dtype || !(a[i].shape == b[i].shape)) return false;
+    return true;
+  }
+
+  PlanOptions options_;
+  const Graph graph_;
+  const GraphView view_;
+  std::unique_ptr<ThreadPool> own_pool_;
+  mutable Mutex mutex_;
+  std::vector<IntrusivePtr<Specialization>> known_;  // the most recently used first
+};
+
+}  // namespace detail
+
+// A handle; copies are the same plan. Thread-safe.
+template <class PlanParts>
+class BasicPlan {
+ public:
+  using Parts = PlanParts;
+  using State = detail::PlanState<Parts>;
+  using Graph = typename State::Graph;
+  using NodeChoice = typename Parts::NodeChoice;
+
+  // The graph as it runs, after the passes.
+  const Graph& graph() const { return state_->graph(); }
+  int threads() const { return state_->pool().threads(); }
+
+  // Of the input shapes used last. Error (kFailedPrecondition) while none are known: the graph
+  // leaves some open and nothing has run yet.
+  MemorySummary memory() const { return Latest()->memory(); }
+  // What is known of a value then. Errors: as memory(), kNotFound.
+  TensorInfo type(std::string_view value) const { return Latest()->types().at(value); }
+  // The kernel selected for a node of graph().
+  NodeChoice choice(int node) const {
+    graph().node(node);
+    return Latest()->choices()[static_cast<size_t>(node)];
+  }
+
+  // For people: the schedule, the memory plan, what was selected for each node.
+  std::string Describe() const {
+    std::string out = StrCat("plan of ", graph().num_nodes(), " nodes on ", threads(),
+                             threads() == 1 ? " thread\n" : " threads\n");
+    const auto found = state_->Latest();
+    if (!found) return out + "  the shapes of its inputs are not known yet\n";
+    const auto& schedule = found->schedule();
+    out += StrCat("  schedule: ", schedule.edges_kept(), " of ", schedule.edges_given(),
+                  " edges kept, ", schedule.levels(), " levels, at most ",
+                  StrCat(schedule.max_width(), " wide\n"));
+    out += StrCat("  mode: ", found->mode(), "\n");
+    const auto& memory = found->memory();
+    out += StrCat("  memory: ", memory.arena_bytes, " bytes for ", memory.planned_values,
+                  " values (at least ", memory.lower_bound_bytes, ", one by one ",
+                  memory.naive_bytes, StrCat("), ", memory.inplace_values, " in place\n"));
+    for (int step = 0; step < schedule.size(); ++step) {
+      const int node = schedule.original_of(step);
+      const NodeChoice& choice = found->choices()[static_cast<size_t>(node)];
+      out += StrCat("  ", step, " ", ToString(graph().node(node)), ": ", choice.kernel->backend,
+                    ", ", choice.kernel->Place());
+      for (int value : state_->view().outputs(node))
+        if (value >= 0) out += " " + ToString(found->types()[value]);
+      out += "\n";
+    }
+    return out;
+  }
+
+  // For executors.
+  const detail::IntrusivePtr<State>& state() const { return state_; }
+
+ private:
+  template <class P>
+  friend P Compile(const typename P::Graph&, const PlanOptions&);
+  explicit BasicPlan(detail::IntrusivePtr<State> state) : state_(std::move(state)) {}
+
+  auto Latest() const {
+    auto latest = state_->Latest();
+    if (!latest)
+      Throw(ErrorCode::kFailedPrecondition,
+            "the plan leaves shapes of its inputs open, and nothing has run yet: run it, or give "
+            "every input a shape");
+    return latest;
+  }
+  detail::IntrusivePtr<State> state_;
+};
+using Plan = BasicPlan<detail::PlanParts>;
+
+// Makes a plan of a graph, which is copied. When all inputs have shapes, kernels are selected and
+// memory is planned at once; otherwise for each set of shapes at its first run. Errors: what is
+// wrong with the graph (Check, InferGraph), a pass or its result, an operator's constructor.
+//
+//   Plan plan = Compile(g, {.threads = 2});
+//   Executor exec(plan);
+//   auto out = exec.Run({{"X", x}});
+//   out.at("Y");
+template <class P = Plan>
+P Compile(const typename P::Graph& graph, const PlanOptions& options = {}) {
+  const BasicPassList<typename P::Graph>* passes = options.passes;
+  P plan(detail::MakeIntrusive<typename P::State>(
+      passes ? passes->Run(graph) : DefaultPasses<typename P::Graph>().Run(graph), options));
+  if (graph.num_nodes() > 0 && graph.outputs().empty() && plan.graph().num_nodes() == 0)
+    Throw(ErrorCode::kInvalidArgument,
+          "the graph has no outputs, and none of its nodes has an effect: AddOutput what a run is "
+          "to return");
+  std::vector<TensorInfo> inputs;
+  bool known = true;
+  for (const auto& input : plan.graph().inputs()) {
+    inputs.push_back(input.info);
+    known &= input.info.dtype != DType::kUndefined && input.info.shape.is_known();
+  }
+  if (known) {
+    plan.state_->Specialize(inputs, nullptr);
+  } else {
+    InferGraph(plan.state_->view());  // what is wrong whatever the shapes are
+  }
+  return plan;
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PLAN_HPP_
+
+// ---- opkit/graph/draw_plan.hpp
+// DrawMemory: the memory plan of a graph as a picture: time across, addresses up, a box for each
+// value.
+#ifndef OPKIT_GRAPH_DRAW_PLAN_HPP_
+#define OPKIT_GRAPH_DRAW_PLAN_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// An SVG document for the input shapes used last. The steps across are those of the stored order;
+// where nodes run in another, boxes that could meet then do not overlap either. Values that share
+// bytes in place are one box with both names. Errors: as Plan::memory(); kNotFound for a device
+// that the plan has no arena on.
+template <class P = Plan>
+std::string DrawMemory(const P& plan, Device device = {}) {
+  const auto found = plan.state()->Latest();
+  static_cast<void>(plan.memory());
+  for (const auto& arena : found->arenas()) {
+    if (!(arena.device == MemoryDevice(device))) continue;
+    const auto& view = plan.state()->view();
+    MemorySvgOptions options;
+    options.title = StrCat("Memory of ", view.num_nodes(), " nodes on ", ToString(arena.device));
+    options.names.resize(arena.lifetimes.buffers.size());
+    for (size_t value = 0; value < arena.values.size(); ++value) {
+      const int buffer = arena.lifetimes.buffer_of[value];
+      if (buffer < 0) continue;
+      std::string& name = options.names[static_cast<size_t>(buffer)];
+      const int number = static_cast<int>(value) - view.num_values();
+      name += StrCat(name.empty() ? "" : " = ", number < 0 ? view.name(static_cast<int>(value))
+                                                           : StrCat("scratch of step ", number));
+    }
+    return DrawMemoryPlan(arena.lifetimes.buffers, arena.plan, options);
+  }
+  Throw(ErrorCode::kNotFound, "the plan has no memory on ", ToString(device));
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_DRAW_PLAN_HPP_
+
+// ---- opkit/graph/bound_plan.hpp
+// BoundPlan: a specialization with operators, tensors and arenas of its own, which a Replay runs
+// step by step. What an executor keeps for each set of input shapes.
+#ifndef OPKIT_GRAPH_BOUND_PLAN_HPP_
+#define OPKIT_GRAPH_BOUND_PLAN_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Operators that share a stream are issued to it one at a time: what fails between an operator's
+// work and its event would otherwise be taken for another's.
+inline Mutex& IssueMutex(Device device, int stream) {
+  static Mutex mutexes[64];
+  return mutexes[(static_cast<unsigned>(device.type) * 31 +
+                  static_cast<unsigned>(device.index) * 7 + static_cast<unsigned>(stream)) %
+                 64];
+}
+
+template <class Parts>
+class BoundPlan {
+  using GraphView = typename Parts::GraphView;
+  using Schedule = typename Parts::Schedule;
+  using OperatorBase = typename Parts::OperatorBase;
+  using Specialization = detail::Specialization<Parts>;
+  using BoundNodes = detail::BoundNodes<Parts>;
+
+ public:
+  BoundPlan(const GraphView& view, IntrusivePtr<Specialization> specialization,
+            std::unique_ptr<BoundNodes> nodes, ThreadPool& pool, ReplayOptions options)
+      : view_(view),
+        specialization_(std::move(specialization)),
+        nodes_(std::move(nodes)),
+        replay_(specialization_->schedule(), Body{this}, options, pool) {
+    MakeSteps();
+    AllocateArenas();
+    TellMode();
+  }
+  BoundPlan(const BoundPlan&) = delete;
+  BoundPlan& operator=(const BoundPlan&) = delete;
+
+  const Specialization& specialization() const { return *specialization_; }
+  Blob& blob(int value) const { return nodes_->blob(value); }
+  OperatorBase& op(int node) const { return nodes_->op(node); }
+
+  void Run(Timeout timeout) {
+    cancelled_ = false;
+    try {
+      replay_.Run(timeout);
+      if (!settled_) [[unlikely]]
+        TellMode();
+    } catch (...) {
+      Clean();
+      throw;
+    }
+  }
+  // `done` is called once, by the thread that ends the run; what failed is to be cleaned after it.
+  void RunAsync(UniqueFunction<void(std::exception_ptr)> done) {
+    cancelled_ = false;
+    replay_.RunAsync(std::move(done));
+  }
+  // From any thread: steps that have not begun are skipped, asynchronous ones in flight fail.
+  void Cancel() {
+    replay_.Cancel();
+    CancelPending();
+  }
+  // After a run that failed. What was given up may still be written by a device: it keeps that
+  // memory, and the next run gets other.
+  void Clean() {
+    if (!specialization_->may_pend()) return;
+    CancelPending();
+    while (replay_.pending() > 0) sched_yield();  // completions that are on their way
+    replay_.Drain();
+    AllocateArenas();
+  }
+
+  std::string ExplainMode() const { return replay_.ExplainMode(); }
+
+ private:
+  struct Body {
+    BoundPlan* self;
+    NodeState operator()(int step) const { return self->RunStep(step); }
+  };
+  // Where an operator must leave a value: memory that was planned for it, or anywhere but in an
+  // arena when `storage` is null.
+  struct Place {
+    Blob* blob;
+    const void* tensor;  // what the blob held when it was planned; to be looked at by address only
+    const StorageBlock* storage;
+    int64_t offset;
+    int value;
+  };
+  struct Step {
+    OperatorBase* op;
+    int first_place, end_place;
+    int first_wait, end_wait;
+    int stream;
+    bool asynchronous;
+  };
+
+  // Until it is settled, the mode changes with what the runs take.
+  OPKIT_COLD void TellMode() {
+    settled_ = replay_.settled();
+    specialization_->SetMode(replay_.ExplainMode());
+  }
+
+  NodeState RunStep(int i) {
+    Step& step = steps_[static_cast<size_t>(i)];
+    Prefetch(i + kAhead);
+    try {
+      if (step.asynchronous) [[unlikely]]
+        return Issue(i, step);
+      step.op->Run();
+      CheckPlaces(step);
+      return NodeState::kDone;
+    } catch (...) {
+      if (specialization_->may_pend()) FailPending(std::current_exception());
+      throw;
+    }
+  }
+  // Operators and tensors of a large graph lie where they were allocated; the order of the steps is
+  // known, so that they can be on their way when their turn comes.
+  static constexpr int kAhead = 6;
+  void Prefetch(int i) const {
+    if (static_cast<size_t>(i) >= steps_.size()) return;
+    const Step& step = steps_[static_cast<size_t>(i)];
+    __builtin_prefetch(step.op);
+    const Place& place = places_[static_cast<size_t>(step.first_place)];
+    __builtin_prefetch(place.blob);
+    __builtin_prefetch(place.tensor);
+  }
+  // What still runs elsewhere may never finish: it must not hold up a run that has failed.
+  OPKIT_COLD void FailPending(std::exception_ptr failure) {
+    replay_.Fail(std::move(failure));
+    CancelPending();
+  }
+  NodeState Issue(int i, Step& step) {
+    {
+      MutexLock lock(IssueMutex(step.op->device(), step.stream));
+      for (int wait = step.first_wait; wait < step.end_wait; ++wait)
+        step.op->WaitEvent(waits_[static_cast<size_t>(wait)]->event(), step.stream);
+      step.op->RunAsync(step.stream);
+    }
+    CheckPlaces(step);
+    const Event& event = step.op->event();
+    if (event.IsFinished()) {
+      event.RethrowIfFailed();
+      return NodeState::kDone;
+    }
+    SetFlight(i, event);
+    event.SetCallback([this, i] { Land(i); });
+    if (cancelled_) CancelPending();  // which may have looked before this was in flight
+    return NodeState::kPending;
+  }
+  void Land(int i) {
+    const std::exception_ptr failure = steps_[static_cast<size_t>(i)].op->event().exception();
+    SetFlight(i, {});
+    if (failure) FailPending(failure);
+    replay_.Complete(i, failure);
+  }
+  // Cancel may come at any time, and an operator's own handle is not to be read while it is issued
+  // again: what is in flight has a second one.
+  void SetFlight(int i, std::optional<Event> event) {
+    MutexLock lock(flight_mutex_);
+    flights_[static_cast<size_t>(i)] = std::move(event);
+  }
+  void CancelPending() {
+    cancelled_ = true;
+    std::vector<Event> events;
+    {
+      MutexLock lock(flight_mutex_);
+      for (const std::optional<Event>& flight : flights_)
+        if (flight) events.push_back(*flight);
+    }
+    for (Event& event : events) event.Cancel();
+  }
+
+  // One look at each output on the hot path: it is a tensor, and in its place.
+  void CheckPlaces(const Step& step) {
+    const Place* const end = places_.data() + step.end_place;
+    for (const Place* place = places_.data() + step.first_place; place != end; ++place)
+      if (!IsInPlace(*place)) [[unlikely]]
+        MoveOut(step, *place);
+  }
+  bool IsInPlace(const Place& place) const {
+    const Blob& blob = *place.blob;
+    if (!blob.IsType<Tensor>()) [[unlikely]]
+      return false;
+    const Tensor& tensor = blob.Get<Tensor>();
+    const StorageBlock* found = tensor.storage().get();
+    if (place.storage) return found == place.storage && tensor.byte_offset() == place.offset;
+    return found != only_arena_ && !several_arenas_;
+  }
+  bool IsArena(const StorageBlock* storage) const {
+    for (const Storage& arena : arenas_)
+      if (arena.get() == storage) return true;
+    return false;
+  }
+  // The operator left its output elsewhere: as a view of an input, or because it could not write
+  // where it should. Where there is room for it, the value goes to its place, so that it outlives
+  // the input and the next run writes to no memory but ours.
+  OPKIT_COLD void MoveOut(const Step& step, const Place& place) {
+    Blob& blob = *place.blob;
+    if (!blob.IsType<Tensor>()) return;
+    Tensor& tensor = *blob.GetMutable<Tensor>();
+    const bool in_arena = IsArena(tensor.storage().get());
+    if (!tensor.initialized() || (!in_arena && !place.storage)) return;
+    if (step.asynchronous || !IsHostAccessible(tensor.device().type)) {
+      if (!in_arena) return;
+      Throw(ErrorCode::kUnsupported, "operator ", ToString(step.op->def()), " made '", blob.name(),
+            "' a view of an input while its device still works; declare the pair in place, or "
+            "copy");
+    }
+    Tensor moved;
+    if (place.storage && tensor.nbytes() <= PlannedBytes(place.value))
+      moved = Tensor(ArenaOf(place.storage), place.offset, tensor.shape(), tensor.dtype());
+    else if (!in_arena)
+      return;
+    moved.CopyFrom(tensor);
+    tensor = std::move(moved);
+  }
+  Storage ArenaOf(const StorageBlock* storage) const {
+    for (const Storage& arena : arenas_)
+      if (arena.get() == storage) return arena;
+    return {};
+  }
+  int64_t PlannedBytes(int value) const {
+    const TensorInfo& info = specialization_->types()[value];
+    return Tensor::CheckedBytes(info.shape.ToShape(), info.dtype);
+  }
+
+  void MakeSteps() {
+    const Schedule& schedule = specialization_->schedule();
+    for (int i = 0; i < schedule.size(); ++i) {
+      const int node = schedule.original_of(i);
+      Step& step = steps_.emplace_back();
+      step.op = &nodes_->op(node);
+      step.stream = specialization_->stream(node);
+      step.asynchronous = specialization_->IsAsynchronous(node);
+      step.first_place = static_cast<int>(places_.size());
+      for (int value : view_.outputs(node))
+        if (value >= 0) places_.push_back({&nodes_->blob(value), nullptr, nullptr, 0, value});
+      step.end_place = static_cast<int>(places_.size());
+    }
+    places_.push_back({});  // what a step without outputs looks ahead at
+    MakeWaits();
+    if (specialization_->may_pend()) flights_.resize(steps_.size());
+  }
+  // The early edges between streams: their target waits for the event on the device.
+  void MakeWaits() {
+    const Schedule& schedule = specialization_->schedule();
+    std::vector<int> from, to;
+    for (int i = 0; i < schedule.size(); ++i)
+      for (int at = schedule.entry_begin()[static_cast<size_t>(i)];
+           at < schedule.entry_begin()[static_cast<size_t>(i) + 1]; ++at) {
+        const int entry = schedule.entries()[static_cast<size_t>(at)];
+        if (!Schedule::IsEarly(entry)) continue;
+        from.push_back(i);
+        to.push_back(Schedule::TargetOf(entry));
+      }
+    for (int i = 0; i < schedule.size(); ++i) {
+      Step& step = steps_[static_cast<size_t>(i)];
+      step.first_wait = static_cast<int>(waits_.size());
+      if (step.asynchronous)
+        for (size_t e = 0; e < to.size(); ++e)
+          if (to[e] == i) waits_.push_back(steps_[static_cast<size_t>(from[e])].op);
+      step.end_wait = static_cast<int>(waits_.size());
+    }
+  }
+  // New arenas, and every planned value and scratch in its place.
+  void AllocateArenas() {
+    arenas_.clear();
+    for (const auto& arena : specialization_->arenas())
+      arenas_.push_back(arena.plan.arena_bytes > 0
+                            ? AllocateStorage(arena.device, arena.plan.arena_bytes)
+                            : Storage());
+    several_arenas_ = arenas_.size() > 1;
+    only_arena_ = arenas_.size() == 1 ? arenas_[0].get() : nullptr;
+    for (size_t a = 0; a < arenas_.size(); ++a)
+      if (arenas_[a]) FillArena(specialization_->arenas()[a], arenas_[a]);
+  }
+  void FillArena(const ArenaPlan<Parts>& arena, const Storage& storage) {
+    for (size_t at = 0; at + 1 < places_.size(); ++at) {
+      Place& place = places_[at];
+      const auto value = static_cast<size_t>(place.value);
+      const int64_t offset = arena.OffsetOf(value);
+      if (offset < 0 || arena.values[value].bytes == 0) continue;
+      if (view_.producer(place.value) < 0) continue;
+      const TensorInfo& info = specialization_->types()[place.value];
+      Blob& blob = *place.blob;
+      *blob.GetMutable<Tensor>() = Tensor(storage, offset, info.shape.ToShape(), info.dtype);
+      place.tensor = blob.GetMutable<Tensor>();
+      place.storage = storage.get();
+      place.offset = offset;
+    }
+    for (size_t step = 0; step < steps_.size(); ++step) {
+      const size_t value = static_cast<size_t>(view_.num_values()) + step;
+      const int64_t offset = arena.OffsetOf(value);
+      if (offset >= 0 && arena.values[value].bytes > 0)
+        steps_[step].op->SetScratch(static_cast<char*>(storage->data()) + offset,
+                                    arena.values[value].bytes);
+    }
+  }
+
+  const GraphView& view_;
+  IntrusivePtr<Specialization> specialization_;
+  std::unique_ptr<BoundNodes> nodes_;
+  std::vector<Step> steps_;
+  std::vector<Place> places_;         // of the steps' outputs
+  std::vector<OperatorBase*> waits_;  // of the steps
+  std::vector<Storage> arenas_;
+  const StorageBlock* only_arena_ = nullptr;
+  bool several_arenas_ = false;
+  bool settled_ = false;
+  std::atomic<bool> cancelled_{false};
+  Mutex flight_mutex_;
+  std::vector<std::optional<Event>> flights_;  // by step; empty unless it is pending
+  Replay<Body> replay_;
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_BOUND_PLAN_HPP_
+
+// ---- opkit/graph/executor.hpp
+// Executor: runs a plan. It owns what a run writes to: operators, tensors, an arena; so that many
+// executors of one plan run at once.
+#ifndef OPKIT_GRAPH_EXECUTOR_HPP_
+#define OPKIT_GRAPH_EXECUTOR_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+struct NamedTensor {
+  std::string name;
+  Tensor tensor;
+};
+
+// Tensors by name, in the order of the graph's outputs.
+template <class NamedTensor>
+class BasicNamedTensors {
+ public:
+  // Error (kNotFound) that names the nearest.
+  const Tensor& at(std::string_view name) const {
+    std::vector<std::string> names;
+    for (const NamedTensor& item : items_) {
+      if (item.name == name) return item.tensor;
+      names.push_back(item.name);
+    }
+    Throw(ErrorCode::kNotFound, "there is no output '", name, "'", SuggestName(name, names));
+  }
+  void Add(const std::string& name, const Tensor& tensor) { items_.push_back({name, tensor}); }
+  auto begin() const { return items_.begin(); }
+  auto end() const { return items_.end(); }
+  size_t size() const { return items_.size(); }
+
+ private:
+  std::vector<NamedTensor> items_;
+};
+using NamedTensors = BasicNamedTensors<NamedTensor>;
+
+// One run at a time; different executors of one plan may run at once. What Run returns is the
+// caller's: later runs write to other memory while somebody holds it. A dense input is read where
+// it is, one with strides is copied first; a bound output is written where it is.
+//
+//   Executor exec(plan);
+//   auto out = exec.Run({{"X", x}});
+//   out.at("Y");
+//
+//   exec.Bind("X", x);                   // for hot loops: nothing is allocated
+//   exec.Bind("Y", y);
+//   for (…) exec.Run();
+//
+// Shapes other than those of the last run are planned once and kept (PlanOptions::max_shapes).
+template <class Plan>
+class BasicExecutor : public Observable<BasicExecutor<Plan>> {
+ public:
+  explicit BasicExecutor(Plan plan) : plan_(std::move(plan)) {
+    const auto& view = this->view();
+    for (const auto& input : view.graph().inputs())
+      inputs_.push_back({view.FindValue(input.name), {}, {}, false});
+    for (int value : view.outputs()) outputs_.push_back({value, {}});
+    known_ = true;
+    for (const auto& input : view.graph().inputs())
+      known_ &= input.info.dtype != DType::kUndefined && input.info.shape.is_known();
+    if (known_) {
+      std::vector<TensorInfo> infos;
+      for (const auto& input : view.graph().inputs()) infos.push_back(input.info);
+      Select(infos);
+    }
+  }
+  BasicExecutor(const BasicExecutor&) = delete;
+  BasicExecutor& operator=(const BasicExecutor&) = delete;
+  // Cancels a run in flight, and returns when no operator is running.
+  ~BasicExecutor() {
+    if (!running_) return;
+    Cancel();
+    // The run, not its event: whoever holds that may have cancelled it long before.
+    while (running_) sched_yield();
+  }
+
+  const Plan& plan() const { return plan_; }
+
+  // Runs with these inputs, besides those that are bound. Errors: kNotFound for a name that is no
+  // input; kInvalidArgument, kTypeMismatch for a tensor that is not what the graph says, or an
+  // input that nothing was given for; kDeadlineExceeded after `timeout` and kCancelled, when
+  // operators that run have returned and no other is called; what the operator that failed first
+  // threw.
+  NamedTensors Run(const std::vector<NamedTensor>& inputs, Timeout timeout = {}) {
+    const Given given(*this, inputs);
+    Run(timeout);
+    return outputs();
+  }
+  NamedTensors Run(std::initializer_list<NamedTensor> inputs, Timeout timeout = {}) {
+    return Run(std::vector<NamedTensor>(inputs), timeout);
+  }
+  // Runs with what is bound.
+  void Run(Timeout timeout = {}) {
+    Prepare();
+    ObserverScope<BasicExecutor> observers(*this);
+    current_->Run(timeout);
+    Collect();
+    has_outputs_ = true;
+    observers.Succeeded();
+  }
+  // Starts a run with what is bound and returns. The event completes with it; outputs() are there
+  // then. Errors: as Run for what is wrong before anything has run.
+  Event RunAsync() {
+    Prepare();
+    if (event_.IsFinished()) event_.Reset();
+    event_.SetScheduled();
+    running_ = true;
+    this->StartAllObservers();
+    current_->RunAsync([this](std::exception_ptr error) { Finish(std::move(error)); });
+    return event_;
+  }
+  // From any thread. A run in progress ends with kCancelled: what has not begun is skipped, what a
+  // device does still goes on in memory of its own.
+  void Cancel() {
+    detail::MutexLock lock(current_mutex_);
+    if (current_) current_->Cancel();
+  }
+
+  // The tensor that runs read input `name` from, or write output `name` to, from now on; a
+  // default-constructed one unbinds. Errors: kNotFound; kInvalidArgument, kTypeMismatch as for Run.
+  void Bind(std::string_view name, Tensor tensor) {
+    CheckIdle();
+    const bool unbind = tensor.dtype() == DType::kUndefined;
+    if (Input* input = FindInput(name)) {
+      if (!unbind) CheckInput(*input, tensor);
+      input->bound = !unbind;
+      input->tensor = std::move(tensor);
+      changed_ = true;
+      return;
+    }
+    for (Output& output : outputs_) {
+      if (view().name(output.value) != name) continue;
+      if (!unbind) CheckOutput(output, tensor);
+      output.bound = std::move(tensor);
+      changed_ = true;
+      return;
+    }
+    ThrowUnknown(name);
+  }
+  // Of the last run. Error (kFailedPrecondition) before one, during one, and after one that failed.
+  NamedTensors outputs() const {
+    CheckIdle();
+    NamedTensors out;
+    for (const Output& output : outputs_) out.Add(view().name(output.value), Value(output));
+    return out;
+  }
+  // One of them. Errors: kNotFound, and as outputs().
+  const Tensor& output(std::string_view name) const {
+    CheckIdle();
+    for (const Output& output : outputs_)
+      if (view().name(output.value) == name) return Value(output);
+    ThrowUnknown(name);
+  }
+
+  // The operator of a node of plan().graph(), for observers. It is another one after a run with
+  // other input shapes.
+  OperatorBase& op(int node) {
+    plan_.graph().node(node);
+    if (!current_)
+      Throw(ErrorCode::kFailedPrecondition, "the executor has no operators before its first run");
+    return current_->op(node);
+  }
+  // How nodes are run, and why.
+  std::string ExplainMode() const {
+    return current_ ? current_->ExplainMode() : "not known before the first run";
+  }
+
+ private:
+  using BoundPlan = detail::BoundPlan<typename Plan::Parts>;
+  struct Input {
+    int value;
+    Tensor tensor;
+    Tensor dense;  // a copy, where the tensor has strides
+    bool bound;
+  };
+  struct Output {
+    int value;
+    Tensor bound;
+  };
+
+  // Inputs for one run.
+  class Given {
+   public:
+    Given(BasicExecutor& self, const std::vector<NamedTensor>& inputs) : self_(self) {
+      self.CheckIdle();
+      for (size_t i = 0; i < inputs.size(); ++i) {
+        const NamedTensor& given = inputs[i];
+        Input* input = self.FindInput(given.name);
+        if (!input) self.ThrowUnknown(given.name);
+        self.CheckInput(*input, given.tensor);
+        for (size_t k = 0; k < i; ++k)
+          if (inputs[k].name == given.name)
+            Throw(ErrorCode::kInvalidArgument, "input '", given.name, "' is given twice");
+      }
+      for (const Input& input : self.inputs_) before_.push_back(input.tensor);
+      for (const NamedTensor& given : inputs) self.FindInput(given.name)->tensor = given.tensor;
+      self.changed_ = true;
+    }
+    ~Given() {
+      for (size_t i = 0; i < before_.size(); ++i) {
+        Input& input = self_.inputs_[i];
+        input.tensor = std::move(before_[i]);
+        if (self_.current_) self_.TensorOf(input.value) = input.tensor;
+      }
+      self_.changed_ = true;
+    }
+
+   private:
+    BasicExecutor& self_;
+    std::vector<Tensor> before_;
+  };
+
+  const auto& view() const { return plan_.state()->view(); }
+  ::opkit::Blob& Blob(int value) const { return current_->blob(value); }
+  Tensor& TensorOf(int value) const {
+    ::opkit::Blob& blob = Blob(value);
+    return *blob.GetMutable<Tensor>();
+  }
+  Input* FindInput(std::string_view name) {
+    for (Input& input : inputs_)
+      if (view().name(input.value) == name) return &input;
+    return nullptr;
+  }
+  [[noreturn]] OPKIT_COLD void ThrowUnknown(std::string_view name) const {
+    std::vector<std::string> names;
+    for (const Input& input : inputs_) names.push_back(view().name(input.value));
+    for (const Output& output : outputs_) names.push_back(view().name(output.value));
+    Throw(ErrorCode::kNotFound, "the graph has no input or output '", name, "'",
+          SuggestName(name, names));
+  }
+  void CheckIdle() const {
+    if (running_)
+      Throw(ErrorCode::kFailedPrecondition,
+            "the executor is running: finish the event of RunAsync first (one that was cancelled "
+            "by its own handle is finished before the run is), or use another executor of the "
+            "plan");
+  }
+  void CheckInput(const Input& input, const Tensor& tensor) const {
+    const std::string& name = view().name(input.value);
+    const TensorInfo& info = view().graph().FindInput(name)->info;
+    if (!tensor.initialized())
+      Throw(ErrorCode::kUninitialized, "the tensor given for input '", name, "' has no data");
+    const bool dtype_differs = info.dtype != DType::kUndefined && info.dtype != tensor.dtype();
+    if (dtype_differs || !SymbolicShape::Merge(info.shape, tensor.shape()))
+      Throw(dtype_differs ? ErrorCode::kTypeMismatch : ErrorCode::kInvalidArgument, "input '", name,
+            "' of the graph is ", ToString(info), ", but the tensor given is ", tensor);
+    if (MemoryDevice(tensor.device()) != MemoryDevice(info.device))
+      Throw(ErrorCode::kInvalidArgument, "input '", name, "' of the graph is on ",
+            ToString(info.device), ", but the tensor given is ", tensor, "; copy it there first");
+    if (!tensor.layout().is_standard())
+      Throw(ErrorCode::kInvalidArgument, "the tensor given for input '", name,
+            "' must have the standard layout, but is ", tensor);
+    if (!tensor.is_dense() &&
+        (view().IsRewritten(input.value) || !IsHostAccessible(tensor.device().type)))
+      Throw(ErrorCode::kInvalidArgument, "the tensor given for input '", name, "' must be dense: ",
+            view().IsRewritten(input.value) ? "the graph writes to it" : "it is not on the host");
+  }
+  void CheckOutput(const Output& output, const Tensor& tensor) const {
+    const std::string& name = view().name(output.value);
+    if (!tensor.initialized() || !tensor.is_dense() || !tensor.layout().is_standard())
+      Throw(ErrorCode::kInvalidArgument, "the tensor bound to output '", name,
+            "' must have memory and be dense, but is ", tensor);
+    if (view().producer(output.value) < 0)
+      Throw(ErrorCode::kInvalidArgument, "output '", name,
+            "' of the graph is an input or a constant itself, and cannot be bound");
+    if (known_) CheckBound(output, tensor);
+  }
+  void CheckBound(const Output& output, const Tensor& tensor) const {
+    const TensorInfo& info = current_->specialization().types()[output.value];
+    const bool dtype_differs = info.dtype != DType::kUndefined && info.dtype != tensor.dtype();
+    if (dtype_differs || !SymbolicShape::Merge(info.shape, tensor.shape()) ||
+        MemoryDevice(info.device) != MemoryDevice(tensor.device()))
+      Throw(dtype_differs ? ErrorCode::kTypeMismatch : ErrorCode::kInvalidArgument, "output '",
+            view().name(output.value), "' of the graph is ", ToString(info), " on ",
+            ToString(info.device), ", but the tensor bound to it is ", tensor);
+  }
+
+  void Prepare() {
+    CheckIdle();
+    has_outputs_ = false;
+    if (changed_) [[unlikely]]
+      Rebind();
+    for (const Input& input : inputs_)
+      if (!input.tensor.is_dense()) [[unlikely]]
+        Densify(input);
+    for (Output& output : outputs_) {
+      ::opkit::Blob& blob = Blob(output.value);
+      if (view().producer(output.value) < 0 || !blob.IsType<Tensor>()) continue;
+      Tensor& tensor = *blob.GetMutable<Tensor>();
+      // Somebody holds the last result.
+      if (output.bound.dtype() == DType::kUndefined && tensor.storage().use_count() > 1)
+        tensor = Tensor(tensor.device());
+    }
+  }
+  // Operators for the inputs' shapes, and their tensors in the blobs.
+  OPKIT_COLD void Rebind() {
+    std::vector<TensorInfo> infos;
+    for (const Input& input : inputs_) {
+      if (input.tensor.dtype() == DType::kUndefined)
+        Throw(ErrorCode::kInvalidArgument, "nothing was given for input '",
+              view().name(input.value), "' of the graph; Run({{\"", view().name(input.value),
+              "\", tensor}}), or Bind it");
+      infos.push_back(TensorInfo::Of(input.tensor));
+      infos.back().layout = Layout();
+    }
+    Select(infos);
+    for (const Output& output : outputs_)
+      if (output.bound.dtype() != DType::kUndefined) CheckBound(output, output.bound);
+    for (Input& input : inputs_)
+      if (input.tensor.is_dense()) {
+        TensorOf(input.value) = input.tensor;
+        input.dense = Tensor();
+      }
+    for (const Output& output : outputs_)
+      if (view().producer(output.value) >= 0 && output.bound.dtype() != DType::kUndefined)
+        TensorOf(output.value) = output.bound;
+    changed_ = false;
+  }
+  OPKIT_COLD void Densify(const Input& input) {
+    Tensor& dense = const_cast<Input&>(input).dense;
+    dense.CopyFrom(input.tensor);
+    TensorOf(input.value) = dense;
+  }
+  void Select(const std::vector<TensorInfo>& infos) {
+    if (current_ && Matches(*current_, infos)) return;
+    detail::MutexLock lock(current_mutex_);
+    for (size_t i = 0; i < bound_.size(); ++i)
+      if (Matches(*bound_[i], infos)) {
+        auto found = std::move(bound_[i]);
+        bound_.erase(bound_.begin() + static_cast<std::ptrdiff_t>(i));
+        bound_.insert(bound_.begin(), std::move(found));
+        current_ = bound_.front().get();
+        return;
+      }
+    const PlanOptions& options = plan_.state()->options();
+    std::unique_ptr<typename Plan::State::BoundNodes> nodes;
+    auto specialization = plan_.state()->Specialize(infos, &nodes);
+    ReplayOptions replay;
+    replay.mode = options.mode;
+    replay.may_pend = specialization->may_pend();
+    auto bound = std::make_unique<BoundPlan>(view(), std::move(specialization), std::move(nodes),
+                                             plan_.state()->pool(), replay);
+    bound_.insert(bound_.begin(), std::move(bound));
+    current_ = bound_.front().get();
+    if (bound_.size() > static_cast<size_t>(options.max_shapes)) bound_.pop_back();
+  }
+  static bool Matches(const BoundPlan& bound, const std::vector<TensorInfo>& infos) {
+    const std::vector<TensorInfo>& known = bound.specialization().inputs();
+    for (size_t i = 0; i < infos.size(); ++i)
+      if (known[i].dtype != infos[i].dtype || !(known[i].shape == infos[i].shape)) return false;
+    return true;
+  }
+
+  // Outputs that an operator left elsewhere than where they belong.
+  void Collect() {
+    for (const Output& output : outputs_) {
+      ::opkit::Blob& blob = Blob(output.value);
+      if (view().producer(output.value) < 0 || !blob.IsType<Tensor>()) continue;
+      Tensor& tensor = *blob.GetMutable<Tensor>();
+      if (output.bound.dtype() != DType::kUndefined) {
+        if (tensor.raw_data() != output.bound.raw_data() || tensor.shape() != output.bound.shape())
+            [[unlikely]]
+          CopyToBound(output, tensor);
+      } else if (tensor.storage().use_count() > 1) [[unlikely]] {
+        tensor = Detached(tensor);  // a view of an input, a constant or another output
+      }
+    }
+  }
+  OPKIT_COLD void CopyToBound(const Output& output, Tensor& tensor) const {
+    if (tensor.dtype() != output.bound.dtype() || tensor.shape() != output.bound.shape())
+      Throw(ErrorCode::kInvalidArgument, "output '", view().name(output.value), "' came out as ",
+            tensor, ", but the tensor bound to it is ", output.bound);
+    Tensor target = output.bound;
+    Copy(tensor, &target);
+    tensor = output.bound;
+  }
+  OPKIT_COLD static Tensor Detached(const Tensor& tensor) {
+    Tensor own(tensor.device());
+    Copy(tensor, &own);
+    return own;
+  }
+  void Finish(std::exception_ptr error) {
+    try {
+      if (error) {
+        current_->Clean();
+      } else {
+        Collect();
+        has_outputs_ = true;
+      }
+    } catch (...) {
+      if (!error) error = std::current_exception();
+    }
+    this->StopAllObservers(!error);
+    const Event event = event_;
+    running_ = false;
+    event.state()->Complete(std::move(error));
+  }
+  const Tensor& Value(const Output& output) const {
+    if (!has_outputs_)
+      Throw(ErrorCode::kFailedPrecondition, "output '", view().name(output.value),
+            "' has no value: ",
+            current_ ? "no run has ended well since the executor was made or one failed"
+                     : "it is asked for before the first run",
+            "; run first");
+    const ::opkit::Blob& blob = Blob(output.value);
+    return blob.Get<Tensor>();
+  }
+
+  Plan plan_;
+  std::vector<Input> inputs_;
+  std::vector<Output> outputs_;
+  bool known_ = false;                             // the graph says all shapes of its inputs
+  bool has_outputs_ = false;                       // of a run that succeeded
+  bool changed_ = true;                            // since the blobs were set
+  std::vector<std::unique_ptr<BoundPlan>> bound_;  // the most recently used first
+  BoundPlan* current_ = nullptr;
+  detail::Mutex current_mutex_;  // of `current_`, for Cancel
+  Event event_;
+  std::atomic<bool> running_{false};  // asynchronously
+};
+using Executor = BasicExecutor<Plan>;
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_EXECUTOR_HPP_
+
+// ---- opkit/graph/gradient_nodes.hpp
+// What AddGradients makes of a graph: the graph with gradient nodes behind its own, named, summed
+// up and thinned out to what is needed.
+#ifndef OPKIT_GRAPH_GRADIENT_NODES_HPP_
+#define OPKIT_GRAPH_GRADIENT_NODES_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// By the name of the value.
+using GradientMap = std::map<std::string, GradientValue>;
+
+namespace detail {
+
+template <class Names>
+class GradientNodes {
+ public:
+  explicit GradientNodes(const Graph& graph) : graph_(graph), num_before_(graph.num_nodes()) {
+    for (const GraphInput& input : graph.inputs()) names_.Reserve(input.name);
+    for (const GraphConstant& constant : graph.constants()) names_.Reserve(constant.name);
+    for (const OperatorDef& def : graph.nodes())
+      for (const std::string& name : def.outputs())
+        if (!name.empty()) names_.Reserve(name);
+  }
+
+  Names& names() { return names_; }
+  const Graph& graph() const { return graph_; }
+  Graph TakeGraph() { return std::move(graph_); }
+  // For each node added: the node whose gradient it computes; num_before() for sums.
+  const std::vector<int>& origins() const { return origins_; }
+  int num_before() const { return num_before_; }
+
+  // A constant of ones, as the gradient of the value `name`.
+  GradientValue AddOnes(const std::string& name, Shape shape, DType dtype) {
+    Tensor ones(std::move(shape), dtype);
+    DispatchDType<float16, bfloat16, float, double>(dtype, [&]<class T>() {
+      T* data = ones.mutable_data<T>();
+      for (int64_t i = 0; i < ones.numel(); ++i) data[i] = static_cast<T>(1.f);
+    });
+    ones_ = names_.Of(name);
+    graph_.AddConstant(ones_, std::move(ones));
+    return ones_;
+  }
+
+  // Makers call the gradient of a value the same wherever it is used, so what was made before gets
+  // another name here. That also takes gradients out of place that a maker computes in place:
+  // others may share them.
+  void Add(int node, GradientOpsMeta& meta) {
+    std::vector<std::string> made, from, to;
+    auto renamed = [&](std::string& name) {
+      for (size_t i = 0; i < from.size(); ++i)
+        if (from[i] == name) return void(name = to[i]);
+    };
+    auto is_made = [&](const std::string& name) {
+      for (const std::string& known : made)
+        if (known == name) return true;
+      return false;
+    };
+    for (OperatorDef& op : meta.ops) {
+      for (std::string& input : op.mutable_inputs()) renamed(input);
+      for (std::string& output : op.mutable_outputs()) {
+        if (output.empty()) continue;
+        renamed(output);
+        if (is_made(output)) continue;
+        if (graph_.HasValue(output)) {
+          const std::string* value = names_.ValueOf(output);
+          from.push_back(output);
+          to.push_back(names_.Fresh(value ? std::string(*value) : output));
+          output = to.back();
+        }
+        made.push_back(output);
+      }
+      const OpSchema& schema = OpRegistry::Global().GetSchema(op.type());
+      if (std::string why = schema.Verify(op); !why.empty())
+        Throw(ErrorCode::kInvalidArgument, why, "; in gradient node ", ToString(op));
+      ForEachRewritten(op, [&](const std::string& input) {
+        if (!is_made(input))
+          Throw(ErrorCode::kUnsupported, "gradient node ", ToString(op), " writes to '", input,
+                "', which others may read");
+      });
+      AddNode(std::move(op), node);
+    }
+    for (GradientValue& value : meta.g_input)
+      for (std::string* part : {&value.dense, &value.indices, &value.values}) renamed(*part);
+  }
+
+  // Adds up the gradients of the value `name`: all at once, or pair by pair.
+  GradientValue Sum(const std::string& name, const std::vector<GradientValue>& list,
+                    const std::string& type) {
+    OperatorDef sum(type);
+    for (const GradientValue& gradient : list) {
+      if (gradient.IsSparse())
+        Throw(ErrorCode::kUnsupported, "value '", name, "' has ", list.size(),
+              " gradients, of which ", ToString(gradient),
+              " is sparse: only dense ones can be added up; let one node alone read the value, or "
+              "make that gradient dense");
+      sum.Input(gradient.dense);
+    }
+    const OpSchema* schema = OpRegistry::Global().FindSchema(sum.type());
+    if (!schema)
+      Throw(ErrorCode::kNotFound, "value '", name, "' is used ", list.size(),
+            " times, and its gradients are added up by operator '", sum.type(),
+            "', which is not registered; register it, or name another in "
+            "GradientOptions::sum_operator");
+    const int first = graph_.Producer(list.front().dense);
+    if (first >= 0) sum.Device(graph_.node(first).device());
+    sum.IsGradientOp(true);
+    const bool takes_all = schema->Verify(OperatorDef(sum).Output("all")).empty();
+    const std::vector<std::string> parts = sum.inputs();
+    std::string total = parts[0];
+    for (size_t i = 1; i < parts.size(); ++i) {
+      if (!takes_all) sum.mutable_inputs() = {total, parts[i]};
+      total = names_.Fresh(name, "_grad_sum");
+      sum.mutable_outputs() = {total};
+      if (std::string why = schema->Verify(sum); !why.empty())
+        Throw(ErrorCode::kInvalidArgument, "operator '", sum.type(),
+              "' cannot add up the gradients of '", name, "': ", why);
+      AddNode(sum, num_before_);
+      if (takes_all) break;
+    }
+    return total;
+  }
+
+  // Nodes whose results nothing needs: gradients of values that nobody asked for.
+  void Prune(const GradientMap& found) {
+    NameIndex needed;
+    for (const auto& [name, value] : found)
+      for (const std::string* part : {&value.dense, &value.indices, &value.values})
+        needed.Add(*part);
+    std::vector<char> removed(static_cast<size_t>(graph_.num_nodes()), 0);
+    for (int i = graph_.num_nodes(); i-- > num_before_;) {
+      bool keep = HasEffect(graph_.node(i));
+      for (const std::string& output : graph_.node(i).outputs())
+        keep |= !output.empty() && needed.Find(output) >= 0;
+      ForEachRewritten(graph_.node(i),
+                       [&](const std::string& input) { keep |= needed.Find(input) >= 0; });
+      removed[static_cast<size_t>(i)] = !keep;
+      if (keep)
+        for (const std::string& input : graph_.node(i).inputs()) needed.Add(input);
+    }
+    std::vector<int> origins;
+    for (size_t i = 0; i < origins_.size(); ++i)
+      if (!removed[i + static_cast<size_t>(num_before_)]) origins.push_back(origins_[i]);
+    origins_ = std::move(origins);
+    graph_.RemoveNodes(removed);
+    if (!ones_.empty() && needed.Find(ones_) < 0) graph_.RemoveConstant(ones_);
+  }
+
+ private:
+  void AddNode(OperatorDef def, int node) {
+    graph_.AddNode(std::move(def));
+    origins_.push_back(node);
+  }
+
+  Graph graph_;
+  const int num_before_;
+  Names names_;
+  std::string ones_;
+  std::vector<int> origins_;
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_GRADIENT_NODES_HPP_
+
+// ---- opkit/graph/gradients.hpp
+// AddGradients: the backward graph of a loss, from the registered gradient makers: nodes in reverse
+// order, a sum where a value is used more than once, and only what the wanted gradients need.
+#ifndef OPKIT_GRAPH_GRADIENTS_HPP_
+#define OPKIT_GRAPH_GRADIENTS_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+struct GradientOptions {
+  std::string seed = {};  // the value that holds the gradient of the loss; "": a constant of ones
+  // Adds up the gradients of a value that is used more than once: of all of them at once where its
+  // schema takes so many inputs, else of two at a time.
+  std::string sum_operator = "Sum";
+  // A value that no gradient flows to gets an empty GradientValue; otherwise it is an Error.
+  bool allow_none = false;
+};
+
+namespace detail {
+
+template <class Names>
+class GradientBuilder {
+ public:
+  GradientBuilder(const Graph& graph, const std::string& loss, const std::vector<std::string>& wrt,
+                  const GradientOptions& options)
+      : graph_(graph),
+        view_(graph),
+        options_(options),
+        types_(InferGraph(view_)),
+        nodes_(graph),
+        loss_(Find(loss, "the loss")),
+        first_rewrite_(static_cast<size_t>(view_.num_nodes()) + 1, 0),
+        carries_(static_cast<size_t>(view_.num_nodes()), 0),
+        reached_(static_cast<size_t>(view_.num_values()), 0),
+        giver_(static_cast<size_t>(view_.num_values()), -1),
+        gradients_(static_cast<size_t>(view_.num_values())) {
+    if (wrt.empty())
+      Throw(ErrorCode::kInvalidArgument, "AddGradients of '", loss,
+            "' needs the name of at least one value to differentiate by");
+    for (const std::string& name : wrt) {
+      wrt_.push_back(Find(name, "to differentiate by"));
+      if (!Differentiable(wrt_.back()))
+        Throw(ErrorCode::kTypeMismatch, "cannot differentiate by '", name, "', which is ",
+              ToString(types_[wrt_.back()]), "; expected a floating-point value");
+    }
+    for (const GraphView::Rewrite& rewrite : view_.rewrites())
+      ++first_rewrite_[static_cast<size_t>(rewrite.node) + 1];
+    for (size_t node = 1; node < first_rewrite_.size(); ++node)
+      first_rewrite_[node] += first_rewrite_[node - 1];
+  }
+
+  GradientMap Build() {
+    AddSeed();
+    MarkReached();
+    for (size_t i = view_.order().size(); i-- > 0;) Differentiate(view_.order()[i]);
+    GradientMap found;
+    for (int value : wrt_) {
+      found[view_.name(value)] = Total(value);
+      if (found[view_.name(value)].IsEmpty() && !options_.allow_none) ThrowUnreached(value);
+    }
+    nodes_.Prune(found);
+    CheckRewritten();
+    GraphView checked(nodes_.graph());
+    return found;
+  }
+  Graph TakeGraph() { return nodes_.TakeGraph(); }
+
+ private:
+  // The value of that name. Error (kNotFound) that names the nearest.
+  int Find(const std::string& name, const char* what) const {
+    const int value = view_.FindValue(name);
+    if (value >= 0) return value;
+    std::vector<std::string> known;
+    for (int v = 0; v < view_.num_values(); ++v) known.push_back(view_.name(v));
+    Throw(ErrorCode::kNotFound, "the graph has no value '", name, "' (", what, ")",
+          SuggestName(name, known));
+  }
+  const GradientValue* First(int value) const {
+    const auto& list = gradients_[static_cast<size_t>(value)];
+    return list.empty() ? nullptr : &list.front();
+  }
+  bool Differentiable(int value) const {
+    const DType dtype = types_[value].dtype;
+    return dtype != DType::kBool && !IsInteger(dtype);
+  }
+  static GradientKind KindOf(const OperatorDef& def) {
+    const auto* registration = GradientRegistry::Global().Find(def.type());
+    return registration ? registration->kind : GradientKind::kMaker;
+  }
+
+  void AddSeed() {
+    const TensorInfo& loss = types_[loss_];
+    const std::string& name = view_.name(loss_);
+    if (loss.dtype != DType::kUndefined && !IsFloatingPoint(loss.dtype))
+      Throw(ErrorCode::kTypeMismatch, "the loss '", name, "' is ", ToString(loss),
+            "; expected a floating-point value");
+    auto& seeds = gradients_[static_cast<size_t>(loss_)];
+    if (options_.seed.empty()) {
+      if (loss.dtype == DType::kUndefined || !loss.shape.is_known())
+        Throw(ErrorCode::kFailedPrecondition, "the loss '", name, "' is ", ToString(loss),
+              ", so the ones that its gradient starts from have no ",
+              loss.dtype == DType::kUndefined ? "dtype" : "shape",
+              " yet; name a value that holds them in GradientOptions::seed");
+      seeds.push_back(nodes_.AddOnes(name, loss.shape.ToShape(), loss.dtype));
+      return;
+    }
+    const int given = Find(options_.seed, "GradientOptions::seed");
+    const TensorInfo& seed = types_[given];
+    if (view_.IsRewritten(given))
+      Throw(ErrorCode::kUnsupported, "the seed '", options_.seed,
+            "' is rewritten by a node of the graph; name a value that stays as it is");
+    const bool dtypes_differ = seed.dtype != DType::kUndefined && loss.dtype != DType::kUndefined &&
+                               seed.dtype != loss.dtype;
+    if (dtypes_differ || !SymbolicShape::Merge(seed.shape, loss.shape))
+      Throw(ErrorCode::kInvalidArgument, "the seed '", options_.seed, "' is ", ToString(seed),
+            ", but the loss '", name, "' is ", ToString(loss), "; they must be alike");
+    seeds.push_back(options_.seed);
+  }
+
+  // What depends on the wanted values, by nodes that carry gradients.
+  void MarkReached() {
+    for (int value : wrt_) reached_[static_cast<size_t>(value)] = 1;
+    for (int node : view_.order()) {
+      bool reached = false;
+      for (int value : view_.inputs(node))
+        reached |= value >= 0 && reached_[static_cast<size_t>(value)];
+      if (!reached || KindOf(graph_.node(node)) == GradientKind::kNone) continue;
+      carries_[static_cast<size_t>(node)] = 1;
+      ForEachWritten(node, [&](int value) {
+        if (Differentiable(value)) reached_[static_cast<size_t>(value)] = 1;
+      });
+    }
+  }
+  template <class F>
+  void ForEachWritten(int node, F&& f) const {
+    for (int value : view_.outputs(node))
+      if (value >= 0) f(value);
+    for (const GraphView::Rewrite& rewrite : RewritesOf(node)) f(rewrite.value);
+  }
+  // The view lists them node by node.
+  std::span<const GraphView::Rewrite> RewritesOf(int node) const {
+    const int first = first_rewrite_[static_cast<size_t>(node)];
+    const int end = first_rewrite_[static_cast<size_t>(node) + 1];
+    return {view_.rewrites().data() + first, static_cast<size_t>(end - first)};
+  }
+
+  void Differentiate(int node) {
+    const OperatorDef& def = graph_.node(node);
+    for (const GraphView::Rewrite& rewrite : RewritesOf(node))
+      if (First(rewrite.value))
+        Throw(ErrorCode::kUnsupported, "node ", ToString(def), " rewrites '",
+              view_.name(rewrite.value), "', through which the gradient of '", view_.name(loss_),
+              "' flows, and a gradient is that of one value; let the node write another one");
+    if (!carries_[static_cast<size_t>(node)]) return;
+    std::vector<GradientValue> g_output;
+    bool flows = false;
+    try {
+      for (int value : view_.outputs(node)) {
+        g_output.push_back(value < 0 ? GradientValue() : Total(value));
+        flows |= !g_output.back().IsEmpty();
+      }
+      if (!flows) return;
+      GradientOpsMeta meta = GetGradientForOp(def, g_output, nodes_.names());
+      nodes_.Add(node, meta);
+      const auto inputs = view_.inputs(node);
+      for (size_t i = 0; i < inputs.size(); ++i)
+        if (inputs[i] >= 0 && reached_[static_cast<size_t>(inputs[i])])
+          AddGradient(inputs[i], node, meta.g_input[i]);
+    } catch (Error& error) {
+      error.AddContext(
+          StrCat("in the gradient of node ", ToString(def), ", on the path ", PathThrough(node)));
+      throw;
+    }
+  }
+  void AddGradient(int value, int node, const GradientValue& gradient) {
+    if (gradient.IsEmpty()) return;
+    for (const std::string* part : {&gradient.dense, &gradient.indices, &gradient.values}) {
+      if (part->empty()) continue;
+      if (!nodes_.graph().HasValue(*part))
+        Throw(ErrorCode::kInvalidArgument, "its gradient maker names '", *part,
+              "' as the gradient of '", view_.name(value), "', but makes no such value");
+      if (const int shared = view_.FindValue(*part); shared >= 0 && view_.IsRewritten(shared))
+        Throw(ErrorCode::kUnsupported, "the gradient of '", view_.name(value), "' is '", *part,
+              "' itself, which a node of the graph rewrites; let that node write another value");
+    }
+    auto& list = gradients_[static_cast<size_t>(value)];
+    if (list.empty()) giver_[static_cast<size_t>(value)] = node;
+    list.push_back(gradient);
+  }
+
+  // The one gradient of a value, summed up when it has several.
+  GradientValue Total(int value) {
+    auto& list = gradients_[static_cast<size_t>(value)];
+    if (list.empty()) return {};
+    if (list.size() > 1) list.assign(1, nodes_.Sum(view_.name(value), list, options_.sum_operator));
+    return list.front();
+  }
+  // Gradient nodes run behind all others, and so must not read what has changed since their node
+  // ran.
+  void CheckRewritten() const {
+    std::vector<int> last(gradients_.size(), -1);  // node that rewrites the value, by value
+    for (const GraphView::Rewrite& rewrite : view_.rewrites())
+      last[static_cast<size_t>(rewrite.value)] = rewrite.node;
+    for (size_t i = 0; i < nodes_.origins().size(); ++i) {
+      const int origin = nodes_.origins()[i];
+      const OperatorDef& op = nodes_.graph().node(nodes_.num_before() + static_cast<int>(i));
+      for (const std::string& input : op.inputs()) {
+        const int value = view_.FindValue(input);
+        const int node = value < 0 ? -1 : last[static_cast<size_t>(value)];
+        if (node > origin)
+          Throw(ErrorCode::kUnsupported, "gradient node ", ToString(op), " needs '", input,
+                "' as node ", ToString(graph_.node(origin)), " saw it, but node ",
+                ToString(graph_.node(node)), " rewrites it later; let that node write another ",
+                "value");
+      }
+    }
+  }
+
+  // "'x' -> 'a' -> 'loss'": values from a wanted one to the loss.
+  OPKIT_COLD std::string PathThrough(int node) const {
+    std::vector<int> path;
+    for (int at = node; at >= 0;) {
+      int next = -1;
+      for (int value : view_.inputs(at))
+        if (next < 0 && value >= 0 && reached_[static_cast<size_t>(value)]) next = value;
+      if (next < 0) break;
+      path.insert(path.begin(), next);
+      bool wanted = false;
+      for (int value : wrt_) wanted |= value == next;
+      at = wanted ? -1 : view_.producer(next);
+    }
+    for (int at = node; at >= 0;) {
+      int next = -1;
+      for (int value : view_.outputs(at))
+        if (next < 0 && value >= 0 && First(value)) next = value;
+      if (next < 0) break;
+      path.push_back(next);
+      at = next == loss_ ? -1 : giver_[static_cast<size_t>(next)];
+    }
+    constexpr size_t kShown = 5;  // at either end
+    std::string text;
+    for (size_t i = 0; i < path.size(); ++i) {
+      if (path.size() > 2 * kShown && i == kShown) {
+        text += " -> ...";
+        i = path.size() - kShown;
+      }
+      text += StrCat(i ? " -> '" : "'", view_.name(path[i]), "'");
+    }
+    return text;
+  }
+
+  [[noreturn]] OPKIT_COLD void ThrowUnreached(int value) const {
+    std::vector<char> after(reached_.size(), 0), before(reached_.size(), 0);
+    after[static_cast<size_t>(value)] = before[static_cast<size_t>(loss_)] = 1;
+    auto any = [](const std::vector<char>& marks, std::span<const int> values) {
+      bool found = false;
+      for (int v : values) found |= v >= 0 && marks[static_cast<size_t>(v)];
+      return found;
+    };
+    auto mark = [](std::vector<char>& marks, std::span<const int> values) {
+      for (int v : values)
+        if (v >= 0) marks[static_cast<size_t>(v)] = 1;
+    };
+    for (int node : view_.order())
+      if (any(after, view_.inputs(node))) mark(after, view_.outputs(node));
+    for (size_t i = view_.order().size(); i-- > 0;)
+      if (const int node = view_.order()[i]; any(before, view_.outputs(node)))
+        mark(before, view_.inputs(node));
+    std::string why = after[static_cast<size_t>(loss_)]
+                          ? "the operators on the way give it none"
+                          : "no path of nodes leads from it to the loss";
+    for (int node : view_.order()) {
+      if (!any(after, view_.inputs(node)) || !any(before, view_.outputs(node))) continue;
+      const OperatorDef& def = graph_.node(node);
+      if (KindOf(def) != GradientKind::kNone) continue;
+      why = StrCat("NO_GRADIENT(", def.type(), ") stops it at node ", ToString(def));
+      break;
+    }
+    Throw(ErrorCode::kInvalidArgument, "no gradient of '", view_.name(loss_), "' flows to '",
+          view_.name(value), "': ", why,
+          "; leave it out, or set GradientOptions::allow_none to get an empty gradient");
+  }
+
+  const Graph& graph_;
+  const GraphView view_;
+  const GradientOptions& options_;
+  const GraphTypes types_;
+  GradientNodes<Names> nodes_;
+  const int loss_;
+  std::vector<int> wrt_;
+  std::vector<int> first_rewrite_;                     // by node
+  std::vector<char> carries_;                          // by node
+  std::vector<char> reached_;                          // by value
+  std::vector<int> giver_;                             // by value: where its first gradient is from
+  std::vector<std::vector<GradientValue>> gradients_;  // by value, not summed up yet
+};
+
+}  // namespace detail
+
+// Adds the nodes that compute the gradients of `loss` by the values `wrt` (inputs, constants or
+// what nodes make) and returns what these gradients are called. Gradients do not become outputs of
+// the graph by themselves; two values may share one gradient (those of an addition do), so ask
+// IsOutput before AddOutput. Where the operators that were added have gradients themselves, a
+// second call differentiates again.
+//
+//   GradientMap d = AddGradients(g, "loss", {"W", "b"});
+//   g.AddOutput(d.at("W").dense);
+//
+// Errors leave the graph as it was: kNotFound for a name that the graph has not, or an operator
+// that nothing is said about; kTypeMismatch for a loss or a value that is no floating-point number;
+// kFailedPrecondition where the loss has no shape yet and no seed is given; kUnsupported for
+// operators that must not or cannot be differentiated, for values that are rewritten on the way,
+// and for sparse gradients that would have to be added up; kInvalidArgument when no gradient flows
+// to a value; and those of gradient makers, with the node and a path from a value to the loss.
+template <class Names = GradientNames>
+GradientMap AddGradients(Graph& graph, const std::string& loss, const std::vector<std::string>& wrt,
+                         const GradientOptions& options = {}) {
+  detail::GradientBuilder<Names> builder(graph, loss, wrt, options);
+  GradientMap found = builder.Build();
+  graph = builder.TakeGraph();
+  return found;
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_GRADIENTS_HPP_
+
+// ---- opkit/graph/memory_csv.hpp
+// Memory plans as text: rows `id,lower,upper,size` in, the same with `,offset` out. The form of the
+// public benchmark instances, so that other planners' input and output can be exchanged.
+#ifndef OPKIT_GRAPH_MEMORY_CSV_HPP_
+#define OPKIT_GRAPH_MEMORY_CSV_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+struct MemoryTable {
+  std::vector<std::string> ids;
+  std::vector<MemoryInterval> buffers;
+  std::vector<int64_t> offsets;  // empty when the table has no such column
+};
+
+namespace detail {
+
+template <class Table, class Interval>
+class MemoryCsvReader {
+ public:
+  explicit MemoryCsvReader(std::string_view text) : rest_(text) {}
+
+  Table Read() {
+    Table table;
+    int columns[kColumns];
+    ReadHeader(columns);
+    const bool with_offset = columns[kOffset] >= 0;
+    while (NextLine()) {
+      if (line_.empty()) continue;
+      std::string_view cells[kColumns];
+      const int count = Split(cells);
+      if (count != header_cells_)
+        Fail(StrCat("expected ", header_cells_, " cells as in the header, found ", count));
+      table.ids.emplace_back(cells[columns[kId]]);
+      Interval buffer;
+      buffer.lower = Number(cells, columns, kLower);
+      buffer.upper = Number(cells, columns, kUpper);
+      buffer.size = Number(cells, columns, kSize);
+      if (buffer.lower >= buffer.upper)
+        Fail(StrCat("lower is ", buffer.lower, " and upper ", buffer.upper,
+                    ": expected lower < upper"));
+      if (buffer.size < 0) Fail(StrCat("size is ", buffer.size, ": expected 0 or more"));
+      table.buffers.push_back(buffer);
+      if (with_offset) table.offsets.push_back(Number(cells, columns, kOffset));
+    }
+    return table;
+  }
+
+ private:
+  enum Column { kId, kLower, kUpper, kSize, kOffset, kColumns };
+  static constexpr const char* kNames[kColumns] = {"id", "lower", "upper", "size", "offset"};
+
+  bool NextLine() {
+    if (rest_.empty()) return false;
+    ++number_;
+    const size_t end = rest_.find('\n');
+    line_ = rest_.substr(0, end);
+    rest_ = end == std::string_view::npos ? std::string_view() : rest_.substr(end + 1);
+    if (!line_.empty() && line_.back() == '\r') line_.remove_suffix(1);
+    return true;
+  }
+  // Into the first kColumns cells; how many there are.
+  int Split(std::string_view* cells) const {
+    int count = 0;
+    for (std::string_view rest = line_;;) {
+      const size_t end = rest.find(',');
+      if (count < kColumns) cells[count] = rest.substr(0, end);
+      ++count;
+      if (end == std::string_view::npos) return count;
+      rest = rest.substr(end + 1);
+    }
+  }
+  void ReadHeader(int* columns) {
+    if (!NextLine()) number_ = 1;
+    std::string_view cells[kColumns];
+    header_cells_ = Split(cells);
+    bool known = header_cells_ <= kColumns;
+    for (int column = 0; column < kColumns; ++column) {
+      columns[column] = -1;
+      for (int i = 0; known && i < header_cells_; ++i)
+        if (cells[i] == kNames[column]) columns[column] = i;
+    }
+    for (int column = 0; column < kColumns; ++column)
+      known = known && (columns[column] >= 0 || column == kOffset);
+    if (!known || header_cells_ != (columns[kOffset] >= 0 ? 5 : 4))
+      Fail(StrCat("expected the columns id,lower,upper,size and perhaps offset, found '", line_,
+                  "'"));
+  }
+  int64_t Number(const std::string_view* cells, const int* columns, Column column) const {
+    const std::string_view cell = cells[columns[column]];
+    int64_t value = 0;
+    const auto [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), value);
+    if (error != std::errc() || end != cell.data() + cell.size())
+      Fail(StrCat("expected a 64-bit integer as ", kNames[column], ", found '", cell, "'"));
+    return value;
+  }
+  [[noreturn]] void Fail(const std::string& why) const {
+    Throw(ErrorCode::kInvalidArgument, "line ", number_, ": ", why);
+  }
+
+  std::string_view rest_, line_;
+  int number_ = 0;
+  int header_cells_ = 0;
+};
+
+}  // namespace detail
+
+// The text of a file, its columns in any order, with or without `offset`; ids are any text without
+// a comma. Errors (kInvalidArgument) begin with the line's number.
+template <class Table = MemoryTable, class Interval = MemoryInterval>
+Table ReadMemoryCsv(std::string_view text) {
+  return detail::MemoryCsvReader<Table, Interval>(text).Read();
+}
+
+// `ids` may be empty: then buffers are numbered from 0. Without offsets the column is left out.
+template <class Interval = MemoryInterval>
+std::string WriteMemoryCsv(const std::vector<Interval>& buffers,
+                           const std::vector<int64_t>& offsets = {},
+                           const std::vector<std::string>& ids = {}) {
+  if ((!offsets.empty() && offsets.size() != buffers.size()) ||
+      (!ids.empty() && ids.size() != buffers.size()))
+    Throw(ErrorCode::kInvalidArgument, "expected an offset and an id for each of ", buffers.size(),
+          " buffers, or none; found ", offsets.size(), " offsets and ", ids.size(), " ids");
+  std::string text = offsets.empty() ? "id,lower,upper,size\n" : "id,lower,upper,size,offset\n";
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    if (!ids.empty() && ids[i].find_first_of(",\n\r") != std::string::npos)
+      Throw(ErrorCode::kInvalidArgument, "id '", ids[i], "' of buffer ", i,
+            " has a comma or a line end, which a cell cannot hold");
+    text += StrCat(ids.empty() ? std::to_string(i) : ids[i], ",", buffers[i].lower, ",",
+                   buffers[i].upper, ",", buffers[i].size);
+    if (!offsets.empty()) text += StrCat(",", offsets[i]);
+    text += '\n';
+  }
+  return text;
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_MEMORY_CSV_HPP_
+
+// ---- opkit/graph/print.hpp
+// PrintGraph: a graph as text, one line for each input, constant, node and output, and two graphs
+// as the difference between these lines: what did a pass do?
+#ifndef OPKIT_GRAPH_PRINT_HPP_
+#define OPKIT_GRAPH_PRINT_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// A template, so that programs that print no graph do not compile it.
+template <class G>
+class GraphPrinter {
+ public:
+  // Subgraphs are indented below their node.
+  static void Print(const G& graph, const std::string& indent, std::vector<std::string>& lines) {
+    const auto add = [&](const std::string& line) {
+      lines.emplace_back(indent);
+      for (const char c : line) lines.back() += c == '\n' ? "\\n" : std::string(1, c);
+    };
+    const auto on = [](Device device) {
+      return device == Device{} ? std::string() : " on " + ToString(device);
+    };
+    for (const auto& input : graph.inputs())
+      add(StrCat("input ", input.name, " ", ToString(input.info), on(input.info.device)));
+    for (const auto& constant : graph.constants())
+      add(StrCat("constant ", constant.name, " ", constant.value.dtype(),
+                 ToString(constant.value.shape()), on(constant.value.device())));
+    for (const auto& def : graph.nodes()) {
+      add(Node(def) + on(def.device()));
+      for (const auto& item : def.subgraphs()) {
+        const G* inner = GraphOf(*item.graph);
+        add(StrCat("  ", item.name, ":", inner ? "" : " " + item.graph->Describe()));
+        if (inner) Print(*inner, indent + "    ", lines);
+      }
+    }
+    for (const std::string& output : graph.outputs()) add("output " + output);
+  }
+
+  static std::string Join(const std::vector<std::string>& lines) {
+    std::string out;
+    for (const std::string& line : lines) out += line + "\n";
+    return out;
+  }
+
+ private:
+  template <class Def>
+  static std::string Node(const Def& def) {
+    std::string out = ToString(def), args;
+    for (const auto& arg : def.args())
+      args += StrCat(args.empty() ? "" : ", ", arg.name, "=", ToString(arg.value));
+    if (!args.empty()) out += " {" + args + "}";
+    if (!def.engine().empty()) out += " engine " + def.engine();
+    if (def.is_gradient_op()) out += " gradient";
+    for (size_t i = 0; i < def.control_inputs().size(); ++i)
+      out += (i ? ", " : " after ") + def.control_inputs()[i];
+    return out;
+  }
+};
+
+// The longest common subsequence of two lists of lines, in memory linear in their length
+// (Hirschberg 1975). Common beginnings and ends cost nothing more.
+template <class Strings>
+class LineDiff {
+ public:
+  LineDiff(const Strings& before, const Strings& after) : before_(before), after_(after) {
+    for (const std::string& line : before) a_.push_back(numbers_.Add(line));
+    for (const std::string& line : after) b_.push_back(numbers_.Add(line));
+    Split(0, a_.size(), 0, b_.size());
+  }
+  const Strings& lines() const { return lines_; }
+
+ private:
+  void Removed(size_t i) { lines_.push_back("- " + before_[i]); }
+  void Added(size_t i) { lines_.push_back("+ " + after_[i]); }
+  void Kept(size_t i) { lines_.push_back("  " + before_[i]); }
+
+  void Split(size_t a0, size_t a1, size_t b0, size_t b1) {
+    while (a0 < a1 && b0 < b1 && a_[a0] == b_[b0]) Kept(a0++), ++b0;
+    size_t tail = 0;
+    while (a0 < a1 && b0 < b1 && a_[a1 - 1] == b_[b1 - 1]) --a1, --b1, ++tail;
+    if (a1 - a0 <= 1 || b0 == b1) {
+      Small(a0, a1, b0, b1);
+    } else {
+      const size_t middle = a0 + (a1 - a0) / 2;
+      const std::vector<int> head = Lengths(a0, middle, b0, b1, false);
+      const std::vector<int> rest = Lengths(middle, a1, b0, b1, true);
+      size_t best = 0;
+      const size_t width = b1 - b0;
+      for (size_t j = 1; j <= width; ++j)
+        if (head[j] + rest[width - j] > head[best] + rest[width - best]) best = j;
+      Split(a0, middle, b0, b0 + best);
+      Split(middle, a1, b0 + best, b1);
+    }
+    for (size_t i = 0; i < tail; ++i) Kept(a1 + i);
+  }
+  // At most one line before, or none after.
+  void Small(size_t a0, size_t a1, size_t b0, size_t b1) {
+    size_t match = b1;
+    for (size_t j = b0; j < b1 && a0 < a1; ++j)
+      if (a_[a0] == b_[j]) match = j;
+    if (match == b1)
+      for (size_t i = a0; i < a1; ++i) Removed(i);
+    for (size_t j = b0; j < b1; ++j) j == match ? Kept(a0) : Added(j);
+  }
+  // Element j: how long the subsequence is with the first j lines after (the last j, backwards).
+  std::vector<int> Lengths(size_t a0, size_t a1, size_t b0, size_t b1, bool backwards) const {
+    const size_t height = a1 - a0, width = b1 - b0;
+    std::vector<int> row(width + 1, 0);
+    for (size_t i = 0; i < height; ++i) {
+      const int line = a_[backwards ? a1 - 1 - i : a0 + i];
+      int diagonal = 0;
+      for (size_t j = 1; j <= width; ++j) {
+        const int above = row[j];
+        if (b_[backwards ? b1 - j : b0 + j - 1] == line)
+          row[j] = diagonal + 1;
+        else if (row[j - 1] > row[j])
+          row[j] = row[j - 1];
+        diagonal = above;
+      }
+    }
+    return row;
+  }
+
+  const Strings &before_, &after_;
+  NameIndex numbers_;
+  std::vector<int> a_, b_;
+  Strings lines_;
+};
+
+}  // namespace detail
+
+// "input X float32[N, 3]", "constant W float32[3, 4]", "MatMul (X, W) -> (Y)", "output Y": names,
+// attributes, device, engine and control inputs where they are not the plain ones. Does not need
+// the graph to be right.
+template <class G = Graph>
+std::string PrintGraph(const G& graph) {
+  std::vector<std::string> lines;
+  detail::GraphPrinter<G>::Print(graph, "", lines);
+  return detail::GraphPrinter<G>::Join(lines);
+}
+
+// Both listings as one: "- " before lines that only `before` has, "+ " before those that only
+// `after` has, two spaces before the rest. Time is the product of the numbers of lines that differ.
+template <class G = Graph>
+std::string PrintGraph(const G& before, const G& after) {
+  std::vector<std::string> a, b;
+  detail::GraphPrinter<G>::Print(before, "", a);
+  detail::GraphPrinter<G>::Print(after, "", b);
+  return detail::GraphPrinter<G>::Join(detail::LineDiff<std::vector<std::string>>(a, b).lines());
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PRINT_HPP_
+
+// ---- opkit/graph/net_benchmark.hpp
+// NetBenchmark: how long each node of a net takes and at what rates it computes and moves bytes, as
+// rows and as a table to read (what Caffe2's TEST_Benchmark logs).
+#ifndef OPKIT_GRAPH_NET_BENCHMARK_HPP_
+#define OPKIT_GRAPH_NET_BENCHMARK_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+struct NetBenchmarkOptions {
+  int warmup = 1;
+  int runs = 10;
+};
+
+// A node, or all nodes of one operator.
+struct NetBenchmarkRow {
+  std::string op;               // its type
+  std::string name;             // of the node
+  int node = -1;                // its index in the graph; -1 for all nodes of a type
+  int count = 1;                // nodes in this row
+  double ms = 0;                // of one run: the median; sums of medians for a type
+  double share = 0;             // of the sum over all nodes, from 0 to 1
+  double flops = 0, bytes = 0;  // of one run, by the schema's cost
+
+  double gflops() const { return ms > 0 ? flops / ms * 1e-6 : 0; }     // per second
+  double gigabytes() const { return ms > 0 ? bytes / ms * 1e-6 : 0; }  // per second
+};
+
+// A template, so that programs that measure no net do not compile it.
+template <class Row>
+struct BasicNetBenchmark {
+  std::vector<Row> nodes;  // in the order they ran
+  std::vector<Row> types;  // the longest first
+  double net_ms = 0;       // a run of the whole net: the median
+  int runs = 0;
+
+  // A header, a line for each node, the sums by operator, and the time of the whole net. A rate
+  // that the schema does not tell is "-".
+  friend std::string ToString(const BasicNetBenchmark& benchmark) {
+    std::vector<std::vector<std::string>> table{{"node", "op", "ms", "share", "GFLOP/s", "GB/s"}};
+    for (const Row& row : benchmark.nodes)
+      table.push_back(
+          Cells(row, std::to_string(row.node), row.name.empty() ? "" : " '" + row.name + "'"));
+    table.push_back({});
+    for (const Row& row : benchmark.types) table.push_back(Cells(row, "", StrCat(" x", row.count)));
+    std::vector<size_t> widths(table[0].size(), 0);
+    for (const auto& line : table)
+      for (size_t c = 0; c < line.size(); ++c)
+        if (line[c].size() > widths[c]) widths[c] = line[c].size();
+    std::string out;
+    for (const auto& line : table) {
+      for (size_t c = 0; c < line.size(); ++c) {
+        const std::string fill(widths[c] - line[c].size(), ' ');
+        out += (c ? "  " : "") + (c == 1 ? line[c] + fill : fill + line[c]);
+      }
+      out += "\n";
+    }
+    return StrCat(out, "\nnet: ", Fixed(benchmark.net_ms, 4), " ms, the median of ",
+                  benchmark.runs) +
+           " runs\n";
+  }
+
+ private:
+  static std::vector<std::string> Cells(const Row& row, std::string node, const std::string& more) {
+    return {std::move(node),
+            row.op + more,
+            Fixed(row.ms, 4),
+            Fixed(row.share * 100, 1) + "%",
+            row.flops > 0 ? Fixed(row.gflops(), 2) : "-",
+            row.bytes > 0 ? Fixed(row.gigabytes(), 2) : "-"};
+  }
+  static std::string Fixed(double value, int digits) {
+    char buffer[64];  // whatever the program's locale says
+    const auto end =
+        std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::fixed, digits);
+    return end.ec == std::errc() ? std::string(buffer, end.ptr) : StrCat(value);
+  }
+};
+using NetBenchmark = BasicNetBenchmark<NetBenchmarkRow>;
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_NET_BENCHMARK_HPP_
+
+// ---- opkit/graph/simple_net.hpp
+// SimpleNet: a graph run node after node in a workspace, where every value can be looked at: for
+// debugging, and to know what each node costs. What Compile and Executor run is compared with it.
+#ifndef OPKIT_GRAPH_SIMPLE_NET_HPP_
+#define OPKIT_GRAPH_SIMPLE_NET_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// Inputs of the graph are tensors in the workspace, outputs and everything between stay there.
+// Constants are put there and share the graph's memory. The net copies the graph and not the
+// workspace, which must outlive it; several nets may work in one. Not synchronised.
+//
+//   Workspace ws;
+//   *ws.CreateTensor("X") = x;
+//   SimpleNet net(graph, &ws);
+//   net.Run();
+//   const Tensor& y = *ws.GetTensor("Y");
+//   std::puts(ToString(net.Benchmark({.runs = 20})).c_str());
+//
+// A template, so that programs without nets do not compile it.
+template <class Base>
+class BasicSimpleNet : public Observable<BasicSimpleNet<Base>> {
+ public:
+  // Errors: as Check(graph), which finds outputs that nothing makes; kNotFound, with the nearest
+  // name, for an input that is not in the workspace; kAlreadyExists where another tensor has the
+  // name of a constant; as CreateOperator. What was put into the workspace is then gone again.
+  BasicSimpleNet(Graph graph, Workspace* ws) : graph_(std::move(graph)), workspace_(ws) {
+    if (!ws) Throw(ErrorCode::kInvalidArgument, "a net needs a workspace");
+    Check(graph_);
+    for (const auto& input : graph_.inputs())
+      if (!ws->HasBlob(input.name))
+        Throw(ErrorCode::kNotFound, "input '", input.name,
+              "' of the graph is not in the workspace; create it before the net",
+              SuggestName(input.name, ws->Blobs()));
+    std::vector<std::string> made;
+    try {
+      for (const auto& constant : graph_.constants()) {
+        if (!ws->HasBlob(constant.name)) made.push_back(constant.name);
+        PutConstant(constant.name, constant.value);
+      }
+      const GraphView view(graph_);
+      for (const int node : view.order()) {
+        const auto& def = graph_.node(node);
+        for (const std::string& output : def.outputs())
+          if (!output.empty() && !ws->HasBlob(output)) made.push_back(output);
+        ops_.push_back(CreateOperator(def, ws, node));
+      }
+    } catch (...) {
+      ops_.clear();
+      for (const std::string& name : made) ws->RemoveBlob(name);
+      throw;
+    }
+  }
+
+  // Runs every node to completion, in the graph's order. True, or the Error of the first that
+  // fails: later ones do not run, and its index is the workspace's last_failed_op_net_position.
+  // Error (kTypeMismatch, kInvalidArgument) before anything runs for an input whose dtype or shape
+  // is not what the graph declares.
+  bool Run() {
+    ObserverScope<BasicSimpleNet> observers(*this);
+    CheckInputs();
+    for (const auto& op : ops_) op->Run();
+    observers.Succeeded();
+    return true;
+  }
+
+  // Times every node alone and the net as a whole, observers included. Error (kInvalidArgument)
+  // without runs; what a run throws.
+  NetBenchmark Benchmark(const NetBenchmarkOptions& options = {}) {
+    if (options.runs < 1 || options.warmup < 0)
+      Throw(ErrorCode::kInvalidArgument, "a benchmark of ", options.runs, " runs after ",
+            options.warmup, " for warming up; expected at least one run");
+    for (int i = 0; i < options.warmup; ++i) Run();
+    NetBenchmark result;
+    result.runs = options.runs;
+    std::vector<int64_t> whole;
+    for (int i = 0; i < options.runs; ++i) AddSorted(whole, TimeNs([&] { Run(); }));
+    result.net_ms = MedianMs(whole);
+    std::vector<std::vector<int64_t>> times(ops_.size());
+    for (int i = 0; i < options.runs; ++i)
+      for (size_t at = 0; at < ops_.size(); ++at)
+        AddSorted(times[at], TimeNs([&] { ops_[at]->Run(); }));
+    for (size_t at = 0; at < ops_.size(); ++at)
+      result.nodes.push_back(Row(at, MedianMs(times[at])));
+    SumUp(result);
+    return result;
+  }
+
+  const Graph& graph() const { return graph_; }
+  Workspace* workspace() const { return workspace_; }
+  int num_ops() const { return static_cast<int>(ops_.size()); }
+  // The operators in the order they run; each one's net_position() is its node's index.
+  Base& op(int i) {
+    if (i < 0 || i >= num_ops())
+      Throw(ErrorCode::kOutOfRange, "operator ", i, " of a net that has ", num_ops());
+    return *ops_[static_cast<size_t>(i)];
+  }
+
+ private:
+  void PutConstant(const std::string& name, const Tensor& value) {
+    Blob* blob = workspace_->CreateBlob(name);
+    if (blob->empty()) *blob->GetMutable<Tensor>() = value;
+    if (!blob->IsType<Tensor>() || Attribute(blob->Get<Tensor>()) != Attribute(value))
+      Throw(ErrorCode::kAlreadyExists, "blob '", name,
+            "' of the workspace holds something else than the graph's constant of that name; "
+            "rename one of them");
+  }
+  void CheckInputs() const {
+    NameIndex symbols;
+    std::vector<int64_t> extents;
+    for (const auto& input : graph_.inputs()) {
+      const Tensor& found = *workspace_->GetTensor(input.name);
+      const DType dtype = input.info.dtype;
+      if (dtype != DType::kUndefined && found.dtype() != dtype)
+        Throw(found.initialized() ? ErrorCode::kTypeMismatch : ErrorCode::kUninitialized, "input '",
+              input.name, "' of the graph is ", found.Describe(), ", expected ",
+              ToString(input.info));
+      const SymbolicShape& declared = input.info.shape;
+      if (!declared.has_rank()) continue;
+      bool fits = declared.rank() == found.rank();
+      for (int axis = 0; fits && axis < declared.rank(); ++axis) {
+        const Dim& dim = declared[axis];
+        if (dim.is_symbol()) {
+          const auto number = static_cast<size_t>(symbols.Add(dim.symbol()));
+          if (number == extents.size()) extents.push_back(found.shape()[axis]);
+          if (extents[number] != found.shape()[axis])
+            Throw(ErrorCode::kInvalidArgument, "input '", input.name, "' of the graph is ",
+                  found.Describe(), ", expected ", ToString(input.info), " where ", dim.symbol(),
+                  " is ", extents[number], " in an input before");
+        }
+        fits = !dim.is_known() || dim.value() == found.shape()[axis];
+      }
+      if (!fits)
+        Throw(ErrorCode::kInvalidArgument, "input '", input.name, "' of the graph is ",
+              found.Describe(), ", expected ", ToString(input.info));
+    }
+  }
+
+  template <class F>
+  static int64_t TimeNs(F&& run) {
+    const int64_t start_ns = detail::MonotonicNs();
+    run();
+    return detail::MonotonicNs() - start_ns;
+  }
+  static void AddSorted(std::vector<int64_t>& times, int64_t time) {
+    auto at = times.end();
+    while (at != times.begin() && *(at - 1) > time) --at;
+    times.insert(at, time);
+  }
+  static double MedianMs(const std::vector<int64_t>& sorted) {
+    const size_t n = sorted.size();
+    return static_cast<double>(sorted[(n - 1) / 2] + sorted[n / 2]) * 0.5e-6;
+  }
+  NetBenchmarkRow Row(size_t at, double ms) const {
+    const OperatorDef& def = ops_[at]->def();
+    const OpCost cost = OpRegistry::Global()
+                            .GetSchema(def.type())
+                            .Cost(def, Infos(def.inputs()), Infos(def.outputs()));
+    NetBenchmarkRow row;
+    row.op = def.type();
+    row.name = def.name();
+    row.node = ops_[at]->net_position();
+    row.ms = ms;
+    row.flops = static_cast<double>(cost.flops);
+    row.bytes = static_cast<double>(cost.bytes_read) + static_cast<double>(cost.bytes_written);
+    return row;
+  }
+  std::vector<TensorInfo> Infos(const std::vector<std::string>& names) const {
+    std::vector<TensorInfo> infos;
+    for (const std::string& name : names) {
+      const bool is_tensor = !name.empty() && workspace_->HasTensor(name);
+      infos.push_back(is_tensor ? TensorInfo::Of(*workspace_->GetTensor(name)) : TensorInfo());
+    }
+    return infos;
+  }
+  static void SumUp(NetBenchmark& result) {
+    double total = 0;
+    for (const NetBenchmarkRow& row : result.nodes) total += row.ms;
+    for (NetBenchmarkRow& row : result.nodes) {
+      row.share = total > 0 ? row.ms / total : 0;
+      NetBenchmarkRow* sum = nullptr;
+      for (NetBenchmarkRow& type : result.types)
+        if (type.op == row.op) sum = &type;
+      if (!sum) {
+        sum = &result.types.emplace_back();
+        sum->op = row.op;
+        sum->count = 0;
+      }
+      ++sum->count;
+      sum->ms += row.ms;
+      sum->share += row.share;
+      sum->flops += row.flops;
+      sum->bytes += row.bytes;
+    }
+    auto& types = result.types;
+    for (size_t i = 1; i < types.size(); ++i)
+      for (size_t k = i; k > 0 && types[k].ms > types[k - 1].ms; --k)
+        std::swap(types[k], types[k - 1]);
+  }
+
+  const Graph graph_;
+  Workspace* workspace_;
+  std::vector<std::unique_ptr<Base>> ops_;
+};
+using SimpleNet = BasicSimpleNet<OperatorBase>;
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_SIMPLE_NET_HPP_
 
 // ---- opkit/opkit.hpp
 // The whole toolkit that needs a compiler and nothing else. Standard operators (opkit/ops/…),
