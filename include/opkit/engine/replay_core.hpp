@@ -517,7 +517,9 @@ inline typename ReplayCore<Schedule>::Work ReplayCore<Schedule>::Take(ReplayWork
       if (searching_ < offers()) duty.helper = TakeHelper();
     } else {
       EndIfOver(duty);
-      if (may_search && search_ticks_ > 0 && (!worker.caller || phase_ == Phase::kRunning)) {
+      // One that is about to tell of the end finds nothing meanwhile: nobody is to count on it.
+      if (may_search && search_ticks_ > 0 && !duty.done &&
+          (!worker.caller || phase_ == Phase::kRunning)) {
         worker.searching = true;
         ++searching_;
       }
