@@ -167,13 +167,13 @@ class BoundPlan {
   }
   void CancelPending() {
     cancelled_ = true;
-    std::vector<Event> events;
+    std::vector<typename Parts::Event> events;
     {
       MutexLock lock(flight_mutex_);
       for (const std::optional<Event>& flight : flights_)
         if (flight) events.push_back(*flight);
     }
-    for (Event& event : events) event.Cancel();
+    for (auto& event : events) event.Cancel();
   }
 
   // One look at each output on the hot path: it is a tensor, and in its place.

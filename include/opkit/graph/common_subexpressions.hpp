@@ -62,18 +62,18 @@ class SubexpressionMerger {
   }
 
   G Result() const {
-    std::vector<OperatorDef> nodes;
+    std::vector<typename G::Def> nodes;
     for (int node = 0; node < graph_.num_nodes(); ++node) {
       if (removed_[static_cast<size_t>(node)]) continue;
-      OperatorDef& def = nodes.emplace_back(graph_.node(node));
+      auto& def = nodes.emplace_back(graph_.node(node));
       const auto ins = view_.inputs(node), outs = view_.outputs(node);
       for (size_t i = 0; i < ins.size(); ++i)
         if (ins[i] >= 0) def.mutable_inputs()[i] = Name(Same(ins[i]));
       for (size_t o = 0; o < outs.size(); ++o)
         if (outs[o] >= 0) def.mutable_outputs()[o] = Name(outs[o]);
     }
-    std::vector<GraphConstant> constants;
-    for (const GraphConstant& constant : graph_.constants()) {
+    std::vector<typename G::Constant> constants;
+    for (const auto& constant : graph_.constants()) {
       const int value = view_.FindValue(constant.name);
       if (Same(value) == value || view_.IsOutput(value)) constants.push_back(constant);
     }
@@ -156,7 +156,7 @@ class SubexpressionMerger {
   }
 
   const G& graph_;
-  const GraphView view_;
+  const BasicGraphView<G> view_;
   const std::vector<char> rewritten_;  // by value
   const NameIndex control_;
   std::vector<char> removed_;

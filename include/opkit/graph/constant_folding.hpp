@@ -33,12 +33,12 @@ class ConstantFolder {
   }
 
   G Result() const {
-    std::vector<GraphConstant> constants;
-    for (const GraphConstant& constant : graph_.constants()) {
+    std::vector<typename G::Constant> constants;
+    for (const auto& constant : graph_.constants()) {
       const int value = view_.FindValue(constant.name);
       if (view_.consumers(value).empty() || IsNeeded(value)) constants.push_back(constant);
     }
-    std::vector<OperatorDef> nodes;
+    std::vector<typename G::Def> nodes;
     for (int node = 0; node < graph_.num_nodes(); ++node) {
       if (!folded_[static_cast<size_t>(node)]) {
         nodes.push_back(graph_.node(node));
@@ -74,7 +74,7 @@ class ConstantFolder {
     }
   }
   // As far as the schema tells.
-  bool IsTooLarge(const OperatorDef& def, int node) const {
+  bool IsTooLarge(const typename G::Def& def, int node) const {
     std::vector<TensorInfo> inputs;
     for (const int value : view_.inputs(node))
       inputs.push_back(value < 0 ? TensorInfo()
@@ -85,7 +85,7 @@ class ConstantFolder {
       bytes += static_cast<double>(OpSchema::Bytes(output));
     return bytes > static_cast<double>(options_.max_bytes);
   }
-  bool Run(const OperatorDef& def, int node) {
+  bool Run(const typename G::Def& def, int node) {
     Workspace ws;
     const auto ins = view_.inputs(node), outs = view_.outputs(node);
     for (size_t i = 0; i < ins.size(); ++i)
@@ -107,7 +107,7 @@ class ConstantFolder {
 
   const G& graph_;
   const FoldOptions options_;
-  const GraphView view_;
+  const BasicGraphView<G> view_;
   const std::vector<char> rewritten_;  // by value
   const NameIndex control_;
   std::vector<Tensor> known_;  // by value; uninitialized where it is no constant

@@ -11,7 +11,7 @@ namespace detail {
 template <class G>
 class LiveNodes {
  public:
-  explicit LiveNodes(const GraphView& view)
+  explicit LiveNodes(const BasicGraphView<G>& view)
       : graph_(view.graph()),
         view_(view),
         rewritten_(RewrittenValues(view)),
@@ -53,7 +53,7 @@ class LiveNodes {
   }
 
   const G& graph_;
-  const GraphView& view_;
+  const BasicGraphView<G>& view_;
   const std::vector<char> rewritten_;  // by value
   NameIndex names_;
   std::vector<int> named_;  // by the number in `names_`
@@ -68,13 +68,13 @@ class LiveNodes {
 // included. Constants that nothing reads go. Inputs and outputs of the graph stay as they are.
 template <class G = Graph>
 G RemoveDeadNodes(const G& graph) {
-  const GraphView view(graph);
+  const BasicGraphView<G> view(graph);
   const detail::LiveNodes<G> live(view);
-  std::vector<OperatorDef> nodes;
+  std::vector<typename G::Def> nodes;
   for (int node = 0; node < graph.num_nodes(); ++node)
     if (live[node]) nodes.push_back(graph.node(node));
-  std::vector<GraphConstant> constants;
-  for (const GraphConstant& constant : graph.constants()) {
+  std::vector<typename G::Constant> constants;
+  for (const auto& constant : graph.constants()) {
     const int value = view.FindValue(constant.name);
     bool used = view.IsOutput(value);
     for (const int node : view.consumers(value)) used |= live[node];

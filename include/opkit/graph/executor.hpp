@@ -50,8 +50,10 @@ using NamedTensors = BasicNamedTensors<NamedTensor>;
 //   for (…) exec.Run();
 //
 // Shapes other than those of the last run are planned once and kept (PlanOptions::max_shapes).
-template <class Plan>
-class BasicExecutor : public Observable<BasicExecutor<Plan>> {
+template <class Plan, class NamedTensor>
+class BasicExecutor : public Observable<BasicExecutor<Plan, NamedTensor>> {
+  using NamedTensors = BasicNamedTensors<NamedTensor>;
+
  public:
   explicit BasicExecutor(Plan plan) : plan_(std::move(plan)) {
     const auto& view = this->view();
@@ -421,7 +423,7 @@ class BasicExecutor : public Observable<BasicExecutor<Plan>> {
   Event event_;
   std::atomic<bool> running_{false};  // asynchronously
 };
-using Executor = BasicExecutor<Plan>;
+using Executor = BasicExecutor<Plan, NamedTensor>;
 
 }  // namespace opkit
 

@@ -13,12 +13,14 @@ using GradientMap = std::map<std::string, GradientValue>;
 
 namespace detail {
 
-template <class Names>
+template <class Names, class Graph, class GradientValue>
 class GradientNodes {
+  using OperatorDef = typename Graph::Def;
+
  public:
   explicit GradientNodes(const Graph& graph) : graph_(graph), num_before_(graph.num_nodes()) {
-    for (const GraphInput& input : graph.inputs()) names_.Reserve(input.name);
-    for (const GraphConstant& constant : graph.constants()) names_.Reserve(constant.name);
+    for (const auto& input : graph.inputs()) names_.Reserve(input.name);
+    for (const auto& constant : graph.constants()) names_.Reserve(constant.name);
     for (const OperatorDef& def : graph.nodes())
       for (const std::string& name : def.outputs())
         if (!name.empty()) names_.Reserve(name);

@@ -19,8 +19,11 @@ struct GradientOptions {
 
 namespace detail {
 
-template <class Names>
+template <class Names, class Graph, class GradientValue = ::opkit::GradientValue>
 class GradientBuilder {
+  using GraphView = BasicGraphView<Graph>;
+  using OperatorDef = typename Graph::Def;
+
  public:
   GradientBuilder(const Graph& graph, const std::string& loss, const std::vector<std::string>& wrt,
                   const GradientOptions& options)
@@ -44,7 +47,7 @@ class GradientBuilder {
         Throw(ErrorCode::kTypeMismatch, "cannot differentiate by '", name, "', which is ",
               ToString(types_[wrt_.back()]), "; expected a floating-point value");
     }
-    for (const GraphView::Rewrite& rewrite : view_.rewrites())
+    for (const auto& rewrite : view_.rewrites())
       ++first_rewrite_[static_cast<size_t>(rewrite.node) + 1];
     for (size_t node = 1; node < first_rewrite_.size(); ++node)
       first_rewrite_[node] += first_rewrite_[node - 1];
@@ -136,10 +139,10 @@ class GradientBuilder {
   void ForEachWritten(int node, F&& f) const {
     for (int value : view_.outputs(node))
       if (value >= 0) f(value);
-    for (const GraphView::Rewrite& rewrite : RewritesOf(node)) f(rewrite.value);
+    for (const auto& rewrite : RewritesOf(node)) f(rewrite.value);
   }
   // The view lists them node by node.
-  std::span<const GraphView::Rewrite> RewritesOf(int node) const {
+  std::span<const typename GraphView::Rewrite> RewritesOf(int node) const {
     const int first = first_rewrite_[static_cast<size_t>(node)];
     const int end = first_rewrite_[static_cast<size_t>(node) + 1];
     return {view_.rewrites().data() + first, static_cast<size_t>(end - first)};
@@ -147,7 +150,7 @@ class GradientBuilder {
 
   void Differentiate(int node) {
     const OperatorDef& def = graph_.node(node);
-    for (const GraphView::Rewrite& rewrite : RewritesOf(node))
+    for (const auto& rewrite : RewritesOf(node))
       if (First(rewrite.value))
         Throw(ErrorCode::kUnsupported, "node ", ToString(def), " rewrites '",
               view_.name(rewrite.value), "', through which the gradient of '", view_.name(loss_),
@@ -200,7 +203,7 @@ class GradientBuilder {
   // ran.
   void CheckRewritten() const {
     std::vector<int> last(gradients_.size(), -1);  // node that rewrites the value, by value
-    for (const GraphView::Rewrite& rewrite : view_.rewrites())
+    for (const auto& rewrite : view_.rewrites())
       last[static_cast<size_t>(rewrite.value)] = rewrite.node;
     for (size_t i = 0; i < nodes_.origins().size(); ++i) {
       const int origin = nodes_.origins()[i];
@@ -285,8 +288,8 @@ class GradientBuilder {
   const Graph& graph_;
   const GraphView view_;
   const GradientOptions& options_;
-  const GraphTypes types_;
-  GradientNodes<Names> nodes_;
+  const BasicGraphTypes<GraphView> types_;
+  GradientNodes<Names, Graph, GradientValue> nodes_;
   const int loss_;
   std::vector<int> wrt_;
   std::vector<int> first_rewrite_;                     // by node
@@ -313,10 +316,10 @@ class GradientBuilder {
 // operators that must not or cannot be differentiated, for values that are rewritten on the way,
 // and for sparse gradients that would have to be added up; kInvalidArgument when no gradient flows
 // to a value; and those of gradient makers, with the node and a path from a value to the loss.
-template <class Names = GradientNames>
-GradientMap AddGradients(Graph& graph, const std::string& loss, const std::vector<std::string>& wrt,
+template <class Names = GradientNames, class G = Graph>
+GradientMap AddGradients(G& graph, const std::string& loss, const std::vector<std::string>& wrt,
                          const GradientOptions& options = {}) {
-  detail::GradientBuilder<Names> builder(graph, loss, wrt, options);
+  detail::GradientBuilder<Names, G> builder(graph, loss, wrt, options);
   GradientMap found = builder.Build();
   graph = builder.TakeGraph();
   return found;

@@ -35,9 +35,13 @@ enum class ValueSource : uint8_t { kInput, kConstant, kNode };
 // A template over its own parts, as nearly everything in this folder is a template: a program
 // compiles what it uses. Types that depend on a parameter cost a program nothing that has no use
 // for them; that is why `const auto&` stands where the type is known.
-template <class Input, class Constant, class Def>
+template <class InputType, class ConstantType, class DefType>
 class BasicGraph {
  public:
+  using Input = InputType;
+  using Constant = ConstantType;
+  using Def = DefType;
+
   // Error (kAlreadyExists) for a name that is made already, kInvalidArgument for an empty one.
   BasicGraph& AddInput(std::string name, DType dtype, SymbolicShape shape, Device device = {}) {
     Declare(name, ValueSource::kInput, inputs_.size());

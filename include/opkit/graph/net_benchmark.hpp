@@ -36,8 +36,12 @@ struct BasicNetBenchmark {
 
   // A header, a line for each node, the sums by operator, and the time of the whole net. A rate
   // that the schema does not tell is "-".
-  friend std::string ToString(const BasicNetBenchmark& benchmark) {
-    std::vector<std::vector<std::string>> table{{"node", "op", "ms", "share", "GFLOP/s", "GB/s"}};
+  friend std::string ToString(const BasicNetBenchmark& benchmark) { return Table(benchmark); }
+
+ private:
+  template <class Lines = std::vector<std::vector<std::string>>>
+  static std::string Table(const BasicNetBenchmark& benchmark) {
+    Lines table{{"node", "op", "ms", "share", "GFLOP/s", "GB/s"}};
     for (const Row& row : benchmark.nodes)
       table.push_back(
           Cells(row, std::to_string(row.node), row.name.empty() ? "" : " '" + row.name + "'"));
@@ -59,8 +63,6 @@ struct BasicNetBenchmark {
                   benchmark.runs) +
            " runs\n";
   }
-
- private:
   static std::vector<std::string> Cells(const Row& row, std::string node, const std::string& more) {
     return {std::move(node),
             row.op + more,

@@ -42,7 +42,7 @@ bool HasEffect(const Def& def) {
   for (const std::string& output : def.outputs()) any_output |= !output.empty();
   if (!any_output) return true;
   for (const auto& item : def.subgraphs()) {
-    const Graph* graph = GraphOf(*item.graph);
+    const auto* graph = GraphOf(*item.graph);
     if (!graph) return true;
     for (const auto& inner : graph->nodes()) {
       bool writes_outside = false;

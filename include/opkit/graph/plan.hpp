@@ -33,6 +33,7 @@ class PlanState final : public RefCounted {
  public:
   using Graph = typename Parts::Graph;
   using GraphView = typename Parts::GraphView;
+  using Pool = typename Parts::ThreadPool;
   using Specialization = detail::Specialization<Parts>;
   using BoundNodes = detail::BoundNodes<Parts>;
 
@@ -43,13 +44,13 @@ class PlanState final : public RefCounted {
             options.threads, " and ", options.max_shapes);
     options_.passes = nullptr;  // the caller's
     if (options.threads != 0 && options.threads != ThreadPool::Default().threads())
-      own_pool_ = std::make_unique<ThreadPool>(options.threads, "opkit-plan");
+      own_pool_ = std::make_unique<Pool>(options.threads, "opkit-plan");
   }
 
   const PlanOptions& options() const { return options_; }
   const Graph& graph() const { return graph_; }
   const GraphView& view() const { return view_; }
-  ThreadPool& pool() const { return own_pool_ ? *own_pool_ : ThreadPool::Default(); }
+  Pool& pool() const { return own_pool_ ? *own_pool_ : Pool::Default(); }
 
   // What these inputs decide, with operators for one executor. Thread-safe.
   IntrusivePtr<Specialization> Specialize(const std::vector<TensorInfo>& inputs,
@@ -99,7 +100,7 @@ class PlanState final : public RefCounted {
   PlanOptions options_;
   const Graph graph_;
   const GraphView view_;
-  std::unique_ptr<ThreadPool> own_pool_;
+  std::unique_ptr<Pool> own_pool_;
   mutable Mutex mutex_;
   std::vector<IntrusivePtr<Specialization>> known_;  // the most recently used first
 };

@@ -4,6 +4,7 @@
 #define OPKIT_GRAPH_PLAN_PARTS_HPP_
 
 #include "opkit/engine/schedule.hpp"
+#include "opkit/engine/thread_pool.hpp"
 #include "opkit/graph/graph_inference.hpp"
 #include "opkit/graph/lifetimes.hpp"
 #include "opkit/graph/memory_types.hpp"
@@ -26,6 +27,8 @@ struct PlanParts {
   using GraphView = opkit::GraphView;
   using GraphTypes = opkit::GraphTypes;
   using OperatorBase = opkit::OperatorBase;
+  using Event = opkit::Event;
+  using ThreadPool = opkit::ThreadPool;
   using NodeChoice = opkit::NodeChoice;
   using ScheduleEdge = opkit::ScheduleEdge;
   using Schedule = opkit::Schedule;

@@ -21,8 +21,8 @@ namespace opkit::inline OPKIT_ABI {
 //   std::puts(ToString(net.Benchmark({.runs = 20})).c_str());
 //
 // A template, so that programs without nets do not compile it.
-template <class Base>
-class BasicSimpleNet : public Observable<BasicSimpleNet<Base>> {
+template <class Base, class Graph>
+class BasicSimpleNet : public Observable<BasicSimpleNet<Base, Graph>> {
  public:
   // Errors: as Check(graph), which finds outputs that nothing makes; kNotFound, with the nearest
   // name, for an input that is not in the workspace; kAlreadyExists where another tensor has the
@@ -41,7 +41,7 @@ class BasicSimpleNet : public Observable<BasicSimpleNet<Base>> {
         if (!ws->HasBlob(constant.name)) made.push_back(constant.name);
         PutConstant(constant.name, constant.value);
       }
-      const GraphView view(graph_);
+      const BasicGraphView<Graph> view(graph_);
       for (const int node : view.order()) {
         const auto& def = graph_.node(node);
         for (const std::string& output : def.outputs())
@@ -69,12 +69,13 @@ class BasicSimpleNet : public Observable<BasicSimpleNet<Base>> {
 
   // Times every node alone and the net as a whole, observers included. Error (kInvalidArgument)
   // without runs; what a run throws.
-  NetBenchmark Benchmark(const NetBenchmarkOptions& options = {}) {
+  template <class Result = NetBenchmark>
+  Result Benchmark(const NetBenchmarkOptions& options = {}) {
     if (options.runs < 1 || options.warmup < 0)
       Throw(ErrorCode::kInvalidArgument, "a benchmark of ", options.runs, " runs after ",
             options.warmup, " for warming up; expected at least one run");
     for (int i = 0; i < options.warmup; ++i) Run();
-    NetBenchmark result;
+    Result result;
     result.runs = options.runs;
     std::vector<int64_t> whole;
     for (int i = 0; i < options.runs; ++i) AddSorted(whole, TimeNs([&] { Run(); }));
@@ -145,7 +146,8 @@ class BasicSimpleNet : public Observable<BasicSimpleNet<Base>> {
     run();
     return detail::MonotonicNs() - start_ns;
   }
-  static void AddSorted(std::vector<int64_t>& times, int64_t time) {
+  template <class Times>
+  static void AddSorted(Times& times, int64_t time) {
     auto at = times.end();
     while (at != times.begin() && *(at - 1) > time) --at;
     times.insert(at, time);
@@ -176,13 +178,14 @@ class BasicSimpleNet : public Observable<BasicSimpleNet<Base>> {
     }
     return infos;
   }
-  static void SumUp(NetBenchmark& result) {
+  template <class Result>
+  static void SumUp(Result& result) {
     double total = 0;
-    for (const NetBenchmarkRow& row : result.nodes) total += row.ms;
-    for (NetBenchmarkRow& row : result.nodes) {
+    for (const auto& row : result.nodes) total += row.ms;
+    for (auto& row : result.nodes) {
       row.share = total > 0 ? row.ms / total : 0;
       NetBenchmarkRow* sum = nullptr;
-      for (NetBenchmarkRow& type : result.types)
+      for (auto& type : result.types)
         if (type.op == row.op) sum = &type;
       if (!sum) {
         sum = &result.types.emplace_back();
@@ -205,7 +208,7 @@ class BasicSimpleNet : public Observable<BasicSimpleNet<Base>> {
   Workspace* workspace_;
   std::vector<std::unique_ptr<Base>> ops_;
 };
-using SimpleNet = BasicSimpleNet<OperatorBase>;
+using SimpleNet = BasicSimpleNet<OperatorBase, Graph>;
 
 }  // namespace opkit
 

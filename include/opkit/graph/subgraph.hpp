@@ -9,35 +9,38 @@ namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
 // Unlike ==, tells 0.0 from -0.0 and finds a NaN equal to itself.
-inline bool SameBits(const Attribute& a, const Attribute& b) {
+template <class Value>
+bool SameBits(const Value& a, const Value& b) {
   if (a.type() != AttributeType::kFloat && a.type() != AttributeType::kFloats) return a == b;
   if (a.type() != b.type() || a.size() != b.size()) return false;
-  const auto bits = [](const Attribute& attribute) {
-    if (attribute.is_list()) return attribute.Get<std::vector<double>>();
-    return std::vector<double>{attribute.Get<double>()};
+  const auto bits = [](const Value& attribute) {
+    if (attribute.is_list()) return attribute.template Get<std::vector<double>>();
+    return std::vector<double>{attribute.template Get<double>()};
   };
   const std::vector<double> x = bits(a), y = bits(b);
   return x.empty() || std::memcmp(x.data(), y.data(), x.size() * sizeof(double)) == 0;
 }
 
 // In whatever order they were set.
-inline bool SameBits(const Arguments& a, const Arguments& b) {
+template <class Args>
+bool SameArguments(const Args& a, const Args& b) {
   if (a.size() != b.size()) return false;
-  for (const NamedAttribute& item : a) {
-    const Attribute* other = b.Find(item.name);
+  for (const auto& item : a) {
+    const auto* other = b.Find(item.name);
     if (!other || !SameBits(item.value, *other)) return false;
   }
   return true;
 }
 
 // What two nodes do, whatever they are called, read and write.
-inline bool SameOperation(const OperatorDef& a, const OperatorDef& b) {
+template <class Def>
+bool SameOperation(const Def& a, const Def& b) {
   if (a.type() != b.type() || a.device() != b.device() || a.engine() != b.engine() ||
       a.is_gradient_op() != b.is_gradient_op() || a.control_inputs() != b.control_inputs() ||
-      a.subgraphs().size() != b.subgraphs().size() || !SameBits(a.args(), b.args()))
+      a.subgraphs().size() != b.subgraphs().size() || !SameArguments(a.args(), b.args()))
     return false;
-  for (const NamedSubgraph& item : a.subgraphs()) {
-    const SubgraphBase* other = b.FindSubgraph(item.name);
+  for (const auto& item : a.subgraphs()) {
+    const auto* other = b.FindSubgraph(item.name);
     if (!other || !item.graph->Equals(*other)) return false;
   }
   return true;
@@ -53,7 +56,7 @@ bool SameGraph(const G& a, const G& b) {
       a.num_nodes() != b.num_nodes() || a.outputs() != b.outputs())
     return false;
   for (size_t i = 0; i < a.inputs().size(); ++i) {
-    const GraphInput &x = a.inputs()[i], &y = b.inputs()[i];
+    const auto &x = a.inputs()[i], &y = b.inputs()[i];
     if (x.name != y.name || x.info.dtype != y.info.dtype || x.info.shape != y.info.shape ||
         x.info.device != y.info.device)
       return false;
@@ -63,7 +66,7 @@ bool SameGraph(const G& a, const G& b) {
         Attribute(a.constants()[i].value) != Attribute(b.constants()[i].value))
       return false;
   for (int i = 0; i < a.num_nodes(); ++i) {
-    const OperatorDef &x = a.node(i), &y = b.node(i);
+    const auto &x = a.node(i), &y = b.node(i);
     if (x.name() != y.name() || x.inputs() != y.inputs() || x.outputs() != y.outputs() ||
         !detail::SameOperation(x, y))
       return false;
@@ -84,7 +87,7 @@ class OPKIT_EXPORT GraphInNode final : public SubgraphBase {
   }
   std::string Describe() const override {
     std::vector<std::string> inputs;
-    for (const GraphInput& input : graph.inputs()) inputs.push_back(input.name);
+    for (const auto& input : graph.inputs()) inputs.push_back(input.name);
     return StrCat("graph ", inputs, " -> ", graph.outputs(), " of ", graph.num_nodes(), " nodes");
   }
   const G graph;
@@ -104,16 +107,16 @@ detail::IntrusivePtr<const SubgraphBase> MakeSubgraph(G graph) {
 }
 
 // The graph inside a carried subgraph; null when it is something else than a Graph.
-template <class Base = SubgraphBase>
-const Graph* GraphOf(const Base& subgraph) {
-  const auto* box = dynamic_cast<const detail::GraphInNode<Graph>*>(&subgraph);
+template <class G = Graph>
+const G* GraphOf(const SubgraphBase& subgraph) {
+  const auto* box = dynamic_cast<const detail::GraphInNode<G>*>(&subgraph);
   return box ? &box->graph : nullptr;
 }
 // Null when the node has no subgraph of that name.
-template <class Def = OperatorDef>
-const Graph* SubgraphOf(const Def& def, std::string_view name) {
+template <class G = Graph>
+const G* SubgraphOf(const OperatorDef& def, std::string_view name) {
   const SubgraphBase* found = def.FindSubgraph(name);
-  return found ? GraphOf(*found) : nullptr;
+  return found ? GraphOf<G>(*found) : nullptr;
 }
 
 }  // namespace opkit
