@@ -336,3 +336,45 @@ TEST_CASE("an executor outlives a run whose event was cancelled by its own handl
     CHECK(ErrorOf([&] { event.Finish(); }).code() == ErrorCode::kCancelled);
   }
 }
+
+TEST_CASE("in a fixed order, streams and the host give what running in order gives") {
+  for (uint64_t seed = 1; seed <= 40; ++seed) {
+    RandomGraphOptions random;
+    random.nodes = 5 + static_cast<int>(seed % 6) * 10;
+    random.rewrites = seed % 3 == 0;
+    random.controls = seed % 2 == 0;
+    const Graph graph = RandomGraph(seed, random);
+    const auto inputs = RandomInputs(graph, seed);
+    const auto expected = RunInOrder(graph, inputs);
+    INFO("seed ", seed);
+    const PassList none;
+    Executor exec(
+        Compile(OnStreams(graph, seed), {.threads = 2, .deterministic = true, .passes = &none}));
+    for (size_t i = 0; i < inputs.size(); ++i) exec.Bind(graph.inputs()[i].name, inputs[i]);
+    exec.Run();
+    size_t i = 0;
+    for (const NamedTensor& output : exec.outputs()) CHECK(Of(output.tensor) == Of(expected[i++]));
+  }
+}
+
+TEST_CASE("in a fixed order, what is in flight keeps its memory while later nodes run") {
+  Graph g;
+  g.AddInput("X", kFloat, {2});
+  g.AddNode(OperatorDef("Scale").Input("X").Output("S").Arg("scale", 2.f));
+  g.AddNode(OperatorDef("Later").Input("S").Output("A"));
+  g.AddNode(OperatorDef("Scale").Input("X").Output("P").Arg("scale", 3.f));
+  g.AddNode(OperatorDef("Later").Input("P").Output("B"));
+  g.AddNode(OperatorDef("Add").Input("A").Input("B").Output("Y"));
+  g.AddOutput("Y");
+  const PassList none;
+  Executor exec(Compile(g, {.threads = 2, .deterministic = true, .passes = &none}));
+  exec.Bind("X", Vector({1, 2}));
+  const Event event = exec.RunAsync();
+  for (Flight& flight : Flights(2)) {
+    for (int i = 0; i < 2; ++i) flight.out[i] = flight.in[i];
+    flight.event.SetFinished();
+  }
+  event.Finish();
+  CHECK(Of(exec.output("Y")) == Floats{5, 10});
+  ForgetFlights();
+}

@@ -255,7 +255,7 @@ class BoundPlan {
       for (int at = schedule.entry_begin()[static_cast<size_t>(i)];
            at < schedule.entry_begin()[static_cast<size_t>(i) + 1]; ++at) {
         const int entry = schedule.entries()[static_cast<size_t>(at)];
-        if (!Schedule::IsEarly(entry)) continue;
+        if (!Schedule::IsEarly(entry) || specialization_->IsOrderAlone(i, entry)) continue;
         from.push_back(i);
         to.push_back(Schedule::TargetOf(entry));
       }

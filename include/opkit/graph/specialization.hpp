@@ -79,6 +79,12 @@ class Specialization final : public RefCounted {
   const std::vector<NodeChoice>& choices() const { return choices_; }
   const Schedule& schedule() const { return *schedule_; }
   const RunOrder& run_order() const { return run_order_; }
+  // An entry of the schedule that fixes the order in which steps are called and waits for no work:
+  // the graph has no such edge.
+  bool IsOrderAlone(int step, int entry) const {
+    return !follows_.empty() && Schedule::TargetOf(entry) == step + 1 &&
+           follows_[static_cast<size_t>(step) + 1] == 0;
+  }
   const std::vector<ArenaPlan>& arenas() const { return arenas_; }
   const MemorySummary& memory() const { return memory_; }
   // How nodes are run, and why, as the executor that measured last has said. Thread-safe.
@@ -132,13 +138,21 @@ class Specialization final : public RefCounted {
     options.in_order = in_order;
     options.name = &name_ref;
     schedule_.emplace(view_.num_nodes(), edges, options);
+    if (in_order) {
+      follows_.assign(static_cast<size_t>(schedule_->size()), 0);
+      for (const auto& edge : view_.edges()) {
+        const int to = schedule_->node_of(edge.to);
+        if (schedule_->node_of(edge.from) + 1 == to) follows_[static_cast<size_t>(to)] = 1;
+      }
+    }
     run_order_.nodes = schedule_->size();
     for (int step = 0; step < schedule_->size(); ++step)
       for (int at = schedule_->entry_begin()[static_cast<size_t>(step)];
            at < schedule_->entry_begin()[static_cast<size_t>(step) + 1]; ++at) {
+        const int entry = schedule_->entries()[static_cast<size_t>(at)];
+        if (IsOrderAlone(step, entry)) continue;
         run_order_.before.push_back(step);
-        run_order_.after.push_back(
-            Schedule::TargetOf(schedule_->entries()[static_cast<size_t>(at)]));
+        run_order_.after.push_back(Schedule::TargetOf(entry));
       }
   }
 
@@ -263,6 +277,7 @@ class Specialization final : public RefCounted {
   std::optional<Schedule> schedule_;
   std::vector<char> asynchronous_;  // by node
   std::vector<int> streams_;        // by node
+  std::vector<char> follows_;       // by step, in order: the graph has an edge from the one before
   bool may_pend_ = false;
   RunOrder run_order_;
   std::vector<ArenaPlan> arenas_;
