@@ -465,3 +465,25 @@ TEST_CASE("an input that is read twice is not overwritten where only one reading
   CHECK(plan.memory().inplace_values == 1);
   CHECK(Of(Executor(plan).Run({{"X", Vector({1, 2})}}).at("Y")) == Floats{4, 8});
 }
+
+TEST_CASE("a plan for one thread is walked, though the pool has more by then") {
+  const int before = ThreadPool::Default().threads();
+  SetNumThreads(1);
+  Graph g;
+  g.AddInput("X", kFloat, {2});
+  for (int i = 0; i < 64; ++i) {
+    g.AddNode(OperatorDef("Scale").Input("X").Output(StrCat("A", i)));
+    g.AddNode(OperatorDef("Fail")
+                  .Arg("how", std::string("work"))
+                  .Input(StrCat("A", i))
+                  .Output(StrCat("B", i)));
+    g.AddOutput(StrCat("B", i));
+  }
+  const PassList none;
+  const Plan plan = Compile(g, {.passes = &none});
+  SetNumThreads(4);
+  const Executor exec(plan);
+  CHECK(Contains(exec.ExplainMode(), "walk: asked for"));  // one place serves all the As
+  CHECK(plan.memory().arena_bytes == 64);
+  SetNumThreads(before);
+}

@@ -343,6 +343,10 @@ class BasicExecutor : public Observable<BasicExecutor<Plan, NamedTensor>> {
     ReplayOptions replay;
     replay.mode = options.mode;
     replay.may_pend = specialization->may_pend();
+    // Memory was planned for steps one after the other, and the pool has more threads since.
+    if (replay.mode == ReplayMode::kAuto && !specialization->run_order().stages.empty() &&
+        plan_.state()->pool().threads() > 1)
+      replay.mode = ReplayMode::kWalk;
     auto bound = std::make_unique<BoundPlan>(view(), std::move(specialization), std::move(nodes),
                                              plan_.state()->pool(), replay);
     bound_.insert(bound_.begin(), std::move(bound));
