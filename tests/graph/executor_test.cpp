@@ -487,3 +487,37 @@ TEST_CASE("a plan for one thread is walked, though the pool has more by then") {
   CHECK(plan.memory().arena_bytes == 64);
   SetNumThreads(before);
 }
+
+TEST_CASE("what is rewritten is no view of an input or a constant") {
+  Graph g;
+  g.AddInput("X", kFloat, {2});
+  g.AddInput("B", kFloat, {2});
+  g.AddConstant("W", Vector({1, 2}));
+  g.AddNode(OperatorDef("Identity").Input("X").Output("Y"));
+  g.AddNode(OperatorDef("Accumulate").Input("Y").Input("B").Output("Y"));
+  g.AddNode(OperatorDef("Identity").Input("W").Output("Z"));
+  g.AddNode(OperatorDef("Accumulate").Input("Z").Input("B").Output("Z"));
+  g.AddOutput("Y");
+  g.AddOutput("Z");
+  const PassList none;
+  Executor exec(Compile(g, {.threads = 1, .passes = &none}));
+  const Tensor x = Vector({1, 2});
+  for (int run = 0; run < 2; ++run) {
+    const auto out = exec.Run({{"X", x}, {"B", Vector({10, 10})}});
+    CHECK(Of(out.at("Y")) == Floats{11, 12});
+    CHECK(Of(out.at("Z")) == Floats{11, 12});
+    CHECK(Of(x) == Floats{1, 2});
+  }
+}
+
+TEST_CASE("what was handed on before an input is rewritten stays as it was") {
+  Graph g;
+  g.AddInput("X", kFloat, {2});
+  g.AddInput("B", kFloat, {2});
+  g.AddNode(OperatorDef("Identity").Input("X").Output("Y"));
+  g.AddNode(OperatorDef("Accumulate").Input("X").Input("B").Output("X"));
+  g.AddOutput("Y");
+  Executor exec(Compile(g, {.threads = 1}));
+  const auto out = exec.Run({{"X", Vector({1, 2})}, {"B", Vector({10, 10})}});
+  CHECK(Of(out.at("Y")) == Floats{1, 2});
+}

@@ -90,6 +90,7 @@ class BoundPlan {
     const StorageBlock* storage;
     int64_t offset;
     int value;
+    bool apart;  // it, or what it may be a view of, is rewritten: it must share no input's memory
   };
   struct Step {
     OperatorBase* op;
@@ -190,7 +191,7 @@ class BoundPlan {
     const Tensor& tensor = blob.Get<Tensor>();
     const StorageBlock* found = tensor.storage().get();
     if (place.storage) return found == place.storage && tensor.byte_offset() == place.offset;
-    return found != only_arena_ && !several_arenas_;
+    return found != only_arena_ && !several_arenas_ && !place.apart;
   }
   bool IsArena(const StorageBlock* storage) const {
     for (const Storage& arena : arenas_)
@@ -205,9 +206,11 @@ class BoundPlan {
     if (!blob.IsType<Tensor>()) return;
     Tensor& tensor = *blob.GetMutable<Tensor>();
     const bool in_arena = IsArena(tensor.storage().get());
-    if (!tensor.initialized() || (!in_arena && !place.storage)) return;
+    if (!tensor.initialized()) return;
+    const bool shared = place.apart && SharesInput(step, place);
+    if (!in_arena && !place.storage && !shared) return;
     if (step.asynchronous || !IsHostAccessible(tensor.device().type)) {
-      if (!in_arena) return;
+      if (!in_arena && !shared) return;
       Throw(ErrorCode::kUnsupported, "operator ", ToString(step.op->def()), " made '", blob.name(),
             "' a view of an input while its device still works; declare the pair in place, or "
             "copy");
@@ -215,10 +218,21 @@ class BoundPlan {
     Tensor moved;
     if (place.storage && tensor.nbytes() <= PlannedBytes(place.value))
       moved = Tensor(ArenaOf(place.storage), place.offset, tensor.shape(), tensor.dtype());
-    else if (!in_arena)
+    else if (!in_arena && !shared)
       return;
     moved.CopyFrom(tensor);
     tensor = std::move(moved);
+  }
+  bool SharesInput(const Step& step, const Place& place) const {
+    const Blob& made = *place.blob;
+    for (int i = 0; i < step.op->InputSize(); ++i) {
+      if (!step.op->HasInput(i)) continue;
+      const Blob& input = step.op->InputBlob(i);
+      if (&input != &made && input.IsType<Tensor>() &&
+          input.Get<Tensor>().SharesMemoryWith(made.Get<Tensor>()))
+        return true;
+    }
+    return false;
   }
   Storage ArenaOf(const StorageBlock* storage) const {
     for (const Storage& arena : arenas_)
@@ -232,15 +246,22 @@ class BoundPlan {
 
   void MakeSteps() {
     const Schedule& schedule = specialization_->schedule();
+    std::vector<char> rewritten(static_cast<size_t>(view_.num_values()), 0);
+    for (const auto& rewrite : view_.rewrites()) rewritten[static_cast<size_t>(rewrite.value)] = 1;
     for (int i = 0; i < schedule.size(); ++i) {
       const int node = schedule.original_of(i);
+      bool reads_rewritten = false;
+      for (int value : view_.inputs(node))
+        reads_rewritten |= value >= 0 && rewritten[static_cast<size_t>(value)] != 0;
       Step& step = steps_.emplace_back();
       step.op = &nodes_->op(node);
       step.stream = specialization_->stream(node);
       step.asynchronous = specialization_->IsAsynchronous(node);
       step.first_place = static_cast<int>(places_.size());
       for (int value : view_.outputs(node))
-        if (value >= 0) places_.push_back({&nodes_->blob(value), nullptr, nullptr, 0, value});
+        if (value >= 0)
+          places_.push_back({&nodes_->blob(value), nullptr, nullptr, 0, value,
+                             reads_rewritten || rewritten[static_cast<size_t>(value)] != 0});
       step.end_place = static_cast<int>(places_.size());
     }
     places_.push_back({});  // what a step without outputs looks ahead at
