@@ -2,10 +2,12 @@
 
 #include <doctest/doctest.h>
 
+#include <memory>
 #include <thread>
 
 #include "../error_of.hpp"
 #include "opkit/core/dlpack.hpp"
+#include "opkit/opkit.hpp"
 #include "random_graph.hpp"
 
 using namespace opkit;
@@ -14,6 +16,40 @@ namespace {
 
 constexpr DType kFloat = DType::kFloat32;
 using Floats = std::vector<float>;
+
+std::unique_ptr<Executor> g_executor;
+std::string g_again;
+
+// Uses the executor that it runs in.
+class RunAgainOp final : public Operator<CPUContext> {
+ public:
+  USE_OPERATOR_FUNCTIONS(CPUContext);
+  using Operator<CPUContext>::Operator;
+  bool RunOnDevice() override {
+    if (g_again == "run") g_executor->Run();
+    if (g_again == "given") g_executor->Run({{"X", Input(0)}});
+    if (g_again == "bind") g_executor->Bind("X", Input(0));
+    OutputTensorCopyFrom(0, Input(0));
+    return true;
+  }
+};
+OPERATOR_SCHEMA(RunAgain).NumInputs(1).NumOutputs(1).Stateful().IdenticalTypeAndShape();
+REGISTER_CPU_OPERATOR(RunAgain, RunAgainOp);
+
+// Leaves its result in another tensor, though it may write in place.
+class ReplaceOp final : public Operator<CPUContext> {
+ public:
+  USE_OPERATOR_FUNCTIONS(CPUContext);
+  using Operator<CPUContext>::Operator;
+  bool RunOnDevice() override {
+    Tensor next = Input(0).Contiguous();
+    for (int64_t i = 0; i < next.numel(); ++i) next.mutable_data<float>()[i] += 1;
+    SetOutputTensor(0, next);
+    return true;
+  }
+};
+OPERATOR_SCHEMA(Replace).NumInputs(1).NumOutputs(1).AllowInplace({{0, 0}}).IdenticalTypeAndShape();
+REGISTER_CPU_OPERATOR(Replace, ReplaceOp);
 
 Tensor Vector(std::initializer_list<float> values) {
   return Tensor::From<float>({static_cast<int64_t>(values.size())}, values);
@@ -520,4 +556,113 @@ TEST_CASE("what was handed on before an input is rewritten stays as it was") {
   Executor exec(Compile(g, {.threads = 1}));
   const auto out = exec.Run({{"X", Vector({1, 2})}, {"B", Vector({10, 10})}});
   CHECK(Of(out.at("Y")) == Floats{1, 2});
+}
+
+TEST_CASE("memory that is bound no longer is not written to") {
+  Executor exec(Compile(OneNode(OperatorDef("Relu"), {Sym("N")}), {.threads = 1}));
+  float memory[3] = {};
+  exec.Bind("X", Vector({1, 2, 3}));
+  exec.Bind("Y", Tensor::FromExternal(memory, {3}));
+  exec.Run();
+  CHECK(memory[2] == 3);
+  memory[2] = 7;
+  SUBCASE("unbound") { exec.Bind("Y", Tensor()); }
+  SUBCASE("another is bound") { exec.Bind("Y", Vector({0, 0, 0})); }
+  SUBCASE("after runs with other shapes") {
+    exec.Bind("Y", Tensor());
+    exec.Bind("X", Vector({1, 2}));
+    exec.Run();
+    exec.Bind("X", Vector({1, 2, 3}));
+  }
+  exec.Run();
+  CHECK(Of(exec.output("Y")) == Floats{1, 2, 3});
+  CHECK(memory[2] == 7);
+}
+
+TEST_CASE("an output may be bound to an input's memory, but not to another output's") {
+  Graph g;
+  g.AddInput("X", kFloat, {2});
+  g.AddNode(OperatorDef("Scale").Input("X").Output("Y").Arg("scale", 10.f));
+  g.AddNode(OperatorDef("Add").Input("X").Input("Y").Output("Z"));
+  g.AddOutput("Y");
+  g.AddOutput("Z");
+  Executor exec(Compile(g, {.threads = 1}));
+  const Tensor x = Vector({1, 2});
+  exec.Bind("X", x);
+  exec.Bind("Y", x);
+  for (float scale : {1.f, 10.f}) {
+    exec.Run();
+    CHECK(Of(exec.output("Z")) == Floats{11 * scale, 22 * scale});
+    CHECK(Of(x) == Floats{10 * scale, 20 * scale});
+  }
+  exec.Bind("Z", x);
+  CHECK(Contains(ErrorOf([&] { exec.Run(); }).what(), "outputs 'Y' and 'Z' share memory"));
+}
+
+TEST_CASE("a bound output has the dtype that comes out") {
+  Graph g;
+  g.AddInput("X", kFloat, {4});
+  g.AddNode(OperatorDef("Split").Input("X").Output("A").Output("B"));
+  g.AddOutput("A");
+  Executor exec(Compile(g, {.threads = 1}));
+  exec.Bind("X", Vector({1, 2, 3, 4}));
+  exec.Bind("A", Tensor::From<int32_t>({2}, {0, 0}));
+  CHECK(Contains(ErrorOf([&] { exec.Run(); }).what(), "came out as float32[2] on cpu"));
+}
+
+TEST_CASE("inputs and outputs of another shape are bound in any order") {
+  Executor exec(Compile(OneNode(OperatorDef("Relu"), {Sym("N")}), {.threads = 1}));
+  exec.Bind("X", Vector({1, 2, 3}));
+  exec.Bind("Y", Vector({0, 0, 0}));
+  exec.Run();
+  const Tensor y = Vector({0, 0});
+  exec.Bind("Y", y);
+  exec.Bind("X", Vector({1, 2}));
+  exec.Run();
+  CHECK(Of(y) == Floats{1, 2});
+}
+
+TEST_CASE("an input that is rewritten shares its memory with no other") {
+  Graph g;
+  g.AddInput("T", kFloat, {2});
+  g.AddInput("X", kFloat, {2});
+  g.AddNode(OperatorDef("Accumulate").Input("T").Input("X").Output("T"));
+  g.AddOutput("T");
+  Executor exec(Compile(g, {.threads = 1}));
+  const Tensor both = Vector({1, 2});
+  CHECK(Contains(ErrorOf([&] {
+                   exec.Run({{"T", both}, {"X", both}});
+                 }).what(),
+                 "inputs 'T' and 'X' share memory"));
+  CHECK(Of(both) == Floats{1, 2});
+}
+
+TEST_CASE("an executor that is running refuses a second run and to be bound") {
+  g_executor =
+      std::make_unique<Executor>(Compile(OneNode(OperatorDef("RunAgain")), {.threads = 1}));
+  for (const char* what : {"run", "given", "bind"}) {
+    g_again = what;
+    const Error error = ErrorOf([&] { g_executor->Run({{"X", Vector({1, 2, 3})}}); });
+    CHECK(error.code() == ErrorCode::kFailedPrecondition);
+    CHECK(Contains(error.what(), "the executor is running"));
+  }
+  g_again = "no";
+  CHECK(Of(g_executor->Run({{"X", Vector({1, 2, 3})}}).at("Y")) == Floats{1, 2, 3});
+  g_executor.reset();
+}
+
+TEST_CASE("a rewriting node that makes a new tensor writes to the caller's memory all the same") {
+  Graph g;
+  g.AddInput("X", kFloat, {2});
+  g.AddNode(OperatorDef("Replace").Input("X").Output("X"));
+  g.AddNode(OperatorDef("Scale").Input("X").Output("Y").Arg("scale", 10.f));
+  g.AddOutput("Y");
+  Executor exec(Compile(g, {.threads = 1}));
+  Tensor x = Vector({1, 2});
+  exec.Bind("X", x);
+  exec.Run();
+  CHECK(Of(x) == Floats{2, 3});
+  x.mutable_data<float>()[0] = 50;
+  exec.Run();
+  CHECK(Of(exec.output("Y")) == Floats{510, 40});
 }

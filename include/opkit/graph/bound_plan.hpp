@@ -19,7 +19,7 @@ inline Mutex& IssueMutex(Device device, int stream) {
 }
 
 template <class Parts>
-class BoundPlan {
+class BoundPlan final : public RefCounted {
   using GraphView = typename Parts::GraphView;
   using Schedule = typename Parts::Schedule;
   using OperatorBase = typename Parts::OperatorBase;
@@ -45,7 +45,7 @@ class BoundPlan {
   OperatorBase& op(int node) const { return nodes_->op(node); }
 
   void Run(Timeout timeout) {
-    cancelled_ = false;
+    Begin();
     try {
       replay_.Run(timeout);
       if (!settled_) [[unlikely]]
@@ -57,13 +57,14 @@ class BoundPlan {
   }
   // `done` is called once, by the thread that ends the run; what failed is to be cleaned after it.
   void RunAsync(UniqueFunction<void(std::exception_ptr)> done) {
-    cancelled_ = false;
+    Begin();
     replay_.RunAsync(std::move(done));
   }
   // From any thread: steps that have not begun are skipped, asynchronous ones in flight fail.
   void Cancel() {
+    const int run = runs_;
     replay_.Cancel();
-    CancelPending();
+    if (runs_ == run) CancelPending();  // what was told of the end may have begun the next run
   }
   // After a run that failed. What was given up may still be written by a device: it keeps that
   // memory, and the next run gets other.
@@ -73,6 +74,11 @@ class BoundPlan {
     while (replay_.pending() > 0) sched_yield();  // completions that are on their way
     replay_.Drain();
     AllocateArenas();
+    for (size_t at = 0; at + 1 < places_.size(); ++at) {
+      Blob& blob = *places_[at].blob;
+      if (!places_[at].storage && view_.producer(places_[at].value) >= 0 && blob.IsType<Tensor>())
+        *blob.GetMutable<Tensor>() = Tensor(blob.Get<Tensor>().device());
+    }
   }
 
   std::string ExplainMode() const { return replay_.ExplainMode(); }
@@ -100,6 +106,10 @@ class BoundPlan {
     bool asynchronous;
   };
 
+  void Begin() {
+    ++runs_;
+    cancelled_ = false;
+  }
   // Until it is settled, the mode changes with what the runs take.
   OPKIT_COLD void TellMode() {
     settled_ = replay_.settled();
@@ -136,12 +146,17 @@ class BoundPlan {
     replay_.Fail(std::move(failure));
     CancelPending();
   }
+  void IssueTo(const Step& step) {
+    for (int wait = step.first_wait; wait < step.end_wait; ++wait)
+      step.op->WaitEvent(waits_[static_cast<size_t>(wait)]->event(), step.stream);
+    step.op->RunAsync(step.stream);
+  }
   NodeState Issue(int i, Step& step) {
-    {
+    if (step.op->device().type == DeviceType::kCPU) {  // no stream; the body may run a graph itself
+      IssueTo(step);
+    } else {
       MutexLock lock(IssueMutex(step.op->device(), step.stream));
-      for (int wait = step.first_wait; wait < step.end_wait; ++wait)
-        step.op->WaitEvent(waits_[static_cast<size_t>(wait)]->event(), step.stream);
-      step.op->RunAsync(step.stream);
+      IssueTo(step);
     }
     CheckPlaces(step);
     const Event& event = step.op->event();
@@ -335,6 +350,7 @@ class BoundPlan {
   bool several_arenas_ = false;
   bool settled_ = false;
   std::atomic<bool> cancelled_{false};
+  std::atomic<int> runs_{0};
   Mutex flight_mutex_;
   std::vector<std::optional<Event>> flights_;  // by step; empty unless it is pending
   Replay<Body> replay_;

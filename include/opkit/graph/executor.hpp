@@ -58,8 +58,10 @@ class BasicExecutor : public Observable<BasicExecutor<Plan, NamedTensor>> {
   explicit BasicExecutor(Plan plan) : plan_(std::move(plan)) {
     const auto& view = this->view();
     for (const auto& input : view.graph().inputs())
-      inputs_.push_back({view.FindValue(input.name), {}, {}, false});
-    for (int value : view.outputs()) outputs_.push_back({value, {}});
+      inputs_.push_back({view.FindValue(input.name), {}, {}, false, false});
+    for (const auto& rewrite : view.rewrites())  // inputs are the first values
+      if (view.IsInput(rewrite.value)) inputs_[static_cast<size_t>(rewrite.value)].rewritten = true;
+    for (int value : view.outputs()) outputs_.push_back({value, {}, false});
     known_ = true;
     for (const auto& input : view.graph().inputs())
       known_ &= input.info.dtype != DType::kUndefined && input.info.shape.is_known();
@@ -73,10 +75,10 @@ class BasicExecutor : public Observable<BasicExecutor<Plan, NamedTensor>> {
   BasicExecutor& operator=(const BasicExecutor&) = delete;
   // Cancels a run in flight, and returns when no operator is running.
   ~BasicExecutor() {
-    if (!running_) return;
+    if (state_ != State::kRunningAsync) return;
     Cancel();
     // The run, not its event: whoever holds that may have cancelled it long before.
-    while (running_) sched_yield();
+    while (state_ == State::kRunningAsync) sched_yield();
   }
 
   const Plan& plan() const { return plan_; }
@@ -87,29 +89,29 @@ class BasicExecutor : public Observable<BasicExecutor<Plan, NamedTensor>> {
   // operators that run have returned and no other is called; what the operator that failed first
   // threw.
   NamedTensors Run(const std::vector<NamedTensor>& inputs, Timeout timeout = {}) {
+    const Claim claim(*this);
     const Given given(*this, inputs);
-    Run(timeout);
-    return outputs();
+    RunClaimed(timeout);
+    return Values();
   }
   NamedTensors Run(std::initializer_list<NamedTensor> inputs, Timeout timeout = {}) {
     return Run(std::vector<NamedTensor>(inputs), timeout);
   }
   // Runs with what is bound.
   void Run(Timeout timeout = {}) {
-    Prepare();
-    ObserverScope<BasicExecutor> observers(*this);
-    current_->Run(timeout);
-    Collect();
-    has_outputs_ = true;
-    observers.Succeeded();
+    const Claim claim(*this);
+    RunClaimed(timeout);
   }
   // Starts a run with what is bound and returns. The event completes with it; outputs() are there
-  // then. Errors: as Run for what is wrong before anything has run.
+  // then. Errors: as Run for what is wrong before anything has run. Where the plan has a pool of
+  // its own, a callback of the event must not end the last executor of the plan.
   Event RunAsync() {
+    Claim claim(*this);
     Prepare();
     if (event_.IsFinished()) event_.Reset();
     event_.SetScheduled();
-    running_ = true;
+    claim.Keep();
+    state_ = State::kRunningAsync;
     this->StartAllObservers();
     current_->RunAsync([this](std::exception_ptr error) { Finish(std::move(error)); });
     return event_;
@@ -117,8 +119,13 @@ class BasicExecutor : public Observable<BasicExecutor<Plan, NamedTensor>> {
   // From any thread. A run in progress ends with kCancelled: what has not begun is skipped, what a
   // device does still goes on in memory of its own.
   void Cancel() {
-    detail::MutexLock lock(current_mutex_);
-    if (current_) current_->Cancel();
+    const Plan plan = plan_;  // who is told of the end may end the executor, and call it too
+    detail::IntrusivePtr<BoundPlan> current;
+    {
+      detail::MutexLock lock(current_mutex_);
+      if (!bound_.empty()) current = bound_.front();
+    }
+    if (current) current->Cancel();
   }
 
   // The tensor that runs read input `name` from, or write output `name` to, from now on; a
@@ -145,9 +152,7 @@ class BasicExecutor : public Observable<BasicExecutor<Plan, NamedTensor>> {
   // Of the last run. Error (kFailedPrecondition) before one, during one, and after one that failed.
   NamedTensors outputs() const {
     CheckIdle();
-    NamedTensors out;
-    for (const Output& output : outputs_) out.Add(view().name(output.value), Value(output));
-    return out;
+    return Values();
   }
   // One of them. Errors: kNotFound, and as outputs().
   const Tensor& output(std::string_view name) const {
@@ -177,17 +182,38 @@ class BasicExecutor : public Observable<BasicExecutor<Plan, NamedTensor>> {
     Tensor tensor;
     Tensor dense;  // a copy, where the tensor has strides
     bool bound;
+    bool rewritten;
   };
   struct Output {
     int value;
     Tensor bound;
+    bool lent;  // the operators write to what is bound; else it is copied there
+  };
+  enum class State : char { kIdle, kRunning, kRunningAsync };
+
+  // The executor, for one run.
+  class Claim {
+   public:
+    explicit Claim(BasicExecutor& self) : self_(&self) {
+      State idle = State::kIdle;
+      if (!self.state_.compare_exchange_strong(idle, State::kRunning)) [[unlikely]]
+        ThrowRunning();
+    }
+    Claim(const Claim&) = delete;
+    Claim& operator=(const Claim&) = delete;
+    ~Claim() {
+      if (self_) self_->state_ = State::kIdle;
+    }
+    void Keep() { self_ = nullptr; }
+
+   private:
+    BasicExecutor* self_;
   };
 
   // Inputs for one run.
   class Given {
    public:
     Given(BasicExecutor& self, const std::vector<NamedTensor>& inputs) : self_(self) {
-      self.CheckIdle();
       for (size_t i = 0; i < inputs.size(); ++i) {
         const NamedTensor& given = inputs[i];
         Input* input = self.FindInput(given.name);
@@ -234,11 +260,13 @@ class BasicExecutor : public Observable<BasicExecutor<Plan, NamedTensor>> {
           SuggestName(name, names));
   }
   void CheckIdle() const {
-    if (running_)
-      Throw(ErrorCode::kFailedPrecondition,
-            "the executor is running: finish the event of RunAsync first (one that was cancelled "
-            "by its own handle is finished before the run is), or use another executor of the "
-            "plan");
+    if (state_ != State::kIdle) ThrowRunning();
+  }
+  [[noreturn]] OPKIT_COLD static void ThrowRunning() {
+    Throw(ErrorCode::kFailedPrecondition,
+          "the executor is running: finish the event of RunAsync first (one that was cancelled "
+          "by its own handle is finished before the run is), or use another executor of the "
+          "plan");
   }
   void CheckInput(const Input& input, const Tensor& tensor) const {
     const std::string& name = view().name(input.value);
@@ -280,8 +308,20 @@ class BasicExecutor : public Observable<BasicExecutor<Plan, NamedTensor>> {
             ToString(info.device), ", but the tensor bound to it is ", tensor);
   }
 
+  void RunClaimed(Timeout timeout) {
+    Prepare();
+    ObserverScope<BasicExecutor> observers(*this);
+    try {
+      current_->Run(timeout);
+    } catch (...) {
+      changed_ = true;  // it may have let go of what was bound
+      throw;
+    }
+    Collect();
+    has_outputs_ = true;
+    observers.Succeeded();
+  }
   void Prepare() {
-    CheckIdle();
     has_outputs_ = false;
     if (changed_) [[unlikely]]
       Rebind();
@@ -293,8 +333,7 @@ class BasicExecutor : public Observable<BasicExecutor<Plan, NamedTensor>> {
       if (view().producer(output.value) < 0 || !blob.IsType<Tensor>()) continue;
       Tensor& tensor = *blob.GetMutable<Tensor>();
       // Somebody holds the last result.
-      if (output.bound.dtype() == DType::kUndefined && tensor.storage().use_count() > 1)
-        tensor = Tensor(tensor.device());
+      if (!output.lent && tensor.storage().use_count() > 1) tensor = Tensor(tensor.device());
     }
   }
   // Operators for the inputs' shapes, and their tensors in the blobs.
@@ -308,6 +347,7 @@ class BasicExecutor : public Observable<BasicExecutor<Plan, NamedTensor>> {
       infos.push_back(TensorInfo::Of(input.tensor));
       infos.back().layout = Layout();
     }
+    CheckOverlaps();
     Select(infos);
     for (const Output& output : outputs_)
       if (output.bound.dtype() != DType::kUndefined) CheckBound(output, output.bound);
@@ -316,10 +356,46 @@ class BasicExecutor : public Observable<BasicExecutor<Plan, NamedTensor>> {
         TensorOf(input.value) = input.tensor;
         input.dense = Tensor();
       }
-    for (const Output& output : outputs_)
-      if (view().producer(output.value) >= 0 && output.bound.dtype() != DType::kUndefined)
+    for (Output& output : outputs_) {
+      if (view().producer(output.value) < 0) continue;
+      // An input is read until the run ends, so what overlaps one is written after it.
+      const bool lend = output.bound.dtype() != DType::kUndefined && !IsInputMemory(output.bound);
+      if (lend) {
         TensorOf(output.value) = output.bound;
+      } else if (output.lent) {
+        TakeBack(output);
+      }
+      output.lent = lend;
+    }
     changed_ = false;
+  }
+  void TakeBack(Output& output) {
+    Tensor& tensor = TensorOf(output.value);
+    tensor = Tensor(tensor.device());
+    output.lent = false;
+  }
+  bool IsInputMemory(const Tensor& tensor) const {
+    for (const Input& input : inputs_)
+      if (input.tensor.SharesMemoryWith(tensor)) return true;
+    return false;
+  }
+  // Memory that would be written while something else is read or written there.
+  void CheckOverlaps() const {
+    const auto share = [&](const Tensor& a, const Tensor& b, const char* what, int first,
+                           int second) {
+      if (a.SharesMemoryWith(b))
+        Throw(ErrorCode::kInvalidArgument, what, " '", view().name(first), "' and '",
+              view().name(second), "' share memory, and the graph writes to it; give each its own");
+    };
+    for (size_t i = 0; i < outputs_.size(); ++i)
+      for (size_t j = 0; j < i; ++j)
+        share(outputs_[i].bound, outputs_[j].bound, "the tensors bound to the outputs",
+              outputs_[j].value, outputs_[i].value);
+    for (const Input& input : inputs_)
+      for (const Input& other : inputs_)
+        if (input.rewritten && &input != &other)
+          share(input.tensor, other.tensor, "the tensors given for the inputs", input.value,
+                other.value);
   }
   OPKIT_COLD void Densify(const Input& input) {
     Tensor& dense = const_cast<Input&>(input).dense;
@@ -333,6 +409,7 @@ class BasicExecutor : public Observable<BasicExecutor<Plan, NamedTensor>> {
       if (Matches(*bound_[i], infos)) {
         auto found = std::move(bound_[i]);
         bound_.erase(bound_.begin() + static_cast<std::ptrdiff_t>(i));
+        Leave();
         bound_.insert(bound_.begin(), std::move(found));
         current_ = bound_.front().get();
         return;
@@ -347,11 +424,19 @@ class BasicExecutor : public Observable<BasicExecutor<Plan, NamedTensor>> {
     if (replay.mode == ReplayMode::kAuto && !specialization->run_order().stages.empty() &&
         plan_.state()->pool().threads() > 1)
       replay.mode = ReplayMode::kWalk;
-    auto bound = std::make_unique<BoundPlan>(view(), std::move(specialization), std::move(nodes),
-                                             plan_.state()->pool(), replay);
+    auto bound = detail::MakeIntrusive<BoundPlan>(view(), std::move(specialization),
+                                                  std::move(nodes), plan_.state()->pool(), replay);
+    Leave();
     bound_.insert(bound_.begin(), std::move(bound));
     current_ = bound_.front().get();
     if (bound_.size() > static_cast<size_t>(options.max_shapes)) bound_.pop_back();
+  }
+  // The operators in use keep no memory of the caller's.
+  void Leave() {
+    if (!current_) return;
+    for (const Input& input : inputs_) TensorOf(input.value) = Tensor();
+    for (Output& output : outputs_)
+      if (output.lent) TakeBack(output);
   }
   static bool Matches(const BoundPlan& bound, const std::vector<TensorInfo>& infos) {
     const std::vector<TensorInfo>& known = bound.specialization().inputs();
@@ -362,12 +447,15 @@ class BasicExecutor : public Observable<BasicExecutor<Plan, NamedTensor>> {
 
   // Outputs that an operator left elsewhere than where they belong.
   void Collect() {
+    for (const Input& input : inputs_)
+      if (input.rewritten) PutBack(input);
     for (const Output& output : outputs_) {
       ::opkit::Blob& blob = Blob(output.value);
       if (view().producer(output.value) < 0 || !blob.IsType<Tensor>()) continue;
       Tensor& tensor = *blob.GetMutable<Tensor>();
       if (output.bound.dtype() != DType::kUndefined) {
-        if (tensor.raw_data() != output.bound.raw_data() || tensor.shape() != output.bound.shape())
+        if (tensor.raw_data() != output.bound.raw_data() ||
+            tensor.dtype() != output.bound.dtype() || tensor.shape() != output.bound.shape())
             [[unlikely]]
           CopyToBound(output, tensor);
       } else if (tensor.storage().use_count() > 1) [[unlikely]] {
@@ -381,7 +469,18 @@ class BasicExecutor : public Observable<BasicExecutor<Plan, NamedTensor>> {
             tensor, ", but the tensor bound to it is ", output.bound);
     Tensor target = output.bound;
     Copy(tensor, &target);
-    tensor = output.bound;
+    if (output.lent) tensor = output.bound;
+  }
+  // What a node that rewrites an input of the graph left elsewhere.
+  void PutBack(const Input& input) {
+    Tensor& tensor = TensorOf(input.value);
+    if (tensor.raw_data() == input.tensor.raw_data()) return;
+    if (tensor.dtype() != input.tensor.dtype() || tensor.shape() != input.tensor.shape())
+      Throw(ErrorCode::kInvalidArgument, "input '", view().name(input.value),
+            "' of the graph was rewritten as ", tensor, ", but the tensor given is ", input.tensor);
+    Tensor target = input.tensor;
+    Copy(tensor, &target);
+    tensor = input.tensor;
   }
   OPKIT_COLD static Tensor Detached(const Tensor& tensor) {
     Tensor own(tensor.device());
@@ -391,6 +490,7 @@ class BasicExecutor : public Observable<BasicExecutor<Plan, NamedTensor>> {
   void Finish(std::exception_ptr error) {
     try {
       if (error) {
+        changed_ = true;
         current_->Clean();
       } else {
         Collect();
@@ -401,8 +501,13 @@ class BasicExecutor : public Observable<BasicExecutor<Plan, NamedTensor>> {
     }
     this->StopAllObservers(!error);
     const Event event = event_;
-    running_ = false;
+    state_ = State::kIdle;
     event.state()->Complete(std::move(error));
+  }
+  NamedTensors Values() const {
+    NamedTensors out;
+    for (const Output& output : outputs_) out.Add(view().name(output.value), Value(output));
+    return out;
   }
   const Tensor& Value(const Output& output) const {
     if (!has_outputs_)
@@ -418,14 +523,14 @@ class BasicExecutor : public Observable<BasicExecutor<Plan, NamedTensor>> {
   Plan plan_;
   std::vector<Input> inputs_;
   std::vector<Output> outputs_;
-  bool known_ = false;                             // the graph says all shapes of its inputs
-  bool has_outputs_ = false;                       // of a run that succeeded
-  bool changed_ = true;                            // since the blobs were set
-  std::vector<std::unique_ptr<BoundPlan>> bound_;  // the most recently used first
+  bool known_ = false;                                  // the graph says all shapes of its inputs
+  bool has_outputs_ = false;                            // of a run that succeeded
+  bool changed_ = true;                                 // since the blobs were set
+  std::vector<detail::IntrusivePtr<BoundPlan>> bound_;  // the most recently used first
   BoundPlan* current_ = nullptr;
   detail::Mutex current_mutex_;  // of `current_`, for Cancel
   Event event_;
-  std::atomic<bool> running_{false};  // asynchronously
+  std::atomic<State> state_{State::kIdle};
 };
 using Executor = BasicExecutor<Plan, NamedTensor>;
 
