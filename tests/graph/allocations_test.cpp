@@ -41,7 +41,7 @@ void WarmUp(F&& run) {
 template <class F>
 int64_t AllocationsOf(F&& run) {
   int64_t least = -1;
-  for (int batch = 0; batch < 5 && least != 0; ++batch) {
+  for (int batch = 0; batch < 8 && least != 0; ++batch) {
     const int64_t before = Allocations();
     for (int i = 0; i < 50; ++i) run();
     const int64_t found = Allocations() - before;

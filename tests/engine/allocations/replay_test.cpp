@@ -49,10 +49,14 @@ TEST_CASE("a run allocates nothing, in any mode, with or without a deadline or c
         for (int i = 0; i < 5; ++i) run_all();
       }
       ran = 0;
-      const int64_t before = Allocations();
-      run_all();
-      CHECK(Allocations() == before);
-      CHECK(ran == 32 * 2000);
+      int64_t least = 1, batches = 0;  // a thread may still start, once
+      for (; least != 0 && batches < 8; ++batches) {
+        const int64_t before = Allocations();
+        run_all();
+        least = Allocations() - before;
+      }
+      CHECK(least == 0);
+      CHECK(ran == batches * 32 * 2000);
     }
   }
 }
@@ -86,9 +90,13 @@ TEST_CASE("asynchronous completions allocate nothing") {
     before = Allocations();
     for (int run = 0; run < 5; ++run) replay.Run();
   }
-  const int64_t before = Allocations();
-  for (int run = 0; run < 5; ++run) replay.Run();
-  CHECK(Allocations() == before);
+  int64_t least = 1;  // a thread may still start, once
+  for (int batch = 0; least != 0 && batch < 8; ++batch) {
+    const int64_t before = Allocations();
+    for (int run = 0; run < 5; ++run) replay.Run();
+    least = Allocations() - before;
+  }
+  CHECK(least == 0);
   stopping = true;
   completer.join();
 }
