@@ -7710,7 +7710,9 @@ inline typename ReplayCore<Schedule>::Work ReplayCore<Schedule>::Take(ReplayWork
       if (searching_ < offers()) duty.helper = TakeHelper();
     } else {
       EndIfOver(duty);
-      if (may_search && search_ticks_ > 0 && (!worker.caller || phase_ == Phase::kRunning)) {
+      // One that is about to tell of the end finds nothing meanwhile: nobody is to count on it.
+      if (may_search && search_ticks_ > 0 && !duty.done &&
+          (!worker.caller || phase_ == Phase::kRunning)) {
         worker.searching = true;
         ++searching_;
       }
@@ -15729,9 +15731,13 @@ enum class ValueSource : uint8_t { kInput, kConstant, kNode };
 // A template over its own parts, as nearly everything in this folder is a template: a program
 // compiles what it uses. Types that depend on a parameter cost a program nothing that has no use
 // for them; that is why `const auto&` stands where the type is known.
-template <class Input, class Constant, class Def>
+template <class InputType, class ConstantType, class DefType>
 class BasicGraph {
  public:
+  using Input = InputType;
+  using Constant = ConstantType;
+  using Def = DefType;
+
   // Error (kAlreadyExists) for a name that is made already, kInvalidArgument for an empty one.
   BasicGraph& AddInput(std::string name, DType dtype, SymbolicShape shape, Device device = {}) {
     Declare(name, ValueSource::kInput, inputs_.size());
@@ -16494,35 +16500,38 @@ namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
 // Unlike ==, tells 0.0 from -0.0 and finds a NaN equal to itself.
-inline bool SameBits(const Attribute& a, const Attribute& b) {
+template <class Value>
+bool SameBits(const Value& a, const Value& b) {
   if (a.type() != AttributeType::kFloat && a.type() != AttributeType::kFloats) return a == b;
   if (a.type() != b.type() || a.size() != b.size()) return false;
-  const auto bits = [](const Attribute& attribute) {
-    if (attribute.is_list()) return attribute.Get<std::vector<double>>();
-    return std::vector<double>{attribute.Get<double>()};
+  const auto bits = [](const Value& attribute) {
+    if (attribute.is_list()) return attribute.template Get<std::vector<double>>();
+    return std::vector<double>{attribute.template Get<double>()};
   };
   const std::vector<double> x = bits(a), y = bits(b);
   return x.empty() || std::memcmp(x.data(), y.data(), x.size() * sizeof(double)) == 0;
 }
 
 // In whatever order they were set.
-inline bool SameBits(const Arguments& a, const Arguments& b) {
+template <class Args>
+bool SameArguments(const Args& a, const Args& b) {
   if (a.size() != b.size()) return false;
-  for (const NamedAttribute& item : a) {
-    const Attribute* other = b.Find(item.name);
+  for (const auto& item : a) {
+    const auto* other = b.Find(item.name);
     if (!other || !SameBits(item.value, *other)) return false;
   }
   return true;
 }
 
 // What two nodes do, whatever they are called, read and write.
-inline bool SameOperation(const OperatorDef& a, const OperatorDef& b) {
+template <class Def>
+bool SameOperation(const Def& a, const Def& b) {
   if (a.type() != b.type() || a.device() != b.device() || a.engine() != b.engine() ||
       a.is_gradient_op() != b.is_gradient_op() || a.control_inputs() != b.control_inputs() ||
-      a.subgraphs().size() != b.subgraphs().size() || !SameBits(a.args(), b.args()))
+      a.subgraphs().size() != b.subgraphs().size() || !SameArguments(a.args(), b.args()))
     return false;
-  for (const NamedSubgraph& item : a.subgraphs()) {
-    const SubgraphBase* other = b.FindSubgraph(item.name);
+  for (const auto& item : a.subgraphs()) {
+    const auto* other = b.FindSubgraph(item.name);
     if (!other || !item.graph->Equals(*other)) return false;
   }
   return true;
@@ -16538,7 +16547,7 @@ bool SameGraph(const G& a, const G& b) {
       a.num_nodes() != b.num_nodes() || a.outputs() != b.outputs())
     return false;
   for (size_t i = 0; i < a.inputs().size(); ++i) {
-    const GraphInput &x = a.inputs()[i], &y = b.inputs()[i];
+    const auto &x = a.inputs()[i], &y = b.inputs()[i];
     if (x.name != y.name || x.info.dtype != y.info.dtype || x.info.shape != y.info.shape ||
         x.info.device != y.info.device)
       return false;
@@ -16548,7 +16557,7 @@ bool SameGraph(const G& a, const G& b) {
         Attribute(a.constants()[i].value) != Attribute(b.constants()[i].value))
       return false;
   for (int i = 0; i < a.num_nodes(); ++i) {
-    const OperatorDef &x = a.node(i), &y = b.node(i);
+    const auto &x = a.node(i), &y = b.node(i);
     if (x.name() != y.name() || x.inputs() != y.inputs() || x.outputs() != y.outputs() ||
         !detail::SameOperation(x, y))
       return false;
@@ -16569,7 +16578,7 @@ class OPKIT_EXPORT GraphInNode final : public SubgraphBase {
   }
   std::string Describe() const override {
     std::vector<std::string> inputs;
-    for (const GraphInput& input : graph.inputs()) inputs.push_back(input.name);
+    for (const auto& input : graph.inputs()) inputs.push_back(input.name);
     return StrCat("graph ", inputs, " -> ", graph.outputs(), " of ", graph.num_nodes(), " nodes");
   }
   const G graph;
@@ -16589,16 +16598,16 @@ detail::IntrusivePtr<const SubgraphBase> MakeSubgraph(G graph) {
 }
 
 // The graph inside a carried subgraph; null when it is something else than a Graph.
-template <class Base = SubgraphBase>
-const Graph* GraphOf(const Base& subgraph) {
-  const auto* box = dynamic_cast<const detail::GraphInNode<Graph>*>(&subgraph);
+template <class G = Graph>
+const G* GraphOf(const SubgraphBase& subgraph) {
+  const auto* box = dynamic_cast<const detail::GraphInNode<G>*>(&subgraph);
   return box ? &box->graph : nullptr;
 }
 // Null when the node has no subgraph of that name.
-template <class Def = OperatorDef>
-const Graph* SubgraphOf(const Def& def, std::string_view name) {
+template <class G = Graph>
+const G* SubgraphOf(const OperatorDef& def, std::string_view name) {
   const SubgraphBase* found = def.FindSubgraph(name);
-  return found ? GraphOf(*found) : nullptr;
+  return found ? GraphOf<G>(*found) : nullptr;
 }
 
 }  // namespace opkit
@@ -16647,7 +16656,7 @@ bool HasEffect(const Def& def) {
   for (const std::string& output : def.outputs()) any_output |= !output.empty();
   if (!any_output) return true;
   for (const auto& item : def.subgraphs()) {
-    const Graph* graph = GraphOf(*item.graph);
+    const auto* graph = GraphOf(*item.graph);
     if (!graph) return true;
     for (const auto& inner : graph->nodes()) {
       bool writes_outside = false;
@@ -17214,18 +17223,18 @@ class SubexpressionMerger {
   }
 
   G Result() const {
-    std::vector<OperatorDef> nodes;
+    std::vector<typename G::Def> nodes;
     for (int node = 0; node < graph_.num_nodes(); ++node) {
       if (removed_[static_cast<size_t>(node)]) continue;
-      OperatorDef& def = nodes.emplace_back(graph_.node(node));
+      auto& def = nodes.emplace_back(graph_.node(node));
       const auto ins = view_.inputs(node), outs = view_.outputs(node);
       for (size_t i = 0; i < ins.size(); ++i)
         if (ins[i] >= 0) def.mutable_inputs()[i] = Name(Same(ins[i]));
       for (size_t o = 0; o < outs.size(); ++o)
         if (outs[o] >= 0) def.mutable_outputs()[o] = Name(outs[o]);
     }
-    std::vector<GraphConstant> constants;
-    for (const GraphConstant& constant : graph_.constants()) {
+    std::vector<typename G::Constant> constants;
+    for (const auto& constant : graph_.constants()) {
       const int value = view_.FindValue(constant.name);
       if (Same(value) == value || view_.IsOutput(value)) constants.push_back(constant);
     }
@@ -17308,7 +17317,7 @@ class SubexpressionMerger {
   }
 
   const G& graph_;
-  const GraphView view_;
+  const BasicGraphView<G> view_;
   const std::vector<char> rewritten_;  // by value
   const NameIndex control_;
   std::vector<char> removed_;
@@ -17364,12 +17373,12 @@ class ConstantFolder {
   }
 
   G Result() const {
-    std::vector<GraphConstant> constants;
-    for (const GraphConstant& constant : graph_.constants()) {
+    std::vector<typename G::Constant> constants;
+    for (const auto& constant : graph_.constants()) {
       const int value = view_.FindValue(constant.name);
       if (view_.consumers(value).empty() || IsNeeded(value)) constants.push_back(constant);
     }
-    std::vector<OperatorDef> nodes;
+    std::vector<typename G::Def> nodes;
     for (int node = 0; node < graph_.num_nodes(); ++node) {
       if (!folded_[static_cast<size_t>(node)]) {
         nodes.push_back(graph_.node(node));
@@ -17405,7 +17414,7 @@ class ConstantFolder {
     }
   }
   // As far as the schema tells.
-  bool IsTooLarge(const OperatorDef& def, int node) const {
+  bool IsTooLarge(const typename G::Def& def, int node) const {
     std::vector<TensorInfo> inputs;
     for (const int value : view_.inputs(node))
       inputs.push_back(value < 0 ? TensorInfo()
@@ -17416,7 +17425,7 @@ class ConstantFolder {
       bytes += static_cast<double>(OpSchema::Bytes(output));
     return bytes > static_cast<double>(options_.max_bytes);
   }
-  bool Run(const OperatorDef& def, int node) {
+  bool Run(const typename G::Def& def, int node) {
     Workspace ws;
     const auto ins = view_.inputs(node), outs = view_.outputs(node);
     for (size_t i = 0; i < ins.size(); ++i)
@@ -17438,7 +17447,7 @@ class ConstantFolder {
 
   const G& graph_;
   const FoldOptions options_;
-  const GraphView view_;
+  const BasicGraphView<G> view_;
   const std::vector<char> rewritten_;  // by value
   const NameIndex control_;
   std::vector<Tensor> known_;  // by value; uninitialized where it is no constant
@@ -17472,7 +17481,7 @@ namespace detail {
 template <class G>
 class LiveNodes {
  public:
-  explicit LiveNodes(const GraphView& view)
+  explicit LiveNodes(const BasicGraphView<G>& view)
       : graph_(view.graph()),
         view_(view),
         rewritten_(RewrittenValues(view)),
@@ -17514,7 +17523,7 @@ class LiveNodes {
   }
 
   const G& graph_;
-  const GraphView& view_;
+  const BasicGraphView<G>& view_;
   const std::vector<char> rewritten_;  // by value
   NameIndex names_;
   std::vector<int> named_;  // by the number in `names_`
@@ -17529,13 +17538,13 @@ class LiveNodes {
 // included. Constants that nothing reads go. Inputs and outputs of the graph stay as they are.
 template <class G = Graph>
 G RemoveDeadNodes(const G& graph) {
-  const GraphView view(graph);
+  const BasicGraphView<G> view(graph);
   const detail::LiveNodes<G> live(view);
-  std::vector<OperatorDef> nodes;
+  std::vector<typename G::Def> nodes;
   for (int node = 0; node < graph.num_nodes(); ++node)
     if (live[node]) nodes.push_back(graph.node(node));
-  std::vector<GraphConstant> constants;
-  for (const GraphConstant& constant : graph.constants()) {
+  std::vector<typename G::Constant> constants;
+  for (const auto& constant : graph.constants()) {
     const int value = view.FindValue(constant.name);
     bool used = view.IsOutput(value);
     for (const int node : view.consumers(value)) used |= live[node];
@@ -18196,6 +18205,8 @@ struct PlanParts {
   using GraphView = opkit::GraphView;
   using GraphTypes = opkit::GraphTypes;
   using OperatorBase = opkit::OperatorBase;
+  using Event = opkit::Event;
+  using ThreadPool = opkit::ThreadPool;
   using NodeChoice = opkit::NodeChoice;
   using ScheduleEdge = opkit::ScheduleEdge;
   using Schedule = opkit::Schedule;
@@ -19890,6 +19901,12 @@ class Specialization final : public RefCounted {
   const std::vector<NodeChoice>& choices() const { return choices_; }
   const Schedule& schedule() const { return *schedule_; }
   const RunOrder& run_order() const { return run_order_; }
+  // An entry of the schedule that fixes the order in which steps are called and waits for no work:
+  // the graph has no such edge.
+  bool IsOrderAlone(int step, int entry) const {
+    return !follows_.empty() && Schedule::TargetOf(entry) == step + 1 &&
+           follows_[static_cast<size_t>(step) + 1] == 0;
+  }
   const std::vector<ArenaPlan>& arenas() const { return arenas_; }
   const MemorySummary& memory() const { return memory_; }
   // How nodes are run, and why, as the executor that measured last has said. Thread-safe.
@@ -19943,13 +19960,21 @@ class Specialization final : public RefCounted {
     options.in_order = in_order;
     options.name = &name_ref;
     schedule_.emplace(view_.num_nodes(), edges, options);
+    if (in_order) {
+      follows_.assign(static_cast<size_t>(schedule_->size()), 0);
+      for (const auto& edge : view_.edges()) {
+        const int to = schedule_->node_of(edge.to);
+        if (schedule_->node_of(edge.from) + 1 == to) follows_[static_cast<size_t>(to)] = 1;
+      }
+    }
     run_order_.nodes = schedule_->size();
     for (int step = 0; step < schedule_->size(); ++step)
       for (int at = schedule_->entry_begin()[static_cast<size_t>(step)];
            at < schedule_->entry_begin()[static_cast<size_t>(step) + 1]; ++at) {
+        const int entry = schedule_->entries()[static_cast<size_t>(at)];
+        if (IsOrderAlone(step, entry)) continue;
         run_order_.before.push_back(step);
-        run_order_.after.push_back(
-            Schedule::TargetOf(schedule_->entries()[static_cast<size_t>(at)]));
+        run_order_.after.push_back(Schedule::TargetOf(entry));
       }
   }
 
@@ -20074,6 +20099,7 @@ class Specialization final : public RefCounted {
   std::optional<Schedule> schedule_;
   std::vector<char> asynchronous_;  // by node
   std::vector<int> streams_;        // by node
+  std::vector<char> follows_;       // by step, in order: the graph has an edge from the one before
   bool may_pend_ = false;
   RunOrder run_order_;
   std::vector<ArenaPlan> arenas_;
@@ -20119,6 +20145,7 @@ class PlanState final : public RefCounted {
  public:
   using Graph = typename Parts::Graph;
   using GraphView = typename Parts::GraphView;
+  using Pool = typename Parts::ThreadPool;
   using Specialization = detail::Specialization<Parts>;
   using BoundNodes = detail::BoundNodes<Parts>;
 
@@ -20129,13 +20156,13 @@ class PlanState final : public RefCounted {
             options.threads, " and ", options.max_shapes);
     options_.passes = nullptr;  // the caller's
     if (options.threads != 0 && options.threads != ThreadPool::Default().threads())
-      own_pool_ = std::make_unique<ThreadPool>(options.threads, "opkit-plan");
+      own_pool_ = std::make_unique<Pool>(options.threads, "opkit-plan");
   }
 
   const PlanOptions& options() const { return options_; }
   const Graph& graph() const { return graph_; }
   const GraphView& view() const { return view_; }
-  ThreadPool& pool() const { return own_pool_ ? *own_pool_ : ThreadPool::Default(); }
+  Pool& pool() const { return own_pool_ ? *own_pool_ : Pool::Default(); }
 
   // What these inputs decide, with operators for one executor. Thread-safe.
   IntrusivePtr<Specialization> Specialize(const std::vector<TensorInfo>& inputs,
@@ -20185,7 +20212,7 @@ class PlanState final : public RefCounted {
   PlanOptions options_;
   const Graph graph_;
   const GraphView view_;
-  std::unique_ptr<ThreadPool> own_pool_;
+  std::unique_ptr<Pool> own_pool_;
   mutable Mutex mutex_;
   std::vector<IntrusivePtr<Specialization>> known_;  // the most recently used first
 };
@@ -20356,7 +20383,7 @@ inline Mutex& IssueMutex(Device device, int stream) {
 }
 
 template <class Parts>
-class BoundPlan {
+class BoundPlan final : public RefCounted {
   using GraphView = typename Parts::GraphView;
   using Schedule = typename Parts::Schedule;
   using OperatorBase = typename Parts::OperatorBase;
@@ -20382,7 +20409,7 @@ class BoundPlan {
   OperatorBase& op(int node) const { return nodes_->op(node); }
 
   void Run(Timeout timeout) {
-    cancelled_ = false;
+    Begin();
     try {
       replay_.Run(timeout);
       if (!settled_) [[unlikely]]
@@ -20394,13 +20421,14 @@ class BoundPlan {
   }
   // `done` is called once, by the thread that ends the run; what failed is to be cleaned after it.
   void RunAsync(UniqueFunction<void(std::exception_ptr)> done) {
-    cancelled_ = false;
+    Begin();
     replay_.RunAsync(std::move(done));
   }
   // From any thread: steps that have not begun are skipped, asynchronous ones in flight fail.
   void Cancel() {
+    const int run = runs_;
     replay_.Cancel();
-    CancelPending();
+    if (runs_ == run) CancelPending();  // what was told of the end may have begun the next run
   }
   // After a run that failed. What was given up may still be written by a device: it keeps that
   // memory, and the next run gets other.
@@ -20410,6 +20438,11 @@ class BoundPlan {
     while (replay_.pending() > 0) sched_yield();  // completions that are on their way
     replay_.Drain();
     AllocateArenas();
+    for (size_t at = 0; at + 1 < places_.size(); ++at) {
+      Blob& blob = *places_[at].blob;
+      if (!places_[at].storage && view_.producer(places_[at].value) >= 0 && blob.IsType<Tensor>())
+        *blob.GetMutable<Tensor>() = Tensor(blob.Get<Tensor>().device());
+    }
   }
 
   std::string ExplainMode() const { return replay_.ExplainMode(); }
@@ -20427,6 +20460,7 @@ class BoundPlan {
     const StorageBlock* storage;
     int64_t offset;
     int value;
+    bool apart;  // it, or what it may be a view of, is rewritten: it must share no input's memory
   };
   struct Step {
     OperatorBase* op;
@@ -20436,6 +20470,10 @@ class BoundPlan {
     bool asynchronous;
   };
 
+  void Begin() {
+    ++runs_;
+    cancelled_ = false;
+  }
   // Until it is settled, the mode changes with what the runs take.
   OPKIT_COLD void TellMode() {
     settled_ = replay_.settled();
@@ -20472,12 +20510,17 @@ class BoundPlan {
     replay_.Fail(std::move(failure));
     CancelPending();
   }
+  void IssueTo(const Step& step) {
+    for (int wait = step.first_wait; wait < step.end_wait; ++wait)
+      step.op->WaitEvent(waits_[static_cast<size_t>(wait)]->event(), step.stream);
+    step.op->RunAsync(step.stream);
+  }
   NodeState Issue(int i, Step& step) {
-    {
+    if (step.op->device().type == DeviceType::kCPU) {  // no stream; the body may run a graph itself
+      IssueTo(step);
+    } else {
       MutexLock lock(IssueMutex(step.op->device(), step.stream));
-      for (int wait = step.first_wait; wait < step.end_wait; ++wait)
-        step.op->WaitEvent(waits_[static_cast<size_t>(wait)]->event(), step.stream);
-      step.op->RunAsync(step.stream);
+      IssueTo(step);
     }
     CheckPlaces(step);
     const Event& event = step.op->event();
@@ -20504,13 +20547,13 @@ class BoundPlan {
   }
   void CancelPending() {
     cancelled_ = true;
-    std::vector<Event> events;
+    std::vector<typename Parts::Event> events;
     {
       MutexLock lock(flight_mutex_);
       for (const std::optional<Event>& flight : flights_)
         if (flight) events.push_back(*flight);
     }
-    for (Event& event : events) event.Cancel();
+    for (auto& event : events) event.Cancel();
   }
 
   // One look at each output on the hot path: it is a tensor, and in its place.
@@ -20527,7 +20570,7 @@ class BoundPlan {
     const Tensor& tensor = blob.Get<Tensor>();
     const StorageBlock* found = tensor.storage().get();
     if (place.storage) return found == place.storage && tensor.byte_offset() == place.offset;
-    return found != only_arena_ && !several_arenas_;
+    return found != only_arena_ && !several_arenas_ && !place.apart;
   }
   bool IsArena(const StorageBlock* storage) const {
     for (const Storage& arena : arenas_)
@@ -20542,9 +20585,11 @@ class BoundPlan {
     if (!blob.IsType<Tensor>()) return;
     Tensor& tensor = *blob.GetMutable<Tensor>();
     const bool in_arena = IsArena(tensor.storage().get());
-    if (!tensor.initialized() || (!in_arena && !place.storage)) return;
+    if (!tensor.initialized()) return;
+    const bool shared = place.apart && SharesInput(step, place);
+    if (!in_arena && !place.storage && !shared) return;
     if (step.asynchronous || !IsHostAccessible(tensor.device().type)) {
-      if (!in_arena) return;
+      if (!in_arena && !shared) return;
       Throw(ErrorCode::kUnsupported, "operator ", ToString(step.op->def()), " made '", blob.name(),
             "' a view of an input while its device still works; declare the pair in place, or "
             "copy");
@@ -20552,10 +20597,21 @@ class BoundPlan {
     Tensor moved;
     if (place.storage && tensor.nbytes() <= PlannedBytes(place.value))
       moved = Tensor(ArenaOf(place.storage), place.offset, tensor.shape(), tensor.dtype());
-    else if (!in_arena)
+    else if (!in_arena && !shared)
       return;
     moved.CopyFrom(tensor);
     tensor = std::move(moved);
+  }
+  bool SharesInput(const Step& step, const Place& place) const {
+    const Blob& made = *place.blob;
+    for (int i = 0; i < step.op->InputSize(); ++i) {
+      if (!step.op->HasInput(i)) continue;
+      const Blob& input = step.op->InputBlob(i);
+      if (&input != &made && input.IsType<Tensor>() &&
+          input.Get<Tensor>().SharesMemoryWith(made.Get<Tensor>()))
+        return true;
+    }
+    return false;
   }
   Storage ArenaOf(const StorageBlock* storage) const {
     for (const Storage& arena : arenas_)
@@ -20569,15 +20625,22 @@ class BoundPlan {
 
   void MakeSteps() {
     const Schedule& schedule = specialization_->schedule();
+    std::vector<char> rewritten(static_cast<size_t>(view_.num_values()), 0);
+    for (const auto& rewrite : view_.rewrites()) rewritten[static_cast<size_t>(rewrite.value)] = 1;
     for (int i = 0; i < schedule.size(); ++i) {
       const int node = schedule.original_of(i);
+      bool reads_rewritten = false;
+      for (int value : view_.inputs(node))
+        reads_rewritten |= value >= 0 && rewritten[static_cast<size_t>(value)] != 0;
       Step& step = steps_.emplace_back();
       step.op = &nodes_->op(node);
       step.stream = specialization_->stream(node);
       step.asynchronous = specialization_->IsAsynchronous(node);
       step.first_place = static_cast<int>(places_.size());
       for (int value : view_.outputs(node))
-        if (value >= 0) places_.push_back({&nodes_->blob(value), nullptr, nullptr, 0, value});
+        if (value >= 0)
+          places_.push_back({&nodes_->blob(value), nullptr, nullptr, 0, value,
+                             reads_rewritten || rewritten[static_cast<size_t>(value)] != 0});
       step.end_place = static_cast<int>(places_.size());
     }
     places_.push_back({});  // what a step without outputs looks ahead at
@@ -20592,7 +20655,7 @@ class BoundPlan {
       for (int at = schedule.entry_begin()[static_cast<size_t>(i)];
            at < schedule.entry_begin()[static_cast<size_t>(i) + 1]; ++at) {
         const int entry = schedule.entries()[static_cast<size_t>(at)];
-        if (!Schedule::IsEarly(entry)) continue;
+        if (!Schedule::IsEarly(entry) || specialization_->IsOrderAlone(i, entry)) continue;
         from.push_back(i);
         to.push_back(Schedule::TargetOf(entry));
       }
@@ -20651,6 +20714,7 @@ class BoundPlan {
   bool several_arenas_ = false;
   bool settled_ = false;
   std::atomic<bool> cancelled_{false};
+  std::atomic<int> runs_{0};
   Mutex flight_mutex_;
   std::vector<std::optional<Event>> flights_;  // by step; empty unless it is pending
   Replay<Body> replay_;
@@ -20710,14 +20774,18 @@ using NamedTensors = BasicNamedTensors<NamedTensor>;
 //   for (…) exec.Run();
 //
 // Shapes other than those of the last run are planned once and kept (PlanOptions::max_shapes).
-template <class Plan>
-class BasicExecutor : public Observable<BasicExecutor<Plan>> {
+template <class Plan, class NamedTensor>
+class BasicExecutor : public Observable<BasicExecutor<Plan, NamedTensor>> {
+  using NamedTensors = BasicNamedTensors<NamedTensor>;
+
  public:
   explicit BasicExecutor(Plan plan) : plan_(std::move(plan)) {
     const auto& view = this->view();
     for (const auto& input : view.graph().inputs())
-      inputs_.push_back({view.FindValue(input.name), {}, {}, false});
-    for (int value : view.outputs()) outputs_.push_back({value, {}});
+      inputs_.push_back({view.FindValue(input.name), {}, {}, false, false});
+    for (const auto& rewrite : view.rewrites())  // inputs are the first values
+      if (view.IsInput(rewrite.value)) inputs_[static_cast<size_t>(rewrite.value)].rewritten = true;
+    for (int value : view.outputs()) outputs_.push_back({value, {}, false});
     known_ = true;
     for (const auto& input : view.graph().inputs())
       known_ &= input.info.dtype != DType::kUndefined && input.info.shape.is_known();
@@ -20731,10 +20799,10 @@ class BasicExecutor : public Observable<BasicExecutor<Plan>> {
   BasicExecutor& operator=(const BasicExecutor&) = delete;
   // Cancels a run in flight, and returns when no operator is running.
   ~BasicExecutor() {
-    if (!running_) return;
+    if (state_ != State::kRunningAsync) return;
     Cancel();
     // The run, not its event: whoever holds that may have cancelled it long before.
-    while (running_) sched_yield();
+    while (state_ == State::kRunningAsync) sched_yield();
   }
 
   const Plan& plan() const { return plan_; }
@@ -20745,29 +20813,29 @@ class BasicExecutor : public Observable<BasicExecutor<Plan>> {
   // operators that run have returned and no other is called; what the operator that failed first
   // threw.
   NamedTensors Run(const std::vector<NamedTensor>& inputs, Timeout timeout = {}) {
+    const Claim claim(*this);
     const Given given(*this, inputs);
-    Run(timeout);
-    return outputs();
+    RunClaimed(timeout);
+    return Values();
   }
   NamedTensors Run(std::initializer_list<NamedTensor> inputs, Timeout timeout = {}) {
     return Run(std::vector<NamedTensor>(inputs), timeout);
   }
   // Runs with what is bound.
   void Run(Timeout timeout = {}) {
-    Prepare();
-    ObserverScope<BasicExecutor> observers(*this);
-    current_->Run(timeout);
-    Collect();
-    has_outputs_ = true;
-    observers.Succeeded();
+    const Claim claim(*this);
+    RunClaimed(timeout);
   }
   // Starts a run with what is bound and returns. The event completes with it; outputs() are there
-  // then. Errors: as Run for what is wrong before anything has run.
+  // then. Errors: as Run for what is wrong before anything has run. Where the plan has a pool of
+  // its own, a callback of the event must not end the last executor of the plan.
   Event RunAsync() {
+    Claim claim(*this);
     Prepare();
     if (event_.IsFinished()) event_.Reset();
     event_.SetScheduled();
-    running_ = true;
+    claim.Keep();
+    state_ = State::kRunningAsync;
     this->StartAllObservers();
     current_->RunAsync([this](std::exception_ptr error) { Finish(std::move(error)); });
     return event_;
@@ -20775,8 +20843,13 @@ class BasicExecutor : public Observable<BasicExecutor<Plan>> {
   // From any thread. A run in progress ends with kCancelled: what has not begun is skipped, what a
   // device does still goes on in memory of its own.
   void Cancel() {
-    detail::MutexLock lock(current_mutex_);
-    if (current_) current_->Cancel();
+    const Plan plan = plan_;  // who is told of the end may end the executor, and call it too
+    detail::IntrusivePtr<BoundPlan> current;
+    {
+      detail::MutexLock lock(current_mutex_);
+      if (!bound_.empty()) current = bound_.front();
+    }
+    if (current) current->Cancel();
   }
 
   // The tensor that runs read input `name` from, or write output `name` to, from now on; a
@@ -20803,9 +20876,7 @@ class BasicExecutor : public Observable<BasicExecutor<Plan>> {
   // Of the last run. Error (kFailedPrecondition) before one, during one, and after one that failed.
   NamedTensors outputs() const {
     CheckIdle();
-    NamedTensors out;
-    for (const Output& output : outputs_) out.Add(view().name(output.value), Value(output));
-    return out;
+    return Values();
   }
   // One of them. Errors: kNotFound, and as outputs().
   const Tensor& output(std::string_view name) const {
@@ -20835,17 +20906,38 @@ class BasicExecutor : public Observable<BasicExecutor<Plan>> {
     Tensor tensor;
     Tensor dense;  // a copy, where the tensor has strides
     bool bound;
+    bool rewritten;
   };
   struct Output {
     int value;
     Tensor bound;
+    bool lent;  // the operators write to what is bound; else it is copied there
+  };
+  enum class State : char { kIdle, kRunning, kRunningAsync };
+
+  // The executor, for one run.
+  class Claim {
+   public:
+    explicit Claim(BasicExecutor& self) : self_(&self) {
+      State idle = State::kIdle;
+      if (!self.state_.compare_exchange_strong(idle, State::kRunning)) [[unlikely]]
+        ThrowRunning();
+    }
+    Claim(const Claim&) = delete;
+    Claim& operator=(const Claim&) = delete;
+    ~Claim() {
+      if (self_) self_->state_ = State::kIdle;
+    }
+    void Keep() { self_ = nullptr; }
+
+   private:
+    BasicExecutor* self_;
   };
 
   // Inputs for one run.
   class Given {
    public:
     Given(BasicExecutor& self, const std::vector<NamedTensor>& inputs) : self_(self) {
-      self.CheckIdle();
       for (size_t i = 0; i < inputs.size(); ++i) {
         const NamedTensor& given = inputs[i];
         Input* input = self.FindInput(given.name);
@@ -20892,11 +20984,13 @@ class BasicExecutor : public Observable<BasicExecutor<Plan>> {
           SuggestName(name, names));
   }
   void CheckIdle() const {
-    if (running_)
-      Throw(ErrorCode::kFailedPrecondition,
-            "the executor is running: finish the event of RunAsync first (one that was cancelled "
-            "by its own handle is finished before the run is), or use another executor of the "
-            "plan");
+    if (state_ != State::kIdle) ThrowRunning();
+  }
+  [[noreturn]] OPKIT_COLD static void ThrowRunning() {
+    Throw(ErrorCode::kFailedPrecondition,
+          "the executor is running: finish the event of RunAsync first (one that was cancelled "
+          "by its own handle is finished before the run is), or use another executor of the "
+          "plan");
   }
   void CheckInput(const Input& input, const Tensor& tensor) const {
     const std::string& name = view().name(input.value);
@@ -20938,8 +21032,20 @@ class BasicExecutor : public Observable<BasicExecutor<Plan>> {
             ToString(info.device), ", but the tensor bound to it is ", tensor);
   }
 
+  void RunClaimed(Timeout timeout) {
+    Prepare();
+    ObserverScope<BasicExecutor> observers(*this);
+    try {
+      current_->Run(timeout);
+    } catch (...) {
+      changed_ = true;  // it may have let go of what was bound
+      throw;
+    }
+    Collect();
+    has_outputs_ = true;
+    observers.Succeeded();
+  }
   void Prepare() {
-    CheckIdle();
     has_outputs_ = false;
     if (changed_) [[unlikely]]
       Rebind();
@@ -20951,8 +21057,7 @@ class BasicExecutor : public Observable<BasicExecutor<Plan>> {
       if (view().producer(output.value) < 0 || !blob.IsType<Tensor>()) continue;
       Tensor& tensor = *blob.GetMutable<Tensor>();
       // Somebody holds the last result.
-      if (output.bound.dtype() == DType::kUndefined && tensor.storage().use_count() > 1)
-        tensor = Tensor(tensor.device());
+      if (!output.lent && tensor.storage().use_count() > 1) tensor = Tensor(tensor.device());
     }
   }
   // Operators for the inputs' shapes, and their tensors in the blobs.
@@ -20966,6 +21071,7 @@ class BasicExecutor : public Observable<BasicExecutor<Plan>> {
       infos.push_back(TensorInfo::Of(input.tensor));
       infos.back().layout = Layout();
     }
+    CheckOverlaps();
     Select(infos);
     for (const Output& output : outputs_)
       if (output.bound.dtype() != DType::kUndefined) CheckBound(output, output.bound);
@@ -20974,10 +21080,46 @@ class BasicExecutor : public Observable<BasicExecutor<Plan>> {
         TensorOf(input.value) = input.tensor;
         input.dense = Tensor();
       }
-    for (const Output& output : outputs_)
-      if (view().producer(output.value) >= 0 && output.bound.dtype() != DType::kUndefined)
+    for (Output& output : outputs_) {
+      if (view().producer(output.value) < 0) continue;
+      // An input is read until the run ends, so what overlaps one is written after it.
+      const bool lend = output.bound.dtype() != DType::kUndefined && !IsInputMemory(output.bound);
+      if (lend) {
         TensorOf(output.value) = output.bound;
+      } else if (output.lent) {
+        TakeBack(output);
+      }
+      output.lent = lend;
+    }
     changed_ = false;
+  }
+  void TakeBack(Output& output) {
+    Tensor& tensor = TensorOf(output.value);
+    tensor = Tensor(tensor.device());
+    output.lent = false;
+  }
+  bool IsInputMemory(const Tensor& tensor) const {
+    for (const Input& input : inputs_)
+      if (input.tensor.SharesMemoryWith(tensor)) return true;
+    return false;
+  }
+  // Memory that would be written while something else is read or written there.
+  void CheckOverlaps() const {
+    const auto share = [&](const Tensor& a, const Tensor& b, const char* what, int first,
+                           int second) {
+      if (a.SharesMemoryWith(b))
+        Throw(ErrorCode::kInvalidArgument, what, " '", view().name(first), "' and '",
+              view().name(second), "' share memory, and the graph writes to it; give each its own");
+    };
+    for (size_t i = 0; i < outputs_.size(); ++i)
+      for (size_t j = 0; j < i; ++j)
+        share(outputs_[i].bound, outputs_[j].bound, "the tensors bound to the outputs",
+              outputs_[j].value, outputs_[i].value);
+    for (const Input& input : inputs_)
+      for (const Input& other : inputs_)
+        if (input.rewritten && &input != &other)
+          share(input.tensor, other.tensor, "the tensors given for the inputs", input.value,
+                other.value);
   }
   OPKIT_COLD void Densify(const Input& input) {
     Tensor& dense = const_cast<Input&>(input).dense;
@@ -20991,6 +21133,7 @@ class BasicExecutor : public Observable<BasicExecutor<Plan>> {
       if (Matches(*bound_[i], infos)) {
         auto found = std::move(bound_[i]);
         bound_.erase(bound_.begin() + static_cast<std::ptrdiff_t>(i));
+        Leave();
         bound_.insert(bound_.begin(), std::move(found));
         current_ = bound_.front().get();
         return;
@@ -21001,11 +21144,23 @@ class BasicExecutor : public Observable<BasicExecutor<Plan>> {
     ReplayOptions replay;
     replay.mode = options.mode;
     replay.may_pend = specialization->may_pend();
-    auto bound = std::make_unique<BoundPlan>(view(), std::move(specialization), std::move(nodes),
-                                             plan_.state()->pool(), replay);
+    // Memory was planned for steps one after the other, and the pool has more threads since.
+    if (replay.mode == ReplayMode::kAuto && !specialization->run_order().stages.empty() &&
+        plan_.state()->pool().threads() > 1)
+      replay.mode = ReplayMode::kWalk;
+    auto bound = detail::MakeIntrusive<BoundPlan>(view(), std::move(specialization),
+                                                  std::move(nodes), plan_.state()->pool(), replay);
+    Leave();
     bound_.insert(bound_.begin(), std::move(bound));
     current_ = bound_.front().get();
     if (bound_.size() > static_cast<size_t>(options.max_shapes)) bound_.pop_back();
+  }
+  // The operators in use keep no memory of the caller's.
+  void Leave() {
+    if (!current_) return;
+    for (const Input& input : inputs_) TensorOf(input.value) = Tensor();
+    for (Output& output : outputs_)
+      if (output.lent) TakeBack(output);
   }
   static bool Matches(const BoundPlan& bound, const std::vector<TensorInfo>& infos) {
     const std::vector<TensorInfo>& known = bound.specialization().inputs();
@@ -21016,12 +21171,15 @@ class BasicExecutor : public Observable<BasicExecutor<Plan>> {
 
   // Outputs that an operator left elsewhere than where they belong.
   void Collect() {
+    for (const Input& input : inputs_)
+      if (input.rewritten) PutBack(input);
     for (const Output& output : outputs_) {
       ::opkit::Blob& blob = Blob(output.value);
       if (view().producer(output.value) < 0 || !blob.IsType<Tensor>()) continue;
       Tensor& tensor = *blob.GetMutable<Tensor>();
       if (output.bound.dtype() != DType::kUndefined) {
-        if (tensor.raw_data() != output.bound.raw_data() || tensor.shape() != output.bound.shape())
+        if (tensor.raw_data() != output.bound.raw_data() ||
+            tensor.dtype() != output.bound.dtype() || tensor.shape() != output.bound.shape())
             [[unlikely]]
           CopyToBound(output, tensor);
       } else if (tensor.storage().use_count() > 1) [[unlikely]] {
@@ -21035,7 +21193,18 @@ class BasicExecutor : public Observable<BasicExecutor<Plan>> {
             tensor, ", but the tensor bound to it is ", output.bound);
     Tensor target = output.bound;
     Copy(tensor, &target);
-    tensor = output.bound;
+    if (output.lent) tensor = output.bound;
+  }
+  // What a node that rewrites an input of the graph left elsewhere.
+  void PutBack(const Input& input) {
+    Tensor& tensor = TensorOf(input.value);
+    if (tensor.raw_data() == input.tensor.raw_data()) return;
+    if (tensor.dtype() != input.tensor.dtype() || tensor.shape() != input.tensor.shape())
+      Throw(ErrorCode::kInvalidArgument, "input '", view().name(input.value),
+            "' of the graph was rewritten as ", tensor, ", but the tensor given is ", input.tensor);
+    Tensor target = input.tensor;
+    Copy(tensor, &target);
+    tensor = input.tensor;
   }
   OPKIT_COLD static Tensor Detached(const Tensor& tensor) {
     Tensor own(tensor.device());
@@ -21045,6 +21214,7 @@ class BasicExecutor : public Observable<BasicExecutor<Plan>> {
   void Finish(std::exception_ptr error) {
     try {
       if (error) {
+        changed_ = true;
         current_->Clean();
       } else {
         Collect();
@@ -21055,8 +21225,13 @@ class BasicExecutor : public Observable<BasicExecutor<Plan>> {
     }
     this->StopAllObservers(!error);
     const Event event = event_;
-    running_ = false;
+    state_ = State::kIdle;
     event.state()->Complete(std::move(error));
+  }
+  NamedTensors Values() const {
+    NamedTensors out;
+    for (const Output& output : outputs_) out.Add(view().name(output.value), Value(output));
+    return out;
   }
   const Tensor& Value(const Output& output) const {
     if (!has_outputs_)
@@ -21072,16 +21247,16 @@ class BasicExecutor : public Observable<BasicExecutor<Plan>> {
   Plan plan_;
   std::vector<Input> inputs_;
   std::vector<Output> outputs_;
-  bool known_ = false;                             // the graph says all shapes of its inputs
-  bool has_outputs_ = false;                       // of a run that succeeded
-  bool changed_ = true;                            // since the blobs were set
-  std::vector<std::unique_ptr<BoundPlan>> bound_;  // the most recently used first
+  bool known_ = false;                                  // the graph says all shapes of its inputs
+  bool has_outputs_ = false;                            // of a run that succeeded
+  bool changed_ = true;                                 // since the blobs were set
+  std::vector<detail::IntrusivePtr<BoundPlan>> bound_;  // the most recently used first
   BoundPlan* current_ = nullptr;
   detail::Mutex current_mutex_;  // of `current_`, for Cancel
   Event event_;
-  std::atomic<bool> running_{false};  // asynchronously
+  std::atomic<State> state_{State::kIdle};
 };
-using Executor = BasicExecutor<Plan>;
+using Executor = BasicExecutor<Plan, NamedTensor>;
 
 }  // namespace opkit
 
@@ -21100,12 +21275,14 @@ using GradientMap = std::map<std::string, GradientValue>;
 
 namespace detail {
 
-template <class Names>
+template <class Names, class Graph, class GradientValue>
 class GradientNodes {
+  using OperatorDef = typename Graph::Def;
+
  public:
   explicit GradientNodes(const Graph& graph) : graph_(graph), num_before_(graph.num_nodes()) {
-    for (const GraphInput& input : graph.inputs()) names_.Reserve(input.name);
-    for (const GraphConstant& constant : graph.constants()) names_.Reserve(constant.name);
+    for (const auto& input : graph.inputs()) names_.Reserve(input.name);
+    for (const auto& constant : graph.constants()) names_.Reserve(constant.name);
     for (const OperatorDef& def : graph.nodes())
       for (const std::string& name : def.outputs())
         if (!name.empty()) names_.Reserve(name);
@@ -21271,8 +21448,11 @@ struct GradientOptions {
 
 namespace detail {
 
-template <class Names>
+template <class Names, class Graph, class GradientValue = ::opkit::GradientValue>
 class GradientBuilder {
+  using GraphView = BasicGraphView<Graph>;
+  using OperatorDef = typename Graph::Def;
+
  public:
   GradientBuilder(const Graph& graph, const std::string& loss, const std::vector<std::string>& wrt,
                   const GradientOptions& options)
@@ -21296,7 +21476,7 @@ class GradientBuilder {
         Throw(ErrorCode::kTypeMismatch, "cannot differentiate by '", name, "', which is ",
               ToString(types_[wrt_.back()]), "; expected a floating-point value");
     }
-    for (const GraphView::Rewrite& rewrite : view_.rewrites())
+    for (const auto& rewrite : view_.rewrites())
       ++first_rewrite_[static_cast<size_t>(rewrite.node) + 1];
     for (size_t node = 1; node < first_rewrite_.size(); ++node)
       first_rewrite_[node] += first_rewrite_[node - 1];
@@ -21388,10 +21568,10 @@ class GradientBuilder {
   void ForEachWritten(int node, F&& f) const {
     for (int value : view_.outputs(node))
       if (value >= 0) f(value);
-    for (const GraphView::Rewrite& rewrite : RewritesOf(node)) f(rewrite.value);
+    for (const auto& rewrite : RewritesOf(node)) f(rewrite.value);
   }
   // The view lists them node by node.
-  std::span<const GraphView::Rewrite> RewritesOf(int node) const {
+  std::span<const typename GraphView::Rewrite> RewritesOf(int node) const {
     const int first = first_rewrite_[static_cast<size_t>(node)];
     const int end = first_rewrite_[static_cast<size_t>(node) + 1];
     return {view_.rewrites().data() + first, static_cast<size_t>(end - first)};
@@ -21399,7 +21579,7 @@ class GradientBuilder {
 
   void Differentiate(int node) {
     const OperatorDef& def = graph_.node(node);
-    for (const GraphView::Rewrite& rewrite : RewritesOf(node))
+    for (const auto& rewrite : RewritesOf(node))
       if (First(rewrite.value))
         Throw(ErrorCode::kUnsupported, "node ", ToString(def), " rewrites '",
               view_.name(rewrite.value), "', through which the gradient of '", view_.name(loss_),
@@ -21452,7 +21632,7 @@ class GradientBuilder {
   // ran.
   void CheckRewritten() const {
     std::vector<int> last(gradients_.size(), -1);  // node that rewrites the value, by value
-    for (const GraphView::Rewrite& rewrite : view_.rewrites())
+    for (const auto& rewrite : view_.rewrites())
       last[static_cast<size_t>(rewrite.value)] = rewrite.node;
     for (size_t i = 0; i < nodes_.origins().size(); ++i) {
       const int origin = nodes_.origins()[i];
@@ -21537,8 +21717,8 @@ class GradientBuilder {
   const Graph& graph_;
   const GraphView view_;
   const GradientOptions& options_;
-  const GraphTypes types_;
-  GradientNodes<Names> nodes_;
+  const BasicGraphTypes<GraphView> types_;
+  GradientNodes<Names, Graph, GradientValue> nodes_;
   const int loss_;
   std::vector<int> wrt_;
   std::vector<int> first_rewrite_;                     // by node
@@ -21565,10 +21745,10 @@ class GradientBuilder {
 // operators that must not or cannot be differentiated, for values that are rewritten on the way,
 // and for sparse gradients that would have to be added up; kInvalidArgument when no gradient flows
 // to a value; and those of gradient makers, with the node and a path from a value to the loss.
-template <class Names = GradientNames>
-GradientMap AddGradients(Graph& graph, const std::string& loss, const std::vector<std::string>& wrt,
+template <class Names = GradientNames, class G = Graph>
+GradientMap AddGradients(G& graph, const std::string& loss, const std::vector<std::string>& wrt,
                          const GradientOptions& options = {}) {
-  detail::GradientBuilder<Names> builder(graph, loss, wrt, options);
+  detail::GradientBuilder<Names, G> builder(graph, loss, wrt, options);
   GradientMap found = builder.Build();
   graph = builder.TakeGraph();
   return found;
@@ -21909,8 +22089,12 @@ struct BasicNetBenchmark {
 
   // A header, a line for each node, the sums by operator, and the time of the whole net. A rate
   // that the schema does not tell is "-".
-  friend std::string ToString(const BasicNetBenchmark& benchmark) {
-    std::vector<std::vector<std::string>> table{{"node", "op", "ms", "share", "GFLOP/s", "GB/s"}};
+  friend std::string ToString(const BasicNetBenchmark& benchmark) { return Table(benchmark); }
+
+ private:
+  template <class Lines = std::vector<std::vector<std::string>>>
+  static std::string Table(const BasicNetBenchmark& benchmark) {
+    Lines table{{"node", "op", "ms", "share", "GFLOP/s", "GB/s"}};
     for (const Row& row : benchmark.nodes)
       table.push_back(
           Cells(row, std::to_string(row.node), row.name.empty() ? "" : " '" + row.name + "'"));
@@ -21932,8 +22116,6 @@ struct BasicNetBenchmark {
                   benchmark.runs) +
            " runs\n";
   }
-
- private:
   static std::vector<std::string> Cells(const Row& row, std::string node, const std::string& more) {
     return {std::move(node),
             row.op + more,
@@ -21975,8 +22157,8 @@ namespace opkit::inline OPKIT_ABI {
 //   std::puts(ToString(net.Benchmark({.runs = 20})).c_str());
 //
 // A template, so that programs without nets do not compile it.
-template <class Base>
-class BasicSimpleNet : public Observable<BasicSimpleNet<Base>> {
+template <class Base, class Graph>
+class BasicSimpleNet : public Observable<BasicSimpleNet<Base, Graph>> {
  public:
   // Errors: as Check(graph), which finds outputs that nothing makes; kNotFound, with the nearest
   // name, for an input that is not in the workspace; kAlreadyExists where another tensor has the
@@ -21995,7 +22177,7 @@ class BasicSimpleNet : public Observable<BasicSimpleNet<Base>> {
         if (!ws->HasBlob(constant.name)) made.push_back(constant.name);
         PutConstant(constant.name, constant.value);
       }
-      const GraphView view(graph_);
+      const BasicGraphView<Graph> view(graph_);
       for (const int node : view.order()) {
         const auto& def = graph_.node(node);
         for (const std::string& output : def.outputs())
@@ -22023,12 +22205,13 @@ class BasicSimpleNet : public Observable<BasicSimpleNet<Base>> {
 
   // Times every node alone and the net as a whole, observers included. Error (kInvalidArgument)
   // without runs; what a run throws.
-  NetBenchmark Benchmark(const NetBenchmarkOptions& options = {}) {
+  template <class Result = NetBenchmark>
+  Result Benchmark(const NetBenchmarkOptions& options = {}) {
     if (options.runs < 1 || options.warmup < 0)
       Throw(ErrorCode::kInvalidArgument, "a benchmark of ", options.runs, " runs after ",
             options.warmup, " for warming up; expected at least one run");
     for (int i = 0; i < options.warmup; ++i) Run();
-    NetBenchmark result;
+    Result result;
     result.runs = options.runs;
     std::vector<int64_t> whole;
     for (int i = 0; i < options.runs; ++i) AddSorted(whole, TimeNs([&] { Run(); }));
@@ -22099,7 +22282,8 @@ class BasicSimpleNet : public Observable<BasicSimpleNet<Base>> {
     run();
     return detail::MonotonicNs() - start_ns;
   }
-  static void AddSorted(std::vector<int64_t>& times, int64_t time) {
+  template <class Times>
+  static void AddSorted(Times& times, int64_t time) {
     auto at = times.end();
     while (at != times.begin() && *(at - 1) > time) --at;
     times.insert(at, time);
@@ -22130,13 +22314,14 @@ class BasicSimpleNet : public Observable<BasicSimpleNet<Base>> {
     }
     return infos;
   }
-  static void SumUp(NetBenchmark& result) {
+  template <class Result>
+  static void SumUp(Result& result) {
     double total = 0;
-    for (const NetBenchmarkRow& row : result.nodes) total += row.ms;
-    for (NetBenchmarkRow& row : result.nodes) {
+    for (const auto& row : result.nodes) total += row.ms;
+    for (auto& row : result.nodes) {
       row.share = total > 0 ? row.ms / total : 0;
       NetBenchmarkRow* sum = nullptr;
-      for (NetBenchmarkRow& type : result.types)
+      for (auto& type : result.types)
         if (type.op == row.op) sum = &type;
       if (!sum) {
         sum = &result.types.emplace_back();
@@ -22159,7 +22344,7 @@ class BasicSimpleNet : public Observable<BasicSimpleNet<Base>> {
   Workspace* workspace_;
   std::vector<std::unique_ptr<Base>> ops_;
 };
-using SimpleNet = BasicSimpleNet<OperatorBase>;
+using SimpleNet = BasicSimpleNet<OperatorBase, Graph>;
 
 }  // namespace opkit
 
