@@ -378,6 +378,7 @@ TEST_CASE("in a fixed order, streams and the host give what running in order giv
 }
 
 TEST_CASE("in a fixed order, what is in flight keeps its memory while later nodes run") {
+  ForgetFlights();
   Graph g;
   g.AddInput("X", kFloat, {2});
   g.AddNode(OperatorDef("Scale").Input("X").Output("S").Arg("scale", 2.f));
@@ -396,12 +397,12 @@ TEST_CASE("in a fixed order, what is in flight keeps its memory while later node
   }
   event.Finish();
   CHECK(Of(exec.output("Y")) == Floats{5, 10});
-  ForgetFlights();
 }
 
 TEST_CASE("who is told that a run was cancelled may use the executor at once") {
   for (const bool other_shape : {false, true}) {
     INFO("another shape ", other_shape);
+    ForgetFlights();
     Executor exec(Compile(
         [] {
           Graph g;
@@ -429,11 +430,11 @@ TEST_CASE("who is told that a run was cancelled may use the executor at once") {
     flight.event.SetFinished();
     second.Finish();
     CHECK(exec.output("Y").data<float>()[1] == 2);
-    ForgetFlights();
   }
 }
 
 TEST_CASE("what a cancelled run still writes is no memory of the next one, of any shape") {
+  ForgetFlights();
   Graph g;
   g.AddInput("X", kFloat, {2});
   g.AddNode(OperatorDef("LaterOfAnyShape").Input("X").Output("A"));
@@ -452,7 +453,6 @@ TEST_CASE("what a cancelled run still writes is no memory of the next one, of an
   flight.event.SetFinished();
   second.Finish();
   CHECK(Of(exec.output("Y")) == Floats{5, 5});
-  ForgetFlights();
 }
 
 TEST_CASE("an operator with an asynchronous part may run a graph that has such operators") {
