@@ -90,6 +90,25 @@ TEST_CASE("inputs, constants, nodes and outputs are boxes, and values are edges"
   CHECK(Parse(typed).edges == Parse(ToDot(g)).edges);
 }
 
+TEST_CASE("constants can be lines in the boxes of the nodes that read them") {
+  Graph g;
+  g.AddInput("X", DType::kFloat32, {2});
+  g.AddConstant("W", Tensor::From<float>({2, 1}, {1, 2}));
+  g.AddConstant("kept", Tensor::From<float>({1}, {1}));
+  g.AddNode(OperatorDef("Sum").Input("X").Input("W").Input("kept").Output("A"));
+  g.AddNode(OperatorDef("Accumulate").Input("W").Input("A").Output("W"));
+  g.AddNode(OperatorDef("Sum").Input("A").Input("W").Output("Y"));
+  g.AddOutput("Y");
+  g.AddOutput("kept");
+  const std::string dot = ToDot(g, {.constants = false});
+  CHECK(Contains(dot, R"(n0 [label="Sum\nW float32[2, 1]", )"));
+  CHECK(Contains(dot, R"(n1 [label="Accumulate\nW float32[2, 1]", )"));
+  CHECK(Contains(dot, R"(n2 [label="Sum", )"));  // reads what node 1 made of W
+  CHECK(Parse(dot).nodes == Strings{"i0", "c1", "n0", "n1", "n2", "o0", "o1"});
+  CHECK(Parse(dot).edges == Strings{"i0 -> n0", "c1 -> n0", "n0 -> n1", "n0 -> n2", "n1 -> n2",
+                                    "n2 -> o0", "c1 -> o1"});
+}
+
 TEST_CASE("names are escaped") {
   Graph g;
   g.AddInput("a \"b\" \\ c\nd; }", DType::kFloat32, {2});

@@ -3,7 +3,8 @@
 #include <doctest/doctest.h>
 
 #include "../error_of.hpp"
-#include "opkit/op/operator_base.hpp"
+#include "opkit/op/operator.hpp"
+#include "opkit/op/registration.hpp"
 
 using namespace opkit;
 
@@ -119,3 +120,87 @@ TEST_CASE("contradictions show both sides") {
                  }).what(),
                  "value 'X' is float32[2], but what is given for input 'X' finds int32[2]"));
 }
+
+// Extents of the input, doubled, and a tensor of such a shape.
+class ExtentsOp final : public Operator<CPUContext> {
+ public:
+  using Operator::Operator;
+  bool RunOnDevice() override {
+    const Shape& shape = Input(0).shape();
+    Tensor* out = Output(0, {shape.rank()}, DType::kInt64);
+    for (int i = 0; i < shape.rank(); ++i) out->mutable_data<int64_t>()[i] = shape[i];
+    return true;
+  }
+};
+OPKIT_OPERATOR_SCHEMA(Extents).NumInputs(1).NumOutputs(1).TensorInferenceFunction([](auto& c) {
+  const SymbolicShape& shape = c.input_shape(0);
+  if (!shape.is_known()) return c.SetOutput(0, DType::kInt64, {Dim()});
+  c.SetOutputData(0, Tensor::From<int64_t>({shape.rank()}, shape.ToShape().vec()));
+});
+OPKIT_REGISTER_CPU_OPERATOR(Extents, ExtentsOp);
+
+int twice_runs = 0;
+class TwiceOp final : public Operator<CPUContext> {
+ public:
+  using Operator::Operator;
+  bool RunOnDevice() override {
+    ++twice_runs;
+    const Tensor& x = Input(0);
+    Tensor* out = Output(0, x.shape(), x.dtype());
+    for (int64_t i = 0; i < x.numel(); ++i)
+      out->mutable_data<int64_t>()[i] = 2 * x.data<int64_t>()[i];
+    return true;
+  }
+};
+OPKIT_OPERATOR_SCHEMA(Twice).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
+OPKIT_REGISTER_CPU_OPERATOR(Twice, TwiceOp);
+
+class FilledOp final : public Operator<CPUContext> {
+ public:
+  using Operator::Operator;
+  bool RunOnDevice() override {
+    Output(0, Shape(Input(0).ToVector<int64_t>()), kFloat);
+    return true;
+  }
+};
+OPKIT_OPERATOR_SCHEMA(Filled).NumInputs(1).NumOutputs(1).TensorInferenceFunction([](auto& c) {
+  const Tensor* shape = c.input_constant(0);
+  c.SetOutput(0, kFloat,
+              shape ? SymbolicShape(Shape(shape->ToVector<int64_t>())) : SymbolicShape());
+});
+OPKIT_REGISTER_CPU_OPERATOR(Filled, FilledOp);
+
+TEST_CASE("shapes that are computed from shapes are known before the graph runs") {
+  Graph g;
+  g.AddInput("X", kFloat, {Sym("N"), 3});
+  g.AddNode(OperatorDef("Extents").Input("X").Output("E"));
+  g.AddNode(OperatorDef("Twice").Input("E").Output("T"));
+  g.AddNode(OperatorDef("Filled").Input("T").Output("F"));
+  g.AddNode(OperatorDef("Relu").Input("F").Output("Y"));
+  CHECK_FALSE(ShapeOf(g, "Y").has_rank());
+  twice_runs = 0;
+  const GraphView view(g);
+  const GraphTypes types = InferGraph(view, {{"X", TensorInfo(kFloat, {5, 3})}});
+  CHECK(twice_runs == 1);
+  CHECK(types.at("Y").shape == SymbolicShape{10, 6});
+  REQUIRE(types.at("T").constant);
+  CHECK(types.at("T").constant->ToVector<int64_t>() == std::vector<int64_t>{10, 6});
+  // What a copy knows does not end with the original.
+  const auto copy = std::make_unique<GraphTypes>(types);
+  CHECK(copy->at("E").constant->ToVector<int64_t>() == std::vector<int64_t>{5, 3});
+}
+
+TEST_CASE("data that another node rewrites is not taken for known") {
+  Graph g;
+  g.AddInput("X", kFloat, {5, 3});
+  g.AddNode(OperatorDef("Extents").Input("X").Output("E"));
+  g.AddNode(OperatorDef("Add64InPlace").Input("E").Output("E"));
+  g.AddNode(OperatorDef("Filled").Input("E").Output("F"));
+  CHECK_FALSE(ShapeOf(g, "F").has_rank());
+}
+OPKIT_OPERATOR_SCHEMA(Add64InPlace)
+    .NumInputs(1)
+    .NumOutputs(1)
+    .EnforceInplace({{0, 0}})
+    .IdenticalTypeAndShape();
+OPKIT_REGISTER_CPU_OPERATOR(Add64InPlace, TwiceOp);

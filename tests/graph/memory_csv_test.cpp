@@ -65,6 +65,10 @@ TEST_CASE("what is no such table is refused by the line") {
         "line 3: expected a 64-bit integer as upper, found '9223372036854775808'");
   CHECK(message(head + "1,3,3,4\n") == "line 3: lower is 3 and upper 3: expected lower < upper");
   CHECK(message(head + "1,2,3,-4\n") == "line 3: size is -4: expected 0 or more");
+  CHECK(message(head + "1,2,3,4\n2,2,3,4\n1,4,5,6\n") ==
+        "line 5: id '1' stands in an earlier line as well");
+  CHECK(message("id,lower,upper,size,offset\n1,2,3,4,-64\n") ==
+        "line 2: offset is -64: expected 0 or more");
 }
 
 TEST_CASE("what a cell cannot hold is not written") {

@@ -372,3 +372,44 @@ TEST_CASE("a negative number of inputs is an error") {
 }
 
 }  // namespace
+
+// Says which kernel ran: 1 the fast one, which takes floats, 4 and more of them, 0 the plain one.
+class PlainWhichOp : public Operator<CPUContext> {
+ public:
+  using Operator<CPUContext>::Operator;
+  bool RunOnDevice() override { return Say(0); }
+
+ protected:
+  bool Say(int which) {
+    *Output(0, {1}, DType::kInt32)->mutable_data<int32_t>() = which;
+    return true;
+  }
+};
+class FastWhichOp final : public PlainWhichOp {
+ public:
+  using PlainWhichOp::PlainWhichOp;
+  static std::vector<opkit::KernelConfig> Propose(const opkit::KernelQuery& query) {
+    const opkit::TensorInfo& x = query.inputs[0];
+    if (x.dtype != DType::kFloat32 || !x.shape.is_known() || x.shape.ToShape().numel() < 4)
+      return {};
+    return {opkit::KernelConfig()};
+  }
+  bool RunOnDevice() override { return Say(1); }
+};
+OPKIT_OPERATOR_SCHEMA(WhichKernel).NumInputs(1).NumOutputs(1);
+OPKIT_REGISTER_CPU_OPERATOR(WhichKernel, PlainWhichOp);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(WhichKernel, INVOKED_FAST, FastWhichOp);
+OPKIT_REGISTER_BACKEND_RANK("INVOKED_FAST", 10);
+
+TEST_CASE("a call runs the best kernel for its inputs, another one when they change") {
+  auto which = [](const std::vector<Tensor>& out) { return out.at(0).data<int32_t>()[0]; };
+  CHECK(which(Invoke("WhichKernel", {Tensor::From<float>({4}, {1, 2, 3, 4})})) == 1);
+  CHECK(which(Invoke("WhichKernel", {Tensor::From<float>({2}, {1, 2})})) == 0);
+  ResolvedOperator which_kernel("WhichKernel", 1);
+  CHECK(which(which_kernel({Tensor::From<float>({4}, {1, 2, 3, 4})})) == 1);
+  CHECK(which(which_kernel({Tensor::From<float>({2}, {1, 2})})) == 0);
+  CHECK(which(which_kernel({Tensor::From<int32_t>({4}, {1, 2, 3, 4})})) == 0);
+  CHECK(which(which_kernel({Tensor::From<float>({4}, {1, 2, 3, 4})})) == 1);
+  CHECK(which(Invoke("WhichKernel", {Tensor::From<float>({4}, {1, 2, 3, 4})}, {},
+                     {.engine = "reference"})) == 0);
+}

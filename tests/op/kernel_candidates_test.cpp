@@ -109,6 +109,31 @@ TEST_CASE("candidates come in the order of preference, with every configuration"
   CHECK(all[2].config.input_layouts.empty());
 }
 
+// Two backends that differ in rank alone, registered in the wrong order, and one without a rank.
+OPERATOR_SCHEMA(Ranked).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
+REGISTER_CPU_OPERATOR_WITH_ENGINE(Ranked, UNRANKED, PlainOp);
+REGISTER_CPU_OPERATOR(Ranked, PlainOp);
+REGISTER_CPU_OPERATOR_WITH_ENGINE(Ranked, LOWER, PlainOp);
+REGISTER_CPU_OPERATOR_WITH_ENGINE(Ranked, HIGHER, PlainOp);
+OPKIT_REGISTER_BACKEND_RANK("HIGHER", 20);
+OPKIT_REGISTER_BACKEND_RANK("LOWER", 10);
+
+TEST_CASE("backends that nobody asks for come by rank, one without a rank after the plain kernel") {
+  auto order = [](const OperatorDef& def) {
+    std::string backends;
+    for (const KernelCandidate& one : Candidates(def)) backends += one.kernel->backend + " ";
+    return backends;
+  };
+  const OperatorDef node("Ranked", {"x"}, {"y"});
+  CHECK(order(node) == "HIGHER LOWER reference UNRANKED ");
+  CHECK(order(OperatorDef(node).Engine("UNRANKED")) == "UNRANKED HIGHER LOWER reference ");
+  CHECK(order(OperatorDef(node).Engine("reference")) == "reference HIGHER LOWER UNRANKED ");
+  // Without known types, as CreateOperator has them, the plain one comes before those.
+  Workspace ws;
+  ws.CreateTensor("x");
+  CHECK(opkit::detail::KernelOrder(node).front()->backend == "reference");
+}
+
 TEST_CASE("a kernel that proposes nothing is listed with the reason") {
   auto all = Candidates(kNode, DType::kFloat64);
   REQUIRE(all.size() == 2);

@@ -1,6 +1,6 @@
-// What the toolkit asks of the operating system and the processor for its threads: a mutex and a
-// parking place that survive fork, thread start, names, affinity, a cheap clock. All of it is POSIX
-// and Linux; another system is another version of this header.
+// What the toolkit asks of the operating system and the processor: for its threads a mutex and a
+// parking place that survive fork, thread start, names, affinity, a cheap clock; files as memory.
+// All of it is POSIX and Linux; another system is another version of this header.
 //
 // pthread and futex are used bare because the standard's types cannot be given up in a forked
 // child: a std::thread there cannot be joined or destroyed, a locked std::mutex cannot be reset,
@@ -8,9 +8,12 @@
 #ifndef OPKIT_BASE_PLATFORM_HPP_
 #define OPKIT_BASE_PLATFORM_HPP_
 
+#include <fcntl.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -143,6 +146,38 @@ inline void SetCurrentThreadName(const char* name) {
   char shortened[16] = {};
   for (int i = 0; i < 15 && name[i] != '\0'; ++i) shortened[i] = name[i];
   pthread_setname_np(pthread_self(), shortened);
+}
+
+// A file's bytes as memory that is only read. MapFile of interop/mapped_file.hpp owns one.
+struct FileMapping {
+  void* data = nullptr;  // also for an empty file
+  size_t size = 0;
+  int error = 0;         // errno, when it could not be opened or mapped
+  bool is_file = false;  // and not a folder, pipe or device
+};
+inline FileMapping MapFileForReading(const char* path) {
+  FileMapping out;
+  // Without O_NONBLOCK opening a pipe would wait for its writer.
+  const int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  struct stat status;
+  if (file < 0 || fstat(file, &status) != 0) {
+    out.error = errno;
+  } else if (S_ISREG(status.st_mode)) {
+    out.is_file = true;
+    out.size = static_cast<size_t>(status.st_size);
+    if (out.size > 0) out.data = mmap(nullptr, out.size, PROT_READ, MAP_PRIVATE, file, 0);
+    if (out.data == MAP_FAILED) out = {nullptr, 0, errno, true};
+  }
+  if (file >= 0) close(file);
+  return out;
+}
+inline void UnmapFile(void* data, size_t size) { munmap(data, size); }
+// Lets go of whole pages that were read and will not be soon: they come back from the file.
+inline void ForgetMapped(const void* data, size_t size) {
+  constexpr uintptr_t kPage = 65536;  // at least the system's, and not worth a call below
+  const uintptr_t begin = (reinterpret_cast<uintptr_t>(data) + kPage - 1) & ~(kPage - 1);
+  const uintptr_t end = (reinterpret_cast<uintptr_t>(data) + size) & ~(kPage - 1);
+  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 }
 
 }  // namespace detail

@@ -81,6 +81,11 @@ class Dims {
     if (heap) heap_ = heap;
     if (count) std::memcpy(data(), values, count * sizeof(int64_t));
   }
+// g++ 12 does not see that heap_ is read only where it was set, when Steal is not inlined.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
   void Steal(Dims& other) {
     size_ = other.size_;
     if (size_ > kInline) {
@@ -94,6 +99,9 @@ class Dims {
     if (size_ > kInline) delete[] heap_;
     size_ = 0;
   }
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
 
   int size_ = 0;
   union {

@@ -50,25 +50,11 @@ class BoundNodes {
   std::unique_ptr<OperatorBase> Select(const GraphView& view, const GraphTypes& types, int node,
                                        NodeChoice& choice) {
     const auto& def = view.graph().node(node);
-    const std::vector<TensorInfo> ins = types.Of(view.inputs(node));
-    const std::vector<TensorInfo> outs = types.Of(view.outputs(node));
-    std::string refused;
-    for (auto& candidate : KernelCandidates(def, ins, outs)) {
-      std::string& why = candidate.dropped;
-      if (why.empty()) {
-        try {
-          auto op = CreateOperator(
-              def, &workspace_,
-              {.kernel = candidate.kernel, .config = &candidate.config, .net_position = node});
-          choice = {candidate.kernel, std::move(candidate.config)};
-          return op;
-        } catch (const UnsupportedOperatorFeature& error) {
-          why = error.message();
-        }
-      }
-      refused += StrCat("\n  backend ", candidate.kernel->backend, ": ", why);
-    }
-    ThrowNoKernel(def, refused);
+    KernelCandidate chosen;
+    auto op = CreateSelected(def, &workspace_, types.Of(view.inputs(node)),
+                             types.Of(view.outputs(node)), node, &chosen);
+    choice = {chosen.kernel, std::move(chosen.config)};
+    return op;
   }
   static void CheckDevices(const GraphView& view, const GraphTypes& types, int node) {
     const auto& def = view.graph().node(node);

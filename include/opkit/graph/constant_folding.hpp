@@ -3,15 +3,14 @@
 #ifndef OPKIT_GRAPH_CONSTANT_FOLDING_HPP_
 #define OPKIT_GRAPH_CONSTANT_FOLDING_HPP_
 
-#include "opkit/graph/pass_rules.hpp"
-#include "opkit/op/create_operator.hpp"
+#include "opkit/graph/evaluate_node.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 
 struct FoldOptions {
   // Of all outputs of a node together; a node that makes more stays. Where the schema tells the
   // size, such a node is not run.
-  int64_t max_bytes = int64_t{16} << 20;
+  int64_t max_bytes = int64_t{512} << 20;
 };
 
 namespace detail {
@@ -64,9 +63,7 @@ class ConstantFolder {
     for (const int value : view_.outputs(node))  // a constant may not be written to
       if (value >= 0 && rewritten_[static_cast<size_t>(value)]) return false;
     const bool waited_for = !def.name().empty() && control_.Find(def.name()) >= 0;
-    if (waited_for || !def.control_inputs().empty() || !IsHostAccessible(def.device().type) ||
-        RewritesInputs(def) || HasEffect(def))
-      return false;
+    if (waited_for || !def.control_inputs().empty() || !MayEvaluate(def)) return false;
     try {
       return !IsTooLarge(def, node) && Run(def, node);
     } catch (...) {
@@ -86,19 +83,16 @@ class ConstantFolder {
     return bytes > static_cast<double>(options_.max_bytes);
   }
   bool Run(const typename G::Def& def, int node) {
-    Workspace ws;
-    const auto ins = view_.inputs(node), outs = view_.outputs(node);
-    for (size_t i = 0; i < ins.size(); ++i)
-      if (ins[i] >= 0) *ws.CreateTensor(def.inputs()[i]) = known_[static_cast<size_t>(ins[i])];
-    CreateOperator(def, &ws)->Run();
-    std::vector<Tensor> results;
+    std::vector<const Tensor*> inputs;
+    for (const int value : view_.inputs(node))
+      inputs.push_back(value < 0 ? nullptr : &known_[static_cast<size_t>(value)]);
+    std::vector<Tensor> results = EvaluateNode(def, inputs);
+    const auto outs = view_.outputs(node);
     int64_t bytes = 0;
     for (size_t o = 0; o < outs.size(); ++o) {
-      results.emplace_back();
       if (outs[o] < 0) continue;
-      results.back() = *ws.GetTensor(def.outputs()[o]);
-      bytes += results.back().nbytes();
-      if (!results.back().initialized() || bytes > options_.max_bytes) return false;
+      bytes += results[o].nbytes();
+      if (!results[o].initialized() || bytes > options_.max_bytes) return false;
     }
     for (size_t o = 0; o < outs.size(); ++o)
       if (outs[o] >= 0) known_[static_cast<size_t>(outs[o])] = std::move(results[o]);

@@ -6,14 +6,22 @@
 #include "opkit/graph/pass_rules.hpp"
 
 namespace opkit::inline OPKIT_ABI {
+
+struct DotOptions {
+  // A box for each constant. Without, they are lines in the boxes of the nodes that read them: real
+  // models have more constants than nodes, and Graphviz takes minutes to place them all.
+  bool constants = true;
+};
+
 namespace detail {
 
 // A template, so that programs that draw no graph do not compile it.
 template <class G>
 class DotWriter {
  public:
-  static std::string Write(const G& graph, const GraphTypes* types) {
+  static std::string Write(const G& graph, const GraphTypes* types, const DotOptions& options) {
     DotWriter writer;
+    writer.options_ = options;
     writer.out_ =
         "digraph opkit {\n"
         "  compound=true;\n"
@@ -77,6 +85,7 @@ class DotWriter {
     }
     for (size_t i = 0; i < graph.constants().size(); ++i) {
       const auto& constant = graph.constants()[i];
+      if (!options_.constants && !graph.IsOutput(constant.name)) continue;
       Node(indent, StrCat(prefix, "c", i),
            constant.name + "\n" + ToString(TensorInfo::Of(constant.value)),
            "shape=note, fillcolor=\"#eeeeee\"");
@@ -88,9 +97,16 @@ class DotWriter {
     for (int n = 0; n < graph.num_nodes(); ++n) {
       const auto& def = graph.node(n);
       const std::string box = StrCat(prefix, "n", n);
-      Node(indent, box, Label(def), "shape=box, fillcolor=\"#cfdff3\"");
+      const auto is_line = [&](const std::string& input) {  // and no edge
+        return !options_.constants && graph.IsConstant(input) && values.Find(input) < 0;
+      };
+      std::string label = Label(def);
+      for (const std::string& input : def.inputs())
+        if (is_line(input))
+          label += StrCat("\n", input, " ", TensorInfo::Of(*graph.FindConstant(input)));
+      Node(indent, box, label, "shape=box, fillcolor=\"#cfdff3\"");
       for (const std::string& input : def.inputs()) {
-        if (input.empty()) continue;
+        if (input.empty() || is_line(input)) continue;
         if (values.Find(input) < 0) MadeByNobody(input, prefix, indent, made);
         Edge(indent, makers[static_cast<size_t>(values.Find(input))], box,
              "label=" + Quote(Describe(input, types)));
@@ -139,6 +155,7 @@ class DotWriter {
     Edge(indent, box, prefix + "head", "style=dotted, arrowhead=none, lhead=cluster_" + prefix);
   }
 
+  DotOptions options_;
   std::string out_;
   int subgraphs_ = 0, missing_ = 0;
 };
@@ -152,12 +169,12 @@ class DotWriter {
 //   const GraphView view(graph);
 //   std::string picture = ToDot(graph, InferGraph(view));
 template <class G = Graph>
-std::string ToDot(const G& graph) {
-  return detail::DotWriter<G>::Write(graph, nullptr);
+std::string ToDot(const G& graph, const DotOptions& options = {}) {
+  return detail::DotWriter<G>::Write(graph, nullptr, options);
 }
 template <class G = Graph>
-std::string ToDot(const G& graph, const GraphTypes& types) {
-  return detail::DotWriter<G>::Write(graph, &types);
+std::string ToDot(const G& graph, const GraphTypes& types, const DotOptions& options = {}) {
+  return detail::DotWriter<G>::Write(graph, &types, options);
 }
 
 }  // namespace opkit

@@ -1,9 +1,11 @@
 // InferGraph: dtypes and shapes of every value of a graph, from what is known of its inputs and
 // constants and of what nodes say of their outputs. Symbols that meet a number, or each other,
-// become one extent everywhere.
+// become one extent everywhere. What small nodes make of known data (the arithmetic on shapes that
+// exporters leave in models) is evaluated on the way, so that shapes made of it are known too.
 #ifndef OPKIT_GRAPH_GRAPH_INFERENCE_HPP_
 #define OPKIT_GRAPH_GRAPH_INFERENCE_HPP_
 
+#include "opkit/graph/evaluate_node.hpp"
 #include "opkit/graph/graph_view.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -18,6 +20,12 @@ class BasicGraphTypes {
 
   const TensorInfo& operator[](int value) const { return infos_[static_cast<size_t>(value)]; }
   TensorInfo& operator[](int value) { return infos_[static_cast<size_t>(value)]; }
+  // Data of a value that is no constant of the graph, but known before it runs.
+  void SetData(int value, const Tensor& data) {
+    auto* owned = new detail::Shared<Tensor>(data);
+    data_.push_back(detail::IntrusivePtr<detail::RefCounted>(owned));
+    (*this)[value].constant = &owned->value;
+  }
   // Of a node's values, a plain TensorInfo where it leaves one out.
   std::vector<TensorInfo> Of(std::span<const int> values) const {
     std::vector<TensorInfo> infos;
@@ -38,6 +46,7 @@ class BasicGraphTypes {
  private:
   const View* view_;
   std::vector<TensorInfo> infos_;
+  detail::RefCountedList data_;  // of Shared<Tensor>: what SetData was given
 };
 using GraphTypes = BasicGraphTypes<GraphView>;
 
@@ -99,7 +108,11 @@ class SymbolTable {
 template <class View, class Symbols = SymbolTable<Dim>>
 class GraphInference {
  public:
-  explicit GraphInference(const View& view) : view_(view), types_(view) {}
+  explicit GraphInference(const View& view)
+      : view_(view),
+        types_(view),
+        rewritten_(RewrittenValues(view)),
+        evaluated_(static_cast<size_t>(view.num_nodes()), 0) {}
 
   void Know(int value, const TensorInfo& info, const std::string& where) {
     Merge(value, info, where);
@@ -137,6 +150,39 @@ class GraphInference {
     const auto devices = schema.InferDevices(def).second;
     for (size_t o = 0; o < outs.size() && o < devices.size(); ++o)
       if (outs[o] >= 0) types_[outs[o]].device = devices[o];
+    Evaluate(node, def, ins, outs);
+  }
+  // Runs the node, once, if all that it reads is known.
+  template <class Def>
+  void Evaluate(int node, const Def& def, std::span<const int> ins, std::span<const int> outs) {
+    constexpr int64_t kMaxElements = 1024;  // shapes, axes and the like
+    char& evaluated = evaluated_[static_cast<size_t>(node)];
+    if (evaluated || ins.empty()) return;
+    std::vector<const Tensor*> inputs;
+    for (const int value : ins) {
+      inputs.push_back(value < 0 ? nullptr : types_[value].constant);
+      if (value >= 0 && (!inputs.back() || inputs.back()->numel() > kMaxElements)) return;
+    }
+    for (const int value : outs) {
+      if (value < 0) continue;
+      const SymbolicShape& shape = types_[value].shape;
+      const bool is_small = !shape.is_known() || shape.ToShape().numel() <= kMaxElements;
+      if (!is_small || rewritten_[static_cast<size_t>(value)] || types_[value].constant) return;
+    }
+    evaluated = 1;
+    if (!MayEvaluate(def)) return;
+    try {
+      const auto results = EvaluateNode(def, inputs);
+      for (size_t o = 0; o < outs.size(); ++o)
+        if (outs[o] >= 0 && results[o].initialized()) Learn(outs[o], results[o], ToString(def));
+    } catch (...) {  // whatever is wrong with the node is reported where it runs
+    }
+  }
+  void Learn(int value, const Tensor& data, const std::string& where) {
+    if (types_[value].constant || rewritten_[static_cast<size_t>(value)]) return;
+    Merge(value, TensorInfo::Of(data), where);
+    types_.SetData(value, data);
+    changed_ = true;
   }
   template <class Def>
   void Apply(const OpSchema& schema, const Def& def, std::span<const int> ins,
@@ -148,6 +194,9 @@ class GraphInference {
       if (ins[i] >= 0) Merge(ins[i], context.inputs()[i], where);
     for (size_t o = 0; o < outs.size(); ++o)
       if (outs[o] >= 0) Merge(outs[o], context.outputs()[o], where);
+    for (size_t o = 0; o < outs.size(); ++o)
+      if (const Tensor* data = context.output_data(static_cast<int>(o)); data && outs[o] >= 0)
+        Learn(outs[o], *data, where);
   }
   std::vector<TensorInfo> Resolved(std::span<const int> values) const {
     std::vector<TensorInfo> infos = types_.Of(values);
@@ -190,6 +239,8 @@ class GraphInference {
   const View& view_;
   BasicGraphTypes<View> types_;
   Symbols symbols_;
+  const std::vector<char> rewritten_;  // by value: its data is not known
+  std::vector<char> evaluated_;        // by node
   bool changed_ = false;
 };
 

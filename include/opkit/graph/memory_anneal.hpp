@@ -11,12 +11,14 @@ namespace detail {
 
 // A move takes a buffer that makes the height, or one below it that conflicts with it, and places
 // it earlier. Of the neighbourhoods tried (insert anywhere, swap, move a block, several inserts,
-// the topmost buffers alone) it came lowest in equal time.
+// the topmost buffers alone) it came lowest in equal time. A few buffers whose bound cannot be
+// reached have soon been in every order: it gives up when many moves have found nothing lower.
 template <class Problem>
 void AnnealOrder(const Problem& problem, SearchBudget budget, Placing* best) {
   if (problem.count > kMostInMatrix) return;
   const auto n = static_cast<size_t>(problem.count);
   constexpr double kHeat = 0.003;  // of the bound, falling to 0 with the budget
+  const int64_t patience = int64_t{2000} * problem.count;  // moves
   RandomGenerator random(budget.seed);
   const auto below = [&](size_t m) { return static_cast<size_t>(random() % m); };
   MatrixFit placer(problem);
@@ -26,7 +28,8 @@ void AnnealOrder(const Problem& problem, SearchBudget budget, Placing* best) {
   int height = placer.Place(order, 0, 1 << 30, &offsets);
   KeepIfLower(offsets, height, "annealing", best);
   const int64_t began_ns = MonotonicNs(), all_steps = budget.steps;
-  while (best->height > budget.enough && budget.steps > 0) {
+  for (int64_t idle = 0; best->height > budget.enough && budget.steps > 0 && idle < patience;
+       ++idle) {
     budget.steps -= int64_t{problem.count} * (problem.count / 8 + 1);
     double left = static_cast<double>(budget.steps) / static_cast<double>(all_steps);
     if (budget.deadline_ns >= 0) {
@@ -64,6 +67,7 @@ void AnnealOrder(const Problem& problem, SearchBudget budget, Placing* best) {
     height = reached;
     order.swap(candidate);
     offsets.swap(trial);
+    if (height < best->height) idle = 0;
     KeepIfLower(offsets, height, "annealing", best);
   }
 }

@@ -4,6 +4,7 @@
 #define OPKIT_GRAPH_MEMORY_CSV_HPP_
 
 #include "opkit/base/error.hpp"
+#include "opkit/base/name_index.hpp"
 #include "opkit/graph/memory_types.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -32,7 +33,10 @@ class MemoryCsvReader {
       const int count = Split(cells);
       if (count != header_cells_)
         Fail(StrCat("expected ", header_cells_, " cells as in the header, found ", count));
-      table.ids.emplace_back(cells[columns[kId]]);
+      const std::string_view id = cells[columns[kId]];
+      if (ids_.Find(id) >= 0) Fail(StrCat("id '", id, "' stands in an earlier line as well"));
+      ids_.Add(id);
+      table.ids.emplace_back(id);
       Interval buffer;
       buffer.lower = Number(cells, columns, kLower);
       buffer.upper = Number(cells, columns, kUpper);
@@ -42,7 +46,10 @@ class MemoryCsvReader {
                     ": expected lower < upper"));
       if (buffer.size < 0) Fail(StrCat("size is ", buffer.size, ": expected 0 or more"));
       table.buffers.push_back(buffer);
-      if (with_offset) table.offsets.push_back(Number(cells, columns, kOffset));
+      if (!with_offset) continue;
+      table.offsets.push_back(Number(cells, columns, kOffset));
+      if (table.offsets.back() < 0)
+        Fail(StrCat("offset is ", table.offsets.back(), ": expected 0 or more"));
     }
     return table;
   }
@@ -100,6 +107,7 @@ class MemoryCsvReader {
   }
 
   std::string_view rest_, line_;
+  NameIndex ids_;
   int number_ = 0;
   int header_cells_ = 0;
 };

@@ -34,6 +34,32 @@ struct BasicNetBenchmark {
   double net_ms = 0;       // a run of the whole net: the median
   int runs = 0;
 
+  // Fills in the shares and `types` from the times of `nodes`.
+  void SumUp() {
+    double total = 0;
+    for (const Row& row : nodes) total += row.ms;
+    types.clear();
+    for (Row& row : nodes) {
+      row.share = total > 0 ? row.ms / total : 0;
+      Row* sum = nullptr;
+      for (Row& type : types)
+        if (type.op == row.op) sum = &type;
+      if (!sum) {
+        sum = &types.emplace_back();
+        sum->op = row.op;
+        sum->count = 0;
+      }
+      ++sum->count;
+      sum->ms += row.ms;
+      sum->share += row.share;
+      sum->flops += row.flops;
+      sum->bytes += row.bytes;
+    }
+    for (size_t i = 1; i < types.size(); ++i)
+      for (size_t k = i; k > 0 && types[k].ms > types[k - 1].ms; --k)
+        std::swap(types[k], types[k - 1]);
+  }
+
   // A header, a line for each node, the sums by operator, and the time of the whole net. A rate
   // that the schema does not tell is "-".
   friend std::string ToString(const BasicNetBenchmark& benchmark) { return Table(benchmark); }

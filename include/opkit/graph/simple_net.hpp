@@ -86,7 +86,7 @@ class BasicSimpleNet : public Observable<BasicSimpleNet<Base, Graph>> {
         AddSorted(times[at], TimeNs([&] { ops_[at]->Run(); }));
     for (size_t at = 0; at < ops_.size(); ++at)
       result.nodes.push_back(Row(at, MedianMs(times[at])));
-    SumUp(result);
+    result.SumUp();
     return result;
   }
 
@@ -177,31 +177,6 @@ class BasicSimpleNet : public Observable<BasicSimpleNet<Base, Graph>> {
       infos.push_back(is_tensor ? TensorInfo::Of(*workspace_->GetTensor(name)) : TensorInfo());
     }
     return infos;
-  }
-  template <class Result>
-  static void SumUp(Result& result) {
-    double total = 0;
-    for (const auto& row : result.nodes) total += row.ms;
-    for (auto& row : result.nodes) {
-      row.share = total > 0 ? row.ms / total : 0;
-      NetBenchmarkRow* sum = nullptr;
-      for (auto& type : result.types)
-        if (type.op == row.op) sum = &type;
-      if (!sum) {
-        sum = &result.types.emplace_back();
-        sum->op = row.op;
-        sum->count = 0;
-      }
-      ++sum->count;
-      sum->ms += row.ms;
-      sum->share += row.share;
-      sum->flops += row.flops;
-      sum->bytes += row.bytes;
-    }
-    auto& types = result.types;
-    for (size_t i = 1; i < types.size(); ++i)
-      for (size_t k = i; k > 0 && types[k].ms > types[k - 1].ms; --k)
-        std::swap(types[k], types[k - 1]);
   }
 
   const Graph graph_;

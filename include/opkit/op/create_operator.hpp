@@ -35,21 +35,32 @@ OPKIT_COLD EnginePref EngineOrder(const Def& def) {
   return order;
 }
 
-// Kernels for the node, best first. A backend nobody asked for comes last, so that an operator that
-// has only such kernels still runs.
+// Kernels for the node, best first: those of the backends that were asked for, the plain one, and
+// the rest, so that an operator that has only such kernels still runs. Where the node's types are
+// known, `by_rank`, the rest goes by the ranks of the backends and may come before the plain one.
 template <class Def>
-OPKIT_COLD std::vector<const Kernel*> KernelOrder(const Def& def) {
-  const auto kernels = OpRegistry::Global().FindKernels(def.type(), def.device().type);
+OPKIT_COLD std::vector<const Kernel*> KernelOrder(const Def& def, bool by_rank = false) {
+  const OpRegistry& registry = OpRegistry::Global();
+  auto kernels = registry.FindKernels(def.type(), def.device().type);
   std::vector<const Kernel*> order;
-  auto add = [&](const Kernel* kernel) {
-    for (const Kernel* known : order)
-      if (known == kernel) return;
-    order.push_back(kernel);
+  auto take = [&](auto matches) {
+    for (const Kernel*& kernel : kernels)
+      if (kernel && matches(*kernel)) order.push_back(std::exchange(kernel, nullptr));
   };
-  for (const std::string& engine : EngineOrder(def))
-    for (const Kernel* kernel : kernels)
-      if (kernel->backend == engine) add(kernel);
-  for (const Kernel* kernel : kernels) add(kernel);
+  EnginePref engines = EngineOrder(def);
+  if (by_rank) engines.pop_back();  // the plain operator's place is its rank
+  for (const std::string& engine : engines)
+    take([&](const Kernel& kernel) { return kernel.backend == engine; });
+  if (by_rank) {
+    for (;;) {
+      int best = OpRegistry::kUnranked;
+      for (const Kernel* kernel : kernels)
+        if (kernel) best = (std::max)(best, registry.BackendRank(kernel->backend));
+      if (best == OpRegistry::kUnranked) break;
+      take([&](const Kernel& kernel) { return registry.BackendRank(kernel.backend) == best; });
+    }
+  }
+  take([](const Kernel&) { return true; });
   return order;
 }
 

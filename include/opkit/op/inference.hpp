@@ -75,6 +75,22 @@ class InferenceContext {
   void SetOutput(int i, DType dtype, const SymbolicShape& shape) {
     Refine(outputs_[Check(i, outputs_.size(), "output")], "output", i, dtype, shape);
   }
+  // Says the elements of a value as well, where shapes and attributes alone decide them (Shape):
+  // what reads them can then be inferred too.
+  template <class Data = Tensor>
+  void SetOutputData(int i, const std::type_identity_t<Data>& data) {
+    SetOutput(i, data.dtype(), data.shape());
+    if (output_data_.size() < outputs_.size()) output_data_.resize(outputs_.size());
+    output_data_[static_cast<size_t>(i)] =
+        detail::IntrusivePtr<detail::RefCounted>(new detail::Shared<Data>(data));
+  }
+  // Null where nothing was said.
+  template <class Data = Tensor>
+  const Data* output_data(int i) const {
+    if (static_cast<size_t>(i) >= output_data_.size()) return nullptr;
+    auto* said = static_cast<detail::Shared<Data>*>(output_data_[static_cast<size_t>(i)].get());
+    return said ? &said->value : nullptr;
+  }
   void SetInput(int i, DType dtype, const SymbolicShape& shape) {
     Refine(inputs_[Check(i, inputs_.size(), "input")], "input", i, dtype, shape);
   }
@@ -107,6 +123,7 @@ class InferenceContext {
   const OperatorDef& def_;
   std::vector<TensorInfo> inputs_, outputs_;
   std::optional<FunctionRef<const Tensor*(int)>> find_constant_;
+  detail::RefCountedList output_data_;  // of Shared<Tensor>; by output, or empty
 };
 
 }  // namespace opkit

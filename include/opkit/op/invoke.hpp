@@ -3,7 +3,7 @@
 #ifndef OPKIT_OP_INVOKE_HPP_
 #define OPKIT_OP_INVOKE_HPP_
 
-#include "opkit/op/create_operator.hpp"
+#include "opkit/op/kernel_candidates.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -14,8 +14,10 @@ struct InvokeOptions {
 };
 
 // An operator ready to be called again and again: schema, kernel and attributes are settled, and
-// while the inputs' dtypes and shapes stay the same, so is inference. Nothing of the caller's is
-// held between calls. A call returns when the work is done. Not synchronised: one thread at a time.
+// while the inputs' dtypes and shapes stay the same, so is inference. Where the operator has a
+// kernel of a ranked backend, new dtypes or shapes also select anew, which makes another operator.
+// Nothing of the caller's is held between calls. A call returns when the work is done. Not
+// synchronised: one thread at a time.
 //
 //   ResolvedOperator axpy("Axpy", 2, {{"alpha", 2.f}});
 //   std::vector<Tensor> out = axpy({x, y});       // new outputs
@@ -50,8 +52,10 @@ class BasicResolvedOperator {
                 ? ", or once for all in its parseAttrs (REGISTER_OP(…).setParseAttrs(f))"
                 : "");
     for (int i = 0; i < num_outputs; ++i) def_.Output(StrCat("output ", i));
-    op_ = CreateOperator(def_, workspace_.get());
-    checks_shapes_ = schema_->has_inference() && !op_->InfersOutputs();
+    SetOperator(CreateOperator(def_, workspace_.get()));
+    for (const Kernel* kernel : OpRegistry::Global().FindKernels(op, def_.device().type))
+      selects_ |= OpRegistry::Global().BackendRank(kernel->backend) > 0;
+    if (selects_) selected_for_.resize(inputs_.size());
     for (const std::string& name : def_.outputs()) outputs_.push_back(workspace_->GetBlob(name));
   }
 
@@ -75,6 +79,8 @@ class BasicResolvedOperator {
     const Release release{*this};
     for (size_t i = 0; i < inputs.size(); ++i)
       if (inputs_[i]) *inputs_[i] = inputs[i];
+    if (selects_ && !IsSelected()) [[unlikely]]
+      Select();
     if (checks_shapes_ && !op_->inference().IsFresh(inputs_)) [[unlikely]] {
       op_->inference().Infer(
           def_, inputs_, [this](InferenceContext& context) { schema_->Infer(context); }, [] {});
@@ -102,6 +108,32 @@ class BasicResolvedOperator {
       Throw(ErrorCode::kInvalidArgument, "operator ", op, " cannot have ", num_inputs, " inputs");
     return std::vector<bool>(static_cast<size_t>(num_inputs), true);
   }
+  void SetOperator(std::unique_ptr<Base> op) {
+    op_ = std::move(op);
+    checks_shapes_ = schema_->has_inference() && !op_->InfersOutputs();
+  }
+  // What the operator was selected for, by input.
+  struct Selected {
+    DType dtype = DType::kUndefined;
+    Shape shape;
+  };
+  bool IsSelected() const {
+    for (size_t i = 0; i < inputs_.size(); ++i)
+      if (inputs_[i] && (inputs_[i]->dtype() != selected_for_[i].dtype ||
+                         inputs_[i]->shape() != selected_for_[i].shape))
+        return false;
+    return true;
+  }
+  // The first candidate that takes the inputs as they are now.
+  OPKIT_COLD void Select() {
+    std::vector<TensorInfo> infos;
+    for (const Tensor* input : inputs_)
+      infos.push_back(input && input->initialized() ? TensorInfo::Of(*input) : TensorInfo());
+    const std::vector<TensorInfo> outputs = schema_->InferOutputs(def_, infos);
+    SetOperator(CreateSelected(def_, workspace_.get(), infos, outputs));
+    for (size_t i = 0; i < inputs_.size(); ++i)
+      if (inputs_[i]) selected_for_[i] = {inputs_[i]->dtype(), inputs_[i]->shape()};
+  }
   // Leaves the workspace's tensors without memory, and unspecified until the next call sets them.
   struct Release {
     BasicResolvedOperator& self;
@@ -121,6 +153,8 @@ class BasicResolvedOperator {
   std::vector<Tensor*> inputs_;  // in the workspace; null where left out
   std::vector<Blob*> outputs_;
   bool checks_shapes_ = false;  // before the run, for an operator that does not
+  bool selects_ = false;        // some kernel's place depends on the inputs
+  std::vector<Selected> selected_for_;
 };
 using ResolvedOperator = BasicResolvedOperator<OperatorBase>;
 

@@ -15,8 +15,9 @@ struct KernelCandidate {
   std::string dropped;  // empty: it can be chosen
 };
 
-// What can be chosen for a node, best first: each kernel in the order of preference with every
-// configuration that it proposes. A kernel without any is listed once, with the reason. Its
+// What can be chosen for a node, best first: the kernels of the backends that the node, the
+// operator's or the program's preference ask for, then by the rank of their backends, each with
+// every configuration that it proposes. A kernel without any is listed once, with the reason. Its
 // constructor may still refuse the node, by UnsupportedOperatorFeature: then the next is to be
 // taken. Errors: kNotFound as CreateOperator; what a proposer throws, or proposes wrongly.
 //
@@ -30,7 +31,7 @@ std::vector<Candidate> KernelCandidates(const OperatorDef& def, std::span<const 
                                         std::span<const TensorInfo> outputs) {
   const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
   std::vector<Candidate> out;
-  for (const Kernel* kernel : detail::KernelOrder(def)) {
+  for (const Kernel* kernel : detail::KernelOrder(def, /*by_rank=*/true)) {
     if (!kernel->propose) {
       Candidate& plain = out.emplace_back();
       plain.kernel = kernel;
@@ -57,6 +58,33 @@ std::vector<Candidate> KernelCandidates(const OperatorDef& def, std::span<const 
   }
   if (out.empty()) detail::ThrowNoKernel(def, {});
   return out;
+}
+
+// The operator of the first candidate that takes the node, which is stored in `chosen` where that
+// is given. Errors: as KernelCandidates and CreateOperator; kUnsupported with each candidate's
+// reason where none takes it.
+template <class Candidate = KernelCandidate>
+std::unique_ptr<OperatorBase> CreateSelected(const OperatorDef& def, Workspace* ws,
+                                             std::span<const TensorInfo> inputs,
+                                             std::span<const TensorInfo> outputs,
+                                             int net_position = -1, Candidate* chosen = nullptr) {
+  std::string refused;
+  for (Candidate& candidate : KernelCandidates<Candidate>(def, inputs, outputs)) {
+    if (candidate.dropped.empty()) {
+      try {
+        auto op = CreateOperator(def, ws,
+                                 {.kernel = candidate.kernel,
+                                  .config = &candidate.config,
+                                  .net_position = net_position});
+        if (chosen) *chosen = std::move(candidate);
+        return op;
+      } catch (const UnsupportedOperatorFeature& error) {
+        candidate.dropped = error.message();
+      }
+    }
+    refused += StrCat("\n  backend ", candidate.kernel->backend, ": ", candidate.dropped);
+  }
+  detail::ThrowNoKernel(def, refused);
 }
 
 }  // namespace opkit

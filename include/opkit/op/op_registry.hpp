@@ -153,6 +153,25 @@ class OpRegistry {
           SuggestName(backend, backends.Names()));
   }
 
+  // How selection orders the backends that nobody asks for: higher first. "reference" has rank 0,
+  // one that was never ranked comes last. Ranked twice, the higher counts.
+  void SetBackendRank(std::string_view backend, int rank) {
+    detail::MutexLock lock(mutex_);
+    int* known = ranks_.Find(backend);
+    if (!known) {
+      ranks_.FindOrAdd(std::string(backend)) = rank;
+    } else if (*known < rank) {
+      *known = rank;
+    }
+  }
+  int BackendRank(std::string_view backend) const {
+    if (backend == kReferenceBackend) return 0;
+    detail::MutexLock lock(mutex_);
+    const int* rank = ranks_.Find(backend);
+    return rank ? *rank : kUnranked;
+  }
+  static constexpr int kUnranked = -1;
+
   // Backends tried for every operator of a device, or for one operator before those; ones that have
   // no kernel are passed over, an empty list clears. Errors: kNotFound for an operator nobody
   // registered, or a device without kernels. The Check functions only say what the others would.
@@ -245,6 +264,7 @@ class OpRegistry {
   NameTable<Entry> ops_;
   detail::RefCountedList kept_;  // second schemas and replaced kernels, which somebody may hold
   NameTable<EnginePref> prefs_;  // by operator (none: every one) and device
+  NameTable<int> ranks_;         // by backend
 };
 
 // Everything wrong with the registrations of this program (duplicates with both places, kernels

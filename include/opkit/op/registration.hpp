@@ -54,6 +54,15 @@ inline bool RegisterKernel(const char* op, DeviceType device, const char* backen
   }
 }
 
+inline bool RegisterBackendRank(const char* backend, int rank) noexcept {
+  try {
+    OpRegistry::Global().SetBackendRank(backend, rank);
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
 template <class Op>
 bool RegisterClass(const char* op, DeviceType device, const char* backend,
                    RegistrationPriority priority, const char* file, int line) noexcept {
@@ -108,6 +117,11 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) = \
       ::opkit::detail::RegisterClass<__VA_ARGS__>(                 \
           string, device, backend, ::opkit::RegistrationPriority::kDefault, __FILE__, __LINE__)
+// How selection orders the kernels of a backend that nobody asks for by name: higher ranks first,
+// "reference" has 0. OPKIT_REGISTER_BACKEND_RANK("eigen", 100);
+#define OPKIT_REGISTER_BACKEND_RANK(backend, rank)               \
+  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_rank_) = \
+      ::opkit::detail::RegisterBackendRank(backend, rank)
 // By a function (const OperatorDef&, Workspace*) -> std::unique_ptr<OperatorBase>, which may take a
 // const KernelConfig* as well.
 #define OPKIT_REGISTER_OPERATOR_CREATOR(device, name, ...)                                         \

@@ -1,0 +1,37 @@
+// EvaluateNode: runs a node whose inputs are known before the graph runs. Constant folding puts the
+// results into the graph; inference reads shapes from them.
+#ifndef OPKIT_GRAPH_EVALUATE_NODE_HPP_
+#define OPKIT_GRAPH_EVALUATE_NODE_HPP_
+
+#include "opkit/graph/pass_rules.hpp"
+#include "opkit/op/create_operator.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// A run more or less of the node, on this thread, cannot be told from outside.
+template <class Def>
+bool MayEvaluate(const Def& def) {
+  return IsHostAccessible(def.device().type) && !RewritesInputs(def) && !HasEffect(def);
+}
+
+// The outputs, uninitialized where the node leaves one out; `inputs` null where it does. Errors:
+// as CreateOperator and Run.
+template <class Def, class Value = Tensor>
+std::vector<Value> EvaluateNode(const Def& def, const std::vector<const Value*>& inputs) {
+  Workspace ws;
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (inputs[i]) *ws.CreateTensor(def.inputs()[i]) = *inputs[i];
+  CreateOperator(def, &ws)->Run();
+  std::vector<Value> outputs;
+  for (const std::string& name : def.outputs()) {
+    outputs.emplace_back();
+    if (!name.empty()) outputs.back() = *ws.GetTensor(name);
+  }
+  return outputs;
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_EVALUATE_NODE_HPP_
