@@ -1,0 +1,238 @@
+// Concat and Split: tensors joined along an axis, and cut apart again.
+#ifndef OPKIT_OPS_CONCAT_HPP_
+#define OPKIT_OPS_CONCAT_HPP_
+
+#include "opkit/ops/axes.hpp"
+#include "opkit/ops/integer_inputs.hpp"
+#include "opkit/ops/strided_copy.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+inline void InferConcat(InferenceContext& c) {
+  DType dtype = DType::kUndefined;
+  SymbolicShape shape;
+  int axis = 0;
+  Dim total(0);
+  for (int i = 0; i < c.num_inputs(); ++i) {
+    const DType found = c.input_dtype(i);
+    if (dtype == DType::kUndefined) dtype = found;
+    if (found != dtype && found != DType::kUndefined)
+      Throw(ErrorCode::kTypeMismatch, "Concat: input ", i, " is ", found,
+            ", expected the dtype of the inputs before it, ", dtype);
+    const SymbolicShape& input = c.input_shape(i);
+    if (!input.has_rank()) {
+      total = Dim();
+      continue;
+    }
+    if (!shape.has_rank()) {
+      shape = input;
+      axis = NormalizeAxis(c.args().Get<int64_t>("axis"), input.rank(), "Concat");
+    }
+    auto differ = [&](const char* what) {
+      Throw(ErrorCode::kInvalidArgument, "Concat: input ", i, " has shape ", ToString(input),
+            ", expected ", what, " of the inputs before it, ", ToString(shape), ", but for axis ",
+            axis);
+    };
+    if (input.rank() != shape.rank()) differ("the rank");
+    if (!total.is_known() || !input[axis].is_known()) {
+      total = Dim();
+    } else {
+      int64_t sum = 0;
+      if (__builtin_add_overflow(total.value(), input[axis].value(), &sum))
+        Throw(ErrorCode::kOutOfRange, "Concat: the extents of axis ", axis,
+              " add up to more than a 64-bit count can hold");
+      total = sum;
+    }
+    for (int k = 0; k < shape.rank(); ++k) {
+      if (k == axis) continue;
+      auto merged = Dim::Merge(shape[k], input[k]);
+      if (!merged) differ("the extents");
+      shape[k] = *std::move(merged);
+    }
+  }
+  if (shape.has_rank()) shape[axis] = c.num_inputs() == 1 ? shape[axis] : total;
+  c.SetOutput(0, dtype, shape);
+}
+
+// Extents of the parts along the axis, where they are known.
+inline std::vector<Dim> SplitExtents(const InferenceContext& c, const Dim& whole) {
+  const int parts = c.num_outputs();
+  std::vector<Dim> extents(static_cast<size_t>(parts));
+  const bool counted = c.args().Has("num_outputs");
+  if (c.HasInput(1)) {
+    if (counted)
+      Throw(ErrorCode::kInvalidArgument, "Split takes either the input 'split' or the argument ",
+            "'num_outputs', found both");
+    const auto known = KnownIntegerList(c, 1, "split");
+    if (!known) return extents;
+    if (known->size() != parts)
+      Throw(ErrorCode::kInvalidArgument, "Split: 'split' gives ", known->size(), " extents, ",
+            *known, ", but the node has ", parts, " outputs");
+    int64_t sum = 0;
+    for (int o = 0; o < parts; ++o) {
+      if ((*known)[o] < 0 || __builtin_add_overflow(sum, (*known)[o], &sum))
+        Throw(ErrorCode::kInvalidArgument, "Split: 'split' is ", *known,
+              ", expected extents of at least 0");
+      extents[static_cast<size_t>(o)] = (*known)[o];
+    }
+    if (whole.is_known() && sum != whole.value())
+      Throw(ErrorCode::kInvalidArgument, "Split: 'split' ", *known, " adds up to ", sum,
+            ", but the axis has extent ", ToString(whole));
+    return extents;
+  }
+  if (counted && c.Arg<int64_t>("num_outputs", 0) != parts)
+    Throw(ErrorCode::kInvalidArgument, "Split: num_outputs is ", c.Arg<int64_t>("num_outputs", 0),
+          ", but the node has ", parts, " outputs");
+  if (parts == 1) return {whole};
+  if (!whole.is_known()) return extents;
+  const int64_t most = whole.value() == 0 ? 0 : (whole.value() - 1) / parts + 1;
+  const int64_t last = whole.value() - most * (parts - 1);
+  if (last < 0 || (last != most && !counted))
+    Throw(ErrorCode::kInvalidArgument, "Split: an axis of extent ", ToString(whole),
+          " cannot be cut into ", parts,
+          last < 0 ? " parts, of which all but the last are equal"
+                   : " equal parts; give it the input 'split'");
+  for (Dim& extent : extents) extent = most;
+  extents.back() = last;
+  return extents;
+}
+
+inline void InferSplit(InferenceContext& c) {
+  const SymbolicShape& input = c.input_shape(0);
+  const int axis =
+      input.has_rank() ? NormalizeAxis(c.Arg<int64_t>("axis", 0), input.rank(), "Split") : 0;
+  const std::vector<Dim> extents = SplitExtents(c, input.has_rank() ? input[axis] : Dim());
+  SymbolicShape shape = input;
+  for (int o = 0; o < c.num_outputs(); ++o) {
+    if (shape.has_rank()) shape[axis] = extents[static_cast<size_t>(o)];
+    c.SetOutput(o, c.input_dtype(0), shape);
+  }
+}
+
+// Split by the extents that the inputs had.
+class ConcatGradient final : public GradientMakerBase {
+ public:
+  using GradientMakerBase::GradientMakerBase;
+  bool CopyArguments() const override { return false; }
+  std::vector<OperatorDef> GetGradientDefs() override {
+    const auto axis = Def().args().Get<int64_t>("axis");
+    std::vector<OperatorDef> ops;
+    OperatorDef all("Concat", {}, {Temporary("extents")}, {{"axis", 0}});
+    OperatorDef split("Split", {GO(0), all.outputs()[0]}, {}, {{"axis", axis}});
+    for (size_t i = 0; i < Def().inputs().size(); ++i) {
+      const int input = static_cast<int>(i);
+      OperatorDef& extent = ops.emplace_back("Shape", std::vector<std::string>{I(input)},
+                                             std::vector<std::string>{Temporary("extent")});
+      extent.Arg("start", axis);
+      if (axis != -1) extent.Arg("end", axis + 1);
+      all.Input(extent.outputs()[0]);
+      split.Output(GI(input));
+    }
+    ops.push_back(std::move(all));
+    ops.push_back(std::move(split));
+    return ops;
+  }
+};
+
+class SplitGradient final : public GradientMakerBase {
+ public:
+  using GradientMakerBase::GradientMakerBase;
+  bool CopyArguments() const override { return false; }
+  std::vector<OperatorDef> GetGradientDefs() override {
+    OperatorDef join("Concat", {}, {GI(0)}, {{"axis", Def().args().Get<int64_t>("axis", 0)}});
+    for (size_t o = 0; o < Def().outputs().size(); ++o) join.Input(GO(static_cast<int>(o)));
+    return {join};
+  }
+};
+
+}  // namespace detail
+
+class ConcatOp final : public StandardOperator {
+ public:
+  ConcatOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
+      : StandardOperator(def, ws, config), axis_(GetSingleArgument<int64_t>("axis", 0)) {}
+  bool RunOnDevice() override {
+    Tensor* y = InferredOutput(0);
+    const int axis = NormalizeAxis(axis_, y->rank(), type());
+    const Dims to = y->shape().DenseStrides();
+    const int64_t item = ItemSize(y->dtype());
+    auto* place = static_cast<char*>(y->raw_mutable_data());
+    for (int i = 0; i < InputSize(); ++i) {
+      const Tensor& x = Input(i);
+      const Dims from = x.strides();
+      copy_.Start(item);
+      for (int k = 0; k < x.rank(); ++k) copy_.Axis(x.dim(k), from[k], to[k]);
+      copy_.Run(x.raw_data(), place);
+      if (y->numel() > 0) place += x.dim(axis) * to[axis] * item;
+    }
+    return true;
+  }
+
+ private:
+  const int64_t axis_;
+  StridedCopy copy_;
+};
+
+class SplitOp final : public StandardOperator {
+ public:
+  SplitOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
+      : StandardOperator(def, ws, config), axis_(GetSingleArgument<int64_t>("axis", 0)) {}
+  bool RunOnDevice() override {
+    const Tensor& x = Input(0);
+    const int axis = NormalizeAxis(axis_, x.rank(), type());
+    const Dims from = x.strides();
+    const int64_t item = ItemSize(x.dtype());
+    const auto* place = static_cast<const char*>(x.raw_data());
+    for (int o = 0; o < OutputSize(); ++o)
+      if (HasOutput(o)) InferredOutput(o);
+    for (int o = 0; o < OutputSize(); ++o) {
+      const int64_t extent = inference().outputs()[static_cast<size_t>(o)].shape[axis];
+      if (HasOutput(o)) {
+        Tensor* y = Output(o);
+        const Dims to = y->shape().DenseStrides();
+        copy_.Start(item);
+        for (int k = 0; k < y->rank(); ++k) copy_.Axis(y->dim(k), from[k], to[k]);
+        copy_.Run(place, y->raw_mutable_data());
+      }
+      if (x.numel() > 0) place += extent * from[axis] * item;
+    }
+    return true;
+  }
+
+ private:
+  const int64_t axis_;
+  StridedCopy copy_;
+};
+
+OPKIT_OPERATOR_SCHEMA(Concat)
+    .NumInputs(1, 1 << 20)
+    .NumOutputs(1)
+    .Input(0, "inputs", "tensors of one dtype whose shapes differ along `axis` alone")
+    .Output(0, "concat_result", "all of them, one behind the other")
+    .RequiredArg<int64_t>("axis", "along which they are joined; negative ones count from the end")
+    .TensorInferenceFunction(detail::InferConcat)
+    .PointwiseCost(0)
+    .SetDoc("Joins tensors along an axis.");
+OPKIT_REGISTER_CPU_OPERATOR(Concat, ConcatOp);
+OPKIT_REGISTER_GRADIENT(Concat, detail::ConcatGradient);
+
+OPKIT_OPERATOR_SCHEMA(Split)
+    .NumInputs(1, 2)
+    .NumOutputs(1, 1 << 20)
+    .Input(0, "input", "any tensor")
+    .Input(1, "split", "the extents of the parts along `axis`", {DType::kInt64})
+    .Output(0, "outputs", "the parts, in order")
+    .Arg<int64_t>("axis", "along which it is cut; negative ones count from the end", 0)
+    .Arg<int64_t>("num_outputs",
+                  "cuts into that many equal parts, of which the last may be smaller")
+    .TensorInferenceFunction(detail::InferSplit)
+    .PointwiseCost(0)
+    .SetDoc(
+        "Cuts a tensor into parts along an axis, equal ones unless `split` gives their extents.");
+OPKIT_REGISTER_CPU_OPERATOR(Split, SplitOp);
+OPKIT_REGISTER_GRADIENT(Split, detail::SplitGradient);
+
+}  // namespace opkit
+
+#endif  // OPKIT_OPS_CONCAT_HPP_

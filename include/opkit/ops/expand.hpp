@@ -1,0 +1,113 @@
+// Expand and Tile: a tensor repeated along its axes.
+#ifndef OPKIT_OPS_EXPAND_HPP_
+#define OPKIT_OPS_EXPAND_HPP_
+
+#include "opkit/ops/broadcast.hpp"
+#include "opkit/ops/integer_inputs.hpp"
+#include "opkit/ops/strided_copy.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+inline void InferExpand(InferenceContext& c) {
+  SymbolicShape wanted;
+  if (const auto known = KnownIntegerList(c, 1, "shape")) {
+    wanted = Shape(*known);
+  } else if (const Dim rank = IntegerListSize(c, 1, "shape"); rank.is_known()) {
+    wanted = ShapeOfRank(rank.value());
+  }
+  c.SetOutput(0, c.input_dtype(0), BroadcastShape(c.input_shape(0), wanted));
+}
+
+inline void InferTile(InferenceContext& c) {
+  const SymbolicShape& input = c.input_shape(0);
+  if (!input.has_rank()) return c.SetOutput(0, c.input_dtype(0), {});
+  SymbolicShape shape = SymbolicShape::OfRank(input.rank());
+  const Dim size = IntegerListSize(c, 1, "repeats");
+  if (size.is_known() && size.value() != input.rank())
+    Throw(ErrorCode::kInvalidArgument, "Tile: 'repeats' has ", size.value(),
+          " elements, expected one for each axis of ", ToString(input));
+  if (const auto repeats = KnownIntegerList(c, 1, "repeats"))
+    for (int i = 0; i < input.rank(); ++i) {
+      int64_t extent = 0;
+      if ((*repeats)[i] < 0)
+        Throw(ErrorCode::kInvalidArgument, "Tile: 'repeats' is ", *repeats,
+              ", expected numbers of at least 0");
+      if ((*repeats)[i] == 1) shape[i] = input[i];
+      if ((*repeats)[i] == 0) shape[i] = 0;
+      if (!input[i].is_known()) continue;
+      if (__builtin_mul_overflow(input[i].value(), (*repeats)[i], &extent))
+        Throw(ErrorCode::kOutOfRange, "Tile: ", ToString(input), " repeated ", *repeats,
+              " times has more elements than a 64-bit count can hold");
+      shape[i] = extent;
+    }
+  c.SetOutput(0, c.input_dtype(0), shape);
+}
+
+}  // namespace detail
+
+class ExpandOp final : public StandardOperator {
+ public:
+  using StandardOperator::StandardOperator;
+  bool RunOnDevice() override {
+    const Tensor& x = DenseInput(0);
+    Tensor* y = InferredOutput(0);
+    const Dims from = BroadcastStrides(x.shape(), y->shape()), to = y->shape().DenseStrides();
+    copy_.Start(ItemSize(x.dtype()));
+    for (int i = 0; i < y->rank(); ++i) copy_.Axis(y->dim(i), from[i], to[i]);
+    copy_.Run(x.raw_data(), y->raw_mutable_data());
+    return true;
+  }
+
+ private:
+  StridedCopy copy_;
+};
+
+class TileOp final : public StandardOperator {
+ public:
+  using StandardOperator::StandardOperator;
+  bool RunOnDevice() override {
+    const Tensor& x = Input(0);
+    Tensor* y = InferredOutput(0);
+    if (y->numel() == 0) return true;
+    const Dims from = x.strides(), to = y->shape().DenseStrides();
+    copy_.Start(ItemSize(x.dtype()));
+    for (int i = 0; i < x.rank(); ++i) {
+      copy_.Axis(y->dim(i) / x.dim(i), 0, to[i] * x.dim(i));
+      copy_.Axis(x.dim(i), from[i], to[i]);
+    }
+    copy_.Run(x.raw_data(), y->raw_mutable_data());
+    return true;
+  }
+
+ private:
+  StridedCopy copy_;
+};
+
+OPKIT_OPERATOR_SCHEMA(Expand)
+    .NumInputs(2)
+    .NumOutputs(1)
+    .Input(0, "input", "any tensor")
+    .Input(1, "shape", "that is broadcast with that of `input`", {DType::kInt64})
+    .Output(0, "output", "`input`, with extents of 1 repeated")
+    .TensorInferenceFunction(detail::InferExpand)
+    .PointwiseCost(0)
+    .SetDoc("Broadcasts a tensor with a shape.");
+OPKIT_REGISTER_CPU_OPERATOR(Expand, ExpandOp);
+OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(Expand);
+
+OPKIT_OPERATOR_SCHEMA(Tile)
+    .NumInputs(2)
+    .NumOutputs(1)
+    .Input(0, "input", "any tensor")
+    .Input(1, "repeats", "how often, along each axis", {DType::kInt64})
+    .Output(0, "output", "`input` laid side by side")
+    .TensorInferenceFunction(detail::InferTile)
+    .PointwiseCost(0)
+    .SetDoc("Repeats a tensor along its axes.");
+OPKIT_REGISTER_CPU_OPERATOR(Tile, TileOp);
+OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(Tile);
+
+}  // namespace opkit
+
+#endif  // OPKIT_OPS_EXPAND_HPP_

@@ -1,0 +1,168 @@
+// Gather and GatherElements: elements of a tensor by indices that another tensor holds.
+#ifndef OPKIT_OPS_GATHER_HPP_
+#define OPKIT_OPS_GATHER_HPP_
+
+#include "opkit/ops/axes.hpp"
+#include "opkit/ops/standard_operator.hpp"
+#include "opkit/ops/table_copy.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Calls f(i, index) for each element of an int64 or int32 tensor, dense, where negative ones count
+// from the end of an axis of `extent`. Error (kOutOfRange) for one outside.
+template <class F>
+void ForIndices(const Tensor& indices, int64_t extent, std::string_view op, F f) {
+  DispatchDType<int64_t, int32_t>(indices.dtype(), [&]<class T>() {
+    const T* data = indices.data<T>();
+    for (int64_t i = 0; i < indices.numel(); ++i) {
+      const int64_t index = data[i] < 0 ? data[i] + extent : data[i];
+      if (index < 0 || index >= extent)
+        Throw(ErrorCode::kOutOfRange, op, ": index ", static_cast<int64_t>(data[i]),
+              " is outside an axis of extent ", extent);
+      f(i, index);
+    }
+  });
+}
+
+// Error (kTypeMismatch) unless input i holds indices, or is not known yet.
+inline void CheckIndices(const InferenceContext& c, int i) {
+  const DType dtype = c.input_dtype(i);
+  if (dtype != DType::kInt64 && dtype != DType::kInt32 && dtype != DType::kUndefined)
+    Throw(ErrorCode::kTypeMismatch, "indices must be int64 or int32, found ", dtype);
+}
+
+inline void InferGather(InferenceContext& c) {
+  CheckIndices(c, 1);
+  const SymbolicShape &data = c.input_shape(0), &indices = c.input_shape(1);
+  SymbolicShape shape;
+  if (data.has_rank()) {
+    const int axis = NormalizeAxis(c.Arg<int64_t>("axis", 0), data.rank(), "Gather");
+    if (indices.has_rank()) {
+      std::vector<Dim> dims(data.dims().begin(), data.dims().begin() + axis);
+      dims.insert(dims.end(), indices.dims().begin(), indices.dims().end());
+      dims.insert(dims.end(), data.dims().begin() + axis + 1, data.dims().end());
+      shape = SymbolicShape(std::move(dims));
+    }
+  }
+  c.SetOutput(0, c.input_dtype(0), shape);
+}
+
+inline void InferGatherElements(InferenceContext& c) {
+  CheckIndices(c, 1);
+  const SymbolicShape &data = c.input_shape(0), &indices = c.input_shape(1);
+  if (data.has_rank() && indices.has_rank()) {
+    auto fail = [&](const char* what) {
+      Throw(ErrorCode::kInvalidArgument, "GatherElements: indices of shape ", ToString(indices),
+            " for data of shape ", ToString(data), what);
+    };
+    if (data.rank() != indices.rank()) fail(", expected the same rank");
+    const int axis = NormalizeAxis(c.Arg<int64_t>("axis", 0), data.rank(), "GatherElements");
+    for (int i = 0; i < data.rank(); ++i)
+      if (i != axis && data[i].is_known() && indices[i].is_known() &&
+          indices[i].value() > data[i].value())
+        fail(", expected no larger extent but along `axis`");
+  }
+  c.SetOutput(0, c.input_dtype(0), indices);
+}
+
+}  // namespace detail
+
+class GatherOp final : public StandardOperator {
+ public:
+  GatherOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
+      : StandardOperator(def, ws, config), axis_(GetSingleArgument<int64_t>("axis", 0)) {}
+  bool RunOnDevice() override {
+    const Tensor &x = DenseInput(0), &indices = DenseInput(1);
+    Tensor* y = InferredOutput(0);
+    const int axis = NormalizeAxis(axis_, x.rank(), type());
+    copy_.Start(ItemSize(x.dtype()));
+    copy_.Keep(x.shape().NumelBetween(0, axis));
+    std::vector<int64_t>& table = copy_.Axis(x.dim(axis));
+    table.resize(static_cast<size_t>(indices.numel()));
+    detail::ForIndices(indices, x.dim(axis), type(),
+                       [&](int64_t i, int64_t index) { table[static_cast<size_t>(i)] = index; });
+    copy_.Keep(x.shape().NumelBetween(axis + 1, x.rank()));
+    copy_.Run(x.raw_data(), y->raw_mutable_data());
+    return true;
+  }
+
+ private:
+  const int64_t axis_;
+  TableCopy copy_;
+};
+
+class GatherElementsOp final : public StandardOperator {
+ public:
+  GatherElementsOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
+      : StandardOperator(def, ws, config), axis_(GetSingleArgument<int64_t>("axis", 0)) {}
+  bool RunOnDevice() override {
+    const Tensor &x = DenseInput(0), &indices = DenseInput(1);
+    Tensor* y = InferredOutput(0);
+    const int axis = NormalizeAxis(axis_, x.rank(), type());
+    const Dims steps = x.shape().DenseStrides();
+    const auto* from = static_cast<const char*>(x.raw_data());
+    auto* to = static_cast<char*>(y->raw_mutable_data());
+    // Where the index along `axis` is 0, for the element that `position` is at.
+    Dims position(std::vector<int64_t>(static_cast<size_t>(x.rank()), 0));
+    int64_t base = 0;
+    detail::WithElementOfSize(ItemSize(x.dtype()), [&](auto element) {
+      using T = decltype(element);
+      constexpr auto kItem = static_cast<int64_t>(sizeof(T));
+      detail::ForIndices(indices, x.dim(axis), type(), [&](int64_t i, int64_t index) {
+        detail::MoveElement<T>(to + i * kItem, from + (base + index * steps[axis]) * kItem);
+        for (int k = x.rank() - 1; k >= 0; --k) {
+          const int64_t step = k == axis ? 0 : steps[k];
+          base += step;
+          if (++position[k] < indices.dim(k)) break;
+          base -= position[k] * step;
+          position[k] = 0;
+        }
+      });
+    });
+    return true;
+  }
+
+ private:
+  const int64_t axis_;
+};
+
+OPKIT_OPERATOR_SCHEMA(Gather)
+    .NumInputs(2)
+    .NumOutputs(1)
+    .Input(0, "data", "any tensor of rank 1 or more")
+    .Input(1, "indices", "along `axis`; negative ones count from the end",
+           {DType::kInt64, DType::kInt32})
+    .Output(0, "output", "the shape of `data` with that of `indices` in the place of `axis`")
+    .Arg<int64_t>("axis", "of `data`; negative ones count from the end", 0)
+    .TensorInferenceFunction(detail::InferGather)
+    .CostInferenceFunction([](const OperatorDef&, const std::vector<TensorInfo>& inputs,
+                              const std::vector<TensorInfo>& outputs) {
+      OpCost cost;
+      cost.bytes_written = OpSchema::Bytes(outputs[0]);
+      cost.bytes_read = OpSchema::Bytes(inputs[1]) + cost.bytes_written;
+      return cost;
+    })
+    .SetDoc("Slices of a tensor along an axis, by their indices.");
+OPKIT_REGISTER_CPU_OPERATOR(Gather, GatherOp);
+OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(Gather);
+
+OPKIT_OPERATOR_SCHEMA(GatherElements)
+    .NumInputs(2)
+    .NumOutputs(1)
+    .Input(0, "data", "any tensor of rank 1 or more")
+    .Input(1, "indices", "along `axis`, of the same rank; negative ones count from the end",
+           {DType::kInt64, DType::kInt32})
+    .Output(0, "output",
+            "for each index, the element of `data` at that place along `axis` and at "
+            "the place of the index itself along the others")
+    .Arg<int64_t>("axis", "of `data`; negative ones count from the end", 0)
+    .TensorInferenceFunction(detail::InferGatherElements)
+    .PointwiseCost(0)
+    .SetDoc("Single elements of a tensor, by their indices along one axis.");
+OPKIT_REGISTER_CPU_OPERATOR(GatherElements, GatherElementsOp);
+OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(GatherElements);
+
+}  // namespace opkit
+
+#endif  // OPKIT_OPS_GATHER_HPP_

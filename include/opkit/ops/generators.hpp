@@ -1,0 +1,214 @@
+// Constant, ConstantOfShape, Range: tensors made of attributes and a few numbers.
+#ifndef OPKIT_OPS_GENERATORS_HPP_
+#define OPKIT_OPS_GENERATORS_HPP_
+
+#include "opkit/ops/integer_inputs.hpp"
+#include "opkit/ops/strided_copy.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// What a Constant node holds. Error (kInvalidArgument) unless one attribute says it.
+inline Tensor ConstantValue(const Arguments& args) {
+  Tensor value;
+  int found = 0;
+  const auto take = [&](std::string_view name, auto make) {
+    if (!args.Has(name)) return;
+    ++found;
+    value = make(name);
+  };
+  take("value", [&](std::string_view name) { return args.Get<Tensor>(name); });
+  take("value_int", [&](std::string_view name) { return Tensor::Scalar(args.Get<int64_t>(name)); });
+  take("value_float", [&](std::string_view name) { return Tensor::Scalar(args.Get<float>(name)); });
+  take("value_ints", [&](std::string_view name) {
+    const auto list = args.Get<std::vector<int64_t>>(name);
+    return Tensor::From<int64_t>({static_cast<int64_t>(list.size())}, list);
+  });
+  take("value_floats", [&](std::string_view name) {
+    const auto list = args.Get<std::vector<float>>(name);
+    return Tensor::From<float>({static_cast<int64_t>(list.size())}, list);
+  });
+  if (found != 1 || !value.initialized())
+    Throw(ErrorCode::kInvalidArgument, "Constant needs one of the arguments 'value', 'value_int', ",
+          "'value_ints', 'value_float' and 'value_floats', found ", args.Names());
+  return value;
+}
+
+// The element that ConstantOfShape repeats.
+inline Tensor FillElement(const Arguments& args) {
+  Tensor value = args.Get<Tensor>("value", Tensor::Scalar(0.f));
+  if (value.numel() != 1 || !value.initialized())
+    Throw(ErrorCode::kInvalidArgument, "ConstantOfShape: 'value' is ", value,
+          ", expected one element");
+  return value;
+}
+
+inline void InferConstantOfShape(InferenceContext& c) {
+  SymbolicShape shape;
+  if (const auto known = KnownIntegerList(c, 0, "input")) {
+    shape = Shape(*known);
+  } else if (const Dim rank = IntegerListSize(c, 0, "input"); rank.is_known()) {
+    shape = ShapeOfRank(rank.value());
+  }
+  c.SetOutput(0, FillElement(c.args()).dtype(), shape);
+}
+
+// The number that input i of Range is, which holds one element of T.
+template <class T>
+T RangeNumber(const Tensor& tensor, const char* name) {
+  if (tensor.numel() != 1 || tensor.dtype() != kDTypeOf<T>)
+    Throw(ErrorCode::kInvalidArgument, "Range: '", name, "' is ", tensor,
+          ", expected one element of ", kDTypeOf<T>);
+  return tensor.data<T>()[0];
+}
+
+// Calls f with the element type of a Range.
+template <class F>
+void WithRangeType(DType dtype, F f) {
+  DispatchDType<int16_t, int32_t, int64_t, float16, bfloat16, float, double>(dtype, f);
+}
+
+template <class T>
+int64_t RangeSize(T start, T limit, T delta) {
+  if (delta == T(0)) Throw(ErrorCode::kInvalidArgument, "Range: 'delta' is 0");
+  if constexpr (std::is_integral_v<T>) {
+    const bool up = delta > 0;
+    if (up ? limit <= start : limit >= start) return 0;
+    const auto wide = [](T value) { return static_cast<uint64_t>(static_cast<int64_t>(value)); };
+    const uint64_t distance = up ? wide(limit) - wide(start) : wide(start) - wide(limit);
+    const uint64_t step = up ? wide(delta) : uint64_t{0} - wide(delta);
+    const uint64_t count = (distance - 1) / step + 1;
+    return count >> 63 ? -1 : static_cast<int64_t>(count);
+  } else {
+    const double distance = static_cast<double>(limit) - static_cast<double>(start);
+    const double count = distance / static_cast<double>(delta);
+    if (!(count > 0)) return count == count ? 0 : -1;
+    if (count >= 0x1p62) return -1;
+    const auto whole = static_cast<int64_t>(count);
+    return static_cast<double>(whole) < count ? whole + 1 : whole;
+  }
+}
+
+inline void InferRange(InferenceContext& c) {
+  DType dtype = DType::kUndefined;
+  for (int i = 0; i < 3; ++i)
+    if (dtype == DType::kUndefined) dtype = c.input_dtype(i);
+  SymbolicShape shape = SymbolicShape::OfRank(1);
+  const Tensor *start = c.input_constant(0), *limit = c.input_constant(1);
+  const Tensor* delta = c.input_constant(2);
+  if (start && limit && delta)
+    WithRangeType(dtype, [&]<class T>() {
+      const int64_t size =
+          RangeSize(RangeNumber<T>(*start, "start"), RangeNumber<T>(*limit, "limit"),
+                    RangeNumber<T>(*delta, "delta"));
+      if (size < 0)
+        Throw(ErrorCode::kInvalidArgument, "Range: the numbers from 'start' to 'limit' by 'delta' ",
+              "are no finite count that 64 bits can hold");
+      shape[0] = size;
+    });
+  c.SetOutput(0, dtype, shape);
+}
+
+}  // namespace detail
+
+class ConstantOp final : public StandardOperator {
+ public:
+  ConstantOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
+      : StandardOperator(def, ws, config), value_(detail::ConstantValue(def.args())) {}
+  bool RunOnDevice() override {
+    CopyBytes(InferredOutput(0)->raw_mutable_data(), value_.raw_data(), value_.nbytes());
+    return true;
+  }
+
+ private:
+  const Tensor value_;
+};
+
+class ConstantOfShapeOp final : public StandardOperator {
+ public:
+  ConstantOfShapeOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
+      : StandardOperator(def, ws, config), value_(detail::FillElement(def.args())) {}
+  bool RunOnDevice() override {
+    Tensor* y = InferredOutput(0);
+    copy_.Start(ItemSize(y->dtype()));
+    copy_.Axis(y->numel(), 0, 1);
+    copy_.Run(value_.raw_data(), y->raw_mutable_data());
+    return true;
+  }
+
+ private:
+  const Tensor value_;
+  StridedCopy copy_;
+};
+
+class RangeOp final : public StandardOperator {
+ public:
+  using StandardOperator::StandardOperator;
+  bool RunOnDevice() override {
+    Tensor* y = InferredOutput(0);
+    detail::WithRangeType(y->dtype(), [&]<class T>() {
+      const T start = detail::RangeNumber<T>(Input(0), "start");
+      const T delta = detail::RangeNumber<T>(Input(2), "delta");
+      T* out = y->mutable_data<T>();
+      for (int64_t i = 0; i < y->numel(); ++i) {
+        if constexpr (std::is_integral_v<T>) {  // in range, but not every step on the way there
+          out[i] = static_cast<T>(static_cast<uint64_t>(start) +
+                                  static_cast<uint64_t>(i) * static_cast<uint64_t>(delta));
+        } else {
+          using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
+          out[i] = static_cast<T>(static_cast<Wide>(start) +
+                                  static_cast<Wide>(i) * static_cast<Wide>(delta));
+        }
+      }
+    });
+    return true;
+  }
+};
+
+OPKIT_OPERATOR_SCHEMA(Constant)
+    .NumInputs(0)
+    .NumOutputs(1)
+    .Output(0, "output", "the value")
+    .Arg<Tensor>("value", "a tensor")
+    .Arg<int64_t>("value_int", "an int64 scalar")
+    .Arg<std::vector<int64_t>>("value_ints", "a list of int64")
+    .Arg<float>("value_float", "a float scalar")
+    .Arg<std::vector<float>>("value_floats", "a list of float")
+    .TensorInferenceFunction([](InferenceContext& c) {
+      c.SetOutputData(0, detail::ConstantValue(c.args()));
+    })
+    .PointwiseCost(0)
+    .SetDoc("A tensor that an attribute holds.");
+OPKIT_REGISTER_CPU_OPERATOR(Constant, ConstantOp);
+OPKIT_NO_GRADIENT(Constant);
+
+OPKIT_OPERATOR_SCHEMA(ConstantOfShape)
+    .NumInputs(1)
+    .NumOutputs(1)
+    .Input(0, "input", "the extents", {DType::kInt64})
+    .Output(0, "output", "of that shape")
+    .Arg<Tensor>("value", "one element; by default a float 0")
+    .TensorInferenceFunction(detail::InferConstantOfShape)
+    .PointwiseCost(0)
+    .SetDoc("A tensor of equal elements.");
+OPKIT_REGISTER_CPU_OPERATOR(ConstantOfShape, ConstantOfShapeOp);
+OPKIT_NO_GRADIENT(ConstantOfShape);
+
+OPKIT_OPERATOR_SCHEMA(Range)
+    .NumInputs(3)
+    .NumOutputs(1)
+    .Input(0, "start", "the first number, a scalar",
+           {DType::kFloat32, DType::kFloat64, DType::kInt16, DType::kInt32, DType::kInt64,
+            DType::kFloat16, DType::kBFloat16})
+    .Input(1, "limit", "the numbers stop before it")
+    .Input(2, "delta", "from one to the next; may be negative")
+    .Output(0, "output", "start, start + delta, …: ceil((limit - start) / delta) of them")
+    .TensorInferenceFunction(detail::InferRange)
+    .PointwiseCost(2)
+    .SetDoc("Numbers in equal steps.");
+OPKIT_REGISTER_CPU_OPERATOR(Range, RangeOp);
+OPKIT_NO_GRADIENT(Range);
+
+}  // namespace opkit
+
+#endif  // OPKIT_OPS_GENERATORS_HPP_

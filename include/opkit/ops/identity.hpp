@@ -1,0 +1,190 @@
+// Operators that hand on what they are given: Identity, and Dropout, which does so in inference.
+// Source: the ONNX operator pages (https://onnx.ai/onnx/operators), opset 21.
+#ifndef OPKIT_OPS_IDENTITY_HPP_
+#define OPKIT_OPS_IDENTITY_HPP_
+
+#include "opkit/op/random.hpp"
+#include "opkit/ops/elementwise.hpp"
+#include "opkit/ops/node_gradient.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+class IdentityOp final : public StandardOperator {
+ public:
+  using StandardOperator::StandardOperator;
+
+  bool RunOnDevice() override {
+    const Tensor& x = DenseInput(0);
+    Tensor* y = InferredOutput(0);
+    if (y->raw_data() != x.raw_data() && x.nbytes() > 0)
+      std::memcpy(y->raw_mutable_data(), x.raw_data(), static_cast<size_t>(x.nbytes()));
+    return true;
+  }
+};
+
+OPKIT_OPERATOR_SCHEMA(Identity).FillUsing(detail::UnarySchema("Y is X. In place nothing is done.",
+                                                              AllDTypes(), 0));
+OPKIT_REGISTER_CPU_OPERATOR(Identity, IdentityOp);
+
+namespace detail {
+
+// MT19937 (Matsumoto, Nishimura, "Mersenne twister", 1998), seeded and read as NumPy's RandomState
+// does, whose masks ONNX's conformance data holds.
+class MersenneTwister {
+ public:
+  explicit MersenneTwister(uint32_t seed) {
+    state_[0] = seed;
+    for (uint32_t i = 1; i < kSize; ++i)
+      state_[i] = 1812433253u * (state_[i - 1] ^ (state_[i - 1] >> 30)) + i;
+  }
+  // In [0, 1), with 53 random bits.
+  double Uniform() {
+    const double high = static_cast<double>(Next() >> 5), low = static_cast<double>(Next() >> 6);
+    return (high * 0x1p26 + low) * 0x1p-53;
+  }
+
+ private:
+  static constexpr uint32_t kSize = 624, kMiddle = 397;
+
+  uint32_t Next() {
+    if (at_ == kSize) Twist();
+    uint32_t x = state_[at_++];
+    x ^= x >> 11;
+    x ^= (x << 7) & 0x9d2c5680u;
+    x ^= (x << 15) & 0xefc60000u;
+    return x ^ (x >> 18);
+  }
+  void Twist() {
+    for (uint32_t i = 0; i < kSize; ++i) {
+      const uint32_t x = (state_[i] & 0x80000000u) | (state_[(i + 1) % kSize] & 0x7fffffffu);
+      state_[i] = state_[(i + kMiddle) % kSize] ^ (x >> 1) ^ (x & 1 ? 0x9908b0dfu : 0u);
+    }
+    at_ = 0;
+  }
+
+  uint32_t state_[kSize];
+  uint32_t at_ = kSize;
+};
+
+}  // namespace detail
+
+// In training each element is dropped with probability `ratio`, the others are scaled by 1 / (1 -
+// ratio). With the attribute `seed` every run drops the same ones; without, they depend on SetSeed,
+// the node's output name and the run.
+class DropoutOp final : public StandardOperator {
+ public:
+  DropoutOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
+      : StandardOperator(def, ws, config),
+        has_seed_(HasArgument("seed")),
+        seed_(GetSingleArgument<int64_t>("seed", 0)) {
+    key_ = 0;
+    for (const char c : def.outputs()[0]) key_ = detail::MixBits(key_ ^ static_cast<uint8_t>(c));
+  }
+
+  bool RunOnDevice() override {
+    const Tensor& x = DenseInput(0);
+    Tensor* y = InferredOutput(0);
+    const double ratio = Ratio();
+    Tensor* mask = HasOutput(1) ? InferredOutput(1) : nullptr;
+    auto* kept = mask ? static_cast<uint8_t*>(mask->raw_mutable_data()) : nullptr;
+    if (!Training() || ratio == 0) {
+      if (y->raw_data() != x.raw_data() && x.nbytes() > 0)
+        std::memcpy(y->raw_mutable_data(), x.raw_data(), static_cast<size_t>(x.nbytes()));
+      if (x.numel() > 0 && kept) std::memset(kept, 1, static_cast<size_t>(x.numel()));
+      return true;
+    }
+    FloatTypes::Visit(x.dtype(), [&]<class T>() {
+      Drop(x.data<T>(), y->mutable_data<T>(), kept, x.numel(), ratio);
+    });
+    return true;
+  }
+
+ private:
+  bool Training() const {
+    return HasInput(2) && Input(2).numel() > 0 &&
+           *static_cast<const uint8_t*>(Input(2).raw_data()) != 0;
+  }
+  double Ratio() const {
+    double ratio = 0.5;
+    if (HasInput(1) && Input(1).numel() > 0)
+      FloatTypes::Visit(Input(1).dtype(), [&]<class T>() {
+        ratio = static_cast<double>(static_cast<detail::ComputeType<T>>(*Input(1).data<T>()));
+      });
+    if (!(ratio >= 0 && ratio < 1))
+      Throw(ErrorCode::kInvalidArgument, "Dropout: the ratio is ", ratio,
+            ", expected 0 or more and less than 1");
+    return ratio;
+  }
+  template <class T>
+  void Drop(const T* x, T* y, uint8_t* kept, int64_t count, double ratio) {
+    using C = detail::ComputeType<T>;
+    detail::MersenneTwister random(has_seed_ ? static_cast<uint32_t>(seed_) : NextSeed());
+    const C scale = static_cast<C>(1 / (1 - ratio));
+    for (int64_t i = 0; i < count; ++i) {
+      const bool keep = random.Uniform() >= ratio;
+      y[i] = static_cast<T>(keep ? static_cast<C>(x[i]) * scale : C{0});
+      if (kept) kept[i] = keep;
+    }
+  }
+  uint32_t NextSeed() {
+    // Relaxed: SetSeed is not called while an operator runs.
+    auto& global = detail::g_random_seed;
+    const uint64_t epoch = global.epoch.load(std::memory_order_relaxed);
+    if (std::exchange(epoch_, epoch) != epoch) run_ = 0;
+    const uint64_t seed = detail::MixBits(global.seed.load(std::memory_order_relaxed) ^ key_);
+    return static_cast<uint32_t>(detail::MixBits(seed + run_++) >> 32);
+  }
+
+  const bool has_seed_;
+  const int64_t seed_;
+  uint64_t key_ = 0, epoch_ = 0, run_ = 0;
+};
+
+OPKIT_OPERATOR_SCHEMA(Dropout)
+    .SetDoc(
+        "In inference the output is the data. In training elements are dropped at random, the "
+        "others are scaled by 1 / (1 - ratio). With a seed every run drops the same ones.")
+    .NumInputs(1, 3)
+    .NumOutputs(1, 2)
+    .Input(0, "data", "a tensor of any shape", FloatTypes::DTypes())
+    .Input(1, "ratio", "a scalar: how likely an element is dropped; 0.5 where it is left out",
+           FloatTypes::DTypes())
+    .Input(2, "training_mode", "a scalar; false where it is left out", {DType::kBool})
+    .Output(0, "output", "of the type and shape of the data", FloatTypes::DTypes())
+    .Output(1, "mask", "whether an element was kept", {DType::kBool})
+    .Arg<int64_t>("seed", "of the random numbers, as NumPy's RandomState takes it")
+    .AllowInplace({{0, 0}})
+    .Stateful()
+    .PointwiseCost(1)
+    .TensorInferenceFunction([](InferenceContext& c) {
+      ExpectDType(c, 0, FloatTypes::DTypes());
+      if (c.HasInput(1)) ExpectDType(c, 1, FloatTypes::DTypes());
+      if (c.HasInput(2)) ExpectDType(c, 2, {DType::kBool});
+      for (int i = 1; i < c.num_inputs(); ++i) {
+        if (!c.HasInput(i) || !c.input_shape(i).is_known()) continue;
+        if (const Shape shape = c.input_shape(i).ToShape(); shape.numel() != 1)
+          Throw(ErrorCode::kInvalidArgument, "Dropout: input ", i, " '",
+                i == 1 ? "ratio" : "training_mode", "' has shape ", ToString(shape),
+                ", expected a scalar");
+      }
+      c.SetOutput(0, c.input_dtype(0), c.input_shape(0));
+      if (c.num_outputs() > 1) c.SetOutput(1, DType::kBool, c.input_shape(0));
+    });
+OPKIT_REGISTER_CPU_OPERATOR(Dropout, DropoutOp);
+
+namespace detail {
+
+class IdentityGradient : public NodeGradient {
+ public:
+  using NodeGradient::NodeGradient;
+  void Make() override { SetDense(0, GO(0)); }
+};
+
+}  // namespace detail
+
+OPKIT_REGISTER_GRADIENT(Identity, detail::IdentityGradient);
+OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(Dropout);
+
+}  // namespace opkit
+
+#endif  // OPKIT_OPS_IDENTITY_HPP_

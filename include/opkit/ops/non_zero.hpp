@@ -1,0 +1,58 @@
+// NonZero: where a tensor is not zero. The data decides how many places there are.
+#ifndef OPKIT_OPS_NON_ZERO_HPP_
+#define OPKIT_OPS_NON_ZERO_HPP_
+
+#include "opkit/ops/standard_operator.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+class NonZeroOp final : public StandardOperator {
+ public:
+  using StandardOperator::StandardOperator;
+  bool RunOnDevice() override {
+    const Tensor& x = DenseInput(0);
+    places_.clear();
+    DispatchDType<bool, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t,
+                  float16, bfloat16, float, double>(x.dtype(), [&]<class T>() {
+      const T* data = x.data<T>();
+      for (int64_t i = 0; i < x.numel(); ++i)
+        if (data[i] != T(0)) places_.push_back(i);
+    });
+    const auto count = static_cast<int64_t>(places_.size());
+    const int rank = (std::max)(x.rank(), 1);
+    int64_t* out = Output(0, Shape{rank, count}, DType::kInt64)->mutable_data<int64_t>();
+    for (int axis = rank - 1; axis >= 0; --axis) {
+      const int64_t extent = x.rank() == 0 ? 1 : x.dim(axis);
+      for (int64_t i = 0; i < count; ++i) {
+        int64_t& place = places_[static_cast<size_t>(i)];
+        out[axis * count + i] = place % extent;
+        place /= extent;
+      }
+    }
+    return true;
+  }
+
+ private:
+  std::vector<int64_t> places_;
+};
+
+OPKIT_OPERATOR_SCHEMA(NonZero)
+    .NumInputs(1)
+    .NumOutputs(1)
+    .Input(0, "X", "any tensor of numbers or bool")
+    .Output(0, "Y",
+            "[rank, n]: the indices of n elements, one row for each axis, in row-major "
+            "order; a scalar counts as rank 1",
+            {DType::kInt64})
+    .TensorInferenceFunction([](InferenceContext& c) {
+      const SymbolicShape& input = c.input_shape(0);
+      const Dim rank = !input.has_rank() ? Dim() : input.rank() == 0 ? Dim(1) : Dim(input.rank());
+      c.SetOutput(0, DType::kInt64, {rank, Dim()});
+    })
+    .SetDoc("The indices of the elements that are not zero.");
+OPKIT_REGISTER_CPU_OPERATOR(NonZero, NonZeroOp);
+OPKIT_NO_GRADIENT(NonZero);
+
+}  // namespace opkit
+
+#endif  // OPKIT_OPS_NON_ZERO_HPP_

@@ -1,0 +1,102 @@
+// OneHot: indices as vectors that are on at one place and off elsewhere.
+#ifndef OPKIT_OPS_ONE_HOT_HPP_
+#define OPKIT_OPS_ONE_HOT_HPP_
+
+#include "opkit/ops/axes.hpp"
+#include "opkit/ops/standard_operator.hpp"
+#include "opkit/ops/strided_copy.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Element i of a dense tensor of any real dtype, cut to an integer. Error (kInvalidArgument) for a
+// number that int64 cannot hold.
+inline int64_t IntegerAt(const Tensor& tensor, int64_t i) {
+  return DispatchDType<int64_t, int32_t, int16_t, int8_t, uint64_t, uint32_t, uint16_t, uint8_t,
+                       float, double, float16, bfloat16>(tensor.dtype(), [&]<class T>() -> int64_t {
+    const T value = tensor.data<T>()[i];
+    if constexpr (!std::is_integral_v<T>) {
+      if (!(static_cast<double>(value) >= -0x1p62 && static_cast<double>(value) <= 0x1p62))
+        Throw(ErrorCode::kInvalidArgument, "expected an integer, found ",
+              static_cast<double>(value));
+    }
+    return static_cast<int64_t>(value);
+  });
+}
+
+inline void InferOneHot(InferenceContext& c) {
+  const SymbolicShape& indices = c.input_shape(0);
+  Dim depth;
+  if (const Tensor* known = c.input_constant(1)) {
+    if (known->numel() != 1)
+      Throw(ErrorCode::kInvalidArgument, "OneHot: 'depth' is ", *known, ", expected one element");
+    const int64_t value = IntegerAt(known->is_dense() ? *known : known->Contiguous(), 0);
+    if (value < 0)
+      Throw(ErrorCode::kInvalidArgument, "OneHot: 'depth' is ", value, ", expected at least 0");
+    depth = value;
+  }
+  if (!SymbolicShape::Merge(c.input_shape(2), Shape{2}))
+    Throw(ErrorCode::kInvalidArgument, "OneHot: 'values' has shape ", ToString(c.input_shape(2)),
+          ", expected [2], the off and the on value");
+  SymbolicShape shape;
+  if (indices.has_rank()) {
+    std::vector<Dim> dims = indices.dims();
+    const int axis = NormalizeAxis(c.Arg<int64_t>("axis", -1), indices.rank() + 1, "OneHot");
+    dims.insert(dims.begin() + axis, depth);
+    shape = SymbolicShape(std::move(dims));
+  }
+  c.SetOutput(0, c.input_dtype(2), shape);
+}
+
+}  // namespace detail
+
+class OneHotOp final : public StandardOperator {
+ public:
+  OneHotOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
+      : StandardOperator(def, ws, config), axis_(GetSingleArgument<int64_t>("axis", -1)) {}
+  bool RunOnDevice() override {
+    const Tensor &indices = DenseInput(0), &values = DenseInput(2);
+    Tensor* y = InferredOutput(0);
+    const int axis = NormalizeAxis(axis_, y->rank(), type());
+    const int64_t depth = y->dim(axis);
+    const int64_t inner = y->shape().NumelBetween(axis + 1, y->rank());
+    const int64_t item = ItemSize(y->dtype());
+    const auto* off = static_cast<const char*>(values.raw_data());
+    auto* out = static_cast<char*>(y->raw_mutable_data());
+    copy_.Start(item);
+    copy_.Axis(y->numel(), 0, 1);
+    copy_.Run(off, out);
+    for (int64_t i = 0; i < indices.numel(); ++i) {
+      int64_t index = detail::IntegerAt(indices, i);
+      if (index < 0) index += depth;
+      if (index < 0 || index >= depth) continue;  // all off
+      const int64_t at = (i / inner * depth + index) * inner + i % inner;
+      std::memcpy(out + at * item, off + item, static_cast<size_t>(item));
+    }
+    return true;
+  }
+
+ private:
+  const int64_t axis_;
+  StridedCopy copy_;
+};
+
+OPKIT_OPERATOR_SCHEMA(OneHot)
+    .NumInputs(3)
+    .NumOutputs(1)
+    .Input(0, "indices",
+           "of the place that is on; negative ones count from the end, and one "
+           "outside leaves all off")
+    .Input(1, "depth", "extent of the new axis: one number")
+    .Input(2, "values", "[off, on]")
+    .Output(0, "output", "the shape of `indices` with `axis` added, the dtype of `values`")
+    .Arg<int64_t>("axis", "of the output, that is new; negative ones count from the end", -1)
+    .TensorInferenceFunction(detail::InferOneHot)
+    .PointwiseCost(0)
+    .SetDoc("Indices as vectors that are on at one place.");
+OPKIT_REGISTER_CPU_OPERATOR(OneHot, OneHotOp);
+OPKIT_NO_GRADIENT(OneHot);
+
+}  // namespace opkit
+
+#endif  // OPKIT_OPS_ONE_HOT_HPP_

@@ -1,0 +1,195 @@
+// Pad: a tensor with more on the sides of its axes, or with less.
+#ifndef OPKIT_OPS_PAD_HPP_
+#define OPKIT_OPS_PAD_HPP_
+
+#include "opkit/ops/axes.hpp"
+#include "opkit/ops/integer_inputs.hpp"
+#include "opkit/ops/table_copy.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Pads before and behind every axis of a tensor of `rank`. `axes`, null for all, are those that
+// `pads` is for. Errors: kInvalidArgument, kOutOfRange.
+inline Dims PadsOfAllAxes(const Dims& pads, const Dims* axes, int rank) {
+  const int count = axes ? axes->size() : rank;
+  if (pads.size() != 2 * count)
+    Throw(ErrorCode::kInvalidArgument, "Pad: 'pads' has ", pads.size(), " elements, expected ",
+          2 * count, ", one before and one behind each of ", count, " axes");
+  Dims all(std::vector<int64_t>(static_cast<size_t>(2 * rank), 0));
+  if (axes) static_cast<void>(AxisMask({axes->begin(), axes->end()}, rank, "Pad"));
+  for (int i = 0; i < count; ++i) {
+    const int axis = axes ? NormalizeAxis((*axes)[i], rank, "Pad") : i;
+    all[axis] = pads[i];
+    all[rank + axis] = pads[count + i];
+  }
+  return all;
+}
+
+inline int64_t PaddedExtent(int64_t extent, int64_t before, int64_t behind) {
+  int64_t padded = 0;
+  if (__builtin_add_overflow(extent, before, &padded) ||
+      __builtin_add_overflow(padded, behind, &padded) || padded < 0)
+    Throw(ErrorCode::kInvalidArgument, "Pad: an axis of extent ", extent, " cannot have pads ",
+          before, " and ", behind);
+  return padded;
+}
+
+inline void InferPad(InferenceContext& c) {
+  const SymbolicShape& input = c.input_shape(0);
+  if (!input.has_rank()) return c.SetOutput(0, c.input_dtype(0), {});
+  SymbolicShape shape = input;
+  const auto pads = KnownIntegerList(c, 1, "pads"), axes = KnownIntegerList(c, 3, "axes");
+  if (pads && (axes || !c.HasInput(3))) {
+    const Dims all = PadsOfAllAxes(*pads, axes ? &*axes : nullptr, input.rank());
+    for (int i = 0; i < input.rank(); ++i) {
+      const int64_t before = all[i], behind = all[input.rank() + i];
+      if (before == 0 && behind == 0) continue;
+      shape[i] = input[i].is_known() ? Dim(PaddedExtent(input[i].value(), before, behind)) : Dim();
+    }
+  } else if (axes) {
+    for (const int64_t axis : *axes) shape[NormalizeAxis(axis, input.rank(), "Pad")] = Dim();
+  } else {
+    shape = SymbolicShape::OfRank(input.rank());
+  }
+  c.SetOutput(0, c.input_dtype(0), shape);
+}
+
+// Pads are cut off again.
+class PadGradient final : public GradientMakerBase {
+ public:
+  using GradientMakerBase::GradientMakerBase;
+  bool CopyArguments() const override { return false; }
+  std::vector<OperatorDef> GetGradientDefs() override {
+    const auto mode = Def().args().Get<std::string>("mode", "constant");
+    if (mode != "constant")
+      Throw(ErrorCode::kUnsupported, "only mode 'constant' of Pad has a gradient, found '", mode,
+            "'");
+    OperatorDef negated("Neg", {I(1)}, {Temporary("pads")});
+    OperatorDef back("Pad", {GO(0), negated.outputs()[0]}, {GI(0)});
+    if (Def().inputs().size() > 3) back.Input("").Input(I(3));
+    return {negated, back};
+  }
+};
+
+}  // namespace detail
+
+class PadOp final : public StandardOperator {
+ public:
+  PadOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
+      : StandardOperator(def, ws, config) {
+    const auto name = GetSingleArgument<std::string>("mode", "constant");
+    const std::vector<std::string> names = {"constant", "reflect", "edge", "wrap"};
+    size_t i = 0;
+    while (i < names.size() && names[i] != name) ++i;
+    if (i == names.size())
+      Throw(ErrorCode::kInvalidArgument, "Pad: mode is '", name, "', expected one of ", names);
+    mode_ = static_cast<Mode>(i);
+  }
+  bool RunOnDevice() override {
+    const Tensor& x = DenseInput(0);
+    Tensor* y = InferredOutput(0);
+    const int rank = x.rank();
+    const Dims pads = IntegerList(Input(1), "pads");
+    Dims axes;
+    if (HasInput(3)) axes = IntegerList(Input(3), "axes");
+    const Dims all = detail::PadsOfAllAxes(pads, HasInput(3) ? &axes : nullptr, rank);
+    if (y->numel() == 0) return true;
+    const int64_t item = ItemSize(x.dtype());
+    if (x.shape() != shape_ || !(all == pads_) || item != item_) {
+      item_ = 0;
+      copy_.Start(item);
+      for (int i = 0; i < rank; ++i) {
+        if (all[i] == 0 && all[rank + i] == 0) {
+          copy_.Keep(x.dim(i));
+        } else {
+          FillTable(copy_.Axis(x.dim(i)), x.dim(i), all[i], y->dim(i), i);
+        }
+      }
+      shape_ = x.shape();
+      pads_ = all;
+      item_ = item;
+    }
+    const char zeros[16] = {};
+    copy_.Run(x.raw_data(), y->raw_mutable_data(), HasInput(2) ? FillValue(x.dtype()) : zeros);
+    return true;
+  }
+
+ private:
+  enum class Mode : uint8_t { kConstant, kReflect, kEdge, kWrap };
+
+  // Negative pads come first: what they cut off is not there to be repeated.
+  void FillTable(std::vector<int64_t>& table, int64_t extent, int64_t before, int64_t padded,
+                 int axis) const {
+    const int64_t behind = padded - extent - before;
+    const int64_t first = before < 0 ? -before : 0;
+    const int64_t left = extent - first + (behind < 0 ? behind : 0);
+    if (left <= 0 && mode_ != Mode::kConstant)
+      Throw(ErrorCode::kInvalidArgument, "Pad: axis ", axis, " has nothing to repeat: extent ",
+            extent, ", pads ", before, " and ", behind);
+    table.reserve(static_cast<size_t>(padded));
+    for (int64_t o = 0; o < padded; ++o) {
+      const int64_t index = Repeated(o - (before > 0 ? before : 0), left);
+      table.push_back(index < 0 ? -1 : first + index);
+    }
+  }
+  // The element of an axis of `extent` that stands at index `i`, which may lie outside; -1: none.
+  int64_t Repeated(int64_t i, int64_t extent) const {
+    if (i >= 0 && i < extent) return i;
+    switch (mode_) {
+      case Mode::kConstant:
+        return -1;
+      case Mode::kEdge:
+        return i < 0 ? 0 : extent - 1;
+      case Mode::kWrap:
+        return Modulo(i, extent);
+      default: {
+        if (extent == 1) return 0;
+        const int64_t at = Modulo(i, 2 * (extent - 1));
+        return at < extent ? at : 2 * (extent - 1) - at;
+      }
+    }
+  }
+  static int64_t Modulo(int64_t i, int64_t n) {
+    const int64_t rest = i % n;
+    return rest < 0 ? rest + n : rest;
+  }
+  const void* FillValue(DType dtype) {
+    const Tensor& value = Input(2);
+    if (value.numel() != 1 || value.dtype() != dtype)
+      Throw(ErrorCode::kInvalidArgument, "Pad: the constant is ", value,
+            ", expected one element of ", dtype);
+    return value.raw_data();
+  }
+
+  Mode mode_ = Mode::kConstant;
+  TableCopy copy_;
+  Shape shape_;  // of the input that copy_ is for, its pads, and the bytes of its elements
+  Dims pads_;
+  int64_t item_ = 0;
+};
+
+OPKIT_OPERATOR_SCHEMA(Pad)
+    .NumInputs(2, 4)
+    .NumOutputs(1)
+    .Input(0, "data", "any tensor")
+    .Input(1, "pads",
+           "for each axis how many to add before it, then for each how many behind; "
+           "negative ones take away",
+           {DType::kInt64})
+    .Input(2, "constant_value", "one element, by default 0")
+    .Input(3, "axes", "that are padded; by default all", {DType::kInt64, DType::kInt32})
+    .Output(0, "output", "the padded tensor")
+    .Arg<std::string>("mode",
+                      "what is added: constant; edge, the element at the side; reflect, "
+                      "what lies on its other side; wrap, what the other side begins with",
+                      "constant")
+    .TensorInferenceFunction(detail::InferPad)
+    .PointwiseCost(0)
+    .SetDoc("Adds elements at the sides of a tensor.");
+OPKIT_REGISTER_CPU_OPERATOR(Pad, PadOp);
+OPKIT_REGISTER_GRADIENT(Pad, detail::PadGradient);
+
+}  // namespace opkit
+
+#endif  // OPKIT_OPS_PAD_HPP_

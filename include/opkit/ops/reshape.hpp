@@ -1,0 +1,238 @@
+// Reshape, Flatten, Squeeze, Unsqueeze: the same elements under another shape. Where the output may
+// lie on the input nothing is moved.
+#ifndef OPKIT_OPS_RESHAPE_HPP_
+#define OPKIT_OPS_RESHAPE_HPP_
+
+#include "opkit/ops/axes.hpp"
+#include "opkit/ops/integer_inputs.hpp"
+#include "opkit/ops/strided_copy.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+// One kernel for all of them.
+class ViewOp final : public StandardOperator {
+ public:
+  using StandardOperator::StandardOperator;
+  bool RunOnDevice() override {
+    const Tensor& x = DenseInput(0);
+    Tensor* y = InferredOutput(0);
+    if (y->raw_data() != x.raw_data()) CopyBytes(y->raw_mutable_data(), x.raw_data(), x.nbytes());
+    return true;
+  }
+};
+
+namespace detail {
+
+// Extents multiplied as far as they are known: a number, and those that are no numbers.
+struct DimProduct {
+  int64_t number = 1;
+  std::vector<Dim> open;
+
+  void Multiply(const Dim& dim) {
+    if (!dim.is_known()) {
+      open.push_back(dim);
+    } else if (__builtin_mul_overflow(number, dim.value(), &number)) {
+      Throw(ErrorCode::kOutOfRange, "the extents multiply to more than a 64-bit count can hold");
+    }
+  }
+  Dim dim() const {
+    if (open.empty() || number == 0) return number;
+    return open.size() == 1 && number == 1 ? open[0] : Dim();
+  }
+};
+
+// What Reshape makes of `input` by `wanted`, with 0 and -1 as ONNX reads them.
+inline SymbolicShape ReshapedShape(const SymbolicShape& input, const Dims& wanted,
+                                   bool allow_zero) {
+  std::vector<Dim> dims;
+  DimProduct from, to;  // without the extents that a 0 takes over, which are the same on both sides
+  int inferred = -1;
+  bool empty_possible = false;
+  for (int i = 0; i < wanted.size(); ++i) {
+    if (wanted[i] == -1) {
+      if (inferred >= 0)
+        Throw(ErrorCode::kInvalidArgument, "shape ", wanted, " has more than one -1");
+      inferred = i;
+      dims.emplace_back();
+    } else if (wanted[i] == 0 && !allow_zero) {
+      if (input.has_rank() && i >= input.rank())
+        Throw(ErrorCode::kInvalidArgument, "shape ", wanted, " takes extent ", i,
+              " over from the input by a 0, but that has shape ", ToString(input));
+      dims.push_back(input.has_rank() ? input[i] : Dim());
+      empty_possible |= !dims.back().is_known() || dims.back().value() == 0;
+    } else {
+      if (wanted[i] < 0)
+        Throw(ErrorCode::kInvalidArgument, "shape ", wanted, " has the extent ", wanted[i],
+              ", expected at least 0, or -1 for the one that follows from the others");
+      dims.emplace_back(wanted[i]);
+      to.Multiply(wanted[i]);
+    }
+  }
+  if (!input.has_rank()) return SymbolicShape(std::move(dims));
+  for (int i = 0; i < input.rank(); ++i) {
+    const bool taken_over = i < wanted.size() && wanted[i] == 0 && !allow_zero;
+    if (!taken_over) from.Multiply(input[i]);
+  }
+  auto fail = [&](const char* why) {
+    Throw(ErrorCode::kInvalidArgument, "a tensor of shape ", ToString(input),
+          " cannot be reshaped to ", wanted, why);
+  };
+  if (inferred < 0) {
+    if (from.open.empty() && from.number != to.number && !empty_possible)
+      fail(": the element counts differ");
+    return SymbolicShape(std::move(dims));
+  }
+  if (to.number == 0) fail(": next to an extent of 0 any number could stand for -1");
+  if (from.number % to.number == 0) {
+    from.number /= to.number;
+    dims[static_cast<size_t>(inferred)] = from.dim();
+  } else if (from.open.empty()) {
+    fail(": the element count is no multiple of what is given");
+  }
+  return SymbolicShape(std::move(dims));
+}
+
+inline void InferReshape(InferenceContext& c) {
+  const SymbolicShape& input = c.input_shape(0);
+  const bool allow_zero = c.Arg<int64_t>("allowzero", 0) != 0;
+  SymbolicShape shape;
+  if (const auto wanted = KnownIntegerList(c, 1, "shape")) {
+    shape = ReshapedShape(input, *wanted, allow_zero);
+  } else if (const Dim rank = IntegerListSize(c, 1, "shape"); rank.is_known()) {
+    shape = ShapeOfRank(rank.value());
+  }
+  c.SetOutput(0, c.input_dtype(0), shape);
+}
+
+inline void InferFlatten(InferenceContext& c) {
+  const SymbolicShape& input = c.input_shape(0);
+  SymbolicShape shape = SymbolicShape::OfRank(2);
+  if (input.has_rank()) {
+    const int64_t axis = c.Arg<int64_t>("axis", 1);
+    const int split =
+        axis == input.rank() ? input.rank() : NormalizeAxis(axis, input.rank(), "Flatten");
+    DimProduct sides[2];
+    for (int i = 0; i < input.rank(); ++i) sides[i < split ? 0 : 1].Multiply(input[i]);
+    shape = {sides[0].dim(), sides[1].dim()};
+  }
+  c.SetOutput(0, c.input_dtype(0), shape);
+}
+
+inline void InferSqueeze(InferenceContext& c) {
+  const SymbolicShape& input = c.input_shape(0);
+  const auto axes = KnownIntegerList(c, 1, "axes");
+  std::vector<Dim> dims;
+  SymbolicShape shape;
+  if (input.has_rank() && axes) {
+    const std::vector<char> mask = AxisMask({axes->begin(), axes->end()}, input.rank(), "Squeeze");
+    for (int i = 0; i < input.rank(); ++i) {
+      if (!mask[static_cast<size_t>(i)]) {
+        dims.push_back(input[i]);
+      } else if (input[i].is_known() && input[i].value() != 1) {
+        Throw(ErrorCode::kInvalidArgument, "Squeeze: axis ", i, " of shape ", ToString(input),
+              " has extent ", ToString(input[i]), ", and only an extent of 1 can be left out");
+      }
+    }
+    shape = SymbolicShape(std::move(dims));
+  } else if (input.has_rank() && c.HasInput(1)) {
+    const Dim left_out = IntegerListSize(c, 1, "axes");
+    if (left_out.is_known()) shape = ShapeOfRank(input.rank() - left_out.value());
+  } else if (input.is_known()) {
+    for (const Dim& dim : input.dims())
+      if (dim.value() != 1) dims.push_back(dim);
+    shape = SymbolicShape(std::move(dims));
+  }
+  c.SetOutput(0, c.input_dtype(0), shape);
+}
+
+inline void InferUnsqueeze(InferenceContext& c) {
+  const SymbolicShape& input = c.input_shape(0);
+  const auto axes = KnownIntegerList(c, 1, "axes");
+  SymbolicShape shape;
+  if (input.has_rank() && axes) {
+    const int rank = ShapeOfRank(int64_t{input.rank()} + axes->size()).rank();
+    const std::vector<char> mask = AxisMask({axes->begin(), axes->end()}, rank, "Unsqueeze");
+    std::vector<Dim> dims;
+    for (int i = 0, from = 0; i < rank; ++i)
+      dims.push_back(mask[static_cast<size_t>(i)] ? Dim(1) : input[from++]);
+    shape = SymbolicShape(std::move(dims));
+  } else if (const Dim added = IntegerListSize(c, 1, "axes");
+             input.has_rank() && added.is_known()) {
+    shape = ShapeOfRank(input.rank() + added.value());
+  }
+  c.SetOutput(0, c.input_dtype(0), shape);
+}
+
+// The gradient has the elements of the output's, in the shape of the input.
+class ReshapeBackGradient final : public GradientMakerBase {
+ public:
+  using GradientMakerBase::GradientMakerBase;
+  bool CopyArguments() const override { return false; }
+  std::vector<OperatorDef> GetGradientDefs() override {
+    const std::string shape = Temporary("shape");
+    return {OperatorDef("Shape", {I(0)}, {shape}),
+            OperatorDef("Reshape", {GO(0), shape}, {GI(0)}, {{"allowzero", 1}})};
+  }
+};
+
+}  // namespace detail
+
+OPKIT_OPERATOR_SCHEMA(Reshape)
+    .NumInputs(2)
+    .NumOutputs(1)
+    .AllowInplace({{0, 0}})
+    .Input(0, "data", "any tensor")
+    .Input(1, "shape",
+           "the extents of the output: -1 for one that follows from the others, 0 for "
+           "that of the input at the same axis",
+           {DType::kInt64})
+    .Output(0, "reshaped", "the elements of `data` in the same order")
+    .Arg<int64_t>("allowzero", "1: a 0 in `shape` is an extent of 0", 0)
+    .TensorInferenceFunction(detail::InferReshape)
+    .PointwiseCost(0)
+    .SetDoc("Gives a tensor another shape of the same element count.");
+OPKIT_REGISTER_CPU_OPERATOR(Reshape, ViewOp);
+OPKIT_REGISTER_GRADIENT(Reshape, detail::ReshapeBackGradient);
+
+OPKIT_OPERATOR_SCHEMA(Flatten)
+    .NumInputs(1)
+    .NumOutputs(1)
+    .AllowInplace({{0, 0}})
+    .Input(0, "input", "any tensor")
+    .Output(0, "output", "of rank 2: the axes before `axis` in the first, the others in the second")
+    .Arg<int64_t>("axis", "the first axis that goes into the second; -rank to rank", 1)
+    .TensorInferenceFunction(detail::InferFlatten)
+    .PointwiseCost(0)
+    .SetDoc("Makes a matrix of a tensor.");
+OPKIT_REGISTER_CPU_OPERATOR(Flatten, ViewOp);
+OPKIT_REGISTER_GRADIENT(Flatten, detail::ReshapeBackGradient);
+
+OPKIT_OPERATOR_SCHEMA(Squeeze)
+    .NumInputs(1, 2)
+    .NumOutputs(1)
+    .AllowInplace({{0, 0}})
+    .Input(0, "data", "any tensor")
+    .Input(1, "axes", "to leave out; by default all of extent 1", {DType::kInt64})
+    .Output(0, "squeezed", "the same elements")
+    .TensorInferenceFunction(detail::InferSqueeze)
+    .PointwiseCost(0)
+    .SetDoc("Leaves out axes of extent 1.");
+OPKIT_REGISTER_CPU_OPERATOR(Squeeze, ViewOp);
+OPKIT_REGISTER_GRADIENT(Squeeze, detail::ReshapeBackGradient);
+
+OPKIT_OPERATOR_SCHEMA(Unsqueeze)
+    .NumInputs(2)
+    .NumOutputs(1)
+    .AllowInplace({{0, 0}})
+    .Input(0, "data", "any tensor")
+    .Input(1, "axes", "of the output, that are new", {DType::kInt64})
+    .Output(0, "expanded", "the same elements")
+    .TensorInferenceFunction(detail::InferUnsqueeze)
+    .PointwiseCost(0)
+    .SetDoc("Adds axes of extent 1.");
+OPKIT_REGISTER_CPU_OPERATOR(Unsqueeze, ViewOp);
+OPKIT_REGISTER_GRADIENT(Unsqueeze, detail::ReshapeBackGradient);
+
+}  // namespace opkit
+
+#endif  // OPKIT_OPS_RESHAPE_HPP_

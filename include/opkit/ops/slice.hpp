@@ -1,0 +1,230 @@
+// Slice: a part of a tensor, in steps along each axis.
+#ifndef OPKIT_OPS_SLICE_HPP_
+#define OPKIT_OPS_SLICE_HPP_
+
+#include "opkit/ops/axes.hpp"
+#include "opkit/ops/integer_inputs.hpp"
+#include "opkit/ops/strided_copy.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Indices first, first + step, … of an axis: `count` of them.
+struct AxisSlice {
+  int64_t first = 0, step = 1, count = 0;
+};
+
+// What start, end and step mean on an axis of `extent`: negative ones count from the end, all are
+// clamped. Error (kInvalidArgument) for a step of 0.
+inline AxisSlice SliceAxis(int64_t extent, int64_t start, int64_t end, int64_t step) {
+  if (step == 0) Throw(ErrorCode::kInvalidArgument, "Slice: a step is 0");
+  const auto place = [extent](int64_t at, int64_t low, int64_t high) {
+    if (at < 0) at += extent;
+    return at < low ? low : at > high ? high : at;
+  };
+  AxisSlice slice{0, step, 0};
+  if (extent == 0) return slice;
+  if (step > 0) {
+    slice.first = place(start, 0, extent);
+    const int64_t last = place(end, 0, extent);
+    if (last > slice.first) slice.count = (last - slice.first - 1) / step + 1;
+  } else {
+    slice.first = place(start, 0, extent - 1);
+    const int64_t last = place(end, -1, extent - 1);
+    const uint64_t stride = uint64_t{0} - static_cast<uint64_t>(step);
+    if (last < slice.first)
+      slice.count =
+          static_cast<int64_t>(static_cast<uint64_t>(slice.first - last - 1) / stride) + 1;
+  }
+  if (slice.count <= 1) slice.step = 1;
+  return slice;
+}
+
+// Starts, ends, axes and steps, each of one length; `axes` in [0, rank), by default all from the
+// first, `steps` by default 1.
+struct SliceLists {
+  Dims starts, ends, axes, steps;
+};
+
+// Errors: kInvalidArgument, kOutOfRange.
+inline void CheckSliceLists(SliceLists& lists, bool has_axes, bool has_steps, int rank) {
+  const int count = lists.starts.size();
+  auto expect_count = [&](const Dims& list, const char* name) {
+    if (list.size() != count)
+      Throw(ErrorCode::kInvalidArgument, "Slice: '", name, "' has ", list.size(),
+            " elements, expected as many as 'starts', ", count);
+  };
+  expect_count(lists.ends, "ends");
+  if (has_axes) expect_count(lists.axes, "axes");
+  if (has_steps) expect_count(lists.steps, "steps");
+  if (count > rank)
+    Throw(ErrorCode::kInvalidArgument, "Slice: 'starts' has ", count,
+          " elements, but the input has rank ", rank);
+  if (!has_axes) lists.axes = lists.starts;
+  if (!has_steps) lists.steps = lists.starts;
+  for (int i = 0; i < count; ++i) {
+    if (!has_steps) lists.steps[i] = 1;
+    lists.axes[i] = has_axes ? NormalizeAxis(lists.axes[i], rank, "Slice") : i;
+    for (int k = 0; k < i; ++k)
+      if (lists.axes[k] == lists.axes[i])
+        Throw(ErrorCode::kInvalidArgument, "Slice: axis ", lists.axes[i], " is named twice");
+  }
+}
+
+// The extent of a slice where that of the input is not known.
+inline Dim SliceOfOpenAxis(const Dim& extent, int64_t start, int64_t end, int64_t step) {
+  constexpr int64_t kFar = (int64_t{1} << 31) - 1;  // how exporters write "to the end"
+  const bool all = step == 1 ? start == 0 && end >= kFar
+                             : step == -1 && (start == -1 || start >= kFar) && end <= -kFar;
+  return all ? extent : Dim();
+}
+
+inline void InferSlice(InferenceContext& c) {
+  const SymbolicShape& input = c.input_shape(0);
+  if (!input.has_rank()) return c.SetOutput(0, c.input_dtype(0), {});
+  SymbolicShape shape = input;
+  const auto starts = KnownIntegerList(c, 1, "starts"), ends = KnownIntegerList(c, 2, "ends");
+  const auto axes = KnownIntegerList(c, 3, "axes"), steps = KnownIntegerList(c, 4, "steps");
+  const bool axes_known = axes || !c.HasInput(3);
+  if (starts && ends && axes_known && (steps || !c.HasInput(4))) {
+    SliceLists lists{*starts, *ends, axes.value_or(Dims()), steps.value_or(Dims())};
+    CheckSliceLists(lists, c.HasInput(3), c.HasInput(4), input.rank());
+    for (int i = 0; i < lists.starts.size(); ++i) {
+      Dim& dim = shape[static_cast<int>(lists.axes[i])];
+      dim = dim.is_known()
+                ? Dim(SliceAxis(dim.value(), lists.starts[i], lists.ends[i], lists.steps[i]).count)
+                : SliceOfOpenAxis(dim, lists.starts[i], lists.ends[i], lists.steps[i]);
+    }
+  } else if (axes) {
+    for (const int64_t axis : *axes) shape[NormalizeAxis(axis, input.rank(), "Slice")] = Dim();
+  } else {
+    const Dim count = c.HasInput(3) ? Dim() : IntegerListSize(c, 1, "starts");
+    for (int i = 0; i < input.rank(); ++i)
+      if (!count.is_known() || i < count.value()) shape[i] = Dim();
+  }
+  c.SetOutput(0, c.input_dtype(0), shape);
+}
+
+}  // namespace detail
+
+// What Slice and its gradient share: where in the larger tensor the elements of the smaller lie.
+class SliceBase : public StandardOperator {
+ public:
+  using StandardOperator::StandardOperator;
+
+ protected:
+  // Inputs `first` to first + 3 are starts, ends, axes and steps. Adds the axes to copy_ and
+  // returns the offset of the first element, all for the dense strides of `small` and those of
+  // `large`.
+  template <class AddAxis>
+  int64_t ForAxes(int first, const Shape& large, const Dims& strides, AddAxis add) {
+    detail::SliceLists lists;
+    lists.starts = IntegerList(Input(first), "starts");
+    lists.ends = IntegerList(Input(first + 1), "ends");
+    if (HasInput(first + 2)) lists.axes = IntegerList(Input(first + 2), "axes");
+    if (HasInput(first + 3)) lists.steps = IntegerList(Input(first + 3), "steps");
+    detail::CheckSliceLists(lists, HasInput(first + 2), HasInput(first + 3), large.rank());
+    int64_t offset = 0;
+    for (int i = 0; i < large.rank(); ++i) {
+      detail::AxisSlice slice{0, 1, large[i]};
+      for (int k = 0; k < lists.axes.size(); ++k)
+        if (lists.axes[k] == i)
+          slice = detail::SliceAxis(large[i], lists.starts[k], lists.ends[k], lists.steps[k]);
+      add(i, slice.count, strides[i] * slice.step);
+      offset += slice.first * strides[i];
+    }
+    return offset;
+  }
+  StridedCopy copy_;
+};
+
+class SliceOp final : public SliceBase {
+ public:
+  using SliceBase::SliceBase;
+  bool RunOnDevice() override {
+    const Tensor& x = Input(0);
+    Tensor* y = InferredOutput(0);
+    if (y->numel() == 0) return true;
+    const int64_t item = ItemSize(x.dtype());
+    const Dims to = y->shape().DenseStrides();
+    copy_.Start(item);
+    const int64_t offset = ForAxes(
+        1, x.shape(), x.strides(),
+        [&](int axis, int64_t count, int64_t stride) { copy_.Axis(count, stride, to[axis]); });
+    copy_.Run(static_cast<const char*>(x.raw_data()) + offset * item, y->raw_mutable_data());
+    return true;
+  }
+};
+
+// (gradient of the slice, shape of the sliced, starts, ends, axes, steps): zeros, but for the
+// slice.
+class SliceGradientOp final : public SliceBase {
+ public:
+  using SliceBase::SliceBase;
+  bool RunOnDevice() override {
+    const Tensor& x = Input(0);
+    Tensor* y = InferredOutput(0);
+    if (y->numel() == 0) return true;
+    std::memset(y->raw_mutable_data(), 0, static_cast<size_t>(y->nbytes()));
+    if (x.numel() == 0) return true;
+    const int64_t item = ItemSize(x.dtype());
+    const Dims from = x.strides();
+    copy_.Start(item);
+    const int64_t offset = ForAxes(
+        2, y->shape(), y->shape().DenseStrides(),
+        [&](int axis, int64_t count, int64_t stride) { copy_.Axis(count, from[axis], stride); });
+    copy_.Run(x.raw_data(), static_cast<char*>(y->raw_mutable_data()) + offset * item);
+    return true;
+  }
+};
+
+namespace detail {
+
+class SliceGradient final : public GradientMakerBase {
+ public:
+  using GradientMakerBase::GradientMakerBase;
+  std::vector<OperatorDef> GetGradientDefs() override {
+    OperatorDef shape("Shape", {I(0)}, {Temporary("shape")});
+    OperatorDef back("SliceGradient", {GO(0), shape.outputs()[0]}, {GI(0)});
+    for (size_t i = 1; i < Def().inputs().size(); ++i) back.Input(I(static_cast<int>(i)));
+    return {shape, back};
+  }
+};
+
+}  // namespace detail
+
+OPKIT_OPERATOR_SCHEMA(Slice)
+    .NumInputs(3, 5)
+    .NumOutputs(1)
+    .Input(0, "data", "any tensor")
+    .Input(1, "starts", "first index on each axis; negative ones count from the end",
+           {DType::kInt64, DType::kInt32})
+    .Input(2, "ends", "the index behind the last, which is not taken; clamped like `starts`",
+           {DType::kInt64, DType::kInt32})
+    .Input(3, "axes", "that are sliced; by default the first ones", {DType::kInt64, DType::kInt32})
+    .Input(4, "steps", "from one index to the next, by default 1; negative ones go backwards",
+           {DType::kInt64, DType::kInt32})
+    .Output(0, "output", "the elements at those indices")
+    .TensorInferenceFunction(detail::InferSlice)
+    .PointwiseCost(0)
+    .SetDoc("A part of a tensor: the indices from `starts` to before `ends` on each of `axes`.");
+OPKIT_REGISTER_CPU_OPERATOR(Slice, SliceOp);
+OPKIT_REGISTER_GRADIENT(Slice, detail::SliceGradient);
+
+OPKIT_OPERATOR_SCHEMA(SliceGradient)
+    .NumInputs(4, 6)
+    .NumOutputs(1)
+    .Private()
+    .TensorInferenceFunction([](InferenceContext& c) {
+      SymbolicShape shape;
+      if (c.input_shape(0).has_rank()) shape = SymbolicShape::OfRank(c.input_shape(0).rank());
+      if (const auto known = KnownIntegerList(c, 1, "shape")) shape = Shape(*known);
+      c.SetOutput(0, c.input_dtype(0), shape);
+    })
+    .SetDoc("The gradient of Slice: zeros of a shape, but for a part.");
+OPKIT_REGISTER_CPU_OPERATOR(SliceGradient, SliceGradientOp);
+OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(SliceGradient);
+
+}  // namespace opkit
+
+#endif  // OPKIT_OPS_SLICE_HPP_

@@ -1,0 +1,113 @@
+// TopK: the largest or smallest elements along an axis, and where they are. Source:
+// https://onnx.ai/onnx/operators/onnx__TopK.html.
+#ifndef OPKIT_OPS_TOPK_HPP_
+#define OPKIT_OPS_TOPK_HPP_
+
+#include <algorithm>
+
+#include "opkit/ops/axes.hpp"
+#include "opkit/ops/element_types.hpp"
+#include "opkit/ops/integer_inputs.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+class TopKOp final : public StandardOperator {
+ public:
+  TopKOp(const OperatorDef& def, Workspace* ws)
+      : StandardOperator(def, ws),
+        axis_(GetSingleArgument<int64_t>("axis", -1)),
+        largest_(GetSingleArgument<int64_t>("largest", 1) != 0) {}
+
+  bool RunOnDevice() override {
+    NumericTypes::Visit(Input(0).dtype(), [&]<class T>() { Run<T>(); });
+    return true;
+  }
+
+ private:
+  // Sorted, whether asked for or not.
+  template <class T>
+  void Run() {
+    Tensor* values = InferredOutput(0);
+    Tensor* indices = InferredOutput(1);
+    const Tensor& in = DenseInput(0);
+    const int axis = NormalizeAxis(axis_, in.rank(), type());
+    const AxisSplit from(in.shape(), axis), to(values->shape(), axis);
+    if (to.extent == 0) return;
+    const T* input = in.data<T>();
+    T* best = values->mutable_data<T>();
+    int64_t* where = indices->mutable_data<int64_t>();
+    ParallelForRange(from.rows(), kAutoGrain, [&](int64_t begin, int64_t end) {
+      std::vector<int64_t> order(static_cast<size_t>(from.extent));
+      for (int64_t row = begin; row < end; ++row) {
+        const T* x = input + from.Begin(row);
+        for (int64_t i = 0; i < from.extent; ++i) order[static_cast<size_t>(i)] = i;
+        std::partial_sort(order.begin(), order.begin() + to.extent, order.end(),
+                          [&](int64_t i, int64_t j) {
+                            const T a = x[i * from.inner], b = x[j * from.inner];
+                            if (IsAbove(a, b)) return largest_;
+                            if (IsAbove(b, a)) return !largest_;
+                            return i < j;
+                          });
+        for (int64_t i = 0; i < to.extent; ++i) {
+          const int64_t at = to.Begin(row) + i * to.inner, found = order[static_cast<size_t>(i)];
+          best[at] = x[found * from.inner];
+          where[at] = found;
+        }
+      }
+    });
+  }
+  // NaN is above every number, as where NumPy sorts.
+  template <class T>
+  static bool IsAbove(T a, T b) {
+    if (a != a || b != b) return b == b;
+    return a > b;
+  }
+
+  const int64_t axis_;
+  const bool largest_;
+};
+
+namespace detail {
+
+inline void InferTopK(InferenceContext& c) {
+  ExpectDType(c, 0, NumericTypes::DTypes());
+  const std::optional<Dims> k = KnownIntegerList(c, 1, "K of TopK");
+  if (k && (k->size() != 1 || (*k)[0] < 0))
+    Throw(ErrorCode::kInvalidArgument, "TopK: K is ", ToString(*k),
+          ", expected one number that is not negative");
+  SymbolicShape shape = c.input_shape(0);
+  if (shape.has_rank()) {
+    const int axis = NormalizeAxis(c.Arg<int64_t>("axis", -1), shape.rank(), "TopK");
+    if (k && shape[axis].is_known() && (*k)[0] > shape[axis].value())
+      Throw(ErrorCode::kInvalidArgument, "TopK: K is ", (*k)[0], ", but axis ", axis, " of shape ",
+            ToString(shape), " has only ", shape[axis].value(), " elements");
+    shape[axis] = k ? Dim((*k)[0]) : Dim();
+  }
+  c.SetOutput(0, c.input_dtype(0), shape);
+  c.SetOutput(1, DType::kInt64, shape);
+}
+
+}  // namespace detail
+
+OPKIT_OPERATOR_SCHEMA(TopK)
+    .SetDoc(
+        "The K largest or smallest elements along an axis, best first, and their indices. Of "
+        "equal elements the one with the lower index comes first; a NaN counts as larger than "
+        "every number.")
+    .NumInputs(2)
+    .NumOutputs(2)
+    .Input(0, "X", "a tensor", NumericTypes::DTypes())
+    .Input(1, "K", "a list of one number", {DType::kInt64})
+    .Output(0, "Values", "as X, with K elements along the axis")
+    .Output(1, "Indices", "along the axis", {DType::kInt64})
+    .Arg<int64_t>("axis", "the axis to search; negative: from the last", -1)
+    .Arg<int64_t>("largest", "1: the largest elements; 0: the smallest", 1)
+    .Arg<int64_t>("sorted", "1: best first; 0: the order does not matter", 1)
+    .PointwiseCost(8)
+    .TensorInferenceFunction(&detail::InferTopK);
+OPKIT_REGISTER_CPU_OPERATOR(TopK, TopKOp);
+OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(TopK);
+
+}  // namespace opkit
+
+#endif  // OPKIT_OPS_TOPK_HPP_

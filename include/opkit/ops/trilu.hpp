@@ -1,0 +1,98 @@
+// Trilu: the upper or lower triangle of matrices.
+#ifndef OPKIT_OPS_TRILU_HPP_
+#define OPKIT_OPS_TRILU_HPP_
+
+#include "opkit/ops/integer_inputs.hpp"
+#include "opkit/ops/strided_copy.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+inline void InferTrilu(InferenceContext& c) {
+  const SymbolicShape& input = c.input_shape(0);
+  if (input.has_rank() && input.rank() < 2)
+    Throw(ErrorCode::kInvalidArgument, "Trilu: the input has shape ", ToString(input),
+          ", expected rank 2 or more");
+  c.SetOutput(0, c.input_dtype(0), input);
+}
+
+class TriluGradient final : public GradientMakerBase {
+ public:
+  using GradientMakerBase::GradientMakerBase;
+  std::vector<OperatorDef> GetGradientDefs() override {
+    OperatorDef back("Trilu", {GO(0)}, {GI(0)});
+    if (Def().inputs().size() > 1) back.Input(I(1));
+    return {back};
+  }
+};
+
+}  // namespace detail
+
+class TriluOp final : public StandardOperator {
+ public:
+  TriluOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
+      : StandardOperator(def, ws, config), upper_(GetSingleArgument<int64_t>("upper", 1) != 0) {}
+  bool RunOnDevice() override {
+    const Tensor& x = DenseInput(0);
+    const int64_t k = HasInput(1) ? Diagonal(Input(1)) : 0;
+    Tensor* y = InferredOutput(0);
+    const int64_t rows = x.dim(-2), columns = x.dim(-1), item = ItemSize(x.dtype());
+    const bool in_place = x.raw_data() == y->raw_data();
+    const auto* from = static_cast<const char*>(x.raw_data());
+    auto* to = static_cast<char*>(y->raw_mutable_data());
+    const int64_t all_rows = columns == 0 ? 0 : x.numel() / columns;
+    const int64_t grain = columns == 0 ? 1 : detail::kCopyChunkBytes / (columns * item) + 1;
+    const bool upper = upper_;
+    ParallelForRange(all_rows, grain, [=](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        // Elements [first, last) stay.
+        const int64_t diagonal = row % rows + k;
+        const int64_t first = upper ? Clamp(diagonal, columns) : 0;
+        const int64_t last = upper ? columns : Clamp(diagonal + 1, columns);
+        const int64_t at = row * columns * item;
+        std::memset(to + at, 0, static_cast<size_t>(first * item));
+        if (!in_place)
+          std::memcpy(to + at + first * item, from + at + first * item,
+                      static_cast<size_t>((last - first) * item));
+        std::memset(to + at + last * item, 0, static_cast<size_t>((columns - last) * item));
+      }
+    });
+    return true;
+  }
+
+ private:
+  static int64_t Clamp(int64_t at, int64_t columns) {
+    return at < 0 ? 0 : at > columns ? columns : at;
+  }
+  // Further away than any matrix reaches is as good as there.
+  static int64_t Diagonal(const Tensor& k) {
+    const Dims list = IntegerList(k, "k");
+    if (list.size() != 1)
+      Throw(ErrorCode::kInvalidArgument, "Trilu: 'k' is ", k, ", expected one element");
+    constexpr int64_t kFar = int64_t{1} << 61;
+    return list[0] < -kFar ? -kFar : list[0] > kFar ? kFar : list[0];
+  }
+
+  const bool upper_;
+};
+
+OPKIT_OPERATOR_SCHEMA(Trilu)
+    .NumInputs(1, 2)
+    .NumOutputs(1)
+    .AllowInplace({{0, 0}})
+    .Input(0, "input", "matrices in the last two axes")
+    .Input(1, "k",
+           "the diagonal that the triangle ends at: 0, by default, is the main one, "
+           "positive ones lie above it",
+           {DType::kInt64})
+    .Output(0, "output", "`input`, with zeros outside the triangle")
+    .Arg<int64_t>("upper", "1: the upper triangle stays, 0: the lower one", 1)
+    .TensorInferenceFunction(detail::InferTrilu)
+    .PointwiseCost(0)
+    .SetDoc("The upper or lower triangle of matrices, the diagonal included.");
+OPKIT_REGISTER_CPU_OPERATOR(Trilu, TriluOp);
+OPKIT_REGISTER_GRADIENT(Trilu, detail::TriluGradient);
+
+}  // namespace opkit
+
+#endif  // OPKIT_OPS_TRILU_HPP_

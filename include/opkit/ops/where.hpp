@@ -1,0 +1,78 @@
+// Where: chooses between two tensors, element by element. Source:
+// https://onnx.ai/onnx/operators/onnx__Where.html, opset 21.
+#ifndef OPKIT_OPS_WHERE_HPP_
+#define OPKIT_OPS_WHERE_HPP_
+
+#include "opkit/ops/elementwise.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+template <class Word>
+void RunWhere(const ElementRun& run) {
+  const auto* condition = static_cast<const uint8_t*>(run.in[0]);
+  const auto* x = static_cast<const Word*>(run.in[1]);
+  const auto* y = static_cast<const Word*>(run.in[2]);
+  auto* out = static_cast<Word*>(run.out);
+  for (int64_t i = 0; i < run.n; ++i)
+    out[i] = condition[i * run.step[0]] ? x[i * run.step[1]] : y[i * run.step[2]];
+}
+struct TwoWords {
+  uint64_t low, high;
+};
+
+}  // namespace detail
+
+// Elements are moved whatever they mean: one kernel for each size.
+class WhereOp : public ElementwiseOperator {
+ public:
+  using ElementwiseOperator::ElementwiseOperator;
+
+ protected:
+  ElementKernel FindKernel() const override {
+    switch (ItemSize(Input(1).dtype())) {
+      case 1:
+        return &detail::RunWhere<uint8_t>;
+      case 2:
+        return &detail::RunWhere<uint16_t>;
+      case 4:
+        return &detail::RunWhere<uint32_t>;
+      case 8:
+        return &detail::RunWhere<uint64_t>;
+      default:
+        return &detail::RunWhere<detail::TwoWords>;
+    }
+  }
+};
+
+OPKIT_OPERATOR_SCHEMA(Where)
+    .SetDoc(
+        "The output is X where the condition is true, else Y. Inputs are broadcast as in NumPy.")
+    .NumInputs(3)
+    .NumOutputs(1)
+    .Input(0, "condition", "which to take", {DType::kBool})
+    .Input(1, "X", "where it is true", AllDTypes())
+    .Input(2, "Y", "where it is false, of the type of X", AllDTypes())
+    .Output(0, "output", "of the type of X, of the shape that the inputs are broadcast to",
+            AllDTypes())
+    .AllowInplace({{1, 0}, {2, 0}})
+    .PointwiseCost(1)
+    .TestInputs([](DType dtype, uint64_t seed) {
+      const std::vector<Shape> shapes = detail::BroadcastTestShapes(seed);
+      std::vector<Tensor> inputs =
+          detail::MakeTestInputs({shapes[0], shapes[1]}, dtype, seed, 1, 5);
+      inputs.insert(inputs.begin(),
+                    detail::MakeTestInputs({shapes[1]}, DType::kBool, seed, 0, 1)[0]);
+      return inputs;
+    })
+    .TensorInferenceFunction([](InferenceContext& c) {
+      ExpectDType(c, 0, {DType::kBool});
+      const DType dtype = ExpectSameDType(c, 1);
+      c.SetOutput(0, dtype, detail::BroadcastInputs(c, 3));
+    });
+OPKIT_REGISTER_CPU_OPERATOR(Where, WhereOp);
+OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(Where);
+
+}  // namespace opkit
+
+#endif  // OPKIT_OPS_WHERE_HPP_

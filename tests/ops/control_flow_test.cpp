@@ -1,0 +1,208 @@
+// If.
+#include "opkit/ops/control_flow.hpp"
+
+#include "data_movement.hpp"
+#include "opkit/ops/arithmetic.hpp"
+#include "opkit/ops/concat.hpp"
+#include "opkit/ops/identity.hpp"
+#include "opkit/ops/reshape.hpp"
+#include "opkit/ops/unary.hpp"
+
+using namespace opkit_tests;
+
+namespace {
+
+// A branch that reads `inputs`, has one node and the output `y`.
+Graph Branch(const std::vector<std::string>& inputs, OperatorDef node) {
+  Graph g;
+  for (const std::string& input : inputs) g.AddInput(input, DType::kUndefined, {});
+  g.AddNode(std::move(node));
+  g.AddOutput("y");
+  return g;
+}
+OperatorDef If(const std::vector<std::string>& captures, Graph then_branch, Graph else_branch) {
+  OperatorDef def("If", {"condition"}, {"out"});
+  def.Name("choose").Inputs(captures).Arg("captures", captures);
+  return def.Subgraph("then_branch", MakeSubgraph(std::move(then_branch)))
+      .Subgraph("else_branch", MakeSubgraph(std::move(else_branch)));
+}
+// -x, or x twice.
+OperatorDef NegateOrDouble() {
+  return If({"x"}, Branch({"x"}, OperatorDef("Neg", {"x"}, {"y"})),
+            Branch({"x"}, OperatorDef("Concat", {"x", "x"}, {"y"}, {{"axis", 0}})));
+}
+Graph Around(OperatorDef node, SymbolicShape x = {2}) {
+  Graph g;
+  g.AddInput("condition", DType::kBool, Shape{});
+  g.AddInput("x", DType::kFloat32, std::move(x));
+  g.AddNode(std::move(node));
+  g.AddOutput("out");
+  return g;
+}
+const Tensor kYes = Tensor::Scalar(true), kNo = Tensor::Scalar(false);
+
+TEST_CASE("the branch that is taken runs, run after run") {
+  Executor exec(Compile(Around(NegateOrDouble())));
+  const Tensor x = Tensor::From<float>({2}, {1, 2});
+  const Tensor first = exec.Run({{"condition", kYes}, {"x", x}}).at("out");
+  CHECK(FloatsOf(first) == Floats{-1, -2});
+  for (int run = 0; run < 3; ++run) {
+    CHECK(FloatsOf(exec.Run({{"condition", kNo}, {"x", x}}).at("out")) == Floats{1, 2, 1, 2});
+    const Tensor y = Tensor::From<float>({2}, {static_cast<float>(run), 5});
+    CHECK(FloatsOf(exec.Run({{"condition", kYes}, {"x", y}}).at("out")) ==
+          Floats{static_cast<float>(-run), -5});
+  }
+  CHECK(FloatsOf(first) == Floats{-1, -2});  // whoever holds a result keeps it
+}
+
+TEST_CASE("the output is used by later nodes, in planned memory or not") {
+  for (const bool same_shape : {true, false}) {
+    Graph g;
+    g.AddInput("condition", DType::kBool, Shape{});
+    g.AddInput("x", DType::kFloat32, {2});
+    g.AddNode(same_shape ? If({"x"}, Branch({"x"}, OperatorDef("Neg", {"x"}, {"y"})),
+                              Branch({"x"}, OperatorDef("Abs", {"x"}, {"y"})))
+                         : NegateOrDouble());
+    g.AddNode(OperatorDef("Add", {"out", "out"}, {"sum"}));
+    g.AddOutput("sum");
+    Executor exec(Compile(g));
+    for (int run = 0; run < 3; ++run) {
+      const Tensor x = Tensor::From<float>({2}, {-1, static_cast<float>(run)});
+      CHECK(FloatsOf(exec.Run({{"condition", kYes}, {"x", x}}).at("sum")) ==
+            Floats{2, -2 * static_cast<float>(run)});
+      const float r = 2 * static_cast<float>(run);
+      CHECK(FloatsOf(exec.Run({{"condition", kNo}, {"x", x}}).at("sum")) ==
+            (same_shape ? Floats{2, r} : Floats{-2, r, -2, r}));
+    }
+  }
+}
+
+TEST_CASE("a branch may hand out a capture or a constant as it is") {
+  Graph capture, constant;
+  capture.AddInput("x", DType::kUndefined, {}).AddOutput("x");
+  constant.AddConstant("seven", Tensor::Scalar(7.f)).AddOutput("seven");
+  Executor exec(Compile(Around(If({"x"}, capture, constant))));
+  const Tensor x = Tensor::From<float>({2}, {1, 2});
+  CHECK(FloatsOf(exec.Run({{"condition", kYes}, {"x", x}}).at("out")) == Floats{1, 2});
+  CHECK(FloatsOf(exec.Run({{"condition", kNo}, {"x", x}}).at("out")) == Floats{7});
+  CHECK(FloatsOf(x) == Floats{1, 2});
+}
+
+TEST_CASE("one If in another") {
+  OperatorDef inner = NegateOrDouble();
+  inner.mutable_outputs()[0] = "y";
+  Graph outer = Branch({"x", "condition"}, inner);
+  OperatorDef def =
+      If({"x", "condition"}, outer, Branch({"x"}, OperatorDef("Identity", {"x"}, {"y"})));
+  def.mutable_inputs() = {"outer", "x", "condition"};
+  Graph g = Around(def);
+  g.AddInput("outer", DType::kBool, Shape{});
+  Executor exec(Compile(g));
+  const Tensor x = Tensor::From<float>({2}, {1, 2});
+  const auto run = [&](const Tensor& outer_condition, const Tensor& condition) {
+    return FloatsOf(
+        exec.Run({{"outer", outer_condition}, {"condition", condition}, {"x", x}}).at("out"));
+  };
+  CHECK(run(kYes, kYes) == Floats{-1, -2});
+  CHECK(run(kYes, kNo) == Floats{1, 2, 1, 2});
+  CHECK(run(kNo, kYes) == Floats{1, 2});
+}
+
+// What is inferred of "out".
+std::string InferredOut(const Graph& g) {
+  const GraphView view(g);
+  return ToString(InferGraph(view).at("out"));
+}
+
+TEST_CASE("inference says what both branches agree on") {
+  CHECK(InferredOut(Around(NegateOrDouble(), {Sym("N"), 3})) == "float32[?, 3]");
+  CHECK(InferredOut(Around(NegateOrDouble(), {2})) == "float32[?]");
+  CHECK(InferredOut(Around(If({"x"}, Branch({"x"}, OperatorDef("Neg", {"x"}, {"y"})),
+                              Branch({"x"}, OperatorDef("Abs", {"x"}, {"y"}))),
+                           {Sym("N"), 3})) == "float32[N, 3]");
+  CHECK(InferredOut(Around(If({"x"}, Branch({"x"}, OperatorDef("Neg", {"x"}, {"y"})),
+                              Branch({"x"}, OperatorDef("Flatten", {"x"}, {"y"}))),
+                           {2, 3, 4})) == "float32[rank unknown]");
+}
+
+TEST_CASE("a branch that the shapes do not fit is not the one that is taken") {
+  Graph squeeze = Branch({"x"}, OperatorDef("Squeeze", {"x", "axes"}, {"y"}));
+  squeeze.AddConstant("axes", List({0}));
+  const OperatorDef def = If({"x"}, squeeze, Branch({"x"}, OperatorDef("Identity", {"x"}, {"y"})));
+  CHECK(InferredOut(Around(def, {2, 3})) == "float32[2, 3]");
+  Executor exec(Compile(Around(def, {2, 3})));
+  CHECK(FloatsOf(exec.Run({{"condition", kNo}, {"x", Counted({2, 3})}}).at("out")) ==
+        Floats{0, 1, 2, 3, 4, 5});
+  const auto error = ErrorOf([&] { exec.Run({{"condition", kYes}, {"x", Counted({2, 3})}}); });
+  CHECK(Contains(error.what(), "only an extent of 1 can be left out"));
+  CHECK(Contains(error.what(), "in then_branch"));
+  CHECK(Contains(error.what(), "If 'choose'"));
+}
+
+TEST_CASE("with a known condition the branch decides, its data as well") {
+  Graph g;
+  g.AddConstant("condition", kNo);
+  g.AddInput("x", DType::kFloat32, {2});
+  g.AddNode(NegateOrDouble());
+  g.AddOutput("out");
+  CHECK(InferredOut(g) == "float32[4]");
+
+  Graph shape, other;
+  shape.AddConstant("list", List({3, 4})).AddOutput("list");
+  other.AddConstant("list", List({5})).AddOutput("list");
+  Graph reshaped;
+  reshaped.AddConstant("condition", kYes);
+  reshaped.AddInput("x", DType::kFloat32, {12});
+  OperatorDef choose = If({}, shape, other);
+  choose.mutable_outputs()[0] = "shape";
+  reshaped.AddNode(choose);
+  reshaped.AddNode(OperatorDef("Reshape", {"x", "shape"}, {"out"}));
+  reshaped.AddOutput("out");
+  CHECK(InferredOut(reshaped) == "float32[3, 4]");
+}
+
+TEST_CASE("deep nests are inferred in time that does not multiply") {
+  OperatorDef def = NegateOrDouble();
+  def.mutable_outputs()[0] = "y";
+  for (int depth = 0; depth < 30; ++depth) {
+    Graph inside = Branch({"x", "condition"}, def);
+    def = If({"x", "condition"}, inside, Branch({"x"}, OperatorDef("Neg", {"x"}, {"y"})));
+    def.mutable_outputs()[0] = "y";
+  }
+  def.mutable_outputs()[0] = "out";
+  def.mutable_inputs() = {"condition", "x", "condition"};
+  CHECK(InferredOut(Around(def)) == "float32[?]");
+}
+
+TEST_CASE("a node that does not fit its branches is refused") {
+  const auto refused = [](const OperatorDef& def) {
+    return std::string(ErrorOf([&] { InferredOut(Around(def)); }).what());
+  };
+  const Graph negate = Branch({"x"}, OperatorDef("Neg", {"x"}, {"y"}));
+  OperatorDef bare("If", {"condition"}, {"out"});
+  CHECK(Contains(refused(bare), "If needs the subgraph 'then_branch'"));
+  CHECK(Contains(refused(If({}, negate, negate)),
+                 "'then_branch' reads 'x', which is not among the captures, []"));
+  OperatorDef uncounted = If({"x"}, negate, negate);
+  uncounted.Arg("captures", std::vector<std::string>{"x", "z"});
+  CHECK(Contains(refused(uncounted), "'captures' names 2 values, expected one for each input"));
+  OperatorDef two = If({"x"}, negate, negate);
+  two.Output("more");
+  CHECK(Contains(refused(two), "'then_branch' has 1 outputs, expected those of the node, 2"));
+  CHECK(Contains(refused(If({"x"}, negate, Branch({"x"}, OperatorDef("Unheard", {"x"}, {"y"})))),
+                 "no operator 'Unheard'"));
+}
+
+TEST_CASE("the condition is one bool") {
+  const auto error = [](const Tensor& condition) {
+    Workspace ws;
+    *ws.CreateTensor("condition") = condition;
+    *ws.CreateTensor("x") = Counted({2});
+    return ErrorOf([&] { CreateOperator(NegateOrDouble(), &ws)->Run(); }).message();
+  };
+  CHECK(
+      Contains(error(Tensor::Scalar(1.f)), "the condition is float32[] on cpu, expected one bool"));
+  CHECK(Contains(error(Tensor(Shape{2}, DType::kBool)), "expected one bool"));
+}
+
+}  // namespace

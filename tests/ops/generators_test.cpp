@@ -1,0 +1,81 @@
+// Constant, ConstantOfShape, Range.
+#include "opkit/ops/generators.hpp"
+
+#include "data_movement.hpp"
+
+using namespace opkit_tests;
+
+namespace {
+
+template <class T>
+std::vector<T> Range(T start, T limit, T delta) {
+  return Invoke("Range", {Tensor::Scalar(start), Tensor::Scalar(limit), Tensor::Scalar(delta)})[0]
+      .template ToVector<T>();
+}
+
+TEST_CASE("Constant holds what its attribute says") {
+  CHECK(FloatsOf(Invoke("Constant", {}, {{"value", Counted({3})}})[0]) == Floats{0, 1, 2});
+  CHECK(Invoke("Constant", {}, {{"value_int", 7}})[0].ToVector<int64_t>() == Ints{7});
+  CHECK(Invoke("Constant", {}, {{"value_int", 7}})[0].rank() == 0);
+  CHECK(Invoke("Constant", {}, {{"value_ints", {7, 8}}})[0].ToVector<int64_t>() == Ints{7, 8});
+  CHECK(FloatsOf(Invoke("Constant", {}, {{"value_float", 0.5f}})[0]) == Floats{0.5f});
+  CHECK(FloatsOf(Invoke("Constant", {}, {{"value_floats", {0.5f, 2.f}}})[0]) == Floats{0.5f, 2});
+  CHECK(Contains(Refused("Constant", {}), "needs one of the arguments"));
+  CHECK(Contains(Refused("Constant", {}, {{"value_int", 1}, {"value_float", 1.f}}),
+                 "found [value_int, value_float]"));
+}
+
+TEST_CASE("ConstantOfShape repeats one element") {
+  const Tensor zeros = Invoke("ConstantOfShape", {List({2, 2})})[0];
+  CHECK(zeros.shape() == Shape{2, 2});
+  CHECK(FloatsOf(zeros) == Floats{0, 0, 0, 0});
+  const Tensor one = Tensor::From<int32_t>({1}, {1});
+  CHECK(Invoke("ConstantOfShape", {List({3})}, {{"value", one}})[0].ToVector<int32_t>() ==
+        std::vector<int32_t>{1, 1, 1});
+  CHECK(Invoke("ConstantOfShape", {List({})})[0].shape() == Shape{});
+  CHECK(Invoke("ConstantOfShape", {List({3, 0})})[0].shape() == Shape{3, 0});
+  CHECK(Inferred("ConstantOfShape", {{DType::kInt64, {3}}}, {{"value", one}}) == "int32[?, ?, ?]");
+  CHECK(Contains(Refused("ConstantOfShape", {List({-1})}), "negative extent"));
+  CHECK(Contains(Refused("ConstantOfShape", {List({1})}, {{"value", Counted({2})}}),
+                 "expected one element"));
+}
+
+TEST_CASE("Range stops before its limit") {
+  CHECK(Range<int64_t>(1, 8, 3) == Ints{1, 4, 7});
+  CHECK(Range<int64_t>(1, 7, 3) == Ints{1, 4});
+  CHECK(Range<int32_t>(10, 4, -2) == std::vector<int32_t>{10, 8, 6});
+  CHECK(Range<int64_t>(3, 3, 1) == Ints{});
+  CHECK(Range<int64_t>(3, 9, -1) == Ints{});
+  CHECK(Range<float>(1, 2, 0.25f) == Floats{1, 1.25f, 1.5f, 1.75f});
+  CHECK(Range<double>(0, -1, -0.5) == std::vector<double>{0, -0.5});
+  CHECK(Range<float>(2, 1, 1) == Floats{});
+}
+
+TEST_CASE("Range at the ends of its type") {
+  CHECK(Range<int64_t>(INT64_MIN, INT64_MAX, INT64_MAX) == Ints{INT64_MIN, -1, INT64_MAX - 1});
+  CHECK(Range<int64_t>(INT64_MAX, INT64_MIN, INT64_MIN) == Ints{INT64_MAX, -1});
+  CHECK(Range<int16_t>(32000, 32767, 500) == std::vector<int16_t>{32000, 32500});
+  CHECK(Contains(ErrorOf([] { Range<int64_t>(INT64_MIN, INT64_MAX, 1); }).message(),
+                 "no finite count that 64 bits can hold"));
+  CHECK(Contains(ErrorOf([] { Range<float>(0, INFINITY, 1); }).message(), "no finite count"));
+  CHECK(Contains(ErrorOf([] { Range<float>(0, NAN, 1); }).message(), "no finite count"));
+  CHECK(ErrorOf([] { Range<int64_t>(0, 5, 0); }).message() == "Range: 'delta' is 0");
+}
+
+TEST_CASE("Range infers") {
+  const Known open(DType::kInt64, SymbolicShape(Shape{}));
+  CHECK(Inferred("Range", {Tensor::Scalar<int64_t>(0), Tensor::Scalar<int64_t>(6),
+                           Tensor::Scalar<int64_t>(2)}) == "int64[3]");
+  CHECK(Inferred("Range", {Tensor::Scalar<int64_t>(0), open, Tensor::Scalar<int64_t>(2)}) ==
+        "int64[?]");
+  CHECK(Contains(Refused("Range", {Counted({2}), Counted({1}), Counted({1})}),
+                 "'start' is float32[2]"));
+}
+
+TEST_CASE("they are what they claim to be") {
+  CheckNode(OperatorDef("ConstantOfShape", {"shape"}, {"y"}), {List({2, 3})});
+  CheckNode(OperatorDef("Range", {"start", "limit", "delta"}, {"y"}),
+            {Tensor::Scalar(1.f), Tensor::Scalar(5.f), Tensor::Scalar(0.5f)});
+}
+
+}  // namespace

@@ -1,0 +1,121 @@
+// Reshape, Flatten, Squeeze, Unsqueeze.
+#include "opkit/ops/reshape.hpp"
+
+#include "data_movement.hpp"
+#include "opkit/ops/shape_of.hpp"
+
+using namespace opkit_tests;
+
+namespace {
+
+TEST_CASE("the elements stay in order") {
+  const Tensor x = Counted({2, 3, 4});
+  const Tensor y = Invoke("Reshape", {x, List({4, -1})})[0];
+  CHECK(y.shape() == Shape{4, 6});
+  CHECK(FloatsOf(y) == FloatsOf(x));
+  CHECK(Invoke("Flatten", {x}, {{"axis", 2}})[0].shape() == Shape{6, 4});
+  CHECK(Invoke("Squeeze", {Counted({1, 2, 1})})[0].shape() == Shape{2});
+  CHECK(FloatsOf(Invoke("Unsqueeze", {x, List({0, -1})})[0]) == FloatsOf(x));
+}
+
+TEST_CASE("a transposed view is read in its own order") {
+  const Tensor x = Counted({2, 3}).Permute({1, 0});
+  CHECK(FloatsOf(Invoke("Reshape", {x, List({6})})[0]) == Floats{0, 3, 1, 4, 2, 5});
+}
+
+TEST_CASE("every dtype, empty tensors and scalars") {
+  for (const DType dtype : {DType::kBool, DType::kInt8, DType::kUInt16, DType::kFloat16,
+                            DType::kFloat64, DType::kComplex128}) {
+    const Tensor y = Invoke("Reshape", {Tensor(Shape{2, 3}, dtype), List({3, 2})})[0];
+    CHECK(y.dtype() == dtype);
+    CHECK(y.shape() == Shape{3, 2});
+  }
+  CHECK(Invoke("Reshape", {Counted({0, 3}), List({3, 0})}, {{"allowzero", 1}})[0].shape() ==
+        Shape{3, 0});
+  CHECK(Invoke("Reshape", {Counted({0, 3}), List({0, -1})})[0].shape() == Shape{0, 3});
+  CHECK(Invoke("Reshape", {Counted({1}), List({})})[0].shape() == Shape{});
+  CHECK(Invoke("Flatten", {Counted({})}, {{"axis", 0}})[0].shape() == Shape{1, 1});
+  CHECK(Invoke("Unsqueeze", {Counted({}), List({0})})[0].shape() == Shape{1});
+}
+
+TEST_CASE("Reshape infers what the known extents say") {
+  const SymbolicShape n34 = {Sym("N"), 3, 4};
+  CHECK(Inferred("Reshape", {n34, List({0, -1})}) == "float32[N, 12]");
+  CHECK(Inferred("Reshape", {n34, List({-1, 12})}) == "float32[N, 12]");
+  CHECK(Inferred("Reshape", {n34, List({-1, 3, 2, 2})}) == "float32[N, 3, 2, 2]");
+  CHECK(Inferred("Reshape", {n34, List({-1, 6})}) == "float32[?, 6]");
+  CHECK(Inferred("Reshape", {n34, List({-1, 5})}) == "float32[?, 5]");
+  CHECK(Inferred("Reshape", {n34, List({2, 6})}) == "float32[2, 6]");
+  CHECK(Inferred("Reshape", {{Sym("N"), Dim(), 4}, List({0, 0, 2, -1})}) == "float32[N, ?, 2, 2]");
+  CHECK(Inferred("Reshape", {{Sym("N"), Sym("M")}, List({-1})}) == "float32[?]");
+  CHECK(Inferred("Reshape", {kNoRank, List({0, -1, 5})}) == "float32[?, ?, 5]");
+  CHECK(Inferred("Reshape", {n34, {DType::kInt64, {2}}}) == "float32[?, ?]");
+  CHECK(Inferred("Reshape", {n34, {DType::kInt64, {Dim()}}}) == "float32[rank unknown]");
+  CHECK(Inferred("Reshape", {{2, 3}, List({0, 3})}, {{"allowzero", 0}}) == "float32[2, 3]");
+}
+
+TEST_CASE("Reshape says what does not fit") {
+  CHECK(Refused("Reshape", {{2, 3}, List({4, -1})}) ==
+        "a tensor of shape [2, 3] cannot be reshaped to [4, -1]: the element count is no multiple "
+        "of what is given");
+  CHECK(Refused("Reshape", {{2, 3}, List({5})}) ==
+        "a tensor of shape [2, 3] cannot be reshaped to [5]: the element counts differ");
+  CHECK(Refused("Reshape", {{2, 3}, List({0, 0, 0})}) ==
+        "shape [0, 0, 0] takes extent 2 over from the input by a 0, but that has shape [2, 3]");
+  CHECK(Refused("Reshape", {{2, 3}, List({-1, -1})}) == "shape [-1, -1] has more than one -1");
+  CHECK(Contains(Refused("Reshape", {{2, 3}, List({-2, 3})}), "has the extent -2"));
+  CHECK(Contains(Refused("Reshape", {{0, 3}, List({0, -1})}, {{"allowzero", 1}}),
+                 "any number could stand for -1"));
+  CHECK(Refused("Reshape", {{2, 3}, {DType::kInt64, {2, 3}}}) ==
+        "shape must be a list of integers, found shape [2, 3]");
+  CHECK(Contains(Refused("Reshape", {{2}, Tensor::From<float>({1}, {2})}),
+                 "shape must be int64 or int32, found float32[1]"));
+  const int64_t huge = int64_t{1} << 40;
+  CHECK(Contains(Refused("Reshape", {{2, 3}, List({huge, huge})}), "64-bit count"));
+  CHECK(ErrorOf([] {
+          Invoke("Reshape", {Counted({2, 3}), List({7})});
+        }).code() == ErrorCode::kInvalidArgument);
+}
+
+TEST_CASE("Flatten") {
+  CHECK(Inferred("Flatten", {{Sym("N"), 3, 4}}) == "float32[N, 12]");
+  CHECK(Inferred("Flatten", {{Sym("N"), 3, 4}}, {{"axis", 0}}) == "float32[1, ?]");
+  CHECK(Inferred("Flatten", {{Sym("N"), 3, 4}}, {{"axis", 3}}) == "float32[?, 1]");
+  CHECK(Inferred("Flatten", {{Sym("N"), 1, 4}}, {{"axis", -1}}) == "float32[N, 4]");
+  CHECK(Inferred("Flatten", {kNoRank}) == "float32[?, ?]");
+  CHECK(Inferred("Flatten", {{Dim(), 0, 4}}, {{"axis", 2}}) == "float32[0, 4]");
+  CHECK(Refused("Flatten", {{2, 3}}, {{"axis", 3}}) ==
+        "Flatten: axis 3 is outside a tensor of rank 2, expected -2 to 1");
+}
+
+TEST_CASE("Squeeze") {
+  CHECK(Inferred("Squeeze", {{1, Sym("N"), 1}, List({0, -1})}) == "float32[N]");
+  CHECK(Inferred("Squeeze", {{1, Sym("N"), 1}}) == "float32[rank unknown]");
+  CHECK(Inferred("Squeeze", {{1, 2, 1}}) == "float32[2]");
+  CHECK(Inferred("Squeeze", {{Sym("N"), 2}, List({0})}) == "float32[2]");
+  CHECK(Inferred("Squeeze", {{1, 2, 1}, {DType::kInt64, {2}}}) == "float32[?]");
+  CHECK(Refused("Squeeze", {{1, 2}, List({1})}) ==
+        "Squeeze: axis 1 of shape [1, 2] has extent 2, and only an extent of 1 can be left out");
+  CHECK(Refused("Squeeze", {{1, 2}, List({0, -2})}) ==
+        "Squeeze: axis -2 is named twice in [0, -2]");
+}
+
+TEST_CASE("Unsqueeze") {
+  CHECK(Inferred("Unsqueeze", {{Sym("N"), 2}, List({3, 0})}) == "float32[1, N, 2, 1]");
+  CHECK(Inferred("Unsqueeze", {{Sym("N"), 2}, List({-1})}) == "float32[N, 2, 1]");
+  CHECK(Inferred("Unsqueeze", {{2}, {DType::kInt64, {2}}}) == "float32[?, ?, ?]");
+  CHECK(Inferred("Unsqueeze", {kNoRank, List({0})}) == "float32[rank unknown]");
+  CHECK(Refused("Unsqueeze", {{2}, List({2})}) ==
+        "Unsqueeze: axis 2 is outside a tensor of rank 2, expected -2 to 1");
+  CHECK(Contains(Refused("Unsqueeze", {{2}, {DType::kInt64, {int64_t{1} << 40}}}), "rank"));
+}
+
+TEST_CASE("they are what they claim to be, gradients as well") {
+  CheckNode(OperatorDef("Reshape", {"x", "shape"}, {"y"}), {Counted({2, 6}), List({3, -1})});
+  CheckNode(OperatorDef("Flatten", {"x"}, {"y"}), {Counted({2, 3, 2})});
+  CheckNode(OperatorDef("Squeeze", {"x", "axes"}, {"y"}), {Counted({2, 1, 3}), List({1})});
+  CheckNode(OperatorDef("Unsqueeze", {"x", "axes"}, {"y"}), {Counted({2, 3}), List({1})});
+  CHECK(HasGradient("Reshape"));
+}
+
+}  // namespace

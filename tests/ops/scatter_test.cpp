@@ -1,0 +1,65 @@
+// ScatterND.
+#include "opkit/ops/scatter.hpp"
+
+#include "data_movement.hpp"
+
+using namespace opkit_tests;
+
+namespace {
+
+Floats Scatter(const Tensor& data, const Tensor& indices, const Tensor& updates,
+               const std::string& reduction = "none") {
+  return FloatsOf(Invoke("ScatterND", {data, indices, updates}, {{"reduction", reduction}})[0]);
+}
+
+TEST_CASE("slices are written where the indices say") {
+  const Tensor x = Counted({4});
+  const Tensor places = Tensor::From<int64_t>({2, 1}, {3, -3});
+  CHECK(Scatter(x, places, Tensor::From<float>({2}, {9, 8})) == Floats{0, 8, 2, 9});
+  CHECK(FloatsOf(x) == Floats{0, 1, 2, 3});
+  CHECK(Scatter(Counted({2, 3}), Tensor::From<int64_t>({1, 1}, {1}),
+                Tensor::From<float>({1, 3}, {7, 8, 9})) == Floats{0, 1, 2, 7, 8, 9});
+  CHECK(Scatter(Counted({2, 2}), Tensor::From<int64_t>({2}, {0, 1}), Tensor::Scalar(5.f)) ==
+        Floats{0, 5, 2, 3});
+  CHECK(Scatter(x, Tensor(Shape{0, 1}, DType::kInt64), Tensor(Shape{0}, DType::kFloat32)) ==
+        FloatsOf(x));
+}
+
+TEST_CASE("the same place is met one update after the other") {
+  const Tensor x = Tensor::From<float>({2}, {1, 2});
+  const Tensor twice = Tensor::From<int64_t>({2, 1}, {1, 1});
+  const Tensor updates = Tensor::From<float>({2}, {5, 3});
+  CHECK(Scatter(x, twice, updates) == Floats{1, 3});
+  CHECK(Scatter(x, twice, updates, "add") == Floats{1, 10});
+  CHECK(Scatter(x, twice, updates, "mul") == Floats{1, 30});
+  CHECK(Scatter(x, twice, updates, "max") == Floats{1, 5});
+  CHECK(Scatter(x, twice, updates, "min") == Floats{1, 2});
+  const Tensor wrapped =
+      Invoke("ScatterND",
+             {Tensor::From<int8_t>({1}, {127}), Tensor::From<int64_t>({1, 1}, {0}),
+              Tensor::From<int8_t>({1}, {1})},
+             {{"reduction", "add"}})[0];
+  CHECK(wrapped.ToVector<int8_t>() == std::vector<int8_t>{-128});
+}
+
+TEST_CASE("inference and what does not fit") {
+  const Known indices(DType::kInt64, {2, 1});
+  CHECK(Inferred("ScatterND", {{Sym("N"), 3}, indices, {2, 3}}) == "float32[N, 3]");
+  CHECK(Refused("ScatterND", {{4, 3}, indices, {2, 4}}) ==
+        "ScatterND: data [4, 3], indices [2, 1], updates [2, 4]: expected updates of shape [2, 3]");
+  CHECK(Contains(Refused("ScatterND", {{4}, {DType::kInt64, {2, 2}}, {2}}), "at most the rank"));
+  CHECK(Contains(Refused("ScatterND", {{4}, {DType::kInt32, {2, 1}}, {2}}), "must be int64"));
+  CHECK(Contains(Refused("ScatterND", {{4}, indices, {DType::kInt8, {2}}}), "updates are int8"));
+  CHECK(Contains(ErrorOf([] { Scatter(Counted({4}), List({4}), Tensor::Scalar(1.f)); }).message(),
+                 "ScatterND: index 4 is outside axis 0 of extent 4"));
+  CHECK(Contains(
+      ErrorOf([] { Scatter(Counted({4}), List({0}), Tensor::Scalar(1.f), "sum"); }).message(),
+      "reduction is 'sum', expected one of [none, add, mul, max, min]"));
+}
+
+TEST_CASE("it is what it claims to be, in place as well") {
+  CheckNode(OperatorDef("ScatterND", {"x", "i", "u"}, {"y"}, {{"reduction", "add"}}),
+            {Counted({3, 2}), Tensor::From<int64_t>({2, 1}, {2, 0}), Counted({2, 2})});
+}
+
+}  // namespace

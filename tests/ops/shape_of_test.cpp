@@ -1,0 +1,55 @@
+// Shape and Size.
+#include "opkit/ops/shape_of.hpp"
+
+#include "data_movement.hpp"
+#include "opkit/graph/graph_inference.hpp"
+
+using namespace opkit_tests;
+
+namespace {
+
+Ints ShapeOf(const Shape& shape, Arguments args = {}) {
+  return Invoke("Shape", {Counted(shape)}, std::move(args))[0].ToVector<int64_t>();
+}
+
+TEST_CASE("all extents, or those from one axis to another") {
+  CHECK(ShapeOf({2, 3, 4}) == Ints{2, 3, 4});
+  CHECK(ShapeOf({2, 3, 4}, {{"start", 1}}) == Ints{3, 4});
+  CHECK(ShapeOf({2, 3, 4}, {{"start", -2}, {"end", -1}}) == Ints{3});
+  CHECK(ShapeOf({2, 3, 4}, {{"start", -9}, {"end", 9}}) == Ints{2, 3, 4});
+  CHECK(ShapeOf({2, 3, 4}, {{"start", 2}, {"end", 1}}) == Ints{});
+  CHECK(ShapeOf({}) == Ints{});
+  CHECK(Invoke("Size", {Counted({2, 3})})[0].ToVector<int64_t>() == Ints{6});
+  CHECK(Invoke("Size", {Counted({0, 3})})[0].ToVector<int64_t>() == Ints{0});
+  CHECK(Invoke("Size", {Counted({})})[0].shape() == Shape{});
+}
+
+TEST_CASE("what they give is known where the extents are") {
+  CHECK(Inferred("Shape", {{Sym("N"), 3}}) == "int64[2]");
+  CHECK(Inferred("Shape", {kNoRank}) == "int64[?]");
+  CHECK(Inferred("Size", {kNoRank}) == "int64[]");
+
+  Graph g;
+  g.AddInput("X", DType::kFloat32, {Sym("N"), 3, 4});
+  g.AddNode(OperatorDef("Shape", {"X"}, {"all"}));
+  g.AddNode(OperatorDef("Shape", {"X"}, {"tail"}, {{"start", 1}}));
+  g.AddNode(OperatorDef("Size", {"X"}, {"size"}));
+  const GraphView view(g);
+  const GraphTypes open = InferGraph(view);
+  CHECK(open.at("all").constant == nullptr);
+  REQUIRE(open.at("tail").constant != nullptr);
+  CHECK(open.at("tail").constant->ToVector<int64_t>() == Ints{3, 4});
+  CHECK(open.at("size").constant == nullptr);
+  const GraphTypes known =
+      InferGraph(view, {{"X", TensorInfo(DType::kFloat32, SymbolicShape{2, 3, 4})}});
+  REQUIRE(known.at("size").constant != nullptr);
+  CHECK(known.at("size").constant->ToVector<int64_t>() == Ints{24});
+  CHECK(known.at("all").constant->ToVector<int64_t>() == Ints{2, 3, 4});
+}
+
+TEST_CASE("they are what they claim to be") {
+  CheckNode(OperatorDef("Shape", {"x"}, {"y"}), {Counted({2, 3})});
+  CheckNode(OperatorDef("Size", {"x"}, {"y"}), {Counted({2, 3})});
+}
+
+}  // namespace

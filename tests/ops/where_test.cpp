@@ -1,0 +1,47 @@
+// Where.
+#include "opkit/ops/where.hpp"
+
+#include <doctest/doctest.h>
+
+#include "../error_of.hpp"
+#include "opkit/interop/doctest.hpp"
+#include "opkit/op/invoke.hpp"
+
+using namespace opkit;
+
+namespace {
+
+TEST_CASE("elements of either input") {
+  const Tensor condition = Tensor::From<bool>({2, 2}, {true, false, true, true});
+  const Tensor x = Tensor::From<float>({2, 2}, {1, 2, 3, 4}),
+               y = Tensor::From<float>({2, 2}, {9, 8, 7, 6});
+  CHECK(Invoke("Where", {condition, x, y})[0].ToVector<float>() == std::vector<float>{1, 8, 3, 4});
+}
+
+TEST_CASE("all three inputs are broadcast") {
+  const Tensor condition = Tensor::From<bool>({2, 1}, {true, false});
+  const Tensor x = Tensor::From<int64_t>({3}, {1, 2, 3}), y = Tensor::Scalar(int64_t{0});
+  const Tensor out = Invoke("Where", {condition, x, y})[0];
+  CHECK(out.shape() == Shape{2, 3});
+  CHECK(out.ToVector<int64_t>() == std::vector<int64_t>{1, 2, 3, 0, 0, 0});
+}
+
+TEST_CASE("types are said where they differ") {
+  const Tensor condition = Tensor::Scalar(true), x = Tensor::Scalar(1.f), y = Tensor::Scalar(1.);
+  CHECK(Contains(ErrorOf([&] {
+                   Invoke("Where", {condition, x, y});
+                 }).message(),
+                 "float64[], expected dtype float32"));
+  CHECK(ErrorOf([&] {
+          Invoke("Where", {x, x, x});
+        }).message() == "Where: input 0 is float32[], expected one of [bool]");
+}
+
+TEST_CASE("it keeps what its schema claims") {
+  OPKIT_CHECK_OPERATOR("Where");
+  CheckOptions options;
+  options.dtypes = {DType::kComplex64, DType::kComplex128};
+  OPKIT_CHECK_OPERATOR("Where", options);
+}
+
+}  // namespace
