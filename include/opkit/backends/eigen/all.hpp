@@ -1,0 +1,33 @@
+// Every fast kernel of the "eigen" backend, and with them the standard operators: one line in one
+// translation unit. With CMake, link opkit::eigen instead.
+#ifndef OPKIT_BACKENDS_EIGEN_ALL_HPP_
+#define OPKIT_BACKENDS_EIGEN_ALL_HPP_
+
+#include "opkit/backends/eigen/backend.hpp"
+#include "opkit/backends/eigen/conv.hpp"
+#include "opkit/backends/eigen/conv_transpose.hpp"
+#include "opkit/backends/eigen/eigen.hpp"
+#include "opkit/backends/eigen/elementwise.hpp"
+#include "opkit/backends/eigen/elementwise_activation.hpp"
+#include "opkit/backends/eigen/elementwise_arithmetic.hpp"
+#include "opkit/backends/eigen/elementwise_cast.hpp"
+#include "opkit/backends/eigen/elementwise_kernel.hpp"
+#include "opkit/backends/eigen/elementwise_logic.hpp"
+#include "opkit/backends/eigen/elementwise_math.hpp"
+#include "opkit/backends/eigen/elementwise_unary.hpp"
+#include "opkit/backends/eigen/elementwise_vectors.hpp"
+#include "opkit/backends/eigen/gemm.hpp"
+#include "opkit/backends/eigen/lanes.hpp"
+#include "opkit/backends/eigen/layer_normalization.hpp"
+#include "opkit/backends/eigen/matmul.hpp"
+#include "opkit/backends/eigen/normalization.hpp"
+#include "opkit/backends/eigen/pool.hpp"
+#include "opkit/backends/eigen/recurrent.hpp"
+#include "opkit/backends/eigen/reduce.hpp"
+#include "opkit/backends/eigen/softmax.hpp"
+#include "opkit/backends/eigen/strip.hpp"
+#include "opkit/backends/eigen/task_plan.hpp"
+#include "opkit/backends/eigen/tile.hpp"
+#include "opkit/ops/all.hpp"
+
+#endif  // OPKIT_BACKENDS_EIGEN_ALL_HPP_

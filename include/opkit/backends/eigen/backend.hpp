@@ -1,0 +1,32 @@
+// The "eigen" backend: kernels of the standard operators made of single-threaded Eigen and plain
+// loops on blocks, which ParallelFor spreads over the toolkit's threads. Every header of this
+// folder includes this one first.
+#ifndef OPKIT_BACKENDS_EIGEN_BACKEND_HPP_
+#define OPKIT_BACKENDS_EIGEN_BACKEND_HPP_
+
+#include "opkit/op/registration.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+inline constexpr const char* kEigenBackend = "eigen";
+inline constexpr int kEigenRank = 100;
+OPKIT_REGISTER_BACKEND_RANK(kEigenBackend, kEigenRank);
+
+// For Propose of a kernel of float32 alone: refuses a node of another type, or one not known yet.
+inline void RequireFloat32(const KernelQuery& query) {
+  const DType found = query.inputs[0].dtype;
+  if (found != DType::kFloat32)
+    throw UnsupportedOperatorFeature(
+        StrCat("it computes float32, and input 0 is ",
+               found == DType::kUndefined ? "not known" : ToString(found)));
+}
+// For its runs: CreateOperator makes operators before their inputs' types are known.
+inline void RequireFloat32(const OperatorBase& op) {
+  if (op.Input(0).dtype() != DType::kFloat32)
+    throw UnsupportedOperatorFeature(StrCat("the kernel of ", op.type(), " for \"", kEigenBackend,
+                                            "\" computes float32, and input 0 is ", op.Input(0)));
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_BACKENDS_EIGEN_BACKEND_HPP_

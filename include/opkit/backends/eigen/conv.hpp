@@ -1,0 +1,239 @@
+// Conv of float32 for the "eigen" backend: implicit matrix products. Blocks of output pixels are
+// summed in registers straight from the image (kernels of one pixel), from a strip of it, or, where
+// lines are too short for vectors, from a packed copy of a strip; one output channel at a time
+// where a group has no more (depthwise).
+#ifndef OPKIT_BACKENDS_EIGEN_CONV_HPP_
+#define OPKIT_BACKENDS_EIGEN_CONV_HPP_
+
+#include "opkit/backends/eigen/backend.hpp"
+#include "opkit/backends/eigen/conv_columns.hpp"
+#include "opkit/backends/eigen/conv_plan.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// One task after another, on the memory of one thread.
+class ConvTasks {
+ public:
+  ConvTasks(const ConvPlan& plan, const float* x, const float* w, const float* b, float* y,
+            float* scratch)
+      : plan_(plan), x_(x), w_(w), b_(b), y_(y), scratch_(scratch) {}
+
+  void Run(int64_t task) {
+    auto take = [&](int64_t count) {
+      const int64_t index = task % count;
+      task /= count;
+      return index;
+    };
+    const WindowPlane& plane = plan_.plane;
+    output_ = take(plan_.output_blocks) * plan_.block_outputs;
+    outputs_ = (std::min)(plan_.block_outputs, plan_.sizes.outputs - output_);
+    block_.column = take(plan_.column_blocks) * plan_.block_columns;
+    block_.columns = (std::min)(plan_.block_columns, plane.columns.output - block_.column);
+    block_.row = take(plan_.row_blocks) * plan_.block_rows;
+    block_.rows = (std::min)(plan_.block_rows, plane.rows.output - block_.row);
+    outer_ = take(plan_.outer_outputs);
+    group_ = take(plan_.groups);
+    image_ = task;
+    for (int64_t first = 0; first < plan_.planes || first == 0; first += plan_.block_planes)
+      RunPlanes(first, (std::min)(plan_.block_planes, plan_.planes - first));
+  }
+
+ private:
+  // Pixels of the output that lie side by side, there and in memory that is read by `offsets`.
+  struct Lines {
+    const float* input;
+    const int64_t* offsets;
+    int64_t input_line, count, pixels, output;  // `output`: the first one's place in a plane of y
+  };
+
+  void RunPlanes(int64_t first, int64_t count) {
+    const WindowPlane& plane = plan_.plane;
+    const int64_t at = block_.row * plane.columns.output + block_.column;
+    if (plan_.source == ConvPlan::Source::kImage) {
+      const float* image =
+          x_ + ((image_ * plan_.groups + group_) * plan_.planes + first) * plane.input();
+      // A whole vector behind the last pixel might lie outside the tensor.
+      const int64_t tail = block_.columns % kLanes, whole = block_.columns - tail;
+      if (whole > 0) RunLines({image + at, plan_.offsets.data(), 0, 1, whole, at}, first, count);
+      if (tail > 0) {
+        PackTail(image + at + whole, tail, count);
+        RunLines({scratch_, plan_.packed_offsets.data(), 0, 1, tail, at + whole}, first, count);
+      }
+      return;
+    }
+    for (int64_t k = 0; k < count; ++k)
+      plan_.strip.Fill(FindPlane(first + k), 0, block_, scratch_ + k * plan_.strip.size());
+    if (plan_.source == ConvPlan::Source::kStrip) {
+      RunLines(
+          {scratch_, plan_.offsets.data(), plan_.strip.line(), block_.rows, block_.columns, at},
+          first, count);
+    } else {
+      float* packed = scratch_ + plan_.strip_floats;
+      PackLines(packed, count * plan_.taps);
+      RunLines({packed, plan_.packed_offsets.data(), 0, 1, block_.rows * block_.columns, at}, first,
+               count);
+    }
+  }
+  // Of the image and group at hand; null where it lies in a pad of the outer axes.
+  const float* FindPlane(int64_t index) const {
+    const int64_t kernel = plan_.planes / plan_.sizes.channels;
+    const int64_t plane = OuterPlane(plan_.sizes.axes, outer_, index % kernel);
+    if (plane < 0) return nullptr;
+    return x_ +
+           ((image_ * plan_.groups + group_) * plan_.sizes.channels + index / kernel) *
+               plan_.sizes.input_pixels +
+           plane * plan_.plane.input();
+  }
+  void PackTail(const float* image, int64_t pixels, int64_t count) {
+    Lanes lanes;
+    for (int64_t k = 0; k < count; ++k) {
+      LoadPart(image + plan_.offsets[static_cast<size_t>(k)], pixels, lanes);
+      Store(lanes, scratch_ + k * kLanes);
+    }
+  }
+  // Whole vectors, from the first line on: what a line leaves behind its end the next one mends.
+  void PackLines(float* packed, int64_t depth) {
+    const int64_t columns = block_.columns, line = plan_.strip.line();
+    Lanes lanes;
+    for (int64_t k = 0; k < depth; ++k) {
+      const float* from = scratch_ + plan_.offsets[static_cast<size_t>(k)];
+      float* to = packed + k * plan_.packed_line;
+      for (int64_t row = 0; row < block_.rows; ++row)
+        for (int64_t i = 0; i < columns; i += kLanes) {
+          Load(from + row * line + i, lanes);
+          Store(lanes, to + row * columns + i);
+        }
+    }
+  }
+
+  void RunLines(const Lines& lines, int64_t first, int64_t count) {
+    Tile tile;
+    tile.depth = count * plan_.taps;
+    tile.offsets = lines.offsets;
+    tile.weight_row = plan_.depth;
+    tile.input_line = lines.input_line;
+    tile.output_row = plan_.sizes.output_pixels;
+    tile.output_line = plan_.plane.columns.output;
+    tile.add = first > 0;
+    const int64_t channel = group_ * plan_.sizes.outputs + output_;
+    const float* weights = w_ + channel * plan_.depth + first * plan_.taps;
+    float* output =
+        y_ +
+        ((image_ * plan_.groups * plan_.sizes.outputs + channel) * plan_.outer_outputs + outer_) *
+            plan_.plane.output() +
+        lines.output;
+    auto run = [&](int64_t row, int64_t line, int64_t pixel, int64_t last, TileFunction function) {
+      tile.weights = weights + row * plan_.depth;
+      tile.bias = b_ ? b_ + channel + row : nullptr;
+      tile.input = lines.input + line * lines.input_line + pixel;
+      tile.output = output + row * tile.output_row + line * tile.output_line + pixel;
+      tile.last = last;
+      function(tile);
+    };
+    if (plan_.IsDepthwise()) {
+      ForEachTile(lines.pixels, kLineVectors, [&](int64_t pixel, int vectors, int64_t last) {
+        for (int64_t line = 0; line < lines.count;) {
+          const int now = NextTileLines(lines.count - line, vectors);
+          run(0, line, pixel, last, FindLineTile(now, vectors));
+          line += now;
+        }
+      });
+      return;
+    }
+    for (int64_t row = 0; row < outputs_;) {
+      const int rows = NextTileRows(outputs_ - row);
+      for (int64_t line = 0; line < lines.count; ++line)
+        ForEachTile(lines.pixels, kTileVectors, [&](int64_t pixel, int vectors, int64_t last) {
+          run(row, line, pixel, last, FindTile(rows, vectors));
+        });
+      row += rows;
+    }
+  }
+
+  const ConvPlan& plan_;
+  const float *x_, *w_, *b_;
+  float *y_, *scratch_;
+  // Of the task at hand.
+  int64_t output_ = 0, outputs_ = 0, outer_ = 0, group_ = 0, image_ = 0;
+  WindowBlock block_;
+};
+
+// A convolution of known sizes by the algorithm that suits them.
+class ConvAlgorithm {
+ public:
+  ConvAlgorithm(const ConvSizes& sizes, int64_t groups, int threads) : threads_(threads) {
+    if (ConvColumns::IsFaster(sizes)) {
+      columns_.emplace(sizes, groups);
+    } else {
+      plan_.emplace(sizes, groups, threads);
+    }
+  }
+  int64_t ScratchBytes() const {
+    return columns_ ? columns_->ScratchBytes() : plan_->ScratchBytes(threads_);
+  }
+  void Run(const float* x, const float* w, const float* bias, float* y, void* scratch) const {
+    if (columns_) return columns_->Run(x, w, bias, y, static_cast<float*>(scratch));
+    plan_->Run(scratch, threads_, [&](int64_t begin, int64_t end, float* memory) {
+      ConvTasks tasks(*plan_, x, w, bias, y, memory);
+      for (int64_t task = begin; task < end; ++task) tasks.Run(task);
+    });
+  }
+
+ private:
+  const int threads_;
+  std::optional<ConvColumns> columns_;  // one of the two
+  std::optional<ConvPlan> plan_;
+};
+
+}  // namespace detail
+
+class ConvEigenOp final : public ConvOpBase {
+ public:
+  using ConvOpBase::ConvOpBase;
+
+  static std::vector<KernelConfig> Propose(const KernelQuery& query) {
+    RequireFloat32(query);
+    KernelConfig config;
+    const SymbolicShape &x = query.inputs[0].shape, &w = query.inputs[1].shape;
+    if (x.is_known() && w.is_known() && query.outputs[0].shape.is_known() &&
+        query.outputs[0].shape.ToShape().numel() > 0) {
+      const int64_t groups = detail::ConvGroups(query.def);
+      config.scratch_bytes = detail::ConvAlgorithm(ConvSizes::Of(WindowAttributes(query.def),
+                                                                 groups, x.ToShape(), w.ToShape()),
+                                                   groups, ThreadPool::Current().threads())
+                                 .ScratchBytes();
+    }
+    return {config};
+  }
+
+  bool RunOnDevice() override {
+    RequireFloat32(*this);
+    const Tensor &x = DenseInput(0), &w = DenseInput(1);
+    Tensor* y = InferredOutput(0);
+    if (y->numel() == 0) return true;
+    const int threads = ThreadPool::Current().threads();
+    if (!algorithm_ || x.shape() != x_shape_ || w.shape() != w_shape_ || threads != threads_) {
+      algorithm_ = std::make_unique<detail::ConvAlgorithm>(
+          ConvSizes::Of(attributes_, groups_, x.shape(), w.shape()), groups_, threads);
+      x_shape_ = x.shape();
+      w_shape_ = w.shape();
+      threads_ = threads;
+    }
+    algorithm_->Run(x.data<float>(), w.data<float>(),
+                    HasInput(2) ? DenseInput(2).data<float>() : nullptr, y->mutable_data<float>(),
+                    Scratch(algorithm_->ScratchBytes()));
+    return true;
+  }
+
+ private:
+  std::unique_ptr<detail::ConvAlgorithm> algorithm_;  // for these shapes and threads
+  Shape x_shape_, w_shape_;
+  int threads_ = 0;
+};
+
+OPKIT_REGISTER_OPERATOR(::opkit::DeviceType::kCPU, Conv, kEigenBackend, kDefault, ConvEigenOp);
+
+}  // namespace opkit
+
+#endif  // OPKIT_BACKENDS_EIGEN_CONV_HPP_

@@ -1,0 +1,181 @@
+// ConvTranspose of float32 for the "eigen" backend: a matrix product gives what each input pixel
+// adds to each element of its window; then the windows are added to the output, line by line.
+#ifndef OPKIT_BACKENDS_EIGEN_CONV_TRANSPOSE_HPP_
+#define OPKIT_BACKENDS_EIGEN_CONV_TRANSPOSE_HPP_
+
+#include "opkit/backends/eigen/backend.hpp"
+#include "opkit/backends/eigen/gemm.hpp"
+#include "opkit/backends/eigen/strip.hpp"
+#include "opkit/backends/eigen/task_plan.hpp"
+#include "opkit/ops/conv_transpose.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// How a transposed convolution of known sizes is cut up. A task is a block of output channels of
+// one group of one image, whose input lines pass through the cache in blocks.
+struct ConvTransposePlan : TaskPlan {
+  ConvSizes sizes;
+  int64_t groups = 1;
+  WindowAxis
+      line;  // the last axis; in it `output` are input pixels, as ConvTransposeAttributes says
+  WindowAxes outer;  // the axes before it
+  int64_t lines = 1, outer_kernel = 1;
+  int64_t block_outputs = 1, output_blocks = 1, block_lines = 1;
+
+  ConvTransposePlan(ConvSizes all, int64_t group_count)
+      : sizes(std::move(all)), groups(group_count), line(sizes.axes.back()), outer(sizes.axes) {
+    constexpr int64_t kBlockFloats = 64 * 1024;  // of products; they stay in the second-level cache
+    constexpr double kTaskFlops = 1e6;           // some 10 us
+    RequireModestWindows(sizes.axes);
+    outer.pop_back();
+    for (const WindowAxis& axis : outer) {
+      lines *= axis.output;
+      outer_kernel *= axis.kernel;
+    }
+    const double flops = 2.0 * static_cast<double>(sizes.batch * groups * sizes.outputs) *
+                         static_cast<double>(sizes.channels * sizes.kernel) *
+                         static_cast<double>(sizes.input_pixels);
+    const double images = static_cast<double>(sizes.batch * groups);
+    // Not by the number of threads: a product is rounded as its block's sizes have it.
+    constexpr double kTasks = 8;
+    const double parts = (std::max)(1.0, (std::min)(flops / kTaskFlops, kTasks) / images);
+    const int64_t line_floats = sizes.kernel * line.output;
+    const int64_t fitting = kBlockFloats / line_floats;  // lines times output channels
+    const int64_t wanted = static_cast<int64_t>(static_cast<double>(sizes.outputs) / parts + 0.999);
+    block_outputs = Clamp((std::min)(wanted, fitting), sizes.outputs);
+    block_lines = Clamp(fitting / block_outputs, lines);
+    output_blocks = (sizes.outputs - 1) / block_outputs + 1;
+    tasks = sizes.batch * groups * output_blocks;
+    grain = 1 + static_cast<int64_t>(kTaskFlops / (1 + 2 * flops / static_cast<double>(tasks)));
+    slot_bytes =
+        ScratchSlots::RoundUp(block_outputs * block_lines * line_floats * int64_t{sizeof(float)});
+  }
+
+ private:
+  static int64_t Clamp(int64_t value, int64_t most) {
+    return (std::max)(int64_t{1}, (std::min)(value, most));
+  }
+};
+
+// products[kernel element, pixel] of `lines` input lines from `first_line` on, added to one plane.
+inline void AddWindows(const ConvTransposePlan& plan, const float* products, int64_t product_row,
+                       int64_t first_line, int64_t lines, float* y) {
+  const WindowAxis& along = plan.line;
+  for (int64_t line = 0; line < lines; ++line)
+    for (int64_t k = 0; k < plan.outer_kernel; ++k) {
+      int64_t window = first_line + line, element = k, place = 0, step = 1;
+      bool inside = true;
+      for (size_t axis = plan.outer.size(); axis-- > 0;) {
+        const WindowAxis& outer = plan.outer[axis];
+        const int64_t at =
+            outer.Start(window % outer.output) + element % outer.kernel * outer.dilation;
+        inside &= at >= 0 && at < outer.input;
+        place += at * step;
+        step *= outer.input;
+        window /= outer.output;
+        element /= outer.kernel;
+      }
+      if (!inside) continue;
+      for (int64_t tap = 0; tap < along.kernel; ++tap) {
+        const float* from = products + (k * along.kernel + tap) * product_row + line * along.output;
+        // Pixels [begin, end) add to elements inside of the line.
+        const int64_t start = tap * along.dilation - along.pad_begin, stride = along.stride;
+        const int64_t begin =
+            (std::min)(start >= 0 ? 0 : (stride - 1 - start) / stride, along.output);
+        const int64_t end = start >= along.input
+                                ? begin
+                                : (std::min)((along.input - 1 - start) / stride + 1, along.output);
+        float* to = y + place * along.input + start;
+        if (stride == 1) {
+          for (int64_t i = begin; i < end; ++i) to[i] += from[i];
+        } else {
+          for (int64_t i = begin; i < end; ++i) to[i * stride] += from[i];
+        }
+      }
+    }
+}
+
+inline void RunConvTransposeTask(const ConvTransposePlan& plan, const float* x, const float* w,
+                                 const float* bias, float* y, float* products, int64_t task) {
+  const ConvSizes& sizes = plan.sizes;
+  const int64_t first = task % plan.output_blocks * plan.block_outputs;
+  const int64_t outputs = (std::min)(plan.block_outputs, sizes.outputs - first);
+  const int64_t image = task / plan.output_blocks;  // of a group
+  const int64_t group = image % plan.groups, channel = group * sizes.outputs + first;
+  x += image * sizes.channels * sizes.input_pixels;
+  y += (image * sizes.outputs + first) * sizes.output_pixels;
+  const int64_t weight_row = sizes.outputs * sizes.kernel;
+  w += group * sizes.channels * weight_row + first * sizes.kernel;
+  for (int64_t m = 0; m < outputs; ++m)
+    std::fill_n(y + m * sizes.output_pixels, sizes.output_pixels, bias ? bias[channel + m] : 0.f);
+  for (int64_t line = 0; line < plan.lines; line += plan.block_lines) {
+    const int64_t lines = (std::min)(plan.block_lines, plan.lines - line);
+    const int64_t pixels = lines * plan.line.output;
+    Gemm<float>(outputs * sizes.kernel, pixels, sizes.channels, 1, {w, weight_row, true},
+                {x + line * plan.line.output, sizes.input_pixels}, 0, products, pixels, 1);
+    for (int64_t m = 0; m < outputs; ++m)
+      AddWindows(plan, products + m * sizes.kernel * pixels, pixels, line, lines,
+                 y + m * sizes.output_pixels);
+  }
+}
+
+}  // namespace detail
+
+class ConvTransposeEigenOp final : public ConvTransposeOpBase {
+ public:
+  using ConvTransposeOpBase::ConvTransposeOpBase;
+
+  static std::vector<KernelConfig> Propose(const KernelQuery& query) {
+    RequireFloat32(query);
+    KernelConfig config;
+    const SymbolicShape &x = query.inputs[0].shape, &w = query.inputs[1].shape;
+    if (x.is_known() && w.is_known() && query.outputs[0].shape.is_known() &&
+        query.outputs[0].shape.ToShape().numel() > 0) {
+      config.scratch_bytes = PlanOf(ConvTransposeAttributes(query.def),
+                                    detail::ConvGroups(query.def), x.ToShape(), w.ToShape())
+                                 .ScratchBytes(ThreadPool::Current().threads());
+    }
+    return {config};
+  }
+
+  bool RunOnDevice() override {
+    RequireFloat32(*this);
+    const Tensor &x = DenseInput(0), &w = DenseInput(1);
+    Tensor* y = InferredOutput(0);
+    if (y->numel() == 0) return true;
+    const int threads = ThreadPool::Current().threads();
+    if (!plan_ || !(x.shape() == x_shape_) || !(w.shape() == w_shape_)) {
+      plan_ = std::make_unique<detail::ConvTransposePlan>(
+          PlanOf(attributes_, groups_, x.shape(), w.shape()));
+      x_shape_ = x.shape();
+      w_shape_ = w.shape();
+    }
+    const detail::ConvTransposePlan& plan = *plan_;
+    const float *images = x.data<float>(), *weights = w.data<float>();
+    const float* bias = HasInput(2) ? DenseInput(2).data<float>() : nullptr;
+    float* out = y->mutable_data<float>();
+    plan.Run(Scratch(plan.ScratchBytes(threads)), threads,
+             [&](int64_t begin, int64_t end, float* scratch) {
+               for (int64_t task = begin; task < end; ++task)
+                 detail::RunConvTransposeTask(plan, images, weights, bias, out, scratch, task);
+             });
+    return true;
+  }
+
+ private:
+  static detail::ConvTransposePlan PlanOf(const ConvTransposeAttributes& attributes, int64_t groups,
+                                          const Shape& x, const Shape& w) {
+    return {ConvTransposeSizes(attributes, groups, x, w), groups};
+  }
+
+  std::unique_ptr<detail::ConvTransposePlan> plan_;  // for these shapes
+  Shape x_shape_, w_shape_;
+};
+
+OPKIT_REGISTER_OPERATOR(::opkit::DeviceType::kCPU, ConvTranspose, kEigenBackend, kDefault,
+                        ConvTransposeEigenOp);
+
+}  // namespace opkit
+
+#endif  // OPKIT_BACKENDS_EIGEN_CONV_TRANSPOSE_HPP_

@@ -1,0 +1,39 @@
+// Kernels of the "eigen" backend for activation functions on float32.
+#ifndef OPKIT_BACKENDS_EIGEN_ELEMENTWISE_ACTIVATION_HPP_
+#define OPKIT_BACKENDS_EIGEN_ELEMENTWISE_ACTIVATION_HPP_
+
+#include "opkit/backends/eigen/elementwise_kernel.hpp"
+#include "opkit/ops/activation.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+struct ClipPacket {
+  Packet operator()(Packet x) const { return Least(Most(x, low), high); }
+  Packet low, high;
+};
+inline void RunClipPackets(const ElementRun& run) {
+  const ClipPacket clip{Splat(*static_cast<const float*>(run.in[1])),
+                        Splat(*static_cast<const float*>(run.in[2]))};
+  RunPackets(clip, static_cast<float*>(run.out), run.n,
+             PacketOperand<false>(static_cast<const float*>(run.in[0])));
+}
+
+}  // namespace detail
+
+OPKIT_REGISTER_EIGEN_OPERATOR(
+    Clip, detail::EigenElementwise<ClipOp, &detail::RunClipPackets, detail::kCheapGrain>);
+OPKIT_REGISTER_EIGEN_OPERATOR(Elu, detail::EigenMath<EluOp, detail::EluPacket>);
+OPKIT_REGISTER_EIGEN_OPERATOR(HardSigmoid,
+                              detail::EigenUnary<HardSigmoidOp, detail::HardSigmoidPacket>);
+OPKIT_REGISTER_EIGEN_OPERATOR(HardSwish, detail::EigenUnary<HardSwishOp, detail::HardSwishPacket>);
+OPKIT_REGISTER_EIGEN_OPERATOR(LeakyRelu, detail::EigenUnary<LeakyReluOp, detail::LeakyReluPacket>);
+OPKIT_REGISTER_EIGEN_OPERATOR(PRelu, detail::EigenBinary<PReluOp, detail::PReluPacket>);
+OPKIT_REGISTER_EIGEN_OPERATOR(Relu, detail::EigenUnary<ReluOp, detail::ReluPacket>);
+OPKIT_REGISTER_EIGEN_OPERATOR(Sigmoid, detail::EigenMath<SigmoidOp, detail::SigmoidPacket>);
+OPKIT_REGISTER_EIGEN_OPERATOR(Softplus, detail::EigenMath<SoftplusOp, detail::SoftplusPacket>);
+OPKIT_REGISTER_EIGEN_OPERATOR(Tanh, detail::EigenMath<TanhOp, detail::TanhPacket>);
+
+}  // namespace opkit
+
+#endif  // OPKIT_BACKENDS_EIGEN_ELEMENTWISE_ACTIVATION_HPP_

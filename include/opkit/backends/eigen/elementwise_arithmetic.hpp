@@ -1,0 +1,97 @@
+// Kernels of the "eigen" backend for two and more tensors of float32: Add, Div, Mul, Pow, Sub; and
+// Max, Mean, Min, Sum.
+#ifndef OPKIT_BACKENDS_EIGEN_ELEMENTWISE_ARITHMETIC_HPP_
+#define OPKIT_BACKENDS_EIGEN_ELEMENTWISE_ARITHMETIC_HPP_
+
+#include "opkit/backends/eigen/elementwise_kernel.hpp"
+#include "opkit/ops/arithmetic.hpp"
+#include "opkit/ops/variadic.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// As std::pow, the root of -inf is inf and that of -0 is 0.
+struct RootPacket {
+  Packet operator()(Packet x) const {
+    const Packet infinity = Splat(INFINITY);
+    const Packet root = packet::psqrt(packet::padd(x, Splat(0)));
+    return packet::pselect(packet::pcmp_eq(packet::pabs(x), infinity), infinity, root);
+  }
+};
+struct SquarePacket {
+  Packet operator()(Packet x) const { return packet::pmul(x, x); }
+};
+struct CubePacket {
+  Packet operator()(Packet x) const { return packet::pmul(x, packet::pmul(x, x)); }
+};
+// Exponents that models have, all elements alike, have code of their own.
+inline void RunPowPackets(const ElementRun& run) {
+  const auto* base = static_cast<const float*>(run.in[0]);
+  const auto* exponent = static_cast<const float*>(run.in[1]);
+  auto* out = static_cast<float*>(run.out);
+  const bool one_exponent = run.step[1] == 0 || run.n == 1;
+  const PacketOperand<false> x(base);
+  if (run.step[0] != 0 && one_exponent && *exponent == 2) {
+    RunPackets(SquarePacket(), out, run.n, x);
+  } else if (run.step[0] != 0 && one_exponent && *exponent == 3) {
+    RunPackets(CubePacket(), out, run.n, x);
+  } else if (run.step[0] != 0 && one_exponent && *exponent == 0.5f) {
+    RunPackets(RootPacket(), out, run.n, x);
+  } else if (run.step[0] != 0 && one_exponent && *exponent == -1) {
+    RunPackets(ReciprocalPacket(nullptr), out, run.n, x);
+  } else {
+    for (int64_t i = 0; i < run.n; ++i)
+      out[i] = std::pow(base[i * run.step[0]], exponent[i * run.step[1]]);
+  }
+}
+
+class EigenPowOp final : public PowOp {
+ public:
+  using PowOp::PowOp;
+  static std::vector<KernelConfig> Propose(const KernelQuery& query) {
+    return ProposeForFloat(query);
+  }
+
+ protected:
+  ElementKernel FindKernel() const override {
+    const bool floats = Input(0).dtype() == DType::kFloat32 && Input(1).dtype() == DType::kFloat32;
+    return floats ? &RunPowPackets : PowOp::FindKernel();
+  }
+};
+
+// --- Max, Mean, Min, Sum
+
+template <class Op, class Packets>
+class EigenFold final : public Op {
+ public:
+  using Op::Op;
+  static std::vector<KernelConfig> Propose(const KernelQuery& query) {
+    return ProposeForFloat(query);
+  }
+
+ protected:
+  typename Op::Kernels FindKernels() const override {
+    typename Op::Kernels kernels = Op::FindKernels();
+    if (this->Input(0).dtype() != DType::kFloat32) return kernels;
+    kernels.fold = &RunBinaryPackets<Packets>;
+    if (kernels.finish) kernels.finish = &RunUnaryPackets<DivideByCountPacket>;
+    return kernels;
+  }
+};
+
+}  // namespace detail
+
+OPKIT_REGISTER_EIGEN_OPERATOR(Add, detail::EigenBinary<AddOp, detail::AddPacket>);
+OPKIT_REGISTER_EIGEN_OPERATOR(Div, detail::EigenBinary<DivOp, detail::DivPacket>);
+OPKIT_REGISTER_EIGEN_OPERATOR(Mul, detail::EigenBinary<MulOp, detail::MulPacket>);
+OPKIT_REGISTER_EIGEN_OPERATOR(Pow, detail::EigenPowOp);
+OPKIT_REGISTER_EIGEN_OPERATOR(Sub, detail::EigenBinary<SubOp, detail::SubPacket>);
+
+OPKIT_REGISTER_EIGEN_OPERATOR(Max, detail::EigenFold<MaxOp, detail::MaxPacket>);
+OPKIT_REGISTER_EIGEN_OPERATOR(Mean, detail::EigenFold<MeanOp, detail::AddPacket>);
+OPKIT_REGISTER_EIGEN_OPERATOR(Min, detail::EigenFold<MinOp, detail::MinPacket>);
+OPKIT_REGISTER_EIGEN_OPERATOR(Sum, detail::EigenFold<SumOp, detail::AddPacket>);
+
+}  // namespace opkit
+
+#endif  // OPKIT_BACKENDS_EIGEN_ELEMENTWISE_ARITHMETIC_HPP_

@@ -1,0 +1,74 @@
+// Kernels of the "eigen" backend for Cast between the types that models convert: bool, int32, int64
+// and float32.
+#ifndef OPKIT_BACKENDS_EIGEN_ELEMENTWISE_CAST_HPP_
+#define OPKIT_BACKENDS_EIGEN_ELEMENTWISE_CAST_HPP_
+
+#include "opkit/backends/eigen/elementwise_vectors.hpp"
+#include "opkit/ops/cast.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+template <class From, class To>
+void RunCastVectors(const ElementRun& run) {
+  using Stored = StoredType<From>;
+  RunVectors<StoredType<To>>(
+      run,
+      [](const Vector<Stored>& x, Vector<StoredType<To>>& out) {
+        if constexpr (std::is_same_v<From, bool>) {
+          Vector<int8_t> mask;
+          Vector<int32_t> wide;
+          IsTrue(x, mask);
+          ConvertVector(mask, wide);
+          if constexpr (std::is_same_v<To, float>) {
+            wide &= std::bit_cast<int32_t>(1.f);
+            std::memcpy(&out, &wide, sizeof out);
+          } else {
+            ConvertVector(wide & 1, out);
+          }
+        } else if constexpr (std::is_same_v<To, bool>) {
+          ConvertVector((x != Vector<Stored>{}) & 1, out);
+        } else {
+          ConvertVector(x, out);
+        }
+      },
+      VectorOperand<Stored>(run, 0));
+}
+
+class EigenCastOp final : public CastOp {
+ public:
+  using CastOp::CastOp;
+  static std::vector<KernelConfig> Propose(const KernelQuery& query) {
+    const DType from = query.inputs[0].dtype, to = query.outputs[0].dtype;
+    if (!Find(from, to))
+      throw UnsupportedOperatorFeature(StrCat("it has no vectors from ", from, " to ", to));
+    return CastOp::Propose(query);
+  }
+
+ protected:
+  ElementKernel FindKernel() const override {
+    const ElementKernel found = Find(Input(0).dtype(), to());
+    return found ? found : CastOp::FindKernel();
+  }
+
+ private:
+  // Null where there is none: what is cut off and kept in range is left to the plain operator.
+  static ElementKernel Find(DType from, DType to) {
+    ElementKernel found = nullptr;
+    ElementTypes<bool, int32_t, int64_t, float>::Visit(from, [&]<class From>() {
+      ElementTypes<bool, int32_t, int64_t, float>::Visit(to, [&]<class To>() {
+        if constexpr (!std::is_same_v<From, float> || std::is_same_v<To, bool>)
+          found = &RunCastVectors<From, To>;
+      });
+    });
+    return found;
+  }
+};
+
+}  // namespace detail
+
+OPKIT_REGISTER_EIGEN_OPERATOR(Cast, detail::EigenCastOp);
+
+}  // namespace opkit
+
+#endif  // OPKIT_BACKENDS_EIGEN_ELEMENTWISE_CAST_HPP_

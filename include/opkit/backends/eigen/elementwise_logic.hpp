@@ -1,0 +1,166 @@
+// Kernels of the "eigen" backend for operators on bool and to bool: And, Equal, Greater,
+// GreaterOrEqual, Less, LessOrEqual, Not, Or; and Where.
+#ifndef OPKIT_BACKENDS_EIGEN_ELEMENTWISE_LOGIC_HPP_
+#define OPKIT_BACKENDS_EIGEN_ELEMENTWISE_LOGIC_HPP_
+
+#include "opkit/backends/eigen/elementwise_vectors.hpp"
+#include "opkit/ops/logic.hpp"
+#include "opkit/ops/unary.hpp"
+#include "opkit/ops/where.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+#define OPKIT_VECTOR_PREDICATE(name, op)                                \
+  struct name {                                                         \
+    template <class Operand, class Mask>                                \
+    static void Apply(const Operand& a, const Operand& b, Mask& mask) { \
+      mask = a op b;                                                    \
+    }                                                                   \
+  }
+OPKIT_VECTOR_PREDICATE(EqualVector, ==);
+OPKIT_VECTOR_PREDICATE(GreaterVector, >);
+OPKIT_VECTOR_PREDICATE(GreaterOrEqualVector, >=);
+OPKIT_VECTOR_PREDICATE(LessVector, <);
+OPKIT_VECTOR_PREDICATE(LessOrEqualVector, <=);
+#undef OPKIT_VECTOR_PREDICATE
+
+template <class Predicate, class T>
+void RunPredicateVectors(const ElementRun& run) {
+  using Mask = Vector<std::conditional_t<sizeof(T) == 8, int64_t, int32_t>>;
+  RunVectors<int8_t>(
+      run,
+      [](const Vector<T>& a, const Vector<T>& b, Vector<int8_t>& out) {
+        Mask mask;
+        Predicate::Apply(a, b, mask);
+        ConvertVector(mask, out);
+        out &= 1;
+      },
+      VectorOperand<T>(run, 0), VectorOperand<T>(run, 1));
+}
+inline void RunAndVectors(const ElementRun& run) {
+  RunVectors<int8_t>(
+      run,
+      [](const Vector<uint8_t>& a, const Vector<uint8_t>& b, Vector<int8_t>& out) {
+        Vector<int8_t> left, right;
+        IsTrue(a, left);
+        IsTrue(b, right);
+        out = left & right & 1;
+      },
+      VectorOperand<uint8_t>(run, 0), VectorOperand<uint8_t>(run, 1));
+}
+inline void RunOrVectors(const ElementRun& run) {
+  RunVectors<int8_t>(
+      run,
+      [](const Vector<uint8_t>& a, const Vector<uint8_t>& b, Vector<int8_t>& out) {
+        IsTrue(a | b, out);
+        out &= 1;
+      },
+      VectorOperand<uint8_t>(run, 0), VectorOperand<uint8_t>(run, 1));
+}
+inline void RunNotVectors(const ElementRun& run) {
+  RunVectors<int8_t>(
+      run,
+      [](const Vector<uint8_t>& x, Vector<int8_t>& out) {
+        IsTrue(x, out);
+        out = ~out & 1;
+      },
+      VectorOperand<uint8_t>(run, 0));
+}
+template <class Word>
+void RunWhereVectors(const ElementRun& run) {
+  RunVectors<Word>(
+      run,
+      [](const Vector<uint8_t>& condition, const Vector<Word>& x, const Vector<Word>& y,
+         Vector<Word>& out) {
+        Vector<int8_t> mask;
+        Vector<Word> from_x;
+        IsTrue(condition, mask);
+        ConvertVector(mask, from_x);
+        out = (x & from_x) | (y & ~from_x);
+      },
+      VectorOperand<uint8_t>(run, 0), VectorOperand<Word>(run, 1), VectorOperand<Word>(run, 2));
+}
+
+// What input `i` of a node may be. Throws UnsupportedOperatorFeature for other types.
+inline std::vector<KernelConfig> ProposeForTypes(const KernelQuery& query, size_t i,
+                                                 const std::vector<DType>& dtypes) {
+  const DType found = query.inputs[i].dtype;
+  for (const DType dtype : dtypes)
+    if (dtype == found) return {InplaceBySchema(query)};
+  throw UnsupportedOperatorFeature(
+      StrCat("it takes inputs of ", dtypes, " only, and input ", i, " is ", found));
+}
+
+template <class Op, class Predicate>
+class EigenPredicate final : public Op {
+ public:
+  using Op::Op;
+  static std::vector<KernelConfig> Propose(const KernelQuery& query) {
+    return ProposeForTypes(query, 0, {DType::kFloat32, DType::kInt32, DType::kInt64});
+  }
+
+ protected:
+  ElementKernel FindKernel() const override {
+    switch (this->Input(0).dtype()) {
+      case DType::kFloat32:
+        return &RunPredicateVectors<Predicate, float>;
+      case DType::kInt32:
+        return &RunPredicateVectors<Predicate, int32_t>;
+      case DType::kInt64:
+        return &RunPredicateVectors<Predicate, int64_t>;
+      default:
+        return Op::FindKernel();
+    }
+  }
+};
+template <class Op, ElementKernel kKernel>
+class EigenLogic final : public Op {
+ public:
+  using Op::Op;
+  static std::vector<KernelConfig> Propose(const KernelQuery& query) {
+    return ProposeForTypes(query, 0, {DType::kBool});
+  }
+
+ protected:
+  ElementKernel FindKernel() const override { return kKernel; }
+};
+class EigenWhereOp final : public WhereOp {
+ public:
+  using WhereOp::WhereOp;
+  static std::vector<KernelConfig> Propose(const KernelQuery& query) {
+    return ProposeForTypes(query, 1,
+                           {DType::kFloat32, DType::kInt32, DType::kUInt32, DType::kFloat64,
+                            DType::kInt64, DType::kUInt64, DType::kComplex64});
+  }
+
+ protected:
+  ElementKernel FindKernel() const override {
+    switch (ItemSize(Input(1).dtype())) {
+      case 4:
+        return &RunWhereVectors<int32_t>;
+      case 8:
+        return &RunWhereVectors<int64_t>;
+      default:
+        return WhereOp::FindKernel();
+    }
+  }
+};
+
+}  // namespace detail
+
+OPKIT_REGISTER_EIGEN_OPERATOR(And, detail::EigenLogic<AndOp, &detail::RunAndVectors>);
+OPKIT_REGISTER_EIGEN_OPERATOR(Equal, detail::EigenPredicate<EqualOp, detail::EqualVector>);
+OPKIT_REGISTER_EIGEN_OPERATOR(Greater, detail::EigenPredicate<GreaterOp, detail::GreaterVector>);
+OPKIT_REGISTER_EIGEN_OPERATOR(
+    GreaterOrEqual, detail::EigenPredicate<GreaterOrEqualOp, detail::GreaterOrEqualVector>);
+OPKIT_REGISTER_EIGEN_OPERATOR(Less, detail::EigenPredicate<LessOp, detail::LessVector>);
+OPKIT_REGISTER_EIGEN_OPERATOR(LessOrEqual,
+                              detail::EigenPredicate<LessOrEqualOp, detail::LessOrEqualVector>);
+OPKIT_REGISTER_EIGEN_OPERATOR(Not, detail::EigenLogic<NotOp, &detail::RunNotVectors>);
+OPKIT_REGISTER_EIGEN_OPERATOR(Or, detail::EigenLogic<OrOp, &detail::RunOrVectors>);
+OPKIT_REGISTER_EIGEN_OPERATOR(Where, detail::EigenWhereOp);
+
+}  // namespace opkit
+
+#endif  // OPKIT_BACKENDS_EIGEN_ELEMENTWISE_LOGIC_HPP_

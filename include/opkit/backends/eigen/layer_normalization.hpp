@@ -1,0 +1,125 @@
+// LayerNormalization of float32 for the "eigen" backend.
+#ifndef OPKIT_BACKENDS_EIGEN_LAYER_NORMALIZATION_HPP_
+#define OPKIT_BACKENDS_EIGEN_LAYER_NORMALIZATION_HPP_
+
+#include "opkit/backends/eigen/eigen.hpp"
+#include "opkit/ops/layer_normalization.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+// Row by row, in two passes over a row: its mean, then what is left when that is taken off.
+class LayerNormalizationEigenOp final : public LayerNormalizationOpBase {
+ public:
+  using LayerNormalizationOpBase::LayerNormalizationOpBase;
+
+  static std::vector<KernelConfig> Propose(const KernelQuery& query) {
+    RequireFloat32(query);
+    KernelConfig config;
+    config.inplace = {{0, 0}};
+    return {config};
+  }
+
+  bool RunOnDevice() override {
+    RequireFloat32(*this);
+    Tensor* y = InferredOutput(0);
+    Tensor* mean = HasOutput(1) ? InferredOutput(1) : nullptr;
+    Tensor* inv_std_dev = HasOutput(2) ? InferredOutput(2) : nullptr;
+    const Tensor &x = DenseInput(0), &scale = DenseInput(1);
+    const Tensor* bias = HasInput(2) ? &DenseInput(2) : nullptr;
+    const Sizes sizes = SizesOf(x.shape());
+    const float* in = x.data<float>();
+    float* out = y->mutable_data<float>();
+    const int64_t columns = sizes.columns;
+    // Factors of another shape than a row's are applied afterwards, where they are broadcast to.
+    const bool whole =
+        IsRow(scale, x.shape(), columns) && (!bias || IsRow(*bias, x.shape(), columns));
+    const float* scales = whole ? scale.data<float>() : nullptr;
+    const float* biases = whole && bias ? bias->data<float>() : nullptr;
+    constexpr int64_t kGrain = 16384;  // elements worth a thread
+    ParallelForRange(sizes.rows, kGrain / (columns + 1) + 1, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        const auto [center, factor] =
+            Row(columns, in + row * columns, scales, biases, out + row * columns);
+        if (mean) Store(*mean, row, center);
+        if (inv_std_dev) Store(*inv_std_dev, row, factor);
+      }
+    });
+    if (!whole) ApplyBroadcast(scale, bias, *y);
+    return true;
+  }
+
+ private:
+  using Values = Eigen::Array<float, Eigen::Dynamic, 1>;
+  struct Statistics {
+    float center, factor;
+  };
+
+  // Sums are of blocks, which go on in double.
+  Statistics Row(int64_t count, const float* x, const float* scales, const float* biases,
+                 float* y) const {
+    const Eigen::Map<const Values> in(x, count);
+    Eigen::Map<Values> out(y, count);
+    const auto all = static_cast<double>(count);
+    double sum = 0, squares = 0;
+    ForBlocks(count,
+              [&](int64_t at, int64_t n) { sum += static_cast<double>(in.segment(at, n).sum()); });
+    const auto center = static_cast<float>(sum / all);
+    ForBlocks(count, [&](int64_t at, int64_t n) {
+      squares += static_cast<double>((in.segment(at, n) - center).square().sum());
+    });
+    const auto factor =
+        static_cast<float>(1 / std::sqrt(squares / all + static_cast<double>(epsilon_)));
+    if (!scales) {
+      out = (in - center) * factor;
+      return {center, factor};
+    }
+    const Eigen::Map<const Values> scale(scales, count);
+    if (biases) {
+      out = (in - center) * factor * scale + Eigen::Map<const Values>(biases, count);
+    } else {
+      out = (in - center) * factor * scale;
+    }
+    return {center, factor};
+  }
+  template <class F>
+  static void ForBlocks(int64_t count, F f) {
+    constexpr int64_t kFloats = 2048;
+    for (int64_t at = 0; at < count; at += kFloats) f(at, (std::min)(kFloats, count - at));
+  }
+  static bool IsRow(const Tensor& factor, const Shape& x, int64_t columns) {
+    if (factor.numel() != columns) return false;
+    int64_t seen = 1;
+    for (int back = 1; back <= factor.rank(); ++back) {
+      if (factor.dim(-back) != 1 && factor.dim(-back) != x.dim(-back)) return false;
+      if (seen < columns && factor.dim(-back) != x.dim(-back)) return false;
+      seen *= factor.dim(-back);
+    }
+    return true;
+  }
+  static void ApplyBroadcast(const Tensor& scale, const Tensor* bias, Tensor& y) {
+    const Shape& bias_shape = bias ? bias->shape() : scale.shape();
+    const BroadcastLoop loop(y.shape(), {&scale.shape(), &bias_shape});
+    const float *scales = scale.data<float>(), *biases = bias ? bias->data<float>() : nullptr;
+    float* out = y.mutable_data<float>();
+    loop.Run(BroadcastLoop::kGrain, [&](int64_t at, int64_t n, const int64_t* from) {
+      for (int64_t i = 0; i < n; ++i) {
+        out[at + i] *= scales[from[0] + i * loop.step(0)];
+        if (biases) out[at + i] += biases[from[1] + i * loop.step(1)];
+      }
+    });
+  }
+  static void Store(Tensor& statistics, int64_t row, float value) {
+    if (statistics.dtype() == DType::kBFloat16) {
+      statistics.mutable_data<bfloat16>()[row] = value;
+    } else {
+      statistics.mutable_data<float>()[row] = value;
+    }
+  }
+};
+
+OPKIT_REGISTER_OPERATOR(::opkit::DeviceType::kCPU, LayerNormalization, kEigenBackend, kDefault,
+                        LayerNormalizationEigenOp);
+
+}  // namespace opkit
+
+#endif  // OPKIT_BACKENDS_EIGEN_LAYER_NORMALIZATION_HPP_

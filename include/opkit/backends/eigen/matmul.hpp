@@ -1,0 +1,127 @@
+// MatMul and Gemm of float32 and float64 for the "eigen" backend.
+#ifndef OPKIT_BACKENDS_EIGEN_MATMUL_HPP_
+#define OPKIT_BACKENDS_EIGEN_MATMUL_HPP_
+
+#include "opkit/backends/eigen/gemm.hpp"
+#include "opkit/ops/matmul.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// For Propose: refuses a node whose type is not one of these.
+inline std::vector<KernelConfig> ProposeForFloats(const KernelQuery& query) {
+  const DType found = query.inputs[0].dtype;
+  if (found != DType::kFloat32 && found != DType::kFloat64)
+    throw UnsupportedOperatorFeature(
+        StrCat("it computes float32 and float64, and input 0 is ",
+               found == DType::kUndefined ? "not known" : ToString(found)));
+  return {KernelConfig()};
+}
+// Calls f.operator()<T>() with the type of input 0; for an operator that was made before it was
+// known.
+template <class F>
+bool VisitFloats(const OperatorBase& op, F&& f) {
+  if (!ElementTypes<float, double>::Visit(op.Input(0).dtype(), f))
+    throw UnsupportedOperatorFeature(StrCat("the kernel of ", op.type(), " for \"", kEigenBackend,
+                                            "\" computes float32 and float64, and input 0 is ",
+                                            op.Input(0)));
+  return true;
+}
+
+}  // namespace detail
+
+// A batch whose right side is one matrix is a single product of many rows. Other batches are spread
+// over the threads, small products by the handful.
+class MatMulEigenOp final : public StandardOperator {
+ public:
+  using StandardOperator::StandardOperator;
+
+  static std::vector<KernelConfig> Propose(const KernelQuery& query) {
+    return detail::ProposeForFloats(query);
+  }
+  bool RunOnDevice() override {
+    return detail::VisitFloats(*this, [&]<class T>() { Multiply<T>(); });
+  }
+
+ private:
+  template <class T>
+  void Multiply() {
+    Tensor* y = InferredOutput(0);
+    const Tensor &a = DenseInput(0), &b = DenseInput(1);
+    if (planned_for_ != inference().version()) [[unlikely]] {
+      sizes_ = MatMulSizes(a.shape(), b.shape());
+      planned_for_ = inference().version();
+    }
+    const int64_t m = sizes_.m, n = sizes_.n, k = sizes_.k;
+    const auto count = static_cast<int64_t>(sizes_.products.size());
+    const T *left = a.data<T>(), *right = b.data<T>();
+    T* out = y->mutable_data<T>();
+    if (count == 1 || (b.numel() == k * n && !sizes_.a_repeats))
+      return Gemm<T>(m * count, n, k, 1, {left, k}, {right, n}, 0, out, n);
+    constexpr double kChunkFlops = 1e6;
+    const double flops =
+        2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+    const int threads = ThreadPool::Current().threads();
+    // Few large products are each spread over the threads.
+    const int inner = count < threads ? threads : 1;
+    const int64_t grain =
+        flops >= kChunkFlops ? 1 : static_cast<int64_t>(kChunkFlops / (flops + 1));
+    auto multiply = [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const auto [in_a, in_b] = sizes_.products[static_cast<size_t>(i)];
+        Gemm<T>(m, n, k, 1, {left + in_a * m * k, k}, {right + in_b * k * n, n}, 0, out + i * m * n,
+                n, inner);
+      }
+    };
+    inner > 1 ? multiply(0, count) : ParallelForRange(count, grain, multiply);
+  }
+
+  uint64_t planned_for_ = 0;
+  MatMulSizes sizes_;
+};
+
+class GemmEigenOp final : public GemmOpBase {
+ public:
+  using GemmOpBase::GemmOpBase;
+
+  static std::vector<KernelConfig> Propose(const KernelQuery& query) {
+    return detail::ProposeForFloats(query);
+  }
+  bool RunOnDevice() override {
+    return detail::VisitFloats(*this, [&]<class T>() { Multiply<T>(); });
+  }
+
+ private:
+  template <class T>
+  void Multiply() {
+    Tensor* y = InferredOutput(0);
+    const Tensor &a = DenseInput(0), &b = DenseInput(1);
+    const int64_t m = y->dim(0), n = y->dim(1), k = a.dim(trans_a_ ? 0 : 1);
+    T* out = y->mutable_data<T>();
+    const bool adds = HasInput(2) && beta_ != 0;
+    if (adds) FillWithC(m, n, DenseInput(2), out);
+    Gemm<T>(m, n, k, static_cast<T>(alpha_), {a.data<T>(), trans_a_ ? m : k, trans_a_},
+            {b.data<T>(), trans_b_ ? k : n, trans_b_}, static_cast<T>(adds ? 1 : 0), out, n);
+  }
+  template <class T>
+  void FillWithC(int64_t m, int64_t n, const Tensor& c, T* out) const {
+    const Dims step = BroadcastStrides(c.shape(), Shape{m, n});
+    using Row = Eigen::Array<T, 1, Eigen::Dynamic>;
+    for (int64_t i = 0; i < m; ++i) {
+      Eigen::Map<Row> row(out + i * n, n);
+      const T* from = c.data<T>() + i * step[0];
+      if (step[1] == 0 && n > 0) {
+        row.setConstant(static_cast<T>(beta_) * *from);
+      } else {
+        row = static_cast<T>(beta_) * Eigen::Map<const Row>(from, n);
+      }
+    }
+  }
+};
+
+OPKIT_REGISTER_OPERATOR(::opkit::DeviceType::kCPU, MatMul, kEigenBackend, kDefault, MatMulEigenOp);
+OPKIT_REGISTER_OPERATOR(::opkit::DeviceType::kCPU, Gemm, kEigenBackend, kDefault, GemmEigenOp);
+
+}  // namespace opkit
+
+#endif  // OPKIT_BACKENDS_EIGEN_MATMUL_HPP_

@@ -1,0 +1,295 @@
+// The pools of float32 for the "eigen" backend: windows slide over padded strips, a vector of them
+// at a time; global pools are Eigen's reductions.
+#ifndef OPKIT_BACKENDS_EIGEN_POOL_HPP_
+#define OPKIT_BACKENDS_EIGEN_POOL_HPP_
+
+#include "opkit/backends/eigen/backend.hpp"
+#include "opkit/backends/eigen/eigen.hpp"
+#include "opkit/backends/eigen/strip.hpp"
+#include "opkit/backends/eigen/task_plan.hpp"
+#include "opkit/backends/eigen/tile.hpp"
+#include "opkit/ops/pool.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// What is done with the elements of a window. `kPad` changes no result.
+struct PoolMax {
+  static constexpr float kPad = -std::numeric_limits<float>::infinity();
+
+  Lanes largest = Lanes{} + kPad;
+  decltype(Lanes{} != Lanes{}) is_nan = {};
+
+  __attribute__((always_inline)) void Take(const Lanes& value) {
+    is_nan |= value != value;
+    TakeLarger(value, largest);
+  }
+  __attribute__((always_inline)) void Finish(const float*, float, Lanes& result) const {
+    result = is_nan ? Lanes{} + std::numeric_limits<float>::quiet_NaN() : largest;
+  }
+};
+struct PoolMean {
+  static constexpr float kPad = 0;
+
+  Lanes sum = {};
+
+  __attribute__((always_inline)) void Take(const Lanes& value) { sum += value; }
+  __attribute__((always_inline)) void Finish(const float* scales, float scale,
+                                             Lanes& result) const {
+    Load(scales, result);
+    result *= sum * scale;
+  }
+};
+
+// A block of windows: lines of as many vectors as the function that it is given to has.
+struct PoolTile {
+  const float* input = nullptr;
+  int64_t input_line = 0;
+  const int64_t* offsets = nullptr;
+  int64_t count = 0;  // of a window's elements
+  int64_t lines = 0;
+  const float* column_scales = nullptr;
+  const float* row_scales = nullptr;
+  float scale = 1;
+  float* output = nullptr;
+  int64_t output_line = 0;
+  int64_t last = kLanes;  // windows in the last vector of a line
+};
+
+template <class Reduce, int kVectors>
+void RunPoolTile(const PoolTile& tile) {
+  for (int64_t line = 0; line < tile.lines; ++line) {
+    Reduce windows[kVectors];
+    const float* input = tile.input + line * tile.input_line;
+    for (int64_t k = 0; k < tile.count; ++k) {
+      const float* at = input + tile.offsets[k];
+      for (int i = 0; i < kVectors; ++i) {
+        Lanes value;
+        Load(at + i * kLanes, value);
+        windows[i].Take(value);
+      }
+    }
+    const float scale = tile.scale * tile.row_scales[line];
+    float* output = tile.output + line * tile.output_line;
+    for (int i = 0; i < kVectors; ++i) {
+      Lanes result;
+      windows[i].Finish(tile.column_scales + i * kLanes, scale, result);
+      i + 1 == kVectors&& tile.last < kLanes ? StorePart(result, tile.last, output + i * kLanes)
+                                             : Store(result, output + i * kLanes);
+    }
+  }
+}
+
+// How pooling of known sizes is cut up: a task is a block of rows of one plane of the output.
+struct PoolPlan : TaskPlan {
+  WindowAxes axes;
+  WindowPlane plane;
+  int64_t outer_outputs, outer_kernel, input_pixels;
+  int64_t block_rows = 1, row_blocks = 1;
+  Strip strip;
+  std::vector<int64_t> offsets;
+  std::vector<float> column_scales, row_scales, outer_scales;
+
+  // `channels` of all images.
+  PoolPlan(const WindowAxes& all, int64_t channels, bool count_include_pad)
+      : axes(WithoutTrivialAxes(all)),
+        plane(axes),
+        outer_outputs(WindowPlane::OuterOutputs(axes)),
+        outer_kernel(WindowPlane::OuterKernel(axes)),
+        input_pixels(1) {
+    constexpr int64_t kBlockFloats = 16 * 1024;  // of strips; they stay in the second-level cache
+    constexpr int64_t kChunkElements = 200'000;  // of windows; some 10 us
+    RequireModestWindows(axes);
+    for (const WindowAxis& axis : axes) input_pixels *= axis.input;
+    const int64_t width = plane.columns.output;
+    const int64_t first = outer_kernel * Strip(plane.rows, plane.columns, 1, width).size();
+    const int64_t more = outer_kernel * Strip(plane.rows, plane.columns, 2, width).size() - first;
+    block_rows =
+        (std::min)(plane.rows.output, first < kBlockFloats ? (kBlockFloats - first) / more + 1 : 1);
+    row_blocks = (plane.rows.output - 1) / block_rows + 1;
+    tasks = channels * outer_outputs * row_blocks;
+    strip = Strip(plane.rows, plane.columns, block_rows, width);
+    for (int64_t k = 0; k < outer_kernel; ++k) strip.AppendOffsets(k * strip.size(), offsets);
+    slot_bytes =
+        ScratchSlots::RoundUp((outer_kernel * strip.size() + kLanes) * int64_t{sizeof(float)});
+    grain = kChunkElements / (block_rows * width * static_cast<int64_t>(offsets.size())) + 1;
+    column_scales = Scales(plane.columns, count_include_pad);
+    column_scales.resize(static_cast<size_t>(RoundUpToLanes(width)), 1);
+    row_scales = Scales(plane.rows, count_include_pad);
+    outer_scales.assign(1, 1);
+    for (size_t axis = 0; axis + 2 < axes.size(); ++axis) {
+      std::vector<float> both;
+      for (const float before : outer_scales)
+        for (const float now : Scales(axes[axis], count_include_pad)) both.push_back(before * now);
+      outer_scales = std::move(both);
+    }
+  }
+
+ private:
+  // One over the elements of each window along an axis; 1 for one in pads alone, whose sum is 0.
+  static std::vector<float> Scales(const WindowAxis& axis, bool count_include_pad) {
+    std::vector<float> scales;
+    for (int64_t o = 0; o < axis.output; ++o) {
+      const int64_t count =
+          count_include_pad ? axis.CountWithPads(o) : axis.KernelEnd(o) - axis.KernelBegin(o);
+      scales.push_back(1.f / static_cast<float>((std::max)(count, int64_t{1})));
+    }
+    return scales;
+  }
+};
+
+template <class Reduce>
+void RunPoolTask(const PoolPlan& plan, const float* x, float* y, float* scratch, int64_t task) {
+  using Function = void (*)(const PoolTile&);
+  static constexpr int kMost = 4;
+  static constexpr Function kFunctions[kMost] = {&RunPoolTile<Reduce, 1>, &RunPoolTile<Reduce, 2>,
+                                                 &RunPoolTile<Reduce, 3>, &RunPoolTile<Reduce, 4>};
+  const int64_t row = task % plan.row_blocks * plan.block_rows;
+  const int64_t outer = task / plan.row_blocks % plan.outer_outputs;
+  const int64_t channel = task / plan.row_blocks / plan.outer_outputs;
+  const int64_t width = plan.plane.columns.output;
+  const WindowBlock block{row, (std::min)(plan.block_rows, plan.plane.rows.output - row), 0, width};
+  for (int64_t k = 0; k < plan.outer_kernel; ++k) {
+    const int64_t plane = OuterPlane(plan.axes, outer, k);
+    plan.strip.Fill(
+        plane < 0 ? nullptr : x + channel * plan.input_pixels + plane * plan.plane.input(),
+        Reduce::kPad, block, scratch + k * plan.strip.size());
+  }
+  PoolTile tile;
+  tile.input_line = plan.strip.line();
+  tile.offsets = plan.offsets.data();
+  tile.count = static_cast<int64_t>(plan.offsets.size());
+  tile.lines = block.rows;
+  tile.row_scales = plan.row_scales.data() + row;
+  tile.scale = plan.outer_scales[static_cast<size_t>(outer)];
+  tile.output_line = width;
+  y += (channel * plan.outer_outputs + outer) * plan.plane.output() + row * width;
+  ForEachTile(width, kMost, [&](int64_t column, int vectors, int64_t last) {
+    tile.input = scratch + column;
+    tile.column_scales = plan.column_scales.data() + column;
+    tile.output = y + column;
+    tile.last = last;
+    kFunctions[vectors - 1](tile);
+  });
+}
+
+// Base is AveragePoolOpBase or MaxPoolOpBase.
+template <class Base, class Reduce>
+class PoolEigenOp : public Base {
+ public:
+  using Base::Base;
+
+  static std::vector<KernelConfig> Propose(const KernelQuery& query) {
+    RequireFloat32(query);
+    if (query.def.outputs().size() > 1 && !query.def.outputs()[1].empty())
+      throw UnsupportedOperatorFeature("it does not find indices");
+    KernelConfig config;
+    if (query.inputs[0].shape.is_known() && query.outputs[0].shape.is_known()) {
+      const Shape x = query.inputs[0].shape.ToShape();
+      if (query.outputs[0].shape.ToShape().numel() > 0)
+        config.scratch_bytes =
+            PoolPlan(Base::AxesOf(WindowAttributes(query.def), x), x[0] * x[1], false)
+                .ScratchBytes(ThreadPool::Current().threads());
+    }
+    return {config};
+  }
+
+ protected:
+  bool RunPool(bool count_include_pad) {
+    RequireFloat32(*this);
+    if (this->HasOutput(1))
+      throw UnsupportedOperatorFeature("the kernel of MaxPool for \"eigen\" does not find indices");
+    const Tensor& x = this->DenseInput(0);
+    Tensor* y = this->InferredOutput(0);
+    if (y->numel() == 0) return true;
+    if (!plan_ || !(x.shape() == shape_)) {
+      plan_ = std::make_unique<PoolPlan>(Base::AxesOf(this->attributes_, x.shape()),
+                                         x.dim(0) * x.dim(1), count_include_pad);
+      shape_ = x.shape();
+    }
+    const PoolPlan& plan = *plan_;
+    const float* in = x.data<float>();
+    float* out = y->mutable_data<float>();
+    const int threads = ThreadPool::Current().threads();
+    plan.Run(this->Scratch(plan.ScratchBytes(threads)), threads,
+             [&](int64_t begin, int64_t end, float* scratch) {
+               for (int64_t task = begin; task < end; ++task)
+                 RunPoolTask<Reduce>(plan, in, out, scratch, task);
+             });
+    return true;
+  }
+
+ private:
+  std::unique_ptr<PoolPlan> plan_;  // for this shape
+  Shape shape_;
+};
+
+}  // namespace detail
+
+class AveragePoolEigenOp final : public detail::PoolEigenOp<AveragePoolOpBase, detail::PoolMean> {
+ public:
+  using PoolEigenOp::PoolEigenOp;
+  bool RunOnDevice() override { return RunPool(count_include_pad_); }
+};
+class MaxPoolEigenOp final : public detail::PoolEigenOp<MaxPoolOpBase, detail::PoolMax> {
+ public:
+  using PoolEigenOp::PoolEigenOp;
+  bool RunOnDevice() override { return RunPool(false); }
+};
+
+// f(a channel as an Eigen array) for every channel.
+class GlobalPoolEigenOp : public StandardOperator {
+ public:
+  using StandardOperator::StandardOperator;
+
+  static std::vector<KernelConfig> Propose(const KernelQuery& query) {
+    RequireFloat32(query);
+    return {KernelConfig()};
+  }
+
+ protected:
+  template <class F>
+  bool Reduce(F f) {
+    constexpr int64_t kChunk = 32 * 1024;  // elements; some 5 us
+    RequireFloat32(*this);
+    const Tensor& x = DenseInput(0);
+    Tensor* y = InferredOutput(0);
+    if (y->numel() == 0) return true;
+    const int64_t pixels = x.numel() / y->numel();
+    const float* in = x.data<float>();
+    float* out = y->mutable_data<float>();
+    ParallelForRange(y->numel(), kChunk / pixels + 1, [=](int64_t begin, int64_t end) {
+      for (int64_t plane = begin; plane < end; ++plane)
+        out[plane] = f(Eigen::Map<const Eigen::ArrayXf>(in + plane * pixels, pixels));
+    });
+    return true;
+  }
+};
+class GlobalAveragePoolEigenOp final : public GlobalPoolEigenOp {
+ public:
+  using GlobalPoolEigenOp::GlobalPoolEigenOp;
+  bool RunOnDevice() override {
+    return Reduce([](const auto& channel) { return channel.mean(); });
+  }
+};
+class GlobalMaxPoolEigenOp final : public GlobalPoolEigenOp {
+ public:
+  using GlobalPoolEigenOp::GlobalPoolEigenOp;
+  bool RunOnDevice() override {
+    return Reduce(
+        [](const auto& channel) { return channel.template maxCoeff<Eigen::PropagateNaN>(); });
+  }
+};
+
+OPKIT_REGISTER_OPERATOR(::opkit::DeviceType::kCPU, AveragePool, kEigenBackend, kDefault,
+                        AveragePoolEigenOp);
+OPKIT_REGISTER_OPERATOR(::opkit::DeviceType::kCPU, MaxPool, kEigenBackend, kDefault,
+                        MaxPoolEigenOp);
+OPKIT_REGISTER_OPERATOR(::opkit::DeviceType::kCPU, GlobalAveragePool, kEigenBackend, kDefault,
+                        GlobalAveragePoolEigenOp);
+OPKIT_REGISTER_OPERATOR(::opkit::DeviceType::kCPU, GlobalMaxPool, kEigenBackend, kDefault,
+                        GlobalMaxPoolEigenOp);
+
+}  // namespace opkit
+
+#endif  // OPKIT_BACKENDS_EIGEN_POOL_HPP_

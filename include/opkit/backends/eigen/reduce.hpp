@@ -1,0 +1,199 @@
+// ReduceSum, ReduceMean, ReduceMax, ReduceMin, ReduceProd, ReduceL1, ReduceL2 and ReduceSumSquare
+// of float32 for the "eigen" backend.
+#ifndef OPKIT_BACKENDS_EIGEN_REDUCE_HPP_
+#define OPKIT_BACKENDS_EIGEN_REDUCE_HPP_
+
+#include "opkit/backends/eigen/eigen.hpp"
+#include "opkit/ops/reduce.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+using ReduceVector = Eigen::Map<const Eigen::Array<float, Eigen::Dynamic, 1>>;
+
+// A reduction in vectors of floats: Block folds a short run to one number, Add folds a run into a
+// run of as many. Sums of blocks go on in double.
+struct FastSum {
+  static constexpr double kStart = 0;
+  static float Block(const ReduceVector& x) { return x.sum(); }
+  template <class Array>
+  static void Add(Array& sum, const ReduceVector& x) {
+    sum += x;
+  }
+  static double Join(double a, double b) { return a + b; }
+  static double Finish(double sum, int64_t) { return sum; }
+};
+struct FastMean : FastSum {
+  static double Finish(double sum, int64_t count) { return sum / static_cast<double>(count); }
+};
+struct FastSumSquare : FastSum {
+  static float Block(const ReduceVector& x) { return x.square().sum(); }
+  template <class Array>
+  static void Add(Array& sum, const ReduceVector& x) {
+    sum += x.square();
+  }
+};
+struct FastL2 : FastSumSquare {
+  static double Finish(double sum, int64_t) { return std::sqrt(sum); }
+};
+struct FastL1 : FastSum {
+  static float Block(const ReduceVector& x) { return x.abs().sum(); }
+  template <class Array>
+  static void Add(Array& sum, const ReduceVector& x) {
+    sum += x.abs();
+  }
+};
+struct FastProd {
+  static constexpr double kStart = 1;
+  static float Block(const ReduceVector& x) { return x.prod(); }
+  template <class Array>
+  static void Add(Array& product, const ReduceVector& x) {
+    product *= x;
+  }
+  static double Join(double a, double b) { return a * b; }
+  static double Finish(double product, int64_t) { return product; }
+};
+template <bool kMax>
+struct FastExtreme {
+  static constexpr double kStart =
+      kMax ? -std::numeric_limits<double>::infinity() : std::numeric_limits<double>::infinity();
+  static float Block(const ReduceVector& x) {
+    if constexpr (kMax) {
+      return x.template maxCoeff<Eigen::PropagateNaN>();
+    } else {
+      return x.template minCoeff<Eigen::PropagateNaN>();
+    }
+  }
+  template <class Array>
+  static void Add(Array& best, const ReduceVector& x) {
+    using Greater = Eigen::internal::scalar_max_op<float, float, Eigen::PropagateNaN>;
+    using Less = Eigen::internal::scalar_min_op<float, float, Eigen::PropagateNaN>;
+    best = best.binaryExpr(x, std::conditional_t<kMax, Greater, Less>());
+  }
+  static double Join(double a, double b) {
+    if (a != a || b != b) return a + b;
+    return kMax == (a > b) ? a : b;
+  }
+  static double Finish(double best, int64_t) { return best; }
+};
+
+}  // namespace detail
+
+// Runs along the last axis are folded to a number; where the last axis is kept, blocks of columns
+// are folded row by row. How the work is cut up depends on the shape alone.
+template <class Fold>
+class ReduceEigenOp final : public ReduceOpBase {
+ public:
+  using ReduceOpBase::ReduceOpBase;
+
+  static std::vector<KernelConfig> Propose(const KernelQuery& query) {
+    RequireFloat32(query);
+    return {KernelConfig()};
+  }
+
+  bool RunOnDevice() override {
+    RequireFloat32(*this);
+    Tensor* out = InferredOutput(0);
+    const ReducePlan& plan = Plan();
+    const float* x = DenseInput(0).template data<float>();
+    float* y = out->mutable_data<float>();
+    if (plan.outputs == 0) return true;
+    if (plan.count == 0) {
+      for (int64_t o = 0; o < plan.outputs; ++o)
+        y[o] = static_cast<float>(Fold::Finish(Fold::kStart, 0));
+    } else if (plan.kept.empty() && plan.reduced.size() == 1 && plan.count > kPart) {
+      All(plan.count, x, y);
+    } else if (plan.reduces_last || plan.kept.empty()) {
+      Rows(plan, x, y);
+    } else {
+      Columns(plan, x, y);
+    }
+    return true;
+  }
+
+ private:
+  static constexpr int64_t kGrain = 32768;  // elements worth a thread
+  static constexpr int64_t kPart = 65536;
+  static constexpr int64_t kBlock = 256;  // of columns, and of floats that are added as such
+
+  // Of elements side by side.
+  static double Run(int64_t count, const float* x) {
+    constexpr int64_t kFloats = 2048;
+    double sum = Fold::kStart;
+    for (int64_t at = 0; at < count; at += kFloats)
+      sum = Fold::Join(sum, static_cast<double>(Fold::Block(
+                                detail::ReduceVector(x + at, (std::min)(kFloats, count - at)))));
+    return sum;
+  }
+  void All(int64_t count, const float* x, float* y) {
+    parts_.resize(static_cast<size_t>((count - 1) / kPart + 1));
+    ParallelForRange(static_cast<int64_t>(parts_.size()), 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i)
+        parts_[static_cast<size_t>(i)] = Run((std::min)(kPart, count - i * kPart), x + i * kPart);
+    });
+    double sum = Fold::kStart;
+    for (const double part : parts_) sum = Fold::Join(sum, part);
+    *y = static_cast<float>(Fold::Finish(sum, count));
+  }
+  static void Rows(const ReducePlan& plan, const float* x, float* y) {
+    const size_t outer = plan.reduced.empty() ? 0 : plan.reduced.size() - 1;
+    const int64_t length = plan.reduced.empty() ? 1 : plan.reduced.back().extent;
+    ParallelForRange(plan.outputs, kGrain / plan.count + 1, [&](int64_t begin, int64_t end) {
+      for (int64_t o = begin; o < end; ++o) {
+        double sum = Fold::kStart;
+        ReducePlan::Walk(plan.reduced.data(), outer,
+                         ReducePlan::Offset(plan.kept, plan.kept.size(), o),
+                         [&](int64_t at) { sum = Fold::Join(sum, Run(length, x + at)); });
+        y[o] = static_cast<float>(Fold::Finish(sum, plan.count));
+      }
+    });
+  }
+  static void Columns(const ReducePlan& plan, const float* x, float* y) {
+    const int64_t width = plan.kept.back().extent, blocks = (width - 1) / kBlock + 1;
+    const int64_t rows = plan.outputs / width, work = plan.count * (std::min)(width, kBlock);
+    ParallelForRange(rows * blocks, kGrain / work + 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t row = i / blocks, column = i % blocks * kBlock;
+        const int64_t count = (std::min)(kBlock, width - column);
+        const int64_t offset = ReducePlan::Offset(plan.kept, plan.kept.size() - 1, row) + column;
+        Eigen::Array<float, Eigen::Dynamic, 1, 0, kBlock, 1> sum(count);
+        Eigen::Array<double, Eigen::Dynamic, 1, 0, kBlock, 1> total(count);
+        total.setConstant(Fold::kStart);
+        int64_t added = 0;
+        auto flush = [&] {
+          for (int64_t j = 0; j < count; ++j)
+            total[j] = Fold::Join(total[j], static_cast<double>(sum[j]));
+          added = 0;
+        };
+        ReducePlan::Walk(plan.reduced.data(), plan.reduced.size(), offset, [&](int64_t at) {
+          if (added == 0) sum.setConstant(static_cast<float>(Fold::kStart));
+          Fold::Add(sum, detail::ReduceVector(x + at, count));
+          if (++added == kBlock) flush();
+        });
+        if (added > 0) flush();
+        for (int64_t j = 0; j < count; ++j)
+          y[row * width + column + j] = static_cast<float>(Fold::Finish(total[j], plan.count));
+      }
+    });
+  }
+
+  std::vector<double> parts_;
+};
+
+#define OPKIT_FAST_REDUCTION(name, Fold)                                            \
+  OPKIT_REGISTER_OPERATOR(::opkit::DeviceType::kCPU, name, kEigenBackend, kDefault, \
+                          ReduceEigenOp<Fold>)
+
+OPKIT_FAST_REDUCTION(ReduceSum, detail::FastSum);
+OPKIT_FAST_REDUCTION(ReduceMean, detail::FastMean);
+OPKIT_FAST_REDUCTION(ReduceProd, detail::FastProd);
+OPKIT_FAST_REDUCTION(ReduceMax, detail::FastExtreme<true>);
+OPKIT_FAST_REDUCTION(ReduceMin, detail::FastExtreme<false>);
+OPKIT_FAST_REDUCTION(ReduceL1, detail::FastL1);
+OPKIT_FAST_REDUCTION(ReduceL2, detail::FastL2);
+OPKIT_FAST_REDUCTION(ReduceSumSquare, detail::FastSumSquare);
+#undef OPKIT_FAST_REDUCTION
+
+}  // namespace opkit
+
+#endif  // OPKIT_BACKENDS_EIGEN_REDUCE_HPP_

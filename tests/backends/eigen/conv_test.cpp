@@ -1,0 +1,174 @@
+// Conv of the "eigen" backend: the same as the plain operator, however it is cut up.
+#include "opkit/backends/eigen/conv.hpp"
+
+#include <doctest/doctest.h>
+
+#include "../../error_of.hpp"
+#include "../../ops/window_values.hpp"
+#include "compare_backends.hpp"
+#include "opkit/op/check.hpp"
+
+namespace {
+
+using opkit::Arguments;
+using opkit::DType;
+using opkit::KernelConfig;
+using opkit::KernelQuery;
+using opkit::OperatorDef;
+using opkit::Shape;
+using opkit::Sym;
+using opkit::SymbolicShape;
+using opkit::Tensor;
+using opkit::TensorInfo;
+using Ints = std::vector<int64_t>;
+
+void Compare(const Shape& x, const Shape& w, Arguments args = {}, bool bias = true) {
+  std::vector<Tensor> inputs = {Random(x, 1), Random(w, 2)};
+  if (bias) inputs.push_back(Random({w[0]}, 3));
+  CheckSameOnEigen("Conv", inputs, std::move(args));
+}
+
+TEST_CASE("Kernels of one pixel: whole vectors, tails, few pixels, many channels") {
+  Compare({1, 8, 6, 16}, {16, 8, 1, 1});
+  Compare({2, 7, 5, 7}, {13, 7, 1, 1});
+  Compare({1, 1100, 3, 7}, {21, 1100, 1, 1});
+  Compare({1, 40, 1, 1}, {10, 40, 1, 1});
+  Compare({3, 12, 2, 2}, {10, 6, 1, 1}, {{"group", 2}}, false);
+  Compare({1, 12, 70}, {24, 4, 1}, {{"group", 3}});
+  Compare({2, 3, 4, 3, 5}, {7, 3, 1, 1, 1});
+  Compare({1, 6, 9, 9}, {6, 1, 1, 1}, {{"group", 6}});
+  Compare({1, 5, 9, 9}, {6, 5, 1, 1}, {{"strides", Ints{2, 2}}});
+  Compare({1, 5, 9, 9}, {6, 5, 1, 1}, {{"pads", Ints{1, 0, 2, 3}}});
+}
+
+TEST_CASE("Depthwise kernels, with more outputs than channels, too") {
+  for (int64_t width : {3, 20, 40, 80, 100, 200})
+    for (int64_t stride : {1, 2}) {
+      Compare({1, 5, 11, width}, {5, 1, 3, 3},
+              {{"group", 5}, {"pads", Ints{1, 1, 1, 1}}, {"strides", Ints{2, stride}}});
+      Compare({1, 5, 11, width}, {5, 1, 5, 5},
+              {{"group", 5}, {"pads", Ints{2, 2, 2, 2}}, {"strides", Ints{1, stride}}}, false);
+    }
+  Compare({2, 3, 9, 20}, {6, 1, 3, 3}, {{"group", 3}});
+  Compare({2, 3, 9, 20}, {3, 1, 2, 3}, {{"group", 3}, {"dilations", Ints{3, 2}}});
+}
+
+TEST_CASE("Short and long lines, deep and shallow images") {
+  Compare({1, 3, 30, 50}, {16, 3, 3, 3}, {{"strides", Ints{2, 2}}, {"pads", Ints{1, 1, 1, 1}}});
+  Compare({1, 70, 7, 7}, {20, 70, 3, 3}, {{"pads", Ints{1, 1, 1, 1}}});
+  Compare({1, 70, 13, 13}, {20, 70, 3, 3}, {{"pads", Ints{1, 1, 1, 1}}});
+  Compare({1, 3, 40, 40}, {9, 3, 7, 7}, {{"strides", Ints{2, 2}}, {"pads", Ints{3, 3, 3, 3}}});
+  Compare({1, 64, 1, 40}, {60, 64, 1, 3}, {{"pads", Ints{0, 1, 0, 1}}});
+  Compare({1, 4, 17, 9}, {8, 4, 7, 1}, {{"pads", Ints{3, 0, 3, 0}}});
+  Compare({1, 1, 1, 600}, {18, 1, 1, 256}, {{"strides", Ints{1, 128}}});
+  Compare({1, 600, 4, 4}, {3, 600, 4, 4});
+}
+
+TEST_CASE("Few pixels of many images") {
+  Compare({31, 1, 640}, {258, 1, 256}, {{"strides", Ints{128}}}, false);
+  Compare({300, 129, 4}, {128, 129, 3}, {{"pads", Ints{1, 1}}});
+  Compare({31, 64, 2}, {64, 64, 3}, {{"pads", Ints{1, 1}}, {"strides", Ints{2}}});
+  Compare({31, 128, 1}, {1, 128, 1});
+  Compare({5, 24, 3, 4}, {30, 12, 2, 2}, {{"group", 2}, {"dilations", Ints{1, 2}}});
+  Compare({7, 20, 5, 3}, {11, 20, 5, 3});
+  Compare({7, 20, 5, 3}, {12, 10, 5, 3}, {{"group", 2}}, false);
+  Compare({1, 300, 2, 3, 2}, {40, 300, 2, 2, 2}, {{"pads", Ints{1, 0, 0, 0, 0, 1}}});
+}
+
+TEST_CASE("Axes of one element") {
+  Compare({1, 40, 200, 1}, {24, 40, 5, 1});
+  Compare({1, 40, 1, 90}, {24, 40, 1, 5}, {{"strides", Ints{1, 2}}});
+  Compare({2, 40, 1, 1}, {24, 40, 1, 1});
+  Compare({1, 6, 1, 40, 1, 30}, {8, 6, 1, 3, 1, 3});
+  Compare({1, 6, 1, 40}, {8, 6, 3, 1}, {{"pads", Ints{1, 0, 1, 0}}});
+}
+
+TEST_CASE("One, three and four spatial axes") {
+  Compare({2, 5, 700}, {33, 5, 5}, {{"pads", Ints{2, 2}}, {"strides", Ints{3}}});
+  Compare({2, 4, 5, 6, 7}, {10, 4, 3, 2, 3},
+          {{"pads", Ints{1, 0, 1, 2, 1, 1}}, {"strides", Ints{2, 1, 2}}});
+  Compare({1, 4, 5, 6, 7}, {10, 2, 3, 2, 3}, {{"dilations", Ints{2, 3, 1}}, {"group", 2}});
+  Compare({1, 2, 3, 4, 3, 5}, {4, 2, 2, 2, 2, 2}, {{"pads", Ints{1, 1, 0, 0, 0, 1, 1, 1}}});
+}
+
+TEST_CASE("Whatever the sizes are") {
+  for (uint64_t seed = 1; seed <= 150; ++seed) {
+    std::mt19937_64 engine(seed);
+    auto draw = [&](int64_t least, int64_t most) {
+      return least + static_cast<int64_t>(engine() % static_cast<uint64_t>(most - least + 1));
+    };
+    const int64_t spatial = draw(1, 3), groups = draw(0, 2) ? 1 : draw(1, 4);
+    const bool depthwise = draw(0, 4) == 0;
+    const int64_t channels = depthwise ? 1 : draw(1, 20);
+    Ints x = {draw(1, 2), channels * groups}, w = {groups * draw(1, depthwise ? 2 : 20), channels};
+    Ints strides, dilations, begin, end;
+    for (int64_t axis = 0; axis < spatial; ++axis) {
+      w.push_back(draw(1, 4));
+      dilations.push_back(draw(1, 3));
+      strides.push_back(draw(1, 3));
+      begin.push_back(draw(0, 3));
+      end.push_back(draw(0, 3));
+      x.push_back((w.back() - 1) * dilations.back() + draw(1, axis + 1 < spatial ? 12 : 60));
+    }
+    begin.insert(begin.end(), end.begin(), end.end());
+    INFO("seed ", seed);
+    Compare(Shape(x), Shape(w),
+            {{"group", groups}, {"strides", strides}, {"dilations", dilations}, {"pads", begin}},
+            draw(0, 1) == 1);
+  }
+}
+
+TEST_CASE("Nothing, and no channels") {
+  Compare({0, 3, 5, 5}, {4, 3, 3, 3});
+  Compare({2, 0, 5, 5}, {4, 0, 3, 3});
+  Compare({2, 0, 1, 1}, {4, 0, 1, 1});
+}
+
+TEST_CASE("A kernel is proposed for float32, with memory for a block of each thread") {
+  auto propose = [](DType dtype, SymbolicShape x, SymbolicShape y) {
+    const OperatorDef def("Conv", {"x", "w"}, {"y"});
+    const std::vector<TensorInfo> inputs = {{dtype, std::move(x)}, {dtype, Shape{8, 3, 3, 3}}};
+    const std::vector<TensorInfo> outputs = {{dtype, std::move(y)}};
+    return opkit::ConvEigenOp::Propose(KernelQuery{def, inputs, outputs});
+  };
+  const std::vector<KernelConfig> known =
+      propose(DType::kFloat32, Shape{1, 3, 500, 500}, Shape{1, 8, 498, 498});
+  REQUIRE(known.size() == 1);
+  CHECK(known[0].scratch_bytes > 0);
+  CHECK(known[0].scratch_bytes % 64 == 0);
+  // A part of the image, which itself has 3 MB.
+  CHECK(known[0].scratch_bytes <= int64_t{400} * 1024 * opkit::ThreadPool::Current().threads());
+  CHECK(propose(DType::kFloat32, {Sym("N"), 3, 9, 9}, {Sym("N"), 8, 7, 7})[0].scratch_bytes == 0);
+  CHECK(Contains(ErrorOf([&] {
+                   propose(DType::kFloat64, Shape{1, 3, 9, 9}, Shape{1, 8, 7, 7});
+                 }).message(),
+                 "it computes float32, and input 0 is float64"));
+}
+
+TEST_CASE("Other shapes in the next run, and another type refused") {
+  opkit::Workspace ws;
+  Tensor *x = ws.CreateTensor("x"), *w = ws.CreateTensor("w");
+  *w = Random({4, 3, 3, 3}, 1);
+  const OperatorDef def = OperatorDef("Conv", {"x", "w"}, {"y"}).Engine("eigen");
+  const auto conv = CreateOperator(def, &ws);
+  for (int64_t size : {9, 4, 20}) {
+    *x = Random({1, 3, size, size}, 2);
+    conv->Run();
+    CheckClose(*ws.GetTensor("y"), opkit::Invoke("Conv", {*x, *w}, {}, {.engine = "reference"})[0]);
+  }
+  *x = Random({1, 3, 9, 9}, 2, DType::kFloat64);
+  CHECK(Contains(ErrorOf([&] { conv->Run(); }).message(),
+                 "computes float32, and input 0 is float64"));
+}
+
+TEST_CASE("Conv keeps the promises of its schema on every kernel") {
+  const OperatorDef def("Conv", {"x", "w", "b"}, {"y"},
+                        {{"pads", Ints{1, 0, 0, 2}}, {"strides", Ints{2, 1}}});
+  opkit::CheckOptions options;
+  options.bitwise_threads = true;
+  const opkit::CheckReport report = CheckOperator(
+      def, {Random({2, 30, 41, 43}, 1), Random({24, 30, 3, 2}, 2), Random({24}, 3)}, options);
+  CHECK_MESSAGE(report.ok(), ToString(report));
+}
+
+}  // namespace

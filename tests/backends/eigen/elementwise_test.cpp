@@ -1,0 +1,224 @@
+// The elementwise kernels of the "eigen" backend on float32 against the plain operators.
+#include "opkit/backends/eigen/elementwise_activation.hpp"
+#include "opkit/backends/eigen/elementwise_arithmetic.hpp"
+#include "opkit/backends/eigen/elementwise_unary.hpp"
+
+#include <doctest/doctest.h>
+
+#include "../../error_of.hpp"
+#include "opkit/interop/doctest.hpp"
+#include "opkit/op/invoke.hpp"
+
+using namespace opkit;
+
+namespace {
+
+using Floats = std::vector<float>;
+
+const char* const kUnary[] = {
+    "Abs",     "Ceil",        "Clip",      "Cos",       "Elu",  "Erf",  "Exp",        "Floor",
+    "Log",     "HardSigmoid", "HardSwish", "LeakyRelu", "Neg",  "Relu", "Reciprocal", "Round",
+    "Sigmoid", "Sign",        "Sin",       "Softplus",  "Sqrt", "Tanh"};
+const char* const kBinary[] = {"Add", "Div", "Max", "Mean", "Min", "Mul", "Pow", "Sub", "Sum"};
+
+Tensor Run(const std::string& op, const std::string& engine, const std::vector<Tensor>& inputs) {
+  return Invoke(op, inputs, {}, {.engine = engine})[0];
+}
+// Relative, absolute below 1; NaN and infinity must be where the plain operator has them.
+double Difference(const Tensor& found, const Tensor& expected) {
+  CHECK(found.shape() == expected.shape());
+  double largest = 0;
+  for (int64_t i = 0; i < expected.numel(); ++i) {
+    const double a = found.data<float>()[i], b = expected.data<float>()[i];
+    if (a == b || (a != a && b != b)) continue;
+    const double difference = std::fabs(a - b) / (std::fabs(b) > 1 ? std::fabs(b) : 1);
+    if (!(difference <= largest)) largest = difference;
+  }
+  return largest;
+}
+double Difference(const std::string& op, const std::vector<Tensor>& inputs) {
+  return Difference(Run(op, "eigen", inputs), Run(op, "reference", inputs));
+}
+Tensor Random(const Shape& shape, uint64_t seed, double low, double high) {
+  return detail::MakeTestInputs({shape}, DType::kFloat32, seed, low, high)[0];
+}
+bool IsOfPositive(std::string_view op) { return op == "Log" || op == "Sqrt" || op == "Pow"; }
+
+TEST_CASE("they are chosen before the plain ones, for float32") {
+  std::vector<std::string> ops(std::begin(kUnary), std::end(kUnary));
+  ops.insert(ops.end(), std::begin(kBinary), std::end(kBinary));
+  ops.push_back("PRelu");
+  for (const std::string& op : ops) {
+    INFO(op);
+    const OpSchema& schema = OpRegistry::Global().GetSchema(op);
+    OperatorDef def(op, {}, {"y"});
+    std::vector<TensorInfo> floats, doubles;
+    for (int i = 0; i < schema.min_inputs(); ++i) {
+      def.Input(StrCat("x", i));
+      floats.emplace_back(DType::kFloat32, SymbolicShape{4});
+      doubles.emplace_back(DType::kFloat64, SymbolicShape{4});
+    }
+    const auto candidates = KernelCandidates(def, floats, schema.InferOutputs(def, floats));
+    CHECK(candidates[0].kernel->backend == "eigen");
+    CHECK(candidates[0].dropped.empty());
+    CHECK_FALSE(candidates[0].config.inplace.empty());
+    const auto others = KernelCandidates(def, doubles, schema.InferOutputs(def, doubles));
+    CHECK(Contains(others[0].dropped, "it takes float32 inputs only"));
+    CHECK(others[1].dropped.empty());
+  }
+}
+
+TEST_CASE("every length of a run") {
+  for (const char* op : kUnary)
+    for (int64_t n = 0; n <= 67; ++n) {
+      INFO(std::string(op));
+      CAPTURE(n);
+      CHECK(Difference(op, {Random({n}, 100 + static_cast<uint64_t>(n), IsOfPositive(op) ? 0.1 : -4,
+                                   4)}) < 2e-6);
+    }
+}
+
+TEST_CASE("an element comes out the same wherever it stands") {
+  const float value = 0.7f;
+  for (const char* op : kUnary) {
+    INFO(std::string(op));
+    std::vector<float> results;
+    for (int64_t n = 1; n <= 40; ++n) {
+      const auto y =
+          Run(op, "eigen", {Tensor::From<float>({n}, Floats(static_cast<size_t>(n), value))})
+              .ToVector<float>();
+      results.insert(results.end(), y.begin(), y.end());
+    }
+    CHECK(results == Floats(results.size(), results[0]));
+  }
+}
+
+TEST_CASE("random shapes, broadcast") {
+  const uint64_t seed = 5;
+  CAPTURE(seed);
+  RandomGenerator random(seed);
+  for (int repeat = 0; repeat < 60; ++repeat) {
+    std::vector<int64_t> a, b;
+    const auto rank = random() % 5;
+    for (uint64_t axis = 0; axis < rank; ++axis) {
+      const int64_t extent = 1 + static_cast<int64_t>(random() % (axis + 1 == rank ? 40 : 4));
+      if (!a.empty() || random() % 3) a.push_back(random() % 3 ? extent : 1);
+      if (!b.empty() || random() % 3) b.push_back(random() % 3 ? extent : 1);
+    }
+    const Tensor x = Random(Shape(a), seed + 1, 0.1, 3), y = Random(Shape(b), seed + 2, -3, 3);
+    INFO(ToString(x));
+    INFO(ToString(y));
+    for (const char* op : kBinary) {
+      INFO(std::string(op));
+      CHECK(Difference(op, {x, y}) < 2e-6);
+      if (!IsOfPositive(op)) CHECK(Difference(op, {y, x}) < 2e-6);
+    }
+    const Tensor sum = Run("Add", "", {x, y});
+    CHECK(Difference("PRelu", {Run("Sub", "", {sum, Tensor::Scalar(2.f)}), x}) < 2e-6);
+    for (const char* op : {"Max", "Mean", "Min", "Sum"})
+      CHECK(Difference(op, {x, y, sum, x}) < 2e-6);
+  }
+}
+
+TEST_CASE("empty tensors") {
+  const Tensor x(Shape{3, 0}, DType::kFloat32), y = Tensor::Scalar(1.f);
+  CHECK(Run("Exp", "eigen", {x}).shape() == Shape{3, 0});
+  CHECK(Run("Add", "eigen", {x, y}).shape() == Shape{3, 0});
+  CHECK(Run("Max", "eigen", {x, y, y}).shape() == Shape{3, 0});
+}
+
+TEST_CASE("numbers that are none, and those at the ends") {
+  const Tensor ends = Tensor::From<float>(
+      {12}, {NAN, INFINITY, -INFINITY, 0, -0.f, 1e30f, -1e30f, 100, -100, 20, -20, 1e-30f});
+  for (const char* op : kUnary) {
+    INFO(std::string(op));
+    if (std::string_view(op) == "Cos" || std::string_view(op) == "Sin") continue;  // of 1e30
+    CHECK(Difference(op, {ends}) < 2e-6);
+  }
+  for (const char* op : {"Cos", "Sin"})
+    CHECK(Difference(op, {Tensor::From<float>({5}, {NAN, INFINITY, -INFINITY, 1000, -0.f})}) <
+          1e-6);
+  const Tensor other =
+      Tensor::From<float>({12}, {1, NAN, 1, NAN, 0, -INFINITY, NAN, 1, -1, NAN, INFINITY, 0});
+  for (const char* op : {"Add", "Div", "Max", "Min", "Mul", "Sub", "PRelu"}) {
+    INFO(std::string(op));
+    CHECK(Difference(op, {ends, other}) == 0);
+  }
+}
+
+TEST_CASE("the exponential is infinity above the largest float and 0 below the smallest") {
+  const Floats y = Run("Exp", "eigen", {Tensor::From<float>({4}, {89, 1e30f, -104.5f, -INFINITY})})
+                       .ToVector<float>();
+  CHECK(y == Floats{INFINITY, INFINITY, 0, 0});
+}
+
+TEST_CASE("the error function is within 1e-6 of std::erf, and never beyond 1") {
+  Tensor x({200001}, DType::kFloat32);
+  for (int64_t i = 0; i < x.numel(); ++i)
+    x.mutable_data<float>()[i] = static_cast<float>(i - 100000) * 6e-5f;
+  const Tensor y = Run("Erf", "eigen", {x});
+  double largest = 0, relative = 0, beyond = 0;
+  for (int64_t i = 0; i < x.numel(); ++i) {
+    const double expected = std::erf(static_cast<double>(x.data<float>()[i]));
+    const double found = y.data<float>()[i];
+    largest = std::fmax(largest, std::fabs(found - expected));
+    if (expected != 0) relative = std::fmax(relative, std::fabs(found / expected - 1));
+    beyond = std::fmax(beyond, std::fabs(found));
+  }
+  CHECK(largest < 1e-6);
+  CHECK(relative < 1e-6);
+  CHECK(beyond <= 1);
+}
+
+TEST_CASE("exponents with code of their own are as std::pow") {
+  const Tensor x = Tensor::From<float>({9}, {-INFINITY, -8, -2, -0.f, 0, 0.5f, 4, INFINITY, NAN});
+  for (const float exponent : {2.f, 3.f, 0.5f, -1.f, 1.f, 0.f, -0.5f, 2.5f}) {
+    CAPTURE(exponent);
+    const Tensor found = Run("Pow", "eigen", {x, Tensor::Scalar(exponent)});
+    for (int64_t i = 0; i < x.numel(); ++i) {
+      const float expected = std::pow(x.data<float>()[i], exponent), y = found.data<float>()[i];
+      CAPTURE(x.data<float>()[i]);
+      CHECK((y == expected || (std::isnan(y) && std::isnan(expected)) ||
+             std::fabs(y / expected - 1) < 1e-6f));
+    }
+  }
+  const Tensor integers = Run("Pow", "eigen", {x, Tensor::Scalar(int64_t{2})});
+  CHECK(Difference(integers, Run("Pow", "eigen", {x, Tensor::Scalar(2.f)})) == 0);
+}
+
+TEST_CASE("large tensors give the same on one thread and on two") {
+  const Tensor x = Random({3, 70001}, 1, -3, 3), y = Random({70001}, 2, -3, 3);
+  ThreadPool one(1), two(2);
+  auto run = [&](ThreadPool& pool, const std::string& op, const std::vector<Tensor>& inputs) {
+    const PoolScope scope(pool);
+    return Run(op, "eigen", inputs).ToVector<float>();
+  };
+  for (const char* op : {"Tanh", "Erf", "Relu"}) CHECK(run(one, op, {x}) == run(two, op, {x}));
+  for (const char* op : {"Mul", "Max", "Mean"}) CHECK(run(one, op, {x, y}) == run(two, op, {x, y}));
+}
+
+TEST_CASE("in place of every length") {
+  for (int64_t n = 1; n <= 50; ++n) {
+    const Tensor a = Random({n}, 7, -2, 2), b = Random({n}, 8, -2, 2);
+    for (const char* out : {"a", "b"}) {
+      Workspace ws;
+      ws.CreateTensor("a")->CopyFrom(a);
+      ws.CreateTensor("b")->CopyFrom(b);
+      OperatorDef def("Sub", {"a", "b"}, {out});
+      CreateOperator(def.Engine("eigen"), &ws)->Run();
+      CHECK(Difference(*ws.GetTensor(out), Run("Sub", "reference", {a, b})) == 0);
+    }
+  }
+}
+
+TEST_CASE("they keep what their schemas claim, in every type") {
+  for (const char* op : kUnary) OPKIT_CHECK_OPERATOR(op);
+  for (const char* op : kBinary) {
+    CheckOptions options;
+    options.num_inputs = 2;
+    OPKIT_CHECK_OPERATOR(op, options);
+  }
+  OPKIT_CHECK_OPERATOR("PRelu");
+}
+
+}  // namespace

@@ -1,0 +1,59 @@
+// LayerNormalization of the "eigen" backend: the same as the plain operator.
+#include "opkit/backends/eigen/layer_normalization.hpp"
+
+#include <doctest/doctest.h>
+
+#include "../../ops/window_values.hpp"
+#include "compare_backends.hpp"
+#include "opkit/op/check.hpp"
+
+namespace {
+
+using opkit::OperatorDef;
+using opkit::Shape;
+using opkit::Tensor;
+
+void Compare(const Shape& x, const Shape& scale, const Shape& bias, int axis) {
+  for (int outputs = 1; outputs <= 3; ++outputs)
+    CheckSameOnEigen("LayerNormalization", {Random(x, 1), Random(scale, 2), Random(bias, 3)},
+                     {{"axis", axis}, {"epsilon", 1e-3f}}, outputs);
+  CheckSameOnEigen("LayerNormalization", {Random(x, 1), Random(scale, 2)}, {{"axis", axis}});
+}
+
+TEST_CASE("Rows of every length, one and several axes") {
+  Compare({40, 120}, {120}, {120}, -1);
+  Compare({3, 7, 5}, {7, 5}, {7, 5}, 1);
+  Compare({2, 3, 10'000}, {10'000}, {10'000}, 2);
+  Compare({300, 1}, {1}, {1}, 1);
+  Compare({5, 3}, {5, 3}, {5, 3}, 0);
+  Compare({0, 4}, {4}, {4}, 1);
+  Compare({1, 1, 33}, {1, 33}, {33}, 2);
+}
+
+TEST_CASE("Factors that are broadcast, also from row to row") {
+  Compare({4, 7, 5}, {5}, {7, 5}, 1);
+  Compare({4, 7, 5}, {7, 1}, {1}, 1);
+  Compare({4, 5, 5}, {5, 1}, {1, 5}, 2);  // as many elements as a row, but along another axis
+  Compare({4, 7, 5}, {4, 1, 1}, {}, 2);
+}
+
+TEST_CASE("A mean far from 0") {
+  Tensor x = Random({6, 50}, 1);
+  for (int64_t i = 0; i < x.numel(); ++i) x.mutable_data<float>()[i] += 1000;
+  const Tensor one = Filled({50}, 1);
+  const auto eigen =
+      opkit::Invoke("LayerNormalization", {x, one}, {}, {.engine = "eigen", .num_outputs = 1});
+  const auto plain =
+      opkit::Invoke("LayerNormalization", {x, one}, {}, {.engine = "reference", .num_outputs = 1});
+  for (int64_t i = 0; i < x.numel(); ++i)
+    CHECK(eigen[0].data<float>()[i] == doctest::Approx(plain[0].data<float>()[i]).epsilon(1e-3));
+}
+
+TEST_CASE("LayerNormalization holds what it claims on every backend") {
+  const OperatorDef def("LayerNormalization", {"x", "s", "b"}, {"y", "m", "v"}, {{"axis", 1}});
+  const auto report =
+      opkit::CheckOperator(def, {Random({4, 3, 5}, 1), Random({3, 5}, 2), Random({5}, 3)});
+  CHECK_MESSAGE(report.ok(), ToString(report));
+}
+
+}  // namespace

@@ -1,0 +1,82 @@
+// The normalizations of the "eigen" backend: the same as the plain operators.
+#include "opkit/backends/eigen/normalization.hpp"
+
+#include <doctest/doctest.h>
+
+#include "../../error_of.hpp"
+#include "../../ops/window_values.hpp"
+#include "compare_backends.hpp"
+#include "opkit/op/check.hpp"
+
+namespace {
+
+using opkit::OperatorDef;
+using opkit::Shape;
+using opkit::Tensor;
+
+const Shape kShapes[] = {{1, 16, 24, 160}, {2, 3, 5}, {1, 480, 1, 40}, {0, 4, 3}, {2, 3, 2, 3, 70}};
+
+// In [1, 3).
+Tensor Positive(Shape shape, uint64_t seed) {
+  Tensor out = Random(std::move(shape), seed);
+  for (int64_t i = 0; i < out.numel(); ++i) out.mutable_data<float>()[i] += 2;
+  return out;
+}
+std::vector<Tensor> BatchInputs(const Shape& x) {
+  const Shape channels = {x.rank() == 1 ? 1 : x[1]};
+  return {Random(x, 1), Random(channels, 2), Random(channels, 3), Random(channels, 4),
+          Positive(channels, 5)};
+}
+
+TEST_CASE("BatchNormalization, of images, of vectors, and of one channel") {
+  for (const Shape& shape : kShapes) CheckSameOnEigen("BatchNormalization", BatchInputs(shape));
+  CheckSameOnEigen("BatchNormalization", BatchInputs({30, 2000}), {{"epsilon", 0.5f}});
+  CheckSameOnEigen("BatchNormalization", BatchInputs({300}));
+}
+
+TEST_CASE("A mean far from zero costs no accuracy") {
+  std::vector<Tensor> inputs = BatchInputs({1, 3, 50});
+  for (int64_t i = 0; i < inputs[0].numel(); ++i) inputs[0].mutable_data<float>()[i] += 1000;
+  for (int64_t i = 0; i < 3; ++i) inputs[3].mutable_data<float>()[i] += 1000;
+  CheckSameOnEigen("BatchNormalization", inputs);
+}
+
+TEST_CASE("Training is left to the plain operator") {
+  opkit::Workspace ws;
+  const std::vector<Tensor> inputs = BatchInputs({2, 3, 4});
+  OperatorDef def("BatchNormalization", {"0", "1", "2", "3", "4"}, {"y"}, {{"training_mode", 1}});
+  for (size_t i = 0; i < 5; ++i) *ws.CreateTensor(def.inputs()[i]) = inputs[i];
+  CHECK(Contains(ErrorOf([&] { CreateOperator(def.Engine("eigen"), &ws)->Run(); }).message(),
+                 "does not train"));
+}
+
+TEST_CASE("InstanceNormalization") {
+  for (const Shape& shape : kShapes)
+    CheckSameOnEigen("InstanceNormalization",
+                     {Random(shape, 1), Random({shape[1]}, 2), Random({shape[1]}, 3)});
+}
+
+TEST_CASE("LRN, with the usual exponent and with others") {
+  for (const Shape& shape : kShapes)
+    for (const float beta : {0.75f, 0.5f, 1.3f})
+      for (const int64_t size : {1, 4, 5, 1000})
+        CheckSameOnEigen("LRN", {Random(shape, 1)},
+                         {{"size", size}, {"beta", beta}, {"alpha", 0.3f}, {"bias", 1.5f}});
+}
+
+TEST_CASE("The normalizations keep the promises of their schemas on every kernel") {
+  opkit::CheckOptions options;
+  options.bitwise_threads = true;
+  const Shape shape = {2, 30, 41, 43};
+  const Tensor channels = Random({30}, 2);
+  for (const auto& [def, inputs] : std::vector<std::pair<OperatorDef, std::vector<Tensor>>>{
+           {{"BatchNormalization", {"x", "s", "b", "m", "v"}, {"y"}}, BatchInputs(shape)},
+           {{"InstanceNormalization", {"x", "s", "b"}, {"y"}},
+            {Random(shape, 1), channels, channels}},
+           {{"LRN", {"x"}, {"y"}, {{"size", 5}}}, {Random(shape, 1)}}}) {
+    const opkit::CheckReport report = CheckOperator(def, inputs, options);
+    CHECK_MESSAGE(report.ok(), ToString(report));
+  }
+}
+
+}  // namespace

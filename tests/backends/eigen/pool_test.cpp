@@ -1,0 +1,112 @@
+// The pools of the "eigen" backend: the same as the plain operators.
+#include "opkit/backends/eigen/pool.hpp"
+
+#include <doctest/doctest.h>
+
+#include "../../error_of.hpp"
+#include "../../ops/window_values.hpp"
+#include "compare_backends.hpp"
+#include "opkit/op/check.hpp"
+
+namespace {
+
+using opkit::Arguments;
+using opkit::DType;
+using opkit::OperatorDef;
+using opkit::Shape;
+using opkit::Tensor;
+using Ints = std::vector<int64_t>;
+
+void Compare(const Tensor& x, const Arguments& args) {
+  CheckSameOnEigen("MaxPool", {x}, args);
+  for (int64_t include : {0, 1}) {
+    Arguments with = args;
+    with.Set("count_include_pad", include);
+    CheckSameOnEigen("AveragePool", {x}, with);
+  }
+}
+
+TEST_CASE("Windows that models use") {
+  Compare(Random({1, 5, 30, 41}, 1),
+          {{"kernel_shape", Ints{3, 3}}, {"strides", Ints{2, 2}}, {"pads", Ints{1, 1, 1, 1}}});
+  Compare(Random({1, 5, 28, 28}, 2), {{"kernel_shape", Ints{2, 2}}, {"strides", Ints{2, 2}}});
+  Compare(Random({1, 9, 13, 13}, 3),
+          {{"kernel_shape", Ints{3, 3}}, {"strides", Ints{2, 2}}, {"ceil_mode", 1}});
+  Compare(Random({1, 5, 14, 14}, 4), {{"kernel_shape", Ints{3, 3}}, {"auto_pad", "SAME_UPPER"}});
+  Compare(Random({1, 30, 3, 80}, 5), {{"kernel_shape", Ints{3, 2}}, {"strides", Ints{3, 2}}});
+  Compare(Random({2, 3, 1000}, 6), {{"kernel_shape", Ints{5}}, {"strides", Ints{4}}});
+  Compare(Random({1, 3, 300, 301}, 7), {{"kernel_shape", Ints{7, 7}}});
+}
+
+TEST_CASE("Whatever the sizes are") {
+  for (uint64_t seed = 1; seed <= 100; ++seed) {
+    std::mt19937_64 engine(seed);
+    auto draw = [&](int64_t least, int64_t most) {
+      return least + static_cast<int64_t>(engine() % static_cast<uint64_t>(most - least + 1));
+    };
+    const int64_t spatial = draw(1, 4);
+    Ints x = {draw(1, 2), draw(1, 6)}, kernel, strides, dilations, begin, end;
+    for (int64_t axis = 0; axis < spatial; ++axis) {
+      kernel.push_back(draw(1, 4));
+      dilations.push_back(draw(1, 3));
+      strides.push_back(draw(1, 3));
+      begin.push_back(draw(0, 3));
+      end.push_back(draw(0, 3));
+      x.push_back((kernel.back() - 1) * dilations.back() + draw(1, axis + 1 < spatial ? 8 : 40));
+    }
+    begin.insert(begin.end(), end.begin(), end.end());
+    INFO("seed ", seed);
+    Compare(Random(Shape(x), seed), {{"kernel_shape", kernel},
+                                     {"strides", strides},
+                                     {"dilations", dilations},
+                                     {"pads", begin},
+                                     {"ceil_mode", draw(0, 1)}});
+  }
+}
+
+TEST_CASE("A window in pads alone, NaN and infinity, and nothing") {
+  Compare(Random({1, 1, 1}, 1),
+          {{"kernel_shape", Ints{2}}, {"dilations", Ints{2}}, {"pads", Ints{1, 1}}});
+  Compare(Random({0, 3, 9, 9}, 1), {{"kernel_shape", Ints{2, 2}}});
+  Tensor x = Random({1, 1, 40}, 1);
+  x.mutable_data<float>()[7] = NAN;
+  x.mutable_data<float>()[20] = -INFINITY;
+  x.mutable_data<float>()[21] = -INFINITY;
+  CheckSameOnEigen("MaxPool", {x}, {{"kernel_shape", Ints{2}}});
+  CheckSameOnEigen("GlobalMaxPool", {x});
+}
+
+TEST_CASE("Global pools") {
+  for (const Shape& shape : {Shape{1, 240, 6, 80}, Shape{2, 3, 5}, Shape{1, 7, 1, 1}, Shape{3, 4},
+                             Shape{0, 4, 3}, Shape{2, 1, 3, 4, 70}}) {
+    CheckSameOnEigen("GlobalAveragePool", {Random(shape, 1)});
+    CheckSameOnEigen("GlobalMaxPool", {Random(shape, 1)});
+  }
+}
+
+TEST_CASE("Indices are left to the plain operator") {
+  const Tensor x = Random({1, 2, 9}, 1);
+  const auto found = opkit::Invoke("MaxPool", {x}, {{"kernel_shape", Ints{3}}},
+                                   {.engine = "eigen,reference", .num_outputs = 2});
+  CHECK(found[1].dtype() == DType::kInt64);
+  opkit::Workspace ws;
+  *ws.CreateTensor("x") = x;
+  const OperatorDef def =
+      OperatorDef("MaxPool", {"x"}, {"y", "i"}, {{"kernel_shape", Ints{3}}}).Engine("eigen");
+  CHECK(Contains(ErrorOf([&] { CreateOperator(def, &ws)->Run(); }).message(),
+                 "does not find indices"));
+}
+
+TEST_CASE("The pools keep the promises of their schemas on every kernel") {
+  const Arguments args = {
+      {"kernel_shape", Ints{3, 2}}, {"pads", Ints{1, 0, 1, 1}}, {"strides", Ints{2, 1}}};
+  opkit::CheckOptions options;
+  options.bitwise_threads = true;
+  for (const char* op : {"AveragePool", "MaxPool", "GlobalAveragePool", "GlobalMaxPool"}) {
+    const OperatorDef def(op, {"x"}, {"y"}, op[0] == 'G' ? Arguments() : args);
+    const opkit::CheckReport report = CheckOperator(def, {Random({2, 30, 41, 43}, 1)}, options);
+    CHECK_MESSAGE(report.ok(), ToString(report));
+  }
+}
+
+}  // namespace

@@ -1,0 +1,83 @@
+// The reductions of the "eigen" backend: the same as the plain operators, whatever the axes are.
+#include "opkit/backends/eigen/reduce.hpp"
+
+#include <doctest/doctest.h>
+
+#include "../../ops/window_values.hpp"
+#include "compare_backends.hpp"
+#include "opkit/op/check.hpp"
+
+namespace {
+
+using opkit::Invoke;
+using opkit::OperatorDef;
+using opkit::Shape;
+using opkit::Tensor;
+
+const char* const kOps[] = {"ReduceSum", "ReduceMean", "ReduceProd",      "ReduceMax",
+                            "ReduceMin", "ReduceL1",   "ReduceSumSquare", "ReduceL2"};
+
+void Compare(const char* op, const Tensor& x, const std::vector<int64_t>& axes) {
+  const auto count = static_cast<int64_t>(axes.size());
+  CheckSameOnEigen(op, {x, Tensor::From<int64_t>({count}, axes)});
+}
+
+TEST_CASE("Every set of axes") {
+  for (const Shape& shape :
+       {Shape{3, 5, 4, 7}, Shape{2, 1, 300, 3}, Shape{0, 2, 3, 2}, Shape{1, 1, 1, 1}})
+    for (int mask = 0; mask < 16; ++mask) {
+      std::vector<int64_t> axes;
+      for (int axis = 0; axis < 4; ++axis)
+        if (mask >> axis & 1) axes.push_back(axis);
+      for (const char* op : kOps) {
+        if (shape.numel() == 0 && std::string_view(op) == "ReduceMean") continue;
+        Compare(op, Random(shape, 1), axes);
+      }
+    }
+}
+
+TEST_CASE("Long rows and many of them, on any number of threads") {
+  for (const char* op : {"ReduceSum", "ReduceMax", "ReduceMean"}) {
+    Compare(op, Random({500'000}, 1), {0});
+    Compare(op, Random({3, 100'000}, 2), {1});
+    Compare(op, Random({2000, 130}, 3), {1});
+    Compare(op, Random({2000, 130}, 4), {0});
+    Compare(op, Random({20, 700, 600}, 5), {1});
+    Compare(op, Random({60, 40, 70}, 6), {0, 2});
+  }
+  CheckSameOnEigen("ReduceSum", {Tensor::Scalar(3.f)});
+}
+
+TEST_CASE("A long sum loses nothing") {
+  for (const Shape& shape : {Shape{3'000'000, 1}, Shape{1'500'000, 2}, Shape{1, 3'000'000}}) {
+    const Tensor x = Filled(shape, 0.1f), axes = Tensor::From<int64_t>({2}, {0, 1});
+    CHECK(Invoke("ReduceSum", {x, axes}, {}, {.engine = "eigen"})[0].ToVector<float>()[0] ==
+          doctest::Approx(300'000.00447).epsilon(1e-5));
+  }
+  const Tensor columns = Filled({1'000'000, 2}, 0.1f), first = Tensor::From<int64_t>({1}, {0});
+  CHECK(Invoke("ReduceSum", {columns, first}, {}, {.engine = "eigen"})[0].ToVector<float>()[1] ==
+        doctest::Approx(100'000.00149).epsilon(1e-5));
+}
+
+TEST_CASE("NaN wins over every number") {
+  for (int64_t at : {0, 3, 16, 36}) {
+    Tensor x = Random({37, 2}, 1);
+    x.mutable_data<float>()[2 * at] = std::numeric_limits<float>::quiet_NaN();
+    for (const char* op : {"ReduceMax", "ReduceMin"}) {
+      Compare(op, x, {0});
+      Compare(op, x.Permute({1, 0}).Contiguous(), {1});
+      Compare(op, x, {0, 1});
+    }
+  }
+}
+
+TEST_CASE("The reductions hold what they claim on every backend") {
+  for (const char* op : kOps) {
+    const auto report =
+        opkit::CheckOperator(OperatorDef(op, {"x", "axes"}, {"y"}),
+                             {Random({3, 4, 5}, 1), Tensor::From<int64_t>({2}, {0, 2})});
+    CHECK_MESSAGE(report.ok(), ToString(report));
+  }
+}
+
+}  // namespace

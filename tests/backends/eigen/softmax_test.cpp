@@ -1,0 +1,49 @@
+// Softmax and LogSoftmax of the "eigen" backend: the same as the plain operators.
+#include "opkit/backends/eigen/softmax.hpp"
+
+#include <doctest/doctest.h>
+
+#include "../../ops/window_values.hpp"
+#include "compare_backends.hpp"
+#include "opkit/op/check.hpp"
+
+namespace {
+
+using opkit::DType;
+using opkit::OperatorDef;
+using opkit::Shape;
+using opkit::Tensor;
+
+TEST_CASE("Along every axis, of every size") {
+  const Shape shapes[] = {{7},         {1},     {3, 5},       {40, 6625}, {5, 1, 31}, {3, 300, 7},
+                          {2, 3, 700}, {64, 2}, {2, 9, 4, 5}, {0, 3},     {3, 0},     {1, 1, 1}};
+  for (const char* op : {"Softmax", "LogSoftmax"})
+    for (const Shape& shape : shapes)
+      for (int axis = 0; axis < shape.rank(); ++axis) {
+        Tensor x = Random(shape, 1);
+        for (int64_t i = 0; i < x.numel(); ++i) x.mutable_data<float>()[i] *= 20;
+        CheckSameOnEigen(op, {x}, {{"axis", axis}});
+      }
+}
+
+TEST_CASE("Infinities and NaN are what the plain operator makes of them") {
+  const float inf = std::numeric_limits<float>::infinity(), nan = inf - inf;
+  const Tensor x = Tensor::From<float>(
+      {5, 3}, {1, -inf, 2, inf, 1, 2, -inf, -inf, -inf, 1, nan, 2, 3e38f, -3e38f, 3e38f});
+  const Tensor turned = x.Permute({1, 0}).Contiguous();
+  for (const char* op : {"Softmax", "LogSoftmax"}) {
+    CheckSameOnEigen(op, {x});
+    CheckSameOnEigen(op, {turned}, {{"axis", 0}});
+  }
+}
+
+TEST_CASE("Softmax and LogSoftmax hold what they claim on every backend") {
+  for (const char* op : {"Softmax", "LogSoftmax"})
+    for (const int axis : {0, 2}) {
+      const auto report = opkit::CheckOperator(OperatorDef(op, {"x"}, {"y"}, {{"axis", axis}}),
+                                               {Random({3, 5, 40}, 1)});
+      CHECK_MESSAGE(report.ok(), ToString(report));
+    }
+}
+
+}  // namespace
