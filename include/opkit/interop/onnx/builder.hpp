@@ -1,0 +1,240 @@
+// The tree of an ONNX file becomes a Graph, and each graph inside a node one of its own: what it
+// reads of the graphs around it is made explicit, as opkit's subgraphs see nothing outside.
+#ifndef OPKIT_INTEROP_ONNX_BUILDER_HPP_
+#define OPKIT_INTEROP_ONNX_BUILDER_HPP_
+
+#include "opkit/graph/subgraph.hpp"
+#include "opkit/interop/onnx/opset.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+class OnnxGraphBuilder {
+ public:
+  OnnxGraphBuilder(OnnxContext& context, const OnnxGraphProto& proto,
+                   OnnxGraphBuilder* around = nullptr, int depth = 0)
+      : context_(context), proto_(proto), around_(around), depth_(depth), scope_(context) {}
+
+  OPKIT_COLD Graph Build() {
+    if (depth_ > context_.options.max_subgraph_depth)
+      Throw(ErrorCode::kUnsupported, "graphs are nested more than ",
+            context_.options.max_subgraph_depth, " deep");
+    for (const OnnxTensorProto& tensor : proto_.initializers) {
+      Declare(tensor.name, "an initializer");
+      graph().AddConstant(tensor.name, ReadOnnxTensor(tensor.message, context_.source));
+    }
+    for (const OnnxValueProto& input : proto_.inputs) Input(input);
+    for (size_t i = 0; i < proto_.nodes.size(); ++i)
+      AtNode(i, [&] { DeclareOutputs(proto_.nodes[i]); });
+    for (const auto* values : {&proto_.values, &proto_.outputs})
+      for (const OnnxValueProto& value : *values)
+        scope_.Know(value.name, TensorInfo(OnnxDType(value.type), value.shape));
+    for (size_t i = 0; i < proto_.nodes.size(); ++i) AtNode(i, [&] { Node(proto_.nodes[i]); });
+    for (const OnnxValueProto& output : proto_.outputs) Output(output.name);
+    static_cast<void>(GraphView(graph()));  // every value is made, and nothing waits for itself
+    return std::move(graph());
+  }
+  // Values of the graphs around that are inputs of this one, in the order of their first use.
+  const std::vector<std::string>& captures() const { return captures_; }
+
+ private:
+  // What a graph around says of a name.
+  struct Outer {
+    const Tensor* constant = nullptr;
+    bool is_value = false;
+    TensorInfo info;
+  };
+
+  Graph& graph() { return scope_.graph(); }
+  bool IsLocal(const std::string& name) const { return local_.Find(name) >= 0; }
+  void AtNode(size_t i, FunctionRef<void()> call) {
+    AtOnnxPlace([&] { return OnnxNodePlace(proto_.nodes[i], i); }, call);
+  }
+  void Declare(const std::string& name, const char* what) {
+    if (IsLocal(name))
+      Throw(ErrorCode::kInvalidArgument, "value '", name, "' is made twice, the second time by ",
+            what, "; an ONNX graph makes each value once");
+    local_.Add(name);
+  }
+
+  OPKIT_COLD void Input(const OnnxValueProto& input) {
+    if (graph().IsConstant(input.name)) return;  // an initializer that could be overridden
+    Declare(input.name, "an input");
+    TensorInfo info(DType::kUndefined, input.shape);
+    AtOnnxPlace([&] { return StrCat("input '", input.name, "'"); },
+                [&] {
+                  if (*input.other)
+                    Throw(ErrorCode::kUnsupported, "it is ", input.other,
+                          "; opkit's values are tensors");
+                  if (input.type != 0) info.dtype = CheckedOnnxDType(input.type);
+                });
+    scope_.Know(input.name, info);
+    graph().AddInput(input.name, info.dtype, std::move(info.shape));
+  }
+  OPKIT_COLD void Output(std::string name) {
+    Find(name);
+    // The same value twice: an output needs a name of its own, which only matters to a caller.
+    if (around_ && graph().IsOutput(name)) {
+      std::string copy = scope_.FreshName(name);
+      scope_.AddNode(OperatorDef("Identity", {std::move(name)}, {copy}));
+      name = std::move(copy);
+    }
+    graph().AddOutput(std::move(name));
+  }
+
+  static bool IsConstantNode(const OnnxNodeProto& node) {
+    return node.type == "Constant" && node.domain.empty();
+  }
+  // Constants first, wherever they stand: subgraphs of any node may read them.
+  OPKIT_COLD void DeclareOutputs(const OnnxNodeProto& node) {
+    for (const std::string& name : node.outputs)
+      if (!name.empty()) Declare(name, "this node");
+    if (!IsConstantNode(node)) return;
+    if (node.outputs.size() != 1 || node.outputs[0].empty())
+      Throw(ErrorCode::kInvalidArgument, "a Constant has one output, found ", node.outputs.size());
+    graph().AddConstant(node.outputs[0], ConstantValue(node));
+  }
+  OPKIT_COLD Tensor ConstantValue(const OnnxNodeProto& node) {
+    using Type = OnnxAttributeType;
+    if (node.attributes.size() != 1)
+      Throw(ErrorCode::kInvalidArgument, "a Constant has one attribute, found ",
+            node.attributes.size());
+    const OnnxAttributeProto& attribute = node.attributes[0];
+    const std::string& name = attribute.name;
+    const auto extent = [](const auto& list) { return Shape{static_cast<int64_t>(list.size())}; };
+    if (name == "value" && attribute.type == Type::kTensor)
+      return ReadOnnxTensor(attribute.bytes[0], context_.source);
+    if (name == "value_float" && attribute.type == Type::kFloat)
+      return Tensor::From<float>({}, attribute.floats);
+    if (name == "value_floats" && attribute.type == Type::kFloats)
+      return Tensor::From<float>(extent(attribute.floats), attribute.floats);
+    if (name == "value_int" && attribute.type == Type::kInt)
+      return Tensor::From<int64_t>({}, attribute.ints);
+    if (name == "value_ints" && attribute.type == Type::kInts)
+      return Tensor::From<int64_t>(extent(attribute.ints), attribute.ints);
+    if (name == "sparse_value" || name == "value_string" || name == "value_strings")
+      Throw(ErrorCode::kUnsupported, "its value '", node.outputs[0], "' is ",
+            name == "sparse_value" ? "sparse" : "a string",
+            ", which opkit's tensors are not; it needs a dense numeric one");
+    Throw(ErrorCode::kInvalidArgument, "attribute '", name,
+          "' of this type is not one that a Constant has");
+  }
+
+  OPKIT_COLD void Node(const OnnxNodeProto& node) {
+    if (IsConstantNode(node)) return;
+    OperatorDef def(node.type, node.inputs, node.outputs);
+    def.Name(node.name);
+    for (const std::string& name : node.inputs)
+      if (!name.empty()) Find(name);
+    bool has_subgraphs = false;
+    std::vector<std::string> captures;
+    for (const OnnxAttributeProto& attribute : node.attributes)
+      AtOnnxPlace([&] { return StrCat("attribute '", attribute.name, "'"); },
+                  [&] {
+                    if (attribute.type == OnnxAttributeType::kGraph) {
+                      has_subgraphs = true;
+                      def.Subgraph(attribute.name, Subgraph(attribute.graphs[0], captures));
+                    } else {
+                      def.Arg(attribute.name, Value(attribute));
+                    }
+                  });
+    if (has_subgraphs) {
+      def.Inputs(captures);
+      def.Arg("captures", captures);
+    }
+    if (node.domain.empty()) RewriteOnnxNode(scope_, def, node.opset);
+    scope_.AddNode(std::move(def), node.domain, node.opset);
+  }
+  OPKIT_COLD IntrusivePtr<const SubgraphBase> Subgraph(const OnnxGraphProto& proto,
+                                                       std::vector<std::string>& captures) {
+    OnnxGraphBuilder inner(context_, proto, this, depth_ + 1);
+    Graph graph = inner.Build();
+    for (const std::string& name : inner.captures()) {
+      bool known = false;
+      for (const std::string& other : captures) known |= other == name;
+      if (!known) captures.push_back(name);
+    }
+    return MakeSubgraph(std::move(graph));
+  }
+  OPKIT_COLD Attribute Value(const OnnxAttributeProto& attribute) const {
+    using Type = OnnxAttributeType;
+    if (!attribute.ref.empty())
+      Throw(ErrorCode::kInvalidArgument, "it refers to the attribute '", attribute.ref,
+            "' of a function, but is in none");
+    switch (attribute.type) {
+      case Type::kFloat:
+        return attribute.floats[0];
+      case Type::kInt:
+        return attribute.ints[0];
+      case Type::kString:
+        return std::string(attribute.bytes[0]);
+      case Type::kTensor:
+        return ReadOnnxTensor(attribute.bytes[0], context_.source);
+      case Type::kFloats:
+        return attribute.floats;
+      case Type::kInts:
+        return attribute.ints;
+      case Type::kStrings:
+        return std::vector<std::string>(attribute.bytes.begin(), attribute.bytes.end());
+      case Type::kTensors: {
+        std::vector<Tensor> tensors;
+        for (const std::string_view bytes : attribute.bytes)
+          tensors.push_back(ReadOnnxTensor(bytes, context_.source));
+        return tensors;
+      }
+      default:
+        Throw(ErrorCode::kUnsupported, "it holds ",
+              attribute.type == Type::kGraphs       ? "a list of graphs"
+              : attribute.type == Type::kTypeProto  ? "a type"
+              : attribute.type == Type::kTypeProtos ? "types"
+                                                    : "a sparse tensor",
+              ", which opkit's attributes cannot");
+    }
+  }
+
+  // A name that something here reads: makes it an input or a constant when it is made outside.
+  void Find(const std::string& name) {
+    if (IsLocal(name) || !around_) return;
+    const Outer outer = around_->Provide(name);
+    if (outer.constant) {
+      local_.Add(name);
+      graph().AddConstant(name, *outer.constant);
+    } else if (outer.is_value) {
+      Capture(name, outer.info);
+    }
+  }
+  OPKIT_COLD void Capture(const std::string& name, const TensorInfo& info) {
+    local_.Add(name);
+    captures_.push_back(name);
+    scope_.Know(name, info);
+    graph().AddInput(name, info.dtype, info.shape);
+  }
+  // Of a name that a graph inside reads.
+  OPKIT_COLD Outer Provide(const std::string& name) {
+    Outer out;
+    if (IsLocal(name)) {
+      out.constant = graph().FindConstant(name);
+      out.is_value = true;
+      out.info = scope_.Known(name);
+    } else if (around_) {
+      out = around_->Provide(name);
+      if (out.is_value && !out.constant) Capture(name, out.info);
+    }
+    // Only inputs have the shape that they were declared with: others may have outgrown theirs.
+    if (!graph().IsInput(name)) out.info.shape = SymbolicShape();
+    return out;
+  }
+
+  OnnxContext& context_;
+  const OnnxGraphProto& proto_;
+  OnnxGraphBuilder* around_;
+  int depth_;
+  OnnxScope scope_;
+  NameIndex local_;  // what is made here, or already handed in
+  std::vector<std::string> captures_;
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_INTEROP_ONNX_BUILDER_HPP_

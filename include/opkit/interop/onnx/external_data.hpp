@@ -1,0 +1,128 @@
+// Weights that an ONNX model keeps in files beside it: found in the model's folder and nowhere
+// else, mapped once for each file.
+#ifndef OPKIT_INTEROP_ONNX_EXTERNAL_DATA_HPP_
+#define OPKIT_INTEROP_ONNX_EXTERNAL_DATA_HPP_
+
+#include <cerrno>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+
+#include "opkit/interop/mapped_file.hpp"
+#include "opkit/interop/onnx/wire.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// TensorProto.external_data: keys and values as strings.
+struct OnnxExternalEntry {
+  std::string location;
+  int64_t offset = 0;
+  int64_t length = -1;  // -1: not said
+
+  // One StringStringEntryProto. Keys other than these (checksum) are passed over.
+  void Read(std::string_view bytes) {
+    std::string key, value;
+    for (WireMessage message(bytes); message.Next();) {
+      if (message.field() == 1) {
+        key = message.String();
+      } else if (message.field() == 2) {
+        value = message.String();
+      } else {
+        message.Skip();
+      }
+    }
+    if (key == "location") location = std::move(value);
+    if (key == "offset") offset = Number(key, value);
+    if (key == "length") length = Number(key, value);
+  }
+
+ private:
+  static int64_t Number(const std::string& key, const std::string& text) {
+    int64_t number = 0;
+    const char* end = text.data() + text.size();
+    const auto read = std::from_chars(text.data(), end, number);
+    if (read.ec != std::errc() || read.ptr != end || number < 0)
+      Throw(ErrorCode::kInvalidArgument, "the ", key, " of its external data should be a number, ",
+            "found '", text, "'");
+    return number;
+  }
+};
+
+struct OnnxExternalBytes {
+  std::string_view view;
+  Storage storage;
+};
+
+class OnnxExternalData {
+ public:
+  // An empty folder: there is none, and external data is an Error.
+  explicit OnnxExternalData(std::string folder) : folder_(std::move(folder)) {}
+
+  // `needed` bytes of a tensor. Errors name the file: kInvalidArgument for one outside the folder
+  // or too short, kNotFound for one that is not there.
+  OnnxExternalBytes Get(const OnnxExternalEntry& entry, int64_t needed) {
+    if (entry.length >= 0 && entry.length != needed)
+      Throw(ErrorCode::kInvalidArgument, "its external data in '", entry.location, "' has ",
+            entry.length, " bytes, but its type and shape need ", needed);
+    const Storage& file = Open(entry.location);
+    if (entry.offset > file->nbytes() || needed > file->nbytes() - entry.offset)
+      Throw(ErrorCode::kInvalidArgument, "its external data is bytes ", entry.offset, " to ",
+            static_cast<uint64_t>(entry.offset) + static_cast<uint64_t>(needed), " of '",
+            entry.location, "', which has only ", file->nbytes(), "; is the file complete?");
+    return {BytesOf(file).substr(static_cast<size_t>(entry.offset), static_cast<size_t>(needed)),
+            file};
+  }
+
+ private:
+  struct File {
+    std::string location;
+    Storage storage;
+  };
+
+  const Storage& Open(const std::string& location) {
+    for (const File& file : files_)
+      if (file.location == location) return file.storage;
+    if (folder_.empty())
+      Throw(ErrorCode::kFailedPrecondition, "its data is in the file '", location,
+            "', and a model parsed from memory has no folder; load it by its path, or name the "
+            "folder (external_dir)");
+    CheckRelative(location);
+    const std::string folder = RealPath(folder_, location);
+    const std::string path = RealPath(folder_ + "/" + location, location);
+    if (folder != "/" && path.compare(0, folder.size() + 1, folder + "/") != 0)
+      Throw(ErrorCode::kInvalidArgument, "its external data '", location,
+            "' leads out of the model's folder by a symbolic link; put the file there itself");
+    files_.push_back({location, MapFile(path)});
+    return files_.back().storage;
+  }
+  static void CheckRelative(const std::string& location) {
+    bool escapes =
+        location.empty() || location[0] == '/' || location.find('\0') != std::string::npos;
+    for (size_t begin = 0; begin <= location.size();) {
+      const size_t end = (std::min)(location.find('/', begin), location.size());
+      escapes |= location.compare(begin, end - begin, "..") == 0;
+      begin = end + 1;
+    }
+    if (escapes)
+      Throw(ErrorCode::kInvalidArgument, "its external data '", location,
+            "' should be a file in the model's folder, named relative to it and without '..'");
+  }
+  static std::string RealPath(const std::string& path, const std::string& location) {
+    char* found = ::realpath(path.c_str(), nullptr);
+    if (!found)
+      Throw(ErrorCode::kNotFound, "its external data '", location, "' cannot be opened as '", path,
+            "': ", std::strerror(errno));
+    std::string out(found);
+    ::free(found);
+    return out;
+  }
+
+  std::string folder_;
+  std::vector<File> files_;
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_INTEROP_ONNX_EXTERNAL_DATA_HPP_

@@ -1,0 +1,171 @@
+// Model-local functions of ONNX files (FunctionProto), written out where they are called: opkit has
+// no calls, and the graph around can then be optimised as a whole.
+#ifndef OPKIT_INTEROP_ONNX_FUNCTIONS_HPP_
+#define OPKIT_INTEROP_ONNX_FUNCTIONS_HPP_
+
+#include "opkit/interop/onnx/proto_reader.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+class OnnxFunctionInliner {
+ public:
+  // Replaces every node that calls a function of the model. Error (kUnsupported) for calls without
+  // an end, and for more nodes than the options allow.
+  static void Run(OnnxModelProto& model, OnnxProtoReader& reader, const OnnxOptions& options) {
+    if (model.functions.empty()) return;
+    OnnxFunctionInliner inliner(model, reader, options);
+    inliner.Inline(model.graph.nodes, 0);
+  }
+
+ private:
+  static constexpr size_t kMaxBytes = size_t{1} << 30;
+
+  // What the names and attributes of a function's body stand for at one call.
+  struct Call {
+    const OnnxFunctionProto& function;
+    const OnnxNodeProto& node;
+    std::string prefix;
+    NameIndex names;  // formal inputs and outputs
+    std::vector<std::string> actual;
+  };
+
+  OnnxFunctionInliner(OnnxModelProto& model, OnnxProtoReader& reader, const OnnxOptions& options)
+      : model_(model), reader_(reader), options_(options) {
+    for (const OnnxFunctionProto& function : model.functions)
+      index_.Add(Key(function.domain, function.name, function.overload));
+  }
+
+  static std::string Key(const std::string& domain, const std::string& name,
+                         const std::string& overload) {
+    std::string key = domain;
+    key += '\0';
+    key += name;
+    key += '\0';
+    return key + overload;
+  }
+  const OnnxFunctionProto* Find(const OnnxNodeProto& node) const {
+    const int number = index_.Find(Key(node.domain, node.type, node.overload));
+    return number < 0 ? nullptr : &model_.functions[static_cast<size_t>(number)];
+  }
+
+  OPKIT_COLD void Inline(std::vector<OnnxNodeProto>& nodes, int depth) {
+    std::vector<OnnxNodeProto> out;
+    for (size_t i = 0; i < nodes.size(); ++i) {
+      OnnxNodeProto& node = nodes[i];
+      for (OnnxAttributeProto& attribute : node.attributes)
+        for (OnnxGraphProto& graph : attribute.graphs) Inline(graph.nodes, depth + 1);
+      const OnnxFunctionProto* function = Find(node);
+      if (!function) {
+        out.push_back(std::move(node));
+        continue;
+      }
+      AtOnnxPlace([&] { return OnnxNodePlace(node, i); },
+                  [&] {
+                    std::vector<OnnxNodeProto> body = Body(*function, node, depth);
+                    for (OnnxNodeProto& inner : body) out.push_back(std::move(inner));
+                  });
+    }
+    nodes = std::move(out);
+  }
+
+  OPKIT_COLD std::vector<OnnxNodeProto> Body(const OnnxFunctionProto& function,
+                                             const OnnxNodeProto& node, int depth) {
+    if (depth >= options_.max_subgraph_depth)
+      Throw(ErrorCode::kUnsupported, "function '", function.name, "' calls functions more than ",
+            options_.max_subgraph_depth, " deep; does it call itself?");
+    if (node.inputs.size() > function.inputs.size() ||
+        node.outputs.size() > function.outputs.size())
+      Throw(ErrorCode::kInvalidArgument, "function '", function.name, "' has ",
+            function.inputs.size(), " inputs and ", function.outputs.size(),
+            " outputs, but the node has ", node.inputs.size(), " and ", node.outputs.size());
+    for (const std::string_view bytes : function.nodes) written_ += bytes.size();
+    if (written_ > kMaxBytes)
+      Throw(ErrorCode::kUnsupported, "with its functions written out the model has more than ",
+            kMaxBytes, " bytes of nodes");
+    Call call{function, node, Prefix(node), {}, {}};
+    Bind(call, function.inputs, node.inputs, true);
+    Bind(call, function.outputs, node.outputs, false);
+    std::vector<OnnxNodeProto> body;
+    AtOnnxPlace([&] { return StrCat("function '", function.name, "'"); },
+                [&] {
+                  body = reader_.NodesOf(function);
+                  for (OnnxNodeProto& inner : body) Substitute(inner, call);
+                });
+    Inline(body, depth + 1);
+    return body;
+  }
+  std::string Prefix(const OnnxNodeProto& node) {
+    const std::string& name = node.name.empty() ? node.type : node.name;
+    return StrCat(name.size() < 200 ? name : "call", "/", ++num_calls_, "/");
+  }
+  static void Bind(Call& call, const std::vector<std::string>& formal,
+                   const std::vector<std::string>& actual, bool inputs) {
+    for (size_t i = 0; i < formal.size(); ++i) {
+      if (call.names.Find(formal[i]) >= 0)
+        Throw(ErrorCode::kUnsupported, "function '", call.function.name, "' has '", formal[i],
+              "' twice among its inputs and outputs; it needs an Identity between them");
+      const bool given = i < actual.size() && !actual[i].empty();
+      if (!given && !inputs) continue;  // an output that nobody wants
+      call.names.Add(formal[i]);
+      call.actual.push_back(given ? actual[i] : std::string());
+    }
+  }
+
+  std::string Rename(const std::string& name, const Call& call) {
+    if (name.empty()) return name;
+    const int number = call.names.Find(name);
+    if (number >= 0) return call.actual[static_cast<size_t>(number)];
+    std::string renamed = call.prefix + name;
+    model_.names.Add(renamed);
+    if (model_.read.Find(name) >= 0) model_.read.Add(renamed);
+    return renamed;
+  }
+  OPKIT_COLD void Substitute(OnnxNodeProto& node, const Call& call) {
+    node.name = call.prefix + (node.name.empty() ? node.type : node.name);
+    for (std::string& name : node.inputs) name = Rename(name, call);
+    for (std::string& name : node.outputs) name = Rename(name, call);
+    std::vector<OnnxAttributeProto> attributes;
+    for (OnnxAttributeProto& attribute : node.attributes) {
+      if (attribute.ref.empty()) {
+        for (OnnxGraphProto& graph : attribute.graphs) Substitute(graph, call);
+      } else if (!Resolve(attribute, call)) {
+        continue;
+      }
+      attributes.push_back(std::move(attribute));
+    }
+    node.attributes = std::move(attributes);
+  }
+  OPKIT_COLD void Substitute(OnnxGraphProto& graph, const Call& call) {
+    for (OnnxNodeProto& node : graph.nodes) Substitute(node, call);
+    for (OnnxTensorProto& tensor : graph.initializers) tensor.name = Rename(tensor.name, call);
+    for (auto* values : {&graph.inputs, &graph.outputs, &graph.values})
+      for (OnnxValueProto& value : *values) value.name = Rename(value.name, call);
+  }
+  // False for an attribute that the call leaves out and that has no default: the node has none.
+  OPKIT_COLD bool Resolve(OnnxAttributeProto& attribute, const Call& call) {
+    std::string_view message;
+    for (const OnnxAttributeProto& given : call.node.attributes)
+      if (given.name == attribute.ref) message = given.message;
+    for (size_t i = 0; i < call.function.defaults.size() && message.empty(); ++i)
+      if (reader_.Attribute(call.function.defaults[i]).name == attribute.ref)
+        message = call.function.defaults[i];
+    if (message.empty()) return false;
+    std::string name = std::move(attribute.name);
+    attribute = reader_.Attribute(message);
+    attribute.name = std::move(name);
+    return true;
+  }
+
+  OnnxModelProto& model_;
+  OnnxProtoReader& reader_;
+  const OnnxOptions& options_;
+  NameIndex index_;  // of functions by Key
+  int64_t num_calls_ = 0;
+  size_t written_ = 0;
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_INTEROP_ONNX_FUNCTIONS_HPP_

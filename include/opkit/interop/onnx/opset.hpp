@@ -1,0 +1,148 @@
+// Which ONNX opsets are read, and what becomes of a node of each: unchanged, rewritten to the form
+// of opset 21 that opkit's operators have, or an Error. Source: the since_version of every
+// operator's schema in ONNX 1.22, compared by attributes, inputs, outputs and documentation.
+#ifndef OPKIT_INTEROP_ONNX_OPSET_HPP_
+#define OPKIT_INTEROP_ONNX_OPSET_HPP_
+
+#include "opkit/interop/onnx/opset_rules.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+inline constexpr int64_t kMinOnnxOpset = 7;
+inline constexpr int64_t kMaxOnnxOpset = 27;
+
+namespace detail {
+
+struct OnnxRewrite {
+  const char* type;
+  int64_t below;  // nodes of opsets before this one
+  OnnxRule rule;
+};
+// In this order; one that changes the type makes those after it for the new type apply.
+inline constexpr OnnxRewrite kOnnxRewrites[] = {
+    {"BatchNormalization", 14, OnnxRules::BatchNormalization},
+    {"Clip", 11, OnnxRules::Clip},
+    {"Dropout", 12, OnnxRules::Dropout},
+    {"Hardmax", 13, OnnxRules::Softmax},
+    {"LogSoftmax", 13, OnnxRules::Softmax},
+    {"Pad", 11, OnnxRules::Pad},
+    {"ReduceL1", 18, OnnxRules::MoveAxes<1>},
+    {"ReduceL2", 18, OnnxRules::MoveAxes<1>},
+    {"ReduceLogSum", 18, OnnxRules::MoveAxes<1>},
+    {"ReduceLogSumExp", 18, OnnxRules::MoveAxes<1>},
+    {"ReduceMax", 18, OnnxRules::MoveAxes<1>},
+    {"ReduceMean", 18, OnnxRules::MoveAxes<1>},
+    {"ReduceMin", 18, OnnxRules::MoveAxes<1>},
+    {"ReduceProd", 18, OnnxRules::MoveAxes<1>},
+    {"ReduceSum", 13, OnnxRules::MoveAxes<1>},
+    {"ReduceSumSquare", 18, OnnxRules::MoveAxes<1>},
+    {"Resize", 11, OnnxRules::Resize10},
+    {"Resize", 13, OnnxRules::Resize11},
+    {"Resize", kMaxOnnxOpset + 1, OnnxRules::Resize},
+    {"Scatter", 11, OnnxRules::Scatter},
+    {"Slice", 10, OnnxRules::Slice},
+    {"Softmax", 13, OnnxRules::Softmax},
+    {"Split", 18, OnnxRules::Split},
+    {"Squeeze", 13, OnnxRules::MoveAxes<1>},
+    {"TopK", 10, OnnxRules::TopK},
+    {"Unsqueeze", 13, OnnxRules::MoveAxes<1>},
+    {"Upsample", 10, OnnxRules::Upsample},
+};
+
+// Operators that meant something else before this opset, and that nothing above translates.
+struct OnnxRefusal {
+  const char* type;
+  int64_t below;
+};
+inline constexpr OnnxRefusal kOnnxRefusals[] = {
+    {"DFT", 20}, {"GridSample", 20}, {"GroupNormalization", 21}, {"RoiAlign", 16}, {"Scan", 9},
+};
+
+// What opset 21 does not know: an attribute other than the value that changes nothing. An operator
+// that changed in no other way since then is as it was.
+struct OnnxAddition {
+  const char* type;
+  const char* attribute;
+  int64_t harmless;  // of an integer; a string is harmless where it only matters for float8
+};
+inline constexpr OnnxAddition kOnnxAdditions[] = {
+    {"Cast", "round_mode", 0},                // 24
+    {"CastLike", "round_mode", 0},            // 24
+    {"DequantizeLinear", "output_dtype", 0},  // 23
+    {"QuantizeLinear", "precision", 0},       // 23
+    {"Range", "stash_type", 1},               // 27: float32 steps for float16
+};
+
+// Operators whose opset 7 form is older than that, by the opset it came with.
+struct OnnxUnchanged {
+  int64_t since;
+  std::string_view types;  // between blanks
+};
+inline constexpr OnnxUnchanged kOnnxUnchanged[] = {
+    {1,
+     " ArgMax Constant Conv ConvTranspose Flatten Gather GlobalAveragePool GlobalMaxPool Identity "
+     "If "
+     "LRN LogSoftmax MatMul MaxPool Not ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax "
+     "ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Shape Size Slice Softmax Softplus "
+     "Squeeze TopK Transpose Unsqueeze "},
+    {2, " Pad Split "},
+    {4, " Concat "},
+    {5, " Reshape "},
+    {6,
+     " Abs Cast Ceil Clip Elu Exp Floor HardSigmoid InstanceNormalization LeakyRelu Log Max Mean "
+     "Min "
+     "Neg Reciprocal Relu Sigmoid Sqrt Sum Tanh Tile "},
+};
+
+// Of a model as a whole.
+inline void CheckOnnxOpset(int64_t opset) {
+  if (opset < 1 || opset > kMaxOnnxOpset)
+    Throw(ErrorCode::kUnsupported, "opset ", opset,
+          " of ONNX is not one of those that opkit reads, ", kMinOnnxOpset, " to ", kMaxOnnxOpset,
+          "; convert the model with onnx.version_converter");
+}
+inline void CheckOnnxOpset(const std::string& type, int64_t opset) {
+  if (opset == 0)
+    Throw(ErrorCode::kInvalidArgument,
+          "the model does not say of which opset ONNX's operators are (opset_import)");
+  CheckOnnxOpset(opset);
+  if (opset >= kMinOnnxOpset) return;
+  for (const OnnxUnchanged& unchanged : kOnnxUnchanged)
+    if (opset >= unchanged.since &&
+        unchanged.types.find(" " + type + " ") != std::string_view::npos)
+      return;
+  Throw(ErrorCode::kUnsupported, "operator ", type, " of opset ", opset,
+        " is too old: opkit reads opsets ", kMinOnnxOpset, " to ", kMaxOnnxOpset,
+        ", and of older ones what has not changed until then; convert the model with "
+        "onnx.version_converter");
+}
+
+// Makes a node of ONNX's own domain one of opset 21.
+inline void RewriteOnnxNode(OnnxScope& scope, OperatorDef& def, int64_t opset) {
+  CheckOnnxOpset(def.type(), opset);
+  for (const OnnxRewrite& rewrite : kOnnxRewrites)
+    if (opset < rewrite.below && def.type() == rewrite.type) rewrite.rule(scope, def, opset);
+  for (const OnnxRefusal& refusal : kOnnxRefusals)
+    if (opset < refusal.below && def.type() == refusal.type &&
+        !scope.context().options.allow_unknown_operators)
+      Throw(ErrorCode::kUnsupported, "operator ", def.type(), " of opset ", opset,
+            " is not that of opset 21, which opkit's operators have; convert the model with "
+            "onnx.version_converter");
+  if (opset <= 21) return;
+  for (const OnnxAddition& addition : kOnnxAdditions) {
+    if (def.type() != addition.type) continue;
+    const Attribute* attribute = def.args().Find(addition.attribute);
+    if (!attribute) continue;
+    if (attribute->Is<int64_t>() && attribute->Get<int64_t>() != addition.harmless &&
+        !scope.context().options.allow_unknown_operators)
+      Throw(ErrorCode::kUnsupported, "operator ", def.type(), " of opset ", opset,
+            " has the attribute '", addition.attribute,
+            "', which opset 21, that opkit's operators have, does not know");
+    def.mutable_args().Remove(addition.attribute);
+  }
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_INTEROP_ONNX_OPSET_HPP_

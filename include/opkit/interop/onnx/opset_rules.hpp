@@ -1,0 +1,179 @@
+// How nodes of older ONNX opsets are written in opset 21, the one that opkit's operators have:
+// mostly attributes that became inputs. Source: the operators' histories in
+// https://onnx.ai/onnx/operators.
+#ifndef OPKIT_INTEROP_ONNX_OPSET_RULES_HPP_
+#define OPKIT_INTEROP_ONNX_OPSET_RULES_HPP_
+
+#include "opkit/interop/onnx/scope.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// A rule changes `def`, a node of `opset`, and adds to the graph what must come before it.
+using OnnxRule = void (*)(OnnxScope& scope, OperatorDef& def, int64_t opset);
+
+class OnnxRules {
+ public:
+  // Axes and the like: a list of integers became input `index`.
+  template <int index>
+  OPKIT_COLD static void MoveAxes(OnnxScope& scope, OperatorDef& def, int64_t) {
+    MoveInts(scope, def, "axes", index);
+  }
+  OPKIT_COLD static void Slice(OnnxScope& scope, OperatorDef& def, int64_t) {
+    for (const char* name : {"starts", "ends"})
+      if (!def.args().Has(name))
+        Throw(ErrorCode::kInvalidArgument, "it needs the attribute '", name, "'");
+    MoveInts(scope, def, "starts", 1);
+    MoveInts(scope, def, "ends", 2);
+    MoveInts(scope, def, "axes", 3);
+  }
+  OPKIT_COLD static void Split(OnnxScope& scope, OperatorDef& def, int64_t opset) {
+    if (opset < 13) MoveInts(scope, def, "split", 1);
+    if (Input(def, 1).empty()) def.Arg("num_outputs", static_cast<int64_t>(def.outputs().size()));
+  }
+  OPKIT_COLD static void TopK(OnnxScope& scope, OperatorDef& def, int64_t) {
+    const auto k = def.args().Get<int64_t>("k", -1);
+    if (k < 0) Throw(ErrorCode::kInvalidArgument, "it needs the attribute 'k', 0 or more");
+    SetInput(def, 1, scope.AddConstant(def, "k", Tensor::From<int64_t>({1}, {k})));
+    def.mutable_args().Remove("k");
+  }
+  OPKIT_COLD static void Clip(OnnxScope& scope, OperatorDef& def, int64_t) {
+    MoveScalar(scope, def, "min", 1);
+    MoveScalar(scope, def, "max", 2);
+  }
+  OPKIT_COLD static void Pad(OnnxScope& scope, OperatorDef& def, int64_t) {
+    MoveInts(scope, def, "pads", 1);
+    MoveScalar(scope, def, "value", 2);
+  }
+  // Nothing is dropped outside training.
+  OPKIT_COLD static void Dropout(OnnxScope&, OperatorDef& def, int64_t) {
+    def.mutable_args().Remove("ratio");
+  }
+
+  OPKIT_COLD static void BatchNormalization(OnnxScope& scope, OperatorDef& def, int64_t) {
+    if (def.args().Get<int64_t>("spatial", 1) == 0)
+      Throw(ErrorCode::kUnsupported,
+            "statistics for every activation (spatial = 0) were dropped from ONNX in opset 9");
+    def.mutable_args().Remove("spatial");
+    auto& outputs = def.mutable_outputs();
+    for (size_t i = 1; i < outputs.size(); ++i)
+      if (scope.IsRead(outputs[i]))
+        Throw(ErrorCode::kUnsupported, "its output '", outputs[i],
+              "' is one of training, and is read; export the model for inference");
+    if (outputs.size() > 1) outputs.resize(1);
+  }
+
+  // Before opset 13 the axes from `axis` on were one, for Softmax, LogSoftmax and Hardmax. On the
+  // last axis, or where those behind it are 1, that is the same; otherwise the input is viewed as a
+  // matrix.
+  OPKIT_COLD static void Softmax(OnnxScope& scope, OperatorDef& def, int64_t) {
+    const auto axis = def.args().Get<int64_t>("axis", 1);
+    def.Arg("axis", axis);
+    if (axis == -1) return;
+    SymbolicShape shape = scope.InfoOf(Input(def, 0)).shape;
+    if (!shape.has_rank() && !def.outputs().empty()) shape = scope.Known(def.outputs()[0]).shape;
+    if (shape.has_rank()) {
+      const int64_t rank = shape.rank(), first = axis < 0 ? axis + rank : axis;
+      bool same = first >= 0 && first < rank;
+      for (int64_t i = first + 1; same && i < rank; ++i)
+        same = shape[static_cast<int>(i)] == Dim(1);
+      if (same) return;
+    }
+    const std::string extents = scope.FreshName(def, "shape");
+    const std::string matrix = scope.FreshName(def, "matrix");
+    const std::string result = scope.FreshName(def, "result");
+    scope.AddNode(OperatorDef("Shape", {Input(def, 0)}, {extents}));
+    scope.AddNode(OperatorDef("Flatten", {Input(def, 0)}, {matrix}, {{"axis", axis}}));
+    scope.AddNode(OperatorDef(def.type(), {matrix}, {result}, {{"axis", 1}}).Name(def.name()));
+    OperatorDef back("Reshape", {result, extents}, def.outputs(), {{"allowzero", 1}});
+    def = std::move(back);
+  }
+
+  // Opset 10 had two inputs; what later became attributes was fixed. ONNX does not say how it
+  // rounds to the nearest; ONNX Runtime takes the one before, when it makes an axis smaller the one
+  // behind.
+  OPKIT_COLD static void Resize10(OnnxScope& scope, OperatorDef& def, int64_t) {
+    const std::string x = Input(def, 0), scales = Input(def, 1);
+    def.mutable_inputs() = {x, "", scales};
+    def.Arg("coordinate_transformation_mode", "asymmetric");
+    def.Arg("nearest_mode", Shrinks(scope.graph().FindConstant(scales)) ? "ceil" : "floor");
+  }
+  OPKIT_COLD static void Upsample(OnnxScope& scope, OperatorDef& def, int64_t opset) {
+    if (opset < 9) {
+      const auto scales = def.args().Get<std::vector<float>>("scales", {});
+      const auto count = static_cast<int64_t>(scales.size());
+      SetInput(def, 1, scope.AddConstant(def, "scales", Tensor::From<float>({count}, scales)));
+      def.mutable_args().Remove("scales");
+    }
+    def.Type("Resize");
+    Resize10(scope, def, opset);
+  }
+  // In opset 11 inputs that are not used had to be there, empty; `sizes` meant that `scales` was.
+  OPKIT_COLD static void Resize11(OnnxScope&, OperatorDef& def, int64_t) {
+    const std::string mode =
+        def.args().Get<std::string>("coordinate_transformation_mode", "half_pixel");
+    if (mode == "tf_half_pixel_for_nn")
+      Throw(ErrorCode::kUnsupported,
+            "coordinate_transformation_mode 'tf_half_pixel_for_nn' was dropped from ONNX in "
+            "opset 13");
+    if (!Input(def, 3).empty()) SetInput(def, 2, "");
+  }
+  // Of any opset: an empty constant says as much as no input.
+  OPKIT_COLD static void Resize(OnnxScope& scope, OperatorDef& def, int64_t) {
+    const std::string mode =
+        def.args().Get<std::string>("coordinate_transformation_mode", "half_pixel");
+    if (mode != "tf_crop_and_resize" && !Input(def, 1).empty()) SetInput(def, 1, "");
+    for (std::string& name : def.mutable_inputs())
+      if (const Tensor* constant = scope.graph().FindConstant(name))
+        if (constant->numel() == 0 && &name != &def.inputs()[0]) name.clear();
+  }
+
+  OPKIT_COLD static void Scatter(OnnxScope&, OperatorDef& def, int64_t) {
+    def.Type("ScatterElements");
+  }
+
+ private:
+  OPKIT_COLD static std::string Input(const OperatorDef& def, size_t i) {
+    return i < def.inputs().size() ? def.inputs()[i] : std::string();
+  }
+  OPKIT_COLD static void SetInput(OperatorDef& def, size_t i, std::string name) {
+    if (def.inputs().size() <= i) def.mutable_inputs().resize(i + 1);
+    def.mutable_inputs()[i] = std::move(name);
+  }
+  // An empty list was the same as none.
+  OPKIT_COLD static void MoveInts(OnnxScope& scope, OperatorDef& def, const char* name,
+                                  size_t index) {
+    const auto values = def.args().Get<std::vector<int64_t>>(name, {});
+    const auto count = static_cast<int64_t>(values.size());
+    if (count > 0)
+      SetInput(def, index, scope.AddConstant(def, name, Tensor::From<int64_t>({count}, values)));
+    def.mutable_args().Remove(name);
+  }
+  // A float became a scalar of the first input's type.
+  OPKIT_COLD static void MoveScalar(OnnxScope& scope, OperatorDef& def, const char* name,
+                                    size_t index) {
+    if (!def.args().Has(name)) return;
+    const auto value = def.args().Get<float>(name, 0.f);
+    const DType dtype = scope.InfoOf(Input(def, 0)).dtype;
+    const Tensor scalar = dtype == DType::kFloat16    ? Tensor::Scalar(float16(value))
+                          : dtype == DType::kBFloat16 ? Tensor::Scalar(bfloat16(value))
+                          : dtype == DType::kFloat64  ? Tensor::Scalar(double{value})
+                                                      : Tensor::Scalar(value);
+    SetInput(def, index, scope.AddConstant(def, name, scalar));
+    def.mutable_args().Remove(name);
+  }
+  OPKIT_COLD static bool Shrinks(const Tensor* scales) {
+    if (!scales || scales->dtype() != DType::kFloat32) return false;
+    bool shrinks = false;
+    for (const float scale : scales->ToVector<float>()) {
+      if (scale > 1.f) return false;
+      shrinks |= scale < 1.f;
+    }
+    return shrinks;
+  }
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_INTEROP_ONNX_OPSET_RULES_HPP_

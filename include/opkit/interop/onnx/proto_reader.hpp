@@ -1,0 +1,439 @@
+// Bytes to the tree of proto.hpp: whatever is not a well-formed ONNX file is an Error that says in
+// which node or value. Source: onnx.proto of ONNX 1.22.
+#ifndef OPKIT_INTEROP_ONNX_PROTO_READER_HPP_
+#define OPKIT_INTEROP_ONNX_PROTO_READER_HPP_
+
+#include "opkit/interop/onnx/proto.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+class OnnxProtoReader {
+ public:
+  // Fills `model`; both outlive the reader.
+  OnnxProtoReader(const OnnxOptions& options, OnnxModelProto& model)
+      : options_(options), model_(model) {}
+
+  OPKIT_COLD void Read(std::string_view bytes) {
+    std::string_view graph;
+    bool has_graph = false;
+    std::vector<std::string_view> functions;
+    std::string producer_version;
+    OnnxModel& about = model_.about;
+    for (WireMessage message(bytes); message.Next();) {
+      switch (message.field()) {
+        case 1:
+          about.ir_version = message.Int();
+          break;
+        case 2:
+          about.producer = message.String();
+          break;
+        case 3:
+          producer_version = message.String();
+          break;
+        case 4:
+          about.domain = message.String();
+          break;
+        case 5:
+          about.model_version = message.Int();
+          break;
+        case 6:
+          about.doc = message.String();
+          break;
+        case 7:
+          graph = message.Bytes();
+          has_graph = true;
+          break;
+        case 8:
+          about.opsets.push_back(Opset(message.Bytes()));
+          break;
+        case 14:
+          about.metadata.push_back(Entry(message.Bytes()));
+          break;
+        case 25:
+          functions.push_back(message.Bytes());
+          break;
+        default:
+          message.Skip();
+      }
+    }
+    if (!has_graph)
+      Throw(ErrorCode::kInvalidArgument, "the model has no graph; is it an ONNX file?");
+    if (!producer_version.empty()) about.producer += " " + producer_version;
+    opsets_ = &about.opsets;
+    GraphInto(graph, 0, model_.graph);
+    about.name = model_.graph.name;
+    for (const std::string_view function : functions) Function(function);
+  }
+  OPKIT_COLD std::vector<OnnxNodeProto> NodesOf(const OnnxFunctionProto& function) {
+    opsets_ = &function.opsets;
+    std::vector<OnnxNodeProto> out;
+    for (const std::string_view node : function.nodes) out.push_back(Node(node, out.size(), 0));
+    return out;
+  }
+  OPKIT_COLD OnnxAttributeProto Attribute(std::string_view bytes, int depth = 0) {
+    OnnxAttributeProto out;
+    out.message = bytes;
+    for (WireMessage message(bytes); message.Next();)
+      if (message.field() == 1) {
+        out.name = message.String();
+      } else {
+        message.Skip();
+      }
+    if (out.name.empty()) Throw(ErrorCode::kInvalidArgument, "an attribute of it has no name");
+    AtOnnxPlace([&] { return StrCat("attribute '", out.name, "'"); },
+                [&] { AttributeInto(bytes, depth, out); });
+    return out;
+  }
+
+ private:
+  static std::pair<std::string, std::string> Entry(std::string_view bytes) {
+    std::pair<std::string, std::string> out;
+    for (WireMessage message(bytes); message.Next();) {
+      if (message.field() == 1) {
+        out.first = message.String();
+      } else if (message.field() == 2) {
+        out.second = message.String();
+      } else {
+        message.Skip();
+      }
+    }
+    return out;
+  }
+  static std::string Domain(std::string_view name) {
+    return name == "ai.onnx" ? std::string() : std::string(name);
+  }
+  static OnnxOpset Opset(std::string_view bytes) {
+    OnnxOpset out;
+    for (WireMessage message(bytes); message.Next();) {
+      if (message.field() == 1) {
+        out.domain = Domain(message.Bytes());
+      } else if (message.field() == 2) {
+        out.version = message.Int();
+      } else {
+        message.Skip();
+      }
+    }
+    return out;
+  }
+
+  OPKIT_COLD void GraphInto(std::string_view bytes, int depth, OnnxGraphProto& out) {
+    if (depth > options_.max_subgraph_depth)
+      Throw(ErrorCode::kUnsupported, "graphs are nested more than ", options_.max_subgraph_depth,
+            " deep");
+    for (WireMessage message(bytes); message.Next();) {
+      switch (message.field()) {
+        case 1:
+          out.nodes.push_back(Node(message.Bytes(), out.nodes.size(), depth));
+          break;
+        case 2:
+          out.name = message.String();
+          break;
+        case 5:
+          out.initializers.push_back(Initializer(message.Bytes(), out.initializers.size()));
+          break;
+        case 11:
+          out.inputs.push_back(Value(message.Bytes(), "input", out.inputs.size()));
+          break;
+        case 12:
+          out.outputs.push_back(Value(message.Bytes(), "output", out.outputs.size()));
+          CheckCount(out.outputs.size(), "outputs");
+          model_.read.Add(out.outputs.back().name);
+          break;
+        case 13:
+          out.values.push_back(Value(message.Bytes(), "value_info", out.values.size()));
+          break;
+        case 15:
+          Throw(ErrorCode::kUnsupported, "sparse initializer '", SparseName(message.Bytes()),
+                "': opkit has no sparse tensors; store it dense");
+        default:
+          message.Skip();
+      }
+    }
+  }
+
+  OPKIT_COLD OnnxTensorProto Initializer(std::string_view bytes, size_t index) {
+    OnnxTensorProto out{std::string(), bytes};
+    AtOnnxPlace([&] { return StrCat("initializer ", index); },
+                [&] {
+                  for (WireMessage message(bytes); message.Next();)
+                    if (message.field() == 8) {
+                      out.name = message.String();
+                    } else {
+                      message.Skip();
+                    }
+                  if (out.name.empty()) Throw(ErrorCode::kInvalidArgument, "it has no name");
+                });
+    model_.names.Add(out.name);
+    return out;
+  }
+  static std::string SparseName(std::string_view bytes) {
+    OnnxTensorHeader header;
+    for (WireMessage message(bytes); message.Next();)
+      if (message.field() == 1) {
+        ReadOnnxTensorHeader(message.Bytes(), header);
+      } else {
+        message.Skip();
+      }
+    return std::string(header.name);
+  }
+
+  OPKIT_COLD OnnxValueProto Value(std::string_view bytes, const char* what, size_t index) {
+    OnnxValueProto out;
+    AtOnnxPlace(
+        [&] {
+          return out.name.empty() ? StrCat(what, " ", index) : StrCat(what, " '", out.name, "'");
+        },
+        [&] {
+          for (WireMessage message(bytes); message.Next();) {
+            if (message.field() == 1) {
+              out.name = message.String();
+            } else if (message.field() == 2) {
+              Type(message.Bytes(), out);
+            } else {
+              message.Skip();
+            }
+          }
+          if (out.name.empty()) Throw(ErrorCode::kInvalidArgument, "it has no name");
+        });
+    model_.names.Add(out.name);
+    return out;
+  }
+  OPKIT_COLD static void Type(std::string_view bytes, OnnxValueProto& out) {
+    for (WireMessage message(bytes); message.Next();) {
+      const int field = message.field();
+      if (field == 1) {
+        TensorType(message.Bytes(), out);
+        continue;
+      }
+      if (field == 4) out.other = "a sequence";
+      if (field == 5) out.other = "a map";
+      if (field == 7) out.other = "opaque";
+      if (field == 8) out.other = "a sparse tensor";
+      if (field == 9) out.other = "optional";
+      message.Skip();
+    }
+  }
+  OPKIT_COLD static void TensorType(std::string_view bytes, OnnxValueProto& out) {
+    for (WireMessage message(bytes); message.Next();) {
+      if (message.field() == 1) {
+        out.type = message.Int();
+      } else if (message.field() == 2) {
+        std::vector<Dim> dims;
+        for (WireMessage shape(message.Bytes()); shape.Next();) {
+          if (shape.field() != 1) {
+            shape.Skip();
+            continue;
+          }
+          if (dims.size() == kMaxOnnxRank)
+            Throw(ErrorCode::kUnsupported, "it has more than ", kMaxOnnxRank, " dimensions");
+          dims.push_back(Extent(shape.Bytes()));
+        }
+        out.shape = SymbolicShape(std::move(dims));
+      } else {
+        message.Skip();
+      }
+    }
+  }
+  // A number, or a symbol by its name; exporters write -1 and "?" for unknown ones as well.
+  OPKIT_COLD static Dim Extent(std::string_view bytes) {
+    Dim out;
+    for (WireMessage message(bytes); message.Next();) {
+      if (message.field() == 1) {
+        const int64_t value = message.Int();
+        out = value < 0 ? Dim() : Dim(value);
+      } else if (message.field() == 2) {
+        const std::string_view name = message.Bytes();
+        out = name == "?" ? Dim() : Sym(std::string(name));
+      } else {
+        message.Skip();
+      }
+    }
+    return out;
+  }
+
+  OnnxNodeProto Node(std::string_view bytes, size_t index, int depth) {
+    if (++num_nodes_ > options_.max_nodes)
+      Throw(ErrorCode::kUnsupported, "the model has more than ", options_.max_nodes,
+            " nodes, its functions written out; raise OnnxOptions::max_nodes if that is right");
+    OnnxNodeProto out;
+    AtOnnxPlace([&] { return OnnxNodePlace(out, index); }, [&] { NodeInto(bytes, depth, out); });
+    return out;
+  }
+  OPKIT_COLD void NodeInto(std::string_view bytes, int depth, OnnxNodeProto& out) {
+    std::vector<std::string_view> attributes;
+    for (WireMessage message(bytes); message.Next();) {
+      switch (message.field()) {
+        case 1:
+          out.inputs.push_back(message.String());
+          CheckCount(out.inputs.size(), "inputs");
+          model_.names.Add(out.inputs.back());
+          model_.read.Add(out.inputs.back());
+          break;
+        case 2:
+          out.outputs.push_back(message.String());
+          CheckCount(out.outputs.size(), "outputs");
+          model_.names.Add(out.outputs.back());
+          break;
+        case 3:
+          out.name = message.String();
+          break;
+        case 4:
+          out.type = message.String();
+          break;
+        case 5:  // read when the node's name is known
+          attributes.push_back(message.Bytes());
+          CheckCount(attributes.size(), "attributes");
+          break;
+        case 7:
+          out.domain = Domain(message.Bytes());
+          break;
+        case 8:
+          out.overload = message.String();
+          break;
+        default:
+          message.Skip();
+      }
+    }
+    if (out.type.empty()) Throw(ErrorCode::kInvalidArgument, "it has no operator (op_type)");
+    for (const OnnxOpset& opset : *opsets_)
+      if (opset.domain == out.domain) out.opset = opset.version;
+    NameIndex seen;
+    for (const std::string_view attribute : attributes) {
+      out.attributes.push_back(Attribute(attribute, depth));
+      const std::string& name = out.attributes.back().name;
+      if (seen.Find(name) >= 0)
+        Throw(ErrorCode::kInvalidArgument, "it has the attribute '", name, "' twice");
+      seen.Add(name);
+    }
+  }
+
+  OPKIT_COLD void AttributeInto(std::string_view bytes, int depth, OnnxAttributeProto& out) {
+    using Type = OnnxAttributeType;
+    OnnxAttributeProto single;      // f, i, s, t and g; `out` gets the lists
+    Type found = Type::kUndefined;  // the type of what is there, for old files that do not say
+    for (WireMessage message(bytes); message.Next();) {
+      const int field = message.field();
+      if (field >= 2 && field <= 11) found = kFieldTypes[field - 2];
+      OnnxAttributeProto& to = field <= 6 ? single : out;
+      if (field == 2 || field == 7) {
+        message.EachFloat([&](float value) { to.floats.push_back(value); });
+      } else if (field == 3 || field == 8) {
+        message.EachInt([&](int64_t value) { to.ints.push_back(value); });
+      } else if (field == 4 || field == 5 || field == 9 || field == 10) {
+        to.bytes.push_back(message.Bytes());
+      } else if (field == 6 || field == 11) {
+        to.graphs.emplace_back();
+        GraphInto(message.Bytes(), depth + 1, to.graphs.back());
+      } else if (field == 20) {
+        const int64_t type = message.Int();
+        if (type < 0 || type >= static_cast<int64_t>(std::size(kTypes)))
+          Throw(ErrorCode::kInvalidArgument, "its type ", type, " is none of ONNX's");
+        out.type = kTypes[type];
+      } else if (field == 21) {
+        out.ref = message.String();
+      } else {
+        message.Skip();
+      }
+    }
+    if (out.type == Type::kUndefined) out.type = found;
+    if (out.ref.empty()) TakeSingle(std::move(single), out);
+  }
+  // Writers may leave out a number that is 0 and a string that is empty.
+  OPKIT_COLD static void TakeSingle(OnnxAttributeProto single, OnnxAttributeProto& out) {
+    const auto take = [&](auto list, auto... fallback) {
+      if ((single.*list).empty()) ((single.*list).push_back(fallback), ...);
+      if ((single.*list).size() != 1)
+        Throw(ErrorCode::kInvalidArgument, "it should have one value of its type, found ",
+              (single.*list).size());
+      out.*list = std::move(single.*list);
+    };
+    switch (out.type) {
+      case OnnxAttributeType::kUndefined:
+        Throw(ErrorCode::kInvalidArgument, "it has neither a type nor a value");
+      case OnnxAttributeType::kFloat:
+        return take(&OnnxAttributeProto::floats, 0.f);
+      case OnnxAttributeType::kInt:
+        return take(&OnnxAttributeProto::ints, int64_t{0});
+      case OnnxAttributeType::kString:
+        return take(&OnnxAttributeProto::bytes, std::string_view());
+      case OnnxAttributeType::kTensor:
+        return take(&OnnxAttributeProto::bytes);
+      case OnnxAttributeType::kGraph:
+        return take(&OnnxAttributeProto::graphs);
+      default:
+        return;
+    }
+  }
+
+  OPKIT_COLD void Function(std::string_view bytes) {
+    OnnxFunctionProto out;
+    for (WireMessage message(bytes); message.Next();) {
+      switch (message.field()) {
+        case 1:
+          out.name = message.String();
+          break;
+        case 4:
+          out.inputs.push_back(message.String());
+          CheckCount(out.inputs.size(), "inputs");
+          break;
+        case 5:
+          out.outputs.push_back(message.String());
+          CheckCount(out.outputs.size(), "outputs");
+          model_.read.Add(out.outputs.back());
+          break;
+        case 7:
+          out.nodes.push_back(message.Bytes());
+          break;
+        case 9:
+          out.opsets.push_back(Opset(message.Bytes()));
+          break;
+        case 10:
+          out.domain = Domain(message.Bytes());
+          break;
+        case 11:
+          out.defaults.push_back(message.Bytes());
+          CheckCount(out.defaults.size(), "attributes");
+          break;
+        case 13:
+          out.overload = message.String();
+          break;
+        default:
+          message.Skip();
+      }
+    }
+    model_.functions.push_back(std::move(out));
+  }
+
+  static void CheckCount(size_t count, const char* what) {
+    if (count > kMaxOnnxNames)
+      Throw(ErrorCode::kUnsupported, "it has more than ", kMaxOnnxNames, " ", what);
+  }
+
+  // By number in the file.
+  static constexpr OnnxAttributeType kTypes[] = {
+      OnnxAttributeType::kUndefined,     OnnxAttributeType::kFloat,
+      OnnxAttributeType::kInt,           OnnxAttributeType::kString,
+      OnnxAttributeType::kTensor,        OnnxAttributeType::kGraph,
+      OnnxAttributeType::kFloats,        OnnxAttributeType::kInts,
+      OnnxAttributeType::kStrings,       OnnxAttributeType::kTensors,
+      OnnxAttributeType::kGraphs,        OnnxAttributeType::kSparseTensor,
+      OnnxAttributeType::kSparseTensors, OnnxAttributeType::kTypeProto,
+      OnnxAttributeType::kTypeProtos};
+  // Of AttributeProto's fields 2 to 11.
+  static constexpr OnnxAttributeType kFieldTypes[] = {
+      OnnxAttributeType::kFloat,  OnnxAttributeType::kInt,     OnnxAttributeType::kString,
+      OnnxAttributeType::kTensor, OnnxAttributeType::kGraph,   OnnxAttributeType::kFloats,
+      OnnxAttributeType::kInts,   OnnxAttributeType::kStrings, OnnxAttributeType::kTensors,
+      OnnxAttributeType::kGraphs};
+
+  const OnnxOptions& options_;
+  OnnxModelProto& model_;
+  const std::vector<OnnxOpset>* opsets_ = nullptr;  // of what is being read
+  int64_t num_nodes_ = 0;
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_INTEROP_ONNX_PROTO_READER_HPP_

@@ -1,0 +1,119 @@
+// A graph that the ONNX reader is building: fresh names, helper constants and nodes, and what is
+// known of a value's type on the way, for rules that depend on it.
+#ifndef OPKIT_INTEROP_ONNX_SCOPE_HPP_
+#define OPKIT_INTEROP_ONNX_SCOPE_HPP_
+
+#include "opkit/graph/graph_view.hpp"
+#include "opkit/interop/onnx/proto.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Of the whole model.
+struct OnnxContext {
+  const OnnxOptions& options;
+  OnnxModelProto& model;
+  OnnxTensorSource source;
+  int64_t num_fresh = 0;
+};
+
+class OnnxScope {
+ public:
+  explicit OnnxScope(OnnxContext& context) : context_(context) {}
+
+  OnnxContext& context() { return context_; }
+  Graph& graph() { return graph_; }
+
+  // A name that no value of the model has: `hint`, or with a number behind it.
+  OPKIT_COLD std::string FreshName(const std::string& hint) {
+    std::string name = hint;
+    while (context_.model.names.Find(name) >= 0) name = StrCat(hint, "_", ++context_.num_fresh);
+    context_.model.names.Add(name);
+    return name;
+  }
+  // Named after what `def` makes: "y/axes".
+  std::string FreshName(const OperatorDef& def, const char* what) {
+    const bool named = !def.outputs().empty() && !def.outputs()[0].empty();
+    return FreshName(StrCat(named ? def.outputs()[0] : def.type(), "/", what));
+  }
+  std::string AddConstant(const OperatorDef& def, const char* what, Tensor value) {
+    std::string name = FreshName(def, what);
+    graph_.AddConstant(name, std::move(value));
+    return name;
+  }
+  // False only for a value that nothing in the model reads or returns.
+  bool IsRead(std::string_view name) const {
+    return !name.empty() && context_.model.read.Find(name) >= 0;
+  }
+
+  // Error (kNotFound), naming the nearest, for an operator that is not registered.
+  OPKIT_COLD void AddNode(OperatorDef def, std::string_view domain = "", int64_t opset = 0) {
+    if (!domain.empty()) def.Type(TypeIn(domain, def.type()));
+    if (!context_.options.allow_unknown_operators && !IsRegistered(def.type()))
+      Throw(ErrorCode::kNotFound, "operator ", def.type(),
+            domain.empty() ? "" : StrCat(" of domain '", domain, "'"),
+            opset > 0 ? StrCat(" (opset ", opset, ")") : "", " is not registered in this program",
+            SuggestName(def.type(), RegisteredOperators()));
+    graph_.AddNode(std::move(def));
+  }
+
+  // Says what the file claims of a value.
+  OPKIT_COLD void Know(const std::string& name, const TensorInfo& info) {
+    const auto number = static_cast<size_t>(names_.Add(name));
+    if (number >= infos_.size()) infos_.resize(number + 1);
+    TensorInfo& known = infos_[number];
+    if (known.dtype == DType::kUndefined) known.dtype = info.dtype;
+    if (!known.shape.has_rank()) known.shape = info.shape;
+  }
+  // What the file or, where it says nothing, the operators of the nodes so far say of a value.
+  OPKIT_COLD TensorInfo InfoOf(const std::string& name) {
+    if (const Tensor* constant = graph_.FindConstant(name)) return TensorInfo::Of(*constant);
+    const TensorInfo claimed = Known(name);
+    if (claimed.dtype != DType::kUndefined && claimed.shape.has_rank()) return claimed;
+    for (; num_inferred_ < graph_.num_nodes(); ++num_inferred_) Infer(graph_.node(num_inferred_));
+    return Known(name);
+  }
+  OPKIT_COLD TensorInfo Known(const std::string& name) const {
+    const int number = names_.Find(name);
+    return number < 0 ? TensorInfo() : infos_[static_cast<size_t>(number)];
+  }
+
+ private:
+  static bool IsRegistered(const std::string& type) {
+    return OpRegistry::Global().FindSchema(type) || !OpRegistry::Global().KernelsOf(type).empty();
+  }
+  // "<domain>.<type>" where that is registered, or nothing is; otherwise the plain type.
+  static std::string TypeIn(std::string_view domain, const std::string& type) {
+    std::string full = StrCat(domain, ".", type);
+    return IsRegistered(full) || !IsRegistered(type) ? full : type;
+  }
+
+  OPKIT_COLD void Infer(const OperatorDef& def) {
+    const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
+    if (!schema) return;
+    std::vector<TensorInfo> inputs;
+    for (const std::string& name : def.inputs()) {
+      const Tensor* constant = graph_.FindConstant(name);
+      inputs.push_back(constant ? TensorInfo::Of(*constant, true) : Known(name));
+    }
+    InferenceContext inference(def, std::move(inputs));
+    try {
+      schema->Infer(inference);
+    } catch (const std::exception&) {
+      return;  // a node that is wrong is reported when the graph is compiled
+    }
+    for (size_t i = 0; i < def.outputs().size(); ++i)
+      if (!def.outputs()[i].empty()) Know(def.outputs()[i], inference.outputs()[i]);
+  }
+
+  OnnxContext& context_;
+  Graph graph_;
+  NameIndex names_;
+  std::vector<TensorInfo> infos_;  // by the number in `names_`
+  int num_inferred_ = 0;
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_INTEROP_ONNX_SCOPE_HPP_

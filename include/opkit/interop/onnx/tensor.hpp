@@ -1,0 +1,279 @@
+// TensorProto: initializers, attributes and test data of ONNX files become Tensors, where possible
+// without copying their bytes. Source: onnx.proto of ONNX 1.22 (https://onnx.ai/onnx/api).
+#ifndef OPKIT_INTEROP_ONNX_TENSOR_HPP_
+#define OPKIT_INTEROP_ONNX_TENSOR_HPP_
+
+#include "opkit/core/tensor.hpp"
+#include "opkit/interop/onnx/external_data.hpp"
+#include "opkit/interop/onnx/wire.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+inline constexpr int kMaxOnnxRank = 64;
+
+// TensorProto.DataType by number, up to INT2 of ONNX 1.22; kUndefined where opkit has no such type.
+inline const char* OnnxTypeName(int64_t type) {
+  constexpr const char* kNames[] = {
+      "undefined",      "float",    "uint8",        "int8",           "uint16",
+      "int16",          "int32",    "int64",        "string",         "bool",
+      "float16",        "double",   "uint32",       "uint64",         "complex64",
+      "complex128",     "bfloat16", "float8e4m3fn", "float8e4m3fnuz", "float8e5m2",
+      "float8e5m2fnuz", "uint4",    "int4",         "float4e2m1",     "float8e8m0",
+      "uint2",          "int2"};
+  return type >= 0 && type < static_cast<int64_t>(std::size(kNames)) ? kNames[type] : "unknown";
+}
+inline DType OnnxDType(int64_t type) {
+  constexpr DType kTypes[] = {
+      DType::kUndefined,  DType::kFloat32, DType::kUInt8,  DType::kInt8,      DType::kUInt16,
+      DType::kInt16,      DType::kInt32,   DType::kInt64,  DType::kUndefined, DType::kBool,
+      DType::kFloat16,    DType::kFloat64, DType::kUInt32, DType::kUInt64,    DType::kComplex64,
+      DType::kComplex128, DType::kBFloat16};
+  return type >= 0 && type < static_cast<int64_t>(std::size(kTypes)) ? kTypes[type]
+                                                                     : DType::kUndefined;
+}
+// Error (kInvalidArgument, kUnsupported) for a type that opkit has not.
+inline DType CheckedOnnxDType(int64_t type) {
+  const DType dtype = OnnxDType(type);
+  if (dtype != DType::kUndefined) return dtype;
+  const bool known = type > 0 && type < 27;
+  Throw(known ? ErrorCode::kUnsupported : ErrorCode::kInvalidArgument, "element type ", type, " (",
+        OnnxTypeName(type), ")",
+        known ? " is not one of opkit's; convert the model to a numeric type of 8 bits or more"
+              : " is none of ONNX's");
+}
+
+// What a TensorProto says before its values are looked at.
+struct OnnxTensorHeader {
+  std::string_view message;
+  std::string_view name;
+  std::vector<int64_t> dims;
+  int64_t type = 0;
+  bool has_raw = false;
+  std::string_view raw;
+  int values_field = 0;  // of the last typed value; 0: none
+  int64_t values = 0;
+  bool is_external = false;
+  bool is_segment = false;
+  OnnxExternalEntry external;
+};
+
+// Bytes of one value in typed field `field` of TensorProto when packed, 0 for integers, -1 when the
+// field holds no values.
+constexpr int64_t OnnxValueWidth(int field) {
+  switch (field) {
+    case 4:  // float_data
+      return 4;
+    case 10:  // double_data
+      return 8;
+    case 5:   // int32_data
+    case 7:   // int64_data
+    case 11:  // uint64_data
+      return 0;
+    default:
+      return -1;
+  }
+}
+constexpr const char* OnnxValueField(int field) {
+  return field == 4    ? "float_data"
+         : field == 5  ? "int32_data"
+         : field == 7  ? "int64_data"
+         : field == 10 ? "double_data"
+         : field == 11 ? "uint64_data"
+                       : "string_data";
+}
+// The typed field that holds the values of a dtype.
+constexpr int OnnxValueFieldOf(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat32:
+    case DType::kComplex64:
+      return 4;
+    case DType::kInt64:
+      return 7;
+    case DType::kFloat64:
+    case DType::kComplex128:
+      return 10;
+    case DType::kUInt32:
+    case DType::kUInt64:
+      return 11;
+    default:
+      return 5;
+  }
+}
+
+// After an Error `out` holds what was read before.
+inline void ReadOnnxTensorHeader(std::string_view bytes, OnnxTensorHeader& out) {
+  out.message = bytes;
+  for (WireMessage message(bytes); message.Next();) {
+    const int field = message.field();
+    if (field == 1) {
+      message.EachInt([&](int64_t extent) {
+        if (out.dims.size() == kMaxOnnxRank)
+          Throw(ErrorCode::kUnsupported, "it has more than ", kMaxOnnxRank, " dimensions");
+        out.dims.push_back(extent);
+      });
+    } else if (field == 2) {
+      out.type = message.Int();
+    } else if (field == 3) {
+      out.is_segment = true;
+      message.Skip();
+    } else if (field == 8) {
+      out.name = message.Bytes();
+    } else if (field == 9) {
+      out.has_raw = true;
+      out.raw = message.Bytes();
+    } else if (field == 13) {
+      out.external.Read(message.Bytes());
+    } else if (field == 14) {
+      out.is_external = message.Int() == 1;
+    } else if (field == 6 || OnnxValueWidth(field) >= 0) {
+      const int64_t count = field == 6 ? (message.Skip(), 1) : message.Count(OnnxValueWidth(field));
+      if (count > 0 && out.values_field != 0 && out.values_field != field)
+        Throw(ErrorCode::kInvalidArgument, "it has values in ", OnnxValueField(out.values_field),
+              " and in ", OnnxValueField(field));
+      if (count > 0) out.values_field = field;
+      out.values += count;
+    } else {
+      message.Skip();
+    }
+  }
+}
+
+// The values in a typed field, which are as many as the tensor has.
+class OnnxTypedValues {
+ public:
+  static Tensor Read(const OnnxTensorHeader& header, Shape shape, DType dtype) {
+    const int field = OnnxValueFieldOf(dtype);
+    if (header.values_field != 0 && header.values_field != field)
+      Throw(ErrorCode::kInvalidArgument, "its values are in ", OnnxValueField(header.values_field),
+            ", but those of ", dtype, " belong in ", OnnxValueField(field));
+    const int64_t parts = IsComplex(dtype) ? 2 : 1;
+    int64_t needed = 0;
+    if (__builtin_mul_overflow(shape.numel(), parts, &needed) || header.values != needed)
+      Throw(ErrorCode::kInvalidArgument, "it has ", header.values, " values, but ", dtype,
+            ToString(shape), " needs ", shape.numel(), parts > 1 ? " times two" : "");
+    Tensor out(std::move(shape), dtype);
+    if (needed > 0) Fill(header.message, field, out);
+    return out;
+  }
+
+ private:
+  static void Fill(std::string_view bytes, int field, Tensor& out) {
+    char* to = static_cast<char*>(out.raw_mutable_data());
+    const auto put = [&](const auto& value, size_t size) {
+      std::memcpy(to, &value, size);
+      to += size;
+    };
+    const auto size = static_cast<size_t>(ItemSize(out.dtype()));
+    for (WireMessage message(bytes); message.Next();) {
+      if (message.field() != field) {
+        message.Skip();
+      } else if (field == 4) {
+        message.EachFloat([&](float value) { put(value, sizeof value); });
+      } else if (field == 10) {
+        message.EachDouble([&](double value) { put(value, sizeof value); });
+      } else {  // the low bytes are the value, when it fits
+        message.EachInt([&](int64_t value) { put(Checked(value, out.dtype()), size); });
+      }
+    }
+  }
+  static int64_t Checked(int64_t value, DType dtype) {
+    if (dtype == DType::kBool) return value != 0;
+    if (ItemSize(dtype) == 8) return value;
+    const bool is_signed = dtype >= DType::kInt8 && dtype <= DType::kInt64;
+    const auto bits = static_cast<int>(8 * ItemSize(dtype));
+    const int64_t low = is_signed ? -(int64_t{1} << (bits - 1)) : 0;
+    const int64_t high = (int64_t{1} << (bits - (is_signed ? 1 : 0))) - 1;
+    if (value < low || value > high)
+      Throw(ErrorCode::kOutOfRange, "its value ", value, " does not fit in the ", bits, "-bit ",
+            is_signed ? "integer" : "unsigned integer", " of its type");
+    return value;
+  }
+};
+
+// Whose bytes a tensor may use, and where external ones are.
+struct OnnxTensorSource {
+  Storage storage;  // of the message's bytes; null: they are copied
+  OnnxExternalData* external = nullptr;
+};
+
+// Dense bytes of a tensor, used where they lie when `storage` holds them and they are aligned.
+inline Tensor TensorOfOnnxBytes(std::string_view raw, const Storage& storage, Shape shape,
+                                DType dtype) {
+  static_assert(std::endian::native == std::endian::little,
+                "ONNX files are little-endian; this machine would have to swap bytes");
+  const int64_t needed = Tensor::CheckedBytes(shape, dtype);
+  if (static_cast<uint64_t>(needed) != raw.size())
+    Throw(ErrorCode::kInvalidArgument, "its data has ", raw.size(), " bytes, but ", dtype,
+          ToString(shape), " needs ", needed);
+  if (needed == 0) return Tensor(std::move(shape), dtype);
+  bool usable =
+      storage && reinterpret_cast<uintptr_t>(raw.data()) %
+                         static_cast<uintptr_t>((std::min)(ItemSize(dtype), int64_t{8})) ==
+                     0;
+  if (dtype == DType::kBool)  // others than 0 and 1 are true, but no C++ bool
+    for (const char byte : raw) usable &= byte == 0 || byte == 1;
+  if (usable)
+    return Tensor(storage, raw.data() - static_cast<const char*>(storage->data()), std::move(shape),
+                  dtype);
+  Tensor out(std::move(shape), dtype);
+  char* to = static_cast<char*>(out.raw_mutable_data());
+  std::memcpy(to, raw.data(), raw.size());
+  if (dtype == DType::kBool)
+    for (int64_t i = 0; i < needed; ++i) to[i] = to[i] != 0;
+  if (storage) ForgetMapped(raw.data(), raw.size());
+  return out;
+}
+
+inline Tensor ReadOnnxTensor(const OnnxTensorHeader& header, const OnnxTensorSource& source) {
+  const DType dtype = CheckedOnnxDType(header.type);
+  if (header.is_segment)
+    Throw(ErrorCode::kUnsupported, "it is a segment of a tensor; store it whole");
+  Shape shape(header.dims);
+  if (header.is_external) {
+    if (header.has_raw || header.values > 0)
+      Throw(ErrorCode::kInvalidArgument, "it has data of its own beside external data");
+    if (!source.external)
+      Throw(ErrorCode::kUnsupported, "its data is in the file '", header.external.location,
+            "', and external data cannot be read here");
+    const int64_t needed = Tensor::CheckedBytes(shape, dtype);
+    const OnnxExternalBytes bytes = source.external->Get(header.external, needed);
+    Tensor out;
+    AtOnnxPlace([&] { return StrCat("external data in '", header.external.location, "'"); },
+                [&] { out = TensorOfOnnxBytes(bytes.view, bytes.storage, shape, dtype); });
+    return out;
+  }
+  if (header.has_raw && header.values == 0)
+    return TensorOfOnnxBytes(header.raw, source.storage, std::move(shape), dtype);
+  if (!header.raw.empty())
+    Throw(ErrorCode::kInvalidArgument, "it has values in ", OnnxValueField(header.values_field),
+          " and in raw_data");
+  return OnnxTypedValues::Read(header, std::move(shape), dtype);
+}
+// Errors begin with the tensor's name.
+inline Tensor ReadOnnxTensor(std::string_view bytes, const OnnxTensorSource& source) {
+  OnnxTensorHeader header;
+  Tensor out;
+  AtOnnxPlace(
+      [&] {
+        return header.name.empty() ? std::string("tensor") : StrCat("tensor '", header.name, "'");
+      },
+      [&] {
+        ReadOnnxTensorHeader(bytes, header);
+        out = ReadOnnxTensor(header, source);
+      });
+  return out;
+}
+
+}  // namespace detail
+
+// One serialized TensorProto, copied: the test data (*.pb) beside ONNX models. Errors begin with
+// the tensor's name: kInvalidArgument for damaged bytes or values that do not match the shape,
+// kUnsupported for an element type that opkit has not (string, float8, int4) and for external data.
+inline Tensor ReadOnnxTensor(std::string_view tensor_proto_bytes) {
+  return detail::ReadOnnxTensor(tensor_proto_bytes, {});
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_INTEROP_ONNX_TENSOR_HPP_

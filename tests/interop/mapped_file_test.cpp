@@ -1,0 +1,40 @@
+// A file's bytes as a storage.
+#include "opkit/interop/mapped_file.hpp"
+
+#include <doctest/doctest.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "../error_of.hpp"
+
+using namespace opkit;
+
+TEST_CASE("MapFile gives the bytes of a file, which may be gone meanwhile") {
+  std::string path = (std::filesystem::temp_directory_path() / "opkit_map_XXXXXX").string();
+  const int descriptor = ::mkstemp(path.data());
+  REQUIRE(descriptor >= 0);
+  ::close(descriptor);
+  const Storage empty = MapFile(path);
+  CHECK(empty->nbytes() == 0);
+  CHECK(BytesOf(empty).empty());
+  const std::string text(100'000, 'x');
+  std::ofstream(path) << text << "end";
+  Storage file = MapFile(path);
+  CHECK(file->device() == Device{});
+  CHECK(BytesOf(file) == text + "end");
+  std::filesystem::remove(path);
+  detail::ForgetMapped(file->data(), static_cast<size_t>(file->nbytes()));
+  CHECK(BytesOf(file) == text + "end");
+  file = Storage();
+}
+
+TEST_CASE("What cannot be mapped is an Error that names it") {
+  CHECK(ErrorOf([] { MapFile("/nowhere/at/all"); }).code() == ErrorCode::kNotFound);
+  CHECK(ErrorOf([] { MapFile("/nowhere/at/all"); }).message() ==
+        "cannot open '/nowhere/at/all': No such file or directory");
+  const Error folder = ErrorOf([] { MapFile("/"); });
+  CHECK(folder.code() == ErrorCode::kInvalidArgument);
+  CHECK(folder.message() == "'/' is not a regular file");
+}

@@ -1,0 +1,185 @@
+// Tensors survive .npy files to the bit; what is no such file is an Error that says why.
+#include "opkit/interop/npy.hpp"
+
+#include <doctest/doctest.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "../error_of.hpp"
+
+using namespace opkit;
+using Floats = std::vector<float>;
+
+namespace {
+
+// A file of its own, gone at the end.
+class File {
+ public:
+  File() : path_((std::filesystem::temp_directory_path() / "opkit_npy_XXXXXX").string()) {
+    const int descriptor = ::mkstemp(path_.data());
+    REQUIRE(descriptor >= 0);
+    ::close(descriptor);
+  }
+  ~File() { std::filesystem::remove(path_); }
+  const std::string& path() const { return path_; }
+  std::string bytes() const {
+    std::ifstream file(path_, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+
+ private:
+  std::string path_;
+};
+
+std::string Npy(const std::string& header, const std::string& data, int version = 1) {
+  std::string out = "\x93NUMPY";
+  out += static_cast<char>(version);
+  out += '\0';
+  for (int i = 0; i < (version == 1 ? 2 : 4); ++i)
+    out += static_cast<char>(header.size() >> (8 * i) & 255);
+  return out + header + data;
+}
+template <class T>
+std::string Bytes(const std::vector<T>& values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
+}
+std::string What(const std::string& bytes) {
+  return ErrorOf([&] { ParseNpy(bytes); }).what();
+}
+
+}  // namespace
+
+TEST_CASE("Tensors of every dtype that NumPy has come back to the bit") {
+  const File file;
+  for (int i = 1; i < kNumDTypes; ++i) {
+    const auto dtype = static_cast<DType>(i);
+    if (dtype == DType::kBFloat16) continue;
+    for (const Shape& shape : {Shape{}, Shape{5}, Shape{0, 3}, Shape{2, 3, 1}}) {
+      CAPTURE(ToString(dtype));
+      Tensor tensor(shape, dtype);
+      for (int64_t k = 0; k < tensor.nbytes(); ++k)
+        static_cast<char*>(tensor.raw_mutable_data())[k] =
+            static_cast<char>(dtype == DType::kBool ? k % 2 : 255 - 7 * k - i);
+      WriteNpy(file.path(), tensor);
+      const Tensor again = ReadNpy(file.path());
+      CHECK(again.dtype() == dtype);
+      CHECK(again.shape() == shape);
+      if (tensor.nbytes() > 0)
+        CHECK(std::memcmp(again.raw_data(), tensor.raw_data(),
+                          static_cast<size_t>(tensor.nbytes())) == 0);
+    }
+  }
+}
+
+TEST_CASE("A file is what NumPy writes") {
+  const File file;
+  WriteNpy(file.path(), Tensor::From<float>({2, 1}, {1, 2}));
+  const std::string bytes = file.bytes();
+  CHECK(bytes.size() == 128 + 8);
+  CHECK(bytes.substr(0, 10) == std::string("\x93NUMPY\x01\0\x76\0", 10));
+  CHECK(Contains(bytes, "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 1), }  "));
+  CHECK(bytes[127] == '\n');
+  WriteNpy(file.path(), Tensor::From<bool>({1}, {true}));
+  CHECK(Contains(file.bytes(), "{'descr': '|b1', 'fortran_order': False, 'shape': (1,), }"));
+  WriteNpy(file.path(), Tensor::Scalar<int64_t>(7));
+  CHECK(Contains(file.bytes(), "{'descr': '<i8', 'fortran_order': False, 'shape': (), }"));
+}
+
+TEST_CASE("A tensor with strides is written row-major") {
+  const File file;
+  const Tensor tensor = Tensor::From<float>({2, 3}, {1, 2, 3, 4, 5, 6});
+  WriteNpy(file.path(), tensor.Permute({1, 0}));
+  const Tensor again = ReadNpy(file.path());
+  CHECK(again.shape() == Shape{3, 2});
+  CHECK(again.ToVector<float>() == Floats{1, 4, 2, 5, 3, 6});
+}
+
+TEST_CASE("Fortran's order, other byte orders, other versions and spellings are read") {
+  const std::string data = Bytes<float>({1, 2, 3, 4, 5, 6});
+  const Tensor columns =
+      ParseNpy(Npy("{'descr': '<f4', 'fortran_order': True, 'shape': (2, 3), }\n", data));
+  CHECK(columns.shape() == Shape{2, 3});
+  CHECK(columns.is_dense());
+  CHECK(columns.ToVector<float>() == Floats{1, 3, 5, 2, 4, 6});
+  const std::string swapped("\x01\x02\x03\x04\x05\x06\x07\x08", 8);
+  CHECK(ParseNpy(Npy("{'descr': '>i4', 'fortran_order': False, 'shape': (2,)}", swapped))
+            .ToVector<int32_t>() == std::vector<int32_t>{0x01020304, 0x05060708});
+  CHECK(ParseNpy(Npy("{'descr': '>c8', 'fortran_order': False, 'shape': ()}",
+                     std::string("\x3f\x80\0\0\x40\0\0\0", 8)))
+            .View({1})
+            .nbytes() == 8);
+  for (const int version : {2, 3})
+    CHECK(ParseNpy(Npy("{\"shape\": (6L,), \"descr\": \"=f4\", \"fortran_order\": False}  \n", data,
+                       version))
+              .ToVector<float>() == Floats{1, 2, 3, 4, 5, 6});
+  CHECK(ParseNpy(Npy("{'descr': '|b1', 'fortran_order': False, 'shape': (3,)}",
+                     "\x01\xff"
+                     "0"))
+            .ToVector<bool>() == std::vector<bool>{true, true, true});
+  // More may follow: np.save can be called again on the same file.
+  CHECK(ParseNpy(Npy("{'descr': '<f4', 'fortran_order': False, 'shape': (2,)}", data)).numel() ==
+        2);
+}
+
+TEST_CASE("What opkit or NumPy has not is an Error that says so") {
+  const auto descr = [](const std::string& text) {
+    return What(
+        Npy("{'descr': " + text + ", 'fortran_order': False, 'shape': (1,), }", "12345678"));
+  };
+  CHECK(descr("'<U4'") == "its elements are '<U4', which is not a number or bool that opkit has");
+  CHECK(Contains(descr("'|O'"), "'|O'"));
+  CHECK(Contains(descr("'<f3'"), "'<f3'"));
+  CHECK(Contains(descr("''"), "elements are ''"));
+  CHECK(descr("[('a', '<f4')]") == "its elements are records; save each field by itself");
+  const File file;
+  const Error cast = ErrorOf([&] { WriteNpy(file.path(), Tensor::Scalar(bfloat16(1.f))); });
+  CHECK(cast.code() == ErrorCode::kUnsupported);
+  CHECK(cast.message() ==
+        file.path() + ": NumPy has no bfloat16; cast the tensor to float32 first");
+  CHECK(ErrorOf([&] { WriteNpy(file.path(), Tensor()); }).code() == ErrorCode::kUninitialized);
+}
+
+TEST_CASE("A damaged or hostile header is an Error") {
+  const auto header = [](const std::string& text) { return What(Npy(text, "12345678")); };
+  CHECK(What("") == "it does not begin as a .npy file does");
+  CHECK(What("PK\x03\x04 and so on, as .npz does") == "it does not begin as a .npy file does");
+  CHECK(What(Npy("{}", "", 4)) == "it is of version 4 of the format, not 1 to 3");
+  CHECK(What(Npy("{}", "").substr(0, 10)) == "it ends in its header");
+  CHECK(What(std::string("\x93NUMPY\x02\0\xff\xff\xff\xff", 12)) == "it ends in its header");
+  CHECK(header("{}") == "its header should have the keys 'descr', 'fortran_order' and 'shape'");
+  CHECK(header("[1]") == "its header should have '{' at character 0");
+  CHECK(header("{'descr': '<f4'") == "its header should have '}' at character 15");
+  CHECK(header("{'descr': '<f4") == "its header should have a string that ends at character 10");
+  CHECK(Contains(header("{'descr': '<f4', 'descr': '<f4'}"), "the key 'descr' once"));
+  CHECK(Contains(header("{'other': 1}"), "the key 'other' once, or none of that name"));
+  CHECK(Contains(header("{'fortran_order': 1}"), "True or False at character 18"));
+  CHECK(Contains(header("{'shape': (-1,)}"), "an extent at character 11"));
+  CHECK(Contains(header("{'shape': (1, x)}"), "an extent at character 14"));
+  CHECK(Contains(header("{'shape': (99999999999999999999,)}"), "an extent"));
+  CHECK(Contains(header("{'shape': (1 2)}"), "')'"));
+  std::string many = "{'shape': (";
+  for (int i = 0; i < 65; ++i) many += "1,";
+  CHECK(Contains(header(many), "no more than 64 extents"));
+  const auto shape = [&](const std::string& text) {
+    return header("{'descr': '<f4', 'fortran_order': False, 'shape': " + text + "}");
+  };
+  CHECK(shape("(3,)") == "it has 8 bytes behind its header, but float32[3] needs 12");
+  CHECK(Contains(shape("(1099511627776,)"), "it has 8 bytes"));
+  CHECK(Contains(shape("(4611686018427387904, 4)"), "64-bit count"));
+  CHECK(Contains(shape("(4611686018427387904,)"), "64-bit count"));
+  CHECK(header("{'descr': '<f4', 'fortran_order': False, 'shape': (2,)} x") ==
+        "its header should have nothing behind the dictionary at character 56");
+}
+
+TEST_CASE("Files that cannot be opened or written are Errors that name them") {
+  CHECK(ErrorOf([] { ReadNpy("/nowhere/x.npy"); }).message() ==
+        "cannot open '/nowhere/x.npy': No such file or directory");
+  const Error error = ErrorOf([] { WriteNpy("/nowhere/x.npy", Tensor::Scalar(1.f)); });
+  CHECK(error.code() == ErrorCode::kFailedPrecondition);
+  CHECK(error.message() == "cannot write '/nowhere/x.npy': No such file or directory");
+  const File file;
+  CHECK(ErrorOf([&] { ReadNpy(file.path()); }).message() ==
+        file.path() + ": it does not begin as a .npy file does");
+}

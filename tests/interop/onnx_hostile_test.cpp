@@ -1,0 +1,135 @@
+// Files that are cut, damaged or made to do harm: always an Error, never more memory than the file
+// stands for.
+#include <doctest/doctest.h>
+
+#include <random>
+
+#include "../error_of.hpp"
+#include "onnx_bytes.hpp"
+#include "opkit/interop/onnx.hpp"
+
+using namespace opkit;
+using onnx_bytes::Attr;
+using onnx_bytes::FloatTensor;
+using OnnxGraph = onnx_bytes::Graph;
+using Strings = std::vector<std::string>;
+
+namespace {
+
+OnnxOptions AnyOperator() {
+  OnnxOptions options;
+  options.allow_unknown_operators = true;
+  return options;
+}
+// A model with a bit of everything.
+std::string Everything() {
+  const std::string branch = OnnxGraph("branch")
+                                 .Node("Mul", {"x", "w"}, {"m"})
+                                 .Node("local_f", {"m"}, {"r"}, {}, "", "local")
+                                 .Output("r", {"N"})
+                                 .bytes;
+  return OnnxGraph("main")
+      .Input("x", {"N", 2})
+      .Input("c", {}, onnx_bytes::kBool)
+      .Initializer(FloatTensor("w", {2}, {1, 2}))
+      .Node("Constant", {}, {"k"}, {Attr::Ints("value_ints", {1, 2, 3})})
+      .Node("Squeeze", {"x"}, {"s"}, {Attr::Ints("axes", {0})}, "squeeze")
+      .Node("Softmax", {"s"}, {"t"}, {Attr::Int("axis", 0)})
+      .Node("If", {"c"}, {"y"},
+            {Attr::Graph("then_branch", branch), Attr::Graph("else_branch", branch)}, "choose")
+      .ValueInfo("s", {2})
+      .Output("y")
+      .Output("t")
+      .Model(11, {onnx_bytes::Function("local", "local_f", {"a"}, {"b"},
+                                       {onnx_bytes::Node("Relu", {"a"}, {"b"})}, {}, {}, 11)});
+}
+// True when the bytes are a model; anything but an Error or a model fails the test.
+bool Reads(const std::string& bytes) {
+  try {
+    ParseOnnxModel(bytes, AnyOperator());
+    return true;
+  } catch (const Error& error) {
+    CHECK(error.message().size() > 10);
+    return false;
+  }
+}
+
+}  // namespace
+
+TEST_CASE("A model cut anywhere is an Error, or a smaller model") {
+  const std::string whole = Everything();
+  CHECK(Reads(whole));
+  size_t models = 0;
+  for (size_t size = 0; size < whole.size(); ++size) models += Reads(whole.substr(0, size));
+  CHECK(models < 8);  // where a field of the model itself ends behind its graph
+}
+
+TEST_CASE("A model with any bytes changed is an Error or a model") {
+  const std::string whole = Everything();
+  std::random_device entropy;
+  const uint32_t seed = entropy();
+  CAPTURE(seed);
+  std::mt19937 random(seed);
+  int models = 0;
+  for (size_t at = 0; at < whole.size(); ++at) {
+    std::string changed = whole;
+    changed[at] = static_cast<char>(random());
+    models += Reads(changed);
+  }
+  for (int i = 0; i < 2000; ++i) {
+    std::string changed = whole;
+    for (int k = 0; k < 3; ++k) changed[random() % changed.size()] = static_cast<char>(random());
+    models += Reads(changed);
+  }
+  CHECK(models > 0);  // names may be anything
+}
+
+TEST_CASE("A count of nodes beyond the limit is an Error") {
+  OnnxGraph graph;
+  for (int i = 0; i < 11; ++i) graph.Node("Op", {}, {});
+  OnnxOptions options = AnyOperator();
+  options.max_nodes = 10;
+  CHECK(ErrorOf([&] { ParseOnnxModel(graph.Model(), options); }).message() ==
+        "the model has more than 10 nodes, its functions written out; raise "
+        "OnnxOptions::max_nodes if that is right");
+  options.max_nodes = 11;
+  CHECK(ParseOnnxModel(graph.Model(), options).graph.num_nodes() == 11);
+}
+
+TEST_CASE("Lists of names without an end are an Error") {
+  const Strings many(20000, "x");
+  const auto what = [](const OnnxGraph& graph) {
+    return ErrorOf([&] { ParseOnnxModel(graph.Model(), AnyOperator()); }).message();
+  };
+  CHECK(Contains(what(OnnxGraph().Node("Op", many, {}, {}, "n")), "it has more than 16384 inputs"));
+  CHECK(Contains(what(OnnxGraph().Node("Op", {}, many)), "it has more than 16384 outputs"));
+  OnnxGraph outputs;
+  for (const std::string& name : many) outputs.Output(name);
+  CHECK(Contains(what(outputs), "it has more than 16384 outputs"));
+  const std::vector<onnx_bytes::Extent> extents(65, 1);
+  CHECK(
+      Contains(what(OnnxGraph().Input("x", extents)), "input 'x': it has more than 64 dimensions"));
+}
+
+TEST_CASE("What is not an ONNX file says so") {
+  const auto what = [](const std::string& bytes) {
+    return ErrorOf([&] { ParseOnnxModel(bytes); }).message();
+  };
+  CHECK(what("") == "the model has no graph; is it an ONNX file?");
+  CHECK(Contains(what("{\"format\": \"opkit graph\"}"), "damaged"));
+  CHECK(Contains(what(std::string(100, '\0')), "damaged"));
+  std::string graph_as_number;
+  protozero::pbf_writer(graph_as_number).add_int64(7, 1);
+  CHECK(what(graph_as_number) ==
+        "field 7 should hold bytes, but its wire type is 0; the file is damaged, or not an ONNX "
+        "file");
+}
+
+TEST_CASE("A damaged node is named as far as its name was read") {
+  std::string node = onnx_bytes::Node("Conv", {"x"}, {"y"}, {}, "conv1");
+  protozero::pbf_writer(node).add_message(5, std::string("\x0a\x04name\xff\xff"));
+  const std::string text =
+      ErrorOf([&] { ParseOnnxModel(OnnxGraph().Add(node).Model()); }).message();
+  CHECK(Contains(text, "node 'conv1' (Conv): "));
+  CHECK(Contains(text, "damaged"));
+}

@@ -1,0 +1,268 @@
+// ONNX models become graphs: inputs, constants, attributes, names, and the operators that answer.
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+#include "../error_of.hpp"
+#include "onnx_bytes.hpp"
+#include "opkit/graph/executor.hpp"
+#include "opkit/interop/onnx.hpp"
+#include "opkit/op/operator.hpp"
+#include "opkit/op/registration.hpp"
+
+using namespace opkit;
+using onnx_bytes::Attr;
+using onnx_bytes::FloatTensor;
+using OnnxGraph = onnx_bytes::Graph;
+using Strings = std::vector<std::string>;
+
+namespace {
+
+// y = x + w
+class OnnxTestAddOp final : public Operator<CPUContext> {
+ public:
+  using Operator<CPUContext>::Operator;
+  bool RunOnDevice() override {
+    const Tensor &x = Input(0), &w = Input(1);
+    Tensor* y = Output(0, x.shape(), x.dtype());
+    for (int64_t i = 0; i < x.numel(); ++i)
+      y->mutable_data<float>()[i] = x.data<float>()[i] + w.data<float>()[i];
+    return true;
+  }
+};
+OPERATOR_SCHEMA(OnnxTestAdd).NumInputs(2).NumOutputs(1).IdenticalTypeAndShape();
+REGISTER_CPU_OPERATOR(OnnxTestAdd, OnnxTestAddOp);
+
+OnnxOptions AnyOperator() {
+  OnnxOptions options;
+  options.allow_unknown_operators = true;
+  return options;
+}
+opkit::Graph Parse(const OnnxGraph& graph, int64_t opset = 21) {
+  return ParseOnnxModel(graph.Model(opset), AnyOperator()).graph;
+}
+std::string What(const OnnxGraph& graph, int64_t opset = 21) {
+  return ErrorOf([&] { Parse(graph, opset); }).what();
+}
+
+}  // namespace
+
+TEST_CASE("A model keeps what it says of itself") {
+  std::string bytes = OnnxGraph("main").Model(17);
+  protozero::pbf_writer writer(bytes);
+  writer.add_string(4, "org.example");
+  writer.add_int64(5, 3);
+  writer.add_string(6, "what it is for");
+  OnnxGraph::AddOpset(writer, 8, "org.example.ops", 2);
+  protozero::pbf_writer entry(writer, 14);
+  entry.add_string(1, "author");
+  entry.add_string(2, "somebody");
+  entry.commit();
+  const OnnxModel model = ParseOnnxModel(bytes);
+  CHECK(model.name == "main");
+  CHECK(model.ir_version == 8);
+  CHECK(model.producer == "opkit 1.2");
+  CHECK(model.domain == "org.example");
+  CHECK(model.model_version == 3);
+  CHECK(model.doc == "what it is for");
+  CHECK(model.opset() == 17);
+  CHECK(model.opset("org.example.ops") == 2);
+  CHECK(model.opset("unknown") == 0);
+  REQUIRE(model.metadata.size() == 1);
+  CHECK(model.metadata[0].first == "author");
+  CHECK(model.metadata[0].second == "somebody");
+}
+
+TEST_CASE("Inputs have dtypes, extents and symbols; initializers are constants") {
+  const opkit::Graph graph =
+      Parse(OnnxGraph()
+                .Input("x", {"N", 3, "?", -1, "", 0, "N"}, onnx_bytes::kDouble)
+                .Input("scalar", {}, onnx_bytes::kBool)
+                .UntypedInput("anything")
+                .Input("w", {2})
+                .Initializer(FloatTensor("w", {2}, {1, 2}))
+                .Output("w"));
+  REQUIRE(graph.inputs().size() == 3);
+  const TensorInfo& x = graph.inputs()[0].info;
+  CHECK(x.dtype == DType::kFloat64);
+  CHECK(x.shape == SymbolicShape{Sym("N"), 3, Dim(), Dim(), Dim(), 0, Sym("N")});
+  CHECK(graph.inputs()[1].info.dtype == DType::kBool);
+  CHECK(graph.inputs()[1].info.shape == SymbolicShape(Shape{}));
+  CHECK(graph.inputs()[2].info.dtype == DType::kUndefined);
+  CHECK(!graph.inputs()[2].info.shape.has_rank());
+  REQUIRE(graph.constants().size() == 1);
+  CHECK(graph.FindConstant("w")->ToVector<float>() == std::vector<float>{1, 2});
+  CHECK(graph.outputs() == Strings{"w"});
+}
+
+TEST_CASE("Nodes keep names, order, missing inputs and every kind of attribute") {
+  const opkit::Graph graph = Parse(
+      OnnxGraph()
+          .Input("x y/z")
+          .Node("First", {"x y/z", "", "x y/z"}, {"a", "", "b c"},
+                {Attr::Float("float", 0.1f), Attr::Int("int", -5),
+                 Attr::String("string", std::string("a\0b", 3)),
+                 Attr::Tensor("tensor", FloatTensor("", {1}, {7})),
+                 Attr::Floats("floats", {1.5f, INFINITY}), Attr::Ints("ints", {1, -1}),
+                 Attr::Strings("strings", {"", "s"}),
+                 Attr::Tensors("tensors", {FloatTensor("", {}, {1}), FloatTensor("", {}, {2})}),
+                 Attr::Ints("none", {}), Attr("zero", 2), Attr("empty", 3)},
+                "a name/with: anything")
+          .Node("Second", {"b c"}, {"out"})
+          .Output("out")
+          .Output("a"));
+  REQUIRE(graph.num_nodes() == 2);
+  const OperatorDef& node = graph.node(0);
+  CHECK(node.type() == "First");
+  CHECK(node.name() == "a name/with: anything");
+  CHECK(node.inputs() == Strings{"x y/z", "", "x y/z"});
+  CHECK(node.outputs() == Strings{"a", "", "b c"});
+  CHECK(node.args().Get<float>("float", 0.f) == 0.1f);
+  CHECK(node.args().Get<int64_t>("int", 0) == -5);
+  CHECK(node.args().Get<std::string>("string", "") == std::string("a\0b", 3));
+  CHECK(node.args().Find("tensor")->Get<Tensor>().ToVector<float>() == std::vector<float>{7});
+  CHECK(node.args().Get<std::vector<float>>("floats", {}) == std::vector<float>{1.5f, INFINITY});
+  CHECK(node.args().Get<std::vector<int64_t>>("ints", {}) == std::vector<int64_t>{1, -1});
+  CHECK(node.args().Get<Strings>("strings", {}) == Strings{"", "s"});
+  CHECK(node.args().Find("tensors")->Get<std::vector<Tensor>>()[1].data<float>()[0] == 2.f);
+  CHECK(node.args().Find("none")->Is<std::vector<int64_t>>());
+  CHECK(node.args().Find("none")->size() == 0);
+  CHECK(node.args().Get<int64_t>("zero", 1) == 0);
+  CHECK(node.args().Get<std::string>("empty", "x").empty());
+  CHECK(graph.node(1).name().empty());
+  CHECK(graph.outputs() == Strings{"out", "a"});
+}
+
+TEST_CASE("An attribute of an old file says its type by its value") {
+  std::string attribute, node = onnx_bytes::Node("Op", {}, {"y"});
+  protozero::pbf_writer writer(attribute);
+  writer.add_string(1, "axes");
+  writer.add_int64(8, 1);
+  writer.add_int64(8, 2);
+  protozero::pbf_writer(node).add_message(5, attribute);
+  const opkit::Graph graph = Parse(OnnxGraph().Add(node).Output("y"));
+  CHECK(graph.node(0).args().Get<std::vector<int64_t>>("axes", {}) == std::vector<int64_t>{1, 2});
+}
+
+TEST_CASE("Constant nodes in all their forms are constants") {
+  const opkit::Graph graph =
+      Parse(OnnxGraph()
+                .Node("Constant", {}, {"t"}, {Attr::Tensor("value", FloatTensor("", {2}, {1, 2}))})
+                .Node("Constant", {}, {"f"}, {Attr::Float("value_float", 0.5f)})
+                .Node("Constant", {}, {"fs"}, {Attr::Floats("value_floats", {1, 2, 3})})
+                .Node("Constant", {}, {"i"}, {Attr::Int("value_int", 7)})
+                .Node("Constant", {}, {"is"}, {Attr::Ints("value_ints", {})})
+                .Output("t"));
+  CHECK(graph.num_nodes() == 0);
+  REQUIRE(graph.constants().size() == 5);
+  CHECK(graph.FindConstant("t")->ToVector<float>() == std::vector<float>{1, 2});
+  CHECK(graph.FindConstant("f")->shape() == Shape{});
+  CHECK(graph.FindConstant("f")->data<float>()[0] == 0.5f);
+  CHECK(graph.FindConstant("fs")->shape() == Shape{3});
+  CHECK(graph.FindConstant("i")->data<int64_t>()[0] == 7);
+  CHECK(graph.FindConstant("is")->shape() == Shape{0});
+  CHECK(graph.FindConstant("is")->dtype() == DType::kInt64);
+
+  CHECK(What(OnnxGraph().Node("Constant", {}, {"s"}, {Attr::String("value_string", "hi")}, "c")) ==
+        "node 'c' (Constant): its value 's' is a string, which opkit's tensors are not; it needs a "
+        "dense numeric one");
+  CHECK(Contains(What(OnnxGraph().Node("Constant", {}, {"s"}, {Attr::Float("value", 1)})),
+                 "node 0 (Constant): attribute 'value' of this type"));
+  CHECK(Contains(What(OnnxGraph().Node("Constant", {}, {"s"})), "has one attribute, found 0"));
+  CHECK(
+      Contains(What(OnnxGraph().Node("Constant", {}, {"a", "b"}, {Attr::Float("value_float", 1)})),
+               "has one output, found 2"));
+}
+
+TEST_CASE("A model runs with the operators that the program registers") {
+  const opkit::Graph graph =
+      ParseOnnxModel(OnnxGraph()
+                         .Input("x", {"N"})
+                         .Initializer(FloatTensor("w", {2}, {10, 20}))
+                         .Node("OnnxTestAdd", {"x", "w"}, {"h"})
+                         .Node("OnnxTestAdd", {"h", "h"}, {"y"}, {}, "", "ai.onnx")
+                         .Output("y")
+                         .Model())
+          .graph;
+  Executor executor(Compile(graph));
+  const auto outputs = executor.Run({{"x", Tensor::From<float>({2}, {1, 2})}});
+  CHECK(outputs.at("y").ToVector<float>() == std::vector<float>{22, 44});
+}
+
+TEST_CASE("Operators of other domains are registered with the domain or without") {
+  const auto type = [](const char* op, const char* domain) {
+    return Parse(OnnxGraph().Node(op, {}, {"y"}, {}, "", domain)).node(0).type();
+  };
+  CHECK(type("OnnxTestAdd", "com.example") == "OnnxTestAdd");
+  CHECK(type("OnnxTestNone", "com.example") == "com.example.OnnxTestNone");
+  OpRegistry::Global().AddSchema("com.example.OnnxTestAdd", __FILE__, __LINE__);
+  CHECK(type("OnnxTestAdd", "com.example") == "com.example.OnnxTestAdd");
+  OpRegistry::Global().Remove("com.example.OnnxTestAdd");
+  CHECK(type("OnnxTestAdd", "ai.onnx") == "OnnxTestAdd");
+}
+
+TEST_CASE("An operator that is not registered is an Error that names the nearest") {
+  const auto error = [](const OnnxGraph& graph) {
+    return ErrorOf([&] { ParseOnnxModel(graph.Model()); });
+  };
+  const Error plain = error(OnnxGraph().Node("OnnxTestAd", {}, {"y"}, {}, "sum"));
+  CHECK(plain.code() == ErrorCode::kNotFound);
+  CHECK(
+      Contains(plain.message(),
+               "node 'sum' (OnnxTestAd): operator OnnxTestAd (opset 21) is not registered in this "
+               "program (did you mean 'OnnxTestAdd'?"));
+  CHECK(Contains(error(OnnxGraph().Node("Gelu", {}, {"y"}, {}, "act", "com.microsoft")).message(),
+                 "node 'act' (com.microsoft.Gelu): operator com.microsoft.Gelu of domain "
+                 "'com.microsoft' is not registered"));
+}
+
+TEST_CASE("What opkit cannot hold is an Error that names it") {
+  CHECK(Contains(What(OnnxGraph().Input("text", {1}, onnx_bytes::kString)),
+                 "input 'text': element type 8 (string) is not one of opkit's"));
+  std::string sequence, type;
+  protozero::pbf_writer(type).add_message(4, std::string());
+  protozero::pbf_writer(sequence).add_string(1, "list");
+  protozero::pbf_writer(sequence).add_message(2, type);
+  OnnxGraph graph;
+  protozero::pbf_writer(graph.bytes).add_message(11, sequence);
+  CHECK(What(graph) == "input 'list': it is a sequence; opkit's values are tensors");
+  OnnxGraph sparse;
+  std::string values;
+  protozero::pbf_writer(values).add_message(1, FloatTensor("w", {1}, {1}));
+  protozero::pbf_writer(sparse.bytes).add_message(15, values);
+  CHECK(What(sparse) == "sparse initializer 'w': opkit has no sparse tensors; store it dense");
+  CHECK(What(OnnxGraph().Node("Op", {}, {"y"}, {Attr("type", 13)})) ==
+        "node 0 (Op): attribute 'type': it holds a type, which opkit's attributes cannot");
+  CHECK(
+      What(OnnxGraph().Node("Op", {}, {"y"}, {Attr("sparse", 11)})) ==
+      "node 0 (Op): attribute 'sparse': it holds a sparse tensor, which opkit's attributes cannot");
+  CHECK(Contains(
+      What(OnnxGraph().Node("Op", {}, {"y"},
+                            {Attr::Tensor("t", onnx_bytes::Raw<char>(8, "words", {0}, {}))}, "n")),
+      "node 'n' (Op): attribute 't': tensor 'words': element type 8 (string)"));
+}
+
+TEST_CASE("A graph that is no graph is an Error that names the value") {
+  CHECK(Contains(What(OnnxGraph().Node("Op", {"nowhere"}, {"y"}, {}, "n")),
+                 "node Op 'n' (nowhere) -> (y) reads 'nowhere', which no input, constant or node "
+                 "makes"));
+  CHECK(Contains(What(OnnxGraph().Output("y")), "output 'y' of the graph is made by no"));
+  CHECK(Contains(What(OnnxGraph().Node("Op", {"b"}, {"a"}).Node("Op", {"a"}, {"b"}).Output("a")),
+                 "cycle"));
+  CHECK(What(OnnxGraph().Node("Op", {}, {"y"}).Node("Op", {}, {"y"}, {}, "again")) ==
+        "node 'again' (Op): value 'y' is made twice, the second time by this node; an ONNX graph "
+        "makes each value once");
+  CHECK(Contains(What(OnnxGraph().Input("x").Node("Op", {"x"}, {"x"})), "value 'x' is made twice"));
+  CHECK(Contains(What(OnnxGraph().Node("Op", {}, {"y", "y"})), "value 'y' is made twice"));
+  CHECK(Contains(What(OnnxGraph().Input("x").Input("x")), "value 'x' is made twice"));
+  CHECK(Contains(What(OnnxGraph()
+                          .Initializer(FloatTensor("w", {1}, {1}))
+                          .Initializer(FloatTensor("w", {1}, {1}))),
+                 "value 'w' is made twice"));
+  CHECK(
+      Contains(What(OnnxGraph().Input("x").Output("x").Output("x")), "is an output of the graph"));
+  CHECK(Contains(What(OnnxGraph().Initializer(FloatTensor("", {1}, {1}))), "it has no name"));
+  CHECK(Contains(What(OnnxGraph().Node("", {}, {"y"}, {}, "n")), "it has no operator"));
+  CHECK(Contains(What(OnnxGraph().Node("Op", {}, {"y"}, {Attr::Int("a", 1), Attr::Int("a", 2)})),
+                 "it has the attribute 'a' twice"));
+}
