@@ -1,0 +1,124 @@
+// The real models against ONNX Runtime, on inputs made by rule.
+#include <doctest/doctest.h>
+
+#include "expected.hpp"
+#include "opkit/interop/onnx.hpp"
+
+using namespace opkit;
+
+namespace {
+
+struct Case {
+  std::string name;
+  std::vector<NamedTensor> inputs;
+};
+
+std::string PathOf(const std::string& model) { return DataFolder() + "/" + model; }
+
+// The backend that is tried first, for a scope.
+class Preferring {
+ public:
+  explicit Preferring(const std::string& backend) {
+    SetGlobalEnginePref(DeviceType::kCPU, {backend, kReferenceBackend});
+  }
+  ~Preferring() { SetGlobalEnginePref(DeviceType::kCPU, {}); }
+};
+
+// Every case through one executor, so that each comes after others of other shapes.
+void CheckOn(const std::string& backend, int threads, const Graph& graph,
+             const std::vector<Case>& cases) {
+  const Preferring preferring(backend);
+  Executor executor(Compile(graph, {.threads = threads}));
+  for (const auto& [name, inputs] : cases) {
+    CAPTURE(backend);
+    CAPTURE(threads);
+    CAPTURE(name);
+    const auto& expected = ExpectedOutputs().at(name);
+    const NamedTensors outputs = executor.Run(inputs);
+    REQUIRE(outputs.size() == expected.size());
+    size_t i = 0;
+    for (const auto& [output, tensor] : outputs) {
+      CHECK(output == expected[i].name);
+      CHECK(ModelDifference(tensor, expected[i]) == "");
+      ++i;
+    }
+  }
+}
+void CheckEverywhere(const Graph& graph, const std::vector<Case>& cases) {
+  CheckOn(kReferenceBackend, 1, graph, cases);
+  CheckOn("eigen", 1, graph, cases);
+  CheckOn("eigen", 2, graph, cases);
+}
+
+std::string Inputs(const Graph& graph) {
+  std::string out;
+  for (const auto& input : graph.inputs())
+    out += (out.empty() ? "" : ", ") + input.name + " " + ToString(input.info);
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("magika tells what kind of file it reads") {
+  const Graph graph = LoadOnnx(PathOf("magika-1.0.3/magika/models/standard_v3_3/model.onnx"));
+  CHECK(Inputs(graph) == "bytes int32[unk__214, 2048]");
+  CHECK(graph.outputs() == std::vector<std::string>{"target_label"});
+  const std::string license = ReadAll(OPKIT_LICENSE);
+  CheckEverywhere(graph,
+                  {{"magika_1", FileBytes(1, license)}, {"magika_3", FileBytes(3, license)}});
+}
+
+TEST_CASE("the model of rapidocr reads lines of any width") {
+  const OnnxModel model = LoadOnnxModel(
+      PathOf("rapidocr_onnxruntime-1.4.4/rapidocr_onnxruntime/models/ch_PP-OCRv4_rec_infer.onnx"));
+  CHECK(Inputs(model.graph) == "x float32[p2o.DynamicDimension.0, 3, ?, p2o.DynamicDimension.1]");
+  REQUIRE(model.metadata.size() == 1);
+  CHECK(model.metadata[0].first == "character");
+  CheckEverywhere(model.graph, {{"rec_100", Picture(1, 48, 100)},
+                                {"rec_320", Picture(1, 48, 320)},
+                                {"rec_501", Picture(1, 48, 501)},
+                                {"rec_batch_2", Picture(2, 48, 100)}});
+}
+
+TEST_CASE("the model of rapidocr tells whether a line is upside down") {
+  const Graph graph =
+      LoadOnnx(PathOf("rapidocr_onnxruntime-1.4.4/rapidocr_onnxruntime/models/"
+                      "ch_ppocr_mobile_v2.0_cls_infer.onnx"));
+  CHECK(Inputs(graph) == "x float32[?, 3, ?, ?]");
+  CheckEverywhere(graph, {{"cls_1", Picture(1, 48, 192)}, {"cls_2", Picture(2, 48, 192)}});
+}
+
+TEST_CASE("the model of rapidocr finds lines of text") {
+  const Graph graph = LoadOnnx(
+      PathOf("rapidocr_onnxruntime-1.4.4/rapidocr_onnxruntime/models/ch_PP-OCRv4_det_infer.onnx"));
+  CheckEverywhere(BeforeSquashing(graph),
+                  {{"det_64x160", Picture(1, 64, 160)}, {"det_96x96", Picture(1, 96, 96)}});
+}
+
+TEST_CASE("silero tells speech in a sequence of frames") {
+  const Graph graph =
+      LoadOnnx(PathOf("silero_vad-6.2.3/silero_vad/data/silero_vad_16k_sequence.onnx"));
+  CHECK(Inputs(graph) ==
+        "input float32[sequence_length, 576], h float32[1, 1, 128], c float32[1, 1, 128]");
+  CheckEverywhere(
+      graph, {{"silero_1", Sequence(1)}, {"silero_7", Sequence(7)}, {"silero_40", Sequence(40)}});
+}
+
+TEST_CASE("silero chooses a branch by the sample rate") {
+  for (const std::string name : {"silero_vad", "silero_vad_op18_ifless"})
+    CheckEverywhere(LoadOnnx(PathOf("silero_vad-6.2.3/silero_vad/data/" + name + ".onnx")),
+                    {{name + "_1_16000", Voices(1)},
+                     {name + "_3_16000", Voices(3)},
+                     {name + "_2_8000", Voices(2, 8000)}});
+}
+
+TEST_CASE("silero tells speech in frames of several voices") {
+  const std::string folder = PathOf("silero_vad-6.2.3/silero_vad/data/");
+  CheckEverywhere(LoadOnnx(folder + "silero_vad_16k_op15.onnx"),
+                  {{"silero_vad_16k_op15_1", Voices(1)}, {"silero_vad_16k_op15_3", Voices(3)}});
+  CheckEverywhere(LoadOnnx(folder + "silero_vad_half.onnx"),
+                  {{"silero_vad_half_1", Voices(1, 16000, false)},
+                   {"silero_vad_half_3", Voices(3, 16000, false)}});
+  CheckEverywhere(LoadOnnx(folder + "silero_vad_openvino_16k.onnx"),
+                  {{"silero_vad_openvino_16k", Voices(1, 16000, false)}});
+}
