@@ -1,0 +1,139 @@
+// opkit bench: how fast a model runs and how much memory that takes, as JSON.
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "file.hpp"
+#include "json.hpp"
+#include "model.hpp"
+#include "options.hpp"
+#include "terminal.hpp"
+#include "timing.hpp"
+
+namespace cli {
+namespace {
+
+using namespace opkit;
+
+struct BenchCommand {
+  ModelOptions model;
+  std::string output = "-";
+  double seconds = 2;
+  int runs = 0;  // 0: for as long as `seconds`
+  int warmup = 3;
+  bool nodes = false;
+};
+
+Times Measure(Executor& executor, const BenchCommand& command) {
+  constexpr size_t kFewest = 5, kMost = 1'000'000;
+  for (int i = 0; i < command.warmup; ++i) executor.Run();
+  Times times;
+  const Stopwatch all;
+  const auto goal = static_cast<int64_t>(command.runs > 0 ? command.runs : command.seconds * 1e3);
+  Progress progress("measuring", goal);
+  const auto wanted = static_cast<size_t>(command.runs);
+  while (wanted > 0 ? times.size() < wanted
+                    : times.size() < kFewest ||
+                          (all.ms() < command.seconds * 1e3 && times.size() < kMost)) {
+    const Stopwatch watch;
+    executor.Run();
+    times.Add(watch.ms());
+    progress.Update(
+        wanted > 0 ? static_cast<int64_t>(times.size()) : static_cast<int64_t>(all.ms()),
+        StrCat(times.size(), " runs"));
+  }
+  return times;
+}
+
+std::string RowJson(const NetBenchmarkRow& row, const Plan* plan) {
+  JsonObject out;
+  out.Add("op", row.op);
+  if (plan) {
+    out.Add("name", row.name).Add("node", row.node);
+    out.Add("backend", plan->choice(row.node).kernel->backend);
+    const std::vector<std::string>& outputs = plan->graph().node(row.node).outputs();
+    if (!outputs.empty() && !outputs[0].empty())
+      out.Add("output", ToString(plan->type(outputs[0])));
+  } else {
+    out.Add("count", row.count);
+  }
+  out.Add("ms", row.ms).Add("share", row.share).Add("flops", row.flops).Add("bytes", row.bytes);
+  return out.OnOneLine();
+}
+
+void AddNodes(Executor& executor, JsonObject* report) {
+  constexpr int kRuns = 10;
+  const NetBenchmark nodes = TimeNodes(executor, kRuns);
+  std::vector<std::string> rows;
+  for (const NetBenchmarkRow& row : nodes.types) rows.push_back(RowJson(row, nullptr));
+  report->AddRaw("operators", JsonObject::Array(rows));
+  rows.clear();
+  for (const NetBenchmarkRow& row : nodes.nodes) rows.push_back(RowJson(row, &executor.plan()));
+  report->AddRaw("nodes", JsonObject::Array(rows));
+}
+
+void Bench(BenchCommand& command) {
+  const int64_t memory_before = ResidentBytes();
+  const Stopwatch reading;
+  const OnnxModel model = LoadModel(command.model);
+  const double read_ms = reading.ms();
+  const auto inputs = MakeInputs(model.graph, command.model, true);
+  const Stopwatch planning;
+  Executor executor(MakePlan(model.graph, ShapesOf(inputs), command.model));
+  for (const NamedTensor& input : inputs) executor.Bind(input.name, input.tensor);
+  const double plan_ms = planning.ms();
+  executor.Run();
+  const double first_result_ms = read_ms + planning.ms();
+  const Times times = Measure(executor, command);
+
+  JsonObject report, shapes;
+  for (const NamedTensor& input : inputs)
+    shapes.Add(input.name, StrCat(input.tensor.dtype(), input.tensor.shape()));
+  report.Add("model", command.model.path).AddRaw("inputs", shapes.OnOneLine());
+  report.Add("threads", NumThreads()).Add("runs", times.size());
+  report.Add("median_ms", times.Percentile(50)).Add("mean_ms", times.mean());
+  report.Add("min_ms", times.Percentile(0));
+  for (const int percent : {10, 25, 75, 90, 95, 99})
+    report.Add(StrCat("p", percent, "_ms"), times.Percentile(percent));
+  report.Add("max_ms", times.Percentile(100));
+  report.Add("read_ms", read_ms).Add("plan_ms", plan_ms).Add("load_ms", read_ms + plan_ms);
+  report.Add("first_result_ms", first_result_ms);
+  report.Add("peak_memory_bytes", PeakResidentBytes());
+  report.Add("memory_before_bytes", memory_before);
+  const MemorySummary memory = executor.plan().memory();
+  report.Add("arena_bytes", memory.arena_bytes);
+  report.Add("arena_lower_bound_bytes", memory.lower_bound_bytes);
+  if (command.nodes) AddNodes(executor, &report);
+  WriteFile(command.output, report.OnLines());
+}
+
+}  // namespace
+
+void AddBenchCommand(CLI::App& program) {
+  auto command = std::make_shared<BenchCommand>();
+  CLI::App* app = program.add_subcommand("bench", "Measure a model's speed and memory");
+  AddModelOptions(*app, &command->model);
+  AddInputOptions(*app, &command->model);
+  app->add_option("--seconds", command->seconds, "How long to measure, with at least 5 runs")
+      ->check(Seconds())
+      ->option_text("S=2");
+  app->add_option("--runs", command->runs, "Measures as many runs instead")
+      ->check(WholeNumber(1, 1'000'000))
+      ->option_text("N");
+  app->add_option("--warmup", command->warmup, "Runs after the first that are not measured")
+      ->check(WholeNumber(0, 1'000'000))
+      ->option_text("N=3");
+  app->add_flag("--nodes", command->nodes, "Also times every node, in runs of their own");
+  app->add_option("-o,--output", command->output, "Where the JSON goes; - is standard output")
+      ->option_text("FILE=-");
+  app->footer(
+      "Inputs that are not given are random. The JSON has median_ms, mean_ms, min_ms, max_ms and\n"
+      "percentiles of a run, load_ms (read_ms and plan_ms), first_result_ms (from opening the "
+      "file\n"
+      "to the end of the first run) and peak_memory_bytes (resident, of the whole process).\n\n"
+      "Examples:\n"
+      "  opkit bench model.onnx\n"
+      "  opkit bench model.onnx --threads 2 --shape x=1x3x48x320 --nodes -o bench.json");
+  app->callback([command] { Bench(*command); });
+}
+
+}  // namespace cli

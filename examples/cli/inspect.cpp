@@ -1,0 +1,124 @@
+// opkit inspect: what is in a model, what runs it, what it costs, and where in memory it lies.
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "file.hpp"
+#include "model.hpp"
+#include "opkit/graph/dot.hpp"
+#include "opkit/graph/draw_plan.hpp"
+#include "terminal.hpp"
+#include "timing.hpp"
+
+namespace cli {
+namespace {
+
+using namespace opkit;
+
+struct InspectCommand {
+  ModelOptions model;
+  std::string dot, svg;
+};
+
+std::string Bytes(int64_t bytes) {
+  constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  auto value = static_cast<double>(bytes);
+  int unit = 0;
+  for (; value >= 1024 && unit < 6; ++unit) value /= 1024;
+  return Fixed(value, unit == 0 ? 0 : 2) + " " + kUnits[unit];
+}
+
+std::string Heading(const char* text) { return "\n" + Bold(text, stdout) + "\n"; }
+
+std::string About(const OnnxModel& model, const Plan& plan, const std::string& path) {
+  int64_t bytes = 0;
+  for (const GraphConstant& constant : model.graph.constants()) bytes += constant.value.nbytes();
+  std::string out = StrCat(path, model.name.empty() ? "" : ", '" + Printable(model.name) + "'",
+                           model.producer.empty() ? "" : ", by " + Printable(model.producer), "\n");
+  out += StrCat("IR ", model.ir_version, ", opset ", model.opset(), "; ", model.graph.num_nodes(),
+                " nodes, of which ",
+                StrCat(plan.graph().num_nodes(), " run; ", "weights of ", Bytes(bytes), "\n"));
+  return out;
+}
+
+// What the model says of its inputs, and with which shapes the rest was found.
+std::string Interface(const Graph& graph, const Plan& plan) {
+  Table table("lll");
+  for (const GraphInput& input : graph.inputs()) {
+    const std::string declared = ToString(input.info), chosen = ToString(plan.type(input.name));
+    table.Add({"  " + Printable(input.name), Printable(declared),
+               declared == chosen ? "" : "here " + chosen});
+  }
+  std::string out = Heading("inputs") + table.Format(false, stdout);
+  Table outputs("ll");
+  for (const std::string& output : graph.outputs())
+    outputs.Add({"  " + Printable(output), Printable(ToString(plan.type(output)))});
+  return out + Heading("outputs") + outputs.Format(false, stdout);
+}
+
+std::string Nodes(const Plan& plan) {
+  const Graph& graph = plan.graph();
+  Table table("rlllrrl");
+  table.Add({"node", "operator", "backend", "output", "MFLOP", "KiB moved", "values"});
+  uint64_t flops = 0, moved = 0;
+  for (int node = 0; node < graph.num_nodes(); ++node) {
+    const OperatorDef& def = graph.node(node);
+    const OpCost cost = CostOf(plan, node);
+    const uint64_t bytes = cost.bytes_read + cost.bytes_written;
+    flops += cost.flops;
+    moved += bytes;
+    std::string types;
+    for (const std::string& output : def.outputs())
+      if (!output.empty()) types += (types.empty() ? "" : " ") + ToString(plan.type(output));
+    const std::string values = ToString(def);
+    table.Add({StrCat(node), def.type(), plan.choice(node).kernel->backend, Printable(types),
+               Fixed(static_cast<double>(cost.flops) * 1e-6, 3),
+               Fixed(static_cast<double>(bytes) / 1024, 1),
+               Printable(values.substr(std::min(values.size(), def.type().size() + 1)))});
+  }
+  return Heading("nodes") + table.Format(true, stdout) +
+         StrCat("together ", Fixed(static_cast<double>(flops) * 1e-6, 3), " MFLOP, ",
+                Bytes(static_cast<int64_t>(moved)), " moved\n");
+}
+
+std::string Memory(const Plan& plan) {
+  const MemorySummary memory = plan.memory();
+  return Heading("memory between nodes") +
+         StrCat("  arena ", Bytes(memory.arena_bytes), " (", memory.arena_bytes,
+                " bytes, at least ", memory.lower_bound_bytes, ", ratio ",
+                Fixed(memory.ratio(), 4)) +
+         StrCat("; one by one ", Bytes(memory.naive_bytes), ")\n  ", memory.planned_values,
+                " values, ", memory.inplace_values, " in place of an input\n");
+}
+
+void Inspect(InspectCommand& command) {
+  const OnnxModel model = LoadModel(command.model);
+  const Plan plan = MakePlan(model.graph, ChooseShapes(model.graph, command.model), command.model);
+  if (!command.dot.empty())
+    WriteFile(command.dot, ToDot(plan.graph(), plan.state()->Latest()->types()));
+  if (!command.svg.empty()) WriteFile(command.svg, DrawMemory(plan));
+  if (command.dot == "-" || command.svg == "-") return;  // the picture alone
+  WriteFile("-", About(model, plan, command.model.path) + Interface(model.graph, plan) +
+                     Nodes(plan) + Memory(plan));
+}
+
+}  // namespace
+
+void AddInspectCommand(CLI::App& program) {
+  auto command = std::make_shared<InspectCommand>();
+  CLI::App* app =
+      program.add_subcommand("inspect", "Show a model's nodes, shapes, costs and memory plan");
+  AddModelOptions(*app, &command->model);
+  app->add_option("--dot", command->dot,
+                  "Draws the graph that runs, for Graphviz; - is standard output")
+      ->option_text("FILE.dot");
+  app->add_option("--svg", command->svg, "Draws the memory plan; - is standard output")
+      ->option_text("FILE.svg");
+  app->footer(
+      "Examples:\n"
+      "  opkit inspect model.onnx --shape x=1x3x48x320\n"
+      "  opkit inspect model.onnx --svg memory.svg\n"
+      "  opkit inspect model.onnx --dot - | dot -Tsvg > graph.svg");
+  app->callback([command] { Inspect(*command); });
+}
+
+}  // namespace cli

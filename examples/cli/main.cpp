@@ -1,0 +1,134 @@
+// opkit: runs, measures and inspects ONNX models, plans memory, and documents operators, from a
+// shell. One file for each subcommand; what they share is in program.hpp, model.hpp and timing.hpp.
+#include <CLI/CLI.hpp>
+#include <new>
+
+#include "opkit/base/suggest.hpp"
+#include "opkit/version.hpp"
+#include "program.hpp"
+#include "terminal.hpp"
+
+namespace cli {
+namespace {
+
+constexpr const char* kFooter = R"(Examples:
+  opkit inspect model.onnx                         what is in a model, what it costs
+  opkit run model.onnx --input x=x.npy --output-dir out
+  opkit bench model.onnx --threads 2 > bench.json
+  opkit plan buffers.csv --capacity 1048576 -o planned.csv
+  opkit ops Conv                                   how an operator is used
+
+Exit codes:
+  0  done
+  1  a run failed: an operator reported an error, or memory ran out
+  2  the command line is wrong
+  3  a file cannot be read or written, or is not what it should be
+  4  the model cannot be run: an operator or opset that is not supported, or no
+     kernel of the backends asked for
+  5  an input does not fit the model
+  6  no memory plan within the capacity was found
+
+Errors are one line on stderr. Colours and progress bars are for terminals
+only; NO_COLOR turns the colours off.)";
+
+// The subcommand that was named last, or the program.
+const CLI::App& Innermost(const CLI::App& program) {
+  const auto named = program.get_subcommands();
+  return named.empty() ? program : *named.back();
+}
+
+// What CLI11 finds, with the nearest name where one is unknown.
+Failure WrongUsage(const CLI::App& program, const CLI::ParseError& error) {
+  const CLI::App& command = Innermost(program);
+  const bool at_top = &command == &program;
+  std::string what = error.what();
+  const std::string help = at_top ? "opkit --help" : "opkit " + command.get_name() + " --help";
+  std::string hint = "see '" + help + "'";
+  const auto unknown = program.remaining(true);
+  if (!unknown.empty()) {
+    std::vector<std::string> known;
+    if (at_top && unknown[0][0] != '-') {
+      what = "there is no command '" + unknown[0] + "'";
+      for (const CLI::App* one : program.get_subcommands({})) known.push_back(one->get_name());
+    } else {
+      const std::string flag = unknown[0].substr(0, unknown[0].find('='));
+      what = (at_top ? "there is" : command.get_name() + " has") + std::string(" no option '") +
+             flag + "'";
+      for (const CLI::Option* one : command.get_options())
+        for (const std::string& name : one->get_lnames()) known.push_back("--" + name);
+    }
+    const std::string nearest = opkit::NearestName(unknown[0], known);
+    if (!nearest.empty()) hint = "did you mean '" + nearest + "'?";
+  } else if (at_top && program.get_subcommands().empty()) {
+    what = "expected a command";
+  }
+  return Failure(ExitCode::kUsage, what, hint);
+}
+
+int Report(const Failure& failure) {
+  const std::string hint = failure.hint().empty() ? "" : "; " + Printable(failure.hint());
+  std::fprintf(stderr, "%s %s%s\n", Red("opkit: error:", stderr).c_str(),
+               Printable(failure.what()).c_str(), hint.c_str());
+  return static_cast<int>(failure.code());
+}
+
+void Run(CLI::App& program, int argc, char** argv) {
+  try {
+    program.parse(argc, argv);
+  } catch (const CLI::Success& help) {
+    program.exit(help);
+  } catch (const CLI::ParseError& error) {
+    throw WrongUsage(program, error);
+  }
+  if (std::fflush(stdout) != 0 || std::ferror(stdout))
+    throw Failure(ExitCode::kBadFile, "cannot write to standard output");
+}
+
+int Main(int argc, char** argv) {
+  CLI::App program("Runs, measures and inspects ONNX models with opkit " OPKIT_VERSION_STRING,
+                   "opkit");
+  program.set_version_flag("--version", "opkit " OPKIT_VERSION_STRING);
+  program.require_subcommand(1);
+  program.footer(kFooter);
+  AddRunCommand(program);
+  AddBenchCommand(program);
+  AddInspectCommand(program);
+  AddPlanCommand(program);
+  AddOpsCommand(program);
+  try {
+    Run(program, argc, argv);
+    return 0;
+  } catch (const Failure& failure) {
+    return Report(failure);
+  } catch (const opkit::Error& error) {
+    return Report({ExitCode::kRunFailed, Describe(error)});
+  } catch (const std::bad_alloc&) {
+    return Report({ExitCode::kRunFailed, "out of memory"});
+  } catch (const std::exception& error) {
+    return Report({ExitCode::kRunFailed, error.what()});
+  }
+}
+
+}  // namespace
+
+std::string Describe(const opkit::Error& error) {
+  std::string out = error.message();
+  for (const std::string& line : error.context()) out += "; " + line;
+  return out;
+}
+
+std::string Printable(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    const bool control = static_cast<unsigned char>(c) < 32 || c == 127;
+    if (!control)
+      out += c;
+    else if (!out.empty() && out.back() != ' ')
+      out += ' ';
+  }
+  return out;
+}
+
+}  // namespace cli
+
+int main(int argc, char** argv) { return cli::Main(argc, argv); }

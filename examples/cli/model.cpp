@@ -1,0 +1,357 @@
+#include "model.hpp"
+
+#include <CLI/CLI.hpp>
+#include <set>
+
+#include "opkit/interop/mapped_file.hpp"
+#include "opkit/interop/npy.hpp"
+#include "opkit/interop/onnx.hpp"
+#include "opkit/op/random.hpp"
+#include "options.hpp"
+
+namespace cli {
+namespace {
+
+using namespace opkit;
+
+ExitCode CodeOf(const Error& error, ExitCode otherwise) {
+  return error.code() == ErrorCode::kOutOfMemory ? ExitCode::kRunFailed : otherwise;
+}
+
+std::vector<std::string> InputNames(const Graph& graph) {
+  std::vector<std::string> names;
+  for (const GraphInput& input : graph.inputs()) names.push_back(input.name);
+  return names;
+}
+size_t FindInput(const Graph& graph, std::string_view name) {
+  for (size_t i = 0; i < graph.inputs().size(); ++i)
+    if (graph.inputs()[i].name == name) return i;
+  throw Failure(ExitCode::kBadInput, StrCat("the model has no input '", name, "'",
+                                            SuggestName(name, InputNames(graph))));
+}
+
+// "name=value", where a name of an input may have a '=' in it.
+struct Setting {
+  size_t input;
+  std::string value;
+};
+Setting Split(const Graph& graph, const std::string& text, const char* option) {
+  size_t at = text.find('=');
+  if (at == std::string::npos)
+    throw Failure(ExitCode::kUsage, StrCat("expected ", option, ", found '", text, "'"));
+  for (const std::string& name : InputNames(graph))
+    if (name.size() > at && text.starts_with(name + "=")) at = name.size();
+  return {FindInput(graph, text.substr(0, at)), text.substr(at + 1)};
+}
+
+Shape ParseShape(const std::string& text) {
+  std::vector<int64_t> extents;
+  for (size_t at = 0; !text.empty() && at <= text.size();) {
+    const size_t end = std::min(text.find_first_of("x,", at), text.size());
+    const auto [stop, error] =
+        std::from_chars(text.data() + at, text.data() + end, extents.emplace_back());
+    if (error != std::errc() || stop != text.data() + end || extents.back() < 0)
+      throw Failure(ExitCode::kUsage,
+                    StrCat("expected a shape such as 1x3x48x320, found '", text, "'"));
+    at = end + 1;
+  }
+  return FailWith(ExitCode::kUsage, "", [&] { return Shape(extents); });
+}
+
+// What is known of each input: its tensor, or its shape.
+class InputResolver {
+ public:
+  InputResolver(const Graph& graph, const ModelOptions& options)
+      : graph_(graph), tensors_(graph.inputs().size()), shapes_(tensors_.size()) {
+    for (const std::string& text : options.inputs) Read(text);
+    for (const std::string& text : options.shapes) {
+      const Setting setting = Split(graph, text, "--shape NAME=1x3x48x320");
+      const GraphInput& input = graph.inputs()[setting.input];
+      if (shapes_[setting.input])
+        throw Failure(ExitCode::kUsage, "the shape of input '" + input.name + "' is given twice");
+      const Shape shape = ParseShape(setting.value);
+      Bind(setting.input, shape, StrCat("--shape gives ", shape));
+    }
+  }
+
+  bool has_tensor(size_t i) const { return tensors_[i].initialized(); }
+  const Tensor& tensor(size_t i) const { return tensors_[i]; }
+  // With 1 for what is not known otherwise.
+  GraphInput Resolve(size_t i) const {
+    const GraphInput& input = graph_.inputs()[i];
+    if (has_tensor(i)) return {input.name, TensorInfo(tensor(i).dtype(), tensor(i).shape())};
+    if (input.info.dtype == DType::kUndefined)
+      throw Failure(ExitCode::kBadModel,
+                    "the model does not say the dtype of its input '" + input.name + "'");
+    GraphInput out{input.name, TensorInfo(input.info.dtype, {})};
+    if (shapes_[i]) {
+      out.info.shape = *shapes_[i];
+      return out;
+    }
+    if (!input.info.shape.has_rank())
+      throw Failure(ExitCode::kBadInput,
+                    "the model does not say the rank of its input '" + input.name + "'",
+                    "give --shape " + input.name + "=1x3x48x320");
+    std::vector<Dim> dims;
+    for (const Dim& dim : input.info.shape.dims()) dims.push_back(ExtentOf(dim));
+    out.info.shape = SymbolicShape(std::move(dims));
+    return out;
+  }
+
+ private:
+  struct Binding {
+    std::string symbol;
+    int64_t extent;
+    std::string where;
+  };
+
+  void Read(const std::string& text) {
+    const Setting setting = Split(graph_, text, "--input NAME=FILE.npy");
+    const GraphInput& input = graph_.inputs()[setting.input];
+    if (has_tensor(setting.input))
+      throw Failure(ExitCode::kUsage, "input '" + input.name + "' is given twice");
+    const Tensor tensor = FailWith(ExitCode::kBadFile, "", [&] { return ReadNpy(setting.value); });
+    const std::string found = StrCat(setting.value, " holds ", tensor.dtype(), tensor.shape());
+    if (input.info.dtype != DType::kUndefined && input.info.dtype != tensor.dtype())
+      throw Failure(ExitCode::kBadInput,
+                    StrCat("input '", input.name, "' is ", ToString(input.info), ", but ", found),
+                    StrCat("convert it, in Python with .astype('", input.info.dtype, "')"));
+    Bind(setting.input, tensor.shape(), found);
+    tensors_[setting.input] = tensor;
+  }
+  void Bind(size_t i, const Shape& shape, const std::string& where) {
+    const GraphInput& input = graph_.inputs()[i];
+    const SymbolicShape& declared = input.info.shape;
+    bool fits = !declared.has_rank() || declared.rank() == shape.rank();
+    std::string why;
+    for (int axis = 0; fits && declared.has_rank() && axis < shape.rank(); ++axis) {
+      const Dim& dim = declared[axis];
+      fits = !dim.is_known() || dim.value() == shape[axis];
+      if (!dim.is_symbol()) continue;
+      const Binding* known = Find(dim.symbol());
+      if (!known) {
+        bindings_.push_back({dim.symbol(), shape[axis], input.name});
+      } else if (known->extent != shape[axis]) {
+        fits = false;
+        why = StrCat(", and ", dim.symbol(), " is ", known->extent, " in '", known->where, "'");
+      }
+    }
+    if (!fits)
+      throw Failure(ExitCode::kBadInput, StrCat("input '", input.name, "' is ",
+                                                ToString(input.info), why, ", but ", where));
+    shapes_[i] = shape;
+  }
+  const Binding* Find(const std::string& symbol) const {
+    for (const Binding& binding : bindings_)
+      if (binding.symbol == symbol) return &binding;
+    return nullptr;
+  }
+  int64_t ExtentOf(const Dim& dim) const {
+    if (dim.is_known()) return dim.value();
+    const Binding* known = dim.is_symbol() ? Find(dim.symbol()) : nullptr;
+    return known ? known->extent : 1;
+  }
+
+  const Graph& graph_;
+  std::vector<Tensor> tensors_;
+  std::vector<std::optional<Shape>> shapes_;
+  std::vector<Binding> bindings_;
+};
+
+Tensor RandomTensor(const TensorInfo& info, RandomGenerator& random) {
+  Tensor out(info.shape.ToShape(), info.dtype);
+  DispatchDType<bool, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t,
+                float16, bfloat16, float, double>(info.dtype, [&]<class T>() {
+    T* data = out.mutable_data<T>();
+    for (int64_t i = 0; i < out.numel(); ++i) {
+      const double uniform = random.uniform();
+      if constexpr (std::is_integral_v<T>)
+        data[i] = static_cast<T>(uniform >= 0.5);
+      else
+        data[i] = static_cast<T>(static_cast<float>(uniform));
+    }
+  });
+  return out;
+}
+
+bool IsAllowed(const std::string& backend, const ModelOptions& options) {
+  for (const std::string& allowed : options.backends)
+    if (allowed == backend) return true;
+  return false;
+}
+
+// Why none of the backends asked for has a kernel that takes the node.
+std::string WhyNone(const OperatorDef& def, const GraphView& view, const GraphTypes& types,
+                    int node, const ModelOptions& options) {
+  std::string out;
+  const auto ins = types.Of(view.inputs(node)), outs = types.Of(view.outputs(node));
+  for (const KernelCandidate& candidate : KernelCandidates(def, ins, outs))
+    if (IsAllowed(candidate.kernel->backend, options) && !candidate.dropped.empty())
+      out += ", " + candidate.kernel->backend + ": " + candidate.dropped;
+  return out;
+}
+
+// Selection falls back to backends that nobody asked for; here that is an error.
+void CheckBackends(const Plan& plan, const ModelOptions& options) {
+  const GraphView& view = plan.state()->view();
+  const auto found = plan.state()->Latest();
+  for (int node = 0; node < view.num_nodes(); ++node) {
+    const std::string& backend = plan.choice(node).kernel->backend;
+    if (IsAllowed(backend, options)) continue;
+    const OperatorDef& def = plan.graph().node(node);
+    throw Failure(
+        ExitCode::kBadModel,
+        StrCat("node ", ToString(def), " has no kernel of the backends ", options.backends,
+               " that takes it", WhyNone(def, view, found->types(), node, options)),
+        "add '" + backend + "' to --backends");
+  }
+}
+
+void CollectUnknown(const Graph& graph, std::set<std::string>* types) {
+  for (const OperatorDef& def : graph.nodes()) {
+    if (!OpRegistry::Global().FindSchema(def.type())) types->insert(def.type());
+    for (const auto& item : def.subgraphs())
+      if (const Graph* inner = GraphOf(*item.graph)) CollectUnknown(*inner, types);
+  }
+}
+// "; it needs A and B", where the reader has named the first it met: empty for one alone.
+std::string AllUnknown(const std::string& path) {
+  std::set<std::string> types;
+  try {
+    CollectUnknown(LoadOnnx(path, {.allow_unknown_operators = true}), &types);
+  } catch (const Error&) {  // something else is wrong as well
+  }
+  if (types.size() < 2) return {};
+  return StrCat("; operators that are not there: ",
+                std::vector<std::string>(types.begin(), types.end()));
+}
+
+Graph WithShapes(const Graph& graph, const std::vector<GraphInput>& inputs) {
+  Graph out;
+  for (const GraphInput& input : inputs)
+    out.AddInput(input.name, input.info.dtype, input.info.shape);
+  for (const GraphConstant& constant : graph.constants())
+    out.AddConstant(constant.name, constant.value);
+  for (const OperatorDef& def : graph.nodes()) out.AddNode(def);
+  for (const std::string& output : graph.outputs()) out.AddOutput(output);
+  return out;
+}
+
+bool IsRightByItself(const Graph& graph) {
+  try {
+    const GraphView view(graph);
+    InferGraph(view);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+}  // namespace
+
+void AddModelOptions(CLI::App& app, ModelOptions* options) {
+  app.add_option("MODEL", options->path, "An ONNX file")->option_text("REQUIRED");
+  app.add_option("--shape", options->shapes,
+                 "The extents of an input that the model leaves open; 1 each without this")
+      ->option_text("NAME=1x3x48x320 ...");
+  app.add_option("--backends", options->backends,
+                 "Use kernels of these backends only, the first that has one")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->option_text("NAME,...");
+  app.add_option("--threads", options->threads, "Default: one for each CPU")
+      ->check(WholeNumber(1, ThreadPool::kMaxThreads))
+      ->option_text("N");
+}
+
+void AddInputOptions(CLI::App& app, ModelOptions* options) {
+  app.add_option("--input", options->inputs, "Reads an input's value from a file of numpy's")
+      ->option_text("NAME=FILE.npy ...");
+  app.add_option("--seed", options->seed, "Of random inputs")
+      ->check(WholeNumber(0))
+      ->option_text("N=0");
+}
+
+OnnxModel LoadModel(ModelOptions& options) {
+  // `--input x=x.npy model.onnx`: lists take what follows them.
+  for (auto* list : {&options.inputs, &options.shapes})
+    if (options.path.empty() && !list->empty() && list->back().find('=') == std::string::npos) {
+      options.path = list->back();
+      list->pop_back();
+    }
+  if (options.path.empty())
+    throw Failure(ExitCode::kUsage, "expected the file of a model", "see the command's --help");
+  if (options.threads > 0) SetNumThreads(options.threads);
+  FailWith(ExitCode::kUsage, "", [&] {
+    for (const std::string& backend : options.backends) OpRegistry::Global().CheckBackend(backend);
+    SetGlobalEnginePref(DeviceType::kCPU, options.backends);
+  });
+  FailWith(ExitCode::kBadFile, "", [&] { return MapFile(options.path); });
+  try {
+    return LoadOnnxModel(options.path);
+  } catch (const Error& error) {
+    const bool unknown =
+        error.code() == ErrorCode::kNotFound || error.code() == ErrorCode::kUnsupported;
+    throw Failure(CodeOf(error, unknown ? ExitCode::kBadModel : ExitCode::kBadFile),
+                  Describe(error) + (unknown ? AllUnknown(options.path) : ""),
+                  unknown ? "'opkit ops' lists the operators" : "");
+  }
+}
+
+std::vector<NamedTensor> MakeInputs(const Graph& graph, const ModelOptions& options, bool random) {
+  const InputResolver resolver(graph, options);
+  RandomGenerator generator(options.seed);
+  std::vector<NamedTensor> out;
+  for (size_t i = 0; i < graph.inputs().size(); ++i) {
+    const GraphInput& input = graph.inputs()[i];
+    if (resolver.has_tensor(i)) {
+      out.push_back({input.name, resolver.tensor(i)});
+      continue;
+    }
+    if (!random)
+      throw Failure(
+          ExitCode::kBadInput,
+          StrCat("input '", input.name, "', which is ", ToString(input.info), ", has no value"),
+          "give --input " + input.name + "=FILE.npy, or --random");
+    const TensorInfo info = resolver.Resolve(i).info;
+    try {
+      out.push_back({input.name, RandomTensor(info, generator)});
+    } catch (const Error& error) {
+      throw Failure(CodeOf(error, ExitCode::kBadInput),
+                    StrCat("input '", input.name, "': ", Describe(error)));
+    }
+  }
+  return out;
+}
+
+std::vector<GraphInput> ChooseShapes(const Graph& graph, const ModelOptions& options) {
+  const InputResolver resolver(graph, options);
+  std::vector<GraphInput> out;
+  for (size_t i = 0; i < graph.inputs().size(); ++i) out.push_back(resolver.Resolve(i));
+  return out;
+}
+std::vector<GraphInput> ShapesOf(const std::vector<NamedTensor>& inputs) {
+  std::vector<GraphInput> out;
+  for (const NamedTensor& input : inputs)
+    out.push_back({input.name, TensorInfo(input.tensor.dtype(), input.tensor.shape())});
+  return out;
+}
+
+Plan MakePlan(const Graph& graph, const std::vector<GraphInput>& inputs,
+              const ModelOptions& options) {
+  try {
+    const Plan plan = Compile(WithShapes(graph, inputs));
+    if (!options.backends.empty()) CheckBackends(plan, options);
+    return plan;
+  } catch (const Error& error) {
+    if (!IsRightByItself(graph)) throw Failure(CodeOf(error, ExitCode::kBadModel), Describe(error));
+    std::string shapes;
+    for (const GraphInput& input : inputs)
+      shapes += StrCat(shapes.empty() ? "" : ", ", input.name, " ", ToString(input.info));
+    throw Failure(CodeOf(error, ExitCode::kBadInput),
+                  Describe(error) + "; with the inputs " + shapes,
+                  "--shape and --input say their shapes");
+  }
+}
+
+}  // namespace cli

@@ -1,0 +1,47 @@
+// From a model's file and what the command line says of its inputs to a plan: what run, bench and
+// inspect have in common. Everything that can be wrong is a Failure with its exit code.
+#ifndef OPKIT_EXAMPLES_CLI_MODEL_HPP_
+#define OPKIT_EXAMPLES_CLI_MODEL_HPP_
+
+#include <string>
+#include <vector>
+
+#include "opkit/graph/executor.hpp"
+#include "opkit/interop/onnx/options.hpp"
+#include "program.hpp"
+
+namespace cli {
+
+struct ModelOptions {
+  std::string path;
+  std::vector<std::string> inputs;    // name=file.npy
+  std::vector<std::string> shapes;    // name=1x3x48x320
+  std::vector<std::string> backends;  // in the order of preference; empty: all
+  int threads = 0;                    // 0: as many as there are CPUs
+  uint64_t seed = 0;                  // of random inputs
+};
+
+// MODEL, --shape, --backends, --threads.
+void AddModelOptions(CLI::App& app, ModelOptions* options);
+// --input and --seed, for commands that run the model.
+void AddInputOptions(CLI::App& app, ModelOptions* options);
+
+// Sets threads and backends for the process and reads the file.
+opkit::OnnxModel LoadModel(ModelOptions& options);
+
+// Tensors for the inputs: those of --input, checked against what the model says; the others random
+// (numbers in [0, 1), integers 0 or 1) where `random` allows it. Extents that the model leaves open
+// are those of --shape, those of the same symbol in another input, or else 1.
+std::vector<opkit::NamedTensor> MakeInputs(const opkit::Graph& graph, const ModelOptions& options,
+                                           bool random);
+// The dtypes and shapes alone that MakeInputs would choose.
+std::vector<opkit::GraphInput> ChooseShapes(const opkit::Graph& graph, const ModelOptions& options);
+std::vector<opkit::GraphInput> ShapesOf(const std::vector<opkit::NamedTensor>& inputs);
+
+// The plan for inputs of these shapes, all nodes on the backends that were asked for.
+opkit::Plan MakePlan(const opkit::Graph& graph, const std::vector<opkit::GraphInput>& inputs,
+                     const ModelOptions& options);
+
+}  // namespace cli
+
+#endif  // OPKIT_EXAMPLES_CLI_MODEL_HPP_

@@ -1,0 +1,85 @@
+// opkit ops: what the operators of this program are and how they are used, from their schemas.
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "file.hpp"
+#include "opkit/base/suggest.hpp"
+#include "opkit/op/schema_docs.hpp"
+#include "program.hpp"
+#include "terminal.hpp"
+
+namespace cli {
+namespace {
+
+using namespace opkit;
+
+struct OpsCommand {
+  std::string name;
+  bool all = false;
+};
+
+const OpSchema* PublicSchema(const std::string& name) {
+  const OpSchema* schema = OpRegistry::Global().FindSchema(name);
+  return schema && !schema->is_private() ? schema : nullptr;
+}
+
+// "cpu: reference, eigen"
+std::string KernelsOf(const std::string& name) {
+  std::string out;
+  for (const Kernel* kernel : OpRegistry::Global().KernelsOf(name)) {
+    const std::string device = ToString(kernel->device);
+    const bool same = out.find(device + ": ") != std::string::npos;
+    out += (out.empty() ? "" : same ? ", " : "; ") + (same ? "" : device + ": ") + kernel->backend;
+  }
+  return out.empty() ? "none" : out;
+}
+
+// Up to the first full stop that ends a sentence.
+std::string FirstSentence(const std::string& doc) {
+  constexpr size_t kMost = 72;
+  std::string out = Printable(doc.substr(0, doc.find(". ")));
+  if (!out.empty() && out.back() == '.') out.pop_back();
+  return out.size() <= kMost ? out : out.substr(0, out.rfind(' ', kMost)) + " ...";
+}
+
+void List(const OpRegistry& registry) {
+  Table table("lll");
+  table.Add({"operator", "kernels", "what it does"});
+  for (const std::string& name : registry.Operators())
+    if (const OpSchema* schema = PublicSchema(name))
+      table.Add({name, KernelsOf(name), FirstSentence(schema->doc())});
+  WriteFile("-", table.Format(true, stdout));
+}
+
+void Ops(const OpsCommand& command) {
+  const OpRegistry& registry = OpRegistry::Global();
+  if (command.all) return WriteFile("-", DocsOfAllOperators());
+  if (command.name.empty()) return List(registry);
+  const OpSchema* schema = PublicSchema(command.name);
+  if (!schema) {
+    std::vector<std::string> known;
+    for (const std::string& name : registry.Operators())
+      if (PublicSchema(name)) known.push_back(name);
+    const std::string nearest = NearestName(command.name, known);
+    throw Failure(ExitCode::kUsage, "there is no operator '" + command.name + "'",
+                  nearest.empty() ? "'opkit ops' lists them" : "did you mean '" + nearest + "'?");
+  }
+  WriteFile("-", ToMarkdown(*schema) + "\n**Kernels**: " + KernelsOf(command.name) + "\n");
+}
+
+}  // namespace
+
+void AddOpsCommand(CLI::App& program) {
+  auto command = std::make_shared<OpsCommand>();
+  CLI::App* app = program.add_subcommand("ops", "List the operators, or document one");
+  app->add_option("NAME", command->name, "The operator to document")->option_text(" ");
+  app->add_flag("--all", command->all, "Document every operator, as Markdown");
+  app->footer(
+      "Examples:\n"
+      "  opkit ops\n"
+      "  opkit ops Conv\n"
+      "  opkit ops --all > operators.md");
+  app->callback([command] { Ops(*command); });
+}
+
+}  // namespace cli

@@ -1,0 +1,141 @@
+// opkit run: a model on .npy files, or on random numbers, into .npy files.
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <memory>
+#include <set>
+
+#include "file.hpp"
+#include "model.hpp"
+#include "opkit/interop/npy.hpp"
+#include "options.hpp"
+#include "terminal.hpp"
+#include "timing.hpp"
+
+namespace cli {
+namespace {
+
+using namespace opkit;
+
+struct RunCommand {
+  ModelOptions model;
+  std::string output_dir;
+  int repeat = 1;
+  bool random = false, table = false;
+};
+
+// Names of files for names of outputs, no two the same.
+class FileNames {
+ public:
+  std::string For(const std::string& output) {
+    std::string name;
+    for (const char c : output) {
+      const bool kept = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                        (c >= '0' && c <= '9') || c == '_' || c == '.' || c == '-';
+      name += kept ? c : '_';
+    }
+    std::string unique = name;
+    for (int n = 2; !used_.insert(unique).second; ++n) unique = name + "_" + std::to_string(n);
+    return unique + ".npy";
+  }
+
+ private:
+  std::set<std::string> used_;
+};
+
+// The first few elements, for who asked for no files.
+std::string Preview(const Tensor& tensor) {
+  constexpr int64_t kShown = 6;
+  std::string out;
+  DispatchDType<bool, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t,
+                float16, bfloat16, float, double>(tensor.dtype(), [&]<class T>() {
+    const Tensor dense = tensor.is_dense() ? tensor : tensor.Contiguous();
+    for (int64_t i = 0; i < tensor.numel() && i < kShown; ++i) {
+      const T value = dense.data<T>()[i];
+      out += " ";
+      if constexpr (std::is_integral_v<T>)
+        out += StrCat(value);
+      else
+        out += StrCat(static_cast<double>(value));
+    }
+  });
+  return out + (tensor.numel() > kShown ? " ..." : "");
+}
+
+void MakeFolder(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error || !std::filesystem::is_directory(path, error))
+    throw Failure(ExitCode::kBadFile,
+                  "cannot make the folder '" + path + "'" + (error ? ": " + error.message() : ""));
+}
+
+void WriteOutputs(const NamedTensors& outputs, const std::string& folder) {
+  FileNames names;
+  Table table("lll");
+  for (const NamedTensor& output : outputs) {
+    const std::string type = StrCat(output.tensor.dtype(), output.tensor.shape());
+    if (folder.empty()) {
+      table.Add({Printable(output.name), type, Preview(output.tensor)});
+      continue;
+    }
+    const std::string path = (std::filesystem::path(folder) / names.For(output.name)).string();
+    FailWith(ExitCode::kBadFile, "", [&] { WriteNpy(path, output.tensor); });
+    table.Add({Printable(output.name), type, path});
+  }
+  WriteFile("-", table.Format(false, stdout));
+}
+
+void RunModel(RunCommand& command) {
+  const OnnxModel model = LoadModel(command.model);
+  const auto inputs = MakeInputs(model.graph, command.model, command.random);
+  Executor executor(MakePlan(model.graph, ShapesOf(inputs), command.model));
+  if (!command.output_dir.empty()) MakeFolder(command.output_dir);  // before work is done in vain
+  for (const NamedTensor& input : inputs) executor.Bind(input.name, input.tensor);
+  Times times;
+  {
+    Progress progress("running", command.repeat);
+    for (int i = 0; i < command.repeat; ++i) {
+      const Stopwatch watch;
+      executor.Run();
+      times.Add(watch.ms());
+      progress.Update(i + 1, StrCat(i + 1, " of ", command.repeat));
+    }
+  }
+  WriteOutputs(executor.outputs(), command.output_dir);
+  if (command.table) {
+    constexpr int kMostRuns = 10;
+    const NetBenchmark nodes = TimeNodes(executor, std::min(command.repeat, kMostRuns));
+    WriteFile("-", "\n" + ToString(nodes));
+  }
+  if (command.repeat > 1)
+    std::fprintf(stderr, "%d runs on %d threads: median %s ms, %s to %s\n", command.repeat,
+                 NumThreads(), Fixed(times.Percentile(50), 3).c_str(),
+                 Fixed(times.Percentile(0), 3).c_str(), Fixed(times.Percentile(100), 3).c_str());
+}
+
+}  // namespace
+
+void AddRunCommand(CLI::App& program) {
+  auto command = std::make_shared<RunCommand>();
+  CLI::App* app = program.add_subcommand("run", "Run a model on .npy files");
+  AddModelOptions(*app, &command->model);
+  AddInputOptions(*app, &command->model);
+  app->add_flag("--random", command->random, "Random values for inputs that are not given");
+  app->add_option("--output-dir", command->output_dir,
+                  "Writes each output to NAME.npy, other characters than letters, digits and _.- "
+                  "as _; without it the first values are printed")
+      ->option_text("DIR");
+  app->add_option("--repeat", command->repeat, "Runs as often, and says how long one takes")
+      ->check(WholeNumber(1, 1'000'000'000))
+      ->option_text("N=1");
+  app->add_flag("--table", command->table,
+                "Also prints how long each node takes, and at what rate");
+  app->footer(
+      "Examples:\n"
+      "  opkit run model.onnx --input x=x.npy --output-dir out\n"
+      "  opkit run model.onnx --random --shape x=1x3x48x320 --table\n"
+      "  opkit run model.onnx --input a=a.npy b=b.npy --backends reference --threads 1");
+  app->callback([command] { RunModel(*command); });
+}
+
+}  // namespace cli

@@ -1,0 +1,515 @@
+#!/usr/bin/env python3
+"""Drives the command-line program as a user does: cli_test.py PROGRAM [unittest's arguments].
+
+Every way to use it wrongly gets one line that says what was expected, and its documented exit code.
+"""
+import json
+import os
+import pathlib
+import pty
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+import xml.dom.minidom
+
+from onnx_file import (DOUBLE, FLOAT, INT32, INT64, model, node, read_npy, tensor, value_info,
+                       write_npy)
+
+DONE, RUN_FAILED, USAGE, BAD_FILE, BAD_MODEL, BAD_INPUT, NO_PLAN = range(7)
+program = None
+
+
+class Cli(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def opkit(self, *arguments, code=DONE, environment=None):
+        """Runs it in the test's folder; returns what it wrote to stdout."""
+        environment = {**os.environ, "TERM": "xterm", **(environment or {})}
+        run = subprocess.run([program, *map(str, arguments)], cwd=self.folder, env=environment,
+                             capture_output=True, text=True, timeout=120)
+        self.assertEqual(run.returncode, code, f"{arguments}: {run.stdout}\n{run.stderr}")
+        self.stderr = run.stderr
+        self.assertNotIn("\033", run.stdout + run.stderr, "colours where there is no terminal")
+        return run.stdout
+
+    def refuses(self, code, arguments, *sentences):
+        """It ends with this code and one line that holds these sentences."""
+        out = self.opkit(*arguments, code=code)
+        self.assertEqual(out, "")
+        self.assertRegex(self.stderr, r"\Aopkit: error: [^\n]+\n\Z")
+        for sentence in sentences:
+            self.assertIn(sentence, self.stderr)
+
+    def write(self, name, data):
+        (self.folder / name).write_bytes(data.encode() if isinstance(data, str) else data)
+        return name
+
+    def affine(self):
+        """y = relu(w * x + b), and the sum before the relu under a name that is no file's."""
+        return self.write("affine.onnx", model(
+            [node("Mul", ["x", "w"], ["p"]), node("Add", ["p", "b"], ["dir/sum:0"], "adds"),
+             node("Relu", ["dir/sum:0"], ["y"])],
+            [value_info("x", FLOAT, ["N", 3])],
+            [value_info("y", FLOAT, ["N", 3]), value_info("dir/sum:0", FLOAT, ["N", 3])],
+            [tensor("w", FLOAT, [3], [2, -1, 0.5]), tensor("b", FLOAT, [], [1])]))
+
+    def pair(self):
+        """sum = left + right, which have one symbol between them."""
+        return self.write("pair.onnx", model(
+            [node("Add", ["left", "right"], ["sum"])],
+            [value_info("left", FLOAT, ["N", 2]), value_info("right", FLOAT, ["N", 2])],
+            [value_info("sum", FLOAT, ["N", 2])]))
+
+    def npy(self, name, dtype, shape, values):
+        write_npy(self.folder / name, dtype, shape, values)
+        return name
+
+
+class Run(Cli):
+    def test_writes_each_output_to_a_file_of_its_name(self):
+        self.npy("x.npy", FLOAT, [2, 3], [1, 2, 3, -4, 5, -6])
+        out = self.opkit("run", self.affine(), "--input", "x=x.npy", "--output-dir", "new/out")
+        sums = [3, -1, 2.5, -7, -4, -2]
+        out_dir = self.folder / "new/out"
+        self.assertEqual(read_npy(out_dir / "dir_sum_0.npy"), ("<f4", (2, 3), sums))
+        self.assertEqual(read_npy(out_dir / "y.npy"),
+                         ("<f4", (2, 3), [max(0, value) for value in sums]))
+        self.assertEqual(sorted(os.listdir(out_dir)), ["dir_sum_0.npy", "y.npy"])
+        self.assertIn("float32[2, 3]", out)
+        self.assertIn("new/out/y.npy", out)
+
+    def test_outputs_whose_names_differ_in_other_characters_get_two_files(self):
+        path = self.write("m.onnx", model(
+            [node("Neg", ["x"], ["a:b"]), node("Abs", ["x"], ["a/b"])],
+            [value_info("x", FLOAT, [1])],
+            [value_info("a:b", FLOAT, [1]), value_info("a/b", FLOAT, [1])]))
+        self.npy("x.npy", FLOAT, [1], [-3])
+        self.opkit("run", path, "--input", "x=x.npy", "--output-dir", "out")
+        self.assertEqual(read_npy(self.folder / "out/a_b.npy")[2], [3])
+        self.assertEqual(read_npy(self.folder / "out/a_b_2.npy")[2], [3])
+
+    def test_inputs_in_any_order_and_before_the_model(self):
+        self.npy("l.npy", FLOAT, [1, 2], [1, 2])
+        self.npy("r.npy", FLOAT, [1, 2], [10, 20])
+        path = self.pair()
+        for arguments in ([path, "--input", "right=r.npy", "--input", "left=l.npy"],
+                          [path, "--input", "right=r.npy", "left=l.npy"],
+                          ["--input", "right=r.npy", "left=l.npy", path],
+                          ["--input=left=l.npy", "--input=right=r.npy", path]):
+            self.opkit("run", *arguments, "--output-dir", "out")
+            self.assertEqual(read_npy(self.folder / "out/sum.npy"), ("<f4", (1, 2), [11, 22]))
+
+    def test_an_input_whose_name_has_an_equals_sign(self):
+        path = self.write("m.onnx", model([node("Neg", ["a=b"], ["y"])],
+                                          [value_info("a=b", INT64, [1])],
+                                          [value_info("y", INT64, [1])]))
+        self.npy("x=y.npy", INT64, [1], [7])
+        self.opkit("run", path, "--input", "a=b=x=y.npy", "--output-dir", "out")
+        self.assertEqual(read_npy(self.folder / "out/y.npy"), ("<i8", (1,), [-7]))
+
+    def test_without_a_folder_the_first_values_are_printed(self):
+        self.npy("x.npy", FLOAT, [1, 3], [1, 2, 4])
+        out = self.opkit("run", self.affine(), "--input", "x=x.npy")
+        self.assertRegex(out, r"(?m)^y +float32\[1, 3\] +3 0 3$")
+
+    def test_random_inputs_are_those_of_the_seed_and_open_extents_are_1(self):
+        outs = [self.opkit("run", self.affine(), "--random", "--seed", seed) for seed in (1, 1, 2)]
+        self.assertEqual(outs[0], outs[1])
+        self.assertNotEqual(outs[0], outs[2])
+        self.assertIn("float32[1, 3]", outs[0])
+
+    def test_a_shape_for_an_open_extent_holds_for_its_symbol(self):
+        out = self.opkit("run", self.pair(), "--random", "--shape", "right=5x2")
+        self.assertIn("float32[5, 2]", out)
+        self.npy("l.npy", FLOAT, [4, 2], range(8))
+        out = self.opkit("run", self.pair(), "--random", "--input", "left=l.npy")
+        self.assertIn("float32[4, 2]", out)
+
+    def test_threads_backends_and_repetition_change_no_value(self):
+        plain = self.opkit("run", self.affine(), "--random")
+        for more in (["--threads", 1], ["--threads", 3], ["--backends", "reference"],
+                     ["--backends", "eigen,reference"], ["--repeat", 5]):
+            self.assertEqual(self.opkit("run", self.affine(), "--random", *more), plain)
+        self.assertRegex(self.stderr, r"\A5 runs on \d+ threads: median [\d.]+ ms")
+
+    def test_a_table_of_the_nodes(self):
+        out = self.opkit("run", self.affine(), "--random", "--repeat", 3, "--table")
+        self.assertRegex(out, r"(?m)^node +op +ms +share +GFLOP/s +GB/s$")
+        for op in ("Mul", "Add 'adds'", "Relu"):
+            self.assertIn(op, out)
+        self.assertIn("the median of 3 runs", out)
+
+
+class WrongInput(Cli):
+    def test_names_the_nearest_input(self):
+        self.npy("l.npy", FLOAT, [1, 2], [1, 2])
+        self.refuses(BAD_INPUT, ["run", self.pair(), "--input", "lefft=l.npy"],
+                     "the model has no input 'lefft'", "did you mean 'left'?", "'right'")
+
+    def test_says_what_a_missing_input_is(self):
+        self.refuses(BAD_INPUT, ["run", self.pair()], "input 'left', which is float32[N, 2], has "
+                     "no value", "--input left=FILE.npy", "--random")
+
+    def test_says_what_the_model_expects(self):
+        self.npy("d.npy", DOUBLE, [2, 3], range(6))
+        self.npy("shape.npy", FLOAT, [2, 4], range(8))
+        self.npy("rank.npy", FLOAT, [3], range(3))
+        path = self.affine()
+        self.refuses(BAD_INPUT, ["run", path, "--input", "x=d.npy"],
+                     "input 'x' is float32[N, 3], but d.npy holds float64[2, 3]",
+                     ".astype('float32')")
+        for name, found in (("shape.npy", "[2, 4]"), ("rank.npy", "[3]")):
+            self.refuses(BAD_INPUT, ["run", path, "--input", "x=" + name],
+                         f"input 'x' is float32[N, 3], but {name} holds float32{found}")
+        self.refuses(BAD_INPUT, ["run", path, "--random", "--shape", "x=2x4"],
+                     "input 'x' is float32[N, 3], but --shape gives [2, 4]")
+
+    def test_says_where_a_symbol_got_its_extent(self):
+        self.npy("l.npy", FLOAT, [1, 2], [1, 2])
+        self.npy("r.npy", FLOAT, [3, 2], range(6))
+        self.refuses(BAD_INPUT, ["run", self.pair(), "--input", "left=l.npy", "right=r.npy"],
+                     "input 'right' is float32[N, 2], and N is 1 in 'left', but r.npy holds "
+                     "float32[3, 2]")
+
+    def test_the_same_input_twice(self):
+        self.npy("l.npy", FLOAT, [1, 2], [1, 2])
+        self.refuses(USAGE, ["run", self.pair(), "--input", "left=l.npy", "left=l.npy"],
+                     "input 'left' is given twice")
+        self.refuses(USAGE, ["run", self.pair(), "--shape", "left=1x2", "left=1x2"], "given twice")
+
+    def test_files_that_are_none(self):
+        self.write("text.npy", "1 2 3")
+        self.write("empty.npy", "")
+        whole = self.folder / self.npy("whole.npy", FLOAT, [2, 3], range(6))
+        self.write("cut.npy", whole.read_bytes()[:-1])
+        for name in ("text.npy", "empty.npy", "cut.npy", "absent.npy", "."):
+            self.refuses(BAD_FILE, ["run", self.affine(), "--input", "x=" + name], name)
+
+    def test_an_output_folder_that_cannot_be(self):
+        self.write("file", "")
+        self.refuses(BAD_FILE, ["run", self.affine(), "--random", "--output-dir", "file/out"],
+                     "cannot make the folder 'file/out'")
+        self.refuses(BAD_FILE, ["run", self.affine(), "--random", "--output-dir", "file"],
+                     "cannot make the folder 'file'")
+
+    def test_shapes_that_are_none(self):
+        for shape in ("x=", "x=axb", "x=1x", "x=-1x3", "x=1xx3", "x=99999999999999999999x3"):
+            code = BAD_INPUT if shape == "x=" else USAGE
+            self.refuses(code, ["run", self.affine(), "--random", "--shape", shape])
+        self.refuses(USAGE, ["run", self.affine(), "--random", "--shape", "1x3"],
+                     "expected --shape NAME=1x3x48x320, found '1x3'")
+
+    def test_more_memory_than_there_is(self):
+        self.refuses(RUN_FAILED, ["run", self.affine(), "--random", "--shape",
+                                  "x=1000000000000x3"], "out of memory")
+
+
+class WrongModel(Cli):
+    def test_files_that_are_none(self):
+        self.write("empty.onnx", "")
+        self.write("text.onnx", "# a model card\n")
+        whole = (self.folder / self.affine()).read_bytes()
+        self.write("cut.onnx", whole[:len(whole) // 2])
+        for name in ("empty.onnx", "text.onnx", "cut.onnx", "absent.onnx", "."):
+            for command in (["run", "--random"], ["bench"], ["inspect"]):
+                self.refuses(BAD_FILE, [command[0], name, *command[1:]], name)
+
+    def test_an_operator_that_is_not_there(self):
+        path = self.write("m.onnx", model([node("Relv", ["x"], ["y"], "first")],
+                                          [value_info("x", FLOAT, [1])],
+                                          [value_info("y", FLOAT, [1])]))
+        self.refuses(BAD_MODEL, ["run", path, "--random"], "Relv", "first", "'Relu'",
+                     "'opkit ops' lists the operators")
+
+    def test_an_opset_that_is_not_read(self):
+        path = self.write("m.onnx", model([node("Relu", ["x"], ["y"])],
+                                          [value_info("x", FLOAT, [1])],
+                                          [value_info("y", FLOAT, [1])], opset=1000))
+        self.refuses(BAD_MODEL, ["run", path, "--random"], "1000")
+
+    def test_shapes_that_contradict_each_other(self):
+        path = self.write("m.onnx", model([node("Add", ["x", "w"], ["y"], "adds")],
+                                          [value_info("x", FLOAT, [2])],
+                                          [value_info("y", FLOAT, [2])],
+                                          [tensor("w", FLOAT, [3], [1, 2, 3])]))
+        self.refuses(BAD_MODEL, ["run", path, "--random"], "Add", "adds")
+
+    def test_an_input_that_the_nodes_refuse(self):
+        path = self.write("m.onnx", model([node("Add", ["x", "w"], ["y"], "adds")],
+                                          [value_info("x", FLOAT, ["N"])],
+                                          [value_info("y", FLOAT, ["M"])],
+                                          [tensor("w", FLOAT, [3], [1, 2, 3])]))
+        self.opkit("run", path, "--random")
+        self.refuses(BAD_INPUT, ["run", path, "--random", "--shape", "x=2"], "Add",
+                     "with the inputs x float32[2]")
+
+    def test_backends_without_a_kernel(self):
+        self.refuses(USAGE, ["run", self.affine(), "--random", "--backends", "eigne"],
+                     "no backend 'eigne'", "did you mean 'eigen'?")
+        path = self.write("m.onnx", model([node("NonZero", ["x"], ["y"], "finds")],
+                                          [value_info("x", FLOAT, [1])],
+                                          [value_info("y", INT64, [1, "n"])]))
+        self.refuses(BAD_MODEL, ["run", path, "--random", "--backends", "eigen"], "NonZero",
+                     "no kernel of the backends [eigen]", "add 'reference' to --backends")
+
+    def test_a_name_with_escape_sequences_does_not_reach_the_terminal(self):
+        path = self.write("m.onnx", model([node("Relu", ["x"], ["\033[2Jy\n"])],
+                                          [value_info("x", FLOAT, [1])],
+                                          [value_info("\033[2Jy\n", FLOAT, [1])]))
+        self.opkit("run", path, "--random")  # opkit() looks for escapes
+        self.opkit("inspect", path)
+        self.refuses(BAD_INPUT, ["run", path, "--input", "\033[2Jz=x.npy"], "no input")
+
+
+class Bench(Cli):
+    def test_reports_json(self):
+        report = json.loads(self.opkit("bench", self.affine(), "--shape", "x=4x3", "--threads", 2,
+                                       "--runs", 20))
+        self.assertEqual(report["inputs"], {"x": "float32[4, 3]"})
+        self.assertEqual((report["runs"], report["threads"]), (20, 2))
+        order = ["min_ms", "p10_ms", "p25_ms", "median_ms", "p75_ms", "p90_ms", "p95_ms", "p99_ms",
+                 "max_ms"]
+        times = [report[key] for key in order]
+        self.assertEqual(times, sorted(times))
+        self.assertGreater(times[0], 0)
+        self.assertLessEqual(report["min_ms"], report["mean_ms"])
+        self.assertLessEqual(report["mean_ms"], report["max_ms"])
+        self.assertAlmostEqual(report["load_ms"], report["read_ms"] + report["plan_ms"], places=5)
+        self.assertGreater(report["first_result_ms"], report["load_ms"])
+        self.assertGreater(report["peak_memory_bytes"], 1 << 20)
+        self.assertNotIn("nodes", report)
+
+    def test_measures_at_least_five_runs_whatever_the_time(self):
+        report = json.loads(self.opkit("bench", self.affine(), "--seconds", "1e-9"))
+        self.assertEqual(report["runs"], 5)
+
+    def test_nodes(self):
+        self.opkit("bench", self.affine(), "--seconds", "0.01", "--nodes", "-o", "bench.json")
+        report = json.loads((self.folder / "bench.json").read_text())
+        self.assertEqual([row["op"] for row in report["nodes"]], ["Mul", "Add", "Relu"])
+        self.assertEqual(report["nodes"][1]["output"], "float32[1, 3]")
+        self.assertEqual({row["op"] for row in report["operators"]}, {"Mul", "Add", "Relu"})
+        self.assertAlmostEqual(sum(row["share"] for row in report["operators"]), 1, places=5)
+
+    def test_takes_inputs(self):
+        self.npy("x.npy", FLOAT, [7, 3], range(21))
+        report = json.loads(self.opkit("bench", self.affine(), "--runs", 1, "--input", "x=x.npy"))
+        self.assertEqual(report["inputs"], {"x": "float32[7, 3]"})
+
+    def test_peak_memory_is_that_of_the_process_alone(self):
+        """Not what a parent had before it started the program."""
+        ballast = bytearray(os.urandom(1) * (200 << 20))
+        report = json.loads(self.opkit("bench", self.affine(), "--runs", 1))
+        del ballast
+        self.assertLess(report["peak_memory_bytes"], 100 << 20)
+
+
+class Inspect(Cli):
+    def test_shows_what_is_in_a_model(self):
+        out = self.opkit("inspect", self.affine(), "--shape", "x=8x3")
+        self.assertIn("opset 17", out)
+        self.assertIn("3 nodes", out)
+        self.assertRegex(out, r"(?m)^  x +float32\[N, 3\] +here float32\[8, 3\]$")
+        self.assertRegex(out, r"(?m)^  dir/sum:0 +float32\[8, 3\]$")
+        self.assertRegex(out, r"(?m)^ +1 +Add +\w+ +float32\[8, 3\] +0\.000 +0\.2 +'adds'")
+        self.assertRegex(out, r"arena .* at least \d+, ratio 1\.0000")
+
+    def test_draws(self):
+        out = self.opkit("inspect", self.affine(), "--dot", "graph.dot", "--svg", "memory.svg")
+        self.assertIn("nodes", out)
+        dot = (self.folder / "graph.dot").read_text()
+        self.assertTrue(dot.startswith("digraph"))
+        self.assertIn("dir/sum:0\\nfloat32[1, 3]", dot)
+        svg = xml.dom.minidom.parse(str(self.folder / "memory.svg"))
+        self.assertEqual(svg.documentElement.tagName, "svg")
+        self.assertTrue(self.opkit("inspect", self.affine(), "--dot", "-").startswith("digraph"))
+        xml.dom.minidom.parseString(self.opkit("inspect", self.affine(), "--svg", "-"))
+
+    def test_refuses_a_place_that_cannot_be_written(self):
+        self.refuses(BAD_FILE, ["inspect", self.affine(), "--dot", "absent/graph.dot"],
+                     "cannot write 'absent/graph.dot'", "No such file")
+
+
+class Plan(Cli):
+    def table(self, rows, header="id,lower,upper,size"):
+        return self.write("buffers.csv",
+                          "\n".join([header, *(",".join(map(str, row)) for row in rows)]) + "\n")
+
+    def test_places_buffers_apart_within_the_capacity(self):
+        seed = random.randrange(1 << 30)
+        print(f"seed {seed}")
+        draw = random.Random(seed)
+        rows = []
+        for i in range(200):
+            lower = draw.randrange(100)
+            rows.append((f"b{i}", lower, lower + draw.randint(1, 20), draw.randrange(100)))
+        bound = max(sum(size for _, lower, upper, size in rows if lower <= t < upper)
+                    for t in range(120))
+        self.opkit("plan", self.table(rows), "--capacity", int(bound * 1.25), "-o", "out.csv")
+        lines = (self.folder / "out.csv").read_text().splitlines()
+        self.assertEqual(lines[0], "id,lower,upper,size,offset")
+        placed = [line.split(",") for line in lines[1:]]
+        self.assertEqual([row[:4] for row in placed], [[str(x) for x in row] for row in rows])
+        spans = [tuple(map(int, row[1:])) for row in placed]
+        for i, (lower, upper, size, offset) in enumerate(spans):
+            self.assertTrue(0 <= offset <= bound * 1.25 - size)
+            for other in spans[:i]:
+                apart = (upper <= other[0] or other[1] <= lower or offset + size <= other[3] or
+                         other[3] + other[2] <= offset)
+                self.assertTrue(apart or not size or not other[2])
+
+    def test_writes_to_stdout_and_takes_a_table_that_has_offsets(self):
+        path = self.table([("a", 0, 2, 5, 77), ("b", 1, 3, 6, 77)], "id,lower,upper,size,offset")
+        out = self.opkit("plan", path, "--capacity", 11)
+        self.assertEqual(sorted(int(line.split(",")[4]) for line in out.splitlines()[1:])[0], 0)
+        self.assertIn("2 buffers in 11 bytes (at least 11, ratio 1.0000)", self.stderr)
+
+    def test_takes_no_buffers(self):
+        self.assertEqual(self.opkit("plan", self.table([]), "--capacity", 0),
+                         "id,lower,upper,size,offset\n")
+
+    def test_draws(self):
+        path = self.table([("<a>", 0, 2, 5), ("b", 1, 3, 6)])
+        self.opkit("plan", path, "--capacity", 100, "-o", "out.csv", "--svg", "plan.svg")
+        self.assertIn("&lt;a&gt;", (self.folder / "plan.svg").read_text())
+
+    def test_a_capacity_too_small(self):
+        path = self.table([("a", 0, 2, 5), ("b", 1, 3, 6)])
+        self.refuses(NO_PLAN, ["plan", path, "--capacity", 10, "-o", "out.csv"],
+                     "no plan fits in 10 bytes", "give --capacity 11")
+        self.assertFalse((self.folder / "out.csv").exists())
+
+    def test_a_search_that_ends_without_a_plan(self):
+        draw = random.Random(0)
+        rows = []
+        for i in range(200):
+            lower = draw.randrange(100)
+            rows.append((i, lower, lower + draw.randint(1, 60), draw.randint(1, 1000)))
+        bound = max(sum(size for _, lower, upper, size in rows if lower <= t < upper)
+                    for t in range(170))
+        path = self.table(rows)
+        self.refuses(NO_PLAN, ["plan", path, "--capacity", bound, "--seconds", "1e-9"],
+                     f"found no plan within {bound} bytes", "give --seconds more than 1e-09")
+        best = int(re.search(r"the best needs (\d+)", self.stderr)[1])
+        self.assertGreater(best, bound)
+        self.opkit("plan", path, "--capacity", best, "--seconds", "1e-9")
+        self.assertIn(f" at least {bound}, ", self.stderr.replace("(", " "))
+
+    def test_hostile_tables(self):
+        header = "id,lower,upper,size\n"
+        for text, sentence in (
+                ("", "expected the columns"), ("\0\0\0\n", "expected the columns"),
+                ("a,b,c\n", "expected the columns"), (header + "x,1\n", "line 2: expected 4 cells"),
+                (header + "x,1,2,3,4\n", "line 2: expected 4 cells"),
+                (header + "x,2,1,3\n", "lower is 2 and upper 1"),
+                (header + "x,1,2,-3\n", "size is -3"), (header + "x,1,2,3.5\n", "'3.5'"),
+                (header + "x,1,2,99999999999999999999\n", "64-bit integer"),
+                (header + "x,1,2,0x10\n", "'0x10'"), (header + "x,\033[2J,2,3\n", "as lower"),
+                (header + "x,0,9223372036854775807,9223372036854775807\n"
+                 "y,0,1,9223372036854775807\n", "")):
+            self.refuses(BAD_FILE, ["plan", self.write("t.csv", text), "--capacity", 100, "-o",
+                                    "out.csv"], sentence)
+            self.assertFalse((self.folder / "out.csv").exists())
+
+    def test_wrong_capacities(self):
+        path = self.table([("a", 0, 2, 5)])
+        for capacity in ("-1", "1.5", "1k", "", "99999999999999999999"):
+            self.refuses(USAGE, ["plan", path, f"--capacity={capacity}"], "--capacity")
+        self.refuses(USAGE, ["plan", path], "--capacity is required")
+
+
+class Ops(Cli):
+    def test_lists_and_documents(self):
+        listed = [line.split()[0] for line in self.opkit("ops").splitlines()[1:]]
+        self.assertGreater(len(listed), 50)
+        self.assertEqual(listed, sorted(listed))
+        out = self.opkit("ops", "Conv")
+        self.assertTrue(out.startswith("## Conv\n"))
+        for part in ("**Inputs**", "**Outputs**", "**Attributes**", "| strides |", "reference"):
+            self.assertIn(part, out)
+        every = self.opkit("ops", "--all")
+        self.assertEqual(re.findall(r"(?m)^## (\w+)$", every), listed)
+
+    def test_names_the_nearest(self):
+        self.refuses(USAGE, ["ops", "Comv"], "no operator 'Comv'", "did you mean 'Conv'?")
+
+
+class CommandLine(Cli):
+    def test_help_has_examples_and_the_exit_codes(self):
+        out = self.opkit("--help")
+        for code in range(7):
+            self.assertRegex(out, rf"(?m)^  {code}  \w")
+        for command in ("run", "bench", "plan", "inspect", "ops"):
+            self.assertRegex(out, rf"(?m)^  {command} ")
+            help_text = self.opkit(command, "--help")
+            self.assertIn(f"Examples:\n  opkit {command}", help_text)
+        self.assertRegex(self.opkit("--version"), r"\Aopkit \d+\.\d+\.\d+\n\Z")
+
+    def test_what_is_not_understood(self):
+        self.refuses(USAGE, [], "expected a command")
+        self.refuses(USAGE, ["rnu"], "no command 'rnu'", "did you mean 'run'?")
+        self.refuses(USAGE, ["--verson"], "no option '--verson'", "did you mean '--version'?")
+        self.refuses(USAGE, ["run", "m.onnx", "--ramdom"], "run has no option '--ramdom'",
+                     "did you mean '--random'?")
+        self.refuses(USAGE, ["run"], "expected the file of a model")
+        self.refuses(USAGE, ["bench", "m.onnx", "--threads"], "--threads")
+        for threads in ("0", "-1", "many", "1e9", "2000"):
+            self.refuses(USAGE, ["bench", "m.onnx", "--threads", threads], "--threads",
+                         "expected a whole number from 1 to")
+
+    def test_a_full_disk(self):
+        with open("/dev/full", "w") as full:
+            run = subprocess.run([program, "ops"], stdout=full, stderr=subprocess.PIPE, text=True)
+        self.assertEqual(run.returncode, BAD_FILE)
+        self.assertEqual(run.stderr, "opkit: error: cannot write to standard output\n")
+
+
+class Terminal(Cli):
+    def on_terminal(self, *arguments, **environment):
+        """What it writes to a terminal, escapes and all, and its exit code."""
+        parent, child = pty.openpty()
+        run = subprocess.Popen([program, *map(str, arguments)], cwd=self.folder, stdin=child,
+                               stdout=child, stderr=child,
+                               env={**os.environ, "NO_COLOR": "", "TERM": "xterm", **environment})
+        os.close(child)
+        written = b""
+        try:
+            while data := os.read(parent, 65536):
+                written += data
+        except OSError:  # the other end is closed
+            pass
+        os.close(parent)
+        return written.decode(), run.wait()
+
+    def test_colours(self):
+        for environment, coloured in (({}, True), ({"NO_COLOR": "1"}, False),
+                                      ({"TERM": "dumb"}, False)):
+            with self.subTest(environment):
+                text, code = self.on_terminal("rnu", **environment)
+                self.assertEqual(code, USAGE)
+                self.assertEqual("\033[1;31mopkit: error:\033[0m there is" in text, coloured)
+                text, code = self.on_terminal("inspect", self.affine(), **environment)
+                self.assertEqual("\033[1mnodes\033[0m" in text, coloured)
+
+    def test_progress(self):
+        text, code = self.on_terminal("run", self.affine(), "--random", "--repeat", 10)
+        self.assertEqual(code, DONE)
+        self.assertRegex(text, r"\r\033\[Krunning \[[#.]+\] +\d+%")
+        after = text.rpartition("\r\033[K")[2]  # the line is gone
+        self.assertNotIn("running", after)
+        self.assertIn("float32[1, 3]", after)
+        text, _ = self.on_terminal("bench", self.affine(), "--seconds", "0.3", "-o", "b.json")
+        self.assertRegex(text, r"measuring \[[#.]+\] +\d+% \d+ runs")
+        text, _ = self.on_terminal("run", self.affine(), "--random", "--repeat", 10, TERM="dumb")
+        self.assertNotIn("running", text)
+
+
+if __name__ == "__main__":
+    program = os.path.abspath(sys.argv.pop(1))
+    unittest.main(verbosity=1)

@@ -1,0 +1,71 @@
+"""ONNX models and .npy files as bytes, for tests: what is used of both formats is a page."""
+import ast
+import pathlib
+import struct
+
+FLOAT, INT32, INT64, DOUBLE = 1, 6, 7, 11
+CODES = {FLOAT: "<f4", INT32: "<i4", INT64: "<i8", DOUBLE: "<f8"}
+LETTERS = {"<f4": "f", "<i4": "i", "<i8": "q", "<f8": "d"}
+
+
+def varint(value):
+    out = b""
+    while value > 127:
+        out += bytes([value & 127 | 128])
+        value >>= 7
+    return out + bytes([value])
+
+
+def field(number, value):
+    """A number, or text, bytes or a message."""
+    if isinstance(value, int):
+        return varint(number << 3) + varint(value)
+    data = value.encode() if isinstance(value, str) else value
+    return varint(number << 3 | 2) + varint(len(data)) + data
+
+
+def value_info(name, dtype, shape):
+    dims = b"".join(field(1, field(2 if isinstance(d, str) else 1, d)) for d in shape)
+    return field(1, name) + field(2, field(1, field(1, dtype) + field(2, dims)))
+
+
+def tensor(name, dtype, shape, values):
+    raw = struct.pack(f"<{len(values)}{LETTERS[CODES[dtype]]}", *values)
+    return (b"".join(field(1, d) for d in shape) + field(2, dtype) + field(8, name) +
+            field(9, raw))
+
+
+def node(op, inputs, outputs, name=""):
+    return (b"".join(field(1, i) for i in inputs) + b"".join(field(2, o) for o in outputs) +
+            field(3, name) + field(4, op))
+
+
+def model(nodes, inputs, outputs, constants=(), opset=17, name="tiny"):
+    graph = (b"".join(field(1, n) for n in nodes) + field(2, name) +
+             b"".join(field(5, c) for c in constants) +
+             b"".join(field(11, i) for i in inputs) + b"".join(field(12, o) for o in outputs))
+    return field(1, 8) + field(2, "opkit's tests") + field(7, graph) + field(8, field(2, opset))
+
+
+def write_npy(path, dtype, shape, values):
+    code = CODES[dtype]
+    header = str({"descr": code, "fortran_order": False, "shape": tuple(shape)})
+    header += " " * (63 - (10 + len(header)) % 64) + "\n"
+    with open(path, "wb") as file:
+        file.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode())
+        file.write(struct.pack(f"<{len(values)}{LETTERS[code]}", *values))
+
+
+def read_npy(path):
+    """(dtype's code, shape, values in row-major order)"""
+    data = pathlib.Path(path).read_bytes()
+    assert data[:6] == b"\x93NUMPY", data[:6]
+    wide = data[6] > 1
+    length, = struct.unpack_from("<I" if wide else "<H", data, 8)
+    begin = 12 if wide else 10
+    header = ast.literal_eval(data[begin:begin + length].decode())
+    assert not header["fortran_order"]
+    values = data[begin + length:]
+    letter = LETTERS[header["descr"]]
+    count = len(values) // struct.calcsize(letter)
+    return header["descr"], header["shape"], list(struct.unpack(f"<{count}{letter}", values))
