@@ -1,0 +1,31 @@
+// A real model out of a file: how much of a sound is speech? Links the standard operators, which
+// CMake compiles as opkit::ops and opkit::eigen.
+#include <cstdio>
+#include <opkit/interop/onnx.hpp>
+#include <opkit/opkit.hpp>
+
+using namespace opkit;
+
+int main(int argc, char** argv) {
+  const std::string folder = argc > 1 ? argv[1] : "build/data/silero_vad-6.2.3/silero_vad/data";
+  try {
+    const Graph g = LoadOnnx(folder + "/silero_vad_16k_sequence.onnx");
+    const Plan plan = Compile(g, {.threads = 2});
+    Executor exec(plan);
+
+    const int64_t frames = 31, samples = 576;  // one second of silence at 16 kHz
+    const std::vector<float> silence(static_cast<size_t>(frames * samples));
+    const Tensor state = Tensor::From<float>({1, 1, 128}, std::vector<float>(128));
+    const auto out = exec.Run(
+        {{"input", Tensor::From<float>({frames, samples}, silence)}, {"h", state}, {"c", state}});
+
+    float most = 0;
+    for (float speech : out.at("speech_probs").ToVector<float>()) most = std::max(most, speech);
+    std::printf("%d nodes in %lld bytes; at most %.1f%% speech\n", g.num_nodes(),
+                static_cast<long long>(plan.memory().arena_bytes), 100 * most);
+    return most < 0.1f ? 0 : 1;
+  } catch (const Error& error) {
+    std::printf("%s\n", error.what());
+    return 1;
+  }
+}

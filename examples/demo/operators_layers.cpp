@@ -1,0 +1,2 @@
+#include <opkit/backends/eigen/conv.hpp>
+#include <opkit/backends/eigen/pool.hpp>

@@ -1,0 +1,31 @@
+# demo_parts: what the demo is made of, but for its main function; for the program and for its tests.
+# Defined where the packages that it needs are installed.
+if(TARGET demo_parts)
+  return()
+endif()
+set(missing)
+foreach(header nlohmann/json.hpp protozero/pbf_reader.hpp stb/stb_truetype.h Eigen/Core)
+  string(MAKE_C_IDENTIFIER ${header} name)
+  find_path(OPKIT_HAS_${name} ${header} PATH_SUFFIXES eigen3)
+  if(OPKIT_HAS_${name})
+    list(APPEND include_dirs ${OPKIT_HAS_${name}})
+  else()
+    list(APPEND missing ${header})
+  endif()
+endforeach()
+if(missing)
+  list(JOIN missing ", " missing)
+  message(STATUS "opkit: the demo is not built, it needs ${missing}")
+  return()
+endif()
+
+set(sources identify.cpp model.cpp normalize_image.cpp picture.cpp read_text.cpp render.cpp)
+list(TRANSFORM sources PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
+add_library(demo_parts OBJECT EXCLUDE_FROM_ALL ${sources})
+target_link_libraries(demo_parts PUBLIC opkit::opkit)
+target_include_directories(demo_parts PUBLIC ${CMAKE_CURRENT_LIST_DIR})
+target_include_directories(demo_parts SYSTEM PUBLIC ${include_dirs})
+target_compile_options(demo_parts PRIVATE -Wall -Wextra)
+# The same pixels on every machine.
+set_source_files_properties(${CMAKE_CURRENT_LIST_DIR}/render.cpp PROPERTIES
+  COMPILE_OPTIONS -ffp-contract=off)

@@ -1,0 +1,39 @@
+// TextReader: reads a line of text from a picture, with the recogniser of PP-OCRv4 (the package
+// rapidocr_onnxruntime carries it as ch_PP-OCRv4_rec_infer.onnx).
+#ifndef OPKIT_EXAMPLES_DEMO_READ_TEXT_HPP_
+#define OPKIT_EXAMPLES_DEMO_READ_TEXT_HPP_
+
+#include "model.hpp"
+#include "picture.hpp"
+
+namespace demo {
+
+struct TextLine {
+  std::string text;      // UTF-8
+  float confidence = 0;  // the mean of its characters'
+};
+
+class TextReader {
+ public:
+  // Throws opkit::Error for a file that is not such a model.
+  explicit TextReader(const std::string& model_file);
+  // Of a picture that shows one line and little else. It is planned once for each width.
+  TextLine Read(const Picture& picture);
+  const opkit::Plan& plan() const { return model_->plan(); }
+
+ private:
+  std::vector<std::string> characters_;  // by class
+  std::unique_ptr<Model> model_;
+};
+
+// The pixels of the graph's input, uint8[1, 48, width, 3], with the picture's aspect.
+opkit::Tensor PixelsOf(const Picture& picture);
+
+// Greedy decoding (Graves et al. 2006, section 3.2) of float[1, steps, classes]: the likeliest
+// class of each step, runs of one class taken once, without class 0, the blank. `characters`: by
+// class.
+TextLine DecodeCtc(const opkit::Tensor& probabilities, const std::vector<std::string>& characters);
+
+}  // namespace demo
+
+#endif  // OPKIT_EXAMPLES_DEMO_READ_TEXT_HPP_
