@@ -37,4 +37,5 @@ def main():
     pathlib.Path(result).write_text(json.dumps(report, indent=1) + "\n")
 
 
-main()
+if __name__ == "__main__":
+    main()

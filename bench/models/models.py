@@ -1,0 +1,205 @@
+#!/usr/bin/env python3
+"""Real models in opkit and in ONNX Runtime: latency, memory, time to the first result.
+
+usage: models.py --opkit PROGRAM --data FOLDER [--json FILE] [--only NAME]... [--threads N]...
+                 [--rounds N] [--seconds S] [--peak MACHINE_PEAK_BENCH]
+
+Runs in a Python that has onnxruntime and numpy (./dev bench models makes one). Both sides take the
+same inputs and number of threads, each run in a process of its own that does nothing else, and take
+turns, so that what else the machine does hits both. A figure is the median over the rounds. ONNX
+Runtime has all its optimisations on; its memory includes Python's, so the growth since the imports
+is reported beside the whole.
+"""
+import argparse
+import json
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+
+import numpy
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.append(str(HERE.parent))
+from record import machine  # noqa: E402
+
+LIGHT = {"bvlc_alexnet": "data_0", "densenet121": "data_0", "inception_v1": "data_0",
+         "inception_v2": "data_0", "resnet50": "gpu_0/data_0", "shufflenet": "gpu_0/data_0",
+         "squeezenet": "data_0", "vgg19": "data_0", "zfnet512": "gpu_0/data_0"}
+OCR = "rapidocr_onnxruntime/rapidocr_onnxruntime/models"
+
+
+def floats(*shape):
+    return lambda random: random.random(shape, dtype=numpy.float32)
+
+
+def byte_values(*shape):
+    return lambda random: random.integers(0, 257, shape, dtype=numpy.int32)  # 256 is padding
+
+
+def zeros(*shape):
+    return lambda random: numpy.zeros(shape, numpy.float32)
+
+
+# Name: file under the data folder (without the package's version), and its inputs.
+MODELS = {
+    "magika": ("magika/magika/models/standard_v3_3/model.onnx", {"bytes": byte_values(1, 2048)}),
+    "magika x16": ("magika/magika/models/standard_v3_3/model.onnx",
+                   {"bytes": byte_values(16, 2048)}),
+    "ocr recognition": (f"{OCR}/ch_PP-OCRv4_rec_infer.onnx", {"x": floats(1, 3, 48, 320)}),
+    "ocr direction": (f"{OCR}/ch_ppocr_mobile_v2.0_cls_infer.onnx", {"x": floats(1, 3, 48, 192)}),
+    "ocr detection": (f"{OCR}/ch_PP-OCRv4_det_infer.onnx", {"x": floats(1, 3, 320, 320)}),
+    "silero vad": ("silero_vad/silero_vad/data/silero_vad_16k_sequence.onnx",
+                   {"input": floats(32, 576), "h": zeros(1, 1, 128), "c": zeros(1, 1, 128)}),
+    **{f"light {name}": (f"onnx/onnx/backend/test/data/light/light_{name}.onnx",
+                         {input_name: floats(1, 3, 224, 224)})
+       for name, input_name in LIGHT.items()},
+}
+FIGURES = ("median_ms", "min_ms", "load_ms", "first_result_ms", "peak_memory_bytes",
+           "memory_growth_bytes")
+
+
+class Failure(Exception):
+    """A sentence for the user."""
+
+
+def find(data, path):
+    package, _, rest = path.partition("/")
+    found = sorted(data.glob(f"{package}-*/{rest}"))
+    if not found:
+        raise Failure(f"there is no {package}-*/{rest} in {data}: run data/fetch.py {package}")
+    return found[-1]
+
+
+def run(command):
+    result = subprocess.run([str(part) for part in command], capture_output=True, text=True)
+    if result.returncode != 0:
+        raise Failure((result.stderr.strip().splitlines() or ["it said nothing"])[-1])
+    return json.loads(result.stdout)
+
+
+def measure(model, inputs, threads, options, python):
+    """{"opkit": figures, "onnxruntime": figures}, the medians of the rounds."""
+    more = ["--threads", threads, "--seconds", options.seconds,
+            *(part for name, path in inputs.items() for part in ("--input", f"{name}={path}"))]
+    commands = {"opkit": [options.opkit, "bench", model, *more],
+                "onnxruntime": [python, HERE / "onnxruntime_bench.py", model, *more]}
+    rounds = {side: [] for side in commands}
+    for _ in range(options.rounds):
+        for side, command in commands.items():
+            report = run(command)
+            report["memory_growth_bytes"] = (report["peak_memory_bytes"] -
+                                             report["memory_before_bytes"])
+            rounds[side].append(report)
+    return {side: {key: statistics.median(report[key] for report in reports) for key in FIGURES}
+            for side, reports in rounds.items()}
+
+
+def machine_peak(program):
+    """{threads: (FLOP/s, bytes/s)}, the best of some tries."""
+    report = run([program, "--benchmark_format=json", "--benchmark_min_time=0.1",
+                  "--benchmark_repetitions=5"])
+    peak = {}
+    for row in report["benchmarks"]:
+        if row["run_type"] != "iteration":
+            continue
+        flops, moved = peak.get(row["threads"], (0, 0))
+        peak[row["threads"]] = (max(flops, row.get("items_per_second", 0)),
+                                max(moved, row.get("bytes_per_second", 0)))
+    return peak
+
+
+def operators(model, inputs, threads, options):
+    report = run([options.opkit, "bench", model, "--threads", threads, "--runs", 5, "--nodes",
+                  *(part for name, path in inputs.items()
+                    for part in ("--input", f"{name}={path}"))])
+    backends = {}
+    for row in report["nodes"]:
+        backends.setdefault(row["op"], set()).add(row["backend"])
+    for row in report["operators"]:
+        row["backends"] = sorted(backends[row["op"]])
+    return report["operators"], report["nodes"]
+
+
+def print_operators(rows, peak):
+    flops_peak, bytes_peak = peak or (0, 0)
+    print(f"    {'operator':28}{'backend':18}{'ms':>9}{'share':>8}{'GFLOP/s':>10}{'of peak':>9}"
+          f"{'GB/s':>9}{'of peak':>9}")
+    for row in rows:
+        if row["share"] < 0.01:
+            continue
+        seconds = max(row["ms"], 1e-6) * 1e-3
+        rates = []
+        for amount, limit in ((row["flops"], flops_peak), (row["bytes"], bytes_peak)):
+            rates += [f"{amount / seconds * 1e-9:.2f}",
+                      f"{amount / seconds / limit:.0%}" if limit else "-"]
+        print(f"    {row['op']:22}{'x' + str(row['count']):6}{','.join(row['backends']):18}"
+              f"{row['ms']:9.3f}{row['share']:8.1%}{rates[0]:>10}{rates[1]:>9}{rates[2]:>9}"
+              f"{rates[3]:>9}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--opkit", type=pathlib.Path, required=True)
+    parser.add_argument("--data", type=pathlib.Path, required=True)
+    parser.add_argument("--json", type=pathlib.Path)
+    parser.add_argument("--only", action="append", help="models whose name holds this")
+    parser.add_argument("--threads", type=int, action="append")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=1)
+    parser.add_argument("--peak", type=pathlib.Path)
+    options = parser.parse_args()
+    import onnxruntime
+    peaks = machine_peak(options.peak) if options.peak else {}
+    results, failed = [], 0
+    print(f"{'model':22}{'threads':>8}{'opkit':>10}{'ORT ms':>10}{'ratio':>8}{'opkit':>9}"
+          f"{'ORT MiB':>9}{'ratio':>8}{'growth':>8}{'opkit':>9}{'ORT 1st':>9}{'ratio':>8}")
+    tables = []
+    with tempfile.TemporaryDirectory() as folder:
+        for name, (path, makers) in MODELS.items():
+            if options.only and not any(part in name for part in options.only):
+                continue
+            model = find(options.data, path)
+            random = numpy.random.default_rng(0)
+            inputs = {}
+            for input_name, make in makers.items():
+                inputs[input_name] = pathlib.Path(folder) / f"{len(inputs)}.npy"
+                numpy.save(inputs[input_name], make(random))
+            for threads in options.threads or (1, 2):
+                try:
+                    sides = measure(model, inputs, threads, options, sys.executable)
+                    rows, nodes = operators(model, inputs, threads, options)
+                except Failure as failure:
+                    failed += 1
+                    print(f"{name:22}{threads:8}  {failure}", flush=True)
+                    continue
+                ours, theirs = sides["opkit"], sides["onnxruntime"]
+                ratios = {key: ours[key] / theirs[key] for key in FIGURES}
+                results.append({"model": name, "threads": threads, **sides, "ratios": ratios,
+                                "operators": rows, "nodes": nodes})
+                tables.append((name, threads, rows))
+                print(f"{name:22}{threads:8}{ours['median_ms']:10.3f}{theirs['median_ms']:10.3f}"
+                      f"{ratios['median_ms']:8.2f}{ours['peak_memory_bytes'] / 2**20:9.1f}"
+                      f"{theirs['peak_memory_bytes'] / 2**20:9.1f}"
+                      f"{ratios['peak_memory_bytes']:8.2f}{ratios['memory_growth_bytes']:8.2f}"
+                      f"{ours['first_result_ms']:9.1f}{theirs['first_result_ms']:9.1f}"
+                      f"{ratios['first_result_ms']:8.2f}", flush=True)
+    for name, threads, rows in tables:
+        print(f"\n{name}, {threads} thread{'s' * (threads > 1)}")
+        print_operators(rows, peaks.get(threads))
+    if options.json:
+        context = {"machine": machine(), "onnxruntime": onnxruntime.__version__,
+                   "command": f"./dev bench models ({options.rounds} rounds of "
+                              f"{options.seconds:g} s)",
+                   "machine_peak": {str(threads): {"flops": peak[0], "bytes_per_second": peak[1]}
+                                    for threads, peak in peaks.items()}}
+        options.json.write_text(json.dumps({"context": context, "models": results}, indent=1) + "\n")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except Failure as failure:
+        sys.exit(f"models.py: {failure}")
