@@ -16,6 +16,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <fcntl.h>
 #include <initializer_list>
 #include <limits>
 #include <linux/futex.h>
@@ -29,6 +30,8 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <tuple>
@@ -877,6 +880,11 @@ class Dims {
     if (heap) heap_ = heap;
     if (count) std::memcpy(data(), values, count * sizeof(int64_t));
   }
+// g++ 12 does not see that heap_ is read only where it was set, when Steal is not inlined.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
   void Steal(Dims& other) {
     size_ = other.size_;
     if (size_ > kInline) {
@@ -890,6 +898,9 @@ class Dims {
     if (size_ > kInline) delete[] heap_;
     size_ = 0;
   }
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
 
   int size_ = 0;
   union {
@@ -997,9 +1008,9 @@ class Shape {
 #endif  // OPKIT_CORE_SHAPE_HPP_
 
 // ---- opkit/base/platform.hpp
-// What the toolkit asks of the operating system and the processor for its threads: a mutex and a
-// parking place that survive fork, thread start, names, affinity, a cheap clock. All of it is POSIX
-// and Linux; another system is another version of this header.
+// What the toolkit asks of the operating system and the processor: for its threads a mutex and a
+// parking place that survive fork, thread start, names, affinity, a cheap clock; files as memory.
+// All of it is POSIX and Linux; another system is another version of this header.
 //
 // pthread and futex are used bare because the standard's types cannot be given up in a forked
 // child: a std::thread there cannot be joined or destroyed, a locked std::mutex cannot be reset,
@@ -1128,6 +1139,38 @@ inline void SetCurrentThreadName(const char* name) {
   char shortened[16] = {};
   for (int i = 0; i < 15 && name[i] != '\0'; ++i) shortened[i] = name[i];
   pthread_setname_np(pthread_self(), shortened);
+}
+
+// A file's bytes as memory that is only read. MapFile of interop/mapped_file.hpp owns one.
+struct FileMapping {
+  void* data = nullptr;  // also for an empty file
+  size_t size = 0;
+  int error = 0;         // errno, when it could not be opened or mapped
+  bool is_file = false;  // and not a folder, pipe or device
+};
+inline FileMapping MapFileForReading(const char* path) {
+  FileMapping out;
+  // Without O_NONBLOCK opening a pipe would wait for its writer.
+  const int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  struct stat status;
+  if (file < 0 || fstat(file, &status) != 0) {
+    out.error = errno;
+  } else if (S_ISREG(status.st_mode)) {
+    out.is_file = true;
+    out.size = static_cast<size_t>(status.st_size);
+    if (out.size > 0) out.data = mmap(nullptr, out.size, PROT_READ, MAP_PRIVATE, file, 0);
+    if (out.data == MAP_FAILED) out = {nullptr, 0, errno, true};
+  }
+  if (file >= 0) close(file);
+  return out;
+}
+inline void UnmapFile(void* data, size_t size) { munmap(data, size); }
+// Lets go of whole pages that were read and will not be soon: they come back from the file.
+inline void ForgetMapped(const void* data, size_t size) {
+  constexpr uintptr_t kPage = 65536;  // at least the system's, and not worth a call below
+  const uintptr_t begin = (reinterpret_cast<uintptr_t>(data) + kPage - 1) & ~(kPage - 1);
+  const uintptr_t end = (reinterpret_cast<uintptr_t>(data) + size) & ~(kPage - 1);
+  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 }
 
 }  // namespace detail
@@ -8896,6 +8939,22 @@ class InferenceContext {
   void SetOutput(int i, DType dtype, const SymbolicShape& shape) {
     Refine(outputs_[Check(i, outputs_.size(), "output")], "output", i, dtype, shape);
   }
+  // Says the elements of a value as well, where shapes and attributes alone decide them (Shape):
+  // what reads them can then be inferred too.
+  template <class Data = Tensor>
+  void SetOutputData(int i, const std::type_identity_t<Data>& data) {
+    SetOutput(i, data.dtype(), data.shape());
+    if (output_data_.size() < outputs_.size()) output_data_.resize(outputs_.size());
+    output_data_[static_cast<size_t>(i)] =
+        detail::IntrusivePtr<detail::RefCounted>(new detail::Shared<Data>(data));
+  }
+  // Null where nothing was said.
+  template <class Data = Tensor>
+  const Data* output_data(int i) const {
+    if (static_cast<size_t>(i) >= output_data_.size()) return nullptr;
+    auto* said = static_cast<detail::Shared<Data>*>(output_data_[static_cast<size_t>(i)].get());
+    return said ? &said->value : nullptr;
+  }
   void SetInput(int i, DType dtype, const SymbolicShape& shape) {
     Refine(inputs_[Check(i, inputs_.size(), "input")], "input", i, dtype, shape);
   }
@@ -8928,6 +8987,7 @@ class InferenceContext {
   const OperatorDef& def_;
   std::vector<TensorInfo> inputs_, outputs_;
   std::optional<FunctionRef<const Tensor*(int)>> find_constant_;
+  detail::RefCountedList output_data_;  // of Shared<Tensor>; by output, or empty
 };
 
 }  // namespace opkit
@@ -9681,6 +9741,25 @@ class OpRegistry {
           SuggestName(backend, backends.Names()));
   }
 
+  // How selection orders the backends that nobody asks for: higher first. "reference" has rank 0,
+  // one that was never ranked comes last. Ranked twice, the higher counts.
+  void SetBackendRank(std::string_view backend, int rank) {
+    detail::MutexLock lock(mutex_);
+    int* known = ranks_.Find(backend);
+    if (!known) {
+      ranks_.FindOrAdd(std::string(backend)) = rank;
+    } else if (*known < rank) {
+      *known = rank;
+    }
+  }
+  int BackendRank(std::string_view backend) const {
+    if (backend == kReferenceBackend) return 0;
+    detail::MutexLock lock(mutex_);
+    const int* rank = ranks_.Find(backend);
+    return rank ? *rank : kUnranked;
+  }
+  static constexpr int kUnranked = -1;
+
   // Backends tried for every operator of a device, or for one operator before those; ones that have
   // no kernel are passed over, an empty list clears. Errors: kNotFound for an operator nobody
   // registered, or a device without kernels. The Check functions only say what the others would.
@@ -9773,6 +9852,7 @@ class OpRegistry {
   NameTable<Entry> ops_;
   detail::RefCountedList kept_;  // second schemas and replaced kernels, which somebody may hold
   NameTable<EnginePref> prefs_;  // by operator (none: every one) and device
+  NameTable<int> ranks_;         // by backend
 };
 
 // Everything wrong with the registrations of this program (duplicates with both places, kernels
@@ -10664,21 +10744,32 @@ OPKIT_COLD EnginePref EngineOrder(const Def& def) {
   return order;
 }
 
-// Kernels for the node, best first. A backend nobody asked for comes last, so that an operator that
-// has only such kernels still runs.
+// Kernels for the node, best first: those of the backends that were asked for, the plain one, and
+// the rest, so that an operator that has only such kernels still runs. Where the node's types are
+// known, `by_rank`, the rest goes by the ranks of the backends and may come before the plain one.
 template <class Def>
-OPKIT_COLD std::vector<const Kernel*> KernelOrder(const Def& def) {
-  const auto kernels = OpRegistry::Global().FindKernels(def.type(), def.device().type);
+OPKIT_COLD std::vector<const Kernel*> KernelOrder(const Def& def, bool by_rank = false) {
+  const OpRegistry& registry = OpRegistry::Global();
+  auto kernels = registry.FindKernels(def.type(), def.device().type);
   std::vector<const Kernel*> order;
-  auto add = [&](const Kernel* kernel) {
-    for (const Kernel* known : order)
-      if (known == kernel) return;
-    order.push_back(kernel);
+  auto take = [&](auto matches) {
+    for (const Kernel*& kernel : kernels)
+      if (kernel && matches(*kernel)) order.push_back(std::exchange(kernel, nullptr));
   };
-  for (const std::string& engine : EngineOrder(def))
-    for (const Kernel* kernel : kernels)
-      if (kernel->backend == engine) add(kernel);
-  for (const Kernel* kernel : kernels) add(kernel);
+  EnginePref engines = EngineOrder(def);
+  if (by_rank) engines.pop_back();  // the plain operator's place is its rank
+  for (const std::string& engine : engines)
+    take([&](const Kernel& kernel) { return kernel.backend == engine; });
+  if (by_rank) {
+    for (;;) {
+      int best = OpRegistry::kUnranked;
+      for (const Kernel* kernel : kernels)
+        if (kernel) best = (std::max)(best, registry.BackendRank(kernel->backend));
+      if (best == OpRegistry::kUnranked) break;
+      take([&](const Kernel& kernel) { return registry.BackendRank(kernel.backend) == best; });
+    }
+  }
+  take([](const Kernel&) { return true; });
   return order;
 }
 
@@ -11152,6 +11243,98 @@ class AttrMap {
 
 #endif  // OPKIT_OP_ATTR_MAP_HPP_
 
+// ---- opkit/op/kernel_candidates.hpp
+// KernelCandidates: what can be chosen for a node: the kernels in the order of preference with the
+// configurations that they propose, and why others propose none. Selection picks one, memory is
+// planned with it, and CreateOperator makes it.
+#ifndef OPKIT_OP_KERNEL_CANDIDATES_HPP_
+#define OPKIT_OP_KERNEL_CANDIDATES_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// A configuration that a kernel proposes for a node, or why it has none.
+struct KernelCandidate {
+  const Kernel* kernel = nullptr;
+  KernelConfig config;
+  std::string dropped;  // empty: it can be chosen
+};
+
+// What can be chosen for a node, best first: the kernels of the backends that the node, the
+// operator's or the program's preference ask for, then by the rank of their backends, each with
+// every configuration that it proposes. A kernel without any is listed once, with the reason. Its
+// constructor may still refuse the node, by UnsupportedOperatorFeature: then the next is to be
+// taken. Errors: kNotFound as CreateOperator; what a proposer throws, or proposes wrongly.
+//
+//   for (const KernelCandidate& candidate : KernelCandidates(def, inputs, outputs))
+//     if (candidate.dropped.empty())
+//       return CreateOperator(def, &ws, {.kernel = candidate.kernel, .config = &candidate.config});
+//
+// A template, so that programs that select nothing do not compile it.
+template <class Candidate = KernelCandidate>
+std::vector<Candidate> KernelCandidates(const OperatorDef& def, std::span<const TensorInfo> inputs,
+                                        std::span<const TensorInfo> outputs) {
+  const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
+  std::vector<Candidate> out;
+  for (const Kernel* kernel : detail::KernelOrder(def, /*by_rank=*/true)) {
+    if (!kernel->propose) {
+      Candidate& plain = out.emplace_back();
+      plain.kernel = kernel;
+      for (int o = 0; o < static_cast<int>(def.outputs().size()); ++o)
+        for (int i = 0; i < static_cast<int>(def.inputs().size()); ++i)
+          if (schema.CanInplace(i, o)) plain.config.inplace.emplace_back(i, o);
+      continue;
+    }
+    std::string dropped = "it proposes no configuration for this node";
+    try {
+      for (KernelConfig& config : kernel->propose({def, inputs, outputs})) {
+        detail::CheckConfig(*kernel, def, config);
+        out.push_back({kernel, std::move(config), {}});
+        dropped.clear();
+      }
+    } catch (const UnsupportedOperatorFeature& error) {
+      dropped = error.message();
+    } catch (Error& error) {
+      error.AddContext(StrCat("in the proposal for operator ", ToString(def),
+                              " of the kernel registered at ", kernel->Place()));
+      throw;
+    }
+    if (!dropped.empty()) out.push_back({kernel, {}, std::move(dropped)});
+  }
+  if (out.empty()) detail::ThrowNoKernel(def, {});
+  return out;
+}
+
+// The operator of the first candidate that takes the node, which is stored in `chosen` where that
+// is given. Errors: as KernelCandidates and CreateOperator; kUnsupported with each candidate's
+// reason where none takes it.
+template <class Candidate = KernelCandidate>
+std::unique_ptr<OperatorBase> CreateSelected(const OperatorDef& def, Workspace* ws,
+                                             std::span<const TensorInfo> inputs,
+                                             std::span<const TensorInfo> outputs,
+                                             int net_position = -1, Candidate* chosen = nullptr) {
+  std::string refused;
+  for (Candidate& candidate : KernelCandidates<Candidate>(def, inputs, outputs)) {
+    if (candidate.dropped.empty()) {
+      try {
+        auto op = CreateOperator(def, ws,
+                                 {.kernel = candidate.kernel,
+                                  .config = &candidate.config,
+                                  .net_position = net_position});
+        if (chosen) *chosen = std::move(candidate);
+        return op;
+      } catch (const UnsupportedOperatorFeature& error) {
+        candidate.dropped = error.message();
+      }
+    }
+    refused += StrCat("\n  backend ", candidate.kernel->backend, ": ", candidate.dropped);
+  }
+  detail::ThrowNoKernel(def, refused);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_KERNEL_CANDIDATES_HPP_
+
 // ---- opkit/op/invoke.hpp
 // Invoke: calls an operator by name on tensors, without a workspace or a graph. ResolvedOperator is
 // the same call with everything but the run done once.
@@ -11167,8 +11350,10 @@ struct InvokeOptions {
 };
 
 // An operator ready to be called again and again: schema, kernel and attributes are settled, and
-// while the inputs' dtypes and shapes stay the same, so is inference. Nothing of the caller's is
-// held between calls. A call returns when the work is done. Not synchronised: one thread at a time.
+// while the inputs' dtypes and shapes stay the same, so is inference. Where the operator has a
+// kernel of a ranked backend, new dtypes or shapes also select anew, which makes another operator.
+// Nothing of the caller's is held between calls. A call returns when the work is done. Not
+// synchronised: one thread at a time.
 //
 //   ResolvedOperator axpy("Axpy", 2, {{"alpha", 2.f}});
 //   std::vector<Tensor> out = axpy({x, y});       // new outputs
@@ -11203,8 +11388,10 @@ class BasicResolvedOperator {
                 ? ", or once for all in its parseAttrs (REGISTER_OP(…).setParseAttrs(f))"
                 : "");
     for (int i = 0; i < num_outputs; ++i) def_.Output(StrCat("output ", i));
-    op_ = CreateOperator(def_, workspace_.get());
-    checks_shapes_ = schema_->has_inference() && !op_->InfersOutputs();
+    SetOperator(CreateOperator(def_, workspace_.get()));
+    for (const Kernel* kernel : OpRegistry::Global().FindKernels(op, def_.device().type))
+      selects_ |= OpRegistry::Global().BackendRank(kernel->backend) > 0;
+    if (selects_) selected_for_.resize(inputs_.size());
     for (const std::string& name : def_.outputs()) outputs_.push_back(workspace_->GetBlob(name));
   }
 
@@ -11228,6 +11415,8 @@ class BasicResolvedOperator {
     const Release release{*this};
     for (size_t i = 0; i < inputs.size(); ++i)
       if (inputs_[i]) *inputs_[i] = inputs[i];
+    if (selects_ && !IsSelected()) [[unlikely]]
+      Select();
     if (checks_shapes_ && !op_->inference().IsFresh(inputs_)) [[unlikely]] {
       op_->inference().Infer(
           def_, inputs_, [this](InferenceContext& context) { schema_->Infer(context); }, [] {});
@@ -11255,6 +11444,32 @@ class BasicResolvedOperator {
       Throw(ErrorCode::kInvalidArgument, "operator ", op, " cannot have ", num_inputs, " inputs");
     return std::vector<bool>(static_cast<size_t>(num_inputs), true);
   }
+  void SetOperator(std::unique_ptr<Base> op) {
+    op_ = std::move(op);
+    checks_shapes_ = schema_->has_inference() && !op_->InfersOutputs();
+  }
+  // What the operator was selected for, by input.
+  struct Selected {
+    DType dtype = DType::kUndefined;
+    Shape shape;
+  };
+  bool IsSelected() const {
+    for (size_t i = 0; i < inputs_.size(); ++i)
+      if (inputs_[i] && (inputs_[i]->dtype() != selected_for_[i].dtype ||
+                         inputs_[i]->shape() != selected_for_[i].shape))
+        return false;
+    return true;
+  }
+  // The first candidate that takes the inputs as they are now.
+  OPKIT_COLD void Select() {
+    std::vector<TensorInfo> infos;
+    for (const Tensor* input : inputs_)
+      infos.push_back(input && input->initialized() ? TensorInfo::Of(*input) : TensorInfo());
+    const std::vector<TensorInfo> outputs = schema_->InferOutputs(def_, infos);
+    SetOperator(CreateSelected(def_, workspace_.get(), infos, outputs));
+    for (size_t i = 0; i < inputs_.size(); ++i)
+      if (inputs_[i]) selected_for_[i] = {inputs_[i]->dtype(), inputs_[i]->shape()};
+  }
   // Leaves the workspace's tensors without memory, and unspecified until the next call sets them.
   struct Release {
     BasicResolvedOperator& self;
@@ -11274,6 +11489,8 @@ class BasicResolvedOperator {
   std::vector<Tensor*> inputs_;  // in the workspace; null where left out
   std::vector<Blob*> outputs_;
   bool checks_shapes_ = false;  // before the run, for an operator that does not
+  bool selects_ = false;        // some kernel's place depends on the inputs
+  std::vector<Selected> selected_for_;
 };
 using ResolvedOperator = BasicResolvedOperator<OperatorBase>;
 
@@ -13399,6 +13616,15 @@ inline bool RegisterKernel(const char* op, DeviceType device, const char* backen
   }
 }
 
+inline bool RegisterBackendRank(const char* backend, int rank) noexcept {
+  try {
+    OpRegistry::Global().SetBackendRank(backend, rank);
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
 template <class Op>
 bool RegisterClass(const char* op, DeviceType device, const char* backend,
                    RegistrationPriority priority, const char* file, int line) noexcept {
@@ -13453,6 +13679,11 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) = \
       ::opkit::detail::RegisterClass<__VA_ARGS__>(                 \
           string, device, backend, ::opkit::RegistrationPriority::kDefault, __FILE__, __LINE__)
+// How selection orders the kernels of a backend that nobody asks for by name: higher ranks first,
+// "reference" has 0. OPKIT_REGISTER_BACKEND_RANK("eigen", 100);
+#define OPKIT_REGISTER_BACKEND_RANK(backend, rank)               \
+  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_rank_) = \
+      ::opkit::detail::RegisterBackendRank(backend, rank)
 // By a function (const OperatorDef&, Workspace*) -> std::unique_ptr<OperatorBase>, which may take a
 // const KernelConfig* as well.
 #define OPKIT_REGISTER_OPERATOR_CREATOR(device, name, ...)                                         \
@@ -14144,70 +14375,6 @@ using FunctionOpBuilder = BasicFunctionOpBuilder<FunctionOpRecord, CPUContext, C
       ::opkit::FunctionOpBuilder(#name, __FILE__, __LINE__)
 
 #endif  // OPKIT_OP_FUNCTION_OPERATOR_HPP_
-
-// ---- opkit/op/kernel_candidates.hpp
-// KernelCandidates: what can be chosen for a node: the kernels in the order of preference with the
-// configurations that they propose, and why others propose none. Selection picks one, memory is
-// planned with it, and CreateOperator makes it.
-#ifndef OPKIT_OP_KERNEL_CANDIDATES_HPP_
-#define OPKIT_OP_KERNEL_CANDIDATES_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-
-// A configuration that a kernel proposes for a node, or why it has none.
-struct KernelCandidate {
-  const Kernel* kernel = nullptr;
-  KernelConfig config;
-  std::string dropped;  // empty: it can be chosen
-};
-
-// What can be chosen for a node, best first: each kernel in the order of preference with every
-// configuration that it proposes. A kernel without any is listed once, with the reason. Its
-// constructor may still refuse the node, by UnsupportedOperatorFeature: then the next is to be
-// taken. Errors: kNotFound as CreateOperator; what a proposer throws, or proposes wrongly.
-//
-//   for (const KernelCandidate& candidate : KernelCandidates(def, inputs, outputs))
-//     if (candidate.dropped.empty())
-//       return CreateOperator(def, &ws, {.kernel = candidate.kernel, .config = &candidate.config});
-//
-// A template, so that programs that select nothing do not compile it.
-template <class Candidate = KernelCandidate>
-std::vector<Candidate> KernelCandidates(const OperatorDef& def, std::span<const TensorInfo> inputs,
-                                        std::span<const TensorInfo> outputs) {
-  const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
-  std::vector<Candidate> out;
-  for (const Kernel* kernel : detail::KernelOrder(def)) {
-    if (!kernel->propose) {
-      Candidate& plain = out.emplace_back();
-      plain.kernel = kernel;
-      for (int o = 0; o < static_cast<int>(def.outputs().size()); ++o)
-        for (int i = 0; i < static_cast<int>(def.inputs().size()); ++i)
-          if (schema.CanInplace(i, o)) plain.config.inplace.emplace_back(i, o);
-      continue;
-    }
-    std::string dropped = "it proposes no configuration for this node";
-    try {
-      for (KernelConfig& config : kernel->propose({def, inputs, outputs})) {
-        detail::CheckConfig(*kernel, def, config);
-        out.push_back({kernel, std::move(config), {}});
-        dropped.clear();
-      }
-    } catch (const UnsupportedOperatorFeature& error) {
-      dropped = error.message();
-    } catch (Error& error) {
-      error.AddContext(StrCat("in the proposal for operator ", ToString(def),
-                              " of the kernel registered at ", kernel->Place()));
-      throw;
-    }
-    if (!dropped.empty()) out.push_back({kernel, {}, std::move(dropped)});
-  }
-  if (out.empty()) detail::ThrowNoKernel(def, {});
-  return out;
-}
-
-}  // namespace opkit
-
-#endif  // OPKIT_OP_KERNEL_CANDIDATES_HPP_
 
 // ---- opkit/op/observers.hpp
 // Ready observers: how often an operator or a net runs, how long it takes, and what an operator
@@ -16264,232 +16431,6 @@ void Check(const std::type_identity_t<G>& graph) {
 
 #endif  // OPKIT_GRAPH_GRAPH_VIEW_HPP_
 
-// ---- opkit/graph/graph_inference.hpp
-// InferGraph: dtypes and shapes of every value of a graph, from what is known of its inputs and
-// constants and of what nodes say of their outputs. Symbols that meet a number, or each other,
-// become one extent everywhere.
-#ifndef OPKIT_GRAPH_GRAPH_INFERENCE_HPP_
-#define OPKIT_GRAPH_GRAPH_INFERENCE_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-
-// What is known of the values of a graph, by the numbers of its view. Where data decides a shape,
-// extents or even the rank stay unknown.
-template <class View>
-class BasicGraphTypes {
- public:
-  explicit BasicGraphTypes(const View& view)
-      : view_(&view), infos_(static_cast<size_t>(view.num_values())) {}
-
-  const TensorInfo& operator[](int value) const { return infos_[static_cast<size_t>(value)]; }
-  TensorInfo& operator[](int value) { return infos_[static_cast<size_t>(value)]; }
-  // Of a node's values, a plain TensorInfo where it leaves one out.
-  std::vector<TensorInfo> Of(std::span<const int> values) const {
-    std::vector<TensorInfo> infos;
-    for (int value : values) infos.push_back(value < 0 ? TensorInfo() : (*this)[value]);
-    return infos;
-  }
-  // Error (kNotFound) that names the nearest value.
-  const TensorInfo& at(std::string_view name) const {
-    const int value = view_->FindValue(name);
-    if (value < 0) {
-      std::vector<std::string> known;
-      for (int v = 0; v < view_->num_values(); ++v) known.push_back(view_->name(v));
-      Throw(ErrorCode::kNotFound, "the graph has no value '", name, "'", SuggestName(name, known));
-    }
-    return (*this)[value];
-  }
-
- private:
-  const View* view_;
-  std::vector<TensorInfo> infos_;
-};
-using GraphTypes = BasicGraphTypes<GraphView>;
-
-namespace detail {
-
-// The extents that symbols stand for.
-template <class Dim>
-class SymbolTable {
- public:
-  // The number, the symbol that stands for all those equal to it, or unknown.
-  Dim Resolve(Dim dim) const {
-    while (dim.is_symbol()) {
-      const int number = names_.Find(dim.symbol());
-      if (number < 0 || bound_[static_cast<size_t>(number)].dim.is_unknown()) break;
-      dim = bound_[static_cast<size_t>(number)].dim;
-    }
-    return dim;
-  }
-  SymbolicShape Resolve(const SymbolicShape& shape) const {
-    if (!shape.has_rank()) return shape;
-    std::vector<Dim> dims;
-    for (const Dim& dim : shape.dims()) dims.push_back(Resolve(dim));
-    return SymbolicShape(std::move(dims));
-  }
-  // What both say together; empty `why` unless they contradict each other.
-  Dim Unify(Dim a, Dim b, const std::string& where, std::string& why) {
-    const Dim first = a, second = b;
-    a = Resolve(std::move(a));
-    b = Resolve(std::move(b));
-    if (a == b || b.is_unknown()) return a;
-    if (a.is_unknown()) return b;
-    if (a.is_known() && b.is_known()) {
-      why = StrCat("extent ", a, Origin(first), " against ", b, Origin(second));
-      return a;
-    }
-    if (a.is_known()) std::swap(a, b);
-    const auto number = static_cast<size_t>(names_.Add(a.symbol()));
-    if (number >= bound_.size()) bound_.resize(number + 1);
-    bound_[number] = {b, where};
-    return b;
-  }
-
- private:
-  struct Binding {
-    Dim dim;
-    std::string where;
-  };
-  // Why a symbol is a number.
-  std::string Origin(const Dim& dim) const {
-    if (!dim.is_symbol()) return "";
-    const int number = names_.Find(dim.symbol());
-    return StrCat(" (", dim.symbol(), ", ", bound_[static_cast<size_t>(number)].where, ")");
-  }
-
-  NameIndex names_;
-  std::vector<Binding> bound_;
-};
-
-template <class View, class Symbols = SymbolTable<Dim>>
-class GraphInference {
- public:
-  explicit GraphInference(const View& view) : view_(view), types_(view) {}
-
-  void Know(int value, const TensorInfo& info, const std::string& where) {
-    Merge(value, info, where);
-    if (info.constant) types_[value].constant = info.constant;
-    types_[value].device = info.device;
-  }
-  BasicGraphTypes<View> Run() && {
-    constexpr int kMaxRounds = 16;  // each carries what was learned of inputs one node further back
-    for (int round = 0; round < kMaxRounds; ++round) {
-      changed_ = false;
-      for (int node : view_.order()) Infer(node);
-      if (!changed_) break;
-    }
-    for (int value = 0; value < view_.num_values(); ++value)
-      types_[value].shape = symbols_.Resolve(types_[value].shape);
-    return std::move(types_);
-  }
-
- private:
-  static constexpr auto kIsKnown = [](const TensorInfo& info) {
-    return info.dtype != DType::kUndefined && info.shape.is_known();
-  };
-
-  void Infer(int node) {
-    const auto& def = view_.graph().node(node);
-    const auto& schema = OpRegistry::Global().GetSchema(def.type());
-    const auto ins = view_.inputs(node), outs = view_.outputs(node);
-    const std::string where = "node " + ToString(def);
-    bool inputs_known = true;
-    for (int value : ins) inputs_known &= value < 0 || kIsKnown(types_[value]);
-    // Forward alone first, so that the symbols of both sides meet here; then with what is known of
-    // the outputs, for operators that learn their inputs from them.
-    Apply(schema, def, ins, outs, {}, where);
-    if (!inputs_known) Apply(schema, def, ins, outs, Resolved(outs), where);
-    const auto devices = schema.InferDevices(def).second;
-    for (size_t o = 0; o < outs.size() && o < devices.size(); ++o)
-      if (outs[o] >= 0) types_[outs[o]].device = devices[o];
-  }
-  template <class Def>
-  void Apply(const OpSchema& schema, const Def& def, std::span<const int> ins,
-             std::span<const int> outs, std::vector<TensorInfo> known_outputs,
-             const std::string& where) {
-    InferenceContext context(def, Resolved(ins), std::move(known_outputs));
-    schema.Infer(context);
-    for (size_t i = 0; i < ins.size(); ++i)
-      if (ins[i] >= 0) Merge(ins[i], context.inputs()[i], where);
-    for (size_t o = 0; o < outs.size(); ++o)
-      if (outs[o] >= 0) Merge(outs[o], context.outputs()[o], where);
-  }
-  std::vector<TensorInfo> Resolved(std::span<const int> values) const {
-    std::vector<TensorInfo> infos = types_.Of(values);
-    for (TensorInfo& info : infos) info.shape = symbols_.Resolve(info.shape);
-    return infos;
-  }
-  void Merge(int value, const TensorInfo& found, const std::string& where) {
-    TensorInfo& known = types_[value];
-    if (found.dtype != DType::kUndefined && known.dtype != found.dtype) {
-      if (known.dtype != DType::kUndefined) Contradiction(value, found, where, "");
-      known.dtype = found.dtype;
-      changed_ = true;
-    }
-    if (!found.shape.has_rank()) return;
-    if (!known.shape.has_rank()) {
-      known.shape = symbols_.Resolve(found.shape);
-      changed_ = true;
-      return;
-    }
-    if (known.shape.rank() != found.shape.rank())
-      Contradiction(value, found, where,
-                    StrCat("rank ", known.shape.rank(), " against ", found.shape.rank()));
-    for (int axis = 0; axis < known.shape.rank(); ++axis) {
-      std::string why;
-      Dim dim = symbols_.Unify(known.shape[axis], found.shape[axis], where, why);
-      if (!why.empty()) Contradiction(value, found, where, why);
-      if (dim == known.shape[axis]) continue;
-      known.shape[axis] = std::move(dim);
-      changed_ = true;
-    }
-  }
-  [[noreturn]] OPKIT_COLD void Contradiction(int value, const TensorInfo& found,
-                                             const std::string& where,
-                                             const std::string& why) const {
-    Throw(ErrorCode::kInvalidArgument, "value '", view_.name(value), "' is ",
-          ToString(types_[value]), ", but ", where, " finds ", ToString(found),
-          why.empty() ? "" : ": " + why);
-  }
-
-  const View& view_;
-  BasicGraphTypes<View> types_;
-  Symbols symbols_;
-  bool changed_ = false;
-};
-
-}  // namespace detail
-
-// `known` adds to what the graph says of its inputs (the shapes of a run). Errors, showing both
-// sides: kInvalidArgument where two sources contradict each other, kNotFound for a name in `known`
-// that is no input, and what the operators' own functions throw.
-template <class View = GraphView, class Input = GraphInput>
-BasicGraphTypes<View> InferGraph(const std::type_identity_t<View>& view,
-                                 const std::vector<Input>& known = {}) {
-  detail::GraphInference<View> inference(view);
-  for (const auto& input : view.graph().inputs())
-    inference.Know(view.FindValue(input.name), input.info, "input '" + input.name + "'");
-  for (const auto& constant : view.graph().constants())
-    inference.Know(view.FindValue(constant.name), TensorInfo::Of(constant.value, true),
-                   "constant '" + constant.name + "'");
-  for (const Input& input : known) {
-    const auto* declared = view.graph().FindInput(input.name);
-    if (!declared) {
-      std::vector<std::string> names;
-      for (const auto& one : view.graph().inputs()) names.push_back(one.name);
-      Throw(ErrorCode::kNotFound, "the graph has no input '", input.name, "'",
-            SuggestName(input.name, names));
-    }
-    inference.Know(view.FindValue(input.name), input.info,
-                   "what is given for input '" + input.name + "'");
-  }
-  return std::move(inference).Run();
-}
-
-}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_GRAPH_INFERENCE_HPP_
-
 // ---- opkit/graph/subgraph.hpp
 // Graphs inside nodes (the branches of If, the body of Loop), and equality of graphs to the bit,
 // which is how nodes that carry graphs are compared.
@@ -16704,20 +16645,340 @@ G WithContents(const G& graph, Constants constants, Nodes nodes) {
 
 #endif  // OPKIT_GRAPH_PASS_RULES_HPP_
 
+// ---- opkit/graph/evaluate_node.hpp
+// EvaluateNode: runs a node whose inputs are known before the graph runs. Constant folding puts the
+// results into the graph; inference reads shapes from them.
+#ifndef OPKIT_GRAPH_EVALUATE_NODE_HPP_
+#define OPKIT_GRAPH_EVALUATE_NODE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// A run more or less of the node, on this thread, cannot be told from outside.
+template <class Def>
+bool MayEvaluate(const Def& def) {
+  return IsHostAccessible(def.device().type) && !RewritesInputs(def) && !HasEffect(def);
+}
+
+// The outputs, uninitialized where the node leaves one out; `inputs` null where it does. Errors:
+// as CreateOperator and Run.
+template <class Def, class Value = Tensor>
+std::vector<Value> EvaluateNode(const Def& def, const std::vector<const Value*>& inputs) {
+  Workspace ws;
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (inputs[i]) *ws.CreateTensor(def.inputs()[i]) = *inputs[i];
+  CreateOperator(def, &ws)->Run();
+  std::vector<Value> outputs;
+  for (const std::string& name : def.outputs()) {
+    outputs.emplace_back();
+    if (!name.empty()) outputs.back() = *ws.GetTensor(name);
+  }
+  return outputs;
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_EVALUATE_NODE_HPP_
+
+// ---- opkit/graph/graph_inference.hpp
+// InferGraph: dtypes and shapes of every value of a graph, from what is known of its inputs and
+// constants and of what nodes say of their outputs. Symbols that meet a number, or each other,
+// become one extent everywhere. What small nodes make of known data (the arithmetic on shapes that
+// exporters leave in models) is evaluated on the way, so that shapes made of it are known too.
+#ifndef OPKIT_GRAPH_GRAPH_INFERENCE_HPP_
+#define OPKIT_GRAPH_GRAPH_INFERENCE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// What is known of the values of a graph, by the numbers of its view. Where data decides a shape,
+// extents or even the rank stay unknown.
+template <class View>
+class BasicGraphTypes {
+ public:
+  explicit BasicGraphTypes(const View& view)
+      : view_(&view), infos_(static_cast<size_t>(view.num_values())) {}
+
+  const TensorInfo& operator[](int value) const { return infos_[static_cast<size_t>(value)]; }
+  TensorInfo& operator[](int value) { return infos_[static_cast<size_t>(value)]; }
+  // Data of a value that is no constant of the graph, but known before it runs.
+  void SetData(int value, const Tensor& data) {
+    auto* owned = new detail::Shared<Tensor>(data);
+    data_.push_back(detail::IntrusivePtr<detail::RefCounted>(owned));
+    (*this)[value].constant = &owned->value;
+  }
+  // Of a node's values, a plain TensorInfo where it leaves one out.
+  std::vector<TensorInfo> Of(std::span<const int> values) const {
+    std::vector<TensorInfo> infos;
+    for (int value : values) infos.push_back(value < 0 ? TensorInfo() : (*this)[value]);
+    return infos;
+  }
+  // Error (kNotFound) that names the nearest value.
+  const TensorInfo& at(std::string_view name) const {
+    const int value = view_->FindValue(name);
+    if (value < 0) {
+      std::vector<std::string> known;
+      for (int v = 0; v < view_->num_values(); ++v) known.push_back(view_->name(v));
+      Throw(ErrorCode::kNotFound, "the graph has no value '", name, "'", SuggestName(name, known));
+    }
+    return (*this)[value];
+  }
+
+ private:
+  const View* view_;
+  std::vector<TensorInfo> infos_;
+  detail::RefCountedList data_;  // of Shared<Tensor>: what SetData was given
+};
+using GraphTypes = BasicGraphTypes<GraphView>;
+
+namespace detail {
+
+// The extents that symbols stand for.
+template <class Dim>
+class SymbolTable {
+ public:
+  // The number, the symbol that stands for all those equal to it, or unknown.
+  Dim Resolve(Dim dim) const {
+    while (dim.is_symbol()) {
+      const int number = names_.Find(dim.symbol());
+      if (number < 0 || bound_[static_cast<size_t>(number)].dim.is_unknown()) break;
+      dim = bound_[static_cast<size_t>(number)].dim;
+    }
+    return dim;
+  }
+  SymbolicShape Resolve(const SymbolicShape& shape) const {
+    if (!shape.has_rank()) return shape;
+    std::vector<Dim> dims;
+    for (const Dim& dim : shape.dims()) dims.push_back(Resolve(dim));
+    return SymbolicShape(std::move(dims));
+  }
+  // What both say together; empty `why` unless they contradict each other.
+  Dim Unify(Dim a, Dim b, const std::string& where, std::string& why) {
+    const Dim first = a, second = b;
+    a = Resolve(std::move(a));
+    b = Resolve(std::move(b));
+    if (a == b || b.is_unknown()) return a;
+    if (a.is_unknown()) return b;
+    if (a.is_known() && b.is_known()) {
+      why = StrCat("extent ", a, Origin(first), " against ", b, Origin(second));
+      return a;
+    }
+    if (a.is_known()) std::swap(a, b);
+    const auto number = static_cast<size_t>(names_.Add(a.symbol()));
+    if (number >= bound_.size()) bound_.resize(number + 1);
+    bound_[number] = {b, where};
+    return b;
+  }
+
+ private:
+  struct Binding {
+    Dim dim;
+    std::string where;
+  };
+  // Why a symbol is a number.
+  std::string Origin(const Dim& dim) const {
+    if (!dim.is_symbol()) return "";
+    const int number = names_.Find(dim.symbol());
+    return StrCat(" (", dim.symbol(), ", ", bound_[static_cast<size_t>(number)].where, ")");
+  }
+
+  NameIndex names_;
+  std::vector<Binding> bound_;
+};
+
+template <class View, class Symbols = SymbolTable<Dim>>
+class GraphInference {
+ public:
+  explicit GraphInference(const View& view)
+      : view_(view),
+        types_(view),
+        rewritten_(RewrittenValues(view)),
+        evaluated_(static_cast<size_t>(view.num_nodes()), 0) {}
+
+  void Know(int value, const TensorInfo& info, const std::string& where) {
+    Merge(value, info, where);
+    if (info.constant) types_[value].constant = info.constant;
+    types_[value].device = info.device;
+  }
+  BasicGraphTypes<View> Run() && {
+    constexpr int kMaxRounds = 16;  // each carries what was learned of inputs one node further back
+    for (int round = 0; round < kMaxRounds; ++round) {
+      changed_ = false;
+      for (int node : view_.order()) Infer(node);
+      if (!changed_) break;
+    }
+    for (int value = 0; value < view_.num_values(); ++value)
+      types_[value].shape = symbols_.Resolve(types_[value].shape);
+    return std::move(types_);
+  }
+
+ private:
+  static constexpr auto kIsKnown = [](const TensorInfo& info) {
+    return info.dtype != DType::kUndefined && info.shape.is_known();
+  };
+
+  void Infer(int node) {
+    const auto& def = view_.graph().node(node);
+    const auto& schema = OpRegistry::Global().GetSchema(def.type());
+    const auto ins = view_.inputs(node), outs = view_.outputs(node);
+    const std::string where = "node " + ToString(def);
+    bool inputs_known = true;
+    for (int value : ins) inputs_known &= value < 0 || kIsKnown(types_[value]);
+    // Forward alone first, so that the symbols of both sides meet here; then with what is known of
+    // the outputs, for operators that learn their inputs from them.
+    Apply(schema, def, ins, outs, {}, where);
+    if (!inputs_known) Apply(schema, def, ins, outs, Resolved(outs), where);
+    const auto devices = schema.InferDevices(def).second;
+    for (size_t o = 0; o < outs.size() && o < devices.size(); ++o)
+      if (outs[o] >= 0) types_[outs[o]].device = devices[o];
+    Evaluate(node, def, ins, outs);
+  }
+  // Runs the node, once, if all that it reads is known.
+  template <class Def>
+  void Evaluate(int node, const Def& def, std::span<const int> ins, std::span<const int> outs) {
+    constexpr int64_t kMaxElements = 1024;  // shapes, axes and the like
+    char& evaluated = evaluated_[static_cast<size_t>(node)];
+    if (evaluated || ins.empty()) return;
+    std::vector<const Tensor*> inputs;
+    for (const int value : ins) {
+      inputs.push_back(value < 0 ? nullptr : types_[value].constant);
+      if (value >= 0 && (!inputs.back() || inputs.back()->numel() > kMaxElements)) return;
+    }
+    for (const int value : outs) {
+      if (value < 0) continue;
+      const SymbolicShape& shape = types_[value].shape;
+      const bool is_small = !shape.is_known() || shape.ToShape().numel() <= kMaxElements;
+      if (!is_small || rewritten_[static_cast<size_t>(value)] || types_[value].constant) return;
+    }
+    evaluated = 1;
+    if (!MayEvaluate(def)) return;
+    try {
+      const auto results = EvaluateNode(def, inputs);
+      for (size_t o = 0; o < outs.size(); ++o)
+        if (outs[o] >= 0 && results[o].initialized()) Learn(outs[o], results[o], ToString(def));
+    } catch (...) {  // whatever is wrong with the node is reported where it runs
+    }
+  }
+  void Learn(int value, const Tensor& data, const std::string& where) {
+    if (types_[value].constant || rewritten_[static_cast<size_t>(value)]) return;
+    Merge(value, TensorInfo::Of(data), where);
+    types_.SetData(value, data);
+    changed_ = true;
+  }
+  template <class Def>
+  void Apply(const OpSchema& schema, const Def& def, std::span<const int> ins,
+             std::span<const int> outs, std::vector<TensorInfo> known_outputs,
+             const std::string& where) {
+    InferenceContext context(def, Resolved(ins), std::move(known_outputs));
+    schema.Infer(context);
+    for (size_t i = 0; i < ins.size(); ++i)
+      if (ins[i] >= 0) Merge(ins[i], context.inputs()[i], where);
+    for (size_t o = 0; o < outs.size(); ++o)
+      if (outs[o] >= 0) Merge(outs[o], context.outputs()[o], where);
+    for (size_t o = 0; o < outs.size(); ++o)
+      if (const Tensor* data = context.output_data(static_cast<int>(o)); data && outs[o] >= 0)
+        Learn(outs[o], *data, where);
+  }
+  std::vector<TensorInfo> Resolved(std::span<const int> values) const {
+    std::vector<TensorInfo> infos = types_.Of(values);
+    for (TensorInfo& info : infos) info.shape = symbols_.Resolve(info.shape);
+    return infos;
+  }
+  void Merge(int value, const TensorInfo& found, const std::string& where) {
+    TensorInfo& known = types_[value];
+    if (found.dtype != DType::kUndefined && known.dtype != found.dtype) {
+      if (known.dtype != DType::kUndefined) Contradiction(value, found, where, "");
+      known.dtype = found.dtype;
+      changed_ = true;
+    }
+    if (!found.shape.has_rank()) return;
+    if (!known.shape.has_rank()) {
+      known.shape = symbols_.Resolve(found.shape);
+      changed_ = true;
+      return;
+    }
+    if (known.shape.rank() != found.shape.rank())
+      Contradiction(value, found, where,
+                    StrCat("rank ", known.shape.rank(), " against ", found.shape.rank()));
+    for (int axis = 0; axis < known.shape.rank(); ++axis) {
+      std::string why;
+      Dim dim = symbols_.Unify(known.shape[axis], found.shape[axis], where, why);
+      if (!why.empty()) Contradiction(value, found, where, why);
+      if (dim == known.shape[axis]) continue;
+      known.shape[axis] = std::move(dim);
+      changed_ = true;
+    }
+  }
+  [[noreturn]] OPKIT_COLD void Contradiction(int value, const TensorInfo& found,
+                                             const std::string& where,
+                                             const std::string& why) const {
+    Throw(ErrorCode::kInvalidArgument, "value '", view_.name(value), "' is ",
+          ToString(types_[value]), ", but ", where, " finds ", ToString(found),
+          why.empty() ? "" : ": " + why);
+  }
+
+  const View& view_;
+  BasicGraphTypes<View> types_;
+  Symbols symbols_;
+  const std::vector<char> rewritten_;  // by value: its data is not known
+  std::vector<char> evaluated_;        // by node
+  bool changed_ = false;
+};
+
+}  // namespace detail
+
+// `known` adds to what the graph says of its inputs (the shapes of a run). Errors, showing both
+// sides: kInvalidArgument where two sources contradict each other, kNotFound for a name in `known`
+// that is no input, and what the operators' own functions throw.
+template <class View = GraphView, class Input = GraphInput>
+BasicGraphTypes<View> InferGraph(const std::type_identity_t<View>& view,
+                                 const std::vector<Input>& known = {}) {
+  detail::GraphInference<View> inference(view);
+  for (const auto& input : view.graph().inputs())
+    inference.Know(view.FindValue(input.name), input.info, "input '" + input.name + "'");
+  for (const auto& constant : view.graph().constants())
+    inference.Know(view.FindValue(constant.name), TensorInfo::Of(constant.value, true),
+                   "constant '" + constant.name + "'");
+  for (const Input& input : known) {
+    const auto* declared = view.graph().FindInput(input.name);
+    if (!declared) {
+      std::vector<std::string> names;
+      for (const auto& one : view.graph().inputs()) names.push_back(one.name);
+      Throw(ErrorCode::kNotFound, "the graph has no input '", input.name, "'",
+            SuggestName(input.name, names));
+    }
+    inference.Know(view.FindValue(input.name), input.info,
+                   "what is given for input '" + input.name + "'");
+  }
+  return std::move(inference).Run();
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_GRAPH_INFERENCE_HPP_
+
 // ---- opkit/graph/dot.hpp
 // ToDot: a graph as Graphviz draws it: `dot -Tsvg graph.dot -o graph.svg`.
 #ifndef OPKIT_GRAPH_DOT_HPP_
 #define OPKIT_GRAPH_DOT_HPP_
 
 namespace opkit::inline OPKIT_ABI {
+
+struct DotOptions {
+  // A box for each constant. Without, they are lines in the boxes of the nodes that read them: real
+  // models have more constants than nodes, and Graphviz takes minutes to place them all.
+  bool constants = true;
+};
+
 namespace detail {
 
 // A template, so that programs that draw no graph do not compile it.
 template <class G>
 class DotWriter {
  public:
-  static std::string Write(const G& graph, const GraphTypes* types) {
+  static std::string Write(const G& graph, const GraphTypes* types, const DotOptions& options) {
     DotWriter writer;
+    writer.options_ = options;
     writer.out_ =
         "digraph opkit {\n"
         "  compound=true;\n"
@@ -16781,6 +17042,7 @@ class DotWriter {
     }
     for (size_t i = 0; i < graph.constants().size(); ++i) {
       const auto& constant = graph.constants()[i];
+      if (!options_.constants && !graph.IsOutput(constant.name)) continue;
       Node(indent, StrCat(prefix, "c", i),
            constant.name + "\n" + ToString(TensorInfo::Of(constant.value)),
            "shape=note, fillcolor=\"#eeeeee\"");
@@ -16792,9 +17054,16 @@ class DotWriter {
     for (int n = 0; n < graph.num_nodes(); ++n) {
       const auto& def = graph.node(n);
       const std::string box = StrCat(prefix, "n", n);
-      Node(indent, box, Label(def), "shape=box, fillcolor=\"#cfdff3\"");
+      const auto is_line = [&](const std::string& input) {  // and no edge
+        return !options_.constants && graph.IsConstant(input) && values.Find(input) < 0;
+      };
+      std::string label = Label(def);
+      for (const std::string& input : def.inputs())
+        if (is_line(input))
+          label += StrCat("\n", input, " ", TensorInfo::Of(*graph.FindConstant(input)));
+      Node(indent, box, label, "shape=box, fillcolor=\"#cfdff3\"");
       for (const std::string& input : def.inputs()) {
-        if (input.empty()) continue;
+        if (input.empty() || is_line(input)) continue;
         if (values.Find(input) < 0) MadeByNobody(input, prefix, indent, made);
         Edge(indent, makers[static_cast<size_t>(values.Find(input))], box,
              "label=" + Quote(Describe(input, types)));
@@ -16843,6 +17112,7 @@ class DotWriter {
     Edge(indent, box, prefix + "head", "style=dotted, arrowhead=none, lhead=cluster_" + prefix);
   }
 
+  DotOptions options_;
   std::string out_;
   int subgraphs_ = 0, missing_ = 0;
 };
@@ -16856,12 +17126,12 @@ class DotWriter {
 //   const GraphView view(graph);
 //   std::string picture = ToDot(graph, InferGraph(view));
 template <class G = Graph>
-std::string ToDot(const G& graph) {
-  return detail::DotWriter<G>::Write(graph, nullptr);
+std::string ToDot(const G& graph, const DotOptions& options = {}) {
+  return detail::DotWriter<G>::Write(graph, nullptr, options);
 }
 template <class G = Graph>
-std::string ToDot(const G& graph, const GraphTypes& types) {
-  return detail::DotWriter<G>::Write(graph, &types);
+std::string ToDot(const G& graph, const GraphTypes& types, const DotOptions& options = {}) {
+  return detail::DotWriter<G>::Write(graph, &types, options);
 }
 
 }  // namespace opkit
@@ -17351,7 +17621,7 @@ namespace opkit::inline OPKIT_ABI {
 struct FoldOptions {
   // Of all outputs of a node together; a node that makes more stays. Where the schema tells the
   // size, such a node is not run.
-  int64_t max_bytes = int64_t{16} << 20;
+  int64_t max_bytes = int64_t{512} << 20;
 };
 
 namespace detail {
@@ -17404,9 +17674,7 @@ class ConstantFolder {
     for (const int value : view_.outputs(node))  // a constant may not be written to
       if (value >= 0 && rewritten_[static_cast<size_t>(value)]) return false;
     const bool waited_for = !def.name().empty() && control_.Find(def.name()) >= 0;
-    if (waited_for || !def.control_inputs().empty() || !IsHostAccessible(def.device().type) ||
-        RewritesInputs(def) || HasEffect(def))
-      return false;
+    if (waited_for || !def.control_inputs().empty() || !MayEvaluate(def)) return false;
     try {
       return !IsTooLarge(def, node) && Run(def, node);
     } catch (...) {
@@ -17426,19 +17694,16 @@ class ConstantFolder {
     return bytes > static_cast<double>(options_.max_bytes);
   }
   bool Run(const typename G::Def& def, int node) {
-    Workspace ws;
-    const auto ins = view_.inputs(node), outs = view_.outputs(node);
-    for (size_t i = 0; i < ins.size(); ++i)
-      if (ins[i] >= 0) *ws.CreateTensor(def.inputs()[i]) = known_[static_cast<size_t>(ins[i])];
-    CreateOperator(def, &ws)->Run();
-    std::vector<Tensor> results;
+    std::vector<const Tensor*> inputs;
+    for (const int value : view_.inputs(node))
+      inputs.push_back(value < 0 ? nullptr : &known_[static_cast<size_t>(value)]);
+    std::vector<Tensor> results = EvaluateNode(def, inputs);
+    const auto outs = view_.outputs(node);
     int64_t bytes = 0;
     for (size_t o = 0; o < outs.size(); ++o) {
-      results.emplace_back();
       if (outs[o] < 0) continue;
-      results.back() = *ws.GetTensor(def.outputs()[o]);
-      bytes += results.back().nbytes();
-      if (!results.back().initialized() || bytes > options_.max_bytes) return false;
+      bytes += results[o].nbytes();
+      if (!results[o].initialized() || bytes > options_.max_bytes) return false;
     }
     for (size_t o = 0; o < outs.size(); ++o)
       if (outs[o] >= 0) known_[static_cast<size_t>(outs[o])] = std::move(results[o]);
@@ -18273,25 +18538,11 @@ class BoundNodes {
   std::unique_ptr<OperatorBase> Select(const GraphView& view, const GraphTypes& types, int node,
                                        NodeChoice& choice) {
     const auto& def = view.graph().node(node);
-    const std::vector<TensorInfo> ins = types.Of(view.inputs(node));
-    const std::vector<TensorInfo> outs = types.Of(view.outputs(node));
-    std::string refused;
-    for (auto& candidate : KernelCandidates(def, ins, outs)) {
-      std::string& why = candidate.dropped;
-      if (why.empty()) {
-        try {
-          auto op = CreateOperator(
-              def, &workspace_,
-              {.kernel = candidate.kernel, .config = &candidate.config, .net_position = node});
-          choice = {candidate.kernel, std::move(candidate.config)};
-          return op;
-        } catch (const UnsupportedOperatorFeature& error) {
-          why = error.message();
-        }
-      }
-      refused += StrCat("\n  backend ", candidate.kernel->backend, ": ", why);
-    }
-    ThrowNoKernel(def, refused);
+    KernelCandidate chosen;
+    auto op = CreateSelected(def, &workspace_, types.Of(view.inputs(node)),
+                             types.Of(view.outputs(node)), node, &chosen);
+    choice = {chosen.kernel, std::move(chosen.config)};
+    return op;
   }
   static void CheckDevices(const GraphView& view, const GraphTypes& types, int node) {
     const auto& def = view.graph().node(node);
@@ -19006,12 +19257,14 @@ namespace detail {
 
 // A move takes a buffer that makes the height, or one below it that conflicts with it, and places
 // it earlier. Of the neighbourhoods tried (insert anywhere, swap, move a block, several inserts,
-// the topmost buffers alone) it came lowest in equal time.
+// the topmost buffers alone) it came lowest in equal time. A few buffers whose bound cannot be
+// reached have soon been in every order: it gives up when many moves have found nothing lower.
 template <class Problem>
 void AnnealOrder(const Problem& problem, SearchBudget budget, Placing* best) {
   if (problem.count > kMostInMatrix) return;
   const auto n = static_cast<size_t>(problem.count);
   constexpr double kHeat = 0.003;  // of the bound, falling to 0 with the budget
+  const int64_t patience = int64_t{2000} * problem.count;  // moves
   RandomGenerator random(budget.seed);
   const auto below = [&](size_t m) { return static_cast<size_t>(random() % m); };
   MatrixFit placer(problem);
@@ -19021,7 +19274,8 @@ void AnnealOrder(const Problem& problem, SearchBudget budget, Placing* best) {
   int height = placer.Place(order, 0, 1 << 30, &offsets);
   KeepIfLower(offsets, height, "annealing", best);
   const int64_t began_ns = MonotonicNs(), all_steps = budget.steps;
-  while (best->height > budget.enough && budget.steps > 0) {
+  for (int64_t idle = 0; best->height > budget.enough && budget.steps > 0 && idle < patience;
+       ++idle) {
     budget.steps -= int64_t{problem.count} * (problem.count / 8 + 1);
     double left = static_cast<double>(budget.steps) / static_cast<double>(all_steps);
     if (budget.deadline_ns >= 0) {
@@ -19059,6 +19313,7 @@ void AnnealOrder(const Problem& problem, SearchBudget budget, Placing* best) {
     height = reached;
     order.swap(candidate);
     offsets.swap(trial);
+    if (height < best->height) idle = 0;
     KeepIfLower(offsets, height, "annealing", best);
   }
 }
@@ -21790,7 +22045,10 @@ class MemoryCsvReader {
       const int count = Split(cells);
       if (count != header_cells_)
         Fail(StrCat("expected ", header_cells_, " cells as in the header, found ", count));
-      table.ids.emplace_back(cells[columns[kId]]);
+      const std::string_view id = cells[columns[kId]];
+      if (ids_.Find(id) >= 0) Fail(StrCat("id '", id, "' stands in an earlier line as well"));
+      ids_.Add(id);
+      table.ids.emplace_back(id);
       Interval buffer;
       buffer.lower = Number(cells, columns, kLower);
       buffer.upper = Number(cells, columns, kUpper);
@@ -21800,7 +22058,10 @@ class MemoryCsvReader {
                     ": expected lower < upper"));
       if (buffer.size < 0) Fail(StrCat("size is ", buffer.size, ": expected 0 or more"));
       table.buffers.push_back(buffer);
-      if (with_offset) table.offsets.push_back(Number(cells, columns, kOffset));
+      if (!with_offset) continue;
+      table.offsets.push_back(Number(cells, columns, kOffset));
+      if (table.offsets.back() < 0)
+        Fail(StrCat("offset is ", table.offsets.back(), ": expected 0 or more"));
     }
     return table;
   }
@@ -21858,6 +22119,7 @@ class MemoryCsvReader {
   }
 
   std::string_view rest_, line_;
+  NameIndex ids_;
   int number_ = 0;
   int header_cells_ = 0;
 };
@@ -22087,6 +22349,32 @@ struct BasicNetBenchmark {
   double net_ms = 0;       // a run of the whole net: the median
   int runs = 0;
 
+  // Fills in the shares and `types` from the times of `nodes`.
+  void SumUp() {
+    double total = 0;
+    for (const Row& row : nodes) total += row.ms;
+    types.clear();
+    for (Row& row : nodes) {
+      row.share = total > 0 ? row.ms / total : 0;
+      Row* sum = nullptr;
+      for (Row& type : types)
+        if (type.op == row.op) sum = &type;
+      if (!sum) {
+        sum = &types.emplace_back();
+        sum->op = row.op;
+        sum->count = 0;
+      }
+      ++sum->count;
+      sum->ms += row.ms;
+      sum->share += row.share;
+      sum->flops += row.flops;
+      sum->bytes += row.bytes;
+    }
+    for (size_t i = 1; i < types.size(); ++i)
+      for (size_t k = i; k > 0 && types[k].ms > types[k - 1].ms; --k)
+        std::swap(types[k], types[k - 1]);
+  }
+
   // A header, a line for each node, the sums by operator, and the time of the whole net. A rate
   // that the schema does not tell is "-".
   friend std::string ToString(const BasicNetBenchmark& benchmark) { return Table(benchmark); }
@@ -22222,7 +22510,7 @@ class BasicSimpleNet : public Observable<BasicSimpleNet<Base, Graph>> {
         AddSorted(times[at], TimeNs([&] { ops_[at]->Run(); }));
     for (size_t at = 0; at < ops_.size(); ++at)
       result.nodes.push_back(Row(at, MedianMs(times[at])));
-    SumUp(result);
+    result.SumUp();
     return result;
   }
 
@@ -22313,31 +22601,6 @@ class BasicSimpleNet : public Observable<BasicSimpleNet<Base, Graph>> {
       infos.push_back(is_tensor ? TensorInfo::Of(*workspace_->GetTensor(name)) : TensorInfo());
     }
     return infos;
-  }
-  template <class Result>
-  static void SumUp(Result& result) {
-    double total = 0;
-    for (const auto& row : result.nodes) total += row.ms;
-    for (auto& row : result.nodes) {
-      row.share = total > 0 ? row.ms / total : 0;
-      NetBenchmarkRow* sum = nullptr;
-      for (auto& type : result.types)
-        if (type.op == row.op) sum = &type;
-      if (!sum) {
-        sum = &result.types.emplace_back();
-        sum->op = row.op;
-        sum->count = 0;
-      }
-      ++sum->count;
-      sum->ms += row.ms;
-      sum->share += row.share;
-      sum->flops += row.flops;
-      sum->bytes += row.bytes;
-    }
-    auto& types = result.types;
-    for (size_t i = 1; i < types.size(); ++i)
-      for (size_t k = i; k > 0 && types[k].ms > types[k - 1].ms; --k)
-        std::swap(types[k], types[k - 1]);
   }
 
   const Graph graph_;

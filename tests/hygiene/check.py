@@ -186,6 +186,17 @@ def umbrella(tree):
                 yield f"{UMBRELLA} does not reach {header}"
 
 
+@check("all-of-a-folder")
+def all_of_a_folder(tree):
+    for header in tree.text:
+        if not header.endswith("/all.hpp"):
+            continue
+        reached = tree.reach(header)
+        for other in tree.text:
+            if folder_of(other) == folder_of(header) and other not in reached and other != header:
+                yield f"{header} does not reach {other}"
+
+
 @check("guards")
 def guards(tree):
     for header, text in tree.text.items():

@@ -70,6 +70,8 @@ CASES = [
     ("includes-resolve", "write it in quotes",
      changed("opkit/interop/npy.hpp", includes=["<opkit/version.hpp>"])),
     ("umbrella", "does not reach opkit/device/event.hpp", changed("opkit/device/event.hpp")),
+    ("all-of-a-folder", "opkit/ops/all.hpp does not reach opkit/ops/relu.hpp",
+     changed("opkit/ops/relu.hpp") | changed("opkit/ops/all.hpp")),
     ("guards", "#ifndef OPKIT_CORE_SHAPE_HPP_",
      {f"include/{SHAPE}": header(SHAPE, includes=BASE).replace("CORE_SHAPE", "SHAPE")}
      | {"tests/hygiene/macros.txt": "OPKIT_ABI OPKIT_SHAPE_HPP_"}),
