@@ -57,58 +57,58 @@ inline std::string ExternalTensor(const std::string& name, const Ints& dims,
 }
 
 // AttributeProtos.
-class Attr {
+class AttributeProto {
  public:
-  explicit Attr(const std::string& name, int type) {
+  explicit AttributeProto(const std::string& name, int type) {
     protozero::pbf_writer writer(bytes);
     writer.add_string(1, name);
     writer.add_int32(20, type);
   }
-  static Attr Float(const std::string& name, float value) {
-    return Attr(name, 1).Add([&](auto& writer) { writer.add_float(2, value); });
+  static AttributeProto Float(const std::string& name, float value) {
+    return AttributeProto(name, 1).Add([&](auto& writer) { writer.add_float(2, value); });
   }
-  static Attr Int(const std::string& name, int64_t value) {
-    return Attr(name, 2).Add([&](auto& writer) { writer.add_int64(3, value); });
+  static AttributeProto Int(const std::string& name, int64_t value) {
+    return AttributeProto(name, 2).Add([&](auto& writer) { writer.add_int64(3, value); });
   }
-  static Attr String(const std::string& name, const std::string& value) {
-    return Attr(name, 3).Add([&](auto& writer) { writer.add_bytes(4, value); });
+  static AttributeProto String(const std::string& name, const std::string& value) {
+    return AttributeProto(name, 3).Add([&](auto& writer) { writer.add_bytes(4, value); });
   }
-  static Attr Tensor(const std::string& name, const std::string& tensor) {
-    return Attr(name, 4).Add([&](auto& writer) { writer.add_message(5, tensor); });
+  static AttributeProto Tensor(const std::string& name, const std::string& tensor) {
+    return AttributeProto(name, 4).Add([&](auto& writer) { writer.add_message(5, tensor); });
   }
-  static Attr Graph(const std::string& name, const std::string& graph) {
-    return Attr(name, 5).Add([&](auto& writer) { writer.add_message(6, graph); });
+  static AttributeProto Graph(const std::string& name, const std::string& graph) {
+    return AttributeProto(name, 5).Add([&](auto& writer) { writer.add_message(6, graph); });
   }
-  static Attr Floats(const std::string& name, const onnx_bytes::Floats& values) {
-    return Attr(name, 6).Add([&](auto& writer) {
+  static AttributeProto Floats(const std::string& name, const onnx_bytes::Floats& values) {
+    return AttributeProto(name, 6).Add([&](auto& writer) {
       for (const float value : values) writer.add_float(7, value);
     });
   }
-  static Attr Ints(const std::string& name, const onnx_bytes::Ints& values) {
-    return Attr(name, 7).Add([&](auto& writer) {
+  static AttributeProto Ints(const std::string& name, const onnx_bytes::Ints& values) {
+    return AttributeProto(name, 7).Add([&](auto& writer) {
       for (const int64_t value : values) writer.add_int64(8, value);
     });
   }
-  static Attr Strings(const std::string& name, const onnx_bytes::Strings& values) {
-    return Attr(name, 8).Add([&](auto& writer) {
+  static AttributeProto Strings(const std::string& name, const onnx_bytes::Strings& values) {
+    return AttributeProto(name, 8).Add([&](auto& writer) {
       for (const std::string& value : values) writer.add_bytes(9, value);
     });
   }
-  static Attr Tensors(const std::string& name, const onnx_bytes::Strings& tensors) {
-    return Attr(name, 9).Add([&](auto& writer) {
+  static AttributeProto Tensors(const std::string& name, const onnx_bytes::Strings& tensors) {
+    return AttributeProto(name, 9).Add([&](auto& writer) {
       for (const std::string& tensor : tensors) writer.add_message(10, tensor);
     });
   }
   // The value of an attribute of the function around.
-  static Attr Ref(const std::string& name, int type, const std::string& of) {
-    return Attr(name, type).Add([&](auto& writer) { writer.add_string(21, of); });
+  static AttributeProto Ref(const std::string& name, int type, const std::string& of) {
+    return AttributeProto(name, type).Add([&](auto& writer) { writer.add_string(21, of); });
   }
 
   std::string bytes;
 
  private:
   template <class F>
-  Attr&& Add(F&& write) && {
+  AttributeProto&& Add(F&& write) && {
     protozero::pbf_writer writer(bytes);
     write(writer);
     return std::move(*this);
@@ -117,15 +117,15 @@ class Attr {
 
 // A NodeProto.
 inline std::string Node(const std::string& type, const Strings& inputs, const Strings& outputs,
-                        const std::vector<Attr>& attributes = {}, const std::string& name = "",
-                        const std::string& domain = "") {
+                        const std::vector<AttributeProto>& attributes = {},
+                        const std::string& name = "", const std::string& domain = "") {
   std::string out;
   protozero::pbf_writer writer(out);
   for (const std::string& input : inputs) writer.add_string(1, input);
   for (const std::string& output : outputs) writer.add_string(2, output);
   if (!name.empty()) writer.add_string(3, name);
   writer.add_string(4, type);
-  for (const Attr& attribute : attributes) writer.add_message(5, attribute.bytes);
+  for (const AttributeProto& attribute : attributes) writer.add_message(5, attribute.bytes);
   if (!domain.empty()) writer.add_string(7, domain);
   return out;
 }
@@ -158,7 +158,7 @@ class Graph {
   Graph& Initializer(const std::string& tensor) { return writer().add_message(5, tensor), *this; }
   Graph& Add(const std::string& node) { return writer().add_message(1, node), *this; }
   Graph& Node(const std::string& type, const Strings& inputs, const Strings& outputs,
-              const std::vector<Attr>& attributes = {}, const std::string& name = "",
+              const std::vector<AttributeProto>& attributes = {}, const std::string& name = "",
               const std::string& domain = "") {
     return Add(onnx_bytes::Node(type, inputs, outputs, attributes, name, domain));
   }
@@ -216,8 +216,8 @@ class Graph {
 // A FunctionProto.
 inline std::string Function(const std::string& domain, const std::string& name,
                             const Strings& inputs, const Strings& outputs, const Strings& nodes,
-                            const Strings& attributes = {}, const std::vector<Attr>& defaults = {},
-                            int64_t opset = 21) {
+                            const Strings& attributes = {},
+                            const std::vector<AttributeProto>& defaults = {}, int64_t opset = 21) {
   std::string out;
   protozero::pbf_writer writer(out);
   writer.add_string(1, name);
@@ -227,7 +227,7 @@ inline std::string Function(const std::string& domain, const std::string& name,
   for (const std::string& node : nodes) writer.add_message(7, node);
   Graph::AddOpset(writer, 9, "", opset);
   writer.add_string(10, domain);
-  for (const Attr& attribute : defaults) writer.add_message(11, attribute.bytes);
+  for (const AttributeProto& attribute : defaults) writer.add_message(11, attribute.bytes);
   return out;
 }
 

@@ -9,7 +9,7 @@
 #include "opkit/interop/onnx.hpp"
 
 using namespace opkit;
-using onnx_bytes::Attr;
+using onnx_bytes::AttributeProto;
 using onnx_bytes::FloatTensor;
 using OnnxGraph = onnx_bytes::Graph;
 using Strings = std::vector<std::string>;
@@ -32,11 +32,13 @@ std::string Everything() {
       .Input("x", {"N", 2})
       .Input("c", {}, onnx_bytes::kBool)
       .Initializer(FloatTensor("w", {2}, {1, 2}))
-      .Node("Constant", {}, {"k"}, {Attr::Ints("value_ints", {1, 2, 3})})
-      .Node("Squeeze", {"x"}, {"s"}, {Attr::Ints("axes", {0})}, "squeeze")
-      .Node("Softmax", {"s"}, {"t"}, {Attr::Int("axis", 0)})
+      .Node("Constant", {}, {"k"}, {AttributeProto::Ints("value_ints", {1, 2, 3})})
+      .Node("Squeeze", {"x"}, {"s"}, {AttributeProto::Ints("axes", {0})}, "squeeze")
+      .Node("Softmax", {"s"}, {"t"}, {AttributeProto::Int("axis", 0)})
       .Node("If", {"c"}, {"y"},
-            {Attr::Graph("then_branch", branch), Attr::Graph("else_branch", branch)}, "choose")
+            {AttributeProto::Graph("then_branch", branch),
+             AttributeProto::Graph("else_branch", branch)},
+            "choose")
       .ValueInfo("s", {2})
       .Output("y")
       .Output("t")

@@ -11,7 +11,7 @@
 #include "opkit/op/registration.hpp"
 
 using namespace opkit;
-using onnx_bytes::Attr;
+using onnx_bytes::AttributeProto;
 using onnx_bytes::FloatTensor;
 using OnnxGraph = onnx_bytes::Graph;
 using Strings = std::vector<std::string>;
@@ -96,21 +96,24 @@ TEST_CASE("Inputs have dtypes, extents and symbols; initializers are constants")
 }
 
 TEST_CASE("Nodes keep names, order, missing inputs and every kind of attribute") {
-  const opkit::Graph graph = Parse(
-      OnnxGraph()
-          .Input("x y/z")
-          .Node("First", {"x y/z", "", "x y/z"}, {"a", "", "b c"},
-                {Attr::Float("float", 0.1f), Attr::Int("int", -5),
-                 Attr::String("string", std::string("a\0b", 3)),
-                 Attr::Tensor("tensor", FloatTensor("", {1}, {7})),
-                 Attr::Floats("floats", {1.5f, INFINITY}), Attr::Ints("ints", {1, -1}),
-                 Attr::Strings("strings", {"", "s"}),
-                 Attr::Tensors("tensors", {FloatTensor("", {}, {1}), FloatTensor("", {}, {2})}),
-                 Attr::Ints("none", {}), Attr("zero", 2), Attr("empty", 3)},
-                "a name/with: anything")
-          .Node("Second", {"b c"}, {"out"})
-          .Output("out")
-          .Output("a"));
+  const opkit::Graph graph =
+      Parse(OnnxGraph()
+                .Input("x y/z")
+                .Node("First", {"x y/z", "", "x y/z"}, {"a", "", "b c"},
+                      {AttributeProto::Float("float", 0.1f), AttributeProto::Int("int", -5),
+                       AttributeProto::String("string", std::string("a\0b", 3)),
+                       AttributeProto::Tensor("tensor", FloatTensor("", {1}, {7})),
+                       AttributeProto::Floats("floats", {1.5f, INFINITY}),
+                       AttributeProto::Ints("ints", {1, -1}),
+                       AttributeProto::Strings("strings", {"", "s"}),
+                       AttributeProto::Tensors(
+                           "tensors", {FloatTensor("", {}, {1}), FloatTensor("", {}, {2})}),
+                       AttributeProto::Ints("none", {}), AttributeProto("zero", 2),
+                       AttributeProto("empty", 3)},
+                      "a name/with: anything")
+                .Node("Second", {"b c"}, {"out"})
+                .Output("out")
+                .Output("a"));
   REQUIRE(graph.num_nodes() == 2);
   const OperatorDef& node = graph.node(0);
   CHECK(node.type() == "First");
@@ -147,11 +150,12 @@ TEST_CASE("An attribute of an old file says its type by its value") {
 TEST_CASE("Constant nodes in all their forms are constants") {
   const opkit::Graph graph =
       Parse(OnnxGraph()
-                .Node("Constant", {}, {"t"}, {Attr::Tensor("value", FloatTensor("", {2}, {1, 2}))})
-                .Node("Constant", {}, {"f"}, {Attr::Float("value_float", 0.5f)})
-                .Node("Constant", {}, {"fs"}, {Attr::Floats("value_floats", {1, 2, 3})})
-                .Node("Constant", {}, {"i"}, {Attr::Int("value_int", 7)})
-                .Node("Constant", {}, {"is"}, {Attr::Ints("value_ints", {})})
+                .Node("Constant", {}, {"t"},
+                      {AttributeProto::Tensor("value", FloatTensor("", {2}, {1, 2}))})
+                .Node("Constant", {}, {"f"}, {AttributeProto::Float("value_float", 0.5f)})
+                .Node("Constant", {}, {"fs"}, {AttributeProto::Floats("value_floats", {1, 2, 3})})
+                .Node("Constant", {}, {"i"}, {AttributeProto::Int("value_int", 7)})
+                .Node("Constant", {}, {"is"}, {AttributeProto::Ints("value_ints", {})})
                 .Output("t"));
   CHECK(graph.num_nodes() == 0);
   REQUIRE(graph.constants().size() == 5);
@@ -163,15 +167,16 @@ TEST_CASE("Constant nodes in all their forms are constants") {
   CHECK(graph.FindConstant("is")->shape() == Shape{0});
   CHECK(graph.FindConstant("is")->dtype() == DType::kInt64);
 
-  CHECK(What(OnnxGraph().Node("Constant", {}, {"s"}, {Attr::String("value_string", "hi")}, "c")) ==
+  CHECK(What(OnnxGraph().Node("Constant", {}, {"s"}, {AttributeProto::String("value_string", "hi")},
+                              "c")) ==
         "node 'c' (Constant): its value 's' is a string, which opkit's tensors are not; it needs a "
         "dense numeric one");
-  CHECK(Contains(What(OnnxGraph().Node("Constant", {}, {"s"}, {Attr::Float("value", 1)})),
+  CHECK(Contains(What(OnnxGraph().Node("Constant", {}, {"s"}, {AttributeProto::Float("value", 1)})),
                  "node 0 (Constant): attribute 'value' of this type"));
   CHECK(Contains(What(OnnxGraph().Node("Constant", {}, {"s"})), "has one attribute, found 0"));
-  CHECK(
-      Contains(What(OnnxGraph().Node("Constant", {}, {"a", "b"}, {Attr::Float("value_float", 1)})),
-               "has one output, found 2"));
+  CHECK(Contains(
+      What(OnnxGraph().Node("Constant", {}, {"a", "b"}, {AttributeProto::Float("value_float", 1)})),
+      "has one output, found 2"));
 }
 
 TEST_CASE("A model runs with the operators that the program registers") {
@@ -231,15 +236,16 @@ TEST_CASE("What opkit cannot hold is an Error that names it") {
   protozero::pbf_writer(values).add_message(1, FloatTensor("w", {1}, {1}));
   protozero::pbf_writer(sparse.bytes).add_message(15, values);
   CHECK(What(sparse) == "sparse initializer 'w': opkit has no sparse tensors; store it dense");
-  CHECK(What(OnnxGraph().Node("Op", {}, {"y"}, {Attr("type", 13)})) ==
+  CHECK(What(OnnxGraph().Node("Op", {}, {"y"}, {AttributeProto("type", 13)})) ==
         "node 0 (Op): attribute 'type': it holds a type, which opkit's attributes cannot");
   CHECK(
-      What(OnnxGraph().Node("Op", {}, {"y"}, {Attr("sparse", 11)})) ==
+      What(OnnxGraph().Node("Op", {}, {"y"}, {AttributeProto("sparse", 11)})) ==
       "node 0 (Op): attribute 'sparse': it holds a sparse tensor, which opkit's attributes cannot");
-  CHECK(Contains(
-      What(OnnxGraph().Node("Op", {}, {"y"},
-                            {Attr::Tensor("t", onnx_bytes::Raw<char>(8, "words", {0}, {}))}, "n")),
-      "node 'n' (Op): attribute 't': tensor 'words': element type 8 (string)"));
+  CHECK(
+      Contains(What(OnnxGraph().Node(
+                   "Op", {}, {"y"},
+                   {AttributeProto::Tensor("t", onnx_bytes::Raw<char>(8, "words", {0}, {}))}, "n")),
+               "node 'n' (Op): attribute 't': tensor 'words': element type 8 (string)"));
 }
 
 TEST_CASE("A graph that is no graph is an Error that names the value") {
@@ -263,6 +269,7 @@ TEST_CASE("A graph that is no graph is an Error that names the value") {
       Contains(What(OnnxGraph().Input("x").Output("x").Output("x")), "is an output of the graph"));
   CHECK(Contains(What(OnnxGraph().Initializer(FloatTensor("", {1}, {1}))), "it has no name"));
   CHECK(Contains(What(OnnxGraph().Node("", {}, {"y"}, {}, "n")), "it has no operator"));
-  CHECK(Contains(What(OnnxGraph().Node("Op", {}, {"y"}, {Attr::Int("a", 1), Attr::Int("a", 2)})),
+  CHECK(Contains(What(OnnxGraph().Node("Op", {}, {"y"},
+                                       {AttributeProto::Int("a", 1), AttributeProto::Int("a", 2)})),
                  "it has the attribute 'a' twice"));
 }

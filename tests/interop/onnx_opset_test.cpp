@@ -10,7 +10,7 @@
 #include "opkit/op/registration.hpp"
 
 using namespace opkit;
-using onnx_bytes::Attr;
+using onnx_bytes::AttributeProto;
 using onnx_bytes::FloatTensor;
 using OnnxGraph = onnx_bytes::Graph;
 using Strings = std::vector<std::string>;
@@ -37,8 +37,8 @@ opkit::Graph Parse(const OnnxGraph& graph, int64_t opset) {
   return ParseOnnxModel(graph.Model(opset), AnyOperator()).graph;
 }
 // One node that reads x [2, 3, 4] and makes y.
-OnnxGraph One(const std::string& type, const std::vector<Attr>& attributes, Strings more = {},
-              Strings outputs = {"y"}, int dtype = onnx_bytes::kFloat) {
+OnnxGraph One(const std::string& type, const std::vector<AttributeProto>& attributes,
+              Strings more = {}, Strings outputs = {"y"}, int dtype = onnx_bytes::kFloat) {
   Strings inputs{"x"};
   inputs.insert(inputs.end(), more.begin(), more.end());
   OnnxGraph graph;
@@ -66,7 +66,7 @@ std::vector<T> Constant(const opkit::Graph& graph, size_t i) {
 TEST_CASE("Axes that were attributes are inputs") {
   for (const char* type : {"Squeeze", "Unsqueeze", "ReduceSum"}) {
     CAPTURE(type);
-    const opkit::Graph old = Parse(One(type, {Attr::Ints("axes", {1, 2})}), 12);
+    const opkit::Graph old = Parse(One(type, {AttributeProto::Ints("axes", {1, 2})}), 12);
     CHECK(Constant<int64_t>(old, 1) == Longs{1, 2});
     CHECK(old.constants()[0].name == "y/axes");
     CHECK(!old.node(0).args().Has("axes"));
@@ -77,40 +77,42 @@ TEST_CASE("Axes that were attributes are inputs") {
   for (const char* type : {"ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax",
                            "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSumSquare"}) {
     CAPTURE(type);
-    const opkit::Graph old =
-        Parse(One(type, {Attr::Ints("axes", {0}), Attr::Int("keepdims", 0)}), 17);
+    const opkit::Graph old = Parse(
+        One(type, {AttributeProto::Ints("axes", {0}), AttributeProto::Int("keepdims", 0)}), 17);
     CHECK(Constant<int64_t>(old, 1) == Longs{0});
     CHECK(old.node(0).args().Get<int64_t>("keepdims", 1) == 0);
     CHECK(Parse(One(type, {}), 17).node(0).inputs() == Strings{"x"});
-    CHECK(Parse(One(type, {Attr::Ints("axes", {})}), 17).node(0).inputs() == Strings{"x"});
+    CHECK(Parse(One(type, {AttributeProto::Ints("axes", {})}), 17).node(0).inputs() ==
+          Strings{"x"});
   }
 }
 
 TEST_CASE("A name that is taken gets a number") {
-  OnnxGraph graph = One("Squeeze", {Attr::Ints("axes", {0})});
+  OnnxGraph graph = One("Squeeze", {AttributeProto::Ints("axes", {0})});
   graph.Input("y/axes").Node("Op", {"y/axes_1"}, {"z"}).Input("y/axes_1");
   CHECK(Parse(graph, 11).node(0).inputs()[1] == "y/axes_2");
 }
 
 TEST_CASE("Clip and Pad: numbers became scalars of the input's type") {
-  const opkit::Graph both = Parse(One("Clip", {Attr::Float("min", -1), Attr::Float("max", 6)}), 6);
+  const opkit::Graph both =
+      Parse(One("Clip", {AttributeProto::Float("min", -1), AttributeProto::Float("max", 6)}), 6);
   CHECK(Constant<float>(both, 1) == Floats{-1});
   CHECK(Constant<float>(both, 2) == Floats{6});
   CHECK(both.FindConstant("y/min")->shape() == Shape{});
-  const opkit::Graph upper = Parse(One("Clip", {Attr::Float("max", 6)}), 10);
+  const opkit::Graph upper = Parse(One("Clip", {AttributeProto::Float("max", 6)}), 10);
   CHECK(upper.node(0).inputs() == Strings{"x", "", "y/max"});
-  CHECK(Parse(One("Clip", {Attr::Float("max", 6)}, {}, {"y"}, onnx_bytes::kDouble), 10)
+  CHECK(Parse(One("Clip", {AttributeProto::Float("max", 6)}, {}, {"y"}, onnx_bytes::kDouble), 10)
             .FindConstant("y/max")
             ->dtype() == DType::kFloat64);
-  const opkit::Graph half =
-      Parse(One("Clip", {Attr::Float("min", -FLT_MAX)}, {}, {"y"}, onnx_bytes::kFloat16), 10);
+  const opkit::Graph half = Parse(
+      One("Clip", {AttributeProto::Float("min", -FLT_MAX)}, {}, {"y"}, onnx_bytes::kFloat16), 10);
   CHECK(half.FindConstant("y/min")->data<float16>()[0].bits == 0xfc00);
   CHECK(Parse(One("Clip", {}, {"lo", "hi"}), 11).node(0).inputs() == Strings{"x", "lo", "hi"});
 
-  const opkit::Graph pad =
-      Parse(One("Pad", {Attr::Ints("pads", {0, 0, 1, 0, 0, 1}), Attr::Float("value", 2.5f),
-                        Attr::String("mode", "constant")}),
-            10);
+  const opkit::Graph pad = Parse(One("Pad", {AttributeProto::Ints("pads", {0, 0, 1, 0, 0, 1}),
+                                             AttributeProto::Float("value", 2.5f),
+                                             AttributeProto::String("mode", "constant")}),
+                                 10);
   CHECK(Constant<int64_t>(pad, 1) == Longs{0, 0, 1, 0, 0, 1});
   CHECK(Constant<float>(pad, 2) == Floats{2.5f});
   CHECK(pad.node(0).args().Get<std::string>("mode", "") == "constant");
@@ -119,18 +121,20 @@ TEST_CASE("Clip and Pad: numbers became scalars of the input's type") {
 
 TEST_CASE("Slice, Split and TopK: attributes became inputs") {
   const opkit::Graph slice = Parse(
-      One("Slice",
-          {Attr::Ints("starts", {1}), Attr::Ints("ends", {INT64_MAX}), Attr::Ints("axes", {2})}),
+      One("Slice", {AttributeProto::Ints("starts", {1}), AttributeProto::Ints("ends", {INT64_MAX}),
+                    AttributeProto::Ints("axes", {2})}),
       9);
   CHECK(Constant<int64_t>(slice, 1) == Longs{1});
   CHECK(Constant<int64_t>(slice, 2) == Longs{INT64_MAX});
   CHECK(Constant<int64_t>(slice, 3) == Longs{2});
   CHECK(slice.node(0).args().size() == 0);
-  CHECK(What(One("Slice", {Attr::Ints("starts", {1})}), 9) ==
+  CHECK(What(One("Slice", {AttributeProto::Ints("starts", {1})}), 9) ==
         "node 'node' (Slice): it needs the attribute 'ends'");
 
   const opkit::Graph split =
-      Parse(One("Split", {Attr::Ints("split", {1, 2}), Attr::Int("axis", 1)}, {}, {"y", "z"}), 11);
+      Parse(One("Split", {AttributeProto::Ints("split", {1, 2}), AttributeProto::Int("axis", 1)},
+                {}, {"y", "z"}),
+            11);
   CHECK(Constant<int64_t>(split, 1) == Longs{1, 2});
   CHECK(!split.node(0).args().Has("num_outputs"));
   for (const int64_t opset : {11, 13, 17})
@@ -140,28 +144,30 @@ TEST_CASE("Slice, Split and TopK: attributes became inputs") {
               .Get<int64_t>("num_outputs", 0) == 3);
   CHECK(!Parse(One("Split", {}, {"parts"}, {"y", "z"}), 13).node(0).args().Has("num_outputs"));
 
-  const opkit::Graph top = Parse(One("TopK", {Attr::Int("k", 3)}, {}, {"y", "i"}), 9);
+  const opkit::Graph top = Parse(One("TopK", {AttributeProto::Int("k", 3)}, {}, {"y", "i"}), 9);
   CHECK(Constant<int64_t>(top, 1) == Longs{3});
   CHECK(Parse(One("TopK", {}, {"k"}, {"y", "i"}), 10).node(0).inputs() == Strings{"x", "k"});
   CHECK(Contains(What(One("TopK", {}), 9), "it needs the attribute 'k'"));
 }
 
 TEST_CASE("Dropout and BatchNormalization lose what only training has") {
-  const opkit::Graph drop = Parse(One("Dropout", {Attr::Float("ratio", 0.5f)}), 10);
+  const opkit::Graph drop = Parse(One("Dropout", {AttributeProto::Float("ratio", 0.5f)}), 10);
   CHECK(drop.node(0).args().size() == 0);
   CHECK(drop.node(0).inputs() == Strings{"x"});
 
   const Strings statistics{"s", "b", "m", "v"};
   const Strings outputs{"y", "m2", "v2", "m3", "v3"};
   const opkit::Graph norm =
-      Parse(One("BatchNormalization", {Attr::Int("spatial", 1), Attr::Float("epsilon", 1e-3f)},
+      Parse(One("BatchNormalization",
+                {AttributeProto::Int("spatial", 1), AttributeProto::Float("epsilon", 1e-3f)},
                 statistics, outputs),
             8);
   CHECK(norm.node(0).outputs() == Strings{"y"});
   CHECK(!norm.node(0).args().Has("spatial"));
   CHECK(norm.node(0).args().Get<float>("epsilon", 0.f) == 1e-3f);
-  CHECK(Contains(What(One("BatchNormalization", {Attr::Int("spatial", 0)}, statistics), 8),
-                 "node 'node' (BatchNormalization): statistics for every activation"));
+  CHECK(
+      Contains(What(One("BatchNormalization", {AttributeProto::Int("spatial", 0)}, statistics), 8),
+               "node 'node' (BatchNormalization): statistics for every activation"));
   OnnxGraph read = One("BatchNormalization", {}, statistics, outputs);
   read.Output("v2");
   CHECK(Contains(What(read, 9), "its output 'v2' is one of training, and is read"));
@@ -170,9 +176,9 @@ TEST_CASE("Dropout and BatchNormalization lose what only training has") {
 
 TEST_CASE("Softmax before opset 13 was over all axes from one on") {
   // The last axis, by any name, and axes of 1 behind it: the same.
-  CHECK(Parse(One("Softmax", {Attr::Int("axis", -1)}), 11).num_nodes() == 1);
-  CHECK(Parse(One("Softmax", {Attr::Int("axis", 2)}), 11).num_nodes() == 1);
-  CHECK(Parse(One("Softmax", {Attr::Int("axis", -2)}), 13).num_nodes() == 1);
+  CHECK(Parse(One("Softmax", {AttributeProto::Int("axis", -1)}), 11).num_nodes() == 1);
+  CHECK(Parse(One("Softmax", {AttributeProto::Int("axis", 2)}), 11).num_nodes() == 1);
+  CHECK(Parse(One("Softmax", {AttributeProto::Int("axis", -2)}), 13).num_nodes() == 1);
   const auto on = [](const std::vector<onnx_bytes::Extent>& extents, bool output = false) {
     OnnxGraph graph;
     graph.UntypedInput("unknown");
@@ -189,7 +195,7 @@ TEST_CASE("Softmax before opset 13 was over all axes from one on") {
   CHECK(Parse(on({"N", "C", "H"}), 9).num_nodes() == 4);
   CHECK(Parse(on({"N"}), 9).num_nodes() == 4);
 
-  const opkit::Graph whole = Parse(One("Softmax", {Attr::Int("axis", 1)}), 11);
+  const opkit::Graph whole = Parse(One("Softmax", {AttributeProto::Int("axis", 1)}), 11);
   REQUIRE(whole.num_nodes() == 4);
   CHECK(whole.node(0).type() == "Shape");
   CHECK(whole.node(1).type() == "Flatten");
@@ -229,8 +235,9 @@ TEST_CASE("Upsample and Resize of opset 10 are Resize with fixed rules") {
     CHECK(node.args().Get<std::string>("nearest_mode", "") == nearest);
     CHECK(node.args().Get<std::string>("mode", "") == "linear");
   };
-  const Attr mode = Attr::String("mode", "linear");
-  const opkit::Graph oldest = Parse(One("Upsample", {mode, Attr::Floats("scales", {1, 2, 3})}), 7);
+  const AttributeProto mode = AttributeProto::String("mode", "linear");
+  const opkit::Graph oldest =
+      Parse(One("Upsample", {mode, AttributeProto::Floats("scales", {1, 2, 3})}), 7);
   check(oldest, "floor");
   CHECK(Constant<float>(oldest, 2) == Floats{1, 2, 3});
   CHECK(!oldest.node(0).args().Has("scales"));
@@ -254,7 +261,8 @@ TEST_CASE("Resize leaves out inputs that say nothing") {
     OnnxGraph graph;
     graph.Input("x").Initializer(FloatTensor("empty", {0}, {}));
     graph.Input("roi").Input("scales").Input("sizes", {}, onnx_bytes::kInt64);
-    graph.Node("Resize", names, {"y"}, {Attr::String("coordinate_transformation_mode", mode)});
+    graph.Node("Resize", names, {"y"},
+               {AttributeProto::String("coordinate_transformation_mode", mode)});
     return Parse(graph.Output("y"), opset).node(0).inputs();
   };
   CHECK(inputs({"x", "roi", "scales"}, 11) == Strings{"x", "", "scales"});
@@ -262,19 +270,19 @@ TEST_CASE("Resize leaves out inputs that say nothing") {
   CHECK(inputs({"x", "", "empty", "sizes"}, 13) == Strings{"x", "", "", "sizes"});
   CHECK(inputs({"x", "", "scales", "empty"}, 19) == Strings{"x", "", "scales", ""});
   CHECK(inputs({"x", "roi", "scales"}, 19, "tf_crop_and_resize") == Strings{"x", "roi", "scales"});
-  CHECK(Contains(
-      What(One("Resize", {Attr::String("coordinate_transformation_mode", "tf_half_pixel_for_nn")}),
-           11),
-      "node 'node' (Resize): coordinate_transformation_mode 'tf_half_pixel_for_nn'"));
+  CHECK(Contains(What(One("Resize", {AttributeProto::String("coordinate_transformation_mode",
+                                                            "tf_half_pixel_for_nn")}),
+                      11),
+                 "node 'node' (Resize): coordinate_transformation_mode 'tf_half_pixel_for_nn'"));
 }
 
 TEST_CASE("Scatter is ScatterElements") {
-  CHECK(Parse(One("Scatter", {Attr::Int("axis", 1)}, {"i", "u"}), 9).node(0).type() ==
+  CHECK(Parse(One("Scatter", {AttributeProto::Int("axis", 1)}, {"i", "u"}), 9).node(0).type() ==
         "ScatterElements");
 }
 
 TEST_CASE("A value of another type than the old operator has is an Error that names it") {
-  CHECK(Contains(What(One("Squeeze", {Attr::Float("axes", 1)}), 9),
+  CHECK(Contains(What(One("Squeeze", {AttributeProto::Float("axes", 1)}), 9),
                  "node 'node' (Squeeze): argument 'axes'"));
 }
 
@@ -311,15 +319,17 @@ TEST_CASE("Operators that came to mean something else are Errors unless one only
 }
 
 TEST_CASE("After opset 21 what is new may not be used") {
-  CHECK(Parse(One("Cast", {Attr::Int("to", 1), Attr::String("round_mode", "up")}), 25)
-            .node(0)
-            .args()
-            .size() == 1);
-  CHECK(Parse(One("Range", {Attr::Int("stash_type", 1)}), 27).node(0).args().size() == 0);
-  CHECK(What(One("Range", {Attr::Int("stash_type", 10)}), 27, false) ==
+  CHECK(
+      Parse(One("Cast", {AttributeProto::Int("to", 1), AttributeProto::String("round_mode", "up")}),
+            25)
+          .node(0)
+          .args()
+          .size() == 1);
+  CHECK(Parse(One("Range", {AttributeProto::Int("stash_type", 1)}), 27).node(0).args().size() == 0);
+  CHECK(What(One("Range", {AttributeProto::Int("stash_type", 10)}), 27, false) ==
         "node 'node' (Range): operator Range of opset 27 has the attribute 'stash_type', which "
         "opset 21, that opkit's operators have, does not know");
-  CHECK(Contains(What(One("QuantizeLinear", {Attr::Int("precision", 1)}), 23, false),
+  CHECK(Contains(What(One("QuantizeLinear", {AttributeProto::Int("precision", 1)}), 23, false),
                  "has the attribute 'precision'"));
   CHECK(Parse(One("Add", {}, {"b"}), 27).node(0).inputs() == Strings{"x", "b"});
 }

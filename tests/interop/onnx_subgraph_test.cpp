@@ -7,7 +7,7 @@
 #include "opkit/interop/onnx.hpp"
 
 using namespace opkit;
-using onnx_bytes::Attr;
+using onnx_bytes::AttributeProto;
 using onnx_bytes::FloatTensor;
 using OnnxGraph = onnx_bytes::Graph;
 using Strings = std::vector<std::string>;
@@ -44,9 +44,10 @@ OnnxGraph IfGraph(const std::string& then_branch, const std::string& else_branch
       .Input("x", {"N", 3})
       .Initializer(FloatTensor("w", {2}, {1, 2}))
       .Node("Before", {"x"}, {"h"})
-      .Node("Constant", {}, {"k"}, {Attr::Int("value_int", 4)})
+      .Node("Constant", {}, {"k"}, {AttributeProto::Int("value_int", 4)})
       .Node("If", {"c"}, {"y"},
-            {Attr::Graph("then_branch", then_branch), Attr::Graph("else_branch", else_branch)},
+            {AttributeProto::Graph("then_branch", then_branch),
+             AttributeProto::Graph("else_branch", else_branch)},
             "choose")
       .ValueInfo("h", {5})
       .Output("y");
@@ -88,8 +89,8 @@ TEST_CASE("A branch may return what it reads, and a value twice") {
 TEST_CASE("A graph in between hands on what it does not read itself") {
   const std::string inner = OnnxGraph()
                                 .Node("If", {"c"}, {"z"},
-                                      {Attr::Graph("then_branch", Reader({"x", "w"})),
-                                       Attr::Graph("else_branch", Reader({"own"}))},
+                                      {AttributeProto::Graph("then_branch", Reader({"x", "w"})),
+                                       AttributeProto::Graph("else_branch", Reader({"own"}))},
                                       "inner")
                                 .Node("Op", {}, {"own"})
                                 .Output("z")
@@ -119,7 +120,7 @@ TEST_CASE("A subgraph's own inputs come before what it captures, and hide nothin
                 .Input("n")
                 .Input("h")
                 .Input("s")
-                .Node("Loop", {"n", "", "s"}, {"y"}, {Attr::Graph("body", body)})
+                .Node("Loop", {"n", "", "s"}, {"y"}, {AttributeProto::Graph("body", body)})
                 .Output("y"));
   const OperatorDef& loop = graph.node(0);
   CHECK(loop.inputs() == Strings{"n", "", "s", "h"});
@@ -137,7 +138,8 @@ TEST_CASE("Errors inside graphs inside nodes name the way there") {
                  "node 'choose' (If): attribute 'then_branch': node Op (nowhere) -> (made) reads "
                  "'nowhere'"));
   CHECK(Contains(
-      What(IfGraph(OnnxGraph().Node("Op", {}, {"y"}, {Attr("t", 13)}, "deep").bytes, Reader({}))),
+      What(IfGraph(OnnxGraph().Node("Op", {}, {"y"}, {AttributeProto("t", 13)}, "deep").bytes,
+                   Reader({}))),
       "node 'choose' (If): attribute 'then_branch': node 'deep' (Op): attribute 't'"));
 }
 
@@ -145,7 +147,10 @@ TEST_CASE("Graphs inside graphs are read to a depth") {
   const auto nested = [](int depth) {
     std::string graph = Reader({});
     for (int i = 0; i < depth; ++i)
-      graph = OnnxGraph().Node("Op", {}, {"made"}, {Attr::Graph("g", graph)}).Output("made").bytes;
+      graph = OnnxGraph()
+                  .Node("Op", {}, {"made"}, {AttributeProto::Graph("g", graph)})
+                  .Output("made")
+                  .bytes;
     OnnxGraph out;
     out.bytes = graph;
     return out;
@@ -162,15 +167,16 @@ TEST_CASE("Functions are written out where they are called") {
   const std::string function = onnx_bytes::Function(
       "local", "f", {"a", "b"}, {"r"},
       {onnx_bytes::Node("Add", {"a", "b"}, {"h"},
-                        {Attr::Ref("k", 2, "k"), Attr::Ref("gone", 2, "g")}, "add"),
-       onnx_bytes::Node("Constant", {}, {"two"}, {Attr::Float("value_float", 2)}),
+                        {AttributeProto::Ref("k", 2, "k"), AttributeProto::Ref("gone", 2, "g")},
+                        "add"),
+       onnx_bytes::Node("Constant", {}, {"two"}, {AttributeProto::Float("value_float", 2)}),
        onnx_bytes::Node("Mul", {"h", "two"}, {"r"})},
-      {"k", "g"}, {Attr::Int("k", 7)});
+      {"k", "g"}, {AttributeProto::Int("k", 7)});
   const opkit::Graph graph =
       Parse(OnnxGraph()
                 .Input("x")
                 .Input("h")
-                .Node("f", {"x", "h"}, {"y"}, {Attr::Int("k", 5)}, "first", "local")
+                .Node("f", {"x", "h"}, {"y"}, {AttributeProto::Int("k", 5)}, "first", "local")
                 .Node("f", {"y"}, {"z"}, {}, "", "local")
                 .Output("z"),
             {function});
@@ -197,8 +203,8 @@ TEST_CASE("Functions in functions, in branches, and with branches of their own")
       {onnx_bytes::Node("inner", {"a"}, {"n"}, {}, "", "local"),
        onnx_bytes::Node(
            "If", {"c"}, {"r"},
-           {Attr::Graph("then_branch", Reader({"n", "a"})),
-            Attr::Graph(
+           {AttributeProto::Graph("then_branch", Reader({"n", "a"})),
+            AttributeProto::Graph(
                 "else_branch",
                 OnnxGraph().Node("inner", {"n"}, {"m"}, {}, "", "local").Output("m").bytes)})});
   const opkit::Graph graph = Parse(OnnxGraph()
@@ -221,7 +227,7 @@ TEST_CASE("Functions in functions, in branches, and with branches of their own")
 TEST_CASE("A function's nodes have the opset of the function") {
   const std::string function = onnx_bytes::Function(
       "local", "f", {"a"}, {"r"},
-      {onnx_bytes::Node("Squeeze", {"a"}, {"r"}, {Attr::Ints("axes", {0})})}, {}, {}, 11);
+      {onnx_bytes::Node("Squeeze", {"a"}, {"r"}, {AttributeProto::Ints("axes", {0})})}, {}, {}, 11);
   const opkit::Graph graph = Parse(
       OnnxGraph().Input("x").Node("f", {"x"}, {"y"}, {}, "", "local").Output("y"), {function});
   REQUIRE(graph.node(0).inputs().size() == 2);
@@ -250,6 +256,6 @@ TEST_CASE("Functions without an end, and calls that do not fit, are Errors") {
         "node 'call' (local.f): function 'f' has 1 inputs and 1 outputs, but the node has 2 and 1");
   const std::string pass = onnx_bytes::Function("local", "f", {"a"}, {"a"}, {});
   CHECK(Contains(What(call({"x"}, {"y"}), {pass}), "it needs an Identity between them"));
-  CHECK(Contains(What(OnnxGraph().Node("Op", {}, {"y"}, {Attr::Ref("k", 2, "k")})),
+  CHECK(Contains(What(OnnxGraph().Node("Op", {}, {"y"}, {AttributeProto::Ref("k", 2, "k")})),
                  "node 0 (Op): attribute 'k': it refers to the attribute 'k' of a function"));
 }
