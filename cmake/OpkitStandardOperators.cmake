@@ -7,6 +7,8 @@
 # links it. Link them to the executable itself: objects do not travel through other libraries.
 option(OPKIT_NATIVE "Compile the standard operators for the instruction set of this machine"
   ${PROJECT_IS_TOP_LEVEL})
+set(OPKIT_OPERATORS_COMPILE_OPTIONS "" CACHE STRING
+  "More options to compile the standard operators with, such as -O2 in a debug build")
 
 # opkit_add_standard_operators(target folder): an object library of the headers of
 # include/opkit/<folder> that register operators.
@@ -30,6 +32,7 @@ function(opkit_add_standard_operators target folder)
   endforeach()
   add_library(${target} OBJECT EXCLUDE_FROM_ALL ${units})
   target_link_libraries(${target} PUBLIC opkit::opkit)
+  target_compile_options(${target} PRIVATE ${OPKIT_OPERATORS_COMPILE_OPTIONS})
   if(OPKIT_NATIVE)
     target_compile_options(${target} PRIVATE -march=native)
   endif()
