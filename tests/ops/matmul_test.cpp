@@ -157,4 +157,59 @@ TEST_CASE("MatMul and Gemm hold what they claim") {
   CHECK_MESSAGE(report.ok(), ToString(report));
 }
 
+// Against central differences, in double.
+std::string GradientFault(const OperatorDef& def, const std::vector<Shape>& shapes) {
+  opkit::GradientCheckOptions options;
+  std::vector<Tensor> inputs;
+  for (const Shape& shape : shapes) {
+    options.inputs.push_back(static_cast<int>(inputs.size()));
+    inputs.push_back(Random(shape, 5 + inputs.size(), DType::kFloat64));
+  }
+  const auto result = CheckGradient(def, inputs, options);
+  return result.ok() && result.elements_checked > 0 ? "" : ToString(result);
+}
+
+TEST_CASE("Gradients of MatMul, through vectors, batches and broadcasting") {
+  const Shape pairs[][2] = {{{3, 4}, {4, 5}},       {{4}, {4, 5}},
+                            {{3, 4}, {4}},          {{4}, {4}},
+                            {{2, 3, 4}, {4, 5}},    {{3, 4}, {2, 4, 5}},
+                            {{2, 3, 4}, {2, 4, 5}}, {{4}, {2, 4, 3}},
+                            {{2, 3, 4}, {4}},       {{2, 1, 3, 4}, {5, 4, 2}}};
+  for (const auto& [a, b] : pairs) {
+    CAPTURE(a);
+    CAPTURE(b);
+    CHECK(GradientFault(OperatorDef("MatMul", {"a", "b"}, {"c"}), {a, b}) == "");
+  }
+  const Tensor none = Invoke("MatMulGradient",
+                             {Tensor::From<float>({2, 3}, Floats(6, 1)),
+                              Tensor({2, 0}, DType::kFloat32), Tensor({0, 3}, DType::kFloat32)},
+                             {{"of", 1}})[0];
+  CHECK(none.shape() == Shape{0, 3});
+}
+
+TEST_CASE("Gradients of Gemm in every form") {
+  const std::vector<Shape> forms = {{3, 5}, {5}, {1, 5}, {3, 1}, {1}, {}};
+  for (int transposed = 0; transposed < 4; ++transposed) {
+    const int ta = transposed & 1, tb = transposed >> 1;
+    const Shape a = ta ? Shape{4, 3} : Shape{3, 4}, b = tb ? Shape{5, 4} : Shape{4, 5};
+    const opkit::Arguments args = {
+        {"transA", ta}, {"transB", tb}, {"alpha", 0.5f}, {"beta", 0.25f}};
+    CAPTURE(transposed);
+    CHECK(GradientFault(OperatorDef("Gemm", {"a", "b"}, {"y"}, args), {a, b}) == "");
+    for (const Shape& form : forms) {
+      CAPTURE(form);
+      CHECK(GradientFault(OperatorDef("Gemm", {"a", "b", "c"}, {"y"}, args), {a, b, form}) == "");
+    }
+  }
+}
+
+TEST_CASE("MatMulGradient holds what it claims") {
+  for (const int of : {0, 1}) {
+    const auto report =
+        CheckOperator(OperatorDef("MatMulGradient", {"dy", "a", "b"}, {"dx"}, {{"of", of}}),
+                      {Random({2, 3, 2}, 1), Random({2, 3, 4}, 2), Random({4, 2}, 3)});
+    CHECK_MESSAGE(report.ok(), ToString(report));
+  }
+}
+
 }  // namespace

@@ -172,4 +172,37 @@ TEST_CASE("The reductions hold what they claim") {
   }
 }
 
+TEST_CASE("Gradients of ReduceSum and ReduceMean, whatever is reduced") {
+  const Tensor x = Random({2, 3, 4}, 5, DType::kFloat64);
+  for (const char* op : {"ReduceSum", "ReduceMean"})
+    for (const int keep : {0, 1}) {
+      CAPTURE(op);
+      CAPTURE(keep);
+      const auto fault = [&](const std::vector<std::string>& names, std::vector<Tensor> inputs,
+                             const Arguments& more = {}) {
+        OperatorDef def(op, names, {"y"}, more);
+        def.Arg("keepdims", keep);
+        const auto result = CheckGradient(def, std::move(inputs), {.inputs = {0}});
+        return result.ok() && result.elements_checked == 24 ? "" : ToString(result);
+      };
+      CHECK(fault({"x"}, {x}) == "");
+      for (const Tensor& axes : {Axes({0}), Axes({1}), Axes({-1}), Axes({0, 2}), Axes({0, 1, 2})})
+        CHECK(fault({"x", "axes"}, {x, axes}) == "");
+      CHECK(fault({"x", "axes"}, {x, Axes({})}) == "");
+      CHECK(fault({"x", "axes"}, {x, Axes({})}, {{"noop_with_empty_axes", 1}}) == "");
+    }
+  const auto error = ErrorOf([&] {
+    Invoke("ReduceGradient", {x, Axes({0}), Tensor({2, 2}, DType::kFloat64)});
+  });
+  CHECK(error.code() == ErrorCode::kInvalidArgument);
+  CHECK(Contains(error.message(), "expected the 12 elements that the data is reduced to"));
+}
+
+TEST_CASE("ReduceGradient holds what it claims") {
+  const auto report =
+      CheckOperator(OperatorDef("ReduceGradient", {"x", "axes", "dy"}, {"dx"}, {{"mean", 1}}),
+                    {Random({3, 4, 5}, 1), Axes({0, 2}), Random({1, 4, 1}, 2)});
+  CHECK_MESSAGE(report.ok(), ToString(report));
+}
+
 }  // namespace

@@ -6,6 +6,10 @@
 #include "infer.hpp"
 #include "opkit/op/check.hpp"
 #include "opkit/op/invoke.hpp"
+#include "opkit/ops/arithmetic.hpp"
+#include "opkit/ops/generators.hpp"
+#include "opkit/ops/reduce.hpp"
+#include "opkit/ops/unary.hpp"
 #include "window_values.hpp"
 
 namespace {
@@ -78,6 +82,21 @@ TEST_CASE("Softmax and LogSoftmax hold what they claim") {
           CheckOperator(OperatorDef(op, {"x"}, {"y"}, {{"axis", axis}}), {Random({3, 5, 4}, 1)});
       CHECK_MESSAGE(report.ok(), ToString(report));
     }
+}
+
+TEST_CASE("Gradients of Softmax and LogSoftmax along every axis") {
+  const std::vector<Tensor> x = {Random({3, 5, 4}, 5, DType::kFloat64)};
+  for (const char* op : {"Softmax", "LogSoftmax"})
+    for (const int axis : {-3, -1, 0, 1, 2}) {
+      CAPTURE(op);
+      CAPTURE(axis);
+      const auto result =
+          CheckGradient(OperatorDef(op, {"x"}, {"y"}, {{"axis", axis}}), x, {.inputs = {0}});
+      CHECK_MESSAGE(result.ok(), ToString(result));
+      CHECK(result.elements_checked == 60);
+    }
+  const auto result = CheckGradient(OperatorDef("Softmax", {"x"}, {"y"}), x, {.inputs = {0}});
+  CHECK_MESSAGE(result.ok(), ToString(result));
 }
 
 }  // namespace

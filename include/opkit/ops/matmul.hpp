@@ -228,6 +228,87 @@ class GemmOp final : public GemmOpBase {
   }
 };
 
+// What the kernels of MatMulGradient share.
+class MatMulGradientOpBase : public StandardOperator {
+ public:
+  MatMulGradientOpBase(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
+      : StandardOperator(def, ws, config), of_b_(GetSingleArgument<int64_t>("of", 0) != 0) {}
+
+ protected:
+  const bool of_b_;
+};
+
+// dA = dY B^T and dB = A^T dY, summed over the products that a matrix is a factor of.
+class MatMulGradientOp final : public MatMulGradientOpBase {
+ public:
+  using MatMulGradientOpBase::MatMulGradientOpBase;
+
+  bool RunOnDevice() override {
+    FloatTypes::Visit(Input(0).dtype(), [&]<class T>() { Multiply<T>(); });
+    return true;
+  }
+
+ private:
+  template <class T>
+  void Multiply() {
+    Tensor* dx = InferredOutput(0);
+    const T* dy = DenseInput(0).data<T>();
+    const Tensor &a = DenseInput(1), &b = DenseInput(2);
+    const MatMulSizes sizes(a.shape(), b.shape());
+    const int64_t m = sizes.m, n = sizes.n, k = sizes.k;
+    const T *left = a.data<T>(), *right = b.data<T>();
+    const int64_t count = dx->numel();
+    auto* sums = static_cast<double*>(Scratch(count * static_cast<int64_t>(sizeof(double))));
+    std::fill_n(sums, count, 0.0);
+    const int64_t rows = of_b_ ? k : m, columns = of_b_ ? n : k;
+    ParallelFor(rows, [&](int64_t row) {
+      for (size_t p = 0; p < sizes.products.size(); ++p) {
+        const auto [in_a, in_b] = sizes.products[p];
+        const T* from = dy + static_cast<int64_t>(p) * m * n;
+        double* sum = sums + ((of_b_ ? in_b : in_a) * rows + row) * columns;
+        for (int64_t column = 0; column < columns; ++column)
+          sum[column] +=
+              of_b_
+                  ? detail::DotProduct<T>(m, left + in_a * m * k + row, k, from + column, n)
+                  : detail::DotProduct<T>(n, from + row * n, 1, right + (in_b * k + column) * n, 1);
+      }
+    });
+    T* out = dx->mutable_data<T>();
+    for (int64_t i = 0; i < count; ++i) out[i] = detail::ToElement<T>(sums[i]);
+  }
+};
+
+namespace detail {
+
+class MatMulGradient : public NodeGradient {
+ public:
+  using NodeGradient::NodeGradient;
+  void Make() override {
+    for (int i = 0; i < 2; ++i) Give(i, "MatMulGradient", {GO(0), I(0), I(1)}, {{"of", i}});
+  }
+};
+
+// With Y = alpha A' B' + beta C: dA' = alpha dY B'^T, dB' = alpha A'^T dY.
+class GemmGradient : public NodeGradient {
+ public:
+  using NodeGradient::NodeGradient;
+  void Make() override {
+    const float alpha = Def().args().Get<float>("alpha", 1.f);
+    const int64_t trans_a = Def().args().Get<int64_t>("transA", 0) != 0;
+    const int64_t trans_b = Def().args().Get<int64_t>("transB", 0) != 0;
+    const auto give = [&](int i, const std::string& a, int64_t turn_a, const std::string& b,
+                          int64_t turn_b) {
+      Give(i, "Gemm", {a, b}, {{"alpha", alpha}, {"transA", turn_a}, {"transB", turn_b}});
+    };
+    trans_a ? give(0, I(1), trans_b, GO(0), 1) : give(0, GO(0), 0, I(1), 1 - trans_b);
+    trans_b ? give(1, GO(0), 1, I(0), trans_a) : give(1, I(0), 1 - trans_a, GO(0), 0);
+    if (Def().inputs().size() > 2 && !Def().inputs()[2].empty())
+      GiveSummed(2, GO(0), Def().args().Get<float>("beta", 1.f));
+  }
+};
+
+}  // namespace detail
+
 OPKIT_OPERATOR_SCHEMA(MatMul)
     .SetDoc(
         "The matrix product of A and B as numpy.matmul has it: the last two axes are matrices, "
@@ -245,6 +326,34 @@ OPKIT_OPERATOR_SCHEMA(MatMul)
     })
     .TensorInferenceFunction(&detail::InferMatMul);
 OPKIT_REGISTER_CPU_OPERATOR(MatMul, MatMulOp);
+OPKIT_REGISTER_GRADIENT(MatMul, detail::MatMulGradient);
+
+OPKIT_OPERATOR_SCHEMA(MatMulGradient)
+    .Private()
+    .SetDoc("The gradient of a factor of Y = MatMul(A, B), from that of Y.")
+    .NumInputs(3)
+    .NumOutputs(1)
+    .Input(0, "dY", "as Y", FloatTypes::DTypes())
+    .Input(1, "A", "as in MatMul", FloatTypes::DTypes())
+    .Input(2, "B", "as in MatMul", FloatTypes::DTypes())
+    .Output(0, "dX", "as the factor")
+    .Arg<int64_t>("of", "0: of A, 1: of B", 0)
+    .CostInferenceFunction([](const OperatorDef&, const std::vector<TensorInfo>& inputs,
+                              const std::vector<TensorInfo>& outputs) {
+      // As many operations as the product itself: two for each term of each element of Y.
+      const SymbolicShape& a = inputs[1].shape;
+      OpCost cost = detail::ProductCost(inputs, outputs, Dim());
+      if (a.has_rank() && a.rank() > 0 && a[-1].is_known())
+        cost.flops = 2 * OpSchema::Elements(inputs[0]) * static_cast<uint64_t>(a[-1].value());
+      return cost;
+    })
+    .TensorInferenceFunction([](InferenceContext& c) {
+      for (int i = 0; i < 3; ++i) ExpectDType(c, i, FloatTypes::DTypes());
+      const int of = c.Arg<int64_t>("of", 0) != 0 ? 2 : 1;
+      c.SetOutput(0, ExpectSameDType(c), c.input_shape(of));
+    });
+OPKIT_REGISTER_CPU_OPERATOR(MatMulGradient, MatMulGradientOp);
+OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(MatMulGradient);
 
 OPKIT_OPERATOR_SCHEMA(Gemm)
     .SetDoc("Y = alpha * A' * B' + beta * C, where A' is A or its transpose, and B' likewise.")
@@ -266,6 +375,7 @@ OPKIT_OPERATOR_SCHEMA(Gemm)
     })
     .TensorInferenceFunction(&detail::InferGemm);
 OPKIT_REGISTER_CPU_OPERATOR(Gemm, GemmOp);
+OPKIT_REGISTER_GRADIENT(Gemm, detail::GemmGradient);
 
 }  // namespace opkit
 

@@ -4,6 +4,7 @@
 #define OPKIT_OPS_NODE_GRADIENT_HPP_
 
 #include "opkit/ops/broadcast_loop.hpp"
+#include "opkit/ops/element_sum.hpp"
 #include "opkit/ops/element_types.hpp"
 #include "opkit/ops/standard_operator.hpp"
 
@@ -12,8 +13,8 @@ namespace opkit::inline OPKIT_ABI {
 //   class MulGradient : public NodeGradient {
 //     using NodeGradient::NodeGradient;
 //     void Make() override {
-//       if (Wants(0)) GiveSummed(0, Node("Mul", {GO(0), I(1)}));
-//       if (Wants(1)) GiveSummed(1, Node("Mul", {GO(0), I(0)}));
+//       GiveSummed(0, Node("Mul", {GO(0), I(1)}));
+//       GiveSummed(1, Node("Mul", {GO(0), I(0)}));
 //     }
 //   };
 class NodeGradient : public GradientMakerBase {
@@ -34,17 +35,21 @@ class NodeGradient : public GradientMakerBase {
   virtual void Make() = 0;
 
   // The result of a node.
-  std::string Node(const std::string& op, const std::vector<std::string>& inputs) {
+  std::string Node(const std::string& op, const std::vector<std::string>& inputs,
+                   Arguments args = {}) {
     std::string result = Temporary(op);
-    nodes_.push_back(OperatorDef(op, inputs, {result}));
+    nodes_.push_back(OperatorDef(op, inputs, {result}, std::move(args)));
     return result;
   }
   // The gradient of input i is the result of this node.
-  void Give(int i, const std::string& op, const std::vector<std::string>& inputs) {
-    nodes_.push_back(OperatorDef(op, inputs, {GI(i)}));
+  void Give(int i, const std::string& op, const std::vector<std::string>& inputs,
+            Arguments args = {}) {
+    nodes_.push_back(OperatorDef(op, inputs, {GI(i)}, std::move(args)));
   }
-  // The same of a gradient that has the shape of the output, to which input i may be broadcast.
-  void GiveSummed(int i, const std::string& gradient) { Give(i, "SumToShape", {gradient, I(i)}); }
+  // `factor` times a gradient that has the shape of the output, to which input i may be broadcast.
+  void GiveSummed(int i, const std::string& gradient, float factor = 1) {
+    Give(i, "SumToShape", {gradient, I(i)}, {{"factor", factor}});
+  }
 
  private:
   std::vector<OperatorDef> nodes_;
@@ -54,12 +59,13 @@ class NodeGradient : public GradientMakerBase {
 // of X.
 class SumToShapeOp final : public StandardOperator {
  public:
-  using StandardOperator::StandardOperator;
+  SumToShapeOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
+      : StandardOperator(def, ws, config), factor_(GetSingleArgument<float>("factor", 1.f)) {}
 
   bool RunOnDevice() override {
     const Tensor& x = DenseInput(0);
     Tensor* y = InferredOutput(0);
-    if (x.shape() == y->shape()) {
+    if (factor_ == 1 && x.shape() == y->shape()) {
       if (y->raw_data() != x.raw_data() && x.nbytes() > 0)
         std::memcpy(y->raw_mutable_data(), x.raw_data(), static_cast<size_t>(x.nbytes()));
       return true;
@@ -88,26 +94,23 @@ class SumToShapeOp final : public StandardOperator {
       }
     });
     T* y = out->mutable_data<T>();
-    for (int64_t i = 0; i < count; ++i) {
-      if constexpr (sizeof(T) < sizeof(float)) {
-        y[i] = static_cast<T>(static_cast<float>(sums[i]));
-      } else {
-        y[i] = static_cast<T>(sums[i]);
-      }
-    }
+    for (int64_t i = 0; i < count; ++i) y[i] = detail::ToElement<T>(factor_ * sums[i]);
   }
+
+  const double factor_;
 };
 
 OPKIT_OPERATOR_SCHEMA(SumToShape)
     .Private()
     .SetDoc(
-        "Sums X over the axes along which `like` would be broadcast to the shape of X: the "
-        "gradient of a broadcast input.")
+        "Sums X over the axes along which `like` would be broadcast to the shape of X, times a "
+        "factor: the gradient of a broadcast input.")
     .NumInputs(2)
     .NumOutputs(1)
     .Input(0, "X", "a gradient", FloatTypes::DTypes())
     .Input(1, "like", "a tensor whose shape can be broadcast to that of X")
     .Output(0, "Y", "of the type of X, of the shape of `like`")
+    .Arg<float>("factor", "of the sums", 1.f)
     .AllowInplace({{0, 0}})
     .CostInferenceFunction([](const OperatorDef&, const std::vector<TensorInfo>& inputs,
                               const std::vector<TensorInfo>& outputs) {

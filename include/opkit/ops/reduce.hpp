@@ -253,7 +253,55 @@ class ReduceOp final : public ReduceOpBase {
   }
 };
 
+// What a reduced element gets goes to each of the elements that it was made of, divided by their
+// number for a mean.
+class ReduceGradientOp final : public ReduceOpBase {
+ public:
+  ReduceGradientOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
+      : ReduceOpBase(def, ws, config), mean_(GetSingleArgument<int64_t>("mean", 0) != 0) {}
+
+  bool RunOnDevice() override {
+    FloatTypes::Visit(Input(0).dtype(), [&]<class T>() { Run<T>(); });
+    return true;
+  }
+
+ private:
+  template <class T>
+  void Run() {
+    Tensor* out = InferredOutput(0);
+    const ReducePlan& plan = Plan();
+    const Tensor& gradient = DenseInput(2);
+    if (gradient.numel() != plan.outputs)
+      Throw(ErrorCode::kInvalidArgument, "ReduceGradient: the gradient is ", gradient,
+            ", expected the ", plan.outputs, " elements that the data is reduced to");
+    const T* from = gradient.data<T>();
+    T* to = out->mutable_data<T>();
+    if (plan.count == 0) return;
+    const double factor = mean_ ? 1 / static_cast<double>(plan.count) : 1;
+    ParallelFor(plan.outputs, [&](int64_t o) {
+      const T each = detail::ToElement<T>(static_cast<double>(from[o]) * factor);
+      ReducePlan::Walk(plan.reduced.data(), plan.reduced.size(),
+                       ReducePlan::Offset(plan.kept, plan.kept.size(), o),
+                       [&](int64_t at) { to[at] = each; });
+    });
+  }
+
+  const bool mean_;
+};
+
 namespace detail {
+
+template <bool kMean>
+class ReduceGradient : public NodeGradient {
+ public:
+  using NodeGradient::NodeGradient;
+  void Make() override {
+    Arguments args = {{"mean", kMean ? 1 : 0}};
+    if (const int64_t noop = Def().args().template Get<int64_t>("noop_with_empty_axes", 0))
+      args.Set("noop_with_empty_axes", noop);
+    Give(0, "ReduceGradient", {I(0), Def().inputs().size() > 1 ? I(1) : "", GO(0)}, args);
+  }
+};
 
 inline void InferReduce(InferenceContext& c, const std::vector<DType>& dtypes) {
   ExpectDType(c, 0, dtypes);
@@ -346,6 +394,42 @@ OPKIT_REDUCTION(ReduceLogSum, detail::ReduceAsLogSum, MatrixTypes, 1,
 OPKIT_REDUCTION(ReduceLogSumExp, detail::ReduceAsLogSumExp, MatrixTypes, 4,
                 "log(sum(exp(x))) along some axes, without overflow; minus infinity of none.");
 #undef OPKIT_REDUCTION
+OPKIT_REGISTER_GRADIENT(ReduceSum, detail::ReduceGradient<false>);
+OPKIT_REGISTER_GRADIENT(ReduceMean, detail::ReduceGradient<true>);
+OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(ReduceProd);
+OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(ReduceMax);
+OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(ReduceMin);
+OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(ReduceL1);
+OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(ReduceL2);
+OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(ReduceSumSquare);
+OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(ReduceLogSum);
+OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(ReduceLogSumExp);
+
+OPKIT_OPERATOR_SCHEMA(ReduceGradient)
+    .Private()
+    .SetDoc("The gradient of the data of a ReduceSum or ReduceMean, from that of the result.")
+    .NumInputs(3)
+    .NumOutputs(1)
+    .Input(0, "data", "as it was reduced; only its shape is read", FloatTypes::DTypes())
+    .Input(1, "axes", "as they were reduced; optional", {DType::kInt64, DType::kInt32})
+    .Input(2, "gradient", "of the result", FloatTypes::DTypes())
+    .Output(0, "Y", "as the data")
+    .Arg<int64_t>("noop_with_empty_axes", "as they were reduced", 0)
+    .Arg<int64_t>("mean", "1: of ReduceMean, 0: of ReduceSum", 0)
+    .CostInferenceFunction([](const OperatorDef&, const std::vector<TensorInfo>& inputs,
+                              const std::vector<TensorInfo>& outputs) {
+      OpCost cost;
+      cost.bytes_read = OpSchema::Bytes(inputs[2]);
+      cost.bytes_written = OpSchema::Bytes(outputs[0]);
+      return cost;
+    })
+    .TensorInferenceFunction([](InferenceContext& c) {
+      ExpectDType(c, 0, FloatTypes::DTypes());
+      c.SetOutput(0, c.input_dtype(0), c.input_shape(0));
+      c.SetInput(2, c.input_dtype(0), {});
+    });
+OPKIT_REGISTER_CPU_OPERATOR(ReduceGradient, ReduceGradientOp);
+OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(ReduceGradient);
 
 }  // namespace opkit
 

@@ -9,7 +9,7 @@
 #include "opkit/ops/axes.hpp"
 #include "opkit/ops/element_sum.hpp"
 #include "opkit/ops/element_types.hpp"
-#include "opkit/ops/standard_operator.hpp"
+#include "opkit/ops/node_gradient.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -76,6 +76,23 @@ inline void InferSoftmax(InferenceContext& c) {
   c.SetInput(0, c.output(0).dtype, c.output(0).shape);
 }
 
+// dX = Y * (dY - sum(dY * Y)) of y = softmax(x), and dX = dY - exp(Y) * sum(dY) of its logarithm.
+template <bool kLog>
+class SoftmaxGradient : public NodeGradient {
+ public:
+  using NodeGradient::NodeGradient;
+  void Make() override {
+    const int64_t axis = Def().args().template Get<int64_t>("axis", -1);
+    const std::string axes = Node("Constant", {}, {{"value_ints", std::vector<int64_t>{axis}}});
+    const std::string sum = Node("ReduceSum", {kLog ? GO(0) : Node("Mul", {GO(0), O(0)}), axes});
+    if (kLog) {
+      Give(0, "Sub", {GO(0), Node("Mul", {Node("Exp", {O(0)}), sum})});
+    } else {
+      Give(0, "Mul", {O(0), Node("Sub", {GO(0), sum})});
+    }
+  }
+};
+
 }  // namespace detail
 
 OPKIT_OPERATOR_SCHEMA(Softmax)
@@ -89,6 +106,7 @@ OPKIT_OPERATOR_SCHEMA(Softmax)
     .PointwiseCost(4)
     .TensorInferenceFunction(&detail::InferSoftmax);
 OPKIT_REGISTER_CPU_OPERATOR(Softmax, SoftmaxOp<false>);
+OPKIT_REGISTER_GRADIENT(Softmax, detail::SoftmaxGradient<false>);
 
 OPKIT_OPERATOR_SCHEMA(LogSoftmax)
     .SetDoc("The logarithm of Softmax, without the loss that taking one after the other has.")
@@ -101,6 +119,7 @@ OPKIT_OPERATOR_SCHEMA(LogSoftmax)
     .PointwiseCost(4)
     .TensorInferenceFunction(&detail::InferSoftmax);
 OPKIT_REGISTER_CPU_OPERATOR(LogSoftmax, SoftmaxOp<true>);
+OPKIT_REGISTER_GRADIENT(LogSoftmax, detail::SoftmaxGradient<true>);
 
 }  // namespace opkit
 

@@ -64,6 +64,22 @@ TEST_CASE("Whatever the sizes are") {
   }
 }
 
+TEST_CASE("Gradients of the factors") {
+  const Shape triples[][3] = {{{9, 8}, {9, 12}, {12, 8}},
+                              {{2, 9, 8}, {2, 9, 12}, {12, 8}},
+                              {{2, 9, 8}, {2, 9, 12}, {2, 12, 8}},
+                              {{2, 9, 8}, {9, 12}, {2, 12, 8}},
+                              {{2, 3, 9, 8}, {2, 1, 9, 12}, {3, 12, 8}},
+                              {{8}, {12}, {12, 8}},
+                              {{9}, {9, 12}, {12}},
+                              {{}, {12}, {12}},
+                              {{9, 8}, {9, 0}, {0, 8}},
+                              {{0, 8}, {0, 12}, {12, 8}}};
+  for (const auto& [y, a, b] : triples)
+    for (const int of : {0, 1})
+      CheckSameOnEigen("MatMulGradient", {Random(y, 1), Random(a, 2), Random(b, 3)}, {{"of", of}});
+}
+
 TEST_CASE("Gemm with every form of C, scaled and transposed") {
   const std::vector<Shape> forms = {{9, 21}, {21}, {1, 21}, {9, 1}, {1}, {}, {1, 1}};
   for (int transposed = 0; transposed < 4; ++transposed)

@@ -1,4 +1,4 @@
-// MatMul and Gemm of float32 and float64 for the "eigen" backend.
+// MatMul, its gradient and Gemm of float32 and float64 for the "eigen" backend.
 #ifndef OPKIT_BACKENDS_EIGEN_MATMUL_HPP_
 #define OPKIT_BACKENDS_EIGEN_MATMUL_HPP_
 
@@ -80,6 +80,46 @@ class MatMulEigenOp final : public StandardOperator {
   MatMulSizes sizes_;
 };
 
+class MatMulGradientEigenOp final : public MatMulGradientOpBase {
+ public:
+  using MatMulGradientOpBase::MatMulGradientOpBase;
+
+  static std::vector<KernelConfig> Propose(const KernelQuery& query) {
+    return detail::ProposeForFloats(query);
+  }
+  bool RunOnDevice() override {
+    return detail::VisitFloats(*this, [&]<class T>() { Multiply<T>(); });
+  }
+
+ private:
+  template <class T>
+  void Multiply() {
+    Tensor* dx = InferredOutput(0);
+    const T* dy = DenseInput(0).data<T>();
+    const Tensor &a = DenseInput(1), &b = DenseInput(2);
+    const MatMulSizes sizes(a.shape(), b.shape());
+    const T *left = a.data<T>(), *right = b.data<T>();
+    T* out = dx->mutable_data<T>();
+    const auto add = [&](int64_t m, int64_t in_a, int64_t in_b, int64_t at, T beta) {
+      const int64_t n = sizes.n, k = sizes.k;
+      const GemmMatrix<T> dz{dy + at * m * n, n};
+      if (of_b_) {
+        Gemm<T>(k, n, m, 1, {left + in_a * m * k, k, true}, dz, beta, out + in_b * k * n, n);
+      } else {
+        Gemm<T>(m, k, n, 1, dz, {right + in_b * k * n, n, true}, beta, out + in_a * m * k, k);
+      }
+    };
+    const auto count = static_cast<int64_t>(sizes.products.size());
+    if (count > 0 && b.numel() == sizes.k * sizes.n && !sizes.a_repeats)
+      return add(sizes.m * count, 0, 0, 0, 0);  // the batch is rows of one product
+    std::fill_n(out, dx->numel(), T(0));
+    for (int64_t i = 0; i < count; ++i) {
+      const auto [in_a, in_b] = sizes.products[static_cast<size_t>(i)];
+      add(sizes.m, in_a, in_b, i, 1);
+    }
+  }
+};
+
 class GemmEigenOp final : public GemmOpBase {
  public:
   using GemmOpBase::GemmOpBase;
@@ -120,6 +160,8 @@ class GemmEigenOp final : public GemmOpBase {
 };
 
 OPKIT_REGISTER_OPERATOR(::opkit::DeviceType::kCPU, MatMul, kEigenBackend, kDefault, MatMulEigenOp);
+OPKIT_REGISTER_OPERATOR(::opkit::DeviceType::kCPU, MatMulGradient, kEigenBackend, kDefault,
+                        MatMulGradientEigenOp);
 OPKIT_REGISTER_OPERATOR(::opkit::DeviceType::kCPU, Gemm, kEigenBackend, kDefault, GemmEigenOp);
 
 }  // namespace opkit
