@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Real models in opkit and in ONNX Runtime: latency, memory, time to the first result.
+"""Real models in opkit and in ONNX Runtime: latency, memory, time to the first result, outputs.
 
 usage: models.py --opkit PROGRAM --data FOLDER [--json FILE] [--only NAME]... [--threads N]...
                  [--rounds N] [--seconds S] [--peak MACHINE_PEAK_BENCH]
@@ -8,15 +8,18 @@ Runs in a Python that has onnxruntime and numpy (./dev bench models makes one). 
 same inputs and number of threads, each run in a process of its own that does nothing else, and take
 turns, so that what else the machine does hits both. A figure is the median over the rounds. ONNX
 Runtime has all its optimisations on; its memory includes Python's, so the growth since the imports
-is reported beside the whole.
+is reported beside the whole. Outputs are compared element by element: `error` is the largest of
+|a - b| / (1e-5 + 1e-4 |b|), so that up to 1 is as asked.
 """
 import argparse
+import io
 import json
 import pathlib
 import statistics
 import subprocess
 import sys
 import tempfile
+import wave
 
 import numpy
 
@@ -34,8 +37,30 @@ def floats(*shape):
     return lambda random: random.random(shape, dtype=numpy.float32)
 
 
-def byte_values(*shape):
-    return lambda random: random.integers(0, 257, shape, dtype=numpy.int32)  # 256 is padding
+def files(count):
+    """Files of the repository as magika prepares them: their first and last 1024 bytes, without the
+    white space around, 256 where there are fewer."""
+    def make(_):
+        rows = numpy.full((count, 2048), 256, numpy.int32)
+        for row, path in zip(rows, sorted(HERE.parents[1].glob("include/opkit/op/*.hpp"))):
+            content = numpy.frombuffer(path.read_bytes().strip(), numpy.uint8)
+            row[:min(1024, content.size)] = content[:1024]
+            row[2048 - min(1024, content.size):] = content[-1024:]
+        return rows
+    return make
+
+
+def voice(random):
+    """A spoken sentence as silero takes it: 16 kHz, frames of 512 after the last 64 before."""
+    spoken = subprocess.run(["espeak-ng", "--stdout", "Define an operator once, and run it."],
+                            capture_output=True, check=True).stdout
+    with wave.open(io.BytesIO(spoken)) as sound:
+        rate = sound.getframerate()
+        samples = numpy.frombuffer(sound.readframes(1 << 24), numpy.int16) / 32768
+    at = numpy.arange(0, samples.size, rate / 16000)
+    samples = numpy.interp(at, numpy.arange(samples.size), samples).astype(numpy.float32)
+    samples = numpy.concatenate([numpy.zeros(64, numpy.float32), samples])
+    return numpy.stack([samples[frame * 512:frame * 512 + 576] for frame in range(32)])
 
 
 def zeros(*shape):
@@ -44,14 +69,14 @@ def zeros(*shape):
 
 # Name: file under the data folder (without the package's version), and its inputs.
 MODELS = {
-    "magika": ("magika/magika/models/standard_v3_3/model.onnx", {"bytes": byte_values(1, 2048)}),
+    "magika": ("magika/magika/models/standard_v3_3/model.onnx", {"bytes": files(1)}),
     "magika x16": ("magika/magika/models/standard_v3_3/model.onnx",
-                   {"bytes": byte_values(16, 2048)}),
+                   {"bytes": files(16)}),
     "ocr recognition": (f"{OCR}/ch_PP-OCRv4_rec_infer.onnx", {"x": floats(1, 3, 48, 320)}),
     "ocr direction": (f"{OCR}/ch_ppocr_mobile_v2.0_cls_infer.onnx", {"x": floats(1, 3, 48, 192)}),
     "ocr detection": (f"{OCR}/ch_PP-OCRv4_det_infer.onnx", {"x": floats(1, 3, 320, 320)}),
     "silero vad": ("silero_vad/silero_vad/data/silero_vad_16k_sequence.onnx",
-                   {"input": floats(32, 576), "h": zeros(1, 1, 128), "c": zeros(1, 1, 128)}),
+                   {"input": voice, "h": zeros(1, 1, 128), "c": zeros(1, 1, 128)}),
     **{f"light {name}": (f"onnx/onnx/backend/test/data/light/light_{name}.onnx",
                          {input_name: floats(1, 3, 224, 224)})
        for name, input_name in LIGHT.items()},
@@ -94,6 +119,36 @@ def measure(model, inputs, threads, options, python):
             rounds[side].append(report)
     return {side: {key: statistics.median(report[key] for report in reports) for key in FIGURES}
             for side, reports in rounds.items()}
+
+
+def compare(model, inputs, options, onnxruntime):
+    """How far the outputs are apart, and whether the largest elements of rows are the same."""
+    session_options = onnxruntime.SessionOptions()
+    session_options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(model, session_options,
+                                           providers=["CPUExecutionProvider"])
+    expected = session.run(None, {name: numpy.load(path) for name, path in inputs.items()})
+    error, same_argmax = 0.0, True
+    with tempfile.TemporaryDirectory() as folder:
+        command = [options.opkit, "run", model, "--output-dir", folder,
+                   *(part for name, path in inputs.items()
+                     for part in ("--input", f"{name}={path}"))]
+        result = subprocess.run([str(part) for part in command], capture_output=True, text=True)
+        if result.returncode != 0:
+            raise Failure(result.stderr.strip())
+        for output, theirs in zip(session.get_outputs(), expected):
+            safe = "".join(c if c.isascii() and c.isalnum() or c in "_.-" else "_"
+                           for c in output.name)
+            ours = numpy.load(pathlib.Path(folder) / f"{safe}.npy")
+            if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
+                raise Failure(f"output {output.name} is {ours.dtype}{ours.shape}, "
+                              f"expected {theirs.dtype}{theirs.shape}")
+            if ours.size == 0 or ours.ndim == 0:
+                continue
+            error = max(error, float(numpy.max(numpy.abs(ours - theirs) /
+                                               (1e-5 + 1e-4 * numpy.abs(theirs)))))
+            same_argmax &= bool(numpy.array_equal(ours.argmax(-1), theirs.argmax(-1)))
+    return {"error": error, "same_argmax": same_argmax}
 
 
 def machine_peak(program):
@@ -154,7 +209,8 @@ def main():
     peaks = machine_peak(options.peak) if options.peak else {}
     results, failed = [], 0
     print(f"{'model':22}{'threads':>8}{'opkit':>10}{'ORT ms':>10}{'ratio':>8}{'opkit':>9}"
-          f"{'ORT MiB':>9}{'ratio':>8}{'growth':>8}{'opkit':>9}{'ORT 1st':>9}{'ratio':>8}")
+          f"{'ORT MiB':>9}{'ratio':>8}{'growth':>8}{'opkit':>9}{'ORT 1st':>9}{'ratio':>8}"
+          f"{'error':>8}")
     tables = []
     with tempfile.TemporaryDirectory() as folder:
         for name, (path, makers) in MODELS.items():
@@ -166,6 +222,7 @@ def main():
             for input_name, make in makers.items():
                 inputs[input_name] = pathlib.Path(folder) / f"{len(inputs)}.npy"
                 numpy.save(inputs[input_name], make(random))
+            outputs = compare(model, inputs, options, onnxruntime)
             for threads in options.threads or (1, 2):
                 try:
                     sides = measure(model, inputs, threads, options, sys.executable)
@@ -177,6 +234,7 @@ def main():
                 ours, theirs = sides["opkit"], sides["onnxruntime"]
                 ratios = {key: ours[key] / theirs[key] for key in FIGURES}
                 results.append({"model": name, "threads": threads, **sides, "ratios": ratios,
+                                "outputs": outputs,
                                 "operators": rows, "nodes": nodes})
                 tables.append((name, threads, rows))
                 print(f"{name:22}{threads:8}{ours['median_ms']:10.3f}{theirs['median_ms']:10.3f}"
@@ -184,7 +242,8 @@ def main():
                       f"{theirs['peak_memory_bytes'] / 2**20:9.1f}"
                       f"{ratios['peak_memory_bytes']:8.2f}{ratios['memory_growth_bytes']:8.2f}"
                       f"{ours['first_result_ms']:9.1f}{theirs['first_result_ms']:9.1f}"
-                      f"{ratios['first_result_ms']:8.2f}", flush=True)
+                      f"{ratios['first_result_ms']:8.2f}{outputs['error']:8.2f}"
+                      f"{'' if outputs['same_argmax'] else ' other argmax'}", flush=True)
     for name, threads, rows in tables:
         print(f"\n{name}, {threads} thread{'s' * (threads > 1)}")
         print_operators(rows, peaks.get(threads))
