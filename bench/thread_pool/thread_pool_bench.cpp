@@ -64,7 +64,7 @@ void SubmitParked(benchmark::State& state) {
     while (done == 0) benchmark::ClobberMemory();
   });
 }
-BENCHMARK(SubmitParked)->UseManualTime();
+BENCHMARK(SubmitParked)->Iterations(2000)->UseManualTime();
 void SubmitParkedAndWait(benchmark::State& state) {
   opkit::ThreadPool& pool = Pool(2);
   AfterAPause(state, [&](std::atomic<int>&) {
@@ -73,7 +73,7 @@ void SubmitParkedAndWait(benchmark::State& state) {
     pool.Wait(latch);
   });
 }
-BENCHMARK(SubmitParkedAndWait)->UseManualTime();
+BENCHMARK(SubmitParkedAndWait)->Iterations(2000)->UseManualTime();
 void SubmitParkedTbb(benchmark::State& state) {
   tbb::task_arena arena(2);
   AfterAPause(state, [&](std::atomic<int>& done) {
@@ -81,7 +81,7 @@ void SubmitParkedTbb(benchmark::State& state) {
     while (done == 0) benchmark::ClobberMemory();
   });
 }
-BENCHMARK(SubmitParkedTbb)->UseManualTime();
+BENCHMARK(SubmitParkedTbb)->Iterations(2000)->UseManualTime();
 void SubmitParkedAndWaitTbb(benchmark::State& state) {
   tbb::task_arena arena(2);
   AfterAPause(state, [&](std::atomic<int>&) {
@@ -92,7 +92,7 @@ void SubmitParkedAndWaitTbb(benchmark::State& state) {
     });
   });
 }
-BENCHMARK(SubmitParkedAndWaitTbb)->UseManualTime();
+BENCHMARK(SubmitParkedAndWaitTbb)->Iterations(2000)->UseManualTime();
 
 constexpr int kTasks = 1000;
 
