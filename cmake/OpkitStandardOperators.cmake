@@ -3,8 +3,11 @@
 #   target_link_libraries(my_program PRIVATE opkit::ops opkit::eigen)
 #
 # opkit::ops holds the schemas and the reference kernels, opkit::eigen the fast kernels (it needs
-# Eigen 3). Each header that registers operators becomes one object. Nothing is built until a target
-# links it. Link them to the executable itself: objects do not travel through other libraries.
+# Eigen 3). Each header that registers operators becomes one object. opkit::ops also holds Compile,
+# Executor and AddGradients, and opkit::onnx the reader of ONNX models (it needs protozero): what
+# links them compiles none of that either, by the macros OPKIT_EXTERN_GRAPH and OPKIT_EXTERN_ONNX.
+# Nothing is built until a target links it. Link them to the executable itself: objects do not travel
+# through other libraries.
 option(OPKIT_NATIVE "Compile the standard operators for the instruction set of this machine"
   ${PROJECT_IS_TOP_LEVEL})
 set(OPKIT_OPERATORS_COMPILE_OPTIONS "" CACHE STRING
@@ -30,17 +33,38 @@ function(opkit_add_standard_operators target folder)
       list(APPEND units ${unit})
     endif()
   endforeach()
-  add_library(${target} OBJECT EXCLUDE_FROM_ALL ${units})
+  opkit_add_objects(${target} ${units})
+endfunction()
+
+function(opkit_add_objects target)
+  add_library(${target} OBJECT EXCLUDE_FROM_ALL ${ARGN})
   target_link_libraries(${target} PUBLIC opkit::opkit)
-  target_compile_options(${target} PRIVATE ${OPKIT_OPERATORS_COMPILE_OPTIONS})
-  if(OPKIT_NATIVE)
-    target_compile_options(${target} PRIVATE -march=native)
-  endif()
+  target_compile_options(${target} PRIVATE ${OPKIT_OPERATORS_COMPILE_OPTIONS}
+    $<$<BOOL:${OPKIT_NATIVE}>:-march=native>)
 endfunction()
 
 function(opkit_add_standard_operator_targets)
   if(NOT TARGET opkit::ops)
     opkit_add_standard_operators(opkit_ops ops)
+    file(CONFIGURE OUTPUT opkit_ops/plan.cpp CONTENT "#include \"opkit/graph/plan.hpp\"
+
+namespace opkit {
+template Plan Compile<Plan>(const Graph&, const PlanOptions&);
+template class detail::PlanState<detail::PlanParts>;
+}  // namespace opkit
+")
+    file(CONFIGURE OUTPUT opkit_ops/executor.cpp CONTENT "#include \"opkit/graph/executor.hpp\"
+#include \"opkit/graph/gradients.hpp\"
+
+namespace opkit {
+template class BasicExecutor<Plan, NamedTensor>;
+template GradientMap AddGradients<GradientNames, Graph>(
+    Graph&, const std::string&, const std::vector<std::string>&, const GradientOptions&);
+}  // namespace opkit
+")
+    target_sources(opkit_ops PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/opkit_ops/plan.cpp
+      ${CMAKE_CURRENT_BINARY_DIR}/opkit_ops/executor.cpp)
+    target_compile_definitions(opkit_ops PUBLIC OPKIT_EXTERN_GRAPH)
     add_library(opkit::ops ALIAS opkit_ops)
   endif()
   if(NOT TARGET opkit::eigen)
@@ -49,6 +73,17 @@ function(opkit_add_standard_operator_targets)
       opkit_add_standard_operators(opkit_eigen backends/eigen)
       target_link_libraries(opkit_eigen PUBLIC Eigen3::Eigen)
       add_library(opkit::eigen ALIAS opkit_eigen)
+    endif()
+  endif()
+  if(NOT TARGET opkit::onnx)
+    find_path(OPKIT_PROTOZERO_INCLUDE_DIR protozero/pbf_reader.hpp)
+    mark_as_advanced(OPKIT_PROTOZERO_INCLUDE_DIR)
+    if(OPKIT_PROTOZERO_INCLUDE_DIR)
+      file(CONFIGURE OUTPUT opkit_onnx/onnx.cpp CONTENT "#include \"opkit/interop/onnx/load.hpp\"\n")
+      opkit_add_objects(opkit_onnx ${CMAKE_CURRENT_BINARY_DIR}/opkit_onnx/onnx.cpp)
+      target_compile_definitions(opkit_onnx PUBLIC OPKIT_EXTERN_ONNX)
+      target_include_directories(opkit_onnx PRIVATE ${OPKIT_PROTOZERO_INCLUDE_DIR})
+      add_library(opkit::onnx ALIAS opkit_onnx)
     endif()
   endif()
 endfunction()

@@ -1,5 +1,6 @@
 # find_package(opkit): targets opkit::opkit and, where a CUDA toolkit is found, opkit::cuda;
-# opkit::ops, and where Eigen 3 is found, opkit::eigen, are compiled by the program that links them.
+# opkit::ops, and where Eigen 3 and protozero are found, opkit::eigen and opkit::onnx, are compiled by
+# the program that links them.
 include(CMakeFindDependencyMacro)
 find_dependency(Threads)
 include(${CMAKE_CURRENT_LIST_DIR}/opkitTargets.cmake)

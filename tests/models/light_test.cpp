@@ -4,6 +4,7 @@
 
 #include "expected.hpp"
 #include "opkit/interop/onnx.hpp"
+#include "opkit/interop/onnx/tensor.hpp"
 
 using namespace opkit;
 

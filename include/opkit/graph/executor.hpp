@@ -55,31 +55,11 @@ class BasicExecutor : public Observable<BasicExecutor<Plan, NamedTensor>> {
   using NamedTensors = BasicNamedTensors<NamedTensor>;
 
  public:
-  explicit BasicExecutor(Plan plan) : plan_(std::move(plan)) {
-    const auto& view = this->view();
-    for (const auto& input : view.graph().inputs())
-      inputs_.push_back({view.FindValue(input.name), {}, {}, false, false});
-    for (const auto& rewrite : view.rewrites())  // inputs are the first values
-      if (view.IsInput(rewrite.value)) inputs_[static_cast<size_t>(rewrite.value)].rewritten = true;
-    for (int value : view.outputs()) outputs_.push_back({value, {}, false});
-    known_ = true;
-    for (const auto& input : view.graph().inputs())
-      known_ &= input.info.dtype != DType::kUndefined && input.info.shape.is_known();
-    if (known_) {
-      std::vector<TensorInfo> infos;
-      for (const auto& input : view.graph().inputs()) infos.push_back(input.info);
-      Select(infos);
-    }
-  }
+  explicit BasicExecutor(Plan plan);
   BasicExecutor(const BasicExecutor&) = delete;
   BasicExecutor& operator=(const BasicExecutor&) = delete;
   // Cancels a run in flight, and returns when no operator is running.
-  ~BasicExecutor() {
-    if (state_ != State::kRunningAsync) return;
-    Cancel();
-    // The run, not its event: whoever holds that may have cancelled it long before.
-    while (state_ == State::kRunningAsync) sched_yield();
-  }
+  ~BasicExecutor();
 
   const Plan& plan() const { return plan_; }
 
@@ -88,92 +68,33 @@ class BasicExecutor : public Observable<BasicExecutor<Plan, NamedTensor>> {
   // input that nothing was given for; kDeadlineExceeded after `timeout` and kCancelled, when
   // operators that run have returned and no other is called; what the operator that failed first
   // threw.
-  NamedTensors Run(const std::vector<NamedTensor>& inputs, Timeout timeout = {}) {
-    const Claim claim(*this);
-    const Given given(*this, inputs);
-    RunClaimed(timeout);
-    return Values();
-  }
+  NamedTensors Run(const std::vector<NamedTensor>& inputs, Timeout timeout = {});
   NamedTensors Run(std::initializer_list<NamedTensor> inputs, Timeout timeout = {}) {
     return Run(std::vector<NamedTensor>(inputs), timeout);
   }
   // Runs with what is bound.
-  void Run(Timeout timeout = {}) {
-    const Claim claim(*this);
-    RunClaimed(timeout);
-  }
+  void Run(Timeout timeout = {});
   // Starts a run with what is bound and returns. The event completes with it; outputs() are there
   // then. Errors: as Run for what is wrong before anything has run. Where the plan has a pool of
   // its own, a callback of the event must not end the last executor of the plan.
-  Event RunAsync() {
-    Claim claim(*this);
-    Prepare();
-    if (event_.IsFinished()) event_.Reset();
-    event_.SetScheduled();
-    claim.Keep();
-    state_ = State::kRunningAsync;
-    this->StartAllObservers();
-    current_->RunAsync([this](std::exception_ptr error) { Finish(std::move(error)); });
-    return event_;
-  }
+  Event RunAsync();
   // From any thread. A run in progress ends with kCancelled: what has not begun is skipped, what a
   // device does still goes on in memory of its own.
-  void Cancel() {
-    const Plan plan = plan_;  // who is told of the end may end the executor, and call it too
-    detail::IntrusivePtr<BoundPlan> current;
-    {
-      detail::MutexLock lock(current_mutex_);
-      if (!bound_.empty()) current = bound_.front();
-    }
-    if (current) current->Cancel();
-  }
+  void Cancel();
 
   // The tensor that runs read input `name` from, or write output `name` to, from now on; a
   // default-constructed one unbinds. Errors: kNotFound; kInvalidArgument, kTypeMismatch as for Run.
-  void Bind(std::string_view name, Tensor tensor) {
-    CheckIdle();
-    const bool unbind = tensor.dtype() == DType::kUndefined;
-    if (Input* input = FindInput(name)) {
-      if (!unbind) CheckInput(*input, tensor);
-      input->bound = !unbind;
-      input->tensor = std::move(tensor);
-      changed_ = true;
-      return;
-    }
-    for (Output& output : outputs_) {
-      if (view().name(output.value) != name) continue;
-      if (!unbind) CheckOutput(output, tensor);
-      output.bound = std::move(tensor);
-      changed_ = true;
-      return;
-    }
-    ThrowUnknown(name);
-  }
+  void Bind(std::string_view name, Tensor tensor);
   // Of the last run. Error (kFailedPrecondition) before one, during one, and after one that failed.
-  NamedTensors outputs() const {
-    CheckIdle();
-    return Values();
-  }
+  NamedTensors outputs() const;
   // One of them. Errors: kNotFound, and as outputs().
-  const Tensor& output(std::string_view name) const {
-    CheckIdle();
-    for (const Output& output : outputs_)
-      if (view().name(output.value) == name) return Value(output);
-    ThrowUnknown(name);
-  }
+  const Tensor& output(std::string_view name) const;
 
   // The operator of a node of plan().graph(), for observers. It is another one after a run with
   // other input shapes.
-  OperatorBase& op(int node) {
-    plan_.graph().node(node);
-    if (!current_)
-      Throw(ErrorCode::kFailedPrecondition, "the executor has no operators before its first run");
-    return current_->op(node);
-  }
+  OperatorBase& op(int node);
   // How nodes are run, and why.
-  std::string ExplainMode() const {
-    return current_ ? current_->ExplainMode() : "not known before the first run";
-  }
+  std::string ExplainMode() const;
 
  private:
   using BoundPlan = detail::BoundPlan<typename Plan::Parts>;
@@ -532,7 +453,124 @@ class BasicExecutor : public Observable<BasicExecutor<Plan, NamedTensor>> {
   Event event_;
   std::atomic<State> state_{State::kIdle};
 };
+
+template <class Plan, class NamedTensor>
+BasicExecutor<Plan, NamedTensor>::BasicExecutor(Plan plan) : plan_(std::move(plan)) {
+  const auto& view = this->view();
+  for (const auto& input : view.graph().inputs())
+    inputs_.push_back({view.FindValue(input.name), {}, {}, false, false});
+  for (const auto& rewrite : view.rewrites())  // inputs are the first values
+    if (view.IsInput(rewrite.value)) inputs_[static_cast<size_t>(rewrite.value)].rewritten = true;
+  for (int value : view.outputs()) outputs_.push_back({value, {}, false});
+  known_ = true;
+  for (const auto& input : view.graph().inputs())
+    known_ &= input.info.dtype != DType::kUndefined && input.info.shape.is_known();
+  if (known_) {
+    std::vector<TensorInfo> infos;
+    for (const auto& input : view.graph().inputs()) infos.push_back(input.info);
+    Select(infos);
+  }
+}
+
+template <class Plan, class NamedTensor>
+BasicExecutor<Plan, NamedTensor>::~BasicExecutor() {
+  if (state_ != State::kRunningAsync) return;
+  Cancel();
+  // The run, not its event: whoever holds that may have cancelled it long before.
+  while (state_ == State::kRunningAsync) sched_yield();
+}
+
+template <class Plan, class NamedTensor>
+BasicNamedTensors<NamedTensor> BasicExecutor<Plan, NamedTensor>::Run(
+    const std::vector<NamedTensor>& inputs, Timeout timeout) {
+  const Claim claim(*this);
+  const Given given(*this, inputs);
+  RunClaimed(timeout);
+  return Values();
+}
+
+template <class Plan, class NamedTensor>
+void BasicExecutor<Plan, NamedTensor>::Run(Timeout timeout) {
+  const Claim claim(*this);
+  RunClaimed(timeout);
+}
+
+template <class Plan, class NamedTensor>
+Event BasicExecutor<Plan, NamedTensor>::RunAsync() {
+  Claim claim(*this);
+  Prepare();
+  if (event_.IsFinished()) event_.Reset();
+  event_.SetScheduled();
+  claim.Keep();
+  state_ = State::kRunningAsync;
+  this->StartAllObservers();
+  current_->RunAsync([this](std::exception_ptr error) { Finish(std::move(error)); });
+  return event_;
+}
+
+template <class Plan, class NamedTensor>
+void BasicExecutor<Plan, NamedTensor>::Cancel() {
+  const Plan plan = plan_;  // who is told of the end may end the executor, and call it too
+  detail::IntrusivePtr<BoundPlan> current;
+  {
+    detail::MutexLock lock(current_mutex_);
+    if (!bound_.empty()) current = bound_.front();
+  }
+  if (current) current->Cancel();
+}
+
+template <class Plan, class NamedTensor>
+void BasicExecutor<Plan, NamedTensor>::Bind(std::string_view name, Tensor tensor) {
+  CheckIdle();
+  const bool unbind = tensor.dtype() == DType::kUndefined;
+  if (Input* input = FindInput(name)) {
+    if (!unbind) CheckInput(*input, tensor);
+    input->bound = !unbind;
+    input->tensor = std::move(tensor);
+    changed_ = true;
+    return;
+  }
+  for (Output& output : outputs_) {
+    if (view().name(output.value) != name) continue;
+    if (!unbind) CheckOutput(output, tensor);
+    output.bound = std::move(tensor);
+    changed_ = true;
+    return;
+  }
+  ThrowUnknown(name);
+}
+
+template <class Plan, class NamedTensor>
+BasicNamedTensors<NamedTensor> BasicExecutor<Plan, NamedTensor>::outputs() const {
+  CheckIdle();
+  return Values();
+}
+
+template <class Plan, class NamedTensor>
+const Tensor& BasicExecutor<Plan, NamedTensor>::output(std::string_view name) const {
+  CheckIdle();
+  for (const Output& output : outputs_)
+    if (view().name(output.value) == name) return Value(output);
+  ThrowUnknown(name);
+}
+
+template <class Plan, class NamedTensor>
+OperatorBase& BasicExecutor<Plan, NamedTensor>::op(int node) {
+  plan_.graph().node(node);
+  if (!current_)
+    Throw(ErrorCode::kFailedPrecondition, "the executor has no operators before its first run");
+  return current_->op(node);
+}
+
+template <class Plan, class NamedTensor>
+std::string BasicExecutor<Plan, NamedTensor>::ExplainMode() const {
+  return current_ ? current_->ExplainMode() : "not known before the first run";
+}
+
 using Executor = BasicExecutor<Plan, NamedTensor>;
+#ifdef OPKIT_EXTERN_GRAPH  // compiled elsewhere, see cmake/OpkitStandardOperators.cmake
+extern template class BasicExecutor<Plan, NamedTensor>;
+#endif
 
 }  // namespace opkit
 

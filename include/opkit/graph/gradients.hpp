@@ -324,6 +324,11 @@ GradientMap AddGradients(G& graph, const std::string& loss, const std::vector<st
   graph = builder.TakeGraph();
   return found;
 }
+#ifdef OPKIT_EXTERN_GRAPH  // compiled elsewhere, see cmake/OpkitStandardOperators.cmake
+extern template GradientMap AddGradients<GradientNames, Graph>(Graph&, const std::string&,
+                                                               const std::vector<std::string>&,
+                                                               const GradientOptions&);
+#endif
 
 }  // namespace opkit
 

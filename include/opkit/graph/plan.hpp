@@ -54,20 +54,7 @@ class PlanState final : public RefCounted {
 
   // What these inputs decide, with operators for one executor. Thread-safe.
   IntrusivePtr<Specialization> Specialize(const std::vector<TensorInfo>& inputs,
-                                          std::unique_ptr<BoundNodes>* nodes) {
-    MutexLock lock(mutex_);
-    IntrusivePtr<Specialization> found = Find(inputs);
-    if (!found) {
-      found = MakeIntrusive<Specialization>(
-          view_, inputs,
-          typename Specialization::Options{IsWalked(), options_.deterministic, options_.memory,
-                                           options_.verify_memory});
-      known_.insert(known_.begin(), found);
-      if (known_.size() > static_cast<size_t>(options_.max_shapes)) known_.pop_back();
-    }
-    if (nodes) *nodes = found->TakeNodes();
-    return found;
-  }
+                                          std::unique_ptr<BoundNodes>* nodes);
   // The one used last; null while the shapes of the inputs are not known.
   IntrusivePtr<Specialization> Latest() const {
     MutexLock lock(mutex_);
@@ -104,6 +91,23 @@ class PlanState final : public RefCounted {
   mutable Mutex mutex_;
   std::vector<IntrusivePtr<Specialization>> known_;  // the most recently used first
 };
+
+template <class Parts>
+IntrusivePtr<Specialization<Parts>> PlanState<Parts>::Specialize(
+    const std::vector<TensorInfo>& inputs, std::unique_ptr<BoundNodes>* nodes) {
+  MutexLock lock(mutex_);
+  IntrusivePtr<Specialization> found = Find(inputs);
+  if (!found) {
+    found = MakeIntrusive<Specialization>(
+        view_, inputs,
+        typename Specialization::Options{IsWalked(), options_.deterministic, options_.memory,
+                                         options_.verify_memory});
+    known_.insert(known_.begin(), found);
+    if (known_.size() > static_cast<size_t>(options_.max_shapes)) known_.pop_back();
+  }
+  if (nodes) *nodes = found->TakeNodes();
+  return found;
+}
 
 }  // namespace detail
 
@@ -208,6 +212,12 @@ P Compile(const typename P::Graph& graph, const PlanOptions& options = {}) {
   }
   return plan;
 }
+#ifdef OPKIT_EXTERN_GRAPH  // compiled elsewhere, see cmake/OpkitStandardOperators.cmake
+extern template Plan Compile<Plan>(const Graph&, const PlanOptions&);
+extern template detail::IntrusivePtr<detail::Specialization<detail::PlanParts>>
+detail::PlanState<detail::PlanParts>::Specialize(const std::vector<TensorInfo>&,
+                                                 std::unique_ptr<BoundNodes>*);
+#endif
 
 }  // namespace opkit
 

@@ -4,27 +4,14 @@
 #ifndef OPKIT_INTEROP_ONNX_HPP_
 #define OPKIT_INTEROP_ONNX_HPP_
 
-#include "opkit/interop/onnx/builder.hpp"
-#include "opkit/interop/onnx/functions.hpp"
+#include "opkit/interop/onnx/options.hpp"
 
 namespace opkit::inline OPKIT_ABI {
-namespace detail {
 
-OPKIT_COLD inline OnnxModel BuildOnnxModel(std::string_view bytes, const OnnxOptions& options,
-                                           OnnxTensorSource source) {
-  OnnxModelProto model;
-  OnnxProtoReader reader(options, model);
-  reader.Read(bytes);
-  for (const OnnxOpset& opset : model.about.opsets)
-    if (opset.domain.empty()) CheckOnnxOpset(opset.version);
-  OnnxFunctionInliner::Run(model, reader, options);
-  OnnxContext context{options, model, std::move(source)};
-  OnnxModel out = std::move(model.about);
-  out.graph = OnnxGraphBuilder(context, model.graph).Build();
-  return out;
-}
-
-}  // namespace detail
+#ifndef OPKIT_EXTERN_ONNX  // compiled elsewhere, see cmake/OpkitStandardOperators.cmake
+inline OnnxModel ParseOnnxModel(std::string_view, const OnnxOptions&, std::string);
+inline OnnxModel LoadOnnxModel(const std::string&, const OnnxOptions&);
+#endif
 
 // A model out of the bytes of a ModelProto; the graph keeps nothing of them. What it says:
 // - initializers and Constant nodes are constants; inputs that are initializers too are none
@@ -41,11 +28,8 @@ OPKIT_COLD inline OnnxModel BuildOnnxModel(std::string_view bytes, const OnnxOpt
 // nearest that is) or a missing file; kUnsupported for strings, sparse tensors, float8 and int4,
 // values that are no tensors, an opset that is not read; kInvalidArgument for everything that is
 // not ONNX, be it damaged or hostile.
-inline OnnxModel ParseOnnxModel(std::string_view bytes, const OnnxOptions& options = {},
-                                std::string external_dir = {}) {
-  detail::OnnxExternalData external(std::move(external_dir));
-  return detail::BuildOnnxModel(bytes, options, {Storage(), &external});
-}
+OnnxModel ParseOnnxModel(std::string_view bytes, const OnnxOptions& options = {},
+                         std::string external_dir = {});
 
 // The same out of a file, which is mapped: weights that lie aligned are used in place and read from
 // disk when they are first touched, so the file must stay as it is while a tensor of it lives.
@@ -53,23 +37,15 @@ inline OnnxModel ParseOnnxModel(std::string_view bytes, const OnnxOptions& optio
 //
 //   const OnnxModel model = LoadOnnxModel("model.onnx");
 //   auto plan = Compile(model.graph);
-inline OnnxModel LoadOnnxModel(const std::string& path, const OnnxOptions& options = {}) {
-  const Storage file = MapFile(path);
-  const size_t slash = path.rfind('/');
-  detail::OnnxExternalData external(slash == std::string::npos ? "."
-                                    : slash == 0               ? "/"
-                                                               : path.substr(0, slash));
-  OnnxModel out;
-  detail::AtOnnxPlace([&] { return path; },
-                      [&] {
-                        out = detail::BuildOnnxModel(BytesOf(file), options, {file, &external});
-                      });
-  return out;
-}
+OnnxModel LoadOnnxModel(const std::string& path, const OnnxOptions& options = {});
 inline Graph LoadOnnx(const std::string& path, const OnnxOptions& options = {}) {
   return LoadOnnxModel(path, options).graph;
 }
 
 }  // namespace opkit
+
+#ifndef OPKIT_EXTERN_ONNX
+#include "opkit/interop/onnx/load.hpp"
+#endif
 
 #endif  // OPKIT_INTEROP_ONNX_HPP_
