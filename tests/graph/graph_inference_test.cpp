@@ -190,6 +190,40 @@ TEST_CASE("shapes that are computed from shapes are known before the graph runs"
   CHECK(copy->at("E").constant->ToVector<int64_t>() == std::vector<int64_t>{5, 3});
 }
 
+// A fast kernel that does not take what shapes are made of.
+class PickyTwiceOp final : public Operator<CPUContext> {
+ public:
+  using Operator::Operator;
+  static std::vector<KernelConfig> Propose(const KernelQuery&) {
+    throw UnsupportedOperatorFeature("it never does");
+  }
+  bool RunOnDevice() override { Throw(ErrorCode::kOperatorFailed, "a kernel that refused was run"); }
+};
+OPKIT_REGISTER_OPERATOR(DeviceType::kCPU, Twice, "picky", kDefault, PickyTwiceOp);
+
+TEST_CASE("a known node is evaluated by a kernel that takes it") {
+  Graph g;
+  g.AddInput("X", kFloat, {5, 3});
+  g.AddNode(OperatorDef("Extents").Input("X").Output("E"));
+  g.AddNode(OperatorDef("Twice").Input("E").Output("T").Engine("picky"));
+  g.AddNode(OperatorDef("Filled").Input("T").Output("F"));
+  CHECK(ShapeOf(g, "F") == SymbolicShape{10, 6});
+}
+
+OPKIT_OPERATOR_SCHEMA(Boasts).NumInputs(1).NumOutputs(1).TensorInferenceFunction([](auto& c) {
+  c.SetOutput(0, DType::kInt64, {4});
+});
+OPKIT_REGISTER_CPU_OPERATOR(Boasts, TwiceOp);
+
+TEST_CASE("what evaluation finds must be what inference said") {
+  Graph g;
+  g.AddInput("X", kFloat, {5, 3});
+  g.AddNode(OperatorDef("Extents").Input("X").Output("E"));
+  g.AddNode(OperatorDef("Boasts").Input("E").Output("B"));
+  const std::string text = ErrorOf([&] { ShapeOf(g, "B"); }).what();
+  CHECK(Contains(text, "value 'B' is int64[4], but node Boasts (E) -> (B) finds int64[2]"));
+}
+
 TEST_CASE("data that another node rewrites is not taken for known") {
   Graph g;
   g.AddInput("X", kFloat, {5, 3});

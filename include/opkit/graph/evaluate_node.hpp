@@ -4,7 +4,7 @@
 #define OPKIT_GRAPH_EVALUATE_NODE_HPP_
 
 #include "opkit/graph/pass_rules.hpp"
-#include "opkit/op/create_operator.hpp"
+#include "opkit/op/kernel_candidates.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -15,14 +15,18 @@ bool MayEvaluate(const Def& def) {
   return IsHostAccessible(def.device().type) && !RewritesInputs(def) && !HasEffect(def);
 }
 
-// The outputs, uninitialized where the node leaves one out; `inputs` null where it does. Errors:
-// as CreateOperator and Run.
+// The outputs, uninitialized where the node leaves one out; `inputs` null where it does. By the
+// kernel that a plan would select. Errors: as CreateSelected and Run.
 template <class Def, class Value = Tensor>
 std::vector<Value> EvaluateNode(const Def& def, const std::vector<const Value*>& inputs) {
   Workspace ws;
-  for (size_t i = 0; i < inputs.size(); ++i)
+  std::vector<TensorInfo> infos;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    infos.push_back(inputs[i] ? TensorInfo::Of(*inputs[i], true) : TensorInfo());
     if (inputs[i]) *ws.CreateTensor(def.inputs()[i]) = *inputs[i];
-  CreateOperator(def, &ws)->Run();
+  }
+  const auto& schema = OpRegistry::Global().GetSchema(def.type());
+  CreateSelected(def, &ws, infos, schema.InferOutputs(def, infos))->Run();
   std::vector<Value> outputs;
   for (const std::string& name : def.outputs()) {
     outputs.emplace_back();

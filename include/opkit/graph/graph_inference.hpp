@@ -171,12 +171,14 @@ class GraphInference {
     }
     evaluated = 1;
     if (!MayEvaluate(def)) return;
+    std::vector<Tensor> results(outs.size());
     try {
-      const auto results = EvaluateNode(def, inputs);
-      for (size_t o = 0; o < outs.size(); ++o)
-        if (outs[o] >= 0 && results[o].initialized()) Learn(outs[o], results[o], ToString(def));
+      results = EvaluateNode(def, inputs);
     } catch (...) {  // whatever is wrong with the node is reported where it runs
     }
+    for (size_t o = 0; o < outs.size(); ++o)
+      if (outs[o] >= 0 && results[o].initialized())
+        Learn(outs[o], results[o], "node " + ToString(def));
   }
   void Learn(int value, const Tensor& data, const std::string& where) {
     if (types_[value].constant || rewritten_[static_cast<size_t>(value)]) return;

@@ -100,6 +100,8 @@ class BasicResolvedOperator {
       outputs[o] = std::move(*outputs_[o]->GetMutable<Tensor>());
   }
 
+  // The one in use. Where kernels are selected, a call with new dtypes or shapes replaces it, and
+  // with it its observers.
   OperatorBase& op() { return *op_; }
 
  private:
