@@ -237,7 +237,9 @@ Graph WithShapes(const Graph& graph, const std::vector<GraphInput>& inputs) {
   return out;
 }
 
-bool IsRightByItself(const Graph& graph) {
+// Whether the graph is right for some inputs and wrong for these. That a kernel refuses its node is
+// no proof: its attributes may be what it refuses.
+bool AreInputsWrong(const Graph& graph, const std::vector<GraphInput>& inputs) {
   try {
     const GraphView view(graph);
     InferGraph(view);
@@ -344,7 +346,8 @@ Plan MakePlan(const Graph& graph, const std::vector<GraphInput>& inputs,
     if (!options.backends.empty()) CheckBackends(plan, options);
     return plan;
   } catch (const Error& error) {
-    if (!IsRightByItself(graph)) throw Failure(CodeOf(error, ExitCode::kBadModel), Describe(error));
+    if (!AreInputsWrong(graph, inputs))
+      throw Failure(CodeOf(error, ExitCode::kBadModel), Describe(error));
     std::string shapes;
     for (const GraphInput& input : inputs)
       shapes += StrCat(shapes.empty() ? "" : ", ", input.name, " ", ToString(input.info));

@@ -249,6 +249,13 @@ class WrongModel(Cli):
         self.refuses(BAD_INPUT, ["run", path, "--random", "--shape", "x=2"], "Add",
                      "with the inputs x float32[2]")
 
+    def test_an_attribute_that_an_operator_refuses_is_the_models_fault(self):
+        path = self.write("m.onnx", model(
+            [node("LRN", ["x"], ["y"], "norm", [("size", 0)])],
+            [value_info("x", FLOAT, [1, 3, 2, 2])], [value_info("y", FLOAT, [1, 3, 2, 2])]))
+        self.refuses(BAD_MODEL, ["run", path, "--random"], "LRN", "size")
+        self.assertNotIn("--shape", self.stderr)
+
     def test_backends_without_a_kernel(self):
         self.refuses(USAGE, ["run", self.affine(), "--random", "--backends", "eigne"],
                      "no backend 'eigne'", "did you mean 'eigen'?")

@@ -35,9 +35,12 @@ def tensor(name, dtype, shape, values):
             field(9, raw))
 
 
-def node(op, inputs, outputs, name=""):
+def node(op, inputs, outputs, name="", numbers=()):
+    """`numbers`: pairs of an attribute's name and its whole number, none below 0."""
     return (b"".join(field(1, i) for i in inputs) + b"".join(field(2, o) for o in outputs) +
-            field(3, name) + field(4, op))
+            field(3, name) + field(4, op) +
+            b"".join(field(5, field(1, key) + field(3, number) + field(20, 2))
+                     for key, number in numbers))
 
 
 def model(nodes, inputs, outputs, constants=(), opset=17, name="tiny"):
