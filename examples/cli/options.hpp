@@ -10,14 +10,18 @@
 
 namespace cli {
 
-// A whole number in [lowest, highest].
+// A whole number in [lowest, highest]. Without leading zeros: CLI11, which converts it, would take
+// such a one for octal.
 inline CLI::Validator WholeNumber(int64_t lowest,
                                   int64_t highest = std::numeric_limits<int64_t>::max()) {
   const auto check = [=](const std::string& text) -> std::string {
     int64_t value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     const bool is_number = error == std::errc() && end == text.data() + text.size();
-    if (is_number && value >= lowest && value <= highest) return {};
+    if (is_number && value >= lowest && value <= highest) {
+      if (std::to_string(value) == text) return {};
+      return "expected a whole number without leading zeros, found '" + text + "'";
+    }
     const bool open = highest == std::numeric_limits<int64_t>::max();
     return "expected a whole number from " + std::to_string(lowest) +
            (open ? " up" : " to " + std::to_string(highest)) + ", found '" + text + "'";

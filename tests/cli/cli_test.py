@@ -469,6 +469,9 @@ class CommandLine(Cli):
         for threads in ("0", "-1", "many", "1e9", "2000"):
             self.refuses(USAGE, ["bench", "m.onnx", "--threads", threads], "--threads",
                          "expected a whole number from 1 to")
+        for threads in ("010", "08"):  # octal to some
+            self.refuses(USAGE, ["bench", "m.onnx", "--threads", threads], "--threads",
+                         "expected a whole number without leading zeros, found '" + threads + "'")
 
     def test_a_full_disk(self):
         with open("/dev/full", "w") as full:
