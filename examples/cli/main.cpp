@@ -47,17 +47,19 @@ Failure WrongUsage(const CLI::App& program, const CLI::ParseError& error) {
   const auto unknown = program.remaining(true);
   if (!unknown.empty()) {
     std::vector<std::string> known;
-    if (at_top && unknown[0][0] != '-') {
+    const std::string flag = unknown[0].substr(0, unknown[0].find('='));
+    if (at_top && flag[0] != '-') {
       what = "there is no command '" + unknown[0] + "'";
       for (const CLI::App* one : program.get_subcommands({})) known.push_back(one->get_name());
+    } else if (flag[0] != '-') {
+      what = "unexpected argument '" + unknown[0] + "' of " + command.get_name();
     } else {
-      const std::string flag = unknown[0].substr(0, unknown[0].find('='));
       what = (at_top ? "there is" : command.get_name() + " has") + std::string(" no option '") +
              flag + "'";
       for (const CLI::Option* one : command.get_options())
         for (const std::string& name : one->get_lnames()) known.push_back("--" + name);
     }
-    const std::string nearest = opkit::NearestName(unknown[0], known);
+    const std::string nearest = opkit::NearestName(flag, known);
     if (!nearest.empty()) hint = "did you mean '" + nearest + "'?";
   } else if (at_top && program.get_subcommands().empty()) {
     what = "expected a command";

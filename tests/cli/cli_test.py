@@ -464,6 +464,9 @@ class CommandLine(Cli):
         self.refuses(USAGE, ["--verson"], "no option '--verson'", "did you mean '--version'?")
         self.refuses(USAGE, ["run", "m.onnx", "--ramdom"], "run has no option '--ramdom'",
                      "did you mean '--random'?")
+        self.refuses(USAGE, ["run", "m.onnx", "--shap=x=1x4"], "run has no option '--shap'",
+                     "did you mean '--shape'?")
+        self.refuses(USAGE, ["plan", "a.csv", "b.csv"], "unexpected argument 'b.csv' of plan")
         self.refuses(USAGE, ["run"], "expected the file of a model")
         self.refuses(USAGE, ["bench", "m.onnx", "--threads"], "--threads")
         for threads in ("0", "-1", "many", "1e9", "2000"):
