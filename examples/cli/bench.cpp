@@ -83,6 +83,7 @@ void Bench(BenchCommand& command) {
   const double plan_ms = planning.ms();
   executor.Run();
   const double first_result_ms = read_ms + planning.ms();
+  OutputFile output(command.output);  // before the measurement, which would be in vain
   const Times times = Measure(executor, command);
 
   JsonObject report, shapes;
@@ -103,7 +104,7 @@ void Bench(BenchCommand& command) {
   report.Add("arena_bytes", memory.arena_bytes);
   report.Add("arena_lower_bound_bytes", memory.lower_bound_bytes);
   if (command.nodes) AddNodes(executor, &report);
-  WriteFile(command.output, report.OnLines());
+  output.Write(report.OnLines());
 }
 
 }  // namespace

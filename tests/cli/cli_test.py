@@ -296,6 +296,16 @@ class Bench(Cli):
         report = json.loads(self.opkit("bench", self.affine(), "--seconds", "1e-9"))
         self.assertEqual(report["runs"], 5)
 
+    def test_refuses_a_place_that_cannot_be_written_before_it_measures(self):
+        self.refuses(BAD_FILE, ["bench", self.affine(), "--seconds", 1000, "-o", "absent/b.json"],
+                     "cannot write 'absent/b.json'", "No such file")
+
+    def test_replaces_what_was_in_the_file(self):
+        self.write("bench.json", "x" * 100_000)
+        self.opkit("bench", self.affine(), "--runs", 1, "-o", "bench.json")
+        self.assertEqual(json.loads((self.folder / "bench.json").read_text())["runs"], 1)
+        self.opkit("bench", self.affine(), "--runs", 1, "-o", "/dev/null")
+
     def test_nodes(self):
         self.opkit("bench", self.affine(), "--seconds", "0.01", "--nodes", "-o", "bench.json")
         report = json.loads((self.folder / "bench.json").read_text())
