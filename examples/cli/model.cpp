@@ -191,7 +191,9 @@ std::string WhyNone(const OperatorDef& def, const GraphView& view, const GraphTy
   return out;
 }
 
-// Selection falls back to backends that nobody asked for; here that is an error.
+// Selection falls back to backends that nobody asked for; here that is an error. Not in the
+// branches of an If: which kernels those get is known when they run. If itself is the reference
+// backend's alone, which has a kernel of every operator.
 void CheckBackends(const Plan& plan, const ModelOptions& options) {
   const GraphView& view = plan.state()->view();
   const auto found = plan.state()->Latest();
@@ -257,7 +259,8 @@ void AddModelOptions(CLI::App& app, ModelOptions* options) {
                  "The extents of an input that the model leaves open; 1 each without this")
       ->option_text("NAME=1x3x48x320 ...");
   app.add_option("--backends", options->backends,
-                 "Use kernels of these backends only, the first that has one")
+                 "Use kernels of these backends only, the first that has one; the nodes in the "
+                 "branches of an If are not checked")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->option_text("NAME,...");

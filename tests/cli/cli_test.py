@@ -466,6 +466,8 @@ class CommandLine(Cli):
             self.assertRegex(out, rf"(?m)^  {command} ")
             help_text = self.opkit(command, "--help")
             self.assertIn(f"Examples:\n  opkit {command}", help_text)
+        self.assertIn("branches of an If are not checked",
+                      " ".join(self.opkit("run", "--help").split()))
         self.assertRegex(self.opkit("--version"), r"\Aopkit \d+\.\d+\.\d+\n\Z")
 
     def test_what_is_not_understood(self):
