@@ -50,11 +50,13 @@ void Heading(const std::string& text) {
 std::vector<std::string> FilesUnder(const std::string& folder) {
   std::vector<std::string> files;
   constexpr auto kSkip = fs::directory_options::skip_permission_denied;
-  for (auto it = fs::recursive_directory_iterator(folder, kSkip); it != fs::end(it); ++it) {
+  std::error_code ignored;  // a link that leads nowhere, or a file that goes meanwhile, is left out
+  for (auto it = fs::recursive_directory_iterator(folder, kSkip); it != fs::end(it);
+       it.increment(ignored)) {
     const std::string name = it->path().filename();
     if (name == ".git" || (name == "build" && it.depth() == 0))
       it.disable_recursion_pending();
-    else if (it->is_regular_file())
+    else if (it->is_regular_file(ignored))
       files.push_back(it->path().lexically_relative(folder));
   }
   std::sort(files.begin(), files.end());
@@ -70,7 +72,7 @@ std::string Summary(const std::vector<FileKind>& kinds) {
   std::vector<std::pair<std::string, int>> order(counts.begin(), counts.end());
   std::stable_sort(order.begin(), order.end(),
                    [](const auto& a, const auto& b) { return a.second > b.second; });
-  std::string text;
+  std::string text = order.empty() ? "none" : "";
   for (const auto& [description, count] : order)
     text += (text.empty() ? "" : ", ") + std::to_string(count) + " " + description;
   return text;
@@ -137,6 +139,10 @@ std::pair<opkit::Plan, bool> ReadPictureText(const Options& options) {
 }
 
 void DrawModel(const opkit::Plan& plan, const std::string& name, const std::string& folder) {
+  if (!plan.state()->Latest()) {  // all files were too small for it, or there were none
+    std::printf("%s: not needed, so there is nothing to draw\n", name.c_str());
+    return;
+  }
   const auto memory = plan.memory();
   const auto mebibytes = [](int64_t bytes) { return Fixed(double(bytes) / (1 << 20), 2) + " MiB"; };
   std::printf("%s: %d nodes; %d values in %s, at least %s, one by one %s\n", name.c_str(),

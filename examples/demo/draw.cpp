@@ -16,16 +16,24 @@ std::string Write(const std::string& path, const std::string& text) {
   return path;
 }
 
+// As one word for the shell, whatever is in it.
+std::string Quoted(const std::string& text) {
+  std::string out = "'";
+  for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
+
 }  // namespace
 
 std::vector<std::string> DrawPlan(const Plan& plan, const std::string& folder,
                                   const std::string& name) {
   const auto latest = plan.state()->Latest();  // the shapes it ran with last
+  if (!latest) return {};
   const std::string dot = Write(folder + "/" + name + "_graph.dot",
                                 ToDot(plan.graph(), latest->types(), {.constants = false}));
   const std::string svg = folder + "/" + name + "_graph.svg";
-  const bool drawn =
-      std::system(("dot -Tsvg -o '" + svg + "' '" + dot + "' 2>/dev/null").c_str()) == 0;
+  const std::string command = "dot -Tsvg -o" + Quoted(svg) + " <" + Quoted(dot) + " 2>/dev/null";
+  const bool drawn = std::system(command.c_str()) == 0;
   return {Write(folder + "/" + name + "_memory.svg", DrawMemory(plan)), drawn ? svg : dot};
 }
 
