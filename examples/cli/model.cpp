@@ -245,10 +245,14 @@ bool AreInputsWrong(const Graph& graph, const std::vector<GraphInput>& inputs) {
   try {
     const GraphView view(graph);
     InferGraph(view);
-    return true;
-  } catch (const Error&) {
-    return false;
+    try {
+      InferGraph(view, inputs);
+    } catch (const Error&) {
+      return true;
+    }
+  } catch (const Error&) {  // it is wrong whatever its inputs are
   }
+  return false;
 }
 
 }  // namespace
