@@ -99,14 +99,15 @@ TEST_CASE("Gemm gives the same bits on any number of threads") {
   MESSAGE("seed ", seed);
   const int64_t shapes[][3] = {{200, 301, 260}, {37, 1999, 130}, {1999, 37, 130}, {1, 3001, 1030},
                                {3001, 1, 1030}, {4, 2100, 515},  {531, 533, 77},  {5, 9000, 90},
-                               {9000, 5, 90},   {1030, 129, 40}};
+                               {9000, 5, 90},   {1030, 129, 40}, {4, 513, 1024},  {513, 3, 1024},
+                               {2, 2049, 1024}};
   for (const auto& shape : shapes)
     for (int transposed = 0; transposed < 4; ++transposed) {
       const int64_t m = shape[0], n = shape[1], k = shape[2];
       const bool ta = transposed & 1, tb = transposed & 2;
       const auto a = RandomValues<float>(m * k, seed), b = RandomValues<float>(k * n, seed);
       std::vector<float> first;
-      for (const int threads : {1, 2, 3, 7}) {
+      for (const int threads : {1, 2, 3, 4, 7, 8}) {
         INFO("m ", m, " n ", n, " k ", k, " transposed ", ta, tb, " threads ", threads);
         ThreadPool pool(threads);
         PoolScope scope(pool);

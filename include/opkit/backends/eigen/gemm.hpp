@@ -72,14 +72,17 @@ void Gemvs(int64_t count, int64_t rows, int64_t depth, T alpha, const T* matrix,
   } else if (count > 1) {
     block_rows = (std::max)(kBlock / depth / 8 * 8, int64_t{8});
   }
-  for (int64_t row = 0; row < rows; row += block_rows)
+  for (int64_t row = 0, end = 0; row < rows; row = end) {
+    // A single row would be left to a dot product, which is rounded otherwise: the block before it
+    // takes it, so that sums do not depend on where blocks begin.
+    end = row + block_rows + 1 < rows ? row + block_rows : rows;
     for (int64_t at = 0; at < depth; at += block_depth) {
       const T* block = matrix + (columns ? row + at * stride : row * stride + at);
       for (int64_t r = 0; r < count; ++r)
-        Gemv((std::min)(block_rows, rows - row), (std::min)(block_depth, depth - at), alpha, block,
-             stride, columns, x + r * stride_x + at * step_x, step_x,
-             y + r * stride_y + row * step_y, step_y);
+        Gemv(end - row, (std::min)(block_depth, depth - at), alpha, block, stride, columns,
+             x + r * stride_x + at * step_x, step_x, y + r * stride_y + row * step_y, step_y);
     }
+  }
 }
 
 // C += alpha A B, as C^T += alpha B^T A^T in Eigen's own order of memory. What Eigen's expressions
