@@ -10,15 +10,17 @@
 #include "opkit/op/invoke.hpp"
 #include "opkit/op/kernel_candidates.hpp"
 
-// Floats that differ by 1e-5 + 1e-4 of the expected value at most.
+// Floats that differ by 1e-5 + 1e-4 of the expected value at most; infinities are the same.
 inline void CheckClose(const opkit::Tensor& found, const opkit::Tensor& expected) {
   REQUIRE(found.shape() == expected.shape());
   REQUIRE(found.dtype() == expected.dtype());
   const float *a = found.data<float>(), *b = expected.data<float>();
   int64_t wrong = 0, first = -1;
   for (int64_t i = 0; i < found.numel(); ++i) {
-    const bool same = a[i] == b[i] || std::abs(a[i] - b[i]) <= 1e-5f + 1e-4f * std::abs(b[i]) ||
-                      (std::isnan(a[i]) && std::isnan(b[i]));
+    const bool same =
+        a[i] == b[i] ||
+        (std::isfinite(b[i]) && std::abs(a[i] - b[i]) <= 1e-5f + 1e-4f * std::abs(b[i])) ||
+        (std::isnan(a[i]) && std::isnan(b[i]));
     if (same || wrong++ > 0) continue;
     first = i;
   }

@@ -41,6 +41,12 @@ TEST_CASE("Kernels of one pixel: whole vectors, tails, few pixels, many channels
   Compare({1, 5, 9, 9}, {6, 5, 1, 1}, {{"pads", Ints{1, 0, 2, 3}}});
 }
 
+TEST_CASE("One window along an axis of one element may read its pad alone") {
+  const Arguments args = {{"pads", Ints{1, 0, 0, 0}}, {"strides", Ints{2, 1}}};
+  Compare({1, 1, 1, 4}, {1, 1, 1, 2}, args);
+  Compare({1, 3, 1, 40}, {5, 3, 1, 2}, args);
+}
+
 TEST_CASE("Depthwise kernels, with more outputs than channels, too") {
   for (int64_t width : {3, 20, 40, 80, 100, 200})
     for (int64_t stride : {1, 2}) {

@@ -64,6 +64,30 @@ TEST_CASE("LRN, with the usual exponent and with others") {
                          {{"size", size}, {"beta", beta}, {"alpha", 0.3f}, {"bias", 1.5f}});
 }
 
+TEST_CASE("A large plane is normalized as accurately as a small one") {
+  Tensor x = Random({1, 1, 1500, 1501}, 1);
+  for (int64_t i = 0; i < x.numel(); ++i) x.mutable_data<float>()[i] += 100;
+  CheckSameOnEigen("InstanceNormalization", {x, Filled({1}, 1.f), Filled({1}, 0.f)});
+}
+
+TEST_CASE("Squares that overflow, and an infinite variance") {
+  for (const float beta : {0.75f, 0.5f, 1.3f})
+    for (const int64_t size : {1, 3})
+      for (const float value : {1e20f, -3e38f, INFINITY, NAN})
+        for (const float alpha : {1e-4f, 1e-20f}) {
+          Tensor x = Random({1, 4, 19}, 1);
+          x.mutable_data<float>()[23] = value;
+          CheckSameOnEigen("LRN", {x}, {{"size", size}, {"beta", beta}, {"alpha", alpha}});
+        }
+  CheckSameOnEigen("InstanceNormalization", {Tensor::From<float>({1, 1, 3}, {1e20f, 2e20f, -1e20f}),
+                                             Filled({1}, 1.f), Filled({1}, 0.f)});
+  for (const Shape& shape : {Shape{1, 40, 3}, Shape{2, 40}}) {
+    std::vector<Tensor> inputs = BatchInputs(shape);
+    for (int64_t c = 0; c < 20; ++c) inputs[4].mutable_data<float>()[c] = INFINITY;
+    CheckSameOnEigen("BatchNormalization", inputs);
+  }
+}
+
 TEST_CASE("The normalizations keep the promises of their schemas on every kernel") {
   opkit::CheckOptions options;
   options.bitwise_threads = true;

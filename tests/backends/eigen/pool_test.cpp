@@ -76,12 +76,41 @@ TEST_CASE("A window in pads alone, NaN and infinity, and nothing") {
   CheckSameOnEigen("GlobalMaxPool", {x});
 }
 
+TEST_CASE("One window along an axis of one element may read its pad alone") {
+  Compare(Random({1, 1, 1, 4}, 1),
+          {{"kernel_shape", Ints{1, 2}}, {"pads", Ints{1, 0, 0, 0}}, {"strides", Ints{2, 1}}});
+  Compare(Random({1, 2, 1, 3, 4}, 1), {{"kernel_shape", Ints{1, 2, 2}},
+                                       {"pads", Ints{1, 0, 0, 0, 0, 0}},
+                                       {"strides", Ints{2, 1, 1}}});
+  Compare(Random({1, 1, 1}, 1),
+          {{"kernel_shape", Ints{1}}, {"pads", Ints{1, 0}}, {"strides", Ints{2}}});
+}
+
+TEST_CASE("Windows whose copies would fill the memory are left to the plain operator") {
+  const int64_t apart = 1 << 20;
+  const Tensor x = Random({1, 1, 4, 4}, 1);
+  const Arguments wide = {{"kernel_shape", Ints{2, 2}},
+                          {"dilations", Ints{apart, apart}},
+                          {"pads", Ints(4, apart / 2)}};
+  const Arguments deep = {{"kernel_shape", Ints(4, 1 << 17)}, {"pads", Ints(8, 1 << 16)}};
+  CHECK_FALSE(IsTakenByEigen("MaxPool", {x}, wide, 1));
+  CHECK_FALSE(IsTakenByEigen("MaxPool", {Random({1, 1, 4, 4, 4, 4}, 1)}, deep, 1));
+  CheckClose(
+      opkit::Invoke("MaxPool", {x}, wide, {.engine = "eigen,reference", .num_outputs = 1})[0],
+      opkit::Invoke("MaxPool", {x}, wide, {.engine = "reference", .num_outputs = 1})[0]);
+}
+
 TEST_CASE("Global pools") {
   for (const Shape& shape : {Shape{1, 240, 6, 80}, Shape{2, 3, 5}, Shape{1, 7, 1, 1}, Shape{3, 4},
                              Shape{0, 4, 3}, Shape{2, 1, 3, 4, 70}}) {
     CheckSameOnEigen("GlobalAveragePool", {Random(shape, 1)});
     CheckSameOnEigen("GlobalMaxPool", {Random(shape, 1)});
   }
+}
+
+TEST_CASE("The mean of a large plane loses nothing, and that of large numbers is finite") {
+  CheckSameOnEigen("GlobalAveragePool", {Filled({1, 1, 2048, 2048}, 0.1f)});
+  CheckSameOnEigen("GlobalAveragePool", {Filled({1, 2, 5, 9}, 3e38f)});
 }
 
 TEST_CASE("Indices are left to the plain operator") {

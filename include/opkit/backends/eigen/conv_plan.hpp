@@ -140,6 +140,7 @@ struct ConvPlan : TaskPlan {
       packed_line = kLanes;  // the pixels behind the last whole vector
     } else {
       strip = Strip(plane.rows, plane.columns, block_rows, block_columns);
+      RequireModestCopy(static_cast<double>(block_planes * strip.size()));
       for (int64_t k = 0; k < block_planes; ++k) strip.AppendOffsets(k * strip.size(), offsets);
       strip_floats = RoundUpToLanes(block_planes * strip.size() + kLanes);
       if (source == Source::kPacked)

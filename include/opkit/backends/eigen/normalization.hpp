@@ -4,6 +4,7 @@
 #define OPKIT_BACKENDS_EIGEN_NORMALIZATION_HPP_
 
 #include "opkit/backends/eigen/backend.hpp"
+#include "opkit/backends/eigen/block_sum.hpp"
 #include "opkit/backends/eigen/eigen.hpp"
 #include "opkit/ops/normalization.hpp"
 
@@ -56,6 +57,9 @@ class BatchNormalizationEigenOp final : public BatchNormalizationOpBase {
     FloatArray(factor, sizes.channels) =
         ConstFloatArray(scale, sizes.channels) /
         (ConstFloatArray(variance, sizes.channels) + epsilon).sqrt();
+    // Eigen's root of infinity is a NaN.
+    for (int64_t c = 0; c < sizes.channels; ++c)
+      if (variance[c] == INFINITY) factor[c] = scale[c] / variance[c];
     const float* in = x.data<float>();
     float* out = y->mutable_data<float>();
     if (sizes.pixels == 1) {
@@ -104,17 +108,25 @@ class InstanceNormalizationEigenOp final : public StandardOperator {
     const int64_t channels = x.dim(1), pixels = x.shape().NumelBetween(2, x.rank());
     const float* in = x.data<float>();
     float* out = y->mutable_data<float>();
-    ParallelForRange(x.dim(0) * channels, detail::NormalizationGrain(pixels),
-                     [=, this](int64_t begin, int64_t end) {
-                       for (int64_t plane = begin; plane < end; ++plane) {
-                         const int64_t c = plane % channels;
-                         const detail::ConstFloatArray from(in + plane * pixels, pixels);
-                         const float mean = from.mean();
-                         const float variance = (from - mean).square().mean();
-                         detail::FloatArray(out + plane * pixels, pixels) =
-                             (from - mean) * (scale[c] / std::sqrt(variance + epsilon_)) + bias[c];
-                       }
-                     });
+    ParallelForRange(
+        x.dim(0) * channels, detail::NormalizationGrain(pixels),
+        [=, this](int64_t begin, int64_t end) {
+          for (int64_t plane = begin; plane < end; ++plane) {
+            const int64_t c = plane % channels;
+            const detail::ConstFloatArray from(in + plane * pixels, pixels);
+            const auto all = static_cast<double>(pixels);
+            const auto mean = static_cast<float>(detail::SumInBlocks(from.data(), pixels) / all);
+            const double variance = detail::SumInBlocks(from.data(), pixels,
+                                                        [mean](const auto& block) {
+                                                          return (block - mean).square().sum();
+                                                        }) /
+                                    all;
+            const auto factor =
+                static_cast<float>(static_cast<double>(scale[c]) /
+                                   std::sqrt(variance + static_cast<double>(epsilon_)));
+            detail::FloatArray(out + plane * pixels, pixels) = (from - mean) * factor + bias[c];
+          }
+        });
     return true;
   }
 
@@ -157,7 +169,9 @@ class LrnEigenOp final : public LrnOpBase {
               const int64_t at = plane * pixels + first;
               const detail::ConstFloatArray from(in + at, count);
               detail::FloatArray to(out + at, count);
-              if (beta == 0.75f) {
+              if (!std::isfinite(sums.sum())) {
+                Exactly(in + image * pixels + first, c, channels, pixels, count, out + at);
+              } else if (beta == 0.75f) {
                 to = from / (sums.sqrt() * sums.sqrt().sqrt());
               } else {
                 to = from / sums.pow(beta);
@@ -166,6 +180,23 @@ class LrnEigenOp final : public LrnOpBase {
           }
         });
     return true;
+  }
+
+ private:
+  // `count` pixels of channel c, whose squares overflow, in double. `image`: the first of them in
+  // the first channel.
+  void Exactly(const float* image, int64_t c, int64_t channels, int64_t pixels, int64_t count,
+               float* out) const {
+    for (int64_t i = 0; i < count; ++i) {
+      double squares = 0;
+      for (int64_t k = FirstChannel(c); k < EndChannel(c, channels); ++k) {
+        const auto value = static_cast<double>(image[k * pixels + i]);
+        squares += value * value;
+      }
+      const double sum = bias_ + alpha_ / static_cast<double>(size_) * squares;
+      out[i] =
+          static_cast<float>(static_cast<double>(image[c * pixels + i]) / std::pow(sum, beta_));
+    }
   }
 };
 

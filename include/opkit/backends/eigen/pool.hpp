@@ -4,6 +4,7 @@
 #define OPKIT_BACKENDS_EIGEN_POOL_HPP_
 
 #include "opkit/backends/eigen/backend.hpp"
+#include "opkit/backends/eigen/block_sum.hpp"
 #include "opkit/backends/eigen/eigen.hpp"
 #include "opkit/backends/eigen/strip.hpp"
 #include "opkit/backends/eigen/task_plan.hpp"
@@ -84,7 +85,7 @@ void RunPoolTile(const PoolTile& tile) {
 struct PoolPlan : TaskPlan {
   WindowAxes axes;
   WindowPlane plane;
-  int64_t outer_outputs, outer_kernel, input_pixels;
+  int64_t outer_outputs = 1, outer_kernel = 1, input_pixels = 1;
   int64_t block_rows = 1, row_blocks = 1;
   Strip strip;
   std::vector<int64_t> offsets;
@@ -92,20 +93,20 @@ struct PoolPlan : TaskPlan {
 
   // `channels` of all images.
   PoolPlan(const WindowAxes& all, int64_t channels, bool count_include_pad)
-      : axes(WithoutTrivialAxes(all)),
-        plane(axes),
-        outer_outputs(WindowPlane::OuterOutputs(axes)),
-        outer_kernel(WindowPlane::OuterKernel(axes)),
-        input_pixels(1) {
+      : axes(WithoutTrivialAxes(all)), plane(axes) {
     constexpr int64_t kBlockFloats = 16 * 1024;  // of strips; they stay in the second-level cache
     constexpr int64_t kChunkElements = 200'000;  // of windows; some 10 us
     RequireModestWindows(axes);
+    outer_outputs = WindowPlane::OuterOutputs(axes);
+    outer_kernel = WindowPlane::OuterKernel(axes);
     for (const WindowAxis& axis : axes) input_pixels *= axis.input;
     const int64_t width = plane.columns.output;
     const int64_t first = outer_kernel * Strip(plane.rows, plane.columns, 1, width).size();
-    const int64_t more = outer_kernel * Strip(plane.rows, plane.columns, 2, width).size() - first;
-    block_rows =
-        (std::min)(plane.rows.output, first < kBlockFloats ? (kBlockFloats - first) / more + 1 : 1);
+    RequireModestCopy(static_cast<double>(first));
+    if (first < kBlockFloats && plane.rows.output > 1) {
+      const int64_t more = outer_kernel * Strip(plane.rows, plane.columns, 2, width).size() - first;
+      block_rows = (std::min)(plane.rows.output, (kBlockFloats - first) / more + 1);
+    }
     row_blocks = (plane.rows.output - 1) / block_rows + 1;
     tasks = channels * outer_outputs * row_blocks;
     strip = Strip(plane.rows, plane.columns, block_rows, width);
@@ -269,7 +270,10 @@ class GlobalAveragePoolEigenOp final : public GlobalPoolEigenOp {
  public:
   using GlobalPoolEigenOp::GlobalPoolEigenOp;
   bool RunOnDevice() override {
-    return Reduce([](const auto& channel) { return channel.mean(); });
+    return Reduce([](const auto& channel) {
+      return static_cast<float>(detail::SumInBlocks(channel.data(), channel.size()) /
+                                static_cast<double>(channel.size()));
+    });
   }
 };
 class GlobalMaxPoolEigenOp final : public GlobalPoolEigenOp {

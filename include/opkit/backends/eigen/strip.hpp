@@ -16,6 +16,14 @@ struct WindowBlock {
   int64_t row = 0, rows = 0, column = 0, columns = 0;
 };
 
+// For a proposal: refuses copies of what windows cover that no memory should be asked for.
+inline void RequireModestCopy(double elements) {
+  constexpr double kMost = 1 << 28;
+  if (elements > kMost)
+    throw UnsupportedOperatorFeature(
+        "it copies what a window covers, and this one is too large for that");
+}
+
 // Where things lie in the strips of blocks of up to some size.
 class Strip {
  public:
@@ -33,6 +41,9 @@ class Strip {
     }
     reach_ = (columns.extent() - 1) / columns.stride;
     phase_size_ = RoundUpToLanes(most_columns) + reach_;
+    // As doubles, which do not overflow.
+    RequireModestCopy(static_cast<double>(phases_.size()) * static_cast<double>(phase_size_) *
+                      static_cast<double>(StripRows(most_rows)));
     row_size_ = static_cast<int64_t>(phases_.size()) * phase_size_;
     size_ = StripRows(most_rows) * row_size_;
   }
@@ -101,10 +112,12 @@ class Strip {
 };
 
 // `axes` without those along which there is one element and one window of it; at least one is left.
+// With a pad before the element, that window may lie in the pad.
 inline WindowAxes WithoutTrivialAxes(const WindowAxes& axes) {
   WindowAxes out;
   for (const WindowAxis& axis : axes)
-    if (axis.input != 1 || axis.output != 1 || axis.kernel != 1) out.push_back(axis);
+    if (axis.input != 1 || axis.output != 1 || axis.kernel != 1 || axis.pad_begin != 0)
+      out.push_back(axis);
   if (out.empty()) out.push_back(axes.back());
   return out;
 }
@@ -148,12 +161,16 @@ inline int64_t OuterPlane(const WindowAxes& axes, int64_t output, int64_t kernel
   }
   return plane;
 }
-// For a proposal: refuses windows whose copies could overflow a count.
+// For a proposal: refuses windows whose copies could overflow a count, and those of too many
+// elements for a table of them.
 inline void RequireModestWindows(const WindowAxes& axes) {
-  for (const WindowAxis& axis : axes)
-    if ((std::max)(axis.extent(), (std::max)(axis.pad_begin, axis.pad_end)) > 1 << 24)
-      throw UnsupportedOperatorFeature(
-          "it copies what a window covers, and this one is too large for that");
+  constexpr int64_t kMost = 1 << 24;
+  int64_t taps = 1;
+  for (const WindowAxis& axis : axes) {
+    taps *= axis.kernel;  // two factors of at most kMost and 32 bits
+    if ((std::max)({axis.extent(), axis.pad_begin, axis.pad_end, taps}) > kMost)
+      throw UnsupportedOperatorFeature("it lists what a window covers, and this one is too large");
+  }
 }
 
 }  // namespace detail
