@@ -57,6 +57,19 @@ TEST_CASE("exceptions of any type are kept") {
   });
 }
 
+TEST_CASE("an Error says in which operation it happened") {
+  OnEveryEngine([](Engine& engine) {
+    const Var v = engine.NewVar();
+    engine.Push([] { opkit::Throw(opkit::ErrorCode::kNotFound, "no sugar"); }, {}, {v},
+                {.name = "bake"});
+    CHECK(WaitForVar(engine, v) == "no sugar\n  in the operation \"bake\" of an engine");
+    engine.Push([] { opkit::Throw(opkit::ErrorCode::kNotFound, "no salt"); }, {}, {v});
+    CHECK(WaitForVar(engine, v) == "no salt");
+    engine.Push([] { throw std::runtime_error("no egg"); }, {}, {v}, {.name = "boil"});
+    CHECK(WaitForVar(engine, v) == "no egg");
+  });
+}
+
 TEST_CASE("what depends on a failed Var is skipped, fails alike, and is told of once") {
   OnEveryEngine([](Engine& engine) {
     const Var a = engine.NewVar(), b = engine.NewVar(), c = engine.NewVar(), d = engine.NewVar();

@@ -160,6 +160,21 @@ class BasicEngineCore final : public RefCounted {
     failures_.Add(failure);
     return failure;
   }
+  // An Error that also says in which operation it happened, where that has a name; a copy, since
+  // events may share it. Other exceptions stay what they are.
+  OPKIT_COLD static std::exception_ptr Named(const EngineOp& op, std::exception_ptr exception) {
+    if (*op.name == '\0') return exception;
+    try {
+      std::rethrow_exception(exception);
+    } catch (const Error& error) {
+      if (typeid(error) != typeid(Error)) return exception;
+      Error named = error;
+      named.AddContext(StrCat("in the operation \"", op.name, "\" of an engine"));
+      return std::make_exception_ptr(std::move(named));
+    } catch (...) {
+      return exception;
+    }
+  }
   static std::exception_ptr CancelledError(const EngineOp& op) {
     return std::make_exception_ptr(
         Error(ErrorCode::kCancelled, StrCat("the operation \"", op.name, "\" was cancelled")));

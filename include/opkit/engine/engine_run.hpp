@@ -232,7 +232,8 @@ inline void BasicEngineCore<Op>::Finish(EngineOp* op, Completed& done) {
   Failure* failure = nullptr;
   if (op->failed) [[unlikely]] {
     OpDetails& details = op->details();
-    if (details.thrown) details.failure = NewFailure(*op, std::exchange(details.thrown, nullptr));
+    if (details.thrown)
+      details.failure = NewFailure(*op, Named(*op, std::exchange(details.thrown, nullptr)));
     failure = details.failure.get();
     int64_t holders = 0;
     for (int32_t i = 0; i < n; ++i) holders += op->access(i).writes();
