@@ -59,6 +59,41 @@ TEST_CASE("A long sum loses nothing") {
         doctest::Approx(100'000.00149).epsilon(1e-5));
 }
 
+TEST_CASE("Numbers whose sums, squares and products float does not hold") {
+  const float inf = std::numeric_limits<float>::infinity(), nan = inf - inf;
+  const std::vector<float> rows[] = {{3e19f, 4e19f, 0, 0},
+                                     {3e-23f, 4e-23f, 0, 0},
+                                     {1e30f, 1e30f, 1e-30f, 1e-30f},
+                                     {3e38f, 3e38f, 3e38f, -3e38f},
+                                     {1e-30f, 1e-30f, 1e30f, 1e30f},
+                                     {0, 0, 0, 0},
+                                     {inf, 1, 2, 3},
+                                     {1, nan, 2, 3},
+                                     {inf, -inf, 1, 2}};
+  for (const char* op : kOps)
+    for (const std::vector<float>& values : rows) {
+      Tensor wide({4, 300}, opkit::DType::kFloat32);
+      for (int64_t i = 0; i < wide.numel(); ++i)
+        wide.mutable_data<float>()[i] =
+            i % 300 < 200 ? values[static_cast<size_t>(i / 300)] : 0.25f;
+      Compare(op, Tensor::From<float>({4}, values), {0});
+      Compare(op, wide, {0});
+      Compare(op, wide.Permute({1, 0}).Contiguous(), {1});
+    }
+  // Too small for Compare.
+  const Tensor few = Tensor::From<float>({2}, {3e-23f, 4e-23f});
+  for (const Tensor& x : {few, few.View({2, 1}), few.View({1, 2})})
+    for (const char* op : {"ReduceL2", "ReduceSumSquare"})
+      for (const int64_t axis : {0, 1}) {
+        if (axis >= x.rank()) continue;
+        const std::vector<Tensor> inputs = {x, Tensor::From<int64_t>({1}, {axis})};
+        const auto found = Invoke(op, inputs, {}, {.engine = "eigen"})[0].ToVector<float>();
+        const auto expected = Invoke(op, inputs, {}, {.engine = "reference"})[0].ToVector<float>();
+        for (size_t i = 0; i < found.size(); ++i)
+          CHECK(std::abs(found[i] - expected[i]) <= 1e-6f * expected[i]);
+      }
+}
+
 TEST_CASE("NaN wins over every number") {
   for (int64_t at : {0, 3, 16, 36}) {
     Tensor x = Random({37, 2}, 1);

@@ -3,6 +3,8 @@
 #ifndef OPKIT_BACKENDS_EIGEN_REDUCE_HPP_
 #define OPKIT_BACKENDS_EIGEN_REDUCE_HPP_
 
+#include <cmath>
+
 #include "opkit/backends/eigen/eigen.hpp"
 #include "opkit/ops/reduce.hpp"
 
@@ -11,13 +13,20 @@ namespace detail {
 
 using ReduceVector = Eigen::Map<const Eigen::Array<float, Eigen::Dynamic, 1>>;
 
-// A reduction in vectors of floats: Block folds a short run to one number, Add folds a run into a
-// run of as many. Sums of blocks go on in double.
+// A reduction in vectors of Numbers: Block folds a short run to one number, Add folds a run into a
+// run of as many. Sums of blocks go on in double. Where kMayFail, what comes out in float counts
+// only if IsSound says so, and is done again in double otherwise.
 struct FastSum {
+  using Number = float;
   static constexpr double kStart = 0;
-  static float Block(const ReduceVector& x) { return x.sum(); }
-  template <class Array>
-  static void Add(Array& sum, const ReduceVector& x) {
+  static constexpr bool kMayFail = true;
+  static bool IsSound(float sum) { return std::isfinite(sum); }
+  template <class Run>
+  static auto Block(const Run& x) {
+    return x.sum();
+  }
+  template <class Array, class Run>
+  static void Add(Array& sum, const Run& x) {
     sum += x;
   }
   static double Join(double a, double b) { return a + b; }
@@ -27,9 +36,14 @@ struct FastMean : FastSum {
   static double Finish(double sum, int64_t count) { return sum / static_cast<double>(count); }
 };
 struct FastSumSquare : FastSum {
-  static float Block(const ReduceVector& x) { return x.square().sum(); }
-  template <class Array>
-  static void Add(Array& sum, const ReduceVector& x) {
+  // Squares below the smallest float are lost: too few for a sum above this to show it.
+  static bool IsSound(float sum) { return std::isfinite(sum) && sum > 1e-30f; }
+  template <class Run>
+  static auto Block(const Run& x) {
+    return x.square().sum();
+  }
+  template <class Array, class Run>
+  static void Add(Array& sum, const Run& x) {
     sum += x.square();
   }
 };
@@ -37,17 +51,26 @@ struct FastL2 : FastSumSquare {
   static double Finish(double sum, int64_t) { return std::sqrt(sum); }
 };
 struct FastL1 : FastSum {
-  static float Block(const ReduceVector& x) { return x.abs().sum(); }
-  template <class Array>
-  static void Add(Array& sum, const ReduceVector& x) {
+  template <class Run>
+  static auto Block(const Run& x) {
+    return x.abs().sum();
+  }
+  template <class Array, class Run>
+  static void Add(Array& sum, const Run& x) {
     sum += x.abs();
   }
 };
+// In double throughout: no look at a product in float tells what was lost on the way to it.
 struct FastProd {
+  using Number = double;
   static constexpr double kStart = 1;
-  static float Block(const ReduceVector& x) { return x.prod(); }
-  template <class Array>
-  static void Add(Array& product, const ReduceVector& x) {
+  static constexpr bool kMayFail = false;
+  template <class Run>
+  static double Block(const Run& x) {
+    return x.template cast<double>().prod();
+  }
+  template <class Array, class Run>
+  static void Add(Array& product, const Run& x) {
     product *= x;
   }
   static double Join(double a, double b) { return a * b; }
@@ -55,6 +78,8 @@ struct FastProd {
 };
 template <bool kMax>
 struct FastExtreme {
+  using Number = float;
+  static constexpr bool kMayFail = false;
   static constexpr double kStart =
       kMax ? -std::numeric_limits<double>::infinity() : std::numeric_limits<double>::infinity();
   static float Block(const ReduceVector& x) {
@@ -116,13 +141,20 @@ class ReduceEigenOp final : public ReduceOpBase {
   static constexpr int64_t kPart = 65536;
   static constexpr int64_t kBlock = 256;  // of columns, and of floats that are added as such
 
+  using Totals = Eigen::Array<double, Eigen::Dynamic, 1, 0, kBlock, 1>;
+
   // Of elements side by side.
   static double Run(int64_t count, const float* x) {
     constexpr int64_t kFloats = 2048;
     double sum = Fold::kStart;
-    for (int64_t at = 0; at < count; at += kFloats)
-      sum = Fold::Join(sum, static_cast<double>(Fold::Block(
-                                detail::ReduceVector(x + at, (std::min)(kFloats, count - at)))));
+    for (int64_t at = 0; at < count; at += kFloats) {
+      const detail::ReduceVector block(x + at, (std::min)(kFloats, count - at));
+      const auto part = Fold::Block(block);
+      auto joined = static_cast<double>(part);
+      if constexpr (Fold::kMayFail)
+        if (!Fold::IsSound(part)) joined = Fold::Block(block.template cast<double>());
+      sum = Fold::Join(sum, joined);
+    }
     return sum;
   }
   void All(int64_t count, const float* x, float* y) {
@@ -148,6 +180,31 @@ class ReduceEigenOp final : public ReduceOpBase {
       }
     });
   }
+  // The totals of a block of columns from `offset` on, by sums of up to kBlock rows in Number.
+  // Returns whether all of those are sound.
+  template <class Number>
+  static bool AddRows(const ReducePlan& plan, int64_t offset, const float* x, Totals& totals) {
+    const int64_t count = totals.size();
+    Eigen::Array<Number, Eigen::Dynamic, 1, 0, kBlock, 1> sum(count);
+    totals.setConstant(Fold::kStart);
+    bool sound = true;
+    int64_t added = 0;
+    auto flush = [&] {
+      for (int64_t j = 0; j < count; ++j) {
+        if constexpr (Fold::kMayFail && std::is_same_v<Number, float>)
+          sound &= Fold::IsSound(sum[j]);
+        totals[j] = Fold::Join(totals[j], static_cast<double>(sum[j]));
+      }
+      added = 0;
+    };
+    ReducePlan::Walk(plan.reduced.data(), plan.reduced.size(), offset, [&](int64_t at) {
+      if (added == 0) sum.setConstant(static_cast<Number>(Fold::kStart));
+      Fold::Add(sum, detail::ReduceVector(x + at, count).template cast<Number>());
+      if (++added == kBlock) flush();
+    });
+    if (added > 0) flush();
+    return sound;
+  }
   static void Columns(const ReducePlan& plan, const float* x, float* y) {
     const int64_t width = plan.kept.back().extent, blocks = (width - 1) / kBlock + 1;
     const int64_t rows = plan.outputs / width, work = plan.count * (std::min)(width, kBlock);
@@ -156,23 +213,12 @@ class ReduceEigenOp final : public ReduceOpBase {
         const int64_t row = i / blocks, column = i % blocks * kBlock;
         const int64_t count = (std::min)(kBlock, width - column);
         const int64_t offset = ReducePlan::Offset(plan.kept, plan.kept.size() - 1, row) + column;
-        Eigen::Array<float, Eigen::Dynamic, 1, 0, kBlock, 1> sum(count);
-        Eigen::Array<double, Eigen::Dynamic, 1, 0, kBlock, 1> total(count);
-        total.setConstant(Fold::kStart);
-        int64_t added = 0;
-        auto flush = [&] {
-          for (int64_t j = 0; j < count; ++j)
-            total[j] = Fold::Join(total[j], static_cast<double>(sum[j]));
-          added = 0;
-        };
-        ReducePlan::Walk(plan.reduced.data(), plan.reduced.size(), offset, [&](int64_t at) {
-          if (added == 0) sum.setConstant(static_cast<float>(Fold::kStart));
-          Fold::Add(sum, detail::ReduceVector(x + at, count));
-          if (++added == kBlock) flush();
-        });
-        if (added > 0) flush();
+        Totals totals(count);
+        const bool sound = AddRows<typename Fold::Number>(plan, offset, x, totals);
+        if constexpr (Fold::kMayFail)
+          if (!sound) AddRows<double>(plan, offset, x, totals);
         for (int64_t j = 0; j < count; ++j)
-          y[row * width + column + j] = static_cast<float>(Fold::Finish(total[j], plan.count));
+          y[row * width + column + j] = static_cast<float>(Fold::Finish(totals[j], plan.count));
       }
     });
   }
