@@ -93,6 +93,23 @@ TEST_CASE("an element comes out the same wherever it stands") {
   }
 }
 
+TEST_CASE("numbers close to 0 keep their digits") {
+  const float tiny[] = {1.2e-38f, 1.17e-38f, 1e-40f, 1e-45f, 0, -0.f, 3, 1e-20f};
+  const float below[] = {-1e-45f, -1e-40f, -1e-20f, -1e-9f, -1e-5f, -0.01f, -0.3499f, -0.3501f};
+  for (const char* op : {"Log", "Sqrt", "Elu"}) {
+    INFO(std::string(op));
+    Floats values;
+    for (int i = 0; i < 40; ++i) values.push_back(op[0] == 'E' ? below[i % 8] : tiny[i % 8]);
+    const Tensor x = Tensor::From<float>({40}, values);
+    const Tensor found = Run(op, "eigen", {x}), expected = Run(op, "reference", {x});
+    for (int64_t i = 0; i < 40; ++i) {
+      const float a = found.data<float>()[i], b = expected.data<float>()[i];
+      CAPTURE(i);
+      CHECK((a == b || std::fabs(a - b) <= 1e-6f * std::fabs(b)));
+    }
+  }
+}
+
 TEST_CASE("random shapes, broadcast") {
   const uint64_t seed = 5;
   CAPTURE(seed);

@@ -37,6 +37,16 @@ TEST_CASE("Infinities and NaN are what the plain operator makes of them") {
   }
 }
 
+TEST_CASE("The softmax of minus infinity is 0") {
+  const float inf = std::numeric_limits<float>::infinity();
+  for (const int axis : {0, 1}) {
+    Tensor x = Filled({40, 40}, -inf);
+    for (int64_t i = 0; i < 40; ++i) x.mutable_data<float>()[41 * i] = 1;
+    const auto y = opkit::Invoke("Softmax", {x}, {{"axis", axis}}, {.engine = "eigen"})[0];
+    for (int64_t i = 0; i < y.numel(); ++i) REQUIRE(y.data<float>()[i] == (i % 41 == 0));
+  }
+}
+
 TEST_CASE("Softmax and LogSoftmax hold what they claim on every backend") {
   for (const char* op : {"Softmax", "LogSoftmax"})
     for (const int axis : {0, 2}) {

@@ -4,6 +4,7 @@
 #define OPKIT_BACKENDS_EIGEN_ELEMENTWISE_MATH_HPP_
 
 #include <cmath>
+#include <limits>
 
 #include "opkit/backends/eigen/eigen.hpp"
 
@@ -40,15 +41,11 @@ OPKIT_PACKET_FUNCTION(AbsPacket, packet::pabs(x));
 OPKIT_PACKET_FUNCTION(CeilPacket, packet::pceil(x));
 OPKIT_PACKET_FUNCTION(CosPacket, packet::pcos(x));
 OPKIT_PACKET_FUNCTION(FloorPacket, packet::pfloor(x));
-OPKIT_PACKET_FUNCTION(LogPacket, packet::plog(x));
 OPKIT_PACKET_FUNCTION(NegPacket, packet::pnegate(x));
 OPKIT_PACKET_FUNCTION(ReciprocalPacket, packet::pdiv(Splat(1), x));
 OPKIT_PACKET_FUNCTION(ReluPacket, Most(x, Splat(0)));
 OPKIT_PACKET_FUNCTION(RoundPacket, packet::print(x));  // p + rint
 OPKIT_PACKET_FUNCTION(SinPacket, packet::psin(x));
-// Eigen's root of infinity is a NaN.
-OPKIT_PACKET_FUNCTION(SqrtPacket,
-                      packet::pselect(packet::pcmp_eq(x, Splat(INFINITY)), x, packet::psqrt(x)));
 OPKIT_PACKET_FUNCTION(TanhPacket, packet::ptanh(x));
 OPKIT_PACKET_FUNCTION(SigmoidPacket,
                       packet::pdiv(Splat(1),
@@ -64,6 +61,29 @@ OPKIT_PACKET_FUNCTION(SoftplusPacket,
                                    packet::plog1p(packet::pexp(packet::pnegate(packet::pabs(x))))));
 #undef OPKIT_PACKET_FUNCTION
 
+// Eigen's logarithm and root take the numbers below the smallest normal one for that or for 0: they
+// are scaled up and back, by a power of two.
+inline Packet IsBelowNormal(Packet x) {
+  return packet::pcmp_lt(x, Splat((std::numeric_limits<float>::min)()));
+}
+struct LogPacket {
+  explicit LogPacket(const float*) {}
+  Packet operator()(Packet x) const {
+    const Packet tiny = IsBelowNormal(x);
+    const Packet scaled = packet::pselect(tiny, packet::pmul(x, Splat(0x1p24f)), x);
+    return packet::psub(packet::plog(scaled), packet::pand(tiny, Splat(16.63553233f)));
+  }
+};
+// Eigen's root of infinity is a NaN.
+struct SqrtPacket {
+  explicit SqrtPacket(const float*) {}
+  Packet operator()(Packet x) const {
+    const Packet tiny = IsBelowNormal(x);
+    const Packet root = packet::psqrt(packet::pselect(tiny, packet::pmul(x, Splat(0x1p24f)), x));
+    const Packet finite = packet::pselect(tiny, packet::pmul(root, Splat(0x1p-12f)), root);
+    return packet::pselect(packet::pcmp_eq(x, Splat(INFINITY)), x, finite);
+  }
+};
 // x * P(x^2) / Q(x^2), fitted to erf(x) / x on [0, 3.92], beyond which erf is 1 in float: largest
 // relative error 2e-8, and 4e-7 with the rounding of float.
 struct ErfPacket {
@@ -83,7 +103,12 @@ struct ErfPacket {
 struct EluPacket {
   explicit EluPacket(const float* attributes) : alpha(Splat(attributes[0])) {}
   Packet operator()(Packet x) const {
-    return IfNegative(x, packet::pmul(alpha, packet::psub(packet::pexp(x), Splat(1))), x);
+    // Where the power is close to 1, too little of it would be left: its series there.
+    const Packet series = packet::pmul(
+        x, Polynomial(x, 1.f, 1.f / 2, 1.f / 6, 1.f / 24, 1.f / 120, 1.f / 720, 1.f / 5040));
+    const Packet power = packet::psub(packet::pexp(x), Splat(1));
+    const Packet less_one = packet::pselect(packet::pcmp_lt(x, Splat(-0.35f)), power, series);
+    return IfNegative(x, packet::pmul(alpha, less_one), x);
   }
   Packet alpha;
 };

@@ -2,8 +2,24 @@
 #ifndef OPKIT_BACKENDS_EIGEN_SOFTMAX_HPP_
 #define OPKIT_BACKENDS_EIGEN_SOFTMAX_HPP_
 
-#include "opkit/backends/eigen/eigen.hpp"
+#include "opkit/backends/eigen/elementwise_math.hpp"
 #include "opkit/ops/softmax.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Eigen's array expressions of exp stay above 0 where the result is 0; this one does not.
+struct SoftmaxExp {
+  float operator()(float x) const { return std::exp(x); }
+  Packet packetOp(Packet x) const { return ExpPacket(nullptr)(x); }
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+template <>
+struct Eigen::internal::functor_traits<opkit::detail::SoftmaxExp>
+    : Eigen::internal::functor_traits<Eigen::internal::scalar_exp_op<float>> {};
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -54,14 +70,18 @@ class SoftmaxEigenOp final : public SoftmaxOpBase {
   using Values = Eigen::Array<float, Eigen::Dynamic, 1>;
   using Few = Eigen::Array<float, Eigen::Dynamic, 1, 0, kBlock, 1>;
 
+  template <class Array>
+  static auto Exp(const Array& x) {
+    return x.unaryExpr(detail::SoftmaxExp());
+  }
   static void Row(int64_t count, const float* x, float* y) {
     const Eigen::Map<const Values> in(x, count);
     Eigen::Map<Values> out(y, count);
     const float largest = in.maxCoeff();
     if constexpr (kLog) {
-      out = (in - largest) - std::log((in - largest).exp().sum());
+      out = (in - largest) - std::log(Exp(in - largest).sum());
     } else {
-      out = (in - largest).exp();
+      out = Exp(in - largest);
       out *= 1 / out.sum();
     }
   }
@@ -72,12 +92,12 @@ class SoftmaxEigenOp final : public SoftmaxOpBase {
     for (int64_t i = 1; i < split.extent; ++i) largest = largest.max(in(i));
     auto shifted = [&](int64_t i) { return in(i)-largest; };
     if constexpr (kLog) {
-      for (int64_t i = 0; i < split.extent; ++i) sum += shifted(i).exp();
+      for (int64_t i = 0; i < split.extent; ++i) sum += Exp(shifted(i));
       sum = sum.log();
       for (int64_t i = 0; i < split.extent; ++i) out(i) = shifted(i) - sum;
     } else {
       for (int64_t i = 0; i < split.extent; ++i) {
-        out(i) = shifted(i).exp();
+        out(i) = Exp(shifted(i));
         sum += out(i);
       }
       sum = 1 / sum;
