@@ -37,6 +37,12 @@ TEST_CASE("Factors that are broadcast, also from row to row") {
   Compare({4, 7, 5}, {4, 1, 1}, {}, 2);
 }
 
+TEST_CASE("Numbers whose sums and squares float does not hold") {
+  const Tensor large = Tensor::From<float>(
+      {3, 4}, {1e20f, 2e20f, -1e20f, 0, 3e38f, 3e38f, 3e38f, 3e38f, 1, 2, 3, 4});
+  CheckSameOnEigen("LayerNormalization", {large, Filled({4}, 1)});
+}
+
 TEST_CASE("A mean far from 0") {
   Tensor x = Random({6, 50}, 1);
   for (int64_t i = 0; i < x.numel(); ++i) x.mutable_data<float>()[i] += 1000;

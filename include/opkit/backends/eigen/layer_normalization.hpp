@@ -2,6 +2,7 @@
 #ifndef OPKIT_BACKENDS_EIGEN_LAYER_NORMALIZATION_HPP_
 #define OPKIT_BACKENDS_EIGEN_LAYER_NORMALIZATION_HPP_
 
+#include "opkit/backends/eigen/block_sum.hpp"
 #include "opkit/backends/eigen/eigen.hpp"
 #include "opkit/ops/layer_normalization.hpp"
 
@@ -54,19 +55,14 @@ class LayerNormalizationEigenOp final : public LayerNormalizationOpBase {
     float center, factor;
   };
 
-  // Sums are of blocks, which go on in double.
   Statistics Row(int64_t count, const float* x, const float* scales, const float* biases,
                  float* y) const {
     const Eigen::Map<const Values> in(x, count);
     Eigen::Map<Values> out(y, count);
     const auto all = static_cast<double>(count);
-    double sum = 0, squares = 0;
-    ForBlocks(count,
-              [&](int64_t at, int64_t n) { sum += static_cast<double>(in.segment(at, n).sum()); });
-    const auto center = static_cast<float>(sum / all);
-    ForBlocks(count, [&](int64_t at, int64_t n) {
-      squares += static_cast<double>((in.segment(at, n) - center).square().sum());
-    });
+    const auto center = static_cast<float>(detail::SumInBlocks(x, count) / all);
+    const double squares = detail::SumInBlocks(
+        x, count, [center](const auto& block) { return (block - center).square().sum(); });
     const auto factor =
         static_cast<float>(1 / std::sqrt(squares / all + static_cast<double>(epsilon_)));
     if (!scales) {
@@ -80,11 +76,6 @@ class LayerNormalizationEigenOp final : public LayerNormalizationOpBase {
       out = (in - center) * factor * scale;
     }
     return {center, factor};
-  }
-  template <class F>
-  static void ForBlocks(int64_t count, F f) {
-    constexpr int64_t kFloats = 2048;
-    for (int64_t at = 0; at < count; at += kFloats) f(at, (std::min)(kFloats, count - at));
   }
   static bool IsRow(const Tensor& factor, const Shape& x, int64_t columns) {
     if (factor.numel() != columns) return false;

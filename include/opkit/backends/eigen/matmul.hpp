@@ -120,6 +120,8 @@ class MatMulGradientEigenOp final : public MatMulGradientOpBase {
   }
 };
 
+// As in BLAS, a factor of 0 keeps what it scales from being read: with alpha 0 NaN and infinity in
+// A and B leave no trace, with beta 0 those in C, where the plain operator makes NaN of them.
 class GemmEigenOp final : public GemmOpBase {
  public:
   using GemmOpBase::GemmOpBase;
