@@ -5809,6 +5809,21 @@ class BasicEngineCore final : public RefCounted {
     failures_.Add(failure);
     return failure;
   }
+  // An Error that also says in which operation it happened, where that has a name; a copy, since
+  // events may share it. Other exceptions stay what they are.
+  OPKIT_COLD static std::exception_ptr Named(const EngineOp& op, std::exception_ptr exception) {
+    if (*op.name == '\0') return exception;
+    try {
+      std::rethrow_exception(exception);
+    } catch (const Error& error) {
+      if (typeid(error) != typeid(Error)) return exception;
+      Error named = error;
+      named.AddContext(StrCat("in the operation \"", op.name, "\" of an engine"));
+      return std::make_exception_ptr(std::move(named));
+    } catch (...) {
+      return exception;
+    }
+  }
   static std::exception_ptr CancelledError(const EngineOp& op) {
     return std::make_exception_ptr(
         Error(ErrorCode::kCancelled, StrCat("the operation \"", op.name, "\" was cancelled")));
@@ -6267,7 +6282,8 @@ inline void BasicEngineCore<Op>::Finish(EngineOp* op, Completed& done) {
   Failure* failure = nullptr;
   if (op->failed) [[unlikely]] {
     OpDetails& details = op->details();
-    if (details.thrown) details.failure = NewFailure(*op, std::exchange(details.thrown, nullptr));
+    if (details.thrown)
+      details.failure = NewFailure(*op, Named(*op, std::exchange(details.thrown, nullptr)));
     failure = details.failure.get();
     int64_t holders = 0;
     for (int32_t i = 0; i < n; ++i) holders += op->access(i).writes();
@@ -11436,6 +11452,8 @@ class BasicResolvedOperator {
       outputs[o] = std::move(*outputs_[o]->GetMutable<Tensor>());
   }
 
+  // The one in use. Where kernels are selected, a call with new dtypes or shapes replaces it, and
+  // with it its observers.
   OperatorBase& op() { return *op_; }
 
  private:
@@ -16660,14 +16678,18 @@ bool MayEvaluate(const Def& def) {
   return IsHostAccessible(def.device().type) && !RewritesInputs(def) && !HasEffect(def);
 }
 
-// The outputs, uninitialized where the node leaves one out; `inputs` null where it does. Errors:
-// as CreateOperator and Run.
+// The outputs, uninitialized where the node leaves one out; `inputs` null where it does. By the
+// kernel that a plan would select. Errors: as CreateSelected and Run.
 template <class Def, class Value = Tensor>
 std::vector<Value> EvaluateNode(const Def& def, const std::vector<const Value*>& inputs) {
   Workspace ws;
-  for (size_t i = 0; i < inputs.size(); ++i)
+  std::vector<TensorInfo> infos;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    infos.push_back(inputs[i] ? TensorInfo::Of(*inputs[i], true) : TensorInfo());
     if (inputs[i]) *ws.CreateTensor(def.inputs()[i]) = *inputs[i];
-  CreateOperator(def, &ws)->Run();
+  }
+  const auto& schema = OpRegistry::Global().GetSchema(def.type());
+  CreateSelected(def, &ws, infos, schema.InferOutputs(def, infos))->Run();
   std::vector<Value> outputs;
   for (const std::string& name : def.outputs()) {
     outputs.emplace_back();
@@ -16852,12 +16874,14 @@ class GraphInference {
     }
     evaluated = 1;
     if (!MayEvaluate(def)) return;
+    std::vector<Tensor> results(outs.size());
     try {
-      const auto results = EvaluateNode(def, inputs);
-      for (size_t o = 0; o < outs.size(); ++o)
-        if (outs[o] >= 0 && results[o].initialized()) Learn(outs[o], results[o], ToString(def));
+      results = EvaluateNode(def, inputs);
     } catch (...) {  // whatever is wrong with the node is reported where it runs
     }
+    for (size_t o = 0; o < outs.size(); ++o)
+      if (outs[o] >= 0 && results[o].initialized())
+        Learn(outs[o], results[o], "node " + ToString(def));
   }
   void Learn(int value, const Tensor& data, const std::string& where) {
     if (types_[value].constant || rewritten_[static_cast<size_t>(value)]) return;
@@ -20421,20 +20445,7 @@ class PlanState final : public RefCounted {
 
   // What these inputs decide, with operators for one executor. Thread-safe.
   IntrusivePtr<Specialization> Specialize(const std::vector<TensorInfo>& inputs,
-                                          std::unique_ptr<BoundNodes>* nodes) {
-    MutexLock lock(mutex_);
-    IntrusivePtr<Specialization> found = Find(inputs);
-    if (!found) {
-      found = MakeIntrusive<Specialization>(
-          view_, inputs,
-          typename Specialization::Options{IsWalked(), options_.deterministic, options_.memory,
-                                           options_.verify_memory});
-      known_.insert(known_.begin(), found);
-      if (known_.size() > static_cast<size_t>(options_.max_shapes)) known_.pop_back();
-    }
-    if (nodes) *nodes = found->TakeNodes();
-    return found;
-  }
+                                          std::unique_ptr<BoundNodes>* nodes);
   // The one used last; null while the shapes of the inputs are not known.
   IntrusivePtr<Specialization> Latest() const {
     MutexLock lock(mutex_);
@@ -20471,6 +20482,23 @@ class PlanState final : public RefCounted {
   mutable Mutex mutex_;
   std::vector<IntrusivePtr<Specialization>> known_;  // the most recently used first
 };
+
+template <class Parts>
+IntrusivePtr<Specialization<Parts>> PlanState<Parts>::Specialize(
+    const std::vector<TensorInfo>& inputs, std::unique_ptr<BoundNodes>* nodes) {
+  MutexLock lock(mutex_);
+  IntrusivePtr<Specialization> found = Find(inputs);
+  if (!found) {
+    found = MakeIntrusive<Specialization>(
+        view_, inputs,
+        typename Specialization::Options{IsWalked(), options_.deterministic, options_.memory,
+                                         options_.verify_memory});
+    known_.insert(known_.begin(), found);
+    if (known_.size() > static_cast<size_t>(options_.max_shapes)) known_.pop_back();
+  }
+  if (nodes) *nodes = found->TakeNodes();
+  return found;
+}
 
 }  // namespace detail
 
@@ -20575,6 +20603,12 @@ P Compile(const typename P::Graph& graph, const PlanOptions& options = {}) {
   }
   return plan;
 }
+#ifdef OPKIT_EXTERN_GRAPH  // compiled elsewhere, see cmake/OpkitStandardOperators.cmake
+extern template Plan Compile<Plan>(const Graph&, const PlanOptions&);
+extern template detail::IntrusivePtr<detail::Specialization<detail::PlanParts>>
+detail::PlanState<detail::PlanParts>::Specialize(const std::vector<TensorInfo>&,
+                                                 std::unique_ptr<BoundNodes>*);
+#endif
 
 }  // namespace opkit
 
@@ -21034,31 +21068,11 @@ class BasicExecutor : public Observable<BasicExecutor<Plan, NamedTensor>> {
   using NamedTensors = BasicNamedTensors<NamedTensor>;
 
  public:
-  explicit BasicExecutor(Plan plan) : plan_(std::move(plan)) {
-    const auto& view = this->view();
-    for (const auto& input : view.graph().inputs())
-      inputs_.push_back({view.FindValue(input.name), {}, {}, false, false});
-    for (const auto& rewrite : view.rewrites())  // inputs are the first values
-      if (view.IsInput(rewrite.value)) inputs_[static_cast<size_t>(rewrite.value)].rewritten = true;
-    for (int value : view.outputs()) outputs_.push_back({value, {}, false});
-    known_ = true;
-    for (const auto& input : view.graph().inputs())
-      known_ &= input.info.dtype != DType::kUndefined && input.info.shape.is_known();
-    if (known_) {
-      std::vector<TensorInfo> infos;
-      for (const auto& input : view.graph().inputs()) infos.push_back(input.info);
-      Select(infos);
-    }
-  }
+  explicit BasicExecutor(Plan plan);
   BasicExecutor(const BasicExecutor&) = delete;
   BasicExecutor& operator=(const BasicExecutor&) = delete;
   // Cancels a run in flight, and returns when no operator is running.
-  ~BasicExecutor() {
-    if (state_ != State::kRunningAsync) return;
-    Cancel();
-    // The run, not its event: whoever holds that may have cancelled it long before.
-    while (state_ == State::kRunningAsync) sched_yield();
-  }
+  ~BasicExecutor();
 
   const Plan& plan() const { return plan_; }
 
@@ -21067,92 +21081,33 @@ class BasicExecutor : public Observable<BasicExecutor<Plan, NamedTensor>> {
   // input that nothing was given for; kDeadlineExceeded after `timeout` and kCancelled, when
   // operators that run have returned and no other is called; what the operator that failed first
   // threw.
-  NamedTensors Run(const std::vector<NamedTensor>& inputs, Timeout timeout = {}) {
-    const Claim claim(*this);
-    const Given given(*this, inputs);
-    RunClaimed(timeout);
-    return Values();
-  }
+  NamedTensors Run(const std::vector<NamedTensor>& inputs, Timeout timeout = {});
   NamedTensors Run(std::initializer_list<NamedTensor> inputs, Timeout timeout = {}) {
     return Run(std::vector<NamedTensor>(inputs), timeout);
   }
   // Runs with what is bound.
-  void Run(Timeout timeout = {}) {
-    const Claim claim(*this);
-    RunClaimed(timeout);
-  }
+  void Run(Timeout timeout = {});
   // Starts a run with what is bound and returns. The event completes with it; outputs() are there
   // then. Errors: as Run for what is wrong before anything has run. Where the plan has a pool of
   // its own, a callback of the event must not end the last executor of the plan.
-  Event RunAsync() {
-    Claim claim(*this);
-    Prepare();
-    if (event_.IsFinished()) event_.Reset();
-    event_.SetScheduled();
-    claim.Keep();
-    state_ = State::kRunningAsync;
-    this->StartAllObservers();
-    current_->RunAsync([this](std::exception_ptr error) { Finish(std::move(error)); });
-    return event_;
-  }
+  Event RunAsync();
   // From any thread. A run in progress ends with kCancelled: what has not begun is skipped, what a
   // device does still goes on in memory of its own.
-  void Cancel() {
-    const Plan plan = plan_;  // who is told of the end may end the executor, and call it too
-    detail::IntrusivePtr<BoundPlan> current;
-    {
-      detail::MutexLock lock(current_mutex_);
-      if (!bound_.empty()) current = bound_.front();
-    }
-    if (current) current->Cancel();
-  }
+  void Cancel();
 
   // The tensor that runs read input `name` from, or write output `name` to, from now on; a
   // default-constructed one unbinds. Errors: kNotFound; kInvalidArgument, kTypeMismatch as for Run.
-  void Bind(std::string_view name, Tensor tensor) {
-    CheckIdle();
-    const bool unbind = tensor.dtype() == DType::kUndefined;
-    if (Input* input = FindInput(name)) {
-      if (!unbind) CheckInput(*input, tensor);
-      input->bound = !unbind;
-      input->tensor = std::move(tensor);
-      changed_ = true;
-      return;
-    }
-    for (Output& output : outputs_) {
-      if (view().name(output.value) != name) continue;
-      if (!unbind) CheckOutput(output, tensor);
-      output.bound = std::move(tensor);
-      changed_ = true;
-      return;
-    }
-    ThrowUnknown(name);
-  }
+  void Bind(std::string_view name, Tensor tensor);
   // Of the last run. Error (kFailedPrecondition) before one, during one, and after one that failed.
-  NamedTensors outputs() const {
-    CheckIdle();
-    return Values();
-  }
+  NamedTensors outputs() const;
   // One of them. Errors: kNotFound, and as outputs().
-  const Tensor& output(std::string_view name) const {
-    CheckIdle();
-    for (const Output& output : outputs_)
-      if (view().name(output.value) == name) return Value(output);
-    ThrowUnknown(name);
-  }
+  const Tensor& output(std::string_view name) const;
 
   // The operator of a node of plan().graph(), for observers. It is another one after a run with
   // other input shapes.
-  OperatorBase& op(int node) {
-    plan_.graph().node(node);
-    if (!current_)
-      Throw(ErrorCode::kFailedPrecondition, "the executor has no operators before its first run");
-    return current_->op(node);
-  }
+  OperatorBase& op(int node);
   // How nodes are run, and why.
-  std::string ExplainMode() const {
-    return current_ ? current_->ExplainMode() : "not known before the first run";
-  }
+  std::string ExplainMode() const;
 
  private:
   using BoundPlan = detail::BoundPlan<typename Plan::Parts>;
@@ -21511,7 +21466,124 @@ class BasicExecutor : public Observable<BasicExecutor<Plan, NamedTensor>> {
   Event event_;
   std::atomic<State> state_{State::kIdle};
 };
+
+template <class Plan, class NamedTensor>
+BasicExecutor<Plan, NamedTensor>::BasicExecutor(Plan plan) : plan_(std::move(plan)) {
+  const auto& view = this->view();
+  for (const auto& input : view.graph().inputs())
+    inputs_.push_back({view.FindValue(input.name), {}, {}, false, false});
+  for (const auto& rewrite : view.rewrites())  // inputs are the first values
+    if (view.IsInput(rewrite.value)) inputs_[static_cast<size_t>(rewrite.value)].rewritten = true;
+  for (int value : view.outputs()) outputs_.push_back({value, {}, false});
+  known_ = true;
+  for (const auto& input : view.graph().inputs())
+    known_ &= input.info.dtype != DType::kUndefined && input.info.shape.is_known();
+  if (known_) {
+    std::vector<TensorInfo> infos;
+    for (const auto& input : view.graph().inputs()) infos.push_back(input.info);
+    Select(infos);
+  }
+}
+
+template <class Plan, class NamedTensor>
+BasicExecutor<Plan, NamedTensor>::~BasicExecutor() {
+  if (state_ != State::kRunningAsync) return;
+  Cancel();
+  // The run, not its event: whoever holds that may have cancelled it long before.
+  while (state_ == State::kRunningAsync) sched_yield();
+}
+
+template <class Plan, class NamedTensor>
+BasicNamedTensors<NamedTensor> BasicExecutor<Plan, NamedTensor>::Run(
+    const std::vector<NamedTensor>& inputs, Timeout timeout) {
+  const Claim claim(*this);
+  const Given given(*this, inputs);
+  RunClaimed(timeout);
+  return Values();
+}
+
+template <class Plan, class NamedTensor>
+void BasicExecutor<Plan, NamedTensor>::Run(Timeout timeout) {
+  const Claim claim(*this);
+  RunClaimed(timeout);
+}
+
+template <class Plan, class NamedTensor>
+Event BasicExecutor<Plan, NamedTensor>::RunAsync() {
+  Claim claim(*this);
+  Prepare();
+  if (event_.IsFinished()) event_.Reset();
+  event_.SetScheduled();
+  claim.Keep();
+  state_ = State::kRunningAsync;
+  this->StartAllObservers();
+  current_->RunAsync([this](std::exception_ptr error) { Finish(std::move(error)); });
+  return event_;
+}
+
+template <class Plan, class NamedTensor>
+void BasicExecutor<Plan, NamedTensor>::Cancel() {
+  const Plan plan = plan_;  // who is told of the end may end the executor, and call it too
+  detail::IntrusivePtr<BoundPlan> current;
+  {
+    detail::MutexLock lock(current_mutex_);
+    if (!bound_.empty()) current = bound_.front();
+  }
+  if (current) current->Cancel();
+}
+
+template <class Plan, class NamedTensor>
+void BasicExecutor<Plan, NamedTensor>::Bind(std::string_view name, Tensor tensor) {
+  CheckIdle();
+  const bool unbind = tensor.dtype() == DType::kUndefined;
+  if (Input* input = FindInput(name)) {
+    if (!unbind) CheckInput(*input, tensor);
+    input->bound = !unbind;
+    input->tensor = std::move(tensor);
+    changed_ = true;
+    return;
+  }
+  for (Output& output : outputs_) {
+    if (view().name(output.value) != name) continue;
+    if (!unbind) CheckOutput(output, tensor);
+    output.bound = std::move(tensor);
+    changed_ = true;
+    return;
+  }
+  ThrowUnknown(name);
+}
+
+template <class Plan, class NamedTensor>
+BasicNamedTensors<NamedTensor> BasicExecutor<Plan, NamedTensor>::outputs() const {
+  CheckIdle();
+  return Values();
+}
+
+template <class Plan, class NamedTensor>
+const Tensor& BasicExecutor<Plan, NamedTensor>::output(std::string_view name) const {
+  CheckIdle();
+  for (const Output& output : outputs_)
+    if (view().name(output.value) == name) return Value(output);
+  ThrowUnknown(name);
+}
+
+template <class Plan, class NamedTensor>
+OperatorBase& BasicExecutor<Plan, NamedTensor>::op(int node) {
+  plan_.graph().node(node);
+  if (!current_)
+    Throw(ErrorCode::kFailedPrecondition, "the executor has no operators before its first run");
+  return current_->op(node);
+}
+
+template <class Plan, class NamedTensor>
+std::string BasicExecutor<Plan, NamedTensor>::ExplainMode() const {
+  return current_ ? current_->ExplainMode() : "not known before the first run";
+}
+
 using Executor = BasicExecutor<Plan, NamedTensor>;
+#ifdef OPKIT_EXTERN_GRAPH  // compiled elsewhere, see cmake/OpkitStandardOperators.cmake
+extern template class BasicExecutor<Plan, NamedTensor>;
+#endif
 
 }  // namespace opkit
 
@@ -22008,6 +22080,11 @@ GradientMap AddGradients(G& graph, const std::string& loss, const std::vector<st
   graph = builder.TakeGraph();
   return found;
 }
+#ifdef OPKIT_EXTERN_GRAPH  // compiled elsewhere, see cmake/OpkitStandardOperators.cmake
+extern template GradientMap AddGradients<GradientNames, Graph>(Graph&, const std::string&,
+                                                               const std::vector<std::string>&,
+                                                               const GradientOptions&);
+#endif
 
 }  // namespace opkit
 

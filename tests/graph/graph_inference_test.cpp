@@ -197,7 +197,9 @@ class PickyTwiceOp final : public Operator<CPUContext> {
   static std::vector<KernelConfig> Propose(const KernelQuery&) {
     throw UnsupportedOperatorFeature("it never does");
   }
-  bool RunOnDevice() override { Throw(ErrorCode::kOperatorFailed, "a kernel that refused was run"); }
+  bool RunOnDevice() override {
+    Throw(ErrorCode::kOperatorFailed, "a kernel that refused was run");
+  }
 };
 OPKIT_REGISTER_OPERATOR(DeviceType::kCPU, Twice, "picky", kDefault, PickyTwiceOp);
 

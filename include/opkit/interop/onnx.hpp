@@ -8,11 +8,6 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-#ifndef OPKIT_EXTERN_ONNX  // compiled elsewhere, see cmake/OpkitStandardOperators.cmake
-inline OnnxModel ParseOnnxModel(std::string_view, const OnnxOptions&, std::string);
-inline OnnxModel LoadOnnxModel(const std::string&, const OnnxOptions&);
-#endif
-
 // A model out of the bytes of a ModelProto; the graph keeps nothing of them. What it says:
 // - initializers and Constant nodes are constants; inputs that are initializers too are none
 // - `dim_param` is a symbol of that name; a negative or missing extent and "?" are unknown
@@ -44,7 +39,7 @@ inline Graph LoadOnnx(const std::string& path, const OnnxOptions& options = {}) 
 
 }  // namespace opkit
 
-#ifndef OPKIT_EXTERN_ONNX
+#ifndef OPKIT_EXTERN_ONNX  // compiled elsewhere, see cmake/OpkitStandardOperators.cmake
 #include "opkit/interop/onnx/load.hpp"
 #endif
 

@@ -6,6 +6,10 @@
 #include "../../ops/window_values.hpp"
 #include "compare_backends.hpp"
 #include "opkit/op/check.hpp"
+#include "opkit/ops/arithmetic.hpp"
+#include "opkit/ops/generators.hpp"
+#include "opkit/ops/reduce.hpp"
+#include "opkit/ops/unary.hpp"
 
 namespace {
 

@@ -42,7 +42,8 @@ TEST_CASE("once it is warm an engine allocates nothing for a push, a wait or a c
     }
     sum = 0;
     // A batch is 25,000 operations: one allocation for each of a kind would be 5,000. What is made
-    // once, a thread that starts only now or a queue that is longer than ever, is not in every batch.
+    // once, a thread that starts only now or a queue that is longer than ever, is not in every
+    // batch.
     int64_t least = 1, rounds = 0;
     for (int batch = 0; least != 0 && batch < 20; ++batch, rounds += 5) {
       const int64_t before = Allocations();

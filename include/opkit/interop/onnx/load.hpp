@@ -3,11 +3,16 @@
 #ifndef OPKIT_INTEROP_ONNX_LOAD_HPP_
 #define OPKIT_INTEROP_ONNX_LOAD_HPP_
 
-#include "opkit/interop/onnx.hpp"
 #include "opkit/interop/onnx/builder.hpp"
 #include "opkit/interop/onnx/functions.hpp"
 
 namespace opkit::inline OPKIT_ABI {
+
+#ifndef OPKIT_EXTERN_ONNX  // else this is the one unit that defines them
+inline OnnxModel ParseOnnxModel(std::string_view, const OnnxOptions&, std::string);
+inline OnnxModel LoadOnnxModel(const std::string&, const OnnxOptions&);
+#endif
+
 namespace detail {
 
 OPKIT_COLD inline OnnxModel BuildOnnxModel(std::string_view bytes, const OnnxOptions& options,
