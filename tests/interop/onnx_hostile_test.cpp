@@ -135,3 +135,21 @@ TEST_CASE("A damaged node is named as far as its name was read") {
   CHECK(Contains(text, "node 'conv1' (Conv): "));
   CHECK(Contains(text, "damaged"));
 }
+
+TEST_CASE("An attribute that refers to a function's, outside functions, is an Error") {
+  const auto what = [](const std::string& type, const char* name, int attribute_type) {
+    return ErrorOf([&] {
+             ParseOnnxModel(
+                 OnnxGraph()
+                     .Node(type, {}, {"y"}, {AttributeProto::Ref(name, attribute_type, "v")}, "n")
+                     .Model(),
+                 AnyOperator());
+           })
+        .message();
+  };
+  const std::string text = ": it refers to the attribute 'v' of a function, but is in none";
+  CHECK(what("Constant", "value", 4) == "node 'n' (Constant): attribute 'value'" + text);
+  CHECK(what("Constant", "value_int", 2) == "node 'n' (Constant): attribute 'value_int'" + text);
+  CHECK(what("If", "then_branch", 5) == "node 'n' (If): attribute 'then_branch'" + text);
+  CHECK(what("Op", "k", 2) == "node 'n' (Op): attribute 'k'" + text);
+}

@@ -50,6 +50,15 @@ class OnnxGraphBuilder {
   void AtNode(size_t i, FunctionRef<void()> call) {
     AtOnnxPlace([&] { return OnnxNodePlace(proto_.nodes[i], i); }, call);
   }
+  static void AtAttribute(const OnnxAttributeProto& attribute, FunctionRef<void()> call) {
+    AtOnnxPlace([&] { return StrCat("attribute '", attribute.name, "'"); }, call);
+  }
+  // One that is left once the functions are written out has no value, not even an empty one.
+  static void CheckNoReference(const OnnxAttributeProto& attribute) {
+    if (!attribute.ref.empty())
+      Throw(ErrorCode::kInvalidArgument, "it refers to the attribute '", attribute.ref,
+            "' of a function, but is in none");
+  }
   void Declare(const std::string& name, const char* what) {
     if (IsLocal(name))
       Throw(ErrorCode::kInvalidArgument, "value '", name, "' is made twice, the second time by ",
@@ -101,6 +110,7 @@ class OnnxGraphBuilder {
             node.attributes.size());
     const OnnxAttributeProto& attribute = node.attributes[0];
     const std::string& name = attribute.name;
+    AtAttribute(attribute, [&] { CheckNoReference(attribute); });
     const auto extent = [](const auto& list) { return Shape{static_cast<int64_t>(list.size())}; };
     if (name == "value" && attribute.type == Type::kTensor)
       return ReadOnnxTensor(attribute.bytes[0], context_.source);
@@ -129,15 +139,15 @@ class OnnxGraphBuilder {
     bool has_subgraphs = false;
     std::vector<std::string> captures;
     for (const OnnxAttributeProto& attribute : node.attributes)
-      AtOnnxPlace([&] { return StrCat("attribute '", attribute.name, "'"); },
-                  [&] {
-                    if (attribute.type == OnnxAttributeType::kGraph) {
-                      has_subgraphs = true;
-                      def.Subgraph(attribute.name, Subgraph(attribute.graphs[0], captures));
-                    } else {
-                      def.Arg(attribute.name, Value(attribute));
-                    }
-                  });
+      AtAttribute(attribute, [&] {
+        CheckNoReference(attribute);
+        if (attribute.type == OnnxAttributeType::kGraph) {
+          has_subgraphs = true;
+          def.Subgraph(attribute.name, Subgraph(attribute.graphs[0], captures));
+        } else {
+          def.Arg(attribute.name, Value(attribute));
+        }
+      });
     if (has_subgraphs) {
       def.Inputs(captures);
       def.Arg("captures", captures);
@@ -158,9 +168,6 @@ class OnnxGraphBuilder {
   }
   OPKIT_COLD Attribute Value(const OnnxAttributeProto& attribute) const {
     using Type = OnnxAttributeType;
-    if (!attribute.ref.empty())
-      Throw(ErrorCode::kInvalidArgument, "it refers to the attribute '", attribute.ref,
-            "' of a function, but is in none");
     switch (attribute.type) {
       case Type::kFloat:
         return attribute.floats[0];
