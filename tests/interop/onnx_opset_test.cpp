@@ -119,6 +119,40 @@ TEST_CASE("Clip and Pad: numbers became scalars of the input's type") {
   CHECK(Parse(One("Pad", {}, {"pads"}), 11).node(0).inputs() == Strings{"x", "pads"});
 }
 
+TEST_CASE("A branch knows the type of a value that only the operators around it tell") {
+  const auto clip = [](const char* output) {
+    return OnnxGraph()
+        .Node("Clip", {"t"}, {output}, {AttributeProto::Float("min", 0)})
+        .Output(output)
+        .bytes;
+  };
+  const std::string between = OnnxGraph()
+                                  .Node("If", {"c"}, {"z"},
+                                        {AttributeProto::Graph("then_branch", clip("a")),
+                                         AttributeProto::Graph("else_branch", clip("b"))})
+                                  .Output("z")
+                                  .bytes;
+  const opkit::Graph graph = Parse(OnnxGraph()
+                                       .Input("x", {2}, onnx_bytes::kDouble)
+                                       .Input("c", {}, onnx_bytes::kBool)
+                                       .Node("OnnxTestSame", {"x"}, {"t"})
+                                       .Node("If", {"c"}, {"y"},
+                                             {AttributeProto::Graph("then_branch", clip("m")),
+                                              AttributeProto::Graph("else_branch", between)})
+                                       .Output("y"),
+                                   9);
+  const auto branch_of = [](const opkit::Graph& around, int node, const char* name) {
+    return SubgraphOf(around.node(node), name);
+  };
+  const auto direct = branch_of(graph, 1, "then_branch");
+  CHECK(direct->FindInput("t")->info.dtype == DType::kFloat64);
+  CHECK(!direct->FindInput("t")->info.shape.has_rank());
+  CHECK(Constant<double>(*direct, 1) == std::vector<double>{0});
+  const auto inner = branch_of(*branch_of(graph, 1, "else_branch"), 0, "else_branch");
+  CHECK(inner->FindInput("t")->info.dtype == DType::kFloat64);
+  CHECK(Constant<double>(*inner, 1) == std::vector<double>{0});
+}
+
 TEST_CASE("Slice, Split and TopK: attributes became inputs") {
   const opkit::Graph slice = Parse(
       One("Slice", {AttributeProto::Ints("starts", {1}), AttributeProto::Ints("ends", {INT64_MAX}),

@@ -222,7 +222,7 @@ class OnnxGraphBuilder {
     if (IsLocal(name)) {
       out.constant = graph().FindConstant(name);
       out.is_value = true;
-      out.info = scope_.Known(name);
+      out.info = scope_.InfoOf(name);
     } else if (around_) {
       out = around_->Provide(name);
       if (out.is_value && !out.constant) Capture(name, out.info);
