@@ -153,3 +153,18 @@ TEST_CASE("An attribute that refers to a function's, outside functions, is an Er
   CHECK(what("If", "then_branch", 5) == "node 'n' (If): attribute 'then_branch'" + text);
   CHECK(what("Op", "k", 2) == "node 'n' (Op): attribute 'k'" + text);
 }
+
+TEST_CASE("A function defined twice is an Error") {
+  const auto function = [](const char* name, const char* type) {
+    return onnx_bytes::Function("local", name, {"a"}, {"r"},
+                                {onnx_bytes::Node(type, {"a"}, {"r"})});
+  };
+  const OnnxGraph graph = OnnxGraph().Input("x").Node("g", {"x"}, {"y"}, {}, "", "local");
+  const Error error = ErrorOf([&] {
+    ParseOnnxModel(
+        graph.Model(21, {function("f", "Neg"), function("f", "Neg"), function("g", "Abs")}),
+        AnyOperator());
+  });
+  CHECK(error.code() == ErrorCode::kInvalidArgument);
+  CHECK(error.message() == "function 'f' of domain 'local' is defined twice");
+}

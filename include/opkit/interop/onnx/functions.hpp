@@ -32,8 +32,13 @@ class OnnxFunctionInliner {
 
   OnnxFunctionInliner(OnnxModelProto& model, OnnxProtoReader& reader, const OnnxOptions& options)
       : model_(model), reader_(reader), options_(options) {
-    for (const OnnxFunctionProto& function : model.functions)
-      index_.Add(Key(function.domain, function.name, function.overload));
+    for (const OnnxFunctionProto& function : model.functions) {
+      const std::string key = Key(function.domain, function.name, function.overload);
+      if (index_.Find(key) >= 0)
+        Throw(ErrorCode::kInvalidArgument, "function '", function.name, "' of domain '",
+              function.domain, "' is defined twice");
+      index_.Add(key);
+    }
   }
 
   static std::string Key(const std::string& domain, const std::string& name,
