@@ -168,3 +168,70 @@ TEST_CASE("A function defined twice is an Error") {
   CHECK(error.code() == ErrorCode::kInvalidArgument);
   CHECK(error.message() == "function 'f' of domain 'local' is defined twice");
 }
+
+TEST_CASE("A default without a name is an Error that names the function") {
+  const std::string function =
+      onnx_bytes::Function("local", "f", {}, {}, {}, {}, {AttributeProto::Int("", 1)});
+  CHECK(ErrorOf([&] { ParseOnnxModel(OnnxGraph().Model(21, {function})); }).message() ==
+        "function 'f': an attribute of it has no name");
+}
+
+TEST_CASE("Attributes that functions hand to many nodes are counted") {
+  // f has `count` nodes that read its attributes s and k, and the call or the defaults give them.
+  const auto what = [](int count, const std::vector<AttributeProto>& given,
+                       const std::vector<AttributeProto>& defaults) {
+    const std::string node = onnx_bytes::Node(
+        "Op", {}, {}, {AttributeProto::Ref("s", 3, "s"), AttributeProto::Ref("k", 7, "k")});
+    const std::string function = onnx_bytes::Function(
+        "local", "f", {}, {}, Strings(static_cast<size_t>(count), node), {"s", "k"}, defaults);
+    return ErrorOf([&] {
+             ParseOnnxModel(
+                 OnnxGraph().Node("f", {}, {}, given, "call", "local").Model(21, {function}),
+                 AnyOperator());
+           })
+        .message();
+  };
+  const AttributeProto text = AttributeProto::String("s", std::string(1 << 20, 's'));
+  const AttributeProto numbers = AttributeProto::Ints("k", onnx_bytes::Ints(8000, 1));
+  const std::string many =
+      "node 'call' (local.f): function 'f': with its functions written out the model has more than "
+      "1073741824 bytes of nodes";
+  CHECK(what(1100, {text}, {}) == many);
+  CHECK(what(1100, {}, {text}) == many);
+  // 950 MiB of text, which is not copied before the limit is reached, and 115 MiB of numbers
+  CHECK(what(950, {text, numbers}, {}) == many);
+  CHECK(what(950, {text}, {numbers}) == many);
+}
+
+TEST_CASE("Graphs that functions hand on are counted") {
+  // f<i> calls f<i-1> with a graph that holds its own one `copies` times, in `levels` graphs.
+  const auto what = [](int depth, int copies, int levels = 1) {
+    const AttributeProto own = AttributeProto::Ref("g", 5, "g");
+    Strings functions{onnx_bytes::Function("local", "f0", {}, {},
+                                           {onnx_bytes::Node("Op", {}, {}, {own})}, {"g"})};
+    OnnxGraph graph;
+    for (int i = 0; i < copies; ++i) graph.Node("Op", {}, {}, {own});
+    for (int i = 1; i < levels; ++i)
+      graph = OnnxGraph().Node("Op", {}, {}, {AttributeProto::Graph("g", graph.bytes)});
+    for (int i = 1; i <= depth; ++i)
+      functions.push_back(onnx_bytes::Function(
+          "local", "f" + std::to_string(i), {}, {},
+          {onnx_bytes::Node("f" + std::to_string(i - 1), {}, {},
+                            {AttributeProto::Graph("g", graph.bytes)}, "", "local")},
+          {"g"}));
+    OnnxOptions options = AnyOperator();
+    options.max_nodes = 10000;
+    const AttributeProto first = AttributeProto::Graph("g", OnnxGraph().Node("Op", {}, {}).bytes);
+    return ErrorOf([&] {
+             ParseOnnxModel(OnnxGraph()
+                                .Node("f" + std::to_string(depth), {}, {}, {first}, "call", "local")
+                                .Model(21, functions),
+                            options);
+           })
+        .message();
+  };
+  CHECK(what(4, 2) == "no Error was thrown");
+  CHECK(what(63, 1) == "no Error was thrown");
+  CHECK(Contains(what(30, 2), "the model has more than 10000 nodes, its functions written out"));
+  CHECK(Contains(what(63, 1, 60), "graphs are nested more than 64 deep"));
+}

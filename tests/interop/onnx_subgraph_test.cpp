@@ -235,6 +235,79 @@ TEST_CASE("A function's nodes have the opset of the function") {
         std::vector<int64_t>{0});
 }
 
+TEST_CASE("A graph handed to a function keeps the opset of the one who calls") {
+  const std::string function =
+      onnx_bytes::Function("local", "f", {"c"}, {"r"},
+                           {onnx_bytes::Node("If", {"c"}, {"r"},
+                                             {AttributeProto::Ref("then_branch", 5, "g"),
+                                              AttributeProto::Ref("else_branch", 5, "other")})},
+                           {"g"}, {AttributeProto::Graph("other", Reader({"x"}))});
+  const std::string squeeze =
+      OnnxGraph()
+          .Node("Squeeze", {"x"}, {"s"}, {AttributeProto::Ints("axes", {0})})
+          .Output("s")
+          .bytes;
+  const opkit::Graph graph =
+      ParseOnnxModel(
+          OnnxGraph()
+              .Input("x")
+              .Input("c", {}, onnx_bytes::kBool)
+              .Node("f", {"c"}, {"y"}, {AttributeProto::Graph("g", squeeze)}, "", "local")
+              .Output("y")
+              .Model(11, {function}),
+          AnyOperator())
+          .graph;
+  const opkit::Graph& branch = *SubgraphOf(graph.node(0), "then_branch");
+  REQUIRE(branch.node(0).inputs().size() == 2);
+  CHECK(branch.FindConstant(branch.node(0).inputs()[1])->ToVector<int64_t>() ==
+        std::vector<int64_t>{0});
+  CHECK(!branch.node(0).args().Has("axes"));
+  CHECK(SubgraphOf(graph.node(0), "else_branch")->node(0).type() == "Op");
+}
+
+TEST_CASE("A graph that one function hands to another reads the values of the first") {
+  const std::string inner = onnx_bytes::Function(
+      "local", "inner", {"c", "t"}, {"r"},
+      {onnx_bytes::Node("Abs", {"t"}, {"u"}),
+       onnx_bytes::Node("If", {"c"}, {"r"},
+                        {AttributeProto::Ref("then_branch", 5, "g"),
+                         AttributeProto::Graph("else_branch", Reader({"u"}))})},
+      {"g"});
+  // The graph that it is called with comes in as g; its own reads t, and calls a function.
+  const std::string outer = onnx_bytes::Function(
+      "local", "outer", {"a", "c"}, {"r"},
+      {onnx_bytes::Node("Neg", {"a"}, {"t"}),
+       onnx_bytes::Node(
+           "inner", {"c", "a"}, {"n"},
+           {AttributeProto::Graph(
+               "g", OnnxGraph().Node("twice", {"t"}, {"m"}, {}, "", "local").Output("m").bytes)},
+           "", "local"),
+       onnx_bytes::Node("inner", {"c", "n"}, {"r"}, {AttributeProto::Ref("g", 5, "h")}, "",
+                        "local")},
+      {"h"});
+  const std::string twice = onnx_bytes::Function("local", "twice", {"t"}, {"u"},
+                                                 {onnx_bytes::Node("Add", {"t", "t"}, {"u"})});
+  const opkit::Graph graph =
+      Parse(OnnxGraph()
+                .Input("x")
+                .Input("t")
+                .Input("cond")
+                .Node("outer", {"x", "cond"}, {"y"}, {AttributeProto::Graph("h", Reader({"t"}))},
+                      "o", "local")
+                .Output("y"),
+            {twice, inner, outer});
+  REQUIRE(graph.num_nodes() == 5);
+  CHECK(graph.node(0).type() == "Neg");
+  const std::string t = graph.node(0).outputs()[0], u = graph.node(1).outputs()[0];
+  CHECK(t == "o/1/t");
+  CHECK(graph.node(2).inputs() == Strings{"cond", t, u});
+  const OperatorDef& add = SubgraphOf(graph.node(2), "then_branch")->node(0);
+  CHECK(add.type() == "Add");
+  CHECK(add.inputs() == Strings{t, t});
+  // That of the model reads the model's t, through both functions.
+  CHECK(SubgraphOf(graph.node(4), "then_branch")->node(0).inputs() == Strings{"t"});
+}
+
 TEST_CASE("Functions without an end, and calls that do not fit, are Errors") {
   const auto call = [](const Strings& inputs, const Strings& outputs) {
     return OnnxGraph().Input("x").Node("f", inputs, outputs, {}, "call", "local").Output("y");

@@ -28,6 +28,7 @@ class OnnxFunctionInliner {
     std::string prefix;
     NameIndex names;  // formal inputs and outputs
     std::vector<std::string> actual;
+    std::vector<OnnxAttributeProto> defaults;  // those that were read
   };
 
   OnnxFunctionInliner(OnnxModelProto& model, OnnxProtoReader& reader, const OnnxOptions& options)
@@ -84,11 +85,8 @@ class OnnxFunctionInliner {
       Throw(ErrorCode::kInvalidArgument, "function '", function.name, "' has ",
             function.inputs.size(), " inputs and ", function.outputs.size(),
             " outputs, but the node has ", node.inputs.size(), " and ", node.outputs.size());
-    for (const std::string_view bytes : function.nodes) written_ += bytes.size();
-    if (written_ > kMaxBytes)
-      Throw(ErrorCode::kUnsupported, "with its functions written out the model has more than ",
-            kMaxBytes, " bytes of nodes");
-    Call call{function, node, Prefix(node), {}, {}};
+    for (const std::string_view bytes : function.nodes) Write(bytes.size());
+    Call call{function, node, Prefix(node), {}, {}, {}};
     Bind(call, function.inputs, node.inputs, true);
     Bind(call, function.outputs, node.outputs, false);
     std::vector<OnnxNodeProto> body;
@@ -97,6 +95,7 @@ class OnnxFunctionInliner {
                   body = reader_.NodesOf(function);
                   for (OnnxNodeProto& inner : body) Substitute(inner, call);
                 });
+    call.defaults.clear();  // before the calls in the body add theirs
     Inline(body, depth + 1);
     return body;
   }
@@ -126,7 +125,7 @@ class OnnxFunctionInliner {
     if (model_.read.Find(name) >= 0) model_.read.Add(renamed);
     return renamed;
   }
-  OPKIT_COLD void Substitute(OnnxNodeProto& node, const Call& call) {
+  OPKIT_COLD void Substitute(OnnxNodeProto& node, Call& call) {
     node.name = call.prefix + (node.name.empty() ? node.type : node.name);
     for (std::string& name : node.inputs) name = Rename(name, call);
     for (std::string& name : node.outputs) name = Rename(name, call);
@@ -141,25 +140,68 @@ class OnnxFunctionInliner {
     }
     node.attributes = std::move(attributes);
   }
-  OPKIT_COLD void Substitute(OnnxGraphProto& graph, const Call& call) {
+  OPKIT_COLD void Substitute(OnnxGraphProto& graph, Call& call) {
     for (OnnxNodeProto& node : graph.nodes) Substitute(node, call);
     for (OnnxTensorProto& tensor : graph.initializers) tensor.name = Rename(tensor.name, call);
     for (auto* values : {&graph.inputs, &graph.outputs, &graph.values})
       for (OnnxValueProto& value : *values) value.name = Rename(value.name, call);
   }
   // False for an attribute that the call leaves out and that has no default: the node has none.
-  OPKIT_COLD bool Resolve(OnnxAttributeProto& attribute, const Call& call) {
-    std::string_view message;
-    for (const OnnxAttributeProto& given : call.node.attributes)
-      if (given.name == attribute.ref) message = given.message;
-    for (size_t i = 0; i < call.function.defaults.size() && message.empty(); ++i)
-      if (reader_.Attribute(call.function.defaults[i]).name == attribute.ref)
-        message = call.function.defaults[i];
-    if (message.empty()) return false;
+  OPKIT_COLD bool Resolve(OnnxAttributeProto& attribute, Call& call) {
+    const OnnxAttributeProto* value = ValueOf(attribute.ref, call);
+    if (!value) return false;
+    Write(*value);
     std::string name = std::move(attribute.name);
-    attribute = reader_.Attribute(message);
+    attribute = *value;
     attribute.name = std::move(name);
     return true;
+  }
+  // What the call gives is not read anew: a graph's nodes are of the caller's opsets, and what they
+  // name was renamed there. Defaults are of the function's opsets.
+  OPKIT_COLD const OnnxAttributeProto* ValueOf(const std::string& name, Call& call) {
+    for (const OnnxAttributeProto& given : call.node.attributes)
+      if (given.name == name) return &given;
+    for (const OnnxAttributeProto& known : call.defaults)
+      if (known.name == name) return &known;
+    for (const OnnxDefaultProto& fallback : call.function.defaults)
+      if (fallback.name == name)
+        return &call.defaults.emplace_back(reader_.Attribute(fallback.message));
+    return nullptr;
+  }
+
+  // Counts what calls write, as a short file may stand for any amount of it.
+  OPKIT_COLD void Write(size_t bytes) {
+    written_ += bytes;
+    if (written_ > kMaxBytes)
+      Throw(ErrorCode::kUnsupported, "with its functions written out the model has more than ",
+            kMaxBytes, " bytes of nodes");
+  }
+  // The memory that one more copy of an attribute takes; functions that hand a graph on inside
+  // another could make these as deep and as many as they like.
+  OPKIT_COLD void Write(const OnnxAttributeProto& attribute, int depth = 0) {
+    Write(sizeof(attribute) + attribute.name.size());
+    // Here, and again in the Graph.
+    Write(2 * (attribute.floats.size() * sizeof(float) + attribute.ints.size() * sizeof(int64_t)));
+    for (const std::string_view bytes : attribute.bytes) Write(sizeof(bytes) + bytes.size());
+    if (!attribute.graphs.empty() && depth >= options_.max_subgraph_depth)
+      Throw(ErrorCode::kUnsupported, "graphs are nested more than ", options_.max_subgraph_depth,
+            " deep");
+    for (const OnnxGraphProto& graph : attribute.graphs) Write(graph, depth + 1);
+  }
+  OPKIT_COLD void Write(const OnnxGraphProto& graph, int depth) {
+    Write(sizeof(graph) + graph.name.size());
+    for (const OnnxTensorProto& tensor : graph.initializers)
+      Write(sizeof(tensor) + tensor.name.size() + tensor.message.size());
+    for (const auto* values : {&graph.inputs, &graph.outputs, &graph.values})
+      for (const OnnxValueProto& value : *values)
+        Write(sizeof(value) + value.name.size() + value.shape.dims().size() * sizeof(Dim));
+    for (const OnnxNodeProto& node : graph.nodes) {
+      reader_.CountNode();
+      Write(sizeof(node) + node.name.size() + node.type.size() + node.domain.size());
+      for (const auto* names : {&node.inputs, &node.outputs})
+        for (const std::string& name : *names) Write(sizeof(name) + name.size());
+      for (const OnnxAttributeProto& attribute : node.attributes) Write(attribute, depth);
+    }
   }
 
   OnnxModelProto& model_;

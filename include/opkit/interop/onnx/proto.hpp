@@ -47,7 +47,6 @@ struct OnnxGraphProto;
 
 // A single value is a list of one.
 struct OnnxAttributeProto {
-  std::string_view message;
   std::string name;
   std::string ref;  // an attribute of the function around, whose value is meant
   OnnxAttributeType type = OnnxAttributeType::kUndefined;
@@ -74,13 +73,19 @@ struct OnnxGraphProto {
   std::vector<OnnxValueProto> inputs, outputs, values;
 };
 
-// Its nodes are read anew for every call.
+// An attribute as the bytes it is.
+struct OnnxDefaultProto {
+  std::string name;
+  std::string_view message;
+};
+
+// Its nodes and defaults are read anew for every call.
 struct OnnxFunctionProto {
   std::string name;
   std::string domain;
   std::string overload;
   std::vector<std::string> inputs, outputs;
-  std::vector<std::string_view> defaults;  // AttributeProtos
+  std::vector<OnnxDefaultProto> defaults;
   std::vector<std::string_view> nodes;
   std::vector<OnnxOpset> opsets;
 };

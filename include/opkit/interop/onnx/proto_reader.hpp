@@ -73,17 +73,16 @@ class OnnxProtoReader {
   }
   OPKIT_COLD OnnxAttributeProto Attribute(std::string_view bytes, int depth = 0) {
     OnnxAttributeProto out;
-    out.message = bytes;
-    for (WireMessage message(bytes); message.Next();)
-      if (message.field() == 1) {
-        out.name = message.String();
-      } else {
-        message.Skip();
-      }
-    if (out.name.empty()) Throw(ErrorCode::kInvalidArgument, "an attribute of it has no name");
+    out.name = AttributeName(bytes);
     AtOnnxPlace([&] { return StrCat("attribute '", out.name, "'"); },
                 [&] { AttributeInto(bytes, depth, out); });
     return out;
+  }
+  // Every node of the model passes here, and every copy that a call makes of one.
+  void CountNode() {
+    if (++num_nodes_ > options_.max_nodes)
+      Throw(ErrorCode::kUnsupported, "the model has more than ", options_.max_nodes,
+            " nodes, its functions written out; raise OnnxOptions::max_nodes if that is right");
   }
 
  private:
@@ -253,9 +252,7 @@ class OnnxProtoReader {
   }
 
   OnnxNodeProto Node(std::string_view bytes, size_t index, int depth) {
-    if (++num_nodes_ > options_.max_nodes)
-      Throw(ErrorCode::kUnsupported, "the model has more than ", options_.max_nodes,
-            " nodes, its functions written out; raise OnnxOptions::max_nodes if that is right");
+    CountNode();
     OnnxNodeProto out;
     AtOnnxPlace([&] { return OnnxNodePlace(out, index); }, [&] { NodeInto(bytes, depth, out); });
     return out;
@@ -308,6 +305,17 @@ class OnnxProtoReader {
     }
   }
 
+  OPKIT_COLD static std::string AttributeName(std::string_view bytes) {
+    std::string out;
+    for (WireMessage message(bytes); message.Next();)
+      if (message.field() == 1) {
+        out = message.String();
+      } else {
+        message.Skip();
+      }
+    if (out.empty()) Throw(ErrorCode::kInvalidArgument, "an attribute of it has no name");
+    return out;
+  }
   OPKIT_COLD void AttributeInto(std::string_view bytes, int depth, OnnxAttributeProto& out) {
     using Type = OnnxAttributeType;
     OnnxAttributeProto single;      // f, i, s, t and g; `out` gets the lists
@@ -368,6 +376,7 @@ class OnnxProtoReader {
 
   OPKIT_COLD void Function(std::string_view bytes) {
     OnnxFunctionProto out;
+    std::vector<std::string_view> defaults;
     for (WireMessage message(bytes); message.Next();) {
       switch (message.field()) {
         case 1:
@@ -392,8 +401,8 @@ class OnnxProtoReader {
           out.domain = Domain(message.Bytes());
           break;
         case 11:
-          out.defaults.push_back(message.Bytes());
-          CheckCount(out.defaults.size(), "attributes");
+          defaults.push_back(message.Bytes());
+          CheckCount(defaults.size(), "attributes");
           break;
         case 13:
           out.overload = message.String();
@@ -402,6 +411,11 @@ class OnnxProtoReader {
           message.Skip();
       }
     }
+    AtOnnxPlace([&] { return StrCat("function '", out.name, "'"); },
+                [&] {
+                  for (const std::string_view bytes : defaults)
+                    out.defaults.push_back({AttributeName(bytes), bytes});
+                });
     model_.functions.push_back(std::move(out));
   }
 
