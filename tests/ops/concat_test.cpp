@@ -98,4 +98,19 @@ TEST_CASE("they are what they claim to be, gradients as well") {
   CHECK(HasGradient("Concat"));
 }
 
+TEST_CASE("an output of Split that nothing depends on gives zeros back") {
+  const GradientOpsMeta meta = GetGradientForOp(OperatorDef("Split", {"x", "split"}, {"a", "b"}),
+                                                {GradientValue("da"), GradientValue()});
+  Workspace ws;
+  *ws.CreateTensor("da") = Tensor::From<float>({2}, {7, 8});
+  *ws.CreateTensor("b") = Tensor::From<float>({1}, {std::numeric_limits<float>::infinity()});
+  for (const OperatorDef& def : meta.ops) CreateOperator(def, &ws)->Run();
+  CHECK(FloatsOf(*ws.GetTensor(meta.g_input[0].dense)) == Floats{7, 8, 0});
+  const std::string text = ErrorOf([] {
+                             GetGradientForOp(OperatorDef("Split", {"x"}, {"a", ""}),
+                                              {GradientValue("da"), GradientValue()});
+                           }).what();
+  CHECK(Contains(text, "needs all of its outputs, and output 1 is left out"));
+}
+
 }  // namespace

@@ -169,6 +169,11 @@ std::string GradientFault(const OperatorDef& def, const std::vector<Shape>& shap
   return result.ok() && result.elements_checked > 0 ? "" : ToString(result);
 }
 
+TEST_CASE("Matrices of nothing take no time, however many there are") {
+  const Tensor a({int64_t{1} << 40, 0, 4}, DType::kFloat32), b({4, 3}, DType::kFloat32);
+  CHECK(Invoke("MatMul", {a, b})[0].shape() == Shape{int64_t{1} << 40, 0, 3});
+}
+
 TEST_CASE("Gradients of MatMul, through vectors, batches and broadcasting") {
   const Shape pairs[][2] = {{{3, 4}, {4, 5}},       {{4}, {4, 5}},
                             {{3, 4}, {4}},          {{4}, {4}},

@@ -202,6 +202,21 @@ TEST_CASE("Wrong shapes and attributes are refused") {
   CHECK(Contains(run({}, Tensor::From<int32_t>({1}, {-1})), "sequence_lens[0] is -1"));
 }
 
+TEST_CASE("Without a graph, too, wrong shapes are refused before anything is read") {
+  const auto text = [](const char* op, std::vector<Tensor> inputs) {
+    return std::string(
+        ErrorOf([&] { Invoke(op, std::move(inputs), {}, {.num_outputs = 1}); }).what());
+  };
+  const Tensor one = T({1, 1, 1}, {1});
+  CHECK(Contains(text("RNN", {Random({1, 1, 4096}, 1), one, one}), "input 1 of RNN"));
+  CHECK(Contains(text("RNN", {one, Random({1, 64, 1}, 1), Random({1, 64, 64}, 2), {}, {}, one}),
+                 "input 5 of RNN"));
+  CHECK(Contains(
+      text("RNN", {Random({1, 4096, 1}, 1), one, one, {}, Tensor::From<int32_t>({1}, {1})}),
+      "input 4 of RNN"));
+  CHECK(Contains(text("GRU", {T({1}, {1}), one, one}), "GRU: input 0 is"));
+}
+
 TEST_CASE("Empty batches and sequences") {
   const Tensor w = Filled({1, 2, 3}, 1), r = Filled({1, 2, 2}, 1);
   auto out = Invoke("RNN", {Tensor({0, 2, 3}, DType::kFloat32), w, r}, {}, {.num_outputs = 2});

@@ -42,6 +42,13 @@ TEST_CASE("the same place is met one update after the other") {
   CHECK(wrapped.ToVector<int8_t>() == std::vector<int8_t>{-128});
 }
 
+TEST_CASE("updates of nothing take no time, however many there are") {
+  const int64_t many = int64_t{1} << 40;
+  const Tensor data({0, 2}, DType::kFloat32), indices({many, 0}, DType::kInt64);
+  const Tensor updates({many, 0, 2}, DType::kFloat32);
+  CHECK(Scatter(data, indices, updates) == Floats{});
+}
+
 TEST_CASE("inference and what does not fit") {
   const Known indices(DType::kInt64, {2, 1});
   CHECK(Inferred("ScatterND", {{Sym("N"), 3}, indices, {2, 3}}) == "float32[N, 3]");

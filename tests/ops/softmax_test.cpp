@@ -59,9 +59,21 @@ TEST_CASE("Large and infinite numbers do not overflow") {
   CHECK(std::isnan(Invoke("Softmax", {nan})[0].ToVector<float>()[0]));
 }
 
+TEST_CASE("A type that is not computed is refused, and no result of an earlier run stays") {
+  opkit::Workspace ws;
+  *ws.CreateTensor("x") = Tensor::From<float>({2}, {1, 2});
+  const auto op = CreateOperator(OperatorDef("Softmax", {"x"}, {"y"}), &ws);
+  CHECK(op->Run());
+  *ws.GetTensor("x") = Tensor::From<int32_t>({3}, {1, 2, 3});
+  CHECK(Contains(ErrorOf([&] { op->Run(); }).what(), "input 0 is int32[3]"));
+}
+
 TEST_CASE("Empty tensors stay empty, and the half types are computed wider") {
   CHECK(Invoke("Softmax", {Tensor({3, 0}, DType::kFloat32)})[0].shape() == Shape{3, 0});
   CHECK(Invoke("Softmax", {Tensor({0, 3}, DType::kFloat32)})[0].shape() == Shape{0, 3});
+  const int64_t many = int64_t{1} << 31;  // rows, of nothing
+  const Tensor rows({many, 0, many}, DType::kFloat32);
+  CHECK(Invoke("Softmax", {rows}, {{"axis", 1}})[0].shape() == rows.shape());
   const Tensor half = Tensor::From<opkit::float16>({2}, {0.f, 0.f});
   CHECK(static_cast<float>(Invoke("Softmax", {half})[0].data<opkit::float16>()[0]) == 0.5f);
 }

@@ -18,8 +18,7 @@ class ArgOp final : public StandardOperator {
         last_(GetSingleArgument<int64_t>("select_last_index", 0) != 0) {}
 
   bool RunOnDevice() override {
-    NumericTypes::Visit(Input(0).dtype(), [&]<class T>() { Run<T>(); });
-    return true;
+    return Visit<NumericTypes>([&]<class T>() { Run<T>(); });
   }
 
  private:

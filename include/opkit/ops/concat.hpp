@@ -4,6 +4,7 @@
 
 #include "opkit/ops/axes.hpp"
 #include "opkit/ops/integer_inputs.hpp"
+#include "opkit/ops/node_gradient.hpp"
 #include "opkit/ops/strided_copy.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -140,9 +141,19 @@ class SplitGradient final : public GradientMakerBase {
   using GradientMakerBase::GradientMakerBase;
   bool CopyArguments() const override { return false; }
   std::vector<OperatorDef> GetGradientDefs() override {
+    std::vector<OperatorDef> ops;
     OperatorDef join("Concat", {}, {GI(0)}, {{"axis", Def().args().Get<int64_t>("axis", 0)}});
-    for (size_t o = 0; o < Def().outputs().size(); ++o) join.Input(GO(static_cast<int>(o)));
-    return {join};
+    for (int o = 0; o < static_cast<int>(Def().outputs().size()); ++o) {
+      if (GradOut(o).IsEmpty() && O(o).empty())
+        Throw(ErrorCode::kUnsupported, "the gradient of ", ToString(Def()),
+              " needs all of its outputs, and output ", o, " is left out");
+      if (GradOut(o).IsEmpty())  // nothing flows back from there
+        ops.emplace_back("ZerosLike", std::vector<std::string>{O(o)},
+                         std::vector<std::string>{Temporary("none")});
+      join.Input(GradOut(o).IsEmpty() ? ops.back().outputs()[0] : GO(o));
+    }
+    ops.push_back(std::move(join));
+    return ops;
   }
 };
 
@@ -184,6 +195,7 @@ class SplitOp final : public StandardOperator {
     const Dims from = x.strides();
     const int64_t item = ItemSize(x.dtype());
     const auto* place = static_cast<const char*>(x.raw_data());
+    Infer();
     for (int o = 0; o < OutputSize(); ++o)
       if (HasOutput(o)) InferredOutput(o);
     for (int o = 0; o < OutputSize(); ++o) {

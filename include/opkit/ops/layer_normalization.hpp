@@ -42,8 +42,7 @@ class LayerNormalizationOp final : public LayerNormalizationOpBase {
   using LayerNormalizationOpBase::LayerNormalizationOpBase;
 
   bool RunOnDevice() override {
-    FloatTypes::Visit(Input(0).dtype(), [&]<class T>() { Run<T>(); });
-    return true;
+    return Visit<FloatTypes>([&]<class T>() { Run<T>(); });
   }
 
  private:

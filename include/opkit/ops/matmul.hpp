@@ -140,14 +140,14 @@ class MatMulOp final : public StandardOperator {
   using StandardOperator::StandardOperator;
 
   bool RunOnDevice() override {
-    MatrixTypes::Visit(Input(0).dtype(), [&]<class T>() { Multiply<T>(); });
-    return true;
+    return Visit<MatrixTypes>([&]<class T>() { Multiply<T>(); });
   }
 
  private:
   template <class T>
   void Multiply() {
     Tensor* y = InferredOutput(0);
+    if (y->numel() == 0) return;
     const Tensor &a = DenseInput(0), &b = DenseInput(1);
     const MatMulSizes sizes(a.shape(), b.shape());
     const int64_t m = sizes.m, n = sizes.n, k = sizes.k;
@@ -183,8 +183,7 @@ class GemmOp final : public GemmOpBase {
   using GemmOpBase::GemmOpBase;
 
   bool RunOnDevice() override {
-    MatrixTypes::Visit(Input(0).dtype(), [&]<class T>() { Multiply<T>(); });
-    return true;
+    return Visit<MatrixTypes>([&]<class T>() { Multiply<T>(); });
   }
 
  private:
@@ -244,14 +243,14 @@ class MatMulGradientOp final : public MatMulGradientOpBase {
   using MatMulGradientOpBase::MatMulGradientOpBase;
 
   bool RunOnDevice() override {
-    FloatTypes::Visit(Input(0).dtype(), [&]<class T>() { Multiply<T>(); });
-    return true;
+    return Visit<FloatTypes>([&]<class T>() { Multiply<T>(); });
   }
 
  private:
   template <class T>
   void Multiply() {
     Tensor* dx = InferredOutput(0);
+    if (dx->numel() == 0) return;
     const T* dy = DenseInput(0).data<T>();
     const Tensor &a = DenseInput(1), &b = DenseInput(2);
     const MatMulSizes sizes(a.shape(), b.shape());

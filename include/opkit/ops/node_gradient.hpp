@@ -1,5 +1,6 @@
 // NodeGradient: base of gradient makers that build a gradient of a few nodes of standard operators.
-// SumToShape: what broadcasting is in the backward direction, which they end in.
+// SumToShape: what broadcasting is in the backward direction, which they end in. A gradient names
+// operators of other headers too: include opkit/ops/all.hpp, or link opkit::ops, to differentiate.
 #ifndef OPKIT_OPS_NODE_GRADIENT_HPP_
 #define OPKIT_OPS_NODE_GRADIENT_HPP_
 
@@ -131,6 +132,31 @@ OPKIT_OPERATOR_SCHEMA(SumToShape)
     });
 OPKIT_REGISTER_CPU_OPERATOR(SumToShape, SumToShapeOp);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(SumToShape);
+
+class ZerosLikeOp final : public StandardOperator {
+ public:
+  using StandardOperator::StandardOperator;
+  bool RunOnDevice() override {
+    Tensor* y = InferredOutput(0);
+    if (y->nbytes() > 0) std::memset(y->raw_mutable_data(), 0, static_cast<size_t>(y->nbytes()));
+    return true;
+  }
+};
+
+OPKIT_OPERATOR_SCHEMA(ZerosLike)
+    .Private()
+    .SetDoc("Zeros: the gradient of an output that nothing depends on.")
+    .NumInputs(1)
+    .NumOutputs(1)
+    .Input(0, "X", "a tensor; only its shape and type are read", FloatTypes::DTypes())
+    .Output(0, "Y", "as X")
+    .PointwiseCost(0)
+    .TensorInferenceFunction([](InferenceContext& c) {
+      ExpectDType(c, 0, FloatTypes::DTypes());
+      c.SetOutput(0, c.input_dtype(0), c.input_shape(0));
+    });
+OPKIT_REGISTER_CPU_OPERATOR(ZerosLike, ZerosLikeOp);
+OPKIT_NO_GRADIENT(ZerosLike);
 
 }  // namespace opkit
 

@@ -116,7 +116,7 @@ class BatchNormalizationOp final : public BatchNormalizationOpBase {
     T* out = y->mutable_data<T>();
     ParallelFor(sizes.channels, [&](int64_t channel) {
       auto for_each = [&](auto f) {
-        for (int64_t n = 0; n < sizes.batch; ++n) {
+        for (int64_t n = 0; sizes.pixels > 0 && n < sizes.batch; ++n) {
           const int64_t begin = (n * sizes.channels + channel) * sizes.pixels;
           for (int64_t i = begin; i < begin + sizes.pixels; ++i) f(i);
         }

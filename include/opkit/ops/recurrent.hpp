@@ -99,7 +99,8 @@ class RecurrentOpBase : public StandardOperator, protected RecurrentInputs {
  protected:
   static constexpr int kGates = Layer::kGates;
 
-  RecurrentSizes SizesNow() const {
+  RecurrentSizes SizesNow() {
+    this->Infer();  // refuses inputs that do not fit together
     const Shape &x = Input(kX).shape(), &r = Input(kR).shape();
     RecurrentSizes sizes;
     sizes.batch_first = batch_first_;

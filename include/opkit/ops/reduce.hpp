@@ -229,8 +229,7 @@ class ReduceOp final : public ReduceOpBase {
   using ReduceOpBase::ReduceOpBase;
 
   bool RunOnDevice() override {
-    Types::Visit(Input(0).dtype(), [&]<class T>() { Run<T>(); });
-    return true;
+    return Visit<Types>([&]<class T>() { Run<T>(); });
   }
 
  private:
@@ -261,8 +260,7 @@ class ReduceGradientOp final : public ReduceOpBase {
       : ReduceOpBase(def, ws, config), mean_(GetSingleArgument<int64_t>("mean", 0) != 0) {}
 
   bool RunOnDevice() override {
-    FloatTypes::Visit(Input(0).dtype(), [&]<class T>() { Run<T>(); });
-    return true;
+    return Visit<FloatTypes>([&]<class T>() { Run<T>(); });
   }
 
  private:

@@ -54,7 +54,9 @@ class ScatterNDOp final : public StandardOperator {
   bool RunOnDevice() override {
     const Tensor &data = DenseInput(0), &indices = DenseInput(1), &updates = DenseInput(2);
     Tensor* y = InferredOutput(0);
-    const std::vector<int64_t>& offsets = Offsets(data.shape(), indices);
+    // Indices of nothing may be more than memory holds.
+    if (updates.numel() == 0) offsets_.clear();
+    const auto& offsets = updates.numel() == 0 ? offsets_ : Offsets(data.shape(), indices);
     if (y->raw_data() != data.raw_data())
       CopyBytes(y->raw_mutable_data(), data.raw_data(), data.nbytes());
     if (offsets.empty()) return true;

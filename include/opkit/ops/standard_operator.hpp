@@ -49,8 +49,8 @@ class StandardOperator : public Operator<CPUContext> {
     return Output(o, inferred.shape, inferred.dtype);
   }
   const OpSchema& schema() const { return *schema_; }
-
- private:
+  // Has the schema's inference look at the inputs of this run; InferredOutput does. Errors: what it
+  // says of wrong ones.
   void Infer() {
     for (int i = 0; i < InputSize(); ++i)
       inputs_[static_cast<size_t>(i)] = HasInput(i) ? &Input(i) : nullptr;
@@ -59,6 +59,20 @@ class StandardOperator : public Operator<CPUContext> {
     inference().Infer(
         def(), inputs_, [this](InferenceContext& context) { schema_->Infer(context); }, [] {});
     inference().Keep();
+  }
+  // Calls f.operator()<T>() with the type of input 0, which is one of Types: inference has refused
+  // others.
+  template <class Types, class F>
+  bool Visit(F&& f) {
+    Infer();
+    if (!Types::Visit(Input(0).dtype(), f)) [[unlikely]]
+      NotComputed();
+    return true;
+  }
+
+ private:
+  [[noreturn]] OPKIT_COLD void NotComputed() const {
+    Throw(ErrorCode::kTypeMismatch, type(), " does not compute ", ToString(Input(0).dtype()));
   }
   [[noreturn]] OPKIT_COLD void NotInferred(int o) const {
     Throw(ErrorCode::kInvalidArgument, "output ", o, " of ", type(),

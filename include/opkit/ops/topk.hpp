@@ -19,8 +19,7 @@ class TopKOp final : public StandardOperator {
         largest_(GetSingleArgument<int64_t>("largest", 1) != 0) {}
 
   bool RunOnDevice() override {
-    NumericTypes::Visit(Input(0).dtype(), [&]<class T>() { Run<T>(); });
-    return true;
+    return Visit<NumericTypes>([&]<class T>() { Run<T>(); });
   }
 
  private:

@@ -74,12 +74,18 @@ struct WindowAttributes {
               ", expected numbers from ", least, " to ", INT32_MAX);
     return values;
   }
-  // Error (kInvalidArgument) unless each list has one entry an axis, and pads has two.
+  // Error (kInvalidArgument) unless each list has one entry an axis, and pads has two, and the
+  // window's elements can be counted.
   void CheckRank(int spatial) const {
     CheckLength("kernel_shape", kernel_shape, spatial, 1);
     CheckLength("strides", strides, spatial, 1);
     CheckLength("dilations", dilations, spatial, 1);
     CheckLength("pads", pads, spatial, 2);
+    double window = 1;
+    for (const int64_t extent : kernel_shape) window *= static_cast<double>(extent);
+    if (window > 0x1p62)
+      Throw(ErrorCode::kInvalidArgument, op, ": kernel_shape is ", kernel_shape,
+            ", a window of more elements than can be counted");
   }
   void CheckLength(const char* name, const std::vector<int64_t>& values, int spatial,
                    int each) const {

@@ -47,6 +47,7 @@ class MatMulEigenOp final : public StandardOperator {
   template <class T>
   void Multiply() {
     Tensor* y = InferredOutput(0);
+    if (y->numel() == 0) return;
     const Tensor &a = DenseInput(0), &b = DenseInput(1);
     if (planned_for_ != inference().version()) [[unlikely]] {
       sizes_ = MatMulSizes(a.shape(), b.shape());
@@ -95,6 +96,7 @@ class MatMulGradientEigenOp final : public MatMulGradientOpBase {
   template <class T>
   void Multiply() {
     Tensor* dx = InferredOutput(0);
+    if (dx->numel() == 0) return;
     const T* dy = DenseInput(0).data<T>();
     const Tensor &a = DenseInput(1), &b = DenseInput(2);
     const MatMulSizes sizes(a.shape(), b.shape());
