@@ -53,11 +53,18 @@ struct MatMulSizes {
 
 namespace detail {
 
-// Of x and y, `count` elements that are so far apart.
+// A row or column of a matrix: element i is data[at + i * step]. The place is apart from the data,
+// which is null where there are no elements.
 template <class T>
-SumType<T> DotProduct(int64_t count, const T* x, int64_t step_x, const T* y, int64_t step_y) {
+struct MatrixLine {
+  const T* data;
+  int64_t at, step;
+};
+template <class T>
+SumType<T> DotProduct(int64_t count, const MatrixLine<T>& x, const MatrixLine<T>& y) {
   SumType<T> sum = 0;
-  for (int64_t i = 0; i < count; ++i) sum += ToSum(x[i * step_x]) * ToSum(y[i * step_y]);
+  for (int64_t i = 0; i < count; ++i)
+    sum += ToSum(x.data[x.at + i * x.step]) * ToSum(y.data[y.at + i * y.step]);
   return sum;
 }
 
@@ -155,10 +162,10 @@ class MatMulOp final : public StandardOperator {
     T* out = y->mutable_data<T>();
     ParallelFor(static_cast<int64_t>(sizes.products.size()) * m, [&](int64_t at) {
       const auto [in_a, in_b] = sizes.products[static_cast<size_t>(at / m)];
-      const T* row = left + (in_a * m + at % m) * k;
+      const int64_t row = (in_a * m + at % m) * k;
       for (int64_t j = 0; j < n; ++j)
-        out[at * n + j] =
-            detail::ToElement<T>(detail::DotProduct<T>(k, row, 1, right + in_b * k * n + j, n));
+        out[at * n + j] = detail::ToElement<T>(
+            detail::DotProduct<T>(k, {left, row, 1}, {right, in_b * k * n + j, n}));
     });
   }
 };
@@ -204,7 +211,7 @@ class GemmOp final : public GemmOpBase {
     ParallelFor(m, [&](int64_t i) {
       for (int64_t j = 0; j < n; ++j) {
         const auto sum =
-            detail::DotProduct<T>(k, left + i * a_row, a_inner, right + j * b_column, b_inner);
+            detail::DotProduct<T>(k, {left, i * a_row, a_inner}, {right, j * b_column, b_inner});
         const T* c = bias ? bias + i * step[0] + j * step[1] : nullptr;
         out[i * n + j] = Combine<T>(sum, c);
       }
@@ -263,13 +270,13 @@ class MatMulGradientOp final : public MatMulGradientOpBase {
     ParallelFor(rows, [&](int64_t row) {
       for (size_t p = 0; p < sizes.products.size(); ++p) {
         const auto [in_a, in_b] = sizes.products[p];
-        const T* from = dy + static_cast<int64_t>(p) * m * n;
+        const int64_t from = static_cast<int64_t>(p) * m * n;
         double* sum = sums + ((of_b_ ? in_b : in_a) * rows + row) * columns;
         for (int64_t column = 0; column < columns; ++column)
-          sum[column] +=
-              of_b_
-                  ? detail::DotProduct<T>(m, left + in_a * m * k + row, k, from + column, n)
-                  : detail::DotProduct<T>(n, from + row * n, 1, right + (in_b * k + column) * n, 1);
+          sum[column] += of_b_ ? detail::DotProduct<T>(m, {left, in_a * m * k + row, k},
+                                                       {dy, from + column, n})
+                               : detail::DotProduct<T>(n, {dy, from + row * n, 1},
+                                                       {right, (in_b * k + column) * n, 1});
       }
     });
     T* out = dx->mutable_data<T>();
