@@ -61,11 +61,14 @@ inline double GetNumber(const Tensor& tensor, int64_t i) {
   return WithNumbers(tensor.dtype(), tensor.raw_mutable_data(),
                      [&](auto* numbers) { return static_cast<double>(numbers[i]); });
 }
+// Integers wrap around.
 inline void SetNumber(Tensor& tensor, int64_t i, double value) {
   WithNumbers(tensor.dtype(), tensor.raw_mutable_data(), [&](auto* numbers) {
     using T = std::remove_reference_t<decltype(*numbers)>;
-    if constexpr (std::is_integral_v<T>) {
-      numbers[i] = static_cast<T>(value);
+    if constexpr (std::is_same_v<T, bool>) {
+      numbers[i] = value != 0;
+    } else if constexpr (std::is_integral_v<T>) {
+      numbers[i] = static_cast<T>(static_cast<int64_t>(value));
     } else {
       numbers[i] = static_cast<T>(static_cast<float>(value));
       if constexpr (sizeof(T) == sizeof(double)) numbers[i] = value;
