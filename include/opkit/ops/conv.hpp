@@ -103,10 +103,11 @@ struct ConvSizes {
   }
 };
 
-// What the kernels of Conv share.
-class ConvOpBase : public StandardOperator {
+// What the kernels of Conv share, and those of ConvTranspose with attributes of its own.
+template <class Attributes>
+class BasicConvOpBase : public StandardOperator {
  public:
-  ConvOpBase(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
+  BasicConvOpBase(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
       : StandardOperator(def, ws, config),
         attributes_(def),
         groups_(GetSingleArgument<int64_t>("group", 1)) {
@@ -114,9 +115,10 @@ class ConvOpBase : public StandardOperator {
   }
 
  protected:
-  const WindowAttributes attributes_;
+  const Attributes attributes_;
   const int64_t groups_;
 };
+using ConvOpBase = BasicConvOpBase<WindowAttributes>;
 
 // Window by window, with sums in double.
 class ConvOp final : public ConvOpBase {

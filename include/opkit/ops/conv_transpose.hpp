@@ -117,20 +117,7 @@ inline ConvSizes ConvTransposeSizes(const ConvTransposeAttributes& attributes, i
   return sizes;
 }
 
-// What the kernels of ConvTranspose share.
-class ConvTransposeOpBase : public StandardOperator {
- public:
-  ConvTransposeOpBase(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
-      : StandardOperator(def, ws, config),
-        attributes_(def),
-        groups_(GetSingleArgument<int64_t>("group", 1)) {
-    detail::ConvGroups(def);
-  }
-
- protected:
-  const ConvTransposeAttributes attributes_;
-  const int64_t groups_;
-};
+using ConvTransposeOpBase = BasicConvOpBase<ConvTransposeAttributes>;
 
 // One plane of the output after another, with sums in double.
 class ConvTransposeOp final : public ConvTransposeOpBase {
