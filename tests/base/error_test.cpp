@@ -5,6 +5,7 @@
 #include <string>
 #include <type_traits>
 
+namespace error_test {
 namespace {
 
 using opkit::Error;
@@ -87,3 +88,4 @@ TEST_CASE("an error names its subject by address, and keeps it when copied") {
 }
 
 }  // namespace
+}  // namespace error_test

@@ -4,6 +4,7 @@
 
 #include <type_traits>
 
+namespace fixed_name_test {
 namespace {
 
 using opkit::FixedName;
@@ -33,3 +34,4 @@ TEST_CASE("as template arguments, equal names make one type and others do not") 
 }
 
 }  // namespace
+}  // namespace fixed_name_test

@@ -6,6 +6,7 @@
 #include <string>
 #include <type_traits>
 
+namespace function_ref_test {
 namespace {
 
 using opkit::FunctionRef;
@@ -71,3 +72,4 @@ TEST_CASE("FunctionRef is two words, trivially copyable, and only made of what i
 }
 
 }  // namespace
+}  // namespace function_ref_test

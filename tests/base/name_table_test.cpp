@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 
+namespace name_table_test {
 namespace {
 
 using opkit::NameTable;
@@ -94,3 +95,4 @@ TEST_CASE("a table agrees with std::map over random additions and removals") {
 }
 
 }  // namespace
+}  // namespace name_table_test

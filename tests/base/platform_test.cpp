@@ -6,6 +6,7 @@
 #include <string>
 #include <thread>
 
+namespace platform_test {
 namespace {
 
 using namespace opkit::detail;
@@ -80,3 +81,4 @@ TEST_CASE("pinning leaves a thread one CPU, of those it had, whatever the index"
 }
 
 }  // namespace
+}  // namespace platform_test

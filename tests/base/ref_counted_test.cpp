@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+namespace ref_counted_test {
 namespace {
 
 using opkit::detail::IntrusivePtr;
@@ -129,3 +130,4 @@ TEST_CASE("copies on many threads: one death, after every thread's writes") {
 }
 
 }  // namespace
+}  // namespace ref_counted_test

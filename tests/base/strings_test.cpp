@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+namespace strings_test {
 namespace somewhere {
 struct Point {
   int x, y;
@@ -60,3 +61,4 @@ TEST_CASE("a type with a ToString in its own namespace is written by it") {
 }
 
 }  // namespace
+}  // namespace strings_test

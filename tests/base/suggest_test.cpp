@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+namespace suggest_test {
 namespace {
 
 using opkit::EditDistance;
@@ -61,3 +62,4 @@ TEST_CASE("a long list of known names is cut, and the rest counted") {
 }
 
 }  // namespace
+}  // namespace suggest_test

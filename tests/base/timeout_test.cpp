@@ -5,6 +5,7 @@
 #include <chrono>
 #include <limits>
 
+namespace timeout_test {
 namespace {
 
 using opkit::Timeout;
@@ -50,3 +51,4 @@ TEST_CASE("a deadline is that far from now") {
 }
 
 }  // namespace
+}  // namespace timeout_test

@@ -7,6 +7,7 @@
 #include <type_traits>
 #include <utility>
 
+namespace unique_function_test {
 namespace {
 
 using opkit::UniqueFunction;
@@ -112,3 +113,4 @@ TEST_CASE("a UniqueFunction owns move-only state, keeps it between calls and for
 }
 
 }  // namespace
+}  // namespace unique_function_test

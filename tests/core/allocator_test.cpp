@@ -10,6 +10,7 @@
 #include "../error_of.hpp"
 #include "test_allocator.hpp"
 
+namespace allocator_test {
 namespace {
 
 using opkit::Allocator;
@@ -124,3 +125,4 @@ TEST_CASE("counts are right when many threads allocate") {
 }
 
 }  // namespace
+}  // namespace allocator_test

@@ -8,6 +8,7 @@
 
 #include "../error_of.hpp"
 
+namespace attribute_test {
 namespace {
 
 using opkit::Arguments;
@@ -180,3 +181,4 @@ TEST_CASE("an argument of the wrong type is an error that names it, default or n
 }
 
 }  // namespace
+}  // namespace attribute_test

@@ -7,6 +7,7 @@
 
 #include "../error_of.hpp"
 
+namespace device_test {
 namespace {
 
 using opkit::Device;
@@ -90,3 +91,4 @@ TEST_CASE("repeating a registration is harmless, a clash is an error that names 
 }
 
 }  // namespace
+}  // namespace device_test

@@ -12,6 +12,7 @@
 #include "../error_of.hpp"
 #include "test_allocator.hpp"
 
+namespace dlpack_test {
 namespace {
 
 using opkit::Device;
@@ -364,3 +365,4 @@ TEST_CASE("what DLPack cannot say is not exported") {
 }
 
 }  // namespace
+}  // namespace dlpack_test

@@ -13,6 +13,7 @@
 
 #include "../error_of.hpp"
 
+namespace dtype_test {
 namespace {
 
 using opkit::bfloat16;
@@ -280,3 +281,4 @@ TEST_CASE("DispatchDType of another dtype is an error that lists what is support
 }
 
 }  // namespace
+}  // namespace dtype_test

@@ -4,6 +4,7 @@
 
 #include <string>
 
+namespace layout_test {
 namespace {
 
 using opkit::Layout;
@@ -47,3 +48,4 @@ TEST_CASE("a layout prints its id and what its descriptor says") {
 }
 
 }  // namespace
+}  // namespace layout_test

@@ -8,6 +8,7 @@
 
 #include "../error_of.hpp"
 
+namespace shape_test {
 namespace {
 
 using opkit::Dims;
@@ -136,3 +137,4 @@ TEST_CASE("an element count past int64 is an error, also where an extent of 0 hi
 }
 
 }  // namespace
+}  // namespace shape_test

@@ -7,6 +7,7 @@
 #include "../error_of.hpp"
 #include "test_allocator.hpp"
 
+namespace storage_test {
 namespace {
 
 using opkit::AdoptStorage;
@@ -87,3 +88,4 @@ TEST_CASE("no memory, no storage") {
 }
 
 }  // namespace
+}  // namespace storage_test

@@ -6,6 +6,7 @@
 
 #include "../error_of.hpp"
 
+namespace symbolic_shape_test {
 namespace {
 
 using opkit::Dim;
@@ -111,3 +112,4 @@ TEST_CASE("an axis counts from either end and must be there") {
 }
 
 }  // namespace
+}  // namespace symbolic_shape_test

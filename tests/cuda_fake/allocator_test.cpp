@@ -7,6 +7,7 @@
 #include "fake_runtime.hpp"
 #include "opkit/backends/cuda/context.hpp"
 
+namespace allocator_test {
 using namespace opkit;
 
 namespace {
@@ -151,3 +152,5 @@ TEST_CASE("an asynchronous copy comes after what was issued on the stream, and b
   event.Finish();
   CHECK(host.ToVector<float>() == std::vector<float>{0, 1, 2, 3});
 }
+
+}  // namespace allocator_test

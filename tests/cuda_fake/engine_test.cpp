@@ -8,6 +8,7 @@
 
 #include "fake_runtime.hpp"
 
+namespace engine_test {
 using namespace opkit;
 
 namespace {
@@ -69,3 +70,5 @@ TEST_CASE("what goes wrong on a CUDA device is in the Vars that the operation wr
   CHECK_FALSE(ran);
   engine.WaitForAll();
 }
+
+}  // namespace engine_test

@@ -5,6 +5,7 @@
 #include "fake_runtime.hpp"
 #include "opkit/backends/cuda/context.hpp"
 
+namespace event_test {
 using namespace opkit;
 
 namespace {
@@ -287,3 +288,5 @@ TEST_CASE("waiting for many events without recording one keeps only those still 
   }
   CHECK(memory.use_count() <= 1 + 17);
 }
+
+}  // namespace event_test

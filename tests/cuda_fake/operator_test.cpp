@@ -4,6 +4,7 @@
 #include "opkit/backends/cuda/context.hpp"
 #include "opkit/op/registration.hpp"
 
+namespace operator_test {
 using namespace opkit;
 
 namespace {
@@ -125,3 +126,5 @@ TEST_CASE("the operator of a device that is not there says so") {
           0);
   }
 }
+
+}  // namespace operator_test

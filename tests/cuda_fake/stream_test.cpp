@@ -4,6 +4,7 @@
 
 #include "fake_runtime.hpp"
 
+namespace stream_test {
 using namespace opkit;
 
 namespace {
@@ -147,3 +148,5 @@ TEST_CASE("a device guard restores what was current") {
   CHECK(cudaGetDevice(&device) == cudaSuccess);
   CHECK(device == 0);
 }
+
+}  // namespace stream_test

@@ -9,6 +9,7 @@
 #include "../error_of.hpp"
 #include "opkit/device/cpu_stream.hpp"
 
+namespace context_test {
 namespace {
 
 using opkit::CPUContext;
@@ -121,3 +122,4 @@ TEST_CASE("what a context may have besides has names") {
 }
 
 }  // namespace
+}  // namespace context_test

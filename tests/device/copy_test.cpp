@@ -11,6 +11,7 @@
 #include "gate.hpp"
 #include "opkit/device/cpu_stream.hpp"
 
+namespace copy_test {
 namespace {
 
 using opkit::Copy;
@@ -340,3 +341,4 @@ TEST_CASE("on a native stream the copy function gets that stream") {
 }
 
 }  // namespace
+}  // namespace copy_test

@@ -15,6 +15,7 @@
 #include "../error_of.hpp"
 #include "gate.hpp"
 
+namespace cpu_stream_test {
 namespace {
 
 using opkit::CPUContext;
@@ -512,3 +513,4 @@ TEST_CASE("failures, cancels and waits that race leave every event done and the 
 }
 
 }  // namespace
+}  // namespace cpu_stream_test

@@ -14,6 +14,7 @@
 #include "../engine/watchdog.hpp"
 #include "../error_of.hpp"
 
+namespace event_test {
 namespace {
 
 using opkit::Error;
@@ -479,3 +480,4 @@ TEST_CASE("a waiter may end the event while the thread that finishes it is still
 }
 
 }  // namespace
+}  // namespace event_test

@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+namespace invocation_test {
 namespace {
 
 using opkit::CurrentInvocation;
@@ -119,3 +120,4 @@ TEST_CASE("a thread that uses up its block of ids goes on with another") {
 }
 
 }  // namespace
+}  // namespace invocation_test

@@ -9,6 +9,7 @@
 #include "../error_of.hpp"
 #include "opkit/device/cpu_stream.hpp"
 
+namespace context_parallel_for_test {
 namespace {
 
 using opkit::CPUContext;
@@ -131,3 +132,4 @@ TEST_CASE("a host context is one that work can be launched on") {
 }
 
 }  // namespace
+}  // namespace context_parallel_for_test

@@ -10,6 +10,7 @@
 #include "../error_of.hpp"
 #include "engine_kinds.hpp"
 
+namespace engine_async_test {
 namespace {
 
 using opkit::Completion;
@@ -318,3 +319,4 @@ TEST_CASE("random operations, one in three completed elsewhere, give what serial
 }
 
 }  // namespace
+}  // namespace engine_async_test

@@ -9,6 +9,7 @@
 #include "../error_of.hpp"
 #include "engine_kinds.hpp"
 
+namespace engine_device_test {
 namespace {
 
 using opkit::CPUStream;
@@ -210,3 +211,4 @@ TEST_CASE("the engine's end waits for what a device has begun") {
 }
 
 }  // namespace
+}  // namespace engine_device_test

@@ -9,6 +9,7 @@
 #include "../error_of.hpp"
 #include "engine_kinds.hpp"
 
+namespace engine_error_test {
 namespace {
 
 using opkit::Engine;
@@ -248,3 +249,4 @@ TEST_CASE("random operations of which some fail leave what the rules say, on eve
 }
 
 }  // namespace
+}  // namespace engine_error_test

@@ -17,6 +17,7 @@
 #include "opkit/core/tensor.hpp"
 #include "opkit/engine/parallel_for.hpp"
 
+namespace engine_test {
 namespace {
 
 using opkit::Engine;
@@ -545,3 +546,4 @@ TEST_CASE("several threads wait for one Var and for all") {
 }
 
 }  // namespace
+}  // namespace engine_test

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+namespace idle_list_test {
 namespace {
 
 using opkit::detail::IdleList;
@@ -61,3 +62,4 @@ TEST_CASE("a sleeper can leave from anywhere in the list") {
 }
 
 }  // namespace
+}  // namespace idle_list_test

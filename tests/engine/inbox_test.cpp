@@ -8,6 +8,7 @@
 
 #include "watchdog.hpp"
 
+namespace inbox_test {
 namespace {
 
 using opkit::detail::Inbox;
@@ -87,3 +88,4 @@ TEST_CASE("many threads put and take: each item comes out once, each producer's 
 }
 
 }  // namespace
+}  // namespace inbox_test

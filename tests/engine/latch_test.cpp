@@ -9,6 +9,7 @@
 #include "opkit/engine/thread_pool.hpp"
 #include "watchdog.hpp"
 
+namespace latch_test {
 namespace {
 
 using opkit::Latch;
@@ -64,3 +65,4 @@ TEST_CASE("a waiter may destroy the latch while the last CountDown is still runn
 }
 
 }  // namespace
+}  // namespace latch_test

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+namespace loop_board_test {
 namespace {
 
 using opkit::detail::LoopBoard;
@@ -112,3 +113,4 @@ TEST_CASE("a helper works under the invocation of the loop's caller") {
 }
 
 }  // namespace
+}  // namespace loop_board_test

@@ -8,6 +8,7 @@
 #include "../error_of.hpp"
 #include "engine_kinds.hpp"
 
+namespace naive_engine_test {
 namespace {
 
 using opkit::Engine;
@@ -105,3 +106,4 @@ TEST_CASE("OPKIT_ENGINE chooses for every engine of the program, and must be kno
 }
 
 }  // namespace
+}  // namespace naive_engine_test

@@ -15,6 +15,7 @@
 
 #include "watchdog.hpp"
 
+namespace parallel_for_test {
 namespace {
 
 using opkit::kAutoGrain;
@@ -396,3 +397,4 @@ TEST_CASE("10,000 loops, each of which needs every thread, lose no wake-up") {
 }
 
 }  // namespace
+}  // namespace parallel_for_test

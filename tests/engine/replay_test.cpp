@@ -17,6 +17,7 @@
 #include "random_graph.hpp"
 #include "watchdog.hpp"
 
+namespace replay_test {
 namespace {
 
 using opkit::Error;
@@ -861,3 +862,4 @@ TEST_CASE("the tuner keeps a parallel mode only when it was faster than the walk
 }
 
 }  // namespace
+}  // namespace replay_test

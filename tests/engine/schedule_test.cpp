@@ -10,6 +10,7 @@
 #include "../error_of.hpp"
 #include "random_graph.hpp"
 
+namespace schedule_test {
 namespace {
 
 using opkit::ErrorCode;
@@ -310,3 +311,4 @@ TEST_CASE("an edge outside the graph is an error that names it") {
 }
 
 }  // namespace
+}  // namespace schedule_test

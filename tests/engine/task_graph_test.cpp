@@ -15,6 +15,7 @@
 #include "random_graph.hpp"
 #include "watchdog.hpp"
 
+namespace task_graph_test {
 namespace {
 
 using opkit::ErrorCode;
@@ -247,3 +248,4 @@ TEST_CASE("a million runs leave memory as it was") {
 }
 
 }  // namespace
+}  // namespace task_graph_test

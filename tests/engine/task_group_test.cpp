@@ -11,6 +11,7 @@
 #include "opkit/engine/parallel_for.hpp"
 #include "watchdog.hpp"
 
+namespace task_group_test {
 namespace {
 
 using opkit::PoolScope;
@@ -123,3 +124,4 @@ TEST_CASE("a group can be filled from many threads") {
 }
 
 }  // namespace
+}  // namespace task_group_test

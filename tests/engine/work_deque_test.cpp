@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+namespace work_deque_test {
 namespace {
 
 using opkit::detail::WorkDeque;
@@ -77,3 +78,4 @@ TEST_CASE("owner and thieves together take every item exactly once, and see what
 }
 
 }  // namespace
+}  // namespace work_deque_test

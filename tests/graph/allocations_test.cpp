@@ -6,6 +6,7 @@
 #include "opkit/opkit.hpp"
 #include "random_graph.hpp"
 
+namespace allocations_test {
 using namespace opkit;
 
 namespace {
@@ -104,3 +105,5 @@ TEST_CASE("a million runs leave the memory as it was") {
   CHECK(allocator.live_bytes() == live);
   CHECK(exec.output("Y").ToVector<float>() == std::vector<float>{2, 4});
 }
+
+}  // namespace allocations_test

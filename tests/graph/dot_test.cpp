@@ -4,6 +4,7 @@
 
 #include "../error_of.hpp"
 
+namespace dot_test {
 using namespace opkit;
 
 namespace {
@@ -178,3 +179,5 @@ TEST_CASE("an empty graph is an empty picture") {
   CHECK(Parse(ToDot(Graph())).whole);
   CHECK(Parse(ToDot(Graph())).nodes.empty());
 }
+
+}  // namespace dot_test

@@ -10,6 +10,7 @@
 #include "opkit/opkit.hpp"
 #include "random_graph.hpp"
 
+namespace executor_async_test {
 using namespace opkit;
 
 namespace {
@@ -467,3 +468,5 @@ TEST_CASE("an operator with an asynchronous part may run a graph that has such o
   outer.Run();
   CHECK(Of(outer.output("Y")) == Floats{1, 2});
 }
+
+}  // namespace executor_async_test

@@ -11,6 +11,7 @@
 #include "opkit/op/create_operator.hpp"
 #include "opkit/op/operator.hpp"
 
+namespace gradients_test {
 using namespace opkit;
 
 namespace {
@@ -759,3 +760,5 @@ TEST_CASE("a deep graph with many uses is differentiated in time") {
   CHECK(g.num_nodes() == kNodes + 2 * kNodes + kNodes - 1);
   CHECK(d.at("w").IsDense());
 }
+
+}  // namespace gradients_test

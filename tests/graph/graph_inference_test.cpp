@@ -6,6 +6,7 @@
 #include "opkit/op/operator.hpp"
 #include "opkit/op/registration.hpp"
 
+namespace graph_inference_test {
 using namespace opkit;
 
 namespace {
@@ -240,3 +241,5 @@ OPKIT_OPERATOR_SCHEMA(Add64InPlace)
     .EnforceInplace({{0, 0}})
     .IdenticalTypeAndShape();
 OPKIT_REGISTER_CPU_OPERATOR(Add64InPlace, TwiceOp);
+
+}  // namespace graph_inference_test

@@ -5,6 +5,7 @@
 #include "../error_of.hpp"
 #include "opkit/graph/graph_view.hpp"
 
+namespace graph_test {
 using namespace opkit;
 
 namespace {
@@ -271,3 +272,5 @@ TEST_CASE("a large graph is built and ordered in linear time") {
   CHECK(view.order().front() == kNodes - 1);
   CHECK(view.order().back() == 0);
 }
+
+}  // namespace graph_test

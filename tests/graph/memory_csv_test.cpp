@@ -7,6 +7,7 @@
 
 #include "../error_of.hpp"
 
+namespace memory_csv_test {
 namespace {
 
 using opkit::MemoryTable;
@@ -83,3 +84,4 @@ TEST_CASE("what a cell cannot hold is not written") {
 }
 
 }  // namespace
+}  // namespace memory_csv_test

@@ -13,6 +13,7 @@
 #include "guillotine.hpp"
 #include "opkit/op/random.hpp"
 
+namespace memory_plan_test {
 namespace {
 
 using opkit::ErrorCode;
@@ -321,3 +322,4 @@ TEST_CASE("more conflicts than can be listed are planned soundly too") {
 }
 
 }  // namespace
+}  // namespace memory_plan_test

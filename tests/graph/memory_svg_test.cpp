@@ -9,6 +9,7 @@
 #include "../error_of.hpp"
 #include "opkit/graph/memory_plan.hpp"
 
+namespace memory_svg_test {
 namespace {
 
 using opkit::DrawMemoryPlan;
@@ -83,3 +84,4 @@ TEST_CASE("a plan of other buffers is refused") {
 }
 
 }  // namespace
+}  // namespace memory_svg_test

@@ -8,6 +8,7 @@
 
 #include "opkit/op/random.hpp"
 
+namespace memory_valley_test {
 namespace {
 
 using opkit::MemoryInterval;
@@ -38,7 +39,7 @@ int LowestHeight(const MemoryProblem& problem) {
 
 TEST_CASE("the search finds a placing where there is one and proves where there is none") {
   int proofs = 0;
-  for (uint64_t seed = 0; seed < 3000; ++seed) {
+  for (uint64_t seed = 0; seed < 1500; ++seed) {
     CAPTURE(seed);
     RandomGenerator random(seed);
     const auto below = [&](int n) { return static_cast<int>(random() % static_cast<uint64_t>(n)); };
@@ -84,3 +85,4 @@ TEST_CASE("a search gives up at its number of nodes and can be run again") {
 }
 
 }  // namespace
+}  // namespace memory_valley_test

@@ -5,6 +5,7 @@
 
 #include "opkit/opkit.hpp"
 
+namespace ops_test {
 using namespace opkit;
 
 namespace graph_ops {
@@ -246,3 +247,5 @@ TEST_CASE("the operators of the graph tests are registered without problems") {
   CHECK(Invoke("MatMul", {x.View({1, 2}), x.View({2, 1})})[0].ToVector<float>() ==
         std::vector<float>{5});
 }
+
+}  // namespace ops_test

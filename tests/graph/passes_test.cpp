@@ -8,6 +8,7 @@
 #include "opkit/op/registration.hpp"
 #include "random_graph.hpp"
 
+namespace passes_test {
 using namespace opkit;
 
 namespace {
@@ -544,3 +545,5 @@ TEST_CASE("on random graphs every pass keeps the results to the bit, and twice i
   }
   for (const int nodes : removed) CHECK(nodes > 100);  // they had something to do
 }
+
+}  // namespace passes_test

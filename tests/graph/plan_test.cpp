@@ -9,6 +9,7 @@
 #include "opkit/graph/executor.hpp"
 #include "opkit/opkit.hpp"
 
+namespace plan_test {
 using namespace opkit;
 
 namespace {
@@ -158,3 +159,5 @@ TEST_CASE("a plan without known shapes says so") {
   CHECK(ErrorOf([&] { plan.memory(); }).code() == ErrorCode::kFailedPrecondition);
   CHECK(ErrorOf([&] { DrawMemory(plan); }).code() == ErrorCode::kFailedPrecondition);
 }
+
+}  // namespace plan_test

@@ -5,6 +5,7 @@
 #include "../error_of.hpp"
 #include "opkit/op/check_data.hpp"
 
+namespace print_test {
 using namespace opkit;
 
 namespace {
@@ -131,3 +132,5 @@ TEST_CASE("differences hold both graphs and keep as many lines as can be kept") 
     CHECK(Count("\n" + diff, "\n  ") == best[n][m]);
   }
 }
+
+}  // namespace print_test

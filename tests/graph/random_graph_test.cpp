@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+namespace random_graph_test {
 using namespace opkit;
 
 namespace {
@@ -63,3 +64,5 @@ TEST_CASE("random graphs hold what was asked for") {
   const Graph shuffled = RandomGraph(1, {.shuffled = true});
   CHECK(GraphView(shuffled).order() != GraphView(RandomGraph(1)).order());
 }
+
+}  // namespace random_graph_test

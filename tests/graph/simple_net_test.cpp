@@ -9,6 +9,7 @@
 #include "opkit/op/registration.hpp"
 #include "random_graph.hpp"
 
+namespace simple_net_test {
 using namespace opkit;
 
 namespace {
@@ -398,3 +399,5 @@ TEST_CASE("an operator runs the subgraph that it chooses") {
   CHECK(Contains(inside.what(), "in operator SubgraphIf (c, X) -> (Y)"));
   CHECK(ws.last_failed_op_net_position == 0);
 }
+
+}  // namespace simple_net_test

@@ -4,6 +4,7 @@
 
 #include <bit>
 
+namespace subgraph_test {
 using namespace opkit;
 
 namespace {
@@ -95,3 +96,5 @@ TEST_CASE("SameGraph sees every difference, down to the bit") {
   CHECK(node([](OperatorDef& d) { d.IsGradientOp(true); }));
   CHECK(node([](OperatorDef& d) { d.Subgraph("s", MakeSubgraph(Graph())); }));
 }
+
+}  // namespace subgraph_test

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+namespace base64_test {
 using opkit::detail::DecodeBase64;
 using opkit::detail::EncodeBase64;
 
@@ -35,3 +36,5 @@ TEST_CASE("other text is refused, also what another decoder would let pass") {
     CHECK_FALSE(DecodeBase64(text));
   }
 }
+
+}  // namespace base64_test

@@ -9,6 +9,7 @@
 #include "../error_of.hpp"
 #include "opkit/op/check_data.hpp"
 
+namespace json_test {
 using namespace opkit;
 
 namespace {
@@ -324,3 +325,5 @@ TEST_CASE("the seeds of the fuzz target are graphs that load") {
     std::fclose(file);
   }
 }
+
+}  // namespace json_test

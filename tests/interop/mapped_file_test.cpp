@@ -9,6 +9,7 @@
 
 #include "../error_of.hpp"
 
+namespace mapped_file_test {
 using namespace opkit;
 
 TEST_CASE("MapFile gives the bytes of a file, which may be gone meanwhile") {
@@ -38,3 +39,5 @@ TEST_CASE("What cannot be mapped is an Error that names it") {
   CHECK(folder.code() == ErrorCode::kInvalidArgument);
   CHECK(folder.message() == "'/' is not a regular file");
 }
+
+}  // namespace mapped_file_test

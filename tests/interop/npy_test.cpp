@@ -9,6 +9,7 @@
 
 #include "../error_of.hpp"
 
+namespace npy_test {
 using namespace opkit;
 using Floats = std::vector<float>;
 
@@ -183,3 +184,5 @@ TEST_CASE("Files that cannot be opened or written are Errors that name them") {
   CHECK(ErrorOf([&] { ReadNpy(file.path()); }).message() ==
         file.path() + ": it does not begin as a .npy file does");
 }
+
+}  // namespace npy_test

@@ -13,6 +13,7 @@
 #include "onnx_bytes.hpp"
 #include "opkit/interop/onnx.hpp"
 
+namespace onnx_file_test {
 using namespace opkit;
 using onnx_bytes::ExternalTensor;
 using onnx_bytes::FloatTensor;
@@ -199,3 +200,5 @@ TEST_CASE("What is no file, or empty, is an Error that names it") {
   REQUIRE(::mkfifo((folder / "pipe").c_str(), 0600) == 0);
   CHECK(Contains(ErrorOf([&] { LoadOnnx(folder / "pipe"); }).message(), "is not a regular file"));
 }
+
+}  // namespace onnx_file_test

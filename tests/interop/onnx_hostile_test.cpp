@@ -8,6 +8,7 @@
 #include "onnx_bytes.hpp"
 #include "opkit/interop/onnx.hpp"
 
+namespace onnx_hostile_test {
 using namespace opkit;
 using onnx_bytes::AttributeProto;
 using onnx_bytes::FloatTensor;
@@ -235,3 +236,5 @@ TEST_CASE("Graphs that functions hand on are counted") {
   CHECK(Contains(what(30, 2), "the model has more than 10000 nodes, its functions written out"));
   CHECK(Contains(what(63, 1, 60), "graphs are nested more than 64 deep"));
 }
+
+}  // namespace onnx_hostile_test

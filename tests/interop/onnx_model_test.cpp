@@ -10,6 +10,7 @@
 #include "opkit/op/operator.hpp"
 #include "opkit/op/registration.hpp"
 
+namespace onnx_model_test {
 using namespace opkit;
 using onnx_bytes::AttributeProto;
 using onnx_bytes::FloatTensor;
@@ -273,3 +274,5 @@ TEST_CASE("A graph that is no graph is an Error that names the value") {
                                        {AttributeProto::Int("a", 1), AttributeProto::Int("a", 2)})),
                  "it has the attribute 'a' twice"));
 }
+
+}  // namespace onnx_model_test

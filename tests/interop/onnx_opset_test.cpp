@@ -9,6 +9,7 @@
 #include "opkit/op/operator.hpp"
 #include "opkit/op/registration.hpp"
 
+namespace onnx_opset_test {
 using namespace opkit;
 using onnx_bytes::AttributeProto;
 using onnx_bytes::FloatTensor;
@@ -367,3 +368,5 @@ TEST_CASE("After opset 21 what is new may not be used") {
                  "has the attribute 'precision'"));
   CHECK(Parse(One("Add", {}, {"b"}), 27).node(0).inputs() == Strings{"x", "b"});
 }
+
+}  // namespace onnx_opset_test

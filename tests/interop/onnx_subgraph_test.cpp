@@ -6,6 +6,7 @@
 #include "onnx_bytes.hpp"
 #include "opkit/interop/onnx.hpp"
 
+namespace onnx_subgraph_test {
 using namespace opkit;
 using onnx_bytes::AttributeProto;
 using onnx_bytes::FloatTensor;
@@ -332,3 +333,5 @@ TEST_CASE("Functions without an end, and calls that do not fit, are Errors") {
   CHECK(Contains(What(OnnxGraph().Node("Op", {}, {"y"}, {AttributeProto::Ref("k", 2, "k")})),
                  "node 0 (Op): attribute 'k': it refers to the attribute 'k' of a function"));
 }
+
+}  // namespace onnx_subgraph_test

@@ -8,6 +8,7 @@
 #include "../error_of.hpp"
 #include "opkit/interop/onnx.hpp"
 
+namespace onnx_tensor_test {
 using namespace opkit;
 
 namespace {
@@ -210,3 +211,5 @@ TEST_CASE("External data needs a model with a folder") {
   CHECK(What(external) ==
         "tensor 'w': its data is in the file 'weights.bin', and external data cannot be read here");
 }
+
+}  // namespace onnx_tensor_test

@@ -7,6 +7,7 @@
 
 #include "../error_of.hpp"
 
+namespace attr_map_test {
 using opkit::Arguments;
 using opkit::AttrMap;
 using opkit::ErrorCode;
@@ -86,3 +87,5 @@ TEST_CASE("a map of any kind is made once and kept") {
   CHECK(&attrs.As<Map>() == &map);
   CHECK(attrs.size() == 2);
 }
+
+}  // namespace attr_map_test

@@ -8,6 +8,7 @@
 #include "opkit/engine/parallel_for.hpp"
 #include "opkit/interop/doctest.hpp"
 
+namespace check_test {
 namespace {
 
 using opkit::CheckOperator;
@@ -558,3 +559,5 @@ TEST_CASE("the allocator is put back and other tests' memory is left alone") {
   CheckOperator("BadPastEnd");
   CHECK(&opkit::GetAllocator(opkit::DeviceType::kCPU) == before);
 }
+
+}  // namespace check_test

@@ -9,6 +9,7 @@
 #include "../error_of.hpp"
 #include "opkit/op/registration.hpp"
 
+namespace create_operator_test {
 namespace {
 
 using opkit::CPUContext;
@@ -286,3 +287,4 @@ TEST_CASE("a duplicate registration is reported by the first node that needs the
 }
 
 }  // namespace
+}  // namespace create_operator_test

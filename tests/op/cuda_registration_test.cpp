@@ -3,6 +3,7 @@
 
 #include "opkit/op/registration.hpp"
 
+namespace cuda_registration_test {
 using namespace opkit;
 
 namespace {
@@ -74,3 +75,5 @@ TEST_CASE("in a program without the CUDA backend its memory and copies are refus
                                          "header, or call SetAllocator"),
                        Error);
 }
+
+}  // namespace cuda_registration_test

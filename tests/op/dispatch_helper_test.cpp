@@ -6,6 +6,7 @@
 #include "../error_of.hpp"
 #include "opkit/op/operator.hpp"
 
+namespace dispatch_helper_test {
 namespace {
 
 using opkit::CPUContext;
@@ -137,3 +138,4 @@ TEST_CASE("a number chooses the member, and -1 stands for all others") {
 }
 
 }  // namespace
+}  // namespace dispatch_helper_test

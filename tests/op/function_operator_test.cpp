@@ -9,6 +9,7 @@
 #include "../allocations.hpp"
 #include "../error_of.hpp"
 
+namespace function_operator_test {
 using namespace opkit;  // NOLINT: as an author writes it
 
 namespace {
@@ -828,3 +829,5 @@ TEST_CASE("on a CPU stream the functions are called when work is issued and put 
   CHECK(Contains(error.what(), "in operator FnOnStream (x) -> (y), on cpu_stream"));
   CHECK(op.event().Query() == EventStatus::kFailed);
 }
+
+}  // namespace function_operator_test

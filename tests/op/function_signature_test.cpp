@@ -7,6 +7,7 @@
 #include "../error_of.hpp"
 #include "opkit/op/function_operator.hpp"
 
+namespace function_signature_test {
 using namespace opkit;  // NOLINT: as an author writes it
 
 namespace {
@@ -181,3 +182,5 @@ TEST_CASE("shapes of unsigned int are never wrapped") {
   CHECK(ToString(OpRegistry::Global().GetSchema("SigBool").InferOutputs(
             wide, {TensorInfo(DType::kInt8, Shape{5, 4294967296})})[0]) == "int8[5, 4294967296]");
 }
+
+}  // namespace function_signature_test

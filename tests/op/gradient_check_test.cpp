@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 
+namespace gradient_check_test {
 namespace {
 
 using opkit::Arguments;
@@ -278,3 +279,5 @@ TEST_CASE("inputs must fit the node, and only some elements may be tested") {
   CHECK(result.elements_checked <= 10);
   CHECK(result.elements_checked >= 5);
 }
+
+}  // namespace gradient_check_test

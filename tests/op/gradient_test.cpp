@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+namespace gradient_test {
 namespace {
 
 using opkit::Error;
@@ -280,3 +281,5 @@ TEST_CASE("a second gradient is reported with both places") {
   opkit::GradientRegistry::Global().Remove("Grad_Twice");
   CHECK(opkit::CheckRegistrations().size() == before - 1);  // nor has it a schema without a kernel
 }
+
+}  // namespace gradient_test

@@ -9,6 +9,7 @@
 #include "opkit/op/invoke.hpp"
 #include "opkit/op/typed_operator.hpp"
 
+namespace inference_cache_test {
 namespace {
 
 using opkit::CPUContext;
@@ -167,3 +168,4 @@ TEST_CASE("what a plan does not know is inferred, and a wrong count is an Error"
 }
 
 }  // namespace
+}  // namespace inference_cache_test

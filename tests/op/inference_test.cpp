@@ -5,6 +5,7 @@
 
 #include "../error_of.hpp"
 
+namespace inference_test {
 namespace {
 
 using opkit::Dim;
@@ -93,3 +94,4 @@ TEST_CASE("an optional input that the node leaves out is not there") {
 }
 
 }  // namespace
+}  // namespace inference_test

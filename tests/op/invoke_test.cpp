@@ -9,6 +9,7 @@
 #include "opkit/op/function_operator.hpp"
 #include "opkit/op/typed_operator.hpp"
 
+namespace invoke_test {
 namespace {
 
 using opkit::Attr;
@@ -413,3 +414,5 @@ TEST_CASE("a call runs the best kernel for its inputs, another one when they cha
   CHECK(which(Invoke("WhichKernel", {Tensor::From<float>({4}, {1, 2, 3, 4})}, {},
                      {.engine = "reference"})) == 0);
 }
+
+}  // namespace invoke_test

@@ -7,6 +7,7 @@
 #include "opkit/op/function_operator.hpp"
 #include "opkit/op/registration.hpp"
 
+namespace kernel_candidates_test {
 namespace {
 
 using opkit::CPUContext;
@@ -315,3 +316,4 @@ TEST_CASE("a function operator's scratch is proposed, and is the planned one") {
 }
 
 }  // namespace
+}  // namespace kernel_candidates_test

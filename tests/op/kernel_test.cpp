@@ -5,6 +5,7 @@
 
 #include "opkit/op/operator_base.hpp"
 
+namespace kernel_test {
 namespace {
 
 using opkit::DType;
@@ -70,3 +71,4 @@ TEST_CASE("UnsupportedOperatorFeature is an Error of its own kind") {
 }
 
 }  // namespace
+}  // namespace kernel_test

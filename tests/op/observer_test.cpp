@@ -7,6 +7,7 @@
 #include "body_op.hpp"
 #include "opkit/device/cpu_stream.hpp"
 
+namespace observer_test {
 namespace {
 
 using opkit::CPUContext;
@@ -193,3 +194,4 @@ TEST_CASE("a net's observers and its operators' count 1212, and stop when an ope
 }
 
 }  // namespace
+}  // namespace observer_test

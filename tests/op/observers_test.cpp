@@ -11,6 +11,7 @@
 #include "body_op.hpp"
 #include "opkit/device/cpu_stream.hpp"
 
+namespace observers_test {
 namespace {
 
 using opkit::CPUContext;
@@ -200,3 +201,4 @@ TEST_CASE("numbers: work on a stream is waited for, and its failure stays the ev
 }
 
 }  // namespace
+}  // namespace observers_test

@@ -8,6 +8,7 @@
 #include "../error_of.hpp"
 #include "opkit/op/operator_base.hpp"
 
+namespace op_registry_test {
 namespace {
 
 using opkit::DeviceType;
@@ -260,3 +261,4 @@ TEST_CASE("lookups and registrations may race") {
 }
 
 }  // namespace
+}  // namespace op_registry_test

@@ -9,6 +9,7 @@
 #include "../error_of.hpp"
 #include "opkit/op/function_operator.hpp"
 
+namespace op_resource_test {
 using namespace opkit;  // NOLINT: as an author writes it
 
 namespace {
@@ -302,3 +303,5 @@ TEST_CASE("on a stream invoke and parallel_for keep their places in it") {
   CHECK(Contains(ErrorOf([&] { bench.op->event().Finish(); }).message(),
                  "ResAdd has 1 inputs, expected 2"));
 }
+
+}  // namespace op_resource_test

@@ -6,6 +6,7 @@
 #include "../error_of.hpp"
 #include "body_op.hpp"
 
+namespace operator_base_test {
 namespace {
 
 using opkit::DeviceType;
@@ -539,3 +540,4 @@ TEST_CASE("a definition for another device is refused by the context") {
 }
 
 }  // namespace
+}  // namespace operator_base_test

@@ -5,6 +5,7 @@
 
 #include "../error_of.hpp"
 
+namespace operator_def_test {
 namespace {
 
 using opkit::Arguments;
@@ -104,3 +105,4 @@ TEST_CASE("messages name a node by type, name, inputs and outputs") {
 }
 
 }  // namespace
+}  // namespace operator_def_test

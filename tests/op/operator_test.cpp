@@ -13,6 +13,7 @@
 #include "body_op.hpp"
 #include "opkit/device/cpu_stream.hpp"
 
+namespace operator_test {
 namespace {
 
 using opkit::CPUContext;
@@ -852,3 +853,4 @@ TEST_CASE("a run allocates nothing once it has room, whatever its way of complet
 }
 
 }  // namespace
+}  // namespace operator_test

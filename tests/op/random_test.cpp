@@ -4,6 +4,7 @@
 
 #include <vector>
 
+namespace random_test {
 using opkit::RandomGenerator;
 
 TEST_CASE("the same seed and stream give the same numbers, others give others") {
@@ -45,3 +46,5 @@ TEST_CASE("normal numbers have mean 0 and variance 1") {
   CHECK(sum / kCount == doctest::Approx(0).epsilon(0.02));
   CHECK(squares / kCount == doctest::Approx(1).epsilon(0.03));
 }
+
+}  // namespace random_test

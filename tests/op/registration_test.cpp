@@ -9,6 +9,7 @@
 #include "../error_of.hpp"
 #include "opkit/device/cpu_stream.hpp"
 
+namespace registration_test {
 namespace {
 
 using opkit::CPUContext;
@@ -263,3 +264,4 @@ TEST_CASE("a device of one's own in a few lines: type, allocator, context, macro
 }
 
 }  // namespace
+}  // namespace registration_test

@@ -6,6 +6,7 @@
 #include "../error_of.hpp"
 #include "opkit/op/registration.hpp"
 
+namespace schema_docs_test {
 namespace {
 
 using opkit::DType;
@@ -87,3 +88,4 @@ TEST_CASE("the docs of all operators: public ones, by name, with what runs them"
 }
 
 }  // namespace
+}  // namespace schema_docs_test

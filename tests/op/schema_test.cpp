@@ -6,6 +6,7 @@
 
 #include "../error_of.hpp"
 
+namespace schema_test {
 namespace {
 
 using opkit::AttributeType;
@@ -449,3 +450,4 @@ TEST_CASE(
 }
 
 }  // namespace
+}  // namespace schema_test

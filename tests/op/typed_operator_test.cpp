@@ -8,6 +8,7 @@
 #include "opkit/op/invoke.hpp"
 #include "typed_in_header.hpp"
 
+namespace typed_operator_test {
 namespace {
 
 using opkit::Attr;
@@ -772,3 +773,4 @@ TEST_CASE("another signature in another place is reported with both places") {
 }
 
 }  // namespace
+}  // namespace typed_operator_test

@@ -5,6 +5,7 @@
 
 #include "../error_of.hpp"
 
+namespace workspace_test {
 namespace {
 
 using opkit::Blob;
@@ -114,3 +115,4 @@ TEST_CASE("no operator has failed in a new workspace") {
 }
 
 }  // namespace
+}  // namespace workspace_test

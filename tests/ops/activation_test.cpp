@@ -9,6 +9,7 @@
 #include "opkit/ops/arithmetic.hpp"
 #include "opkit/ops/unary.hpp"
 
+namespace activation_test {
 using namespace opkit;
 
 namespace {
@@ -131,3 +132,4 @@ TEST_CASE("they keep what their schemas claim, gradients too") {
 }
 
 }  // namespace
+}  // namespace activation_test

@@ -10,6 +10,7 @@
 #include "opkit/op/invoke.hpp"
 #include "window_values.hpp"
 
+namespace arg_test {
 namespace {
 
 using opkit::Arguments;
@@ -20,6 +21,9 @@ using opkit::Shape;
 using opkit::Sym;
 using opkit::SymbolicShape;
 using opkit::Tensor;
+using opkit_tests::F;
+using opkit_tests::Inferred;
+using opkit_tests::Refused;
 using Ints = std::vector<int64_t>;
 
 Ints Found(const char* op, const Tensor& x, Arguments args) {
@@ -69,3 +73,4 @@ TEST_CASE("ArgMax holds what it claims") {
 }
 
 }  // namespace
+}  // namespace arg_test

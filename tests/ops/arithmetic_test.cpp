@@ -9,6 +9,7 @@
 #include "opkit/op/invoke.hpp"
 #include "opkit/ops/unary.hpp"
 
+namespace arithmetic_test {
 using namespace opkit;
 
 namespace {
@@ -234,3 +235,4 @@ TEST_CASE("costs") {
 }
 
 }  // namespace
+}  // namespace arithmetic_test

@@ -6,6 +6,7 @@
 #include "../error_of.hpp"
 #include "opkit/op/random.hpp"
 
+namespace broadcast_loop_test {
 using namespace opkit;
 
 namespace {
@@ -126,3 +127,4 @@ TEST_CASE("random shapes, in pieces on several threads, against arithmetic on in
 }
 
 }  // namespace
+}  // namespace broadcast_loop_test

@@ -10,6 +10,7 @@
 #include "opkit/op/invoke.hpp"
 #include "opkit/op/kernel_candidates.hpp"
 
+namespace cast_test {
 using namespace opkit;
 
 namespace {
@@ -83,3 +84,4 @@ TEST_CASE("it keeps what its schema claims") {
 }
 
 }  // namespace
+}  // namespace cast_test

@@ -4,6 +4,7 @@
 #include "data_movement.hpp"
 #include "opkit/ops/shape_of.hpp"
 
+namespace concat_test {
 using namespace opkit_tests;
 
 namespace {
@@ -114,3 +115,4 @@ TEST_CASE("an output of Split that nothing depends on gives zeros back") {
 }
 
 }  // namespace
+}  // namespace concat_test

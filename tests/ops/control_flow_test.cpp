@@ -8,6 +8,7 @@
 #include "opkit/ops/reshape.hpp"
 #include "opkit/ops/unary.hpp"
 
+namespace control_flow_test {
 using namespace opkit_tests;
 
 namespace {
@@ -206,3 +207,4 @@ TEST_CASE("the condition is one bool") {
 }
 
 }  // namespace
+}  // namespace control_flow_test

@@ -8,6 +8,7 @@
 #include "opkit/op/invoke.hpp"
 #include "window_values.hpp"
 
+namespace conv_test {
 namespace {
 
 using opkit::Arguments;
@@ -163,3 +164,4 @@ TEST_CASE("Conv keeps the promises of its schema") {
 }
 
 }  // namespace
+}  // namespace conv_test

@@ -8,6 +8,7 @@
 #include "opkit/op/invoke.hpp"
 #include "window_values.hpp"
 
+namespace conv_transpose_test {
 namespace {
 
 using opkit::Arguments;
@@ -125,3 +126,4 @@ TEST_CASE("ConvTranspose keeps the promises of its schema") {
 }
 
 }  // namespace
+}  // namespace conv_transpose_test

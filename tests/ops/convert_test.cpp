@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+namespace convert_test {
 using namespace opkit;
 
 namespace {
@@ -80,3 +81,4 @@ TEST_CASE("a double to float16 and back is the nearest of all 65536") {
 }
 
 }  // namespace
+}  // namespace convert_test

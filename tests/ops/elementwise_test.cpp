@@ -8,6 +8,7 @@
 #include "opkit/ops/arithmetic.hpp"
 #include "opkit/ops/unary.hpp"
 
+namespace elementwise_test {
 using namespace opkit;
 
 namespace {
@@ -84,3 +85,4 @@ TEST_CASE("short rows are as long ones, of every size of element") {
 }
 
 }  // namespace
+}  // namespace elementwise_test

@@ -3,6 +3,7 @@
 
 #include "data_movement.hpp"
 
+namespace expand_test {
 using namespace opkit_tests;
 
 namespace {
@@ -51,3 +52,4 @@ TEST_CASE("they are what they claim to be") {
 }
 
 }  // namespace
+}  // namespace expand_test

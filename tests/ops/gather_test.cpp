@@ -3,6 +3,7 @@
 
 #include "data_movement.hpp"
 
+namespace gather_test {
 using namespace opkit_tests;
 
 namespace {
@@ -73,3 +74,4 @@ TEST_CASE("they are what they claim to be") {
 }
 
 }  // namespace
+}  // namespace gather_test

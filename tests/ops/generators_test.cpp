@@ -3,6 +3,7 @@
 
 #include "data_movement.hpp"
 
+namespace generators_test {
 using namespace opkit_tests;
 
 namespace {
@@ -79,3 +80,4 @@ TEST_CASE("they are what they claim to be") {
 }
 
 }  // namespace
+}  // namespace generators_test

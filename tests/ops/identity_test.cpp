@@ -9,6 +9,7 @@
 #include "opkit/interop/doctest.hpp"
 #include "opkit/op/invoke.hpp"
 
+namespace identity_test {
 using namespace opkit;
 
 namespace {
@@ -85,3 +86,4 @@ TEST_CASE("Dropout keeps what its schema claims") {
 }
 
 }  // namespace
+}  // namespace identity_test

@@ -3,6 +3,7 @@
 
 #include "data_movement.hpp"
 
+namespace integer_inputs_test {
 using namespace opkit_tests;
 
 namespace {
@@ -28,3 +29,4 @@ TEST_CASE("a rank that no tensor has") {
 }
 
 }  // namespace
+}  // namespace integer_inputs_test

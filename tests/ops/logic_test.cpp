@@ -9,6 +9,7 @@
 #include "opkit/interop/doctest.hpp"
 #include "opkit/op/invoke.hpp"
 
+namespace logic_test {
 using namespace opkit;
 
 namespace {
@@ -91,3 +92,4 @@ TEST_CASE("they keep what their schemas claim") {
 }
 
 }  // namespace
+}  // namespace logic_test

@@ -10,6 +10,7 @@
 #include "opkit/op/invoke.hpp"
 #include "window_values.hpp"
 
+namespace matmul_test {
 namespace {
 
 using opkit::CheckOperator;
@@ -21,6 +22,9 @@ using opkit::Sym;
 using opkit::SymbolicShape;
 using opkit::Tensor;
 using opkit::TensorInfo;
+using opkit_tests::F;
+using opkit_tests::Inferred;
+using opkit_tests::Refused;
 using Floats = std::vector<float>;
 
 std::vector<float> Product(const Tensor& a, const Tensor& b) {
@@ -218,3 +222,4 @@ TEST_CASE("MatMulGradient holds what it claims") {
 }
 
 }  // namespace
+}  // namespace matmul_test

@@ -10,6 +10,7 @@
 #include "opkit/ops/unary.hpp"
 #include "opkit/ops/variadic.hpp"
 
+namespace node_gradient_test {
 using namespace opkit;
 
 namespace {
@@ -85,3 +86,4 @@ TEST_CASE("no gradient flows back where none comes in") {
 }
 
 }  // namespace
+}  // namespace node_gradient_test

@@ -3,6 +3,7 @@
 
 #include "data_movement.hpp"
 
+namespace non_zero_test {
 using namespace opkit_tests;
 
 namespace {
@@ -26,3 +27,4 @@ TEST_CASE("inference, and that it is what it claims to be") {
 }
 
 }  // namespace
+}  // namespace non_zero_test

@@ -8,6 +8,7 @@
 #include "opkit/op/invoke.hpp"
 #include "window_values.hpp"
 
+namespace normalization_test {
 namespace {
 
 using opkit::Arguments;
@@ -143,3 +144,4 @@ TEST_CASE("The normalizations keep the promises of their schemas") {
 }
 
 }  // namespace
+}  // namespace normalization_test

@@ -3,6 +3,7 @@
 
 #include "data_movement.hpp"
 
+namespace one_hot_test {
 using namespace opkit_tests;
 
 namespace {
@@ -44,3 +45,4 @@ TEST_CASE("it is what it claims to be") {
 }
 
 }  // namespace
+}  // namespace one_hot_test

@@ -5,6 +5,7 @@
 #include "opkit/ops/arithmetic.hpp"
 #include "opkit/ops/unary.hpp"
 
+namespace pad_test {
 using namespace opkit_tests;
 
 namespace {
@@ -86,3 +87,4 @@ TEST_CASE("it is what it claims to be, its gradient as well") {
 }
 
 }  // namespace
+}  // namespace pad_test

@@ -10,6 +10,7 @@
 #include "opkit/op/invoke.hpp"
 #include "window_values.hpp"
 
+namespace pool_test {
 namespace {
 
 using opkit::Arguments;
@@ -164,3 +165,4 @@ TEST_CASE("The pools keep the promises of their schemas") {
 }
 
 }  // namespace
+}  // namespace pool_test

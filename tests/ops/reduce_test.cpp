@@ -8,6 +8,7 @@
 #include "opkit/op/invoke.hpp"
 #include "window_values.hpp"
 
+namespace reduce_test {
 namespace {
 
 using opkit::Arguments;
@@ -22,6 +23,9 @@ using opkit::Sym;
 using opkit::SymbolicShape;
 using opkit::Tensor;
 using opkit::TensorInfo;
+using opkit_tests::F;
+using opkit_tests::Inferred;
+using opkit_tests::Refused;
 using Floats = std::vector<float>;
 
 const float kInfinity = std::numeric_limits<float>::infinity();
@@ -206,3 +210,4 @@ TEST_CASE("ReduceGradient holds what it claims") {
 }
 
 }  // namespace
+}  // namespace reduce_test

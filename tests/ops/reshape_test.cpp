@@ -4,6 +4,7 @@
 #include "data_movement.hpp"
 #include "opkit/ops/shape_of.hpp"
 
+namespace reshape_test {
 using namespace opkit_tests;
 
 namespace {
@@ -119,3 +120,4 @@ TEST_CASE("they are what they claim to be, gradients as well") {
 }
 
 }  // namespace
+}  // namespace reshape_test

@@ -5,6 +5,7 @@
 
 #include "../error_of.hpp"
 
+namespace resize_axis_test {
 using namespace opkit;
 
 namespace {
@@ -131,3 +132,4 @@ TEST_CASE("names that ONNX does not know are refused") {
 }
 
 }  // namespace
+}  // namespace resize_axis_test

@@ -3,6 +3,7 @@
 
 #include "data_movement.hpp"
 
+namespace resize_test {
 using namespace opkit_tests;
 
 namespace {
@@ -147,3 +148,4 @@ TEST_CASE("it is what it claims to be") {
 }
 
 }  // namespace
+}  // namespace resize_test

@@ -3,6 +3,7 @@
 
 #include "data_movement.hpp"
 
+namespace scatter_test {
 using namespace opkit_tests;
 
 namespace {
@@ -70,3 +71,4 @@ TEST_CASE("it is what it claims to be, in place as well") {
 }
 
 }  // namespace
+}  // namespace scatter_test

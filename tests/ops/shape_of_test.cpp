@@ -4,6 +4,7 @@
 #include "data_movement.hpp"
 #include "opkit/graph/graph_inference.hpp"
 
+namespace shape_of_test {
 using namespace opkit_tests;
 
 namespace {
@@ -53,3 +54,4 @@ TEST_CASE("they are what they claim to be") {
 }
 
 }  // namespace
+}  // namespace shape_of_test

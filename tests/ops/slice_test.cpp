@@ -4,6 +4,7 @@
 #include "data_movement.hpp"
 #include "opkit/ops/shape_of.hpp"
 
+namespace slice_test {
 using namespace opkit_tests;
 
 namespace {
@@ -108,3 +109,4 @@ TEST_CASE("it is what it claims to be, its gradient as well") {
 }
 
 }  // namespace
+}  // namespace slice_test

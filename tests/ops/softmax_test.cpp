@@ -12,6 +12,7 @@
 #include "opkit/ops/unary.hpp"
 #include "window_values.hpp"
 
+namespace softmax_test {
 namespace {
 
 using opkit::CheckOperator;
@@ -22,6 +23,9 @@ using opkit::Shape;
 using opkit::Sym;
 using opkit::SymbolicShape;
 using opkit::Tensor;
+using opkit_tests::F;
+using opkit_tests::Inferred;
+using opkit_tests::Refused;
 
 TEST_CASE("Softmax along the last axis adds up to 1") {
   // e^0 : e^ln 3 = 1 : 3
@@ -112,3 +116,4 @@ TEST_CASE("Gradients of Softmax and LogSoftmax along every axis") {
 }
 
 }  // namespace
+}  // namespace softmax_test

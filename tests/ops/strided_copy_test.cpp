@@ -5,6 +5,7 @@
 
 #include "opkit/op/check_data.hpp"
 
+namespace strided_copy_test {
 using namespace opkit;
 
 namespace {
@@ -131,3 +132,4 @@ TEST_CASE("bytes are copied in any amount") {
 }
 
 }  // namespace
+}  // namespace strided_copy_test

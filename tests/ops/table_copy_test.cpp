@@ -5,6 +5,7 @@
 
 #include "opkit/op/check_data.hpp"
 
+namespace table_copy_test {
 using namespace opkit;
 
 namespace {
@@ -125,3 +126,4 @@ TEST_CASE("nothing is read where the input has no elements") {
 }
 
 }  // namespace
+}  // namespace table_copy_test

@@ -10,6 +10,7 @@
 #include "opkit/op/invoke.hpp"
 #include "window_values.hpp"
 
+namespace topk_test {
 namespace {
 
 using opkit::DType;
@@ -20,6 +21,9 @@ using opkit::Sym;
 using opkit::SymbolicShape;
 using opkit::Tensor;
 using opkit::TensorInfo;
+using opkit_tests::F;
+using opkit_tests::Inferred;
+using opkit_tests::Refused;
 using Floats = std::vector<float>;
 using Ints = std::vector<int64_t>;
 
@@ -55,19 +59,15 @@ TEST_CASE("Of equal elements the one with the lower index is first; NaN is the l
   CHECK(Invoke("TopK", {x, K(3)}, {{"largest", 0}})[1].ToVector<int64_t>() == Ints{0, 2, 1});
 }
 
-std::string ShapeOf(TensorInfo x, TensorInfo k) {
-  return ToString(InferAll("TopK", {std::move(x), std::move(k)}, {}, 2)[1].shape);
-}
-
 TEST_CASE("K decides the shape, and is known or not") {
-  const Tensor three = K(3), few = K(9), negative = K(-1);
-  auto info = [](const Tensor& k) { return TensorInfo::Of(k, true); };
-  CHECK(ShapeOf(F({Sym("N"), 5}), info(three)) == "[N, 3]");
-  CHECK(ShapeOf(F({Sym("N"), 5}), {DType::kInt64, Shape{1}}) == "[N, ?]");
-  CHECK(ShapeOf(F(SymbolicShape()), info(three)) == "[rank unknown]");
-  CHECK(Refused("TopK", {F({2, 5}), info(few)}, {}, 2) ==
+  CHECK(Inferred("TopK", {F({Sym("N"), 5}), K(3)}, {}, 2) == "float32[N, 3] int64[N, 3]");
+  CHECK(Inferred("TopK", {F({Sym("N"), 5}), {DType::kInt64, {1}}}, {}, 2) ==
+        "float32[N, ?] int64[N, ?]");
+  CHECK(Inferred("TopK", {F(SymbolicShape()), K(3)}, {}, 2) ==
+        "float32[rank unknown] int64[rank unknown]");
+  CHECK(Refused("TopK", {F({2, 5}), K(9)}, {}, 2) ==
         "TopK: K is 9, but axis 1 of shape [2, 5] has only 5 elements");
-  CHECK(Contains(Refused("TopK", {F({2, 5}), info(negative)}, {}, 2), "K is [-1], expected one"));
+  CHECK(Contains(Refused("TopK", {F({2, 5}), K(-1)}, {}, 2), "K is [-1], expected one"));
 }
 
 TEST_CASE("TopK holds what it claims") {
@@ -77,3 +77,4 @@ TEST_CASE("TopK holds what it claims") {
 }
 
 }  // namespace
+}  // namespace topk_test

@@ -3,6 +3,7 @@
 
 #include "data_movement.hpp"
 
+namespace transpose_test {
 using namespace opkit_tests;
 
 namespace {
@@ -72,3 +73,4 @@ TEST_CASE("it is what it claims to be, its gradient as well") {
 }
 
 }  // namespace
+}  // namespace transpose_test

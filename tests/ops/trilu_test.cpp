@@ -3,6 +3,7 @@
 
 #include "data_movement.hpp"
 
+namespace trilu_test {
 using namespace opkit_tests;
 
 namespace {
@@ -41,3 +42,4 @@ TEST_CASE("it is what it claims to be, in place and its gradient as well") {
 }
 
 }  // namespace
+}  // namespace trilu_test

@@ -8,6 +8,7 @@
 #include "opkit/op/invoke.hpp"
 #include "opkit/ops/arithmetic.hpp"
 
+namespace unary_test {
 using namespace opkit;
 
 namespace {
@@ -97,3 +98,4 @@ TEST_CASE("they keep what their schemas claim, gradients too") {
 }
 
 }  // namespace
+}  // namespace unary_test

@@ -9,6 +9,7 @@
 #include "opkit/interop/doctest.hpp"
 #include "opkit/op/invoke.hpp"
 
+namespace variadic_test {
 using namespace opkit;
 
 namespace {
@@ -122,3 +123,4 @@ TEST_CASE("they keep what their schemas claim, gradients too") {
 }
 
 }  // namespace
+}  // namespace variadic_test

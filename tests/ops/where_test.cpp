@@ -7,6 +7,7 @@
 #include "opkit/interop/doctest.hpp"
 #include "opkit/op/invoke.hpp"
 
+namespace where_test {
 using namespace opkit;
 
 namespace {
@@ -45,3 +46,4 @@ TEST_CASE("it keeps what its schema claims") {
 }
 
 }  // namespace
+}  // namespace where_test

@@ -5,6 +5,7 @@
 
 #include "../error_of.hpp"
 
+namespace window_test {
 namespace {
 
 using opkit::Arguments;
@@ -185,3 +186,4 @@ TEST_CASE("Taps pair the elements of kernel and input in row-major order, withou
 }
 
 }  // namespace
+}  // namespace window_test

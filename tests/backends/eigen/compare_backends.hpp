@@ -30,6 +30,14 @@ inline void CheckClose(const opkit::Tensor& found, const opkit::Tensor& expected
                      << b[first]);
 }
 
+// What the "eigen" kernel of an operator proposes for a node.
+inline std::vector<opkit::KernelConfig> ProposeOfEigen(const opkit::KernelQuery& query) {
+  for (const opkit::Kernel* kernel : opkit::OpRegistry::Global().KernelsOf(query.def.type()))
+    if (kernel->backend == "eigen") return kernel->propose(query);
+  FAIL("no kernel of eigen for " << query.def.type());
+  return {};
+}
+
 // Whether selection takes the "eigen" kernel of a node first.
 inline bool IsTakenByEigen(const std::string& op, const std::vector<opkit::Tensor>& inputs,
                            const opkit::Arguments& args, int num_outputs) {

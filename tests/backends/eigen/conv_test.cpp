@@ -1,6 +1,4 @@
 // Conv of the "eigen" backend: the same as the plain operator, however it is cut up.
-#include "opkit/backends/eigen/conv.hpp"
-
 #include <doctest/doctest.h>
 
 #include "../../error_of.hpp"
@@ -8,6 +6,7 @@
 #include "compare_backends.hpp"
 #include "opkit/op/check.hpp"
 
+namespace conv_test {
 namespace {
 
 using opkit::Arguments;
@@ -135,7 +134,7 @@ TEST_CASE("A kernel is proposed for float32, with memory for a block of each thr
     const OperatorDef def("Conv", {"x", "w"}, {"y"});
     const std::vector<TensorInfo> inputs = {{dtype, std::move(x)}, {dtype, Shape{8, 3, 3, 3}}};
     const std::vector<TensorInfo> outputs = {{dtype, std::move(y)}};
-    return opkit::ConvEigenOp::Propose(KernelQuery{def, inputs, outputs});
+    return ProposeOfEigen(KernelQuery{def, inputs, outputs});
   };
   const std::vector<KernelConfig> known =
       propose(DType::kFloat32, Shape{1, 3, 500, 500}, Shape{1, 8, 498, 498});
@@ -178,3 +177,4 @@ TEST_CASE("Conv keeps the promises of its schema on every kernel") {
 }
 
 }  // namespace
+}  // namespace conv_test

@@ -1,6 +1,4 @@
 // ConvTranspose of the "eigen" backend: the same as the plain operator.
-#include "opkit/backends/eigen/conv_transpose.hpp"
-
 #include <doctest/doctest.h>
 
 #include "../../error_of.hpp"
@@ -8,6 +6,7 @@
 #include "compare_backends.hpp"
 #include "opkit/op/check.hpp"
 
+namespace conv_transpose_test {
 namespace {
 
 using opkit::Arguments;
@@ -76,7 +75,7 @@ TEST_CASE("Its memory is that of a block, and other types are refused") {
     const std::vector<opkit::TensorInfo> inputs = {{dtype, Shape{1, 8, 500, 500}},
                                                    {dtype, Shape{8, 8, 2, 2}}};
     const std::vector<opkit::TensorInfo> outputs = {{dtype, Shape{1, 8, 1000, 1000}}};
-    return opkit::ConvTransposeEigenOp::Propose({def, inputs, outputs})[0].scratch_bytes;
+    return ProposeOfEigen({def, inputs, outputs})[0].scratch_bytes;
   };
   CHECK(propose(DType::kFloat32) > 0);
   CHECK(propose(DType::kFloat32) <= int64_t{256} * 1024 * opkit::ThreadPool::Current().threads());
@@ -94,3 +93,4 @@ TEST_CASE("ConvTranspose keeps the promises of its schema on every kernel") {
 }
 
 }  // namespace
+}  // namespace conv_transpose_test

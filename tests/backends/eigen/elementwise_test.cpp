@@ -1,14 +1,13 @@
 // The elementwise kernels of the "eigen" backend on float32 against the plain operators.
-#include "opkit/backends/eigen/elementwise_activation.hpp"
-#include "opkit/backends/eigen/elementwise_arithmetic.hpp"
-#include "opkit/backends/eigen/elementwise_unary.hpp"
-
 #include <doctest/doctest.h>
 
 #include "../../error_of.hpp"
 #include "opkit/interop/doctest.hpp"
 #include "opkit/op/invoke.hpp"
+#include "opkit/op/random.hpp"
+#include "opkit/ops/elementwise.hpp"
 
+namespace elementwise_test {
 using namespace opkit;
 
 namespace {
@@ -239,3 +238,4 @@ TEST_CASE("they keep what their schemas claim, in every type") {
 }
 
 }  // namespace
+}  // namespace elementwise_test

@@ -4,11 +4,13 @@
 #include <cmath>
 
 #include "../../error_of.hpp"
-#include "opkit/backends/eigen/elementwise_cast.hpp"
-#include "opkit/backends/eigen/elementwise_logic.hpp"
 #include "opkit/interop/doctest.hpp"
 #include "opkit/op/invoke.hpp"
+#include "opkit/op/random.hpp"
+#include "opkit/ops/convert.hpp"
+#include "opkit/ops/elementwise.hpp"
 
+namespace elementwise_vectors_test {
 using namespace opkit;
 
 namespace {
@@ -141,3 +143,4 @@ TEST_CASE("they keep what their schemas claim, in every type") {
 }
 
 }  // namespace
+}  // namespace elementwise_vectors_test

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+namespace gemm_test {
 using namespace opkit;
 
 namespace {
@@ -121,3 +122,4 @@ TEST_CASE("Gemm gives the same bits on any number of threads") {
 }
 
 }  // namespace
+}  // namespace gemm_test

@@ -1,12 +1,11 @@
 // LayerNormalization of the "eigen" backend: the same as the plain operator.
-#include "opkit/backends/eigen/layer_normalization.hpp"
-
 #include <doctest/doctest.h>
 
 #include "../../ops/window_values.hpp"
 #include "compare_backends.hpp"
 #include "opkit/op/check.hpp"
 
+namespace layer_normalization_test {
 namespace {
 
 using opkit::OperatorDef;
@@ -63,3 +62,4 @@ TEST_CASE("LayerNormalization holds what it claims on every backend") {
 }
 
 }  // namespace
+}  // namespace layer_normalization_test

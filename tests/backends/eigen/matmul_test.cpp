@@ -1,7 +1,5 @@
 // MatMul and Gemm of the "eigen" backend: the same as the plain operators, on any number of
 // threads.
-#include "opkit/backends/eigen/matmul.hpp"
-
 #include <doctest/doctest.h>
 
 #include "../../error_of.hpp"
@@ -9,6 +7,7 @@
 #include "compare_backends.hpp"
 #include "opkit/op/check.hpp"
 
+namespace matmul_test {
 namespace {
 
 using opkit::DType;
@@ -114,7 +113,7 @@ TEST_CASE("float64 is computed, other types go to the plain operator") {
   const OperatorDef def("MatMul", {"a", "b"}, {"c"});
   const std::vector<opkit::TensorInfo> in(2, {DType::kInt32, Shape{1, 1}}), out = {in[0]};
   CHECK(Contains(ErrorOf([&] {
-                   opkit::MatMulEigenOp::Propose({def, in, out});
+                   ProposeOfEigen({def, in, out});
                  }).message(),
                  "computes float32 and float64, and input 0 is int32"));
 }
@@ -129,3 +128,4 @@ TEST_CASE("MatMul and Gemm hold what they claim on every backend") {
 }
 
 }  // namespace
+}  // namespace matmul_test

@@ -1,6 +1,4 @@
 // The normalizations of the "eigen" backend: the same as the plain operators.
-#include "opkit/backends/eigen/normalization.hpp"
-
 #include <doctest/doctest.h>
 
 #include "../../error_of.hpp"
@@ -8,6 +6,7 @@
 #include "compare_backends.hpp"
 #include "opkit/op/check.hpp"
 
+namespace normalization_test {
 namespace {
 
 using opkit::OperatorDef;
@@ -104,3 +103,4 @@ TEST_CASE("The normalizations keep the promises of their schemas on every kernel
 }
 
 }  // namespace
+}  // namespace normalization_test

@@ -1,13 +1,12 @@
 // LSTM, GRU and RNN of the "eigen" backend: the same as the plain operators, whatever they are
 // given.
-#include "opkit/backends/eigen/recurrent.hpp"
-
 #include <doctest/doctest.h>
 
 #include "../../ops/window_values.hpp"
 #include "compare_backends.hpp"
 #include "opkit/op/check.hpp"
 
+namespace recurrent_test {
 namespace {
 
 using opkit::Arguments;
@@ -123,3 +122,4 @@ TEST_CASE("The layers hold what they claim on every backend") {
 }
 
 }  // namespace
+}  // namespace recurrent_test

@@ -1,12 +1,11 @@
 // The reductions of the "eigen" backend: the same as the plain operators, whatever the axes are.
-#include "opkit/backends/eigen/reduce.hpp"
-
 #include <doctest/doctest.h>
 
 #include "../../ops/window_values.hpp"
 #include "compare_backends.hpp"
 #include "opkit/op/check.hpp"
 
+namespace reduce_test {
 namespace {
 
 using opkit::Invoke;
@@ -116,3 +115,4 @@ TEST_CASE("The reductions hold what they claim on every backend") {
 }
 
 }  // namespace
+}  // namespace reduce_test
