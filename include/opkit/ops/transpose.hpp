@@ -2,9 +2,10 @@
 #ifndef OPKIT_OPS_TRANSPOSE_HPP_
 #define OPKIT_OPS_TRANSPOSE_HPP_
 
+#include <cstring>
+
 #include "opkit/ops/axes.hpp"
 #include "opkit/ops/standard_operator.hpp"
-#include "opkit/ops/strided_copy.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -57,24 +58,43 @@ class TransposeGradient final : public GradientMakerBase {
 
 }  // namespace detail
 
-class TransposeOp final : public StandardOperator {
+// What the kernels of Transpose share.
+class TransposeOpBase : public StandardOperator {
  public:
   using StandardOperator::StandardOperator;
-  bool RunOnDevice() override {
-    const Tensor& x = Input(0);
-    Tensor* y = InferredOutput(0);
-    if (order_.size() != x.rank()) order_ = detail::TransposeOrder(def().args(), x.rank());
-    const Dims from = x.strides(), to = y->shape().DenseStrides();
-    copy_.Start(ItemSize(x.dtype()));
-    for (int i = 0; i < x.rank(); ++i)
-      copy_.Axis(y->dim(i), from[static_cast<int>(order_[i])], to[i]);
-    copy_.Run(x.raw_data(), y->raw_mutable_data());
-    return true;
+
+ protected:
+  const Dims& Order(int rank) {
+    if (order_.size() != rank) order_ = detail::TransposeOrder(def().args(), rank);
+    return order_;
   }
 
  private:
   Dims order_;
-  StridedCopy copy_;
+};
+
+// One element after the other, where each lies in the input.
+class TransposeOp final : public TransposeOpBase {
+ public:
+  using TransposeOpBase::TransposeOpBase;
+  bool RunOnDevice() override {
+    const Tensor& x = Input(0);
+    Tensor* y = InferredOutput(0);
+    const Dims& order = Order(x.rank());
+    const Dims strides = x.strides();
+    const int64_t item = ItemSize(x.dtype());
+    const auto* from = static_cast<const char*>(x.raw_data());
+    auto* to = static_cast<char*>(y->raw_mutable_data());
+    for (int64_t i = 0; i < y->numel(); ++i) {
+      int64_t rest = i, place = 0;
+      for (int axis = x.rank() - 1; axis >= 0; --axis) {
+        place += rest % y->dim(axis) * strides[static_cast<int>(order[axis])];
+        rest /= y->dim(axis);
+      }
+      std::memcpy(to + i * item, from + place * item, static_cast<size_t>(item));
+    }
+    return true;
+  }
 };
 
 OPKIT_OPERATOR_SCHEMA(Transpose)

@@ -28,6 +28,7 @@
 #include "opkit/backends/eigen/strip.hpp"
 #include "opkit/backends/eigen/task_plan.hpp"
 #include "opkit/backends/eigen/tile.hpp"
+#include "opkit/backends/eigen/transpose.hpp"
 #include "opkit/ops/all.hpp"
 
 #endif  // OPKIT_BACKENDS_EIGEN_ALL_HPP_

@@ -1,0 +1,35 @@
+// Transpose of any element type for the "eigen" backend: tile by tile on the toolkit's threads.
+#ifndef OPKIT_BACKENDS_EIGEN_TRANSPOSE_HPP_
+#define OPKIT_BACKENDS_EIGEN_TRANSPOSE_HPP_
+
+#include "opkit/backends/eigen/backend.hpp"
+#include "opkit/ops/strided_copy.hpp"
+#include "opkit/ops/transpose.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+class TransposeEigenOp final : public TransposeOpBase {
+ public:
+  using TransposeOpBase::TransposeOpBase;
+  bool RunOnDevice() override {
+    const Tensor& x = Input(0);
+    Tensor* y = InferredOutput(0);
+    const Dims& order = Order(x.rank());
+    const Dims from = x.strides(), to = y->shape().DenseStrides();
+    copy_.Start(ItemSize(x.dtype()));
+    for (int i = 0; i < x.rank(); ++i)
+      copy_.Axis(y->dim(i), from[static_cast<int>(order[i])], to[i]);
+    copy_.Run(x.raw_data(), y->raw_mutable_data());
+    return true;
+  }
+
+ private:
+  StridedCopy copy_;
+};
+
+OPKIT_REGISTER_OPERATOR(::opkit::DeviceType::kCPU, Transpose, kEigenBackend, kDefault,
+                        TransposeEigenOp);
+
+}  // namespace opkit
+
+#endif  // OPKIT_BACKENDS_EIGEN_TRANSPOSE_HPP_

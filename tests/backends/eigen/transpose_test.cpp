@@ -1,0 +1,107 @@
+// Transpose of the "eigen" backend: to the bit the same as the plain operator.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "compare_backends.hpp"
+#include "opkit/op/check.hpp"
+
+namespace transpose_test {
+namespace {
+
+using opkit::DType;
+using opkit::OperatorDef;
+using opkit::Shape;
+using opkit::Tensor;
+using Ints = std::vector<int64_t>;
+
+constexpr DType kDTypes[] = {DType::kFloat32, DType::kInt64, DType::kBool, DType::kFloat16};
+
+Tensor RandomOf(DType dtype, const Shape& shape, uint64_t seed) {
+  Tensor out(shape, dtype);
+  std::mt19937_64 engine(seed);
+  for (int64_t i = 0; i < out.numel(); ++i)
+    opkit::detail::SetNumber(
+        out, i, static_cast<double>(engine() % (dtype == DType::kBool ? 2 : 2000)) - 1);
+  return out;
+}
+
+void Compare(const Tensor& x, const opkit::Arguments& args) {
+  INFO(ToString(x), ", perm ", args.Has("perm") ? opkit::StrCat(args.Get<Ints>("perm")) : "");
+  const Tensor expected = opkit::Invoke("Transpose", {x}, args, {.engine = "reference"})[0];
+  static opkit::ThreadPool pools[2] = {opkit::ThreadPool(1), opkit::ThreadPool(3)};
+  for (opkit::ThreadPool& pool : pools) {
+    const opkit::PoolScope scope(pool);
+    const Tensor found = opkit::Invoke("Transpose", {x}, args, {.engine = "eigen"})[0];
+    CHECK(found.shape() == expected.shape());
+    CHECK(found.dtype() == expected.dtype());
+    CHECK(opkit::detail::SameBytes(found, expected));
+  }
+}
+
+TEST_CASE("It is taken for every type, with every order of the axes") {
+  for (const DType dtype : kDTypes) {
+    CAPTURE(ToString(dtype));
+    const Tensor x = RandomOf(dtype, {3, 5, 4, 7}, 1);
+    CHECK(IsTakenByEigen("Transpose", {x}, {}, 1));
+    Ints perm = {0, 1, 2, 3};
+    do {
+      CHECK(IsTakenByEigen("Transpose", {x}, {{"perm", perm}}, 1));
+      Compare(x, {{"perm", perm}});
+    } while (std::next_permutation(perm.begin(), perm.end()));
+  }
+}
+
+TEST_CASE("Ranks from 0 to 6, and no elements") {
+  for (const DType dtype : kDTypes)
+    for (const Shape& shape :
+         {Shape{}, Shape{1}, Shape{9}, Shape{5, 7}, Shape{1, 8}, Shape{6, 1, 4}, Shape{2, 3, 1, 5},
+          Shape{2, 3, 2, 4, 3}, Shape{2, 3, 2, 3, 2, 3}, Shape{0}, Shape{0, 3}, Shape{4, 0, 2},
+          Shape{0, 0}})
+      Compare(RandomOf(dtype, shape, 2), {});
+}
+
+TEST_CASE("Sizes that are cut into tiles and shared by threads") {
+  for (const DType dtype : kDTypes) {
+    Compare(RandomOf(dtype, {513, 301}, 3), {});
+    Compare(RandomOf(dtype, {3, 16'001}, 4), {});
+    Compare(RandomOf(dtype, {16'001, 3}, 5), {});
+    Compare(RandomOf(dtype, {2, 3, 90, 70}, 6), {{"perm", {0, 2, 3, 1}}});
+    Compare(RandomOf(dtype, {2, 90, 70, 3}, 7), {{"perm", {0, 3, 1, 2}}});
+    Compare(RandomOf(dtype, {4, 50, 8, 64}, 8), {{"perm", {0, 2, 1, 3}}});
+  }
+}
+
+TEST_CASE("Views are read where they lie") {
+  for (const DType dtype : kDTypes) {
+    const Tensor x = RandomOf(dtype, {6, 9, 11}, 9);
+    for (const Tensor& view : {x.Permute({2, 0, 1}), x.Slice(1, 2, 7), x.Slice(2, 3, 10),
+                               x.Slice(0, 1, 5).Permute({1, 2, 0}), x.Slice(2, 4, 4)}) {
+      Ints perm = {0, 1, 2};
+      do Compare(view, {{"perm", perm}});
+      while (std::next_permutation(perm.begin(), perm.end()));
+    }
+  }
+}
+
+TEST_CASE("One operator serves inputs of several ranks") {
+  opkit::ResolvedOperator transpose("Transpose", 1, {}, {.engine = "eigen"});
+  for (const Shape& shape : {Shape{2, 3}, Shape{2, 3, 4}, Shape{3, 2}}) {
+    const Tensor x = RandomOf(DType::kFloat32, shape, 10);
+    const Tensor expected = opkit::Invoke("Transpose", {x}, {}, {.engine = "reference"})[0];
+    const Tensor found = transpose({x})[0];
+    CHECK(found.shape() == expected.shape());
+    CHECK(opkit::detail::SameBytes(found, expected));
+  }
+}
+
+TEST_CASE("Transpose holds what it claims on every backend") {
+  const auto report =
+      opkit::CheckOperator(OperatorDef("Transpose", {"x"}, {"y"}, {{"perm", {1, 2, 0}}}),
+                           {RandomOf(DType::kFloat32, {3, 5, 40}, 11)});
+  CHECK_MESSAGE(report.ok(), ToString(report));
+}
+
+}  // namespace
+}  // namespace transpose_test
