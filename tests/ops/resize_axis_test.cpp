@@ -49,6 +49,9 @@ TEST_CASE("coordinates") {
   CHECK(Coordinates(twice, kPytorchHalfPixel) == Floats{-0.25f, 0.25f, 0.75f, 1.25f});
   CHECK(Coordinates(twice, kHalfPixelSymmetric) == Floats{-0.25f, 0.25f, 0.75f, 1.25f});
   CHECK(Coordinates(twice, kAsymmetric) == Floats{0, 0.5f, 1, 1.5f});
+  CHECK(Coordinates(twice, kTfHalfPixelForNn) == Floats{0.25f, 0.75f, 1.25f, 1.75f});
+  CHECK(Coordinates(ResizeAxis::OfScale(4, 0.5f), kTfHalfPixelForNn) == Floats{1, 3});
+  CHECK(Coordinates(ResizeAxis::OfSize(2, 2), kTfHalfPixelForNn) == Floats{0, 1});
   CHECK(Coordinates(ResizeAxis::OfSize(3, 5), kAlignCorners) == Floats{0, 0.5f, 1, 1.5f, 2});
   CHECK(Coordinates(third, kAlignCorners) == Floats{0});
   CHECK(Coordinates(third, kPytorchHalfPixel) == Floats{-0.5f});

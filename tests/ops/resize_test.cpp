@@ -31,6 +31,21 @@ TEST_CASE("nearest") {
   CHECK(ByScales(bytes, {2}).ToVector<uint8_t>() == std::vector<uint8_t>{7, 7, 8, 8});
 }
 
+TEST_CASE("nearest as TensorFlow has it, half a pixel further on") {
+  const auto resized = [](const Tensor& x, const Floats& scales, const char* nearest) {
+    return FloatsOf(ByScales(
+        x, scales,
+        {{"coordinate_transformation_mode", "tf_half_pixel_for_nn"}, {"nearest_mode", nearest}}));
+  };
+  // At 0.25, 0.75, 1.25, 1.75 of the one axis, at 1 and 3 of the other.
+  CHECK(resized(Counted({2, 4}), {2, 0.5f}, "floor") == Floats{1, 3, 1, 3, 5, 7, 5, 7});
+  CHECK(resized(Counted({3}), {2}, "ceil") == Floats{1, 1, 2, 2, 2, 2});
+  CHECK(resized(Counted({4}), {0.75f}, "floor") == Floats{0, 2, 3});  // at 2/3, 2, 10/3
+  // An axis that is not resized keeps its place, whatever becomes of halves.
+  for (const char* nearest : {"floor", "ceil", "round_prefer_floor", "round_prefer_ceil"})
+    CHECK(resized(Counted({2, 2}), {1, 1}, nearest) == Floats{0, 1, 2, 3});
+}
+
 TEST_CASE("linear in one and two dimensions") {
   const Arguments linear = {{"mode", "linear"}};
   CHECK(FloatsOf(ByScales(Counted({2}), {2}, linear)) == Floats{0, 0.25f, 0.75f, 1});

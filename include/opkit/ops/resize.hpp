@@ -380,7 +380,8 @@ OPKIT_OPERATOR_SCHEMA(Resize)
     .Arg<std::string>("mode", "nearest, linear or cubic", "nearest")
     .Arg<std::string>("coordinate_transformation_mode",
                       "where an element of Y lies in X: half_pixel, half_pixel_symmetric, "
-                      "pytorch_half_pixel, align_corners, asymmetric or tf_crop_and_resize",
+                      "pytorch_half_pixel, align_corners, asymmetric, tf_crop_and_resize, or "
+                      "tf_half_pixel_for_nn, which ONNX dropped in opset 13",
                       "half_pixel")
     .Arg<std::string>("nearest_mode",
                       "which neighbour `nearest` takes: round_prefer_floor, round_prefer_ceil, "

@@ -18,6 +18,7 @@ enum class ResizeCoordinates : uint8_t {
   kPytorchHalfPixel,
   kAlignCorners,
   kAsymmetric,
+  kTfHalfPixelForNn,
   kTfCropAndResize,
 };
 enum class NearestMode : uint8_t { kRoundPreferFloor, kRoundPreferCeil, kFloor, kCeil };
@@ -37,10 +38,10 @@ struct ResizeRules {
   // Error (kInvalidArgument) for a name that ONNX does not know.
   explicit ResizeRules(const Arguments& args)
       : mode(Named<ResizeMode>(args, "mode", {"nearest", "linear", "cubic"})),
-        coordinates(
-            Named<ResizeCoordinates>(args, "coordinate_transformation_mode",
-                                     {"half_pixel", "half_pixel_symmetric", "pytorch_half_pixel",
-                                      "align_corners", "asymmetric", "tf_crop_and_resize"})),
+        coordinates(Named<ResizeCoordinates>(
+            args, "coordinate_transformation_mode",
+            {"half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners",
+             "asymmetric", "tf_half_pixel_for_nn", "tf_crop_and_resize"})),
         nearest(Named<NearestMode>(args, "nearest_mode",
                                    {"round_prefer_floor", "round_prefer_ceil", "floor", "ceil"})),
         policy(Named<AspectRatioPolicy>(args, "keep_aspect_ratio_policy",
@@ -122,6 +123,10 @@ struct ResizeAxis {
         return resized == 1 ? 0 : at * last / (resized - 1);
       case ResizeCoordinates::kAsymmetric:
         return at / scale;
+      // Half an element further on than kHalfPixel. An axis of scale 1 stays as it is, as with ONNX
+      // Runtime: the formula would move batches and channels, too.
+      case ResizeCoordinates::kTfHalfPixelForNn:
+        return scale == 1 ? at : (at + 0.5f) / scale;
       default:
         return resized == 1 ? (roi_begin + roi_end) * last / 2
                             : roi_begin * last + at * (roi_end - roi_begin) * last / (resized - 1);

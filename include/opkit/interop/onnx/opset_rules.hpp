@@ -110,12 +110,6 @@ class OnnxRules {
   }
   // In opset 11 inputs that are not used had to be there, empty; `sizes` meant that `scales` was.
   OPKIT_COLD static void Resize11(OnnxScope&, OperatorDef& def, int64_t) {
-    const std::string mode =
-        def.args().Get<std::string>("coordinate_transformation_mode", "half_pixel");
-    if (mode == "tf_half_pixel_for_nn")
-      Throw(ErrorCode::kUnsupported,
-            "coordinate_transformation_mode 'tf_half_pixel_for_nn' was dropped from ONNX in "
-            "opset 13");
     if (!Input(def, 3).empty()) SetInput(def, 2, "");
   }
   // Of any opset: an empty constant says as much as no input.
