@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "../error_of.hpp"
+#include "child_process.hpp"
 #include "opkit/engine/parallel_for.hpp"
 #include "random_graph.hpp"
 #include "watchdog.hpp"
@@ -615,6 +616,56 @@ TEST_CASE("RunAsync returns at once and calls back, from inside a task of the po
       CHECK(ledger.AllDone(50));
     }
   }
+}
+
+TEST_CASE("where no thread can be started, runs are done by the thread that starts them") {
+  std::mt19937 random(5);
+  const RandomGraph graph = MakeRandomGraph(random, 200, 2);
+  const Schedule schedule(graph.nodes, graph.edges);
+  for (const ReplayMode mode : kModes) {
+    CAPTURE(ToString(mode));
+    CHECK(ExitStatusOfChild([&] {
+            RefuseThreads();
+            ThreadPool pool(4);
+            Ledger ledger(graph);
+            Replay replay(
+                schedule,
+                [&](int node) {
+                  ledger.Start(node);
+                  ledger.Finish(node);
+                },
+                {.mode = mode}, pool);
+            int over = 0;
+            for (int run = 0; run < 10; ++run) {
+              replay.Run();
+              replay.RunAsync([&](std::exception_ptr error) { over += error == nullptr; });
+              if (over != run + 1) return 1;
+            }
+            return ledger.AllDone(20) ? 0 : 2;
+          }) == 0);
+  }
+}
+
+TEST_CASE("where no thread can be started, a completion goes on with what depends on it") {
+  CHECK(ExitStatusOfChild([&] {
+          RefuseThreads();
+          ThreadPool pool(4);
+          const std::vector<ScheduleEdge> edges = {{0, 1}, {1, 2}};
+          const Schedule schedule(3, edges);
+          int ran = 0;
+          Replay replay(
+              schedule,
+              [&](int node) {
+                ++ran;
+                return node == 1 ? NodeState::kPending : NodeState::kDone;
+              },
+              {.mode = ReplayMode::kCounters}, pool);
+          bool over = false;
+          replay.RunAsync([&](std::exception_ptr error) { over = error == nullptr; });
+          if (over || ran != 2) return 1;
+          replay.Complete(1);
+          return over && ran == 3 ? 0 : 2;
+        }) == 0);
 }
 
 TEST_CASE("the callback of RunAsync may start the next run, or destroy the replay") {

@@ -94,7 +94,8 @@ class Replay {
   }
 
   // Once for each node whose body has returned, or will return, kPending. Does not run other
-  // bodies: they run on the pool's threads or in Run.
+  // bodies, which run on the pool's threads or in Run; unless the system refused the pool all of
+  // them.
   void Complete(int node, std::exception_ptr error = nullptr) {
     static_assert(kMayPend, "Replay::Complete: the body must return NodeState");
     core_->Complete(node, std::move(error));

@@ -152,7 +152,13 @@ class ReplayCore final : public RefCounted {
   struct Duty {
     explicit Duty(ThreadPool& pool) : pool(pool) {}
     void Do() {
-      if (helper != nullptr) pool.Schedule(helper);
+      if (helper != nullptr) {
+        try {
+          pool.Schedule(helper);
+        } catch (...) {
+          DoWithout(*helper);
+        }
+      }
       if (over != nullptr) over->CountDown();
       if (quiet != nullptr) quiet->CountDown();
       if (done) done(std::move(error));
@@ -164,6 +170,21 @@ class ReplayCore final : public RefCounted {
     DoneFunction done;
     std::exception_ptr error;
   };
+
+  // The system refused the pool its first thread: those who are there do it all, this thread where
+  // there is nobody else.
+  OPKIT_COLD static void DoWithout(Helper& helper) {
+    const IntrusivePtr<ReplayCore> core = std::move(helper.core);
+    {
+      MutexLock lock(core->mutex_);
+      --core->queued_;
+      helper.next_free = std::exchange(core->free_helpers_, &helper);
+      core->UpdateHints();
+      if (core->active_ + core->searching_ + core->queued_ > 0) return;
+    }
+    ReplayWorker worker;
+    core->Participate(worker);
+  }
 
   static uint64_t LevelWord(int level, int pieces) {
     return static_cast<uint64_t>(level) << 32 | static_cast<uint64_t>(pieces) << 16;
