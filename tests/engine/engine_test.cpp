@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "../error_of.hpp"
+#include "child_process.hpp"
 #include "engine_kinds.hpp"
 #include "opkit/core/tensor.hpp"
 #include "opkit/engine/parallel_for.hpp"
@@ -460,20 +461,6 @@ TEST_CASE("engines start and stop, unused and with work queued") {
   }
 }
 
-// Runs `body` in a forked child and returns its exit status, -1 if it did not exit by itself.
-template <class F>
-int ExitStatusOfChild(F body) {
-  std::fflush(nullptr);
-  const pid_t child = fork();
-  if (child == 0) {
-    alarm(60);
-    _exit(body());
-  }
-  int status = 0;
-  waitpid(child, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
-
 TEST_CASE("a forked child may destroy its parent's engine, whose operations stay with the parent") {
   Watchdog watchdog;
   auto engine = std::make_unique<Engine>(opkit::EngineOptions{.threads = 2});
@@ -497,11 +484,7 @@ TEST_CASE("a forked child may destroy its parent's engine, whose operations stay
 
 TEST_CASE("where no thread can be started, operations run on the one that pushes") {
   CHECK(ExitStatusOfChild([] {
-          // A stack that no address space holds.
-          pthread_attr_t attributes;
-          pthread_attr_init(&attributes);
-          pthread_attr_setstacksize(&attributes, size_t{1} << 46);
-          if (pthread_setattr_default_np(&attributes) != 0) return 2;
+          RefuseThreads();
           Engine engine({.threads = 4});
           const Var v = engine.NewVar();
           int count = 0;

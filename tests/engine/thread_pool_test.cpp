@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "child_process.hpp"
 #include "opkit/engine/parallel_for.hpp"
 #include "opkit/engine/task_group.hpp"
 #include "watchdog.hpp"
@@ -43,20 +44,6 @@ struct UsesPoolAtExit {
     _exit(1);
   }
 } uses_pool_at_exit;
-
-// Runs `body` in a forked child and returns its exit status, -1 if it did not exit by itself.
-template <class F>
-int ExitStatusOfChild(F body) {
-  std::fflush(nullptr);
-  const pid_t child = fork();
-  if (child == 0) {
-    alarm(100);
-    _exit(body());
-  }
-  int status = 0;
-  waitpid(child, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
 
 TEST_CASE("submitted tasks run, without a waiter too") {
   Watchdog watchdog;
@@ -477,11 +464,7 @@ TEST_CASE("where no thread can be started, Submit says so; loops run on the call
           ThreadPool pool(4, "p");
           const rlimit none{1, 1};
           setrlimit(RLIMIT_NPROC, &none);
-          // A stack that no address space holds: refused to root, too.
-          pthread_attr_t attributes;
-          pthread_attr_init(&attributes);
-          pthread_attr_setstacksize(&attributes, size_t{1} << 46);
-          if (pthread_setattr_default_np(&attributes) != 0) return 2;
+          RefuseThreads();
           PoolScope scope(pool);
           int64_t sum = 0;
           ParallelFor(
