@@ -144,6 +144,18 @@ TEST_CASE("a tensor is made of values, a scalar, or memory of the caller's") {
     CHECK(outside.data<int32_t>() != mine);
   }
   CHECK(mine[1] == 9);
+  CHECK(ErrorOf([] { Tensor::FromExternal<float>(nullptr, {4}); }).message() ==
+        "expected memory for [4] of float32, found a null pointer");
+  CHECK(Tensor::FromExternal<float>(nullptr, {0}).numel() == 0);
+
+  // Bytes are not used for elements that would lie askew in them.
+  const Tensor bytes({16}, DType::kInt8);
+  Tensor odd = bytes.Slice(0, 1, 9);
+  odd.Resize({2}, DType::kFloat32);
+  CHECK_FALSE(odd.SharesMemoryWith(bytes));
+  Tensor even = bytes.Slice(0, 8, 16);
+  even.Resize({2}, DType::kFloat32);
+  CHECK(even.SharesMemoryWith(bytes));
 
   const auto error = ErrorOf([] { Tensor::From<float>({2, 3}, {1, 2}); });
   CHECK(error.code() == ErrorCode::kInvalidArgument);

@@ -82,11 +82,15 @@ class Tensor {
   static Tensor Scalar(T value) {
     return From<T>({}, {value});
   }
-  // Memory of the caller's, which must outlive every tensor that shares it.
+  // Memory of the caller's, which must outlive every tensor that shares it. Throws where it is null
+  // and the shape has elements.
   template <Element T>
   static Tensor FromExternal(T* data, Shape shape, Device device = {}) {
     Tensor out(device);
     const int64_t nbytes = CheckedBytes(shape, kDTypeOf<T>);
+    if (data == nullptr && nbytes > 0)
+      Throw(ErrorCode::kInvalidArgument, "expected memory for ", ToString(shape), " of ",
+            ToString(kDTypeOf<T>), ", found a null pointer");
     out.storage_ = AdoptStorage(device, const_cast<std::remove_const_t<T>*>(data), nbytes);
     out.shape_ = std::move(shape);
     out.dtype_ = kDTypeOf<T>;
@@ -359,7 +363,8 @@ class Tensor {
   bool Fits(const Shape& shape, DType dtype) const {
     int64_t nbytes = 0;
     return !__builtin_mul_overflow(shape.numel(), ItemSize(dtype), &nbytes) &&
-           nbytes <= capacity_ && (storage_ || nbytes == 0);
+           nbytes <= capacity_ && (storage_ || nbytes == 0) &&
+           (byte_offset_ & (ItemSize(dtype) - 1)) == 0;  // else its elements would lie askew
   }
   Storage NewMemory(const Shape& shape, DType dtype) const {
     try {
