@@ -90,8 +90,9 @@ def main(arguments):
             tally.fail(f"{configuration}: no test was run", 1)
     if tally.passed + tally.failed == 0:
         tally.fail("no test was run", 1)
-    skipped = f", {tally.skipped} skipped" if tally.skipped else ""
-    print(f"{tally.passed} passed, {tally.failed} failed{skipped}")
+    if tally.skipped:
+        print(f"{tally.skipped} skipped")
+    print(f"{tally.passed} passed, {tally.failed} failed")
     return 1 if tally.failed else 0
 
 

@@ -58,9 +58,11 @@ class Summary(unittest.TestCase):
 
     def test_no_device_and_listed_skips_are_allowed(self):
         output = said("gpu", "skipped: no CUDA device") + said("slow: path", "skipped: an hour")
-        self.check("1 passed, 0 failed, 2 skipped", 0, ("base_test", "run", output + totals(3, 0)))
-        self.check("1 passed, 0 failed, 1 skipped", 0,
-                   ("gpu", "run", "skipped: no CUDA device\n"), ("example", "run", ""))
+        text = self.check("1 passed, 0 failed", 0, ("base_test", "run", output + totals(3, 0)))
+        self.assertIn("\n2 skipped\n", text)
+        text = self.check("1 passed, 0 failed", 0,
+                          ("gpu", "run", "skipped: no CUDA device\n"), ("example", "run", ""))
+        self.assertIn("\n1 skipped\n", text)
 
     def test_any_other_skip_fails(self):
         text = self.check("1 passed, 1 failed", 1,
@@ -75,7 +77,7 @@ class Summary(unittest.TestCase):
 
     def test_a_run_of_nothing_fails(self):
         self.check("0 passed, 1 failed", 1, ("base_test", "run", totals(0, 0)))
-        self.check("0 passed, 1 failed, 1 skipped", 1, ("gpu", "run", "skipped: no CUDA device\n"))
+        self.check("0 passed, 1 failed", 1, ("gpu", "run", "skipped: no CUDA device\n"))
         _, lines = self.run_on()
         self.assertIn("no test was run", "\n".join(lines))
 
