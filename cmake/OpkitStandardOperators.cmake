@@ -3,8 +3,8 @@
 #   target_link_libraries(my_program PRIVATE opkit::ops opkit::eigen)
 #
 # opkit::ops holds the schemas and the reference kernels, opkit::eigen the fast kernels (it needs
-# Eigen 3). Each header that registers operators becomes one object. opkit::ops also holds Compile,
-# Executor and AddGradients, and opkit::onnx the reader of ONNX models (it needs protozero): what
+# Eigen 3), a few of the headers that register operators in each object. opkit::ops also holds
+# Compile, Executor and AddGradients, and opkit::onnx the reader of ONNX models (it needs protozero): what
 # links them compiles none of that either, by the macros OPKIT_EXTERN_GRAPH and OPKIT_EXTERN_ONNX.
 # Nothing is built until a target links it. Link them to the executable itself: objects do not travel
 # through other libraries.
@@ -39,6 +39,8 @@ endfunction()
 function(opkit_add_objects target)
   add_library(${target} OBJECT EXCLUDE_FROM_ALL ${ARGN})
   target_link_libraries(${target} PUBLIC opkit::opkit)
+  # What headers share is compiled once for four of them.
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 4)
   target_compile_options(${target} PRIVATE ${OPKIT_OPERATORS_COMPILE_OPTIONS}
     $<$<BOOL:${OPKIT_NATIVE}>:-march=native>)
 endfunction()
@@ -62,8 +64,10 @@ template GradientMap AddGradients<GradientNames, Graph>(
     Graph&, const std::string&, const std::vector<std::string>&, const GradientOptions&);
 }  // namespace opkit
 ")
-    target_sources(opkit_ops PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/opkit_ops/plan.cpp
+    set(graph_units ${CMAKE_CURRENT_BINARY_DIR}/opkit_ops/plan.cpp
       ${CMAKE_CURRENT_BINARY_DIR}/opkit_ops/executor.cpp)
+    set_source_files_properties(${graph_units} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+    target_sources(opkit_ops PRIVATE ${graph_units})
     target_compile_definitions(opkit_ops PUBLIC OPKIT_EXTERN_GRAPH)
     add_library(opkit::ops ALIAS opkit_ops)
   endif()
