@@ -2,9 +2,12 @@
 // pause, groups of 1,000 empty tasks, and loops over y = a * y + x of several lengths. Names end in
 // the number of threads.
 #include <benchmark/benchmark.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
 #include <tbb/parallel_for.h>
 #include <tbb/task_arena.h>
 #include <tbb/task_group.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -93,6 +96,47 @@ void SubmitParkedAndWaitTbb(benchmark::State& state) {
   });
 }
 BENCHMARK(SubmitParkedAndWaitTbb)->Iterations(2000)->UseManualTime();
+
+// What the machine takes to wake a thread that sleeps in a futex, by the thread that wakes it and
+// until the other one runs: the floor of the rows above.
+class Sleeper {
+ public:
+  ~Sleeper() {
+    Wake(2);
+    thread_.join();
+  }
+  void Wake(int word) {
+    word_ = word;
+    syscall(SYS_futex, reinterpret_cast<int*>(&word_), FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
+  }
+  void AwaitRun() const {
+    while (word_ != 0) benchmark::ClobberMemory();
+  }
+
+ private:
+  std::atomic<int> word_{0};
+  std::thread thread_{[this] {
+    while (word_ != 2) {
+      word_ = 0;
+      while (word_ == 0)
+        syscall(SYS_futex, reinterpret_cast<int*>(&word_), FUTEX_WAIT_PRIVATE, 0, nullptr, nullptr,
+                0);
+    }
+  }};
+};
+void FutexWake(benchmark::State& state) {
+  Sleeper sleeper;
+  AfterAPause(state, [&](std::atomic<int>&) { sleeper.Wake(1); });
+}
+BENCHMARK(FutexWake)->Iterations(2000)->UseManualTime();
+void FutexWakeAndRun(benchmark::State& state) {
+  Sleeper sleeper;
+  AfterAPause(state, [&](std::atomic<int>&) {
+    sleeper.Wake(1);
+    sleeper.AwaitRun();
+  });
+}
+BENCHMARK(FutexWakeAndRun)->Iterations(2000)->UseManualTime();
 
 constexpr int kTasks = 1000;
 
