@@ -80,6 +80,10 @@ TEST_CASE("the nearest of two") {
   CHECK(axis.Nearest(kCeil, 1.1f) == 2);
   CHECK(axis.Nearest(kFloor, -0.5f) == 0);
   CHECK(axis.Nearest(kCeil, 3.2f) == 3);
+  CHECK(axis.Nearest(kSimple, 1.9f) == 1);
+  CHECK(ResizeAxis::OfScale(4, 1.5f).Nearest(kSimple, 1.9f) == 1);
+  CHECK(ResizeAxis::OfScale(4, 0.75f).Nearest(kSimple, 1.1f) == 2);
+  CHECK(ResizeAxis::OfScale(4, 0.75f).Nearest(kSimple, 3.2f) == 3);
 }
 
 ResizeWeights Weights(const Arguments& args, const ResizeAxis& axis) {

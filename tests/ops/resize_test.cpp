@@ -46,6 +46,22 @@ TEST_CASE("nearest as TensorFlow has it, half a pixel further on") {
     CHECK(resized(Counted({2, 2}), {1, 1}, nearest) == Floats{0, 1, 2, 3});
 }
 
+TEST_CASE("nearest as ONNX Runtime has it before opset 11: each axis by its own scale") {
+  ResolvedOperator resize(
+      "Resize", 3, {{"coordinate_transformation_mode", "asymmetric"}, {"nearest_mode", "simple"}});
+  const auto resized = [&](const Tensor& x, const Floats& scales) {
+    const auto count = static_cast<int64_t>(scales.size());
+    return FloatsOf(resize({x, kNone, Tensor::From<float>({count}, scales)})[0]);
+  };
+  // Along the axis that shrinks at 0, 4/3, 8/3; along the one that grows at 0, 2/3, 4/3.
+  CHECK(resized(Counted({4, 2}), {0.75f, 1.5f}) == Floats{0, 0, 1, 4, 4, 5, 6, 6, 7});
+  // The scales of a run decide, not those of the one before.
+  CHECK(resized(Counted({2, 4}), {1.5f, 0.75f}) == Floats{0, 2, 3, 0, 2, 3, 4, 6, 7});
+  CHECK(resized(Counted({4}), {0.75f}) == Floats{0, 2, 3});
+  CHECK(resized(Counted({4}), {1}) == Floats{0, 1, 2, 3});
+  CHECK(resized(Counted({4}), {1.25f}) == Floats{0, 0, 1, 2, 3});
+}
+
 TEST_CASE("linear in one and two dimensions") {
   const Arguments linear = {{"mode", "linear"}};
   CHECK(FloatsOf(ByScales(Counted({2}), {2}, linear)) == Floats{0, 0.25f, 0.75f, 1});

@@ -385,7 +385,8 @@ OPKIT_OPERATOR_SCHEMA(Resize)
                       "half_pixel")
     .Arg<std::string>("nearest_mode",
                       "which neighbour `nearest` takes: round_prefer_floor, round_prefer_ceil, "
-                      "floor or ceil",
+                      "floor or ceil; or simple, which is not ONNX's but what ONNX Runtime does "
+                      "before opset 11: ceil on axes that shrink, floor on others",
                       "round_prefer_floor")
     .Arg<std::string>("keep_aspect_ratio_policy",
                       "how `sizes` are met: stretch; not_larger or not_smaller, by one scale for "

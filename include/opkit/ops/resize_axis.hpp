@@ -21,7 +21,7 @@ enum class ResizeCoordinates : uint8_t {
   kTfHalfPixelForNn,
   kTfCropAndResize,
 };
-enum class NearestMode : uint8_t { kRoundPreferFloor, kRoundPreferCeil, kFloor, kCeil };
+enum class NearestMode : uint8_t { kRoundPreferFloor, kRoundPreferCeil, kFloor, kCeil, kSimple };
 enum class AspectRatioPolicy : uint8_t { kStretch, kNotLarger, kNotSmaller };
 
 // The attributes of a Resize node.
@@ -35,15 +35,16 @@ struct ResizeRules {
   std::vector<int64_t> axes;  // those that scales, sizes and roi are for; all where `all_axes`
   bool all_axes;
 
-  // Error (kInvalidArgument) for a name that ONNX does not know.
+  // Error (kInvalidArgument) for a name that the schema does not list.
   explicit ResizeRules(const Arguments& args)
       : mode(Named<ResizeMode>(args, "mode", {"nearest", "linear", "cubic"})),
         coordinates(Named<ResizeCoordinates>(
             args, "coordinate_transformation_mode",
             {"half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners",
              "asymmetric", "tf_half_pixel_for_nn", "tf_crop_and_resize"})),
-        nearest(Named<NearestMode>(args, "nearest_mode",
-                                   {"round_prefer_floor", "round_prefer_ceil", "floor", "ceil"})),
+        nearest(Named<NearestMode>(
+            args, "nearest_mode",
+            {"round_prefer_floor", "round_prefer_ceil", "floor", "ceil", "simple"})),
         policy(Named<AspectRatioPolicy>(args, "keep_aspect_ratio_policy",
                                         {"stretch", "not_larger", "not_smaller"})),
         antialias(args.Get<int64_t>("antialias", 0) != 0),
@@ -138,6 +139,7 @@ struct ResizeAxis {
            !(at >= 0 && at <= static_cast<float>(input - 1));
   }
   int64_t Nearest(NearestMode mode, float at) const {
+    if (mode == NearestMode::kSimple) mode = scale < 1 ? NearestMode::kCeil : NearestMode::kFloor;
     const float chosen = mode == NearestMode::kFloor              ? std::floor(at)
                          : mode == NearestMode::kCeil             ? std::ceil(at)
                          : mode == NearestMode::kRoundPreferFloor ? std::ceil(at - 0.5f)

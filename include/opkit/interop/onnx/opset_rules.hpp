@@ -90,13 +90,12 @@ class OnnxRules {
   }
 
   // Opset 10 had two inputs; what later became attributes was fixed. ONNX does not say how it
-  // rounds to the nearest; ONNX Runtime takes the one before, when it makes an axis smaller the one
-  // behind.
-  OPKIT_COLD static void Resize10(OnnxScope& scope, OperatorDef& def, int64_t) {
+  // rounds to the nearest; `simple` is how ONNX Runtime does.
+  OPKIT_COLD static void Resize10(OnnxScope&, OperatorDef& def, int64_t) {
     const std::string x = Input(def, 0), scales = Input(def, 1);
     def.mutable_inputs() = {x, "", scales};
     def.Arg("coordinate_transformation_mode", "asymmetric");
-    def.Arg("nearest_mode", Shrinks(scope.graph().FindConstant(scales)) ? "ceil" : "floor");
+    def.Arg("nearest_mode", "simple");
   }
   OPKIT_COLD static void Upsample(OnnxScope& scope, OperatorDef& def, int64_t opset) {
     if (opset < 9) {
@@ -113,7 +112,9 @@ class OnnxRules {
     if (!Input(def, 3).empty()) SetInput(def, 2, "");
   }
   // Of any opset: an empty constant says as much as no input.
-  OPKIT_COLD static void Resize(OnnxScope& scope, OperatorDef& def, int64_t) {
+  OPKIT_COLD static void Resize(OnnxScope& scope, OperatorDef& def, int64_t opset) {
+    if (opset > 10 && def.args().Get<std::string>("nearest_mode", "") == "simple")
+      Throw(ErrorCode::kInvalidArgument, "ONNX has no nearest_mode 'simple'");
     const std::string mode =
         def.args().Get<std::string>("coordinate_transformation_mode", "half_pixel");
     if (mode != "tf_crop_and_resize" && !Input(def, 1).empty()) SetInput(def, 1, "");
@@ -155,15 +156,6 @@ class OnnxRules {
                                                       : Tensor::Scalar(value);
     SetInput(def, index, scope.AddConstant(def, name, scalar));
     def.mutable_args().Remove(name);
-  }
-  OPKIT_COLD static bool Shrinks(const Tensor* scales) {
-    if (!scales || scales->dtype() != DType::kFloat32) return false;
-    bool shrinks = false;
-    for (const float scale : scales->ToVector<float>()) {
-      if (scale > 1.f) return false;
-      shrinks |= scale < 1.f;
-    }
-    return shrinks;
   }
 };
 
