@@ -26,5 +26,23 @@ TEST_CASE("inference, and that it is what it claims to be") {
   CheckNode(OperatorDef("NonZero", {"x"}, {"y"}), {Counted({2, 3})});
 }
 
+TEST_CASE("its cost: at most an index of every axis for every element") {
+  const OpSchema& schema = OpRegistry::Global().GetSchema("NonZero");
+  const OperatorDef def("NonZero", {"x"}, {"y"});
+  const auto cost = [&](const TensorInfo& x) {
+    return schema.Cost(def, {x}, schema.InferOutputs(def, {x}));
+  };
+  const OpCost matrix = cost(TensorInfo(DType::kFloat32, {3, 5}));
+  CHECK(matrix.flops == 15);
+  CHECK(matrix.bytes_read == 60);
+  CHECK(matrix.bytes_written == 2 * 15 * 8);
+  CHECK(cost(TensorInfo(DType::kBool, SymbolicShape(std::vector<Dim>{}))).bytes_written == 8);
+  CHECK(cost(TensorInfo(DType::kFloat32, {0, 5})).bytes_written == 0);
+  CHECK(cost(TensorInfo(DType::kFloat32, {Sym("N"), 5})).bytes_written == 0);  // nobody knows
+  // Those of a run are those that it wrote.
+  CHECK(schema.Cost(def, {TensorInfo(DType::kFloat32, {3, 5})}, {TensorInfo(DType::kInt64, {2, 4})})
+            .bytes_written == 2 * 4 * 8);
+}
+
 }  // namespace
 }  // namespace non_zero_test

@@ -49,6 +49,20 @@ OPKIT_OPERATOR_SCHEMA(NonZero)
       const Dim rank = !input.has_rank() ? Dim() : input.rank() == 0 ? Dim(1) : Dim(input.rank());
       c.SetOutput(0, DType::kInt64, {rank, Dim()});
     })
+    .CostInferenceFunction([](const OperatorDef&, const std::vector<TensorInfo>& inputs,
+                              const std::vector<TensorInfo>& outputs) {
+      const TensorInfo& x = inputs[0];
+      const TensorInfo& y = outputs[0];
+      OpCost cost;
+      cost.flops = OpSchema::Elements(x);
+      cost.bytes_read = OpSchema::Bytes(x);
+      cost.bytes_written = OpSchema::Bytes(y);
+      // Until a run says how many there are: all that there may be.
+      if (!y.shape.is_known() && x.shape.is_known())
+        cost.bytes_written = OpSchema::Elements(x) * sizeof(int64_t) *
+                             static_cast<uint64_t>((std::max)(x.shape.rank(), 1));
+      return cost;
+    })
     .SetDoc("The indices of the elements that are not zero.");
 OPKIT_REGISTER_CPU_OPERATOR(NonZero, NonZeroOp);
 OPKIT_NO_GRADIENT(NonZero);
