@@ -235,6 +235,23 @@ class WrongModel(Cli):
                                           [value_info("y", FLOAT, [1])], opset=1000))
         self.refuses(BAD_MODEL, ["run", path, "--random"], "1000")
 
+    def test_sizes_that_no_machine_has_name_the_node(self):
+        def filled(extents):
+            return self.write("m.onnx", model(
+                [node("ConstantOfShape", ["s"], ["c"], "big"), node("Neg", ["c"], ["n"], "small"),
+                 node("ReduceSum", ["n"], ["y"])], [], [value_info("y", FLOAT, [])],
+                [tensor("s", INT64, [len(extents)], extents)]))
+        self.refuses(RUN_FAILED, ["run", filled([1 << 46])], "out of memory",
+                     "float32[70368744177664]", "made by node ConstantOfShape 'big' (s) -> (c)")
+        for extents in ([1 << 62], [1 << 40, 1 << 40]):
+            self.refuses(BAD_MODEL, ["run", filled(extents)], "than a 64-bit count can hold",
+                         "ConstantOfShape 'big' (s) -> (c)")
+        path = self.write("m.onnx", model(
+            [node("Tile", ["x", "r"], ["y"], "tiles")], [], [value_info("y", FLOAT, ["a", "b"])],
+            [tensor("x", FLOAT, [1, 1], [1]), tensor("r", INT64, [2], [1 << 40, 1 << 40])]))
+        self.refuses(BAD_MODEL, ["run", path], "more elements than a 64-bit count can hold",
+                     "'y', which node Tile 'tiles' (x, r) -> (y) makes")
+
     def test_shapes_that_contradict_each_other(self):
         path = self.write("m.onnx", model([node("Add", ["x", "w"], ["y"], "adds")],
                                           [value_info("x", FLOAT, [2])],

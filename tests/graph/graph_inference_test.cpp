@@ -191,6 +191,23 @@ TEST_CASE("shapes that are computed from shapes are known before the graph runs"
   CHECK(copy->at("E").constant->ToVector<int64_t>() == std::vector<int64_t>{5, 3});
 }
 
+TEST_CASE("a shape that cannot be counted is an error that names the node") {
+  const auto what = [](const std::vector<int64_t>& shape) {
+    Graph g;
+    g.AddConstant("S", Tensor::From<int64_t>({static_cast<int64_t>(shape.size())}, shape));
+    g.AddNode(OperatorDef("Filled").Name("big").Input("S").Output("F"));
+    g.AddNode(OperatorDef("Relu").Input("F").Output("Y"));
+    return ErrorOf([&] { InferGraph(GraphView(g)); });
+  };
+  const std::string place = "in the type of 'F', which node Filled 'big' (S) -> (F) makes";
+  const int64_t half = int64_t{1} << 62;
+  const Error bytes = what({half});
+  CHECK(bytes.message() ==
+        "a tensor float32[4611686018427387904] has more bytes than a 64-bit count can hold");
+  CHECK(bytes.context() == std::vector<std::string>{place});
+  CHECK(what({half / 4}).message() == "no Error was thrown");
+}
+
 // A fast kernel that does not take what shapes are made of.
 class PickyTwiceOp final : public Operator<CPUContext> {
  public:

@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "../core/test_allocator.hpp"
 #include "../error_of.hpp"
 #include "opkit/graph/draw_plan.hpp"
 #include "opkit/graph/executor.hpp"
@@ -158,6 +159,49 @@ TEST_CASE("a plan without known shapes says so") {
   CHECK(Contains(plan.Describe(), "the shapes of its inputs are not known yet"));
   CHECK(ErrorOf([&] { plan.memory(); }).code() == ErrorCode::kFailedPrecondition);
   CHECK(ErrorOf([&] { DrawMemory(plan); }).code() == ErrorCode::kFailedPrecondition);
+}
+
+TEST_CASE("memory that cannot be had is an error that names what takes most of it") {
+  TestAllocator allocator;
+  const auto text = [&](const std::vector<OperatorDef>& defs, int64_t limit) {
+    allocator.set_limit(INT64_MAX);
+    const Plan plan = Compile(Chain(defs), {.threads = 1});
+    allocator.set_limit(limit);
+    return std::string(ErrorOf([&] { Executor executor(plan); }).what());
+  };
+  const OperatorDef big = OperatorDef("Choosy").Name("big");
+  const std::string value = text({big, OperatorDef("Scratch")}, 255);
+  CHECK(Contains(value, "out of memory on test allocator"));
+  CHECK(Contains(value,
+                 "in the memory of cpu between nodes, most of it the 1000 bytes of scratch of node "
+                 "Scratch (v1) -> (v2)"));
+  CHECK(
+      Contains(text({big, OperatorDef("Choosy")}, 255),
+               "\n  in the memory of cpu between nodes, most of it 'v1', which is float32[64] and "
+               "made by node Choosy 'big' (v0) -> (v1)"));
+}
+
+TEST_CASE("more bytes than can be counted are an error that names the node") {
+  Graph g;
+  g.AddInput("X", kFloat, {int64_t{1} << 60});
+  g.AddNode(OperatorDef("Choosy").Name("first").Input("X").Output("A"));
+  g.AddNode(OperatorDef("Choosy").Name("second").Input("A").Output("B"));
+  g.AddNode(OperatorDef("Choosy").Name("third").Input("B").Output("C"));
+  g.AddOutput("C");
+  const Error together = ErrorOf([&] { Compile(g, {.threads = 1}); });
+  CHECK(together.code() == ErrorCode::kOutOfRange);
+  CHECK(Contains(together.what(), "the buffers' sizes add up to more than an int64 holds"));
+  CHECK(Contains(together.what(),
+                 "most of it 'A', which is float32[1152921504606846976] and made by node Choosy "
+                 "'first' (X) -> (A)"));
+  Graph alone;
+  alone.AddInput("X", kFloat, {int64_t{1} << 62});
+  alone.AddNode(OperatorDef("Choosy").Name("big").Input("X").Output("A"));
+  alone.AddOutput("A");
+  const Error one = ErrorOf([&] { Compile(alone); });
+  CHECK(one.message() ==
+        "a tensor float32[4611686018427387904] has more bytes than a 64-bit count can hold");
+  CHECK(one.context().at(0) == "in the type of 'A', which node Choosy 'big' (X) -> (A) makes");
 }
 
 }  // namespace plan_test

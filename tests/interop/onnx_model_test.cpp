@@ -1,6 +1,7 @@
 // ONNX models become graphs: inputs, constants, attributes, names, and the operators that answer.
 #include <doctest/doctest.h>
 
+#include <climits>
 #include <cmath>
 
 #include "../error_of.hpp"
@@ -205,6 +206,18 @@ TEST_CASE("Operators of other domains are registered with the domain or without"
   CHECK(type("OnnxTestAdd", "com.example") == "com.example.OnnxTestAdd");
   OpRegistry::Global().Remove("com.example.OnnxTestAdd");
   CHECK(type("OnnxTestAdd", "ai.onnx") == "OnnxTestAdd");
+}
+
+TEST_CASE("A value with more bytes than can be counted is an Error that names its node") {
+  const opkit::Graph graph = ParseOnnxModel(OnnxGraph()
+                                                .Input("x", {INT_MAX, INT_MAX, 2})
+                                                .Node("OnnxTestAdd", {"x", "x"}, {"y"}, {}, "sum")
+                                                .Output("y")
+                                                .Model())
+                                 .graph;
+  const Error error = ErrorOf([&] { Compile(graph); });
+  CHECK(Contains(error.message(), "has more bytes than a 64-bit count can hold"));
+  CHECK(Contains(error.what(), "'y', which node OnnxTestAdd 'sum' (x, x) -> (y) makes"));
 }
 
 TEST_CASE("An operator that is not registered is an Error that names the nearest") {

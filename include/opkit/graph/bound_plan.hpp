@@ -307,14 +307,20 @@ class BoundPlan final : public RefCounted {
   // New arenas, and every planned value and scratch in its place.
   void AllocateArenas() {
     arenas_.clear();
-    for (const auto& arena : specialization_->arenas())
-      arenas_.push_back(arena.plan.arena_bytes > 0
-                            ? AllocateStorage(arena.device, arena.plan.arena_bytes)
-                            : Storage());
+    for (const auto& arena : specialization_->arenas()) arenas_.push_back(NewArena(arena));
     several_arenas_ = arenas_.size() > 1;
     only_arena_ = arenas_.size() == 1 ? arenas_[0].get() : nullptr;
     for (size_t a = 0; a < arenas_.size(); ++a)
       if (arenas_[a]) FillArena(specialization_->arenas()[a], arenas_[a]);
+  }
+  Storage NewArena(const ArenaPlan<Parts>& arena) const {
+    try {
+      if (arena.plan.arena_bytes == 0) return {};
+      return AllocateStorage(arena.device, arena.plan.arena_bytes);
+    } catch (Error& error) {
+      error.AddContext(specialization_->LargestIn(arena));
+      throw;
+    }
   }
   void FillArena(const ArenaPlan<Parts>& arena, const Storage& storage) {
     for (size_t at = 0; at + 1 < places_.size(); ++at) {

@@ -147,10 +147,24 @@ class GraphInference {
     // the outputs, for operators that learn their inputs from them.
     Apply(schema, def, ins, outs, {}, where);
     if (!inputs_known) Apply(schema, def, ins, outs, Resolved(outs), where);
+    CheckSizes(outs, where);
     const auto devices = schema.InferDevices(def).second;
     for (size_t o = 0; o < outs.size() && o < devices.size(); ++o)
       if (outs[o] >= 0) types_[outs[o]].device = devices[o];
     Evaluate(node, def, ins, outs);
+  }
+  // No count overflows for what comes after: the nodes that read them, kernels, the planner.
+  void CheckSizes(std::span<const int> outs, const std::string& where) const {
+    for (const int value : outs) {
+      if (value < 0 || !types_[value].shape.is_known()) continue;
+      try {
+        static_cast<void>(Tensor::CheckedBytes(types_[value].shape.ToShape(), types_[value].dtype));
+      } catch (Error& error) {
+        error.AddContext(
+            StrCat("in the type of '", view_.name(value), "', which ", where, " makes"));
+        throw;
+      }
+    }
   }
   // Runs the node, once, if all that it reads is known.
   template <class Def>
@@ -250,7 +264,8 @@ class GraphInference {
 
 // `known` adds to what the graph says of its inputs (the shapes of a run). Errors, showing both
 // sides: kInvalidArgument where two sources contradict each other, kNotFound for a name in `known`
-// that is no input, and what the operators' own functions throw.
+// that is no input, kOutOfRange where a node makes more bytes than an int64 counts, and what the
+// operators' own functions throw.
 template <class View = GraphView, class Input = GraphInput>
 BasicGraphTypes<View> InferGraph(const std::type_identity_t<View>& view,
                                  const std::vector<Input>& known = {}) {

@@ -4,6 +4,8 @@
 #ifndef OPKIT_GRAPH_SPECIALIZATION_HPP_
 #define OPKIT_GRAPH_SPECIALIZATION_HPP_
 
+#include <limits>
+
 #include "opkit/graph/bound_nodes.hpp"
 #include "opkit/graph/memory_plan.hpp"
 #include "opkit/graph/memory_verify.hpp"
@@ -100,6 +102,23 @@ class Specialization final : public RefCounted {
   bool may_pend() const { return may_pend_; }
   bool IsAsynchronous(int node) const { return asynchronous_[static_cast<size_t>(node)] != 0; }
   int stream(int node) const { return streams_[static_cast<size_t>(node)]; }
+  // For an error about an arena as a whole: what takes most of it.
+  OPKIT_COLD std::string LargestIn(const ArenaPlan& arena) const {
+    size_t largest = 0;
+    const auto bytes = [&](size_t value) {
+      return arena.values[value].external ? -1 : arena.values[value].bytes;
+    };
+    for (size_t value = 1; value < arena.values.size(); ++value)
+      if (bytes(value) > bytes(largest)) largest = value;
+    const std::string begin = "in the memory of " + ToString(arena.device) + " between nodes, ";
+    const auto num_values = static_cast<size_t>(view_.num_values());
+    if (largest >= num_values)
+      return StrCat(begin, "most of it the ", bytes(largest), " bytes of scratch of node ",
+                    NameOfStep(static_cast<int>(largest - num_values)));
+    const int value = static_cast<int>(largest);
+    return StrCat(begin, "most of it '", view_.name(value), "', which is ", ToString(types_[value]),
+                  " and made by node ", ToString(view_.graph().node(view_.producer(value))));
+  }
 
   // Operators for one executor. Those that selection made go to whoever asks first; not
   // synchronised.
@@ -179,6 +198,9 @@ class Specialization final : public RefCounted {
     }
   }
 
+  std::string NameOfStep(int step) const {
+    return ToString(view_.graph().node(schedule_->original_of(step)));
+  }
   void PlanArenas(const Options& options) {
     if (options.walked && !may_pend_)
       for (int step = 0; step < schedule_->size(); ++step) run_order_.stages.push_back(step);
@@ -189,8 +211,13 @@ class Specialization final : public RefCounted {
     for (ArenaPlan& arena : arenas_) {
       Describe(arena);
       arena.lifetimes = FindLifetimes(run_order_, arena.values, arena.inplace);
-      arena.plan =
-          ::opkit::PlanMemory(arena.lifetimes.buffers, arena.lifetimes.conflicts, options.memory);
+      try {
+        arena.plan =
+            ::opkit::PlanMemory(arena.lifetimes.buffers, arena.lifetimes.conflicts, options.memory);
+      } catch (Error& error) {
+        error.AddContext(LargestIn(arena));
+        throw;
+      }
       [[maybe_unused]] constexpr size_t kCheaplyVerified =
           4096;  // values; it takes time by their square
       if (options.verify_memory) Verify(arena);
@@ -200,11 +227,16 @@ class Specialization final : public RefCounted {
       memory_.lower_bound_bytes += arena.plan.lower_bound_bytes;
       memory_.seconds += arena.plan.seconds;
       for (const RunValue& value : arena.values)
-        if (!value.external)
-          memory_.naive_bytes +=
-              (value.bytes + value.alignment - 1) / value.alignment * value.alignment;
+        if (!value.external) AddNaive(value);
       for (uint8_t granted : arena.lifetimes.granted) memory_.inplace_values += granted;
     }
+  }
+  // Saturates: values that share a place may be more than the planner has to count.
+  void AddNaive(const RunValue& value) {
+    const int64_t rest = (value.alignment - value.bytes % value.alignment) % value.alignment;
+    int64_t& sum = memory_.naive_bytes;
+    if (__builtin_add_overflow(sum, value.bytes, &sum) || __builtin_add_overflow(sum, rest, &sum))
+      sum = (std::numeric_limits<int64_t>::max)();
   }
   bool Verify(const ArenaPlan& arena) const {
     std::vector<int64_t> addresses;
