@@ -252,6 +252,13 @@ class WrongModel(Cli):
         self.refuses(BAD_MODEL, ["run", path], "more elements than a 64-bit count can hold",
                      "'y', which node Tile 'tiles' (x, r) -> (y) makes")
 
+    def test_an_attribute_that_an_operator_does_not_have(self):
+        path = self.write("m.onnx", model([node("Relu", ["x"], ["y"], "act", [("alpha", 1)])],
+                                          [value_info("x", FLOAT, [1])],
+                                          [value_info("y", FLOAT, [1])]))
+        self.refuses(BAD_MODEL, ["run", path, "--random"],
+                     "node 'act' (Relu): Relu has no argument 'alpha'")
+
     def test_shapes_that_contradict_each_other(self):
         path = self.write("m.onnx", model([node("Add", ["x", "w"], ["y"], "adds")],
                                           [value_info("x", FLOAT, [2])],

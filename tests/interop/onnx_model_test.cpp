@@ -208,6 +208,23 @@ TEST_CASE("Operators of other domains are registered with the domain or without"
   CHECK(type("OnnxTestAdd", "ai.onnx") == "OnnxTestAdd");
 }
 
+TEST_CASE("Attributes that ONNX's own operators do not have are Errors that name the node") {
+  const auto model = [](const char* domain) {
+    return OnnxGraph()
+        .Input("x")
+        .Node("OnnxTestAdd", {"x", "x"}, {"y"}, {AttributeProto::Float("alpha", 1)}, "sum", domain)
+        .Output("y")
+        .Model();
+  };
+  for (const char* domain : {"", "ai.onnx"}) {
+    const Error error = ErrorOf([&] { ParseOnnxModel(model(domain)); });
+    CHECK(error.code() == ErrorCode::kUnsupported);
+    CHECK(error.message() == "node 'sum' (OnnxTestAdd): OnnxTestAdd has no argument 'alpha'");
+  }
+  CHECK(ParseOnnxModel(model("com.example")).graph.node(0).args().Has("alpha"));
+  CHECK(ParseOnnxModel(model(""), AnyOperator()).graph.node(0).args().Has("alpha"));
+}
+
 TEST_CASE("A value with more bytes than can be counted is an Error that names its node") {
   const opkit::Graph graph = ParseOnnxModel(OnnxGraph()
                                                 .Input("x", {INT_MAX, INT_MAX, 2})

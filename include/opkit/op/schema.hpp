@@ -290,6 +290,7 @@ class OpSchema {
   bool TakesArgument(std::string_view name) const {
     return attributes_.empty() || unknown_args_allowed_ || FindAttribute(name);
   }
+  bool unknown_args_allowed() const { return unknown_args_allowed_; }
   // "; did you mean 'alpha'?" or the like, for a name that is not declared.
   std::string SuggestArgument(std::string_view name) const {
     std::vector<std::string> known;

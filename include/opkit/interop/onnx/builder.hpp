@@ -152,8 +152,20 @@ class OnnxGraphBuilder {
       def.Inputs(captures);
       def.Arg("captures", captures);
     }
-    if (node.domain.empty()) RewriteOnnxNode(scope_, def, node.opset);
+    if (node.domain.empty()) {
+      RewriteOnnxNode(scope_, def, node.opset);
+      CheckAttributes(def);
+    }
     scope_.AddNode(std::move(def), node.domain, node.opset);
+  }
+  // A schema that declares no attribute lets any pass, for operators written in a minute; one of
+  // ONNX has none then. Where some are declared, compiling finds others.
+  OPKIT_COLD void CheckAttributes(const OperatorDef& def) const {
+    if (def.args().empty() || context_.options.allow_unknown_operators) return;
+    const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
+    if (schema && schema->attributes().empty() && !schema->unknown_args_allowed())
+      Throw(ErrorCode::kUnsupported, def.type(), " has no argument '", def.args().begin()->name,
+            "'");
   }
   OPKIT_COLD IntrusivePtr<const SubgraphBase> Subgraph(const OnnxGraphProto& proto,
                                                        std::vector<std::string>& captures) {
