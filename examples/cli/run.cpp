@@ -23,22 +23,33 @@ struct RunCommand {
   bool random = false, table = false;
 };
 
-// Names of files for names of outputs, no two the same.
+// Names of files for names of outputs, no two the same: those that can be a file's as they are stay
+// so, and others take what is free.
 class FileNames {
  public:
+  explicit FileNames(const NamedTensors& outputs) {
+    for (const NamedTensor& output : outputs)
+      if (Replaced(output.name) == output.name) used_.insert(output.name);
+  }
   std::string For(const std::string& output) {
-    std::string name;
-    for (const char c : output) {
-      const bool kept = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-                        (c >= '0' && c <= '9') || c == '_' || c == '.' || c == '-';
-      name += kept ? c : '_';
-    }
+    const std::string name = Replaced(output);
+    if (name == output) return name + ".npy";
     std::string unique = name;
     for (int n = 2; !used_.insert(unique).second; ++n) unique = name + "_" + std::to_string(n);
     return unique + ".npy";
   }
 
  private:
+  static std::string Replaced(const std::string& output) {
+    std::string name;
+    for (const char c : output) {
+      const bool kept = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                        (c >= '0' && c <= '9') || c == '_' || c == '.' || c == '-';
+      name += kept ? c : '_';
+    }
+    return name;
+  }
+
   std::set<std::string> used_;
 };
 
@@ -70,7 +81,7 @@ void MakeFolder(const std::string& path) {
 }
 
 void WriteOutputs(const NamedTensors& outputs, const std::string& folder) {
-  FileNames names;
+  FileNames names(outputs);
   Table table("lll");
   for (const NamedTensor& output : outputs) {
     const std::string type = StrCat(output.tensor.dtype(), output.tensor.shape());

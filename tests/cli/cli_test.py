@@ -96,6 +96,18 @@ class Run(Cli):
         self.assertEqual(read_npy(self.folder / "out/a_b.npy")[2], [3])
         self.assertEqual(read_npy(self.folder / "out/a_b_2.npy")[2], [3])
 
+    def test_an_output_whose_name_a_file_can_have_gets_that_file(self):
+        path = self.write("m.onnx", model(
+            [node("Neg", ["x"], ["a:b"]), node("Reciprocal", ["x"], ["a_b"]),
+             node("Sign", ["x"], ["a_b_2"])],
+            [value_info("x", FLOAT, [1])],
+            [value_info(name, FLOAT, [1]) for name in ("a:b", "a_b", "a_b_2")]))
+        self.npy("x.npy", FLOAT, [1], [-4])
+        self.opkit("run", path, "--input", "x=x.npy", "--output-dir", "out")
+        for name, value in (("a_b", -0.25), ("a_b_2", -1), ("a_b_3", 4)):
+            self.assertEqual(read_npy(self.folder / f"out/{name}.npy")[2], [value])
+        self.assertEqual(len(os.listdir(self.folder / "out")), 3)
+
     def test_inputs_in_any_order_and_before_the_model(self):
         self.npy("l.npy", FLOAT, [1, 2], [1, 2])
         self.npy("r.npy", FLOAT, [1, 2], [10, 20])
