@@ -19,13 +19,14 @@ struct InspectCommand {
   std::string dot, svg;
 };
 
-std::string Bytes(int64_t bytes) {
+// Sums of costs are doubles: those of integers would wrap.
+std::string Bytes(double value) {
   constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-  auto value = static_cast<double>(bytes);
   int unit = 0;
   for (; value >= 1024 && unit < 6; ++unit) value /= 1024;
   return Fixed(value, unit == 0 ? 0 : 2) + " " + kUnits[unit];
 }
+std::string Bytes(int64_t bytes) { return Bytes(static_cast<double>(bytes)); }
 
 std::string Heading(const char* text) { return "\n" + Bold(text, stdout) + "\n"; }
 
@@ -59,25 +60,24 @@ std::string Nodes(const Plan& plan) {
   const Graph& graph = plan.graph();
   Table table("rlllrrl");
   table.Add({"node", "operator", "backend", "output", "MFLOP", "KiB moved", "values"});
-  uint64_t flops = 0, moved = 0;
+  double flops = 0, moved = 0;
   for (int node = 0; node < graph.num_nodes(); ++node) {
     const OperatorDef& def = graph.node(node);
     const OpCost cost = CostOf(plan, node);
-    const uint64_t bytes = cost.bytes_read + cost.bytes_written;
-    flops += cost.flops;
+    const double bytes =
+        static_cast<double>(cost.bytes_read) + static_cast<double>(cost.bytes_written);
+    flops += static_cast<double>(cost.flops);
     moved += bytes;
     std::string types;
     for (const std::string& output : def.outputs())
       if (!output.empty()) types += (types.empty() ? "" : " ") + ToString(plan.type(output));
     const std::string values = ToString(def);
     table.Add({StrCat(node), def.type(), plan.choice(node).kernel->backend, Printable(types),
-               Fixed(static_cast<double>(cost.flops) * 1e-6, 3),
-               Fixed(static_cast<double>(bytes) / 1024, 1),
+               Fixed(static_cast<double>(cost.flops) * 1e-6, 3), Fixed(bytes / 1024, 1),
                Printable(values.substr(std::min(values.size(), def.type().size() + 1)))});
   }
   return Heading("nodes") + table.Format(true, stdout) +
-         StrCat("together ", Fixed(static_cast<double>(flops) * 1e-6, 3), " MFLOP, ",
-                Bytes(static_cast<int64_t>(moved)), " moved\n");
+         StrCat("together ", Fixed(flops * 1e-6, 3), " MFLOP, ", Bytes(moved), " moved\n");
 }
 
 std::string Memory(const Plan& plan) {

@@ -375,6 +375,16 @@ class Inspect(Cli):
         self.assertRegex(out, r"(?m)^ +1 +Add +\w+ +float32\[8, 3\] +0\.000 +0\.2 +'adds'")
         self.assertRegex(out, r"arena .* at least \d+, ratio 1\.0000")
 
+    def test_costs_beyond_a_count_of_bytes_do_not_wrap(self):
+        def moved(extent, *nodes):
+            path = self.write("m.onnx", model(nodes, [value_info("x", FLOAT, [extent])],
+                                              [value_info("y", FLOAT, [])]))
+            return re.search(r", (.*) moved", self.opkit("inspect", path))[1]
+        self.assertEqual(moved(1 << 62, node("ReduceSum", ["x"], ["y"], "", [("keepdims", 0)])),
+                         "8.00 EiB")
+        self.assertEqual(moved(1 << 60, node("Neg", ["x"], ["n"]), node("Neg", ["n"], ["m"]),
+                               node("ReduceSum", ["m"], ["y"], "", [("keepdims", 0)])), "20.00 EiB")
+
     def test_draws(self):
         out = self.opkit("inspect", self.affine(), "--dot", "graph.dot", "--svg", "memory.svg")
         self.assertIn("nodes", out)

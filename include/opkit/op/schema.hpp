@@ -353,12 +353,16 @@ class OpSchema {
             std::vector<Device>(def.outputs().size(), def.device())};
   }
 
-  // Elements and bytes of a value whose shape is known; 0 otherwise.
+  // Elements and bytes of a value whose shape is known; 0 otherwise. Bytes are at most what an
+  // int64 counts, so that sums of a few do not wrap.
   static uint64_t Elements(const TensorInfo& info) {
     return info.shape.is_known() ? static_cast<uint64_t>(info.shape.ToShape().numel()) : 0;
   }
   static uint64_t Bytes(const TensorInfo& info) {
-    return Elements(info) * static_cast<uint64_t>(ItemSize(info.dtype));
+    constexpr uint64_t kMost = ~uint64_t{0} >> 1;
+    uint64_t bytes = 0;
+    const auto item = static_cast<uint64_t>(ItemSize(info.dtype));
+    return __builtin_mul_overflow(Elements(info), item, &bytes) || bytes > kMost ? kMost : bytes;
   }
 
  private:
