@@ -216,13 +216,17 @@ void CollectUnknown(const Graph& graph, std::set<std::string>* types) {
       if (const Graph* inner = GraphOf(*item.graph)) CollectUnknown(*inner, types);
   }
 }
-// "; it needs A and B", where the reader has named the first it met: empty for one alone.
-std::string AllUnknown(const std::string& path) {
-  std::set<std::string> types;
+// What the reader says of a file where it takes any operator; empty for nothing.
+std::string WrongBesideOperators(const std::string& path, std::set<std::string>* types) {
   try {
-    CollectUnknown(LoadOnnx(path, {.allow_unknown_operators = true}), &types);
-  } catch (const Error&) {  // something else is wrong as well
+    CollectUnknown(LoadOnnx(path, {.allow_unknown_operators = true}), types);
+    return {};
+  } catch (const Error& error) {
+    return Describe(error);
   }
+}
+// "; it needs A and B", where the reader has named the first it met: empty for one alone.
+std::string AllUnknown(const std::set<std::string>& types) {
   if (types.size() < 2) return {};
   return StrCat("; operators that are not there: ",
                 std::vector<std::string>(types.begin(), types.end()));
@@ -299,11 +303,16 @@ OnnxModel LoadModel(ModelOptions& options) {
   try {
     return LoadOnnxModel(options.path);
   } catch (const Error& error) {
-    const bool unknown =
-        error.code() == ErrorCode::kNotFound || error.code() == ErrorCode::kUnsupported;
-    throw Failure(CodeOf(error, unknown ? ExitCode::kBadModel : ExitCode::kBadFile),
-                  Describe(error) + (unknown ? AllUnknown(options.path) : ""),
-                  unknown ? "'opkit ops' lists the operators" : "");
+    const std::string what = Describe(error);
+    const bool missing = error.code() == ErrorCode::kNotFound;
+    if (!missing && error.code() != ErrorCode::kUnsupported)
+      throw Failure(CodeOf(error, ExitCode::kBadFile), what);
+    std::set<std::string> types;
+    // No operator is missing, but a value, or a file of weights.
+    if (WrongBesideOperators(options.path, &types) == what && missing)
+      throw Failure(ExitCode::kBadFile, what,
+                    "the file is damaged or not whole; onnx.checker says more about it");
+    throw Failure(ExitCode::kBadModel, what + AllUnknown(types), "'opkit ops' lists the operators");
   }
 }
 

@@ -247,6 +247,18 @@ class WrongModel(Cli):
                                           [value_info("y", FLOAT, [1])], opset=1000))
         self.refuses(BAD_MODEL, ["run", path, "--random"], "1000")
 
+    def test_a_value_that_nothing_makes_is_damage(self):
+        path = self.write("m.onnx", model([node("Relu", ["lost"], ["y"], "first")],
+                                          [value_info("x", FLOAT, [1])],
+                                          [value_info("y", FLOAT, [1])]))
+        self.refuses(BAD_FILE, ["run", path, "--random"], "Relu 'first'", "reads 'lost'",
+                     "the file is damaged")
+        self.assertNotIn("opkit ops", self.stderr)
+        path = self.write("n.onnx", model(
+            [node("Relv", ["x"], ["z"], "first"), node("Relu", ["lost"], ["y"])],
+            [value_info("x", FLOAT, [1])], [value_info("y", FLOAT, [1])]))
+        self.refuses(BAD_MODEL, ["run", path, "--random"], "Relv", "'opkit ops' lists")
+
     def test_sizes_that_no_machine_has_name_the_node(self):
         def filled(extents):
             return self.write("m.onnx", model(
