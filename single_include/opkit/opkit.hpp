@@ -1540,11 +1540,15 @@ class Tensor {
   static Tensor Scalar(T value) {
     return From<T>({}, {value});
   }
-  // Memory of the caller's, which must outlive every tensor that shares it.
+  // Memory of the caller's, which must outlive every tensor that shares it. Throws where it is null
+  // and the shape has elements.
   template <Element T>
   static Tensor FromExternal(T* data, Shape shape, Device device = {}) {
     Tensor out(device);
     const int64_t nbytes = CheckedBytes(shape, kDTypeOf<T>);
+    if (data == nullptr && nbytes > 0)
+      Throw(ErrorCode::kInvalidArgument, "expected memory for ", ToString(shape), " of ",
+            ToString(kDTypeOf<T>), ", found a null pointer");
     out.storage_ = AdoptStorage(device, const_cast<std::remove_const_t<T>*>(data), nbytes);
     out.shape_ = std::move(shape);
     out.dtype_ = kDTypeOf<T>;
@@ -1817,7 +1821,8 @@ class Tensor {
   bool Fits(const Shape& shape, DType dtype) const {
     int64_t nbytes = 0;
     return !__builtin_mul_overflow(shape.numel(), ItemSize(dtype), &nbytes) &&
-           nbytes <= capacity_ && (storage_ || nbytes == 0);
+           nbytes <= capacity_ && (storage_ || nbytes == 0) &&
+           (byte_offset_ & (ItemSize(dtype) - 1)) == 0;  // else its elements would lie askew
   }
   Storage NewMemory(const Shape& shape, DType dtype) const {
     try {
@@ -7404,7 +7409,13 @@ class ReplayCore final : public RefCounted {
   struct Duty {
     explicit Duty(ThreadPool& pool) : pool(pool) {}
     void Do() {
-      if (helper != nullptr) pool.Schedule(helper);
+      if (helper != nullptr) {
+        try {
+          pool.Schedule(helper);
+        } catch (...) {
+          DoWithout(*helper);
+        }
+      }
       if (over != nullptr) over->CountDown();
       if (quiet != nullptr) quiet->CountDown();
       if (done) done(std::move(error));
@@ -7416,6 +7427,21 @@ class ReplayCore final : public RefCounted {
     DoneFunction done;
     std::exception_ptr error;
   };
+
+  // The system refused the pool its first thread: those who are there do it all, this thread where
+  // there is nobody else.
+  OPKIT_COLD static void DoWithout(Helper& helper) {
+    const IntrusivePtr<ReplayCore> core = std::move(helper.core);
+    {
+      MutexLock lock(core->mutex_);
+      --core->queued_;
+      helper.next_free = std::exchange(core->free_helpers_, &helper);
+      core->UpdateHints();
+      if (core->active_ + core->searching_ + core->queued_ > 0) return;
+    }
+    ReplayWorker worker;
+    core->Participate(worker);
+  }
 
   static uint64_t LevelWord(int level, int pieces) {
     return static_cast<uint64_t>(level) << 32 | static_cast<uint64_t>(pieces) << 16;
@@ -8153,7 +8179,8 @@ class Replay {
   }
 
   // Once for each node whose body has returned, or will return, kPending. Does not run other
-  // bodies: they run on the pool's threads or in Run.
+  // bodies, which run on the pool's threads or in Run; unless the system refused the pool all of
+  // them.
   void Complete(int node, std::exception_ptr error = nullptr) {
     static_assert(kMayPend, "Replay::Complete: the body must return NodeState");
     core_->Complete(node, std::move(error));
@@ -9396,6 +9423,7 @@ class OpSchema {
   bool TakesArgument(std::string_view name) const {
     return attributes_.empty() || unknown_args_allowed_ || FindAttribute(name);
   }
+  bool unknown_args_allowed() const { return unknown_args_allowed_; }
   // "; did you mean 'alpha'?" or the like, for a name that is not declared.
   std::string SuggestArgument(std::string_view name) const {
     std::vector<std::string> known;
@@ -9458,12 +9486,16 @@ class OpSchema {
             std::vector<Device>(def.outputs().size(), def.device())};
   }
 
-  // Elements and bytes of a value whose shape is known; 0 otherwise.
+  // Elements and bytes of a value whose shape is known; 0 otherwise. Bytes are at most what an
+  // int64 counts, so that sums of a few do not wrap.
   static uint64_t Elements(const TensorInfo& info) {
     return info.shape.is_known() ? static_cast<uint64_t>(info.shape.ToShape().numel()) : 0;
   }
   static uint64_t Bytes(const TensorInfo& info) {
-    return Elements(info) * static_cast<uint64_t>(ItemSize(info.dtype));
+    constexpr uint64_t kMost = ~uint64_t{0} >> 1;
+    uint64_t bytes = 0;
+    const auto item = static_cast<uint64_t>(ItemSize(info.dtype));
+    return __builtin_mul_overflow(Elements(info), item, &bytes) || bytes > kMost ? kMost : bytes;
   }
 
  private:
@@ -16850,10 +16882,24 @@ class GraphInference {
     // the outputs, for operators that learn their inputs from them.
     Apply(schema, def, ins, outs, {}, where);
     if (!inputs_known) Apply(schema, def, ins, outs, Resolved(outs), where);
+    CheckSizes(outs, where);
     const auto devices = schema.InferDevices(def).second;
     for (size_t o = 0; o < outs.size() && o < devices.size(); ++o)
       if (outs[o] >= 0) types_[outs[o]].device = devices[o];
     Evaluate(node, def, ins, outs);
+  }
+  // No count overflows for what comes after: the nodes that read them, kernels, the planner.
+  void CheckSizes(std::span<const int> outs, const std::string& where) const {
+    for (const int value : outs) {
+      if (value < 0 || !types_[value].shape.is_known()) continue;
+      try {
+        static_cast<void>(Tensor::CheckedBytes(types_[value].shape.ToShape(), types_[value].dtype));
+      } catch (Error& error) {
+        error.AddContext(
+            StrCat("in the type of '", view_.name(value), "', which ", where, " makes"));
+        throw;
+      }
+    }
   }
   // Runs the node, once, if all that it reads is known.
   template <class Def>
@@ -16953,7 +16999,8 @@ class GraphInference {
 
 // `known` adds to what the graph says of its inputs (the shapes of a run). Errors, showing both
 // sides: kInvalidArgument where two sources contradict each other, kNotFound for a name in `known`
-// that is no input, and what the operators' own functions throw.
+// that is no input, kOutOfRange where a node makes more bytes than an int64 counts, and what the
+// operators' own functions throw.
 template <class View = GraphView, class Input = GraphInput>
 BasicGraphTypes<View> InferGraph(const std::type_identity_t<View>& view,
                                  const std::vector<Input>& known = {}) {
@@ -20201,6 +20248,23 @@ class Specialization final : public RefCounted {
   bool may_pend() const { return may_pend_; }
   bool IsAsynchronous(int node) const { return asynchronous_[static_cast<size_t>(node)] != 0; }
   int stream(int node) const { return streams_[static_cast<size_t>(node)]; }
+  // For an error about an arena as a whole: what takes most of it.
+  OPKIT_COLD std::string LargestIn(const ArenaPlan& arena) const {
+    size_t largest = 0;
+    const auto bytes = [&](size_t value) {
+      return arena.values[value].external ? -1 : arena.values[value].bytes;
+    };
+    for (size_t value = 1; value < arena.values.size(); ++value)
+      if (bytes(value) > bytes(largest)) largest = value;
+    const std::string begin = "in the memory of " + ToString(arena.device) + " between nodes, ";
+    const auto num_values = static_cast<size_t>(view_.num_values());
+    if (largest >= num_values)
+      return StrCat(begin, "most of it the ", bytes(largest), " bytes of scratch of node ",
+                    NameOfStep(static_cast<int>(largest - num_values)));
+    const int value = static_cast<int>(largest);
+    return StrCat(begin, "most of it '", view_.name(value), "', which is ", ToString(types_[value]),
+                  " and made by node ", ToString(view_.graph().node(view_.producer(value))));
+  }
 
   // Operators for one executor. Those that selection made go to whoever asks first; not
   // synchronised.
@@ -20280,6 +20344,9 @@ class Specialization final : public RefCounted {
     }
   }
 
+  std::string NameOfStep(int step) const {
+    return ToString(view_.graph().node(schedule_->original_of(step)));
+  }
   void PlanArenas(const Options& options) {
     if (options.walked && !may_pend_)
       for (int step = 0; step < schedule_->size(); ++step) run_order_.stages.push_back(step);
@@ -20290,8 +20357,13 @@ class Specialization final : public RefCounted {
     for (ArenaPlan& arena : arenas_) {
       Describe(arena);
       arena.lifetimes = FindLifetimes(run_order_, arena.values, arena.inplace);
-      arena.plan =
-          ::opkit::PlanMemory(arena.lifetimes.buffers, arena.lifetimes.conflicts, options.memory);
+      try {
+        arena.plan =
+            ::opkit::PlanMemory(arena.lifetimes.buffers, arena.lifetimes.conflicts, options.memory);
+      } catch (Error& error) {
+        error.AddContext(LargestIn(arena));
+        throw;
+      }
       [[maybe_unused]] constexpr size_t kCheaplyVerified =
           4096;  // values; it takes time by their square
       if (options.verify_memory) Verify(arena);
@@ -20301,11 +20373,16 @@ class Specialization final : public RefCounted {
       memory_.lower_bound_bytes += arena.plan.lower_bound_bytes;
       memory_.seconds += arena.plan.seconds;
       for (const RunValue& value : arena.values)
-        if (!value.external)
-          memory_.naive_bytes +=
-              (value.bytes + value.alignment - 1) / value.alignment * value.alignment;
+        if (!value.external) AddNaive(value);
       for (uint8_t granted : arena.lifetimes.granted) memory_.inplace_values += granted;
     }
+  }
+  // Saturates: values that share a place may be more than the planner has to count.
+  void AddNaive(const RunValue& value) {
+    const int64_t rest = (value.alignment - value.bytes % value.alignment) % value.alignment;
+    int64_t& sum = memory_.naive_bytes;
+    if (__builtin_add_overflow(sum, value.bytes, &sum) || __builtin_add_overflow(sum, rest, &sum))
+      sum = (std::numeric_limits<int64_t>::max)();
   }
   bool Verify(const ArenaPlan& arena) const {
     std::vector<int64_t> addresses;
@@ -20960,14 +21037,20 @@ class BoundPlan final : public RefCounted {
   // New arenas, and every planned value and scratch in its place.
   void AllocateArenas() {
     arenas_.clear();
-    for (const auto& arena : specialization_->arenas())
-      arenas_.push_back(arena.plan.arena_bytes > 0
-                            ? AllocateStorage(arena.device, arena.plan.arena_bytes)
-                            : Storage());
+    for (const auto& arena : specialization_->arenas()) arenas_.push_back(NewArena(arena));
     several_arenas_ = arenas_.size() > 1;
     only_arena_ = arenas_.size() == 1 ? arenas_[0].get() : nullptr;
     for (size_t a = 0; a < arenas_.size(); ++a)
       if (arenas_[a]) FillArena(specialization_->arenas()[a], arenas_[a]);
+  }
+  Storage NewArena(const ArenaPlan<Parts>& arena) const {
+    try {
+      if (arena.plan.arena_bytes == 0) return {};
+      return AllocateStorage(arena.device, arena.plan.arena_bytes);
+    } catch (Error& error) {
+      error.AddContext(specialization_->LargestIn(arena));
+      throw;
+    }
   }
   void FillArena(const ArenaPlan<Parts>& arena, const Storage& storage) {
     for (size_t at = 0; at + 1 < places_.size(); ++at) {
