@@ -16265,7 +16265,18 @@ class BasicGraphView {
 
   // From every node to those that must wait for it: it makes what they read, or reads what they
   // rewrite, or they name it as control input. Sorted, each once.
-  const std::vector<Edge>& edges() const { return edges_; }
+  const std::vector<Edge>& edges() const { return edges_; }  // by the node they lead to
+  // Those that lead to a node, at edges()[first] and behind.
+  size_t FirstEdgeTo(int node) const {
+    size_t first = 0;
+    for (size_t count = edges_.size(); count > 0;) {
+      const size_t half = count / 2;
+      const bool before = edges_[first + half].to < node;
+      first += before ? half + 1 : 0;
+      count = before ? count - half - 1 : half;
+    }
+    return first;
+  }
   // Nodes so that each comes after those it waits for; as they were added where that allows it.
   const std::vector<int>& order() const { return order_; }
 
@@ -16331,11 +16342,12 @@ class BasicGraphView {
     auto add = [&](int from, int to) {
       if (from >= 0 && from != to) before[static_cast<size_t>(to)].push_back(from);
     };
+    NodeNames names;
     for (int node = 0; node < num_nodes(); ++node) {
       for (int value : inputs(node))
         if (value >= 0) add(producer(value), node);
       for (const std::string& name : graph_->node(node).control_inputs()) {
-        const int from = FindNode(name);
+        const int from = FindNode(names, name);
         if (from < 0)
           Throw(ErrorCode::kNotFound, "node ", ToString(graph_->node(node)),
                 " has the control input '", name, "', but no node has that name");
@@ -16372,16 +16384,30 @@ class BasicGraphView {
         if (i == 0 || list[i] != list[i - 1]) edges_.push_back({list[i], node});
     }
   }
-  int FindNode(const std::string& name) const {
-    int found = -1;
-    for (int node = 0; node < num_nodes(); ++node) {
-      if (graph_->node(node).name() != name) continue;
-      if (found >= 0)
-        Throw(ErrorCode::kInvalidArgument, "a node has the control input '", name,
-              "', and two nodes have that name: ", ToString(graph_->node(found)), " and ",
-              ToString(graph_->node(node)), "; rename one");
-      found = node;
+  // The names of nodes, filled when the first is looked for.
+  struct NodeNames {
+    NameIndex index;
+    std::vector<int> first, second;  // nodes of that name, the second -1 where there is one
+  };
+  int FindNode(NodeNames& names, const std::string& name) const {
+    const bool filled = names.index.size() > 0;
+    for (int node = 0; !filled && node < num_nodes(); ++node) {
+      const auto number = static_cast<size_t>(names.index.Add(graph_->node(node).name()));
+      if (number == names.first.size()) {
+        names.first.push_back(node);
+        names.second.push_back(-1);
+      } else if (names.second[number] < 0) {
+        names.second[number] = node;
+      }
     }
+    const int number = names.index.Find(name);
+    if (number < 0) return -1;
+    const int found = names.first[static_cast<size_t>(number)];
+    const int other = names.second[static_cast<size_t>(number)];
+    if (other >= 0)
+      Throw(ErrorCode::kInvalidArgument, "a node has the control input '", name,
+            "', and two nodes have that name: ", ToString(graph_->node(found)), " and ",
+            ToString(graph_->node(other)), "; rename one");
     return found;
   }
 
@@ -17895,7 +17921,8 @@ G RemoveDeadNodes(const G& graph) {
 
 // ---- opkit/graph/passes.hpp
 // PassList: a named, ordered list of functions from graph to graph that a program extends, and the
-// list that the toolkit begins with.
+// list that the toolkit begins with. What is computed in place is no pass's choice: the plan
+// decides it for the kernels that were selected (Specialization::AllowInPlace).
 #ifndef OPKIT_GRAPH_PASSES_HPP_
 #define OPKIT_GRAPH_PASSES_HPP_
 
@@ -20331,8 +20358,10 @@ class Specialization final : public RefCounted {
       const int node = schedule_->original_of(step);
       if (!IsAsynchronous(node)) continue;
       int stream = -1;
-      for (const auto& edge : view_.edges()) {  // few: only asynchronous nodes look
-        if (edge.to != node || !IsAsynchronous(edge.from)) continue;
+      const auto& edges = view_.edges();
+      for (size_t e = view_.FirstEdgeTo(node); e < edges.size() && edges[e].to == node; ++e) {
+        const auto& edge = edges[e];
+        if (!IsAsynchronous(edge.from)) continue;
         if (continued[static_cast<size_t>(edge.from)] ||
             spare_->op(edge.from).device() != spare_->op(node).device())
           continue;
@@ -21016,21 +21045,23 @@ class BoundPlan final : public RefCounted {
   // The early edges between streams: their target waits for the event on the device.
   void MakeWaits() {
     const Schedule& schedule = specialization_->schedule();
-    std::vector<int> from, to;
-    for (int i = 0; i < schedule.size(); ++i)
+    // A list for each target, with the first source in front.
+    std::vector<int> from, next, head(steps_.size(), -1);
+    for (int i = schedule.size() - 1; i >= 0; --i)
       for (int at = schedule.entry_begin()[static_cast<size_t>(i)];
            at < schedule.entry_begin()[static_cast<size_t>(i) + 1]; ++at) {
         const int entry = schedule.entries()[static_cast<size_t>(at)];
         if (!Schedule::IsEarly(entry) || specialization_->IsOrderAlone(i, entry)) continue;
+        next.push_back(std::exchange(head[static_cast<size_t>(Schedule::TargetOf(entry))],
+                                     static_cast<int>(from.size())));
         from.push_back(i);
-        to.push_back(Schedule::TargetOf(entry));
       }
     for (int i = 0; i < schedule.size(); ++i) {
       Step& step = steps_[static_cast<size_t>(i)];
       step.first_wait = static_cast<int>(waits_.size());
       if (step.asynchronous)
-        for (size_t e = 0; e < to.size(); ++e)
-          if (to[e] == i) waits_.push_back(steps_[static_cast<size_t>(from[e])].op);
+        for (auto e = head[static_cast<size_t>(i)]; e >= 0; e = next[static_cast<size_t>(e)])
+          waits_.push_back(steps_[static_cast<size_t>(from[static_cast<size_t>(e)])].op);
       step.end_wait = static_cast<int>(waits_.size());
     }
   }
@@ -21171,8 +21202,9 @@ class BasicExecutor : public Observable<BasicExecutor<Plan, NamedTensor>> {
   // Runs with what is bound.
   void Run(Timeout timeout = {});
   // Starts a run with what is bound and returns. The event completes with it; outputs() are there
-  // then. Errors: as Run for what is wrong before anything has run. Where the plan has a pool of
-  // its own, a callback of the event must not end the last executor of the plan.
+  // then. Errors: as Run for what is wrong before anything has run. There is no deadline, which
+  // nobody would watch: the event can be waited for with one, and Cancel ends the run. Where the
+  // plan has a pool of its own, a callback of the event must not end the last executor of the plan.
   Event RunAsync();
   // From any thread. A run in progress ends with kCancelled: what has not begun is skipped, what a
   // device does still goes on in memory of its own.

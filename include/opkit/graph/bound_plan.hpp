@@ -286,21 +286,23 @@ class BoundPlan final : public RefCounted {
   // The early edges between streams: their target waits for the event on the device.
   void MakeWaits() {
     const Schedule& schedule = specialization_->schedule();
-    std::vector<int> from, to;
-    for (int i = 0; i < schedule.size(); ++i)
+    // A list for each target, with the first source in front.
+    std::vector<int> from, next, head(steps_.size(), -1);
+    for (int i = schedule.size() - 1; i >= 0; --i)
       for (int at = schedule.entry_begin()[static_cast<size_t>(i)];
            at < schedule.entry_begin()[static_cast<size_t>(i) + 1]; ++at) {
         const int entry = schedule.entries()[static_cast<size_t>(at)];
         if (!Schedule::IsEarly(entry) || specialization_->IsOrderAlone(i, entry)) continue;
+        next.push_back(std::exchange(head[static_cast<size_t>(Schedule::TargetOf(entry))],
+                                     static_cast<int>(from.size())));
         from.push_back(i);
-        to.push_back(Schedule::TargetOf(entry));
       }
     for (int i = 0; i < schedule.size(); ++i) {
       Step& step = steps_[static_cast<size_t>(i)];
       step.first_wait = static_cast<int>(waits_.size());
       if (step.asynchronous)
-        for (size_t e = 0; e < to.size(); ++e)
-          if (to[e] == i) waits_.push_back(steps_[static_cast<size_t>(from[e])].op);
+        for (auto e = head[static_cast<size_t>(i)]; e >= 0; e = next[static_cast<size_t>(e)])
+          waits_.push_back(steps_[static_cast<size_t>(from[static_cast<size_t>(e)])].op);
       step.end_wait = static_cast<int>(waits_.size());
     }
   }

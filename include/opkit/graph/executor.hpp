@@ -75,8 +75,9 @@ class BasicExecutor : public Observable<BasicExecutor<Plan, NamedTensor>> {
   // Runs with what is bound.
   void Run(Timeout timeout = {});
   // Starts a run with what is bound and returns. The event completes with it; outputs() are there
-  // then. Errors: as Run for what is wrong before anything has run. Where the plan has a pool of
-  // its own, a callback of the event must not end the last executor of the plan.
+  // then. Errors: as Run for what is wrong before anything has run. There is no deadline, which
+  // nobody would watch: the event can be waited for with one, and Cancel ends the run. Where the
+  // plan has a pool of its own, a callback of the event must not end the last executor of the plan.
   Event RunAsync();
   // From any thread. A run in progress ends with kCancelled: what has not begun is skipped, what a
   // device does still goes on in memory of its own.

@@ -101,7 +101,18 @@ class BasicGraphView {
 
   // From every node to those that must wait for it: it makes what they read, or reads what they
   // rewrite, or they name it as control input. Sorted, each once.
-  const std::vector<Edge>& edges() const { return edges_; }
+  const std::vector<Edge>& edges() const { return edges_; }  // by the node they lead to
+  // Those that lead to a node, at edges()[first] and behind.
+  size_t FirstEdgeTo(int node) const {
+    size_t first = 0;
+    for (size_t count = edges_.size(); count > 0;) {
+      const size_t half = count / 2;
+      const bool before = edges_[first + half].to < node;
+      first += before ? half + 1 : 0;
+      count = before ? count - half - 1 : half;
+    }
+    return first;
+  }
   // Nodes so that each comes after those it waits for; as they were added where that allows it.
   const std::vector<int>& order() const { return order_; }
 
@@ -167,11 +178,12 @@ class BasicGraphView {
     auto add = [&](int from, int to) {
       if (from >= 0 && from != to) before[static_cast<size_t>(to)].push_back(from);
     };
+    NodeNames names;
     for (int node = 0; node < num_nodes(); ++node) {
       for (int value : inputs(node))
         if (value >= 0) add(producer(value), node);
       for (const std::string& name : graph_->node(node).control_inputs()) {
-        const int from = FindNode(name);
+        const int from = FindNode(names, name);
         if (from < 0)
           Throw(ErrorCode::kNotFound, "node ", ToString(graph_->node(node)),
                 " has the control input '", name, "', but no node has that name");
@@ -208,16 +220,30 @@ class BasicGraphView {
         if (i == 0 || list[i] != list[i - 1]) edges_.push_back({list[i], node});
     }
   }
-  int FindNode(const std::string& name) const {
-    int found = -1;
-    for (int node = 0; node < num_nodes(); ++node) {
-      if (graph_->node(node).name() != name) continue;
-      if (found >= 0)
-        Throw(ErrorCode::kInvalidArgument, "a node has the control input '", name,
-              "', and two nodes have that name: ", ToString(graph_->node(found)), " and ",
-              ToString(graph_->node(node)), "; rename one");
-      found = node;
+  // The names of nodes, filled when the first is looked for.
+  struct NodeNames {
+    NameIndex index;
+    std::vector<int> first, second;  // nodes of that name, the second -1 where there is one
+  };
+  int FindNode(NodeNames& names, const std::string& name) const {
+    const bool filled = names.index.size() > 0;
+    for (int node = 0; !filled && node < num_nodes(); ++node) {
+      const auto number = static_cast<size_t>(names.index.Add(graph_->node(node).name()));
+      if (number == names.first.size()) {
+        names.first.push_back(node);
+        names.second.push_back(-1);
+      } else if (names.second[number] < 0) {
+        names.second[number] = node;
+      }
     }
+    const int number = names.index.Find(name);
+    if (number < 0) return -1;
+    const int found = names.first[static_cast<size_t>(number)];
+    const int other = names.second[static_cast<size_t>(number)];
+    if (other >= 0)
+      Throw(ErrorCode::kInvalidArgument, "a node has the control input '", name,
+            "', and two nodes have that name: ", ToString(graph_->node(found)), " and ",
+            ToString(graph_->node(other)), "; rename one");
     return found;
   }
 

@@ -1,5 +1,6 @@
 // PassList: a named, ordered list of functions from graph to graph that a program extends, and the
-// list that the toolkit begins with.
+// list that the toolkit begins with. What is computed in place is no pass's choice: the plan
+// decides it for the kernels that were selected (Specialization::AllowInPlace).
 #ifndef OPKIT_GRAPH_PASSES_HPP_
 #define OPKIT_GRAPH_PASSES_HPP_
 

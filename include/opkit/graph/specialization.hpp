@@ -185,8 +185,10 @@ class Specialization final : public RefCounted {
       const int node = schedule_->original_of(step);
       if (!IsAsynchronous(node)) continue;
       int stream = -1;
-      for (const auto& edge : view_.edges()) {  // few: only asynchronous nodes look
-        if (edge.to != node || !IsAsynchronous(edge.from)) continue;
+      const auto& edges = view_.edges();
+      for (size_t e = view_.FirstEdgeTo(node); e < edges.size() && edges[e].to == node; ++e) {
+        const auto& edge = edges[e];
+        if (!IsAsynchronous(edge.from)) continue;
         if (continued[static_cast<size_t>(edge.from)] ||
             spare_->op(edge.from).device() != spare_->op(node).device())
           continue;
