@@ -1,6 +1,8 @@
 // The pools of the "eigen" backend: the same as the plain operators.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+
 #include "../../error_of.hpp"
 #include "../../ops/window_values.hpp"
 #include "compare_backends.hpp"
@@ -97,6 +99,20 @@ TEST_CASE("Windows whose copies would fill the memory are left to the plain oper
   CheckClose(
       opkit::Invoke("MaxPool", {x}, wide, {.engine = "eigen,reference", .num_outputs = 1})[0],
       opkit::Invoke("MaxPool", {x}, wide, {.engine = "reference", .num_outputs = 1})[0]);
+}
+
+TEST_CASE("The same plane has the same average wherever it lies in memory") {
+  constexpr int64_t kPlanes = 19;
+  for (const int64_t side : {1, 3, 13, 15, 61}) {
+    CAPTURE(side);
+    const Tensor plane = Random({side, side}, 7);
+    Tensor x({1, kPlanes, side, side}, DType::kFloat32);
+    for (int64_t c = 0; c < kPlanes; ++c)
+      std::copy_n(plane.data<float>(), plane.numel(), x.mutable_data<float>() + c * plane.numel());
+    const Tensor y =
+        opkit::Invoke("GlobalAveragePool", {x}, {}, {.engine = "eigen", .num_outputs = 1})[0];
+    for (int64_t c = 1; c < kPlanes; ++c) CHECK(y.data<float>()[c] == y.data<float>()[0]);
+  }
 }
 
 TEST_CASE("Global pools") {

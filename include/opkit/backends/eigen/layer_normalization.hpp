@@ -62,7 +62,7 @@ class LayerNormalizationEigenOp final : public LayerNormalizationOpBase {
     const auto all = static_cast<double>(count);
     const auto center = static_cast<float>(detail::SumInBlocks(x, count) / all);
     const double squares = detail::SumInBlocks(
-        x, count, [center](const auto& block) { return (block - center).square().sum(); });
+        x, count, [center](const auto& block) { return (block - center).square(); });
     const auto factor =
         static_cast<float>(1 / std::sqrt(squares / all + static_cast<double>(epsilon_)));
     if (!scales) {

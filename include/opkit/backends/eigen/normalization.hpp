@@ -116,11 +116,10 @@ class InstanceNormalizationEigenOp final : public StandardOperator {
             const detail::ConstFloatArray from(in + plane * pixels, pixels);
             const auto all = static_cast<double>(pixels);
             const auto mean = static_cast<float>(detail::SumInBlocks(from.data(), pixels) / all);
-            const double variance = detail::SumInBlocks(from.data(), pixels,
-                                                        [mean](const auto& block) {
-                                                          return (block - mean).square().sum();
-                                                        }) /
-                                    all;
+            const double variance =
+                detail::SumInBlocks(from.data(), pixels,
+                                    [mean](const auto& block) { return (block - mean).square(); }) /
+                all;
             const auto factor =
                 static_cast<float>(static_cast<double>(scale[c]) /
                                    std::sqrt(variance + static_cast<double>(epsilon_)));
