@@ -197,7 +197,7 @@ def operators(model, inputs, threads, options):
         backends.setdefault(row["op"], set()).add(row["backend"])
     for row in report["operators"]:
         row["backends"] = sorted(backends[row["op"]])
-    return report["operators"], report["nodes"]
+    return report["operators"]
 
 
 def print_operators(rows, peak):
@@ -250,7 +250,7 @@ def main():
             for threads in options.threads or (1, 2):
                 try:
                     sides = measure(model, inputs, threads, options, sys.executable)
-                    rows, nodes = operators(model, inputs, threads, options)
+                    rows = operators(model, inputs, threads, options)
                 except Failure as failure:
                     failed += 1
                     print(f"{name:22}{threads:8}  {failure}", flush=True)
@@ -258,8 +258,7 @@ def main():
                 ours, theirs = sides["opkit"], sides["onnxruntime"]
                 ratios = {key: ours[key] / theirs[key] for key in FIGURES}
                 results.append({"model": name, "threads": threads, **sides, "ratios": ratios,
-                                "outputs": outputs,
-                                "operators": rows, "nodes": nodes})
+                                "outputs": outputs, "operators": rows})
                 tables.append((name, threads, rows))
                 print(f"{name:22}{threads:8}{ours['median_ms']:10.3f}{theirs['median_ms']:10.3f}"
                       f"{ratios['median_ms']:8.2f}{ours['peak_memory_bytes'] / 2**20:9.1f}"
