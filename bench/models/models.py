@@ -6,9 +6,9 @@ usage: models.py --opkit PROGRAM --data FOLDER [--json FILE] [--only NAME]... [-
 
 Runs in a Python that has onnxruntime, numpy and pillow (./dev bench models makes one). Both sides
 take the same inputs and number of threads, each run in a process of its own that does nothing else,
-and take turns, so that what else the machine does hits both. A figure is the median over the rounds. ONNX
-Runtime has all its optimisations on; its memory includes Python's, so the growth since the imports
-is reported beside the whole. Outputs are compared element by element: `error` is the largest of
+and take turns, so that what else the machine does hits both. A figure is the median over the rounds.
+ONNX Runtime has all its optimisations on; its memory includes Python's, so the growth since the
+imports is reported beside the whole. Outputs are compared element by element: `error` is the largest of
 |a - b| / (1e-5 + 1e-4 |b|); more than 1, or another place of a row's largest element, is a failure.
 """
 import argparse
@@ -87,11 +87,11 @@ MODELS = {
     "magika": ("magika/magika/models/standard_v3_3/model.onnx", {"bytes": files(1)}),
     "magika x16": ("magika/magika/models/standard_v3_3/model.onnx",
                    {"bytes": files(16)}),
-    "ocr recognition": (f"{OCR}/ch_PP-OCRv4_rec_infer.onnx", 
+    "ocr recognition": (f"{OCR}/ch_PP-OCRv4_rec_infer.onnx",
                         {"x": picture(48, 320, ["Define it once, run"], 0.5, 0.5)}),
-    "ocr direction": (f"{OCR}/ch_ppocr_mobile_v2.0_cls_infer.onnx", 
+    "ocr direction": (f"{OCR}/ch_ppocr_mobile_v2.0_cls_infer.onnx",
                       {"x": picture(48, 192, ["upside down"], 0.5, 0.5, turned=True)}),
-    "ocr detection": (f"{OCR}/ch_PP-OCRv4_det_infer.onnx", 
+    "ocr detection": (f"{OCR}/ch_PP-OCRv4_det_infer.onnx",
                       {"x": picture(320, 320,
                                     ["Define it once,", "run it often,", "see why it", "is fast."],
                                     numpy.array([0.485, 0.456, 0.406]),
