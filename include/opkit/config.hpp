@@ -22,7 +22,14 @@
 // Visible from a shared object compiled with -fvisibility=hidden: types that cross by exception.
 #define OPKIT_EXPORT __attribute__((visibility("default")))
 
+// One in each program or shared library, whatever a dynamic linker would make of it.
+#define OPKIT_IMAGE_LOCAL __attribute__((visibility("hidden")))
+
 // Keeps error paths out of the caller's instruction stream.
 #define OPKIT_COLD __attribute__((noinline, cold))
+
+#define OPKIT_CONCAT_(a, b) a##b
+#define OPKIT_CONCAT(a, b) OPKIT_CONCAT_(a, b)
+#define OPKIT_UNIQUE(prefix) OPKIT_CONCAT(prefix, __COUNTER__)
 
 #endif  // OPKIT_CONFIG_HPP_

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <optional>
 
+#include "opkit/abi/opkit_abi.h"
 #include "opkit/base/ref_counted.hpp"
 #include "opkit/core/attribute.hpp"
 
@@ -121,6 +122,13 @@ class AttrMap {
     for (const auto& item : arguments)
       if (item.name.substr(0, 2) != "__")
         items_.emplace_back(item.name, detail::AttributeText(item.value));
+  }
+
+  template <std::same_as<opkit_node> Node>
+  explicit AttrMap(const Node& node) {
+    for (uint64_t i = 0; i < node.num_attrs; ++i)
+      if (const std::string_view name = node.attrs[i]->name; name.substr(0, 2) != "__")
+        items_.emplace_back(name, node.attrs[i]->text);
   }
 
   // Null when there is none.

@@ -4,7 +4,7 @@
 #ifndef OPKIT_OP_FUNCTION_BODY_HPP_
 #define OPKIT_OP_FUNCTION_BODY_HPP_
 
-#include "opkit/op/function_record.hpp"
+#include "opkit/op/function_calls.hpp"
 #include "opkit/op/operator.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -27,7 +27,7 @@ struct FunctionDeviceLink {
 // A forward operator leaves its state where the backward operator of the same node finds it. It is
 // emptied when the forward operator is destroyed.
 struct FunctionState : RefCounted {
-  std::unique_ptr<StatefulOp> op;
+  IntrusivePtr<Shared<std::unique_ptr<StatefulOp>>> op;
 };
 using FunctionStatePtr = IntrusivePtr<FunctionState>;
 inline constexpr const char* kStateArgument = "__state";
@@ -36,25 +36,37 @@ inline std::string FunctionStateBlob(const OperatorDef& def) {
                 def.outputs().empty() ? std::string() : def.outputs()[0]);
 }
 
-// target += term, element by element; both dense.
-template <class AnyTensor>
-void AddTensor(const AnyTensor& target, const AnyTensor& term) {
-  const DType dtype = target.dtype();
-  auto add = [&]<class T>(std::type_identity<T>, int64_t count) {
-    auto* to = static_cast<T*>(target.raw_mutable_data());
-    const auto* from = static_cast<const T*>(term.raw_data());
-    for (int64_t i = 0; i < count; ++i) to[i] = static_cast<T>(to[i] + from[i]);
-  };
-  if (dtype == DType::kComplex64) {
-    add(std::type_identity<float>{}, 2 * target.numel());
-  } else if (dtype == DType::kComplex128) {
-    add(std::type_identity<double>{}, 2 * target.numel());
-  } else {
-    DispatchDType<int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, float16,
-                  bfloat16, float, double>(
-        dtype, [&]<class T>() { add(std::type_identity<T>{}, target.numel()); });
+// What the functions are called with, and all that its views point into. A run that ends later than
+// its function returns keeps it.
+struct FunctionRun : RefCounted {
+  FunctionRun(std::string op, Device device, size_t num_inputs, size_t num_outputs)
+      : inputs(num_inputs),
+        outputs(num_outputs),
+        dense(num_inputs),
+        sums(num_outputs),
+        input_views(num_inputs),
+        output_views(num_outputs) {
+    resource.op = std::move(op);
+    resource.device = device;
+    call.size = sizeof call;
+    call.host = &ProgramHost();
+    call.context = &resource;
+    call.op = resource.op.c_str();
+    call.num_inputs = num_inputs;
+    call.inputs = num_inputs ? &input_views[0].view() : nullptr;
+    call.num_outputs = num_outputs;
+    call.outputs = num_outputs ? &output_views[0].view() : nullptr;
+    call.device_type = static_cast<int32_t>(device.type);
+    call.device_index = device.index;
   }
-}
+
+  opkit_call call{};
+  ResourceState resource;
+  std::vector<TensorSlot> inputs, outputs;
+  std::vector<Tensor> dense;  // copies of strided inputs
+  std::vector<Tensor> sums;   // results that are to be added to an output
+  std::vector<OpTensor> input_views, output_views;
+};
 
 // A template only for what it costs to compile: programs without function operators do not pay.
 template <class Record>
@@ -63,36 +75,27 @@ class FunctionBody {
   FunctionBody(OperatorBase& op, IntrusivePtr<Record> record, FunctionPass pass)
       : op_(op),
         record_(std::move(record)),
+        in_use_(record_->in_use),
         pass_(pass),
         functions_(*record_->Find(op.device().type)),
         attrs_(op.def().args()),
-        inputs_(static_cast<size_t>(op.InputSize())),
-        outputs_(static_cast<size_t>(op.OutputSize())),
-        dense_(inputs_.size()),
-        pointers_(inputs_.size()),
-        sums_(outputs_.size()),
-        reqs_(outputs_.size(), OpReq::kWrite),
-        input_views_(inputs_.size()),
-        output_views_(outputs_.size()) {
-    mutated_.resize(inputs_.size());
+        pointers_(static_cast<size_t>(op.InputSize())),
+        reqs_(static_cast<size_t>(op.OutputSize()), OpReq::kWrite),
+        mutated_(pointers_.size()) {
+    NewRun();
     if (pass == FunctionPass::kForward)
-      for (int input : FunctionMutatedInputs(*record_, attrs_)) {
-        if (static_cast<size_t>(input) >= inputs_.size())
+      for (int input : FunctionMutatedInputs(*record_, op.def())) {
+        if (static_cast<size_t>(input) >= pointers_.size())
           Throw(ErrorCode::kInvalidArgument, "mutateInputs of operator ", record_->name,
-                " names input ", input, ", but the node has ", inputs_.size());
+                " names input ", input, ", but the node has ", pointers_.size());
         mutated_[static_cast<size_t>(input)] = true;
       }
-    resource_.op = record_->name;
-    resource_.device = op.device();
-    const std::string key = StrCat(op.type(), " ", op.def().name(), " ", op.def().outputs());
-    for (char c : key)
-      resource_.random_key = MixBits(resource_.random_key ^ static_cast<unsigned char>(c));
     MakeState();
   }
   FunctionBody(const FunctionBody&) = delete;
   FunctionBody& operator=(const FunctionBody&) = delete;
   ~FunctionBody() {
-    if (owns_state_) state_->op.reset();
+    if (owns_state_) state_->op = {};
   }
 
   void SetReq(int output, OpReq req) {
@@ -102,24 +105,36 @@ class FunctionBody {
     reqs_[static_cast<size_t>(output)] = req == OpReq::kInplace ? OpReq::kWrite : req;
   }
 
+  // Its runs may end after they have returned.
+  bool is_async() const { return record_->is_async && pass_ == FunctionPass::kForward; }
+
   void Run(const FunctionDeviceLink& link) {
-    resource_.asynchronous = link.asynchronous;
-    resource_.stream = link.stream;
-    resource_.context = link.context;
-    resource_.launch = link.launch;
+    if (is_async() && run_.use_count() > 1) [[unlikely]]
+      NewRun();  // the last one was cancelled and still goes on
+    ResourceState& resource = run_->resource;
+    opkit_call& call = run_->call;
+    resource.asynchronous = link.asynchronous;
+    resource.context = link.context;
+    resource.launch = link.launch;
+    resource.deferrable = is_async() && !link.asynchronous ? &op_ : nullptr;
+    call.asynchronous = link.asynchronous;
+    call.stream = link.stream;
+    std::memset(call.author, 0, sizeof call.author);
     StartRandom();
     BindInputs();
     if (!op_.inference().IsFresh(pointers_)) [[unlikely]]
       Infer();
     if (inferred_ != op_.inference().version()) [[unlikely]]
       MeasureScratch();
-    resource_.scratch = op_.Scratch(resource_.scratch_bytes);
+    call.scratch = op_.Scratch(call.scratch_bytes);
     const Release release{*this};
     BindOutputs();
-    OpResource resource(&resource_);
+    OpResource handle(&call);
     CallFunction(*record_, pass_ == FunctionPass::kForward ? "forward" : "backward",
-                 [&] { return Call(resource); });
-    AddUp(resource);
+                 [&] { return Call(handle); });
+    if (resource.deferrable) [[unlikely]]
+      return EndLater();
+    AddUp();
   }
 
  private:
@@ -128,10 +143,19 @@ class FunctionBody {
     ~Release() { self.ReleaseMemory(); }
   };
 
+  void NewRun() {
+    run_ = MakeIntrusive<FunctionRun>(record_->name, op_.device(), pointers_.size(), reqs_.size());
+    const std::string key = StrCat(op_.type(), " ", op_.def().name(), " ", op_.def().outputs());
+    uint64_t& random_key = run_->resource.random_key;
+    for (char c : key) random_key = MixBits(random_key ^ static_cast<unsigned char>(c));
+    run_->resource.kept_by_work = {record_, record_->in_use};
+    inferred_ = 0;
+  }
   void MakeState() {
     if (!functions_.create_state) return;
     const OperatorDef& def = op_.def();
-    if (pass_ == FunctionPass::kBackward && def.args().Has(kStateArgument)) {
+    const bool shared = functions_.shares_state && def.args().Has(kStateArgument);
+    if (pass_ == FunctionPass::kBackward && shared) {
       const std::string name = def.args().Get<std::string>(kStateArgument);
       const Blob* blob = op_.workspace()->FindBlob(name);
       if (!blob)
@@ -141,14 +165,16 @@ class FunctionBody {
       return;
     }
     state_ = MakeIntrusive<FunctionState>();
-    const OpContext context{op_.device()};
+    const OpContext context{op_.device(), &def};
+    std::unique_ptr<StatefulOp> made;
     CallFunction(*record_, "createOpState",
-                 [&] { return functions_.create_state(attrs_, context, state_->op); });
-    if (!state_->op)
+                 [&] { return functions_.create_state(attrs_, context, made); });
+    if (!made)
       Throw(ErrorCode::kOperatorFailed, "createOpState of operator ", record_->name,
             " succeeded but made no StatefulOp");
+    state_->op = MakeIntrusive<Shared<std::unique_ptr<StatefulOp>>>(std::move(made));
     owns_state_ = true;
-    if (pass_ != FunctionPass::kForward) return;
+    if (pass_ != FunctionPass::kForward || !functions_.shares_state) return;
     Blob* blob = op_.workspace()->CreateBlob(FunctionStateBlob(def));
     if (blob->IsType<FunctionStatePtr>() && blob->Get<FunctionStatePtr>()->op)
       Throw(ErrorCode::kAlreadyExists, "two operators ", ToString(def),
@@ -159,13 +185,14 @@ class FunctionBody {
   // Runs count from the last SetSeed on.
   void StartRandom() {
     const uint64_t epoch = g_random_seed.epoch.load(std::memory_order_relaxed);
-    resource_.run = epoch == random_epoch_ ? resource_.run + 1 : 0;
+    random_run_ = epoch == random_epoch_ ? random_run_ + 1 : 0;
     random_epoch_ = epoch;
-    resource_.random_drawn = false;
+    run_->resource.run = random_run_;
+    run_->call.random_seed = run_->resource.RandomSeedOfRun();
   }
 
   void BindInputs() {
-    for (size_t i = 0; i < inputs_.size(); ++i) {
+    for (size_t i = 0; i < pointers_.size(); ++i) {
       if (!op_.HasInput(static_cast<int>(i))) continue;
       const Tensor& tensor = op_.Input(static_cast<int>(i));
       if (!tensor.initialized() || !tensor.layout().is_standard()) [[unlikely]]
@@ -173,12 +200,12 @@ class FunctionBody {
       const Tensor* readable = &tensor;
       if (!tensor.is_dense() && !record_->accepts_strides) [[unlikely]] {
         CheckCopyable(i, tensor);
-        dense_[i].CopyFrom(tensor);
-        readable = &dense_[i];
+        run_->dense[i].CopyFrom(tensor);
+        readable = &run_->dense[i];
       }
       pointers_[i] = &tensor;
-      inputs_[i].Bind(*readable, OpReq::kWrite);
-      input_views_[i] = inputs_[i].view;
+      run_->inputs[i].Bind(*readable, OpReq::kWrite);
+      run_->input_views[i] = run_->inputs[i].view;
     }
   }
   [[noreturn]] OPKIT_COLD void Unreadable(size_t i, const Tensor& tensor) const {
@@ -193,9 +220,9 @@ class FunctionBody {
                 &tensor);
   }
   OPKIT_COLD void CheckCopyable(size_t i, const Tensor& tensor) const {
-    const char* why = mutated_[i]              ? "it is written to"
-                      : resource_.asynchronous ? "work that is still under way may write to it"
-                                               : nullptr;
+    const char* why = mutated_[i]                   ? "it is written to"
+                      : run_->resource.asynchronous ? "work that is still under way may write to it"
+                                                    : nullptr;
     if (why)
       throw Error(ErrorCode::kUnsupported,
                   StrCat("input ", i, " of operator ", record_->name,
@@ -208,7 +235,7 @@ class FunctionBody {
   OPKIT_COLD void Infer() {
     auto infer = [this](InferenceContext& context) {
       InferFunction(*record_, attrs_, pass_, context);
-      if (!record_->infer_shape && pass_ == FunctionPass::kForward) return;
+      if (!InfersShapes(*record_) && pass_ == FunctionPass::kForward) return;
       for (int o = 0; o < context.num_outputs(); ++o)
         if (const SymbolicShape& shape = context.output(o).shape;
             !shape.is_known() && op_.HasOutput(o))
@@ -223,16 +250,16 @@ class FunctionBody {
     for (const Tensor* input : pointers_)
       inputs.push_back(input ? TensorInfo::Of(*input) : TensorInfo());
     if (pass_ == FunctionPass::kForward)
-      resource_.scratch_bytes = FunctionScratch(*record_, attrs_, inputs);
+      run_->call.scratch_bytes = FunctionScratch(*record_, op_.def(), inputs);
     inferred_ = op_.inference().version();
   }
 
   void BindOutputs() {
-    for (size_t o = 0; o < outputs_.size(); ++o) {
+    for (size_t o = 0; o < reqs_.size(); ++o) {
       const int output = static_cast<int>(o);
       OpReq req = op_.HasOutput(output) ? reqs_[o] : OpReq::kNone;
       if (req == OpReq::kNone) {
-        output_views_[o] = OpTensor();
+        run_->output_views[o] = OpTensor();
         continue;
       }
       const Wanted wanted = Want(output);
@@ -245,17 +272,18 @@ class FunctionBody {
       // It was strided, or lay where an input lies, and has got memory of its own.
       if (req == OpReq::kAdd && tensor->raw_data() != addend.raw_data()) tensor->CopyFrom(addend);
       if (req == OpReq::kAdd && !record_->accepts_add) {
-        sums_[o].SetDevice(MemoryDevice(op_.device()));
-        sums_[o].Resize(*wanted.shape, wanted.dtype);
-        targets_.emplace_back(o, *tensor);
-        tensor = &sums_[o];
+        Tensor& sum = run_->sums[o];
+        sum.SetDevice(MemoryDevice(op_.device()));
+        sum.Resize(*wanted.shape, wanted.dtype);
+        run_->resource.memory.additions.push_back({*tensor, sum});
+        tensor = &sum;
         req = OpReq::kWrite;
       }
       if (req == OpReq::kWrite && tensor->raw_data())
-        for (const OpTensor& input : input_views_)
+        for (const OpTensor& input : run_->input_views)
           if (input.raw_data() == tensor->raw_data()) req = OpReq::kInplace;
-      outputs_[o].Bind(*tensor, req);
-      output_views_[o] = outputs_[o].view;
+      run_->outputs[o].Bind(*tensor, req);
+      run_->output_views[o] = run_->outputs[o].view;
     }
   }
   struct Wanted {
@@ -277,7 +305,7 @@ class FunctionBody {
             "shape yet; add .setInferShape(f), or give the tensor its shape and dtype before the "
             "run");
     DType dtype = info.dtype;
-    if (dtype == DType::kUndefined || (!info.known && !record_->infer_type))
+    if (dtype == DType::kUndefined || (!info.known && !InfersTypes(*record_)))
       dtype = present.dtype();
     if (dtype == DType::kUndefined)
       Throw(ErrorCode::kInvalidArgument, "the dtype of output ", output, " of operator ",
@@ -294,63 +322,81 @@ class FunctionBody {
   }
 
   OpStatus Call(OpResource& resource) {
-    if (!functions_.create_state) {
-      auto call = [&](auto& f) { return f(attrs_, input_views_, output_views_, resource); };
-      return call(pass_ == FunctionPass::kForward ? functions_.forward : functions_.backward);
-    }
+    if (!functions_.create_state)
+      return (pass_ == FunctionPass::kForward ? functions_.forward : functions_.backward)(
+          attrs_, run_->input_views, run_->output_views, resource);
     if (!state_->op)
       return OpStatus::Failure("the operator ", record_->name, " that made the state is destroyed");
-    std::vector<OpTensor> inputs(input_views_), outputs(output_views_);
-    auto call = [&](std::vector<OpTensor> ins, std::vector<OpTensor> outs) {
-      return pass_ == FunctionPass::kForward
-                 ? state_->op->Forward(std::move(ins), std::move(outs), resource)
-                 : state_->op->Backward(std::move(ins), std::move(outs), resource);
-    };
-    return CallForStatus(call, std::move(inputs), std::move(outputs));
+    return state_->op->value->Run(pass_, run_->input_views, run_->output_views, resource);
   }
 
-  void AddUp(OpResource& resource) {
-    for (auto& [o, target] : targets_) {
-      if (!resource_.asynchronous) {
-        AddTensor(target, sums_[o]);
+  void AddUp() {
+    ResourceState& resource = run_->resource;
+    for (const Addition& sum : resource.memory.additions) {
+      if (!resource.asynchronous) {
+        AddTensor(sum.target, sum.term);
       } else if (IsHostAccessible(op_.device().type)) {
-        resource.launch([target = target, term = sums_[o]] { AddTensor(target, term); });
+        resource.launch(resource.context, [sum] { AddTensor(sum.target, sum.term); });
       } else {
         Throw(ErrorCode::kUnsupported, "results cannot be added up on ", op_.device(),
               "; write functions that respect OpReq::kAdd and say .setAcceptAdd()");
       }
     }
   }
+  // The function has returned; its run ends here, or with its completion.
+  OPKIT_COLD void EndLater() {
+    ResourceState& resource = run_->resource;
+    if (!resource.deferred) {
+      AddUp();
+      op_.event().state()->Complete(nullptr);
+      return;
+    }
+    const IntrusivePtr<DeferredRun> deferred = std::move(resource.deferred);
+    deferred->memory = std::exchange(resource.memory, {});
+    deferred->kept = {run_, record_, record_->in_use};
+    if (state_) deferred->kept.push_back(state_->op);
+    deferred->Arrive();
+  }
   // On a stream the work that was issued may still use what the functions allocated.
   void ReleaseMemory() noexcept {
-    targets_.clear();
-    if (resource_.memory.empty() && resource_.temporaries.empty()) return;
+    ResourceState& resource = run_->resource;
+    if (resource.deferred) [[unlikely]]
+      Abandon(resource);
+    resource.memory.additions.clear();
+    if (resource.memory.empty()) return;
     try {
-      if (resource_.asynchronous && resource_.launch)
-        resource_.launch(resource_.context, [memory = std::move(resource_.memory),
-                                             more = std::move(resource_.temporaries)] {});
+      if (resource.asynchronous && resource.launch)
+        resource.launch(resource.context, [memory = std::move(resource.memory)] {});
     } catch (...) {  // no memory to wait with: what is freed here was lost anyway
     }
-    resource_.memory.clear();
-    resource_.temporaries.clear();
+    resource.memory.Clear();
+  }
+  // The function has failed after it took its completion, which may still be on its way: it then
+  // ends nothing.
+  OPKIT_COLD void Abandon(ResourceState& resource) noexcept {
+    const IntrusivePtr<DeferredRun> deferred = std::move(resource.deferred);
+    try {
+      deferred->event = MakeIntrusive<EventState>();
+      deferred->memory = std::exchange(resource.memory, {});
+      deferred->memory.additions.clear();
+      deferred->kept = {run_, record_, record_->in_use};
+      deferred->Arrive();
+    } catch (...) {  // no memory: the completion finds nobody
+    }
   }
 
   OperatorBase& op_;
   IntrusivePtr<Record> record_;
+  IntrusivePtr<RefCounted> in_use_;
   FunctionPass pass_;
   FunctionDevice& functions_;
   AttrMap attrs_;
-  std::vector<TensorSlot> inputs_, outputs_;
-  std::vector<Tensor> dense_;            // copies of strided inputs
   std::vector<const Tensor*> pointers_;  // the inputs of the run in progress; null where left out
-  std::vector<Tensor> sums_;             // results that are to be added to an output
-  std::vector<std::pair<size_t, Tensor>> targets_;
   std::vector<OpReq> reqs_;
   std::vector<bool> mutated_;
-  std::vector<OpTensor> input_views_, output_views_;
-  ResourceState resource_;
+  IntrusivePtr<FunctionRun> run_;
   FunctionStatePtr state_;
-  uint64_t random_epoch_ = 0;
+  uint64_t random_epoch_ = 0, random_run_ = 0;
   uint64_t inferred_ = 0;  // the version of inference that scratch was measured for
   bool owns_state_ = false;
 };

@@ -3,23 +3,41 @@
 #ifndef OPKIT_OP_FUNCTION_SIGNATURE_HPP_
 #define OPKIT_OP_FUNCTION_SIGNATURE_HPP_
 
+#include <memory>
+#include "opkit/base/unique_function.hpp"
+
 #include "opkit/op/attr_map.hpp"
 #include "opkit/op/op_resource.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 
+class OperatorDef;
+
 // Where an operator with state will run.
 struct OpContext {
   Device device;
+  const OperatorDef* def = nullptr;  // the node: in the program that runs it
+  const opkit_node* node = nullptr;  // the same, in a library
 };
 
+// Whether an operator runs the forward or the backward functions of its record.
+enum class FunctionPass : uint8_t { kForward, kBackward };
+
 // An operator that keeps something between its runs. Made by setCreateOpState's function once for
-// each operator instance, and destroyed with it. Both members allocate their vectors at every call.
+// each operator instance, and destroyed with it.
 class StatefulOp {
  public:
   virtual ~StatefulOp() = default;
+  // Runs either pass without allocating; by default Forward and Backward, whose vectors are made at
+  // every call.
+  virtual OpStatus Run(FunctionPass pass, std::span<const OpTensor> inputs,
+                       std::span<OpTensor> outputs, OpResource& resource);
   virtual int Forward(std::vector<OpTensor> inputs, std::vector<OpTensor> outputs,
-                      const OpResource& resource) = 0;
+                      const OpResource& resource) {
+    static_cast<void>(inputs), static_cast<void>(outputs), static_cast<void>(resource);
+    OPKIT_ERROR_MSG << "its StatefulOp overrides neither Forward nor Run";
+    return FAIL;
+  }
   // Inputs: gradients of the outputs, the inputs, the outputs. Outputs: gradients of the inputs.
   virtual int Backward(std::vector<OpTensor> inputs, std::vector<OpTensor> outputs,
                        const OpResource& resource) {
@@ -106,6 +124,20 @@ OpStatus CallForStatus(F& f, Args&&... args) {
     return OpStatus::Failure("it returned ", value, "; 1 is SUCCESS and 0 is FAIL");
   }
 }
+
+}  // namespace detail
+
+inline OpStatus StatefulOp::Run(FunctionPass pass, std::span<const OpTensor> inputs,
+                                std::span<OpTensor> outputs, OpResource& resource) {
+  auto call = [&](std::vector<OpTensor> ins, std::vector<OpTensor> outs) {
+    return pass == FunctionPass::kForward ? Forward(std::move(ins), std::move(outs), resource)
+                                          : Backward(std::move(ins), std::move(outs), resource);
+  };
+  return detail::CallForStatus(call, std::vector<OpTensor>(inputs.begin(), inputs.end()),
+                               std::vector<OpTensor>(outputs.begin(), outputs.end()));
+}
+
+namespace detail {
 
 // P without reference or pointer, where it is a T passed by value, reference or pointer.
 template <class P>

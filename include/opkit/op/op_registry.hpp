@@ -25,21 +25,27 @@ class OpRegistry {
   // So are two that were derived from the same typed signature.
   OPKIT_COLD OpSchema& AddSchema(const char* name, const char* file, int line,
                                  std::string signature = {}) {
-    detail::MutexLock lock(mutex_);
-    Entry& entry = ops_.FindOrAdd(name);
-    const bool same_signature =
-        entry.schema && !signature.empty() && signature == entry.schema->signature();
     auto* added = new detail::Shared<OpSchema>(OpSchema(name, file, line, std::move(signature)));
-    const detail::IntrusivePtr<detail::RefCounted> owner(added);
-    if (!entry.schema) {
-      entry.schema_owner = owner;
-      return *(entry.schema = &added->value);
-    }
-    if (!same_signature && !SamePlace(entry.schema->file(), entry.schema->line(), file, line))
-      entry.Add(StrCat("two schemas of operator ", name, ": at ", entry.schema->file(), ":",
-                       entry.schema->line(), " and at ", file, ":", line, "; remove one of them"));
-    kept_.push_back(owner);
+    AddSchema(detail::IntrusivePtr<detail::RefCounted>(added), added->value);
     return added->value;
+  }
+  // One that is filled in already, and kept by `owner`.
+  OPKIT_COLD void AddSchema(detail::IntrusivePtr<detail::RefCounted> owner, OpSchema& schema) {
+    detail::MutexLock lock(mutex_);
+    Entry& entry = ops_.FindOrAdd(schema.name());
+    if (!entry.schema) {
+      entry.schema_owner = std::move(owner);
+      entry.schema = &schema;
+      return;
+    }
+    const OpSchema& known = *entry.schema;
+    const bool same_signature =
+        !schema.signature().empty() && schema.signature() == known.signature();
+    if (!same_signature && !SamePlace(known.file(), known.line(), schema.file(), schema.line()))
+      entry.Add(StrCat("two schemas of operator ", schema.name(), ": at ", known.file(), ":",
+                       known.line(), " and at ", schema.file(), ":", schema.line(),
+                       "; remove one of them"));
+    kept_.push_back(std::move(owner));
   }
 
   // The same kernel from the same place is the same kernel.
@@ -133,7 +139,36 @@ class OpRegistry {
     }
     return out;
   }
-  // For tests and libraries: forgets an operator whole.
+  // Makes a backend come first for an operator, behind what the node and the program ask for.
+  void AddOverride(const std::string& op, const std::string& backend, const std::string& origin) {
+    detail::MutexLock lock(mutex_);
+    Entry& entry = ops_.FindOrAdd(op);
+    entry.overrides.push_back({backend, origin});
+    has_overrides_ = true;
+  }
+  // Forgets everything that came from a library.
+  OPKIT_COLD void RemoveOrigin(const std::string& origin) {
+    detail::MutexLock lock(mutex_);
+    std::vector<std::string> gone;
+    for (auto* row : ops_) {
+      Entry& entry = row->value;
+      detail::RefCountedList kernels;
+      for (size_t i = 0; i < entry.kernels.size(); ++i)
+        if (entry.kernel(i).origin != origin) kernels.push_back(entry.kernels[i]);
+      entry.kernels = std::move(kernels);
+      std::vector<Override> overrides;
+      for (Override& known : entry.overrides)
+        if (known.origin != origin) overrides.push_back(std::move(known));
+      entry.overrides = std::move(overrides);
+      if (entry.schema && entry.schema->origin() == origin) {
+        entry.schema = nullptr;
+        entry.schema_owner = {};
+      }
+      if (!entry.Exists()) gone.push_back(row->name);
+    }
+    for (const std::string& op : gone) ops_.Erase(op);
+  }
+  // For tests: forgets an operator whole.
   void Remove(std::string_view op) {
     detail::MutexLock lock(mutex_);
     ops_.Erase(op);
@@ -203,20 +238,28 @@ class OpRegistry {
   OPKIT_COLD EnginePref EnginePrefs(std::string_view op, DeviceType device) const {
     detail::MutexLock lock(mutex_);
     EnginePref out;
-    if (prefs_.empty()) return out;  // as nearly always: creating an operator asks every time
+    // As nearly always: creating an operator asks every time.
+    if (prefs_.empty() && !has_overrides_) return out;
     for (const std::string& key : {PrefKey(op, device), PrefKey({}, device)})
       if (const EnginePref* pref = prefs_.Find(key))
         for (const std::string& engine : *pref) out.push_back(engine);
+    if (const Entry* entry = ops_.Find(op))
+      for (size_t i = entry->overrides.size(); i-- > 0;)
+        out.push_back(entry->overrides[i].backend);
     return out;
   }
 
  private:
+  struct Override {
+    std::string backend, origin;
+  };
   struct Entry {
     OpSchema* schema = nullptr;
     detail::IntrusivePtr<detail::RefCounted> schema_owner;
     detail::RefCountedList kernels;     // of detail::Shared<Kernel>
     std::vector<std::string> problems;  // thrown at lookup, and listed
     std::vector<std::string> listed;
+    std::vector<Override> overrides;  // the last one comes first
 
     const Kernel& kernel(size_t i) const {
       return static_cast<detail::Shared<Kernel>&>(*kernels[i]).value;
@@ -263,7 +306,8 @@ class OpRegistry {
   mutable detail::Mutex mutex_;
   NameTable<Entry> ops_;
   detail::RefCountedList kept_;  // second schemas and replaced kernels, which somebody may hold
-  NameTable<EnginePref> prefs_;  // by operator (none: every one) and device
+  NameTable<EnginePref> prefs_;
+  bool has_overrides_ = false;  // by operator (none: every one) and device
   NameTable<int> ranks_;         // by backend
 };
 

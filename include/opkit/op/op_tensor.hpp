@@ -1,10 +1,11 @@
-// OpTensor and Status: what a function operator is called with and what it answers. Plain views
-// that cost nothing to make, so that the same function serves the program and a shared library.
+// OpTensor and Status: what a function operator is called with and what it answers. Over the plain
+// structs of opkit_abi.h, so that the same function serves the program and a shared library.
 #ifndef OPKIT_OP_OP_TENSOR_HPP_
 #define OPKIT_OP_OP_TENSOR_HPP_
 
 #include <span>
 
+#include "opkit/abi/opkit_abi.h"
 #include "opkit/core/tensor.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -35,43 +36,36 @@ class [[nodiscard]] OpStatus {
 using Status = OpStatus;
 #endif
 
+namespace detail {
+
+// The functions that operators of this image are served by: the program's own table, or in a
+// library the one it was loaded with. Null before there is one.
+OPKIT_IMAGE_LOCAL inline constinit const opkit_host* g_host = nullptr;
+
+}  // namespace detail
+
 // Text that explains a FAIL, one for each thread: OPKIT_ERROR_MSG << "k is " << k; return FAIL;
-// It is empty at the start of every call.
+// It is empty at the start of every call, and kept by the host: a thread-local string of a library
+// would keep the library in the process.
 class ErrorMessageStream {
  public:
   template <class T>
-  ErrorMessageStream& operator<<(const T& value) {
-    text_ += StrCat(value);
+  const ErrorMessageStream& operator<<(const T& value) const {
+    if (const opkit_host* host = detail::g_host) {
+      const std::string text = StrCat(value);
+      host->add_error(text.data(), text.size());
+    }
     return *this;
   }
-  const std::string& text() const { return text_; }
-
- private:
-  friend class ErrorMessageScope;
-  std::string text_;
 };
-inline ErrorMessageStream& ErrorMessage() {
-  static thread_local ErrorMessageStream stream;
-  return stream;
-}
-// An empty message for the scope's life; the one before returns with its end.
-class ErrorMessageScope {
- public:
-  ErrorMessageScope() : saved_(std::exchange(ErrorMessage().text_, {})) {}
-  ErrorMessageScope(const ErrorMessageScope&) = delete;
-  ErrorMessageScope& operator=(const ErrorMessageScope&) = delete;
-  ~ErrorMessageScope() { ErrorMessage().text_ = std::move(saved_); }
-
- private:
-  std::string saved_;
-};
+inline ErrorMessageStream ErrorMessage() { return {}; }
 
 // How a result is to be stored.
 enum class OpReq : uint8_t {
-  kNone,     // nobody wants it: there is no memory
-  kWrite,    //
-  kInplace,  // the memory is that of an input, which the schema allows
-  kAdd,      // onto what is there; only for operators with setAcceptAdd()
+  kNone = OPKIT_REQ_NONE,        // nobody wants it: there is no memory
+  kWrite = OPKIT_REQ_WRITE,      //
+  kInplace = OPKIT_REQ_INPLACE,  // the memory is that of an input, which the schema allows
+  kAdd = OPKIT_REQ_ADD,          // onto what is there; only for operators with setAcceptAdd()
 };
 inline const char* ToString(OpReq req) {
   constexpr const char* kNames[] = {"none", "write", "in-place", "add"};
@@ -90,66 +84,74 @@ class OpTensor {
                  req) {}
   OpTensor(void* data, DType dtype, const int64_t* shape, const int64_t* strides, int rank,
            Device device = {}, OpReq req = OpReq::kWrite)
-      : data_(data),
-        dims_(shape),
-        strides_(strides),
-        rank_(rank),
-        device_(device),
-        dtype_(dtype),
-        req_(req) {}
+      : view_{sizeof view_,
+              nullptr,
+              data,
+              shape,
+              strides,
+              rank,
+              static_cast<int32_t>(dtype),
+              static_cast<int32_t>(device.type),
+              device.index,
+              static_cast<int32_t>(req),
+              0,
+              nullptr} {}
+  explicit OpTensor(const opkit_tensor& view) : view_(view) { view_.size = sizeof view_; }
 
   // The first element; element (i, j, …) is at data[i * strides[0] + j * strides[1] + …]. Writable
   // in outputs and in mutated inputs. Error (kTypeMismatch) for another T.
   template <Element T>
   T* data() const {
-    if (dtype_ != kDTypeOf<T>) [[unlikely]]
+    if (dtype() != kDTypeOf<T>) [[unlikely]]
       WrongType(kDTypeOf<T>);
-    return static_cast<T*>(data_);
+    return static_cast<T*>(view_.data);
   }
-  void* raw_data() const { return data_; }
-  bool has_value() const { return dtype_ != DType::kUndefined; }
+  void* raw_data() const { return view_.data; }
+  bool has_value() const { return view_.dtype != OPKIT_UNDEFINED; }
 
   // Templates, so that the first std::span, a dear one, is made by who asks for it.
   template <class Extents = std::span<const int64_t>>
   Extents shape() const {
-    return Extents(dims_, static_cast<size_t>(rank_));
+    return Extents(view_.shape, static_cast<size_t>(view_.rank));
   }
   // In elements.
   template <class Extents = std::span<const int64_t>>
   Extents strides() const {
-    return Extents(strides_, static_cast<size_t>(rank_));
+    return Extents(view_.strides, static_cast<size_t>(view_.rank));
   }
-  int64_t stride(int axis) const { return strides_[axis < 0 ? axis + rank_ : axis]; }
-  int rank() const { return rank_; }
-  int64_t dim(int axis) const { return dims_[axis < 0 ? axis + rank_ : axis]; }
+  int64_t stride(int axis) const { return view_.strides[axis < 0 ? axis + view_.rank : axis]; }
+  int rank() const { return view_.rank; }
+  int64_t dim(int axis) const { return view_.shape[axis < 0 ? axis + view_.rank : axis]; }
   // Number of elements.
   int64_t size() const {
     int64_t count = 1;
-    for (int i = 0; i < rank_; ++i) count *= dims_[i];
+    for (int i = 0; i < view_.rank; ++i) count *= view_.shape[i];
     return count;
   }
-  int64_t nbytes() const { return size() * ItemSize(dtype_); }
+  int64_t nbytes() const { return size() * ItemSize(dtype()); }
   bool is_dense() const {
     int64_t step = 1;
-    for (int i = rank_ - 1; i >= 0; --i) {
-      if (dims_[i] != 1 && strides_[i] != step) return false;
-      step *= dims_[i] > 0 ? dims_[i] : 1;
+    for (int i = view_.rank - 1; i >= 0; --i) {
+      if (view_.shape[i] != 1 && view_.strides[i] != step) return false;
+      step *= view_.shape[i] > 0 ? view_.shape[i] : 1;
     }
     return true;
   }
-  DType dtype() const { return dtype_; }
-  Device device() const { return device_; }
-  OpReq req() const { return req_; }
+  DType dtype() const { return static_cast<DType>(view_.dtype); }
+  Device device() const { return {static_cast<DeviceType>(view_.device_type), view_.device_index}; }
+  OpReq req() const { return static_cast<OpReq>(view_.req); }
 
   friend std::string ToString(const OpTensor& tensor) {
     if (!tensor.has_value()) return "(none)";
-    return StrCat(tensor.dtype_, std::vector<int64_t>(tensor.dims_, tensor.dims_ + tensor.rank_),
-                  " on ", tensor.device_);
+    const opkit_tensor& view = tensor.view_;
+    return StrCat(tensor.dtype(), std::vector<int64_t>(view.shape, view.shape + view.rank), " on ",
+                  tensor.device());
   }
 
   // For the toolkit: the tensor that is viewed, where there is one.
-  const Tensor* tensor() const { return tensor_; }
-  void Bind(const Tensor* tensor) { tensor_ = tensor; }
+  const Tensor* tensor() const { return static_cast<const Tensor*>(view_.host); }
+  void Bind(const Tensor* tensor) { view_.host = tensor; }
+  const opkit_tensor& view() const { return view_; }
 
  private:
   [[noreturn]] OPKIT_COLD void WrongType(DType wanted) const {
@@ -159,15 +161,10 @@ class OpTensor {
     Throw(ErrorCode::kTypeMismatch, "tensor ", *this, " is accessed as ", wanted);
   }
 
-  void* data_ = nullptr;
-  const int64_t* dims_ = nullptr;
-  const int64_t* strides_ = nullptr;
-  int32_t rank_ = 0;
-  Device device_;
-  DType dtype_ = DType::kUndefined;
-  OpReq req_ = OpReq::kNone;
-  const Tensor* tensor_ = nullptr;
+  opkit_tensor view_{
+      sizeof(opkit_tensor), nullptr, nullptr, nullptr, nullptr, 0, 0, 1, 0, 0, 0, nullptr};
 };
+static_assert(sizeof(OpTensor) == sizeof(opkit_tensor), "arrays of one are arrays of the other");
 using MXTensor = OpTensor;
 
 }  // namespace opkit

@@ -83,9 +83,6 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
 }  // namespace detail
 }  // namespace opkit
 
-#define OPKIT_CONCAT_(a, b) a##b
-#define OPKIT_CONCAT(a, b) OPKIT_CONCAT_(a, b)
-#define OPKIT_UNIQUE(prefix) OPKIT_CONCAT(prefix, __COUNTER__)
 
 // A class registration calls the function that OPERATOR_SCHEMA defines, so that forgetting the
 // schema is a link error whose symbol says what to add.

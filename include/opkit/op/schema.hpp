@@ -239,6 +239,9 @@ class OpSchema {
   const std::string& name() const { return name_; }
   const char* file() const { return file_; }
   int line() const { return line_; }
+  // The library it came from; empty for the program itself.
+  const std::string& origin() const { return origin_; }
+  OpSchema& SetOrigin(std::string library) { return origin_ = std::move(library), *this; }
   // Of the typed function the schema was derived from; empty for others.
   const std::string& signature() const { return signature_; }
   const std::string& doc() const { return doc_; }
@@ -479,6 +482,7 @@ class OpSchema {
   const char* file_ = "";
   int line_ = 0;
   std::string signature_;
+  std::string origin_;
   std::string doc_;
   std::string problem_;
   std::vector<AttributeSchema> attributes_;

@@ -1,83 +1,74 @@
-// FunctionOpRecord: an operator given by functions, every one in its erased form. What REGISTER_OP
-// fills in, and a library can; schema, kernels and gradient are derived from it.
-#ifndef OPKIT_OP_FUNCTION_RECORD_HPP_
-#define OPKIT_OP_FUNCTION_RECORD_HPP_
+// How the host calls the functions of a FunctionOpRecord: what they fail with becomes an Error that
+// names them, and what they infer is checked against the node.
+#ifndef OPKIT_OP_FUNCTION_CALLS_HPP_
+#define OPKIT_OP_FUNCTION_CALLS_HPP_
 
-#include "opkit/op/function_signature.hpp"
+#include "opkit/op/function_op.hpp"
+#include "opkit/op/host_table.hpp"
 
 namespace opkit::inline OPKIT_ABI {
-
-// The functions for one device type.
-struct FunctionDevice {
-  DeviceType type = DeviceType::kCPU;
-  ForwardFunction forward, backward;
-  CreateStateFunction create_state;  // where set, its object is called instead of the two
-};
-
-// Filled in during registration and read-only afterwards; called from several threads.
-struct FunctionOpRecord : detail::RefCounted {
-  std::string name;
-  const char* file = "";
-  int line = 0;
-  std::string library;  // that it came from; empty for the program itself
-  std::vector<FunctionDevice> devices;
-  ParseAttrsFunction parse_attrs;
-  InferTypeFunction infer_type;
-  InferShapeFunction infer_shape;
-  MutateInputsFunction mutate_inputs;
-  ScratchFunction scratch;
-  std::vector<std::pair<int, int>> inplace;  // {input, output}
-  bool is_subgraph_op = false;
-  bool accepts_strides = false;
-  bool accepts_add = false;
-  std::string problem;  // what is wrong with the registration; reported when the operator is used
-
-  FunctionDevice* Find(DeviceType type) {
-    for (FunctionDevice& device : devices)
-      if (device.type == type) return &device;
-    return nullptr;
-  }
-  bool HasBackward() const {
-    for (const FunctionDevice& device : devices)
-      if (device.backward || device.create_state) return true;
-    return false;
-  }
-};
-
-// Whether an operator runs the forward or the backward functions of its record.
-enum class FunctionPass : uint8_t { kForward, kBackward };
 
 namespace detail {
 
 using FunctionRecord = IntrusivePtr<FunctionOpRecord>;
 
+// What answers for a record whose operator is described by more than functions: in place of its
+// parse_attrs, infer_type and infer_shape, mutate_inputs, scratch.
+class FunctionHooks : public RefCounted {
+ public:
+  virtual std::pair<int, int> Arity(const Arguments& args) = 0;
+  virtual bool InfersTypes() const = 0;
+  virtual bool InfersShapes() const = 0;
+  virtual void Infer(InferenceContext& context) = 0;
+  virtual std::vector<int> MutatedInputs(const OperatorDef& def) = 0;
+  virtual int64_t Scratch(const OperatorDef& def, std::span<const TensorInfo> inputs) = 0;
+};
+template <class Record>
+FunctionHooks* HooksOf(const Record& record) {
+  return static_cast<FunctionHooks*>(record.hooks.get());
+}
+template <class Record>
+bool InfersShapes(const Record& record) {
+  return record.hooks ? HooksOf(record)->InfersShapes() : static_cast<bool>(record.infer_shape);
+}
+template <class Record>
+bool InfersTypes(const Record& record) {
+  return record.hooks ? HooksOf(record)->InfersTypes() : static_cast<bool>(record.infer_type);
+}
+
+// "my_gemm", "my_gemm of library libmy_ops.so".
+template <class Record>
+std::string NameOf(const Record& record) {
+  return record.library.empty() ? record.name : StrCat(record.name, " of library ", record.library);
+}
+
 template <class Record>
 [[noreturn]] OPKIT_COLD void ThrowFunctionFailed(const Record& record, const char* what,
                                                  const OpStatus& status) {
   std::string text = status.message();
-  if (const std::string& more = ErrorMessage().text(); !more.empty())
+  if (const std::string& more = CurrentHostError().text; !more.empty())
     text += (text.empty() ? "" : ": ") + more;
   if (text.empty()) text = "it returned FAIL; say why with OPKIT_ERROR_MSG << \"…\"";
-  Throw(ErrorCode::kOperatorFailed, what, " of operator ", record.name, " failed: ", text);
+  Throw(ErrorCode::kOperatorFailed, what, " of operator ", NameOf(record), " failed: ", text);
 }
 
 // Calls one of the record's functions: what it fails with or throws becomes an Error that names it.
 template <class Record, class Call>
 void CallFunction(const Record& record, const char* what, Call&& call) {
-  ErrorMessageScope message;
+  HostErrorScope message;
   OpStatus status;
   try {
     status = call();
   } catch (Error& error) {
-    error.AddContext(StrCat("in ", what, " of operator ", record.name));
+    error.AddContext(StrCat("in ", what, " of operator ", NameOf(record)));
     throw;
   } catch (const std::exception& thrown) {
     Error error(ErrorCode::kOperatorFailed,
-                StrCat(what, " of operator ", record.name, " threw: ", thrown.what()));
+                StrCat(what, " of operator ", NameOf(record), " threw: ", thrown.what()));
     error.SetCause(std::current_exception());
     throw error;
   } catch (...) {
-    Error error(ErrorCode::kOperatorFailed, StrCat(what, " of operator ", record.name,
+    Error error(ErrorCode::kOperatorFailed, StrCat(what, " of operator ", NameOf(record),
                                                    " threw something that is not a "
                                                    "std::exception"));
     error.SetCause(std::current_exception());
@@ -93,7 +84,7 @@ bool TryFunction(const Record& record, const char* what, bool all_known, Call&& 
     CallFunction(record, what, call);
     return true;
   }
-  ErrorMessageScope message;
+  HostErrorScope message;
   try {
     return call().ok();
   } catch (...) {
@@ -103,20 +94,23 @@ bool TryFunction(const Record& record, const char* what, bool all_known, Call&& 
 
 // {inputs, outputs} of the operator; -1 where parseAttrs leaves one open.
 template <class Record>
-std::pair<int, int> FunctionArity(Record& record, const AttrMap& attrs) {
+std::pair<int, int> FunctionArity(Record& record, const Arguments& args) {
   int inputs = -1, outputs = -1;
   if (!record.problem.empty()) Throw(ErrorCode::kInvalidArgument, record.problem);
+  if (FunctionHooks* hooks = HooksOf(record)) return hooks->Arity(args);
   if (record.parse_attrs)
     CallFunction(record, "parseAttrs",
-                 [&] { return record.parse_attrs(attrs, &inputs, &outputs); });
+                 [&] { return record.parse_attrs(AttrMap(args), &inputs, &outputs); });
   return {inputs, outputs};
 }
 
 template <class Record>
-std::vector<int> FunctionMutatedInputs(Record& record, const AttrMap& attrs) {
+std::vector<int> FunctionMutatedInputs(Record& record, const OperatorDef& def) {
   std::vector<int> inputs;
+  if (FunctionHooks* hooks = HooksOf(record)) return hooks->MutatedInputs(def);
   if (record.mutate_inputs)
-    CallFunction(record, "mutateInputs", [&] { return record.mutate_inputs(attrs, inputs); });
+    CallFunction(record, "mutateInputs",
+                 [&] { return record.mutate_inputs(AttrMap(def.args()), inputs); });
   for (int input : inputs)
     if (input < 0)
       Throw(ErrorCode::kInvalidArgument, "mutateInputs of operator ", record.name, " names input ",
@@ -147,7 +141,7 @@ template <class Record>
 void CheckCount(const Record& record, const char* function, const char* what, size_t found,
                 size_t expected) {
   if (found != expected)
-    Throw(ErrorCode::kInvalidArgument, function, " of operator ", record.name, " answered for ",
+    Throw(ErrorCode::kInvalidArgument, function, " of operator ", NameOf(record), " answered for ",
           found, " ", what, ", but the node has ", expected);
 }
 
@@ -212,6 +206,7 @@ template <class Record>
 void InferFunction(Record& record, const AttrMap& attrs, FunctionPass pass,
                    InferenceContext& context) {
   if (pass == FunctionPass::kForward) {
+    if (FunctionHooks* hooks = HooksOf(record)) return hooks->Infer(context);
     InferFunctionTypes(record, attrs, context);
     InferFunctionShapes(record, attrs, context);
     return;
@@ -231,11 +226,13 @@ void InferFunction(Record& record, const AttrMap& attrs, FunctionPass pass,
 
 // Bytes of scratch for inputs whose shapes are all known.
 template <class Record>
-int64_t FunctionScratch(Record& record, const AttrMap& attrs, std::span<const TensorInfo> inputs) {
+int64_t FunctionScratch(Record& record, const OperatorDef& def,
+                        std::span<const TensorInfo> inputs) {
+  if (FunctionHooks* hooks = HooksOf(record)) return hooks->Scratch(def, inputs);
   if (!record.scratch) return 0;
   int64_t bytes = 0;
   CallFunction(record, "setScratch's function", [&] {
-    bytes = record.scratch(attrs, KnownShapes(inputs));
+    bytes = record.scratch(AttrMap(def.args()), KnownShapes(inputs));
     return bytes >= 0 ? OpStatus() : OpStatus::Failure("it asked for ", bytes, " bytes");
   });
   return bytes;
@@ -244,4 +241,4 @@ int64_t FunctionScratch(Record& record, const AttrMap& attrs, std::span<const Te
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_OP_FUNCTION_RECORD_HPP_
+#endif  // OPKIT_OP_FUNCTION_CALLS_HPP_

@@ -1,0 +1,176 @@
+// Attributes across opkit_abi.h: Arguments as an array of opkit_attr, and back.
+#ifndef OPKIT_OP_ABI_ATTRIBUTES_HPP_
+#define OPKIT_OP_ABI_ATTRIBUTES_HPP_
+
+#include "opkit/abi/opkit_abi.h"
+#include "opkit/op/attr_map.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+static_assert(static_cast<int>(AttributeType::kTensors) == OPKIT_ATTR_TENSORS);
+static_assert(static_cast<int>(DType::kComplex128) == OPKIT_COMPLEX128);
+
+// A view of `tensor`, which with `strides` must outlive it.
+template <class AnyTensor>
+opkit_tensor AbiTensor(const AnyTensor& tensor, const Dims& strides) {
+  opkit_tensor view{};
+  view.size = sizeof view;
+  view.data = tensor.raw_mutable_data();
+  view.shape = tensor.shape().data();
+  view.strides = strides.data();
+  view.rank = tensor.shape().rank();
+  view.dtype = static_cast<int32_t>(tensor.dtype());
+  view.device_type = static_cast<int32_t>(tensor.device().type);
+  view.device_index = tensor.device().index;
+  view.req = OPKIT_REQ_WRITE;
+  view.host = &tensor;
+  return view;
+}
+// The tensor itself where it is one of this image's, or else a view of its memory.
+template <class AnyTensor = Tensor>
+AnyTensor TensorOfView(const opkit_tensor& view) {
+  const Device device{static_cast<DeviceType>(view.device_type), view.device_index};
+  const auto dtype = static_cast<DType>(view.dtype);
+  int64_t last = 0;
+  for (int i = 0; i < view.rank; ++i)
+    last += view.shape[i] > 0 ? (view.shape[i] - 1) * view.strides[i] : 0;
+  const auto rank = static_cast<size_t>(view.rank);
+  return AnyTensor(AdoptStorage(MemoryDevice(device), view.data, (last + 1) * ItemSize(dtype)), 0,
+                   Shape(std::vector<int64_t>(view.shape, view.shape + rank)), dtype,
+                   Dims(view.strides, rank));
+}
+
+// Holds all that the array points to. A template, so that programs without function operators do
+// not compile it.
+template <class Args>
+class BasicAbiAttributes {
+ public:
+  explicit BasicAbiAttributes(const Args& arguments) {
+    items_.reserve(arguments.size());
+    for (const auto& argument : arguments) Add(argument.name, argument.value);
+    for (const Item& item : items_) pointers_.push_back(&item.attr);
+  }
+  BasicAbiAttributes(const BasicAbiAttributes&) = delete;
+  BasicAbiAttributes& operator=(const BasicAbiAttributes&) = delete;
+
+  const opkit_attr* const* data() const { return pointers_.data(); }
+  size_t size() const { return pointers_.size(); }
+
+ private:
+  struct Item {
+    std::string name, text;
+    std::vector<int64_t> ints;
+    std::vector<double> floats;
+    std::vector<std::string> strings;
+    std::vector<const char*> string_data;
+    std::vector<uint64_t> string_sizes;
+    std::vector<Tensor> tensors;
+    std::vector<Dims> strides;
+    std::vector<opkit_tensor> views;
+    std::vector<const opkit_tensor*> view_pointers;
+    opkit_attr attr{};
+  };
+  template <class T, class Value>
+  static std::vector<T> ListOf(const Value& value) {
+    if (value.is_list()) return value.template Get<std::vector<T>>();
+    return {value.template Get<T>()};
+  }
+  template <class Value>
+  void Add(const std::string& name, const Value& value) {
+    Item& item = items_.emplace_back();
+    item.name = name;
+    item.text = AttributeText(value);
+    opkit_attr& attr = item.attr;
+    attr.size = sizeof attr;
+    attr.type = static_cast<int32_t>(value.type());
+    attr.count = value.is_list() ? value.size() : 1;
+    switch (attr.type % 5) {
+      case OPKIT_ATTR_INT:
+        item.ints = ListOf<int64_t>(value);
+        break;
+      case OPKIT_ATTR_BOOL:
+        for (bool one : ListOf<bool>(value)) item.ints.push_back(one);
+        break;
+      case OPKIT_ATTR_FLOAT:
+        item.floats = ListOf<double>(value);
+        break;
+      case OPKIT_ATTR_STRING:
+        item.strings = ListOf<std::string>(value);
+        for (const std::string& text : item.strings) {
+          item.string_data.push_back(text.c_str());
+          item.string_sizes.push_back(text.size());
+        }
+        break;
+      default:
+        item.tensors = ListOf<Tensor>(value);
+        for (const Tensor& tensor : item.tensors) item.strides.push_back(tensor.strides());
+        for (size_t i = 0; i < item.tensors.size(); ++i)
+          item.views.push_back(AbiTensor(item.tensors[i], item.strides[i]));
+        for (const opkit_tensor& view : item.views) item.view_pointers.push_back(&view);
+    }
+    attr.name = item.name.c_str();
+    attr.text = item.text.c_str();
+    attr.ints = item.ints.data();
+    attr.floats = item.floats.data();
+    attr.strings = item.string_data.data();
+    attr.string_sizes = item.string_sizes.data();
+    attr.tensors = item.view_pointers.data();
+  }
+
+  std::vector<Item> items_;
+  std::vector<const opkit_attr*> pointers_;
+};
+using AbiAttributes = BasicAbiAttributes<Arguments>;
+
+// Copies everything. Error (kInvalidArgument) for a type that does not exist.
+template <class Args = Arguments>
+Args ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t count) {
+  Args out;
+  for (uint64_t i = 0; i < count; ++i) {
+    const opkit_attr& attr = *attrs[i];
+    const size_t n = attr.count;
+    auto set = [&](auto list) {
+      if (attr.type >= OPKIT_ATTR_INTS) return out.Set(attr.name, std::move(list));
+      if (list.size() != 1)
+        Throw(ErrorCode::kInvalidArgument, "attribute '", attr.name, "' has ", n, " values");
+      typename decltype(list)::value_type one = list[0];
+      out.Set(attr.name, Attribute(one));
+    };
+    if (attr.type < 0 || attr.type > OPKIT_ATTR_TENSORS)
+      Throw(ErrorCode::kInvalidArgument, "attribute '", attr.name, "' has the type ", attr.type,
+            ", which does not exist");
+    switch (attr.type % 5) {
+      case OPKIT_ATTR_INT:
+        set(std::vector<int64_t>(attr.ints, attr.ints + n));
+        break;
+      case OPKIT_ATTR_BOOL:
+        set(std::vector<bool>(attr.ints, attr.ints + n));
+        break;
+      case OPKIT_ATTR_FLOAT:
+        set(std::vector<double>(attr.floats, attr.floats + n));
+        break;
+      case OPKIT_ATTR_STRING: {
+        std::vector<std::string> texts;
+        for (size_t k = 0; k < n; ++k) texts.emplace_back(attr.strings[k], attr.string_sizes[k]);
+        set(std::move(texts));
+        break;
+      }
+      default: {
+        std::vector<Tensor> tensors;
+        for (size_t k = 0; k < n; ++k) {
+          Tensor copy;
+          copy.CopyFrom(TensorOfView(*attr.tensors[k]));
+          tensors.push_back(std::move(copy));
+        }
+        set(std::move(tensors));
+      }
+    }
+  }
+  return out;
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_ABI_ATTRIBUTES_HPP_

@@ -1,0 +1,275 @@
+// REGISTER_OP: operators made of plain functions, the spelling that MXNet's loadable operators
+// have. The builder fills in a record; what becomes of it, a program or a library says.
+#ifndef OPKIT_OP_FUNCTION_OP_HPP_
+#define OPKIT_OP_FUNCTION_OP_HPP_
+
+#include "opkit/op/function_signature.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+// The functions for one device type.
+struct FunctionDevice {
+  std::string name;                    // "cpu", "gpu", …
+  DeviceType type = DeviceType::kCPU;  // of that name, where the program knows it
+  ForwardFunction forward, backward;
+  CreateStateFunction create_state;  // where set, its object is called instead of the two
+  bool shares_state = true;          // backward runs the object that forward has used
+};
+
+// Filled in during registration and read-only afterwards; called from several threads.
+struct FunctionOpRecord : detail::RefCounted {
+  std::string name;
+  const char* file = "";
+  int line = 0;
+  std::string doc;
+  std::string library;  // that it came from; empty for the program itself
+  std::vector<FunctionDevice> devices;
+  ParseAttrsFunction parse_attrs;
+  InferTypeFunction infer_type;
+  InferShapeFunction infer_shape;
+  MutateInputsFunction mutate_inputs;
+  ScratchFunction scratch;
+  std::vector<std::pair<int, int>> inplace;  // {input, output}
+  bool is_subgraph_op = false;
+  bool accepts_strides = false;
+  bool accepts_add = false;
+  bool is_async = false;
+  bool has_effects = false;
+  // Of an operator that is described by more than functions (a library's): detail::FunctionHooks.
+  detail::IntrusivePtr<detail::RefCounted> hooks;
+  detail::IntrusivePtr<detail::RefCounted> in_use;  // held by every operator made of it
+  std::string problem;  // what is wrong with the registration; reported when the operator is used
+
+  FunctionDevice* Find(DeviceType type) {
+    for (FunctionDevice& device : devices)
+      if (device.type == type) return &device;
+    return nullptr;
+  }
+};
+
+// Fills in a record; made by REGISTER_OP. Devices are "cpu" (also when none is given), "gpu",
+// "cpu_stream", or the name of a device type of your own. A function may be a function, a function
+// pointer or a lambda.
+//
+//   int forward(std::map<std::string, std::string> attrs, std::vector<OpTensor> inputs,
+//               std::vector<OpTensor> outputs, OpResource res);
+//   REGISTER_OP(my_gemm).setForward(forward, "cpu").setBackward(backward, "cpu")
+//       .setParseAttrs(parseAttrs).setInferType(inferType).setInferShape(inferShape);
+//
+// Attributes arrive in a map of strings, by value or const reference; tensors in a vector, by
+// value, reference or pointer; the answer is int (1 is success), bool, ReturnValue, Status or void.
+// The form that allocates nothing is
+//   Status forward(const AttrMap&, std::span<const OpTensor>, std::span<OpTensor>, OpResource&);
+//
+// Host is who takes the record, and hears of what is added to it: FunctionOpHost in a program,
+// LibraryOpHost in a library. A template, so that either is compiled only where one is registered.
+template <class Record, class Host>
+class BasicFunctionOpBuilder {
+ public:
+  BasicFunctionOpBuilder(const char* name, const char* file, int line) noexcept
+      : record_(new Record), host_(record_) {
+    Guarded([&] {
+      record_->name = name;
+      record_->file = file;
+      record_->line = line;
+      host_.Begin();
+    });
+  }
+
+  // Computes the outputs. Their shapes are those that inferShape says; without it, those that the
+  // output tensors have before the run.
+  template <class F>
+  BasicFunctionOpBuilder& setForward(F f, const char* device = "cpu") {
+    static_assert(detail::kIsForward<F>,
+                  "setForward(f): write int f(std::map<std::string, std::string> attrs, "
+                  "std::vector<OpTensor> inputs, std::vector<OpTensor> outputs, OpResource res) or "
+                  "Status f(const AttrMap&, std::span<const OpTensor>, std::span<OpTensor>, "
+                  "OpResource&)");
+    if constexpr (detail::kIsForward<F>)
+      OnDevice(device, "setForward", &FunctionDevice::forward, FunctionPass::kForward,
+               detail::MakeForward(std::move(f), detail::FunctionParameters<F>{}));
+    return *this;
+  }
+  // Computes the gradients of the inputs from those of the outputs, the inputs and the outputs, in
+  // this order: the operator <name>_backward, and the gradient of this one.
+  template <class F>
+  BasicFunctionOpBuilder& setBackward(F f, const char* device = "cpu") {
+    static_assert(detail::kIsForward<F>,
+                  "setBackward(f): write int f(std::map<std::string, std::string> attrs, "
+                  "std::vector<OpTensor> inputs, std::vector<OpTensor> outputs, OpResource res) or "
+                  "Status f(const AttrMap&, std::span<const OpTensor>, std::span<OpTensor>, "
+                  "OpResource&)");
+    if constexpr (detail::kIsForward<F>)
+      OnDevice(device, "setBackward", &FunctionDevice::backward, FunctionPass::kBackward,
+               detail::MakeForward(std::move(f), detail::FunctionParameters<F>{}));
+    return *this;
+  }
+  // Makes the object that runs the operator. It is also asked for the gradient.
+  template <class F>
+  BasicFunctionOpBuilder& setCreateOpState(F f, const char* device = "cpu") {
+    static_assert(detail::kIsCreateState<F>,
+                  "setCreateOpState(f): write int f(std::map<std::string, std::string> attrs, "
+                  "StatefulOp** state), with OpContext context in the middle if you need the "
+                  "device; std::unique_ptr<StatefulOp>* also does for the state");
+    if constexpr (detail::kIsCreateState<F>) {
+      OnDevice(device, "setCreateOpState", &FunctionDevice::create_state, FunctionPass::kForward,
+               detail::MakeCreateState(std::move(f), detail::FunctionParameters<F>{}));
+      Guarded([&] {
+        if (auto* added = FindDevice(Host::DeviceName(device, "setCreateOpState")))
+          host_.Add(*added, FunctionPass::kBackward);
+      });
+    }
+    return *this;
+  }
+  // Says how many inputs and outputs a node with these attributes has, and refuses wrong
+  // attributes. Without it any number goes.
+  template <class F>
+  BasicFunctionOpBuilder& setParseAttrs(F f) {
+    static_assert(detail::kIsParseAttrs<F>,
+                  "setParseAttrs(f): write int f(std::map<std::string, std::string> attrs, int* "
+                  "num_in, int* num_out)");
+    if constexpr (detail::kIsParseAttrs<F>)
+      Once(record_->parse_attrs, "setParseAttrs",
+           detail::MakeParseAttrs(std::move(f), detail::FunctionParameters<F>{}));
+    return *this;
+  }
+  // DTypes of outputs from those of inputs, or the reverse; numbers of DType, -1 for unknown.
+  // Without it every output has the dtype of input 0.
+  template <class F>
+  BasicFunctionOpBuilder& setInferType(F f) {
+    static_assert(detail::kIsInferType<F>,
+                  "setInferType(f): write int f(std::map<std::string, std::string> attrs, "
+                  "std::vector<int>& intypes, std::vector<int>& outtypes)");
+    if constexpr (detail::kIsInferType<F>)
+      Once(record_->infer_type, "setInferType",
+           detail::MakeInferType(std::move(f), detail::FunctionParameters<F>{}));
+    return *this;
+  }
+  // Shapes of outputs from those of inputs, or the reverse. Unknown are an extent of -1 (the
+  // largest number as unsigned int) and, where the value has not been seen yet, an empty shape.
+  // While something is unknown a failure means that nothing can be said yet.
+  template <class F>
+  BasicFunctionOpBuilder& setInferShape(F f) {
+    static_assert(detail::kIsInferShape<F>,
+                  "setInferShape(f): write int f(std::map<std::string, std::string> attrs, "
+                  "std::vector<std::vector<unsigned int>>& inshapes, "
+                  "std::vector<std::vector<unsigned int>>& outshapes), or with int64_t");
+    if constexpr (detail::kIsInferShape<F>)
+      Once(record_->infer_shape, "setInferShape",
+           detail::MakeInferShape(std::move(f), detail::FunctionParameters<F>{}));
+    return *this;
+  }
+  // Inputs that are written to.
+  template <class F>
+  BasicFunctionOpBuilder& setMutateInputs(F f) {
+    static_assert(detail::kIsMutateInputs<F>,
+                  "setMutateInputs(f): write int f(std::map<std::string, std::string> attrs, "
+                  "std::vector<int>& input_indices), or setMutateInputs({0, 2})");
+    if constexpr (detail::kIsMutateInputs<F>)
+      Once(record_->mutate_inputs, "setMutateInputs",
+           detail::MakeMutateInputs(std::move(f), detail::FunctionParameters<F>{}));
+    return *this;
+  }
+  BasicFunctionOpBuilder& setMutateInputs(std::initializer_list<int> inputs) {
+    Once(record_->mutate_inputs, "setMutateInputs",
+         MutateInputsFunction(
+             [list = std::vector<int>(inputs)](const AttrMap&, std::vector<int>& out) -> OpStatus {
+               out = list;
+               return {};
+             }));
+    return *this;
+  }
+  // Memory for the whole of a run, known before it, so that a plan can hold it.
+  BasicFunctionOpBuilder& setScratch(int64_t bytes) {
+    Once(record_->scratch, "setScratch",
+         ScratchFunction([bytes](const AttrMap&, const ShapeVectors&) { return bytes; }));
+    return *this;
+  }
+  template <class F>
+    requires(!std::is_arithmetic_v<F>)
+  BasicFunctionOpBuilder& setScratch(F f) {
+    static_assert(detail::kIsScratch<F>,
+                  "setScratch(f): write int64_t f(const AttrMap& attrs, const "
+                  "std::vector<std::vector<int64_t>>& inshapes), or setScratch(bytes)");
+    if constexpr (detail::kIsScratch<F>)
+      Once(record_->scratch, "setScratch",
+           detail::MakeScratch(std::move(f), detail::FunctionParameters<F>{}));
+    return *this;
+  }
+  // Pairs {input, output} that may share memory.
+  BasicFunctionOpBuilder& setInplace(std::initializer_list<std::pair<int, int>> pairs) {
+    Guarded([&] { record_->inplace.insert(record_->inplace.end(), pairs.begin(), pairs.end()); });
+    return *this;
+  }
+  BasicFunctionOpBuilder& setIsSubgraphOp() { return record_->is_subgraph_op = true, *this; }
+  // The functions respect strides(). Otherwise strided inputs arrive as dense copies.
+  BasicFunctionOpBuilder& setAcceptStrides() { return record_->accepts_strides = true, *this; }
+  // The functions respect OpReq::kAdd. Otherwise the toolkit adds their results up.
+  BasicFunctionOpBuilder& setAcceptAdd() { return record_->accepts_add = true, *this; }
+  // forward may end after it has returned: it takes OpResource::defer(), and whoever holds that
+  // completes it. On the CPU; on streams the stream does it.
+  BasicFunctionOpBuilder& setAsync() { return record_->is_async = true, *this; }
+  // Two runs on the same inputs may differ (random numbers), or have an effect beside the outputs:
+  // a graph never merges, folds or drops such nodes.
+  BasicFunctionOpBuilder& setHasEffects() {
+    Guarded([&] { record_->has_effects = true, host_.HasEffects(); });
+    return *this;
+  }
+  BasicFunctionOpBuilder& setDoc(const char* doc) {
+    Guarded([&] { record_->doc = doc, host_.Doc(); });
+    return *this;
+  }
+
+ private:
+  // Static initialisers must not throw: what is wrong is kept for whoever uses the operator.
+  template <class F>
+  void Guarded(F call) noexcept {
+    try {
+      call();
+    } catch (const std::exception& error) {
+      AddProblem(error.what());
+    } catch (...) {
+      AddProblem("it threw something that is not a std::exception");
+    }
+  }
+  void AddProblem(const std::string& text) noexcept {
+    try {
+      std::string problem = StrCat("REGISTER_OP(", record_->name, ") at ", record_->file, ":",
+                                   record_->line, ": ", text);
+      host_.Problem(problem);
+      if (record_->problem.empty()) record_->problem = std::move(problem);
+    } catch (...) {  // no memory to report it in
+    }
+  }
+  template <class Function>
+  void Once(Function& slot, const char* setter, Function function) {
+    if (slot) return AddProblem(StrCat(setter, " is called twice"));
+    slot = std::move(function);
+  }
+  FunctionDevice* FindDevice(std::string_view name) {
+    for (FunctionDevice& device : record_->devices)
+      if (device.name == name) return &device;
+    return nullptr;
+  }
+  template <class Function>
+  void OnDevice(const char* name, const char* setter, Function FunctionDevice::*slot,
+                FunctionPass pass, Function function) {
+    Guarded([&] {
+      FunctionDevice added;
+      added.name = Host::DeviceName(name, setter);
+      FunctionDevice* functions = FindDevice(added.name);
+      if (!functions) functions = &record_->devices.emplace_back(std::move(added));
+      if (functions->*slot)
+        Throw(ErrorCode::kInvalidArgument, setter, "(f, \"", name, "\") is called twice");
+      functions->*slot = std::move(function);
+      host_.Add(*functions, pass);
+    });
+  }
+
+  detail::IntrusivePtr<Record> record_;
+  Host host_;
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_FUNCTION_OP_HPP_

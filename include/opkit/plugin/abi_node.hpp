@@ -1,0 +1,184 @@
+// Nodes and what inference knows of their values, as opkit_abi.h passes them to a library.
+#ifndef OPKIT_PLUGIN_ABI_NODE_HPP_
+#define OPKIT_PLUGIN_ABI_NODE_HPP_
+
+#include "opkit/graph/subgraph.hpp"
+#include "opkit/op/abi_attributes.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+struct AbiGraph;
+
+// An opkit_node and all that it points to.
+class AbiNode : public RefCounted {
+ public:
+  explicit AbiNode(const OperatorDef& def) : def_(def), attributes_(def_.args()) {
+    Point(def_.inputs(), inputs_);
+    Point(def_.outputs(), outputs_);
+    for (const NamedSubgraph& item : def_.subgraphs())
+      if (const Graph* graph = GraphOf(*item.graph)) AddGraph(item.name, *graph);
+    for (const auto& graph : graphs_) graph_pointers_.push_back(View(*graph));
+    node_.size = sizeof node_;
+    node_.op = def_.type().c_str();
+    node_.name = def_.name().c_str();
+    node_.device_type = static_cast<int32_t>(def_.device().type);
+    node_.device_index = def_.device().index;
+    node_.num_inputs = inputs_.size();
+    node_.inputs = inputs_.data();
+    node_.num_outputs = outputs_.size();
+    node_.outputs = outputs_.data();
+    node_.num_attrs = attributes_.size();
+    node_.attrs = attributes_.data();
+    node_.num_graphs = graph_pointers_.size();
+    node_.graphs = graph_pointers_.data();
+  }
+  const opkit_node& node() const { return node_; }
+
+ private:
+  static void Point(const std::vector<std::string>& names, std::vector<const char*>& pointers) {
+    for (const std::string& name : names) pointers.push_back(name.c_str());
+  }
+  inline void AddGraph(const std::string& name, const Graph& graph);
+  static inline const opkit_graph* View(const RefCounted& graph);
+
+  OperatorDef def_;
+  AbiAttributes attributes_;
+  std::vector<const char*> inputs_, outputs_;
+  RefCountedList graphs_;  // of AbiGraph
+  std::vector<const opkit_graph*> graph_pointers_;
+  opkit_node node_{};
+};
+
+struct AbiGraph : RefCounted {
+  AbiGraph(std::string graph_name, const Graph& graph) : name(std::move(graph_name)) {
+    for (const auto& input : graph.inputs()) names.push_back(input.name);
+    const size_t num_inputs = names.size();
+    for (const std::string& output : graph.outputs()) names.push_back(output);
+    const size_t num_outputs = names.size() - num_inputs;
+    for (const auto& constant : graph.constants()) {
+      names.push_back(constant.name);
+      constants.push_back(constant.value);
+      strides.push_back(constant.value.strides());
+    }
+    for (const std::string& text : names) pointers.push_back(text.c_str());
+    for (size_t i = 0; i < constants.size(); ++i)
+      views.push_back(AbiTensor(constants[i], strides[i]));
+    for (const opkit_tensor& tensor : views) view_pointers.push_back(&tensor);
+    const GraphView order(graph);
+    for (int node : order.order()) nodes.push_back(MakeIntrusive<AbiNode>(graph.node(node)));
+    for (const auto& node : nodes) node_pointers.push_back(&node->node());
+    view.size = sizeof view;
+    view.name = name.c_str();
+    view.num_inputs = num_inputs;
+    view.inputs = pointers.data();
+    view.num_outputs = num_outputs;
+    view.outputs = pointers.data() + num_inputs;
+    view.num_constants = constants.size();
+    view.constant_names = pointers.data() + num_inputs + num_outputs;
+    view.constants = view_pointers.data();
+    view.num_nodes = node_pointers.size();
+    view.nodes = node_pointers.data();
+  }
+
+  std::string name;
+  std::vector<std::string> names;
+  std::vector<const char*> pointers;
+  std::vector<Tensor> constants;
+  std::vector<Dims> strides;
+  std::vector<opkit_tensor> views;
+  std::vector<const opkit_tensor*> view_pointers;
+  std::vector<IntrusivePtr<AbiNode>> nodes;
+  std::vector<const opkit_node*> node_pointers;
+  opkit_graph view{};
+};
+
+inline void AbiNode::AddGraph(const std::string& name, const Graph& graph) {
+  graphs_.push_back(MakeIntrusive<AbiGraph>(name, graph));
+}
+inline const opkit_graph* AbiNode::View(const RefCounted& graph) {
+  return &static_cast<const AbiGraph&>(graph).view;
+}
+
+// What is known of values, as an array of opkit_value, and what a library says of them back.
+class AbiValues {
+ public:
+  // Symbols have a number each in `symbols`, which inputs and outputs share.
+  AbiValues(std::span<const TensorInfo> infos, std::vector<std::string>& symbols)
+      : symbols_(symbols), values_(infos.size()) {
+    for (size_t i = 0; i < infos.size(); ++i) {
+      const TensorInfo& info = infos[i];
+      opkit_value& value = values_[i];
+      value.size = sizeof value;
+      value.present = 1;
+      value.dtype = info.dtype == DType::kUndefined ? -1 : static_cast<int32_t>(info.dtype);
+      value.rank = -1;
+      if (!info.shape.has_rank()) continue;
+      if (info.shape.rank() > OPKIT_MAX_RANK)
+        Throw(ErrorCode::kUnsupported, "a value of ", info.shape.rank(),
+              " axes cannot be passed to a library; ", OPKIT_MAX_RANK, " are the most");
+      value.rank = info.shape.rank();
+      for (int axis = 0; axis < value.rank; ++axis) value.dims[axis] = Number(info.shape[axis]);
+    }
+  }
+  AbiValues(const AbiValues&) = delete;
+  AbiValues& operator=(const AbiValues&) = delete;
+
+  opkit_value* data() { return values_.data(); }
+  opkit_value& operator[](size_t i) { return values_[i]; }
+  void SetConstant(size_t i, const Tensor& tensor) {
+    constants_.push_back(MakeIntrusive<Constant>(tensor));
+    values_[i].constant = &constants_.back()->view;
+  }
+  DType dtype(size_t i, const char* what) const {
+    const int32_t dtype = values_[i].dtype;
+    if (dtype < -1 || dtype >= kNumDTypes)
+      Throw(ErrorCode::kInvalidArgument, "it says dtype ", dtype, " for ", what, " ", i,
+            ", which does not exist");
+    return dtype < 0 ? DType::kUndefined : static_cast<DType>(dtype);
+  }
+  SymbolicShape shape(size_t i, const char* what) const {
+    const opkit_value& value = values_[i];
+    if (value.rank < -1 || value.rank > OPKIT_MAX_RANK)
+      Throw(ErrorCode::kInvalidArgument, "it says rank ", value.rank, " for ", what, " ", i);
+    if (value.rank < 0) return {};
+    std::vector<Dim> dims;
+    for (int axis = 0; axis < value.rank; ++axis) {
+      const int64_t extent = value.dims[axis];
+      const auto symbol = static_cast<uint64_t>(-2 - extent);
+      if (extent < -1 && symbol >= symbols_.size())
+        Throw(ErrorCode::kInvalidArgument, "it says extent ", extent, " on axis ", axis, " of ",
+              what, " ", i, "; -1 is unknown");
+      dims.push_back(extent >= 0    ? Dim(extent)
+                     : extent == -1 ? Dim()
+                                    : Sym(symbols_[static_cast<size_t>(symbol)]));
+    }
+    return SymbolicShape(std::move(dims));
+  }
+
+ private:
+  struct Constant : RefCounted {
+    explicit Constant(const Tensor& data)
+        : tensor(data), strides(tensor.strides()), view(AbiTensor(tensor, strides)) {}
+    Tensor tensor;
+    Dims strides;
+    opkit_tensor view;
+  };
+  int64_t Number(const Dim& dim) {
+    if (dim.is_known()) return dim.value();
+    if (!dim.is_symbol()) return -1;
+    for (size_t i = 0; i < symbols_.size(); ++i)
+      if (symbols_[i] == dim.symbol()) return -2 - static_cast<int64_t>(i);
+    symbols_.push_back(dim.symbol());
+    return -1 - static_cast<int64_t>(symbols_.size());
+  }
+
+  std::vector<std::string>& symbols_;
+  std::vector<opkit_value> values_;
+  std::vector<IntrusivePtr<Constant>> constants_;
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_ABI_NODE_HPP_

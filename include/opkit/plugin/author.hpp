@@ -1,0 +1,141 @@
+// All that the author of an operator library includes. Operators registered in this unit are the
+// library's; a host gets them with Library::Load (plugin/library.hpp).
+//
+//   g++ -std=c++20 -O2 -shared -fPIC -fno-gnu-unique -I<opkit>/include my_ops.cc -o libmy_ops.so
+//
+// -fno-gnu-unique lets the library be unloaded: with g++ even std::make_shared pins it otherwise.
+//
+// REGISTER_OP(name)… (op/function_op.hpp) needs nothing more. For operators that are classes or
+// typed functions include <opkit/opkit.hpp> as well.
+#ifndef OPKIT_PLUGIN_AUTHOR_HPP_
+#define OPKIT_PLUGIN_AUTHOR_HPP_
+
+#include "opkit/macros.hpp"
+#include "opkit/plugin/library_export.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+using OpRecord = IntrusivePtr<FunctionOpRecord>;
+
+// What the library hands over. One in each shared object, also where several are loaded.
+struct LibraryContents {
+  std::vector<OpRecord> records;
+  OpStatus (*initialize)(int, int) = nullptr;
+  void (*finalize)() = nullptr;
+  // More operators, described as the first call asks for them: those of op/'s registries.
+  void (*add_ops)(std::vector<const opkit_op*>& ops, RefCountedList& owners) = nullptr;
+
+  RefCountedList owners;
+  std::vector<const opkit_op*> ops;
+  opkit_library library{};
+};
+OPKIT_IMAGE_LOCAL inline LibraryContents& ThisLibrary() {
+  static LibraryContents contents;
+  return contents;
+}
+
+// Takes a record into the library.
+class LibraryOpHost {
+ public:
+  explicit LibraryOpHost(OpRecord record) : record_(std::move(record)) {}
+
+  // A header's operator, registered by two units, is one.
+  void Begin() {
+    for (const OpRecord& known : ThisLibrary().records)
+      if (known->name == record_->name && known->line == record_->line &&
+          std::string_view(known->file) == record_->file)
+        return;
+    ThisLibrary().records.push_back(record_);
+  }
+  static std::string DeviceName(const char* name, const char*) { return name; }
+  void Add(FunctionDevice&, FunctionPass) {}
+  void Doc() {}
+  void HasEffects() {}
+  void Problem(const std::string&) {}
+
+ private:
+  OpRecord record_;
+};
+
+OPKIT_IMAGE_LOCAL inline opkit_status InitializeLibrary(uint32_t major, uint32_t minor) {
+  return GuardedCall(
+      [&] { return ThisLibrary().initialize(static_cast<int>(major), static_cast<int>(minor)); });
+}
+OPKIT_IMAGE_LOCAL inline void FinalizeLibrary() {
+  try {
+    ThisLibrary().finalize();
+  } catch (...) {
+    ReportFailure();
+  }
+}
+
+// What opkit_library_entry does.
+OPKIT_IMAGE_LOCAL inline const opkit_library* DescribeLibrary(const opkit_host* host) noexcept {
+  LibraryContents& contents = ThisLibrary();
+  g_host = host;
+  g_exceptions = nullptr;
+  const opkit_status status = GuardedCall([&] {
+    contents.ops.clear();
+    contents.owners.clear();
+    for (const OpRecord& record : contents.records) {
+      if (!record->problem.empty()) return OpStatus::Failure(record->problem);
+      auto op = MakeIntrusive<ExportedOp<FunctionOpRecord>>(record);
+      contents.ops.push_back(&op->op());
+      contents.owners.push_back(op);
+    }
+    if (contents.add_ops) contents.add_ops(contents.ops, contents.owners);
+    return OpStatus();
+  });
+  if (status != OPKIT_OK) return nullptr;
+  opkit_library& library = contents.library;
+  library = {};
+  library.size = sizeof library;
+  library.abi_major = OPKIT_ABI_MAJOR;
+  library.abi_minor = OPKIT_ABI_MINOR;
+  library.version = OPKIT_VERSION_STRING;
+  if (contents.initialize) library.initialize = &InitializeLibrary;
+  if (contents.finalize) library.finalize = &FinalizeLibrary;
+  library.num_ops = contents.ops.size();
+  library.ops = contents.ops.data();
+  return &library;
+}
+
+template <auto f>
+OpStatus CallInitialize(int major, int minor) {
+  auto call = f;
+  static_assert(
+      std::is_invocable_v<decltype(f), int, int> && kIsReturn<FunctionReturn<decltype(f)>>,
+      "OPKIT_LIBRARY_INITIALIZE(f): write int f(int host_major, int host_minor); the "
+      "answer is int (1 is success), bool, ReturnValue, Status or void");
+  return CallForStatus(call, major, minor);
+}
+
+}  // namespace detail
+
+using LibraryOpBuilder = BasicFunctionOpBuilder<FunctionOpRecord, detail::LibraryOpHost>;
+
+}  // namespace opkit
+
+extern "C" __attribute__((weak, used, visibility("default"))) const opkit_library*
+opkit_library_entry(const opkit_host* host) {
+  return ::opkit::detail::DescribeLibrary(host);
+}
+
+// REGISTER_OP(my_gemm).setForward(…)…; at namespace scope.
+#undef OPKIT_REGISTER_OP
+#define OPKIT_REGISTER_OP(name)                                                              \
+  [[maybe_unused]] static const ::opkit::LibraryOpBuilder OPKIT_UNIQUE(opkit_function_op_) = \
+      ::opkit::LibraryOpBuilder(#name, __FILE__, __LINE__)
+
+// Called when the library is loaded, before its operators are used, with the version of the host's
+// ABI: int f(int major, int minor). A failure refuses the loading.
+#define OPKIT_LIBRARY_INITIALIZE(f)                                    \
+  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_initialize_) = \
+      (::opkit::detail::ThisLibrary().initialize = &::opkit::detail::CallInitialize<&f>, true)
+// Called before the library is unloaded: void f().
+#define OPKIT_LIBRARY_FINALIZE(f)                                    \
+  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_finalize_) = \
+      (::opkit::detail::ThisLibrary().finalize = &f, true)
+
+#endif  // OPKIT_PLUGIN_AUTHOR_HPP_

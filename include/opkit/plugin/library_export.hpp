@@ -1,0 +1,275 @@
+// The library's side of opkit_abi.h: a FunctionOpRecord as an opkit_op, whose functions build views
+// of what the host passes, call the author's, and let no exception out.
+#ifndef OPKIT_PLUGIN_LIBRARY_EXPORT_HPP_
+#define OPKIT_PLUGIN_LIBRARY_EXPORT_HPP_
+
+#include "opkit/op/function_op.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Runs `body`, which answers with an OpStatus; what it throws is reported to the host.
+template <class Body>
+opkit_status GuardedCall(Body body) noexcept {
+  try {
+    const OpStatus status = body();
+    if (status.ok()) [[likely]]
+      return OPKIT_OK;
+    g_host->add_error(status.message().data(), status.message().size());
+    return OPKIT_FAILED;
+  } catch (...) {
+    return ReportFailure();
+  }
+}
+
+// The tensors of a call as the functions see them. Where host and library were compiled with the
+// same opkit_tensor they are the host's own array.
+class CallTensors {
+ public:
+  CallTensors(const opkit_tensor* tensors, uint64_t count) : count_(count) {
+    if (count == 0) return;
+    if (tensors->size == sizeof(opkit_tensor)) [[likely]] {
+      data_ = std::launder(reinterpret_cast<const OpTensor*>(tensors));
+      return;
+    }
+    for (uint64_t i = 0; i < count; ++i) {
+      const opkit_tensor& from = *opkit_tensor_at(tensors, i);
+      opkit_tensor view{};
+      std::memcpy(&view, &from, from.size < sizeof view ? from.size : sizeof view);
+      copies_.emplace_back(view);
+    }
+    data_ = copies_.data();
+  }
+  std::span<const OpTensor> inputs() const { return {data_, count_}; }
+  // Views that the functions may only read: what they write goes to the memory behind.
+  std::span<OpTensor> outputs() const { return {const_cast<OpTensor*>(data_), count_}; }
+
+ private:
+  const OpTensor* data_ = nullptr;
+  size_t count_;
+  std::vector<OpTensor> copies_;
+};
+
+// One operator of the host's: the attributes read once, and the author's state.
+struct LibraryInstance {
+  LibraryInstance(FunctionDevice& functions, const opkit_node& node)
+      : device(functions), attrs(node) {}
+  FunctionDevice& device;
+  AttrMap attrs;
+  std::unique_ptr<StatefulOp> state;
+};
+
+// Everything of the opkit_op lies in one place and stays there. A template, so that it is compiled
+// where there is a library.
+template <class Record>
+class ExportedOp : public RefCounted {
+ public:
+  explicit ExportedOp(IntrusivePtr<Record> record) : record_(std::move(record)) {
+    Record& from = *record_;
+    op_.size = sizeof op_;
+    op_.name = from.name.c_str();
+    op_.doc = from.doc.c_str();
+    op_.file = from.file;
+    op_.line = from.line;
+    op_.flags = (from.is_subgraph_op ? OPKIT_OP_SUBGRAPH : 0) |
+                (from.accepts_strides ? OPKIT_OP_ACCEPTS_STRIDES : 0) |
+                (from.accepts_add ? OPKIT_OP_ACCEPTS_ADD : 0) |
+                (from.is_async ? OPKIT_OP_ASYNC : 0) | (from.has_effects ? OPKIT_OP_EFFECTS : 0);
+    kernels_.reserve(from.devices.size());
+    for (FunctionDevice& device : from.devices) AddKernel(device);
+    for (const opkit_kernel& kernel : kernels_) pointers_.push_back(&kernel);
+    op_.num_kernels = pointers_.size();
+    op_.kernels = pointers_.data();
+    for (const auto& [input, output] : from.inplace) {
+      inplace_.push_back(input);
+      inplace_.push_back(output);
+    }
+    op_.num_inplace = from.inplace.size();
+    op_.inplace = inplace_.data();
+    if (from.parse_attrs) op_.parse_attrs = &ParseAttrs;
+    if (from.infer_type) op_.infer_type = &InferType;
+    if (from.infer_shape) op_.infer_shape = &InferShape;
+    if (from.mutate_inputs) op_.mutated_inputs = &MutatedInputs;
+    if (from.scratch) op_.scratch_bytes = &ScratchBytes;
+    op_.author = record_.get();
+  }
+  const opkit_op& op() const { return op_; }
+
+ private:
+  void AddKernel(FunctionDevice& device) {
+    opkit_kernel& kernel = kernels_.emplace_back();
+    kernel = {};
+    kernel.size = sizeof kernel;
+    kernel.device = device.name.c_str();
+    kernel.create = &Create;
+    kernel.destroy = &Destroy;
+    if (device.forward || device.create_state) kernel.forward = &Run<FunctionPass::kForward>;
+    if (device.backward || device.create_state) kernel.backward = &Run<FunctionPass::kBackward>;
+    kernel.flags = device.create_state ? OPKIT_KERNEL_STATEFUL : 0;
+    kernel.author = &device;
+  }
+
+  static Record& RecordOf(const opkit_op* op) {
+    return *static_cast<Record*>(const_cast<void*>(op->author));
+  }
+
+  static opkit_status Create(const opkit_kernel* kernel, const opkit_node* node, void** instance) {
+    return GuardedCall([&] {
+      auto& device = *static_cast<FunctionDevice*>(const_cast<void*>(kernel->author));
+      auto made = std::make_unique<LibraryInstance>(device, *node);
+      if (device.create_state) {
+        const OpContext context{
+            {static_cast<DeviceType>(node->device_type), node->device_index}, nullptr, node};
+        OpStatus status = device.create_state(made->attrs, context, made->state);
+        if (!status.ok()) return status;
+        if (!made->state)
+          return OpStatus::Failure("createOpState succeeded but made no StatefulOp");
+      }
+      *instance = made.release();
+      return OpStatus();
+    });
+  }
+  static void Destroy(void* instance) {
+    try {
+      delete static_cast<LibraryInstance*>(instance);
+    } catch (...) {
+      ReportFailure();
+    }
+  }
+  template <FunctionPass kPass>
+  static opkit_status Run(void* context, const opkit_call* call) {
+    return GuardedCall([&] {
+      auto& instance = *static_cast<LibraryInstance*>(context);
+      const CallTensors inputs(call->inputs, call->num_inputs);
+      const CallTensors outputs(call->outputs, call->num_outputs);
+      OpResource resource(call);
+      if (instance.state)
+        return instance.state->Run(kPass, inputs.inputs(), outputs.outputs(), resource);
+      auto& f =
+          kPass == FunctionPass::kForward ? instance.device.forward : instance.device.backward;
+      return f(instance.attrs, inputs.inputs(), outputs.outputs(), resource);
+    });
+  }
+
+  static opkit_status ParseAttrs(const opkit_op* op, const opkit_node* node, int32_t* num_inputs,
+                                 int32_t* num_outputs) {
+    return GuardedCall([&] {
+      int inputs = -1, outputs = -1;
+      OpStatus status = RecordOf(op).parse_attrs(AttrMap(*node), &inputs, &outputs);
+      *num_inputs = inputs;
+      *num_outputs = outputs;
+      return status;
+    });
+  }
+
+  static std::vector<DType> Types(opkit_value* values, uint64_t count) {
+    std::vector<DType> types;
+    for (uint64_t i = 0; i < count; ++i) {
+      const int32_t dtype = opkit_value_at(values, i)->dtype;
+      types.push_back(dtype > 0 && dtype < kNumDTypes ? static_cast<DType>(dtype)
+                                                      : DType::kUndefined);
+    }
+    return types;
+  }
+  static void StoreTypes(const std::vector<DType>& types, opkit_value* values, uint64_t count,
+                         const char* what) {
+    CheckCount(types.size(), count, "inferType", what);
+    for (uint64_t i = 0; i < count; ++i)
+      opkit_value_at(values, i)->dtype =
+          types[i] == DType::kUndefined ? -1 : static_cast<int32_t>(types[i]);
+  }
+  static void CheckCount(size_t found, uint64_t expected, const char* function, const char* what) {
+    if (found != expected)
+      Throw(ErrorCode::kInvalidArgument, function, " answered for ", found, " ", what,
+            ", but the node has ", expected);
+  }
+  static opkit_status InferType(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
+                                opkit_value* outputs) {
+    return GuardedCall([&] {
+      std::vector<DType> in = Types(inputs, node->num_inputs);
+      std::vector<DType> out = Types(outputs, node->num_outputs);
+      OpStatus status = RecordOf(op).infer_type(AttrMap(*node), in, out);
+      if (status.ok()) {
+        StoreTypes(in, inputs, node->num_inputs, "inputs");
+        StoreTypes(out, outputs, node->num_outputs, "outputs");
+      }
+      return status;
+    });
+  }
+
+  static ShapeVectors Shapes(const opkit_value* values, uint64_t count) {
+    ShapeVectors shapes(count);
+    for (uint64_t i = 0; i < count; ++i) {
+      const opkit_value& value = *opkit_value_at(const_cast<opkit_value*>(values), i);
+      for (int32_t axis = 0; axis < value.rank; ++axis)
+        shapes[i].push_back(value.dims[axis] < 0 ? -1 : value.dims[axis]);
+    }
+    return shapes;
+  }
+  // An empty shape says nothing, or is a scalar's where `empty_is_scalar`.
+  static void StoreShapes(const ShapeVectors& shapes, opkit_value* values, uint64_t count,
+                          const char* what, bool empty_is_scalar) {
+    CheckCount(shapes.size(), count, "inferShape", what);
+    for (uint64_t i = 0; i < count; ++i) {
+      opkit_value& value = *opkit_value_at(values, i);
+      const std::vector<int64_t>& shape = shapes[i];
+      if (shape.size() > OPKIT_MAX_RANK)
+        Throw(ErrorCode::kOutOfRange, "inferShape says ", shape.size(), " axes for ", what, " ", i,
+              "; ", OPKIT_MAX_RANK, " are the most");
+      if (shape.empty() && !empty_is_scalar) continue;
+      const bool same_rank = value.rank == static_cast<int32_t>(shape.size());
+      value.rank = static_cast<int32_t>(shape.size());
+      for (size_t axis = 0; axis < shape.size(); ++axis)
+        if (shape[axis] >= 0 || !same_rank) value.dims[axis] = shape[axis];
+    }
+  }
+  static opkit_status InferShape(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
+                                 opkit_value* outputs) {
+    return GuardedCall([&] {
+      ShapeVectors in = Shapes(inputs, node->num_inputs);
+      ShapeVectors out = Shapes(outputs, node->num_outputs);
+      bool ranks_known = true;
+      for (uint64_t i = 0; i < node->num_inputs; ++i) {
+        const opkit_value& input = *opkit_value_at(inputs, i);
+        ranks_known &= !input.present || input.rank >= 0;
+      }
+      OpStatus status = RecordOf(op).infer_shape(AttrMap(*node), in, out);
+      if (status.ok()) {
+        StoreShapes(in, inputs, node->num_inputs, "inputs", false);
+        StoreShapes(out, outputs, node->num_outputs, "outputs", ranks_known);
+      }
+      return status;
+    });
+  }
+  static opkit_status MutatedInputs(const opkit_op* op, const opkit_node* node, uint8_t* mutated) {
+    return GuardedCall([&] {
+      std::vector<int> list;
+      OpStatus status = RecordOf(op).mutate_inputs(AttrMap(*node), list);
+      for (int input : list) {
+        if (input < 0 || static_cast<uint64_t>(input) >= node->num_inputs)
+          return OpStatus::Failure("mutateInputs names input ", input, ", but the node has ",
+                                   node->num_inputs);
+        mutated[input] = 1;
+      }
+      return status;
+    });
+  }
+  static opkit_status ScratchBytes(const opkit_op* op, const opkit_node* node,
+                                   const opkit_value* inputs, int64_t* bytes) {
+    return GuardedCall([&] {
+      *bytes = RecordOf(op).scratch(AttrMap(*node), Shapes(inputs, node->num_inputs));
+      return OpStatus();
+    });
+  }
+
+  IntrusivePtr<Record> record_;
+  opkit_op op_{};
+  std::vector<opkit_kernel> kernels_;
+  std::vector<const opkit_kernel*> pointers_;
+  std::vector<int32_t> inplace_;
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_LIBRARY_EXPORT_HPP_
