@@ -270,7 +270,8 @@ struct opkit_host {
   /* A named part of the operator's own code, in this thread: begin and end nest. */
   void (*scope_begin)(const opkit_call* call, const char* name, opkit_scope* scope);
   void (*scope_end)(opkit_scope* scope);
-  /* The identity that work in this thread has now, and going on with it in a thread of one's own. */
+  /* The identity that work in this thread has now, and going on with it in a thread of one's own.
+   */
   void (*invocation)(opkit_invocation* identity);
   void (*adopt)(const opkit_invocation* identity, opkit_scope* scope); /* until scope_end */
 
@@ -312,6 +313,29 @@ typedef struct opkit_parameter {
   uint64_t dtypes; /* of an input or output: bit 1 << dtype for each it may have; 0: any */
 } opkit_parameter;
 
+/* What an operator's gradient function is asked: which nodes compute the gradients of the inputs of
+ * `node` from those of its outputs. The values of `node` keep their names; all that is new is given
+ * one by new_name. Names that are null or empty: no gradient. A sparse gradient is one of indices
+ * and values of slices along the first axis. */
+typedef struct opkit_gradient opkit_gradient;
+struct opkit_gradient {
+  uint64_t size;
+  const void* extension;
+  const opkit_node* node;
+  const char* const* dense;   /* of each output: the name of its gradient, */
+  const char* const* indices; /* or those of a sparse one */
+  const char* const* values;
+  void* context; /* the host's own */
+  /* A name that nothing has yet, for a gradient of `value`, or where suffix is given for a part of
+   * the computation: "x" and "_grad_mask". The first without a suffix is where the gradient of
+   * `value` is expected. Lasts until the gradient function returns; null after a failure. */
+  const char* (*new_name)(const opkit_gradient* gradient, const char* value, const char* suffix);
+  /* In the order they run. */
+  opkit_status (*add_node)(const opkit_gradient* gradient, const opkit_node* node);
+  opkit_status (*set_input)(const opkit_gradient* gradient, uint64_t input, const char* dense,
+                            const char* indices, const char* values);
+};
+
 /* An operator. Only `name` and one kernel are required. */
 typedef struct opkit_op opkit_op;
 struct opkit_op {
@@ -351,6 +375,8 @@ struct opkit_op {
   uint64_t num_outputs;
   const opkit_parameter* const* outputs;
   const void* author; /* the author's own */
+  /* In place of a backward function: the nodes that compute the gradient. */
+  opkit_status (*gradient)(const opkit_op* op, const opkit_gradient* gradient);
 };
 #define OPKIT_OP_SUBGRAPH ((uint64_t)1)        /* reads a graph that its node carries */
 #define OPKIT_OP_ACCEPTS_STRIDES ((uint64_t)2) /* otherwise inputs arrive dense */
@@ -358,6 +384,11 @@ struct opkit_op {
 #define OPKIT_OP_ASYNC ((uint64_t)8)           /* forward may call host->defer */
 /* two runs may differ, or do more than write the outputs: never merged, folded or dropped */
 #define OPKIT_OP_EFFECTS ((uint64_t)16)
+/* no gradient flows through it; asking for one is a mistake; it has one that is not written yet */
+#define OPKIT_OP_NO_GRADIENT ((uint64_t)32)
+#define OPKIT_OP_SHOULD_NOT_GRADIENT ((uint64_t)64)
+#define OPKIT_OP_GRADIENT_NOT_IMPLEMENTED ((uint64_t)128)
+#define OPKIT_OP_OPEN_ATTRS ((uint64_t)256) /* takes attributes that are not among attrs */
 
 /* A library. */
 typedef struct opkit_library {

@@ -67,10 +67,10 @@ class Dims {
     return out + "]";
   }
   friend bool operator==(const Dims& a, const Dims& b) {
-    if (a.size_ != b.size_) return false;
-    for (int i = 0; i < a.size_; ++i)
-      if (a[i] != b[i]) return false;
-    return true;
+    const int64_t *x = a.data(), *y = b.data();
+    for (int i = 0; i < a.size_ && a.size_ == b.size_; ++i)
+      if (x[i] != y[i]) return false;
+    return a.size_ == b.size_;
   }
 
  private:

@@ -103,53 +103,110 @@ class FunctionBody {
       Throw(ErrorCode::kOutOfRange, "output ", output, " of operator ", ToString(op_.def()),
             ", which has ", reqs_.size());
     reqs_[static_cast<size_t>(output)] = req == OpReq::kInplace ? OpReq::kWrite : req;
+    bound_ = false;
   }
 
   // Its runs may end after they have returned.
   bool is_async() const { return record_->is_async && pass_ == FunctionPass::kForward; }
 
-  void Run(const FunctionDeviceLink& link) {
+  // For a device whose link never changes once; else before each run.
+  void SetLink(const FunctionDeviceLink& link) {
+    link_ = link;
+    Connect();
+  }
+
+  void Run() {
     if (is_async() && run_.use_count() > 1) [[unlikely]]
       NewRun();  // the last one was cancelled and still goes on
-    ResourceState& resource = run_->resource;
+    const Release release{*this};
     opkit_call& call = run_->call;
-    resource.asynchronous = link.asynchronous;
-    resource.context = link.context;
-    resource.launch = link.launch;
-    resource.deferrable = is_async() && !link.asynchronous ? &op_ : nullptr;
-    call.asynchronous = link.asynchronous;
-    call.stream = link.stream;
     std::memset(call.author, 0, sizeof call.author);
     StartRandom();
-    BindInputs();
-    if (!op_.inference().IsFresh(pointers_)) [[unlikely]]
-      Infer();
-    if (inferred_ != op_.inference().version()) [[unlikely]]
-      MeasureScratch();
-    call.scratch = op_.Scratch(call.scratch_bytes);
-    const Release release{*this};
-    BindOutputs();
-    OpResource handle(&call);
-    CallFunction(*record_, pass_ == FunctionPass::kForward ? "forward" : "backward",
-                 [&] { return Call(handle); });
+    if (!IsBound()) [[unlikely]]
+      Bind();
+    if (call.scratch_bytes != 0) call.scratch = op_.Scratch(call.scratch_bytes);
+    if (direct_) {
+      const HostErrorScope message;
+      if (const opkit_status status = direct_(direct_instance_, &call); status != OPKIT_OK)
+          [[unlikely]]
+        ThrowStatus(*record_, PassName(), status);
+    } else {
+      OpResource handle(&call);
+      CallFunction(*record_, PassName(), [&] { return Call(handle); });
+    }
+    ResourceState& resource = run_->resource;
     if (resource.deferrable) [[unlikely]]
       return EndLater();
-    AddUp();
+    if (resource.used) [[unlikely]]
+      AddUp();
   }
 
  private:
   struct Release {
     FunctionBody& self;
-    ~Release() { self.ReleaseMemory(); }
+    ~Release() {
+      if (self.run_->resource.used) [[unlikely]]
+        self.ReleaseMemory();
+    }
   };
 
+  const char* PassName() const { return pass_ == FunctionPass::kForward ? "forward" : "backward"; }
   void NewRun() {
     run_ = MakeIntrusive<FunctionRun>(record_->name, op_.device(), pointers_.size(), reqs_.size());
     const std::string key = StrCat(op_.type(), " ", op_.def().name(), " ", op_.def().outputs());
-    uint64_t& random_key = run_->resource.random_key;
-    for (char c : key) random_key = MixBits(random_key ^ static_cast<unsigned char>(c));
+    random_key_ = 0;
+    for (char c : key) random_key_ = MixBits(random_key_ ^ static_cast<unsigned char>(c));
     run_->resource.kept_by_work = {record_, record_->in_use};
     inferred_ = 0;
+    bound_ = false;
+    Connect();
+  }
+  void Connect() {
+    ResourceState& resource = run_->resource;
+    resource.asynchronous = link_.asynchronous;
+    resource.context = link_.context;
+    resource.launch = link_.launch;
+    resource.deferrable = is_async() && !link_.asynchronous ? &op_ : nullptr;
+    run_->call.asynchronous = link_.asynchronous;
+    run_->call.stream = link_.stream;
+  }
+
+  // A tensor as it was when it was bound.
+  struct BoundTensor {
+    const Blob* blob;
+    const Tensor* tensor;
+    const void* data;
+    const int64_t* extents;
+    int rank;
+    DType dtype;
+  };
+  // The views are those of the tensors as they are now: none has changed since they were bound.
+  bool IsBound() const {
+    if (!bound_ || inferred_ != op_.inference().version() || !op_.inference().fresh()) return false;
+    for (const BoundTensor& one : bound_tensors_)
+      if (!one.blob->Holds(one.tensor) ||
+          !one.tensor->Is(one.data, one.dtype, one.extents, one.rank))
+        return false;
+    return true;
+  }
+  OPKIT_COLD void Bind() {
+    bound_ = false;
+    BindInputs();
+    if (!op_.inference().IsFresh(pointers_)) Infer();
+    if (inferred_ != op_.inference().version()) MeasureScratch();
+    BindOutputs();
+    bound_ = true;
+    bound_tensors_.clear();
+    for (int i = 0; i < op_.InputSize(); ++i)
+      if (op_.HasInput(i)) Remember(op_.InputBlob(i), run_->inputs[static_cast<size_t>(i)]);
+    for (int o = 0; o < op_.OutputSize(); ++o)
+      if (op_.HasOutput(o)) Remember(*op_.OutputBlob(o), run_->outputs[static_cast<size_t>(o)]);
+    for (const OpReq req : reqs_) bound_ &= req == OpReq::kWrite;
+  }
+  void Remember(const Blob& blob, const TensorSlot& slot) {
+    bound_ &= blob.IsType<Tensor>() && &blob.Get<Tensor>() == slot.view.tensor();
+    bound_tensors_.push_back({&blob, slot.view.tensor(), slot.view.raw_data(), slot.shape.data(),
+                              slot.shape.rank(), slot.view.dtype()});
   }
   void MakeState() {
     if (!functions_.create_state) return;
@@ -162,7 +219,7 @@ class FunctionBody {
         Throw(ErrorCode::kFailedPrecondition, "operator ", ToString(def), " needs the state of ",
               record_->name, ", whose operator must be created before it, in the same workspace");
       state_ = blob->Get<FunctionStatePtr>();
-      return;
+      return;  // not directly: its owner may end before this operator
     }
     state_ = MakeIntrusive<FunctionState>();
     const OpContext context{op_.device(), &def};
@@ -173,6 +230,7 @@ class FunctionBody {
       Throw(ErrorCode::kOperatorFailed, "createOpState of operator ", record_->name,
             " succeeded but made no StatefulOp");
     state_->op = MakeIntrusive<Shared<std::unique_ptr<StatefulOp>>>(std::move(made));
+    CallDirectly();
     owns_state_ = true;
     if (pass_ != FunctionPass::kForward || !functions_.shares_state) return;
     Blob* blob = op_.workspace()->CreateBlob(FunctionStateBlob(def));
@@ -182,13 +240,21 @@ class FunctionBody {
     blob->Emplace<FunctionStatePtr>(state_);
   }
 
+  void CallDirectly() {
+    const auto* direct = dynamic_cast<const DirectState*>(state_->op->value.get());
+    if (!direct) return;
+    direct_ = direct->direct(pass_);
+    direct_instance_ = direct->instance();
+  }
+
   // Runs count from the last SetSeed on.
   void StartRandom() {
     const uint64_t epoch = g_random_seed.epoch.load(std::memory_order_relaxed);
-    random_run_ = epoch == random_epoch_ ? random_run_ + 1 : 0;
-    random_epoch_ = epoch;
-    run_->resource.run = random_run_;
-    run_->call.random_seed = run_->resource.RandomSeedOfRun();
+    if (epoch != random_epoch_) [[unlikely]] {
+      next_seed_ = MixBits(g_random_seed.seed.load(std::memory_order_relaxed) ^ random_key_);
+      random_epoch_ = epoch;
+    }
+    run_->call.random_seed = next_seed_++;
   }
 
   void BindInputs() {
@@ -252,6 +318,7 @@ class FunctionBody {
     if (pass_ == FunctionPass::kForward)
       run_->call.scratch_bytes = FunctionScratch(*record_, op_.def(), inputs);
     inferred_ = op_.inference().version();
+    run_->call.scratch = nullptr;
   }
 
   void BindOutputs() {
@@ -276,6 +343,7 @@ class FunctionBody {
         sum.SetDevice(MemoryDevice(op_.device()));
         sum.Resize(*wanted.shape, wanted.dtype);
         run_->resource.memory.additions.push_back({*tensor, sum});
+        run_->resource.used = true;
         tensor = &sum;
         req = OpReq::kWrite;
       }
@@ -355,11 +423,13 @@ class FunctionBody {
     deferred->memory = std::exchange(resource.memory, {});
     deferred->kept = {run_, record_, record_->in_use};
     if (state_) deferred->kept.push_back(state_->op);
+    resource.used = false;
     deferred->Arrive();
   }
   // On a stream the work that was issued may still use what the functions allocated.
-  void ReleaseMemory() noexcept {
+  OPKIT_COLD void ReleaseMemory() noexcept {
     ResourceState& resource = run_->resource;
+    resource.used = false;
     if (resource.deferred) [[unlikely]]
       Abandon(resource);
     resource.memory.additions.clear();
@@ -396,7 +466,12 @@ class FunctionBody {
   std::vector<bool> mutated_;
   IntrusivePtr<FunctionRun> run_;
   FunctionStatePtr state_;
-  uint64_t random_epoch_ = 0, random_run_ = 0;
+  DirectState::Function direct_ = nullptr;  // in place of the state's Run
+  void* direct_instance_ = nullptr;
+  FunctionDeviceLink link_;
+  std::vector<BoundTensor> bound_tensors_;
+  uint64_t random_key_ = 0, random_epoch_ = 0, next_seed_ = 0;
+  bool bound_ = false;     // the views were bound in a run without special requests
   uint64_t inferred_ = 0;  // the version of inference that scratch was measured for
   bool owns_state_ = false;
 };

@@ -23,6 +23,14 @@ class FunctionHooks : public RefCounted {
   virtual std::vector<int> MutatedInputs(const OperatorDef& def) = 0;
   virtual int64_t Scratch(const OperatorDef& def, std::span<const TensorInfo> inputs) = 0;
 };
+// A state that is reached by a C function: what a library's kernels are run through.
+class DirectState : public StatefulOp {
+ public:
+  using Function = opkit_status (*)(void* instance, const opkit_call* call);
+  virtual Function direct(FunctionPass pass) const = 0;
+  virtual void* instance() const = 0;
+};
+
 template <class Record>
 FunctionHooks* HooksOf(const Record& record) {
   return static_cast<FunctionHooks*>(record.hooks.get());
@@ -52,13 +60,21 @@ template <class Record>
   Throw(ErrorCode::kOperatorFailed, what, " of operator ", NameOf(record), " failed: ", text);
 }
 
-// Calls one of the record's functions: what it fails with or throws becomes an Error that names it.
-template <class Record, class Call>
-void CallFunction(const Record& record, const char* what, Call&& call) {
-  HostErrorScope message;
-  OpStatus status;
+// What a function of the C ABI has reported.
+template <class Record>
+[[noreturn]] OPKIT_COLD void ThrowStatus(const Record& record, const char* what,
+                                         opkit_status status) {
+  if (CodeOfStatus(status) == ErrorCode::kOperatorFailed)
+    ThrowFunctionFailed(record, what, OpStatus(FAIL));
+  Error error(CodeOfStatus(status), std::exchange(CurrentHostError().text, {}));
+  throw error.AddContext(StrCat("in ", what, " of operator ", NameOf(record)));
+}
+
+// In a catch block: what one of the record's functions has thrown becomes an Error that names it.
+template <class Record>
+[[noreturn]] OPKIT_COLD void RethrowFromFunction(const Record& record, const char* what) {
   try {
-    status = call();
+    throw;
   } catch (Error& error) {
     error.AddContext(StrCat("in ", what, " of operator ", NameOf(record)));
     throw;
@@ -74,6 +90,18 @@ void CallFunction(const Record& record, const char* what, Call&& call) {
     error.SetCause(std::current_exception());
     throw error;
   }
+}
+// Calls one of the record's functions: what it fails with or throws becomes an Error that names it.
+template <class Record, class Call>
+void CallFunction(const Record& record, const char* what, Call&& call) {
+  HostErrorScope message;
+  const OpStatus status = [&] {
+    try {
+      return call();
+    } catch (...) {
+      RethrowFromFunction(record, what);
+    }
+  }();
   if (!status.ok()) [[unlikely]]
     ThrowFunctionFailed(record, what, status);
 }

@@ -18,9 +18,20 @@ class FunctionOperator final : public Operator<Context>, public detail::Function
                    FunctionPass pass)
       : Operator<Context>(def, ws), body_(*this, std::move(record), pass) {
     this->set_invocation_kind(InvocationKind::kCustomOperator);
+    if constexpr (!Context::kAsynchronous) body_.SetLink(Link());
   }
 
   bool RunOnDevice() override {
+    if constexpr (Context::kAsynchronous) body_.SetLink(Link());  // the stream of this run
+    body_.Run();
+    return true;
+  }
+  bool HasAsyncPart() const override { return Context::kAsynchronous || body_.is_async(); }
+  bool InfersOutputs() const override { return true; }
+  void SetOutputReq(int output, OpReq req) override { body_.SetReq(output, req); }
+
+ private:
+  detail::FunctionDeviceLink Link() {
     detail::FunctionDeviceLink link;
     link.asynchronous = Context::kAsynchronous;
     link.context = &this->context_;
@@ -34,14 +45,9 @@ class FunctionOperator final : public Operator<Context>, public detail::Function
         static_cast<Context*>(context)->Launch(std::move(work));
       };
     }
-    body_.Run(link);
-    return true;
+    return link;
   }
-  bool HasAsyncPart() const override { return Context::kAsynchronous || body_.is_async(); }
-  bool InfersOutputs() const override { return true; }
-  void SetOutputReq(int output, OpReq req) override { body_.SetReq(output, req); }
 
- private:
   detail::FunctionBody<FunctionOpRecord> body_;
 };
 

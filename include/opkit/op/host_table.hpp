@@ -26,22 +26,27 @@ struct HostError {
   std::string failure;           // of a function of the host's table
   std::exception_ptr exception;  // behind either, where it was thrown in this program
 };
-inline HostError& CurrentHostError() {
-  static thread_local HostError error;
-  return error;
+struct HostErrorSlot {
+  std::unique_ptr<HostError> error;  // made when something fails
+};
+inline constinit thread_local HostErrorSlot* t_host_error = nullptr;  // of the innermost scope
+OPKIT_COLD inline HostError& CurrentHostError() {
+  static thread_local HostErrorSlot outside;  // of a thread that runs no function
+  HostErrorSlot& slot = t_host_error ? *t_host_error : outside;
+  if (!slot.error) slot.error = std::make_unique<HostError>();
+  return *slot.error;
 }
 // Nothing has failed at the scope's beginning; what was before returns with its end.
 class HostErrorScope {
  public:
-  HostErrorScope() : saved_(std::exchange(CurrentHostError().text, {})) {
-    CurrentHostError().exception = nullptr;
-  }
+  HostErrorScope() : outer_(t_host_error) { t_host_error = &slot_; }
   HostErrorScope(const HostErrorScope&) = delete;
   HostErrorScope& operator=(const HostErrorScope&) = delete;
-  ~HostErrorScope() { CurrentHostError().text = std::move(saved_); }
+  ~HostErrorScope() { t_host_error = outer_; }
 
  private:
-  std::string saved_;
+  HostErrorSlot slot_;
+  HostErrorSlot* outer_;
 };
 
 // A tensor with a view of it that stays in place.
@@ -151,17 +156,13 @@ struct ResourceState : RefCounted {
   bool asynchronous = false;
   void* context = nullptr;
   void (*launch)(void* context, UniqueFunction<void()> work) = nullptr;
-  uint64_t random_key = 0, run = 0;
   Mutex mutex;  // guards `memory`
   RunMemory memory;
+  bool used = false;  // this run has something in `memory` or is deferred
   std::vector<IntrusivePtr<InvokedOperator<ResolvedOperator>>> invoked;
   RefCountedList kept_by_work;  // what work that was launched needs to be there: a library's code
   OperatorBase* deferrable = nullptr;  // of an operator with setAsync(), while its forward runs
   IntrusivePtr<DeferredRun> deferred;
-
-  uint64_t RandomSeedOfRun() const {
-    return MixBits(g_random_seed.seed.load(std::memory_order_relaxed) ^ random_key) + run;
-  }
 };
 
 // Runs into `wanted`'s memory: an operator that could not use it has its result copied there.
@@ -245,6 +246,7 @@ struct HostFunctions {
       Storage storage = AllocateStorage(MemoryDevice(state.device), bytes);
       *memory = storage->data();
       MutexLock lock(state.mutex);
+      state.used = true;
       state.memory.memory.push_back(std::move(storage));
     });
   }
@@ -260,6 +262,8 @@ struct HostFunctions {
                             static_cast<DType>(dtype), MemoryDevice(state.device));
       slot->Bind(OpReq::kWrite);
       CopyView(slot->view.view(), tensor);
+      MutexLock lock(state.mutex);
+      state.used = true;
       state.memory.temporaries.push_back(std::move(slot));
     });
   }
@@ -424,6 +428,7 @@ struct HostFunctions {
       run->event = state.deferrable->event().state();
       run->op = state.op;
       state.deferred = run;
+      state.used = true;
       *completion = reinterpret_cast<opkit_completion*>(new IntrusivePtr<DeferredRun>(run));
     });
   }

@@ -40,6 +40,8 @@ class InferenceCache {
         return false;
     return true;
   }
+  // As IsFresh for the inputs that it was asked with last, where those have not changed.
+  bool fresh() const { return fresh_; }
   const std::vector<Output>& outputs() const { return outputs_; }
   // Another whenever the outputs were said anew; 0 before.
   uint64_t version() const { return version_; }

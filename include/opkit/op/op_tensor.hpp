@@ -14,23 +14,30 @@ namespace opkit::inline OPKIT_ABI {
 enum ReturnValue : int { FAIL = 0, SUCCESS = 1 };
 using MXReturnValue = ReturnValue;
 
-// Success, or a failure with its text. Making a success costs nothing.
+// Success, or a failure with its text. One pointer, null for a success.
 class [[nodiscard]] OpStatus {
  public:
   OpStatus() = default;
-  OpStatus(ReturnValue value) : ok_(value == SUCCESS) {}  // NOLINT: `return SUCCESS;`
+  OpStatus(ReturnValue value) {  // NOLINT: `return SUCCESS;`
+    if (value != SUCCESS) [[unlikely]]
+      Fail({});
+  }
   template <class... Parts>
   static OpStatus Failure(const Parts&... parts) {
-    OpStatus status(FAIL);
-    status.message_ = StrCat(parts...);
+    OpStatus status;
+    status.Fail(StrCat(parts...));
     return status;
   }
-  bool ok() const { return ok_; }
-  const std::string& message() const { return message_; }
+  bool ok() const { return !message_; }
+  // Empty for a success.
+  std::string message() const { return message_ ? message_->value : std::string(); }
 
  private:
-  bool ok_ = true;
-  std::string message_;
+  OPKIT_COLD void Fail(std::string text) {
+    message_ = detail::IntrusivePtr<Message>(new Message(std::move(text)));
+  }
+  using Message = detail::Shared<std::string>;
+  detail::IntrusivePtr<Message> message_;
 };
 #ifndef Status  // X11 makes it a macro for int, which functions may return as well
 using Status = OpStatus;

@@ -27,6 +27,11 @@ class Blob {
   bool IsType() const {
     return type_ == &typeid(T) || HasName(typeid(T));
   }
+  // This object, and not another one that came to its place.
+  template <class T>
+  bool Holds(const T* object) const {
+    return object_ == object && type_ == &typeid(T);
+  }
   // Errors: kUninitialized when empty, kTypeMismatch for another type.
   template <class T>
   const T& Get() const {

@@ -39,7 +39,7 @@ struct LoadedLibrary : RefCounted {
   std::vector<char> owns;              // the operator of records[i] is this library's
   std::vector<std::string> gradients;  // of operators that are this library's
   IntrusivePtr<RefCounted> in_use{new RefCounted};
-  int64_t idle_count = 0;  // handles of in_use while no operator of it lives
+  int64_t idle_count = 1;  // handles of in_use while no operator of it lives: records', kernels'
 };
 using LoadedLibraryPtr = IntrusivePtr<LoadedLibrary>;
 
@@ -85,24 +85,36 @@ class LibraryLoader {
     LibraryImage& image = *loaded->image;
     image.object = std::move(object);
     image.name = UniqueName(name);
-    loaded->backend = UniqueBackend(options.backend.empty() ? BackendOf(name) : options.backend);
     const LibraryCheck check(image);
     {
       HostErrorScope message;
-      image.library = entry(&ProgramHost());
-      if (!image.library)
-        check.Refuse(StrCat("refuses to be loaded: ", Reason(), ""), {},
-                     ErrorCode::kOperatorFailed);
+      const opkit_status status = CallGuarded([&] {
+        image.library = entry(&ProgramHost());
+        return image.library ? OPKIT_OK : OPKIT_FAILED;
+      });
+      if (status != OPKIT_OK)
+        check.Refuse(StrCat("refuses to be loaded: ", Reason()), {}, ErrorCode::kOperatorFailed);
     }
     CheckVersion(check, *image.library);
     check.Check();
+    if (const char* own = image.library->name; own && *own) image.name = UniqueName(own);
+    loaded->backend =
+        UniqueBackend(options.backend.empty() ? BackendOf(name) : options.backend, *image.library);
     if (image.library->initialize) {
       HostErrorScope message;
-      const opkit_status status = image.library->initialize(OPKIT_ABI_MAJOR, OPKIT_ABI_MINOR);
+      const opkit_status status =
+          CallGuarded([&] { return image.library->initialize(OPKIT_ABI_MAJOR, OPKIT_ABI_MINOR); });
       if (status != OPKIT_OK)
         check.Refuse(StrCat("failed to initialize: ", Reason()), {}, CodeOfStatus(status));
     }
-    Register(*loaded, options);
+    try {
+      Register(*loaded, options);
+    } catch (...) {
+      Finalize(image);
+      throw;
+    }
+    // Registered now, it runs before the destructors of the library's own static objects.
+    std::atexit([] { ProcessEnds() = true; });
     table_.libraries.push_back(loaded);
     return loaded;
   }
@@ -122,7 +134,7 @@ class LibraryLoader {
     AdoptOrphans(*loaded);
     LibraryImagePtr image = std::move(loaded->image);
     loaded->records.clear();
-    if (image->library->finalize) image->library->finalize();
+    Finalize(*image);
     IntrusivePtr<SharedObject> object = std::move(image->object);
     image = {};
     UnloadReport report;
@@ -134,6 +146,11 @@ class LibraryLoader {
   }
 
  private:
+  static void Finalize(const LibraryImage& image) {
+    if (!image.library->finalize) return;
+    HostErrorScope message;
+    CallGuarded([&] { return image.library->finalize(), OPKIT_OK; });
+  }
   static std::string Reason() {
     const std::string& text = CurrentHostError().text;
     return text.empty() ? "it does not say why" : text;
@@ -162,10 +179,22 @@ class LibraryLoader {
       unique = StrCat(name, " (", n, ")");
     return unique;
   }
-  std::string UniqueBackend(const std::string& name) const {
+  // Neither another library's nor that of a kernel that one of its operators has already.
+  std::string UniqueBackend(const std::string& name, const opkit_library& library) const {
+    const auto has = [](const std::string& op, const std::string& backend) {
+      for (const Kernel* kernel : OpRegistry::Global().KernelsOf(op))
+        if (kernel->backend == backend) return true;
+      return false;
+    };
+    const auto is_free = [&](const std::string& backend) {
+      bool taken = IsTaken([&](const Loaded& known) { return known.backend == backend; });
+      for (uint64_t i = 0; i < library.num_ops && !taken; ++i)
+        taken = has(library.ops[i]->name, backend) ||
+                has(StrCat(library.ops[i]->name, "_backward"), backend);
+      return !taken;
+    };
     std::string unique = name;
-    for (int n = 2; IsTaken([&](const Loaded& known) { return known.backend == unique; }); ++n)
-      unique = StrCat(name, ".", n);
+    for (int n = 2; !is_free(unique); ++n) unique = StrCat(name, ".", n);
     return unique;
   }
   template <class Matches>
@@ -183,17 +212,32 @@ class LibraryLoader {
       for (uint64_t i = 0; i < image.library->num_ops; ++i) {
         const opkit_op& op = *image.library->ops[i];
         loaded.records.push_back(MakeLibraryRecord(loaded.image, op, loaded.in_use));
-        const bool exists = OpRegistry::Global().FindSchema(op.name) != nullptr;
+        ++loaded.idle_count;
+        const bool exists = Exists(op.name);
+        CheckGradientIsFree(image, op, exists);
         loaded.owns.push_back(!exists);
         RegisterOp(loaded, i);
-        if (exists && options.allow_override)
-          OpRegistry::Global().AddOverride(op.name, loaded.backend, image.name);
+        if (!exists || !options.allow_override) continue;
+        OpRegistry::Global().AddOverride(op.name, loaded.backend, image.name);
+        if (HasBackward(op))
+          OpRegistry::Global().AddOverride(StrCat(op.name, "_backward"), loaded.backend,
+                                           image.name);
       }
     } catch (...) {
       Unregister(loaded);
       throw;
     }
-    loaded.idle_count = loaded.in_use.use_count();
+  }
+  static bool Exists(const std::string& op) {
+    return OpRegistry::Global().FindSchema(op) || !OpRegistry::Global().KernelsOf(op).empty();
+  }
+  // The operator <name>_backward is made for an operator with a backward function.
+  static void CheckGradientIsFree(const LibraryImage& image, const opkit_op& op, bool exists) {
+    const std::string backward = StrCat(op.name, "_backward");
+    if (HasBackward(op) && !exists && Exists(backward))
+      Throw(ErrorCode::kAlreadyExists, "library ", image.name, " brings operator ", op.name,
+            " with a backward function, whose operator ", backward,
+            " this program has already; rename it");
   }
   void RegisterOp(Loaded& loaded, size_t i) {
     const opkit_op& op = *loaded.image->library->ops[i];
@@ -209,7 +253,9 @@ class LibraryLoader {
     const std::string backend = owns ? std::string() : loaded.backend;
     for (uint64_t k = 0; k < op.num_kernels; ++k) {
       host.Add(record->devices[k], FunctionPass::kForward, backend);
+      ++loaded.idle_count;
       if (op.kernels[k]->backward) {
+        ++loaded.idle_count;
         if (!GradientRegistry::Global().Find(op.name)) loaded.gradients.push_back(op.name);
         host.Add(record->devices[k], FunctionPass::kBackward, backend);
       }
@@ -255,9 +301,7 @@ class LibraryLoader {
         for (size_t k = 0; k < other->records.size() && !adopted; ++k) {
           if (other->owns[k] || other->records[k]->name != gone.records[i]->name) continue;
           other->owns[k] = adopted = true;
-          const int64_t before = other->in_use.use_count();
           RegisterOp(*other, k);
-          other->idle_count += other->in_use.use_count() - before;
         }
         if (adopted) break;
       }

@@ -15,46 +15,19 @@ opkit_status GuardedCall(Body body) noexcept {
     const OpStatus status = body();
     if (status.ok()) [[likely]]
       return OPKIT_OK;
-    g_host->add_error(status.message().data(), status.message().size());
+    const std::string text = status.message();
+    g_host->add_error(text.data(), text.size());
     return OPKIT_FAILED;
   } catch (...) {
     return ReportFailure();
   }
 }
 
-// The tensors of a call as the functions see them. Where host and library were compiled with the
-// same opkit_tensor they are the host's own array.
-class CallTensors {
- public:
-  CallTensors(const opkit_tensor* tensors, uint64_t count) : count_(count) {
-    if (count == 0) return;
-    if (tensors->size == sizeof(opkit_tensor)) [[likely]] {
-      data_ = std::launder(reinterpret_cast<const OpTensor*>(tensors));
-      return;
-    }
-    for (uint64_t i = 0; i < count; ++i) {
-      const opkit_tensor& from = *opkit_tensor_at(tensors, i);
-      opkit_tensor view{};
-      std::memcpy(&view, &from, from.size < sizeof view ? from.size : sizeof view);
-      copies_.emplace_back(view);
-    }
-    data_ = copies_.data();
-  }
-  std::span<const OpTensor> inputs() const { return {data_, count_}; }
-  // Views that the functions may only read: what they write goes to the memory behind.
-  std::span<OpTensor> outputs() const { return {const_cast<OpTensor*>(data_), count_}; }
-
- private:
-  const OpTensor* data_ = nullptr;
-  size_t count_;
-  std::vector<OpTensor> copies_;
-};
-
 // One operator of the host's: the attributes read once, and the author's state.
 struct LibraryInstance {
-  LibraryInstance(FunctionDevice& functions, const opkit_node& node)
-      : device(functions), attrs(node) {}
-  FunctionDevice& device;
+  LibraryInstance(FunctionDevice& device, const opkit_node& node)
+      : functions{&device.forward, &device.backward}, attrs(node) {}
+  ForwardFunction* functions[2];  // by FunctionPass
   AttrMap attrs;
   std::unique_ptr<StatefulOp> state;
 };
@@ -138,17 +111,45 @@ class ExportedOp : public RefCounted {
   }
   template <FunctionPass kPass>
   static opkit_status Run(void* context, const opkit_call* call) {
+    auto& instance = *static_cast<LibraryInstance*>(context);
     return GuardedCall([&] {
-      auto& instance = *static_cast<LibraryInstance*>(context);
-      const CallTensors inputs(call->inputs, call->num_inputs);
-      const CallTensors outputs(call->outputs, call->num_outputs);
-      OpResource resource(call);
-      if (instance.state)
-        return instance.state->Run(kPass, inputs.inputs(), outputs.outputs(), resource);
-      auto& f =
-          kPass == FunctionPass::kForward ? instance.device.forward : instance.device.backward;
-      return f(instance.attrs, inputs.inputs(), outputs.outputs(), resource);
+      if (!IsOurs(call->inputs, call->num_inputs) || !IsOurs(call->outputs, call->num_outputs))
+        return RunOnCopies<kPass>(instance, call);
+      return RunOn<kPass>(instance, call, ViewsOf(call->inputs), ViewsOf(call->outputs));
     });
+  }
+  // Host and library were compiled with the same opkit_tensor: the functions see the host's array.
+  static bool IsOurs(const opkit_tensor* tensors, uint64_t count) {
+    return count == 0 || tensors->size == sizeof(opkit_tensor);
+  }
+  // The functions may only read the views: what they write goes to the memory behind.
+  static OpTensor* ViewsOf(const opkit_tensor* tensors) {
+    return reinterpret_cast<OpTensor*>(const_cast<opkit_tensor*>(tensors));
+  }
+  template <FunctionPass kPass>
+  static OpStatus RunOn(LibraryInstance& instance, const opkit_call* call, const OpTensor* inputs,
+                        OpTensor* outputs) {
+    OpResource resource(call);
+    const std::span<const OpTensor> in(inputs, call->num_inputs);
+    const std::span<OpTensor> out(outputs, call->num_outputs);
+    if (instance.state) return instance.state->Run(kPass, in, out, resource);
+    return (*instance.functions[static_cast<int>(kPass)])(instance.attrs, in, out, resource);
+  }
+  template <FunctionPass kPass>
+  OPKIT_COLD static OpStatus RunOnCopies(LibraryInstance& instance, const opkit_call* call) {
+    const auto copy = [](const opkit_tensor* tensors, uint64_t count) {
+      std::vector<OpTensor> views;
+      for (uint64_t i = 0; i < count; ++i) {
+        const opkit_tensor& from = *opkit_tensor_at(tensors, i);
+        opkit_tensor view{};
+        std::memcpy(&view, &from, from.size < sizeof view ? from.size : sizeof view);
+        views.emplace_back(view);
+      }
+      return views;
+    };
+    const std::vector<OpTensor> inputs = copy(call->inputs, call->num_inputs);
+    std::vector<OpTensor> outputs = copy(call->outputs, call->num_outputs);
+    return RunOn<kPass>(instance, call, inputs.data(), outputs.data());
   }
 
   static opkit_status ParseAttrs(const opkit_op* op, const opkit_node* node, int32_t* num_inputs,

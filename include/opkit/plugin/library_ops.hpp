@@ -12,9 +12,12 @@ namespace detail {
 
 // Bytes of the structs in version 1.0: what every reader may rely on. Members were added since
 // where the header's sizes are larger.
-inline constexpr uint64_t kOpBytes = 184, kKernelBytes = 72, kLibraryBytes = 104;
+inline constexpr uint64_t kOpBytes = 184, kKernelBytes = 72, kLibraryBytes = 104,
+                          kParameterBytes = 56, kAttrBytes = 88, kTensorBytes = 72;
 static_assert(sizeof(opkit_op) >= kOpBytes && sizeof(opkit_kernel) >= kKernelBytes &&
-              sizeof(opkit_library) >= kLibraryBytes);
+              sizeof(opkit_library) >= kLibraryBytes &&
+              sizeof(opkit_parameter) >= kParameterBytes && sizeof(opkit_attr) >= kAttrBytes &&
+              sizeof(opkit_tensor) >= kTensorBytes);
 
 // The code of a library, kept loaded by whoever may call it.
 struct LibraryImage : RefCounted {
@@ -24,16 +27,33 @@ struct LibraryImage : RefCounted {
 };
 using LibraryImagePtr = IntrusivePtr<LibraryImage>;
 
-// Calls a function of a library; what it reports becomes an Error.
+// Why a function of a library has failed with `status`.
+OPKIT_COLD inline std::string ReasonOf(opkit_status status) {
+  const std::string& text = CurrentHostError().text;
+  return text.empty() ? StrCat("it returned status ", status, " without a text") : text;
+}
+// Calls a function of a library, which ought not to throw. What it throws all the same is kept as
+// text, because the exception's own code goes with the library.
+template <class Call>
+opkit_status CallGuarded(Call call) {
+  try {
+    return call();
+  } catch (const std::exception& thrown) {
+    CurrentHostError().text = StrCat("it threw across the ABI: ", thrown.what());
+  } catch (...) {
+    CurrentHostError().text = "it threw across the ABI something that is not a std::exception";
+  }
+  return OPKIT_FAILED;
+}
+// What it reports becomes an Error.
 template <class Call>
 void CallLibrary(const char* what, const std::string& op, const std::string& library, Call call) {
   HostErrorScope message;
-  const opkit_status status = call();
+  const opkit_status status = CallGuarded(call);
   if (status == OPKIT_OK) [[likely]]
     return;
-  const std::string& text = CurrentHostError().text;
-  Throw(CodeOfStatus(status), what, " of operator ", op, " of library ", library, " failed: ",
-        text.empty() ? StrCat("it returned status ", status, " without a text") : text);
+  Throw(CodeOfStatus(status), what, " of operator ", op, " of library ", library,
+        " failed: ", ReasonOf(status));
 }
 
 class LibraryHooks final : public FunctionHooks {
@@ -47,9 +67,10 @@ class LibraryHooks final : public FunctionHooks {
     int32_t inputs = -1, outputs = -1;
     CallLibrary("parseAttrs", name_, image_->name,
                 [&] { return op_->parse_attrs(op_, &node.node(), &inputs, &outputs); });
-    if (inputs < -1 || outputs < -1)
+    if (inputs < -1 || outputs < -1 || inputs > kMostValues || outputs > kMostValues)
       Throw(ErrorCode::kInvalidArgument, "parseAttrs of operator ", name_, " of library ",
-            image_->name, " says ", inputs, " inputs and ", outputs, " outputs; -1 is any number");
+            image_->name, " says ", inputs, " inputs and ", outputs, " outputs; -1 is any number, ",
+            kMostValues, " are the most");
     return {inputs, outputs};
   }
   bool InfersTypes() const override { return op_->infer_type != nullptr; }
@@ -146,13 +167,22 @@ class LibraryHooks final : public FunctionHooks {
   }
 
  private:
+  static constexpr int32_t kMostValues = 65535;  // a node names them one by one
+
   LibraryImagePtr image_;
   const opkit_op* op_;
   std::string name_;
 };
 
+// Set when the process ends: a library's own objects may be gone before the operators that the
+// program still holds.
+inline std::atomic<bool>& ProcessEnds() {
+  static constinit std::atomic<bool> ends{false};
+  return ends;
+}
+
 // What a kernel of a library runs with, made for one operator.
-class LibraryInstance final : public StatefulOp {
+class LibraryInstance final : public DirectState {
  public:
   LibraryInstance(LibraryImagePtr image, const opkit_kernel* kernel, const OpContext& context)
       : image_(std::move(image)),
@@ -165,30 +195,38 @@ class LibraryInstance final : public StatefulOp {
                 [&] { return kernel->create(kernel, &node_.node(), &instance_); });
   }
   ~LibraryInstance() override {
-    if (kernel_->create && kernel_->destroy) kernel_->destroy(instance_);
+    if (ProcessEnds().load(std::memory_order_relaxed)) return;
+    if (!kernel_->create || !kernel_->destroy) return;
+    HostErrorScope message;
+    CallGuarded([&] { return kernel_->destroy(instance_), OPKIT_OK; });
   }
+  Function direct(FunctionPass pass) const override {
+    return pass == FunctionPass::kForward ? kernel_->forward : kernel_->backward;
+  }
+  void* instance() const override { return instance_; }
+  // Of a backward that runs the forward's instance.
   OpStatus Run(FunctionPass pass, std::span<const OpTensor>, std::span<OpTensor>,
                OpResource& resource) override {
-    const auto function = pass == FunctionPass::kForward ? kernel_->forward : kernel_->backward;
-    const opkit_status status = function(instance_, resource.call());
-    if (status != OPKIT_OK) [[unlikely]]
-      return Failure(status);
-    return {};
-  }
-
- private:
-  // The text is the host's to add; a status of its own becomes the Error's code.
-  OPKIT_COLD OpStatus Failure(opkit_status status) const {
+    const opkit_status status = direct(pass)(instance_, resource.call());
+    if (status == OPKIT_OK) [[likely]]
+      return {};
     if (CodeOfStatus(status) != ErrorCode::kOperatorFailed)
       throw Error(CodeOfStatus(status), std::exchange(CurrentHostError().text, {}));
     return FAIL;
   }
 
+ private:
   LibraryImagePtr image_;
   const opkit_kernel* kernel_;
   void* instance_;
   AbiNode node_;  // whose memory an instance may point to
 };
+
+inline bool HasBackward(const opkit_op& op) {
+  for (uint64_t k = 0; k < op.num_kernels; ++k)
+    if (op.kernels[k]->backward) return true;
+  return false;
+}
 
 // Every problem of a library's description is an Error that names it; nothing is registered yet.
 class LibraryCheck {
@@ -201,17 +239,21 @@ class LibraryCheck {
       Refuse(StrCat("describes itself in ", library->size, " bytes, where version 1.0 has ",
                     kLibraryBytes),
              "fill in opkit_library.size with sizeof(opkit_library)");
+    CheckText(library->name, "opkit_library.name");
+    if (library->num_partitioners > 0 || library->num_passes > 0)
+      Refuse(StrCat("brings ", library->num_partitioners, " partitioners and ", library->num_passes,
+                    " passes, which version ", OPKIT_ABI_MAJOR, ".", OPKIT_ABI_MINOR,
+                    " of the ABI does not have"),
+             "load it in a newer program", ErrorCode::kUnsupported);
     if (library->num_ops > 0 && !library->ops)
       Refuse("has operators, but opkit_library.ops is null", {});
     if (library->num_ops > kMostOps)
       Refuse(StrCat("says it has ", library->num_ops, " operators"), "at most a million");
-    std::vector<std::string_view> names;
     for (uint64_t i = 0; i < library->num_ops; ++i) {
       if (!library->ops[i]) Refuse(StrCat("has a null pointer for operator ", i), {});
       CheckOp(*library->ops[i], i);
-      names.push_back(library->ops[i]->name);
     }
-    CheckNamesDiffer(names);
+    CheckNamesDiffer(*library);
   }
 
   [[noreturn]] OPKIT_COLD void Refuse(const std::string& what, const std::string& mend,
@@ -221,7 +263,29 @@ class LibraryCheck {
 
  private:
   static constexpr uint64_t kMostOps = 1'000'000;
+  static constexpr uint64_t kMostParts = 65535;  // kernels, parameters, pairs, elements
   static constexpr size_t kLongestName = 255;
+
+  // A count, and the array that it counts.
+  void CheckArray(uint64_t count, const void* array, const std::string& who,
+                  const char* what) const {
+    if (count > kMostParts)
+      Refuse(StrCat("has ", who, " with ", count, " ", what), StrCat("at most ", kMostParts));
+    if (count > 0 && !array) Refuse(StrCat("has ", who, " whose ", what, " are null"), {});
+  }
+  // A name for people: not too long, and of one line.
+  void CheckText(const char* name, const std::string& what) const {
+    if (!name) return;
+    for (size_t i = 0; name[i]; ++i) {
+      const auto c = static_cast<unsigned char>(name[i]);
+      if (i >= kLongestName)
+        Refuse(StrCat("has ", what, " of more than ", kLongestName,
+                      " bytes: ", std::string(name, 32), "…"),
+               {});
+      if (c < ' ' || c == 127)
+        Refuse(StrCat("has ", what, " that holds the character ", static_cast<int>(c)), {});
+    }
+  }
 
   void CheckOp(const opkit_op& op, uint64_t index) const {
     if (op.size < kOpBytes)
@@ -234,21 +298,25 @@ class LibraryCheck {
       Refuse(StrCat("has ", who, " without a kernel"),
              "give it a forward function: "
              "REGISTER_OP(…).setForward(f), or setCreateOpState(f)");
+    CheckArray(op.num_kernels, op.kernels, who, "kernels");
     for (uint64_t k = 0; k < op.num_kernels; ++k) CheckKernel(op, k);
-    if (op.num_inplace > 0 && !op.inplace)
-      Refuse(StrCat("has ", who, " whose inplace is null"), {});
-    CheckParameters(op.attrs, op.num_attrs, who);
-    CheckParameters(op.inputs, op.num_inputs, who);
-    CheckParameters(op.outputs, op.num_outputs, who);
+    CheckArray(op.num_inplace, op.inplace, who, "in-place pairs");
+    for (uint64_t i = 0; i < op.num_inplace; ++i)
+      if (op.inplace[2 * i] < 0 || op.inplace[2 * i + 1] < 0)
+        Refuse(StrCat("has ", who, " that may run in place from input ", op.inplace[2 * i],
+                      " to output ", op.inplace[2 * i + 1]),
+               "both count from 0");
+    CheckParameters(op.attrs, op.num_attrs, who, "attributes");
+    CheckParameters(op.inputs, op.num_inputs, who, "inputs");
+    CheckParameters(op.outputs, op.num_outputs, who, "outputs");
   }
   void CheckName(const opkit_op& op, uint64_t index) const {
     if (!op.name || !*op.name) Refuse(StrCat("gives operator ", index, " no name"), {});
-    const size_t length = std::strlen(op.name);
-    if (length > kLongestName)
-      Refuse(StrCat("has an operator whose name has ", length, " bytes, ", std::string(op.name, 32),
+    const std::string_view name = op.name;
+    if (name.size() > kLongestName)
+      Refuse(StrCat("has an operator whose name has ", name.size(), " bytes, ", name.substr(0, 32),
                     "…"),
              StrCat(kLongestName, " are the most"));
-    const std::string_view name = op.name;
     if (name.find("::") != std::string_view::npos)
       Refuse(StrCat("has an operator named \"", name, "\""),
              "\"::\" is for parts of operators; name it otherwise");
@@ -277,19 +345,66 @@ class LibraryCheck {
         Refuse(StrCat("has two kernels of operator ", op.name, " for ", kernel->device), {});
   }
   void CheckParameters(const opkit_parameter* const* parameters, uint64_t count,
-                       const std::string& who) const {
-    if (count > 0 && !parameters) Refuse(StrCat("has ", who, " whose parameters are null"), {});
-    for (uint64_t i = 0; i < count; ++i)
-      if (!parameters[i] || !parameters[i]->name)
-        Refuse(StrCat("has ", who, " with a parameter without a name"), {});
+                       const std::string& who, const char* what) const {
+    CheckArray(count, parameters, who, what);
+    for (uint64_t i = 0; i < count; ++i) {
+      const opkit_parameter* one = parameters[i];
+      if (!one || one->size < kParameterBytes)
+        Refuse(StrCat("has ", who, " of whose ", what, " number ", i,
+                      " is null or shorter than version 1.0's"),
+               {});
+      if (!one->name || !*one->name)
+        Refuse(StrCat("has ", who, " of whose ", what, " number ", i, " has no name"), {});
+      if (one->type < -1 || one->type > OPKIT_ATTR_TENSORS)
+        Refuse(StrCat("has ", who, " whose '", one->name, "' has the type ", one->type,
+                      ", which does not exist"),
+               {});
+      if (one->default_value) CheckAttr(*one->default_value, StrCat(who, " whose '", one->name));
+    }
   }
-  void CheckNamesDiffer(std::vector<std::string_view>& names) const {
+  // One that is going to be read.
+  void CheckAttr(const opkit_attr& attr, const std::string& whose) const {
+    const auto refuse = [&](const auto& why) { Refuse(StrCat("has ", whose, "' ", why), {}); };
+    if (attr.size < kAttrBytes) refuse("has a default that is shorter than version 1.0's");
+    if (attr.type < 0 || attr.type > OPKIT_ATTR_TENSORS)
+      refuse(StrCat("has a default of the type ", attr.type, ", which does not exist"));
+    if (!attr.name) refuse("has a default without a name");
+    if (attr.count > kMostParts) refuse(StrCat("has a default of ", attr.count, " elements"));
+    const int type = attr.type % 5;
+    const bool is_tensor = type == OPKIT_ATTR_TENSOR, is_text = type == OPKIT_ATTR_STRING;
+    const void* elements = is_tensor                  ? static_cast<const void*>(attr.tensors)
+                           : is_text                  ? static_cast<const void*>(attr.strings)
+                           : type == OPKIT_ATTR_FLOAT ? static_cast<const void*>(attr.floats)
+                                                      : static_cast<const void*>(attr.ints);
+    if (attr.type < OPKIT_ATTR_INTS && attr.count != 1)
+      refuse(StrCat("has a default of ", attr.count, " elements that is no list"));
+    if (attr.count > 0 && (!elements || (is_text && !attr.string_sizes)))
+      refuse("has a default whose elements are null");
+    for (uint64_t i = 0; i < attr.count; ++i) {
+      if (is_text && !attr.strings[i]) refuse("has a default with a null string");
+      if (is_tensor) CheckTensor(attr.tensors[i], whose);
+    }
+  }
+  void CheckTensor(const opkit_tensor* tensor, const std::string& whose) const {
+    const bool whole = tensor && tensor->size >= kTensorBytes && tensor->dtype > 0 &&
+                       tensor->dtype < kNumDTypes && tensor->rank >= 0 &&
+                       tensor->rank <= OPKIT_MAX_RANK && tensor->device_type == OPKIT_CPU &&
+                       tensor->data && (tensor->rank == 0 || (tensor->shape && tensor->strides));
+    if (!whole) Refuse(StrCat("has ", whose, "' has a default that is no tensor of the CPU"), {});
+  }
+  // The gradient of an operator is one, too.
+  void CheckNamesDiffer(const opkit_library& library) const {
     NameTable<int> seen;
-    for (const std::string_view name : names) {
+    const auto add = [&](const std::string& name) {
       if (seen.Find(name))
         Refuse(StrCat("has two operators named ", name), "remove or rename one",
                ErrorCode::kAlreadyExists);
-      seen.FindOrAdd(std::string(name));
+      seen.FindOrAdd(name);
+    };
+    for (uint64_t i = 0; i < library.num_ops; ++i) {
+      const opkit_op& op = *library.ops[i];
+      add(op.name);
+      if (HasBackward(op)) add(StrCat(op.name, "_backward"));
     }
   }
 
