@@ -10,6 +10,7 @@
 #ifndef OPKIT_PLUGIN_AUTHOR_HPP_
 #define OPKIT_PLUGIN_AUTHOR_HPP_
 
+#include "opkit/base/name_table.hpp"
 #include "opkit/macros.hpp"
 #include "opkit/plugin/library_export.hpp"
 
@@ -40,14 +41,7 @@ class LibraryOpHost {
  public:
   explicit LibraryOpHost(OpRecord record) : record_(std::move(record)) {}
 
-  // A header's operator, registered by two units, is one.
-  void Begin() {
-    for (const OpRecord& known : ThisLibrary().records)
-      if (known->name == record_->name && known->line == record_->line &&
-          std::string_view(known->file) == record_->file)
-        return;
-    ThisLibrary().records.push_back(record_);
-  }
+  void Begin() { ThisLibrary().records.push_back(record_); }
   static std::string DeviceName(const char* name, const char*) { return name; }
   void Add(FunctionDevice&, FunctionPass) {}
   void Doc() {}
@@ -78,7 +72,13 @@ OPKIT_IMAGE_LOCAL inline const opkit_library* DescribeLibrary(const opkit_host* 
   const opkit_status status = GuardedCall([&] {
     contents.ops.clear();
     contents.owners.clear();
+    NameTable<OpRecord> known;
     for (const OpRecord& record : contents.records) {
+      OpRecord& first = known.FindOrAdd(record->name);
+      // A header's operator, registered by two units, is one.
+      if (first && first->line == record->line && std::string_view(first->file) == record->file)
+        continue;
+      first = record;
       if (!record->problem.empty()) return OpStatus::Failure(record->problem);
       auto op = MakeIntrusive<ExportedOp<FunctionOpRecord>>(record);
       contents.ops.push_back(&op->op());
@@ -137,5 +137,9 @@ opkit_library_entry(const opkit_host* host) {
 #define OPKIT_LIBRARY_FINALIZE(f)                                    \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_finalize_) = \
       (::opkit::detail::ThisLibrary().finalize = &f, true)
+
+#ifdef OPKIT_OPKIT_HPP_
+#include "opkit/plugin/export_operators.hpp"
+#endif
 
 #endif  // OPKIT_PLUGIN_AUTHOR_HPP_
