@@ -134,6 +134,39 @@ TEST_CASE("a wait with a timeout ends when it has passed, and loses nothing") {
   });
 }
 
+TEST_CASE("WaitForAll waits for what is pending, whatever ended before and whoever gave up") {
+  OnThreads([](Engine& engine) {
+    const Var v = engine.NewVar(), other = engine.NewVar();
+    Handles handles;
+    std::atomic<int> count{0};
+    for (int round = 1; round <= 20; ++round) {
+      engine.PushAsync(handles.Keep(), {}, {v});
+      for (int i = 0; i < 50; ++i) engine.Push([&] { ++count; }, {}, {other});
+      engine.WaitForVar(other);
+      if (round % 2 == 0) {
+        const Error all = ErrorOf([&] { engine.WaitForAll(std::chrono::microseconds(10)); });
+        CHECK(all.code() == ErrorCode::kDeadlineExceeded);
+      }
+      for (int i = 0; i < 50; ++i) engine.Push([&] { ++count; }, {}, {other});
+      std::atomic<bool> completed{false}, seen{false};
+      std::thread waiter([&] {
+        engine.WaitForAll();
+        seen = completed.load();
+      });
+      for (int i = 0; i < 50; ++i) {
+        engine.Push([&] { engine.Push([&] { ++count; }, {v}, {}); }, {}, {other});
+      }
+      engine.WaitForVar(other);
+      completed = true;
+      handles.Await().SetFinished();
+      engine.WaitForAll();
+      CHECK(count == 150 * round);
+      waiter.join();
+      CHECK(seen);
+    }
+  });
+}
+
 TEST_CASE("waits that time out and waits that do not, at once, amid completions") {
   OnThreads([](Engine& engine) {
     const Var v = engine.NewVar();

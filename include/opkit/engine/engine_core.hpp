@@ -104,7 +104,7 @@ class BasicEngineCore final : public RefCounted {
   void Abandon(EngineOp* op) {
     OpList list;
     list.Add(op);
-    records_.GiveBack(list);
+    records_.GiveBack(list, 1);
   }
   void Submit(EngineOp* op);
 
@@ -124,8 +124,20 @@ class BasicEngineCore final : public RefCounted {
       auto* runner = static_cast<Runner*>(self);
       runner->core->RunReady(runner);
     }
+    // How long to leave the queue alone, in CpuRelax, after so many operations had emptied it. A
+    // runner on the heels of a pusher waits with it for every cache line, and so lets it get ahead;
+    // one that finds single operations is probably waited for.
+    int PausesAfter(int operations) {
+      constexpr int kEnough = 64;
+      if (operations == 1 && pauses > 1) pauses /= 2;
+      if (operations > 1 && operations < kEnough && pauses < kMaxPauses) pauses *= 2;
+      return pauses;
+    }
+
+    static constexpr int kMaxPauses = 32;
     EngineCore* const core;
     Runner* next_free = nullptr;
+    int pauses = 1;
   };
 
   // --- pushing
@@ -198,7 +210,6 @@ class BasicEngineCore final : public RefCounted {
 
   alignas(kCacheLine) OpRecords records_;
   ReadyQueue<Op> queue_;
-  alignas(kCacheLine) Latch outstanding_;  // operations pushed and not completed
   // Runners and other things under way that end by themselves.
   alignas(kCacheLine) Latch live_;
 
@@ -373,7 +384,6 @@ inline void BasicEngineCore<Op>::Submit(EngineOp* op) {
     Abandon(op);
     ThrowDeleted();
   }
-  outstanding_.Add();
   int32_t granted = 0;
   for (int32_t i = 0; i < n; ++i) granted += op->access(i).var->Append(op->access(i));
   // Granted elsewhere the operation may run from here on, but it cannot release a locked Var.

@@ -168,6 +168,10 @@ inline void OpList::Add(EngineOp* op) {
   last != nullptr ? last->SetNextInList(op) : static_cast<void>(first = op);
   last = op;
 }
+inline void OpList::Append(const OpList& list) {
+  last != nullptr ? last->SetNextInList(list.first) : static_cast<void>(first = list.first);
+  last = list.last;
+}
 inline void OpList::AddInOrder(EngineOp* op) {
   if (last == nullptr || last->sequence < op->sequence) return Add(op);
   EngineOp* before = nullptr;
@@ -212,7 +216,8 @@ class SlabTable {
 };
 
 // The operations of one engine. Pushers take records here, and numbers, under one short lock; who
-// completes operations gives them back many at a time, somewhere else.
+// completes operations gives them back many at a time, somewhere else. The records longest unused
+// come first, so that they stay in the order of their addresses, as caches like it.
 class OpRecords {
  public:
   OpRecords() = default;
@@ -232,11 +237,15 @@ class OpRecords {
       Refill();
     EngineOp* op = free_;
     free_ = op->next_in_list();
-    // The next taker's, from the cache of the CPU that gave it back; null is harmless.
-    const auto address = reinterpret_cast<uintptr_t>(free_);
+    // A later taker's, from the cache of the CPU that gave it back, which takes longer than a push.
+    // Most records lie in the order of the list; where they do not, it is harmless.
+    constexpr size_t kAhead = 4;
+    const auto address = reinterpret_cast<uintptr_t>(free_) + kAhead * sizeof(EngineOp);
     __builtin_prefetch(reinterpret_cast<const void*>(address), 1);
     __builtin_prefetch(reinterpret_cast<const void*>(address + kCacheLine), 1);
     op->sequence = next_sequence_++;
+    if (waiters_ != 0) [[unlikely]]
+      CountTaken();
     return op;
   }
   // Of the operation that is pushed next.
@@ -245,19 +254,49 @@ class OpRecords {
     return next_sequence_;
   }
 
-  void GiveBack(const OpList& list) {
-    EngineOp* head = returned_.load(std::memory_order_relaxed);
-    do {
-      list.last->SetNextInList(head);
-      // Release: whoever takes the records sees what was done with them.
-    } while (!returned_.compare_exchange_weak(head, list.first, std::memory_order_release,
-                                              std::memory_order_relaxed));
+  // The records of `count` operations, which have ended.
+  void GiveBack(const OpList& list, int64_t count) {
+    {
+      SpinLockGuard guard(returned_lock_);
+      returned_.Append(list);
+    }
+    outstanding_.CountDown(count);
   }
 
+  // While one of these lives, `outstanding()` counts the operations that have not ended. Otherwise
+  // it lacks those that were pushed since: a push would pay an atomic operation, and runners the
+  // cache line, for what only those who wait want to know.
+  class Waiter {
+   public:
+    explicit Waiter(OpRecords& records) : records_(records) {
+      SpinLockGuard guard(records_.lock_);
+      ++records_.waiters_;
+      records_.CountTaken();
+    }
+    Waiter(const Waiter&) = delete;
+    Waiter& operator=(const Waiter&) = delete;
+    ~Waiter() {
+      SpinLockGuard guard(records_.lock_);
+      --records_.waiters_;
+    }
+    const Latch& outstanding() const { return records_.outstanding_; }
+
+   private:
+    OpRecords& records_;
+  };
+
  private:
+  // With `lock_` held: also what is taken while somebody waits is counted before it can end.
+  OPKIT_COLD void CountTaken() {
+    outstanding_.Add(static_cast<int64_t>(next_sequence_ - counted_before_));
+    counted_before_ = next_sequence_;
+  }
+
   OPKIT_COLD void Refill() {
-    // The whole list at once: there is no other taker, and no ABA.
-    free_ = returned_.exchange(nullptr, std::memory_order_acquire);
+    {
+      SpinLockGuard guard(returned_lock_);
+      free_ = std::exchange(returned_, {}).first;
+    }
     if (free_ != nullptr) return;
     last_slab_ = new OpSlab(last_slab_);
     for (int i = OpSlab::kOps - 1; i >= 0; --i) {
@@ -269,8 +308,12 @@ class OpRecords {
   SpinLock lock_;
   EngineOp* free_ = nullptr;
   uint64_t next_sequence_ = 1;
+  uint64_t counted_before_ = 1;  // operations numbered below were added to `outstanding_`
+  int waiters_ = 0;
   OpSlab* last_slab_ = nullptr;
-  alignas(kCacheLine) std::atomic<EngineOp*> returned_{nullptr};
+  alignas(kCacheLine) SpinLock returned_lock_;
+  OpList returned_;
+  Latch outstanding_;  // below zero where operations have ended that were not added
 };
 
 }  // namespace detail

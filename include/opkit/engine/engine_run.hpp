@@ -41,6 +41,7 @@ inline void BasicEngineCore<Op>::RunReady(Runner* runner) {
   bool searching = true;
   uint64_t idle_since = 0;
   int pauses = 1;
+  int idle_turn = 0;
   for (int turn = 0; turn < kTurns;) {
     if (op == nullptr) op = queue_.Take();
     if (op != nullptr) {
@@ -72,12 +73,12 @@ inline void BasicEngineCore<Op>::RunReady(Runner* runner) {
     const uint64_t now = Ticks();
     if (idle_since == 0) {
       idle_since = now;
-      pauses = 1;
+      pauses = runner->PausesAfter(turn - std::exchange(idle_turn, turn));
     }
     if (now - idle_since >= spin_ticks) break;
     // Ever more rarely: who looks all the time makes the pusher wait for the cache line.
     for (int i = 0; i < pauses; ++i) CpuRelax();
-    if (pauses < 16) pauses *= 2;
+    if (pauses < Runner::kMaxPauses) pauses *= 2;
   }
   if (op != nullptr) queue_.Push(op);
   Flush(done);
@@ -274,9 +275,7 @@ inline void BasicEngineCore<Op>::FinishPart(EngineOp* op, Completed& done) {
 template <class Op>
 inline void BasicEngineCore<Op>::Flush(Completed& done) {
   if (done.count == 0) return;
-  records_.GiveBack(done.records);
-  done.records = {};
-  outstanding_.CountDown(std::exchange(done.count, 0));
+  records_.GiveBack(std::exchange(done.records, {}), std::exchange(done.count, 0));
 }
 
 // On a thread that is no runner.

@@ -145,7 +145,8 @@ inline void BasicEngineCore<Op>::WaitForAll(Timeout timeout) {
             frame->op->name, "\", which would wait for its own end; wait for a Var instead");
     }
   }
-  if (!Wait(outstanding_, timeout)) {
+  const OpRecords::Waiter waiter(records_);
+  if (!Wait(waiter.outstanding(), timeout)) {
     Throw(ErrorCode::kDeadlineExceeded, "operations are still pending after ", timeout.ns() / 1000,
           " us; they go on, and the wait can be repeated");
   }
@@ -155,9 +156,10 @@ inline void BasicEngineCore<Op>::WaitForAll(Timeout timeout) {
 
 template <class Op>
 inline void BasicEngineCore<Op>::Shutdown() {
+  const OpRecords::Waiter waiter(records_);
   for (;;) {
     pool_.Wait(live_);
-    if (outstanding_.done()) break;
+    if (waiter.outstanding().done()) break;
     // Nothing runs: what is left waits for handles that nobody has used yet.
     CancelAsync(~uint64_t{0});
   }

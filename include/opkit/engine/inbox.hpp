@@ -35,15 +35,20 @@ class Inbox {
 
   // Null where there is none, or one that is just being put.
   InboxNode* Take() {
-    if (empty()) return nullptr;
+    // Relaxed: a hint. Not from `tail_`: every Put would wait for its line where somebody looks.
+    if (head_.load(std::memory_order_relaxed) == &stub_ &&
+        stub_.next.load(std::memory_order_relaxed) == nullptr) {
+      return nullptr;
+    }
     SpinLockGuard guard(take_lock_);
-    // Relaxed: written under the lock. Acquire, here and below: pairs with Put.
+    // Relaxed, as all that is done to it: written under the lock, and empty() says why it may look.
+    // Acquire, here and below: pairs with Put.
     InboxNode* head = head_.load(std::memory_order_relaxed);
     InboxNode* next = head->next.load(std::memory_order_acquire);
     if (head == &stub_) {
       if (next == nullptr) return nullptr;
       head = next;
-      head_.store(head, std::memory_order_seq_cst);
+      head_.store(head, std::memory_order_relaxed);
       next = head->next.load(std::memory_order_acquire);
     }
     if (next == nullptr) {
@@ -53,7 +58,7 @@ class Inbox {
       next = head->next.load(std::memory_order_acquire);
       if (next == nullptr) return nullptr;
     }
-    head_.store(next, std::memory_order_seq_cst);
+    head_.store(next, std::memory_order_relaxed);
     // Its lines will be wanted soon, and are in the cache of the CPU that put it.
     const auto address = reinterpret_cast<uintptr_t>(next);
     __builtin_prefetch(reinterpret_cast<const void*>(address), 1);
@@ -61,10 +66,11 @@ class Inbox {
     return head;
   }
 
-  // Never true while something is in it.
+  // Never true while something is in it. Relaxed: a stub that is the tail again was put there by a
+  // taker that had moved `head_` on before, and seeing the one is seeing the other.
   bool empty() const {
-    return head_.load(std::memory_order_seq_cst) == &stub_ &&
-           tail_.load(std::memory_order_seq_cst) == &stub_;
+    return tail_.load(std::memory_order_seq_cst) == &stub_ &&
+           head_.load(std::memory_order_relaxed) == &stub_;
   }
 
   // In a forked child: forgets the nodes, which belong to the parent.

@@ -92,6 +92,7 @@ struct VarWaiter : Access {
 // Operations that wait for nothing any more, in a list.
 struct OpList {
   void Add(EngineOp* op);
+  void Append(const OpList& list);
   void AddInOrder(EngineOp* op);    // of pushes, into a list in that order
   void AddIfGranted(EngineOp* op);  // counts one grant, adds it with the last one
   EngineOp* TakeFirst();
