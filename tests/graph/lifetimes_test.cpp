@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "../error_of.hpp"
+#include "opkit/graph/memory_verify.hpp"
 #include "opkit/op/random.hpp"
 #include "random_run.hpp"
 
@@ -194,6 +195,91 @@ TEST_CASE("in-place chains share one buffer; a second output does not get the sa
       FindLifetimes(run, values, {{1, 0, 1}, {2, 1, 2}, {1, 0, 3}, {2, 3, 2}});
   CHECK(lifetimes.granted == std::vector<uint8_t>{1, 1, 0, 0});
   CHECK(lifetimes.buffer_of == std::vector<int>{0, 0, 0, 1});
+}
+
+// Streams of steps that each write over what the one before in the stream wrote, side by side.
+template <class Value>
+struct Streams {
+  RunOrder run;
+  std::vector<Value> values;
+  std::vector<InPlaceOption> in_place;
+
+  Streams(int steps, int streams) {
+    run.nodes = steps;
+    for (int i = 0; i < steps; ++i) {
+      Value value;
+      value.bytes = 8;
+      value.producer = i;
+      if (i + streams < steps) {
+        run.before.push_back(i);
+        run.after.push_back(i + streams);
+        value.users.push_back(i + streams);
+      }
+      values.push_back(value);
+      if (i >= streams) in_place.push_back({i, i - streams, i});
+    }
+  }
+};
+
+TEST_CASE("streams keep one buffer each, however long they are") {
+  for (const int streams : {1, 4})
+    for (const int exact_nodes : {0, 4096}) {
+      CAPTURE(streams);
+      CAPTURE(exact_nodes);
+      const Streams<RunValue> run(1600, streams);
+      const MemoryLifetimes lifetimes =
+          FindLifetimes(run.run, run.values, run.in_place, {exact_nodes});
+      CHECK(lifetimes.buffers.size() == static_cast<size_t>(streams));
+      for (size_t i = 0; i < run.values.size(); ++i)
+        REQUIRE(lifetimes.buffer_of[i] == static_cast<int>(i) % streams);
+      std::vector<int64_t> addresses;
+      for (const int buffer : lifetimes.buffer_of) addresses.push_back(64 * buffer);
+      CHECK_NOTHROW(opkit::VerifyMemoryPlan(run.run, run.values, run.in_place, addresses, 256));
+    }
+}
+
+// Steps that count how often they are looked at.
+struct CountedSteps : std::vector<int> {
+  static inline int64_t looks = 0;
+  const_iterator begin() const {
+    ++looks;
+    return std::vector<int>::begin();
+  }
+};
+struct CountedValue : RunValue {
+  CountedSteps users;
+};
+
+TEST_CASE("granting in-place along a stream takes time by its length") {
+  for (const int streams : {1, 4})
+    for (const bool walk : {false, true}) {
+      CAPTURE(streams);
+      CAPTURE(walk);
+      Streams<CountedValue> run(2000, streams);
+      if (walk) run.run = Walk(run.run);
+      CountedSteps::looks = 0;
+      const auto lifetimes = FindLifetimes(run.run, run.values, run.in_place, {0});
+      CHECK(lifetimes.buffers.size() == static_cast<size_t>(streams));
+      CHECK(CountedSteps::looks < 10 * 2000);
+    }
+}
+
+TEST_CASE("grants may join two chains of grants") {
+  // 0 -> 1 -> 2 -> 3 -> 4 -> 5, and 6 after 4.
+  const RunOrder run = Order(7, {{0, 1}, {1, 2}, {2, 3}, {3, 4}, {4, 5}, {4, 6}});
+  std::vector<RunValue> values;
+  for (int i = 0; i < 5; ++i) values.push_back(Value(8, i, {i + 1}));
+  values.push_back(Value(8, 5, {}));
+  const auto granted = [&] {
+    return FindLifetimes(run, values, {{4, 3, 4}, {1, 0, 1}, {2, 1, 2}, {3, 2, 3}, {5, 4, 5}})
+        .granted;
+  };
+  CHECK(granted() == std::vector<uint8_t>{1, 1, 1, 1, 1});
+  values[2].users = {3, 6};  // 3 must not write over what 6 may still read
+  CHECK(granted() == std::vector<uint8_t>{1, 1, 1, 0, 1});
+  values[2].users = {3};
+  values[4].users = {5, 6};
+  CHECK(granted() == std::vector<uint8_t>{1, 1, 1, 1, 0});
 }
 
 TEST_CASE("lifetimes are exact: buffers conflict if and only if some legal run shows it") {

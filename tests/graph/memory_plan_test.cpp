@@ -189,6 +189,96 @@ TEST_CASE("the lower bound of conflicts counts sets that no one order has live t
   CHECK(plan.arena_bytes == 30);
 }
 
+TEST_CASE("a plan that cannot be smaller is not searched for") {
+  // 0 comes before the others, which run side by side; it alone is the largest of any one order.
+  const std::vector<MemoryInterval> buffers = {{0, 1, 10}, {1, 2, 7}, {2, 3, 7}, {3, 4, 7}};
+  const MemoryPlan plan = PlanMemory(buffers, MemoryConflicts{{0, 0, 2, 4, 6}, {2, 3, 1, 3, 1, 2}});
+  CHECK(plan.arena_bytes == 21);
+  CHECK(plan.lower_bound_bytes == 21);
+  CHECK(plan.steps == 0);
+}
+
+// Buffers of one step each in a random partial order; 0, 1, 2, … is one legal order.
+struct PartialOrder {
+  std::vector<MemoryInterval> buffers;
+  MemoryConflicts conflicts;
+  std::vector<std::vector<bool>> conflict;
+
+  PartialOrder(int count, uint64_t one_in, RandomGenerator& random) {
+    const auto n = static_cast<size_t>(count);
+    conflict.assign(n, std::vector<bool>(n, true));
+    for (size_t i = 0; i < n; ++i) {
+      const auto at = static_cast<int64_t>(i);
+      buffers.push_back({at, at + 1, 1 + static_cast<int64_t>(random() % 1000)});
+      conflict[i][i] = false;
+      for (size_t j = i; j-- > 0;)
+        if (conflict[j][i] && random() % one_in == 0)
+          for (size_t k = 0; k <= j; ++k)
+            if (k == j || !conflict[k][j]) conflict[k][i] = conflict[i][k] = false;
+    }
+    for (size_t i = 0; i < n; ++i) {
+      conflicts.starts.push_back(static_cast<int64_t>(conflicts.others.size()));
+      for (size_t j = 0; j < n; ++j)
+        if (conflict[i][j]) conflicts.others.push_back(static_cast<int>(j));
+    }
+    conflicts.starts.push_back(static_cast<int64_t>(conflicts.others.size()));
+  }
+
+  int64_t LargestSet() const {
+    int64_t largest = 0;
+    for (uint64_t set = 0; set < uint64_t{1} << buffers.size(); ++set) {
+      int64_t bytes = 0;
+      for (size_t i = 0; i < buffers.size() && bytes >= 0; ++i) {
+        if (!((set >> i) & 1)) continue;
+        bytes += buffers[i].size;
+        for (size_t j = 0; j < i; ++j)
+          if (((set >> j) & 1) && !conflict[i][j]) bytes = INT64_MIN;
+      }
+      largest = (std::max)(largest, bytes);
+    }
+    return largest;
+  }
+};
+
+TEST_CASE("the lower bound of a partial order is its largest set of conflicting buffers") {
+  int perfect = 0;
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    CAPTURE(seed);
+    RandomGenerator random(seed);
+    const PartialOrder order(11, 2 + random() % 8, random);
+    const MemoryPlan plan = PlanMemory(order.buffers, order.conflicts);
+    REQUIRE(plan.lower_bound_bytes == order.LargestSet());
+    perfect += plan.ratio() == 1.0;
+  }
+  CHECK(perfect > 190);
+}
+
+TEST_CASE("a search that cannot prove its plan ends after steps by the square of the buffers") {
+  // Five in a ring, each in conflict with the next: no two are larger than 2, no plan is below 3.
+  MemoryConflicts ring;
+  std::vector<MemoryInterval> buffers;
+  for (int copy = 0; copy < 4; ++copy)
+    for (int i = 0; i < 5; ++i) {
+      const int64_t at = 5 * copy + i;
+      buffers.push_back({at, at + 1, 1});
+      ring.starts.push_back(2 * at);
+      for (const int other : {(i + 1) % 5, (i + 4) % 5}) ring.others.push_back(5 * copy + other);
+    }
+  ring.starts.push_back(2 * static_cast<int64_t>(buffers.size()));
+  const auto steps = [&](MemoryPlanOptions options) {
+    const MemoryPlan plan = PlanMemory(buffers, ring, options);
+    CHECK(plan.arena_bytes == 3);
+    CHECK(plan.lower_bound_bytes == 2);
+    return plan.steps;
+  };
+  const auto count = static_cast<int64_t>(buffers.size());
+  const int64_t move = count * count;  // more than the last one takes
+  CHECK(steps({}) >= count * count * MemoryPlanOptions::kStepsPerSquare);
+  CHECK(steps({}) <= count * count * MemoryPlanOptions::kStepsPerSquare + move);
+  CHECK(steps({.max_steps = 1000}) <= 1000 + move);
+  CHECK(steps({.max_steps = 0}) == 0);
+}
+
 TEST_CASE("a plan within steps alone is the same each time, whatever the time") {
   RandomGenerator random(5);
   const std::vector<MemoryInterval> buffers = RandomIntervals(random, 150, 60, 30, 1000, false);

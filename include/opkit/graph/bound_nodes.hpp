@@ -53,7 +53,7 @@ class BoundNodes {
     KernelCandidate chosen;
     auto op = CreateSelected(def, &workspace_, types.Of(view.inputs(node)),
                              types.Of(view.outputs(node)), node, &chosen);
-    choice = {chosen.kernel, std::move(chosen.config)};
+    choice = {chosen.kernel, std::move(chosen.config), chosen.kernel->owner};
     return op;
   }
   static void CheckDevices(const GraphView& view, const GraphTypes& types, int node) {

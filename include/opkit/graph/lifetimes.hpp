@@ -233,12 +233,20 @@ void CheckRunValue(const Run& run, const std::vector<Value>& values, size_t i) {
           value.view_offset, " of value ", value.view_of, ", which has ", viewed, " bytes");
 }
 
-// A value that is no view, with its views and whatever was granted its bytes.
+// A value that is no view, with its views and whatever was granted its bytes. Those that joined by
+// grants follow each other: every touch of one precedes the next step that was granted. So a
+// further step needs to follow the last such step and what joined then, and chains cost linear
+// time.
 template <class Run, class Value, class Lists = std::vector<std::vector<int>>>
 class ValueMerger {
  public:
   ValueMerger(const Run& run, const std::vector<Value>& values, const StepOrder<Run>& order)
-      : values_(values), order_(order), root_(values.size()), offset_(values.size()) {
+      : values_(values),
+        order_(order),
+        root_(values.size()),
+        offset_(values.size()),
+        last_step_(values.size(), -1),
+        last_joined_(values.size(), 0) {
     const size_t n = values.size();
     members_.resize(n);
     for (size_t i = 0; i < n; ++i) {
@@ -267,9 +275,10 @@ class ValueMerger {
     if (values_[output].bytes > values_[input].bytes ||
         offset_[input] % values_[output].alignment != 0)
       return false;
+    if (last_step_[kept] >= 0 && !order_.Precedes(last_step_[kept], option.node)) return false;
     int reads = 0;
-    for (int i : members_[kept]) {
-      const Value& value = values_[static_cast<size_t>(i)];
+    for (size_t at = last_joined_[kept]; at < members_[kept].size(); ++at) {
+      const Value& value = values_[static_cast<size_t>(members_[kept][at])];
       if (value.kept || value.external) return false;
       for (int user : value.users) {
         if (user == option.node)
@@ -288,6 +297,9 @@ class ValueMerger {
       for (int user : value.users)
         if (user != option.node && !order_.Precedes(option.node, user)) return false;
     }
+    const bool alone = last_step_[merged] < 0;
+    last_step_[kept] = alone ? option.node : last_step_[merged];
+    last_joined_[kept] = members_[kept].size() + (alone ? 0 : last_joined_[merged]);
     for (int i : members_[merged]) {
       root_[static_cast<size_t>(i)] = static_cast<int>(kept);
       offset_[static_cast<size_t>(i)] += offset_[input];
@@ -329,6 +341,8 @@ class ValueMerger {
   std::vector<int> root_;
   std::vector<int64_t> offset_;
   Lists members_;
+  std::vector<int> last_step_;       // of each root, that was granted; -1: none
+  std::vector<size_t> last_joined_;  // from there on in members_
 };
 
 // The steps that touch each buffer, in lists one after the other; the run's begin and end apart.

@@ -14,12 +14,12 @@ namespace detail {
 // the topmost buffers alone) it came lowest in equal time. A few buffers whose bound cannot be
 // reached have soon been in every order: it gives up when many moves have found nothing lower.
 template <class Problem>
-void AnnealOrder(const Problem& problem, SearchBudget budget, Placing* best) {
+void AnnealOrder(const Problem& problem, SearchBudget* budget, Placing* best) {
   if (problem.count > kMostInMatrix) return;
   const auto n = static_cast<size_t>(problem.count);
   constexpr double kHeat = 0.003;  // of the bound, falling to 0 with the budget
   const int64_t patience = int64_t{2000} * problem.count;  // moves
-  RandomGenerator random(budget.seed);
+  RandomGenerator random(budget->seed);
   const auto below = [&](size_t m) { return static_cast<size_t>(random() % m); };
   MatrixFit placer(problem);
   std::vector<int> order(n), place(n), candidate, earlier, offsets = best->offsets, trial;
@@ -27,16 +27,16 @@ void AnnealOrder(const Problem& problem, SearchBudget budget, Placing* best) {
   SortIndices(order, offsets);
   int height = placer.Place(order, 0, 1 << 30, &offsets);
   KeepIfLower(offsets, height, "annealing", best);
-  const int64_t began_ns = MonotonicNs(), all_steps = budget.steps;
-  for (int64_t idle = 0; best->height > budget.enough && budget.steps > 0 && idle < patience;
+  const int64_t began_ns = MonotonicNs(), all_steps = budget->steps;
+  for (int64_t idle = 0; best->height > budget->enough && budget->steps > 0 && idle < patience;
        ++idle) {
-    budget.steps -= int64_t{problem.count} * (problem.count / 8 + 1);
-    double left = static_cast<double>(budget.steps) / static_cast<double>(all_steps);
-    if (budget.deadline_ns >= 0) {
+    budget->steps -= int64_t{problem.count} * (problem.count / 8 + 1);
+    double left = static_cast<double>(budget->steps) / static_cast<double>(all_steps);
+    if (budget->deadline_ns >= 0) {
       const int64_t now_ns = MonotonicNs();
-      if (now_ns >= budget.deadline_ns) return;
-      const double time_left = static_cast<double>(budget.deadline_ns - now_ns) /
-                               static_cast<double>(budget.deadline_ns - began_ns);
+      if (now_ns >= budget->deadline_ns) return;
+      const double time_left = static_cast<double>(budget->deadline_ns - now_ns) /
+                               static_cast<double>(budget->deadline_ns - began_ns);
       left = time_left < left ? time_left : left;
     }
     earlier.clear();

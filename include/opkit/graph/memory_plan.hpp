@@ -5,6 +5,7 @@
 
 #include <limits>
 
+#include "opkit/graph/memory_bound.hpp"
 #include "opkit/graph/memory_search.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -31,6 +32,22 @@ MemoryPlan FinishPlan(const Problem& problem, size_t buffers, const Placing& bes
   return plan;
 }
 
+template <class Problem>
+int EnoughUnits(const Problem& problem, const MemoryPlanOptions& options) {
+  const int64_t units = options.enough_bytes / problem.unit;
+  return units > problem.bound ? static_cast<int>(units) : problem.bound;
+}
+
+template <class Problem>
+int64_t StepLimit(const Problem& problem, const MemoryPlanOptions& options) {
+  if (options.max_steps >= 0) return options.max_steps;
+  if (!options.time_budget.is_forever()) return (std::numeric_limits<int64_t>::max)();
+  constexpr int64_t kDefault = MemoryPlanOptions::kDefaultSteps;
+  constexpr int64_t kPerSquare = MemoryPlanOptions::kStepsPerSquare;
+  const int64_t square = int64_t{problem.count} * problem.count;
+  return problem.spans_decide || square > kDefault / kPerSquare ? kDefault : kPerSquare * square;
+}
+
 template <class Interval, class Conflicts, class Problem = MemoryProblem>
 MemoryPlan PlanMemory(const std::vector<Interval>& buffers, const Conflicts& conflicts,
                       const MemoryPlanOptions& options) {
@@ -42,21 +59,20 @@ MemoryPlan PlanMemory(const std::vector<Interval>& buffers, const Conflicts& con
     TakeConflicts(conflicts, buffers.size(), &problem);
   else if (problem.pairs <= kMostListedPairs)
     ListConflicts(&problem);
-  const int64_t enough_units = options.enough_bytes / problem.unit;
-  const int enough = enough_units > problem.bound ? static_cast<int>(enough_units) : problem.bound;
   Placing best;
+  SearchBudget budget;
+  const int64_t most_steps = budget.steps = StepLimit(problem, options);
   if (problem.count > 0) {
-    TryPortfolio(problem, enough, &best);
-    SearchBudget budget;
+    TryPortfolio(problem, EnoughUnits(problem, options), &best);
+    if (best.height > problem.bound) RaiseBoundByFlow(&problem);
     budget.deadline_ns = options.time_budget.DeadlineNs();
-    budget.steps = options.max_steps >= 0             ? options.max_steps
-                   : options.time_budget.is_forever() ? MemoryPlanOptions::kDefaultSteps
-                                                      : (std::numeric_limits<int64_t>::max)();
     budget.seed = options.seed;
-    budget.enough = enough;
-    SearchPlacing(problem, budget, &best);
+    budget.enough = EnoughUnits(problem, options);
+    SearchPlacing(problem, &budget, &best);
   }
-  return FinishPlan(problem, buffers.size(), best, began_ns);
+  MemoryPlan plan = FinishPlan(problem, buffers.size(), best, began_ns);
+  plan.steps = most_steps - budget.steps;
+  return plan;
 }
 
 }  // namespace detail

@@ -44,10 +44,10 @@ inline int64_t Luby(int64_t i) {
 // Every other restart tries the lowest ceiling that is not known to be impossible; the others halve
 // the way to it, and back up towards the best height after a failure.
 template <class Problem>
-void SearchValleys(const Problem& problem, SearchBudget budget, Placing* best) {
+void SearchValleys(const Problem& problem, SearchBudget* budget, Placing* best) {
   const auto n = static_cast<size_t>(problem.count);
   constexpr int64_t kNodes = 250;
-  RandomGenerator random(budget.seed);
+  RandomGenerator random(budget->seed);
   std::vector<int64_t> length(n), peak(n, 1);
   for (size_t i = 0; i < n; ++i) {
     length[i] = problem.upper[i] - problem.lower[i];
@@ -58,19 +58,19 @@ void SearchValleys(const Problem& problem, SearchBudget budget, Placing* best) {
   }
   ValleySearch search(problem);
   int lowest = problem.bound, middle = 0;
-  for (int64_t round = 0; best->height > budget.enough && best->height > lowest; ++round) {
-    if (budget.steps <= 0 || (budget.deadline_ns >= 0 && MonotonicNs() >= budget.deadline_ns))
+  for (int64_t round = 0; best->height > budget->enough && best->height > lowest; ++round) {
+    if (budget->steps <= 0 || (budget->deadline_ns >= 0 && MonotonicNs() >= budget->deadline_ns))
       return;
     const bool boldly = round % 2 == 0;
     if (middle < lowest || middle >= best->height) middle = lowest + (best->height - lowest) / 2;
-    const int goal = budget.enough > lowest ? budget.enough : lowest;
+    const int goal = budget->enough > lowest ? budget->enough : lowest;
     const int ceiling = boldly || middle < goal ? goal : middle;
     const std::vector<int> rank = DrawRanks(problem, length, peak, random);
     const int64_t nodes = n + kNodes * Luby(round / 2 + 1);
-    const int64_t affordable = budget.steps / problem.count + 1;
+    const int64_t affordable = budget->steps / problem.count + 1;
     const SearchEnd end =
-        search.Run(ceiling, rank, nodes < affordable ? nodes : affordable, budget.deadline_ns);
-    budget.steps -= (search.nodes() + 1) * problem.count;
+        search.Run(ceiling, rank, nodes < affordable ? nodes : affordable, budget->deadline_ns);
+    budget->steps -= (search.nodes() + 1) * problem.count;
     search.Forget();
     if (end == SearchEnd::kFound) {
       KeepIfLower(search.offsets(), search.height(), "search", best);
@@ -83,9 +83,10 @@ void SearchValleys(const Problem& problem, SearchBudget budget, Placing* best) {
   }
 }
 
+// Takes its steps off the budget.
 template <class Problem>
-void SearchPlacing(const Problem& problem, const SearchBudget& budget, Placing* best) {
-  if (problem.starts.empty() || best->height <= budget.enough) return;
+void SearchPlacing(const Problem& problem, SearchBudget* budget, Placing* best) {
+  if (problem.starts.empty() || best->height <= budget->enough) return;
   if (problem.spans_decide)
     SearchValleys(problem, budget, best);
   else

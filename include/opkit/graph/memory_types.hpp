@@ -31,9 +31,12 @@ struct MemoryPlanOptions {
   // as small as the lower bound. Zero for either: the portfolio alone.
   Timeout time_budget = {};
   // Steps of the search, each about 5 ns. A plan made within steps alone is the same on every
-  // machine. The default is kDefaultSteps without a time budget, and no limit with one.
+  // machine. The default with a time budget is no limit; without one it is kDefaultSteps, but at
+  // most kStepsPerSquare times the square of the buffers where conflicts are more than spans say:
+  // that search cannot prove that there is nothing lower, and finds little more after 3,000 moves.
   int64_t max_steps = -1;
   static constexpr int64_t kDefaultSteps = 10'000'000;
+  static constexpr int64_t kStepsPerSquare = 400;
   uint64_t seed = 0;
   // An arena that is small enough: the search stops there.
   int64_t enough_bytes = 0;
@@ -43,9 +46,11 @@ struct MemoryPlan {
   std::vector<int64_t> offsets;  // one for each buffer, in the order given
   int64_t arena_bytes = 0;       // a multiple of the smallest alignment among the buffers
   // No arena can be smaller: the largest set of buffers that are live together, each rounded up to
-  // the smallest alignment.
+  // the smallest alignment. With listed conflicts: a set of buffers that all conflict, the largest
+  // for up to 1,024 buffers whose order in time is partial.
   int64_t lower_bound_bytes = 0;
   int64_t naive_bytes = 0;      // every buffer in a place of its own
+  int64_t steps = 0;            // of the search
   double seconds = 0;           // what planning took
   const char* method = "none";  // which order or search found it
   // 1 is perfect.

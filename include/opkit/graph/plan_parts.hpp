@@ -16,6 +16,7 @@ namespace opkit::inline OPKIT_ABI {
 struct NodeChoice {
   const Kernel* kernel = nullptr;
   KernelConfig config;
+  detail::IntrusivePtr<detail::RefCounted> owner;  // keeps the kernel's library loaded
 };
 
 namespace detail {
