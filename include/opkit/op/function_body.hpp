@@ -27,7 +27,7 @@ struct FunctionDeviceLink {
 // A forward operator leaves its state where the backward operator of the same node finds it. It is
 // emptied when the forward operator is destroyed.
 struct FunctionState : RefCounted {
-  IntrusivePtr<Shared<std::unique_ptr<StatefulOp>>> op;
+  IntrusivePtr<StatefulOp> op;
 };
 using FunctionStatePtr = IntrusivePtr<FunctionState>;
 inline constexpr const char* kStateArgument = "__state";
@@ -223,13 +223,13 @@ class FunctionBody {
     }
     state_ = MakeIntrusive<FunctionState>();
     const OpContext context{op_.device(), &def};
-    std::unique_ptr<StatefulOp> made;
+    IntrusivePtr<StatefulOp> made;
     CallFunction(*record_, "createOpState",
                  [&] { return functions_.create_state(attrs_, context, made); });
     if (!made)
       Throw(ErrorCode::kOperatorFailed, "createOpState of operator ", record_->name,
             " succeeded but made no StatefulOp");
-    state_->op = MakeIntrusive<Shared<std::unique_ptr<StatefulOp>>>(std::move(made));
+    state_->op = std::move(made);
     CallDirectly();
     owns_state_ = true;
     if (pass_ != FunctionPass::kForward || !functions_.shares_state) return;
@@ -241,7 +241,7 @@ class FunctionBody {
   }
 
   void CallDirectly() {
-    const auto* direct = dynamic_cast<const DirectState*>(state_->op->value.get());
+    const auto* direct = dynamic_cast<const DirectState*>(state_->op.get());
     if (!direct) return;
     direct_ = direct->direct(pass_);
     direct_instance_ = direct->instance();
@@ -395,7 +395,7 @@ class FunctionBody {
           attrs_, run_->input_views, run_->output_views, resource);
     if (!state_->op)
       return OpStatus::Failure("the operator ", record_->name, " that made the state is destroyed");
-    return state_->op->value->Run(pass_, run_->input_views, run_->output_views, resource);
+    return state_->op->Run(pass_, run_->input_views, run_->output_views, resource);
   }
 
   void AddUp() {

@@ -3,7 +3,6 @@
 #ifndef OPKIT_OP_FUNCTION_SIGNATURE_HPP_
 #define OPKIT_OP_FUNCTION_SIGNATURE_HPP_
 
-#include <memory>
 #include "opkit/base/unique_function.hpp"
 
 #include "opkit/op/attr_map.hpp"
@@ -25,9 +24,8 @@ enum class FunctionPass : uint8_t { kForward, kBackward };
 
 // An operator that keeps something between its runs. Made by setCreateOpState's function once for
 // each operator instance, and destroyed with it.
-class StatefulOp {
+class StatefulOp : public detail::RefCounted {
  public:
-  virtual ~StatefulOp() = default;
   // Runs either pass without allocating; by default Forward and Backward, whose vectors are made at
   // every call.
   virtual OpStatus Run(FunctionPass pass, std::span<const OpTensor> inputs,
@@ -60,7 +58,7 @@ using InferShapeFunction =
     UniqueFunction<OpStatus(const AttrMap&, ShapeVectors& in, ShapeVectors& out)>;
 using MutateInputsFunction = UniqueFunction<OpStatus(const AttrMap&, std::vector<int>& inputs)>;
 using CreateStateFunction =
-    UniqueFunction<OpStatus(const AttrMap&, const OpContext&, std::unique_ptr<StatefulOp>&)>;
+    UniqueFunction<OpStatus(const AttrMap&, const OpContext&, detail::IntrusivePtr<StatefulOp>&)>;
 using ScratchFunction = UniqueFunction<int64_t(const AttrMap&, const ShapeVectors& in)>;
 
 namespace detail {
@@ -371,17 +369,38 @@ MutateInputsFunction MakeMutateInputs(F f, TypeList<A, I>) {
   };
 }
 
-// The state is adopted at once, so that it is freed also when the function fails after making it.
-struct StateOut {
-  std::unique_ptr<StatefulOp>& owner;
-  StatefulOp* raw = nullptr;
-  ~StateOut() {
-    if (raw) owner.reset(raw);
-  }
-};
 template <class P>
-inline constexpr bool kIsStateOut =
-    std::is_same_v<P, StatefulOp**> || std::is_same_v<P, std::unique_ptr<StatefulOp>*>;
+inline constexpr bool kIsStateOwner = false;
+// A std::unique_ptr<StatefulOp>*: <memory> is for those who write it.
+template <class P>
+  requires requires(P* owner) {
+    requires std::is_same_v<typename P::element_type, StatefulOp>;
+    requires std::is_same_v<decltype(owner->release()), StatefulOp*>;
+  }
+inline constexpr bool kIsStateOwner<P*> = true;
+template <class P>
+inline constexpr bool kIsStateOut = std::is_same_v<P, StatefulOp**> || kIsStateOwner<P>;
+
+// What the function makes its state in. The state is adopted at once, so that it is freed also when
+// the function fails after making it.
+template <class P>
+class StateOut {
+ public:
+  explicit StateOut(IntrusivePtr<StatefulOp>& owner) : owner_(owner) {}
+  ~StateOut() {
+    if constexpr (std::is_pointer_v<Made>) {
+      if (made_) owner_ = IntrusivePtr<StatefulOp>(made_);
+    } else if (made_) {
+      owner_ = IntrusivePtr<StatefulOp>(made_.release());
+    }
+  }
+  P Get() { return &made_; }
+
+ private:
+  using Made = std::remove_pointer_t<P>;
+  IntrusivePtr<StatefulOp>& owner_;
+  Made made_{};
+};
 template <class P>
 inline constexpr bool kIsOpContext =
     std::is_same_v<std::remove_cvref_t<P>, OpContext> &&
@@ -394,21 +413,20 @@ inline constexpr bool kIsCreateState<F, TypeList<A, S>> =
 template <class F, class A, class C, class S>
 inline constexpr bool kIsCreateState<F, TypeList<A, C, S>> =
     kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsOpContext<C> && kIsStateOut<S>;
-template <class F, class A, class... Rest>
-CreateStateFunction MakeCreateState(F f, TypeList<A, Rest...>) {
+template <class F, class A, class S>
+CreateStateFunction MakeCreateState(F f, TypeList<A, S>) {
+  return [f = std::move(f)](const AttrMap& attrs, const OpContext&,
+                            IntrusivePtr<StatefulOp>& state) mutable {
+    StateOut<S> made(state);
+    return CallForStatus(f, PassAttrs<A>(attrs), made.Get());
+  };
+}
+template <class F, class A, class C, class S>
+CreateStateFunction MakeCreateState(F f, TypeList<A, C, S>) {
   return [f = std::move(f)](const AttrMap& attrs, const OpContext& context,
-                            std::unique_ptr<StatefulOp>& state) mutable {
-    StateOut out{state};
-    auto pass = [&]<class P>(std::type_identity<P>) -> decltype(auto) {
-      if constexpr (std::is_same_v<P, StatefulOp**>) {
-        return &out.raw;
-      } else if constexpr (std::is_same_v<P, std::unique_ptr<StatefulOp>*>) {
-        return &state;
-      } else {
-        return (context);
-      }
-    };
-    return CallForStatus(f, PassAttrs<A>(attrs), pass(std::type_identity<Rest>{})...);
+                            IntrusivePtr<StatefulOp>& state) mutable {
+    StateOut<S> made(state);
+    return CallForStatus(f, PassAttrs<A>(attrs), context, made.Get());
   };
 }
 

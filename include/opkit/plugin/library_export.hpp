@@ -24,12 +24,14 @@ opkit_status GuardedCall(Body body) noexcept {
 }
 
 // One operator of the host's: the attributes read once, and the author's state.
-struct LibraryInstance {
-  LibraryInstance(FunctionDevice& device, const opkit_node& node)
-      : functions{&device.forward, &device.backward}, attrs(node) {}
+struct FunctionInstance {
+  FunctionInstance(FunctionDevice& device, AttrMap read, IntrusivePtr<StatefulOp> made)
+      : functions{&device.forward, &device.backward},
+        attrs(std::move(read)),
+        state(std::move(made)) {}
   ForwardFunction* functions[2];  // by FunctionPass
   AttrMap attrs;
-  std::unique_ptr<StatefulOp> state;
+  IntrusivePtr<StatefulOp> state;
 };
 
 // Everything of the opkit_op lies in one place and stays there. A template, so that it is compiled
@@ -89,29 +91,30 @@ class ExportedOp : public RefCounted {
   static opkit_status Create(const opkit_kernel* kernel, const opkit_node* node, void** instance) {
     return GuardedCall([&] {
       auto& device = *static_cast<FunctionDevice*>(const_cast<void*>(kernel->author));
-      auto made = std::make_unique<LibraryInstance>(device, *node);
+      AttrMap attrs(*node);
+      IntrusivePtr<StatefulOp> state;
       if (device.create_state) {
         const OpContext context{
             {static_cast<DeviceType>(node->device_type), node->device_index}, nullptr, node};
-        OpStatus status = device.create_state(made->attrs, context, made->state);
+        OpStatus status = device.create_state(attrs, context, state);
         if (!status.ok()) return status;
-        if (!made->state)
+        if (!state)
           return OpStatus::Failure("createOpState succeeded but made no StatefulOp");
       }
-      *instance = made.release();
+      *instance = new FunctionInstance(device, std::move(attrs), std::move(state));
       return OpStatus();
     });
   }
   static void Destroy(void* instance) {
     try {
-      delete static_cast<LibraryInstance*>(instance);
+      delete static_cast<FunctionInstance*>(instance);
     } catch (...) {
       ReportFailure();
     }
   }
   template <FunctionPass kPass>
   static opkit_status Run(void* context, const opkit_call* call) {
-    auto& instance = *static_cast<LibraryInstance*>(context);
+    auto& instance = *static_cast<FunctionInstance*>(context);
     return GuardedCall([&] {
       if (!IsOurs(call->inputs, call->num_inputs) || !IsOurs(call->outputs, call->num_outputs))
         return RunOnCopies<kPass>(instance, call);
@@ -127,7 +130,7 @@ class ExportedOp : public RefCounted {
     return reinterpret_cast<OpTensor*>(const_cast<opkit_tensor*>(tensors));
   }
   template <FunctionPass kPass>
-  static OpStatus RunOn(LibraryInstance& instance, const opkit_call* call, const OpTensor* inputs,
+  static OpStatus RunOn(FunctionInstance& instance, const opkit_call* call, const OpTensor* inputs,
                         OpTensor* outputs) {
     OpResource resource(call);
     const std::span<const OpTensor> in(inputs, call->num_inputs);
@@ -136,7 +139,7 @@ class ExportedOp : public RefCounted {
     return (*instance.functions[static_cast<int>(kPass)])(instance.attrs, in, out, resource);
   }
   template <FunctionPass kPass>
-  OPKIT_COLD static OpStatus RunOnCopies(LibraryInstance& instance, const opkit_call* call) {
+  OPKIT_COLD static OpStatus RunOnCopies(FunctionInstance& instance, const opkit_call* call) {
     const auto copy = [](const opkit_tensor* tensors, uint64_t count) {
       std::vector<OpTensor> views;
       for (uint64_t i = 0; i < count; ++i) {
