@@ -1,6 +1,10 @@
-# Operators in static libraries. A linker takes from an archive only the objects that something
-# refers to, and nothing refers to an object that does no more than register operators: it would be
-# dropped, and its operators with it.
+# Operators in libraries. A MODULE is for Library::Load; with -fno-gnu-unique it can be unloaded.
+#
+#   opkit_add_operator_library(my_ops MODULE my_ops.cc)
+#
+# Of static libraries a linker takes only the objects that something refers to, and nothing refers to
+# an object that does no more than register operators: it would be dropped, and its operators with
+# it.
 #
 #   opkit_add_operator_library(my_ops STATIC scale.cc axpy.cc)   # also OBJECT or SHARED
 #   opkit_link_operators(my_program my_ops)                      # keeps every registration
@@ -8,6 +12,9 @@
 function(opkit_add_operator_library name type)
   add_library(${name} ${type} ${ARGN})
   target_link_libraries(${name} PUBLIC opkit::opkit)
+  if(type STREQUAL "MODULE")
+    target_compile_options(${name} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fno-gnu-unique>)
+  endif()
 endfunction()
 
 function(opkit_link_operators target)

@@ -96,6 +96,27 @@ class Amalgamate(Trees):
         start, end = lines.index("#ifndef OPKIT_NO_SHORT"), lines.index("#include <utility>")
         self.assertIn("#define SHORT 1", lines[start:end])
 
+    def test_the_author_s_header_and_the_umbrella_may_stand_in_one_unit(self):
+        both = ["#if defined(OPKIT_OPKIT_HPP_) && defined(OPKIT_PLUGIN_AUTHOR_HPP_)",
+                '#include "opkit/plugin/both.hpp"', "#endif"]
+        self.write(self.SMALL | {
+            "opkit/opkit.hpp": self.SMALL["opkit/opkit.hpp"] + both,
+            "opkit/plugin/author.hpp": ['#include "opkit/base/one.hpp"',
+                                        "inline int Author() { return 3 * One(); }", *both],
+            "opkit/plugin/both.hpp": ['#include "opkit/base/two.hpp"',
+                                      '#include "opkit/plugin/author.hpp"',
+                                      "inline int Both() { return Author() + Two(); }"]})
+        for umbrella in (amalgamate.UMBRELLA, amalgamate.AUTHOR):
+            name = "opkit.hpp" if umbrella == amalgamate.UMBRELLA else "op.hpp"
+            amalgamate.write_if_changed(self.root / "single" / "opkit" / name,
+                                        amalgamate.amalgamate(umbrella).text())
+        includes = ["#include <opkit/opkit.hpp>", "#include <opkit/op.hpp>"]
+        for order in (includes, includes[::-1]):
+            self.assertEqual(self.run_program(*order, "int main() { return Both(); }",
+                                              include=[self.root / "single"]), 5)
+        self.assertEqual(self.run_program(includes[1], "int main() { return Author(); }",
+                                          include=[self.root / "single"]), 3)
+
     def test_refuses_a_conditional_include_that_others_may_depend_on(self):
         self.write(self.SMALL | {"opkit/opkit.hpp": ["#if 1", '#include "opkit/base/two.hpp"',
                                                      "#endif", '#include "opkit/base/one.hpp"']})
