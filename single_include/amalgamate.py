@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Writes single_include/opkit/opkit.hpp: the umbrella include/opkit/opkit.hpp and every header that
-it reaches, each once, in include order, guards and comments kept. The result depends on the headers
-alone: no date, no hash.
+it reaches, each once, in include order, guards and comments kept; and single_include/opkit/op.hpp,
+the same of include/opkit/plugin/author.hpp. The results depend on the headers alone: no date, no
+hash.
 
-  amalgamate.py                   regenerates the single header
-  amalgamate.py --check           compares it with the committed one; exits 1 with a short diff
+  amalgamate.py                   regenerates the single headers
+  amalgamate.py --check           compares them with the committed ones; exits 1 with a short diff
   amalgamate.py --forwarding DIR  fills DIR/opkit so that, with DIR first on the include path, every
                                   header that the single header contains is the single header
 """
@@ -18,6 +19,8 @@ ROOT = Path(__file__).resolve().parent.parent
 INCLUDE = ROOT / "include"
 OUTPUT = ROOT / "single_include" / "opkit" / "opkit.hpp"
 UMBRELLA = "opkit/opkit.hpp"
+AUTHOR_OUTPUT = OUTPUT.with_name("op.hpp")
+AUTHOR = "opkit/plugin/author.hpp"  # what authors of libraries include
 
 DIRECTIVE = re.compile(r'^[ \t]*#[ \t]*(if|ifdef|ifndef|endif|include)\b[ \t]*([<"][^>"]+[>"])?')
 
@@ -25,17 +28,19 @@ BANNER = """\
 // opkit in one file, generated from include/opkit by single_include/amalgamate.py: change the
 // headers, not this file. It holds {umbrella} and all that it includes; a header of the same
 // checkout may be included beside it, in any order.
-#ifndef OPKIT_SINGLE_INCLUDE_HPP_
-#define OPKIT_SINGLE_INCLUDE_HPP_
+#ifndef {guard}
+#define {guard}
 
 {std}
 {body}
-#endif  // OPKIT_SINGLE_INCLUDE_HPP_
+#endif  // {guard}
 """
 
 
 class Amalgamation:
-    def __init__(self):
+    def __init__(self, umbrella, present=()):
+        self.umbrella = umbrella
+        self.present = set(present)  # what is there wherever a conditional include is read
         self.visited = []  # in order of completion, which is the order in the file
         self.started = set()
         self.std = set()  # unconditional <...> includes, hoisted to the top
@@ -71,7 +76,9 @@ class Amalgamation:
     def conditional(self, header, target):
         """The lines of a header that is included under an #if: nothing may depend on it."""
         before = list(self.visited)
+        started, self.started = self.started, self.started | self.present
         self.add(target)
+        self.started = started | {target}
         if len(self.visited) != len(before) + 1:
             raise SystemExit(f"{header} includes {target} under a condition: include what {target} "
                              "needs without one, before it, or others will lack it")
@@ -79,12 +86,31 @@ class Amalgamation:
 
     def text(self):
         std = "".join(f"#include {name}\n" for name in sorted(self.std))
-        return BANNER.format(umbrella=UMBRELLA, std=std, body="\n".join(self.sections))
+        name = "" if self.umbrella == UMBRELLA else "OP_"
+        return BANNER.format(umbrella=self.umbrella, guard=f"OPKIT_SINGLE_INCLUDE_{name}HPP_",
+                             std=std, body="\n".join(self.sections))
 
 
-def amalgamate():
-    result = Amalgamation()
-    result.add(UMBRELLA)
+def reach(header):
+    """What a header includes, whatever is defined."""
+    seen, todo = {header}, [header]
+    while todo:
+        path, depth = INCLUDE / todo.pop(), 0
+        for line in path.read_text().splitlines() if path.exists() else ():
+            match = DIRECTIVE.match(line)
+            kind, target = match.groups() if match else (None, None)
+            depth += (kind in ("if", "ifdef", "ifndef")) - (kind == "endif")
+            if kind == "include" and target and target[0] == '"' and depth <= 1:
+                todo += {target[1:-1]} - seen
+                seen.add(target[1:-1])
+    return seen
+
+
+def amalgamate(umbrella=UMBRELLA):
+    """A library's unit may include both: what is included then stands under a condition in either,
+    and finds the headers of both."""
+    result = Amalgamation(umbrella, reach(AUTHOR if umbrella == UMBRELLA else UMBRELLA))
+    result.add(umbrella)
     return result
 
 
@@ -114,19 +140,20 @@ def main():
     parser.add_argument("--forwarding", metavar="DIR", type=Path, help="write forwarding headers")
     options = parser.parse_args()
     result = amalgamate()
-    text = result.text()
-    if options.check:
-        committed = OUTPUT.read_text() if OUTPUT.exists() else ""
+    texts = {OUTPUT: result.text(), AUTHOR_OUTPUT: amalgamate(AUTHOR).text()}
+    for output, text in texts.items() if options.check else ():
+        committed = output.read_text() if output.exists() else ""
         if committed != text:
             diff = list(difflib.unified_diff(committed.splitlines(), text.splitlines(), "committed",
                                              "generated", lineterm="", n=1))
             print("\n".join(diff[:30]))
-            sys.exit(f"{OUTPUT.relative_to(ROOT)} is stale ({len(diff)} lines of diff): run "
+            sys.exit(f"{output.relative_to(ROOT)} is stale ({len(diff)} lines of diff): run "
                      "single_include/amalgamate.py and commit the result")
-    elif options.forwarding:
+    if options.forwarding:
         write_forwarding(options.forwarding.resolve(), set(result.visited))
-    else:
-        write_if_changed(OUTPUT, text)
+    elif not options.check:
+        for output, text in texts.items():
+            write_if_changed(output, text)
 
 
 if __name__ == "__main__":

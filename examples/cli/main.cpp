@@ -1,5 +1,6 @@
-// opkit: runs, measures and inspects ONNX models, plans memory, and documents operators, from a
-// shell. One file for each subcommand; what they share is in program.hpp, model.hpp and timing.hpp.
+// opkit: runs, measures and inspects ONNX models, plans memory, documents operators, and checks
+// libraries of them, from a shell. One file for each subcommand; what they share is in program.hpp,
+// model.hpp and timing.hpp.
 #include <CLI/CLI.hpp>
 #include <new>
 
@@ -17,10 +18,14 @@ constexpr const char* kFooter = R"(Examples:
   opkit bench model.onnx --threads 2 > bench.json
   opkit plan buffers.csv --capacity 1048576 -o planned.csv
   opkit ops Conv                                   how an operator is used
+  opkit lib libmy_ops.so                           what an operator library holds
+  opkit check libmy_ops.so                         what is wrong with its operators
+  opkit run model.onnx --random --library libmy_ops.so
 
 Exit codes:
   0  done
-  1  a run failed: an operator reported an error, or memory ran out
+  1  a run failed: an operator reported an error, a check found something, or
+     memory ran out
   2  the command line is wrong
   3  a file cannot be read or written, or is not what it should be
   4  the model cannot be run: an operator or opset that is not supported, or no
@@ -97,6 +102,8 @@ int Main(int argc, char** argv) {
   AddInspectCommand(program);
   AddPlanCommand(program);
   AddOpsCommand(program);
+  AddLibCommand(program);
+  AddCheckCommand(program);
   try {
     Run(program, argc, argv);
     return 0;
@@ -129,6 +136,13 @@ std::string Printable(std::string_view text) {
       out += ' ';
   }
   return out;
+}
+
+std::string FirstSentence(const std::string& doc) {
+  constexpr size_t kMost = 72;
+  std::string out = Printable(doc.substr(0, doc.find(". ")));
+  if (!out.empty() && out.back() == '.') out.pop_back();
+  return out.size() <= kMost ? out : out.substr(0, out.rfind(' ', kMost)) + " ...";
 }
 
 }  // namespace cli

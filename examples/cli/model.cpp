@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <set>
 
+#include "library.hpp"
 #include "opkit/interop/mapped_file.hpp"
 #include "opkit/interop/npy.hpp"
 #include "opkit/interop/onnx.hpp"
@@ -42,20 +43,6 @@ Setting Split(const Graph& graph, const std::string& text, const char* option) {
   for (const std::string& name : InputNames(graph))
     if (name.size() > at && text.starts_with(name + "=")) at = name.size();
   return {FindInput(graph, text.substr(0, at)), text.substr(at + 1)};
-}
-
-Shape ParseShape(const std::string& text) {
-  std::vector<int64_t> extents;
-  for (size_t at = 0; !text.empty() && at <= text.size();) {
-    const size_t end = std::min(text.find_first_of("x,", at), text.size());
-    const auto [stop, error] =
-        std::from_chars(text.data() + at, text.data() + end, extents.emplace_back());
-    if (error != std::errc() || stop != text.data() + end || extents.back() < 0)
-      throw Failure(ExitCode::kUsage,
-                    StrCat("expected a shape such as 1x3x48x320, found '", text, "'"));
-    at = end + 1;
-  }
-  return FailWith(ExitCode::kUsage, "", [&] { return Shape(extents); });
 }
 
 // What is known of each input: its tensor, or its shape.
@@ -261,6 +248,20 @@ bool AreInputsWrong(const Graph& graph, const std::vector<GraphInput>& inputs) {
 
 }  // namespace
 
+Shape ParseShape(const std::string& text) {
+  std::vector<int64_t> extents;
+  for (size_t at = 0; !text.empty() && at <= text.size();) {
+    const size_t end = std::min(text.find_first_of("x,", at), text.size());
+    const auto [stop, error] =
+        std::from_chars(text.data() + at, text.data() + end, extents.emplace_back());
+    if (error != std::errc() || stop != text.data() + end || extents.back() < 0)
+      throw Failure(ExitCode::kUsage,
+                    StrCat("expected a shape such as 1x3x48x320, found '", text, "'"));
+    at = end + 1;
+  }
+  return FailWith(ExitCode::kUsage, "", [&] { return Shape(extents); });
+}
+
 void AddModelOptions(CLI::App& app, ModelOptions* options) {
   app.add_option("MODEL", options->path, "An ONNX file")->option_text("REQUIRED");
   app.add_option("--shape", options->shapes,
@@ -272,6 +273,7 @@ void AddModelOptions(CLI::App& app, ModelOptions* options) {
       ->delimiter(',')
       ->allow_extra_args(false)
       ->option_text("NAME,...");
+  AddLibraryOption(app, &options->libraries);
   app.add_option("--threads", options->threads, "Default: one for each CPU")
       ->check(WholeNumber(1, ThreadPool::kMaxThreads))
       ->option_text("N");
@@ -295,6 +297,7 @@ OnnxModel LoadModel(ModelOptions& options) {
   if (options.path.empty())
     throw Failure(ExitCode::kUsage, "expected the file of a model", "see the command's --help");
   if (options.threads > 0) SetNumThreads(options.threads);
+  LoadLibraries(options.libraries);
   FailWith(ExitCode::kUsage, "", [&] {
     for (const std::string& backend : options.backends) OpRegistry::Global().CheckBackend(backend);
     SetGlobalEnginePref(DeviceType::kCPU, options.backends);

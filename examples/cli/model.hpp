@@ -14,19 +14,23 @@ namespace cli {
 
 struct ModelOptions {
   std::string path;
-  std::vector<std::string> inputs;    // name=file.npy
-  std::vector<std::string> shapes;    // name=1x3x48x320
-  std::vector<std::string> backends;  // in the order of preference; empty: all
-  int threads = 0;                    // 0: as many as there are CPUs
-  uint64_t seed = 0;                  // of random inputs
+  std::vector<std::string> libraries;  // loaded before the model is read
+  std::vector<std::string> inputs;     // name=file.npy
+  std::vector<std::string> shapes;     // name=1x3x48x320
+  std::vector<std::string> backends;   // in the order of preference; empty: all
+  int threads = 0;                     // 0: as many as there are CPUs
+  uint64_t seed = 0;                   // of random inputs
 };
 
-// MODEL, --shape, --backends, --threads.
+// "2x3" or "2,3". Failure (kUsage) for what is no shape.
+opkit::Shape ParseShape(const std::string& text);
+
+// MODEL, --shape, --backends, --library, --threads.
 void AddModelOptions(CLI::App& app, ModelOptions* options);
 // --input and --seed, for commands that run the model.
 void AddInputOptions(CLI::App& app, ModelOptions* options);
 
-// Sets threads and backends for the process and reads the file.
+// Loads the libraries, sets threads and backends for the process, and reads the file.
 opkit::OnnxModel LoadModel(ModelOptions& options);
 
 // Tensors for the inputs: those of --input, checked against what the model says; the others random

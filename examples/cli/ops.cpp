@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "file.hpp"
+#include "library.hpp"
 #include "opkit/base/suggest.hpp"
 #include "opkit/op/schema_docs.hpp"
 #include "program.hpp"
@@ -14,6 +15,7 @@ namespace {
 using namespace opkit;
 
 struct OpsCommand {
+  std::vector<std::string> libraries;
   std::string name;
   bool all = false;
 };
@@ -34,14 +36,6 @@ std::string KernelsOf(const std::string& name) {
   return out.empty() ? "none" : out;
 }
 
-// Up to the first full stop that ends a sentence.
-std::string FirstSentence(const std::string& doc) {
-  constexpr size_t kMost = 72;
-  std::string out = Printable(doc.substr(0, doc.find(". ")));
-  if (!out.empty() && out.back() == '.') out.pop_back();
-  return out.size() <= kMost ? out : out.substr(0, out.rfind(' ', kMost)) + " ...";
-}
-
 void List(const OpRegistry& registry) {
   Table table("lll");
   table.Add({"operator", "kernels", "what it does"});
@@ -52,6 +46,7 @@ void List(const OpRegistry& registry) {
 }
 
 void Ops(const OpsCommand& command) {
+  LoadLibraries(command.libraries);
   const OpRegistry& registry = OpRegistry::Global();
   if (command.all) return WriteFile("-", DocsOfAllOperators());
   if (command.name.empty()) return List(registry);
@@ -74,10 +69,12 @@ void AddOpsCommand(CLI::App& program) {
   CLI::App* app = program.add_subcommand("ops", "List the operators, or document one");
   app->add_option("NAME", command->name, "The operator to document")->option_text(" ");
   app->add_flag("--all", command->all, "Document every operator, as Markdown");
+  AddLibraryOption(*app, &command->libraries);
   app->footer(
       "Examples:\n"
       "  opkit ops\n"
       "  opkit ops Conv\n"
+      "  opkit ops my_gemm --library libgemm.so\n"
       "  opkit ops --all > operators.md");
   app->callback([command] { Ops(*command); });
 }

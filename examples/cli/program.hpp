@@ -19,7 +19,7 @@ namespace cli {
 // Documented in `opkit --help`.
 enum class ExitCode {
   kSuccess = 0,
-  kRunFailed = 1,  // an operator, or too little memory
+  kRunFailed = 1,  // an operator, a check of one, or too little memory
   kUsage = 2,      // the command line
   kBadFile = 3,    // cannot be read or written, or is damaged
   kBadModel = 4,   // an operator or opset that is not there, no kernel of the backends asked for
@@ -45,6 +45,8 @@ std::string Describe(const opkit::Error& error);
 // Names in models are anybody's text: control characters, which a terminal would obey, become
 // blanks.
 std::string Printable(std::string_view text);
+// The documentation up to the first full stop that ends a sentence, for a table.
+std::string FirstSentence(const std::string& doc);
 
 // Calls `f` and makes a Failure of an Error.
 template <class F>
@@ -61,6 +63,8 @@ void AddBenchCommand(CLI::App& program);
 void AddPlanCommand(CLI::App& program);
 void AddInspectCommand(CLI::App& program);
 void AddOpsCommand(CLI::App& program);
+void AddLibCommand(CLI::App& program);
+void AddCheckCommand(CLI::App& program);
 
 }  // namespace cli
 

@@ -145,7 +145,8 @@ void AddRunCommand(CLI::App& program) {
       "Examples:\n"
       "  opkit run model.onnx --input x=x.npy --output-dir out\n"
       "  opkit run model.onnx --random --shape x=1x3x48x320 --table\n"
-      "  opkit run model.onnx --input a=a.npy b=b.npy --backends reference --threads 1");
+      "  opkit run model.onnx --input a=a.npy b=b.npy --backends reference --threads 1\n"
+      "  opkit run model.onnx --random --library libmy_ops.so");
   app->callback([command] { RunModel(*command); });
 }
 

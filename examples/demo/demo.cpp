@@ -1,5 +1,6 @@
 // What `./dev demo` shows: two real models, read from their ONNX files and run on real input, one
-// of them with an operator of the demo's own in its graph; and pictures of what ran.
+// of them with an operator of the demo's own in its graph and one out of a library that is loaded
+// at run time; and pictures of what ran.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -10,6 +11,7 @@
 #include "../cli/terminal.hpp"
 #include "draw.hpp"
 #include "identify.hpp"
+#include "own_operators.hpp"
 #include "read_text.hpp"
 #include "render.hpp"
 
@@ -20,15 +22,22 @@ namespace fs = std::filesystem;
 using cli::Fixed;
 
 constexpr const char* kUsage =
-    "usage: demo [--data FOLDER] [--out FOLDER] [FOLDER [PICTURE]]\n"
+    "usage: demo [--data FOLDER] [--out FOLDER] [--library FILE.so] [FOLDER [PICTURE]]\n"
     "\n"
     "Says which kind of file each file under FOLDER is (the current one), without .git and\n"
     "build, reads the line of text in PICTURE (one that it makes), and draws what ran.\n"
     "  --data FOLDER  where data/fetch.py put the models ($OPKIT_DATA_DIR, else build/data)\n"
-    "  --out FOLDER   where pictures go (build/demo/pictures)\n";
+    "  --out FOLDER   where pictures go (build/demo/pictures)\n"
+    "  --library FILE.so  operators that run in place of built-in ones (the HardSigmoid of\n"
+    "                 examples/library/hard_sigmoid.cc)\n";
+
+#ifndef OPKIT_DEMO_LIBRARY  // where CMake compiles it
+#define OPKIT_DEMO_LIBRARY ""
+#endif
 
 struct Options {
   std::string data, out = "build/demo/pictures", files = ".", picture;
+  std::string library = OPKIT_DEMO_LIBRARY;
 };
 
 class Stopwatch {
@@ -103,6 +112,14 @@ opkit::Plan IdentifyFiles(const Options& options) {
   return identifier.plan();
 }
 
+// The nodes that run a kernel of a loaded library.
+std::vector<int> NodesOfLibraries(const opkit::Plan& plan) {
+  std::vector<int> nodes;
+  for (int node = 0; node < plan.graph().num_nodes(); ++node)
+    if (!plan.choice(node).kernel->origin.empty()) nodes.push_back(node);
+  return nodes;
+}
+
 // Whether the text is what was written, where that is known.
 std::pair<opkit::Plan, bool> ReadPictureText(const Options& options) {
   constexpr const char* kText = "Define an operator once, run it 1001 ways.";
@@ -135,6 +152,12 @@ std::pair<opkit::Plan, bool> ReadPictureText(const Options& options) {
     std::printf("\nNode %d of %d is an operator of the demo's own, from %s:\n  %s\n", node,
                 plan.graph().num_nodes(), place.filename().c_str(), ToString(def).c_str());
   }
+  if (const std::vector<int> nodes = NodesOfLibraries(plan); !nodes.empty()) {
+    const opkit::Kernel& kernel = *plan.choice(nodes[0]).kernel;
+    std::printf("\n%zu of %d run a kernel of %s, loaded at run time, the first is node %d:\n  %s\n",
+                nodes.size(), plan.graph().num_nodes(), kernel.origin.c_str(), nodes[0],
+                ToString(plan.graph().node(nodes[0])).c_str());
+  }
   return {plan, !options.picture.empty() || line.text == kText};
 }
 
@@ -154,6 +177,7 @@ void DrawModel(const opkit::Plan& plan, const std::string& name, const std::stri
 
 int Run(const Options& options) {
   fs::create_directories(options.out);
+  if (!options.library.empty()) LoadLibrary(options.library);
   const opkit::Plan identifier = IdentifyFiles(options);
   const auto [reader, right] = ReadPictureText(options);
   Heading("What ran, drawn");
@@ -170,12 +194,14 @@ int Main(int argc, char** argv) {
   std::vector<std::string*> places = {&options.picture, &options.files};
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];
-    const bool option = argument == "--data" || argument == "--out";
+    const bool option = argument == "--data" || argument == "--out" || argument == "--library";
     if (argument == "--help" || argument == "-h") return std::fputs(kUsage, stdout), 0;
     if (option ? i + 1 == argc : argument[0] == '-' || places.empty())
       return std::fputs(kUsage, stderr), 2;
     if (option) {
-      (argument == "--data" ? options.data : options.out) = argv[++i];
+      (argument == "--data"  ? options.data
+       : argument == "--out" ? options.out
+                             : options.library) = argv[++i];
     } else {
       *places.back() = argument;
       places.pop_back();

@@ -1,6 +1,8 @@
 // NormalizeImage: an operator of the demo's own, in the spelling of MXNet's loadable operators. It
 // stands before the recogniser's graph, so that the graph takes pixels as they are in a file.
-#include <opkit/op/function_operator.hpp>
+#include <opkit/plugin/library.hpp>
+
+#include "own_operators.hpp"
 
 namespace {
 
@@ -59,3 +61,10 @@ REGISTER_OP(NormalizeImage)
         "Attributes: mean and deviation (0.5), min_width (0).");
 
 }  // namespace
+
+namespace demo {
+
+// Here, where the machinery of such operators is compiled anyway.
+void LoadLibrary(const std::string& path) { opkit::Library::Load(path, {.allow_override = true}); }
+
+}  // namespace demo

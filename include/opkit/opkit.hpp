@@ -47,4 +47,10 @@
 #include "opkit/graph/simple_net.hpp"
 #include "opkit/graph/subgraph.hpp"
 
+#include "opkit/plugin/library.hpp"
+
+#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: what it registers is handed over as well
+#include "opkit/plugin/export_operators.hpp"
+#endif
+
 #endif  // OPKIT_OPKIT_HPP_

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Drives the command-line program as a user does: cli_test.py PROGRAM [unittest's arguments].
+"""Drives the command-line program as a user does: cli_test.py PROGRAM LIBRARIES [unittest's
+arguments]. LIBRARIES is the folder with what libraries/ is compiled to.
 
 Every way to use it wrongly gets one line that says what was expected, and its documented exit code.
 """
@@ -19,7 +20,7 @@ from onnx_file import (DOUBLE, FLOAT, INT32, INT64, model, node, read_npy, tenso
                        write_npy)
 
 DONE, RUN_FAILED, USAGE, BAD_FILE, BAD_MODEL, BAD_INPUT, NO_PLAN = range(7)
-program = None
+program = libraries = None
 
 
 class Cli(unittest.TestCase):
@@ -517,12 +518,140 @@ class Ops(Cli):
         self.refuses(USAGE, ["ops", "Comv"], "no operator 'Comv'", "did you mean 'Conv'?")
 
 
+class Libraries(Cli):
+    GOOD, WRONG, CRASH, REFUSES = (f"lib{name}.so" for name in ("good", "wrong", "crash", "refuses"))
+
+    def setUp(self):
+        super().setUp()
+        for name in (self.GOOD, self.WRONG, self.CRASH, self.REFUSES):
+            (self.folder / name).symlink_to(libraries / name)
+
+    def check(self, *arguments, code=DONE):
+        """What `opkit check` says of each operator: a dictionary of its sections."""
+        out = self.opkit("check", *arguments, code=code)
+        head, *sections = out.split("\n\n")
+        self.assertRegex(head, r"\Alib\w+\.so: \d operators?, compiled with opkit \d+\.")
+        return {section.split()[0]: section for section in sections}
+
+    def test_lib_shows_operators_and_versions(self):
+        out = self.opkit("lib", self.GOOD)
+        self.assertRegex(out, r"\Alibgood\.so: 3 operators, compiled with opkit \d+\.\d+\.\d+ for "
+                         r"version 1\.\d+ of the ABI \(this program has 1\.\d+\)\n\n")
+        self.assertRegex(out, r"(?m)^operator +devices +what it does$")
+        self.assertRegex(out, r"(?m)^Twice +cpu +2 \* x$")
+        self.assertRegex(out, r"(?m)^Relu +cpu +.*another kernel of the built-in operator$")
+
+    def test_files_that_are_no_libraries(self):
+        self.write("text.so", "# not a library\n")
+        whole = (libraries / self.GOOD).read_bytes()
+        self.write("cut.so", whole[:len(whole) // 2])
+        for name, sentence in (("text.so", "it is a text file"), ("cut.so", "is cut off"),
+                               ("absent.so", "does not exist"), (".", "is a directory"),
+                               (self.REFUSES, "failed to initialize: there is no licence for it")):
+            for command in (["lib", name], ["check", name], ["ops", "--library", name],
+                            ["run", self.affine(), "--random", "--library", name],
+                            ["bench", self.affine(), "--library", name],
+                            ["inspect", self.affine(), "--library", name]):
+                self.refuses(BAD_FILE, command, name, sentence)
+
+    def test_a_crash_at_initialisation(self):
+        for command in ("lib", "check"):
+            self.refuses(BAD_FILE, [command, self.CRASH],
+                         f"library '{self.CRASH}' crashes while it is loaded: signal 11",
+                         "static initialisers")
+        self.assertEqual([name for name in os.listdir(self.folder) if "core" in name], [])
+
+    def test_check_of_operators_that_are_right(self):
+        found = self.check(self.GOOD)
+        self.assertEqual(list(found), ["Twice", "Root", "Relu"])
+        self.assertRegex(found["Twice"], r"\ATwice  2 \* x\n  nothing wrong in \d+ runs on 5 lists")
+        self.assertNotIn("not checked", found["Twice"])
+        self.assertIn("nothing wrong", found["Root"])
+        self.assertRegex(found["Root"], r"not checked: numbers below 0, which it refuses: .*"
+                         r"-0\.\d+ has no root")
+        self.assertIn("nothing wrong", found["Relu"])
+        # As the built-in operator claims more than this kernel takes.
+        self.assertIn("not checked: float64, which it refuses: ", found["Relu"])
+        self.assertEqual(self.stderr, "")
+
+    def test_check_of_operators_that_are_wrong(self):
+        found = self.check(self.WRONG, code=RUN_FAILED)
+        for op, sentence in (
+                ("WritesPast", "wrong: it writes past the end of output 0"),
+                ("WritesPastBackward", "wrong: backward: it writes past the end of output 0"),
+                ("CountsWrong", "inferShape answered for 2 outputs, but the node has 1"),
+                ("CrashesOnThreeAxes", "wrong: it crashes: signal 11"),
+                ("WrongGradient", "wrong: the gradient of input 0 'input0' is wrong"),
+                ("Rows", "no attribute 'rows'")):
+            self.assertIn(sentence, found[op])
+            self.assertNotIn("nothing wrong", found[op])
+        self.assertIn("during a run on float32[2, 3, 4]", found["CrashesOnThreeAxes"])
+        self.assertIn("--attr NAME=VALUE", found["Rows"])
+        self.assertEqual(self.stderr, "opkit: error: 6 of 6 operators of library 'libwrong.so' are "
+                         "wrong\n")
+
+    def test_check_of_one_operator(self):
+        self.assertEqual(list(self.check(self.GOOD, "--op", "Relu")), ["Relu"])
+        self.refuses(USAGE, ["check", self.GOOD, "--op", "Twise"],
+                     "library 'libgood.so' has no operator 'Twise'", "did you mean 'Twice'?")
+
+    def test_check_with_attributes_and_shapes(self):
+        found = self.check(self.WRONG, "--op", "Rows", "--attr", "rows=2")
+        self.assertIn("nothing wrong", found["Rows"])  # of float32 and int64 inputs
+        found = self.check(self.WRONG, "--op", "Rows", "--attr", "rows=2", "--shape", "4", "2x2",
+                           code=RUN_FAILED)
+        self.assertIn("its inference refuses every input that was tried", found["Rows"])
+        found = self.check(self.WRONG, "--op", "CrashesOnThreeAxes", "--shape", "2x2")
+        self.assertIn("on 1 list of inputs", found["CrashesOnThreeAxes"])
+        for option, value in (("--attr", "rows"), ("--shape", "2xa")):
+            self.refuses(USAGE, ["check", self.WRONG, option, value], value)
+
+    def test_a_model_runs_with_an_operator_of_a_library(self):
+        def doubled(*nodes):
+            return self.write("m.onnx", model(
+                [node("Neg", ["x"], ["n"]), *nodes, node("Abs", ["t"], ["y"])],
+                [value_info("x", FLOAT, [1, 3])], [value_info("y", FLOAT, [1, 3])],
+                domains=["acme"]))
+        self.npy("x.npy", FLOAT, [1, 3], [1, -2, 4])
+        plain = self.opkit("run", doubled(node("Add", ["n", "n"], ["t"])), "--input", "x=x.npy")
+        self.assertRegex(plain, r"(?m)^y +float32\[1, 3\] +2 4 8$")
+        for domain in ("acme", ""):
+            path = doubled(node("Twice", ["n"], ["t"], domain=domain))
+            self.refuses(BAD_MODEL, ["run", path, "--input", "x=x.npy"], "Twice")
+            for arguments in ([path, "--library", self.GOOD], ["--library", self.GOOD, path],
+                              ["--library", self.GOOD, "--library", self.GOOD, path]):
+                self.assertEqual(self.opkit("run", *arguments, "--input", "x=x.npy"), plain)
+
+    def test_a_library_replaces_an_operator(self):
+        """Its Relu makes 6 of what is larger."""
+        self.npy("x.npy", FLOAT, [1, 3], [4, 2, 8])
+        arguments = ["run", self.affine(), "--input", "x=x.npy"]
+        self.assertRegex(self.opkit(*arguments), r"(?m)^y +float32\[1, 3\] +9 0 5$")
+        arguments += ["--library", self.GOOD]
+        self.assertRegex(self.opkit(*arguments), r"(?m)^y +float32\[1, 3\] +6 0 5$")
+        arguments += ["--backends", "reference"]
+        self.assertRegex(self.opkit(*arguments), r"(?m)^y +float32\[1, 3\] +9 0 5$")
+        out = self.opkit("inspect", self.affine(), "--library", self.GOOD)
+        self.assertRegex(out, r"(?m)^ +2 +Relu +good ")
+        report = json.loads(self.opkit("bench", self.affine(), "--library", self.GOOD, "--runs", 1,
+                                       "--nodes"))
+        self.assertEqual({row["op"]: row["backend"] for row in report["nodes"]}["Relu"], "good")
+
+    def test_ops_shows_operators_of_libraries(self):
+        out = self.opkit("ops", "--library", self.GOOD)
+        self.assertRegex(out, r"(?m)^Twice +cpu: reference +2 \* x$")
+        self.assertRegex(out, r"(?m)^Relu +cpu: .*\bgood\b")
+        out = self.opkit("ops", "Twice", "--library", self.GOOD)
+        self.assertTrue(out.startswith("## Twice\n\n2 * x. And no more."), out)
+        self.refuses(USAGE, ["ops", "Twice"], "no operator 'Twice'")
+
+
 class CommandLine(Cli):
     def test_help_has_examples_and_the_exit_codes(self):
         out = self.opkit("--help")
         for code in range(7):
             self.assertRegex(out, rf"(?m)^  {code}  \w")
-        for command in ("run", "bench", "plan", "inspect", "ops"):
+        for command in ("run", "bench", "plan", "inspect", "ops", "lib", "check"):
             self.assertRegex(out, rf"(?m)^  {command} ")
             help_text = self.opkit(command, "--help")
             self.assertIn(f"Examples:\n  opkit {command}", help_text)
@@ -582,6 +711,13 @@ class Terminal(Cli):
                 text, code = self.on_terminal("inspect", self.affine(), **environment)
                 self.assertEqual("\033[1mnodes\033[0m" in text, coloured)
 
+    def test_colours_of_findings(self):
+        library = libraries / "libwrong.so"
+        text, code = self.on_terminal("check", library, "--op", "WritesPast")
+        self.assertEqual(code, RUN_FAILED)
+        self.assertIn("\033[1mWritesPast\033[0m", text)
+        self.assertIn("\033[1;31mwrong:\033[0m it writes past", text)
+
     def test_progress(self):
         text, code = self.on_terminal("run", self.affine(), "--random", "--repeat", 10)
         self.assertEqual(code, DONE)
@@ -597,4 +733,5 @@ class Terminal(Cli):
 
 if __name__ == "__main__":
     program = os.path.abspath(sys.argv.pop(1))
+    libraries = pathlib.Path(sys.argv.pop(1)).resolve()
     unittest.main(verbosity=1)

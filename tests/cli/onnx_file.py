@@ -35,19 +35,20 @@ def tensor(name, dtype, shape, values):
             field(9, raw))
 
 
-def node(op, inputs, outputs, name="", numbers=()):
+def node(op, inputs, outputs, name="", numbers=(), domain=""):
     """`numbers`: pairs of an attribute's name and its whole number, none below 0."""
     return (b"".join(field(1, i) for i in inputs) + b"".join(field(2, o) for o in outputs) +
             field(3, name) + field(4, op) +
             b"".join(field(5, field(1, key) + field(3, number) + field(20, 2))
-                     for key, number in numbers))
+                     for key, number in numbers) + (field(7, domain) if domain else b""))
 
 
-def model(nodes, inputs, outputs, constants=(), opset=17, name="tiny"):
+def model(nodes, inputs, outputs, constants=(), opset=17, name="tiny", domains=()):
     graph = (b"".join(field(1, n) for n in nodes) + field(2, name) +
              b"".join(field(5, c) for c in constants) +
              b"".join(field(11, i) for i in inputs) + b"".join(field(12, o) for o in outputs))
-    return field(1, 8) + field(2, "opkit's tests") + field(7, graph) + field(8, field(2, opset))
+    return (field(1, 8) + field(2, "opkit's tests") + field(7, graph) + field(8, field(2, opset)) +
+            b"".join(field(8, field(1, domain) + field(2, 1)) for domain in domains))
 
 
 def write_npy(path, dtype, shape, values):

@@ -2,6 +2,7 @@
 """Runs the demo where its files are not as it would like: demo_test.py PROGRAM DATA_FOLDER."""
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -17,13 +18,13 @@ class Demo(unittest.TestCase):
         self.folder = pathlib.Path(folder.name)
         (self.folder / "files").mkdir()
 
-    def demo(self, out="out", path=None):
-        """Runs it on the folder `files`; returns what it wrote to stdout."""
+    def demo(self, out="out", path=None, more=(), code=0):
+        """Runs it on the folder `files`; returns what it wrote."""
         environment = {**os.environ, "PATH": path or os.environ["PATH"]}
-        run = subprocess.run([program, "--data", data, "--out", out, "files"], cwd=self.folder,
+        run = subprocess.run([program, "--data", data, "--out", out, *more, "files"], cwd=self.folder,
                              env=environment, capture_output=True, text=True, timeout=120)
-        self.assertEqual(run.returncode, 0, f"{run.stdout}\n{run.stderr}")
-        return run.stdout
+        self.assertEqual(run.returncode, code, f"{run.stdout}\n{run.stderr}")
+        return run.stdout + run.stderr
 
     def test_without_files_large_enough_for_the_model(self):
         for name in (None, "tiny"):
@@ -33,6 +34,13 @@ class Demo(unittest.TestCase):
                 out = self.demo()
                 self.assertIn("identifier: not needed", out)
                 self.assertIn("reader_memory.svg", out)
+
+    def test_an_operator_out_of_a_library(self):
+        out = self.demo()
+        self.assertRegex(out, r"(?m)^2 of \d+ run a kernel of libhard_sigmoid\.so, loaded at run "
+                         r"time, the first is node \d+:\n  HardSigmoid ")
+        out = self.demo(more=["--library", "absent.so"], code=1)
+        self.assertIn("demo: expected 'absent.so' to be a shared object, but it does not exist", out)
 
     def test_links_that_lead_nowhere(self):
         files = self.folder / "files"

@@ -51,9 +51,13 @@ semaphore set shared_mutex source_location span sstream stack stdexcept stop_tok
 string_view syncstream system_error thread tuple type_traits typeindex typeinfo unordered_map
 unordered_set utility valarray variant vector version cxxabi.h""".split())
 C_STD = {"stddef.h", "stdint.h", "stdbool.h"}  # what the C header of the ABI may use
-POSIX = set("""dirent.h dlfcn.h errno.h fcntl.h link.h poll.h pthread.h sched.h signal.h syscall.h
+POSIX = set("""dirent.h errno.h fcntl.h poll.h pthread.h sched.h signal.h syscall.h
 unistd.h linux/futex.h sys/mman.h sys/resource.h sys/stat.h sys/syscall.h sys/time.h sys/types.h
 sys/utsname.h time.h""".split())
+
+# The loader and its files' format: the second place that another system has a version of.
+LOADER = {"dlfcn.h", "elf.h", "link.h"}
+LOADER_HEADERS = {"opkit/plugin/elf_file.hpp", "opkit/plugin/shared_object.hpp"}
 
 # Roots under which people and machines keep checkouts.
 MACHINE_PATH = re.compile(r"(?<![\w.~}<>/-])/(?:home|root|Users|work|workspace|mnt|scratch)/[\w.-]"
@@ -234,14 +238,16 @@ def namespaces(tree):
 
 @check("std-includes")
 def std_includes(tree):
-    posix = set()
+    posix, loader = set(), set()
     for header, includes in tree.includes.items():
         row = row_of(header)
         for line, target in includes:
             name, where = target[1:-1], f"{header}:{line} includes {target}"
             if target[0] == '"' or row is None:
                 continue
-            if name in POSIX:
+            if name in LOADER:
+                loader.add(header)
+            elif name in POSIX:
                 posix.add(header)
             elif name in FORBIDDEN and row <= FORBIDDEN_TO_ROW:
                 yield f"{where}, too heavy for rows 0 to {FORBIDDEN_TO_ROW}"
@@ -251,6 +257,9 @@ def std_includes(tree):
                 yield f"{where}: neither a C++ header nor allowed outside interop/ and backends/"
     if len(posix) > 1:
         yield f"POSIX headers are included by {', '.join(sorted(posix))}: one header holds them all"
+    for header in sorted(loader - LOADER_HEADERS):
+        yield f"{header} includes the loader's headers, which {', '.join(sorted(LOADER_HEADERS))} " \
+              "alone may"
 
 
 def preprocessed_macros(tree, headers, *flags):
@@ -266,7 +275,7 @@ def surviving_macros(tree, *flags):
     """Macros that a program has after it included every header, guards aside. Headers that need
     third-party code are read instead of compiled: what they define and do not undefine."""
     headers = [h for h in tree.text if row_of(h) is not None and row_of(h) < THIRD_PARTY_ROW]
-    known = STD | C_STD | POSIX
+    known = STD | C_STD | POSIX | LOADER
     angled = sorted({t for h in headers for _, t in tree.includes[h] if t[1:-1] in known})
     baseline = preprocessed_macros(tree, angled)
     result = preprocessed_macros(tree, angled + [f'"{h}"' for h in headers], *flags) - baseline

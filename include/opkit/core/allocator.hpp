@@ -72,9 +72,11 @@ namespace detail {
 struct AllocatorTable {
   static constexpr int kSlots = 128;
   std::atomic<Allocator*> slots[kSlots];
+  alignas(CPUAllocator) unsigned char cpu[sizeof(CPUAllocator)];
   AllocatorTable() {
     for (auto& slot : slots) slot.store(nullptr, std::memory_order_relaxed);
-    slots[static_cast<int>(DeviceType::kCPU)].store(new CPUAllocator, std::memory_order_relaxed);
+    slots[static_cast<int>(DeviceType::kCPU)].store(new (cpu) CPUAllocator,
+                                                    std::memory_order_relaxed);
   }
   std::atomic<Allocator*>& operator[](DeviceType type) {
     const int slot = static_cast<int>(type);
@@ -84,7 +86,10 @@ struct AllocatorTable {
   }
 };
 inline AllocatorTable& Allocators() {
-  static auto* table = new AllocatorTable;  // outlives every static tensor
+  // Never destroyed: it outlives every static tensor. In place: what a library that is unloaded has
+  // on the heap would be lost.
+  alignas(AllocatorTable) static unsigned char room[sizeof(AllocatorTable)];
+  static auto* table = new (room) AllocatorTable;
   return *table;
 }
 }  // namespace detail

@@ -3,6 +3,7 @@
 #ifndef OPKIT_CORE_DEVICE_HPP_
 #define OPKIT_CORE_DEVICE_HPP_
 
+#include <new>
 #include <string>
 
 #include "opkit/base/error.hpp"
@@ -47,25 +48,35 @@ struct DeviceTypeRegistry {
     DeviceType type;
     DeviceTypeInfo info;
   };
-  detail::Mutex mutex;
-  std::vector<Entry> entries{
-      {DeviceType::kCPU, {"cpu", DeviceType::kCPU, true}},
-      {DeviceType::kCUDA, {"cuda", DeviceType::kCUDA, false}},
-      {DeviceType::kCUDAHost, {"cuda_host", DeviceType::kCUDAHost, true}},
-      {DeviceType::kOpenCL, {"opencl", DeviceType::kOpenCL, false}},
-      {DeviceType::kVulkan, {"vulkan", DeviceType::kVulkan, false}},
-      {DeviceType::kMetal, {"metal", DeviceType::kMetal, false}},
-      {DeviceType::kROCM, {"rocm", DeviceType::kROCM, false}},
-      {DeviceType::kROCMHost, {"rocm_host", DeviceType::kROCMHost, true}},
-      {DeviceType::kExtDev, {"ext_dev", DeviceType::kExtDev, false}},
-      {DeviceType::kCUDAManaged, {"cuda_managed", DeviceType::kCUDAManaged, true}},
-      {DeviceType::kOneAPI, {"oneapi", DeviceType::kOneAPI, false}},
-      {DeviceType::kCPUStream, {"cpu_stream", DeviceType::kCPU, true}},
+  // In place: what a library that is unloaded has on the heap would be lost.
+  struct Entries {
+    static constexpr int kMost = 64;  // AllocatorTable has slots for fewer of a user's
+    const Entry* begin() const { return all; }
+    const Entry* end() const { return all + count; }
+    Entry all[kMost];
+    int count;
   };
+  detail::Mutex mutex;
+  Entries entries{{
+                      {DeviceType::kCPU, {"cpu", DeviceType::kCPU, true}},
+                      {DeviceType::kCUDA, {"cuda", DeviceType::kCUDA, false}},
+                      {DeviceType::kCUDAHost, {"cuda_host", DeviceType::kCUDAHost, true}},
+                      {DeviceType::kOpenCL, {"opencl", DeviceType::kOpenCL, false}},
+                      {DeviceType::kVulkan, {"vulkan", DeviceType::kVulkan, false}},
+                      {DeviceType::kMetal, {"metal", DeviceType::kMetal, false}},
+                      {DeviceType::kROCM, {"rocm", DeviceType::kROCM, false}},
+                      {DeviceType::kROCMHost, {"rocm_host", DeviceType::kROCMHost, true}},
+                      {DeviceType::kExtDev, {"ext_dev", DeviceType::kExtDev, false}},
+                      {DeviceType::kCUDAManaged, {"cuda_managed", DeviceType::kCUDAManaged, true}},
+                      {DeviceType::kOneAPI, {"oneapi", DeviceType::kOneAPI, false}},
+                      {DeviceType::kCPUStream, {"cpu_stream", DeviceType::kCPU, true}},
+                  },
+                  12};
 };
 
 OPKIT_COLD inline DeviceTypeRegistry& DeviceTypes() {
-  static auto* registry = new DeviceTypeRegistry;  // outlives every static tensor
+  alignas(DeviceTypeRegistry) static unsigned char room[sizeof(DeviceTypeRegistry)];
+  static auto* registry = new (room) DeviceTypeRegistry;  // outlives every static tensor
   return *registry;
 }
 
@@ -90,7 +101,11 @@ OPKIT_COLD inline DeviceType RegisterDeviceType(DeviceType type, DeviceTypeInfo 
       Throw(ErrorCode::kAlreadyExists, "device type ", static_cast<int32_t>(type), " '", info.name,
             "' clashes with ", static_cast<int32_t>(entry.type), " '", entry.info.name, "'");
   }
-  registry.entries.push_back({type, std::move(info)});
+  auto& entries = registry.entries;
+  if (entries.count == entries.kMost)
+    Throw(ErrorCode::kOutOfRange, "device type '", info.name, "' is one more than the ",
+          static_cast<int>(entries.kMost), " that a program may have");
+  entries.all[entries.count++] = {type, std::move(info)};
   return type;
 }
 

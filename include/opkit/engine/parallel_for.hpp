@@ -55,7 +55,27 @@ inline void RunMeasuredLoop(ThreadPool& pool, int64_t n, RangeFunction body) {
   pool.RunLoop(done, n, grain, body);
 }
 
-inline void RunParallel(int64_t n, int64_t grain, RangeFunction body) {
+// Who runs this thread's loops instead of its pool: in a library the threads are its host's.
+struct LoopRunner {
+  void (*run)(const LoopRunner& self, int64_t n, int64_t grain, RangeFunction body);
+};
+OPKIT_IMAGE_LOCAL inline constinit thread_local const LoopRunner* t_loop_runner = nullptr;
+
+class LoopRunnerScope {
+ public:
+  explicit LoopRunnerScope(const LoopRunner* runner)
+      : outer_(std::exchange(t_loop_runner, runner)) {}
+  LoopRunnerScope(const LoopRunnerScope&) = delete;
+  LoopRunnerScope& operator=(const LoopRunnerScope&) = delete;
+  ~LoopRunnerScope() { t_loop_runner = outer_; }
+
+ private:
+  const LoopRunner* outer_;
+};
+
+OPKIT_IMAGE_LOCAL inline void RunParallel(int64_t n, int64_t grain, RangeFunction body) {
+  if (t_loop_runner) [[unlikely]]
+    return t_loop_runner->run(*t_loop_runner, n, grain, body);
   ThreadPool& pool = ThreadPool::Current();
   if (grain > 0) {
     pool.RunLoop(0, n, grain, body);

@@ -15,7 +15,7 @@ namespace detail {
 // Backend names in the order they are tried: the node's, the operator's preference, the global one,
 // the plain operator.
 template <class Def>
-OPKIT_COLD EnginePref EngineOrder(const Def& def) {
+OPKIT_COLD OPKIT_IMAGE_LOCAL EnginePref EngineOrder(const Def& def) {
   EnginePref order;
   std::string_view engines = def.engine();
   while (!engines.empty()) {
@@ -39,7 +39,8 @@ OPKIT_COLD EnginePref EngineOrder(const Def& def) {
 // the rest, so that an operator that has only such kernels still runs. Where the node's types are
 // known, `by_rank`, the rest goes by the ranks of the backends and may come before the plain one.
 template <class Def>
-OPKIT_COLD std::vector<const Kernel*> KernelOrder(const Def& def, bool by_rank = false) {
+OPKIT_COLD OPKIT_IMAGE_LOCAL std::vector<const Kernel*> KernelOrder(const Def& def,
+                                                                    bool by_rank = false) {
   const OpRegistry& registry = OpRegistry::Global();
   auto kernels = registry.FindKernels(def.type(), def.device().type);
   std::vector<const Kernel*> order;
@@ -65,7 +66,8 @@ OPKIT_COLD std::vector<const Kernel*> KernelOrder(const Def& def, bool by_rank =
 }
 
 template <class Def>
-[[noreturn]] OPKIT_COLD void ThrowNoKernel(const Def& def, const std::string& refused) {
+[[noreturn]] OPKIT_COLD OPKIT_IMAGE_LOCAL void ThrowNoKernel(const Def& def,
+                                                             const std::string& refused) {
   if (!refused.empty())
     Throw(ErrorCode::kUnsupported, "no kernel of operator ", ToString(def), " on ",
           ToString(def.device()), " accepts this node:", refused);
@@ -184,8 +186,9 @@ OPKIT_COLD std::unique_ptr<OperatorBase> CreateChosen(const OpSchema& schema, co
 }
 // The operator of the first kernel that takes it.
 template <class Def>
-OPKIT_COLD std::unique_ptr<OperatorBase> CreateFirst(const OpSchema& schema, const Def& def,
-                                                     Workspace* ws) {
+OPKIT_COLD OPKIT_IMAGE_LOCAL std::unique_ptr<OperatorBase> CreateFirst(const OpSchema& schema,
+                                                                       const Def& def,
+                                                                       Workspace* ws) {
   std::string refused;
   for (const Kernel* kernel : KernelOrder(def)) {
     try {
@@ -213,8 +216,8 @@ struct CreateOptions {
 // kAlreadyExists (registered twice). UnsupportedOperatorFeature where a kernel was given and
 // refuses the node: the next one may take it. The workspace is then as it was.
 template <class Def = OperatorDef>
-OPKIT_COLD std::unique_ptr<OperatorBase> CreateOperator(const Def& def, Workspace* ws,
-                                                        const CreateOptions& options) {
+OPKIT_COLD OPKIT_IMAGE_LOCAL std::unique_ptr<OperatorBase> CreateOperator(
+    const Def& def, Workspace* ws, const CreateOptions& options) {
   try {
     const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
     if (!ws) Throw(ErrorCode::kInvalidArgument, "CreateOperator needs a workspace");
@@ -236,7 +239,8 @@ OPKIT_COLD std::unique_ptr<OperatorBase> CreateOperator(const Def& def, Workspac
   }
 }
 template <class Def = OperatorDef>
-std::unique_ptr<OperatorBase> CreateOperator(const Def& def, Workspace* ws, int net_position = -1) {
+OPKIT_IMAGE_LOCAL std::unique_ptr<OperatorBase> CreateOperator(const Def& def, Workspace* ws,
+                                                               int net_position = -1) {
   return CreateOperator(def, ws, {.net_position = net_position});
 }
 

@@ -95,7 +95,8 @@ class FunctionBody {
   FunctionBody(const FunctionBody&) = delete;
   FunctionBody& operator=(const FunctionBody&) = delete;
   ~FunctionBody() {
-    if (owns_state_) state_->op = {};
+    // Not `= {}`: clang 16 forgets to destroy that argument in a template.
+    if (owns_state_) state_->op = IntrusivePtr<StatefulOp>();
   }
 
   void SetReq(int output, OpReq req) {
@@ -127,8 +128,8 @@ class FunctionBody {
     if (call.scratch_bytes != 0) call.scratch = op_.Scratch(call.scratch_bytes);
     if (direct_) {
       const HostErrorScope message;
-      if (const opkit_status status = direct_(direct_instance_, &call); status != OPKIT_OK)
-          [[unlikely]]
+      const opkit_status status = CallGuarded([&] { return direct_(direct_instance_, &call); });
+      if (status != OPKIT_OK) [[unlikely]]
         ThrowStatus(*record_, PassName(), status);
     } else {
       OpResource handle(&call);
@@ -300,7 +301,13 @@ class FunctionBody {
 
   OPKIT_COLD void Infer() {
     auto infer = [this](InferenceContext& context) {
-      InferFunction(*record_, attrs_, pass_, context);
+      const bool silent = pass_ == FunctionPass::kForward && !InfersShapes(*record_);
+      // Another backend of an operator that exists leaves this to the operator's own schema.
+      if (const OpSchema* schema = silent ? OpRegistry::Global().FindSchema(op_.type()) : nullptr) {
+        schema->Infer(context);
+      } else {
+        InferFunction(*record_, attrs_, pass_, context);
+      }
       if (!InfersShapes(*record_) && pass_ == FunctionPass::kForward) return;
       for (int o = 0; o < context.num_outputs(); ++o)
         if (const SymbolicShape& shape = context.output(o).shape;

@@ -60,10 +60,31 @@ template <class Record>
   Throw(ErrorCode::kOperatorFailed, what, " of operator ", NameOf(record), " failed: ", text);
 }
 
+// Why a function of the C ABI has failed with `status`.
+OPKIT_COLD inline std::string ReasonOf(opkit_status status) {
+  const std::string& text = CurrentHostError().text;
+  if (!text.empty()) return text;
+  if (status == OPKIT_FAILED) return "it returned FAIL; say why with OPKIT_ERROR_MSG << \"…\"";
+  return StrCat("it returned status ", status, " without a text");
+}
+// Calls a function of a library, which ought not to throw. What it throws all the same is kept as
+// text, because the exception's own code goes with the library.
+template <class Call>
+opkit_status CallGuarded(Call call) {
+  try {
+    return call();
+  } catch (const std::exception& thrown) {
+    CurrentHostError().text = StrCat("it threw across the ABI: ", thrown.what());
+  } catch (...) {
+    CurrentHostError().text = "it threw across the ABI something that is not a std::exception";
+  }
+  return OPKIT_FAILED;
+}
 // What a function of the C ABI has reported.
 template <class Record>
 [[noreturn]] OPKIT_COLD void ThrowStatus(const Record& record, const char* what,
                                          opkit_status status) {
+  CurrentHostError().text = ReasonOf(status);
   if (CodeOfStatus(status) == ErrorCode::kOperatorFailed)
     ThrowFunctionFailed(record, what, OpStatus(FAIL));
   Error error(CodeOfStatus(status), std::exchange(CurrentHostError().text, {}));

@@ -32,9 +32,13 @@ struct GradientRegistration {
 // Thread-safe; never throws while it is filled in. A template, like what asks it, so that programs
 // without gradients do not compile it.
 template <class Registration>
-class BasicGradientRegistry {
+class OPKIT_IMAGE_LOCAL BasicGradientRegistry {
  public:
   static BasicGradientRegistry& Global() {
+    static auto* registry = detail::HasOwnRegistries() ? new BasicGradientRegistry : &OfProgram();
+    return *registry;
+  }
+  OPKIT_EXPORT static BasicGradientRegistry& OfProgram() {
     static auto* registry = new BasicGradientRegistry;  // used by static objects of any order
     return *registry;
   }
@@ -72,7 +76,7 @@ using GradientRegistry = BasicGradientRegistry<GradientRegistration>;
 
 // True when the operator has a gradient maker.
 template <class Registry = GradientRegistry>
-bool HasGradient(const std::string& op) {
+OPKIT_IMAGE_LOCAL bool HasGradient(const std::string& op) {
   const auto* found = Registry::Global().Find(op);
   return found && found->kind == GradientKind::kMaker;
 }
@@ -82,8 +86,9 @@ bool HasGradient(const std::string& op) {
 // operator's gradient; kUnsupported for SHOULD_NOT_DO_GRADIENT and GRADIENT_NOT_IMPLEMENTED_YET;
 // kInvalidArgument for a wrong number of gradients or a node its schema refuses; kAlreadyExists.
 template <class Text, class Registry = GradientRegistry>
-GradientOpsMeta GetGradientForOp(const OperatorDef& def, const std::vector<GradientValue>& g_output,
-                                 BasicGradientNames<Text>& names) {
+OPKIT_IMAGE_LOCAL GradientOpsMeta GetGradientForOp(const OperatorDef& def,
+                                                   const std::vector<GradientValue>& g_output,
+                                                   BasicGradientNames<Text>& names) {
   const std::string& op = def.type();
   auto* registration = Registry::Global().Find(op);
   if (!registration) {
@@ -128,8 +133,8 @@ GradientOpsMeta GetGradientForOp(const OperatorDef& def, const std::vector<Gradi
   }
 }
 template <class Names = GradientNames>
-GradientOpsMeta GetGradientForOp(const OperatorDef& def,
-                                 const std::vector<GradientValue>& g_output) {
+OPKIT_IMAGE_LOCAL GradientOpsMeta GetGradientForOp(const OperatorDef& def,
+                                                   const std::vector<GradientValue>& g_output) {
   Names names;
   return GetGradientForOp(def, g_output, names);
 }
@@ -168,8 +173,9 @@ GradientOpsMeta MakeGradient(const OperatorDef& def, const std::vector<GradientV
 }
 
 template <class Registry = GradientRegistry>
-bool RegisterGradient(const char* op, GradientKind kind, GradientRegistration::Make make,
-                      const char* file, int line) noexcept {
+OPKIT_IMAGE_LOCAL bool RegisterGradient(const char* op, GradientKind kind,
+                                        GradientRegistration::Make make, const char* file,
+                                        int line) noexcept {
   try {
     Registry::Global().Add(op, {kind, std::move(make), file, line, {}});
     return true;

@@ -144,8 +144,8 @@ struct DeferredRun : RefCounted {
       failure = std::current_exception();
     }
     memory.Clear();
+    kept.clear();  // who waited for the event may run it again, or unload its library
     event->Complete(std::move(failure));  // of one that was cancelled nobody waits for this
-    kept.clear();
   }
 };
 
@@ -187,7 +187,7 @@ void RunInto(Resolved& resolved, std::string_view op, const std::vector<Tensor>&
 
 // A template, so that programs without function operators do not compile it.
 template <class State>
-struct HostFunctions {
+struct OPKIT_IMAGE_LOCAL HostFunctions {
   static State& StateOf(const opkit_call* call) { return *static_cast<State*>(call->context); }
 
   // Runs `body`; what it throws is told to the caller.

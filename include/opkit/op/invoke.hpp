@@ -32,8 +32,9 @@ class BasicResolvedOperator {
                         const InvokeOptions& options = {})
       : BasicResolvedOperator(op, AllPresent(op, num_inputs), std::move(args), options) {}
   // `present[i]` false leaves optional input i out.
-  OPKIT_COLD BasicResolvedOperator(const std::string& op, const std::vector<bool>& present,
-                                   Arguments args, const InvokeOptions& options)
+  OPKIT_COLD OPKIT_IMAGE_LOCAL BasicResolvedOperator(const std::string& op,
+                                                     const std::vector<bool>& present,
+                                                     Arguments args, const InvokeOptions& options)
       : schema_(&OpRegistry::Global().GetSchema(op)), workspace_(std::make_unique<Workspace>()) {
     def_ = OperatorDef(op, {}, {}, std::move(args));
     def_.Device(options.device.value_or(Device{})).Engine(options.engine);
@@ -127,7 +128,7 @@ class BasicResolvedOperator {
     return true;
   }
   // The first candidate that takes the inputs as they are now.
-  OPKIT_COLD void Select() {
+  OPKIT_COLD OPKIT_IMAGE_LOCAL void Select() {
     std::vector<TensorInfo> infos;
     for (const Tensor* input : inputs_)
       infos.push_back(input && input->initialized() ? TensorInfo::Of(*input) : TensorInfo());
@@ -165,8 +166,9 @@ using ResolvedOperator = BasicResolvedOperator<OperatorBase>;
 //
 //   std::vector<Tensor> out = Invoke("Axpy", {x, y}, {{"alpha", 2.f}});
 template <class Resolved = ResolvedOperator>
-std::vector<Tensor> Invoke(const std::string& op, const std::vector<Tensor>& inputs,
-                           Arguments args = {}, InvokeOptions options = {}) {
+OPKIT_IMAGE_LOCAL std::vector<Tensor> Invoke(const std::string& op,
+                                             const std::vector<Tensor>& inputs, Arguments args = {},
+                                             InvokeOptions options = {}) {
   std::vector<bool> present;
   for (const Tensor& input : inputs) {
     present.push_back(input.dtype() != DType::kUndefined);

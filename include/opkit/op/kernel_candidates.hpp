@@ -27,8 +27,9 @@ struct KernelCandidate {
 //
 // A template, so that programs that select nothing do not compile it.
 template <class Candidate = KernelCandidate>
-std::vector<Candidate> KernelCandidates(const OperatorDef& def, std::span<const TensorInfo> inputs,
-                                        std::span<const TensorInfo> outputs) {
+OPKIT_IMAGE_LOCAL std::vector<Candidate> KernelCandidates(const OperatorDef& def,
+                                                          std::span<const TensorInfo> inputs,
+                                                          std::span<const TensorInfo> outputs) {
   const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
   std::vector<Candidate> out;
   for (const Kernel* kernel : detail::KernelOrder(def, /*by_rank=*/true)) {
@@ -64,10 +65,9 @@ std::vector<Candidate> KernelCandidates(const OperatorDef& def, std::span<const 
 // is given. Errors: as KernelCandidates and CreateOperator; kUnsupported with each candidate's
 // reason where none takes it.
 template <class Candidate = KernelCandidate>
-std::unique_ptr<OperatorBase> CreateSelected(const OperatorDef& def, Workspace* ws,
-                                             std::span<const TensorInfo> inputs,
-                                             std::span<const TensorInfo> outputs,
-                                             int net_position = -1, Candidate* chosen = nullptr) {
+OPKIT_IMAGE_LOCAL std::unique_ptr<OperatorBase> CreateSelected(
+    const OperatorDef& def, Workspace* ws, std::span<const TensorInfo> inputs,
+    std::span<const TensorInfo> outputs, int net_position = -1, Candidate* chosen = nullptr) {
   std::string refused;
   for (Candidate& candidate : KernelCandidates<Candidate>(def, inputs, outputs)) {
     if (candidate.dropped.empty()) {

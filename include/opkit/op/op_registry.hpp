@@ -8,14 +8,31 @@
 #include "opkit/op/kernel.hpp"
 #include "opkit/op/schema.hpp"
 
+// Defined in an image (a program or shared object) of which a unit includes plugin/author.hpp.
+extern "C" __attribute__((weak, visibility("hidden"))) char opkit_image_is_library;
+
 namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// A library that is loaded at run time has registries of its own, whatever symbols the program
+// exports; shared objects that a program is linked with share the program's.
+OPKIT_IMAGE_LOCAL inline bool HasOwnRegistries() {
+  char* volatile marker = &opkit_image_is_library;
+  return marker != nullptr;
+}
+
+}  // namespace detail
 
 using EnginePref = std::vector<std::string>;  // backends to try, in order
 
 // Thread-safe. What it returns stays valid until the library it came from is unloaded.
-class OpRegistry {
+class OPKIT_IMAGE_LOCAL OpRegistry {
  public:
   static OpRegistry& Global() {
+    static auto* registry = detail::HasOwnRegistries() ? new OpRegistry : &OfProgram();
+    return *registry;
+  }
+  OPKIT_EXPORT static OpRegistry& OfProgram() {
     static auto* registry = new OpRegistry;  // operators may outlive every static object
     return *registry;
   }
@@ -244,8 +261,7 @@ class OpRegistry {
       if (const EnginePref* pref = prefs_.Find(key))
         for (const std::string& engine : *pref) out.push_back(engine);
     if (const Entry* entry = ops_.Find(op))
-      for (size_t i = entry->overrides.size(); i-- > 0;)
-        out.push_back(entry->overrides[i].backend);
+      for (size_t i = entry->overrides.size(); i-- > 0;) out.push_back(entry->overrides[i].backend);
     return out;
   }
 
@@ -308,14 +324,18 @@ class OpRegistry {
   detail::RefCountedList kept_;  // second schemas and replaced kernels, which somebody may hold
   NameTable<EnginePref> prefs_;
   bool has_overrides_ = false;  // by operator (none: every one) and device
-  NameTable<int> ranks_;         // by backend
+  NameTable<int> ranks_;        // by backend
 };
 
 // Everything wrong with the registrations of this program (duplicates with both places, kernels
 // without a schema, schemas without a kernel), one sentence each; empty when nothing is. A good
 // first line of a test.
-inline std::vector<std::string> CheckRegistrations() { return OpRegistry::Global().Problems(); }
-inline std::vector<std::string> RegisteredOperators() { return OpRegistry::Global().Operators(); }
+OPKIT_IMAGE_LOCAL inline std::vector<std::string> CheckRegistrations() {
+  return OpRegistry::Global().Problems();
+}
+OPKIT_IMAGE_LOCAL inline std::vector<std::string> RegisteredOperators() {
+  return OpRegistry::Global().Operators();
+}
 inline void SetGlobalEnginePref(DeviceType device, EnginePref engines) {
   OpRegistry::Global().SetGlobalEnginePref(device, std::move(engines));
 }

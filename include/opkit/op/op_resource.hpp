@@ -29,7 +29,7 @@ OPKIT_IMAGE_LOCAL inline constinit const ExceptionKeeper* g_exceptions = nullptr
 
 // In a catch block: reports the exception to the host; what to return to it.
 template <class Host = opkit_host>
-OPKIT_COLD opkit_status ReportFailure() noexcept {
+OPKIT_COLD OPKIT_IMAGE_LOCAL opkit_status ReportFailure() noexcept {
   const Host* host = g_host;
   opkit_status status = OPKIT_FAILED;
   std::string_view text = "it threw something that is not a std::exception";
@@ -56,7 +56,8 @@ inline ErrorCode CodeOfStatus(opkit_status status) {
 }
 // Throws what a function of the host's table has failed with.
 template <class Host = opkit_host>
-[[noreturn]] OPKIT_COLD void ThrowHostFailure(const Host* host, opkit_status status) {
+[[noreturn]] OPKIT_COLD OPKIT_IMAGE_LOCAL void ThrowHostFailure(const Host* host,
+                                                                opkit_status status) {
   if (g_exceptions) g_exceptions->rethrow();
   throw Error(CodeOfStatus(status), host->failure_text());
 }

@@ -54,7 +54,7 @@ OPKIT_IMAGE_LOCAL inline constinit const opkit_host* g_host = nullptr;
 // Text that explains a FAIL, one for each thread: OPKIT_ERROR_MSG << "k is " << k; return FAIL;
 // It is empty at the start of every call, and kept by the host: a thread-local string of a library
 // would keep the library in the process.
-class ErrorMessageStream {
+class OPKIT_IMAGE_LOCAL ErrorMessageStream {
  public:
   template <class T>
   const ErrorMessageStream& operator<<(const T& value) const {

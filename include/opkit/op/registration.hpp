@@ -33,9 +33,10 @@ std::unique_ptr<OperatorBase> CreateClass(const OperatorDef& def, Workspace* ws,
 }
 
 // Static initialisers must not throw: a failure to register (no memory) shows as a missing kernel.
-inline bool RegisterKernel(const char* op, DeviceType device, const char* backend,
-                           RegistrationPriority priority, const char* file, int line,
-                           OperatorCreator create, KernelProposer propose = {}) noexcept {
+OPKIT_IMAGE_LOCAL inline bool RegisterKernel(const char* op, DeviceType device, const char* backend,
+                                             RegistrationPriority priority, const char* file,
+                                             int line, OperatorCreator create,
+                                             KernelProposer propose = {}) noexcept {
   try {
     Kernel kernel;
     kernel.op = op;
@@ -54,7 +55,7 @@ inline bool RegisterKernel(const char* op, DeviceType device, const char* backen
   }
 }
 
-inline bool RegisterBackendRank(const char* backend, int rank) noexcept {
+OPKIT_IMAGE_LOCAL inline bool RegisterBackendRank(const char* backend, int rank) noexcept {
   try {
     OpRegistry::Global().SetBackendRank(backend, rank);
     return true;
@@ -64,8 +65,9 @@ inline bool RegisterBackendRank(const char* backend, int rank) noexcept {
 }
 
 template <class Op>
-bool RegisterClass(const char* op, DeviceType device, const char* backend,
-                   RegistrationPriority priority, const char* file, int line) noexcept {
+OPKIT_IMAGE_LOCAL bool RegisterClass(const char* op, DeviceType device, const char* backend,
+                                     RegistrationPriority priority, const char* file,
+                                     int line) noexcept {
   KernelProposer propose;
   if constexpr (requires { KernelProposer(&Op::Propose); }) propose = &Op::Propose;
   return RegisterKernel(op, device, backend, priority, file, line, &CreateClass<Op>,
@@ -82,7 +84,6 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
 
 }  // namespace detail
 }  // namespace opkit
-
 
 // A class registration calls the function that OPERATOR_SCHEMA defines, so that forgetting the
 // schema is a link error whose symbol says what to add.

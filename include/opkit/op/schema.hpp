@@ -281,6 +281,14 @@ class OpSchema {
     const int outputs = arity_ ? arity_(args).second : -1;
     return outputs >= 0 ? outputs : CalculateOutput(inputs);
   }
+  // {inputs, outputs} that a node with these attributes has; -1 where that leaves a number open.
+  std::pair<int, int> Arity(const Arguments& args) const {
+    auto [inputs, outputs] = arity_ ? arity_(args) : std::pair(-1, -1);
+    if (inputs < 0 && min_inputs_ == max_inputs_) inputs = min_inputs_;
+    if (outputs < 0 && min_outputs_ == max_outputs_) outputs = min_outputs_;
+    if (outputs < 0 && inputs >= 0) outputs = CalculateOutput(inputs);
+    return {inputs, outputs};
+  }
   std::vector<int> MutatedInputs(const Arguments& args) const {
     return mutates_ ? mutates_(args) : std::vector<int>();
   }

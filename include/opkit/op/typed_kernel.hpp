@@ -22,7 +22,8 @@ struct TypedRun {
 };
 
 // The node's attribute, or the default. Error: kNotFound.
-OPKIT_COLD inline const Attribute& FindAttribute(const OperatorBase& op, const std::string& name) {
+OPKIT_COLD OPKIT_IMAGE_LOCAL inline const Attribute& FindAttribute(const OperatorBase& op,
+                                                                   const std::string& name) {
   if (const Attribute* given = op.def().args().Find(name)) return *given;
   const AttributeSchema* declared = OpRegistry::Global().GetSchema(op.type()).FindAttribute(name);
   if (!declared || !declared->default_value)
@@ -30,7 +31,7 @@ OPKIT_COLD inline const Attribute& FindAttribute(const OperatorBase& op, const s
   return *declared->default_value;
 }
 template <class T>
-T ReadAttribute(const OperatorBase& op, const FixedName& fixed_name) {
+OPKIT_IMAGE_LOCAL T ReadAttribute(const OperatorBase& op, const FixedName& fixed_name) {
   const std::string name = fixed_name.str();
   return Arguments{{name, FindAttribute(op, name)}}.Get<T>(name);
 }
@@ -164,8 +165,8 @@ struct TypedCallsOf<Function, Context> {
 template <class Context>
 class TypedOperatorBase : public Operator<Context> {
  protected:
-  OPKIT_COLD TypedOperatorBase(const OperatorDef& def, Workspace* ws,
-                               std::span<const TypedParameter> rows)
+  OPKIT_COLD OPKIT_IMAGE_LOCAL TypedOperatorBase(const OperatorDef& def, Workspace* ws,
+                                                 std::span<const TypedParameter> rows)
       : Operator<Context>(def, ws), schema_(&OpRegistry::Global().GetSchema(def.type())) {
     for (const TypedParameter& row : rows) {
       if (IsInput(row.kind)) inputs_.push_back(nullptr);

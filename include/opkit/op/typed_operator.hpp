@@ -260,7 +260,7 @@ class TypedOp {
 namespace detail {
 
 template <class Function>
-auto MakeTypedOp(const char* name, const char* file, int line, Function) {
+OPKIT_IMAGE_LOCAL auto MakeTypedOp(const char* name, const char* file, int line, Function) {
   if constexpr (CheckTypedFunction<Function>()) {
     return TypedOp<Function>(TypedSchema::Make(name, file, line, kTypedRows<Function>));
   } else {

@@ -12,7 +12,7 @@ namespace detail {
 // Shared by the builder and the schema's functions. A template over OpSchema, so that programs
 // without typed operators do not compile it.
 template <class Schema>
-class BasicTypedSchema final : public RefCounted {
+class OPKIT_IMAGE_LOCAL BasicTypedSchema final : public RefCounted {
  public:
   OPKIT_COLD static IntrusivePtr<BasicTypedSchema> Make(const char* name, const char* file,
                                                         int line,

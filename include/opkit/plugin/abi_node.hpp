@@ -2,6 +2,7 @@
 #ifndef OPKIT_PLUGIN_ABI_NODE_HPP_
 #define OPKIT_PLUGIN_ABI_NODE_HPP_
 
+#include "opkit/graph/graph_view.hpp"
 #include "opkit/graph/subgraph.hpp"
 #include "opkit/op/abi_attributes.hpp"
 
@@ -145,7 +146,7 @@ class AbiValues {
     std::vector<Dim> dims;
     for (int axis = 0; axis < value.rank; ++axis) {
       const int64_t extent = value.dims[axis];
-      const auto symbol = static_cast<uint64_t>(-2 - extent);
+      const uint64_t symbol = extent < -1 ? static_cast<uint64_t>(-2 - extent) : 0;
       if (extent < -1 && symbol >= symbols_.size())
         Throw(ErrorCode::kInvalidArgument, "it says extent ", extent, " on axis ", axis, " of ",
               what, " ", i, "; -1 is unknown");

@@ -17,27 +17,8 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-using OpRecord = IntrusivePtr<FunctionOpRecord>;
-
-// What the library hands over. One in each shared object, also where several are loaded.
-struct LibraryContents {
-  std::vector<OpRecord> records;
-  OpStatus (*initialize)(int, int) = nullptr;
-  void (*finalize)() = nullptr;
-  // More operators, described as the first call asks for them: those of op/'s registries.
-  void (*add_ops)(std::vector<const opkit_op*>& ops, RefCountedList& owners) = nullptr;
-
-  RefCountedList owners;
-  std::vector<const opkit_op*> ops;
-  opkit_library library{};
-};
-OPKIT_IMAGE_LOCAL inline LibraryContents& ThisLibrary() {
-  static LibraryContents contents;
-  return contents;
-}
-
 // Takes a record into the library.
-class LibraryOpHost {
+class OPKIT_IMAGE_LOCAL LibraryOpHost {
  public:
   explicit LibraryOpHost(OpRecord record) : record_(std::move(record)) {}
 
@@ -116,6 +97,10 @@ OpStatus CallInitialize(int major, int minor) {
 using LibraryOpBuilder = BasicFunctionOpBuilder<FunctionOpRecord, detail::LibraryOpHost>;
 
 }  // namespace opkit
+
+// See op/op_registry.hpp.
+extern "C" __attribute__((weak, visibility("hidden"))) char opkit_image_is_library;
+char opkit_image_is_library = 1;
 
 extern "C" __attribute__((weak, used, visibility("default"))) const opkit_library*
 opkit_library_entry(const opkit_host* host) {

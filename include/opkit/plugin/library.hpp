@@ -3,6 +3,7 @@
 #ifndef OPKIT_PLUGIN_LIBRARY_HPP_
 #define OPKIT_PLUGIN_LIBRARY_HPP_
 
+#include "opkit/plugin/library_gradient.hpp"
 #include "opkit/plugin/library_ops.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -10,7 +11,7 @@ namespace opkit::inline OPKIT_ABI {
 struct LoadOptions {
   // What the library's kernels are called where the operator exists already: another backend of it,
   // which a node asks for with .Engine(backend). Empty: the file's name without "lib" and ".so".
-  std::string backend;
+  std::string backend = {};
   // Such a backend comes before those that the operator has, until the library is unloaded.
   bool allow_override = false;
   // Loads the file once more where it is loaded already, with variables of its own.
@@ -125,10 +126,9 @@ class LibraryLoader {
     const std::string name = loaded->image ? loaded->image->name : loaded->path;
     if (place == table_.libraries.size())
       Throw(ErrorCode::kFailedPrecondition, "library ", name, " is unloaded already");
-    const int64_t users = loaded->in_use.use_count() - loaded->idle_count;
-    if (users > 0)
-      Throw(ErrorCode::kFailedPrecondition, "library ", name, " cannot be unloaded: ", users,
-            " of its operators or plans are alive; destroy them first");
+    if (loaded->in_use.use_count() > loaded->idle_count)
+      Throw(ErrorCode::kFailedPrecondition, "library ", name,
+            " cannot be unloaded: operators or plans of it are alive; destroy them first");
     Unregister(*loaded);
     table_.libraries.erase(table_.libraries.begin() + static_cast<std::ptrdiff_t>(place));
     AdoptOrphans(*loaded);
@@ -136,7 +136,7 @@ class LibraryLoader {
     loaded->records.clear();
     Finalize(*image);
     IntrusivePtr<SharedObject> object = std::move(image->object);
-    image = {};
+    image = LibraryImagePtr();
     UnloadReport report;
     if (!object) return report;
     CloseReport closed = SharedObject::Close(object);
@@ -260,8 +260,13 @@ class LibraryLoader {
         host.Add(record->devices[k], FunctionPass::kBackward, backend);
       }
     }
+    if (SaysGradient(op) && !GradientRegistry::Global().Find(op.name)) {
+      loaded.gradients.push_back(op.name);
+      GradientRegistry::Global().Add(op.name, MakeLibraryGradient(loaded.image, op));
+    }
   }
   static void Document(OpSchema& schema, const opkit_op& op) {
+    if (op.flags & OPKIT_OP_OPEN_ATTRS) schema.AllowUnknownArgs();
     const auto values = [](const opkit_parameter* const* all, uint64_t count, auto add) {
       for (uint64_t i = 0; i < count; ++i) {
         std::vector<DType> dtypes;

@@ -10,7 +10,7 @@ namespace detail {
 
 // Runs `body`, which answers with an OpStatus; what it throws is reported to the host.
 template <class Body>
-opkit_status GuardedCall(Body body) noexcept {
+OPKIT_IMAGE_LOCAL opkit_status GuardedCall(Body body) noexcept {
   try {
     const OpStatus status = body();
     if (status.ok()) [[likely]]
@@ -37,7 +37,7 @@ struct FunctionInstance {
 // Everything of the opkit_op lies in one place and stays there. A template, so that it is compiled
 // where there is a library.
 template <class Record>
-class ExportedOp : public RefCounted {
+class OPKIT_IMAGE_LOCAL ExportedOp : public RefCounted {
  public:
   explicit ExportedOp(IntrusivePtr<Record> record) : record_(std::move(record)) {
     Record& from = *record_;
@@ -98,8 +98,7 @@ class ExportedOp : public RefCounted {
             {static_cast<DeviceType>(node->device_type), node->device_index}, nullptr, node};
         OpStatus status = device.create_state(attrs, context, state);
         if (!status.ok()) return status;
-        if (!state)
-          return OpStatus::Failure("createOpState succeeded but made no StatefulOp");
+        if (!state) return OpStatus::Failure("createOpState succeeded but made no StatefulOp");
       }
       *instance = new FunctionInstance(device, std::move(attrs), std::move(state));
       return OpStatus();
@@ -272,6 +271,25 @@ class ExportedOp : public RefCounted {
   std::vector<const opkit_kernel*> pointers_;
   std::vector<int32_t> inplace_;
 };
+
+using OpRecord = IntrusivePtr<FunctionOpRecord>;
+
+// What the library hands over. One in each shared object, also where several are loaded.
+struct LibraryContents {
+  std::vector<OpRecord> records;
+  OpStatus (*initialize)(int, int) = nullptr;
+  void (*finalize)() = nullptr;
+  // More operators, described as the first call asks for them: those of op/'s registries.
+  void (*add_ops)(std::vector<const opkit_op*>& ops, RefCountedList& owners) = nullptr;
+
+  RefCountedList owners;
+  std::vector<const opkit_op*> ops;
+  opkit_library library{};
+};
+OPKIT_IMAGE_LOCAL inline LibraryContents& ThisLibrary() {
+  static LibraryContents contents;
+  return contents;
+}
 
 }  // namespace detail
 }  // namespace opkit

@@ -12,7 +12,7 @@ namespace detail {
 
 // Bytes of the structs in version 1.0: what every reader may rely on. Members were added since
 // where the header's sizes are larger.
-inline constexpr uint64_t kOpBytes = 184, kKernelBytes = 72, kLibraryBytes = 104,
+inline constexpr uint64_t kOpBytes = 192, kKernelBytes = 72, kLibraryBytes = 104,
                           kParameterBytes = 56, kAttrBytes = 88, kTensorBytes = 72;
 static_assert(sizeof(opkit_op) >= kOpBytes && sizeof(opkit_kernel) >= kKernelBytes &&
               sizeof(opkit_library) >= kLibraryBytes &&
@@ -27,25 +27,7 @@ struct LibraryImage : RefCounted {
 };
 using LibraryImagePtr = IntrusivePtr<LibraryImage>;
 
-// Why a function of a library has failed with `status`.
-OPKIT_COLD inline std::string ReasonOf(opkit_status status) {
-  const std::string& text = CurrentHostError().text;
-  return text.empty() ? StrCat("it returned status ", status, " without a text") : text;
-}
-// Calls a function of a library, which ought not to throw. What it throws all the same is kept as
-// text, because the exception's own code goes with the library.
-template <class Call>
-opkit_status CallGuarded(Call call) {
-  try {
-    return call();
-  } catch (const std::exception& thrown) {
-    CurrentHostError().text = StrCat("it threw across the ABI: ", thrown.what());
-  } catch (...) {
-    CurrentHostError().text = "it threw across the ABI something that is not a std::exception";
-  }
-  return OPKIT_FAILED;
-}
-// What it reports becomes an Error.
+// Calls a function of a library; what it reports becomes an Error.
 template <class Call>
 void CallLibrary(const char* what, const std::string& op, const std::string& library, Call call) {
   HostErrorScope message;
@@ -191,11 +173,21 @@ class LibraryInstance final : public DirectState {
         node_(*context.def) {
     if (!kernel->create) return;
     instance_ = nullptr;
-    CallLibrary("createOpState", context.def->type(), image_->name,
-                [&] { return kernel->create(kernel, &node_.node(), &instance_); });
+    try {
+      CallLibrary("createOpState", context.def->type(), image_->name,
+                  [&] { return kernel->create(kernel, &node_.node(), &instance_); });
+    } catch (const Error& error) {  // another kernel may take the node
+      if (error.code() == ErrorCode::kUnsupported)
+        throw UnsupportedOperatorFeature(error.message());
+      throw;
+    }
   }
   ~LibraryInstance() override {
-    if (ProcessEnds().load(std::memory_order_relaxed)) return;
+    if (ProcessEnds().load(std::memory_order_relaxed)) {  // left to it, where leak checkers see it
+      static auto* const left = new std::vector<void*>;
+      left->push_back(instance_);
+      return;
+    }
     if (!kernel_->create || !kernel_->destroy) return;
     HostErrorScope message;
     CallGuarded([&] { return kernel_->destroy(instance_), OPKIT_OK; });
@@ -207,12 +199,15 @@ class LibraryInstance final : public DirectState {
   // Of a backward that runs the forward's instance.
   OpStatus Run(FunctionPass pass, std::span<const OpTensor>, std::span<OpTensor>,
                OpResource& resource) override {
-    const opkit_status status = direct(pass)(instance_, resource.call());
+    const opkit_status status =
+        CallGuarded([&] { return direct(pass)(instance_, resource.call()); });
     if (status == OPKIT_OK) [[likely]]
       return {};
+    const std::string reason = ReasonOf(status);
+    CurrentHostError().text.clear();
     if (CodeOfStatus(status) != ErrorCode::kOperatorFailed)
-      throw Error(CodeOfStatus(status), std::exchange(CurrentHostError().text, {}));
-    return FAIL;
+      throw Error(CodeOfStatus(status), reason);
+    return OpStatus::Failure(reason);
   }
 
  private:
@@ -436,8 +431,8 @@ inline FunctionRecord MakeLibraryRecord(const LibraryImagePtr& image, const opki
     device.type = static_cast<DeviceType>(DeviceTypeFromName(kernel->device));
     device.shares_state = kernel->flags & OPKIT_KERNEL_STATEFUL;
     device.create_state = [image, kernel](const AttrMap&, const OpContext& context,
-                                          std::unique_ptr<StatefulOp>& state) -> OpStatus {
-      state = std::make_unique<LibraryInstance>(image, kernel, context);
+                                          IntrusivePtr<StatefulOp>& state) -> OpStatus {
+      state = MakeIntrusive<LibraryInstance>(image, kernel, context);
       return {};
     };
   }

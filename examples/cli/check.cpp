@@ -1,0 +1,309 @@
+// opkit check: every operator of a library against its own claims, on inputs made here, each in a
+// process of its own.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <memory>
+#include <set>
+
+#include "check_inputs.hpp"
+#include "child.hpp"
+#include "file.hpp"
+#include "library.hpp"
+#include "model.hpp"
+#include "opkit/base/suggest.hpp"
+#include "opkit/op/check.hpp"
+#include "options.hpp"
+#include "terminal.hpp"
+
+namespace cli {
+namespace {
+
+using namespace opkit;
+
+struct CheckCommand {
+  std::string library, op;
+  std::vector<std::string> attributes;  // name=value
+  std::vector<std::string> shapes;      // of the inputs, or one for all
+};
+
+// What was found of one operator.
+struct Findings {
+  std::vector<std::string> wrong, not_checked;
+  std::set<std::string> inputs;  // that it was run on
+  int runs = 0;
+
+  void Add(const CheckReport& report) {
+    runs += report.runs;
+    for (const std::string& finding : report.findings) AddOnce(&wrong, finding);
+    for (const std::string& note : report.notes) AddOnce(&not_checked, note);
+  }
+  // The same of other inputs, which are in brackets at its end, is said once.
+  static void AddOnce(std::vector<std::string>* list, const std::string& text) {
+    const std::string what = text.substr(0, text.rfind("  ["));
+    for (const std::string& known : *list)
+      if (known.substr(0, known.rfind("  [")) == what) return;
+    list->push_back(text);
+  }
+};
+
+Arguments ParseAttributes(const std::vector<std::string>& settings) {
+  Arguments out;
+  for (const std::string& text : settings) {
+    const size_t at = text.find('=');
+    if (at == std::string::npos || at == 0)
+      throw Failure(ExitCode::kUsage, "expected --attr NAME=VALUE, found '" + text + "'");
+    const std::string name = text.substr(0, at), value = text.substr(at + 1);
+    if (const auto whole = detail::ParseText<int64_t>(value))
+      out.Set(name, *whole);
+    else if (const auto number = detail::ParseText<double>(value))
+      out.Set(name, *number);
+    else if (value == "true" || value == "false")
+      out.Set(name, value == "true");
+    else
+      out.Set(name, value);
+  }
+  return out;
+}
+
+// In the child: one operator of the library.
+class OperatorChecks {
+ public:
+  OperatorChecks(const Library& library, const CheckCommand& command, const ChildStep& say)
+      : library_(library), attributes_(ParseAttributes(command.attributes)), say_(say) {
+    for (const std::string& text : command.shapes) shapes_.push_back(ParseShape(text));
+  }
+
+  Findings Check(const std::string& op) {
+    const OpSchema& schema = OpRegistry::Global().GetSchema(op);
+    own_ = schema.origin() == library_.name();
+    if (!RunsHere(op)) {
+      findings_.not_checked.push_back("its kernels are for " + DevicesOf(library_, op) +
+                                      ", whose memory this program does not reach");
+      return std::move(findings_);
+    }
+    OperatorDef def;
+    CheckOptions options;
+    options.args = attributes_;
+    try {
+      def = detail::MakeCheckDef(schema, options);
+    } catch (const Error& error) {
+      return Refused(error.message() + "; give its attributes with --attr NAME=VALUE");
+    }
+    if (shapes_.size() > 1 && shapes_.size() != def.inputs().size())
+      throw Failure(ExitCode::kUsage, StrCat("operator ", op, " has ", def.inputs().size(),
+                                             " inputs, --shape gives ", shapes_.size()));
+    InputFinder finder(schema, def, shapes_);
+    const std::vector<InputTypes> all = finder.Find();
+    if (all.empty())
+      return Refused(
+          "its inference refuses every input that was tried, the first with: " + finder.refusal() +
+          "; give shapes with --shape 2x3, attributes with --attr NAME=VALUE");
+    for (const InputTypes& inputs : all) {
+      CheckOn(def, inputs);
+      if (!findings_.wrong.empty()) break;  // one list of inputs that shows it is enough
+    }
+    for (const auto& [dtype, reasons] : refused_) {
+      if (findings_.inputs.empty())
+        return Refused("it refuses every input that was tried, the first with: " + reasons[0]);
+      findings_.not_checked.push_back(dtype + ", which it refuses: " + reasons[0]);
+    }
+    return std::move(findings_);
+  }
+
+ private:
+  Findings Refused(const std::string& why) {
+    findings_.wrong.push_back(why);
+    return std::move(findings_);
+  }
+
+  bool RunsHere(const std::string& op) const {
+    for (const Kernel* kernel : OpRegistry::Global().KernelsOf(op))
+      if (kernel->origin == library_.name() && IsHostAccessible(kernel->device)) return true;
+    return false;
+  }
+
+  void CheckOn(const OperatorDef& def, const InputTypes& inputs) {
+    const std::string text = TextOf(inputs);
+    say_(StrCat("a run on ", text));
+    std::vector<Tensor> tensors = MakeTensors(inputs);
+    CheckReport report = Report(def, tensors);
+    std::string refusal;
+    if (!report.ok() && Run(def, tensors, &refusal).empty()) {
+      for (Tensor& tensor : tensors) MakePositive(&tensor);
+      std::string ignored;
+      if (!Run(def, tensors, &ignored).empty()) {
+        report = Report(def, tensors);
+        report.notes.push_back("numbers below 0, which it refuses: " + refusal);
+      } else if (!own_) {  // it need not take every dtype that the operator has
+        refused_[inputs.empty() ? "" : StrCat(inputs[0].dtype)].push_back(refusal);
+        return;
+      }
+    }
+    findings_.inputs.insert(text);
+    findings_.Add(report);
+    if (report.ok() && own_ && HasGradient(def.type())) CheckBackward(def, tensors);
+  }
+  CheckReport Report(const OperatorDef& def, const std::vector<Tensor>& inputs) const {
+    CheckReport report = CheckOperator(def, inputs);
+    // Of an operator that exists the library's kernels alone.
+    const std::string tag = "/" + library_.backend() + "; ";
+    if (!own_)
+      std::erase_if(report.findings,
+                    [&](const std::string& text) { return text.find(tag) == text.npos; });
+    return report;
+  }
+  static void MakePositive(Tensor* tensor) {
+    for (int64_t i = 0; i < tensor->numel(); ++i)
+      detail::SetNumber(*tensor, i, std::fabs(detail::GetNumber(*tensor, i)));
+  }
+
+  // Its backward functions write into memory of their own as well.
+  void CheckBackward(const OperatorDef& def, const std::vector<Tensor>& inputs) {
+    const std::string backward = def.type() + "_backward";
+    std::string refusal;
+    const std::vector<Tensor> outputs = Run(def, inputs, &refusal);
+    if (!OpRegistry::Global().FindSchema(backward) || !refusal.empty()) return;
+    std::vector<Tensor> all;
+    OperatorDef node(backward, {}, {}, def.args());
+    for (const Tensor& output : outputs)
+      all.push_back(detail::MakeTestTensor(output.shape(), output.dtype(), 7 + all.size()));
+    all.insert(all.end(), inputs.begin(), inputs.end());
+    all.insert(all.end(), outputs.begin(), outputs.end());
+    for (size_t i = 0; i < all.size(); ++i) node.Input(StrCat("input", i));
+    for (size_t i = 0; i < inputs.size(); ++i) node.Output(StrCat("gradient", i));
+    CheckOptions options;
+    options.gradient = false;
+    CheckReport report = CheckOperator(node, all, options);
+    // One that needs the state of a forward run cannot be called alone.
+    if (!report.ok() && Run(node, all, &refusal).empty()) return;
+    for (std::string& finding : report.findings) finding = "backward: " + finding;
+    findings_.Add(report);
+  }
+
+  // Empty, and why, where it fails.
+  std::vector<Tensor> Run(const OperatorDef& def, const std::vector<Tensor>& inputs,
+                          std::string* refusal) const {
+    InvokeOptions options;
+    options.engine = own_ ? "" : library_.backend();
+    options.num_outputs = static_cast<int>(def.outputs().size());
+    try {
+      return Invoke(def.type(), inputs, def.args(), options);
+    } catch (const Error& error) {
+      *refusal = error.message();
+      return {};
+    }
+  }
+
+  const Library& library_;
+  const Arguments attributes_;
+  std::vector<Shape> shapes_;
+  const ChildStep& say_;
+  bool own_ = true;  // not another backend of an operator that exists
+  std::map<std::string, std::vector<std::string>> refused_;  // by dtype, with why
+  Findings findings_;
+};
+
+std::string TextOf(const Findings& findings) {
+  std::string out;
+  if (findings.wrong.empty() && findings.runs > 0) {
+    out += StrCat("  nothing wrong in ", findings.runs, " runs on ", findings.inputs.size(),
+                  findings.inputs.size() == 1 ? " list" : " lists", " of inputs\n");
+  }
+  for (const std::string& text : findings.wrong)
+    out += "  " + Red("wrong:", stdout) + " " + Printable(text) + "\n";
+  for (const std::string& text : findings.not_checked)
+    out += "  not checked: " + Printable(text) + "\n";
+  return out;
+}
+
+// "\n" between what the library is and each of its operators.
+std::vector<std::string> Lines(const std::string& text) {
+  std::vector<std::string> out;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    out.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return out;
+}
+
+// Nothing of the library runs in this process.
+void Check(const CheckCommand& command) {
+  const std::string& path = command.library;
+  ParseAttributes(command.attributes);  // what is wrong with these is said first
+  for (const std::string& shape : command.shapes) ParseShape(shape);
+  const ChildOutcome loaded = RunInChild([&](const ChildStep&) {
+    const Library library = LoadLibrary(path);
+    std::string out = HeadOf(library) + "\n";
+    for (const std::string& op : library.operators())
+      out += op + "\n" + SummaryOf(library, op) + "\n";
+    return out;
+  });
+  if (!loaded.crash.empty()) throw CrashedWhileLoading(path, loaded.crash);
+  const std::vector<std::string> about = Lines(loaded.answer);
+  std::vector<std::string> ops;
+  for (size_t i = 1; i + 1 < about.size(); i += 2) ops.push_back(about[i]);
+  if (!command.op.empty() && std::find(ops.begin(), ops.end(), command.op) == ops.end())
+    throw Failure(ExitCode::kUsage, "library '" + path + "' has no operator '" + command.op + "'" +
+                                        SuggestName(command.op, ops));
+
+  WriteFile("-", about[0] + "\n");
+  int checked = 0, wrong = 0;
+  for (size_t i = 0; i < ops.size(); ++i) {
+    const std::string& op = ops[i];
+    if (!command.op.empty() && op != command.op) continue;
+    const std::string& summary = about[2 * i + 2];
+    WriteFile("-",
+              "\n" + Bold(Printable(op), stdout) + (summary.empty() ? "" : "  ") + summary + "\n");
+    const ChildOutcome outcome = RunInChild([&](const ChildStep& say) {
+      say("its loading");
+      const Library library = LoadLibrary(path);
+      const Findings findings = OperatorChecks(library, command, say).Check(op);
+      return (findings.wrong.empty() ? "+" : "-") + TextOf(findings);
+    });
+    ++checked;
+    if (!outcome.crash.empty()) {
+      ++wrong;
+      Findings crash;
+      crash.wrong.push_back("it crashes: " + outcome.crash + " during " + outcome.step);
+      WriteFile("-", TextOf(crash));
+    } else {
+      wrong += outcome.answer[0] == '-';
+      WriteFile("-", outcome.answer.substr(1));
+    }
+  }
+  std::fflush(stdout);
+  if (wrong > 0)
+    throw Failure(ExitCode::kRunFailed, StrCat(wrong, " of ", checked, " operators of library '",
+                                               path, "' ", wrong == 1 ? "is" : "are", " wrong"));
+}
+
+}  // namespace
+
+void AddCheckCommand(CLI::App& program) {
+  auto command = std::make_shared<CheckCommand>();
+  CLI::App* app = program.add_subcommand("check", "Test the operators of a library");
+  app->add_option("FILE", command->library, "A library of operators")
+      ->required()
+      ->option_text("REQUIRED");
+  app->add_option("--op", command->op, "Only this one")->option_text("NAME");
+  app->add_option("--attr", command->attributes,
+                  "Attributes of the operators: whole numbers, numbers, true, false, or text")
+      ->option_text("NAME=VALUE ...");
+  app->add_option("--shape", command->shapes,
+                  "Of the inputs: one for each, or one for all; without it a few are tried")
+      ->option_text("2x3 ...");
+  app->footer(
+      "Runs each operator on inputs made here, in every dtype that it takes: shapes and dtypes\n"
+      "are as inferred; nothing is written or read outside its tensors; the result is the same\n"
+      "again, in place, and on several threads; its gradient is the numeric one. A crash is a\n"
+      "finding. Exit code 1 when something is wrong.\n\n"
+      "Examples:\n"
+      "  opkit check build/libmy_ops.so\n"
+      "  opkit check libmy_ops.so --op my_gemm --shape 2x3 3x5 --attr alpha=0.5");
+  app->callback([command] { Check(*command); });
+}
+
+}  // namespace cli

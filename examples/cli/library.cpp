@@ -1,0 +1,95 @@
+// opkit lib: what an operator library holds.
+#include "library.hpp"
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "child.hpp"
+#include "file.hpp"
+#include "terminal.hpp"
+
+namespace cli {
+namespace {
+
+using namespace opkit;
+
+std::string Contents(const std::string& path) {
+  const Library library = LoadLibrary(path);
+  Table table("lll");
+  table.Add({"operator", "devices", "what it does"});
+  for (const std::string& op : library.operators())
+    table.Add({Printable(op), DevicesOf(library, op), SummaryOf(library, op)});
+  const bool empty = library.operators().empty();
+  return HeadOf(library) + "\n" + (empty ? "" : "\n" + table.Format(true, stdout));
+}
+
+void Lib(const std::string& path) {
+  const ChildOutcome outcome = RunInChild([&](const ChildStep&) { return Contents(path); });
+  if (!outcome.crash.empty()) throw CrashedWhileLoading(path, outcome.crash);
+  WriteFile("-", outcome.answer);
+}
+
+}  // namespace
+
+void AddLibraryOption(CLI::App& app, std::vector<std::string>* paths) {
+  app.add_option("--library", *paths,
+                 "Loads operators from a shared object; they stand before built-in ones of the "
+                 "same name")
+      ->allow_extra_args(false)
+      ->option_text("FILE.so ...");
+}
+
+Library LoadLibrary(const std::string& path) {
+  try {
+    return Library::Load(path, {.allow_override = true});
+  } catch (const Error& error) {
+    const bool memory = error.code() == ErrorCode::kOutOfMemory;
+    throw Failure(memory ? ExitCode::kRunFailed : ExitCode::kBadFile, Describe(error));
+  }
+}
+void LoadLibraries(const std::vector<std::string>& paths) {
+  for (const std::string& path : paths) LoadLibrary(path);
+}
+
+std::string DevicesOf(const Library& library, const std::string& op) {
+  std::string out;
+  for (const Kernel* kernel : OpRegistry::Global().KernelsOf(op))
+    if (kernel->origin == library.name())
+      out += StrCat(out.empty() ? "" : ", ", ToString(kernel->device));
+  return out;
+}
+std::string SummaryOf(const Library& library, const std::string& op) {
+  const OpSchema& schema = OpRegistry::Global().GetSchema(op);
+  const std::string doc = FirstSentence(schema.doc());
+  if (schema.origin() == library.name()) return doc;
+  return doc + (doc.empty() ? "" : "; ") + "another kernel of the " +
+         (schema.origin().empty() ? "built-in operator" : "operator of " + schema.origin());
+}
+std::string HeadOf(const Library& library) {
+  const size_t count = library.operators().size();
+  const auto [major, minor] = library.abi_version();
+  const std::string version = library.version();
+  return StrCat(Printable(library.name()), ": ", count, count == 1 ? " operator" : " operators",
+                version.empty() ? ", compiled" : ", compiled with opkit " + Printable(version)) +
+         StrCat(" for version ", major, ".", minor, " of the ABI (this program has ",
+                OPKIT_ABI_MAJOR, ".", OPKIT_ABI_MINOR, ")");
+}
+
+Failure CrashedWhileLoading(const std::string& path, const std::string& crash) {
+  return {ExitCode::kBadFile, "library '" + path + "' crashes while it is loaded: " + crash,
+          "what runs then are its static initialisers, opkit_library_entry, and the function of "
+          "OPKIT_LIBRARY_INITIALIZE"};
+}
+
+void AddLibCommand(CLI::App& program) {
+  auto path = std::make_shared<std::string>();
+  CLI::App* app = program.add_subcommand("lib", "Show what an operator library holds");
+  app->add_option("FILE", *path, "A library of operators")->required()->option_text("REQUIRED");
+  app->footer(
+      "Loads the library in a process of its own, so that a crash is reported.\n\n"
+      "Examples:\n"
+      "  opkit lib build/libmy_ops.so");
+  app->callback([path] { Lib(*path); });
+}
+
+}  // namespace cli

@@ -1,0 +1,34 @@
+// Operator libraries on the command line: --library of the commands that run or show operators, and
+// what `lib` and `check` have in common.
+#ifndef OPKIT_EXAMPLES_CLI_LIBRARY_HPP_
+#define OPKIT_EXAMPLES_CLI_LIBRARY_HPP_
+
+#include <string>
+#include <vector>
+
+#include "opkit/plugin/library.hpp"
+#include "program.hpp"
+
+namespace cli {
+
+// --library FILE.so, as often as one likes.
+void AddLibraryOption(CLI::App& app, std::vector<std::string>* paths);
+
+// Failures (kBadFile) say what is wrong with the file. Its operators stand before built-in ones of
+// the same name.
+opkit::Library LoadLibrary(const std::string& path);
+void LoadLibraries(const std::vector<std::string>& paths);
+
+// The device types that the library's kernels of this operator are for, "cpu, cuda".
+std::string DevicesOf(const opkit::Library& library, const std::string& op);
+// What it does, in a sentence.
+std::string SummaryOf(const opkit::Library& library, const std::string& op);
+// "libgemm.so: 2 operators, …"
+std::string HeadOf(const opkit::Library& library);
+
+// "…/libx.so crashes while it is loaded", for a child that ended so.
+Failure CrashedWhileLoading(const std::string& path, const std::string& crash);
+
+}  // namespace cli
+
+#endif  // OPKIT_EXAMPLES_CLI_LIBRARY_HPP_

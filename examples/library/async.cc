@@ -1,0 +1,75 @@
+// An operator that returns before it is done: a thread of the library's own ends it, well or badly.
+//   g++ -std=c++20 -O2 -shared -fPIC -fno-gnu-unique -Iinclude examples/library/async.cc -o libasync.so
+#include <cmath>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <opkit/plugin/author.hpp>
+#include <thread>
+
+using namespace opkit;
+
+// Made and joined with the library: a detached thread might run code that is unmapped already.
+class Worker {
+ public:
+  ~Worker() {
+    Do({});
+    thread_.join();
+  }
+  void Do(UniqueFunction<void()> work) {
+    const std::lock_guard lock(mutex_);
+    queue_.push_back(std::move(work));
+    wake_.notify_one();
+  }
+
+ private:
+  void Loop() {
+    for (std::unique_lock lock(mutex_);; lock.lock()) {
+      wake_.wait(lock, [this] { return !queue_.empty(); });
+      UniqueFunction<void()> work = std::move(queue_.front());
+      queue_.pop_front();
+      if (!work) return;
+      lock.unlock();
+      work();
+    }
+  }
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::deque<UniqueFunction<void()>> queue_;  // an empty one ends the thread
+  std::thread thread_{[this] { Loop(); }};
+};
+std::unique_ptr<Worker> worker;
+void Initialize(int, int) { worker = std::make_unique<Worker>(); }
+void Finalize() { worker.reset(); }
+OPKIT_LIBRARY_INITIALIZE(Initialize);
+OPKIT_LIBRARY_FINALIZE(Finalize);
+
+Status Forward(const AttrMap&, std::span<const OpTensor> in, std::span<OpTensor> out,
+               OpResource& res) {
+  // The views and the memory behind them last until the operator is completed.
+  worker->Do([x = in[0], y = out[0], identity = res.invocation(), done = res.defer()]() mutable {
+    const OpAdoption adoption(identity);  // profiles show what this thread does as the operator's
+    for (int64_t i = 0; i < x.size(); ++i) {
+      const float value = x.data<float>()[i];
+      if (value < 0) return done.Fail(StrCat("element ", i, " is ", value, ": it has no root"));
+      y.data<float>()[i] = std::sqrt(value);
+    }
+    done.Complete();  // dropped without, the operator fails and says so
+  });
+  return SUCCESS;
+}
+
+Status InferShape(const AttrMap&, ShapeVectors& in, ShapeVectors& out) {
+  out[0] = in[0];
+  return SUCCESS;
+}
+
+REGISTER_OP(async_sqrt)
+    .setForward(Forward)
+    .setAsync()
+    .setParseAttrs([](const AttrMap&, int* num_in, int* num_out) { *num_in = *num_out = 1; })
+    .setInferType([](const AttrMap&, std::vector<DType>& in, std::vector<DType>& out) {
+      in[0] = out[0] = DType::kFloat32;
+    })
+    .setInferShape(InferShape)
+    .setDoc("The square root of each element, by the library's own thread.");

@@ -1,0 +1,40 @@
+#!/usr/bin/env python3
+"""The lines that the sources of this folder say they are compiled with: compile_lines.py OUT.
+
+All of them must be there and alike. Those of gemm.cc and plain_c.c, and nvcc's where this machine
+has it, are run from the repository, with their results in the folder OUT.
+"""
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+here = pathlib.Path(__file__).resolve().parent
+out = pathlib.Path(sys.argv[1]).resolve()
+out.mkdir(parents=True, exist_ok=True)
+
+OPTIONS = {
+    "g++": "g++ -std=c++20 -O2 -shared -fPIC -fno-gnu-unique -Iinclude",
+    "gcc": "gcc -std=c99 -O2 -shared -fPIC -Iinclude",
+    "nvcc": "nvcc -x cu -std=c++20 -O2 -shared -Xcompiler -fPIC,-fno-gnu-unique -Iinclude",
+}
+for source in sorted([*here.glob("*.cc"), *here.glob("*.c")]):
+    lines = re.findall(r"(?m)^(?://| \*) +((g\+\+|gcc|nvcc) .*)$", source.read_text())
+    if not lines:
+        sys.exit(f"{source.name} does not say how to compile it")
+    for line, compiler in lines:
+        result = f"lib{source.stem}.so"
+        expected = f"{OPTIONS[compiler]} examples/library/{source.name} -o {result}"
+        if source.name == "first.cc":
+            expected = expected.replace("-Iinclude", "-Isingle_include")
+        if line != expected:
+            sys.exit(f"{source.name} says\n  {line}\ninstead of\n  {expected}")
+        if source.name not in ("gemm.cc", "plain_c.c") and compiler != "nvcc":
+            continue
+        if not shutil.which(compiler):
+            print(f"left out, there is no {compiler}: {line}")
+            continue
+        print(line, flush=True)
+        subprocess.run(line.removesuffix(result) + str(out / result), shell=True, check=True,
+                       cwd=here.parents[1])

@@ -1,0 +1,70 @@
+// C = alpha * A * B with its gradient, made of plain functions: with maps and vectors (my_gemm),
+// and in the form that allocates nothing (my_fast_gemm).
+//   g++ -std=c++20 -O2 -shared -fPIC -fno-gnu-unique -Iinclude examples/library/gemm.cc -o libgemm.so
+#include "gemm.hpp"
+
+#include <map>
+
+using namespace opkit;
+using Attrs = std::map<std::string, std::string>;
+using Tensors = std::vector<OpTensor>;
+
+float Alpha(const Attrs& attrs) { return attrs.count("alpha") ? std::stof(attrs.at("alpha")) : 1; }
+
+int Forward(Attrs attrs, Tensors in, Tensors out, OpResource res) {
+  Multiply(Alpha(attrs), in[0], in[1], out[0], res);
+  return SUCCESS;
+}
+// in: the gradient of C, then A, B and C. out: the gradients of A and B.
+int Backward(Attrs attrs, Tensors in, Tensors out, OpResource res) {
+  Multiply(Alpha(attrs), in[0], Matrix(in[2]).Transposed(), out[0], res);
+  Multiply(Alpha(attrs), Matrix(in[1]).Transposed(), in[0], out[1], res);
+  return SUCCESS;
+}
+
+int ParseAttrs(Attrs attrs, int* num_in, int* num_out) {
+  Alpha(attrs);  // throws for what is no number: the host says so, and of which operator
+  *num_in = 2;
+  *num_out = 1;
+  return SUCCESS;
+}
+int InferType(Attrs, std::vector<int>& in, std::vector<int>& out) {
+  in[0] = in[1] = out[0] = static_cast<int>(DType::kFloat32);
+  return SUCCESS;
+}
+int InferShape(Attrs, ShapeVectors& in, ShapeVectors& out) {  // std::vector<std::vector<int64_t>>
+  if (in[0].size() != 2 || in[1].size() != 2 || in[0][1] != in[1][0]) {
+    OPKIT_ERROR_MSG << "cannot multiply " << in[0] << " by " << in[1];
+    return FAIL;
+  }
+  out[0] = {in[0][0], in[1][1]};
+  return SUCCESS;
+}
+
+REGISTER_OP(my_gemm)
+    .setForward(Forward, "cpu")
+    .setBackward(Backward, "cpu")
+    .setParseAttrs(ParseAttrs)
+    .setInferType(InferType)
+    .setInferShape(InferShape)
+    .setDoc("alpha * A * B. Attribute: alpha (1).");
+
+Status FastForward(const AttrMap& attrs, std::span<const OpTensor> in, std::span<OpTensor> out,
+                   OpResource& res) {
+  Multiply(attrs.get("alpha", 1.f), in[0], in[1], out[0], res);
+  return SUCCESS;
+}
+Status FastBackward(const AttrMap& attrs, std::span<const OpTensor> in, std::span<OpTensor> out,
+                    OpResource& res) {
+  Multiply(attrs.get("alpha", 1.f), in[0], Matrix(in[2]).Transposed(), out[0], res);
+  Multiply(attrs.get("alpha", 1.f), Matrix(in[1]).Transposed(), in[0], out[1], res);
+  return SUCCESS;
+}
+
+REGISTER_OP(my_fast_gemm)
+    .setForward(FastForward)
+    .setBackward(FastBackward)
+    .setParseAttrs(ParseAttrs)
+    .setInferType(InferType)
+    .setInferShape(InferShape)
+    .setDoc("alpha * A * B, without an allocation in a run. Attribute: alpha (1).");

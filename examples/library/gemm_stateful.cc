@@ -1,0 +1,66 @@
+// C = A * B by an object that keeps something between its runs: B's columns, copied to lie in a row
+// each, so that both factors are read in order. Its gradient uses the same copy.
+//   g++ -std=c++20 -O2 -shared -fPIC -fno-gnu-unique -Iinclude examples/library/gemm_stateful.cc -o libgemm_stateful.so
+#include "gemm.hpp"
+
+using namespace opkit;
+
+class PackedGemm final : public StatefulOp {
+ public:
+  // Forward and Backward, with vectors of tensors, are the other way: Run makes none.
+  Status Run(FunctionPass pass, std::span<const OpTensor> in, std::span<OpTensor> out,
+             OpResource& res) override {
+    if (pass == FunctionPass::kForward) {
+      Pack(in[1]);
+      Multiply(1, in[0], Columns().Transposed(), out[0], res);
+      return SUCCESS;
+    }
+    if (rows_ < 0) return Status::Failure("the gradient is asked for before the first run");
+    Multiply(1, in[0], Columns(), out[0], res);
+    Multiply(1, Matrix(in[1]).Transposed(), in[0], out[1], res);
+    return SUCCESS;
+  }
+
+ private:
+  void Pack(Matrix b) {
+    rows_ = b.rows;
+    columns_ = b.columns;
+    packed_.clear();  // and keeps its memory for this run
+    for (int64_t j = 0; j < columns_; ++j)
+      for (int64_t k = 0; k < rows_; ++k) packed_.push_back(b.data[k * columns_ + j]);
+  }
+  Matrix Columns() const { return {packed_.data(), columns_, rows_}; }
+
+  std::vector<float> packed_;
+  int64_t rows_ = -1, columns_ = 0;
+};
+
+int CreateState(const AttrMap&, StatefulOp** state) {  // the host destroys it
+  *state = new PackedGemm;
+  return SUCCESS;
+}
+
+int ParseAttrs(const AttrMap&, int* num_in, int* num_out) {
+  *num_in = 2;
+  *num_out = 1;
+  return SUCCESS;
+}
+int InferType(const AttrMap&, std::vector<DType>& in, std::vector<DType>& out) {
+  in[0] = in[1] = out[0] = DType::kFloat32;
+  return SUCCESS;
+}
+int InferShape(const AttrMap&, ShapeVectors& in, ShapeVectors& out) {
+  if (in[0].size() != 2 || in[1].size() != 2 || in[0][1] != in[1][0]) {
+    OPKIT_ERROR_MSG << "cannot multiply " << in[0] << " by " << in[1];
+    return FAIL;
+  }
+  out[0] = {in[0][0], in[1][1]};
+  return SUCCESS;
+}
+
+REGISTER_OP(state_gemm)
+    .setCreateOpState(CreateState, "cpu")
+    .setParseAttrs(ParseAttrs)
+    .setInferType(InferType)
+    .setInferShape(InferShape)
+    .setDoc("A * B, with a copy of B that is read in order.");
