@@ -1,0 +1,451 @@
+/* opkit_abi.h: all that crosses between a host program and a library of operators. C99.
+ *
+ * A library exports one function, opkit_library_entry. It is given the host's table of functions
+ * and returns a description of the library: its operators, and for each the functions that infer
+ * and compute. Authors in C++ include opkit/plugin/author.hpp, which fills all of this in;
+ * examples/library/plain_c.c is a library in C.
+ *
+ * The rules that keep libraries and hosts of different versions working together:
+ * 1. Every struct begins with `size`, the sizeof that its maker compiled with, and `extension`,
+ *    null but for private agreements. A reader asks OPKIT_ABI_HAS(p, member) before it reads a
+ *    member that was not there in version 1.0.
+ * 2. Members never change their place, type or meaning and are never removed. New ones go at the
+ *    end of their struct, and OPKIT_ABI_MINOR grows by one. What cannot be done so is a new major
+ *    version, which older libraries are refused by.
+ * 3. Arrays of structs are read with the stride that their first element's `size` says
+ *    (opkit_tensor_at, opkit_value_at), or are arrays of pointers.
+ * 4. A null function pointer is something its side does not offer. A status that one does not know
+ *    is a failure.
+ * 5. No memory changes hands: who allocates frees. Strings are UTF-8, end with a zero and, like all
+ *    that is passed to a call, last until the call returns; what describes a library lasts until it
+ *    is unloaded.
+ * 6. Nothing is thrown and no longjmp passes through a call in either direction.
+ * 7. Any function may be called from several threads at once, for different instances; one
+ *    instance is run by one thread at a time.
+ */
+#ifndef OPKIT_ABI_OPKIT_ABI_H_
+#define OPKIT_ABI_OPKIT_ABI_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define OPKIT_ABI_MAJOR 1
+#define OPKIT_ABI_MINOR 0
+
+/* Whether the struct that p points to is long enough to have the member. */
+#define OPKIT_ABI_HAS(p, member) \
+  ((p)->size >= (uint64_t)((const char*)(&(p)->member + 1) - (const char*)(p)))
+
+/* What a function answers. After a failure the text given to host->set_error explains it. */
+typedef int32_t opkit_status;
+enum {
+  OPKIT_OK = 0,
+  OPKIT_INVALID_ARGUMENT = 1,
+  OPKIT_TYPE_MISMATCH = 2,
+  OPKIT_NOT_FOUND = 3,
+  OPKIT_ALREADY_EXISTS = 4,
+  OPKIT_OUT_OF_RANGE = 5,
+  OPKIT_UNINITIALIZED = 6,
+  OPKIT_OUT_OF_MEMORY = 7,
+  OPKIT_UNSUPPORTED = 8,
+  OPKIT_FAILED_PRECONDITION = 9,
+  OPKIT_CANCELLED = 10,
+  OPKIT_DEADLINE_EXCEEDED = 11,
+  OPKIT_FAILED = 12
+};
+
+/* Element types. complex64 is two float32, complex128 two float64. */
+enum {
+  OPKIT_UNDEFINED = 0,
+  OPKIT_BOOL = 1,
+  OPKIT_INT8 = 2,
+  OPKIT_INT16 = 3,
+  OPKIT_INT32 = 4,
+  OPKIT_INT64 = 5,
+  OPKIT_UINT8 = 6,
+  OPKIT_UINT16 = 7,
+  OPKIT_UINT32 = 8,
+  OPKIT_UINT64 = 9,
+  OPKIT_FLOAT16 = 10,
+  OPKIT_BFLOAT16 = 11,
+  OPKIT_FLOAT32 = 12,
+  OPKIT_FLOAT64 = 13,
+  OPKIT_COMPLEX64 = 14,
+  OPKIT_COMPLEX128 = 15
+};
+
+/* Devices have DLPack's numbers (1 is the CPU, 2 CUDA); 64 is the CPU with streams. */
+enum { OPKIT_CPU = 1, OPKIT_CUDA = 2, OPKIT_CPU_STREAM = 64 };
+
+/* How a result is to be stored. */
+enum {
+  OPKIT_REQ_NONE = 0,    /* nobody wants it: there is no memory */
+  OPKIT_REQ_WRITE = 1,   /* */
+  OPKIT_REQ_INPLACE = 2, /* the memory is that of an input, which the operator allows */
+  OPKIT_REQ_ADD = 3      /* onto what is there; only for operators with OPKIT_OP_ACCEPTS_ADD */
+};
+
+enum { OPKIT_LOG_INFO = 0, OPKIT_LOG_WARNING = 1, OPKIT_LOG_ERROR = 2 };
+
+/* A tensor: a view. One that the node leaves out has the dtype OPKIT_UNDEFINED and no data. */
+typedef struct opkit_tensor {
+  uint64_t size;
+  const void* extension;
+  void* data; /* the first element; in the memory of the device */
+  const int64_t* shape;
+  const int64_t* strides; /* in elements, one for each extent */
+  int32_t rank;
+  int32_t dtype;
+  int32_t device_type;
+  int32_t device_index;
+  int32_t req;      /* of an output */
+  int32_t reserved; /* 0 */
+  const void* host; /* the host's own: handed on unchanged when the tensor is passed to invoke */
+} opkit_tensor;
+
+/* The type of an attribute. A list's number is its element's plus five. */
+enum {
+  OPKIT_ATTR_INT = 0,
+  OPKIT_ATTR_FLOAT = 1,
+  OPKIT_ATTR_BOOL = 2,
+  OPKIT_ATTR_STRING = 3,
+  OPKIT_ATTR_TENSOR = 4,
+  OPKIT_ATTR_INTS = 5,
+  OPKIT_ATTR_FLOATS = 6,
+  OPKIT_ATTR_BOOLS = 7,
+  OPKIT_ATTR_STRINGS = 8,
+  OPKIT_ATTR_TENSORS = 9
+};
+
+/* A named attribute. Of the four arrays the one of its type has `count` elements (one for a single
+ * value) and the others are null. */
+typedef struct opkit_attr {
+  uint64_t size;
+  const void* extension;
+  const char* name;
+  int32_t type;
+  int32_t reserved; /* 0 */
+  uint64_t count;
+  const int64_t* ints; /* bools too */
+  const double* floats;
+  const char* const* strings;
+  const uint64_t* string_sizes; /* bytes, without the zero at the end */
+  const opkit_tensor* const* tensors;
+  const char* text; /* the value as text: 3, 0.5, true, word, [1, 2] */
+} opkit_attr;
+
+typedef struct opkit_node opkit_node;
+
+/* A graph that a node carries as an attribute: nodes in an order that respects their values. */
+typedef struct opkit_graph {
+  uint64_t size;
+  const void* extension;
+  const char* name; /* of the attribute */
+  uint64_t num_inputs;
+  const char* const* inputs;
+  uint64_t num_outputs;
+  const char* const* outputs;
+  uint64_t num_constants;
+  const char* const* constant_names;
+  const opkit_tensor* const* constants;
+  uint64_t num_nodes;
+  const opkit_node* const* nodes;
+} opkit_graph;
+
+/* A call site of an operator. */
+struct opkit_node {
+  uint64_t size;
+  const void* extension;
+  const char* op;
+  const char* name; /* empty where it has none */
+  int32_t device_type;
+  int32_t device_index;
+  uint64_t num_inputs;
+  const char* const* inputs; /* names of values; empty for one that is left out */
+  uint64_t num_outputs;
+  const char* const* outputs;
+  uint64_t num_attrs;
+  const opkit_attr* const* attrs;
+  uint64_t num_graphs;
+  const opkit_graph* const* graphs;
+};
+
+/* What is known of an input or output before it is computed; inference fills in what it can say. */
+#define OPKIT_MAX_RANK 32
+typedef struct opkit_value {
+  uint64_t size;
+  const void* extension;
+  int32_t present; /* 0: the node leaves it out */
+  int32_t dtype;   /* -1: unknown */
+  int32_t rank;    /* -1: unknown */
+  int32_t reserved;
+  /* -1: unknown; less: a symbol, the same number for the same one */
+  int64_t dims[OPKIT_MAX_RANK];
+  const opkit_tensor* constant; /* the elements of an input, where they are known; else null */
+} opkit_value;
+
+typedef struct opkit_host opkit_host;
+
+/* One run of an operator. Tensors are read with opkit_input and opkit_output. */
+typedef struct opkit_call {
+  uint64_t size;
+  const void* extension;
+  const opkit_host* host;
+  void* context;  /* the host's own */
+  const char* op; /* the operator's name */
+  uint64_t num_inputs;
+  const opkit_tensor* inputs;
+  uint64_t num_outputs;
+  const opkit_tensor* outputs;
+  void* scratch; /* what scratch_bytes asked for, undefined at the start; null for 0 bytes */
+  int64_t scratch_bytes;
+  void* stream; /* a cudaStream_t where the device is CUDA; the work belongs on it */
+  int32_t device_type;
+  int32_t device_index;
+  int32_t asynchronous; /* not 0: what is issued now runs later, at its place in the stream */
+  int32_t reserved;
+  uint64_t random_seed; /* of this run: drawn from the program's seed and the node */
+  uint64_t author[8];   /* for the author's side, all 0 at the start */
+} opkit_call;
+
+/* What remembers that an operator is not finished: see opkit_host.defer. */
+typedef struct opkit_completion opkit_completion;
+
+/* Room for the host, on the caller's stack. */
+typedef struct opkit_scope {
+  uint64_t storage[8];
+} opkit_scope;
+
+/* The identity of an operator's run, for the profiler. */
+typedef struct opkit_invocation {
+  uint64_t id;
+  uint64_t parent;
+  uint64_t kind;
+} opkit_invocation;
+
+/* What the host offers. `call` is the one that forward or backward was given. */
+struct opkit_host {
+  uint64_t size;
+  const void* extension;
+  uint32_t abi_major;
+  uint32_t abi_minor;
+  const char* version; /* of the host's toolkit */
+
+  /* Explains the failure that this thread is about to return; add_error adds to what is there. The
+   * text is copied. */
+  void (*set_error)(opkit_status status, const char* text, uint64_t text_size);
+  void (*add_error)(const char* text, uint64_t text_size);
+  /* Why a function of this table has failed last in this thread. */
+  const char* (*failure_text)(void);
+
+  /* `bytes` bytes of the device's memory, aligned to 64; each call its own. Freed when the run has
+   * ended. Null for 0 bytes. From any thread of the call. */
+  opkit_status (*alloc)(const opkit_call* call, int64_t bytes, void** memory);
+  /* A dense tensor in such memory, written to *tensor. */
+  opkit_status (*temporary)(const opkit_call* call, int32_t dtype, int32_t rank,
+                            const int64_t* shape, opkit_tensor* tensor);
+  /* body(context, begin, end) for ranges that make up [0, n), on the host's threads and this one;
+   * `grain` indices make a range, 0 lets the host measure. Returns when all have run; where one
+   * fails, the others are skipped as far as they have not begun, and its status is the answer. Now,
+   * also on a CPU stream: issue it by launch. */
+  opkit_status (*parallel_for)(const opkit_call* call, int64_t n, int64_t grain,
+                               opkit_status (*body)(void* context, int64_t begin, int64_t end),
+                               void* context);
+  /* work(context) at its place in the stream, and then drop(context); without a stream both now.
+   * drop is called also where work is not, and where launch fails. */
+  opkit_status (*launch)(const opkit_call* call, opkit_status (*work)(void* context),
+                         void (*drop)(void* context), void* context);
+  /* Another operator of the host on these tensors, writing into the outputs given; at its place in
+   * the stream where there is one. Kept ready from run to run. One thread of a call at a time. */
+  opkit_status (*invoke)(const opkit_call* call, const char* op, uint64_t num_inputs,
+                         const opkit_tensor* inputs, uint64_t num_outputs,
+                         const opkit_tensor* outputs, uint64_t num_attrs,
+                         const opkit_attr* const* attrs);
+  void (*log)(const opkit_call* call, int32_t level, const char* text);
+
+  /* A named part of the operator's own code, in this thread: begin and end nest. */
+  void (*scope_begin)(const opkit_call* call, const char* name, opkit_scope* scope);
+  void (*scope_end)(opkit_scope* scope);
+  /* The identity that work in this thread has now, and going on with it in a thread of one's own.
+   */
+  void (*invocation)(opkit_invocation* identity);
+  void (*adopt)(const opkit_invocation* identity, opkit_scope* scope); /* until scope_end */
+
+  /* For operators with OPKIT_OP_ASYNC: forward may return OPKIT_OK before its outputs are there.
+   * Whoever ends the work then calls complete, once, from any thread; tensors and memory of the
+   * call last until then. */
+  opkit_status (*defer)(const opkit_call* call, opkit_completion** completion);
+  void (*complete)(opkit_completion* completion, opkit_status status, const char* text);
+};
+
+/* The implementation of an operator for a type of device. */
+typedef struct opkit_kernel opkit_kernel;
+struct opkit_kernel {
+  uint64_t size;
+  const void* extension;
+  const char* device; /* "cpu", "gpu", "cpu_stream", or the name of another device type */
+  /* Makes what forward and backward get as `instance`: once for each operator that the host
+   * creates, and destroyed with it. Without it they get `author`. */
+  opkit_status (*create)(const opkit_kernel* kernel, const opkit_node* node, void** instance);
+  void (*destroy)(void* instance);
+  opkit_status (*forward)(void* instance, const opkit_call* call);
+  /* Inputs: gradients of the outputs, the inputs, the outputs. Outputs: gradients of the inputs. */
+  opkit_status (*backward)(void* instance, const opkit_call* call);
+  uint64_t flags;
+  const void* author; /* the author's own */
+};
+/* forward keeps something in its instance that backward needs: both run the same one. */
+#define OPKIT_KERNEL_STATEFUL ((uint64_t)1)
+
+/* One attribute, input or output, as documented. */
+typedef struct opkit_parameter {
+  uint64_t size;
+  const void* extension;
+  const char* name;
+  const char* doc;
+  const opkit_attr* default_value; /* of an attribute; null: none */
+  int32_t type;                    /* of an attribute; -1: any */
+  int32_t required;
+  uint64_t dtypes; /* of an input or output: bit 1 << dtype for each it may have; 0: any */
+} opkit_parameter;
+
+/* What an operator's gradient function is asked: which nodes compute the gradients of the inputs of
+ * `node` from those of its outputs. The values of `node` keep their names; all that is new is given
+ * one by new_name. Names that are null or empty: no gradient. A sparse gradient is one of indices
+ * and values of slices along the first axis. */
+typedef struct opkit_gradient opkit_gradient;
+struct opkit_gradient {
+  uint64_t size;
+  const void* extension;
+  const opkit_node* node;
+  const char* const* dense;   /* of each output: the name of its gradient, */
+  const char* const* indices; /* or those of a sparse one */
+  const char* const* values;
+  void* context; /* the host's own */
+  /* A name that nothing has yet, for a gradient of `value`, or where suffix is given for a part of
+   * the computation: "x" and "_grad_mask". The first without a suffix is where the gradient of
+   * `value` is expected. Lasts until the gradient function returns; null after a failure. */
+  const char* (*new_name)(const opkit_gradient* gradient, const char* value, const char* suffix);
+  /* In the order they run. */
+  opkit_status (*add_node)(const opkit_gradient* gradient, const opkit_node* node);
+  opkit_status (*set_input)(const opkit_gradient* gradient, uint64_t input, const char* dense,
+                            const char* indices, const char* values);
+};
+
+/* An operator. Only `name` and one kernel are required. */
+typedef struct opkit_op opkit_op;
+struct opkit_op {
+  uint64_t size;
+  const void* extension;
+  const char* name;
+  const char* doc;
+  const char* file; /* where it is defined */
+  int32_t line;
+  int32_t reserved;
+  uint64_t flags;
+  uint64_t num_kernels;
+  const opkit_kernel* const* kernels;
+  uint64_t num_inplace;
+  const int32_t* inplace; /* num_inplace pairs: input, output that may share memory */
+
+  /* How many inputs and outputs a node with these attributes has (-1: any number), or a failure
+   * for wrong attributes. */
+  opkit_status (*parse_attrs)(const opkit_op* op, const opkit_node* node, int32_t* num_inputs,
+                              int32_t* num_outputs);
+  /* Fill in what is unknown, of the outputs from the inputs or the reverse. While some inputs are
+   * unknown a failure only means: not yet. Without infer_type outputs have the dtype of input 0. */
+  opkit_status (*infer_type)(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
+                             opkit_value* outputs);
+  opkit_status (*infer_shape)(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
+                              opkit_value* outputs);
+  /* The inputs that are written to: mutated[i] is set to 1; all are 0 before. */
+  opkit_status (*mutated_inputs)(const opkit_op* op, const opkit_node* node, uint8_t* mutated);
+  /* Memory of a run, known before it, for inputs whose shapes are known. */
+  opkit_status (*scratch_bytes)(const opkit_op* op, const opkit_node* node,
+                                const opkit_value* inputs, int64_t* bytes);
+
+  uint64_t num_attrs;
+  const opkit_parameter* const* attrs;
+  uint64_t num_inputs;
+  const opkit_parameter* const* inputs;
+  uint64_t num_outputs;
+  const opkit_parameter* const* outputs;
+  const void* author; /* the author's own */
+  /* In place of a backward function: the nodes that compute the gradient. */
+  opkit_status (*gradient)(const opkit_op* op, const opkit_gradient* gradient);
+};
+#define OPKIT_OP_SUBGRAPH ((uint64_t)1)        /* reads a graph that its node carries */
+#define OPKIT_OP_ACCEPTS_STRIDES ((uint64_t)2) /* otherwise inputs arrive dense */
+#define OPKIT_OP_ACCEPTS_ADD ((uint64_t)4)     /* otherwise the host adds up */
+#define OPKIT_OP_ASYNC ((uint64_t)8)           /* forward may call host->defer */
+/* two runs may differ, or do more than write the outputs: never merged, folded or dropped */
+#define OPKIT_OP_EFFECTS ((uint64_t)16)
+/* no gradient flows through it; asking for one is a mistake; it has one that is not written yet */
+#define OPKIT_OP_NO_GRADIENT ((uint64_t)32)
+#define OPKIT_OP_SHOULD_NOT_GRADIENT ((uint64_t)64)
+#define OPKIT_OP_GRADIENT_NOT_IMPLEMENTED ((uint64_t)128)
+#define OPKIT_OP_OPEN_ATTRS ((uint64_t)256) /* takes attributes that are not among attrs */
+
+/* A library. */
+typedef struct opkit_library {
+  uint64_t size;
+  const void* extension;
+  uint32_t abi_major;
+  uint32_t abi_minor;
+  const char* name;    /* null: the file's */
+  const char* version; /* of the toolkit it was compiled with; null: none */
+  /* Called once before anything else, with the host's version; a failure refuses the loading. */
+  opkit_status (*initialize)(uint32_t host_abi_major, uint32_t host_abi_minor);
+  void (*finalize)(void); /* before it is unmapped */
+  uint64_t num_ops;
+  const opkit_op* const* ops;
+  /* Reserved: 0 and null. */
+  uint64_t num_partitioners;
+  const void* const* partitioners;
+  uint64_t num_passes;
+  const void* const* passes;
+} opkit_library;
+
+/* The one symbol of a library. Null, after host->set_error, when it cannot serve this host. */
+#define OPKIT_LIBRARY_ENTRY "opkit_library_entry"
+typedef const opkit_library* (*opkit_library_entry_function)(const opkit_host* host);
+
+static inline const opkit_tensor* opkit_tensor_at(const opkit_tensor* tensors, uint64_t i) {
+  return (const opkit_tensor*)(const void*)((const char*)tensors + i * tensors->size);
+}
+static inline opkit_value* opkit_value_at(opkit_value* values, uint64_t i) {
+  return (opkit_value*)(void*)((char*)values + i * values->size);
+}
+static inline const opkit_tensor* opkit_input(const opkit_call* call, uint64_t i) {
+  return opkit_tensor_at(call->inputs, i);
+}
+static inline const opkit_tensor* opkit_output(const opkit_call* call, uint64_t i) {
+  return opkit_tensor_at(call->outputs, i);
+}
+/* Elements of a tensor. */
+static inline int64_t opkit_numel(const opkit_tensor* tensor) {
+  int64_t count = 1;
+  int32_t i;
+  for (i = 0; i < tensor->rank; ++i) count *= tensor->shape[i];
+  return count;
+}
+/* The attribute of that name; null when there is none. */
+static inline const opkit_attr* opkit_find_attr(const opkit_node* node, const char* name) {
+  uint64_t i;
+  for (i = 0; i < node->num_attrs; ++i) {
+    const char *a = node->attrs[i]->name, *b = name;
+    while (*a && *a == *b) ++a, ++b;
+    if (*a == *b) return node->attrs[i];
+  }
+  return NULL;
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* OPKIT_ABI_OPKIT_ABI_H_ */

@@ -1,0 +1,405 @@
+#include "opkit/plugin/export_operators.hpp"
+
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "../allocations.hpp"
+#include "../error_of.hpp"
+#include "opkit/graph/executor.hpp"
+#include "opkit/graph/gradients.hpp"
+#include "opkit/op/check.hpp"
+#include "opkit/opkit.hpp"
+#include "opkit/plugin/author.hpp"
+#include "opkit/plugin/library.hpp"
+#include "opkit/plugin/testing.hpp"
+
+namespace export_operators_test {
+using namespace opkit;  // NOLINT: as a program writes it
+
+namespace {
+
+Library Load(const std::string& name) { return Library::Load(OPKIT_TEST_LIBRARIES "/" + name); }
+struct Loaded {
+  explicit Loaded(const std::string& name) : library(Load(name)) {}
+  Loaded(const Loaded&) = delete;
+  Loaded& operator=(const Loaded&) = delete;
+  ~Loaded() {
+    if (library.is_loaded()) library.Unload();
+  }
+  Library library;
+};
+
+Tensor Floats(Shape shape, std::initializer_list<float> values) {
+  return Tensor::From<float>(std::move(shape), values);
+}
+std::vector<float> Values(const Tensor& tensor) { return tensor.ToVector<float>(); }
+template <class F>
+void CheckFails(F call, const std::string& text) {
+  const std::string found = ErrorOf(call).what();
+  CHECK_MESSAGE(Contains(found, text), found);
+}
+
+int ThreadsNamed(const std::string& prefix) {
+  int count = 0;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string name;
+    std::getline(std::ifstream(task.path() / "comm"), name);
+    count += name.substr(0, prefix.size()) == prefix;
+  }
+  return count;
+}
+
+// What classes.cc has too.
+class SharedOp final : public Operator<CPUContext> {
+ public:
+  USE_OPERATOR_FUNCTIONS(CPUContext);
+  using Operator::Operator;
+  bool RunOnDevice() override {
+    Output(0, {1}, DType::kFloat32)->mutable_data<float>()[0] = 1;
+    return true;
+  }
+};
+OPERATOR_SCHEMA(LibShared)
+    .SetDoc("the program's")
+    .NumInputs(1)
+    .NumOutputs(1)
+    .IdenticalTypeAndShape();
+REGISTER_CPU_OPERATOR(LibShared, SharedOp);
+
+}  // namespace
+
+TEST_CASE("a library hands over its class operators beside those of REGISTER_OP") {
+  Loaded loaded("libclasses.so");
+  const std::vector<std::string> expected = {
+      "LibTwice",  "LibAttributes", "LibBias",    "LibCount",  "LibElsewhere",  "LibMul",
+      "LibRepeat", "LibScale",      "LibScratch", "LibShared", "LibSharedLoop", "LibTasks"};
+  CHECK(loaded.library.operators() == expected);
+  CHECK(Values(Invoke("LibTwice", {Floats({2}, {1, 2})})[0]) == std::vector<float>{2, 4});
+  CHECK(Values(Invoke("LibScale", {Floats({2}, {1, 2})}, {{"scale", 3.f}})[0]) ==
+        std::vector<float>{3, 6});
+  CHECK(CheckRegistrations().empty());
+}
+
+TEST_CASE("its registries are its own, until it is unloaded and mapped out") {
+  Library library = Load("libclasses.so");
+  CHECK(OpRegistry::Global().GetSchema("LibScale").origin() == "libclasses.so");
+  CHECK_FALSE(OpRegistry::Global().FindSchema("LibSquare"));
+  const UnloadReport report = library.Unload();
+  CHECK_MESSAGE(report.unmapped, ToString(report));
+  CHECK_FALSE(OpRegistry::Global().FindSchema("LibScale"));
+  CHECK_FALSE(GradientRegistry::Global().Find("LibScale"));
+}
+
+TEST_CASE("the schema arrives whole") {
+  Loaded loaded("libclasses.so");
+  const OpSchema& scale = OpRegistry::Global().GetSchema("LibScale");
+  CHECK(scale.doc() == "Multiplies by a number.");
+  REQUIRE(scale.attributes().size() == 1);
+  CHECK(scale.attributes()[0].name == "scale");
+  CHECK(scale.attributes()[0].doc == "the number");
+  CHECK(scale.attributes()[0].type == AttributeType::kFloat);
+  CHECK(*scale.attributes()[0].default_value == Attribute(1.f));
+  CHECK_FALSE(scale.attributes()[0].required);
+  REQUIRE(scale.inputs().size() == 1);
+  CHECK(scale.inputs()[0].name == "x");
+  CHECK(scale.inputs()[0].dtypes == std::vector<DType>{DType::kFloat32});
+  CHECK(scale.outputs()[0].doc == "numbers times scale");
+  CHECK(scale.outputs()[0].dtypes.empty());
+  CHECK(scale.CanInplace(0, 0));
+  CHECK(std::string(scale.file()).find("classes.cc") != std::string::npos);
+  CHECK_FALSE(scale.is_stateful());
+  CHECK(OpRegistry::Global().GetSchema("LibCount").is_stateful());
+  CHECK_FALSE(OpRegistry::Global().GetSchema("LibMul").CanInplace(0, 0));
+  const OpSchema& attributes = OpRegistry::Global().GetSchema("LibAttributes");
+  CHECK(attributes.FindAttribute("ints")->required);
+  CHECK(attributes.FindAttribute("table")->type == AttributeType::kTensor);
+  CHECK(*attributes.FindAttribute("floats")->default_value ==
+        Attribute(std::vector<double>{0.5, 0.25}));
+}
+
+TEST_CASE("the program checks nodes as if the operator were its own") {
+  Loaded loaded("libclasses.so");
+  const Tensor x = Floats({2}, {1, 2});
+  CheckFails(
+      [&] {
+        Invoke("LibScale", {x}, {{"scael", 1.f}});
+      },
+      "LibScale has no argument 'scael' (did you mean 'scale'?");
+  CheckFails([&] { Invoke("LibScale", {x}, {{"scale", 1}}); }, "is int (1), expected float");
+  CheckFails([&] { Invoke("LibScale", {x, x}); }, "LibScale has 2 inputs, expected 1");
+  CheckFails([&] { Invoke("LibAttributes", {}); }, "LibAttributes needs the argument 'ints'");
+  // The library's own check of a number that it leaves open.
+  CheckFails([&] { Invoke("LibBias", {x, x, x}); }, "LibBias has 3 inputs, expected 1 to 2");
+  // One that takes attributes which it does not declare.
+  CHECK(Values(Invoke("LibBias", {x, x}, {{"anything", 1}})[0]) == std::vector<float>{2, 3});
+}
+
+TEST_CASE("optional inputs are left out") {
+  Loaded loaded("libclasses.so");
+  const Tensor x = Floats({2}, {1, 2});
+  CHECK(Values(Invoke("LibBias", {x})[0]) == std::vector<float>{101, 102});
+  CHECK(Values(Invoke("LibBias", {x, Tensor()})[0]) == std::vector<float>{101, 102});
+  CHECK(Values(Invoke("LibBias", {x, Floats({1}, {1})})[0]) == std::vector<float>{2, 3});
+}
+
+TEST_CASE("attributes of every kind arrive") {
+  Loaded loaded("libclasses.so");
+  const Tensor table = Tensor::From<double>({2, 1}, {1000, 2000});
+  const auto sum = [&](Arguments args) {
+    args.Set("table", table);
+    return Invoke("LibAttributes", {}, std::move(args))[0].ToVector<double>()[0];
+  };
+  CHECK(sum({{"ints", std::vector<int64_t>{1, 2}}}) == 3003);
+  CHECK(sum({{"ints", std::vector<int64_t>{}},
+             {"floats", std::vector<double>{0.5, 0.25}},
+             {"words", std::vector<std::string>{"ab", std::string("c\0d", 3)}},
+             {"flag", true}}) == -3005.75);
+}
+
+TEST_CASE("what the constructor and RunOnDevice throw keeps its text and code") {
+  Loaded loaded("libclasses.so");
+  const Error made = ErrorOf([&] { Invoke("LibScale", {Floats({1}, {1})}, {{"scale", 0.f}}); });
+  CHECK(made.code() == ErrorCode::kInvalidArgument);
+  CHECK(Contains(made.what(), "a scale of 0 leaves nothing"));
+  CHECK(Contains(made.what(), "libclasses.so"));
+  const Error refused = ErrorOf([&] { Invoke("LibScale", {Floats({1}, {1})}, {{"scale", -1.f}}); });
+  CHECK(refused.code() == ErrorCode::kUnsupported);
+  CHECK(Contains(refused.what(), "negative scales are another kernel's"));
+  const Error run = ErrorOf([&] { Invoke("LibScale", {Tensor({13}, DType::kFloat32)}); });
+  CHECK(run.code() == ErrorCode::kFailedPrecondition);
+  CHECK(Contains(run.what(), "13 elements bring bad luck"));
+  // In the next run it is forgotten.
+  CHECK(Values(Invoke("LibScale", {Floats({1}, {4})})[0]) == std::vector<float>{4});
+}
+
+TEST_CASE("inference keeps symbols and reads constants") {
+  Loaded loaded("libclasses.so");
+  Graph graph;
+  graph.AddInput("X", DType::kFloat32, {Sym("Batch"), 3});
+  graph.AddNode(OperatorDef("LibScale", {"X"}, {"Y"}));
+  graph.AddInput("V", DType::kFloat32, {Sym("Length")});
+  graph.AddConstant("times", Tensor::From<int64_t>({1}, {4}));
+  graph.AddNode(OperatorDef("LibRepeat", {"V", "times"}, {"R"}));
+  graph.AddOutput("Y").AddOutput("R");
+  const GraphView view(graph);
+  const auto types = InferGraph(view);
+  CHECK(ToString(types[view.FindValue("Y")]) == "float32[Batch, 3]");
+  CHECK(ToString(types[view.FindValue("R")]) == "float32[4, Length]");
+  // Of a value that is known only when it runs.
+  const Tensor out = Invoke("LibRepeat", {Floats({2}, {1, 2}), Tensor::From<int64_t>({1}, {3})})[0];
+  CHECK(out.shape() == Shape{3, 2});
+  CHECK(Values(out) == std::vector<float>{1, 2, 1, 2, 1, 2});
+  CheckFails(
+      [&] {
+        Invoke("LibRepeat", {Floats({1, 2}, {1, 2}), Tensor::From<int64_t>({1}, {3})});
+      },
+      "inferShape of operator LibRepeat of library libclasses.so failed: x has 2 axes, expected 1");
+}
+
+TEST_CASE("a run in place writes over its input, and only where it may") {
+  Loaded loaded("libclasses.so");
+  Workspace ws;
+  *ws.CreateTensor("x") = Floats({3}, {1, 2, 3});
+  const void* memory = ws.GetTensor("x")->raw_data();
+  CreateOperator(OperatorDef("LibScale", {"x"}, {"x"}, {{"scale", 2.f}}), &ws)->Run();
+  CHECK(Values(*ws.GetTensor("x")) == std::vector<float>{2, 4, 6});
+  CHECK(ws.GetTensor("x")->raw_data() == memory);
+  // One that must be in place: on its input's own memory, or on a copy where that is kept.
+  CreateOperator(OperatorDef("LibCount", {"x"}, {"x"}), &ws)->Run();
+  CHECK(Values(*ws.GetTensor("x")) == std::vector<float>{3, 5, 7});
+  CHECK(ws.GetTensor("x")->raw_data() == memory);
+  CreateOperator(OperatorDef("LibCount", {"x"}, {"y"}), &ws)->Run();
+  CHECK(Values(*ws.GetTensor("y")) == std::vector<float>{4, 6, 8});
+  CHECK(Values(*ws.GetTensor("x")) == std::vector<float>{3, 5, 7});
+}
+
+TEST_CASE("an output made elsewhere is copied, and refused where it is not as inferred") {
+  Loaded loaded("libclasses.so");
+  const Tensor x = Floats({1}, {0});
+  CHECK(Values(Invoke("LibElsewhere", {x})[0]) == std::vector<float>{0, 1});
+  CheckFails(
+      [&] {
+        Invoke("LibElsewhere", {x}, {{"length", 3}});
+      },
+      "is float32[3], but the program has float32[2] for it");
+}
+
+TEST_CASE("scratch is what the kernel proposes, planned by the program") {
+  Loaded loaded("libclasses.so");
+  const Tensor x = Floats({2, 1}, {1, 2});
+  const OperatorDef def("LibScratch", {"x"}, {"y"});
+  const Kernel* kernel = OpRegistry::Global().KernelsOf("LibScratch")[0];
+  const std::vector<TensorInfo> in{TensorInfo::Of(x)}, out{TensorInfo::Of(x)};
+  CHECK(kernel->propose({def, in, out})[0].scratch_bytes == 128);
+  CHECK(Values(Invoke("LibScratch", {x})[0]) == std::vector<float>{1, 2});
+}
+
+TEST_CASE("a run whose tensors stay allocates nothing") {
+  Loaded loaded("libclasses.so");
+  Workspace ws;
+  *ws.CreateTensor("x") = Floats({3}, {1, 2, 3});
+  auto op = CreateOperator(OperatorDef("LibScale", {"x"}, {"y"}), &ws);
+  op->Run();
+  op->Run();
+  const int64_t before = Allocations();
+  op->Run();
+  CHECK(Allocations() == before);
+  // New shapes are followed.
+  *ws.GetTensor("x") = Floats({1}, {7});
+  op->Run();
+  CHECK(Values(*ws.GetTensor("y")) == std::vector<float>{7});
+}
+
+TEST_CASE("strided inputs arrive dense") {
+  Loaded loaded("libclasses.so");
+  const Tensor whole = Floats({2, 2}, {1, 2, 3, 4});
+  const Tensor column(whole.storage(), 0, Shape{2}, DType::kFloat32, Dims{2});
+  CHECK(Values(Invoke("LibScale", {column}, {{"scale", 2.f}})[0]) == std::vector<float>{2, 6});
+}
+
+TEST_CASE("typed functions of a library run for each element type, author.hpp first") {
+  Loaded loaded("libtyped.so");
+  CHECK(loaded.library.operators() ==
+        std::vector<std::string>{"LibThrice", "LibAxpy", "LibSquare"});
+  const Tensor x = Floats({2}, {1, 2}), y = Floats({2}, {10, 20});
+  CHECK(Values(Invoke("LibAxpy", {x, y}, {{"alpha", 3.f}})[0]) == std::vector<float>{13, 26});
+  CHECK(Values(Invoke("LibAxpy", {x, y})[0]) == std::vector<float>{11, 22});
+  CHECK(Invoke("LibSquare", {Tensor::From<double>({1}, {1.5})})[0].ToVector<double>() ==
+        std::vector<double>{2.25});
+  CHECK(Values(Invoke("LibSquare", {x})[0]) == std::vector<float>{1, 4});
+  CHECK(Values(Invoke("LibThrice", {x})[0]) == std::vector<float>{3, 6});
+  CheckFails([&] { Invoke("LibSquare", {Tensor::From<int32_t>({1}, {1})}); },
+             "compiled for [float32, float64]");
+  CHECK(OpRegistry::Global().GetSchema("LibAxpy").CanInplace(1, 0));
+  CheckFails([&] { Invoke("LibAxpy", {x, Floats({1}, {1})}); }, "input 1 'y' of LibAxpy");
+}
+
+TEST_CASE("the gradient of a class operator is differentiated in the program") {
+  Loaded loaded("libclasses.so");
+  CHECK(
+      CheckGradient(OperatorDef("LibScale", {"x"}, {"y"}, {{"scale", 3.f}}), {Floats({2}, {1, 2})})
+          .ok());
+  const GradientCheckResult mul = CheckGradient(OperatorDef("LibMul", {"x", "y"}, {"z"}),
+                                                {Floats({2}, {1, 2}), Floats({2}, {3, -1})});
+  CHECK_MESSAGE(mul.ok(), ToString(mul));
+  CHECK(mul.elements_checked == 4);
+  const GradientCheckResult square = CheckGradient(OperatorDef("LibMul", {"x", "x"}, {"z"}),
+                                                   {Floats({2}, {1, 2}), Floats({2}, {1, 2})});
+  CHECK_MESSAGE(square.ok(), ToString(square));
+
+  // z = 2 x * w, in a graph that has values named like gradients.
+  Graph graph;
+  graph.AddInput("x", DType::kFloat32, {2}).AddInput("w", DType::kFloat32, {2});
+  graph.AddNode(OperatorDef("LibScale", {"x"}, {"x_grad"}, {{"scale", 2.f}}));
+  graph.AddNode(OperatorDef("LibMul", {"x_grad", "w"}, {"z"}));
+  graph.AddNode(OperatorDef("LibScale", {"x"}, {"w_grad"}));
+  graph.AddOutput("z");
+  const GradientMap gradients = AddGradients(graph, "z", {"x", "w"});
+  const std::string dx = gradients.at("x").dense, dw = gradients.at("w").dense;
+  CHECK(dx == "x_grad_1");
+  CHECK(dw == "w_grad_1");
+  CHECK(graph.node(3).is_gradient_op());
+  graph.AddOutput(dx).AddOutput(dw);
+  Executor executor(Compile(graph));
+  const auto out = executor.Run({{"x", Floats({2}, {1, 2})}, {"w", Floats({2}, {3, 4})}});
+  CHECK(Values(out.at("z")) == std::vector<float>{6, 16});
+  CHECK(Values(out.at(dx)) == std::vector<float>{6, 8});
+  CHECK(Values(out.at(dw)) == std::vector<float>{2, 4});
+}
+
+TEST_CASE("what a library says of missing gradients arrives") {
+  Loaded loaded("libclasses.so");
+  CHECK(GradientRegistry::Global().Find("LibAttributes")->kind == GradientKind::kNone);
+  CHECK(GradientRegistry::Global().Find("LibBias")->kind == GradientKind::kShouldNot);
+  CHECK_FALSE(GradientRegistry::Global().Find("LibRepeat"));
+  CHECK(Contains(
+      ErrorOf([] { GetGradientForOp(OperatorDef("LibBias", {"x"}, {"y"}), {"dy"}); }).what(),
+      "must not be differentiated"));
+}
+
+TEST_CASE("in a CPU stream it takes its turn") {
+  Loaded loaded("libclasses.so");
+  Workspace ws;
+  *ws.CreateTensor("x") = Floats({2}, {1, 2});
+  const auto def = [](const char* from, const char* to) {
+    return OperatorDef("LibScale", {from}, {to}, {{"scale", 2.f}}).Device(DeviceType::kCPUStream);
+  };
+  auto first = CreateOperator(def("x", "y"), &ws);
+  auto second = CreateOperator(def("y", "z"), &ws);
+  first->RunAsync();
+  second->RunAsync();
+  second->Finish();
+  CHECK(Values(*ws.GetTensor("z")) == std::vector<float>{4, 8});
+  *ws.GetTensor("x") = Tensor({13}, DType::kFloat32);
+  first->RunAsync();
+  CHECK(Contains(ErrorOf([&] { first->Finish(); }).what(), "13 elements bring bad luck"));
+}
+
+TEST_CASE("the operators of a library pass CheckOperator") {
+  Loaded classes("libclasses.so");
+  Loaded typed("libtyped.so");
+  for (const char* op : {"LibScale", "LibMul", "LibAxpy", "LibSquare", "LibTwice"}) {
+    const CheckReport report = CheckOperator(op);
+    CHECK_MESSAGE(report.ok(), ToString(report));
+  }
+}
+
+TEST_CASE("a program's own class operators are not handed to itself") {
+  const Library itself = testing::Load();
+  bool handed_over = false;
+  for (const std::string& op : itself.operators()) handed_over |= op == "LibShared";
+  CHECK_FALSE(handed_over);
+  CHECK(OpRegistry::Global().KernelsOf("LibShared").size() == 1);
+}
+
+TEST_CASE("for an operator that exists it is one more backend, which may refuse a node") {
+  const Tensor x = Floats({1}, {1});
+  const auto run = [&](bool refuse, const std::string& engine = {}) {
+    InvokeOptions options;
+    options.engine = engine;
+    return Values(Invoke("LibShared", {x}, {{"refuse", refuse}}, options)[0])[0];
+  };
+  LoadOptions options;
+  options.allow_override = true;
+  Library library = Library::Load(OPKIT_TEST_LIBRARIES "/libclasses.so", options);
+  CHECK(run(false) == 2);
+  CHECK(run(true) == 1);
+  CHECK(run(false, "reference") == 1);
+  CHECK(run(false, "classes") == 2);
+  CHECK(OpRegistry::Global().GetSchema("LibShared").doc() == "the program's");
+  library.Unload();
+  CHECK(run(false) == 1);
+}
+
+TEST_CASE("loops of a library's operators run on the host's threads") {
+  Library classes = Load("libclasses.so");
+  const Tensor x = Floats({1}, {1});
+  {
+    ThreadPool two(2);
+    const PoolScope scope(two);
+    CHECK(Values(Invoke("LibSharedLoop", {x})[0]) == std::vector<float>{1});
+    CheckFails([] { Invoke("LibSharedLoop", {Floats({1}, {-1})}); },
+               "a loop of the library's fails");
+  }
+  ThreadPool one(1);
+  const PoolScope scope(one);
+  CHECK(Values(Invoke("LibSharedLoop", {x})[0]) == std::vector<float>{0});
+  classes.Unload();
+}
+
+TEST_CASE("threads that a library's operators have started end before it is unloaded") {
+  Library classes = Load("libclasses.so"), typed = Load("libtyped.so");
+  CHECK(Values(Invoke("LibTasks", {Floats({1}, {1})})[0]) == std::vector<float>{101});
+  const std::vector<float> twos(10000, 2.f);
+  const Tensor x = Tensor::From<float>({10000}, twos);
+  CHECK(Values(Invoke("LibAxpy", {x, x})[0])[9999] == 4);
+  CHECK(ThreadsNamed("opkit-library") == 1);
+  CHECK(classes.Unload().unmapped);
+  CHECK(ThreadsNamed("opkit-library") == 0);
+  CHECK(typed.Unload().unmapped);
+}
+
+}  // namespace export_operators_test

@@ -1,0 +1,89 @@
+// Registries are one for each image: a library's stays its own also in a program that exports its
+// symbols (-rdynamic), and beside another library. Built twice: into plugin_test, and with
+// -rdynamic.
+#include <doctest/doctest.h>
+
+#include "../error_of.hpp"
+#include "opkit/op/gradient_check.hpp"
+#include "opkit/opkit.hpp"
+#include "opkit/plugin/author.hpp"
+#include "opkit/plugin/library.hpp"
+
+namespace image_local_test {
+using namespace opkit;  // NOLINT: as a program writes it
+
+namespace {
+
+// What the libraries have too, so that their references could be bound to this program's.
+template <class Context>
+class HostNegateOp final : public Operator<Context> {
+ public:
+  USE_OPERATOR_FUNCTIONS(Context);
+  using Operator<Context>::Operator;
+  bool RunOnDevice() override {
+    OutputTensorCopyFrom(0, Input(0));
+    return true;
+  }
+};
+OPERATOR_SCHEMA(HostNegate).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
+REGISTER_CPU_OPERATOR(HostNegate, HostNegateOp<CPUContext>);
+class HostGradient : public GradientMakerBase {
+ public:
+  using GradientMakerBase::GradientMakerBase;
+  std::vector<OperatorDef> GetGradientDefs() override {
+    return SingleGradientDef("HostNegate", "", {GO(0)}, {GI(0)});
+  }
+};
+REGISTER_GRADIENT(HostNegate, HostGradient);
+template <class Context>
+void HostDouble(Context& ctx, In<"x", float> x, Out<"y", float> y) {
+  ParallelFor(ctx, y.size(), [=] OPKIT_DEVICE(int64_t i) { y[i] = 2 * x[i]; });
+}
+OPKIT_OP(HostDouble).SameShape<"x", "y">().Kernel<CPUContext>();
+Status HostTwice(const AttrMap&, std::span<const OpTensor>, std::span<OpTensor>, OpResource&) {
+  return SUCCESS;
+}
+REGISTER_OP(HostTwice).setForward(HostTwice);
+
+void CheckImage(const Library& library, const std::string& letter) {
+  const Tensor x = Tensor::From<float>({2}, {1, -2});
+  for (const std::string op : {"Report", "Negate", "Double"}) {
+    CHECK(OpRegistry::Global().GetSchema(op + letter).origin() == library.name());
+    const auto kernels = OpRegistry::Global().KernelsOf(op + letter);
+    REQUIRE(kernels.size() == 1);
+    CHECK(kernels[0]->origin == library.name());
+  }
+  CHECK(library.operators() == std::vector<std::string>{"Fails" + letter, "Double" + letter,
+                                                        "Negate" + letter, "Report" + letter});
+  // Its REGISTER_OP's text comes through its own table of the host.
+  CHECK(Contains(ErrorOf([&] { Invoke("Fails" + letter, {x}); }).what(),
+                 "failed: told to by " + letter));
+  // It has its three operators, its one gradient, and runs its own two; nobody else's.
+  CHECK(Invoke("Report" + letter, {})[0].ToVector<int64_t>() ==
+        std::vector<int64_t>{3, 1, 1, 1, 1});
+  CHECK(Invoke("Negate" + letter, {x})[0].ToVector<float>() == std::vector<float>{-1, 2});
+  CHECK(Invoke("Double" + letter, {x})[0].ToVector<float>() == std::vector<float>{2, -4});
+  CHECK(CheckGradient(OperatorDef("Negate" + letter, {"x"}, {"y"}), {x}).ok());
+}
+
+}  // namespace
+
+TEST_CASE("each of two libraries and the program has registries of its own") {
+  for (const char* suffix : {"", "_unique"}) {
+    CAPTURE(suffix);
+    const std::vector<std::string> before = RegisteredOperators();
+    Library a = Library::Load(OPKIT_TEST_LIBRARIES "/libimage" + std::string(suffix) + ".so");
+    Library b = Library::Load(OPKIT_TEST_LIBRARIES "/libimage_b" + std::string(suffix) + ".so");
+    CheckImage(a, "A");
+    CheckImage(b, "B");
+    CHECK(CheckRegistrations().empty());
+    a.Unload();
+    CheckImage(b, "B");
+    b.Unload();
+    CHECK(RegisteredOperators() == before);
+    CHECK(HasGradient("HostNegate"));
+    CHECK_FALSE(HasGradient("NegateA"));
+  }
+}
+
+}  // namespace image_local_test

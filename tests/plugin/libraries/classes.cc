@@ -1,0 +1,306 @@
+// A library of class operators, as Caffe2's are written.
+#include <unistd.h>
+
+#include <opkit/opkit.hpp>
+#include <opkit/plugin/author.hpp>
+
+namespace {
+
+using namespace opkit;  // NOLINT: as an author writes it
+
+template <class Context>
+class ScaleOp final : public Operator<Context> {
+ public:
+  USE_OPERATOR_FUNCTIONS(Context);
+  ScaleOp(const OperatorDef& def, Workspace* ws)
+      : Operator<Context>(def, ws), scale_(GetSingleArgument<float>("scale", 1.f)) {
+    if (scale_ == 0) Throw(ErrorCode::kInvalidArgument, "a scale of 0 leaves nothing");
+    if (scale_ < 0) throw UnsupportedOperatorFeature("negative scales are another kernel's");
+  }
+  bool RunOnDevice() override {
+    const Tensor& x = Input(0);
+    if (x.numel() == 13) Throw(ErrorCode::kFailedPrecondition, "13 elements bring bad luck");
+    Tensor* y = Output(0, x.shape(), x.dtype());
+    const float* from = x.data<float>();
+    float* to = y->mutable_data<float>();
+    for (int64_t i = 0; i < x.numel(); ++i) to[i] = scale_ * from[i];
+    return true;
+  }
+
+ private:
+  float scale_;
+};
+OPERATOR_SCHEMA(LibScale)
+    .NumInputs(1)
+    .NumOutputs(1)
+    .AllowInplace({{0, 0}})
+    .IdenticalTypeAndShape()
+    .SetDoc("Multiplies by a number.")
+    .Arg<float>("scale", "the number", 1.f)
+    .Input(0, "x", "numbers", {DType::kFloat32})
+    .Output(0, "y", "numbers times scale");
+REGISTER_CPU_OPERATOR(LibScale, ScaleOp<CPUContext>);
+REGISTER_CPU_STREAM_OPERATOR(LibScale, ScaleOp<CPUStreamContext>);
+
+// 1 where a loop, and one inside it, were shared with another thread, 0 where nobody came; throws
+// from a loop for a negative input.
+class SharedLoopOp final : public Operator<CPUContext> {
+ public:
+  USE_OPERATOR_FUNCTIONS(CPUContext);
+  using Operator::Operator;
+  bool RunOnDevice() override {
+    const float x = Input(0).data<float>()[0];
+    std::atomic<int> others{0};
+    ParallelFor(
+        2,
+        [&](int64_t) {
+          if (x < 0) Throw(ErrorCode::kOutOfRange, "a loop of the library's fails");
+          const pthread_t outer = pthread_self();
+          ParallelFor(
+              64,
+              [&](int64_t) {
+                if (!pthread_equal(pthread_self(), outer)) ++others;
+                for (int i = 0; i < 20 && others == 0; ++i) usleep(1000);
+              },
+              1);
+        },
+        1);
+    Output(0, {1}, DType::kFloat32)->mutable_data<float>()[0] = others > 0;
+    return true;
+  }
+};
+OPERATOR_SCHEMA(LibSharedLoop).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
+REGISTER_CPU_OPERATOR(LibSharedLoop, SharedLoopOp);
+
+class ScaleGradient : public GradientMakerBase {
+ public:
+  using GradientMakerBase::GradientMakerBase;
+  std::vector<OperatorDef> GetGradientDefs() override {
+    return SingleGradientDef("LibScale", "", {GO(0)}, {GI(0)});
+  }
+};
+REGISTER_GRADIENT(LibScale, ScaleGradient);
+
+// z = (x * y) elementwise, whose gradient takes two operators and an intermediate result.
+class MulOp final : public Operator<CPUContext> {
+ public:
+  USE_OPERATOR_FUNCTIONS(CPUContext);
+  using Operator::Operator;
+  bool RunOnDevice() override {
+    const Tensor &x = Input(0), &y = Input(1);
+    Tensor* z = Output(0, x.shape(), x.dtype());
+    for (int64_t i = 0; i < x.numel(); ++i)
+      z->mutable_data<float>()[i] = x.data<float>()[i] * y.data<float>()[i];
+    return true;
+  }
+};
+OPERATOR_SCHEMA(LibMul).NumInputs(2).NumOutputs(1).IdenticalTypeAndShapeOfInput(0);
+REGISTER_CPU_OPERATOR(LibMul, MulOp);
+class MulGradient : public GradientMakerBase {
+ public:
+  using GradientMakerBase::GradientMakerBase;
+  std::vector<OperatorDef> GetGradientDefs() override {
+    const std::string kept = Temporary("kept");
+    return {OperatorDef("LibScale", {GO(0)}, {kept}), OperatorDef("LibMul", {kept, I(1)}, {GI(0)}),
+            OperatorDef("LibMul", {GO(0), I(0)}, {GI(1)})};
+  }
+  bool CopyArguments() const override { return false; }
+};
+REGISTER_GRADIENT(LibMul, MulGradient);
+
+// Attributes of every kind come back as numbers.
+class AttributesOp final : public Operator<CPUContext> {
+ public:
+  USE_OPERATOR_FUNCTIONS(CPUContext);
+  AttributesOp(const OperatorDef& def, Workspace* ws)
+      : Operator(def, ws),
+        ints_(GetRepeatedArgument<int64_t>("ints")),
+        floats_(GetRepeatedArgument<double>("floats")),
+        words_(GetRepeatedArgument<std::string>("words")),
+        flag_(GetSingleArgument<bool>("flag", false)),
+        table_(GetSingleArgument<Tensor>("table", Tensor())) {}
+  bool RunOnDevice() override {
+    double sum = 0;
+    for (int64_t one : ints_) sum += static_cast<double>(one);
+    for (double one : floats_) sum += one;
+    for (const std::string& one : words_) sum += static_cast<double>(one.size());
+    for (double one : table_.ToVector<double>()) sum += one;
+    Output(0, {}, DType::kFloat64)->mutable_data<double>()[0] = flag_ ? -sum : sum;
+    return true;
+  }
+
+ private:
+  std::vector<int64_t> ints_;
+  std::vector<double> floats_;
+  std::vector<std::string> words_;
+  bool flag_;
+  Tensor table_;
+};
+OPERATOR_SCHEMA(LibAttributes)
+    .NumInputs(0)
+    .NumOutputs(1)
+    .ScalarType(DType::kFloat64)
+    .RequiredArg<std::vector<int64_t>>("ints", "numbers")
+    .Arg<std::vector<double>>("floats", "numbers", std::vector<double>{0.5, 0.25})
+    .Arg<std::vector<std::string>>("words", "whose lengths count")
+    .Arg<bool>("flag", "turns the sign", false)
+    .Arg<Tensor>("table", "numbers", {}, true);
+REGISTER_CPU_OPERATOR(LibAttributes, AttributesOp);
+NO_GRADIENT(LibAttributes);
+
+// x + bias, where there is one.
+class BiasOp final : public Operator<CPUContext> {
+ public:
+  USE_OPERATOR_FUNCTIONS(CPUContext);
+  using Operator::Operator;
+  bool RunOnDevice() override {
+    const Tensor& x = Input(0);
+    Tensor* y = Output(0, x.shape(), x.dtype());
+    const float bias = HasInput(1) ? Input(1).data<float>()[0] : 100.f;
+    for (int64_t i = 0; i < x.numel(); ++i) y->mutable_data<float>()[i] = x.data<float>()[i] + bias;
+    return true;
+  }
+};
+OPERATOR_SCHEMA(LibBias)
+    .NumInputs(1, 2)
+    .NumOutputs(1)
+    .IdenticalTypeAndShapeOfInput(0)
+    .Arg("mode", "any")
+    .AllowUnknownArgs();
+REGISTER_CPU_OPERATOR(LibBias, BiasOp);
+SHOULD_NOT_DO_GRADIENT(LibBias);
+
+// Adds to a value where it lies.
+class CountOp final : public Operator<CPUContext> {
+ public:
+  USE_OPERATOR_FUNCTIONS(CPUContext);
+  using Operator::Operator;
+  bool RunOnDevice() override {
+    const Shape shape = Input(0).shape();
+    float* total = Output(0, shape, DType::kFloat32)->mutable_data<float>();
+    for (int64_t i = 0; i < shape.numel(); ++i) total[i] += 1;
+    return true;
+  }
+};
+OPERATOR_SCHEMA(LibCount)
+    .NumInputs(1)
+    .NumOutputs(1)
+    .EnforceInplace({{0, 0}})
+    .IdenticalTypeAndShape()
+    .Stateful();
+REGISTER_CPU_OPERATOR(LibCount, CountOp);
+
+// Makes its output somewhere else, of the dtype and shape that it is told.
+class ElsewhereOp final : public Operator<CPUContext> {
+ public:
+  USE_OPERATOR_FUNCTIONS(CPUContext);
+  using Operator::Operator;
+  bool RunOnDevice() override {
+    const auto length = GetSingleArgument<int64_t>("length", 2);
+    Tensor made({length}, DType::kFloat32);
+    for (int64_t i = 0; i < length; ++i) made.mutable_data<float>()[i] = static_cast<float>(i);
+    SetOutputTensor(0, made);
+    return true;
+  }
+};
+OPERATOR_SCHEMA(LibElsewhere)
+    .NumInputs(1)
+    .NumOutputs(1)
+    .Arg<int64_t>("length", "of the output", 2)
+    .TensorInferenceFunction([](InferenceContext& c) {
+      c.SetOutput(0, DType::kFloat32, {Dim(2)});
+    });
+REGISTER_CPU_OPERATOR(LibElsewhere, ElsewhereOp);
+
+// Splits the first axis; as many outputs as inputs, shapes from a constant.
+class RepeatOp final : public Operator<CPUContext> {
+ public:
+  USE_OPERATOR_FUNCTIONS(CPUContext);
+  using Operator::Operator;
+  bool RunOnDevice() override {
+    const Tensor &x = Input(0), &times = Input(1);
+    const int64_t n = times.data<int64_t>()[0];
+    Tensor* y = Output(0, Shape{n, x.dim(0)}, x.dtype());
+    for (int64_t i = 0; i < n; ++i)
+      std::memcpy(y->mutable_data<float>() + i * x.numel(), x.data<float>(),
+                  static_cast<size_t>(x.nbytes()));
+    return true;
+  }
+};
+OPERATOR_SCHEMA(LibRepeat).NumInputs(2).NumOutputs(1).TensorInferenceFunction(
+    [](InferenceContext& c) {
+      const SymbolicShape& x = c.input_shape(0);
+      if (x.has_rank() && x.rank() != 1)
+        Throw(ErrorCode::kInvalidArgument, "x has ", x.rank(), " axes, expected 1");
+      const Tensor* times = c.input_constant(1);
+      c.SetOutput(0, c.input_dtype(0),
+                  {times ? Dim(times->data<int64_t>()[0]) : Dim(), x.has_rank() ? x[0] : Dim()});
+    });
+REGISTER_CPU_OPERATOR(LibRepeat, RepeatOp);
+
+// Needs scratch for every row, as its kernel proposes.
+class ScratchOp final : public Operator<CPUContext> {
+ public:
+  USE_OPERATOR_FUNCTIONS(CPUContext);
+  using Operator::Operator;
+  static std::vector<KernelConfig> Propose(const KernelQuery& query) {
+    KernelConfig config;
+    config.scratch_bytes = 64 * query.inputs[0].shape[0].value();
+    return {config};
+  }
+  bool RunOnDevice() override {
+    const Tensor& x = Input(0);
+    auto* scratch = static_cast<float*>(Scratch(64 * x.dim(0)));
+    std::memcpy(scratch, x.raw_data(), static_cast<size_t>(x.nbytes()));
+    Tensor* y = Output(0, x.shape(), x.dtype());
+    std::memcpy(y->raw_mutable_data(), scratch, static_cast<size_t>(x.nbytes()));
+    return true;
+  }
+};
+OPERATOR_SCHEMA(LibScratch).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
+REGISTER_CPU_OPERATOR(LibScratch, ScratchOp);
+
+// An operator that the program has as well; this kernel does not take every node.
+class SharedOp final : public Operator<CPUContext> {
+ public:
+  USE_OPERATOR_FUNCTIONS(CPUContext);
+  SharedOp(const OperatorDef& def, Workspace* ws) : Operator(def, ws) {
+    if (GetSingleArgument<bool>("refuse", false)) throw UnsupportedOperatorFeature("told to");
+  }
+  bool RunOnDevice() override {
+    Output(0, {1}, DType::kFloat32)->mutable_data<float>()[0] = 2;
+    return true;
+  }
+};
+OPERATOR_SCHEMA(LibShared).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
+REGISTER_CPU_OPERATOR(LibShared, SharedOp);
+
+// Adds 1 a hundred times, in tasks of the library's pool.
+class TasksOp final : public Operator<CPUContext> {
+ public:
+  USE_OPERATOR_FUNCTIONS(CPUContext);
+  using Operator::Operator;
+  bool RunOnDevice() override {
+    std::atomic<int> count{0};
+    TaskGroup group;
+    for (int i = 0; i < 100; ++i) group.Run([&] { ++count; });
+    group.Wait();
+    Output(0, {1}, DType::kFloat32)->mutable_data<float>()[0] =
+        Input(0).data<float>()[0] + static_cast<float>(count);
+    return true;
+  }
+};
+OPERATOR_SCHEMA(LibTasks).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
+REGISTER_CPU_OPERATOR(LibTasks, TasksOp);
+
+// One of the functions spelling beside them.
+Status Twice(const AttrMap&, std::span<const OpTensor> in, std::span<OpTensor> out, OpResource&) {
+  for (int64_t i = 0; i < in[0].size(); ++i) out[0].data<float>()[i] = 2 * in[0].data<float>()[i];
+  return SUCCESS;
+}
+REGISTER_OP(LibTwice)
+    .setForward(Twice)
+    .setParseAttrs([](const AttrMap&, int* in, int* out) { *in = *out = 1; })
+    .setInferShape([](const AttrMap&, ShapeVectors& in, ShapeVectors& out) { out[0] = in[0]; });
+
+}  // namespace

@@ -1,0 +1,492 @@
+// What a program can do with libraries: load, use their operators as its own, unload, reload.
+#include "opkit/plugin/library.hpp"
+
+#include <doctest/doctest.h>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <filesystem>
+#include <thread>
+
+#include "library_fixture.hpp"
+#include "opkit/graph/executor.hpp"
+#include "opkit/opkit.hpp"
+
+namespace library_test {
+namespace {
+
+using namespace opkit;
+using namespace library_fixture;
+namespace fs = std::filesystem;
+using Strings = std::vector<std::string>;
+constexpr DType kFloat = DType::kFloat32;
+
+// A folder of its own, in which libraries may be replaced.
+class Folder {
+ public:
+  Folder() : path_((fs::temp_directory_path() / "opkit_lib_XXXXXX").string()) {
+    REQUIRE(::mkdtemp(path_.data()) != nullptr);
+  }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  ~Folder() { fs::remove_all(path_); }
+  // As linkers do, a file that was there is replaced, not written to.
+  std::string Put(const std::string& library, const std::string& name) const {
+    const std::string file = path_ + "/" + name;
+    fs::remove(file);
+    fs::copy_file(PathOf(library), file);
+    return file;
+  }
+
+ private:
+  std::string path_;
+};
+
+// The program's own operator, while it lives: y = 1 * x.
+class OwnShared {
+ public:
+  OwnShared() {
+    FunctionOpBuilder("LibShared", __FILE__, __LINE__)
+        .setForward(
+            [](const AttrMap&, std::span<const OpTensor> in, std::span<OpTensor> out, OpResource&) {
+              for (int64_t i = 0; i < in[0].size(); ++i)
+                out[0].data<float>()[i] = in[0].data<float>()[i];
+            })
+        .setInferShape([](const AttrMap&, ShapeVectors& in, ShapeVectors& out) { out = in; });
+  }
+  OwnShared(const OwnShared&) = delete;
+  OwnShared& operator=(const OwnShared&) = delete;
+  ~OwnShared() { OpRegistry::Global().Remove("LibShared"); }
+};
+
+// What LibShared multiplies by, as it is chosen now.
+float Factor(const std::string& engine = {}) {
+  InvokeOptions options;
+  options.engine = engine;
+  options.num_outputs = 1;
+  return Invoke("LibShared", {Vector({1})}, {}, options)[0].data<float>()[0];
+}
+LoadOptions Overriding() {
+  LoadOptions options;
+  options.allow_override = true;
+  return options;
+}
+std::string UnloadError(Library& library) {
+  const Error error = ErrorOf([&] { library.Unload(); });
+  CHECK(error.code() == ErrorCode::kFailedPrecondition);
+  return error.message();
+}
+Graph SharedGraph() {
+  Graph g;
+  g.AddInput("x", kFloat, {2});
+  g.AddNode(OperatorDef("LibShared", {"x"}, {"a"}));
+  g.AddNode(OperatorDef("LibShared", {"a"}, {"y"}));
+  g.AddOutput("y");
+  return g;
+}
+
+}  // namespace
+
+TEST_CASE("a library says what it holds, and each operator where it comes from") {
+  const std::string before = Registrations();
+  Library library = Library::Load(PathOf("twice"));
+  CHECK(library.name() == "libtwice.so");
+  CHECK(library.path() == PathOf("twice"));
+  CHECK(library.backend() == "twice");
+  CHECK(library.version() == OPKIT_VERSION_STRING);
+  CHECK(library.abi_version() == std::pair<uint32_t, uint32_t>(OPKIT_ABI_MAJOR, OPKIT_ABI_MINOR));
+  CHECK(library.operators() == Strings{"LibShared", "LibRuns"});
+  CHECK(library.is_loaded());
+  CHECK(Library::All() == std::vector<Library>{library});
+  const OpSchema& schema = OpRegistry::Global().GetSchema("LibShared");
+  CHECK(schema.origin() == "libtwice.so");
+  CHECK(schema.doc() == "Multiplies.");
+  CHECK(Contains(schema.file(), "shared_op.cc"));
+  const auto kernels = OpRegistry::Global().KernelsOf("LibShared");
+  REQUIRE(kernels.size() == 1);
+  CHECK(kernels[0]->origin == "libtwice.so");
+  CHECK(kernels[0]->backend == kReferenceBackend);
+  CHECK(CheckRegistrations().empty());
+  CHECK(IsInMap("libtwice.so"));
+
+  const UnloadReport report = library.Unload();
+  CHECK(report.unmapped);
+  CHECK(ToString(report) == "unmapped");
+  CHECK_FALSE(IsInMap("libtwice.so"));
+  CHECK_FALSE(library.is_loaded());
+  CHECK(library.path() == PathOf("twice"));
+  CHECK(Registrations() == before);
+  CHECK(Library::All().empty());
+  for (const Error& error :
+       {ErrorOf([&] { library.name(); }), ErrorOf([&] { library.operators(); }),
+        ErrorOf([&] { library.Unload(); })}) {
+    CHECK(error.code() == ErrorCode::kFailedPrecondition);
+    CHECK(Contains(error.message(), "is unloaded"));
+  }
+  CHECK(Contains(ErrorOf([] { Factor(); }).message(), "no operator 'LibShared' is registered"));
+}
+
+TEST_CASE("a graph mixes a library's operators with the program's, forward and backward") {
+  Scoped library("five_times");
+  Graph g;
+  g.AddInput("x", kFloat, {2});
+  g.AddNode(OperatorDef("LibShared", {"x"}, {"a"}));
+  g.AddNode(OperatorDef("LibShared", {"a"}, {"b"}));
+  g.AddNode(OperatorDef("LibRuns", {"b"}, {"unused"}));
+  g.AddOutput("b");
+  PlanOptions options;
+  options.verify_memory = true;
+  options.threads = 2;
+  const Plan plan = Compile(g, options);
+  CHECK(plan.choice(0).kernel->origin == "libfive_times.so");
+  Executor exec(plan);
+  CHECK(exec.Run({{"x", Vector({1, 2})}}).at("b").ToVector<float>() == Floats{25, 50});
+  // An observer sees its operators like any other.
+  CHECK(exec.op(0).type() == "LibShared");
+}
+
+TEST_CASE("for an operator that exists a library is another backend") {
+  OwnShared own;
+  const std::string before = Registrations();
+  {
+    Scoped library("twice");
+    CHECK(Factor() == 1);
+    CHECK(Factor("twice") == 2);
+    CHECK(OpRegistry::Global().GetSchema("LibShared").origin().empty());
+    CHECK(CheckRegistrations().empty());
+    LoadOptions options;
+    options.backend = "fast";
+    Scoped named("thrice", options);
+    CHECK(named->backend() == "fast");
+    CHECK(Factor("fast") == 3);
+    CHECK(Factor() == 1);
+    // The same name for two becomes two names.
+    Scoped again("five_times", options);
+    CHECK(again->backend() == "fast.2");
+    CHECK(Factor("fast.2") == 5);
+    CHECK(CheckRegistrations().empty());
+  }
+  // Nor does it take that of a kernel that the operator has.
+  LoadOptions options;
+  options.backend = kReferenceBackend;
+  {
+    Scoped library("twice", options);
+    CHECK(library->backend() == "reference.2");
+    CHECK(Factor() == 1);
+    CHECK(Factor("reference.2") == 2);
+    CHECK(CheckRegistrations().empty());
+  }
+  CHECK(Registrations() == before);
+  CHECK(Factor() == 1);
+}
+
+TEST_CASE("overrides come first, any number of them, and go in any order") {
+  OwnShared own;
+  for (const std::vector<int>& order :
+       {std::vector<int>{0, 1, 2}, std::vector<int>{2, 1, 0}, std::vector<int>{1, 0, 2}}) {
+    CAPTURE(order[0]);
+    const std::string before = Registrations();
+    std::vector<Library> libraries;
+    std::vector<float> factors;
+    for (const auto& [name, factor] :
+         {std::pair("twice", 2.f), std::pair("thrice", 3.f), std::pair("five_times", 5.f)}) {
+      libraries.push_back(Library::Load(PathOf(name), Overriding()));
+      factors.push_back(factor);
+      CHECK(Factor() == factor);
+      CHECK(Factor("reference") == 1);  // what a node asks for comes before it
+    }
+    {  // in a graph, too
+      Executor exec(Compile(SharedGraph()));
+      CHECK(exec.Run({{"x", Vector({1, 2})}}).at("y").ToVector<float>() == Floats{25, 50});
+    }
+    std::vector<bool> loaded(3, true);
+    for (int gone : order) {
+      libraries[static_cast<size_t>(gone)].Unload();
+      loaded[static_cast<size_t>(gone)] = false;
+      float expected = 1;
+      for (size_t i = 0; i < 3; ++i)
+        if (loaded[i]) expected = factors[i];
+      CHECK(Factor() == expected);
+    }
+    CHECK(Registrations() == before);
+  }
+}
+
+TEST_CASE("an override's gradient comes with it") {
+  OwnShared own;
+  FunctionOpBuilder("LibShared_backward", __FILE__, __LINE__)
+      .setForward([](const AttrMap&, std::span<const OpTensor> in, std::span<OpTensor> out,
+                     OpResource&) { out[0].data<float>()[0] = in[0].data<float>()[0]; })
+      .setInferShape([](const AttrMap&, ShapeVectors& in, ShapeVectors& out) { out = {in[0]}; });
+  const auto gradient = [] {
+    InvokeOptions options;
+    options.num_outputs = 1;
+    const Tensor one = Vector({1});
+    return Invoke("LibShared_backward", {one, one, one}, {}, options)[0].data<float>()[0];
+  };
+  {
+    Scoped library("five_times", Overriding());
+    CHECK(gradient() == 5);
+  }
+  CHECK(gradient() == 1);
+  OpRegistry::Global().Remove("LibShared_backward");
+}
+
+TEST_CASE("a library is not unloaded while an operator or a plan of it lives") {
+  Library library = Library::Load(PathOf("twice"));
+  const std::string loaded = Registrations();
+  Workspace ws;
+  *ws.CreateTensor("x") = Vector({1});
+  auto op = CreateOperator(OperatorDef("LibShared", {"x"}, {"y"}), &ws);
+  CHECK(UnloadError(library) ==
+        "library libtwice.so cannot be unloaded: operators or plans of it are alive; destroy them "
+        "first");
+  CHECK(Registrations() == loaded);
+  op->Run();
+  CHECK(ws.GetTensor("y")->ToVector<float>() == Floats{2});
+  op.reset();
+
+  auto resolved = std::make_unique<ResolvedOperator>("LibShared", 1);
+  CHECK(Contains(UnloadError(library), "operators or plans of it are alive"));
+  CHECK((*resolved)({Vector({3})})[0].ToVector<float>() == Floats{6});
+  resolved.reset();
+
+  auto plan = std::make_unique<Plan>(Compile(SharedGraph()));
+  CHECK(Contains(UnloadError(library), "cannot be unloaded"));
+  auto exec = std::make_unique<Executor>(*plan);
+  CHECK(exec->Run({{"x", Vector({1, 2})}}).at("y").ToVector<float>() == Floats{4, 8});
+  exec.reset();
+  // The plan alone: it would make operators of it again.
+  CHECK(Contains(UnloadError(library), "cannot be unloaded"));
+  exec = std::make_unique<Executor>(*plan);
+  plan.reset();
+  CHECK(Contains(UnloadError(library), "cannot be unloaded"));
+  exec.reset();
+  CHECK(library.Unload().unmapped);
+  CHECK_FALSE(IsInMap("libtwice.so"));
+}
+
+TEST_CASE("the same file is loaded once, from two threads at once as well") {
+  const std::string before = Registrations();
+  Library first = Library::Load(PathOf("twice"));
+  CHECK(Library::Load(PathOf("twice")) == first);
+  CHECK(Library::Load(fs::relative(PathOf("twice")).string()) == first);
+  CHECK(Library::All().size() == 1);
+  first.Unload();
+  CHECK(Registrations() == before);
+
+  for (int round = 0; round < 5; ++round) {
+    std::atomic<int> ready{0};
+    std::vector<Library> found;
+    detail::Mutex mutex;
+    const auto load = [&] {
+      ++ready;
+      while (ready < 4) std::this_thread::yield();
+      Library library = Library::Load(PathOf("twice"));
+      const float factor = Factor();
+      detail::MutexLock lock(mutex);
+      CHECK(factor == 2);
+      found.push_back(library);
+    };
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 4; ++i) threads.emplace_back(load);
+    for (std::thread& thread : threads) thread.join();
+    for (const Library& library : found) CHECK(library == found[0]);
+    // One of them unloads it; the others are told.
+    ready = 0;
+    std::atomic<int> unloaded{0}, refused{0};
+    threads.clear();
+    for (int i = 0; i < 4; ++i)
+      threads.emplace_back([&, library = found[static_cast<size_t>(i)]]() mutable {
+        ++ready;
+        while (ready < 4) std::this_thread::yield();
+        try {
+          unloaded += library.Unload().unmapped;
+        } catch (const Error&) {
+          ++refused;
+        }
+      });
+    for (std::thread& thread : threads) thread.join();
+    CHECK(unloaded == 1);
+    CHECK(refused == 3);
+    CHECK(Registrations() == before);
+  }
+}
+
+TEST_CASE("two libraries are loaded at once from two threads") {
+  const std::string before = Registrations();
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong{0};
+  for (const char* name : {"twice", "plain_now", "thrice", "five_times"})
+    threads.emplace_back([name, &wrong] {
+      for (int i = 0; i < 5; ++i) {
+        Library library = Library::Load(PathOf(name));
+        wrong += library.operators().empty();
+        wrong += !library.Unload().unmapped;
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  CHECK(wrong == 0);
+  CHECK(Registrations() == before);
+}
+
+TEST_CASE("an operator of two libraries stays while one of them is loaded") {
+  const std::string before = Registrations();
+  for (const bool first_goes_first : {true, false}) {
+    CAPTURE(first_goes_first);
+    Library first = Library::Load(PathOf("twice"));
+    Library second = Library::Load(PathOf("thrice"));
+    CHECK(OpRegistry::Global().GetSchema("LibShared").origin() == "libtwice.so");
+    CHECK(Factor() == 2);
+    CHECK(Factor("thrice") == 3);
+    (first_goes_first ? first : second).Unload();
+    CHECK(Factor() == (first_goes_first ? 3 : 2));
+    CHECK(OpRegistry::Global().GetSchema("LibShared").origin() ==
+          (first_goes_first ? "libthrice.so" : "libtwice.so"));
+    CHECK(OpRegistry::Global().GetSchema("LibShared").doc() == "Multiplies.");
+    CHECK(CheckRegistrations().empty());
+    if (first_goes_first) CHECK(Factor("thrice") == 3);
+    // What has taken an operator over is held by it as well.
+    Library& left = first_goes_first ? second : first;
+    {
+      ResolvedOperator op("LibShared", 1);
+      CHECK(Contains(UnloadError(left), "operators or plans of it are alive"));
+    }
+    CHECK(left.Unload().unmapped);
+    CHECK(Registrations() == before);
+  }
+}
+
+TEST_CASE("an operator that one of two libraries differentiates keeps or loses its gradient") {
+  const std::string before = Registrations();
+  for (const bool first_goes_first : {true, false}) {
+    CAPTURE(first_goes_first);
+    Library first = Library::Load(PathOf("twice"));
+    CHECK_FALSE(HasGradient("LibShared"));
+    Library second = Library::Load(PathOf("five_times"));
+    CHECK(HasGradient("LibShared"));
+    (first_goes_first ? first : second).Unload();
+    CHECK(HasGradient("LibShared") == first_goes_first);
+    CHECK(CheckRegistrations().empty());
+    if (first_goes_first) {
+      InvokeOptions options;
+      options.num_outputs = 1;
+      const Tensor one = Vector({1});
+      CHECK(Invoke("LibShared_backward", {one, one, one}, {}, options)[0].data<float>()[0] == 5);
+    }
+    CHECK((first_goes_first ? second : first).Unload().unmapped);
+    CHECK(Registrations() == before);
+  }
+  // The other way round: the operator and its gradient are the first one's.
+  Library first = Library::Load(PathOf("five_times"));
+  Library second = Library::Load(PathOf("twice"));
+  first.Unload();
+  CHECK_FALSE(HasGradient("LibShared"));
+  CHECK(Factor() == 2);
+  CHECK(CheckRegistrations().empty());
+  second.Unload();
+  CHECK(Registrations() == before);
+}
+
+TEST_CASE("a file that was rebuilt is loaded afresh, beside the old one or after it") {
+  const Folder folder;
+  const std::string before = Registrations();
+  Library old = Library::Load(folder.Put("twice", "libops.so"));
+  CHECK(Factor() == 2);
+  const std::string path = folder.Put("thrice", "libops.so");
+  Library fresh = Library::Load(path);
+  CHECK_FALSE(fresh == old);
+  CHECK(old.name() == "libops.so");
+  CHECK(fresh.name() == "libops.so (2)");
+  CHECK(old.backend() == "ops");
+  CHECK(fresh.backend() == "ops.2");
+  CHECK(Factor("ops.2") == 3);
+  CHECK(Factor() == 2);
+  CHECK(old.Unload().unmapped);
+  CHECK(Factor() == 3);
+  Library again = Library::Load(path);
+  CHECK(again == fresh);
+  CHECK(fresh.Unload().unmapped);
+  CHECK(Registrations() == before);
+  Library last = Library::Load(folder.Put("five_times", "libops.so"));
+  CHECK(last.name() == "libops.so");
+  CHECK(Factor() == 5);
+  last.Unload();
+}
+
+TEST_CASE("a copy of its own has its own variables") {
+  LoadOptions options;
+  options.own_copy = true;
+  const std::string before = Registrations();
+  Library first = Library::Load(PathOf("twice"));
+  Library second = Library::Load(PathOf("twice"), options);
+  CHECK_FALSE(first == second);
+  CHECK(second.name() == "libtwice.so (2)");
+  CHECK(second.backend() == "twice.2");
+  const auto runs = [](const char* engine) {
+    InvokeOptions invoke;
+    invoke.engine = engine;
+    return Invoke("LibRuns", {Vector({0})}, {}, invoke)[0].data<float>()[0];
+  };
+  CHECK(runs("") == 2);
+  CHECK(runs("") == 4);
+  CHECK(runs("twice.2") == 2);
+  CHECK(second.Unload().unmapped);
+  CHECK(runs("") == 6);
+  CHECK(first.Unload().unmapped);
+  CHECK(Registrations() == before);
+  // Once it is unloaded its variables begin anew.
+  Scoped again("twice");
+  CHECK(runs("") == 2);
+}
+
+TEST_CASE("a library that stays in the process is reported, and loads again as if it were new") {
+  // In a thread, with whose end it goes.
+  std::thread([] {
+    const std::string before = Registrations();
+    for (int round = 0; round < 3; ++round) {
+      Library library = Library::Load(PathOf("pinned"));
+      CHECK(library.name() == "libpinned.so");
+      CHECK(Call("LibPinned", Floats{0}) == Floats{1});
+      CHECK(Call("LibPinned", Floats{0}) == Floats{2});
+      const UnloadReport report = library.Unload();
+      CHECK(Registrations() == before);
+      CHECK_FALSE(report.unmapped);
+      REQUIRE_FALSE(report.pinned_by.empty());
+      CHECK(Contains(StrCat(report.pinned_by), "t_scratchpad (thread_local)"));
+      CHECK(Contains(ToString(report), "still mapped, pinned by its symbols ["));
+      CHECK(Contains(ToString(report), "compile it with -fno-gnu-unique"));
+    }
+  }).join();
+}
+
+TEST_CASE("(run by the test below)" * doctest::skip()) {
+  struct Holder {
+    Workspace ws;
+    std::unique_ptr<OperatorBase> op;
+  };
+  static Holder holder;
+  static_cast<void>(Library::Load(PathOf("features")));
+  *holder.ws.CreateTensor("x") = Vector({1});
+  holder.op = CreateOperator(OperatorDef("LibCounter", {"x"}, {"y"}), &holder.ws);
+  holder.op->Run();
+}
+TEST_CASE("a program may end with a library loaded and its operators in static objects") {
+  // The library's own static objects are destroyed before those that the program made earlier.
+  const std::string program = fs::read_symlink("/proc/self/exe").string();
+  CHECK(std::system(("'" + program + "' -ns -m -tc='(run by the test below)' >&2").c_str()) == 0);
+}
+
+TEST_CASE("names of operators, not files, are what programs depend on") {
+  const Folder folder;
+  Library library = Library::Load(folder.Put("twice", "plugin.so.1.2"));
+  CHECK(library.name() == "plugin.so.1.2");
+  CHECK(library.backend() == "plugin");
+  CHECK(Factor() == 2);
+  library.Unload();
+}
+
+}  // namespace library_test
