@@ -718,8 +718,16 @@ class IntrusivePtr {
   template <class U>
     requires std::is_convertible_v<U*, T*>
   IntrusivePtr(const IntrusivePtr<U>& other) : IntrusivePtr(other.get()) {}
-  IntrusivePtr& operator=(IntrusivePtr other) noexcept {
-    std::swap(object_, other.object_);
+  // Not one that takes its argument by value: in `handle = {}` inside a template clang 16 never
+  // destroys that.
+  IntrusivePtr& operator=(const IntrusivePtr& other) {
+    IntrusivePtr copy(other);
+    std::swap(object_, copy.object_);
+    return *this;
+  }
+  IntrusivePtr& operator=(IntrusivePtr&& other) noexcept {
+    IntrusivePtr moved(std::move(other));
+    std::swap(object_, moved.object_);
     return *this;
   }
   ~IntrusivePtr() { Release(); }
@@ -11317,7 +11325,8 @@ struct DispatchHelper<FixedValues<Values...>, Extra...> {
  *    member that was not there in version 1.0.
  * 2. Members never change their place, type or meaning and are never removed. New ones go at the
  *    end of their struct, and OPKIT_ABI_MINOR grows by one. What cannot be done so is a new major
- *    version, which older libraries are refused by.
+ *    version, which older libraries are refused by. A host does not look at flags it does not know.
+ *    opkit_scope and opkit_invocation have no size and never change.
  * 3. Arrays of structs are read with the stride that their first element's `size` says
  *    (opkit_tensor_at, opkit_value_at), or are arrays of pointers.
  * 4. A null function pointer is something its side does not offer. A status that one does not know

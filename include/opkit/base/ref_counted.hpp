@@ -39,8 +39,16 @@ class IntrusivePtr {
   template <class U>
     requires std::is_convertible_v<U*, T*>
   IntrusivePtr(const IntrusivePtr<U>& other) : IntrusivePtr(other.get()) {}
-  IntrusivePtr& operator=(IntrusivePtr other) noexcept {
-    std::swap(object_, other.object_);
+  // Not one that takes its argument by value: in `handle = {}` inside a template clang 16 never
+  // destroys that.
+  IntrusivePtr& operator=(const IntrusivePtr& other) {
+    IntrusivePtr copy(other);
+    std::swap(object_, copy.object_);
+    return *this;
+  }
+  IntrusivePtr& operator=(IntrusivePtr&& other) noexcept {
+    IntrusivePtr moved(std::move(other));
+    std::swap(object_, moved.object_);
     return *this;
   }
   ~IntrusivePtr() { Release(); }

@@ -11,7 +11,8 @@
  *    member that was not there in version 1.0.
  * 2. Members never change their place, type or meaning and are never removed. New ones go at the
  *    end of their struct, and OPKIT_ABI_MINOR grows by one. What cannot be done so is a new major
- *    version, which older libraries are refused by.
+ *    version, which older libraries are refused by. A host does not look at flags it does not know.
+ *    opkit_scope and opkit_invocation have no size and never change.
  * 3. Arrays of structs are read with the stride that their first element's `size` says
  *    (opkit_tensor_at, opkit_value_at), or are arrays of pointers.
  * 4. A null function pointer is something its side does not offer. A status that one does not know
