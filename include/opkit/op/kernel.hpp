@@ -80,7 +80,7 @@ struct Kernel {
   RegistrationPriority priority = RegistrationPriority::kDefault;
   const char* file = "";
   int line = 0;
-  std::string origin;      // the library it came from; empty for the program itself
+  std::string origin;  // the library it came from; empty for the program itself
   detail::IntrusivePtr<detail::RefCounted> owner;  // held by what may create from it later
   OperatorCreator create;  // may throw UnsupportedOperatorFeature: the next kernel is tried
   // None: one configuration, standard layouts, in place as the schema says.
