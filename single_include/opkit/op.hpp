@@ -5109,9 +5109,10 @@ class OPKIT_IMAGE_LOCAL LibraryOpHost {
   OpRecord record_;
 };
 
-OPKIT_IMAGE_LOCAL inline opkit_status InitializeLibrary(uint32_t major, uint32_t minor) {
-  return GuardedCall(
-      [&] { return ThisLibrary().initialize(static_cast<int>(major), static_cast<int>(minor)); });
+OPKIT_IMAGE_LOCAL inline opkit_status InitializeLibrary(uint32_t host_major, uint32_t host_minor) {
+  return GuardedCall([&] {
+    return ThisLibrary().initialize(static_cast<int>(host_major), static_cast<int>(host_minor));
+  });
 }
 OPKIT_IMAGE_LOCAL inline void FinalizeLibrary() {
   try {
@@ -5159,13 +5160,13 @@ OPKIT_IMAGE_LOCAL inline const opkit_library* DescribeLibrary(const opkit_host* 
 }
 
 template <auto f>
-OpStatus CallInitialize(int major, int minor) {
+OpStatus CallInitialize(int host_major, int host_minor) {
   auto call = f;
   static_assert(
       std::is_invocable_v<decltype(f), int, int> && kIsReturn<FunctionReturn<decltype(f)>>,
       "OPKIT_LIBRARY_INITIALIZE(f): write int f(int host_major, int host_minor); the "
       "answer is int (1 is success), bool, ReturnValue, Status or void");
-  return CallForStatus(call, major, minor);
+  return CallForStatus(call, host_major, host_minor);
 }
 
 }  // namespace detail
@@ -5190,7 +5191,7 @@ opkit_library_entry(const opkit_host* host) {
       ::opkit::LibraryOpBuilder(#name, __FILE__, __LINE__)
 
 // Called when the library is loaded, before its operators are used, with the version of the host's
-// ABI: int f(int major, int minor). A failure refuses the loading.
+// ABI: int f(int host_major, int host_minor). A failure refuses the loading.
 #define OPKIT_LIBRARY_INITIALIZE(f)                                    \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_initialize_) = \
       (::opkit::detail::ThisLibrary().initialize = &::opkit::detail::CallInitialize<&f>, true)
@@ -5423,7 +5424,9 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     std::vector<opkit_tensor> inputs, outputs;
     std::vector<Dims> extents;
 
-    LaunchedRun(ExportedInstance* self, const opkit_call* from) : instance(self), call(*from) {
+    LaunchedRun(ExportedInstance* self, const opkit_call* from) : instance(self), call{} {
+      std::memcpy(&call, from, (std::min)(from->size, uint64_t{sizeof call}));
+      call.size = sizeof call;
       extents.reserve(2 * (call.num_inputs + call.num_outputs));
       for (uint64_t i = 0; i < call.num_inputs; ++i) Copy(*opkit_input(from, i), inputs);
       for (uint64_t o = 0; o < call.num_outputs; ++o) Copy(*opkit_output(from, o), outputs);
@@ -5433,7 +5436,8 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     }
     void Copy(const opkit_tensor& from, std::vector<opkit_tensor>& all) {
       const auto rank = static_cast<size_t>(from.rank);
-      opkit_tensor view = from;
+      opkit_tensor view{};
+      std::memcpy(&view, &from, (std::min)(from.size, uint64_t{sizeof view}));
       view.size = sizeof view;
       view.shape = extents.emplace_back(from.shape, rank).data();
       view.strides = extents.emplace_back(from.strides, rank).data();

@@ -4864,7 +4864,7 @@ struct LoopRunner {
 };
 OPKIT_IMAGE_LOCAL inline constinit thread_local const LoopRunner* t_loop_runner = nullptr;
 
-class LoopRunnerScope {
+class OPKIT_IMAGE_LOCAL LoopRunnerScope {
  public:
   explicit LoopRunnerScope(const LoopRunner* runner)
       : outer_(std::exchange(t_loop_runner, runner)) {}
@@ -9805,9 +9805,9 @@ OPKIT_IMAGE_LOCAL inline bool HasOwnRegistries() {
 using EnginePref = std::vector<std::string>;  // backends to try, in order
 
 // Thread-safe. What it returns stays valid until the library it came from is unloaded.
-class OPKIT_IMAGE_LOCAL OpRegistry {
+class OpRegistry {
  public:
-  static OpRegistry& Global() {
+  OPKIT_IMAGE_LOCAL static OpRegistry& Global() {
     static auto* registry = detail::HasOwnRegistries() ? new OpRegistry : &OfProgram();
     return *registry;
   }
@@ -14018,15 +14018,20 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     };
     try {
       ParallelForRange(n, grain, [&](int64_t begin, int64_t end) {
+        const HostErrorScope message;
         if (const opkit_status status = body(context, begin, end); status != OPKIT_OK) [[unlikely]]
           throw Stopped{status, CurrentHostError().text};
       });
       return OPKIT_OK;
     } catch (const Stopped& stopped) {
-      CurrentHostError().failure = stopped.text;
+      HostError& now = CurrentHostError();
+      if (now.text.empty()) now.text = stopped.text;
+      now.failure = stopped.text;
       return stopped.status;
     } catch (const std::exception& thrown) {
       return Failed(thrown.what());
+    } catch (...) {
+      return Failed("a loop of the host's threw something that is not a std::exception");
     }
   }
 
@@ -14802,6 +14807,7 @@ struct FunctionDeviceLink {
   void* stream = nullptr;
   void* context = nullptr;
   void (*launch)(void*, UniqueFunction<void()>) = nullptr;
+  void (*drain)(void*) = nullptr;  // waits for what was issued before; null where all is done
 };
 
 // A forward operator leaves its state where the backward operator of the same node finds it. It is
@@ -14875,8 +14881,7 @@ class FunctionBody {
   FunctionBody(const FunctionBody&) = delete;
   FunctionBody& operator=(const FunctionBody&) = delete;
   ~FunctionBody() {
-    // Not `= {}`: clang 16 forgets to destroy that argument in a template.
-    if (owns_state_) state_->op = IntrusivePtr<StatefulOp>();
+    if (owns_state_) state_->op = {};
   }
 
   void SetReq(int output, OpReq req) {
@@ -14976,18 +14981,20 @@ class FunctionBody {
     if (!op_.inference().IsFresh(pointers_)) Infer();
     if (inferred_ != op_.inference().version()) MeasureScratch();
     BindOutputs();
-    bound_ = true;
+    bool plain = true;
     bound_tensors_.clear();
     for (int i = 0; i < op_.InputSize(); ++i)
       if (op_.HasInput(i)) Remember(op_.InputBlob(i), run_->inputs[static_cast<size_t>(i)]);
     for (int o = 0; o < op_.OutputSize(); ++o)
       if (op_.HasOutput(o)) Remember(*op_.OutputBlob(o), run_->outputs[static_cast<size_t>(o)]);
-    for (const OpReq req : reqs_) bound_ &= req == OpReq::kWrite;
+    for (const OpReq req : reqs_) plain &= req == OpReq::kWrite;
+    for (const BoundTensor& one : bound_tensors_) plain &= one.tensor != nullptr;
+    bound_ = plain;
   }
   void Remember(const Blob& blob, const TensorSlot& slot) {
-    bound_ &= blob.IsType<Tensor>() && &blob.Get<Tensor>() == slot.view.tensor();
-    bound_tensors_.push_back({&blob, slot.view.tensor(), slot.view.raw_data(), slot.shape.data(),
-                              slot.shape.rank(), slot.view.dtype()});
+    const bool direct = blob.IsType<Tensor>() && &blob.Get<Tensor>() == slot.view.tensor();
+    bound_tensors_.push_back({&blob, direct ? slot.view.tensor() : nullptr, slot.view.raw_data(),
+                              slot.shape.data(), slot.shape.rank(), slot.view.dtype()});
   }
   void MakeState() {
     if (!functions_.create_state) return;
@@ -15095,7 +15102,10 @@ class FunctionBody {
           Throw(ErrorCode::kInvalidArgument, "inferShape of operator ", record_->name,
                 " leaves output ", o, " unknown: ", ToString(shape));
     };
-    op_.inference().Infer(op_.def(), pointers_, infer, [] {});
+    // Data may still be on its way in the stream.
+    op_.inference().Infer(op_.def(), pointers_, infer, [this] {
+      if (link_.drain) link_.drain(link_.context);
+    });
     op_.inference().Keep();
   }
   OPKIT_COLD void MeasureScratch() {
@@ -15237,6 +15247,9 @@ class FunctionBody {
       deferred->memory = std::exchange(resource.memory, {});
       deferred->memory.additions.clear();
       deferred->kept = {run_, record_, record_->in_use};
+      for (const BoundTensor& one : bound_tensors_)
+        if (one.tensor && one.tensor->storage()) deferred->kept.push_back(one.tensor->storage());
+      if (state_) deferred->kept.push_back(state_->op);
       deferred->Arrive();
     } catch (...) {  // no memory: the completion finds nobody
     }
@@ -15715,9 +15728,9 @@ struct GradientRegistration {
 // Thread-safe; never throws while it is filled in. A template, like what asks it, so that programs
 // without gradients do not compile it.
 template <class Registration>
-class OPKIT_IMAGE_LOCAL BasicGradientRegistry {
+class BasicGradientRegistry {
  public:
-  static BasicGradientRegistry& Global() {
+  OPKIT_IMAGE_LOCAL static BasicGradientRegistry& Global() {
     static auto* registry = detail::HasOwnRegistries() ? new BasicGradientRegistry : &OfProgram();
     return *registry;
   }
@@ -15727,7 +15740,7 @@ class OPKIT_IMAGE_LOCAL BasicGradientRegistry {
   }
   // The same operator from the same place is the same registration; from another place it is kept
   // as a problem, which CheckRegistrations lists.
-  void Add(const std::string& op, Registration registration) {
+  OPKIT_IMAGE_LOCAL void Add(const std::string& op, Registration registration) {
     detail::MutexLock lock(mutex_);
     auto& known = gradients_[op];
     if (!known) {
@@ -15928,6 +15941,8 @@ class FunctionOperator final : public Operator<Context>, public detail::Function
     } else if constexpr (StreamContext<Context>) {
       link.stream = &this->context_.stream();
     }
+    if constexpr (Context::kAsynchronous)
+      link.drain = [](void* context) { static_cast<Context*>(context)->FinishDeviceComputation(); };
     if constexpr (HostContext<Context>) {
       link.launch = [](void* context, UniqueFunction<void()> work) {
         static_cast<Context*>(context)->Launch(std::move(work));
@@ -16071,6 +16086,9 @@ class FunctionOpHost {
       kernel.op += "_backward";
       if (!backward_added_) AddBackward();
     }
+    // Nodes that leave a state for their backward are neither merged nor folded.
+    if (pass == FunctionPass::kForward && schema_ && device.create_state && device.shares_state)
+      schema_->Stateful();
     kernel.device = device.type;
     if (!backend.empty()) kernel.backend = backend;
     kernel.owner = record->in_use;
@@ -16082,8 +16100,11 @@ class FunctionOpHost {
     };
     kernel.propose = [record, pass](const KernelQuery& query) {
       KernelConfig config;
-      if (pass == FunctionPass::kForward) config.inplace = record->inplace;
-      bool known = true;
+      const auto inputs = static_cast<int>(query.def.inputs().size());
+      const auto outputs = static_cast<int>(query.def.outputs().size());
+      bool known = pass == FunctionPass::kForward;
+      for (const auto& pair : record->inplace)
+        if (known && pair.first < inputs && pair.second < outputs) config.inplace.push_back(pair);
       for (const TensorInfo& input : query.inputs) known &= input.shape.is_known();
       if (known) config.scratch_bytes = detail::FunctionScratch(*record, query.def, query.inputs);
       return std::vector<KernelConfig>{std::move(config)};
@@ -25539,9 +25560,7 @@ class LibraryHooks final : public FunctionHooks {
       types_known &= input.dtype != DType::kUndefined;
       shapes_known &= input.shape.is_known();
       anything |= input.shape.has_rank();
-      const bool small = IsInteger(input.dtype) && input.shape.has_rank() && input.shape.rank() < 2;
-      if (const Tensor* constant = small ? context.input_constant(i) : input.constant)
-        inputs.SetConstant(static_cast<size_t>(i), *constant);
+      if (input.constant) inputs.SetConstant(static_cast<size_t>(i), *input.constant);
     }
     for (const TensorInfo& output : context.outputs()) anything |= output.shape.has_rank();
     const auto run = [&](const char* what, bool all_known, auto function) {
@@ -25575,7 +25594,9 @@ class LibraryHooks final : public FunctionHooks {
           context.SetOutput(o, outputs.dtype(static_cast<size_t>(o), "output"), {});
       });
     }
-    if (op_->infer_shape && anything && run("inferShape", shapes_known, op_->infer_shape)) {
+    if (!op_->infer_shape || !anything) return;
+    const auto infer_shapes = [&](bool all_known) {
+      if (!run("inferShape", all_known, op_->infer_shape)) return false;
       in_answer("inferShape", [&] {
         for (int i = 0; i < context.num_inputs(); ++i)
           if (context.HasInput(i))
@@ -25583,7 +25604,27 @@ class LibraryHooks final : public FunctionHooks {
         for (int o = 0; o < context.num_outputs(); ++o)
           context.SetOutput(o, DType::kUndefined, outputs.shape(static_cast<size_t>(o), "output"));
       });
-    }
+      for (const TensorInfo& output : context.outputs())
+        if (!output.shape.is_known()) return false;
+      return true;
+    };
+    // With the elements of short lists of integers where shapes alone do not decide: an answer that
+    // came from data does not outlast the run.
+    bool has_data = false;
+    const auto may_decide = [&](int i) {
+      if (!context.HasInput(i)) return false;
+      const TensorInfo& input = context.input(i);
+      return IsInteger(input.dtype) && input.shape.has_rank() && input.shape.rank() < 2;
+    };
+    bool data_may_decide = false;
+    for (int i = 0; i < context.num_inputs(); ++i) data_may_decide |= may_decide(i);
+    if (infer_shapes(shapes_known && !data_may_decide) || !data_may_decide) return;
+    for (int i = 0; i < context.num_inputs(); ++i)
+      if (const Tensor* data = may_decide(i) ? context.input_constant(i) : nullptr) {
+        inputs.SetConstant(static_cast<size_t>(i), *data);
+        has_data = true;
+      }
+    if (has_data || shapes_known) infer_shapes(shapes_known);
   }
   std::vector<int> MutatedInputs(const OperatorDef& given) override {
     std::vector<int> inputs;
@@ -25803,7 +25844,7 @@ class LibraryCheck {
                     "\", which is no device type of this program"),
              "\"cpu\", \"gpu\" and \"cpu_stream\" are");
     for (uint64_t other = 0; other < k; ++other)
-      if (std::string_view(op.kernels[other]->device) == kernel->device)
+      if (DeviceTypeFromName(op.kernels[other]->device) == DeviceTypeFromName(kernel->device))
         Refuse(StrCat("has two kernels of operator ", op.name, " for ", kernel->device), {});
   }
   void CheckParameters(const opkit_parameter* const* parameters, uint64_t count,
@@ -26068,6 +26109,7 @@ struct UnloadReport {
   std::vector<std::string> pinned_by;  // otherwise: its symbols that may hold it there
   friend std::string ToString(const UnloadReport& report) {
     if (report.unmapped) return "unmapped";
+    if (report.pinned_by.empty()) return "still mapped, by another part of the program";
     return StrCat("still mapped, pinned by its symbols ", report.pinned_by,
                   "; compile it with -fno-gnu-unique, and without thread_local objects that have "
                   "destructors");
@@ -26130,7 +26172,7 @@ class LibraryLoader {
     LibraryImage& image = *loaded->image;
     image.object = std::move(object);
     image.name = UniqueName(name);
-    const LibraryCheck check(image);
+    const LibraryCheck checker(image);
     {
       HostErrorScope message;
       const opkit_status status = CallGuarded([&] {
@@ -26138,10 +26180,10 @@ class LibraryLoader {
         return image.library ? OPKIT_OK : OPKIT_FAILED;
       });
       if (status != OPKIT_OK)
-        check.Refuse(StrCat("refuses to be loaded: ", Reason()), {}, ErrorCode::kOperatorFailed);
+        checker.Refuse(StrCat("refuses to be loaded: ", Reason()), {}, ErrorCode::kOperatorFailed);
     }
-    CheckVersion(check, *image.library);
-    check.Check();
+    CheckVersion(checker, *image.library);
+    checker.Check();
     if (const char* own = image.library->name; own && *own) image.name = UniqueName(own);
     loaded->backend =
         UniqueBackend(options.backend.empty() ? BackendOf(name) : options.backend, *image.library);
@@ -26150,7 +26192,7 @@ class LibraryLoader {
       const opkit_status status =
           CallGuarded([&] { return image.library->initialize(OPKIT_ABI_MAJOR, OPKIT_ABI_MINOR); });
       if (status != OPKIT_OK)
-        check.Refuse(StrCat("failed to initialize: ", Reason()), {}, CodeOfStatus(status));
+        checker.Refuse(StrCat("failed to initialize: ", Reason()), {}, CodeOfStatus(status));
     }
     try {
       Register(*loaded, options);
@@ -26204,12 +26246,12 @@ class LibraryLoader {
       if (function.find(OPKIT_LIBRARY_ENTRY) != std::string::npos) return true;
     return false;
   }
-  static void CheckVersion(const LibraryCheck& check, const opkit_library& library) {
+  static void CheckVersion(const LibraryCheck& checker, const opkit_library& library) {
     if (library.abi_major == OPKIT_ABI_MAJOR) return;
-    check.Refuse(StrCat("was compiled for version ", library.abi_major, ".", library.abi_minor,
-                        " of the ABI, this program has ", OPKIT_ABI_MAJOR, ".", OPKIT_ABI_MINOR),
-                 StrCat("compile it with headers of ABI version ", OPKIT_ABI_MAJOR),
-                 ErrorCode::kUnsupported);
+    checker.Refuse(StrCat("was compiled for version ", library.abi_major, ".", library.abi_minor,
+                          " of the ABI, this program has ", OPKIT_ABI_MAJOR, ".", OPKIT_ABI_MINOR),
+                   StrCat("compile it with headers of ABI version ", OPKIT_ABI_MAJOR),
+                   ErrorCode::kUnsupported);
   }
   // "libmy_ops.so" -> "my_ops".
   static std::string BackendOf(std::string name) {
@@ -26384,6 +26426,8 @@ class BasicLibrary {
   // The operators that this program itself hands over: of a unit that includes author.hpp.
   static BasicLibrary LoadEntry(opkit_library_entry_function entry, const std::string& name,
                                 const LoadOptions& options = {}) {
+    if (!entry || name.empty())
+      Throw(ErrorCode::kInvalidArgument, "LoadEntry needs an entry and a name for the library");
     auto& table = detail::LibraryTable::Global();
     detail::MutexLock lock(table.mutex);
     return BasicLibrary(detail::LibraryLoader<Loaded>(table).Load({}, entry, name, name, options));
@@ -26674,7 +26718,9 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     std::vector<opkit_tensor> inputs, outputs;
     std::vector<Dims> extents;
 
-    LaunchedRun(ExportedInstance* self, const opkit_call* from) : instance(self), call(*from) {
+    LaunchedRun(ExportedInstance* self, const opkit_call* from) : instance(self), call{} {
+      std::memcpy(&call, from, (std::min)(from->size, uint64_t{sizeof call}));
+      call.size = sizeof call;
       extents.reserve(2 * (call.num_inputs + call.num_outputs));
       for (uint64_t i = 0; i < call.num_inputs; ++i) Copy(*opkit_input(from, i), inputs);
       for (uint64_t o = 0; o < call.num_outputs; ++o) Copy(*opkit_output(from, o), outputs);
@@ -26684,7 +26730,8 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     }
     void Copy(const opkit_tensor& from, std::vector<opkit_tensor>& all) {
       const auto rank = static_cast<size_t>(from.rank);
-      opkit_tensor view = from;
+      opkit_tensor view{};
+      std::memcpy(&view, &from, (std::min)(from.size, uint64_t{sizeof view}));
       view.size = sizeof view;
       view.shape = extents.emplace_back(from.shape, rank).data();
       view.strides = extents.emplace_back(from.strides, rank).data();

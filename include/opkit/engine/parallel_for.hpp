@@ -61,7 +61,7 @@ struct LoopRunner {
 };
 OPKIT_IMAGE_LOCAL inline constinit thread_local const LoopRunner* t_loop_runner = nullptr;
 
-class LoopRunnerScope {
+class OPKIT_IMAGE_LOCAL LoopRunnerScope {
  public:
   explicit LoopRunnerScope(const LoopRunner* runner)
       : outer_(std::exchange(t_loop_runner, runner)) {}

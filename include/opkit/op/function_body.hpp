@@ -22,6 +22,7 @@ struct FunctionDeviceLink {
   void* stream = nullptr;
   void* context = nullptr;
   void (*launch)(void*, UniqueFunction<void()>) = nullptr;
+  void (*drain)(void*) = nullptr;  // waits for what was issued before; null where all is done
 };
 
 // A forward operator leaves its state where the backward operator of the same node finds it. It is
@@ -95,8 +96,7 @@ class FunctionBody {
   FunctionBody(const FunctionBody&) = delete;
   FunctionBody& operator=(const FunctionBody&) = delete;
   ~FunctionBody() {
-    // Not `= {}`: clang 16 forgets to destroy that argument in a template.
-    if (owns_state_) state_->op = IntrusivePtr<StatefulOp>();
+    if (owns_state_) state_->op = {};
   }
 
   void SetReq(int output, OpReq req) {
@@ -196,18 +196,20 @@ class FunctionBody {
     if (!op_.inference().IsFresh(pointers_)) Infer();
     if (inferred_ != op_.inference().version()) MeasureScratch();
     BindOutputs();
-    bound_ = true;
+    bool plain = true;
     bound_tensors_.clear();
     for (int i = 0; i < op_.InputSize(); ++i)
       if (op_.HasInput(i)) Remember(op_.InputBlob(i), run_->inputs[static_cast<size_t>(i)]);
     for (int o = 0; o < op_.OutputSize(); ++o)
       if (op_.HasOutput(o)) Remember(*op_.OutputBlob(o), run_->outputs[static_cast<size_t>(o)]);
-    for (const OpReq req : reqs_) bound_ &= req == OpReq::kWrite;
+    for (const OpReq req : reqs_) plain &= req == OpReq::kWrite;
+    for (const BoundTensor& one : bound_tensors_) plain &= one.tensor != nullptr;
+    bound_ = plain;
   }
   void Remember(const Blob& blob, const TensorSlot& slot) {
-    bound_ &= blob.IsType<Tensor>() && &blob.Get<Tensor>() == slot.view.tensor();
-    bound_tensors_.push_back({&blob, slot.view.tensor(), slot.view.raw_data(), slot.shape.data(),
-                              slot.shape.rank(), slot.view.dtype()});
+    const bool direct = blob.IsType<Tensor>() && &blob.Get<Tensor>() == slot.view.tensor();
+    bound_tensors_.push_back({&blob, direct ? slot.view.tensor() : nullptr, slot.view.raw_data(),
+                              slot.shape.data(), slot.shape.rank(), slot.view.dtype()});
   }
   void MakeState() {
     if (!functions_.create_state) return;
@@ -315,7 +317,10 @@ class FunctionBody {
           Throw(ErrorCode::kInvalidArgument, "inferShape of operator ", record_->name,
                 " leaves output ", o, " unknown: ", ToString(shape));
     };
-    op_.inference().Infer(op_.def(), pointers_, infer, [] {});
+    // Data may still be on its way in the stream.
+    op_.inference().Infer(op_.def(), pointers_, infer, [this] {
+      if (link_.drain) link_.drain(link_.context);
+    });
     op_.inference().Keep();
   }
   OPKIT_COLD void MeasureScratch() {
@@ -457,6 +462,9 @@ class FunctionBody {
       deferred->memory = std::exchange(resource.memory, {});
       deferred->memory.additions.clear();
       deferred->kept = {run_, record_, record_->in_use};
+      for (const BoundTensor& one : bound_tensors_)
+        if (one.tensor && one.tensor->storage()) deferred->kept.push_back(one.tensor->storage());
+      if (state_) deferred->kept.push_back(state_->op);
       deferred->Arrive();
     } catch (...) {  // no memory: the completion finds nobody
     }

@@ -40,6 +40,8 @@ class FunctionOperator final : public Operator<Context>, public detail::Function
     } else if constexpr (StreamContext<Context>) {
       link.stream = &this->context_.stream();
     }
+    if constexpr (Context::kAsynchronous)
+      link.drain = [](void* context) { static_cast<Context*>(context)->FinishDeviceComputation(); };
     if constexpr (HostContext<Context>) {
       link.launch = [](void* context, UniqueFunction<void()> work) {
         static_cast<Context*>(context)->Launch(std::move(work));
@@ -183,6 +185,9 @@ class FunctionOpHost {
       kernel.op += "_backward";
       if (!backward_added_) AddBackward();
     }
+    // Nodes that leave a state for their backward are neither merged nor folded.
+    if (pass == FunctionPass::kForward && schema_ && device.create_state && device.shares_state)
+      schema_->Stateful();
     kernel.device = device.type;
     if (!backend.empty()) kernel.backend = backend;
     kernel.owner = record->in_use;
@@ -194,8 +199,11 @@ class FunctionOpHost {
     };
     kernel.propose = [record, pass](const KernelQuery& query) {
       KernelConfig config;
-      if (pass == FunctionPass::kForward) config.inplace = record->inplace;
-      bool known = true;
+      const auto inputs = static_cast<int>(query.def.inputs().size());
+      const auto outputs = static_cast<int>(query.def.outputs().size());
+      bool known = pass == FunctionPass::kForward;
+      for (const auto& pair : record->inplace)
+        if (known && pair.first < inputs && pair.second < outputs) config.inplace.push_back(pair);
       for (const TensorInfo& input : query.inputs) known &= input.shape.is_known();
       if (known) config.scratch_bytes = detail::FunctionScratch(*record, query.def, query.inputs);
       return std::vector<KernelConfig>{std::move(config)};

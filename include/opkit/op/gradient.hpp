@@ -32,9 +32,9 @@ struct GradientRegistration {
 // Thread-safe; never throws while it is filled in. A template, like what asks it, so that programs
 // without gradients do not compile it.
 template <class Registration>
-class OPKIT_IMAGE_LOCAL BasicGradientRegistry {
+class BasicGradientRegistry {
  public:
-  static BasicGradientRegistry& Global() {
+  OPKIT_IMAGE_LOCAL static BasicGradientRegistry& Global() {
     static auto* registry = detail::HasOwnRegistries() ? new BasicGradientRegistry : &OfProgram();
     return *registry;
   }
@@ -44,7 +44,7 @@ class OPKIT_IMAGE_LOCAL BasicGradientRegistry {
   }
   // The same operator from the same place is the same registration; from another place it is kept
   // as a problem, which CheckRegistrations lists.
-  void Add(const std::string& op, Registration registration) {
+  OPKIT_IMAGE_LOCAL void Add(const std::string& op, Registration registration) {
     detail::MutexLock lock(mutex_);
     auto& known = gradients_[op];
     if (!known) {

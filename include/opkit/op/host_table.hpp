@@ -282,15 +282,20 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     };
     try {
       ParallelForRange(n, grain, [&](int64_t begin, int64_t end) {
+        const HostErrorScope message;
         if (const opkit_status status = body(context, begin, end); status != OPKIT_OK) [[unlikely]]
           throw Stopped{status, CurrentHostError().text};
       });
       return OPKIT_OK;
     } catch (const Stopped& stopped) {
-      CurrentHostError().failure = stopped.text;
+      HostError& now = CurrentHostError();
+      if (now.text.empty()) now.text = stopped.text;
+      now.failure = stopped.text;
       return stopped.status;
     } catch (const std::exception& thrown) {
       return Failed(thrown.what());
+    } catch (...) {
+      return Failed("a loop of the host's threw something that is not a std::exception");
     }
   }
 

@@ -26,9 +26,9 @@ OPKIT_IMAGE_LOCAL inline bool HasOwnRegistries() {
 using EnginePref = std::vector<std::string>;  // backends to try, in order
 
 // Thread-safe. What it returns stays valid until the library it came from is unloaded.
-class OPKIT_IMAGE_LOCAL OpRegistry {
+class OpRegistry {
  public:
-  static OpRegistry& Global() {
+  OPKIT_IMAGE_LOCAL static OpRegistry& Global() {
     static auto* registry = detail::HasOwnRegistries() ? new OpRegistry : &OfProgram();
     return *registry;
   }

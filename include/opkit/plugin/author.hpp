@@ -33,9 +33,10 @@ class OPKIT_IMAGE_LOCAL LibraryOpHost {
   OpRecord record_;
 };
 
-OPKIT_IMAGE_LOCAL inline opkit_status InitializeLibrary(uint32_t major, uint32_t minor) {
-  return GuardedCall(
-      [&] { return ThisLibrary().initialize(static_cast<int>(major), static_cast<int>(minor)); });
+OPKIT_IMAGE_LOCAL inline opkit_status InitializeLibrary(uint32_t host_major, uint32_t host_minor) {
+  return GuardedCall([&] {
+    return ThisLibrary().initialize(static_cast<int>(host_major), static_cast<int>(host_minor));
+  });
 }
 OPKIT_IMAGE_LOCAL inline void FinalizeLibrary() {
   try {
@@ -83,13 +84,13 @@ OPKIT_IMAGE_LOCAL inline const opkit_library* DescribeLibrary(const opkit_host* 
 }
 
 template <auto f>
-OpStatus CallInitialize(int major, int minor) {
+OpStatus CallInitialize(int host_major, int host_minor) {
   auto call = f;
   static_assert(
       std::is_invocable_v<decltype(f), int, int> && kIsReturn<FunctionReturn<decltype(f)>>,
       "OPKIT_LIBRARY_INITIALIZE(f): write int f(int host_major, int host_minor); the "
       "answer is int (1 is success), bool, ReturnValue, Status or void");
-  return CallForStatus(call, major, minor);
+  return CallForStatus(call, host_major, host_minor);
 }
 
 }  // namespace detail
@@ -114,7 +115,7 @@ opkit_library_entry(const opkit_host* host) {
       ::opkit::LibraryOpBuilder(#name, __FILE__, __LINE__)
 
 // Called when the library is loaded, before its operators are used, with the version of the host's
-// ABI: int f(int major, int minor). A failure refuses the loading.
+// ABI: int f(int host_major, int host_minor). A failure refuses the loading.
 #define OPKIT_LIBRARY_INITIALIZE(f)                                    \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_initialize_) = \
       (::opkit::detail::ThisLibrary().initialize = &::opkit::detail::CallInitialize<&f>, true)

@@ -228,7 +228,9 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     std::vector<opkit_tensor> inputs, outputs;
     std::vector<Dims> extents;
 
-    LaunchedRun(ExportedInstance* self, const opkit_call* from) : instance(self), call(*from) {
+    LaunchedRun(ExportedInstance* self, const opkit_call* from) : instance(self), call{} {
+      std::memcpy(&call, from, (std::min)(from->size, uint64_t{sizeof call}));
+      call.size = sizeof call;
       extents.reserve(2 * (call.num_inputs + call.num_outputs));
       for (uint64_t i = 0; i < call.num_inputs; ++i) Copy(*opkit_input(from, i), inputs);
       for (uint64_t o = 0; o < call.num_outputs; ++o) Copy(*opkit_output(from, o), outputs);
@@ -238,7 +240,8 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     }
     void Copy(const opkit_tensor& from, std::vector<opkit_tensor>& all) {
       const auto rank = static_cast<size_t>(from.rank);
-      opkit_tensor view = from;
+      opkit_tensor view{};
+      std::memcpy(&view, &from, (std::min)(from.size, uint64_t{sizeof view}));
       view.size = sizeof view;
       view.shape = extents.emplace_back(from.shape, rank).data();
       view.strides = extents.emplace_back(from.strides, rank).data();

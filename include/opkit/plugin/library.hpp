@@ -24,6 +24,7 @@ struct UnloadReport {
   std::vector<std::string> pinned_by;  // otherwise: its symbols that may hold it there
   friend std::string ToString(const UnloadReport& report) {
     if (report.unmapped) return "unmapped";
+    if (report.pinned_by.empty()) return "still mapped, by another part of the program";
     return StrCat("still mapped, pinned by its symbols ", report.pinned_by,
                   "; compile it with -fno-gnu-unique, and without thread_local objects that have "
                   "destructors");
@@ -86,7 +87,7 @@ class LibraryLoader {
     LibraryImage& image = *loaded->image;
     image.object = std::move(object);
     image.name = UniqueName(name);
-    const LibraryCheck check(image);
+    const LibraryCheck checker(image);
     {
       HostErrorScope message;
       const opkit_status status = CallGuarded([&] {
@@ -94,10 +95,10 @@ class LibraryLoader {
         return image.library ? OPKIT_OK : OPKIT_FAILED;
       });
       if (status != OPKIT_OK)
-        check.Refuse(StrCat("refuses to be loaded: ", Reason()), {}, ErrorCode::kOperatorFailed);
+        checker.Refuse(StrCat("refuses to be loaded: ", Reason()), {}, ErrorCode::kOperatorFailed);
     }
-    CheckVersion(check, *image.library);
-    check.Check();
+    CheckVersion(checker, *image.library);
+    checker.Check();
     if (const char* own = image.library->name; own && *own) image.name = UniqueName(own);
     loaded->backend =
         UniqueBackend(options.backend.empty() ? BackendOf(name) : options.backend, *image.library);
@@ -106,7 +107,7 @@ class LibraryLoader {
       const opkit_status status =
           CallGuarded([&] { return image.library->initialize(OPKIT_ABI_MAJOR, OPKIT_ABI_MINOR); });
       if (status != OPKIT_OK)
-        check.Refuse(StrCat("failed to initialize: ", Reason()), {}, CodeOfStatus(status));
+        checker.Refuse(StrCat("failed to initialize: ", Reason()), {}, CodeOfStatus(status));
     }
     try {
       Register(*loaded, options);
@@ -160,12 +161,12 @@ class LibraryLoader {
       if (function.find(OPKIT_LIBRARY_ENTRY) != std::string::npos) return true;
     return false;
   }
-  static void CheckVersion(const LibraryCheck& check, const opkit_library& library) {
+  static void CheckVersion(const LibraryCheck& checker, const opkit_library& library) {
     if (library.abi_major == OPKIT_ABI_MAJOR) return;
-    check.Refuse(StrCat("was compiled for version ", library.abi_major, ".", library.abi_minor,
-                        " of the ABI, this program has ", OPKIT_ABI_MAJOR, ".", OPKIT_ABI_MINOR),
-                 StrCat("compile it with headers of ABI version ", OPKIT_ABI_MAJOR),
-                 ErrorCode::kUnsupported);
+    checker.Refuse(StrCat("was compiled for version ", library.abi_major, ".", library.abi_minor,
+                          " of the ABI, this program has ", OPKIT_ABI_MAJOR, ".", OPKIT_ABI_MINOR),
+                   StrCat("compile it with headers of ABI version ", OPKIT_ABI_MAJOR),
+                   ErrorCode::kUnsupported);
   }
   // "libmy_ops.so" -> "my_ops".
   static std::string BackendOf(std::string name) {
@@ -340,6 +341,8 @@ class BasicLibrary {
   // The operators that this program itself hands over: of a unit that includes author.hpp.
   static BasicLibrary LoadEntry(opkit_library_entry_function entry, const std::string& name,
                                 const LoadOptions& options = {}) {
+    if (!entry || name.empty())
+      Throw(ErrorCode::kInvalidArgument, "LoadEntry needs an entry and a name for the library");
     auto& table = detail::LibraryTable::Global();
     detail::MutexLock lock(table.mutex);
     return BasicLibrary(detail::LibraryLoader<Loaded>(table).Load({}, entry, name, name, options));

@@ -72,9 +72,7 @@ class LibraryHooks final : public FunctionHooks {
       types_known &= input.dtype != DType::kUndefined;
       shapes_known &= input.shape.is_known();
       anything |= input.shape.has_rank();
-      const bool small = IsInteger(input.dtype) && input.shape.has_rank() && input.shape.rank() < 2;
-      if (const Tensor* constant = small ? context.input_constant(i) : input.constant)
-        inputs.SetConstant(static_cast<size_t>(i), *constant);
+      if (input.constant) inputs.SetConstant(static_cast<size_t>(i), *input.constant);
     }
     for (const TensorInfo& output : context.outputs()) anything |= output.shape.has_rank();
     const auto run = [&](const char* what, bool all_known, auto function) {
@@ -108,7 +106,9 @@ class LibraryHooks final : public FunctionHooks {
           context.SetOutput(o, outputs.dtype(static_cast<size_t>(o), "output"), {});
       });
     }
-    if (op_->infer_shape && anything && run("inferShape", shapes_known, op_->infer_shape)) {
+    if (!op_->infer_shape || !anything) return;
+    const auto infer_shapes = [&](bool all_known) {
+      if (!run("inferShape", all_known, op_->infer_shape)) return false;
       in_answer("inferShape", [&] {
         for (int i = 0; i < context.num_inputs(); ++i)
           if (context.HasInput(i))
@@ -116,7 +116,27 @@ class LibraryHooks final : public FunctionHooks {
         for (int o = 0; o < context.num_outputs(); ++o)
           context.SetOutput(o, DType::kUndefined, outputs.shape(static_cast<size_t>(o), "output"));
       });
-    }
+      for (const TensorInfo& output : context.outputs())
+        if (!output.shape.is_known()) return false;
+      return true;
+    };
+    // With the elements of short lists of integers where shapes alone do not decide: an answer that
+    // came from data does not outlast the run.
+    bool has_data = false;
+    const auto may_decide = [&](int i) {
+      if (!context.HasInput(i)) return false;
+      const TensorInfo& input = context.input(i);
+      return IsInteger(input.dtype) && input.shape.has_rank() && input.shape.rank() < 2;
+    };
+    bool data_may_decide = false;
+    for (int i = 0; i < context.num_inputs(); ++i) data_may_decide |= may_decide(i);
+    if (infer_shapes(shapes_known && !data_may_decide) || !data_may_decide) return;
+    for (int i = 0; i < context.num_inputs(); ++i)
+      if (const Tensor* data = may_decide(i) ? context.input_constant(i) : nullptr) {
+        inputs.SetConstant(static_cast<size_t>(i), *data);
+        has_data = true;
+      }
+    if (has_data || shapes_known) infer_shapes(shapes_known);
   }
   std::vector<int> MutatedInputs(const OperatorDef& given) override {
     std::vector<int> inputs;
@@ -336,7 +356,7 @@ class LibraryCheck {
                     "\", which is no device type of this program"),
              "\"cpu\", \"gpu\" and \"cpu_stream\" are");
     for (uint64_t other = 0; other < k; ++other)
-      if (std::string_view(op.kernels[other]->device) == kernel->device)
+      if (DeviceTypeFromName(op.kernels[other]->device) == DeviceTypeFromName(kernel->device))
         Refuse(StrCat("has two kernels of operator ", op.name, " for ", kernel->device), {});
   }
   void CheckParameters(const opkit_parameter* const* parameters, uint64_t count,
