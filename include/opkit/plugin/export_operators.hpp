@@ -45,6 +45,14 @@ struct OPKIT_IMAGE_LOCAL HostLoops : LoopRunner {
   HostLoops() : LoopRunner{&RunOnHost} {}
 
  private:
+  // The pool that this thread had before: also the host's, where the two share the variable.
+  struct OuterPool {
+    explicit OuterPool(ThreadPool* outer) : own(std::exchange(t_pool.pool, outer)) {}
+    OuterPool(const OuterPool&) = delete;
+    OuterPool& operator=(const OuterPool&) = delete;
+    ~OuterPool() { t_pool.pool = own; }
+    ThreadPool* own;
+  };
   struct Loop {
     const LoopRunner& runner;
     RangeFunction body;
@@ -52,6 +60,7 @@ struct OPKIT_IMAGE_LOCAL HostLoops : LoopRunner {
     std::atomic<bool> failed{false};
   };
   static void RunOnHost(const LoopRunner& self, int64_t n, int64_t grain, RangeFunction body) {
+    const OuterPool pool(static_cast<const HostLoops&>(self).pool_);
     Loop loop{self, body, {}, {}};
     const opkit_status status = g_host->parallel_for(nullptr, n, grain, &RunRange, &loop);
     if (status == OPKIT_OK) [[likely]]
@@ -72,6 +81,8 @@ struct OPKIT_IMAGE_LOCAL HostLoops : LoopRunner {
       return OPKIT_FAILED;
     }
   }
+
+  ThreadPool* const pool_ = t_pool.pool;
 };
 // The registries last as long as the image. Where that is unmapped, and not at the program's end,
 // they are freed: nothing of the library is in use then.
@@ -182,8 +193,8 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     Bind(output, view);
   }
   void Run(void* scratch, int64_t scratch_bytes) {
-    const PoolScope threads(LibraryPool());
     const HostLoops loops;
+    const PoolScope threads(LibraryPool());
     const LoopRunnerScope on_host(&loops);
     op_->SetScratch(scratch, scratch ? scratch_bytes : 0);
     op_->Run();
