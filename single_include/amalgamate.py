@@ -41,6 +41,7 @@ class Amalgamation:
     def __init__(self, umbrella, present=()):
         self.umbrella = umbrella
         self.present = set(present)  # what is there wherever a conditional include is read
+        self.conditional_ones = set()  # what stands under a condition of its includer's
         self.visited = []  # in order of completion, which is the order in the file
         self.started = set()
         self.std = set()  # unconditional <...> includes, hoisted to the top
@@ -76,6 +77,7 @@ class Amalgamation:
     def conditional(self, header, target):
         """The lines of a header that is included under an #if: nothing may depend on it."""
         before = list(self.visited)
+        self.conditional_ones.add(target)
         started, self.started = self.started, self.started | self.present
         self.add(target)
         self.started = started | {target}
@@ -150,7 +152,8 @@ def main():
             sys.exit(f"{output.relative_to(ROOT)} is stale ({len(diff)} lines of diff): run "
                      "single_include/amalgamate.py and commit the result")
     if options.forwarding:
-        write_forwarding(options.forwarding.resolve(), set(result.visited))
+        write_forwarding(options.forwarding.resolve(),
+                         set(result.visited) - result.conditional_ones)
     elif not options.check:
         for output, text in texts.items():
             write_if_changed(output, text)

@@ -49,7 +49,7 @@
 
 #include "opkit/plugin/library.hpp"
 
-#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: what it registers is handed over as well
+#ifdef OPKIT_LIBRARY_FINALIZE  // after author.hpp: what the unit registers is handed over as well
 #include "opkit/plugin/export_operators.hpp"
 #endif
 

@@ -26494,7 +26494,7 @@ using Library = BasicLibrary<detail::LoadedLibrary>;
 #ifndef OPKIT_OPKIT_HPP_
 #define OPKIT_OPKIT_HPP_
 
-#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // a library's unit: what it registers is handed over as well
+#ifdef OPKIT_LIBRARY_FINALIZE  // after author.hpp: what the unit registers is handed over as well
 // ---- opkit/plugin/export_operators.hpp
 // The operators that a library registers as classes (REGISTER_CPU_OPERATOR) or typed functions
 // (OPKIT_OP), handed over beside those of REGISTER_OP. They are in the library's own registries;
