@@ -2001,27 +2001,29 @@ struct DeviceTypeRegistry {
   // In place: what a library that is unloaded has on the heap would be lost.
   struct Entries {
     static constexpr int kMost = 64;  // AllocatorTable has slots for fewer of a user's
+    Entries(std::initializer_list<Entry> built_in) {
+      for (const Entry& entry : built_in) all[count++] = entry;
+    }
     const Entry* begin() const { return all; }
     const Entry* end() const { return all + count; }
     Entry all[kMost];
-    int count;
+    int count = 0;
   };
   detail::Mutex mutex;
-  Entries entries{{
-                      {DeviceType::kCPU, {"cpu", DeviceType::kCPU, true}},
-                      {DeviceType::kCUDA, {"cuda", DeviceType::kCUDA, false}},
-                      {DeviceType::kCUDAHost, {"cuda_host", DeviceType::kCUDAHost, true}},
-                      {DeviceType::kOpenCL, {"opencl", DeviceType::kOpenCL, false}},
-                      {DeviceType::kVulkan, {"vulkan", DeviceType::kVulkan, false}},
-                      {DeviceType::kMetal, {"metal", DeviceType::kMetal, false}},
-                      {DeviceType::kROCM, {"rocm", DeviceType::kROCM, false}},
-                      {DeviceType::kROCMHost, {"rocm_host", DeviceType::kROCMHost, true}},
-                      {DeviceType::kExtDev, {"ext_dev", DeviceType::kExtDev, false}},
-                      {DeviceType::kCUDAManaged, {"cuda_managed", DeviceType::kCUDAManaged, true}},
-                      {DeviceType::kOneAPI, {"oneapi", DeviceType::kOneAPI, false}},
-                      {DeviceType::kCPUStream, {"cpu_stream", DeviceType::kCPU, true}},
-                  },
-                  12};
+  Entries entries{
+      {DeviceType::kCPU, {"cpu", DeviceType::kCPU, true}},
+      {DeviceType::kCUDA, {"cuda", DeviceType::kCUDA, false}},
+      {DeviceType::kCUDAHost, {"cuda_host", DeviceType::kCUDAHost, true}},
+      {DeviceType::kOpenCL, {"opencl", DeviceType::kOpenCL, false}},
+      {DeviceType::kVulkan, {"vulkan", DeviceType::kVulkan, false}},
+      {DeviceType::kMetal, {"metal", DeviceType::kMetal, false}},
+      {DeviceType::kROCM, {"rocm", DeviceType::kROCM, false}},
+      {DeviceType::kROCMHost, {"rocm_host", DeviceType::kROCMHost, true}},
+      {DeviceType::kExtDev, {"ext_dev", DeviceType::kExtDev, false}},
+      {DeviceType::kCUDAManaged, {"cuda_managed", DeviceType::kCUDAManaged, true}},
+      {DeviceType::kOneAPI, {"oneapi", DeviceType::kOneAPI, false}},
+      {DeviceType::kCPUStream, {"cpu_stream", DeviceType::kCPU, true}},
+  };
 };
 
 OPKIT_COLD inline DeviceTypeRegistry& DeviceTypes() {
@@ -2366,14 +2368,9 @@ class Tensor {
   Dims strides() const { return strides_.empty() ? shape_.DenseStrides() : strides_; }
   bool is_dense() const { return strides_.empty() || shape_.IsDense(strides_); }
   // Elements of this dtype and shape at this place, dense and in the standard layout.
-  bool Is(const void* data, DType dtype, const int64_t* extents, int rank) const {
-    if (raw_data() != data || dtype_ != dtype || !strides_.empty() || !layout_.is_standard() ||
-        shape_.rank() != rank)
-      return false;
-    const int64_t* own = shape_.data();
-    for (int axis = 0; axis < rank; ++axis)
-      if (own[axis] != extents[axis]) return false;
-    return true;
+  bool Is(const void* data, DType dtype, const Shape& shape) const {
+    return raw_data() == data && dtype_ == dtype && strides_.empty() && layout_.is_standard() &&
+           shape_ == shape;
   }
   // Has a dtype and memory, so that it may be read.
   bool initialized() const { return dtype_ != DType::kUndefined && (storage_ || numel() == 0); }
@@ -3284,6 +3281,189 @@ class InvocationScope {
 
 #endif  // OPKIT_DEVICE_INVOCATION_HPP_
 
+// ---- opkit/op/op_tensor.hpp
+// OpTensor and Status: what a function operator is called with and what it answers. Over the plain
+// structs of opkit_abi.h, so that the same function serves the program and a shared library.
+#ifndef OPKIT_OP_OP_TENSOR_HPP_
+#define OPKIT_OP_OP_TENSOR_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// What a function may answer instead of a Status.
+enum ReturnValue : int { FAIL = 0, SUCCESS = 1 };
+using MXReturnValue = ReturnValue;
+
+// Success, or a failure with its text. One pointer, null for a success.
+class [[nodiscard]] OpStatus {
+ public:
+  OpStatus() = default;
+  OpStatus(ReturnValue value) {  // NOLINT: `return SUCCESS;`
+    if (value != SUCCESS) [[unlikely]]
+      Fail({});
+  }
+  template <class... Parts>
+  static OpStatus Failure(const Parts&... parts) {
+    OpStatus status;
+    status.Fail(StrCat(parts...));
+    return status;
+  }
+  bool ok() const { return !message_; }
+  // Empty for a success.
+  std::string message() const { return message_ ? message_->value : std::string(); }
+
+ private:
+  OPKIT_COLD void Fail(std::string text) {
+    message_ = detail::IntrusivePtr<Message>(new Message(std::move(text)));
+  }
+  using Message = detail::Shared<std::string>;
+  detail::IntrusivePtr<Message> message_;
+};
+#ifndef Status  // X11 makes it a macro for int, which functions may return as well
+using Status = OpStatus;
+#endif
+
+namespace detail {
+
+// The functions that operators of this image are served by: the program's own table, or in a
+// library the one it was loaded with. Null before there is one.
+OPKIT_IMAGE_LOCAL inline constinit const opkit_host* g_host = nullptr;
+
+}  // namespace detail
+
+// Text that explains a FAIL, one for each thread: OPKIT_ERROR_MSG << "k is " << k; return FAIL;
+// It is empty at the start of every call, and kept by the host: a thread-local string of a library
+// would keep the library in the process.
+class OPKIT_IMAGE_LOCAL ErrorMessageStream {
+ public:
+  template <class T>
+  const ErrorMessageStream& operator<<(const T& value) const {
+    if (const opkit_host* host = detail::g_host) {
+      const std::string text = StrCat(value);
+      host->add_error(text.data(), text.size());
+    }
+    return *this;
+  }
+};
+inline ErrorMessageStream ErrorMessage() { return {}; }
+
+// How a result is to be stored.
+enum class OpReq : uint8_t {
+  kNone = OPKIT_REQ_NONE,        // nobody wants it: there is no memory
+  kWrite = OPKIT_REQ_WRITE,      //
+  kInplace = OPKIT_REQ_INPLACE,  // the memory is that of an input, which the schema allows
+  kAdd = OPKIT_REQ_ADD,          // onto what is there; only for operators with setAcceptAdd()
+};
+inline const char* ToString(OpReq req) {
+  constexpr const char* kNames[] = {"none", "write", "in-place", "add"};
+  return kNames[static_cast<int>(req)];
+}
+
+// A tensor as a function sees it: a view, copied freely, valid until its operator runs again. An
+// input or output that the node leaves out has no dtype and no data.
+class OpTensor {
+ public:
+  OpTensor() = default;
+  // Views memory that outlives it; `shape` and `strides` (in elements) too.
+  OpTensor(void* data, DType dtype, std::span<const int64_t> shape,
+           std::span<const int64_t> strides, Device device = {}, OpReq req = OpReq::kWrite)
+      : OpTensor(data, dtype, shape.data(), strides.data(), static_cast<int>(shape.size()), device,
+                 req) {}
+  OpTensor(void* data, DType dtype, const int64_t* shape, const int64_t* strides, int rank,
+           Device device = {}, OpReq req = OpReq::kWrite)
+      : view_{sizeof view_,
+              nullptr,
+              data,
+              shape,
+              strides,
+              rank,
+              static_cast<int32_t>(dtype),
+              static_cast<int32_t>(device.type),
+              device.index,
+              static_cast<int32_t>(req),
+              0,
+              nullptr} {}
+  // As much of it as its maker's version has.
+  explicit OpTensor(const opkit_tensor& view) {
+    std::memcpy(&view_, &view, view.size < sizeof view_ ? view.size : sizeof view_);
+    view_.size = sizeof view_;
+  }
+
+  // The first element; element (i, j, …) is at data[i * strides[0] + j * strides[1] + …]. Writable
+  // in outputs and in mutated inputs. Error (kTypeMismatch) for another T.
+  template <Element T>
+  T* data() const {
+    if (dtype() != kDTypeOf<T>) [[unlikely]]
+      WrongType(kDTypeOf<T>);
+    return static_cast<T*>(view_.data);
+  }
+  void* raw_data() const { return view_.data; }
+  bool has_value() const { return view_.dtype != OPKIT_UNDEFINED; }
+
+  // Templates, so that the first std::span, a dear one, is made by who asks for it.
+  template <class Extents = std::span<const int64_t>>
+  Extents shape() const {
+    return Extents(view_.shape, static_cast<size_t>(view_.rank));
+  }
+  // In elements.
+  template <class Extents = std::span<const int64_t>>
+  Extents strides() const {
+    return Extents(view_.strides, static_cast<size_t>(view_.rank));
+  }
+  int64_t stride(int axis) const { return view_.strides[axis < 0 ? axis + view_.rank : axis]; }
+  int rank() const { return view_.rank; }
+  int64_t dim(int axis) const { return view_.shape[axis < 0 ? axis + view_.rank : axis]; }
+  // Number of elements.
+  int64_t size() const {
+    int64_t count = 1;
+    for (int i = 0; i < view_.rank; ++i) count *= view_.shape[i];
+    return count;
+  }
+  int64_t nbytes() const { return size() * ItemSize(dtype()); }
+  bool is_dense() const {
+    int64_t step = 1;
+    for (int i = view_.rank - 1; i >= 0; --i) {
+      if (view_.shape[i] != 1 && view_.strides[i] != step) return false;
+      step *= view_.shape[i] > 0 ? view_.shape[i] : 1;
+    }
+    return true;
+  }
+  DType dtype() const { return static_cast<DType>(view_.dtype); }
+  Device device() const { return {static_cast<DeviceType>(view_.device_type), view_.device_index}; }
+  OpReq req() const { return static_cast<OpReq>(view_.req); }
+
+  friend std::string ToString(const OpTensor& tensor) {
+    if (!tensor.has_value()) return "(none)";
+    const opkit_tensor& view = tensor.view_;
+    return StrCat(tensor.dtype(), std::vector<int64_t>(view.shape, view.shape + view.rank), " on ",
+                  tensor.device());
+  }
+
+  // For the toolkit: the tensor that is viewed, where there is one.
+  const Tensor* tensor() const { return static_cast<const Tensor*>(view_.host); }
+  void Bind(const Tensor* tensor) { view_.host = tensor; }
+  const opkit_tensor& view() const { return view_; }
+
+ private:
+  [[noreturn]] OPKIT_COLD void WrongType(DType wanted) const {
+    if (!has_value())
+      Throw(ErrorCode::kUninitialized, "a tensor that the node leaves out is accessed as ", wanted,
+            "; ask has_value() first");
+    Throw(ErrorCode::kTypeMismatch, "tensor ", *this, " is accessed as ", wanted);
+  }
+
+  opkit_tensor view_{
+      sizeof(opkit_tensor), nullptr, nullptr, nullptr, nullptr, 0, 0, 1, 0, 0, 0, nullptr};
+};
+static_assert(sizeof(OpTensor) == sizeof(opkit_tensor), "arrays of one are arrays of the other");
+using MXTensor = OpTensor;
+
+}  // namespace opkit
+
+// Explains the FAIL that follows: OPKIT_ERROR_MSG << "expected 2 axes, found " << rank;
+#define OPKIT_ERROR_MSG ::opkit::ErrorMessage()
+
+#endif  // OPKIT_OP_OP_TENSOR_HPP_
+
 // ---- opkit/op/abi_attributes.hpp
 // Attributes across opkit_abi.h: Arguments as an array of opkit_attr, and back.
 #ifndef OPKIT_OP_ABI_ATTRIBUTES_HPP_
@@ -3298,18 +3478,10 @@ static_assert(static_cast<int>(DType::kComplex128) == OPKIT_COMPLEX128);
 // A view of `tensor`, which with `strides` must outlive it.
 template <class AnyTensor>
 opkit_tensor AbiTensor(const AnyTensor& tensor, const Dims& strides) {
-  opkit_tensor view{};
-  view.size = sizeof view;
-  view.data = tensor.raw_mutable_data();
-  view.shape = tensor.shape().data();
-  view.strides = strides.data();
-  view.rank = tensor.shape().rank();
-  view.dtype = static_cast<int32_t>(tensor.dtype());
-  view.device_type = static_cast<int32_t>(tensor.device().type);
-  view.device_index = tensor.device().index;
-  view.req = OPKIT_REQ_WRITE;
-  view.host = &tensor;
-  return view;
+  OpTensor view(tensor.raw_mutable_data(), tensor.dtype(), tensor.shape().data(), strides.data(),
+                tensor.rank(), tensor.device());
+  view.Bind(&tensor);
+  return view.view();
 }
 // The tensor itself where it is one of this image's, or else a view of its memory.
 template <class AnyTensor = Tensor>
@@ -3459,185 +3631,6 @@ Args ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t count) {
 
 #endif  // OPKIT_OP_ABI_ATTRIBUTES_HPP_
 
-// ---- opkit/op/op_tensor.hpp
-// OpTensor and Status: what a function operator is called with and what it answers. Over the plain
-// structs of opkit_abi.h, so that the same function serves the program and a shared library.
-#ifndef OPKIT_OP_OP_TENSOR_HPP_
-#define OPKIT_OP_OP_TENSOR_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-
-// What a function may answer instead of a Status.
-enum ReturnValue : int { FAIL = 0, SUCCESS = 1 };
-using MXReturnValue = ReturnValue;
-
-// Success, or a failure with its text. One pointer, null for a success.
-class [[nodiscard]] OpStatus {
- public:
-  OpStatus() = default;
-  OpStatus(ReturnValue value) {  // NOLINT: `return SUCCESS;`
-    if (value != SUCCESS) [[unlikely]]
-      Fail({});
-  }
-  template <class... Parts>
-  static OpStatus Failure(const Parts&... parts) {
-    OpStatus status;
-    status.Fail(StrCat(parts...));
-    return status;
-  }
-  bool ok() const { return !message_; }
-  // Empty for a success.
-  std::string message() const { return message_ ? message_->value : std::string(); }
-
- private:
-  OPKIT_COLD void Fail(std::string text) {
-    message_ = detail::IntrusivePtr<Message>(new Message(std::move(text)));
-  }
-  using Message = detail::Shared<std::string>;
-  detail::IntrusivePtr<Message> message_;
-};
-#ifndef Status  // X11 makes it a macro for int, which functions may return as well
-using Status = OpStatus;
-#endif
-
-namespace detail {
-
-// The functions that operators of this image are served by: the program's own table, or in a
-// library the one it was loaded with. Null before there is one.
-OPKIT_IMAGE_LOCAL inline constinit const opkit_host* g_host = nullptr;
-
-}  // namespace detail
-
-// Text that explains a FAIL, one for each thread: OPKIT_ERROR_MSG << "k is " << k; return FAIL;
-// It is empty at the start of every call, and kept by the host: a thread-local string of a library
-// would keep the library in the process.
-class OPKIT_IMAGE_LOCAL ErrorMessageStream {
- public:
-  template <class T>
-  const ErrorMessageStream& operator<<(const T& value) const {
-    if (const opkit_host* host = detail::g_host) {
-      const std::string text = StrCat(value);
-      host->add_error(text.data(), text.size());
-    }
-    return *this;
-  }
-};
-inline ErrorMessageStream ErrorMessage() { return {}; }
-
-// How a result is to be stored.
-enum class OpReq : uint8_t {
-  kNone = OPKIT_REQ_NONE,        // nobody wants it: there is no memory
-  kWrite = OPKIT_REQ_WRITE,      //
-  kInplace = OPKIT_REQ_INPLACE,  // the memory is that of an input, which the schema allows
-  kAdd = OPKIT_REQ_ADD,          // onto what is there; only for operators with setAcceptAdd()
-};
-inline const char* ToString(OpReq req) {
-  constexpr const char* kNames[] = {"none", "write", "in-place", "add"};
-  return kNames[static_cast<int>(req)];
-}
-
-// A tensor as a function sees it: a view, copied freely, valid until its operator runs again. An
-// input or output that the node leaves out has no dtype and no data.
-class OpTensor {
- public:
-  OpTensor() = default;
-  // Views memory that outlives it; `shape` and `strides` (in elements) too.
-  OpTensor(void* data, DType dtype, std::span<const int64_t> shape,
-           std::span<const int64_t> strides, Device device = {}, OpReq req = OpReq::kWrite)
-      : OpTensor(data, dtype, shape.data(), strides.data(), static_cast<int>(shape.size()), device,
-                 req) {}
-  OpTensor(void* data, DType dtype, const int64_t* shape, const int64_t* strides, int rank,
-           Device device = {}, OpReq req = OpReq::kWrite)
-      : view_{sizeof view_,
-              nullptr,
-              data,
-              shape,
-              strides,
-              rank,
-              static_cast<int32_t>(dtype),
-              static_cast<int32_t>(device.type),
-              device.index,
-              static_cast<int32_t>(req),
-              0,
-              nullptr} {}
-  explicit OpTensor(const opkit_tensor& view) : view_(view) { view_.size = sizeof view_; }
-
-  // The first element; element (i, j, …) is at data[i * strides[0] + j * strides[1] + …]. Writable
-  // in outputs and in mutated inputs. Error (kTypeMismatch) for another T.
-  template <Element T>
-  T* data() const {
-    if (dtype() != kDTypeOf<T>) [[unlikely]]
-      WrongType(kDTypeOf<T>);
-    return static_cast<T*>(view_.data);
-  }
-  void* raw_data() const { return view_.data; }
-  bool has_value() const { return view_.dtype != OPKIT_UNDEFINED; }
-
-  // Templates, so that the first std::span, a dear one, is made by who asks for it.
-  template <class Extents = std::span<const int64_t>>
-  Extents shape() const {
-    return Extents(view_.shape, static_cast<size_t>(view_.rank));
-  }
-  // In elements.
-  template <class Extents = std::span<const int64_t>>
-  Extents strides() const {
-    return Extents(view_.strides, static_cast<size_t>(view_.rank));
-  }
-  int64_t stride(int axis) const { return view_.strides[axis < 0 ? axis + view_.rank : axis]; }
-  int rank() const { return view_.rank; }
-  int64_t dim(int axis) const { return view_.shape[axis < 0 ? axis + view_.rank : axis]; }
-  // Number of elements.
-  int64_t size() const {
-    int64_t count = 1;
-    for (int i = 0; i < view_.rank; ++i) count *= view_.shape[i];
-    return count;
-  }
-  int64_t nbytes() const { return size() * ItemSize(dtype()); }
-  bool is_dense() const {
-    int64_t step = 1;
-    for (int i = view_.rank - 1; i >= 0; --i) {
-      if (view_.shape[i] != 1 && view_.strides[i] != step) return false;
-      step *= view_.shape[i] > 0 ? view_.shape[i] : 1;
-    }
-    return true;
-  }
-  DType dtype() const { return static_cast<DType>(view_.dtype); }
-  Device device() const { return {static_cast<DeviceType>(view_.device_type), view_.device_index}; }
-  OpReq req() const { return static_cast<OpReq>(view_.req); }
-
-  friend std::string ToString(const OpTensor& tensor) {
-    if (!tensor.has_value()) return "(none)";
-    const opkit_tensor& view = tensor.view_;
-    return StrCat(tensor.dtype(), std::vector<int64_t>(view.shape, view.shape + view.rank), " on ",
-                  tensor.device());
-  }
-
-  // For the toolkit: the tensor that is viewed, where there is one.
-  const Tensor* tensor() const { return static_cast<const Tensor*>(view_.host); }
-  void Bind(const Tensor* tensor) { view_.host = tensor; }
-  const opkit_tensor& view() const { return view_; }
-
- private:
-  [[noreturn]] OPKIT_COLD void WrongType(DType wanted) const {
-    if (!has_value())
-      Throw(ErrorCode::kUninitialized, "a tensor that the node leaves out is accessed as ", wanted,
-            "; ask has_value() first");
-    Throw(ErrorCode::kTypeMismatch, "tensor ", *this, " is accessed as ", wanted);
-  }
-
-  opkit_tensor view_{
-      sizeof(opkit_tensor), nullptr, nullptr, nullptr, nullptr, 0, 0, 1, 0, 0, 0, nullptr};
-};
-static_assert(sizeof(OpTensor) == sizeof(opkit_tensor), "arrays of one are arrays of the other");
-using MXTensor = OpTensor;
-
-}  // namespace opkit
-
-// Explains the FAIL that follows: OPKIT_ERROR_MSG << "expected 2 axes, found " << rank;
-#define OPKIT_ERROR_MSG ::opkit::ErrorMessage()
-
-#endif  // OPKIT_OP_OP_TENSOR_HPP_
-
 // ---- opkit/op/random.hpp
 // Random numbers for operators: a small generator, seeded by the host, whose numbers depend on the
 // seed, the operator and its run, and on nothing else: not on threads, nor on what else was built.
@@ -3739,6 +3732,13 @@ struct ExceptionKeeper {
 };
 OPKIT_IMAGE_LOCAL inline constinit const ExceptionKeeper* g_exceptions = nullptr;
 
+inline opkit_status StatusOf(ErrorCode code) { return static_cast<opkit_status>(code) + 1; }
+inline ErrorCode CodeOfStatus(opkit_status status) {
+  return status >= OPKIT_INVALID_ARGUMENT && status <= OPKIT_FAILED
+             ? static_cast<ErrorCode>(status - 1)
+             : ErrorCode::kOperatorFailed;
+}
+
 // In a catch block: reports the exception to the host; what to return to it.
 template <class Host = opkit_host>
 OPKIT_COLD OPKIT_IMAGE_LOCAL opkit_status ReportFailure() noexcept {
@@ -3748,7 +3748,7 @@ OPKIT_COLD OPKIT_IMAGE_LOCAL opkit_status ReportFailure() noexcept {
   try {
     throw;
   } catch (const Error& error) {
-    status = static_cast<opkit_status>(error.code()) + 1;
+    status = StatusOf(error.code());
     text = error.what();
     host->set_error(status, text.data(), text.size());
   } catch (const std::exception& thrown) {
@@ -3761,11 +3761,6 @@ OPKIT_COLD OPKIT_IMAGE_LOCAL opkit_status ReportFailure() noexcept {
   return status;
 }
 
-inline ErrorCode CodeOfStatus(opkit_status status) {
-  return status >= OPKIT_INVALID_ARGUMENT && status <= OPKIT_FAILED
-             ? static_cast<ErrorCode>(status - 1)
-             : ErrorCode::kOperatorFailed;
-}
 // Throws what a function of the host's table has failed with.
 template <class Host = opkit_host>
 [[noreturn]] OPKIT_COLD OPKIT_IMAGE_LOCAL void ThrowHostFailure(const Host* host,
@@ -3784,12 +3779,7 @@ struct LoopBody {
   static opkit_status Run(void* context, int64_t begin, int64_t end) {
     auto& self = *static_cast<LoopBody*>(context);
     try {
-      if constexpr (std::is_trivially_copyable_v<F> && std::is_invocable_v<const F&, int64_t>) {
-        const F body = self.f;
-        for (int64_t i = begin; i < end; ++i) body(i);
-      } else {
-        for (int64_t i = begin; i < end; ++i) self.f(i);
-      }
+      self.f(begin, end);
       return OPKIT_OK;
     } catch (...) {
       // Relaxed: the loop's end orders this before the only read of `thrown`.
@@ -3802,6 +3792,16 @@ struct LoopBody {
 template <class F>
 concept LoopIndexBody = std::is_invocable_v<F&, int64_t>;
 
+// f(begin, end) for ranges that make up [0, n), on the host's threads.
+template <class F, class Host>
+void RunHostRanges(const Host* host, const opkit_call* call, int64_t n, int64_t grain, F f) {
+  LoopBody<F> body{f, {}, {}};
+  const opkit_status status = host->parallel_for(call, n, grain, &LoopBody<F>::Run, &body);
+  if (status == OPKIT_OK) [[likely]]
+    return;
+  if (body.thrown) std::rethrow_exception(body.thrown);
+  ThrowHostFailure(host, status);
+}
 template <class F, class Host>
 void RunHostLoop(const Host* host, const opkit_call* call, int64_t n, int64_t grain, F& f) {
   if (n <= 0) return;
@@ -3809,12 +3809,14 @@ void RunHostLoop(const Host* host, const opkit_call* call, int64_t n, int64_t gr
     for (int64_t i = 0; i < n; ++i) f(i);
     return;
   }
-  LoopBody<F> body{f, {}, {}};
-  const opkit_status status = host->parallel_for(call, n, grain, &LoopBody<F>::Run, &body);
-  if (status == OPKIT_OK) [[likely]]
-    return;
-  if (body.thrown) std::rethrow_exception(body.thrown);
-  ThrowHostFailure(host, status);
+  RunHostRanges(host, call, n, grain, [&f](int64_t begin, int64_t end) {
+    if constexpr (std::is_trivially_copyable_v<F> && std::is_invocable_v<const F&, int64_t>) {
+      const F body = f;
+      for (int64_t i = begin; i < end; ++i) body(i);
+    } else {
+      for (int64_t i = begin; i < end; ++i) f(i);
+    }
+  });
 }
 
 // Work on its way to a stream.
@@ -4922,12 +4924,7 @@ class OPKIT_IMAGE_LOCAL ExportedOp : public RefCounted {
   OPKIT_COLD static OpStatus RunOnCopies(FunctionInstance& instance, const opkit_call* call) {
     const auto copy = [](const opkit_tensor* tensors, uint64_t count) {
       std::vector<OpTensor> views;
-      for (uint64_t i = 0; i < count; ++i) {
-        const opkit_tensor& from = *opkit_tensor_at(tensors, i);
-        opkit_tensor view{};
-        std::memcpy(&view, &from, from.size < sizeof view ? from.size : sizeof view);
-        views.emplace_back(view);
-      }
+      for (uint64_t i = 0; i < count; ++i) views.emplace_back(*opkit_tensor_at(tensors, i));
       return views;
     };
     const std::vector<OpTensor> inputs = copy(call->inputs, call->num_inputs);
@@ -5212,8 +5209,8 @@ opkit_library_entry(const opkit_host* host) {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// ParallelFor in the library's operators runs on one thread: a second pool beside the host's would
-// only take its CPUs. Ended before the library is unloaded.
+// What the library's operators give to a pool, other than loops, runs on one thread: a second pool
+// beside the host's would only take its CPUs. Ended before the library is unloaded.
 struct ExportThreads {
   Mutex mutex;
   std::atomic<ThreadPool*> pool{nullptr};
@@ -5221,9 +5218,8 @@ struct ExportThreads {
   bool ended = false;
 };
 OPKIT_IMAGE_LOCAL inline constinit ExportThreads g_export_threads;
-OPKIT_IMAGE_LOCAL inline ExportThreads& LibraryThreads() { return g_export_threads; }
 OPKIT_IMAGE_LOCAL inline ThreadPool& LibraryPool() {
-  ExportThreads& threads = LibraryThreads();
+  ExportThreads& threads = g_export_threads;
   if (ThreadPool* pool = threads.pool.load(std::memory_order_acquire)) [[likely]]
     return *pool;
   MutexLock lock(threads.mutex);
@@ -5231,7 +5227,7 @@ OPKIT_IMAGE_LOCAL inline ThreadPool& LibraryPool() {
   return *threads.pool;
 }
 OPKIT_IMAGE_LOCAL inline void EndLibraryPool() {
-  ExportThreads& threads = LibraryThreads();
+  ExportThreads& threads = g_export_threads;
   if (threads.finalize) threads.finalize();
   delete threads.pool.exchange(nullptr);
   threads.ended = true;
@@ -5249,33 +5245,12 @@ struct OPKIT_IMAGE_LOCAL HostLoops : LoopRunner {
     ~OuterPool() { t_pool.pool = own; }
     ThreadPool* own;
   };
-  struct Loop {
-    const LoopRunner& runner;
-    RangeFunction body;
-    std::exception_ptr thrown;
-    std::atomic<bool> failed{false};
-  };
   static void RunOnHost(const LoopRunner& self, int64_t n, int64_t grain, RangeFunction body) {
     const OuterPool pool(static_cast<const HostLoops&>(self).pool_);
-    Loop loop{self, body, {}, {}};
-    const opkit_status status = g_host->parallel_for(nullptr, n, grain, &RunRange, &loop);
-    if (status == OPKIT_OK) [[likely]]
-      return;
-    if (loop.thrown) std::rethrow_exception(loop.thrown);
-    ThrowHostFailure(g_host, status);
-  }
-  static opkit_status RunRange(void* context, int64_t begin, int64_t end) {
-    auto& loop = *static_cast<Loop*>(context);
-    const LoopRunnerScope nested(&loop.runner);
-    try {
-      loop.body(begin, end);
-      return OPKIT_OK;
-    } catch (...) {
-      // Relaxed: the loop's end orders this before the only read of `thrown`.
-      if (!loop.failed.exchange(true, std::memory_order_relaxed))
-        loop.thrown = std::current_exception();
-      return OPKIT_FAILED;
-    }
+    RunHostRanges(g_host, nullptr, n, grain, [&](int64_t begin, int64_t end) {
+      const LoopRunnerScope nested(&self);
+      body(begin, end);
+    });
   }
 
   ThreadPool* const pool_ = t_pool.pool;
@@ -5284,7 +5259,7 @@ struct OPKIT_IMAGE_LOCAL HostLoops : LoopRunner {
 // they are freed: nothing of the library is in use then.
 struct OPKIT_IMAGE_LOCAL ExportedRegistries {
   ~ExportedRegistries() {
-    if (!LibraryThreads().ended) return;
+    if (!g_export_threads.ended) return;
     delete &GradientRegistry::Global();
     delete &OpRegistry::Global();
   }
@@ -5340,10 +5315,6 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
       name = input;
       return;
     }
-    for (const std::string& input : def.inputs())
-      if (name == input) return NameApart(def, name);
-  }
-  static void NameApart(const OperatorDef& def, std::string& name) {
     const auto taken = [&] {
       for (const std::string& input : def.inputs())
         if (input == name) return true;
@@ -5447,9 +5418,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     }
     void Copy(const opkit_tensor& from, std::vector<opkit_tensor>& all) {
       const auto rank = static_cast<size_t>(from.rank);
-      opkit_tensor view{};
-      std::memcpy(&view, &from, (std::min)(from.size, uint64_t{sizeof view}));
-      view.size = sizeof view;
+      opkit_tensor view = OpTensor(from).view();
       view.shape = extents.emplace_back(from.shape, rank).data();
       view.strides = extents.emplace_back(from.strides, rank).data();
       all.push_back(view);
@@ -5833,7 +5802,7 @@ OPKIT_IMAGE_LOCAL inline void AddRegisteredOperators(std::vector<const opkit_op*
     Throw(ErrorCode::kInvalidArgument, problems[0]);
   LibraryContents& contents = ThisLibrary();
   if (contents.finalize != &EndLibraryPool)
-    LibraryThreads().finalize = std::exchange(contents.finalize, &EndLibraryPool);
+    g_export_threads.finalize = std::exchange(contents.finalize, &EndLibraryPool);
   for (const std::string& name : RegisteredOperators()) {
     auto op = MakeIntrusive<ExportedOperator>(OpRegistry::Global().GetSchema(name));
     if (op->op().num_kernels == 0) continue;

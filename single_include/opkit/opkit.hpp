@@ -1246,27 +1246,29 @@ struct DeviceTypeRegistry {
   // In place: what a library that is unloaded has on the heap would be lost.
   struct Entries {
     static constexpr int kMost = 64;  // AllocatorTable has slots for fewer of a user's
+    Entries(std::initializer_list<Entry> built_in) {
+      for (const Entry& entry : built_in) all[count++] = entry;
+    }
     const Entry* begin() const { return all; }
     const Entry* end() const { return all + count; }
     Entry all[kMost];
-    int count;
+    int count = 0;
   };
   detail::Mutex mutex;
-  Entries entries{{
-                      {DeviceType::kCPU, {"cpu", DeviceType::kCPU, true}},
-                      {DeviceType::kCUDA, {"cuda", DeviceType::kCUDA, false}},
-                      {DeviceType::kCUDAHost, {"cuda_host", DeviceType::kCUDAHost, true}},
-                      {DeviceType::kOpenCL, {"opencl", DeviceType::kOpenCL, false}},
-                      {DeviceType::kVulkan, {"vulkan", DeviceType::kVulkan, false}},
-                      {DeviceType::kMetal, {"metal", DeviceType::kMetal, false}},
-                      {DeviceType::kROCM, {"rocm", DeviceType::kROCM, false}},
-                      {DeviceType::kROCMHost, {"rocm_host", DeviceType::kROCMHost, true}},
-                      {DeviceType::kExtDev, {"ext_dev", DeviceType::kExtDev, false}},
-                      {DeviceType::kCUDAManaged, {"cuda_managed", DeviceType::kCUDAManaged, true}},
-                      {DeviceType::kOneAPI, {"oneapi", DeviceType::kOneAPI, false}},
-                      {DeviceType::kCPUStream, {"cpu_stream", DeviceType::kCPU, true}},
-                  },
-                  12};
+  Entries entries{
+      {DeviceType::kCPU, {"cpu", DeviceType::kCPU, true}},
+      {DeviceType::kCUDA, {"cuda", DeviceType::kCUDA, false}},
+      {DeviceType::kCUDAHost, {"cuda_host", DeviceType::kCUDAHost, true}},
+      {DeviceType::kOpenCL, {"opencl", DeviceType::kOpenCL, false}},
+      {DeviceType::kVulkan, {"vulkan", DeviceType::kVulkan, false}},
+      {DeviceType::kMetal, {"metal", DeviceType::kMetal, false}},
+      {DeviceType::kROCM, {"rocm", DeviceType::kROCM, false}},
+      {DeviceType::kROCMHost, {"rocm_host", DeviceType::kROCMHost, true}},
+      {DeviceType::kExtDev, {"ext_dev", DeviceType::kExtDev, false}},
+      {DeviceType::kCUDAManaged, {"cuda_managed", DeviceType::kCUDAManaged, true}},
+      {DeviceType::kOneAPI, {"oneapi", DeviceType::kOneAPI, false}},
+      {DeviceType::kCPUStream, {"cpu_stream", DeviceType::kCPU, true}},
+  };
 };
 
 OPKIT_COLD inline DeviceTypeRegistry& DeviceTypes() {
@@ -1611,14 +1613,9 @@ class Tensor {
   Dims strides() const { return strides_.empty() ? shape_.DenseStrides() : strides_; }
   bool is_dense() const { return strides_.empty() || shape_.IsDense(strides_); }
   // Elements of this dtype and shape at this place, dense and in the standard layout.
-  bool Is(const void* data, DType dtype, const int64_t* extents, int rank) const {
-    if (raw_data() != data || dtype_ != dtype || !strides_.empty() || !layout_.is_standard() ||
-        shape_.rank() != rank)
-      return false;
-    const int64_t* own = shape_.data();
-    for (int axis = 0; axis < rank; ++axis)
-      if (own[axis] != extents[axis]) return false;
-    return true;
+  bool Is(const void* data, DType dtype, const Shape& shape) const {
+    return raw_data() == data && dtype_ == dtype && strides_.empty() && layout_.is_standard() &&
+           shape_ == shape;
   }
   // Has a dtype and memory, so that it may be read.
   bool initialized() const { return dtype_ != DType::kUndefined && (storage_ || numel() == 0); }
@@ -11967,6 +11964,189 @@ class AttrMap {
 
 #endif  // OPKIT_OP_ATTR_MAP_HPP_
 
+// ---- opkit/op/op_tensor.hpp
+// OpTensor and Status: what a function operator is called with and what it answers. Over the plain
+// structs of opkit_abi.h, so that the same function serves the program and a shared library.
+#ifndef OPKIT_OP_OP_TENSOR_HPP_
+#define OPKIT_OP_OP_TENSOR_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// What a function may answer instead of a Status.
+enum ReturnValue : int { FAIL = 0, SUCCESS = 1 };
+using MXReturnValue = ReturnValue;
+
+// Success, or a failure with its text. One pointer, null for a success.
+class [[nodiscard]] OpStatus {
+ public:
+  OpStatus() = default;
+  OpStatus(ReturnValue value) {  // NOLINT: `return SUCCESS;`
+    if (value != SUCCESS) [[unlikely]]
+      Fail({});
+  }
+  template <class... Parts>
+  static OpStatus Failure(const Parts&... parts) {
+    OpStatus status;
+    status.Fail(StrCat(parts...));
+    return status;
+  }
+  bool ok() const { return !message_; }
+  // Empty for a success.
+  std::string message() const { return message_ ? message_->value : std::string(); }
+
+ private:
+  OPKIT_COLD void Fail(std::string text) {
+    message_ = detail::IntrusivePtr<Message>(new Message(std::move(text)));
+  }
+  using Message = detail::Shared<std::string>;
+  detail::IntrusivePtr<Message> message_;
+};
+#ifndef Status  // X11 makes it a macro for int, which functions may return as well
+using Status = OpStatus;
+#endif
+
+namespace detail {
+
+// The functions that operators of this image are served by: the program's own table, or in a
+// library the one it was loaded with. Null before there is one.
+OPKIT_IMAGE_LOCAL inline constinit const opkit_host* g_host = nullptr;
+
+}  // namespace detail
+
+// Text that explains a FAIL, one for each thread: OPKIT_ERROR_MSG << "k is " << k; return FAIL;
+// It is empty at the start of every call, and kept by the host: a thread-local string of a library
+// would keep the library in the process.
+class OPKIT_IMAGE_LOCAL ErrorMessageStream {
+ public:
+  template <class T>
+  const ErrorMessageStream& operator<<(const T& value) const {
+    if (const opkit_host* host = detail::g_host) {
+      const std::string text = StrCat(value);
+      host->add_error(text.data(), text.size());
+    }
+    return *this;
+  }
+};
+inline ErrorMessageStream ErrorMessage() { return {}; }
+
+// How a result is to be stored.
+enum class OpReq : uint8_t {
+  kNone = OPKIT_REQ_NONE,        // nobody wants it: there is no memory
+  kWrite = OPKIT_REQ_WRITE,      //
+  kInplace = OPKIT_REQ_INPLACE,  // the memory is that of an input, which the schema allows
+  kAdd = OPKIT_REQ_ADD,          // onto what is there; only for operators with setAcceptAdd()
+};
+inline const char* ToString(OpReq req) {
+  constexpr const char* kNames[] = {"none", "write", "in-place", "add"};
+  return kNames[static_cast<int>(req)];
+}
+
+// A tensor as a function sees it: a view, copied freely, valid until its operator runs again. An
+// input or output that the node leaves out has no dtype and no data.
+class OpTensor {
+ public:
+  OpTensor() = default;
+  // Views memory that outlives it; `shape` and `strides` (in elements) too.
+  OpTensor(void* data, DType dtype, std::span<const int64_t> shape,
+           std::span<const int64_t> strides, Device device = {}, OpReq req = OpReq::kWrite)
+      : OpTensor(data, dtype, shape.data(), strides.data(), static_cast<int>(shape.size()), device,
+                 req) {}
+  OpTensor(void* data, DType dtype, const int64_t* shape, const int64_t* strides, int rank,
+           Device device = {}, OpReq req = OpReq::kWrite)
+      : view_{sizeof view_,
+              nullptr,
+              data,
+              shape,
+              strides,
+              rank,
+              static_cast<int32_t>(dtype),
+              static_cast<int32_t>(device.type),
+              device.index,
+              static_cast<int32_t>(req),
+              0,
+              nullptr} {}
+  // As much of it as its maker's version has.
+  explicit OpTensor(const opkit_tensor& view) {
+    std::memcpy(&view_, &view, view.size < sizeof view_ ? view.size : sizeof view_);
+    view_.size = sizeof view_;
+  }
+
+  // The first element; element (i, j, …) is at data[i * strides[0] + j * strides[1] + …]. Writable
+  // in outputs and in mutated inputs. Error (kTypeMismatch) for another T.
+  template <Element T>
+  T* data() const {
+    if (dtype() != kDTypeOf<T>) [[unlikely]]
+      WrongType(kDTypeOf<T>);
+    return static_cast<T*>(view_.data);
+  }
+  void* raw_data() const { return view_.data; }
+  bool has_value() const { return view_.dtype != OPKIT_UNDEFINED; }
+
+  // Templates, so that the first std::span, a dear one, is made by who asks for it.
+  template <class Extents = std::span<const int64_t>>
+  Extents shape() const {
+    return Extents(view_.shape, static_cast<size_t>(view_.rank));
+  }
+  // In elements.
+  template <class Extents = std::span<const int64_t>>
+  Extents strides() const {
+    return Extents(view_.strides, static_cast<size_t>(view_.rank));
+  }
+  int64_t stride(int axis) const { return view_.strides[axis < 0 ? axis + view_.rank : axis]; }
+  int rank() const { return view_.rank; }
+  int64_t dim(int axis) const { return view_.shape[axis < 0 ? axis + view_.rank : axis]; }
+  // Number of elements.
+  int64_t size() const {
+    int64_t count = 1;
+    for (int i = 0; i < view_.rank; ++i) count *= view_.shape[i];
+    return count;
+  }
+  int64_t nbytes() const { return size() * ItemSize(dtype()); }
+  bool is_dense() const {
+    int64_t step = 1;
+    for (int i = view_.rank - 1; i >= 0; --i) {
+      if (view_.shape[i] != 1 && view_.strides[i] != step) return false;
+      step *= view_.shape[i] > 0 ? view_.shape[i] : 1;
+    }
+    return true;
+  }
+  DType dtype() const { return static_cast<DType>(view_.dtype); }
+  Device device() const { return {static_cast<DeviceType>(view_.device_type), view_.device_index}; }
+  OpReq req() const { return static_cast<OpReq>(view_.req); }
+
+  friend std::string ToString(const OpTensor& tensor) {
+    if (!tensor.has_value()) return "(none)";
+    const opkit_tensor& view = tensor.view_;
+    return StrCat(tensor.dtype(), std::vector<int64_t>(view.shape, view.shape + view.rank), " on ",
+                  tensor.device());
+  }
+
+  // For the toolkit: the tensor that is viewed, where there is one.
+  const Tensor* tensor() const { return static_cast<const Tensor*>(view_.host); }
+  void Bind(const Tensor* tensor) { view_.host = tensor; }
+  const opkit_tensor& view() const { return view_; }
+
+ private:
+  [[noreturn]] OPKIT_COLD void WrongType(DType wanted) const {
+    if (!has_value())
+      Throw(ErrorCode::kUninitialized, "a tensor that the node leaves out is accessed as ", wanted,
+            "; ask has_value() first");
+    Throw(ErrorCode::kTypeMismatch, "tensor ", *this, " is accessed as ", wanted);
+  }
+
+  opkit_tensor view_{
+      sizeof(opkit_tensor), nullptr, nullptr, nullptr, nullptr, 0, 0, 1, 0, 0, 0, nullptr};
+};
+static_assert(sizeof(OpTensor) == sizeof(opkit_tensor), "arrays of one are arrays of the other");
+using MXTensor = OpTensor;
+
+}  // namespace opkit
+
+// Explains the FAIL that follows: OPKIT_ERROR_MSG << "expected 2 axes, found " << rank;
+#define OPKIT_ERROR_MSG ::opkit::ErrorMessage()
+
+#endif  // OPKIT_OP_OP_TENSOR_HPP_
+
 // ---- opkit/op/abi_attributes.hpp
 // Attributes across opkit_abi.h: Arguments as an array of opkit_attr, and back.
 #ifndef OPKIT_OP_ABI_ATTRIBUTES_HPP_
@@ -11981,18 +12161,10 @@ static_assert(static_cast<int>(DType::kComplex128) == OPKIT_COMPLEX128);
 // A view of `tensor`, which with `strides` must outlive it.
 template <class AnyTensor>
 opkit_tensor AbiTensor(const AnyTensor& tensor, const Dims& strides) {
-  opkit_tensor view{};
-  view.size = sizeof view;
-  view.data = tensor.raw_mutable_data();
-  view.shape = tensor.shape().data();
-  view.strides = strides.data();
-  view.rank = tensor.shape().rank();
-  view.dtype = static_cast<int32_t>(tensor.dtype());
-  view.device_type = static_cast<int32_t>(tensor.device().type);
-  view.device_index = tensor.device().index;
-  view.req = OPKIT_REQ_WRITE;
-  view.host = &tensor;
-  return view;
+  OpTensor view(tensor.raw_mutable_data(), tensor.dtype(), tensor.shape().data(), strides.data(),
+                tensor.rank(), tensor.device());
+  view.Bind(&tensor);
+  return view.view();
 }
 // The tensor itself where it is one of this image's, or else a view of its memory.
 template <class AnyTensor = Tensor>
@@ -12142,185 +12314,6 @@ Args ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t count) {
 
 #endif  // OPKIT_OP_ABI_ATTRIBUTES_HPP_
 
-// ---- opkit/op/op_tensor.hpp
-// OpTensor and Status: what a function operator is called with and what it answers. Over the plain
-// structs of opkit_abi.h, so that the same function serves the program and a shared library.
-#ifndef OPKIT_OP_OP_TENSOR_HPP_
-#define OPKIT_OP_OP_TENSOR_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-
-// What a function may answer instead of a Status.
-enum ReturnValue : int { FAIL = 0, SUCCESS = 1 };
-using MXReturnValue = ReturnValue;
-
-// Success, or a failure with its text. One pointer, null for a success.
-class [[nodiscard]] OpStatus {
- public:
-  OpStatus() = default;
-  OpStatus(ReturnValue value) {  // NOLINT: `return SUCCESS;`
-    if (value != SUCCESS) [[unlikely]]
-      Fail({});
-  }
-  template <class... Parts>
-  static OpStatus Failure(const Parts&... parts) {
-    OpStatus status;
-    status.Fail(StrCat(parts...));
-    return status;
-  }
-  bool ok() const { return !message_; }
-  // Empty for a success.
-  std::string message() const { return message_ ? message_->value : std::string(); }
-
- private:
-  OPKIT_COLD void Fail(std::string text) {
-    message_ = detail::IntrusivePtr<Message>(new Message(std::move(text)));
-  }
-  using Message = detail::Shared<std::string>;
-  detail::IntrusivePtr<Message> message_;
-};
-#ifndef Status  // X11 makes it a macro for int, which functions may return as well
-using Status = OpStatus;
-#endif
-
-namespace detail {
-
-// The functions that operators of this image are served by: the program's own table, or in a
-// library the one it was loaded with. Null before there is one.
-OPKIT_IMAGE_LOCAL inline constinit const opkit_host* g_host = nullptr;
-
-}  // namespace detail
-
-// Text that explains a FAIL, one for each thread: OPKIT_ERROR_MSG << "k is " << k; return FAIL;
-// It is empty at the start of every call, and kept by the host: a thread-local string of a library
-// would keep the library in the process.
-class OPKIT_IMAGE_LOCAL ErrorMessageStream {
- public:
-  template <class T>
-  const ErrorMessageStream& operator<<(const T& value) const {
-    if (const opkit_host* host = detail::g_host) {
-      const std::string text = StrCat(value);
-      host->add_error(text.data(), text.size());
-    }
-    return *this;
-  }
-};
-inline ErrorMessageStream ErrorMessage() { return {}; }
-
-// How a result is to be stored.
-enum class OpReq : uint8_t {
-  kNone = OPKIT_REQ_NONE,        // nobody wants it: there is no memory
-  kWrite = OPKIT_REQ_WRITE,      //
-  kInplace = OPKIT_REQ_INPLACE,  // the memory is that of an input, which the schema allows
-  kAdd = OPKIT_REQ_ADD,          // onto what is there; only for operators with setAcceptAdd()
-};
-inline const char* ToString(OpReq req) {
-  constexpr const char* kNames[] = {"none", "write", "in-place", "add"};
-  return kNames[static_cast<int>(req)];
-}
-
-// A tensor as a function sees it: a view, copied freely, valid until its operator runs again. An
-// input or output that the node leaves out has no dtype and no data.
-class OpTensor {
- public:
-  OpTensor() = default;
-  // Views memory that outlives it; `shape` and `strides` (in elements) too.
-  OpTensor(void* data, DType dtype, std::span<const int64_t> shape,
-           std::span<const int64_t> strides, Device device = {}, OpReq req = OpReq::kWrite)
-      : OpTensor(data, dtype, shape.data(), strides.data(), static_cast<int>(shape.size()), device,
-                 req) {}
-  OpTensor(void* data, DType dtype, const int64_t* shape, const int64_t* strides, int rank,
-           Device device = {}, OpReq req = OpReq::kWrite)
-      : view_{sizeof view_,
-              nullptr,
-              data,
-              shape,
-              strides,
-              rank,
-              static_cast<int32_t>(dtype),
-              static_cast<int32_t>(device.type),
-              device.index,
-              static_cast<int32_t>(req),
-              0,
-              nullptr} {}
-  explicit OpTensor(const opkit_tensor& view) : view_(view) { view_.size = sizeof view_; }
-
-  // The first element; element (i, j, …) is at data[i * strides[0] + j * strides[1] + …]. Writable
-  // in outputs and in mutated inputs. Error (kTypeMismatch) for another T.
-  template <Element T>
-  T* data() const {
-    if (dtype() != kDTypeOf<T>) [[unlikely]]
-      WrongType(kDTypeOf<T>);
-    return static_cast<T*>(view_.data);
-  }
-  void* raw_data() const { return view_.data; }
-  bool has_value() const { return view_.dtype != OPKIT_UNDEFINED; }
-
-  // Templates, so that the first std::span, a dear one, is made by who asks for it.
-  template <class Extents = std::span<const int64_t>>
-  Extents shape() const {
-    return Extents(view_.shape, static_cast<size_t>(view_.rank));
-  }
-  // In elements.
-  template <class Extents = std::span<const int64_t>>
-  Extents strides() const {
-    return Extents(view_.strides, static_cast<size_t>(view_.rank));
-  }
-  int64_t stride(int axis) const { return view_.strides[axis < 0 ? axis + view_.rank : axis]; }
-  int rank() const { return view_.rank; }
-  int64_t dim(int axis) const { return view_.shape[axis < 0 ? axis + view_.rank : axis]; }
-  // Number of elements.
-  int64_t size() const {
-    int64_t count = 1;
-    for (int i = 0; i < view_.rank; ++i) count *= view_.shape[i];
-    return count;
-  }
-  int64_t nbytes() const { return size() * ItemSize(dtype()); }
-  bool is_dense() const {
-    int64_t step = 1;
-    for (int i = view_.rank - 1; i >= 0; --i) {
-      if (view_.shape[i] != 1 && view_.strides[i] != step) return false;
-      step *= view_.shape[i] > 0 ? view_.shape[i] : 1;
-    }
-    return true;
-  }
-  DType dtype() const { return static_cast<DType>(view_.dtype); }
-  Device device() const { return {static_cast<DeviceType>(view_.device_type), view_.device_index}; }
-  OpReq req() const { return static_cast<OpReq>(view_.req); }
-
-  friend std::string ToString(const OpTensor& tensor) {
-    if (!tensor.has_value()) return "(none)";
-    const opkit_tensor& view = tensor.view_;
-    return StrCat(tensor.dtype(), std::vector<int64_t>(view.shape, view.shape + view.rank), " on ",
-                  tensor.device());
-  }
-
-  // For the toolkit: the tensor that is viewed, where there is one.
-  const Tensor* tensor() const { return static_cast<const Tensor*>(view_.host); }
-  void Bind(const Tensor* tensor) { view_.host = tensor; }
-  const opkit_tensor& view() const { return view_; }
-
- private:
-  [[noreturn]] OPKIT_COLD void WrongType(DType wanted) const {
-    if (!has_value())
-      Throw(ErrorCode::kUninitialized, "a tensor that the node leaves out is accessed as ", wanted,
-            "; ask has_value() first");
-    Throw(ErrorCode::kTypeMismatch, "tensor ", *this, " is accessed as ", wanted);
-  }
-
-  opkit_tensor view_{
-      sizeof(opkit_tensor), nullptr, nullptr, nullptr, nullptr, 0, 0, 1, 0, 0, 0, nullptr};
-};
-static_assert(sizeof(OpTensor) == sizeof(opkit_tensor), "arrays of one are arrays of the other");
-using MXTensor = OpTensor;
-
-}  // namespace opkit
-
-// Explains the FAIL that follows: OPKIT_ERROR_MSG << "expected 2 axes, found " << rank;
-#define OPKIT_ERROR_MSG ::opkit::ErrorMessage()
-
-#endif  // OPKIT_OP_OP_TENSOR_HPP_
-
 // ---- opkit/op/random.hpp
 // Random numbers for operators: a small generator, seeded by the host, whose numbers depend on the
 // seed, the operator and its run, and on nothing else: not on threads, nor on what else was built.
@@ -12422,6 +12415,13 @@ struct ExceptionKeeper {
 };
 OPKIT_IMAGE_LOCAL inline constinit const ExceptionKeeper* g_exceptions = nullptr;
 
+inline opkit_status StatusOf(ErrorCode code) { return static_cast<opkit_status>(code) + 1; }
+inline ErrorCode CodeOfStatus(opkit_status status) {
+  return status >= OPKIT_INVALID_ARGUMENT && status <= OPKIT_FAILED
+             ? static_cast<ErrorCode>(status - 1)
+             : ErrorCode::kOperatorFailed;
+}
+
 // In a catch block: reports the exception to the host; what to return to it.
 template <class Host = opkit_host>
 OPKIT_COLD OPKIT_IMAGE_LOCAL opkit_status ReportFailure() noexcept {
@@ -12431,7 +12431,7 @@ OPKIT_COLD OPKIT_IMAGE_LOCAL opkit_status ReportFailure() noexcept {
   try {
     throw;
   } catch (const Error& error) {
-    status = static_cast<opkit_status>(error.code()) + 1;
+    status = StatusOf(error.code());
     text = error.what();
     host->set_error(status, text.data(), text.size());
   } catch (const std::exception& thrown) {
@@ -12444,11 +12444,6 @@ OPKIT_COLD OPKIT_IMAGE_LOCAL opkit_status ReportFailure() noexcept {
   return status;
 }
 
-inline ErrorCode CodeOfStatus(opkit_status status) {
-  return status >= OPKIT_INVALID_ARGUMENT && status <= OPKIT_FAILED
-             ? static_cast<ErrorCode>(status - 1)
-             : ErrorCode::kOperatorFailed;
-}
 // Throws what a function of the host's table has failed with.
 template <class Host = opkit_host>
 [[noreturn]] OPKIT_COLD OPKIT_IMAGE_LOCAL void ThrowHostFailure(const Host* host,
@@ -12467,12 +12462,7 @@ struct LoopBody {
   static opkit_status Run(void* context, int64_t begin, int64_t end) {
     auto& self = *static_cast<LoopBody*>(context);
     try {
-      if constexpr (std::is_trivially_copyable_v<F> && std::is_invocable_v<const F&, int64_t>) {
-        const F body = self.f;
-        for (int64_t i = begin; i < end; ++i) body(i);
-      } else {
-        for (int64_t i = begin; i < end; ++i) self.f(i);
-      }
+      self.f(begin, end);
       return OPKIT_OK;
     } catch (...) {
       // Relaxed: the loop's end orders this before the only read of `thrown`.
@@ -12485,6 +12475,16 @@ struct LoopBody {
 template <class F>
 concept LoopIndexBody = std::is_invocable_v<F&, int64_t>;
 
+// f(begin, end) for ranges that make up [0, n), on the host's threads.
+template <class F, class Host>
+void RunHostRanges(const Host* host, const opkit_call* call, int64_t n, int64_t grain, F f) {
+  LoopBody<F> body{f, {}, {}};
+  const opkit_status status = host->parallel_for(call, n, grain, &LoopBody<F>::Run, &body);
+  if (status == OPKIT_OK) [[likely]]
+    return;
+  if (body.thrown) std::rethrow_exception(body.thrown);
+  ThrowHostFailure(host, status);
+}
 template <class F, class Host>
 void RunHostLoop(const Host* host, const opkit_call* call, int64_t n, int64_t grain, F& f) {
   if (n <= 0) return;
@@ -12492,12 +12492,14 @@ void RunHostLoop(const Host* host, const opkit_call* call, int64_t n, int64_t gr
     for (int64_t i = 0; i < n; ++i) f(i);
     return;
   }
-  LoopBody<F> body{f, {}, {}};
-  const opkit_status status = host->parallel_for(call, n, grain, &LoopBody<F>::Run, &body);
-  if (status == OPKIT_OK) [[likely]]
-    return;
-  if (body.thrown) std::rethrow_exception(body.thrown);
-  ThrowHostFailure(host, status);
+  RunHostRanges(host, call, n, grain, [&f](int64_t begin, int64_t end) {
+    if constexpr (std::is_trivially_copyable_v<F> && std::is_invocable_v<const F&, int64_t>) {
+      const F body = f;
+      for (int64_t i = begin; i < end; ++i) body(i);
+    } else {
+      for (int64_t i = begin; i < end; ++i) f(i);
+    }
+  });
 }
 
 // Work on its way to a stream.
@@ -13717,6 +13719,18 @@ class BasicResolvedOperator {
 };
 using ResolvedOperator = BasicResolvedOperator<OperatorBase>;
 
+namespace detail {
+
+// False where an optional input is left out.
+template <class Tensors>
+std::vector<bool> PresentInputs(const Tensors& inputs) {
+  std::vector<bool> present;
+  for (const auto& input : inputs) present.push_back(input.dtype() != DType::kUndefined);
+  return present;
+}
+
+}  // namespace detail
+
 // Calls operator `op` once, with the default order of kernels on the device of the first input. A
 // default-constructed Tensor leaves an optional input out. Errors: as CreateOperator and Run.
 //
@@ -13725,12 +13739,9 @@ template <class Resolved = ResolvedOperator>
 OPKIT_IMAGE_LOCAL std::vector<Tensor> Invoke(const std::string& op,
                                              const std::vector<Tensor>& inputs, Arguments args = {},
                                              InvokeOptions options = {}) {
-  std::vector<bool> present;
-  for (const Tensor& input : inputs) {
-    present.push_back(input.dtype() != DType::kUndefined);
-    if (!options.device && present.back()) options.device = input.device();
-  }
-  return Resolved(op, present, std::move(args), options)(inputs);
+  for (const Tensor& input : inputs)
+    if (!options.device && input.dtype() != DType::kUndefined) options.device = input.device();
+  return Resolved(op, detail::PresentInputs(inputs), std::move(args), options)(inputs);
 }
 
 }  // namespace opkit
@@ -13858,10 +13869,11 @@ struct RunMemory {
 
 // A run that goes on after its function has returned: ended by whoever comes second, the function's
 // return or its completion.
-struct DeferredRun : RefCounted {
+template <class Memory>
+struct BasicDeferredRun : RefCounted {
   IntrusivePtr<EventState> event;
   RefCountedList kept;  // views, the operator's state, the library
-  RunMemory memory;
+  Memory memory;
   std::string op;
   std::exception_ptr failure;  // why it was completed with a failure
   std::atomic<bool> half{false};
@@ -13884,9 +13896,10 @@ struct DeferredRun : RefCounted {
     event->Complete(std::move(failure));  // of one that was cancelled nobody waits for this
   }
 };
+using DeferredRun = BasicDeferredRun<RunMemory>;
 
 // What the table's functions find behind a call: one for each operator.
-struct ResourceState : RefCounted {
+struct ResourceState {
   Device device;
   std::string op;
   bool asynchronous = false;
@@ -13945,7 +13958,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     try {
       throw;
     } catch (const Error& error) {
-      return static_cast<opkit_status>(error.code()) + 1;
+      return StatusOf(error.code());
     } catch (...) {
       return OPKIT_FAILED;
     }
@@ -14083,11 +14096,6 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     }
     return tensors;
   }
-  static std::vector<bool> Present(const std::vector<Tensor>& tensors) {
-    std::vector<bool> present;
-    for (const Tensor& tensor : tensors) present.push_back(tensor.dtype() != DType::kUndefined);
-    return present;
-  }
   static InvokeOptions Options(size_t num_outputs, Device device) {
     InvokeOptions options;
     options.device = device;
@@ -14097,7 +14105,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
   static ResolvedOperator& Resolve(State& state, std::string_view op,
                                    const std::vector<Tensor>& inputs, size_t num_outputs,
                                    const Arguments& args) {
-    std::vector<bool> present = Present(inputs);
+    std::vector<bool> present = PresentInputs(inputs);
     for (const auto& known : state.invoked)
       if (known->op == op && known->args == args && known->present == present &&
           static_cast<size_t>(known->resolved.op().OutputSize()) == num_outputs)
@@ -14119,7 +14127,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
       } else if (state.launch && IsHostAccessible(state.device.type)) {
         state.launch(state.context, [op = std::string(op), ins = std::move(ins),
                                      outs = std::move(outs), args = std::move(args)] {
-          ResolvedOperator resolved(op, Present(ins), args, Options(outs.size(), Device{}));
+          ResolvedOperator resolved(op, PresentInputs(ins), args, Options(outs.size(), Device{}));
           RunInto(resolved, op, ins, outs);
         });
       } else {
@@ -14215,8 +14223,9 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
 };
 
 // This program's own table, in use from the first function operator on.
-inline const opkit_host& ProgramHost() {
-  using Functions = HostFunctions<ResourceState>;
+template <class State = ResourceState>
+const opkit_host& ProgramHost() {
+  using Functions = HostFunctions<State>;
   if (!g_host) {
     g_exceptions = &Functions::kExceptions;
     g_host = &Functions::kTable;
@@ -14825,7 +14834,8 @@ inline std::string FunctionStateBlob(const OperatorDef& def) {
 // What the functions are called with, and all that its views point into. A run that ends later than
 // its function returns keeps it.
 struct FunctionRun : RefCounted {
-  FunctionRun(std::string op, Device device, size_t num_inputs, size_t num_outputs)
+  FunctionRun(const opkit_host& host, std::string op, Device device, size_t num_inputs,
+              size_t num_outputs)
       : inputs(num_inputs),
         outputs(num_outputs),
         dense(num_inputs),
@@ -14835,7 +14845,7 @@ struct FunctionRun : RefCounted {
     resource.op = std::move(op);
     resource.device = device;
     call.size = sizeof call;
-    call.host = &ProgramHost();
+    call.host = &host;
     call.context = &resource;
     call.op = resource.op.c_str();
     call.num_inputs = num_inputs;
@@ -14938,7 +14948,8 @@ class FunctionBody {
 
   const char* PassName() const { return pass_ == FunctionPass::kForward ? "forward" : "backward"; }
   void NewRun() {
-    run_ = MakeIntrusive<FunctionRun>(record_->name, op_.device(), pointers_.size(), reqs_.size());
+    run_ = MakeIntrusive<FunctionRun>(ProgramHost(), record_->name, op_.device(), pointers_.size(),
+                                      reqs_.size());
     const std::string key = StrCat(op_.type(), " ", op_.def().name(), " ", op_.def().outputs());
     random_key_ = 0;
     for (char c : key) random_key_ = MixBits(random_key_ ^ static_cast<unsigned char>(c));
@@ -14962,16 +14973,14 @@ class FunctionBody {
     const Blob* blob;
     const Tensor* tensor;
     const void* data;
-    const int64_t* extents;
-    int rank;
+    const Shape* shape;
     DType dtype;
   };
   // The views are those of the tensors as they are now: none has changed since they were bound.
   bool IsBound() const {
     if (!bound_ || inferred_ != op_.inference().version() || !op_.inference().fresh()) return false;
     for (const BoundTensor& one : bound_tensors_)
-      if (!one.blob->Holds(one.tensor) ||
-          !one.tensor->Is(one.data, one.dtype, one.extents, one.rank))
+      if (!one.blob->Holds(one.tensor) || !one.tensor->Is(one.data, one.dtype, *one.shape))
         return false;
     return true;
   }
@@ -14994,7 +15003,7 @@ class FunctionBody {
   void Remember(const Blob& blob, const TensorSlot& slot) {
     const bool direct = blob.IsType<Tensor>() && &blob.Get<Tensor>() == slot.view.tensor();
     bound_tensors_.push_back({&blob, direct ? slot.view.tensor() : nullptr, slot.view.raw_data(),
-                              slot.shape.data(), slot.shape.rank(), slot.view.dtype()});
+                              &slot.shape, slot.view.dtype()});
   }
   void MakeState() {
     if (!functions_.create_state) return;
@@ -24730,6 +24739,218 @@ using SimpleNet = BasicSimpleNet<OperatorBase, Graph>;
 
 #endif  // OPKIT_GRAPH_SIMPLE_NET_HPP_
 
+// ---- opkit/plugin/library_check.hpp
+// What a library says of its operators, read without trusting it.
+#ifndef OPKIT_PLUGIN_LIBRARY_CHECK_HPP_
+#define OPKIT_PLUGIN_LIBRARY_CHECK_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Bytes of the structs in version 1.0: what every reader may rely on. Members were added since
+// where the header's sizes are larger.
+inline constexpr uint64_t kOpBytes = 192, kKernelBytes = 72, kLibraryBytes = 104,
+                          kParameterBytes = 56, kAttrBytes = 88, kTensorBytes = 72;
+static_assert(sizeof(opkit_op) >= kOpBytes && sizeof(opkit_kernel) >= kKernelBytes &&
+              sizeof(opkit_library) >= kLibraryBytes &&
+              sizeof(opkit_parameter) >= kParameterBytes && sizeof(opkit_attr) >= kAttrBytes &&
+              sizeof(opkit_tensor) >= kTensorBytes);
+
+inline bool HasBackward(const opkit_op& op) {
+  for (uint64_t k = 0; k < op.num_kernels; ++k)
+    if (op.kernels[k]->backward) return true;
+  return false;
+}
+
+// Every problem of a library's description is an Error that names it; nothing is registered yet.
+template <class Image>
+class LibraryCheck {
+ public:
+  explicit LibraryCheck(const Image& image) : image_(image) {}
+
+  void Check() const {
+    const opkit_library* library = image_.library;
+    if (library->size < kLibraryBytes)
+      Refuse(StrCat("describes itself in ", library->size, " bytes, where version 1.0 has ",
+                    kLibraryBytes),
+             "fill in opkit_library.size with sizeof(opkit_library)");
+    CheckText(library->name, "opkit_library.name");
+    if (library->num_partitioners > 0 || library->num_passes > 0)
+      Refuse(StrCat("brings ", library->num_partitioners, " partitioners and ", library->num_passes,
+                    " passes, which version ", OPKIT_ABI_MAJOR, ".", OPKIT_ABI_MINOR,
+                    " of the ABI does not have"),
+             "load it in a newer program", ErrorCode::kUnsupported);
+    if (library->num_ops > 0 && !library->ops)
+      Refuse("has operators, but opkit_library.ops is null", {});
+    if (library->num_ops > kMostOps)
+      Refuse(StrCat("says it has ", library->num_ops, " operators"), "at most a million");
+    for (uint64_t i = 0; i < library->num_ops; ++i) {
+      if (!library->ops[i]) Refuse(StrCat("has a null pointer for operator ", i), {});
+      CheckOp(*library->ops[i], i);
+    }
+    CheckNamesDiffer(*library);
+  }
+
+  [[noreturn]] OPKIT_COLD void Refuse(const std::string& what, const std::string& mend,
+                                      ErrorCode code = ErrorCode::kInvalidArgument) const {
+    Throw(code, "library ", image_.name, " ", what, mend.empty() ? "" : "; ", mend);
+  }
+
+ private:
+  static constexpr uint64_t kMostOps = 1'000'000;
+  static constexpr uint64_t kMostParts = 65535;  // kernels, parameters, pairs, elements
+  static constexpr size_t kLongestName = 255;
+
+  // A count, and the array that it counts.
+  void CheckArray(uint64_t count, const void* array, const std::string& who,
+                  const char* what) const {
+    if (count > kMostParts)
+      Refuse(StrCat("has ", who, " with ", count, " ", what), StrCat("at most ", kMostParts));
+    if (count > 0 && !array) Refuse(StrCat("has ", who, " whose ", what, " are null"), {});
+  }
+  // A name for people: not too long, and of one line.
+  void CheckText(const char* name, const std::string& what) const {
+    if (!name) return;
+    for (size_t i = 0; name[i]; ++i) {
+      const auto c = static_cast<unsigned char>(name[i]);
+      if (i >= kLongestName)
+        Refuse(StrCat("has ", what, " of more than ", kLongestName,
+                      " bytes: ", std::string(name, 32), "…"),
+               {});
+      if (c < ' ' || c == 127)
+        Refuse(StrCat("has ", what, " that holds the character ", static_cast<int>(c)), {});
+    }
+  }
+
+  void CheckOp(const opkit_op& op, uint64_t index) const {
+    if (op.size < kOpBytes)
+      Refuse(StrCat("describes operator ", index, " in ", op.size, " bytes, where version 1.0 has ",
+                    kOpBytes),
+             "fill in opkit_op.size with sizeof(opkit_op)");
+    CheckName(op, index);
+    const std::string who = StrCat("operator ", op.name);
+    if (op.num_kernels == 0 || !op.kernels)
+      Refuse(StrCat("has ", who, " without a kernel"),
+             "give it a forward function: "
+             "REGISTER_OP(…).setForward(f), or setCreateOpState(f)");
+    CheckArray(op.num_kernels, op.kernels, who, "kernels");
+    for (uint64_t k = 0; k < op.num_kernels; ++k) CheckKernel(op, k);
+    CheckArray(op.num_inplace, op.inplace, who, "in-place pairs");
+    for (uint64_t i = 0; i < op.num_inplace; ++i)
+      if (op.inplace[2 * i] < 0 || op.inplace[2 * i + 1] < 0)
+        Refuse(StrCat("has ", who, " that may run in place from input ", op.inplace[2 * i],
+                      " to output ", op.inplace[2 * i + 1]),
+               "both count from 0");
+    CheckParameters(op.attrs, op.num_attrs, who, "attributes");
+    CheckParameters(op.inputs, op.num_inputs, who, "inputs");
+    CheckParameters(op.outputs, op.num_outputs, who, "outputs");
+  }
+  void CheckName(const opkit_op& op, uint64_t index) const {
+    if (!op.name || !*op.name) Refuse(StrCat("gives operator ", index, " no name"), {});
+    const std::string_view name = op.name;
+    if (name.size() > kLongestName)
+      Refuse(StrCat("has an operator whose name has ", name.size(), " bytes, ", name.substr(0, 32),
+                    "…"),
+             StrCat(kLongestName, " are the most"));
+    if (name.find("::") != std::string_view::npos)
+      Refuse(StrCat("has an operator named \"", name, "\""),
+             "\"::\" is for parts of operators; name it otherwise");
+    for (const char c : name)
+      if (static_cast<unsigned char>(c) <= ' ' || c == 127)
+        Refuse(StrCat("has an operator whose name holds the character ",
+                      static_cast<int>(static_cast<unsigned char>(c))),
+               "use letters, digits, _ . -");
+  }
+  void CheckKernel(const opkit_op& op, uint64_t k) const {
+    const opkit_kernel* kernel = op.kernels[k];
+    if (!kernel || kernel->size < kKernelBytes || !kernel->device)
+      Refuse(StrCat("has kernel ", k, " of operator ", op.name,
+                    " that is null, shorter than version 1.0's or without a device"),
+             {});
+    if (!kernel->forward)
+      Refuse(StrCat("has operator ", op.name, " without a forward function for ", kernel->device),
+             StrCat("REGISTER_OP(", op.name, ").setForward(f, \"", kernel->device,
+                    "\"), or setCreateOpState(f, \"", kernel->device, "\")"));
+    if (DeviceTypeFromName(kernel->device) < 0)
+      Refuse(StrCat("has a kernel of operator ", op.name, " for \"", kernel->device,
+                    "\", which is no device type of this program"),
+             "\"cpu\", \"gpu\" and \"cpu_stream\" are");
+    for (uint64_t other = 0; other < k; ++other)
+      if (DeviceTypeFromName(op.kernels[other]->device) == DeviceTypeFromName(kernel->device))
+        Refuse(StrCat("has two kernels of operator ", op.name, " for ", kernel->device), {});
+  }
+  void CheckParameters(const opkit_parameter* const* parameters, uint64_t count,
+                       const std::string& who, const char* what) const {
+    CheckArray(count, parameters, who, what);
+    for (uint64_t i = 0; i < count; ++i) {
+      const opkit_parameter* one = parameters[i];
+      if (!one || one->size < kParameterBytes)
+        Refuse(StrCat("has ", who, " of whose ", what, " number ", i,
+                      " is null or shorter than version 1.0's"),
+               {});
+      if (!one->name || !*one->name)
+        Refuse(StrCat("has ", who, " of whose ", what, " number ", i, " has no name"), {});
+      if (one->type < -1 || one->type > OPKIT_ATTR_TENSORS)
+        Refuse(StrCat("has ", who, " whose '", one->name, "' has the type ", one->type,
+                      ", which does not exist"),
+               {});
+      if (one->default_value) CheckAttr(*one->default_value, StrCat(who, " whose '", one->name));
+    }
+  }
+  // One that is going to be read.
+  void CheckAttr(const opkit_attr& attr, const std::string& whose) const {
+    const auto refuse = [&](const auto& why) { Refuse(StrCat("has ", whose, "' ", why), {}); };
+    if (attr.size < kAttrBytes) refuse("has a default that is shorter than version 1.0's");
+    if (attr.type < 0 || attr.type > OPKIT_ATTR_TENSORS)
+      refuse(StrCat("has a default of the type ", attr.type, ", which does not exist"));
+    if (!attr.name) refuse("has a default without a name");
+    if (attr.count > kMostParts) refuse(StrCat("has a default of ", attr.count, " elements"));
+    const int type = attr.type % 5;
+    const bool is_tensor = type == OPKIT_ATTR_TENSOR, is_text = type == OPKIT_ATTR_STRING;
+    const void* elements = is_tensor                  ? static_cast<const void*>(attr.tensors)
+                           : is_text                  ? static_cast<const void*>(attr.strings)
+                           : type == OPKIT_ATTR_FLOAT ? static_cast<const void*>(attr.floats)
+                                                      : static_cast<const void*>(attr.ints);
+    if (attr.type < OPKIT_ATTR_INTS && attr.count != 1)
+      refuse(StrCat("has a default of ", attr.count, " elements that is no list"));
+    if (attr.count > 0 && (!elements || (is_text && !attr.string_sizes)))
+      refuse("has a default whose elements are null");
+    for (uint64_t i = 0; i < attr.count; ++i) {
+      if (is_text && !attr.strings[i]) refuse("has a default with a null string");
+      if (is_tensor) CheckTensor(attr.tensors[i], whose);
+    }
+  }
+  void CheckTensor(const opkit_tensor* tensor, const std::string& whose) const {
+    const bool whole = tensor && tensor->size >= kTensorBytes && tensor->dtype > 0 &&
+                       tensor->dtype < kNumDTypes && tensor->rank >= 0 &&
+                       tensor->rank <= OPKIT_MAX_RANK && tensor->device_type == OPKIT_CPU &&
+                       tensor->data && (tensor->rank == 0 || (tensor->shape && tensor->strides));
+    if (!whole) Refuse(StrCat("has ", whose, "' has a default that is no tensor of the CPU"), {});
+  }
+  // The gradient of an operator is one, too.
+  void CheckNamesDiffer(const opkit_library& library) const {
+    NameTable<int> seen;
+    const auto add = [&](const std::string& name) {
+      if (seen.Find(name))
+        Refuse(StrCat("has two operators named ", name), "remove or rename one",
+               ErrorCode::kAlreadyExists);
+      seen.FindOrAdd(name);
+    };
+    for (uint64_t i = 0; i < library.num_ops; ++i) {
+      const opkit_op& op = *library.ops[i];
+      add(op.name);
+      if (HasBackward(op)) add(StrCat(op.name, "_backward"));
+    }
+  }
+
+  const Image& image_;
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_LIBRARY_CHECK_HPP_
+
 // ---- opkit/plugin/abi_node.hpp
 // Nodes and what inference knows of their values, as opkit_abi.h passes them to a library.
 #ifndef OPKIT_PLUGIN_ABI_NODE_HPP_
@@ -24738,17 +24959,21 @@ using SimpleNet = BasicSimpleNet<OperatorBase, Graph>;
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-struct AbiGraph;
+template <class Def>
+struct BasicAbiGraph;
 
 // An opkit_node and all that it points to.
-class AbiNode : public RefCounted {
+template <class Def>
+class BasicAbiNode : public RefCounted {
  public:
-  explicit AbiNode(const OperatorDef& def) : def_(def), attributes_(def_.args()) {
+  explicit BasicAbiNode(const Def& def) : def_(def), attributes_(def_.args()) {
     Point(def_.inputs(), inputs_);
     Point(def_.outputs(), outputs_);
     for (const NamedSubgraph& item : def_.subgraphs())
-      if (const Graph* graph = GraphOf(*item.graph)) AddGraph(item.name, *graph);
-    for (const auto& graph : graphs_) graph_pointers_.push_back(View(*graph));
+      if (const Graph* graph = GraphOf(*item.graph))
+        graphs_.push_back(MakeIntrusive<BasicAbiGraph<Def>>(item.name, *graph));
+    for (const auto& graph : graphs_)
+      graph_pointers_.push_back(&static_cast<const BasicAbiGraph<Def>&>(*graph).view);
     node_.size = sizeof node_;
     node_.op = def_.type().c_str();
     node_.name = def_.name().c_str();
@@ -24769,19 +24994,19 @@ class AbiNode : public RefCounted {
   static void Point(const std::vector<std::string>& names, std::vector<const char*>& pointers) {
     for (const std::string& name : names) pointers.push_back(name.c_str());
   }
-  inline void AddGraph(const std::string& name, const Graph& graph);
-  static inline const opkit_graph* View(const RefCounted& graph);
 
-  OperatorDef def_;
+  Def def_;
   AbiAttributes attributes_;
   std::vector<const char*> inputs_, outputs_;
-  RefCountedList graphs_;  // of AbiGraph
+  RefCountedList graphs_;  // of BasicAbiGraph
   std::vector<const opkit_graph*> graph_pointers_;
   opkit_node node_{};
 };
+using AbiNode = BasicAbiNode<OperatorDef>;
 
-struct AbiGraph : RefCounted {
-  AbiGraph(std::string graph_name, const Graph& graph) : name(std::move(graph_name)) {
+template <class Def>
+struct BasicAbiGraph : RefCounted {
+  BasicAbiGraph(std::string graph_name, const Graph& graph) : name(std::move(graph_name)) {
     for (const auto& input : graph.inputs()) names.push_back(input.name);
     const size_t num_inputs = names.size();
     for (const std::string& output : graph.outputs()) names.push_back(output);
@@ -24796,7 +25021,8 @@ struct AbiGraph : RefCounted {
       views.push_back(AbiTensor(constants[i], strides[i]));
     for (const opkit_tensor& tensor : views) view_pointers.push_back(&tensor);
     const GraphView order(graph);
-    for (int node : order.order()) nodes.push_back(MakeIntrusive<AbiNode>(graph.node(node)));
+    for (int node : order.order())
+      nodes.push_back(MakeIntrusive<BasicAbiNode<Def>>(graph.node(node)));
     for (const auto& node : nodes) node_pointers.push_back(&node->node());
     view.size = sizeof view;
     view.name = name.c_str();
@@ -24818,26 +25044,20 @@ struct AbiGraph : RefCounted {
   std::vector<Dims> strides;
   std::vector<opkit_tensor> views;
   std::vector<const opkit_tensor*> view_pointers;
-  std::vector<IntrusivePtr<AbiNode>> nodes;
+  std::vector<IntrusivePtr<BasicAbiNode<Def>>> nodes;
   std::vector<const opkit_node*> node_pointers;
   opkit_graph view{};
 };
 
-inline void AbiNode::AddGraph(const std::string& name, const Graph& graph) {
-  graphs_.push_back(MakeIntrusive<AbiGraph>(name, graph));
-}
-inline const opkit_graph* AbiNode::View(const RefCounted& graph) {
-  return &static_cast<const AbiGraph&>(graph).view;
-}
-
 // What is known of values, as an array of opkit_value, and what a library says of them back.
+template <class Info>
 class AbiValues {
  public:
   // Symbols have a number each in `symbols`, which inputs and outputs share.
-  AbiValues(std::span<const TensorInfo> infos, std::vector<std::string>& symbols)
+  AbiValues(std::span<const Info> infos, std::vector<std::string>& symbols)
       : symbols_(symbols), values_(infos.size()) {
     for (size_t i = 0; i < infos.size(); ++i) {
-      const TensorInfo& info = infos[i];
+      const Info& info = infos[i];
       opkit_value& value = values_[i];
       value.size = sizeof value;
       value.present = 1;
@@ -24921,22 +25141,25 @@ class AbiValues {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-inline IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from);
+template <class Graphs>
+IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from);
 
 // Copies everything.
-inline OperatorDef DefinitionOfAbi(const opkit_node& node) {
+template <class Graphs = Graph>
+OperatorDef DefinitionOfAbi(const opkit_node& node) {
   OperatorDef def(node.op, {node.inputs, node.inputs + node.num_inputs},
                   {node.outputs, node.outputs + node.num_outputs},
                   ArgumentsOfAbi(node.attrs, node.num_attrs));
   if (node.name) def.Name(node.name);
   def.Device({static_cast<DeviceType>(node.device_type), node.device_index});
   for (uint64_t i = 0; i < node.num_graphs; ++i)
-    def.Subgraph(node.graphs[i]->name, SubgraphOfAbi(*node.graphs[i]));
+    def.Subgraph(node.graphs[i]->name, SubgraphOfAbi<Graphs>(*node.graphs[i]));
   return def;
 }
 
-inline IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from) {
-  Graph graph;
+template <class Graphs>
+IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from) {
+  Graphs graph;
   for (uint64_t i = 0; i < from.num_inputs; ++i)
     graph.AddInput(from.inputs[i], DType::kUndefined, {});
   for (uint64_t i = 0; i < from.num_constants; ++i) {
@@ -24944,7 +25167,8 @@ inline IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from) {
     copy.CopyFrom(TensorOfView(*from.constants[i]));
     graph.AddConstant(from.constant_names[i], std::move(copy));
   }
-  for (uint64_t i = 0; i < from.num_nodes; ++i) graph.AddNode(DefinitionOfAbi(*from.nodes[i]));
+  for (uint64_t i = 0; i < from.num_nodes; ++i)
+    graph.AddNode(DefinitionOfAbi<Graphs>(*from.nodes[i]));
   for (uint64_t i = 0; i < from.num_outputs; ++i) graph.AddOutput(from.outputs[i]);
   return MakeSubgraph(std::move(graph));
 }
@@ -24981,11 +25205,12 @@ struct ElfInfo {
 
 // Reads a file's bytes, which may be anything, without trusting one of them: what is not a complete
 // shared object for this machine is an Error that names `path`. Costs a pass over the symbols.
+template <class Info>
 class ElfReader {
  public:
   ElfReader(std::string_view file, const std::string& path) : file_(file), path_(path) {}
 
-  ElfInfo Read() {
+  Info Read() {
     CheckIdentity();
     const auto header = At<ElfW(Ehdr)>(0, "ELF header");
     CheckKind(header.e_type);
@@ -25163,12 +25388,13 @@ class ElfReader {
 
   std::string_view file_;
   const std::string& path_;
-  ElfInfo out_;
+  Info out_;
   uint64_t text_size_ = 0;
 };
 
-inline ElfInfo ReadElf(std::string_view file, const std::string& path) {
-  return ElfReader(file, path).Read();
+template <class Info = ElfInfo>
+Info ReadElf(std::string_view file, const std::string& path) {
+  return ElfReader<Info>(file, path).Read();
 }
 
 }  // namespace detail
@@ -25210,25 +25436,26 @@ struct CloseReport {
 //   IntrusivePtr<SharedObject> library = SharedObject::Open("build/ops.so");
 //   void* entry = library->Find("entry");
 //   const CloseReport report = SharedObject::Close(library);
-class SharedObject final : public RefCounted {
+template <class Info>
+class BasicSharedObject final : public RefCounted {
  public:
-  // The file's code and data as they are now: those of an open SharedObject when it is of the same,
-  // unchanged file (then variables are shared), else fresh ones. When the loader would give an old
-  // image instead (of a file that was rebuilt, or was closed and stayed mapped), a copy of the
-  // file is loaded. A path without '/' is a file in the current directory. The file must not be
+  // The file's code and data as they are now: those of an open BasicSharedObject when it is of the
+  // same, unchanged file (then variables are shared), else fresh ones. When the loader would give
+  // an old image instead (of a file that was rebuilt, or was closed and stayed mapped), a copy of
+  // the file is loaded. A path without '/' is a file in the current directory. The file must not be
   // written to meanwhile. Errors: kNotFound for a missing file or dependency, kUnsupported for
   // another machine's, else kInvalidArgument.
-  static IntrusivePtr<SharedObject> Open(const std::string& path) {
-    return MakeIntrusive<SharedObject>(path, false);
+  static IntrusivePtr<BasicSharedObject> Open(const std::string& path) {
+    return MakeIntrusive<BasicSharedObject>(path, false);
   }
   // With variables of its own in any case, by loading a copy of the file. STB_GNU_UNIQUE ones
   // remain one in the process, and a dependency is not looked for in the file's folder ($ORIGIN).
-  static IntrusivePtr<SharedObject> OpenCopy(const std::string& path) {
-    return MakeIntrusive<SharedObject>(path, true);
+  static IntrusivePtr<BasicSharedObject> OpenCopy(const std::string& path) {
+    return MakeIntrusive<BasicSharedObject>(path, true);
   }
   // Drops the handle and tells whether that unmapped the library.
-  static CloseReport Close(IntrusivePtr<SharedObject>& object) {
-    IntrusivePtr<SharedObject> last = std::move(object);
+  static CloseReport Close(IntrusivePtr<BasicSharedObject>& object) {
+    IntrusivePtr<BasicSharedObject> last = std::move(object);
     CloseReport report;
     report.still_used = last.use_count() > 1;
     if (!last || report.still_used) return report.unmapped = !last, report;
@@ -25254,7 +25481,7 @@ class SharedObject final : public RefCounted {
                &wanted) != 0;
   }
 
-  SharedObject(const std::string& path, bool own_copy) : path_(path), own_copy_(own_copy) {
+  BasicSharedObject(const std::string& path, bool own_copy) : path_(path), own_copy_(own_copy) {
     if (path.empty() || path.find('\0') != std::string::npos)
       RefuseLibrary(ErrorCode::kInvalidArgument, path, "is not a path", "name a file");
     const std::string name = path.find('/') == std::string::npos ? "./" + path : path;
@@ -25262,7 +25489,7 @@ class SharedObject final : public RefCounted {
     const File file(name);
     if (file.error != 0) CannotOpen(file.error);
     const std::string_view bytes(static_cast<const char*>(file.data), file.size);
-    info_ = ReadElf(bytes, path_);
+    info_ = ReadElf<Info>(bytes, path_);
     if (own_copy || !ShareOpenOne()) {
       // In paths the loader replaces $ORIGIN, $LIB and $PLATFORM.
       if (own_copy || name.find('$') != std::string::npos || IsLoaded(name))
@@ -25275,10 +25502,10 @@ class SharedObject final : public RefCounted {
     MutexLock lock(AllOpen().mutex);
     next_ = std::exchange(AllOpen().first, this);
   }
-  ~SharedObject() override {
+  ~BasicSharedObject() override {
     {
       MutexLock lock(AllOpen().mutex);
-      SharedObject** link = &AllOpen().first;
+      BasicSharedObject** link = &AllOpen().first;
       while (*link != this) link = &(*link)->next_;
       *link = next_;
     }
@@ -25341,7 +25568,7 @@ class SharedObject final : public RefCounted {
   // Those in the process, so that Open can tell an image in use from one that is merely left over.
   struct OpenObjects {
     Mutex mutex;
-    SharedObject* first = nullptr;
+    BasicSharedObject* first = nullptr;
   };
   static OpenObjects& AllOpen() {
     static constinit OpenObjects all;
@@ -25350,7 +25577,7 @@ class SharedObject final : public RefCounted {
   template <class F>
   static bool FindOpen(F&& wanted) {
     MutexLock lock(AllOpen().mutex);
-    for (SharedObject* o = AllOpen().first; o; o = o->next_)
+    for (BasicSharedObject* o = AllOpen().first; o; o = o->next_)
       if (wanted(*o)) return true;
     return false;
   }
@@ -25395,7 +25622,7 @@ class SharedObject final : public RefCounted {
   // it has one of its own, and may be running code that opens a library.
   bool ShareOpenOne() {
     void* wanted = nullptr;
-    const auto is_same = [&](SharedObject& other) {
+    const auto is_same = [&](BasicSharedObject& other) {
       if (other.own_copy_ || other.identity_ != identity_) return false;
       if (wanted) return other.handle_ == wanted;
       loaded_path_ = other.loaded_path_;
@@ -25477,12 +25704,13 @@ class SharedObject final : public RefCounted {
   std::string path_;
   std::string loaded_path_;
   Identity identity_;
-  ElfInfo info_;
+  Info info_;
   bool own_copy_;
   void* handle_ = nullptr;
   uintptr_t base_ = 0;
-  SharedObject* next_ = nullptr;
+  BasicSharedObject* next_ = nullptr;
 };
+using SharedObject = BasicSharedObject<ElfInfo>;
 
 }  // namespace detail
 }  // namespace opkit
@@ -25490,22 +25718,13 @@ class SharedObject final : public RefCounted {
 #endif  // OPKIT_PLUGIN_SHARED_OBJECT_HPP_
 
 // ---- opkit/plugin/library_ops.hpp
-// The host's side of a loaded library: what it describes is checked, and its operators become
-// records like those of REGISTER_OP, whose functions call the library's.
+// The host's side of a loaded library: its operators become records like those of REGISTER_OP,
+// whose functions call the library's.
 #ifndef OPKIT_PLUGIN_LIBRARY_OPS_HPP_
 #define OPKIT_PLUGIN_LIBRARY_OPS_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
-
-// Bytes of the structs in version 1.0: what every reader may rely on. Members were added since
-// where the header's sizes are larger.
-inline constexpr uint64_t kOpBytes = 192, kKernelBytes = 72, kLibraryBytes = 104,
-                          kParameterBytes = 56, kAttrBytes = 88, kTensorBytes = 72;
-static_assert(sizeof(opkit_op) >= kOpBytes && sizeof(opkit_kernel) >= kKernelBytes &&
-              sizeof(opkit_library) >= kLibraryBytes &&
-              sizeof(opkit_parameter) >= kParameterBytes && sizeof(opkit_attr) >= kAttrBytes &&
-              sizeof(opkit_tensor) >= kTensorBytes);
 
 // The code of a library, kept loaded by whoever may call it.
 struct LibraryImage : RefCounted {
@@ -25526,9 +25745,10 @@ void CallLibrary(const char* what, const std::string& op, const std::string& lib
         " failed: ", ReasonOf(status));
 }
 
+template <class Image>
 class LibraryHooks final : public FunctionHooks {
  public:
-  LibraryHooks(LibraryImagePtr image, const opkit_op* op)
+  LibraryHooks(IntrusivePtr<Image> image, const opkit_op* op)
       : image_(std::move(image)), op_(op), name_(op->name) {}
 
   std::pair<int, int> Arity(const Arguments& args) override {
@@ -25549,7 +25769,7 @@ class LibraryHooks final : public FunctionHooks {
   void Infer(InferenceContext& context) override {
     const AbiNode node(context.def());
     std::vector<std::string> symbols;
-    AbiValues inputs(context.inputs(), symbols), outputs(context.outputs(), symbols);
+    AbiValues<TensorInfo> inputs(context.inputs(), symbols), outputs(context.outputs(), symbols);
     bool types_known = true, shapes_known = true, anything = context.num_inputs() == 0;
     for (int i = 0; i < context.num_inputs(); ++i) {
       if (!context.HasInput(i)) {
@@ -25610,21 +25830,20 @@ class LibraryHooks final : public FunctionHooks {
     };
     // With the elements of short lists of integers where shapes alone do not decide: an answer that
     // came from data does not outlast the run.
-    bool has_data = false;
-    const auto may_decide = [&](int i) {
-      if (!context.HasInput(i)) return false;
-      const TensorInfo& input = context.input(i);
-      return IsInteger(input.dtype) && input.shape.has_rank() && input.shape.rank() < 2;
-    };
-    bool data_may_decide = false;
-    for (int i = 0; i < context.num_inputs(); ++i) data_may_decide |= may_decide(i);
-    if (infer_shapes(shapes_known && !data_may_decide) || !data_may_decide) return;
+    std::vector<int> lists;
     for (int i = 0; i < context.num_inputs(); ++i)
-      if (const Tensor* data = may_decide(i) ? context.input_constant(i) : nullptr) {
+      if (const TensorInfo& input = context.input(i);
+          context.HasInput(i) && IsInteger(input.dtype) && input.shape.has_rank() &&
+          input.shape.rank() < 2)
+        lists.push_back(i);
+    if (infer_shapes(shapes_known && lists.empty()) || lists.empty()) return;
+    bool more_is_known = shapes_known;
+    for (const int i : lists)
+      if (const Tensor* data = context.input_constant(i)) {
         inputs.SetConstant(static_cast<size_t>(i), *data);
-        has_data = true;
+        more_is_known = true;
       }
-    if (has_data || shapes_known) infer_shapes(shapes_known);
+    if (more_is_known) infer_shapes(shapes_known);
   }
   std::vector<int> MutatedInputs(const OperatorDef& given) override {
     std::vector<int> inputs;
@@ -25646,7 +25865,7 @@ class LibraryHooks final : public FunctionHooks {
     if (!op_->scratch_bytes) return 0;
     const AbiNode node(def);
     std::vector<std::string> symbols;
-    AbiValues inputs(infos, symbols);
+    AbiValues<TensorInfo> inputs(infos, symbols);
     int64_t bytes = 0;
     CallLibrary("setScratch's function", name_, image_->name,
                 [&] { return op_->scratch_bytes(op_, &node.node(), inputs.data(), &bytes); });
@@ -25659,7 +25878,7 @@ class LibraryHooks final : public FunctionHooks {
  private:
   static constexpr int32_t kMostValues = 65535;  // a node names them one by one
 
-  LibraryImagePtr image_;
+  IntrusivePtr<Image> image_;
   const opkit_op* op_;
   std::string name_;
 };
@@ -25672,9 +25891,10 @@ inline std::atomic<bool>& ProcessEnds() {
 }
 
 // What a kernel of a library runs with, made for one operator.
+template <class Image>
 class LibraryInstance final : public DirectState {
  public:
-  LibraryInstance(LibraryImagePtr image, const opkit_kernel* kernel, const OpContext& context)
+  LibraryInstance(IntrusivePtr<Image> image, const opkit_kernel* kernel, const OpContext& context)
       : image_(std::move(image)),
         kernel_(kernel),
         instance_(const_cast<void*>(kernel->author)),
@@ -25719,211 +25939,23 @@ class LibraryInstance final : public DirectState {
   }
 
  private:
-  LibraryImagePtr image_;
+  IntrusivePtr<Image> image_;
   const opkit_kernel* kernel_;
   void* instance_;
   AbiNode node_;  // whose memory an instance may point to
 };
 
-inline bool HasBackward(const opkit_op& op) {
-  for (uint64_t k = 0; k < op.num_kernels; ++k)
-    if (op.kernels[k]->backward) return true;
-  return false;
-}
-
-// Every problem of a library's description is an Error that names it; nothing is registered yet.
-class LibraryCheck {
- public:
-  explicit LibraryCheck(const LibraryImage& image) : image_(image) {}
-
-  void Check() const {
-    const opkit_library* library = image_.library;
-    if (library->size < kLibraryBytes)
-      Refuse(StrCat("describes itself in ", library->size, " bytes, where version 1.0 has ",
-                    kLibraryBytes),
-             "fill in opkit_library.size with sizeof(opkit_library)");
-    CheckText(library->name, "opkit_library.name");
-    if (library->num_partitioners > 0 || library->num_passes > 0)
-      Refuse(StrCat("brings ", library->num_partitioners, " partitioners and ", library->num_passes,
-                    " passes, which version ", OPKIT_ABI_MAJOR, ".", OPKIT_ABI_MINOR,
-                    " of the ABI does not have"),
-             "load it in a newer program", ErrorCode::kUnsupported);
-    if (library->num_ops > 0 && !library->ops)
-      Refuse("has operators, but opkit_library.ops is null", {});
-    if (library->num_ops > kMostOps)
-      Refuse(StrCat("says it has ", library->num_ops, " operators"), "at most a million");
-    for (uint64_t i = 0; i < library->num_ops; ++i) {
-      if (!library->ops[i]) Refuse(StrCat("has a null pointer for operator ", i), {});
-      CheckOp(*library->ops[i], i);
-    }
-    CheckNamesDiffer(*library);
-  }
-
-  [[noreturn]] OPKIT_COLD void Refuse(const std::string& what, const std::string& mend,
-                                      ErrorCode code = ErrorCode::kInvalidArgument) const {
-    Throw(code, "library ", image_.name, " ", what, mend.empty() ? "" : "; ", mend);
-  }
-
- private:
-  static constexpr uint64_t kMostOps = 1'000'000;
-  static constexpr uint64_t kMostParts = 65535;  // kernels, parameters, pairs, elements
-  static constexpr size_t kLongestName = 255;
-
-  // A count, and the array that it counts.
-  void CheckArray(uint64_t count, const void* array, const std::string& who,
-                  const char* what) const {
-    if (count > kMostParts)
-      Refuse(StrCat("has ", who, " with ", count, " ", what), StrCat("at most ", kMostParts));
-    if (count > 0 && !array) Refuse(StrCat("has ", who, " whose ", what, " are null"), {});
-  }
-  // A name for people: not too long, and of one line.
-  void CheckText(const char* name, const std::string& what) const {
-    if (!name) return;
-    for (size_t i = 0; name[i]; ++i) {
-      const auto c = static_cast<unsigned char>(name[i]);
-      if (i >= kLongestName)
-        Refuse(StrCat("has ", what, " of more than ", kLongestName,
-                      " bytes: ", std::string(name, 32), "…"),
-               {});
-      if (c < ' ' || c == 127)
-        Refuse(StrCat("has ", what, " that holds the character ", static_cast<int>(c)), {});
-    }
-  }
-
-  void CheckOp(const opkit_op& op, uint64_t index) const {
-    if (op.size < kOpBytes)
-      Refuse(StrCat("describes operator ", index, " in ", op.size, " bytes, where version 1.0 has ",
-                    kOpBytes),
-             "fill in opkit_op.size with sizeof(opkit_op)");
-    CheckName(op, index);
-    const std::string who = StrCat("operator ", op.name);
-    if (op.num_kernels == 0 || !op.kernels)
-      Refuse(StrCat("has ", who, " without a kernel"),
-             "give it a forward function: "
-             "REGISTER_OP(…).setForward(f), or setCreateOpState(f)");
-    CheckArray(op.num_kernels, op.kernels, who, "kernels");
-    for (uint64_t k = 0; k < op.num_kernels; ++k) CheckKernel(op, k);
-    CheckArray(op.num_inplace, op.inplace, who, "in-place pairs");
-    for (uint64_t i = 0; i < op.num_inplace; ++i)
-      if (op.inplace[2 * i] < 0 || op.inplace[2 * i + 1] < 0)
-        Refuse(StrCat("has ", who, " that may run in place from input ", op.inplace[2 * i],
-                      " to output ", op.inplace[2 * i + 1]),
-               "both count from 0");
-    CheckParameters(op.attrs, op.num_attrs, who, "attributes");
-    CheckParameters(op.inputs, op.num_inputs, who, "inputs");
-    CheckParameters(op.outputs, op.num_outputs, who, "outputs");
-  }
-  void CheckName(const opkit_op& op, uint64_t index) const {
-    if (!op.name || !*op.name) Refuse(StrCat("gives operator ", index, " no name"), {});
-    const std::string_view name = op.name;
-    if (name.size() > kLongestName)
-      Refuse(StrCat("has an operator whose name has ", name.size(), " bytes, ", name.substr(0, 32),
-                    "…"),
-             StrCat(kLongestName, " are the most"));
-    if (name.find("::") != std::string_view::npos)
-      Refuse(StrCat("has an operator named \"", name, "\""),
-             "\"::\" is for parts of operators; name it otherwise");
-    for (const char c : name)
-      if (static_cast<unsigned char>(c) <= ' ' || c == 127)
-        Refuse(StrCat("has an operator whose name holds the character ",
-                      static_cast<int>(static_cast<unsigned char>(c))),
-               "use letters, digits, _ . -");
-  }
-  void CheckKernel(const opkit_op& op, uint64_t k) const {
-    const opkit_kernel* kernel = op.kernels[k];
-    if (!kernel || kernel->size < kKernelBytes || !kernel->device)
-      Refuse(StrCat("has kernel ", k, " of operator ", op.name,
-                    " that is null, shorter than version 1.0's or without a device"),
-             {});
-    if (!kernel->forward)
-      Refuse(StrCat("has operator ", op.name, " without a forward function for ", kernel->device),
-             StrCat("REGISTER_OP(", op.name, ").setForward(f, \"", kernel->device,
-                    "\"), or setCreateOpState(f, \"", kernel->device, "\")"));
-    if (DeviceTypeFromName(kernel->device) < 0)
-      Refuse(StrCat("has a kernel of operator ", op.name, " for \"", kernel->device,
-                    "\", which is no device type of this program"),
-             "\"cpu\", \"gpu\" and \"cpu_stream\" are");
-    for (uint64_t other = 0; other < k; ++other)
-      if (DeviceTypeFromName(op.kernels[other]->device) == DeviceTypeFromName(kernel->device))
-        Refuse(StrCat("has two kernels of operator ", op.name, " for ", kernel->device), {});
-  }
-  void CheckParameters(const opkit_parameter* const* parameters, uint64_t count,
-                       const std::string& who, const char* what) const {
-    CheckArray(count, parameters, who, what);
-    for (uint64_t i = 0; i < count; ++i) {
-      const opkit_parameter* one = parameters[i];
-      if (!one || one->size < kParameterBytes)
-        Refuse(StrCat("has ", who, " of whose ", what, " number ", i,
-                      " is null or shorter than version 1.0's"),
-               {});
-      if (!one->name || !*one->name)
-        Refuse(StrCat("has ", who, " of whose ", what, " number ", i, " has no name"), {});
-      if (one->type < -1 || one->type > OPKIT_ATTR_TENSORS)
-        Refuse(StrCat("has ", who, " whose '", one->name, "' has the type ", one->type,
-                      ", which does not exist"),
-               {});
-      if (one->default_value) CheckAttr(*one->default_value, StrCat(who, " whose '", one->name));
-    }
-  }
-  // One that is going to be read.
-  void CheckAttr(const opkit_attr& attr, const std::string& whose) const {
-    const auto refuse = [&](const auto& why) { Refuse(StrCat("has ", whose, "' ", why), {}); };
-    if (attr.size < kAttrBytes) refuse("has a default that is shorter than version 1.0's");
-    if (attr.type < 0 || attr.type > OPKIT_ATTR_TENSORS)
-      refuse(StrCat("has a default of the type ", attr.type, ", which does not exist"));
-    if (!attr.name) refuse("has a default without a name");
-    if (attr.count > kMostParts) refuse(StrCat("has a default of ", attr.count, " elements"));
-    const int type = attr.type % 5;
-    const bool is_tensor = type == OPKIT_ATTR_TENSOR, is_text = type == OPKIT_ATTR_STRING;
-    const void* elements = is_tensor                  ? static_cast<const void*>(attr.tensors)
-                           : is_text                  ? static_cast<const void*>(attr.strings)
-                           : type == OPKIT_ATTR_FLOAT ? static_cast<const void*>(attr.floats)
-                                                      : static_cast<const void*>(attr.ints);
-    if (attr.type < OPKIT_ATTR_INTS && attr.count != 1)
-      refuse(StrCat("has a default of ", attr.count, " elements that is no list"));
-    if (attr.count > 0 && (!elements || (is_text && !attr.string_sizes)))
-      refuse("has a default whose elements are null");
-    for (uint64_t i = 0; i < attr.count; ++i) {
-      if (is_text && !attr.strings[i]) refuse("has a default with a null string");
-      if (is_tensor) CheckTensor(attr.tensors[i], whose);
-    }
-  }
-  void CheckTensor(const opkit_tensor* tensor, const std::string& whose) const {
-    const bool whole = tensor && tensor->size >= kTensorBytes && tensor->dtype > 0 &&
-                       tensor->dtype < kNumDTypes && tensor->rank >= 0 &&
-                       tensor->rank <= OPKIT_MAX_RANK && tensor->device_type == OPKIT_CPU &&
-                       tensor->data && (tensor->rank == 0 || (tensor->shape && tensor->strides));
-    if (!whole) Refuse(StrCat("has ", whose, "' has a default that is no tensor of the CPU"), {});
-  }
-  // The gradient of an operator is one, too.
-  void CheckNamesDiffer(const opkit_library& library) const {
-    NameTable<int> seen;
-    const auto add = [&](const std::string& name) {
-      if (seen.Find(name))
-        Refuse(StrCat("has two operators named ", name), "remove or rename one",
-               ErrorCode::kAlreadyExists);
-      seen.FindOrAdd(name);
-    };
-    for (uint64_t i = 0; i < library.num_ops; ++i) {
-      const opkit_op& op = *library.ops[i];
-      add(op.name);
-      if (HasBackward(op)) add(StrCat(op.name, "_backward"));
-    }
-  }
-
-  const LibraryImage& image_;
-};
-
 // A record of an operator of a library.
-inline FunctionRecord MakeLibraryRecord(const LibraryImagePtr& image, const opkit_op& op,
-                                        const IntrusivePtr<RefCounted>& in_use) {
+template <class Image>
+FunctionRecord MakeLibraryRecord(const IntrusivePtr<Image>& image, const opkit_op& op,
+                                 const IntrusivePtr<RefCounted>& in_use) {
   FunctionRecord record(new FunctionOpRecord);
   record->name = op.name;
   record->file = op.file ? op.file : "";
   record->line = op.line;
   record->doc = op.doc ? op.doc : "";
   record->library = image->name;
-  record->hooks = IntrusivePtr<RefCounted>(new LibraryHooks(image, &op));
+  record->hooks = IntrusivePtr<RefCounted>(new LibraryHooks<Image>(image, &op));
   record->in_use = in_use;
   for (uint64_t i = 0; i < op.num_inplace; ++i)
     record->inplace.emplace_back(op.inplace[2 * i], op.inplace[2 * i + 1]);
@@ -25940,7 +25972,7 @@ inline FunctionRecord MakeLibraryRecord(const LibraryImagePtr& image, const opki
     device.shares_state = kernel->flags & OPKIT_KERNEL_STATEFUL;
     device.create_state = [image, kernel](const AttrMap&, const OpContext& context,
                                           IntrusivePtr<StatefulOp>& state) -> OpStatus {
-      state = MakeIntrusive<LibraryInstance>(image, kernel, context);
+      state = MakeIntrusive<LibraryInstance<Image>>(image, kernel, context);
       return {};
     };
   }
@@ -25961,6 +25993,7 @@ namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
 // One question to a library, and what it answers.
+template <class Node>
 class LibraryGradientCall {
  public:
   LibraryGradientCall(const OperatorDef& def, const std::vector<GradientValue>& g_output,
@@ -26041,7 +26074,7 @@ class LibraryGradientCall {
   const OperatorDef& def_;
   const std::vector<GradientValue>& g_output_;
   GradientNames& names_;
-  AbiNode node_;
+  Node node_;
   std::vector<const char*> dense_, indices_, values_;
   RefCountedList kept_;  // of Shared<std::string>: names that were handed out
   GradientOpsMeta answer_;
@@ -26072,7 +26105,7 @@ Registration MakeLibraryGradient(const LibraryImagePtr& image, const opkit_op& o
     gradient.make = [image, op = &op](const OperatorDef& def,
                                       const std::vector<GradientValue>& g_output,
                                       GradientNames& names) {
-      LibraryGradientCall call(def, g_output, names);
+      LibraryGradientCall<AbiNode> call(def, g_output, names);
       CallLibrary("gradient", op->name, image->name, [&] { return op->gradient(op, call.view()); });
       return call.TakeAnswer();
     };
@@ -26246,7 +26279,8 @@ class LibraryLoader {
       if (function.find(OPKIT_LIBRARY_ENTRY) != std::string::npos) return true;
     return false;
   }
-  static void CheckVersion(const LibraryCheck& checker, const opkit_library& library) {
+  static void CheckVersion(const LibraryCheck<LibraryImage>& checker,
+                           const opkit_library& library) {
     if (library.abi_major == OPKIT_ABI_MAJOR) return;
     checker.Refuse(StrCat("was compiled for version ", library.abi_major, ".", library.abi_minor,
                           " of the ABI, this program has ", OPKIT_ABI_MAJOR, ".", OPKIT_ABI_MINOR),
@@ -26506,8 +26540,8 @@ using Library = BasicLibrary<detail::LoadedLibrary>;
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// ParallelFor in the library's operators runs on one thread: a second pool beside the host's would
-// only take its CPUs. Ended before the library is unloaded.
+// What the library's operators give to a pool, other than loops, runs on one thread: a second pool
+// beside the host's would only take its CPUs. Ended before the library is unloaded.
 struct ExportThreads {
   Mutex mutex;
   std::atomic<ThreadPool*> pool{nullptr};
@@ -26515,9 +26549,8 @@ struct ExportThreads {
   bool ended = false;
 };
 OPKIT_IMAGE_LOCAL inline constinit ExportThreads g_export_threads;
-OPKIT_IMAGE_LOCAL inline ExportThreads& LibraryThreads() { return g_export_threads; }
 OPKIT_IMAGE_LOCAL inline ThreadPool& LibraryPool() {
-  ExportThreads& threads = LibraryThreads();
+  ExportThreads& threads = g_export_threads;
   if (ThreadPool* pool = threads.pool.load(std::memory_order_acquire)) [[likely]]
     return *pool;
   MutexLock lock(threads.mutex);
@@ -26525,7 +26558,7 @@ OPKIT_IMAGE_LOCAL inline ThreadPool& LibraryPool() {
   return *threads.pool;
 }
 OPKIT_IMAGE_LOCAL inline void EndLibraryPool() {
-  ExportThreads& threads = LibraryThreads();
+  ExportThreads& threads = g_export_threads;
   if (threads.finalize) threads.finalize();
   delete threads.pool.exchange(nullptr);
   threads.ended = true;
@@ -26543,33 +26576,12 @@ struct OPKIT_IMAGE_LOCAL HostLoops : LoopRunner {
     ~OuterPool() { t_pool.pool = own; }
     ThreadPool* own;
   };
-  struct Loop {
-    const LoopRunner& runner;
-    RangeFunction body;
-    std::exception_ptr thrown;
-    std::atomic<bool> failed{false};
-  };
   static void RunOnHost(const LoopRunner& self, int64_t n, int64_t grain, RangeFunction body) {
     const OuterPool pool(static_cast<const HostLoops&>(self).pool_);
-    Loop loop{self, body, {}, {}};
-    const opkit_status status = g_host->parallel_for(nullptr, n, grain, &RunRange, &loop);
-    if (status == OPKIT_OK) [[likely]]
-      return;
-    if (loop.thrown) std::rethrow_exception(loop.thrown);
-    ThrowHostFailure(g_host, status);
-  }
-  static opkit_status RunRange(void* context, int64_t begin, int64_t end) {
-    auto& loop = *static_cast<Loop*>(context);
-    const LoopRunnerScope nested(&loop.runner);
-    try {
-      loop.body(begin, end);
-      return OPKIT_OK;
-    } catch (...) {
-      // Relaxed: the loop's end orders this before the only read of `thrown`.
-      if (!loop.failed.exchange(true, std::memory_order_relaxed))
-        loop.thrown = std::current_exception();
-      return OPKIT_FAILED;
-    }
+    RunHostRanges(g_host, nullptr, n, grain, [&](int64_t begin, int64_t end) {
+      const LoopRunnerScope nested(&self);
+      body(begin, end);
+    });
   }
 
   ThreadPool* const pool_ = t_pool.pool;
@@ -26578,7 +26590,7 @@ struct OPKIT_IMAGE_LOCAL HostLoops : LoopRunner {
 // they are freed: nothing of the library is in use then.
 struct OPKIT_IMAGE_LOCAL ExportedRegistries {
   ~ExportedRegistries() {
-    if (!LibraryThreads().ended) return;
+    if (!g_export_threads.ended) return;
     delete &GradientRegistry::Global();
     delete &OpRegistry::Global();
   }
@@ -26634,10 +26646,6 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
       name = input;
       return;
     }
-    for (const std::string& input : def.inputs())
-      if (name == input) return NameApart(def, name);
-  }
-  static void NameApart(const OperatorDef& def, std::string& name) {
     const auto taken = [&] {
       for (const std::string& input : def.inputs())
         if (input == name) return true;
@@ -26741,9 +26749,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     }
     void Copy(const opkit_tensor& from, std::vector<opkit_tensor>& all) {
       const auto rank = static_cast<size_t>(from.rank);
-      opkit_tensor view{};
-      std::memcpy(&view, &from, (std::min)(from.size, uint64_t{sizeof view}));
-      view.size = sizeof view;
+      opkit_tensor view = OpTensor(from).view();
       view.shape = extents.emplace_back(from.shape, rank).data();
       view.strides = extents.emplace_back(from.strides, rank).data();
       all.push_back(view);
@@ -27127,7 +27133,7 @@ OPKIT_IMAGE_LOCAL inline void AddRegisteredOperators(std::vector<const opkit_op*
     Throw(ErrorCode::kInvalidArgument, problems[0]);
   LibraryContents& contents = ThisLibrary();
   if (contents.finalize != &EndLibraryPool)
-    LibraryThreads().finalize = std::exchange(contents.finalize, &EndLibraryPool);
+    g_export_threads.finalize = std::exchange(contents.finalize, &EndLibraryPool);
   for (const std::string& name : RegisteredOperators()) {
     auto op = MakeIntrusive<ExportedOperator>(OpRegistry::Global().GetSchema(name));
     if (op->op().num_kernels == 0) continue;

@@ -51,27 +51,29 @@ struct DeviceTypeRegistry {
   // In place: what a library that is unloaded has on the heap would be lost.
   struct Entries {
     static constexpr int kMost = 64;  // AllocatorTable has slots for fewer of a user's
+    Entries(std::initializer_list<Entry> built_in) {
+      for (const Entry& entry : built_in) all[count++] = entry;
+    }
     const Entry* begin() const { return all; }
     const Entry* end() const { return all + count; }
     Entry all[kMost];
-    int count;
+    int count = 0;
   };
   detail::Mutex mutex;
-  Entries entries{{
-                      {DeviceType::kCPU, {"cpu", DeviceType::kCPU, true}},
-                      {DeviceType::kCUDA, {"cuda", DeviceType::kCUDA, false}},
-                      {DeviceType::kCUDAHost, {"cuda_host", DeviceType::kCUDAHost, true}},
-                      {DeviceType::kOpenCL, {"opencl", DeviceType::kOpenCL, false}},
-                      {DeviceType::kVulkan, {"vulkan", DeviceType::kVulkan, false}},
-                      {DeviceType::kMetal, {"metal", DeviceType::kMetal, false}},
-                      {DeviceType::kROCM, {"rocm", DeviceType::kROCM, false}},
-                      {DeviceType::kROCMHost, {"rocm_host", DeviceType::kROCMHost, true}},
-                      {DeviceType::kExtDev, {"ext_dev", DeviceType::kExtDev, false}},
-                      {DeviceType::kCUDAManaged, {"cuda_managed", DeviceType::kCUDAManaged, true}},
-                      {DeviceType::kOneAPI, {"oneapi", DeviceType::kOneAPI, false}},
-                      {DeviceType::kCPUStream, {"cpu_stream", DeviceType::kCPU, true}},
-                  },
-                  12};
+  Entries entries{
+      {DeviceType::kCPU, {"cpu", DeviceType::kCPU, true}},
+      {DeviceType::kCUDA, {"cuda", DeviceType::kCUDA, false}},
+      {DeviceType::kCUDAHost, {"cuda_host", DeviceType::kCUDAHost, true}},
+      {DeviceType::kOpenCL, {"opencl", DeviceType::kOpenCL, false}},
+      {DeviceType::kVulkan, {"vulkan", DeviceType::kVulkan, false}},
+      {DeviceType::kMetal, {"metal", DeviceType::kMetal, false}},
+      {DeviceType::kROCM, {"rocm", DeviceType::kROCM, false}},
+      {DeviceType::kROCMHost, {"rocm_host", DeviceType::kROCMHost, true}},
+      {DeviceType::kExtDev, {"ext_dev", DeviceType::kExtDev, false}},
+      {DeviceType::kCUDAManaged, {"cuda_managed", DeviceType::kCUDAManaged, true}},
+      {DeviceType::kOneAPI, {"oneapi", DeviceType::kOneAPI, false}},
+      {DeviceType::kCPUStream, {"cpu_stream", DeviceType::kCPU, true}},
+  };
 };
 
 OPKIT_COLD inline DeviceTypeRegistry& DeviceTypes() {

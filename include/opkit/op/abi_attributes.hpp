@@ -4,6 +4,7 @@
 
 #include "opkit/abi/opkit_abi.h"
 #include "opkit/op/attr_map.hpp"
+#include "opkit/op/op_tensor.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -14,18 +15,10 @@ static_assert(static_cast<int>(DType::kComplex128) == OPKIT_COMPLEX128);
 // A view of `tensor`, which with `strides` must outlive it.
 template <class AnyTensor>
 opkit_tensor AbiTensor(const AnyTensor& tensor, const Dims& strides) {
-  opkit_tensor view{};
-  view.size = sizeof view;
-  view.data = tensor.raw_mutable_data();
-  view.shape = tensor.shape().data();
-  view.strides = strides.data();
-  view.rank = tensor.shape().rank();
-  view.dtype = static_cast<int32_t>(tensor.dtype());
-  view.device_type = static_cast<int32_t>(tensor.device().type);
-  view.device_index = tensor.device().index;
-  view.req = OPKIT_REQ_WRITE;
-  view.host = &tensor;
-  return view;
+  OpTensor view(tensor.raw_mutable_data(), tensor.dtype(), tensor.shape().data(), strides.data(),
+                tensor.rank(), tensor.device());
+  view.Bind(&tensor);
+  return view.view();
 }
 // The tensor itself where it is one of this image's, or else a view of its memory.
 template <class AnyTensor = Tensor>

@@ -40,7 +40,8 @@ inline std::string FunctionStateBlob(const OperatorDef& def) {
 // What the functions are called with, and all that its views point into. A run that ends later than
 // its function returns keeps it.
 struct FunctionRun : RefCounted {
-  FunctionRun(std::string op, Device device, size_t num_inputs, size_t num_outputs)
+  FunctionRun(const opkit_host& host, std::string op, Device device, size_t num_inputs,
+              size_t num_outputs)
       : inputs(num_inputs),
         outputs(num_outputs),
         dense(num_inputs),
@@ -50,7 +51,7 @@ struct FunctionRun : RefCounted {
     resource.op = std::move(op);
     resource.device = device;
     call.size = sizeof call;
-    call.host = &ProgramHost();
+    call.host = &host;
     call.context = &resource;
     call.op = resource.op.c_str();
     call.num_inputs = num_inputs;
@@ -153,7 +154,8 @@ class FunctionBody {
 
   const char* PassName() const { return pass_ == FunctionPass::kForward ? "forward" : "backward"; }
   void NewRun() {
-    run_ = MakeIntrusive<FunctionRun>(record_->name, op_.device(), pointers_.size(), reqs_.size());
+    run_ = MakeIntrusive<FunctionRun>(ProgramHost(), record_->name, op_.device(), pointers_.size(),
+                                      reqs_.size());
     const std::string key = StrCat(op_.type(), " ", op_.def().name(), " ", op_.def().outputs());
     random_key_ = 0;
     for (char c : key) random_key_ = MixBits(random_key_ ^ static_cast<unsigned char>(c));
@@ -177,16 +179,14 @@ class FunctionBody {
     const Blob* blob;
     const Tensor* tensor;
     const void* data;
-    const int64_t* extents;
-    int rank;
+    const Shape* shape;
     DType dtype;
   };
   // The views are those of the tensors as they are now: none has changed since they were bound.
   bool IsBound() const {
     if (!bound_ || inferred_ != op_.inference().version() || !op_.inference().fresh()) return false;
     for (const BoundTensor& one : bound_tensors_)
-      if (!one.blob->Holds(one.tensor) ||
-          !one.tensor->Is(one.data, one.dtype, one.extents, one.rank))
+      if (!one.blob->Holds(one.tensor) || !one.tensor->Is(one.data, one.dtype, *one.shape))
         return false;
     return true;
   }
@@ -209,7 +209,7 @@ class FunctionBody {
   void Remember(const Blob& blob, const TensorSlot& slot) {
     const bool direct = blob.IsType<Tensor>() && &blob.Get<Tensor>() == slot.view.tensor();
     bound_tensors_.push_back({&blob, direct ? slot.view.tensor() : nullptr, slot.view.raw_data(),
-                              slot.shape.data(), slot.shape.rank(), slot.view.dtype()});
+                              &slot.shape, slot.view.dtype()});
   }
   void MakeState() {
     if (!functions_.create_state) return;

@@ -122,10 +122,11 @@ struct RunMemory {
 
 // A run that goes on after its function has returned: ended by whoever comes second, the function's
 // return or its completion.
-struct DeferredRun : RefCounted {
+template <class Memory>
+struct BasicDeferredRun : RefCounted {
   IntrusivePtr<EventState> event;
   RefCountedList kept;  // views, the operator's state, the library
-  RunMemory memory;
+  Memory memory;
   std::string op;
   std::exception_ptr failure;  // why it was completed with a failure
   std::atomic<bool> half{false};
@@ -148,9 +149,10 @@ struct DeferredRun : RefCounted {
     event->Complete(std::move(failure));  // of one that was cancelled nobody waits for this
   }
 };
+using DeferredRun = BasicDeferredRun<RunMemory>;
 
 // What the table's functions find behind a call: one for each operator.
-struct ResourceState : RefCounted {
+struct ResourceState {
   Device device;
   std::string op;
   bool asynchronous = false;
@@ -209,7 +211,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     try {
       throw;
     } catch (const Error& error) {
-      return static_cast<opkit_status>(error.code()) + 1;
+      return StatusOf(error.code());
     } catch (...) {
       return OPKIT_FAILED;
     }
@@ -347,11 +349,6 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     }
     return tensors;
   }
-  static std::vector<bool> Present(const std::vector<Tensor>& tensors) {
-    std::vector<bool> present;
-    for (const Tensor& tensor : tensors) present.push_back(tensor.dtype() != DType::kUndefined);
-    return present;
-  }
   static InvokeOptions Options(size_t num_outputs, Device device) {
     InvokeOptions options;
     options.device = device;
@@ -361,7 +358,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
   static ResolvedOperator& Resolve(State& state, std::string_view op,
                                    const std::vector<Tensor>& inputs, size_t num_outputs,
                                    const Arguments& args) {
-    std::vector<bool> present = Present(inputs);
+    std::vector<bool> present = PresentInputs(inputs);
     for (const auto& known : state.invoked)
       if (known->op == op && known->args == args && known->present == present &&
           static_cast<size_t>(known->resolved.op().OutputSize()) == num_outputs)
@@ -383,7 +380,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
       } else if (state.launch && IsHostAccessible(state.device.type)) {
         state.launch(state.context, [op = std::string(op), ins = std::move(ins),
                                      outs = std::move(outs), args = std::move(args)] {
-          ResolvedOperator resolved(op, Present(ins), args, Options(outs.size(), Device{}));
+          ResolvedOperator resolved(op, PresentInputs(ins), args, Options(outs.size(), Device{}));
           RunInto(resolved, op, ins, outs);
         });
       } else {
@@ -479,8 +476,9 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
 };
 
 // This program's own table, in use from the first function operator on.
-inline const opkit_host& ProgramHost() {
-  using Functions = HostFunctions<ResourceState>;
+template <class State = ResourceState>
+const opkit_host& ProgramHost() {
+  using Functions = HostFunctions<State>;
   if (!g_host) {
     g_exceptions = &Functions::kExceptions;
     g_host = &Functions::kTable;

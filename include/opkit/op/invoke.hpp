@@ -161,6 +161,18 @@ class BasicResolvedOperator {
 };
 using ResolvedOperator = BasicResolvedOperator<OperatorBase>;
 
+namespace detail {
+
+// False where an optional input is left out.
+template <class Tensors>
+std::vector<bool> PresentInputs(const Tensors& inputs) {
+  std::vector<bool> present;
+  for (const auto& input : inputs) present.push_back(input.dtype() != DType::kUndefined);
+  return present;
+}
+
+}  // namespace detail
+
 // Calls operator `op` once, with the default order of kernels on the device of the first input. A
 // default-constructed Tensor leaves an optional input out. Errors: as CreateOperator and Run.
 //
@@ -169,12 +181,9 @@ template <class Resolved = ResolvedOperator>
 OPKIT_IMAGE_LOCAL std::vector<Tensor> Invoke(const std::string& op,
                                              const std::vector<Tensor>& inputs, Arguments args = {},
                                              InvokeOptions options = {}) {
-  std::vector<bool> present;
-  for (const Tensor& input : inputs) {
-    present.push_back(input.dtype() != DType::kUndefined);
-    if (!options.device && present.back()) options.device = input.device();
-  }
-  return Resolved(op, present, std::move(args), options)(inputs);
+  for (const Tensor& input : inputs)
+    if (!options.device && input.dtype() != DType::kUndefined) options.device = input.device();
+  return Resolved(op, detail::PresentInputs(inputs), std::move(args), options)(inputs);
 }
 
 }  // namespace opkit

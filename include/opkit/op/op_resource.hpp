@@ -27,6 +27,13 @@ struct ExceptionKeeper {
 };
 OPKIT_IMAGE_LOCAL inline constinit const ExceptionKeeper* g_exceptions = nullptr;
 
+inline opkit_status StatusOf(ErrorCode code) { return static_cast<opkit_status>(code) + 1; }
+inline ErrorCode CodeOfStatus(opkit_status status) {
+  return status >= OPKIT_INVALID_ARGUMENT && status <= OPKIT_FAILED
+             ? static_cast<ErrorCode>(status - 1)
+             : ErrorCode::kOperatorFailed;
+}
+
 // In a catch block: reports the exception to the host; what to return to it.
 template <class Host = opkit_host>
 OPKIT_COLD OPKIT_IMAGE_LOCAL opkit_status ReportFailure() noexcept {
@@ -36,7 +43,7 @@ OPKIT_COLD OPKIT_IMAGE_LOCAL opkit_status ReportFailure() noexcept {
   try {
     throw;
   } catch (const Error& error) {
-    status = static_cast<opkit_status>(error.code()) + 1;
+    status = StatusOf(error.code());
     text = error.what();
     host->set_error(status, text.data(), text.size());
   } catch (const std::exception& thrown) {
@@ -49,11 +56,6 @@ OPKIT_COLD OPKIT_IMAGE_LOCAL opkit_status ReportFailure() noexcept {
   return status;
 }
 
-inline ErrorCode CodeOfStatus(opkit_status status) {
-  return status >= OPKIT_INVALID_ARGUMENT && status <= OPKIT_FAILED
-             ? static_cast<ErrorCode>(status - 1)
-             : ErrorCode::kOperatorFailed;
-}
 // Throws what a function of the host's table has failed with.
 template <class Host = opkit_host>
 [[noreturn]] OPKIT_COLD OPKIT_IMAGE_LOCAL void ThrowHostFailure(const Host* host,
@@ -72,12 +74,7 @@ struct LoopBody {
   static opkit_status Run(void* context, int64_t begin, int64_t end) {
     auto& self = *static_cast<LoopBody*>(context);
     try {
-      if constexpr (std::is_trivially_copyable_v<F> && std::is_invocable_v<const F&, int64_t>) {
-        const F body = self.f;
-        for (int64_t i = begin; i < end; ++i) body(i);
-      } else {
-        for (int64_t i = begin; i < end; ++i) self.f(i);
-      }
+      self.f(begin, end);
       return OPKIT_OK;
     } catch (...) {
       // Relaxed: the loop's end orders this before the only read of `thrown`.
@@ -90,6 +87,16 @@ struct LoopBody {
 template <class F>
 concept LoopIndexBody = std::is_invocable_v<F&, int64_t>;
 
+// f(begin, end) for ranges that make up [0, n), on the host's threads.
+template <class F, class Host>
+void RunHostRanges(const Host* host, const opkit_call* call, int64_t n, int64_t grain, F f) {
+  LoopBody<F> body{f, {}, {}};
+  const opkit_status status = host->parallel_for(call, n, grain, &LoopBody<F>::Run, &body);
+  if (status == OPKIT_OK) [[likely]]
+    return;
+  if (body.thrown) std::rethrow_exception(body.thrown);
+  ThrowHostFailure(host, status);
+}
 template <class F, class Host>
 void RunHostLoop(const Host* host, const opkit_call* call, int64_t n, int64_t grain, F& f) {
   if (n <= 0) return;
@@ -97,12 +104,14 @@ void RunHostLoop(const Host* host, const opkit_call* call, int64_t n, int64_t gr
     for (int64_t i = 0; i < n; ++i) f(i);
     return;
   }
-  LoopBody<F> body{f, {}, {}};
-  const opkit_status status = host->parallel_for(call, n, grain, &LoopBody<F>::Run, &body);
-  if (status == OPKIT_OK) [[likely]]
-    return;
-  if (body.thrown) std::rethrow_exception(body.thrown);
-  ThrowHostFailure(host, status);
+  RunHostRanges(host, call, n, grain, [&f](int64_t begin, int64_t end) {
+    if constexpr (std::is_trivially_copyable_v<F> && std::is_invocable_v<const F&, int64_t>) {
+      const F body = f;
+      for (int64_t i = begin; i < end; ++i) body(i);
+    } else {
+      for (int64_t i = begin; i < end; ++i) f(i);
+    }
+  });
 }
 
 // Work on its way to a stream.

@@ -103,7 +103,11 @@ class OpTensor {
               static_cast<int32_t>(req),
               0,
               nullptr} {}
-  explicit OpTensor(const opkit_tensor& view) : view_(view) { view_.size = sizeof view_; }
+  // As much of it as its maker's version has.
+  explicit OpTensor(const opkit_tensor& view) {
+    std::memcpy(&view_, &view, view.size < sizeof view_ ? view.size : sizeof view_);
+    view_.size = sizeof view_;
+  }
 
   // The first element; element (i, j, …) is at data[i * strides[0] + j * strides[1] + …]. Writable
   // in outputs and in mutated inputs. Error (kTypeMismatch) for another T.

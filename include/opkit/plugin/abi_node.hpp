@@ -9,17 +9,21 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-struct AbiGraph;
+template <class Def>
+struct BasicAbiGraph;
 
 // An opkit_node and all that it points to.
-class AbiNode : public RefCounted {
+template <class Def>
+class BasicAbiNode : public RefCounted {
  public:
-  explicit AbiNode(const OperatorDef& def) : def_(def), attributes_(def_.args()) {
+  explicit BasicAbiNode(const Def& def) : def_(def), attributes_(def_.args()) {
     Point(def_.inputs(), inputs_);
     Point(def_.outputs(), outputs_);
     for (const NamedSubgraph& item : def_.subgraphs())
-      if (const Graph* graph = GraphOf(*item.graph)) AddGraph(item.name, *graph);
-    for (const auto& graph : graphs_) graph_pointers_.push_back(View(*graph));
+      if (const Graph* graph = GraphOf(*item.graph))
+        graphs_.push_back(MakeIntrusive<BasicAbiGraph<Def>>(item.name, *graph));
+    for (const auto& graph : graphs_)
+      graph_pointers_.push_back(&static_cast<const BasicAbiGraph<Def>&>(*graph).view);
     node_.size = sizeof node_;
     node_.op = def_.type().c_str();
     node_.name = def_.name().c_str();
@@ -40,19 +44,19 @@ class AbiNode : public RefCounted {
   static void Point(const std::vector<std::string>& names, std::vector<const char*>& pointers) {
     for (const std::string& name : names) pointers.push_back(name.c_str());
   }
-  inline void AddGraph(const std::string& name, const Graph& graph);
-  static inline const opkit_graph* View(const RefCounted& graph);
 
-  OperatorDef def_;
+  Def def_;
   AbiAttributes attributes_;
   std::vector<const char*> inputs_, outputs_;
-  RefCountedList graphs_;  // of AbiGraph
+  RefCountedList graphs_;  // of BasicAbiGraph
   std::vector<const opkit_graph*> graph_pointers_;
   opkit_node node_{};
 };
+using AbiNode = BasicAbiNode<OperatorDef>;
 
-struct AbiGraph : RefCounted {
-  AbiGraph(std::string graph_name, const Graph& graph) : name(std::move(graph_name)) {
+template <class Def>
+struct BasicAbiGraph : RefCounted {
+  BasicAbiGraph(std::string graph_name, const Graph& graph) : name(std::move(graph_name)) {
     for (const auto& input : graph.inputs()) names.push_back(input.name);
     const size_t num_inputs = names.size();
     for (const std::string& output : graph.outputs()) names.push_back(output);
@@ -67,7 +71,8 @@ struct AbiGraph : RefCounted {
       views.push_back(AbiTensor(constants[i], strides[i]));
     for (const opkit_tensor& tensor : views) view_pointers.push_back(&tensor);
     const GraphView order(graph);
-    for (int node : order.order()) nodes.push_back(MakeIntrusive<AbiNode>(graph.node(node)));
+    for (int node : order.order())
+      nodes.push_back(MakeIntrusive<BasicAbiNode<Def>>(graph.node(node)));
     for (const auto& node : nodes) node_pointers.push_back(&node->node());
     view.size = sizeof view;
     view.name = name.c_str();
@@ -89,26 +94,20 @@ struct AbiGraph : RefCounted {
   std::vector<Dims> strides;
   std::vector<opkit_tensor> views;
   std::vector<const opkit_tensor*> view_pointers;
-  std::vector<IntrusivePtr<AbiNode>> nodes;
+  std::vector<IntrusivePtr<BasicAbiNode<Def>>> nodes;
   std::vector<const opkit_node*> node_pointers;
   opkit_graph view{};
 };
 
-inline void AbiNode::AddGraph(const std::string& name, const Graph& graph) {
-  graphs_.push_back(MakeIntrusive<AbiGraph>(name, graph));
-}
-inline const opkit_graph* AbiNode::View(const RefCounted& graph) {
-  return &static_cast<const AbiGraph&>(graph).view;
-}
-
 // What is known of values, as an array of opkit_value, and what a library says of them back.
+template <class Info>
 class AbiValues {
  public:
   // Symbols have a number each in `symbols`, which inputs and outputs share.
-  AbiValues(std::span<const TensorInfo> infos, std::vector<std::string>& symbols)
+  AbiValues(std::span<const Info> infos, std::vector<std::string>& symbols)
       : symbols_(symbols), values_(infos.size()) {
     for (size_t i = 0; i < infos.size(); ++i) {
-      const TensorInfo& info = infos[i];
+      const Info& info = infos[i];
       opkit_value& value = values_[i];
       value.size = sizeof value;
       value.present = 1;

@@ -34,11 +34,12 @@ struct ElfInfo {
 
 // Reads a file's bytes, which may be anything, without trusting one of them: what is not a complete
 // shared object for this machine is an Error that names `path`. Costs a pass over the symbols.
+template <class Info>
 class ElfReader {
  public:
   ElfReader(std::string_view file, const std::string& path) : file_(file), path_(path) {}
 
-  ElfInfo Read() {
+  Info Read() {
     CheckIdentity();
     const auto header = At<ElfW(Ehdr)>(0, "ELF header");
     CheckKind(header.e_type);
@@ -216,12 +217,13 @@ class ElfReader {
 
   std::string_view file_;
   const std::string& path_;
-  ElfInfo out_;
+  Info out_;
   uint64_t text_size_ = 0;
 };
 
-inline ElfInfo ReadElf(std::string_view file, const std::string& path) {
-  return ElfReader(file, path).Read();
+template <class Info = ElfInfo>
+Info ReadElf(std::string_view file, const std::string& path) {
+  return ElfReader<Info>(file, path).Read();
 }
 
 }  // namespace detail

@@ -16,8 +16,8 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// ParallelFor in the library's operators runs on one thread: a second pool beside the host's would
-// only take its CPUs. Ended before the library is unloaded.
+// What the library's operators give to a pool, other than loops, runs on one thread: a second pool
+// beside the host's would only take its CPUs. Ended before the library is unloaded.
 struct ExportThreads {
   Mutex mutex;
   std::atomic<ThreadPool*> pool{nullptr};
@@ -25,9 +25,8 @@ struct ExportThreads {
   bool ended = false;
 };
 OPKIT_IMAGE_LOCAL inline constinit ExportThreads g_export_threads;
-OPKIT_IMAGE_LOCAL inline ExportThreads& LibraryThreads() { return g_export_threads; }
 OPKIT_IMAGE_LOCAL inline ThreadPool& LibraryPool() {
-  ExportThreads& threads = LibraryThreads();
+  ExportThreads& threads = g_export_threads;
   if (ThreadPool* pool = threads.pool.load(std::memory_order_acquire)) [[likely]]
     return *pool;
   MutexLock lock(threads.mutex);
@@ -35,7 +34,7 @@ OPKIT_IMAGE_LOCAL inline ThreadPool& LibraryPool() {
   return *threads.pool;
 }
 OPKIT_IMAGE_LOCAL inline void EndLibraryPool() {
-  ExportThreads& threads = LibraryThreads();
+  ExportThreads& threads = g_export_threads;
   if (threads.finalize) threads.finalize();
   delete threads.pool.exchange(nullptr);
   threads.ended = true;
@@ -53,33 +52,12 @@ struct OPKIT_IMAGE_LOCAL HostLoops : LoopRunner {
     ~OuterPool() { t_pool.pool = own; }
     ThreadPool* own;
   };
-  struct Loop {
-    const LoopRunner& runner;
-    RangeFunction body;
-    std::exception_ptr thrown;
-    std::atomic<bool> failed{false};
-  };
   static void RunOnHost(const LoopRunner& self, int64_t n, int64_t grain, RangeFunction body) {
     const OuterPool pool(static_cast<const HostLoops&>(self).pool_);
-    Loop loop{self, body, {}, {}};
-    const opkit_status status = g_host->parallel_for(nullptr, n, grain, &RunRange, &loop);
-    if (status == OPKIT_OK) [[likely]]
-      return;
-    if (loop.thrown) std::rethrow_exception(loop.thrown);
-    ThrowHostFailure(g_host, status);
-  }
-  static opkit_status RunRange(void* context, int64_t begin, int64_t end) {
-    auto& loop = *static_cast<Loop*>(context);
-    const LoopRunnerScope nested(&loop.runner);
-    try {
-      loop.body(begin, end);
-      return OPKIT_OK;
-    } catch (...) {
-      // Relaxed: the loop's end orders this before the only read of `thrown`.
-      if (!loop.failed.exchange(true, std::memory_order_relaxed))
-        loop.thrown = std::current_exception();
-      return OPKIT_FAILED;
-    }
+    RunHostRanges(g_host, nullptr, n, grain, [&](int64_t begin, int64_t end) {
+      const LoopRunnerScope nested(&self);
+      body(begin, end);
+    });
   }
 
   ThreadPool* const pool_ = t_pool.pool;
@@ -88,7 +66,7 @@ struct OPKIT_IMAGE_LOCAL HostLoops : LoopRunner {
 // they are freed: nothing of the library is in use then.
 struct OPKIT_IMAGE_LOCAL ExportedRegistries {
   ~ExportedRegistries() {
-    if (!LibraryThreads().ended) return;
+    if (!g_export_threads.ended) return;
     delete &GradientRegistry::Global();
     delete &OpRegistry::Global();
   }
@@ -144,10 +122,6 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
       name = input;
       return;
     }
-    for (const std::string& input : def.inputs())
-      if (name == input) return NameApart(def, name);
-  }
-  static void NameApart(const OperatorDef& def, std::string& name) {
     const auto taken = [&] {
       for (const std::string& input : def.inputs())
         if (input == name) return true;
@@ -251,9 +225,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     }
     void Copy(const opkit_tensor& from, std::vector<opkit_tensor>& all) {
       const auto rank = static_cast<size_t>(from.rank);
-      opkit_tensor view{};
-      std::memcpy(&view, &from, (std::min)(from.size, uint64_t{sizeof view}));
-      view.size = sizeof view;
+      opkit_tensor view = OpTensor(from).view();
       view.shape = extents.emplace_back(from.shape, rank).data();
       view.strides = extents.emplace_back(from.strides, rank).data();
       all.push_back(view);
@@ -637,7 +609,7 @@ OPKIT_IMAGE_LOCAL inline void AddRegisteredOperators(std::vector<const opkit_op*
     Throw(ErrorCode::kInvalidArgument, problems[0]);
   LibraryContents& contents = ThisLibrary();
   if (contents.finalize != &EndLibraryPool)
-    LibraryThreads().finalize = std::exchange(contents.finalize, &EndLibraryPool);
+    g_export_threads.finalize = std::exchange(contents.finalize, &EndLibraryPool);
   for (const std::string& name : RegisteredOperators()) {
     auto op = MakeIntrusive<ExportedOperator>(OpRegistry::Global().GetSchema(name));
     if (op->op().num_kernels == 0) continue;

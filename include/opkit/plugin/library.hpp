@@ -3,6 +3,7 @@
 #ifndef OPKIT_PLUGIN_LIBRARY_HPP_
 #define OPKIT_PLUGIN_LIBRARY_HPP_
 
+#include "opkit/plugin/library_check.hpp"
 #include "opkit/plugin/library_gradient.hpp"
 #include "opkit/plugin/library_ops.hpp"
 
@@ -161,7 +162,8 @@ class LibraryLoader {
       if (function.find(OPKIT_LIBRARY_ENTRY) != std::string::npos) return true;
     return false;
   }
-  static void CheckVersion(const LibraryCheck& checker, const opkit_library& library) {
+  static void CheckVersion(const LibraryCheck<LibraryImage>& checker,
+                           const opkit_library& library) {
     if (library.abi_major == OPKIT_ABI_MAJOR) return;
     checker.Refuse(StrCat("was compiled for version ", library.abi_major, ".", library.abi_minor,
                           " of the ABI, this program has ", OPKIT_ABI_MAJOR, ".", OPKIT_ABI_MINOR),

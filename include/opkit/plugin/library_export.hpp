@@ -141,12 +141,7 @@ class OPKIT_IMAGE_LOCAL ExportedOp : public RefCounted {
   OPKIT_COLD static OpStatus RunOnCopies(FunctionInstance& instance, const opkit_call* call) {
     const auto copy = [](const opkit_tensor* tensors, uint64_t count) {
       std::vector<OpTensor> views;
-      for (uint64_t i = 0; i < count; ++i) {
-        const opkit_tensor& from = *opkit_tensor_at(tensors, i);
-        opkit_tensor view{};
-        std::memcpy(&view, &from, from.size < sizeof view ? from.size : sizeof view);
-        views.emplace_back(view);
-      }
+      for (uint64_t i = 0; i < count; ++i) views.emplace_back(*opkit_tensor_at(tensors, i));
       return views;
     };
     const std::vector<OpTensor> inputs = copy(call->inputs, call->num_inputs);

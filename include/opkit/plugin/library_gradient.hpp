@@ -10,6 +10,7 @@ namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
 // One question to a library, and what it answers.
+template <class Node>
 class LibraryGradientCall {
  public:
   LibraryGradientCall(const OperatorDef& def, const std::vector<GradientValue>& g_output,
@@ -90,7 +91,7 @@ class LibraryGradientCall {
   const OperatorDef& def_;
   const std::vector<GradientValue>& g_output_;
   GradientNames& names_;
-  AbiNode node_;
+  Node node_;
   std::vector<const char*> dense_, indices_, values_;
   RefCountedList kept_;  // of Shared<std::string>: names that were handed out
   GradientOpsMeta answer_;
@@ -121,7 +122,7 @@ Registration MakeLibraryGradient(const LibraryImagePtr& image, const opkit_op& o
     gradient.make = [image, op = &op](const OperatorDef& def,
                                       const std::vector<GradientValue>& g_output,
                                       GradientNames& names) {
-      LibraryGradientCall call(def, g_output, names);
+      LibraryGradientCall<AbiNode> call(def, g_output, names);
       CallLibrary("gradient", op->name, image->name, [&] { return op->gradient(op, call.view()); });
       return call.TakeAnswer();
     };

@@ -46,25 +46,26 @@ struct CloseReport {
 //   IntrusivePtr<SharedObject> library = SharedObject::Open("build/ops.so");
 //   void* entry = library->Find("entry");
 //   const CloseReport report = SharedObject::Close(library);
-class SharedObject final : public RefCounted {
+template <class Info>
+class BasicSharedObject final : public RefCounted {
  public:
-  // The file's code and data as they are now: those of an open SharedObject when it is of the same,
-  // unchanged file (then variables are shared), else fresh ones. When the loader would give an old
-  // image instead (of a file that was rebuilt, or was closed and stayed mapped), a copy of the
-  // file is loaded. A path without '/' is a file in the current directory. The file must not be
+  // The file's code and data as they are now: those of an open BasicSharedObject when it is of the
+  // same, unchanged file (then variables are shared), else fresh ones. When the loader would give
+  // an old image instead (of a file that was rebuilt, or was closed and stayed mapped), a copy of
+  // the file is loaded. A path without '/' is a file in the current directory. The file must not be
   // written to meanwhile. Errors: kNotFound for a missing file or dependency, kUnsupported for
   // another machine's, else kInvalidArgument.
-  static IntrusivePtr<SharedObject> Open(const std::string& path) {
-    return MakeIntrusive<SharedObject>(path, false);
+  static IntrusivePtr<BasicSharedObject> Open(const std::string& path) {
+    return MakeIntrusive<BasicSharedObject>(path, false);
   }
   // With variables of its own in any case, by loading a copy of the file. STB_GNU_UNIQUE ones
   // remain one in the process, and a dependency is not looked for in the file's folder ($ORIGIN).
-  static IntrusivePtr<SharedObject> OpenCopy(const std::string& path) {
-    return MakeIntrusive<SharedObject>(path, true);
+  static IntrusivePtr<BasicSharedObject> OpenCopy(const std::string& path) {
+    return MakeIntrusive<BasicSharedObject>(path, true);
   }
   // Drops the handle and tells whether that unmapped the library.
-  static CloseReport Close(IntrusivePtr<SharedObject>& object) {
-    IntrusivePtr<SharedObject> last = std::move(object);
+  static CloseReport Close(IntrusivePtr<BasicSharedObject>& object) {
+    IntrusivePtr<BasicSharedObject> last = std::move(object);
     CloseReport report;
     report.still_used = last.use_count() > 1;
     if (!last || report.still_used) return report.unmapped = !last, report;
@@ -90,7 +91,7 @@ class SharedObject final : public RefCounted {
                &wanted) != 0;
   }
 
-  SharedObject(const std::string& path, bool own_copy) : path_(path), own_copy_(own_copy) {
+  BasicSharedObject(const std::string& path, bool own_copy) : path_(path), own_copy_(own_copy) {
     if (path.empty() || path.find('\0') != std::string::npos)
       RefuseLibrary(ErrorCode::kInvalidArgument, path, "is not a path", "name a file");
     const std::string name = path.find('/') == std::string::npos ? "./" + path : path;
@@ -98,7 +99,7 @@ class SharedObject final : public RefCounted {
     const File file(name);
     if (file.error != 0) CannotOpen(file.error);
     const std::string_view bytes(static_cast<const char*>(file.data), file.size);
-    info_ = ReadElf(bytes, path_);
+    info_ = ReadElf<Info>(bytes, path_);
     if (own_copy || !ShareOpenOne()) {
       // In paths the loader replaces $ORIGIN, $LIB and $PLATFORM.
       if (own_copy || name.find('$') != std::string::npos || IsLoaded(name))
@@ -111,10 +112,10 @@ class SharedObject final : public RefCounted {
     MutexLock lock(AllOpen().mutex);
     next_ = std::exchange(AllOpen().first, this);
   }
-  ~SharedObject() override {
+  ~BasicSharedObject() override {
     {
       MutexLock lock(AllOpen().mutex);
-      SharedObject** link = &AllOpen().first;
+      BasicSharedObject** link = &AllOpen().first;
       while (*link != this) link = &(*link)->next_;
       *link = next_;
     }
@@ -177,7 +178,7 @@ class SharedObject final : public RefCounted {
   // Those in the process, so that Open can tell an image in use from one that is merely left over.
   struct OpenObjects {
     Mutex mutex;
-    SharedObject* first = nullptr;
+    BasicSharedObject* first = nullptr;
   };
   static OpenObjects& AllOpen() {
     static constinit OpenObjects all;
@@ -186,7 +187,7 @@ class SharedObject final : public RefCounted {
   template <class F>
   static bool FindOpen(F&& wanted) {
     MutexLock lock(AllOpen().mutex);
-    for (SharedObject* o = AllOpen().first; o; o = o->next_)
+    for (BasicSharedObject* o = AllOpen().first; o; o = o->next_)
       if (wanted(*o)) return true;
     return false;
   }
@@ -231,7 +232,7 @@ class SharedObject final : public RefCounted {
   // it has one of its own, and may be running code that opens a library.
   bool ShareOpenOne() {
     void* wanted = nullptr;
-    const auto is_same = [&](SharedObject& other) {
+    const auto is_same = [&](BasicSharedObject& other) {
       if (other.own_copy_ || other.identity_ != identity_) return false;
       if (wanted) return other.handle_ == wanted;
       loaded_path_ = other.loaded_path_;
@@ -313,12 +314,13 @@ class SharedObject final : public RefCounted {
   std::string path_;
   std::string loaded_path_;
   Identity identity_;
-  ElfInfo info_;
+  Info info_;
   bool own_copy_;
   void* handle_ = nullptr;
   uintptr_t base_ = 0;
-  SharedObject* next_ = nullptr;
+  BasicSharedObject* next_ = nullptr;
 };
+using SharedObject = BasicSharedObject<ElfInfo>;
 
 }  // namespace detail
 }  // namespace opkit

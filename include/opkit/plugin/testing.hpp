@@ -64,11 +64,6 @@ inline OperatorDef TestNode(const std::string& op, const std::vector<bool>& inpu
     Throw(ErrorCode::kInvalidArgument, why, "; in ", ToString(def));
   return def;
 }
-inline std::vector<bool> PresentInputs(const std::vector<Tensor>& inputs) {
-  std::vector<bool> present;
-  for (const Tensor& input : inputs) present.push_back(input.dtype() != DType::kUndefined);
-  return present;
-}
 
 }  // namespace detail
 
