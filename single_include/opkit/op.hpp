@@ -3281,6 +3281,75 @@ class InvocationScope {
 
 #endif  // OPKIT_DEVICE_INVOCATION_HPP_
 
+// ---- opkit/op/abi_check.hpp
+// What another image hands over through opkit_abi.h, read without trusting it: views of tensors and
+// attributes.
+#ifndef OPKIT_OP_ABI_CHECK_HPP_
+#define OPKIT_OP_ABI_CHECK_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Bytes of the structs in version 1.0: what every reader may rely on. Members were added since
+// where the header's sizes are larger.
+inline constexpr uint64_t kAttrBytes = 88, kTensorBytes = 72, kNodeBytes = 104;
+static_assert(sizeof(opkit_attr) >= kAttrBytes && sizeof(opkit_tensor) >= kTensorBytes &&
+              sizeof(opkit_node) >= kNodeBytes);
+// Elements, inputs, kernels: more are taken for damage.
+inline constexpr uint64_t kMostParts = 65535;
+
+// Why it must not be read, to follow its name; empty where it may. Templates, so that programs
+// without function operators do not compile them.
+template <class View>
+std::string ProblemOfView(const View* view) {
+  if (!view) return "is null";
+  if (view->size < kTensorBytes) return "is shorter than version 1.0's";
+  if (view->dtype <= 0 || view->dtype >= kNumDTypes)
+    return StrCat("has the dtype ", view->dtype, ", which does not exist");
+  if (view->rank < 0 || view->rank > OPKIT_MAX_RANK) return StrCat("has the rank ", view->rank);
+  if (view->device_type <= 0)
+    return StrCat("is on a device of the type ", view->device_type, ", which does not exist");
+  if (view->rank > 0 && (!view->shape || !view->strides)) return "has no shape or no strides";
+  bool is_empty = false;
+  for (int i = 0; i < view->rank; ++i) {
+    if (view->shape[i] < 0) return StrCat("has the extent ", view->shape[i], " on axis ", i);
+    is_empty |= view->shape[i] == 0;
+  }
+  return view->data || is_empty ? "" : "has no memory";
+}
+template <class Attr>
+std::string ProblemOfAttr(const Attr* attr) {
+  if (!attr) return "is null";
+  if (attr->size < kAttrBytes) return "is shorter than version 1.0's";
+  if (attr->type < 0 || attr->type > OPKIT_ATTR_TENSORS)
+    return StrCat("has the type ", attr->type, ", which does not exist");
+  if (!attr->name) return "has no name";
+  if (attr->count > kMostParts) return StrCat("has ", attr->count, " elements");
+  if (attr->type < OPKIT_ATTR_INTS && attr->count != 1)
+    return StrCat("has ", attr->count, " elements and is no list");
+  const int type = attr->type % 5;
+  const bool is_tensor = type == OPKIT_ATTR_TENSOR, is_text = type == OPKIT_ATTR_STRING;
+  const void* elements = is_tensor                  ? static_cast<const void*>(attr->tensors)
+                         : is_text                  ? static_cast<const void*>(attr->strings)
+                         : type == OPKIT_ATTR_FLOAT ? static_cast<const void*>(attr->floats)
+                                                    : static_cast<const void*>(attr->ints);
+  if (attr->count > 0 && (!elements || (is_text && !attr->string_sizes)))
+    return "has elements that are null";
+  for (uint64_t i = 0; i < attr->count; ++i) {
+    if (is_text && !attr->strings[i]) return "has a null string";
+    if (!is_tensor) continue;
+    if (const std::string problem = ProblemOfView(attr->tensors[i]); !problem.empty())
+      return StrCat("has a tensor that ", problem);
+    if (attr->tensors[i]->device_type != OPKIT_CPU) return "has a tensor that is not on the CPU";
+  }
+  return "";
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_ABI_CHECK_HPP_
+
 // ---- opkit/op/op_tensor.hpp
 // OpTensor and Status: what a function operator is called with and what it answers. Over the plain
 // structs of opkit_abi.h, so that the same function serves the program and a shared library.
@@ -3483,9 +3552,11 @@ opkit_tensor AbiTensor(const AnyTensor& tensor, const Dims& strides) {
   view.Bind(&tensor);
   return view.view();
 }
-// The tensor itself where it is one of this image's, or else a view of its memory.
+// The memory that another image views. Error (kInvalidArgument) for what is no view.
 template <class AnyTensor = Tensor>
 AnyTensor TensorOfView(const opkit_tensor& view) {
+  if (const std::string problem = ProblemOfView(&view); !problem.empty()) [[unlikely]]
+    Throw(ErrorCode::kInvalidArgument, "a tensor of a library ", problem);
   const Device device{static_cast<DeviceType>(view.device_type), view.device_index};
   const auto dtype = static_cast<DType>(view.dtype);
   int64_t last = 0;
@@ -3579,23 +3650,25 @@ class BasicAbiAttributes {
 };
 using AbiAttributes = BasicAbiAttributes<Arguments>;
 
-// Copies everything. Error (kInvalidArgument) for a type that does not exist.
+// Copies everything. Error (kInvalidArgument) for what is no attribute.
 template <class Args = Arguments>
 Args ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t count) {
   Args out;
+  if (count > kMostParts || (count > 0 && !attrs))
+    Throw(ErrorCode::kInvalidArgument, "a library hands over ", count, " attributes",
+          attrs ? "" : ", which are null");
   for (uint64_t i = 0; i < count; ++i) {
+    if (const std::string problem = ProblemOfAttr(attrs[i]); !problem.empty()) [[unlikely]]
+      Throw(ErrorCode::kInvalidArgument, "attribute ", i,
+            attrs[i] && attrs[i]->name ? StrCat(" '", attrs[i]->name, "'") : std::string(),
+            " of a library ", problem);
     const opkit_attr& attr = *attrs[i];
     const size_t n = attr.count;
     auto set = [&](auto list) {
       if (attr.type >= OPKIT_ATTR_INTS) return out.Set(attr.name, std::move(list));
-      if (list.size() != 1)
-        Throw(ErrorCode::kInvalidArgument, "attribute '", attr.name, "' has ", n, " values");
       typename decltype(list)::value_type one = list[0];
       out.Set(attr.name, Attribute(one));
     };
-    if (attr.type < 0 || attr.type > OPKIT_ATTR_TENSORS)
-      Throw(ErrorCode::kInvalidArgument, "attribute '", attr.name, "' has the type ", attr.type,
-            ", which does not exist");
     switch (attr.type % 5) {
       case OPKIT_ATTR_INT:
         set(std::vector<int64_t>(attr.ints, attr.ints + n));
@@ -5189,13 +5262,15 @@ opkit_library_entry(const opkit_host* host) {
 
 // Called when the library is loaded, before its operators are used, with the version of the host's
 // ABI: int f(int host_major, int host_minor). A failure refuses the loading.
-#define OPKIT_LIBRARY_INITIALIZE(f)                                    \
+#define OPKIT_LIBRARY_INITIALIZE(...)                                  \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_initialize_) = \
-      (::opkit::detail::ThisLibrary().initialize = &::opkit::detail::CallInitialize<&f>, true)
+      (::opkit::detail::ThisLibrary().initialize =                     \
+           &::opkit::detail::CallInitialize<(__VA_ARGS__)>,            \
+       true)
 // Called before the library is unloaded: void f().
-#define OPKIT_LIBRARY_FINALIZE(f)                                    \
+#define OPKIT_LIBRARY_FINALIZE(...)                                  \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_finalize_) = \
-      (::opkit::detail::ThisLibrary().finalize = &f, true)
+      (::opkit::detail::ThisLibrary().finalize = (__VA_ARGS__), true)
 
 #ifdef OPKIT_OPKIT_HPP_
 // ---- opkit/plugin/export_operators.hpp
@@ -5688,8 +5763,7 @@ class OPKIT_IMAGE_LOCAL ExportedOperator : public RefCounted {
   }
   static opkit_status MutatedInputs(const opkit_op* op, const opkit_node* node, uint8_t* mutated) {
     return GuardedCall([&] {
-      const Arguments args = ArgumentsOfAbi(node->attrs, node->num_attrs);
-      for (const int input : Of(op).schema_.MutatedInputs(args)) {
+      for (const int input : Of(op).schema_.MutatedInputs(DefinitionOfAbi(*node))) {
         if (input < 0 || static_cast<uint64_t>(input) >= node->num_inputs)
           return OpStatus::Failure("MutatesInputs of its schema names input ", input,
                                    ", but the node has ", node->num_inputs);

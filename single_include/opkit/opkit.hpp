@@ -9243,7 +9243,8 @@ struct Kernel {
   int line = 0;
   std::string origin;  // the library it came from; empty for the program itself
   detail::IntrusivePtr<detail::RefCounted> owner;  // held by what may create from it later
-  OperatorCreator create;  // may throw UnsupportedOperatorFeature: the next kernel is tried
+  OperatorCreator create;     // may throw UnsupportedOperatorFeature: the next kernel is tried
+  bool leaves_state = false;  // of a function operator: for the backward of the same node
   // None: one configuration, standard layouts, in place as the schema says.
   mutable KernelProposer propose;
 
@@ -9339,12 +9340,12 @@ class OpSchema {
   using ArityFunction = UniqueFunction<std::pair<int, int>(const Arguments&)>;
   OpSchema& ArityFromArguments(ArityFunction arity) { return arity_ = std::move(arity), *this; }
 
-  // Inputs that the operator also writes to.
-  using MutationFunction = UniqueFunction<std::vector<int>(const Arguments&)>;
+  // Inputs that a node also writes to.
+  using MutationFunction = UniqueFunction<std::vector<int>(const OperatorDef&)>;
   OpSchema& MutatesInputs(MutationFunction inputs) { return mutates_ = std::move(inputs), *this; }
-  template <class Args = Arguments>
+  template <class Def = OperatorDef>
   OpSchema& MutatesInputs(std::initializer_list<int> inputs) {
-    return MutatesInputs([list = std::vector<int>(inputs)](const Args&) { return list; });
+    return MutatesInputs([list = std::vector<int>(inputs)](const Def&) { return list; });
   }
 
   // Two runs on the same inputs may differ (random numbers), or a run has an effect beside its
@@ -9550,8 +9551,8 @@ class OpSchema {
     if (outputs < 0 && inputs >= 0) outputs = CalculateOutput(inputs);
     return {inputs, outputs};
   }
-  std::vector<int> MutatedInputs(const Arguments& args) const {
-    return mutates_ ? mutates_(args) : std::vector<int>();
+  std::vector<int> MutatedInputs(const OperatorDef& def) const {
+    return mutates_ ? mutates_(def) : std::vector<int>();
   }
   const AttributeSchema* FindAttribute(std::string_view name) const {
     for (const AttributeSchema& attribute : attributes_)
@@ -10732,15 +10733,17 @@ class OperatorBase : public Observable<OperatorBase> {
   }
 
   // `size` bytes of the device's memory for the runs from now on, instead of the operator's own. It
-  // stays the caller's, must be aligned to 64 and outlive the work that is issued; other work may
-  // write to it between runs. Null takes it away.
-  void SetScratch(void* bytes, int64_t size) {
+  // stays the caller's and must be aligned to 64; other work may write to it between runs. Runs
+  // that go on after they were cancelled keep `owner`; without one it must outlive them. Null takes
+  // it away.
+  void SetScratch(void* bytes, int64_t size, Storage owner = {}) {
     if (size < 0 || (!bytes && size > 0) || reinterpret_cast<uintptr_t>(bytes) % 64 != 0)
       Throw(ErrorCode::kInvalidArgument, "SetScratch of operator ", ToString(def()), " with ", size,
             " bytes at ", reinterpret_cast<uintptr_t>(bytes),
             "; give it memory aligned to 64 bytes, or null and 0");
     planned_scratch_ = bytes;
     planned_scratch_bytes_ = size;
+    planned_scratch_owner_ = std::move(owner);
   }
   // At least `size` bytes of the device's memory, undefined at the start of every run: what was
   // planned when that is large enough, else memory of the operator's own that is kept for the next
@@ -10833,6 +10836,7 @@ class OperatorBase : public Observable<OperatorBase> {
           out.push_back(blob->Get<Tensor>().storage());
     for (size_t i = 0; i < pending_.size(); ++i) out.push_back(pending(i).tensor.storage());
     if (scratch_) out.push_back(scratch_);
+    if (planned_scratch_owner_) out.push_back(planned_scratch_owner_);
   }
   detail::IntrusivePtr<const detail::FailureContext> failure_context() const { return identity_; }
 
@@ -10959,6 +10963,7 @@ class OperatorBase : public Observable<OperatorBase> {
   detail::InferenceCache inference_;
   void* planned_scratch_ = nullptr;
   int64_t planned_scratch_bytes_ = 0;
+  Storage planned_scratch_owner_;
   Storage scratch_;  // of its own
   detail::IntrusivePtr<const detail::OperatorIdentity> identity_;
   std::optional<Event> event_;
@@ -11964,6 +11969,75 @@ class AttrMap {
 
 #endif  // OPKIT_OP_ATTR_MAP_HPP_
 
+// ---- opkit/op/abi_check.hpp
+// What another image hands over through opkit_abi.h, read without trusting it: views of tensors and
+// attributes.
+#ifndef OPKIT_OP_ABI_CHECK_HPP_
+#define OPKIT_OP_ABI_CHECK_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Bytes of the structs in version 1.0: what every reader may rely on. Members were added since
+// where the header's sizes are larger.
+inline constexpr uint64_t kAttrBytes = 88, kTensorBytes = 72, kNodeBytes = 104;
+static_assert(sizeof(opkit_attr) >= kAttrBytes && sizeof(opkit_tensor) >= kTensorBytes &&
+              sizeof(opkit_node) >= kNodeBytes);
+// Elements, inputs, kernels: more are taken for damage.
+inline constexpr uint64_t kMostParts = 65535;
+
+// Why it must not be read, to follow its name; empty where it may. Templates, so that programs
+// without function operators do not compile them.
+template <class View>
+std::string ProblemOfView(const View* view) {
+  if (!view) return "is null";
+  if (view->size < kTensorBytes) return "is shorter than version 1.0's";
+  if (view->dtype <= 0 || view->dtype >= kNumDTypes)
+    return StrCat("has the dtype ", view->dtype, ", which does not exist");
+  if (view->rank < 0 || view->rank > OPKIT_MAX_RANK) return StrCat("has the rank ", view->rank);
+  if (view->device_type <= 0)
+    return StrCat("is on a device of the type ", view->device_type, ", which does not exist");
+  if (view->rank > 0 && (!view->shape || !view->strides)) return "has no shape or no strides";
+  bool is_empty = false;
+  for (int i = 0; i < view->rank; ++i) {
+    if (view->shape[i] < 0) return StrCat("has the extent ", view->shape[i], " on axis ", i);
+    is_empty |= view->shape[i] == 0;
+  }
+  return view->data || is_empty ? "" : "has no memory";
+}
+template <class Attr>
+std::string ProblemOfAttr(const Attr* attr) {
+  if (!attr) return "is null";
+  if (attr->size < kAttrBytes) return "is shorter than version 1.0's";
+  if (attr->type < 0 || attr->type > OPKIT_ATTR_TENSORS)
+    return StrCat("has the type ", attr->type, ", which does not exist");
+  if (!attr->name) return "has no name";
+  if (attr->count > kMostParts) return StrCat("has ", attr->count, " elements");
+  if (attr->type < OPKIT_ATTR_INTS && attr->count != 1)
+    return StrCat("has ", attr->count, " elements and is no list");
+  const int type = attr->type % 5;
+  const bool is_tensor = type == OPKIT_ATTR_TENSOR, is_text = type == OPKIT_ATTR_STRING;
+  const void* elements = is_tensor                  ? static_cast<const void*>(attr->tensors)
+                         : is_text                  ? static_cast<const void*>(attr->strings)
+                         : type == OPKIT_ATTR_FLOAT ? static_cast<const void*>(attr->floats)
+                                                    : static_cast<const void*>(attr->ints);
+  if (attr->count > 0 && (!elements || (is_text && !attr->string_sizes)))
+    return "has elements that are null";
+  for (uint64_t i = 0; i < attr->count; ++i) {
+    if (is_text && !attr->strings[i]) return "has a null string";
+    if (!is_tensor) continue;
+    if (const std::string problem = ProblemOfView(attr->tensors[i]); !problem.empty())
+      return StrCat("has a tensor that ", problem);
+    if (attr->tensors[i]->device_type != OPKIT_CPU) return "has a tensor that is not on the CPU";
+  }
+  return "";
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_ABI_CHECK_HPP_
+
 // ---- opkit/op/op_tensor.hpp
 // OpTensor and Status: what a function operator is called with and what it answers. Over the plain
 // structs of opkit_abi.h, so that the same function serves the program and a shared library.
@@ -12166,9 +12240,11 @@ opkit_tensor AbiTensor(const AnyTensor& tensor, const Dims& strides) {
   view.Bind(&tensor);
   return view.view();
 }
-// The tensor itself where it is one of this image's, or else a view of its memory.
+// The memory that another image views. Error (kInvalidArgument) for what is no view.
 template <class AnyTensor = Tensor>
 AnyTensor TensorOfView(const opkit_tensor& view) {
+  if (const std::string problem = ProblemOfView(&view); !problem.empty()) [[unlikely]]
+    Throw(ErrorCode::kInvalidArgument, "a tensor of a library ", problem);
   const Device device{static_cast<DeviceType>(view.device_type), view.device_index};
   const auto dtype = static_cast<DType>(view.dtype);
   int64_t last = 0;
@@ -12262,23 +12338,25 @@ class BasicAbiAttributes {
 };
 using AbiAttributes = BasicAbiAttributes<Arguments>;
 
-// Copies everything. Error (kInvalidArgument) for a type that does not exist.
+// Copies everything. Error (kInvalidArgument) for what is no attribute.
 template <class Args = Arguments>
 Args ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t count) {
   Args out;
+  if (count > kMostParts || (count > 0 && !attrs))
+    Throw(ErrorCode::kInvalidArgument, "a library hands over ", count, " attributes",
+          attrs ? "" : ", which are null");
   for (uint64_t i = 0; i < count; ++i) {
+    if (const std::string problem = ProblemOfAttr(attrs[i]); !problem.empty()) [[unlikely]]
+      Throw(ErrorCode::kInvalidArgument, "attribute ", i,
+            attrs[i] && attrs[i]->name ? StrCat(" '", attrs[i]->name, "'") : std::string(),
+            " of a library ", problem);
     const opkit_attr& attr = *attrs[i];
     const size_t n = attr.count;
     auto set = [&](auto list) {
       if (attr.type >= OPKIT_ATTR_INTS) return out.Set(attr.name, std::move(list));
-      if (list.size() != 1)
-        Throw(ErrorCode::kInvalidArgument, "attribute '", attr.name, "' has ", n, " values");
       typename decltype(list)::value_type one = list[0];
       out.Set(attr.name, Attribute(one));
     };
-    if (attr.type < 0 || attr.type > OPKIT_ATTR_TENSORS)
-      Throw(ErrorCode::kInvalidArgument, "attribute '", attr.name, "' has the type ", attr.type,
-            ", which does not exist");
     switch (attr.type % 5) {
       case OPKIT_ATTR_INT:
         set(std::vector<int64_t>(attr.ints, attr.ints + n));
@@ -13593,14 +13671,11 @@ class BasicResolvedOperator {
   OPKIT_COLD OPKIT_IMAGE_LOCAL BasicResolvedOperator(const std::string& op,
                                                      const std::vector<bool>& present,
                                                      Arguments args, const InvokeOptions& options)
-      : schema_(&OpRegistry::Global().GetSchema(op)), workspace_(std::make_unique<Workspace>()) {
+      : schema_(&OpRegistry::Global().GetSchema(op)) {
     def_ = OperatorDef(op, {}, {}, std::move(args));
     def_.Device(options.device.value_or(Device{})).Engine(options.engine);
-    for (size_t i = 0; i < present.size(); ++i) {
-      const std::string name = present[i] ? StrCat("input ", i) : std::string();
-      def_.Input(name);
-      inputs_.push_back(present[i] ? workspace_->CreateTensor(name) : nullptr);
-    }
+    for (size_t i = 0; i < present.size(); ++i)
+      def_.Input(present[i] ? StrCat("input ", i) : std::string());
     int num_outputs = options.num_outputs;
     if (num_outputs < 0)
       num_outputs = schema_->CalculateOutput(static_cast<int>(present.size()), def_.args());
@@ -13611,11 +13686,10 @@ class BasicResolvedOperator {
                 ? ", or once for all in its parseAttrs (REGISTER_OP(…).setParseAttrs(f))"
                 : "");
     for (int i = 0; i < num_outputs; ++i) def_.Output(StrCat("output ", i));
-    SetOperator(CreateOperator(def_, workspace_.get()));
+    SetOperator([&](Workspace* workspace) { return CreateOperator(def_, workspace); });
     for (const Kernel* kernel : OpRegistry::Global().FindKernels(op, def_.device().type))
       selects_ |= OpRegistry::Global().BackendRank(kernel->backend) > 0;
     if (selects_) selected_for_.resize(inputs_.size());
-    for (const std::string& name : def_.outputs()) outputs_.push_back(workspace_->GetBlob(name));
   }
 
   // Runs on `inputs` and returns new outputs. Errors: kInvalidArgument for a wrong count or what
@@ -13669,8 +13743,22 @@ class BasicResolvedOperator {
       Throw(ErrorCode::kInvalidArgument, "operator ", op, " cannot have ", num_inputs, " inputs");
     return std::vector<bool>(static_cast<size_t>(num_inputs), true);
   }
-  void SetOperator(std::unique_ptr<Base> op) {
+  // In a workspace of its own: an operator that keeps a state there is not in the new one's way.
+  template <class Create>
+  void SetOperator(Create create) {
+    auto workspace = std::make_unique<Workspace>();
+    std::vector<Tensor*> inputs;
+    for (const std::string& name : def_.inputs())
+      inputs.push_back(name.empty() ? nullptr : workspace->CreateTensor(name));
+    std::unique_ptr<Base> op = create(workspace.get());
+    std::vector<Blob*> outputs;
+    for (const std::string& name : def_.outputs()) outputs.push_back(workspace->GetBlob(name));
+    for (size_t i = 0; i < inputs_.size(); ++i)
+      if (inputs[i]) *inputs[i] = std::move(*inputs_[i]);
     op_ = std::move(op);
+    workspace_ = std::move(workspace);
+    inputs_ = std::move(inputs);
+    outputs_ = std::move(outputs);
     checks_shapes_ = schema_->has_inference() && !op_->InfersOutputs();
   }
   // What the operator was selected for, by input.
@@ -13691,7 +13779,8 @@ class BasicResolvedOperator {
     for (const Tensor* input : inputs_)
       infos.push_back(input && input->initialized() ? TensorInfo::Of(*input) : TensorInfo());
     const std::vector<TensorInfo> outputs = schema_->InferOutputs(def_, infos);
-    SetOperator(CreateSelected(def_, workspace_.get(), infos, outputs));
+    SetOperator(
+        [&](Workspace* workspace) { return CreateSelected(def_, workspace, infos, outputs); });
     for (size_t i = 0; i < inputs_.size(); ++i)
       if (inputs_[i]) selected_for_[i] = {inputs_[i]->dtype(), inputs_[i]->shape()};
   }
@@ -13869,11 +13958,12 @@ struct RunMemory {
 
 // A run that goes on after its function has returned: ended by whoever comes second, the function's
 // return or its completion.
-template <class Memory>
+template <class State>
 struct BasicDeferredRun : RefCounted {
   IntrusivePtr<EventState> event;
-  RefCountedList kept;  // views, the operator's state, the library
-  Memory memory;
+  RefCountedList kept;     // views, the operator's state, the library
+  State* state = nullptr;  // of its operator, which `kept` keeps
+  RunMemory memory;
   std::string op;
   std::exception_ptr failure;  // why it was completed with a failure
   std::atomic<bool> half{false};
@@ -13891,12 +13981,14 @@ struct BasicDeferredRun : RefCounted {
     } catch (...) {
       failure = std::current_exception();
     }
+    if (state) state->Ended(this);
     memory.Clear();
     kept.clear();  // who waited for the event may run it again, or unload its library
     event->Complete(std::move(failure));  // of one that was cancelled nobody waits for this
   }
 };
-using DeferredRun = BasicDeferredRun<RunMemory>;
+struct ResourceState;
+using DeferredRun = BasicDeferredRun<ResourceState>;
 
 // What the table's functions find behind a call: one for each operator.
 struct ResourceState {
@@ -13905,13 +13997,36 @@ struct ResourceState {
   bool asynchronous = false;
   void* context = nullptr;
   void (*launch)(void* context, UniqueFunction<void()> work) = nullptr;
-  Mutex mutex;  // guards `memory`
+  Mutex mutex;  // guards `memory`, `late` and what `late` owns
   RunMemory memory;
   bool used = false;  // this run has something in `memory` or is deferred
+  // A run whose function has returned, until it is completed: what its thread allocates is its own.
+  DeferredRun* late = nullptr;
   std::vector<IntrusivePtr<InvokedOperator<ResolvedOperator>>> invoked;
   RefCountedList kept_by_work;  // what work that was launched needs to be there: a library's code
   OperatorBase* deferrable = nullptr;  // of an operator with setAsync(), while its forward runs
   IntrusivePtr<DeferredRun> deferred;
+
+  // `add` puts something into the memory of the run.
+  template <class Add>
+  void Keep(Add add) {
+    MutexLock lock(mutex);
+    if (late) return add(late->memory);
+    used = true;
+    add(memory);
+  }
+  // The function of `run` returns: what it has been given goes with the run.
+  void HandOver(DeferredRun* run) {
+    MutexLock lock(mutex);
+    run->memory = std::exchange(memory, {});
+    run->state = this;
+    used = false;
+    late = run;
+  }
+  void Ended(const DeferredRun* run) {
+    MutexLock lock(mutex);
+    if (late == run) late = nullptr;
+  }
 };
 
 // Runs into `wanted`'s memory: an operator that could not use it has its result copied there.
@@ -13994,9 +14109,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
         Throw(ErrorCode::kInvalidArgument, "alloc(", bytes, ") in operator ", state.op);
       Storage storage = AllocateStorage(MemoryDevice(state.device), bytes);
       *memory = storage->data();
-      MutexLock lock(state.mutex);
-      state.used = true;
-      state.memory.memory.push_back(std::move(storage));
+      state.Keep([&](RunMemory& kept) { kept.memory.push_back(std::move(storage)); });
     });
   }
   static opkit_status Temporary(const opkit_call* call, int32_t dtype, int32_t rank,
@@ -14011,9 +14124,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
                             static_cast<DType>(dtype), MemoryDevice(state.device));
       slot->Bind(OpReq::kWrite);
       CopyView(slot->view.view(), tensor);
-      MutexLock lock(state.mutex);
-      state.used = true;
-      state.memory.temporaries.push_back(std::move(slot));
+      state.Keep([&](RunMemory& kept) { kept.temporaries.push_back(std::move(slot)); });
     });
   }
   // As much of it as the caller knows.
@@ -14084,6 +14195,9 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
 
   static std::vector<Tensor> Tensors(const opkit_tensor* views, uint64_t count) {
     std::vector<Tensor> tensors;
+    if (count > kMostParts || (count > 0 && (!views || views->size < kTensorBytes)))
+      Throw(ErrorCode::kInvalidArgument, "invoke() is given ", count,
+            " tensors that are null or shorter than version 1.0's");
     for (uint64_t i = 0; i < count; ++i) {
       const opkit_tensor& view = *opkit_tensor_at(views, i);
       if (view.dtype == OPKIT_UNDEFINED) {
@@ -14102,6 +14216,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     options.num_outputs = static_cast<int>(num_outputs);
     return options;
   }
+  static constexpr size_t kMostInvoked = 32;  // attributes may differ in every call
   static ResolvedOperator& Resolve(State& state, std::string_view op,
                                    const std::vector<Tensor>& inputs, size_t num_outputs,
                                    const Arguments& args) {
@@ -14110,8 +14225,10 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
       if (known->op == op && known->args == args && known->present == present &&
           static_cast<size_t>(known->resolved.op().OutputSize()) == num_outputs)
         return known->resolved;
-    state.invoked.push_back(MakeIntrusive<InvokedOperator<ResolvedOperator>>(
-        std::string(op), present, args, Options(num_outputs, state.device)));
+    auto made = MakeIntrusive<InvokedOperator<ResolvedOperator>>(
+        std::string(op), present, args, Options(num_outputs, state.device));
+    if (state.invoked.size() >= kMostInvoked) state.invoked.erase(state.invoked.begin());
+    state.invoked.push_back(std::move(made));
     return state.invoked.back()->resolved;
   }
   static opkit_status Invoke(const opkit_call* call, const char* op, uint64_t num_inputs,
@@ -14120,6 +14237,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
                              const opkit_attr* const* attrs) {
     return Answer([&] {
       State& state = StateOf(call);
+      if (!op) Throw(ErrorCode::kInvalidArgument, "invoke() is not told which operator");
       std::vector<Tensor> ins = Tensors(inputs, num_inputs), outs = Tensors(outputs, num_outputs);
       Arguments args = ArgumentsOfAbi(attrs, num_attrs);
       if (!state.asynchronous) {
@@ -14819,10 +14937,12 @@ struct FunctionDeviceLink {
   void (*drain)(void*) = nullptr;  // waits for what was issued before; null where all is done
 };
 
-// A forward operator leaves its state where the backward operator of the same node finds it. It is
+// A forward operator leaves its state where the backward operators of the same node find it. It is
 // emptied when the forward operator is destroyed.
 struct FunctionState : RefCounted {
   IntrusivePtr<StatefulOp> op;
+  bool is_shared = false;  // some backward operator has found it
+  Mutex mutex;             // held by the runs then: those of two losses may come side by side
 };
 using FunctionStatePtr = IntrusivePtr<FunctionState>;
 inline constexpr const char* kStateArgument = "__state";
@@ -14921,6 +15041,7 @@ class FunctionBody {
     if (!IsBound()) [[unlikely]]
       Bind();
     if (call.scratch_bytes != 0) call.scratch = op_.Scratch(call.scratch_bytes);
+    const StateUse use(state_.get());
     if (direct_) {
       const HostErrorScope message;
       const opkit_status status = CallGuarded([&] { return direct_(direct_instance_, &call); });
@@ -14938,6 +15059,19 @@ class FunctionBody {
   }
 
  private:
+  struct StateUse {
+    explicit StateUse(FunctionState* state) : shared(state && state->is_shared ? state : nullptr) {
+      if (shared) [[unlikely]]
+        shared->mutex.Lock();
+    }
+    StateUse(const StateUse&) = delete;
+    StateUse& operator=(const StateUse&) = delete;
+    ~StateUse() {
+      if (shared) [[unlikely]]
+        shared->mutex.Unlock();
+    }
+    FunctionState* shared;
+  };
   struct Release {
     FunctionBody& self;
     ~Release() {
@@ -15016,6 +15150,7 @@ class FunctionBody {
         Throw(ErrorCode::kFailedPrecondition, "operator ", ToString(def), " needs the state of ",
               record_->name, ", whose operator must be created before it, in the same workspace");
       state_ = blob->Get<FunctionStatePtr>();
+      state_->is_shared = true;
       return;  // not directly: its owner may end before this operator
     }
     state_ = MakeIntrusive<FunctionState>();
@@ -15226,10 +15361,9 @@ class FunctionBody {
       return;
     }
     const IntrusivePtr<DeferredRun> deferred = std::move(resource.deferred);
-    deferred->memory = std::exchange(resource.memory, {});
     deferred->kept = {run_, record_, record_->in_use};
     if (state_) deferred->kept.push_back(state_->op);
-    resource.used = false;
+    resource.HandOver(deferred.get());
     deferred->Arrive();
   }
   // On a stream the work that was issued may still use what the functions allocated.
@@ -15253,8 +15387,8 @@ class FunctionBody {
     const IntrusivePtr<DeferredRun> deferred = std::move(resource.deferred);
     try {
       deferred->event = MakeIntrusive<EventState>();
-      deferred->memory = std::exchange(resource.memory, {});
-      deferred->memory.additions.clear();
+      resource.memory.additions.clear();
+      resource.HandOver(deferred.get());
       deferred->kept = {run_, record_, record_->in_use};
       for (const BoundTensor& one : bound_tensors_)
         if (one.tensor && one.tensor->storage()) deferred->kept.push_back(one.tensor->storage());
@@ -16021,10 +16155,12 @@ class FunctionGradient final : public Base {
       for (int one : mutated) skipped |= one == input;
       backward.Output(skipped ? std::string() : this->GI(input));
     }
-    const FunctionDevice* device = record_->Find(def.device().type);
     for (const NamedAttribute& arg : def.args()) backward.Arg(arg.name, arg.value);
-    if (device && device->create_state && device->shares_state)
-      backward.Arg(kStateArgument, FunctionStateBlob(def));
+    // Whichever backend is going to run the node.
+    bool leaves_state = false;
+    for (const Kernel* kernel : OpRegistry::Global().KernelsOf(def.type()))
+      leaves_state |= kernel->leaves_state && kernel->device == def.device().type;
+    if (leaves_state) backward.Arg(kStateArgument, FunctionStateBlob(def));
     backward.Device(def.device()).Engine(def.engine()).IsGradientOp(true);
     return {std::move(backward)};
   }
@@ -16096,8 +16232,9 @@ class FunctionOpHost {
       if (!backward_added_) AddBackward();
     }
     // Nodes that leave a state for their backward are neither merged nor folded.
-    if (pass == FunctionPass::kForward && schema_ && device.create_state && device.shares_state)
-      schema_->Stateful();
+    kernel.leaves_state =
+        pass == FunctionPass::kForward && device.create_state && device.shares_state;
+    if (kernel.leaves_state && schema_) schema_->Stateful();
     kernel.device = device.type;
     if (!backend.empty()) kernel.backend = backend;
     kernel.owner = record->in_use;
@@ -16124,6 +16261,28 @@ class FunctionOpHost {
     if (schema_) schema_->SetDoc(record_->doc);
   }
   OpSchema* schema() const { return schema_; }
+  // The operator <name>_backward, and with it the gradient. Of another backend of an operator that
+  // exists what is there already stays.
+  void AddBackward() {
+    backward_added_ = true;
+    const std::string name = record_->name + "_backward";
+    if (schema_ || !OpRegistry::Global().FindSchema(name))
+      AddSchema(name, FunctionPass::kBackward)
+          ->SetDoc("Gradients of the inputs of " + record_->name +
+                   ", from those of its outputs, its inputs and its outputs.");
+    if (!schema_ && GradientRegistry::Global().Find(record_->name)) return;
+    GradientRegistration gradient;
+    gradient.file = record_->file;
+    gradient.line = record_->line;
+    gradient.make = [record = record_](const OperatorDef& def,
+                                       const std::vector<GradientValue>& g_output,
+                                       GradientNames& names) {
+      detail::FunctionGradient<Record, GradientMakerBase> maker(def, g_output, record);
+      maker.UseNames(&names);
+      return maker.Get();
+    };
+    BasicGradientRegistry<GradientRegistration>::Global().Add(record_->name, std::move(gradient));
+  }
   void HasEffects() {
     if (schema_) schema_->Stateful();
   }
@@ -16154,30 +16313,10 @@ class FunctionOpHost {
               if (pair.first == input && pair.second == output) return true;
             return false;
           })
-          .MutatesInputs([record](const Arguments& args) {
-            return detail::FunctionMutatedInputs(*record, OperatorDef(record->name, {}, {}, args));
+          .MutatesInputs([record](const OperatorDef& def) {
+            return detail::FunctionMutatedInputs(*record, def);
           });
     return &schema;
-  }
-  void AddBackward() {
-    backward_added_ = true;
-    // Of another backend of an operator that exists only kernels are new.
-    if (!schema_ && OpRegistry::Global().FindSchema(record_->name + "_backward")) return;
-    AddSchema(record_->name + "_backward", FunctionPass::kBackward)
-        ->SetDoc("Gradients of the inputs of " + record_->name +
-                 ", from those of its outputs, its inputs and its outputs.");
-    if (!schema_ && GradientRegistry::Global().Find(record_->name)) return;
-    GradientRegistration gradient;
-    gradient.file = record_->file;
-    gradient.line = record_->line;
-    gradient.make = [record = record_](const OperatorDef& def,
-                                       const std::vector<GradientValue>& g_output,
-                                       GradientNames& names) {
-      detail::FunctionGradient<Record, GradientMakerBase> maker(def, g_output, record);
-      maker.UseNames(&names);
-      return maker.Get();
-    };
-    BasicGradientRegistry<GradientRegistration>::Global().Add(record_->name, std::move(gradient));
   }
   IntrusivePtr<Record> record_;
   OpSchema* schema_ = nullptr;
@@ -18083,7 +18222,7 @@ class BasicGraphView {
     }
     const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
     if (!schema) return;
-    for (int i : schema->MutatedInputs(def.args()))
+    for (int i : schema->MutatedInputs(def))
       if (i >= 0 && static_cast<size_t>(i) < def.inputs().size() &&
           !def.inputs()[static_cast<size_t>(i)].empty())
         rewrites_.push_back({FindValue(def.inputs()[static_cast<size_t>(i)]), node});
@@ -18428,7 +18567,7 @@ void ForEachRewritten(const Def& def, F&& f) {
       }
   const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
   if (!schema) return;
-  for (const int i : schema->MutatedInputs(def.args()))
+  for (const int i : schema->MutatedInputs(def))
     if (i >= 0 && static_cast<size_t>(i) < def.inputs().size() &&
         !def.inputs()[static_cast<size_t>(i)].empty())
       f(def.inputs()[static_cast<size_t>(i)]);
@@ -23036,7 +23175,7 @@ class BoundPlan final : public RefCounted {
       const int64_t offset = arena.OffsetOf(value);
       if (offset >= 0 && arena.values[value].bytes > 0)
         steps_[step].op->SetScratch(static_cast<char*>(storage->data()) + offset,
-                                    arena.values[value].bytes);
+                                    arena.values[value].bytes, storage);
     }
   }
 
@@ -24750,11 +24889,9 @@ namespace detail {
 // Bytes of the structs in version 1.0: what every reader may rely on. Members were added since
 // where the header's sizes are larger.
 inline constexpr uint64_t kOpBytes = 192, kKernelBytes = 72, kLibraryBytes = 104,
-                          kParameterBytes = 56, kAttrBytes = 88, kTensorBytes = 72;
+                          kParameterBytes = 56;
 static_assert(sizeof(opkit_op) >= kOpBytes && sizeof(opkit_kernel) >= kKernelBytes &&
-              sizeof(opkit_library) >= kLibraryBytes &&
-              sizeof(opkit_parameter) >= kParameterBytes && sizeof(opkit_attr) >= kAttrBytes &&
-              sizeof(opkit_tensor) >= kTensorBytes);
+              sizeof(opkit_library) >= kLibraryBytes && sizeof(opkit_parameter) >= kParameterBytes);
 
 inline bool HasBackward(const opkit_op& op) {
   for (uint64_t k = 0; k < op.num_kernels; ++k)
@@ -24798,7 +24935,6 @@ class LibraryCheck {
 
  private:
   static constexpr uint64_t kMostOps = 1'000'000;
-  static constexpr uint64_t kMostParts = 65535;  // kernels, parameters, pairs, elements
   static constexpr size_t kLongestName = 255;
 
   // A count, and the array that it counts.
@@ -24894,38 +25030,10 @@ class LibraryCheck {
         Refuse(StrCat("has ", who, " whose '", one->name, "' has the type ", one->type,
                       ", which does not exist"),
                {});
-      if (one->default_value) CheckAttr(*one->default_value, StrCat(who, " whose '", one->name));
+      if (!one->default_value) continue;
+      if (const std::string problem = ProblemOfAttr(one->default_value); !problem.empty())
+        Refuse(StrCat("has ", who, " whose '", one->name, "' has a default that ", problem), {});
     }
-  }
-  // One that is going to be read.
-  void CheckAttr(const opkit_attr& attr, const std::string& whose) const {
-    const auto refuse = [&](const auto& why) { Refuse(StrCat("has ", whose, "' ", why), {}); };
-    if (attr.size < kAttrBytes) refuse("has a default that is shorter than version 1.0's");
-    if (attr.type < 0 || attr.type > OPKIT_ATTR_TENSORS)
-      refuse(StrCat("has a default of the type ", attr.type, ", which does not exist"));
-    if (!attr.name) refuse("has a default without a name");
-    if (attr.count > kMostParts) refuse(StrCat("has a default of ", attr.count, " elements"));
-    const int type = attr.type % 5;
-    const bool is_tensor = type == OPKIT_ATTR_TENSOR, is_text = type == OPKIT_ATTR_STRING;
-    const void* elements = is_tensor                  ? static_cast<const void*>(attr.tensors)
-                           : is_text                  ? static_cast<const void*>(attr.strings)
-                           : type == OPKIT_ATTR_FLOAT ? static_cast<const void*>(attr.floats)
-                                                      : static_cast<const void*>(attr.ints);
-    if (attr.type < OPKIT_ATTR_INTS && attr.count != 1)
-      refuse(StrCat("has a default of ", attr.count, " elements that is no list"));
-    if (attr.count > 0 && (!elements || (is_text && !attr.string_sizes)))
-      refuse("has a default whose elements are null");
-    for (uint64_t i = 0; i < attr.count; ++i) {
-      if (is_text && !attr.strings[i]) refuse("has a default with a null string");
-      if (is_tensor) CheckTensor(attr.tensors[i], whose);
-    }
-  }
-  void CheckTensor(const opkit_tensor* tensor, const std::string& whose) const {
-    const bool whole = tensor && tensor->size >= kTensorBytes && tensor->dtype > 0 &&
-                       tensor->dtype < kNumDTypes && tensor->rank >= 0 &&
-                       tensor->rank <= OPKIT_MAX_RANK && tensor->device_type == OPKIT_CPU &&
-                       tensor->data && (tensor->rank == 0 || (tensor->shape && tensor->strides));
-    if (!whole) Refuse(StrCat("has ", whose, "' has a default that is no tensor of the CPU"), {});
   }
   // The gradient of an operator is one, too.
   void CheckNamesDiffer(const opkit_library& library) const {
@@ -25144,11 +25252,26 @@ namespace detail {
 template <class Graphs>
 IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from);
 
-// Copies everything.
+// Names that a library hands over.
+template <class Name>
+std::vector<std::string> NamesOfAbi(const Name* names, uint64_t count, const char* what) {
+  if (count > kMostParts || (count > 0 && !names))
+    Throw(ErrorCode::kInvalidArgument, "a node has ", count, " ", what,
+          names ? "" : ", which are null");
+  for (uint64_t i = 0; i < count; ++i)
+    if (!names[i])
+      Throw(ErrorCode::kInvalidArgument, "a node's ", what, " have a null name at ", i);
+  return {names, names + count};
+}
+
+// Copies everything. Error (kInvalidArgument) for what is no node.
 template <class Graphs = Graph>
 OperatorDef DefinitionOfAbi(const opkit_node& node) {
-  OperatorDef def(node.op, {node.inputs, node.inputs + node.num_inputs},
-                  {node.outputs, node.outputs + node.num_outputs},
+  if (node.size < kNodeBytes || !node.op || (node.num_graphs > 0 && !node.graphs))
+    Throw(ErrorCode::kInvalidArgument,
+          "a node is shorter than version 1.0's, names no operator or has graphs that are null");
+  OperatorDef def(node.op, NamesOfAbi(node.inputs, node.num_inputs, "inputs"),
+                  NamesOfAbi(node.outputs, node.num_outputs, "outputs"),
                   ArgumentsOfAbi(node.attrs, node.num_attrs));
   if (node.name) def.Name(node.name);
   def.Device({static_cast<DeviceType>(node.device_type), node.device_index});
@@ -25845,14 +25968,9 @@ class LibraryHooks final : public FunctionHooks {
       }
     if (more_is_known) infer_shapes(shapes_known);
   }
-  std::vector<int> MutatedInputs(const OperatorDef& given) override {
+  std::vector<int> MutatedInputs(const OperatorDef& def) override {
     std::vector<int> inputs;
     if (!op_->mutated_inputs) return inputs;
-    OperatorDef def = given;
-    if (def.inputs().empty()) {  // asked of the attributes alone
-      const int count = Arity(def.args()).first;
-      for (int i = 0; i < (count < 0 ? OPKIT_MAX_RANK : count); ++i) def.Input(StrCat(i));
-    }
     const AbiNode node(def);
     std::vector<uint8_t> mutated(def.inputs().size());
     CallLibrary("mutateInputs", name_, image_->name,
@@ -26053,6 +26171,7 @@ class LibraryGradientCall {
   static opkit_status AddNode(const opkit_gradient* gradient, const opkit_node* node) {
     return Answer([&] {
       LibraryGradientCall& self = Of(gradient);
+      if (!node) Throw(ErrorCode::kInvalidArgument, "a node is null");
       OperatorDef def = DefinitionOfAbi(*node);
       def.Engine(self.def_.engine()).IsGradientOp(true);
       self.answer_.ops.push_back(std::move(def));
@@ -26157,7 +26276,8 @@ struct LoadedLibrary : RefCounted {
   std::string path, backend;
   std::vector<FunctionRecord> records;
   std::vector<char> owns;              // the operator of records[i] is this library's
-  std::vector<std::string> gradients;  // of operators that are this library's
+  std::vector<std::string> gradients;  // of the operators whose gradient is this library's
+  bool overrides = false;              // its kernels come first
   IntrusivePtr<RefCounted> in_use{new RefCounted};
   int64_t idle_count = 1;  // handles of in_use while no operator of it lives: records', kernels'
 };
@@ -26184,7 +26304,10 @@ class LibraryLoader {
   LoadedPtr LoadFile(const std::string& path, const LoadOptions& options) {
     auto object = options.own_copy ? SharedObject::OpenCopy(path) : SharedObject::Open(path);
     for (const LoadedPtr& known : table_.libraries)
-      if (known->image->object && known->image->object->base() == object->base()) return known;
+      if (known->image->object && known->image->object->base() == object->base()) {
+        CheckSameOptions(*known, options);
+        return known;
+      }
     void* const entry = object->Find(OPKIT_LIBRARY_ENTRY);
     if (!entry)
       Throw(ErrorCode::kInvalidArgument, path,
@@ -26218,6 +26341,7 @@ class LibraryLoader {
     CheckVersion(checker, *image.library);
     checker.Check();
     if (const char* own = image.library->name; own && *own) image.name = UniqueName(own);
+    loaded->overrides = options.allow_override;
     loaded->backend =
         UniqueBackend(options.backend.empty() ? BackendOf(name) : options.backend, *image.library);
     if (image.library->initialize) {
@@ -26265,6 +26389,15 @@ class LibraryLoader {
   }
 
  private:
+  // Of a file that is loaded already.
+  static void CheckSameOptions(const Loaded& known, const LoadOptions& options) {
+    const bool same_backend = options.backend.empty() || options.backend == known.backend;
+    if (same_backend && (known.overrides || !options.allow_override)) return;
+    Throw(ErrorCode::kFailedPrecondition, "library ", known.image->name,
+          " is loaded already, as backend ", known.backend,
+          known.overrides ? "" : " and without allow_override",
+          "; unload it first, or ask for its own_copy");
+  }
   static void Finalize(const LibraryImage& image) {
     if (!image.library->finalize) return;
     HostErrorScope message;
@@ -26354,9 +26487,12 @@ class LibraryLoader {
   // The operator <name>_backward is made for an operator with a backward function.
   static void CheckGradientIsFree(const LibraryImage& image, const opkit_op& op, bool exists) {
     const std::string backward = StrCat(op.name, "_backward");
-    if (HasBackward(op) && !exists && Exists(backward))
+    if (exists || (!HasBackward(op) && !SaysGradient(op))) return;
+    const bool taken = HasBackward(op) && Exists(backward);
+    if (taken || GradientRegistry::Global().Find(op.name))
       Throw(ErrorCode::kAlreadyExists, "library ", image.name, " brings operator ", op.name,
-            " with a backward function, whose operator ", backward,
+            taken ? StrCat(" with a backward function, whose operator ", backward)
+                  : std::string(" with a gradient, which"),
             " this program has already; rename it");
   }
   void RegisterOp(Loaded& loaded, size_t i) {
@@ -26374,13 +26510,21 @@ class LibraryLoader {
     for (uint64_t k = 0; k < op.num_kernels; ++k) {
       host.Add(record->devices[k], FunctionPass::kForward, backend);
       ++loaded.idle_count;
-      if (op.kernels[k]->backward) {
-        ++loaded.idle_count;
-        if (!GradientRegistry::Global().Find(op.name)) loaded.gradients.push_back(op.name);
-        host.Add(record->devices[k], FunctionPass::kBackward, backend);
-      }
+      if (!op.kernels[k]->backward) continue;
+      AddGradient(loaded, i, host);  // before the kernel, which would
+      host.Add(record->devices[k], FunctionPass::kBackward, backend);
+      ++loaded.idle_count;
     }
-    if (SaysGradient(op) && !GradientRegistry::Global().Find(op.name)) {
+    AddGradient(loaded, i, host);
+  }
+  // The operator's gradient is this library's, where it has none.
+  void AddGradient(Loaded& loaded, size_t i, Host& host) {
+    const opkit_op& op = *loaded.image->library->ops[i];
+    const bool has_one = GradientRegistry::Global().Find(op.name);
+    if (HasBackward(op)) {
+      if (!has_one) loaded.gradients.push_back(op.name);
+      if (!has_one || !Exists(StrCat(op.name, "_backward"))) host.AddBackward();
+    } else if (!has_one && SaysGradient(op)) {
       loaded.gradients.push_back(op.name);
       GradientRegistry::Global().Add(op.name, MakeLibraryGradient(loaded.image, op));
     }
@@ -26417,19 +26561,21 @@ class LibraryLoader {
     for (const std::string& op : loaded.gradients) GradientRegistry::Global().Remove(op);
     loaded.gradients.clear();
   }
-  // Operators that other libraries have as well become theirs.
+  // Operators and gradients that other libraries have as well become theirs.
   void AdoptOrphans(const Loaded& gone) {
     for (size_t i = 0; i < gone.records.size(); ++i) {
-      if (!gone.owns[i]) continue;
-      for (const LoadedPtr& other : table_.libraries) {
-        bool adopted = false;
-        for (size_t k = 0; k < other->records.size() && !adopted; ++k) {
-          if (other->owns[k] || other->records[k]->name != gone.records[i]->name) continue;
-          other->owns[k] = adopted = true;
-          RegisterOp(*other, k);
+      bool adopted = !gone.owns[i];
+      for (const LoadedPtr& other : table_.libraries)
+        for (size_t k = 0; k < other->records.size(); ++k) {
+          if (other->records[k]->name != gone.records[i]->name) continue;
+          if (!adopted && !other->owns[k]) {
+            other->owns[k] = adopted = true;
+            RegisterOp(*other, k);
+          } else {
+            Host host(other->records[k]);
+            AddGradient(*other, k, host);
+          }
         }
-        if (adopted) break;
-      }
     }
   }
 
@@ -27019,8 +27165,7 @@ class OPKIT_IMAGE_LOCAL ExportedOperator : public RefCounted {
   }
   static opkit_status MutatedInputs(const opkit_op* op, const opkit_node* node, uint8_t* mutated) {
     return GuardedCall([&] {
-      const Arguments args = ArgumentsOfAbi(node->attrs, node->num_attrs);
-      for (const int input : Of(op).schema_.MutatedInputs(args)) {
+      for (const int input : Of(op).schema_.MutatedInputs(DefinitionOfAbi(*node))) {
         if (input < 0 || static_cast<uint64_t>(input) >= node->num_inputs)
           return OpStatus::Failure("MutatesInputs of its schema names input ", input,
                                    ", but the node has ", node->num_inputs);

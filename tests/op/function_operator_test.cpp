@@ -318,7 +318,7 @@ TEST_CASE("mutated inputs are written to, and the schema knows them") {
   op.Run();
   CHECK(bench.Values("mean") == Floats{3});
   auto mutated = [](const char* name, Arguments args) {
-    return OpRegistry::Global().GetSchema(name).MutatedInputs(args);
+    return OpRegistry::Global().GetSchema(name).MutatedInputs(OperatorDef(name, {}, {}, args));
   };
   CHECK(mutated("FnMovingMean", {}) == std::vector<int>{1});
   CHECK(mutated("FnMutatesByAttr", {{"which", 2}}) == std::vector<int>{2});

@@ -63,6 +63,24 @@ REGISTER_OP(ResAdd)
       return SUCCESS;
     });
 
+// y[0] = the attribute "value".
+struct Counted final : StatefulOp {
+  explicit Counted(float its_value) : value(its_value) { ++alive; }
+  ~Counted() override { --alive; }
+  Status Run(FunctionPass, OpIns, OpOuts out, OpResource&) override {
+    out[0].data<float>()[0] = value;
+    return SUCCESS;
+  }
+  float value;
+  static inline int alive = 0;
+};
+REGISTER_OP(ResCounted)
+    .setCreateOpState([](const AttrMap& attrs, std::unique_ptr<StatefulOp>* state) {
+      *state = std::make_unique<Counted>(attrs.get<float>("value"));
+    })
+    .setParseAttrs(OneToOne)
+    .setInferShape(SameShape);
+
 // One operator on x, of which only y = ResBody(x) matters.
 struct Bench {
   explicit Bench(const char* type = "ResBody", Arguments args = {}, Device device = {},
@@ -275,6 +293,78 @@ TEST_CASE("errors of invoke name the operator") {
   CHECK(Contains(
       error([](OpIns in, OpResource& res) { res.invoke("ResAd", {in[0]}, {in[0]}); }).message(),
       "did you mean 'ResAdd'?"));
+}
+
+TEST_CASE("invoke does not trust what it is given") {
+  Bench bench;
+  const int64_t shape[] = {2}, strides[] = {1}, negative[] = {-2};
+  float values[2] = {1, 2};
+  struct Asked {
+    opkit_tensor in[2], out;
+    opkit_attr attr;
+    const opkit_attr* attrs[1];
+    const char* op;
+    uint64_t num_in, num_attrs;
+  };
+  const auto message = [&](auto spoil) {
+    std::string text;
+    bench.Run([&](OpIns in, OpOuts, OpResource& res) {
+      const OpTensor plain(values, DType::kFloat32, shape, strides);
+      double scale = 2;
+      Asked asked{{plain.view(), in[0].view()}, plain.view(), {}, {}, "ResAdd", 2, 1};
+      asked.attr.size = sizeof asked.attr;
+      asked.attr.name = "scale";
+      asked.attr.type = OPKIT_ATTR_FLOAT;
+      asked.attr.count = 1;
+      asked.attr.floats = &scale;
+      asked.attrs[0] = &asked.attr;
+      spoil(asked);
+      const opkit_host* host = res.call()->host;
+      const opkit_status status = host->invoke(res.call(), asked.op, asked.num_in, asked.in, 1,
+                                               &asked.out, asked.num_attrs, asked.attrs);
+      text = status == OPKIT_OK ? "" : host->failure_text();
+    });
+    return text;
+  };
+  CHECK(message([](Asked&) {}).empty());
+  CHECK(values[0] == 4);
+  const auto says = [&](auto spoil, const char* text) {
+    const std::string found = message(spoil);
+    CAPTURE(found);
+    CHECK(Contains(found, text));
+  };
+  says([](Asked& a) { a.op = nullptr; }, "invoke() is not told which operator");
+  says([](Asked& a) { a.in[0].size = 8; }, "null or shorter than version 1.0's");
+  says([](Asked& a) { a.num_in = 1 << 20; }, "invoke() is given 1048576 tensors");
+  says([](Asked& a) { a.in[0].dtype = 99; }, "has the dtype 99, which does not exist");
+  says([](Asked& a) { a.in[0].rank = -1; }, "has the rank -1");
+  says([](Asked& a) { a.in[0].rank = OPKIT_MAX_RANK + 1; }, "has the rank ");
+  says([](Asked& a) { a.in[0].shape = nullptr; }, "has no shape or no strides");
+  says([&](Asked& a) { a.in[0].shape = negative; }, "has the extent -2 on axis 0");
+  says([](Asked& a) { a.out.data = nullptr; }, "has no memory");
+  says([](Asked& a) { a.out.device_type = 0; }, "on a device of the type 0");
+  says([](Asked& a) { a.attrs[0] = nullptr; }, "attribute 0 of a library is null");
+  says([](Asked& a) { a.attr.size = 8; }, "attribute 0 'scale' of a library is shorter");
+  says([](Asked& a) { a.attr.type = 12; }, "has the type 12, which does not exist");
+  says([](Asked& a) { a.attr.name = nullptr; }, "attribute 0 of a library has no name");
+  says([](Asked& a) { a.attr.floats = nullptr; }, "has elements that are null");
+  says([](Asked& a) { a.attr.count = 2; }, "has 2 elements and is no list");
+  says([](Asked& a) { a.num_attrs = 1 << 20; }, "hands over 1048576 attributes");
+}
+
+TEST_CASE("an operator that invokes with ever new attributes keeps few of them") {
+  Bench bench;
+  Counted::alive = 0;
+  bench.Run([&](OpIns in, OpOuts out, OpResource& res) {
+    for (int i = 0; i < 200; ++i) {
+      res.invoke("ResCounted", {in[0]}, {out[0]}, {{"value", static_cast<float>(i)}});
+      CHECK(out[0].data<float>()[0] == static_cast<float>(i));
+    }
+  });
+  CHECK(Counted::alive > 1);
+  CHECK(Counted::alive < 100);
+  bench.op.reset();
+  CHECK(Counted::alive == 0);
 }
 
 TEST_CASE("on a stream invoke and parallel_for keep their places in it") {

@@ -328,11 +328,14 @@ TEST_CASE("null pointers, wrong names and absurd counts in a description are ref
   const auto with_default = [&](D d) { with_parameter(d), d.parameter.default_value = &d.attr; };
   CHECK(MessageAfter(with_default) == kAccepted);
   says([&](D d) { with_default(d), d.attr.size = 8; }, "'p' has a default that is shorter");
-  says([&](D d) { with_default(d), d.attr.type = -1; }, "'p' has a default of the type -1");
-  says([&](D d) { with_default(d), d.attr.count = 2; }, "has a default of 2 elements that is no");
-  says([&](D d) { with_default(d), d.attr.ints = nullptr; }, "whose elements are null");
-  says([&](D d) { with_default(d), d.attr.type = OPKIT_ATTR_STRING; }, "whose elements are null");
-  says([&](D d) { with_default(d), d.attr.count = uint64_t{1} << 50; }, "has a default of 112589");
+  says([&](D d) { with_default(d), d.attr.type = -1; },
+       "'p' has a default that has the type -1, which");
+  says([&](D d) { with_default(d), d.attr.count = 2; }, "that has 2 elements and is no list");
+  says([&](D d) { with_default(d), d.attr.ints = nullptr; }, "that has elements that are null");
+  says([&](D d) { with_default(d), d.attr.type = OPKIT_ATTR_STRING; },
+       "that has elements that are null");
+  says([&](D d) { with_default(d), d.attr.count = uint64_t{1} << 50; },
+       "has a default that has 112589");
 }
 
 TEST_CASE("functions of a description that fail in silence, or throw across the ABI") {

@@ -149,12 +149,15 @@ TEST_CASE("inputs that a library writes to are known to the schema and get no gr
   CHECK(bench.Values("mean") == Floats{3});
   CHECK(bench.Values("y") == Floats{3});
   bench.op.reset();
-  const auto mutated = [](const char* op, const Arguments& args) {
-    return OpRegistry::Global().GetSchema(op).MutatedInputs(args);
+  const auto mutated = [](const char* op, int inputs, const Arguments& args = {}) {
+    OperatorDef def(op, {}, {"y"}, args);
+    for (int i = 0; i < inputs; ++i) def.Input(StrCat("x", i));
+    return OpRegistry::Global().GetSchema(op).MutatedInputs(def);
   };
-  CHECK(mutated("LibMovingMean", {}) == std::vector<int>{1});
-  CHECK(mutated("LibMutatesByAttr", {{"which", 2}}) == std::vector<int>{2});
-  CHECK(mutated("LibFast", {}).empty());
+  CHECK(mutated("LibMovingMean", 2) == std::vector<int>{1});
+  CHECK(mutated("LibMutatesByAttr", 3, {{"which", 2}}) == std::vector<int>{2});
+  CHECK(mutated("LibMutatesByAttr", 100, {{"which", 99}}) == std::vector<int>{99});
+  CHECK(mutated("LibFast", 1).empty());
   CHECK(Contains(ErrorOf([&] {
                    bench.Create(OperatorDef("LibMutatesByAttr", {"x"}, {"y"}, {{"which", 2}}));
                  }).message(),

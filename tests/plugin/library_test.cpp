@@ -215,6 +215,53 @@ TEST_CASE("overrides come first, any number of them, and go in any order") {
   }
 }
 
+TEST_CASE("a gradient that two backends of an operator bring stays while one of them is loaded") {
+  OwnShared own;
+  const std::string before = Registrations();
+  LoadOptions another;
+  another.own_copy = true;
+  const auto gradient = [](const std::string& backend) {
+    InvokeOptions options;
+    options.num_outputs = 1;
+    options.engine = backend;
+    const Tensor one = Vector({1});
+    return Invoke("LibShared_backward", {one, one, one}, {}, options)[0].data<float>()[0];
+  };
+  for (const bool first_goes_first : {true, false}) {
+    CAPTURE(first_goes_first);
+    Library first = Library::Load(PathOf("five_times"));
+    Library second = Library::Load(PathOf("five_times"), another);
+    CHECK(second.backend() == "five_times.2");
+    Library& left = first_goes_first ? second : first;
+    (first_goes_first ? first : second).Unload();
+    CHECK(HasGradient("LibShared"));
+    CHECK(gradient(left.backend()) == 5);
+    CHECK(CheckRegistrations().empty());
+    left.Unload();
+    CHECK_FALSE(HasGradient("LibShared"));
+    CHECK(Registrations() == before);
+  }
+}
+
+TEST_CASE("a library with the gradient of an operator whose gradient the program has is refused") {
+  const std::string before = Registrations();
+  GradientRegistration gradient;
+  gradient.kind = GradientKind::kNone;
+  GradientRegistry::Global().Add("LibShared", std::move(gradient));
+  const Error error = ErrorOf([&] { Library::Load(PathOf("five_times")); });
+  CHECK(error.code() == ErrorCode::kAlreadyExists);
+  CHECK(Contains(error.message(),
+                 "library libfive_times.so brings operator LibShared with a gradient, which this "
+                 "program has already"));
+  {
+    Library library = Library::Load(PathOf("twice"));  // which brings none
+    CHECK(CheckRegistrations().empty());
+    library.Unload();
+  }
+  GradientRegistry::Global().Remove("LibShared");
+  CHECK(Registrations() == before);
+}
+
 TEST_CASE("an override's gradient comes with it") {
   OwnShared own;
   FunctionOpBuilder("LibShared_backward", __FILE__, __LINE__)
@@ -275,6 +322,18 @@ TEST_CASE("the same file is loaded once, from two threads at once as well") {
   CHECK(Library::Load(PathOf("twice")) == first);
   CHECK(Library::Load(fs::relative(PathOf("twice")).string()) == first);
   CHECK(Library::All().size() == 1);
+  // What it cannot have any more is refused.
+  LoadOptions named;
+  named.backend = "twice";
+  CHECK(Library::Load(PathOf("twice"), named) == first);
+  named.backend = "other";
+  for (const LoadOptions& options : {named, Overriding()}) {
+    const Error error = ErrorOf([&] { Library::Load(PathOf("twice"), options); });
+    CHECK(error.code() == ErrorCode::kFailedPrecondition);
+    CHECK(Contains(error.message(),
+                   "library libtwice.so is loaded already, as backend twice and without "
+                   "allow_override; unload it first, or ask for its own_copy"));
+  }
   first.Unload();
   CHECK(Registrations() == before);
 

@@ -343,7 +343,7 @@ class BoundPlan final : public RefCounted {
       const int64_t offset = arena.OffsetOf(value);
       if (offset >= 0 && arena.values[value].bytes > 0)
         steps_[step].op->SetScratch(static_cast<char*>(storage->data()) + offset,
-                                    arena.values[value].bytes);
+                                    arena.values[value].bytes, storage);
     }
   }
 

@@ -142,7 +142,7 @@ class BasicGraphView {
     }
     const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
     if (!schema) return;
-    for (int i : schema->MutatedInputs(def.args()))
+    for (int i : schema->MutatedInputs(def))
       if (i >= 0 && static_cast<size_t>(i) < def.inputs().size() &&
           !def.inputs()[static_cast<size_t>(i)].empty())
         rewrites_.push_back({FindValue(def.inputs()[static_cast<size_t>(i)]), node});

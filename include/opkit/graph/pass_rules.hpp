@@ -20,7 +20,7 @@ void ForEachRewritten(const Def& def, F&& f) {
       }
   const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
   if (!schema) return;
-  for (const int i : schema->MutatedInputs(def.args()))
+  for (const int i : schema->MutatedInputs(def))
     if (i >= 0 && static_cast<size_t>(i) < def.inputs().size() &&
         !def.inputs()[static_cast<size_t>(i)].empty())
       f(def.inputs()[static_cast<size_t>(i)]);

@@ -2,7 +2,7 @@
 #ifndef OPKIT_OP_ABI_ATTRIBUTES_HPP_
 #define OPKIT_OP_ABI_ATTRIBUTES_HPP_
 
-#include "opkit/abi/opkit_abi.h"
+#include "opkit/op/abi_check.hpp"
 #include "opkit/op/attr_map.hpp"
 #include "opkit/op/op_tensor.hpp"
 
@@ -20,9 +20,11 @@ opkit_tensor AbiTensor(const AnyTensor& tensor, const Dims& strides) {
   view.Bind(&tensor);
   return view.view();
 }
-// The tensor itself where it is one of this image's, or else a view of its memory.
+// The memory that another image views. Error (kInvalidArgument) for what is no view.
 template <class AnyTensor = Tensor>
 AnyTensor TensorOfView(const opkit_tensor& view) {
+  if (const std::string problem = ProblemOfView(&view); !problem.empty()) [[unlikely]]
+    Throw(ErrorCode::kInvalidArgument, "a tensor of a library ", problem);
   const Device device{static_cast<DeviceType>(view.device_type), view.device_index};
   const auto dtype = static_cast<DType>(view.dtype);
   int64_t last = 0;
@@ -116,23 +118,25 @@ class BasicAbiAttributes {
 };
 using AbiAttributes = BasicAbiAttributes<Arguments>;
 
-// Copies everything. Error (kInvalidArgument) for a type that does not exist.
+// Copies everything. Error (kInvalidArgument) for what is no attribute.
 template <class Args = Arguments>
 Args ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t count) {
   Args out;
+  if (count > kMostParts || (count > 0 && !attrs))
+    Throw(ErrorCode::kInvalidArgument, "a library hands over ", count, " attributes",
+          attrs ? "" : ", which are null");
   for (uint64_t i = 0; i < count; ++i) {
+    if (const std::string problem = ProblemOfAttr(attrs[i]); !problem.empty()) [[unlikely]]
+      Throw(ErrorCode::kInvalidArgument, "attribute ", i,
+            attrs[i] && attrs[i]->name ? StrCat(" '", attrs[i]->name, "'") : std::string(),
+            " of a library ", problem);
     const opkit_attr& attr = *attrs[i];
     const size_t n = attr.count;
     auto set = [&](auto list) {
       if (attr.type >= OPKIT_ATTR_INTS) return out.Set(attr.name, std::move(list));
-      if (list.size() != 1)
-        Throw(ErrorCode::kInvalidArgument, "attribute '", attr.name, "' has ", n, " values");
       typename decltype(list)::value_type one = list[0];
       out.Set(attr.name, Attribute(one));
     };
-    if (attr.type < 0 || attr.type > OPKIT_ATTR_TENSORS)
-      Throw(ErrorCode::kInvalidArgument, "attribute '", attr.name, "' has the type ", attr.type,
-            ", which does not exist");
     switch (attr.type % 5) {
       case OPKIT_ATTR_INT:
         set(std::vector<int64_t>(attr.ints, attr.ints + n));

@@ -25,10 +25,12 @@ struct FunctionDeviceLink {
   void (*drain)(void*) = nullptr;  // waits for what was issued before; null where all is done
 };
 
-// A forward operator leaves its state where the backward operator of the same node finds it. It is
+// A forward operator leaves its state where the backward operators of the same node find it. It is
 // emptied when the forward operator is destroyed.
 struct FunctionState : RefCounted {
   IntrusivePtr<StatefulOp> op;
+  bool is_shared = false;  // some backward operator has found it
+  Mutex mutex;             // held by the runs then: those of two losses may come side by side
 };
 using FunctionStatePtr = IntrusivePtr<FunctionState>;
 inline constexpr const char* kStateArgument = "__state";
@@ -127,6 +129,7 @@ class FunctionBody {
     if (!IsBound()) [[unlikely]]
       Bind();
     if (call.scratch_bytes != 0) call.scratch = op_.Scratch(call.scratch_bytes);
+    const StateUse use(state_.get());
     if (direct_) {
       const HostErrorScope message;
       const opkit_status status = CallGuarded([&] { return direct_(direct_instance_, &call); });
@@ -144,6 +147,19 @@ class FunctionBody {
   }
 
  private:
+  struct StateUse {
+    explicit StateUse(FunctionState* state) : shared(state && state->is_shared ? state : nullptr) {
+      if (shared) [[unlikely]]
+        shared->mutex.Lock();
+    }
+    StateUse(const StateUse&) = delete;
+    StateUse& operator=(const StateUse&) = delete;
+    ~StateUse() {
+      if (shared) [[unlikely]]
+        shared->mutex.Unlock();
+    }
+    FunctionState* shared;
+  };
   struct Release {
     FunctionBody& self;
     ~Release() {
@@ -222,6 +238,7 @@ class FunctionBody {
         Throw(ErrorCode::kFailedPrecondition, "operator ", ToString(def), " needs the state of ",
               record_->name, ", whose operator must be created before it, in the same workspace");
       state_ = blob->Get<FunctionStatePtr>();
+      state_->is_shared = true;
       return;  // not directly: its owner may end before this operator
     }
     state_ = MakeIntrusive<FunctionState>();
@@ -432,10 +449,9 @@ class FunctionBody {
       return;
     }
     const IntrusivePtr<DeferredRun> deferred = std::move(resource.deferred);
-    deferred->memory = std::exchange(resource.memory, {});
     deferred->kept = {run_, record_, record_->in_use};
     if (state_) deferred->kept.push_back(state_->op);
-    resource.used = false;
+    resource.HandOver(deferred.get());
     deferred->Arrive();
   }
   // On a stream the work that was issued may still use what the functions allocated.
@@ -459,8 +475,8 @@ class FunctionBody {
     const IntrusivePtr<DeferredRun> deferred = std::move(resource.deferred);
     try {
       deferred->event = MakeIntrusive<EventState>();
-      deferred->memory = std::exchange(resource.memory, {});
-      deferred->memory.additions.clear();
+      resource.memory.additions.clear();
+      resource.HandOver(deferred.get());
       deferred->kept = {run_, record_, record_->in_use};
       for (const BoundTensor& one : bound_tensors_)
         if (one.tensor && one.tensor->storage()) deferred->kept.push_back(one.tensor->storage());

@@ -111,10 +111,12 @@ class FunctionGradient final : public Base {
       for (int one : mutated) skipped |= one == input;
       backward.Output(skipped ? std::string() : this->GI(input));
     }
-    const FunctionDevice* device = record_->Find(def.device().type);
     for (const NamedAttribute& arg : def.args()) backward.Arg(arg.name, arg.value);
-    if (device && device->create_state && device->shares_state)
-      backward.Arg(kStateArgument, FunctionStateBlob(def));
+    // Whichever backend is going to run the node.
+    bool leaves_state = false;
+    for (const Kernel* kernel : OpRegistry::Global().KernelsOf(def.type()))
+      leaves_state |= kernel->leaves_state && kernel->device == def.device().type;
+    if (leaves_state) backward.Arg(kStateArgument, FunctionStateBlob(def));
     backward.Device(def.device()).Engine(def.engine()).IsGradientOp(true);
     return {std::move(backward)};
   }
@@ -186,8 +188,9 @@ class FunctionOpHost {
       if (!backward_added_) AddBackward();
     }
     // Nodes that leave a state for their backward are neither merged nor folded.
-    if (pass == FunctionPass::kForward && schema_ && device.create_state && device.shares_state)
-      schema_->Stateful();
+    kernel.leaves_state =
+        pass == FunctionPass::kForward && device.create_state && device.shares_state;
+    if (kernel.leaves_state && schema_) schema_->Stateful();
     kernel.device = device.type;
     if (!backend.empty()) kernel.backend = backend;
     kernel.owner = record->in_use;
@@ -214,6 +217,28 @@ class FunctionOpHost {
     if (schema_) schema_->SetDoc(record_->doc);
   }
   OpSchema* schema() const { return schema_; }
+  // The operator <name>_backward, and with it the gradient. Of another backend of an operator that
+  // exists what is there already stays.
+  void AddBackward() {
+    backward_added_ = true;
+    const std::string name = record_->name + "_backward";
+    if (schema_ || !OpRegistry::Global().FindSchema(name))
+      AddSchema(name, FunctionPass::kBackward)
+          ->SetDoc("Gradients of the inputs of " + record_->name +
+                   ", from those of its outputs, its inputs and its outputs.");
+    if (!schema_ && GradientRegistry::Global().Find(record_->name)) return;
+    GradientRegistration gradient;
+    gradient.file = record_->file;
+    gradient.line = record_->line;
+    gradient.make = [record = record_](const OperatorDef& def,
+                                       const std::vector<GradientValue>& g_output,
+                                       GradientNames& names) {
+      detail::FunctionGradient<Record, GradientMakerBase> maker(def, g_output, record);
+      maker.UseNames(&names);
+      return maker.Get();
+    };
+    BasicGradientRegistry<GradientRegistration>::Global().Add(record_->name, std::move(gradient));
+  }
   void HasEffects() {
     if (schema_) schema_->Stateful();
   }
@@ -244,30 +269,10 @@ class FunctionOpHost {
               if (pair.first == input && pair.second == output) return true;
             return false;
           })
-          .MutatesInputs([record](const Arguments& args) {
-            return detail::FunctionMutatedInputs(*record, OperatorDef(record->name, {}, {}, args));
+          .MutatesInputs([record](const OperatorDef& def) {
+            return detail::FunctionMutatedInputs(*record, def);
           });
     return &schema;
-  }
-  void AddBackward() {
-    backward_added_ = true;
-    // Of another backend of an operator that exists only kernels are new.
-    if (!schema_ && OpRegistry::Global().FindSchema(record_->name + "_backward")) return;
-    AddSchema(record_->name + "_backward", FunctionPass::kBackward)
-        ->SetDoc("Gradients of the inputs of " + record_->name +
-                 ", from those of its outputs, its inputs and its outputs.");
-    if (!schema_ && GradientRegistry::Global().Find(record_->name)) return;
-    GradientRegistration gradient;
-    gradient.file = record_->file;
-    gradient.line = record_->line;
-    gradient.make = [record = record_](const OperatorDef& def,
-                                       const std::vector<GradientValue>& g_output,
-                                       GradientNames& names) {
-      detail::FunctionGradient<Record, GradientMakerBase> maker(def, g_output, record);
-      maker.UseNames(&names);
-      return maker.Get();
-    };
-    BasicGradientRegistry<GradientRegistration>::Global().Add(record_->name, std::move(gradient));
   }
   IntrusivePtr<Record> record_;
   OpSchema* schema_ = nullptr;

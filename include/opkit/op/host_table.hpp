@@ -122,11 +122,12 @@ struct RunMemory {
 
 // A run that goes on after its function has returned: ended by whoever comes second, the function's
 // return or its completion.
-template <class Memory>
+template <class State>
 struct BasicDeferredRun : RefCounted {
   IntrusivePtr<EventState> event;
-  RefCountedList kept;  // views, the operator's state, the library
-  Memory memory;
+  RefCountedList kept;     // views, the operator's state, the library
+  State* state = nullptr;  // of its operator, which `kept` keeps
+  RunMemory memory;
   std::string op;
   std::exception_ptr failure;  // why it was completed with a failure
   std::atomic<bool> half{false};
@@ -144,12 +145,14 @@ struct BasicDeferredRun : RefCounted {
     } catch (...) {
       failure = std::current_exception();
     }
+    if (state) state->Ended(this);
     memory.Clear();
     kept.clear();  // who waited for the event may run it again, or unload its library
     event->Complete(std::move(failure));  // of one that was cancelled nobody waits for this
   }
 };
-using DeferredRun = BasicDeferredRun<RunMemory>;
+struct ResourceState;
+using DeferredRun = BasicDeferredRun<ResourceState>;
 
 // What the table's functions find behind a call: one for each operator.
 struct ResourceState {
@@ -158,13 +161,36 @@ struct ResourceState {
   bool asynchronous = false;
   void* context = nullptr;
   void (*launch)(void* context, UniqueFunction<void()> work) = nullptr;
-  Mutex mutex;  // guards `memory`
+  Mutex mutex;  // guards `memory`, `late` and what `late` owns
   RunMemory memory;
   bool used = false;  // this run has something in `memory` or is deferred
+  // A run whose function has returned, until it is completed: what its thread allocates is its own.
+  DeferredRun* late = nullptr;
   std::vector<IntrusivePtr<InvokedOperator<ResolvedOperator>>> invoked;
   RefCountedList kept_by_work;  // what work that was launched needs to be there: a library's code
   OperatorBase* deferrable = nullptr;  // of an operator with setAsync(), while its forward runs
   IntrusivePtr<DeferredRun> deferred;
+
+  // `add` puts something into the memory of the run.
+  template <class Add>
+  void Keep(Add add) {
+    MutexLock lock(mutex);
+    if (late) return add(late->memory);
+    used = true;
+    add(memory);
+  }
+  // The function of `run` returns: what it has been given goes with the run.
+  void HandOver(DeferredRun* run) {
+    MutexLock lock(mutex);
+    run->memory = std::exchange(memory, {});
+    run->state = this;
+    used = false;
+    late = run;
+  }
+  void Ended(const DeferredRun* run) {
+    MutexLock lock(mutex);
+    if (late == run) late = nullptr;
+  }
 };
 
 // Runs into `wanted`'s memory: an operator that could not use it has its result copied there.
@@ -247,9 +273,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
         Throw(ErrorCode::kInvalidArgument, "alloc(", bytes, ") in operator ", state.op);
       Storage storage = AllocateStorage(MemoryDevice(state.device), bytes);
       *memory = storage->data();
-      MutexLock lock(state.mutex);
-      state.used = true;
-      state.memory.memory.push_back(std::move(storage));
+      state.Keep([&](RunMemory& kept) { kept.memory.push_back(std::move(storage)); });
     });
   }
   static opkit_status Temporary(const opkit_call* call, int32_t dtype, int32_t rank,
@@ -264,9 +288,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
                             static_cast<DType>(dtype), MemoryDevice(state.device));
       slot->Bind(OpReq::kWrite);
       CopyView(slot->view.view(), tensor);
-      MutexLock lock(state.mutex);
-      state.used = true;
-      state.memory.temporaries.push_back(std::move(slot));
+      state.Keep([&](RunMemory& kept) { kept.temporaries.push_back(std::move(slot)); });
     });
   }
   // As much of it as the caller knows.
@@ -337,6 +359,9 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
 
   static std::vector<Tensor> Tensors(const opkit_tensor* views, uint64_t count) {
     std::vector<Tensor> tensors;
+    if (count > kMostParts || (count > 0 && (!views || views->size < kTensorBytes)))
+      Throw(ErrorCode::kInvalidArgument, "invoke() is given ", count,
+            " tensors that are null or shorter than version 1.0's");
     for (uint64_t i = 0; i < count; ++i) {
       const opkit_tensor& view = *opkit_tensor_at(views, i);
       if (view.dtype == OPKIT_UNDEFINED) {
@@ -355,6 +380,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     options.num_outputs = static_cast<int>(num_outputs);
     return options;
   }
+  static constexpr size_t kMostInvoked = 32;  // attributes may differ in every call
   static ResolvedOperator& Resolve(State& state, std::string_view op,
                                    const std::vector<Tensor>& inputs, size_t num_outputs,
                                    const Arguments& args) {
@@ -363,8 +389,10 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
       if (known->op == op && known->args == args && known->present == present &&
           static_cast<size_t>(known->resolved.op().OutputSize()) == num_outputs)
         return known->resolved;
-    state.invoked.push_back(MakeIntrusive<InvokedOperator<ResolvedOperator>>(
-        std::string(op), present, args, Options(num_outputs, state.device)));
+    auto made = MakeIntrusive<InvokedOperator<ResolvedOperator>>(
+        std::string(op), present, args, Options(num_outputs, state.device));
+    if (state.invoked.size() >= kMostInvoked) state.invoked.erase(state.invoked.begin());
+    state.invoked.push_back(std::move(made));
     return state.invoked.back()->resolved;
   }
   static opkit_status Invoke(const opkit_call* call, const char* op, uint64_t num_inputs,
@@ -373,6 +401,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
                              const opkit_attr* const* attrs) {
     return Answer([&] {
       State& state = StateOf(call);
+      if (!op) Throw(ErrorCode::kInvalidArgument, "invoke() is not told which operator");
       std::vector<Tensor> ins = Tensors(inputs, num_inputs), outs = Tensors(outputs, num_outputs);
       Arguments args = ArgumentsOfAbi(attrs, num_attrs);
       if (!state.asynchronous) {

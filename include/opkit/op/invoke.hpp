@@ -35,14 +35,11 @@ class BasicResolvedOperator {
   OPKIT_COLD OPKIT_IMAGE_LOCAL BasicResolvedOperator(const std::string& op,
                                                      const std::vector<bool>& present,
                                                      Arguments args, const InvokeOptions& options)
-      : schema_(&OpRegistry::Global().GetSchema(op)), workspace_(std::make_unique<Workspace>()) {
+      : schema_(&OpRegistry::Global().GetSchema(op)) {
     def_ = OperatorDef(op, {}, {}, std::move(args));
     def_.Device(options.device.value_or(Device{})).Engine(options.engine);
-    for (size_t i = 0; i < present.size(); ++i) {
-      const std::string name = present[i] ? StrCat("input ", i) : std::string();
-      def_.Input(name);
-      inputs_.push_back(present[i] ? workspace_->CreateTensor(name) : nullptr);
-    }
+    for (size_t i = 0; i < present.size(); ++i)
+      def_.Input(present[i] ? StrCat("input ", i) : std::string());
     int num_outputs = options.num_outputs;
     if (num_outputs < 0)
       num_outputs = schema_->CalculateOutput(static_cast<int>(present.size()), def_.args());
@@ -53,11 +50,10 @@ class BasicResolvedOperator {
                 ? ", or once for all in its parseAttrs (REGISTER_OP(…).setParseAttrs(f))"
                 : "");
     for (int i = 0; i < num_outputs; ++i) def_.Output(StrCat("output ", i));
-    SetOperator(CreateOperator(def_, workspace_.get()));
+    SetOperator([&](Workspace* workspace) { return CreateOperator(def_, workspace); });
     for (const Kernel* kernel : OpRegistry::Global().FindKernels(op, def_.device().type))
       selects_ |= OpRegistry::Global().BackendRank(kernel->backend) > 0;
     if (selects_) selected_for_.resize(inputs_.size());
-    for (const std::string& name : def_.outputs()) outputs_.push_back(workspace_->GetBlob(name));
   }
 
   // Runs on `inputs` and returns new outputs. Errors: kInvalidArgument for a wrong count or what
@@ -111,8 +107,22 @@ class BasicResolvedOperator {
       Throw(ErrorCode::kInvalidArgument, "operator ", op, " cannot have ", num_inputs, " inputs");
     return std::vector<bool>(static_cast<size_t>(num_inputs), true);
   }
-  void SetOperator(std::unique_ptr<Base> op) {
+  // In a workspace of its own: an operator that keeps a state there is not in the new one's way.
+  template <class Create>
+  void SetOperator(Create create) {
+    auto workspace = std::make_unique<Workspace>();
+    std::vector<Tensor*> inputs;
+    for (const std::string& name : def_.inputs())
+      inputs.push_back(name.empty() ? nullptr : workspace->CreateTensor(name));
+    std::unique_ptr<Base> op = create(workspace.get());
+    std::vector<Blob*> outputs;
+    for (const std::string& name : def_.outputs()) outputs.push_back(workspace->GetBlob(name));
+    for (size_t i = 0; i < inputs_.size(); ++i)
+      if (inputs[i]) *inputs[i] = std::move(*inputs_[i]);
     op_ = std::move(op);
+    workspace_ = std::move(workspace);
+    inputs_ = std::move(inputs);
+    outputs_ = std::move(outputs);
     checks_shapes_ = schema_->has_inference() && !op_->InfersOutputs();
   }
   // What the operator was selected for, by input.
@@ -133,7 +143,8 @@ class BasicResolvedOperator {
     for (const Tensor* input : inputs_)
       infos.push_back(input && input->initialized() ? TensorInfo::Of(*input) : TensorInfo());
     const std::vector<TensorInfo> outputs = schema_->InferOutputs(def_, infos);
-    SetOperator(CreateSelected(def_, workspace_.get(), infos, outputs));
+    SetOperator(
+        [&](Workspace* workspace) { return CreateSelected(def_, workspace, infos, outputs); });
     for (size_t i = 0; i < inputs_.size(); ++i)
       if (inputs_[i]) selected_for_[i] = {inputs_[i]->dtype(), inputs_[i]->shape()};
   }

@@ -82,7 +82,8 @@ struct Kernel {
   int line = 0;
   std::string origin;  // the library it came from; empty for the program itself
   detail::IntrusivePtr<detail::RefCounted> owner;  // held by what may create from it later
-  OperatorCreator create;  // may throw UnsupportedOperatorFeature: the next kernel is tried
+  OperatorCreator create;     // may throw UnsupportedOperatorFeature: the next kernel is tried
+  bool leaves_state = false;  // of a function operator: for the backward of the same node
   // None: one configuration, standard layouts, in place as the schema says.
   mutable KernelProposer propose;
 

@@ -238,15 +238,17 @@ class OperatorBase : public Observable<OperatorBase> {
   }
 
   // `size` bytes of the device's memory for the runs from now on, instead of the operator's own. It
-  // stays the caller's, must be aligned to 64 and outlive the work that is issued; other work may
-  // write to it between runs. Null takes it away.
-  void SetScratch(void* bytes, int64_t size) {
+  // stays the caller's and must be aligned to 64; other work may write to it between runs. Runs
+  // that go on after they were cancelled keep `owner`; without one it must outlive them. Null takes
+  // it away.
+  void SetScratch(void* bytes, int64_t size, Storage owner = {}) {
     if (size < 0 || (!bytes && size > 0) || reinterpret_cast<uintptr_t>(bytes) % 64 != 0)
       Throw(ErrorCode::kInvalidArgument, "SetScratch of operator ", ToString(def()), " with ", size,
             " bytes at ", reinterpret_cast<uintptr_t>(bytes),
             "; give it memory aligned to 64 bytes, or null and 0");
     planned_scratch_ = bytes;
     planned_scratch_bytes_ = size;
+    planned_scratch_owner_ = std::move(owner);
   }
   // At least `size` bytes of the device's memory, undefined at the start of every run: what was
   // planned when that is large enough, else memory of the operator's own that is kept for the next
@@ -339,6 +341,7 @@ class OperatorBase : public Observable<OperatorBase> {
           out.push_back(blob->Get<Tensor>().storage());
     for (size_t i = 0; i < pending_.size(); ++i) out.push_back(pending(i).tensor.storage());
     if (scratch_) out.push_back(scratch_);
+    if (planned_scratch_owner_) out.push_back(planned_scratch_owner_);
   }
   detail::IntrusivePtr<const detail::FailureContext> failure_context() const { return identity_; }
 
@@ -465,6 +468,7 @@ class OperatorBase : public Observable<OperatorBase> {
   detail::InferenceCache inference_;
   void* planned_scratch_ = nullptr;
   int64_t planned_scratch_bytes_ = 0;
+  Storage planned_scratch_owner_;
   Storage scratch_;  // of its own
   detail::IntrusivePtr<const detail::OperatorIdentity> identity_;
   std::optional<Event> event_;

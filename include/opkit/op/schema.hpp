@@ -78,12 +78,12 @@ class OpSchema {
   using ArityFunction = UniqueFunction<std::pair<int, int>(const Arguments&)>;
   OpSchema& ArityFromArguments(ArityFunction arity) { return arity_ = std::move(arity), *this; }
 
-  // Inputs that the operator also writes to.
-  using MutationFunction = UniqueFunction<std::vector<int>(const Arguments&)>;
+  // Inputs that a node also writes to.
+  using MutationFunction = UniqueFunction<std::vector<int>(const OperatorDef&)>;
   OpSchema& MutatesInputs(MutationFunction inputs) { return mutates_ = std::move(inputs), *this; }
-  template <class Args = Arguments>
+  template <class Def = OperatorDef>
   OpSchema& MutatesInputs(std::initializer_list<int> inputs) {
-    return MutatesInputs([list = std::vector<int>(inputs)](const Args&) { return list; });
+    return MutatesInputs([list = std::vector<int>(inputs)](const Def&) { return list; });
   }
 
   // Two runs on the same inputs may differ (random numbers), or a run has an effect beside its
@@ -289,8 +289,8 @@ class OpSchema {
     if (outputs < 0 && inputs >= 0) outputs = CalculateOutput(inputs);
     return {inputs, outputs};
   }
-  std::vector<int> MutatedInputs(const Arguments& args) const {
-    return mutates_ ? mutates_(args) : std::vector<int>();
+  std::vector<int> MutatedInputs(const OperatorDef& def) const {
+    return mutates_ ? mutates_(def) : std::vector<int>();
   }
   const AttributeSchema* FindAttribute(std::string_view name) const {
     for (const AttributeSchema& attribute : attributes_)

@@ -10,11 +10,26 @@ namespace detail {
 template <class Graphs>
 IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from);
 
-// Copies everything.
+// Names that a library hands over.
+template <class Name>
+std::vector<std::string> NamesOfAbi(const Name* names, uint64_t count, const char* what) {
+  if (count > kMostParts || (count > 0 && !names))
+    Throw(ErrorCode::kInvalidArgument, "a node has ", count, " ", what,
+          names ? "" : ", which are null");
+  for (uint64_t i = 0; i < count; ++i)
+    if (!names[i])
+      Throw(ErrorCode::kInvalidArgument, "a node's ", what, " have a null name at ", i);
+  return {names, names + count};
+}
+
+// Copies everything. Error (kInvalidArgument) for what is no node.
 template <class Graphs = Graph>
 OperatorDef DefinitionOfAbi(const opkit_node& node) {
-  OperatorDef def(node.op, {node.inputs, node.inputs + node.num_inputs},
-                  {node.outputs, node.outputs + node.num_outputs},
+  if (node.size < kNodeBytes || !node.op || (node.num_graphs > 0 && !node.graphs))
+    Throw(ErrorCode::kInvalidArgument,
+          "a node is shorter than version 1.0's, names no operator or has graphs that are null");
+  OperatorDef def(node.op, NamesOfAbi(node.inputs, node.num_inputs, "inputs"),
+                  NamesOfAbi(node.outputs, node.num_outputs, "outputs"),
                   ArgumentsOfAbi(node.attrs, node.num_attrs));
   if (node.name) def.Name(node.name);
   def.Device({static_cast<DeviceType>(node.device_type), node.device_index});

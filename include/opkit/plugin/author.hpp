@@ -116,13 +116,15 @@ opkit_library_entry(const opkit_host* host) {
 
 // Called when the library is loaded, before its operators are used, with the version of the host's
 // ABI: int f(int host_major, int host_minor). A failure refuses the loading.
-#define OPKIT_LIBRARY_INITIALIZE(f)                                    \
+#define OPKIT_LIBRARY_INITIALIZE(...)                                  \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_initialize_) = \
-      (::opkit::detail::ThisLibrary().initialize = &::opkit::detail::CallInitialize<&f>, true)
+      (::opkit::detail::ThisLibrary().initialize =                     \
+           &::opkit::detail::CallInitialize<(__VA_ARGS__)>,            \
+       true)
 // Called before the library is unloaded: void f().
-#define OPKIT_LIBRARY_FINALIZE(f)                                    \
+#define OPKIT_LIBRARY_FINALIZE(...)                                  \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_finalize_) = \
-      (::opkit::detail::ThisLibrary().finalize = &f, true)
+      (::opkit::detail::ThisLibrary().finalize = (__VA_ARGS__), true)
 
 #ifdef OPKIT_OPKIT_HPP_
 #include "opkit/plugin/export_operators.hpp"

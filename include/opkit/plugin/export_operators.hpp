@@ -495,8 +495,7 @@ class OPKIT_IMAGE_LOCAL ExportedOperator : public RefCounted {
   }
   static opkit_status MutatedInputs(const opkit_op* op, const opkit_node* node, uint8_t* mutated) {
     return GuardedCall([&] {
-      const Arguments args = ArgumentsOfAbi(node->attrs, node->num_attrs);
-      for (const int input : Of(op).schema_.MutatedInputs(args)) {
+      for (const int input : Of(op).schema_.MutatedInputs(DefinitionOfAbi(*node))) {
         if (input < 0 || static_cast<uint64_t>(input) >= node->num_inputs)
           return OpStatus::Failure("MutatesInputs of its schema names input ", input,
                                    ", but the node has ", node->num_inputs);

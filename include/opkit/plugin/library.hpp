@@ -40,7 +40,8 @@ struct LoadedLibrary : RefCounted {
   std::string path, backend;
   std::vector<FunctionRecord> records;
   std::vector<char> owns;              // the operator of records[i] is this library's
-  std::vector<std::string> gradients;  // of operators that are this library's
+  std::vector<std::string> gradients;  // of the operators whose gradient is this library's
+  bool overrides = false;              // its kernels come first
   IntrusivePtr<RefCounted> in_use{new RefCounted};
   int64_t idle_count = 1;  // handles of in_use while no operator of it lives: records', kernels'
 };
@@ -67,7 +68,10 @@ class LibraryLoader {
   LoadedPtr LoadFile(const std::string& path, const LoadOptions& options) {
     auto object = options.own_copy ? SharedObject::OpenCopy(path) : SharedObject::Open(path);
     for (const LoadedPtr& known : table_.libraries)
-      if (known->image->object && known->image->object->base() == object->base()) return known;
+      if (known->image->object && known->image->object->base() == object->base()) {
+        CheckSameOptions(*known, options);
+        return known;
+      }
     void* const entry = object->Find(OPKIT_LIBRARY_ENTRY);
     if (!entry)
       Throw(ErrorCode::kInvalidArgument, path,
@@ -101,6 +105,7 @@ class LibraryLoader {
     CheckVersion(checker, *image.library);
     checker.Check();
     if (const char* own = image.library->name; own && *own) image.name = UniqueName(own);
+    loaded->overrides = options.allow_override;
     loaded->backend =
         UniqueBackend(options.backend.empty() ? BackendOf(name) : options.backend, *image.library);
     if (image.library->initialize) {
@@ -148,6 +153,15 @@ class LibraryLoader {
   }
 
  private:
+  // Of a file that is loaded already.
+  static void CheckSameOptions(const Loaded& known, const LoadOptions& options) {
+    const bool same_backend = options.backend.empty() || options.backend == known.backend;
+    if (same_backend && (known.overrides || !options.allow_override)) return;
+    Throw(ErrorCode::kFailedPrecondition, "library ", known.image->name,
+          " is loaded already, as backend ", known.backend,
+          known.overrides ? "" : " and without allow_override",
+          "; unload it first, or ask for its own_copy");
+  }
   static void Finalize(const LibraryImage& image) {
     if (!image.library->finalize) return;
     HostErrorScope message;
@@ -237,9 +251,12 @@ class LibraryLoader {
   // The operator <name>_backward is made for an operator with a backward function.
   static void CheckGradientIsFree(const LibraryImage& image, const opkit_op& op, bool exists) {
     const std::string backward = StrCat(op.name, "_backward");
-    if (HasBackward(op) && !exists && Exists(backward))
+    if (exists || (!HasBackward(op) && !SaysGradient(op))) return;
+    const bool taken = HasBackward(op) && Exists(backward);
+    if (taken || GradientRegistry::Global().Find(op.name))
       Throw(ErrorCode::kAlreadyExists, "library ", image.name, " brings operator ", op.name,
-            " with a backward function, whose operator ", backward,
+            taken ? StrCat(" with a backward function, whose operator ", backward)
+                  : std::string(" with a gradient, which"),
             " this program has already; rename it");
   }
   void RegisterOp(Loaded& loaded, size_t i) {
@@ -257,13 +274,21 @@ class LibraryLoader {
     for (uint64_t k = 0; k < op.num_kernels; ++k) {
       host.Add(record->devices[k], FunctionPass::kForward, backend);
       ++loaded.idle_count;
-      if (op.kernels[k]->backward) {
-        ++loaded.idle_count;
-        if (!GradientRegistry::Global().Find(op.name)) loaded.gradients.push_back(op.name);
-        host.Add(record->devices[k], FunctionPass::kBackward, backend);
-      }
+      if (!op.kernels[k]->backward) continue;
+      AddGradient(loaded, i, host);  // before the kernel, which would
+      host.Add(record->devices[k], FunctionPass::kBackward, backend);
+      ++loaded.idle_count;
     }
-    if (SaysGradient(op) && !GradientRegistry::Global().Find(op.name)) {
+    AddGradient(loaded, i, host);
+  }
+  // The operator's gradient is this library's, where it has none.
+  void AddGradient(Loaded& loaded, size_t i, Host& host) {
+    const opkit_op& op = *loaded.image->library->ops[i];
+    const bool has_one = GradientRegistry::Global().Find(op.name);
+    if (HasBackward(op)) {
+      if (!has_one) loaded.gradients.push_back(op.name);
+      if (!has_one || !Exists(StrCat(op.name, "_backward"))) host.AddBackward();
+    } else if (!has_one && SaysGradient(op)) {
       loaded.gradients.push_back(op.name);
       GradientRegistry::Global().Add(op.name, MakeLibraryGradient(loaded.image, op));
     }
@@ -300,19 +325,21 @@ class LibraryLoader {
     for (const std::string& op : loaded.gradients) GradientRegistry::Global().Remove(op);
     loaded.gradients.clear();
   }
-  // Operators that other libraries have as well become theirs.
+  // Operators and gradients that other libraries have as well become theirs.
   void AdoptOrphans(const Loaded& gone) {
     for (size_t i = 0; i < gone.records.size(); ++i) {
-      if (!gone.owns[i]) continue;
-      for (const LoadedPtr& other : table_.libraries) {
-        bool adopted = false;
-        for (size_t k = 0; k < other->records.size() && !adopted; ++k) {
-          if (other->owns[k] || other->records[k]->name != gone.records[i]->name) continue;
-          other->owns[k] = adopted = true;
-          RegisterOp(*other, k);
+      bool adopted = !gone.owns[i];
+      for (const LoadedPtr& other : table_.libraries)
+        for (size_t k = 0; k < other->records.size(); ++k) {
+          if (other->records[k]->name != gone.records[i]->name) continue;
+          if (!adopted && !other->owns[k]) {
+            other->owns[k] = adopted = true;
+            RegisterOp(*other, k);
+          } else {
+            Host host(other->records[k]);
+            AddGradient(*other, k, host);
+          }
         }
-        if (adopted) break;
-      }
     }
   }
 

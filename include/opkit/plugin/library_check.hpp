@@ -10,11 +10,9 @@ namespace detail {
 // Bytes of the structs in version 1.0: what every reader may rely on. Members were added since
 // where the header's sizes are larger.
 inline constexpr uint64_t kOpBytes = 192, kKernelBytes = 72, kLibraryBytes = 104,
-                          kParameterBytes = 56, kAttrBytes = 88, kTensorBytes = 72;
+                          kParameterBytes = 56;
 static_assert(sizeof(opkit_op) >= kOpBytes && sizeof(opkit_kernel) >= kKernelBytes &&
-              sizeof(opkit_library) >= kLibraryBytes &&
-              sizeof(opkit_parameter) >= kParameterBytes && sizeof(opkit_attr) >= kAttrBytes &&
-              sizeof(opkit_tensor) >= kTensorBytes);
+              sizeof(opkit_library) >= kLibraryBytes && sizeof(opkit_parameter) >= kParameterBytes);
 
 inline bool HasBackward(const opkit_op& op) {
   for (uint64_t k = 0; k < op.num_kernels; ++k)
@@ -58,7 +56,6 @@ class LibraryCheck {
 
  private:
   static constexpr uint64_t kMostOps = 1'000'000;
-  static constexpr uint64_t kMostParts = 65535;  // kernels, parameters, pairs, elements
   static constexpr size_t kLongestName = 255;
 
   // A count, and the array that it counts.
@@ -154,38 +151,10 @@ class LibraryCheck {
         Refuse(StrCat("has ", who, " whose '", one->name, "' has the type ", one->type,
                       ", which does not exist"),
                {});
-      if (one->default_value) CheckAttr(*one->default_value, StrCat(who, " whose '", one->name));
+      if (!one->default_value) continue;
+      if (const std::string problem = ProblemOfAttr(one->default_value); !problem.empty())
+        Refuse(StrCat("has ", who, " whose '", one->name, "' has a default that ", problem), {});
     }
-  }
-  // One that is going to be read.
-  void CheckAttr(const opkit_attr& attr, const std::string& whose) const {
-    const auto refuse = [&](const auto& why) { Refuse(StrCat("has ", whose, "' ", why), {}); };
-    if (attr.size < kAttrBytes) refuse("has a default that is shorter than version 1.0's");
-    if (attr.type < 0 || attr.type > OPKIT_ATTR_TENSORS)
-      refuse(StrCat("has a default of the type ", attr.type, ", which does not exist"));
-    if (!attr.name) refuse("has a default without a name");
-    if (attr.count > kMostParts) refuse(StrCat("has a default of ", attr.count, " elements"));
-    const int type = attr.type % 5;
-    const bool is_tensor = type == OPKIT_ATTR_TENSOR, is_text = type == OPKIT_ATTR_STRING;
-    const void* elements = is_tensor                  ? static_cast<const void*>(attr.tensors)
-                           : is_text                  ? static_cast<const void*>(attr.strings)
-                           : type == OPKIT_ATTR_FLOAT ? static_cast<const void*>(attr.floats)
-                                                      : static_cast<const void*>(attr.ints);
-    if (attr.type < OPKIT_ATTR_INTS && attr.count != 1)
-      refuse(StrCat("has a default of ", attr.count, " elements that is no list"));
-    if (attr.count > 0 && (!elements || (is_text && !attr.string_sizes)))
-      refuse("has a default whose elements are null");
-    for (uint64_t i = 0; i < attr.count; ++i) {
-      if (is_text && !attr.strings[i]) refuse("has a default with a null string");
-      if (is_tensor) CheckTensor(attr.tensors[i], whose);
-    }
-  }
-  void CheckTensor(const opkit_tensor* tensor, const std::string& whose) const {
-    const bool whole = tensor && tensor->size >= kTensorBytes && tensor->dtype > 0 &&
-                       tensor->dtype < kNumDTypes && tensor->rank >= 0 &&
-                       tensor->rank <= OPKIT_MAX_RANK && tensor->device_type == OPKIT_CPU &&
-                       tensor->data && (tensor->rank == 0 || (tensor->shape && tensor->strides));
-    if (!whole) Refuse(StrCat("has ", whose, "' has a default that is no tensor of the CPU"), {});
   }
   // The gradient of an operator is one, too.
   void CheckNamesDiffer(const opkit_library& library) const {

@@ -70,6 +70,7 @@ class LibraryGradientCall {
   static opkit_status AddNode(const opkit_gradient* gradient, const opkit_node* node) {
     return Answer([&] {
       LibraryGradientCall& self = Of(gradient);
+      if (!node) Throw(ErrorCode::kInvalidArgument, "a node is null");
       OperatorDef def = DefinitionOfAbi(*node);
       def.Engine(self.def_.engine()).IsGradientOp(true);
       self.answer_.ops.push_back(std::move(def));

@@ -129,14 +129,9 @@ class LibraryHooks final : public FunctionHooks {
       }
     if (more_is_known) infer_shapes(shapes_known);
   }
-  std::vector<int> MutatedInputs(const OperatorDef& given) override {
+  std::vector<int> MutatedInputs(const OperatorDef& def) override {
     std::vector<int> inputs;
     if (!op_->mutated_inputs) return inputs;
-    OperatorDef def = given;
-    if (def.inputs().empty()) {  // asked of the attributes alone
-      const int count = Arity(def.args()).first;
-      for (int i = 0; i < (count < 0 ? OPKIT_MAX_RANK : count); ++i) def.Input(StrCat(i));
-    }
     const AbiNode node(def);
     std::vector<uint8_t> mutated(def.inputs().size());
     CallLibrary("mutateInputs", name_, image_->name,

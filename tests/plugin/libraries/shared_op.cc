@@ -8,6 +8,8 @@ namespace {
 using namespace opkit;  // NOLINT: as an author writes it
 
 std::atomic<int> g_runs{0};
+OPKIT_LIBRARY_INITIALIZE([](int host_major, int) { return host_major == OPKIT_ABI_MAJOR; });
+OPKIT_LIBRARY_FINALIZE([] { g_runs = 0; });
 
 int OneToOne(const AttrMap&, int* num_in, int* num_out) {
   *num_in = *num_out = 1;
