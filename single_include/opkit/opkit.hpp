@@ -13686,7 +13686,9 @@ class BasicResolvedOperator {
                 ? ", or once for all in its parseAttrs (REGISTER_OP(…).setParseAttrs(f))"
                 : "");
     for (int i = 0; i < num_outputs; ++i) def_.Output(StrCat("output ", i));
-    SetOperator([&](Workspace* workspace) { return CreateOperator(def_, workspace); });
+    Place place = MakePlace();
+    std::unique_ptr<Base> made = CreateOperator(def_, place.workspace.get());
+    SetOperator(std::move(made), std::move(place));
     for (const Kernel* kernel : OpRegistry::Global().FindKernels(op, def_.device().type))
       selects_ |= OpRegistry::Global().BackendRank(kernel->backend) > 0;
     if (selects_) selected_for_.resize(inputs_.size());
@@ -13743,21 +13745,26 @@ class BasicResolvedOperator {
       Throw(ErrorCode::kInvalidArgument, "operator ", op, " cannot have ", num_inputs, " inputs");
     return std::vector<bool>(static_cast<size_t>(num_inputs), true);
   }
-  // In a workspace of its own: an operator that keeps a state there is not in the new one's way.
-  template <class Create>
-  void SetOperator(Create create) {
-    auto workspace = std::make_unique<Workspace>();
+  // Of one operator: one that keeps a state in its workspace is not in the next one's way.
+  struct Place {
+    std::unique_ptr<Workspace> workspace;
     std::vector<Tensor*> inputs;
+  };
+  OPKIT_COLD Place MakePlace() const {
+    Place place{std::make_unique<Workspace>(), {}};
     for (const std::string& name : def_.inputs())
-      inputs.push_back(name.empty() ? nullptr : workspace->CreateTensor(name));
-    std::unique_ptr<Base> op = create(workspace.get());
+      place.inputs.push_back(name.empty() ? nullptr : place.workspace->CreateTensor(name));
+    return place;
+  }
+  OPKIT_COLD void SetOperator(std::unique_ptr<Base> op, Place place) {
     std::vector<Blob*> outputs;
-    for (const std::string& name : def_.outputs()) outputs.push_back(workspace->GetBlob(name));
+    for (const std::string& name : def_.outputs())
+      outputs.push_back(place.workspace->GetBlob(name));
     for (size_t i = 0; i < inputs_.size(); ++i)
-      if (inputs[i]) *inputs[i] = std::move(*inputs_[i]);
+      if (inputs_[i]) *place.inputs[i] = std::move(*inputs_[i]);
     op_ = std::move(op);
-    workspace_ = std::move(workspace);
-    inputs_ = std::move(inputs);
+    workspace_ = std::move(place.workspace);
+    inputs_ = std::move(place.inputs);
     outputs_ = std::move(outputs);
     checks_shapes_ = schema_->has_inference() && !op_->InfersOutputs();
   }
@@ -13779,8 +13786,9 @@ class BasicResolvedOperator {
     for (const Tensor* input : inputs_)
       infos.push_back(input && input->initialized() ? TensorInfo::Of(*input) : TensorInfo());
     const std::vector<TensorInfo> outputs = schema_->InferOutputs(def_, infos);
-    SetOperator(
-        [&](Workspace* workspace) { return CreateSelected(def_, workspace, infos, outputs); });
+    Place place = MakePlace();
+    std::unique_ptr<Base> op = CreateSelected(def_, place.workspace.get(), infos, outputs);
+    SetOperator(std::move(op), std::move(place));
     for (size_t i = 0; i < inputs_.size(); ++i)
       if (inputs_[i]) selected_for_[i] = {inputs_[i]->dtype(), inputs_[i]->shape()};
   }

@@ -1,4 +1,4 @@
-// Nothing refers to this object but what registers itself here.
+// Nothing refers to this object, in an archive or a shared library, but what registers itself here.
 #include "opkit/op/registration.hpp"
 
 namespace archived {

@@ -1,4 +1,4 @@
-// Runs the operator of the archive; with an argument, expects that the linker dropped it.
+// Runs the operator of the library; with an argument, expects that the linker dropped it.
 #include <cstdio>
 #include <string>
 

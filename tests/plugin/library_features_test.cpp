@@ -7,6 +7,7 @@
 #include <map>
 #include <thread>
 
+#include "../allocations.hpp"
 #include "library_fixture.hpp"
 #include "opkit/graph/executor.hpp"
 #include "opkit/graph/gradients.hpp"
@@ -126,6 +127,30 @@ TEST_CASE("requests: write, in place, add and none reach the functions of a libr
   adding.Run();
   adding.Run();
   CHECK(bench.Values("y") == Floats{2000, 2000});
+  bench.op.reset();
+}
+
+TEST_CASE("a run of a library's fast form allocates nothing") {
+  Scoped features("features");
+  Bench bench;
+  bench.Add("x", {1, 2});
+  auto& op = bench.Create(OperatorDef("LibFast", {"x"}, {"y"}, {{"scale", 3.f}}));
+  op.Run();
+  const int64_t before = Allocations();
+  for (int i = 0; i < 10; ++i) op.Run();
+  CHECK(Allocations() == before);
+  bench.Add("x", {5, 6});  // bound anew
+  op.Run();
+  const int64_t after = Allocations();
+  op.Run();
+  CHECK(Allocations() == after);
+  CHECK(bench.Values("y") == Floats{15, 18});
+  // The library's own calls of operator new are counted, too.
+  auto& slow = bench.Create(OperatorDef("LibByValue", {"x"}, {"y"}, {{"scale", 3.f}}));
+  slow.Run();
+  const int64_t slowly = Allocations();
+  slow.Run();
+  if (Allocations() > 0) CHECK(Allocations() > slowly);  // 0 where they are not counted
   bench.op.reset();
 }
 
