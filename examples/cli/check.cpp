@@ -136,6 +136,9 @@ class OperatorChecks {
       if (!Run(def, tensors, &ignored).empty()) {
         report = Report(def, tensors);
         report.notes.push_back("numbers below 0, which it refuses: " + refusal);
+      } else if (LeavesShapesOpen(def, tensors)) {
+        findings_.not_checked.push_back("it does not infer its outputs' shapes: " + refusal);
+        return;
       } else if (!own_) {  // it need not take every dtype that the operator has
         refused_[inputs.empty() ? "" : StrCat(inputs[0].dtype)].push_back(refusal);
         return;
@@ -153,6 +156,15 @@ class OperatorChecks {
       std::erase_if(report.findings,
                     [&](const std::string& text) { return text.find(tag) == text.npos; });
     return report;
+  }
+  // Its outputs have the shapes that whoever runs it gives them.
+  static bool LeavesShapesOpen(const OperatorDef& def, const std::vector<Tensor>& inputs) {
+    std::vector<TensorInfo> infos;
+    for (const Tensor& input : inputs) infos.push_back(TensorInfo::Of(input));
+    for (const TensorInfo& output :
+         OpRegistry::Global().GetSchema(def.type()).InferOutputs(def, infos))
+      if (!output.shape.has_rank()) return true;
+    return false;
   }
   static void MakePositive(Tensor* tensor) {
     for (int64_t i = 0; i < tensor->numel(); ++i)

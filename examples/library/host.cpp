@@ -1,6 +1,7 @@
 // Loads the libraries of this folder, runs a graph that mixes their operators with built-in ones,
 // forward and backward, compares it with a graph of built-in ones alone, and unloads them.
-//   host lib*.so
+//   cmake --build build/gcc --target example_library_host   # which links the target opkit::ops
+//   build/gcc/examples/library/host build/gcc/examples/library/lib*.so
 #include <cmath>
 #include <cstdio>
 #include <opkit/opkit.hpp>

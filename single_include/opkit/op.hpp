@@ -918,7 +918,7 @@ typedef struct opkit_tensor {
   int32_t device_index;
   int32_t req;      /* of an output */
   int32_t reserved; /* 0 */
-  const void* host; /* the host's own: handed on unchanged when the tensor is passed to invoke */
+  const void* host; /* the host's own: handed on when the tensor, or a part of it, goes to invoke */
 } opkit_tensor;
 
 /* The type of an attribute. A list's number is its element's plus five. */
@@ -3292,9 +3292,9 @@ namespace detail {
 
 // Bytes of the structs in version 1.0: what every reader may rely on. Members were added since
 // where the header's sizes are larger.
-inline constexpr uint64_t kAttrBytes = 88, kTensorBytes = 72, kNodeBytes = 104;
+inline constexpr uint64_t kAttrBytes = 88, kTensorBytes = 72, kNodeBytes = 104, kGraphBytes = 96;
 static_assert(sizeof(opkit_attr) >= kAttrBytes && sizeof(opkit_tensor) >= kTensorBytes &&
-              sizeof(opkit_node) >= kNodeBytes);
+              sizeof(opkit_node) >= kNodeBytes && sizeof(opkit_graph) >= kGraphBytes);
 // Elements, inputs, kernels: more are taken for damage.
 inline constexpr uint64_t kMostParts = 65535;
 
@@ -3552,9 +3552,10 @@ opkit_tensor AbiTensor(const AnyTensor& tensor, const Dims& strides) {
   view.Bind(&tensor);
   return view.view();
 }
-// The memory that another image views. Error (kInvalidArgument) for what is no view.
+// The memory that another image views: `host` itself, where the view is still that of it, or a part
+// of its storage, or memory of the other image's. Error (kInvalidArgument) for what is no view.
 template <class AnyTensor = Tensor>
-AnyTensor TensorOfView(const opkit_tensor& view) {
+AnyTensor TensorOfView(const opkit_tensor& view, const AnyTensor* host = nullptr) {
   if (const std::string problem = ProblemOfView(&view); !problem.empty()) [[unlikely]]
     Throw(ErrorCode::kInvalidArgument, "a tensor of a library ", problem);
   const Device device{static_cast<DeviceType>(view.device_type), view.device_index};
@@ -3563,9 +3564,20 @@ AnyTensor TensorOfView(const opkit_tensor& view) {
   for (int i = 0; i < view.rank; ++i)
     last += view.shape[i] > 0 ? (view.shape[i] - 1) * view.strides[i] : 0;
   const auto rank = static_cast<size_t>(view.rank);
-  return AnyTensor(AdoptStorage(MemoryDevice(device), view.data, (last + 1) * ItemSize(dtype)), 0,
-                   Shape(std::vector<int64_t>(view.shape, view.shape + rank)), dtype,
-                   Dims(view.strides, rank));
+  Shape shape(Dims(view.shape, rank));
+  Dims strides(view.strides, rank);
+  if (host && host->raw_data() == view.data && host->dtype() == dtype && host->shape() == shape &&
+      host->strides() == strides)
+    return *host;
+  const int64_t bytes = (last + 1) * ItemSize(dtype);
+  if (host && host->storage()) {
+    const auto* const begin = static_cast<const char*>(host->storage()->data());
+    const int64_t offset = static_cast<const char*>(view.data) - begin;
+    if (offset >= 0 && offset <= host->storage()->nbytes() - bytes)
+      return AnyTensor(host->storage(), offset, std::move(shape), dtype, std::move(strides));
+  }
+  return AnyTensor(AdoptStorage(MemoryDevice(device), view.data, bytes), 0, std::move(shape), dtype,
+                   std::move(strides));
 }
 
 // Holds all that the array points to. A template, so that programs without function operators do
@@ -4616,6 +4628,7 @@ struct FunctionOpRecord : detail::RefCounted {
   bool accepts_add = false;
   bool is_async = false;
   bool has_effects = false;
+  bool no_gradient = false;
   // Of an operator that is described by more than functions (a library's): detail::FunctionHooks.
   detail::IntrusivePtr<detail::RefCounted> hooks;
   detail::IntrusivePtr<detail::RefCounted> in_use;  // held by every operator made of it
@@ -4685,7 +4698,8 @@ class BasicFunctionOpBuilder {
                detail::MakeForward(std::move(f), detail::FunctionParameters<F>{}));
     return *this;
   }
-  // Makes the object that runs the operator. It is also asked for the gradient.
+  // Makes the object that runs the operator. It is also asked for the gradient; with
+  // setNoGradient() it is not.
   template <class F>
   BasicFunctionOpBuilder& setCreateOpState(F f, const char* device = "cpu") {
     static_assert(detail::kIsCreateState<F>,
@@ -4697,9 +4711,20 @@ class BasicFunctionOpBuilder {
                detail::MakeCreateState(std::move(f), detail::FunctionParameters<F>{}));
       Guarded([&] {
         if (auto* added = FindDevice(Host::DeviceName(device, "setCreateOpState")))
-          host_.Add(*added, FunctionPass::kBackward);
+          if (!record_->no_gradient) host_.Add(*added, FunctionPass::kBackward);
       });
     }
+    return *this;
+  }
+  // The operator has no gradient, as one whose StatefulOp has no Backward.
+  BasicFunctionOpBuilder& setNoGradient() {
+    Guarded([&] {
+      for (const FunctionDevice& device : record_->devices)
+        if (device.backward)
+          Throw(ErrorCode::kInvalidArgument, "setBackward(f) and setNoGradient() contradict");
+      record_->no_gradient = true;
+      host_.NoGradient();
+    });
     return *this;
   }
   // Says how many inputs and outputs a node with these attributes has, and refuses wrong
@@ -4760,7 +4785,8 @@ class BasicFunctionOpBuilder {
              }));
     return *this;
   }
-  // Memory for the whole of a run, known before it, so that a plan can hold it.
+  // Memory for the whole of a run of either pass, known from the shapes of the forward inputs
+  // before it, so that a plan can hold it.
   BasicFunctionOpBuilder& setScratch(int64_t bytes) {
     Once(record_->scratch, "setScratch",
          ScratchFunction([bytes](const AttrMap&, const ShapeVectors&) { return bytes; }));
@@ -4840,6 +4866,8 @@ class BasicFunctionOpBuilder {
       added.name = Host::DeviceName(name, setter);
       FunctionDevice* functions = FindDevice(added.name);
       if (!functions) functions = &record_->devices.emplace_back(std::move(added));
+      if (pass == FunctionPass::kBackward && record_->no_gradient)
+        Throw(ErrorCode::kInvalidArgument, "setBackward(f) and setNoGradient() contradict");
       if (functions->*slot)
         Throw(ErrorCode::kInvalidArgument, setter, "(f, \"", name, "\") is called twice");
       functions->*slot = std::move(function);
@@ -4905,7 +4933,8 @@ class OPKIT_IMAGE_LOCAL ExportedOp : public RefCounted {
     op_.flags = (from.is_subgraph_op ? OPKIT_OP_SUBGRAPH : 0) |
                 (from.accepts_strides ? OPKIT_OP_ACCEPTS_STRIDES : 0) |
                 (from.accepts_add ? OPKIT_OP_ACCEPTS_ADD : 0) |
-                (from.is_async ? OPKIT_OP_ASYNC : 0) | (from.has_effects ? OPKIT_OP_EFFECTS : 0);
+                (from.is_async ? OPKIT_OP_ASYNC : 0) | (from.has_effects ? OPKIT_OP_EFFECTS : 0) |
+                (from.no_gradient ? OPKIT_OP_NO_GRADIENT : 0);
     kernels_.reserve(from.devices.size());
     for (FunctionDevice& device : from.devices) AddKernel(device);
     for (const opkit_kernel& kernel : kernels_) pointers_.push_back(&kernel);
@@ -4935,7 +4964,8 @@ class OPKIT_IMAGE_LOCAL ExportedOp : public RefCounted {
     kernel.create = &Create;
     kernel.destroy = &Destroy;
     if (device.forward || device.create_state) kernel.forward = &Run<FunctionPass::kForward>;
-    if (device.backward || device.create_state) kernel.backward = &Run<FunctionPass::kBackward>;
+    if (device.backward || (device.create_state && !record_->no_gradient))
+      kernel.backward = &Run<FunctionPass::kBackward>;
     kernel.flags = device.create_state ? OPKIT_KERNEL_STATEFUL : 0;
     kernel.author = &device;
   }
@@ -5173,6 +5203,7 @@ class OPKIT_IMAGE_LOCAL LibraryOpHost {
   void Add(FunctionDevice&, FunctionPass) {}
   void Doc() {}
   void HasEffects() {}
+  void NoGradient() {}
   void Problem(const std::string&) {}
 
  private:
@@ -5552,6 +5583,11 @@ class OPKIT_IMAGE_LOCAL ExportedOperator : public RefCounted {
   void AddKernels() {
     bool on_cpu = false, on_stream = false;
     for (const Kernel* kernel : OpRegistry::Global().KernelsOf(schema_.name())) {
+      if (kernel->backend != kReferenceBackend)
+        Throw(ErrorCode::kUnsupported, "operator ", schema_.name(), " has a kernel of the backend ",
+              kernel->backend, " (at ", kernel->Place(),
+              "): a library hands over plain kernels alone, for which LoadOptions::backend is the "
+              "name of their backend");
       on_cpu |= kernel->device == DeviceType::kCPU;
       on_stream |= kernel->device == DeviceType::kCPUStream;
     }

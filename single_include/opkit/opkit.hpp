@@ -9350,7 +9350,10 @@ class OpSchema {
 
   // Two runs on the same inputs may differ (random numbers), or a run has an effect beside its
   // outputs: such a node is never folded, merged with an equal one, or dropped.
-  OpSchema& Stateful() { return stateful_ = true, *this; }
+  OpSchema& Stateful() { return stateful_ = runs_differ_ = true, *this; }
+  // A node keeps something between its runs, which give the same for the same inputs all the same:
+  // it is never folded, merged with an equal one, or dropped.
+  OpSchema& KeepsState() { return stateful_ = true, *this; }
 
   // Pairs {input, output} that may, or must, be the same blob.
   using InplacePredicate = UniqueFunction<bool(int, int)>;
@@ -9511,6 +9514,7 @@ class OpSchema {
   const std::string& problem() const { return problem_; }
   bool is_private() const { return private_; }
   bool is_stateful() const { return stateful_; }
+  bool runs_may_differ() const { return runs_differ_; }
   bool inputs_can_cross_devices() const { return inputs_cross_devices_; }
   bool has_inference() const { return static_cast<bool>(infer_); }
   bool has_cost() const { return static_cast<bool>(cost_); }
@@ -9760,7 +9764,7 @@ class OpSchema {
   std::vector<int> input_counts_, output_counts_;  // of the set form
   int min_inputs_ = 0, max_inputs_ = kAny, min_outputs_ = 0, max_outputs_ = kAny;
   bool needs_all_shapes_ = false, private_ = false, inputs_cross_devices_ = false;
-  bool unknown_args_allowed_ = false, stateful_ = false;
+  bool unknown_args_allowed_ = false, stateful_ = false, runs_differ_ = false;
   // Called from const members: the functions themselves are stateless to the schema.
   mutable UniqueFunction<bool(int)> inputs_allowed_, outputs_allowed_;
   mutable UniqueFunction<bool(int, int)> arity_allowed_;
@@ -10089,7 +10093,11 @@ class OpRegistry {
   }
   [[noreturn]] OPKIT_COLD void ThrowUnknown(std::string_view op) const {
     Throw(ErrorCode::kNotFound, "no operator '", op, "' is registered", SuggestName(op, Names()),
-          ops_.empty() ? "; nothing is: was the file that registers it linked?" : "");
+          ops_.empty() ? "; nothing is: was the file that registers it linked?" : "",
+          detail::HasOwnRegistries()
+              ? "; in a library Invoke and CreateOperator know the library's own operators, "
+                "OpResource::invoke in a REGISTER_OP those of the program"
+              : "");
   }
   OPKIT_COLD static std::string WithoutSchema(std::string_view op, const Entry& entry) {
     return StrCat("operator ", op, " has a kernel",
@@ -11418,7 +11426,7 @@ typedef struct opkit_tensor {
   int32_t device_index;
   int32_t req;      /* of an output */
   int32_t reserved; /* 0 */
-  const void* host; /* the host's own: handed on unchanged when the tensor is passed to invoke */
+  const void* host; /* the host's own: handed on when the tensor, or a part of it, goes to invoke */
 } opkit_tensor;
 
 /* The type of an attribute. A list's number is its element's plus five. */
@@ -11980,9 +11988,9 @@ namespace detail {
 
 // Bytes of the structs in version 1.0: what every reader may rely on. Members were added since
 // where the header's sizes are larger.
-inline constexpr uint64_t kAttrBytes = 88, kTensorBytes = 72, kNodeBytes = 104;
+inline constexpr uint64_t kAttrBytes = 88, kTensorBytes = 72, kNodeBytes = 104, kGraphBytes = 96;
 static_assert(sizeof(opkit_attr) >= kAttrBytes && sizeof(opkit_tensor) >= kTensorBytes &&
-              sizeof(opkit_node) >= kNodeBytes);
+              sizeof(opkit_node) >= kNodeBytes && sizeof(opkit_graph) >= kGraphBytes);
 // Elements, inputs, kernels: more are taken for damage.
 inline constexpr uint64_t kMostParts = 65535;
 
@@ -12240,9 +12248,10 @@ opkit_tensor AbiTensor(const AnyTensor& tensor, const Dims& strides) {
   view.Bind(&tensor);
   return view.view();
 }
-// The memory that another image views. Error (kInvalidArgument) for what is no view.
+// The memory that another image views: `host` itself, where the view is still that of it, or a part
+// of its storage, or memory of the other image's. Error (kInvalidArgument) for what is no view.
 template <class AnyTensor = Tensor>
-AnyTensor TensorOfView(const opkit_tensor& view) {
+AnyTensor TensorOfView(const opkit_tensor& view, const AnyTensor* host = nullptr) {
   if (const std::string problem = ProblemOfView(&view); !problem.empty()) [[unlikely]]
     Throw(ErrorCode::kInvalidArgument, "a tensor of a library ", problem);
   const Device device{static_cast<DeviceType>(view.device_type), view.device_index};
@@ -12251,9 +12260,20 @@ AnyTensor TensorOfView(const opkit_tensor& view) {
   for (int i = 0; i < view.rank; ++i)
     last += view.shape[i] > 0 ? (view.shape[i] - 1) * view.strides[i] : 0;
   const auto rank = static_cast<size_t>(view.rank);
-  return AnyTensor(AdoptStorage(MemoryDevice(device), view.data, (last + 1) * ItemSize(dtype)), 0,
-                   Shape(std::vector<int64_t>(view.shape, view.shape + rank)), dtype,
-                   Dims(view.strides, rank));
+  Shape shape(Dims(view.shape, rank));
+  Dims strides(view.strides, rank);
+  if (host && host->raw_data() == view.data && host->dtype() == dtype && host->shape() == shape &&
+      host->strides() == strides)
+    return *host;
+  const int64_t bytes = (last + 1) * ItemSize(dtype);
+  if (host && host->storage()) {
+    const auto* const begin = static_cast<const char*>(host->storage()->data());
+    const int64_t offset = static_cast<const char*>(view.data) - begin;
+    if (offset >= 0 && offset <= host->storage()->nbytes() - bytes)
+      return AnyTensor(host->storage(), offset, std::move(shape), dtype, std::move(strides));
+  }
+  return AnyTensor(AdoptStorage(MemoryDevice(device), view.data, bytes), 0, std::move(shape), dtype,
+                   std::move(strides));
 }
 
 // Holds all that the array points to. A template, so that programs without function operators do
@@ -13304,6 +13324,7 @@ struct FunctionOpRecord : detail::RefCounted {
   bool accepts_add = false;
   bool is_async = false;
   bool has_effects = false;
+  bool no_gradient = false;
   // Of an operator that is described by more than functions (a library's): detail::FunctionHooks.
   detail::IntrusivePtr<detail::RefCounted> hooks;
   detail::IntrusivePtr<detail::RefCounted> in_use;  // held by every operator made of it
@@ -13373,7 +13394,8 @@ class BasicFunctionOpBuilder {
                detail::MakeForward(std::move(f), detail::FunctionParameters<F>{}));
     return *this;
   }
-  // Makes the object that runs the operator. It is also asked for the gradient.
+  // Makes the object that runs the operator. It is also asked for the gradient; with
+  // setNoGradient() it is not.
   template <class F>
   BasicFunctionOpBuilder& setCreateOpState(F f, const char* device = "cpu") {
     static_assert(detail::kIsCreateState<F>,
@@ -13385,9 +13407,20 @@ class BasicFunctionOpBuilder {
                detail::MakeCreateState(std::move(f), detail::FunctionParameters<F>{}));
       Guarded([&] {
         if (auto* added = FindDevice(Host::DeviceName(device, "setCreateOpState")))
-          host_.Add(*added, FunctionPass::kBackward);
+          if (!record_->no_gradient) host_.Add(*added, FunctionPass::kBackward);
       });
     }
+    return *this;
+  }
+  // The operator has no gradient, as one whose StatefulOp has no Backward.
+  BasicFunctionOpBuilder& setNoGradient() {
+    Guarded([&] {
+      for (const FunctionDevice& device : record_->devices)
+        if (device.backward)
+          Throw(ErrorCode::kInvalidArgument, "setBackward(f) and setNoGradient() contradict");
+      record_->no_gradient = true;
+      host_.NoGradient();
+    });
     return *this;
   }
   // Says how many inputs and outputs a node with these attributes has, and refuses wrong
@@ -13448,7 +13481,8 @@ class BasicFunctionOpBuilder {
              }));
     return *this;
   }
-  // Memory for the whole of a run, known before it, so that a plan can hold it.
+  // Memory for the whole of a run of either pass, known from the shapes of the forward inputs
+  // before it, so that a plan can hold it.
   BasicFunctionOpBuilder& setScratch(int64_t bytes) {
     Once(record_->scratch, "setScratch",
          ScratchFunction([bytes](const AttrMap&, const ShapeVectors&) { return bytes; }));
@@ -13528,6 +13562,8 @@ class BasicFunctionOpBuilder {
       added.name = Host::DeviceName(name, setter);
       FunctionDevice* functions = FindDevice(added.name);
       if (!functions) functions = &record_->devices.emplace_back(std::move(added));
+      if (pass == FunctionPass::kBackward && record_->no_gradient)
+        Throw(ErrorCode::kInvalidArgument, "setBackward(f) and setNoGradient() contradict");
       if (functions->*slot)
         Throw(ErrorCode::kInvalidArgument, setter, "(f, \"", name, "\") is called twice");
       functions->*slot = std::move(function);
@@ -14101,11 +14137,11 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
 
   static void SetError(opkit_status, const char* text, uint64_t size) {
     HostError& now = CurrentHostError();
-    now.text.assign(text, size);
+    now.text.assign(text ? text : "", text ? size : 0);
     now.exception = nullptr;
   }
   static void AddError(const char* text, uint64_t size) {
-    CurrentHostError().text.append(text, size);
+    if (text) CurrentHostError().text.append(text, size);
   }
   static const char* FailureText() { return CurrentHostError().failure.c_str(); }
 
@@ -14124,7 +14160,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
                                 const int64_t* shape, opkit_tensor* tensor) {
     return Answer([&] {
       State& state = StateOf(call);
-      if (dtype <= 0 || dtype >= kNumDTypes || rank < 0)
+      if (dtype <= 0 || dtype >= kNumDTypes || rank < 0 || (rank > 0 && !shape))
         Throw(ErrorCode::kInvalidArgument, "temporary of dtype ", dtype, " and rank ", rank,
               " in operator ", state.op);
       auto slot = MakeIntrusive<TensorSlot>();
@@ -14195,6 +14231,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     Launched launched(work, drop, context);
     return Answer([&] {
       State& state = StateOf(call);
+      if (!work) Throw(ErrorCode::kInvalidArgument, "launch() in operator ", state.op, " of null");
       if (!state.launch) NotOnThisDevice(state, "launch");
       launched.kept = state.kept_by_work;
       state.launch(state.context, std::move(launched));
@@ -14208,13 +14245,10 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
             " tensors that are null or shorter than version 1.0's");
     for (uint64_t i = 0; i < count; ++i) {
       const opkit_tensor& view = *opkit_tensor_at(views, i);
-      if (view.dtype == OPKIT_UNDEFINED) {
+      if (view.dtype == OPKIT_UNDEFINED)
         tensors.emplace_back();
-      } else if (view.host) {
-        tensors.push_back(*static_cast<const Tensor*>(view.host));
-      } else {
-        tensors.push_back(TensorOfView(view));
-      }
+      else
+        tensors.push_back(TensorOfView(view, static_cast<const Tensor*>(view.host)));
     }
     return tensors;
   }
@@ -14265,7 +14299,8 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
   static void Log(const opkit_call* call, int32_t level, const char* text) {
     const bool known = level >= OPKIT_LOG_INFO && level <= OPKIT_LOG_ERROR;
     g_log_hook.load(std::memory_order_acquire)(
-        known ? static_cast<LogLevel>(level) : LogLevel::kError, StateOf(call).op, text);
+        known ? static_cast<LogLevel>(level) : LogLevel::kError, StateOf(call).op,
+        text ? text : "");
   }
 
   static_assert(sizeof(InvocationScope) <= sizeof(opkit_scope));
@@ -14645,8 +14680,7 @@ void InferFunction(Record& record, const AttrMap& attrs, FunctionPass pass,
 
 // Bytes of scratch for inputs whose shapes are all known.
 template <class Record>
-int64_t FunctionScratch(Record& record, const OperatorDef& def,
-                        std::span<const TensorInfo> inputs) {
+int64_t ForwardScratch(Record& record, const OperatorDef& def, std::span<const TensorInfo> inputs) {
   if (FunctionHooks* hooks = HooksOf(record)) return hooks->Scratch(def, inputs);
   if (!record.scratch) return 0;
   int64_t bytes = 0;
@@ -14655,6 +14689,31 @@ int64_t FunctionScratch(Record& record, const OperatorDef& def,
     return bytes >= 0 ? OpStatus() : OpStatus::Failure("it asked for ", bytes, " bytes");
   });
   return bytes;
+}
+// A backward node has that of the forward node whose inputs and outputs come with it. 0 while what
+// it depends on is not known.
+template <class Record>
+int64_t FunctionScratch(Record& record, FunctionPass pass, const OperatorDef& def,
+                        std::span<const TensorInfo> inputs) {
+  const auto known = [&](size_t first, size_t count) {
+    for (size_t i = first; i < first + count; ++i)
+      if (!def.inputs()[i].empty() && !inputs[i].shape.is_known()) return false;
+    return true;
+  };
+  if (pass == FunctionPass::kForward)
+    return known(0, inputs.size()) ? ForwardScratch(record, def, inputs) : 0;
+  const size_t num_inputs = def.outputs().size();
+  if (def.inputs().size() < num_inputs) return 0;
+  const size_t num_outputs = (def.inputs().size() - num_inputs) / 2;
+  if (!known(num_outputs, num_inputs)) return 0;
+  const auto names = def.inputs().begin() + static_cast<std::ptrdiff_t>(num_outputs);
+  const auto middle = names + static_cast<std::ptrdiff_t>(num_inputs);
+  return ForwardScratch(
+      record,
+      OperatorDef(record.name, {names, middle},
+                  {middle, middle + static_cast<std::ptrdiff_t>(num_outputs)}, def.args())
+          .Device(def.device()),
+      inputs.subspan(num_outputs, num_inputs));
 }
 
 }  // namespace detail
@@ -15264,8 +15323,7 @@ class FunctionBody {
     std::vector<TensorInfo> inputs;
     for (const Tensor* input : pointers_)
       inputs.push_back(input ? TensorInfo::Of(*input) : TensorInfo());
-    if (pass_ == FunctionPass::kForward)
-      run_->call.scratch_bytes = FunctionScratch(*record_, op_.def(), inputs);
+    run_->call.scratch_bytes = FunctionScratch(*record_, pass_, op_.def(), inputs);
     inferred_ = op_.inference().version();
     run_->call.scratch = nullptr;
   }
@@ -16242,7 +16300,7 @@ class FunctionOpHost {
     // Nodes that leave a state for their backward are neither merged nor folded.
     kernel.leaves_state =
         pass == FunctionPass::kForward && device.create_state && device.shares_state;
-    if (kernel.leaves_state && schema_) schema_->Stateful();
+    if (kernel.leaves_state && schema_) schema_->KeepsState();
     kernel.device = device.type;
     if (!backend.empty()) kernel.backend = backend;
     kernel.owner = record->in_use;
@@ -16256,11 +16314,10 @@ class FunctionOpHost {
       KernelConfig config;
       const auto inputs = static_cast<int>(query.def.inputs().size());
       const auto outputs = static_cast<int>(query.def.outputs().size());
-      bool known = pass == FunctionPass::kForward;
       for (const auto& pair : record->inplace)
-        if (known && pair.first < inputs && pair.second < outputs) config.inplace.push_back(pair);
-      for (const TensorInfo& input : query.inputs) known &= input.shape.is_known();
-      if (known) config.scratch_bytes = detail::FunctionScratch(*record, query.def, query.inputs);
+        if (pass == FunctionPass::kForward && pair.first < inputs && pair.second < outputs)
+          config.inplace.push_back(pair);
+      config.scratch_bytes = detail::FunctionScratch(*record, pass, query.def, query.inputs);
       return std::vector<KernelConfig>{std::move(config)};
     };
     OpRegistry::Global().AddKernel(std::move(kernel));
@@ -16293,6 +16350,17 @@ class FunctionOpHost {
   }
   void HasEffects() {
     if (schema_) schema_->Stateful();
+  }
+  void NoGradient() {
+    if (backward_added_) {
+      OpRegistry::Global().Remove(record_->name + "_backward");
+      GradientRegistry::Global().Remove(record_->name);
+    }
+    GradientRegistration none;
+    none.kind = GradientKind::kNone;
+    none.file = record_->file;
+    none.line = record_->line;
+    GradientRegistry::Global().Add(record_->name, std::move(none));
   }
   // A header's registration is listed once, however many translation units see it.
   void Problem(const std::string& problem) {
@@ -25026,6 +25094,7 @@ class LibraryCheck {
   void CheckParameters(const opkit_parameter* const* parameters, uint64_t count,
                        const std::string& who, const char* what) const {
     CheckArray(count, parameters, who, what);
+    NameTable<int> seen;
     for (uint64_t i = 0; i < count; ++i) {
       const opkit_parameter* one = parameters[i];
       if (!one || one->size < kParameterBytes)
@@ -25034,6 +25103,10 @@ class LibraryCheck {
                {});
       if (!one->name || !*one->name)
         Refuse(StrCat("has ", who, " of whose ", what, " number ", i, " has no name"), {});
+      CheckText(one->name, StrCat(who, " with a name among its ", what));
+      if (seen.Find(one->name))
+        Refuse(StrCat("has ", who, " with two ", what, " named '", one->name, "'"), {});
+      seen.FindOrAdd(one->name);
       if (one->type < -1 || one->type > OPKIT_ATTR_TENSORS)
         Refuse(StrCat("has ", who, " whose '", one->name, "' has the type ", one->type,
                       ", which does not exist"),
@@ -25041,6 +25114,10 @@ class LibraryCheck {
       if (!one->default_value) continue;
       if (const std::string problem = ProblemOfAttr(one->default_value); !problem.empty())
         Refuse(StrCat("has ", who, " whose '", one->name, "' has a default that ", problem), {});
+      if (one->type >= 0 && one->default_value->type != one->type)
+        Refuse(StrCat("has ", who, " whose '", one->name, "' has a default of the type ",
+                      one->default_value->type, ", but the type ", one->type),
+               {});
     }
   }
   // The gradient of an operator is one, too.
@@ -25272,7 +25349,8 @@ std::vector<std::string> NamesOfAbi(const Name* names, uint64_t count, const cha
   return {names, names + count};
 }
 
-// Copies everything. Error (kInvalidArgument) for what is no node.
+// Copies everything; what graphs inside know of their inputs' types does not cross. Error
+// (kInvalidArgument) for what is no node.
 template <class Graphs = Graph>
 OperatorDef DefinitionOfAbi(const opkit_node& node) {
   if (node.size < kNodeBytes || !node.op || (node.num_graphs > 0 && !node.graphs))
@@ -25283,24 +25361,40 @@ OperatorDef DefinitionOfAbi(const opkit_node& node) {
                   ArgumentsOfAbi(node.attrs, node.num_attrs));
   if (node.name) def.Name(node.name);
   def.Device({static_cast<DeviceType>(node.device_type), node.device_index});
-  for (uint64_t i = 0; i < node.num_graphs; ++i)
+  for (uint64_t i = 0; i < node.num_graphs; ++i) {
+    if (!node.graphs[i] || node.graphs[i]->size < kGraphBytes || !node.graphs[i]->name)
+      Throw(ErrorCode::kInvalidArgument, "graph ", i, " of a node ", node.op,
+            " is null, shorter than version 1.0's or has no name");
     def.Subgraph(node.graphs[i]->name, SubgraphOfAbi<Graphs>(*node.graphs[i]));
+  }
   return def;
 }
 
 template <class Graphs>
 IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from) {
   Graphs graph;
-  for (uint64_t i = 0; i < from.num_inputs; ++i)
-    graph.AddInput(from.inputs[i], DType::kUndefined, {});
-  for (uint64_t i = 0; i < from.num_constants; ++i) {
+  for (const std::string& input : NamesOfAbi(from.inputs, from.num_inputs, "graph inputs"))
+    graph.AddInput(input, DType::kUndefined, {});
+  const auto constants = NamesOfAbi(from.constant_names, from.num_constants, "graph constants");
+  for (size_t i = 0; i < constants.size(); ++i) {
+    if (const std::string problem = ProblemOfView(from.constants ? from.constants[i] : nullptr);
+        !problem.empty())
+      Throw(ErrorCode::kInvalidArgument, "constant '", constants[i], "' of graph ", from.name, " ",
+            problem);
     Tensor copy;
     copy.CopyFrom(TensorOfView(*from.constants[i]));
-    graph.AddConstant(from.constant_names[i], std::move(copy));
+    graph.AddConstant(constants[i], std::move(copy));
   }
-  for (uint64_t i = 0; i < from.num_nodes; ++i)
+  if (from.num_nodes > kMostParts || (from.num_nodes > 0 && !from.nodes))
+    Throw(ErrorCode::kInvalidArgument, "graph ", from.name, " has ", from.num_nodes, " nodes",
+          from.nodes ? "" : ", which are null");
+  for (uint64_t i = 0; i < from.num_nodes; ++i) {
+    if (!from.nodes[i])
+      Throw(ErrorCode::kInvalidArgument, "node ", i, " of graph ", from.name, " is null");
     graph.AddNode(DefinitionOfAbi<Graphs>(*from.nodes[i]));
-  for (uint64_t i = 0; i < from.num_outputs; ++i) graph.AddOutput(from.outputs[i]);
+  }
+  for (std::string& output : NamesOfAbi(from.outputs, from.num_outputs, "graph outputs"))
+    graph.AddOutput(std::move(output));
   return MakeSubgraph(std::move(graph));
 }
 
@@ -26475,7 +26569,7 @@ class LibraryLoader {
         loaded.records.push_back(MakeLibraryRecord(loaded.image, op, loaded.in_use));
         ++loaded.idle_count;
         const bool exists = Exists(op.name);
-        CheckGradientIsFree(image, op, exists);
+        CheckGradientIsFree(image, op, *loaded.records.back(), exists);
         loaded.owns.push_back(!exists);
         RegisterOp(loaded, i);
         if (!exists || !options.allow_override) continue;
@@ -26492,11 +26586,29 @@ class LibraryLoader {
   static bool Exists(const std::string& op) {
     return OpRegistry::Global().FindSchema(op) || !OpRegistry::Global().KernelsOf(op).empty();
   }
+  // Whether an operator of the program may be the gradient operator of `record`: it has the inputs
+  // and outputs of one.
+  static bool MayDifferentiate(FunctionOpRecord& record, const std::string& backward) {
+    const OpSchema* schema = OpRegistry::Global().FindSchema(backward);
+    if (!schema) return true;
+    try {
+      const auto [inputs, outputs] = FunctionArity(record, Arguments());
+      const auto [from, to] = schema->Arity(Arguments());
+      const bool known = inputs >= 0 && outputs >= 0;
+      return (!known || from < 0 || from == 2 * outputs + inputs) &&
+             (inputs < 0 || to < 0 || to == inputs);
+    } catch (const Error&) {  // it depends on attributes
+      return true;
+    }
+  }
   // The operator <name>_backward is made for an operator with a backward function.
-  static void CheckGradientIsFree(const LibraryImage& image, const opkit_op& op, bool exists) {
+  static void CheckGradientIsFree(const LibraryImage& image, const opkit_op& op,
+                                  FunctionOpRecord& record, bool exists) {
+    if (!HasBackward(op) && !SaysGradient(op)) return;
     const std::string backward = StrCat(op.name, "_backward");
-    if (exists || (!HasBackward(op) && !SaysGradient(op))) return;
-    const bool taken = HasBackward(op) && Exists(backward);
+    const bool taken =
+        HasBackward(op) && Exists(backward) && !(exists && MayDifferentiate(record, backward));
+    if (exists && !taken) return;
     if (taken || GradientRegistry::Global().Find(op.name))
       Throw(ErrorCode::kAlreadyExists, "library ", image.name, " brings operator ", op.name,
             taken ? StrCat(" with a backward function, whose operator ", backward)
@@ -26962,6 +27074,11 @@ class OPKIT_IMAGE_LOCAL ExportedOperator : public RefCounted {
   void AddKernels() {
     bool on_cpu = false, on_stream = false;
     for (const Kernel* kernel : OpRegistry::Global().KernelsOf(schema_.name())) {
+      if (kernel->backend != kReferenceBackend)
+        Throw(ErrorCode::kUnsupported, "operator ", schema_.name(), " has a kernel of the backend ",
+              kernel->backend, " (at ", kernel->Place(),
+              "): a library hands over plain kernels alone, for which LoadOptions::backend is the "
+              "name of their backend");
       on_cpu |= kernel->device == DeviceType::kCPU;
       on_stream |= kernel->device == DeviceType::kCPUStream;
     }

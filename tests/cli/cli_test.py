@@ -537,7 +537,7 @@ class Libraries(Cli):
 
     def test_lib_shows_operators_and_versions(self):
         out = self.opkit("lib", self.GOOD)
-        self.assertRegex(out, r"\Alibgood\.so: 3 operators, compiled with opkit \d+\.\d+\.\d+ for "
+        self.assertRegex(out, r"\Alibgood\.so: 6 operators, compiled with opkit \d+\.\d+\.\d+ for "
                          r"version 1\.\d+ of the ABI \(this program has 1\.\d+\)\n\n")
         self.assertRegex(out, r"(?m)^operator +devices +what it does$")
         self.assertRegex(out, r"(?m)^Twice +cpu +2 \* x$")
@@ -565,7 +565,7 @@ class Libraries(Cli):
 
     def test_check_of_operators_that_are_right(self):
         found = self.check(self.GOOD)
-        self.assertEqual(list(found), ["Twice", "Root", "Relu"])
+        self.assertEqual(list(found), ["Twice", "Root", "Relu", "Noise", "Mean", "Bare"])
         self.assertRegex(found["Twice"], r"\ATwice  2 \* x\n  nothing wrong in \d+ runs on 5 lists")
         self.assertNotIn("not checked", found["Twice"])
         self.assertIn("nothing wrong", found["Root"])
@@ -574,6 +574,11 @@ class Libraries(Cli):
         self.assertIn("nothing wrong", found["Relu"])
         # As the built-in operator claims more than this kernel takes.
         self.assertIn("not checked: float64, which it refuses: ", found["Relu"])
+        self.assertIn("nothing wrong", found["Noise"])
+        self.assertIn("its schema says that two runs may differ", found["Noise"])
+        self.assertIn("nothing wrong", found["Mean"])
+        self.assertIn("not checked: it does not infer its outputs' shapes: ", found["Bare"])
+        self.assertNotIn("wrong", found["Bare"])
         self.assertEqual(self.stderr, "")
 
     def test_check_of_operators_that_are_wrong(self):

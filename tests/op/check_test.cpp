@@ -334,6 +334,21 @@ constexpr auto kCounts = [](auto& op) {
 SCHEMA_OF_ONE(BadRandom);
 REGISTER_CPU_OPERATOR(BadRandom, BodyOp<kCounts>);
 
+SCHEMA_OF_ONE(GoodRandom).Stateful();
+REGISTER_CPU_OPERATOR(GoodRandom, BodyOp<kCounts>);
+
+// mean = (mean + x) / 2; y = mean
+constexpr auto kMovesMean = [](auto& op) {
+  const float* x = In(op);
+  OPKIT_ENFORCE(op.Input(1).is_dense());
+  auto* mean = static_cast<float*>(op.Input(1).raw_mutable_data());
+  for (int64_t i = 0; i < Count(op); ++i) mean[i] = (mean[i] + x[i]) / 2;
+  float* y = OutLike(op);
+  for (int64_t i = 0; i < Count(op); ++i) y[i] = mean[i];
+};
+OPERATOR_SCHEMA(GoodMutates).NumInputs(2).NumOutputs(1).IdenticalTypeAndShape().MutatesInputs({1});
+REGISTER_CPU_OPERATOR(GoodMutates, BodyOp<kMovesMean>);
+
 constexpr auto kRemembers = [](auto& op) {
   const float* x = In(op);
   float* y = OutLike(op);
@@ -511,6 +526,9 @@ TEST_CASE("broken operators: state") {
   CheckOptions random;
   random.deterministic = false;
   Expect("BadRandom", {}, random);
+  Expect("GoodRandom", {});  // as its schema says
+  CHECK(CheckOperator("GoodRandom").notes.back().find("two runs may differ") != std::string::npos);
+  Expect("GoodMutates", {});
   Expect("BadState", {"in its second run on the same inputs it gives another result, output 0"});
   Expect("BadCachedSize", {"in a run on float32[2, 3] after one on these inputs it gives another "
                            "result, output 0"});

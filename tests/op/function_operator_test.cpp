@@ -730,6 +730,37 @@ TEST_CASE("createOpState sees its device; a StatefulOp without Backward says so"
         "backward of operator FnOwned failed: its StatefulOp does not override Backward");
 }
 
+TEST_CASE("setNoGradient: neither a backward operator nor a gradient, in either order") {
+  LOCAL_OP(FnForwardOnly)
+      .setCreateOpState(MakeOwned)
+      .setNoGradient()
+      .setParseAttrs(OneToOne)
+      .setInferShape(SameShape);
+  LOCAL_OP(FnForwardOnlyToo)
+      .setNoGradient()
+      .setCreateOpState(MakeOwned)
+      .setParseAttrs(OneToOne)
+      .setInferShape(SameShape);
+  for (const std::string op : {"FnForwardOnly", "FnForwardOnlyToo"}) {
+    CAPTURE(op);
+    CHECK(OpRegistry::Global().FindSchema(op + "_backward") == nullptr);
+    CHECK(OpRegistry::Global().KernelsOf(op + "_backward").empty());
+    CHECK(GetGradientForOp(OperatorDef(op, {"x"}, {"y"}), {"dy"}).ops.empty());
+    Bench bench;
+    bench.Add("x", {0});
+    bench.Create(OperatorDef(op, {"x"}, {"y"})).Run();
+  }
+  LOCAL_OP(FnContradicts).setForward(Double).setBackward(DoubleBackward).setNoGradient();
+  LOCAL_OP(FnContradictsToo).setForward(Double).setNoGradient().setBackward(DoubleBackward);
+  for (const char* op : {"FnContradicts", "FnContradictsToo"}) {
+    Bench bench;
+    bench.Add("x", {0});
+    CHECK(Contains(ErrorOf([&] { bench.Create(OperatorDef(op, {"x"}, {"y"})); }).message(),
+                   "setBackward(f) and setNoGradient() contradict"));
+    OpRegistry::Global().Remove(op);
+  }
+}
+
 TEST_CASE("wrong registrations are kept and reported, never thrown") {
   LOCAL_OP(FnWrongDevice).setForward(Double, "tpu");
   LOCAL_OP(FnTwice).setForward(Double).setForward(Double).setInferShape(SameShape);

@@ -168,6 +168,38 @@ TEST_CASE("scratch is as large as declared, and the same in every run") {
   });
 }
 
+TEST_CASE("backward has the scratch of its forward") {
+  static int64_t bytes = 0, aligned = 0;
+  static const FunctionOpBuilder registered =
+      FunctionOpBuilder("ResScratchBackward", __FILE__, __LINE__)
+          .setForward([](const AttrMap&, OpIns, OpOuts, OpResource&) {})
+          .setBackward([](const AttrMap&, OpIns, OpOuts, OpResource& res) {
+            bytes = res.scratch_bytes();
+            aligned = reinterpret_cast<uintptr_t>(res.scratch()) % 64 == 0 && res.scratch();
+          })
+          .setParseAttrs(OneToOne)
+          .setInferShape([](const AttrMap&, ShapeVectors& in, ShapeVectors& out) {
+            out[0] = {in[0][0], 100};
+          })
+          .setScratch([](const AttrMap& attrs, const ShapeVectors& in) {
+            return attrs.get("unit", int64_t{8}) * in[0][0] * static_cast<int64_t>(in.size());
+          });
+  const auto run = [](int64_t n, int64_t unit) {
+    const Tensor x({n}, DType::kFloat32), y({n, 100}, DType::kFloat32);
+    Invoke("ResScratchBackward_backward", {y, x, y}, {{"unit", unit}});
+    return bytes;
+  };
+  CHECK(run(3, 16) == 48);
+  CHECK(aligned == 1);
+  CHECK(run(5, 8) == 40);
+  const OperatorDef def("ResScratchBackward_backward", {"dy", "x", "y"}, {"dx"});
+  const Kernel* kernel = OpRegistry::Global().KernelsOf(def.type())[0];
+  const TensorInfo x{DType::kFloat32, {4}}, y{DType::kFloat32, {4, 100}};
+  const std::vector<TensorInfo> known{y, x, y}, unknown{y, TensorInfo(), y};
+  CHECK(kernel->propose(KernelQuery{def, known, {}})[0].scratch_bytes == 32);
+  CHECK(kernel->propose(KernelQuery{def, unknown, {}})[0].scratch_bytes == 0);
+}
+
 TEST_CASE("a kernel proposes its scratch and in-place pairs before the run") {
   auto scratch = [](const char* op, Arguments args, SymbolicShape shape) {
     const Kernel* kernel = OpRegistry::Global().KernelsOf(op)[0];
@@ -293,6 +325,50 @@ TEST_CASE("errors of invoke name the operator") {
   CHECK(Contains(
       error([](OpIns in, OpResource& res) { res.invoke("ResAd", {in[0]}, {in[0]}); }).message(),
       "did you mean 'ResAdd'?"));
+}
+
+TEST_CASE("invoke on a part of a tensor works on that part") {
+  Bench bench;
+  bench.Run([](OpIns in, OpOuts out, OpResource& res) {
+    out[0].data<float>()[0] = 7;
+    const int64_t one[] = {1};
+    opkit_tensor second = in[0].view(), target = out[0].view();
+    for (opkit_tensor* part : {&second, &target}) {
+      part->data = static_cast<float*>(part->data) + 1;
+      part->shape = one;
+    }
+    const opkit_tensor inputs[] = {second, second};
+    CHECK(res.call()->host->invoke(res.call(), "ResAdd", 2, inputs, 1, &target, 0, nullptr) ==
+          OPKIT_OK);
+  });
+  CHECK(bench.ws.GetTensor("y")->ToVector<float>() == std::vector<float>{7, 4});
+  Bench stream("ResBody", {}, kStream);  // whose work comes after the function has returned
+  stream.Run([](OpIns in, OpOuts out, OpResource& res) {
+    const int64_t one[] = {1};
+    opkit_tensor second = in[0].view(), target = out[0].view();
+    for (opkit_tensor* part : {&second, &target}) {
+      part->data = static_cast<float*>(part->data) + 1;
+      part->shape = one;
+    }
+    const opkit_tensor inputs[] = {second, second};
+    CHECK(res.call()->host->invoke(res.call(), "ResAdd", 2, inputs, 1, &target, 0, nullptr) ==
+          OPKIT_OK);
+  });
+  CHECK(stream.ws.GetTensor("y")->data<float>()[1] == 4);
+}
+
+TEST_CASE("null pointers that a library hands over are errors, or nothing") {
+  Bench bench;
+  bench.Run([](OpIns, OpOuts, OpResource& res) {
+    const opkit_host& host = *res.call()->host;
+    opkit_tensor tensor{};
+    tensor.size = sizeof tensor;
+    CHECK(host.temporary(res.call(), OPKIT_FLOAT32, 2, nullptr, &tensor) == OPKIT_INVALID_ARGUMENT);
+    CHECK(host.launch(res.call(), nullptr, nullptr, nullptr) == OPKIT_INVALID_ARGUMENT);
+    host.log(res.call(), OPKIT_LOG_INFO, nullptr);
+    host.set_error(OPKIT_FAILED, nullptr, 3);
+    host.add_error(nullptr, 3);
+  });
 }
 
 TEST_CASE("invoke does not trust what it is given") {

@@ -91,7 +91,7 @@ struct Description {
   const opkit_op* ops[2] = {&op, &other};
   opkit_library library{};
   opkit_parameter parameter{};
-  const opkit_parameter* parameters[1] = {&parameter};
+  const opkit_parameter* parameters[2] = {&parameter, nullptr};
   opkit_attr attr{};
   int64_t numbers[2] = {1, 2};
   int32_t pairs[2] = {0, 0};
@@ -327,6 +327,16 @@ TEST_CASE("null pointers, wrong names and absurd counts in a description are ref
   says([&](D d) { with_parameter(d), d.parameter.type = 10; }, "'p' has the type 10, which does");
   const auto with_default = [&](D d) { with_parameter(d), d.parameter.default_value = &d.attr; };
   CHECK(MessageAfter(with_default) == kAccepted);
+  says([&](D d) { with_parameter(d), d.parameter.name = "\033[2J"; }, "holds the character 27");
+  says(
+      [&](D d) {
+        with_parameter(d);
+        d.op.num_attrs = 2;
+        d.parameters[1] = d.parameters[0];
+      },
+      "with two attributes named 'p'");
+  says([&](D d) { with_default(d), d.parameter.type = OPKIT_ATTR_STRING; },
+       "has a default of the type 0, but the type 3");
   says([&](D d) { with_default(d), d.attr.size = 8; }, "'p' has a default that is shorter");
   says([&](D d) { with_default(d), d.attr.type = -1; },
        "'p' has a default that has the type -1, which");

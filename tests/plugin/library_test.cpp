@@ -262,6 +262,24 @@ TEST_CASE("a library with the gradient of an operator whose gradient the program
   CHECK(Registrations() == before);
 }
 
+TEST_CASE("an operator of the program that happens to be named <op>_backward is left alone") {
+  OwnShared own;
+  FunctionOpBuilder("LibShared_backward", __FILE__, __LINE__)
+      .setForward([](const AttrMap&, std::span<const OpTensor> in, std::span<OpTensor> out,
+                     OpResource&) { out[0].data<float>()[0] = in[0].data<float>()[0] + 100; })
+      .setParseAttrs([](const AttrMap&, int* num_in, int* num_out) { *num_in = *num_out = 1; })
+      .setInferShape([](const AttrMap&, ShapeVectors& in, ShapeVectors& out) { out = in; });
+  const std::string before = Registrations();
+  for (const LoadOptions& options : {LoadOptions(), Overriding()}) {
+    const Error error = ErrorOf([&] { Library::Load(PathOf("five_times"), options); });
+    CHECK(error.code() == ErrorCode::kAlreadyExists);
+    CHECK(Contains(error.message(), "whose operator LibShared_backward this program has already"));
+  }
+  CHECK(Registrations() == before);
+  CHECK(Call("LibShared_backward", Floats{1}) == Floats{101});
+  OpRegistry::Global().Remove("LibShared_backward");
+}
+
 TEST_CASE("an override's gradient comes with it") {
   OwnShared own;
   FunctionOpBuilder("LibShared_backward", __FILE__, __LINE__)

@@ -20,9 +20,10 @@ opkit_tensor AbiTensor(const AnyTensor& tensor, const Dims& strides) {
   view.Bind(&tensor);
   return view.view();
 }
-// The memory that another image views. Error (kInvalidArgument) for what is no view.
+// The memory that another image views: `host` itself, where the view is still that of it, or a part
+// of its storage, or memory of the other image's. Error (kInvalidArgument) for what is no view.
 template <class AnyTensor = Tensor>
-AnyTensor TensorOfView(const opkit_tensor& view) {
+AnyTensor TensorOfView(const opkit_tensor& view, const AnyTensor* host = nullptr) {
   if (const std::string problem = ProblemOfView(&view); !problem.empty()) [[unlikely]]
     Throw(ErrorCode::kInvalidArgument, "a tensor of a library ", problem);
   const Device device{static_cast<DeviceType>(view.device_type), view.device_index};
@@ -31,9 +32,20 @@ AnyTensor TensorOfView(const opkit_tensor& view) {
   for (int i = 0; i < view.rank; ++i)
     last += view.shape[i] > 0 ? (view.shape[i] - 1) * view.strides[i] : 0;
   const auto rank = static_cast<size_t>(view.rank);
-  return AnyTensor(AdoptStorage(MemoryDevice(device), view.data, (last + 1) * ItemSize(dtype)), 0,
-                   Shape(std::vector<int64_t>(view.shape, view.shape + rank)), dtype,
-                   Dims(view.strides, rank));
+  Shape shape(Dims(view.shape, rank));
+  Dims strides(view.strides, rank);
+  if (host && host->raw_data() == view.data && host->dtype() == dtype && host->shape() == shape &&
+      host->strides() == strides)
+    return *host;
+  const int64_t bytes = (last + 1) * ItemSize(dtype);
+  if (host && host->storage()) {
+    const auto* const begin = static_cast<const char*>(host->storage()->data());
+    const int64_t offset = static_cast<const char*>(view.data) - begin;
+    if (offset >= 0 && offset <= host->storage()->nbytes() - bytes)
+      return AnyTensor(host->storage(), offset, std::move(shape), dtype, std::move(strides));
+  }
+  return AnyTensor(AdoptStorage(MemoryDevice(device), view.data, bytes), 0, std::move(shape), dtype,
+                   std::move(strides));
 }
 
 // Holds all that the array points to. A template, so that programs without function operators do

@@ -12,9 +12,9 @@ namespace detail {
 
 // Bytes of the structs in version 1.0: what every reader may rely on. Members were added since
 // where the header's sizes are larger.
-inline constexpr uint64_t kAttrBytes = 88, kTensorBytes = 72, kNodeBytes = 104;
+inline constexpr uint64_t kAttrBytes = 88, kTensorBytes = 72, kNodeBytes = 104, kGraphBytes = 96;
 static_assert(sizeof(opkit_attr) >= kAttrBytes && sizeof(opkit_tensor) >= kTensorBytes &&
-              sizeof(opkit_node) >= kNodeBytes);
+              sizeof(opkit_node) >= kNodeBytes && sizeof(opkit_graph) >= kGraphBytes);
 // Elements, inputs, kernels: more are taken for damage.
 inline constexpr uint64_t kMostParts = 65535;
 

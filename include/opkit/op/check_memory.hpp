@@ -29,10 +29,7 @@ class MemoryChecker : public CheckSession {
     }
     for (const std::string& sentence : node.Damage()) Find("outside", sentence);
     for (size_t i : node.ChangedInputs(case_->inputs)) {
-      bool allowed = false;
-      for (int may : options_.mutated_inputs) allowed |= static_cast<size_t>(may) == i;
-      for (int may : schema_.MutatedInputs(def_)) allowed |= static_cast<size_t>(may) == i;
-      if (!allowed)
+      if (!MayChange(i))
         Find("input", StrCat("it changes ", NameOf("input", i, def_.inputs()),
                              ", which is not one of its outputs"));
     }

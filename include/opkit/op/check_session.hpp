@@ -35,8 +35,16 @@ class CheckSession {
   using Mode = CheckedNode::Mode;
 
   CheckSession(const OpSchema& schema, OperatorDef def, const CheckOptions& options)
-      : schema_(schema), def_(std::move(def)), options_(options) {
+      : schema_(schema), def_(std::move(def)), options_(Effective(options, schema)) {
     report_.op = schema.name();
+    if (options.deterministic && !options_.deterministic)
+      Note("what its outputs hold, because its schema says that two runs may differ");
+  }
+
+ private:
+  static CheckOptions Effective(CheckOptions options, const OpSchema& schema) {
+    options.deterministic &= !schema.runs_may_differ();
+    return options;
   }
 
  protected:
@@ -67,6 +75,14 @@ class CheckSession {
   bool Found(const std::string& problem) const {
     for (const std::string& known : found_)
       if (known == StrCat(KernelName(*kernel_), " ", problem)) return true;
+    return false;
+  }
+  // The node writes to input i, and says so.
+  bool MayChange(size_t i) const {
+    for (int may : options_.mutated_inputs)
+      if (static_cast<size_t>(may) == i) return true;
+    for (int may : schema_.MutatedInputs(def_))
+      if (static_cast<size_t>(may) == i) return true;
     return false;
   }
   double Tolerance(const Tensor& tensor) const {

@@ -118,14 +118,14 @@ class WaysChecker : public MemoryChecker {
     auto alike = [](const Tensor& a, const Tensor& b) {
       return a.dtype() == b.dtype() && a.shape() == b.shape() && a.numel() > 0;
     };
-    auto is_output = [&](size_t i) {
+    auto is_written = [&](size_t i) {
       for (const std::string& name : def_.outputs())
         if (name == def_.inputs()[i]) return true;
-      return def_.inputs()[i].empty();
+      return def_.inputs()[i].empty() || MayChange(i);
     };
     for (size_t i = 0; i < inputs.size(); ++i) {
       for (size_t j = i + 1; j < inputs.size(); ++j) {
-        if (!alike(inputs[i], inputs[j]) || is_output(i) || is_output(j)) continue;
+        if (!alike(inputs[i], inputs[j]) || is_written(i) || is_written(j)) continue;
         std::vector<Tensor> same = inputs;
         same[j] = same[i];
         CheckedNode apart = Node();
@@ -141,7 +141,7 @@ class WaysChecker : public MemoryChecker {
       for (size_t o = 0; o < outputs.size(); ++o) {
         bool bound = false;  // an output that is an input by name has that one's memory
         for (const std::string& name : def_.inputs()) bound |= name == def_.outputs()[o];
-        if (bound || !alike(inputs[i], outputs[o]) || is_output(i) ||
+        if (bound || !alike(inputs[i], outputs[o]) || is_written(i) ||
             Found(StrCat("inplace ", i, " ", o)))
           continue;
         const std::string how = StrCat("when ", NameOf("output", o, def_.outputs()),

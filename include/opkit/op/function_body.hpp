@@ -344,8 +344,7 @@ class FunctionBody {
     std::vector<TensorInfo> inputs;
     for (const Tensor* input : pointers_)
       inputs.push_back(input ? TensorInfo::Of(*input) : TensorInfo());
-    if (pass_ == FunctionPass::kForward)
-      run_->call.scratch_bytes = FunctionScratch(*record_, op_.def(), inputs);
+    run_->call.scratch_bytes = FunctionScratch(*record_, pass_, op_.def(), inputs);
     inferred_ = op_.inference().version();
     run_->call.scratch = nullptr;
   }

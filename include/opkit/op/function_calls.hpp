@@ -275,8 +275,7 @@ void InferFunction(Record& record, const AttrMap& attrs, FunctionPass pass,
 
 // Bytes of scratch for inputs whose shapes are all known.
 template <class Record>
-int64_t FunctionScratch(Record& record, const OperatorDef& def,
-                        std::span<const TensorInfo> inputs) {
+int64_t ForwardScratch(Record& record, const OperatorDef& def, std::span<const TensorInfo> inputs) {
   if (FunctionHooks* hooks = HooksOf(record)) return hooks->Scratch(def, inputs);
   if (!record.scratch) return 0;
   int64_t bytes = 0;
@@ -285,6 +284,31 @@ int64_t FunctionScratch(Record& record, const OperatorDef& def,
     return bytes >= 0 ? OpStatus() : OpStatus::Failure("it asked for ", bytes, " bytes");
   });
   return bytes;
+}
+// A backward node has that of the forward node whose inputs and outputs come with it. 0 while what
+// it depends on is not known.
+template <class Record>
+int64_t FunctionScratch(Record& record, FunctionPass pass, const OperatorDef& def,
+                        std::span<const TensorInfo> inputs) {
+  const auto known = [&](size_t first, size_t count) {
+    for (size_t i = first; i < first + count; ++i)
+      if (!def.inputs()[i].empty() && !inputs[i].shape.is_known()) return false;
+    return true;
+  };
+  if (pass == FunctionPass::kForward)
+    return known(0, inputs.size()) ? ForwardScratch(record, def, inputs) : 0;
+  const size_t num_inputs = def.outputs().size();
+  if (def.inputs().size() < num_inputs) return 0;
+  const size_t num_outputs = (def.inputs().size() - num_inputs) / 2;
+  if (!known(num_outputs, num_inputs)) return 0;
+  const auto names = def.inputs().begin() + static_cast<std::ptrdiff_t>(num_outputs);
+  const auto middle = names + static_cast<std::ptrdiff_t>(num_inputs);
+  return ForwardScratch(
+      record,
+      OperatorDef(record.name, {names, middle},
+                  {middle, middle + static_cast<std::ptrdiff_t>(num_outputs)}, def.args())
+          .Device(def.device()),
+      inputs.subspan(num_outputs, num_inputs));
 }
 
 }  // namespace detail

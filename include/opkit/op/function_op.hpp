@@ -35,6 +35,7 @@ struct FunctionOpRecord : detail::RefCounted {
   bool accepts_add = false;
   bool is_async = false;
   bool has_effects = false;
+  bool no_gradient = false;
   // Of an operator that is described by more than functions (a library's): detail::FunctionHooks.
   detail::IntrusivePtr<detail::RefCounted> hooks;
   detail::IntrusivePtr<detail::RefCounted> in_use;  // held by every operator made of it
@@ -104,7 +105,8 @@ class BasicFunctionOpBuilder {
                detail::MakeForward(std::move(f), detail::FunctionParameters<F>{}));
     return *this;
   }
-  // Makes the object that runs the operator. It is also asked for the gradient.
+  // Makes the object that runs the operator. It is also asked for the gradient; with
+  // setNoGradient() it is not.
   template <class F>
   BasicFunctionOpBuilder& setCreateOpState(F f, const char* device = "cpu") {
     static_assert(detail::kIsCreateState<F>,
@@ -116,9 +118,20 @@ class BasicFunctionOpBuilder {
                detail::MakeCreateState(std::move(f), detail::FunctionParameters<F>{}));
       Guarded([&] {
         if (auto* added = FindDevice(Host::DeviceName(device, "setCreateOpState")))
-          host_.Add(*added, FunctionPass::kBackward);
+          if (!record_->no_gradient) host_.Add(*added, FunctionPass::kBackward);
       });
     }
+    return *this;
+  }
+  // The operator has no gradient, as one whose StatefulOp has no Backward.
+  BasicFunctionOpBuilder& setNoGradient() {
+    Guarded([&] {
+      for (const FunctionDevice& device : record_->devices)
+        if (device.backward)
+          Throw(ErrorCode::kInvalidArgument, "setBackward(f) and setNoGradient() contradict");
+      record_->no_gradient = true;
+      host_.NoGradient();
+    });
     return *this;
   }
   // Says how many inputs and outputs a node with these attributes has, and refuses wrong
@@ -179,7 +192,8 @@ class BasicFunctionOpBuilder {
              }));
     return *this;
   }
-  // Memory for the whole of a run, known before it, so that a plan can hold it.
+  // Memory for the whole of a run of either pass, known from the shapes of the forward inputs
+  // before it, so that a plan can hold it.
   BasicFunctionOpBuilder& setScratch(int64_t bytes) {
     Once(record_->scratch, "setScratch",
          ScratchFunction([bytes](const AttrMap&, const ShapeVectors&) { return bytes; }));
@@ -259,6 +273,8 @@ class BasicFunctionOpBuilder {
       added.name = Host::DeviceName(name, setter);
       FunctionDevice* functions = FindDevice(added.name);
       if (!functions) functions = &record_->devices.emplace_back(std::move(added));
+      if (pass == FunctionPass::kBackward && record_->no_gradient)
+        Throw(ErrorCode::kInvalidArgument, "setBackward(f) and setNoGradient() contradict");
       if (functions->*slot)
         Throw(ErrorCode::kInvalidArgument, setter, "(f, \"", name, "\") is called twice");
       functions->*slot = std::move(function);

@@ -190,7 +190,7 @@ class FunctionOpHost {
     // Nodes that leave a state for their backward are neither merged nor folded.
     kernel.leaves_state =
         pass == FunctionPass::kForward && device.create_state && device.shares_state;
-    if (kernel.leaves_state && schema_) schema_->Stateful();
+    if (kernel.leaves_state && schema_) schema_->KeepsState();
     kernel.device = device.type;
     if (!backend.empty()) kernel.backend = backend;
     kernel.owner = record->in_use;
@@ -204,11 +204,10 @@ class FunctionOpHost {
       KernelConfig config;
       const auto inputs = static_cast<int>(query.def.inputs().size());
       const auto outputs = static_cast<int>(query.def.outputs().size());
-      bool known = pass == FunctionPass::kForward;
       for (const auto& pair : record->inplace)
-        if (known && pair.first < inputs && pair.second < outputs) config.inplace.push_back(pair);
-      for (const TensorInfo& input : query.inputs) known &= input.shape.is_known();
-      if (known) config.scratch_bytes = detail::FunctionScratch(*record, query.def, query.inputs);
+        if (pass == FunctionPass::kForward && pair.first < inputs && pair.second < outputs)
+          config.inplace.push_back(pair);
+      config.scratch_bytes = detail::FunctionScratch(*record, pass, query.def, query.inputs);
       return std::vector<KernelConfig>{std::move(config)};
     };
     OpRegistry::Global().AddKernel(std::move(kernel));
@@ -241,6 +240,17 @@ class FunctionOpHost {
   }
   void HasEffects() {
     if (schema_) schema_->Stateful();
+  }
+  void NoGradient() {
+    if (backward_added_) {
+      OpRegistry::Global().Remove(record_->name + "_backward");
+      GradientRegistry::Global().Remove(record_->name);
+    }
+    GradientRegistration none;
+    none.kind = GradientKind::kNone;
+    none.file = record_->file;
+    none.line = record_->line;
+    GradientRegistry::Global().Add(record_->name, std::move(none));
   }
   // A header's registration is listed once, however many translation units see it.
   void Problem(const std::string& problem) {

@@ -257,11 +257,11 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
 
   static void SetError(opkit_status, const char* text, uint64_t size) {
     HostError& now = CurrentHostError();
-    now.text.assign(text, size);
+    now.text.assign(text ? text : "", text ? size : 0);
     now.exception = nullptr;
   }
   static void AddError(const char* text, uint64_t size) {
-    CurrentHostError().text.append(text, size);
+    if (text) CurrentHostError().text.append(text, size);
   }
   static const char* FailureText() { return CurrentHostError().failure.c_str(); }
 
@@ -280,7 +280,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
                                 const int64_t* shape, opkit_tensor* tensor) {
     return Answer([&] {
       State& state = StateOf(call);
-      if (dtype <= 0 || dtype >= kNumDTypes || rank < 0)
+      if (dtype <= 0 || dtype >= kNumDTypes || rank < 0 || (rank > 0 && !shape))
         Throw(ErrorCode::kInvalidArgument, "temporary of dtype ", dtype, " and rank ", rank,
               " in operator ", state.op);
       auto slot = MakeIntrusive<TensorSlot>();
@@ -351,6 +351,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     Launched launched(work, drop, context);
     return Answer([&] {
       State& state = StateOf(call);
+      if (!work) Throw(ErrorCode::kInvalidArgument, "launch() in operator ", state.op, " of null");
       if (!state.launch) NotOnThisDevice(state, "launch");
       launched.kept = state.kept_by_work;
       state.launch(state.context, std::move(launched));
@@ -364,13 +365,10 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
             " tensors that are null or shorter than version 1.0's");
     for (uint64_t i = 0; i < count; ++i) {
       const opkit_tensor& view = *opkit_tensor_at(views, i);
-      if (view.dtype == OPKIT_UNDEFINED) {
+      if (view.dtype == OPKIT_UNDEFINED)
         tensors.emplace_back();
-      } else if (view.host) {
-        tensors.push_back(*static_cast<const Tensor*>(view.host));
-      } else {
-        tensors.push_back(TensorOfView(view));
-      }
+      else
+        tensors.push_back(TensorOfView(view, static_cast<const Tensor*>(view.host)));
     }
     return tensors;
   }
@@ -421,7 +419,8 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
   static void Log(const opkit_call* call, int32_t level, const char* text) {
     const bool known = level >= OPKIT_LOG_INFO && level <= OPKIT_LOG_ERROR;
     g_log_hook.load(std::memory_order_acquire)(
-        known ? static_cast<LogLevel>(level) : LogLevel::kError, StateOf(call).op, text);
+        known ? static_cast<LogLevel>(level) : LogLevel::kError, StateOf(call).op,
+        text ? text : "");
   }
 
   static_assert(sizeof(InvocationScope) <= sizeof(opkit_scope));

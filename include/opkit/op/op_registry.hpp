@@ -312,7 +312,11 @@ class OpRegistry {
   }
   [[noreturn]] OPKIT_COLD void ThrowUnknown(std::string_view op) const {
     Throw(ErrorCode::kNotFound, "no operator '", op, "' is registered", SuggestName(op, Names()),
-          ops_.empty() ? "; nothing is: was the file that registers it linked?" : "");
+          ops_.empty() ? "; nothing is: was the file that registers it linked?" : "",
+          detail::HasOwnRegistries()
+              ? "; in a library Invoke and CreateOperator know the library's own operators, "
+                "OpResource::invoke in a REGISTER_OP those of the program"
+              : "");
   }
   OPKIT_COLD static std::string WithoutSchema(std::string_view op, const Entry& entry) {
     return StrCat("operator ", op, " has a kernel",

@@ -88,7 +88,10 @@ class OpSchema {
 
   // Two runs on the same inputs may differ (random numbers), or a run has an effect beside its
   // outputs: such a node is never folded, merged with an equal one, or dropped.
-  OpSchema& Stateful() { return stateful_ = true, *this; }
+  OpSchema& Stateful() { return stateful_ = runs_differ_ = true, *this; }
+  // A node keeps something between its runs, which give the same for the same inputs all the same:
+  // it is never folded, merged with an equal one, or dropped.
+  OpSchema& KeepsState() { return stateful_ = true, *this; }
 
   // Pairs {input, output} that may, or must, be the same blob.
   using InplacePredicate = UniqueFunction<bool(int, int)>;
@@ -249,6 +252,7 @@ class OpSchema {
   const std::string& problem() const { return problem_; }
   bool is_private() const { return private_; }
   bool is_stateful() const { return stateful_; }
+  bool runs_may_differ() const { return runs_differ_; }
   bool inputs_can_cross_devices() const { return inputs_cross_devices_; }
   bool has_inference() const { return static_cast<bool>(infer_); }
   bool has_cost() const { return static_cast<bool>(cost_); }
@@ -498,7 +502,7 @@ class OpSchema {
   std::vector<int> input_counts_, output_counts_;  // of the set form
   int min_inputs_ = 0, max_inputs_ = kAny, min_outputs_ = 0, max_outputs_ = kAny;
   bool needs_all_shapes_ = false, private_ = false, inputs_cross_devices_ = false;
-  bool unknown_args_allowed_ = false, stateful_ = false;
+  bool unknown_args_allowed_ = false, stateful_ = false, runs_differ_ = false;
   // Called from const members: the functions themselves are stateless to the schema.
   mutable UniqueFunction<bool(int)> inputs_allowed_, outputs_allowed_;
   mutable UniqueFunction<bool(int, int)> arity_allowed_;

@@ -22,7 +22,8 @@ std::vector<std::string> NamesOfAbi(const Name* names, uint64_t count, const cha
   return {names, names + count};
 }
 
-// Copies everything. Error (kInvalidArgument) for what is no node.
+// Copies everything; what graphs inside know of their inputs' types does not cross. Error
+// (kInvalidArgument) for what is no node.
 template <class Graphs = Graph>
 OperatorDef DefinitionOfAbi(const opkit_node& node) {
   if (node.size < kNodeBytes || !node.op || (node.num_graphs > 0 && !node.graphs))
@@ -33,24 +34,40 @@ OperatorDef DefinitionOfAbi(const opkit_node& node) {
                   ArgumentsOfAbi(node.attrs, node.num_attrs));
   if (node.name) def.Name(node.name);
   def.Device({static_cast<DeviceType>(node.device_type), node.device_index});
-  for (uint64_t i = 0; i < node.num_graphs; ++i)
+  for (uint64_t i = 0; i < node.num_graphs; ++i) {
+    if (!node.graphs[i] || node.graphs[i]->size < kGraphBytes || !node.graphs[i]->name)
+      Throw(ErrorCode::kInvalidArgument, "graph ", i, " of a node ", node.op,
+            " is null, shorter than version 1.0's or has no name");
     def.Subgraph(node.graphs[i]->name, SubgraphOfAbi<Graphs>(*node.graphs[i]));
+  }
   return def;
 }
 
 template <class Graphs>
 IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from) {
   Graphs graph;
-  for (uint64_t i = 0; i < from.num_inputs; ++i)
-    graph.AddInput(from.inputs[i], DType::kUndefined, {});
-  for (uint64_t i = 0; i < from.num_constants; ++i) {
+  for (const std::string& input : NamesOfAbi(from.inputs, from.num_inputs, "graph inputs"))
+    graph.AddInput(input, DType::kUndefined, {});
+  const auto constants = NamesOfAbi(from.constant_names, from.num_constants, "graph constants");
+  for (size_t i = 0; i < constants.size(); ++i) {
+    if (const std::string problem = ProblemOfView(from.constants ? from.constants[i] : nullptr);
+        !problem.empty())
+      Throw(ErrorCode::kInvalidArgument, "constant '", constants[i], "' of graph ", from.name, " ",
+            problem);
     Tensor copy;
     copy.CopyFrom(TensorOfView(*from.constants[i]));
-    graph.AddConstant(from.constant_names[i], std::move(copy));
+    graph.AddConstant(constants[i], std::move(copy));
   }
-  for (uint64_t i = 0; i < from.num_nodes; ++i)
+  if (from.num_nodes > kMostParts || (from.num_nodes > 0 && !from.nodes))
+    Throw(ErrorCode::kInvalidArgument, "graph ", from.name, " has ", from.num_nodes, " nodes",
+          from.nodes ? "" : ", which are null");
+  for (uint64_t i = 0; i < from.num_nodes; ++i) {
+    if (!from.nodes[i])
+      Throw(ErrorCode::kInvalidArgument, "node ", i, " of graph ", from.name, " is null");
     graph.AddNode(DefinitionOfAbi<Graphs>(*from.nodes[i]));
-  for (uint64_t i = 0; i < from.num_outputs; ++i) graph.AddOutput(from.outputs[i]);
+  }
+  for (std::string& output : NamesOfAbi(from.outputs, from.num_outputs, "graph outputs"))
+    graph.AddOutput(std::move(output));
   return MakeSubgraph(std::move(graph));
 }
 

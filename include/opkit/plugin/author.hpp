@@ -27,6 +27,7 @@ class OPKIT_IMAGE_LOCAL LibraryOpHost {
   void Add(FunctionDevice&, FunctionPass) {}
   void Doc() {}
   void HasEffects() {}
+  void NoGradient() {}
   void Problem(const std::string&) {}
 
  private:

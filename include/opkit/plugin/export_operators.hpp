@@ -284,6 +284,11 @@ class OPKIT_IMAGE_LOCAL ExportedOperator : public RefCounted {
   void AddKernels() {
     bool on_cpu = false, on_stream = false;
     for (const Kernel* kernel : OpRegistry::Global().KernelsOf(schema_.name())) {
+      if (kernel->backend != kReferenceBackend)
+        Throw(ErrorCode::kUnsupported, "operator ", schema_.name(), " has a kernel of the backend ",
+              kernel->backend, " (at ", kernel->Place(),
+              "): a library hands over plain kernels alone, for which LoadOptions::backend is the "
+              "name of their backend");
       on_cpu |= kernel->device == DeviceType::kCPU;
       on_stream |= kernel->device == DeviceType::kCPUStream;
     }

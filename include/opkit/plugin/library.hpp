@@ -231,7 +231,7 @@ class LibraryLoader {
         loaded.records.push_back(MakeLibraryRecord(loaded.image, op, loaded.in_use));
         ++loaded.idle_count;
         const bool exists = Exists(op.name);
-        CheckGradientIsFree(image, op, exists);
+        CheckGradientIsFree(image, op, *loaded.records.back(), exists);
         loaded.owns.push_back(!exists);
         RegisterOp(loaded, i);
         if (!exists || !options.allow_override) continue;
@@ -248,11 +248,29 @@ class LibraryLoader {
   static bool Exists(const std::string& op) {
     return OpRegistry::Global().FindSchema(op) || !OpRegistry::Global().KernelsOf(op).empty();
   }
+  // Whether an operator of the program may be the gradient operator of `record`: it has the inputs
+  // and outputs of one.
+  static bool MayDifferentiate(FunctionOpRecord& record, const std::string& backward) {
+    const OpSchema* schema = OpRegistry::Global().FindSchema(backward);
+    if (!schema) return true;
+    try {
+      const auto [inputs, outputs] = FunctionArity(record, Arguments());
+      const auto [from, to] = schema->Arity(Arguments());
+      const bool known = inputs >= 0 && outputs >= 0;
+      return (!known || from < 0 || from == 2 * outputs + inputs) &&
+             (inputs < 0 || to < 0 || to == inputs);
+    } catch (const Error&) {  // it depends on attributes
+      return true;
+    }
+  }
   // The operator <name>_backward is made for an operator with a backward function.
-  static void CheckGradientIsFree(const LibraryImage& image, const opkit_op& op, bool exists) {
+  static void CheckGradientIsFree(const LibraryImage& image, const opkit_op& op,
+                                  FunctionOpRecord& record, bool exists) {
+    if (!HasBackward(op) && !SaysGradient(op)) return;
     const std::string backward = StrCat(op.name, "_backward");
-    if (exists || (!HasBackward(op) && !SaysGradient(op))) return;
-    const bool taken = HasBackward(op) && Exists(backward);
+    const bool taken =
+        HasBackward(op) && Exists(backward) && !(exists && MayDifferentiate(record, backward));
+    if (exists && !taken) return;
     if (taken || GradientRegistry::Global().Find(op.name))
       Throw(ErrorCode::kAlreadyExists, "library ", image.name, " brings operator ", op.name,
             taken ? StrCat(" with a backward function, whose operator ", backward)

@@ -139,6 +139,7 @@ class LibraryCheck {
   void CheckParameters(const opkit_parameter* const* parameters, uint64_t count,
                        const std::string& who, const char* what) const {
     CheckArray(count, parameters, who, what);
+    NameTable<int> seen;
     for (uint64_t i = 0; i < count; ++i) {
       const opkit_parameter* one = parameters[i];
       if (!one || one->size < kParameterBytes)
@@ -147,6 +148,10 @@ class LibraryCheck {
                {});
       if (!one->name || !*one->name)
         Refuse(StrCat("has ", who, " of whose ", what, " number ", i, " has no name"), {});
+      CheckText(one->name, StrCat(who, " with a name among its ", what));
+      if (seen.Find(one->name))
+        Refuse(StrCat("has ", who, " with two ", what, " named '", one->name, "'"), {});
+      seen.FindOrAdd(one->name);
       if (one->type < -1 || one->type > OPKIT_ATTR_TENSORS)
         Refuse(StrCat("has ", who, " whose '", one->name, "' has the type ", one->type,
                       ", which does not exist"),
@@ -154,6 +159,10 @@ class LibraryCheck {
       if (!one->default_value) continue;
       if (const std::string problem = ProblemOfAttr(one->default_value); !problem.empty())
         Refuse(StrCat("has ", who, " whose '", one->name, "' has a default that ", problem), {});
+      if (one->type >= 0 && one->default_value->type != one->type)
+        Refuse(StrCat("has ", who, " whose '", one->name, "' has a default of the type ",
+                      one->default_value->type, ", but the type ", one->type),
+               {});
     }
   }
   // The gradient of an operator is one, too.

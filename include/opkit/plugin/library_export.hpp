@@ -49,7 +49,8 @@ class OPKIT_IMAGE_LOCAL ExportedOp : public RefCounted {
     op_.flags = (from.is_subgraph_op ? OPKIT_OP_SUBGRAPH : 0) |
                 (from.accepts_strides ? OPKIT_OP_ACCEPTS_STRIDES : 0) |
                 (from.accepts_add ? OPKIT_OP_ACCEPTS_ADD : 0) |
-                (from.is_async ? OPKIT_OP_ASYNC : 0) | (from.has_effects ? OPKIT_OP_EFFECTS : 0);
+                (from.is_async ? OPKIT_OP_ASYNC : 0) | (from.has_effects ? OPKIT_OP_EFFECTS : 0) |
+                (from.no_gradient ? OPKIT_OP_NO_GRADIENT : 0);
     kernels_.reserve(from.devices.size());
     for (FunctionDevice& device : from.devices) AddKernel(device);
     for (const opkit_kernel& kernel : kernels_) pointers_.push_back(&kernel);
@@ -79,7 +80,8 @@ class OPKIT_IMAGE_LOCAL ExportedOp : public RefCounted {
     kernel.create = &Create;
     kernel.destroy = &Destroy;
     if (device.forward || device.create_state) kernel.forward = &Run<FunctionPass::kForward>;
-    if (device.backward || device.create_state) kernel.backward = &Run<FunctionPass::kBackward>;
+    if (device.backward || (device.create_state && !record_->no_gradient))
+      kernel.backward = &Run<FunctionPass::kBackward>;
     kernel.flags = device.create_state ? OPKIT_KERNEL_STATEFUL : 0;
     kernel.author = &device;
   }

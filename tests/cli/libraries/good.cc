@@ -1,5 +1,6 @@
-// Operators that are right: Twice, a Root that refuses what has none, and a Relu that answers to
-// the built-in one's name and can be told from it, because it makes 6 of what is larger.
+// Operators that are right: Twice, a Root that refuses what has none, a Relu that answers to the
+// built-in one's name and can be told from it, because it makes 6 of what is larger; and of those
+// that say what is unusual about them: Noise, Mean and Bare.
 #include <cmath>
 #include <opkit/plugin/author.hpp>
 
@@ -50,3 +51,37 @@ REGISTER_OP(Relu)
     .setParseAttrs(OneOfEach)
     .setInferType(Float)
     .setInferShape(SameShape);
+
+REGISTER_OP(Noise)
+    .setForward([](const AttrMap&, std::span<const OpTensor> in, std::span<OpTensor> out,
+                   OpResource& res) {
+      for (int64_t i = 0; i < in[0].size(); ++i)
+        out[0].data<float>()[i] = in[0].data<float>()[i] + static_cast<float>(res.random()() >> 40);
+    })
+    .setParseAttrs(OneOfEach)
+    .setInferType(Float)
+    .setInferShape(SameShape)
+    .setHasEffects();
+REGISTER_OP(Mean)  // of x and the means before, which are input 1
+    .setForward([](const AttrMap&, std::span<const OpTensor> in, std::span<OpTensor> out,
+                   OpResource&) {
+      for (int64_t i = 0; i < in[0].size(); ++i) {
+        float& mean = in[1].data<float>()[i];
+        mean = (mean + in[0].data<float>()[i]) / 2;
+        out[0].data<float>()[i] = mean;
+      }
+    })
+    .setParseAttrs([](const AttrMap&, int* num_in, int* num_out) {
+      *num_in = 2;
+      *num_out = 1;
+    })
+    .setInferType([](const AttrMap&, std::vector<DType>& in, std::vector<DType>& out) {
+      in[0] = in[1] = out[0] = DType::kFloat32;
+    })
+    .setInferShape([](const AttrMap&, ShapeVectors& in, ShapeVectors& out) {
+      in[1] = out[0] = in[0];
+    })
+    .setMutateInputs({1});
+REGISTER_OP(Bare)
+    .setForward([](const AttrMap&, std::span<const OpTensor>, std::span<OpTensor>, OpResource&) {})
+    .setParseAttrs(OneOfEach);

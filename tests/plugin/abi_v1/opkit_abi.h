@@ -105,7 +105,7 @@ typedef struct opkit_tensor {
   int32_t device_index;
   int32_t req;      /* of an output */
   int32_t reserved; /* 0 */
-  const void* host; /* the host's own: handed on unchanged when the tensor is passed to invoke */
+  const void* host; /* the host's own: handed on when the tensor, or a part of it, goes to invoke */
 } opkit_tensor;
 
 /* The type of an attribute. A list's number is its element's plus five. */
