@@ -200,9 +200,11 @@ TEST_CASE("Dropout and BatchNormalization lose what only training has") {
   CHECK(norm.node(0).outputs() == Strings{"y"});
   CHECK(!norm.node(0).args().Has("spatial"));
   CHECK(norm.node(0).args().Get<float>("epsilon", 0.f) == 1e-3f);
-  CHECK(
-      Contains(What(One("BatchNormalization", {AttributeProto::Int("spatial", 0)}, statistics), 8),
-               "node 'node' (BatchNormalization): statistics for every activation"));
+  const OnnxGraph activations =
+      One("BatchNormalization", {AttributeProto::Int("spatial", 0)}, statistics, outputs);
+  CHECK(Parse(activations, 8).node(0).args().Get<int64_t>("spatial", 1) == 0);
+  CHECK(Contains(What(activations, 9),
+                 "node 'node' (BatchNormalization): statistics for every activation"));
   OnnxGraph read = One("BatchNormalization", {}, statistics, outputs);
   read.Output("v2");
   CHECK(Contains(What(read, 9), "its output 'v2' is one of training, and is read"));

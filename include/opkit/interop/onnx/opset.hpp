@@ -21,6 +21,7 @@ struct OnnxRewrite {
 // In this order; one that changes the type makes those after it for the new type apply.
 inline constexpr OnnxRewrite kOnnxRewrites[] = {
     {"BatchNormalization", 14, OnnxRules::BatchNormalization},
+    {"BatchNormalization", kMaxOnnxOpset + 1, OnnxRules::BatchNormalizationSpatial},
     {"Clip", 11, OnnxRules::Clip},
     {"Dropout", 12, OnnxRules::Dropout},
     {"Hardmax", 13, OnnxRules::Softmax},

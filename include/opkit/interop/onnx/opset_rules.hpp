@@ -51,16 +51,20 @@ class OnnxRules {
   }
 
   OPKIT_COLD static void BatchNormalization(OnnxScope& scope, OperatorDef& def, int64_t) {
-    if (def.args().Get<int64_t>("spatial", 1) == 0)
-      Throw(ErrorCode::kUnsupported,
-            "statistics for every activation (spatial = 0) were dropped from ONNX in opset 9");
-    def.mutable_args().Remove("spatial");
     auto& outputs = def.mutable_outputs();
     for (size_t i = 1; i < outputs.size(); ++i)
       if (scope.IsRead(outputs[i]))
         Throw(ErrorCode::kUnsupported, "its output '", outputs[i],
               "' is one of training, and is read; export the model for inference");
     if (outputs.size() > 1) outputs.resize(1);
+  }
+  // Of any opset: opkit's operator has what ONNX dropped in opset 9, nodes of later ones must not.
+  OPKIT_COLD static void BatchNormalizationSpatial(OnnxScope&, OperatorDef& def, int64_t opset) {
+    if (def.args().Get<int64_t>("spatial", 1) != 0)
+      def.mutable_args().Remove("spatial");
+    else if (opset >= 9)
+      Throw(ErrorCode::kUnsupported,
+            "statistics for every activation (spatial = 0) were dropped from ONNX in opset 9");
   }
 
   // Before opset 13 the axes from `axis` on were one, for Softmax, LogSoftmax and Hardmax. On the
