@@ -189,6 +189,7 @@ TEST_CASE("Dropout and BatchNormalization lose what only training has") {
   const opkit::Graph drop = Parse(One("Dropout", {AttributeProto::Float("ratio", 0.5f)}), 10);
   CHECK(drop.node(0).args().size() == 0);
   CHECK(drop.node(0).inputs() == Strings{"x"});
+  CHECK(Parse(One("Dropout", {}, {}, {"y", "m"}), 9).node(0).outputs() == Strings{"y"});
 
   const Strings statistics{"s", "b", "m", "v"};
   const Strings outputs{"y", "m2", "v2", "m3", "v3"};
@@ -200,13 +201,41 @@ TEST_CASE("Dropout and BatchNormalization lose what only training has") {
   CHECK(norm.node(0).outputs() == Strings{"y"});
   CHECK(!norm.node(0).args().Has("spatial"));
   CHECK(norm.node(0).args().Get<float>("epsilon", 0.f) == 1e-3f);
-  CHECK(
-      Contains(What(One("BatchNormalization", {AttributeProto::Int("spatial", 0)}, statistics), 8),
-               "node 'node' (BatchNormalization): statistics for every activation"));
+  const OnnxGraph activations =
+      One("BatchNormalization", {AttributeProto::Int("spatial", 0)}, statistics, outputs);
+  CHECK(Parse(activations, 8).node(0).args().Get<int64_t>("spatial", 1) == 0);
+  CHECK(Contains(What(activations, 9),
+                 "node 'node' (BatchNormalization): statistics for every activation"));
   OnnxGraph read = One("BatchNormalization", {}, statistics, outputs);
   read.Output("v2");
   CHECK(Contains(What(read, 9), "its output 'v2' is one of training, and is read"));
   CHECK(Parse(read, 14).node(0).outputs().size() == 5);
+}
+
+TEST_CASE("A mask of Dropout that is read is cast to the type of the data before opset 10") {
+  const auto drop = [](const char* data, bool says_type) {
+    OnnxGraph graph = OnnxGraph()
+                          .Input("x", {2}, onnx_bytes::kDouble)
+                          .Node("OnnxTestSame", {"x"}, {"known"})
+                          .Node("OnnxTestUnknown", {"x"}, {"unknown"})
+                          .Node("Dropout", {data}, {"y", "m"}, {}, "node")
+                          .Output("y");
+    return says_type ? graph.Output("m", {2}, onnx_bytes::kFloat16) : graph.Output("m");
+  };
+  const opkit::Graph graph = Parse(drop("known", false), 9);
+  REQUIRE(graph.num_nodes() == 4);
+  const OperatorDef &dropout = graph.node(2), &cast = graph.node(3);
+  CHECK(dropout.name() == "node");
+  CHECK(dropout.outputs() == Strings{"y", cast.inputs()[0]});
+  CHECK(cast.type() == "Cast");
+  CHECK(cast.outputs() == Strings{"m"});
+  CHECK(cast.args().Get<int64_t>("to", 0) == onnx_bytes::kDouble);
+  CHECK(Parse(drop("known", false), 10).num_nodes() == 3);
+  CHECK(Parse(drop("unknown", true), 9).node(3).args().Get<int64_t>("to", 0) ==
+        onnx_bytes::kFloat16);
+  CHECK(What(drop("unknown", false), 9) ==
+        "node 'node' (Dropout): the type of its data must be known, and neither the file nor an "
+        "operator says it");
 }
 
 TEST_CASE("Softmax before opset 13 was over all axes from one on") {

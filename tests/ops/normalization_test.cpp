@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include "../error_of.hpp"
+#include "infer.hpp"
 #include "opkit/op/check.hpp"
 #include "opkit/op/invoke.hpp"
 #include "window_values.hpp"
@@ -22,6 +23,10 @@ using opkit::Sym;
 using opkit::SymbolicShape;
 using opkit::Tensor;
 using opkit::TensorInfo;
+using opkit_tests::Inferred;
+using opkit_tests::kNoRank;
+using opkit_tests::Known;
+using opkit_tests::Refused;
 using Floats = std::vector<float>;
 
 Tensor F(Shape shape, std::initializer_list<float> values) {
@@ -59,6 +64,29 @@ TEST_CASE("A tensor of one axis is a batch of one channel") {
   const Tensor y = BatchNormalization(
       {F({3}, {1, 2, 3}), F({1}, {2}), F({1}, {0}), F({1}, {1}), F({1}, {1})}, {{"epsilon", 0.f}});
   CHECK(y.ToVector<float>() == Floats{0, 2, 4});
+}
+
+TEST_CASE("Without spatial every activation has statistics of its own") {
+  const Shape sample = {2, 2};
+  const Tensor x = F({2, 2, 2}, {3, 5, 10, 20, 1, 2, 4, 8});
+  const Tensor y = BatchNormalization({x, F(sample, {2, 1, 4, 3}), F(sample, {1, 0, 10, -1}),
+                                       F(sample, {1, 2, 0, 8}), F(sample, {3, 0, 15, 8})},
+                                      {{"epsilon", 1.f}, {"spatial", 0}});
+  CHECK(y.shape() == x.shape());
+  CHECK(y.ToVector<float>() == Floats{3, 3, 20, 11, 1, 0, 14, -1});
+}
+
+TEST_CASE("Without spatial training takes the statistics over the batch alone") {
+  const Tensor one = F({1, 2}, {1, 1}), none = F({1, 2}, {0, 0});
+  const std::vector<Tensor> y =
+      Invoke("BatchNormalization",
+             {F({2, 1, 2}, {1, 10, 5, 40}), one, none, F({1, 2}, {7, 9}), F({1, 2}, {8, 25})},
+             {{"epsilon", 0.f}, {"momentum", 0.75f}, {"training_mode", 1}, {"spatial", 0}},
+             InvokeOptions{.num_outputs = 3});
+  CheckNear(y[0], {-1, -1, 1, 1});
+  CHECK(y[1].shape() == Shape{1, 2});
+  CheckNear(y[1], {7 * 0.75f + 3 * 0.25f, 9 * 0.75f + 25 * 0.25f});
+  CheckNear(y[2], {8 * 0.75f + 4 * 0.25f, 25 * 0.75f + 225 * 0.25f});
 }
 
 TEST_CASE("Statistics may have a wider type than the images") {
@@ -115,9 +143,34 @@ TEST_CASE("Inference keeps the images' shape and checks the channels") {
                  "output 1 exists with training_mode 1 only"));
 }
 
+TEST_CASE("Without spatial inference wants statistics of the shape of one sample") {
+  const Known x = {Sym("N"), 3, Sym("L")}, unknown = kNoRank;
+  const auto all = [](const Known& images, const Known& statistics) {
+    return std::vector<Known>{images, statistics, statistics, statistics, statistics};
+  };
+  const Arguments args = {{"spatial", 0}};
+  CHECK(Inferred("BatchNormalization", all(x, {3, 5}), args) == "float32[N, 3, L]");
+  CHECK(Inferred("BatchNormalization", all(unknown, {3, 5}), args) == "float32[rank unknown]");
+  CHECK(Contains(Refused("BatchNormalization", all({2, 3, 4}, {3}), args),
+                 "is float32[3], but inference finds ?[3, 4]"));
+  CHECK(Contains(Refused("BatchNormalization", all({2, 3, 4}, {3, 5}), args),
+                 "is float32[3, 5], but inference finds ?[3, 4]"));
+  CHECK(Contains(Refused("BatchNormalization", all({2}, {1}), args),
+                 "X is [2], expected a rank of at least 2"));
+  CHECK(Contains(
+      ErrorOf([&] {
+        const Tensor channels = Filled({2}, 1);
+        BatchNormalization({Filled({1, 2, 3}, 1), channels, channels, channels, channels}, args);
+      }).message(),
+      "input 1"));
+}
+
 TEST_CASE("Empty batches are fine") {
   const Tensor none = Filled({0, 2, 3}, 0), two = Filled({2}, 1);
   CHECK(BatchNormalization({none, two, two, two, two}).shape() == Shape{0, 2, 3});
+  const Tensor sample = Filled({2, 3}, 1);
+  CHECK(BatchNormalization({none, sample, sample, sample, sample}, {{"spatial", 0}}).shape() ==
+        Shape{0, 2, 3});
   CHECK(Invoke("InstanceNormalization", {none, two, two})[0].shape() == Shape{0, 2, 3});
   CHECK(Invoke("LRN", {none}, {{"size", 3}})[0].shape() == Shape{0, 2, 3});
 }
@@ -135,6 +188,15 @@ TEST_CASE("The normalizations keep the promises of their schemas") {
     batch.Output("mean").Output("variance").Arg("training_mode", 1);
     CHECK_MESSAGE(CheckOperator(batch, {x, c, c, c, variance}).ok(),
                   ToString(CheckOperator(batch, {x, c, c, c, variance})));
+    const Tensor s = Random({3, 4, 5}, 4, dtype);
+    Tensor spread(s.shape(), dtype);
+    opkit::DispatchDType<float, double>(dtype, [&]<class T>() {
+      for (int i = 0; i < 60; ++i) spread.mutable_data<T>()[i] = s.data<T>()[i] + T(2);
+    });
+    const OperatorDef activations("BatchNormalization", {"x", "s", "b", "m", "v"}, {"y"},
+                                  {{"spatial", 0}});
+    CHECK_MESSAGE(CheckOperator(activations, {x, s, s, s, spread}).ok(),
+                  ToString(CheckOperator(activations, {x, s, s, s, spread})));
     const OperatorDef instance("InstanceNormalization", {"x", "s", "b"}, {"y"});
     CHECK_MESSAGE(CheckOperator(instance, {x, c, c}).ok(),
                   ToString(CheckOperator(instance, {x, c, c})));

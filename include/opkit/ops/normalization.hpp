@@ -22,9 +22,18 @@ inline Dim NormalizedChannels(InferenceContext& c, int least_rank) {
   return x.rank() == 1 ? Dim(1) : x[1];
 }
 
+// [C], or without `spatial` the shape of one sample.
+inline SymbolicShape BatchStatisticsShape(InferenceContext& c) {
+  const bool spatial = c.Arg<int64_t>("spatial", 1) != 0;
+  const Dim channels = NormalizedChannels(c, spatial ? 1 : 2);
+  if (spatial) return {channels};
+  if (!c.input_shape(0).has_rank()) return {};
+  const std::vector<Dim>& x = c.input_shape(0).dims();
+  return SymbolicShape(std::vector<Dim>(x.begin() + 1, x.end()));
+}
 inline void InferBatchNormalization(InferenceContext& c) {
-  const Dim channels = NormalizedChannels(c, 1);
-  for (int i = 1; i < 5; ++i) c.SetInput(i, DType::kUndefined, {channels});
+  const SymbolicShape statistics = BatchStatisticsShape(c);
+  for (int i = 1; i < 5; ++i) c.SetInput(i, DType::kUndefined, statistics);
   c.SetOutput(0, c.input_dtype(0), c.input_shape(0));
   const bool training = c.Arg<int64_t>("training_mode", 0) != 0;
   for (int o = 1; o < c.num_outputs(); ++o) {
@@ -79,20 +88,22 @@ class BatchNormalizationOpBase : public StandardOperator {
       : StandardOperator(def, ws, config),
         epsilon_(GetSingleArgument<double>("epsilon", 1e-5f)),
         momentum_(GetSingleArgument<double>("momentum", 0.9f)),
-        training_(GetSingleArgument<int64_t>("training_mode", 0) != 0) {}
+        training_(GetSingleArgument<int64_t>("training_mode", 0) != 0),
+        spatial_(GetSingleArgument<int64_t>("spatial", 1) != 0) {}
 
  protected:
-  // [batch, channels, pixels].
+  // [batch, channels, pixels]; without `spatial` each activation is a channel of one pixel.
   struct Sizes {
     int64_t batch, channels, pixels;
   };
-  static Sizes SizesOf(const Shape& x) {
+  Sizes SizesOf(const Shape& x) const {
+    if (!spatial_) return {x[0], x.NumelBetween(1, x.rank()), 1};
     if (x.rank() == 1) return {x[0], 1, 1};
     return {x[0], x[1], x.NumelBetween(2, x.rank())};
   }
 
   const double epsilon_, momentum_;
-  const bool training_;
+  const bool training_, spatial_;
 };
 
 class BatchNormalizationOp final : public BatchNormalizationOpBase {
@@ -250,7 +261,9 @@ class LrnOp final : public LrnOpBase {
 OPKIT_OPERATOR_SCHEMA(BatchNormalization)
     .SetDoc(
         "(X - mean) / sqrt(variance + epsilon) * scale + B, channel by channel; with training_mode "
-        "1 by the mean and variance of this batch, which also update the running ones.")
+        "1 by the mean and variance of this batch, which also update the running ones. With "
+        "spatial 0, of ONNX before opset 9, activation by activation: where [C] stands below, the "
+        "shape is [C, D1, ..., Dn].")
     .NumInputs(5)
     .NumOutputs(1, 3)
     .Input(0, "X", "[N, C, D1, ..., Dn], or [N], which is one channel", FloatingDTypes())
@@ -266,6 +279,7 @@ OPKIT_OPERATOR_SCHEMA(BatchNormalization)
     .Arg<float>("epsilon", "added to the variance", 1e-5f)
     .Arg<float>("momentum", "how much of the running statistics stays", 0.9f)
     .Arg<int64_t>("training_mode", "1: by the statistics of this batch", 0)
+    .Arg<int64_t>("spatial", "0: each activation has statistics, not each channel", 1)
     .AllowInplace({{0, 0}})
     .TensorInferenceFunction([](InferenceContext& c) { detail::InferBatchNormalization(c); })
     .PointwiseCost(2);

@@ -33,6 +33,27 @@ TEST_CASE("BatchNormalization, of images, of vectors, and of one channel") {
   CheckSameOnEigen("BatchNormalization", BatchInputs({300}));
 }
 
+TEST_CASE("BatchNormalization with statistics for every activation") {
+  const opkit::Arguments args = {{"spatial", 0}};
+  for (const Shape& shape : {Shape{3, 5, 7, 2}, Shape{300, 500}, Shape{2, 3, 1}, Shape{0, 4, 3}}) {
+    std::vector<int64_t> extents(shape.begin() + 1, shape.end());
+    const Shape sample(extents);
+    const std::vector<Tensor> inputs = {Random(shape, 1), Random(sample, 2), Random(sample, 3),
+                                        Random(sample, 4), Positive(sample, 5)};
+    CHECK(IsTakenByEigen("BatchNormalization", inputs, args, 1));
+    CheckSameOnEigen("BatchNormalization", inputs, args);
+  }
+  const auto of_sample = [](std::initializer_list<float> values) {
+    return Tensor::From<float>({1, 2}, values);
+  };
+  const Tensor y =
+      opkit::Invoke("BatchNormalization",
+                    {Tensor::From<float>({2, 1, 2}, {3, 5, 10, 20}), of_sample({2, 1}),
+                     of_sample({1, 0}), of_sample({1, 10}), of_sample({3, 24})},
+                    {{"epsilon", 1.f}, {"spatial", 0}}, {.engine = "eigen", .num_outputs = 1})[0];
+  CHECK(y.ToVector<float>() == std::vector<float>{3, -1, 10, 2});
+}
+
 TEST_CASE("A mean far from zero costs no accuracy") {
   std::vector<Tensor> inputs = BatchInputs({1, 3, 50});
   for (int64_t i = 0; i < inputs[0].numel(); ++i) inputs[0].mutable_data<float>()[i] += 1000;

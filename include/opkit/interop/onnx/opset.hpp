@@ -21,6 +21,7 @@ struct OnnxRewrite {
 // In this order; one that changes the type makes those after it for the new type apply.
 inline constexpr OnnxRewrite kOnnxRewrites[] = {
     {"BatchNormalization", 14, OnnxRules::BatchNormalization},
+    {"BatchNormalization", kMaxOnnxOpset + 1, OnnxRules::BatchNormalizationSpatial},
     {"Clip", 11, OnnxRules::Clip},
     {"Dropout", 12, OnnxRules::Dropout},
     {"Hardmax", 13, OnnxRules::Softmax},
@@ -73,16 +74,17 @@ inline constexpr OnnxAddition kOnnxAdditions[] = {
     {"Range", "stash_type", 1},               // 27: float32 steps for float16
 };
 
-// Operators whose opset 7 form is older than that, by the opset it came with.
+// Operators whose opset 7 form is older than that, by the opset it came with, and those of which a
+// rule above knows the older forms.
 struct OnnxUnchanged {
   int64_t since;
   std::string_view types;  // between blanks
 };
 inline constexpr OnnxUnchanged kOnnxUnchanged[] = {
     {1,
-     " ArgMax Constant Conv ConvTranspose Flatten Gather GlobalAveragePool GlobalMaxPool Identity "
-     "If "
-     "LRN LogSoftmax MatMul MaxPool Not ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax "
+     " ArgMax Constant Conv ConvTranspose Dropout Flatten Gather GlobalAveragePool GlobalMaxPool "
+     "Identity If LRN LogSoftmax MatMul MaxPool Not ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp "
+     "ReduceMax "
      "ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Shape Size Slice Softmax Softplus "
      "Squeeze TopK Transpose Unsqueeze "},
     {2, " Pad Split "},

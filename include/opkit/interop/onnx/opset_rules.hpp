@@ -45,22 +45,51 @@ class OnnxRules {
     MoveInts(scope, def, "pads", 1);
     MoveScalar(scope, def, "value", 2);
   }
-  // Nothing is dropped outside training.
-  OPKIT_COLD static void Dropout(OnnxScope&, OperatorDef& def, int64_t) {
+  // Nothing is dropped outside training, which before opset 7 was where `is_test` was 0. Before
+  // opset 10 a mask had the type of the data; ONNX says of none of the old ones what it holds in
+  // inference, so it holds what opset 12 says: that everything was kept.
+  OPKIT_COLD static void Dropout(OnnxScope& scope, OperatorDef& def, int64_t opset) {
     def.mutable_args().Remove("ratio");
+    if (opset < 7) {
+      if (def.args().Get<int64_t>("is_test", 0) == 0)
+        Throw(ErrorCode::kUnsupported,
+              "its is_test is 0, so that it trains; export the model for inference");
+      def.mutable_args().Remove("is_test");
+      def.mutable_args().Remove("consumed_inputs");
+    }
+    auto& outputs = def.mutable_outputs();
+    if (outputs.size() != 2) return;
+    if (!scope.IsRead(outputs[1])) {
+      outputs.resize(1);
+      return;
+    }
+    if (opset < 7)
+      Throw(ErrorCode::kUnsupported, "its output '", outputs[1],
+            "' is not filled where is_test is not 0, and is read");
+    if (opset >= 10) return;
+    DType dtype = scope.InfoOf(Input(def, 0)).dtype;
+    if (dtype == DType::kUndefined) dtype = scope.Known(outputs[1]).dtype;
+    const std::string kept = scope.FreshName(def, "kept");
+    OperatorDef cast("Cast", {kept}, {outputs[1]}, {{"to", OnnxNumberOf(dtype)}});
+    outputs[1] = kept;
+    scope.AddNode(std::exchange(def, std::move(cast)));
   }
 
   OPKIT_COLD static void BatchNormalization(OnnxScope& scope, OperatorDef& def, int64_t) {
-    if (def.args().Get<int64_t>("spatial", 1) == 0)
-      Throw(ErrorCode::kUnsupported,
-            "statistics for every activation (spatial = 0) were dropped from ONNX in opset 9");
-    def.mutable_args().Remove("spatial");
     auto& outputs = def.mutable_outputs();
     for (size_t i = 1; i < outputs.size(); ++i)
       if (scope.IsRead(outputs[i]))
         Throw(ErrorCode::kUnsupported, "its output '", outputs[i],
               "' is one of training, and is read; export the model for inference");
     if (outputs.size() > 1) outputs.resize(1);
+  }
+  // Of any opset: opkit's operator has what ONNX dropped in opset 9, nodes of later ones must not.
+  OPKIT_COLD static void BatchNormalizationSpatial(OnnxScope&, OperatorDef& def, int64_t opset) {
+    if (def.args().Get<int64_t>("spatial", 1) != 0)
+      def.mutable_args().Remove("spatial");
+    else if (opset >= 9)
+      Throw(ErrorCode::kUnsupported,
+            "statistics for every activation (spatial = 0) were dropped from ONNX in opset 9");
   }
 
   // Before opset 13 the axes from `axis` on were one, for Softmax, LogSoftmax and Hardmax. On the
@@ -134,6 +163,14 @@ class OnnxRules {
   OPKIT_COLD static void SetInput(OperatorDef& def, size_t i, std::string name) {
     if (def.inputs().size() <= i) def.mutable_inputs().resize(i + 1);
     def.mutable_inputs()[i] = std::move(name);
+  }
+  // An element type's number in TensorProto.DataType.
+  OPKIT_COLD static int64_t OnnxNumberOf(DType dtype) {
+    constexpr int64_t kLast = 16;
+    for (int64_t number = 1; dtype != DType::kUndefined && number <= kLast; ++number)
+      if (OnnxDType(number) == dtype) return number;
+    Throw(ErrorCode::kUnsupported,
+          "the type of its data must be known, and neither the file nor an operator says it");
   }
   // An empty list was the same as none.
   OPKIT_COLD static void MoveInts(OnnxScope& scope, OperatorDef& def, const char* name,
