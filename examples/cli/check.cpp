@@ -100,6 +100,10 @@ class OperatorChecks {
       return Refused(
           "its inference refuses every input that was tried, the first with: " + finder.refusal() +
           "; give shapes with --shape 2x3, attributes with --attr NAME=VALUE");
+    if (own_ && schema.Arity(def.args()).second < 0)
+      findings_.not_checked.push_back(
+          "how many outputs it has, because it does not say: Invoke asks for "
+          "InvokeOptions::num_outputs; setParseAttrs answers that");
     for (const InputTypes& inputs : all) {
       CheckOn(def, inputs);
       if (!findings_.wrong.empty()) break;  // one list of inputs that shows it is enough
@@ -257,6 +261,9 @@ void Check(const CheckCommand& command) {
   const std::vector<std::string> about = Lines(loaded.answer);
   std::vector<std::string> ops;
   for (size_t i = 1; i + 1 < about.size(); i += 2) ops.push_back(about[i]);
+  if (ops.empty())
+    throw Failure(ExitCode::kRunFailed, "library '" + path + "' has no operators",
+                  "register one in it: REGISTER_OP(name).setForward(f)");
   if (!command.op.empty() && std::find(ops.begin(), ops.end(), command.op) == ops.end())
     throw Failure(ExitCode::kUsage, "library '" + path + "' has no operator '" + command.op + "'" +
                                         SuggestName(command.op, ops));
@@ -288,8 +295,9 @@ void Check(const CheckCommand& command) {
   }
   std::fflush(stdout);
   if (wrong > 0)
-    throw Failure(ExitCode::kRunFailed, StrCat(wrong, " of ", checked, " operators of library '",
-                                               path, "' ", wrong == 1 ? "is" : "are", " wrong"));
+    throw Failure(ExitCode::kRunFailed,
+                  StrCat(wrong, " of ", checked, checked == 1 ? " operator" : " operators",
+                         " of library '", path, "' ", wrong == 1 ? "is" : "are", " wrong"));
 }
 
 }  // namespace

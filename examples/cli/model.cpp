@@ -97,7 +97,10 @@ class InputResolver {
     const GraphInput& input = graph_.inputs()[setting.input];
     if (has_tensor(setting.input))
       throw Failure(ExitCode::kUsage, "input '" + input.name + "' is given twice");
-    const Tensor tensor = FailWith(ExitCode::kBadFile, "", [&] { return ReadNpy(setting.value); });
+    const bool is_shape = setting.value.find_first_not_of("0123456789x") == std::string::npos;
+    const Tensor tensor = FailWith(ExitCode::kBadFile,
+                                   is_shape ? "a shape is --shape " + text + ", with --random" : "",
+                                   [&] { return ReadNpy(setting.value); });
     const std::string found = StrCat(setting.value, " holds ", tensor.dtype(), tensor.shape());
     if (input.info.dtype != DType::kUndefined && input.info.dtype != tensor.dtype())
       throw Failure(ExitCode::kBadInput,
@@ -315,7 +318,7 @@ OnnxModel LoadModel(ModelOptions& options) {
     if (WrongBesideOperators(options.path, &types) == what && missing)
       throw Failure(ExitCode::kBadFile, what,
                     "the file is damaged or not whole; onnx.checker says more about it");
-    throw Failure(ExitCode::kBadModel, what + AllUnknown(types), "'opkit ops' lists the operators");
+    throw Failure(ExitCode::kBadModel, what + AllUnknown(types), "'opkit ops' lists the operators, --library FILE.so adds those of a library");
   }
 }
 

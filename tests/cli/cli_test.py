@@ -205,6 +205,8 @@ class WrongInput(Cli):
         self.write("cut.npy", whole.read_bytes()[:-1])
         for name in ("text.npy", "empty.npy", "cut.npy", "absent.npy", "."):
             self.refuses(BAD_FILE, ["run", self.affine(), "--input", "x=" + name], name)
+        self.refuses(BAD_FILE, ["run", self.affine(), "--input", "x=4x3"],
+                     "a shape is --shape x=4x3, with --random")
 
     def test_an_output_folder_that_cannot_be(self):
         self.write("file", "")
@@ -519,11 +521,12 @@ class Ops(Cli):
 
 
 class Libraries(Cli):
-    GOOD, WRONG, CRASH, REFUSES = (f"lib{name}.so" for name in ("good", "wrong", "crash", "refuses"))
+    GOOD, WRONG, CRASH, EMPTY, REFUSES = (
+        f"lib{name}.so" for name in ("good", "wrong", "crash", "empty", "refuses"))
 
     def setUp(self):
         super().setUp()
-        for name in (self.GOOD, self.WRONG, self.CRASH, self.REFUSES):
+        for name in (self.GOOD, self.WRONG, self.CRASH, self.EMPTY, self.REFUSES):
             (self.folder / name).symlink_to(libraries / name)
 
     def check(self, *arguments, code=DONE):
@@ -537,7 +540,7 @@ class Libraries(Cli):
 
     def test_lib_shows_operators_and_versions(self):
         out = self.opkit("lib", self.GOOD)
-        self.assertRegex(out, r"\Alibgood\.so: 6 operators, compiled with opkit \d+\.\d+\.\d+ for "
+        self.assertRegex(out, r"\Alibgood\.so: 7 operators, compiled with opkit \d+\.\d+\.\d+ for "
                          r"version 1\.\d+ of the ABI \(this program has 1\.\d+\)\n\n")
         self.assertRegex(out, r"(?m)^operator +devices +what it does$")
         self.assertRegex(out, r"(?m)^Twice +cpu +2 \* x$")
@@ -565,7 +568,8 @@ class Libraries(Cli):
 
     def test_check_of_operators_that_are_right(self):
         found = self.check(self.GOOD)
-        self.assertEqual(list(found), ["Twice", "Root", "Relu", "Noise", "Mean", "Bare"])
+        self.assertEqual(list(found), ["Twice", "Root", "Relu", "Noise", "Mean", "Bare",
+                                       "Open"])
         self.assertRegex(found["Twice"], r"\ATwice  2 \* x\n  nothing wrong in \d+ runs on 5 lists")
         self.assertNotIn("not checked", found["Twice"])
         self.assertIn("nothing wrong", found["Root"])
@@ -579,6 +583,9 @@ class Libraries(Cli):
         self.assertIn("nothing wrong", found["Mean"])
         self.assertIn("not checked: it does not infer its outputs' shapes: ", found["Bare"])
         self.assertNotIn("wrong", found["Bare"])
+        self.assertIn("nothing wrong", found["Open"])
+        self.assertIn("not checked: how many outputs it has, because it does not say",
+                      found["Open"])
         self.assertEqual(self.stderr, "")
 
     def test_check_of_operators_that_are_wrong(self):
@@ -596,6 +603,10 @@ class Libraries(Cli):
         self.assertIn("--attr NAME=VALUE", found["Rows"])
         self.assertEqual(self.stderr, "opkit: error: 6 of 6 operators of library 'libwrong.so' are "
                          "wrong\n")
+
+    def test_check_of_a_library_without_operators(self):
+        self.refuses(RUN_FAILED, ["check", self.EMPTY], "library 'libempty.so' has no operators",
+                     "REGISTER_OP")
 
     def test_check_of_one_operator(self):
         self.assertEqual(list(self.check(self.GOOD, "--op", "Relu")), ["Relu"])

@@ -250,6 +250,8 @@ TEST_CASE("An operator that is not registered is an Error that names the nearest
   CHECK(Contains(error(OnnxGraph().Node("Gelu", {}, {"y"}, {}, "act", "com.microsoft")).message(),
                  "node 'act' (com.microsoft.Gelu): operator com.microsoft.Gelu of domain "
                  "'com.microsoft' is not registered"));
+  const Error other = error(OnnxGraph().Node("OnnxTestAd", {}, {"y"}, {}, "sum", "my.domain"));
+  CHECK(Contains(other.message(), "did you mean 'OnnxTestAdd'?"));
 }
 
 TEST_CASE("What opkit cannot hold is an Error that names it") {

@@ -78,7 +78,9 @@ class MemoryChecker : public CheckSession {
     Find("garbage",
          unwritten > 0
              ? StrCat("it leaves ", unwritten, " of ", found.numel(), " elements of ", name,
-                      " unwritten, first ", PositionOf(found.shape(), first))
+                      " unwritten",
+                      found.rank() == 0 ? ", a scalar by its inferred shape: does inference say it?"
+                                        : StrCat(", first ", PositionOf(found.shape(), first)))
              : StrCat("it reads memory that nobody wrote (the output before it is written, or "
                       "scratch): with other bytes there ",
                       name, ": ", Difference(other, found, 0)));

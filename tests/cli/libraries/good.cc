@@ -1,6 +1,6 @@
 // Operators that are right: Twice, a Root that refuses what has none, a Relu that answers to the
 // built-in one's name and can be told from it, because it makes 6 of what is larger; and of those
-// that say what is unusual about them: Noise, Mean and Bare.
+// that say what is unusual about them: Noise, Mean, Bare and Open.
 #include <cmath>
 #include <opkit/plugin/author.hpp>
 
@@ -85,3 +85,4 @@ REGISTER_OP(Mean)  // of x and the means before, which are input 1
 REGISTER_OP(Bare)
     .setForward([](const AttrMap&, std::span<const OpTensor>, std::span<OpTensor>, OpResource&) {})
     .setParseAttrs(OneOfEach);
+REGISTER_OP(Open).setForward(Forward<Double>).setInferType(Float).setInferShape(SameShape);

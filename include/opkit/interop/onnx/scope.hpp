@@ -48,12 +48,15 @@ class OnnxScope {
 
   // Error (kNotFound), naming the nearest, for an operator that is not registered.
   OPKIT_COLD void AddNode(OperatorDef def, std::string_view domain = "", int64_t opset = 0) {
-    if (!domain.empty()) def.Type(TypeIn(domain, def.type()));
-    if (!context_.options.allow_unknown_operators && !IsRegistered(def.type()))
+    const std::string plain = def.type();
+    if (!domain.empty()) def.Type(TypeIn(domain, plain));
+    if (!context_.options.allow_unknown_operators && !IsRegistered(def.type())) {
+      const std::vector<std::string> known = RegisteredOperators();
       Throw(ErrorCode::kNotFound, "operator ", def.type(),
             domain.empty() ? "" : StrCat(" of domain '", domain, "'"),
             opset > 0 ? StrCat(" (opset ", opset, ")") : "", " is not registered in this program",
-            SuggestName(def.type(), RegisteredOperators()));
+            SuggestName(NearestName(def.type(), known).empty() ? plain : def.type(), known));
+    }
     graph_.AddNode(std::move(def));
   }
 

@@ -107,7 +107,8 @@ class WireMessage {
     try {
       read();
     } catch (const protozero::exception& error) {
-      Throw(ErrorCode::kInvalidArgument, "the bytes end early or are damaged (", error.what(), ")");
+      Throw(ErrorCode::kInvalidArgument, "the bytes end early or are damaged (", error.what(),
+            "); or is it no ONNX file at all?");
     }
   }
 

@@ -1,0 +1,2 @@
+// A library whose author has registered nothing.
+#include <opkit/plugin/author.hpp>
