@@ -89,6 +89,7 @@ int MakeCounter(const AttrMap&, OpContext context, StatefulOp** state) {
 }
 
 REGISTER_OP(FakeFnBody).setForward(CallBody, "gpu").setInferShape(SameShape);
+REGISTER_OP(FakeFnAsync).setForward(CallBody, "gpu").setInferShape(SameShape).setAsync();
 REGISTER_OP(FakeFnAdding).setForward(CallBody, "gpu").setInferShape(SameShape).setAcceptAdd();
 REGISTER_OP(FakeFnScratch)
     .setForward(CallBody, "gpu")
@@ -319,6 +320,24 @@ TEST_CASE("what only the host's own streams can do is refused, by the operator's
         }) ==
         "invoke in operator FakeFnBody is not possible on cuda; issue the work on stream() "
         "yourself");
+}
+
+TEST_CASE("a run on CUDA is not deferred: its stream completes it") {
+  Bench bench;
+  bench.Add("x", {3});
+  g_body = [](OpIns, OpOuts, OpResource& res) -> Status {
+    res.defer().Complete();
+    return SUCCESS;
+  };
+  OperatorBase& op = bench.Create("FakeFnAsync");
+  const Error error = ErrorOf([&] { op.RunAsync(); });
+  CHECK(error.code() == ErrorCode::kFailedPrecondition);
+  CHECK(error.message() ==
+        "defer() in operator FakeFnAsync, which runs on a stream already: issue the work there");
+  g_body = [](OpIns in, OpOuts out, OpResource& res) { return SquareOnStream({}, in, out, res); };
+  op.RunAsync();
+  op.event().Finish();
+  CHECK(bench.Values("y") == Floats{9});
 }
 
 TEST_CASE("strided inputs and results to be added up are the functions' own affair on CUDA") {
