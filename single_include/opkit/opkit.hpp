@@ -14329,7 +14329,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
       if (!state.deferrable)
         Throw(ErrorCode::kFailedPrecondition, "defer() in operator ", state.op,
               state.asynchronous
-                  ? ", which runs on a stream already: launch() work there"
+                  ? ", which runs on a stream already: issue the work there"
                   : ": only forward of an operator with .setAsync() may end later than it returns");
       if (state.deferred)
         Throw(ErrorCode::kFailedPrecondition, "defer() in operator ", state.op,

@@ -18,7 +18,8 @@ thread_local int t_device = 0;
 thread_local cudaError_t t_last_error = cudaSuccess;
 
 std::atomic<cudaError_t> g_device_failure{cudaSuccess};
-std::atomic<int64_t> g_stream_waits{0}, g_device_synchronizations{0}, g_mallocs{0}, g_trims{0};
+std::atomic<int64_t> g_stream_waits{0}, g_device_synchronizations{0}, g_host_waits{0};
+std::atomic<int64_t> g_mallocs{0}, g_trims{0};
 
 struct Memory {
   struct Block {
@@ -177,6 +178,7 @@ int DeviceOf(const void* data) {
 }
 int64_t stream_waits() { return g_stream_waits; }
 int64_t device_synchronizations() { return g_device_synchronizations; }
+int64_t host_waits() { return g_host_waits; }
 int64_t mallocs() { return g_mallocs; }
 int64_t pool_trims() { return g_trims; }
 }  // namespace fake
@@ -252,6 +254,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   ENTER();
+  ++g_host_waits;
   stream->Drain();
   return Return(g_device_failure.load());
 }
@@ -295,6 +298,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   ENTER();
+  ++g_host_waits;
   if (const auto recording = event->Current()) recording->Wait();
   return cudaSuccess;
 }

@@ -43,6 +43,7 @@ void LimitMemory(int64_t bytes);
 int DeviceOf(const void* data);     // -1: not, or no longer, device memory
 int64_t stream_waits();             // cudaStreamWaitEvent calls
 int64_t device_synchronizations();  // cudaDeviceSynchronize calls
+int64_t host_waits();               // cudaStreamSynchronize and cudaEventSynchronize calls
 int64_t mallocs();                  // cudaMalloc calls
 int64_t pool_trims();
 
