@@ -4,6 +4,7 @@
 All of them must be there and alike. Those of gemm.cc and plain_c.c, and nvcc's where this machine
 has it, are run from the repository, with their results in the folder OUT.
 """
+import os
 import pathlib
 import re
 import shutil
@@ -13,6 +14,9 @@ import sys
 here = pathlib.Path(__file__).resolve().parent
 out = pathlib.Path(sys.argv[1]).resolve()
 out.mkdir(parents=True, exist_ok=True)
+
+if "CUDACXX" in os.environ:  # where ./dev has found nvcc
+    os.environ["PATH"] += os.pathsep + str(pathlib.Path(os.environ["CUDACXX"]).parent)
 
 OPTIONS = {
     "g++": "g++ -std=c++20 -O2 -shared -fPIC -fno-gnu-unique -Iinclude",

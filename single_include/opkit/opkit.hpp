@@ -12752,7 +12752,8 @@ class BasicOpResource {
   T* stream() const {
     return static_cast<T*>(call_->stream);
   }
-  // Runs `work` at its place in the stream; on the CPU, now. What it captures is copied.
+  // Runs `work` at its place in the stream; on the CPU, now. What it captures is copied. Error
+  // (kUnsupported) on CUDA, as in parallel_for and invoke: issue work on stream() there.
   template <class F>
   void launch(F work) const {
     if (!call_->asynchronous) return static_cast<void>(work());
