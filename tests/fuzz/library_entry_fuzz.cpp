@@ -1,14 +1,18 @@
 // A library described by any bytes, with null pointers, wrong sizes, counts and names, and
-// functions that fail, throw and answer absurdly: it is refused with an Error, or runs to an Error
-// or a result; and whatever it was, nothing of it is left registered.
+// functions that fail, throw, answer absurdly and call the host with any arguments: it is refused
+// with an Error, or runs to an Error or a result; and whatever it was, nothing of it is left
+// registered.
 #include <cstdint>
 #include <cstdlib>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "host_calls.hpp"
 #include "opkit/graph/executor.hpp"
 #include "opkit/opkit.hpp"
+#include "opkit/ops/control_flow.hpp"
+#include "opkit/ops/unary.hpp"
 #include "opkit/plugin/library.hpp"
 
 namespace {
@@ -28,79 +32,50 @@ class SmallMemory final : public opkit::Allocator {
   }
 };
 
-// The bytes, as decisions; all 0 when they are used up, which is a right library.
-class Bytes {
- public:
-  Bytes(const uint8_t* data, size_t size) : data_(data), size_(size) {}
-  uint8_t Byte() { return size_ == 0 ? 0 : (--size_, *data_++); }
-  // True once in a while.
-  bool Rarely() { return Byte() % 16 == 15; }
-  template <class T, size_t n>
-  T Of(const T (&choices)[n]) {
-    return choices[Byte() % n];
-  }
-  // Mostly `right`.
-  template <class T>
-  T Mostly(T right, T wrong) {
-    return Rarely() ? wrong : right;
-  }
-  int64_t Number() {
-    constexpr int64_t kNumbers[] = {
-        0,  1,  2,        3,         4,         5,         32,        33,        64,      -1,
-        -2, -3, INT8_MIN, INT16_MAX, INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, 1 << 20, 1 << 30};
-    return Of(kNumbers);
-  }
-  int32_t Small() { return static_cast<int32_t>(Number()); }
-
- private:
-  const uint8_t* data_;
-  size_t size_;
-};
-Bytes* g_bytes = nullptr;
-const opkit_host* g_host = nullptr;
-
 // How a function ends.
 opkit_status Answer() {
-  const uint8_t how = g_bytes->Byte() % 32;
+  const uint8_t how = In().Byte() % 32;
   if (how == 31) throw std::runtime_error("thrown");
   if (how == 30) throw 5;
-  if (how == 29) g_host->set_error(OPKIT_NOT_FOUND, "told", 4);
-  if (how >= 26) return static_cast<opkit_status>(g_bytes->Number());
+  if (how == 29)
+    WithText(
+        [](const char* text, uint64_t size) { g_host->set_error(OPKIT_NOT_FOUND, text, size); });
+  if (how >= 26) return static_cast<opkit_status>(In().Number());
   return OPKIT_OK;
 }
 void Answer(opkit_value* values, uint64_t count) {
   for (uint64_t i = 0; i < count; ++i) {
     opkit_value& value = *opkit_value_at(values, i);
-    if (g_bytes->Rarely()) value.dtype = g_bytes->Small();
-    value.rank = g_bytes->Mostly(1, g_bytes->Small());
+    if (In().Rarely()) value.dtype = In().Small();
+    value.rank = In().Mostly(1, In().Small());
     for (int64_t& extent : value.dims) extent = 3;
-    if (g_bytes->Rarely())
-      for (int64_t& extent : value.dims) extent = g_bytes->Number();
+    if (In().Rarely())
+      for (int64_t& extent : value.dims) extent = In().Number();
   }
 }
 opkit_status ParseAttrs(const opkit_op*, const opkit_node*, int32_t* inputs, int32_t* outputs) {
-  *inputs = g_bytes->Mostly(1, g_bytes->Small());
-  *outputs = g_bytes->Mostly(1, g_bytes->Small());
+  *inputs = In().Mostly(1, In().Small());
+  *outputs = In().Mostly(1, In().Small());
   return Answer();
 }
 opkit_status Infer(const opkit_op*, const opkit_node* node, opkit_value* inputs,
                    opkit_value* outputs) {
-  if (g_bytes->Rarely()) Answer(inputs, node->num_inputs);
+  if (In().Rarely()) Answer(inputs, node->num_inputs);
   Answer(outputs, node->num_outputs);
   return Answer();
 }
 opkit_status InferType(const opkit_op*, const opkit_node* node, opkit_value*,
                        opkit_value* outputs) {
   for (uint64_t i = 0; i < node->num_outputs; ++i)
-    opkit_value_at(outputs, i)->dtype = g_bytes->Mostly<int32_t>(OPKIT_FLOAT32, g_bytes->Small());
+    opkit_value_at(outputs, i)->dtype = In().Mostly<int32_t>(OPKIT_FLOAT32, In().Small());
   return Answer();
 }
 opkit_status Mutated(const opkit_op*, const opkit_node* node, uint8_t* mutated) {
-  for (uint64_t i = 0; i < node->num_inputs; ++i) mutated[i] = g_bytes->Rarely();
+  for (uint64_t i = 0; i < node->num_inputs; ++i) mutated[i] = In().Rarely();
   return Answer();
 }
 opkit_status Scratch(const opkit_op*, const opkit_node*, const opkit_value*, int64_t* bytes) {
-  *bytes = g_bytes->Mostly(int64_t{64}, g_bytes->Number());
+  *bytes = In().Mostly(int64_t{64}, In().Number());
   return Answer();
 }
 opkit_status Create(const opkit_kernel*, const opkit_node*, void** instance) {
@@ -118,21 +93,14 @@ opkit_status Create(const opkit_kernel*, const opkit_node*, void** instance) {
 }
 void Destroy(void* instance) {
   delete static_cast<int*>(instance);
-  if (g_bytes->Rarely()) throw 5;
+  if (In().Rarely()) throw 5;
+}
+opkit_status Gradient(const opkit_op*, const opkit_gradient* gradient) {
+  for (int calls = In().Byte() % 8; calls > 0; --calls) CallGradient(gradient);
+  return Answer();
 }
 opkit_status Run(void*, const opkit_call* call) {
-  void* memory = nullptr;
-  if (g_bytes->Rarely()) call->host->alloc(call, g_bytes->Number() % (1 << 20), &memory);
-  opkit_completion* completion = nullptr;
-  if (g_bytes->Rarely() && call->host->defer(call, &completion) == OPKIT_OK)
-    call->host->complete(completion, static_cast<opkit_status>(g_bytes->Number()), "later");
-  opkit_tensor tensor{};
-  tensor.size = sizeof tensor;
-  const int64_t shape[] = {g_bytes->Number() % 4096, 2};
-  if (g_bytes->Rarely()) call->host->temporary(call, g_bytes->Small(), 2, shape, &tensor);
-  if (g_bytes->Rarely())
-    call->host->invoke(call, g_bytes->Mostly("FuzzedA", "Nothing"), call->num_inputs, call->inputs,
-                       call->num_outputs, call->outputs, 0, nullptr);
+  for (int calls = In().Byte() % 8; calls > 0; --calls) CallHost(call);
   if (call->scratch) std::memset(call->scratch, 1, static_cast<size_t>(call->scratch_bytes));
   for (uint64_t i = 0; i < call->num_outputs; ++i) {
     const opkit_tensor& out = *opkit_output(call, i);
@@ -165,8 +133,8 @@ Description* g_description = nullptr;
 
 const opkit_library* Entry(const opkit_host* host) {
   g_host = host;
-  if (g_bytes->Rarely()) throw std::runtime_error("no entry");
-  if (g_bytes->Rarely()) return nullptr;
+  if (In().Rarely()) throw std::runtime_error("no entry");
+  if (In().Rarely()) return nullptr;
   return &g_description->library;
 }
 
@@ -174,13 +142,13 @@ const opkit_library* Entry(const opkit_host* host) {
 // arrays behind.
 uint64_t Count(uint64_t right) {
   constexpr uint64_t kAbsurd[] = {0, 1, uint64_t{1} << 32, UINT64_MAX};
-  if (!g_bytes->Rarely()) return right;
-  const uint64_t count = g_bytes->Of(kAbsurd);
+  if (!In().Rarely()) return right;
+  const uint64_t count = In().Of(kAbsurd);
   return count <= 1 && count > right ? right : count;
 }
 uint64_t Size(uint64_t right) {
   const uint64_t kSizes[] = {right + 8, 0, 8, right - 8, right - 1, UINT64_MAX};
-  return g_bytes->Rarely() ? g_bytes->Of(kSizes) : right;
+  return In().Rarely() ? In().Of(kSizes) : right;
 }
 
 void Fill(Description& d) {
@@ -189,7 +157,16 @@ void Fill(Description& d) {
       "FuzzedB", "FuzzedA", "",     "a::b",        "with space",      "\x01",
       "ok.name", nullptr,   "\xff", kLong.c_str(), "FuzzedA_backward"};
   const char* const kDevices[] = {"cpu", "cpu_stream", "gpu", "tpu", "", nullptr};
-  Bytes& in = *g_bytes;
+  constexpr uint64_t kFlags[] = {OPKIT_OP_ASYNC,
+                                 OPKIT_OP_ACCEPTS_STRIDES,
+                                 OPKIT_OP_ACCEPTS_ADD,
+                                 OPKIT_OP_EFFECTS,
+                                 OPKIT_OP_SUBGRAPH,
+                                 OPKIT_OP_NO_GRADIENT,
+                                 OPKIT_OP_SHOULD_NOT_GRADIENT,
+                                 OPKIT_OP_GRADIENT_NOT_IMPLEMENTED,
+                                 OPKIT_OP_OPEN_ATTRS};
+  Bytes& in = In();
   d.library.size = Size(sizeof d.library);
   d.library.abi_major = in.Mostly(uint32_t{OPKIT_ABI_MAJOR}, uint32_t{in.Byte()});
   d.library.abi_minor = in.Byte();
@@ -198,7 +175,7 @@ void Fill(Description& d) {
   if (in.Rarely()) d.library.initialize = [](uint32_t, uint32_t) { return Answer(); };
   if (in.Rarely())
     d.library.finalize = [] {
-      if (g_bytes->Rarely()) throw 5;
+      if (In().Rarely()) throw 5;
     };
   d.library.num_ops = Count(1 + in.Byte() % 3);
   d.library.ops = in.Rarely() ? nullptr : d.op_pointers;
@@ -210,7 +187,8 @@ void Fill(Description& d) {
     op.name = o == 0 && !in.Rarely() ? "FuzzedA" : in.Of(kNames);
     op.doc = in.Mostly("doc", static_cast<const char*>(nullptr));
     op.line = in.Small();
-    op.flags = in.Mostly(uint64_t{0}, uint64_t{in.Byte()} & 31);
+    op.flags = in.Byte() % 2 ? in.Of(kFlags) : 0;
+    if (in.Rarely()) op.flags |= uint64_t{in.Byte()} << in.Byte() % 57;
     op.num_kernels = Count(1 + in.Byte() % 2);
     op.kernels = in.Rarely() ? nullptr : d.kernel_pointers[o];
     for (size_t k = 0; k < 2; ++k) {
@@ -237,6 +215,7 @@ void Fill(Description& d) {
     op.attrs = in.Rarely() ? nullptr : d.parameters;
     op.num_inputs = in.Rarely() ? Count(1) : 0;
     op.inputs = in.Rarely() ? nullptr : d.parameters;
+    if (in.Byte() % 2) op.gradient = &Gradient;
   }
   d.inplace[0] = in.Mostly(0, in.Small());
   d.inplace[1] = in.Mostly(0, in.Small());
@@ -312,6 +291,17 @@ void Use(const std::string& op) {
         CreateOperator(backward, &ws)->Run();
     });
   });
+  // Returns when the stream has come past all that was issued, also where that has failed.
+  Try([&] {
+    Workspace ws;
+    *ws.CreateTensor("x") = x;
+    const Device stream{DeviceType::kCPUStream};
+    auto forward = CreateOperator(OperatorDef(op, {"x"}, {"y"}).Device(stream), &ws);
+    Try([&] { forward->Run(); });
+    Event end(stream);
+    CPUStream::Get(stream, 0).Record(end);
+    Try([&] { end.Finish(); });
+  });
   Try([&] {
     Graph g;
     g.AddInput("x", DType::kFloat32, {3});
@@ -325,14 +315,23 @@ void Use(const std::string& op) {
   });
 }
 
+// The library can be unloaded after it: nothing of it is under way.
+void UseAll(const opkit::Library& library) {
+  for (const std::string& op : library.operators()) Use(op);
+  EndLater();
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   [[maybe_unused]] static opkit::Allocator* const replaced =
       opkit::SetAllocator(opkit::DeviceType::kCPU, new SmallMemory);
+  opkit::SetLogHook([](opkit::LogLevel level, std::string_view, std::string_view text) {
+    Require(level <= opkit::LogLevel::kError && std::string(text).size() == text.size());
+  });
   Bytes bytes(data, size);
   Description description;
-  g_bytes = &bytes;
+  t_bytes = &bytes;
   g_description = &description;
   Fill(description);
   static const std::string before = Registrations();
@@ -344,15 +343,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     std::vector<opkit::Library> second;
     if (bytes.Byte() % 4 == 3)
       Try([&] { second.push_back(opkit::Library::LoadEntry(&Entry, "fuzzed", options)); });
-    for (const std::string& op : first.operators()) Use(op);
+    UseAll(first);
     if (bytes.Byte() % 2) first.Unload();
     for (opkit::Library& library : second) {
-      for (const std::string& op : library.operators()) Use(op);
+      UseAll(library);
       library.Unload();
     }
     if (first.is_loaded()) first.Unload();
   } catch (const opkit::Error&) {
   }
-  if (Registrations() != before || !opkit::Library::All().empty()) std::abort();
+  Require(Registrations() == before && opkit::Library::All().empty() && g_undropped == 0);
   return 0;
 }
