@@ -3298,6 +3298,19 @@ static_assert(sizeof(opkit_attr) >= kAttrBytes && sizeof(opkit_tensor) >= kTenso
 // Elements, inputs, kernels: more are taken for damage.
 inline constexpr uint64_t kMostParts = 65535;
 
+// Bytes from the first element of a view to the end of the last; false where they cannot be
+// counted.
+template <class View>
+bool CountBytes(const View& view, int64_t* bytes) {
+  int64_t last = 0, step = 0;
+  for (int i = 0; i < view.rank; ++i)
+    if (view.shape[i] > 0 && (__builtin_mul_overflow(view.shape[i] - 1, view.strides[i], &step) ||
+                              __builtin_add_overflow(last, step, &last)))
+      return false;
+  return !__builtin_add_overflow(last, 1, &last) &&
+         !__builtin_mul_overflow(last, ItemSize(static_cast<DType>(view.dtype)), bytes);
+}
+
 // Why it must not be read, to follow its name; empty where it may. Templates, so that programs
 // without function operators do not compile them.
 template <class View>
@@ -3315,6 +3328,8 @@ std::string ProblemOfView(const View* view) {
     if (view->shape[i] < 0) return StrCat("has the extent ", view->shape[i], " on axis ", i);
     is_empty |= view->shape[i] == 0;
   }
+  int64_t bytes = 0;
+  if (!CountBytes(*view, &bytes)) return "reaches further than 64 bits can count";
   return view->data || is_empty ? "" : "has no memory";
 }
 template <class Attr>
@@ -3560,16 +3575,14 @@ AnyTensor TensorOfView(const opkit_tensor& view, const AnyTensor* host = nullptr
     Throw(ErrorCode::kInvalidArgument, "a tensor of a library ", problem);
   const Device device{static_cast<DeviceType>(view.device_type), view.device_index};
   const auto dtype = static_cast<DType>(view.dtype);
-  int64_t last = 0;
-  for (int i = 0; i < view.rank; ++i)
-    last += view.shape[i] > 0 ? (view.shape[i] - 1) * view.strides[i] : 0;
   const auto rank = static_cast<size_t>(view.rank);
   Shape shape(Dims(view.shape, rank));
   Dims strides(view.strides, rank);
   if (host && host->raw_data() == view.data && host->dtype() == dtype && host->shape() == shape &&
       host->strides() == strides)
     return *host;
-  const int64_t bytes = (last + 1) * ItemSize(dtype);
+  int64_t bytes = 0;
+  CountBytes(view, &bytes);
   if (host && host->storage()) {
     const auto* const begin = static_cast<const char*>(host->storage()->data());
     const int64_t offset = static_cast<const char*>(view.data) - begin;

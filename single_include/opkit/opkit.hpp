@@ -4841,7 +4841,7 @@ inline void RunMeasuredLoop(ThreadPool& pool, int64_t n, RangeFunction body) {
     elapsed = now - start;
     if (elapsed >= kTellingTicks) break;
     start = now;
-    piece *= 4;
+    if (piece <= n / 4) piece *= 4;
   }
   const double index_ticks = static_cast<double>(elapsed) / static_cast<double>(piece);
   const int64_t rest = n - done;
@@ -11994,6 +11994,19 @@ static_assert(sizeof(opkit_attr) >= kAttrBytes && sizeof(opkit_tensor) >= kTenso
 // Elements, inputs, kernels: more are taken for damage.
 inline constexpr uint64_t kMostParts = 65535;
 
+// Bytes from the first element of a view to the end of the last; false where they cannot be
+// counted.
+template <class View>
+bool CountBytes(const View& view, int64_t* bytes) {
+  int64_t last = 0, step = 0;
+  for (int i = 0; i < view.rank; ++i)
+    if (view.shape[i] > 0 && (__builtin_mul_overflow(view.shape[i] - 1, view.strides[i], &step) ||
+                              __builtin_add_overflow(last, step, &last)))
+      return false;
+  return !__builtin_add_overflow(last, 1, &last) &&
+         !__builtin_mul_overflow(last, ItemSize(static_cast<DType>(view.dtype)), bytes);
+}
+
 // Why it must not be read, to follow its name; empty where it may. Templates, so that programs
 // without function operators do not compile them.
 template <class View>
@@ -12011,6 +12024,8 @@ std::string ProblemOfView(const View* view) {
     if (view->shape[i] < 0) return StrCat("has the extent ", view->shape[i], " on axis ", i);
     is_empty |= view->shape[i] == 0;
   }
+  int64_t bytes = 0;
+  if (!CountBytes(*view, &bytes)) return "reaches further than 64 bits can count";
   return view->data || is_empty ? "" : "has no memory";
 }
 template <class Attr>
@@ -12256,16 +12271,14 @@ AnyTensor TensorOfView(const opkit_tensor& view, const AnyTensor* host = nullptr
     Throw(ErrorCode::kInvalidArgument, "a tensor of a library ", problem);
   const Device device{static_cast<DeviceType>(view.device_type), view.device_index};
   const auto dtype = static_cast<DType>(view.dtype);
-  int64_t last = 0;
-  for (int i = 0; i < view.rank; ++i)
-    last += view.shape[i] > 0 ? (view.shape[i] - 1) * view.strides[i] : 0;
   const auto rank = static_cast<size_t>(view.rank);
   Shape shape(Dims(view.shape, rank));
   Dims strides(view.strides, rank);
   if (host && host->raw_data() == view.data && host->dtype() == dtype && host->shape() == shape &&
       host->strides() == strides)
     return *host;
-  const int64_t bytes = (last + 1) * ItemSize(dtype);
+  int64_t bytes = 0;
+  CountBytes(view, &bytes);
   if (host && host->storage()) {
     const auto* const begin = static_cast<const char*>(host->storage()->data());
     const int64_t offset = static_cast<const char*>(view.data) - begin;
@@ -14186,6 +14199,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
       std::string text;
     };
     try {
+      if (!body) Throw(ErrorCode::kInvalidArgument, "parallel_for() of null");
       ParallelForRange(n, grain, [&](int64_t begin, int64_t end) {
         const HostErrorScope message;
         if (const opkit_status status = body(context, begin, end); status != OPKIT_OK) [[unlikely]]
@@ -25354,9 +25368,11 @@ std::vector<std::string> NamesOfAbi(const Name* names, uint64_t count, const cha
 // (kInvalidArgument) for what is no node.
 template <class Graphs = Graph>
 OperatorDef DefinitionOfAbi(const opkit_node& node) {
-  if (node.size < kNodeBytes || !node.op || (node.num_graphs > 0 && !node.graphs))
+  if (node.size < kNodeBytes || !node.op || node.num_graphs > kMostParts ||
+      (node.num_graphs > 0 && !node.graphs))
     Throw(ErrorCode::kInvalidArgument,
-          "a node is shorter than version 1.0's, names no operator or has graphs that are null");
+          "a node is shorter than version 1.0's, names no operator or has graphs that are null or "
+          "too many");
   OperatorDef def(node.op, NamesOfAbi(node.inputs, node.num_inputs, "inputs"),
                   NamesOfAbi(node.outputs, node.num_outputs, "outputs"),
                   ArgumentsOfAbi(node.attrs, node.num_attrs));

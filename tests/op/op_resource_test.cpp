@@ -365,6 +365,7 @@ TEST_CASE("null pointers that a library hands over are errors, or nothing") {
     tensor.size = sizeof tensor;
     CHECK(host.temporary(res.call(), OPKIT_FLOAT32, 2, nullptr, &tensor) == OPKIT_INVALID_ARGUMENT);
     CHECK(host.launch(res.call(), nullptr, nullptr, nullptr) == OPKIT_INVALID_ARGUMENT);
+    CHECK(host.parallel_for(res.call(), 9, 1, nullptr, nullptr) == OPKIT_INVALID_ARGUMENT);
     host.log(res.call(), OPKIT_LOG_INFO, nullptr);
     host.set_error(OPKIT_FAILED, nullptr, 3);
     host.add_error(nullptr, 3);
@@ -373,7 +374,7 @@ TEST_CASE("null pointers that a library hands over are errors, or nothing") {
 
 TEST_CASE("invoke does not trust what it is given") {
   Bench bench;
-  const int64_t shape[] = {2}, strides[] = {1}, negative[] = {-2};
+  const int64_t shape[] = {2}, strides[] = {1}, negative[] = {-2}, far[] = {INT64_MAX};
   float values[2] = {1, 2};
   struct Asked {
     opkit_tensor in[2], out;
@@ -417,6 +418,8 @@ TEST_CASE("invoke does not trust what it is given") {
   says([](Asked& a) { a.in[0].rank = OPKIT_MAX_RANK + 1; }, "has the rank ");
   says([](Asked& a) { a.in[0].shape = nullptr; }, "has no shape or no strides");
   says([&](Asked& a) { a.in[0].shape = negative; }, "has the extent -2 on axis 0");
+  says([&](Asked& a) { a.in[0].shape = far; }, "reaches further than 64 bits can count");
+  says([&](Asked& a) { a.in[0].strides = far; }, "reaches further than 64 bits can count");
   says([](Asked& a) { a.out.data = nullptr; }, "has no memory");
   says([](Asked& a) { a.out.device_type = 0; }, "on a device of the type 0");
   says([](Asked& a) { a.attrs[0] = nullptr; }, "attribute 0 of a library is null");

@@ -41,7 +41,7 @@ inline void RunMeasuredLoop(ThreadPool& pool, int64_t n, RangeFunction body) {
     elapsed = now - start;
     if (elapsed >= kTellingTicks) break;
     start = now;
-    piece *= 4;
+    if (piece <= n / 4) piece *= 4;
   }
   const double index_ticks = static_cast<double>(elapsed) / static_cast<double>(piece);
   const int64_t rest = n - done;

@@ -28,16 +28,14 @@ AnyTensor TensorOfView(const opkit_tensor& view, const AnyTensor* host = nullptr
     Throw(ErrorCode::kInvalidArgument, "a tensor of a library ", problem);
   const Device device{static_cast<DeviceType>(view.device_type), view.device_index};
   const auto dtype = static_cast<DType>(view.dtype);
-  int64_t last = 0;
-  for (int i = 0; i < view.rank; ++i)
-    last += view.shape[i] > 0 ? (view.shape[i] - 1) * view.strides[i] : 0;
   const auto rank = static_cast<size_t>(view.rank);
   Shape shape(Dims(view.shape, rank));
   Dims strides(view.strides, rank);
   if (host && host->raw_data() == view.data && host->dtype() == dtype && host->shape() == shape &&
       host->strides() == strides)
     return *host;
-  const int64_t bytes = (last + 1) * ItemSize(dtype);
+  int64_t bytes = 0;
+  CountBytes(view, &bytes);
   if (host && host->storage()) {
     const auto* const begin = static_cast<const char*>(host->storage()->data());
     const int64_t offset = static_cast<const char*>(view.data) - begin;

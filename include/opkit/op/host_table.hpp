@@ -305,6 +305,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
       std::string text;
     };
     try {
+      if (!body) Throw(ErrorCode::kInvalidArgument, "parallel_for() of null");
       ParallelForRange(n, grain, [&](int64_t begin, int64_t end) {
         const HostErrorScope message;
         if (const opkit_status status = body(context, begin, end); status != OPKIT_OK) [[unlikely]]

@@ -26,9 +26,11 @@ std::vector<std::string> NamesOfAbi(const Name* names, uint64_t count, const cha
 // (kInvalidArgument) for what is no node.
 template <class Graphs = Graph>
 OperatorDef DefinitionOfAbi(const opkit_node& node) {
-  if (node.size < kNodeBytes || !node.op || (node.num_graphs > 0 && !node.graphs))
+  if (node.size < kNodeBytes || !node.op || node.num_graphs > kMostParts ||
+      (node.num_graphs > 0 && !node.graphs))
     Throw(ErrorCode::kInvalidArgument,
-          "a node is shorter than version 1.0's, names no operator or has graphs that are null");
+          "a node is shorter than version 1.0's, names no operator or has graphs that are null or "
+          "too many");
   OperatorDef def(node.op, NamesOfAbi(node.inputs, node.num_inputs, "inputs"),
                   NamesOfAbi(node.outputs, node.num_outputs, "outputs"),
                   ArgumentsOfAbi(node.attrs, node.num_attrs));
