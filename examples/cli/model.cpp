@@ -318,7 +318,8 @@ OnnxModel LoadModel(ModelOptions& options) {
     if (WrongBesideOperators(options.path, &types) == what && missing)
       throw Failure(ExitCode::kBadFile, what,
                     "the file is damaged or not whole; onnx.checker says more about it");
-    throw Failure(ExitCode::kBadModel, what + AllUnknown(types), "'opkit ops' lists the operators, --library FILE.so adds those of a library");
+    throw Failure(ExitCode::kBadModel, what + AllUnknown(types),
+                  "'opkit ops' lists the operators, --library FILE.so adds those of a library");
   }
 }
 
