@@ -39,6 +39,7 @@ struct Findings {
     for (const std::string& finding : report.findings) AddOnce(&wrong, finding);
     for (const std::string& note : report.notes) AddOnce(&not_checked, note);
   }
+  void NotChecked(const std::string& what) { AddOnce(&not_checked, what); }
   // The same of other inputs, which are in brackets at its end, is said once.
   static void AddOnce(std::vector<std::string>* list, const std::string& text) {
     const std::string what = text.substr(0, text.rfind("  ["));
@@ -79,8 +80,8 @@ class OperatorChecks {
     const OpSchema& schema = OpRegistry::Global().GetSchema(op);
     own_ = schema.origin() == library_.name();
     if (!RunsHere(op)) {
-      findings_.not_checked.push_back("its kernels are for " + DevicesOf(library_, op) +
-                                      ", whose memory this program does not reach");
+      findings_.NotChecked("its kernels are for " + DevicesOf(library_, op) +
+                           ", whose memory this program does not reach");
       return std::move(findings_);
     }
     OperatorDef def;
@@ -101,7 +102,7 @@ class OperatorChecks {
           "its inference refuses every input that was tried, the first with: " + finder.refusal() +
           "; give shapes with --shape 2x3, attributes with --attr NAME=VALUE");
     if (own_ && schema.Arity(def.args()).second < 0)
-      findings_.not_checked.push_back(
+      findings_.NotChecked(
           "how many outputs it has, because it does not say: Invoke asks for "
           "InvokeOptions::num_outputs; setParseAttrs answers that");
     for (const InputTypes& inputs : all) {
@@ -111,7 +112,7 @@ class OperatorChecks {
     for (const auto& [dtype, reasons] : refused_) {
       if (findings_.inputs.empty())
         return Refused("it refuses every input that was tried, the first with: " + reasons[0]);
-      findings_.not_checked.push_back(dtype + ", which it refuses: " + reasons[0]);
+      findings_.NotChecked(dtype + ", which it refuses: " + reasons[0]);
     }
     return std::move(findings_);
   }
@@ -141,7 +142,7 @@ class OperatorChecks {
         report = Report(def, tensors);
         report.notes.push_back("numbers below 0, which it refuses: " + refusal);
       } else if (LeavesShapesOpen(def, tensors)) {
-        findings_.not_checked.push_back("it does not infer its outputs' shapes: " + refusal);
+        findings_.NotChecked("it does not infer its outputs' shapes: " + refusal);
         return;
       } else if (!own_) {  // it need not take every dtype that the operator has
         refused_[inputs.empty() ? "" : StrCat(inputs[0].dtype)].push_back(refusal);

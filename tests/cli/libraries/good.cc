@@ -1,6 +1,6 @@
 // Operators that are right: Twice, a Root that refuses what has none, a Relu that answers to the
 // built-in one's name and can be told from it, because it makes 6 of what is larger; and of those
-// that say what is unusual about them: Noise, Mean, Bare and Open.
+// that say what is unusual about them: Noise, MovingMean, Bare and Open.
 #include <cmath>
 #include <opkit/plugin/author.hpp>
 
@@ -62,7 +62,7 @@ REGISTER_OP(Noise)
     .setInferType(Float)
     .setInferShape(SameShape)
     .setHasEffects();
-REGISTER_OP(Mean)  // of x and the means before, which are input 1
+REGISTER_OP(MovingMean)  // of x and the means before, which are input 1
     .setForward([](const AttrMap&, std::span<const OpTensor> in, std::span<OpTensor> out,
                    OpResource&) {
       for (int64_t i = 0; i < in[0].size(); ++i) {
