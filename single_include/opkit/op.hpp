@@ -2368,9 +2368,14 @@ class Tensor {
   Dims strides() const { return strides_.empty() ? shape_.DenseStrides() : strides_; }
   bool is_dense() const { return strides_.empty() || shape_.IsDense(strides_); }
   // Elements of this dtype and shape at this place, dense and in the standard layout.
-  bool Is(const void* data, DType dtype, const Shape& shape) const {
-    return raw_data() == data && dtype_ == dtype && strides_.empty() && layout_.is_standard() &&
-           shape_ == shape;
+  bool Is(const void* data, DType dtype, const int64_t* extents, int rank) const {
+    if (raw_data() != data || dtype_ != dtype || !strides_.empty() || !layout_.is_standard() ||
+        shape_.rank() != rank)
+      return false;
+    const int64_t* own = shape_.data();
+    for (int axis = 0; axis < rank; ++axis)
+      if (own[axis] != extents[axis]) return false;
+    return true;
   }
   // Has a dtype and memory, so that it may be read.
   bool initialized() const { return dtype_ != DType::kUndefined && (storage_ || numel() == 0); }

@@ -129,7 +129,7 @@ class FunctionBody {
     if (!IsBound()) [[unlikely]]
       Bind();
     if (call.scratch_bytes != 0) call.scratch = op_.Scratch(call.scratch_bytes);
-    const StateUse use(state_.get());
+    const StateUse use(shareable_);
     if (direct_) {
       const HostErrorScope message;
       const opkit_status status = CallGuarded([&] { return direct_(direct_instance_, &call); });
@@ -195,14 +195,16 @@ class FunctionBody {
     const Blob* blob;
     const Tensor* tensor;
     const void* data;
-    const Shape* shape;
+    const int64_t* extents;  // beside the rank: comparing two Shapes would be 4 ns each
+    int rank;
     DType dtype;
   };
   // The views are those of the tensors as they are now: none has changed since they were bound.
   bool IsBound() const {
     if (!bound_ || inferred_ != op_.inference().version() || !op_.inference().fresh()) return false;
     for (const BoundTensor& one : bound_tensors_)
-      if (!one.blob->Holds(one.tensor) || !one.tensor->Is(one.data, one.dtype, *one.shape))
+      if (!one.blob->Holds(one.tensor) ||
+          !one.tensor->Is(one.data, one.dtype, one.extents, one.rank))
         return false;
     return true;
   }
@@ -225,7 +227,7 @@ class FunctionBody {
   void Remember(const Blob& blob, const TensorSlot& slot) {
     const bool direct = blob.IsType<Tensor>() && &blob.Get<Tensor>() == slot.view.tensor();
     bound_tensors_.push_back({&blob, direct ? slot.view.tensor() : nullptr, slot.view.raw_data(),
-                              &slot.shape, slot.view.dtype()});
+                              slot.shape.data(), slot.shape.rank(), slot.view.dtype()});
   }
   void MakeState() {
     if (!functions_.create_state) return;
@@ -239,6 +241,7 @@ class FunctionBody {
               record_->name, ", whose operator must be created before it, in the same workspace");
       state_ = blob->Get<FunctionStatePtr>();
       state_->is_shared = true;
+      shareable_ = state_.get();
       return;  // not directly: its owner may end before this operator
     }
     state_ = MakeIntrusive<FunctionState>();
@@ -253,6 +256,7 @@ class FunctionBody {
     CallDirectly();
     owns_state_ = true;
     if (pass_ != FunctionPass::kForward || !functions_.shares_state) return;
+    shareable_ = state_.get();
     Blob* blob = op_.workspace()->CreateBlob(FunctionStateBlob(def));
     if (blob->IsType<FunctionStatePtr>() && blob->Get<FunctionStatePtr>()->op)
       Throw(ErrorCode::kAlreadyExists, "two operators ", ToString(def),
@@ -496,6 +500,7 @@ class FunctionBody {
   std::vector<bool> mutated_;
   IntrusivePtr<FunctionRun> run_;
   FunctionStatePtr state_;
+  FunctionState* shareable_ = nullptr;      // the same, where another operator may run it as well
   DirectState::Function direct_ = nullptr;  // in place of the state's Run
   void* direct_instance_ = nullptr;
   FunctionDeviceLink link_;
