@@ -1,4 +1,5 @@
-// What the source of a library of operators includes: the single header of this name holds the same.
+// What the source of a library of operators includes: the single header of this name holds the
+// same.
 #ifndef OPKIT_OP_HPP_
 #define OPKIT_OP_HPP_
 

@@ -1,6 +1,5 @@
 // A library that is loaded at run time, as its author writes it.
 #include <opkit/op.hpp>
 
-REGISTER_OP(Nothing)
-    .setForward([](const opkit::AttrMap&, std::span<const opkit::OpTensor>,
-                   std::span<opkit::OpTensor>, opkit::OpResource&) {});
+REGISTER_OP(Nothing).setForward([](const opkit::AttrMap&, std::span<const opkit::OpTensor>,
+                                   std::span<opkit::OpTensor>, opkit::OpResource&) {});

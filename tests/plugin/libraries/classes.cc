@@ -42,25 +42,25 @@ OPERATOR_SCHEMA(LibScale)
 REGISTER_CPU_OPERATOR(LibScale, ScaleOp<CPUContext>);
 REGISTER_CPU_STREAM_OPERATOR(LibScale, ScaleOp<CPUStreamContext>);
 
-// 1 where a loop, and one inside it, were shared with another thread, 0 where nobody came; throws
-// from a loop for a negative input.
+// 1 where a loop inside a loop was shared with another thread, 0 where nobody came in as many
+// milliseconds as the input says; throws from a loop for a negative input.
 class SharedLoopOp final : public Operator<CPUContext> {
  public:
   USE_OPERATOR_FUNCTIONS(CPUContext);
   using Operator::Operator;
   bool RunOnDevice() override {
-    const float x = Input(0).data<float>()[0];
-    std::atomic<int> others{0};
+    const float milliseconds = Input(0).data<float>()[0];
+    std::atomic<int> others{0}, waited{0};
     ParallelFor(
         2,
         [&](int64_t) {
-          if (x < 0) Throw(ErrorCode::kOutOfRange, "a loop of the library's fails");
+          if (milliseconds < 0) Throw(ErrorCode::kOutOfRange, "a loop of the library's fails");
           const pthread_t outer = pthread_self();
           ParallelFor(
               64,
               [&](int64_t) {
                 if (!pthread_equal(pthread_self(), outer)) ++others;
-                for (int i = 0; i < 20 && others == 0; ++i) usleep(1000);
+                while (others == 0 && waited++ < milliseconds) usleep(1000);
               },
               1);
         },
