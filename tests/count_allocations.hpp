@@ -7,6 +7,7 @@
 #include <new>
 
 #include "allocations.hpp"
+#include "thread_sanitizer.hpp"
 
 namespace {
 
@@ -17,14 +18,7 @@ std::atomic<int64_t> g_allocations{0};
 int64_t Allocations() { return g_allocations.load(std::memory_order_relaxed); }
 
 // ThreadSanitizer has its own, which cannot be replaced: nothing is counted then.
-#if defined(__SANITIZE_THREAD__)
-#define COUNTS_NOTHING
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define COUNTS_NOTHING
-#endif
-#endif
-#ifndef COUNTS_NOTHING
+#ifndef OPKIT_TESTS_THREAD_SANITIZER
 
 // The array forms come down to these.
 [[gnu::noinline]] void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
@@ -52,6 +46,6 @@ int64_t Allocations() { return g_allocations.load(std::memory_order_relaxed); }
   std::free(data);
 }
 
-#endif  // COUNTS_NOTHING
+#endif  // OPKIT_TESTS_THREAD_SANITIZER
 
 #endif  // OPKIT_TESTS_COUNT_ALLOCATIONS_HPP_

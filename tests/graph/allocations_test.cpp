@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "../count_allocations.hpp"
+#include "../thread_sanitizer.hpp"
 #include "opkit/graph/executor.hpp"
 #include "opkit/opkit.hpp"
 #include "random_graph.hpp"
@@ -99,7 +100,7 @@ TEST_CASE("a million runs leave the memory as it was") {
   const Allocator& allocator = GetAllocator(DeviceType::kCPU);
   const int64_t live = allocator.live_bytes();
   const int64_t before = Allocations();
-  for (int run = 0; run < 1'000'000; ++run) exec.Run();
+  for (int run = 0; run < Rounds(1'000'000); ++run) exec.Run();
   CHECK(Allocations() - before < 1000);                       // of other threads, if any
   for (int run = 0; run < 1000; ++run) exec.Run({{"X", x}});  // results that are dropped
   CHECK(allocator.live_bytes() == live);

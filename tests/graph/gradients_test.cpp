@@ -1,6 +1,7 @@
 // The backward graph: against central differences on random graphs, against gradients worked out by
 // hand, and what is refused. The operators here work in float64.
 #include "opkit/graph/gradients.hpp"
+#include "../thread_sanitizer.hpp"
 
 #include <doctest/doctest.h>
 
@@ -680,7 +681,7 @@ TEST_CASE("mistakes of gradient makers are found before the graph changes") {
 }
 
 TEST_CASE("gradients of random graphs are the numeric ones") {
-  constexpr uint64_t kGraphs = 200;
+  constexpr uint64_t kGraphs = Rounds(200);
   int64_t checked = 0, zero = 0;
   for (uint64_t seed = 1; seed <= kGraphs; ++seed) {  // graphs grow: the first that fails is small
     CAPTURE(seed);
@@ -753,7 +754,7 @@ TEST_CASE("gradients of random graphs are the numeric ones") {
 
 TEST_CASE("a deep graph with many uses is differentiated in time") {
   Graph g = WithInputs({"v0", "w"}, {1});
-  constexpr int kNodes = 20000;
+  constexpr int kNodes = Rounds(20000);
   for (int i = 0; i < kNodes; ++i)
     g.AddNode(OperatorDef("DMul").Input(StrCat("v", i)).Input("w").Output(StrCat("v", i + 1)));
   const GradientMap d = AddGradients(g, StrCat("v", kNodes), {"v0", "w"}, {.sum_operator = "DAdd"});

@@ -1,4 +1,5 @@
 #include "opkit/graph/lifetimes.hpp"
+#include "../thread_sanitizer.hpp"
 
 #include <doctest/doctest.h>
 
@@ -284,7 +285,7 @@ TEST_CASE("grants may join two chains of grants") {
 
 TEST_CASE("lifetimes are exact: buffers conflict if and only if some legal run shows it") {
   int conflicts = 0, others = 0;
-  for (uint64_t seed = 0; seed < 100; ++seed) {
+  for (uint64_t seed = 0; seed < Rounds(100u); ++seed) {
     CAPTURE(seed);
     RandomGenerator random(seed);
     RandomRun run = MakeRun(random, seed % 2 == 0 ? RunKind::kAnyThreads : RunKind::kWalk);
@@ -316,8 +317,8 @@ TEST_CASE("lifetimes are exact: buffers conflict if and only if some legal run s
       ++(shown ? conflicts : others);
     }
   }
-  CHECK(conflicts > 75);
-  CHECK(others > 75);
+  CHECK(conflicts > Rounds(75));
+  CHECK(others > Rounds(75));
 }
 
 TEST_CASE("lifetimes off the longest path hold all conflicts there are") {

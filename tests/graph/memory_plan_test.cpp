@@ -1,4 +1,5 @@
 #include "opkit/graph/memory_plan.hpp"
+#include "../thread_sanitizer.hpp"
 
 #include <doctest/doctest.h>
 
@@ -328,7 +329,7 @@ int64_t SmallestArena(const std::vector<MemoryInterval>& buffers) {
 
 TEST_CASE("small plans are as small as any") {
   int above_bound = 0;
-  for (uint64_t seed = 0; seed < 300; ++seed) {
+  for (uint64_t seed = 0; seed < Rounds(300u); ++seed) {
     CAPTURE(seed);
     RandomGenerator random(seed);
     std::vector<MemoryInterval> buffers = RandomIntervals(random, 7, 10, 6, 12, random() % 2 == 0);
@@ -342,7 +343,7 @@ TEST_CASE("small plans are as small as any") {
     REQUIRE(plan.arena_bytes == SmallestArena(buffers));
     above_bound += plan.arena_bytes > plan.lower_bound_bytes;
   }
-  CHECK(above_bound > 5);  // some have no perfect plan, and the search knows
+  CHECK(above_bound > Rounds(5));  // some have no perfect plan, and the search knows
 }
 
 TEST_CASE("the search finds perfect packings of hundreds of buffers within its default steps") {

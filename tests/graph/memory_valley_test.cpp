@@ -1,4 +1,5 @@
 #include "opkit/graph/memory_valley.hpp"
+#include "../thread_sanitizer.hpp"
 
 #include <doctest/doctest.h>
 
@@ -39,7 +40,7 @@ int LowestHeight(const MemoryProblem& problem) {
 
 TEST_CASE("the search finds a placing where there is one and proves where there is none") {
   int proofs = 0;
-  for (uint64_t seed = 0; seed < 1500; ++seed) {
+  for (uint64_t seed = 0; seed < Rounds(1500u); ++seed) {
     CAPTURE(seed);
     RandomGenerator random(seed);
     const auto below = [&](int n) { return static_cast<int>(random() % static_cast<uint64_t>(n)); };
@@ -63,7 +64,7 @@ TEST_CASE("the search finds a placing where there is one and proves where there 
     ++proofs;
     REQUIRE(search.Run(lowest - 1, rank, 100'000, -1) == SearchEnd::kImpossible);
   }
-  CHECK(proofs > 50);
+  CHECK(proofs > Rounds(50));
 }
 
 TEST_CASE("a search gives up at its number of nodes and can be run again") {

@@ -1,4 +1,5 @@
 #include "opkit/graph/memory_verify.hpp"
+#include "../thread_sanitizer.hpp"
 
 #include <doctest/doctest.h>
 
@@ -93,7 +94,7 @@ bool IsWrong(const RandomRun& run, const Addresses& addresses, RandomGenerator& 
 
 TEST_CASE("a thousand spoiled plans are refused and their originals accepted") {
   int spoiled = 0;
-  for (uint64_t seed = 0; spoiled < 1000; ++seed) {
+  for (uint64_t seed = 0; spoiled < Rounds(1000); ++seed) {
     CAPTURE(seed);
     RandomGenerator random(seed);
     const RandomRun run = MakeRun(random, static_cast<RunKind>(seed % 3));

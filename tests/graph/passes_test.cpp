@@ -1,4 +1,5 @@
 #include "opkit/graph/passes.hpp"
+#include "../thread_sanitizer.hpp"
 
 #include <doctest/doctest.h>
 
@@ -516,7 +517,7 @@ TEST_CASE("a graph that a pass breaks, and what a pass throws, name the pass") {
 
 TEST_CASE("on random graphs every pass keeps the results to the bit, and twice is once") {
   int removed[4] = {0, 0, 0, 0};
-  for (uint64_t seed = 1; seed <= 120; ++seed) {
+  for (uint64_t seed = 1; seed <= Rounds(120u); ++seed) {
     CAPTURE(seed);
     RandomGraphOptions options;
     options.inputs = 1 + static_cast<int>(seed % 3);
@@ -543,7 +544,7 @@ TEST_CASE("on random graphs every pass keeps the results to the bit, and twice i
     CHECK(SameGraph(again, after[3]));
     if (!SameGraph(again, after[3])) MESSAGE(PrintGraph(after[3], again));
   }
-  for (const int nodes : removed) CHECK(nodes > 100);  // they had something to do
+  for (const int nodes : removed) CHECK(nodes > Rounds(100));  // they had something to do
 }
 
 }  // namespace passes_test
