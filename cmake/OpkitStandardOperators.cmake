@@ -63,7 +63,9 @@ template GradientMap AddGradients<GradientNames, Graph>(
 }  // namespace opkit
 ")
     # Four headers in an object: what they share is compiled once. Those of opkit::eigen take longer.
-    set_target_properties(opkit_ops PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 4)
+    if(NOT CMAKE_UNITY_BUILD)
+      set_target_properties(opkit_ops PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 4)
+    endif()
     set(graph_units ${CMAKE_CURRENT_BINARY_DIR}/opkit_ops/plan.cpp
       ${CMAKE_CURRENT_BINARY_DIR}/opkit_ops/executor.cpp)
     set_source_files_properties(${graph_units} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
