@@ -1,5 +1,6 @@
 // The class spelling: an operator bound to the blobs of a workspace, with a schema that says what
 // is true of it on every device.
+//   g++ -std=c++20 -Isingle_include examples/02_operator_class.cpp -o scale && ./scale
 #include <cstdio>
 #include <opkit/opkit.hpp>
 

@@ -1,4 +1,5 @@
 // Two streams, an event between them, and an error that travels along.
+//   g++ -std=c++20 -Isingle_include examples/04_async_streams.cpp -o streams && ./streams
 #include <cstdio>
 #include <opkit/opkit.hpp>
 

@@ -1,4 +1,5 @@
 // One call that tests an operator against its own claims. This one reads one element too far.
+//   g++ -std=c++20 -Iinclude examples/05_check.cpp -o check && ./check
 #include <cstdio>
 #include <opkit/op/check.hpp>
 #include <opkit/opkit.hpp>

@@ -1,4 +1,5 @@
 // A graph of operators: built, compiled to a plan, run, and drawn.
+//   g++ -std=c++20 -Isingle_include examples/06_graph.cpp -o graph && ./graph
 #include <cstdio>
 #include <opkit/opkit.hpp>
 

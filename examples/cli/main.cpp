@@ -67,7 +67,9 @@ Failure WrongUsage(const CLI::App& program, const CLI::ParseError& error) {
     const std::string nearest = opkit::NearestName(flag, known);
     if (!nearest.empty()) hint = "did you mean '" + nearest + "'?";
   } else if (at_top && program.get_subcommands().empty()) {
-    what = "expected a command";
+    what = "expected a command: ";
+    for (const CLI::App* one : program.get_subcommands({}))
+      what += (what.back() == ' ' ? "" : ", ") + one->get_name();
   }
   return Failure(ExitCode::kUsage, what, hint);
 }

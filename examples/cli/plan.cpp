@@ -73,7 +73,7 @@ MemoryTable ReadTable(const std::string& path) {
   });
 }
 
-void Plan(const PlanCommand& command) {
+void PlanTable(const PlanCommand& command) {
   const MemoryTable table = ReadTable(command.table);
   MemoryPlanOptions options;
   options.max_steps = 0;  // by greedy orders alone
@@ -141,7 +141,7 @@ void AddPlanCommand(CLI::App& program) {
       "Examples:\n"
       "  opkit plan buffers.csv --capacity 1048576 -o planned.csv\n"
       "  opkit plan buffers.csv --capacity 1048576 --svg plan.svg | column -s, -t");
-  app->callback([command] { Plan(*command); });
+  app->callback([command] { PlanTable(*command); });
 }
 
 }  // namespace cli

@@ -678,7 +678,7 @@ class CommandLine(Cli):
         self.assertRegex(self.opkit("--version"), r"\Aopkit \d+\.\d+\.\d+\n\Z")
 
     def test_what_is_not_understood(self):
-        self.refuses(USAGE, [], "expected a command")
+        self.refuses(USAGE, [], "expected a command: run, bench, inspect, plan, ops, lib, check")
         self.refuses(USAGE, ["rnu"], "no command 'rnu'", "did you mean 'run'?")
         self.refuses(USAGE, ["--verson"], "no option '--verson'", "did you mean '--version'?")
         self.refuses(USAGE, ["run", "m.onnx", "--ramdom"], "run has no option '--ramdom'",
