@@ -7,7 +7,7 @@
 #include <new>
 
 #include "allocations.hpp"
-#include "thread_sanitizer.hpp"
+#include "sanitizers.hpp"
 
 namespace {
 

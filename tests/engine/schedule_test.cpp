@@ -1,4 +1,5 @@
 #include "opkit/engine/schedule.hpp"
+#include "../sanitizers.hpp"
 
 #include <doctest/doctest.h>
 
@@ -130,7 +131,7 @@ void CheckEntries(const Schedule& schedule) {
 }
 
 TEST_CASE("random graphs: order, levels, and removal exactly as by the definition") {
-  for (unsigned seed = 1; seed <= 150; ++seed) {
+  for (unsigned seed = 1; seed <= Rounds(150u); ++seed) {
     CAPTURE(seed);
     std::mt19937 random(seed);
     const double early = seed % 3 == 0 ? 0.0 : 0.4;

@@ -2,7 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "../count_allocations.hpp"
-#include "../thread_sanitizer.hpp"
+#include "../sanitizers.hpp"
 #include "opkit/graph/executor.hpp"
 #include "opkit/opkit.hpp"
 #include "random_graph.hpp"

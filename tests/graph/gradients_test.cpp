@@ -1,7 +1,7 @@
 // The backward graph: against central differences on random graphs, against gradients worked out by
 // hand, and what is refused. The operators here work in float64.
 #include "opkit/graph/gradients.hpp"
-#include "../thread_sanitizer.hpp"
+#include "../sanitizers.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,5 +1,5 @@
 #include "opkit/graph/memory_valley.hpp"
-#include "../thread_sanitizer.hpp"
+#include "../sanitizers.hpp"
 
 #include <doctest/doctest.h>
 
