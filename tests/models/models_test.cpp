@@ -1,6 +1,7 @@
 // The real models against ONNX Runtime, on inputs made by rule.
 #include <doctest/doctest.h>
 
+#include "../sanitizers.hpp"
 #include "expected.hpp"
 #include "opkit/interop/onnx.hpp"
 
@@ -74,10 +75,12 @@ TEST_CASE("the model of rapidocr reads lines of any width") {
   CHECK(Inputs(model.graph) == "x float32[p2o.DynamicDimension.0, 3, ?, p2o.DynamicDimension.1]");
   REQUIRE(model.metadata.size() == 1);
   CHECK(model.metadata[0].first == "character");
-  CheckEverywhere(model.graph, {{"rec_100", Picture(1, 48, 100)},
-                                {"rec_320", Picture(1, 48, 320)},
-                                {"rec_501", Picture(1, 48, 501)},
-                                {"rec_batch_2", Picture(2, 48, 100)}});
+  CheckEverywhere(model.graph,
+                  {{"rec_100", Picture(1, 48, 100)}, {"rec_batch_2", Picture(2, 48, 100)}});
+#ifndef OPKIT_TESTS_ADDRESS_SANITIZER  // which takes minutes for them
+  CheckEverywhere(model.graph,
+                  {{"rec_320", Picture(1, 48, 320)}, {"rec_501", Picture(1, 48, 501)}});
+#endif
 }
 
 TEST_CASE("the model of rapidocr tells whether a line is upside down") {
