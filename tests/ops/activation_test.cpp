@@ -72,6 +72,10 @@ TEST_CASE("Clip of integers, limits of one element, and an empty tensor") {
   CHECK(Invoke("Clip", {x})[0].ToVector<int8_t>() == std::vector<int8_t>{-128, 0, 127});
   CHECK(Invoke("Clip", {x, none, Tensor::From<int8_t>({1}, {5})})[0].ToVector<int8_t>() ==
         std::vector<int8_t>{-128, 0, 5});
+  const Tensor one = Tensor::From<int8_t>({1, 1}, {5});  // of a larger rank than what it limits
+  CHECK(Invoke("Clip", {x, one})[0].ToVector<int8_t>() == std::vector<int8_t>{5, 5, 127});
+  CHECK(Invoke("Clip", {Tensor::Scalar<int8_t>(9), none, one})[0].ToVector<int8_t>() ==
+        std::vector<int8_t>{5});
   CHECK(Invoke("Clip", {Tensor(Shape{0, 3}, DType::kFloat32)})[0].shape() == Shape{0, 3});
 }
 

@@ -115,9 +115,9 @@ class ElementwiseOperator : public StandardOperator {
   }
   OPKIT_COLD void Prepare(const Tensor& out) {
     std::vector<const Shape*> shapes;
-    const Shape scalar;
+    const Shape scalar;  // one element goes with any output, whatever its rank: Clip's limits
     for (int i = 0; i < BroadcastLoop::kMaxInputs; ++i) {
-      shapes.push_back(HasInput(i) ? &Input(i).shape() : &scalar);
+      shapes.push_back(HasInput(i) && Input(i).numel() != 1 ? &Input(i).shape() : &scalar);
       left_out_[i] = HasInput(i) ? nullptr : LeftOut(i);
     }
     loop_ = BroadcastLoop(out.shape(), shapes);
