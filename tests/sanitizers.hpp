@@ -1,4 +1,4 @@
-// What tests do otherwise under sanitizers.
+// What tests do otherwise under sanitizers and where nothing is optimised.
 #ifndef OPKIT_TESTS_SANITIZERS_HPP_
 #define OPKIT_TESTS_SANITIZERS_HPP_
 
@@ -14,11 +14,12 @@
 #endif
 #endif
 
-// How often a test of random cases goes round: a tenth under the sanitizers, which make each round
-// ten to forty times slower. Not for cases in which threads race.
+// How often a test of random cases goes round: a tenth at -O0 and under the sanitizers, which make
+// each round ten to forty times slower. Not for cases in which threads race.
 template <class Number>
 constexpr Number Rounds(Number rounds) {
-#if defined(OPKIT_TESTS_THREAD_SANITIZER) || defined(OPKIT_TESTS_ADDRESS_SANITIZER)
+#if !defined(__OPTIMIZE__) || defined(OPKIT_TESTS_THREAD_SANITIZER) || \
+    defined(OPKIT_TESTS_ADDRESS_SANITIZER)
   return rounds / 10;
 #else
   return rounds;
