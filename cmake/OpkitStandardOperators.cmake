@@ -22,7 +22,7 @@ function(opkit_add_standard_operators target folder)
     HINTS ${here}/../include ${here}/../../../include ${here}/../../../../include)
   mark_as_advanced(OPKIT_HEADERS)
   set(include_dir ${OPKIT_HEADERS})
-  file(GLOB headers CONFIGURE_DEPENDS RELATIVE ${include_dir} ${include_dir}/opkit/${folder}/*.hpp)
+  file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${include_dir} ${include_dir}/opkit/${folder}/*.hpp)
   set(units)
   foreach(header IN LISTS headers)
     file(STRINGS ${include_dir}/${header} registers REGEX "^ *OPKIT_(REGISTER|OPERATOR_SCHEMA)")
@@ -54,7 +54,7 @@ template class detail::PlanState<detail::PlanParts>;
 }  // namespace opkit
 ")
     file(CONFIGURE OUTPUT opkit_ops/executor.cpp CONTENT "#include \"opkit/graph/executor.hpp\"
-#include \"opkit/graph/gradients.hpp\"
+#include \"opkit/graph/gradient/gradients.hpp\"
 
 namespace opkit {
 template class BasicExecutor<Plan, NamedTensor>;

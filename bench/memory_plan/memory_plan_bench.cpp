@@ -17,10 +17,10 @@
 #include <vector>
 
 #include "../../tests/graph/guillotine.hpp"
-#include "opkit/graph/memory_csv.hpp"
-#include "opkit/graph/memory_plan.hpp"
-#include "opkit/graph/memory_svg.hpp"
-#include "opkit/graph/memory_verify.hpp"
+#include "opkit/graph/memory/plan_memory.hpp"
+#include "opkit/graph/memory/verify.hpp"
+#include "opkit/graph/print/memory_csv.hpp"
+#include "opkit/graph/print/memory_svg.hpp"
 
 namespace {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "opkit/op/check_data.hpp"
+#include "opkit/op/check/check_data.hpp"
 #include "program.hpp"
 
 namespace cli {

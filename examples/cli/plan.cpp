@@ -7,10 +7,10 @@
 #include <thread>
 
 #include "file.hpp"
-#include "opkit/graph/memory_csv.hpp"
-#include "opkit/graph/memory_plan.hpp"
-#include "opkit/graph/memory_svg.hpp"
-#include "opkit/graph/memory_verify.hpp"
+#include "opkit/graph/memory/plan_memory.hpp"
+#include "opkit/graph/memory/verify.hpp"
+#include "opkit/graph/print/memory_csv.hpp"
+#include "opkit/graph/print/memory_svg.hpp"
 #include "opkit/interop/mapped_file.hpp"
 #include "options.hpp"
 #include "program.hpp"

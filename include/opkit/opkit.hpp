@@ -28,8 +28,8 @@
 
 #include "opkit/op/create_operator.hpp"
 #include "opkit/op/dispatch_helper.hpp"
-#include "opkit/op/function_operator.hpp"
-#include "opkit/op/gradient.hpp"
+#include "opkit/op/function/function_operator.hpp"
+#include "opkit/op/gradient/gradient.hpp"
 #include "opkit/op/invoke.hpp"
 #include "opkit/op/kernel_candidates.hpp"
 #include "opkit/op/observers.hpp"
@@ -41,9 +41,9 @@
 #include "opkit/graph/dot.hpp"
 #include "opkit/graph/draw_plan.hpp"
 #include "opkit/graph/executor.hpp"
-#include "opkit/graph/gradients.hpp"
-#include "opkit/graph/memory_csv.hpp"
-#include "opkit/graph/print.hpp"
+#include "opkit/graph/gradient/gradients.hpp"
+#include "opkit/graph/print/memory_csv.hpp"
+#include "opkit/graph/print/print.hpp"
 #include "opkit/graph/simple_net.hpp"
 #include "opkit/graph/subgraph.hpp"
 

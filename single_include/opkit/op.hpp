@@ -2997,11 +2997,11 @@ class Arguments {
 
 #endif  // OPKIT_CORE_ATTRIBUTE_HPP_
 
-// ---- opkit/op/attr_map.hpp
+// ---- opkit/op/abi/attr_map.hpp
 // AttrMap: an operator's attributes as text, which is how function operators read them; typed
 // access parses. Made once when the operator is built.
-#ifndef OPKIT_OP_ATTR_MAP_HPP_
-#define OPKIT_OP_ATTR_MAP_HPP_
+#ifndef OPKIT_OP_ABI_ATTR_MAP_HPP_
+#define OPKIT_OP_ABI_ATTR_MAP_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -3200,7 +3200,7 @@ class AttrMap {
 
 }  // namespace opkit
 
-#endif  // OPKIT_OP_ATTR_MAP_HPP_
+#endif  // OPKIT_OP_ABI_ATTR_MAP_HPP_
 
 // ---- opkit/device/invocation.hpp
 // Which operator is running: an explicit identity {id, parent, kind}, ambient per thread. Run and
@@ -3286,11 +3286,11 @@ class InvocationScope {
 
 #endif  // OPKIT_DEVICE_INVOCATION_HPP_
 
-// ---- opkit/op/abi_check.hpp
+// ---- opkit/op/abi/abi_check.hpp
 // What another image hands over through opkit_abi.h, read without trusting it: views of tensors and
 // attributes.
-#ifndef OPKIT_OP_ABI_CHECK_HPP_
-#define OPKIT_OP_ABI_CHECK_HPP_
+#ifndef OPKIT_OP_ABI_ABI_CHECK_HPP_
+#define OPKIT_OP_ABI_ABI_CHECK_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -3368,13 +3368,13 @@ std::string ProblemOfAttr(const Attr* attr) {
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_CHECK_HPP_
+#endif  // OPKIT_OP_ABI_ABI_CHECK_HPP_
 
-// ---- opkit/op/op_tensor.hpp
+// ---- opkit/op/abi/op_tensor.hpp
 // OpTensor and Status: what a function operator is called with and what it answers. Over the plain
 // structs of opkit_abi.h, so that the same function serves the program and a shared library.
-#ifndef OPKIT_OP_OP_TENSOR_HPP_
-#define OPKIT_OP_OP_TENSOR_HPP_
+#ifndef OPKIT_OP_ABI_OP_TENSOR_HPP_
+#define OPKIT_OP_ABI_OP_TENSOR_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -3551,12 +3551,12 @@ using MXTensor = OpTensor;
 // Explains the FAIL that follows: OPKIT_ERROR_MSG << "expected 2 axes, found " << rank;
 #define OPKIT_ERROR_MSG ::opkit::ErrorMessage()
 
-#endif  // OPKIT_OP_OP_TENSOR_HPP_
+#endif  // OPKIT_OP_ABI_OP_TENSOR_HPP_
 
-// ---- opkit/op/abi_attributes.hpp
+// ---- opkit/op/abi/abi_attributes.hpp
 // Attributes across opkit_abi.h: Arguments as an array of opkit_attr, and back.
-#ifndef OPKIT_OP_ABI_ATTRIBUTES_HPP_
-#define OPKIT_OP_ABI_ATTRIBUTES_HPP_
+#ifndef OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
+#define OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -3732,7 +3732,7 @@ Args ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t count) {
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_ATTRIBUTES_HPP_
+#endif  // OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
 
 // ---- opkit/op/random.hpp
 // Random numbers for operators: a small generator, seeded by the host, whose numbers depend on the
@@ -3810,12 +3810,12 @@ class RandomGenerator {
 
 #endif  // OPKIT_OP_RANDOM_HPP_
 
-// ---- opkit/op/op_resource.hpp
+// ---- opkit/op/abi/op_resource.hpp
 // OpResource: what a function operator gets from its host: memory, scratch, threads, the stream,
 // random numbers, logging, sub-events, and every other operator by name. Over opkit_abi.h's table,
-// which op/host_table.hpp fills in, so that it is the same in a program and in a library.
-#ifndef OPKIT_OP_OP_RESOURCE_HPP_
-#define OPKIT_OP_OP_RESOURCE_HPP_
+// which op/abi/host_table.hpp fills in, so that it is the same in a program and in a library.
+#ifndef OPKIT_OP_ABI_OP_RESOURCE_HPP_
+#define OPKIT_OP_ABI_OP_RESOURCE_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -4163,13 +4163,13 @@ using OpResource = BasicOpResource<opkit_call>;
 
 }  // namespace opkit
 
-#endif  // OPKIT_OP_OP_RESOURCE_HPP_
+#endif  // OPKIT_OP_ABI_OP_RESOURCE_HPP_
 
-// ---- opkit/op/function_signature.hpp
+// ---- opkit/op/function/function_signature.hpp
 // The signatures that function operators may have, read at compile time and adapted to one erased
 // form each. The fast forms are passed through; the others copy maps and vectors at every call.
-#ifndef OPKIT_OP_FUNCTION_SIGNATURE_HPP_
-#define OPKIT_OP_FUNCTION_SIGNATURE_HPP_
+#ifndef OPKIT_OP_FUNCTION_FUNCTION_SIGNATURE_HPP_
+#define OPKIT_OP_FUNCTION_FUNCTION_SIGNATURE_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -4609,7 +4609,7 @@ ScratchFunction MakeScratch(F f, TypeList<A, I>) {
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_OP_FUNCTION_SIGNATURE_HPP_
+#endif  // OPKIT_OP_FUNCTION_FUNCTION_SIGNATURE_HPP_
 
 // ---- opkit/op/function_op.hpp
 // REGISTER_OP: operators made of plain functions, the spelling that MXNet's loadable operators

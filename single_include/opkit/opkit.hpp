@@ -3641,11 +3641,11 @@ class CPUStreamContext {
 
 #endif  // OPKIT_DEVICE_CPU_STREAM_HPP_
 
-// ---- opkit/engine/idle_list.hpp
+// ---- opkit/engine/pool/idle_list.hpp
 // IdleList: the threads of a pool that look for work or sleep for want of it, and the protocol by
 // which none of them sleeps while there is work. Costs a submitter two loads when nobody sleeps.
-#ifndef OPKIT_ENGINE_IDLE_LIST_HPP_
-#define OPKIT_ENGINE_IDLE_LIST_HPP_
+#ifndef OPKIT_ENGINE_POOL_IDLE_LIST_HPP_
+#define OPKIT_ENGINE_POOL_IDLE_LIST_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -3741,13 +3741,13 @@ class IdleList {
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_ENGINE_IDLE_LIST_HPP_
+#endif  // OPKIT_ENGINE_POOL_IDLE_LIST_HPP_
 
-// ---- opkit/engine/spin_lock.hpp
+// ---- opkit/engine/pool/spin_lock.hpp
 // SpinLock: one word, for sections of a dozen instructions that are nearly never contended: the
 // bookkeeping of one Var, the head of a free list.
-#ifndef OPKIT_ENGINE_SPIN_LOCK_HPP_
-#define OPKIT_ENGINE_SPIN_LOCK_HPP_
+#ifndef OPKIT_ENGINE_POOL_SPIN_LOCK_HPP_
+#define OPKIT_ENGINE_POOL_SPIN_LOCK_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -3801,13 +3801,13 @@ class SpinLockGuard {
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_ENGINE_SPIN_LOCK_HPP_
+#endif  // OPKIT_ENGINE_POOL_SPIN_LOCK_HPP_
 
-// ---- opkit/engine/inbox.hpp
+// ---- opkit/engine/pool/inbox.hpp
 // Inbox: a queue that any thread puts into without a lock and any thread takes from, the oldest
 // first. The pool's shared queue, and the engine's of operations that are ready.
-#ifndef OPKIT_ENGINE_INBOX_HPP_
-#define OPKIT_ENGINE_INBOX_HPP_
+#ifndef OPKIT_ENGINE_POOL_INBOX_HPP_
+#define OPKIT_ENGINE_POOL_INBOX_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -3894,13 +3894,13 @@ class Inbox {
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_ENGINE_INBOX_HPP_
+#endif  // OPKIT_ENGINE_POOL_INBOX_HPP_
 
-// ---- opkit/engine/latch.hpp
+// ---- opkit/engine/pool/latch.hpp
 // Latch: a count of things still to happen, which threads wait for through ThreadPool::Wait while
 // they help with the pool's tasks. TaskGroup and the Var engine's waits are made of it.
-#ifndef OPKIT_ENGINE_LATCH_HPP_
-#define OPKIT_ENGINE_LATCH_HPP_
+#ifndef OPKIT_ENGINE_POOL_LATCH_HPP_
+#define OPKIT_ENGINE_POOL_LATCH_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -3996,15 +3996,15 @@ class Latch {
 
 }  // namespace opkit
 
-#endif  // OPKIT_ENGINE_LATCH_HPP_
+#endif  // OPKIT_ENGINE_POOL_LATCH_HPP_
 
-// ---- opkit/engine/loop_board.hpp
+// ---- opkit/engine/pool/loop_board.hpp
 // LoopBoard: where running ParallelFor loops hang for the pool's idle threads to join. A loop lives
 // on its caller's stack; the caller takes it down and waits only for threads that are inside and
 // make progress on their own. That is why nested loops cannot deadlock: nobody ever waits for
 // something that is still queued.
-#ifndef OPKIT_ENGINE_LOOP_BOARD_HPP_
-#define OPKIT_ENGINE_LOOP_BOARD_HPP_
+#ifndef OPKIT_ENGINE_POOL_LOOP_BOARD_HPP_
+#define OPKIT_ENGINE_POOL_LOOP_BOARD_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -4157,15 +4157,15 @@ class LoopBoard {
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_ENGINE_LOOP_BOARD_HPP_
+#endif  // OPKIT_ENGINE_POOL_LOOP_BOARD_HPP_
 
-// ---- opkit/engine/work_deque.hpp
+// ---- opkit/engine/pool/work_deque.hpp
 // WorkDeque: the queue of one worker of the pool. Its owner pushes and pops at the bottom (the
 // newest first, still in its cache), any other thread steals at the top (the oldest). Chase and
 // Lev's deque (SPAA 2005) with a ring of fixed size, so that nothing is ever allocated or
 // reclaimed: a full deque refuses, and the pool's shared queue takes the overflow.
-#ifndef OPKIT_ENGINE_WORK_DEQUE_HPP_
-#define OPKIT_ENGINE_WORK_DEQUE_HPP_
+#ifndef OPKIT_ENGINE_POOL_WORK_DEQUE_HPP_
+#define OPKIT_ENGINE_POOL_WORK_DEQUE_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -4253,7 +4253,7 @@ class WorkDeque {
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_ENGINE_WORK_DEQUE_HPP_
+#endif  // OPKIT_ENGINE_POOL_WORK_DEQUE_HPP_
 
 // ---- opkit/engine/thread_pool.hpp
 // ThreadPool: the work-stealing pool under everything that runs in parallel: ParallelFor in
@@ -4971,11 +4971,11 @@ void ParallelFor(Context& context, int64_t n, F f, int64_t grain = kAutoGrain) {
 
 #endif  // OPKIT_ENGINE_CONTEXT_PARALLEL_FOR_HPP_
 
-// ---- opkit/engine/engine_device.hpp
+// ---- opkit/engine/dependency/engine_device.hpp
 // How the engine issues an operation on a device: on a stream of that device, copies on another
 // one. A device takes part by one line that names its context.
-#ifndef OPKIT_ENGINE_ENGINE_DEVICE_HPP_
-#define OPKIT_ENGINE_ENGINE_DEVICE_HPP_
+#ifndef OPKIT_ENGINE_DEPENDENCY_ENGINE_DEVICE_HPP_
+#define OPKIT_ENGINE_DEPENDENCY_ENGINE_DEVICE_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -5030,13 +5030,13 @@ bool RegisterEngineDevice() {
 
 }  // namespace opkit
 
-#endif  // OPKIT_ENGINE_ENGINE_DEVICE_HPP_
+#endif  // OPKIT_ENGINE_DEPENDENCY_ENGINE_DEVICE_HPP_
 
-// ---- opkit/engine/engine_failure.hpp
+// ---- opkit/engine/dependency/engine_failure.hpp
 // Failure: what went wrong in an operation of the engine, shared by every Var that has no valid
 // value because of it. It is reported once, to whoever waits first.
-#ifndef OPKIT_ENGINE_ENGINE_FAILURE_HPP_
-#define OPKIT_ENGINE_ENGINE_FAILURE_HPP_
+#ifndef OPKIT_ENGINE_DEPENDENCY_ENGINE_FAILURE_HPP_
+#define OPKIT_ENGINE_DEPENDENCY_ENGINE_FAILURE_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -5116,13 +5116,13 @@ class FailureLog {
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_ENGINE_ENGINE_FAILURE_HPP_
+#endif  // OPKIT_ENGINE_DEPENDENCY_ENGINE_FAILURE_HPP_
 
-// ---- opkit/engine/var.hpp
+// ---- opkit/engine/dependency/var.hpp
 // Var: what operations of the engine depend on, with many readers or one writer at a time. Here is
 // the queue of accesses that every Var keeps, and the rules by which they are granted.
-#ifndef OPKIT_ENGINE_VAR_HPP_
-#define OPKIT_ENGINE_VAR_HPP_
+#ifndef OPKIT_ENGINE_DEPENDENCY_VAR_HPP_
+#define OPKIT_ENGINE_DEPENDENCY_VAR_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -5364,13 +5364,13 @@ class alignas(kCacheLine) VarState {
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_ENGINE_VAR_HPP_
+#endif  // OPKIT_ENGINE_DEPENDENCY_VAR_HPP_
 
-// ---- opkit/engine/engine_op.hpp
+// ---- opkit/engine/dependency/engine_op.hpp
 // EngineOp: the record of one operation between push and completion, its closure and its accesses
 // inside. Records are used again and again, so that a push allocates nothing.
-#ifndef OPKIT_ENGINE_ENGINE_OP_HPP_
-#define OPKIT_ENGINE_ENGINE_OP_HPP_
+#ifndef OPKIT_ENGINE_DEPENDENCY_ENGINE_OP_HPP_
+#define OPKIT_ENGINE_DEPENDENCY_ENGINE_OP_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -5680,13 +5680,13 @@ class OpRecords {
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_ENGINE_ENGINE_OP_HPP_
+#endif  // OPKIT_ENGINE_DEPENDENCY_ENGINE_OP_HPP_
 
-// ---- opkit/engine/ready_queue.hpp
+// ---- opkit/engine/dependency/ready_queue.hpp
 // ReadyQueue: operations that wait for nothing but a thread. The highest priority comes first, the
 // order of arrival decides among equals.
-#ifndef OPKIT_ENGINE_READY_QUEUE_HPP_
-#define OPKIT_ENGINE_READY_QUEUE_HPP_
+#ifndef OPKIT_ENGINE_DEPENDENCY_READY_QUEUE_HPP_
+#define OPKIT_ENGINE_DEPENDENCY_READY_QUEUE_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -5774,13 +5774,13 @@ class ReadyQueue {
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_ENGINE_READY_QUEUE_HPP_
+#endif  // OPKIT_ENGINE_DEPENDENCY_READY_QUEUE_HPP_
 
-// ---- opkit/engine/engine_core.hpp
+// ---- opkit/engine/dependency/engine_core.hpp
 // EngineCore: what is behind Engine. It grants accesses, runs what is ready on the pool, completes
 // operations and keeps what failed. Completion handles keep it alive, so that a late one is safe.
-#ifndef OPKIT_ENGINE_ENGINE_CORE_HPP_
-#define OPKIT_ENGINE_ENGINE_CORE_HPP_
+#ifndef OPKIT_ENGINE_DEPENDENCY_ENGINE_CORE_HPP_
+#define OPKIT_ENGINE_DEPENDENCY_ENGINE_CORE_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -6183,13 +6183,13 @@ inline void BasicEngineCore<Op>::MakeReady(EngineOp* op) {
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_ENGINE_ENGINE_CORE_HPP_
+#endif  // OPKIT_ENGINE_DEPENDENCY_ENGINE_CORE_HPP_
 
-// ---- opkit/engine/engine_run.hpp
+// ---- opkit/engine/dependency/engine_run.hpp
 // How the engine runs operations and ends them: runners on the pool, streams of devices, the naive
 // engine's own way, and what every completion does to the Vars.
-#ifndef OPKIT_ENGINE_ENGINE_RUN_HPP_
-#define OPKIT_ENGINE_ENGINE_RUN_HPP_
+#ifndef OPKIT_ENGINE_DEPENDENCY_ENGINE_RUN_HPP_
+#define OPKIT_ENGINE_DEPENDENCY_ENGINE_RUN_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -6481,13 +6481,13 @@ inline void BasicEngineCore<Op>::Dispatch(Completed& done) {
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_ENGINE_ENGINE_RUN_HPP_
+#endif  // OPKIT_ENGINE_DEPENDENCY_ENGINE_RUN_HPP_
 
-// ---- opkit/engine/engine_wait.hpp
+// ---- opkit/engine/dependency/engine_wait.hpp
 // How one waits for the engine: for a Var, for all, for an asynchronous operation that somebody
 // else completes; and how waiting is cut short, by Cancel and by the engine's end.
-#ifndef OPKIT_ENGINE_ENGINE_WAIT_HPP_
-#define OPKIT_ENGINE_ENGINE_WAIT_HPP_
+#ifndef OPKIT_ENGINE_DEPENDENCY_ENGINE_WAIT_HPP_
+#define OPKIT_ENGINE_DEPENDENCY_ENGINE_WAIT_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -6687,7 +6687,7 @@ inline bool BasicCompletion<Core>::SetFinishedWithException(std::exception_ptr e
 
 }  // namespace opkit
 
-#endif  // OPKIT_ENGINE_ENGINE_WAIT_HPP_
+#endif  // OPKIT_ENGINE_DEPENDENCY_ENGINE_WAIT_HPP_
 
 // ---- opkit/engine/engine.hpp
 // Engine: runs closures as soon as what they depend on is done, on the threads of a pool. Who
@@ -6857,12 +6857,12 @@ using NaiveEngine = BasicNaiveEngine<Engine>;
 
 #endif  // OPKIT_ENGINE_NAIVE_ENGINE_HPP_
 
-// ---- opkit/engine/schedule.hpp
+// ---- opkit/engine/schedule/schedule.hpp
 // Schedule: a graph of nodes and edges, made once, in the form that replaying it wants: nodes
 // renumbered into execution order, edges that others imply removed, successors and levels in flat
 // arrays. Replay runs it; the task graph and the executor of operators both sit on the two.
-#ifndef OPKIT_ENGINE_SCHEDULE_HPP_
-#define OPKIT_ENGINE_SCHEDULE_HPP_
+#ifndef OPKIT_ENGINE_SCHEDULE_SCHEDULE_HPP_
+#define OPKIT_ENGINE_SCHEDULE_SCHEDULE_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -7302,13 +7302,13 @@ inline void BasicSchedule<Edge>::SetEntries(const Draft& draft) {
 
 }  // namespace opkit
 
-#endif  // OPKIT_ENGINE_SCHEDULE_HPP_
+#endif  // OPKIT_ENGINE_SCHEDULE_SCHEDULE_HPP_
 
-// ---- opkit/engine/replay_mode.hpp
+// ---- opkit/engine/schedule/replay_mode.hpp
 // ReplayMode: the three ways of running a Schedule, and the estimate by which one is chosen from
 // the graph's shape and the time that a node takes.
-#ifndef OPKIT_ENGINE_REPLAY_MODE_HPP_
-#define OPKIT_ENGINE_REPLAY_MODE_HPP_
+#ifndef OPKIT_ENGINE_SCHEDULE_REPLAY_MODE_HPP_
+#define OPKIT_ENGINE_SCHEDULE_REPLAY_MODE_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -7397,13 +7397,13 @@ OPKIT_COLD std::string ExplainMode(const std::type_identity_t<S>& schedule, doub
 
 }  // namespace opkit
 
-#endif  // OPKIT_ENGINE_REPLAY_MODE_HPP_
+#endif  // OPKIT_ENGINE_SCHEDULE_REPLAY_MODE_HPP_
 
-// ---- opkit/engine/replay_core.hpp
+// ---- opkit/engine/schedule/replay_core.hpp
 // ReplayCore: what a Replay does that does not depend on its body: the life of a run, the threads
 // that take part in it, and the work they hand to each other. None of it is on the path of a node.
-#ifndef OPKIT_ENGINE_REPLAY_CORE_HPP_
-#define OPKIT_ENGINE_REPLAY_CORE_HPP_
+#ifndef OPKIT_ENGINE_SCHEDULE_REPLAY_CORE_HPP_
+#define OPKIT_ENGINE_SCHEDULE_REPLAY_CORE_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -8087,14 +8087,14 @@ inline int ReplayCore<Schedule>::RunPieces() {
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_ENGINE_REPLAY_CORE_HPP_
+#endif  // OPKIT_ENGINE_SCHEDULE_REPLAY_CORE_HPP_
 
-// ---- opkit/engine/replay_tuner.hpp
+// ---- opkit/engine/schedule/replay_tuner.hpp
 // ReplayTuner: settles on the mode of a Replay by its first runs. It walks a few times, tries the
 // modes that the estimate then favours, and keeps the fastest: parallel running has to prove
 // itself.
-#ifndef OPKIT_ENGINE_REPLAY_TUNER_HPP_
-#define OPKIT_ENGINE_REPLAY_TUNER_HPP_
+#ifndef OPKIT_ENGINE_SCHEDULE_REPLAY_TUNER_HPP_
+#define OPKIT_ENGINE_SCHEDULE_REPLAY_TUNER_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -8220,14 +8220,14 @@ class ReplayTuner {
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_ENGINE_REPLAY_TUNER_HPP_
+#endif  // OPKIT_ENGINE_SCHEDULE_REPLAY_TUNER_HPP_
 
-// ---- opkit/engine/replay.hpp
+// ---- opkit/engine/schedule/replay.hpp
 // Replay: runs a Schedule, many times, on a thread pool: `body(node)` for each node after those
 // that it depends on. The body is a template argument, so a node costs what its body costs and a
 // few ns; a run allocates nothing. The frozen task graph and the executor are made of it.
-#ifndef OPKIT_ENGINE_REPLAY_HPP_
-#define OPKIT_ENGINE_REPLAY_HPP_
+#ifndef OPKIT_ENGINE_SCHEDULE_REPLAY_HPP_
+#define OPKIT_ENGINE_SCHEDULE_REPLAY_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -8434,14 +8434,14 @@ class Replay {
 
 }  // namespace opkit
 
-#endif  // OPKIT_ENGINE_REPLAY_HPP_
+#endif  // OPKIT_ENGINE_SCHEDULE_REPLAY_HPP_
 
-// ---- opkit/engine/task_store.hpp
+// ---- opkit/engine/schedule/task_store.hpp
 // TaskStore: where the functions of a task graph lie. Small trivially copyable ones are kept by
 // value, a call pointer before their bytes; the others in blocks that live as long as a graph needs
 // them.
-#ifndef OPKIT_ENGINE_TASK_STORE_HPP_
-#define OPKIT_ENGINE_TASK_STORE_HPP_
+#ifndef OPKIT_ENGINE_SCHEDULE_TASK_STORE_HPP_
+#define OPKIT_ENGINE_SCHEDULE_TASK_STORE_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -8527,7 +8527,7 @@ class TaskStore final : public RefCounted {
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_ENGINE_TASK_STORE_HPP_
+#endif  // OPKIT_ENGINE_SCHEDULE_TASK_STORE_HPP_
 
 // ---- opkit/engine/task_graph.hpp
 // TaskGraph: plain functions with dependencies, built once, frozen, and run many times for a few ns
@@ -11777,11 +11777,95 @@ static inline const opkit_attr* opkit_find_attr(const opkit_node* node, const ch
 
 #endif /* OPKIT_ABI_OPKIT_ABI_H_ */
 
-// ---- opkit/op/attr_map.hpp
+// ---- opkit/op/abi/abi_check.hpp
+// What another image hands over through opkit_abi.h, read without trusting it: views of tensors and
+// attributes.
+#ifndef OPKIT_OP_ABI_ABI_CHECK_HPP_
+#define OPKIT_OP_ABI_ABI_CHECK_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Bytes of the structs in version 1.0: what every reader may rely on. Members were added since
+// where the header's sizes are larger.
+inline constexpr uint64_t kAttrBytes = 88, kTensorBytes = 72, kNodeBytes = 104, kGraphBytes = 96;
+static_assert(sizeof(opkit_attr) >= kAttrBytes && sizeof(opkit_tensor) >= kTensorBytes &&
+              sizeof(opkit_node) >= kNodeBytes && sizeof(opkit_graph) >= kGraphBytes);
+// Elements, inputs, kernels: more are taken for damage.
+inline constexpr uint64_t kMostParts = 65535;
+
+// Bytes from the first element of a view to the end of the last; false where they cannot be
+// counted.
+template <class View>
+bool CountBytes(const View& view, int64_t* bytes) {
+  int64_t last = 0, step = 0;
+  for (int i = 0; i < view.rank; ++i)
+    if (view.shape[i] > 0 && (__builtin_mul_overflow(view.shape[i] - 1, view.strides[i], &step) ||
+                              __builtin_add_overflow(last, step, &last)))
+      return false;
+  return !__builtin_add_overflow(last, 1, &last) &&
+         !__builtin_mul_overflow(last, ItemSize(static_cast<DType>(view.dtype)), bytes);
+}
+
+// Why it must not be read, to follow its name; empty where it may. Templates, so that programs
+// without function operators do not compile them.
+template <class View>
+std::string ProblemOfView(const View* view) {
+  if (!view) return "is null";
+  if (view->size < kTensorBytes) return "is shorter than version 1.0's";
+  if (view->dtype <= 0 || view->dtype >= kNumDTypes)
+    return StrCat("has the dtype ", view->dtype, ", which does not exist");
+  if (view->rank < 0 || view->rank > OPKIT_MAX_RANK) return StrCat("has the rank ", view->rank);
+  if (view->device_type <= 0)
+    return StrCat("is on a device of the type ", view->device_type, ", which does not exist");
+  if (view->rank > 0 && (!view->shape || !view->strides)) return "has no shape or no strides";
+  bool is_empty = false;
+  for (int i = 0; i < view->rank; ++i) {
+    if (view->shape[i] < 0) return StrCat("has the extent ", view->shape[i], " on axis ", i);
+    is_empty |= view->shape[i] == 0;
+  }
+  int64_t bytes = 0;
+  if (!CountBytes(*view, &bytes)) return "reaches further than 64 bits can count";
+  return view->data || is_empty ? "" : "has no memory";
+}
+template <class Attr>
+std::string ProblemOfAttr(const Attr* attr) {
+  if (!attr) return "is null";
+  if (attr->size < kAttrBytes) return "is shorter than version 1.0's";
+  if (attr->type < 0 || attr->type > OPKIT_ATTR_TENSORS)
+    return StrCat("has the type ", attr->type, ", which does not exist");
+  if (!attr->name) return "has no name";
+  if (attr->count > kMostParts) return StrCat("has ", attr->count, " elements");
+  if (attr->type < OPKIT_ATTR_INTS && attr->count != 1)
+    return StrCat("has ", attr->count, " elements and is no list");
+  const int type = attr->type % 5;
+  const bool is_tensor = type == OPKIT_ATTR_TENSOR, is_text = type == OPKIT_ATTR_STRING;
+  const void* elements = is_tensor                  ? static_cast<const void*>(attr->tensors)
+                         : is_text                  ? static_cast<const void*>(attr->strings)
+                         : type == OPKIT_ATTR_FLOAT ? static_cast<const void*>(attr->floats)
+                                                    : static_cast<const void*>(attr->ints);
+  if (attr->count > 0 && (!elements || (is_text && !attr->string_sizes)))
+    return "has elements that are null";
+  for (uint64_t i = 0; i < attr->count; ++i) {
+    if (is_text && !attr->strings[i]) return "has a null string";
+    if (!is_tensor) continue;
+    if (const std::string problem = ProblemOfView(attr->tensors[i]); !problem.empty())
+      return StrCat("has a tensor that ", problem);
+    if (attr->tensors[i]->device_type != OPKIT_CPU) return "has a tensor that is not on the CPU";
+  }
+  return "";
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_ABI_ABI_CHECK_HPP_
+
+// ---- opkit/op/abi/attr_map.hpp
 // AttrMap: an operator's attributes as text, which is how function operators read them; typed
 // access parses. Made once when the operator is built.
-#ifndef OPKIT_OP_ATTR_MAP_HPP_
-#define OPKIT_OP_ATTR_MAP_HPP_
+#ifndef OPKIT_OP_ABI_ATTR_MAP_HPP_
+#define OPKIT_OP_ABI_ATTR_MAP_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -11980,97 +12064,13 @@ class AttrMap {
 
 }  // namespace opkit
 
-#endif  // OPKIT_OP_ATTR_MAP_HPP_
+#endif  // OPKIT_OP_ABI_ATTR_MAP_HPP_
 
-// ---- opkit/op/abi_check.hpp
-// What another image hands over through opkit_abi.h, read without trusting it: views of tensors and
-// attributes.
-#ifndef OPKIT_OP_ABI_CHECK_HPP_
-#define OPKIT_OP_ABI_CHECK_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// Bytes of the structs in version 1.0: what every reader may rely on. Members were added since
-// where the header's sizes are larger.
-inline constexpr uint64_t kAttrBytes = 88, kTensorBytes = 72, kNodeBytes = 104, kGraphBytes = 96;
-static_assert(sizeof(opkit_attr) >= kAttrBytes && sizeof(opkit_tensor) >= kTensorBytes &&
-              sizeof(opkit_node) >= kNodeBytes && sizeof(opkit_graph) >= kGraphBytes);
-// Elements, inputs, kernels: more are taken for damage.
-inline constexpr uint64_t kMostParts = 65535;
-
-// Bytes from the first element of a view to the end of the last; false where they cannot be
-// counted.
-template <class View>
-bool CountBytes(const View& view, int64_t* bytes) {
-  int64_t last = 0, step = 0;
-  for (int i = 0; i < view.rank; ++i)
-    if (view.shape[i] > 0 && (__builtin_mul_overflow(view.shape[i] - 1, view.strides[i], &step) ||
-                              __builtin_add_overflow(last, step, &last)))
-      return false;
-  return !__builtin_add_overflow(last, 1, &last) &&
-         !__builtin_mul_overflow(last, ItemSize(static_cast<DType>(view.dtype)), bytes);
-}
-
-// Why it must not be read, to follow its name; empty where it may. Templates, so that programs
-// without function operators do not compile them.
-template <class View>
-std::string ProblemOfView(const View* view) {
-  if (!view) return "is null";
-  if (view->size < kTensorBytes) return "is shorter than version 1.0's";
-  if (view->dtype <= 0 || view->dtype >= kNumDTypes)
-    return StrCat("has the dtype ", view->dtype, ", which does not exist");
-  if (view->rank < 0 || view->rank > OPKIT_MAX_RANK) return StrCat("has the rank ", view->rank);
-  if (view->device_type <= 0)
-    return StrCat("is on a device of the type ", view->device_type, ", which does not exist");
-  if (view->rank > 0 && (!view->shape || !view->strides)) return "has no shape or no strides";
-  bool is_empty = false;
-  for (int i = 0; i < view->rank; ++i) {
-    if (view->shape[i] < 0) return StrCat("has the extent ", view->shape[i], " on axis ", i);
-    is_empty |= view->shape[i] == 0;
-  }
-  int64_t bytes = 0;
-  if (!CountBytes(*view, &bytes)) return "reaches further than 64 bits can count";
-  return view->data || is_empty ? "" : "has no memory";
-}
-template <class Attr>
-std::string ProblemOfAttr(const Attr* attr) {
-  if (!attr) return "is null";
-  if (attr->size < kAttrBytes) return "is shorter than version 1.0's";
-  if (attr->type < 0 || attr->type > OPKIT_ATTR_TENSORS)
-    return StrCat("has the type ", attr->type, ", which does not exist");
-  if (!attr->name) return "has no name";
-  if (attr->count > kMostParts) return StrCat("has ", attr->count, " elements");
-  if (attr->type < OPKIT_ATTR_INTS && attr->count != 1)
-    return StrCat("has ", attr->count, " elements and is no list");
-  const int type = attr->type % 5;
-  const bool is_tensor = type == OPKIT_ATTR_TENSOR, is_text = type == OPKIT_ATTR_STRING;
-  const void* elements = is_tensor                  ? static_cast<const void*>(attr->tensors)
-                         : is_text                  ? static_cast<const void*>(attr->strings)
-                         : type == OPKIT_ATTR_FLOAT ? static_cast<const void*>(attr->floats)
-                                                    : static_cast<const void*>(attr->ints);
-  if (attr->count > 0 && (!elements || (is_text && !attr->string_sizes)))
-    return "has elements that are null";
-  for (uint64_t i = 0; i < attr->count; ++i) {
-    if (is_text && !attr->strings[i]) return "has a null string";
-    if (!is_tensor) continue;
-    if (const std::string problem = ProblemOfView(attr->tensors[i]); !problem.empty())
-      return StrCat("has a tensor that ", problem);
-    if (attr->tensors[i]->device_type != OPKIT_CPU) return "has a tensor that is not on the CPU";
-  }
-  return "";
-}
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_OP_ABI_CHECK_HPP_
-
-// ---- opkit/op/op_tensor.hpp
+// ---- opkit/op/abi/op_tensor.hpp
 // OpTensor and Status: what a function operator is called with and what it answers. Over the plain
 // structs of opkit_abi.h, so that the same function serves the program and a shared library.
-#ifndef OPKIT_OP_OP_TENSOR_HPP_
-#define OPKIT_OP_OP_TENSOR_HPP_
+#ifndef OPKIT_OP_ABI_OP_TENSOR_HPP_
+#define OPKIT_OP_ABI_OP_TENSOR_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -12247,12 +12247,12 @@ using MXTensor = OpTensor;
 // Explains the FAIL that follows: OPKIT_ERROR_MSG << "expected 2 axes, found " << rank;
 #define OPKIT_ERROR_MSG ::opkit::ErrorMessage()
 
-#endif  // OPKIT_OP_OP_TENSOR_HPP_
+#endif  // OPKIT_OP_ABI_OP_TENSOR_HPP_
 
-// ---- opkit/op/abi_attributes.hpp
+// ---- opkit/op/abi/abi_attributes.hpp
 // Attributes across opkit_abi.h: Arguments as an array of opkit_attr, and back.
-#ifndef OPKIT_OP_ABI_ATTRIBUTES_HPP_
-#define OPKIT_OP_ABI_ATTRIBUTES_HPP_
+#ifndef OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
+#define OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -12428,7 +12428,7 @@ Args ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t count) {
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_ATTRIBUTES_HPP_
+#endif  // OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
 
 // ---- opkit/op/random.hpp
 // Random numbers for operators: a small generator, seeded by the host, whose numbers depend on the
@@ -12506,12 +12506,12 @@ class RandomGenerator {
 
 #endif  // OPKIT_OP_RANDOM_HPP_
 
-// ---- opkit/op/op_resource.hpp
+// ---- opkit/op/abi/op_resource.hpp
 // OpResource: what a function operator gets from its host: memory, scratch, threads, the stream,
 // random numbers, logging, sub-events, and every other operator by name. Over opkit_abi.h's table,
-// which op/host_table.hpp fills in, so that it is the same in a program and in a library.
-#ifndef OPKIT_OP_OP_RESOURCE_HPP_
-#define OPKIT_OP_OP_RESOURCE_HPP_
+// which op/abi/host_table.hpp fills in, so that it is the same in a program and in a library.
+#ifndef OPKIT_OP_ABI_OP_RESOURCE_HPP_
+#define OPKIT_OP_ABI_OP_RESOURCE_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -12859,744 +12859,7 @@ using OpResource = BasicOpResource<opkit_call>;
 
 }  // namespace opkit
 
-#endif  // OPKIT_OP_OP_RESOURCE_HPP_
-
-// ---- opkit/op/function_signature.hpp
-// The signatures that function operators may have, read at compile time and adapted to one erased
-// form each. The fast forms are passed through; the others copy maps and vectors at every call.
-#ifndef OPKIT_OP_FUNCTION_SIGNATURE_HPP_
-#define OPKIT_OP_FUNCTION_SIGNATURE_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-
-class OperatorDef;
-
-// Where an operator with state will run.
-struct OpContext {
-  Device device;
-  const OperatorDef* def = nullptr;  // the node: in the program that runs it
-  const opkit_node* node = nullptr;  // the same, in a library
-};
-
-// Whether an operator runs the forward or the backward functions of its record.
-enum class FunctionPass : uint8_t { kForward, kBackward };
-
-// An operator that keeps something between its runs. Made by setCreateOpState's function once for
-// each operator instance, and destroyed with it.
-class StatefulOp : public detail::RefCounted {
- public:
-  // Runs either pass without allocating; by default Forward and Backward, whose vectors are made at
-  // every call.
-  virtual OpStatus Run(FunctionPass pass, std::span<const OpTensor> inputs,
-                       std::span<OpTensor> outputs, OpResource& resource);
-  virtual int Forward(std::vector<OpTensor> inputs, std::vector<OpTensor> outputs,
-                      const OpResource& resource) {
-    static_cast<void>(inputs), static_cast<void>(outputs), static_cast<void>(resource);
-    OPKIT_ERROR_MSG << "its StatefulOp overrides neither Forward nor Run";
-    return FAIL;
-  }
-  // Inputs: gradients of the outputs, the inputs, the outputs. Outputs: gradients of the inputs.
-  virtual int Backward(std::vector<OpTensor> inputs, std::vector<OpTensor> outputs,
-                       const OpResource& resource) {
-    static_cast<void>(inputs), static_cast<void>(outputs), static_cast<void>(resource);
-    OPKIT_ERROR_MSG << "its StatefulOp does not override Backward";
-    return FAIL;
-  }
-};
-
-// Shapes of inputs or outputs; an extent of -1 is unknown, and so is the rank of an empty one
-// before its value is known.
-using ShapeVectors = std::vector<std::vector<int64_t>>;
-
-using ForwardFunction = UniqueFunction<OpStatus(const AttrMap&, std::span<const OpTensor>,
-                                                std::span<OpTensor>, OpResource&)>;
-using ParseAttrsFunction = UniqueFunction<OpStatus(const AttrMap&, int* num_in, int* num_out)>;
-using InferTypeFunction =
-    UniqueFunction<OpStatus(const AttrMap&, std::vector<DType>& in, std::vector<DType>& out)>;
-using InferShapeFunction =
-    UniqueFunction<OpStatus(const AttrMap&, ShapeVectors& in, ShapeVectors& out)>;
-using MutateInputsFunction = UniqueFunction<OpStatus(const AttrMap&, std::vector<int>& inputs)>;
-using CreateStateFunction =
-    UniqueFunction<OpStatus(const AttrMap&, const OpContext&, detail::IntrusivePtr<StatefulOp>&)>;
-using ScratchFunction = UniqueFunction<int64_t(const AttrMap&, const ShapeVectors& in)>;
-
-namespace detail {
-
-template <class... Types>
-struct TypeList {};
-
-template <class R, class... P>
-struct SignatureParts {
-  using Return = R;
-  using Parameters = TypeList<P...>;
-};
-struct UnreadableSignature {
-  using Return = UnreadableSignature;
-  using Parameters = TypeList<>;
-};
-template <class F>
-struct MemberSignature : UnreadableSignature {};
-template <class C, class R, class... P>
-struct MemberSignature<R (C::*)(P...)> : SignatureParts<R, P...> {};
-template <class C, class R, class... P>
-struct MemberSignature<R (C::*)(P...) const> : SignatureParts<R, P...> {};
-template <class C, class R, class... P>
-struct MemberSignature<R (C::*)(P...) noexcept> : SignatureParts<R, P...> {};
-template <class C, class R, class... P>
-struct MemberSignature<R (C::*)(P...) const noexcept> : SignatureParts<R, P...> {};
-
-// Of a function pointer, or of a function object whose operator() is neither overloaded nor
-// generic.
-template <class F>
-struct FunctionSignature : UnreadableSignature {};
-template <class R, class... P>
-struct FunctionSignature<R (*)(P...)> : SignatureParts<R, P...> {};
-template <class R, class... P>
-struct FunctionSignature<R (*)(P...) noexcept> : SignatureParts<R, P...> {};
-template <class F>
-  requires requires { &F::operator(); }
-struct FunctionSignature<F> : MemberSignature<decltype(&F::operator())> {};
-
-template <class F>
-using FunctionReturn = typename FunctionSignature<F>::Return;
-template <class F>
-using FunctionParameters = typename FunctionSignature<F>::Parameters;
-
-template <class R>
-inline constexpr bool kIsReturn =
-    std::is_void_v<R> || std::is_same_v<R, int> || std::is_same_v<R, bool> ||
-    std::is_same_v<R, ReturnValue> || std::is_same_v<R, OpStatus>;
-
-template <class F, class... Args>
-OpStatus CallForStatus(F& f, Args&&... args) {
-  using R = FunctionReturn<F>;
-  if constexpr (std::is_void_v<R>) {
-    f(std::forward<Args>(args)...);
-    return {};
-  } else if constexpr (std::is_same_v<R, OpStatus>) {
-    return f(std::forward<Args>(args)...);
-  } else {
-    const int value = static_cast<int>(f(std::forward<Args>(args)...));
-    if (value == SUCCESS || value == FAIL) return static_cast<ReturnValue>(value);
-    return OpStatus::Failure("it returned ", value, "; 1 is SUCCESS and 0 is FAIL");
-  }
-}
-
-}  // namespace detail
-
-inline OpStatus StatefulOp::Run(FunctionPass pass, std::span<const OpTensor> inputs,
-                                std::span<OpTensor> outputs, OpResource& resource) {
-  auto call = [&](std::vector<OpTensor> ins, std::vector<OpTensor> outs) {
-    return pass == FunctionPass::kForward ? Forward(std::move(ins), std::move(outs), resource)
-                                          : Backward(std::move(ins), std::move(outs), resource);
-  };
-  return detail::CallForStatus(call, std::vector<OpTensor>(inputs.begin(), inputs.end()),
-                               std::vector<OpTensor>(outputs.begin(), outputs.end()));
-}
-
-namespace detail {
-
-// P without reference or pointer, where it is a T passed by value, reference or pointer.
-template <class P>
-using Pointee = std::remove_cv_t<std::remove_pointer_t<std::remove_reference_t<P>>>;
-template <class P>
-inline constexpr bool kIsPassed =
-    !std::is_rvalue_reference_v<P> &&
-    !(std::is_reference_v<P> && std::is_pointer_v<std::remove_reference_t<P>>);
-// What the function writes to P reaches the caller.
-template <class P>
-inline constexpr bool kIsWritable =
-    (std::is_lvalue_reference_v<P> ||
-     std::is_pointer_v<P>)&&!std::is_const_v<std::remove_pointer_t<std::remove_reference_t<P>>>;
-
-// `object`, passed as P.
-template <class P, class T>
-P PassAs(T& object) {
-  if constexpr (std::is_pointer_v<P>) {
-    return &object;
-  } else if constexpr (std::is_reference_v<P>) {
-    return object;
-  } else {
-    return std::move(object);
-  }
-}
-
-// Attributes: const AttrMap&, or a map of strings by value or const reference.
-template <class P>
-constexpr bool IsAttrs() {
-  using Map = std::remove_cvref_t<P>;
-  constexpr bool kReadOnly =
-      !std::is_reference_v<P> ||
-      (std::is_lvalue_reference_v<P> && std::is_const_v<std::remove_reference_t<P>>);
-  if constexpr (std::is_same_v<Map, AttrMap>) {
-    return kReadOnly && std::is_reference_v<P>;
-  } else {
-    return kReadOnly && StringMap<Map>;
-  }
-}
-template <class P>
-const std::remove_cvref_t<P>& PassAttrs(const AttrMap& attrs) {
-  using Map = std::remove_cvref_t<P>;
-  if constexpr (std::is_same_v<Map, AttrMap>) {
-    return attrs;
-  } else {
-    return attrs.As<Map>();
-  }
-}
-
-// Tensors: a span, or a vector by value, reference or pointer.
-template <class P, bool kInputs>
-inline constexpr bool kIsTensors =
-    std::is_same_v<std::remove_cvref_t<P>, std::span<const OpTensor>> ||
-    (!kInputs && std::is_same_v<std::remove_cvref_t<P>, std::span<OpTensor>>) ||
-    (kIsPassed<P> && std::is_same_v<Pointee<P>, std::vector<OpTensor>>);
-
-template <class P, class Span>
-class TensorsArg {
- public:
-  explicit TensorsArg(Span tensors) : items_(tensors.begin(), tensors.end()) {}
-  P Get() { return PassAs<P>(items_); }
-
- private:
-  std::vector<OpTensor> items_;
-};
-template <class P, class Span>
-  requires(!std::is_same_v<Pointee<P>, std::vector<OpTensor>>)
-class TensorsArg<P, Span> {
- public:
-  explicit TensorsArg(Span tensors) : tensors_(tensors) {}
-  std::remove_cvref_t<P> Get() const { return tensors_; }
-
- private:
-  Span tensors_;
-};
-
-// Types as DType, or as int with -1 for unknown.
-template <class P>
-inline constexpr bool kIsTypes = kIsPassed<P> && (std::is_same_v<Pointee<P>, std::vector<int>> ||
-                                                  std::is_same_v<Pointee<P>, std::vector<DType>>);
-template <class P>
-class TypesArg {
- public:
-  explicit TypesArg(const std::vector<DType>& types) {
-    for (DType type : types) {
-      const bool unknown = std::is_same_v<Item, int> && type == DType::kUndefined;
-      items_.push_back(unknown ? static_cast<Item>(-1) : static_cast<Item>(type));
-    }
-  }
-  P Get() { return PassAs<P>(items_); }
-  void Store(std::vector<DType>& types, const char* what) const {
-    if constexpr (kIsWritable<P>) {
-      types.clear();
-      for (size_t i = 0; i < items_.size(); ++i) {
-        const int type = static_cast<int>(items_[i]);
-        if (type < -1 || type >= kNumDTypes)
-          Throw(ErrorCode::kInvalidArgument, "inferType says ", type, " for ", what, " ", i,
-                ", which is no DType; -1 is unknown");
-        types.push_back(type < 0 ? DType::kUndefined : static_cast<DType>(type));
-      }
-    }
-  }
-
- private:
-  using Item = typename Pointee<P>::value_type;
-  std::vector<Item> items_;
-};
-
-// Shapes of int64_t or unsigned int. An unknown extent is -1 in both: 4294967295 as unsigned int.
-template <class P>
-inline constexpr bool kIsShapes =
-    kIsPassed<P> && (std::is_same_v<Pointee<P>, ShapeVectors> ||
-                     std::is_same_v<Pointee<P>, std::vector<std::vector<unsigned int>>>);
-template <class P>
-class ShapesArg {
-  using Extent = typename Pointee<P>::value_type::value_type;
-  static constexpr bool kNarrow = std::is_same_v<Extent, unsigned int>;
-  static constexpr int64_t kUnknownNarrow = 0xffffffff;
-
- public:
-  ShapesArg(const ShapeVectors& shapes, const char* what) {
-    for (size_t i = 0; i < shapes.size(); ++i) {
-      auto& item = items_.emplace_back();
-      for (int64_t extent : shapes[i]) {
-        if (kNarrow && extent >= kUnknownNarrow)
-          Throw(ErrorCode::kOutOfRange, "extent ", extent, " of ", what, " ", i,
-                " does not fit in "
-                "unsigned int; write the function with std::vector<std::vector<int64_t>>");
-        item.push_back(static_cast<Extent>(extent));
-      }
-    }
-  }
-  P Get() { return PassAs<P>(items_); }
-  void Store(ShapeVectors& shapes, const char* what) const {
-    if constexpr (kIsWritable<P>) {
-      shapes.clear();
-      for (size_t i = 0; i < items_.size(); ++i) {
-        auto& shape = shapes.emplace_back();
-        for (Extent item : items_[i]) {
-          const auto extent = static_cast<int64_t>(item);
-          if (extent < -1)
-            Throw(ErrorCode::kInvalidArgument, "inferShape says extent ", extent, " for ", what,
-                  " ", i, "; -1 is unknown");
-          shape.push_back(kNarrow && extent == kUnknownNarrow ? -1 : extent);
-        }
-      }
-    }
-  }
-
- private:
-  Pointee<P> items_;
-};
-
-template <class P>
-inline constexpr bool kIsResource =
-    !std::is_rvalue_reference_v<P> && std::is_same_v<std::remove_cvref_t<P>, OpResource>;
-
-// Whether F is one of the signatures for its place; then Make… adapts it.
-template <class F, class Parameters = FunctionParameters<F>>
-inline constexpr bool kIsForward = false;
-template <class F, class A, class I, class O, class R>
-inline constexpr bool kIsForward<F, TypeList<A, I, O, R>> =
-    kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsTensors<I, true> && kIsTensors<O, false> &&
-    kIsResource<R>;
-template <class F, class A, class I, class O, class R>
-ForwardFunction MakeForward(F f, TypeList<A, I, O, R>) {
-  return [f = std::move(f)](const AttrMap& attrs, std::span<const OpTensor> inputs,
-                            std::span<OpTensor> outputs, OpResource& resource) mutable -> OpStatus {
-    TensorsArg<I, std::span<const OpTensor>> in(inputs);
-    TensorsArg<O, std::span<OpTensor>> out(outputs);
-    return CallForStatus(f, PassAttrs<A>(attrs), in.Get(), out.Get(), resource);
-  };
-}
-
-template <class F, class Parameters = FunctionParameters<F>>
-inline constexpr bool kIsParseAttrs = false;
-template <class F, class A>
-inline constexpr bool kIsParseAttrs<F, TypeList<A, int*, int*>> =
-    kIsReturn<FunctionReturn<F>> && IsAttrs<A>();
-template <class F, class A>
-ParseAttrsFunction MakeParseAttrs(F f, TypeList<A, int*, int*>) {
-  return [f = std::move(f)](const AttrMap& attrs, int* num_in, int* num_out) mutable {
-    return CallForStatus(f, PassAttrs<A>(attrs), num_in, num_out);
-  };
-}
-
-template <class F, class Parameters = FunctionParameters<F>>
-inline constexpr bool kIsInferType = false;
-template <class F, class A, class I, class O>
-inline constexpr bool kIsInferType<F, TypeList<A, I, O>> =
-    kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsTypes<I> && kIsTypes<O> && kIsWritable<O>;
-template <class F, class A, class I, class O>
-InferTypeFunction MakeInferType(F f, TypeList<A, I, O>) {
-  return [f = std::move(f)](const AttrMap& attrs, std::vector<DType>& inputs,
-                            std::vector<DType>& outputs) mutable {
-    TypesArg<I> in(inputs);
-    TypesArg<O> out(outputs);
-    OpStatus status = CallForStatus(f, PassAttrs<A>(attrs), in.Get(), out.Get());
-    if (status.ok()) in.Store(inputs, "input"), out.Store(outputs, "output");
-    return status;
-  };
-}
-
-template <class F, class Parameters = FunctionParameters<F>>
-inline constexpr bool kIsInferShape = false;
-template <class F, class A, class I, class O>
-inline constexpr bool kIsInferShape<F, TypeList<A, I, O>> =
-    kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsShapes<I> && kIsShapes<O> && kIsWritable<O>;
-template <class F, class A, class I, class O>
-InferShapeFunction MakeInferShape(F f, TypeList<A, I, O>) {
-  return [f = std::move(f)](const AttrMap& attrs, ShapeVectors& inputs,
-                            ShapeVectors& outputs) mutable {
-    ShapesArg<I> in(inputs, "input");
-    ShapesArg<O> out(outputs, "output");
-    OpStatus status = CallForStatus(f, PassAttrs<A>(attrs), in.Get(), out.Get());
-    if (status.ok()) in.Store(inputs, "input"), out.Store(outputs, "output");
-    return status;
-  };
-}
-
-template <class F, class Parameters = FunctionParameters<F>>
-inline constexpr bool kIsMutateInputs = false;
-template <class F, class A, class I>
-inline constexpr bool kIsMutateInputs<F, TypeList<A, I>> =
-    kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsPassed<I> && kIsWritable<I> &&
-    std::is_same_v<Pointee<I>, std::vector<int>>;
-template <class F, class A, class I>
-MutateInputsFunction MakeMutateInputs(F f, TypeList<A, I>) {
-  return [f = std::move(f)](const AttrMap& attrs, std::vector<int>& inputs) mutable {
-    return CallForStatus(f, PassAttrs<A>(attrs), PassAs<I>(inputs));
-  };
-}
-
-template <class P>
-inline constexpr bool kIsStateOwner = false;
-// A std::unique_ptr<StatefulOp>*: <memory> is for those who write it.
-template <class P>
-  requires requires(P* owner) {
-    requires std::is_same_v<typename P::element_type, StatefulOp>;
-    requires std::is_same_v<decltype(owner->release()), StatefulOp*>;
-  }
-inline constexpr bool kIsStateOwner<P*> = true;
-template <class P>
-inline constexpr bool kIsStateOut = std::is_same_v<P, StatefulOp**> || kIsStateOwner<P>;
-
-// What the function makes its state in. The state is adopted at once, so that it is freed also when
-// the function fails after making it.
-template <class P>
-class StateOut {
- public:
-  explicit StateOut(IntrusivePtr<StatefulOp>& owner) : owner_(owner) {}
-  ~StateOut() {
-    if constexpr (std::is_pointer_v<Made>) {
-      if (made_) owner_ = IntrusivePtr<StatefulOp>(made_);
-    } else if (made_) {
-      owner_ = IntrusivePtr<StatefulOp>(made_.release());
-    }
-  }
-  P Get() { return &made_; }
-
- private:
-  using Made = std::remove_pointer_t<P>;
-  IntrusivePtr<StatefulOp>& owner_;
-  Made made_{};
-};
-template <class P>
-inline constexpr bool kIsOpContext =
-    std::is_same_v<std::remove_cvref_t<P>, OpContext> &&
-    (!std::is_reference_v<P> || std::is_const_v<std::remove_reference_t<P>>);
-template <class F, class Parameters = FunctionParameters<F>>
-inline constexpr bool kIsCreateState = false;
-template <class F, class A, class S>
-inline constexpr bool kIsCreateState<F, TypeList<A, S>> =
-    kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsStateOut<S>;
-template <class F, class A, class C, class S>
-inline constexpr bool kIsCreateState<F, TypeList<A, C, S>> =
-    kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsOpContext<C> && kIsStateOut<S>;
-template <class F, class A, class S>
-CreateStateFunction MakeCreateState(F f, TypeList<A, S>) {
-  return [f = std::move(f)](const AttrMap& attrs, const OpContext&,
-                            IntrusivePtr<StatefulOp>& state) mutable {
-    StateOut<S> made(state);
-    return CallForStatus(f, PassAttrs<A>(attrs), made.Get());
-  };
-}
-template <class F, class A, class C, class S>
-CreateStateFunction MakeCreateState(F f, TypeList<A, C, S>) {
-  return [f = std::move(f)](const AttrMap& attrs, const OpContext& context,
-                            IntrusivePtr<StatefulOp>& state) mutable {
-    StateOut<S> made(state);
-    return CallForStatus(f, PassAttrs<A>(attrs), context, made.Get());
-  };
-}
-
-template <class F, class Parameters = FunctionParameters<F>>
-inline constexpr bool kIsScratch = false;
-template <class F, class A, class I>
-inline constexpr bool kIsScratch<F, TypeList<A, I>> =
-    std::is_integral_v<FunctionReturn<F>> && IsAttrs<A>() && kIsShapes<I>;
-template <class F, class A, class I>
-ScratchFunction MakeScratch(F f, TypeList<A, I>) {
-  return [f = std::move(f)](const AttrMap& attrs, const ShapeVectors& inputs) mutable {
-    ShapesArg<I> in(inputs, "input");
-    return static_cast<int64_t>(f(PassAttrs<A>(attrs), in.Get()));
-  };
-}
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_OP_FUNCTION_SIGNATURE_HPP_
-
-// ---- opkit/op/function_op.hpp
-// REGISTER_OP: operators made of plain functions, the spelling that MXNet's loadable operators
-// have. The builder fills in a record; what becomes of it, a program or a library says.
-#ifndef OPKIT_OP_FUNCTION_OP_HPP_
-#define OPKIT_OP_FUNCTION_OP_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-
-// The functions for one device type.
-struct FunctionDevice {
-  std::string name;                    // "cpu", "gpu", …
-  DeviceType type = DeviceType::kCPU;  // of that name, where the program knows it
-  ForwardFunction forward, backward;
-  CreateStateFunction create_state;  // where set, its object is called instead of the two
-  bool shares_state = true;          // backward runs the object that forward has used
-};
-
-// Filled in during registration and read-only afterwards; called from several threads.
-struct FunctionOpRecord : detail::RefCounted {
-  std::string name;
-  const char* file = "";
-  int line = 0;
-  std::string doc;
-  std::string library;  // that it came from; empty for the program itself
-  std::vector<FunctionDevice> devices;
-  ParseAttrsFunction parse_attrs;
-  InferTypeFunction infer_type;
-  InferShapeFunction infer_shape;
-  MutateInputsFunction mutate_inputs;
-  ScratchFunction scratch;
-  std::vector<std::pair<int, int>> inplace;  // {input, output}
-  bool is_subgraph_op = false;
-  bool accepts_strides = false;
-  bool accepts_add = false;
-  bool is_async = false;
-  bool has_effects = false;
-  bool no_gradient = false;
-  // Of an operator that is described by more than functions (a library's): detail::FunctionHooks.
-  detail::IntrusivePtr<detail::RefCounted> hooks;
-  detail::IntrusivePtr<detail::RefCounted> in_use;  // held by every operator made of it
-  std::string problem;  // what is wrong with the registration; reported when the operator is used
-
-  FunctionDevice* Find(DeviceType type) {
-    for (FunctionDevice& device : devices)
-      if (device.type == type) return &device;
-    return nullptr;
-  }
-};
-
-// Fills in a record; made by REGISTER_OP. Devices are "cpu" (also when none is given), "gpu",
-// "cpu_stream", or the name of a device type of your own. A function may be a function, a function
-// pointer or a lambda.
-//
-//   int forward(std::map<std::string, std::string> attrs, std::vector<OpTensor> inputs,
-//               std::vector<OpTensor> outputs, OpResource res);
-//   REGISTER_OP(my_gemm).setForward(forward, "cpu").setBackward(backward, "cpu")
-//       .setParseAttrs(parseAttrs).setInferType(inferType).setInferShape(inferShape);
-//
-// Attributes arrive in a map of strings, by value or const reference; tensors in a vector, by
-// value, reference or pointer; the answer is int (1 is success), bool, ReturnValue, Status or void.
-// The form that allocates nothing is
-//   Status forward(const AttrMap&, std::span<const OpTensor>, std::span<OpTensor>, OpResource&);
-//
-// Host is who takes the record, and hears of what is added to it: FunctionOpHost in a program,
-// LibraryOpHost in a library. A template, so that either is compiled only where one is registered.
-template <class Record, class Host>
-class BasicFunctionOpBuilder {
- public:
-  BasicFunctionOpBuilder(const char* name, const char* file, int line) noexcept
-      : record_(new Record), host_(record_) {
-    Guarded([&] {
-      record_->name = name;
-      record_->file = file;
-      record_->line = line;
-      host_.Begin();
-    });
-  }
-
-  // Computes the outputs. Their shapes are those that inferShape says; without it, those that the
-  // output tensors have before the run.
-  template <class F>
-  BasicFunctionOpBuilder& setForward(F f, const char* device = "cpu") {
-    static_assert(detail::kIsForward<F>,
-                  "setForward(f): write int f(std::map<std::string, std::string> attrs, "
-                  "std::vector<OpTensor> inputs, std::vector<OpTensor> outputs, OpResource res) or "
-                  "Status f(const AttrMap&, std::span<const OpTensor>, std::span<OpTensor>, "
-                  "OpResource&)");
-    if constexpr (detail::kIsForward<F>)
-      OnDevice(device, "setForward", &FunctionDevice::forward, FunctionPass::kForward,
-               detail::MakeForward(std::move(f), detail::FunctionParameters<F>{}));
-    return *this;
-  }
-  // Computes the gradients of the inputs from those of the outputs, the inputs and the outputs, in
-  // this order: the operator <name>_backward, and the gradient of this one.
-  template <class F>
-  BasicFunctionOpBuilder& setBackward(F f, const char* device = "cpu") {
-    static_assert(detail::kIsForward<F>,
-                  "setBackward(f): write int f(std::map<std::string, std::string> attrs, "
-                  "std::vector<OpTensor> inputs, std::vector<OpTensor> outputs, OpResource res) or "
-                  "Status f(const AttrMap&, std::span<const OpTensor>, std::span<OpTensor>, "
-                  "OpResource&)");
-    if constexpr (detail::kIsForward<F>)
-      OnDevice(device, "setBackward", &FunctionDevice::backward, FunctionPass::kBackward,
-               detail::MakeForward(std::move(f), detail::FunctionParameters<F>{}));
-    return *this;
-  }
-  // Makes the object that runs the operator. It is also asked for the gradient; with
-  // setNoGradient() it is not.
-  template <class F>
-  BasicFunctionOpBuilder& setCreateOpState(F f, const char* device = "cpu") {
-    static_assert(detail::kIsCreateState<F>,
-                  "setCreateOpState(f): write int f(std::map<std::string, std::string> attrs, "
-                  "StatefulOp** state), with OpContext context in the middle if you need the "
-                  "device; std::unique_ptr<StatefulOp>* also does for the state");
-    if constexpr (detail::kIsCreateState<F>) {
-      OnDevice(device, "setCreateOpState", &FunctionDevice::create_state, FunctionPass::kForward,
-               detail::MakeCreateState(std::move(f), detail::FunctionParameters<F>{}));
-      Guarded([&] {
-        if (auto* added = FindDevice(Host::DeviceName(device, "setCreateOpState")))
-          if (!record_->no_gradient) host_.Add(*added, FunctionPass::kBackward);
-      });
-    }
-    return *this;
-  }
-  // The operator has no gradient, as one whose StatefulOp has no Backward.
-  BasicFunctionOpBuilder& setNoGradient() {
-    Guarded([&] {
-      for (const FunctionDevice& device : record_->devices)
-        if (device.backward)
-          Throw(ErrorCode::kInvalidArgument, "setBackward(f) and setNoGradient() contradict");
-      record_->no_gradient = true;
-      host_.NoGradient();
-    });
-    return *this;
-  }
-  // Says how many inputs and outputs a node with these attributes has, and refuses wrong
-  // attributes. Without it any number goes.
-  template <class F>
-  BasicFunctionOpBuilder& setParseAttrs(F f) {
-    static_assert(detail::kIsParseAttrs<F>,
-                  "setParseAttrs(f): write int f(std::map<std::string, std::string> attrs, int* "
-                  "num_in, int* num_out)");
-    if constexpr (detail::kIsParseAttrs<F>)
-      Once(record_->parse_attrs, "setParseAttrs",
-           detail::MakeParseAttrs(std::move(f), detail::FunctionParameters<F>{}));
-    return *this;
-  }
-  // DTypes of outputs from those of inputs, or the reverse; numbers of DType, -1 for unknown.
-  // Without it every output has the dtype of input 0.
-  template <class F>
-  BasicFunctionOpBuilder& setInferType(F f) {
-    static_assert(detail::kIsInferType<F>,
-                  "setInferType(f): write int f(std::map<std::string, std::string> attrs, "
-                  "std::vector<int>& intypes, std::vector<int>& outtypes)");
-    if constexpr (detail::kIsInferType<F>)
-      Once(record_->infer_type, "setInferType",
-           detail::MakeInferType(std::move(f), detail::FunctionParameters<F>{}));
-    return *this;
-  }
-  // Shapes of outputs from those of inputs, or the reverse. Unknown are an extent of -1 (the
-  // largest number as unsigned int) and, where the value has not been seen yet, an empty shape.
-  // While something is unknown a failure means that nothing can be said yet.
-  template <class F>
-  BasicFunctionOpBuilder& setInferShape(F f) {
-    static_assert(detail::kIsInferShape<F>,
-                  "setInferShape(f): write int f(std::map<std::string, std::string> attrs, "
-                  "std::vector<std::vector<unsigned int>>& inshapes, "
-                  "std::vector<std::vector<unsigned int>>& outshapes), or with int64_t");
-    if constexpr (detail::kIsInferShape<F>)
-      Once(record_->infer_shape, "setInferShape",
-           detail::MakeInferShape(std::move(f), detail::FunctionParameters<F>{}));
-    return *this;
-  }
-  // Inputs that are written to.
-  template <class F>
-  BasicFunctionOpBuilder& setMutateInputs(F f) {
-    static_assert(detail::kIsMutateInputs<F>,
-                  "setMutateInputs(f): write int f(std::map<std::string, std::string> attrs, "
-                  "std::vector<int>& input_indices), or setMutateInputs({0, 2})");
-    if constexpr (detail::kIsMutateInputs<F>)
-      Once(record_->mutate_inputs, "setMutateInputs",
-           detail::MakeMutateInputs(std::move(f), detail::FunctionParameters<F>{}));
-    return *this;
-  }
-  BasicFunctionOpBuilder& setMutateInputs(std::initializer_list<int> inputs) {
-    Once(record_->mutate_inputs, "setMutateInputs",
-         MutateInputsFunction(
-             [list = std::vector<int>(inputs)](const AttrMap&, std::vector<int>& out) -> OpStatus {
-               out = list;
-               return {};
-             }));
-    return *this;
-  }
-  // Memory for the whole of a run of either pass, known from the shapes of the forward inputs
-  // before it, so that a plan can hold it.
-  BasicFunctionOpBuilder& setScratch(int64_t bytes) {
-    Once(record_->scratch, "setScratch",
-         ScratchFunction([bytes](const AttrMap&, const ShapeVectors&) { return bytes; }));
-    return *this;
-  }
-  template <class F>
-    requires(!std::is_arithmetic_v<F>)
-  BasicFunctionOpBuilder& setScratch(F f) {
-    static_assert(detail::kIsScratch<F>,
-                  "setScratch(f): write int64_t f(const AttrMap& attrs, const "
-                  "std::vector<std::vector<int64_t>>& inshapes), or setScratch(bytes)");
-    if constexpr (detail::kIsScratch<F>)
-      Once(record_->scratch, "setScratch",
-           detail::MakeScratch(std::move(f), detail::FunctionParameters<F>{}));
-    return *this;
-  }
-  // Pairs {input, output} that may share memory.
-  BasicFunctionOpBuilder& setInplace(std::initializer_list<std::pair<int, int>> pairs) {
-    Guarded([&] { record_->inplace.insert(record_->inplace.end(), pairs.begin(), pairs.end()); });
-    return *this;
-  }
-  BasicFunctionOpBuilder& setIsSubgraphOp() { return record_->is_subgraph_op = true, *this; }
-  // The functions respect strides(). Otherwise strided inputs arrive as dense copies.
-  BasicFunctionOpBuilder& setAcceptStrides() { return record_->accepts_strides = true, *this; }
-  // The functions respect OpReq::kAdd. Otherwise the toolkit adds their results up.
-  BasicFunctionOpBuilder& setAcceptAdd() { return record_->accepts_add = true, *this; }
-  // forward may end after it has returned: it takes OpResource::defer(), and whoever holds that
-  // completes it. On the CPU; on streams the stream does it.
-  BasicFunctionOpBuilder& setAsync() { return record_->is_async = true, *this; }
-  // Two runs on the same inputs may differ (random numbers), or have an effect beside the outputs:
-  // a graph never merges, folds or drops such nodes.
-  BasicFunctionOpBuilder& setHasEffects() {
-    Guarded([&] { record_->has_effects = true, host_.HasEffects(); });
-    return *this;
-  }
-  BasicFunctionOpBuilder& setDoc(const char* doc) {
-    Guarded([&] { record_->doc = doc, host_.Doc(); });
-    return *this;
-  }
-
- private:
-  // Static initialisers must not throw: what is wrong is kept for whoever uses the operator.
-  template <class F>
-  void Guarded(F call) noexcept {
-    try {
-      call();
-    } catch (const std::exception& error) {
-      AddProblem(error.what());
-    } catch (...) {
-      AddProblem("it threw something that is not a std::exception");
-    }
-  }
-  void AddProblem(const std::string& text) noexcept {
-    try {
-      std::string problem = StrCat("REGISTER_OP(", record_->name, ") at ", record_->file, ":",
-                                   record_->line, ": ", text);
-      host_.Problem(problem);
-      if (record_->problem.empty()) record_->problem = std::move(problem);
-    } catch (...) {  // no memory to report it in
-    }
-  }
-  template <class Function>
-  void Once(Function& slot, const char* setter, Function function) {
-    if (slot) return AddProblem(StrCat(setter, " is called twice"));
-    slot = std::move(function);
-  }
-  FunctionDevice* FindDevice(std::string_view name) {
-    for (FunctionDevice& device : record_->devices)
-      if (device.name == name) return &device;
-    return nullptr;
-  }
-  template <class Function>
-  void OnDevice(const char* name, const char* setter, Function FunctionDevice::*slot,
-                FunctionPass pass, Function function) {
-    Guarded([&] {
-      FunctionDevice added;
-      added.name = Host::DeviceName(name, setter);
-      FunctionDevice* functions = FindDevice(added.name);
-      if (!functions) functions = &record_->devices.emplace_back(std::move(added));
-      if (pass == FunctionPass::kBackward && record_->no_gradient)
-        Throw(ErrorCode::kInvalidArgument, "setBackward(f) and setNoGradient() contradict");
-      if (functions->*slot)
-        Throw(ErrorCode::kInvalidArgument, setter, "(f, \"", name, "\") is called twice");
-      functions->*slot = std::move(function);
-      host_.Add(*functions, pass);
-    });
-  }
-
-  detail::IntrusivePtr<Record> record_;
-  Host host_;
-};
-
-}  // namespace opkit
-
-#endif  // OPKIT_OP_FUNCTION_OP_HPP_
+#endif  // OPKIT_OP_ABI_OP_RESOURCE_HPP_
 
 // ---- opkit/op/kernel_candidates.hpp
 // KernelCandidates: what can be chosen for a node: the kernels in the order of preference with the
@@ -13900,11 +13163,11 @@ OPKIT_IMAGE_LOCAL std::vector<Tensor> Invoke(const std::string& op,
 
 #endif  // OPKIT_OP_INVOKE_HPP_
 
-// ---- opkit/op/host_table.hpp
+// ---- opkit/op/abi/host_table.hpp
 // The host's side of opkit_abi.h: the table of functions that operators made of functions are
 // served by, in this program and in the libraries it loads, and what is kept for each of them.
-#ifndef OPKIT_OP_HOST_TABLE_HPP_
-#define OPKIT_OP_HOST_TABLE_HPP_
+#ifndef OPKIT_OP_ABI_HOST_TABLE_HPP_
+#define OPKIT_OP_ABI_HOST_TABLE_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -14423,13 +13686,750 @@ inline LogHook SetLogHook(LogHook hook) {
 
 }  // namespace opkit
 
-#endif  // OPKIT_OP_HOST_TABLE_HPP_
+#endif  // OPKIT_OP_ABI_HOST_TABLE_HPP_
 
-// ---- opkit/op/function_calls.hpp
+// ---- opkit/op/function/function_signature.hpp
+// The signatures that function operators may have, read at compile time and adapted to one erased
+// form each. The fast forms are passed through; the others copy maps and vectors at every call.
+#ifndef OPKIT_OP_FUNCTION_FUNCTION_SIGNATURE_HPP_
+#define OPKIT_OP_FUNCTION_FUNCTION_SIGNATURE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+class OperatorDef;
+
+// Where an operator with state will run.
+struct OpContext {
+  Device device;
+  const OperatorDef* def = nullptr;  // the node: in the program that runs it
+  const opkit_node* node = nullptr;  // the same, in a library
+};
+
+// Whether an operator runs the forward or the backward functions of its record.
+enum class FunctionPass : uint8_t { kForward, kBackward };
+
+// An operator that keeps something between its runs. Made by setCreateOpState's function once for
+// each operator instance, and destroyed with it.
+class StatefulOp : public detail::RefCounted {
+ public:
+  // Runs either pass without allocating; by default Forward and Backward, whose vectors are made at
+  // every call.
+  virtual OpStatus Run(FunctionPass pass, std::span<const OpTensor> inputs,
+                       std::span<OpTensor> outputs, OpResource& resource);
+  virtual int Forward(std::vector<OpTensor> inputs, std::vector<OpTensor> outputs,
+                      const OpResource& resource) {
+    static_cast<void>(inputs), static_cast<void>(outputs), static_cast<void>(resource);
+    OPKIT_ERROR_MSG << "its StatefulOp overrides neither Forward nor Run";
+    return FAIL;
+  }
+  // Inputs: gradients of the outputs, the inputs, the outputs. Outputs: gradients of the inputs.
+  virtual int Backward(std::vector<OpTensor> inputs, std::vector<OpTensor> outputs,
+                       const OpResource& resource) {
+    static_cast<void>(inputs), static_cast<void>(outputs), static_cast<void>(resource);
+    OPKIT_ERROR_MSG << "its StatefulOp does not override Backward";
+    return FAIL;
+  }
+};
+
+// Shapes of inputs or outputs; an extent of -1 is unknown, and so is the rank of an empty one
+// before its value is known.
+using ShapeVectors = std::vector<std::vector<int64_t>>;
+
+using ForwardFunction = UniqueFunction<OpStatus(const AttrMap&, std::span<const OpTensor>,
+                                                std::span<OpTensor>, OpResource&)>;
+using ParseAttrsFunction = UniqueFunction<OpStatus(const AttrMap&, int* num_in, int* num_out)>;
+using InferTypeFunction =
+    UniqueFunction<OpStatus(const AttrMap&, std::vector<DType>& in, std::vector<DType>& out)>;
+using InferShapeFunction =
+    UniqueFunction<OpStatus(const AttrMap&, ShapeVectors& in, ShapeVectors& out)>;
+using MutateInputsFunction = UniqueFunction<OpStatus(const AttrMap&, std::vector<int>& inputs)>;
+using CreateStateFunction =
+    UniqueFunction<OpStatus(const AttrMap&, const OpContext&, detail::IntrusivePtr<StatefulOp>&)>;
+using ScratchFunction = UniqueFunction<int64_t(const AttrMap&, const ShapeVectors& in)>;
+
+namespace detail {
+
+template <class... Types>
+struct TypeList {};
+
+template <class R, class... P>
+struct SignatureParts {
+  using Return = R;
+  using Parameters = TypeList<P...>;
+};
+struct UnreadableSignature {
+  using Return = UnreadableSignature;
+  using Parameters = TypeList<>;
+};
+template <class F>
+struct MemberSignature : UnreadableSignature {};
+template <class C, class R, class... P>
+struct MemberSignature<R (C::*)(P...)> : SignatureParts<R, P...> {};
+template <class C, class R, class... P>
+struct MemberSignature<R (C::*)(P...) const> : SignatureParts<R, P...> {};
+template <class C, class R, class... P>
+struct MemberSignature<R (C::*)(P...) noexcept> : SignatureParts<R, P...> {};
+template <class C, class R, class... P>
+struct MemberSignature<R (C::*)(P...) const noexcept> : SignatureParts<R, P...> {};
+
+// Of a function pointer, or of a function object whose operator() is neither overloaded nor
+// generic.
+template <class F>
+struct FunctionSignature : UnreadableSignature {};
+template <class R, class... P>
+struct FunctionSignature<R (*)(P...)> : SignatureParts<R, P...> {};
+template <class R, class... P>
+struct FunctionSignature<R (*)(P...) noexcept> : SignatureParts<R, P...> {};
+template <class F>
+  requires requires { &F::operator(); }
+struct FunctionSignature<F> : MemberSignature<decltype(&F::operator())> {};
+
+template <class F>
+using FunctionReturn = typename FunctionSignature<F>::Return;
+template <class F>
+using FunctionParameters = typename FunctionSignature<F>::Parameters;
+
+template <class R>
+inline constexpr bool kIsReturn =
+    std::is_void_v<R> || std::is_same_v<R, int> || std::is_same_v<R, bool> ||
+    std::is_same_v<R, ReturnValue> || std::is_same_v<R, OpStatus>;
+
+template <class F, class... Args>
+OpStatus CallForStatus(F& f, Args&&... args) {
+  using R = FunctionReturn<F>;
+  if constexpr (std::is_void_v<R>) {
+    f(std::forward<Args>(args)...);
+    return {};
+  } else if constexpr (std::is_same_v<R, OpStatus>) {
+    return f(std::forward<Args>(args)...);
+  } else {
+    const int value = static_cast<int>(f(std::forward<Args>(args)...));
+    if (value == SUCCESS || value == FAIL) return static_cast<ReturnValue>(value);
+    return OpStatus::Failure("it returned ", value, "; 1 is SUCCESS and 0 is FAIL");
+  }
+}
+
+}  // namespace detail
+
+inline OpStatus StatefulOp::Run(FunctionPass pass, std::span<const OpTensor> inputs,
+                                std::span<OpTensor> outputs, OpResource& resource) {
+  auto call = [&](std::vector<OpTensor> ins, std::vector<OpTensor> outs) {
+    return pass == FunctionPass::kForward ? Forward(std::move(ins), std::move(outs), resource)
+                                          : Backward(std::move(ins), std::move(outs), resource);
+  };
+  return detail::CallForStatus(call, std::vector<OpTensor>(inputs.begin(), inputs.end()),
+                               std::vector<OpTensor>(outputs.begin(), outputs.end()));
+}
+
+namespace detail {
+
+// P without reference or pointer, where it is a T passed by value, reference or pointer.
+template <class P>
+using Pointee = std::remove_cv_t<std::remove_pointer_t<std::remove_reference_t<P>>>;
+template <class P>
+inline constexpr bool kIsPassed =
+    !std::is_rvalue_reference_v<P> &&
+    !(std::is_reference_v<P> && std::is_pointer_v<std::remove_reference_t<P>>);
+// What the function writes to P reaches the caller.
+template <class P>
+inline constexpr bool kIsWritable =
+    (std::is_lvalue_reference_v<P> ||
+     std::is_pointer_v<P>)&&!std::is_const_v<std::remove_pointer_t<std::remove_reference_t<P>>>;
+
+// `object`, passed as P.
+template <class P, class T>
+P PassAs(T& object) {
+  if constexpr (std::is_pointer_v<P>) {
+    return &object;
+  } else if constexpr (std::is_reference_v<P>) {
+    return object;
+  } else {
+    return std::move(object);
+  }
+}
+
+// Attributes: const AttrMap&, or a map of strings by value or const reference.
+template <class P>
+constexpr bool IsAttrs() {
+  using Map = std::remove_cvref_t<P>;
+  constexpr bool kReadOnly =
+      !std::is_reference_v<P> ||
+      (std::is_lvalue_reference_v<P> && std::is_const_v<std::remove_reference_t<P>>);
+  if constexpr (std::is_same_v<Map, AttrMap>) {
+    return kReadOnly && std::is_reference_v<P>;
+  } else {
+    return kReadOnly && StringMap<Map>;
+  }
+}
+template <class P>
+const std::remove_cvref_t<P>& PassAttrs(const AttrMap& attrs) {
+  using Map = std::remove_cvref_t<P>;
+  if constexpr (std::is_same_v<Map, AttrMap>) {
+    return attrs;
+  } else {
+    return attrs.As<Map>();
+  }
+}
+
+// Tensors: a span, or a vector by value, reference or pointer.
+template <class P, bool kInputs>
+inline constexpr bool kIsTensors =
+    std::is_same_v<std::remove_cvref_t<P>, std::span<const OpTensor>> ||
+    (!kInputs && std::is_same_v<std::remove_cvref_t<P>, std::span<OpTensor>>) ||
+    (kIsPassed<P> && std::is_same_v<Pointee<P>, std::vector<OpTensor>>);
+
+template <class P, class Span>
+class TensorsArg {
+ public:
+  explicit TensorsArg(Span tensors) : items_(tensors.begin(), tensors.end()) {}
+  P Get() { return PassAs<P>(items_); }
+
+ private:
+  std::vector<OpTensor> items_;
+};
+template <class P, class Span>
+  requires(!std::is_same_v<Pointee<P>, std::vector<OpTensor>>)
+class TensorsArg<P, Span> {
+ public:
+  explicit TensorsArg(Span tensors) : tensors_(tensors) {}
+  std::remove_cvref_t<P> Get() const { return tensors_; }
+
+ private:
+  Span tensors_;
+};
+
+// Types as DType, or as int with -1 for unknown.
+template <class P>
+inline constexpr bool kIsTypes = kIsPassed<P> && (std::is_same_v<Pointee<P>, std::vector<int>> ||
+                                                  std::is_same_v<Pointee<P>, std::vector<DType>>);
+template <class P>
+class TypesArg {
+ public:
+  explicit TypesArg(const std::vector<DType>& types) {
+    for (DType type : types) {
+      const bool unknown = std::is_same_v<Item, int> && type == DType::kUndefined;
+      items_.push_back(unknown ? static_cast<Item>(-1) : static_cast<Item>(type));
+    }
+  }
+  P Get() { return PassAs<P>(items_); }
+  void Store(std::vector<DType>& types, const char* what) const {
+    if constexpr (kIsWritable<P>) {
+      types.clear();
+      for (size_t i = 0; i < items_.size(); ++i) {
+        const int type = static_cast<int>(items_[i]);
+        if (type < -1 || type >= kNumDTypes)
+          Throw(ErrorCode::kInvalidArgument, "inferType says ", type, " for ", what, " ", i,
+                ", which is no DType; -1 is unknown");
+        types.push_back(type < 0 ? DType::kUndefined : static_cast<DType>(type));
+      }
+    }
+  }
+
+ private:
+  using Item = typename Pointee<P>::value_type;
+  std::vector<Item> items_;
+};
+
+// Shapes of int64_t or unsigned int. An unknown extent is -1 in both: 4294967295 as unsigned int.
+template <class P>
+inline constexpr bool kIsShapes =
+    kIsPassed<P> && (std::is_same_v<Pointee<P>, ShapeVectors> ||
+                     std::is_same_v<Pointee<P>, std::vector<std::vector<unsigned int>>>);
+template <class P>
+class ShapesArg {
+  using Extent = typename Pointee<P>::value_type::value_type;
+  static constexpr bool kNarrow = std::is_same_v<Extent, unsigned int>;
+  static constexpr int64_t kUnknownNarrow = 0xffffffff;
+
+ public:
+  ShapesArg(const ShapeVectors& shapes, const char* what) {
+    for (size_t i = 0; i < shapes.size(); ++i) {
+      auto& item = items_.emplace_back();
+      for (int64_t extent : shapes[i]) {
+        if (kNarrow && extent >= kUnknownNarrow)
+          Throw(ErrorCode::kOutOfRange, "extent ", extent, " of ", what, " ", i,
+                " does not fit in "
+                "unsigned int; write the function with std::vector<std::vector<int64_t>>");
+        item.push_back(static_cast<Extent>(extent));
+      }
+    }
+  }
+  P Get() { return PassAs<P>(items_); }
+  void Store(ShapeVectors& shapes, const char* what) const {
+    if constexpr (kIsWritable<P>) {
+      shapes.clear();
+      for (size_t i = 0; i < items_.size(); ++i) {
+        auto& shape = shapes.emplace_back();
+        for (Extent item : items_[i]) {
+          const auto extent = static_cast<int64_t>(item);
+          if (extent < -1)
+            Throw(ErrorCode::kInvalidArgument, "inferShape says extent ", extent, " for ", what,
+                  " ", i, "; -1 is unknown");
+          shape.push_back(kNarrow && extent == kUnknownNarrow ? -1 : extent);
+        }
+      }
+    }
+  }
+
+ private:
+  Pointee<P> items_;
+};
+
+template <class P>
+inline constexpr bool kIsResource =
+    !std::is_rvalue_reference_v<P> && std::is_same_v<std::remove_cvref_t<P>, OpResource>;
+
+// Whether F is one of the signatures for its place; then Make… adapts it.
+template <class F, class Parameters = FunctionParameters<F>>
+inline constexpr bool kIsForward = false;
+template <class F, class A, class I, class O, class R>
+inline constexpr bool kIsForward<F, TypeList<A, I, O, R>> =
+    kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsTensors<I, true> && kIsTensors<O, false> &&
+    kIsResource<R>;
+template <class F, class A, class I, class O, class R>
+ForwardFunction MakeForward(F f, TypeList<A, I, O, R>) {
+  return [f = std::move(f)](const AttrMap& attrs, std::span<const OpTensor> inputs,
+                            std::span<OpTensor> outputs, OpResource& resource) mutable -> OpStatus {
+    TensorsArg<I, std::span<const OpTensor>> in(inputs);
+    TensorsArg<O, std::span<OpTensor>> out(outputs);
+    return CallForStatus(f, PassAttrs<A>(attrs), in.Get(), out.Get(), resource);
+  };
+}
+
+template <class F, class Parameters = FunctionParameters<F>>
+inline constexpr bool kIsParseAttrs = false;
+template <class F, class A>
+inline constexpr bool kIsParseAttrs<F, TypeList<A, int*, int*>> =
+    kIsReturn<FunctionReturn<F>> && IsAttrs<A>();
+template <class F, class A>
+ParseAttrsFunction MakeParseAttrs(F f, TypeList<A, int*, int*>) {
+  return [f = std::move(f)](const AttrMap& attrs, int* num_in, int* num_out) mutable {
+    return CallForStatus(f, PassAttrs<A>(attrs), num_in, num_out);
+  };
+}
+
+template <class F, class Parameters = FunctionParameters<F>>
+inline constexpr bool kIsInferType = false;
+template <class F, class A, class I, class O>
+inline constexpr bool kIsInferType<F, TypeList<A, I, O>> =
+    kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsTypes<I> && kIsTypes<O> && kIsWritable<O>;
+template <class F, class A, class I, class O>
+InferTypeFunction MakeInferType(F f, TypeList<A, I, O>) {
+  return [f = std::move(f)](const AttrMap& attrs, std::vector<DType>& inputs,
+                            std::vector<DType>& outputs) mutable {
+    TypesArg<I> in(inputs);
+    TypesArg<O> out(outputs);
+    OpStatus status = CallForStatus(f, PassAttrs<A>(attrs), in.Get(), out.Get());
+    if (status.ok()) in.Store(inputs, "input"), out.Store(outputs, "output");
+    return status;
+  };
+}
+
+template <class F, class Parameters = FunctionParameters<F>>
+inline constexpr bool kIsInferShape = false;
+template <class F, class A, class I, class O>
+inline constexpr bool kIsInferShape<F, TypeList<A, I, O>> =
+    kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsShapes<I> && kIsShapes<O> && kIsWritable<O>;
+template <class F, class A, class I, class O>
+InferShapeFunction MakeInferShape(F f, TypeList<A, I, O>) {
+  return [f = std::move(f)](const AttrMap& attrs, ShapeVectors& inputs,
+                            ShapeVectors& outputs) mutable {
+    ShapesArg<I> in(inputs, "input");
+    ShapesArg<O> out(outputs, "output");
+    OpStatus status = CallForStatus(f, PassAttrs<A>(attrs), in.Get(), out.Get());
+    if (status.ok()) in.Store(inputs, "input"), out.Store(outputs, "output");
+    return status;
+  };
+}
+
+template <class F, class Parameters = FunctionParameters<F>>
+inline constexpr bool kIsMutateInputs = false;
+template <class F, class A, class I>
+inline constexpr bool kIsMutateInputs<F, TypeList<A, I>> =
+    kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsPassed<I> && kIsWritable<I> &&
+    std::is_same_v<Pointee<I>, std::vector<int>>;
+template <class F, class A, class I>
+MutateInputsFunction MakeMutateInputs(F f, TypeList<A, I>) {
+  return [f = std::move(f)](const AttrMap& attrs, std::vector<int>& inputs) mutable {
+    return CallForStatus(f, PassAttrs<A>(attrs), PassAs<I>(inputs));
+  };
+}
+
+template <class P>
+inline constexpr bool kIsStateOwner = false;
+// A std::unique_ptr<StatefulOp>*: <memory> is for those who write it.
+template <class P>
+  requires requires(P* owner) {
+    requires std::is_same_v<typename P::element_type, StatefulOp>;
+    requires std::is_same_v<decltype(owner->release()), StatefulOp*>;
+  }
+inline constexpr bool kIsStateOwner<P*> = true;
+template <class P>
+inline constexpr bool kIsStateOut = std::is_same_v<P, StatefulOp**> || kIsStateOwner<P>;
+
+// What the function makes its state in. The state is adopted at once, so that it is freed also when
+// the function fails after making it.
+template <class P>
+class StateOut {
+ public:
+  explicit StateOut(IntrusivePtr<StatefulOp>& owner) : owner_(owner) {}
+  ~StateOut() {
+    if constexpr (std::is_pointer_v<Made>) {
+      if (made_) owner_ = IntrusivePtr<StatefulOp>(made_);
+    } else if (made_) {
+      owner_ = IntrusivePtr<StatefulOp>(made_.release());
+    }
+  }
+  P Get() { return &made_; }
+
+ private:
+  using Made = std::remove_pointer_t<P>;
+  IntrusivePtr<StatefulOp>& owner_;
+  Made made_{};
+};
+template <class P>
+inline constexpr bool kIsOpContext =
+    std::is_same_v<std::remove_cvref_t<P>, OpContext> &&
+    (!std::is_reference_v<P> || std::is_const_v<std::remove_reference_t<P>>);
+template <class F, class Parameters = FunctionParameters<F>>
+inline constexpr bool kIsCreateState = false;
+template <class F, class A, class S>
+inline constexpr bool kIsCreateState<F, TypeList<A, S>> =
+    kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsStateOut<S>;
+template <class F, class A, class C, class S>
+inline constexpr bool kIsCreateState<F, TypeList<A, C, S>> =
+    kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsOpContext<C> && kIsStateOut<S>;
+template <class F, class A, class S>
+CreateStateFunction MakeCreateState(F f, TypeList<A, S>) {
+  return [f = std::move(f)](const AttrMap& attrs, const OpContext&,
+                            IntrusivePtr<StatefulOp>& state) mutable {
+    StateOut<S> made(state);
+    return CallForStatus(f, PassAttrs<A>(attrs), made.Get());
+  };
+}
+template <class F, class A, class C, class S>
+CreateStateFunction MakeCreateState(F f, TypeList<A, C, S>) {
+  return [f = std::move(f)](const AttrMap& attrs, const OpContext& context,
+                            IntrusivePtr<StatefulOp>& state) mutable {
+    StateOut<S> made(state);
+    return CallForStatus(f, PassAttrs<A>(attrs), context, made.Get());
+  };
+}
+
+template <class F, class Parameters = FunctionParameters<F>>
+inline constexpr bool kIsScratch = false;
+template <class F, class A, class I>
+inline constexpr bool kIsScratch<F, TypeList<A, I>> =
+    std::is_integral_v<FunctionReturn<F>> && IsAttrs<A>() && kIsShapes<I>;
+template <class F, class A, class I>
+ScratchFunction MakeScratch(F f, TypeList<A, I>) {
+  return [f = std::move(f)](const AttrMap& attrs, const ShapeVectors& inputs) mutable {
+    ShapesArg<I> in(inputs, "input");
+    return static_cast<int64_t>(f(PassAttrs<A>(attrs), in.Get()));
+  };
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_FUNCTION_FUNCTION_SIGNATURE_HPP_
+
+// ---- opkit/op/function_op.hpp
+// REGISTER_OP: operators made of plain functions, the spelling that MXNet's loadable operators
+// have. The builder fills in a record; what becomes of it, a program or a library says.
+#ifndef OPKIT_OP_FUNCTION_OP_HPP_
+#define OPKIT_OP_FUNCTION_OP_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// The functions for one device type.
+struct FunctionDevice {
+  std::string name;                    // "cpu", "gpu", …
+  DeviceType type = DeviceType::kCPU;  // of that name, where the program knows it
+  ForwardFunction forward, backward;
+  CreateStateFunction create_state;  // where set, its object is called instead of the two
+  bool shares_state = true;          // backward runs the object that forward has used
+};
+
+// Filled in during registration and read-only afterwards; called from several threads.
+struct FunctionOpRecord : detail::RefCounted {
+  std::string name;
+  const char* file = "";
+  int line = 0;
+  std::string doc;
+  std::string library;  // that it came from; empty for the program itself
+  std::vector<FunctionDevice> devices;
+  ParseAttrsFunction parse_attrs;
+  InferTypeFunction infer_type;
+  InferShapeFunction infer_shape;
+  MutateInputsFunction mutate_inputs;
+  ScratchFunction scratch;
+  std::vector<std::pair<int, int>> inplace;  // {input, output}
+  bool is_subgraph_op = false;
+  bool accepts_strides = false;
+  bool accepts_add = false;
+  bool is_async = false;
+  bool has_effects = false;
+  bool no_gradient = false;
+  // Of an operator that is described by more than functions (a library's): detail::FunctionHooks.
+  detail::IntrusivePtr<detail::RefCounted> hooks;
+  detail::IntrusivePtr<detail::RefCounted> in_use;  // held by every operator made of it
+  std::string problem;  // what is wrong with the registration; reported when the operator is used
+
+  FunctionDevice* Find(DeviceType type) {
+    for (FunctionDevice& device : devices)
+      if (device.type == type) return &device;
+    return nullptr;
+  }
+};
+
+// Fills in a record; made by REGISTER_OP. Devices are "cpu" (also when none is given), "gpu",
+// "cpu_stream", or the name of a device type of your own. A function may be a function, a function
+// pointer or a lambda.
+//
+//   int forward(std::map<std::string, std::string> attrs, std::vector<OpTensor> inputs,
+//               std::vector<OpTensor> outputs, OpResource res);
+//   REGISTER_OP(my_gemm).setForward(forward, "cpu").setBackward(backward, "cpu")
+//       .setParseAttrs(parseAttrs).setInferType(inferType).setInferShape(inferShape);
+//
+// Attributes arrive in a map of strings, by value or const reference; tensors in a vector, by
+// value, reference or pointer; the answer is int (1 is success), bool, ReturnValue, Status or void.
+// The form that allocates nothing is
+//   Status forward(const AttrMap&, std::span<const OpTensor>, std::span<OpTensor>, OpResource&);
+//
+// Host is who takes the record, and hears of what is added to it: FunctionOpHost in a program,
+// LibraryOpHost in a library. A template, so that either is compiled only where one is registered.
+template <class Record, class Host>
+class BasicFunctionOpBuilder {
+ public:
+  BasicFunctionOpBuilder(const char* name, const char* file, int line) noexcept
+      : record_(new Record), host_(record_) {
+    Guarded([&] {
+      record_->name = name;
+      record_->file = file;
+      record_->line = line;
+      host_.Begin();
+    });
+  }
+
+  // Computes the outputs. Their shapes are those that inferShape says; without it, those that the
+  // output tensors have before the run.
+  template <class F>
+  BasicFunctionOpBuilder& setForward(F f, const char* device = "cpu") {
+    static_assert(detail::kIsForward<F>,
+                  "setForward(f): write int f(std::map<std::string, std::string> attrs, "
+                  "std::vector<OpTensor> inputs, std::vector<OpTensor> outputs, OpResource res) or "
+                  "Status f(const AttrMap&, std::span<const OpTensor>, std::span<OpTensor>, "
+                  "OpResource&)");
+    if constexpr (detail::kIsForward<F>)
+      OnDevice(device, "setForward", &FunctionDevice::forward, FunctionPass::kForward,
+               detail::MakeForward(std::move(f), detail::FunctionParameters<F>{}));
+    return *this;
+  }
+  // Computes the gradients of the inputs from those of the outputs, the inputs and the outputs, in
+  // this order: the operator <name>_backward, and the gradient of this one.
+  template <class F>
+  BasicFunctionOpBuilder& setBackward(F f, const char* device = "cpu") {
+    static_assert(detail::kIsForward<F>,
+                  "setBackward(f): write int f(std::map<std::string, std::string> attrs, "
+                  "std::vector<OpTensor> inputs, std::vector<OpTensor> outputs, OpResource res) or "
+                  "Status f(const AttrMap&, std::span<const OpTensor>, std::span<OpTensor>, "
+                  "OpResource&)");
+    if constexpr (detail::kIsForward<F>)
+      OnDevice(device, "setBackward", &FunctionDevice::backward, FunctionPass::kBackward,
+               detail::MakeForward(std::move(f), detail::FunctionParameters<F>{}));
+    return *this;
+  }
+  // Makes the object that runs the operator. It is also asked for the gradient; with
+  // setNoGradient() it is not.
+  template <class F>
+  BasicFunctionOpBuilder& setCreateOpState(F f, const char* device = "cpu") {
+    static_assert(detail::kIsCreateState<F>,
+                  "setCreateOpState(f): write int f(std::map<std::string, std::string> attrs, "
+                  "StatefulOp** state), with OpContext context in the middle if you need the "
+                  "device; std::unique_ptr<StatefulOp>* also does for the state");
+    if constexpr (detail::kIsCreateState<F>) {
+      OnDevice(device, "setCreateOpState", &FunctionDevice::create_state, FunctionPass::kForward,
+               detail::MakeCreateState(std::move(f), detail::FunctionParameters<F>{}));
+      Guarded([&] {
+        if (auto* added = FindDevice(Host::DeviceName(device, "setCreateOpState")))
+          if (!record_->no_gradient) host_.Add(*added, FunctionPass::kBackward);
+      });
+    }
+    return *this;
+  }
+  // The operator has no gradient, as one whose StatefulOp has no Backward.
+  BasicFunctionOpBuilder& setNoGradient() {
+    Guarded([&] {
+      for (const FunctionDevice& device : record_->devices)
+        if (device.backward)
+          Throw(ErrorCode::kInvalidArgument, "setBackward(f) and setNoGradient() contradict");
+      record_->no_gradient = true;
+      host_.NoGradient();
+    });
+    return *this;
+  }
+  // Says how many inputs and outputs a node with these attributes has, and refuses wrong
+  // attributes. Without it any number goes.
+  template <class F>
+  BasicFunctionOpBuilder& setParseAttrs(F f) {
+    static_assert(detail::kIsParseAttrs<F>,
+                  "setParseAttrs(f): write int f(std::map<std::string, std::string> attrs, int* "
+                  "num_in, int* num_out)");
+    if constexpr (detail::kIsParseAttrs<F>)
+      Once(record_->parse_attrs, "setParseAttrs",
+           detail::MakeParseAttrs(std::move(f), detail::FunctionParameters<F>{}));
+    return *this;
+  }
+  // DTypes of outputs from those of inputs, or the reverse; numbers of DType, -1 for unknown.
+  // Without it every output has the dtype of input 0.
+  template <class F>
+  BasicFunctionOpBuilder& setInferType(F f) {
+    static_assert(detail::kIsInferType<F>,
+                  "setInferType(f): write int f(std::map<std::string, std::string> attrs, "
+                  "std::vector<int>& intypes, std::vector<int>& outtypes)");
+    if constexpr (detail::kIsInferType<F>)
+      Once(record_->infer_type, "setInferType",
+           detail::MakeInferType(std::move(f), detail::FunctionParameters<F>{}));
+    return *this;
+  }
+  // Shapes of outputs from those of inputs, or the reverse. Unknown are an extent of -1 (the
+  // largest number as unsigned int) and, where the value has not been seen yet, an empty shape.
+  // While something is unknown a failure means that nothing can be said yet.
+  template <class F>
+  BasicFunctionOpBuilder& setInferShape(F f) {
+    static_assert(detail::kIsInferShape<F>,
+                  "setInferShape(f): write int f(std::map<std::string, std::string> attrs, "
+                  "std::vector<std::vector<unsigned int>>& inshapes, "
+                  "std::vector<std::vector<unsigned int>>& outshapes), or with int64_t");
+    if constexpr (detail::kIsInferShape<F>)
+      Once(record_->infer_shape, "setInferShape",
+           detail::MakeInferShape(std::move(f), detail::FunctionParameters<F>{}));
+    return *this;
+  }
+  // Inputs that are written to.
+  template <class F>
+  BasicFunctionOpBuilder& setMutateInputs(F f) {
+    static_assert(detail::kIsMutateInputs<F>,
+                  "setMutateInputs(f): write int f(std::map<std::string, std::string> attrs, "
+                  "std::vector<int>& input_indices), or setMutateInputs({0, 2})");
+    if constexpr (detail::kIsMutateInputs<F>)
+      Once(record_->mutate_inputs, "setMutateInputs",
+           detail::MakeMutateInputs(std::move(f), detail::FunctionParameters<F>{}));
+    return *this;
+  }
+  BasicFunctionOpBuilder& setMutateInputs(std::initializer_list<int> inputs) {
+    Once(record_->mutate_inputs, "setMutateInputs",
+         MutateInputsFunction(
+             [list = std::vector<int>(inputs)](const AttrMap&, std::vector<int>& out) -> OpStatus {
+               out = list;
+               return {};
+             }));
+    return *this;
+  }
+  // Memory for the whole of a run of either pass, known from the shapes of the forward inputs
+  // before it, so that a plan can hold it.
+  BasicFunctionOpBuilder& setScratch(int64_t bytes) {
+    Once(record_->scratch, "setScratch",
+         ScratchFunction([bytes](const AttrMap&, const ShapeVectors&) { return bytes; }));
+    return *this;
+  }
+  template <class F>
+    requires(!std::is_arithmetic_v<F>)
+  BasicFunctionOpBuilder& setScratch(F f) {
+    static_assert(detail::kIsScratch<F>,
+                  "setScratch(f): write int64_t f(const AttrMap& attrs, const "
+                  "std::vector<std::vector<int64_t>>& inshapes), or setScratch(bytes)");
+    if constexpr (detail::kIsScratch<F>)
+      Once(record_->scratch, "setScratch",
+           detail::MakeScratch(std::move(f), detail::FunctionParameters<F>{}));
+    return *this;
+  }
+  // Pairs {input, output} that may share memory.
+  BasicFunctionOpBuilder& setInplace(std::initializer_list<std::pair<int, int>> pairs) {
+    Guarded([&] { record_->inplace.insert(record_->inplace.end(), pairs.begin(), pairs.end()); });
+    return *this;
+  }
+  BasicFunctionOpBuilder& setIsSubgraphOp() { return record_->is_subgraph_op = true, *this; }
+  // The functions respect strides(). Otherwise strided inputs arrive as dense copies.
+  BasicFunctionOpBuilder& setAcceptStrides() { return record_->accepts_strides = true, *this; }
+  // The functions respect OpReq::kAdd. Otherwise the toolkit adds their results up.
+  BasicFunctionOpBuilder& setAcceptAdd() { return record_->accepts_add = true, *this; }
+  // forward may end after it has returned: it takes OpResource::defer(), and whoever holds that
+  // completes it. On the CPU; on streams the stream does it.
+  BasicFunctionOpBuilder& setAsync() { return record_->is_async = true, *this; }
+  // Two runs on the same inputs may differ (random numbers), or have an effect beside the outputs:
+  // a graph never merges, folds or drops such nodes.
+  BasicFunctionOpBuilder& setHasEffects() {
+    Guarded([&] { record_->has_effects = true, host_.HasEffects(); });
+    return *this;
+  }
+  BasicFunctionOpBuilder& setDoc(const char* doc) {
+    Guarded([&] { record_->doc = doc, host_.Doc(); });
+    return *this;
+  }
+
+ private:
+  // Static initialisers must not throw: what is wrong is kept for whoever uses the operator.
+  template <class F>
+  void Guarded(F call) noexcept {
+    try {
+      call();
+    } catch (const std::exception& error) {
+      AddProblem(error.what());
+    } catch (...) {
+      AddProblem("it threw something that is not a std::exception");
+    }
+  }
+  void AddProblem(const std::string& text) noexcept {
+    try {
+      std::string problem = StrCat("REGISTER_OP(", record_->name, ") at ", record_->file, ":",
+                                   record_->line, ": ", text);
+      host_.Problem(problem);
+      if (record_->problem.empty()) record_->problem = std::move(problem);
+    } catch (...) {  // no memory to report it in
+    }
+  }
+  template <class Function>
+  void Once(Function& slot, const char* setter, Function function) {
+    if (slot) return AddProblem(StrCat(setter, " is called twice"));
+    slot = std::move(function);
+  }
+  FunctionDevice* FindDevice(std::string_view name) {
+    for (FunctionDevice& device : record_->devices)
+      if (device.name == name) return &device;
+    return nullptr;
+  }
+  template <class Function>
+  void OnDevice(const char* name, const char* setter, Function FunctionDevice::*slot,
+                FunctionPass pass, Function function) {
+    Guarded([&] {
+      FunctionDevice added;
+      added.name = Host::DeviceName(name, setter);
+      FunctionDevice* functions = FindDevice(added.name);
+      if (!functions) functions = &record_->devices.emplace_back(std::move(added));
+      if (pass == FunctionPass::kBackward && record_->no_gradient)
+        Throw(ErrorCode::kInvalidArgument, "setBackward(f) and setNoGradient() contradict");
+      if (functions->*slot)
+        Throw(ErrorCode::kInvalidArgument, setter, "(f, \"", name, "\") is called twice");
+      functions->*slot = std::move(function);
+      host_.Add(*functions, pass);
+    });
+  }
+
+  detail::IntrusivePtr<Record> record_;
+  Host host_;
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_FUNCTION_OP_HPP_
+
+// ---- opkit/op/function/function_calls.hpp
 // How the host calls the functions of a FunctionOpRecord: what they fail with becomes an Error that
 // names them, and what they infer is checked against the node.
-#ifndef OPKIT_OP_FUNCTION_CALLS_HPP_
-#define OPKIT_OP_FUNCTION_CALLS_HPP_
+#ifndef OPKIT_OP_FUNCTION_FUNCTION_CALLS_HPP_
+#define OPKIT_OP_FUNCTION_FUNCTION_CALLS_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -14739,7 +14739,7 @@ int64_t FunctionScratch(Record& record, FunctionPass pass, const OperatorDef& de
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_OP_FUNCTION_CALLS_HPP_
+#endif  // OPKIT_OP_FUNCTION_FUNCTION_CALLS_HPP_
 
 // ---- opkit/op/operator.hpp
 // Operator<Context>: the class that op authors derive from. It owns the device context and turns
@@ -14999,12 +14999,12 @@ class Operator : public OperatorBase {
 
 #endif  // OPKIT_OP_OPERATOR_HPP_
 
-// ---- opkit/op/function_body.hpp
+// ---- opkit/op/function/function_body.hpp
 // FunctionBody: one instance of a function operator, whatever its device: attributes, state, the
 // views its functions are called with, scratch, requests. Nothing is allocated in a run whose
 // shapes are those of the run before.
-#ifndef OPKIT_OP_FUNCTION_BODY_HPP_
-#define OPKIT_OP_FUNCTION_BODY_HPP_
+#ifndef OPKIT_OP_FUNCTION_FUNCTION_BODY_HPP_
+#define OPKIT_OP_FUNCTION_FUNCTION_BODY_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -15513,13 +15513,13 @@ class FunctionBody {
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_OP_FUNCTION_BODY_HPP_
+#endif  // OPKIT_OP_FUNCTION_FUNCTION_BODY_HPP_
 
-// ---- opkit/op/gradient_maker.hpp
+// ---- opkit/op/gradient/gradient_maker.hpp
 // GradientMakerBase: says which operators compute the gradients of a node's inputs from those of
 // its outputs. What op authors derive from; gradient.hpp registers it.
-#ifndef OPKIT_OP_GRADIENT_MAKER_HPP_
-#define OPKIT_OP_GRADIENT_MAKER_HPP_
+#ifndef OPKIT_OP_GRADIENT_GRADIENT_MAKER_HPP_
+#define OPKIT_OP_GRADIENT_GRADIENT_MAKER_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -15757,7 +15757,7 @@ using GradientMakerBase = BasicGradientMaker<GradientValue, GradientNames>;
 
 }  // namespace opkit
 
-#endif  // OPKIT_OP_GRADIENT_MAKER_HPP_
+#endif  // OPKIT_OP_GRADIENT_GRADIENT_MAKER_HPP_
 
 // ---- opkit/op/registration.hpp
 // The registration macros: OPERATOR_SCHEMA and REGISTER_<DEVICE>_OPERATOR. Each is a static
@@ -15930,12 +15930,12 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
 
 #endif  // OPKIT_OP_REGISTRATION_HPP_
 
-// ---- opkit/op/gradient.hpp
+// ---- opkit/op/gradient/gradient.hpp
 // Gradients by operator: REGISTER_GRADIENT names its maker, other macros say that there is none.
 // GetGradientForOp is asked node by node by whoever differentiates a graph, and by the gradient
 // checker.
-#ifndef OPKIT_OP_GRADIENT_HPP_
-#define OPKIT_OP_GRADIENT_HPP_
+#ifndef OPKIT_OP_GRADIENT_GRADIENT_HPP_
+#define OPKIT_OP_GRADIENT_GRADIENT_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -16134,13 +16134,13 @@ OPKIT_IMAGE_LOCAL bool RegisterGradient(const char* op, GradientKind kind,
 #define OPKIT_SHOULD_NOT_DO_GRADIENT(name) OPKIT_GRADIENT_STATEMENT(name, kShouldNot)
 #define OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(name) OPKIT_GRADIENT_STATEMENT(name, kNotImplemented)
 
-#endif  // OPKIT_OP_GRADIENT_HPP_
+#endif  // OPKIT_OP_GRADIENT_GRADIENT_HPP_
 
-// ---- opkit/op/function_operator.hpp
+// ---- opkit/op/function/function_operator.hpp
 // Operators made of functions, in the program that runs them: FunctionOperator<Context> runs a
 // record, and FunctionOpHost turns it into a schema, kernels and a gradient.
-#ifndef OPKIT_OP_FUNCTION_OPERATOR_HPP_
-#define OPKIT_OP_FUNCTION_OPERATOR_HPP_
+#ifndef OPKIT_OP_FUNCTION_FUNCTION_OPERATOR_HPP_
+#define OPKIT_OP_FUNCTION_FUNCTION_OPERATOR_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -16440,7 +16440,7 @@ using FunctionOpBuilder =
       ::opkit::FunctionOpBuilder(#name, __FILE__, __LINE__)
 #endif
 
-#endif  // OPKIT_OP_FUNCTION_OPERATOR_HPP_
+#endif  // OPKIT_OP_FUNCTION_FUNCTION_OPERATOR_HPP_
 
 // ---- opkit/op/observers.hpp
 // Ready observers: how often an operator or a net runs, how long it takes, and what an operator
@@ -16735,11 +16735,11 @@ struct FixedName {
 
 #endif  // OPKIT_BASE_FIXED_NAME_HPP_
 
-// ---- opkit/op/typed_values.hpp
+// ---- opkit/op/typed/typed_values.hpp
 // The parameters of a typed operator: In, OptionalIn, Out and Attr. Each carries its name in its
 // type; each is copied into a kernel's lambda, on any device.
-#ifndef OPKIT_OP_TYPED_VALUES_HPP_
-#define OPKIT_OP_TYPED_VALUES_HPP_
+#ifndef OPKIT_OP_TYPED_TYPED_VALUES_HPP_
+#define OPKIT_OP_TYPED_TYPED_VALUES_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -16837,13 +16837,13 @@ class Attr {
 
 }  // namespace opkit
 
-#endif  // OPKIT_OP_TYPED_VALUES_HPP_
+#endif  // OPKIT_OP_TYPED_TYPED_VALUES_HPP_
 
-// ---- opkit/op/typed_signature.hpp
+// ---- opkit/op/typed/typed_signature.hpp
 // The signature of a typed operator's function as a table that the compiler reads: kind, name,
 // place, dtype or attribute type of each parameter, and the sentences for what cannot be read.
-#ifndef OPKIT_OP_TYPED_SIGNATURE_HPP_
-#define OPKIT_OP_TYPED_SIGNATURE_HPP_
+#ifndef OPKIT_OP_TYPED_TYPED_SIGNATURE_HPP_
+#define OPKIT_OP_TYPED_TYPED_SIGNATURE_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -17111,14 +17111,14 @@ consteval bool CheckTypedFunction() {
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_OP_TYPED_SIGNATURE_HPP_
+#endif  // OPKIT_OP_TYPED_TYPED_SIGNATURE_HPP_
 
-// ---- opkit/op/typed_kernel.hpp
+// ---- opkit/op/typed/typed_kernel.hpp
 // TypedOperator: the Operator<Context> that calls a typed operator's function. It reads attributes
 // once, infers output shapes when the inputs' change, binds the parameters and picks the element
 // type.
-#ifndef OPKIT_OP_TYPED_KERNEL_HPP_
-#define OPKIT_OP_TYPED_KERNEL_HPP_
+#ifndef OPKIT_OP_TYPED_TYPED_KERNEL_HPP_
+#define OPKIT_OP_TYPED_TYPED_KERNEL_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -17434,13 +17434,13 @@ class TypedOperator final : public TypedOperatorBase<Context> {
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_OP_TYPED_KERNEL_HPP_
+#endif  // OPKIT_OP_TYPED_TYPED_KERNEL_HPP_
 
-// ---- opkit/op/typed_schema.hpp
+// ---- opkit/op/typed/typed_schema.hpp
 // TypedSchema: an OpSchema filled in from the table of a typed operator's parameters, and the shape
 // rules that its builder adds, run in order as the schema's inference.
-#ifndef OPKIT_OP_TYPED_SCHEMA_HPP_
-#define OPKIT_OP_TYPED_SCHEMA_HPP_
+#ifndef OPKIT_OP_TYPED_TYPED_SCHEMA_HPP_
+#define OPKIT_OP_TYPED_TYPED_SCHEMA_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -17593,7 +17593,7 @@ using TypedSchemaPtr = IntrusivePtr<TypedSchema>;
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_OP_TYPED_SCHEMA_HPP_
+#endif  // OPKIT_OP_TYPED_TYPED_SCHEMA_HPP_
 
 // ---- opkit/op/typed_operator.hpp
 // Typed operators: one function template, and everything else (arity, dtypes, attribute names and
@@ -18648,11 +18648,11 @@ const G* SubgraphOf(const OperatorDef& def, std::string_view name) {
 
 #endif  // OPKIT_GRAPH_SUBGRAPH_HPP_
 
-// ---- opkit/graph/pass_rules.hpp
+// ---- opkit/graph/passes/pass_rules.hpp
 // What every pass must know of a node before it drops, runs or merges it, and the copy of a graph
 // with another choice of constants and nodes that passes end with.
-#ifndef OPKIT_GRAPH_PASS_RULES_HPP_
-#define OPKIT_GRAPH_PASS_RULES_HPP_
+#ifndef OPKIT_GRAPH_PASSES_PASS_RULES_HPP_
+#define OPKIT_GRAPH_PASSES_PASS_RULES_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -18736,13 +18736,13 @@ G WithContents(const G& graph, Constants constants, Nodes nodes) {
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_GRAPH_PASS_RULES_HPP_
+#endif  // OPKIT_GRAPH_PASSES_PASS_RULES_HPP_
 
-// ---- opkit/graph/evaluate_node.hpp
+// ---- opkit/graph/passes/evaluate_node.hpp
 // EvaluateNode: runs a node whose inputs are known before the graph runs. Constant folding puts the
 // results into the graph; inference reads shapes from them.
-#ifndef OPKIT_GRAPH_EVALUATE_NODE_HPP_
-#define OPKIT_GRAPH_EVALUATE_NODE_HPP_
+#ifndef OPKIT_GRAPH_PASSES_EVALUATE_NODE_HPP_
+#define OPKIT_GRAPH_PASSES_EVALUATE_NODE_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -18776,7 +18776,7 @@ std::vector<Value> EvaluateNode(const Def& def, const std::vector<const Value*>&
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_GRAPH_EVALUATE_NODE_HPP_
+#endif  // OPKIT_GRAPH_PASSES_EVALUATE_NODE_HPP_
 
 // ---- opkit/graph/graph_inference.hpp
 // InferGraph: dtypes and shapes of every value of a graph, from what is known of its inputs and
@@ -19252,307 +19252,10 @@ std::string ToDot(const G& graph, const GraphTypes& types, const DotOptions& opt
 
 #endif  // OPKIT_GRAPH_DOT_HPP_
 
-// ---- opkit/graph/memory_types.hpp
-// What the memory planner takes and gives: buffers with lifetimes in, offsets in one arena out.
-// Plain numbers: it knows no graph, and lifetimes.hpp makes these of one.
-#ifndef OPKIT_GRAPH_MEMORY_TYPES_HPP_
-#define OPKIT_GRAPH_MEMORY_TYPES_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-
-// A buffer that is live in the half-open span [lower, upper) of any clock: step numbers of a fixed
-// order, say. `size` is in bytes and may be 0; `alignment` of the offset is a power of two.
-struct MemoryInterval {
-  int64_t lower = 0;
-  int64_t upper = 1;
-  int64_t size = 0;
-  int64_t alignment = 1;
-};
-
-// For each buffer those that it must not overlap, each pair listed on both sides: the partners of
-// buffer i are others[starts[i]] up to others[starts[i + 1]]. Both empty: spans of time decide.
-struct MemoryConflicts {
-  std::vector<int64_t> starts;
-  std::vector<int> others;
-  bool empty() const { return starts.empty(); }
-};
-
-struct MemoryPlanOptions {
-  // Both bound the search that follows the greedy portfolio; it also ends as soon as the arena is
-  // as small as the lower bound. Zero for either: the portfolio alone.
-  Timeout time_budget = {};
-  // Steps of the search, each about 5 ns. A plan made within steps alone is the same on every
-  // machine. The default with a time budget is no limit; without one it is kDefaultSteps, but at
-  // most kStepsPerSquare times the square of the buffers where conflicts are more than spans say:
-  // that search cannot prove that there is nothing lower, and finds little more after 3,000 moves.
-  int64_t max_steps = -1;
-  static constexpr int64_t kDefaultSteps = 10'000'000;
-  static constexpr int64_t kStepsPerSquare = 400;
-  uint64_t seed = 0;
-  // An arena that is small enough: the search stops there.
-  int64_t enough_bytes = 0;
-};
-
-struct MemoryPlan {
-  std::vector<int64_t> offsets;  // one for each buffer, in the order given
-  int64_t arena_bytes = 0;       // a multiple of the smallest alignment among the buffers
-  // No arena can be smaller: the largest set of buffers that are live together, each rounded up to
-  // the smallest alignment. With listed conflicts: a set of buffers that all conflict, the largest
-  // for up to 1,024 buffers whose order in time is partial.
-  int64_t lower_bound_bytes = 0;
-  int64_t naive_bytes = 0;      // every buffer in a place of its own
-  int64_t steps = 0;            // of the search
-  double seconds = 0;           // what planning took
-  const char* method = "none";  // which order or search found it
-  // 1 is perfect.
-  double ratio() const {
-    return lower_bound_bytes == 0
-               ? 1
-               : static_cast<double>(arena_bytes) / static_cast<double>(lower_bound_bytes);
-  }
-};
-
-}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_MEMORY_TYPES_HPP_
-
-// ---- opkit/graph/memory_svg.hpp
-// A memory plan as a picture: time from left to right, addresses from bottom to top, a rectangle
-// for each buffer, coloured by how long it lives, and a line at the lower bound.
-#ifndef OPKIT_GRAPH_MEMORY_SVG_HPP_
-#define OPKIT_GRAPH_MEMORY_SVG_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-
-struct MemorySvgOptions {
-  std::string title = "Memory plan";
-  std::string time_label = "step";
-  std::vector<std::string> names;  // of the buffers; empty: their indices
-  int width = 1200;
-  int height = 700;
-};
-
-namespace detail {
-
-// "1.5 MiB"
-inline std::string FormatBytes(int64_t bytes) {
-  const char* const kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-  int unit = 0;
-  auto value = static_cast<double>(bytes);
-  for (; value >= 1024 && unit < 6; ++unit) value /= 1024;
-  char digits[32];
-  const auto end = std::to_chars(digits, digits + sizeof digits, value, std::chars_format::general,
-                                 value >= 1000 ? 4 : 3);
-  return std::string(digits, end.ptr) + " " + kUnits[unit];
-}
-
-inline std::string EscapeXml(std::string_view text) {
-  std::string out;
-  for (char c : text) {
-    if (c == '&')
-      out += "&amp;";
-    else if (c == '<')
-      out += "&lt;";
-    else if (c == '>')
-      out += "&gt;";
-    else if (c == '"')
-      out += "&quot;";
-    else if (static_cast<unsigned char>(c) < 32)
-      out += ' ';  // control characters are not XML
-    else
-      out += c;
-  }
-  return out;
-}
-
-// The largest of 1, 2, 5, 10, … (powers of two for bytes) of which about six fit.
-inline double NiceStep(double span, bool bytes) {
-  double step = 1;
-  if (bytes) {
-    while (step * 6 < span) step *= 2;
-    return step;
-  }
-  for (int i = 0; step * 8 < span; ++i) step *= i % 3 == 1 ? 2.5 : 2;
-  return step;
-}
-
-template <class Interval>
-class MemorySvg {
- public:
-  MemorySvg(const std::vector<Interval>& buffers, const MemoryPlan& plan,
-            const MemorySvgOptions& options)
-      : buffers_(buffers), plan_(plan), options_(options) {
-    if (plan.offsets.size() != buffers.size())
-      Throw(ErrorCode::kInvalidArgument, "expected an offset for each of ", buffers.size(),
-            " buffers, found ", plan.offsets.size());
-    if (!options.names.empty() && options.names.size() != buffers.size())
-      Throw(ErrorCode::kInvalidArgument, "expected a name for each of ", buffers.size(),
-            " buffers, or none; found ", options.names.size());
-    for (const Interval& buffer : buffers) {
-      if (begin_ == end_) {
-        begin_ = static_cast<double>(buffer.lower);
-        shortest_ = Length(buffer);
-      }
-      begin_ = (std::min)(begin_, static_cast<double>(buffer.lower));
-      end_ = (std::max)(end_, static_cast<double>(buffer.upper));
-      longest_ = (std::max)(longest_, Length(buffer));
-      shortest_ = (std::min)(shortest_, Length(buffer));
-    }
-    if (begin_ >= end_) end_ = begin_ + 1;
-    top_ = plan.arena_bytes > 0 ? static_cast<double>(plan.arena_bytes) : 1;
-  }
-
-  std::string Draw() {
-    const int width = options_.width, height = options_.height;
-    Add("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"", width, "\" height=\"", height);
-    Add("\" viewBox=\"0 0 ", width, " ", height);
-    Add("\" font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" "
-        "fill=\"#fff\"/>\n");
-    Add("<text x=\"", kLeft, "\" y=\"24\" font-size=\"17\" font-weight=\"bold\">");
-    Add(EscapeXml(options_.title), "</text>\n");
-    Add("<text x=\"", kLeft, "\" y=\"44\" fill=\"#444\">");
-    Add(FormatBytes(plan_.arena_bytes), " arena, lower bound ",
-        FormatBytes(plan_.lower_bound_bytes));
-    Add(", ratio ", Rounded(plan_.ratio(), 4), "; ", FormatBytes(plan_.naive_bytes));
-    Add(" without sharing; ", buffers_.size(), " buffers, ", EscapeXml(plan_.method));
-    Add("</text>\n");
-    DrawAxes();
-    for (size_t i = 0; i < buffers_.size(); ++i) DrawBuffer(i);
-    DrawBound();
-    DrawLegend();
-    out_ += "</svg>\n";
-    return std::move(out_);
-  }
-
- private:
-  static constexpr int kLeft = 86, kRight = 24, kTop = 62, kBottom = 52;
-
-  void Add(const Text& a, const Text& b = {}, const Text& c = {}, const Text& d = {}) {
-    out_ += StrCat(a, b, c, d);
-  }
-  static std::string Rounded(double value, int digits = 2) {
-    char text[64];
-    const auto end =
-        std::to_chars(text, text + sizeof text, value, std::chars_format::fixed, digits);
-    return std::string(text, end.ptr);
-  }
-  static double Length(const Interval& buffer) {
-    return static_cast<double>(buffer.upper) - static_cast<double>(buffer.lower);
-  }
-  double X(double time) const {
-    return kLeft + (time - begin_) / (end_ - begin_) * (options_.width - kLeft - kRight);
-  }
-  double Y(double address) const {
-    const int bottom = options_.height - kBottom;
-    return bottom - address / top_ * (bottom - kTop);
-  }
-  void Line(double x1, double y1, double x2, double y2, const char* style) {
-    Add("<line x1=\"", Rounded(x1), "\" y1=\"", Rounded(y1));
-    Add("\" x2=\"", Rounded(x2), "\" y2=\"", Rounded(y2));
-    Add("\" ", style, "/>\n");
-  }
-  void Label(double x, double y, const char* style, std::string_view text) {
-    Add("<text x=\"", Rounded(x), "\" y=\"", Rounded(y));
-    Add("\" ", style, ">", EscapeXml(text));
-    Add("</text>\n");
-  }
-
-  void DrawAxes() {
-    constexpr const char* kGrid = "stroke=\"#ddd\"";
-    const double step = NiceStep(end_ - begin_, false);
-    for (double time = step * static_cast<double>(static_cast<int64_t>(begin_ / step));
-         time <= end_; time += step) {
-      if (time < begin_) continue;
-      Line(X(time), kTop, X(time), Y(0), kGrid);
-      Label(X(time), Y(0) + 17, "text-anchor=\"middle\"", StrCat(static_cast<int64_t>(time)));
-    }
-    const double bytes = NiceStep(top_, true);
-    for (double address = 0; address <= top_; address += bytes) {
-      Line(kLeft, Y(address), X(end_), Y(address), kGrid);
-      Label(kLeft - 8, Y(address) + 4, "text-anchor=\"end\"",
-            FormatBytes(static_cast<int64_t>(address)));
-    }
-    Label((kLeft + X(end_)) / 2, options_.height - 14, "text-anchor=\"middle\"",
-          options_.time_label);
-    Add("<text transform=\"translate(18 ", Rounded((kTop + Y(0)) / 2), ") rotate(-90)\" ",
-        "text-anchor=\"middle\">address</text>\n");
-  }
-
-  // The shortest lives are blue, the longest red, on a logarithmic scale.
-  std::string Colour(double length) const {
-    const double share = longest_ > shortest_ ? __builtin_log(length / shortest_) /
-                                                    __builtin_log(longest_ / shortest_)
-                                              : 0;
-    return StrCat("hsl(", static_cast<int>(215 - 205 * share), ",65%,68%)");
-  }
-
-  void DrawBuffer(size_t i) {
-    const Interval& buffer = buffers_[i];
-    if (buffer.size == 0) return;
-    const auto lower = static_cast<double>(buffer.lower);
-    const auto offset = static_cast<double>(plan_.offsets[i]);
-    const double x = X(lower), width = X(static_cast<double>(buffer.upper)) - x;
-    const double y = Y(offset + static_cast<double>(buffer.size)), height = Y(offset) - y;
-    const std::string name = options_.names.empty() ? std::to_string(i) : options_.names[i];
-    Add("<rect x=\"", Rounded(x), "\" y=\"", Rounded(y));
-    Add("\" width=\"", Rounded(width), "\" height=\"", Rounded(height));
-    Add("\" fill=\"", Colour(Length(buffer)), "\" stroke=\"#333\" stroke-width=\"0.5\"><title>");
-    Add(EscapeXml(name), ": ", FormatBytes(buffer.size), " at ");
-    Add(plan_.offsets[i], ", live from ", buffer.lower, " to ");
-    Add(buffer.upper, "</title></rect>\n");
-    // A label where there is room for it; 7 is a character's width.
-    if (height >= 13 && width >= 7 * static_cast<double>(name.size()) + 6)
-      Label(x + width / 2, y + height / 2 + 4, "text-anchor=\"middle\" pointer-events=\"none\"",
-            name);
-  }
-
-  void DrawBound() {
-    if (plan_.lower_bound_bytes <= 0) return;
-    const double y = Y(static_cast<double>(plan_.lower_bound_bytes));
-    Line(kLeft, y, X(end_), y, "stroke=\"#c00\" stroke-dasharray=\"6 4\"");
-    Label(X(end_) - 4, y + 14, "text-anchor=\"end\" fill=\"#c00\"", "lower bound");
-  }
-
-  void DrawLegend() {
-    const double y = options_.height - 24;
-    constexpr int kSteps = 8, kWidth = 16;
-    const double left = options_.width - kRight - kSteps * kWidth - 60;
-    Label(left - 6, y + 10, "text-anchor=\"end\"", "lives short");
-    for (int i = 0; i < kSteps; ++i) {
-      const double share = static_cast<double>(i) / (kSteps - 1);
-      Add("<rect x=\"", Rounded(left + i * kWidth), "\" y=\"", Rounded(y));
-      Add("\" width=\"", kWidth, "\" height=\"12\" fill=\"hsl(",
-          static_cast<int>(215 - 205 * share));
-      out_ += ",65%,68%)\"/>\n";
-    }
-    Label(left + kSteps * kWidth + 6, y + 10, "", "long");
-  }
-
-  const std::vector<Interval>& buffers_;
-  const MemoryPlan& plan_;
-  const MemorySvgOptions& options_;
-  double begin_ = 0, end_ = 0, shortest_ = 1, longest_ = 1, top_ = 1;
-  std::string out_;
-};
-
-}  // namespace detail
-
-// An SVG document of the plan: axes with units, a label on every buffer that has room for one, what
-// a buffer is when pointed at, and bytes, bound and ratio in the title.
-template <class Interval = MemoryInterval>
-std::string DrawMemoryPlan(const std::vector<Interval>& buffers, const MemoryPlan& plan,
-                           const MemorySvgOptions& options = {}) {
-  return detail::MemorySvg(buffers, plan, options).Draw();
-}
-
-}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_MEMORY_SVG_HPP_
-
-// ---- opkit/graph/common_subexpressions.hpp
+// ---- opkit/graph/passes/common_subexpressions.hpp
 // MergeCommonSubexpressions: of nodes that compute the same of the same values, one is enough.
-#ifndef OPKIT_GRAPH_COMMON_SUBEXPRESSIONS_HPP_
-#define OPKIT_GRAPH_COMMON_SUBEXPRESSIONS_HPP_
+#ifndef OPKIT_GRAPH_PASSES_COMMON_SUBEXPRESSIONS_HPP_
+#define OPKIT_GRAPH_PASSES_COMMON_SUBEXPRESSIONS_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -19727,13 +19430,13 @@ G MergeCommonSubexpressions(const G& graph) {
 
 }  // namespace opkit
 
-#endif  // OPKIT_GRAPH_COMMON_SUBEXPRESSIONS_HPP_
+#endif  // OPKIT_GRAPH_PASSES_COMMON_SUBEXPRESSIONS_HPP_
 
-// ---- opkit/graph/constant_folding.hpp
+// ---- opkit/graph/passes/constant_folding.hpp
 // FoldConstants: runs the nodes that have nothing but constants to read, and puts constants in
 // their place.
-#ifndef OPKIT_GRAPH_CONSTANT_FOLDING_HPP_
-#define OPKIT_GRAPH_CONSTANT_FOLDING_HPP_
+#ifndef OPKIT_GRAPH_PASSES_CONSTANT_FOLDING_HPP_
+#define OPKIT_GRAPH_PASSES_CONSTANT_FOLDING_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -19851,13 +19554,13 @@ G FoldConstants(const G& graph, const FoldOptions& options = {}) {
 
 }  // namespace opkit
 
-#endif  // OPKIT_GRAPH_CONSTANT_FOLDING_HPP_
+#endif  // OPKIT_GRAPH_PASSES_CONSTANT_FOLDING_HPP_
 
-// ---- opkit/graph/dead_nodes.hpp
+// ---- opkit/graph/passes/dead_nodes.hpp
 // RemoveDeadNodes: drops the nodes and constants from which nothing that a run leaves behind can be
 // reached.
-#ifndef OPKIT_GRAPH_DEAD_NODES_HPP_
-#define OPKIT_GRAPH_DEAD_NODES_HPP_
+#ifndef OPKIT_GRAPH_PASSES_DEAD_NODES_HPP_
+#define OPKIT_GRAPH_PASSES_DEAD_NODES_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -19939,7 +19642,7 @@ G RemoveDeadNodes(const G& graph) {
 
 }  // namespace opkit
 
-#endif  // OPKIT_GRAPH_DEAD_NODES_HPP_
+#endif  // OPKIT_GRAPH_PASSES_DEAD_NODES_HPP_
 
 // ---- opkit/graph/passes.hpp
 // PassList: a named, ordered list of functions from graph to graph that a program extends, and the
@@ -20066,11 +19769,1457 @@ BasicPassList<G> DefaultPasses(FoldOptions options = {}) {
 
 #endif  // OPKIT_GRAPH_PASSES_HPP_
 
-// ---- opkit/graph/lifetime_types.hpp
+// ---- opkit/graph/memory/types.hpp
+// What the memory planner takes and gives: buffers with lifetimes in, offsets in one arena out.
+// Plain numbers: it knows no graph, and lifetimes.hpp makes these of one.
+#ifndef OPKIT_GRAPH_MEMORY_TYPES_HPP_
+#define OPKIT_GRAPH_MEMORY_TYPES_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// A buffer that is live in the half-open span [lower, upper) of any clock: step numbers of a fixed
+// order, say. `size` is in bytes and may be 0; `alignment` of the offset is a power of two.
+struct MemoryInterval {
+  int64_t lower = 0;
+  int64_t upper = 1;
+  int64_t size = 0;
+  int64_t alignment = 1;
+};
+
+// For each buffer those that it must not overlap, each pair listed on both sides: the partners of
+// buffer i are others[starts[i]] up to others[starts[i + 1]]. Both empty: spans of time decide.
+struct MemoryConflicts {
+  std::vector<int64_t> starts;
+  std::vector<int> others;
+  bool empty() const { return starts.empty(); }
+};
+
+struct MemoryPlanOptions {
+  // Both bound the search that follows the greedy portfolio; it also ends as soon as the arena is
+  // as small as the lower bound. Zero for either: the portfolio alone.
+  Timeout time_budget = {};
+  // Steps of the search, each about 5 ns. A plan made within steps alone is the same on every
+  // machine. The default with a time budget is no limit; without one it is kDefaultSteps, but at
+  // most kStepsPerSquare times the square of the buffers where conflicts are more than spans say:
+  // that search cannot prove that there is nothing lower, and finds little more after 3,000 moves.
+  int64_t max_steps = -1;
+  static constexpr int64_t kDefaultSteps = 10'000'000;
+  static constexpr int64_t kStepsPerSquare = 400;
+  uint64_t seed = 0;
+  // An arena that is small enough: the search stops there.
+  int64_t enough_bytes = 0;
+};
+
+struct MemoryPlan {
+  std::vector<int64_t> offsets;  // one for each buffer, in the order given
+  int64_t arena_bytes = 0;       // a multiple of the smallest alignment among the buffers
+  // No arena can be smaller: the largest set of buffers that are live together, each rounded up to
+  // the smallest alignment. With listed conflicts: a set of buffers that all conflict, the largest
+  // for up to 1,024 buffers whose order in time is partial.
+  int64_t lower_bound_bytes = 0;
+  int64_t naive_bytes = 0;      // every buffer in a place of its own
+  int64_t steps = 0;            // of the search
+  double seconds = 0;           // what planning took
+  const char* method = "none";  // which order or search found it
+  // 1 is perfect.
+  double ratio() const {
+    return lower_bound_bytes == 0
+               ? 1
+               : static_cast<double>(arena_bytes) / static_cast<double>(lower_bound_bytes);
+  }
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_MEMORY_TYPES_HPP_
+
+// ---- opkit/graph/memory/problem.hpp
+// The memory planner's own form of its input: checked, empty buffers left out, sizes and alignments
+// in the largest unit that divides them all, time cut into as few sections as tell lifetimes apart.
+#ifndef OPKIT_GRAPH_MEMORY_PROBLEM_HPP_
+#define OPKIT_GRAPH_MEMORY_PROBLEM_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The planner's functions are templates over this and what it is made from, so that programs which
+// plan no memory do not compile them.
+struct MemoryProblem {
+  int count = 0;               // buffers that have a size
+  std::vector<int> buffer;     // of each, its index in the input
+  std::vector<int> size;       // in units
+  std::vector<int> alignment;  // in units, a power of two
+  std::vector<int> lower;      // sections [lower, upper) in which it is live
+  std::vector<int> upper;
+  int sections = 0;
+  std::vector<int> total;       // of each section, units live in it
+  std::vector<int64_t> starts;  // conflicts, as in MemoryConflicts; empty where there are too many
+  std::vector<int> others;
+  bool spans_decide = true;  // conflicts are those of the spans, no others
+  int64_t pairs = 0;         // how many conflicts there are
+  int64_t unit = 1;          // bytes
+  int64_t rounding = 1;      // bytes that every size was rounded up to
+  int bound = 0;             // units: no arena is smaller
+  int64_t bound_bytes = 0;
+  int64_t naive_bytes = 0;
+};
+
+// Stable; the keys stay where they are.
+template <class Key>
+void SortIndices(std::vector<int>& indices, const std::vector<Key>& keys) {
+  std::vector<int> merged(indices.size());
+  const size_t n = indices.size();
+  for (size_t width = 1; width < n; width *= 2) {
+    for (size_t begin = 0; begin < n; begin += 2 * width) {
+      size_t i = begin, middle = begin + width < n ? begin + width : n, j = middle;
+      const size_t left = middle, end = middle + width < n ? middle + width : n;
+      for (size_t k = begin; k < end; ++k) {
+        const bool right = i == left || (j < end && keys[static_cast<size_t>(indices[j])] <
+                                                        keys[static_cast<size_t>(indices[i])]);
+        merged[k] = indices[right ? j++ : i++];
+      }
+    }
+    indices.swap(merged);
+  }
+}
+
+inline int64_t GreatestCommonDivisor(int64_t a, int64_t b) {
+  while (b != 0) {
+    const int64_t rest = a % b;
+    a = b;
+    b = rest;
+  }
+  return a;
+}
+
+// Throws for a buffer that cannot be planned; the buffers' smallest alignment otherwise.
+template <class Interval>
+int64_t CheckMemoryIntervals(const std::vector<Interval>& intervals) {
+  if (intervals.size() > 1'000'000'000)
+    Throw(ErrorCode::kOutOfRange, "expected at most 1000000000 buffers, found ", intervals.size());
+  int64_t smallest = 0;
+  for (size_t i = 0; i < intervals.size(); ++i) {
+    const Interval& buffer = intervals[i];
+    if (buffer.lower >= buffer.upper)
+      Throw(ErrorCode::kInvalidArgument, "buffer ", i, " is live in [", buffer.lower, ", ",
+            buffer.upper, "): expected lower < upper");
+    if (buffer.size < 0)
+      Throw(ErrorCode::kInvalidArgument, "buffer ", i, " has ", buffer.size,
+            " bytes: expected 0 or more");
+    if (buffer.alignment <= 0 || (buffer.alignment & (buffer.alignment - 1)) != 0)
+      Throw(ErrorCode::kInvalidArgument, "buffer ", i, " has alignment ", buffer.alignment,
+            ": expected a power of two");
+    if (buffer.size > 0 && (smallest == 0 || buffer.alignment < smallest))
+      smallest = buffer.alignment;
+  }
+  return smallest == 0 ? 1 : smallest;
+}
+
+// Sizes, alignments and their unit.
+template <class Interval, class Problem>
+void MeasureBuffers(const std::vector<Interval>& intervals, Problem* problem) {
+  const int64_t rounding = problem->rounding = CheckMemoryIntervals(intervals);
+  int64_t unit = 0, worst = 0;  // worst: with the padding before each
+  for (size_t i = 0; i < intervals.size(); ++i) {
+    const Interval& buffer = intervals[i];
+    if (buffer.size == 0) continue;
+    problem->buffer.push_back(static_cast<int>(i));
+    int64_t padded = 0;
+    if (__builtin_add_overflow(buffer.size, rounding - 1, &padded) ||
+        __builtin_add_overflow(worst, buffer.alignment - rounding, &worst) ||
+        __builtin_add_overflow(worst, padded &= -rounding, &worst))
+      Throw(ErrorCode::kOutOfRange, "the buffers' sizes add up to more than an int64 holds at ",
+            "buffer ", i, " of ", buffer.size, " bytes");
+    problem->naive_bytes += padded;
+    unit = GreatestCommonDivisor(padded, unit);
+  }
+  problem->count = static_cast<int>(problem->buffer.size());
+  if (problem->count == 0) return;
+  for (int i : problem->buffer) {
+    const int64_t alignment = intervals[static_cast<size_t>(i)].alignment;
+    if (unit % alignment != 0) unit = GreatestCommonDivisor(unit, alignment);
+  }
+  // Offsets are int: where the exact unit is too small for that, sizes are rounded up to a larger
+  // one, by less than 2^-28 of them all.
+  while (worst / unit + problem->count >= int64_t{1} << 29) unit *= 2;
+  problem->unit = unit;
+  for (int i : problem->buffer) {
+    const Interval& buffer = intervals[static_cast<size_t>(i)];
+    const int64_t alignment = buffer.alignment / unit;
+    problem->size.push_back(static_cast<int>((buffer.size - 1) / unit + 1));
+    problem->alignment.push_back(static_cast<int>(alignment > 1 ? alignment : 1));
+  }
+}
+
+// Sections end where a buffer ends after another began: every other moment's live set is part of
+// one of theirs.
+template <class Interval, class Problem>
+void CutSections(const std::vector<Interval>& intervals, Problem* problem) {
+  const size_t n = problem->buffer.size();
+  std::vector<int64_t> lower, upper;
+  std::vector<int> begins, ends;
+  for (size_t i = 0; i < n; ++i) {
+    const Interval& buffer = intervals[static_cast<size_t>(problem->buffer[i])];
+    lower.push_back(buffer.lower);
+    upper.push_back(buffer.upper);
+    begins.push_back(static_cast<int>(i));
+  }
+  ends = begins;
+  SortIndices(begins, lower);
+  SortIndices(ends, upper);
+  problem->lower.resize(n);
+  problem->upper.resize(n);
+  int live = 0;
+  bool began = false;
+  int64_t live_bytes = 0;
+  for (size_t b = 0, e = 0; e < n;) {
+    const auto end = static_cast<size_t>(ends[e]);
+    if (b < n && lower[static_cast<size_t>(begins[b])] < upper[end]) {
+      const auto begin = static_cast<size_t>(begins[b++]);
+      problem->lower[begin] = problem->sections;
+      problem->pairs += live++;
+      live_bytes +=
+          (intervals[static_cast<size_t>(problem->buffer[begin])].size + problem->rounding - 1) &
+          -problem->rounding;
+      problem->bound_bytes = live_bytes > problem->bound_bytes ? live_bytes : problem->bound_bytes;
+      began = true;
+    } else {
+      if (began) ++problem->sections;
+      began = false;
+      problem->upper[end] = problem->sections;
+      --live;
+      live_bytes -=
+          (intervals[static_cast<size_t>(problem->buffer[end])].size + problem->rounding - 1) &
+          -problem->rounding;
+      ++e;
+    }
+  }
+  problem->total.assign(static_cast<size_t>(problem->sections) + 1, 0);
+  for (size_t i = 0; i < n; ++i) {
+    problem->total[static_cast<size_t>(problem->lower[i])] += problem->size[i];
+    problem->total[static_cast<size_t>(problem->upper[i])] -= problem->size[i];
+  }
+  for (size_t s = 0; s < problem->total.size(); ++s) {
+    if (s > 0) problem->total[s] += problem->total[s - 1];
+    problem->bound = problem->total[s] > problem->bound ? problem->total[s] : problem->bound;
+  }
+}
+
+// The conflicts of overlapping spans as lists. Costs time and space by their number.
+template <class Problem>
+void ListConflicts(Problem* problem) {
+  const size_t n = problem->buffer.size();
+  std::vector<int> order, live;
+  for (size_t i = 0; i < n; ++i) order.push_back(static_cast<int>(i));
+  SortIndices(order, problem->lower);
+  problem->starts.assign(n + 1, 0);
+  // Twice the same sweep: first it counts, then it fills.
+  for (const bool fill : {false, true}) {
+    live.clear();
+    for (int i : order) {
+      size_t kept = 0;
+      for (int other : live) {
+        if (problem->upper[static_cast<size_t>(other)] <= problem->lower[static_cast<size_t>(i)])
+          continue;
+        live[kept++] = other;
+        int64_t& at = problem->starts[static_cast<size_t>(i)];
+        int64_t& at_other = problem->starts[static_cast<size_t>(other)];
+        if (fill) {
+          problem->others[static_cast<size_t>(--at)] = other;
+          problem->others[static_cast<size_t>(--at_other)] = i;
+        } else {
+          ++at;
+          ++at_other;
+        }
+      }
+      live.resize(kept);
+      live.push_back(i);
+    }
+    if (fill) break;
+    int64_t sum = 0;  // then starts[i] is the end of i's list, and filling walks down to its start
+    for (int64_t& start : problem->starts) start = sum += start;
+    problem->others.resize(static_cast<size_t>(sum));
+  }
+}
+
+// Each list's reverse: who lists i. The lists come out in ascending order.
+template <class Conflicts>
+Conflicts TransposeConflicts(const Conflicts& conflicts) {
+  Conflicts out;
+  const size_t n = conflicts.starts.size() - 1;
+  out.starts.assign(n + 1, 0);
+  out.others.resize(conflicts.others.size());
+  for (int other : conflicts.others) ++out.starts[static_cast<size_t>(other)];
+  int64_t sum = 0;
+  for (int64_t& start : out.starts) start = sum += start;
+  for (size_t i = n; i-- > 0;)
+    for (int64_t at = conflicts.starts[i + 1]; at-- > conflicts.starts[i];) {
+      const auto other = static_cast<size_t>(conflicts.others[static_cast<size_t>(at)]);
+      out.others[static_cast<size_t>(--out.starts[other])] = static_cast<int>(i);
+    }
+  return out;
+}
+
+template <class Conflicts>
+void CheckConflicts(size_t n, const Conflicts& conflicts) {
+  if (conflicts.starts.size() != n + 1 || conflicts.starts[0] != 0 ||
+      conflicts.starts[n] != static_cast<int64_t>(conflicts.others.size()))
+    Throw(ErrorCode::kInvalidArgument, "expected the starts of ", n, " conflict lists and their ",
+          "end, from 0 to ", conflicts.others.size(), "; found ", conflicts.starts.size(),
+          " numbers");
+  for (size_t i = 0; i < n; ++i)
+    if (conflicts.starts[i] > conflicts.starts[i + 1])
+      Throw(ErrorCode::kInvalidArgument, "the conflict list of buffer ", i, " ends at ",
+            conflicts.starts[i + 1], ", before its start at ", conflicts.starts[i]);
+  for (size_t i = 0; i < n; ++i)
+    for (int64_t at = conflicts.starts[i]; at < conflicts.starts[i + 1]; ++at) {
+      const int other = conflicts.others[static_cast<size_t>(at)];
+      if (other < 0 || static_cast<size_t>(other) >= n || static_cast<size_t>(other) == i)
+        Throw(ErrorCode::kInvalidArgument, "buffer ", i, " lists a conflict with buffer ", other,
+              ": expected another of the ", n, " buffers");
+    }
+}
+
+// A set of buffers that are all in conflict with each other can be larger than any live set of the
+// given spans: grows the largest of these by whoever conflicts with all of it.
+template <class Problem>
+void RaiseBound(Problem* problem) {
+  const size_t n = problem->buffer.size();
+  int peak = 0;
+  for (int s = 1; s < problem->sections; ++s)
+    if (problem->total[static_cast<size_t>(s)] > problem->total[static_cast<size_t>(peak)])
+      peak = s;
+  std::vector<int> met(n, 0);  // members in conflict with it; -1 for a member
+  int members = 0;
+  const auto join = [&](size_t i) {
+    met[i] = -1;
+    ++members;
+    for (int64_t at = problem->starts[i]; at < problem->starts[i + 1]; ++at) {
+      int& count = met[static_cast<size_t>(problem->others[static_cast<size_t>(at)])];
+      if (count >= 0) ++count;
+    }
+  };
+  for (size_t i = 0; i < n; ++i)
+    if (problem->lower[i] <= peak && peak < problem->upper[i]) join(i);
+  for (;;) {
+    size_t best = n;
+    for (size_t i = 0; i < n; ++i)
+      if (met[i] == members && (best == n || problem->size[i] > problem->size[best])) best = i;
+    if (best == n) return;
+    join(best);
+    problem->bound += problem->size[best];
+  }
+}
+
+// Checked conflicts, renumbered without the empty buffers.
+template <class Conflicts, class Problem>
+void TakeConflicts(const Conflicts& conflicts, size_t n, Problem* problem) {
+  CheckConflicts(n, conflicts);
+  const Conflicts reverse = TransposeConflicts(conflicts);
+  const Conflicts sorted = TransposeConflicts(reverse);
+  std::vector<int> number(n, -1);
+  for (size_t i = 0; i < problem->buffer.size(); ++i)
+    number[static_cast<size_t>(problem->buffer[i])] = static_cast<int>(i);
+  int64_t overlapping = 0;
+  problem->starts.push_back(0);
+  for (size_t i = 0; i < n; ++i) {
+    int last = -1;
+    for (int64_t at = sorted.starts[i]; at < sorted.starts[i + 1]; ++at) {
+      const int other = sorted.others[static_cast<size_t>(at)];
+      if (sorted.starts[i + 1] != reverse.starts[i + 1] ||
+          reverse.others[static_cast<size_t>(at)] != other)
+        Throw(ErrorCode::kInvalidArgument, "expected every conflict on the lists of both buffers; ",
+              "the lists of buffer ", i, " and its partners do not agree");
+      if (number[i] < 0 || number[static_cast<size_t>(other)] < 0 || other == last) continue;
+      last = other;
+      const auto a = static_cast<size_t>(number[i]);
+      const auto b = static_cast<size_t>(number[static_cast<size_t>(other)]);
+      problem->others.push_back(number[static_cast<size_t>(other)]);
+      if (problem->lower[a] < problem->upper[b] && problem->lower[b] < problem->upper[a])
+        ++overlapping;
+    }
+    if (number[i] >= 0) problem->starts.push_back(static_cast<int64_t>(problem->others.size()));
+  }
+  if (overlapping != 2 * problem->pairs)
+    Throw(ErrorCode::kInvalidArgument, "the spans of ", problem->pairs, " pairs of buffers ",
+          "overlap, but only ", overlapping / 2, " of these pairs are listed as conflicts");
+  const auto listed = static_cast<int64_t>(problem->others.size()) / 2;
+  problem->spans_decide = listed == problem->pairs;
+  problem->pairs = listed;
+  if (!problem->spans_decide) RaiseBound(problem);
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_MEMORY_PROBLEM_HPP_
+
+// ---- opkit/graph/memory/search/max_weight_antichain.hpp
+// The exact lower bound where conflicts are more than spans of time say: the largest set of buffers
+// that are all in conflict. It tells the planner that an arena cannot be made smaller, so that it
+// does not search for what is not there.
+#ifndef OPKIT_GRAPH_MEMORY_SEARCH_MAX_WEIGHT_ANTICHAIN_HPP_
+#define OPKIT_GRAPH_MEMORY_SEARCH_MAX_WEIGHT_ANTICHAIN_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// A buffer hands its units on to buffers that come later and do not conflict with it, each unit to
+// one of them at most. By Dilworth's theorem, with weights, the units that are not handed on when
+// as many are as can be are those of the largest set of buffers of which none comes before another.
+//
+// A maximum flow by augmenting paths, those that carry much first (capacity scaling: Gabow 1985);
+// the sets it searches are bits. 20 us for 20 buffers, 0.5 ms for 200, 15 ms for 1,000.
+template <class Problem>
+class HandedOn {
+ public:
+  explicit HandedOn(const Problem& problem)
+      : count_(static_cast<size_t>(problem.count)),
+        words_((count_ + 63) / 64),
+        later_(count_ * words_, 0),
+        givers_(count_ * words_, 0),
+        handed_(count_ * count_, 0),
+        left_(problem.size),
+        room_(problem.size) {
+    for (size_t i = 0; i < count_; ++i) {
+      uint64_t* later = &later_[i * words_];
+      for (size_t j = 0; j < count_; ++j)
+        later[j / 64] |= uint64_t{problem.upper[i] <= problem.lower[j]} << (j % 64);
+      for (int64_t at = problem.starts[i]; at < problem.starts[i + 1]; ++at) {
+        const auto other = static_cast<size_t>(problem.others[static_cast<size_t>(at)]);
+        later[other / 64] &= ~(uint64_t{1} << (other % 64));
+      }
+    }
+  }
+
+  // Units handed on, at most. To be called once.
+  int Most() {
+    int sum = 0;
+    for (least_ = 1 << 28; least_ > 0; least_ /= 2) {
+      for (bool more = true; more;) {
+        more = false;
+        unseen_.assign(words_, ~uint64_t{0});
+        for (size_t i = 0; i < count_; ++i)
+          while (left_[i] >= least_) {
+            const int handed = HandOn(i, left_[i]);
+            if (handed == 0) break;
+            left_[i] -= handed;
+            sum += handed;
+            more = true;
+          }
+      }
+    }
+    return sum;
+  }
+
+ private:
+  // Up to so many units of buffer i, at least least_ of them or none, to one that has room for them
+  // or can make some: what another handed on to it may go elsewhere.
+  int HandOn(size_t i, int units) {
+    for (size_t w = 0; w < words_; ++w)
+      while (const uint64_t later = later_[i * words_ + w] & unseen_[w]) {
+        const size_t j = 64 * w + static_cast<size_t>(__builtin_ctzll(later));
+        int handed = 0;
+        if (room_[j] >= least_) {
+          handed = units < room_[j] ? units : room_[j];
+          room_[j] -= handed;
+        } else {
+          unseen_[w] &= ~(later & -later);
+          handed = Replace(j, units);
+        }
+        if (handed == 0) continue;
+        handed_[i * count_ + j] += handed;
+        givers_[j * words_ + i / 64] |= uint64_t{1} << (i % 64);
+        return handed;
+      }
+    return 0;
+  }
+  // Makes room in buffer j.
+  int Replace(size_t j, int units) {
+    for (size_t w = 0; w < words_; ++w)
+      for (uint64_t givers = givers_[j * words_ + w]; givers != 0; givers &= givers - 1) {
+        const size_t k = 64 * w + static_cast<size_t>(__builtin_ctzll(givers));
+        int& given = handed_[k * count_ + j];
+        if (given < least_) continue;
+        const int handed = HandOn(k, units < given ? units : given);
+        if (handed == 0) continue;
+        given -= handed;
+        if (given == 0) givers_[j * words_ + w] &= ~(givers & -givers);
+        return handed;
+      }
+    return 0;
+  }
+
+  const size_t count_, words_;
+  std::vector<uint64_t> later_, givers_;  // of each buffer: whom it may hand on to, who has to it
+  std::vector<int> handed_;               // [i * count_ + j]: units of i to j
+  std::vector<int> left_, room_;
+  std::vector<uint64_t> unseen_;
+  int least_ = 0;
+};
+
+inline constexpr int kMostInExactBound = 1024;  // 4 MiB of handed_
+
+// Raises a bound that is not exact yet. Where "before" is no partial order the bound may stay below
+// the largest set.
+template <class Problem>
+void RaiseBoundByFlow(Problem* problem) {
+  if (problem->spans_decide || problem->count > kMostInExactBound) return;
+  int64_t units = -int64_t{HandedOn<Problem>(*problem).Most()};
+  for (int size : problem->size) units += size;
+  if (units > problem->bound) problem->bound = static_cast<int>(units);
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_MEMORY_SEARCH_MAX_WEIGHT_ANTICHAIN_HPP_
+
+// ---- opkit/graph/memory/search/fit.hpp
+// Ways to place buffers one after the other, each as low as it goes: between what conflicts with
+// it, on top of it, or as an allocator at run time would.
+#ifndef OPKIT_GRAPH_MEMORY_SEARCH_FIT_HPP_
+#define OPKIT_GRAPH_MEMORY_SEARCH_FIT_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+inline int AlignUnits(int offset, int alignment) { return (offset + alignment - 1) & -alignment; }
+
+// The best placing found so far.
+struct Placing {
+  std::vector<int> offsets;
+  int height = 0;
+  const char* method = nullptr;  // null: none yet
+};
+
+struct SearchBudget {
+  int64_t deadline_ns = -1;  // none
+  int64_t steps = 0;         // left
+  uint64_t seed = 0;
+  int enough = 0;
+};
+
+inline void KeepIfLower(const std::vector<int>& offsets, int height, const char* method,
+                        Placing* best) {
+  if (best->method && height >= best->height) return;
+  best->offsets = offsets;
+  best->height = height;
+  best->method = method;
+}
+
+// Places buffers one by one at the lowest offset where they fit between those of their conflict
+// list that were placed before: O(conflicts), with gaps below the top filled.
+template <class Problem>
+class LowestFit {
+ public:
+  explicit LowestFit(const Problem& problem) : problem_(problem) {}
+
+  // Returns the height; `offsets` is written whole.
+  int Place(const std::vector<int>& order, std::vector<int>* offsets) {
+    offsets->assign(order.size(), -1);
+    int height = 0;
+    for (int buffer : order) {
+      const auto b = static_cast<size_t>(buffer);
+      taken_.clear();
+      for (int64_t at = problem_.starts[b]; at < problem_.starts[b + 1]; ++at) {
+        const auto other = static_cast<size_t>(problem_.others[static_cast<size_t>(at)]);
+        const int offset = (*offsets)[other];
+        // Offset and end in one number, so that sorting by offset moves both.
+        if (offset >= 0) taken_.push_back(int64_t{offset} << 32 | (offset + problem_.size[other]));
+      }
+      SortTaken();
+      int free = 0;
+      for (int64_t span : taken_) {
+        if (static_cast<int>(span >> 32) - free >= problem_.size[b]) break;
+        const int end = static_cast<int>(span & 0xffffffff);
+        if (end > free) free = AlignUnits(end, problem_.alignment[b]);
+      }
+      (*offsets)[b] = free;
+      height = free + problem_.size[b] > height ? free + problem_.size[b] : height;
+    }
+    return height;
+  }
+
+ private:
+  // Shell sort: the lists are short, tens of spans.
+  void SortTaken() {
+    for (size_t gap : {701u, 301u, 132u, 57u, 23u, 10u, 4u, 1u})
+      for (size_t i = gap; i < taken_.size(); ++i) {
+        const int64_t span = taken_[i];
+        size_t j = i;
+        for (; j >= gap && taken_[j - gap] > span; j -= gap) taken_[j] = taken_[j - gap];
+        taken_[j] = span;
+      }
+  }
+
+  const Problem& problem_;
+  std::vector<int64_t> taken_;
+};
+
+inline constexpr int kMostInMatrix = 8192;  // 8 MiB of bits
+
+// Places the tail of an order anew on what its head placed. Conflicts are a bit matrix and what is
+// placed is kept by offset, so that a scan for a gap has no branch to mispredict.
+template <class Problem>
+class MatrixFit {
+ public:
+  explicit MatrixFit(const Problem& problem, bool used = true)
+      : problem_(problem), count_(static_cast<size_t>(problem.count)), words_((count_ + 63) / 64) {
+    if (!used) return;
+    conflict_.assign(count_ * words_, 0);
+    for (size_t i = 0; i < count_; ++i)
+      for (int64_t at = problem.starts[i]; at < problem.starts[i + 1]; ++at) {
+        const auto other = static_cast<size_t>(problem.others[static_cast<size_t>(at)]);
+        conflict_[i * words_ + other / 64] |= uint64_t{1} << (other % 64);
+      }
+  }
+
+  // Places order[first] and what follows; those before it lie at `offsets`. Gives up with -1 as
+  // soon as the height is above `limit`; the height otherwise.
+  int Place(const std::vector<int>& order, size_t first, int limit, std::vector<int>* offsets) {
+    placed_.clear();
+    int height = 0;
+    sorted_.assign(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(first));
+    SortIndices(sorted_, *offsets);
+    for (int buffer : sorted_) {
+      const auto b = static_cast<size_t>(buffer);
+      const int end = (*offsets)[b] + problem_.size[b];
+      placed_.push_back({(*offsets)[b], end, buffer});
+      height = end > height ? end : height;
+    }
+    for (size_t at = first; at < count_; ++at) {
+      const auto b = static_cast<size_t>(order[at]);
+      const uint64_t* conflict = &conflict_[b * words_];
+      const int size = problem_.size[b], alignment = problem_.alignment[b];
+      int offset = 0, top = 0;
+      for (const Span& span : placed_) {
+        const auto other = static_cast<unsigned>(span.buffer);
+        const int in_conflict = static_cast<int>((conflict[other / 64] >> (other % 64)) & 1);
+        if (in_conflict & static_cast<int>(span.offset - offset >= size)) break;
+        const int end = span.end & -in_conflict;
+        top = end > top ? end : top;
+        offset = AlignUnits(top, alignment);
+      }
+      const int end = offset + size;
+      height = end > height ? end : height;
+      if (height > limit) return -1;
+      (*offsets)[b] = offset;
+      Insert({offset, end, order[at]});
+    }
+    return height;
+  }
+
+ private:
+  struct Span {
+    int offset, end, buffer;
+  };
+  // Keeps the order by offset.
+  void Insert(Span span) {
+    placed_.push_back(span);
+    size_t i = placed_.size() - 1;
+    for (; i > 0 && placed_[i - 1].offset > span.offset; --i) placed_[i] = placed_[i - 1];
+    placed_[i] = span;
+  }
+
+  const Problem& problem_;
+  const size_t count_, words_;
+  std::vector<uint64_t> conflict_;
+  std::vector<Span> placed_;
+  std::vector<int> sorted_;
+};
+
+// The top of what is placed, over time: raising a span and asking for its highest point cost
+// O(log sections), whatever is placed. For more conflicts than can be listed.
+class Skyline {
+ public:
+  explicit Skyline(int sections) {
+    while (leaves_ < static_cast<size_t>(sections)) leaves_ *= 2;
+    highest_.assign(2 * leaves_, 0);
+    floor_.assign(2 * leaves_, 0);
+  }
+  int Highest(int lower, int upper) const { return Highest(1, 0, leaves_, Span(lower, upper)); }
+  // To a height that is not below Highest(lower, upper).
+  void Raise(int lower, int upper, int height) { Raise(1, 0, leaves_, Span(lower, upper), height); }
+
+ private:
+  struct Span {
+    Span(int l, int u) : lower(static_cast<size_t>(l)), upper(static_cast<size_t>(u)) {}
+    size_t lower, upper;
+  };
+  // highest_ of a node: over its span, from within it; floor_: what its whole span was raised to.
+  int Highest(size_t node, size_t begin, size_t end, Span span) const {
+    if (span.upper <= begin || end <= span.lower) return 0;
+    if (span.lower <= begin && end <= span.upper) return highest_[node];
+    const size_t middle = (begin + end) / 2;
+    const int left = Highest(2 * node, begin, middle, span);
+    const int right = Highest(2 * node + 1, middle, end, span);
+    const int inside = left > right ? left : right;
+    return inside > floor_[node] ? inside : floor_[node];
+  }
+  void Raise(size_t node, size_t begin, size_t end, Span span, int height) {
+    if (span.upper <= begin || end <= span.lower) return;
+    if (height > highest_[node]) highest_[node] = height;
+    if (span.lower <= begin && end <= span.upper) {
+      floor_[node] = height;
+      return;
+    }
+    const size_t middle = (begin + end) / 2;
+    Raise(2 * node, begin, middle, span, height);
+    Raise(2 * node + 1, middle, end, span, height);
+  }
+
+  size_t leaves_ = 1;
+  std::vector<int> highest_, floor_;
+};
+
+template <class Problem>
+int PlaceOnSkyline(const Problem& problem, const std::vector<int>& order,
+                   std::vector<int>* offsets) {
+  Skyline skyline(problem.sections);
+  offsets->assign(order.size(), 0);
+  int height = 0;
+  for (int buffer : order) {
+    const auto b = static_cast<size_t>(buffer);
+    const int offset =
+        AlignUnits(skyline.Highest(problem.lower[b], problem.upper[b]), problem.alignment[b]);
+    skyline.Raise(problem.lower[b], problem.upper[b], offset + problem.size[b]);
+    (*offsets)[b] = offset;
+    height = offset + problem.size[b] > height ? offset + problem.size[b] : height;
+  }
+  return height;
+}
+
+// As an allocator at run time would: in the order of begin, into the smallest gap that fits, below
+// what is live. O(live buffers) for each.
+template <class Problem>
+int PlaceInTime(const Problem& problem, const std::vector<int>& by_lower,
+                std::vector<int>* offsets) {
+  offsets->assign(by_lower.size(), 0);
+  std::vector<int> live;  // in the order of offset
+  int height = 0;
+  for (int buffer : by_lower) {
+    const auto b = static_cast<size_t>(buffer);
+    const int size = problem.size[b];
+    int best = -1, best_gap = 0, free = 0;
+    size_t kept = 0, place = 0;
+    for (int other : live) {
+      const auto o = static_cast<size_t>(other);
+      if (problem.upper[o] <= problem.lower[b]) continue;
+      const int start = AlignUnits(free, problem.alignment[b]);
+      const int gap = (*offsets)[o] - start;
+      if (gap >= size && (best < 0 || gap < best_gap)) {
+        best = start;
+        best_gap = gap;
+        place = kept;
+      }
+      free = (*offsets)[o] + problem.size[o];
+      live[kept++] = other;
+    }
+    if (best < 0) {
+      best = AlignUnits(free, problem.alignment[b]);
+      place = kept;
+    }
+    live.resize(kept);
+    live.insert(live.begin() + static_cast<std::ptrdiff_t>(place), buffer);
+    (*offsets)[b] = best;
+    height = best + size > height ? best + size : height;
+  }
+  return height;
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_MEMORY_SEARCH_FIT_HPP_
+
+// ---- opkit/graph/memory/search/greedy.hpp
+// The greedy portfolio of the memory planner. No one order of placing wins everywhere, so several
+// are tried.
+#ifndef OPKIT_GRAPH_MEMORY_SEARCH_GREEDY_HPP_
+#define OPKIT_GRAPH_MEMORY_SEARCH_GREEDY_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// By descending key; equal ones by descending size.
+template <class Problem>
+std::vector<int> OrderBy(const Problem& problem, const std::vector<int64_t>& keys) {
+  std::vector<int> order;
+  std::vector<int64_t> descending;
+  for (int i = 0; i < problem.count; ++i) {
+    order.push_back(i);
+    descending.push_back(-int64_t{problem.size[static_cast<size_t>(i)]});
+  }
+  SortIndices(order, descending);
+  for (size_t i = 0; i < keys.size(); ++i) descending[i] = -keys[i];
+  SortIndices(order, descending);
+  return order;
+}
+
+// Work that the portfolio may do, in conflicts looked at; about 20 ns each.
+inline constexpr int64_t kPortfolioWork = 15'000'000;
+
+// Several orders, the best kept; stops at the lower bound.
+template <class Problem>
+void TryPortfolio(const Problem& problem, int enough, Placing* best) {
+  const auto n = static_cast<size_t>(problem.count);
+  std::vector<int64_t> length(n), area(n), size(n), start(n), peak(n), crowd(n);
+  for (size_t i = 0; i < n; ++i) {
+    size[i] = problem.size[i];
+    length[i] = problem.upper[i] - problem.lower[i];
+    area[i] = size[i] * length[i];
+    start[i] = -problem.lower[i];
+  }
+  std::vector<int> offsets;
+  int64_t work = 0;
+  const auto done = [&] { return best->method && best->height <= enough; };
+  if (problem.spans_decide && problem.pairs <= 25 * kPortfolioWork) {
+    const int height = PlaceInTime(problem, OrderBy(problem, start), &offsets);
+    KeepIfLower(offsets, height, "greedy in time", best);
+    work += problem.pairs / 2;
+  }
+  const bool listed = !problem.starts.empty();
+  if (listed) {
+    for (size_t i = 0; i < n; ++i)
+      for (int64_t at = problem.starts[i]; at < problem.starts[i + 1]; ++at)
+        crowd[i] += problem.size[static_cast<size_t>(problem.others[static_cast<size_t>(at)])];
+  }
+  if (problem.spans_decide && problem.pairs <= 2 * kPortfolioWork) {
+    for (size_t i = 0; i < n; ++i)
+      for (int s = problem.lower[i]; s < problem.upper[i]; ++s) {
+        const int64_t total = problem.total[static_cast<size_t>(s)];
+        peak[i] = total > peak[i] ? total : peak[i];
+      }
+  }
+  // A matrix of all pairs beats lists that name a sixteenth of them.
+  const int64_t all_pairs = int64_t{problem.count} * problem.count / 2;
+  const bool dense = listed && problem.count <= kMostInMatrix && problem.pairs > all_pairs / 16;
+  LowestFit fit(problem);
+  MatrixFit matrix_fit(problem, dense);
+  const auto attempt = [&](const char* name, const std::vector<int64_t>& keys) {
+    if (done() || work > kPortfolioWork) return;
+    const std::vector<int> order = OrderBy(problem, keys);
+    int height = 0;
+    if (dense) {
+      offsets.assign(n, 0);
+      height = matrix_fit.Place(order, 0, (std::numeric_limits<int>::max)(), &offsets);
+      work += all_pairs / 16;
+    } else if (listed) {
+      height = fit.Place(order, &offsets);
+      work += 2 * problem.pairs + 10 * problem.count;
+    } else {
+      height = PlaceOnSkyline(problem, order, &offsets);
+      work += 20 * problem.count;
+    }
+    KeepIfLower(offsets, height, name, best);
+  };
+  attempt("greedy by size", size);
+  attempt("greedy by lifetime", length);
+  attempt("greedy by area", area);
+  attempt("greedy by crowd", crowd);
+  attempt("greedy by peak", peak);
+  attempt("greedy by start", start);
+  // Padding is least where the coarsest alignments lie lowest.
+  std::vector<int64_t> alignment(problem.alignment.begin(), problem.alignment.end());
+  attempt("greedy by alignment", alignment);
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_MEMORY_SEARCH_GREEDY_HPP_
+
+// ---- opkit/graph/memory/search/anneal.hpp
+// The search where conflicts are more than spans of time say: annealing over the order in which
+// buffers are placed, each at the lowest offset that is free.
+#ifndef OPKIT_GRAPH_MEMORY_SEARCH_ANNEAL_HPP_
+#define OPKIT_GRAPH_MEMORY_SEARCH_ANNEAL_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// A move takes a buffer that makes the height, or one below it that conflicts with it, and places
+// it earlier. Of the neighbourhoods tried (insert anywhere, swap, move a block, several inserts,
+// the topmost buffers alone) it came lowest in equal time. A few buffers whose bound cannot be
+// reached have soon been in every order: it gives up when many moves have found nothing lower.
+template <class Problem>
+void AnnealOrder(const Problem& problem, SearchBudget* budget, Placing* best) {
+  if (problem.count > kMostInMatrix) return;
+  const auto n = static_cast<size_t>(problem.count);
+  constexpr double kHeat = 0.003;  // of the bound, falling to 0 with the budget
+  const int64_t patience = int64_t{2000} * problem.count;  // moves
+  RandomGenerator random(budget->seed);
+  const auto below = [&](size_t m) { return static_cast<size_t>(random() % m); };
+  MatrixFit placer(problem);
+  std::vector<int> order(n), place(n), candidate, earlier, offsets = best->offsets, trial;
+  for (size_t i = 0; i < n; ++i) order[i] = static_cast<int>(i);
+  SortIndices(order, offsets);
+  int height = placer.Place(order, 0, 1 << 30, &offsets);
+  KeepIfLower(offsets, height, "annealing", best);
+  const int64_t began_ns = MonotonicNs(), all_steps = budget->steps;
+  for (int64_t idle = 0; best->height > budget->enough && budget->steps > 0 && idle < patience;
+       ++idle) {
+    budget->steps -= int64_t{problem.count} * (problem.count / 8 + 1);
+    double left = static_cast<double>(budget->steps) / static_cast<double>(all_steps);
+    if (budget->deadline_ns >= 0) {
+      const int64_t now_ns = MonotonicNs();
+      if (now_ns >= budget->deadline_ns) return;
+      const double time_left = static_cast<double>(budget->deadline_ns - now_ns) /
+                               static_cast<double>(budget->deadline_ns - began_ns);
+      left = time_left < left ? time_left : left;
+    }
+    earlier.clear();
+    for (size_t i = 0; i < n; ++i) {
+      place[static_cast<size_t>(order[i])] = static_cast<int>(i);
+      if (offsets[i] + problem.size[i] == height) earlier.push_back(static_cast<int>(i));
+    }
+    auto moved = static_cast<size_t>(earlier[below(earlier.size())]);
+    if (below(2) == 0) {
+      earlier.clear();
+      for (int64_t at = problem.starts[moved]; at < problem.starts[moved + 1]; ++at) {
+        const int other = problem.others[static_cast<size_t>(at)];
+        if (place[static_cast<size_t>(other)] < place[moved]) earlier.push_back(other);
+      }
+      if (!earlier.empty()) moved = static_cast<size_t>(earlier[below(earlier.size())]);
+    }
+    const auto from = static_cast<size_t>(place[moved]);
+    if (from == 0) continue;
+    const size_t to = below(from);
+    candidate = order;
+    for (size_t i = from; i > to; --i) candidate[i] = candidate[i - 1];
+    candidate[to] = static_cast<int>(moved);
+    const double heat = kHeat * left * problem.bound;
+    const int limit = height + static_cast<int>(-heat * __builtin_log(1 - random.uniform()));
+    trial = offsets;
+    const int reached = placer.Place(candidate, to, limit, &trial);
+    if (reached < 0) continue;
+    height = reached;
+    order.swap(candidate);
+    offsets.swap(trial);
+    if (height < best->height) idle = 0;
+    KeepIfLower(offsets, height, "annealing", best);
+  }
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_MEMORY_SEARCH_ANNEAL_HPP_
+
+// ---- opkit/graph/memory/search/skyline_search.hpp
+// The search for a placing under a given ceiling, where spans of time alone decide conflicts.
+// Buffers are stacked on a skyline (address over time). Each step takes a valley of it, a run of
+// sections lower than both neighbours, and decides what lies on its floor at one of its two edges:
+// one of the few buffers that reach the edge and fit between the walls, or nothing, and that much
+// is lost.
+//
+// A section whose floor and unplaced sizes together pass the ceiling ends a branch (section floors
+// as in MiniMalloc: Moffitt, ASPLOS 2023). The edge with the fewest choices for its record of
+// failures is decided first (dom/wdeg: Boussemart et al., ECAI 2004), and a search that has failed
+// too often starts again with other preferences, but remembers where it failed.
+#ifndef OPKIT_GRAPH_MEMORY_SEARCH_SKYLINE_SEARCH_HPP_
+#define OPKIT_GRAPH_MEMORY_SEARCH_SKYLINE_SEARCH_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+enum class SearchEnd { kFound, kImpossible, kGaveUp };
+
+template <class Problem>
+class ValleySearch {
+ public:
+  explicit ValleySearch(const Problem& problem)
+      : problem_(problem),
+        count_(static_cast<size_t>(problem.count)),
+        sections_(static_cast<size_t>(problem.sections)),
+        weight_(sections_, 1.0),
+        dirty_mark_(sections_, 0) {
+    cover_start_.assign(sections_ + 1, 0);
+    for (size_t i = 0; i < count_; ++i)
+      for (size_t s = Lower(i); s < Upper(i); ++s) ++cover_start_[s];
+    int64_t sum = 0;
+    for (int64_t& start : cover_start_) start = sum += start;
+    cover_.resize(static_cast<size_t>(sum));
+    for (size_t i = count_; i-- > 0;)
+      for (size_t s = Lower(i); s < Upper(i); ++s)
+        cover_[static_cast<size_t>(--cover_start_[s])] = static_cast<int>(i);
+  }
+
+  // Looks for a placing of at most `ceiling` units, preferring buffers of low rank, for so many
+  // nodes and no later than the deadline (negative: none). kImpossible: there is none.
+  SearchEnd Run(int ceiling, const std::vector<int>& rank, int64_t max_nodes, int64_t deadline_ns) {
+    ceiling_ = ceiling;
+    rank_ = &rank;
+    nodes_ = 0;
+    Reset();
+    if (!Consistent()) return SearchEnd::kImpossible;
+    OpenFrame();
+    while (!frames_.empty()) {
+      Frame& frame = frames_.back();
+      Undo(frame);
+      if (!Advance(&frame)) {
+        choices_.resize(frame.first);
+        frames_.pop_back();
+        continue;
+      }
+      if (!Consistent()) continue;
+      if (unplaced_ == 0) return SearchEnd::kFound;
+      if (++nodes_ >= max_nodes ||
+          (deadline_ns >= 0 && nodes_ % 64 == 0 && MonotonicNs() >= deadline_ns))
+        return SearchEnd::kGaveUp;
+      OpenFrame();
+    }
+    return SearchEnd::kImpossible;
+  }
+
+  // After kFound.
+  const std::vector<int>& offsets() const { return offsets_; }
+  int height() const {
+    int height = 0;
+    for (size_t i = 0; i < count_; ++i)
+      height = offsets_[i] + problem_.size[i] > height ? offsets_[i] + problem_.size[i] : height;
+    return height;
+  }
+  int64_t nodes() const { return nodes_; }
+
+  // Old failures count for less than those of the restart to come.
+  void Forget() {
+    for (double& weight : weight_) weight = 1 + (weight - 1) * 0.9;
+  }
+
+ private:
+  static constexpr int kNone = 1 << 30;  // lowest offset of what is placed; floor where all is
+
+  struct Frame {
+    size_t section = 0;  // the edge that is decided
+    int floor = 0;
+    size_t first = 0, next = 0, end = 0;  // in choices_
+    size_t trail = 0;
+    int placed = -1;
+    bool passed = false;  // the last choice, nothing, has been made
+  };
+
+  size_t Lower(size_t i) const { return static_cast<size_t>(problem_.lower[i]); }
+  size_t Upper(size_t i) const { return static_cast<size_t>(problem_.upper[i]); }
+
+  void Reset() {
+    lowest_.assign(count_, 0);
+    offsets_.assign(count_, 0);
+    floor_.assign(sections_, 0);
+    unplaced_in_.assign(problem_.total.begin(),
+                        problem_.total.begin() + static_cast<std::ptrdiff_t>(sections_));
+    unplaced_ = count_;
+    frames_.clear();
+    choices_.clear();
+    trail_.clear();
+    dirty_.clear();
+    for (size_t s = 0; s < sections_; ++s) {
+      dirty_mark_[s] = 1;
+      dirty_.push_back(static_cast<int>(s));
+    }
+  }
+
+  // Raises what buffer j's offset is at least; sections that had their floor from it are dirty.
+  void Lift(size_t j, int offset) {
+    const int old = lowest_[j];
+    Record(static_cast<int>(j), old);
+    lowest_[j] = offset;
+    for (size_t s = Lower(j); s < Upper(j); ++s)
+      if (floor_[s] == old && !dirty_mark_[s]) {
+        dirty_mark_[s] = 1;
+        dirty_.push_back(static_cast<int>(s));
+      }
+  }
+  void Record(int what, int old) { trail_.push_back({what, old}); }
+
+  // Brings the floors up to date; false when some section cannot hold what it must.
+  bool Consistent() {
+    bool consistent = true;
+    for (int section : dirty_) {
+      const auto s = static_cast<size_t>(section);
+      dirty_mark_[s] = 0;
+      if (!consistent) continue;
+      int floor = kNone;
+      for (int64_t at = cover_start_[s]; at < cover_start_[s + 1]; ++at) {
+        const int lowest = lowest_[static_cast<size_t>(cover_[static_cast<size_t>(at)])];
+        floor = lowest < floor ? lowest : floor;
+      }
+      if (floor != floor_[s]) {
+        Record(~section, floor_[s]);
+        floor_[s] = floor;
+      }
+      if (floor != kNone && floor + unplaced_in_[s] > ceiling_) {
+        weight_[s] += 1;
+        consistent = false;
+      }
+    }
+    dirty_.clear();
+    return consistent;
+  }
+
+  void Undo(const Frame& frame) {
+    for (; trail_.size() > frame.trail; trail_.pop_back()) {
+      const auto [what, old] = trail_.back();
+      if (what >= 0)
+        lowest_[static_cast<size_t>(what)] = old;
+      else
+        floor_[static_cast<size_t>(~what)] = old;
+    }
+    if (frame.placed < 0) return;
+    const auto i = static_cast<size_t>(frame.placed);
+    for (size_t s = Lower(i); s < Upper(i); ++s) unplaced_in_[s] += problem_.size[i];
+    ++unplaced_;
+  }
+
+  // Takes the frame's next choice; false when there is none left.
+  bool Advance(Frame* frame) {
+    frame->placed = -1;
+    while (frame->next < frame->end) {
+      const auto i = static_cast<size_t>(choices_[frame->next++]);
+      if (frame->floor + problem_.size[i] > ceiling_ || IsTwin(*frame, i)) continue;
+      Place(i, frame->floor);
+      frame->placed = static_cast<int>(i);
+      return true;
+    }
+    if (frame->passed) return false;
+    frame->passed = true;
+    return Pass(*frame);
+  }
+
+  // An equal buffer has been tried in this frame before.
+  bool IsTwin(const Frame& frame, size_t i) const {
+    for (size_t at = frame.first; at + 1 < frame.next; ++at) {
+      const auto j = static_cast<size_t>(choices_[at]);
+      if (problem_.lower[i] == problem_.lower[j] && problem_.upper[i] == problem_.upper[j] &&
+          problem_.size[i] == problem_.size[j] && problem_.alignment[i] == problem_.alignment[j])
+        return true;
+    }
+    return false;
+  }
+
+  void Place(size_t i, int offset) {
+    const int top = offset + problem_.size[i];
+    offsets_[i] = offset;
+    --unplaced_;
+    for (size_t s = Lower(i); s < Upper(i); ++s) unplaced_in_[s] -= problem_.size[i];
+    Lift(i, kNone);
+    for (int64_t at = problem_.starts[i]; at < problem_.starts[i + 1]; ++at) {
+      const auto j = static_cast<size_t>(problem_.others[static_cast<size_t>(at)]);
+      if (lowest_[j] < top) Lift(j, AlignUnits(top, problem_.alignment[j]));
+    }
+  }
+
+  // Nothing lies on the floor at the edge: what does at the next height where something may.
+  bool Pass(const Frame& frame) {
+    const size_t s = frame.section;
+    int next = kNone;
+    for (int64_t at = cover_start_[s]; at < cover_start_[s + 1]; ++at) {
+      const auto i = static_cast<size_t>(cover_[static_cast<size_t>(at)]);
+      if (lowest_[i] > frame.floor)
+        next = lowest_[i] < next ? lowest_[i] : next;
+      else  // it rests on a buffer of the valley that does not reach the edge
+        for (int64_t below = problem_.starts[i]; below < problem_.starts[i + 1]; ++below) {
+          const auto j = static_cast<size_t>(problem_.others[static_cast<size_t>(below)]);
+          const int top = lowest_[j] + problem_.size[j];
+          if (top < next && !(Lower(j) <= s && s < Upper(j))) next = top;
+        }
+    }
+    if (next >= kNone || next + unplaced_in_[s] > ceiling_) {
+      weight_[s] += 1;
+      return false;
+    }
+    for (int64_t at = cover_start_[s]; at < cover_start_[s + 1]; ++at) {
+      const auto i = static_cast<size_t>(cover_[static_cast<size_t>(at)]);
+      if (lowest_[i] < next) Lift(i, AlignUnits(next, problem_.alignment[i]));
+    }
+    return true;
+  }
+
+  int Choices(size_t s) const {
+    int choices = 0;
+    for (int64_t at = cover_start_[s]; at < cover_start_[s + 1]; ++at)
+      choices += lowest_[static_cast<size_t>(cover_[static_cast<size_t>(at)])] == floor_[s];
+    return choices;
+  }
+
+  // Picks the edge to decide next and lists what may lie there.
+  void OpenFrame() {
+    double best = 0;
+    size_t edge = sections_;
+    const auto consider = [&](size_t s) {
+      const bool may_pass = floor_[s] + unplaced_in_[s] < ceiling_;
+      // Among equals the lowest; the floor's share stays below any other difference.
+      const double score =
+          (Choices(s) + (may_pass ? 1 : 0)) / weight_[s] + 1e-9 * floor_[s] / (1 + ceiling_);
+      if (edge < sections_ && score >= best) return;
+      best = score;
+      edge = s;
+    };
+    for (size_t left = 0; left < sections_;) {
+      size_t right = left + 1;
+      while (right < sections_ && floor_[right] == floor_[left]) ++right;
+      if (floor_[left] != kNone && (left == 0 || floor_[left - 1] > floor_[left]) &&
+          (right == sections_ || floor_[right] > floor_[left])) {
+        consider(left);
+        if (right - left > 1) consider(right - 1);
+      }
+      left = right;
+    }
+    Frame frame;
+    frame.section = edge;
+    frame.floor = floor_[edge];
+    frame.first = frame.next = choices_.size();
+    frame.trail = trail_.size();
+    for (int64_t at = cover_start_[edge]; at < cover_start_[edge + 1]; ++at) {
+      const int i = cover_[static_cast<size_t>(at)];
+      if (lowest_[static_cast<size_t>(i)] != frame.floor) continue;
+      choices_.push_back(i);
+      for (size_t j = choices_.size() - 1; j > frame.first; --j) {
+        int& above = choices_[j - 1];
+        if ((*rank_)[static_cast<size_t>(above)] < (*rank_)[static_cast<size_t>(i)]) break;
+        choices_[j] = above;
+        above = i;
+      }
+    }
+    frame.end = choices_.size();
+    frames_.push_back(frame);
+  }
+
+  const Problem& problem_;
+  const size_t count_, sections_;
+  std::vector<int64_t> cover_start_;  // of each section: the buffers that are live in it
+  std::vector<int> cover_;
+  std::vector<double> weight_;  // of each section: 1 and its failures
+  std::vector<uint8_t> dirty_mark_;
+  std::vector<int> dirty_;
+
+  int ceiling_ = 0;
+  const std::vector<int>* rank_ = nullptr;
+  int64_t nodes_ = 0;
+  size_t unplaced_ = 0;
+  std::vector<int> lowest_;  // of each buffer: where it would lie on what is placed
+  std::vector<int> offsets_;
+  std::vector<int> floor_;        // of each section: the lowest of `lowest_` in it
+  std::vector<int> unplaced_in_;  // of each section: units not yet placed
+  struct Change {
+    int what, old;  // buffer i as i, section s as ~s
+  };
+  std::vector<Change> trail_;
+  std::vector<int> choices_;
+  std::vector<Frame> frames_;
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_MEMORY_SEARCH_SKYLINE_SEARCH_HPP_
+
+// ---- opkit/graph/memory/search/search.hpp
+// The search that follows the greedy portfolio, until time or steps run out: by restarts under
+// ceilings between the lower bound and the best arena known, or by annealing.
+#ifndef OPKIT_GRAPH_MEMORY_SEARCH_SEARCH_HPP_
+#define OPKIT_GRAPH_MEMORY_SEARCH_SEARCH_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Which buffers a restart prefers: long, large or crowded ones, in proportions drawn at random.
+template <class Problem>
+std::vector<int> DrawRanks(const Problem& problem, const std::vector<int64_t>& length,
+                           const std::vector<int64_t>& peak, RandomGenerator& random) {
+  const auto n = static_cast<size_t>(problem.count);
+  const auto log = [](int64_t x) { return __builtin_log(static_cast<double>(x)); };
+  const double by_length = 2 * random.uniform() - 0.2, by_size = 2 * random.uniform() - 0.2;
+  const double by_peak = random.uniform() < 0.5 ? 20 * random.uniform() : 0;
+  const double noise = random.uniform() < 0.5 ? 0.5 * random.uniform() : 0;
+  std::vector<int64_t> keys(n);
+  std::vector<int> order(n), rank(n);
+  for (size_t i = 0; i < n; ++i) {
+    order[i] = static_cast<int>(i);
+    keys[i] = static_cast<int64_t>(-1e6 * (by_length * log(length[i]) +
+                                           by_size * log(problem.size[i]) + by_peak * log(peak[i]) +
+                                           (noise > 0 ? noise * random.normal() : 0)));
+  }
+  SortIndices(order, keys);
+  for (size_t i = 0; i < n; ++i) rank[static_cast<size_t>(order[i])] = static_cast<int>(i);
+  return rank;
+}
+
+// Luby, Sinclair, Zuckerman 1993: 1 1 2 1 1 2 4 …, from 1.
+inline int64_t Luby(int64_t i) {
+  for (;;) {
+    int64_t size = 1;
+    while (size < i) size = 2 * size + 1;
+    if (size == i) return (size + 1) / 2;
+    i -= size / 2;
+  }
+}
+
+// Every other restart tries the lowest ceiling that is not known to be impossible; the others halve
+// the way to it, and back up towards the best height after a failure.
+template <class Problem>
+void SearchValleys(const Problem& problem, SearchBudget* budget, Placing* best) {
+  const auto n = static_cast<size_t>(problem.count);
+  constexpr int64_t kNodes = 250;
+  RandomGenerator random(budget->seed);
+  std::vector<int64_t> length(n), peak(n, 1);
+  for (size_t i = 0; i < n; ++i) {
+    length[i] = problem.upper[i] - problem.lower[i];
+    for (int s = problem.lower[i]; s < problem.upper[i]; ++s) {
+      const int64_t total = problem.total[static_cast<size_t>(s)];
+      peak[i] = total > peak[i] ? total : peak[i];
+    }
+  }
+  ValleySearch search(problem);
+  int lowest = problem.bound, middle = 0;
+  for (int64_t round = 0; best->height > budget->enough && best->height > lowest; ++round) {
+    if (budget->steps <= 0 || (budget->deadline_ns >= 0 && MonotonicNs() >= budget->deadline_ns))
+      return;
+    const bool boldly = round % 2 == 0;
+    if (middle < lowest || middle >= best->height) middle = lowest + (best->height - lowest) / 2;
+    const int goal = budget->enough > lowest ? budget->enough : lowest;
+    const int ceiling = boldly || middle < goal ? goal : middle;
+    const std::vector<int> rank = DrawRanks(problem, length, peak, random);
+    const int64_t nodes = n + kNodes * Luby(round / 2 + 1);
+    const int64_t affordable = budget->steps / problem.count + 1;
+    const SearchEnd end =
+        search.Run(ceiling, rank, nodes < affordable ? nodes : affordable, budget->deadline_ns);
+    budget->steps -= (search.nodes() + 1) * problem.count;
+    search.Forget();
+    if (end == SearchEnd::kFound) {
+      KeepIfLower(search.offsets(), search.height(), "search", best);
+      middle = lowest + (best->height - lowest) / 2;
+    } else if (end == SearchEnd::kImpossible) {
+      lowest = ceiling + 1;
+    } else if (!boldly) {
+      middle = ceiling + (best->height - ceiling + 1) / 2;
+    }
+  }
+}
+
+// Takes its steps off the budget.
+template <class Problem>
+void SearchPlacing(const Problem& problem, SearchBudget* budget, Placing* best) {
+  if (problem.starts.empty() || best->height <= budget->enough) return;
+  if (problem.spans_decide)
+    SearchValleys(problem, budget, best);
+  else
+    AnnealOrder(problem, budget, best);
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_MEMORY_SEARCH_SEARCH_HPP_
+
+// ---- opkit/graph/memory/plan_memory.hpp
+// PlanMemory: buffers with lifetimes in, offsets in one arena out, so that no two that are live
+// together overlap. A portfolio of greedy orders first, then a search within a budget.
+#ifndef OPKIT_GRAPH_MEMORY_PLAN_MEMORY_HPP_
+#define OPKIT_GRAPH_MEMORY_PLAN_MEMORY_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Below this, conflicts are listed and placing fills gaps.
+inline constexpr int64_t kMostListedPairs = 8'000'000;
+
+template <class Problem>
+MemoryPlan FinishPlan(const Problem& problem, size_t buffers, const Placing& best,
+                      int64_t began_ns) {
+  MemoryPlan plan;
+  plan.offsets.assign(buffers, 0);
+  plan.lower_bound_bytes =
+      problem.spans_decide || problem.bound * problem.unit < problem.bound_bytes
+          ? problem.bound_bytes
+          : problem.bound * problem.unit;
+  plan.naive_bytes = problem.naive_bytes;
+  for (size_t i = 0; i < best.offsets.size(); ++i)
+    plan.offsets[static_cast<size_t>(problem.buffer[i])] = best.offsets[i] * problem.unit;
+  plan.arena_bytes = int64_t{best.height} * problem.unit;
+  if (best.method) plan.method = best.method;
+  plan.seconds = static_cast<double>(MonotonicNs() - began_ns) * 1e-9;
+  return plan;
+}
+
+template <class Problem>
+int EnoughUnits(const Problem& problem, const MemoryPlanOptions& options) {
+  const int64_t units = options.enough_bytes / problem.unit;
+  return units > problem.bound ? static_cast<int>(units) : problem.bound;
+}
+
+template <class Problem>
+int64_t StepLimit(const Problem& problem, const MemoryPlanOptions& options) {
+  if (options.max_steps >= 0) return options.max_steps;
+  if (!options.time_budget.is_forever()) return (std::numeric_limits<int64_t>::max)();
+  constexpr int64_t kDefault = MemoryPlanOptions::kDefaultSteps;
+  constexpr int64_t kPerSquare = MemoryPlanOptions::kStepsPerSquare;
+  const int64_t square = int64_t{problem.count} * problem.count;
+  return problem.spans_decide || square > kDefault / kPerSquare ? kDefault : kPerSquare * square;
+}
+
+template <class Interval, class Conflicts, class Problem = MemoryProblem>
+MemoryPlan PlanMemory(const std::vector<Interval>& buffers, const Conflicts& conflicts,
+                      const MemoryPlanOptions& options) {
+  const int64_t began_ns = MonotonicNs();
+  Problem problem;
+  MeasureBuffers(buffers, &problem);
+  CutSections(buffers, &problem);
+  if (!conflicts.empty())
+    TakeConflicts(conflicts, buffers.size(), &problem);
+  else if (problem.pairs <= kMostListedPairs)
+    ListConflicts(&problem);
+  Placing best;
+  SearchBudget budget;
+  const int64_t most_steps = budget.steps = StepLimit(problem, options);
+  if (problem.count > 0) {
+    TryPortfolio(problem, EnoughUnits(problem, options), &best);
+    if (best.height > problem.bound) RaiseBoundByFlow(&problem);
+    budget.deadline_ns = options.time_budget.DeadlineNs();
+    budget.seed = options.seed;
+    budget.enough = EnoughUnits(problem, options);
+    SearchPlacing(problem, &budget, &best);
+  }
+  MemoryPlan plan = FinishPlan(problem, buffers.size(), best, began_ns);
+  plan.steps = most_steps - budget.steps;
+  return plan;
+}
+
+}  // namespace detail
+
+// Offsets for buffers that conflict where their spans of time overlap.
+//
+//   MemoryPlan plan = PlanMemory({{0, 2, 1024}, {1, 3, 512}, {2, 4, 1024}});
+//   plan.arena_bytes;  // 1536
+//
+// Errors (kInvalidArgument, kOutOfRange) name the buffer: lower not below upper, a negative size,
+// an alignment that is no power of two, sizes that add up to more than an int64 holds. 100,000
+// buffers take less than a second by the portfolio alone.
+template <class Interval = MemoryInterval, class Conflicts = MemoryConflicts>
+MemoryPlan PlanMemory(const std::vector<Interval>& intervals,
+                      const MemoryPlanOptions& options = {}) {
+  return detail::PlanMemory(intervals, Conflicts(), options);
+}
+
+// Offsets for buffers that conflict as `conflicts` says, for those whose order in time is partial.
+// The spans are those of one legal order: where two overlap, the conflict must be listed too.
+template <class Interval = MemoryInterval, class Conflicts = MemoryConflicts>
+MemoryPlan PlanMemory(const std::vector<Interval>& buffers,
+                      const std::type_identity_t<Conflicts>& conflicts,
+                      const MemoryPlanOptions& options = {}) {
+  return detail::PlanMemory(buffers, conflicts, options);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_MEMORY_PLAN_MEMORY_HPP_
+
+// ---- opkit/graph/memory/lifetime_types.hpp
 // What is known of a run before its memory is planned: which steps order which, and which values
 // they write and read. Plain numbers; what the planner and the verifier are both given.
-#ifndef OPKIT_GRAPH_LIFETIME_TYPES_HPP_
-#define OPKIT_GRAPH_LIFETIME_TYPES_HPP_
+#ifndef OPKIT_GRAPH_MEMORY_LIFETIME_TYPES_HPP_
+#define OPKIT_GRAPH_MEMORY_LIFETIME_TYPES_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -20111,14 +21260,277 @@ struct InPlaceOption {
 
 }  // namespace opkit
 
-#endif  // OPKIT_GRAPH_LIFETIME_TYPES_HPP_
+#endif  // OPKIT_GRAPH_MEMORY_LIFETIME_TYPES_HPP_
 
-// ---- opkit/graph/lifetimes.hpp
+// ---- opkit/graph/memory/verify.hpp
+// VerifyMemoryPlan: proves a memory plan from the run's edges and the addresses alone, or says what
+// is wrong. It shares no code with lifetimes.hpp and the planner, so that a mistake there is not
+// repeated here.
+#ifndef OPKIT_GRAPH_MEMORY_VERIFY_HPP_
+#define OPKIT_GRAPH_MEMORY_VERIFY_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// "value 3 'x' (bytes 64 to 128)"
+inline std::string DescribePlaced(const char* what, size_t i, const std::vector<std::string>& names,
+                                  int64_t address, int64_t bytes) {
+  return StrCat(what, " ", i, i < names.size() && !names[i].empty() ? " '" + names[i] + "'" : "",
+                " (bytes ", address, " to ", address + bytes, ")");
+}
+
+inline std::string FindPlacingFault(const char* what, size_t i,
+                                    const std::vector<std::string>& names, int64_t address,
+                                    int64_t bytes, int64_t alignment, int64_t arena_bytes) {
+  if (address < 0 || address > arena_bytes || bytes > arena_bytes - address)
+    return StrCat(what, " ", i, i < names.size() ? " '" + names[i] + "'" : "", " of ", bytes,
+                  " bytes at ", address, " is not inside the arena of ", arena_bytes, " bytes");
+  if (address % alignment != 0)
+    return StrCat(DescribePlaced(what, i, names, address, bytes), " is not aligned to ", alignment,
+                  " bytes");
+  return "";
+}
+
+inline bool ShareBytes(int64_t a, int64_t a_bytes, int64_t b, int64_t b_bytes) {
+  return a_bytes > 0 && b_bytes > 0 && a < b + b_bytes && b < a + a_bytes;
+}
+
+// Looks at every pair of values that share bytes. A value and the views of it are one family: its
+// bytes are needed from the first touch of any of them to the last.
+template <class Run, class Value, class Option, class Lists = std::vector<std::vector<int>>>
+class RunVerifier {
+ public:
+  RunVerifier(const Run& run, const std::vector<Value>& values, const std::vector<Option>& in_place,
+              const std::vector<int64_t>& addresses, const std::vector<std::string>& names)
+      : run_(run), values_(values), in_place_(in_place), addresses_(addresses), names_(names) {}
+
+  std::string FindFault(int64_t arena_bytes) {
+    const size_t n = values_.size();
+    if (addresses_.size() != n)
+      return StrCat("expected an address for each of ", n, " values, found ", addresses_.size());
+    for (size_t i = 0; i < n; ++i) family_.push_back(Family(i));
+    for (size_t i = 0; i < n; ++i) {
+      const Value& value = values_[i];
+      if (!Planned(i)) continue;
+      const std::string fault =
+          FindPlacingFault("value", i, names_, addresses_[i], value.bytes,
+                           value.view_of < 0 ? value.alignment : 1, arena_bytes);
+      if (!fault.empty()) return fault;
+      if (value.view_of >= 0 &&
+          addresses_[i] != addresses_[static_cast<size_t>(value.view_of)] + value.view_offset)
+        return StrCat(Describe(i), " is not where it views ",
+                      Describe(static_cast<size_t>(value.view_of)), ", at byte ", value.view_offset,
+                      " of it");
+    }
+    CollectPairs();
+    CheckOrder();
+    for (const Pair& pair : pairs_)
+      if (!pair.first_precedes && !pair.second_precedes) return Explain(pair);
+    return "";
+  }
+
+ private:
+  // Two values, neither a view, that share bytes. Each flag holds until an order disproves it.
+  struct Pair {
+    size_t first, second;
+    bool first_precedes, second_precedes;
+    int early, late;  // steps that disprove the order in which the two are stored
+  };
+
+  // The value that i is a view of, through any number of views.
+  size_t Family(size_t i) const {
+    while (values_[i].view_of >= 0) i = static_cast<size_t>(values_[i].view_of);
+    return i;
+  }
+  bool Planned(size_t i) const { return !values_[family_[i]].external; }
+  std::string Describe(size_t i) const {
+    return DescribePlaced("value", i, names_, addresses_[i], values_[i].bytes);
+  }
+
+  void CollectPairs() {
+    const size_t n = values_.size();
+    kept_.assign(n, 0);
+    there_.assign(n, 0);
+    touches_.resize(n);
+    for (size_t i = 0; i < n; ++i) {
+      const size_t family = family_[i];
+      if (values_[i].kept) kept_[family] = 1;
+      if (values_[i].producer < 0) there_[family] = 1;
+      if (values_[i].producer >= 0) touches_[family].push_back({values_[i].producer, i});
+      for (int user : values_[i].users) touches_[family].push_back({user, i});
+    }
+    for (size_t b = 0; b < n; ++b)
+      for (size_t a = 0; Planned(b) && family_[b] == b && a < b; ++a)
+        if (Planned(a) && family_[a] == a &&
+            ShareBytes(addresses_[a], values_[a].bytes, addresses_[b], values_[b].bytes))
+          pairs_.push_back({a, b, !kept_[a] && !there_[b], !kept_[b] && !there_[a], -1, -1});
+  }
+
+  // `step` makes value b, or a view of it, over what it reads of family a: it touches that family
+  // only by reading this one value, b lies where that value does, and the kernel permits it.
+  bool MayOverwrite(int step, size_t a, size_t b) const {
+    size_t read = 0;
+    int touches = 0;
+    for (const Touch& touch : touches_[a]) {
+      if (touch.step != step) continue;
+      read = touch.value;
+      ++touches;
+    }
+    if (touches != 1 || values_[b].producer != step || addresses_[read] != addresses_[b] ||
+        values_[b].bytes > values_[read].bytes)
+      return false;
+    for (const Option& option : in_place_)
+      if (option.node == step && static_cast<size_t>(option.input) == read &&
+          static_cast<size_t>(option.output) == b)
+        return true;
+    return false;
+  }
+
+  // For 64 steps at a time: which steps start only after them. Follows what the executor does, step
+  // by step: a step starts after the steps on its edges have completed and those of lower stages
+  // have returned.
+  void CheckOrder() {
+    const auto n = static_cast<size_t>(run_.nodes);
+    Lists before(n);
+    for (size_t e = 0; e < run_.before.size(); ++e)
+      before[static_cast<size_t>(run_.after[e])].push_back(run_.before[e]);
+    std::vector<uint8_t> touched(values_.size());
+    for (size_t first = 0; first < n; first += 64) {
+      std::vector<uint64_t> started(n, 0), completed(n, 0);  // bit k: step first + k has completed
+      uint64_t lower_stages = 0, this_stage = 0;
+      for (size_t v = first; v < n; ++v) {
+        if (!run_.stages.empty() && v > first && run_.stages[v] != run_.stages[v - 1]) {
+          lower_stages |= this_stage;
+          this_stage = 0;
+        }
+        started[v] = lower_stages;
+        for (int u : before[v]) started[v] |= completed[static_cast<size_t>(u)];
+        completed[v] = started[v] | (v < first + 64 ? uint64_t{1} << (v - first) : 0);
+        const bool returns_early = !run_.asynchronous.empty() && run_.asynchronous[v] != 0;
+        if (!run_.stages.empty()) this_stage |= returns_early ? started[v] : completed[v];
+      }
+      for (size_t i = 0; i < values_.size(); ++i) {
+        touched[i] = 0;
+        for (const Touch& touch : touches_[i]) {
+          const auto v = static_cast<size_t>(touch.step);
+          if (first <= v && v < first + 64) touched[i] = 1;
+        }
+      }
+      for (Pair& pair : pairs_) {
+        if (!touched[pair.first] && !touched[pair.second]) continue;
+        Disprove(first, started, pair.first, pair.second, &pair.first_precedes, &pair);
+        Disprove(first, started, pair.second, pair.first, &pair.second_precedes, nullptr);
+      }
+    }
+  }
+
+  // Clears `precedes` when one of the 64 steps touches a and need not have completed when some step
+  // that touches b starts.
+  void Disprove(size_t first, const std::vector<uint64_t>& started, size_t a, size_t b,
+                bool* precedes, Pair* witness) {
+    if (!*precedes) return;
+    for (const Touch& early : touches_[a]) {
+      const auto bit = static_cast<size_t>(early.step);
+      if (bit < first || bit >= first + 64) continue;
+      for (const Touch& late : touches_[b]) {
+        if ((started[static_cast<size_t>(late.step)] >> (bit - first)) & 1) continue;
+        if (late.step == early.step && MayOverwrite(late.step, a, b)) continue;
+        *precedes = false;
+        if (!witness) return;
+        witness->early = early.step;
+        witness->late = late.step;
+      }
+    }
+  }
+
+  std::string Explain(const Pair& pair) const {
+    std::string text = StrCat(Describe(pair.first), " and ", Describe(pair.second),
+                              " share bytes and can be live together: ");
+    if (pair.early >= 0)
+      return text + StrCat("step ", pair.early,
+                           ", which touches the first, need not have completed ", "when step ",
+                           pair.late, ", which touches the second, starts");
+    return text + (kept_[pair.first] ? "the first is kept to the end of the run"
+                                     : "the second is there from the start of the run");
+  }
+
+  const Run& run_;
+  const std::vector<Value>& values_;
+  const std::vector<Option>& in_place_;
+  const std::vector<int64_t>& addresses_;
+  const std::vector<std::string>& names_;
+  std::vector<size_t> family_;
+  // Of each family, under the value that is no view.
+  struct Touch {
+    int step;
+    size_t value;
+  };
+  std::vector<std::vector<Touch>> touches_;
+  std::vector<uint8_t> kept_, there_;
+  std::vector<Pair> pairs_;
+};
+
+inline void ThrowFault(const std::string& fault) {
+  if (!fault.empty()) Throw(ErrorCode::kFailedPrecondition, "the memory plan is wrong: ", fault);
+}
+
+}  // namespace detail
+
+// Throws (kFailedPrecondition) for a plan under which a legal run could overwrite bytes that are
+// still needed, or leaves the arena, or misaligns a value. `addresses` has a value's first byte in
+// the arena; that of external values, and views of them, is not looked at. `names` may be empty.
+// What FindLifetimes refuses must not be given here.
+//
+// Costs time by the square of the values, and by steps times edges / 64.
+template <class Run = RunOrder, class Value = RunValue, class Option = InPlaceOption>
+void VerifyMemoryPlan(const Run& run, const std::vector<Value>& values,
+                      const std::vector<Option>& in_place, const std::vector<int64_t>& addresses,
+                      int64_t arena_bytes, const std::vector<std::string>& names = {}) {
+  detail::RunVerifier<Run, Value, Option> verifier(run, values, in_place, addresses, names);
+  detail::ThrowFault(verifier.FindFault(arena_bytes));
+}
+
+// The same for buffers that conflict where their spans overlap, and where `conflicts` lists them.
+template <class Interval = MemoryInterval, class Conflicts = MemoryConflicts>
+void VerifyMemoryPlan(const std::vector<Interval>& buffers,
+                      const std::type_identity_t<Conflicts>& conflicts, const MemoryPlan& plan) {
+  if (plan.offsets.size() != buffers.size())
+    detail::ThrowFault(StrCat("expected an offset for each of ", buffers.size(), " buffers, found ",
+                              plan.offsets.size()));
+  const auto refuse = [&](size_t a, size_t b, const char* why) {
+    if (detail::ShareBytes(plan.offsets[a], buffers[a].size, plan.offsets[b], buffers[b].size))
+      detail::ThrowFault(
+          StrCat(detail::DescribePlaced("buffer", a, {}, plan.offsets[a], buffers[a].size), " and ",
+                 detail::DescribePlaced("buffer", b, {}, plan.offsets[b], buffers[b].size),
+                 " share bytes and can be live together: ", why));
+  };
+  for (size_t b = 0; b < buffers.size(); ++b) {
+    detail::ThrowFault(detail::FindPlacingFault("buffer", b, {}, plan.offsets[b], buffers[b].size,
+                                                buffers[b].alignment, plan.arena_bytes));
+    for (size_t a = 0; a < b; ++a)
+      if (buffers[a].lower < buffers[b].upper && buffers[b].lower < buffers[a].upper)
+        refuse(a, b, "their spans overlap");
+    if (conflicts.empty()) continue;
+    for (int64_t at = conflicts.starts[b]; at < conflicts.starts[b + 1]; ++at)
+      refuse(b, static_cast<size_t>(conflicts.others[static_cast<size_t>(at)]),
+             "they are listed as a conflict");
+  }
+}
+template <class Interval = MemoryInterval>
+void VerifyMemoryPlan(const std::vector<Interval>& intervals, const MemoryPlan& plan) {
+  VerifyMemoryPlan(intervals, {}, plan);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_MEMORY_VERIFY_HPP_
+
+// ---- opkit/graph/memory/lifetimes.hpp
 // FindLifetimes: from the order that an executor keeps to the buffers that memory is planned for,
 // and which of them can be live together in some legal run. Between selection, which says what
 // steps read, write and may overwrite, and PlanMemory.
-#ifndef OPKIT_GRAPH_LIFETIMES_HPP_
-#define OPKIT_GRAPH_LIFETIMES_HPP_
+#ifndef OPKIT_GRAPH_MEMORY_LIFETIMES_HPP_
+#define OPKIT_GRAPH_MEMORY_LIFETIMES_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -20579,13 +21991,13 @@ Lifetimes FindLifetimes(const Run& run, const std::vector<Value>& values,
 
 }  // namespace opkit
 
-#endif  // OPKIT_GRAPH_LIFETIMES_HPP_
+#endif  // OPKIT_GRAPH_MEMORY_LIFETIMES_HPP_
 
-// ---- opkit/graph/plan_parts.hpp
+// ---- opkit/graph/plan/plan_parts.hpp
 // PlanParts: the types that a plan is made of. What is between Compile and the executor is a
 // template over them, so that programs which run no graph do not compile it.
-#ifndef OPKIT_GRAPH_PLAN_PARTS_HPP_
-#define OPKIT_GRAPH_PLAN_PARTS_HPP_
+#ifndef OPKIT_GRAPH_PLAN_PLAN_PARTS_HPP_
+#define OPKIT_GRAPH_PLAN_PLAN_PARTS_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -20620,13 +22032,13 @@ struct PlanParts {
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_GRAPH_PLAN_PARTS_HPP_
+#endif  // OPKIT_GRAPH_PLAN_PLAN_PARTS_HPP_
 
-// ---- opkit/graph/bound_nodes.hpp
+// ---- opkit/graph/plan/bound_nodes.hpp
 // BoundNodes: the operators of a graph's nodes, made for known types in a workspace of their own.
 // Between selection, which fixes a kernel and a configuration for each node, and the executor.
-#ifndef OPKIT_GRAPH_BOUND_NODES_HPP_
-#define OPKIT_GRAPH_BOUND_NODES_HPP_
+#ifndef OPKIT_GRAPH_PLAN_BOUND_NODES_HPP_
+#define OPKIT_GRAPH_PLAN_BOUND_NODES_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -20703,1659 +22115,14 @@ class BoundNodes {
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_GRAPH_BOUND_NODES_HPP_
+#endif  // OPKIT_GRAPH_PLAN_BOUND_NODES_HPP_
 
-// ---- opkit/graph/memory_problem.hpp
-// The memory planner's own form of its input: checked, empty buffers left out, sizes and alignments
-// in the largest unit that divides them all, time cut into as few sections as tell lifetimes apart.
-#ifndef OPKIT_GRAPH_MEMORY_PROBLEM_HPP_
-#define OPKIT_GRAPH_MEMORY_PROBLEM_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// The planner's functions are templates over this and what it is made from, so that programs which
-// plan no memory do not compile them.
-struct MemoryProblem {
-  int count = 0;               // buffers that have a size
-  std::vector<int> buffer;     // of each, its index in the input
-  std::vector<int> size;       // in units
-  std::vector<int> alignment;  // in units, a power of two
-  std::vector<int> lower;      // sections [lower, upper) in which it is live
-  std::vector<int> upper;
-  int sections = 0;
-  std::vector<int> total;       // of each section, units live in it
-  std::vector<int64_t> starts;  // conflicts, as in MemoryConflicts; empty where there are too many
-  std::vector<int> others;
-  bool spans_decide = true;  // conflicts are those of the spans, no others
-  int64_t pairs = 0;         // how many conflicts there are
-  int64_t unit = 1;          // bytes
-  int64_t rounding = 1;      // bytes that every size was rounded up to
-  int bound = 0;             // units: no arena is smaller
-  int64_t bound_bytes = 0;
-  int64_t naive_bytes = 0;
-};
-
-// Stable; the keys stay where they are.
-template <class Key>
-void SortIndices(std::vector<int>& indices, const std::vector<Key>& keys) {
-  std::vector<int> merged(indices.size());
-  const size_t n = indices.size();
-  for (size_t width = 1; width < n; width *= 2) {
-    for (size_t begin = 0; begin < n; begin += 2 * width) {
-      size_t i = begin, middle = begin + width < n ? begin + width : n, j = middle;
-      const size_t left = middle, end = middle + width < n ? middle + width : n;
-      for (size_t k = begin; k < end; ++k) {
-        const bool right = i == left || (j < end && keys[static_cast<size_t>(indices[j])] <
-                                                        keys[static_cast<size_t>(indices[i])]);
-        merged[k] = indices[right ? j++ : i++];
-      }
-    }
-    indices.swap(merged);
-  }
-}
-
-inline int64_t GreatestCommonDivisor(int64_t a, int64_t b) {
-  while (b != 0) {
-    const int64_t rest = a % b;
-    a = b;
-    b = rest;
-  }
-  return a;
-}
-
-// Throws for a buffer that cannot be planned; the buffers' smallest alignment otherwise.
-template <class Interval>
-int64_t CheckMemoryIntervals(const std::vector<Interval>& intervals) {
-  if (intervals.size() > 1'000'000'000)
-    Throw(ErrorCode::kOutOfRange, "expected at most 1000000000 buffers, found ", intervals.size());
-  int64_t smallest = 0;
-  for (size_t i = 0; i < intervals.size(); ++i) {
-    const Interval& buffer = intervals[i];
-    if (buffer.lower >= buffer.upper)
-      Throw(ErrorCode::kInvalidArgument, "buffer ", i, " is live in [", buffer.lower, ", ",
-            buffer.upper, "): expected lower < upper");
-    if (buffer.size < 0)
-      Throw(ErrorCode::kInvalidArgument, "buffer ", i, " has ", buffer.size,
-            " bytes: expected 0 or more");
-    if (buffer.alignment <= 0 || (buffer.alignment & (buffer.alignment - 1)) != 0)
-      Throw(ErrorCode::kInvalidArgument, "buffer ", i, " has alignment ", buffer.alignment,
-            ": expected a power of two");
-    if (buffer.size > 0 && (smallest == 0 || buffer.alignment < smallest))
-      smallest = buffer.alignment;
-  }
-  return smallest == 0 ? 1 : smallest;
-}
-
-// Sizes, alignments and their unit.
-template <class Interval, class Problem>
-void MeasureBuffers(const std::vector<Interval>& intervals, Problem* problem) {
-  const int64_t rounding = problem->rounding = CheckMemoryIntervals(intervals);
-  int64_t unit = 0, worst = 0;  // worst: with the padding before each
-  for (size_t i = 0; i < intervals.size(); ++i) {
-    const Interval& buffer = intervals[i];
-    if (buffer.size == 0) continue;
-    problem->buffer.push_back(static_cast<int>(i));
-    int64_t padded = 0;
-    if (__builtin_add_overflow(buffer.size, rounding - 1, &padded) ||
-        __builtin_add_overflow(worst, buffer.alignment - rounding, &worst) ||
-        __builtin_add_overflow(worst, padded &= -rounding, &worst))
-      Throw(ErrorCode::kOutOfRange, "the buffers' sizes add up to more than an int64 holds at ",
-            "buffer ", i, " of ", buffer.size, " bytes");
-    problem->naive_bytes += padded;
-    unit = GreatestCommonDivisor(padded, unit);
-  }
-  problem->count = static_cast<int>(problem->buffer.size());
-  if (problem->count == 0) return;
-  for (int i : problem->buffer) {
-    const int64_t alignment = intervals[static_cast<size_t>(i)].alignment;
-    if (unit % alignment != 0) unit = GreatestCommonDivisor(unit, alignment);
-  }
-  // Offsets are int: where the exact unit is too small for that, sizes are rounded up to a larger
-  // one, by less than 2^-28 of them all.
-  while (worst / unit + problem->count >= int64_t{1} << 29) unit *= 2;
-  problem->unit = unit;
-  for (int i : problem->buffer) {
-    const Interval& buffer = intervals[static_cast<size_t>(i)];
-    const int64_t alignment = buffer.alignment / unit;
-    problem->size.push_back(static_cast<int>((buffer.size - 1) / unit + 1));
-    problem->alignment.push_back(static_cast<int>(alignment > 1 ? alignment : 1));
-  }
-}
-
-// Sections end where a buffer ends after another began: every other moment's live set is part of
-// one of theirs.
-template <class Interval, class Problem>
-void CutSections(const std::vector<Interval>& intervals, Problem* problem) {
-  const size_t n = problem->buffer.size();
-  std::vector<int64_t> lower, upper;
-  std::vector<int> begins, ends;
-  for (size_t i = 0; i < n; ++i) {
-    const Interval& buffer = intervals[static_cast<size_t>(problem->buffer[i])];
-    lower.push_back(buffer.lower);
-    upper.push_back(buffer.upper);
-    begins.push_back(static_cast<int>(i));
-  }
-  ends = begins;
-  SortIndices(begins, lower);
-  SortIndices(ends, upper);
-  problem->lower.resize(n);
-  problem->upper.resize(n);
-  int live = 0;
-  bool began = false;
-  int64_t live_bytes = 0;
-  for (size_t b = 0, e = 0; e < n;) {
-    const auto end = static_cast<size_t>(ends[e]);
-    if (b < n && lower[static_cast<size_t>(begins[b])] < upper[end]) {
-      const auto begin = static_cast<size_t>(begins[b++]);
-      problem->lower[begin] = problem->sections;
-      problem->pairs += live++;
-      live_bytes +=
-          (intervals[static_cast<size_t>(problem->buffer[begin])].size + problem->rounding - 1) &
-          -problem->rounding;
-      problem->bound_bytes = live_bytes > problem->bound_bytes ? live_bytes : problem->bound_bytes;
-      began = true;
-    } else {
-      if (began) ++problem->sections;
-      began = false;
-      problem->upper[end] = problem->sections;
-      --live;
-      live_bytes -=
-          (intervals[static_cast<size_t>(problem->buffer[end])].size + problem->rounding - 1) &
-          -problem->rounding;
-      ++e;
-    }
-  }
-  problem->total.assign(static_cast<size_t>(problem->sections) + 1, 0);
-  for (size_t i = 0; i < n; ++i) {
-    problem->total[static_cast<size_t>(problem->lower[i])] += problem->size[i];
-    problem->total[static_cast<size_t>(problem->upper[i])] -= problem->size[i];
-  }
-  for (size_t s = 0; s < problem->total.size(); ++s) {
-    if (s > 0) problem->total[s] += problem->total[s - 1];
-    problem->bound = problem->total[s] > problem->bound ? problem->total[s] : problem->bound;
-  }
-}
-
-// The conflicts of overlapping spans as lists. Costs time and space by their number.
-template <class Problem>
-void ListConflicts(Problem* problem) {
-  const size_t n = problem->buffer.size();
-  std::vector<int> order, live;
-  for (size_t i = 0; i < n; ++i) order.push_back(static_cast<int>(i));
-  SortIndices(order, problem->lower);
-  problem->starts.assign(n + 1, 0);
-  // Twice the same sweep: first it counts, then it fills.
-  for (const bool fill : {false, true}) {
-    live.clear();
-    for (int i : order) {
-      size_t kept = 0;
-      for (int other : live) {
-        if (problem->upper[static_cast<size_t>(other)] <= problem->lower[static_cast<size_t>(i)])
-          continue;
-        live[kept++] = other;
-        int64_t& at = problem->starts[static_cast<size_t>(i)];
-        int64_t& at_other = problem->starts[static_cast<size_t>(other)];
-        if (fill) {
-          problem->others[static_cast<size_t>(--at)] = other;
-          problem->others[static_cast<size_t>(--at_other)] = i;
-        } else {
-          ++at;
-          ++at_other;
-        }
-      }
-      live.resize(kept);
-      live.push_back(i);
-    }
-    if (fill) break;
-    int64_t sum = 0;  // then starts[i] is the end of i's list, and filling walks down to its start
-    for (int64_t& start : problem->starts) start = sum += start;
-    problem->others.resize(static_cast<size_t>(sum));
-  }
-}
-
-// Each list's reverse: who lists i. The lists come out in ascending order.
-template <class Conflicts>
-Conflicts TransposeConflicts(const Conflicts& conflicts) {
-  Conflicts out;
-  const size_t n = conflicts.starts.size() - 1;
-  out.starts.assign(n + 1, 0);
-  out.others.resize(conflicts.others.size());
-  for (int other : conflicts.others) ++out.starts[static_cast<size_t>(other)];
-  int64_t sum = 0;
-  for (int64_t& start : out.starts) start = sum += start;
-  for (size_t i = n; i-- > 0;)
-    for (int64_t at = conflicts.starts[i + 1]; at-- > conflicts.starts[i];) {
-      const auto other = static_cast<size_t>(conflicts.others[static_cast<size_t>(at)]);
-      out.others[static_cast<size_t>(--out.starts[other])] = static_cast<int>(i);
-    }
-  return out;
-}
-
-template <class Conflicts>
-void CheckConflicts(size_t n, const Conflicts& conflicts) {
-  if (conflicts.starts.size() != n + 1 || conflicts.starts[0] != 0 ||
-      conflicts.starts[n] != static_cast<int64_t>(conflicts.others.size()))
-    Throw(ErrorCode::kInvalidArgument, "expected the starts of ", n, " conflict lists and their ",
-          "end, from 0 to ", conflicts.others.size(), "; found ", conflicts.starts.size(),
-          " numbers");
-  for (size_t i = 0; i < n; ++i)
-    if (conflicts.starts[i] > conflicts.starts[i + 1])
-      Throw(ErrorCode::kInvalidArgument, "the conflict list of buffer ", i, " ends at ",
-            conflicts.starts[i + 1], ", before its start at ", conflicts.starts[i]);
-  for (size_t i = 0; i < n; ++i)
-    for (int64_t at = conflicts.starts[i]; at < conflicts.starts[i + 1]; ++at) {
-      const int other = conflicts.others[static_cast<size_t>(at)];
-      if (other < 0 || static_cast<size_t>(other) >= n || static_cast<size_t>(other) == i)
-        Throw(ErrorCode::kInvalidArgument, "buffer ", i, " lists a conflict with buffer ", other,
-              ": expected another of the ", n, " buffers");
-    }
-}
-
-// A set of buffers that are all in conflict with each other can be larger than any live set of the
-// given spans: grows the largest of these by whoever conflicts with all of it.
-template <class Problem>
-void RaiseBound(Problem* problem) {
-  const size_t n = problem->buffer.size();
-  int peak = 0;
-  for (int s = 1; s < problem->sections; ++s)
-    if (problem->total[static_cast<size_t>(s)] > problem->total[static_cast<size_t>(peak)])
-      peak = s;
-  std::vector<int> met(n, 0);  // members in conflict with it; -1 for a member
-  int members = 0;
-  const auto join = [&](size_t i) {
-    met[i] = -1;
-    ++members;
-    for (int64_t at = problem->starts[i]; at < problem->starts[i + 1]; ++at) {
-      int& count = met[static_cast<size_t>(problem->others[static_cast<size_t>(at)])];
-      if (count >= 0) ++count;
-    }
-  };
-  for (size_t i = 0; i < n; ++i)
-    if (problem->lower[i] <= peak && peak < problem->upper[i]) join(i);
-  for (;;) {
-    size_t best = n;
-    for (size_t i = 0; i < n; ++i)
-      if (met[i] == members && (best == n || problem->size[i] > problem->size[best])) best = i;
-    if (best == n) return;
-    join(best);
-    problem->bound += problem->size[best];
-  }
-}
-
-// Checked conflicts, renumbered without the empty buffers.
-template <class Conflicts, class Problem>
-void TakeConflicts(const Conflicts& conflicts, size_t n, Problem* problem) {
-  CheckConflicts(n, conflicts);
-  const Conflicts reverse = TransposeConflicts(conflicts);
-  const Conflicts sorted = TransposeConflicts(reverse);
-  std::vector<int> number(n, -1);
-  for (size_t i = 0; i < problem->buffer.size(); ++i)
-    number[static_cast<size_t>(problem->buffer[i])] = static_cast<int>(i);
-  int64_t overlapping = 0;
-  problem->starts.push_back(0);
-  for (size_t i = 0; i < n; ++i) {
-    int last = -1;
-    for (int64_t at = sorted.starts[i]; at < sorted.starts[i + 1]; ++at) {
-      const int other = sorted.others[static_cast<size_t>(at)];
-      if (sorted.starts[i + 1] != reverse.starts[i + 1] ||
-          reverse.others[static_cast<size_t>(at)] != other)
-        Throw(ErrorCode::kInvalidArgument, "expected every conflict on the lists of both buffers; ",
-              "the lists of buffer ", i, " and its partners do not agree");
-      if (number[i] < 0 || number[static_cast<size_t>(other)] < 0 || other == last) continue;
-      last = other;
-      const auto a = static_cast<size_t>(number[i]);
-      const auto b = static_cast<size_t>(number[static_cast<size_t>(other)]);
-      problem->others.push_back(number[static_cast<size_t>(other)]);
-      if (problem->lower[a] < problem->upper[b] && problem->lower[b] < problem->upper[a])
-        ++overlapping;
-    }
-    if (number[i] >= 0) problem->starts.push_back(static_cast<int64_t>(problem->others.size()));
-  }
-  if (overlapping != 2 * problem->pairs)
-    Throw(ErrorCode::kInvalidArgument, "the spans of ", problem->pairs, " pairs of buffers ",
-          "overlap, but only ", overlapping / 2, " of these pairs are listed as conflicts");
-  const auto listed = static_cast<int64_t>(problem->others.size()) / 2;
-  problem->spans_decide = listed == problem->pairs;
-  problem->pairs = listed;
-  if (!problem->spans_decide) RaiseBound(problem);
-}
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_MEMORY_PROBLEM_HPP_
-
-// ---- opkit/graph/memory_bound.hpp
-// The exact lower bound where conflicts are more than spans of time say: the largest set of buffers
-// that are all in conflict. It tells the planner that an arena cannot be made smaller, so that it
-// does not search for what is not there.
-#ifndef OPKIT_GRAPH_MEMORY_BOUND_HPP_
-#define OPKIT_GRAPH_MEMORY_BOUND_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// A buffer hands its units on to buffers that come later and do not conflict with it, each unit to
-// one of them at most. By Dilworth's theorem, with weights, the units that are not handed on when
-// as many are as can be are those of the largest set of buffers of which none comes before another.
-//
-// A maximum flow by augmenting paths, those that carry much first (capacity scaling: Gabow 1985);
-// the sets it searches are bits. 20 us for 20 buffers, 0.5 ms for 200, 15 ms for 1,000.
-template <class Problem>
-class HandedOn {
- public:
-  explicit HandedOn(const Problem& problem)
-      : count_(static_cast<size_t>(problem.count)),
-        words_((count_ + 63) / 64),
-        later_(count_ * words_, 0),
-        givers_(count_ * words_, 0),
-        handed_(count_ * count_, 0),
-        left_(problem.size),
-        room_(problem.size) {
-    for (size_t i = 0; i < count_; ++i) {
-      uint64_t* later = &later_[i * words_];
-      for (size_t j = 0; j < count_; ++j)
-        later[j / 64] |= uint64_t{problem.upper[i] <= problem.lower[j]} << (j % 64);
-      for (int64_t at = problem.starts[i]; at < problem.starts[i + 1]; ++at) {
-        const auto other = static_cast<size_t>(problem.others[static_cast<size_t>(at)]);
-        later[other / 64] &= ~(uint64_t{1} << (other % 64));
-      }
-    }
-  }
-
-  // Units handed on, at most. To be called once.
-  int Most() {
-    int sum = 0;
-    for (least_ = 1 << 28; least_ > 0; least_ /= 2) {
-      for (bool more = true; more;) {
-        more = false;
-        unseen_.assign(words_, ~uint64_t{0});
-        for (size_t i = 0; i < count_; ++i)
-          while (left_[i] >= least_) {
-            const int handed = HandOn(i, left_[i]);
-            if (handed == 0) break;
-            left_[i] -= handed;
-            sum += handed;
-            more = true;
-          }
-      }
-    }
-    return sum;
-  }
-
- private:
-  // Up to so many units of buffer i, at least least_ of them or none, to one that has room for them
-  // or can make some: what another handed on to it may go elsewhere.
-  int HandOn(size_t i, int units) {
-    for (size_t w = 0; w < words_; ++w)
-      while (const uint64_t later = later_[i * words_ + w] & unseen_[w]) {
-        const size_t j = 64 * w + static_cast<size_t>(__builtin_ctzll(later));
-        int handed = 0;
-        if (room_[j] >= least_) {
-          handed = units < room_[j] ? units : room_[j];
-          room_[j] -= handed;
-        } else {
-          unseen_[w] &= ~(later & -later);
-          handed = Replace(j, units);
-        }
-        if (handed == 0) continue;
-        handed_[i * count_ + j] += handed;
-        givers_[j * words_ + i / 64] |= uint64_t{1} << (i % 64);
-        return handed;
-      }
-    return 0;
-  }
-  // Makes room in buffer j.
-  int Replace(size_t j, int units) {
-    for (size_t w = 0; w < words_; ++w)
-      for (uint64_t givers = givers_[j * words_ + w]; givers != 0; givers &= givers - 1) {
-        const size_t k = 64 * w + static_cast<size_t>(__builtin_ctzll(givers));
-        int& given = handed_[k * count_ + j];
-        if (given < least_) continue;
-        const int handed = HandOn(k, units < given ? units : given);
-        if (handed == 0) continue;
-        given -= handed;
-        if (given == 0) givers_[j * words_ + w] &= ~(givers & -givers);
-        return handed;
-      }
-    return 0;
-  }
-
-  const size_t count_, words_;
-  std::vector<uint64_t> later_, givers_;  // of each buffer: whom it may hand on to, who has to it
-  std::vector<int> handed_;               // [i * count_ + j]: units of i to j
-  std::vector<int> left_, room_;
-  std::vector<uint64_t> unseen_;
-  int least_ = 0;
-};
-
-inline constexpr int kMostInExactBound = 1024;  // 4 MiB of handed_
-
-// Raises a bound that is not exact yet. Where "before" is no partial order the bound may stay below
-// the largest set.
-template <class Problem>
-void RaiseBoundByFlow(Problem* problem) {
-  if (problem->spans_decide || problem->count > kMostInExactBound) return;
-  int64_t units = -int64_t{HandedOn<Problem>(*problem).Most()};
-  for (int size : problem->size) units += size;
-  if (units > problem->bound) problem->bound = static_cast<int>(units);
-}
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_MEMORY_BOUND_HPP_
-
-// ---- opkit/graph/memory_fit.hpp
-// Ways to place buffers one after the other, each as low as it goes: between what conflicts with
-// it, on top of it, or as an allocator at run time would.
-#ifndef OPKIT_GRAPH_MEMORY_FIT_HPP_
-#define OPKIT_GRAPH_MEMORY_FIT_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-inline int AlignUnits(int offset, int alignment) { return (offset + alignment - 1) & -alignment; }
-
-// The best placing found so far.
-struct Placing {
-  std::vector<int> offsets;
-  int height = 0;
-  const char* method = nullptr;  // null: none yet
-};
-
-struct SearchBudget {
-  int64_t deadline_ns = -1;  // none
-  int64_t steps = 0;         // left
-  uint64_t seed = 0;
-  int enough = 0;
-};
-
-inline void KeepIfLower(const std::vector<int>& offsets, int height, const char* method,
-                        Placing* best) {
-  if (best->method && height >= best->height) return;
-  best->offsets = offsets;
-  best->height = height;
-  best->method = method;
-}
-
-// Places buffers one by one at the lowest offset where they fit between those of their conflict
-// list that were placed before: O(conflicts), with gaps below the top filled.
-template <class Problem>
-class LowestFit {
- public:
-  explicit LowestFit(const Problem& problem) : problem_(problem) {}
-
-  // Returns the height; `offsets` is written whole.
-  int Place(const std::vector<int>& order, std::vector<int>* offsets) {
-    offsets->assign(order.size(), -1);
-    int height = 0;
-    for (int buffer : order) {
-      const auto b = static_cast<size_t>(buffer);
-      taken_.clear();
-      for (int64_t at = problem_.starts[b]; at < problem_.starts[b + 1]; ++at) {
-        const auto other = static_cast<size_t>(problem_.others[static_cast<size_t>(at)]);
-        const int offset = (*offsets)[other];
-        // Offset and end in one number, so that sorting by offset moves both.
-        if (offset >= 0) taken_.push_back(int64_t{offset} << 32 | (offset + problem_.size[other]));
-      }
-      SortTaken();
-      int free = 0;
-      for (int64_t span : taken_) {
-        if (static_cast<int>(span >> 32) - free >= problem_.size[b]) break;
-        const int end = static_cast<int>(span & 0xffffffff);
-        if (end > free) free = AlignUnits(end, problem_.alignment[b]);
-      }
-      (*offsets)[b] = free;
-      height = free + problem_.size[b] > height ? free + problem_.size[b] : height;
-    }
-    return height;
-  }
-
- private:
-  // Shell sort: the lists are short, tens of spans.
-  void SortTaken() {
-    for (size_t gap : {701u, 301u, 132u, 57u, 23u, 10u, 4u, 1u})
-      for (size_t i = gap; i < taken_.size(); ++i) {
-        const int64_t span = taken_[i];
-        size_t j = i;
-        for (; j >= gap && taken_[j - gap] > span; j -= gap) taken_[j] = taken_[j - gap];
-        taken_[j] = span;
-      }
-  }
-
-  const Problem& problem_;
-  std::vector<int64_t> taken_;
-};
-
-inline constexpr int kMostInMatrix = 8192;  // 8 MiB of bits
-
-// Places the tail of an order anew on what its head placed. Conflicts are a bit matrix and what is
-// placed is kept by offset, so that a scan for a gap has no branch to mispredict.
-template <class Problem>
-class MatrixFit {
- public:
-  explicit MatrixFit(const Problem& problem, bool used = true)
-      : problem_(problem), count_(static_cast<size_t>(problem.count)), words_((count_ + 63) / 64) {
-    if (!used) return;
-    conflict_.assign(count_ * words_, 0);
-    for (size_t i = 0; i < count_; ++i)
-      for (int64_t at = problem.starts[i]; at < problem.starts[i + 1]; ++at) {
-        const auto other = static_cast<size_t>(problem.others[static_cast<size_t>(at)]);
-        conflict_[i * words_ + other / 64] |= uint64_t{1} << (other % 64);
-      }
-  }
-
-  // Places order[first] and what follows; those before it lie at `offsets`. Gives up with -1 as
-  // soon as the height is above `limit`; the height otherwise.
-  int Place(const std::vector<int>& order, size_t first, int limit, std::vector<int>* offsets) {
-    placed_.clear();
-    int height = 0;
-    sorted_.assign(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(first));
-    SortIndices(sorted_, *offsets);
-    for (int buffer : sorted_) {
-      const auto b = static_cast<size_t>(buffer);
-      const int end = (*offsets)[b] + problem_.size[b];
-      placed_.push_back({(*offsets)[b], end, buffer});
-      height = end > height ? end : height;
-    }
-    for (size_t at = first; at < count_; ++at) {
-      const auto b = static_cast<size_t>(order[at]);
-      const uint64_t* conflict = &conflict_[b * words_];
-      const int size = problem_.size[b], alignment = problem_.alignment[b];
-      int offset = 0, top = 0;
-      for (const Span& span : placed_) {
-        const auto other = static_cast<unsigned>(span.buffer);
-        const int in_conflict = static_cast<int>((conflict[other / 64] >> (other % 64)) & 1);
-        if (in_conflict & static_cast<int>(span.offset - offset >= size)) break;
-        const int end = span.end & -in_conflict;
-        top = end > top ? end : top;
-        offset = AlignUnits(top, alignment);
-      }
-      const int end = offset + size;
-      height = end > height ? end : height;
-      if (height > limit) return -1;
-      (*offsets)[b] = offset;
-      Insert({offset, end, order[at]});
-    }
-    return height;
-  }
-
- private:
-  struct Span {
-    int offset, end, buffer;
-  };
-  // Keeps the order by offset.
-  void Insert(Span span) {
-    placed_.push_back(span);
-    size_t i = placed_.size() - 1;
-    for (; i > 0 && placed_[i - 1].offset > span.offset; --i) placed_[i] = placed_[i - 1];
-    placed_[i] = span;
-  }
-
-  const Problem& problem_;
-  const size_t count_, words_;
-  std::vector<uint64_t> conflict_;
-  std::vector<Span> placed_;
-  std::vector<int> sorted_;
-};
-
-// The top of what is placed, over time: raising a span and asking for its highest point cost
-// O(log sections), whatever is placed. For more conflicts than can be listed.
-class Skyline {
- public:
-  explicit Skyline(int sections) {
-    while (leaves_ < static_cast<size_t>(sections)) leaves_ *= 2;
-    highest_.assign(2 * leaves_, 0);
-    floor_.assign(2 * leaves_, 0);
-  }
-  int Highest(int lower, int upper) const { return Highest(1, 0, leaves_, Span(lower, upper)); }
-  // To a height that is not below Highest(lower, upper).
-  void Raise(int lower, int upper, int height) { Raise(1, 0, leaves_, Span(lower, upper), height); }
-
- private:
-  struct Span {
-    Span(int l, int u) : lower(static_cast<size_t>(l)), upper(static_cast<size_t>(u)) {}
-    size_t lower, upper;
-  };
-  // highest_ of a node: over its span, from within it; floor_: what its whole span was raised to.
-  int Highest(size_t node, size_t begin, size_t end, Span span) const {
-    if (span.upper <= begin || end <= span.lower) return 0;
-    if (span.lower <= begin && end <= span.upper) return highest_[node];
-    const size_t middle = (begin + end) / 2;
-    const int left = Highest(2 * node, begin, middle, span);
-    const int right = Highest(2 * node + 1, middle, end, span);
-    const int inside = left > right ? left : right;
-    return inside > floor_[node] ? inside : floor_[node];
-  }
-  void Raise(size_t node, size_t begin, size_t end, Span span, int height) {
-    if (span.upper <= begin || end <= span.lower) return;
-    if (height > highest_[node]) highest_[node] = height;
-    if (span.lower <= begin && end <= span.upper) {
-      floor_[node] = height;
-      return;
-    }
-    const size_t middle = (begin + end) / 2;
-    Raise(2 * node, begin, middle, span, height);
-    Raise(2 * node + 1, middle, end, span, height);
-  }
-
-  size_t leaves_ = 1;
-  std::vector<int> highest_, floor_;
-};
-
-template <class Problem>
-int PlaceOnSkyline(const Problem& problem, const std::vector<int>& order,
-                   std::vector<int>* offsets) {
-  Skyline skyline(problem.sections);
-  offsets->assign(order.size(), 0);
-  int height = 0;
-  for (int buffer : order) {
-    const auto b = static_cast<size_t>(buffer);
-    const int offset =
-        AlignUnits(skyline.Highest(problem.lower[b], problem.upper[b]), problem.alignment[b]);
-    skyline.Raise(problem.lower[b], problem.upper[b], offset + problem.size[b]);
-    (*offsets)[b] = offset;
-    height = offset + problem.size[b] > height ? offset + problem.size[b] : height;
-  }
-  return height;
-}
-
-// As an allocator at run time would: in the order of begin, into the smallest gap that fits, below
-// what is live. O(live buffers) for each.
-template <class Problem>
-int PlaceInTime(const Problem& problem, const std::vector<int>& by_lower,
-                std::vector<int>* offsets) {
-  offsets->assign(by_lower.size(), 0);
-  std::vector<int> live;  // in the order of offset
-  int height = 0;
-  for (int buffer : by_lower) {
-    const auto b = static_cast<size_t>(buffer);
-    const int size = problem.size[b];
-    int best = -1, best_gap = 0, free = 0;
-    size_t kept = 0, place = 0;
-    for (int other : live) {
-      const auto o = static_cast<size_t>(other);
-      if (problem.upper[o] <= problem.lower[b]) continue;
-      const int start = AlignUnits(free, problem.alignment[b]);
-      const int gap = (*offsets)[o] - start;
-      if (gap >= size && (best < 0 || gap < best_gap)) {
-        best = start;
-        best_gap = gap;
-        place = kept;
-      }
-      free = (*offsets)[o] + problem.size[o];
-      live[kept++] = other;
-    }
-    if (best < 0) {
-      best = AlignUnits(free, problem.alignment[b]);
-      place = kept;
-    }
-    live.resize(kept);
-    live.insert(live.begin() + static_cast<std::ptrdiff_t>(place), buffer);
-    (*offsets)[b] = best;
-    height = best + size > height ? best + size : height;
-  }
-  return height;
-}
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_MEMORY_FIT_HPP_
-
-// ---- opkit/graph/memory_greedy.hpp
-// The greedy portfolio of the memory planner. No one order of placing wins everywhere, so several
-// are tried.
-#ifndef OPKIT_GRAPH_MEMORY_GREEDY_HPP_
-#define OPKIT_GRAPH_MEMORY_GREEDY_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// By descending key; equal ones by descending size.
-template <class Problem>
-std::vector<int> OrderBy(const Problem& problem, const std::vector<int64_t>& keys) {
-  std::vector<int> order;
-  std::vector<int64_t> descending;
-  for (int i = 0; i < problem.count; ++i) {
-    order.push_back(i);
-    descending.push_back(-int64_t{problem.size[static_cast<size_t>(i)]});
-  }
-  SortIndices(order, descending);
-  for (size_t i = 0; i < keys.size(); ++i) descending[i] = -keys[i];
-  SortIndices(order, descending);
-  return order;
-}
-
-// Work that the portfolio may do, in conflicts looked at; about 20 ns each.
-inline constexpr int64_t kPortfolioWork = 15'000'000;
-
-// Several orders, the best kept; stops at the lower bound.
-template <class Problem>
-void TryPortfolio(const Problem& problem, int enough, Placing* best) {
-  const auto n = static_cast<size_t>(problem.count);
-  std::vector<int64_t> length(n), area(n), size(n), start(n), peak(n), crowd(n);
-  for (size_t i = 0; i < n; ++i) {
-    size[i] = problem.size[i];
-    length[i] = problem.upper[i] - problem.lower[i];
-    area[i] = size[i] * length[i];
-    start[i] = -problem.lower[i];
-  }
-  std::vector<int> offsets;
-  int64_t work = 0;
-  const auto done = [&] { return best->method && best->height <= enough; };
-  if (problem.spans_decide && problem.pairs <= 25 * kPortfolioWork) {
-    const int height = PlaceInTime(problem, OrderBy(problem, start), &offsets);
-    KeepIfLower(offsets, height, "greedy in time", best);
-    work += problem.pairs / 2;
-  }
-  const bool listed = !problem.starts.empty();
-  if (listed) {
-    for (size_t i = 0; i < n; ++i)
-      for (int64_t at = problem.starts[i]; at < problem.starts[i + 1]; ++at)
-        crowd[i] += problem.size[static_cast<size_t>(problem.others[static_cast<size_t>(at)])];
-  }
-  if (problem.spans_decide && problem.pairs <= 2 * kPortfolioWork) {
-    for (size_t i = 0; i < n; ++i)
-      for (int s = problem.lower[i]; s < problem.upper[i]; ++s) {
-        const int64_t total = problem.total[static_cast<size_t>(s)];
-        peak[i] = total > peak[i] ? total : peak[i];
-      }
-  }
-  // A matrix of all pairs beats lists that name a sixteenth of them.
-  const int64_t all_pairs = int64_t{problem.count} * problem.count / 2;
-  const bool dense = listed && problem.count <= kMostInMatrix && problem.pairs > all_pairs / 16;
-  LowestFit fit(problem);
-  MatrixFit matrix_fit(problem, dense);
-  const auto attempt = [&](const char* name, const std::vector<int64_t>& keys) {
-    if (done() || work > kPortfolioWork) return;
-    const std::vector<int> order = OrderBy(problem, keys);
-    int height = 0;
-    if (dense) {
-      offsets.assign(n, 0);
-      height = matrix_fit.Place(order, 0, (std::numeric_limits<int>::max)(), &offsets);
-      work += all_pairs / 16;
-    } else if (listed) {
-      height = fit.Place(order, &offsets);
-      work += 2 * problem.pairs + 10 * problem.count;
-    } else {
-      height = PlaceOnSkyline(problem, order, &offsets);
-      work += 20 * problem.count;
-    }
-    KeepIfLower(offsets, height, name, best);
-  };
-  attempt("greedy by size", size);
-  attempt("greedy by lifetime", length);
-  attempt("greedy by area", area);
-  attempt("greedy by crowd", crowd);
-  attempt("greedy by peak", peak);
-  attempt("greedy by start", start);
-  // Padding is least where the coarsest alignments lie lowest.
-  std::vector<int64_t> alignment(problem.alignment.begin(), problem.alignment.end());
-  attempt("greedy by alignment", alignment);
-}
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_MEMORY_GREEDY_HPP_
-
-// ---- opkit/graph/memory_anneal.hpp
-// The search where conflicts are more than spans of time say: annealing over the order in which
-// buffers are placed, each at the lowest offset that is free.
-#ifndef OPKIT_GRAPH_MEMORY_ANNEAL_HPP_
-#define OPKIT_GRAPH_MEMORY_ANNEAL_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// A move takes a buffer that makes the height, or one below it that conflicts with it, and places
-// it earlier. Of the neighbourhoods tried (insert anywhere, swap, move a block, several inserts,
-// the topmost buffers alone) it came lowest in equal time. A few buffers whose bound cannot be
-// reached have soon been in every order: it gives up when many moves have found nothing lower.
-template <class Problem>
-void AnnealOrder(const Problem& problem, SearchBudget* budget, Placing* best) {
-  if (problem.count > kMostInMatrix) return;
-  const auto n = static_cast<size_t>(problem.count);
-  constexpr double kHeat = 0.003;  // of the bound, falling to 0 with the budget
-  const int64_t patience = int64_t{2000} * problem.count;  // moves
-  RandomGenerator random(budget->seed);
-  const auto below = [&](size_t m) { return static_cast<size_t>(random() % m); };
-  MatrixFit placer(problem);
-  std::vector<int> order(n), place(n), candidate, earlier, offsets = best->offsets, trial;
-  for (size_t i = 0; i < n; ++i) order[i] = static_cast<int>(i);
-  SortIndices(order, offsets);
-  int height = placer.Place(order, 0, 1 << 30, &offsets);
-  KeepIfLower(offsets, height, "annealing", best);
-  const int64_t began_ns = MonotonicNs(), all_steps = budget->steps;
-  for (int64_t idle = 0; best->height > budget->enough && budget->steps > 0 && idle < patience;
-       ++idle) {
-    budget->steps -= int64_t{problem.count} * (problem.count / 8 + 1);
-    double left = static_cast<double>(budget->steps) / static_cast<double>(all_steps);
-    if (budget->deadline_ns >= 0) {
-      const int64_t now_ns = MonotonicNs();
-      if (now_ns >= budget->deadline_ns) return;
-      const double time_left = static_cast<double>(budget->deadline_ns - now_ns) /
-                               static_cast<double>(budget->deadline_ns - began_ns);
-      left = time_left < left ? time_left : left;
-    }
-    earlier.clear();
-    for (size_t i = 0; i < n; ++i) {
-      place[static_cast<size_t>(order[i])] = static_cast<int>(i);
-      if (offsets[i] + problem.size[i] == height) earlier.push_back(static_cast<int>(i));
-    }
-    auto moved = static_cast<size_t>(earlier[below(earlier.size())]);
-    if (below(2) == 0) {
-      earlier.clear();
-      for (int64_t at = problem.starts[moved]; at < problem.starts[moved + 1]; ++at) {
-        const int other = problem.others[static_cast<size_t>(at)];
-        if (place[static_cast<size_t>(other)] < place[moved]) earlier.push_back(other);
-      }
-      if (!earlier.empty()) moved = static_cast<size_t>(earlier[below(earlier.size())]);
-    }
-    const auto from = static_cast<size_t>(place[moved]);
-    if (from == 0) continue;
-    const size_t to = below(from);
-    candidate = order;
-    for (size_t i = from; i > to; --i) candidate[i] = candidate[i - 1];
-    candidate[to] = static_cast<int>(moved);
-    const double heat = kHeat * left * problem.bound;
-    const int limit = height + static_cast<int>(-heat * __builtin_log(1 - random.uniform()));
-    trial = offsets;
-    const int reached = placer.Place(candidate, to, limit, &trial);
-    if (reached < 0) continue;
-    height = reached;
-    order.swap(candidate);
-    offsets.swap(trial);
-    if (height < best->height) idle = 0;
-    KeepIfLower(offsets, height, "annealing", best);
-  }
-}
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_MEMORY_ANNEAL_HPP_
-
-// ---- opkit/graph/memory_valley.hpp
-// The search for a placing under a given ceiling, where spans of time alone decide conflicts.
-// Buffers are stacked on a skyline (address over time). Each step takes a valley of it, a run of
-// sections lower than both neighbours, and decides what lies on its floor at one of its two edges:
-// one of the few buffers that reach the edge and fit between the walls, or nothing, and that much
-// is lost.
-//
-// A section whose floor and unplaced sizes together pass the ceiling ends a branch (section floors
-// as in MiniMalloc: Moffitt, ASPLOS 2023). The edge with the fewest choices for its record of
-// failures is decided first (dom/wdeg: Boussemart et al., ECAI 2004), and a search that has failed
-// too often starts again with other preferences, but remembers where it failed.
-#ifndef OPKIT_GRAPH_MEMORY_VALLEY_HPP_
-#define OPKIT_GRAPH_MEMORY_VALLEY_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-enum class SearchEnd { kFound, kImpossible, kGaveUp };
-
-template <class Problem>
-class ValleySearch {
- public:
-  explicit ValleySearch(const Problem& problem)
-      : problem_(problem),
-        count_(static_cast<size_t>(problem.count)),
-        sections_(static_cast<size_t>(problem.sections)),
-        weight_(sections_, 1.0),
-        dirty_mark_(sections_, 0) {
-    cover_start_.assign(sections_ + 1, 0);
-    for (size_t i = 0; i < count_; ++i)
-      for (size_t s = Lower(i); s < Upper(i); ++s) ++cover_start_[s];
-    int64_t sum = 0;
-    for (int64_t& start : cover_start_) start = sum += start;
-    cover_.resize(static_cast<size_t>(sum));
-    for (size_t i = count_; i-- > 0;)
-      for (size_t s = Lower(i); s < Upper(i); ++s)
-        cover_[static_cast<size_t>(--cover_start_[s])] = static_cast<int>(i);
-  }
-
-  // Looks for a placing of at most `ceiling` units, preferring buffers of low rank, for so many
-  // nodes and no later than the deadline (negative: none). kImpossible: there is none.
-  SearchEnd Run(int ceiling, const std::vector<int>& rank, int64_t max_nodes, int64_t deadline_ns) {
-    ceiling_ = ceiling;
-    rank_ = &rank;
-    nodes_ = 0;
-    Reset();
-    if (!Consistent()) return SearchEnd::kImpossible;
-    OpenFrame();
-    while (!frames_.empty()) {
-      Frame& frame = frames_.back();
-      Undo(frame);
-      if (!Advance(&frame)) {
-        choices_.resize(frame.first);
-        frames_.pop_back();
-        continue;
-      }
-      if (!Consistent()) continue;
-      if (unplaced_ == 0) return SearchEnd::kFound;
-      if (++nodes_ >= max_nodes ||
-          (deadline_ns >= 0 && nodes_ % 64 == 0 && MonotonicNs() >= deadline_ns))
-        return SearchEnd::kGaveUp;
-      OpenFrame();
-    }
-    return SearchEnd::kImpossible;
-  }
-
-  // After kFound.
-  const std::vector<int>& offsets() const { return offsets_; }
-  int height() const {
-    int height = 0;
-    for (size_t i = 0; i < count_; ++i)
-      height = offsets_[i] + problem_.size[i] > height ? offsets_[i] + problem_.size[i] : height;
-    return height;
-  }
-  int64_t nodes() const { return nodes_; }
-
-  // Old failures count for less than those of the restart to come.
-  void Forget() {
-    for (double& weight : weight_) weight = 1 + (weight - 1) * 0.9;
-  }
-
- private:
-  static constexpr int kNone = 1 << 30;  // lowest offset of what is placed; floor where all is
-
-  struct Frame {
-    size_t section = 0;  // the edge that is decided
-    int floor = 0;
-    size_t first = 0, next = 0, end = 0;  // in choices_
-    size_t trail = 0;
-    int placed = -1;
-    bool passed = false;  // the last choice, nothing, has been made
-  };
-
-  size_t Lower(size_t i) const { return static_cast<size_t>(problem_.lower[i]); }
-  size_t Upper(size_t i) const { return static_cast<size_t>(problem_.upper[i]); }
-
-  void Reset() {
-    lowest_.assign(count_, 0);
-    offsets_.assign(count_, 0);
-    floor_.assign(sections_, 0);
-    unplaced_in_.assign(problem_.total.begin(),
-                        problem_.total.begin() + static_cast<std::ptrdiff_t>(sections_));
-    unplaced_ = count_;
-    frames_.clear();
-    choices_.clear();
-    trail_.clear();
-    dirty_.clear();
-    for (size_t s = 0; s < sections_; ++s) {
-      dirty_mark_[s] = 1;
-      dirty_.push_back(static_cast<int>(s));
-    }
-  }
-
-  // Raises what buffer j's offset is at least; sections that had their floor from it are dirty.
-  void Lift(size_t j, int offset) {
-    const int old = lowest_[j];
-    Record(static_cast<int>(j), old);
-    lowest_[j] = offset;
-    for (size_t s = Lower(j); s < Upper(j); ++s)
-      if (floor_[s] == old && !dirty_mark_[s]) {
-        dirty_mark_[s] = 1;
-        dirty_.push_back(static_cast<int>(s));
-      }
-  }
-  void Record(int what, int old) { trail_.push_back({what, old}); }
-
-  // Brings the floors up to date; false when some section cannot hold what it must.
-  bool Consistent() {
-    bool consistent = true;
-    for (int section : dirty_) {
-      const auto s = static_cast<size_t>(section);
-      dirty_mark_[s] = 0;
-      if (!consistent) continue;
-      int floor = kNone;
-      for (int64_t at = cover_start_[s]; at < cover_start_[s + 1]; ++at) {
-        const int lowest = lowest_[static_cast<size_t>(cover_[static_cast<size_t>(at)])];
-        floor = lowest < floor ? lowest : floor;
-      }
-      if (floor != floor_[s]) {
-        Record(~section, floor_[s]);
-        floor_[s] = floor;
-      }
-      if (floor != kNone && floor + unplaced_in_[s] > ceiling_) {
-        weight_[s] += 1;
-        consistent = false;
-      }
-    }
-    dirty_.clear();
-    return consistent;
-  }
-
-  void Undo(const Frame& frame) {
-    for (; trail_.size() > frame.trail; trail_.pop_back()) {
-      const auto [what, old] = trail_.back();
-      if (what >= 0)
-        lowest_[static_cast<size_t>(what)] = old;
-      else
-        floor_[static_cast<size_t>(~what)] = old;
-    }
-    if (frame.placed < 0) return;
-    const auto i = static_cast<size_t>(frame.placed);
-    for (size_t s = Lower(i); s < Upper(i); ++s) unplaced_in_[s] += problem_.size[i];
-    ++unplaced_;
-  }
-
-  // Takes the frame's next choice; false when there is none left.
-  bool Advance(Frame* frame) {
-    frame->placed = -1;
-    while (frame->next < frame->end) {
-      const auto i = static_cast<size_t>(choices_[frame->next++]);
-      if (frame->floor + problem_.size[i] > ceiling_ || IsTwin(*frame, i)) continue;
-      Place(i, frame->floor);
-      frame->placed = static_cast<int>(i);
-      return true;
-    }
-    if (frame->passed) return false;
-    frame->passed = true;
-    return Pass(*frame);
-  }
-
-  // An equal buffer has been tried in this frame before.
-  bool IsTwin(const Frame& frame, size_t i) const {
-    for (size_t at = frame.first; at + 1 < frame.next; ++at) {
-      const auto j = static_cast<size_t>(choices_[at]);
-      if (problem_.lower[i] == problem_.lower[j] && problem_.upper[i] == problem_.upper[j] &&
-          problem_.size[i] == problem_.size[j] && problem_.alignment[i] == problem_.alignment[j])
-        return true;
-    }
-    return false;
-  }
-
-  void Place(size_t i, int offset) {
-    const int top = offset + problem_.size[i];
-    offsets_[i] = offset;
-    --unplaced_;
-    for (size_t s = Lower(i); s < Upper(i); ++s) unplaced_in_[s] -= problem_.size[i];
-    Lift(i, kNone);
-    for (int64_t at = problem_.starts[i]; at < problem_.starts[i + 1]; ++at) {
-      const auto j = static_cast<size_t>(problem_.others[static_cast<size_t>(at)]);
-      if (lowest_[j] < top) Lift(j, AlignUnits(top, problem_.alignment[j]));
-    }
-  }
-
-  // Nothing lies on the floor at the edge: what does at the next height where something may.
-  bool Pass(const Frame& frame) {
-    const size_t s = frame.section;
-    int next = kNone;
-    for (int64_t at = cover_start_[s]; at < cover_start_[s + 1]; ++at) {
-      const auto i = static_cast<size_t>(cover_[static_cast<size_t>(at)]);
-      if (lowest_[i] > frame.floor)
-        next = lowest_[i] < next ? lowest_[i] : next;
-      else  // it rests on a buffer of the valley that does not reach the edge
-        for (int64_t below = problem_.starts[i]; below < problem_.starts[i + 1]; ++below) {
-          const auto j = static_cast<size_t>(problem_.others[static_cast<size_t>(below)]);
-          const int top = lowest_[j] + problem_.size[j];
-          if (top < next && !(Lower(j) <= s && s < Upper(j))) next = top;
-        }
-    }
-    if (next >= kNone || next + unplaced_in_[s] > ceiling_) {
-      weight_[s] += 1;
-      return false;
-    }
-    for (int64_t at = cover_start_[s]; at < cover_start_[s + 1]; ++at) {
-      const auto i = static_cast<size_t>(cover_[static_cast<size_t>(at)]);
-      if (lowest_[i] < next) Lift(i, AlignUnits(next, problem_.alignment[i]));
-    }
-    return true;
-  }
-
-  int Choices(size_t s) const {
-    int choices = 0;
-    for (int64_t at = cover_start_[s]; at < cover_start_[s + 1]; ++at)
-      choices += lowest_[static_cast<size_t>(cover_[static_cast<size_t>(at)])] == floor_[s];
-    return choices;
-  }
-
-  // Picks the edge to decide next and lists what may lie there.
-  void OpenFrame() {
-    double best = 0;
-    size_t edge = sections_;
-    const auto consider = [&](size_t s) {
-      const bool may_pass = floor_[s] + unplaced_in_[s] < ceiling_;
-      // Among equals the lowest; the floor's share stays below any other difference.
-      const double score =
-          (Choices(s) + (may_pass ? 1 : 0)) / weight_[s] + 1e-9 * floor_[s] / (1 + ceiling_);
-      if (edge < sections_ && score >= best) return;
-      best = score;
-      edge = s;
-    };
-    for (size_t left = 0; left < sections_;) {
-      size_t right = left + 1;
-      while (right < sections_ && floor_[right] == floor_[left]) ++right;
-      if (floor_[left] != kNone && (left == 0 || floor_[left - 1] > floor_[left]) &&
-          (right == sections_ || floor_[right] > floor_[left])) {
-        consider(left);
-        if (right - left > 1) consider(right - 1);
-      }
-      left = right;
-    }
-    Frame frame;
-    frame.section = edge;
-    frame.floor = floor_[edge];
-    frame.first = frame.next = choices_.size();
-    frame.trail = trail_.size();
-    for (int64_t at = cover_start_[edge]; at < cover_start_[edge + 1]; ++at) {
-      const int i = cover_[static_cast<size_t>(at)];
-      if (lowest_[static_cast<size_t>(i)] != frame.floor) continue;
-      choices_.push_back(i);
-      for (size_t j = choices_.size() - 1; j > frame.first; --j) {
-        int& above = choices_[j - 1];
-        if ((*rank_)[static_cast<size_t>(above)] < (*rank_)[static_cast<size_t>(i)]) break;
-        choices_[j] = above;
-        above = i;
-      }
-    }
-    frame.end = choices_.size();
-    frames_.push_back(frame);
-  }
-
-  const Problem& problem_;
-  const size_t count_, sections_;
-  std::vector<int64_t> cover_start_;  // of each section: the buffers that are live in it
-  std::vector<int> cover_;
-  std::vector<double> weight_;  // of each section: 1 and its failures
-  std::vector<uint8_t> dirty_mark_;
-  std::vector<int> dirty_;
-
-  int ceiling_ = 0;
-  const std::vector<int>* rank_ = nullptr;
-  int64_t nodes_ = 0;
-  size_t unplaced_ = 0;
-  std::vector<int> lowest_;  // of each buffer: where it would lie on what is placed
-  std::vector<int> offsets_;
-  std::vector<int> floor_;        // of each section: the lowest of `lowest_` in it
-  std::vector<int> unplaced_in_;  // of each section: units not yet placed
-  struct Change {
-    int what, old;  // buffer i as i, section s as ~s
-  };
-  std::vector<Change> trail_;
-  std::vector<int> choices_;
-  std::vector<Frame> frames_;
-};
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_MEMORY_VALLEY_HPP_
-
-// ---- opkit/graph/memory_search.hpp
-// The search that follows the greedy portfolio, until time or steps run out: by restarts under
-// ceilings between the lower bound and the best arena known, or by annealing.
-#ifndef OPKIT_GRAPH_MEMORY_SEARCH_HPP_
-#define OPKIT_GRAPH_MEMORY_SEARCH_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// Which buffers a restart prefers: long, large or crowded ones, in proportions drawn at random.
-template <class Problem>
-std::vector<int> DrawRanks(const Problem& problem, const std::vector<int64_t>& length,
-                           const std::vector<int64_t>& peak, RandomGenerator& random) {
-  const auto n = static_cast<size_t>(problem.count);
-  const auto log = [](int64_t x) { return __builtin_log(static_cast<double>(x)); };
-  const double by_length = 2 * random.uniform() - 0.2, by_size = 2 * random.uniform() - 0.2;
-  const double by_peak = random.uniform() < 0.5 ? 20 * random.uniform() : 0;
-  const double noise = random.uniform() < 0.5 ? 0.5 * random.uniform() : 0;
-  std::vector<int64_t> keys(n);
-  std::vector<int> order(n), rank(n);
-  for (size_t i = 0; i < n; ++i) {
-    order[i] = static_cast<int>(i);
-    keys[i] = static_cast<int64_t>(-1e6 * (by_length * log(length[i]) +
-                                           by_size * log(problem.size[i]) + by_peak * log(peak[i]) +
-                                           (noise > 0 ? noise * random.normal() : 0)));
-  }
-  SortIndices(order, keys);
-  for (size_t i = 0; i < n; ++i) rank[static_cast<size_t>(order[i])] = static_cast<int>(i);
-  return rank;
-}
-
-// Luby, Sinclair, Zuckerman 1993: 1 1 2 1 1 2 4 …, from 1.
-inline int64_t Luby(int64_t i) {
-  for (;;) {
-    int64_t size = 1;
-    while (size < i) size = 2 * size + 1;
-    if (size == i) return (size + 1) / 2;
-    i -= size / 2;
-  }
-}
-
-// Every other restart tries the lowest ceiling that is not known to be impossible; the others halve
-// the way to it, and back up towards the best height after a failure.
-template <class Problem>
-void SearchValleys(const Problem& problem, SearchBudget* budget, Placing* best) {
-  const auto n = static_cast<size_t>(problem.count);
-  constexpr int64_t kNodes = 250;
-  RandomGenerator random(budget->seed);
-  std::vector<int64_t> length(n), peak(n, 1);
-  for (size_t i = 0; i < n; ++i) {
-    length[i] = problem.upper[i] - problem.lower[i];
-    for (int s = problem.lower[i]; s < problem.upper[i]; ++s) {
-      const int64_t total = problem.total[static_cast<size_t>(s)];
-      peak[i] = total > peak[i] ? total : peak[i];
-    }
-  }
-  ValleySearch search(problem);
-  int lowest = problem.bound, middle = 0;
-  for (int64_t round = 0; best->height > budget->enough && best->height > lowest; ++round) {
-    if (budget->steps <= 0 || (budget->deadline_ns >= 0 && MonotonicNs() >= budget->deadline_ns))
-      return;
-    const bool boldly = round % 2 == 0;
-    if (middle < lowest || middle >= best->height) middle = lowest + (best->height - lowest) / 2;
-    const int goal = budget->enough > lowest ? budget->enough : lowest;
-    const int ceiling = boldly || middle < goal ? goal : middle;
-    const std::vector<int> rank = DrawRanks(problem, length, peak, random);
-    const int64_t nodes = n + kNodes * Luby(round / 2 + 1);
-    const int64_t affordable = budget->steps / problem.count + 1;
-    const SearchEnd end =
-        search.Run(ceiling, rank, nodes < affordable ? nodes : affordable, budget->deadline_ns);
-    budget->steps -= (search.nodes() + 1) * problem.count;
-    search.Forget();
-    if (end == SearchEnd::kFound) {
-      KeepIfLower(search.offsets(), search.height(), "search", best);
-      middle = lowest + (best->height - lowest) / 2;
-    } else if (end == SearchEnd::kImpossible) {
-      lowest = ceiling + 1;
-    } else if (!boldly) {
-      middle = ceiling + (best->height - ceiling + 1) / 2;
-    }
-  }
-}
-
-// Takes its steps off the budget.
-template <class Problem>
-void SearchPlacing(const Problem& problem, SearchBudget* budget, Placing* best) {
-  if (problem.starts.empty() || best->height <= budget->enough) return;
-  if (problem.spans_decide)
-    SearchValleys(problem, budget, best);
-  else
-    AnnealOrder(problem, budget, best);
-}
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_MEMORY_SEARCH_HPP_
-
-// ---- opkit/graph/memory_plan.hpp
-// PlanMemory: buffers with lifetimes in, offsets in one arena out, so that no two that are live
-// together overlap. A portfolio of greedy orders first, then a search within a budget.
-#ifndef OPKIT_GRAPH_MEMORY_PLAN_HPP_
-#define OPKIT_GRAPH_MEMORY_PLAN_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// Below this, conflicts are listed and placing fills gaps.
-inline constexpr int64_t kMostListedPairs = 8'000'000;
-
-template <class Problem>
-MemoryPlan FinishPlan(const Problem& problem, size_t buffers, const Placing& best,
-                      int64_t began_ns) {
-  MemoryPlan plan;
-  plan.offsets.assign(buffers, 0);
-  plan.lower_bound_bytes =
-      problem.spans_decide || problem.bound * problem.unit < problem.bound_bytes
-          ? problem.bound_bytes
-          : problem.bound * problem.unit;
-  plan.naive_bytes = problem.naive_bytes;
-  for (size_t i = 0; i < best.offsets.size(); ++i)
-    plan.offsets[static_cast<size_t>(problem.buffer[i])] = best.offsets[i] * problem.unit;
-  plan.arena_bytes = int64_t{best.height} * problem.unit;
-  if (best.method) plan.method = best.method;
-  plan.seconds = static_cast<double>(MonotonicNs() - began_ns) * 1e-9;
-  return plan;
-}
-
-template <class Problem>
-int EnoughUnits(const Problem& problem, const MemoryPlanOptions& options) {
-  const int64_t units = options.enough_bytes / problem.unit;
-  return units > problem.bound ? static_cast<int>(units) : problem.bound;
-}
-
-template <class Problem>
-int64_t StepLimit(const Problem& problem, const MemoryPlanOptions& options) {
-  if (options.max_steps >= 0) return options.max_steps;
-  if (!options.time_budget.is_forever()) return (std::numeric_limits<int64_t>::max)();
-  constexpr int64_t kDefault = MemoryPlanOptions::kDefaultSteps;
-  constexpr int64_t kPerSquare = MemoryPlanOptions::kStepsPerSquare;
-  const int64_t square = int64_t{problem.count} * problem.count;
-  return problem.spans_decide || square > kDefault / kPerSquare ? kDefault : kPerSquare * square;
-}
-
-template <class Interval, class Conflicts, class Problem = MemoryProblem>
-MemoryPlan PlanMemory(const std::vector<Interval>& buffers, const Conflicts& conflicts,
-                      const MemoryPlanOptions& options) {
-  const int64_t began_ns = MonotonicNs();
-  Problem problem;
-  MeasureBuffers(buffers, &problem);
-  CutSections(buffers, &problem);
-  if (!conflicts.empty())
-    TakeConflicts(conflicts, buffers.size(), &problem);
-  else if (problem.pairs <= kMostListedPairs)
-    ListConflicts(&problem);
-  Placing best;
-  SearchBudget budget;
-  const int64_t most_steps = budget.steps = StepLimit(problem, options);
-  if (problem.count > 0) {
-    TryPortfolio(problem, EnoughUnits(problem, options), &best);
-    if (best.height > problem.bound) RaiseBoundByFlow(&problem);
-    budget.deadline_ns = options.time_budget.DeadlineNs();
-    budget.seed = options.seed;
-    budget.enough = EnoughUnits(problem, options);
-    SearchPlacing(problem, &budget, &best);
-  }
-  MemoryPlan plan = FinishPlan(problem, buffers.size(), best, began_ns);
-  plan.steps = most_steps - budget.steps;
-  return plan;
-}
-
-}  // namespace detail
-
-// Offsets for buffers that conflict where their spans of time overlap.
-//
-//   MemoryPlan plan = PlanMemory({{0, 2, 1024}, {1, 3, 512}, {2, 4, 1024}});
-//   plan.arena_bytes;  // 1536
-//
-// Errors (kInvalidArgument, kOutOfRange) name the buffer: lower not below upper, a negative size,
-// an alignment that is no power of two, sizes that add up to more than an int64 holds. 100,000
-// buffers take less than a second by the portfolio alone.
-template <class Interval = MemoryInterval, class Conflicts = MemoryConflicts>
-MemoryPlan PlanMemory(const std::vector<Interval>& intervals,
-                      const MemoryPlanOptions& options = {}) {
-  return detail::PlanMemory(intervals, Conflicts(), options);
-}
-
-// Offsets for buffers that conflict as `conflicts` says, for those whose order in time is partial.
-// The spans are those of one legal order: where two overlap, the conflict must be listed too.
-template <class Interval = MemoryInterval, class Conflicts = MemoryConflicts>
-MemoryPlan PlanMemory(const std::vector<Interval>& buffers,
-                      const std::type_identity_t<Conflicts>& conflicts,
-                      const MemoryPlanOptions& options = {}) {
-  return detail::PlanMemory(buffers, conflicts, options);
-}
-
-}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_MEMORY_PLAN_HPP_
-
-// ---- opkit/graph/memory_verify.hpp
-// VerifyMemoryPlan: proves a memory plan from the run's edges and the addresses alone, or says what
-// is wrong. It shares no code with lifetimes.hpp and the planner, so that a mistake there is not
-// repeated here.
-#ifndef OPKIT_GRAPH_MEMORY_VERIFY_HPP_
-#define OPKIT_GRAPH_MEMORY_VERIFY_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// "value 3 'x' (bytes 64 to 128)"
-inline std::string DescribePlaced(const char* what, size_t i, const std::vector<std::string>& names,
-                                  int64_t address, int64_t bytes) {
-  return StrCat(what, " ", i, i < names.size() && !names[i].empty() ? " '" + names[i] + "'" : "",
-                " (bytes ", address, " to ", address + bytes, ")");
-}
-
-inline std::string FindPlacingFault(const char* what, size_t i,
-                                    const std::vector<std::string>& names, int64_t address,
-                                    int64_t bytes, int64_t alignment, int64_t arena_bytes) {
-  if (address < 0 || address > arena_bytes || bytes > arena_bytes - address)
-    return StrCat(what, " ", i, i < names.size() ? " '" + names[i] + "'" : "", " of ", bytes,
-                  " bytes at ", address, " is not inside the arena of ", arena_bytes, " bytes");
-  if (address % alignment != 0)
-    return StrCat(DescribePlaced(what, i, names, address, bytes), " is not aligned to ", alignment,
-                  " bytes");
-  return "";
-}
-
-inline bool ShareBytes(int64_t a, int64_t a_bytes, int64_t b, int64_t b_bytes) {
-  return a_bytes > 0 && b_bytes > 0 && a < b + b_bytes && b < a + a_bytes;
-}
-
-// Looks at every pair of values that share bytes. A value and the views of it are one family: its
-// bytes are needed from the first touch of any of them to the last.
-template <class Run, class Value, class Option, class Lists = std::vector<std::vector<int>>>
-class RunVerifier {
- public:
-  RunVerifier(const Run& run, const std::vector<Value>& values, const std::vector<Option>& in_place,
-              const std::vector<int64_t>& addresses, const std::vector<std::string>& names)
-      : run_(run), values_(values), in_place_(in_place), addresses_(addresses), names_(names) {}
-
-  std::string FindFault(int64_t arena_bytes) {
-    const size_t n = values_.size();
-    if (addresses_.size() != n)
-      return StrCat("expected an address for each of ", n, " values, found ", addresses_.size());
-    for (size_t i = 0; i < n; ++i) family_.push_back(Family(i));
-    for (size_t i = 0; i < n; ++i) {
-      const Value& value = values_[i];
-      if (!Planned(i)) continue;
-      const std::string fault =
-          FindPlacingFault("value", i, names_, addresses_[i], value.bytes,
-                           value.view_of < 0 ? value.alignment : 1, arena_bytes);
-      if (!fault.empty()) return fault;
-      if (value.view_of >= 0 &&
-          addresses_[i] != addresses_[static_cast<size_t>(value.view_of)] + value.view_offset)
-        return StrCat(Describe(i), " is not where it views ",
-                      Describe(static_cast<size_t>(value.view_of)), ", at byte ", value.view_offset,
-                      " of it");
-    }
-    CollectPairs();
-    CheckOrder();
-    for (const Pair& pair : pairs_)
-      if (!pair.first_precedes && !pair.second_precedes) return Explain(pair);
-    return "";
-  }
-
- private:
-  // Two values, neither a view, that share bytes. Each flag holds until an order disproves it.
-  struct Pair {
-    size_t first, second;
-    bool first_precedes, second_precedes;
-    int early, late;  // steps that disprove the order in which the two are stored
-  };
-
-  // The value that i is a view of, through any number of views.
-  size_t Family(size_t i) const {
-    while (values_[i].view_of >= 0) i = static_cast<size_t>(values_[i].view_of);
-    return i;
-  }
-  bool Planned(size_t i) const { return !values_[family_[i]].external; }
-  std::string Describe(size_t i) const {
-    return DescribePlaced("value", i, names_, addresses_[i], values_[i].bytes);
-  }
-
-  void CollectPairs() {
-    const size_t n = values_.size();
-    kept_.assign(n, 0);
-    there_.assign(n, 0);
-    touches_.resize(n);
-    for (size_t i = 0; i < n; ++i) {
-      const size_t family = family_[i];
-      if (values_[i].kept) kept_[family] = 1;
-      if (values_[i].producer < 0) there_[family] = 1;
-      if (values_[i].producer >= 0) touches_[family].push_back({values_[i].producer, i});
-      for (int user : values_[i].users) touches_[family].push_back({user, i});
-    }
-    for (size_t b = 0; b < n; ++b)
-      for (size_t a = 0; Planned(b) && family_[b] == b && a < b; ++a)
-        if (Planned(a) && family_[a] == a &&
-            ShareBytes(addresses_[a], values_[a].bytes, addresses_[b], values_[b].bytes))
-          pairs_.push_back({a, b, !kept_[a] && !there_[b], !kept_[b] && !there_[a], -1, -1});
-  }
-
-  // `step` makes value b, or a view of it, over what it reads of family a: it touches that family
-  // only by reading this one value, b lies where that value does, and the kernel permits it.
-  bool MayOverwrite(int step, size_t a, size_t b) const {
-    size_t read = 0;
-    int touches = 0;
-    for (const Touch& touch : touches_[a]) {
-      if (touch.step != step) continue;
-      read = touch.value;
-      ++touches;
-    }
-    if (touches != 1 || values_[b].producer != step || addresses_[read] != addresses_[b] ||
-        values_[b].bytes > values_[read].bytes)
-      return false;
-    for (const Option& option : in_place_)
-      if (option.node == step && static_cast<size_t>(option.input) == read &&
-          static_cast<size_t>(option.output) == b)
-        return true;
-    return false;
-  }
-
-  // For 64 steps at a time: which steps start only after them. Follows what the executor does, step
-  // by step: a step starts after the steps on its edges have completed and those of lower stages
-  // have returned.
-  void CheckOrder() {
-    const auto n = static_cast<size_t>(run_.nodes);
-    Lists before(n);
-    for (size_t e = 0; e < run_.before.size(); ++e)
-      before[static_cast<size_t>(run_.after[e])].push_back(run_.before[e]);
-    std::vector<uint8_t> touched(values_.size());
-    for (size_t first = 0; first < n; first += 64) {
-      std::vector<uint64_t> started(n, 0), completed(n, 0);  // bit k: step first + k has completed
-      uint64_t lower_stages = 0, this_stage = 0;
-      for (size_t v = first; v < n; ++v) {
-        if (!run_.stages.empty() && v > first && run_.stages[v] != run_.stages[v - 1]) {
-          lower_stages |= this_stage;
-          this_stage = 0;
-        }
-        started[v] = lower_stages;
-        for (int u : before[v]) started[v] |= completed[static_cast<size_t>(u)];
-        completed[v] = started[v] | (v < first + 64 ? uint64_t{1} << (v - first) : 0);
-        const bool returns_early = !run_.asynchronous.empty() && run_.asynchronous[v] != 0;
-        if (!run_.stages.empty()) this_stage |= returns_early ? started[v] : completed[v];
-      }
-      for (size_t i = 0; i < values_.size(); ++i) {
-        touched[i] = 0;
-        for (const Touch& touch : touches_[i]) {
-          const auto v = static_cast<size_t>(touch.step);
-          if (first <= v && v < first + 64) touched[i] = 1;
-        }
-      }
-      for (Pair& pair : pairs_) {
-        if (!touched[pair.first] && !touched[pair.second]) continue;
-        Disprove(first, started, pair.first, pair.second, &pair.first_precedes, &pair);
-        Disprove(first, started, pair.second, pair.first, &pair.second_precedes, nullptr);
-      }
-    }
-  }
-
-  // Clears `precedes` when one of the 64 steps touches a and need not have completed when some step
-  // that touches b starts.
-  void Disprove(size_t first, const std::vector<uint64_t>& started, size_t a, size_t b,
-                bool* precedes, Pair* witness) {
-    if (!*precedes) return;
-    for (const Touch& early : touches_[a]) {
-      const auto bit = static_cast<size_t>(early.step);
-      if (bit < first || bit >= first + 64) continue;
-      for (const Touch& late : touches_[b]) {
-        if ((started[static_cast<size_t>(late.step)] >> (bit - first)) & 1) continue;
-        if (late.step == early.step && MayOverwrite(late.step, a, b)) continue;
-        *precedes = false;
-        if (!witness) return;
-        witness->early = early.step;
-        witness->late = late.step;
-      }
-    }
-  }
-
-  std::string Explain(const Pair& pair) const {
-    std::string text = StrCat(Describe(pair.first), " and ", Describe(pair.second),
-                              " share bytes and can be live together: ");
-    if (pair.early >= 0)
-      return text + StrCat("step ", pair.early,
-                           ", which touches the first, need not have completed ", "when step ",
-                           pair.late, ", which touches the second, starts");
-    return text + (kept_[pair.first] ? "the first is kept to the end of the run"
-                                     : "the second is there from the start of the run");
-  }
-
-  const Run& run_;
-  const std::vector<Value>& values_;
-  const std::vector<Option>& in_place_;
-  const std::vector<int64_t>& addresses_;
-  const std::vector<std::string>& names_;
-  std::vector<size_t> family_;
-  // Of each family, under the value that is no view.
-  struct Touch {
-    int step;
-    size_t value;
-  };
-  std::vector<std::vector<Touch>> touches_;
-  std::vector<uint8_t> kept_, there_;
-  std::vector<Pair> pairs_;
-};
-
-inline void ThrowFault(const std::string& fault) {
-  if (!fault.empty()) Throw(ErrorCode::kFailedPrecondition, "the memory plan is wrong: ", fault);
-}
-
-}  // namespace detail
-
-// Throws (kFailedPrecondition) for a plan under which a legal run could overwrite bytes that are
-// still needed, or leaves the arena, or misaligns a value. `addresses` has a value's first byte in
-// the arena; that of external values, and views of them, is not looked at. `names` may be empty.
-// What FindLifetimes refuses must not be given here.
-//
-// Costs time by the square of the values, and by steps times edges / 64.
-template <class Run = RunOrder, class Value = RunValue, class Option = InPlaceOption>
-void VerifyMemoryPlan(const Run& run, const std::vector<Value>& values,
-                      const std::vector<Option>& in_place, const std::vector<int64_t>& addresses,
-                      int64_t arena_bytes, const std::vector<std::string>& names = {}) {
-  detail::RunVerifier<Run, Value, Option> verifier(run, values, in_place, addresses, names);
-  detail::ThrowFault(verifier.FindFault(arena_bytes));
-}
-
-// The same for buffers that conflict where their spans overlap, and where `conflicts` lists them.
-template <class Interval = MemoryInterval, class Conflicts = MemoryConflicts>
-void VerifyMemoryPlan(const std::vector<Interval>& buffers,
-                      const std::type_identity_t<Conflicts>& conflicts, const MemoryPlan& plan) {
-  if (plan.offsets.size() != buffers.size())
-    detail::ThrowFault(StrCat("expected an offset for each of ", buffers.size(), " buffers, found ",
-                              plan.offsets.size()));
-  const auto refuse = [&](size_t a, size_t b, const char* why) {
-    if (detail::ShareBytes(plan.offsets[a], buffers[a].size, plan.offsets[b], buffers[b].size))
-      detail::ThrowFault(
-          StrCat(detail::DescribePlaced("buffer", a, {}, plan.offsets[a], buffers[a].size), " and ",
-                 detail::DescribePlaced("buffer", b, {}, plan.offsets[b], buffers[b].size),
-                 " share bytes and can be live together: ", why));
-  };
-  for (size_t b = 0; b < buffers.size(); ++b) {
-    detail::ThrowFault(detail::FindPlacingFault("buffer", b, {}, plan.offsets[b], buffers[b].size,
-                                                buffers[b].alignment, plan.arena_bytes));
-    for (size_t a = 0; a < b; ++a)
-      if (buffers[a].lower < buffers[b].upper && buffers[b].lower < buffers[a].upper)
-        refuse(a, b, "their spans overlap");
-    if (conflicts.empty()) continue;
-    for (int64_t at = conflicts.starts[b]; at < conflicts.starts[b + 1]; ++at)
-      refuse(b, static_cast<size_t>(conflicts.others[static_cast<size_t>(at)]),
-             "they are listed as a conflict");
-  }
-}
-template <class Interval = MemoryInterval>
-void VerifyMemoryPlan(const std::vector<Interval>& intervals, const MemoryPlan& plan) {
-  VerifyMemoryPlan(intervals, {}, plan);
-}
-
-}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_MEMORY_VERIFY_HPP_
-
-// ---- opkit/graph/specialization.hpp
+// ---- opkit/graph/plan/specialization.hpp
 // Specialization: everything about a graph that its inputs' types and shapes decide: the kernels,
 // the schedule, where in memory each value lies. Made once for each set of shapes, shared by the
 // executors of a plan.
-#ifndef OPKIT_GRAPH_SPECIALIZATION_HPP_
-#define OPKIT_GRAPH_SPECIALIZATION_HPP_
+#ifndef OPKIT_GRAPH_PLAN_SPECIALIZATION_HPP_
+#define OPKIT_GRAPH_PLAN_SPECIALIZATION_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -22671,7 +22438,7 @@ class Specialization final : public RefCounted {
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_GRAPH_SPECIALIZATION_HPP_
+#endif  // OPKIT_GRAPH_PLAN_SPECIALIZATION_HPP_
 
 // ---- opkit/graph/plan.hpp
 // Plan: a frozen graph, made once by Compile: checked, rewritten by passes, kernels selected, nodes
@@ -22894,6 +22661,239 @@ detail::PlanState<detail::PlanParts>::Specialize(const std::vector<TensorInfo>&,
 
 #endif  // OPKIT_GRAPH_PLAN_HPP_
 
+// ---- opkit/graph/print/memory_svg.hpp
+// A memory plan as a picture: time from left to right, addresses from bottom to top, a rectangle
+// for each buffer, coloured by how long it lives, and a line at the lower bound.
+#ifndef OPKIT_GRAPH_PRINT_MEMORY_SVG_HPP_
+#define OPKIT_GRAPH_PRINT_MEMORY_SVG_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+struct MemorySvgOptions {
+  std::string title = "Memory plan";
+  std::string time_label = "step";
+  std::vector<std::string> names;  // of the buffers; empty: their indices
+  int width = 1200;
+  int height = 700;
+};
+
+namespace detail {
+
+// "1.5 MiB"
+inline std::string FormatBytes(int64_t bytes) {
+  const char* const kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  int unit = 0;
+  auto value = static_cast<double>(bytes);
+  for (; value >= 1024 && unit < 6; ++unit) value /= 1024;
+  char digits[32];
+  const auto end = std::to_chars(digits, digits + sizeof digits, value, std::chars_format::general,
+                                 value >= 1000 ? 4 : 3);
+  return std::string(digits, end.ptr) + " " + kUnits[unit];
+}
+
+inline std::string EscapeXml(std::string_view text) {
+  std::string out;
+  for (char c : text) {
+    if (c == '&')
+      out += "&amp;";
+    else if (c == '<')
+      out += "&lt;";
+    else if (c == '>')
+      out += "&gt;";
+    else if (c == '"')
+      out += "&quot;";
+    else if (static_cast<unsigned char>(c) < 32)
+      out += ' ';  // control characters are not XML
+    else
+      out += c;
+  }
+  return out;
+}
+
+// The largest of 1, 2, 5, 10, … (powers of two for bytes) of which about six fit.
+inline double NiceStep(double span, bool bytes) {
+  double step = 1;
+  if (bytes) {
+    while (step * 6 < span) step *= 2;
+    return step;
+  }
+  for (int i = 0; step * 8 < span; ++i) step *= i % 3 == 1 ? 2.5 : 2;
+  return step;
+}
+
+template <class Interval>
+class MemorySvg {
+ public:
+  MemorySvg(const std::vector<Interval>& buffers, const MemoryPlan& plan,
+            const MemorySvgOptions& options)
+      : buffers_(buffers), plan_(plan), options_(options) {
+    if (plan.offsets.size() != buffers.size())
+      Throw(ErrorCode::kInvalidArgument, "expected an offset for each of ", buffers.size(),
+            " buffers, found ", plan.offsets.size());
+    if (!options.names.empty() && options.names.size() != buffers.size())
+      Throw(ErrorCode::kInvalidArgument, "expected a name for each of ", buffers.size(),
+            " buffers, or none; found ", options.names.size());
+    for (const Interval& buffer : buffers) {
+      if (begin_ == end_) {
+        begin_ = static_cast<double>(buffer.lower);
+        shortest_ = Length(buffer);
+      }
+      begin_ = (std::min)(begin_, static_cast<double>(buffer.lower));
+      end_ = (std::max)(end_, static_cast<double>(buffer.upper));
+      longest_ = (std::max)(longest_, Length(buffer));
+      shortest_ = (std::min)(shortest_, Length(buffer));
+    }
+    if (begin_ >= end_) end_ = begin_ + 1;
+    top_ = plan.arena_bytes > 0 ? static_cast<double>(plan.arena_bytes) : 1;
+  }
+
+  std::string Draw() {
+    const int width = options_.width, height = options_.height;
+    Add("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"", width, "\" height=\"", height);
+    Add("\" viewBox=\"0 0 ", width, " ", height);
+    Add("\" font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" "
+        "fill=\"#fff\"/>\n");
+    Add("<text x=\"", kLeft, "\" y=\"24\" font-size=\"17\" font-weight=\"bold\">");
+    Add(EscapeXml(options_.title), "</text>\n");
+    Add("<text x=\"", kLeft, "\" y=\"44\" fill=\"#444\">");
+    Add(FormatBytes(plan_.arena_bytes), " arena, lower bound ",
+        FormatBytes(plan_.lower_bound_bytes));
+    Add(", ratio ", Rounded(plan_.ratio(), 4), "; ", FormatBytes(plan_.naive_bytes));
+    Add(" without sharing; ", buffers_.size(), " buffers, ", EscapeXml(plan_.method));
+    Add("</text>\n");
+    DrawAxes();
+    for (size_t i = 0; i < buffers_.size(); ++i) DrawBuffer(i);
+    DrawBound();
+    DrawLegend();
+    out_ += "</svg>\n";
+    return std::move(out_);
+  }
+
+ private:
+  static constexpr int kLeft = 86, kRight = 24, kTop = 62, kBottom = 52;
+
+  void Add(const Text& a, const Text& b = {}, const Text& c = {}, const Text& d = {}) {
+    out_ += StrCat(a, b, c, d);
+  }
+  static std::string Rounded(double value, int digits = 2) {
+    char text[64];
+    const auto end =
+        std::to_chars(text, text + sizeof text, value, std::chars_format::fixed, digits);
+    return std::string(text, end.ptr);
+  }
+  static double Length(const Interval& buffer) {
+    return static_cast<double>(buffer.upper) - static_cast<double>(buffer.lower);
+  }
+  double X(double time) const {
+    return kLeft + (time - begin_) / (end_ - begin_) * (options_.width - kLeft - kRight);
+  }
+  double Y(double address) const {
+    const int bottom = options_.height - kBottom;
+    return bottom - address / top_ * (bottom - kTop);
+  }
+  void Line(double x1, double y1, double x2, double y2, const char* style) {
+    Add("<line x1=\"", Rounded(x1), "\" y1=\"", Rounded(y1));
+    Add("\" x2=\"", Rounded(x2), "\" y2=\"", Rounded(y2));
+    Add("\" ", style, "/>\n");
+  }
+  void Label(double x, double y, const char* style, std::string_view text) {
+    Add("<text x=\"", Rounded(x), "\" y=\"", Rounded(y));
+    Add("\" ", style, ">", EscapeXml(text));
+    Add("</text>\n");
+  }
+
+  void DrawAxes() {
+    constexpr const char* kGrid = "stroke=\"#ddd\"";
+    const double step = NiceStep(end_ - begin_, false);
+    for (double time = step * static_cast<double>(static_cast<int64_t>(begin_ / step));
+         time <= end_; time += step) {
+      if (time < begin_) continue;
+      Line(X(time), kTop, X(time), Y(0), kGrid);
+      Label(X(time), Y(0) + 17, "text-anchor=\"middle\"", StrCat(static_cast<int64_t>(time)));
+    }
+    const double bytes = NiceStep(top_, true);
+    for (double address = 0; address <= top_; address += bytes) {
+      Line(kLeft, Y(address), X(end_), Y(address), kGrid);
+      Label(kLeft - 8, Y(address) + 4, "text-anchor=\"end\"",
+            FormatBytes(static_cast<int64_t>(address)));
+    }
+    Label((kLeft + X(end_)) / 2, options_.height - 14, "text-anchor=\"middle\"",
+          options_.time_label);
+    Add("<text transform=\"translate(18 ", Rounded((kTop + Y(0)) / 2), ") rotate(-90)\" ",
+        "text-anchor=\"middle\">address</text>\n");
+  }
+
+  // The shortest lives are blue, the longest red, on a logarithmic scale.
+  std::string Colour(double length) const {
+    const double share = longest_ > shortest_ ? __builtin_log(length / shortest_) /
+                                                    __builtin_log(longest_ / shortest_)
+                                              : 0;
+    return StrCat("hsl(", static_cast<int>(215 - 205 * share), ",65%,68%)");
+  }
+
+  void DrawBuffer(size_t i) {
+    const Interval& buffer = buffers_[i];
+    if (buffer.size == 0) return;
+    const auto lower = static_cast<double>(buffer.lower);
+    const auto offset = static_cast<double>(plan_.offsets[i]);
+    const double x = X(lower), width = X(static_cast<double>(buffer.upper)) - x;
+    const double y = Y(offset + static_cast<double>(buffer.size)), height = Y(offset) - y;
+    const std::string name = options_.names.empty() ? std::to_string(i) : options_.names[i];
+    Add("<rect x=\"", Rounded(x), "\" y=\"", Rounded(y));
+    Add("\" width=\"", Rounded(width), "\" height=\"", Rounded(height));
+    Add("\" fill=\"", Colour(Length(buffer)), "\" stroke=\"#333\" stroke-width=\"0.5\"><title>");
+    Add(EscapeXml(name), ": ", FormatBytes(buffer.size), " at ");
+    Add(plan_.offsets[i], ", live from ", buffer.lower, " to ");
+    Add(buffer.upper, "</title></rect>\n");
+    // A label where there is room for it; 7 is a character's width.
+    if (height >= 13 && width >= 7 * static_cast<double>(name.size()) + 6)
+      Label(x + width / 2, y + height / 2 + 4, "text-anchor=\"middle\" pointer-events=\"none\"",
+            name);
+  }
+
+  void DrawBound() {
+    if (plan_.lower_bound_bytes <= 0) return;
+    const double y = Y(static_cast<double>(plan_.lower_bound_bytes));
+    Line(kLeft, y, X(end_), y, "stroke=\"#c00\" stroke-dasharray=\"6 4\"");
+    Label(X(end_) - 4, y + 14, "text-anchor=\"end\" fill=\"#c00\"", "lower bound");
+  }
+
+  void DrawLegend() {
+    const double y = options_.height - 24;
+    constexpr int kSteps = 8, kWidth = 16;
+    const double left = options_.width - kRight - kSteps * kWidth - 60;
+    Label(left - 6, y + 10, "text-anchor=\"end\"", "lives short");
+    for (int i = 0; i < kSteps; ++i) {
+      const double share = static_cast<double>(i) / (kSteps - 1);
+      Add("<rect x=\"", Rounded(left + i * kWidth), "\" y=\"", Rounded(y));
+      Add("\" width=\"", kWidth, "\" height=\"12\" fill=\"hsl(",
+          static_cast<int>(215 - 205 * share));
+      out_ += ",65%,68%)\"/>\n";
+    }
+    Label(left + kSteps * kWidth + 6, y + 10, "", "long");
+  }
+
+  const std::vector<Interval>& buffers_;
+  const MemoryPlan& plan_;
+  const MemorySvgOptions& options_;
+  double begin_ = 0, end_ = 0, shortest_ = 1, longest_ = 1, top_ = 1;
+  std::string out_;
+};
+
+}  // namespace detail
+
+// An SVG document of the plan: axes with units, a label on every buffer that has room for one, what
+// a buffer is when pointed at, and bytes, bound and ratio in the title.
+template <class Interval = MemoryInterval>
+std::string DrawMemoryPlan(const std::vector<Interval>& buffers, const MemoryPlan& plan,
+                           const MemorySvgOptions& options = {}) {
+  return detail::MemorySvg(buffers, plan, options).Draw();
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PRINT_MEMORY_SVG_HPP_
+
 // ---- opkit/graph/draw_plan.hpp
 // DrawMemory: the memory plan of a graph as a picture: time across, addresses up, a box for each
 // value.
@@ -22933,11 +22933,11 @@ std::string DrawMemory(const P& plan, Device device = {}) {
 
 #endif  // OPKIT_GRAPH_DRAW_PLAN_HPP_
 
-// ---- opkit/graph/bound_plan.hpp
+// ---- opkit/graph/plan/bound_plan.hpp
 // BoundPlan: a specialization with operators, tensors and arenas of its own, which a Replay runs
 // step by step. What an executor keeps for each set of input shapes.
-#ifndef OPKIT_GRAPH_BOUND_PLAN_HPP_
-#define OPKIT_GRAPH_BOUND_PLAN_HPP_
+#ifndef OPKIT_GRAPH_PLAN_BOUND_PLAN_HPP_
+#define OPKIT_GRAPH_PLAN_BOUND_PLAN_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -23300,7 +23300,7 @@ class BoundPlan final : public RefCounted {
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_GRAPH_BOUND_PLAN_HPP_
+#endif  // OPKIT_GRAPH_PLAN_BOUND_PLAN_HPP_
 
 // ---- opkit/graph/executor.hpp
 // Executor: runs a plan. It owns what a run writes to: operators, tensors, an arena; so that many
@@ -23878,11 +23878,11 @@ extern template class BasicExecutor<Plan, NamedTensor>;
 
 #endif  // OPKIT_GRAPH_EXECUTOR_HPP_
 
-// ---- opkit/graph/gradient_nodes.hpp
+// ---- opkit/graph/gradient/gradient_nodes.hpp
 // What AddGradients makes of a graph: the graph with gradient nodes behind its own, named, summed
 // up and thinned out to what is needed.
-#ifndef OPKIT_GRAPH_GRADIENT_NODES_HPP_
-#define OPKIT_GRAPH_GRADIENT_NODES_HPP_
+#ifndef OPKIT_GRAPH_GRADIENT_GRADIENT_NODES_HPP_
+#define OPKIT_GRAPH_GRADIENT_GRADIENT_NODES_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -24043,13 +24043,13 @@ class GradientNodes {
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_GRAPH_GRADIENT_NODES_HPP_
+#endif  // OPKIT_GRAPH_GRADIENT_GRADIENT_NODES_HPP_
 
-// ---- opkit/graph/gradients.hpp
+// ---- opkit/graph/gradient/gradients.hpp
 // AddGradients: the backward graph of a loss, from the registered gradient makers: nodes in reverse
 // order, a sum where a value is used more than once, and only what the wanted gradients need.
-#ifndef OPKIT_GRAPH_GRADIENTS_HPP_
-#define OPKIT_GRAPH_GRADIENTS_HPP_
+#ifndef OPKIT_GRAPH_GRADIENT_GRADIENTS_HPP_
+#define OPKIT_GRAPH_GRADIENT_GRADIENTS_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -24377,13 +24377,13 @@ extern template GradientMap AddGradients<GradientNames, Graph>(Graph&, const std
 
 }  // namespace opkit
 
-#endif  // OPKIT_GRAPH_GRADIENTS_HPP_
+#endif  // OPKIT_GRAPH_GRADIENT_GRADIENTS_HPP_
 
-// ---- opkit/graph/memory_csv.hpp
+// ---- opkit/graph/print/memory_csv.hpp
 // Memory plans as text: rows `id,lower,upper,size` in, the same with `,offset` out. The form of the
 // public benchmark instances, so that other planners' input and output can be exchanged.
-#ifndef OPKIT_GRAPH_MEMORY_CSV_HPP_
-#define OPKIT_GRAPH_MEMORY_CSV_HPP_
+#ifndef OPKIT_GRAPH_PRINT_MEMORY_CSV_HPP_
+#define OPKIT_GRAPH_PRINT_MEMORY_CSV_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -24523,13 +24523,13 @@ std::string WriteMemoryCsv(const std::vector<Interval>& buffers,
 
 }  // namespace opkit
 
-#endif  // OPKIT_GRAPH_MEMORY_CSV_HPP_
+#endif  // OPKIT_GRAPH_PRINT_MEMORY_CSV_HPP_
 
-// ---- opkit/graph/print.hpp
+// ---- opkit/graph/print/print.hpp
 // PrintGraph: a graph as text, one line for each input, constant, node and output, and two graphs
 // as the difference between these lines: what did a pass do?
-#ifndef OPKIT_GRAPH_PRINT_HPP_
-#define OPKIT_GRAPH_PRINT_HPP_
+#ifndef OPKIT_GRAPH_PRINT_PRINT_HPP_
+#define OPKIT_GRAPH_PRINT_PRINT_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -24678,7 +24678,7 @@ std::string PrintGraph(const G& before, const G& after) {
 
 }  // namespace opkit
 
-#endif  // OPKIT_GRAPH_PRINT_HPP_
+#endif  // OPKIT_GRAPH_PRINT_PRINT_HPP_
 
 // ---- opkit/graph/net_benchmark.hpp
 // NetBenchmark: how long each node of a net takes and at what rates it computes and moves bytes, as

@@ -1,7 +1,7 @@
 // compiles
 #include <unordered_map>
 
-#include "opkit/op/function_operator.hpp"
+#include "opkit/op/function/function_operator.hpp"
 
 using Map = std::unordered_map<std::string, std::string>;
 

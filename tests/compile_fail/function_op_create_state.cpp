@@ -3,7 +3,7 @@
 // also does for the state
 #include <map>
 
-#include "opkit/op/function_operator.hpp"
+#include "opkit/op/function/function_operator.hpp"
 
 int CreateState(std::map<std::string, std::string>, opkit::StatefulOp*) { return 1; }
 REGISTER_OP(Broken).setCreateOpState(CreateState);

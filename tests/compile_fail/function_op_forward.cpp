@@ -3,7 +3,7 @@
 // AttrMap&, std::span<const OpTensor>, std::span<OpTensor>, OpResource&)
 #include <map>
 
-#include "opkit/op/function_operator.hpp"
+#include "opkit/op/function/function_operator.hpp"
 
 int Forward(std::map<std::string, std::string>, std::vector<float>, std::vector<opkit::OpTensor>,
             opkit::OpResource) {

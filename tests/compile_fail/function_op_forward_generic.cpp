@@ -1,4 +1,4 @@
 // expect: setForward(f): write int f(std::map<std::string, std::string> attrs,
-#include "opkit/op/function_operator.hpp"
+#include "opkit/op/function/function_operator.hpp"
 
 REGISTER_OP(Broken).setForward([](auto&, auto, auto, auto&) { return 1; });

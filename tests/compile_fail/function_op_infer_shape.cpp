@@ -3,7 +3,7 @@
 // outshapes), or with int64_t
 #include <map>
 
-#include "opkit/op/function_operator.hpp"
+#include "opkit/op/function/function_operator.hpp"
 
 int InferShape(std::map<std::string, std::string>, std::vector<std::vector<int>>&,
                std::vector<std::vector<int>>&) {

@@ -2,7 +2,7 @@
 // intypes, std::vector<int>& outtypes)
 #include <map>
 
-#include "opkit/op/function_operator.hpp"
+#include "opkit/op/function/function_operator.hpp"
 
 // By value the answer would be lost.
 int InferType(std::map<std::string, std::string>, std::vector<int>, std::vector<int>) { return 1; }

@@ -2,7 +2,7 @@
 // std::vector<int>& input_indices), or setMutateInputs({0, 2})
 #include <map>
 
-#include "opkit/op/function_operator.hpp"
+#include "opkit/op/function/function_operator.hpp"
 
 int MutateInputs(std::map<std::string, std::string>, std::vector<int>) { return 1; }
 REGISTER_OP(Broken).setMutateInputs(MutateInputs);

@@ -2,7 +2,7 @@
 // num_out)
 #include <map>
 
-#include "opkit/op/function_operator.hpp"
+#include "opkit/op/function/function_operator.hpp"
 
 int ParseAttrs(std::map<std::string, std::string>, int, int) { return 1; }
 REGISTER_OP(Broken).setParseAttrs(ParseAttrs);

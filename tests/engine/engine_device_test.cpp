@@ -1,4 +1,4 @@
-#include "opkit/engine/engine_device.hpp"
+#include "opkit/engine/dependency/engine_device.hpp"
 
 #include <atomic>
 #include <stdexcept>

@@ -1,4 +1,4 @@
-#include "opkit/engine/idle_list.hpp"
+#include "opkit/engine/pool/idle_list.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-#include "opkit/engine/inbox.hpp"
+#include "opkit/engine/pool/inbox.hpp"
 
 #include <doctest/doctest.h>
 

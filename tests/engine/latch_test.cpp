@@ -1,4 +1,4 @@
-#include "opkit/engine/latch.hpp"
+#include "opkit/engine/pool/latch.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-#include "opkit/engine/loop_board.hpp"
+#include "opkit/engine/pool/loop_board.hpp"
 
 #include <doctest/doctest.h>
 

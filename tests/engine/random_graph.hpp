@@ -5,7 +5,7 @@
 #include <random>
 #include <vector>
 
-#include "opkit/engine/schedule.hpp"
+#include "opkit/engine/schedule/schedule.hpp"
 
 struct RandomGraph {
   int nodes = 0;

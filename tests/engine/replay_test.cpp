@@ -1,4 +1,4 @@
-#include "opkit/engine/replay.hpp"
+#include "opkit/engine/schedule/replay.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-#include "opkit/engine/schedule.hpp"
+#include "opkit/engine/schedule/schedule.hpp"
 #include "../sanitizers.hpp"
 
 #include <doctest/doctest.h>

@@ -1,4 +1,4 @@
-#include "opkit/engine/work_deque.hpp"
+#include "opkit/engine/pool/work_deque.hpp"
 
 #include <doctest/doctest.h>
 

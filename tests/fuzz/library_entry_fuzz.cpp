@@ -12,7 +12,7 @@
 #include "opkit/graph/executor.hpp"
 #include "opkit/opkit.hpp"
 #include "opkit/ops/control_flow.hpp"
-#include "opkit/ops/unary.hpp"
+#include "opkit/ops/math/unary.hpp"
 #include "opkit/plugin/library.hpp"
 
 namespace {

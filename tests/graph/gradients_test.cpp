@@ -1,6 +1,6 @@
 // The backward graph: against central differences on random graphs, against gradients worked out by
 // hand, and what is refused. The operators here work in float64.
-#include "opkit/graph/gradients.hpp"
+#include "opkit/graph/gradient/gradients.hpp"
 #include "../sanitizers.hpp"
 
 #include <doctest/doctest.h>
@@ -8,7 +8,7 @@
 #include <cmath>
 
 #include "../error_of.hpp"
-#include "opkit/op/check_data.hpp"
+#include "opkit/op/check/check_data.hpp"
 #include "opkit/op/create_operator.hpp"
 #include "opkit/op/operator.hpp"
 

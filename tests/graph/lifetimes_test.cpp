@@ -1,4 +1,4 @@
-#include "opkit/graph/lifetimes.hpp"
+#include "opkit/graph/memory/lifetimes.hpp"
 #include "../sanitizers.hpp"
 
 #include <doctest/doctest.h>
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "../error_of.hpp"
-#include "opkit/graph/memory_verify.hpp"
+#include "opkit/graph/memory/verify.hpp"
 #include "opkit/op/random.hpp"
 #include "random_run.hpp"
 

@@ -1,4 +1,4 @@
-#include "opkit/graph/memory_csv.hpp"
+#include "opkit/graph/print/memory_csv.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,5 +1,5 @@
-#include "opkit/graph/memory_plan.hpp"
 #include "../sanitizers.hpp"
+#include "opkit/graph/memory/plan_memory.hpp"
 
 #include <doctest/doctest.h>
 

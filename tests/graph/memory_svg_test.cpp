@@ -1,4 +1,4 @@
-#include "opkit/graph/memory_svg.hpp"
+#include "opkit/graph/print/memory_svg.hpp"
 
 #include <doctest/doctest.h>
 
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "../error_of.hpp"
-#include "opkit/graph/memory_plan.hpp"
+#include "opkit/graph/memory/plan_memory.hpp"
 
 namespace memory_svg_test {
 namespace {

@@ -1,5 +1,5 @@
-#include "opkit/graph/memory_valley.hpp"
 #include "../sanitizers.hpp"
+#include "opkit/graph/memory/search/skyline_search.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,5 +1,5 @@
-#include "opkit/graph/memory_verify.hpp"
 #include "../sanitizers.hpp"
+#include "opkit/graph/memory/verify.hpp"
 
 #include <doctest/doctest.h>
 
@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "../error_of.hpp"
-#include "opkit/graph/lifetimes.hpp"
-#include "opkit/graph/memory_plan.hpp"
+#include "opkit/graph/memory/lifetimes.hpp"
+#include "opkit/graph/memory/plan_memory.hpp"
 #include "random_run.hpp"
 
 namespace memory_verify_test {

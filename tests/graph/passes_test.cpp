@@ -4,7 +4,7 @@
 #include <doctest/doctest.h>
 
 #include "../error_of.hpp"
-#include "opkit/graph/print.hpp"
+#include "opkit/graph/print/print.hpp"
 #include "opkit/op/operator.hpp"
 #include "opkit/op/registration.hpp"
 #include "random_graph.hpp"

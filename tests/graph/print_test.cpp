@@ -1,9 +1,9 @@
-#include "opkit/graph/print.hpp"
+#include "opkit/graph/print/print.hpp"
 
 #include <doctest/doctest.h>
 
 #include "../error_of.hpp"
-#include "opkit/op/check_data.hpp"
+#include "opkit/op/check/check_data.hpp"
 
 namespace print_test {
 using namespace opkit;

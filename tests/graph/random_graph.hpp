@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "opkit/graph/graph_view.hpp"
-#include "opkit/op/check_data.hpp"
+#include "opkit/op/check/check_data.hpp"
 #include "opkit/op/create_operator.hpp"
 
 struct RandomGraphOptions {

@@ -7,7 +7,7 @@
 #include <cstdlib>
 
 #include "../error_of.hpp"
-#include "opkit/op/check_data.hpp"
+#include "opkit/op/check/check_data.hpp"
 
 namespace json_test {
 using namespace opkit;

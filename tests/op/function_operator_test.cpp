@@ -1,4 +1,4 @@
-#include "opkit/op/function_operator.hpp"
+#include "opkit/op/function/function_operator.hpp"
 
 #include <doctest/doctest.h>
 

@@ -5,7 +5,7 @@
 #include <unordered_map>
 
 #include "../error_of.hpp"
-#include "opkit/op/function_operator.hpp"
+#include "opkit/op/function/function_operator.hpp"
 
 namespace function_signature_test {
 using namespace opkit;  // NOLINT: as an author writes it

@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "../error_of.hpp"
-#include "opkit/op/function_operator.hpp"
+#include "opkit/op/function/function_operator.hpp"
 
 namespace function_state_test {
 using namespace opkit;  // NOLINT: as an author writes it

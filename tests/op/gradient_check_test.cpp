@@ -1,6 +1,6 @@
 // The numeric gradient checker: right gradients pass in every floating-point dtype, wrong ones are
 // named with input, element and both numbers.
-#include "opkit/op/gradient_check.hpp"
+#include "opkit/op/gradient/gradient_check.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,5 +1,5 @@
 // Gradient makers: what they see of a node, what they name, what is copied, what is refused.
-#include "opkit/op/gradient.hpp"
+#include "opkit/op/gradient/gradient.hpp"
 
 #include <doctest/doctest.h>
 

@@ -5,7 +5,7 @@
 #include <doctest/doctest.h>
 
 #include "../error_of.hpp"
-#include "opkit/op/function_operator.hpp"
+#include "opkit/op/function/function_operator.hpp"
 #include "opkit/op/invoke.hpp"
 #include "opkit/op/typed_operator.hpp"
 

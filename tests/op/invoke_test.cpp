@@ -6,7 +6,7 @@
 #include "../allocations.hpp"
 #include "../error_of.hpp"
 #include "opkit/device/cpu_stream.hpp"
-#include "opkit/op/function_operator.hpp"
+#include "opkit/op/function/function_operator.hpp"
 #include "opkit/op/typed_operator.hpp"
 
 namespace invoke_test {

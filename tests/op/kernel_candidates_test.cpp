@@ -4,7 +4,7 @@
 #include <doctest/doctest.h>
 
 #include "../error_of.hpp"
-#include "opkit/op/function_operator.hpp"
+#include "opkit/op/function/function_operator.hpp"
 #include "opkit/op/registration.hpp"
 
 namespace kernel_candidates_test {

@@ -1,4 +1,4 @@
-#include "opkit/op/op_resource.hpp"
+#include "opkit/op/abi/op_resource.hpp"
 
 #include <doctest/doctest.h>
 
@@ -7,7 +7,7 @@
 
 #include "../allocations.hpp"
 #include "../error_of.hpp"
-#include "opkit/op/function_operator.hpp"
+#include "opkit/op/function/function_operator.hpp"
 
 namespace op_resource_test {
 using namespace opkit;  // NOLINT: as an author writes it

@@ -1,5 +1,5 @@
 // What a kernel can ask of its parameters.
-#include "opkit/op/typed_values.hpp"
+#include "opkit/op/typed/typed_values.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,13 +1,13 @@
 // Clip, Elu, HardSigmoid, HardSwish, LeakyRelu, PRelu, Relu, Sigmoid, Softplus, Tanh.
-#include "opkit/ops/activation.hpp"
+#include "opkit/ops/nn/activation.hpp"
 
 #include <doctest/doctest.h>
 
 #include "../error_of.hpp"
 #include "opkit/interop/doctest.hpp"
 #include "opkit/op/invoke.hpp"
-#include "opkit/ops/arithmetic.hpp"
-#include "opkit/ops/unary.hpp"
+#include "opkit/ops/math/arithmetic.hpp"
+#include "opkit/ops/math/unary.hpp"
 
 namespace activation_test {
 using namespace opkit;

@@ -1,5 +1,5 @@
 // ArgMax and ArgMin: values, ties, shapes, errors.
-#include "opkit/ops/arg.hpp"
+#include "opkit/ops/math/arg.hpp"
 
 #include <doctest/doctest.h>
 

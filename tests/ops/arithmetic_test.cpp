@@ -1,13 +1,13 @@
 // Add, Sub, Mul, Div, Mod, Pow; and what all elementwise operators share: broadcasting, running in
 // place, symbols.
-#include "opkit/ops/arithmetic.hpp"
+#include "opkit/ops/math/arithmetic.hpp"
 
 #include <doctest/doctest.h>
 
 #include "../error_of.hpp"
 #include "opkit/interop/doctest.hpp"
 #include "opkit/op/invoke.hpp"
-#include "opkit/ops/unary.hpp"
+#include "opkit/ops/math/unary.hpp"
 
 namespace arithmetic_test {
 using namespace opkit;

@@ -1,5 +1,5 @@
 // BroadcastLoop visits every element of the output once, with the right element of each input.
-#include "opkit/ops/broadcast_loop.hpp"
+#include "opkit/ops/support/broadcast_loop.hpp"
 
 #include <doctest/doctest.h>
 

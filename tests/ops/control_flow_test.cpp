@@ -2,11 +2,11 @@
 #include "opkit/ops/control_flow.hpp"
 
 #include "data_movement.hpp"
-#include "opkit/ops/arithmetic.hpp"
 #include "opkit/ops/concat.hpp"
 #include "opkit/ops/identity.hpp"
+#include "opkit/ops/math/arithmetic.hpp"
+#include "opkit/ops/math/unary.hpp"
 #include "opkit/ops/reshape.hpp"
-#include "opkit/ops/unary.hpp"
 
 namespace control_flow_test {
 using namespace opkit_tests;

@@ -1,5 +1,5 @@
 // Conv: values, shapes, groups, errors, cost.
-#include "opkit/ops/conv.hpp"
+#include "opkit/ops/nn/conv.hpp"
 
 #include <doctest/doctest.h>
 

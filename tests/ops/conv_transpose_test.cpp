@@ -1,5 +1,5 @@
 // ConvTranspose: values, shapes, how pads follow from an output's shape.
-#include "opkit/ops/conv_transpose.hpp"
+#include "opkit/ops/nn/conv_transpose.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,5 +1,5 @@
 // ConvertElement: the nearest number of the other type, for every value.
-#include "opkit/ops/convert.hpp"
+#include "opkit/ops/support/convert.hpp"
 
 #include <doctest/doctest.h>
 

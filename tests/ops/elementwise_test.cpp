@@ -1,12 +1,12 @@
 // What elementwise operators share, seen by whoever plans memory for them: what is broadcast is
 // never overwritten, what has the output's shape is; and outputs with short and long rows.
-#include "opkit/ops/elementwise.hpp"
+#include "opkit/ops/support/elementwise.hpp"
 
 #include <doctest/doctest.h>
 
 #include "opkit/opkit.hpp"
-#include "opkit/ops/arithmetic.hpp"
-#include "opkit/ops/unary.hpp"
+#include "opkit/ops/math/arithmetic.hpp"
+#include "opkit/ops/math/unary.hpp"
 
 namespace elementwise_test {
 using namespace opkit;

@@ -1,5 +1,5 @@
 // Lists of integers that inputs give.
-#include "opkit/ops/integer_inputs.hpp"
+#include "opkit/ops/support/integer_inputs.hpp"
 
 #include "data_movement.hpp"
 

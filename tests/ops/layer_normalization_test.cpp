@@ -1,5 +1,5 @@
 // LayerNormalization: values, statistics, broadcast factors, errors.
-#include "opkit/ops/layer_normalization.hpp"
+#include "opkit/ops/nn/layer_normalization.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,5 +1,5 @@
 // And, Equal, Greater, GreaterOrEqual, Less, LessOrEqual, Or.
-#include "opkit/ops/logic.hpp"
+#include "opkit/ops/math/logic.hpp"
 
 #include <doctest/doctest.h>
 

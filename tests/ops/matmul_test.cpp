@@ -1,5 +1,5 @@
 // MatMul and Gemm: values, broadcasting, shapes, errors.
-#include "opkit/ops/matmul.hpp"
+#include "opkit/ops/math/matmul.hpp"
 
 #include <doctest/doctest.h>
 

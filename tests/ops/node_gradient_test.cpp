@@ -1,14 +1,14 @@
 // SumToShape, and gradients of broadcast inputs made of it.
-#include "opkit/ops/node_gradient.hpp"
+#include "opkit/ops/support/node_gradient.hpp"
 
 #include <doctest/doctest.h>
 
 #include "../error_of.hpp"
 #include "opkit/interop/doctest.hpp"
 #include "opkit/op/invoke.hpp"
-#include "opkit/ops/arithmetic.hpp"
-#include "opkit/ops/unary.hpp"
-#include "opkit/ops/variadic.hpp"
+#include "opkit/ops/math/arithmetic.hpp"
+#include "opkit/ops/math/unary.hpp"
+#include "opkit/ops/math/variadic.hpp"
 
 namespace node_gradient_test {
 using namespace opkit;

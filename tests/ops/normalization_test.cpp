@@ -1,5 +1,5 @@
 // BatchNormalization, InstanceNormalization and LRN: values, statistics, shapes.
-#include "opkit/ops/normalization.hpp"
+#include "opkit/ops/nn/normalization.hpp"
 
 #include <doctest/doctest.h>
 

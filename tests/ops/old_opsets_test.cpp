@@ -7,7 +7,7 @@
 #include "opkit/interop/onnx.hpp"
 #include "opkit/ops/cast.hpp"
 #include "opkit/ops/identity.hpp"
-#include "opkit/ops/normalization.hpp"
+#include "opkit/ops/nn/normalization.hpp"
 
 namespace old_opsets_test {
 using namespace opkit;

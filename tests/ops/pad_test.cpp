@@ -2,8 +2,8 @@
 #include "opkit/ops/pad.hpp"
 
 #include "data_movement.hpp"
-#include "opkit/ops/arithmetic.hpp"
-#include "opkit/ops/unary.hpp"
+#include "opkit/ops/math/arithmetic.hpp"
+#include "opkit/ops/math/unary.hpp"
 
 namespace pad_test {
 using namespace opkit_tests;

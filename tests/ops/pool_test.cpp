@@ -1,5 +1,5 @@
 // The pools: values, pads, indices, shapes.
-#include "opkit/ops/pool.hpp"
+#include "opkit/ops/nn/pool.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,5 +1,5 @@
 // LSTM, GRU and RNN: values by hand with linear activations, directions, lengths, layouts, errors.
-#include "opkit/ops/recurrent.hpp"
+#include "opkit/ops/nn/recurrent.hpp"
 
 #include <doctest/doctest.h>
 

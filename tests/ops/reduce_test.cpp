@@ -1,5 +1,5 @@
 // The reductions: values, axes, empty sets, shapes, errors.
-#include "opkit/ops/reduce.hpp"
+#include "opkit/ops/math/reduce.hpp"
 
 #include <doctest/doctest.h>
 

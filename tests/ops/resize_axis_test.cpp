@@ -1,5 +1,5 @@
 // ResizeAxis and ResizeWeights: coordinates and weights worked out by hand from ONNX's formulas.
-#include "opkit/ops/resize_axis.hpp"
+#include "opkit/ops/support/resize_axis.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,5 +1,5 @@
 // Resize: whole tensors, inference, messages. Coordinates and weights: resize_axis_test.cpp.
-#include "opkit/ops/resize.hpp"
+#include "opkit/ops/nn/resize.hpp"
 
 #include "data_movement.hpp"
 

@@ -1,15 +1,15 @@
 // Softmax and LogSoftmax: values, axes, large numbers, errors.
-#include "opkit/ops/softmax.hpp"
+#include "opkit/ops/nn/softmax.hpp"
 
 #include <doctest/doctest.h>
 
 #include "infer.hpp"
 #include "opkit/op/check.hpp"
 #include "opkit/op/invoke.hpp"
-#include "opkit/ops/arithmetic.hpp"
 #include "opkit/ops/generators.hpp"
-#include "opkit/ops/reduce.hpp"
-#include "opkit/ops/unary.hpp"
+#include "opkit/ops/math/arithmetic.hpp"
+#include "opkit/ops/math/reduce.hpp"
+#include "opkit/ops/math/unary.hpp"
 #include "window_values.hpp"
 
 namespace softmax_test {

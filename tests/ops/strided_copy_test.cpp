@@ -1,9 +1,9 @@
 // StridedCopy: every order of axes, strides and element sizes against one loop over all elements.
-#include "opkit/ops/strided_copy.hpp"
+#include "opkit/ops/support/strided_copy.hpp"
 
 #include <doctest/doctest.h>
 
-#include "opkit/op/check_data.hpp"
+#include "opkit/op/check/check_data.hpp"
 
 namespace strided_copy_test {
 using namespace opkit;

@@ -1,9 +1,9 @@
 // TableCopy against one loop over all elements, with filled places and rows of every kind.
-#include "opkit/ops/table_copy.hpp"
+#include "opkit/ops/support/table_copy.hpp"
 
 #include <doctest/doctest.h>
 
-#include "opkit/op/check_data.hpp"
+#include "opkit/op/check/check_data.hpp"
 
 namespace table_copy_test {
 using namespace opkit;

@@ -1,12 +1,12 @@
 // Abs, Ceil, Cos, Erf, Exp, Floor, Log, Neg, Not, Reciprocal, Round, Sign, Sin, Sqrt.
-#include "opkit/ops/unary.hpp"
+#include "opkit/ops/math/unary.hpp"
 
 #include <doctest/doctest.h>
 
 #include "../error_of.hpp"
 #include "opkit/interop/doctest.hpp"
 #include "opkit/op/invoke.hpp"
-#include "opkit/ops/arithmetic.hpp"
+#include "opkit/ops/math/arithmetic.hpp"
 
 namespace unary_test {
 using namespace opkit;

@@ -1,5 +1,5 @@
 // Max, Mean, Min, Sum of one, two and more tensors.
-#include "opkit/ops/variadic.hpp"
+#include "opkit/ops/math/variadic.hpp"
 
 #include <doctest/doctest.h>
 

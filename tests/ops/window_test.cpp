@@ -1,5 +1,5 @@
 // The arithmetic of windows: extents, pads, what a window covers.
-#include "opkit/ops/window.hpp"
+#include "opkit/ops/support/window.hpp"
 
 #include <doctest/doctest.h>
 

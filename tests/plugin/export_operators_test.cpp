@@ -9,7 +9,7 @@
 #include "../allocations.hpp"
 #include "../error_of.hpp"
 #include "opkit/graph/executor.hpp"
-#include "opkit/graph/gradients.hpp"
+#include "opkit/graph/gradient/gradients.hpp"
 #include "opkit/op/check.hpp"
 #include "opkit/opkit.hpp"
 #include "opkit/plugin/author.hpp"

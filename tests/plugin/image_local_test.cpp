@@ -4,7 +4,7 @@
 #include <doctest/doctest.h>
 
 #include "../error_of.hpp"
-#include "opkit/op/gradient_check.hpp"
+#include "opkit/op/gradient/gradient_check.hpp"
 #include "opkit/opkit.hpp"
 #include "opkit/plugin/author.hpp"
 #include "opkit/plugin/library.hpp"

@@ -10,7 +10,7 @@
 #include "../allocations.hpp"
 #include "library_fixture.hpp"
 #include "opkit/graph/executor.hpp"
-#include "opkit/graph/gradients.hpp"
+#include "opkit/graph/gradient/gradients.hpp"
 #include "opkit/op/check.hpp"
 #include "opkit/opkit.hpp"
 

@@ -7,7 +7,7 @@
 #include <memory>
 #include <string_view>
 
-#include "opkit/engine/engine_wait.hpp"
+#include "opkit/engine/dependency/engine_wait.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "opkit/engine/replay.hpp"
-#include "opkit/engine/task_store.hpp"
+#include "opkit/engine/schedule/replay.hpp"
+#include "opkit/engine/schedule/task_store.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 

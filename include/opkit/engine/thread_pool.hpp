@@ -13,11 +13,11 @@
 #include "opkit/base/platform.hpp"
 #include "opkit/base/unique_function.hpp"
 #include "opkit/device/invocation.hpp"
-#include "opkit/engine/idle_list.hpp"
-#include "opkit/engine/inbox.hpp"
-#include "opkit/engine/latch.hpp"
-#include "opkit/engine/loop_board.hpp"
-#include "opkit/engine/work_deque.hpp"
+#include "opkit/engine/pool/idle_list.hpp"
+#include "opkit/engine/pool/inbox.hpp"
+#include "opkit/engine/pool/latch.hpp"
+#include "opkit/engine/pool/loop_board.hpp"
+#include "opkit/engine/pool/work_deque.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 

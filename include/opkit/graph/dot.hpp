@@ -3,7 +3,7 @@
 #define OPKIT_GRAPH_DOT_HPP_
 
 #include "opkit/graph/graph_inference.hpp"
-#include "opkit/graph/pass_rules.hpp"
+#include "opkit/graph/passes/pass_rules.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 

@@ -3,8 +3,8 @@
 #ifndef OPKIT_GRAPH_DRAW_PLAN_HPP_
 #define OPKIT_GRAPH_DRAW_PLAN_HPP_
 
-#include "opkit/graph/memory_svg.hpp"
 #include "opkit/graph/plan.hpp"
+#include "opkit/graph/print/memory_svg.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 

@@ -4,8 +4,8 @@
 #define OPKIT_GRAPH_EXECUTOR_HPP_
 
 #include "opkit/device/copy.hpp"
-#include "opkit/graph/bound_plan.hpp"
 #include "opkit/graph/plan.hpp"
+#include "opkit/graph/plan/bound_plan.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 

@@ -5,8 +5,8 @@
 #ifndef OPKIT_GRAPH_GRAPH_INFERENCE_HPP_
 #define OPKIT_GRAPH_GRAPH_INFERENCE_HPP_
 
-#include "opkit/graph/evaluate_node.hpp"
 #include "opkit/graph/graph_view.hpp"
+#include "opkit/graph/passes/evaluate_node.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 

@@ -5,9 +5,9 @@
 #define OPKIT_GRAPH_PASSES_HPP_
 
 #include "opkit/base/function_ref.hpp"
-#include "opkit/graph/common_subexpressions.hpp"
-#include "opkit/graph/constant_folding.hpp"
-#include "opkit/graph/dead_nodes.hpp"
+#include "opkit/graph/passes/common_subexpressions.hpp"
+#include "opkit/graph/passes/constant_folding.hpp"
+#include "opkit/graph/passes/dead_nodes.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 

@@ -3,10 +3,10 @@
 #ifndef OPKIT_GRAPH_PLAN_HPP_
 #define OPKIT_GRAPH_PLAN_HPP_
 
-#include "opkit/engine/replay_mode.hpp"
+#include "opkit/engine/schedule/replay_mode.hpp"
 #include "opkit/engine/thread_pool.hpp"
 #include "opkit/graph/passes.hpp"
-#include "opkit/graph/specialization.hpp"
+#include "opkit/graph/plan/specialization.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 

@@ -8,7 +8,7 @@
 #include <memory>
 
 #include "opkit/device/copy.hpp"
-#include "opkit/op/check_cases.hpp"
+#include "opkit/op/check/check_cases.hpp"
 #include "opkit/op/create_operator.hpp"
 
 namespace opkit::inline OPKIT_ABI {

@@ -3,8 +3,8 @@
 #ifndef OPKIT_OP_CHECK_HPP_
 #define OPKIT_OP_CHECK_HPP_
 
-#include "opkit/op/check_ways.hpp"
-#include "opkit/op/gradient_check.hpp"
+#include "opkit/op/check/check_ways.hpp"
+#include "opkit/op/gradient/gradient_check.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {

@@ -3,7 +3,7 @@
 #ifndef OPKIT_OP_FUNCTION_OP_HPP_
 #define OPKIT_OP_FUNCTION_OP_HPP_
 
-#include "opkit/op/function_signature.hpp"
+#include "opkit/op/function/function_signature.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 

@@ -5,8 +5,8 @@
 #define OPKIT_OP_TYPED_OPERATOR_HPP_
 
 #include "opkit/op/registration.hpp"
-#include "opkit/op/typed_kernel.hpp"
-#include "opkit/op/typed_schema.hpp"
+#include "opkit/op/typed/typed_kernel.hpp"
+#include "opkit/op/typed/typed_schema.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {

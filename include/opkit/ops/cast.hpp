@@ -3,8 +3,8 @@
 #ifndef OPKIT_OPS_CAST_HPP_
 #define OPKIT_OPS_CAST_HPP_
 
-#include "opkit/ops/convert.hpp"
-#include "opkit/ops/elementwise.hpp"
+#include "opkit/ops/support/convert.hpp"
+#include "opkit/ops/support/elementwise.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {

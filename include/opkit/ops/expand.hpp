@@ -2,9 +2,9 @@
 #ifndef OPKIT_OPS_EXPAND_HPP_
 #define OPKIT_OPS_EXPAND_HPP_
 
-#include "opkit/ops/broadcast.hpp"
-#include "opkit/ops/integer_inputs.hpp"
-#include "opkit/ops/strided_copy.hpp"
+#include "opkit/ops/support/broadcast.hpp"
+#include "opkit/ops/support/integer_inputs.hpp"
+#include "opkit/ops/support/strided_copy.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {

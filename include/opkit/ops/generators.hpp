@@ -2,8 +2,8 @@
 #ifndef OPKIT_OPS_GENERATORS_HPP_
 #define OPKIT_OPS_GENERATORS_HPP_
 
-#include "opkit/ops/integer_inputs.hpp"
-#include "opkit/ops/strided_copy.hpp"
+#include "opkit/ops/support/integer_inputs.hpp"
+#include "opkit/ops/support/strided_copy.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {

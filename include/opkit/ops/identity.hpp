@@ -4,8 +4,8 @@
 #define OPKIT_OPS_IDENTITY_HPP_
 
 #include "opkit/op/random.hpp"
-#include "opkit/ops/elementwise.hpp"
-#include "opkit/ops/node_gradient.hpp"
+#include "opkit/ops/support/elementwise.hpp"
+#include "opkit/ops/support/node_gradient.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 

@@ -2,7 +2,7 @@
 #ifndef OPKIT_OPS_NON_ZERO_HPP_
 #define OPKIT_OPS_NON_ZERO_HPP_
 
-#include "opkit/ops/standard_operator.hpp"
+#include "opkit/ops/support/standard_operator.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 

@@ -2,9 +2,9 @@
 #ifndef OPKIT_OPS_PAD_HPP_
 #define OPKIT_OPS_PAD_HPP_
 
-#include "opkit/ops/axes.hpp"
-#include "opkit/ops/integer_inputs.hpp"
-#include "opkit/ops/table_copy.hpp"
+#include "opkit/ops/support/axes.hpp"
+#include "opkit/ops/support/integer_inputs.hpp"
+#include "opkit/ops/support/table_copy.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {

@@ -3,9 +3,9 @@
 #ifndef OPKIT_OPS_RESHAPE_HPP_
 #define OPKIT_OPS_RESHAPE_HPP_
 
-#include "opkit/ops/axes.hpp"
-#include "opkit/ops/integer_inputs.hpp"
-#include "opkit/ops/strided_copy.hpp"
+#include "opkit/ops/support/axes.hpp"
+#include "opkit/ops/support/integer_inputs.hpp"
+#include "opkit/ops/support/strided_copy.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 

@@ -2,9 +2,9 @@
 #ifndef OPKIT_OPS_SCATTER_HPP_
 #define OPKIT_OPS_SCATTER_HPP_
 
-#include "opkit/ops/axes.hpp"
-#include "opkit/ops/standard_operator.hpp"
-#include "opkit/ops/strided_copy.hpp"
+#include "opkit/ops/support/axes.hpp"
+#include "opkit/ops/support/standard_operator.hpp"
+#include "opkit/ops/support/strided_copy.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {

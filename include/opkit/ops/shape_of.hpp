@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "opkit/ops/standard_operator.hpp"
+#include "opkit/ops/support/standard_operator.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {

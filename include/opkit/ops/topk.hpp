@@ -5,9 +5,9 @@
 
 #include <algorithm>
 
-#include "opkit/ops/axes.hpp"
-#include "opkit/ops/element_types.hpp"
-#include "opkit/ops/integer_inputs.hpp"
+#include "opkit/ops/support/axes.hpp"
+#include "opkit/ops/support/element_types.hpp"
+#include "opkit/ops/support/integer_inputs.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 

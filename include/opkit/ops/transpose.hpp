@@ -4,8 +4,8 @@
 
 #include <cstring>
 
-#include "opkit/ops/axes.hpp"
-#include "opkit/ops/standard_operator.hpp"
+#include "opkit/ops/support/axes.hpp"
+#include "opkit/ops/support/standard_operator.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {

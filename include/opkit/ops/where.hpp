@@ -3,7 +3,7 @@
 #ifndef OPKIT_OPS_WHERE_HPP_
 #define OPKIT_OPS_WHERE_HPP_
 
-#include "opkit/ops/elementwise.hpp"
+#include "opkit/ops/support/elementwise.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {

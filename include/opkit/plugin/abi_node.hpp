@@ -4,7 +4,7 @@
 
 #include "opkit/graph/graph_view.hpp"
 #include "opkit/graph/subgraph.hpp"
-#include "opkit/op/abi_attributes.hpp"
+#include "opkit/op/abi/abi_attributes.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {

@@ -8,8 +8,8 @@
 #include "opkit/engine/parallel_for.hpp"
 #include "opkit/engine/thread_pool.hpp"
 #include "opkit/op/create_operator.hpp"
-#include "opkit/op/function_operator.hpp"
-#include "opkit/op/gradient.hpp"
+#include "opkit/op/function/function_operator.hpp"
+#include "opkit/op/gradient/gradient.hpp"
 #include "opkit/plugin/abi_definition.hpp"
 #include "opkit/plugin/library_export.hpp"
 

@@ -2,7 +2,7 @@
 #ifndef OPKIT_PLUGIN_LIBRARY_CHECK_HPP_
 #define OPKIT_PLUGIN_LIBRARY_CHECK_HPP_
 
-#include "opkit/op/function_operator.hpp"
+#include "opkit/op/function/function_operator.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {

@@ -2,7 +2,7 @@
 #ifndef OPKIT_PLUGIN_LIBRARY_GRADIENT_HPP_
 #define OPKIT_PLUGIN_LIBRARY_GRADIENT_HPP_
 
-#include "opkit/op/gradient.hpp"
+#include "opkit/op/gradient/gradient.hpp"
 #include "opkit/plugin/abi_definition.hpp"
 #include "opkit/plugin/library_ops.hpp"
 

@@ -14,7 +14,7 @@
 #define OPKIT_PLUGIN_TESTING_HPP_
 
 #include "opkit/op/check.hpp"
-#include "opkit/op/gradient_check.hpp"
+#include "opkit/op/gradient/gradient_check.hpp"
 #include "opkit/op/invoke.hpp"
 #include "opkit/plugin/library.hpp"
 
@@ -124,8 +124,8 @@ inline std::vector<Tensor> Backward(const std::string& op, const std::vector<Ten
   return results;
 }
 
-// Compares the gradient with differences of forward runs (op/gradient_check.hpp). As many outputs
-// as the attributes decide.
+// Compares the gradient with differences of forward runs (op/gradient/gradient_check.hpp). As many
+// outputs as the attributes decide.
 inline GradientCheckResult CheckGradient(const std::string& op, const std::vector<Tensor>& inputs,
                                          const Arguments& args = {},
                                          const GradientCheckOptions& options = {}) {

@@ -5,7 +5,7 @@
 #include "opkit/interop/doctest.hpp"
 #include "opkit/op/invoke.hpp"
 #include "opkit/op/random.hpp"
-#include "opkit/ops/elementwise.hpp"
+#include "opkit/ops/support/elementwise.hpp"
 
 namespace elementwise_test {
 using namespace opkit;

@@ -7,8 +7,8 @@
 #include "opkit/interop/doctest.hpp"
 #include "opkit/op/invoke.hpp"
 #include "opkit/op/random.hpp"
-#include "opkit/ops/convert.hpp"
-#include "opkit/ops/elementwise.hpp"
+#include "opkit/ops/support/convert.hpp"
+#include "opkit/ops/support/elementwise.hpp"
 
 namespace elementwise_vectors_test {
 using namespace opkit;

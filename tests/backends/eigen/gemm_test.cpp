@@ -1,4 +1,4 @@
-#include "opkit/backends/eigen/gemm.hpp"
+#include "opkit/backends/eigen/support/gemm.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,5 +1,5 @@
 // In a program of its own, since operator new is replaced.
-#include "opkit/engine/replay.hpp"
+#include "opkit/engine/schedule/replay.hpp"
 
 #include <doctest/doctest.h>
 

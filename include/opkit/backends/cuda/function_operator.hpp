@@ -4,7 +4,7 @@
 #define OPKIT_BACKENDS_CUDA_FUNCTION_OPERATOR_HPP_
 
 #include "opkit/backends/cuda/context.hpp"
-#include "opkit/op/function_operator.hpp"
+#include "opkit/op/function/function_operator.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {

@@ -6,8 +6,8 @@
 #define OPKIT_BACKENDS_EIGEN_CONV_HPP_
 
 #include "opkit/backends/eigen/backend.hpp"
-#include "opkit/backends/eigen/conv_columns.hpp"
-#include "opkit/backends/eigen/conv_plan.hpp"
+#include "opkit/backends/eigen/support/conv_plan.hpp"
+#include "opkit/backends/eigen/support/im2col.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {

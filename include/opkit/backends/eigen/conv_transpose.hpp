@@ -4,10 +4,10 @@
 #define OPKIT_BACKENDS_EIGEN_CONV_TRANSPOSE_HPP_
 
 #include "opkit/backends/eigen/backend.hpp"
-#include "opkit/backends/eigen/gemm.hpp"
-#include "opkit/backends/eigen/strip.hpp"
-#include "opkit/backends/eigen/task_plan.hpp"
-#include "opkit/ops/conv_transpose.hpp"
+#include "opkit/backends/eigen/support/gemm.hpp"
+#include "opkit/backends/eigen/support/strip.hpp"
+#include "opkit/backends/eigen/support/task_plan.hpp"
+#include "opkit/ops/nn/conv_transpose.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {

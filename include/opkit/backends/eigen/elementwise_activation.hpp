@@ -2,8 +2,8 @@
 #ifndef OPKIT_BACKENDS_EIGEN_ELEMENTWISE_ACTIVATION_HPP_
 #define OPKIT_BACKENDS_EIGEN_ELEMENTWISE_ACTIVATION_HPP_
 
-#include "opkit/backends/eigen/elementwise_kernel.hpp"
-#include "opkit/ops/activation.hpp"
+#include "opkit/backends/eigen/support/elementwise_kernel.hpp"
+#include "opkit/ops/nn/activation.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {

@@ -3,9 +3,9 @@
 #ifndef OPKIT_BACKENDS_EIGEN_ELEMENTWISE_ARITHMETIC_HPP_
 #define OPKIT_BACKENDS_EIGEN_ELEMENTWISE_ARITHMETIC_HPP_
 
-#include "opkit/backends/eigen/elementwise_kernel.hpp"
-#include "opkit/ops/arithmetic.hpp"
-#include "opkit/ops/variadic.hpp"
+#include "opkit/backends/eigen/support/elementwise_kernel.hpp"
+#include "opkit/ops/math/arithmetic.hpp"
+#include "opkit/ops/math/variadic.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {

@@ -3,7 +3,7 @@
 #ifndef OPKIT_BACKENDS_EIGEN_ELEMENTWISE_CAST_HPP_
 #define OPKIT_BACKENDS_EIGEN_ELEMENTWISE_CAST_HPP_
 
-#include "opkit/backends/eigen/elementwise_vectors.hpp"
+#include "opkit/backends/eigen/support/elementwise_vectors.hpp"
 #include "opkit/ops/cast.hpp"
 
 namespace opkit::inline OPKIT_ABI {

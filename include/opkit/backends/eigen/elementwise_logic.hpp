@@ -3,9 +3,9 @@
 #ifndef OPKIT_BACKENDS_EIGEN_ELEMENTWISE_LOGIC_HPP_
 #define OPKIT_BACKENDS_EIGEN_ELEMENTWISE_LOGIC_HPP_
 
-#include "opkit/backends/eigen/elementwise_vectors.hpp"
-#include "opkit/ops/logic.hpp"
-#include "opkit/ops/unary.hpp"
+#include "opkit/backends/eigen/support/elementwise_vectors.hpp"
+#include "opkit/ops/math/logic.hpp"
+#include "opkit/ops/math/unary.hpp"
 #include "opkit/ops/where.hpp"
 
 namespace opkit::inline OPKIT_ABI {

@@ -2,8 +2,8 @@
 #ifndef OPKIT_BACKENDS_EIGEN_ELEMENTWISE_UNARY_HPP_
 #define OPKIT_BACKENDS_EIGEN_ELEMENTWISE_UNARY_HPP_
 
-#include "opkit/backends/eigen/elementwise_kernel.hpp"
-#include "opkit/ops/unary.hpp"
+#include "opkit/backends/eigen/support/elementwise_kernel.hpp"
+#include "opkit/ops/math/unary.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 

@@ -2,9 +2,9 @@
 #ifndef OPKIT_BACKENDS_EIGEN_LAYER_NORMALIZATION_HPP_
 #define OPKIT_BACKENDS_EIGEN_LAYER_NORMALIZATION_HPP_
 
-#include "opkit/backends/eigen/block_sum.hpp"
-#include "opkit/backends/eigen/eigen.hpp"
-#include "opkit/ops/layer_normalization.hpp"
+#include "opkit/backends/eigen/support/block_sum.hpp"
+#include "opkit/backends/eigen/support/eigen.hpp"
+#include "opkit/ops/nn/layer_normalization.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 

@@ -2,8 +2,8 @@
 #ifndef OPKIT_BACKENDS_EIGEN_MATMUL_HPP_
 #define OPKIT_BACKENDS_EIGEN_MATMUL_HPP_
 
-#include "opkit/backends/eigen/gemm.hpp"
-#include "opkit/ops/matmul.hpp"
+#include "opkit/backends/eigen/support/gemm.hpp"
+#include "opkit/ops/math/matmul.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {

@@ -4,9 +4,9 @@
 #define OPKIT_BACKENDS_EIGEN_NORMALIZATION_HPP_
 
 #include "opkit/backends/eigen/backend.hpp"
-#include "opkit/backends/eigen/block_sum.hpp"
-#include "opkit/backends/eigen/eigen.hpp"
-#include "opkit/ops/normalization.hpp"
+#include "opkit/backends/eigen/support/block_sum.hpp"
+#include "opkit/backends/eigen/support/eigen.hpp"
+#include "opkit/ops/nn/normalization.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {

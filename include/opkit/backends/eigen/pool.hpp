@@ -4,12 +4,12 @@
 #define OPKIT_BACKENDS_EIGEN_POOL_HPP_
 
 #include "opkit/backends/eigen/backend.hpp"
-#include "opkit/backends/eigen/block_sum.hpp"
-#include "opkit/backends/eigen/eigen.hpp"
-#include "opkit/backends/eigen/strip.hpp"
-#include "opkit/backends/eigen/task_plan.hpp"
-#include "opkit/backends/eigen/tile.hpp"
-#include "opkit/ops/pool.hpp"
+#include "opkit/backends/eigen/support/block_sum.hpp"
+#include "opkit/backends/eigen/support/eigen.hpp"
+#include "opkit/backends/eigen/support/strip.hpp"
+#include "opkit/backends/eigen/support/task_plan.hpp"
+#include "opkit/backends/eigen/support/tile.hpp"
+#include "opkit/ops/nn/pool.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {

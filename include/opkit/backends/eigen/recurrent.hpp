@@ -3,8 +3,8 @@
 #ifndef OPKIT_BACKENDS_EIGEN_RECURRENT_HPP_
 #define OPKIT_BACKENDS_EIGEN_RECURRENT_HPP_
 
-#include "opkit/backends/eigen/gemm.hpp"
-#include "opkit/ops/recurrent.hpp"
+#include "opkit/backends/eigen/support/gemm.hpp"
+#include "opkit/ops/nn/recurrent.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {

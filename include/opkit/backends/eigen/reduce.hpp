@@ -5,8 +5,8 @@
 
 #include <cmath>
 
-#include "opkit/backends/eigen/eigen.hpp"
-#include "opkit/ops/reduce.hpp"
+#include "opkit/backends/eigen/support/eigen.hpp"
+#include "opkit/ops/math/reduce.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {

@@ -2,8 +2,8 @@
 #ifndef OPKIT_BACKENDS_EIGEN_SOFTMAX_HPP_
 #define OPKIT_BACKENDS_EIGEN_SOFTMAX_HPP_
 
-#include "opkit/backends/eigen/elementwise_math.hpp"
-#include "opkit/ops/softmax.hpp"
+#include "opkit/backends/eigen/support/elementwise_math.hpp"
+#include "opkit/ops/nn/softmax.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {

@@ -3,7 +3,7 @@
 #define OPKIT_BACKENDS_EIGEN_TRANSPOSE_HPP_
 
 #include "opkit/backends/eigen/backend.hpp"
-#include "opkit/ops/strided_copy.hpp"
+#include "opkit/ops/support/strided_copy.hpp"
 #include "opkit/ops/transpose.hpp"
 
 namespace opkit::inline OPKIT_ABI {

@@ -1,0 +1,160 @@
+// ConvPlan: how a convolution is cut into tasks, and where each finds what its windows cover.
+#ifndef OPKIT_BACKENDS_EIGEN_SUPPORT_CONV_PLAN_HPP_
+#define OPKIT_BACKENDS_EIGEN_SUPPORT_CONV_PLAN_HPP_
+
+#include "opkit/backends/eigen/support/strip.hpp"
+#include "opkit/backends/eigen/support/task_plan.hpp"
+#include "opkit/backends/eigen/support/tile.hpp"
+#include "opkit/ops/nn/conv.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// How a convolution of known sizes is cut up. An image is seen as planes: its channels, times what
+// the kernel covers of the axes before the last two.
+struct ConvPlan : TaskPlan {
+  enum class Source : uint8_t {
+    kImage,   // kernels of one pixel read the image, which is one long line
+    kStrip,   // line by line
+    kPacked,  // the lines of a block are one line
+  };
+
+  ConvSizes sizes;
+  int64_t groups = 1;
+  WindowPlane plane;
+  Source source = Source::kStrip;
+  int64_t outer_outputs = 1;                // pixels along the axes before the last two
+  int64_t planes = 0, taps = 0, depth = 0;  // of a group; depth is planes times taps
+
+  // A task is a block of rows and columns of one image of one group, by a block of its outputs.
+  int64_t block_rows = 1, block_columns = 1, block_outputs = 1;
+  int64_t row_blocks = 1, column_blocks = 1, output_blocks = 1;
+  int64_t block_planes = 1;  // that pass through the cache at a time
+  Strip strip;
+  std::vector<int64_t> offsets, packed_offsets;  // of a block's depth
+  int64_t packed_line = 0;                       // floats of a packed line
+  int64_t strip_floats = 0;
+
+  ConvPlan(ConvSizes all, int64_t group_count, int threads)
+      : sizes(WithTrivialAxesDropped(std::move(all))), groups(group_count), plane(sizes.axes) {
+    RequireModestWindows(sizes.axes);
+    outer_outputs = WindowPlane::OuterOutputs(sizes.axes);
+    taps = plane.taps();
+    planes = sizes.channels * WindowPlane::OuterKernel(sizes.axes);
+    depth = planes * taps;
+    if (IsPointwise()) {
+      source = Source::kImage;
+      outer_outputs = 1;
+      plane.columns.input = plane.columns.output = sizes.output_pixels;
+      plane.rows.input = plane.rows.output = 1;
+    }
+    Cut(threads);
+    MakeTables();
+  }
+
+  bool IsDepthwise() const { return sizes.outputs == 1; }
+  double Flops() const {
+    return 2.0 * static_cast<double>(sizes.batch * groups * sizes.outputs) *
+           static_cast<double>(sizes.output_pixels) * static_cast<double>(depth);
+  }
+
+ private:
+  static ConvSizes WithTrivialAxesDropped(ConvSizes sizes) {
+    sizes.axes = WithoutTrivialAxes(sizes.axes);
+    return sizes;
+  }
+  // Time of a line of pixels in tiles, in that of a vector in the largest tile: smaller ones load
+  // their weights for less.
+  static double LineCost(int64_t pixels) {
+    constexpr double kCosts[] = {1.5, 2.2, 3};
+    double cost = 0;
+    ForEachTile(pixels, kTileVectors,
+                [&](int64_t, int vectors, int64_t) { cost += kCosts[vectors - 1]; });
+    return cost;
+  }
+  // Whether lines are worth packing into one, which costs as much as some output channels do.
+  bool IsPackingFaster() const {
+    const auto vectors = static_cast<double>(plane.columns.output) / kLanes;
+    return !IsDepthwise() && LineCost(plane.columns.output) >
+                                 vectors * (1.03 + 6.0 / static_cast<double>(sizes.outputs));
+  }
+  static int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
+  // The size of equal blocks, multiples of `unit` but for the last, of about `wanted`.
+  static int64_t EvenBlock(int64_t all, int64_t wanted, int64_t unit) {
+    if (all <= 0) return 1;
+    wanted = (std::max)(wanted / unit * unit, unit);
+    return (std::min)(all, DivideUp(DivideUp(all, DivideUp(all, wanted)), unit) * unit);
+  }
+
+  bool IsPointwise() const {
+    for (const WindowAxis& axis : sizes.axes)
+      if (axis.kernel != 1 || axis.stride != 1 || axis.pad_begin != 0 || axis.pad_end != 0)
+        return false;
+    return true;
+  }
+  void Cut(int threads) {
+    constexpr int64_t kBlockDepth = 512;         // a tile's weights stay in the first-level cache
+    constexpr int64_t kBlockFloats = 48 * 1024;  // a task's inputs in the second
+    constexpr int64_t kPackedPixels = 256;       // and so does the packed copy of them
+    constexpr double kTaskFlops = 1e6;           // some 10 us
+    constexpr int64_t kPanel = kTileVectors * kLanes;
+    const int64_t lines = plane.rows.output, pixels = plane.columns.output;
+    block_planes = EvenBlock(planes, kBlockDepth / taps, 1);
+    // As many tasks as keep all threads busy to the end, but none too small.
+    const double wanted = threads == 1 ? 1 : (std::min)(Flops() / kTaskFlops, 4.0 * threads);
+    const auto images = static_cast<double>(sizes.batch * groups * outer_outputs);
+    const auto wanted_pixels = static_cast<int64_t>(static_cast<double>(plane.output()) /
+                                                    (std::max)(wanted / images, 1.0)) +
+                               1;
+    if (lines > 1) {
+      if (IsPackingFaster()) source = Source::kPacked;
+      block_columns = pixels;
+      // Of the strip: the first line of windows, and what each line adds.
+      const int64_t first = block_planes * Strip(plane.rows, plane.columns, 1, pixels).size();
+      const int64_t more =
+          block_planes * Strip(plane.rows, plane.columns, 2, pixels).size() - first;
+      int64_t fitting = (kBlockFloats - first) / more + 1;
+      if (source == Source::kPacked)
+        fitting = (std::min)(fitting, (std::max)(kPackedPixels / pixels, int64_t{2}));
+      block_rows = EvenBlock(lines, (std::min)(fitting, DivideUp(wanted_pixels, pixels)), 1);
+    } else {
+      block_columns = EvenBlock(
+          pixels, (std::min)(2 * kBlockFloats / (block_planes * taps), wanted_pixels), kPanel);
+    }
+    row_blocks = DivideUp(lines, block_rows);
+    column_blocks = DivideUp(pixels, block_columns);
+    // Few pixels under many channels.
+    const double blocks = images * static_cast<double>(row_blocks * column_blocks);
+    block_outputs = EvenBlock(
+        sizes.outputs,
+        static_cast<int64_t>(static_cast<double>(sizes.outputs) / (std::max)(wanted / blocks, 1.0)),
+        kTileRows);
+    output_blocks = DivideUp(sizes.outputs, block_outputs);
+    tasks = sizes.batch * groups * outer_outputs * row_blocks * column_blocks * output_blocks;
+    const double task_flops = Flops() / static_cast<double>(tasks);
+    grain = task_flops * 2 > kTaskFlops ? 1 : static_cast<int64_t>(kTaskFlops / (task_flops + 1));
+  }
+  void MakeTables() {
+    if (source == Source::kImage) {
+      for (int64_t k = 0; k < block_planes; ++k) offsets.push_back(k * plane.input());
+      packed_line = kLanes;  // the pixels behind the last whole vector
+    } else {
+      strip = Strip(plane.rows, plane.columns, block_rows, block_columns);
+      RequireModestCopy(static_cast<double>(block_planes * strip.size()));
+      for (int64_t k = 0; k < block_planes; ++k) strip.AppendOffsets(k * strip.size(), offsets);
+      strip_floats = RoundUpToLanes(block_planes * strip.size() + kLanes);
+      if (source == Source::kPacked)
+        packed_line = RoundUpToLanes((block_rows - 1) * plane.columns.output +
+                                     RoundUpToLanes(plane.columns.output));
+    }
+    for (size_t k = 0; k < offsets.size() && packed_line > 0; ++k)
+      packed_offsets.push_back(static_cast<int64_t>(k) * packed_line);
+    const auto packed = static_cast<int64_t>(packed_offsets.size()) * packed_line;
+    slot_bytes = ScratchSlots::RoundUp((strip_floats + packed) * int64_t{sizeof(float)});
+  }
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_BACKENDS_EIGEN_SUPPORT_CONV_PLAN_HPP_

@@ -1,0 +1,134 @@
+// Kernels of ElementwiseOperator made of packet functions, and the operators that use them: the
+// plain operator, with another kernel where its inputs are float32.
+#ifndef OPKIT_BACKENDS_EIGEN_SUPPORT_ELEMENTWISE_KERNEL_HPP_
+#define OPKIT_BACKENDS_EIGEN_SUPPORT_ELEMENTWISE_KERNEL_HPP_
+
+#include "opkit/backends/eigen/support/elementwise_math.hpp"
+#include "opkit/ops/support/elementwise.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// One operand of a run, read packet by packet.
+template <bool kRepeated>
+class PacketOperand {
+ public:
+  explicit PacketOperand(const float* data) : data_(data) {
+    if constexpr (kRepeated) value_ = Splat(*data);
+  }
+  Packet At(int64_t i) const {
+    if constexpr (kRepeated) {
+      return value_;
+    } else {
+      return packet::ploadu<Packet>(data_ + i);
+    }
+  }
+  // The first n < kPacket elements; the others are what they may.
+  Packet First(int64_t n) const {
+    if constexpr (kRepeated) {
+      return value_;
+    } else {
+      float padded[kPacket] = {};
+      for (int64_t i = 0; i < n; ++i) padded[i] = data_[i];
+      return packet::ploadu<Packet>(padded);
+    }
+  }
+
+ private:
+  const float* data_;
+  Packet value_ = Splat(0);
+};
+
+// out[i] = f(of operand's element i…). A rest is done in a packet that overlaps the one before,
+// read before anything is written, because the output may be an operand. So every element goes
+// through packets, and comes out the same wherever a run begins.
+template <class F, class... Operands>
+void RunPackets(const F& f, float* out, int64_t n, const Operands&... operands) {
+  if (n < kPacket) {
+    float padded[kPacket];
+    packet::pstoreu(padded, f(operands.First(n)...));
+    for (int64_t i = 0; i < n; ++i) out[i] = padded[i];
+    return;
+  }
+  const Packet rest = f(operands.At(n - kPacket)...);
+  int64_t i = 0;
+  for (; i + kPacket < n; i += kPacket) packet::pstoreu(out + i, f(operands.At(i)...));
+  packet::pstoreu(out + n - kPacket, rest);
+}
+
+template <class F>
+void RunUnaryPackets(const ElementRun& run) {
+  RunPackets(F(run.attributes), static_cast<float*>(run.out), run.n,
+             PacketOperand<false>(static_cast<const float*>(run.in[0])));
+}
+template <class F>
+void RunBinaryPackets(const ElementRun& run) {
+  const auto* a = static_cast<const float*>(run.in[0]);
+  const auto* b = static_cast<const float*>(run.in[1]);
+  auto* out = static_cast<float*>(run.out);
+  if (run.step[0] != 0 && run.step[1] != 0) {
+    RunPackets(F(), out, run.n, PacketOperand<false>(a), PacketOperand<false>(b));
+  } else if (run.step[0] != 0) {
+    RunPackets(F(), out, run.n, PacketOperand<false>(a), PacketOperand<true>(b));
+  } else if (run.step[1] != 0) {
+    RunPackets(F(), out, run.n, PacketOperand<true>(a), PacketOperand<false>(b));
+  } else {
+    RunPackets(F(), out, run.n, PacketOperand<true>(a), PacketOperand<true>(b));
+  }
+}
+
+// In place as the schema allows it.
+inline KernelConfig InplaceBySchema(const KernelQuery& query) {
+  const OpSchema& schema = OpRegistry::Global().GetSchema(query.def.type());
+  KernelConfig config;
+  for (int i = 0; i < static_cast<int>(query.inputs.size()); ++i)
+    if (schema.CanInplace(i, 0)) config.inplace.emplace_back(i, 0);
+  return config;
+}
+// What kernels propose whose inputs are float32. Throws UnsupportedOperatorFeature for other types.
+inline std::vector<KernelConfig> ProposeForFloat(const KernelQuery& query) {
+  for (size_t i = 0; i < query.inputs.size(); ++i) {
+    const DType dtype = query.inputs[i].dtype;
+    if (dtype != DType::kFloat32 && !query.def.inputs()[i].empty())
+      throw UnsupportedOperatorFeature(
+          StrCat("it takes float32 inputs only, and input ", i, " is ", dtype));
+  }
+  return {InplaceBySchema(query)};
+}
+
+// The plain operator Op, with `kKernel` where its first input is float32.
+template <class Op, ElementKernel kKernel, int64_t kGrainOf = BroadcastLoop::kGrain>
+class EigenElementwise final : public Op {
+ public:
+  EigenElementwise(const OperatorDef& def, Workspace* ws, const KernelConfig* config)
+      : Op(def, ws, config) {
+    this->SetGrain(kGrainOf);
+  }
+  static std::vector<KernelConfig> Propose(const KernelQuery& query) {
+    return ProposeForFloat(query);
+  }
+
+ protected:
+  ElementKernel FindKernel() const override {
+    return this->Input(0).dtype() == DType::kFloat32 ? kKernel : Op::FindKernel();
+  }
+};
+
+// Elements worth a thread: cheap ones are moved by a core about as fast as memory gives them.
+inline constexpr int64_t kCheapGrain = 32768, kMathGrain = 8192;
+
+template <class Op, class Packets>
+using EigenUnary = EigenElementwise<Op, &RunUnaryPackets<Packets>, kCheapGrain>;
+template <class Op, class Packets>
+using EigenMath = EigenElementwise<Op, &RunUnaryPackets<Packets>, kMathGrain>;
+template <class Op, class Packets>
+using EigenBinary = EigenElementwise<Op, &RunBinaryPackets<Packets>, kCheapGrain>;
+
+}  // namespace detail
+}  // namespace opkit
+
+#define OPKIT_REGISTER_EIGEN_OPERATOR(name, ...)                                             \
+  OPKIT_REGISTER_OPERATOR(::opkit::DeviceType::kCPU, name, ::opkit::kEigenBackend, kDefault, \
+                          __VA_ARGS__)
+
+#endif  // OPKIT_BACKENDS_EIGEN_SUPPORT_ELEMENTWISE_KERNEL_HPP_

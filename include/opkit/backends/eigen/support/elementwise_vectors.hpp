@@ -1,0 +1,67 @@
+// Vectors of the compilers' own (g++ and clang), for elementwise kernels whose elements are no
+// floats or change their size: sixteen elements, in however many registers that is.
+#ifndef OPKIT_BACKENDS_EIGEN_SUPPORT_ELEMENTWISE_VECTORS_HPP_
+#define OPKIT_BACKENDS_EIGEN_SUPPORT_ELEMENTWISE_VECTORS_HPP_
+
+#include "opkit/backends/eigen/support/elementwise_kernel.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+inline constexpr int64_t kVector = 16;
+template <class T>
+struct VectorOfElements {
+  typedef T type __attribute__((vector_size(kVector * sizeof(T))));
+};
+template <class T>
+using Vector = typename VectorOfElements<T>::type;
+
+// From vectors to others by reference: their widest have no calling convention of their own.
+template <class To, class From>
+void ConvertVector(const From& from, To& to) {
+  to = __builtin_convertvector(from, To);
+}
+// Whether bytes are not 0, as a mask.
+inline void IsTrue(const Vector<uint8_t>& bytes, Vector<int8_t>& mask) {
+  mask = reinterpret_cast<const Vector<int8_t>&>(bytes) != Vector<int8_t>{};
+}
+
+// One operand of a run, read vector by vector.
+template <class T>
+class VectorOperand {
+ public:
+  VectorOperand(const ElementRun& run, int i)
+      : data_(static_cast<const T*>(run.in[i])), repeated_(run.step[i] == 0) {
+    vector_ = Vector<T>{} + *data_;
+  }
+  // `size` elements from the i-th on; the others are those of another call.
+  template <class Size>
+  const Vector<T>& Load(int64_t i, Size size) {
+    if (!repeated_) std::memcpy(&vector_, data_ + i, static_cast<size_t>(size) * sizeof(T));
+    return vector_;
+  }
+
+ private:
+  const T* data_;
+  const bool repeated_;
+  Vector<T> vector_;
+};
+
+// f(operands' vectors…, out) for every sixteen elements of the run. An operand may be the output.
+template <class To, class F, class... Operands>
+void RunVectors(const ElementRun& run, const F& f, Operands&&... operands) {
+  To* to = static_cast<To*>(run.out);
+  auto block = [&](int64_t i, auto size) {
+    Vector<To> out;
+    f(operands.Load(i, size)..., out);
+    std::memcpy(to + i, &out, static_cast<size_t>(size) * sizeof(To));
+  };
+  int64_t i = 0;
+  for (; i + kVector <= run.n; i += kVector) block(i, std::integral_constant<int64_t, kVector>());
+  if (i < run.n) block(i, run.n - i);
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_BACKENDS_EIGEN_SUPPORT_ELEMENTWISE_VECTORS_HPP_

@@ -1,0 +1,215 @@
+// Gemm: the product of two matrices on the current thread pool, by single-threaded Eigen on tiles.
+// What MatMul, Gemm, the recurrent layers and the convolutions of the "eigen" backend are made of.
+#ifndef OPKIT_BACKENDS_EIGEN_SUPPORT_GEMM_HPP_
+#define OPKIT_BACKENDS_EIGEN_SUPPORT_GEMM_HPP_
+
+#include "opkit/backends/eigen/support/eigen.hpp"
+#include "opkit/engine/parallel_for.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+// A factor of Gemm: row-major in memory, rows `stride` elements apart; read as its transpose where
+// `transposed`.
+template <class T>
+struct GemmMatrix {
+  const T* data = nullptr;
+  int64_t stride = 0;
+  bool transposed = false;
+};
+
+namespace detail {
+
+template <class T>
+using EigenVector = Eigen::Map<Eigen::Matrix<T, Eigen::Dynamic, 1>, Eigen::Unaligned,
+                               Eigen::InnerStride<Eigen::Dynamic>>;
+template <class T>
+using ConstEigenVector = Eigen::Map<const Eigen::Matrix<T, Eigen::Dynamic, 1>, Eigen::Unaligned,
+                                    Eigen::InnerStride<Eigen::Dynamic>>;
+template <class T, int kOrder>
+using ConstEigenMatrix = Eigen::Map<const Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, kOrder>,
+                                    Eigen::Unaligned, Eigen::OuterStride<Eigen::Dynamic>>;
+template <class T>
+using EigenMatrix = Eigen::Map<Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>,
+                               Eigen::Unaligned, Eigen::OuterStride<Eigen::Dynamic>>;
+
+// Eigen's block of registers: `columns` of a row-major result by `rows`. A result that is cut at
+// multiples of it is the same, to the bit, however it is cut.
+template <class T>
+struct GemmBlock {
+  using Traits = Eigen::internal::gebp_traits<T, T>;
+  static constexpr int64_t kColumns = Traits::mr;
+  static constexpr int64_t kRows = Traits::nr;
+};
+
+// y[rows] += alpha * M[rows, depth] x[depth] with steps between the elements of x and y. M is
+// row-major, or column-major where `columns`; `stride` is between its rows or columns.
+template <class T>
+void Gemv(int64_t rows, int64_t depth, T alpha, const T* matrix, int64_t stride, bool columns,
+          const T* x, int64_t step_x, T* y, int64_t step_y) {
+  const ConstEigenVector<T> in(x, depth, Eigen::InnerStride<Eigen::Dynamic>(step_x));
+  EigenVector<T> out(y, rows, Eigen::InnerStride<Eigen::Dynamic>(step_y));
+  const Eigen::OuterStride<Eigen::Dynamic> outer(stride);
+  if (columns) {
+    const ConstEigenMatrix<T, Eigen::ColMajor> m(matrix, rows, depth, outer);
+    out.noalias() += alpha * m * in;
+  } else {
+    const ConstEigenMatrix<T, Eigen::RowMajor> m(matrix, rows, depth, outer);
+    out.noalias() += alpha * m * in;
+  }
+}
+
+// y_r += alpha * M x_r for r in [0, count): a thin product, which packing would dominate. M passes
+// through the cache in blocks, once for all r.
+template <class T>
+void Gemvs(int64_t count, int64_t rows, int64_t depth, T alpha, const T* matrix, int64_t stride,
+           bool columns, const T* x, int64_t step_x, int64_t stride_x, T* y, int64_t step_y,
+           int64_t stride_y) {
+  constexpr int64_t kBlock = int64_t{256} * 1024 / sizeof(T);  // elements; fits any L2 cache
+  int64_t block_rows = rows, block_depth = depth;
+  if (count > 1 && columns) {
+    block_rows = 512;
+    block_depth = kBlock / block_rows;
+  } else if (count > 1) {
+    block_rows = (std::max)(kBlock / depth / 8 * 8, int64_t{8});
+  }
+  for (int64_t row = 0, end = 0; row < rows; row = end) {
+    // A single row would be left to a dot product, which is rounded otherwise: the block before it
+    // takes it, so that sums do not depend on where blocks begin.
+    end = row + block_rows + 1 < rows ? row + block_rows : rows;
+    for (int64_t at = 0; at < depth; at += block_depth) {
+      const T* block = matrix + (columns ? row + at * stride : row * stride + at);
+      for (int64_t r = 0; r < count; ++r)
+        Gemv(end - row, (std::min)(block_depth, depth - at), alpha, block, stride, columns,
+             x + r * stride_x + at * step_x, step_x, y + r * stride_y + row * step_y, step_y);
+    }
+  }
+}
+
+// C += alpha A B, as C^T += alpha B^T A^T in Eigen's own order of memory. What Eigen's expressions
+// end in: they would compile every case three times over.
+template <class T, int kOrderA, int kOrderB>
+void EigenGemm(int64_t m, int64_t n, int64_t k, T alpha, const GemmMatrix<T>& a,
+               const GemmMatrix<T>& b, T* c, int64_t stride_c) {
+  using Eigen::ColMajor;
+  using Eigen::Dynamic;
+  constexpr int kLeft = kOrderB == ColMajor ? Eigen::RowMajor : ColMajor;
+  constexpr int kRight = kOrderA == ColMajor ? Eigen::RowMajor : ColMajor;
+  using Product = Eigen::internal::general_matrix_matrix_product<Eigen::Index, T, kLeft, false, T,
+                                                                 kRight, false, ColMajor, 1>;
+  Eigen::internal::gemm_blocking_space<ColMajor, T, T, Dynamic, Dynamic, Dynamic> blocking(n, m, k,
+                                                                                           1, true);
+  Product::run(n, m, k, b.data, b.stride, a.data, a.stride, c, 1, stride_c, alpha, blocking);
+}
+
+template <class T>
+void ScaleMatrix(int64_t m, int64_t n, T factor, T* c, int64_t stride) {
+  EigenMatrix<T> matrix(c, m, n, Eigen::OuterStride<Eigen::Dynamic>(stride));
+  if (factor == T(0)) {
+    matrix.setZero();
+  } else if (factor != T(1)) {
+    matrix *= factor;
+  }
+}
+
+// Which algorithm a product takes; by its whole size, and not by that of a tile.
+enum class GemmKind : uint8_t { kRows, kColumns, kBlocks };
+
+template <class T>
+void AddProduct(GemmKind kind, int64_t m, int64_t n, int64_t k, T alpha, const GemmMatrix<T>& a,
+                const GemmMatrix<T>& b, T* c, int64_t stride_c) {
+  using Eigen::ColMajor;
+  using Eigen::RowMajor;
+  const int64_t a_row = a.transposed ? 1 : a.stride, a_inner = a.transposed ? a.stride : 1;
+  const int64_t b_column = b.transposed ? b.stride : 1, b_inner = b.transposed ? 1 : b.stride;
+  if (kind == GemmKind::kRows) {
+    Gemvs<T>(m, n, k, alpha, b.data, b.stride, !b.transposed, a.data, a_inner, a_row, c, 1,
+             stride_c);
+  } else if (kind == GemmKind::kColumns) {
+    Gemvs<T>(n, m, k, alpha, a.data, a.stride, a.transposed, b.data, b_inner, b_column, c, stride_c,
+             1);
+  } else if (a.transposed) {
+    b.transposed ? EigenGemm<T, ColMajor, ColMajor>(m, n, k, alpha, a, b, c, stride_c)
+                 : EigenGemm<T, ColMajor, RowMajor>(m, n, k, alpha, a, b, c, stride_c);
+  } else {
+    b.transposed ? EigenGemm<T, RowMajor, ColMajor>(m, n, k, alpha, a, b, c, stride_c)
+                 : EigenGemm<T, RowMajor, RowMajor>(m, n, k, alpha, a, b, c, stride_c);
+  }
+}
+
+// One extent cut into tiles, multiples of `unit` but for the last one, which is no smaller.
+struct GemmCut {
+  int64_t size, unit, tile;
+
+  GemmCut(int64_t all, int64_t multiple) : size(all), unit(multiple), tile(Up(all)) {}
+  int64_t Up(int64_t extent) const { return (extent + unit - 1) / unit * unit; }
+  int64_t Half() const { return Up((tile + 1) / 2); }
+  bool CanHalve() const { return Half() < tile; }
+  int64_t Count() const {
+    const int64_t whole = size / tile + (size % tile >= unit);
+    return whole > 0 ? whole : 1;
+  }
+  int64_t Begin(int64_t i) const { return i * tile; }
+  int64_t Size(int64_t i) const { return i + 1 == Count() ? size - i * tile : tile; }
+};
+
+}  // namespace detail
+
+// C[m, n] = alpha * A[m, k] B[k, n] + beta * C, all row-major, the rows of C `stride_c` elements
+// apart. With beta 0, C may hold anything before. C must not overlap A or B. The result does not
+// depend on the number of threads; `threads` 1 keeps to the calling one. Eigen packs its factors
+// into memory that it takes from the stack (128 KiB) or the heap.
+//
+//   Gemm<float>(m, n, k, 1, {a, k}, {b, k, /*transposed=*/true}, 0, c, n);   // c = a b^T
+template <class T>
+void Gemm(int64_t m, int64_t n, int64_t k, std::type_identity_t<T> alpha,
+          const std::type_identity_t<GemmMatrix<T>>& a,
+          const std::type_identity_t<GemmMatrix<T>>& b, std::type_identity_t<T> beta, T* c,
+          int64_t stride_c, int threads = ThreadPool::Current().threads()) {
+  constexpr int64_t kThin = 4;
+  constexpr double kTileFlops = 1e6;  // some 10 us
+  if (m <= 0 || n <= 0) return;
+  const bool nothing = k <= 0 || alpha == T(0);
+  const auto kind = m <= kThin && m <= n ? detail::GemmKind::kRows
+                    : n <= kThin         ? detail::GemmKind::kColumns
+                                         : detail::GemmKind::kBlocks;
+  const double wanted =
+      2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) / kTileFlops;
+  if (threads == 1 || nothing || wanted < 2) {
+    detail::ScaleMatrix<T>(m, n, beta, c, stride_c);
+    if (!nothing) detail::AddProduct<T>(kind, m, n, k, alpha, a, b, c, stride_c);
+    return;
+  }
+  // Cut where Eigen's own blocks end, so that each element is computed as it is without tiles.
+  // Halved along the longer side until there are a few tiles for each thread.
+  using Block = detail::GemmBlock<T>;
+  constexpr int64_t kVectors = 128;  // a multiple of the block of products with a vector
+  detail::GemmCut rows(m, kind == detail::GemmKind::kBlocks ? 2 * Block::kRows : kVectors);
+  detail::GemmCut columns(n, kind == detail::GemmKind::kBlocks ? Block::kColumns : kVectors);
+  const double most = (std::min)(wanted, 3.0 * threads);
+  while (2 * static_cast<double>(rows.Count() * columns.Count()) <= most) {
+    if (rows.CanHalve() && (rows.tile >= columns.tile || !columns.CanHalve())) {
+      rows.tile = rows.Half();
+    } else if (columns.CanHalve()) {
+      columns.tile = columns.Half();
+    } else {
+      break;
+    }
+  }
+  const int64_t across = columns.Count();
+  ParallelForRange(rows.Count() * across, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t tile = begin; tile < end; ++tile) {
+      const int64_t i = rows.Begin(tile / across), j = columns.Begin(tile % across);
+      const int64_t height = rows.Size(tile / across), width = columns.Size(tile % across);
+      GemmMatrix<T> left = a, right = b;
+      left.data += a.transposed ? i : i * a.stride;
+      right.data += b.transposed ? j * b.stride : j;
+      T* out = c + i * stride_c + j;
+      detail::ScaleMatrix<T>(height, width, beta, out, stride_c);
+      detail::AddProduct<T>(kind, height, width, k, alpha, left, right, out, stride_c);
+    }
+  });
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_BACKENDS_EIGEN_SUPPORT_GEMM_HPP_

@@ -1,0 +1,179 @@
+// Strip: a padded copy of the part of an image that a block of windows covers, with the columns of
+// one phase of the stride side by side. In it every window operator has stride 1 and no border:
+// what neighbouring windows read lies side by side, and whole vectors may be read.
+#ifndef OPKIT_BACKENDS_EIGEN_SUPPORT_STRIP_HPP_
+#define OPKIT_BACKENDS_EIGEN_SUPPORT_STRIP_HPP_
+
+#include "opkit/backends/eigen/support/lanes.hpp"
+#include "opkit/op/kernel.hpp"
+#include "opkit/ops/support/window.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// A block of windows: rows [row, row + rows) by columns [column, column + columns).
+struct WindowBlock {
+  int64_t row = 0, rows = 0, column = 0, columns = 0;
+};
+
+// For a proposal: refuses copies of what windows cover that no memory should be asked for.
+inline void RequireModestCopy(double elements) {
+  constexpr double kMost = 1 << 28;
+  if (elements > kMost)
+    throw UnsupportedOperatorFeature(
+        "it copies what a window covers, and this one is too large for that");
+}
+
+// Where things lie in the strips of blocks of up to some size.
+class Strip {
+ public:
+  Strip() = default;
+  Strip(const WindowAxis& rows, const WindowAxis& columns, int64_t most_rows, int64_t most_columns)
+      : rows_(rows), columns_(columns) {
+    // Only phases that a window reads are there.
+    place_.assign(static_cast<size_t>((std::min)(columns.stride, columns.extent())), -1);
+    for (int64_t k = 0; k < columns.kernel; ++k) {
+      const int64_t phase = k * columns.dilation % columns.stride;
+      int64_t& place = place_[static_cast<size_t>(phase)];
+      if (place >= 0) continue;
+      place = static_cast<int64_t>(phases_.size());
+      phases_.push_back(phase);
+    }
+    reach_ = (columns.extent() - 1) / columns.stride;
+    phase_size_ = RoundUpToLanes(most_columns) + reach_;
+    // As doubles, which do not overflow.
+    RequireModestCopy(static_cast<double>(phases_.size()) * static_cast<double>(phase_size_) *
+                      static_cast<double>(StripRows(most_rows)));
+    row_size_ = static_cast<int64_t>(phases_.size()) * phase_size_;
+    size_ = StripRows(most_rows) * row_size_;
+  }
+
+  int64_t size() const { return size_; }                   // floats of one plane
+  int64_t line() const { return LineStep() * row_size_; }  // between rows of windows
+  // From the first element of a window in element (row, column) of the kernel.
+  int64_t Offset(int64_t row, int64_t column) const {
+    const int64_t along = column * columns_.dilation;
+    return (rows_.kernel == 1 ? 0 : row * rows_.dilation) * row_size_ +
+           place_[static_cast<size_t>(along % columns_.stride)] * phase_size_ +
+           along / columns_.stride;
+  }
+  // Of every element of the kernel in row-major order.
+  void AppendOffsets(int64_t base, std::vector<int64_t>& offsets) const {
+    for (int64_t row = 0; row < rows_.kernel; ++row)
+      for (int64_t column = 0; column < columns_.kernel; ++column)
+        offsets.push_back(base + Offset(row, column));
+  }
+
+  // The strip of a block of windows in `plane`, with `pad` where it has no elements; all pads where
+  // it is null. Strips are filled in the order in which they lie; kLanes floats follow the last
+  // one.
+  void Fill(const float* plane, float pad, const WindowBlock& block, float* strip) const {
+    const int64_t step = rows_.kernel == 1 ? rows_.stride : 1;
+    const int64_t first = rows_.Start(block.row), count = StripRows(block.rows);
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t row = first + i * step;
+      const bool outside = !plane || row < 0 || row >= rows_.input;
+      FillRow(outside ? nullptr : plane + row * columns_.input, pad, block, strip + i * row_size_);
+    }
+  }
+
+ private:
+  // A kernel of one row reads only the rows at its strides.
+  int64_t LineStep() const { return rows_.kernel == 1 ? 1 : rows_.stride; }
+  int64_t StripRows(int64_t windows) const {
+    return rows_.kernel == 1 ? windows : (windows - 1) * rows_.stride + rows_.extent();
+  }
+  // Writes whole vectors from the first element on: what lies behind a phase's end is mended by the
+  // next phase, row or plane.
+  void FillRow(const float* row, float pad, const WindowBlock& block, float* strip) const {
+    const int64_t count = block.columns + reach_, stride = columns_.stride;
+    for (size_t i = 0; i < phases_.size(); ++i) {
+      float* out = strip + static_cast<int64_t>(i) * phase_size_;
+      const int64_t start = columns_.Start(block.column) + phases_[i];
+      // Elements [begin, end) of the phase lie in the row.
+      int64_t begin = 0, end = 0;
+      if (row && start < columns_.input) {
+        end = stride == 1 ? columns_.input - start : (columns_.input - 1 - start) / stride + 1;
+        end = (std::min)(end, count);
+        if (start < 0) begin = stride == 1 ? -start : (stride - 1 - start) / stride;
+        begin = (std::min)(begin, end);
+      }
+      const Lanes pads = Lanes{} + pad;
+      for (int64_t at = 0; at < begin; at += kLanes) Store(pads, out + at);
+      if (begin < end) CopyStrided(row + start + begin * stride, stride, end - begin, out + begin);
+      for (int64_t at = end; at < count; at += kLanes) Store(pads, out + at);
+    }
+  }
+
+  WindowAxis rows_, columns_;
+  std::vector<int64_t> phases_;  // in the order in which they lie in a row
+  std::vector<int64_t> place_;   // by phase: among those, or -1
+  int64_t reach_ = 0, phase_size_ = 0, row_size_ = 0, size_ = 0;
+};
+
+// `axes` without those along which there is one element and one window of it; at least one is left.
+// With a pad before the element, that window may lie in the pad.
+inline WindowAxes WithoutTrivialAxes(const WindowAxes& axes) {
+  WindowAxes out;
+  for (const WindowAxis& axis : axes)
+    if (axis.input != 1 || axis.output != 1 || axis.kernel != 1 || axis.pad_begin != 0)
+      out.push_back(axis);
+  if (out.empty()) out.push_back(axes.back());
+  return out;
+}
+
+// The last two axes of a window operator as rows and columns; an image of one axis is one row.
+struct WindowPlane {
+  WindowAxis rows{.input = 1, .output = 1}, columns;
+
+  explicit WindowPlane(const WindowAxes& axes) : columns(axes.back()) {
+    if (axes.size() > 1) rows = axes[axes.size() - 2];
+  }
+  // Products of the extents of the axes before.
+  static int64_t OuterOutputs(const WindowAxes& axes) {
+    int64_t count = 1;
+    for (size_t axis = 0; axis + 2 < axes.size(); ++axis) count *= axes[axis].output;
+    return count;
+  }
+  static int64_t OuterKernel(const WindowAxes& axes) {
+    int64_t count = 1;
+    for (size_t axis = 0; axis + 2 < axes.size(); ++axis) count *= axes[axis].kernel;
+    return count;
+  }
+  int64_t input() const { return rows.input * columns.input; }
+  int64_t output() const { return rows.output * columns.output; }
+  int64_t taps() const { return rows.kernel * columns.kernel; }
+};
+
+// The axes before those: which plane of an image element `kernel` of window `output` lies in, all
+// counted in row-major order; -1 in a pad.
+inline int64_t OuterPlane(const WindowAxes& axes, int64_t output, int64_t kernel) {
+  int64_t plane = 0, step = 1;
+  for (size_t axis = axes.size() < 2 ? 0 : axes.size() - 2; axis-- > 0;) {
+    const WindowAxis& along = axes[axis];
+    const int64_t place =
+        along.Start(output % along.output) + kernel % along.kernel * along.dilation;
+    if (place < 0 || place >= along.input) return -1;
+    plane += place * step;
+    step *= along.input;
+    output /= along.output;
+    kernel /= along.kernel;
+  }
+  return plane;
+}
+// For a proposal: refuses windows whose copies could overflow a count, and those of too many
+// elements for a table of them.
+inline void RequireModestWindows(const WindowAxes& axes) {
+  constexpr int64_t kMost = 1 << 24;
+  int64_t taps = 1;
+  for (const WindowAxis& axis : axes) {
+    taps *= axis.kernel;  // two factors of at most kMost and 32 bits
+    if ((std::max)({axis.extent(), axis.pad_begin, axis.pad_end, taps}) > kMost)
+      throw UnsupportedOperatorFeature("it lists what a window covers, and this one is too large");
+  }
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_BACKENDS_EIGEN_SUPPORT_STRIP_HPP_

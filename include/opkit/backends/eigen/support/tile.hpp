@@ -1,0 +1,136 @@
+// Tile: the innermost loop of the convolutions. A block of sums stays in registers while it passes
+// over the depth once; where each of its inputs lies is read from a table, so that the same loop
+// serves images as they are, padded copies of them, and packed ones.
+#ifndef OPKIT_BACKENDS_EIGEN_SUPPORT_TILE_HPP_
+#define OPKIT_BACKENDS_EIGEN_SUPPORT_TILE_HPP_
+
+#include <algorithm>
+#include <utility>
+
+#include "opkit/backends/eigen/support/lanes.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// output[r, l, j] = start + sum over k < depth of weights[r, k] * input[offsets[k], l, j] for
+// `rows` output channels r, `lines` lines l of the image, and pixels j of a line. `start` is the
+// channel's bias, or what the output holds already.
+struct Tile {
+  int64_t depth = 0;
+  const float* weights = nullptr;  // [rows, depth]
+  int64_t weight_row = 0;          // elements between rows
+  const float* input = nullptr;    // read in whole vectors
+  const int64_t* offsets = nullptr;
+  int64_t input_line = 0;
+  float* output = nullptr;
+  int64_t output_row = 0, output_line = 0;
+  int64_t last = kLanes;        // pixels in the last vector of a line; others are not written
+  const float* bias = nullptr;  // null: none
+  bool add = false;             // to the output
+};
+
+template <int kRows, int kLines, int kVectors>
+void RunTile(const Tile& tile) {
+  constexpr int kPixels = kLines * kVectors;  // vectors of a row
+  [&]<size_t... kSums>(std::index_sequence<kSums...>) {
+    auto output = [&](size_t sum) {
+      const auto i = static_cast<int64_t>(sum);
+      return tile.output + i / kPixels * tile.output_row +
+             i % kPixels / kVectors * tile.output_line + i % kVectors * kLanes;
+    };
+    auto is_part = [&](size_t sum) { return sum % kVectors == kVectors - 1 && tile.last < kLanes; };
+    Lanes sums[kRows * kPixels] = {};
+    if (tile.add) {
+      ((is_part(kSums) ? LoadPart(output(kSums), tile.last, sums[kSums])
+                       : Load(output(kSums), sums[kSums])),
+       ...);
+    } else if (tile.bias) {
+      ((sums[kSums] = Lanes{} + tile.bias[kSums / kPixels]), ...);
+    }
+    const float *weights = tile.weights, *input = tile.input;
+    const int64_t weight_row = tile.weight_row, input_line = tile.input_line, depth = tile.depth;
+    const int64_t* offsets = tile.offsets;
+    for (int64_t k = 0; k < depth; ++k) {
+      const float* at = input + offsets[k];
+      Lanes pixels[kPixels];
+      [&]<size_t... kLoads>(std::index_sequence<kLoads...>) {
+        (Load(at + static_cast<int64_t>(kLoads) / kVectors * input_line +
+                  static_cast<int64_t>(kLoads) % kVectors * kLanes,
+              pixels[kLoads]),
+         ...);
+      }(std::make_index_sequence<kPixels>());
+      ((sums[kSums] +=
+        pixels[kSums % kPixels] * weights[static_cast<int64_t>(kSums) / kPixels * weight_row + k]),
+       ...);
+    }
+    // Every output is written here: what is done to it on the way (an activation) goes here.
+    ((is_part(kSums) ? StorePart(sums[kSums], tile.last, output(kSums))
+                     : Store(sums[kSums], output(kSums))),
+     ...);
+  }(std::make_index_sequence<kRows * kPixels>());
+}
+
+using TileFunction = void (*)(const Tile&);
+
+// The largest block of several output channels and one line; one of fewer rows is made of blocks of
+// powers of two.
+inline constexpr int kTileVectors = 3;
+inline constexpr int kTileRows = kSumRegisters / kTileVectors;
+
+// How many of `left` rows the next tile takes.
+inline int NextTileRows(int64_t left) {
+  int rows = kTileRows;
+  while (rows > left) rows /= 2;
+  return rows;
+}
+// For a power of two of rows and 1 to kTileVectors vectors.
+inline TileFunction FindTile(int rows, int vectors) {
+  static constexpr TileFunction kTiles[4][kTileVectors] = {
+      {&RunTile<1, 1, 1>, &RunTile<1, 1, 2>, &RunTile<1, 1, 3>},
+      {&RunTile<2, 1, 1>, &RunTile<2, 1, 2>, &RunTile<2, 1, 3>},
+      {&RunTile<4, 1, 1>, &RunTile<4, 1, 2>, &RunTile<4, 1, 3>},
+      {&RunTile<kTileRows, 1, 1>, &RunTile<kTileRows, 1, 2>, &RunTile<kTileRows, 1, 3>},
+  };
+  return kTiles[rows == 1 ? 0 : rows == 2 ? 1 : rows == 4 ? 2 : 3][vectors - 1];
+}
+
+// For one output channel (depthwise): several lines, so that enough sums are under way to hide how
+// long an addition takes.
+inline constexpr int kLineVectors = 6;
+
+inline int NextTileLines(int64_t left, int vectors) {
+  int lines = vectors == 1 ? 8 : vectors == 2 ? 4 : vectors <= 4 ? 2 : 1;
+  while (lines > left) lines /= 2;
+  return lines;
+}
+// For what NextTileLines says and 1 to kLineVectors vectors.
+inline TileFunction FindLineTile(int lines, int vectors) {
+  static constexpr TileFunction kTiles[4][kLineVectors] = {
+      {&RunTile<1, 1, 1>, &RunTile<1, 1, 2>, &RunTile<1, 1, 3>, &RunTile<1, 1, 4>,
+       &RunTile<1, 1, 5>, &RunTile<1, 1, 6>},
+      {&RunTile<1, 2, 1>, &RunTile<1, 2, 2>, &RunTile<1, 2, 3>, &RunTile<1, 2, 4>},
+      {&RunTile<1, 4, 1>, &RunTile<1, 4, 2>},
+      {&RunTile<1, 8, 1>},
+  };
+  return kTiles[lines == 1 ? 0 : lines == 2 ? 1 : lines == 4 ? 2 : 3][vectors - 1];
+}
+
+// `count` pixels of a line in tiles of at most `most` vectors, cut evenly: f(first pixel, vectors,
+// pixels in the last vector).
+template <class F>
+void ForEachTile(int64_t count, int most, F f) {
+  int64_t vectors = (count + kLanes - 1) / kLanes;
+  for (int64_t at = 0; vectors > 0;) {
+    const int64_t tiles = (vectors + most - 1) / most;
+    const int64_t now = (vectors + tiles - 1) / tiles;
+    const int64_t end = (std::min)(count, at + now * kLanes);
+    f(at, static_cast<int>(now), end - at - (now - 1) * kLanes);
+    at = end;
+    vectors -= now;
+  }
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_BACKENDS_EIGEN_SUPPORT_TILE_HPP_

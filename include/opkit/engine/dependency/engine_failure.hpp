@@ -1,0 +1,91 @@
+// Failure: what went wrong in an operation of the engine, shared by every Var that has no valid
+// value because of it. It is reported once, to whoever waits first.
+#ifndef OPKIT_ENGINE_DEPENDENCY_ENGINE_FAILURE_HPP_
+#define OPKIT_ENGINE_DEPENDENCY_ENGINE_FAILURE_HPP_
+
+#include <atomic>
+#include <exception>
+#include <vector>
+
+#include "opkit/base/ref_counted.hpp"
+#include "opkit/engine/pool/spin_lock.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+class Failure final : public RefCounted {
+ public:
+  // `sequence` is the place in push order of the operation that failed.
+  Failure(std::exception_ptr exception, uint64_t sequence)
+      : exception_(std::move(exception)), sequence_(sequence) {}
+
+  const std::exception_ptr& exception() const { return exception_; }
+  uint64_t sequence() const { return sequence_; }
+
+  // Whether an operation pushed as number `sequence` has to be skipped. Those that were pushed
+  // before somebody was told still are, whenever they come to run, as if they had run at once.
+  // Relaxed, here and below: the number stands for itself, and the rest of the object never
+  // changes.
+  bool ConcernsOperation(uint64_t sequence) const {
+    const uint64_t reported = reported_.load(std::memory_order_relaxed);
+    return reported == 0 || sequence < reported;
+  }
+  bool reported() const { return reported_.load(std::memory_order_relaxed) != 0; }
+  // True for the one that is to rethrow it. `next_sequence` is that of the next push, at least 1.
+  bool Report(uint64_t next_sequence) {
+    uint64_t expected = 0;
+    return reported_.compare_exchange_strong(expected, next_sequence, std::memory_order_relaxed);
+  }
+
+  // Of the Vars that are about to hold it, before the first does.
+  void AddHolders(int64_t n) { holders_.fetch_add(n, std::memory_order_relaxed); }
+  // A valid value took its place in one Var; in the last one that ends it, unreported.
+  void Overwritten() {
+    if (holders_.fetch_sub(1, std::memory_order_relaxed) == 1) Report(1);
+  }
+
+ private:
+  const std::exception_ptr exception_;
+  const uint64_t sequence_;
+  std::atomic<uint64_t> reported_{0};
+  std::atomic<int64_t> holders_{0};
+};
+
+using FailurePtr = IntrusivePtr<Failure>;
+
+// The failures that nobody was told of yet. Only failing operations and WaitForAll come here.
+template <class FailurePtr>
+class FailureLog {
+ public:
+  void Add(FailurePtr failure) {
+    MutexLock lock(mutex_);
+    if (failures_.size() >= prune_at_) {
+      std::erase_if(failures_, [](const FailurePtr& f) { return f->reported(); });
+      prune_at_ = 2 * failures_.size() + kPruneAt;
+    }
+    failures_.push_back(std::move(failure));
+  }
+
+  // Reports all, and returns the one whose operation was pushed first; null where there is none.
+  FailurePtr ReportAll(uint64_t next_sequence) {
+    MutexLock lock(mutex_);
+    FailurePtr first;
+    for (FailurePtr& failure : failures_) {
+      if (!failure->Report(next_sequence)) continue;
+      if (!first || failure->sequence() < first->sequence()) first = failure;
+    }
+    failures_.clear();
+    return first;
+  }
+
+ private:
+  static constexpr size_t kPruneAt = 64;
+  Mutex mutex_;
+  std::vector<FailurePtr> failures_;
+  size_t prune_at_ = kPruneAt;
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_DEPENDENCY_ENGINE_FAILURE_HPP_

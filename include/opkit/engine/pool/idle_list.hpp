@@ -1,0 +1,104 @@
+// IdleList: the threads of a pool that look for work or sleep for want of it, and the protocol by
+// which none of them sleeps while there is work. Costs a submitter two loads when nobody sleeps.
+#ifndef OPKIT_ENGINE_POOL_IDLE_LIST_HPP_
+#define OPKIT_ENGINE_POOL_IDLE_LIST_HPP_
+
+#include <atomic>
+
+#include "opkit/base/platform.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// A place in the list, on the sleeping thread's stack.
+struct IdleThread {
+  Parker parker;
+  IdleThread* prev = nullptr;
+  IdleThread* next = nullptr;
+  bool listed = false;
+};
+
+// A thread without work is first `searching`, then asleep in the list. Whoever publishes work then
+// reads searching() and sleeping(); whoever goes to sleep enters the list, leaves `searching`, and
+// then looks at all the work again. All four are seq_cst, as are the publications, so at least one
+// of the two sees the other. The publisher either
+//  - sees searching() > 0: that searcher stops searching later, either to sleep (then it looks
+//  again
+//    and sees the work) or because it found other work (then, if it is the last one, it looks again
+//    and wakes another); or
+//  - sees sleeping() > 0 and wakes one, which counts as searching from that moment: a burst of
+//    submissions wakes one thread, and each that finds work wakes the next; or
+//  - sees neither: every thread of the pool is busy and will look before it sleeps.
+class IdleList {
+ public:
+  int searching() const { return searching_.load(std::memory_order_seq_cst); }
+  int sleeping() const { return sleeping_.load(std::memory_order_seq_cst); }
+
+  void StartSearching() { searching_.fetch_add(1, std::memory_order_seq_cst); }
+  // True for the last one.
+  bool StopSearching() { return searching_.fetch_sub(1, std::memory_order_seq_cst) == 1; }
+
+  void Enlist(IdleThread& self) {
+    MutexLock lock(mutex_);
+    self.listed = true;
+    self.next = first_;
+    if (first_ != nullptr) first_->prev = &self;
+    first_ = &self;
+    sleeping_.fetch_add(1, std::memory_order_seq_cst);
+  }
+
+  // False when the thread has been woken meanwhile: it then counts as searching. Afterwards nobody
+  // holds a pointer to `self`.
+  bool Delist(IdleThread& self) {
+    MutexLock lock(mutex_);
+    if (!self.listed) return false;
+    Remove(self);
+    return true;
+  }
+
+  // Wakes the thread that fell asleep last (its cache is the warmest). False when nobody sleeps or,
+  // with `unless_searching`, somebody searches already.
+  bool WakeOne(bool unless_searching) {
+    Parker::Address address = nullptr;
+    {
+      MutexLock lock(mutex_);
+      if (first_ == nullptr || (unless_searching && searching() != 0)) return false;
+      StartSearching();
+      IdleThread& sleeper = *first_;
+      Remove(sleeper);
+      address = sleeper.parker.Set();
+    }
+    Parker::Wake(address);
+    return true;
+  }
+
+  void WakeAll() {
+    while (WakeOne(/*unless_searching=*/false)) {
+    }
+  }
+
+  void ResetAfterFork() {
+    mutex_.ResetAfterFork();
+    first_ = nullptr;
+    searching_ = 0;
+    sleeping_ = 0;
+  }
+
+ private:
+  void Remove(IdleThread& thread) {
+    (thread.prev != nullptr ? thread.prev->next : first_) = thread.next;
+    if (thread.next != nullptr) thread.next->prev = thread.prev;
+    thread.listed = false;
+    sleeping_.fetch_sub(1, std::memory_order_seq_cst);
+  }
+
+  Mutex mutex_;
+  IdleThread* first_ = nullptr;
+  std::atomic<int> sleeping_{0};
+  std::atomic<int> searching_{0};
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_POOL_IDLE_LIST_HPP_

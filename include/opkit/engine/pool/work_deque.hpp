@@ -1,0 +1,100 @@
+// WorkDeque: the queue of one worker of the pool. Its owner pushes and pops at the bottom (the
+// newest first, still in its cache), any other thread steals at the top (the oldest). Chase and
+// Lev's deque (SPAA 2005) with a ring of fixed size, so that nothing is ever allocated or
+// reclaimed: a full deque refuses, and the pool's shared queue takes the overflow.
+#ifndef OPKIT_ENGINE_POOL_WORK_DEQUE_HPP_
+#define OPKIT_ENGINE_POOL_WORK_DEQUE_HPP_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "opkit/base/platform.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Holds pointers it does not own. What was written before Push is seen by whoever gets the item.
+//
+// Memory orders. Pop lowers `bottom_` and then reads `top_`, Steal reads `top_` and then `bottom_`;
+// each must see the other when both go for the last item, and the pool's parking protocol needs
+// Push ordered before the pusher's look at the sleepers. Both are store-then-load, so these
+// accesses are seq_cst operations (not fences, which TSan does not model). Slots are relaxed: a
+// thief uses what it read only if its compare-exchange of `top_` succeeds, and then the seq_cst
+// read of `bottom_` has acquired the owner's write.
+template <class T, size_t kCapacity>
+class WorkDeque {
+  static_assert((kCapacity & (kCapacity - 1)) == 0, "the capacity must be a power of two");
+
+ public:
+  // Owner only. False when full.
+  bool Push(T* item) {
+    const int64_t bottom = bottom_.load(std::memory_order_relaxed);  // only the owner writes it
+    // Acquire: the slot about to be reused has been read by the thief that moved `top_` past it.
+    const int64_t top = top_.load(std::memory_order_acquire);
+    if (bottom - top >= static_cast<int64_t>(kCapacity)) return false;
+    Slot(bottom).store(item, std::memory_order_relaxed);
+    bottom_.store(bottom + 1, std::memory_order_seq_cst);
+    return true;
+  }
+
+  // Owner only. The newest item, or null.
+  T* Pop() {
+    const int64_t bottom = bottom_.load(std::memory_order_relaxed) - 1;
+    // Relaxed: `top_` only grows, so an old value that already says "empty" is still right.
+    if (top_.load(std::memory_order_relaxed) > bottom) return nullptr;
+    bottom_.store(bottom, std::memory_order_seq_cst);
+    int64_t top = top_.load(std::memory_order_seq_cst);
+    T* item = nullptr;
+    if (top <= bottom) {
+      item = Slot(bottom).load(std::memory_order_relaxed);
+      if (top < bottom) return item;  // more than one left: no thief can reach this one
+      if (!top_.compare_exchange_strong(top, top + 1, std::memory_order_seq_cst,
+                                        std::memory_order_relaxed)) {
+        item = nullptr;
+      }
+    }
+    // Relaxed: the deque is empty now, a thief that reads this finds nothing it could take.
+    bottom_.store(bottom + 1, std::memory_order_relaxed);
+    return item;
+  }
+
+  // Any thread. The oldest item, or null when there was none.
+  T* Steal() {
+    int64_t top = top_.load(std::memory_order_seq_cst);
+    while (top < bottom_.load(std::memory_order_seq_cst)) {
+      T* item = Slot(top).load(std::memory_order_relaxed);
+      if (top_.compare_exchange_strong(top, top + 1, std::memory_order_seq_cst,
+                                       std::memory_order_seq_cst)) {
+        return item;
+      }
+    }
+    return nullptr;
+  }
+
+  // Any thread; a snapshot.
+  bool empty() const {
+    return top_.load(std::memory_order_seq_cst) >= bottom_.load(std::memory_order_seq_cst);
+  }
+
+  // In a forked child: forgets the items, which belong to the parent.
+  void ResetAfterFork() {
+    top_.store(0, std::memory_order_relaxed);
+    bottom_.store(0, std::memory_order_relaxed);
+  }
+
+ private:
+  std::atomic<T*>& Slot(int64_t index) {
+    return slots_[static_cast<size_t>(index) & (kCapacity - 1)];
+  }
+
+  // Apart: thieves write one, the owner the other.
+  alignas(kCacheLine) std::atomic<int64_t> top_{0};
+  alignas(kCacheLine) std::atomic<int64_t> bottom_{0};
+  alignas(kCacheLine) std::atomic<T*> slots_[kCapacity] = {};
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_POOL_WORK_DEQUE_HPP_

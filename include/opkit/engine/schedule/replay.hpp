@@ -1,0 +1,220 @@
+// Replay: runs a Schedule, many times, on a thread pool: `body(node)` for each node after those
+// that it depends on. The body is a template argument, so a node costs what its body costs and a
+// few ns; a run allocates nothing. The frozen task graph and the executor are made of it.
+#ifndef OPKIT_ENGINE_SCHEDULE_REPLAY_HPP_
+#define OPKIT_ENGINE_SCHEDULE_REPLAY_HPP_
+
+#include <exception>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include "opkit/engine/schedule/replay_core.hpp"
+#include "opkit/engine/schedule/replay_tuner.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+enum class NodeState {
+  kDone,
+  kPending,  // completes later: somebody will call Replay::Complete(node)
+};
+
+struct ReplayOptions {
+  ReplayMode mode = ReplayMode::kAuto;
+  // How long a body takes, for the choice of the mode; measured in the first runs when 0.
+  double ns_per_node = 0;
+  // Of a body that returns NodeState: whether it may return kPending for this schedule.
+  bool may_pend = true;
+};
+
+template <class Body>
+concept ReplayBody = std::is_invocable_v<Body&, int> &&
+                     (std::is_void_v<std::invoke_result_t<Body&, int>> ||
+                      std::is_same_v<std::invoke_result_t<Body&, int>, NodeState>);
+
+//   Schedule schedule(3, {{0, 1}, {0, 2}});
+//   Replay replay(schedule, [&](int node) { work[schedule.original_of(node)](); });
+//   replay.Run();  // as often as you like
+//
+// The body is called with the node's number in the schedule, once for each node, on the calling
+// thread and on workers of the pool, under the caller's invocation. What a node has written is seen
+// by the nodes that depend on it. Schedule and pool must outlive the replay.
+//
+// One run at a time; any number of Replays of one schedule may run at once. Complete and Cancel may
+// be called from any thread during a run, from the body too. A forked child makes its own replays.
+//
+// Errors. The first exception that happens, of a body or given to Complete, is kept; no body is
+// called from then on, what is pending is waited for, and Run rethrows it (RunAsync hands it on). A
+// run that is cancelled or passes its deadline is given up: no body is called from then on, and it
+// ends, with kCancelled or kDeadlineExceeded, as soon as no body is running. Bodies are never
+// killed. Nodes still pending then must still be completed before the next run (else that throws
+// kFailedPrecondition) and before the destruction, or never: the replay may be destroyed when no
+// Complete is to come.
+template <class Body, class Schedule = ::opkit::Schedule>
+class Replay {
+  static_assert(ReplayBody<Body>,
+                "Replay: the body must be callable as body(int node) and return void or NodeState");
+
+ public:
+  using Core = detail::ReplayCore<Schedule>;
+  using DoneFunction = typename Core::DoneFunction;
+  static constexpr bool kMayPend = std::is_same_v<std::invoke_result_t<Body&, int>, NodeState>;
+
+  // Throws kInvalidArgument when nodes may pend, or the schedule is in_order, in a mode that cannot
+  // have that: pending needs kCounters; in_order needs that or kWalk.
+  Replay(const Schedule& schedule, Body body, ReplayOptions options = {},
+         ThreadPool& pool = ThreadPool::Current())
+      : body_(std::move(body)),
+        tuner_(schedule, options.mode, options.ns_per_node, pool.threads(),
+               kMayPend && options.may_pend),
+        core_(detail::MakeIntrusive<Core>(schedule, pool, kMayPend && options.may_pend, &body_,
+                                          &RunNodes, &RunRange)) {
+    if (tuner_.may_use_counters()) core_->AllocateCounters();
+  }
+  Replay(const Replay&) = delete;
+  Replay& operator=(const Replay&) = delete;
+  // Waits for an asynchronous run; Cancel it first if its pending nodes may never complete.
+  ~Replay() { core_->WaitUntilQuiet(); }
+
+  // Runs all nodes; this thread takes part. The deadline is looked at before each node, which costs
+  // 20 to 30 ns. Where nodes may pend and a deadline is set, a thread from outside the pool that
+  // runs out of nodes sleeps for the rest of the run instead of helping.
+  void Run(Timeout timeout = {}) {
+    const int64_t start = tuner_.settled() ? 0 : detail::MonotonicNs();
+    core_->Run(tuner_.mode(), tuner_.ns_per_node(), timeout);
+    if (!tuner_.settled()) tuner_.Record(detail::MonotonicNs() - start);
+  }
+
+  // Starts a run and returns at once; `done` is called with its error (null for none) by the thread
+  // that ended it, after which the replay may be run again or destroyed, by `done` too. `done` must
+  // not throw; if it captures at most 48 bytes nothing is allocated. There is no deadline: nobody
+  // would watch it; use Cancel.
+  void RunAsync(DoneFunction done) {
+    core_->RunAsync(tuner_.mode(), tuner_.ns_per_node(), std::move(done));
+  }
+
+  // Once for each node whose body has returned, or will return, kPending. Does not run other
+  // bodies, which run on the pool's threads or in Run; unless the system refused the pool all of
+  // them.
+  void Complete(int node, std::exception_ptr error = nullptr) {
+    static_assert(kMayPend, "Replay::Complete: the body must return NodeState");
+    core_->Complete(node, std::move(error));
+  }
+
+  // Fails the run in progress as a body that throws does.
+  void Fail(std::exception_ptr error) { core_->Fail(std::move(error)); }
+
+  // Gives up the run in progress, if there is one.
+  void Cancel() { core_->GiveUp(ErrorCode::kCancelled); }
+
+  // After a run that was given up, once what was pending has been completed: returns when the rest
+  // of the graph has been passed over, so that the next run may begin.
+  void Drain() { core_->WaitUntilQuiet(); }
+
+  // Nodes pending now.
+  int pending() const { return core_->pending(); }
+  int threads() const { return core_->threads(); }
+  const Schedule& schedule() const { return core_->schedule; }
+  Body& body() { return body_; }
+
+  // The mode of the next run, and whether that is final.
+  ReplayMode mode() const { return tuner_.mode(); }
+  bool settled() const { return tuner_.settled(); }
+  // A sentence: the mode, and why. Not during a run.
+  std::string ExplainMode() const { return tuner_.Explain(); }
+
+ private:
+  // A body that can be copied is, to the stack: what it holds stays in registers, since the
+  // compiler knows that nodes do not change it.
+  static constexpr bool kCopies =
+      std::is_trivially_copyable_v<Body> && std::is_invocable_v<const Body&, int>;
+  using LocalBody = std::conditional_t<kCopies, const Body, Body&>;
+
+  using BodyReference = std::remove_reference_t<LocalBody>&;
+
+  // Where nodes may not pend.
+  static void CallDone(BodyReference body, int node) {
+    if constexpr (kMayPend) {
+      [[maybe_unused]] const NodeState state = body(node);
+      OPKIT_ASSERT(state == NodeState::kDone);
+    } else {
+      body(node);
+    }
+  }
+
+  static void RunRange(Core& core, int begin, int end, bool by_level) {
+    LocalBody body = *static_cast<Body*>(core.body);
+    const std::vector<int>& order = core.schedule.level_order();
+    try {
+      if (by_level && !order.empty()) {
+        const int* const nodes = order.data();
+        for (int i = begin; i < end && !core.stopped(); ++i) CallDone(body, nodes[i]);
+      } else {
+        for (int i = begin; i < end && !core.stopped(); ++i) CallDone(body, i);
+      }
+    } catch (...) {
+      core.Fail(std::current_exception());
+    }
+  }
+
+  // True when the node is pending.
+  static bool RunNode(Core& core, BodyReference body, int node) {
+    if (core.stopped()) return false;
+    try {
+      if constexpr (kMayPend) {
+        if (body(node) == NodeState::kDone) return false;
+        OPKIT_ASSERT(core.may_pend());
+        core.CountPending();
+        return true;
+      } else {
+        body(node);
+      }
+    } catch (...) {
+      core.Fail(std::current_exception());
+    }
+    return false;
+  }
+
+  static void RunNodes(Core& core, detail::ReplayWorker& worker) {
+    LocalBody body = *static_cast<Body*>(core.body);
+    const int* const entry_begin = core.schedule.entry_begin().data();
+    const int* const entries = core.schedule.entries().data();
+    for (;;) {
+      int node;
+      if (worker.ready.size > 0) {
+        node = core.Pop(worker.ready);
+      } else if (worker.root < worker.root_end) {
+        node = core.schedule.level_node(worker.root++);
+      } else {
+        return;
+      }
+      while (node >= 0) {
+        const bool pending = RunNode(core, body, node);
+        int next = -1;
+        const int* const end = entries + entry_begin[node + 1];
+        for (const int* entry = entries + entry_begin[node]; entry != end; ++entry) {
+          if constexpr (kMayPend) {
+            if (pending && !Schedule::IsEarly(*entry)) break;
+          }
+          if (!core.Release(*entry)) continue;
+          if (next < 0) {
+            next = Schedule::TargetOf(*entry);
+          } else {
+            core.Push(worker.ready, Schedule::TargetOf(*entry));
+          }
+        }
+        if (!pending) ++worker.completed;
+        if (core.WorkIsWanted() && worker.ready.size > 0) core.HandOver(worker, next >= 0);
+        node = next;
+      }
+    }
+  }
+
+  Body body_;
+  detail::ReplayTuner<Schedule> tuner_;
+  const detail::IntrusivePtr<Core> core_;
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_SCHEDULE_REPLAY_HPP_

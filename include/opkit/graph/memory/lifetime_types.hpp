@@ -1,0 +1,50 @@
+// What is known of a run before its memory is planned: which steps order which, and which values
+// they write and read. Plain numbers; what the planner and the verifier are both given.
+#ifndef OPKIT_GRAPH_MEMORY_LIFETIME_TYPES_HPP_
+#define OPKIT_GRAPH_MEMORY_LIFETIME_TYPES_HPP_
+
+#include <cstdint>
+#include <vector>
+
+#include "opkit/config.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+// The steps of a run, 0 to nodes - 1 in the order they are stored, and what the executor honours of
+// their order.
+struct RunOrder {
+  int nodes = 0;
+  // Pairs (before[i], after[i]): `after[i]` starts when `before[i]` has completed, asynchronous
+  // part included. before[i] < after[i].
+  std::vector<int> before;
+  std::vector<int> after;
+  // Empty: nothing but the edges orders steps, in any number of threads. Else the executor also
+  // walks in stages: no step starts before all of a lower stage have returned. Ascending; 0, 1, 2,
+  // … is one thread that walks the stored order.
+  std::vector<int> stages;
+  // Steps that return before they have completed; empty: none. Only with stages does it matter.
+  std::vector<uint8_t> asynchronous;
+};
+
+// A value's bytes are live from the start of its producer until all users have completed.
+struct RunValue {
+  int64_t bytes = 0;
+  int64_t alignment = 64;
+  int producer = -1;       // -1: there when the run starts
+  std::vector<int> users;  // steps that read it; scratch of a step has none
+  bool kept = false;       // read after the run has ended
+  bool external = false;   // memory of somebody else: not planned
+  int view_of = -1;  // another value whose bytes it shares, from `view_offset` on; its producer
+  int64_t view_offset = 0;  // is the step that makes the view
+};
+
+// `node`'s kernel may write value `output` over value `input`, which it reads.
+struct InPlaceOption {
+  int node = 0;
+  int input = 0;
+  int output = 0;
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_MEMORY_LIFETIME_TYPES_HPP_

@@ -1,0 +1,308 @@
+// The search for a placing under a given ceiling, where spans of time alone decide conflicts.
+// Buffers are stacked on a skyline (address over time). Each step takes a valley of it, a run of
+// sections lower than both neighbours, and decides what lies on its floor at one of its two edges:
+// one of the few buffers that reach the edge and fit between the walls, or nothing, and that much
+// is lost.
+//
+// A section whose floor and unplaced sizes together pass the ceiling ends a branch (section floors
+// as in MiniMalloc: Moffitt, ASPLOS 2023). The edge with the fewest choices for its record of
+// failures is decided first (dom/wdeg: Boussemart et al., ECAI 2004), and a search that has failed
+// too often starts again with other preferences, but remembers where it failed.
+#ifndef OPKIT_GRAPH_MEMORY_SEARCH_SKYLINE_SEARCH_HPP_
+#define OPKIT_GRAPH_MEMORY_SEARCH_SKYLINE_SEARCH_HPP_
+
+#include "opkit/graph/memory/search/greedy.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+enum class SearchEnd { kFound, kImpossible, kGaveUp };
+
+template <class Problem>
+class ValleySearch {
+ public:
+  explicit ValleySearch(const Problem& problem)
+      : problem_(problem),
+        count_(static_cast<size_t>(problem.count)),
+        sections_(static_cast<size_t>(problem.sections)),
+        weight_(sections_, 1.0),
+        dirty_mark_(sections_, 0) {
+    cover_start_.assign(sections_ + 1, 0);
+    for (size_t i = 0; i < count_; ++i)
+      for (size_t s = Lower(i); s < Upper(i); ++s) ++cover_start_[s];
+    int64_t sum = 0;
+    for (int64_t& start : cover_start_) start = sum += start;
+    cover_.resize(static_cast<size_t>(sum));
+    for (size_t i = count_; i-- > 0;)
+      for (size_t s = Lower(i); s < Upper(i); ++s)
+        cover_[static_cast<size_t>(--cover_start_[s])] = static_cast<int>(i);
+  }
+
+  // Looks for a placing of at most `ceiling` units, preferring buffers of low rank, for so many
+  // nodes and no later than the deadline (negative: none). kImpossible: there is none.
+  SearchEnd Run(int ceiling, const std::vector<int>& rank, int64_t max_nodes, int64_t deadline_ns) {
+    ceiling_ = ceiling;
+    rank_ = &rank;
+    nodes_ = 0;
+    Reset();
+    if (!Consistent()) return SearchEnd::kImpossible;
+    OpenFrame();
+    while (!frames_.empty()) {
+      Frame& frame = frames_.back();
+      Undo(frame);
+      if (!Advance(&frame)) {
+        choices_.resize(frame.first);
+        frames_.pop_back();
+        continue;
+      }
+      if (!Consistent()) continue;
+      if (unplaced_ == 0) return SearchEnd::kFound;
+      if (++nodes_ >= max_nodes ||
+          (deadline_ns >= 0 && nodes_ % 64 == 0 && MonotonicNs() >= deadline_ns))
+        return SearchEnd::kGaveUp;
+      OpenFrame();
+    }
+    return SearchEnd::kImpossible;
+  }
+
+  // After kFound.
+  const std::vector<int>& offsets() const { return offsets_; }
+  int height() const {
+    int height = 0;
+    for (size_t i = 0; i < count_; ++i)
+      height = offsets_[i] + problem_.size[i] > height ? offsets_[i] + problem_.size[i] : height;
+    return height;
+  }
+  int64_t nodes() const { return nodes_; }
+
+  // Old failures count for less than those of the restart to come.
+  void Forget() {
+    for (double& weight : weight_) weight = 1 + (weight - 1) * 0.9;
+  }
+
+ private:
+  static constexpr int kNone = 1 << 30;  // lowest offset of what is placed; floor where all is
+
+  struct Frame {
+    size_t section = 0;  // the edge that is decided
+    int floor = 0;
+    size_t first = 0, next = 0, end = 0;  // in choices_
+    size_t trail = 0;
+    int placed = -1;
+    bool passed = false;  // the last choice, nothing, has been made
+  };
+
+  size_t Lower(size_t i) const { return static_cast<size_t>(problem_.lower[i]); }
+  size_t Upper(size_t i) const { return static_cast<size_t>(problem_.upper[i]); }
+
+  void Reset() {
+    lowest_.assign(count_, 0);
+    offsets_.assign(count_, 0);
+    floor_.assign(sections_, 0);
+    unplaced_in_.assign(problem_.total.begin(),
+                        problem_.total.begin() + static_cast<std::ptrdiff_t>(sections_));
+    unplaced_ = count_;
+    frames_.clear();
+    choices_.clear();
+    trail_.clear();
+    dirty_.clear();
+    for (size_t s = 0; s < sections_; ++s) {
+      dirty_mark_[s] = 1;
+      dirty_.push_back(static_cast<int>(s));
+    }
+  }
+
+  // Raises what buffer j's offset is at least; sections that had their floor from it are dirty.
+  void Lift(size_t j, int offset) {
+    const int old = lowest_[j];
+    Record(static_cast<int>(j), old);
+    lowest_[j] = offset;
+    for (size_t s = Lower(j); s < Upper(j); ++s)
+      if (floor_[s] == old && !dirty_mark_[s]) {
+        dirty_mark_[s] = 1;
+        dirty_.push_back(static_cast<int>(s));
+      }
+  }
+  void Record(int what, int old) { trail_.push_back({what, old}); }
+
+  // Brings the floors up to date; false when some section cannot hold what it must.
+  bool Consistent() {
+    bool consistent = true;
+    for (int section : dirty_) {
+      const auto s = static_cast<size_t>(section);
+      dirty_mark_[s] = 0;
+      if (!consistent) continue;
+      int floor = kNone;
+      for (int64_t at = cover_start_[s]; at < cover_start_[s + 1]; ++at) {
+        const int lowest = lowest_[static_cast<size_t>(cover_[static_cast<size_t>(at)])];
+        floor = lowest < floor ? lowest : floor;
+      }
+      if (floor != floor_[s]) {
+        Record(~section, floor_[s]);
+        floor_[s] = floor;
+      }
+      if (floor != kNone && floor + unplaced_in_[s] > ceiling_) {
+        weight_[s] += 1;
+        consistent = false;
+      }
+    }
+    dirty_.clear();
+    return consistent;
+  }
+
+  void Undo(const Frame& frame) {
+    for (; trail_.size() > frame.trail; trail_.pop_back()) {
+      const auto [what, old] = trail_.back();
+      if (what >= 0)
+        lowest_[static_cast<size_t>(what)] = old;
+      else
+        floor_[static_cast<size_t>(~what)] = old;
+    }
+    if (frame.placed < 0) return;
+    const auto i = static_cast<size_t>(frame.placed);
+    for (size_t s = Lower(i); s < Upper(i); ++s) unplaced_in_[s] += problem_.size[i];
+    ++unplaced_;
+  }
+
+  // Takes the frame's next choice; false when there is none left.
+  bool Advance(Frame* frame) {
+    frame->placed = -1;
+    while (frame->next < frame->end) {
+      const auto i = static_cast<size_t>(choices_[frame->next++]);
+      if (frame->floor + problem_.size[i] > ceiling_ || IsTwin(*frame, i)) continue;
+      Place(i, frame->floor);
+      frame->placed = static_cast<int>(i);
+      return true;
+    }
+    if (frame->passed) return false;
+    frame->passed = true;
+    return Pass(*frame);
+  }
+
+  // An equal buffer has been tried in this frame before.
+  bool IsTwin(const Frame& frame, size_t i) const {
+    for (size_t at = frame.first; at + 1 < frame.next; ++at) {
+      const auto j = static_cast<size_t>(choices_[at]);
+      if (problem_.lower[i] == problem_.lower[j] && problem_.upper[i] == problem_.upper[j] &&
+          problem_.size[i] == problem_.size[j] && problem_.alignment[i] == problem_.alignment[j])
+        return true;
+    }
+    return false;
+  }
+
+  void Place(size_t i, int offset) {
+    const int top = offset + problem_.size[i];
+    offsets_[i] = offset;
+    --unplaced_;
+    for (size_t s = Lower(i); s < Upper(i); ++s) unplaced_in_[s] -= problem_.size[i];
+    Lift(i, kNone);
+    for (int64_t at = problem_.starts[i]; at < problem_.starts[i + 1]; ++at) {
+      const auto j = static_cast<size_t>(problem_.others[static_cast<size_t>(at)]);
+      if (lowest_[j] < top) Lift(j, AlignUnits(top, problem_.alignment[j]));
+    }
+  }
+
+  // Nothing lies on the floor at the edge: what does at the next height where something may.
+  bool Pass(const Frame& frame) {
+    const size_t s = frame.section;
+    int next = kNone;
+    for (int64_t at = cover_start_[s]; at < cover_start_[s + 1]; ++at) {
+      const auto i = static_cast<size_t>(cover_[static_cast<size_t>(at)]);
+      if (lowest_[i] > frame.floor)
+        next = lowest_[i] < next ? lowest_[i] : next;
+      else  // it rests on a buffer of the valley that does not reach the edge
+        for (int64_t below = problem_.starts[i]; below < problem_.starts[i + 1]; ++below) {
+          const auto j = static_cast<size_t>(problem_.others[static_cast<size_t>(below)]);
+          const int top = lowest_[j] + problem_.size[j];
+          if (top < next && !(Lower(j) <= s && s < Upper(j))) next = top;
+        }
+    }
+    if (next >= kNone || next + unplaced_in_[s] > ceiling_) {
+      weight_[s] += 1;
+      return false;
+    }
+    for (int64_t at = cover_start_[s]; at < cover_start_[s + 1]; ++at) {
+      const auto i = static_cast<size_t>(cover_[static_cast<size_t>(at)]);
+      if (lowest_[i] < next) Lift(i, AlignUnits(next, problem_.alignment[i]));
+    }
+    return true;
+  }
+
+  int Choices(size_t s) const {
+    int choices = 0;
+    for (int64_t at = cover_start_[s]; at < cover_start_[s + 1]; ++at)
+      choices += lowest_[static_cast<size_t>(cover_[static_cast<size_t>(at)])] == floor_[s];
+    return choices;
+  }
+
+  // Picks the edge to decide next and lists what may lie there.
+  void OpenFrame() {
+    double best = 0;
+    size_t edge = sections_;
+    const auto consider = [&](size_t s) {
+      const bool may_pass = floor_[s] + unplaced_in_[s] < ceiling_;
+      // Among equals the lowest; the floor's share stays below any other difference.
+      const double score =
+          (Choices(s) + (may_pass ? 1 : 0)) / weight_[s] + 1e-9 * floor_[s] / (1 + ceiling_);
+      if (edge < sections_ && score >= best) return;
+      best = score;
+      edge = s;
+    };
+    for (size_t left = 0; left < sections_;) {
+      size_t right = left + 1;
+      while (right < sections_ && floor_[right] == floor_[left]) ++right;
+      if (floor_[left] != kNone && (left == 0 || floor_[left - 1] > floor_[left]) &&
+          (right == sections_ || floor_[right] > floor_[left])) {
+        consider(left);
+        if (right - left > 1) consider(right - 1);
+      }
+      left = right;
+    }
+    Frame frame;
+    frame.section = edge;
+    frame.floor = floor_[edge];
+    frame.first = frame.next = choices_.size();
+    frame.trail = trail_.size();
+    for (int64_t at = cover_start_[edge]; at < cover_start_[edge + 1]; ++at) {
+      const int i = cover_[static_cast<size_t>(at)];
+      if (lowest_[static_cast<size_t>(i)] != frame.floor) continue;
+      choices_.push_back(i);
+      for (size_t j = choices_.size() - 1; j > frame.first; --j) {
+        int& above = choices_[j - 1];
+        if ((*rank_)[static_cast<size_t>(above)] < (*rank_)[static_cast<size_t>(i)]) break;
+        choices_[j] = above;
+        above = i;
+      }
+    }
+    frame.end = choices_.size();
+    frames_.push_back(frame);
+  }
+
+  const Problem& problem_;
+  const size_t count_, sections_;
+  std::vector<int64_t> cover_start_;  // of each section: the buffers that are live in it
+  std::vector<int> cover_;
+  std::vector<double> weight_;  // of each section: 1 and its failures
+  std::vector<uint8_t> dirty_mark_;
+  std::vector<int> dirty_;
+
+  int ceiling_ = 0;
+  const std::vector<int>* rank_ = nullptr;
+  int64_t nodes_ = 0;
+  size_t unplaced_ = 0;
+  std::vector<int> lowest_;  // of each buffer: where it would lie on what is placed
+  std::vector<int> offsets_;
+  std::vector<int> floor_;        // of each section: the lowest of `lowest_` in it
+  std::vector<int> unplaced_in_;  // of each section: units not yet placed
+  struct Change {
+    int what, old;  // buffer i as i, section s as ~s
+  };
+  std::vector<Change> trail_;
+  std::vector<int> choices_;
+  std::vector<Frame> frames_;
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_MEMORY_SEARCH_SKYLINE_SEARCH_HPP_

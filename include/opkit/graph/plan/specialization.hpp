@@ -1,0 +1,327 @@
+// Specialization: everything about a graph that its inputs' types and shapes decide: the kernels,
+// the schedule, where in memory each value lies. Made once for each set of shapes, shared by the
+// executors of a plan.
+#ifndef OPKIT_GRAPH_PLAN_SPECIALIZATION_HPP_
+#define OPKIT_GRAPH_PLAN_SPECIALIZATION_HPP_
+
+#include <limits>
+
+#include "opkit/graph/memory/plan_memory.hpp"
+#include "opkit/graph/memory/verify.hpp"
+#include "opkit/graph/plan/bound_nodes.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+// What planning the memory of a run came to, summed over the devices that it uses. Graph inputs,
+// constants and outputs lie outside, and so do values whose shape the data decides.
+struct MemorySummary {
+  int64_t arena_bytes = 0;
+  int64_t lower_bound_bytes = 0;  // the largest set of values that can be live together
+  int64_t naive_bytes = 0;        // every value in a place of its own
+  int planned_values = 0;
+  int inplace_values = 0;  // that take over the bytes of an input
+  double seconds = 0;
+  double ratio() const {
+    return lower_bound_bytes == 0
+               ? 1
+               : static_cast<double>(arena_bytes) / static_cast<double>(lower_bound_bytes);
+  }
+};
+
+namespace detail {
+
+// What one device's memory was planned from and to, as the planner and the verifier see it: steps
+// are numbers of the schedule, values are those of the view and then the scratch of each step.
+template <class Parts>
+struct ArenaPlan {
+  Device device;
+  std::vector<typename Parts::RunValue> values;
+  std::vector<typename Parts::InPlaceOption> inplace;
+  typename Parts::MemoryLifetimes lifetimes;
+  typename Parts::MemoryPlan plan;
+
+  // -1 where the value is not in this arena.
+  int64_t OffsetOf(size_t value) const {
+    const int buffer = lifetimes.buffer_of[value];
+    if (buffer < 0) return -1;
+    return plan.offsets[static_cast<size_t>(buffer)] + lifetimes.offset_in_buffer[value];
+  }
+};
+
+template <class Parts>
+class Specialization final : public RefCounted {
+  using GraphView = typename Parts::GraphView;
+  using GraphTypes = typename Parts::GraphTypes;
+  using NodeChoice = typename Parts::NodeChoice;
+  using ScheduleEdge = typename Parts::ScheduleEdge;
+  using Schedule = typename Parts::Schedule;
+  using RunOrder = typename Parts::RunOrder;
+  using RunValue = typename Parts::RunValue;
+  using BoundNodes = detail::BoundNodes<Parts>;
+  using ArenaPlan = detail::ArenaPlan<Parts>;
+
+ public:
+  struct Options {
+    bool walked = false;  // steps run one after the other, in their order
+    bool in_order = false;
+    MemoryPlanOptions memory;
+    bool verify_memory = false;
+  };
+
+  Specialization(const GraphView& view, std::vector<TensorInfo> input_infos, const Options& options)
+      : view_(view), inputs_(std::move(input_infos)), types_(Infer(view, inputs_)) {
+    spare_ = std::make_unique<BoundNodes>(view, types_, choices_);
+    SetSchedule(options.in_order);
+    AssignStreams();
+    PlanArenas(options);
+  }
+
+  const std::vector<TensorInfo>& inputs() const { return inputs_; }
+  const GraphTypes& types() const { return types_; }
+  const std::vector<NodeChoice>& choices() const { return choices_; }
+  const Schedule& schedule() const { return *schedule_; }
+  const RunOrder& run_order() const { return run_order_; }
+  // An entry of the schedule that fixes the order in which steps are called and waits for no work:
+  // the graph has no such edge.
+  bool IsOrderAlone(int step, int entry) const {
+    return !follows_.empty() && Schedule::TargetOf(entry) == step + 1 &&
+           follows_[static_cast<size_t>(step) + 1] == 0;
+  }
+  const std::vector<ArenaPlan>& arenas() const { return arenas_; }
+  const MemorySummary& memory() const { return memory_; }
+  // How nodes are run, and why, as the executor that measured last has said. Thread-safe.
+  std::string mode() const {
+    MutexLock lock(mode_mutex_);
+    return mode_;
+  }
+  void SetMode(std::string mode) {
+    MutexLock lock(mode_mutex_);
+    mode_ = std::move(mode);
+  }
+  // Some operator completes after it has returned.
+  bool may_pend() const { return may_pend_; }
+  bool IsAsynchronous(int node) const { return asynchronous_[static_cast<size_t>(node)] != 0; }
+  int stream(int node) const { return streams_[static_cast<size_t>(node)]; }
+  // For an error about an arena as a whole: what takes most of it.
+  OPKIT_COLD std::string LargestIn(const ArenaPlan& arena) const {
+    size_t largest = 0;
+    const auto bytes = [&](size_t value) {
+      return arena.values[value].external ? -1 : arena.values[value].bytes;
+    };
+    for (size_t value = 1; value < arena.values.size(); ++value)
+      if (bytes(value) > bytes(largest)) largest = value;
+    const std::string begin = "in the memory of " + ToString(arena.device) + " between nodes, ";
+    const auto num_values = static_cast<size_t>(view_.num_values());
+    if (largest >= num_values)
+      return StrCat(begin, "most of it the ", bytes(largest), " bytes of scratch of node ",
+                    NameOfStep(static_cast<int>(largest - num_values)));
+    const int value = static_cast<int>(largest);
+    return StrCat(begin, "most of it '", view_.name(value), "', which is ", ToString(types_[value]),
+                  " and made by node ", ToString(view_.graph().node(view_.producer(value))));
+  }
+
+  // Operators for one executor. Those that selection made go to whoever asks first; not
+  // synchronised.
+  std::unique_ptr<BoundNodes> TakeNodes() {
+    if (spare_) return std::move(spare_);
+    return std::make_unique<BoundNodes>(view_, types_, choices_);
+  }
+
+ private:
+  static GraphTypes Infer(const GraphView& view, const std::vector<TensorInfo>& inputs) {
+    std::vector<typename Parts::GraphInput> known;
+    for (size_t i = 0; i < inputs.size(); ++i)
+      known.push_back({view.graph().inputs()[i].name, inputs[i]});
+    return InferGraph(view, known);
+  }
+
+  // An edge between two operators of one device type that both take work before what they depend on
+  // is done lets the second be issued behind the first.
+  void SetSchedule(bool in_order) {
+    auto supports = [&](int node) {
+      return asynchronous_[static_cast<size_t>(node)] != 0 &&
+             spare_->op(node).SupportsAsyncScheduling();
+    };
+    for (int node = 0; node < view_.num_nodes(); ++node) {
+      asynchronous_.push_back(spare_->op(node).HasAsyncPart());
+      may_pend_ |= spare_->op(node).HasAsyncPart();
+    }
+    std::vector<ScheduleEdge> edges;
+    for (const auto& edge : view_.edges())
+      edges.push_back({edge.from, edge.to,
+                       supports(edge.from) && supports(edge.to) &&
+                           spare_->op(edge.from).device() == spare_->op(edge.to).device()});
+    const auto name = [&](int node) { return ToString(view_.graph().node(node)); };
+    const FunctionRef<std::string(int)> name_ref = name;
+    ScheduleOptions options;
+    options.in_order = in_order;
+    options.name = &name_ref;
+    schedule_.emplace(view_.num_nodes(), edges, options);
+    if (in_order) {
+      follows_.assign(static_cast<size_t>(schedule_->size()), 0);
+      for (const auto& edge : view_.edges()) {
+        const int to = schedule_->node_of(edge.to);
+        if (schedule_->node_of(edge.from) + 1 == to) follows_[static_cast<size_t>(to)] = 1;
+      }
+    }
+    run_order_.nodes = schedule_->size();
+    for (int step = 0; step < schedule_->size(); ++step)
+      for (int at = schedule_->entry_begin()[static_cast<size_t>(step)];
+           at < schedule_->entry_begin()[static_cast<size_t>(step) + 1]; ++at) {
+        const int entry = schedule_->entries()[static_cast<size_t>(at)];
+        if (IsOrderAlone(step, entry)) continue;
+        run_order_.before.push_back(step);
+        run_order_.after.push_back(Schedule::TargetOf(entry));
+      }
+  }
+
+  // A chain of operators of one device runs on one stream; a branch takes the next one.
+  void AssignStreams() {
+    constexpr int kStreams = 4;
+    streams_.assign(static_cast<size_t>(view_.num_nodes()), 0);
+    std::vector<char> continued(streams_.size(), 0);
+    int next = 0;
+    for (int step = 0; step < schedule_->size(); ++step) {
+      const int node = schedule_->original_of(step);
+      if (!IsAsynchronous(node)) continue;
+      int stream = -1;
+      const auto& edges = view_.edges();
+      for (size_t e = view_.FirstEdgeTo(node); e < edges.size() && edges[e].to == node; ++e) {
+        const auto& edge = edges[e];
+        if (!IsAsynchronous(edge.from)) continue;
+        if (continued[static_cast<size_t>(edge.from)] ||
+            spare_->op(edge.from).device() != spare_->op(node).device())
+          continue;
+        continued[static_cast<size_t>(edge.from)] = 1;
+        stream = streams_[static_cast<size_t>(edge.from)];
+        break;
+      }
+      streams_[static_cast<size_t>(node)] = stream >= 0 ? stream : next++ % kStreams;
+    }
+  }
+
+  std::string NameOfStep(int step) const {
+    return ToString(view_.graph().node(schedule_->original_of(step)));
+  }
+  void PlanArenas(const Options& options) {
+    if (options.walked && !may_pend_)
+      for (int step = 0; step < schedule_->size(); ++step) run_order_.stages.push_back(step);
+    for (int value = 0; value < view_.num_values(); ++value)
+      if (IsPlanned(value)) AddArena(MemoryDevice(types_[value].device));
+    for (int node = 0; node < view_.num_nodes(); ++node)
+      if (Scratch(node) > 0) AddArena(MemoryDevice(view_.graph().node(node).device()));
+    for (ArenaPlan& arena : arenas_) {
+      Describe(arena);
+      arena.lifetimes = FindLifetimes(run_order_, arena.values, arena.inplace);
+      try {
+        arena.plan =
+            ::opkit::PlanMemory(arena.lifetimes.buffers, arena.lifetimes.conflicts, options.memory);
+      } catch (Error& error) {
+        error.AddContext(LargestIn(arena));
+        throw;
+      }
+      [[maybe_unused]] constexpr size_t kCheaplyVerified =
+          4096;  // values; it takes time by their square
+      if (options.verify_memory) Verify(arena);
+      OPKIT_ASSERT(options.verify_memory || arena.values.size() > kCheaplyVerified ||
+                   Verify(arena));
+      memory_.arena_bytes += arena.plan.arena_bytes;
+      memory_.lower_bound_bytes += arena.plan.lower_bound_bytes;
+      memory_.seconds += arena.plan.seconds;
+      for (const RunValue& value : arena.values)
+        if (!value.external) AddNaive(value);
+      for (uint8_t granted : arena.lifetimes.granted) memory_.inplace_values += granted;
+    }
+  }
+  // Saturates: values that share a place may be more than the planner has to count.
+  void AddNaive(const RunValue& value) {
+    const int64_t rest = (value.alignment - value.bytes % value.alignment) % value.alignment;
+    int64_t& sum = memory_.naive_bytes;
+    if (__builtin_add_overflow(sum, value.bytes, &sum) || __builtin_add_overflow(sum, rest, &sum))
+      sum = (std::numeric_limits<int64_t>::max)();
+  }
+  bool Verify(const ArenaPlan& arena) const {
+    std::vector<int64_t> addresses;
+    std::vector<std::string> names;
+    for (size_t value = 0; value < arena.values.size(); ++value)
+      addresses.push_back(arena.OffsetOf(value));
+    for (int value = 0; value < view_.num_values(); ++value) names.push_back(view_.name(value));
+    VerifyMemoryPlan(run_order_, arena.values, arena.inplace, addresses, arena.plan.arena_bytes,
+                     names);
+    return true;
+  }
+  void AddArena(Device device) {
+    for (const ArenaPlan& arena : arenas_)
+      if (arena.device == device) return;
+    arenas_.emplace_back().device = device;
+  }
+  int64_t Scratch(int node) const {
+    return choices_[static_cast<size_t>(node)].config.scratch_bytes;
+  }
+  // Made by a node, of a known size in the standard layout, and not handed out.
+  bool IsPlanned(int value) const {
+    const TensorInfo& info = types_[value];
+    return view_.producer(value) >= 0 && !view_.IsOutput(value) && info.shape.is_known() &&
+           info.dtype != DType::kUndefined && info.layout.is_standard();
+  }
+  void Describe(ArenaPlan& arena) {
+    for (int value = 0; value < view_.num_values(); ++value) {
+      RunValue& planned = arena.values.emplace_back();
+      planned.external = !IsPlanned(value) || MemoryDevice(types_[value].device) != arena.device;
+      if (planned.external) continue;
+      ++memory_.planned_values;
+      planned.bytes = Tensor::CheckedBytes(types_[value].shape.ToShape(), types_[value].dtype);
+      planned.producer = schedule_->node_of(view_.producer(value));
+      for (int node : view_.consumers(value)) planned.users.push_back(schedule_->node_of(node));
+    }
+    for (int step = 0; step < schedule_->size(); ++step) {
+      const int node = schedule_->original_of(step);
+      RunValue& scratch = arena.values.emplace_back();
+      scratch.bytes = Scratch(node);
+      scratch.producer = step;
+      scratch.external =
+          scratch.bytes == 0 || MemoryDevice(view_.graph().node(node).device()) != arena.device;
+    }
+    for (int node = 0; node < view_.num_nodes(); ++node)
+      for (const auto& [input, output] : choices_[static_cast<size_t>(node)].config.inplace)
+        AllowInPlace(arena, node, input, output);
+  }
+  void AllowInPlace(ArenaPlan& arena, int node, int input, int output) {
+    const int from = view_.inputs(node)[static_cast<size_t>(input)];
+    const int to = view_.outputs(node)[static_cast<size_t>(output)];
+    if (from < 0 || to < 0 || from == to || view_.producer(to) != node) return;
+    if (arena.values[static_cast<size_t>(from)].external ||
+        arena.values[static_cast<size_t>(to)].external)
+      return;
+    for (size_t i = 0; i < view_.inputs(node).size(); ++i)  // read a second time, not in place
+      if (view_.inputs(node)[i] == from && !MayShare(node, static_cast<int>(i), output)) return;
+    arena.inplace.push_back({schedule_->node_of(node), from, to});
+  }
+
+  bool MayShare(int node, int input, int output) const {
+    for (const auto& pair : choices_[static_cast<size_t>(node)].config.inplace)
+      if (pair == std::pair(input, output)) return true;
+    return false;
+  }
+
+  const GraphView& view_;
+  std::vector<TensorInfo> inputs_;
+  GraphTypes types_;
+  std::vector<NodeChoice> choices_;
+  std::optional<Schedule> schedule_;
+  std::vector<char> asynchronous_;  // by node
+  std::vector<int> streams_;        // by node
+  std::vector<char> follows_;       // by step, in order: the graph has an edge from the one before
+  bool may_pend_ = false;
+  RunOrder run_order_;
+  std::vector<ArenaPlan> arenas_;
+  MemorySummary memory_;
+  mutable Mutex mode_mutex_;
+  std::string mode_ = "no executor has been made yet";
+  std::unique_ptr<BoundNodes> spare_;
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PLAN_SPECIALIZATION_HPP_

@@ -1,0 +1,211 @@
+// AttrMap: an operator's attributes as text, which is how function operators read them; typed
+// access parses. Made once when the operator is built.
+#ifndef OPKIT_OP_ABI_ATTR_MAP_HPP_
+#define OPKIT_OP_ABI_ATTR_MAP_HPP_
+
+#include <charconv>
+#include <cstdlib>
+#include <optional>
+
+#include "opkit/abi/opkit_abi.h"
+#include "opkit/base/ref_counted.hpp"
+#include "opkit/core/attribute.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// One for each type, the same in every translation unit.
+template <class T>
+inline constexpr char kTypeTag = 0;
+
+template <class T>
+concept StringMap = requires(T& map, const std::string& text) {
+  requires std::is_same_v<typename T::key_type, std::string>;
+  requires std::is_same_v<typename T::mapped_type, std::string>;
+  map.emplace(text, text);
+};
+
+template <class Number>
+std::string NumberText(Number value) {
+  char buffer[32];
+  return {buffer, std::to_chars(buffer, buffer + sizeof buffer, value).ptr};
+}
+// The shortest text that reads back as the same number; as the same float for a value that is one.
+inline std::string FloatText(double value) {
+  const auto narrow = static_cast<float>(value);
+  return static_cast<double>(narrow) == value ? NumberText(narrow) : NumberText(value);
+}
+
+// 3, 0.1, true, text, [1, 2], ["a", "b"]; lists of numbers without loss, unlike messages.
+template <class AnyAttribute>
+std::string AttributeText(const AnyAttribute& attribute) {
+  switch (attribute.type()) {
+    case AttributeType::kString:
+      return attribute.template Get<std::string>();
+    case AttributeType::kFloat:
+      return FloatText(attribute.template Get<double>());
+    case AttributeType::kFloats: {
+      std::string out;
+      for (double value : attribute.template Get<std::vector<double>>())
+        out += (out.empty() ? "" : ", ") + FloatText(value);
+      return "[" + out + "]";
+    }
+    default:
+      return ToString(attribute);
+  }
+}
+
+template <class T>
+std::optional<T> ParseText(std::string_view text) {
+  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
+  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
+  if constexpr (std::is_same_v<T, std::string>) {
+    if (text.size() >= 2 && text.front() == '"' && text.back() == '"')
+      text = text.substr(1, text.size() - 2);
+    return std::string(text);
+  } else if constexpr (std::is_same_v<T, bool>) {
+    if (text == "true" || text == "True" || text == "1") return true;
+    if (text == "false" || text == "False" || text == "0") return false;
+    return std::nullopt;
+  } else {  // whatever the program's locale says
+    static_assert(std::is_arithmetic_v<T>,
+                  "AttrMap::get<T>: T is an integer, bool, floating-point "
+                  "number, std::string, or a std::vector of one of these");
+    if (text.size() > 1 && text.front() == '+' && text[1] != '-') text.remove_prefix(1);
+    T value{};
+    const auto read = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (text.empty() || read.ec != std::errc() || read.ptr != text.data() + text.size())
+      return std::nullopt;
+    return value;
+  }
+}
+
+// "[1, 2]", "(1, 2)" or "1, 2".
+template <class T>
+std::optional<std::vector<T>> ParseList(std::string_view text) {
+  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
+  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
+  if (text.size() >= 2 &&
+      ((text.front() == '[' && text.back() == ']') || (text.front() == '(' && text.back() == ')')))
+    text = text.substr(1, text.size() - 2);
+  std::vector<T> out;
+  while (!text.empty()) {
+    size_t end = 0;
+    for (bool quoted = false; end < text.size() && (quoted || text[end] != ','); ++end)
+      quoted ^= text[end] == '"';
+    auto item = ParseText<T>(text.substr(0, end));
+    if (!item) return std::nullopt;
+    out.push_back(*std::move(item));
+    text = end < text.size() ? text.substr(end + 1) : std::string_view();
+  }
+  return out;
+}
+
+template <class T>
+inline constexpr bool kIsAttrList = false;
+template <class T>
+inline constexpr bool kIsAttrList<std::vector<T>> = true;
+
+}  // namespace detail
+
+// An operator's attributes as text, made once when the operator is built. Names that begin with
+// "__" are the toolkit's own and are left out. Reading a number costs its parsing.
+class AttrMap {
+ public:
+  AttrMap() = default;
+  AttrMap(const AttrMap&) = delete;
+  AttrMap& operator=(const AttrMap&) = delete;
+  AttrMap(AttrMap&&) noexcept = default;
+  AttrMap& operator=(AttrMap&&) noexcept = default;
+  template <std::same_as<Arguments> List>
+  explicit AttrMap(const List& arguments) {
+    for (const auto& item : arguments)
+      if (item.name.substr(0, 2) != "__")
+        items_.emplace_back(item.name, detail::AttributeText(item.value));
+  }
+
+  template <std::same_as<opkit_node> Node>
+  explicit AttrMap(const Node& node) {
+    for (uint64_t i = 0; i < node.num_attrs; ++i)
+      if (const std::string_view name = node.attrs[i]->name; name.substr(0, 2) != "__")
+        items_.emplace_back(name, node.attrs[i]->text);
+  }
+
+  // Null when there is none.
+  const std::string* find(std::string_view name) const {
+    for (const auto& [key, text] : items_)
+      if (key == name) return &text;
+    return nullptr;
+  }
+  bool contains(std::string_view name) const { return find(name) != nullptr; }
+  // The attribute as T, `fallback` when there is none. Error (kTypeMismatch) for text that does not
+  // read as T.
+  template <class T>
+  T get(std::string_view name, T fallback) const {
+    const std::string* text = find(name);
+    return text ? Parse<T>(name, *text) : std::move(fallback);
+  }
+  // Error (kNotFound) when there is none.
+  template <class T>
+  T get(std::string_view name) const {
+    const std::string* text = find(name);
+    if (!text) {
+      std::vector<std::string> known;
+      for (const auto& item : items_) known.push_back(item.first);
+      Throw(ErrorCode::kNotFound, "no attribute '", name, "'", SuggestName(name, known));
+    }
+    return Parse<T>(name, *text);
+  }
+  template <std::same_as<std::string> Text = std::string>
+  Text get(std::string_view name, const char* fallback) const {
+    return get<Text>(name, Text(fallback));
+  }
+  size_t size() const { return items_.size(); }
+  auto begin() const { return items_.begin(); }
+  auto end() const { return items_.end(); }
+
+  // The same as any map of strings; made at the first call for each type and kept.
+  template <detail::StringMap Map>
+  const Map& As() const {
+    for (const auto& copy : copies_)
+      if (copy->tag == &detail::kTypeTag<Map>) return static_cast<const MapCopy<Map>&>(*copy).map;
+    auto copy = detail::MakeIntrusive<MapCopy<Map>>();
+    copy->tag = &detail::kTypeTag<Map>;
+    for (const auto& [name, text] : items_) copy->map.emplace(name, text);
+    copies_.emplace_back(copy);
+    return copy->map;
+  }
+
+ private:
+  struct Copy : detail::RefCounted {
+    const char* tag = nullptr;
+  };
+  template <class Map>
+  struct MapCopy : Copy {
+    Map map;
+  };
+  template <class T>
+  static T Parse(std::string_view name, const std::string& text) {
+    auto read = [&] {
+      if constexpr (std::is_same_v<T, std::string>) {
+        return std::optional<std::string>(text);
+      } else if constexpr (detail::kIsAttrList<T>) {
+        return detail::ParseList<typename T::value_type>(text);
+      } else {
+        return detail::ParseText<T>(text);
+      }
+    };
+    auto value = read();
+    if (!value)
+      Throw(ErrorCode::kTypeMismatch, "attribute '", name, "' is \"", text,
+            "\", which does not read as ", kAttributeTypeOf<T>);
+    return *std::move(value);
+  }
+
+  std::vector<std::pair<std::string, std::string>> items_;
+  mutable std::vector<detail::IntrusivePtr<Copy>> copies_;
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_ABI_ATTR_MAP_HPP_

@@ -1,0 +1,358 @@
+// OpResource: what a function operator gets from its host: memory, scratch, threads, the stream,
+// random numbers, logging, sub-events, and every other operator by name. Over opkit_abi.h's table,
+// which op/abi/host_table.hpp fills in, so that it is the same in a program and in a library.
+#ifndef OPKIT_OP_ABI_OP_RESOURCE_HPP_
+#define OPKIT_OP_ABI_OP_RESOURCE_HPP_
+
+#include "opkit/device/invocation.hpp"
+#include "opkit/op/abi/abi_attributes.hpp"
+#include "opkit/op/abi/op_tensor.hpp"
+#include "opkit/op/random.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+enum class LogLevel : uint8_t { kInfo, kWarning, kError };
+inline const char* ToString(LogLevel level) {
+  constexpr const char* kNames[] = {"info", "warning", "error"};
+  return kNames[static_cast<int>(level)];
+}
+
+namespace detail {
+
+// Where the program's own host keeps exception objects, so that what an operator of the program
+// throws arrives as it was thrown. Null in a library, whose exceptions must not leave it.
+struct ExceptionKeeper {
+  void (*keep)() noexcept;  // the one being handled
+  void (*rethrow)();        // the one kept last, if any
+};
+OPKIT_IMAGE_LOCAL inline constinit const ExceptionKeeper* g_exceptions = nullptr;
+
+inline opkit_status StatusOf(ErrorCode code) { return static_cast<opkit_status>(code) + 1; }
+inline ErrorCode CodeOfStatus(opkit_status status) {
+  return status >= OPKIT_INVALID_ARGUMENT && status <= OPKIT_FAILED
+             ? static_cast<ErrorCode>(status - 1)
+             : ErrorCode::kOperatorFailed;
+}
+
+// In a catch block: reports the exception to the host; what to return to it.
+template <class Host = opkit_host>
+OPKIT_COLD OPKIT_IMAGE_LOCAL opkit_status ReportFailure() noexcept {
+  const Host* host = g_host;
+  opkit_status status = OPKIT_FAILED;
+  std::string_view text = "it threw something that is not a std::exception";
+  try {
+    throw;
+  } catch (const Error& error) {
+    status = StatusOf(error.code());
+    text = error.what();
+    host->set_error(status, text.data(), text.size());
+  } catch (const std::exception& thrown) {
+    text = thrown.what();
+    host->set_error(status, text.data(), text.size());
+  } catch (...) {
+    host->set_error(status, text.data(), text.size());
+  }
+  if (g_exceptions) g_exceptions->keep();
+  return status;
+}
+
+// Throws what a function of the host's table has failed with.
+template <class Host = opkit_host>
+[[noreturn]] OPKIT_COLD OPKIT_IMAGE_LOCAL void ThrowHostFailure(const Host* host,
+                                                                opkit_status status) {
+  if (g_exceptions) g_exceptions->rethrow();
+  throw Error(CodeOfStatus(status), host->failure_text());
+}
+
+// A loop's body behind a function pointer: what it throws is kept and thrown where the loop began.
+template <class F>
+struct LoopBody {
+  F& f;
+  std::exception_ptr thrown;
+  std::atomic<bool> failed{false};
+
+  static opkit_status Run(void* context, int64_t begin, int64_t end) {
+    auto& self = *static_cast<LoopBody*>(context);
+    try {
+      self.f(begin, end);
+      return OPKIT_OK;
+    } catch (...) {
+      // Relaxed: the loop's end orders this before the only read of `thrown`.
+      if (!self.failed.exchange(true, std::memory_order_relaxed))
+        self.thrown = std::current_exception();
+      return OPKIT_FAILED;
+    }
+  }
+};
+template <class F>
+concept LoopIndexBody = std::is_invocable_v<F&, int64_t>;
+
+// f(begin, end) for ranges that make up [0, n), on the host's threads.
+template <class F, class Host>
+void RunHostRanges(const Host* host, const opkit_call* call, int64_t n, int64_t grain, F f) {
+  LoopBody<F> body{f, {}, {}};
+  const opkit_status status = host->parallel_for(call, n, grain, &LoopBody<F>::Run, &body);
+  if (status == OPKIT_OK) [[likely]]
+    return;
+  if (body.thrown) std::rethrow_exception(body.thrown);
+  ThrowHostFailure(host, status);
+}
+template <class F, class Host>
+void RunHostLoop(const Host* host, const opkit_call* call, int64_t n, int64_t grain, F& f) {
+  if (n <= 0) return;
+  if (n <= grain) {
+    for (int64_t i = 0; i < n; ++i) f(i);
+    return;
+  }
+  RunHostRanges(host, call, n, grain, [&f](int64_t begin, int64_t end) {
+    if constexpr (std::is_trivially_copyable_v<F> && std::is_invocable_v<const F&, int64_t>) {
+      const F body = f;
+      for (int64_t i = begin; i < end; ++i) body(i);
+    } else {
+      for (int64_t i = begin; i < end; ++i) f(i);
+    }
+  });
+}
+
+// Work on its way to a stream.
+template <class F>
+struct LaunchedWork {
+  F work;
+  std::string op;
+
+  static opkit_status Run(void* context) {
+    auto& self = *static_cast<LaunchedWork*>(context);
+    try {
+      self.Work();
+      return OPKIT_OK;
+    } catch (...) {
+      return ReportFailure();
+    }
+  }
+  static void Drop(void* context) { delete static_cast<LaunchedWork*>(context); }
+
+ private:
+  void Work() {
+    try {
+      work();
+    } catch (const Error&) {
+      throw;
+    } catch (const std::exception& thrown) {
+      Error error(ErrorCode::kOperatorFailed,
+                  StrCat("work that operator ", op, " launched threw: ", thrown.what()));
+      error.SetCause(std::current_exception());
+      throw error;
+    }
+  }
+};
+
+}  // namespace detail
+
+// A named part of an operator's own code, for the scope's life: work in it has an identity of its
+// own, below the operator's.
+class OpScope {
+ public:
+  OpScope(const opkit_call* call, const char* name) : host_(call->host), name_(name) {
+    host_->scope_begin(call, name, &scope_);
+  }
+  OpScope(const OpScope&) = delete;
+  OpScope& operator=(const OpScope&) = delete;
+  ~OpScope() { host_->scope_end(&scope_); }
+  const char* name() const { return name_; }
+
+ private:
+  const opkit_host* host_;
+  const char* name_;
+  opkit_scope scope_{};
+};
+
+// The rest of an operator that returned before its outputs were there: Complete or Fail it, once,
+// from any thread. Dropped without, the operator fails. Its tensors and memory last until then.
+class OpCompletion {
+ public:
+  OpCompletion(const opkit_host* host, opkit_completion* completion)
+      : host_(host), completion_(completion) {}
+  OpCompletion(OpCompletion&& other) noexcept
+      : host_(other.host_), completion_(std::exchange(other.completion_, nullptr)) {}
+  OpCompletion& operator=(OpCompletion&& other) noexcept {
+    std::swap(host_, other.host_);
+    std::swap(completion_, other.completion_);
+    return *this;
+  }
+  ~OpCompletion() {
+    if (completion_)
+      End(OPKIT_FAILED, "its completion handle was dropped without Complete() or Fail()");
+  }
+
+  void Complete() { End(OPKIT_OK, ""); }
+  void Fail(const char* text) { End(OPKIT_FAILED, text); }
+  void Fail(const std::string& text) { End(OPKIT_FAILED, text.c_str()); }
+  explicit operator bool() const { return completion_ != nullptr; }
+
+ private:
+  // A second call does nothing.
+  void End(opkit_status status, const char* text) {
+    if (completion_) host_->complete(std::exchange(completion_, nullptr), status, text);
+  }
+  const opkit_host* host_;
+  opkit_completion* completion_;
+};
+
+// Goes on with the work of an operator in a thread of the author's own, for the scope's life:
+// `identity` is what OpResource::invocation said.
+class OpAdoption {
+ public:
+  explicit OpAdoption(const Invocation& identity) {
+    const opkit_invocation token{identity.id, identity.parent,
+                                 static_cast<uint64_t>(identity.kind)};
+    detail::g_host->adopt(&token, &scope_);
+  }
+  OpAdoption(const OpAdoption&) = delete;
+  OpAdoption& operator=(const OpAdoption&) = delete;
+  ~OpAdoption() { detail::g_host->scope_end(&scope_); }
+
+ private:
+  opkit_scope scope_{};
+};
+
+// A handle, copied freely, valid during the call it was given to. Members may be called from any
+// thread of the call, except invoke(), temporary() and random(). A template, so that only what is
+// called is compiled.
+template <class Call>
+class BasicOpResource {
+ public:
+  explicit BasicOpResource(const Call* call) : call_(call) {}
+
+  // For the toolkit, and for what opkit_abi.h has and this class has not.
+  const Call* call() const { return call_; }
+
+  // `bytes` bytes of the device's memory, aligned to 64; each call its own. Freed when the operator
+  // ends, also when it fails; on an asynchronous device when the stream has come past it. Null for
+  // 0 bytes. Errors: kInvalidArgument, kOutOfMemory.
+  void* alloc(int64_t bytes) const {
+    void* memory = nullptr;
+    Check(host()->alloc(call_, bytes, &memory));
+    return memory;
+  }
+  template <class T>
+  T* alloc(int64_t count) const {
+    int64_t bytes = 0;
+    if (__builtin_mul_overflow(count, int64_t{sizeof(T)}, &bytes))
+      Throw(ErrorCode::kOutOfRange, "alloc of ", count, " elements");
+    return static_cast<T*>(alloc(bytes));
+  }
+  // A tensor in such memory.
+  OpTensor temporary(std::span<const int64_t> shape, DType dtype) const {
+    opkit_tensor tensor{};
+    tensor.size = sizeof tensor;
+    Check(host()->temporary(call_, static_cast<int32_t>(dtype), static_cast<int32_t>(shape.size()),
+                            shape.data(), &tensor));
+    return OpTensor(tensor);
+  }
+  OpTensor temporary(std::initializer_list<int64_t> shape, DType dtype) const {
+    return temporary(std::span(shape.begin(), shape.size()), dtype);
+  }
+
+  // The memory declared by setScratch, undefined at the start of every run; null without.
+  void* scratch() const { return call_->scratch; }
+  int64_t scratch_bytes() const { return call_->scratch_bytes; }
+
+  Device device() const {
+    return {static_cast<DeviceType>(call_->device_type), call_->device_index};
+  }
+  // The CPUStream or the cudaStream_t that work goes to; null on the CPU.
+  void* stream() const { return call_->stream; }
+  template <class T>
+  T* stream() const {
+    return static_cast<T*>(call_->stream);
+  }
+  // Runs `work` at its place in the stream; on the CPU, now. What it captures is copied. Error
+  // (kUnsupported) on CUDA, as in parallel_for and invoke: issue work on stream() there.
+  template <class F>
+  void launch(F work) const {
+    if (!call_->asynchronous) return static_cast<void>(work());
+    using Work = detail::LaunchedWork<F>;
+    Check(host()->launch(call_, &Work::Run, &Work::Drop, new Work{std::move(work), call_->op}));
+  }
+  // f(i) for every i in [0, n) on the host's threads; at its place in the stream where there is
+  // one.
+  template <class F>
+  void parallel_for(int64_t n, F f, int64_t grain = 0) const {
+    static_assert(detail::LoopIndexBody<F>,
+                  "parallel_for: the body must be callable as f(int64_t index)");
+    if (!call_->asynchronous) return detail::RunHostLoop(host(), call_, n, grain, f);
+    launch([n, f = std::move(f), grain, host = host()]() mutable {
+      detail::RunHostLoop(host, static_cast<const Call*>(nullptr), n, grain, f);
+    });
+  }
+
+  // One sequence for each run, whose numbers SetSeed and the operator's name decide.
+  RandomGenerator& random() const {
+    static_assert(sizeof(RandomGenerator) <= 7 * sizeof(uint64_t));
+    uint64_t* room = const_cast<Call*>(call_)->author;
+    if (!room[7]) {
+      room[7] = 1;
+      return *new (room) RandomGenerator(random(0));
+    }
+    return *std::launder(reinterpret_cast<RandomGenerator*>(room));
+  }
+  // Independent sequences, for instance one for each row of a parallel loop.
+  RandomGenerator random(uint64_t stream) const {
+    return RandomGenerator(call_->random_seed, stream);
+  }
+
+  template <class... Parts>
+  void log(LogLevel level, const Parts&... parts) const {
+    host()->log(call_, static_cast<int32_t>(level), StrCat(parts...).c_str());
+  }
+  [[nodiscard]] OpScope scope(const char* name) const { return OpScope(call_, name); }
+  // What this thread's work counts as; OpAdoption goes on with it in another.
+  Invocation invocation() const {
+    opkit_invocation now{};
+    host()->invocation(&now);
+    return {now.id, now.parent, static_cast<InvocationKind>(now.kind)};
+  }
+
+  // For operators with setAsync(): the function may return before its outputs are there, and
+  // whoever holds this completes it. At most once in a call. Error: kFailedPrecondition.
+  OpCompletion defer() const {
+    opkit_completion* completion = nullptr;
+    Check(host()->defer(call_, &completion));
+    return OpCompletion(host(), completion);
+  }
+
+  // Runs another operator on these tensors, writing into the outputs given. Kept ready from one run
+  // to the next. On a CPU stream it runs at its place in the stream. Errors: as Invoke;
+  // kInvalidArgument when an output has another dtype or shape than the result.
+  //
+  //   res.invoke("Add", {inputs[0], inputs[1]}, {outputs[0]});
+  void invoke(std::string_view op, std::span<const OpTensor> inputs,
+              std::span<const OpTensor> outputs, const Arguments& args = {}) const {
+    const std::string name(op);
+    const detail::AbiAttributes attributes(args);
+    Check(host()->invoke(call_, name.c_str(), inputs.size(), Views(inputs), outputs.size(),
+                         Views(outputs), attributes.size(), attributes.data()));
+  }
+  void invoke(std::string_view op, std::initializer_list<OpTensor> inputs,
+              std::initializer_list<OpTensor> outputs, const Arguments& args = {}) const {
+    invoke(op, std::span(inputs.begin(), inputs.size()), std::span(outputs.begin(), outputs.size()),
+           args);
+  }
+
+ private:
+  const opkit_host* host() const { return call_->host; }
+  void Check(opkit_status status) const {
+    if (status != OPKIT_OK) [[unlikely]]
+      detail::ThrowHostFailure(host(), status);
+  }
+  static const opkit_tensor* Views(std::span<const OpTensor> tensors) {
+    return tensors.empty() ? nullptr : &tensors.data()->view();
+  }
+
+  const Call* call_;
+};
+using OpResource = BasicOpResource<opkit_call>;
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_ABI_OP_RESOURCE_HPP_

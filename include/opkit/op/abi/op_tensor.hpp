@@ -1,0 +1,186 @@
+// OpTensor and Status: what a function operator is called with and what it answers. Over the plain
+// structs of opkit_abi.h, so that the same function serves the program and a shared library.
+#ifndef OPKIT_OP_ABI_OP_TENSOR_HPP_
+#define OPKIT_OP_ABI_OP_TENSOR_HPP_
+
+#include <span>
+
+#include "opkit/abi/opkit_abi.h"
+#include "opkit/core/tensor.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+// What a function may answer instead of a Status.
+enum ReturnValue : int { FAIL = 0, SUCCESS = 1 };
+using MXReturnValue = ReturnValue;
+
+// Success, or a failure with its text. One pointer, null for a success.
+class [[nodiscard]] OpStatus {
+ public:
+  OpStatus() = default;
+  OpStatus(ReturnValue value) {  // NOLINT: `return SUCCESS;`
+    if (value != SUCCESS) [[unlikely]]
+      Fail({});
+  }
+  template <class... Parts>
+  static OpStatus Failure(const Parts&... parts) {
+    OpStatus status;
+    status.Fail(StrCat(parts...));
+    return status;
+  }
+  bool ok() const { return !message_; }
+  // Empty for a success.
+  std::string message() const { return message_ ? message_->value : std::string(); }
+
+ private:
+  OPKIT_COLD void Fail(std::string text) {
+    message_ = detail::IntrusivePtr<Message>(new Message(std::move(text)));
+  }
+  using Message = detail::Shared<std::string>;
+  detail::IntrusivePtr<Message> message_;
+};
+#ifndef Status  // X11 makes it a macro for int, which functions may return as well
+using Status = OpStatus;
+#endif
+
+namespace detail {
+
+// The functions that operators of this image are served by: the program's own table, or in a
+// library the one it was loaded with. Null before there is one.
+OPKIT_IMAGE_LOCAL inline constinit const opkit_host* g_host = nullptr;
+
+}  // namespace detail
+
+// Text that explains a FAIL, one for each thread: OPKIT_ERROR_MSG << "k is " << k; return FAIL;
+// It is empty at the start of every call, and kept by the host: a thread-local string of a library
+// would keep the library in the process.
+class OPKIT_IMAGE_LOCAL ErrorMessageStream {
+ public:
+  template <class T>
+  const ErrorMessageStream& operator<<(const T& value) const {
+    if (const opkit_host* host = detail::g_host) {
+      const std::string text = StrCat(value);
+      host->add_error(text.data(), text.size());
+    }
+    return *this;
+  }
+};
+inline ErrorMessageStream ErrorMessage() { return {}; }
+
+// How a result is to be stored.
+enum class OpReq : uint8_t {
+  kNone = OPKIT_REQ_NONE,        // nobody wants it: there is no memory
+  kWrite = OPKIT_REQ_WRITE,      //
+  kInplace = OPKIT_REQ_INPLACE,  // the memory is that of an input, which the schema allows
+  kAdd = OPKIT_REQ_ADD,          // onto what is there; only for operators with setAcceptAdd()
+};
+inline const char* ToString(OpReq req) {
+  constexpr const char* kNames[] = {"none", "write", "in-place", "add"};
+  return kNames[static_cast<int>(req)];
+}
+
+// A tensor as a function sees it: a view, copied freely, valid until its operator runs again. An
+// input or output that the node leaves out has no dtype and no data.
+class OpTensor {
+ public:
+  OpTensor() = default;
+  // Views memory that outlives it; `shape` and `strides` (in elements) too.
+  OpTensor(void* data, DType dtype, std::span<const int64_t> shape,
+           std::span<const int64_t> strides, Device device = {}, OpReq req = OpReq::kWrite)
+      : OpTensor(data, dtype, shape.data(), strides.data(), static_cast<int>(shape.size()), device,
+                 req) {}
+  OpTensor(void* data, DType dtype, const int64_t* shape, const int64_t* strides, int rank,
+           Device device = {}, OpReq req = OpReq::kWrite)
+      : view_{sizeof view_,
+              nullptr,
+              data,
+              shape,
+              strides,
+              rank,
+              static_cast<int32_t>(dtype),
+              static_cast<int32_t>(device.type),
+              device.index,
+              static_cast<int32_t>(req),
+              0,
+              nullptr} {}
+  // As much of it as its maker's version has.
+  explicit OpTensor(const opkit_tensor& view) {
+    std::memcpy(&view_, &view, view.size < sizeof view_ ? view.size : sizeof view_);
+    view_.size = sizeof view_;
+  }
+
+  // The first element; element (i, j, …) is at data[i * strides[0] + j * strides[1] + …]. Writable
+  // in outputs and in mutated inputs. Error (kTypeMismatch) for another T.
+  template <Element T>
+  T* data() const {
+    if (dtype() != kDTypeOf<T>) [[unlikely]]
+      WrongType(kDTypeOf<T>);
+    return static_cast<T*>(view_.data);
+  }
+  void* raw_data() const { return view_.data; }
+  bool has_value() const { return view_.dtype != OPKIT_UNDEFINED; }
+
+  // Templates, so that the first std::span, a dear one, is made by who asks for it.
+  template <class Extents = std::span<const int64_t>>
+  Extents shape() const {
+    return Extents(view_.shape, static_cast<size_t>(view_.rank));
+  }
+  // In elements.
+  template <class Extents = std::span<const int64_t>>
+  Extents strides() const {
+    return Extents(view_.strides, static_cast<size_t>(view_.rank));
+  }
+  int64_t stride(int axis) const { return view_.strides[axis < 0 ? axis + view_.rank : axis]; }
+  int rank() const { return view_.rank; }
+  int64_t dim(int axis) const { return view_.shape[axis < 0 ? axis + view_.rank : axis]; }
+  // Number of elements.
+  int64_t size() const {
+    int64_t count = 1;
+    for (int i = 0; i < view_.rank; ++i) count *= view_.shape[i];
+    return count;
+  }
+  int64_t nbytes() const { return size() * ItemSize(dtype()); }
+  bool is_dense() const {
+    int64_t step = 1;
+    for (int i = view_.rank - 1; i >= 0; --i) {
+      if (view_.shape[i] != 1 && view_.strides[i] != step) return false;
+      step *= view_.shape[i] > 0 ? view_.shape[i] : 1;
+    }
+    return true;
+  }
+  DType dtype() const { return static_cast<DType>(view_.dtype); }
+  Device device() const { return {static_cast<DeviceType>(view_.device_type), view_.device_index}; }
+  OpReq req() const { return static_cast<OpReq>(view_.req); }
+
+  friend std::string ToString(const OpTensor& tensor) {
+    if (!tensor.has_value()) return "(none)";
+    const opkit_tensor& view = tensor.view_;
+    return StrCat(tensor.dtype(), std::vector<int64_t>(view.shape, view.shape + view.rank), " on ",
+                  tensor.device());
+  }
+
+  // For the toolkit: the tensor that is viewed, where there is one.
+  const Tensor* tensor() const { return static_cast<const Tensor*>(view_.host); }
+  void Bind(const Tensor* tensor) { view_.host = tensor; }
+  const opkit_tensor& view() const { return view_; }
+
+ private:
+  [[noreturn]] OPKIT_COLD void WrongType(DType wanted) const {
+    if (!has_value())
+      Throw(ErrorCode::kUninitialized, "a tensor that the node leaves out is accessed as ", wanted,
+            "; ask has_value() first");
+    Throw(ErrorCode::kTypeMismatch, "tensor ", *this, " is accessed as ", wanted);
+  }
+
+  opkit_tensor view_{
+      sizeof(opkit_tensor), nullptr, nullptr, nullptr, nullptr, 0, 0, 1, 0, 0, 0, nullptr};
+};
+static_assert(sizeof(OpTensor) == sizeof(opkit_tensor), "arrays of one are arrays of the other");
+using MXTensor = OpTensor;
+
+}  // namespace opkit
+
+// Explains the FAIL that follows: OPKIT_ERROR_MSG << "expected 2 axes, found " << rank;
+#define OPKIT_ERROR_MSG ::opkit::ErrorMessage()
+
+#endif  // OPKIT_OP_ABI_OP_TENSOR_HPP_

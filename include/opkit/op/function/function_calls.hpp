@@ -1,0 +1,317 @@
+// How the host calls the functions of a FunctionOpRecord: what they fail with becomes an Error that
+// names them, and what they infer is checked against the node.
+#ifndef OPKIT_OP_FUNCTION_FUNCTION_CALLS_HPP_
+#define OPKIT_OP_FUNCTION_FUNCTION_CALLS_HPP_
+
+#include "opkit/op/abi/host_table.hpp"
+#include "opkit/op/function_op.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+namespace detail {
+
+using FunctionRecord = IntrusivePtr<FunctionOpRecord>;
+
+// What answers for a record whose operator is described by more than functions: in place of its
+// parse_attrs, infer_type and infer_shape, mutate_inputs, scratch.
+class FunctionHooks : public RefCounted {
+ public:
+  virtual std::pair<int, int> Arity(const Arguments& args) = 0;
+  virtual bool InfersTypes() const = 0;
+  virtual bool InfersShapes() const = 0;
+  virtual void Infer(InferenceContext& context) = 0;
+  virtual std::vector<int> MutatedInputs(const OperatorDef& def) = 0;
+  virtual int64_t Scratch(const OperatorDef& def, std::span<const TensorInfo> inputs) = 0;
+};
+// A state that is reached by a C function: what a library's kernels are run through.
+class DirectState : public StatefulOp {
+ public:
+  using Function = opkit_status (*)(void* instance, const opkit_call* call);
+  virtual Function direct(FunctionPass pass) const = 0;
+  virtual void* instance() const = 0;
+};
+
+template <class Record>
+FunctionHooks* HooksOf(const Record& record) {
+  return static_cast<FunctionHooks*>(record.hooks.get());
+}
+template <class Record>
+bool InfersShapes(const Record& record) {
+  return record.hooks ? HooksOf(record)->InfersShapes() : static_cast<bool>(record.infer_shape);
+}
+template <class Record>
+bool InfersTypes(const Record& record) {
+  return record.hooks ? HooksOf(record)->InfersTypes() : static_cast<bool>(record.infer_type);
+}
+
+// "my_gemm", "my_gemm of library libmy_ops.so".
+template <class Record>
+std::string NameOf(const Record& record) {
+  return record.library.empty() ? record.name : StrCat(record.name, " of library ", record.library);
+}
+
+template <class Record>
+[[noreturn]] OPKIT_COLD void ThrowFunctionFailed(const Record& record, const char* what,
+                                                 const OpStatus& status) {
+  std::string text = status.message();
+  if (const std::string& more = CurrentHostError().text; !more.empty())
+    text += (text.empty() ? "" : ": ") + more;
+  if (text.empty()) text = "it returned FAIL; say why with OPKIT_ERROR_MSG << \"…\"";
+  Throw(ErrorCode::kOperatorFailed, what, " of operator ", NameOf(record), " failed: ", text);
+}
+
+// Why a function of the C ABI has failed with `status`.
+OPKIT_COLD inline std::string ReasonOf(opkit_status status) {
+  const std::string& text = CurrentHostError().text;
+  if (!text.empty()) return text;
+  if (status == OPKIT_FAILED) return "it returned FAIL; say why with OPKIT_ERROR_MSG << \"…\"";
+  return StrCat("it returned status ", status, " without a text");
+}
+// Calls a function of a library, which ought not to throw. What it throws all the same is kept as
+// text, because the exception's own code goes with the library.
+template <class Call>
+opkit_status CallGuarded(Call call) {
+  try {
+    return call();
+  } catch (const std::exception& thrown) {
+    CurrentHostError().text = StrCat("it threw across the ABI: ", thrown.what());
+  } catch (...) {
+    CurrentHostError().text = "it threw across the ABI something that is not a std::exception";
+  }
+  return OPKIT_FAILED;
+}
+// What a function of the C ABI has reported.
+template <class Record>
+[[noreturn]] OPKIT_COLD void ThrowStatus(const Record& record, const char* what,
+                                         opkit_status status) {
+  CurrentHostError().text = ReasonOf(status);
+  if (CodeOfStatus(status) == ErrorCode::kOperatorFailed)
+    ThrowFunctionFailed(record, what, OpStatus(FAIL));
+  Error error(CodeOfStatus(status), std::exchange(CurrentHostError().text, {}));
+  throw error.AddContext(StrCat("in ", what, " of operator ", NameOf(record)));
+}
+
+// In a catch block: what one of the record's functions has thrown becomes an Error that names it.
+template <class Record>
+[[noreturn]] OPKIT_COLD void RethrowFromFunction(const Record& record, const char* what) {
+  try {
+    throw;
+  } catch (Error& error) {
+    error.AddContext(StrCat("in ", what, " of operator ", NameOf(record)));
+    throw;
+  } catch (const std::exception& thrown) {
+    Error error(ErrorCode::kOperatorFailed,
+                StrCat(what, " of operator ", NameOf(record), " threw: ", thrown.what()));
+    error.SetCause(std::current_exception());
+    throw error;
+  } catch (...) {
+    Error error(ErrorCode::kOperatorFailed, StrCat(what, " of operator ", NameOf(record),
+                                                   " threw something that is not a "
+                                                   "std::exception"));
+    error.SetCause(std::current_exception());
+    throw error;
+  }
+}
+// Calls one of the record's functions: what it fails with or throws becomes an Error that names it.
+template <class Record, class Call>
+void CallFunction(const Record& record, const char* what, Call&& call) {
+  HostErrorScope message;
+  const OpStatus status = [&] {
+    try {
+      return call();
+    } catch (...) {
+      RethrowFromFunction(record, what);
+    }
+  }();
+  if (!status.ok()) [[unlikely]]
+    ThrowFunctionFailed(record, what, status);
+}
+// As above for inference while something is still unknown, where a failure only means: not yet.
+template <class Record, class Call>
+bool TryFunction(const Record& record, const char* what, bool all_known, Call&& call) {
+  if (all_known) {
+    CallFunction(record, what, call);
+    return true;
+  }
+  HostErrorScope message;
+  try {
+    return call().ok();
+  } catch (...) {
+    return false;
+  }
+}
+
+// {inputs, outputs} of the operator; -1 where parseAttrs leaves one open.
+template <class Record>
+std::pair<int, int> FunctionArity(Record& record, const Arguments& args) {
+  int inputs = -1, outputs = -1;
+  if (!record.problem.empty()) Throw(ErrorCode::kInvalidArgument, record.problem);
+  if (FunctionHooks* hooks = HooksOf(record)) return hooks->Arity(args);
+  if (record.parse_attrs)
+    CallFunction(record, "parseAttrs",
+                 [&] { return record.parse_attrs(AttrMap(args), &inputs, &outputs); });
+  return {inputs, outputs};
+}
+
+template <class Record>
+std::vector<int> FunctionMutatedInputs(Record& record, const OperatorDef& def) {
+  std::vector<int> inputs;
+  if (FunctionHooks* hooks = HooksOf(record)) return hooks->MutatedInputs(def);
+  if (record.mutate_inputs)
+    CallFunction(record, "mutateInputs",
+                 [&] { return record.mutate_inputs(AttrMap(def.args()), inputs); });
+  for (int input : inputs)
+    if (input < 0)
+      Throw(ErrorCode::kInvalidArgument, "mutateInputs of operator ", record.name, " names input ",
+            input);
+  return inputs;
+}
+
+template <class AnyShape>
+std::vector<int64_t> KnownExtents(const AnyShape& shape) {
+  std::vector<int64_t> extents;
+  if (shape.has_rank())
+    for (const Dim& dim : shape.dims()) extents.push_back(dim.is_known() ? dim.value() : -1);
+  return extents;
+}
+template <class Infos>
+ShapeVectors KnownShapes(const Infos& infos) {
+  ShapeVectors shapes;
+  for (const TensorInfo& info : infos) shapes.push_back(KnownExtents(info.shape));
+  return shapes;
+}
+template <class Extents>
+SymbolicShape ShapeOfExtents(const Extents& extents) {
+  std::vector<Dim> dims;
+  for (int64_t extent : extents) dims.push_back(extent < 0 ? Dim() : Dim(extent));
+  return SymbolicShape(std::move(dims));
+}
+template <class Record>
+void CheckCount(const Record& record, const char* function, const char* what, size_t found,
+                size_t expected) {
+  if (found != expected)
+    Throw(ErrorCode::kInvalidArgument, function, " of operator ", NameOf(record), " answered for ",
+          found, " ", what, ", but the node has ", expected);
+}
+
+// Without setInferType every output has the dtype of the first input.
+template <class Record>
+void InferFunctionTypes(Record& record, const AttrMap& attrs, InferenceContext& context) {
+  if (!record.infer_type) {
+    for (int o = 0; o < context.num_outputs() && context.num_inputs() > 0; ++o)
+      context.SetOutput(o, context.input_dtype(0), {});
+    return;
+  }
+  std::vector<DType> inputs, outputs;
+  bool all_known = true;
+  for (int i = 0; i < context.num_inputs(); ++i) {
+    inputs.push_back(context.input_dtype(i));
+    all_known &= inputs.back() != DType::kUndefined || !context.HasInput(i);
+  }
+  for (const TensorInfo& output : context.outputs()) outputs.push_back(output.dtype);
+  const size_t num_inputs = inputs.size(), num_outputs = outputs.size();
+  if (!TryFunction(record, "inferType", all_known,
+                   [&] { return record.infer_type(attrs, inputs, outputs); }))
+    return;
+  CheckCount(record, "inferType", "inputs", inputs.size(), num_inputs);
+  CheckCount(record, "inferType", "outputs", outputs.size(), num_outputs);
+  for (size_t i = 0; i < num_inputs; ++i)
+    if (context.HasInput(static_cast<int>(i))) context.SetInput(static_cast<int>(i), inputs[i], {});
+  for (size_t o = 0; o < num_outputs; ++o) context.SetOutput(static_cast<int>(o), outputs[o], {});
+}
+
+// An empty answer for an output is a scalar when the ranks of all inputs are known, and unknown
+// otherwise.
+template <class Record>
+void InferFunctionShapes(Record& record, const AttrMap& attrs, InferenceContext& context) {
+  if (!record.infer_shape) return;
+  bool ranks_known = true, all_known = true, anything = context.num_inputs() == 0;
+  for (int i = 0; i < context.num_inputs(); ++i) {
+    if (!context.HasInput(i)) continue;
+    const SymbolicShape& shape = context.input_shape(i);
+    ranks_known &= shape.has_rank();
+    all_known &= shape.is_known();
+    anything |= shape.has_rank();
+  }
+  for (const TensorInfo& output : context.outputs()) anything |= output.shape.has_rank();
+  if (!anything) return;
+  ShapeVectors inputs = KnownShapes(context.inputs()), outputs = KnownShapes(context.outputs());
+  const size_t num_inputs = inputs.size(), num_outputs = outputs.size();
+  if (!TryFunction(record, "inferShape", all_known,
+                   [&] { return record.infer_shape(attrs, inputs, outputs); }))
+    return;
+  CheckCount(record, "inferShape", "inputs", inputs.size(), num_inputs);
+  CheckCount(record, "inferShape", "outputs", outputs.size(), num_outputs);
+  for (int i = 0; i < context.num_inputs(); ++i)
+    if (const auto& extents = inputs[static_cast<size_t>(i)];
+        context.HasInput(i) && !extents.empty())
+      context.SetInput(i, DType::kUndefined, ShapeOfExtents(extents));
+  for (int o = 0; o < context.num_outputs(); ++o)
+    if (const auto& extents = outputs[static_cast<size_t>(o)]; ranks_known || !extents.empty())
+      context.SetOutput(o, DType::kUndefined, ShapeOfExtents(extents));
+}
+
+template <class Record>
+void InferFunction(Record& record, const AttrMap& attrs, FunctionPass pass,
+                   InferenceContext& context) {
+  if (pass == FunctionPass::kForward) {
+    if (FunctionHooks* hooks = HooksOf(record)) return hooks->Infer(context);
+    InferFunctionTypes(record, attrs, context);
+    InferFunctionShapes(record, attrs, context);
+    return;
+  }
+  // Output gradients, inputs, outputs -> input gradients.
+  const int inputs = context.num_outputs(), outputs = (context.num_inputs() - inputs) / 2;
+  auto same = [&](int value, int gradient_in, int gradient_out) {
+    if (!context.HasInput(value)) return;
+    const TensorInfo info = context.input(value);
+    if (gradient_out >= 0) context.SetOutput(gradient_out, info.dtype, info.shape);
+    if (gradient_in >= 0 && context.HasInput(gradient_in))
+      context.SetInput(gradient_in, info.dtype, info.shape);
+  };
+  for (int i = 0; i < inputs; ++i) same(outputs + i, -1, i);
+  for (int o = 0; o < outputs; ++o) same(outputs + inputs + o, o, -1);
+}
+
+// Bytes of scratch for inputs whose shapes are all known.
+template <class Record>
+int64_t ForwardScratch(Record& record, const OperatorDef& def, std::span<const TensorInfo> inputs) {
+  if (FunctionHooks* hooks = HooksOf(record)) return hooks->Scratch(def, inputs);
+  if (!record.scratch) return 0;
+  int64_t bytes = 0;
+  CallFunction(record, "setScratch's function", [&] {
+    bytes = record.scratch(AttrMap(def.args()), KnownShapes(inputs));
+    return bytes >= 0 ? OpStatus() : OpStatus::Failure("it asked for ", bytes, " bytes");
+  });
+  return bytes;
+}
+// A backward node has that of the forward node whose inputs and outputs come with it. 0 while what
+// it depends on is not known.
+template <class Record>
+int64_t FunctionScratch(Record& record, FunctionPass pass, const OperatorDef& def,
+                        std::span<const TensorInfo> inputs) {
+  const auto known = [&](size_t first, size_t count) {
+    for (size_t i = first; i < first + count; ++i)
+      if (!def.inputs()[i].empty() && !inputs[i].shape.is_known()) return false;
+    return true;
+  };
+  if (pass == FunctionPass::kForward)
+    return known(0, inputs.size()) ? ForwardScratch(record, def, inputs) : 0;
+  const size_t num_inputs = def.outputs().size();
+  if (def.inputs().size() < num_inputs) return 0;
+  const size_t num_outputs = (def.inputs().size() - num_inputs) / 2;
+  if (!known(num_outputs, num_inputs)) return 0;
+  const auto names = def.inputs().begin() + static_cast<std::ptrdiff_t>(num_outputs);
+  const auto middle = names + static_cast<std::ptrdiff_t>(num_inputs);
+  return ForwardScratch(
+      record,
+      OperatorDef(record.name, {names, middle},
+                  {middle, middle + static_cast<std::ptrdiff_t>(num_outputs)}, def.args())
+          .Device(def.device()),
+      inputs.subspan(num_outputs, num_inputs));
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_FUNCTION_FUNCTION_CALLS_HPP_

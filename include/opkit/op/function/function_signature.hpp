@@ -1,0 +1,449 @@
+// The signatures that function operators may have, read at compile time and adapted to one erased
+// form each. The fast forms are passed through; the others copy maps and vectors at every call.
+#ifndef OPKIT_OP_FUNCTION_FUNCTION_SIGNATURE_HPP_
+#define OPKIT_OP_FUNCTION_FUNCTION_SIGNATURE_HPP_
+
+#include "opkit/base/unique_function.hpp"
+
+#include "opkit/op/abi/attr_map.hpp"
+#include "opkit/op/abi/op_resource.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+class OperatorDef;
+
+// Where an operator with state will run.
+struct OpContext {
+  Device device;
+  const OperatorDef* def = nullptr;  // the node: in the program that runs it
+  const opkit_node* node = nullptr;  // the same, in a library
+};
+
+// Whether an operator runs the forward or the backward functions of its record.
+enum class FunctionPass : uint8_t { kForward, kBackward };
+
+// An operator that keeps something between its runs. Made by setCreateOpState's function once for
+// each operator instance, and destroyed with it.
+class StatefulOp : public detail::RefCounted {
+ public:
+  // Runs either pass without allocating; by default Forward and Backward, whose vectors are made at
+  // every call.
+  virtual OpStatus Run(FunctionPass pass, std::span<const OpTensor> inputs,
+                       std::span<OpTensor> outputs, OpResource& resource);
+  virtual int Forward(std::vector<OpTensor> inputs, std::vector<OpTensor> outputs,
+                      const OpResource& resource) {
+    static_cast<void>(inputs), static_cast<void>(outputs), static_cast<void>(resource);
+    OPKIT_ERROR_MSG << "its StatefulOp overrides neither Forward nor Run";
+    return FAIL;
+  }
+  // Inputs: gradients of the outputs, the inputs, the outputs. Outputs: gradients of the inputs.
+  virtual int Backward(std::vector<OpTensor> inputs, std::vector<OpTensor> outputs,
+                       const OpResource& resource) {
+    static_cast<void>(inputs), static_cast<void>(outputs), static_cast<void>(resource);
+    OPKIT_ERROR_MSG << "its StatefulOp does not override Backward";
+    return FAIL;
+  }
+};
+
+// Shapes of inputs or outputs; an extent of -1 is unknown, and so is the rank of an empty one
+// before its value is known.
+using ShapeVectors = std::vector<std::vector<int64_t>>;
+
+using ForwardFunction = UniqueFunction<OpStatus(const AttrMap&, std::span<const OpTensor>,
+                                                std::span<OpTensor>, OpResource&)>;
+using ParseAttrsFunction = UniqueFunction<OpStatus(const AttrMap&, int* num_in, int* num_out)>;
+using InferTypeFunction =
+    UniqueFunction<OpStatus(const AttrMap&, std::vector<DType>& in, std::vector<DType>& out)>;
+using InferShapeFunction =
+    UniqueFunction<OpStatus(const AttrMap&, ShapeVectors& in, ShapeVectors& out)>;
+using MutateInputsFunction = UniqueFunction<OpStatus(const AttrMap&, std::vector<int>& inputs)>;
+using CreateStateFunction =
+    UniqueFunction<OpStatus(const AttrMap&, const OpContext&, detail::IntrusivePtr<StatefulOp>&)>;
+using ScratchFunction = UniqueFunction<int64_t(const AttrMap&, const ShapeVectors& in)>;
+
+namespace detail {
+
+template <class... Types>
+struct TypeList {};
+
+template <class R, class... P>
+struct SignatureParts {
+  using Return = R;
+  using Parameters = TypeList<P...>;
+};
+struct UnreadableSignature {
+  using Return = UnreadableSignature;
+  using Parameters = TypeList<>;
+};
+template <class F>
+struct MemberSignature : UnreadableSignature {};
+template <class C, class R, class... P>
+struct MemberSignature<R (C::*)(P...)> : SignatureParts<R, P...> {};
+template <class C, class R, class... P>
+struct MemberSignature<R (C::*)(P...) const> : SignatureParts<R, P...> {};
+template <class C, class R, class... P>
+struct MemberSignature<R (C::*)(P...) noexcept> : SignatureParts<R, P...> {};
+template <class C, class R, class... P>
+struct MemberSignature<R (C::*)(P...) const noexcept> : SignatureParts<R, P...> {};
+
+// Of a function pointer, or of a function object whose operator() is neither overloaded nor
+// generic.
+template <class F>
+struct FunctionSignature : UnreadableSignature {};
+template <class R, class... P>
+struct FunctionSignature<R (*)(P...)> : SignatureParts<R, P...> {};
+template <class R, class... P>
+struct FunctionSignature<R (*)(P...) noexcept> : SignatureParts<R, P...> {};
+template <class F>
+  requires requires { &F::operator(); }
+struct FunctionSignature<F> : MemberSignature<decltype(&F::operator())> {};
+
+template <class F>
+using FunctionReturn = typename FunctionSignature<F>::Return;
+template <class F>
+using FunctionParameters = typename FunctionSignature<F>::Parameters;
+
+template <class R>
+inline constexpr bool kIsReturn =
+    std::is_void_v<R> || std::is_same_v<R, int> || std::is_same_v<R, bool> ||
+    std::is_same_v<R, ReturnValue> || std::is_same_v<R, OpStatus>;
+
+template <class F, class... Args>
+OpStatus CallForStatus(F& f, Args&&... args) {
+  using R = FunctionReturn<F>;
+  if constexpr (std::is_void_v<R>) {
+    f(std::forward<Args>(args)...);
+    return {};
+  } else if constexpr (std::is_same_v<R, OpStatus>) {
+    return f(std::forward<Args>(args)...);
+  } else {
+    const int value = static_cast<int>(f(std::forward<Args>(args)...));
+    if (value == SUCCESS || value == FAIL) return static_cast<ReturnValue>(value);
+    return OpStatus::Failure("it returned ", value, "; 1 is SUCCESS and 0 is FAIL");
+  }
+}
+
+}  // namespace detail
+
+inline OpStatus StatefulOp::Run(FunctionPass pass, std::span<const OpTensor> inputs,
+                                std::span<OpTensor> outputs, OpResource& resource) {
+  auto call = [&](std::vector<OpTensor> ins, std::vector<OpTensor> outs) {
+    return pass == FunctionPass::kForward ? Forward(std::move(ins), std::move(outs), resource)
+                                          : Backward(std::move(ins), std::move(outs), resource);
+  };
+  return detail::CallForStatus(call, std::vector<OpTensor>(inputs.begin(), inputs.end()),
+                               std::vector<OpTensor>(outputs.begin(), outputs.end()));
+}
+
+namespace detail {
+
+// P without reference or pointer, where it is a T passed by value, reference or pointer.
+template <class P>
+using Pointee = std::remove_cv_t<std::remove_pointer_t<std::remove_reference_t<P>>>;
+template <class P>
+inline constexpr bool kIsPassed =
+    !std::is_rvalue_reference_v<P> &&
+    !(std::is_reference_v<P> && std::is_pointer_v<std::remove_reference_t<P>>);
+// What the function writes to P reaches the caller.
+template <class P>
+inline constexpr bool kIsWritable =
+    (std::is_lvalue_reference_v<P> ||
+     std::is_pointer_v<P>)&&!std::is_const_v<std::remove_pointer_t<std::remove_reference_t<P>>>;
+
+// `object`, passed as P.
+template <class P, class T>
+P PassAs(T& object) {
+  if constexpr (std::is_pointer_v<P>) {
+    return &object;
+  } else if constexpr (std::is_reference_v<P>) {
+    return object;
+  } else {
+    return std::move(object);
+  }
+}
+
+// Attributes: const AttrMap&, or a map of strings by value or const reference.
+template <class P>
+constexpr bool IsAttrs() {
+  using Map = std::remove_cvref_t<P>;
+  constexpr bool kReadOnly =
+      !std::is_reference_v<P> ||
+      (std::is_lvalue_reference_v<P> && std::is_const_v<std::remove_reference_t<P>>);
+  if constexpr (std::is_same_v<Map, AttrMap>) {
+    return kReadOnly && std::is_reference_v<P>;
+  } else {
+    return kReadOnly && StringMap<Map>;
+  }
+}
+template <class P>
+const std::remove_cvref_t<P>& PassAttrs(const AttrMap& attrs) {
+  using Map = std::remove_cvref_t<P>;
+  if constexpr (std::is_same_v<Map, AttrMap>) {
+    return attrs;
+  } else {
+    return attrs.As<Map>();
+  }
+}
+
+// Tensors: a span, or a vector by value, reference or pointer.
+template <class P, bool kInputs>
+inline constexpr bool kIsTensors =
+    std::is_same_v<std::remove_cvref_t<P>, std::span<const OpTensor>> ||
+    (!kInputs && std::is_same_v<std::remove_cvref_t<P>, std::span<OpTensor>>) ||
+    (kIsPassed<P> && std::is_same_v<Pointee<P>, std::vector<OpTensor>>);
+
+template <class P, class Span>
+class TensorsArg {
+ public:
+  explicit TensorsArg(Span tensors) : items_(tensors.begin(), tensors.end()) {}
+  P Get() { return PassAs<P>(items_); }
+
+ private:
+  std::vector<OpTensor> items_;
+};
+template <class P, class Span>
+  requires(!std::is_same_v<Pointee<P>, std::vector<OpTensor>>)
+class TensorsArg<P, Span> {
+ public:
+  explicit TensorsArg(Span tensors) : tensors_(tensors) {}
+  std::remove_cvref_t<P> Get() const { return tensors_; }
+
+ private:
+  Span tensors_;
+};
+
+// Types as DType, or as int with -1 for unknown.
+template <class P>
+inline constexpr bool kIsTypes = kIsPassed<P> && (std::is_same_v<Pointee<P>, std::vector<int>> ||
+                                                  std::is_same_v<Pointee<P>, std::vector<DType>>);
+template <class P>
+class TypesArg {
+ public:
+  explicit TypesArg(const std::vector<DType>& types) {
+    for (DType type : types) {
+      const bool unknown = std::is_same_v<Item, int> && type == DType::kUndefined;
+      items_.push_back(unknown ? static_cast<Item>(-1) : static_cast<Item>(type));
+    }
+  }
+  P Get() { return PassAs<P>(items_); }
+  void Store(std::vector<DType>& types, const char* what) const {
+    if constexpr (kIsWritable<P>) {
+      types.clear();
+      for (size_t i = 0; i < items_.size(); ++i) {
+        const int type = static_cast<int>(items_[i]);
+        if (type < -1 || type >= kNumDTypes)
+          Throw(ErrorCode::kInvalidArgument, "inferType says ", type, " for ", what, " ", i,
+                ", which is no DType; -1 is unknown");
+        types.push_back(type < 0 ? DType::kUndefined : static_cast<DType>(type));
+      }
+    }
+  }
+
+ private:
+  using Item = typename Pointee<P>::value_type;
+  std::vector<Item> items_;
+};
+
+// Shapes of int64_t or unsigned int. An unknown extent is -1 in both: 4294967295 as unsigned int.
+template <class P>
+inline constexpr bool kIsShapes =
+    kIsPassed<P> && (std::is_same_v<Pointee<P>, ShapeVectors> ||
+                     std::is_same_v<Pointee<P>, std::vector<std::vector<unsigned int>>>);
+template <class P>
+class ShapesArg {
+  using Extent = typename Pointee<P>::value_type::value_type;
+  static constexpr bool kNarrow = std::is_same_v<Extent, unsigned int>;
+  static constexpr int64_t kUnknownNarrow = 0xffffffff;
+
+ public:
+  ShapesArg(const ShapeVectors& shapes, const char* what) {
+    for (size_t i = 0; i < shapes.size(); ++i) {
+      auto& item = items_.emplace_back();
+      for (int64_t extent : shapes[i]) {
+        if (kNarrow && extent >= kUnknownNarrow)
+          Throw(ErrorCode::kOutOfRange, "extent ", extent, " of ", what, " ", i,
+                " does not fit in "
+                "unsigned int; write the function with std::vector<std::vector<int64_t>>");
+        item.push_back(static_cast<Extent>(extent));
+      }
+    }
+  }
+  P Get() { return PassAs<P>(items_); }
+  void Store(ShapeVectors& shapes, const char* what) const {
+    if constexpr (kIsWritable<P>) {
+      shapes.clear();
+      for (size_t i = 0; i < items_.size(); ++i) {
+        auto& shape = shapes.emplace_back();
+        for (Extent item : items_[i]) {
+          const auto extent = static_cast<int64_t>(item);
+          if (extent < -1)
+            Throw(ErrorCode::kInvalidArgument, "inferShape says extent ", extent, " for ", what,
+                  " ", i, "; -1 is unknown");
+          shape.push_back(kNarrow && extent == kUnknownNarrow ? -1 : extent);
+        }
+      }
+    }
+  }
+
+ private:
+  Pointee<P> items_;
+};
+
+template <class P>
+inline constexpr bool kIsResource =
+    !std::is_rvalue_reference_v<P> && std::is_same_v<std::remove_cvref_t<P>, OpResource>;
+
+// Whether F is one of the signatures for its place; then Make… adapts it.
+template <class F, class Parameters = FunctionParameters<F>>
+inline constexpr bool kIsForward = false;
+template <class F, class A, class I, class O, class R>
+inline constexpr bool kIsForward<F, TypeList<A, I, O, R>> =
+    kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsTensors<I, true> && kIsTensors<O, false> &&
+    kIsResource<R>;
+template <class F, class A, class I, class O, class R>
+ForwardFunction MakeForward(F f, TypeList<A, I, O, R>) {
+  return [f = std::move(f)](const AttrMap& attrs, std::span<const OpTensor> inputs,
+                            std::span<OpTensor> outputs, OpResource& resource) mutable -> OpStatus {
+    TensorsArg<I, std::span<const OpTensor>> in(inputs);
+    TensorsArg<O, std::span<OpTensor>> out(outputs);
+    return CallForStatus(f, PassAttrs<A>(attrs), in.Get(), out.Get(), resource);
+  };
+}
+
+template <class F, class Parameters = FunctionParameters<F>>
+inline constexpr bool kIsParseAttrs = false;
+template <class F, class A>
+inline constexpr bool kIsParseAttrs<F, TypeList<A, int*, int*>> =
+    kIsReturn<FunctionReturn<F>> && IsAttrs<A>();
+template <class F, class A>
+ParseAttrsFunction MakeParseAttrs(F f, TypeList<A, int*, int*>) {
+  return [f = std::move(f)](const AttrMap& attrs, int* num_in, int* num_out) mutable {
+    return CallForStatus(f, PassAttrs<A>(attrs), num_in, num_out);
+  };
+}
+
+template <class F, class Parameters = FunctionParameters<F>>
+inline constexpr bool kIsInferType = false;
+template <class F, class A, class I, class O>
+inline constexpr bool kIsInferType<F, TypeList<A, I, O>> =
+    kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsTypes<I> && kIsTypes<O> && kIsWritable<O>;
+template <class F, class A, class I, class O>
+InferTypeFunction MakeInferType(F f, TypeList<A, I, O>) {
+  return [f = std::move(f)](const AttrMap& attrs, std::vector<DType>& inputs,
+                            std::vector<DType>& outputs) mutable {
+    TypesArg<I> in(inputs);
+    TypesArg<O> out(outputs);
+    OpStatus status = CallForStatus(f, PassAttrs<A>(attrs), in.Get(), out.Get());
+    if (status.ok()) in.Store(inputs, "input"), out.Store(outputs, "output");
+    return status;
+  };
+}
+
+template <class F, class Parameters = FunctionParameters<F>>
+inline constexpr bool kIsInferShape = false;
+template <class F, class A, class I, class O>
+inline constexpr bool kIsInferShape<F, TypeList<A, I, O>> =
+    kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsShapes<I> && kIsShapes<O> && kIsWritable<O>;
+template <class F, class A, class I, class O>
+InferShapeFunction MakeInferShape(F f, TypeList<A, I, O>) {
+  return [f = std::move(f)](const AttrMap& attrs, ShapeVectors& inputs,
+                            ShapeVectors& outputs) mutable {
+    ShapesArg<I> in(inputs, "input");
+    ShapesArg<O> out(outputs, "output");
+    OpStatus status = CallForStatus(f, PassAttrs<A>(attrs), in.Get(), out.Get());
+    if (status.ok()) in.Store(inputs, "input"), out.Store(outputs, "output");
+    return status;
+  };
+}
+
+template <class F, class Parameters = FunctionParameters<F>>
+inline constexpr bool kIsMutateInputs = false;
+template <class F, class A, class I>
+inline constexpr bool kIsMutateInputs<F, TypeList<A, I>> =
+    kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsPassed<I> && kIsWritable<I> &&
+    std::is_same_v<Pointee<I>, std::vector<int>>;
+template <class F, class A, class I>
+MutateInputsFunction MakeMutateInputs(F f, TypeList<A, I>) {
+  return [f = std::move(f)](const AttrMap& attrs, std::vector<int>& inputs) mutable {
+    return CallForStatus(f, PassAttrs<A>(attrs), PassAs<I>(inputs));
+  };
+}
+
+template <class P>
+inline constexpr bool kIsStateOwner = false;
+// A std::unique_ptr<StatefulOp>*: <memory> is for those who write it.
+template <class P>
+  requires requires(P* owner) {
+    requires std::is_same_v<typename P::element_type, StatefulOp>;
+    requires std::is_same_v<decltype(owner->release()), StatefulOp*>;
+  }
+inline constexpr bool kIsStateOwner<P*> = true;
+template <class P>
+inline constexpr bool kIsStateOut = std::is_same_v<P, StatefulOp**> || kIsStateOwner<P>;
+
+// What the function makes its state in. The state is adopted at once, so that it is freed also when
+// the function fails after making it.
+template <class P>
+class StateOut {
+ public:
+  explicit StateOut(IntrusivePtr<StatefulOp>& owner) : owner_(owner) {}
+  ~StateOut() {
+    if constexpr (std::is_pointer_v<Made>) {
+      if (made_) owner_ = IntrusivePtr<StatefulOp>(made_);
+    } else if (made_) {
+      owner_ = IntrusivePtr<StatefulOp>(made_.release());
+    }
+  }
+  P Get() { return &made_; }
+
+ private:
+  using Made = std::remove_pointer_t<P>;
+  IntrusivePtr<StatefulOp>& owner_;
+  Made made_{};
+};
+template <class P>
+inline constexpr bool kIsOpContext =
+    std::is_same_v<std::remove_cvref_t<P>, OpContext> &&
+    (!std::is_reference_v<P> || std::is_const_v<std::remove_reference_t<P>>);
+template <class F, class Parameters = FunctionParameters<F>>
+inline constexpr bool kIsCreateState = false;
+template <class F, class A, class S>
+inline constexpr bool kIsCreateState<F, TypeList<A, S>> =
+    kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsStateOut<S>;
+template <class F, class A, class C, class S>
+inline constexpr bool kIsCreateState<F, TypeList<A, C, S>> =
+    kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsOpContext<C> && kIsStateOut<S>;
+template <class F, class A, class S>
+CreateStateFunction MakeCreateState(F f, TypeList<A, S>) {
+  return [f = std::move(f)](const AttrMap& attrs, const OpContext&,
+                            IntrusivePtr<StatefulOp>& state) mutable {
+    StateOut<S> made(state);
+    return CallForStatus(f, PassAttrs<A>(attrs), made.Get());
+  };
+}
+template <class F, class A, class C, class S>
+CreateStateFunction MakeCreateState(F f, TypeList<A, C, S>) {
+  return [f = std::move(f)](const AttrMap& attrs, const OpContext& context,
+                            IntrusivePtr<StatefulOp>& state) mutable {
+    StateOut<S> made(state);
+    return CallForStatus(f, PassAttrs<A>(attrs), context, made.Get());
+  };
+}
+
+template <class F, class Parameters = FunctionParameters<F>>
+inline constexpr bool kIsScratch = false;
+template <class F, class A, class I>
+inline constexpr bool kIsScratch<F, TypeList<A, I>> =
+    std::is_integral_v<FunctionReturn<F>> && IsAttrs<A>() && kIsShapes<I>;
+template <class F, class A, class I>
+ScratchFunction MakeScratch(F f, TypeList<A, I>) {
+  return [f = std::move(f)](const AttrMap& attrs, const ShapeVectors& inputs) mutable {
+    ShapesArg<I> in(inputs, "input");
+    return static_cast<int64_t>(f(PassAttrs<A>(attrs), in.Get()));
+  };
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_FUNCTION_FUNCTION_SIGNATURE_HPP_

@@ -1,0 +1,105 @@
+// The parameters of a typed operator: In, OptionalIn, Out and Attr. Each carries its name in its
+// type; each is copied into a kernel's lambda, on any device.
+#ifndef OPKIT_OP_TYPED_TYPED_VALUES_HPP_
+#define OPKIT_OP_TYPED_TYPED_VALUES_HPP_
+
+#include "opkit/base/fixed_name.hpp"
+#include "opkit/core/attribute.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// A dense tensor as a kernel sees it: a pointer and the extents, row-major.
+template <class T>
+class TypedView {
+ public:
+  static constexpr int kMaxRank = 8;
+
+  TypedView() = default;
+  // Error (kUnsupported) for a rank past kMaxRank.
+  TypedView(T* data, const Shape& shape) : data_(data), size_(shape.numel()), rank_(shape.rank()) {
+    if (rank_ > kMaxRank)
+      Throw(ErrorCode::kUnsupported, "typed operators take tensors of rank 0 to ", int{kMaxRank},
+            ", found shape ", ToString(shape), "; merge axes with View first");
+    for (int i = 0; i < rank_; ++i) dims_[i] = shape[i];
+  }
+
+  OPKIT_HOST_DEVICE T* data() const { return data_; }
+  OPKIT_HOST_DEVICE int64_t size() const { return size_; }
+  OPKIT_HOST_DEVICE int rank() const { return rank_; }
+  // Unchecked; negative axes count from the end.
+  // Negative axes count from the end. On the host an Error (kOutOfRange) for one that is not there.
+  OPKIT_HOST_DEVICE int64_t dim(int axis) const {
+    const int found = axis < 0 ? axis + rank_ : axis;
+#ifndef __CUDA_ARCH__
+    if (found < 0 || found >= rank_) [[unlikely]]
+      static_cast<void>(shape().Axis(axis));
+#endif
+    return dims_[found];
+  }
+  // Element i in row-major order, unchecked.
+  OPKIT_HOST_DEVICE T& operator[](int64_t i) const { return data_[i]; }
+  OPKIT_HOST_DEVICE T* begin() const { return data_; }
+  OPKIT_HOST_DEVICE T* end() const { return data_ + size_; }
+  Shape shape() const { return Shape(std::vector<int64_t>(dims_, dims_ + rank_)); }
+
+  // The same shape at another address.
+  void set_data(T* data) { data_ = data; }
+
+ private:
+  T* data_ = nullptr;
+  int64_t size_ = 0;
+  int64_t dims_[kMaxRank] = {};
+  int rank_ = 0;
+};
+
+}  // namespace detail
+
+// An input tensor of elements T. A strided one arrives as a dense copy.
+template <FixedName Name, Element T>
+class In : public detail::TypedView<const T> {
+ public:
+  using value_type = T;
+  using detail::TypedView<const T>::TypedView;
+};
+
+// An input that a node may leave out: false then, and empty.
+template <FixedName Name, Element T>
+class OptionalIn : public In<Name, T> {
+ public:
+  OptionalIn() = default;
+  OptionalIn(const T* data, const Shape& shape) : In<Name, T>(data, shape), present_(true) {}
+  OPKIT_HOST_DEVICE explicit operator bool() const { return present_; }
+
+ private:
+  bool present_ = false;
+};
+
+// An output tensor, allocated before the function is called, by the operator's shape rule.
+template <FixedName Name, Element T>
+class Out : public detail::TypedView<T> {
+ public:
+  using value_type = T;
+  using detail::TypedView<T>::TypedView;
+};
+
+// An attribute: an integer, floating-point number, bool, std::string, Tensor, or a std::vector of
+// one of these. Converts to T; value() where a template must deduce it. Required unless the
+// operator gives it a default. Strings, tensors and lists are for host code; taken by const
+// reference they are not copied in every run.
+template <FixedName Name, class T>
+class Attr {
+ public:
+  using value_type = T;
+  Attr() = default;
+  explicit Attr(T value) : value_(std::move(value)) {}
+  OPKIT_HOST_DEVICE const T& value() const { return value_; }
+  OPKIT_HOST_DEVICE operator const T&() const { return value_; }
+
+ private:
+  T value_{};
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_TYPED_TYPED_VALUES_HPP_

@@ -1,0 +1,110 @@
+// ArgMax and ArgMin: where along an axis the largest or smallest element is. Source:
+// https://onnx.ai/onnx/operators/onnx__ArgMax.html.
+#ifndef OPKIT_OPS_MATH_ARG_HPP_
+#define OPKIT_OPS_MATH_ARG_HPP_
+
+#include "opkit/ops/support/axes.hpp"
+#include "opkit/ops/support/element_types.hpp"
+#include "opkit/ops/support/standard_operator.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+template <bool kMax>
+class ArgOp final : public StandardOperator {
+ public:
+  ArgOp(const OperatorDef& def, Workspace* ws)
+      : StandardOperator(def, ws),
+        axis_(GetSingleArgument<int64_t>("axis", 0)),
+        last_(GetSingleArgument<int64_t>("select_last_index", 0) != 0) {}
+
+  bool RunOnDevice() override {
+    return Visit<NumericTypes>([&]<class T>() { Run<T>(); });
+  }
+
+ private:
+  template <class T>
+  void Run() {
+    Tensor* out = InferredOutput(0);
+    const Tensor& in = DenseInput(0);
+    const AxisSplit split(in.shape(), NormalizeAxis(axis_, in.rank(), type()));
+    const T* data = in.data<T>();
+    int64_t* y = out->mutable_data<int64_t>();
+    ParallelFor(split.rows(), [&](int64_t row) {
+      const T* x = data + split.Begin(row);
+      int64_t best = 0;
+      for (int64_t i = 1; i < split.extent; ++i) {
+        const T value = x[i * split.inner], found = x[best * split.inner];
+        if (Before(value, found) || (last_ && !Before(found, value))) best = i;
+      }
+      y[row] = best;
+    });
+  }
+  // NaN comes before every number, as in NumPy.
+  template <class T>
+  static bool Before(T a, T b) {
+    if (a != a || b != b) return b == b;
+    return kMax ? a > b : a < b;
+  }
+
+  const int64_t axis_;
+  const bool last_;
+};
+
+namespace detail {
+
+inline void InferArg(InferenceContext& c) {
+  ExpectDType(c, 0, NumericTypes::DTypes());
+  const SymbolicShape& x = c.input_shape(0);
+  if (!x.has_rank()) return c.SetOutput(0, DType::kInt64, {});
+  const int axis = NormalizeAxis(c.Arg<int64_t>("axis", 0), x.rank(), c.def().type());
+  if (x[axis] == Dim(0))
+    Throw(ErrorCode::kInvalidArgument, c.def().type(), ": axis ", axis, " of shape ", ToString(x),
+          " has no elements to choose from");
+  std::vector<Dim> dims = x.dims();
+  if (c.Arg<int64_t>("keepdims", 1) != 0) {
+    dims[static_cast<size_t>(axis)] = 1;
+  } else {
+    dims.erase(dims.begin() + axis);
+  }
+  c.SetOutput(0, DType::kInt64, SymbolicShape(std::move(dims)));
+}
+
+inline void FillArgSchema(OpSchema& schema, const char* doc) {
+  schema.SetDoc(doc)
+      .NumInputs(1)
+      .NumOutputs(1)
+      .Input(0, "data", "a tensor", NumericTypes::DTypes())
+      .Output(0, "reduced", "indices along the axis", {DType::kInt64})
+      .Arg<int64_t>("axis", "the axis to search; negative: from the last", 0)
+      .Arg<int64_t>("keepdims", "1: the axis stays with an extent of 1; 0: it goes", 1)
+      .Arg<int64_t>("select_last_index", "1: the last of equal elements; 0: the first", 0)
+      .CostInferenceFunction([](const OperatorDef&, const std::vector<TensorInfo>& inputs,
+                                const std::vector<TensorInfo>& outputs) {
+        OpCost cost;
+        cost.flops = OpSchema::Elements(inputs[0]);
+        cost.bytes_read = OpSchema::Bytes(inputs[0]);
+        cost.bytes_written = OpSchema::Bytes(outputs[0]);
+        return cost;
+      })
+      .TensorInferenceFunction(&InferArg);
+}
+
+}  // namespace detail
+
+OPKIT_OPERATOR_SCHEMA(ArgMax).FillUsing([](OpSchema& schema) {
+  detail::FillArgSchema(schema,
+                        "Where along an axis the largest element is; a NaN counts as larger.");
+});
+OPKIT_REGISTER_CPU_OPERATOR(ArgMax, ArgOp<true>);
+OPKIT_NO_GRADIENT(ArgMax);
+
+OPKIT_OPERATOR_SCHEMA(ArgMin).FillUsing([](OpSchema& schema) {
+  detail::FillArgSchema(schema,
+                        "Where along an axis the smallest element is; a NaN counts as smaller.");
+});
+OPKIT_REGISTER_CPU_OPERATOR(ArgMin, ArgOp<false>);
+OPKIT_NO_GRADIENT(ArgMin);
+
+}  // namespace opkit
+
+#endif  // OPKIT_OPS_MATH_ARG_HPP_

@@ -1,0 +1,274 @@
+// Arithmetic of two tensors: Add, Sub, Mul, Div, Mod, Pow. Integers wrap around; dividing one by
+// zero is an Error. Source: the ONNX operator pages (https://onnx.ai/onnx/operators), opset 21.
+#ifndef OPKIT_OPS_MATH_ARITHMETIC_HPP_
+#define OPKIT_OPS_MATH_ARITHMETIC_HPP_
+
+#include <cmath>
+
+#include "opkit/ops/support/convert.hpp"
+#include "opkit/ops/support/elementwise.hpp"
+#include "opkit/ops/support/node_gradient.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Integers are widened without a sign, where overflow is defined, and cut off again.
+#define OPKIT_BINARY_FUNCTION(name, op)                                              \
+  struct name {                                                                      \
+    template <class C>                                                               \
+    static C Apply(C a, C b) {                                                       \
+      if constexpr (std::is_integral_v<C>) {                                         \
+        return static_cast<C>(static_cast<uint64_t>(a) op static_cast<uint64_t>(b)); \
+      } else {                                                                       \
+        return a op b;                                                               \
+      }                                                                              \
+    }                                                                                \
+  }
+OPKIT_BINARY_FUNCTION(AddFunction, +);
+OPKIT_BINARY_FUNCTION(SubFunction, -);
+OPKIT_BINARY_FUNCTION(MulFunction, *);
+#undef OPKIT_BINARY_FUNCTION
+
+// Integers: b is not 0, and the smallest integer by -1 gives itself.
+struct DivFunction {
+  template <class C>
+  static C Apply(C a, C b) {
+    if constexpr (std::is_integral_v<C> && std::is_signed_v<C>)
+      if (b == -1) return static_cast<C>(-static_cast<uint64_t>(a));
+    return static_cast<C>(a / b);
+  }
+};
+// The remainder has the sign of a, as in C.
+struct FmodFunction {
+  template <class C>
+  static C Apply(C a, C b) {
+    if constexpr (std::is_integral_v<C>) {
+      if constexpr (std::is_signed_v<C>)
+        if (b == -1) return 0;
+      return static_cast<C>(a % b);
+    } else {
+      return std::fmod(a, b);
+    }
+  }
+};
+// The remainder has the sign of b, as in Python.
+struct ModFunction {
+  template <class C>
+  static C Apply(C a, C b) {
+    const C remainder = FmodFunction::Apply(a, b);
+    if constexpr (std::is_signed_v<C>)
+      if (remainder != 0 && (remainder < 0) != (b < 0)) return static_cast<C>(remainder + b);
+    return remainder;
+  }
+};
+
+// By squaring, modulo 2^64. What is between 0 and 1 in magnitude becomes 0, and so does 0 to a
+// negative power.
+inline uint64_t IntegerPower(uint64_t base, uint64_t exponent, bool negative_exponent) {
+  if (negative_exponent)
+    return base == 1 ? 1 : base == ~uint64_t{0} ? (exponent & 1 ? base : 1) : 0;
+  uint64_t power = 1;
+  for (; exponent != 0; exponent >>= 1, base *= base)
+    if (exponent & 1) power *= base;
+  return power;
+}
+template <class T, class E>
+void RunPow(const ElementRun& run) {
+  const T* base = static_cast<const T*>(run.in[0]);
+  const E* exponent = static_cast<const E*>(run.in[1]);
+  T* y = static_cast<T*>(run.out);
+  for (int64_t i = 0; i < run.n; ++i) {
+    const T x = base[i * run.step[0]];
+    const E e = exponent[i * run.step[1]];
+    if constexpr (std::is_integral_v<T> && std::is_integral_v<E>) {
+      y[i] =
+          static_cast<T>(IntegerPower(static_cast<uint64_t>(x), static_cast<uint64_t>(e), e < 0));
+    } else {
+      y[i] = ConvertElement<T>(std::pow(static_cast<double>(x), static_cast<double>(e)));
+    }
+  }
+}
+
+inline auto BinarySchema(const char* doc, uint64_t flops) {
+  return [=](OpSchema& schema) {
+    DescribeBinary(schema, doc, NumericTypes::DTypes(), flops);
+    schema.TestInputs([](DType dtype, uint64_t seed) {
+      return MakeTestInputs(BroadcastTestShapes(seed), dtype, seed, 1, 5);
+    });
+  };
+}
+
+}  // namespace detail
+
+using AddOp = detail::BinaryOperator<detail::AddFunction, NumericTypes>;
+using SubOp = detail::BinaryOperator<detail::SubFunction, NumericTypes>;
+using MulOp = detail::BinaryOperator<detail::MulFunction, NumericTypes>;
+
+namespace detail {
+
+// Looks for zeros before it begins, so that nothing is left half done.
+template <class Function>
+class DivisionOperator : public BinaryOperator<Function, NumericTypes> {
+ public:
+  using BinaryOperator<Function, NumericTypes>::BinaryOperator;
+
+  bool RunOnDevice() override {
+    if (IsInteger(this->Input(1).dtype()) && this->Input(0).numel() > 0) CheckDivisors();
+    return ElementwiseOperator::RunOnDevice();
+  }
+
+ private:
+  void CheckDivisors() {
+    const Tensor& divisors = this->DenseInput(1);
+    NumericTypes::Visit(divisors.dtype(), [&]<class T>() {
+      const T* b = divisors.data<T>();
+      for (int64_t i = 0; i < divisors.numel(); ++i)
+        if (b[i] == T(0))
+          Throw(ErrorCode::kInvalidArgument, this->type(), ": element ", i, " of the divisor ",
+                ToString(divisors), " is 0; an integer cannot be divided by it");
+    });
+  }
+};
+
+}  // namespace detail
+
+using DivOp = detail::DivisionOperator<detail::DivFunction>;
+
+class ModOp : public detail::DivisionOperator<detail::FmodFunction> {
+ public:
+  ModOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
+      : DivisionOperator(def, ws, config), fmod_(GetSingleArgument<int64_t>("fmod", 0)) {
+    if (fmod_ != 0 && fmod_ != 1)
+      Throw(ErrorCode::kInvalidArgument, "Mod: fmod is ", fmod_, ", expected 0 or 1");
+  }
+
+ protected:
+  ElementKernel FindKernel() const override {
+    if (fmod_ == 1) return DivisionOperator::FindKernel();
+    ElementKernel found = nullptr;
+    NumericTypes::Visit(Input(0).dtype(), [&]<class T>() {
+      if constexpr (std::is_integral_v<T>) found = &detail::RunBinary<detail::ModFunction, T>;
+    });
+    return found;
+  }
+
+ private:
+  const int64_t fmod_;
+};
+
+class PowOp : public ElementwiseOperator {
+ public:
+  using ElementwiseOperator::ElementwiseOperator;
+  using BaseTypes = ElementTypes<float, double, float16, bfloat16, int32_t, int64_t>;
+
+ protected:
+  ElementKernel FindKernel() const override {
+    ElementKernel found = nullptr;
+    BaseTypes::Visit(Input(0).dtype(), [&]<class T>() {
+      NumericTypes::Visit(Input(1).dtype(), [&]<class E>() { found = &detail::RunPow<T, E>; });
+    });
+    return found;
+  }
+};
+
+OPKIT_OPERATOR_SCHEMA(Add).FillUsing(detail::BinarySchema("C = A + B.", 1));
+OPKIT_OPERATOR_SCHEMA(Sub).FillUsing(detail::BinarySchema("C = A - B.", 1));
+OPKIT_OPERATOR_SCHEMA(Mul).FillUsing(detail::BinarySchema("C = A * B.", 1));
+OPKIT_OPERATOR_SCHEMA(Div).FillUsing(
+    detail::BinarySchema("C = A / B, of integers the part before the point. An integer divided by "
+                         "0 is an Error.",
+                         1));
+OPKIT_OPERATOR_SCHEMA(Mod)
+    .FillUsing(detail::BinarySchema("The remainder of A / B. An integer divided by 0 is an Error.",
+                                    10))
+    .Arg<int64_t>("fmod", "0: the remainder has the sign of B, integers only; 1: of A, as C's fmod",
+                  0)
+    .TensorInferenceFunction([](InferenceContext& c) {
+      const DType dtype = ExpectSameDType(c);
+      ExpectDType(c, 0, NumericTypes::DTypes());
+      if (IsFloatingPoint(dtype) && c.Arg<int64_t>("fmod", 0) == 0)
+        Throw(ErrorCode::kInvalidArgument, "Mod of ", dtype,
+              " needs the attribute fmod=1; without it only integers have a remainder");
+      c.SetOutput(0, dtype, detail::BroadcastInputs(c, 2));
+    })
+    .TestInputs({});
+OPKIT_OPERATOR_SCHEMA(Pow)
+    .SetDoc(
+        "Z is X to the power of Y, of the type of X. Integers wrap around; one to a negative "
+        "power is 0 unless it is 1 or -1. Inputs are broadcast as in NumPy.")
+    .NumInputs(2)
+    .NumOutputs(1)
+    .Input(0, "X", "base", PowOp::BaseTypes::DTypes())
+    .Input(1, "Y", "exponent, of a type of its own", NumericTypes::DTypes())
+    .Output(0, "Z", "of the type of X, of the shape that X and Y are broadcast to",
+            PowOp::BaseTypes::DTypes())
+    .AllowInplace({{0, 0}})
+    .PointwiseCost(20)
+    .TestInputs([](DType dtype, uint64_t seed) {
+      const std::vector<Shape> shapes = detail::BroadcastTestShapes(seed);
+      const bool is_base = PowOp::BaseTypes::Visit(dtype, []<class T>() {});
+      return std::vector<Tensor>{
+          detail::MakeTestInputs({shapes[0]}, is_base ? dtype : DType::kFloat32, seed, 1, 3)[0],
+          detail::MakeTestInputs({shapes[1]}, dtype, seed + 1, 1, 3)[0]};
+    })
+    .TensorInferenceFunction([](InferenceContext& c) {
+      ExpectDType(c, 0, PowOp::BaseTypes::DTypes());
+      ExpectDType(c, 1, NumericTypes::DTypes());
+      c.SetOutput(0, c.input_dtype(0), detail::BroadcastInputs(c, 2));
+    });
+
+OPKIT_REGISTER_CPU_OPERATOR(Add, AddOp);
+OPKIT_REGISTER_CPU_OPERATOR(Sub, SubOp);
+OPKIT_REGISTER_CPU_OPERATOR(Mul, MulOp);
+OPKIT_REGISTER_CPU_OPERATOR(Div, DivOp);
+OPKIT_REGISTER_CPU_OPERATOR(Mod, ModOp);
+OPKIT_REGISTER_CPU_OPERATOR(Pow, PowOp);
+
+namespace detail {
+
+class AddGradient : public NodeGradient {
+ public:
+  using NodeGradient::NodeGradient;
+  void Make() override {
+    GiveSummed(0, GO(0));
+    GiveSummed(1, GO(0));
+  }
+};
+class SubGradient : public NodeGradient {
+ public:
+  using NodeGradient::NodeGradient;
+  void Make() override {
+    GiveSummed(0, GO(0));
+    GiveSummed(1, Node("Neg", {GO(0)}));
+  }
+};
+class MulGradient : public NodeGradient {
+ public:
+  using NodeGradient::NodeGradient;
+  void Make() override {
+    GiveSummed(0, Node("Mul", {GO(0), I(1)}));
+    GiveSummed(1, Node("Mul", {GO(0), I(0)}));
+  }
+};
+class DivGradient : public NodeGradient {
+ public:
+  using NodeGradient::NodeGradient;
+  void Make() override {
+    const std::string to_a = Node("Div", {GO(0), I(1)});
+    GiveSummed(0, to_a);
+    GiveSummed(1, Node("Neg", {Node("Mul", {to_a, O(0)})}));
+  }
+};
+
+}  // namespace detail
+
+OPKIT_REGISTER_GRADIENT(Add, detail::AddGradient);
+OPKIT_REGISTER_GRADIENT(Sub, detail::SubGradient);
+OPKIT_REGISTER_GRADIENT(Mul, detail::MulGradient);
+OPKIT_REGISTER_GRADIENT(Div, detail::DivGradient);
+OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(Mod);
+OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(Pow);
+
+}  // namespace opkit
+
+#endif  // OPKIT_OPS_MATH_ARITHMETIC_HPP_

@@ -1,0 +1,388 @@
+// MatMul and Gemm: products of matrices. Sources: https://onnx.ai/onnx/operators/onnx__MatMul.html
+// (numpy.matmul), https://onnx.ai/onnx/operators/onnx__Gemm.html (BLAS level 3).
+#ifndef OPKIT_OPS_MATH_MATMUL_HPP_
+#define OPKIT_OPS_MATH_MATMUL_HPP_
+
+#include "opkit/ops/support/broadcast.hpp"
+#include "opkit/ops/support/element_sum.hpp"
+#include "opkit/ops/support/element_types.hpp"
+#include "opkit/ops/support/node_gradient.hpp"
+#include "opkit/ops/support/standard_operator.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+// The matrix products [m, k] x [k, n] that a MatMul of two shapes is made of, after inference has
+// accepted them. A vector is a row on the left and a column on the right.
+struct MatMulSizes {
+  // Of one product: the number of its matrix in A and in B.
+  struct Product {
+    int64_t a, b;
+  };
+  int64_t m = 1, n = 1, k = 0;
+  std::vector<Product> products;
+  bool a_repeats = false, b_repeats = false;  // a matrix serves more than one product
+
+  MatMulSizes() = default;
+  MatMulSizes(const Shape& a, const Shape& b) {
+    m = a.rank() > 1 ? a.dim(-2) : 1;
+    n = b.rank() > 1 ? b.dim(-1) : 1;
+    k = a.dim(-1);
+    const Shape batch_a = Batch(a), batch_b = Batch(b);
+    const Shape batch = BroadcastShape(batch_a, batch_b).ToShape();
+    const Dims step_a = BroadcastStrides(batch_a, batch), step_b = BroadcastStrides(batch_b, batch);
+    Dims index = step_a;
+    for (int i = 0; i < index.size(); ++i) index[i] = 0;
+    for (int64_t left = batch.numel(); left > 0; --left) {
+      Product product{0, 0};
+      for (int i = 0; i < index.size(); ++i) {
+        product.a += index[i] * step_a[i];
+        product.b += index[i] * step_b[i];
+      }
+      products.push_back(product);
+      for (int i = index.size() - 1; i >= 0 && ++index[i] == batch[i]; --i) index[i] = 0;
+    }
+    a_repeats = batch_a.numel() < batch.numel();
+    b_repeats = batch_b.numel() < batch.numel();
+  }
+
+ private:
+  static Shape Batch(const Shape& shape) {
+    return Shape(shape.data(), static_cast<size_t>(shape.rank() > 2 ? shape.rank() - 2 : 0));
+  }
+};
+
+namespace detail {
+
+// A row or column of a matrix: element i is data[at + i * step]. The place is apart from the data,
+// which is null where there are no elements.
+template <class T>
+struct MatrixLine {
+  const T* data;
+  int64_t at, step;
+};
+template <class T>
+SumType<T> DotProduct(int64_t count, const MatrixLine<T>& x, const MatrixLine<T>& y) {
+  SumType<T> sum = 0;
+  for (int64_t i = 0; i < count; ++i)
+    sum += ToSum(x.data[x.at + i * x.step]) * ToSum(y.data[y.at + i * y.step]);
+  return sum;
+}
+
+// All but the last two axes.
+inline SymbolicShape BatchOf(const SymbolicShape& shape) {
+  std::vector<Dim> dims = shape.dims();
+  dims.resize(shape.rank() > 2 ? static_cast<size_t>(shape.rank() - 2) : 0);
+  return SymbolicShape(std::move(dims));
+}
+
+inline DType InferMatrixType(InferenceContext& c) {
+  for (int i = 0; i < c.num_inputs(); ++i)
+    if (c.HasInput(i)) ExpectDType(c, i, MatrixTypes::DTypes());
+  return ExpectSameDType(c);
+}
+
+[[noreturn]] inline void CannotMultiply(const InferenceContext& c, const SymbolicShape& a,
+                                        const SymbolicShape& b, const Dim& inner_a,
+                                        const Dim& inner_b) {
+  Throw(ErrorCode::kInvalidArgument, c.def().type(), " cannot multiply ", ToString(a), " by ",
+        ToString(b), ": the inner extents are ", ToString(inner_a), " and ", ToString(inner_b));
+}
+
+inline void InferMatMul(InferenceContext& c) {
+  const DType dtype = InferMatrixType(c);
+  const SymbolicShape &a = c.input_shape(0), &b = c.input_shape(1);
+  for (int i = 0; i < 2; ++i)
+    if (c.input_shape(i).has_rank() && c.input_shape(i).rank() == 0)
+      Throw(ErrorCode::kInvalidArgument, "MatMul: input ", i,
+            " is a scalar, expected a vector, a matrix or a batch of matrices; use Mul");
+  if (!a.has_rank() || !b.has_rank()) return c.SetOutput(0, dtype, {});
+  const Dim inner_a = a[-1], inner_b = b.rank() == 1 ? b[0] : b[-2];
+  if (!Dim::Compatible(inner_a, inner_b)) CannotMultiply(c, a, b, inner_a, inner_b);
+  std::vector<Dim> out = BroadcastShape(BatchOf(a), BatchOf(b)).dims();
+  if (a.rank() > 1) out.push_back(a[-2]);
+  if (b.rank() > 1) out.push_back(b[-1]);
+  c.SetOutput(0, dtype, SymbolicShape(std::move(out)));
+}
+
+inline void InferGemm(InferenceContext& c) {
+  const DType dtype = InferMatrixType(c);
+  for (int i = 0; i < 2; ++i)
+    if (c.input_shape(i).has_rank() && c.input_shape(i).rank() != 2)
+      Throw(ErrorCode::kInvalidArgument, "Gemm: input ", i, " is ", ToString(c.input(i)),
+            ", expected a matrix; use MatMul for batches");
+  const SymbolicShape &a = c.input_shape(0), &b = c.input_shape(1);
+  const int ta = c.Arg<int64_t>("transA", 0) != 0, tb = c.Arg<int64_t>("transB", 0) != 0;
+  SymbolicShape out = SymbolicShape::OfRank(2);
+  if (a.has_rank()) out[0] = a[ta];
+  if (b.has_rank()) out[1] = b[1 - tb];
+  if (a.has_rank() && b.has_rank() && !Dim::Compatible(a[1 - ta], b[tb]))
+    CannotMultiply(c, a, b, a[1 - ta], b[tb]);
+  if (c.HasInput(2) && c.input_shape(2).has_rank()) {
+    const SymbolicShape& bias = c.input_shape(2);
+    bool fits = bias.rank() <= 2;
+    for (int back = 1; fits && back <= bias.rank(); ++back)
+      fits = bias[-back] == Dim(1) || Dim::Compatible(bias[-back], out[-back]);
+    if (!fits)
+      Throw(ErrorCode::kInvalidArgument, "Gemm: C is ", ToString(c.input(2)),
+            ", which cannot be broadcast to the product's shape ", ToString(out));
+  }
+  c.SetOutput(0, dtype, out);
+}
+
+// Two operations for each of the products' terms, of which `inner` make an element.
+inline OpCost ProductCost(const std::vector<TensorInfo>& inputs,
+                          const std::vector<TensorInfo>& outputs, const Dim& inner) {
+  OpCost cost;
+  for (const TensorInfo& input : inputs) cost.bytes_read += OpSchema::Bytes(input);
+  cost.bytes_written = OpSchema::Bytes(outputs[0]);
+  if (inner.is_known())
+    cost.flops = 2 * OpSchema::Elements(outputs[0]) * static_cast<uint64_t>(inner.value());
+  return cost;
+}
+
+}  // namespace detail
+
+class MatMulOp final : public StandardOperator {
+ public:
+  using StandardOperator::StandardOperator;
+
+  bool RunOnDevice() override {
+    return Visit<MatrixTypes>([&]<class T>() { Multiply<T>(); });
+  }
+
+ private:
+  template <class T>
+  void Multiply() {
+    Tensor* y = InferredOutput(0);
+    if (y->numel() == 0) return;
+    const Tensor &a = DenseInput(0), &b = DenseInput(1);
+    const MatMulSizes sizes(a.shape(), b.shape());
+    const int64_t m = sizes.m, n = sizes.n, k = sizes.k;
+    const T *left = a.data<T>(), *right = b.data<T>();
+    T* out = y->mutable_data<T>();
+    ParallelFor(static_cast<int64_t>(sizes.products.size()) * m, [&](int64_t at) {
+      const auto [in_a, in_b] = sizes.products[static_cast<size_t>(at / m)];
+      const int64_t row = (in_a * m + at % m) * k;
+      for (int64_t j = 0; j < n; ++j)
+        out[at * n + j] = detail::ToElement<T>(
+            detail::DotProduct<T>(k, {left, row, 1}, {right, in_b * k * n + j, n}));
+    });
+  }
+};
+
+// What the kernels of Gemm share.
+class GemmOpBase : public StandardOperator {
+ public:
+  GemmOpBase(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
+      : StandardOperator(def, ws, config),
+        alpha_(GetSingleArgument<float>("alpha", 1.f)),
+        beta_(GetSingleArgument<float>("beta", 1.f)),
+        trans_a_(GetSingleArgument<int64_t>("transA", 0) != 0),
+        trans_b_(GetSingleArgument<int64_t>("transB", 0) != 0) {}
+
+ protected:
+  const float alpha_, beta_;
+  const bool trans_a_, trans_b_;
+};
+
+class GemmOp final : public GemmOpBase {
+ public:
+  using GemmOpBase::GemmOpBase;
+
+  bool RunOnDevice() override {
+    return Visit<MatrixTypes>([&]<class T>() { Multiply<T>(); });
+  }
+
+ private:
+  template <class T>
+  void Multiply() {
+    Tensor* y = InferredOutput(0);
+    const Tensor &a = DenseInput(0), &b = DenseInput(1);
+    const int64_t m = y->dim(0), n = y->dim(1), k = a.dim(trans_a_ ? 0 : 1);
+    const int64_t a_row = trans_a_ ? 1 : k, a_inner = trans_a_ ? m : 1;
+    const int64_t b_inner = trans_b_ ? 1 : n, b_column = trans_b_ ? k : 1;
+    const T *left = a.data<T>(), *right = b.data<T>(), *bias = nullptr;
+    Dims step = {0, 0};
+    if (HasInput(2)) {
+      bias = DenseInput(2).data<T>();
+      step = BroadcastStrides(Input(2).shape(), y->shape());
+    }
+    T* out = y->mutable_data<T>();
+    ParallelFor(m, [&](int64_t i) {
+      for (int64_t j = 0; j < n; ++j) {
+        const auto sum =
+            detail::DotProduct<T>(k, {left, i * a_row, a_inner}, {right, j * b_column, b_inner});
+        const T* c = bias ? bias + i * step[0] + j * step[1] : nullptr;
+        out[i * n + j] = Combine<T>(sum, c);
+      }
+    });
+  }
+  template <class T>
+  T Combine(detail::SumType<T> sum, const T* c) const {
+    if constexpr (std::is_integral_v<T>) {
+      if (alpha_ == 1 && (!c || beta_ == 1))
+        return static_cast<T>(c ? sum + detail::ToSum(*c) : sum);
+      // Scaled, as a real number.
+      const double real = static_cast<double>(alpha_) * static_cast<double>(static_cast<T>(sum)) +
+                          (c ? static_cast<double>(beta_) * static_cast<double>(*c) : 0);
+      return detail::ToElement<T>(real);
+    } else {
+      sum *= static_cast<double>(alpha_);
+      if (c) sum += static_cast<double>(beta_) * static_cast<double>(*c);
+      return detail::ToElement<T>(sum);
+    }
+  }
+};
+
+// What the kernels of MatMulGradient share.
+class MatMulGradientOpBase : public StandardOperator {
+ public:
+  MatMulGradientOpBase(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
+      : StandardOperator(def, ws, config), of_b_(GetSingleArgument<int64_t>("of", 0) != 0) {}
+
+ protected:
+  const bool of_b_;
+};
+
+// dA = dY B^T and dB = A^T dY, summed over the products that a matrix is a factor of.
+class MatMulGradientOp final : public MatMulGradientOpBase {
+ public:
+  using MatMulGradientOpBase::MatMulGradientOpBase;
+
+  bool RunOnDevice() override {
+    return Visit<FloatTypes>([&]<class T>() { Multiply<T>(); });
+  }
+
+ private:
+  template <class T>
+  void Multiply() {
+    Tensor* dx = InferredOutput(0);
+    if (dx->numel() == 0) return;
+    const T* dy = DenseInput(0).data<T>();
+    const Tensor &a = DenseInput(1), &b = DenseInput(2);
+    const MatMulSizes sizes(a.shape(), b.shape());
+    const int64_t m = sizes.m, n = sizes.n, k = sizes.k;
+    const T *left = a.data<T>(), *right = b.data<T>();
+    const int64_t count = dx->numel();
+    auto* sums = static_cast<double*>(Scratch(count * static_cast<int64_t>(sizeof(double))));
+    std::fill_n(sums, count, 0.0);
+    const int64_t rows = of_b_ ? k : m, columns = of_b_ ? n : k;
+    ParallelFor(rows, [&](int64_t row) {
+      for (size_t p = 0; p < sizes.products.size(); ++p) {
+        const auto [in_a, in_b] = sizes.products[p];
+        const int64_t from = static_cast<int64_t>(p) * m * n;
+        double* sum = sums + ((of_b_ ? in_b : in_a) * rows + row) * columns;
+        for (int64_t column = 0; column < columns; ++column)
+          sum[column] += of_b_ ? detail::DotProduct<T>(m, {left, in_a * m * k + row, k},
+                                                       {dy, from + column, n})
+                               : detail::DotProduct<T>(n, {dy, from + row * n, 1},
+                                                       {right, (in_b * k + column) * n, 1});
+      }
+    });
+    T* out = dx->mutable_data<T>();
+    for (int64_t i = 0; i < count; ++i) out[i] = detail::ToElement<T>(sums[i]);
+  }
+};
+
+namespace detail {
+
+class MatMulGradient : public NodeGradient {
+ public:
+  using NodeGradient::NodeGradient;
+  void Make() override {
+    for (int i = 0; i < 2; ++i) Give(i, "MatMulGradient", {GO(0), I(0), I(1)}, {{"of", i}});
+  }
+};
+
+// With Y = alpha A' B' + beta C: dA' = alpha dY B'^T, dB' = alpha A'^T dY.
+class GemmGradient : public NodeGradient {
+ public:
+  using NodeGradient::NodeGradient;
+  void Make() override {
+    const float alpha = Def().args().Get<float>("alpha", 1.f);
+    const int64_t trans_a = Def().args().Get<int64_t>("transA", 0) != 0;
+    const int64_t trans_b = Def().args().Get<int64_t>("transB", 0) != 0;
+    const auto give = [&](int i, const std::string& a, int64_t turn_a, const std::string& b,
+                          int64_t turn_b) {
+      Give(i, "Gemm", {a, b}, {{"alpha", alpha}, {"transA", turn_a}, {"transB", turn_b}});
+    };
+    trans_a ? give(0, I(1), trans_b, GO(0), 1) : give(0, GO(0), 0, I(1), 1 - trans_b);
+    trans_b ? give(1, GO(0), 1, I(0), trans_a) : give(1, I(0), 1 - trans_a, GO(0), 0);
+    if (Def().inputs().size() > 2 && !Def().inputs()[2].empty())
+      GiveSummed(2, GO(0), Def().args().Get<float>("beta", 1.f));
+  }
+};
+
+}  // namespace detail
+
+OPKIT_OPERATOR_SCHEMA(MatMul)
+    .SetDoc(
+        "The matrix product of A and B as numpy.matmul has it: the last two axes are matrices, "
+        "those before them a batch and broadcast. A vector on the left is a row, one on the "
+        "right a column, and the axis of 1 that it gets is dropped again.")
+    .NumInputs(2)
+    .NumOutputs(1)
+    .Input(0, "A", "[..., M, K], or [K]", MatrixTypes::DTypes())
+    .Input(1, "B", "[..., K, N], or [K]; of the type of A", MatrixTypes::DTypes())
+    .Output(0, "Y", "[..., M, N]")
+    .CostInferenceFunction([](const OperatorDef&, const std::vector<TensorInfo>& inputs,
+                              const std::vector<TensorInfo>& outputs) {
+      const SymbolicShape& a = inputs[0].shape;
+      return detail::ProductCost(inputs, outputs, a.has_rank() && a.rank() > 0 ? a[-1] : Dim());
+    })
+    .TensorInferenceFunction(&detail::InferMatMul);
+OPKIT_REGISTER_CPU_OPERATOR(MatMul, MatMulOp);
+OPKIT_REGISTER_GRADIENT(MatMul, detail::MatMulGradient);
+
+OPKIT_OPERATOR_SCHEMA(MatMulGradient)
+    .Private()
+    .SetDoc("The gradient of a factor of Y = MatMul(A, B), from that of Y.")
+    .NumInputs(3)
+    .NumOutputs(1)
+    .Input(0, "dY", "as Y", FloatTypes::DTypes())
+    .Input(1, "A", "as in MatMul", FloatTypes::DTypes())
+    .Input(2, "B", "as in MatMul", FloatTypes::DTypes())
+    .Output(0, "dX", "as the factor")
+    .Arg<int64_t>("of", "0: of A, 1: of B", 0)
+    .CostInferenceFunction([](const OperatorDef&, const std::vector<TensorInfo>& inputs,
+                              const std::vector<TensorInfo>& outputs) {
+      // As many operations as the product itself: two for each term of each element of Y.
+      const SymbolicShape& a = inputs[1].shape;
+      OpCost cost = detail::ProductCost(inputs, outputs, Dim());
+      if (a.has_rank() && a.rank() > 0 && a[-1].is_known())
+        cost.flops = 2 * OpSchema::Elements(inputs[0]) * static_cast<uint64_t>(a[-1].value());
+      return cost;
+    })
+    .TensorInferenceFunction([](InferenceContext& c) {
+      for (int i = 0; i < 3; ++i) ExpectDType(c, i, FloatTypes::DTypes());
+      const int of = c.Arg<int64_t>("of", 0) != 0 ? 2 : 1;
+      c.SetOutput(0, ExpectSameDType(c), c.input_shape(of));
+    });
+OPKIT_REGISTER_CPU_OPERATOR(MatMulGradient, MatMulGradientOp);
+OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(MatMulGradient);
+
+OPKIT_OPERATOR_SCHEMA(Gemm)
+    .SetDoc("Y = alpha * A' * B' + beta * C, where A' is A or its transpose, and B' likewise.")
+    .NumInputs(2, 3)
+    .NumOutputs(1)
+    .Input(0, "A", "[M, K], or [K, M] with transA", MatrixTypes::DTypes())
+    .Input(1, "B", "[K, N], or [N, K] with transB", MatrixTypes::DTypes())
+    .Input(2, "C", "can be broadcast to [M, N]; optional", MatrixTypes::DTypes())
+    .Output(0, "Y", "[M, N]")
+    .Arg<float>("alpha", "factor of A' * B'", 1.f)
+    .Arg<float>("beta", "factor of C", 1.f)
+    .Arg<int64_t>("transA", "1: A is transposed first", 0)
+    .Arg<int64_t>("transB", "1: B is transposed first", 0)
+    .CostInferenceFunction([](const OperatorDef& def, const std::vector<TensorInfo>& inputs,
+                              const std::vector<TensorInfo>& outputs) {
+      const SymbolicShape& a = inputs[0].shape;
+      const int inner = def.args().Get<int64_t>("transA", 0) != 0 ? 0 : 1;
+      return detail::ProductCost(inputs, outputs, a.has_rank() && a.rank() == 2 ? a[inner] : Dim());
+    })
+    .TensorInferenceFunction(&detail::InferGemm);
+OPKIT_REGISTER_CPU_OPERATOR(Gemm, GemmOp);
+OPKIT_REGISTER_GRADIENT(Gemm, detail::GemmGradient);
+
+}  // namespace opkit
+
+#endif  // OPKIT_OPS_MATH_MATMUL_HPP_

@@ -1,0 +1,434 @@
+// ReduceSum, ReduceMean, ReduceMax and the other reductions: axes folded to one element. Sources:
+// https://onnx.ai/onnx/operators/onnx__ReduceSum.html and the pages of its siblings.
+#ifndef OPKIT_OPS_MATH_REDUCE_HPP_
+#define OPKIT_OPS_MATH_REDUCE_HPP_
+
+#include <cmath>
+
+#include "opkit/ops/support/axes.hpp"
+#include "opkit/ops/support/element_sum.hpp"
+#include "opkit/ops/support/element_types.hpp"
+#include "opkit/ops/support/integer_inputs.hpp"
+#include "opkit/ops/support/node_gradient.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+// How a reduction goes through memory: neighbouring axes that are both kept or both reduced become
+// one, so that the two kinds alternate; axes of extent 1 are gone.
+struct ReducePlan {
+  struct Axis {
+    int64_t extent, step;  // in elements
+  };
+  std::vector<Axis> kept, reduced;  // outermost first
+  bool reduces_last = false;        // the innermost axis, whose step is 1
+  int64_t outputs = 1, count = 1;   // elements of the output, and of the input for each
+
+  ReducePlan() = default;
+  ReducePlan(const Shape& shape, const std::vector<char>& mask) {
+    const Dims step = shape.DenseStrides();
+    int before = -1;
+    for (int axis = 0; axis < shape.rank(); ++axis) {
+      const bool reduce = mask[static_cast<size_t>(axis)];
+      (reduce ? count : outputs) *= shape[axis];
+      if (shape[axis] == 1) continue;
+      std::vector<Axis>& axes = reduce ? reduced : kept;
+      if (before == reduce) {
+        axes.back() = {axes.back().extent * shape[axis], step[axis]};
+      } else {
+        axes.push_back({shape[axis], step[axis]});
+      }
+      before = reduce;
+    }
+    reduces_last = before == 1;
+  }
+
+  // f(offset) for every position of `axes`, in order.
+  template <class F>
+  static void Walk(const Axis* axes, size_t count, int64_t offset, F&& f) {
+    if (count == 0) return f(offset);
+    for (int64_t i = 0; i < axes->extent; ++i)
+      Walk(axes + 1, count - 1, offset + i * axes->step, f);
+  }
+  // Where element `index` of `axes` is, counted in row-major order.
+  static int64_t Offset(const std::vector<Axis>& axes, size_t count, int64_t index) {
+    int64_t offset = 0;
+    for (size_t i = count; i-- > 0; index /= axes[i].extent)
+      offset += index % axes[i].extent * axes[i].step;
+    return offset;
+  }
+};
+
+// What the kernels of all reductions share.
+class ReduceOpBase : public StandardOperator {
+ public:
+  ReduceOpBase(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
+      : StandardOperator(def, ws, config),
+        noop_(GetSingleArgument<int64_t>("noop_with_empty_axes", 0) != 0) {}
+
+  // For each axis of a tensor of this rank, whether it is reduced.
+  static std::vector<char> Mask(const Dims& axes, bool noop, int rank, std::string_view op) {
+    if (axes.empty()) return std::vector<char>(static_cast<size_t>(rank), noop ? 0 : 1);
+    return AxisMask(std::vector<int64_t>(axes.begin(), axes.end()), rank, op);
+  }
+
+ protected:
+  // Call it after InferredOutput, once a run.
+  const ReducePlan& Plan() {
+    const Tensor& data = Input(0);
+    const Dims axes = HasInput(1) ? IntegerList(Input(1), "the axes of a reduction") : Dims();
+    if (planned_ && data.shape() == planned_shape_ && axes == planned_axes_) [[likely]]
+      return plan_;
+    plan_ = ReducePlan(data.shape(), Mask(axes, noop_, data.rank(), type()));
+    planned_shape_ = data.shape();
+    planned_axes_ = axes;
+    planned_ = true;
+    return plan_;
+  }
+
+ private:
+  const bool noop_;
+  bool planned_ = false;
+  ReducePlan plan_;
+  Shape planned_shape_;
+  Dims planned_axes_;
+};
+
+namespace detail {
+
+// The types of ReduceMax and ReduceMin.
+using ReduceOrderTypes = ElementTypes<float, double, float16, bfloat16, int32_t, int64_t, uint32_t,
+                                      uint64_t, int8_t, uint8_t, bool>;
+
+// A reduction of T: begins with Start(), takes each element by Add and ends in Finish. Sums of
+// floating-point numbers are in double; those of integers wrap around.
+struct ReduceAsSum {
+  template <class T>
+  struct Of {
+    using Sum = SumType<T>;
+    static Sum Start() { return 0; }
+    static void Add(Sum& sum, T x) { sum += static_cast<Sum>(x); }
+    static Sum Finish(Sum sum, int64_t) { return sum; }
+  };
+};
+struct ReduceAsProd {
+  template <class T>
+  struct Of {
+    using Sum = SumType<T>;
+    static Sum Start() { return 1; }
+    static void Add(Sum& product, T x) { product *= static_cast<Sum>(x); }
+    static Sum Finish(Sum product, int64_t) { return product; }
+  };
+};
+struct ReduceAsSumSquare {
+  template <class T>
+  struct Of : ReduceAsSum::Of<T> {
+    using Sum = SumType<T>;
+    static void Add(Sum& sum, T x) { sum += static_cast<Sum>(x) * static_cast<Sum>(x); }
+  };
+};
+struct ReduceAsL1 {
+  template <class T>
+  struct Of : ReduceAsSum::Of<T> {
+    using Sum = SumType<T>;
+    static void Add(Sum& sum, T x) {
+      x < T(0) ? sum -= static_cast<Sum>(x) : sum += static_cast<Sum>(x);
+    }
+  };
+};
+struct ReduceAsMean {
+  template <class T>
+  struct Of : ReduceAsSum::Of<T> {
+    using Sum = SumType<T>;
+    static auto Finish(Sum sum, int64_t count) {
+      if constexpr (std::is_integral_v<T>) {
+        if (count == 0)
+          Throw(ErrorCode::kInvalidArgument,
+                "ReduceMean: the mean of no integers is not defined; the reduced axes are empty");
+        // Towards zero.
+        return static_cast<T>(
+            static_cast<T>(sum) /
+            static_cast<std::conditional_t<std::is_signed_v<T>, int64_t, uint64_t>>(count));
+      } else {
+        return sum / static_cast<double>(count);
+      }
+    }
+  };
+};
+// Those whose result is a real number, also of integers.
+struct ReduceAsL2 {
+  template <class T>
+  struct Of {
+    using Sum = double;
+    static Sum Start() { return 0; }
+    static void Add(Sum& sum, T x) { sum += static_cast<double>(x) * static_cast<double>(x); }
+    static Sum Finish(Sum sum, int64_t) { return std::sqrt(sum); }
+  };
+};
+struct ReduceAsLogSum {
+  template <class T>
+  struct Of {
+    using Sum = double;
+    static Sum Start() { return 0; }
+    static void Add(Sum& sum, T x) { sum += static_cast<double>(x); }
+    static Sum Finish(Sum sum, int64_t) { return std::log(sum); }
+  };
+};
+// The largest element so far is taken off, so that nothing overflows.
+struct ReduceAsLogSumExp {
+  template <class T>
+  struct Of {
+    struct Sum {
+      double largest, sum;
+    };
+    static Sum Start() { return {-std::numeric_limits<double>::infinity(), 0}; }
+    static void Add(Sum& all, T element) {
+      const auto x = static_cast<double>(element);
+      if (x == all.largest) {
+        all.sum += 1;  // also of infinities
+      } else if (x > all.largest) {
+        all = {x, all.sum * std::exp(all.largest - x) + 1};
+      } else {
+        all.sum += std::exp(x - all.largest);
+      }
+    }
+    static double Finish(Sum all, int64_t count) {
+      return count == 0 ? all.largest : all.largest + std::log(all.sum);
+    }
+  };
+};
+// NaN wins, as in NumPy. Without elements: the identity, infinite where T has that.
+template <bool kMax>
+struct ReduceAsExtreme {
+  template <class T>
+  struct Of {
+    using Sum = T;
+    static T Start() {
+      using Limits = std::numeric_limits<T>;
+      if constexpr (std::is_same_v<T, bool>) {
+        return !kMax;
+      } else if constexpr (std::is_integral_v<T>) {
+        return kMax ? (Limits::min)() : (Limits::max)();
+      } else {
+        const float infinity = std::numeric_limits<float>::infinity();
+        return static_cast<T>(kMax ? -infinity : infinity);
+      }
+    }
+    static void Add(Sum& best, T x) {
+      if ((kMax ? x > best : x < best) || x != x) best = x;
+    }
+    static Sum Finish(Sum best, int64_t) { return best; }
+  };
+};
+
+}  // namespace detail
+
+// `Kind` says what is done with the elements, `Types` which they may be.
+template <class Kind, class Types>
+class ReduceOp final : public ReduceOpBase {
+ public:
+  using ReduceOpBase::ReduceOpBase;
+
+  bool RunOnDevice() override {
+    return Visit<Types>([&]<class T>() { Run<T>(); });
+  }
+
+ private:
+  template <class T>
+  void Run() {
+    using Fold = typename Kind::template Of<T>;
+    Tensor* out = InferredOutput(0);
+    const ReducePlan& plan = Plan();
+    const Tensor& x = DenseInput(0);
+    const T* in = x.data<T>();
+    T* y = out->mutable_data<T>();
+    ParallelFor(plan.outputs, [&](int64_t o) {
+      auto sum = Fold::Start();
+      if (plan.count > 0)
+        ReducePlan::Walk(plan.reduced.data(), plan.reduced.size(),
+                         ReducePlan::Offset(plan.kept, plan.kept.size(), o),
+                         [&](int64_t at) { Fold::Add(sum, in[at]); });
+      y[o] = detail::ToElement<T>(Fold::Finish(sum, plan.count));
+    });
+  }
+};
+
+// What a reduced element gets goes to each of the elements that it was made of, divided by their
+// number for a mean.
+class ReduceGradientOp final : public ReduceOpBase {
+ public:
+  ReduceGradientOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
+      : ReduceOpBase(def, ws, config), mean_(GetSingleArgument<int64_t>("mean", 0) != 0) {}
+
+  bool RunOnDevice() override {
+    return Visit<FloatTypes>([&]<class T>() { Run<T>(); });
+  }
+
+ private:
+  template <class T>
+  void Run() {
+    Tensor* out = InferredOutput(0);
+    const ReducePlan& plan = Plan();
+    const Tensor& gradient = DenseInput(2);
+    if (gradient.numel() != plan.outputs)
+      Throw(ErrorCode::kInvalidArgument, "ReduceGradient: the gradient is ", gradient,
+            ", expected the ", plan.outputs, " elements that the data is reduced to");
+    const T* from = gradient.data<T>();
+    T* to = out->mutable_data<T>();
+    if (plan.count == 0) return;
+    const double factor = mean_ ? 1 / static_cast<double>(plan.count) : 1;
+    ParallelFor(plan.outputs, [&](int64_t o) {
+      const T each = detail::ToElement<T>(static_cast<double>(from[o]) * factor);
+      ReducePlan::Walk(plan.reduced.data(), plan.reduced.size(),
+                       ReducePlan::Offset(plan.kept, plan.kept.size(), o),
+                       [&](int64_t at) { to[at] = each; });
+    });
+  }
+
+  const bool mean_;
+};
+
+namespace detail {
+
+template <bool kMean>
+class ReduceGradient : public NodeGradient {
+ public:
+  using NodeGradient::NodeGradient;
+  void Make() override {
+    Arguments args = {{"mean", kMean ? 1 : 0}};
+    if (const int64_t noop = Def().args().template Get<int64_t>("noop_with_empty_axes", 0))
+      args.Set("noop_with_empty_axes", noop);
+    Give(0, "ReduceGradient", {I(0), Def().inputs().size() > 1 ? I(1) : "", GO(0)}, args);
+  }
+};
+
+inline void InferReduce(InferenceContext& c, const std::vector<DType>& dtypes) {
+  ExpectDType(c, 0, dtypes);
+  const DType dtype = c.input_dtype(0);
+  const SymbolicShape& x = c.input_shape(0);
+  const bool keep = c.Arg<int64_t>("keepdims", 1) != 0;
+  const bool noop = c.Arg<int64_t>("noop_with_empty_axes", 0) != 0;
+  const std::string what = "the axes of " + c.def().type();
+  std::optional<Dims> axes = c.HasInput(1) ? KnownIntegerList(c, 1, what) : Dims();
+  Dim named = 0;
+  if (c.HasInput(1)) named = IntegerListSize(c, 1, what);
+  if (!axes && named == Dim(0)) axes = Dims();
+  if (!x.has_rank()) return c.SetOutput(0, dtype, {});
+  if (!axes) {
+    // Which axes is not known; how many may be, unless none means all.
+    if (keep) return c.SetOutput(0, dtype, SymbolicShape::OfRank(x.rank()));
+    if (named.is_known() && named.value() > x.rank())
+      Throw(ErrorCode::kInvalidArgument, c.def().type(), ": ", named.value(),
+            " axes are named of a tensor of rank ", x.rank());
+    return c.SetOutput(0, dtype,
+                       named.is_known()
+                           ? SymbolicShape::OfRank(x.rank() - static_cast<int>(named.value()))
+                           : SymbolicShape());
+  }
+  const std::vector<char> mask = ReduceOpBase::Mask(*axes, noop, x.rank(), c.def().type());
+  std::vector<Dim> dims;
+  for (int axis = 0; axis < x.rank(); ++axis) {
+    if (!mask[static_cast<size_t>(axis)]) {
+      dims.push_back(x[axis]);
+    } else if (keep) {
+      dims.push_back(1);
+    }
+  }
+  c.SetOutput(0, dtype, SymbolicShape(std::move(dims)));
+}
+
+// What the schemas of all reductions have in common.
+inline void FillReduceSchema(OpSchema& schema, const char* doc, uint64_t flops,
+                             const std::vector<DType>& dtypes) {
+  schema.SetDoc(doc)
+      .NumInputs(1, 2)
+      .NumOutputs(1)
+      .Input(0, "data", "a tensor", dtypes)
+      .Input(1, "axes",
+             "the axes to reduce, negative ones from the last; optional: all axes, or none with "
+             "noop_with_empty_axes",
+             {DType::kInt64, DType::kInt32})
+      .Output(0, "reduced", "of the type of the data")
+      .Arg<int64_t>("keepdims", "1: reduced axes stay with an extent of 1; 0: they go", 1)
+      .Arg<int64_t>("noop_with_empty_axes", "1: no axes are reduced where none is named", 0)
+      .CostInferenceFunction([flops](const OperatorDef&, const std::vector<TensorInfo>& inputs,
+                                     const std::vector<TensorInfo>& outputs) {
+        OpCost cost;
+        cost.flops = flops * OpSchema::Elements(inputs[0]);
+        cost.bytes_read = OpSchema::Bytes(inputs[0]);
+        cost.bytes_written = OpSchema::Bytes(outputs[0]);
+        return cost;
+      })
+      .TensorInferenceFunction([dtypes](InferenceContext& c) { InferReduce(c, dtypes); });
+}
+
+}  // namespace detail
+
+#define OPKIT_REDUCTION(name, Kind, Types, flops, doc)                                          \
+  OPKIT_OPERATOR_SCHEMA(name).FillUsing(                                                        \
+      [](OpSchema& schema) { detail::FillReduceSchema(schema, doc, flops, Types::DTypes()); }); \
+  OPKIT_REGISTER_CPU_OPERATOR(name, ReduceOp<Kind, Types>)
+
+OPKIT_REDUCTION(ReduceSum, detail::ReduceAsSum, MatrixTypes, 1,
+                "The sum of the elements along some axes; 0 of none.");
+OPKIT_REDUCTION(
+    ReduceMean, detail::ReduceAsMean, MatrixTypes, 1,
+    "The mean of the elements along some axes, towards zero for integers; NaN of none.");
+OPKIT_REDUCTION(ReduceProd, detail::ReduceAsProd, MatrixTypes, 1,
+                "The product of the elements along some axes; 1 of none.");
+OPKIT_REDUCTION(ReduceMax, detail::ReduceAsExtreme<true>, detail::ReduceOrderTypes, 1,
+                "The largest element along some axes, NaN where there is one; of none, the "
+                "smallest number of the type, minus infinity where it has that.");
+OPKIT_REDUCTION(ReduceMin, detail::ReduceAsExtreme<false>, detail::ReduceOrderTypes, 1,
+                "The smallest element along some axes, NaN where there is one; of none, the "
+                "largest number of the type, infinity where it has that.");
+OPKIT_REDUCTION(ReduceL1, detail::ReduceAsL1, MatrixTypes, 2,
+                "The sum of the absolute values along some axes; 0 of none.");
+OPKIT_REDUCTION(ReduceL2, detail::ReduceAsL2, MatrixTypes, 2,
+                "The square root of the sum of the squares along some axes; 0 of none.");
+OPKIT_REDUCTION(ReduceSumSquare, detail::ReduceAsSumSquare, MatrixTypes, 2,
+                "The sum of the squares along some axes; 0 of none.");
+OPKIT_REDUCTION(ReduceLogSum, detail::ReduceAsLogSum, MatrixTypes, 1,
+                "The logarithm of the sum along some axes; minus infinity of none.");
+OPKIT_REDUCTION(ReduceLogSumExp, detail::ReduceAsLogSumExp, MatrixTypes, 4,
+                "log(sum(exp(x))) along some axes, without overflow; minus infinity of none.");
+#undef OPKIT_REDUCTION
+OPKIT_REGISTER_GRADIENT(ReduceSum, detail::ReduceGradient<false>);
+OPKIT_REGISTER_GRADIENT(ReduceMean, detail::ReduceGradient<true>);
+OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(ReduceProd);
+OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(ReduceMax);
+OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(ReduceMin);
+OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(ReduceL1);
+OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(ReduceL2);
+OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(ReduceSumSquare);
+OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(ReduceLogSum);
+OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(ReduceLogSumExp);
+
+OPKIT_OPERATOR_SCHEMA(ReduceGradient)
+    .Private()
+    .SetDoc("The gradient of the data of a ReduceSum or ReduceMean, from that of the result.")
+    .NumInputs(3)
+    .NumOutputs(1)
+    .Input(0, "data", "as it was reduced; only its shape is read", FloatTypes::DTypes())
+    .Input(1, "axes", "as they were reduced; optional", {DType::kInt64, DType::kInt32})
+    .Input(2, "gradient", "of the result", FloatTypes::DTypes())
+    .Output(0, "Y", "as the data")
+    .Arg<int64_t>("noop_with_empty_axes", "as they were reduced", 0)
+    .Arg<int64_t>("mean", "1: of ReduceMean, 0: of ReduceSum", 0)
+    .CostInferenceFunction([](const OperatorDef&, const std::vector<TensorInfo>& inputs,
+                              const std::vector<TensorInfo>& outputs) {
+      OpCost cost;
+      cost.bytes_read = OpSchema::Bytes(inputs[2]);
+      cost.bytes_written = OpSchema::Bytes(outputs[0]);
+      return cost;
+    })
+    .TensorInferenceFunction([](InferenceContext& c) {
+      ExpectDType(c, 0, FloatTypes::DTypes());
+      c.SetOutput(0, c.input_dtype(0), c.input_shape(0));
+      c.SetInput(2, c.input_dtype(0), {});
+    });
+OPKIT_REGISTER_CPU_OPERATOR(ReduceGradient, ReduceGradientOp);
+OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(ReduceGradient);
+
+}  // namespace opkit
+
+#endif  // OPKIT_OPS_MATH_REDUCE_HPP_

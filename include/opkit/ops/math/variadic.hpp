@@ -1,0 +1,233 @@
+// Operators on one or more tensors: Max, Mean, Min, Sum. Source: the ONNX operator pages
+// (https://onnx.ai/onnx/operators), opset 21.
+#ifndef OPKIT_OPS_MATH_VARIADIC_HPP_
+#define OPKIT_OPS_MATH_VARIADIC_HPP_
+
+#include "opkit/ops/support/elementwise.hpp"
+#include "opkit/ops/support/node_gradient.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+struct SumFunction {
+  template <class C>
+  static C Apply(C a, C b) {
+    return a + b;
+  }
+};
+// A NaN on either side is the result.
+struct MaxFunction {
+  template <class C>
+  static C Apply(C a, C b) {
+    return a > b || a != a ? a : b;
+  }
+};
+struct MinFunction {
+  template <class C>
+  static C Apply(C a, C b) {
+    return a < b || a != a ? a : b;
+  }
+};
+// attributes[0]: how many.
+struct DivideByCountFunction {
+  template <class C>
+  static C Apply(C x, const float* attributes) {
+    return x / static_cast<C>(attributes[0]);
+  }
+};
+
+}  // namespace detail
+
+// Folds its inputs, from the first on, by a kernel of two. Blocks of the output are finished one by
+// one in a buffer, so that the output may be any input of its shape.
+class VariadicOperator : public StandardOperator {
+ public:
+  using StandardOperator::StandardOperator;
+
+  bool RunOnDevice() override {
+    Tensor* out = InferredOutput(0);
+    if (planned_for_ != inference().version()) [[unlikely]]
+      Prepare(*out);
+    const int64_t item = ItemSize(out->dtype());
+    char* to = static_cast<char*>(out->raw_mutable_data());
+    for (int i = 0; i < InputSize(); ++i)
+      data_[static_cast<size_t>(i)] = static_cast<const char*>(InputBeside(i, *out).raw_data());
+    if (InputSize() == 1) {
+      if (to != data_[0] && out->nbytes() > 0)
+        std::memcpy(to, data_[0], static_cast<size_t>(out->nbytes()));
+    } else if (InputSize() == 2 && !finish_) {
+      loops_[1].Run(BroadcastLoop::kGrain, [&](int64_t at, int64_t n, const int64_t* from) {
+        RunFirst(to + at * item, n, from, item);
+      });
+    } else {
+      ParallelForRange(out->numel(), BroadcastLoop::kGrain, [&](int64_t begin, int64_t end) {
+        alignas(64) char block[kBlockBytes];
+        const int64_t size = kBlockBytes / item;
+        for (int64_t at = begin; at < end; at += size) {
+          const int64_t n = end - at < size ? end - at : size;
+          RunBlock(at, n, item, block);
+          std::memcpy(to + at * item, block, static_cast<size_t>(n * item));
+        }
+      });
+    }
+    return true;
+  }
+
+ protected:
+  struct Kernels {
+    ElementKernel fold = nullptr;    // of two; null where there is none for the dtype
+    ElementKernel finish = nullptr;  // of the result, with the number of inputs as its attribute
+  };
+  virtual Kernels FindKernels() const = 0;
+
+ private:
+  static constexpr int64_t kBlockBytes = 8192;
+
+  // Of inputs 0 and 1.
+  void RunFirst(char* out, int64_t n, const int64_t* from, int64_t item) const {
+    fold_({out,
+           {data_[0] + from[0] * item, data_[1] + from[1] * item},
+           {loops_[1].step(0), loops_[1].step(1)},
+           n,
+           nullptr});
+  }
+  void RunBlock(int64_t begin, int64_t size, int64_t item, char* block) const {
+    loops_[1].Walk(begin, begin + size, [&](int64_t at, int64_t n, const int64_t* from) {
+      RunFirst(block + (at - begin) * item, n, from, item);
+    });
+    for (size_t i = 2; i < loops_.size(); ++i)
+      loops_[i].Walk(begin, begin + size, [&](int64_t at, int64_t n, const int64_t* from) {
+        char* out = block + (at - begin) * item;
+        fold_({out, {out, data_[i] + from[0] * item}, {1, loops_[i].step(0)}, n, nullptr});
+      });
+    const float count = static_cast<float>(InputSize());
+    if (finish_) finish_({block, {block}, {1}, size, &count});
+  }
+  const Tensor& InputBeside(int i, const Tensor& out) {
+    const Tensor& input = DenseInput(i);
+    if (input.numel() == out.numel() || !input.SharesMemoryWith(out)) [[likely]]
+      return input;
+    return copies_[static_cast<size_t>(i)] = input.Contiguous();
+  }
+  OPKIT_COLD void Prepare(const Tensor& out) {
+    loops_.clear();
+    for (int i = 0; i < InputSize(); ++i)
+      loops_.push_back(i == 1 ? BroadcastLoop(out.shape(), {&Input(0).shape(), &Input(1).shape()})
+                              : BroadcastLoop(out.shape(), {&Input(i).shape()}));
+    data_.resize(loops_.size());
+    copies_.resize(loops_.size());
+    const Kernels kernels = FindKernels();
+    if (!kernels.fold)
+      Throw(ErrorCode::kTypeMismatch, type(), " has no kernel for ", ToString(Input(0)));
+    fold_ = kernels.fold;
+    finish_ = kernels.finish;
+    planned_for_ = inference().version();
+  }
+
+  uint64_t planned_for_ = 0;
+  std::vector<BroadcastLoop> loops_;  // by input; [1] is of inputs 0 and 1, [0] of none
+  std::vector<const char*> data_;
+  std::vector<Tensor> copies_;
+  ElementKernel fold_ = nullptr, finish_ = nullptr;
+};
+
+namespace detail {
+
+template <class F, class Types>
+class FoldOperator : public VariadicOperator {
+ public:
+  using VariadicOperator::VariadicOperator;
+
+ protected:
+  Kernels FindKernels() const override {
+    Kernels found;
+    Types::Visit(Input(0).dtype(), [&]<class T>() { found.fold = &RunBinary<F, T>; });
+    return found;
+  }
+};
+
+inline constexpr int kNoLimit = 1 << 30;  // what OpSchema shows as "at least 1"
+
+inline auto VariadicSchema(const char* doc, std::vector<DType> dtypes) {
+  return [=](OpSchema& schema) {
+    schema.SetDoc(StrCat(doc, " Inputs are broadcast as in NumPy."))
+        .NumInputs(1, kNoLimit)
+        .NumOutputs(1)
+        .Input(0, "data_0", "one or more tensors of one type", dtypes)
+        .Output(0, "result", "of the inputs' type, of the shape that they are broadcast to", dtypes)
+        .AllowInplace([](int, int) { return true; })
+        .CostInferenceFunction([](const OperatorDef&, const std::vector<TensorInfo>& inputs,
+                                  const std::vector<TensorInfo>& outputs) {
+          OpCost cost;
+          for (const TensorInfo& input : inputs) cost.bytes_read += OpSchema::Bytes(input);
+          cost.bytes_written = OpSchema::Bytes(outputs[0]);
+          cost.flops = inputs.size() * OpSchema::Elements(outputs[0]);
+          return cost;
+        })
+        .TensorInferenceFunction([dtypes](InferenceContext& c) {
+          const DType dtype = ExpectSameDType(c);
+          for (int i = 0; i < c.num_inputs(); ++i) {
+            if (!c.HasInput(i))
+              Throw(ErrorCode::kInvalidArgument, c.def().type(), ": input ", i,
+                    " has no name; none of its inputs can be left out");
+            ExpectDType(c, i, dtypes);
+          }
+          c.SetOutput(0, dtype, BroadcastInputs(c, c.num_inputs()));
+        });
+  };
+}
+
+}  // namespace detail
+
+using MaxOp = detail::FoldOperator<detail::MaxFunction, NumericTypes>;
+using MinOp = detail::FoldOperator<detail::MinFunction, NumericTypes>;
+using SumOp = detail::FoldOperator<detail::SumFunction, FloatTypes>;
+
+class MeanOp : public SumOp {
+ public:
+  using SumOp::SumOp;
+
+ protected:
+  Kernels FindKernels() const override {
+    Kernels found = SumOp::FindKernels();
+    FloatTypes::Visit(Input(0).dtype(), [&]<class T>() {
+      found.finish = &detail::RunUnary<detail::DivideByCountFunction, T>;
+    });
+    return found;
+  }
+};
+
+OPKIT_OPERATOR_SCHEMA(Max).FillUsing(detail::VariadicSchema(
+    "The largest of the inputs, element by element; NaN where one is.", NumericTypes::DTypes()));
+OPKIT_OPERATOR_SCHEMA(Mean).FillUsing(
+    detail::VariadicSchema("The mean of the inputs, element by element.", FloatTypes::DTypes()));
+OPKIT_OPERATOR_SCHEMA(Min).FillUsing(detail::VariadicSchema(
+    "The smallest of the inputs, element by element; NaN where one is.", NumericTypes::DTypes()));
+OPKIT_OPERATOR_SCHEMA(Sum).FillUsing(
+    detail::VariadicSchema("The sum of the inputs, element by element.", FloatTypes::DTypes()));
+
+OPKIT_REGISTER_CPU_OPERATOR(Max, MaxOp);
+OPKIT_REGISTER_CPU_OPERATOR(Mean, MeanOp);
+OPKIT_REGISTER_CPU_OPERATOR(Min, MinOp);
+OPKIT_REGISTER_CPU_OPERATOR(Sum, SumOp);
+
+namespace detail {
+
+class SumGradient : public NodeGradient {
+ public:
+  using NodeGradient::NodeGradient;
+  void Make() override {
+    for (int i = 0; i < static_cast<int>(Def().inputs().size()); ++i) GiveSummed(i, GO(0));
+  }
+};
+
+}  // namespace detail
+
+OPKIT_REGISTER_GRADIENT(Sum, detail::SumGradient);
+OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(Max);
+OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(Mean);
+OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(Min);
+
+}  // namespace opkit
+
+#endif  // OPKIT_OPS_MATH_VARIADIC_HPP_

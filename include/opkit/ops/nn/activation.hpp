@@ -1,0 +1,260 @@
+// Activation functions: Clip, Elu, HardSigmoid, HardSwish, LeakyRelu, PRelu, Relu, Sigmoid,
+// Softplus, Tanh. A NaN stays a NaN. Source: the ONNX operator pages
+// (https://onnx.ai/onnx/operators), opset 21.
+#ifndef OPKIT_OPS_NN_ACTIVATION_HPP_
+#define OPKIT_OPS_NN_ACTIVATION_HPP_
+
+#include <cmath>
+#include <limits>
+
+#include "opkit/ops/support/elementwise.hpp"
+#include "opkit/ops/support/node_gradient.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Below `low` it is `low`, but not above `high`, whichever of the two is larger.
+template <class C>
+C Clamp(C x, C low, C high) {
+  const C above = x < low ? low : x;
+  return above > high ? high : above;
+}
+
+struct EluFunction {
+  static constexpr float kDefaults[] = {1.f};
+  template <class C>
+  static C Apply(C x, const float* attributes) {
+    return x < 0 ? static_cast<C>(attributes[0]) * std::expm1(x) : x;
+  }
+};
+struct HardSigmoidFunction {
+  static constexpr float kDefaults[] = {0.2f, 0.5f};
+  template <class C>
+  static C Apply(C x, const float* attributes) {
+    return Clamp<C>(static_cast<C>(attributes[0]) * x + static_cast<C>(attributes[1]), 0, 1);
+  }
+};
+struct HardSwishFunction {
+  template <class C>
+  static C Apply(C x, const float*) {
+    return x * Clamp<C>(x / 6 + C(0.5), 0, 1);
+  }
+};
+struct LeakyReluFunction {
+  static constexpr float kDefaults[] = {0.01f};
+  template <class C>
+  static C Apply(C x, const float* attributes) {
+    return x < 0 ? static_cast<C>(attributes[0]) * x : x;
+  }
+};
+// Of the input and the slope.
+struct PReluFunction {
+  template <class C>
+  static C Apply(C x, C slope) {
+    if constexpr (std::is_integral_v<C>) {
+      return x < 0 ? static_cast<C>(static_cast<uint64_t>(x) * static_cast<uint64_t>(slope)) : x;
+    } else {
+      return x < 0 ? slope * x : x;
+    }
+  }
+};
+struct ReluFunction {
+  template <class C>
+  static C Apply(C x, const float*) {
+    return x < 0 ? C{0} : x;
+  }
+};
+struct SigmoidFunction {
+  template <class C>
+  static C Apply(C x, const float*) {
+    return 1 / (1 + std::exp(-x));
+  }
+};
+// log(1 + e^x), without an overflow of the power.
+struct SoftplusFunction {
+  template <class C>
+  static C Apply(C x, const float*) {
+    return (x < 0 ? C{0} : x) + std::log1p(std::exp(-std::fabs(x)));
+  }
+};
+struct TanhFunction {
+  template <class C>
+  static C Apply(C x, const float*) {
+    return std::tanh(x);
+  }
+};
+
+template <class T>
+void RunClip(const ElementRun& run) {
+  const T* x = static_cast<const T*>(run.in[0]);
+  const T low = *static_cast<const T*>(run.in[1]), high = *static_cast<const T*>(run.in[2]);
+  T* y = static_cast<T*>(run.out);
+  for (int64_t i = 0; i < run.n; ++i) y[i] = Clamp<ComputeType<T>>(x[i], low, high);
+}
+
+// The shape of X, to which the slope is broadcast, never the other way round.
+inline void InferPRelu(InferenceContext& c) {
+  const DType dtype = ExpectSameDType(c);
+  ExpectDType(c, 0, NumericTypes::DTypes());
+  const SymbolicShape &x = c.input_shape(0), &slope = c.input_shape(1);
+  if (x.has_rank() && slope.has_rank()) {
+    bool fits = slope.rank() <= x.rank();
+    for (int back = 1; fits && back <= slope.rank(); ++back)
+      fits = slope[-back] == Dim(1) || Dim::Compatible(slope[-back], x[-back]);
+    if (!fits)
+      Throw(ErrorCode::kInvalidArgument, "PRelu: the slope of shape ", ToString(slope),
+            " cannot be broadcast to the input's shape ", ToString(x));
+  }
+  c.SetOutput(0, dtype, x);
+}
+inline void InferClip(InferenceContext& c) {
+  const DType dtype = ExpectSameDType(c);
+  ExpectDType(c, 0, NumericTypes::DTypes());
+  for (int i = 1; i < c.num_inputs(); ++i) {
+    if (!c.HasInput(i) || !c.input_shape(i).is_known()) continue;
+    if (const Shape shape = c.input_shape(i).ToShape(); shape.numel() != 1)
+      Throw(ErrorCode::kInvalidArgument, "Clip: input ", i, " '", i == 1 ? "min" : "max",
+            "' has shape ", ToString(shape), ", expected a scalar");
+  }
+  c.SetOutput(0, dtype, c.input_shape(0));
+}
+
+}  // namespace detail
+
+class ClipOp : public ElementwiseOperator {
+ public:
+  using ElementwiseOperator::ElementwiseOperator;
+
+ protected:
+  ElementKernel FindKernel() const override {
+    ElementKernel found = nullptr;
+    NumericTypes::Visit(Input(0).dtype(), [&]<class T>() { found = &detail::RunClip<T>; });
+    return found;
+  }
+  const void* LeftOut(int i) const override {
+    const void* bound = nullptr;
+    NumericTypes::Visit(Input(0).dtype(), [&]<class T>() {
+      using Limits = std::numeric_limits<detail::ComputeType<T>>;
+      static const T low(Limits::has_infinity ? -Limits::infinity() : Limits::lowest());
+      static const T high(Limits::has_infinity ? Limits::infinity() : (Limits::max)());
+      bound = i == 1 ? &low : &high;
+    });
+    return bound;
+  }
+};
+using EluOp = detail::UnaryOperatorWithAttributes<detail::EluFunction, FloatTypes>;
+using HardSigmoidOp = detail::UnaryOperatorWithAttributes<detail::HardSigmoidFunction, FloatTypes>;
+using HardSwishOp = detail::UnaryOperator<detail::HardSwishFunction, FloatTypes>;
+using LeakyReluOp = detail::UnaryOperatorWithAttributes<detail::LeakyReluFunction, FloatTypes>;
+using PReluOp = detail::BinaryOperator<detail::PReluFunction, NumericTypes>;
+using ReluOp = detail::UnaryOperator<detail::ReluFunction, SignedTypes>;
+using SigmoidOp = detail::UnaryOperator<detail::SigmoidFunction, FloatTypes>;
+using SoftplusOp = detail::UnaryOperator<detail::SoftplusFunction, FloatTypes>;
+using TanhOp = detail::UnaryOperator<detail::TanhFunction, FloatTypes>;
+
+OPKIT_OPERATOR_SCHEMA(Clip)
+    .SetDoc(
+        "Y is X where that lies in [min, max], else the nearer of the two; max where min is "
+        "above max.")
+    .NumInputs(1, 3)
+    .NumOutputs(1)
+    .Input(0, "input", "a tensor of any shape", NumericTypes::DTypes())
+    .Input(1, "min", "a scalar of the input's type; left out: no limit", NumericTypes::DTypes())
+    .Input(2, "max", "a scalar of the input's type; left out: no limit", NumericTypes::DTypes())
+    .Output(0, "output", "of the type and shape of the input", NumericTypes::DTypes())
+    .AllowInplace({{0, 0}})
+    .PointwiseCost(2)
+    .TestInputs([](DType dtype, uint64_t seed) {
+      return detail::MakeTestInputs({Shape{3, 5}, Shape{}, Shape{}}, dtype, seed, 1, 5);
+    })
+    .TensorInferenceFunction(&detail::InferClip);
+OPKIT_OPERATOR_SCHEMA(Elu)
+    .FillUsing(detail::UnarySchema("Y = alpha * (e^X - 1) where X is below 0, else X.",
+                                   FloatTypes::DTypes(), 10))
+    .Arg<float>("alpha", "how far below 0 it goes", 1.f);
+OPKIT_OPERATOR_SCHEMA(HardSigmoid)
+    .FillUsing(detail::UnarySchema("Y = alpha * X + beta, but at least 0 and at most 1.",
+                                   FloatTypes::DTypes(), 4))
+    .Arg<float>("alpha", "the slope", 0.2f)
+    .Arg<float>("beta", "the value at 0", 0.5f);
+OPKIT_OPERATOR_SCHEMA(HardSwish).FillUsing(detail::UnarySchema(
+    "Y = X * HardSigmoid(X) with alpha 1/6 and beta 0.5.", FloatTypes::DTypes(), 5));
+OPKIT_OPERATOR_SCHEMA(LeakyRelu)
+    .FillUsing(detail::UnarySchema("Y = alpha * X where X is below 0, else X.",
+                                   FloatTypes::DTypes(), 2))
+    .Arg<float>("alpha", "the slope below 0", 0.01f);
+OPKIT_OPERATOR_SCHEMA(PRelu)
+    .SetDoc("Y = slope * X where X is below 0, else X.")
+    .NumInputs(2)
+    .NumOutputs(1)
+    .Input(0, "X", "a tensor of any shape", NumericTypes::DTypes())
+    .Input(1, "slope", "of the type of X, of a shape that can be broadcast to that of X",
+           NumericTypes::DTypes())
+    .Output(0, "Y", "of the type and shape of X", NumericTypes::DTypes())
+    .AllowInplace({{0, 0}, {1, 0}})
+    .PointwiseCost(2)
+    .TestInputs([](DType dtype, uint64_t seed) {
+      return detail::MakeTestInputs({Shape{2, 3, 4}, seed % 2 ? Shape{3, 1} : Shape{}}, dtype, seed,
+                                    IsInteger(dtype) ? 0 : -2, 5);
+    })
+    .TensorInferenceFunction(&detail::InferPRelu);
+OPKIT_OPERATOR_SCHEMA(Relu).FillUsing(detail::UnarySchema("Y = X where X is above 0, else 0.",
+                                                          SignedTypes::DTypes(), 1));
+OPKIT_OPERATOR_SCHEMA(Sigmoid).FillUsing(detail::UnarySchema("Y = 1 / (1 + e^-X).",
+                                                             FloatTypes::DTypes(), 12));
+OPKIT_OPERATOR_SCHEMA(Softplus).FillUsing(detail::UnarySchema("Y = log(1 + e^X).",
+                                                              FloatTypes::DTypes(), 22));
+OPKIT_OPERATOR_SCHEMA(Tanh).FillUsing(detail::UnarySchema("The hyperbolic tangent.",
+                                                          FloatTypes::DTypes(), 12));
+
+OPKIT_REGISTER_CPU_OPERATOR(Clip, ClipOp);
+OPKIT_REGISTER_CPU_OPERATOR(Elu, EluOp);
+OPKIT_REGISTER_CPU_OPERATOR(HardSigmoid, HardSigmoidOp);
+OPKIT_REGISTER_CPU_OPERATOR(HardSwish, HardSwishOp);
+OPKIT_REGISTER_CPU_OPERATOR(LeakyRelu, LeakyReluOp);
+OPKIT_REGISTER_CPU_OPERATOR(PRelu, PReluOp);
+OPKIT_REGISTER_CPU_OPERATOR(Relu, ReluOp);
+OPKIT_REGISTER_CPU_OPERATOR(Sigmoid, SigmoidOp);
+OPKIT_REGISTER_CPU_OPERATOR(Softplus, SoftplusOp);
+OPKIT_REGISTER_CPU_OPERATOR(Tanh, TanhOp);
+
+namespace detail {
+
+// Y is above 0 just where X is.
+class ReluGradient : public NodeGradient {
+ public:
+  using NodeGradient::NodeGradient;
+  void Make() override { Give(0, "Mul", {GO(0), Node("Sign", {O(0)})}); }
+};
+class SigmoidGradient : public NodeGradient {
+ public:
+  using NodeGradient::NodeGradient;
+  void Make() override { Give(0, "Mul", {GO(0), Node("Sub", {O(0), Node("Mul", {O(0), O(0)})})}); }
+};
+class SoftplusGradient : public NodeGradient {
+ public:
+  using NodeGradient::NodeGradient;
+  void Make() override { Give(0, "Mul", {GO(0), Node("Sigmoid", {I(0)})}); }
+};
+class TanhGradient : public NodeGradient {
+ public:
+  using NodeGradient::NodeGradient;
+  void Make() override { Give(0, "Sub", {GO(0), Node("Mul", {GO(0), Node("Mul", {O(0), O(0)})})}); }
+};
+
+}  // namespace detail
+
+OPKIT_REGISTER_GRADIENT(Relu, detail::ReluGradient);
+OPKIT_REGISTER_GRADIENT(Sigmoid, detail::SigmoidGradient);
+OPKIT_REGISTER_GRADIENT(Softplus, detail::SoftplusGradient);
+OPKIT_REGISTER_GRADIENT(Tanh, detail::TanhGradient);
+OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(Clip);
+OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(Elu);
+OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(HardSigmoid);
+OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(HardSwish);
+OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(LeakyRelu);
+OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(PRelu);
+
+}  // namespace opkit
+
+#endif  // OPKIT_OPS_NN_ACTIVATION_HPP_

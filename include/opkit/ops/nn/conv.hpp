@@ -1,0 +1,195 @@
+// Conv: convolution (as networks mean it: correlation) of a batch of images of any number of
+// spatial axes with groups of kernels. Source: https://onnx.ai/onnx/operators/onnx__Conv.html
+#ifndef OPKIT_OPS_NN_CONV_HPP_
+#define OPKIT_OPS_NN_CONV_HPP_
+
+#include "opkit/ops/support/standard_operator.hpp"
+#include "opkit/ops/support/window.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// For Conv and ConvTranspose: the rank of X and W, which is at least 3; -1 where neither is known.
+inline int ConvRank(InferenceContext& c) {
+  const std::string& op = c.def().type();
+  const SymbolicShape &x = c.input_shape(0), &w = c.input_shape(1);
+  if (x.has_rank() && w.has_rank() && x.rank() != w.rank())
+    Throw(ErrorCode::kInvalidArgument, op, ": X is ", ToString(x), " and W is ", ToString(w),
+          ", expected equal ranks");
+  const int rank = x.has_rank() ? x.rank() : w.has_rank() ? w.rank() : -1;
+  if (rank >= 0 && rank < 3)
+    Throw(ErrorCode::kInvalidArgument, op, ": X is ", ToString(x), " and W is ", ToString(w),
+          ", expected a batch, channels and at least one spatial axis");
+  return rank;
+}
+// The kernel's extent along a spatial axis, of W and of the attribute.
+inline Dim ConvKernelDim(const WindowAttributes& attributes, const SymbolicShape& w, int axis) {
+  const Dim of_weights = w.has_rank() ? w[axis + 2] : Dim();
+  if (attributes.kernel_shape.empty()) return of_weights;
+  const int64_t given = attributes.kernel_shape[static_cast<size_t>(axis)];
+  if (!Dim::Compatible(of_weights, given))
+    Throw(ErrorCode::kInvalidArgument, attributes.op, ": kernel_shape is ", attributes.kernel_shape,
+          ", but W is ", ToString(w));
+  return given;
+}
+inline int64_t ConvGroups(const OperatorDef& def) {
+  const auto groups = def.args().Get<int64_t>("group", 1);
+  if (groups < 1)
+    Throw(ErrorCode::kInvalidArgument, def.type(), ": group is ", groups, ", expected at least 1");
+  return groups;
+}
+// B has one element for each output channel; all have the dtype of X.
+inline void CheckConvOperands(InferenceContext& c, const Dim& channels) {
+  c.SetInput(1, c.input_dtype(0), {});
+  if (c.HasInput(2)) c.SetInput(2, c.input_dtype(0), {channels});
+}
+// Multiplications and additions of Conv and ConvTranspose, those with pads among them: every
+// element of W meets every pixel of `pixels`, whose first axis is the batch.
+inline uint64_t ConvFlops(const TensorInfo& w, const TensorInfo& pixels) {
+  if (!pixels.shape.is_known()) return 0;
+  const Shape shape = pixels.shape.ToShape();
+  if (shape.numel() == 0) return 0;
+  return 2 * OpSchema::Elements(w) * static_cast<uint64_t>(shape.numel() / shape[1]);
+}
+
+inline void InferConv(InferenceContext& c) {
+  const WindowAttributes attributes(c.def());
+  const int64_t groups = ConvGroups(c.def());
+  const int rank = ConvRank(c);
+  if (rank < 0) return c.SetOutput(0, c.input_dtype(0), {});
+  attributes.CheckRank(rank - 2);
+  const SymbolicShape x = c.input_shape(0), w = c.input_shape(1);
+  SymbolicShape y = SymbolicShape::OfRank(rank);
+  if (x.has_rank()) y[0] = x[0];
+  if (w.has_rank()) {
+    y[1] = w[0];
+    if (w[0].is_known() && w[0].value() % groups != 0)
+      Throw(ErrorCode::kInvalidArgument, "Conv: W is ", ToString(w), ", whose ", ToString(w[0]),
+            " output channels cannot be divided among ", groups, " groups");
+    const bool known = x.has_rank() && x[1].is_known() && w[1].is_known();
+    if (known && (x[1].value() % groups != 0 || x[1].value() / groups != w[1].value()))
+      Throw(ErrorCode::kInvalidArgument, "Conv: X is ", ToString(x), " and W is ", ToString(w),
+            ", expected W's second extent times group (", groups, ") to be X's channels");
+  }
+  for (int axis = 0; axis < rank - 2; ++axis)
+    y[axis + 2] = attributes.OutputDim(axis, x.has_rank() ? x[axis + 2] : Dim(),
+                                       ConvKernelDim(attributes, w, axis));
+  CheckConvOperands(c, y[1]);
+  c.SetOutput(0, c.input_dtype(0), y);
+}
+
+}  // namespace detail
+
+// Sizes of one run of Conv or ConvTranspose. Channels and outputs are those of one group; pixels
+// are those of one channel; `kernel` is the number of elements of one kernel of one channel.
+struct ConvSizes {
+  int64_t batch = 0, channels = 0, outputs = 0, input_pixels = 1, output_pixels = 1, kernel = 1;
+  WindowAxes axes;
+
+  // Of a Conv whose shapes inference has checked.
+  static ConvSizes Of(const WindowAttributes& attributes, int64_t groups, const Shape& x,
+                      const Shape& w) {
+    ConvSizes sizes;
+    sizes.batch = x[0];
+    sizes.channels = w[1];
+    sizes.outputs = w[0] / groups;
+    for (int axis = 0; axis < x.rank() - 2; ++axis) {
+      sizes.axes.push_back(attributes.At(axis, x[axis + 2], w[axis + 2]));
+      sizes.input_pixels *= sizes.axes.back().input;
+      sizes.output_pixels *= sizes.axes.back().output;
+      sizes.kernel *= sizes.axes.back().kernel;
+    }
+    return sizes;
+  }
+};
+
+// What the kernels of Conv share, and those of ConvTranspose with attributes of its own.
+template <class Attributes>
+class BasicConvOpBase : public StandardOperator {
+ public:
+  BasicConvOpBase(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
+      : StandardOperator(def, ws, config),
+        attributes_(def),
+        groups_(GetSingleArgument<int64_t>("group", 1)) {
+    detail::ConvGroups(def);
+  }
+
+ protected:
+  const Attributes attributes_;
+  const int64_t groups_;
+};
+using ConvOpBase = BasicConvOpBase<WindowAttributes>;
+
+// Window by window, with sums in double.
+class ConvOp final : public ConvOpBase {
+ public:
+  using ConvOpBase::ConvOpBase;
+
+  bool RunOnDevice() override {
+    return DispatchDType<float16, bfloat16, float, double>(Input(0).dtype(),
+                                                           [&]<class T>() { return Run<T>(); });
+  }
+
+ private:
+  template <class T>
+  bool Run() {
+    const Tensor &x = DenseInput(0), &w = DenseInput(1);
+    Tensor* y = InferredOutput(0);
+    if (y->numel() == 0) return true;
+    const ConvSizes sizes = ConvSizes::Of(attributes_, groups_, x.shape(), w.shape());
+    const T* bias = HasInput(2) ? DenseInput(2).data<T>() : nullptr;
+    const T *images = x.data<T>(), *weights = w.data<T>();
+    T* out = y->mutable_data<T>();
+    const int64_t all_outputs = groups_ * sizes.outputs;
+    ParallelForRange(sizes.output_pixels, kAutoGrain, [&](int64_t begin, int64_t end) {
+      WindowTaps taps(sizes.axes);
+      for (int64_t pixel = begin; pixel < end; ++pixel) {
+        const std::vector<WindowTap>& covered = taps.At(pixel);
+        for (int64_t plane = 0; plane < sizes.batch * all_outputs; ++plane) {
+          const int64_t n = plane / all_outputs, m = plane % all_outputs;
+          const T* image =
+              images + (n * groups_ + m / sizes.outputs) * sizes.channels * sizes.input_pixels;
+          const T* kernel = weights + m * sizes.channels * sizes.kernel;
+          double sum = bias ? static_cast<double>(bias[m]) : 0;
+          for (int64_t channel = 0; channel < sizes.channels; ++channel) {
+            for (const WindowTap& tap : covered)
+              sum +=
+                  static_cast<double>(image[tap.input]) * static_cast<double>(kernel[tap.kernel]);
+            image += sizes.input_pixels;
+            kernel += sizes.kernel;
+          }
+          out[plane * sizes.output_pixels + pixel] = static_cast<T>(sum);
+        }
+      }
+    });
+    return true;
+  }
+};
+
+OPKIT_OPERATOR_SCHEMA(Conv)
+    .SetDoc(
+        "Convolution: each output pixel is the sum of an input window's products with a kernel, "
+        "over the channels of a group, plus a bias.")
+    .NumInputs(2, 3)
+    .NumOutputs(1)
+    .Input(0, "X", "images [N, C, D1, ..., Dn], n at least 1", FloatingDTypes())
+    .Input(1, "W", "kernels [M, C / group, k1, ..., kn]")
+    .Input(2, "B", "optional: one bias for each output channel [M]")
+    .Output(0, "Y", "[N, M, ...], spatial extents as strides, dilations and pads make them")
+    .Arg<std::string>("auto_pad", kAutoPadDoc, "NOTSET")
+    .Arg<std::vector<int64_t>>("dilations", kDilationsDoc)
+    .Arg<int64_t>("group", "groups that channels and kernels are divided into", 1)
+    .Arg<std::vector<int64_t>>("kernel_shape", "k1, ..., kn; those of W where it is left out")
+    .Arg<std::vector<int64_t>>("pads", kPadsDoc)
+    .Arg<std::vector<int64_t>>("strides", kStridesDoc)
+    .TensorInferenceFunction([](InferenceContext& c) { detail::InferConv(c); })
+    .CostInferenceFunction([](const OperatorDef&, const std::vector<TensorInfo>& inputs,
+                              const std::vector<TensorInfo>& outputs) {
+      return WindowCost(detail::ConvFlops(inputs[1], outputs[0]), inputs, outputs, 1);
+    });
+OPKIT_REGISTER_CPU_OPERATOR(Conv, ConvOp);
+OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(Conv);
+
+}  // namespace opkit
+
+#endif  // OPKIT_OPS_NN_CONV_HPP_

@@ -1,0 +1,210 @@
+// ConvTranspose: what the gradient of Conv does to its input: every input pixel adds its kernel's
+// multiple to a window of the output. Source:
+// https://onnx.ai/onnx/operators/onnx__ConvTranspose.html
+#ifndef OPKIT_OPS_NN_CONV_TRANSPOSE_HPP_
+#define OPKIT_OPS_NN_CONV_TRANSPOSE_HPP_
+
+#include "opkit/ops/nn/conv.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+// The attributes of ConvTranspose. Its windows lie on the output, one for each input pixel, so that
+// in a WindowAxis of it `input` is the output's extent and `output` the input's.
+struct ConvTransposeAttributes : WindowAttributes {
+  std::vector<int64_t> output_shape, output_padding;
+
+  explicit ConvTransposeAttributes(const OperatorDef& def)
+      : WindowAttributes(def),
+        output_shape(List(def, "output_shape", 1)),
+        output_padding(List(def, "output_padding", 0)) {}
+
+  void CheckTransposedRank(int spatial) const {
+    CheckRank(spatial);
+    CheckLength("output_shape", output_shape, spatial, 1);
+    CheckLength("output_padding", output_padding, spatial, 1);
+    for (int axis = 0; axis < spatial && !output_padding.empty(); ++axis) {
+      const WindowAxis steps = Steps(axis, 1);
+      const int64_t found = output_padding[static_cast<size_t>(axis)];
+      if (found >= steps.stride && found >= steps.dilation)
+        Throw(ErrorCode::kInvalidArgument, op, ": output_padding is ", output_padding,
+              ", expected less than the stride or the dilation, which are ", steps.stride, " and ",
+              steps.dilation, " along spatial axis ", axis);
+    }
+  }
+  // Error (kInvalidArgument) for an output without elements.
+  WindowAxis TransposedAt(int axis, int64_t pixels, int64_t kernel) const {
+    WindowAxis out = Steps(axis, kernel);
+    const auto i = static_cast<size_t>(axis);
+    int64_t full = 0;  // the output's extent before pads are cut off
+    if (pixels < 1 || kernel < 1 || kernel > INT32_MAX ||
+        __builtin_mul_overflow(pixels - 1, out.stride, &full) || full > INT64_MAX / 4)
+      Throw(ErrorCode::kInvalidArgument, op, ": an extent of ", pixels, " with stride ", out.stride,
+            " and a kernel of ", kernel, " along spatial axis ", axis, " has no output");
+    full += out.extent() + (output_padding.empty() ? 0 : output_padding[i]);
+    out.output = pixels;
+    if (!output_shape.empty() || is_same()) {
+      out.input = output_shape.empty() ? pixels * out.stride : output_shape[i];
+      SplitPads(out, full - out.input, auto_pad == AutoPad::kSameUpper);
+    } else {
+      out.input = full - out.pad_begin - out.pad_end;
+    }
+    if (out.input < 1)
+      Throw(ErrorCode::kInvalidArgument, op, ": pads ", out.pad_begin, " and ", out.pad_end,
+            " leave nothing of the output's extent ", full, " along spatial axis ", axis);
+    return out;
+  }
+  Dim TransposedDim(int axis, const Dim& pixels, const Dim& kernel) const {
+    if (!output_shape.empty()) return output_shape[static_cast<size_t>(axis)];
+    if (pixels.is_known() && kernel.is_known())
+      return TransposedAt(axis, pixels.value(), kernel.value()).input;
+    if (is_same() && pixels.is_known()) return TransposedAt(axis, pixels.value(), 1).input;
+    if (!is_same() && !kernel.is_known()) return {};
+    const WindowAxis steps = Steps(axis, kernel.is_known() ? kernel.value() : 1);
+    const int64_t padding = output_padding.empty() ? 0 : output_padding[static_cast<size_t>(axis)];
+    const bool kept = is_same() || steps.extent() + padding == steps.pad_begin + steps.pad_end + 1;
+    return steps.stride == 1 && kept ? pixels : Dim();
+  }
+};
+
+namespace detail {
+
+inline void InferConvTranspose(InferenceContext& c) {
+  const ConvTransposeAttributes attributes(c.def());
+  const int64_t groups = ConvGroups(c.def());
+  const int rank = ConvRank(c);
+  if (rank < 0) return c.SetOutput(0, c.input_dtype(0), {});
+  attributes.CheckTransposedRank(rank - 2);
+  const SymbolicShape x = c.input_shape(0), w = c.input_shape(1);
+  SymbolicShape y = SymbolicShape::OfRank(rank);
+  if (x.has_rank()) y[0] = x[0];
+  if (w.has_rank() && w[1].is_known()) {
+    int64_t channels = 0;
+    if (__builtin_mul_overflow(w[1].value(), groups, &channels))
+      Throw(ErrorCode::kInvalidArgument, "ConvTranspose: W is ", ToString(w), " in ", groups,
+            " groups, which gives too many output channels");
+    y[1] = channels;
+  } else if (w.has_rank() && groups == 1) {
+    y[1] = w[1];
+  }
+  if (w.has_rank() && x.has_rank() && !Dim::Compatible(w[0], x[1]))
+    Throw(ErrorCode::kInvalidArgument, "ConvTranspose: X is ", ToString(x), " and W is ",
+          ToString(w), ", expected W's first extent to be X's channels");
+  if (w.has_rank() && w[0].is_known() && w[0].value() % groups != 0)
+    Throw(ErrorCode::kInvalidArgument, "ConvTranspose: W is ", ToString(w), ", whose ",
+          ToString(w[0]), " input channels cannot be divided among ", groups, " groups");
+  for (int axis = 0; axis < rank - 2; ++axis)
+    y[axis + 2] = attributes.TransposedDim(axis, x.has_rank() ? x[axis + 2] : Dim(),
+                                           ConvKernelDim(attributes, w, axis));
+  CheckConvOperands(c, y[1]);
+  c.SetOutput(0, c.input_dtype(0), y);
+}
+
+}  // namespace detail
+
+// Of a ConvTranspose whose shapes inference has checked; see ConvTransposeAttributes for the axes.
+inline ConvSizes ConvTransposeSizes(const ConvTransposeAttributes& attributes, int64_t groups,
+                                    const Shape& x, const Shape& w) {
+  ConvSizes sizes;
+  sizes.batch = x[0];
+  sizes.channels = w[0] / groups;
+  sizes.outputs = w[1];
+  for (int axis = 0; axis < x.rank() - 2; ++axis) {
+    sizes.axes.push_back(attributes.TransposedAt(axis, x[axis + 2], w[axis + 2]));
+    sizes.input_pixels *= sizes.axes.back().output;
+    sizes.output_pixels *= sizes.axes.back().input;
+    sizes.kernel *= sizes.axes.back().kernel;
+  }
+  return sizes;
+}
+
+using ConvTransposeOpBase = BasicConvOpBase<ConvTransposeAttributes>;
+
+// One plane of the output after another, with sums in double.
+class ConvTransposeOp final : public ConvTransposeOpBase {
+ public:
+  using ConvTransposeOpBase::ConvTransposeOpBase;
+
+  bool RunOnDevice() override {
+    return DispatchDType<float16, bfloat16, float, double>(Input(0).dtype(),
+                                                           [&]<class T>() { return Run<T>(); });
+  }
+
+ private:
+  template <class T>
+  bool Run() {
+    const Tensor &x = DenseInput(0), &w = DenseInput(1);
+    Tensor* y = InferredOutput(0);
+    if (y->numel() == 0) return true;
+    const ConvSizes sizes = ConvTransposeSizes(attributes_, groups_, x.shape(), w.shape());
+    const T* bias = HasInput(2) ? DenseInput(2).data<T>() : nullptr;
+    const T *images = x.data<T>(), *weights = w.data<T>();
+    T* out = y->mutable_data<T>();
+    const int64_t all_outputs = groups_ * sizes.outputs;
+    ParallelForRange(sizes.batch * all_outputs, kAutoGrain, [&](int64_t begin, int64_t end) {
+      WindowTaps taps(sizes.axes);
+      std::vector<double> sums(static_cast<size_t>(sizes.output_pixels));
+      for (int64_t plane = begin; plane < end; ++plane) {
+        const int64_t n = plane / all_outputs, m = plane % all_outputs;
+        const int64_t group = m / sizes.outputs;
+        sums.assign(sums.size(), bias ? static_cast<double>(bias[m]) : 0);
+        for (int64_t pixel = 0; pixel < sizes.input_pixels; ++pixel) {
+          const std::vector<WindowTap>& covered = taps.At(pixel);
+          for (int64_t c = group * sizes.channels; c < (group + 1) * sizes.channels; ++c) {
+            const auto value = static_cast<double>(
+                images[(n * groups_ * sizes.channels + c) * sizes.input_pixels + pixel]);
+            const T* kernel = weights + (c * sizes.outputs + m % sizes.outputs) * sizes.kernel;
+            for (const WindowTap& tap : covered)
+              sums[static_cast<size_t>(tap.input)] +=
+                  value * static_cast<double>(kernel[tap.kernel]);
+          }
+        }
+        for (int64_t pixel = 0; pixel < sizes.output_pixels; ++pixel)
+          out[plane * sizes.output_pixels + pixel] =
+              static_cast<T>(sums[static_cast<size_t>(pixel)]);
+      }
+    });
+    return true;
+  }
+};
+
+OPKIT_OPERATOR_SCHEMA(ConvTranspose)
+    .SetDoc(
+        "Transposed convolution: each input pixel adds its multiple of a kernel to a window of the "
+        "output, over the channels of a group; plus a bias.")
+    .NumInputs(2, 3)
+    .NumOutputs(1)
+    .Input(0, "X", "images [N, C, D1, ..., Dn], n at least 1", FloatingDTypes())
+    .Input(1, "W", "kernels [C, M / group, k1, ..., kn]")
+    .Input(2, "B", "optional: one bias for each output channel [M]")
+    .Output(0, "Y",
+            "[N, M, ...] with extents stride * (D - 1) + output_padding + dilation * (k - 1) + 1 "
+            "- pads")
+    .Arg<std::string>("auto_pad",
+                      "NOTSET: pads are given; SAME_UPPER, SAME_LOWER: so many that the output's "
+                      "extents are the input's times the strides; VALID: none. Other than NOTSET "
+                      "it goes before `pads`",
+                      "NOTSET")
+    .Arg<std::vector<int64_t>>("dilations", kDilationsDoc)
+    .Arg<int64_t>("group", "groups that channels and kernels are divided into", 1)
+    .Arg<std::vector<int64_t>>("kernel_shape", "k1, ..., kn; those of W where it is left out")
+    .Arg<std::vector<int64_t>>("output_padding",
+                               "elements added at the end of each of the output's spatial axes")
+    .Arg<std::vector<int64_t>>("output_shape",
+                               "the output's spatial extents, instead of `pads`, which then follow "
+                               "from them: an odd one at the end for SAME_UPPER, else at the "
+                               "beginning")
+    .Arg<std::vector<int64_t>>("pads",
+                               "elements cut off the beginning of each spatial axis, then off the "
+                               "end of each; 0 where it is left out")
+    .Arg<std::vector<int64_t>>("strides", kStridesDoc)
+    .TensorInferenceFunction([](InferenceContext& c) { detail::InferConvTranspose(c); })
+    .CostInferenceFunction([](const OperatorDef&, const std::vector<TensorInfo>& inputs,
+                              const std::vector<TensorInfo>& outputs) {
+      return WindowCost(detail::ConvFlops(inputs[1], inputs[0]), inputs, outputs, 1);
+    });
+OPKIT_REGISTER_CPU_OPERATOR(ConvTranspose, ConvTransposeOp);
+OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(ConvTranspose);
+
+}  // namespace opkit
+
+#endif  // OPKIT_OPS_NN_CONV_TRANSPOSE_HPP_

@@ -1,0 +1,152 @@
+// LayerNormalization: the elements of the last axes brought to mean 0 and variance 1. Sources:
+// https://onnx.ai/onnx/operators/onnx__LayerNormalization.html, https://arxiv.org/abs/1607.06450.
+#ifndef OPKIT_OPS_NN_LAYER_NORMALIZATION_HPP_
+#define OPKIT_OPS_NN_LAYER_NORMALIZATION_HPP_
+
+#include <cmath>
+
+#include "opkit/ops/support/axes.hpp"
+#include "opkit/ops/support/broadcast_loop.hpp"
+#include "opkit/ops/support/element_sum.hpp"
+#include "opkit/ops/support/element_types.hpp"
+#include "opkit/ops/support/standard_operator.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+// What the kernels of LayerNormalization share.
+class LayerNormalizationOpBase : public StandardOperator {
+ public:
+  LayerNormalizationOpBase(const OperatorDef& def, Workspace* ws,
+                           const KernelConfig* config = nullptr)
+      : StandardOperator(def, ws, config),
+        epsilon_(GetSingleArgument<float>("epsilon", 1e-5f)),
+        axis_(GetSingleArgument<int64_t>("axis", -1)) {}
+
+ protected:
+  // X is [rows, columns]: each row is normalized.
+  struct Sizes {
+    int64_t rows, columns;
+  };
+  Sizes SizesOf(const Shape& x) const {
+    const int axis = NormalizeAxis(axis_, x.rank(), type());
+    return {x.NumelBetween(0, axis), x.NumelBetween(axis, x.rank())};
+  }
+  const float epsilon_;
+
+ private:
+  const int64_t axis_;
+};
+
+class LayerNormalizationOp final : public LayerNormalizationOpBase {
+ public:
+  using LayerNormalizationOpBase::LayerNormalizationOpBase;
+
+  bool RunOnDevice() override {
+    return Visit<FloatTypes>([&]<class T>() { Run<T>(); });
+  }
+
+ private:
+  // In double, whatever stash_type is.
+  template <class T>
+  void Run() {
+    Tensor* y = InferredOutput(0);
+    Tensor* mean = HasOutput(1) ? InferredOutput(1) : nullptr;
+    Tensor* inv_std_dev = HasOutput(2) ? InferredOutput(2) : nullptr;
+    const Tensor &x = DenseInput(0), &scale = DenseInput(1);
+    const Sizes sizes = SizesOf(x.shape());
+    const T *in = x.data<T>(), *scales = scale.data<T>();
+    const T* biases = HasInput(2) ? DenseInput(2).data<T>() : nullptr;
+    const Shape& bias_shape = biases ? Input(2).shape() : scale.shape();
+    const BroadcastLoop loop(x.shape(), {&scale.shape(), &bias_shape});
+    T* out = y->mutable_data<T>();
+    ParallelFor(sizes.rows, [&](int64_t row) {
+      const int64_t begin = row * sizes.columns;
+      const auto count = static_cast<double>(sizes.columns);
+      double sum = 0, squares = 0;
+      for (int64_t i = 0; i < sizes.columns; ++i) sum += static_cast<double>(in[begin + i]);
+      const double center = sum / count;
+      for (int64_t i = 0; i < sizes.columns; ++i) {
+        const double distance = static_cast<double>(in[begin + i]) - center;
+        squares += distance * distance;
+      }
+      const double factor = 1 / std::sqrt(squares / count + static_cast<double>(epsilon_));
+      if (mean) Store(*mean, row, center);
+      if (inv_std_dev) Store(*inv_std_dev, row, factor);
+      loop.Walk(begin, begin + sizes.columns, [&](int64_t at, int64_t n, const int64_t* from) {
+        for (int64_t i = 0; i < n; ++i) {
+          double value = (static_cast<double>(in[at + i]) - center) * factor *
+                         static_cast<double>(scales[from[0] + i * loop.step(0)]);
+          if (biases) value += static_cast<double>(biases[from[1] + i * loop.step(1)]);
+          out[at + i] = detail::ToElement<T>(value);
+        }
+      });
+    });
+  }
+  static void Store(Tensor& statistics, int64_t row, double value) {
+    if (statistics.dtype() == DType::kBFloat16) {
+      statistics.mutable_data<bfloat16>()[row] = static_cast<float>(value);
+    } else {
+      statistics.mutable_data<float>()[row] = static_cast<float>(value);
+    }
+  }
+};
+
+namespace detail {
+
+inline void InferLayerNormalization(InferenceContext& c) {
+  for (int i = 0; i < c.num_inputs(); ++i)
+    if (c.HasInput(i)) ExpectDType(c, i, FloatTypes::DTypes());
+  const DType dtype = ExpectSameDType(c);
+  const SymbolicShape& x = c.input_shape(0);
+  c.SetOutput(0, dtype, x);
+  const int64_t stash = c.Arg<int64_t>("stash_type", 1);
+  if (stash != 1 && stash != 16)
+    Throw(ErrorCode::kInvalidArgument, "LayerNormalization: stash_type ", stash,
+          ", expected 1 (float32) or 16 (bfloat16)");
+  SymbolicShape statistics;
+  if (x.has_rank()) {
+    const int axis = NormalizeAxis(c.Arg<int64_t>("axis", -1), x.rank(), c.def().type());
+    for (int i = 1; i < c.num_inputs(); ++i) {
+      if (!c.HasInput(i) || !c.input_shape(i).has_rank()) continue;
+      const SymbolicShape& factor = c.input_shape(i);
+      bool fits = factor.rank() <= x.rank();
+      for (int back = 1; fits && back <= factor.rank(); ++back)
+        fits = factor[-back] == Dim(1) || Dim::Compatible(factor[-back], x[-back]);
+      if (!fits)
+        Throw(ErrorCode::kInvalidArgument, "LayerNormalization: ", i == 1 ? "Scale" : "B", " is ",
+              ToString(factor), ", which cannot be broadcast to X, which is ", ToString(x));
+    }
+    std::vector<Dim> dims = x.dims();
+    for (int i = axis; i < x.rank(); ++i) dims[static_cast<size_t>(i)] = 1;
+    statistics = SymbolicShape(std::move(dims));
+  }
+  for (int o = 1; o < c.num_outputs(); ++o)
+    c.SetOutput(o, stash == 1 ? DType::kFloat32 : DType::kBFloat16, statistics);
+}
+
+}  // namespace detail
+
+OPKIT_OPERATOR_SCHEMA(LayerNormalization)
+    .SetDoc(
+        "Y = (X - Mean) * InvStdDev * Scale + B, with the mean and the standard deviation of "
+        "the elements along the axes from `axis` on.")
+    .NumInputs(2, 3)
+    .NumOutputs(1, 3)
+    .Input(0, "X", "a tensor", FloatTypes::DTypes())
+    .Input(1, "Scale", "can be broadcast to X; usually of the shape of the normalized axes",
+           FloatTypes::DTypes())
+    .Input(2, "B", "as Scale; optional", FloatTypes::DTypes())
+    .Output(0, "Y", "as X")
+    .Output(1, "Mean", "of X, with extents of 1 from `axis` on; optional")
+    .Output(2, "InvStdDev", "1 / sqrt(variance + epsilon), shaped as Mean; optional")
+    .Arg<int64_t>("axis", "the first axis that is normalized; negative: from the last", -1)
+    .Arg<float>("epsilon", "added to the variance", 1e-5f)
+    .Arg<int64_t>("stash_type", "the type of Mean and InvStdDev: 1 (float32) or 16 (bfloat16)", 1)
+    .AllowInplace({{0, 0}})
+    .PointwiseCost(8)
+    .TensorInferenceFunction(&detail::InferLayerNormalization);
+OPKIT_REGISTER_CPU_OPERATOR(LayerNormalization, LayerNormalizationOp);
+
+}  // namespace opkit
+
+#endif  // OPKIT_OPS_NN_LAYER_NORMALIZATION_HPP_

@@ -1,0 +1,333 @@
+// BatchNormalization, InstanceNormalization and LRN: channels scaled by statistics, of the batch,
+// of each image, or of their neighbours. Sources:
+// https://onnx.ai/onnx/operators/onnx__BatchNormalization.html (https://arxiv.org/abs/1502.03167),
+// onnx__InstanceNormalization.html, onnx__LRN.html.
+#ifndef OPKIT_OPS_NN_NORMALIZATION_HPP_
+#define OPKIT_OPS_NN_NORMALIZATION_HPP_
+
+#include <cmath>
+
+#include "opkit/ops/support/standard_operator.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Channels are axis 1; a tensor of rank 1 is a batch of one channel.
+inline Dim NormalizedChannels(InferenceContext& c, int least_rank) {
+  const SymbolicShape& x = c.input_shape(0);
+  if (!x.has_rank()) return {};
+  if (x.rank() < least_rank)
+    Throw(ErrorCode::kInvalidArgument, c.def().type(), ": X is ", ToString(x),
+          ", expected a rank of at least ", least_rank);
+  return x.rank() == 1 ? Dim(1) : x[1];
+}
+
+// [C], or without `spatial` the shape of one sample.
+inline SymbolicShape BatchStatisticsShape(InferenceContext& c) {
+  const bool spatial = c.Arg<int64_t>("spatial", 1) != 0;
+  const Dim channels = NormalizedChannels(c, spatial ? 1 : 2);
+  if (spatial) return {channels};
+  if (!c.input_shape(0).has_rank()) return {};
+  const std::vector<Dim>& x = c.input_shape(0).dims();
+  return SymbolicShape(std::vector<Dim>(x.begin() + 1, x.end()));
+}
+inline void InferBatchNormalization(InferenceContext& c) {
+  const SymbolicShape statistics = BatchStatisticsShape(c);
+  for (int i = 1; i < 5; ++i) c.SetInput(i, DType::kUndefined, statistics);
+  c.SetOutput(0, c.input_dtype(0), c.input_shape(0));
+  const bool training = c.Arg<int64_t>("training_mode", 0) != 0;
+  for (int o = 1; o < c.num_outputs(); ++o) {
+    if (!training && !c.def().outputs()[static_cast<size_t>(o)].empty())
+      Throw(ErrorCode::kInvalidArgument, "BatchNormalization: output ", o,
+            " exists with training_mode 1 only");
+    c.SetOutput(o, c.input_dtype(o + 2), c.input_shape(o + 2));
+  }
+}
+inline void InferInstanceNormalization(InferenceContext& c) {
+  const Dim channels = NormalizedChannels(c, 3);
+  for (int i = 1; i < 3; ++i) c.SetInput(i, c.input_dtype(0), {channels});
+  c.SetOutput(0, c.input_dtype(0), c.input_shape(0));
+}
+inline void InferLrn(InferenceContext& c) {
+  NormalizedChannels(c, 2);
+  c.SetOutput(0, c.input_dtype(0), c.input_shape(0));
+}
+
+// Sum and sum of squared differences from the mean, one after the other, which loses nothing to
+// cancellation. `for_each(f)` calls f on every value.
+struct Moments {
+  double mean = 0, variance = 0;
+
+  template <class ForEach>
+  static Moments Of(int64_t count, ForEach for_each) {
+    Moments out;
+    if (count == 0) return out;
+    for_each([&](double value) { out.mean += value; });
+    out.mean /= static_cast<double>(count);
+    for_each([&](double value) { out.variance += (value - out.mean) * (value - out.mean); });
+    out.variance /= static_cast<double>(count);
+    return out;
+  }
+};
+
+// The elements of a small tensor of any floating-point type.
+inline std::vector<double> NumbersOf(const Tensor& tensor) {
+  return DispatchDType<float16, bfloat16, float, double>(tensor.dtype(), [&]<class T>() {
+    const std::vector<T> values = tensor.ToVector<T>();
+    return std::vector<double>(values.begin(), values.end());
+  });
+}
+
+}  // namespace detail
+
+// What the kernels of BatchNormalization share.
+class BatchNormalizationOpBase : public StandardOperator {
+ public:
+  BatchNormalizationOpBase(const OperatorDef& def, Workspace* ws,
+                           const KernelConfig* config = nullptr)
+      : StandardOperator(def, ws, config),
+        epsilon_(GetSingleArgument<double>("epsilon", 1e-5f)),
+        momentum_(GetSingleArgument<double>("momentum", 0.9f)),
+        training_(GetSingleArgument<int64_t>("training_mode", 0) != 0),
+        spatial_(GetSingleArgument<int64_t>("spatial", 1) != 0) {}
+
+ protected:
+  // [batch, channels, pixels]; without `spatial` each activation is a channel of one pixel.
+  struct Sizes {
+    int64_t batch, channels, pixels;
+  };
+  Sizes SizesOf(const Shape& x) const {
+    if (!spatial_) return {x[0], x.NumelBetween(1, x.rank()), 1};
+    if (x.rank() == 1) return {x[0], 1, 1};
+    return {x[0], x[1], x.NumelBetween(2, x.rank())};
+  }
+
+  const double epsilon_, momentum_;
+  const bool training_, spatial_;
+};
+
+class BatchNormalizationOp final : public BatchNormalizationOpBase {
+ public:
+  using BatchNormalizationOpBase::BatchNormalizationOpBase;
+
+  bool RunOnDevice() override {
+    return DispatchDType<float16, bfloat16, float, double>(Input(0).dtype(),
+                                                           [&]<class T>() { return Run<T>(); });
+  }
+
+ private:
+  template <class T>
+  bool Run() {
+    const Tensor& x = DenseInput(0);
+    std::vector<std::vector<double>> given;  // scale, bias, mean, variance
+    for (int i = 1; i < 5; ++i) given.push_back(detail::NumbersOf(Input(i)));
+    Tensor* y = InferredOutput(0);
+    const Sizes sizes = SizesOf(x.shape());
+    const T* in = x.data<T>();
+    T* out = y->mutable_data<T>();
+    ParallelFor(sizes.channels, [&](int64_t channel) {
+      auto for_each = [&](auto f) {
+        for (int64_t n = 0; sizes.pixels > 0 && n < sizes.batch; ++n) {
+          const int64_t begin = (n * sizes.channels + channel) * sizes.pixels;
+          for (int64_t i = begin; i < begin + sizes.pixels; ++i) f(i);
+        }
+      };
+      const auto c = static_cast<size_t>(channel);
+      double mean = given[2][c], variance = given[3][c];
+      if (training_) {
+        const auto found = detail::Moments::Of(sizes.batch * sizes.pixels, [&](auto take) {
+          for_each([&](int64_t i) { take(static_cast<double>(in[i])); });
+        });
+        given[2][c] = mean * momentum_ + found.mean * (1 - momentum_);
+        given[3][c] = variance * momentum_ + found.variance * (1 - momentum_);
+        mean = found.mean;
+        variance = found.variance;
+      }
+      const double scale = given[0][c] / std::sqrt(variance + epsilon_);
+      for_each([&](int64_t i) {
+        out[i] = static_cast<T>((static_cast<double>(in[i]) - mean) * scale + given[1][c]);
+      });
+    });
+    for (int o = 1; o < 3; ++o)
+      if (HasOutput(o)) WriteStatistics(o, given[static_cast<size_t>(o) + 1]);
+    return true;
+  }
+  void WriteStatistics(int o, const std::vector<double>& values) {
+    Tensor* out = InferredOutput(o);
+    DispatchDType<float16, bfloat16, float, double>(out->dtype(), [&]<class T>() {
+      T* elements = out->mutable_data<T>();
+      for (const double value : values) *elements++ = static_cast<T>(value);
+    });
+  }
+};
+
+// One image's channel after another.
+class InstanceNormalizationOp final : public StandardOperator {
+ public:
+  InstanceNormalizationOp(const OperatorDef& def, Workspace* ws)
+      : StandardOperator(def, ws), epsilon_(GetSingleArgument<double>("epsilon", 1e-5f)) {}
+
+  bool RunOnDevice() override {
+    return DispatchDType<float16, bfloat16, float, double>(Input(0).dtype(),
+                                                           [&]<class T>() { return Run<T>(); });
+  }
+
+ private:
+  template <class T>
+  bool Run() {
+    const Tensor &x = DenseInput(0), &scales = DenseInput(1), &biases = DenseInput(2);
+    Tensor* y = InferredOutput(0);
+    if (y->numel() == 0) return true;
+    const int64_t channels = x.dim(1), pixels = x.shape().NumelBetween(2, x.rank());
+    const T *in = x.data<T>(), *scale = scales.data<T>(), *bias = biases.data<T>();
+    T* out = y->mutable_data<T>();
+    ParallelFor(x.dim(0) * channels, [=, this](int64_t plane) {
+      const int64_t begin = plane * pixels, end = begin + pixels, c = plane % channels;
+      const auto found = detail::Moments::Of(pixels, [=](auto take) {
+        for (int64_t i = begin; i < end; ++i) take(static_cast<double>(in[i]));
+      });
+      const double factor = static_cast<double>(scale[c]) / std::sqrt(found.variance + epsilon_);
+      for (int64_t i = begin; i < end; ++i)
+        out[i] = static_cast<T>((static_cast<double>(in[i]) - found.mean) * factor +
+                                static_cast<double>(bias[c]));
+    });
+    return true;
+  }
+
+  const double epsilon_;
+};
+
+// What the kernels of LRN share.
+class LrnOpBase : public StandardOperator {
+ public:
+  LrnOpBase(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
+      : StandardOperator(def, ws, config),
+        alpha_(GetSingleArgument<double>("alpha", 1e-4f)),
+        beta_(GetSingleArgument<double>("beta", 0.75)),
+        bias_(GetSingleArgument<double>("bias", 1)),
+        size_(GetSingleArgument<int64_t>("size", 0)) {
+    if (size_ < 1)
+      Throw(ErrorCode::kInvalidArgument, "LRN: size is ", size_, ", expected at least 1");
+  }
+
+ protected:
+  // The channels [first, end) around channel c.
+  int64_t FirstChannel(int64_t c) const { return (std::max)(c - (size_ - 1) / 2, int64_t{0}); }
+  int64_t EndChannel(int64_t c, int64_t channels) const {
+    const int64_t after = size_ / 2;  // (size - 1) / 2 rounded up
+    return channels - c - 1 <= after ? channels : c + after + 1;
+  }
+
+  const double alpha_, beta_, bias_;
+  const int64_t size_;
+};
+
+class LrnOp final : public LrnOpBase {
+ public:
+  using LrnOpBase::LrnOpBase;
+
+  bool RunOnDevice() override {
+    return DispatchDType<float16, bfloat16, float, double>(Input(0).dtype(),
+                                                           [&]<class T>() { return Run<T>(); });
+  }
+
+ private:
+  template <class T>
+  bool Run() {
+    const Tensor& x = DenseInput(0);
+    Tensor* y = InferredOutput(0);
+    if (y->numel() == 0) return true;
+    const int64_t channels = x.dim(1), pixels = x.shape().NumelBetween(2, x.rank());
+    const T* in = x.data<T>();
+    T* out = y->mutable_data<T>();
+    ParallelFor(x.dim(0) * channels, [=, this](int64_t plane) {
+      const int64_t image = plane / channels * channels, c = plane % channels;
+      for (int64_t i = 0; i < pixels; ++i) {
+        double squares = 0;
+        for (int64_t k = FirstChannel(c); k < EndChannel(c, channels); ++k) {
+          const auto value = static_cast<double>(in[(image + k) * pixels + i]);
+          squares += value * value;
+        }
+        const double divisor =
+            std::pow(bias_ + alpha_ / static_cast<double>(size_) * squares, beta_);
+        const int64_t at = plane * pixels + i;
+        out[at] = static_cast<T>(static_cast<double>(in[at]) / divisor);
+      }
+    });
+    return true;
+  }
+};
+
+OPKIT_OPERATOR_SCHEMA(BatchNormalization)
+    .SetDoc(
+        "(X - mean) / sqrt(variance + epsilon) * scale + B, channel by channel; with training_mode "
+        "1 by the mean and variance of this batch, which also update the running ones. With "
+        "spatial 0, of ONNX before opset 9, activation by activation: where [C] stands below, the "
+        "shape is [C, D1, ..., Dn].")
+    .NumInputs(5)
+    .NumOutputs(1, 3)
+    .Input(0, "X", "[N, C, D1, ..., Dn], or [N], which is one channel", FloatingDTypes())
+    .Input(1, "scale", "[C]")
+    .Input(2, "B", "[C]")
+    .Input(3, "input_mean", "[C]: of the training data, or running")
+    .Input(4, "input_var", "[C]: as input_mean")
+    .Output(0, "Y", "as X")
+    .Output(1, "running_mean",
+            "with training_mode 1: input_mean * momentum + mean * (1 - momentum)")
+    .Output(2, "running_var",
+            "with training_mode 1: input_var * momentum + (population) variance * (1 - momentum)")
+    .Arg<float>("epsilon", "added to the variance", 1e-5f)
+    .Arg<float>("momentum", "how much of the running statistics stays", 0.9f)
+    .Arg<int64_t>("training_mode", "1: by the statistics of this batch", 0)
+    .Arg<int64_t>("spatial", "0: each activation has statistics, not each channel", 1)
+    .AllowInplace({{0, 0}})
+    .TensorInferenceFunction([](InferenceContext& c) { detail::InferBatchNormalization(c); })
+    .PointwiseCost(2);
+OPKIT_REGISTER_CPU_OPERATOR(BatchNormalization, BatchNormalizationOp);
+OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(BatchNormalization);
+
+OPKIT_OPERATOR_SCHEMA(InstanceNormalization)
+    .SetDoc(
+        "(input - mean) / sqrt(variance + epsilon) * scale + B by the mean and variance of each "
+        "image's channel.")
+    .NumInputs(3)
+    .NumOutputs(1)
+    .Input(0, "input", "[N, C, D1, ..., Dn], n at least 1", FloatingDTypes())
+    .Input(1, "scale", "[C]")
+    .Input(2, "B", "[C]")
+    .Output(0, "output", "as input")
+    .Arg<float>("epsilon", "added to the variance", 1e-5f)
+    .AllowInplace({{0, 0}})
+    .TensorInferenceFunction([](InferenceContext& c) { detail::InferInstanceNormalization(c); })
+    .PointwiseCost(6);
+OPKIT_REGISTER_CPU_OPERATOR(InstanceNormalization, InstanceNormalizationOp);
+OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(InstanceNormalization);
+
+OPKIT_OPERATOR_SCHEMA(LRN)
+    .SetDoc(
+        "Local response normalization: X / (bias + alpha / size * sum)^beta, where sum is of the "
+        "squares of the same pixel in `size` neighbouring channels.")
+    .NumInputs(1)
+    .NumOutputs(1)
+    .Input(0, "X", "[N, C, D1, ..., Dn]", FloatingDTypes())
+    .Output(0, "Y", "as X")
+    .Arg<float>("alpha", "scale of the squares", 1e-4f)
+    .Arg<float>("beta", "exponent", 0.75f)
+    .Arg<float>("bias", "added to the squares", 1.f)
+    .RequiredArg<int64_t>("size", "channels that are summed over")
+    .TensorInferenceFunction([](InferenceContext& c) { detail::InferLrn(c); })
+    .CostInferenceFunction([](const OperatorDef& def, const std::vector<TensorInfo>& inputs,
+                              const std::vector<TensorInfo>& outputs) {
+      OpCost cost;
+      const auto size = static_cast<uint64_t>(def.args().Get<int64_t>("size", 1));
+      cost.flops = (2 * size + 4) * OpSchema::Elements(inputs[0]);
+      cost.bytes_read = OpSchema::Bytes(inputs[0]);
+      cost.bytes_written = OpSchema::Bytes(outputs[0]);
+      return cost;
+    });
+OPKIT_REGISTER_CPU_OPERATOR(LRN, LrnOp);
+OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(LRN);
+
+}  // namespace opkit
+
+#endif  // OPKIT_OPS_NN_NORMALIZATION_HPP_

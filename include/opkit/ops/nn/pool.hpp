@@ -1,0 +1,360 @@
+// AveragePool, MaxPool and their global forms: a window's or an image's mean or largest element,
+// channel by channel. Sources: https://onnx.ai/onnx/operators/onnx__AveragePool.html and others.
+#ifndef OPKIT_OPS_NN_POOL_HPP_
+#define OPKIT_OPS_NN_POOL_HPP_
+
+#include <limits>
+
+#include "opkit/ops/support/standard_operator.hpp"
+#include "opkit/ops/support/window.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Output 0, and the indices as output 1 where the node has them.
+inline void InferPool(InferenceContext& c) {
+  const WindowAttributes attributes(c.def());
+  if (attributes.kernel_shape.empty())
+    Throw(ErrorCode::kInvalidArgument, attributes.op,
+          ": kernel_shape is empty, expected one "
+          "extent for each spatial axis");
+  const SymbolicShape x = c.input_shape(0);
+  SymbolicShape y;
+  if (x.has_rank()) {
+    if (x.rank() < 3)
+      Throw(ErrorCode::kInvalidArgument, attributes.op, ": X is ", ToString(x),
+            ", expected a batch, channels and at least one spatial axis");
+    attributes.CheckRank(x.rank() - 2);
+    y = x;
+    for (int axis = 0; axis < x.rank() - 2; ++axis)
+      y[axis + 2] = attributes.OutputDim(axis, x[axis + 2],
+                                         attributes.kernel_shape[static_cast<size_t>(axis)]);
+  }
+  c.SetOutput(0, c.input_dtype(0), y);
+  if (c.num_outputs() > 1) c.SetOutput(1, DType::kInt64, y);
+}
+inline void InferGlobalPool(InferenceContext& c) {
+  const SymbolicShape x = c.input_shape(0);
+  if (!x.has_rank()) return c.SetOutput(0, c.input_dtype(0), {});
+  if (x.rank() < 2)
+    Throw(ErrorCode::kInvalidArgument, c.def().type(), ": X is ", ToString(x),
+          ", expected a batch and channels");
+  SymbolicShape y = x;
+  for (int axis = 2; axis < x.rank(); ++axis) {
+    if (x[axis] == Dim(0))
+      Throw(ErrorCode::kInvalidArgument, c.def().type(), ": X is ", ToString(x),
+            ", expected at least one element in each channel");
+    y[axis] = 1;
+  }
+  c.SetOutput(0, c.input_dtype(0), y);
+}
+// One operation for each element of each window, pads among them.
+inline OpCost PoolCost(const OperatorDef& def, const std::vector<TensorInfo>& inputs,
+                       const std::vector<TensorInfo>& outputs) {
+  uint64_t flops = OpSchema::Elements(outputs[0]);
+  for (const int64_t extent : def.args().Get<std::vector<int64_t>>("kernel_shape", {}))
+    flops *= static_cast<uint64_t>(extent);
+  return WindowCost(flops, inputs, outputs, 1);
+}
+inline OpCost GlobalPoolCost(const OperatorDef&, const std::vector<TensorInfo>& inputs,
+                             const std::vector<TensorInfo>& outputs) {
+  return WindowCost(OpSchema::Elements(inputs[0]), inputs, outputs, 1);
+}
+
+// The least value of T, which every other one replaces.
+template <class T>
+T LeastValue() {
+  if constexpr (std::numeric_limits<T>::has_infinity) {
+    return -std::numeric_limits<T>::infinity();
+  } else if constexpr (std::numeric_limits<T>::is_specialized) {
+    return std::numeric_limits<T>::lowest();
+  } else {
+    return T(-std::numeric_limits<float>::infinity());
+  }
+}
+// A NaN stays.
+template <class T>
+bool IsLarger(T value, T than) {
+  return value > than || value != value;
+}
+
+}  // namespace detail
+
+// What the kernels of the pools share.
+class PoolOpBase : public StandardOperator {
+ public:
+  PoolOpBase(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
+      : StandardOperator(def, ws, config), attributes_(def) {}
+
+ protected:
+  // For an input that inference has checked.
+  static WindowAxes AxesOf(const WindowAttributes& attributes, const Shape& x) {
+    WindowAxes axes;
+    for (int axis = 0; axis < x.rank() - 2; ++axis)
+      axes.push_back(
+          attributes.At(axis, x[axis + 2], attributes.kernel_shape[static_cast<size_t>(axis)]));
+    return axes;
+  }
+  // f(taps, input pixels, output pixel, number of output pixels) for every window of one channel.
+  template <class F>
+  static void ForEachWindow(const WindowAxes& axes, F f) {
+    int64_t input_pixels = 1, output_pixels = 1;
+    for (const WindowAxis& axis : axes) {
+      input_pixels *= axis.input;
+      output_pixels *= axis.output;
+    }
+    ParallelForRange(output_pixels, kAutoGrain, [&](int64_t begin, int64_t end) {
+      WindowTaps taps(axes);
+      for (int64_t pixel = begin; pixel < end; ++pixel)
+        f(taps.At(pixel), input_pixels, pixel, output_pixels);
+    });
+  }
+
+  const WindowAttributes attributes_;
+};
+
+// Whether AveragePool divides by the window's elements in pads as well.
+class AveragePoolOpBase : public PoolOpBase {
+ public:
+  AveragePoolOpBase(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
+      : PoolOpBase(def, ws, config),
+        count_include_pad_(GetSingleArgument<int64_t>("count_include_pad", 0) != 0) {}
+
+ protected:
+  // What the sum of output pixel `o` is divided by: 0 for a window in pads alone, where they do not
+  // count.
+  int64_t Divisor(const WindowAxes& axes, int64_t o) const {
+    int64_t count = 1;
+    for (size_t axis = axes.size(); axis-- > 0;) {
+      const WindowAxis& along = axes[axis];
+      const int64_t index = o % along.output;
+      o /= along.output;
+      count *= count_include_pad_ ? along.CountWithPads(index)
+                                  : along.KernelEnd(index) - along.KernelBegin(index);
+    }
+    return count;
+  }
+
+  const bool count_include_pad_;
+};
+
+class AveragePoolOp final : public AveragePoolOpBase {
+ public:
+  using AveragePoolOpBase::AveragePoolOpBase;
+
+  bool RunOnDevice() override {
+    return DispatchDType<float16, bfloat16, float, double>(Input(0).dtype(),
+                                                           [&]<class T>() { return Run<T>(); });
+  }
+
+ private:
+  template <class T>
+  bool Run() {
+    const Tensor& x = DenseInput(0);
+    Tensor* y = InferredOutput(0);
+    if (y->numel() == 0) return true;
+    const int64_t planes = x.dim(0) * x.dim(1);
+    const WindowAxes axes = AxesOf(attributes_, x.shape());
+    const T* in = x.data<T>();
+    T* out = y->mutable_data<T>();
+    ForEachWindow(axes, [&](const std::vector<WindowTap>& taps, int64_t input_pixels, int64_t pixel,
+                            int64_t output_pixels) {
+      const int64_t divisor = Divisor(axes, pixel);
+      for (int64_t plane = 0; plane < planes; ++plane) {
+        double sum = 0;
+        for (const WindowTap& tap : taps)
+          sum += static_cast<double>(in[plane * input_pixels + tap.input]);
+        out[plane * output_pixels + pixel] =
+            static_cast<T>(divisor == 0 ? 0 : sum / static_cast<double>(divisor));
+      }
+    });
+    return true;
+  }
+};
+
+// MaxPool's second output: where the largest element was, counted over the whole of X.
+class MaxPoolOpBase : public PoolOpBase {
+ public:
+  MaxPoolOpBase(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
+      : PoolOpBase(def, ws, config) {
+    const auto order = GetSingleArgument<int64_t>("storage_order", 0);
+    if (order != 0 && order != 1)
+      Throw(ErrorCode::kInvalidArgument, "MaxPool: storage_order is ", order,
+            ", expected 0 (row-major) or 1 (column-major)");
+    column_major_ = order == 1;
+  }
+
+ protected:
+  // Within a channel, from a row-major one.
+  int64_t StoredIndex(const WindowAxes& axes, int64_t index) const {
+    if (!column_major_) return index;
+    int64_t stored = 0;
+    for (size_t axis = axes.size(); axis-- > 0;) {
+      int64_t step = 1;
+      for (size_t before = 0; before < axis; ++before) step *= axes[before].input;
+      stored += index % axes[axis].input * step;
+      index /= axes[axis].input;
+    }
+    return stored;
+  }
+
+  bool column_major_ = false;
+};
+
+class MaxPoolOp final : public MaxPoolOpBase {
+ public:
+  using MaxPoolOpBase::MaxPoolOpBase;
+
+  bool RunOnDevice() override {
+    return DispatchDType<int8_t, uint8_t, float16, bfloat16, float, double>(
+        Input(0).dtype(), [&]<class T>() { return Run<T>(); });
+  }
+
+ private:
+  template <class T>
+  bool Run() {
+    const Tensor& x = DenseInput(0);
+    Tensor* y = InferredOutput(0);
+    Tensor* indices = HasOutput(1) ? InferredOutput(1) : nullptr;
+    if (y->numel() == 0) return true;
+    const int64_t planes = x.dim(0) * x.dim(1);
+    const WindowAxes axes = AxesOf(attributes_, x.shape());
+    const T* in = x.data<T>();
+    T* out = y->mutable_data<T>();
+    int64_t* where = indices ? indices->mutable_data<int64_t>() : nullptr;
+    ForEachWindow(axes, [&](const std::vector<WindowTap>& taps, int64_t input_pixels, int64_t pixel,
+                            int64_t output_pixels) {
+      for (int64_t plane = 0; plane < planes; ++plane) {
+        T largest = detail::LeastValue<T>();
+        int64_t index = taps.empty() ? 0 : taps[0].input;
+        for (const WindowTap& tap : taps) {
+          const T value = in[plane * input_pixels + tap.input];
+          if (!detail::IsLarger(value, largest)) continue;
+          largest = value;
+          index = tap.input;
+        }
+        out[plane * output_pixels + pixel] = largest;
+        if (where)
+          where[plane * output_pixels + pixel] = plane * input_pixels + StoredIndex(axes, index);
+      }
+    });
+    return true;
+  }
+};
+
+// f(a channel's elements, their number) is each output of a global pool.
+class GlobalPoolOpBase : public StandardOperator {
+ public:
+  using StandardOperator::StandardOperator;
+
+ protected:
+  template <class T, class F>
+  bool Reduce(F f) {
+    const Tensor& x = DenseInput(0);
+    Tensor* y = InferredOutput(0);
+    if (y->numel() == 0) return true;
+    const int64_t pixels = x.numel() / y->numel();
+    const T* in = x.data<T>();
+    T* out = y->mutable_data<T>();
+    ParallelFor(context_, y->numel(),
+                [=](int64_t plane) { out[plane] = f(in + plane * pixels, pixels); });
+    return true;
+  }
+};
+
+class GlobalAveragePoolOp final : public GlobalPoolOpBase {
+ public:
+  using GlobalPoolOpBase::GlobalPoolOpBase;
+
+  bool RunOnDevice() override {
+    return DispatchDType<float16, bfloat16, float, double>(Input(0).dtype(), [&]<class T>() {
+      return Reduce<T>([](const T* in, int64_t pixels) {
+        double sum = 0;
+        for (int64_t i = 0; i < pixels; ++i) sum += static_cast<double>(in[i]);
+        return static_cast<T>(sum / static_cast<double>(pixels));
+      });
+    });
+  }
+};
+
+class GlobalMaxPoolOp final : public GlobalPoolOpBase {
+ public:
+  using GlobalPoolOpBase::GlobalPoolOpBase;
+
+  bool RunOnDevice() override {
+    return DispatchDType<float16, bfloat16, float, double>(Input(0).dtype(), [&]<class T>() {
+      return Reduce<T>([](const T* in, int64_t pixels) {
+        T largest = detail::LeastValue<T>();
+        for (int64_t i = 0; i < pixels; ++i)
+          if (detail::IsLarger(in[i], largest)) largest = in[i];
+        return largest;
+      });
+    });
+  }
+};
+
+OPKIT_OPERATOR_SCHEMA(AveragePool)
+    .SetDoc("The mean of each window, channel by channel.")
+    .NumInputs(1)
+    .NumOutputs(1)
+    .Input(0, "X", "[N, C, D1, ..., Dn], n at least 1", FloatingDTypes())
+    .Output(0, "Y", "[N, C, ...], spatial extents as kernel, strides, dilations and pads make them")
+    .Arg<std::string>("auto_pad", kAutoPadDoc, "NOTSET")
+    .Arg<int64_t>("ceil_mode", kCeilModeDoc, 0)
+    .Arg<int64_t>("count_include_pad", "1: a window's elements in pads count, as zeros", 0)
+    .Arg<std::vector<int64_t>>("dilations", kDilationsDoc)
+    .RequiredArg<std::vector<int64_t>>("kernel_shape", "extents of a window")
+    .Arg<std::vector<int64_t>>("pads", kPadsDoc)
+    .Arg<std::vector<int64_t>>("strides", kStridesDoc)
+    .TensorInferenceFunction([](InferenceContext& c) { detail::InferPool(c); })
+    .CostInferenceFunction(&detail::PoolCost);
+OPKIT_REGISTER_CPU_OPERATOR(AveragePool, AveragePoolOp);
+OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(AveragePool);
+
+OPKIT_OPERATOR_SCHEMA(MaxPool)
+    .SetDoc("The largest element of each window, channel by channel; the first of equal ones.")
+    .NumInputs(1)
+    .NumOutputs(1, 2)
+    .Input(0, "X", "[N, C, D1, ..., Dn], n at least 1",
+           {DType::kInt8, DType::kUInt8, DType::kFloat16, DType::kBFloat16, DType::kFloat32,
+            DType::kFloat64})
+    .Output(0, "Y", "[N, C, ...], spatial extents as kernel, strides, dilations and pads make them")
+    .Output(1, "Indices", "optional: where in X each element of Y was", {DType::kInt64})
+    .Arg<std::string>("auto_pad", kAutoPadDoc, "NOTSET")
+    .Arg<int64_t>("ceil_mode", kCeilModeDoc, 0)
+    .Arg<std::vector<int64_t>>("dilations", kDilationsDoc)
+    .RequiredArg<std::vector<int64_t>>("kernel_shape", "extents of a window")
+    .Arg<std::vector<int64_t>>("pads", kPadsDoc)
+    .Arg<int64_t>("storage_order",
+                  "how Indices count the elements of a channel: 0 row-major, 1 column-major", 0)
+    .Arg<std::vector<int64_t>>("strides", kStridesDoc)
+    .TensorInferenceFunction([](InferenceContext& c) { detail::InferPool(c); })
+    .CostInferenceFunction(&detail::PoolCost);
+OPKIT_REGISTER_CPU_OPERATOR(MaxPool, MaxPoolOp);
+OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(MaxPool);
+
+OPKIT_OPERATOR_SCHEMA(GlobalAveragePool)
+    .SetDoc("The mean of each channel.")
+    .NumInputs(1)
+    .NumOutputs(1)
+    .Input(0, "X", "[N, C, D1, ..., Dn]", FloatingDTypes())
+    .Output(0, "Y", "[N, C, 1, ..., 1]")
+    .TensorInferenceFunction([](InferenceContext& c) { detail::InferGlobalPool(c); })
+    .CostInferenceFunction(&detail::GlobalPoolCost);
+OPKIT_REGISTER_CPU_OPERATOR(GlobalAveragePool, GlobalAveragePoolOp);
+OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(GlobalAveragePool);
+
+OPKIT_OPERATOR_SCHEMA(GlobalMaxPool)
+    .SetDoc("The largest element of each channel.")
+    .NumInputs(1)
+    .NumOutputs(1)
+    .Input(0, "X", "[N, C, D1, ..., Dn]", FloatingDTypes())
+    .Output(0, "Y", "[N, C, 1, ..., 1]")
+    .TensorInferenceFunction([](InferenceContext& c) { detail::InferGlobalPool(c); })
+    .CostInferenceFunction(&detail::GlobalPoolCost);
+OPKIT_REGISTER_CPU_OPERATOR(GlobalMaxPool, GlobalMaxPoolOp);
+OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(GlobalMaxPool);
+
+}  // namespace opkit
+
+#endif  // OPKIT_OPS_NN_POOL_HPP_

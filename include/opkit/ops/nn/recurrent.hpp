@@ -1,0 +1,441 @@
+// LSTM, GRU and RNN: recurrent layers over a batch of sequences. Sources:
+// https://onnx.ai/onnx/operators/onnx__LSTM.html and the pages of GRU and RNN.
+#ifndef OPKIT_OPS_NN_RECURRENT_HPP_
+#define OPKIT_OPS_NN_RECURRENT_HPP_
+
+#include "opkit/ops/support/element_sum.hpp"
+#include "opkit/ops/support/element_types.hpp"
+#include "opkit/ops/support/recurrent_function.hpp"
+#include "opkit/ops/support/standard_operator.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+// What tells the layers apart. Gates are in the order in which the weights hold them; a variant of
+// the equations is asked for by an attribute.
+struct LstmLayer {
+  static constexpr int kGates = 4;  // input, output, forget, cell
+  static constexpr bool kHasCell = true;
+  static constexpr std::string_view kVariant = "input_forget";
+  static std::vector<std::string> Functions() { return {"Sigmoid", "Tanh", "Tanh"}; }
+};
+struct GruLayer {
+  static constexpr int kGates = 3;  // update, reset, hidden
+  static constexpr bool kHasCell = false;
+  static constexpr std::string_view kVariant = "linear_before_reset";
+  static std::vector<std::string> Functions() { return {"Sigmoid", "Tanh"}; }
+};
+struct RnnLayer {
+  static constexpr int kGates = 1;
+  static constexpr bool kHasCell = false;
+  static constexpr std::string_view kVariant = "";
+  static std::vector<std::string> Functions() { return {"Tanh"}; }
+};
+
+// Inputs X, W, R, B, sequence_lens, initial_h, initial_c, P; the last two of LSTM only.
+struct RecurrentInputs {
+  enum { kX, kW, kR, kB, kLengths, kInitialH, kInitialC, kP };
+};
+
+// Extents of a layer, and where in its tensors something begins, in elements.
+struct RecurrentSizes {
+  int64_t steps = 0, batch = 0, input = 0, hidden = 0, directions = 1;
+  bool batch_first = false;  // layout 1
+
+  // Of a sequence at a time: the row of X, and of one direction in Y.
+  int64_t XRow(int64_t step, int64_t sequence) const {
+    return batch_first ? sequence * steps + step : step * batch + sequence;
+  }
+  int64_t Y(int64_t step, int64_t direction, int64_t sequence) const {
+    return (batch_first ? (sequence * steps + step) * directions + direction
+                        : (step * directions + direction) * batch + sequence) *
+           hidden;
+  }
+  // In initial and last states.
+  int64_t State(int64_t direction, int64_t sequence) const {
+    return (batch_first ? sequence * directions + direction : direction * batch + sequence) *
+           hidden;
+  }
+};
+
+namespace detail {
+
+// 1 or 2; Error (kInvalidArgument) for a direction that there is not.
+inline int64_t RecurrentDirections(const std::string& direction, std::string_view op) {
+  if (direction == "forward" || direction == "reverse") return 1;
+  if (direction != "bidirectional")
+    Throw(ErrorCode::kInvalidArgument, op, ": direction '", direction,
+          "', expected forward, reverse or bidirectional");
+  return 2;
+}
+
+}  // namespace detail
+
+// What the kernels of a layer share: attributes, extents and the lengths of the sequences.
+template <class Layer>
+class RecurrentOpBase : public StandardOperator, protected RecurrentInputs {
+ public:
+  RecurrentOpBase(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
+      : StandardOperator(def, ws, config),
+        direction_(GetSingleArgument<std::string>("direction", "forward")),
+        directions_(detail::RecurrentDirections(direction_, type())),
+        batch_first_(GetSingleArgument<int64_t>("layout", 0) != 0),
+        variant_(!Layer::kVariant.empty() && GetSingleArgument<int64_t>(Layer::kVariant, 0) != 0),
+        clip_(GetSingleArgument<float>("clip", 0.f)) {
+    const std::vector<std::string> each = Layer::Functions();
+    std::vector<std::string> names = GetRepeatedArgument<std::string>("activations");
+    const size_t expected = each.size() * static_cast<size_t>(directions_);
+    if (names.empty())
+      for (int64_t d = 0; d < directions_; ++d) names.insert(names.end(), each.begin(), each.end());
+    if (names.size() != expected)
+      Throw(ErrorCode::kInvalidArgument, type(), ": ", names.size(), " activations ", names,
+            ", expected ", expected, ": ", each.size(), " for each direction");
+    functions_ = RecurrentFunctions(names, GetRepeatedArgument<float>("activation_alpha"),
+                                    GetRepeatedArgument<float>("activation_beta"), type());
+    if (clip_ < 0)
+      Throw(ErrorCode::kInvalidArgument, type(), ": clip ", clip_,
+            ", expected a threshold above 0");
+  }
+
+ protected:
+  static constexpr int kGates = Layer::kGates;
+
+  RecurrentSizes SizesNow() {
+    this->Infer();  // refuses inputs that do not fit together
+    const Shape &x = Input(kX).shape(), &r = Input(kR).shape();
+    RecurrentSizes sizes;
+    sizes.batch_first = batch_first_;
+    sizes.steps = x[batch_first_ ? 1 : 0];
+    sizes.batch = x[batch_first_ ? 0 : 1];
+    sizes.input = x[2];
+    sizes.hidden = r[2];
+    sizes.directions = directions_;
+    return sizes;
+  }
+  bool IsReverse(int64_t direction) const { return direction == 1 || direction_ == "reverse"; }
+  // f, g, h of a direction.
+  const RecurrentFunction* Functions(int64_t direction) const {
+    return functions_.data() + static_cast<size_t>(direction) * Layer::Functions().size();
+  }
+  // Of each sequence; Error (kOutOfRange) for one that is longer than X.
+  void ReadLengths(const RecurrentSizes& sizes, std::vector<int64_t>& lengths) {
+    lengths.assign(static_cast<size_t>(sizes.batch), sizes.steps);
+    if (!HasInput(kLengths)) return;
+    const int32_t* given = DenseInput(kLengths).template data<int32_t>();
+    for (size_t i = 0; i < lengths.size(); ++i) {
+      if (given[i] < 0 || given[i] > sizes.steps)
+        Throw(ErrorCode::kOutOfRange, type(), ": sequence_lens[", i, "] is ", given[i],
+              ", but X has ", sizes.steps, " steps");
+      lengths[i] = given[i];
+    }
+  }
+
+ private:
+  const std::string direction_;
+
+ protected:
+  const int64_t directions_;
+  const bool batch_first_, variant_;
+  const float clip_;  // 0: none
+
+ private:
+  std::vector<RecurrentFunction> functions_;
+};
+
+namespace detail {
+
+// One sequence in one direction, in double: what a step reads and writes.
+struct RecurrentState {
+  const RecurrentFunction* f;  // f, g, h
+  double clip;                 // 0: none
+  bool variant;
+  int64_t hidden;
+  const double *r, *bias_r;   // [gates * hidden, hidden], [gates * hidden]
+  const double* peephole;     // [3 * hidden]: input, output, forget
+  std::vector<double> gates;  // W x + Wb, [gates * hidden]
+  std::vector<double> h, c, next;
+
+  double Recur(int64_t row, const std::vector<double>& state) const {
+    double sum = bias_r[row];
+    for (int64_t i = 0; i < hidden; ++i) sum += r[row * hidden + i] * state[static_cast<size_t>(i)];
+    return sum;
+  }
+  double Gate(int64_t row) const { return gates[static_cast<size_t>(row)]; }
+  double Apply(int function, double x) const {
+    if (clip > 0) x = x > clip ? clip : x < -clip ? -clip : x;
+    return f[function](x);
+  }
+};
+
+inline void RecurrentStep(LstmLayer, RecurrentState& s) {
+  const int64_t n = s.hidden;
+  s.next = s.h;
+  for (int64_t j = 0; j < n; ++j) {
+    double& cell = s.c[static_cast<size_t>(j)];
+    auto gate = [&](int64_t row) { return s.Gate(row) + s.Recur(row, s.h); };
+    const double in = s.Apply(0, gate(j) + s.peephole[j] * cell);
+    const double forget =
+        s.variant ? 1 - in : s.Apply(0, gate(2 * n + j) + s.peephole[2 * n + j] * cell);
+    cell = forget * cell + in * s.Apply(1, gate(3 * n + j));
+    const double out = s.Apply(0, gate(n + j) + s.peephole[n + j] * cell);
+    s.next[static_cast<size_t>(j)] = out * s.f[2](cell);  // not clipped, as in ONNX Runtime
+  }
+  s.h.swap(s.next);
+}
+inline void RecurrentStep(GruLayer, RecurrentState& s) {
+  const int64_t n = s.hidden;
+  std::vector<double> update(static_cast<size_t>(n)), reset = update, kept = update;
+  for (int64_t j = 0; j < n; ++j) {
+    const auto at = static_cast<size_t>(j);
+    update[at] = s.Apply(0, s.Gate(j) + s.Recur(j, s.h));
+    reset[at] = s.Apply(0, s.Gate(n + j) + s.Recur(n + j, s.h));
+    kept[at] = reset[at] * s.h[at];
+  }
+  s.next = s.h;
+  for (int64_t j = 0; j < n; ++j) {
+    const auto at = static_cast<size_t>(j);
+    const double recurrent =
+        s.variant ? reset[at] * s.Recur(2 * n + j, s.h) : s.Recur(2 * n + j, kept);
+    const double candidate = s.Apply(1, s.Gate(2 * n + j) + recurrent);
+    s.next[at] = (1 - update[at]) * candidate + update[at] * s.h[at];
+  }
+  s.h.swap(s.next);
+}
+inline void RecurrentStep(RnnLayer, RecurrentState& s) {
+  s.next = s.h;
+  for (int64_t j = 0; j < s.hidden; ++j)
+    s.next[static_cast<size_t>(j)] = s.Apply(0, s.Gate(j) + s.Recur(j, s.h));
+  s.h.swap(s.next);
+}
+
+}  // namespace detail
+
+// In double for every type.
+template <class Layer>
+class RecurrentOp final : public RecurrentOpBase<Layer> {
+  using Base = RecurrentOpBase<Layer>;
+
+ public:
+  using Base::Base;
+
+  bool RunOnDevice() override {
+    const RecurrentSizes sizes = this->SizesNow();
+    std::vector<int64_t> lengths;
+    this->ReadLengths(sizes, lengths);
+    const int64_t rows = Base::kGates * sizes.hidden;
+    const std::vector<double> x = Numbers(Base::kX, 0), w = Numbers(Base::kW, 0),
+                              r = Numbers(Base::kR, 0),
+                              b = Numbers(Base::kB, sizes.directions * 2 * rows),
+                              p = Numbers(Base::kP, sizes.directions * 3 * sizes.hidden);
+    const int64_t states = sizes.directions * sizes.batch * sizes.hidden;
+    std::vector<double> h = Numbers(Base::kInitialH, states), c = Numbers(Base::kInitialC, states);
+    std::vector<double> y(static_cast<size_t>(states * sizes.steps));
+    ParallelFor(sizes.directions * sizes.batch, [&](int64_t at) {
+      const int64_t d = at / sizes.batch, sequence = at % sizes.batch;
+      const int64_t length = lengths[static_cast<size_t>(sequence)];
+      const int64_t state = sizes.State(d, sequence);
+      detail::RecurrentState s;
+      s.f = this->Functions(d);
+      s.clip = static_cast<double>(this->clip_);
+      s.variant = this->variant_;
+      s.hidden = sizes.hidden;
+      s.r = r.data() + d * rows * sizes.hidden;
+      s.bias_r = b.data() + d * 2 * rows + rows;
+      s.peephole = p.data() + d * 3 * sizes.hidden;
+      s.gates.resize(static_cast<size_t>(rows));
+      s.h.assign(h.begin() + state, h.begin() + state + sizes.hidden);
+      s.c.assign(c.begin() + state, c.begin() + state + sizes.hidden);
+      for (int64_t i = 0; i < length; ++i) {
+        const int64_t step = this->IsReverse(d) ? length - 1 - i : i;
+        const double* in = x.data() + sizes.XRow(step, sequence) * sizes.input;
+        for (int64_t row = 0; row < rows; ++row) {
+          const double* weights = w.data() + (d * rows + row) * sizes.input;
+          double sum = b[static_cast<size_t>(d * 2 * rows + row)];
+          for (int64_t k = 0; k < sizes.input; ++k) sum += weights[k] * in[k];
+          s.gates[static_cast<size_t>(row)] = sum;
+        }
+        detail::RecurrentStep(Layer(), s);
+        std::copy(s.h.begin(), s.h.end(), y.begin() + sizes.Y(step, d, sequence));
+      }
+      std::copy(s.h.begin(), s.h.end(), h.begin() + state);
+      std::copy(s.c.begin(), s.c.end(), c.begin() + state);
+    });
+    const std::vector<double>* outputs[] = {&y, &h, &c};
+    for (int o = 0; o < this->OutputSize(); ++o)
+      if (this->HasOutput(o)) Store(*outputs[o], this->InferredOutput(o));
+    return true;
+  }
+
+ private:
+  // Of an input; zeros where the node leaves it out.
+  std::vector<double> Numbers(int i, int64_t left_out) {
+    std::vector<double> out;
+    if (!this->HasInput(i) || i > (Layer::kHasCell ? int{Base::kP} : int{Base::kInitialH})) {
+      out.resize(static_cast<size_t>(left_out));
+      return out;
+    }
+    const Tensor& input = this->DenseInput(i);
+    FloatTypes::Visit(input.dtype(), [&]<class T>() {
+      const T* values = input.data<T>();
+      for (int64_t k = 0; k < input.numel(); ++k) out.push_back(static_cast<double>(values[k]));
+    });
+    return out;
+  }
+  static void Store(const std::vector<double>& values, Tensor* output) {
+    FloatTypes::Visit(output->dtype(), [&]<class T>() {
+      T* out = output->mutable_data<T>();
+      for (size_t k = 0; k < values.size(); ++k) out[k] = detail::ToElement<T>(values[k]);
+    });
+  }
+};
+
+namespace detail {
+
+template <class Layer>
+void InferRecurrent(InferenceContext& c) {
+  using In = RecurrentInputs;
+  const std::string& op = c.def().type();
+  DType dtype = DType::kUndefined;
+  for (int i = 0; i < c.num_inputs(); ++i) {
+    if (!c.HasInput(i) || i == In::kLengths) continue;
+    ExpectDType(c, i, FloatTypes::DTypes());
+    if (dtype == DType::kUndefined) dtype = c.input_dtype(i);
+  }
+  const bool batch_first = c.Arg<int64_t>("layout", 0) != 0;
+  const Dim directions = RecurrentDirections(c.Arg<std::string>("direction", "forward"), op);
+  auto extent = [&](int i, int axis) {
+    const SymbolicShape& shape = c.input_shape(i);
+    if (!shape.has_rank()) return Dim();
+    if (shape.rank() != 3)
+      Throw(ErrorCode::kInvalidArgument, op, ": input ", i, " is ", ToString(c.input(i)),
+            ", expected rank 3");
+    return shape[axis];
+  };
+  const Dim steps = extent(In::kX, batch_first ? 1 : 0);
+  const Dim batch = extent(In::kX, batch_first ? 0 : 1);
+  const Dim input = extent(In::kX, 2);
+  Dim hidden = extent(In::kR, 2);
+  constexpr int64_t kMost = int64_t{1} << 31;  // so that products stay small
+  if (const int64_t given = c.Arg<int64_t>("hidden_size", 0); given != 0) {
+    if (given < 0 || given > kMost || !Dim::Compatible(hidden, given))
+      Throw(ErrorCode::kInvalidArgument, op, ": hidden_size is ", given, ", but R is ",
+            ToString(c.input(In::kR)));
+    hidden = given;
+  }
+  auto times = [&](int64_t n) {
+    if (!hidden.is_known()) return Dim();
+    if (hidden.value() > kMost)
+      Throw(ErrorCode::kInvalidArgument, op, ": R is ", ToString(c.input(In::kR)),
+            ", which is too large");
+    return Dim(n * hidden.value());
+  };
+  const SymbolicShape state = batch_first ? SymbolicShape{batch, directions, hidden}
+                                          : SymbolicShape{directions, batch, hidden};
+  auto expect = [&](int i, const SymbolicShape& shape) {
+    if (c.HasInput(i)) c.SetInput(i, i == In::kLengths ? DType::kInt32 : dtype, shape);
+  };
+  constexpr int kGates = Layer::kGates;
+  expect(In::kW, {directions, times(kGates), input});
+  expect(In::kR, {directions, times(kGates), hidden});
+  expect(In::kB, {directions, times(2 * kGates)});
+  expect(In::kLengths, {batch});
+  expect(In::kInitialH, state);
+  expect(In::kInitialC, state);
+  expect(In::kP, {directions, times(3)});
+  if (c.num_outputs() > 0)
+    c.SetOutput(0, dtype,
+                batch_first ? SymbolicShape{batch, steps, directions, hidden}
+                            : SymbolicShape{steps, directions, batch, hidden});
+  for (int o = 1; o < c.num_outputs(); ++o) c.SetOutput(o, dtype, state);
+}
+
+template <class Layer>
+OpCost RecurrentCost(const OperatorDef&, const std::vector<TensorInfo>& inputs,
+                     const std::vector<TensorInfo>& outputs) {
+  OpCost cost;
+  for (const TensorInfo& input : inputs) cost.bytes_read += OpSchema::Bytes(input);
+  for (const TensorInfo& output : outputs) cost.bytes_written += OpSchema::Bytes(output);
+  const SymbolicShape &x = inputs[0].shape, &w = inputs[1].shape, &r = inputs[2].shape;
+  if (x.is_known() && w.is_known() && r.is_known())
+    cost.flops = 2 * static_cast<uint64_t>(x.ToShape().NumelBetween(0, 2)) *
+                 (OpSchema::Elements(inputs[1]) + OpSchema::Elements(inputs[2]));
+  return cost;
+}
+
+template <class Layer>
+void FillRecurrentSchema(OpSchema& schema, const char* doc) {
+  const std::vector<DType> types = FloatTypes::DTypes();
+  schema.SetDoc(doc)
+      .NumInputs(3, Layer::kHasCell ? 8 : 6)
+      .NumOutputs(0, Layer::kHasCell ? 3 : 2)
+      .Input(0, "X", "[steps, batch, input], or [batch, steps, input] with layout 1", types)
+      .Input(1, "W", "weights of X by gate, [directions, gates * hidden, input]", types)
+      .Input(2, "R", "weights of the state by gate, [directions, gates * hidden, hidden]", types)
+      .Input(3, "B", "biases of W, then of R, [directions, 2 * gates * hidden]; optional: 0", types)
+      .Input(4, "sequence_lens", "steps of each sequence, [batch]; optional: all", {DType::kInt32})
+      .Input(5, "initial_h",
+             "[directions, batch, hidden], or [batch, directions, hidden] with layout 1; optional: "
+             "0",
+             types)
+      .Output(0, "Y",
+              "the state after each step, 0 beyond a sequence's end; [steps, directions, batch, "
+              "hidden], or [batch, steps, directions, hidden] with layout 1; optional")
+      .Output(1, "Y_h", "the last state of each sequence, shaped as initial_h; optional");
+  schema.Arg<int64_t>("hidden_size", "elements of the state; by default as R says")
+      .template Arg<std::string>("direction", "forward, reverse or bidirectional",
+                                 std::string("forward"))
+      .template Arg<int64_t>("layout", "0: steps first; 1: batch first", 0)
+      .template Arg<float>("clip", "bound of the gates before their activation; by default none")
+      .template Arg<std::vector<std::string>>(
+          "activations",
+          "for each direction: Sigmoid, Tanh, Relu, Affine, LeakyRelu, ThresholdedRelu, "
+          "ScaledTanh, HardSigmoid, Elu, Softsign or Softplus",
+          Layer::Functions())
+      .template Arg<std::vector<float>>("activation_alpha",
+                                        "of the activations that use it, in their order")
+      .template Arg<std::vector<float>>("activation_beta",
+                                        "of the activations that use it, in their order")
+      .CostInferenceFunction(&RecurrentCost<Layer>)
+      .TensorInferenceFunction(&InferRecurrent<Layer>);
+}
+
+}  // namespace detail
+
+OPKIT_OPERATOR_SCHEMA(LSTM).FillUsing([](OpSchema& schema) {
+  detail::FillRecurrentSchema<LstmLayer>(
+      schema,
+      "Long short-term memory. With i, o, f = f(x W + h R + P c + b) for the input, output and "
+      "forget gates: c = f * c + i * g(x W + h R + b), h = o * h(c). Gates of the weights are in "
+      "the order input, output, forget, cell; activations are f, g, h.");
+  const std::vector<DType> types = FloatTypes::DTypes();
+  schema.Input(6, "initial_c", "shaped as initial_h; optional: 0", types)
+      .Input(7, "P",
+             "peepholes of the input, output and forget gate, [directions, 3 * hidden]; "
+             "optional: 0",
+             types)
+      .Output(2, "Y_c", "the last cell of each sequence, shaped as initial_h; optional")
+      .Arg<int64_t>("input_forget", "1: the forget gate is 1 - the input gate", 0);
+});
+OPKIT_REGISTER_CPU_OPERATOR(LSTM, RecurrentOp<LstmLayer>);
+OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(LSTM);
+
+OPKIT_OPERATOR_SCHEMA(GRU).FillUsing([](OpSchema& schema) {
+  detail::FillRecurrentSchema<GruLayer>(
+      schema,
+      "Gated recurrent unit. With z, r = f(x W + h R + b) for the update and reset gates: h = (1 - "
+      "z) * g(x W + (r * h) R + b) + z * h. Gates of the weights are in the order update, reset, "
+      "hidden; activations are f, g.");
+  schema.Arg<int64_t>("linear_before_reset",
+                      "1: the hidden gate is g(x W + r * (h R + b) + b), as cuDNN has it", 0);
+});
+OPKIT_REGISTER_CPU_OPERATOR(GRU, RecurrentOp<GruLayer>);
+OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(GRU);
+
+OPKIT_OPERATOR_SCHEMA(RNN).FillUsing([](OpSchema& schema) {
+  detail::FillRecurrentSchema<RnnLayer>(schema, "Elman's recurrent layer: h = f(x W + h R + b).");
+});
+OPKIT_REGISTER_CPU_OPERATOR(RNN, RecurrentOp<RnnLayer>);
+OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(RNN);
+
+}  // namespace opkit
+
+#endif  // OPKIT_OPS_NN_RECURRENT_HPP_

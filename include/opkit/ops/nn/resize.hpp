@@ -1,0 +1,420 @@
+// Resize: images, or anything, made larger or smaller by nearest, linear or cubic interpolation.
+// One pass over the data for each axis that changes.
+#ifndef OPKIT_OPS_NN_RESIZE_HPP_
+#define OPKIT_OPS_NN_RESIZE_HPP_
+
+#include "opkit/ops/support/axes.hpp"
+#include "opkit/ops/support/integer_inputs.hpp"
+#include "opkit/ops/support/resize_axis.hpp"
+#include "opkit/ops/support/table_copy.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// A list of floating-point numbers.
+inline std::vector<float> FloatList(const Tensor& tensor, const char* what) {
+  if (tensor.rank() > 1)
+    Throw(ErrorCode::kInvalidArgument, "Resize: '", what, "' must be a list, found ", tensor);
+  return DispatchDType<float, double, float16, bfloat16>(tensor.dtype(), [&]<class T>() {
+    std::vector<float> list;
+    for (const T value : tensor.ToVector<T>()) list.push_back(static_cast<float>(value));
+    return list;
+  });
+}
+
+// The axis numbers that scales, sizes and roi are for.
+inline std::vector<int> ResizedAxes(const ResizeRules& rules, int rank) {
+  std::vector<int> axes;
+  if (rules.all_axes) {
+    for (int i = 0; i < rank; ++i) axes.push_back(i);
+  } else {
+    static_cast<void>(AxisMask(rules.axes, rank, "Resize"));
+    for (const int64_t axis : rules.axes) axes.push_back(NormalizeAxis(axis, rank, "Resize"));
+  }
+  return axes;
+}
+inline void CheckResizeList(const char* name, size_t found, size_t expected) {
+  if (found != expected)
+    Throw(ErrorCode::kInvalidArgument, "Resize: '", name, "' has ", found, " elements, expected ",
+          expected);
+}
+
+// What becomes of an axis; nothing where the input's extent is not known and says it.
+inline std::vector<std::optional<ResizeAxis>> ResizeAxesOf(const ResizeRules& rules,
+                                                           const SymbolicShape& input,
+                                                           const std::vector<float>* scales,
+                                                           const Dims* sizes) {
+  std::vector<std::optional<ResizeAxis>> out;
+  for (const Dim& dim : input.dims())
+    out.push_back(dim.is_known() ? std::optional(ResizeAxis::OfSize(dim.value(), dim.value()))
+                                 : std::nullopt);
+  const std::vector<int> axes = ResizedAxes(rules, input.rank());
+  if (scales) CheckResizeList("scales", scales->size(), axes.size());
+  if (sizes) CheckResizeList("sizes", static_cast<size_t>(sizes->size()), axes.size());
+  float common = 0;
+  const bool keep_ratio = sizes && rules.policy != AspectRatioPolicy::kStretch;
+  bool all_known = true;
+  for (size_t i = 0; i < axes.size() && keep_ratio; ++i) {
+    const Dim& dim = input[axes[i]];
+    all_known &= dim.is_known();
+    if (!all_known) break;
+    const float scale = ResizeAxis::OfSize(dim.value(), (*sizes)[static_cast<int>(i)]).scale;
+    if (i == 0 || (rules.policy == AspectRatioPolicy::kNotLarger ? scale < common : scale > common))
+      common = scale;
+  }
+  for (size_t i = 0; i < axes.size(); ++i) {
+    const Dim& dim = input[axes[i]];
+    std::optional<ResizeAxis>& axis = out[static_cast<size_t>(axes[i])];
+    axis.reset();
+    if (!dim.is_known() || !all_known) continue;
+    axis = keep_ratio ? ResizeAxis::OfCommonScale(dim.value(), common)
+           : scales   ? ResizeAxis::OfScale(dim.value(), (*scales)[i])
+                      : ResizeAxis::OfSize(dim.value(), (*sizes)[static_cast<int>(i)]);
+  }
+  return out;
+}
+
+// An empty tensor leaves an input out as well, as exporters write it.
+inline bool ResizeInputGiven(const InferenceContext& c, int i) {
+  return c.HasInput(i) && !(c.input_shape(i).is_known() && c.input_shape(i).ToShape().numel() == 0);
+}
+
+inline void InferResize(InferenceContext& c) {
+  const ResizeRules rules(c.args());
+  const SymbolicShape& input = c.input_shape(0);
+  const bool has_scales = ResizeInputGiven(c, 2), has_sizes = ResizeInputGiven(c, 3);
+  const bool open =
+      (has_scales && !c.input_shape(2).is_known()) || (has_sizes && !c.input_shape(3).is_known());
+  if (has_scales == has_sizes && !open)
+    Throw(ErrorCode::kInvalidArgument, "Resize needs either 'scales' or 'sizes', found ",
+          has_scales ? "both" : "none");
+  if (!input.has_rank()) return c.SetOutput(0, c.input_dtype(0), {});
+  SymbolicShape shape = input;
+  for (const int axis : ResizedAxes(rules, input.rank())) shape[axis] = Dim();
+  const auto sizes = has_sizes ? KnownIntegerList(c, 3, "sizes") : std::nullopt;
+  const Tensor* scales_data = has_scales ? c.input_constant(2) : nullptr;
+  std::vector<float> scales;
+  if (scales_data) scales = FloatList(*scales_data, "scales");
+  if (sizes || scales_data) {
+    const auto axes =
+        ResizeAxesOf(rules, input, scales_data ? &scales : nullptr, sizes ? &*sizes : nullptr);
+    for (int i = 0; i < input.rank(); ++i)
+      if (axes[static_cast<size_t>(i)]) shape[i] = axes[static_cast<size_t>(i)]->output;
+    const std::vector<int> named = ResizedAxes(rules, input.rank());
+    for (size_t i = 0; i < named.size(); ++i) {
+      if (input[named[i]].is_known()) continue;
+      if (scales_data && scales[i] == 1) shape[named[i]] = input[named[i]];
+      if (sizes && rules.policy == AspectRatioPolicy::kStretch)
+        shape[named[i]] = (*sizes)[static_cast<int>(i)];
+    }
+  }
+  c.SetOutput(0, c.input_dtype(0), shape);
+}
+
+// One pass: the elements along an axis are replaced by weighted sums of them.
+//   from [outer, input, inner] -> to [outer, output, inner]
+template <class T>
+void ResizePass(const T* from, T* to, int64_t outer, int64_t input, int64_t output, int64_t inner,
+                const ResizeWeights& weights) {
+  const int64_t taps = weights.taps;
+  const int64_t* index = weights.index.data();
+  const std::vector<T> narrow(weights.weight.begin(), weights.weight.end());
+  const T* weight = narrow.data();
+  constexpr int64_t kChunk = 1 << 15;  // multiplications
+  if (inner == 1) {
+    ParallelForRange(outer, kChunk / (output * taps) + 1, [=](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        const T* line = from + row * input;
+        T* out = to + row * output;
+        if (taps == 2) {
+          for (int64_t o = 0; o < output; ++o)
+            out[o] =
+                weight[2 * o] * line[index[2 * o]] + weight[2 * o + 1] * line[index[2 * o + 1]];
+          continue;
+        }
+        for (int64_t o = 0; o < output; ++o) {
+          T sum = 0;
+          for (int64_t k = o * taps; k < (o + 1) * taps; ++k) sum += weight[k] * line[index[k]];
+          out[o] = sum;
+        }
+      }
+    });
+    return;
+  }
+  ParallelForRange(outer * output, kChunk / (inner * taps) + 1, [=](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const int64_t o = row % output;
+      const T* block = from + row / output * input * inner;
+      T* out = to + row * inner;
+      bool first = true;
+      for (int64_t k = o * taps; k < (o + 1) * taps; ++k) {
+        const T w = weight[k];
+        const T* line = block + index[k] * inner;
+        if (first) {
+          for (int64_t i = 0; i < inner; ++i) out[i] = w * line[i];
+        } else if (w != 0) {
+          for (int64_t i = 0; i < inner; ++i) out[i] += w * line[i];
+        }
+        first = false;
+      }
+    }
+  });
+}
+
+// To the nearest integer where T is one, and into its range.
+template <class T, class Wide>
+T FromWide(Wide value) {
+  if constexpr (std::is_same_v<T, bool>) {
+    return value != 0;
+  } else if constexpr (std::is_integral_v<T>) {
+    const Wide rounded = std::round(value);
+    if (!(rounded > static_cast<Wide>((std::numeric_limits<T>::min)())))
+      return value == value ? (std::numeric_limits<T>::min)() : T(0);
+    if (rounded >= static_cast<Wide>((std::numeric_limits<T>::max)()))
+      return (std::numeric_limits<T>::max)();
+    return static_cast<T>(rounded);
+  } else {
+    return static_cast<T>(value);
+  }
+}
+
+}  // namespace detail
+
+class ResizeOp final : public StandardOperator {
+ public:
+  ResizeOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
+      : StandardOperator(def, ws, config), rules_(def.args()) {}
+  bool RunOnDevice() override {
+    const Tensor& x = DenseInput(0);
+    Tensor* y = InferredOutput(0);
+    std::vector<float> scales;
+    Dims sizes;
+    const bool by_scales = HasInput(2) && Input(2).numel() > 0;
+    if (by_scales) {
+      scales = detail::FloatList(Input(2), "scales");
+    } else {
+      sizes = IntegerList(Input(3), "sizes");
+    }
+    const auto found = detail::ResizeAxesOf(rules_, x.shape(), by_scales ? &scales : nullptr,
+                                            by_scales ? nullptr : &sizes);
+    axes_.clear();
+    for (const auto& axis : found) axes_.push_back(*axis);
+    if (rules_.coordinates == ResizeCoordinates::kTfCropAndResize) ReadRegion(x.rank());
+    if (y->numel() == 0) return true;
+    if (rules_.mode == ResizeMode::kNearest) return RunNearest(x, *y);
+    switch (x.dtype()) {
+      case DType::kFloat64:
+      case DType::kInt32:
+      case DType::kInt64:
+      case DType::kUInt32:
+      case DType::kUInt64:
+        return RunPasses<double>(x, *y);
+      default:
+        return RunPasses<float>(x, *y);
+    }
+  }
+
+ private:
+  void ReadRegion(int rank) {
+    const std::vector<int> axes = detail::ResizedAxes(rules_, rank);
+    std::vector<float> region;
+    if (HasInput(1)) region = detail::FloatList(Input(1), "roi");
+    detail::CheckResizeList("roi", region.size(), 2 * axes.size());
+    for (size_t i = 0; i < axes.size(); ++i) {
+      axes_[static_cast<size_t>(axes[i])].roi_begin = region[i];
+      axes_[static_cast<size_t>(axes[i])].roi_end = region[axes.size() + i];
+    }
+  }
+  bool RunNearest(const Tensor& x, Tensor& y) {
+    const int64_t item = ItemSize(x.dtype());
+    if (weighed_ != axes_ || item_ != item) PrepareNearest(item);
+    const Tensor fill = Extrapolated(x.dtype());
+    copy_.Run(x.raw_data(), y.raw_mutable_data(), fill.raw_data());
+    return true;
+  }
+  void PrepareNearest(int64_t item) {
+    weighed_.clear();
+    copy_.Start(item);
+    for (const ResizeAxis& axis : axes_) {
+      table_.clear();
+      bool same = axis.input == axis.output;
+      for (int64_t o = 0; o < axis.output; ++o) {
+        const float at = axis.Coordinate(rules_.coordinates, o);
+        const bool outside = axis.IsOutside(rules_.coordinates, at);
+        table_.push_back(outside ? -1 : axis.Nearest(rules_.nearest, at));
+        same &= table_.back() == o;
+      }
+      if (same) {
+        copy_.Keep(axis.input);
+      } else {
+        copy_.Axis(axis.input) = table_;
+      }
+    }
+    item_ = item;
+    weighed_ = axes_;
+  }
+  // One element of the extrapolation value.
+  Tensor Extrapolated(DType dtype) const {
+    Tensor fill(Shape{}, dtype);
+    WithType(dtype, [&]<class T>() {
+      *fill.mutable_data<T>() = detail::FromWide<T>(static_cast<double>(rules_.extrapolation));
+    });
+    return fill;
+  }
+  template <class F>
+  static void WithType(DType dtype, F f) {
+    DispatchDType<float, double, float16, bfloat16, int8_t, int16_t, int32_t, int64_t, uint8_t,
+                  uint16_t, uint32_t, uint64_t, bool>(dtype, f);
+  }
+
+  template <class Wide>
+  bool RunPasses(const Tensor& x, Tensor& y) {
+    Weigh();
+    if (order_.empty()) {
+      CopyBytes(y.raw_mutable_data(), x.raw_data(), x.nbytes());
+      return true;
+    }
+    const bool direct = x.dtype() == kDTypeOf<Wide>;
+    std::vector<int64_t> extents = x.shape().vec();
+    Tensor from = x;
+    int next = 0;  // of the two buffers
+    const auto buffer = [&] {
+      Tensor& tensor = buffers_[next];
+      next = 1 - next;
+      tensor.Resize(Shape(extents), kDTypeOf<Wide>);
+      return tensor;
+    };
+    if (!direct) {
+      from = buffer();
+      Convert<Wide>(x, from);
+    }
+    for (const size_t axis : order_) {
+      int64_t outer = 1, inner = 1;
+      for (size_t i = 0; i < extents.size(); ++i)
+        if (i != axis) (i < axis ? outer : inner) *= extents[i];
+      extents[axis] = axes_[axis].output;
+      Tensor to = direct && axis == order_.back() ? y : buffer();
+      detail::ResizePass(from.data<Wide>(), to.mutable_data<Wide>(), outer, axes_[axis].input,
+                         axes_[axis].output, inner, weights_[axis]);
+      from = std::move(to);
+    }
+    for (const size_t axis : order_) FillOutside(from, axis, weights_[axis]);
+    if (!direct) ConvertBack<Wide>(from, y);
+    return true;
+  }
+  // The weights of all axes, and in which order those that change are resized: what shrinks comes
+  // first, so that later passes have less to do; the innermost, whose
+  // elements are gathered one by one, when it has the least.
+  void Weigh() {
+    if (weighed_ == axes_) return;
+    weighed_.clear();
+    weights_.clear();
+    order_.clear();
+    for (size_t i = 0; i < axes_.size(); ++i) {
+      weights_.emplace_back(rules_, axes_[i]);
+      if (!weights_[i].IsIdentity(axes_[i])) order_.push_back(i);
+    }
+    const auto growth = [&](size_t axis) {
+      return static_cast<double>(axes_[axis].output) / static_cast<double>(axes_[axis].input);
+    };
+    std::sort(order_.begin(), order_.end(), [&](size_t a, size_t b) {
+      return growth(a) != growth(b) ? growth(a) < growth(b) : growth(a) < 1 ? a < b : a > b;
+    });
+    weighed_ = axes_;
+  }
+  template <class Wide>
+  static void Convert(const Tensor& x, Tensor& wide) {
+    WithType(x.dtype(), [&]<class T>() {
+      const T* in = x.data<T>();
+      Wide* out = wide.mutable_data<Wide>();
+      for (int64_t i = 0; i < x.numel(); ++i) out[i] = static_cast<Wide>(in[i]);
+    });
+  }
+  template <class Wide>
+  static void ConvertBack(const Tensor& wide, Tensor& y) {
+    WithType(y.dtype(), [&]<class T>() {
+      const Wide* in = wide.data<Wide>();
+      T* out = y.mutable_data<T>();
+      for (int64_t i = 0; i < y.numel(); ++i) out[i] = detail::FromWide<T>(in[i]);
+    });
+  }
+  void FillOutside(Tensor& tensor, size_t axis, const ResizeWeights& weights) {
+    const int64_t extent = axes_[axis].output;
+    const int64_t inner =
+        tensor.shape().NumelBetween(static_cast<int>(axis) + 1, tensor.shape().rank());
+    const int64_t outer = tensor.numel() / (extent * inner);
+    const Tensor fill = Extrapolated(tensor.dtype());
+    const int64_t item = ItemSize(tensor.dtype());
+    for (int64_t o = 0; o < extent; ++o) {
+      if (!weights.outside[static_cast<size_t>(o)]) continue;
+      fill_.Start(item);
+      fill_.Axis(outer, 0, extent * inner);
+      fill_.Axis(inner, 0, 1);
+      fill_.Run(fill.raw_data(), static_cast<char*>(tensor.raw_mutable_data()) + o * inner * item);
+    }
+  }
+
+  const ResizeRules rules_;
+  std::vector<ResizeAxis> axes_, weighed_;  // of this run, and those that the rest is for
+  std::vector<ResizeWeights> weights_;
+  std::vector<size_t> order_;
+  Tensor buffers_[2];
+  std::vector<int64_t> table_;
+  TableCopy copy_;
+  int64_t item_ = 0;  // bytes of the elements that copy_ is for
+  StridedCopy fill_;
+};
+
+OPKIT_OPERATOR_SCHEMA(Resize)
+    .NumInputs(1, 4)
+    .NumOutputs(1)
+    .Input(0, "X", "any tensor")
+    .Input(1, "roi",
+           "the part of X to be resized, in fractions of its extents: where it begins on "
+           "each axis, then where it ends; for tf_crop_and_resize",
+           {DType::kFloat32, DType::kFloat64, DType::kFloat16})
+    .Input(2, "scales", "extents of the output over those of X; they are rounded down",
+           {DType::kFloat32})
+    .Input(3, "sizes", "extents of the output, instead of `scales`", {DType::kInt64})
+    .Output(0, "Y", "X resized; integers are rounded to the nearest")
+    .Arg<std::string>("mode", "nearest, linear or cubic", "nearest")
+    .Arg<std::string>("coordinate_transformation_mode",
+                      "where an element of Y lies in X: half_pixel, half_pixel_symmetric, "
+                      "pytorch_half_pixel, align_corners, asymmetric, tf_crop_and_resize, or "
+                      "tf_half_pixel_for_nn, which ONNX dropped in opset 13",
+                      "half_pixel")
+    .Arg<std::string>("nearest_mode",
+                      "which neighbour `nearest` takes: round_prefer_floor, round_prefer_ceil, "
+                      "floor or ceil; or simple, which is not ONNX's but what ONNX Runtime does "
+                      "before opset 11: ceil on axes that shrink, floor on others",
+                      "round_prefer_floor")
+    .Arg<std::string>("keep_aspect_ratio_policy",
+                      "how `sizes` are met: stretch; not_larger or not_smaller, by one scale for "
+                      "all axes",
+                      "stretch")
+    .Arg<int64_t>("antialias", "1: linear and cubic average over all that they drop", 0)
+    .Arg<int64_t>("exclude_outside",
+                  "1: elements outside X have no weight; 0: those at the side of "
+                  "X stand for them",
+                  0)
+    .Arg<float>("cubic_coeff_a", "of the cubic", -0.75f)
+    .Arg<float>("extrapolation_value", "of elements that tf_crop_and_resize finds outside X", 0.f)
+    .Arg<std::vector<int64_t>>("axes", "those that roi, scales and sizes are for; by default all")
+    .TensorInferenceFunction(detail::InferResize)
+    .CostInferenceFunction([](const OperatorDef& def, const std::vector<TensorInfo>& inputs,
+                              const std::vector<TensorInfo>& outputs) {
+      OpCost cost;
+      cost.bytes_read = OpSchema::Bytes(inputs[0]);
+      cost.bytes_written = OpSchema::Bytes(outputs[0]);
+      const auto mode = def.args().Get<std::string>("mode", "nearest");
+      const uint64_t flops = mode == "nearest" ? 0 : mode == "linear" ? 6 : 14;
+      cost.flops = flops * OpSchema::Elements(outputs[0]);
+      return cost;
+    })
+    .SetDoc("Resizes a tensor by interpolation.");
+OPKIT_REGISTER_CPU_OPERATOR(Resize, ResizeOp);
+OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(Resize);
+
+}  // namespace opkit
+
+#endif  // OPKIT_OPS_NN_RESIZE_HPP_

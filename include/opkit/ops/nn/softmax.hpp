@@ -1,0 +1,126 @@
+// Softmax and LogSoftmax along one axis. Sources:
+// https://onnx.ai/onnx/operators/onnx__Softmax.html,
+// https://onnx.ai/onnx/operators/onnx__LogSoftmax.html.
+#ifndef OPKIT_OPS_NN_SOFTMAX_HPP_
+#define OPKIT_OPS_NN_SOFTMAX_HPP_
+
+#include <cmath>
+
+#include "opkit/ops/support/axes.hpp"
+#include "opkit/ops/support/element_sum.hpp"
+#include "opkit/ops/support/element_types.hpp"
+#include "opkit/ops/support/node_gradient.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+// What the kernels of Softmax and LogSoftmax share.
+class SoftmaxOpBase : public StandardOperator {
+ public:
+  SoftmaxOpBase(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
+      : StandardOperator(def, ws, config), axis_(GetSingleArgument<int64_t>("axis", -1)) {}
+
+ protected:
+  AxisSplit Split(const Shape& shape) const {
+    return AxisSplit(shape, NormalizeAxis(axis_, shape.rank(), type()));
+  }
+
+ private:
+  const int64_t axis_;
+};
+
+template <bool kLog>
+class SoftmaxOp final : public SoftmaxOpBase {
+ public:
+  using SoftmaxOpBase::SoftmaxOpBase;
+
+  bool RunOnDevice() override {
+    return Visit<FloatTypes>([&]<class T>() { Run<T>(); });
+  }
+
+ private:
+  // In double; the largest element is taken off first, so that nothing overflows.
+  template <class T>
+  void Run() {
+    Tensor* out = InferredOutput(0);
+    if (out->numel() == 0) return;
+    const Tensor& in = DenseInput(0);
+    const AxisSplit split = Split(in.shape());
+    const T* input = in.data<T>();
+    T* output = out->mutable_data<T>();
+    ParallelFor(split.rows(), [&](int64_t row) {
+      const T* x = input + split.Begin(row);
+      T* y = output + split.Begin(row);
+      double largest = -std::numeric_limits<double>::infinity(), sum = 0;
+      for (int64_t i = 0; i < split.extent; ++i) {
+        const auto value = static_cast<double>(x[i * split.inner]);
+        if (value > largest || std::isnan(value)) largest = value;
+      }
+      for (int64_t i = 0; i < split.extent; ++i)
+        sum += std::exp(static_cast<double>(x[i * split.inner]) - largest);
+      for (int64_t i = 0; i < split.extent; ++i) {
+        const double shifted = static_cast<double>(x[i * split.inner]) - largest;
+        y[i * split.inner] =
+            detail::ToElement<T>(kLog ? shifted - std::log(sum) : std::exp(shifted) / sum);
+      }
+    });
+  }
+};
+
+namespace detail {
+
+inline void InferSoftmax(InferenceContext& c) {
+  ExpectDType(c, 0, FloatTypes::DTypes());
+  if (c.input_shape(0).has_rank())
+    NormalizeAxis(c.Arg<int64_t>("axis", -1), c.input_shape(0).rank(), c.def().type());
+  c.SetOutput(0, c.input_dtype(0), c.input_shape(0));
+  c.SetInput(0, c.output(0).dtype, c.output(0).shape);
+}
+
+// dX = Y * (dY - sum(dY * Y)) of y = softmax(x), and dX = dY - exp(Y) * sum(dY) of its logarithm.
+template <bool kLog>
+class SoftmaxGradient : public NodeGradient {
+ public:
+  using NodeGradient::NodeGradient;
+  void Make() override {
+    const int64_t axis = Def().args().template Get<int64_t>("axis", -1);
+    const std::string axes = Node("Constant", {}, {{"value_ints", std::vector<int64_t>{axis}}});
+    const std::string sum = Node("ReduceSum", {kLog ? GO(0) : Node("Mul", {GO(0), O(0)}), axes});
+    if (kLog) {
+      Give(0, "Sub", {GO(0), Node("Mul", {Node("Exp", {O(0)}), sum})});
+    } else {
+      Give(0, "Mul", {O(0), Node("Sub", {GO(0), sum})});
+    }
+  }
+};
+
+}  // namespace detail
+
+OPKIT_OPERATOR_SCHEMA(Softmax)
+    .SetDoc("exp(x) divided by the sum of it along one axis: numbers above 0 that add up to 1.")
+    .NumInputs(1)
+    .NumOutputs(1)
+    .Input(0, "input", "a tensor", FloatTypes::DTypes())
+    .Output(0, "output", "as the input")
+    .Arg<int64_t>("axis", "the axis to sum along; negative: from the last", -1)
+    .AllowInplace({{0, 0}})
+    .PointwiseCost(4)
+    .TensorInferenceFunction(&detail::InferSoftmax);
+OPKIT_REGISTER_CPU_OPERATOR(Softmax, SoftmaxOp<false>);
+OPKIT_REGISTER_GRADIENT(Softmax, detail::SoftmaxGradient<false>);
+
+OPKIT_OPERATOR_SCHEMA(LogSoftmax)
+    .SetDoc("The logarithm of Softmax, without the loss that taking one after the other has.")
+    .NumInputs(1)
+    .NumOutputs(1)
+    .Input(0, "input", "a tensor", FloatTypes::DTypes())
+    .Output(0, "output", "as the input")
+    .Arg<int64_t>("axis", "the axis to sum along; negative: from the last", -1)
+    .AllowInplace({{0, 0}})
+    .PointwiseCost(4)
+    .TensorInferenceFunction(&detail::InferSoftmax);
+OPKIT_REGISTER_CPU_OPERATOR(LogSoftmax, SoftmaxOp<true>);
+OPKIT_REGISTER_GRADIENT(LogSoftmax, detail::SoftmaxGradient<true>);
+
+}  // namespace opkit
+
+#endif  // OPKIT_OPS_NN_SOFTMAX_HPP_

@@ -1,0 +1,156 @@
+// BroadcastLoop: the order in which elementwise operators with broadcasting go through memory. Axes
+// that lie side by side in every input become one; what is left are rows, in which an input either
+// advances with the output or stands still, so that kernels are plain loops over a row.
+#ifndef OPKIT_OPS_SUPPORT_BROADCAST_LOOP_HPP_
+#define OPKIT_OPS_SUPPORT_BROADCAST_LOOP_HPP_
+
+#include "opkit/base/function_ref.hpp"
+#include "opkit/engine/parallel_for.hpp"
+#include "opkit/ops/support/broadcast.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+//   BroadcastLoop loop(out.shape(), {&a.shape(), &b.shape()});
+//   loop.Run(BroadcastLoop::kGrain, [&](int64_t at, int64_t n, const int64_t* from) {
+//     for (int64_t i = 0; i < n; ++i)
+//       out[at + i] = a[from[0] + i * loop.step(0)] + b[from[1] + i * loop.step(1)];
+//   });
+//
+// Made once for a set of shapes; running allocates nothing up to six axes. All tensors are dense.
+class BroadcastLoop {
+ public:
+  static constexpr int kMaxInputs = 3;
+  static constexpr int64_t kGrain = 16384;  // elements worth a thread, for cheap arithmetic
+
+  // `n` elements from the output's element `at` on; element from[i] of input i is their first.
+  using Body = FunctionRef<void(int64_t at, int64_t n, const int64_t* from)>;
+
+  BroadcastLoop() = default;
+  // Error (kInvalidArgument) where an input's shape cannot be broadcast to the output's.
+  BroadcastLoop(const Shape& out, std::initializer_list<const Shape*> inputs) {
+    for (const Shape* input : inputs) AddInput(*input, out);
+    SetOutput(out);
+  }
+  template <class Pointers>
+  BroadcastLoop(const Shape& out, const Pointers& inputs) {
+    for (const Shape* input : inputs) AddInput(*input, out);
+    SetOutput(out);
+  }
+
+  int64_t size() const { return size_; }
+  int64_t width() const { return width_; }  // elements of a row
+  // 1 or 0: how far input i moves from one element of a row to the next.
+  int64_t step(int i) const { return step_[i]; }
+
+  // Goes through the output in stretches that lie within a row, on the threads of the current pool.
+  // How it is cut up depends on `grain` and not on the number of threads.
+  void Run(int64_t grain, Body body) const {
+    ParallelForRange(size_, grain, [&](int64_t begin, int64_t end) { Walk(begin, end, body); });
+  }
+  // Writes what elements [begin, end) of the output have for input 0, whose elements are `item`
+  // bytes (1, 2, 4, 8, 16), side by side to `to`.
+  void Gather(int64_t begin, int64_t end, const void* from, int64_t item, void* to) const {
+    Walk(begin, end, [&](int64_t at, int64_t n, const int64_t* first) {
+      const char* source = static_cast<const char*>(from) + first[0] * item;
+      char* target = static_cast<char*>(to) + (at - begin) * item;
+      switch (item) {
+        case 1:
+          return CopyElements<uint8_t>(source, step_[0], target, n);
+        case 2:
+          return CopyElements<uint16_t>(source, step_[0], target, n);
+        case 4:
+          return CopyElements<uint32_t>(source, step_[0], target, n);
+        case 8:
+          return CopyElements<uint64_t>(source, step_[0], target, n);
+        default:
+          OPKIT_ASSERT(item == 16);
+          return CopyElements<TwoWords>(source, step_[0], target, n);
+      }
+    });
+  }
+  // Elements [begin, end) of the output, in order, on this thread.
+  void Walk(int64_t begin, int64_t end, Body body) const {
+    if (begin >= end) return;
+    int64_t column = begin % width_, row = begin / width_;
+    int64_t base[kMaxInputs] = {}, from[kMaxInputs] = {};
+    Dims index = extents_;
+    for (int axis = extents_.size() - 1; axis >= 0; --axis) {
+      index[axis] = row % extents_[axis];
+      row /= extents_[axis];
+      for (int i = 0; i < inputs_; ++i) base[i] += index[axis] * strides_[i][axis];
+    }
+    for (int64_t at = begin;;) {
+      const int64_t n = end - at < width_ - column ? end - at : width_ - column;
+      for (int i = 0; i < inputs_; ++i) from[i] = base[i] + column * step_[i];
+      body(at, n, from);
+      at += n;
+      if (at == end) return;
+      column = 0;
+      for (int axis = extents_.size() - 1; axis >= 0; --axis) {
+        const bool carry = ++index[axis] == extents_[axis];
+        for (int i = 0; i < inputs_; ++i)
+          base[i] += carry ? strides_[i][axis] * (1 - extents_[axis]) : strides_[i][axis];
+        if (!carry) break;
+        index[axis] = 0;
+      }
+    }
+  }
+
+ private:
+  struct TwoWords {
+    uint64_t low, high;
+  };
+  template <class Word>
+  static void CopyElements(const char* source, int64_t step, char* target, int64_t n) {
+    const Word* from = reinterpret_cast<const Word*>(source);
+    Word* to = reinterpret_cast<Word*>(target);
+    for (int64_t i = 0; i < n; ++i) to[i] = from[i * step];
+  }
+  OPKIT_COLD void AddInput(const Shape& input, const Shape& out) {
+    OPKIT_ASSERT(inputs_ < kMaxInputs);
+    strides_[inputs_++] = BroadcastStrides(input, out);
+  }
+  // Merges axes; the last one becomes the row.
+  OPKIT_COLD void SetOutput(const Shape& out) {
+    size_ = out.numel();
+    std::vector<int64_t> extents;
+    std::vector<int64_t> strides[kMaxInputs];
+    for (int axis = 0; axis < out.rank() && size_ > 0; ++axis) {
+      if (out[axis] == 1) continue;
+      bool merges = !extents.empty();
+      for (int i = 0; i < inputs_ && merges; ++i)
+        merges = strides[i].back() == strides_[i][axis] * out[axis];
+      if (merges) {
+        extents.back() *= out[axis];
+      } else {
+        extents.push_back(out[axis]);
+      }
+      for (int i = 0; i < inputs_; ++i) {
+        if (!merges) strides[i].push_back(0);
+        strides[i].back() = strides_[i][axis];
+      }
+    }
+    if (!extents.empty()) {
+      width_ = extents.back();
+      extents.pop_back();
+    }
+    for (int i = 0; i < inputs_; ++i) {
+      if (!strides[i].empty()) {
+        step_[i] = strides[i].back();
+        strides[i].pop_back();
+      }
+      strides_[i] = Dims(strides[i]);
+    }
+    extents_ = Dims(extents);
+  }
+
+  int inputs_ = 0;
+  int64_t size_ = 0, width_ = 1;
+  int64_t step_[kMaxInputs] = {};
+  Dims extents_;              // of the axes outside the row
+  Dims strides_[kMaxInputs];  // of the inputs along them, in elements
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_OPS_SUPPORT_BROADCAST_LOOP_HPP_

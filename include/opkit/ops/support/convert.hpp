@@ -1,0 +1,75 @@
+// ConvertElement: a number of one element type as the nearest of another, without undefined
+// behaviour for any value. What Cast does to each element.
+#ifndef OPKIT_OPS_SUPPORT_CONVERT_HPP_
+#define OPKIT_OPS_SUPPORT_CONVERT_HPP_
+
+#include <limits>
+
+#include "opkit/core/dtype.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+template <class T>
+inline constexpr bool kIsHalf = std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>;
+
+// One of the two floats around x, the one whose last bit is set unless x is a float itself:
+// rounding it once more to a shorter type gives what rounding x at once would (Boldo and Melquiond,
+// "Emulation of FMA and correctly rounded sums: proved algorithms using rounding to odd", 2008).
+inline float RoundToOdd(double x) {
+  const float nearest = static_cast<float>(x);
+  const double back = static_cast<double>(nearest);
+  if (back == x || x != x) return nearest;
+  auto bits = std::bit_cast<uint32_t>(nearest);
+  const bool away_from_zero = x < 0 ? back < x : back > x;
+  if (away_from_zero) --bits;
+  return std::bit_cast<float>(bits | 1);
+}
+inline float RoundToOdd(uint64_t x) {
+  if (x >> 53 == 0) return RoundToOdd(static_cast<double>(x));
+  const uint64_t odd = (x & 0x7ff) != 0 ? 0x800 : 0;  // what a double has no room for
+  return RoundToOdd(static_cast<double>((x & ~uint64_t{0x7ff}) | odd));
+}
+inline float RoundToOdd(int64_t x) {
+  return x < 0 ? -RoundToOdd(-static_cast<uint64_t>(x)) : RoundToOdd(static_cast<uint64_t>(x));
+}
+
+}  // namespace detail
+
+// To bool: whether x is not 0. To an integer from an integer: its low bits; from a floating-point
+// number: the part before the point, the nearest integer of the type where it is outside, 0 for
+// NaN. To a floating-point type: the nearest number, of two the even one, infinity beyond the
+// largest.
+template <class To, class From>
+To ConvertElement(From x) {
+  if constexpr (detail::kIsHalf<From>) {
+    if constexpr (std::is_same_v<To, From>) {
+      return x;
+    } else {
+      return ConvertElement<To>(static_cast<float>(x));
+    }
+  } else if constexpr (std::is_same_v<To, bool>) {
+    return x != From{0};
+  } else if constexpr (detail::kIsHalf<To>) {
+    if constexpr (std::is_same_v<From, float> || sizeof(From) < 4) {
+      return To(static_cast<float>(x));
+    } else if constexpr (std::is_integral_v<From>) {
+      using Wide = std::conditional_t<std::is_signed_v<From>, int64_t, uint64_t>;
+      return To(detail::RoundToOdd(static_cast<Wide>(x)));
+    } else {
+      return To(detail::RoundToOdd(x));
+    }
+  } else if constexpr (std::is_integral_v<To> && std::is_floating_point_v<From>) {
+    using Limits = std::numeric_limits<To>;
+    if (x != x) return 0;
+    if (x <= static_cast<From>(Limits::lowest())) return Limits::lowest();
+    if (x >= static_cast<From>((Limits::max)())) return (Limits::max)();
+    return static_cast<To>(x);
+  } else {
+    return static_cast<To>(x);
+  }
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_OPS_SUPPORT_CONVERT_HPP_

@@ -1,0 +1,49 @@
+// What sums of elements are computed in, and how a result becomes an element again. For reference
+// kernels that add up many elements, such as products of matrices and reductions.
+#ifndef OPKIT_OPS_SUPPORT_ELEMENT_SUM_HPP_
+#define OPKIT_OPS_SUPPORT_ELEMENT_SUM_HPP_
+
+#include <limits>
+
+#include "opkit/core/dtype.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+template <class T>
+struct SumTypeOf {
+  using type = double;
+};
+template <class T>
+  requires std::is_integral_v<T>
+struct SumTypeOf<T> {
+  using type = std::make_unsigned_t<T>;  // wraps around, as the integers themselves are meant to
+};
+template <class T>
+using SumType = typename SumTypeOf<T>::type;
+
+template <class T>
+SumType<T> ToSum(T value) {
+  return static_cast<SumType<T>>(value);
+}
+
+// Floating-point elements are rounded once. A real number becomes an integer towards zero, and the
+// nearest one where it is out of range.
+template <class T, class Result>
+T ToElement(Result result) {
+  if constexpr (std::is_integral_v<T> && std::is_same_v<Result, double>) {
+    using Limits = std::numeric_limits<T>;
+    if (result >= static_cast<double>((Limits::max)())) return (Limits::max)();
+    if (!(result > static_cast<double>((Limits::min)()))) return (Limits::min)();
+    return static_cast<T>(result);
+  } else if constexpr (sizeof(T) < sizeof(float) && std::is_same_v<Result, double>) {
+    return static_cast<T>(static_cast<float>(result));
+  } else {
+    return static_cast<T>(result);
+  }
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OPS_SUPPORT_ELEMENT_SUM_HPP_

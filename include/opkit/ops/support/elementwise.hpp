@@ -1,0 +1,336 @@
+// ElementwiseOperator: what operators share that make each element of their output from one element
+// of each input, inputs being broadcast. An operator is a kernel over stretches of elements for
+// each dtype; backends replace kernels and keep the rest.
+#ifndef OPKIT_OPS_SUPPORT_ELEMENTWISE_HPP_
+#define OPKIT_OPS_SUPPORT_ELEMENTWISE_HPP_
+
+#include "opkit/op/random.hpp"
+#include "opkit/ops/support/broadcast_loop.hpp"
+#include "opkit/ops/support/element_types.hpp"
+#include "opkit/ops/support/standard_operator.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+// What a kernel works on: `n` elements that lie side by side in the output. Those of input i begin
+// at in[i]; step[i] is 1, or 0 where one element serves all of them. The output may be an input.
+struct ElementRun {
+  void* out;
+  const void* in[BroadcastLoop::kMaxInputs];
+  int64_t step[BroadcastLoop::kMaxInputs];
+  int64_t n;
+  const float* attributes;
+};
+using ElementKernel = void (*)(const ElementRun&);
+
+class ElementwiseOperator : public StandardOperator {
+ public:
+  using StandardOperator::StandardOperator;
+
+  bool RunOnDevice() override {
+    Tensor* out = InferredOutput(0);
+    if (planned_for_ != inference().version()) [[unlikely]]
+      Prepare(*out);
+    ElementRun all = {};
+    all.out = out->raw_mutable_data();
+    all.attributes = attributes_;
+    int64_t item[BroadcastLoop::kMaxInputs] = {};
+    const int64_t out_item = ItemSize(out->dtype());
+    for (int i = 0; i < BroadcastLoop::kMaxInputs; ++i) {
+      const Tensor* input = HasInput(i) ? &InputBeside(i, *out) : nullptr;
+      all.in[i] = input ? input->raw_data() : left_out_[i];
+      all.step[i] = loop_.step(i);
+      item[i] = input ? ItemSize(input->dtype()) : 0;
+    }
+    if (!narrow_.empty()) {
+      RunNarrow(all, item, out_item);
+    } else {
+      loop_.Run(grain_, [&](int64_t at, int64_t n, const int64_t* from) {
+        kernel_(Part(all, item, out_item, at, n, from));
+      });
+    }
+    return true;
+  }
+
+ protected:
+  // The kernel for the dtypes of the inputs as they are; null where there is none.
+  virtual ElementKernel FindKernel() const = 0;
+  // The one element that stands for an optional input which the node leaves out.
+  virtual const void* LeftOut(int) const { return nullptr; }
+
+  // Handed to the kernel.
+  void SetAttribute(int i, float value) { attributes_[i] = value; }
+  // Elements worth a thread of their own.
+  void SetGrain(int64_t grain) { grain_ = grain; }
+
+  // Input i, dense, of which no element is overwritten before it is read: a copy where the output
+  // lies on it and is of another size, as in place of a broadcast input.
+  const Tensor& InputBeside(int i, const Tensor& out) {
+    const Tensor& input = DenseInput(i);
+    if (input.numel() == out.numel() && ItemSize(input.dtype()) == ItemSize(out.dtype())) [[likely]]
+      return input;
+    if (!input.SharesMemoryWith(out)) [[likely]]
+      return input;
+    return copies_[i] = input.Contiguous();
+  }
+
+ private:
+  static constexpr int64_t kNarrow = 32;  // elements of a row that are too few for a call
+  static constexpr int64_t kBlockBytes = 4096;
+
+  static ElementRun Part(const ElementRun& all, const int64_t* item, int64_t out_item, int64_t at,
+                         int64_t n, const int64_t* from) {
+    ElementRun run = all;
+    run.out = static_cast<char*>(all.out) + at * out_item;
+    for (int i = 0; i < BroadcastLoop::kMaxInputs; ++i)
+      run.in[i] = static_cast<const char*>(all.in[i]) + from[i] * item[i];
+    run.n = n;
+    return run;
+  }
+  // Rows are few elements long: inputs that are broadcast are written out, block by block.
+  void RunNarrow(const ElementRun& all, const int64_t* item, int64_t out_item) const {
+    int64_t largest = 1;
+    for (size_t i = 0; i < narrow_.size(); ++i) largest = item[i] > largest ? item[i] : largest;
+    const int64_t size = kBlockBytes / largest;
+    ParallelForRange(loop_.size(), grain_, [&](int64_t begin, int64_t end) {
+      alignas(64) char blocks[BroadcastLoop::kMaxInputs][kBlockBytes];
+      for (int64_t at = begin; at < end; at += size) {
+        const int64_t n = end - at < size ? end - at : size;
+        const int64_t first[BroadcastLoop::kMaxInputs] = {};
+        ElementRun run = Part(all, item, out_item, at, n, first);
+        for (size_t i = 0; i < narrow_.size(); ++i) {
+          const BroadcastLoop& loop = narrow_[i];
+          run.step[i] = 1;
+          if (loop.width() < loop.size()) {
+            loop.Gather(at, at + n, all.in[i], item[i], blocks[i]);
+            run.in[i] = blocks[i];
+          } else if (loop.step(0) == 1) {
+            run.in[i] = static_cast<const char*>(all.in[i]) + at * item[i];
+          } else {
+            run.step[i] = 0;
+          }
+        }
+        kernel_(run);
+      }
+    });
+  }
+  OPKIT_COLD void Prepare(const Tensor& out) {
+    std::vector<const Shape*> shapes;
+    const Shape scalar;  // one element goes with any output, whatever its rank: Clip's limits
+    for (int i = 0; i < BroadcastLoop::kMaxInputs; ++i) {
+      shapes.push_back(HasInput(i) && Input(i).numel() != 1 ? &Input(i).shape() : &scalar);
+      left_out_[i] = HasInput(i) ? nullptr : LeftOut(i);
+    }
+    loop_ = BroadcastLoop(out.shape(), shapes);
+    narrow_.clear();
+    for (int i = 0; i < InputSize() && loop_.width() < kNarrow && loop_.width() < loop_.size(); ++i)
+      narrow_.push_back(BroadcastLoop(out.shape(), {shapes[static_cast<size_t>(i)]}));
+    kernel_ = FindKernel();
+    if (!kernel_)
+      Throw(ErrorCode::kTypeMismatch, type(), " has no kernel for ",
+            ToString(Input(InputSize() - 1)));
+    planned_for_ = inference().version();
+  }
+
+  uint64_t planned_for_ = 0;
+  BroadcastLoop loop_;
+  std::vector<BroadcastLoop> narrow_;  // of each input alone; empty unless rows are short
+  ElementKernel kernel_ = nullptr;
+  const void* left_out_[BroadcastLoop::kMaxInputs] = {};
+  int64_t grain_ = BroadcastLoop::kGrain;
+  float attributes_[2] = {};
+  Tensor copies_[BroadcastLoop::kMaxInputs];
+};
+
+namespace detail {
+
+// What arithmetic on T is done in: float for the 16-bit types, whose results are then rounded once.
+template <class T>
+struct ComputeTypeOf {
+  using type = T;
+};
+template <>
+struct ComputeTypeOf<float16> {
+  using type = float;
+};
+template <>
+struct ComputeTypeOf<bfloat16> {
+  using type = float;
+};
+template <class T>
+using ComputeType = typename ComputeTypeOf<T>::type;
+
+// Elements of T in memory. A bool is read as the byte that it is: whatever is not 0 is true.
+template <class T>
+struct StoredTypeOf {
+  using type = T;
+};
+template <>
+struct StoredTypeOf<bool> {
+  using type = uint8_t;
+};
+template <class T>
+using StoredType = typename StoredTypeOf<T>::type;
+template <class T>
+ComputeType<T> LoadElement(const StoredType<T>& stored) {
+  if constexpr (std::is_same_v<T, bool>) {
+    return stored != 0;
+  } else {
+    return static_cast<ComputeType<T>>(stored);
+  }
+}
+
+// y = F::Apply(x, attributes), x and y of type T.
+template <class F, class T>
+void RunUnary(const ElementRun& run) {
+  const auto* x = static_cast<const StoredType<T>*>(run.in[0]);
+  auto* y = static_cast<StoredType<T>*>(run.out);
+  for (int64_t i = 0; i < run.n; ++i)
+    y[i] = static_cast<StoredType<T>>(F::Apply(LoadElement<T>(x[i]), run.attributes));
+}
+// y = F::Apply(a, b), a and b of type T, y of type R.
+template <class F, class T, class R = T>
+void RunBinary(const ElementRun& run) {
+  const auto* a = static_cast<const StoredType<T>*>(run.in[0]);
+  const auto* b = static_cast<const StoredType<T>*>(run.in[1]);
+  auto* y = static_cast<StoredType<R>*>(run.out);
+  const int64_t step_a = run.step[0], step_b = run.step[1];
+  for (int64_t i = 0; i < run.n; ++i)
+    y[i] = static_cast<StoredType<R>>(
+        F::Apply(LoadElement<T>(a[i * step_a]), LoadElement<T>(b[i * step_b])));
+}
+
+template <class F, class Types>
+class UnaryOperator : public ElementwiseOperator {
+ public:
+  using ElementwiseOperator::ElementwiseOperator;
+
+ protected:
+  ElementKernel FindKernel() const override {
+    ElementKernel found = nullptr;
+    Types::Visit(Input(0).dtype(), [&]<class T>() { found = &RunUnary<F, T>; });
+    return found;
+  }
+};
+// With attributes `alpha` and `beta`, where F::kDefaults has so many.
+template <class F, class Types>
+class UnaryOperatorWithAttributes : public UnaryOperator<F, Types> {
+ public:
+  UnaryOperatorWithAttributes(const OperatorDef& def, Workspace* ws,
+                              const KernelConfig* config = nullptr)
+      : UnaryOperator<F, Types>(def, ws, config) {
+    const char* const names[] = {"alpha", "beta"};
+    for (size_t i = 0; i < std::size(F::kDefaults); ++i)
+      this->SetAttribute(static_cast<int>(i),
+                         this->template GetSingleArgument<float>(names[i], F::kDefaults[i]));
+  }
+};
+// Of Result void: the inputs' type.
+template <class F, class Types, class Result = void>
+class BinaryOperator : public ElementwiseOperator {
+ public:
+  using ElementwiseOperator::ElementwiseOperator;
+
+ protected:
+  ElementKernel FindKernel() const override {
+    ElementKernel found = nullptr;
+    Types::Visit(Input(0).dtype(), [&]<class T>() {
+      found = &RunBinary<F, T, std::conditional_t<std::is_void_v<Result>, T, Result>>;
+    });
+    return found;
+  }
+};
+
+// The shape that inputs [0, count) are broadcast to.
+inline SymbolicShape BroadcastInputs(const InferenceContext& c, int count) {
+  SymbolicShape shape = c.input_shape(0);
+  for (int i = 1; i < count; ++i) shape = BroadcastShape(shape, c.input_shape(i));
+  return shape;
+}
+
+// Test data of an operator's inputs, of these shapes, with numbers from `low` to `high`.
+inline std::vector<Tensor> MakeTestInputs(const std::vector<Shape>& shapes, DType dtype,
+                                          uint64_t seed, double low, double high) {
+  RandomGenerator random(seed);
+  std::vector<Tensor> inputs;
+  for (const Shape& shape : shapes) {
+    Tensor& input = inputs.emplace_back(shape, dtype);
+    PlainTypes::Visit(dtype, [&]<class T>() {
+      auto* data = static_cast<StoredType<T>*>(input.raw_mutable_data());
+      for (int64_t i = 0; i < shape.numel(); ++i) {
+        const double number = low + (high - low) * random.uniform();
+        if constexpr (std::is_same_v<T, bool>) {
+          data[i] = random() & 1;
+        } else {
+          data[i] = static_cast<T>(static_cast<ComputeType<T>>(number));
+        }
+      }
+    });
+  }
+  return inputs;
+}
+// Shapes of two inputs, broadcast in another way for each seed.
+inline std::vector<Shape> BroadcastTestShapes(uint64_t seed) {
+  switch (seed % 3) {
+    case 0:
+      return {Shape{2, 3, 4}, Shape{3, 1}};
+    case 1:
+      return {Shape{5}, Shape{2, 1, 5}};
+    default:
+      return {Shape{7, 3}, Shape{7, 3}};
+  }
+}
+
+// Schemas of one input X and one output Y of its type and shape, which may be the same blob.
+inline void DescribeUnary(OpSchema& schema, const std::string& doc,
+                          const std::vector<DType>& dtypes, uint64_t flops) {
+  schema.SetDoc(doc)
+      .NumInputs(1)
+      .NumOutputs(1)
+      .Input(0, "X", "a tensor of any shape", dtypes)
+      .Output(0, "Y", "of the type and shape of X", dtypes)
+      .AllowInplace({{0, 0}})
+      .PointwiseCost(flops)
+      .TensorInferenceFunction([dtypes](InferenceContext& c) {
+        ExpectDType(c, 0, dtypes);
+        c.SetOutput(0, c.input_dtype(0), c.input_shape(0));
+        c.SetInput(0, c.output(0).dtype, c.output(0).shape);
+      });
+}
+inline auto UnarySchema(const char* doc, std::vector<DType> dtypes, uint64_t flops) {
+  return [=](OpSchema& schema) { DescribeUnary(schema, doc, dtypes, flops); };
+}
+// Schemas of two inputs A and B of one type that are broadcast to the shape of the output C.
+inline void DescribeBinary(OpSchema& schema, const std::string& doc,
+                           const std::vector<DType>& dtypes, uint64_t flops) {
+  schema.SetDoc(doc + " Inputs are broadcast as in NumPy.")
+      .NumInputs(2)
+      .NumOutputs(1)
+      .Input(0, "A", "first operand", dtypes)
+      .Input(1, "B", "second operand, of the type of A", dtypes)
+      .Output(0, "C", "of the type of A, of the shape that A and B are broadcast to", dtypes)
+      .AllowInplace({{0, 0}, {1, 0}})
+      .PointwiseCost(flops)
+      .TensorInferenceFunction([dtypes](InferenceContext& c) {
+        const DType dtype = ExpectSameDType(c);
+        ExpectDType(c, 0, dtypes);
+        c.SetOutput(0, dtype, BroadcastInputs(c, 2));
+      });
+}
+// The same with an output of bool.
+inline void DescribePredicate(OpSchema& schema, const std::string& doc,
+                              const std::vector<DType>& dtypes) {
+  DescribeBinary(schema, doc, dtypes, 1);
+  const bool in_place = dtypes == std::vector<DType>{DType::kBool};
+  schema.Output(0, "C", "of the shape that A and B are broadcast to", {DType::kBool})
+      .AllowInplace([in_place](int, int) { return in_place; })
+      .TensorInferenceFunction([dtypes](InferenceContext& c) {
+        ExpectSameDType(c);
+        ExpectDType(c, 0, dtypes);
+        c.SetOutput(0, DType::kBool, BroadcastInputs(c, 2));
+      });
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OPS_SUPPORT_ELEMENTWISE_HPP_

@@ -1,0 +1,163 @@
+// NodeGradient: base of gradient makers that build a gradient of a few nodes of standard operators.
+// SumToShape: what broadcasting is in the backward direction, which they end in. A gradient names
+// operators of other headers too: include opkit/ops/all.hpp, or link opkit::ops, to differentiate.
+#ifndef OPKIT_OPS_SUPPORT_NODE_GRADIENT_HPP_
+#define OPKIT_OPS_SUPPORT_NODE_GRADIENT_HPP_
+
+#include "opkit/ops/support/broadcast_loop.hpp"
+#include "opkit/ops/support/element_sum.hpp"
+#include "opkit/ops/support/element_types.hpp"
+#include "opkit/ops/support/standard_operator.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+//   class MulGradient : public NodeGradient {
+//     using NodeGradient::NodeGradient;
+//     void Make() override {
+//       GiveSummed(0, Node("Mul", {GO(0), I(1)}));
+//       GiveSummed(1, Node("Mul", {GO(0), I(0)}));
+//     }
+//   };
+class NodeGradient : public GradientMakerBase {
+ public:
+  using GradientMakerBase::GradientMakerBase;
+  bool CopyArguments() const override { return false; }
+  GradientOpsMeta Get() override {
+    if (GradOut(0).IsEmpty()) return {{}, std::vector<GradientValue>(Def().inputs().size())};
+    return GradientMakerBase::Get();
+  }
+  std::vector<OperatorDef> GetGradientDefs() final {
+    Make();
+    return std::move(nodes_);
+  }
+
+ protected:
+  // Calls Give or GiveSummed for every input that has a gradient.
+  virtual void Make() = 0;
+
+  // The result of a node.
+  std::string Node(const std::string& op, const std::vector<std::string>& inputs,
+                   Arguments args = {}) {
+    std::string result = Temporary(op);
+    nodes_.push_back(OperatorDef(op, inputs, {result}, std::move(args)));
+    return result;
+  }
+  // The gradient of input i is the result of this node.
+  void Give(int i, const std::string& op, const std::vector<std::string>& inputs,
+            Arguments args = {}) {
+    nodes_.push_back(OperatorDef(op, inputs, {GI(i)}, std::move(args)));
+  }
+  // `factor` times a gradient that has the shape of the output, to which input i may be broadcast.
+  void GiveSummed(int i, const std::string& gradient, float factor = 1) {
+    Give(i, "SumToShape", {gradient, I(i)}, {{"factor", factor}});
+  }
+
+ private:
+  std::vector<OperatorDef> nodes_;
+};
+
+// Adds up what broadcasting had repeated: Y has the shape of `like`, which can be broadcast to that
+// of X.
+class SumToShapeOp final : public StandardOperator {
+ public:
+  SumToShapeOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
+      : StandardOperator(def, ws, config), factor_(GetSingleArgument<float>("factor", 1.f)) {}
+
+  bool RunOnDevice() override {
+    const Tensor& x = DenseInput(0);
+    Tensor* y = InferredOutput(0);
+    if (factor_ == 1 && x.shape() == y->shape()) {
+      if (y->raw_data() != x.raw_data() && x.nbytes() > 0)
+        std::memcpy(y->raw_mutable_data(), x.raw_data(), static_cast<size_t>(x.nbytes()));
+      return true;
+    }
+    FloatTypes::Visit(x.dtype(), [&]<class T>() { Sum(x.data<T>(), x.shape(), y); });
+    return true;
+  }
+
+ private:
+  // In double, in the order of X's elements, whatever the number of threads is.
+  // Nothing is written before everything is read, so that `out` may lie on `x`.
+  template <class T>
+  void Sum(const T* x, const Shape& shape, Tensor* out) {
+    const BroadcastLoop loop(shape, {&out->shape()});
+    const int64_t count = out->numel();
+    auto* sums = static_cast<double*>(Scratch(count * static_cast<int64_t>(sizeof(double))));
+    for (int64_t i = 0; i < count; ++i) sums[i] = 0;
+    loop.Walk(0, loop.size(), [&](int64_t at, int64_t n, const int64_t* from) {
+      double* sum = sums + from[0];
+      if (loop.step(0) == 1) {
+        for (int64_t i = 0; i < n; ++i) sum[i] += static_cast<double>(x[at + i]);
+      } else {
+        double total = 0;
+        for (int64_t i = 0; i < n; ++i) total += static_cast<double>(x[at + i]);
+        *sum += total;
+      }
+    });
+    T* y = out->mutable_data<T>();
+    for (int64_t i = 0; i < count; ++i) y[i] = detail::ToElement<T>(factor_ * sums[i]);
+  }
+
+  const double factor_;
+};
+
+OPKIT_OPERATOR_SCHEMA(SumToShape)
+    .Private()
+    .SetDoc(
+        "Sums X over the axes along which `like` would be broadcast to the shape of X, times a "
+        "factor: the gradient of a broadcast input.")
+    .NumInputs(2)
+    .NumOutputs(1)
+    .Input(0, "X", "a gradient", FloatTypes::DTypes())
+    .Input(1, "like", "a tensor whose shape can be broadcast to that of X")
+    .Output(0, "Y", "of the type of X, of the shape of `like`")
+    .Arg<float>("factor", "of the sums", 1.f)
+    .AllowInplace({{0, 0}})
+    .CostInferenceFunction([](const OperatorDef&, const std::vector<TensorInfo>& inputs,
+                              const std::vector<TensorInfo>& outputs) {
+      OpCost cost;
+      cost.flops = OpSchema::Elements(inputs[0]);
+      cost.bytes_read = OpSchema::Bytes(inputs[0]);
+      cost.bytes_written = OpSchema::Bytes(outputs[0]);
+      return cost;
+    })
+    .TensorInferenceFunction([](InferenceContext& c) {
+      ExpectDType(c, 0, FloatTypes::DTypes());
+      const SymbolicShape &x = c.input_shape(0), &like = c.input_shape(1);
+      if (x.has_rank() && like.has_rank() && like.rank() > x.rank())
+        Throw(ErrorCode::kInvalidArgument, "SumToShape: X of shape ", ToString(x),
+              " cannot be summed to the larger shape ", ToString(like));
+      if (x.has_rank() && like.has_rank()) static_cast<void>(BroadcastShape(x, like));
+      c.SetOutput(0, c.input_dtype(0), like);
+    });
+OPKIT_REGISTER_CPU_OPERATOR(SumToShape, SumToShapeOp);
+OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(SumToShape);
+
+class ZerosLikeOp final : public StandardOperator {
+ public:
+  using StandardOperator::StandardOperator;
+  bool RunOnDevice() override {
+    Tensor* y = InferredOutput(0);
+    if (y->nbytes() > 0) std::memset(y->raw_mutable_data(), 0, static_cast<size_t>(y->nbytes()));
+    return true;
+  }
+};
+
+OPKIT_OPERATOR_SCHEMA(ZerosLike)
+    .Private()
+    .SetDoc("Zeros: the gradient of an output that nothing depends on.")
+    .NumInputs(1)
+    .NumOutputs(1)
+    .Input(0, "X", "a tensor; only its shape and type are read", FloatTypes::DTypes())
+    .Output(0, "Y", "as X")
+    .PointwiseCost(0)
+    .TensorInferenceFunction([](InferenceContext& c) {
+      ExpectDType(c, 0, FloatTypes::DTypes());
+      c.SetOutput(0, c.input_dtype(0), c.input_shape(0));
+    });
+OPKIT_REGISTER_CPU_OPERATOR(ZerosLike, ZerosLikeOp);
+OPKIT_NO_GRADIENT(ZerosLike);
+
+}  // namespace opkit
+
+#endif  // OPKIT_OPS_SUPPORT_NODE_GRADIENT_HPP_

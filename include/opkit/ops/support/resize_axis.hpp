@@ -1,0 +1,219 @@
+// How Resize maps one axis of its output to its input: extents, coordinates, and the input elements
+// with their weights that each output element is made of. ONNX writes this down for one axis, and
+// all axes are independent of each other.
+#ifndef OPKIT_OPS_SUPPORT_RESIZE_AXIS_HPP_
+#define OPKIT_OPS_SUPPORT_RESIZE_AXIS_HPP_
+
+#include <algorithm>
+#include <cmath>
+
+#include "opkit/core/attribute.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+enum class ResizeMode : uint8_t { kNearest, kLinear, kCubic };
+enum class ResizeCoordinates : uint8_t {
+  kHalfPixel,
+  kHalfPixelSymmetric,
+  kPytorchHalfPixel,
+  kAlignCorners,
+  kAsymmetric,
+  kTfHalfPixelForNn,
+  kTfCropAndResize,
+};
+enum class NearestMode : uint8_t { kRoundPreferFloor, kRoundPreferCeil, kFloor, kCeil, kSimple };
+enum class AspectRatioPolicy : uint8_t { kStretch, kNotLarger, kNotSmaller };
+
+// The attributes of a Resize node.
+struct ResizeRules {
+  ResizeMode mode;
+  ResizeCoordinates coordinates;
+  NearestMode nearest;
+  AspectRatioPolicy policy;
+  bool antialias, exclude_outside;
+  float cubic_a, extrapolation;
+  std::vector<int64_t> axes;  // those that scales, sizes and roi are for; all where `all_axes`
+  bool all_axes;
+
+  // Error (kInvalidArgument) for a name that the schema does not list.
+  explicit ResizeRules(const Arguments& args)
+      : mode(Named<ResizeMode>(args, "mode", {"nearest", "linear", "cubic"})),
+        coordinates(Named<ResizeCoordinates>(
+            args, "coordinate_transformation_mode",
+            {"half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners",
+             "asymmetric", "tf_half_pixel_for_nn", "tf_crop_and_resize"})),
+        nearest(Named<NearestMode>(
+            args, "nearest_mode",
+            {"round_prefer_floor", "round_prefer_ceil", "floor", "ceil", "simple"})),
+        policy(Named<AspectRatioPolicy>(args, "keep_aspect_ratio_policy",
+                                        {"stretch", "not_larger", "not_smaller"})),
+        antialias(args.Get<int64_t>("antialias", 0) != 0),
+        exclude_outside(args.Get<int64_t>("exclude_outside", 0) != 0),
+        cubic_a(args.Get<float>("cubic_coeff_a", -0.75f)),
+        extrapolation(args.Get<float>("extrapolation_value", 0.f)),
+        axes(args.Get<std::vector<int64_t>>("axes", {})),
+        all_axes(!args.Has("axes")) {}
+
+ private:
+  // The first name is the default.
+  template <class T>
+  static T Named(const Arguments& args, const char* name, const std::vector<std::string>& names) {
+    const auto found = args.Get<std::string>(name, names[0]);
+    for (size_t i = 0; i < names.size(); ++i)
+      if (names[i] == found) return static_cast<T>(i);
+    Throw(ErrorCode::kInvalidArgument, "Resize: ", name, " is '", found, "', expected one of ",
+          names);
+  }
+};
+
+// One axis of a Resize.
+struct ResizeAxis {
+  int64_t input = 1, output = 1;
+  float scale = 1;                   // output to input, as it was given or follows from `sizes`
+  float resized = 1;                 // the output's extent before it was rounded
+  float roi_begin = 0, roi_end = 1;  // of the input's extent; for tf_crop_and_resize
+
+  friend bool operator==(const ResizeAxis&, const ResizeAxis&) = default;
+
+  // Errors: kInvalidArgument for a scale that is no positive number, or for an axis of extent 0
+  // that is to grow.
+  static ResizeAxis OfScale(int64_t input, float scale) {
+    if (!(scale > 0) || !(scale * static_cast<float>(input) < 0x1p62f))
+      Throw(ErrorCode::kInvalidArgument, "Resize: scale ", scale, " of an axis of extent ", input,
+            ", expected a positive number");
+    ResizeAxis axis;
+    axis.input = input;
+    axis.scale = scale;
+    axis.resized = scale * static_cast<float>(input);
+    axis.output = static_cast<int64_t>(axis.resized);
+    return axis;
+  }
+  static ResizeAxis OfSize(int64_t input, int64_t size) {
+    if (size < 0 || (input == 0 && size > 0))
+      Throw(ErrorCode::kInvalidArgument, "Resize: an axis of extent ", input,
+            " cannot get the extent ", size);
+    ResizeAxis axis;
+    axis.input = input;
+    axis.output = size;
+    axis.scale = input == 0 ? 1 : static_cast<float>(size) / static_cast<float>(input);
+    axis.resized = static_cast<float>(size);
+    return axis;
+  }
+  // Of a common scale for several axes, which keeps the aspect ratio.
+  static ResizeAxis OfCommonScale(int64_t input, float scale) {
+    ResizeAxis axis = OfScale(input, scale);
+    axis.output = static_cast<int64_t>(std::floor(axis.resized + 0.5f));
+    return axis;
+  }
+
+  // Where output element `o` lies in the input.
+  float Coordinate(ResizeCoordinates mode, int64_t o) const {
+    const auto at = static_cast<float>(o);
+    const float last = static_cast<float>(input - 1);
+    switch (mode) {
+      case ResizeCoordinates::kHalfPixel:
+        return (at + 0.5f) / scale - 0.5f;
+      case ResizeCoordinates::kHalfPixelSymmetric: {
+        const float adjustment = static_cast<float>(output) / resized;
+        const float offset = static_cast<float>(input) / 2 * (1 - adjustment);
+        return offset + (at + 0.5f) / scale - 0.5f;
+      }
+      case ResizeCoordinates::kPytorchHalfPixel:
+        return resized == 1 ? -0.5f : (at + 0.5f) / scale - 0.5f;
+      case ResizeCoordinates::kAlignCorners:
+        return resized == 1 ? 0 : at * last / (resized - 1);
+      case ResizeCoordinates::kAsymmetric:
+        return at / scale;
+      // Half an element further on than kHalfPixel. An axis of scale 1 stays as it is, as with ONNX
+      // Runtime: the formula would move batches and channels, too.
+      case ResizeCoordinates::kTfHalfPixelForNn:
+        return scale == 1 ? at : (at + 0.5f) / scale;
+      default:
+        return resized == 1 ? (roi_begin + roi_end) * last / 2
+                            : roi_begin * last + at * (roi_end - roi_begin) * last / (resized - 1);
+    }
+  }
+  // The element has no counterpart in the input and becomes the extrapolation value.
+  bool IsOutside(ResizeCoordinates mode, float at) const {
+    return mode == ResizeCoordinates::kTfCropAndResize &&
+           !(at >= 0 && at <= static_cast<float>(input - 1));
+  }
+  int64_t Nearest(NearestMode mode, float at) const {
+    if (mode == NearestMode::kSimple) mode = scale < 1 ? NearestMode::kCeil : NearestMode::kFloor;
+    const float chosen = mode == NearestMode::kFloor              ? std::floor(at)
+                         : mode == NearestMode::kCeil             ? std::ceil(at)
+                         : mode == NearestMode::kRoundPreferFloor ? std::ceil(at - 0.5f)
+                                                                  : std::floor(at + 0.5f);
+    return Clamp(chosen);
+  }
+  int64_t Clamp(double at) const {
+    return at <= 0                                ? 0
+           : at >= static_cast<double>(input - 1) ? input - 1
+                                                  : static_cast<int64_t>(at);
+  }
+};
+
+// For every element of an axis of the output, `taps` elements of the input and their weights.
+struct ResizeWeights {
+  int64_t taps = 0;
+  std::vector<int64_t> index;  // [output, taps]
+  std::vector<double> weight;
+  std::vector<char> outside;  // [output]
+
+  ResizeWeights(const ResizeRules& rules, const ResizeAxis& axis)
+      : outside(static_cast<size_t>(axis.output), 0) {
+    const bool cubic = rules.mode == ResizeMode::kCubic;
+    // A filter for shrinking is as much wider as elements are dropped.
+    const double narrow = rules.antialias && axis.scale < 1 ? static_cast<double>(axis.scale) : 1.0;
+    const double reach = (cubic ? 2 : 1) / narrow;
+    taps = 2 * static_cast<int64_t>(std::ceil(reach));
+    index.resize(static_cast<size_t>(axis.output * taps));
+    weight.resize(index.size());
+    for (int64_t o = 0; o < axis.output; ++o) {
+      float coordinate = axis.Coordinate(rules.coordinates, o);
+      if (axis.IsOutside(rules.coordinates, coordinate)) {
+        outside[static_cast<size_t>(o)] = 1;
+        coordinate = 0;
+      }
+      const double at = static_cast<double>(coordinate);
+      const double first = std::floor(at) - static_cast<double>(taps / 2 - 1);
+      double sum = 0;
+      for (int64_t k = 0; k < taps; ++k) {
+        const double place = first + static_cast<double>(k);
+        const double distance = std::fabs(place - at) * narrow;
+        double w = cubic ? Cubic(distance, static_cast<double>(rules.cubic_a)) : Linear(distance);
+        const bool inside = place >= 0 && place <= static_cast<double>(axis.input - 1);
+        if (rules.exclude_outside && !inside) w = 0;
+        index[static_cast<size_t>(o * taps + k)] = axis.Clamp(place);
+        weight[static_cast<size_t>(o * taps + k)] = w;
+        sum += w;
+      }
+      if ((rules.exclude_outside || narrow < 1) && sum != 0)
+        for (int64_t k = 0; k < taps; ++k) weight[static_cast<size_t>(o * taps + k)] /= sum;
+    }
+  }
+  // Every element is the one at its own place.
+  bool IsIdentity(const ResizeAxis& axis) const {
+    if (axis.input != axis.output) return false;
+    for (int64_t i = 0; i < axis.output * taps; ++i) {
+      const bool own = index[static_cast<size_t>(i)] == i / taps;
+      const double w = weight[static_cast<size_t>(i)];
+      if (own ? w != 1 && w != 0 : w != 0) return false;
+    }
+    for (const char one : outside)
+      if (one) return false;
+    return true;
+  }
+
+ private:
+  static double Linear(double distance) { return distance < 1 ? 1 - distance : 0; }
+  // Keys, "Cubic Convolution Interpolation for Digital Image Processing" (1981).
+  static double Cubic(double x, double a) {
+    if (x <= 1) return ((a + 2) * x - (a + 3)) * x * x + 1;
+    return x < 2 ? ((a * x - 5 * a) * x + 8 * a) * x - 4 * a : 0;
+  }
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_OPS_SUPPORT_RESIZE_AXIS_HPP_

@@ -1,0 +1,114 @@
+// StandardOperator: what the standard operators share. Outputs take the dtype and shape that the
+// schema's inference finds, so that shape rules are written once; inputs are seen dense.
+#ifndef OPKIT_OPS_SUPPORT_STANDARD_OPERATOR_HPP_
+#define OPKIT_OPS_SUPPORT_STANDARD_OPERATOR_HPP_
+
+#include "opkit/engine/context_parallel_for.hpp"
+#include "opkit/op/gradient/gradient.hpp"
+#include "opkit/op/op_registry.hpp"
+#include "opkit/op/operator.hpp"
+#include "opkit/op/registration.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+//   class ReluOp final : public StandardOperator {
+//    public:
+//     using StandardOperator::StandardOperator;
+//     bool RunOnDevice() override {
+//       const Tensor& x = DenseInput(0);
+//       Tensor* y = InferredOutput(0);
+//       …
+//     }
+//   };
+class StandardOperator : public Operator<CPUContext> {
+ public:
+  StandardOperator(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
+      : Operator<CPUContext>(def, ws, config),
+        schema_(&OpRegistry::Global().GetSchema(def.type())),
+        inputs_(def.inputs().size()),
+        dense_(def.inputs().size()) {}
+
+  bool InfersOutputs() const final { return true; }
+
+ protected:
+  // Input i in row-major order without gaps; a copy where it is a view with strides. Valid until
+  // the next run.
+  const Tensor& DenseInput(int i) {
+    const Tensor& input = Input(i);
+    if (input.is_dense()) [[likely]]
+      return input;
+    return dense_[static_cast<size_t>(i)] = input.Contiguous();
+  }
+  // Output o as the schema's inference finds it for the inputs of this run, which may read their
+  // data. Errors: what inference says; kInvalidArgument where it leaves the shape open.
+  Tensor* InferredOutput(int o) {
+    Infer();
+    const auto& inferred = inference().outputs()[static_cast<size_t>(o)];
+    if (!inferred.known || inferred.dtype == DType::kUndefined) [[unlikely]]
+      NotInferred(o);
+    return Output(o, inferred.shape, inferred.dtype);
+  }
+  const OpSchema& schema() const { return *schema_; }
+  // Has the schema's inference look at the inputs of this run; InferredOutput does. Errors: what it
+  // says of wrong ones.
+  void Infer() {
+    for (int i = 0; i < InputSize(); ++i)
+      inputs_[static_cast<size_t>(i)] = HasInput(i) ? &Input(i) : nullptr;
+    if (inference().IsFresh(inputs_)) [[likely]]
+      return;
+    inference().Infer(
+        def(), inputs_, [this](InferenceContext& context) { schema_->Infer(context); }, [] {});
+    inference().Keep();
+  }
+  // Calls f.operator()<T>() with the type of input 0, which is one of Types: inference has refused
+  // others.
+  template <class Types, class F>
+  bool Visit(F&& f) {
+    Infer();
+    if (!Types::Visit(Input(0).dtype(), f)) [[unlikely]]
+      NotComputed();
+    return true;
+  }
+
+ private:
+  [[noreturn]] OPKIT_COLD void NotComputed() const {
+    Throw(ErrorCode::kTypeMismatch, type(), " does not compute ", ToString(Input(0).dtype()));
+  }
+  [[noreturn]] OPKIT_COLD void NotInferred(int o) const {
+    Throw(ErrorCode::kInvalidArgument, "output ", o, " of ", type(),
+          " cannot be inferred from these inputs");
+  }
+
+  const OpSchema* schema_;
+  std::vector<const Tensor*> inputs_;
+  std::vector<Tensor> dense_;  // copies of inputs that have strides
+};
+
+// For schemas: the dtypes that ONNX calls "all floating-point tensors".
+inline std::vector<DType> FloatingDTypes() {
+  return {DType::kFloat16, DType::kBFloat16, DType::kFloat32, DType::kFloat64};
+}
+
+// The elements of a tensor of integers, such as axes or extents that an input gives. Error
+// (kTypeMismatch) for one that is neither int32 nor int64.
+inline std::vector<int64_t> IntegersOf(const Tensor& tensor) {
+  if (tensor.dtype() == DType::kInt64) return tensor.ToVector<int64_t>();
+  if (tensor.dtype() != DType::kInt32)
+    Throw(ErrorCode::kTypeMismatch, "expected int64 or int32 elements, found ", ToString(tensor));
+  const std::vector<int32_t> narrow = tensor.ToVector<int32_t>();
+  return {narrow.begin(), narrow.end()};
+}
+
+// In inference: the integers of input i where its data is known; nothing where it is not. An input
+// that is left out gives `left_out`.
+inline std::optional<std::vector<int64_t>> KnownIntegers(const InferenceContext& c, int i,
+                                                         std::vector<int64_t> left_out = {}) {
+  if (!c.HasInput(i)) return left_out;
+  const Tensor* data = c.input_constant(i);
+  if (!data) return std::nullopt;
+  return IntegersOf(*data);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_OPS_SUPPORT_STANDARD_OPERATOR_HPP_

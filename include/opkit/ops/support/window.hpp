@@ -1,0 +1,226 @@
+// Windows: the arithmetic of operators that slide a kernel over an image (convolutions, pools):
+// output extents, pads, and what a window covers. Written once, for inference and every kernel.
+#ifndef OPKIT_OPS_SUPPORT_WINDOW_HPP_
+#define OPKIT_OPS_SUPPORT_WINDOW_HPP_
+
+#include "opkit/op/schema.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+enum class AutoPad : uint8_t { kNotSet, kSameUpper, kSameLower, kValid };
+
+// One spatial axis with all that decides where windows lie: element k of window o is input element
+// o * stride + k * dilation - pad_begin, which may lie in a pad.
+struct WindowAxis {
+  int64_t input = 0, output = 0, kernel = 1;
+  int64_t stride = 1, dilation = 1, pad_begin = 0, pad_end = 0;
+
+  int64_t extent() const { return (kernel - 1) * dilation + 1; }  // what a window spans
+  int64_t Start(int64_t o) const { return o * stride - pad_begin; }
+  // Elements [KernelBegin, KernelEnd) of window o lie in the input.
+  int64_t KernelBegin(int64_t o) const {
+    const int64_t before = -Start(o);
+    return before <= 0 ? 0 : (std::min)(kernel, (before + dilation - 1) / dilation);
+  }
+  int64_t KernelEnd(int64_t o) const { return KernelEndBefore(o, input); }
+  int64_t KernelEndBefore(int64_t o, int64_t end) const {
+    const int64_t room = end - Start(o);
+    return room <= 0 ? 0 : (std::min)(kernel, (room - 1) / dilation + 1);
+  }
+  // Elements of window o in the input and its pads; fewer than the kernel's where rounding up has
+  // added a window that reaches past them.
+  int64_t CountWithPads(int64_t o) const { return KernelEndBefore(o, input + pad_end); }
+  // Windows [InteriorBegin, InteriorEnd) touch no pad.
+  int64_t InteriorBegin() const { return (std::min)(output, (pad_begin + stride - 1) / stride); }
+  int64_t InteriorEnd() const {
+    const int64_t room = input + pad_begin - extent();
+    return room < 0 ? InteriorBegin()
+                    : (std::max)(InteriorBegin(), (std::min)(output, room / stride + 1));
+  }
+  friend bool operator==(const WindowAxis&, const WindowAxis&) = default;
+};
+using WindowAxes = std::vector<WindowAxis>;
+
+// What the attributes of such an operator say, refused where it cannot be right for any input.
+struct WindowAttributes {
+  std::string op;
+  std::vector<int64_t> kernel_shape, strides, dilations, pads;  // empty: left out
+  AutoPad auto_pad = AutoPad::kNotSet;
+  bool ceil_mode = false;
+
+  // Error (kInvalidArgument).
+  explicit WindowAttributes(const OperatorDef& def) : op(def.type()) {
+    kernel_shape = List(def, "kernel_shape", 1);
+    strides = List(def, "strides", 1);
+    dilations = List(def, "dilations", 1);
+    pads = List(def, "pads", 0);
+    ceil_mode = def.args().Get<int64_t>("ceil_mode", 0) != 0;
+    const auto mode = def.args().Get<std::string>("auto_pad", "NOTSET");
+    constexpr const char* kModes[] = {"NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"};
+    int found = 0;
+    while (found < 4 && mode != kModes[found]) ++found;
+    if (found == 4)
+      Throw(ErrorCode::kInvalidArgument, op, ": auto_pad is '", mode,
+            "', expected NOTSET, SAME_UPPER, SAME_LOWER or VALID");
+    auto_pad = static_cast<AutoPad>(found);
+  }
+  // The list of an attribute; empty where it is left out. Beyond 31 bits nothing makes sense, and
+  // below sums and products of two cannot overflow.
+  static std::vector<int64_t> List(const OperatorDef& def, const char* name, int64_t least) {
+    auto values = def.args().Get<std::vector<int64_t>>(name, {});
+    for (const int64_t value : values)
+      if (value < least || value > INT32_MAX)
+        Throw(ErrorCode::kInvalidArgument, def.type(), ": ", name, " is ", values,
+              ", expected numbers from ", least, " to ", INT32_MAX);
+    return values;
+  }
+  // Error (kInvalidArgument) unless each list has one entry an axis, and pads has two, and the
+  // window's elements can be counted.
+  void CheckRank(int spatial) const {
+    CheckLength("kernel_shape", kernel_shape, spatial, 1);
+    CheckLength("strides", strides, spatial, 1);
+    CheckLength("dilations", dilations, spatial, 1);
+    CheckLength("pads", pads, spatial, 2);
+    double window = 1;
+    for (const int64_t extent : kernel_shape) window *= static_cast<double>(extent);
+    if (window > 0x1p62)
+      Throw(ErrorCode::kInvalidArgument, op, ": kernel_shape is ", kernel_shape,
+            ", a window of more elements than can be counted");
+  }
+  void CheckLength(const char* name, const std::vector<int64_t>& values, int spatial,
+                   int each) const {
+    if (!values.empty() && values.size() != static_cast<size_t>(spatial) * each)
+      Throw(ErrorCode::kInvalidArgument, op, ": ", name, " is ", values, ", expected ",
+            spatial * each, " numbers for ", spatial, " spatial axes (the input's rank less 2)");
+  }
+
+  bool is_same() const {
+    return auto_pad == AutoPad::kSameUpper || auto_pad == AutoPad::kSameLower;
+  }
+
+  // Spatial axis `axis` (0 is the first) of an input. Error (kInvalidArgument) where no window
+  // fits. auto_pad other than NOTSET goes before pads.
+  WindowAxis At(int axis, int64_t input, int64_t kernel) const {
+    if (input > INT64_MAX / 4 || kernel > INT32_MAX)
+      Throw(ErrorCode::kOutOfRange, op, ": an extent of ", input, " under a kernel of ", kernel,
+            " is too large");
+    WindowAxis out = Steps(axis, kernel);
+    out.input = input;
+    if (is_same()) {
+      out.output = input / out.stride + (input % out.stride != 0);
+      SplitPads(out, (out.output - 1) * out.stride + out.extent() - input,
+                auto_pad == AutoPad::kSameUpper);
+      return out;
+    }
+    const int64_t room = input - out.extent() + out.pad_begin + out.pad_end;
+    if (kernel < 1 || room < 0)
+      Throw(ErrorCode::kInvalidArgument, op, ": a window of ", out.extent(), " (kernel ", kernel,
+            ", dilation ", out.dilation, ") does not fit in the extent ", input,
+            " of spatial axis ", axis, " with pads ", out.pad_begin, " and ", out.pad_end);
+    const bool round_up = ceil_mode && auto_pad == AutoPad::kNotSet;
+    out.output = room / out.stride + 1 + (round_up && room % out.stride != 0);
+    // A window that would start in the pad at the end is left out.
+    if (round_up && out.output > 1 && out.Start(out.output - 1) >= input) --out.output;
+    return out;
+  }
+  // The output's extent from what is known; the input's own symbol where the extent is kept.
+  Dim OutputDim(int axis, const Dim& input, const Dim& kernel) const {
+    const WindowAxis steps = Steps(axis, kernel.is_known() ? kernel.value() : 1);
+    if (!kernel.is_known() && !is_same()) return {};
+    if (input.is_known()) return At(axis, input.value(), steps.kernel).output;
+    const bool kept = is_same() || steps.extent() == steps.pad_begin + steps.pad_end + 1;
+    return steps.stride == 1 && kept ? input : Dim();
+  }
+  // Everything that does not depend on the input. The pads of VALID and SAME are still 0.
+  WindowAxis Steps(int axis, int64_t kernel) const {
+    WindowAxis out;
+    const auto i = static_cast<size_t>(axis);
+    out.kernel = kernel;
+    if (!strides.empty()) out.stride = strides[i];
+    if (!dilations.empty()) out.dilation = dilations[i];
+    if (!pads.empty() && auto_pad == AutoPad::kNotSet) {
+      out.pad_begin = pads[i];
+      out.pad_end = pads[i + pads.size() / 2];
+    }
+    return out;
+  }
+  // `total` in two halves, the larger one at the end or at the beginning; none for a negative one.
+  static void SplitPads(WindowAxis& axis, int64_t total, bool larger_at_end) {
+    if (total < 0) total = 0;
+    axis.pad_begin = larger_at_end ? total / 2 : total - total / 2;
+    axis.pad_end = total - axis.pad_begin;
+  }
+};
+
+// What a window covers: the element `kernel` of the kernel lies on element `input` of the input,
+// both counted in row-major order.
+struct WindowTap {
+  int64_t kernel = 0, input = 0;
+};
+
+// The taps of one window after another. Allocates in the first call only.
+class WindowTaps {
+ public:
+  explicit WindowTaps(const WindowAxes& axes) : axes_(&axes) {}
+
+  // Of window `o`, counted in row-major order; pads are left out. Row-major in the kernel; valid
+  // until the next call.
+  const std::vector<WindowTap>& At(int64_t o) {
+    taps_.assign(1, WindowTap());
+    // From the last axis on, so that `o` is taken apart as it goes.
+    int64_t kernel_step = 1, input_step = 1;
+    for (size_t axis = axes_->size(); axis-- > 0;) {
+      const WindowAxis& along = (*axes_)[axis];
+      const int64_t index = o % along.output;
+      o /= along.output;
+      const int64_t start = along.Start(index), end = along.KernelEnd(index);
+      outer_.clear();
+      for (int64_t k = along.KernelBegin(index); k < end; ++k)
+        for (const WindowTap& inner : taps_)
+          outer_.push_back({k * kernel_step + inner.kernel,
+                            (start + k * along.dilation) * input_step + inner.input});
+      taps_.swap(outer_);
+      kernel_step *= along.kernel;
+      input_step *= along.input;
+    }
+    return taps_;
+  }
+
+ private:
+  const WindowAxes* axes_;
+  std::vector<WindowTap> taps_, outer_;
+};
+
+// Docs of the attributes above, for schemas.
+inline constexpr const char* kAutoPadDoc =
+    "NOTSET: pads are given; SAME_UPPER, SAME_LOWER: so many that the output's extents are the "
+    "input's over the strides (rounded up), an odd one at the end or at the beginning; VALID: "
+    "none. "
+    "Other than NOTSET it goes before `pads`";
+inline constexpr const char* kCeilModeDoc =
+    "1: the number of windows is rounded up; one that would start in the pad at the end is left "
+    "out";
+inline constexpr const char* kDilationsDoc =
+    "distance of a kernel's elements along each spatial axis; 1 where it is left out";
+inline constexpr const char* kPadsDoc =
+    "elements added at the beginning of each spatial axis, then at the end of each; 0 where it is "
+    "left out";
+inline constexpr const char* kStridesDoc =
+    "distance of windows along each spatial axis; 1 where it is left out";
+
+// Traffic of every input and output once; inputs from `first_parameter` on are parameters.
+inline OpCost WindowCost(uint64_t flops, const std::vector<TensorInfo>& inputs,
+                         const std::vector<TensorInfo>& outputs, size_t first_parameter) {
+  OpCost cost;
+  cost.flops = flops;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    cost.bytes_read += OpSchema::Bytes(inputs[i]);
+    if (i >= first_parameter) cost.params_bytes += OpSchema::Bytes(inputs[i]);
+  }
+  for (const TensorInfo& output : outputs) cost.bytes_written += OpSchema::Bytes(output);
+  return cost;
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_OPS_SUPPORT_WINDOW_HPP_
