@@ -9,6 +9,23 @@
 #error "opkit needs C++20: add -std=c++20 (g++ 12 or clang 16 and up) to the compiler's options"
 #endif
 
+// The two ways to consume the toolkit. Header-only is the default: every definition is inline. With
+// OPKIT_COMPILED the headers only declare what is not hot, and the definitions, which stand in the
+// impl/*.ipp beside them, are compiled once: by src/*.cpp, or by the one unit of the program that
+// defines OPKIT_IMPLEMENTATION before it includes opkit/opkit.hpp.
+#if defined(OPKIT_IMPLEMENTATION) && !defined(OPKIT_COMPILED)
+#define OPKIT_COMPILED
+#endif
+#ifdef OPKIT_COMPILED
+#define OPKIT_INLINE
+#else
+#define OPKIT_INLINE inline
+#endif
+// A header ends with `#ifdef OPKIT_DEFINITIONS`, `#include` of its .ipp.
+#if !defined(OPKIT_COMPILED) || defined(OPKIT_IMPLEMENTATION)
+#define OPKIT_DEFINITIONS
+#endif
+
 // Marks the lambda handed to ParallelFor. `__device__` alone under nvcc: a `__host__ __device__`
 // lambda runs 8 to 10 times slower on the host, so CPU kernels are compiled in .cc files.
 #ifdef __CUDACC__

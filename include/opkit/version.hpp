@@ -9,7 +9,12 @@
 #define OPKIT_VERSION_PATCH 0
 #define OPKIT_VERSION_STRING "0.1.0"
 
-// Changes whenever a type's layout or the meaning of an inline function changes.
+// Changes whenever a type's layout or the meaning of an inline function changes. The two ways to
+// consume the toolkit (config.hpp) are two namespaces, so that objects of both never share a type.
+#if defined(OPKIT_COMPILED) || defined(OPKIT_IMPLEMENTATION)
+#define OPKIT_ABI v0_1_compiled
+#else
 #define OPKIT_ABI v0_1
+#endif
 
 #endif  // OPKIT_VERSION_HPP_
