@@ -54,12 +54,9 @@ template class detail::PlanState<detail::PlanParts>;
 }  // namespace opkit
 ")
     file(CONFIGURE OUTPUT opkit_ops/executor.cpp CONTENT "#include \"opkit/graph/executor.hpp\"
-#include \"opkit/graph/gradient/gradients.hpp\"
 
 namespace opkit {
 template class BasicExecutor<Plan, NamedTensor>;
-template GradientMap AddGradients<GradientNames, Graph>(
-    Graph&, const std::string&, const std::vector<std::string>&, const GradientOptions&);
 }  // namespace opkit
 ")
     # Four headers in an object: what they share is compiled once. Those of opkit::eigen take longer.

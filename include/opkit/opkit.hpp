@@ -41,6 +41,7 @@
 #include "opkit/graph/dot.hpp"
 #include "opkit/graph/draw_plan.hpp"
 #include "opkit/graph/executor.hpp"
+#include "opkit/graph/fwd.hpp"
 #include "opkit/graph/gradient/gradients.hpp"
 #include "opkit/graph/print/memory_csv.hpp"
 #include "opkit/graph/print/print.hpp"
