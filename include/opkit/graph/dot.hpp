@@ -3,6 +3,7 @@
 #define OPKIT_GRAPH_DOT_HPP_
 
 #include "opkit/graph/graph_inference.hpp"
+#include "opkit/graph/subgraph.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 

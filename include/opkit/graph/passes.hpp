@@ -6,9 +6,11 @@
 
 #include "opkit/base/function_ref.hpp"
 #include "opkit/base/unique_function.hpp"
+#include "opkit/graph/graph_view.hpp"
 #include "opkit/graph/passes/common_subexpressions.hpp"
 #include "opkit/graph/passes/constant_folding.hpp"
 #include "opkit/graph/passes/dead_nodes.hpp"
+#include "opkit/graph/subgraph.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 

@@ -5,8 +5,8 @@
 
 #include <map>
 
-#include "opkit/graph/graph.hpp"
-#include "opkit/op/gradient/gradient_maker.hpp"
+#include "opkit/graph/graph_inference.hpp"
+#include "opkit/op/gradient/gradient.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 

@@ -5,7 +5,6 @@
 #include <map>
 
 #include "opkit/graph/dot.hpp"
-#include "opkit/graph/subgraph.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {

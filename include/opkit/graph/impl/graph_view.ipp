@@ -4,8 +4,6 @@
 #define OPKIT_GRAPH_IMPL_GRAPH_VIEW_IPP_
 
 #include <algorithm>
-#include <map>
-#include <queue>
 
 #include "opkit/graph/graph_view.hpp"
 
@@ -57,14 +55,20 @@ class EdgeCollector {
   void Add(int from, int to) {
     if (from >= 0 && from != to) before_[Index(to)].push_back(from);
   }
+  void IndexNames() {
+    for (int node = 0; node < view_.num_nodes(); ++node) {
+      const size_t number = Index(names_.Add(Node(node).name()));
+      if (number == named_.size()) named_.emplace_back();
+      named_[number].push_back(node);
+    }
+  }
   void AddControl(const std::string& name, int node) {
-    if (names_.empty())
-      for (int i = 0; i < view_.num_nodes(); ++i) names_[Node(i).name()].push_back(i);
-    const auto found = names_.find(name);
-    if (found == names_.end())
+    if (named_.empty()) IndexNames();
+    const int number = names_.Find(name);
+    if (number < 0)
       Throw(ErrorCode::kNotFound, "node ", ToString(Node(node)), " has the control input '", name,
             "', but no node has that name");
-    const std::vector<int>& named = found->second;
+    const std::vector<int>& named = named_[Index(number)];
     if (named.size() > 1)
       Throw(ErrorCode::kInvalidArgument, "a node has the control input '", name,
             "', and two nodes have that name: ", ToString(Node(named[0])), " and ",
@@ -95,8 +99,9 @@ class EdgeCollector {
   }
 
   const GraphView& view_;
-  std::vector<std::vector<int>> before_;                // by node: those it waits for
-  std::map<std::string_view, std::vector<int>> names_;  // nodes of a name; filled when needed
+  std::vector<std::vector<int>> before_;  // by node: those it waits for
+  NameIndex names_;                       // of nodes; filled when needed
+  std::vector<std::vector<int>> named_;   // by the number in `names_`
 };
 
 // A cycle among the nodes that still wait, in the order they would have to run. Every such node has
@@ -129,14 +134,22 @@ inline std::vector<int> SortNodes(const GraphView& view) {
     after[Index(edge.from)].push_back(edge.to);
     ++waits[Index(edge.to)];
   }
-  std::priority_queue<int, std::vector<int>, std::greater<>> ready;
-  for (int node = 0; node < view.num_nodes(); ++node)
-    if (waits[Index(node)] == 0) ready.push(node);
+  std::vector<int> ready;  // a heap
+  const auto later = [](int a, int b) { return a > b; };
+  const auto push_ready = [&](int node) {
+    if (waits[Index(node)] > 0) return;
+    ready.push_back(node);
+    std::push_heap(ready.begin(), ready.end(), later);
+  };
+  for (int node = 0; node < view.num_nodes(); ++node) push_ready(node);
   while (!ready.empty()) {
-    order.push_back(ready.top());
-    ready.pop();
-    for (int next : after[Index(order.back())])
-      if (--waits[Index(next)] == 0) ready.push(next);
+    std::pop_heap(ready.begin(), ready.end(), later);
+    order.push_back(ready.back());
+    ready.pop_back();
+    for (int next : after[Index(order.back())]) {
+      --waits[Index(next)];
+      push_ready(next);
+    }
   }
   if (order.size() < after.size()) ThrowCycle(view.graph(), FindCycle(view, waits));
   return order;

@@ -2,7 +2,6 @@
 #ifndef OPKIT_GRAPH_IMPL_PASSES_IPP_
 #define OPKIT_GRAPH_IMPL_PASSES_IPP_
 
-#include "opkit/graph/graph_view.hpp"
 #include "opkit/graph/passes.hpp"
 
 namespace opkit::inline OPKIT_ABI {

@@ -7,7 +7,6 @@
 
 #include "opkit/graph/gradient/gradient_nodes.hpp"
 #include "opkit/graph/gradient/gradients.hpp"
-#include "opkit/graph/graph_inference.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {

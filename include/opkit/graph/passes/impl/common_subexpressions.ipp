@@ -4,7 +4,6 @@
 #define OPKIT_GRAPH_PASSES_IMPL_COMMON_SUBEXPRESSIONS_IPP_
 
 #include <algorithm>
-#include <unordered_map>
 
 #include "opkit/graph/passes/common_subexpressions.hpp"
 #include "opkit/graph/passes/pass_rules.hpp"
@@ -22,11 +21,11 @@ class SubexpressionMerger {
     for (int value = 0; value < view_.num_values(); ++value) same_.push_back(value);
     called_ = same_;
     MergeConstants();
-    HashIndex known;
+    Candidates known;
     for (const int node : view_.order()) {
       if (!IsPure(node)) continue;
       const int first =
-          FindOrAdd(known, Hash(node), node, [&](int other) { return IsSame(other, node); });
+          known.FindOrAdd(Key(node), node, [&](int other) { return IsSame(other, node); });
       if (first != node) Merge(first, node);
     }
   }
@@ -51,28 +50,37 @@ class SubexpressionMerger {
   }
 
  private:
-  using HashIndex = std::unordered_multimap<size_t, int>;
+  // Nodes, or constants, in groups of one key; only members of a group can be the same.
+  class Candidates {
+   public:
+    // The member of the group for which same(member) holds; where there is none, adds `number`.
+    template <class F>
+    int FindOrAdd(const std::string& key, int number, F&& same) {
+      const size_t group = Index(keys_.Add(key));
+      if (group == members_.size()) members_.emplace_back();
+      for (const int member : members_[group])
+        if (same(member)) return member;
+      members_[group].push_back(number);
+      return number;
+    }
 
-  // The number that was added under the hash and for which same(number) holds; else adds `number`.
-  template <class F>
-  static int FindOrAdd(HashIndex& known, size_t hash, int number, F&& same) {
-    const auto [first, last] = known.equal_range(hash);
-    const auto found = std::find_if(first, last, [&](auto& entry) { return same(entry.second); });
-    return found != last ? found->second : known.emplace(hash, number)->second;
-  }
+   private:
+    NameIndex keys_;
+    std::vector<std::vector<int>> members_;  // by the number in `keys_`
+  };
+
   int Same(int value) const { return same_[Index(value)]; }
   const std::string& Name(int value) const { return view_.name(called_[Index(value)]); }
 
   void MergeConstants() {
-    HashIndex known;
+    Candidates known;
     for (int value = 0; value < view_.num_values(); ++value) {
       const Tensor* tensor = view_.constant(value);
       if (!tensor) continue;
       const auto same = [&](int other) {
         return Attribute(*view_.constant(other)) == Attribute(*tensor);
       };
-      same_[Index(value)] =
-          FindOrAdd(known, std::hash<std::string_view>()(FirstBytes(*tensor)), value, same);
+      same_[Index(value)] = known.FindOrAdd(FirstBytes(*tensor), value, same);
     }
   }
   static std::string FirstBytes(const Tensor& tensor) {
@@ -92,14 +100,10 @@ class SubexpressionMerger {
         if (value >= 0 && view_.IsRewritten(value)) return false;
     return true;
   }
-  size_t Hash(int node) const {
-    const OperatorDef& def = graph_.node(node);
-    size_t hash = std::hash<std::string_view>()(def.type()) + def.args().size();
-    for (const int value : view_.inputs(node))
-      hash = hash * 1000003 + Index(value < 0 ? -1 : Same(value));
-    for (const NamedAttribute& arg : def.args())  // in any order
-      hash += std::hash<std::string_view>()(arg.name);
-    return hash ^ (hash >> 29);
+  std::string Key(int node) const {
+    std::string key = graph_.node(node).type();
+    for (const int value : view_.inputs(node)) key += StrCat(",", value < 0 ? -1 : Same(value));
+    return key;
   }
   bool IsSame(int a, int b) const {
     const auto ins_a = view_.inputs(a), ins_b = view_.inputs(b);

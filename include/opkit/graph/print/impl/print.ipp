@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "opkit/graph/print/print.hpp"
-#include "opkit/graph/subgraph.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
