@@ -52,10 +52,9 @@ class OperatorCreator {
       };
     }
   }
+  // Defined with OperatorBase, which must be complete.
   Pointer operator()(const OperatorDef& def, Workspace* ws,
-                     const KernelConfig* config = nullptr) const {
-    return create_(def, ws, config);
-  }
+                     const KernelConfig* config = nullptr) const;
   explicit operator bool() const { return static_cast<bool>(create_); }
 
  private:
