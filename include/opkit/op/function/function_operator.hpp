@@ -236,7 +236,7 @@ class FunctionOpHost {
       maker.UseNames(&names);
       return maker.Get();
     };
-    BasicGradientRegistry<GradientRegistration>::Global().Add(record_->name, std::move(gradient));
+    GradientRegistry::Global().Add(record_->name, std::move(gradient));
   }
   void HasEffects() {
     if (schema_) schema_->Stateful();
