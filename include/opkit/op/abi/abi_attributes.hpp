@@ -1,5 +1,6 @@
 // Tensors and attributes across opkit_abi.h: a Tensor as an opkit_tensor, Arguments as an array of
-// opkit_attr, and back. What another image hands over is checked member by member before it is read.
+// opkit_attr, and back. What another image hands over is checked member by member before it is
+// read.
 #ifndef OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
 #define OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
 
@@ -21,15 +22,15 @@ static_assert(sizeof(opkit_attr) >= kAttrBytes && sizeof(opkit_tensor) >= kTenso
 // Elements, inputs, kernels: a larger count is taken for damage.
 inline constexpr uint64_t kMostParts = 65535;
 
-// Why a tensor or an attribute must not be read, to follow its name ("has the rank 40"); empty where
-// it may.
+// Why a tensor or an attribute must not be read, to follow its name ("has the rank 40"); empty
+// where it may.
 std::string ProblemOfView(const opkit_tensor* view);
 std::string ProblemOfAttr(const opkit_attr* attr);
 
 // A view of `tensor`, which with `strides` must outlive it.
 opkit_tensor AbiTensor(const Tensor& tensor, const Dims& strides);
-// A tensor over the memory that another image views: `host` itself where the view still shows all of
-// it, a part of `host`'s storage where it lies in there, else memory that the other image owns.
+// A tensor over the memory that another image views: `host` itself where the view still shows all
+// of it, a part of `host`'s storage where it lies in there, else memory that the other image owns.
 // Error (kInvalidArgument) for what is no view.
 Tensor TensorOfView(const opkit_tensor& view, const Tensor* host = nullptr);
 

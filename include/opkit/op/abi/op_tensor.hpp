@@ -1,5 +1,5 @@
-// OpTensor and Status: the arguments of a function operator and its answer. Over the plain structs of
-// opkit_abi.h, so that the same function serves the program and a shared library.
+// OpTensor and Status: the arguments of a function operator and its answer. Over the plain structs
+// of opkit_abi.h, so that the same function serves the program and a shared library.
 #ifndef OPKIT_OP_ABI_OP_TENSOR_HPP_
 #define OPKIT_OP_ABI_OP_TENSOR_HPP_
 
@@ -46,8 +46,8 @@ using Status = OpStatus;
 
 namespace detail {
 
-// The host functions that operators of this image call: the program's own table, or in a library the
-// table it was loaded with. Null before the first function operator is registered or loaded.
+// The host functions that operators of this image call: the program's own table, or in a library
+// the table it was loaded with. Null before the first function operator is registered or loaded.
 OPKIT_IMAGE_LOCAL inline constinit const opkit_host* g_host = nullptr;
 
 }  // namespace detail
@@ -164,11 +164,11 @@ using MXTensor = OpTensor;
 
 }  // namespace opkit
 
+// Explains the FAIL that follows: OPKIT_ERROR_MSG << "expected 2 axes, found " << rank;
+#define OPKIT_ERROR_MSG ::opkit::ErrorMessage()
+
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/op/abi/impl/op_tensor.ipp"
 #endif
-
-// Explains the FAIL that follows: OPKIT_ERROR_MSG << "expected 2 axes, found " << rank;
-#define OPKIT_ERROR_MSG ::opkit::ErrorMessage()
 
 #endif  // OPKIT_OP_ABI_OP_TENSOR_HPP_

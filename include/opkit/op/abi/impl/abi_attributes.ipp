@@ -1,5 +1,5 @@
-// Tensors and attributes across the ABI: the views that are handed out, and the checks of those that
-// come in.
+// Tensors and attributes across the ABI: the views that are handed out, and the checks of those
+// that come in.
 #ifndef OPKIT_OP_ABI_IMPL_ABI_ATTRIBUTES_IPP_
 #define OPKIT_OP_ABI_IMPL_ABI_ATTRIBUTES_IPP_
 
@@ -96,7 +96,7 @@ OPKIT_INLINE Tensor TensorOfView(const opkit_tensor& view, const Tensor* host) {
       return Tensor(host->storage(), offset, std::move(shape), dtype, std::move(strides));
   }
   return Tensor(AdoptStorage(MemoryDevice(device), view.data, bytes), 0, std::move(shape), dtype,
-                   std::move(strides));
+                std::move(strides));
 }
 
 // An opkit_attr with all that it points to.
