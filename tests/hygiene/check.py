@@ -231,7 +231,8 @@ def umbrella(tree):
         reached = tree.reach(UMBRELLA)
         for header in tree.text:
             inside = row_of(header) is not None and row_of(header) <= UMBRELLA_ROW
-            if inside and header not in reached and header not in (UMBRELLA, *NOT_IN_UMBRELLA) \
+            owner = tree.owners.get(header, [header])[0]  # whose definitions it holds
+            if inside and header not in reached and owner not in (UMBRELLA, *NOT_IN_UMBRELLA) \
                     and not header.startswith(NOT_IN_UMBRELLA_FOLDERS):
                 yield f"{UMBRELLA} does not reach {header}"
 
