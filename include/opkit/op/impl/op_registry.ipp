@@ -16,6 +16,9 @@ OPKIT_INLINE bool HasOwnRegistries() {
   char* volatile marker = &opkit_image_is_library;
   return marker;
 }
+inline void CheckModes() {
+  if (ImageMixesModes()) Throw(ErrorCode::kFailedPrecondition, kMixedModes);
+}
 inline std::string SchemaPlace(const OpSchema& schema) {
   return StrCat(schema.file(), ":", schema.line());
 }
@@ -144,12 +147,13 @@ OPKIT_INLINE void OpRegistry::AddProblem(const std::string& op, std::string text
 }
 
 OPKIT_INLINE const OpSchema* OpRegistry::FindSchema(std::string_view op) const {
+  detail::CheckModes();
   detail::MutexLock lock(state_->mutex);
   const State::Entry* entry = state_->Find(op);
   return entry ? entry->schema : nullptr;
 }
 OPKIT_INLINE const OpSchema& OpRegistry::GetSchema(std::string_view op) const {
-  if (detail::ImageMixesModes()) Throw(ErrorCode::kFailedPrecondition, detail::kMixedModes);
+  detail::CheckModes();
   detail::MutexLock lock(state_->mutex);
   const State::Entry& entry = state_->Get(op);
   if (!entry.problems.empty()) Throw(ErrorCode::kAlreadyExists, entry.problems.front());
@@ -157,6 +161,7 @@ OPKIT_INLINE const OpSchema& OpRegistry::GetSchema(std::string_view op) const {
   return *entry.schema;
 }
 OPKIT_INLINE std::vector<const Kernel*> OpRegistry::KernelsOf(std::string_view op) const {
+  detail::CheckModes();
   detail::MutexLock lock(state_->mutex);
   std::vector<const Kernel*> out;
   if (const State::Entry* entry = state_->Find(op))
