@@ -12,22 +12,6 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// What planning the memory of a run came to, summed over the devices that it uses. Graph inputs,
-// constants and outputs lie outside, and so do values whose shape the data decides.
-struct MemorySummary {
-  int64_t arena_bytes = 0;
-  int64_t lower_bound_bytes = 0;  // the largest set of values that can be live together
-  int64_t naive_bytes = 0;        // every value in a place of its own
-  int planned_values = 0;
-  int inplace_values = 0;  // that take over the bytes of an input
-  double seconds = 0;
-  double ratio() const {
-    return lower_bound_bytes == 0
-               ? 1
-               : static_cast<double>(arena_bytes) / static_cast<double>(lower_bound_bytes);
-  }
-};
-
 namespace detail {
 
 // What one device's memory was planned from and to, as the planner and the verifier see it: steps
