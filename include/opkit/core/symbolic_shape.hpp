@@ -16,21 +16,13 @@ class Dim {
   Dim(int64_t value) : value_(value) {
     if (value < 0) Throw(ErrorCode::kInvalidArgument, "extent ", value, " is negative");
   }
-  static Dim Symbol(std::string name) {
-    Dim dim;
-    dim.symbol_ = std::move(name);
-    return dim;
-  }
+  static Dim Symbol(std::string name);
 
   bool is_known() const { return value_ >= 0; }
   bool is_symbol() const { return !symbol_.empty(); }
   bool is_unknown() const { return !is_known() && !is_symbol(); }
   // Error (kFailedPrecondition) unless known.
-  int64_t value() const {
-    if (!is_known())
-      Throw(ErrorCode::kFailedPrecondition, "extent ", ToString(*this), " is not known yet");
-    return value_;
-  }
+  int64_t value() const;
   const std::string& symbol() const { return symbol_; }
 
   friend bool operator==(const Dim&, const Dim&) = default;
@@ -42,13 +34,7 @@ class Dim {
     return !a.is_known() || !b.is_known() || a.value_ == b.value_;
   }
   // What is known of an extent described by both; nothing if they contradict each other.
-  template <class Extent = Dim>
-  static std::optional<Extent> Merge(const std::type_identity_t<Extent>& a,
-                                     const std::type_identity_t<Extent>& b) {
-    if (!Compatible(a, b)) return std::nullopt;
-    if (a.is_known() || b.is_unknown()) return a;
-    return b.is_known() || a.is_unknown() ? b : a;
-  }
+  static std::optional<Dim> Merge(const Dim& a, const Dim& b);
 
  private:
   int64_t value_ = -1;
@@ -85,28 +71,10 @@ class SymbolicShape {
   const Dim& operator[](int axis) const { return dims_[Axis(axis)]; }
   Dim& operator[](int axis) { return dims_[Axis(axis)]; }
   // Error (kFailedPrecondition) unless every extent is known.
-  Shape ToShape() const {
-    std::vector<int64_t> values;
-    if (!has_rank_) static_cast<void>(rank());
-    for (const Dim& dim : dims_) values.push_back(dim.value());
-    return Shape(values);
-  }
+  Shape ToShape() const;
 
   // What is known of a shape described by both; nothing if they contradict each other.
-  template <class AnyShape = SymbolicShape>
-  static std::optional<AnyShape> Merge(const std::type_identity_t<AnyShape>& a,
-                                       const std::type_identity_t<AnyShape>& b) {
-    if (!a.has_rank_) return b;
-    if (!b.has_rank_) return a;
-    if (a.dims_.size() != b.dims_.size()) return std::nullopt;
-    std::vector<Dim> dims;
-    for (size_t i = 0; i < a.dims_.size(); ++i) {
-      auto dim = Dim::Merge(a.dims_[i], b.dims_[i]);
-      if (!dim) return std::nullopt;
-      dims.push_back(*std::move(dim));
-    }
-    return AnyShape(std::move(dims));
-  }
+  static std::optional<SymbolicShape> Merge(const SymbolicShape& a, const SymbolicShape& b);
 
   friend bool operator==(const SymbolicShape&, const SymbolicShape&) = default;
   OPKIT_COLD friend std::string ToString(const SymbolicShape& shape) {
@@ -114,17 +82,15 @@ class SymbolicShape {
   }
 
  private:
-  size_t Axis(int axis) const {
-    const int found = axis < 0 ? axis + rank() : axis;
-    if (found < 0 || found >= rank())
-      Throw(ErrorCode::kOutOfRange, "axis ", axis, " is outside shape ", ToString(*this),
-            " of rank ", rank());
-    return static_cast<size_t>(found);
-  }
+  size_t Axis(int axis) const;
   std::vector<Dim> dims_;
   bool has_rank_ = false;
 };
 
 }  // namespace opkit
+
+#ifdef OPKIT_DEFINITIONS
+#include "opkit/core/impl/symbolic_shape.ipp"
+#endif
 
 #endif  // OPKIT_CORE_SYMBOLIC_SHAPE_HPP_
