@@ -1,5 +1,6 @@
 // The memory planner's own form of its input: checked, empty buffers left out, sizes and alignments
 // in the largest unit that divides them all, time cut into as few sections as tell lifetimes apart.
+// And what all ways of placing share: the best placing so far, a budget.
 #ifndef OPKIT_GRAPH_MEMORY_PROBLEM_HPP_
 #define OPKIT_GRAPH_MEMORY_PROBLEM_HPP_
 
@@ -31,6 +32,32 @@ struct MemoryProblem {
   int64_t bound_bytes = 0;
   int64_t naive_bytes = 0;
 };
+
+// A solution: of each buffer, its offset in units.
+struct Placing {
+  std::vector<int> offsets;
+  int height = 0;
+  const char* method = nullptr;  // null: there is no placing yet
+
+  void KeepLower(const std::vector<int>& new_offsets, int new_height, const char* new_method) {
+    if (method && new_height >= height) return;
+    offsets = new_offsets;
+    height = new_height;
+    method = new_method;
+  }
+};
+
+// What a search may spend.
+struct SearchBudget {
+  int64_t deadline_ns = -1;  // negative: none
+  int64_t steps = 0;         // left; a search takes its own off
+  uint64_t seed = 0;
+  int enough = 0;  // units: a placing this low ends the search
+
+  bool is_late() const { return deadline_ns >= 0 && MonotonicNs() >= deadline_ns; }
+};
+
+inline int AlignUnits(int offset, int alignment) { return (offset + alignment - 1) & -alignment; }
 
 // Of each buffer, the units live in the most crowded section of its span.
 inline std::vector<int64_t> Peaks(const MemoryProblem& problem) {

@@ -4,7 +4,7 @@
 #define OPKIT_GRAPH_MEMORY_SEARCH_FIT_HPP_
 
 #include "opkit/graph/memory/bit_matrix.hpp"
-#include "opkit/graph/memory/search/placing.hpp"
+#include "opkit/graph/memory/problem.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {

@@ -11,7 +11,7 @@
 #ifndef OPKIT_GRAPH_MEMORY_SEARCH_SKYLINE_SEARCH_HPP_
 #define OPKIT_GRAPH_MEMORY_SEARCH_SKYLINE_SEARCH_HPP_
 
-#include "opkit/graph/memory/search/placing.hpp"
+#include "opkit/graph/memory/problem.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -29,8 +29,7 @@ class SkylineSearch {
                  for (size_t i = count_; i-- > 0;)
                    for (size_t s = Lower(i); s < Upper(i); ++s) add(s, i);
                }),
-        weight_(sections_, 1.0),
-        dirty_mark_(sections_, 0) {}
+        weight_(sections_, 1.0) {}
 
   // Looks for a placing of at most `ceiling` units, preferring buffers of low rank, for so many
   // nodes and no later than the deadline (negative: none). kImpossible: there is none.
@@ -99,11 +98,9 @@ class SkylineSearch {
     frames_.clear();
     choices_.clear();
     trail_.clear();
-    dirty_.clear();
-    for (size_t s = 0; s < sections_; ++s) {
-      dirty_mark_[s] = 1;
-      dirty_.push_back(static_cast<int>(s));
-    }
+    dirty_mark_.assign(sections_, 1);
+    dirty_.resize(sections_);
+    std::iota(dirty_.begin(), dirty_.end(), 0);
   }
 
   // Raises buffer j's lowest offset; sections that had their floor from it are dirty.
