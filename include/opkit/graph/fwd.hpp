@@ -18,6 +18,11 @@ class PassList;
 struct DotOptions;
 struct GradientOptions;
 
+struct PlanOptions;
+class Plan;
+class NamedTensors;
+class Executor;
+
 class SimpleNet;
 struct NetBenchmark;
 

@@ -65,9 +65,6 @@ class PassList {
 // nothing.
 PassList DefaultPasses(FoldOptions options = {});
 
-template <class>
-using BasicPassList = PassList;  // until graph/plan is converted
-
 }  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
