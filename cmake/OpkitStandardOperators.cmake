@@ -3,11 +3,10 @@
 #   target_link_libraries(my_program PRIVATE opkit::ops opkit::eigen)
 #
 # opkit::ops holds the schemas and the reference kernels, opkit::eigen the fast kernels (it needs
-# Eigen 3). No object takes longer than 20 s to compile at -O2. opkit::ops also holds Compile,
-# Executor and AddGradients, and opkit::onnx the reader of ONNX models (it needs protozero): what links
-# them compiles none of that either, by the macros OPKIT_EXTERN_GRAPH and OPKIT_EXTERN_ONNX. Nothing
-# is built until a target links it. Link them to the executable itself: objects do not travel through
-# other libraries.
+# Eigen 3). No object takes longer than 20 s to compile at -O2. opkit::onnx holds the reader of ONNX
+# models (it needs protozero): what links it does not compile that either, by the macro
+# OPKIT_EXTERN_ONNX. Nothing is built until a target links it. Link them to the executable itself:
+# objects do not travel through other libraries.
 option(OPKIT_NATIVE "Compile the standard operators for the instruction set of this machine"
   ${PROJECT_IS_TOP_LEVEL})
 set(OPKIT_OPERATORS_COMPILE_OPTIONS "" CACHE STRING
@@ -46,31 +45,10 @@ endfunction()
 function(opkit_add_standard_operator_targets)
   if(NOT TARGET opkit::ops)
     opkit_add_standard_operators(opkit_ops ops)
-    file(CONFIGURE OUTPUT opkit_ops/plan.cpp CONTENT "#include \"opkit/graph/plan.hpp\"
-
-namespace opkit {
-template Plan Compile<Plan>(const Graph&, const PlanOptions&);
-template class detail::PlanState<detail::PlanParts>;
-}  // namespace opkit
-")
-    file(CONFIGURE OUTPUT opkit_ops/executor.cpp CONTENT "#include \"opkit/graph/executor.hpp\"
-#include \"opkit/graph/gradient/gradients.hpp\"
-
-namespace opkit {
-template class BasicExecutor<Plan, NamedTensor>;
-template GradientMap AddGradients<GradientNames, Graph>(
-    Graph&, const std::string&, const std::vector<std::string>&, const GradientOptions&);
-}  // namespace opkit
-")
     # Four headers in an object: what they share is compiled once. Those of opkit::eigen take longer.
     if(NOT CMAKE_UNITY_BUILD)
       set_target_properties(opkit_ops PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 4)
     endif()
-    set(graph_units ${CMAKE_CURRENT_BINARY_DIR}/opkit_ops/plan.cpp
-      ${CMAKE_CURRENT_BINARY_DIR}/opkit_ops/executor.cpp)
-    set_source_files_properties(${graph_units} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
-    target_sources(opkit_ops PRIVATE ${graph_units})
-    target_compile_definitions(opkit_ops PUBLIC OPKIT_EXTERN_GRAPH)
     add_library(opkit::ops ALIAS opkit_ops)
   endif()
   if(NOT TARGET opkit::eigen)

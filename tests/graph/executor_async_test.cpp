@@ -7,6 +7,7 @@
 
 #include "../error_of.hpp"
 #include "opkit/graph/executor.hpp"
+#include "opkit/graph/plan/plan_state.hpp"
 #include "opkit/opkit.hpp"
 #include "random_graph.hpp"
 

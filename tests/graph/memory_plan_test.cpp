@@ -391,6 +391,46 @@ TEST_CASE("annealing lowers plans whose conflicts are listed") {
   CHECK(std::string(plan.method) == "annealing");
 }
 
+TEST_CASE("a search is chosen by name; a name that there is not is refused with the nearest") {
+  RandomGenerator random(4);
+  const std::vector<MemoryInterval> buffers = CutRectangle(150, 10'000, 1 << 20, random);
+  const auto plan = [&](const char* search) {
+    MemoryPlanOptions options;
+    options.search = search;
+    return PlanMemory(buffers, options);
+  };
+  CHECK(std::string(plan("skyline").method) == "search");
+  CHECK(plan("").offsets == plan("skyline").offsets);  // spans decide: the first that can
+  const MemoryPlan annealed = plan("annealing");
+  CHECK(std::string(annealed.method) == "annealing");
+  CHECK(Fault(buffers, annealed) == "");
+  const opkit::Error error = ErrorOf([&] { (void)plan("skylime"); });
+  CHECK(error.code() == ErrorCode::kNotFound);
+  CHECK(error.message() ==
+        "the memory planner has no search 'skylime' (did you mean 'skyline'? known: 'skyline', "
+        "'annealing')");
+}
+
+TEST_CASE("a search that cannot take the buffers leaves the plan of the portfolio") {
+  MemoryConflicts all;  // more than the spans say
+  std::vector<MemoryInterval> buffers;
+  RandomGenerator random(1);
+  for (int i = 0; i < 40; ++i) {
+    buffers.push_back({i, i + 1, 1 + static_cast<int64_t>(random() % 9), 4});
+    all.starts.push_back(static_cast<int64_t>(all.others.size()));
+    for (int other = 0; other < 40; ++other)
+      if (other != i && other % 3 != i % 3) all.others.push_back(other);
+  }
+  all.starts.push_back(static_cast<int64_t>(all.others.size()));
+  MemoryPlanOptions options = kPortfolio;
+  const MemoryPlan greedy = PlanMemory(buffers, all, options);
+  options.max_steps = -1;
+  options.search = "skyline";
+  const MemoryPlan plan = PlanMemory(buffers, all, options);
+  CHECK(plan.steps == 0);
+  CHECK(plan.offsets == greedy.offsets);
+}
+
 TEST_CASE("an arena that is small enough ends the search") {
   RandomGenerator random(1);
   const std::vector<MemoryInterval> buffers = CutRectangle(300, 1000, 1 << 20, random);

@@ -8,6 +8,7 @@
 #include "../error_of.hpp"
 #include "opkit/graph/draw_plan.hpp"
 #include "opkit/graph/executor.hpp"
+#include "opkit/graph/plan/plan_state.hpp"
 #include "opkit/opkit.hpp"
 
 namespace plan_test {

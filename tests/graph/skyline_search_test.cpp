@@ -1,5 +1,5 @@
-#include "../sanitizers.hpp"
 #include "opkit/graph/memory/search/skyline_search.hpp"
+#include "../sanitizers.hpp"
 
 #include <doctest/doctest.h>
 
@@ -7,16 +7,17 @@
 #include <limits>
 #include <vector>
 
+#include "opkit/graph/memory/search/fit.hpp"
 #include "opkit/op/random.hpp"
 
-namespace memory_valley_test {
+namespace skyline_search_test {
 namespace {
 
 using opkit::MemoryInterval;
 using opkit::RandomGenerator;
 using opkit::detail::MemoryProblem;
 using opkit::detail::SearchEnd;
-using opkit::detail::ValleySearch;
+using opkit::detail::SkylineSearch;
 
 MemoryProblem Problem(const std::vector<MemoryInterval>& buffers) {
   MemoryProblem problem;
@@ -57,7 +58,7 @@ TEST_CASE("the search finds a placing where there is one and proves where there 
     const int lowest = LowestHeight(problem);
     std::vector<int> rank;
     for (int i = 0; i < problem.count; ++i) rank.push_back(below(100));
-    ValleySearch search(problem);
+    SkylineSearch search(problem);
     REQUIRE(search.Run(lowest, rank, 100'000, -1) == SearchEnd::kFound);
     REQUIRE(search.height() == lowest);
     if (lowest == problem.bound) continue;
@@ -77,7 +78,7 @@ TEST_CASE("a search gives up at its number of nodes and can be run again") {
   }
   const MemoryProblem problem = Problem(buffers);
   const std::vector<int> rank(40, 0);
-  ValleySearch search(problem);
+  SkylineSearch search(problem);
   CHECK(search.Run(10 * problem.bound, rank, 5, -1) == SearchEnd::kGaveUp);
   CHECK(search.nodes() == 5);
   CHECK(search.Run(problem.bound - 1, rank, 5, -1) == SearchEnd::kImpossible);
@@ -86,4 +87,4 @@ TEST_CASE("a search gives up at its number of nodes and can be run again") {
 }
 
 }  // namespace
-}  // namespace memory_valley_test
+}  // namespace skyline_search_test
