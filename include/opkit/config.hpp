@@ -42,8 +42,8 @@
 // One in each program or shared library, whatever a dynamic linker would make of it.
 #define OPKIT_IMAGE_LOCAL __attribute__((visibility("hidden")))
 
-// Keeps error paths out of the caller's instruction stream.
-#define OPKIT_COLD __attribute__((noinline, cold))
+// Keeps error paths out of the way of the caller's instructions.
+#define OPKIT_COLD __attribute__((cold))
 
 #define OPKIT_CONCAT_(a, b) a##b
 #define OPKIT_CONCAT(a, b) OPKIT_CONCAT_(a, b)

@@ -1,6 +1,8 @@
 // opkit in one file, generated from include/opkit by single_include/amalgamate.py: change the
 // headers, not this file. It holds opkit/opkit.hpp and all that it includes; a header of the same
-// checkout may be included beside it, in any order.
+// checkout may be included beside it, in any order. Declarations come first, then the definitions,
+// which a program that defines OPKIT_COMPILED leaves to the one unit that defines
+// OPKIT_IMPLEMENTATION.
 #ifndef OPKIT_SINGLE_INCLUDE_HPP_
 #define OPKIT_SINGLE_INCLUDE_HPP_
 
@@ -58,8 +60,13 @@
 #define OPKIT_VERSION_PATCH 0
 #define OPKIT_VERSION_STRING "0.1.0"
 
-// Changes whenever a type's layout or the meaning of an inline function changes.
+// Changes whenever a type's layout or the meaning of an inline function changes. The two ways to
+// consume the toolkit (config.hpp) are two namespaces, so that objects of both never share a type.
+#if defined(OPKIT_COMPILED) || defined(OPKIT_IMPLEMENTATION)
+#define OPKIT_ABI v0_1_compiled
+#else
 #define OPKIT_ABI v0_1
+#endif
 
 #endif  // OPKIT_VERSION_HPP_
 
@@ -71,6 +78,23 @@
 
 #if !defined(__cplusplus) || __cplusplus < 202002L
 #error "opkit needs C++20: add -std=c++20 (g++ 12 or clang 16 and up) to the compiler's options"
+#endif
+
+// The two ways to consume the toolkit. Header-only is the default: every definition is inline. With
+// OPKIT_COMPILED the headers only declare what is not hot, and the definitions, which stand in the
+// impl/*.ipp beside them, are compiled once: by src/*.cpp, or by the one unit of the program that
+// defines OPKIT_IMPLEMENTATION before it includes opkit/opkit.hpp.
+#if defined(OPKIT_IMPLEMENTATION) && !defined(OPKIT_COMPILED)
+#define OPKIT_COMPILED
+#endif
+#ifdef OPKIT_COMPILED
+#define OPKIT_INLINE
+#else
+#define OPKIT_INLINE inline
+#endif
+// A header ends with `#ifdef OPKIT_DEFINITIONS`, `#include` of its .ipp.
+#if !defined(OPKIT_COMPILED) || defined(OPKIT_IMPLEMENTATION)
+#define OPKIT_DEFINITIONS
 #endif
 
 // Marks the lambda handed to ParallelFor. `__device__` alone under nvcc: a `__host__ __device__`
@@ -89,8 +113,8 @@
 // One in each program or shared library, whatever a dynamic linker would make of it.
 #define OPKIT_IMAGE_LOCAL __attribute__((visibility("hidden")))
 
-// Keeps error paths out of the caller's instruction stream.
-#define OPKIT_COLD __attribute__((noinline, cold))
+// Keeps error paths out of the way of the caller's instructions.
+#define OPKIT_COLD __attribute__((cold))
 
 #define OPKIT_CONCAT_(a, b) a##b
 #define OPKIT_CONCAT(a, b) OPKIT_CONCAT_(a, b)
@@ -202,35 +226,7 @@ class Text {
     };
   }
 
-  OPKIT_COLD void AppendTo(std::string& out) const {
-    switch (kind_) {
-      case Kind::kLiteral:
-        out += value_.object ? static_cast<const char*>(value_.object) : "(null)";
-        break;
-      case Kind::kChars:
-        out.append(static_cast<const char*>(value_.object), size_);
-        break;
-      case Kind::kCharacter:
-        out += static_cast<char>(value_.integer);
-        break;
-      case Kind::kInt:
-        out += std::to_string(value_.integer);
-        break;
-      case Kind::kUInt:
-        out += std::to_string(static_cast<uint64_t>(value_.integer));
-        break;
-      case Kind::kFloat: {
-        char buffer[32];  // whatever the program's locale says
-        out.append(buffer, std::to_chars(buffer, buffer + sizeof buffer, value_.number,
-                                         std::chars_format::general, 9)
-                               .ptr);
-        break;
-      }
-      case Kind::kObject:
-        append_(out, value_.object);
-        break;
-    }
-  }
+  OPKIT_COLD void AppendTo(std::string& out) const;
 
  private:
   enum class Kind : uint8_t { kLiteral, kChars, kCharacter, kInt, kUInt, kFloat, kObject };
@@ -248,31 +244,21 @@ class Text {
 };
 
 namespace detail {
-OPKIT_COLD inline std::string Join(std::initializer_list<const Text*> parts) {
-  std::string out;
-  for (const Text* part : parts) part->AppendTo(out);
-  return out;
-}
+OPKIT_COLD std::string Join(std::initializer_list<const Text*> parts);
 }  // namespace detail
 
 // Concatenates up to 16 parts; nest calls for more. Three overloads, so that a short message does
 // not build sixteen parts.
-OPKIT_COLD inline std::string StrCat(const Text& a, const Text& b = {}, const Text& c = {},
-                                     const Text& d = {}) {
-  return detail::Join({&a, &b, &c, &d});
-}
-OPKIT_COLD inline std::string StrCat(const Text& a, const Text& b, const Text& c, const Text& d,
-                                     const Text& e, const Text& f = {}, const Text& g = {},
-                                     const Text& h = {}) {
-  return detail::Join({&a, &b, &c, &d, &e, &f, &g, &h});
-}
-OPKIT_COLD inline std::string StrCat(const Text& a, const Text& b, const Text& c, const Text& d,
-                                     const Text& e, const Text& f, const Text& g, const Text& h,
-                                     const Text& i, const Text& j = {}, const Text& k = {},
-                                     const Text& l = {}, const Text& m = {}, const Text& n = {},
-                                     const Text& o = {}, const Text& p = {}) {
-  return detail::Join({&a, &b, &c, &d, &e, &f, &g, &h, &i, &j, &k, &l, &m, &n, &o, &p});
-}
+OPKIT_COLD std::string StrCat(const Text& a, const Text& b = {}, const Text& c = {},
+                              const Text& d = {});
+OPKIT_COLD std::string StrCat(const Text& a, const Text& b, const Text& c, const Text& d,
+                              const Text& e, const Text& f = {}, const Text& g = {},
+                              const Text& h = {});
+OPKIT_COLD std::string StrCat(const Text& a, const Text& b, const Text& c, const Text& d,
+                              const Text& e, const Text& f, const Text& g, const Text& h,
+                              const Text& i, const Text& j = {}, const Text& k = {},
+                              const Text& l = {}, const Text& m = {}, const Text& n = {},
+                              const Text& o = {}, const Text& p = {});
 
 }  // namespace opkit
 
@@ -286,62 +272,16 @@ OPKIT_COLD inline std::string StrCat(const Text& a, const Text& b, const Text& c
 namespace opkit::inline OPKIT_ABI {
 
 // Edit distance (Damerau-Levenshtein in its optimal string alignment form) that ignores case.
-OPKIT_COLD inline size_t EditDistance(std::string_view a, std::string_view b) {
-  auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
-  const size_t width = b.size() + 1;
-  std::vector<int64_t> rows(3 * width);
-  int64_t *before = rows.data(), *previous = before + width, *row = previous + width;
-  for (size_t j = 0; j <= b.size(); ++j) previous[j] = static_cast<int64_t>(j);
-  for (size_t i = 1; i <= a.size(); ++i) {
-    row[0] = static_cast<int64_t>(i);
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const int64_t differs = lower(a[i - 1]) != lower(b[j - 1]);
-      int64_t best = previous[j - 1] + differs;
-      if (previous[j] + 1 < best) best = previous[j] + 1;
-      if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
-      const bool swapped = i > 1 && j > 1 && lower(a[i - 1]) == lower(b[j - 2]) &&
-                           lower(a[i - 2]) == lower(b[j - 1]);
-      if (swapped && before[j - 2] + 1 < best) best = before[j - 2] + 1;
-      row[j] = best;
-    }
-    int64_t* const unused = before;
-    before = previous;
-    previous = row;
-    row = unused;
-  }
-  return static_cast<size_t>(previous[b.size()]);
-}
+OPKIT_COLD size_t EditDistance(std::string_view a, std::string_view b);
 
 // The candidate nearest to `name`, or "" when none is near enough to be a slip (a third of its
 // letters, at least one).
-OPKIT_COLD inline std::string NearestName(std::string_view name,
-                                          const std::vector<std::string>& candidates) {
-  std::string best;
-  size_t best_distance = (name.size() < 6 ? 1 : name.size() / 3) + 1;
-  for (const std::string& candidate : candidates) {
-    const size_t distance = EditDistance(name, candidate);
-    if (distance < best_distance) {
-      best_distance = distance;
-      best = candidate;
-    }
-  }
-  return best;
-}
+OPKIT_COLD std::string NearestName(std::string_view name,
+                                   const std::vector<std::string>& candidates);
 
 // " (did you mean 'X'? known: 'X', 'Y', … and 3 more)", or "" when nothing is known.
-OPKIT_COLD inline std::string SuggestName(std::string_view name,
-                                          const std::vector<std::string>& candidates) {
-  if (candidates.empty()) return {};
-  constexpr size_t kShown = 12;
-  const std::string nearest = NearestName(name, candidates);
-  std::string out = nearest.empty() ? " (known: " : " (did you mean '" + nearest + "'? known: ";
-  for (size_t i = 0; i < candidates.size() && i < kShown; ++i) {
-    if (i) out += ", ";
-    out += "'" + candidates[i] + "'";
-  }
-  if (candidates.size() > kShown) out += StrCat(" and ", candidates.size() - kShown, " more");
-  return out + ")";
-}
+OPKIT_COLD std::string SuggestName(std::string_view name,
+                                   const std::vector<std::string>& candidates);
 
 }  // namespace opkit
 
@@ -371,26 +311,15 @@ enum class ErrorCode {
   kOperatorFailed,      // RunOnDevice returned false, or threw something that is not an Error
 };
 
-inline const char* ToString(ErrorCode code) {
-  constexpr const char* kNames[] = {"invalid argument", "type mismatch",     "not found",
-                                    "already exists",   "out of range",      "uninitialized",
-                                    "out of memory",    "unsupported",       "failed precondition",
-                                    "cancelled",        "deadline exceeded", "operator failed"};
-  return kNames[static_cast<int>(code)];
-}
+const char* ToString(ErrorCode code);
 
 // `what()` is the message followed by one indented line for each context. Copies are independent;
 // AddContext is not thread-safe: an Error that an event holds is shared by all who wait for it.
 class OPKIT_EXPORT Error : public std::runtime_error {
  public:
-  Error(ErrorCode code, std::string message, const void* subject = nullptr)
-      : std::runtime_error(message),
-        code_(code),
-        subject_(subject),
-        message_(std::move(message)),
-        what_(message_) {}
+  Error(ErrorCode code, std::string message, const void* subject = nullptr);
 
-  const char* what() const noexcept override { return what_.c_str(); }
+  const char* what() const noexcept override;
   ErrorCode code() const noexcept { return code_; }
   const std::string& message() const noexcept { return message_; }
   const std::vector<std::string>& context() const noexcept { return context_; }
@@ -400,11 +329,7 @@ class OPKIT_EXPORT Error : public std::runtime_error {
   // Address of the object the error is about (a Tensor), for a caller who knows its name.
   const void* subject() const noexcept { return subject_; }
 
-  Error& AddContext(std::string line) {
-    what_ += "\n  " + line;
-    context_.push_back(std::move(line));
-    return *this;
-  }
+  Error& AddContext(std::string line);
   // Held where others read it: it must not change any more. Copies are not.
   bool is_shared() const noexcept { return shared_.Get(); }
   void SetShared() const noexcept { shared_.Set(); }
@@ -430,32 +355,19 @@ class OPKIT_EXPORT Error : public std::runtime_error {
 };
 
 // Throws an Error whose message is StrCat of the parts.
-[[noreturn]] OPKIT_COLD inline void Throw(ErrorCode code, const Text& a, const Text& b = {},
-                                          const Text& c = {}, const Text& d = {}) {
-  throw Error(code, StrCat(a, b, c, d));
-}
-[[noreturn]] OPKIT_COLD inline void Throw(ErrorCode code, const Text& a, const Text& b,
-                                          const Text& c, const Text& d, const Text& e,
-                                          const Text& f = {}, const Text& g = {},
-                                          const Text& h = {}) {
-  throw Error(code, StrCat(a, b, c, d, e, f, g, h));
-}
-[[noreturn]] OPKIT_COLD inline void Throw(ErrorCode code, const Text& a, const Text& b,
-                                          const Text& c, const Text& d, const Text& e,
-                                          const Text& f, const Text& g, const Text& h,
-                                          const Text& i, const Text& j = {}, const Text& k = {},
-                                          const Text& l = {}, const Text& m = {},
-                                          const Text& n = {}, const Text& o = {},
-                                          const Text& p = {}) {
-  throw Error(code, StrCat(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p));
-}
+[[noreturn]] OPKIT_COLD void Throw(ErrorCode code, const Text& a, const Text& b = {},
+                                   const Text& c = {}, const Text& d = {});
+[[noreturn]] OPKIT_COLD void Throw(ErrorCode code, const Text& a, const Text& b, const Text& c,
+                                   const Text& d, const Text& e, const Text& f = {},
+                                   const Text& g = {}, const Text& h = {});
+[[noreturn]] OPKIT_COLD void Throw(ErrorCode code, const Text& a, const Text& b, const Text& c,
+                                   const Text& d, const Text& e, const Text& f, const Text& g,
+                                   const Text& h, const Text& i, const Text& j = {},
+                                   const Text& k = {}, const Text& l = {}, const Text& m = {},
+                                   const Text& n = {}, const Text& o = {}, const Text& p = {});
 
 namespace detail {
-[[noreturn]] OPKIT_COLD inline void AssertFailed(const char* condition, const char* file,
-                                                 int line) {
-  std::fprintf(stderr, "opkit: internal error: %s does not hold at %s:%d\n", condition, file, line);
-  std::abort();
-}
+[[noreturn]] OPKIT_COLD void AssertFailed(const char* condition, const char* file, int line);
 }  // namespace detail
 
 }  // namespace opkit
@@ -859,13 +771,7 @@ class Dims {
     if (this != &other) Assign(other.data(), static_cast<size_t>(other.size_));
     return *this;
   }
-  Dims& operator=(Dims&& other) noexcept {
-    if (this != &other) {
-      Free();
-      Steal(other);
-    }
-    return *this;
-  }
+  Dims& operator=(Dims&& other) noexcept;
   ~Dims() { Free(); }
 
   int size() const { return size_; }
@@ -893,27 +799,13 @@ class Dims {
   }
 
  private:
-  void Assign(const int64_t* values, size_t count) {
-    int64_t* heap = count > kInline ? new int64_t[count] : nullptr;
-    Free();
-    size_ = static_cast<int>(count);
-    if (heap) heap_ = heap;
-    if (count) std::memcpy(data(), values, count * sizeof(int64_t));
-  }
+  void Assign(const int64_t* values, size_t count);
 // g++ 12 does not see that heap_ is read only where it was set, when Steal is not inlined.
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
-  void Steal(Dims& other) {
-    size_ = other.size_;
-    if (size_ > kInline) {
-      heap_ = other.heap_;
-    } else {
-      for (int i = 0; i < size_; ++i) inline_[i] = other.inline_[i];
-    }
-    other.size_ = 0;
-  }
+  void Steal(Dims& other);
   void Free() {
     if (size_ > kInline) delete[] heap_;
     size_ = 0;
@@ -964,60 +856,22 @@ class Shape {
   std::vector<int64_t> vec() const { return {begin(), end()}; }
 
   // `axis` counted from the front, checked against the rank.
-  int Axis(int axis) const {
-    if (axis < -rank() || axis >= rank())
-      Throw(ErrorCode::kOutOfRange, "axis ", axis, " is outside shape ", ToString(*this),
-            " of rank ", rank());
-    return axis < 0 ? axis + rank() : axis;
-  }
+  int Axis(int axis) const;
   // Product of the extents in [begin, end).
-  int64_t NumelBetween(int begin, int end) const {
-    int64_t product = 1;
-    for (int i = begin; i < end; ++i) product *= dims_[i];
-    return product;
-  }
+  int64_t NumelBetween(int begin, int end) const;
   // Element strides of the row-major dense tensor of this shape.
-  Dims DenseStrides() const {
-    Dims strides = dims_;
-    int64_t step = 1;
-    for (int i = rank() - 1; i >= 0; --i) {
-      strides[i] = step;
-      step *= dims_[i] > 0 ? dims_[i] : 1;
-    }
-    return strides;
-  }
+  Dims DenseStrides() const;
 
   // True when elements at `strides` lie as DenseStrides() puts them; those of extents of 1, and all
   // of an empty tensor, are never used.
-  bool IsDense(const Dims& strides) const {
-    if (strides.size() != rank()) return false;
-    int64_t step = 1;
-    for (int i = rank() - 1; i >= 0 && numel_ > 0; --i) {
-      if (dims_[i] != 1 && strides[i] != step) return false;
-      step *= dims_[i];
-    }
-    return true;
-  }
+  bool IsDense(const Dims& strides) const;
 
   friend bool operator==(const Shape& a, const Shape& b) { return a.dims_ == b.dims_; }
   friend std::string ToString(const Shape& shape) { return ToString(shape.dims_); }
 
  private:
   // Extents other than zero must multiply within int64 even beside a zero: strides need them.
-  static int64_t CountElements(const Dims& dims) {
-    int64_t count = 1;
-    bool empty = false;
-    for (int i = 0; i < dims.size(); ++i) {
-      if (dims[i] < 0)
-        Throw(ErrorCode::kInvalidArgument, "shape ", dims, " has the negative extent ", dims[i],
-              " at axis ", i);
-      empty |= dims[i] == 0;
-      if (dims[i] > 0 && __builtin_mul_overflow(count, dims[i], &count))
-        Throw(ErrorCode::kOutOfRange, "shape ", dims,
-              " has more elements than a 64-bit count can hold");
-    }
-    return empty ? 0 : count;
-  }
+  static int64_t CountElements(const Dims& dims);
 
   Dims dims_;
   int64_t numel_ = 1;
@@ -1110,19 +964,7 @@ class Parker {
   }
 
   // `deadline_ns` as MonotonicNs counts, or negative for none; false when it has passed.
-  bool Wait(int64_t deadline_ns = -1) {
-    const timespec deadline{static_cast<time_t>(deadline_ns / 1'000'000'000),
-                            static_cast<long>(deadline_ns % 1'000'000'000)};
-    while (signalled_.load(std::memory_order_acquire) == 0) {
-      // The kernel compares the word with 0 again before it sleeps, so a Set() in between is not
-      // lost.
-      const long rc =
-          syscall(SYS_futex, &signalled_, FUTEX_WAIT_BITSET_PRIVATE, 0,
-                  deadline_ns < 0 ? nullptr : &deadline, nullptr, FUTEX_BITSET_MATCH_ANY);
-      if (rc != 0 && errno == ETIMEDOUT) return signalled_.load(std::memory_order_acquire) != 0;
-    }
-    return true;
-  }
+  bool Wait(int64_t deadline_ns = -1);
 
  private:
   static_assert(sizeof(std::atomic<uint32_t>) == 4, "a futex is a 32-bit word");
@@ -1130,36 +972,13 @@ class Parker {
 };
 
 // CPUs that this process may run on, at least 1.
-inline int AvailableCpus() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0) return CPU_COUNT(&set);
-  const long online = sysconf(_SC_NPROCESSORS_ONLN);  // more CPUs than the set has room for
-  return online > 0 ? static_cast<int>(online) : 1;
-}
+int AvailableCpus();
 
 // Pins the calling thread to the `index`-th (modulo their number) of the CPUs it may run on.
-inline void PinCurrentThread(int index) {
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0 || CPU_COUNT(&allowed) == 0) return;
-  int skip = index % CPU_COUNT(&allowed);
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (!CPU_ISSET(cpu, &allowed) || skip-- > 0) continue;
-    cpu_set_t one;
-    CPU_ZERO(&one);
-    CPU_SET(cpu, &one);
-    pthread_setaffinity_np(pthread_self(), sizeof one, &one);
-    return;
-  }
-}
+void PinCurrentThread(int index);
 
 // As ps, top and gdb show it; the system keeps the first 15 characters.
-inline void SetCurrentThreadName(const char* name) {
-  char shortened[16] = {};
-  for (int i = 0; i < 15 && name[i] != '\0'; ++i) shortened[i] = name[i];
-  pthread_setname_np(pthread_self(), shortened);
-}
+void SetCurrentThreadName(const char* name);
 
 // A file's bytes as memory that is only read. MapFile of interop/mapped_file.hpp owns one.
 struct FileMapping {
@@ -1168,30 +987,10 @@ struct FileMapping {
   int error = 0;         // errno, when it could not be opened or mapped
   bool is_file = false;  // and not a folder, pipe or device
 };
-inline FileMapping MapFileForReading(const char* path) {
-  FileMapping out;
-  // Without O_NONBLOCK opening a pipe would wait for its writer.
-  const int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  struct stat status;
-  if (file < 0 || fstat(file, &status) != 0) {
-    out.error = errno;
-  } else if (S_ISREG(status.st_mode)) {
-    out.is_file = true;
-    out.size = static_cast<size_t>(status.st_size);
-    if (out.size > 0) out.data = mmap(nullptr, out.size, PROT_READ, MAP_PRIVATE, file, 0);
-    if (out.data == MAP_FAILED) out = {nullptr, 0, errno, true};
-  }
-  if (file >= 0) close(file);
-  return out;
-}
+FileMapping MapFileForReading(const char* path);
 inline void UnmapFile(void* data, size_t size) { munmap(data, size); }
 // Lets go of whole pages that were read and will not be soon: they come back from the file.
-inline void ForgetMapped(const void* data, size_t size) {
-  constexpr uintptr_t kPage = 65536;  // at least the system's, and not worth a call below
-  const uintptr_t begin = (reinterpret_cast<uintptr_t>(data) + kPage - 1) & ~(kPage - 1);
-  const uintptr_t end = (reinterpret_cast<uintptr_t>(data) + size) & ~(kPage - 1);
-  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
-}
+void ForgetMapped(const void* data, size_t size);
 
 }  // namespace detail
 }  // namespace opkit
@@ -1271,40 +1070,15 @@ struct DeviceTypeRegistry {
   };
 };
 
-OPKIT_COLD inline DeviceTypeRegistry& DeviceTypes() {
-  alignas(DeviceTypeRegistry) static unsigned char room[sizeof(DeviceTypeRegistry)];
-  static auto* registry = new (room) DeviceTypeRegistry;  // outlives every static tensor
-  return *registry;
-}
+OPKIT_COLD DeviceTypeRegistry& DeviceTypes();
 
 }  // namespace detail
 
-OPKIT_COLD inline DeviceTypeInfo GetDeviceTypeInfo(DeviceType type) {
-  auto& registry = detail::DeviceTypes();
-  detail::MutexLock lock(registry.mutex);
-  for (const auto& entry : registry.entries)
-    if (entry.type == type) return entry.info;
-  return {StrCat("device_type_", static_cast<int32_t>(type)), type, false};
-}
+OPKIT_COLD DeviceTypeInfo GetDeviceTypeInfo(DeviceType type);
 
 // Names a device type of the user's own, numbered from kFirstUserDevice. Repeating the same
 // registration is harmless; another name or number for a known one is an Error (kAlreadyExists).
-OPKIT_COLD inline DeviceType RegisterDeviceType(DeviceType type, DeviceTypeInfo info) {
-  auto& registry = detail::DeviceTypes();
-  detail::MutexLock lock(registry.mutex);
-  for (const auto& entry : registry.entries) {
-    if (entry.type == type && entry.info.name == info.name) return type;
-    if (entry.type == type || entry.info.name == info.name)
-      Throw(ErrorCode::kAlreadyExists, "device type ", static_cast<int32_t>(type), " '", info.name,
-            "' clashes with ", static_cast<int32_t>(entry.type), " '", entry.info.name, "'");
-  }
-  auto& entries = registry.entries;
-  if (entries.count == entries.kMost)
-    Throw(ErrorCode::kOutOfRange, "device type '", info.name, "' is one more than the ",
-          static_cast<int>(entries.kMost), " that a program may have");
-  entries.all[entries.count++] = {type, std::move(info)};
-  return type;
-}
+OPKIT_COLD DeviceType RegisterDeviceType(DeviceType type, DeviceTypeInfo info);
 
 // True when the host may dereference pointers to this device's memory. No lock for the common ones.
 inline bool IsHostAccessible(DeviceType type) {
@@ -1314,11 +1088,7 @@ inline bool IsHostAccessible(DeviceType type) {
 }
 
 // The device whose allocator and copies `device` uses: cpu_stream:1 keeps its tensors on cpu:0.
-inline Device MemoryDevice(Device device) {
-  if (device.type == DeviceType::kCPU || device.type == DeviceType::kCPUStream) return {};
-  if (device.type == DeviceType::kCUDA) return device;
-  return {GetDeviceTypeInfo(device.type).memory, device.index};
-}
+Device MemoryDevice(Device device);
 
 inline std::string ToString(DeviceType type) { return GetDeviceTypeInfo(type).name; }
 OPKIT_COLD inline std::string ToString(Device device) {
@@ -1348,24 +1118,8 @@ class Allocator {
   // At least `bytes` bytes aligned to kAlignment, or an Error (kOutOfMemory) that says how much was
   // asked for and how much lives. 0 bytes is a null pointer. `index` is the device's among those of
   // its type.
-  void* Allocate(int64_t bytes, int32_t index = 0) {
-    if (bytes <= 0) return nullptr;
-    void* data = DoAllocateOn(index, bytes);
-    if (!data)
-      Throw(ErrorCode::kOutOfMemory, "out of memory on ", name(), ": ", bytes,
-            " bytes were asked for while ", live_bytes(), " bytes are in use");
-    // Relaxed: statistics, they order nothing.
-    const int64_t live = live_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
-    int64_t peak = peak_.load(std::memory_order_relaxed);
-    while (live > peak && !peak_.compare_exchange_weak(peak, live, std::memory_order_relaxed)) {
-    }
-    return data;
-  }
-  void Deallocate(void* data, int64_t bytes) noexcept {
-    if (!data) return;
-    live_.fetch_sub(bytes, std::memory_order_relaxed);
-    DoDeallocate(data, bytes);
-  }
+  void* Allocate(int64_t bytes, int32_t index = 0);
+  void Deallocate(void* data, int64_t bytes) noexcept;
 
   virtual const char* name() const = 0;
   int64_t live_bytes() const { return live_.load(std::memory_order_relaxed); }
@@ -1387,12 +1141,8 @@ class CPUAllocator final : public Allocator {
   const char* name() const override { return "cpu"; }
 
  protected:
-  void* DoAllocate(int64_t bytes) override {
-    return ::operator new(static_cast<size_t>(bytes), std::align_val_t{kAlignment}, std::nothrow);
-  }
-  void DoDeallocate(void* data, int64_t) noexcept override {
-    ::operator delete(data, std::align_val_t{kAlignment});
-  }
+  void* DoAllocate(int64_t bytes) override;
+  void DoDeallocate(void* data, int64_t) noexcept override;
 };
 
 namespace detail {
@@ -1401,43 +1151,18 @@ struct AllocatorTable {
   static constexpr int kSlots = 128;
   std::atomic<Allocator*> slots[kSlots];
   alignas(CPUAllocator) unsigned char cpu[sizeof(CPUAllocator)];
-  AllocatorTable() {
-    for (auto& slot : slots) slot.store(nullptr, std::memory_order_relaxed);
-    slots[static_cast<int>(DeviceType::kCPU)].store(new (cpu) CPUAllocator,
-                                                    std::memory_order_relaxed);
-  }
-  std::atomic<Allocator*>& operator[](DeviceType type) {
-    const int slot = static_cast<int>(type);
-    if (slot < 0 || slot >= kSlots)
-      Throw(ErrorCode::kOutOfRange, "device type ", slot, " is outside 0 to ", kSlots - 1);
-    return slots[slot];
-  }
+  AllocatorTable();
+  std::atomic<Allocator*>& operator[](DeviceType type);
 };
-inline AllocatorTable& Allocators() {
-  // Never destroyed: it outlives every static tensor. In place: what a library that is unloaded has
-  // on the heap would be lost.
-  alignas(AllocatorTable) static unsigned char room[sizeof(AllocatorTable)];
-  static auto* table = new (room) AllocatorTable;
-  return *table;
-}
+AllocatorTable& Allocators();
 }  // namespace detail
 
 // The allocator of the device's memory. Error (kUnsupported) where no backend brought one.
-inline Allocator& GetAllocator(DeviceType type) {
-  const DeviceType memory = MemoryDevice({type, 0}).type;
-  Allocator* allocator = detail::Allocators()[memory].load(std::memory_order_acquire);
-  if (!allocator)
-    Throw(ErrorCode::kUnsupported, "no allocator for device ", ToString(type),
-          ": include its backend's header, or call SetAllocator");
-  return *allocator;
-}
+Allocator& GetAllocator(DeviceType type);
 
 // Replaces the allocator of the device's memory for new storages and returns the one before (null
 // if none). `allocator` must live until the process ends or every storage made from it is gone.
-inline Allocator* SetAllocator(DeviceType type, Allocator* allocator) {
-  const DeviceType memory = MemoryDevice({type, 0}).type;
-  return detail::Allocators()[memory].exchange(allocator, std::memory_order_acq_rel);
-}
+Allocator* SetAllocator(DeviceType type, Allocator* allocator);
 
 }  // namespace opkit
 
@@ -1530,24 +1255,7 @@ class Tensor {
     Resize(std::move(shape), dtype);
   }
   // Views `storage` from `byte_offset` on; `strides` in elements, none negative, empty for dense.
-  Tensor(Storage storage, int64_t byte_offset, Shape shape, DType dtype, Dims strides = {})
-      : storage_(std::move(storage)),
-        byte_offset_(byte_offset),
-        shape_(std::move(shape)),
-        strides_(std::move(strides)),
-        dtype_(dtype) {
-    if (!storage_ || dtype == DType::kUndefined)
-      Throw(ErrorCode::kInvalidArgument, "a view ", dtype, ToString(shape_), " needs ",
-            storage_ ? "a dtype" : "a storage");
-    device_ = storage_->device();
-    const int64_t needed = ViewBytes();
-    if (byte_offset < 0 || needed < 0 || byte_offset > storage_->nbytes() - needed)
-      Throw(ErrorCode::kOutOfRange, "a view ", dtype, ToString(shape_), " with strides",
-            ToString(strides_), " at byte ", byte_offset, " does not fit in its storage of ",
-            storage_->nbytes(), " bytes");
-    if (shape_.IsDense(strides_)) strides_ = Dims();
-    if (strides_.empty()) capacity_ = needed;
-  }
+  Tensor(Storage storage, int64_t byte_offset, Shape shape, DType dtype, Dims strides = {});
 
   // A copy of `values` on the CPU, row-major. Error (kInvalidArgument) when the counts differ.
   template <Element T>
@@ -1661,274 +1369,73 @@ class Tensor {
     if (dtype_ != DType::kUndefined) return Resize(std::move(shape), dtype_);
     shape_ = std::move(shape);
   }
-  void Resize(Shape shape, DType dtype) {
-    if (dtype == DType::kUndefined)
-      Throw(ErrorCode::kInvalidArgument, "Resize to ", ToString(shape), " needs a dtype");
-    if (!Fits(shape, dtype)) TakeMemory(NewMemory(shape, dtype));
-    shape_ = std::move(shape);
-    dtype_ = dtype;
-    strides_ = Dims();
-    layout_ = Layout();
-  }
+  void Resize(Shape shape, DType dtype);
   // Memory for `outer` rows of the present inner shape; contents, shape and dtype stay.
-  void ReserveSpace(int64_t outer) {
-    if (rank() == 0 || dtype_ == DType::kUndefined)
-      Fail(ErrorCode::kFailedPrecondition, "ReserveSpace needs a dtype and an outer dimension");
-    CheckStandard("ReserveSpace");
-    if (outer <= shape_[0]) return;
-    Dims dims(shape_);
-    dims[0] = outer;
-    const Shape reserved(std::move(dims));
-    if (is_dense() && Fits(reserved, dtype_)) return;
-    CheckHost();
-    Storage bigger = NewMemory(reserved, dtype_);
-    CopyElementsTo(static_cast<char*>(bigger->data()));
-    TakeMemory(std::move(bigger));
-    strides_ = Dims();
-  }
+  void ReserveSpace(int64_t outer);
   // Drops memory and dtype; the shape becomes [0].
   void Reset() { *this = Tensor(device_); }
 
   // Takes the memory and dtype of `source` and keeps its own shape. Error (kInvalidArgument) unless
   // the element counts agree.
-  void ShareData(const Tensor& source) {
-    source.CheckInitialized();
-    source.CheckStandard("ShareData");
-    if (numel() != source.numel())
-      Fail(ErrorCode::kInvalidArgument, "ShareData needs equal element counts, but the source is ",
-           source.Describe());
-    if (!source.is_dense())
-      Fail(ErrorCode::kInvalidArgument, "ShareData needs a dense source, but it has strides");
-    Tensor shared = source;
-    shared.shape_ = shape_;
-    shared.strides_ = Dims();
-    *this = std::move(shared);
-  }
+  void ShareData(const Tensor& source);
 
   // A dense copy of the source's elements in this tensor's own memory and device, both reachable
   // from the host (device/copy.hpp crosses devices).
-  void CopyFrom(const Tensor& source) {
-    if (&source == this) return;
-    source.CheckInitialized();
-    source.CheckHost();
-    source.CheckStandard("CopyFrom");
-    CheckHost();
-    Tensor target = PreparedFor(source);
-    source.CopyElementsTo(static_cast<char*>(target.raw_mutable_data()));
-    *this = std::move(target);
-  }
+  void CopyFrom(const Tensor& source);
   // What a copy of `source` writes to: this tensor resized, or new memory of its device where the
   // two overlap. This tensor stays as it is.
-  Tensor PreparedFor(const Tensor& source) const {
-    Tensor target = *this;
-    if (Fits(source.shape_, source.dtype_)) {
-      target.Resize(source.shape_, source.dtype_);
-      if (!target.SharesMemoryWith(source)) return target;
-    }
-    target.TakeMemory(NewMemory(source.shape_, source.dtype_));
-    target.Resize(source.shape_, source.dtype_);
-    return target;
-  }
+  Tensor PreparedFor(const Tensor& source) const;
   // A dense tensor with memory of its own.
-  Tensor Contiguous() const {
-    Tensor out(device_);
-    out.CopyFrom(*this);
-    return out;
-  }
+  Tensor Contiguous() const;
 
   // The same memory under another shape of equal element count. One extent may be -1.
-  Tensor View(const Dims& dims) const {
-    CheckInitialized();
-    if (!is_dense() || !layout_.is_standard())
-      Fail(ErrorCode::kInvalidArgument, "View needs a dense tensor; call Contiguous() first");
-    Dims resolved = dims;
-    int64_t known = 1;
-    int unknown = -1;
-    for (int i = 0; i < resolved.size(); ++i) {
-      if (resolved[i] == -1 && unknown < 0) {
-        unknown = i;
-      } else if (__builtin_mul_overflow(known, resolved[i], &known)) {
-        known = -1;
-      }
-    }
-    if (unknown >= 0 && known > 0) resolved[unknown] = numel() / known;
-    const bool open = unknown >= 0 && known == 0;
-    Shape shape = open ? Shape{0} : Shape(std::move(resolved));
-    if (open || shape.numel() != numel())
-      Fail(ErrorCode::kInvalidArgument, "cannot be viewed as shape ", dims);
-    Tensor out = *this;
-    out.shape_ = std::move(shape);
-    out.strides_ = Dims();
-    return out;
-  }
+  Tensor View(const Dims& dims) const;
   // Elements [begin, end) of `axis`, sharing memory. Resizing a slice never reaches beyond it.
-  Tensor Slice(int axis, int64_t begin, int64_t end) const {
-    CheckInitialized();
-    CheckStandard("Slice");
-    axis = shape_.Axis(axis);
-    if (begin < 0 || end < begin || end > shape_[axis])
-      Fail(ErrorCode::kOutOfRange, "slice [", begin, ", ", end, ") is outside axis ", axis);
-    Tensor out = *this;
-    Dims dims(shape_);
-    dims[axis] = end - begin;
-    out.shape_ = Shape(std::move(dims));
-    if (out.numel() > 0) out.byte_offset_ += begin * strides()[axis] * ItemSize(dtype_);
-    out.strides_ = strides();
-    if (out.shape_.IsDense(out.strides_)) out.strides_ = Dims();
-    out.capacity_ = out.strides_.empty() ? out.SpanBytes() : 0;
-    return out;
-  }
+  Tensor Slice(int axis, int64_t begin, int64_t end) const;
   // The same memory with its axes in another order: axis i of the result is axis order[i] of this.
-  Tensor Permute(const Dims& order) const {
-    CheckInitialized();
-    CheckStandard("Permute");
-    if (order.size() != rank())
-      Fail(ErrorCode::kInvalidArgument, "Permute needs ", rank(), " axes, found ", order.size());
-    const Dims old_strides = strides();
-    Dims dims = order, steps = order;
-    for (int i = 0; i < order.size(); ++i) {
-      const int axis = shape_.Axis(static_cast<int>(order[i]));
-      for (int j = 0; j < i; ++j)
-        if (shape_.Axis(static_cast<int>(order[j])) == axis)
-          Fail(ErrorCode::kInvalidArgument, "Permute names axis ", axis, " twice");
-      dims[i] = shape_[axis];
-      steps[i] = old_strides[axis];
-    }
-    Tensor out = *this;
-    out.shape_ = Shape(std::move(dims));
-    out.strides_ = std::move(steps);
-    return out;
-  }
+  Tensor Permute(const Dims& order) const;
 
   // True when the bytes from the first to the last element overlap those of `other`.
-  bool SharesMemoryWith(const Tensor& other) const {
-    if (!storage_ || !other.storage_ || numel() == 0 || other.numel() == 0) return false;
-    if (storage_ != other.storage_ && storage_->IsApartFrom(*other.storage_)) return false;
-    const auto* a = static_cast<const char*>(raw_data());
-    const auto* b = static_cast<const char*>(other.raw_data());
-    if (MemoryDevice(device_) != MemoryDevice(other.device_)) return false;
-    return a < b + other.SpanBytes() && b < a + SpanBytes();
-  }
+  bool SharesMemoryWith(const Tensor& other) const;
 
   // For backends whose layout needs other sizes than the dense one: `storage` of any size under a
   // blocked layout.
-  static Tensor FromLayout(Storage storage, Shape shape, DType dtype, Layout layout) {
-    Tensor out(storage->device());
-    out.capacity_ = storage->nbytes();
-    out.storage_ = std::move(storage);
-    out.shape_ = std::move(shape);
-    out.dtype_ = dtype;
-    out.layout_ = std::move(layout);
-    return out;
-  }
+  static Tensor FromLayout(Storage storage, Shape shape, DType dtype, Layout layout);
   // The same memory on another device that can reach it (cpu and cpu_stream).
-  void SetDevice(Device device) {
-    if (storage_ && MemoryDevice(device) != MemoryDevice(device_))
-      Fail(ErrorCode::kInvalidArgument, "cannot be moved to ", ToString(device),
-           " without a copy; use CopyFrom or device/copy.hpp");
-    device_ = device;
-  }
+  void SetDevice(Device device);
 
   // "float32[2, 3] on cpu", with the layout or strides where they are not the plain ones.
-  OPKIT_COLD std::string Describe() const {
-    std::string out = StrCat(dtype_, ToString(shape_), " on ", ToString(device_));
-    if (!layout_.is_standard()) out += " in " + ToString(layout_);
-    if (!is_dense()) out += " with strides" + ToString(strides_);
-    if (!initialized()) out += " (uninitialized)";
-    return out;
-  }
+  OPKIT_COLD std::string Describe() const;
   friend std::string ToString(const Tensor& tensor) { return tensor.Describe(); }
 
   // Bytes of `shape` elements of `dtype`. Error (kOutOfRange) past int64.
-  static int64_t CheckedBytes(const Shape& shape, DType dtype) {
-    int64_t nbytes = 0;
-    if (__builtin_mul_overflow(shape.numel(), ItemSize(dtype), &nbytes))
-      Throw(ErrorCode::kOutOfRange, "a tensor ", dtype, ToString(shape),
-            " has more bytes than a 64-bit count can hold");
-    return nbytes;
-  }
+  static int64_t CheckedBytes(const Shape& shape, DType dtype);
 
  private:
   [[noreturn]] OPKIT_COLD void Fail(ErrorCode code, const Text& a, const Text& b = {},
                                     const Text& c = {}, const Text& d = {}, const Text& e = {},
-                                    const Text& f = {}) const {
-    throw Error(code, StrCat("tensor ", Describe(), ": ", a, b, c, d, e, f), this);
-  }
+                                    const Text& f = {}) const;
   void CheckInitialized() const {
     if (!initialized()) [[unlikely]]
       Fail(ErrorCode::kUninitialized, "is read before anything was written to it");
   }
-  void CheckReadable(DType wanted) const {
-    if (dtype_ == wanted && (storage_ || numel() == 0)) [[likely]]
-      return;
-    CheckInitialized();
-    Fail(ErrorCode::kTypeMismatch, "accessed as ", wanted, " but holds ", dtype_,
-         "; to write another dtype call Resize(shape, dtype) first");
-  }
+  void CheckReadable(DType wanted) const;
   void CheckStandard(const char* what) const {
     if (!layout_.is_standard()) [[unlikely]]
       Fail(ErrorCode::kUnsupported, what, " needs the standard layout; convert first");
   }
-  bool Fits(const Shape& shape, DType dtype) const {
-    int64_t nbytes = 0;
-    return !__builtin_mul_overflow(shape.numel(), ItemSize(dtype), &nbytes) &&
-           nbytes <= capacity_ && (storage_ || nbytes == 0) &&
-           (byte_offset_ & (ItemSize(dtype) - 1)) == 0;  // else its elements would lie askew
-  }
-  Storage NewMemory(const Shape& shape, DType dtype) const {
-    try {
-      return AllocateStorage(MemoryDevice(device_), CheckedBytes(shape, dtype));
-    } catch (const Error& error) {
-      Fail(error.code(), "cannot become ", dtype, ToString(shape), ": ", error.message());
-    }
-  }
-  void TakeMemory(Storage storage) {
-    capacity_ = storage->nbytes();
-    storage_ = std::move(storage);
-    byte_offset_ = 0;
-  }
+  bool Fits(const Shape& shape, DType dtype) const;
+  Storage NewMemory(const Shape& shape, DType dtype) const;
+  void TakeMemory(Storage storage);
   void CheckHost() const {
     if (!IsHostAccessible(device_.type))
       Fail(ErrorCode::kUnsupported, "is not reachable from the host; use device/copy.hpp");
   }
   // Bytes from the first element to the end of the last.
-  int64_t SpanBytes() const {
-    if (!layout_.is_standard()) return capacity_;
-    if (numel() == 0) return 0;
-    if (strides_.empty()) return CheckedBytes(shape_, dtype_);
-    int64_t last = 0;
-    for (int i = 0; i < rank(); ++i) last += (shape_[i] - 1) * strides_[i];
-    return (last + 1) * ItemSize(dtype_);
-  }
+  int64_t SpanBytes() const;
   // As SpanBytes, for strides that nobody has checked yet: -1 when they cannot be right.
-  int64_t ViewBytes() const {
-    if (strides_.empty()) return CheckedBytes(shape_, dtype_);
-    if (strides_.size() != rank()) return -1;
-    if (numel() == 0) return 0;
-    int64_t end = 1, step = 0;
-    for (int i = 0; i < rank(); ++i)
-      if (strides_[i] < 0 || __builtin_mul_overflow(shape_[i] - 1, strides_[i], &step) ||
-          __builtin_add_overflow(end, step, &end))
-        return -1;
-    return __builtin_mul_overflow(end, ItemSize(dtype_), &end) ? -1 : end;
-  }
-  void CopyElementsTo(char* out) const {
-    const auto item = static_cast<size_t>(ItemSize(dtype_));
-    const char* base = static_cast<const char*>(raw_data());
-    if (numel() == 0) return;
-    if (is_dense()) {
-      std::memcpy(out, base, static_cast<size_t>(nbytes()));
-      return;
-    }
-    Dims index(shape_);
-    for (int i = 0; i < rank(); ++i) index[i] = 0;
-    for (int64_t n = numel(); n > 0; --n, out += item) {
-      int64_t offset = 0;
-      for (int i = 0; i < rank(); ++i) offset += index[i] * strides_[i];
-      std::memcpy(out, base + offset * static_cast<int64_t>(item), item);
-      for (int i = rank() - 1; i >= 0 && ++index[i] == shape_[i]; --i) index[i] = 0;
-    }
-  }
+  int64_t ViewBytes() const;
+  void CopyElementsTo(char* out) const;
 
   Storage storage_;
   int64_t byte_offset_ = 0;
@@ -1966,11 +1473,7 @@ enum class AttributeType : uint8_t {
   kTensors,
 };
 
-inline const char* ToString(AttributeType type) {
-  constexpr const char* kNames[] = {"int",  "float",  "bool",  "string",  "tensor",
-                                    "ints", "floats", "bools", "strings", "tensors"};
-  return kNames[static_cast<int>(type)];
-}
+const char* ToString(AttributeType type);
 
 namespace detail {
 
@@ -2111,36 +1614,9 @@ class Attribute {
     }
     return static_cast<T>(stored);
   }
-  [[noreturn]] OPKIT_COLD void WrongType(AttributeType wanted) const {
-    const bool write_float = type_ == AttributeType::kInt && wanted == AttributeType::kFloat;
-    Throw(ErrorCode::kTypeMismatch, "is ", type_, " (", Print(), "), but is read as ", wanted,
-          write_float ? "; write " + Print() + ".0" : std::string());
-  }
-  OPKIT_COLD std::string Print() const {
-    std::string out;
-    auto separate = [&] {
-      if (!out.empty()) out += ", ";
-    };
-    for (int64_t value : values_->ints) {
-      separate();
-      if (type_ == AttributeType::kBool || type_ == AttributeType::kBools)
-        out += value ? "true" : "false";
-      else
-        out += std::to_string(value);
-    }
-    for (double value : values_->floats) separate(), out += StrCat(value);
-    for (const std::string& value : values_->strings) separate(), out += "\"" + value + "\"";
-    for (const Tensor& value : values_->tensors) separate(), out += value.Describe();
-    return is_list() ? "[" + out + "]" : out;
-  }
-  OPKIT_COLD static bool SameTensor(const Tensor& a, const Tensor& b) {
-    if (a.dtype() != b.dtype() || a.shape() != b.shape() || a.device() != b.device()) return false;
-    if (a.raw_data() == b.raw_data() && a.strides() == b.strides()) return true;
-    if (!IsHostAccessible(a.device().type) || !a.initialized() || !b.initialized()) return false;
-    const Tensor x = a.is_dense() ? a : a.Contiguous(), y = b.is_dense() ? b : b.Contiguous();
-    return x.nbytes() == 0 ||
-           std::memcmp(x.raw_data(), y.raw_data(), static_cast<size_t>(x.nbytes())) == 0;
-  }
+  [[noreturn]] OPKIT_COLD void WrongType(AttributeType wanted) const;
+  OPKIT_COLD std::string Print() const;
+  OPKIT_COLD static bool SameTensor(const Tensor& a, const Tensor& b);
 
   struct Values : detail::RefCounted {
     std::vector<int64_t> ints;
@@ -2165,39 +1641,13 @@ class Arguments {
  public:
   Arguments() = default;
   // Error (kInvalidArgument) for a name that is there twice.
-  Arguments(std::initializer_list<NamedAttribute> list) {
-    for (const NamedAttribute& item : list) {
-      if (Has(item.name))
-        Throw(ErrorCode::kInvalidArgument, "argument '", item.name, "' is given twice, as ",
-              ToString(*Find(item.name)), " and as ", ToString(item.value));
-      items_.push_back(item);
-    }
-  }
+  Arguments(std::initializer_list<NamedAttribute> list);
 
   // Adds, or replaces the attribute of that name.
-  void Set(std::string name, Attribute value) {
-    for (NamedAttribute& item : items_)
-      if (item.name == name) {
-        item.value = std::move(value);
-        return;
-      }
-    items_.push_back({std::move(name), std::move(value)});
-  }
-  bool Remove(std::string_view name) {
-    for (size_t i = 0; i < items_.size(); ++i)
-      if (items_[i].name == name) {
-        for (; i + 1 < items_.size(); ++i) std::swap(items_[i], items_[i + 1]);
-        items_.pop_back();
-        return true;
-      }
-    return false;
-  }
+  void Set(std::string name, Attribute value);
+  bool Remove(std::string_view name);
   // Null when there is none.
-  const Attribute* Find(std::string_view name) const {
-    for (const NamedAttribute& item : items_)
-      if (item.name == name) return &item.value;
-    return nullptr;
-  }
+  const Attribute* Find(std::string_view name) const;
   bool Has(std::string_view name) const { return Find(name) != nullptr; }
 
   // The attribute as T, or `fallback` when there is none. A stored value of another type is an
@@ -2219,11 +1669,7 @@ class Arguments {
   bool empty() const { return items_.empty(); }
   auto begin() const { return items_.begin(); }
   auto end() const { return items_.end(); }
-  std::vector<std::string> Names() const {
-    std::vector<std::string> names;
-    for (const NamedAttribute& item : items_) names.push_back(item.name);
-    return names;
-  }
+  std::vector<std::string> Names() const;
   friend bool operator==(const Arguments&, const Arguments&) = default;
 
  private:
@@ -2450,21 +1896,13 @@ class Dim {
   Dim(int64_t value) : value_(value) {
     if (value < 0) Throw(ErrorCode::kInvalidArgument, "extent ", value, " is negative");
   }
-  static Dim Symbol(std::string name) {
-    Dim dim;
-    dim.symbol_ = std::move(name);
-    return dim;
-  }
+  static Dim Symbol(std::string name);
 
   bool is_known() const { return value_ >= 0; }
   bool is_symbol() const { return !symbol_.empty(); }
   bool is_unknown() const { return !is_known() && !is_symbol(); }
   // Error (kFailedPrecondition) unless known.
-  int64_t value() const {
-    if (!is_known())
-      Throw(ErrorCode::kFailedPrecondition, "extent ", ToString(*this), " is not known yet");
-    return value_;
-  }
+  int64_t value() const;
   const std::string& symbol() const { return symbol_; }
 
   friend bool operator==(const Dim&, const Dim&) = default;
@@ -2519,12 +1957,7 @@ class SymbolicShape {
   const Dim& operator[](int axis) const { return dims_[Axis(axis)]; }
   Dim& operator[](int axis) { return dims_[Axis(axis)]; }
   // Error (kFailedPrecondition) unless every extent is known.
-  Shape ToShape() const {
-    std::vector<int64_t> values;
-    if (!has_rank_) static_cast<void>(rank());
-    for (const Dim& dim : dims_) values.push_back(dim.value());
-    return Shape(values);
-  }
+  Shape ToShape() const;
 
   // What is known of a shape described by both; nothing if they contradict each other.
   template <class AnyShape = SymbolicShape>
@@ -2548,13 +1981,7 @@ class SymbolicShape {
   }
 
  private:
-  size_t Axis(int axis) const {
-    const int found = axis < 0 ? axis + rank() : axis;
-    if (found < 0 || found >= rank())
-      Throw(ErrorCode::kOutOfRange, "axis ", axis, " is outside shape ", ToString(*this),
-            " of rank ", rank());
-    return static_cast<size_t>(found);
-  }
+  size_t Axis(int axis) const;
   std::vector<Dim> dims_;
   bool has_rank_ = false;
 };
@@ -2846,91 +2273,22 @@ class EventState : public RefCounted {
   const std::exception_ptr& exception() const { return exception_; }
 
   // INITIALIZED to SCHEDULED. False if terminal already (failed or cancelled before it was issued).
-  bool Schedule() {
-    detail::MutexLock lock(mutex_);
-    const EventStatus now = status_.load(std::memory_order_relaxed);  // the mutex orders it
-    if (IsTerminal(now)) return false;
-    if (now == EventStatus::kScheduled)
-      Throw(ErrorCode::kFailedPrecondition,
-            "the event is recorded while it is still SCHEDULED; "
-            "Finish or Reset it first");
-    status_.store(EventStatus::kScheduled, std::memory_order_release);
-    return true;
-  }
+  bool Schedule();
   // Terminal, once: false when it was terminal already. Wakes waiters, then runs the callbacks
   // outside the lock.
-  bool Complete(std::exception_ptr exception) {
-    if (exception) exception = Shared(std::move(exception));
-    std::vector<UniqueFunction<void()>> callbacks;
-    {
-      detail::MutexLock lock(mutex_);
-      if (IsTerminal(status_.load(std::memory_order_relaxed))) return false;
-      exception_ = std::move(exception);
-      status_.store(exception_ ? EventStatus::kFailed : EventStatus::kSuccess,
-                    std::memory_order_release);
-      callbacks.swap(callbacks_);
-      for (Waiter* waiter = waiters_; waiter;) {
-        Waiter* next = waiter->next;  // gone once it is set
-        detail::Parker::Wake(waiter->parker.Set());
-        waiter = next;
-      }
-      waiters_ = nullptr;
-    }
-    if (callbacks.empty()) return true;
-    const IntrusivePtr<EventState> self(this);  // a callback may Reset the last handle
-    for (auto& callback : callbacks) callback();
-    callbacks.clear();
-    detail::MutexLock lock(mutex_);
-    callbacks_.swap(callbacks);  // its room is for the next use of this state
-    return true;
-  }
+  bool Complete(std::exception_ptr exception);
   // INITIALIZED again, for a state that nobody else holds, with the room that its lists have. False
   // where the device still needs it as it is.
-  virtual bool Reuse() {
-    // Relaxed: whoever gets a handle from now on gets it by means that order this.
-    status_.store(EventStatus::kInitialized, std::memory_order_relaxed);
-    exception_ = nullptr;
-    context_ = {};
-    private_ = false;
-    callbacks_.clear();
-    retained.clear();
-    return true;
-  }
+  virtual bool Reuse();
   // Runs at once when terminal.
   void AddCallback(UniqueFunction<void()> callback) {
     RequestNotification();
     AddQuietCallback(std::move(callback));
   }
   // As AddCallback, without asking the device to tell: for what may wait until somebody asks.
-  void AddQuietCallback(UniqueFunction<void()> callback) {
-    {
-      detail::MutexLock lock(mutex_);
-      if (!IsTerminal(status_.load(std::memory_order_relaxed))) {
-        callbacks_.push_back(std::move(callback));
-        return;
-      }
-    }
-    callback();
-  }
+  void AddQuietCallback(UniqueFunction<void()> callback);
   // Blocks until terminal; false when `timeout` ran out first.
-  bool Wait(Timeout timeout) {
-    if (IsTerminal(status())) return true;
-    RequestNotification();
-    Waiter self;
-    {
-      detail::MutexLock lock(mutex_);
-      if (IsTerminal(status_.load(std::memory_order_relaxed))) return true;
-      self.next = std::exchange(waiters_, &self);
-    }
-    if (self.parker.Wait(timeout.DeadlineNs())) return true;
-    detail::MutexLock lock(mutex_);
-    for (Waiter** link = &waiters_; *link; link = &(*link)->next)
-      if (*link == &self) {
-        *link = self.next;
-        return false;
-      }
-    return true;  // completed at the last moment
-  }
+  bool Wait(Timeout timeout);
 
   // A device that completes silently is asked here to call Complete when it is done.
   virtual void RequestNotification() {}
@@ -2948,26 +2306,7 @@ class EventState : public RefCounted {
 
  private:
   // With the context of this event's work, and marked so that nobody changes what others read.
-  std::exception_ptr Shared(std::exception_ptr exception) const {
-    try {
-      std::rethrow_exception(exception);
-    } catch (Error& error) {
-      // Of one that others may read already a copy is changed; a class derived from Error would be
-      // cut by that and stays as it is.
-      const bool others = error.is_shared();
-      if (!private_) error.SetShared();
-      if (!context_ || (others && typeid(error) != typeid(Error))) return exception;
-      const std::string described = context_->Describe();
-      for (const std::string& line : error.context())
-        if (line == described) return exception;  // the operator itself failed while issuing
-      if (typeid(error) != typeid(Error)) return error.AddContext(described), exception;
-      Error copy = error;
-      copy.AddContext(described).SetShared();
-      return std::make_exception_ptr(std::move(copy));
-    } catch (...) {
-      return exception;
-    }
-  }
+  std::exception_ptr Shared(std::exception_ptr exception) const;
 
   struct Waiter {  // on the stack of a thread in Wait
     detail::Parker parker;
@@ -2985,11 +2324,7 @@ class EventState : public RefCounted {
 
 // How a device type makes its event states; the plain EventState where none was set.
 using EventStateFactory = IntrusivePtr<EventState> (*)(Device);
-inline std::atomic<EventStateFactory>& EventFactory(DeviceType type) {
-  static std::atomic<EventStateFactory> factories[detail::AllocatorTable::kSlots];
-  const int slot = static_cast<int>(type);
-  return factories[slot >= 0 && slot < detail::AllocatorTable::kSlots ? slot : 0];
-}
+std::atomic<EventStateFactory>& EventFactory(DeviceType type);
 
 namespace detail {
 using ::opkit::EventFactory;
@@ -3028,37 +2363,18 @@ class Event {
   // Completes the event: SUCCESS, or FAILED with the message or exception. The first failure is
   // kept, later ones are ignored. Error (kFailedPrecondition) after SUCCESS.
   void SetFinished() { CompleteOnce(nullptr); }
-  void SetFinished(const char* error_message) {
-    CompleteOnce(error_message
-                     ? std::make_exception_ptr(Error(ErrorCode::kOperatorFailed, error_message))
-                     : nullptr);
-  }
+  void SetFinished(const char* error_message);
   void SetFinishedWithException(std::exception_ptr exception) {
     CompleteOnce(std::move(exception));
   }
   // FAILED with kCancelled unless already terminal: whoever waits fails at once, while the device
   // still runs what it has begun and keeps the memory until it has drained. False if too late.
-  bool Cancel() {
-    const auto state = state_;  // as in CompleteOnce
-    const bool cancelled =
-        state->Complete(std::make_exception_ptr(Error(ErrorCode::kCancelled, "cancelled")));
-    state->RequestNotification();  // so that the memory is let go when the device has drained
-    return cancelled;
-  }
+  bool Cancel();
 
   // Blocks the host until terminal and rethrows what failed. Errors: kDeadlineExceeded when
   // `timeout` ran out (the event goes on); kFailedPrecondition for an event that was never
   // recorded, unless a timeout is given to wait for that.
-  void Finish(Timeout timeout = {}) const {
-    if (timeout.is_forever() && state_->status() == EventStatus::kInitialized)
-      Throw(ErrorCode::kFailedPrecondition,
-            "waiting for an event that was never recorded: run the "
-            "operator first, or wait with a timeout");
-    if (!state_->Wait(timeout))
-      Throw(ErrorCode::kDeadlineExceeded, "the event on ", ToString(device_), " is still ",
-            ToString(state_->status()), " after ", timeout.ns() / 1000, " us");
-    RethrowIfFailed();
-  }
+  void Finish(Timeout timeout = {}) const;
   void RethrowIfFailed() const {
     if (Query() == EventStatus::kFailed) std::rethrow_exception(state_->exception());
   }
@@ -3070,49 +2386,21 @@ class Event {
 
   // INITIALIZED again. Work still in flight keeps the old completion to itself. Two completions are
   // used in turn: from the second Reset on nothing is allocated unless others hold both.
-  void Reset() {
-    const bool spare = spare_.use_count() == 1 && spare_->Reuse();
-    if (!spare && spare_ && state_.use_count() == 1 && state_->Reuse()) return;
-    auto next = spare ? std::move(spare_) : NewState();
-    spare_ = std::exchange(state_, std::move(next));
-    // What it holds (callbacks, an exception, memory) goes now, or with its last handle.
-    if (spare_.use_count() == 1 ? !spare_->Reuse() : spare_->status() != EventStatus::kSuccess)
-      spare_ = {};
-  }
+  void Reset();
 
   // Null unless FAILED.
   std::exception_ptr exception() const {
     return Query() == EventStatus::kFailed ? state_->exception() : nullptr;
   }
   // Empty unless FAILED.
-  std::string ErrorMessage() const {
-    if (Query() != EventStatus::kFailed) return {};
-    try {
-      std::rethrow_exception(state_->exception());
-    } catch (const std::exception& error) {
-      return error.what();
-    } catch (...) {
-      return "an exception that is not derived from std::exception";
-    }
-  }
+  std::string ErrorMessage() const;
 
   // For contexts.
   const IntrusivePtr<EventState>& state() const { return state_; }
 
  private:
-  void CompleteOnce(std::exception_ptr exception) {
-    // Whoever waits may end this handle as soon as it is terminal, while Complete still runs.
-    const auto state = state_;
-    if (!state->Complete(std::move(exception)) && state->status() == EventStatus::kSuccess)
-      Throw(ErrorCode::kFailedPrecondition,
-            "SetFinished on an event that is SUCCESS already; "
-            "Reset it first");
-  }
-  IntrusivePtr<EventState> NewState() const {
-    // Acquire: pairs with the backend's store, so that what it set up before is seen.
-    const auto factory = EventFactory(device_.type).load(std::memory_order_acquire);
-    return factory ? factory(device_) : MakeIntrusive<EventState>();
-  }
+  void CompleteOnce(std::exception_ptr exception);
+  IntrusivePtr<EventState> NewState() const;
 
   Device device_;
   IntrusivePtr<EventState> state_;
@@ -3318,77 +2606,28 @@ inline void CopyHost(void* target, Device, const void* source, Device, int64_t n
 }
 
 // Memory that the host reaches on both sides needs no registered function.
-inline CopyFunction FindCopy(const Tensor& source, const Tensor& target) {
-  const DeviceType from = MemoryDevice(source.device()).type;
-  const DeviceType to = MemoryDevice(target.device()).type;
-  detail::MutexLock lock(Copies().mutex);
-  for (const auto* route = Copies().routes; route; route = route->next)
-    if (route->from == from && route->to == to && route->copy) return route->copy;
-  if (IsHostAccessible(from) && IsHostAccessible(to)) return &CopyHost;
-  std::vector<std::string> known;
-  for (const auto* route = Copies().routes; route; route = route->next)
-    if (route->copy) known.push_back(StrCat(route->from, " to ", route->to));
-  throw Error(
-      ErrorCode::kUnsupported,
-      StrCat("cannot copy tensor ", source, " to ", ToString(target.device()), ": no copy from ",
-             ToString(from), " to ", ToString(to), " is registered, only ", known,
-             "; include its backend's header, or call RegisterCopy"),
-      &source);
-}
+CopyFunction FindCopy(const Tensor& source, const Tensor& target);
 
 // A copy that is ready to run, whole in itself: it keeps both memories.
 struct PreparedCopy {
   CopyFunction copy;
   Tensor source, target;
 
-  PreparedCopy(const Tensor& from, const Tensor& to) : source(from) {
-    if (!from.initialized())
-      throw Error(ErrorCode::kUninitialized,
-                  StrCat("tensor ", from, " is copied before anything was written to it"), &from);
-    copy = FindCopy(from, to);
-    if (!from.layout().is_standard() || (!from.is_dense() && !IsHostAccessible(from.device().type)))
-      throw Error(
-          ErrorCode::kUnsupported,
-          StrCat("cannot copy tensor ", from, " to ", ToString(to.device()),
-                 ": only dense tensors of the standard layout leave a device; convert it there "
-                 "first"),
-          &from);
-    target = to.PreparedFor(from);
-  }
+  PreparedCopy(const Tensor& from, const Tensor& to);
   // Strides are gathered here and not before: the stream may still be writing the source.
-  void Run(void* stream = nullptr) const {
-    const Tensor dense = source.is_dense() ? source : source.Contiguous();
-    if (dense.nbytes() == 0) return;
-    copy(target.raw_mutable_data(), MemoryDevice(target.device()), dense.raw_data(),
-         MemoryDevice(source.device()), dense.nbytes(), stream);
-  }
+  void Run(void* stream = nullptr) const;
 };
 
 }  // namespace detail
 
 // Registers the copy from one device type's memory to another's and returns the one before (null if
 // none); null removes it. Thread-safe.
-inline CopyFunction RegisterCopy(DeviceType from, DeviceType to, CopyFunction copy) {
-  from = MemoryDevice({from, 0}).type;
-  to = MemoryDevice({to, 0}).type;
-  detail::MutexLock lock(detail::Copies().mutex);
-  detail::CopyTable::Route** link = &detail::Copies().routes;
-  for (; *link; link = &(*link)->next)
-    if ((*link)->from == from && (*link)->to == to) return std::exchange((*link)->copy, copy);
-  *link = new detail::CopyTable::Route{from, to, copy, nullptr};
-  return nullptr;
-}
+CopyFunction RegisterCopy(DeviceType from, DeviceType to, CopyFunction copy);
 
 // A dense copy of `source` in the target's own device, done when it returns; the target is resized
 // and reuses its memory, or takes new where the two overlap. Errors: kUninitialized, kUnsupported
 // where no copy leads from one device to the other, kOutOfMemory; the target is then as it was.
-inline void Copy(const Tensor& source, Tensor* target) {
-  if (&source == target) return;
-  detail::PreparedCopy prepared(source, *target);
-  InvocationScope invocation(InvocationKind::kCopy);
-  prepared.Run();
-  *target = std::move(prepared.target);
-}
+void Copy(const Tensor& source, Tensor* target);
 
 // As Copy, after the work issued on the context's stream and before what is issued next; the target
 // has its shape at once. On streams of the toolkit's own the copy holds both memories; on a native
@@ -3435,14 +2674,7 @@ class CPUStream {
   CPUStream& operator=(const CPUStream&) = delete;
 
   // The process's stream `id` of `device`, started at first use.
-  static CPUStream& Get(Device device, int id) {
-    if (id < 0) Throw(ErrorCode::kInvalidArgument, "stream id ", id, " is negative");
-    detail::MutexLock lock(All().mutex);
-    if (CPUStream* stream = All().Find(device, id)) return *stream;
-    auto* stream = new CPUStream(device, id);
-    stream->next_ = std::exchange(All().streams, stream);
-    return *stream;
-  }
+  static CPUStream& Get(Device device, int id);
   // Null while nobody has used it.
   static CPUStream* Find(Device device, int id) {
     detail::MutexLock lock(All().mutex);
@@ -3455,25 +2687,11 @@ class CPUStream {
   // Runs `work` after everything issued before, under the invocation current now.
   void Launch(UniqueFunction<void()> work) { Push({std::move(work), {}, {}, CurrentInvocation()}); }
   // The event is SCHEDULED now and completes when the work issued so far is done.
-  void Record(Event& event) {
-    // One that was cancelled before it was recorded still keeps its memory until the stream is
-    // here.
-    if (event.SetScheduled() || event.Query() == EventStatus::kFailed)
-      Push({{}, event.state(), {}, {}});
-  }
+  void Record(Event& event);
   // Work issued from now on runs after the event, and fails with it. Nothing blocks for an event of
   // this stream, which is in order anyway: only its failure is passed on. Error
   // (kFailedPrecondition) for an event that was never recorded.
-  void WaitEvent(const Event& event) {
-    const EventStatus status = event.Query();
-    if (status == EventStatus::kSuccess) return;
-    if (status == EventStatus::kInitialized)
-      Throw(ErrorCode::kFailedPrecondition,
-            "a stream cannot wait for an event that was never "
-            "recorded: run the operator first");
-    event.state()->RequestNotification();
-    Push({{}, {}, event.state(), {}});
-  }
+  void WaitEvent(const Event& event);
   // True when nothing is queued or running.
   bool IsFree() const {
     detail::MutexLock lock(mutex_);
@@ -3484,11 +2702,7 @@ class CPUStream {
 
  private:
   struct Registry {
-    CPUStream* Find(Device device, int id) const {
-      for (CPUStream* stream = streams; stream; stream = stream->next_)
-        if (stream->device_ == device && stream->id_ == id) return stream;
-      return nullptr;
-    }
+    CPUStream* Find(Device device, int id) const;
     detail::Mutex mutex;
     CPUStream* streams = nullptr;
   };
@@ -3499,17 +2713,7 @@ class CPUStream {
 
   static constexpr size_t kUsualBatch = 16;
 
-  CPUStream(Device device, int id) : device_(device), id_(id) {
-    queue_.reserve(kUsualBatch);
-    const auto serve = [](void* self) -> void* {
-      static_cast<CPUStream*>(self)->Serve();
-      return nullptr;
-    };
-    pthread_t thread;
-    if (pthread_create(&thread, nullptr, serve, this) != 0)
-      Throw(ErrorCode::kOutOfMemory, "cannot start the thread of stream ", id);
-    pthread_detach(thread);
-  }
+  CPUStream(Device device, int id);
 
   // One of: work; an event to complete; an event to wait for.
   struct Item {
@@ -3519,65 +2723,11 @@ class CPUStream {
     Invocation invocation;
   };
 
-  void Push(Item item) {
-    detail::Parker::Address sleeper = nullptr;
-    {
-      detail::MutexLock lock(mutex_);
-      queue_.push_back(std::move(item));
-      if (parked_) sleeper = std::exchange(parked_, nullptr)->Set();
-    }
-    if (sleeper) detail::Parker::Wake(sleeper);
-  }
+  void Push(Item item);
   // Takes all that is queued at once, and leaves the room of `items` for what comes.
-  void Next(std::vector<Item>& items) {
-    for (;;) {
-      detail::Parker parker;
-      {
-        detail::MutexLock lock(mutex_);
-        busy_ = !queue_.empty();
-        if (busy_) return items.swap(queue_);
-        parked_ = &parker;
-      }
-      parker.Wait();
-    }
-  }
-  void Serve() {
-    std::exception_ptr failure;
-    std::vector<Item> items;
-    items.reserve(kUsualBatch);
-    for (;;) {
-      Next(items);
-      for (Item& item : items) {
-        Execute(item, failure);
-        item = {};  // what the closure held is gone before what comes next
-      }
-      items.clear();
-    }
-  }
-  void Execute(Item& item, std::exception_ptr& failure) {
-    if (item.record) {
-      // Still wanted when cancelled: only now is the memory no longer in use. Freed before the
-      // event completes, so that who has waited finds it freed.
-      item.record->retained.clear();
-      item.record->Complete(std::exchange(failure, nullptr));
-    } else if (failure) {
-      return;
-    } else if (item.wait) {
-      if (!IsTerminal(item.wait->status())) {
-        // Relaxed: a statistic.
-        blocking_waits_.fetch_add(1, std::memory_order_relaxed);
-        item.wait->Wait({});
-      }
-      if (item.wait->status() == EventStatus::kFailed) failure = item.wait->exception();
-    } else {
-      auto scope = InvocationScope::Adopt(item.invocation);
-      try {
-        item.work();
-      } catch (...) {
-        failure = std::current_exception();
-      }
-    }
-  }
+  void Next(std::vector<Item>& items);
+  void Serve();
+  void Execute(Item& item, std::exception_ptr& failure);
 
   const Device device_;
   const int id_;
@@ -3610,16 +2760,7 @@ class CPUStreamContext {
   }
   void Record(Event& event) { stream().Record(event); }
   void WaitEvent(const Event& event) { stream().WaitEvent(event); }
-  void FinishDeviceComputation() {
-    if (drained_) {
-      drained_->Reset();
-    } else {
-      drained_.emplace(device_);
-    }
-    drained_->state()->SetPrivate();
-    stream().Record(*drained_);
-    drained_->Finish();
-  }
+  void FinishDeviceComputation();
   static bool IsStreamFree(Device device, int stream_id) {
     const CPUStream* stream = CPUStream::Find(device, stream_id);
     return !stream || stream->IsFree();
@@ -8828,33 +7969,10 @@ class SortedRows {
  public:
   NamedRow* At(size_t i) const { return static_cast<NamedRow*>(rows[i].get()); }
   // Place of `name`, or where it would be.
-  size_t LowerBound(std::string_view name) const {
-    size_t low = 0, high = rows.size();
-    while (low < high) {
-      const size_t middle = low + (high - low) / 2;
-      if (At(middle)->name.compare(name) < 0) {
-        low = middle + 1;
-      } else {
-        high = middle;
-      }
-    }
-    return low;
-  }
-  NamedRow* Find(std::string_view name) const {
-    const size_t at = LowerBound(name);
-    return at < rows.size() && At(at)->name == name ? At(at) : nullptr;
-  }
-  void Add(NamedRow* row) {
-    const size_t at = LowerBound(row->name);
-    rows.push_back(IntrusivePtr<RefCounted>(row));
-    for (size_t i = rows.size() - 1; i > at; --i) std::swap(rows[i], rows[i - 1]);
-  }
-  bool Erase(std::string_view name) {
-    if (!Find(name)) return false;
-    for (size_t i = LowerBound(name) + 1; i < rows.size(); ++i) std::swap(rows[i], rows[i - 1]);
-    rows.pop_back();
-    return true;
-  }
+  size_t LowerBound(std::string_view name) const;
+  NamedRow* Find(std::string_view name) const;
+  void Add(NamedRow* row);
+  bool Erase(std::string_view name);
 
   RefCountedList rows;
 };
@@ -17891,36 +17009,17 @@ namespace opkit::inline OPKIT_ABI {
 class NameIndex {
  public:
   // -1 when the name was never added.
-  int Find(std::string_view name) const {
-    if (slots_.empty()) return -1;
-    return slots_[Slot(name)];
-  }
+  int Find(std::string_view name) const;
   // The number of the name, a new one when it has none.
-  int Add(std::string_view name) {
-    if (names_.size() * 2 >= slots_.size()) Grow();
-    int& number = slots_[Slot(name)];
-    if (number < 0) {
-      number = size();
-      names_.emplace_back(name);
-    }
-    return number;
-  }
+  int Add(std::string_view name);
   int size() const { return static_cast<int>(names_.size()); }
   const std::string& operator[](int number) const { return names_[static_cast<size_t>(number)]; }
   const std::vector<std::string>& names() const { return names_; }
 
  private:
   // Where the name is, or the empty slot where it would go.
-  size_t Slot(std::string_view name) const {
-    const size_t mask = slots_.size() - 1;
-    size_t at = std::hash<std::string_view>()(name) & mask;
-    while (slots_[at] >= 0 && names_[static_cast<size_t>(slots_[at])] != name) at = (at + 1) & mask;
-    return at;
-  }
-  void Grow() {
-    slots_.assign(slots_.empty() ? 16 : slots_.size() * 2, -1);
-    for (int i = 0; i < size(); ++i) slots_[Slot(names_[static_cast<size_t>(i)])] = i;
-  }
+  size_t Slot(std::string_view name) const;
+  void Grow();
 
   std::vector<std::string> names_;
   std::vector<int> slots_;  // numbers, -1 where empty; a power of two of them
@@ -27448,5 +26547,1360 @@ OPKIT_IMAGE_LOCAL inline void AddRegisteredOperators(std::vector<const opkit_op*
 #endif
 
 #endif  // OPKIT_OPKIT_HPP_
+
+#ifdef OPKIT_DEFINITIONS
+
+// ---- opkit/base/impl/strings.ipp
+// The definitions of opkit/base/strings.hpp.
+#ifndef OPKIT_BASE_IMPL_STRINGS_IPP_
+#define OPKIT_BASE_IMPL_STRINGS_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE void Text::AppendTo(std::string& out) const {
+  switch (kind_) {
+    case Kind::kLiteral:
+      out += value_.object ? static_cast<const char*>(value_.object) : "(null)";
+      break;
+    case Kind::kChars:
+      out.append(static_cast<const char*>(value_.object), size_);
+      break;
+    case Kind::kCharacter:
+      out += static_cast<char>(value_.integer);
+      break;
+    case Kind::kInt:
+      out += std::to_string(value_.integer);
+      break;
+    case Kind::kUInt:
+      out += std::to_string(static_cast<uint64_t>(value_.integer));
+      break;
+    case Kind::kFloat: {
+      char buffer[32];  // whatever the program's locale says
+      out.append(buffer, std::to_chars(buffer, buffer + sizeof buffer, value_.number,
+                                       std::chars_format::general, 9)
+                             .ptr);
+      break;
+    }
+    case Kind::kObject:
+      append_(out, value_.object);
+      break;
+  }
+}
+
+namespace detail {
+
+OPKIT_INLINE std::string Join(std::initializer_list<const Text*> parts) {
+  std::string out;
+  for (const Text* part : parts) part->AppendTo(out);
+  return out;
+}
+
+}  // namespace detail
+
+OPKIT_INLINE std::string StrCat(const Text& a, const Text& b, const Text& c, const Text& d) {
+  return detail::Join({&a, &b, &c, &d});
+}
+
+OPKIT_INLINE std::string StrCat(const Text& a, const Text& b, const Text& c, const Text& d,
+                                const Text& e, const Text& f, const Text& g, const Text& h) {
+  return detail::Join({&a, &b, &c, &d, &e, &f, &g, &h});
+}
+
+OPKIT_INLINE std::string StrCat(const Text& a, const Text& b, const Text& c, const Text& d,
+                                const Text& e, const Text& f, const Text& g, const Text& h,
+                                const Text& i, const Text& j, const Text& k, const Text& l,
+                                const Text& m, const Text& n, const Text& o, const Text& p) {
+  return detail::Join({&a, &b, &c, &d, &e, &f, &g, &h, &i, &j, &k, &l, &m, &n, &o, &p});
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_IMPL_STRINGS_IPP_
+
+// ---- opkit/base/impl/suggest.ipp
+// The definitions of opkit/base/suggest.hpp.
+#ifndef OPKIT_BASE_IMPL_SUGGEST_IPP_
+#define OPKIT_BASE_IMPL_SUGGEST_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE size_t EditDistance(std::string_view a, std::string_view b) {
+  auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
+  const size_t width = b.size() + 1;
+  std::vector<int64_t> rows(3 * width);
+  int64_t *before = rows.data(), *previous = before + width, *row = previous + width;
+  for (size_t j = 0; j <= b.size(); ++j) previous[j] = static_cast<int64_t>(j);
+  for (size_t i = 1; i <= a.size(); ++i) {
+    row[0] = static_cast<int64_t>(i);
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const int64_t differs = lower(a[i - 1]) != lower(b[j - 1]);
+      int64_t best = previous[j - 1] + differs;
+      if (previous[j] + 1 < best) best = previous[j] + 1;
+      if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
+      const bool swapped = i > 1 && j > 1 && lower(a[i - 1]) == lower(b[j - 2]) &&
+                           lower(a[i - 2]) == lower(b[j - 1]);
+      if (swapped && before[j - 2] + 1 < best) best = before[j - 2] + 1;
+      row[j] = best;
+    }
+    int64_t* const unused = before;
+    before = previous;
+    previous = row;
+    row = unused;
+  }
+  return static_cast<size_t>(previous[b.size()]);
+}
+
+OPKIT_INLINE std::string NearestName(std::string_view name,
+                                     const std::vector<std::string>& candidates) {
+  std::string best;
+  size_t best_distance = (name.size() < 6 ? 1 : name.size() / 3) + 1;
+  for (const std::string& candidate : candidates) {
+    const size_t distance = EditDistance(name, candidate);
+    if (distance < best_distance) {
+      best_distance = distance;
+      best = candidate;
+    }
+  }
+  return best;
+}
+
+OPKIT_INLINE std::string SuggestName(std::string_view name,
+                                     const std::vector<std::string>& candidates) {
+  if (candidates.empty()) return {};
+  constexpr size_t kShown = 12;
+  const std::string nearest = NearestName(name, candidates);
+  std::string out = nearest.empty() ? " (known: " : " (did you mean '" + nearest + "'? known: ";
+  for (size_t i = 0; i < candidates.size() && i < kShown; ++i) {
+    if (i) out += ", ";
+    out += "'" + candidates[i] + "'";
+  }
+  if (candidates.size() > kShown) out += StrCat(" and ", candidates.size() - kShown, " more");
+  return out + ")";
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_IMPL_SUGGEST_IPP_
+
+// ---- opkit/base/impl/error.ipp
+// The definitions of opkit/base/error.hpp.
+#ifndef OPKIT_BASE_IMPL_ERROR_IPP_
+#define OPKIT_BASE_IMPL_ERROR_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE const char* ToString(ErrorCode code) {
+  constexpr const char* kNames[] = {"invalid argument", "type mismatch",     "not found",
+                                    "already exists",   "out of range",      "uninitialized",
+                                    "out of memory",    "unsupported",       "failed precondition",
+                                    "cancelled",        "deadline exceeded", "operator failed"};
+  return kNames[static_cast<int>(code)];
+}
+
+OPKIT_INLINE Error::Error(ErrorCode code, std::string message, const void* subject)
+    : std::runtime_error(message),
+      code_(code),
+      subject_(subject),
+      message_(std::move(message)),
+      what_(message_) {}
+
+OPKIT_INLINE const char* Error::what() const noexcept { return what_.c_str(); }
+
+OPKIT_INLINE Error& Error::AddContext(std::string line) {
+  what_ += "\n  " + line;
+  context_.push_back(std::move(line));
+  return *this;
+}
+
+OPKIT_INLINE void Throw(ErrorCode code, const Text& a, const Text& b, const Text& c,
+                        const Text& d) {
+  throw Error(code, StrCat(a, b, c, d));
+}
+
+OPKIT_INLINE void Throw(ErrorCode code, const Text& a, const Text& b, const Text& c, const Text& d,
+                        const Text& e, const Text& f, const Text& g, const Text& h) {
+  throw Error(code, StrCat(a, b, c, d, e, f, g, h));
+}
+
+OPKIT_INLINE void Throw(ErrorCode code, const Text& a, const Text& b, const Text& c, const Text& d,
+                        const Text& e, const Text& f, const Text& g, const Text& h, const Text& i,
+                        const Text& j, const Text& k, const Text& l, const Text& m, const Text& n,
+                        const Text& o, const Text& p) {
+  throw Error(code, StrCat(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p));
+}
+
+namespace detail {
+
+OPKIT_INLINE void AssertFailed(const char* condition, const char* file, int line) {
+  std::fprintf(stderr, "opkit: internal error: %s does not hold at %s:%d\n", condition, file, line);
+  std::abort();
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_IMPL_ERROR_IPP_
+
+// ---- opkit/core/impl/shape.ipp
+// The definitions of opkit/core/shape.hpp.
+#ifndef OPKIT_CORE_IMPL_SHAPE_IPP_
+#define OPKIT_CORE_IMPL_SHAPE_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE Dims& Dims::operator=(Dims&& other) noexcept {
+  if (this != &other) {
+    Free();
+    Steal(other);
+  }
+  return *this;
+}
+
+OPKIT_INLINE void Dims::Assign(const int64_t* values, size_t count) {
+  int64_t* heap = count > kInline ? new int64_t[count] : nullptr;
+  Free();
+  size_ = static_cast<int>(count);
+  if (heap) heap_ = heap;
+  if (count) std::memcpy(data(), values, count * sizeof(int64_t));
+}
+
+OPKIT_INLINE void Dims::Steal(Dims& other) {
+  size_ = other.size_;
+  if (size_ > kInline) {
+    heap_ = other.heap_;
+  } else {
+    for (int i = 0; i < size_; ++i) inline_[i] = other.inline_[i];
+  }
+  other.size_ = 0;
+}
+
+OPKIT_INLINE int Shape::Axis(int axis) const {
+  if (axis < -rank() || axis >= rank())
+    Throw(ErrorCode::kOutOfRange, "axis ", axis, " is outside shape ", ToString(*this), " of rank ",
+          rank());
+  return axis < 0 ? axis + rank() : axis;
+}
+
+OPKIT_INLINE int64_t Shape::NumelBetween(int begin, int end) const {
+  int64_t product = 1;
+  for (int i = begin; i < end; ++i) product *= dims_[i];
+  return product;
+}
+
+OPKIT_INLINE Dims Shape::DenseStrides() const {
+  Dims strides = dims_;
+  int64_t step = 1;
+  for (int i = rank() - 1; i >= 0; --i) {
+    strides[i] = step;
+    step *= dims_[i] > 0 ? dims_[i] : 1;
+  }
+  return strides;
+}
+
+OPKIT_INLINE bool Shape::IsDense(const Dims& strides) const {
+  if (strides.size() != rank()) return false;
+  int64_t step = 1;
+  for (int i = rank() - 1; i >= 0 && numel_ > 0; --i) {
+    if (dims_[i] != 1 && strides[i] != step) return false;
+    step *= dims_[i];
+  }
+  return true;
+}
+
+OPKIT_INLINE int64_t Shape::CountElements(const Dims& dims) {
+  int64_t count = 1;
+  bool empty = false;
+  for (int i = 0; i < dims.size(); ++i) {
+    if (dims[i] < 0)
+      Throw(ErrorCode::kInvalidArgument, "shape ", dims, " has the negative extent ", dims[i],
+            " at axis ", i);
+    empty |= dims[i] == 0;
+    if (dims[i] > 0 && __builtin_mul_overflow(count, dims[i], &count))
+      Throw(ErrorCode::kOutOfRange, "shape ", dims,
+            " has more elements than a 64-bit count can hold");
+  }
+  return empty ? 0 : count;
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_CORE_IMPL_SHAPE_IPP_
+
+// ---- opkit/base/impl/platform.ipp
+// The definitions of opkit/base/platform.hpp.
+#ifndef OPKIT_BASE_IMPL_PLATFORM_IPP_
+#define OPKIT_BASE_IMPL_PLATFORM_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+OPKIT_INLINE bool Parker::Wait(int64_t deadline_ns) {
+  const timespec deadline{static_cast<time_t>(deadline_ns / 1'000'000'000),
+                          static_cast<long>(deadline_ns % 1'000'000'000)};
+  while (signalled_.load(std::memory_order_acquire) == 0) {
+    // The kernel compares the word with 0 again before it sleeps, so a Set() in between is not
+    // lost.
+    const long rc = syscall(SYS_futex, &signalled_, FUTEX_WAIT_BITSET_PRIVATE, 0,
+                            deadline_ns < 0 ? nullptr : &deadline, nullptr, FUTEX_BITSET_MATCH_ANY);
+    if (rc != 0 && errno == ETIMEDOUT) return signalled_.load(std::memory_order_acquire) != 0;
+  }
+  return true;
+}
+
+OPKIT_INLINE int AvailableCpus() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0) return CPU_COUNT(&set);
+  const long online = sysconf(_SC_NPROCESSORS_ONLN);  // more CPUs than the set has room for
+  return online > 0 ? static_cast<int>(online) : 1;
+}
+
+OPKIT_INLINE void PinCurrentThread(int index) {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0 || CPU_COUNT(&allowed) == 0) return;
+  int skip = index % CPU_COUNT(&allowed);
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (!CPU_ISSET(cpu, &allowed) || skip-- > 0) continue;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    pthread_setaffinity_np(pthread_self(), sizeof one, &one);
+    return;
+  }
+}
+
+OPKIT_INLINE void SetCurrentThreadName(const char* name) {
+  char shortened[16] = {};
+  for (int i = 0; i < 15 && name[i] != '\0'; ++i) shortened[i] = name[i];
+  pthread_setname_np(pthread_self(), shortened);
+}
+
+OPKIT_INLINE FileMapping MapFileForReading(const char* path) {
+  FileMapping out;
+  // Without O_NONBLOCK opening a pipe would wait for its writer.
+  const int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  struct stat status;
+  if (file < 0 || fstat(file, &status) != 0) {
+    out.error = errno;
+  } else if (S_ISREG(status.st_mode)) {
+    out.is_file = true;
+    out.size = static_cast<size_t>(status.st_size);
+    if (out.size > 0) out.data = mmap(nullptr, out.size, PROT_READ, MAP_PRIVATE, file, 0);
+    if (out.data == MAP_FAILED) out = {nullptr, 0, errno, true};
+  }
+  if (file >= 0) close(file);
+  return out;
+}
+
+OPKIT_INLINE void ForgetMapped(const void* data, size_t size) {
+  constexpr uintptr_t kPage = 65536;  // at least the system's, and not worth a call below
+  const uintptr_t begin = (reinterpret_cast<uintptr_t>(data) + kPage - 1) & ~(kPage - 1);
+  const uintptr_t end = (reinterpret_cast<uintptr_t>(data) + size) & ~(kPage - 1);
+  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_IMPL_PLATFORM_IPP_
+
+// ---- opkit/core/impl/device.ipp
+// The definitions of opkit/core/device.hpp.
+#ifndef OPKIT_CORE_IMPL_DEVICE_IPP_
+#define OPKIT_CORE_IMPL_DEVICE_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+OPKIT_INLINE DeviceTypeRegistry& DeviceTypes() {
+  alignas(DeviceTypeRegistry) static unsigned char room[sizeof(DeviceTypeRegistry)];
+  static auto* registry = new (room) DeviceTypeRegistry;  // outlives every static tensor
+  return *registry;
+}
+
+}  // namespace detail
+
+OPKIT_INLINE DeviceTypeInfo GetDeviceTypeInfo(DeviceType type) {
+  auto& registry = detail::DeviceTypes();
+  detail::MutexLock lock(registry.mutex);
+  for (const auto& entry : registry.entries)
+    if (entry.type == type) return entry.info;
+  return {StrCat("device_type_", static_cast<int32_t>(type)), type, false};
+}
+
+OPKIT_INLINE DeviceType RegisterDeviceType(DeviceType type, DeviceTypeInfo info) {
+  auto& registry = detail::DeviceTypes();
+  detail::MutexLock lock(registry.mutex);
+  for (const auto& entry : registry.entries) {
+    if (entry.type == type && entry.info.name == info.name) return type;
+    if (entry.type == type || entry.info.name == info.name)
+      Throw(ErrorCode::kAlreadyExists, "device type ", static_cast<int32_t>(type), " '", info.name,
+            "' clashes with ", static_cast<int32_t>(entry.type), " '", entry.info.name, "'");
+  }
+  auto& entries = registry.entries;
+  if (entries.count == entries.kMost)
+    Throw(ErrorCode::kOutOfRange, "device type '", info.name, "' is one more than the ",
+          static_cast<int>(entries.kMost), " that a program may have");
+  entries.all[entries.count++] = {type, std::move(info)};
+  return type;
+}
+
+OPKIT_INLINE Device MemoryDevice(Device device) {
+  if (device.type == DeviceType::kCPU || device.type == DeviceType::kCPUStream) return {};
+  if (device.type == DeviceType::kCUDA) return device;
+  return {GetDeviceTypeInfo(device.type).memory, device.index};
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_CORE_IMPL_DEVICE_IPP_
+
+// ---- opkit/core/impl/allocator.ipp
+// The definitions of opkit/core/allocator.hpp.
+#ifndef OPKIT_CORE_IMPL_ALLOCATOR_IPP_
+#define OPKIT_CORE_IMPL_ALLOCATOR_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE void* Allocator::Allocate(int64_t bytes, int32_t index) {
+  if (bytes <= 0) return nullptr;
+  void* data = DoAllocateOn(index, bytes);
+  if (!data)
+    Throw(ErrorCode::kOutOfMemory, "out of memory on ", name(), ": ", bytes,
+          " bytes were asked for while ", live_bytes(), " bytes are in use");
+  // Relaxed: statistics, they order nothing.
+  const int64_t live = live_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+  int64_t peak = peak_.load(std::memory_order_relaxed);
+  while (live > peak && !peak_.compare_exchange_weak(peak, live, std::memory_order_relaxed)) {
+  }
+  return data;
+}
+
+OPKIT_INLINE void Allocator::Deallocate(void* data, int64_t bytes) noexcept {
+  if (!data) return;
+  live_.fetch_sub(bytes, std::memory_order_relaxed);
+  DoDeallocate(data, bytes);
+}
+
+OPKIT_INLINE void* CPUAllocator::DoAllocate(int64_t bytes) {
+  return ::operator new(static_cast<size_t>(bytes), std::align_val_t{kAlignment}, std::nothrow);
+}
+
+OPKIT_INLINE void CPUAllocator::DoDeallocate(void* data, int64_t) noexcept {
+  ::operator delete(data, std::align_val_t{kAlignment});
+}
+
+namespace detail {
+
+OPKIT_INLINE AllocatorTable::AllocatorTable() {
+  for (auto& slot : slots) slot.store(nullptr, std::memory_order_relaxed);
+  slots[static_cast<int>(DeviceType::kCPU)].store(new (cpu) CPUAllocator,
+                                                  std::memory_order_relaxed);
+}
+
+OPKIT_INLINE std::atomic<Allocator*>& AllocatorTable::operator[](DeviceType type) {
+  const int slot = static_cast<int>(type);
+  if (slot < 0 || slot >= kSlots)
+    Throw(ErrorCode::kOutOfRange, "device type ", slot, " is outside 0 to ", kSlots - 1);
+  return slots[slot];
+}
+
+OPKIT_INLINE AllocatorTable& Allocators() {
+  // Never destroyed: it outlives every static tensor. In place: what a library that is unloaded has
+  // on the heap would be lost.
+  alignas(AllocatorTable) static unsigned char room[sizeof(AllocatorTable)];
+  static auto* table = new (room) AllocatorTable;
+  return *table;
+}
+
+}  // namespace detail
+
+OPKIT_INLINE Allocator& GetAllocator(DeviceType type) {
+  const DeviceType memory = MemoryDevice({type, 0}).type;
+  Allocator* allocator = detail::Allocators()[memory].load(std::memory_order_acquire);
+  if (!allocator)
+    Throw(ErrorCode::kUnsupported, "no allocator for device ", ToString(type),
+          ": include its backend's header, or call SetAllocator");
+  return *allocator;
+}
+
+OPKIT_INLINE Allocator* SetAllocator(DeviceType type, Allocator* allocator) {
+  const DeviceType memory = MemoryDevice({type, 0}).type;
+  return detail::Allocators()[memory].exchange(allocator, std::memory_order_acq_rel);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_CORE_IMPL_ALLOCATOR_IPP_
+
+// ---- opkit/core/impl/tensor.ipp
+// The definitions of opkit/core/tensor.hpp.
+#ifndef OPKIT_CORE_IMPL_TENSOR_IPP_
+#define OPKIT_CORE_IMPL_TENSOR_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE Tensor::Tensor(Storage storage, int64_t byte_offset, Shape shape, DType dtype,
+                            Dims strides)
+    : storage_(std::move(storage)),
+      byte_offset_(byte_offset),
+      shape_(std::move(shape)),
+      strides_(std::move(strides)),
+      dtype_(dtype) {
+  if (!storage_ || dtype == DType::kUndefined)
+    Throw(ErrorCode::kInvalidArgument, "a view ", dtype, ToString(shape_), " needs ",
+          storage_ ? "a dtype" : "a storage");
+  device_ = storage_->device();
+  const int64_t needed = ViewBytes();
+  if (byte_offset < 0 || needed < 0 || byte_offset > storage_->nbytes() - needed)
+    Throw(ErrorCode::kOutOfRange, "a view ", dtype, ToString(shape_), " with strides",
+          ToString(strides_), " at byte ", byte_offset, " does not fit in its storage of ",
+          storage_->nbytes(), " bytes");
+  if (shape_.IsDense(strides_)) strides_ = Dims();
+  if (strides_.empty()) capacity_ = needed;
+}
+
+OPKIT_INLINE void Tensor::Resize(Shape shape, DType dtype) {
+  if (dtype == DType::kUndefined)
+    Throw(ErrorCode::kInvalidArgument, "Resize to ", ToString(shape), " needs a dtype");
+  if (!Fits(shape, dtype)) TakeMemory(NewMemory(shape, dtype));
+  shape_ = std::move(shape);
+  dtype_ = dtype;
+  strides_ = Dims();
+  layout_ = Layout();
+}
+
+OPKIT_INLINE void Tensor::ReserveSpace(int64_t outer) {
+  if (rank() == 0 || dtype_ == DType::kUndefined)
+    Fail(ErrorCode::kFailedPrecondition, "ReserveSpace needs a dtype and an outer dimension");
+  CheckStandard("ReserveSpace");
+  if (outer <= shape_[0]) return;
+  Dims dims(shape_);
+  dims[0] = outer;
+  const Shape reserved(std::move(dims));
+  if (is_dense() && Fits(reserved, dtype_)) return;
+  CheckHost();
+  Storage bigger = NewMemory(reserved, dtype_);
+  CopyElementsTo(static_cast<char*>(bigger->data()));
+  TakeMemory(std::move(bigger));
+  strides_ = Dims();
+}
+
+OPKIT_INLINE void Tensor::ShareData(const Tensor& source) {
+  source.CheckInitialized();
+  source.CheckStandard("ShareData");
+  if (numel() != source.numel())
+    Fail(ErrorCode::kInvalidArgument, "ShareData needs equal element counts, but the source is ",
+         source.Describe());
+  if (!source.is_dense())
+    Fail(ErrorCode::kInvalidArgument, "ShareData needs a dense source, but it has strides");
+  Tensor shared = source;
+  shared.shape_ = shape_;
+  shared.strides_ = Dims();
+  *this = std::move(shared);
+}
+
+OPKIT_INLINE void Tensor::CopyFrom(const Tensor& source) {
+  if (&source == this) return;
+  source.CheckInitialized();
+  source.CheckHost();
+  source.CheckStandard("CopyFrom");
+  CheckHost();
+  Tensor target = PreparedFor(source);
+  source.CopyElementsTo(static_cast<char*>(target.raw_mutable_data()));
+  *this = std::move(target);
+}
+
+OPKIT_INLINE Tensor Tensor::PreparedFor(const Tensor& source) const {
+  Tensor target = *this;
+  if (Fits(source.shape_, source.dtype_)) {
+    target.Resize(source.shape_, source.dtype_);
+    if (!target.SharesMemoryWith(source)) return target;
+  }
+  target.TakeMemory(NewMemory(source.shape_, source.dtype_));
+  target.Resize(source.shape_, source.dtype_);
+  return target;
+}
+
+OPKIT_INLINE Tensor Tensor::Contiguous() const {
+  Tensor out(device_);
+  out.CopyFrom(*this);
+  return out;
+}
+
+OPKIT_INLINE Tensor Tensor::View(const Dims& dims) const {
+  CheckInitialized();
+  if (!is_dense() || !layout_.is_standard())
+    Fail(ErrorCode::kInvalidArgument, "View needs a dense tensor; call Contiguous() first");
+  Dims resolved = dims;
+  int64_t known = 1;
+  int unknown = -1;
+  for (int i = 0; i < resolved.size(); ++i) {
+    if (resolved[i] == -1 && unknown < 0) {
+      unknown = i;
+    } else if (__builtin_mul_overflow(known, resolved[i], &known)) {
+      known = -1;
+    }
+  }
+  if (unknown >= 0 && known > 0) resolved[unknown] = numel() / known;
+  const bool open = unknown >= 0 && known == 0;
+  Shape shape = open ? Shape{0} : Shape(std::move(resolved));
+  if (open || shape.numel() != numel())
+    Fail(ErrorCode::kInvalidArgument, "cannot be viewed as shape ", dims);
+  Tensor out = *this;
+  out.shape_ = std::move(shape);
+  out.strides_ = Dims();
+  return out;
+}
+
+OPKIT_INLINE Tensor Tensor::Slice(int axis, int64_t begin, int64_t end) const {
+  CheckInitialized();
+  CheckStandard("Slice");
+  axis = shape_.Axis(axis);
+  if (begin < 0 || end < begin || end > shape_[axis])
+    Fail(ErrorCode::kOutOfRange, "slice [", begin, ", ", end, ") is outside axis ", axis);
+  Tensor out = *this;
+  Dims dims(shape_);
+  dims[axis] = end - begin;
+  out.shape_ = Shape(std::move(dims));
+  if (out.numel() > 0) out.byte_offset_ += begin * strides()[axis] * ItemSize(dtype_);
+  out.strides_ = strides();
+  if (out.shape_.IsDense(out.strides_)) out.strides_ = Dims();
+  out.capacity_ = out.strides_.empty() ? out.SpanBytes() : 0;
+  return out;
+}
+
+OPKIT_INLINE Tensor Tensor::Permute(const Dims& order) const {
+  CheckInitialized();
+  CheckStandard("Permute");
+  if (order.size() != rank())
+    Fail(ErrorCode::kInvalidArgument, "Permute needs ", rank(), " axes, found ", order.size());
+  const Dims old_strides = strides();
+  Dims dims = order, steps = order;
+  for (int i = 0; i < order.size(); ++i) {
+    const int axis = shape_.Axis(static_cast<int>(order[i]));
+    for (int j = 0; j < i; ++j)
+      if (shape_.Axis(static_cast<int>(order[j])) == axis)
+        Fail(ErrorCode::kInvalidArgument, "Permute names axis ", axis, " twice");
+    dims[i] = shape_[axis];
+    steps[i] = old_strides[axis];
+  }
+  Tensor out = *this;
+  out.shape_ = Shape(std::move(dims));
+  out.strides_ = std::move(steps);
+  return out;
+}
+
+OPKIT_INLINE bool Tensor::SharesMemoryWith(const Tensor& other) const {
+  if (!storage_ || !other.storage_ || numel() == 0 || other.numel() == 0) return false;
+  if (storage_ != other.storage_ && storage_->IsApartFrom(*other.storage_)) return false;
+  const auto* a = static_cast<const char*>(raw_data());
+  const auto* b = static_cast<const char*>(other.raw_data());
+  if (MemoryDevice(device_) != MemoryDevice(other.device_)) return false;
+  return a < b + other.SpanBytes() && b < a + SpanBytes();
+}
+
+OPKIT_INLINE Tensor Tensor::FromLayout(Storage storage, Shape shape, DType dtype, Layout layout) {
+  Tensor out(storage->device());
+  out.capacity_ = storage->nbytes();
+  out.storage_ = std::move(storage);
+  out.shape_ = std::move(shape);
+  out.dtype_ = dtype;
+  out.layout_ = std::move(layout);
+  return out;
+}
+
+OPKIT_INLINE void Tensor::SetDevice(Device device) {
+  if (storage_ && MemoryDevice(device) != MemoryDevice(device_))
+    Fail(ErrorCode::kInvalidArgument, "cannot be moved to ", ToString(device),
+         " without a copy; use CopyFrom or device/copy.hpp");
+  device_ = device;
+}
+
+OPKIT_INLINE std::string Tensor::Describe() const {
+  std::string out = StrCat(dtype_, ToString(shape_), " on ", ToString(device_));
+  if (!layout_.is_standard()) out += " in " + ToString(layout_);
+  if (!is_dense()) out += " with strides" + ToString(strides_);
+  if (!initialized()) out += " (uninitialized)";
+  return out;
+}
+
+OPKIT_INLINE int64_t Tensor::CheckedBytes(const Shape& shape, DType dtype) {
+  int64_t nbytes = 0;
+  if (__builtin_mul_overflow(shape.numel(), ItemSize(dtype), &nbytes))
+    Throw(ErrorCode::kOutOfRange, "a tensor ", dtype, ToString(shape),
+          " has more bytes than a 64-bit count can hold");
+  return nbytes;
+}
+
+OPKIT_INLINE void Tensor::Fail(ErrorCode code, const Text& a, const Text& b, const Text& c,
+                               const Text& d, const Text& e, const Text& f) const {
+  throw Error(code, StrCat("tensor ", Describe(), ": ", a, b, c, d, e, f), this);
+}
+
+OPKIT_INLINE void Tensor::CheckReadable(DType wanted) const {
+  if (dtype_ == wanted && (storage_ || numel() == 0)) [[likely]]
+    return;
+  CheckInitialized();
+  Fail(ErrorCode::kTypeMismatch, "accessed as ", wanted, " but holds ", dtype_,
+       "; to write another dtype call Resize(shape, dtype) first");
+}
+
+OPKIT_INLINE bool Tensor::Fits(const Shape& shape, DType dtype) const {
+  int64_t nbytes = 0;
+  return !__builtin_mul_overflow(shape.numel(), ItemSize(dtype), &nbytes) && nbytes <= capacity_ &&
+         (storage_ || nbytes == 0) &&
+         (byte_offset_ & (ItemSize(dtype) - 1)) == 0;  // else its elements would lie askew
+}
+
+OPKIT_INLINE Storage Tensor::NewMemory(const Shape& shape, DType dtype) const {
+  try {
+    return AllocateStorage(MemoryDevice(device_), CheckedBytes(shape, dtype));
+  } catch (const Error& error) {
+    Fail(error.code(), "cannot become ", dtype, ToString(shape), ": ", error.message());
+  }
+}
+
+OPKIT_INLINE void Tensor::TakeMemory(Storage storage) {
+  capacity_ = storage->nbytes();
+  storage_ = std::move(storage);
+  byte_offset_ = 0;
+}
+
+OPKIT_INLINE int64_t Tensor::SpanBytes() const {
+  if (!layout_.is_standard()) return capacity_;
+  if (numel() == 0) return 0;
+  if (strides_.empty()) return CheckedBytes(shape_, dtype_);
+  int64_t last = 0;
+  for (int i = 0; i < rank(); ++i) last += (shape_[i] - 1) * strides_[i];
+  return (last + 1) * ItemSize(dtype_);
+}
+
+OPKIT_INLINE int64_t Tensor::ViewBytes() const {
+  if (strides_.empty()) return CheckedBytes(shape_, dtype_);
+  if (strides_.size() != rank()) return -1;
+  if (numel() == 0) return 0;
+  int64_t end = 1, step = 0;
+  for (int i = 0; i < rank(); ++i)
+    if (strides_[i] < 0 || __builtin_mul_overflow(shape_[i] - 1, strides_[i], &step) ||
+        __builtin_add_overflow(end, step, &end))
+      return -1;
+  return __builtin_mul_overflow(end, ItemSize(dtype_), &end) ? -1 : end;
+}
+
+OPKIT_INLINE void Tensor::CopyElementsTo(char* out) const {
+  const auto item = static_cast<size_t>(ItemSize(dtype_));
+  const char* base = static_cast<const char*>(raw_data());
+  if (numel() == 0) return;
+  if (is_dense()) {
+    std::memcpy(out, base, static_cast<size_t>(nbytes()));
+    return;
+  }
+  Dims index(shape_);
+  for (int i = 0; i < rank(); ++i) index[i] = 0;
+  for (int64_t n = numel(); n > 0; --n, out += item) {
+    int64_t offset = 0;
+    for (int i = 0; i < rank(); ++i) offset += index[i] * strides_[i];
+    std::memcpy(out, base + offset * static_cast<int64_t>(item), item);
+    for (int i = rank() - 1; i >= 0 && ++index[i] == shape_[i]; --i) index[i] = 0;
+  }
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_CORE_IMPL_TENSOR_IPP_
+
+// ---- opkit/core/impl/attribute.ipp
+// The definitions of opkit/core/attribute.hpp.
+#ifndef OPKIT_CORE_IMPL_ATTRIBUTE_IPP_
+#define OPKIT_CORE_IMPL_ATTRIBUTE_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE const char* ToString(AttributeType type) {
+  constexpr const char* kNames[] = {"int",  "float",  "bool",  "string",  "tensor",
+                                    "ints", "floats", "bools", "strings", "tensors"};
+  return kNames[static_cast<int>(type)];
+}
+
+OPKIT_INLINE void Attribute::WrongType(AttributeType wanted) const {
+  const bool write_float = type_ == AttributeType::kInt && wanted == AttributeType::kFloat;
+  Throw(ErrorCode::kTypeMismatch, "is ", type_, " (", Print(), "), but is read as ", wanted,
+        write_float ? "; write " + Print() + ".0" : std::string());
+}
+
+OPKIT_INLINE std::string Attribute::Print() const {
+  std::string out;
+  auto separate = [&] {
+    if (!out.empty()) out += ", ";
+  };
+  for (int64_t value : values_->ints) {
+    separate();
+    if (type_ == AttributeType::kBool || type_ == AttributeType::kBools)
+      out += value ? "true" : "false";
+    else
+      out += std::to_string(value);
+  }
+  for (double value : values_->floats) separate(), out += StrCat(value);
+  for (const std::string& value : values_->strings) separate(), out += "\"" + value + "\"";
+  for (const Tensor& value : values_->tensors) separate(), out += value.Describe();
+  return is_list() ? "[" + out + "]" : out;
+}
+
+OPKIT_INLINE bool Attribute::SameTensor(const Tensor& a, const Tensor& b) {
+  if (a.dtype() != b.dtype() || a.shape() != b.shape() || a.device() != b.device()) return false;
+  if (a.raw_data() == b.raw_data() && a.strides() == b.strides()) return true;
+  if (!IsHostAccessible(a.device().type) || !a.initialized() || !b.initialized()) return false;
+  const Tensor x = a.is_dense() ? a : a.Contiguous(), y = b.is_dense() ? b : b.Contiguous();
+  return x.nbytes() == 0 ||
+         std::memcmp(x.raw_data(), y.raw_data(), static_cast<size_t>(x.nbytes())) == 0;
+}
+
+OPKIT_INLINE Arguments::Arguments(std::initializer_list<NamedAttribute> list) {
+  for (const NamedAttribute& item : list) {
+    if (Has(item.name))
+      Throw(ErrorCode::kInvalidArgument, "argument '", item.name, "' is given twice, as ",
+            ToString(*Find(item.name)), " and as ", ToString(item.value));
+    items_.push_back(item);
+  }
+}
+
+OPKIT_INLINE void Arguments::Set(std::string name, Attribute value) {
+  for (NamedAttribute& item : items_)
+    if (item.name == name) {
+      item.value = std::move(value);
+      return;
+    }
+  items_.push_back({std::move(name), std::move(value)});
+}
+
+OPKIT_INLINE bool Arguments::Remove(std::string_view name) {
+  for (size_t i = 0; i < items_.size(); ++i)
+    if (items_[i].name == name) {
+      for (; i + 1 < items_.size(); ++i) std::swap(items_[i], items_[i + 1]);
+      items_.pop_back();
+      return true;
+    }
+  return false;
+}
+
+OPKIT_INLINE const Attribute* Arguments::Find(std::string_view name) const {
+  for (const NamedAttribute& item : items_)
+    if (item.name == name) return &item.value;
+  return nullptr;
+}
+
+OPKIT_INLINE std::vector<std::string> Arguments::Names() const {
+  std::vector<std::string> names;
+  for (const NamedAttribute& item : items_) names.push_back(item.name);
+  return names;
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_CORE_IMPL_ATTRIBUTE_IPP_
+
+// ---- opkit/core/impl/symbolic_shape.ipp
+// The definitions of opkit/core/symbolic_shape.hpp.
+#ifndef OPKIT_CORE_IMPL_SYMBOLIC_SHAPE_IPP_
+#define OPKIT_CORE_IMPL_SYMBOLIC_SHAPE_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE Dim Dim::Symbol(std::string name) {
+  Dim dim;
+  dim.symbol_ = std::move(name);
+  return dim;
+}
+
+OPKIT_INLINE int64_t Dim::value() const {
+  if (!is_known())
+    Throw(ErrorCode::kFailedPrecondition, "extent ", ToString(*this), " is not known yet");
+  return value_;
+}
+
+OPKIT_INLINE Shape SymbolicShape::ToShape() const {
+  std::vector<int64_t> values;
+  if (!has_rank_) static_cast<void>(rank());
+  for (const Dim& dim : dims_) values.push_back(dim.value());
+  return Shape(values);
+}
+
+OPKIT_INLINE size_t SymbolicShape::Axis(int axis) const {
+  const int found = axis < 0 ? axis + rank() : axis;
+  if (found < 0 || found >= rank())
+    Throw(ErrorCode::kOutOfRange, "axis ", axis, " is outside shape ", ToString(*this), " of rank ",
+          rank());
+  return static_cast<size_t>(found);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_CORE_IMPL_SYMBOLIC_SHAPE_IPP_
+
+// ---- opkit/device/impl/event.ipp
+// The definitions of opkit/device/event.hpp.
+#ifndef OPKIT_DEVICE_IMPL_EVENT_IPP_
+#define OPKIT_DEVICE_IMPL_EVENT_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE bool EventState::Schedule() {
+  detail::MutexLock lock(mutex_);
+  const EventStatus now = status_.load(std::memory_order_relaxed);  // the mutex orders it
+  if (IsTerminal(now)) return false;
+  if (now == EventStatus::kScheduled)
+    Throw(ErrorCode::kFailedPrecondition,
+          "the event is recorded while it is still SCHEDULED; "
+          "Finish or Reset it first");
+  status_.store(EventStatus::kScheduled, std::memory_order_release);
+  return true;
+}
+
+OPKIT_INLINE bool EventState::Complete(std::exception_ptr exception) {
+  if (exception) exception = Shared(std::move(exception));
+  std::vector<UniqueFunction<void()>> callbacks;
+  {
+    detail::MutexLock lock(mutex_);
+    if (IsTerminal(status_.load(std::memory_order_relaxed))) return false;
+    exception_ = std::move(exception);
+    status_.store(exception_ ? EventStatus::kFailed : EventStatus::kSuccess,
+                  std::memory_order_release);
+    callbacks.swap(callbacks_);
+    for (Waiter* waiter = waiters_; waiter;) {
+      Waiter* next = waiter->next;  // gone once it is set
+      detail::Parker::Wake(waiter->parker.Set());
+      waiter = next;
+    }
+    waiters_ = nullptr;
+  }
+  if (callbacks.empty()) return true;
+  const IntrusivePtr<EventState> self(this);  // a callback may Reset the last handle
+  for (auto& callback : callbacks) callback();
+  callbacks.clear();
+  detail::MutexLock lock(mutex_);
+  callbacks_.swap(callbacks);  // its room is for the next use of this state
+  return true;
+}
+
+OPKIT_INLINE bool EventState::Reuse() {
+  // Relaxed: whoever gets a handle from now on gets it by means that order this.
+  status_.store(EventStatus::kInitialized, std::memory_order_relaxed);
+  exception_ = nullptr;
+  context_ = {};
+  private_ = false;
+  callbacks_.clear();
+  retained.clear();
+  return true;
+}
+
+OPKIT_INLINE void EventState::AddQuietCallback(UniqueFunction<void()> callback) {
+  {
+    detail::MutexLock lock(mutex_);
+    if (!IsTerminal(status_.load(std::memory_order_relaxed))) {
+      callbacks_.push_back(std::move(callback));
+      return;
+    }
+  }
+  callback();
+}
+
+OPKIT_INLINE bool EventState::Wait(Timeout timeout) {
+  if (IsTerminal(status())) return true;
+  RequestNotification();
+  Waiter self;
+  {
+    detail::MutexLock lock(mutex_);
+    if (IsTerminal(status_.load(std::memory_order_relaxed))) return true;
+    self.next = std::exchange(waiters_, &self);
+  }
+  if (self.parker.Wait(timeout.DeadlineNs())) return true;
+  detail::MutexLock lock(mutex_);
+  for (Waiter** link = &waiters_; *link; link = &(*link)->next)
+    if (*link == &self) {
+      *link = self.next;
+      return false;
+    }
+  return true;  // completed at the last moment
+}
+
+OPKIT_INLINE std::exception_ptr EventState::Shared(std::exception_ptr exception) const {
+  try {
+    std::rethrow_exception(exception);
+  } catch (Error& error) {
+    // Of one that others may read already a copy is changed; a class derived from Error would be
+    // cut by that and stays as it is.
+    const bool others = error.is_shared();
+    if (!private_) error.SetShared();
+    if (!context_ || (others && typeid(error) != typeid(Error))) return exception;
+    const std::string described = context_->Describe();
+    for (const std::string& line : error.context())
+      if (line == described) return exception;  // the operator itself failed while issuing
+    if (typeid(error) != typeid(Error)) return error.AddContext(described), exception;
+    Error copy = error;
+    copy.AddContext(described).SetShared();
+    return std::make_exception_ptr(std::move(copy));
+  } catch (...) {
+    return exception;
+  }
+}
+
+OPKIT_INLINE std::atomic<EventStateFactory>& EventFactory(DeviceType type) {
+  static std::atomic<EventStateFactory> factories[detail::AllocatorTable::kSlots];
+  const int slot = static_cast<int>(type);
+  return factories[slot >= 0 && slot < detail::AllocatorTable::kSlots ? slot : 0];
+}
+
+OPKIT_INLINE void Event::SetFinished(const char* error_message) {
+  CompleteOnce(error_message
+                   ? std::make_exception_ptr(Error(ErrorCode::kOperatorFailed, error_message))
+                   : nullptr);
+}
+
+OPKIT_INLINE bool Event::Cancel() {
+  const auto state = state_;  // as in CompleteOnce
+  const bool cancelled =
+      state->Complete(std::make_exception_ptr(Error(ErrorCode::kCancelled, "cancelled")));
+  state->RequestNotification();  // so that the memory is let go when the device has drained
+  return cancelled;
+}
+
+OPKIT_INLINE void Event::Finish(Timeout timeout) const {
+  if (timeout.is_forever() && state_->status() == EventStatus::kInitialized)
+    Throw(ErrorCode::kFailedPrecondition,
+          "waiting for an event that was never recorded: run the "
+          "operator first, or wait with a timeout");
+  if (!state_->Wait(timeout))
+    Throw(ErrorCode::kDeadlineExceeded, "the event on ", ToString(device_), " is still ",
+          ToString(state_->status()), " after ", timeout.ns() / 1000, " us");
+  RethrowIfFailed();
+}
+
+OPKIT_INLINE void Event::Reset() {
+  const bool spare = spare_.use_count() == 1 && spare_->Reuse();
+  if (!spare && spare_ && state_.use_count() == 1 && state_->Reuse()) return;
+  auto next = spare ? std::move(spare_) : NewState();
+  spare_ = std::exchange(state_, std::move(next));
+  // What it holds (callbacks, an exception, memory) goes now, or with its last handle.
+  if (spare_.use_count() == 1 ? !spare_->Reuse() : spare_->status() != EventStatus::kSuccess)
+    spare_ = {};
+}
+
+OPKIT_INLINE std::string Event::ErrorMessage() const {
+  if (Query() != EventStatus::kFailed) return {};
+  try {
+    std::rethrow_exception(state_->exception());
+  } catch (const std::exception& error) {
+    return error.what();
+  } catch (...) {
+    return "an exception that is not derived from std::exception";
+  }
+}
+
+OPKIT_INLINE void Event::CompleteOnce(std::exception_ptr exception) {
+  // Whoever waits may end this handle as soon as it is terminal, while Complete still runs.
+  const auto state = state_;
+  if (!state->Complete(std::move(exception)) && state->status() == EventStatus::kSuccess)
+    Throw(ErrorCode::kFailedPrecondition,
+          "SetFinished on an event that is SUCCESS already; "
+          "Reset it first");
+}
+
+OPKIT_INLINE IntrusivePtr<EventState> Event::NewState() const {
+  // Acquire: pairs with the backend's store, so that what it set up before is seen.
+  const auto factory = EventFactory(device_.type).load(std::memory_order_acquire);
+  return factory ? factory(device_) : MakeIntrusive<EventState>();
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_DEVICE_IMPL_EVENT_IPP_
+
+// ---- opkit/device/impl/copy.ipp
+// The definitions of opkit/device/copy.hpp.
+#ifndef OPKIT_DEVICE_IMPL_COPY_IPP_
+#define OPKIT_DEVICE_IMPL_COPY_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+OPKIT_INLINE CopyFunction FindCopy(const Tensor& source, const Tensor& target) {
+  const DeviceType from = MemoryDevice(source.device()).type;
+  const DeviceType to = MemoryDevice(target.device()).type;
+  detail::MutexLock lock(Copies().mutex);
+  for (const auto* route = Copies().routes; route; route = route->next)
+    if (route->from == from && route->to == to && route->copy) return route->copy;
+  if (IsHostAccessible(from) && IsHostAccessible(to)) return &CopyHost;
+  std::vector<std::string> known;
+  for (const auto* route = Copies().routes; route; route = route->next)
+    if (route->copy) known.push_back(StrCat(route->from, " to ", route->to));
+  throw Error(
+      ErrorCode::kUnsupported,
+      StrCat("cannot copy tensor ", source, " to ", ToString(target.device()), ": no copy from ",
+             ToString(from), " to ", ToString(to), " is registered, only ", known,
+             "; include its backend's header, or call RegisterCopy"),
+      &source);
+}
+
+OPKIT_INLINE PreparedCopy::PreparedCopy(const Tensor& from, const Tensor& to) : source(from) {
+  if (!from.initialized())
+    throw Error(ErrorCode::kUninitialized,
+                StrCat("tensor ", from, " is copied before anything was written to it"), &from);
+  copy = FindCopy(from, to);
+  if (!from.layout().is_standard() || (!from.is_dense() && !IsHostAccessible(from.device().type)))
+    throw Error(
+        ErrorCode::kUnsupported,
+        StrCat("cannot copy tensor ", from, " to ", ToString(to.device()),
+               ": only dense tensors of the standard layout leave a device; convert it there "
+               "first"),
+        &from);
+  target = to.PreparedFor(from);
+}
+
+OPKIT_INLINE void PreparedCopy::Run(void* stream) const {
+  const Tensor dense = source.is_dense() ? source : source.Contiguous();
+  if (dense.nbytes() == 0) return;
+  copy(target.raw_mutable_data(), MemoryDevice(target.device()), dense.raw_data(),
+       MemoryDevice(source.device()), dense.nbytes(), stream);
+}
+
+}  // namespace detail
+
+OPKIT_INLINE CopyFunction RegisterCopy(DeviceType from, DeviceType to, CopyFunction copy) {
+  from = MemoryDevice({from, 0}).type;
+  to = MemoryDevice({to, 0}).type;
+  detail::MutexLock lock(detail::Copies().mutex);
+  detail::CopyTable::Route** link = &detail::Copies().routes;
+  for (; *link; link = &(*link)->next)
+    if ((*link)->from == from && (*link)->to == to) return std::exchange((*link)->copy, copy);
+  *link = new detail::CopyTable::Route{from, to, copy, nullptr};
+  return nullptr;
+}
+
+OPKIT_INLINE void Copy(const Tensor& source, Tensor* target) {
+  if (&source == target) return;
+  detail::PreparedCopy prepared(source, *target);
+  InvocationScope invocation(InvocationKind::kCopy);
+  prepared.Run();
+  *target = std::move(prepared.target);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_DEVICE_IMPL_COPY_IPP_
+
+// ---- opkit/device/impl/cpu_stream.ipp
+// The definitions of opkit/device/cpu_stream.hpp.
+#ifndef OPKIT_DEVICE_IMPL_CPU_STREAM_IPP_
+#define OPKIT_DEVICE_IMPL_CPU_STREAM_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE CPUStream& CPUStream::Get(Device device, int id) {
+  if (id < 0) Throw(ErrorCode::kInvalidArgument, "stream id ", id, " is negative");
+  detail::MutexLock lock(All().mutex);
+  if (CPUStream* stream = All().Find(device, id)) return *stream;
+  auto* stream = new CPUStream(device, id);
+  stream->next_ = std::exchange(All().streams, stream);
+  return *stream;
+}
+
+OPKIT_INLINE void CPUStream::Record(Event& event) {
+  // One that was cancelled before it was recorded still keeps its memory until the stream is
+  // here.
+  if (event.SetScheduled() || event.Query() == EventStatus::kFailed)
+    Push({{}, event.state(), {}, {}});
+}
+
+OPKIT_INLINE void CPUStream::WaitEvent(const Event& event) {
+  const EventStatus status = event.Query();
+  if (status == EventStatus::kSuccess) return;
+  if (status == EventStatus::kInitialized)
+    Throw(ErrorCode::kFailedPrecondition,
+          "a stream cannot wait for an event that was never "
+          "recorded: run the operator first");
+  event.state()->RequestNotification();
+  Push({{}, {}, event.state(), {}});
+}
+
+OPKIT_INLINE CPUStream* CPUStream::Registry::Find(Device device, int id) const {
+  for (CPUStream* stream = streams; stream; stream = stream->next_)
+    if (stream->device_ == device && stream->id_ == id) return stream;
+  return nullptr;
+}
+
+OPKIT_INLINE CPUStream::CPUStream(Device device, int id) : device_(device), id_(id) {
+  queue_.reserve(kUsualBatch);
+  const auto serve = [](void* self) -> void* {
+    static_cast<CPUStream*>(self)->Serve();
+    return nullptr;
+  };
+  pthread_t thread;
+  if (pthread_create(&thread, nullptr, serve, this) != 0)
+    Throw(ErrorCode::kOutOfMemory, "cannot start the thread of stream ", id);
+  pthread_detach(thread);
+}
+
+OPKIT_INLINE void CPUStream::Push(Item item) {
+  detail::Parker::Address sleeper = nullptr;
+  {
+    detail::MutexLock lock(mutex_);
+    queue_.push_back(std::move(item));
+    if (parked_) sleeper = std::exchange(parked_, nullptr)->Set();
+  }
+  if (sleeper) detail::Parker::Wake(sleeper);
+}
+
+OPKIT_INLINE void CPUStream::Next(std::vector<Item>& items) {
+  for (;;) {
+    detail::Parker parker;
+    {
+      detail::MutexLock lock(mutex_);
+      busy_ = !queue_.empty();
+      if (busy_) return items.swap(queue_);
+      parked_ = &parker;
+    }
+    parker.Wait();
+  }
+}
+
+OPKIT_INLINE void CPUStream::Serve() {
+  std::exception_ptr failure;
+  std::vector<Item> items;
+  items.reserve(kUsualBatch);
+  for (;;) {
+    Next(items);
+    for (Item& item : items) {
+      Execute(item, failure);
+      item = {};  // what the closure held is gone before what comes next
+    }
+    items.clear();
+  }
+}
+
+OPKIT_INLINE void CPUStream::Execute(Item& item, std::exception_ptr& failure) {
+  if (item.record) {
+    // Still wanted when cancelled: only now is the memory no longer in use. Freed before the
+    // event completes, so that who has waited finds it freed.
+    item.record->retained.clear();
+    item.record->Complete(std::exchange(failure, nullptr));
+  } else if (failure) {
+    return;
+  } else if (item.wait) {
+    if (!IsTerminal(item.wait->status())) {
+      // Relaxed: a statistic.
+      blocking_waits_.fetch_add(1, std::memory_order_relaxed);
+      item.wait->Wait({});
+    }
+    if (item.wait->status() == EventStatus::kFailed) failure = item.wait->exception();
+  } else {
+    auto scope = InvocationScope::Adopt(item.invocation);
+    try {
+      item.work();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  }
+}
+
+OPKIT_INLINE void CPUStreamContext::FinishDeviceComputation() {
+  if (drained_) {
+    drained_->Reset();
+  } else {
+    drained_.emplace(device_);
+  }
+  drained_->state()->SetPrivate();
+  stream().Record(*drained_);
+  drained_->Finish();
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_DEVICE_IMPL_CPU_STREAM_IPP_
+
+// ---- opkit/base/impl/name_table.ipp
+// The definitions of opkit/base/name_table.hpp.
+#ifndef OPKIT_BASE_IMPL_NAME_TABLE_IPP_
+#define OPKIT_BASE_IMPL_NAME_TABLE_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+OPKIT_INLINE size_t SortedRows::LowerBound(std::string_view name) const {
+  size_t low = 0, high = rows.size();
+  while (low < high) {
+    const size_t middle = low + (high - low) / 2;
+    if (At(middle)->name.compare(name) < 0) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
+
+OPKIT_INLINE NamedRow* SortedRows::Find(std::string_view name) const {
+  const size_t at = LowerBound(name);
+  return at < rows.size() && At(at)->name == name ? At(at) : nullptr;
+}
+
+OPKIT_INLINE void SortedRows::Add(NamedRow* row) {
+  const size_t at = LowerBound(row->name);
+  rows.push_back(IntrusivePtr<RefCounted>(row));
+  for (size_t i = rows.size() - 1; i > at; --i) std::swap(rows[i], rows[i - 1]);
+}
+
+OPKIT_INLINE bool SortedRows::Erase(std::string_view name) {
+  if (!Find(name)) return false;
+  for (size_t i = LowerBound(name) + 1; i < rows.size(); ++i) std::swap(rows[i], rows[i - 1]);
+  rows.pop_back();
+  return true;
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_IMPL_NAME_TABLE_IPP_
+
+// ---- opkit/base/impl/name_index.ipp
+// The definitions of opkit/base/name_index.hpp.
+#ifndef OPKIT_BASE_IMPL_NAME_INDEX_IPP_
+#define OPKIT_BASE_IMPL_NAME_INDEX_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE int NameIndex::Find(std::string_view name) const {
+  if (slots_.empty()) return -1;
+  return slots_[Slot(name)];
+}
+
+OPKIT_INLINE int NameIndex::Add(std::string_view name) {
+  if (names_.size() * 2 >= slots_.size()) Grow();
+  int& number = slots_[Slot(name)];
+  if (number < 0) {
+    number = size();
+    names_.emplace_back(name);
+  }
+  return number;
+}
+
+OPKIT_INLINE size_t NameIndex::Slot(std::string_view name) const {
+  const size_t mask = slots_.size() - 1;
+  size_t at = std::hash<std::string_view>()(name) & mask;
+  while (slots_[at] >= 0 && names_[static_cast<size_t>(slots_[at])] != name) at = (at + 1) & mask;
+  return at;
+}
+
+OPKIT_INLINE void NameIndex::Grow() {
+  slots_.assign(slots_.empty() ? 16 : slots_.size() * 2, -1);
+  for (int i = 0; i < size(); ++i) slots_[Slot(names_[static_cast<size_t>(i)])] = i;
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_IMPL_NAME_INDEX_IPP_
+
+#endif  // OPKIT_DEFINITIONS
 
 #endif  // OPKIT_SINGLE_INCLUDE_HPP_

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Static checks over include/opkit: prints `ok NAME` or `FAIL NAME: why` for each (further findings
+"""Static checks over include/opkit and src: prints `ok NAME` or `FAIL NAME: why` for each (further findings
 of the same check indented below), exits 1 when one failed. self_test.py holds, for every check,
 trees that it must flag.
 
@@ -80,15 +80,23 @@ def without_comments(text, strings=True):
 
 
 class Tree:
-    """The headers of a checkout: text, code without comments, and includes with their lines."""
+    """The headers and .ipp files of a checkout: text, code without comments, and includes with their lines."""
 
     def __init__(self, root, cxx="g++"):
         self.root, self.include, self.cxx = root, root / "include", cxx
         self.text = {p.relative_to(self.include).as_posix(): p.read_text()
-                     for p in sorted((self.include / "opkit").rglob("*.h*"))}
+                     for pattern in ("*.h*", "*.ipp")
+                     for p in sorted((self.include / "opkit").rglob(pattern))}
+        self.sources = {p.relative_to(root).as_posix(): p.read_text()
+                        for p in sorted((root / "src").rglob("*.cpp"))}
         self.code = {h: without_comments(t, strings=False) for h, t in self.text.items()}
         self.includes = {h: self._includes(t) for h, t in self.text.items()}
         self.own = {h: [t[1:-1] for _, t in i if t[0] == '"'] for h, i in self.includes.items()}
+        self.owners = {}  # of each .ipp: the headers that include it
+        for header, targets in self.own.items():
+            for target in targets:
+                if target.endswith(".ipp") and not header.endswith(".ipp"):
+                    self.owners.setdefault(target, []).append(header)
 
     @staticmethod
     def _includes(text):
@@ -154,20 +162,57 @@ def layers(tree):
 
 @check("cycles")
 def cycles(tree):
+    """A header and its definitions count as one, since header-only programs read them as one."""
     done, path = set(), []
+
+    def owner(name):
+        return tree.owners.get(name, [name])[0]
+
+    edges = {}
+    for name, targets in tree.own.items():
+        edges.setdefault(owner(name), {}).update(dict.fromkeys(owner(t) for t in targets))
 
     def visit(header):
         if header in path:
             yield "include cycle " + " -> ".join(path[path.index(header):] + [header])
         elif header not in done:
             path.append(header)
-            for target in tree.own.get(header, []):
-                yield from visit(target)
+            for target in edges.get(header, {}):
+                if target != header:
+                    yield from visit(target)
             path.pop()
             done.add(header)
 
-    for header in tree.text:
+    for header in edges:
         yield from visit(header)
+
+
+@check("definitions")
+def definitions(tree):
+    """Each .ipp is read by one header, where OPKIT_DEFINITIONS asks for it, and by one source."""
+    for header in tree.text:
+        if not header.endswith(".ipp"):
+            continue
+        owners = tree.owners.get(header, [])
+        if len(owners) != 1:
+            yield f"{header} is included by {len(owners)} headers, expected one: " \
+                  f"{', '.join(owners) or 'end its header with #ifdef OPKIT_DEFINITIONS'}"
+        else:
+            block = re.search(r'#ifdef OPKIT_DEFINITIONS\n(?:#include "[^"]+"\n)+#endif\n',
+                              tree.text[owners[0]])
+            if not block or f'#include "{header}"\n' not in block.group():
+                yield f"{owners[0]} includes {header} elsewhere than in its " \
+                      "`#ifdef OPKIT_DEFINITIONS … #endif`"
+        sources = [s for s, text in tree.sources.items() if f'#include "{header}"\n' in text]
+        if len(sources) != 1:
+            yield f"{header} is compiled by {len(sources)} sources of src/, expected one" + \
+                  (f": {', '.join(sources)}" if sources else "")
+    for source, text in tree.sources.items():
+        if text.count("\n") > MAX_LINES:
+            yield f"{source} has {text.count(chr(10))} lines, more than {MAX_LINES}: split it"
+        for target in re.findall(r'^#include "([^"]+)"', text, re.MULTILINE):
+            if target not in tree.text:
+                yield f"{source} includes {target}, which is no header"
 
 
 @check("includes-resolve")

@@ -29,26 +29,15 @@ enum class ErrorCode {
   kOperatorFailed,      // RunOnDevice returned false, or threw something that is not an Error
 };
 
-inline const char* ToString(ErrorCode code) {
-  constexpr const char* kNames[] = {"invalid argument", "type mismatch",     "not found",
-                                    "already exists",   "out of range",      "uninitialized",
-                                    "out of memory",    "unsupported",       "failed precondition",
-                                    "cancelled",        "deadline exceeded", "operator failed"};
-  return kNames[static_cast<int>(code)];
-}
+const char* ToString(ErrorCode code);
 
 // `what()` is the message followed by one indented line for each context. Copies are independent;
 // AddContext is not thread-safe: an Error that an event holds is shared by all who wait for it.
 class OPKIT_EXPORT Error : public std::runtime_error {
  public:
-  Error(ErrorCode code, std::string message, const void* subject = nullptr)
-      : std::runtime_error(message),
-        code_(code),
-        subject_(subject),
-        message_(std::move(message)),
-        what_(message_) {}
+  Error(ErrorCode code, std::string message, const void* subject = nullptr);
 
-  const char* what() const noexcept override { return what_.c_str(); }
+  const char* what() const noexcept override;
   ErrorCode code() const noexcept { return code_; }
   const std::string& message() const noexcept { return message_; }
   const std::vector<std::string>& context() const noexcept { return context_; }
@@ -58,11 +47,7 @@ class OPKIT_EXPORT Error : public std::runtime_error {
   // Address of the object the error is about (a Tensor), for a caller who knows its name.
   const void* subject() const noexcept { return subject_; }
 
-  Error& AddContext(std::string line) {
-    what_ += "\n  " + line;
-    context_.push_back(std::move(line));
-    return *this;
-  }
+  Error& AddContext(std::string line);
   // Held where others read it: it must not change any more. Copies are not.
   bool is_shared() const noexcept { return shared_.Get(); }
   void SetShared() const noexcept { shared_.Set(); }
@@ -88,32 +73,19 @@ class OPKIT_EXPORT Error : public std::runtime_error {
 };
 
 // Throws an Error whose message is StrCat of the parts.
-[[noreturn]] OPKIT_COLD inline void Throw(ErrorCode code, const Text& a, const Text& b = {},
-                                          const Text& c = {}, const Text& d = {}) {
-  throw Error(code, StrCat(a, b, c, d));
-}
-[[noreturn]] OPKIT_COLD inline void Throw(ErrorCode code, const Text& a, const Text& b,
-                                          const Text& c, const Text& d, const Text& e,
-                                          const Text& f = {}, const Text& g = {},
-                                          const Text& h = {}) {
-  throw Error(code, StrCat(a, b, c, d, e, f, g, h));
-}
-[[noreturn]] OPKIT_COLD inline void Throw(ErrorCode code, const Text& a, const Text& b,
-                                          const Text& c, const Text& d, const Text& e,
-                                          const Text& f, const Text& g, const Text& h,
-                                          const Text& i, const Text& j = {}, const Text& k = {},
-                                          const Text& l = {}, const Text& m = {},
-                                          const Text& n = {}, const Text& o = {},
-                                          const Text& p = {}) {
-  throw Error(code, StrCat(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p));
-}
+[[noreturn]] OPKIT_COLD void Throw(ErrorCode code, const Text& a, const Text& b = {},
+                                   const Text& c = {}, const Text& d = {});
+[[noreturn]] OPKIT_COLD void Throw(ErrorCode code, const Text& a, const Text& b, const Text& c,
+                                   const Text& d, const Text& e, const Text& f = {},
+                                   const Text& g = {}, const Text& h = {});
+[[noreturn]] OPKIT_COLD void Throw(ErrorCode code, const Text& a, const Text& b, const Text& c,
+                                   const Text& d, const Text& e, const Text& f, const Text& g,
+                                   const Text& h, const Text& i, const Text& j = {},
+                                   const Text& k = {}, const Text& l = {}, const Text& m = {},
+                                   const Text& n = {}, const Text& o = {}, const Text& p = {});
 
 namespace detail {
-[[noreturn]] OPKIT_COLD inline void AssertFailed(const char* condition, const char* file,
-                                                 int line) {
-  std::fprintf(stderr, "opkit: internal error: %s does not hold at %s:%d\n", condition, file, line);
-  std::abort();
-}
+[[noreturn]] OPKIT_COLD void AssertFailed(const char* condition, const char* file, int line);
 }  // namespace detail
 
 }  // namespace opkit
@@ -133,6 +105,10 @@ namespace detail {
 #define OPKIT_ASSERT(condition)       \
   ((condition) ? static_cast<void>(0) \
                : ::opkit::detail::AssertFailed(#condition, __FILE__, __LINE__))
+#endif
+
+#ifdef OPKIT_DEFINITIONS
+#include "opkit/base/impl/error.ipp"
 #endif
 
 #endif  // OPKIT_BASE_ERROR_HPP_

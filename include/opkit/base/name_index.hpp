@@ -16,41 +16,26 @@ namespace opkit::inline OPKIT_ABI {
 class NameIndex {
  public:
   // -1 when the name was never added.
-  int Find(std::string_view name) const {
-    if (slots_.empty()) return -1;
-    return slots_[Slot(name)];
-  }
+  int Find(std::string_view name) const;
   // The number of the name, a new one when it has none.
-  int Add(std::string_view name) {
-    if (names_.size() * 2 >= slots_.size()) Grow();
-    int& number = slots_[Slot(name)];
-    if (number < 0) {
-      number = size();
-      names_.emplace_back(name);
-    }
-    return number;
-  }
+  int Add(std::string_view name);
   int size() const { return static_cast<int>(names_.size()); }
   const std::string& operator[](int number) const { return names_[static_cast<size_t>(number)]; }
   const std::vector<std::string>& names() const { return names_; }
 
  private:
   // Where the name is, or the empty slot where it would go.
-  size_t Slot(std::string_view name) const {
-    const size_t mask = slots_.size() - 1;
-    size_t at = std::hash<std::string_view>()(name) & mask;
-    while (slots_[at] >= 0 && names_[static_cast<size_t>(slots_[at])] != name) at = (at + 1) & mask;
-    return at;
-  }
-  void Grow() {
-    slots_.assign(slots_.empty() ? 16 : slots_.size() * 2, -1);
-    for (int i = 0; i < size(); ++i) slots_[Slot(names_[static_cast<size_t>(i)])] = i;
-  }
+  size_t Slot(std::string_view name) const;
+  void Grow();
 
   std::vector<std::string> names_;
   std::vector<int> slots_;  // numbers, -1 where empty; a power of two of them
 };
 
 }  // namespace opkit
+
+#ifdef OPKIT_DEFINITIONS
+#include "opkit/base/impl/name_index.ipp"
+#endif
 
 #endif  // OPKIT_BASE_NAME_INDEX_HPP_

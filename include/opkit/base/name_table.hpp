@@ -24,33 +24,10 @@ class SortedRows {
  public:
   NamedRow* At(size_t i) const { return static_cast<NamedRow*>(rows[i].get()); }
   // Place of `name`, or where it would be.
-  size_t LowerBound(std::string_view name) const {
-    size_t low = 0, high = rows.size();
-    while (low < high) {
-      const size_t middle = low + (high - low) / 2;
-      if (At(middle)->name.compare(name) < 0) {
-        low = middle + 1;
-      } else {
-        high = middle;
-      }
-    }
-    return low;
-  }
-  NamedRow* Find(std::string_view name) const {
-    const size_t at = LowerBound(name);
-    return at < rows.size() && At(at)->name == name ? At(at) : nullptr;
-  }
-  void Add(NamedRow* row) {
-    const size_t at = LowerBound(row->name);
-    rows.push_back(IntrusivePtr<RefCounted>(row));
-    for (size_t i = rows.size() - 1; i > at; --i) std::swap(rows[i], rows[i - 1]);
-  }
-  bool Erase(std::string_view name) {
-    if (!Find(name)) return false;
-    for (size_t i = LowerBound(name) + 1; i < rows.size(); ++i) std::swap(rows[i], rows[i - 1]);
-    rows.pop_back();
-    return true;
-  }
+  size_t LowerBound(std::string_view name) const;
+  NamedRow* Find(std::string_view name) const;
+  void Add(NamedRow* row);
+  bool Erase(std::string_view name);
 
   RefCountedList rows;
 };
@@ -109,5 +86,9 @@ class NameTable {
 };
 
 }  // namespace opkit
+
+#ifdef OPKIT_DEFINITIONS
+#include "opkit/base/impl/name_table.ipp"
+#endif
 
 #endif  // OPKIT_BASE_NAME_TABLE_HPP_

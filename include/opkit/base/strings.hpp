@@ -58,35 +58,7 @@ class Text {
     };
   }
 
-  OPKIT_COLD void AppendTo(std::string& out) const {
-    switch (kind_) {
-      case Kind::kLiteral:
-        out += value_.object ? static_cast<const char*>(value_.object) : "(null)";
-        break;
-      case Kind::kChars:
-        out.append(static_cast<const char*>(value_.object), size_);
-        break;
-      case Kind::kCharacter:
-        out += static_cast<char>(value_.integer);
-        break;
-      case Kind::kInt:
-        out += std::to_string(value_.integer);
-        break;
-      case Kind::kUInt:
-        out += std::to_string(static_cast<uint64_t>(value_.integer));
-        break;
-      case Kind::kFloat: {
-        char buffer[32];  // whatever the program's locale says
-        out.append(buffer, std::to_chars(buffer, buffer + sizeof buffer, value_.number,
-                                         std::chars_format::general, 9)
-                               .ptr);
-        break;
-      }
-      case Kind::kObject:
-        append_(out, value_.object);
-        break;
-    }
-  }
+  OPKIT_COLD void AppendTo(std::string& out) const;
 
  private:
   enum class Kind : uint8_t { kLiteral, kChars, kCharacter, kInt, kUInt, kFloat, kObject };
@@ -104,32 +76,26 @@ class Text {
 };
 
 namespace detail {
-OPKIT_COLD inline std::string Join(std::initializer_list<const Text*> parts) {
-  std::string out;
-  for (const Text* part : parts) part->AppendTo(out);
-  return out;
-}
+OPKIT_COLD std::string Join(std::initializer_list<const Text*> parts);
 }  // namespace detail
 
 // Concatenates up to 16 parts; nest calls for more. Three overloads, so that a short message does
 // not build sixteen parts.
-OPKIT_COLD inline std::string StrCat(const Text& a, const Text& b = {}, const Text& c = {},
-                                     const Text& d = {}) {
-  return detail::Join({&a, &b, &c, &d});
-}
-OPKIT_COLD inline std::string StrCat(const Text& a, const Text& b, const Text& c, const Text& d,
-                                     const Text& e, const Text& f = {}, const Text& g = {},
-                                     const Text& h = {}) {
-  return detail::Join({&a, &b, &c, &d, &e, &f, &g, &h});
-}
-OPKIT_COLD inline std::string StrCat(const Text& a, const Text& b, const Text& c, const Text& d,
-                                     const Text& e, const Text& f, const Text& g, const Text& h,
-                                     const Text& i, const Text& j = {}, const Text& k = {},
-                                     const Text& l = {}, const Text& m = {}, const Text& n = {},
-                                     const Text& o = {}, const Text& p = {}) {
-  return detail::Join({&a, &b, &c, &d, &e, &f, &g, &h, &i, &j, &k, &l, &m, &n, &o, &p});
-}
+OPKIT_COLD std::string StrCat(const Text& a, const Text& b = {}, const Text& c = {},
+                              const Text& d = {});
+OPKIT_COLD std::string StrCat(const Text& a, const Text& b, const Text& c, const Text& d,
+                              const Text& e, const Text& f = {}, const Text& g = {},
+                              const Text& h = {});
+OPKIT_COLD std::string StrCat(const Text& a, const Text& b, const Text& c, const Text& d,
+                              const Text& e, const Text& f, const Text& g, const Text& h,
+                              const Text& i, const Text& j = {}, const Text& k = {},
+                              const Text& l = {}, const Text& m = {}, const Text& n = {},
+                              const Text& o = {}, const Text& p = {});
 
 }  // namespace opkit
+
+#ifdef OPKIT_DEFINITIONS
+#include "opkit/base/impl/strings.ipp"
+#endif
 
 #endif  // OPKIT_BASE_STRINGS_HPP_

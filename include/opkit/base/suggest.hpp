@@ -11,63 +11,21 @@
 namespace opkit::inline OPKIT_ABI {
 
 // Edit distance (Damerau-Levenshtein in its optimal string alignment form) that ignores case.
-OPKIT_COLD inline size_t EditDistance(std::string_view a, std::string_view b) {
-  auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
-  const size_t width = b.size() + 1;
-  std::vector<int64_t> rows(3 * width);
-  int64_t *before = rows.data(), *previous = before + width, *row = previous + width;
-  for (size_t j = 0; j <= b.size(); ++j) previous[j] = static_cast<int64_t>(j);
-  for (size_t i = 1; i <= a.size(); ++i) {
-    row[0] = static_cast<int64_t>(i);
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const int64_t differs = lower(a[i - 1]) != lower(b[j - 1]);
-      int64_t best = previous[j - 1] + differs;
-      if (previous[j] + 1 < best) best = previous[j] + 1;
-      if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
-      const bool swapped = i > 1 && j > 1 && lower(a[i - 1]) == lower(b[j - 2]) &&
-                           lower(a[i - 2]) == lower(b[j - 1]);
-      if (swapped && before[j - 2] + 1 < best) best = before[j - 2] + 1;
-      row[j] = best;
-    }
-    int64_t* const unused = before;
-    before = previous;
-    previous = row;
-    row = unused;
-  }
-  return static_cast<size_t>(previous[b.size()]);
-}
+OPKIT_COLD size_t EditDistance(std::string_view a, std::string_view b);
 
 // The candidate nearest to `name`, or "" when none is near enough to be a slip (a third of its
 // letters, at least one).
-OPKIT_COLD inline std::string NearestName(std::string_view name,
-                                          const std::vector<std::string>& candidates) {
-  std::string best;
-  size_t best_distance = (name.size() < 6 ? 1 : name.size() / 3) + 1;
-  for (const std::string& candidate : candidates) {
-    const size_t distance = EditDistance(name, candidate);
-    if (distance < best_distance) {
-      best_distance = distance;
-      best = candidate;
-    }
-  }
-  return best;
-}
+OPKIT_COLD std::string NearestName(std::string_view name,
+                                   const std::vector<std::string>& candidates);
 
 // " (did you mean 'X'? known: 'X', 'Y', … and 3 more)", or "" when nothing is known.
-OPKIT_COLD inline std::string SuggestName(std::string_view name,
-                                          const std::vector<std::string>& candidates) {
-  if (candidates.empty()) return {};
-  constexpr size_t kShown = 12;
-  const std::string nearest = NearestName(name, candidates);
-  std::string out = nearest.empty() ? " (known: " : " (did you mean '" + nearest + "'? known: ";
-  for (size_t i = 0; i < candidates.size() && i < kShown; ++i) {
-    if (i) out += ", ";
-    out += "'" + candidates[i] + "'";
-  }
-  if (candidates.size() > kShown) out += StrCat(" and ", candidates.size() - kShown, " more");
-  return out + ")";
-}
+OPKIT_COLD std::string SuggestName(std::string_view name,
+                                   const std::vector<std::string>& candidates);
 
 }  // namespace opkit
+
+#ifdef OPKIT_DEFINITIONS
+#include "opkit/base/impl/suggest.ipp"
+#endif
 
 #endif  // OPKIT_BASE_SUGGEST_HPP_

@@ -20,24 +20,8 @@ class Allocator {
   // At least `bytes` bytes aligned to kAlignment, or an Error (kOutOfMemory) that says how much was
   // asked for and how much lives. 0 bytes is a null pointer. `index` is the device's among those of
   // its type.
-  void* Allocate(int64_t bytes, int32_t index = 0) {
-    if (bytes <= 0) return nullptr;
-    void* data = DoAllocateOn(index, bytes);
-    if (!data)
-      Throw(ErrorCode::kOutOfMemory, "out of memory on ", name(), ": ", bytes,
-            " bytes were asked for while ", live_bytes(), " bytes are in use");
-    // Relaxed: statistics, they order nothing.
-    const int64_t live = live_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
-    int64_t peak = peak_.load(std::memory_order_relaxed);
-    while (live > peak && !peak_.compare_exchange_weak(peak, live, std::memory_order_relaxed)) {
-    }
-    return data;
-  }
-  void Deallocate(void* data, int64_t bytes) noexcept {
-    if (!data) return;
-    live_.fetch_sub(bytes, std::memory_order_relaxed);
-    DoDeallocate(data, bytes);
-  }
+  void* Allocate(int64_t bytes, int32_t index = 0);
+  void Deallocate(void* data, int64_t bytes) noexcept;
 
   virtual const char* name() const = 0;
   int64_t live_bytes() const { return live_.load(std::memory_order_relaxed); }
@@ -59,12 +43,8 @@ class CPUAllocator final : public Allocator {
   const char* name() const override { return "cpu"; }
 
  protected:
-  void* DoAllocate(int64_t bytes) override {
-    return ::operator new(static_cast<size_t>(bytes), std::align_val_t{kAlignment}, std::nothrow);
-  }
-  void DoDeallocate(void* data, int64_t) noexcept override {
-    ::operator delete(data, std::align_val_t{kAlignment});
-  }
+  void* DoAllocate(int64_t bytes) override;
+  void DoDeallocate(void* data, int64_t) noexcept override;
 };
 
 namespace detail {
@@ -73,44 +53,23 @@ struct AllocatorTable {
   static constexpr int kSlots = 128;
   std::atomic<Allocator*> slots[kSlots];
   alignas(CPUAllocator) unsigned char cpu[sizeof(CPUAllocator)];
-  AllocatorTable() {
-    for (auto& slot : slots) slot.store(nullptr, std::memory_order_relaxed);
-    slots[static_cast<int>(DeviceType::kCPU)].store(new (cpu) CPUAllocator,
-                                                    std::memory_order_relaxed);
-  }
-  std::atomic<Allocator*>& operator[](DeviceType type) {
-    const int slot = static_cast<int>(type);
-    if (slot < 0 || slot >= kSlots)
-      Throw(ErrorCode::kOutOfRange, "device type ", slot, " is outside 0 to ", kSlots - 1);
-    return slots[slot];
-  }
+  AllocatorTable();
+  std::atomic<Allocator*>& operator[](DeviceType type);
 };
-inline AllocatorTable& Allocators() {
-  // Never destroyed: it outlives every static tensor. In place: what a library that is unloaded has
-  // on the heap would be lost.
-  alignas(AllocatorTable) static unsigned char room[sizeof(AllocatorTable)];
-  static auto* table = new (room) AllocatorTable;
-  return *table;
-}
+AllocatorTable& Allocators();
 }  // namespace detail
 
 // The allocator of the device's memory. Error (kUnsupported) where no backend brought one.
-inline Allocator& GetAllocator(DeviceType type) {
-  const DeviceType memory = MemoryDevice({type, 0}).type;
-  Allocator* allocator = detail::Allocators()[memory].load(std::memory_order_acquire);
-  if (!allocator)
-    Throw(ErrorCode::kUnsupported, "no allocator for device ", ToString(type),
-          ": include its backend's header, or call SetAllocator");
-  return *allocator;
-}
+Allocator& GetAllocator(DeviceType type);
 
 // Replaces the allocator of the device's memory for new storages and returns the one before (null
 // if none). `allocator` must live until the process ends or every storage made from it is gone.
-inline Allocator* SetAllocator(DeviceType type, Allocator* allocator) {
-  const DeviceType memory = MemoryDevice({type, 0}).type;
-  return detail::Allocators()[memory].exchange(allocator, std::memory_order_acq_rel);
-}
+Allocator* SetAllocator(DeviceType type, Allocator* allocator);
 
 }  // namespace opkit
+
+#ifdef OPKIT_DEFINITIONS
+#include "opkit/core/impl/allocator.ipp"
+#endif
 
 #endif  // OPKIT_CORE_ALLOCATOR_HPP_

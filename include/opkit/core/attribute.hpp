@@ -24,11 +24,7 @@ enum class AttributeType : uint8_t {
   kTensors,
 };
 
-inline const char* ToString(AttributeType type) {
-  constexpr const char* kNames[] = {"int",  "float",  "bool",  "string",  "tensor",
-                                    "ints", "floats", "bools", "strings", "tensors"};
-  return kNames[static_cast<int>(type)];
-}
+const char* ToString(AttributeType type);
 
 namespace detail {
 
@@ -169,36 +165,9 @@ class Attribute {
     }
     return static_cast<T>(stored);
   }
-  [[noreturn]] OPKIT_COLD void WrongType(AttributeType wanted) const {
-    const bool write_float = type_ == AttributeType::kInt && wanted == AttributeType::kFloat;
-    Throw(ErrorCode::kTypeMismatch, "is ", type_, " (", Print(), "), but is read as ", wanted,
-          write_float ? "; write " + Print() + ".0" : std::string());
-  }
-  OPKIT_COLD std::string Print() const {
-    std::string out;
-    auto separate = [&] {
-      if (!out.empty()) out += ", ";
-    };
-    for (int64_t value : values_->ints) {
-      separate();
-      if (type_ == AttributeType::kBool || type_ == AttributeType::kBools)
-        out += value ? "true" : "false";
-      else
-        out += std::to_string(value);
-    }
-    for (double value : values_->floats) separate(), out += StrCat(value);
-    for (const std::string& value : values_->strings) separate(), out += "\"" + value + "\"";
-    for (const Tensor& value : values_->tensors) separate(), out += value.Describe();
-    return is_list() ? "[" + out + "]" : out;
-  }
-  OPKIT_COLD static bool SameTensor(const Tensor& a, const Tensor& b) {
-    if (a.dtype() != b.dtype() || a.shape() != b.shape() || a.device() != b.device()) return false;
-    if (a.raw_data() == b.raw_data() && a.strides() == b.strides()) return true;
-    if (!IsHostAccessible(a.device().type) || !a.initialized() || !b.initialized()) return false;
-    const Tensor x = a.is_dense() ? a : a.Contiguous(), y = b.is_dense() ? b : b.Contiguous();
-    return x.nbytes() == 0 ||
-           std::memcmp(x.raw_data(), y.raw_data(), static_cast<size_t>(x.nbytes())) == 0;
-  }
+  [[noreturn]] OPKIT_COLD void WrongType(AttributeType wanted) const;
+  OPKIT_COLD std::string Print() const;
+  OPKIT_COLD static bool SameTensor(const Tensor& a, const Tensor& b);
 
   struct Values : detail::RefCounted {
     std::vector<int64_t> ints;
@@ -223,39 +192,13 @@ class Arguments {
  public:
   Arguments() = default;
   // Error (kInvalidArgument) for a name that is there twice.
-  Arguments(std::initializer_list<NamedAttribute> list) {
-    for (const NamedAttribute& item : list) {
-      if (Has(item.name))
-        Throw(ErrorCode::kInvalidArgument, "argument '", item.name, "' is given twice, as ",
-              ToString(*Find(item.name)), " and as ", ToString(item.value));
-      items_.push_back(item);
-    }
-  }
+  Arguments(std::initializer_list<NamedAttribute> list);
 
   // Adds, or replaces the attribute of that name.
-  void Set(std::string name, Attribute value) {
-    for (NamedAttribute& item : items_)
-      if (item.name == name) {
-        item.value = std::move(value);
-        return;
-      }
-    items_.push_back({std::move(name), std::move(value)});
-  }
-  bool Remove(std::string_view name) {
-    for (size_t i = 0; i < items_.size(); ++i)
-      if (items_[i].name == name) {
-        for (; i + 1 < items_.size(); ++i) std::swap(items_[i], items_[i + 1]);
-        items_.pop_back();
-        return true;
-      }
-    return false;
-  }
+  void Set(std::string name, Attribute value);
+  bool Remove(std::string_view name);
   // Null when there is none.
-  const Attribute* Find(std::string_view name) const {
-    for (const NamedAttribute& item : items_)
-      if (item.name == name) return &item.value;
-    return nullptr;
-  }
+  const Attribute* Find(std::string_view name) const;
   bool Has(std::string_view name) const { return Find(name) != nullptr; }
 
   // The attribute as T, or `fallback` when there is none. A stored value of another type is an
@@ -277,11 +220,7 @@ class Arguments {
   bool empty() const { return items_.empty(); }
   auto begin() const { return items_.begin(); }
   auto end() const { return items_.end(); }
-  std::vector<std::string> Names() const {
-    std::vector<std::string> names;
-    for (const NamedAttribute& item : items_) names.push_back(item.name);
-    return names;
-  }
+  std::vector<std::string> Names() const;
   friend bool operator==(const Arguments&, const Arguments&) = default;
 
  private:
@@ -297,5 +236,9 @@ class Arguments {
 };
 
 }  // namespace opkit
+
+#ifdef OPKIT_DEFINITIONS
+#include "opkit/core/impl/attribute.ipp"
+#endif
 
 #endif  // OPKIT_CORE_ATTRIBUTE_HPP_

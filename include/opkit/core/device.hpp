@@ -76,40 +76,15 @@ struct DeviceTypeRegistry {
   };
 };
 
-OPKIT_COLD inline DeviceTypeRegistry& DeviceTypes() {
-  alignas(DeviceTypeRegistry) static unsigned char room[sizeof(DeviceTypeRegistry)];
-  static auto* registry = new (room) DeviceTypeRegistry;  // outlives every static tensor
-  return *registry;
-}
+OPKIT_COLD DeviceTypeRegistry& DeviceTypes();
 
 }  // namespace detail
 
-OPKIT_COLD inline DeviceTypeInfo GetDeviceTypeInfo(DeviceType type) {
-  auto& registry = detail::DeviceTypes();
-  detail::MutexLock lock(registry.mutex);
-  for (const auto& entry : registry.entries)
-    if (entry.type == type) return entry.info;
-  return {StrCat("device_type_", static_cast<int32_t>(type)), type, false};
-}
+OPKIT_COLD DeviceTypeInfo GetDeviceTypeInfo(DeviceType type);
 
 // Names a device type of the user's own, numbered from kFirstUserDevice. Repeating the same
 // registration is harmless; another name or number for a known one is an Error (kAlreadyExists).
-OPKIT_COLD inline DeviceType RegisterDeviceType(DeviceType type, DeviceTypeInfo info) {
-  auto& registry = detail::DeviceTypes();
-  detail::MutexLock lock(registry.mutex);
-  for (const auto& entry : registry.entries) {
-    if (entry.type == type && entry.info.name == info.name) return type;
-    if (entry.type == type || entry.info.name == info.name)
-      Throw(ErrorCode::kAlreadyExists, "device type ", static_cast<int32_t>(type), " '", info.name,
-            "' clashes with ", static_cast<int32_t>(entry.type), " '", entry.info.name, "'");
-  }
-  auto& entries = registry.entries;
-  if (entries.count == entries.kMost)
-    Throw(ErrorCode::kOutOfRange, "device type '", info.name, "' is one more than the ",
-          static_cast<int>(entries.kMost), " that a program may have");
-  entries.all[entries.count++] = {type, std::move(info)};
-  return type;
-}
+OPKIT_COLD DeviceType RegisterDeviceType(DeviceType type, DeviceTypeInfo info);
 
 // True when the host may dereference pointers to this device's memory. No lock for the common ones.
 inline bool IsHostAccessible(DeviceType type) {
@@ -119,11 +94,7 @@ inline bool IsHostAccessible(DeviceType type) {
 }
 
 // The device whose allocator and copies `device` uses: cpu_stream:1 keeps its tensors on cpu:0.
-inline Device MemoryDevice(Device device) {
-  if (device.type == DeviceType::kCPU || device.type == DeviceType::kCPUStream) return {};
-  if (device.type == DeviceType::kCUDA) return device;
-  return {GetDeviceTypeInfo(device.type).memory, device.index};
-}
+Device MemoryDevice(Device device);
 
 inline std::string ToString(DeviceType type) { return GetDeviceTypeInfo(type).name; }
 OPKIT_COLD inline std::string ToString(Device device) {
@@ -132,5 +103,9 @@ OPKIT_COLD inline std::string ToString(Device device) {
 }
 
 }  // namespace opkit
+
+#ifdef OPKIT_DEFINITIONS
+#include "opkit/core/impl/device.ipp"
+#endif
 
 #endif  // OPKIT_CORE_DEVICE_HPP_

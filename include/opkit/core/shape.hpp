@@ -40,13 +40,7 @@ class Dims {
     if (this != &other) Assign(other.data(), static_cast<size_t>(other.size_));
     return *this;
   }
-  Dims& operator=(Dims&& other) noexcept {
-    if (this != &other) {
-      Free();
-      Steal(other);
-    }
-    return *this;
-  }
+  Dims& operator=(Dims&& other) noexcept;
   ~Dims() { Free(); }
 
   int size() const { return size_; }
@@ -74,27 +68,13 @@ class Dims {
   }
 
  private:
-  void Assign(const int64_t* values, size_t count) {
-    int64_t* heap = count > kInline ? new int64_t[count] : nullptr;
-    Free();
-    size_ = static_cast<int>(count);
-    if (heap) heap_ = heap;
-    if (count) std::memcpy(data(), values, count * sizeof(int64_t));
-  }
+  void Assign(const int64_t* values, size_t count);
 // g++ 12 does not see that heap_ is read only where it was set, when Steal is not inlined.
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
-  void Steal(Dims& other) {
-    size_ = other.size_;
-    if (size_ > kInline) {
-      heap_ = other.heap_;
-    } else {
-      for (int i = 0; i < size_; ++i) inline_[i] = other.inline_[i];
-    }
-    other.size_ = 0;
-  }
+  void Steal(Dims& other);
   void Free() {
     if (size_ > kInline) delete[] heap_;
     size_ = 0;
@@ -145,65 +125,31 @@ class Shape {
   std::vector<int64_t> vec() const { return {begin(), end()}; }
 
   // `axis` counted from the front, checked against the rank.
-  int Axis(int axis) const {
-    if (axis < -rank() || axis >= rank())
-      Throw(ErrorCode::kOutOfRange, "axis ", axis, " is outside shape ", ToString(*this),
-            " of rank ", rank());
-    return axis < 0 ? axis + rank() : axis;
-  }
+  int Axis(int axis) const;
   // Product of the extents in [begin, end).
-  int64_t NumelBetween(int begin, int end) const {
-    int64_t product = 1;
-    for (int i = begin; i < end; ++i) product *= dims_[i];
-    return product;
-  }
+  int64_t NumelBetween(int begin, int end) const;
   // Element strides of the row-major dense tensor of this shape.
-  Dims DenseStrides() const {
-    Dims strides = dims_;
-    int64_t step = 1;
-    for (int i = rank() - 1; i >= 0; --i) {
-      strides[i] = step;
-      step *= dims_[i] > 0 ? dims_[i] : 1;
-    }
-    return strides;
-  }
+  Dims DenseStrides() const;
 
   // True when elements at `strides` lie as DenseStrides() puts them; those of extents of 1, and all
   // of an empty tensor, are never used.
-  bool IsDense(const Dims& strides) const {
-    if (strides.size() != rank()) return false;
-    int64_t step = 1;
-    for (int i = rank() - 1; i >= 0 && numel_ > 0; --i) {
-      if (dims_[i] != 1 && strides[i] != step) return false;
-      step *= dims_[i];
-    }
-    return true;
-  }
+  bool IsDense(const Dims& strides) const;
 
   friend bool operator==(const Shape& a, const Shape& b) { return a.dims_ == b.dims_; }
   friend std::string ToString(const Shape& shape) { return ToString(shape.dims_); }
 
  private:
   // Extents other than zero must multiply within int64 even beside a zero: strides need them.
-  static int64_t CountElements(const Dims& dims) {
-    int64_t count = 1;
-    bool empty = false;
-    for (int i = 0; i < dims.size(); ++i) {
-      if (dims[i] < 0)
-        Throw(ErrorCode::kInvalidArgument, "shape ", dims, " has the negative extent ", dims[i],
-              " at axis ", i);
-      empty |= dims[i] == 0;
-      if (dims[i] > 0 && __builtin_mul_overflow(count, dims[i], &count))
-        Throw(ErrorCode::kOutOfRange, "shape ", dims,
-              " has more elements than a 64-bit count can hold");
-    }
-    return empty ? 0 : count;
-  }
+  static int64_t CountElements(const Dims& dims);
 
   Dims dims_;
   int64_t numel_ = 1;
 };
 
 }  // namespace opkit
+
+#ifdef OPKIT_DEFINITIONS
+#include "opkit/core/impl/shape.ipp"
+#endif
 
 #endif  // OPKIT_CORE_SHAPE_HPP_

@@ -16,21 +16,13 @@ class Dim {
   Dim(int64_t value) : value_(value) {
     if (value < 0) Throw(ErrorCode::kInvalidArgument, "extent ", value, " is negative");
   }
-  static Dim Symbol(std::string name) {
-    Dim dim;
-    dim.symbol_ = std::move(name);
-    return dim;
-  }
+  static Dim Symbol(std::string name);
 
   bool is_known() const { return value_ >= 0; }
   bool is_symbol() const { return !symbol_.empty(); }
   bool is_unknown() const { return !is_known() && !is_symbol(); }
   // Error (kFailedPrecondition) unless known.
-  int64_t value() const {
-    if (!is_known())
-      Throw(ErrorCode::kFailedPrecondition, "extent ", ToString(*this), " is not known yet");
-    return value_;
-  }
+  int64_t value() const;
   const std::string& symbol() const { return symbol_; }
 
   friend bool operator==(const Dim&, const Dim&) = default;
@@ -85,12 +77,7 @@ class SymbolicShape {
   const Dim& operator[](int axis) const { return dims_[Axis(axis)]; }
   Dim& operator[](int axis) { return dims_[Axis(axis)]; }
   // Error (kFailedPrecondition) unless every extent is known.
-  Shape ToShape() const {
-    std::vector<int64_t> values;
-    if (!has_rank_) static_cast<void>(rank());
-    for (const Dim& dim : dims_) values.push_back(dim.value());
-    return Shape(values);
-  }
+  Shape ToShape() const;
 
   // What is known of a shape described by both; nothing if they contradict each other.
   template <class AnyShape = SymbolicShape>
@@ -114,17 +101,15 @@ class SymbolicShape {
   }
 
  private:
-  size_t Axis(int axis) const {
-    const int found = axis < 0 ? axis + rank() : axis;
-    if (found < 0 || found >= rank())
-      Throw(ErrorCode::kOutOfRange, "axis ", axis, " is outside shape ", ToString(*this),
-            " of rank ", rank());
-    return static_cast<size_t>(found);
-  }
+  size_t Axis(int axis) const;
   std::vector<Dim> dims_;
   bool has_rank_ = false;
 };
 
 }  // namespace opkit
+
+#ifdef OPKIT_DEFINITIONS
+#include "opkit/core/impl/symbolic_shape.ipp"
+#endif
 
 #endif  // OPKIT_CORE_SYMBOLIC_SHAPE_HPP_

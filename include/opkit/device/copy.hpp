@@ -41,77 +41,28 @@ inline void CopyHost(void* target, Device, const void* source, Device, int64_t n
 }
 
 // Memory that the host reaches on both sides needs no registered function.
-inline CopyFunction FindCopy(const Tensor& source, const Tensor& target) {
-  const DeviceType from = MemoryDevice(source.device()).type;
-  const DeviceType to = MemoryDevice(target.device()).type;
-  detail::MutexLock lock(Copies().mutex);
-  for (const auto* route = Copies().routes; route; route = route->next)
-    if (route->from == from && route->to == to && route->copy) return route->copy;
-  if (IsHostAccessible(from) && IsHostAccessible(to)) return &CopyHost;
-  std::vector<std::string> known;
-  for (const auto* route = Copies().routes; route; route = route->next)
-    if (route->copy) known.push_back(StrCat(route->from, " to ", route->to));
-  throw Error(
-      ErrorCode::kUnsupported,
-      StrCat("cannot copy tensor ", source, " to ", ToString(target.device()), ": no copy from ",
-             ToString(from), " to ", ToString(to), " is registered, only ", known,
-             "; include its backend's header, or call RegisterCopy"),
-      &source);
-}
+CopyFunction FindCopy(const Tensor& source, const Tensor& target);
 
 // A copy that is ready to run, whole in itself: it keeps both memories.
 struct PreparedCopy {
   CopyFunction copy;
   Tensor source, target;
 
-  PreparedCopy(const Tensor& from, const Tensor& to) : source(from) {
-    if (!from.initialized())
-      throw Error(ErrorCode::kUninitialized,
-                  StrCat("tensor ", from, " is copied before anything was written to it"), &from);
-    copy = FindCopy(from, to);
-    if (!from.layout().is_standard() || (!from.is_dense() && !IsHostAccessible(from.device().type)))
-      throw Error(
-          ErrorCode::kUnsupported,
-          StrCat("cannot copy tensor ", from, " to ", ToString(to.device()),
-                 ": only dense tensors of the standard layout leave a device; convert it there "
-                 "first"),
-          &from);
-    target = to.PreparedFor(from);
-  }
+  PreparedCopy(const Tensor& from, const Tensor& to);
   // Strides are gathered here and not before: the stream may still be writing the source.
-  void Run(void* stream = nullptr) const {
-    const Tensor dense = source.is_dense() ? source : source.Contiguous();
-    if (dense.nbytes() == 0) return;
-    copy(target.raw_mutable_data(), MemoryDevice(target.device()), dense.raw_data(),
-         MemoryDevice(source.device()), dense.nbytes(), stream);
-  }
+  void Run(void* stream = nullptr) const;
 };
 
 }  // namespace detail
 
 // Registers the copy from one device type's memory to another's and returns the one before (null if
 // none); null removes it. Thread-safe.
-inline CopyFunction RegisterCopy(DeviceType from, DeviceType to, CopyFunction copy) {
-  from = MemoryDevice({from, 0}).type;
-  to = MemoryDevice({to, 0}).type;
-  detail::MutexLock lock(detail::Copies().mutex);
-  detail::CopyTable::Route** link = &detail::Copies().routes;
-  for (; *link; link = &(*link)->next)
-    if ((*link)->from == from && (*link)->to == to) return std::exchange((*link)->copy, copy);
-  *link = new detail::CopyTable::Route{from, to, copy, nullptr};
-  return nullptr;
-}
+CopyFunction RegisterCopy(DeviceType from, DeviceType to, CopyFunction copy);
 
 // A dense copy of `source` in the target's own device, done when it returns; the target is resized
 // and reuses its memory, or takes new where the two overlap. Errors: kUninitialized, kUnsupported
 // where no copy leads from one device to the other, kOutOfMemory; the target is then as it was.
-inline void Copy(const Tensor& source, Tensor* target) {
-  if (&source == target) return;
-  detail::PreparedCopy prepared(source, *target);
-  InvocationScope invocation(InvocationKind::kCopy);
-  prepared.Run();
-  *target = std::move(prepared.target);
-}
+void Copy(const Tensor& source, Tensor* target);
 
 // As Copy, after the work issued on the context's stream and before what is issued next; the target
 // has its shape at once. On streams of the toolkit's own the copy holds both memories; on a native
@@ -136,5 +87,9 @@ void CopyAsync(Context& context, const Tensor& source, Tensor* target) {
 }
 
 }  // namespace opkit
+
+#ifdef OPKIT_DEFINITIONS
+#include "opkit/device/impl/copy.ipp"
+#endif
 
 #endif  // OPKIT_DEVICE_COPY_HPP_

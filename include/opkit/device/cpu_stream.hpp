@@ -21,14 +21,7 @@ class CPUStream {
   CPUStream& operator=(const CPUStream&) = delete;
 
   // The process's stream `id` of `device`, started at first use.
-  static CPUStream& Get(Device device, int id) {
-    if (id < 0) Throw(ErrorCode::kInvalidArgument, "stream id ", id, " is negative");
-    detail::MutexLock lock(All().mutex);
-    if (CPUStream* stream = All().Find(device, id)) return *stream;
-    auto* stream = new CPUStream(device, id);
-    stream->next_ = std::exchange(All().streams, stream);
-    return *stream;
-  }
+  static CPUStream& Get(Device device, int id);
   // Null while nobody has used it.
   static CPUStream* Find(Device device, int id) {
     detail::MutexLock lock(All().mutex);
@@ -41,25 +34,11 @@ class CPUStream {
   // Runs `work` after everything issued before, under the invocation current now.
   void Launch(UniqueFunction<void()> work) { Push({std::move(work), {}, {}, CurrentInvocation()}); }
   // The event is SCHEDULED now and completes when the work issued so far is done.
-  void Record(Event& event) {
-    // One that was cancelled before it was recorded still keeps its memory until the stream is
-    // here.
-    if (event.SetScheduled() || event.Query() == EventStatus::kFailed)
-      Push({{}, event.state(), {}, {}});
-  }
+  void Record(Event& event);
   // Work issued from now on runs after the event, and fails with it. Nothing blocks for an event of
   // this stream, which is in order anyway: only its failure is passed on. Error
   // (kFailedPrecondition) for an event that was never recorded.
-  void WaitEvent(const Event& event) {
-    const EventStatus status = event.Query();
-    if (status == EventStatus::kSuccess) return;
-    if (status == EventStatus::kInitialized)
-      Throw(ErrorCode::kFailedPrecondition,
-            "a stream cannot wait for an event that was never "
-            "recorded: run the operator first");
-    event.state()->RequestNotification();
-    Push({{}, {}, event.state(), {}});
-  }
+  void WaitEvent(const Event& event);
   // True when nothing is queued or running.
   bool IsFree() const {
     detail::MutexLock lock(mutex_);
@@ -70,11 +49,7 @@ class CPUStream {
 
  private:
   struct Registry {
-    CPUStream* Find(Device device, int id) const {
-      for (CPUStream* stream = streams; stream; stream = stream->next_)
-        if (stream->device_ == device && stream->id_ == id) return stream;
-      return nullptr;
-    }
+    CPUStream* Find(Device device, int id) const;
     detail::Mutex mutex;
     CPUStream* streams = nullptr;
   };
@@ -85,17 +60,7 @@ class CPUStream {
 
   static constexpr size_t kUsualBatch = 16;
 
-  CPUStream(Device device, int id) : device_(device), id_(id) {
-    queue_.reserve(kUsualBatch);
-    const auto serve = [](void* self) -> void* {
-      static_cast<CPUStream*>(self)->Serve();
-      return nullptr;
-    };
-    pthread_t thread;
-    if (pthread_create(&thread, nullptr, serve, this) != 0)
-      Throw(ErrorCode::kOutOfMemory, "cannot start the thread of stream ", id);
-    pthread_detach(thread);
-  }
+  CPUStream(Device device, int id);
 
   // One of: work; an event to complete; an event to wait for.
   struct Item {
@@ -105,65 +70,11 @@ class CPUStream {
     Invocation invocation;
   };
 
-  void Push(Item item) {
-    detail::Parker::Address sleeper = nullptr;
-    {
-      detail::MutexLock lock(mutex_);
-      queue_.push_back(std::move(item));
-      if (parked_) sleeper = std::exchange(parked_, nullptr)->Set();
-    }
-    if (sleeper) detail::Parker::Wake(sleeper);
-  }
+  void Push(Item item);
   // Takes all that is queued at once, and leaves the room of `items` for what comes.
-  void Next(std::vector<Item>& items) {
-    for (;;) {
-      detail::Parker parker;
-      {
-        detail::MutexLock lock(mutex_);
-        busy_ = !queue_.empty();
-        if (busy_) return items.swap(queue_);
-        parked_ = &parker;
-      }
-      parker.Wait();
-    }
-  }
-  void Serve() {
-    std::exception_ptr failure;
-    std::vector<Item> items;
-    items.reserve(kUsualBatch);
-    for (;;) {
-      Next(items);
-      for (Item& item : items) {
-        Execute(item, failure);
-        item = {};  // what the closure held is gone before what comes next
-      }
-      items.clear();
-    }
-  }
-  void Execute(Item& item, std::exception_ptr& failure) {
-    if (item.record) {
-      // Still wanted when cancelled: only now is the memory no longer in use. Freed before the
-      // event completes, so that who has waited finds it freed.
-      item.record->retained.clear();
-      item.record->Complete(std::exchange(failure, nullptr));
-    } else if (failure) {
-      return;
-    } else if (item.wait) {
-      if (!IsTerminal(item.wait->status())) {
-        // Relaxed: a statistic.
-        blocking_waits_.fetch_add(1, std::memory_order_relaxed);
-        item.wait->Wait({});
-      }
-      if (item.wait->status() == EventStatus::kFailed) failure = item.wait->exception();
-    } else {
-      auto scope = InvocationScope::Adopt(item.invocation);
-      try {
-        item.work();
-      } catch (...) {
-        failure = std::current_exception();
-      }
-    }
-  }
+  void Next(std::vector<Item>& items);
+  void Serve();
+  void Execute(Item& item, std::exception_ptr& failure);
 
   const Device device_;
   const int id_;
@@ -196,16 +107,7 @@ class CPUStreamContext {
   }
   void Record(Event& event) { stream().Record(event); }
   void WaitEvent(const Event& event) { stream().WaitEvent(event); }
-  void FinishDeviceComputation() {
-    if (drained_) {
-      drained_->Reset();
-    } else {
-      drained_.emplace(device_);
-    }
-    drained_->state()->SetPrivate();
-    stream().Record(*drained_);
-    drained_->Finish();
-  }
+  void FinishDeviceComputation();
   static bool IsStreamFree(Device device, int stream_id) {
     const CPUStream* stream = CPUStream::Find(device, stream_id);
     return !stream || stream->IsFree();
@@ -224,5 +126,9 @@ class CPUStreamContext {
 };
 
 }  // namespace opkit
+
+#ifdef OPKIT_DEFINITIONS
+#include "opkit/device/impl/cpu_stream.ipp"
+#endif
 
 #endif  // OPKIT_DEVICE_CPU_STREAM_HPP_

@@ -1,0 +1,59 @@
+// The definitions of opkit/base/error.hpp.
+#ifndef OPKIT_BASE_IMPL_ERROR_IPP_
+#define OPKIT_BASE_IMPL_ERROR_IPP_
+
+#include "opkit/base/error.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE const char* ToString(ErrorCode code) {
+  constexpr const char* kNames[] = {"invalid argument", "type mismatch",     "not found",
+                                    "already exists",   "out of range",      "uninitialized",
+                                    "out of memory",    "unsupported",       "failed precondition",
+                                    "cancelled",        "deadline exceeded", "operator failed"};
+  return kNames[static_cast<int>(code)];
+}
+
+OPKIT_INLINE Error::Error(ErrorCode code, std::string message, const void* subject)
+    : std::runtime_error(message),
+      code_(code),
+      subject_(subject),
+      message_(std::move(message)),
+      what_(message_) {}
+
+OPKIT_INLINE const char* Error::what() const noexcept { return what_.c_str(); }
+
+OPKIT_INLINE Error& Error::AddContext(std::string line) {
+  what_ += "\n  " + line;
+  context_.push_back(std::move(line));
+  return *this;
+}
+
+OPKIT_INLINE void Throw(ErrorCode code, const Text& a, const Text& b, const Text& c,
+                        const Text& d) {
+  throw Error(code, StrCat(a, b, c, d));
+}
+
+OPKIT_INLINE void Throw(ErrorCode code, const Text& a, const Text& b, const Text& c, const Text& d,
+                        const Text& e, const Text& f, const Text& g, const Text& h) {
+  throw Error(code, StrCat(a, b, c, d, e, f, g, h));
+}
+
+OPKIT_INLINE void Throw(ErrorCode code, const Text& a, const Text& b, const Text& c, const Text& d,
+                        const Text& e, const Text& f, const Text& g, const Text& h, const Text& i,
+                        const Text& j, const Text& k, const Text& l, const Text& m, const Text& n,
+                        const Text& o, const Text& p) {
+  throw Error(code, StrCat(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p));
+}
+
+namespace detail {
+
+OPKIT_INLINE void AssertFailed(const char* condition, const char* file, int line) {
+  std::fprintf(stderr, "opkit: internal error: %s does not hold at %s:%d\n", condition, file, line);
+  std::abort();
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_IMPL_ERROR_IPP_

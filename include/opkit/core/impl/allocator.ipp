@@ -1,0 +1,78 @@
+// The definitions of opkit/core/allocator.hpp.
+#ifndef OPKIT_CORE_IMPL_ALLOCATOR_IPP_
+#define OPKIT_CORE_IMPL_ALLOCATOR_IPP_
+
+#include "opkit/core/allocator.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE void* Allocator::Allocate(int64_t bytes, int32_t index) {
+  if (bytes <= 0) return nullptr;
+  void* data = DoAllocateOn(index, bytes);
+  if (!data)
+    Throw(ErrorCode::kOutOfMemory, "out of memory on ", name(), ": ", bytes,
+          " bytes were asked for while ", live_bytes(), " bytes are in use");
+  // Relaxed: statistics, they order nothing.
+  const int64_t live = live_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+  int64_t peak = peak_.load(std::memory_order_relaxed);
+  while (live > peak && !peak_.compare_exchange_weak(peak, live, std::memory_order_relaxed)) {
+  }
+  return data;
+}
+
+OPKIT_INLINE void Allocator::Deallocate(void* data, int64_t bytes) noexcept {
+  if (!data) return;
+  live_.fetch_sub(bytes, std::memory_order_relaxed);
+  DoDeallocate(data, bytes);
+}
+
+OPKIT_INLINE void* CPUAllocator::DoAllocate(int64_t bytes) {
+  return ::operator new(static_cast<size_t>(bytes), std::align_val_t{kAlignment}, std::nothrow);
+}
+
+OPKIT_INLINE void CPUAllocator::DoDeallocate(void* data, int64_t) noexcept {
+  ::operator delete(data, std::align_val_t{kAlignment});
+}
+
+namespace detail {
+
+OPKIT_INLINE AllocatorTable::AllocatorTable() {
+  for (auto& slot : slots) slot.store(nullptr, std::memory_order_relaxed);
+  slots[static_cast<int>(DeviceType::kCPU)].store(new (cpu) CPUAllocator,
+                                                  std::memory_order_relaxed);
+}
+
+OPKIT_INLINE std::atomic<Allocator*>& AllocatorTable::operator[](DeviceType type) {
+  const int slot = static_cast<int>(type);
+  if (slot < 0 || slot >= kSlots)
+    Throw(ErrorCode::kOutOfRange, "device type ", slot, " is outside 0 to ", kSlots - 1);
+  return slots[slot];
+}
+
+OPKIT_INLINE AllocatorTable& Allocators() {
+  // Never destroyed: it outlives every static tensor. In place: what a library that is unloaded has
+  // on the heap would be lost.
+  alignas(AllocatorTable) static unsigned char room[sizeof(AllocatorTable)];
+  static auto* table = new (room) AllocatorTable;
+  return *table;
+}
+
+}  // namespace detail
+
+OPKIT_INLINE Allocator& GetAllocator(DeviceType type) {
+  const DeviceType memory = MemoryDevice({type, 0}).type;
+  Allocator* allocator = detail::Allocators()[memory].load(std::memory_order_acquire);
+  if (!allocator)
+    Throw(ErrorCode::kUnsupported, "no allocator for device ", ToString(type),
+          ": include its backend's header, or call SetAllocator");
+  return *allocator;
+}
+
+OPKIT_INLINE Allocator* SetAllocator(DeviceType type, Allocator* allocator) {
+  const DeviceType memory = MemoryDevice({type, 0}).type;
+  return detail::Allocators()[memory].exchange(allocator, std::memory_order_acq_rel);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_CORE_IMPL_ALLOCATOR_IPP_

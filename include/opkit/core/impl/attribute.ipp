@@ -1,0 +1,90 @@
+// The definitions of opkit/core/attribute.hpp.
+#ifndef OPKIT_CORE_IMPL_ATTRIBUTE_IPP_
+#define OPKIT_CORE_IMPL_ATTRIBUTE_IPP_
+
+#include "opkit/core/attribute.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE const char* ToString(AttributeType type) {
+  constexpr const char* kNames[] = {"int",  "float",  "bool",  "string",  "tensor",
+                                    "ints", "floats", "bools", "strings", "tensors"};
+  return kNames[static_cast<int>(type)];
+}
+
+OPKIT_INLINE void Attribute::WrongType(AttributeType wanted) const {
+  const bool write_float = type_ == AttributeType::kInt && wanted == AttributeType::kFloat;
+  Throw(ErrorCode::kTypeMismatch, "is ", type_, " (", Print(), "), but is read as ", wanted,
+        write_float ? "; write " + Print() + ".0" : std::string());
+}
+
+OPKIT_INLINE std::string Attribute::Print() const {
+  std::string out;
+  auto separate = [&] {
+    if (!out.empty()) out += ", ";
+  };
+  for (int64_t value : values_->ints) {
+    separate();
+    if (type_ == AttributeType::kBool || type_ == AttributeType::kBools)
+      out += value ? "true" : "false";
+    else
+      out += std::to_string(value);
+  }
+  for (double value : values_->floats) separate(), out += StrCat(value);
+  for (const std::string& value : values_->strings) separate(), out += "\"" + value + "\"";
+  for (const Tensor& value : values_->tensors) separate(), out += value.Describe();
+  return is_list() ? "[" + out + "]" : out;
+}
+
+OPKIT_INLINE bool Attribute::SameTensor(const Tensor& a, const Tensor& b) {
+  if (a.dtype() != b.dtype() || a.shape() != b.shape() || a.device() != b.device()) return false;
+  if (a.raw_data() == b.raw_data() && a.strides() == b.strides()) return true;
+  if (!IsHostAccessible(a.device().type) || !a.initialized() || !b.initialized()) return false;
+  const Tensor x = a.is_dense() ? a : a.Contiguous(), y = b.is_dense() ? b : b.Contiguous();
+  return x.nbytes() == 0 ||
+         std::memcmp(x.raw_data(), y.raw_data(), static_cast<size_t>(x.nbytes())) == 0;
+}
+
+OPKIT_INLINE Arguments::Arguments(std::initializer_list<NamedAttribute> list) {
+  for (const NamedAttribute& item : list) {
+    if (Has(item.name))
+      Throw(ErrorCode::kInvalidArgument, "argument '", item.name, "' is given twice, as ",
+            ToString(*Find(item.name)), " and as ", ToString(item.value));
+    items_.push_back(item);
+  }
+}
+
+OPKIT_INLINE void Arguments::Set(std::string name, Attribute value) {
+  for (NamedAttribute& item : items_)
+    if (item.name == name) {
+      item.value = std::move(value);
+      return;
+    }
+  items_.push_back({std::move(name), std::move(value)});
+}
+
+OPKIT_INLINE bool Arguments::Remove(std::string_view name) {
+  for (size_t i = 0; i < items_.size(); ++i)
+    if (items_[i].name == name) {
+      for (; i + 1 < items_.size(); ++i) std::swap(items_[i], items_[i + 1]);
+      items_.pop_back();
+      return true;
+    }
+  return false;
+}
+
+OPKIT_INLINE const Attribute* Arguments::Find(std::string_view name) const {
+  for (const NamedAttribute& item : items_)
+    if (item.name == name) return &item.value;
+  return nullptr;
+}
+
+OPKIT_INLINE std::vector<std::string> Arguments::Names() const {
+  std::vector<std::string> names;
+  for (const NamedAttribute& item : items_) names.push_back(item.name);
+  return names;
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_CORE_IMPL_ATTRIBUTE_IPP_

@@ -1,0 +1,51 @@
+// The definitions of opkit/core/device.hpp.
+#ifndef OPKIT_CORE_IMPL_DEVICE_IPP_
+#define OPKIT_CORE_IMPL_DEVICE_IPP_
+
+#include "opkit/core/device.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+OPKIT_INLINE DeviceTypeRegistry& DeviceTypes() {
+  alignas(DeviceTypeRegistry) static unsigned char room[sizeof(DeviceTypeRegistry)];
+  static auto* registry = new (room) DeviceTypeRegistry;  // outlives every static tensor
+  return *registry;
+}
+
+}  // namespace detail
+
+OPKIT_INLINE DeviceTypeInfo GetDeviceTypeInfo(DeviceType type) {
+  auto& registry = detail::DeviceTypes();
+  detail::MutexLock lock(registry.mutex);
+  for (const auto& entry : registry.entries)
+    if (entry.type == type) return entry.info;
+  return {StrCat("device_type_", static_cast<int32_t>(type)), type, false};
+}
+
+OPKIT_INLINE DeviceType RegisterDeviceType(DeviceType type, DeviceTypeInfo info) {
+  auto& registry = detail::DeviceTypes();
+  detail::MutexLock lock(registry.mutex);
+  for (const auto& entry : registry.entries) {
+    if (entry.type == type && entry.info.name == info.name) return type;
+    if (entry.type == type || entry.info.name == info.name)
+      Throw(ErrorCode::kAlreadyExists, "device type ", static_cast<int32_t>(type), " '", info.name,
+            "' clashes with ", static_cast<int32_t>(entry.type), " '", entry.info.name, "'");
+  }
+  auto& entries = registry.entries;
+  if (entries.count == entries.kMost)
+    Throw(ErrorCode::kOutOfRange, "device type '", info.name, "' is one more than the ",
+          static_cast<int>(entries.kMost), " that a program may have");
+  entries.all[entries.count++] = {type, std::move(info)};
+  return type;
+}
+
+OPKIT_INLINE Device MemoryDevice(Device device) {
+  if (device.type == DeviceType::kCPU || device.type == DeviceType::kCPUStream) return {};
+  if (device.type == DeviceType::kCUDA) return device;
+  return {GetDeviceTypeInfo(device.type).memory, device.index};
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_CORE_IMPL_DEVICE_IPP_

@@ -1,0 +1,73 @@
+// The definitions of opkit/device/copy.hpp.
+#ifndef OPKIT_DEVICE_IMPL_COPY_IPP_
+#define OPKIT_DEVICE_IMPL_COPY_IPP_
+
+#include "opkit/device/copy.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+OPKIT_INLINE CopyFunction FindCopy(const Tensor& source, const Tensor& target) {
+  const DeviceType from = MemoryDevice(source.device()).type;
+  const DeviceType to = MemoryDevice(target.device()).type;
+  detail::MutexLock lock(Copies().mutex);
+  for (const auto* route = Copies().routes; route; route = route->next)
+    if (route->from == from && route->to == to && route->copy) return route->copy;
+  if (IsHostAccessible(from) && IsHostAccessible(to)) return &CopyHost;
+  std::vector<std::string> known;
+  for (const auto* route = Copies().routes; route; route = route->next)
+    if (route->copy) known.push_back(StrCat(route->from, " to ", route->to));
+  throw Error(
+      ErrorCode::kUnsupported,
+      StrCat("cannot copy tensor ", source, " to ", ToString(target.device()), ": no copy from ",
+             ToString(from), " to ", ToString(to), " is registered, only ", known,
+             "; include its backend's header, or call RegisterCopy"),
+      &source);
+}
+
+OPKIT_INLINE PreparedCopy::PreparedCopy(const Tensor& from, const Tensor& to) : source(from) {
+  if (!from.initialized())
+    throw Error(ErrorCode::kUninitialized,
+                StrCat("tensor ", from, " is copied before anything was written to it"), &from);
+  copy = FindCopy(from, to);
+  if (!from.layout().is_standard() || (!from.is_dense() && !IsHostAccessible(from.device().type)))
+    throw Error(
+        ErrorCode::kUnsupported,
+        StrCat("cannot copy tensor ", from, " to ", ToString(to.device()),
+               ": only dense tensors of the standard layout leave a device; convert it there "
+               "first"),
+        &from);
+  target = to.PreparedFor(from);
+}
+
+OPKIT_INLINE void PreparedCopy::Run(void* stream) const {
+  const Tensor dense = source.is_dense() ? source : source.Contiguous();
+  if (dense.nbytes() == 0) return;
+  copy(target.raw_mutable_data(), MemoryDevice(target.device()), dense.raw_data(),
+       MemoryDevice(source.device()), dense.nbytes(), stream);
+}
+
+}  // namespace detail
+
+OPKIT_INLINE CopyFunction RegisterCopy(DeviceType from, DeviceType to, CopyFunction copy) {
+  from = MemoryDevice({from, 0}).type;
+  to = MemoryDevice({to, 0}).type;
+  detail::MutexLock lock(detail::Copies().mutex);
+  detail::CopyTable::Route** link = &detail::Copies().routes;
+  for (; *link; link = &(*link)->next)
+    if ((*link)->from == from && (*link)->to == to) return std::exchange((*link)->copy, copy);
+  *link = new detail::CopyTable::Route{from, to, copy, nullptr};
+  return nullptr;
+}
+
+OPKIT_INLINE void Copy(const Tensor& source, Tensor* target) {
+  if (&source == target) return;
+  detail::PreparedCopy prepared(source, *target);
+  InvocationScope invocation(InvocationKind::kCopy);
+  prepared.Run();
+  *target = std::move(prepared.target);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_DEVICE_IMPL_COPY_IPP_

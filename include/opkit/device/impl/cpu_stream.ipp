@@ -1,0 +1,129 @@
+// The definitions of opkit/device/cpu_stream.hpp.
+#ifndef OPKIT_DEVICE_IMPL_CPU_STREAM_IPP_
+#define OPKIT_DEVICE_IMPL_CPU_STREAM_IPP_
+
+#include "opkit/device/cpu_stream.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE CPUStream& CPUStream::Get(Device device, int id) {
+  if (id < 0) Throw(ErrorCode::kInvalidArgument, "stream id ", id, " is negative");
+  detail::MutexLock lock(All().mutex);
+  if (CPUStream* stream = All().Find(device, id)) return *stream;
+  auto* stream = new CPUStream(device, id);
+  stream->next_ = std::exchange(All().streams, stream);
+  return *stream;
+}
+
+OPKIT_INLINE void CPUStream::Record(Event& event) {
+  // One that was cancelled before it was recorded still keeps its memory until the stream is
+  // here.
+  if (event.SetScheduled() || event.Query() == EventStatus::kFailed)
+    Push({{}, event.state(), {}, {}});
+}
+
+OPKIT_INLINE void CPUStream::WaitEvent(const Event& event) {
+  const EventStatus status = event.Query();
+  if (status == EventStatus::kSuccess) return;
+  if (status == EventStatus::kInitialized)
+    Throw(ErrorCode::kFailedPrecondition,
+          "a stream cannot wait for an event that was never "
+          "recorded: run the operator first");
+  event.state()->RequestNotification();
+  Push({{}, {}, event.state(), {}});
+}
+
+OPKIT_INLINE CPUStream* CPUStream::Registry::Find(Device device, int id) const {
+  for (CPUStream* stream = streams; stream; stream = stream->next_)
+    if (stream->device_ == device && stream->id_ == id) return stream;
+  return nullptr;
+}
+
+OPKIT_INLINE CPUStream::CPUStream(Device device, int id) : device_(device), id_(id) {
+  queue_.reserve(kUsualBatch);
+  const auto serve = [](void* self) -> void* {
+    static_cast<CPUStream*>(self)->Serve();
+    return nullptr;
+  };
+  pthread_t thread;
+  if (pthread_create(&thread, nullptr, serve, this) != 0)
+    Throw(ErrorCode::kOutOfMemory, "cannot start the thread of stream ", id);
+  pthread_detach(thread);
+}
+
+OPKIT_INLINE void CPUStream::Push(Item item) {
+  detail::Parker::Address sleeper = nullptr;
+  {
+    detail::MutexLock lock(mutex_);
+    queue_.push_back(std::move(item));
+    if (parked_) sleeper = std::exchange(parked_, nullptr)->Set();
+  }
+  if (sleeper) detail::Parker::Wake(sleeper);
+}
+
+OPKIT_INLINE void CPUStream::Next(std::vector<Item>& items) {
+  for (;;) {
+    detail::Parker parker;
+    {
+      detail::MutexLock lock(mutex_);
+      busy_ = !queue_.empty();
+      if (busy_) return items.swap(queue_);
+      parked_ = &parker;
+    }
+    parker.Wait();
+  }
+}
+
+OPKIT_INLINE void CPUStream::Serve() {
+  std::exception_ptr failure;
+  std::vector<Item> items;
+  items.reserve(kUsualBatch);
+  for (;;) {
+    Next(items);
+    for (Item& item : items) {
+      Execute(item, failure);
+      item = {};  // what the closure held is gone before what comes next
+    }
+    items.clear();
+  }
+}
+
+OPKIT_INLINE void CPUStream::Execute(Item& item, std::exception_ptr& failure) {
+  if (item.record) {
+    // Still wanted when cancelled: only now is the memory no longer in use. Freed before the
+    // event completes, so that who has waited finds it freed.
+    item.record->retained.clear();
+    item.record->Complete(std::exchange(failure, nullptr));
+  } else if (failure) {
+    return;
+  } else if (item.wait) {
+    if (!IsTerminal(item.wait->status())) {
+      // Relaxed: a statistic.
+      blocking_waits_.fetch_add(1, std::memory_order_relaxed);
+      item.wait->Wait({});
+    }
+    if (item.wait->status() == EventStatus::kFailed) failure = item.wait->exception();
+  } else {
+    auto scope = InvocationScope::Adopt(item.invocation);
+    try {
+      item.work();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  }
+}
+
+OPKIT_INLINE void CPUStreamContext::FinishDeviceComputation() {
+  if (drained_) {
+    drained_->Reset();
+  } else {
+    drained_.emplace(device_);
+  }
+  drained_->state()->SetPrivate();
+  stream().Record(*drained_);
+  drained_->Finish();
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_DEVICE_IMPL_CPU_STREAM_IPP_

@@ -1,0 +1,178 @@
+// The definitions of opkit/device/event.hpp.
+#ifndef OPKIT_DEVICE_IMPL_EVENT_IPP_
+#define OPKIT_DEVICE_IMPL_EVENT_IPP_
+
+#include "opkit/device/event.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE bool EventState::Schedule() {
+  detail::MutexLock lock(mutex_);
+  const EventStatus now = status_.load(std::memory_order_relaxed);  // the mutex orders it
+  if (IsTerminal(now)) return false;
+  if (now == EventStatus::kScheduled)
+    Throw(ErrorCode::kFailedPrecondition,
+          "the event is recorded while it is still SCHEDULED; "
+          "Finish or Reset it first");
+  status_.store(EventStatus::kScheduled, std::memory_order_release);
+  return true;
+}
+
+OPKIT_INLINE bool EventState::Complete(std::exception_ptr exception) {
+  if (exception) exception = Shared(std::move(exception));
+  std::vector<UniqueFunction<void()>> callbacks;
+  {
+    detail::MutexLock lock(mutex_);
+    if (IsTerminal(status_.load(std::memory_order_relaxed))) return false;
+    exception_ = std::move(exception);
+    status_.store(exception_ ? EventStatus::kFailed : EventStatus::kSuccess,
+                  std::memory_order_release);
+    callbacks.swap(callbacks_);
+    for (Waiter* waiter = waiters_; waiter;) {
+      Waiter* next = waiter->next;  // gone once it is set
+      detail::Parker::Wake(waiter->parker.Set());
+      waiter = next;
+    }
+    waiters_ = nullptr;
+  }
+  if (callbacks.empty()) return true;
+  const IntrusivePtr<EventState> self(this);  // a callback may Reset the last handle
+  for (auto& callback : callbacks) callback();
+  callbacks.clear();
+  detail::MutexLock lock(mutex_);
+  callbacks_.swap(callbacks);  // its room is for the next use of this state
+  return true;
+}
+
+OPKIT_INLINE bool EventState::Reuse() {
+  // Relaxed: whoever gets a handle from now on gets it by means that order this.
+  status_.store(EventStatus::kInitialized, std::memory_order_relaxed);
+  exception_ = nullptr;
+  context_ = {};
+  private_ = false;
+  callbacks_.clear();
+  retained.clear();
+  return true;
+}
+
+OPKIT_INLINE void EventState::AddQuietCallback(UniqueFunction<void()> callback) {
+  {
+    detail::MutexLock lock(mutex_);
+    if (!IsTerminal(status_.load(std::memory_order_relaxed))) {
+      callbacks_.push_back(std::move(callback));
+      return;
+    }
+  }
+  callback();
+}
+
+OPKIT_INLINE bool EventState::Wait(Timeout timeout) {
+  if (IsTerminal(status())) return true;
+  RequestNotification();
+  Waiter self;
+  {
+    detail::MutexLock lock(mutex_);
+    if (IsTerminal(status_.load(std::memory_order_relaxed))) return true;
+    self.next = std::exchange(waiters_, &self);
+  }
+  if (self.parker.Wait(timeout.DeadlineNs())) return true;
+  detail::MutexLock lock(mutex_);
+  for (Waiter** link = &waiters_; *link; link = &(*link)->next)
+    if (*link == &self) {
+      *link = self.next;
+      return false;
+    }
+  return true;  // completed at the last moment
+}
+
+OPKIT_INLINE std::exception_ptr EventState::Shared(std::exception_ptr exception) const {
+  try {
+    std::rethrow_exception(exception);
+  } catch (Error& error) {
+    // Of one that others may read already a copy is changed; a class derived from Error would be
+    // cut by that and stays as it is.
+    const bool others = error.is_shared();
+    if (!private_) error.SetShared();
+    if (!context_ || (others && typeid(error) != typeid(Error))) return exception;
+    const std::string described = context_->Describe();
+    for (const std::string& line : error.context())
+      if (line == described) return exception;  // the operator itself failed while issuing
+    if (typeid(error) != typeid(Error)) return error.AddContext(described), exception;
+    Error copy = error;
+    copy.AddContext(described).SetShared();
+    return std::make_exception_ptr(std::move(copy));
+  } catch (...) {
+    return exception;
+  }
+}
+
+OPKIT_INLINE std::atomic<EventStateFactory>& EventFactory(DeviceType type) {
+  static std::atomic<EventStateFactory> factories[detail::AllocatorTable::kSlots];
+  const int slot = static_cast<int>(type);
+  return factories[slot >= 0 && slot < detail::AllocatorTable::kSlots ? slot : 0];
+}
+
+OPKIT_INLINE void Event::SetFinished(const char* error_message) {
+  CompleteOnce(error_message
+                   ? std::make_exception_ptr(Error(ErrorCode::kOperatorFailed, error_message))
+                   : nullptr);
+}
+
+OPKIT_INLINE bool Event::Cancel() {
+  const auto state = state_;  // as in CompleteOnce
+  const bool cancelled =
+      state->Complete(std::make_exception_ptr(Error(ErrorCode::kCancelled, "cancelled")));
+  state->RequestNotification();  // so that the memory is let go when the device has drained
+  return cancelled;
+}
+
+OPKIT_INLINE void Event::Finish(Timeout timeout) const {
+  if (timeout.is_forever() && state_->status() == EventStatus::kInitialized)
+    Throw(ErrorCode::kFailedPrecondition,
+          "waiting for an event that was never recorded: run the "
+          "operator first, or wait with a timeout");
+  if (!state_->Wait(timeout))
+    Throw(ErrorCode::kDeadlineExceeded, "the event on ", ToString(device_), " is still ",
+          ToString(state_->status()), " after ", timeout.ns() / 1000, " us");
+  RethrowIfFailed();
+}
+
+OPKIT_INLINE void Event::Reset() {
+  const bool spare = spare_.use_count() == 1 && spare_->Reuse();
+  if (!spare && spare_ && state_.use_count() == 1 && state_->Reuse()) return;
+  auto next = spare ? std::move(spare_) : NewState();
+  spare_ = std::exchange(state_, std::move(next));
+  // What it holds (callbacks, an exception, memory) goes now, or with its last handle.
+  if (spare_.use_count() == 1 ? !spare_->Reuse() : spare_->status() != EventStatus::kSuccess)
+    spare_ = {};
+}
+
+OPKIT_INLINE std::string Event::ErrorMessage() const {
+  if (Query() != EventStatus::kFailed) return {};
+  try {
+    std::rethrow_exception(state_->exception());
+  } catch (const std::exception& error) {
+    return error.what();
+  } catch (...) {
+    return "an exception that is not derived from std::exception";
+  }
+}
+
+OPKIT_INLINE void Event::CompleteOnce(std::exception_ptr exception) {
+  // Whoever waits may end this handle as soon as it is terminal, while Complete still runs.
+  const auto state = state_;
+  if (!state->Complete(std::move(exception)) && state->status() == EventStatus::kSuccess)
+    Throw(ErrorCode::kFailedPrecondition,
+          "SetFinished on an event that is SUCCESS already; "
+          "Reset it first");
+}
+
+OPKIT_INLINE IntrusivePtr<EventState> Event::NewState() const {
+  // Acquire: pairs with the backend's store, so that what it set up before is seen.
+  const auto factory = EventFactory(device_.type).load(std::memory_order_acquire);
+  return factory ? factory(device_) : MakeIntrusive<EventState>();
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_DEVICE_IMPL_EVENT_IPP_

@@ -1,0 +1,17 @@
+// The compiled runtime: errors, text, tensors, devices, events. tests/hygiene checks that every .ipp
+// stands in exactly one source.
+#include "opkit/base/impl/error.ipp"
+#include "opkit/base/impl/name_index.ipp"
+#include "opkit/base/impl/name_table.ipp"
+#include "opkit/base/impl/platform.ipp"
+#include "opkit/base/impl/strings.ipp"
+#include "opkit/base/impl/suggest.ipp"
+#include "opkit/core/impl/allocator.ipp"
+#include "opkit/core/impl/attribute.ipp"
+#include "opkit/core/impl/device.ipp"
+#include "opkit/core/impl/shape.ipp"
+#include "opkit/core/impl/symbolic_shape.ipp"
+#include "opkit/core/impl/tensor.ipp"
+#include "opkit/device/impl/copy.ipp"
+#include "opkit/device/impl/cpu_stream.ipp"
+#include "opkit/device/impl/event.ipp"
