@@ -14,7 +14,8 @@ import sys
 from pathlib import Path
 
 # The layers, top to bottom: a header includes its own folder and the rows above it. Folders on one
-# row do not include each other. "." is the headers directly under include/opkit.
+# row do not include each other. "." is the headers directly under include/opkit; each folder of
+# backends/ is a folder of the last row.
 ROWS = [
     [".", "abi"],
     ["base"],
@@ -25,7 +26,7 @@ ROWS = [
     ["dispatch"],
     ["graph"],
     ["plugin", "report", "ops"],
-    ["backends/eigen", "backends/onednn", "backends/cuda", "interop"],
+    ["backends", "interop"],
 ]
 ROW_OF = {folder: row for row, folders in enumerate(ROWS) for folder in folders}
 THIRD_PARTY_ROW = 9
@@ -124,7 +125,7 @@ def folder_of(header):
 
 
 def row_of(header):
-    return ROW_OF.get(folder_of(header))
+    return ROW_OF.get(folder_of(header).split("/")[0])
 
 
 CHECKS = {}
@@ -213,6 +214,23 @@ def definitions(tree):
         for target in re.findall(r'^#include "([^"]+)"', text, re.MULTILINE):
             if target not in tree.text:
                 yield f"{source} includes {target}, which is no header"
+
+
+# What registers an operator in a header of ops/ or of a backend.
+REGISTRATION = re.compile(r"\b(?:OPKIT_)?(?:REGISTER_(?!BACKEND_RANK)\w+|OPERATOR_SCHEMA|OP)\(")
+
+
+@check("operator-sources")
+def operator_sources(tree):
+    """A header that registers operators is compiled by one source, or its operators are missing."""
+    for header, code in tree.code.items():
+        folder, rest = header.split("/")[1], header.split("/")[2:]
+        if folder not in ("ops", "backends") or "support" in rest or not REGISTRATION.search(code):
+            continue
+        sources = [s for s, text in tree.sources.items() if f'#include "{header}"\n' in text]
+        if len(sources) != 1:
+            yield f"{header} registers operators and is included by {len(sources)} sources of " \
+                  f"src/, expected one" + (f": {', '.join(sources)}" if sources else "")
 
 
 @check("includes-resolve")
