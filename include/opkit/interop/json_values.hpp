@@ -175,16 +175,14 @@ inline Device DeviceFromJson(const Json& json, const std::string& path) {
     device.type = static_cast<DeviceType>(parse(name.substr(kUnnamed.size())));
     return device;
   }
-  DeviceTypeRegistry& registry = DeviceTypes();
+  if (const int type = FindDeviceType(name); type >= 0) {
+    device.type = static_cast<DeviceType>(type);
+    return device;
+  }
   std::vector<std::string> known;
   {
-    MutexLock lock(registry.mutex);
-    for (const auto& entry : registry.entries) {
-      known.push_back(entry.info.name);
-      if (known.back() != name) continue;
-      device.type = entry.type;
-      return device;
-    }
+    MutexLock lock(DeviceTypes().mutex);
+    for (const auto& entry : DeviceTypes().entries) known.push_back(entry.info.name);
   }
   ThrowAtPath(path, StrCat("no device type is called '", name, "'", SuggestName(name, known)),
               ErrorCode::kNotFound);

@@ -10,7 +10,7 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-#ifdef __CUDACC__
+#ifdef OPKIT_DEVICE_COMPILER
 
 namespace detail {
 
@@ -74,7 +74,7 @@ void ParallelFor(CUDAContext&, int64_t, F, int64_t = kAutoGrain) {
       "ParallelFor on a CUDAContext launches a kernel: compile this file with nvcc (.cu)");
 }
 
-#endif  // __CUDACC__
+#endif  // OPKIT_DEVICE_COMPILER
 
 }  // namespace opkit
 
