@@ -10,13 +10,13 @@ namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
 inline constexpr const char* kGraphFormat = "opkit graph";
-inline constexpr int64_t kGraphVersion = 1;  // of the format; a reader takes this and older ones
+inline constexpr int64_t kGraphVersion = 1;  // of the format; readers accept older versions too
 inline constexpr int kMaxGraphDepth = 64;    // graphs inside graphs
 inline constexpr int kMaxJsonDepth = 5 * kMaxGraphDepth;
 
 class GraphJsonWriter {
  public:
-  // What a graph and its subgraphs have.
+  // Writes the members of a graph, with its subgraphs.
   static void Write(const Graph& graph, const std::string& path, int depth, Json& out) {
     if (depth > kMaxGraphDepth)
       ThrowAtPath(path, StrCat("graphs are nested more than ", kMaxGraphDepth, " deep"),
@@ -47,7 +47,7 @@ class GraphJsonWriter {
     for (const std::string& text : strings) out.push_back(ToJson(text));
     return out;
   }
-  // A member of an object: only text can be one.
+  // Checks that a name can be the name of a member: only text can.
   static const std::string& Key(const std::string& name, const std::string& path) {
     if (!IsUtf8(name)) ThrowAtPath(path, "a name here must be UTF-8", ErrorCode::kUnsupported);
     return name;
@@ -80,8 +80,8 @@ class GraphJsonWriter {
   }
 };
 
-// Finds members that are there twice, of which the library would drop one, and nesting that would
-// end the stack. (The library's parser with a callback finds them too, in quadratic time.)
+// Refuses duplicate members, of which the library would drop one, and nesting that could overflow
+// the stack. (The library's parser with a callback finds duplicates too, in quadratic time.)
 class JsonStructureCheck final : public nlohmann::json_sax<Json> {
  public:
   bool start_object(size_t) override {

@@ -58,7 +58,7 @@ class NpyHeader {
   [[noreturn]] OPKIT_COLD void Fail(const std::string& expected) const {
     Throw(ErrorCode::kInvalidArgument, "its header should have ", expected, " at character ", at_);
   }
-  // The next character that is no blank; '\0' at the end.
+  // The next character that is not blank; '\0' at the end.
   char Peek() {
     while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\n' || text_[at_] == '\t'))
       ++at_;
@@ -132,7 +132,7 @@ inline DType NpyDType(const std::string& descr) {
         "', which is not a number or bool that opkit has");
 }
 
-// Dense elements, in the order of bytes of the file.
+// A tensor of the file's elements, in their order; swaps the bytes of each if `swap`.
 inline Tensor NpyElements(std::string_view data, const Shape& shape, DType dtype, bool swap) {
   const int64_t needed = Tensor::CheckedBytes(shape, dtype);
   if (static_cast<uint64_t>(needed) > data.size())
@@ -142,7 +142,7 @@ inline Tensor NpyElements(std::string_view data, const Shape& shape, DType dtype
   if (needed == 0) return out;
   char* bytes = static_cast<char*>(out.raw_mutable_data());
   std::memcpy(bytes, data.data(), static_cast<size_t>(needed));
-  if (dtype == DType::kBool)  // others than 0 and 1 are true, but no C++ bool
+  if (dtype == DType::kBool)  // other bytes than 0 and 1 are true, but not a C++ bool
     for (int64_t i = 0; i < needed; ++i) bytes[i] = bytes[i] != 0;
   const int64_t word = ItemSize(dtype) / (IsComplex(dtype) ? 2 : 1);
   for (int64_t i = 0; swap && i < needed; i += word)

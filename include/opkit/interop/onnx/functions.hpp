@@ -52,7 +52,7 @@ class OnnxFunctionInliner {
   }
   const OnnxFunctionProto* Find(const OnnxNodeProto& node) const {
     const int number = index_.Find(Key(node.domain, node.type, node.overload));
-    return number < 0 ? nullptr : &model_.functions[static_cast<size_t>(number)];
+    return number < 0 ? nullptr : &model_.functions[Index(number)];
   }
 
   void Inline(std::vector<OnnxNodeProto>& nodes, int depth) {
@@ -119,7 +119,7 @@ class OnnxFunctionInliner {
   std::string Rename(const std::string& name, const Call& call) {
     if (name.empty()) return name;
     const int number = call.names.Find(name);
-    if (number >= 0) return call.actual[static_cast<size_t>(number)];
+    if (number >= 0) return call.actual[Index(number)];
     std::string renamed = call.prefix + name;
     model_.names.Add(renamed);
     if (model_.read.Find(name) >= 0) model_.read.Add(renamed);

@@ -3,6 +3,7 @@
 #ifndef OPKIT_INTEROP_ONNX_PROTO_HPP_
 #define OPKIT_INTEROP_ONNX_PROTO_HPP_
 
+#include "opkit/base/index.hpp"
 #include "opkit/interop/onnx/options.hpp"
 #include "opkit/interop/onnx/tensor.hpp"
 

@@ -79,7 +79,7 @@ class OnnxScope {
   }
   TensorInfo Known(const std::string& name) const {
     const int number = names_.Find(name);
-    return number < 0 ? TensorInfo() : infos_[static_cast<size_t>(number)];
+    return number < 0 ? TensorInfo() : infos_[Index(number)];
   }
 
  private:
