@@ -8,6 +8,11 @@
 
 #include "../allocations.hpp"
 #include "../error_of.hpp"
+#include "opkit/device/cpu_stream.hpp"
+#include "opkit/engine/parallel_for.hpp"
+#include "opkit/op/create_operator.hpp"
+#include "opkit/op/gradient/gradient.hpp"
+#include "opkit/op/invoke.hpp"
 
 namespace function_operator_test {
 using namespace opkit;  // NOLINT: as an author writes it

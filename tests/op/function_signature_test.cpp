@@ -6,6 +6,7 @@
 
 #include "../error_of.hpp"
 #include "opkit/op/function/function_operator.hpp"
+#include "opkit/op/invoke.hpp"
 
 namespace function_signature_test {
 using namespace opkit;  // NOLINT: as an author writes it

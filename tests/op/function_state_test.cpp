@@ -8,7 +8,11 @@
 #include <thread>
 
 #include "../error_of.hpp"
+#include "opkit/device/cpu_stream.hpp"
+#include "opkit/op/create_operator.hpp"
 #include "opkit/op/function/function_operator.hpp"
+#include "opkit/op/gradient/gradient.hpp"
+#include "opkit/op/invoke.hpp"
 
 namespace function_state_test {
 using namespace opkit;  // NOLINT: as an author writes it
@@ -161,7 +165,7 @@ TEST_CASE("the backward of a backend that keeps a state gets it, whoever registe
     state = detail::IntrusivePtr<StatefulOp>(new Counter);
     return SUCCESS;
   };
-  detail::FunctionOpHost<FunctionOpRecord, CPUContext> host(record);
+  detail::FunctionOpHost host(record);
   host.Add(device, FunctionPass::kForward, "stateful");
   host.Add(device, FunctionPass::kBackward, "stateful");
 

@@ -4,6 +4,8 @@
 
 #include <doctest/doctest.h>
 
+#include "opkit/op/check/check_data.hpp"
+
 namespace gradient_check_test {
 namespace {
 

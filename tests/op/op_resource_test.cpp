@@ -7,7 +7,9 @@
 
 #include "../allocations.hpp"
 #include "../error_of.hpp"
+#include "opkit/op/create_operator.hpp"
 #include "opkit/op/function/function_operator.hpp"
+#include "opkit/op/invoke.hpp"
 
 namespace op_resource_test {
 using namespace opkit;  // NOLINT: as an author writes it

@@ -1,6 +1,8 @@
 // The elementwise kernels of the "eigen" backend on float32 against the plain operators.
 #include <doctest/doctest.h>
 
+#include <cmath>
+
 #include "../../error_of.hpp"
 #include "opkit/interop/doctest.hpp"
 #include "opkit/op/invoke.hpp"

@@ -6,6 +6,7 @@
 
 #include "compare_backends.hpp"
 #include "opkit/op/check.hpp"
+#include "opkit/op/check/check_data.hpp"
 
 namespace transpose_test {
 namespace {
