@@ -22,7 +22,6 @@
 #include OPKIT_CONFORMANCE_READER
 #else
 #include "opkit/interop/onnx.hpp"
-#include "opkit/interop/onnx/tensor.hpp"
 #endif
 #include "compare.hpp"
 #include "model_facts.hpp"

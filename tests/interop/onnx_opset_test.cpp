@@ -5,6 +5,7 @@
 
 #include "../error_of.hpp"
 #include "onnx_bytes.hpp"
+#include "opkit/graph/subgraph.hpp"
 #include "opkit/interop/onnx.hpp"
 #include "opkit/op/operator.hpp"
 #include "opkit/op/registration.hpp"

@@ -4,6 +4,7 @@
 
 #include "../error_of.hpp"
 #include "onnx_bytes.hpp"
+#include "opkit/graph/subgraph.hpp"
 #include "opkit/interop/onnx.hpp"
 
 namespace onnx_subgraph_test {

@@ -1,22 +1,17 @@
-// What interop/onnx.hpp declares: the bytes of a model become protos, their functions are written
-// out, and a graph is built of them.
-#ifndef OPKIT_INTEROP_ONNX_LOAD_HPP_
-#define OPKIT_INTEROP_ONNX_LOAD_HPP_
+// The definitions of interop/onnx.hpp: the bytes of a model become a tree of protos, calls of its
+// functions are replaced by their bodies, and a graph is built of the result.
+#ifndef OPKIT_INTEROP_IMPL_ONNX_IPP_
+#define OPKIT_INTEROP_IMPL_ONNX_IPP_
 
+#include "opkit/interop/onnx.hpp"
 #include "opkit/interop/onnx/builder.hpp"
 #include "opkit/interop/onnx/functions.hpp"
 
 namespace opkit::inline OPKIT_ABI {
-
-#ifndef OPKIT_EXTERN_ONNX  // else this is the one unit that defines them
-inline OnnxModel ParseOnnxModel(std::string_view, const OnnxOptions&, std::string);
-inline OnnxModel LoadOnnxModel(const std::string&, const OnnxOptions&);
-#endif
-
 namespace detail {
 
-OPKIT_COLD inline OnnxModel BuildOnnxModel(std::string_view bytes, const OnnxOptions& options,
-                                           OnnxTensorSource source) {
+inline OnnxModel BuildOnnxModel(std::string_view bytes, const OnnxOptions& options,
+                                OnnxTensorSource source) {
   OnnxModelProto model;
   OnnxProtoReader reader(options, model);
   reader.Read(bytes);
@@ -31,12 +26,12 @@ OPKIT_COLD inline OnnxModel BuildOnnxModel(std::string_view bytes, const OnnxOpt
 
 }  // namespace detail
 
-OnnxModel ParseOnnxModel(std::string_view bytes, const OnnxOptions& options,
-                         std::string external_dir) {
+OPKIT_INLINE OnnxModel ParseOnnxModel(std::string_view bytes, const OnnxOptions& options,
+                                      std::string external_dir) {
   detail::OnnxExternalData external(std::move(external_dir));
   return detail::BuildOnnxModel(bytes, options, {Storage(), &external});
 }
-OnnxModel LoadOnnxModel(const std::string& path, const OnnxOptions& options) {
+OPKIT_INLINE OnnxModel LoadOnnxModel(const std::string& path, const OnnxOptions& options) {
   const Storage file = MapFile(path);
   const size_t slash = path.rfind('/');
   detail::OnnxExternalData external(slash == std::string::npos ? "."
@@ -50,6 +45,10 @@ OnnxModel LoadOnnxModel(const std::string& path, const OnnxOptions& options) {
   return out;
 }
 
+OPKIT_INLINE Tensor ReadOnnxTensor(std::string_view tensor_proto_bytes) {
+  return detail::ReadOnnxTensor(tensor_proto_bytes, {});
+}
+
 }  // namespace opkit
 
-#endif  // OPKIT_INTEROP_ONNX_LOAD_HPP_
+#endif  // OPKIT_INTEROP_IMPL_ONNX_IPP_
