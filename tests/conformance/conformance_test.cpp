@@ -24,9 +24,9 @@
 #include "opkit/interop/onnx.hpp"
 #include "opkit/interop/onnx/tensor.hpp"
 #endif
-#include "compare.hpp"
 #include "model_facts.hpp"
 #include "opkit/graph/executor.hpp"
+#include "support/compare.hpp"
 
 namespace {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "../error_of.hpp"
+#include "support/error_of.hpp"
 
 namespace attribute_test {
 namespace {

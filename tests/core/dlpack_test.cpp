@@ -9,8 +9,8 @@
 #include <type_traits>
 #include <vector>
 
-#include "../error_of.hpp"
-#include "test_allocator.hpp"
+#include "support/error_of.hpp"
+#include "support/test_allocator.hpp"
 
 namespace dlpack_test {
 namespace {

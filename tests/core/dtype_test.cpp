@@ -11,7 +11,7 @@
 #include <string>
 #include <type_traits>
 
-#include "../error_of.hpp"
+#include "support/error_of.hpp"
 
 namespace dtype_test {
 namespace {

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "../error_of.hpp"
+#include "support/error_of.hpp"
 
 namespace shape_test {
 namespace {

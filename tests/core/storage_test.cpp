@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
-#include "../error_of.hpp"
-#include "test_allocator.hpp"
+#include "support/error_of.hpp"
+#include "support/test_allocator.hpp"
 
 namespace storage_test {
 namespace {

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "../error_of.hpp"
-#include "test_allocator.hpp"
+#include "support/error_of.hpp"
+#include "support/test_allocator.hpp"
 
 // An absurd size is asked for on purpose; the sanitizers' allocators end the program at that.
 extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }

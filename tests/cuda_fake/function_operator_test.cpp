@@ -4,8 +4,8 @@
 
 #include <functional>
 
-#include "../error_of.hpp"
 #include "fake_runtime.hpp"
+#include "support/error_of.hpp"
 
 namespace function_operator_test {
 using namespace opkit;  // NOLINT: as an author writes it

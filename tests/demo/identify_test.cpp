@@ -5,8 +5,8 @@
 
 #include <filesystem>
 
-#include "../error_of.hpp"
 #include "expected.hpp"
+#include "support/error_of.hpp"
 
 namespace demo {
 namespace {

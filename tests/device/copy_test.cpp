@@ -6,10 +6,10 @@
 #include <stdexcept>
 #include <vector>
 
-#include "../core/test_allocator.hpp"
-#include "../error_of.hpp"
-#include "gate.hpp"
 #include "opkit/device/cpu_stream.hpp"
+#include "support/error_of.hpp"
+#include "support/gate.hpp"
+#include "support/test_allocator.hpp"
 
 namespace copy_test {
 namespace {

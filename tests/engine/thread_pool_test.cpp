@@ -16,7 +16,7 @@
 #include "child_process.hpp"
 #include "opkit/engine/parallel_for.hpp"
 #include "opkit/engine/task_group.hpp"
-#include "watchdog.hpp"
+#include "support/watchdog.hpp"
 
 // TSan ends a forked child that starts threads unless told otherwise.
 extern "C" const char* __tsan_default_options() { return "die_after_fork=0"; }

@@ -2,7 +2,7 @@
 
 #include <doctest/doctest.h>
 
-#include "../error_of.hpp"
+#include "support/error_of.hpp"
 
 namespace dot_test {
 using namespace opkit;

@@ -5,10 +5,10 @@
 #include <chrono>
 #include <thread>
 
-#include "../error_of.hpp"
 #include "opkit/graph/executor.hpp"
 #include "opkit/opkit.hpp"
 #include "random_graph.hpp"
+#include "support/error_of.hpp"
 
 namespace executor_async_test {
 using namespace opkit;

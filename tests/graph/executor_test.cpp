@@ -5,10 +5,10 @@
 #include <memory>
 #include <thread>
 
-#include "../error_of.hpp"
 #include "opkit/core/dlpack.hpp"
 #include "opkit/opkit.hpp"
 #include "random_graph.hpp"
+#include "support/error_of.hpp"
 
 namespace executor_test {
 using namespace opkit;

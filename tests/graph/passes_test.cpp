@@ -1,13 +1,13 @@
 #include "opkit/graph/passes.hpp"
-#include "../sanitizers.hpp"
+#include "support/sanitizers.hpp"
 
 #include <doctest/doctest.h>
 
-#include "../error_of.hpp"
 #include "opkit/graph/print/print.hpp"
 #include "opkit/op/operator.hpp"
 #include "opkit/op/registration.hpp"
 #include "random_graph.hpp"
+#include "support/error_of.hpp"
 
 namespace passes_test {
 using namespace opkit;

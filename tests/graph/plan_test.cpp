@@ -4,11 +4,11 @@
 
 #include <cstring>
 
-#include "../core/test_allocator.hpp"
-#include "../error_of.hpp"
 #include "opkit/graph/draw_plan.hpp"
 #include "opkit/graph/executor.hpp"
 #include "opkit/opkit.hpp"
+#include "support/error_of.hpp"
+#include "support/test_allocator.hpp"
 
 namespace plan_test {
 using namespace opkit;

@@ -2,12 +2,12 @@
 
 #include <doctest/doctest.h>
 
-#include "../error_of.hpp"
 #include "opkit/graph/subgraph.hpp"
 #include "opkit/op/observers.hpp"
 #include "opkit/op/operator.hpp"
 #include "opkit/op/registration.hpp"
 #include "random_graph.hpp"
+#include "support/error_of.hpp"
 
 namespace simple_net_test {
 using namespace opkit;

@@ -6,8 +6,8 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "../error_of.hpp"
 #include "opkit/op/check/check_data.hpp"
+#include "support/error_of.hpp"
 
 namespace json_test {
 using namespace opkit;

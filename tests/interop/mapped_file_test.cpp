@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "../error_of.hpp"
+#include "support/error_of.hpp"
 
 namespace mapped_file_test {
 using namespace opkit;

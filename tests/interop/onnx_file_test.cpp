@@ -9,9 +9,9 @@
 #include <filesystem>
 #include <fstream>
 
-#include "../error_of.hpp"
-#include "onnx_bytes.hpp"
 #include "opkit/interop/onnx.hpp"
+#include "support/error_of.hpp"
+#include "support/onnx_bytes.hpp"
 
 namespace onnx_file_test {
 using namespace opkit;

@@ -4,9 +4,9 @@
 
 #include <random>
 
-#include "../error_of.hpp"
-#include "onnx_bytes.hpp"
 #include "opkit/interop/onnx.hpp"
+#include "support/error_of.hpp"
+#include "support/onnx_bytes.hpp"
 
 namespace onnx_hostile_test {
 using namespace opkit;

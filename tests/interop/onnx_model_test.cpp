@@ -4,12 +4,12 @@
 #include <climits>
 #include <cmath>
 
-#include "../error_of.hpp"
-#include "onnx_bytes.hpp"
 #include "opkit/graph/executor.hpp"
 #include "opkit/interop/onnx.hpp"
 #include "opkit/op/operator.hpp"
 #include "opkit/op/registration.hpp"
+#include "support/error_of.hpp"
+#include "support/onnx_bytes.hpp"
 
 namespace onnx_model_test {
 using namespace opkit;

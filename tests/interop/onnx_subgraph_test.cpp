@@ -2,9 +2,9 @@
 // theirs. Functions are written out.
 #include <doctest/doctest.h>
 
-#include "../error_of.hpp"
-#include "onnx_bytes.hpp"
 #include "opkit/interop/onnx.hpp"
+#include "support/error_of.hpp"
+#include "support/onnx_bytes.hpp"
 
 namespace onnx_subgraph_test {
 using namespace opkit;

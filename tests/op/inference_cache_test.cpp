@@ -4,10 +4,10 @@
 
 #include <doctest/doctest.h>
 
-#include "../error_of.hpp"
 #include "opkit/op/function/function_operator.hpp"
 #include "opkit/op/invoke.hpp"
 #include "opkit/op/typed_operator.hpp"
+#include "support/error_of.hpp"
 
 namespace inference_cache_test {
 namespace {

@@ -3,11 +3,11 @@
 
 #include <doctest/doctest.h>
 
-#include "../allocations.hpp"
-#include "../error_of.hpp"
 #include "opkit/device/cpu_stream.hpp"
 #include "opkit/op/function/function_operator.hpp"
 #include "opkit/op/typed_operator.hpp"
+#include "support/allocations.hpp"
+#include "support/error_of.hpp"
 
 namespace invoke_test {
 namespace {

@@ -3,9 +3,9 @@
 
 #include <doctest/doctest.h>
 
-#include "../error_of.hpp"
 #include "opkit/op/function/function_operator.hpp"
 #include "opkit/op/registration.hpp"
+#include "support/error_of.hpp"
 
 namespace kernel_candidates_test {
 namespace {

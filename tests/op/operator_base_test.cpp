@@ -3,8 +3,8 @@
 
 #include <doctest/doctest.h>
 
-#include "../error_of.hpp"
 #include "body_op.hpp"
+#include "support/error_of.hpp"
 
 namespace operator_base_test {
 namespace {

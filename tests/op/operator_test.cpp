@@ -8,10 +8,10 @@
 #include <semaphore>
 #include <thread>
 
-#include "../allocations.hpp"
-#include "../error_of.hpp"
 #include "body_op.hpp"
 #include "opkit/device/cpu_stream.hpp"
+#include "support/allocations.hpp"
+#include "support/error_of.hpp"
 
 namespace operator_test {
 namespace {

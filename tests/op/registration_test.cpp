@@ -6,8 +6,8 @@
 #include <cstdlib>
 #include <map>
 
-#include "../error_of.hpp"
 #include "opkit/device/cpu_stream.hpp"
+#include "support/error_of.hpp"
 
 namespace registration_test {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <doctest/doctest.h>
 
-#include "../error_of.hpp"
+#include "support/error_of.hpp"
 
 namespace schema_test {
 namespace {

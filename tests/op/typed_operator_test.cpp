@@ -3,9 +3,9 @@
 
 #include <doctest/doctest.h>
 
-#include "../error_of.hpp"
 #include "opkit/device/cpu_stream.hpp"
 #include "opkit/op/invoke.hpp"
+#include "support/error_of.hpp"
 #include "typed_in_header.hpp"
 
 namespace typed_operator_test {

@@ -5,10 +5,10 @@
 
 #include <cmath>
 
-#include "../error_of.hpp"
 #include "opkit/interop/doctest.hpp"
 #include "opkit/op/invoke.hpp"
 #include "opkit/op/kernel_candidates.hpp"
+#include "support/error_of.hpp"
 
 namespace cast_test {
 using namespace opkit;

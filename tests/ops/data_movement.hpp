@@ -6,11 +6,11 @@
 
 #include <cmath>
 
-#include "../error_of.hpp"
 #include "infer.hpp"
 #include "opkit/interop/doctest.hpp"
 #include "opkit/op/check.hpp"
 #include "opkit/op/invoke.hpp"
+#include "support/error_of.hpp"
 
 namespace opkit_tests {
 

@@ -5,9 +5,9 @@
 
 #include <cmath>
 
-#include "../error_of.hpp"
 #include "opkit/interop/doctest.hpp"
 #include "opkit/op/invoke.hpp"
+#include "support/error_of.hpp"
 
 namespace identity_test {
 using namespace opkit;

@@ -1,13 +1,13 @@
 // Operators of old ONNX opsets through the reader of models: what their schemas of then say.
 #include <doctest/doctest.h>
 
-#include "../error_of.hpp"
-#include "../interop/onnx_bytes.hpp"
 #include "opkit/graph/executor.hpp"
 #include "opkit/interop/onnx.hpp"
 #include "opkit/ops/cast.hpp"
 #include "opkit/ops/identity.hpp"
 #include "opkit/ops/nn/normalization.hpp"
+#include "support/error_of.hpp"
+#include "support/onnx_bytes.hpp"
 
 namespace old_opsets_test {
 using namespace opkit;

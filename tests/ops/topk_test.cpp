@@ -8,7 +8,7 @@
 #include "infer.hpp"
 #include "opkit/op/check.hpp"
 #include "opkit/op/invoke.hpp"
-#include "window_values.hpp"
+#include "support/window_values.hpp"
 
 namespace topk_test {
 namespace {

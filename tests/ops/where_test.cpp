@@ -3,9 +3,9 @@
 
 #include <doctest/doctest.h>
 
-#include "../error_of.hpp"
 #include "opkit/interop/doctest.hpp"
 #include "opkit/op/invoke.hpp"
+#include "support/error_of.hpp"
 
 namespace where_test {
 using namespace opkit;

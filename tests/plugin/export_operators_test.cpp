@@ -6,8 +6,6 @@
 #include <fstream>
 #include <string>
 
-#include "../allocations.hpp"
-#include "../error_of.hpp"
 #include "opkit/graph/executor.hpp"
 #include "opkit/graph/gradient/gradients.hpp"
 #include "opkit/op/check.hpp"
@@ -15,6 +13,8 @@
 #include "opkit/plugin/author.hpp"
 #include "opkit/plugin/library.hpp"
 #include "opkit/plugin/testing.hpp"
+#include "support/allocations.hpp"
+#include "support/error_of.hpp"
 
 namespace export_operators_test {
 using namespace opkit;  // NOLINT: as a program writes it

@@ -7,12 +7,12 @@
 #include <map>
 #include <thread>
 
-#include "../allocations.hpp"
 #include "library_fixture.hpp"
 #include "opkit/graph/executor.hpp"
 #include "opkit/graph/gradient/gradients.hpp"
 #include "opkit/op/check.hpp"
 #include "opkit/opkit.hpp"
+#include "support/allocations.hpp"
 
 namespace library_features_test {
 namespace {

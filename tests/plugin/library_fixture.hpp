@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "../error_of.hpp"
 #include "opkit/plugin/library.hpp"
+#include "support/error_of.hpp"
 
 namespace library_fixture {
 using namespace opkit;

@@ -15,7 +15,7 @@
 #include <random>
 #include <thread>
 
-#include "../error_of.hpp"
+#include "support/error_of.hpp"
 
 namespace shared_object_test {
 namespace {

@@ -2,10 +2,10 @@
 
 #include <doctest/doctest.h>
 
-#include "../error_of.hpp"
+#include "support/error_of.hpp"
 // The source of a library, as an author's test includes it. After testing.hpp: REGISTER_OP is then
 // the library's all the same.
-#include "libraries/testing_ops.hpp"
+#include "plugin/libraries/testing_ops.hpp"
 
 namespace testing_test {
 using namespace opkit;  // NOLINT: as a test of operators writes it

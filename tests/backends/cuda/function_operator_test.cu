@@ -2,9 +2,9 @@
 
 #include <cmath>
 
-#include "../../error_of.hpp"
 #include "device.cuh"
 #include "opkit/plugin/library.hpp"
+#include "support/error_of.hpp"
 
 namespace cuda_function_test {
 using namespace opkit;

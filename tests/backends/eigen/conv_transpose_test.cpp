@@ -1,10 +1,10 @@
 // ConvTranspose of the "eigen" backend: the same as the plain operator.
 #include <doctest/doctest.h>
 
-#include "../../error_of.hpp"
-#include "../../ops/window_values.hpp"
 #include "compare_backends.hpp"
 #include "opkit/op/check.hpp"
+#include "support/error_of.hpp"
+#include "support/window_values.hpp"
 
 namespace conv_transpose_test {
 namespace {

@@ -1,11 +1,11 @@
 // The elementwise kernels of the "eigen" backend on float32 against the plain operators.
 #include <doctest/doctest.h>
 
-#include "../../error_of.hpp"
 #include "opkit/interop/doctest.hpp"
 #include "opkit/op/invoke.hpp"
 #include "opkit/op/random.hpp"
 #include "opkit/ops/support/elementwise.hpp"
+#include "support/error_of.hpp"
 
 namespace elementwise_test {
 using namespace opkit;

@@ -1,9 +1,9 @@
 // LayerNormalization of the "eigen" backend: the same as the plain operator.
 #include <doctest/doctest.h>
 
-#include "../../ops/window_values.hpp"
 #include "compare_backends.hpp"
 #include "opkit/op/check.hpp"
+#include "support/window_values.hpp"
 
 namespace layer_normalization_test {
 namespace {

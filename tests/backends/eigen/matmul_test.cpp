@@ -2,10 +2,10 @@
 // threads.
 #include <doctest/doctest.h>
 
-#include "../../error_of.hpp"
-#include "../../ops/window_values.hpp"
 #include "compare_backends.hpp"
 #include "opkit/op/check.hpp"
+#include "support/error_of.hpp"
+#include "support/window_values.hpp"
 
 namespace matmul_test {
 namespace {

@@ -1,10 +1,10 @@
 // The normalizations of the "eigen" backend: the same as the plain operators.
 #include <doctest/doctest.h>
 
-#include "../../error_of.hpp"
-#include "../../ops/window_values.hpp"
 #include "compare_backends.hpp"
 #include "opkit/op/check.hpp"
+#include "support/error_of.hpp"
+#include "support/window_values.hpp"
 
 namespace normalization_test {
 namespace {

@@ -3,10 +3,10 @@
 
 #include <algorithm>
 
-#include "../../error_of.hpp"
-#include "../../ops/window_values.hpp"
 #include "compare_backends.hpp"
 #include "opkit/op/check.hpp"
+#include "support/error_of.hpp"
+#include "support/window_values.hpp"
 
 namespace pool_test {
 namespace {

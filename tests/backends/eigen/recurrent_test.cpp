@@ -2,9 +2,9 @@
 // given.
 #include <doctest/doctest.h>
 
-#include "../../ops/window_values.hpp"
 #include "compare_backends.hpp"
 #include "opkit/op/check.hpp"
+#include "support/window_values.hpp"
 
 namespace recurrent_test {
 namespace {

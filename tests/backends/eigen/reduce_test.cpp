@@ -1,9 +1,9 @@
 // The reductions of the "eigen" backend: the same as the plain operators, whatever the axes are.
 #include <doctest/doctest.h>
 
-#include "../../ops/window_values.hpp"
 #include "compare_backends.hpp"
 #include "opkit/op/check.hpp"
+#include "support/window_values.hpp"
 
 namespace reduce_test {
 namespace {

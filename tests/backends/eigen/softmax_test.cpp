@@ -1,9 +1,9 @@
 // Softmax and LogSoftmax of the "eigen" backend: the same as the plain operators.
 #include <doctest/doctest.h>
 
-#include "../../ops/window_values.hpp"
 #include "compare_backends.hpp"
 #include "opkit/op/check.hpp"
+#include "support/window_values.hpp"
 
 namespace softmax_test {
 namespace {

@@ -1,0 +1,24 @@
+// The Error that a call throws, for tests of its code and text.
+#ifndef OPKIT_TESTS_SUPPORT_ERROR_OF_HPP_
+#define OPKIT_TESTS_SUPPORT_ERROR_OF_HPP_
+
+#include <string>
+#include <string_view>
+
+#include "opkit/base/error.hpp"
+
+template <class F>
+opkit::Error ErrorOf(F&& call) {
+  try {
+    call();
+  } catch (const opkit::Error& error) {
+    return error;
+  }
+  return opkit::Error(opkit::ErrorCode::kAlreadyExists, "no Error was thrown");
+}
+
+inline bool Contains(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
+
+#endif  // OPKIT_TESTS_SUPPORT_ERROR_OF_HPP_
