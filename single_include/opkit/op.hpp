@@ -1980,6 +1980,11 @@ namespace opkit::inline OPKIT_ABI {
 class Tensor {
  public:
   Tensor() = default;
+  Tensor(const Tensor&);
+  Tensor(Tensor&&) noexcept = default;
+  Tensor& operator=(const Tensor&);
+  Tensor& operator=(Tensor&&) noexcept = default;
+  ~Tensor();
   explicit Tensor(Device device) : device_(device) {}
   // Errors: kInvalidArgument for an undefined dtype, kOutOfRange for sizes past int64,
   // kOutOfMemory.
@@ -5909,6 +5914,10 @@ OPKIT_INLINE Allocator* SetAllocator(DeviceType type, Allocator* allocator) {
 #define OPKIT_CORE_IMPL_TENSOR_IPP_
 
 namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE Tensor::Tensor(const Tensor&) = default;
+OPKIT_INLINE Tensor& Tensor::operator=(const Tensor&) = default;
+OPKIT_INLINE Tensor::~Tensor() = default;
 
 OPKIT_INLINE Tensor::Tensor(Storage storage, int64_t byte_offset, Shape shape, DType dtype,
                             Dims strides)

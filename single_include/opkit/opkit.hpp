@@ -1248,6 +1248,11 @@ namespace opkit::inline OPKIT_ABI {
 class Tensor {
  public:
   Tensor() = default;
+  Tensor(const Tensor&);
+  Tensor(Tensor&&) noexcept = default;
+  Tensor& operator=(const Tensor&);
+  Tensor& operator=(Tensor&&) noexcept = default;
+  ~Tensor();
   explicit Tensor(Device device) : device_(device) {}
   // Errors: kInvalidArgument for an undefined dtype, kOutOfRange for sizes past int64,
   // kOutOfMemory.
@@ -1914,13 +1919,7 @@ class Dim {
     return !a.is_known() || !b.is_known() || a.value_ == b.value_;
   }
   // What is known of an extent described by both; nothing if they contradict each other.
-  template <class Extent = Dim>
-  static std::optional<Extent> Merge(const std::type_identity_t<Extent>& a,
-                                     const std::type_identity_t<Extent>& b) {
-    if (!Compatible(a, b)) return std::nullopt;
-    if (a.is_known() || b.is_unknown()) return a;
-    return b.is_known() || a.is_unknown() ? b : a;
-  }
+  static std::optional<Dim> Merge(const Dim& a, const Dim& b);
 
  private:
   int64_t value_ = -1;
@@ -1960,20 +1959,7 @@ class SymbolicShape {
   Shape ToShape() const;
 
   // What is known of a shape described by both; nothing if they contradict each other.
-  template <class AnyShape = SymbolicShape>
-  static std::optional<AnyShape> Merge(const std::type_identity_t<AnyShape>& a,
-                                       const std::type_identity_t<AnyShape>& b) {
-    if (!a.has_rank_) return b;
-    if (!b.has_rank_) return a;
-    if (a.dims_.size() != b.dims_.size()) return std::nullopt;
-    std::vector<Dim> dims;
-    for (size_t i = 0; i < a.dims_.size(); ++i) {
-      auto dim = Dim::Merge(a.dims_[i], b.dims_[i]);
-      if (!dim) return std::nullopt;
-      dims.push_back(*std::move(dim));
-    }
-    return AnyShape(std::move(dims));
-  }
+  static std::optional<SymbolicShape> Merge(const SymbolicShape& a, const SymbolicShape& b);
 
   friend bool operator==(const SymbolicShape&, const SymbolicShape&) = default;
   OPKIT_COLD friend std::string ToString(const SymbolicShape& shape) {
@@ -27041,6 +27027,10 @@ OPKIT_INLINE Allocator* SetAllocator(DeviceType type, Allocator* allocator) {
 
 namespace opkit::inline OPKIT_ABI {
 
+OPKIT_INLINE Tensor::Tensor(const Tensor&) = default;
+OPKIT_INLINE Tensor& Tensor::operator=(const Tensor&) = default;
+OPKIT_INLINE Tensor::~Tensor() = default;
+
 OPKIT_INLINE Tensor::Tensor(Storage storage, int64_t byte_offset, Shape shape, DType dtype,
                             Dims strides)
     : storage_(std::move(storage)),
@@ -27420,11 +27410,31 @@ OPKIT_INLINE int64_t Dim::value() const {
   return value_;
 }
 
+OPKIT_INLINE std::optional<Dim> Dim::Merge(const Dim& a, const Dim& b) {
+  if (!Compatible(a, b)) return std::nullopt;
+  if (a.is_known() || b.is_unknown()) return a;
+  return b.is_known() || a.is_unknown() ? b : a;
+}
+
 OPKIT_INLINE Shape SymbolicShape::ToShape() const {
   std::vector<int64_t> values;
   if (!has_rank_) static_cast<void>(rank());
   for (const Dim& dim : dims_) values.push_back(dim.value());
   return Shape(values);
+}
+
+OPKIT_INLINE std::optional<SymbolicShape> SymbolicShape::Merge(const SymbolicShape& a,
+                                                               const SymbolicShape& b) {
+  if (!a.has_rank_) return b;
+  if (!b.has_rank_) return a;
+  if (a.dims_.size() != b.dims_.size()) return std::nullopt;
+  std::vector<Dim> dims;
+  for (size_t i = 0; i < a.dims_.size(); ++i) {
+    auto dim = Dim::Merge(a.dims_[i], b.dims_[i]);
+    if (!dim) return std::nullopt;
+    dims.push_back(*std::move(dim));
+  }
+  return SymbolicShape(std::move(dims));
 }
 
 OPKIT_INLINE size_t SymbolicShape::Axis(int axis) const {
