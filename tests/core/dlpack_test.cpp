@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "support/error_of.hpp"
+#include "support/lists.hpp"
 #include "support/test_allocator.hpp"
 
 namespace dlpack_test {
@@ -25,7 +26,6 @@ using opkit::Tensor;
 using opkit::ToDLPack;
 using opkit::ToDLPackVersioned;
 namespace ours = opkit::dlpack;
-using Floats = std::vector<float>;
 
 #define SAME_FIELD(type, field)                                          \
   static_assert(offsetof(ours::type, field) == offsetof(::type, field)); \

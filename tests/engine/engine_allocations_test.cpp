@@ -21,8 +21,9 @@ TEST_CASE("once it is warm an engine allocates nothing for a push, a wait or a c
     Engine engine({.threads = threads, .naive = threads == 0});
     std::vector<Var> vars;
     for (int i = 0; i < 100; ++i) vars.push_back(engine.NewVar());
-    int64_t sum = 0;
+    int64_t sum = 0, rounds = 0;
     const auto round = [&] {
+      ++rounds;
       for (size_t i = 0; i < 1000; ++i) {
         const Var a = vars[i % 100], b = vars[(i + 7) % 100], c = vars[(i + 31) % 100];
         engine.Push([] {}, {}, {a});
@@ -37,21 +38,9 @@ TEST_CASE("once it is warm an engine allocates nothing for a push, a wait or a c
       engine.WaitForVar(vars[0]);
       engine.WaitForAll();
     };
-    for (int64_t before = -1; before != Allocations();) {
-      before = Allocations();
-      for (int i = 0; i < 5; ++i) round();
-    }
-    sum = 0;
-    // A batch is 25,000 operations: one allocation for each of a kind would be 5,000. What is made
-    // once, a thread that starts only now or a queue that is longer than ever, is not in every
-    // batch.
-    int64_t least = 1, rounds = 0;
-    for (int batch = 0; least != 0 && batch < 20; ++batch, rounds += 5) {
-      const int64_t before = Allocations();
-      for (int i = 0; i < 5; ++i) round();
-      least = Allocations() - before;
-    }
-    CHECK(least == 0);
+    WarmUp(round, 5);
+    // Five rounds are 25,000 operations: one allocation for each of a kind would be 5,000.
+    CHECK(AllocationsOf(round, 5) == 0);
     CHECK(sum == 1000 * rounds);
   }
 }

@@ -28,30 +28,6 @@ Graph OfRandomOperators(DeviceType device) {
   return g;
 }
 
-// Runs until the threads and whatever else is made once exist.
-template <class F>
-void WarmUp(F&& run) {
-  int quiet = 0;
-  for (int i = 0; i < 1000 && quiet < 20; ++i) {
-    const int64_t before = Allocations();
-    run();
-    quiet = Allocations() == before ? quiet + 1 : 0;
-  }
-}
-
-// Of 50 runs, the least of a few batches: threads that other tests have left behind may allocate.
-template <class F>
-int64_t AllocationsOf(F&& run) {
-  int64_t least = -1;
-  for (int batch = 0; batch < 8 && least != 0; ++batch) {
-    const int64_t before = Allocations();
-    for (int i = 0; i < 50; ++i) run();
-    const int64_t found = Allocations() - before;
-    if (least < 0 || found < least) least = found;
-  }
-  return least;
-}
-
 }  // namespace
 
 TEST_CASE("a bound run allocates nothing, in any mode") {

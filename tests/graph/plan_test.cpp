@@ -8,6 +8,7 @@
 #include "opkit/graph/executor.hpp"
 #include "opkit/opkit.hpp"
 #include "support/error_of.hpp"
+#include "support/lists.hpp"
 #include "support/test_allocator.hpp"
 
 namespace plan_test {
@@ -16,7 +17,6 @@ using namespace opkit;
 namespace {
 
 constexpr DType kFloat = DType::kFloat32;
-using Floats = std::vector<float>;
 
 // Fills the scratch that it announces with rubbish and then adds one to its input.
 class ScratchOp final : public Operator<CPUContext> {

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include "nodes.hpp"
 #include "opkit/graph/subgraph.hpp"
 #include "opkit/op/observers.hpp"
 #include "opkit/op/operator.hpp"
@@ -11,21 +12,13 @@
 
 namespace simple_net_test {
 using namespace opkit;
+using namespace graph_nodes;
 
 namespace {
 
 Tensor Pair(float a, float b) { return Tensor::From<float>({2}, {a, b}); }
 std::vector<float> Values(const Workspace& ws, const std::string& name) {
   return ws.GetTensor(name)->ToVector<float>();
-}
-OperatorDef Relu(const char* in, const char* out) {
-  return OperatorDef("Relu").Input(in).Output(out);
-}
-OperatorDef Scale(const char* in, const char* out, double scale) {
-  return OperatorDef("Scale").Input(in).Output(out).Arg("scale", scale);
-}
-OperatorDef Accumulate(const char* total, const char* x) {
-  return OperatorDef("Accumulate").Input(total).Input(x).Output(total);
 }
 OperatorDef Fail(const char* in, const char* out, const char* how) {
   return OperatorDef("Fail").Input(in).Output(out).Arg("how", how);

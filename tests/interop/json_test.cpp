@@ -8,6 +8,7 @@
 
 #include "opkit/op/check/check_data.hpp"
 #include "support/error_of.hpp"
+#include "support/lists.hpp"
 
 namespace json_test {
 using namespace opkit;
@@ -15,7 +16,6 @@ using namespace opkit;
 namespace {
 
 using Doubles = std::vector<double>;
-using Strings = std::vector<std::string>;
 
 double FromBits(uint64_t bits) { return std::bit_cast<double>(bits); }
 

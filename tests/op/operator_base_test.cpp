@@ -5,6 +5,7 @@
 
 #include "body_op.hpp"
 #include "support/error_of.hpp"
+#include "support/lists.hpp"
 
 namespace operator_base_test {
 namespace {
@@ -16,7 +17,6 @@ using opkit::OperatorDef;
 using opkit::Shape;
 using opkit::Tensor;
 using opkit::Workspace;
-using Floats = std::vector<float>;
 
 constexpr DType kF32 = DType::kFloat32;
 

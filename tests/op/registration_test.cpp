@@ -8,6 +8,7 @@
 
 #include "opkit/device/cpu_stream.hpp"
 #include "support/error_of.hpp"
+#include "support/lists.hpp"
 
 namespace registration_test {
 namespace {
@@ -26,7 +27,6 @@ using opkit::OpRegistry;
 using opkit::Shape;
 using opkit::Tensor;
 using opkit::Workspace;
-using Floats = std::vector<float>;
 
 // y = x + kAdd, on any device whose memory the host can reach.
 template <class Context, int kAdd = 1>

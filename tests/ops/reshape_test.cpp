@@ -10,17 +10,17 @@ using namespace opkit_tests;
 namespace {
 
 TEST_CASE("the elements stay in order") {
-  const Tensor x = Counted({2, 3, 4});
+  const Tensor x = Counting({2, 3, 4});
   const Tensor y = Invoke("Reshape", {x, List({4, -1})})[0];
   CHECK(y.shape() == Shape{4, 6});
   CHECK(FloatsOf(y) == FloatsOf(x));
   CHECK(Invoke("Flatten", {x}, {{"axis", 2}})[0].shape() == Shape{6, 4});
-  CHECK(Invoke("Squeeze", {Counted({1, 2, 1})})[0].shape() == Shape{2});
+  CHECK(Invoke("Squeeze", {Counting({1, 2, 1})})[0].shape() == Shape{2});
   CHECK(FloatsOf(Invoke("Unsqueeze", {x, List({0, -1})})[0]) == FloatsOf(x));
 }
 
 TEST_CASE("a transposed view is read in its own order") {
-  const Tensor x = Counted({2, 3}).Permute({1, 0});
+  const Tensor x = Counting({2, 3}).Permute({1, 0});
   CHECK(FloatsOf(Invoke("Reshape", {x, List({6})})[0]) == Floats{0, 3, 1, 4, 2, 5});
 }
 
@@ -31,12 +31,12 @@ TEST_CASE("every dtype, empty tensors and scalars") {
     CHECK(y.dtype() == dtype);
     CHECK(y.shape() == Shape{3, 2});
   }
-  CHECK(Invoke("Reshape", {Counted({0, 3}), List({3, 0})}, {{"allowzero", 1}})[0].shape() ==
+  CHECK(Invoke("Reshape", {Counting({0, 3}), List({3, 0})}, {{"allowzero", 1}})[0].shape() ==
         Shape{3, 0});
-  CHECK(Invoke("Reshape", {Counted({0, 3}), List({0, -1})})[0].shape() == Shape{0, 3});
-  CHECK(Invoke("Reshape", {Counted({1}), List({})})[0].shape() == Shape{});
-  CHECK(Invoke("Flatten", {Counted({})}, {{"axis", 0}})[0].shape() == Shape{1, 1});
-  CHECK(Invoke("Unsqueeze", {Counted({}), List({0})})[0].shape() == Shape{1});
+  CHECK(Invoke("Reshape", {Counting({0, 3}), List({0, -1})})[0].shape() == Shape{0, 3});
+  CHECK(Invoke("Reshape", {Counting({1}), List({})})[0].shape() == Shape{});
+  CHECK(Invoke("Flatten", {Counting({})}, {{"axis", 0}})[0].shape() == Shape{1, 1});
+  CHECK(Invoke("Unsqueeze", {Counting({}), List({0})})[0].shape() == Shape{1});
 }
 
 TEST_CASE("Reshape infers what the known extents say") {
@@ -74,7 +74,7 @@ TEST_CASE("Reshape says what does not fit") {
   const int64_t huge = int64_t{1} << 40;
   CHECK(Contains(Refused("Reshape", {{2, 3}, List({huge, huge})}), "64-bit count"));
   CHECK(ErrorOf([] {
-          Invoke("Reshape", {Counted({2, 3}), List({7})});
+          Invoke("Reshape", {Counting({2, 3}), List({7})});
         }).code() == ErrorCode::kInvalidArgument);
 }
 
@@ -112,10 +112,10 @@ TEST_CASE("Unsqueeze") {
 }
 
 TEST_CASE("they are what they claim to be, gradients as well") {
-  CheckNode(OperatorDef("Reshape", {"x", "shape"}, {"y"}), {Counted({2, 6}), List({3, -1})});
-  CheckNode(OperatorDef("Flatten", {"x"}, {"y"}), {Counted({2, 3, 2})});
-  CheckNode(OperatorDef("Squeeze", {"x", "axes"}, {"y"}), {Counted({2, 1, 3}), List({1})});
-  CheckNode(OperatorDef("Unsqueeze", {"x", "axes"}, {"y"}), {Counted({2, 3}), List({1})});
+  CheckNode(OperatorDef("Reshape", {"x", "shape"}, {"y"}), {Counting({2, 6}), List({3, -1})});
+  CheckNode(OperatorDef("Flatten", {"x"}, {"y"}), {Counting({2, 3, 2})});
+  CheckNode(OperatorDef("Squeeze", {"x", "axes"}, {"y"}), {Counting({2, 1, 3}), List({1})});
+  CheckNode(OperatorDef("Unsqueeze", {"x", "axes"}, {"y"}), {Counting({2, 3}), List({1})});
   CHECK(HasGradient("Reshape"));
 }
 

@@ -13,6 +13,7 @@
 
 #include "library_fixture.hpp"
 #include "opkit/op/check.hpp"
+#include "support/temporary_folder.hpp"
 
 namespace library_bad_test {
 namespace {
@@ -20,21 +21,6 @@ namespace {
 using namespace opkit;
 using namespace library_fixture;
 namespace fs = std::filesystem;
-
-// A folder that goes with the scope.
-class Folder {
- public:
-  Folder() : path_((fs::temp_directory_path() / "opkit_bad_XXXXXX").string()) {
-    REQUIRE(::mkdtemp(path_.data()) != nullptr);
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  ~Folder() { fs::remove_all(path_); }
-  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-
- private:
-  std::string path_;
-};
 
 // Refused, and nothing has changed.
 Error Refusal(const std::string& path) {
@@ -150,7 +136,7 @@ opkit_status SameShape(const opkit_op*, const opkit_node* node, opkit_value* inp
 }  // namespace
 
 TEST_CASE("a file that is no shared object is refused with what it is") {
-  const Folder folder;
+  const TemporaryFolder folder;
   Error error = Refusal(folder / "libnone.so");
   CHECK(error.code() == ErrorCode::kNotFound);
   CHECK(Contains(error.message(), "libnone.so' to be a shared object, but it does not exist"));

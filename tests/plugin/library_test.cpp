@@ -14,6 +14,7 @@
 #include "library_fixture.hpp"
 #include "opkit/graph/executor.hpp"
 #include "opkit/opkit.hpp"
+#include "support/temporary_folder.hpp"
 
 namespace library_test {
 namespace {
@@ -21,29 +22,7 @@ namespace {
 using namespace opkit;
 using namespace library_fixture;
 namespace fs = std::filesystem;
-using Strings = std::vector<std::string>;
 constexpr DType kFloat = DType::kFloat32;
-
-// A folder of its own, in which libraries may be replaced.
-class Folder {
- public:
-  Folder() : path_((fs::temp_directory_path() / "opkit_lib_XXXXXX").string()) {
-    REQUIRE(::mkdtemp(path_.data()) != nullptr);
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  ~Folder() { fs::remove_all(path_); }
-  // As linkers do, a file that was there is replaced, not written to.
-  std::string Put(const std::string& library, const std::string& name) const {
-    const std::string file = path_ + "/" + name;
-    fs::remove(file);
-    fs::copy_file(PathOf(library), file);
-    return file;
-  }
-
- private:
-  std::string path_;
-};
 
 // The program's own operator, while it lives: y = 1 * x.
 class OwnShared {
@@ -469,11 +448,11 @@ TEST_CASE("an operator that one of two libraries differentiates keeps or loses i
 }
 
 TEST_CASE("a file that was rebuilt is loaded afresh, beside the old one or after it") {
-  const Folder folder;
+  const TemporaryFolder folder;
   const std::string before = Registrations();
-  Library old = Library::Load(folder.Put("twice", "libops.so"));
+  Library old = Library::Load(folder.Put(PathOf("twice"), "libops.so"));
   CHECK(Factor() == 2);
-  const std::string path = folder.Put("thrice", "libops.so");
+  const std::string path = folder.Put(PathOf("thrice"), "libops.so");
   Library fresh = Library::Load(path);
   CHECK_FALSE(fresh == old);
   CHECK(old.name() == "libops.so");
@@ -488,7 +467,7 @@ TEST_CASE("a file that was rebuilt is loaded afresh, beside the old one or after
   CHECK(again == fresh);
   CHECK(fresh.Unload().unmapped);
   CHECK(Registrations() == before);
-  Library last = Library::Load(folder.Put("five_times", "libops.so"));
+  Library last = Library::Load(folder.Put(PathOf("five_times"), "libops.so"));
   CHECK(last.name() == "libops.so");
   CHECK(Factor() == 5);
   last.Unload();
@@ -563,8 +542,8 @@ TEST_CASE("a program may end with a library loaded and its operators in static o
 }
 
 TEST_CASE("names of operators, not files, are what programs depend on") {
-  const Folder folder;
-  Library library = Library::Load(folder.Put("twice", "plugin.so.1.2"));
+  const TemporaryFolder folder;
+  Library library = Library::Load(folder.Put(PathOf("twice"), "plugin.so.1.2"));
   CHECK(library.name() == "plugin.so.1.2");
   CHECK(library.backend() == "plugin");
   CHECK(Factor() == 2);

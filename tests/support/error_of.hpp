@@ -3,9 +3,9 @@
 #define OPKIT_TESTS_SUPPORT_ERROR_OF_HPP_
 
 #include <string>
-#include <string_view>
 
 #include "opkit/base/error.hpp"
+#include "text.hpp"
 
 template <class F>
 opkit::Error ErrorOf(F&& call) {
@@ -15,10 +15,6 @@ opkit::Error ErrorOf(F&& call) {
     return error;
   }
   return opkit::Error(opkit::ErrorCode::kAlreadyExists, "no Error was thrown");
-}
-
-inline bool Contains(std::string_view text, std::string_view part) {
-  return text.find(part) != std::string_view::npos;
 }
 
 #endif  // OPKIT_TESTS_SUPPORT_ERROR_OF_HPP_

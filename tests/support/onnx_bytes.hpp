@@ -6,11 +6,9 @@
 #include <string>
 #include <vector>
 
-namespace onnx_bytes {
+#include "lists.hpp"
 
-using Strings = std::vector<std::string>;
-using Ints = std::vector<int64_t>;
-using Floats = std::vector<float>;
+namespace onnx_bytes {
 
 enum Type {
   kFloat = 1,
@@ -79,22 +77,22 @@ class AttributeProto {
   static AttributeProto Graph(const std::string& name, const std::string& graph) {
     return AttributeProto(name, 5).Add([&](auto& writer) { writer.add_message(6, graph); });
   }
-  static AttributeProto Floats(const std::string& name, const onnx_bytes::Floats& values) {
+  static AttributeProto Floats(const std::string& name, const ::Floats& values) {
     return AttributeProto(name, 6).Add([&](auto& writer) {
       for (const float value : values) writer.add_float(7, value);
     });
   }
-  static AttributeProto Ints(const std::string& name, const onnx_bytes::Ints& values) {
+  static AttributeProto Ints(const std::string& name, const ::Ints& values) {
     return AttributeProto(name, 7).Add([&](auto& writer) {
       for (const int64_t value : values) writer.add_int64(8, value);
     });
   }
-  static AttributeProto Strings(const std::string& name, const onnx_bytes::Strings& values) {
+  static AttributeProto Strings(const std::string& name, const ::Strings& values) {
     return AttributeProto(name, 8).Add([&](auto& writer) {
       for (const std::string& value : values) writer.add_bytes(9, value);
     });
   }
-  static AttributeProto Tensors(const std::string& name, const onnx_bytes::Strings& tensors) {
+  static AttributeProto Tensors(const std::string& name, const ::Strings& tensors) {
     return AttributeProto(name, 9).Add([&](auto& writer) {
       for (const std::string& tensor : tensors) writer.add_message(10, tensor);
     });

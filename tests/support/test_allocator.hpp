@@ -7,6 +7,9 @@
 
 #include "opkit/core/allocator.hpp"
 
+// What the CPU's allocator has given out and not got back.
+inline int64_t LiveBytes() { return opkit::GetAllocator(opkit::DeviceType::kCPU).live_bytes(); }
+
 class TestAllocator final : public opkit::Allocator {
  public:
   explicit TestAllocator(opkit::DeviceType type = opkit::DeviceType::kCPU)

@@ -2,24 +2,14 @@
 #include <doctest/doctest.h>
 
 #include "compare_backends.hpp"
-#include "opkit/op/check.hpp"
+#include "support/check_node.hpp"
 #include "support/error_of.hpp"
-#include "support/window_values.hpp"
+#include "support/tensors.hpp"
 
 namespace conv_test {
-namespace {
+using namespace opkit;
 
-using opkit::Arguments;
-using opkit::DType;
-using opkit::KernelConfig;
-using opkit::KernelQuery;
-using opkit::OperatorDef;
-using opkit::Shape;
-using opkit::Sym;
-using opkit::SymbolicShape;
-using opkit::Tensor;
-using opkit::TensorInfo;
-using Ints = std::vector<int64_t>;
+namespace {
 
 void Compare(const Shape& x, const Shape& w, Arguments args = {}, bool bias = true) {
   std::vector<Tensor> inputs = {Random(x, 1), Random(w, 2)};
@@ -142,7 +132,7 @@ TEST_CASE("A kernel is proposed for float32, with memory for a block of each thr
   CHECK(known[0].scratch_bytes > 0);
   CHECK(known[0].scratch_bytes % 64 == 0);
   // A part of the image, which itself has 3 MB.
-  CHECK(known[0].scratch_bytes <= int64_t{400} * 1024 * opkit::ThreadPool::Current().threads());
+  CHECK(known[0].scratch_bytes <= int64_t{400} * 1024 * ThreadPool::Current().threads());
   CHECK(propose(DType::kFloat32, {Sym("N"), 3, 9, 9}, {Sym("N"), 8, 7, 7})[0].scratch_bytes == 0);
   CHECK(Contains(ErrorOf([&] {
                    propose(DType::kFloat64, Shape{1, 3, 9, 9}, Shape{1, 8, 7, 7});
@@ -151,7 +141,7 @@ TEST_CASE("A kernel is proposed for float32, with memory for a block of each thr
 }
 
 TEST_CASE("Other shapes in the next run, and another type refused") {
-  opkit::Workspace ws;
+  Workspace ws;
   Tensor *x = ws.CreateTensor("x"), *w = ws.CreateTensor("w");
   *w = Random({4, 3, 3, 3}, 1);
   const OperatorDef def = OperatorDef("Conv", {"x", "w"}, {"y"}).Engine("eigen");
@@ -159,7 +149,7 @@ TEST_CASE("Other shapes in the next run, and another type refused") {
   for (int64_t size : {9, 4, 20}) {
     *x = Random({1, 3, size, size}, 2);
     conv->Run();
-    CheckClose(*ws.GetTensor("y"), opkit::Invoke("Conv", {*x, *w}, {}, {.engine = "reference"})[0]);
+    CheckClose(*ws.GetTensor("y"), Invoke("Conv", {*x, *w}, {}, {.engine = "reference"})[0]);
   }
   *x = Random({1, 3, 9, 9}, 2, DType::kFloat64);
   CHECK(Contains(ErrorOf([&] { conv->Run(); }).message(),
@@ -169,11 +159,9 @@ TEST_CASE("Other shapes in the next run, and another type refused") {
 TEST_CASE("Conv keeps the promises of its schema on every kernel") {
   const OperatorDef def("Conv", {"x", "w", "b"}, {"y"},
                         {{"pads", Ints{1, 0, 0, 2}}, {"strides", Ints{2, 1}}});
-  opkit::CheckOptions options;
+  CheckOptions options;
   options.bitwise_threads = true;
-  const opkit::CheckReport report = CheckOperator(
-      def, {Random({2, 30, 41, 43}, 1), Random({24, 30, 3, 2}, 2), Random({24}, 3)}, options);
-  CHECK_MESSAGE(report.ok(), ToString(report));
+  CheckNode(def, {Random({2, 30, 41, 43}, 1), Random({24, 30, 3, 2}, 2), Random({24}, 3)}, options);
 }
 
 }  // namespace

@@ -1,18 +1,19 @@
 // The elementwise kernels of the "eigen" backend on float32 against the plain operators.
 #include <doctest/doctest.h>
 
+#include <cmath>
+
 #include "opkit/interop/doctest.hpp"
 #include "opkit/op/invoke.hpp"
 #include "opkit/op/random.hpp"
 #include "opkit/ops/support/elementwise.hpp"
 #include "support/error_of.hpp"
+#include "support/lists.hpp"
 
 namespace elementwise_test {
 using namespace opkit;
 
 namespace {
-
-using Floats = std::vector<float>;
 
 const char* const kUnary[] = {
     "Abs",     "Ceil",        "Clip",      "Cos",       "Elu",  "Erf",  "Exp",        "Floor",

@@ -3,18 +3,14 @@
 #include <doctest/doctest.h>
 
 #include "compare_backends.hpp"
-#include "opkit/op/check.hpp"
+#include "support/check_node.hpp"
 #include "support/error_of.hpp"
-#include "support/window_values.hpp"
+#include "support/tensors.hpp"
 
 namespace matmul_test {
-namespace {
+using namespace opkit;
 
-using opkit::DType;
-using opkit::Invoke;
-using opkit::OperatorDef;
-using opkit::Shape;
-using opkit::Tensor;
+namespace {
 
 void Compare(const Shape& a, const Shape& b) {
   CheckSameOnEigen("MatMul", {Random(a, 1), Random(b, 2)});
@@ -111,7 +107,7 @@ TEST_CASE("float64 is computed, other types go to the plain operator") {
   const Tensor ints = Tensor::From<int32_t>({1, 1}, {3});
   CHECK(Invoke("MatMul", {ints, ints})[0].ToVector<int32_t>()[0] == 9);
   const OperatorDef def("MatMul", {"a", "b"}, {"c"});
-  const std::vector<opkit::TensorInfo> in(2, {DType::kInt32, Shape{1, 1}}), out = {in[0]};
+  const std::vector<TensorInfo> in(2, {DType::kInt32, Shape{1, 1}}), out = {in[0]};
   CHECK(Contains(ErrorOf([&] {
                    ProposeOfEigen({def, in, out});
                  }).message(),
@@ -119,12 +115,9 @@ TEST_CASE("float64 is computed, other types go to the plain operator") {
 }
 
 TEST_CASE("MatMul and Gemm hold what they claim on every backend") {
-  auto report = opkit::CheckOperator(OperatorDef("MatMul", {"a", "b"}, {"c"}),
-                                     {Random({2, 3, 5}, 1), Random({5, 4}, 2)});
-  CHECK_MESSAGE(report.ok(), ToString(report));
-  report = opkit::CheckOperator(OperatorDef("Gemm", {"a", "b", "bias"}, {"c"}, {{"transA", 1}}),
-                                {Random({5, 3}, 3), Random({5, 4}, 2), Random({4}, 4)});
-  CHECK_MESSAGE(report.ok(), ToString(report));
+  CheckNode(OperatorDef("MatMul", {"a", "b"}, {"c"}), {Random({2, 3, 5}, 1), Random({5, 4}, 2)});
+  CheckNode(OperatorDef("Gemm", {"a", "b", "bias"}, {"c"}, {{"transA", 1}}),
+            {Random({5, 3}, 3), Random({5, 4}, 2), Random({4}, 4)});
 }
 
 }  // namespace

@@ -33,31 +33,22 @@ TEST_CASE("a run allocates nothing, in any mode, with or without a deadline or c
          {ReplayMode::kAuto, ReplayMode::kWalk, ReplayMode::kLevels, ReplayMode::kCounters}) {
       CAPTURE(threads);
       CAPTURE(ToString(mode));
-      std::atomic<int> ran{0};
+      std::atomic<int64_t> ran{0};
       Replay replay(
           schedule, [&](int) { ran.fetch_add(1, std::memory_order_relaxed); },
           {.mode = mode, .ns_per_node = mode == ReplayMode::kAuto ? 0.0 : 2000.0}, pool);
+      int64_t all_runs = 0;
       const auto run_all = [&] {
+        ++all_runs;
         for (int run = 0; run < 30; ++run) replay.Run();
         replay.Run(std::chrono::hours(1));
         opkit::Latch over(1);
         replay.RunAsync([&](std::exception_ptr) { over.CountDown(); });
         pool.Wait(over);
       };
-      // Until the pool's threads exist.
-      for (int64_t before = -1; before != Allocations();) {
-        before = Allocations();
-        for (int i = 0; i < 5; ++i) run_all();
-      }
-      ran = 0;
-      int64_t least = 1, batches = 0;  // a thread may still start, once
-      for (; least != 0 && batches < 8; ++batches) {
-        const int64_t before = Allocations();
-        run_all();
-        least = Allocations() - before;
-      }
-      CHECK(least == 0);
-      CHECK(ran == batches * 32 * 2000);
+      WarmUp(run_all, 5);
+      CHECK(AllocationsOf(run_all, 1) == 0);
+      CHECK(ran == all_runs * 32 * 2000);
     }
   }
 }
@@ -87,17 +78,9 @@ TEST_CASE("asynchronous completions allocate nothing") {
       std::this_thread::yield();
     }
   });
-  for (int64_t before = -1; before != Allocations();) {
-    before = Allocations();
-    for (int run = 0; run < 5; ++run) replay.Run();
-  }
-  int64_t least = 1;  // a thread may still start, once
-  for (int batch = 0; least != 0 && batch < 8; ++batch) {
-    const int64_t before = Allocations();
-    for (int run = 0; run < 5; ++run) replay.Run();
-    least = Allocations() - before;
-  }
-  CHECK(least == 0);
+  const auto run = [&] { replay.Run(); };
+  WarmUp(run);
+  CHECK(AllocationsOf(run, 5) == 0);
   stopping = true;
   completer.join();
 }

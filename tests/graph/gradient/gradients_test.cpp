@@ -11,6 +11,8 @@
 #include "opkit/op/create_operator.hpp"
 #include "opkit/op/operator.hpp"
 #include "support/error_of.hpp"
+#include "support/lists.hpp"
+#include "support/pointwise_op.hpp"
 
 namespace gradients_test {
 using namespace opkit;
@@ -18,28 +20,7 @@ using namespace opkit;
 namespace {
 
 using Defs = std::vector<OperatorDef>;
-using Strings = std::vector<std::string>;
 using Maker = GradientMakerBase;
-
-// Elementwise: f(a, b, k), where b is a again for one input and k is an argument.
-template <auto f>
-class PointwiseOp final : public Operator<CPUContext> {
- public:
-  PointwiseOp(const OperatorDef& def, Workspace* ws)
-      : Operator(def, ws), k_(GetSingleArgument<double>("k", 1)) {}
-  bool RunOnDevice() override {
-    const double *a = Input(0).template data<double>(),
-                 *b = Input(InputSize() - 1).template data<double>();
-    for (int o = 0; o < OutputSize(); ++o) {
-      double* y = Output(o, Input(0).shape(), DType::kFloat64)->template mutable_data<double>();
-      for (int64_t i = 0; i < Input(0).numel(); ++i) y[i] = f(a[i], b[i], k_, o);
-    }
-    return true;
-  }
-
- private:
-  const double k_;
-};
 
 constexpr auto kAdd = [](double a, double b, double, int) { return a + b; };
 constexpr auto kMul = [](double a, double b, double k, int) { return k * a * b; };

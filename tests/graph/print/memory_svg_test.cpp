@@ -8,6 +8,7 @@
 
 #include "opkit/graph/memory/plan_memory.hpp"
 #include "support/error_of.hpp"
+#include "support/text.hpp"
 
 namespace memory_svg_test {
 namespace {
@@ -16,12 +17,6 @@ using opkit::DrawMemoryPlan;
 using opkit::MemoryInterval;
 using opkit::MemoryPlan;
 using opkit::MemorySvgOptions;
-
-int Count(std::string_view text, std::string_view part) {
-  int count = 0;
-  for (size_t at = text.find(part); at != text.npos; at = text.find(part, at + 1)) ++count;
-  return count;
-}
 
 const std::vector<MemoryInterval> kBuffers = {{0, 4, 1 << 20}, {0, 2, 1 << 19}, {2, 4, 1 << 19}};
 

@@ -3,10 +3,12 @@
 
 #include <cfloat>
 
+#include "interop/any_operator.hpp"
 #include "opkit/interop/onnx.hpp"
 #include "opkit/op/operator.hpp"
 #include "opkit/op/registration.hpp"
 #include "support/error_of.hpp"
+#include "support/lists.hpp"
 #include "support/onnx_bytes.hpp"
 
 namespace opset_test {
@@ -14,9 +16,6 @@ using namespace opkit;
 using onnx_bytes::AttributeProto;
 using onnx_bytes::FloatTensor;
 using OnnxGraph = onnx_bytes::Graph;
-using Strings = std::vector<std::string>;
-using Longs = std::vector<int64_t>;
-using Floats = std::vector<float>;
 
 namespace {
 
@@ -29,11 +28,6 @@ class OnnxTestSameOp final : public Operator<CPUContext> {
 OPERATOR_SCHEMA(OnnxTestSame).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
 REGISTER_CPU_OPERATOR(OnnxTestSame, OnnxTestSameOp);
 
-OnnxOptions AnyOperator() {
-  OnnxOptions options;
-  options.allow_unknown_operators = true;
-  return options;
-}
 opkit::Graph Parse(const OnnxGraph& graph, int64_t opset) {
   return ParseOnnxModel(graph.Model(opset), AnyOperator()).graph;
 }
@@ -68,7 +62,7 @@ TEST_CASE("Axes that were attributes are inputs") {
   for (const char* type : {"Squeeze", "Unsqueeze", "ReduceSum"}) {
     CAPTURE(type);
     const opkit::Graph old = Parse(One(type, {AttributeProto::Ints("axes", {1, 2})}), 12);
-    CHECK(Constant<int64_t>(old, 1) == Longs{1, 2});
+    CHECK(Constant<int64_t>(old, 1) == Ints{1, 2});
     CHECK(old.constants()[0].name == "y/axes");
     CHECK(!old.node(0).args().Has("axes"));
     CHECK(old.node(0).name() == "node");
@@ -80,7 +74,7 @@ TEST_CASE("Axes that were attributes are inputs") {
     CAPTURE(type);
     const opkit::Graph old = Parse(
         One(type, {AttributeProto::Ints("axes", {0}), AttributeProto::Int("keepdims", 0)}), 17);
-    CHECK(Constant<int64_t>(old, 1) == Longs{0});
+    CHECK(Constant<int64_t>(old, 1) == Ints{0});
     CHECK(old.node(0).args().Get<int64_t>("keepdims", 1) == 0);
     CHECK(Parse(One(type, {}), 17).node(0).inputs() == Strings{"x"});
     CHECK(Parse(One(type, {AttributeProto::Ints("axes", {})}), 17).node(0).inputs() ==
@@ -114,7 +108,7 @@ TEST_CASE("Clip and Pad: numbers became scalars of the input's type") {
                                              AttributeProto::Float("value", 2.5f),
                                              AttributeProto::String("mode", "constant")}),
                                  10);
-  CHECK(Constant<int64_t>(pad, 1) == Longs{0, 0, 1, 0, 0, 1});
+  CHECK(Constant<int64_t>(pad, 1) == Ints{0, 0, 1, 0, 0, 1});
   CHECK(Constant<float>(pad, 2) == Floats{2.5f});
   CHECK(pad.node(0).args().Get<std::string>("mode", "") == "constant");
   CHECK(Parse(One("Pad", {}, {"pads"}), 11).node(0).inputs() == Strings{"x", "pads"});
@@ -159,9 +153,9 @@ TEST_CASE("Slice, Split and TopK: attributes became inputs") {
       One("Slice", {AttributeProto::Ints("starts", {1}), AttributeProto::Ints("ends", {INT64_MAX}),
                     AttributeProto::Ints("axes", {2})}),
       9);
-  CHECK(Constant<int64_t>(slice, 1) == Longs{1});
-  CHECK(Constant<int64_t>(slice, 2) == Longs{INT64_MAX});
-  CHECK(Constant<int64_t>(slice, 3) == Longs{2});
+  CHECK(Constant<int64_t>(slice, 1) == Ints{1});
+  CHECK(Constant<int64_t>(slice, 2) == Ints{INT64_MAX});
+  CHECK(Constant<int64_t>(slice, 3) == Ints{2});
   CHECK(slice.node(0).args().size() == 0);
   CHECK(What(One("Slice", {AttributeProto::Ints("starts", {1})}), 9) ==
         "node 'node' (Slice): it needs the attribute 'ends'");
@@ -170,7 +164,7 @@ TEST_CASE("Slice, Split and TopK: attributes became inputs") {
       Parse(One("Split", {AttributeProto::Ints("split", {1, 2}), AttributeProto::Int("axis", 1)},
                 {}, {"y", "z"}),
             11);
-  CHECK(Constant<int64_t>(split, 1) == Longs{1, 2});
+  CHECK(Constant<int64_t>(split, 1) == Ints{1, 2});
   CHECK(!split.node(0).args().Has("num_outputs"));
   for (const int64_t opset : {11, 13, 17})
     CHECK(Parse(One("Split", {}, {}, {"y", "z", "u"}), opset)
@@ -180,7 +174,7 @@ TEST_CASE("Slice, Split and TopK: attributes became inputs") {
   CHECK(!Parse(One("Split", {}, {"parts"}, {"y", "z"}), 13).node(0).args().Has("num_outputs"));
 
   const opkit::Graph top = Parse(One("TopK", {AttributeProto::Int("k", 3)}, {}, {"y", "i"}), 9);
-  CHECK(Constant<int64_t>(top, 1) == Longs{3});
+  CHECK(Constant<int64_t>(top, 1) == Ints{3});
   CHECK(Parse(One("TopK", {}, {"k"}, {"y", "i"}), 10).node(0).inputs() == Strings{"x", "k"});
   CHECK(Contains(What(One("TopK", {}), 9), "it needs the attribute 'k'"));
 }

@@ -7,29 +7,16 @@
 
 #include "opkit/op/function/function_operator.hpp"
 #include "support/allocations.hpp"
+#include "support/bench.hpp"
 #include "support/error_of.hpp"
+#include "support/function_ops.hpp"
+#include "support/test_allocator.hpp"
 
 namespace op_resource_test {
 using namespace opkit;  // NOLINT: as an author writes it
 
 namespace {
 
-using OpIns = std::span<const OpTensor>;
-using OpOuts = std::span<OpTensor>;
-
-std::function<void(OpIns, OpOuts, OpResource&)> g_body;
-Status CallBody(const AttrMap&, OpIns in, OpOuts out, OpResource& res) {
-  g_body(in, out, res);
-  return SUCCESS;
-}
-int SameShape(const AttrMap&, ShapeVectors& in, ShapeVectors& out) {
-  for (auto& shape : out) shape = in[0];
-  return SUCCESS;
-}
-int OneToOne(const AttrMap&, int* num_in, int* num_out) {
-  *num_in = *num_out = 1;
-  return SUCCESS;
-}
 Status AddForward(const AttrMap& attrs, OpIns in, OpOuts out, OpResource&) {
   const float scale = attrs.get("scale", 1.f);
   for (int64_t i = 0; i < in[0].size(); ++i)
@@ -82,28 +69,25 @@ REGISTER_OP(ResCounted)
     .setInferShape(SameShape);
 
 // One operator on x, of which only y = ResBody(x) matters.
-struct Bench {
-  explicit Bench(const char* type = "ResBody", Arguments args = {}, Device device = {},
-                 std::string name = {}) {
-    *ws.CreateTensor("x") = Tensor::From<float>({2}, {1, 2});
-    op = CreateOperator(
-        OperatorDef(type, {"x"}, {"y"}, std::move(args)).Device(device).Name(std::move(name)), &ws);
+struct BodyBench : Bench {
+  explicit BodyBench(const char* type = "ResBody", Arguments args = {}, Device its_device = {},
+                     std::string name = {}) {
+    Add("x", {1, 2});
+    Create(
+        OperatorDef(type, {"x"}, {"y"}, std::move(args)).Device(its_device).Name(std::move(name)));
   }
-  void Run(std::function<void(OpIns, OpOuts, OpResource&)> body) {
+  template <class Body>
+  void Run(Body body) {
     g_body = std::move(body);
     op->Run();
   }
-  Workspace ws;
-  std::unique_ptr<OperatorBase> op;
 };
 constexpr Device kStream{DeviceType::kCPUStream, 0};
-
-int64_t LiveBytes() { return GetAllocator(DeviceType::kCPU).live_bytes(); }
 
 }  // namespace
 
 TEST_CASE("every alloc is memory of its own, aligned, and freed when the operator ends") {
-  Bench bench;
+  BodyBench bench;
   bench.Run([](OpIns, OpOuts, OpResource&) {});
   const int64_t before = LiveBytes();
   bench.Run([&](OpIns, OpOuts, OpResource& res) {
@@ -125,7 +109,7 @@ TEST_CASE("every alloc is memory of its own, aligned, and freed when the operato
 }
 
 TEST_CASE("memory is freed also when the operator fails, and may be taken from any thread") {
-  Bench bench;
+  BodyBench bench;
   bench.Run([](OpIns, OpOuts, OpResource&) {});
   const int64_t before = LiveBytes();
   const Error error = ErrorOf([&] {
@@ -142,7 +126,7 @@ TEST_CASE("memory is freed also when the operator fails, and may be taken from a
 }
 
 TEST_CASE("scratch is as large as declared, and the same in every run") {
-  Bench bench("ResScratch", {{"unit", 16}});
+  BodyBench bench("ResScratch", {{"unit", 16}});
   void* first = nullptr;
   bench.Run([&](OpIns, OpOuts, OpResource& res) {
     CHECK(res.scratch_bytes() == 32);
@@ -161,7 +145,7 @@ TEST_CASE("scratch is as large as declared, and the same in every run") {
   *bench.ws.GetTensor("x") = Tensor({100}, DType::kFloat32);
   bench.Run([&](OpIns, OpOuts, OpResource& res) { CHECK(res.scratch_bytes() == 1600); });
 
-  Bench without;
+  BodyBench without;
   without.Run([](OpIns, OpOuts, OpResource& res) {
     CHECK(res.scratch() == nullptr);
     CHECK(res.scratch_bytes() == 0);
@@ -219,7 +203,7 @@ TEST_CASE("a kernel proposes its scratch and in-place pairs before the run") {
 }
 
 TEST_CASE("random numbers depend on the seed, the operator and the run alone") {
-  auto draw = [](Bench& bench) {
+  auto draw = [](BodyBench& bench) {
     std::vector<uint64_t> numbers;
     bench.Run([&](OpIns, OpOuts, OpResource& res) {
       numbers = {res.random()(), res.random()(), res.random(5)()};
@@ -227,14 +211,14 @@ TEST_CASE("random numbers depend on the seed, the operator and the run alone") {
     return numbers;
   };
   SetSeed(42);
-  Bench first, other("ResBody", {}, {}, "other");
+  BodyBench first, other("ResBody", {}, {}, "other");
   const auto a1 = draw(first), a2 = draw(first), b1 = draw(other);
   CHECK(a1[0] != a1[1]);
   CHECK(a1[0] != a1[2]);
   CHECK(a1 != a2);
   CHECK(a1 != b1);
   SetSeed(42);
-  Bench again;  // another object, another place in memory, run after others
+  BodyBench again;  // another object, another place in memory, run after others
   CHECK(draw(again) == a1);
   CHECK(draw(again) == a2);
   CHECK(draw(first) == a1);
@@ -243,7 +227,7 @@ TEST_CASE("random numbers depend on the seed, the operator and the run alone") {
 }
 
 TEST_CASE("parallel_for covers every index once and passes exceptions on") {
-  Bench bench;
+  BodyBench bench;
   bench.Run([](OpIns, OpOuts, OpResource& res) {
     std::vector<int> hits(1000);
     res.parallel_for(1000, [&](int64_t i) { ++hits[static_cast<size_t>(i)]; });
@@ -264,7 +248,7 @@ TEST_CASE("log lines go to the hook with the operator's name") {
   const LogHook before = SetLogHook([](LogLevel level, std::string_view op, std::string_view text) {
     seen += StrCat(ToString(level), " ", op, ": ", text, "; ");
   });
-  Bench bench;
+  BodyBench bench;
   bench.Run([](OpIns, OpOuts, OpResource& res) {
     res.log(LogLevel::kInfo, "x has ", 2, " elements");
     res.log(LogLevel::kError, "bad");
@@ -275,7 +259,7 @@ TEST_CASE("log lines go to the hook with the operator's name") {
 }
 
 TEST_CASE("invoke runs another operator on the tensors given") {
-  Bench bench;
+  BodyBench bench;
   auto invoke_twice = [](OpIns in, OpOuts out, OpResource& res) {
     const OpTensor sum = res.temporary({2}, DType::kFloat32);
     res.invoke("ResAdd", {in[0], in[0]}, {sum});
@@ -285,18 +269,18 @@ TEST_CASE("invoke runs another operator on the tensors given") {
     CHECK(out[0].data<float>()[1] == 60);
   };
   bench.Run(invoke_twice);
-  CHECK(bench.ws.GetTensor("y")->ToVector<float>() == std::vector<float>{30, 60});
+  CHECK(bench.Values("y") == Floats{30, 60});
   bench.Run(invoke_twice);
-  CHECK(bench.ws.GetTensor("y")->ToVector<float>() == std::vector<float>{30, 60});
+  CHECK(bench.Values("y") == Floats{30, 60});
   // ResAdd may not run in place: its result is copied to where it was asked for.
   bench.Run([](OpIns in, OpOuts, OpResource& res) {
     res.invoke("ResAdd", {in[0], in[0]}, {in[0]});
   });
-  CHECK(bench.ws.GetTensor("x")->ToVector<float>() == std::vector<float>{2, 4});
+  CHECK(bench.Values("x") == Floats{2, 4});
 }
 
 TEST_CASE("invoke on memory that no tensor of the host stands for") {
-  Bench bench;
+  BodyBench bench;
   bench.Run([](OpIns in, OpOuts, OpResource& res) {
     float values[4] = {1, 0, 2, 0}, result[2] = {};
     const int64_t shape[] = {2}, strides[] = {2}, dense[] = {1};
@@ -309,7 +293,7 @@ TEST_CASE("invoke on memory that no tensor of the host stands for") {
 }
 
 TEST_CASE("errors of invoke name the operator") {
-  Bench bench;
+  BodyBench bench;
   auto error = [&](std::function<void(OpIns, OpResource&)> body) {
     return ErrorOf([&] { bench.Run([&](OpIns in, OpOuts, OpResource& res) { body(in, res); }); });
   };
@@ -328,37 +312,27 @@ TEST_CASE("errors of invoke name the operator") {
 }
 
 TEST_CASE("invoke on a part of a tensor works on that part") {
-  Bench bench;
-  bench.Run([](OpIns in, OpOuts out, OpResource& res) {
-    out[0].data<float>()[0] = 7;
-    const int64_t one[] = {1};
-    opkit_tensor second = in[0].view(), target = out[0].view();
-    for (opkit_tensor* part : {&second, &target}) {
-      part->data = static_cast<float*>(part->data) + 1;
-      part->shape = one;
-    }
-    const opkit_tensor inputs[] = {second, second};
-    CHECK(res.call()->host->invoke(res.call(), "ResAdd", 2, inputs, 1, &target, 0, nullptr) ==
-          OPKIT_OK);
-  });
-  CHECK(bench.ws.GetTensor("y")->ToVector<float>() == std::vector<float>{7, 4});
-  Bench stream("ResBody", {}, kStream);  // whose work comes after the function has returned
-  stream.Run([](OpIns in, OpOuts out, OpResource& res) {
-    const int64_t one[] = {1};
-    opkit_tensor second = in[0].view(), target = out[0].view();
-    for (opkit_tensor* part : {&second, &target}) {
-      part->data = static_cast<float*>(part->data) + 1;
-      part->shape = one;
-    }
-    const opkit_tensor inputs[] = {second, second};
-    CHECK(res.call()->host->invoke(res.call(), "ResAdd", 2, inputs, 1, &target, 0, nullptr) ==
-          OPKIT_OK);
-  });
-  CHECK(stream.ws.GetTensor("y")->data<float>()[1] == 4);
+  for (const Device device : {Device{}, kStream}) {  // whose work comes after the function returned
+    CAPTURE(ToString(device));
+    BodyBench bench("ResBody", {}, device);
+    bench.Run([](OpIns in, OpOuts out, OpResource& res) {
+      const int64_t one[] = {1};
+      opkit_tensor second = in[0].view(), target = out[0].view();
+      for (opkit_tensor* part : {&second, &target}) {
+        part->data = static_cast<float*>(part->data) + 1;
+        part->shape = one;
+      }
+      out[0].data<float>()[0] = 7;
+      const opkit_tensor inputs[] = {second, second};
+      CHECK(res.call()->host->invoke(res.call(), "ResAdd", 2, inputs, 1, &target, 0, nullptr) ==
+            OPKIT_OK);
+    });
+    CHECK(bench.Values("y") == Floats{7, 4});
+  }
 }
 
 TEST_CASE("null pointers that a library hands over are errors, or nothing") {
-  Bench bench;
+  BodyBench bench;
   bench.Run([](OpIns, OpOuts, OpResource& res) {
     const opkit_host& host = *res.call()->host;
     opkit_tensor tensor{};
@@ -373,7 +347,7 @@ TEST_CASE("null pointers that a library hands over are errors, or nothing") {
 }
 
 TEST_CASE("invoke does not trust what it is given") {
-  Bench bench;
+  BodyBench bench;
   const int64_t shape[] = {2}, strides[] = {1}, negative[] = {-2}, far[] = {INT64_MAX};
   float values[2] = {1, 2};
   struct Asked {
@@ -432,7 +406,7 @@ TEST_CASE("invoke does not trust what it is given") {
 }
 
 TEST_CASE("an operator that invokes with ever new attributes keeps few of them") {
-  Bench bench;
+  BodyBench bench;
   Counted::alive = 0;
   bench.Run([&](OpIns in, OpOuts out, OpResource& res) {
     for (int i = 0; i < 200; ++i) {
@@ -447,7 +421,7 @@ TEST_CASE("an operator that invokes with ever new attributes keeps few of them")
 }
 
 TEST_CASE("on a stream invoke and parallel_for keep their places in it") {
-  Bench bench("ResBody", {}, kStream);
+  BodyBench bench("ResBody", {}, kStream);
   g_body = [](OpIns in, OpOuts out, OpResource& res) {
     const OpTensor half = res.temporary({2}, DType::kFloat32);
     const float* x = in[0].data<float>();
@@ -464,7 +438,7 @@ TEST_CASE("on a stream invoke and parallel_for keep their places in it") {
   bench.ws.GetTensor("x")->mutable_data<float>()[1] = 8;  // nothing has run yet
   gate.SetFinished();
   bench.op->event().Finish();
-  CHECK(bench.ws.GetTensor("y")->ToVector<float>() == std::vector<float>{101.5f, 12});
+  CHECK(bench.Values("y") == Floats{101.5f, 12});
 
   // What goes wrong in it fails the event.
   g_body = [](OpIns in, OpOuts out, OpResource& res) { res.invoke("ResAdd", {in[0]}, {out[0]}); };

@@ -7,7 +7,9 @@
 #include <thread>
 
 #include "support/allocations.hpp"
+#include "support/bench.hpp"
 #include "support/error_of.hpp"
+#include "support/function_ops.hpp"
 
 namespace function_operator_test {
 using namespace opkit;  // NOLINT: as an author writes it
@@ -20,44 +22,6 @@ namespace {
       FunctionOpBuilder(#name, __FILE__, __LINE__)
 
 using Map = std::map<std::string, std::string>;
-using OpIns = std::span<const OpTensor>;
-using OpOuts = std::span<OpTensor>;
-
-int SameShape(const AttrMap&, ShapeVectors& in, ShapeVectors& out) {
-  for (auto& shape : out) shape = in[0];
-  return SUCCESS;
-}
-int OneToOne(const AttrMap&, int* num_in, int* num_out) {
-  *num_in = *num_out = 1;
-  return SUCCESS;
-}
-
-// Tensors by name, and an operator on them.
-struct Bench {
-  Workspace ws;
-  std::unique_ptr<OperatorBase> op;
-
-  Tensor& Add(const std::string& name, std::vector<float> values) {
-    *ws.CreateTensor(name) =
-        Tensor::From<float>(Shape{static_cast<int64_t>(values.size())}, values);
-    return *ws.GetTensor(name);
-  }
-  OperatorBase& Create(const OperatorDef& def) {
-    op = CreateOperator(def, &ws);
-    return *op;
-  }
-  std::vector<float> Values(const std::string& name) {
-    return ws.GetTensor(name)->ToVector<float>();
-  }
-};
-using Floats = std::vector<float>;
-
-// What the body of the test in progress does.
-std::function<void(OpIns, OpOuts, OpResource&)> g_body;
-Status CallBody(const AttrMap&, OpIns in, OpOuts out, OpResource& res) {
-  g_body(in, out, res);
-  return SUCCESS;
-}
 
 Status Double(const AttrMap&, OpIns in, OpOuts out, OpResource&) {
   const float* x = in[0].data<float>();

@@ -9,25 +9,14 @@
 
 #include "opkit/op/function/function_operator.hpp"
 #include "support/error_of.hpp"
+#include "support/function_ops.hpp"
+#include "support/lists.hpp"
+#include "support/test_allocator.hpp"
 
 namespace function_state_test {
 using namespace opkit;  // NOLINT: as an author writes it
 
 namespace {
-
-using OpIns = std::span<const OpTensor>;
-using OpOuts = std::span<OpTensor>;
-using Floats = std::vector<float>;
-
-int SameShape(const AttrMap&, ShapeVectors& in, ShapeVectors& out) {
-  for (auto& shape : out) shape = in[0];
-  return SUCCESS;
-}
-int OneToOne(const AttrMap&, int* num_in, int* num_out) {
-  *num_in = *num_out = 1;
-  return SUCCESS;
-}
-int64_t LiveBytes() { return GetAllocator(DeviceType::kCPU).live_bytes(); }
 
 void Add(Workspace& ws, const std::string& name, const Floats& values) {
   *ws.CreateTensor(name) = Tensor::From<float>(Shape{static_cast<int64_t>(values.size())}, values);

@@ -4,6 +4,9 @@
 
 #include <doctest/doctest.h>
 
+#include "support/error_of.hpp"
+#include "support/pointwise_op.hpp"
+
 namespace gradient_check_test {
 namespace {
 
@@ -24,45 +27,13 @@ using opkit::Workspace;
 
 using Defs = std::vector<OperatorDef>;
 
-bool Contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 Tensor Random(Shape shape, DType dtype, uint64_t seed) {
   return opkit::detail::MakeTestTensor(shape, dtype, seed);
 }
 
-// y[i] = f(inputs[0][i], inputs[1][i], "k") in any floating-point dtype.
-template <auto F>
-class PointwiseOp final : public Operator<CPUContext> {
- public:
-  PointwiseOp(const OperatorDef& def, Workspace* ws)
-      : Operator(def, ws), k_(GetSingleArgument<double>("k", 1.0)) {}
-  bool RunOnDevice() override {
-    const Tensor& x = Input(0);
-    const Tensor& b = Input(InputSize() - 1);
-    Tensor* y = Output(0, x.shape(), x.dtype());
-    DispatchDType<float16, float, double>(x.dtype(), [&]<class T>() {
-      const T* in = x.data<T>();
-      const T* other = b.data<T>();
-      T* out = y->mutable_data<T>();
-      for (int64_t i = 0; i < x.numel(); ++i) {
-        const double value = F(static_cast<double>(in[i]), static_cast<double>(other[i]), k_);
-        if constexpr (std::is_same_v<T, double>)
-          out[i] = value;
-        else
-          out[i] = static_cast<T>(static_cast<float>(value));
-      }
-    });
-    return true;
-  }
-
- private:
-  double k_;
-};
-
-constexpr auto kMul = [](double a, double b, double k) { return k * a * b; };
-constexpr auto kCube = [](double a, double, double) { return a * a * a; };
-constexpr auto kRelu = [](double a, double, double) { return a > 0 ? a : 0; };
+constexpr auto kMul = [](double a, double b, double k, int) { return k * a * b; };
+constexpr auto kCube = [](double a, double, double, int) { return a * a * a; };
+constexpr auto kRelu = [](double a, double, double, int) { return a > 0 ? a : 0; };
 
 OPERATOR_SCHEMA(CheckedMul).NumInputs(2).NumOutputs(1).AllowInplace({{0, 0}, {1, 0}});
 REGISTER_CPU_OPERATOR(CheckedMul, PointwiseOp<kMul>);
@@ -101,7 +72,7 @@ class ReluGradient : public GradientMakerBase {
             OperatorDef("CheckedMul", {GO(0), step}, {GI(0)})};
   }
 };
-constexpr auto kStep = [](double a, double, double) { return a > 0 ? 1.0 : 0.0; };
+constexpr auto kStep = [](double a, double, double, int) { return a > 0 ? 1.0 : 0.0; };
 OPERATOR_SCHEMA(CheckedStep).NumInputs(1).NumOutputs(1);
 REGISTER_CPU_OPERATOR(CheckedStep, PointwiseOp<kStep>);
 REGISTER_GRADIENT(CheckedRelu, ReluGradient);

@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+#include "support/error_of.hpp"
+
 namespace gradient_test {
 namespace {
 
@@ -18,18 +20,10 @@ using opkit::OperatorDef;
 using Defs = std::vector<OperatorDef>;
 using Names = std::vector<std::string>;
 
-// Throws what `call` throws, as its text.
+// The text of what `call` throws.
 template <class F>
-std::string ErrorOf(F call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
-bool Contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
+std::string TextOf(F call) {
+  return ErrorOf(call).what();
 }
 
 OPERATOR_SCHEMA(GradMul).NumInputs(2).NumOutputs(1).AllowInplace({{0, 0}});
@@ -156,12 +150,12 @@ TEST_CASE("sparse gradients have indices and values") {
   CHECK(meta.ops[0].outputs() == Names{"x_grad_indices", "x_grad_values"});
   CHECK(meta.g_input[0] == GradientValue::Sparse("x_grad_indices", "x_grad_values"));
 
-  CHECK(Contains(ErrorOf([&] { GetGradientForOp(def, {{"dy"}}); }),
+  CHECK(Contains(TextOf([&] { GetGradientForOp(def, {{"dy"}}); }),
                  "needs a sparse gradient of output 0 'y', but was given dy"));
-  CHECK(Contains(ErrorOf([&] { GetGradientForOp(def, {GradientValue()}); }),
+  CHECK(Contains(TextOf([&] { GetGradientForOp(def, {GradientValue()}); }),
                  "needs a sparse gradient of output 0 'y', but none was given"));
   const OperatorDef both("GradBothKinds", {"x"}, {"y"});
-  CHECK(Contains(ErrorOf([&] { GetGradientForOp(both, {{"dy"}}); }),
+  CHECK(Contains(TextOf([&] { GetGradientForOp(both, {{"dy"}}); }),
                  "makes the gradient of input 0 'x' both dense and sparse"));
 }
 
@@ -182,7 +176,7 @@ TEST_CASE("no gradient gets the name of a value, whatever values are called") {
   CHECK(*names.ValueOf("x_grad_y_grad_grad") == "x_grad_y_grad");
   CHECK(names.ValueOf("x") == nullptr);
   CHECK(names.Fresh("x") == "x_grad_2");
-  CHECK(Contains(ErrorOf([&] { names.Reserve("x_grad_1"); }),
+  CHECK(Contains(TextOf([&] { names.Reserve("x_grad_1"); }),
                  "value 'x_grad_1' has the name that was given to the gradient of 'x'"));
 }
 
@@ -225,7 +219,7 @@ TEST_CASE("what was said about a gradient decides the answer") {
   CHECK(none.ops.empty());
   CHECK(none.g_input == std::vector<GradientValue>(2));
   auto error = [&](const char* op) {
-    return ErrorOf([&] { GetGradientForOp(OperatorDef(op, {"x"}, {"y"}), dy); });
+    return TextOf([&] { GetGradientForOp(OperatorDef(op, {"x"}, {"y"}), dy); });
   };
   CHECK(Contains(error("GradNothingSaid"),
                  "operator GradNothingSaid has no gradient: write REGISTER_GRADIENT("
@@ -249,13 +243,13 @@ TEST_CASE("what was said about a gradient decides the answer") {
 
 TEST_CASE("a node and its output gradients must fit") {
   const OperatorDef def("GradReuse", {"a", "b"}, {"c", "d"});
-  CHECK(Contains(ErrorOf([&] { GetGradientForOp(def, {{"dc"}}); }),
+  CHECK(Contains(TextOf([&] { GetGradientForOp(def, {{"dc"}}); }),
                  "has 2 outputs, but 1 output gradients were given"));
-  CHECK(Contains(ErrorOf([&] {
+  CHECK(Contains(TextOf([&] {
                    GetGradientForOp(def, {GradientValue(), {"dd"}});
                  }),
                  "needs a dense gradient of output 0 'c', but none was given"));
-  CHECK(Contains(ErrorOf([&] { GetGradientForOp(OperatorDef("GradMul", {"a"}, {"c"}), {{"dc"}}); }),
+  CHECK(Contains(TextOf([&] { GetGradientForOp(OperatorDef("GradMul", {"a"}, {"c"}), {{"dc"}}); }),
                  "GradMul has 1 inputs, expected 2"));
 }
 
@@ -275,7 +269,7 @@ TEST_CASE("a second gradient is reported with both places") {
   CHECK(Contains(problem, "two gradients of operator Grad_Twice: at "));
   CHECK(Contains(problem, "gradient_test.cpp:"));
   CHECK(Contains(problem, " and at other.cpp:3; remove one of them"));
-  CHECK(ErrorOf([] { GetGradientForOp(OperatorDef("Grad_Twice", {"x"}, {"y"}), {{"dy"}}); }) ==
+  CHECK(TextOf([] { GetGradientForOp(OperatorDef("Grad_Twice", {"x"}, {"y"}), {{"dy"}}); }) ==
         problem);
   opkit::OpRegistry::Global().Remove("Grad_Twice");  // the other tests want a clean registry
   opkit::GradientRegistry::Global().Remove("Grad_Twice");

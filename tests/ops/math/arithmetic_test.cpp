@@ -8,18 +8,13 @@
 #include "opkit/op/invoke.hpp"
 #include "opkit/ops/math/unary.hpp"
 #include "support/error_of.hpp"
+#include "support/tensors.hpp"
 
 namespace arithmetic_test {
 using namespace opkit;
 
 namespace {
 
-using Floats = std::vector<float>;
-
-template <class T>
-Tensor Vector(std::initializer_list<T> values) {
-  return Tensor::From<T>({static_cast<int64_t>(values.size())}, values);
-}
 template <class T>
 std::vector<T> Run(const std::string& op, const Tensor& a, const Tensor& b, Arguments args = {}) {
   return Invoke(op, {a, b}, std::move(args))[0].ToVector<T>();

@@ -5,27 +5,15 @@
 
 #include <limits>
 
-#include "opkit/op/check.hpp"
 #include "opkit/op/invoke.hpp"
 #include "ops/infer.hpp"
-#include "support/window_values.hpp"
+#include "support/check_node.hpp"
+#include "support/tensors.hpp"
 
 namespace matmul_test {
-namespace {
+using namespace opkit_tests;
 
-using opkit::CheckOperator;
-using opkit::DType;
-using opkit::Invoke;
-using opkit::OperatorDef;
-using opkit::Shape;
-using opkit::Sym;
-using opkit::SymbolicShape;
-using opkit::Tensor;
-using opkit::TensorInfo;
-using opkit_tests::F;
-using opkit_tests::Inferred;
-using opkit_tests::Refused;
-using Floats = std::vector<float>;
+namespace {
 
 std::vector<float> Product(const Tensor& a, const Tensor& b) {
   return Invoke("MatMul", {a, b})[0].ToVector<float>();
@@ -77,9 +65,9 @@ TEST_CASE("Integers wrap around, half floats are rounded once") {
   const Tensor wide = Tensor::From<uint64_t>({1}, {~uint64_t{0}});
   CHECK(Invoke("MatMul", {wide, wide})[0].ToVector<uint64_t>()[0] == 1);
   // 2048 + 1 + 1 is 2050, which float16 has; 2048 + 1 alone would stay 2048.
-  const Tensor half = Tensor::From<opkit::float16>({3}, {2048.f, 1.f, 1.f});
-  const Tensor one = Tensor::From<opkit::float16>({3}, {1.f, 1.f, 1.f});
-  CHECK(static_cast<float>(Invoke("MatMul", {half, one})[0].data<opkit::float16>()[0]) == 2050);
+  const Tensor half = Tensor::From<float16>({3}, {2048.f, 1.f, 1.f});
+  const Tensor one = Tensor::From<float16>({3}, {1.f, 1.f, 1.f});
+  CHECK(static_cast<float>(Invoke("MatMul", {half, one})[0].data<float16>()[0]) == 2050);
 }
 
 TEST_CASE("The shape of a MatMul carries symbols over") {
@@ -87,7 +75,7 @@ TEST_CASE("The shape of a MatMul carries symbols over") {
   CHECK(Inferred("MatMul", {F({Sym("B"), 1, Sym("S"), 8}), F({12, 8, Sym("S")})}) ==
         "float32[B, 12, S, S]");
   CHECK(Inferred("MatMul", {F({4}), F({Sym("N"), 4, 5})}) == "float32[N, 5]");
-  CHECK(Inferred("MatMul", {F({opkit::Dim(), 4}), F(SymbolicShape())}) == "float32[rank unknown]");
+  CHECK(Inferred("MatMul", {F({Dim(), 4}), F(SymbolicShape())}) == "float32[rank unknown]");
   CHECK(Inferred("MatMul", {TensorInfo(DType::kUndefined, SymbolicShape{2, 3}), F({3, 5})}) ==
         "float32[2, 5]");
 }
@@ -142,10 +130,10 @@ TEST_CASE("The shape of a Gemm, and what it refuses") {
 }
 
 TEST_CASE("A product's cost is two operations for each of its terms") {
-  const auto& schema = opkit::OpRegistry::Global().GetSchema("MatMul");
+  const auto& schema = OpRegistry::Global().GetSchema("MatMul");
   const OperatorDef def("MatMul", {"a", "b"}, {"c"});
   const std::vector<TensorInfo> in = {F({5, 2, 3}), F({3, 4})}, out = {F({5, 2, 4})};
-  const opkit::OpCost cost = schema.Cost(def, in, out);
+  const OpCost cost = schema.Cost(def, in, out);
   CHECK(cost.flops == 2 * 5 * 2 * 3 * 4);
   CHECK(cost.bytes_read == 4 * (30 + 12));
   CHECK(cost.bytes_written == 4 * 40);
@@ -153,17 +141,14 @@ TEST_CASE("A product's cost is two operations for each of its terms") {
 
 TEST_CASE("MatMul and Gemm hold what they claim") {
   const Tensor a = Random({2, 3, 5}, 1), b = Random({5, 4}, 2);
-  auto report = CheckOperator(OperatorDef("MatMul", {"a", "b"}, {"c"}), {a, b});
-  CHECK_MESSAGE(report.ok(), ToString(report));
+  CheckNode(OperatorDef("MatMul", {"a", "b"}, {"c"}), {a, b});
   const Tensor m = Random({5, 3}, 3), bias = Random({4}, 4);
-  report =
-      CheckOperator(OperatorDef("Gemm", {"a", "b", "bias"}, {"c"}, {{"transA", 1}}), {m, b, bias});
-  CHECK_MESSAGE(report.ok(), ToString(report));
+  CheckNode(OperatorDef("Gemm", {"a", "b", "bias"}, {"c"}, {{"transA", 1}}), {m, b, bias});
 }
 
 // Against central differences, in double.
 std::string GradientFault(const OperatorDef& def, const std::vector<Shape>& shapes) {
-  opkit::GradientCheckOptions options;
+  GradientCheckOptions options;
   std::vector<Tensor> inputs;
   for (const Shape& shape : shapes) {
     options.inputs.push_back(static_cast<int>(inputs.size()));
@@ -201,8 +186,7 @@ TEST_CASE("Gradients of Gemm in every form") {
   for (int transposed = 0; transposed < 4; ++transposed) {
     const int ta = transposed & 1, tb = transposed >> 1;
     const Shape a = ta ? Shape{4, 3} : Shape{3, 4}, b = tb ? Shape{5, 4} : Shape{4, 5};
-    const opkit::Arguments args = {
-        {"transA", ta}, {"transB", tb}, {"alpha", 0.5f}, {"beta", 0.25f}};
+    const Arguments args = {{"transA", ta}, {"transB", tb}, {"alpha", 0.5f}, {"beta", 0.25f}};
     CAPTURE(transposed);
     CHECK(GradientFault(OperatorDef("Gemm", {"a", "b"}, {"y"}, args), {a, b}) == "");
     for (const Shape& form : forms) {
@@ -214,10 +198,8 @@ TEST_CASE("Gradients of Gemm in every form") {
 
 TEST_CASE("MatMulGradient holds what it claims") {
   for (const int of : {0, 1}) {
-    const auto report =
-        CheckOperator(OperatorDef("MatMulGradient", {"dy", "a", "b"}, {"dx"}, {{"of", of}}),
-                      {Random({2, 3, 2}, 1), Random({2, 3, 4}, 2), Random({4, 2}, 3)});
-    CHECK_MESSAGE(report.ok(), ToString(report));
+    CheckNode(OperatorDef("MatMulGradient", {"dy", "a", "b"}, {"dx"}, {{"of", of}}),
+              {Random({2, 3, 2}, 1), Random({2, 3, 4}, 2), Random({4, 2}, 3)});
   }
 }
 

@@ -8,17 +8,13 @@
 #include "opkit/interop/doctest.hpp"
 #include "opkit/op/invoke.hpp"
 #include "support/error_of.hpp"
+#include "support/tensors.hpp"
 
 namespace variadic_test {
 using namespace opkit;
 
 namespace {
 
-using Floats = std::vector<float>;
-
-Tensor Vector(std::initializer_list<float> values) {
-  return Tensor::From<float>({static_cast<int64_t>(values.size())}, values);
-}
 Floats Run(const std::string& op, const std::vector<Tensor>& inputs) {
   return Invoke(op, inputs)[0].ToVector<float>();
 }

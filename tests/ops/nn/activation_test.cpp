@@ -8,13 +8,12 @@
 #include "opkit/ops/math/arithmetic.hpp"
 #include "opkit/ops/math/unary.hpp"
 #include "support/error_of.hpp"
+#include "support/lists.hpp"
 
 namespace activation_test {
 using namespace opkit;
 
 namespace {
-
-using Floats = std::vector<float>;
 
 Floats Run(const std::string& op, const Floats& x, Arguments args = {}) {
   const auto n = static_cast<int64_t>(x.size());

@@ -3,39 +3,26 @@
 
 #include <doctest/doctest.h>
 
-#include "opkit/op/check.hpp"
 #include "opkit/op/invoke.hpp"
+#include "ops/infer.hpp"
+#include "support/check_node.hpp"
 #include "support/error_of.hpp"
-#include "support/window_values.hpp"
+#include "support/tensors.hpp"
 
 namespace conv_test {
-namespace {
+using namespace opkit_tests;
 
-using opkit::Arguments;
-using opkit::CheckOperator;
-using opkit::Dim;
-using opkit::DType;
-using opkit::ErrorCode;
-using opkit::Invoke;
-using opkit::OperatorDef;
-using opkit::Shape;
-using opkit::Sym;
-using opkit::SymbolicShape;
-using opkit::Tensor;
-using opkit::TensorInfo;
-using Ints = std::vector<int64_t>;
-using Floats = std::vector<float>;
+namespace {
 
 // The inferred output.
 TensorInfo Infer(std::vector<TensorInfo> inputs, Arguments args = {}) {
   OperatorDef def("Conv", {"x", "w"}, {"y"}, std::move(args));
   if (inputs.size() == 3) def.Input("b");
-  return opkit::OpRegistry::Global().GetSchema("Conv").InferOutputs(def, std::move(inputs))[0];
+  return OpRegistry::Global().GetSchema("Conv").InferOutputs(def, std::move(inputs))[0];
 }
 std::string Refused(std::vector<TensorInfo> inputs, Arguments args = {}) {
   return ErrorOf([&] { static_cast<void>(Infer(inputs, args)); }).message();
 }
-TensorInfo F(SymbolicShape shape) { return {DType::kFloat32, std::move(shape)}; }
 
 TEST_CASE("A kernel of ones sums each window, with and without pads") {
   const Tensor x = Counting({1, 1, 5, 5}), w = Filled({1, 1, 3, 3}, 1);
@@ -83,10 +70,10 @@ TEST_CASE("Every floating-point type is summed in double") {
   const Tensor x = Tensor::From<double>({1, 1, 3}, {1e15, 1, -1e15});
   const Tensor w = Tensor::From<double>({1, 1, 3}, {1, 1, 1});
   CHECK(Invoke("Conv", {x, w})[0].ToVector<double>() == std::vector<double>{1});
-  const auto half = [](float value) { return opkit::float16(value); };
-  const Tensor hx = Tensor::From<opkit::float16>({1, 1, 2}, {half(1.5f), half(2)});
-  const Tensor hw = Tensor::From<opkit::float16>({1, 1, 1}, {half(2)});
-  CHECK(float(Invoke("Conv", {hx, hw})[0].data<opkit::float16>()[0]) == 3);
+  const auto half = [](float value) { return float16(value); };
+  const Tensor hx = Tensor::From<float16>({1, 1, 2}, {half(1.5f), half(2)});
+  const Tensor hw = Tensor::From<float16>({1, 1, 1}, {half(2)});
+  CHECK(float(Invoke("Conv", {hx, hw})[0].data<float16>()[0]) == 3);
 }
 
 TEST_CASE("Without channels the bias is left, without images nothing") {
@@ -142,9 +129,9 @@ TEST_CASE("A bad node is refused when it is made or run, and says why") {
 }
 
 TEST_CASE("The cost is two operations for every product") {
-  const opkit::OpSchema& schema = opkit::OpRegistry::Global().GetSchema("Conv");
+  const OpSchema& schema = OpRegistry::Global().GetSchema("Conv");
   const OperatorDef def("Conv", {"x", "w", "b"}, {"y"}, {{"group", 2}});
-  const opkit::OpCost cost =
+  const OpCost cost =
       schema.Cost(def, {F({2, 4, 5, 6}), F({8, 2, 3, 1}), F({8})}, {F({2, 8, 3, 6})});
   CHECK(cost.flops == 2 * 2 * 8 * 3 * 6 * 2 * 3);
   CHECK(cost.params_bytes == 4 * (8 * 2 * 3 + 8));
@@ -156,10 +143,8 @@ TEST_CASE("Conv keeps the promises of its schema") {
   for (const DType dtype : {DType::kFloat32, DType::kFloat64}) {
     const OperatorDef def("Conv", {"x", "w", "b"}, {"y"},
                           {{"group", 2}, {"pads", Ints{1, 0, 0, 2}}, {"strides", Ints{2, 1}}});
-    const opkit::CheckReport report = CheckOperator(
-        def,
-        {Random({2, 4, 5, 6}, 1, dtype), Random({6, 2, 3, 2}, 2, dtype), Random({6}, 3, dtype)});
-    CHECK_MESSAGE(report.ok(), ToString(report));
+    CheckNode(def, {Random({2, 4, 5, 6}, 1, dtype), Random({6, 2, 3, 2}, 2, dtype),
+                    Random({6}, 3, dtype)});
   }
 }
 

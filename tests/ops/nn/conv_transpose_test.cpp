@@ -3,32 +3,20 @@
 
 #include <doctest/doctest.h>
 
-#include "opkit/op/check.hpp"
 #include "opkit/op/invoke.hpp"
+#include "ops/infer.hpp"
+#include "support/check_node.hpp"
 #include "support/error_of.hpp"
-#include "support/window_values.hpp"
+#include "support/tensors.hpp"
 
 namespace conv_transpose_test {
+using namespace opkit_tests;
+
 namespace {
 
-using opkit::Arguments;
-using opkit::CheckOperator;
-using opkit::Dim;
-using opkit::DType;
-using opkit::Invoke;
-using opkit::OperatorDef;
-using opkit::Shape;
-using opkit::Sym;
-using opkit::SymbolicShape;
-using opkit::Tensor;
-using opkit::TensorInfo;
-using Ints = std::vector<int64_t>;
-using Floats = std::vector<float>;
-
-TensorInfo F(SymbolicShape shape) { return {DType::kFloat32, std::move(shape)}; }
 SymbolicShape Infer(SymbolicShape x, SymbolicShape w, Arguments args = {}) {
   const OperatorDef def("ConvTranspose", {"x", "w"}, {"y"}, std::move(args));
-  return opkit::OpRegistry::Global()
+  return OpRegistry::Global()
       .GetSchema("ConvTranspose")
       .InferOutputs(def, {F(std::move(x)), F(std::move(w))})[0]
       .shape;
@@ -108,7 +96,7 @@ TEST_CASE("Inference keeps what is kept and refuses what cannot be") {
 }
 
 TEST_CASE("The cost is two operations for every product") {
-  const opkit::OpSchema& schema = opkit::OpRegistry::Global().GetSchema("ConvTranspose");
+  const OpSchema& schema = OpRegistry::Global().GetSchema("ConvTranspose");
   const OperatorDef def("ConvTranspose", {"x", "w"}, {"y"}, {{"group", 2}});
   CHECK(schema.Cost(def, {F({2, 4, 5}), F({4, 3, 2})}, {F({2, 6, 6})}).flops ==
         2 * 2 * 4 * 5 * 3 * 2);
@@ -118,10 +106,8 @@ TEST_CASE("ConvTranspose keeps the promises of its schema") {
   for (const DType dtype : {DType::kFloat32, DType::kFloat64}) {
     const OperatorDef def("ConvTranspose", {"x", "w", "b"}, {"y"},
                           {{"group", 2}, {"pads", Ints{1, 0, 0, 2}}, {"strides", Ints{2, 3}}});
-    const opkit::CheckReport report = CheckOperator(
-        def,
-        {Random({2, 4, 3, 4}, 1, dtype), Random({4, 3, 3, 2}, 2, dtype), Random({6}, 3, dtype)});
-    CHECK_MESSAGE(report.ok(), ToString(report));
+    CheckNode(def, {Random({2, 4, 3, 4}, 1, dtype), Random({4, 3, 3, 2}, 2, dtype),
+                    Random({6}, 3, dtype)});
   }
 }
 

@@ -3,26 +3,15 @@
 
 #include <doctest/doctest.h>
 
-#include "opkit/op/check.hpp"
 #include "opkit/op/invoke.hpp"
 #include "ops/infer.hpp"
-#include "support/window_values.hpp"
+#include "support/check_node.hpp"
+#include "support/tensors.hpp"
 
 namespace layer_normalization_test {
-namespace {
+using namespace opkit_tests;
 
-using opkit::Arguments;
-using opkit::CheckOperator;
-using opkit::DType;
-using opkit::Invoke;
-using opkit::OperatorDef;
-using opkit::Shape;
-using opkit::Sym;
-using opkit::SymbolicShape;
-using opkit::Tensor;
-using opkit_tests::F;
-using opkit_tests::Inferred;
-using opkit_tests::Refused;
+namespace {
 
 TEST_CASE("Rows are brought to mean 0 and variance 1, then scaled and moved") {
   const Tensor x = Tensor::From<float>({2, 2}, {1, 3, 10, 30});  // means 2 and 20
@@ -59,7 +48,7 @@ TEST_CASE("stash_type 16 keeps the statistics as bfloat16") {
   const Tensor x = Tensor::From<float>({1, 2}, {1, 3}), one = Tensor::From<float>({2}, {1, 1});
   const auto out = Invoke("LayerNormalization", {x, one}, {{"stash_type", 16}}, {.num_outputs = 3});
   CHECK(out[1].dtype() == DType::kBFloat16);
-  CHECK(static_cast<float>(out[1].data<opkit::bfloat16>()[0]) == 2);
+  CHECK(static_cast<float>(out[1].data<bfloat16>()[0]) == 2);
 }
 
 TEST_CASE("Statistics keep the axes that are not normalized") {
@@ -79,8 +68,7 @@ TEST_CASE("Wrong factors, axes and types are refused") {
 
 TEST_CASE("LayerNormalization holds what it claims") {
   const OperatorDef def("LayerNormalization", {"x", "s", "b"}, {"y", "m", "v"}, {{"axis", 1}});
-  const auto report = CheckOperator(def, {Random({4, 3, 5}, 1), Random({3, 5}, 2), Random({5}, 3)});
-  CHECK_MESSAGE(report.ok(), ToString(report));
+  CheckNode(def, {Random({4, 3, 5}, 1), Random({3, 5}, 2), Random({5}, 3)});
 }
 
 }  // namespace

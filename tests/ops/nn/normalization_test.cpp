@@ -7,27 +7,12 @@
 #include "opkit/op/invoke.hpp"
 #include "ops/infer.hpp"
 #include "support/error_of.hpp"
-#include "support/window_values.hpp"
+#include "support/tensors.hpp"
 
 namespace normalization_test {
-namespace {
+using namespace opkit_tests;
 
-using opkit::Arguments;
-using opkit::CheckOperator;
-using opkit::DType;
-using opkit::Invoke;
-using opkit::InvokeOptions;
-using opkit::OperatorDef;
-using opkit::Shape;
-using opkit::Sym;
-using opkit::SymbolicShape;
-using opkit::Tensor;
-using opkit::TensorInfo;
-using opkit_tests::Inferred;
-using opkit_tests::kNoRank;
-using opkit_tests::Known;
-using opkit_tests::Refused;
-using Floats = std::vector<float>;
+namespace {
 
 Tensor F(Shape shape, std::initializer_list<float> values) {
   return Tensor::From<float>(std::move(shape), values);
@@ -90,8 +75,8 @@ TEST_CASE("Without spatial training takes the statistics over the batch alone") 
 }
 
 TEST_CASE("Statistics may have a wider type than the images") {
-  const auto half = [](float value) { return opkit::float16(value); };
-  const Tensor x = Tensor::From<opkit::float16>({1, 1, 1}, {half(3)});
+  const auto half = [](float value) { return float16(value); };
+  const Tensor x = Tensor::From<float16>({1, 1, 1}, {half(3)});
   const std::vector<Tensor> y = Invoke(
       "BatchNormalization", {x, F({1}, {1}), F({1}, {0}), F({1}, {1}), F({1}, {4})},
       {{"epsilon", 0.f}, {"training_mode", 1}, {"momentum", 1.f}}, InvokeOptions{.num_outputs = 3});
@@ -126,7 +111,7 @@ TEST_CASE("Inference keeps the images' shape and checks the channels") {
     OperatorDef def("BatchNormalization", {"x", "s", "b", "m", "v"}, {"y"}, std::move(args));
     for (int o = 1; o < outputs; ++o) def.Output("o" + std::to_string(o));
     const TensorInfo c(DType::kFloat32, channels);
-    return opkit::OpRegistry::Global()
+    return OpRegistry::Global()
         .GetSchema("BatchNormalization")
         .InferOutputs(def, {TensorInfo(DType::kFloat16, std::move(x)), c, c, c, c});
   };
@@ -179,7 +164,7 @@ TEST_CASE("The normalizations keep the promises of their schemas") {
   for (const DType dtype : {DType::kFloat32, DType::kFloat64}) {
     const Tensor x = Random({2, 3, 4, 5}, 1, dtype), c = Random({3}, 2, dtype);
     Tensor variance = Random({3}, 3, dtype);
-    opkit::DispatchDType<float, double>(dtype, [&]<class T>() {
+    DispatchDType<float, double>(dtype, [&]<class T>() {
       for (int i = 0; i < 3; ++i) variance.mutable_data<T>()[i] += T(2);
     });
     OperatorDef batch("BatchNormalization", {"x", "s", "b", "m", "v"}, {"y"});
@@ -190,7 +175,7 @@ TEST_CASE("The normalizations keep the promises of their schemas") {
                   ToString(CheckOperator(batch, {x, c, c, c, variance})));
     const Tensor s = Random({3, 4, 5}, 4, dtype);
     Tensor spread(s.shape(), dtype);
-    opkit::DispatchDType<float, double>(dtype, [&]<class T>() {
+    DispatchDType<float, double>(dtype, [&]<class T>() {
       for (int i = 0; i < 60; ++i) spread.mutable_data<T>()[i] = s.data<T>()[i] + T(2);
     });
     const OperatorDef activations("BatchNormalization", {"x", "s", "b", "m", "v"}, {"y"},

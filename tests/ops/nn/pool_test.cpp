@@ -5,32 +5,19 @@
 
 #include <cmath>
 
-#include "opkit/op/check.hpp"
 #include "opkit/op/invoke.hpp"
+#include "support/check_node.hpp"
 #include "support/error_of.hpp"
-#include "support/window_values.hpp"
+#include "support/tensors.hpp"
 
 namespace pool_test {
-namespace {
+using namespace opkit;
 
-using opkit::Arguments;
-using opkit::CheckOperator;
-using opkit::Dim;
-using opkit::DType;
-using opkit::Invoke;
-using opkit::InvokeOptions;
-using opkit::OperatorDef;
-using opkit::Shape;
-using opkit::Sym;
-using opkit::SymbolicShape;
-using opkit::Tensor;
-using opkit::TensorInfo;
-using Ints = std::vector<int64_t>;
-using Floats = std::vector<float>;
+namespace {
 
 SymbolicShape Infer(const char* op, SymbolicShape x, Arguments args = {}) {
   const OperatorDef def(op, {"x"}, {"y"}, std::move(args));
-  return opkit::OpRegistry::Global()
+  return OpRegistry::Global()
       .GetSchema(op)
       .InferOutputs(def, {TensorInfo(DType::kFloat32, std::move(x))})[0]
       .shape;
@@ -158,8 +145,7 @@ TEST_CASE("The pools keep the promises of their schemas") {
     for (const char* op : {"AveragePool", "MaxPool", "GlobalAveragePool", "GlobalMaxPool"}) {
       OperatorDef def(op, {"x"}, {"y"}, op[0] == 'G' ? Arguments() : args);
       if (op == std::string("MaxPool")) def.Output("indices");
-      const opkit::CheckReport report = CheckOperator(def, x);
-      CHECK_MESSAGE(report.ok(), ToString(report));
+      CheckNode(def, x);
     }
   }
 }

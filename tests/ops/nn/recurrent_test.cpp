@@ -3,30 +3,16 @@
 
 #include <doctest/doctest.h>
 
-#include "opkit/op/check.hpp"
 #include "opkit/op/invoke.hpp"
 #include "ops/infer.hpp"
-#include "support/window_values.hpp"
+#include "support/check_node.hpp"
+#include "support/tensors.hpp"
 
 namespace recurrent_test {
+using namespace opkit_tests;
+
 namespace {
 
-using opkit::Arguments;
-using opkit::CheckOperator;
-using opkit::Dim;
-using opkit::DType;
-using opkit::Invoke;
-using opkit::OperatorDef;
-using opkit::Shape;
-using opkit::Sym;
-using opkit::SymbolicShape;
-using opkit::Tensor;
-using opkit::TensorInfo;
-using opkit_tests::F;
-using opkit_tests::Inferred;
-using opkit_tests::kLeftOut;
-using opkit_tests::Refused;
-using Floats = std::vector<float>;
 using Names = std::vector<std::string>;
 
 // Affine without numbers is the identity.
@@ -40,7 +26,6 @@ Arguments With(Arguments args, Arguments more) {
 Tensor T(Shape shape, std::initializer_list<float> values) {
   return Tensor::From<float>(std::move(shape), values);
 }
-Floats Values(const Tensor& tensor) { return tensor.ToVector<float>(); }
 
 TEST_CASE("One step of an LSTM, by its equations") {
   const Tensor x = T({1, 1, 1}, {1}), w = T({1, 4, 1}, {1, 2, 3, 4}),
@@ -48,26 +33,26 @@ TEST_CASE("One step of an LSTM, by its equations") {
   const Tensor h0 = T({1, 1, 1}, {0}), c0 = T({1, 1, 1}, {10}), p = T({1, 3}, {1, 1, 1});
   // i 1, o 2, f 3, c 4: C = 3 * 10 + 1 * 4, H = 2 * C.
   auto out = Invoke("LSTM", {x, w, r, {}, {}, h0, c0}, Linear(3), {.num_outputs = 3});
-  CHECK(Values(out[0]) == Floats{68});
-  CHECK(Values(out[1]) == Floats{68});
-  CHECK(Values(out[2]) == Floats{34});
+  CHECK(FloatsOf(out[0]) == Floats{68});
+  CHECK(FloatsOf(out[1]) == Floats{68});
+  CHECK(FloatsOf(out[2]) == Floats{34});
   // Peepholes: i 1 + 10, f 3 + 10, C = 13 * 10 + 11 * 4, o 2 + C.
   out = Invoke("LSTM", {x, w, r, {}, {}, h0, c0, p}, Linear(3), {.num_outputs = 3});
-  CHECK(Values(out[2]) == Floats{174});
-  CHECK(Values(out[1]) == Floats{176 * 174});
+  CHECK(FloatsOf(out[2]) == Floats{174});
+  CHECK(FloatsOf(out[1]) == Floats{176 * 174});
   // The forget gate coupled to the input gate, which is 1: C = 0 * 10 + 4.
   out = Invoke("LSTM", {x, w, r, {}, {}, h0, c0}, With(Linear(3), {{"input_forget", 1}}),
                {.num_outputs = 3});
-  CHECK(Values(out[2]) == Floats{4});
+  CHECK(FloatsOf(out[2]) == Floats{4});
   // Gates are clipped, the cell is not: i 1, o 1.5, f 1.5, c 1.5.
   out = Invoke("LSTM", {x, w, r, {}, {}, h0, c0}, With(Linear(3), {{"clip", 1.5f}}),
                {.num_outputs = 3});
-  CHECK(Values(out[2]) == Floats{16.5f});
-  CHECK(Values(out[1]) == Floats{24.75f});
+  CHECK(FloatsOf(out[2]) == Floats{16.5f});
+  CHECK(FloatsOf(out[1]) == Floats{24.75f});
   // Both biases are added: i 1 + 1 + 10.
   const Tensor b = T({1, 8}, {1, 0, 0, 0, 10, 0, 0, 0});
   out = Invoke("LSTM", {x, w, r, b, {}, h0, c0}, Linear(3), {.num_outputs = 3});
-  CHECK(Values(out[2]) == Floats{3 * 10 + 12 * 4});
+  CHECK(FloatsOf(out[2]) == Floats{3 * 10 + 12 * 4});
 }
 
 TEST_CASE("The state of one step goes into the next") {
@@ -75,8 +60,8 @@ TEST_CASE("The state of one step goes into the next") {
   const Tensor x = T({2, 1, 1}, {2, 3}), w = T({1, 4, 1}, {0, 0, 0, 1}), r = w;
   const Tensor b = T({1, 8}, {1, 1, 1, 0, 0, 0, 0, 0});
   const auto out = Invoke("LSTM", {x, w, r, b}, Linear(3), {.num_outputs = 3});
-  CHECK(Values(out[0]) == Floats{2, 7});
-  CHECK(Values(out[2]) == Floats{7});
+  CHECK(FloatsOf(out[0]) == Floats{2, 7});
+  CHECK(FloatsOf(out[2]) == Floats{7});
 }
 
 TEST_CASE("A GRU resets before or after the linear part") {
@@ -85,22 +70,22 @@ TEST_CASE("A GRU resets before or after the linear part") {
   const Tensor b = T({1, 6}, {0, 0, 0, 0, 0, 100});
   // z 0.5, r 3. Before: h~ = 5 + 7 * (3 * 2) + 100; after: 5 + 3 * (7 * 2 + 100).
   auto out = Invoke("GRU", {x, w, r, b, {}, h0}, Linear(2), {.num_outputs = 2});
-  CHECK(Values(out[1]) == Floats{0.5f * 147 + 0.5f * 2});
+  CHECK(FloatsOf(out[1]) == Floats{0.5f * 147 + 0.5f * 2});
   out = Invoke("GRU", {x, w, r, b, {}, h0}, With(Linear(2), {{"linear_before_reset", 1}}),
                {.num_outputs = 2});
-  CHECK(Values(out[1]) == Floats{0.5f * 347 + 0.5f * 2});
+  CHECK(FloatsOf(out[1]) == Floats{0.5f * 347 + 0.5f * 2});
 }
 
 TEST_CASE("By default gates are sigmoids and the rest tanh") {
   const Tensor x = T({1, 1, 1}, {1}), r = T({1, 1, 1}, {0});
-  CHECK(Values(Invoke("RNN", {x, T({1, 1, 1}, {0.5f}), r}, {}, {.num_outputs = 2})[1])[0] ==
+  CHECK(FloatsOf(Invoke("RNN", {x, T({1, 1, 1}, {0.5f}), r}, {}, {.num_outputs = 2})[1])[0] ==
         doctest::Approx(std::tanh(0.5)));
   auto sigmoid = [](double v) { return 1 / (1 + std::exp(-v)); };
   const auto lstm = Invoke("LSTM", {x, T({1, 4, 1}, {1, 2, 3, 4}), T({1, 4, 1}, {0, 0, 0, 0})}, {},
                            {.num_outputs = 3});
   const double cell = sigmoid(1) * std::tanh(4.);
-  CHECK(Values(lstm[2])[0] == doctest::Approx(cell));
-  CHECK(Values(lstm[1])[0] == doctest::Approx(sigmoid(2) * std::tanh(cell)));
+  CHECK(FloatsOf(lstm[2])[0] == doctest::Approx(cell));
+  CHECK(FloatsOf(lstm[1])[0] == doctest::Approx(sigmoid(2) * std::tanh(cell)));
 }
 
 // Sums of all inputs so far.
@@ -108,8 +93,8 @@ Floats Sums(const Tensor& x, Arguments args, const Tensor& lengths = {}, int out
   const bool both = args.Get<std::string>("direction", "") == "bidirectional";
   const int64_t d = both ? 2 : 1;
   Arguments all = With(Linear(static_cast<int>(d)), std::move(args));
-  return Values(Invoke("RNN", {x, Filled({d, 1, 1}, 1), Filled({d, 1, 1}, 1), {}, lengths}, all,
-                       {.num_outputs = 2})[static_cast<size_t>(output)]);
+  return FloatsOf(Invoke("RNN", {x, Filled({d, 1, 1}, 1), Filled({d, 1, 1}, 1), {}, lengths}, all,
+                         {.num_outputs = 2})[static_cast<size_t>(output)]);
 }
 
 TEST_CASE("Forward, reverse and both, with sequences that end early") {
@@ -139,13 +124,13 @@ TEST_CASE("Layout 1 has the batch first everywhere") {
   const auto out = Invoke("RNN", {x, Filled({1, 1, 1}, 1), Filled({1, 1, 1}, 1), {}, {}, h0},
                           With(Linear(1), {{"layout", 1}}), {.num_outputs = 2});
   CHECK(out[1].shape() == Shape{2, 1, 1});
-  CHECK(Values(out[1]) == Floats{106, 1060});
+  CHECK(FloatsOf(out[1]) == Floats{106, 1060});
 }
 
 TEST_CASE("Each activation, with its own numbers in the order of the list") {
   auto value = [](Names names, float x, std::vector<float> alpha = {},
                   std::vector<float> beta = {}) {
-    return opkit::RecurrentFunctions(names, alpha, beta, "RNN").back()(static_cast<double>(x));
+    return RecurrentFunctions(names, alpha, beta, "RNN").back()(static_cast<double>(x));
   };
   CHECK(value({"Relu"}, -2) == 0);
   CHECK(value({"relu"}, 2) == 2);  // in any case
@@ -225,7 +210,7 @@ TEST_CASE("Empty batches and sequences") {
   const Tensor w = Filled({1, 2, 3}, 1), r = Filled({1, 2, 2}, 1);
   auto out = Invoke("RNN", {Tensor({0, 2, 3}, DType::kFloat32), w, r}, {}, {.num_outputs = 2});
   CHECK(out[0].shape() == Shape{0, 1, 2, 2});
-  CHECK(Values(out[1]) == Floats(4, 0.f));
+  CHECK(FloatsOf(out[1]) == Floats(4, 0.f));
   out = Invoke("RNN", {Tensor({4, 0, 3}, DType::kFloat32), w, r}, {}, {.num_outputs = 2});
   CHECK(out[0].shape() == Shape{4, 1, 0, 2});
 }
@@ -243,15 +228,14 @@ TEST_CASE("The layers hold what they claim, also of half floats") {
                                   lengths,
                                   Random({2, 2, 5}, 5)};
     inputs.insert(inputs.end(), more.begin(), more.end());
-    const auto report = CheckOperator(def, inputs);
-    CHECK_MESSAGE(report.ok(), ToString(report));
+    CheckNode(def, inputs);
   };
   check("LSTM", 4, 3, {Random({2, 2, 5}, 6), Random({2, 15}, 7)});
   check("GRU", 3, 2, {});
   check("RNN", 1, 2, {});
-  const Tensor half = Tensor::From<opkit::float16>({1, 1, 1}, {0.5f});
+  const Tensor half = Tensor::From<float16>({1, 1, 1}, {0.5f});
   CHECK(static_cast<float>(Invoke("RNN", {half, half, half}, Linear(1), {.num_outputs = 1})[0]
-                               .data<opkit::float16>()[0]) == 0.25f);
+                               .data<float16>()[0]) == 0.25f);
 }
 
 }  // namespace

@@ -19,12 +19,12 @@ Tensor BySizes(const Tensor& x, const Ints& sizes, Arguments args = {}) {
 }
 
 TEST_CASE("nearest") {
-  CHECK(FloatsOf(ByScales(Counted({2, 2}), {1, 2})) == Floats{0, 0, 1, 1, 2, 2, 3, 3});
-  CHECK(FloatsOf(ByScales(Counted({2, 2}), {2, 1})) == Floats{0, 1, 0, 1, 2, 3, 2, 3});
-  CHECK(FloatsOf(BySizes(Counted({6}), {3},
+  CHECK(FloatsOf(ByScales(Counting({2, 2}), {1, 2})) == Floats{0, 0, 1, 1, 2, 2, 3, 3});
+  CHECK(FloatsOf(ByScales(Counting({2, 2}), {2, 1})) == Floats{0, 1, 0, 1, 2, 3, 2, 3});
+  CHECK(FloatsOf(BySizes(Counting({6}), {3},
                          {{"nearest_mode", "floor"},
                           {"coordinate_transformation_mode", "asymmetric"}})) == Floats{0, 2, 4});
-  CHECK(FloatsOf(BySizes(Counted({3}), {3})) == Floats{0, 1, 2});
+  CHECK(FloatsOf(BySizes(Counting({3}), {3})) == Floats{0, 1, 2});
   const Tensor bools = Tensor::From<bool>({2}, {true, false});
   CHECK(ByScales(bools, {2}).ToVector<bool>() == std::vector<bool>{true, true, false, false});
   const Tensor bytes = Tensor::From<uint8_t>({2}, {7, 8});
@@ -38,12 +38,12 @@ TEST_CASE("nearest as TensorFlow has it, half a pixel further on") {
         {{"coordinate_transformation_mode", "tf_half_pixel_for_nn"}, {"nearest_mode", nearest}}));
   };
   // At 0.25, 0.75, 1.25, 1.75 of the one axis, at 1 and 3 of the other.
-  CHECK(resized(Counted({2, 4}), {2, 0.5f}, "floor") == Floats{1, 3, 1, 3, 5, 7, 5, 7});
-  CHECK(resized(Counted({3}), {2}, "ceil") == Floats{1, 1, 2, 2, 2, 2});
-  CHECK(resized(Counted({4}), {0.75f}, "floor") == Floats{0, 2, 3});  // at 2/3, 2, 10/3
+  CHECK(resized(Counting({2, 4}), {2, 0.5f}, "floor") == Floats{1, 3, 1, 3, 5, 7, 5, 7});
+  CHECK(resized(Counting({3}), {2}, "ceil") == Floats{1, 1, 2, 2, 2, 2});
+  CHECK(resized(Counting({4}), {0.75f}, "floor") == Floats{0, 2, 3});  // at 2/3, 2, 10/3
   // An axis that is not resized keeps its place, whatever becomes of halves.
   for (const char* nearest : {"floor", "ceil", "round_prefer_floor", "round_prefer_ceil"})
-    CHECK(resized(Counted({2, 2}), {1, 1}, nearest) == Floats{0, 1, 2, 3});
+    CHECK(resized(Counting({2, 2}), {1, 1}, nearest) == Floats{0, 1, 2, 3});
 }
 
 TEST_CASE("nearest as ONNX Runtime has it before opset 11: each axis by its own scale") {
@@ -54,26 +54,26 @@ TEST_CASE("nearest as ONNX Runtime has it before opset 11: each axis by its own 
     return FloatsOf(resize({x, kNone, Tensor::From<float>({count}, scales)})[0]);
   };
   // Along the axis that shrinks at 0, 4/3, 8/3; along the one that grows at 0, 2/3, 4/3.
-  CHECK(resized(Counted({4, 2}), {0.75f, 1.5f}) == Floats{0, 0, 1, 4, 4, 5, 6, 6, 7});
+  CHECK(resized(Counting({4, 2}), {0.75f, 1.5f}) == Floats{0, 0, 1, 4, 4, 5, 6, 6, 7});
   // The scales of a run decide, not those of the one before.
-  CHECK(resized(Counted({2, 4}), {1.5f, 0.75f}) == Floats{0, 2, 3, 0, 2, 3, 4, 6, 7});
-  CHECK(resized(Counted({4}), {0.75f}) == Floats{0, 2, 3});
-  CHECK(resized(Counted({4}), {1}) == Floats{0, 1, 2, 3});
-  CHECK(resized(Counted({4}), {1.25f}) == Floats{0, 0, 1, 2, 3});
+  CHECK(resized(Counting({2, 4}), {1.5f, 0.75f}) == Floats{0, 2, 3, 0, 2, 3, 4, 6, 7});
+  CHECK(resized(Counting({4}), {0.75f}) == Floats{0, 2, 3});
+  CHECK(resized(Counting({4}), {1}) == Floats{0, 1, 2, 3});
+  CHECK(resized(Counting({4}), {1.25f}) == Floats{0, 0, 1, 2, 3});
 }
 
 TEST_CASE("linear in one and two dimensions") {
   const Arguments linear = {{"mode", "linear"}};
-  CHECK(FloatsOf(ByScales(Counted({2}), {2}, linear)) == Floats{0, 0.25f, 0.75f, 1});
+  CHECK(FloatsOf(ByScales(Counting({2}), {2}, linear)) == Floats{0, 0.25f, 0.75f, 1});
   CHECK(FloatsOf(
-            BySizes(Counted({2, 2}), {3, 3},
+            BySizes(Counting({2, 2}), {3, 3},
                     {{"mode", "linear"}, {"coordinate_transformation_mode", "align_corners"}})) ==
         Floats{0, 0.5f, 1, 1, 1.5f, 2, 2, 2.5f, 3});
-  CHECK(FloatsOf(ByScales(Counted({4}), {0.5f}, linear)) == Floats{0.5f, 2.5f});
-  const Tensor image = Counted({1, 2, 2, 2});
+  CHECK(FloatsOf(ByScales(Counting({4}), {0.5f}, linear)) == Floats{0.5f, 2.5f});
+  const Tensor image = Counting({1, 2, 2, 2});
   CHECK(ByScales(image, {1, 1, 2, 2}, linear).shape() == Shape{1, 2, 4, 4});
   CHECK(FloatsOf(ByScales(image, {1, 1, 1, 1}, linear)) == FloatsOf(image));
-  CHECK(FloatsOf(ByScales(Counted({2, 2}).Permute({1, 0}), {1, 1}, linear)) == Floats{0, 2, 1, 3});
+  CHECK(FloatsOf(ByScales(Counting({2, 2}).Permute({1, 0}), {1, 1}, linear)) == Floats{0, 2, 1, 3});
 }
 
 TEST_CASE("a plane stays a plane") {
@@ -120,7 +120,7 @@ TEST_CASE("halves and doubles") {
 TEST_CASE("tf_crop_and_resize fills what lies outside") {
   const Tensor roi = Tensor::From<float>({4}, {0, 0.5f, 1, 1.5f});
   for (const char* mode : {"linear", "nearest"}) {
-    const Tensor y = Invoke("Resize", {Counted({2, 3}), roi, kNone, List({2, 3})},
+    const Tensor y = Invoke("Resize", {Counting({2, 3}), roi, kNone, List({2, 3})},
                             {{"mode", mode},
                              {"coordinate_transformation_mode", "tf_crop_and_resize"},
                              {"extrapolation_value", -7.f}})[0];
@@ -128,13 +128,13 @@ TEST_CASE("tf_crop_and_resize fills what lies outside") {
   }
   CHECK(Contains(
       ErrorOf([] {
-        BySizes(Counted({2}), {2}, {{"coordinate_transformation_mode", "tf_crop_and_resize"}});
+        BySizes(Counting({2}), {2}, {{"coordinate_transformation_mode", "tf_crop_and_resize"}});
       }).message(),
       "'roi' has 0 elements, expected 2"));
 }
 
 TEST_CASE("axes and the aspect ratio") {
-  const Tensor x = Counted({1, 4, 8});
+  const Tensor x = Counting({1, 4, 8});
   CHECK(BySizes(x, {6, 2}, {{"axes", {2, 1}}}).shape() == Shape{1, 2, 6});
   CHECK(
       BySizes(x, {8, 8}, {{"axes", {1, 2}}, {"keep_aspect_ratio_policy", "not_larger"}}).shape() ==
@@ -145,10 +145,10 @@ TEST_CASE("axes and the aspect ratio") {
 }
 
 TEST_CASE("empty tensors, and inputs left out by an empty tensor") {
-  CHECK(ByScales(Counted({0, 2}), {2, 2}).shape() == Shape{0, 4});
-  CHECK(BySizes(Counted({2, 2}), {0, 3}, {{"mode", "cubic"}}).shape() == Shape{0, 3});
+  CHECK(ByScales(Counting({0, 2}), {2, 2}).shape() == Shape{0, 4});
+  CHECK(BySizes(Counting({2, 2}), {0, 3}, {{"mode", "cubic"}}).shape() == Shape{0, 3});
   const Tensor empty(Shape{0}, DType::kFloat32);
-  CHECK(Invoke("Resize", {Counted({2}), empty, empty, List({3})})[0].shape() == Shape{3});
+  CHECK(Invoke("Resize", {Counting({2}), empty, empty, List({3})})[0].shape() == Shape{3});
 }
 
 TEST_CASE("inference") {
@@ -173,9 +173,9 @@ TEST_CASE("inference") {
 
 TEST_CASE("it is what it claims to be") {
   CheckNode(OperatorDef("Resize", {"x", "", "scales"}, {"y"}, {{"mode", "linear"}}),
-            {Counted({2, 3, 4}), kNone, Tensor::From<float>({3}, {1, 2, 1.5f})});
+            {Counting({2, 3, 4}), kNone, Tensor::From<float>({3}, {1, 2, 1.5f})});
   CheckNode(OperatorDef("Resize", {"x", "", "", "sizes"}, {"y"}),
-            {Counted({3, 4}), kNone, kNone, List({5, 2})});
+            {Counting({3, 4}), kNone, kNone, List({5, 2})});
 }
 
 }  // namespace

@@ -3,29 +3,19 @@
 
 #include <doctest/doctest.h>
 
-#include "opkit/op/check.hpp"
 #include "opkit/op/invoke.hpp"
 #include "opkit/ops/generators.hpp"
 #include "opkit/ops/math/arithmetic.hpp"
 #include "opkit/ops/math/reduce.hpp"
 #include "opkit/ops/math/unary.hpp"
 #include "ops/infer.hpp"
-#include "support/window_values.hpp"
+#include "support/check_node.hpp"
+#include "support/tensors.hpp"
 
 namespace softmax_test {
-namespace {
+using namespace opkit_tests;
 
-using opkit::CheckOperator;
-using opkit::DType;
-using opkit::Invoke;
-using opkit::OperatorDef;
-using opkit::Shape;
-using opkit::Sym;
-using opkit::SymbolicShape;
-using opkit::Tensor;
-using opkit_tests::F;
-using opkit_tests::Inferred;
-using opkit_tests::Refused;
+namespace {
 
 TEST_CASE("Softmax along the last axis adds up to 1") {
   // e^0 : e^ln 3 = 1 : 3
@@ -64,7 +54,7 @@ TEST_CASE("Large and infinite numbers do not overflow") {
 }
 
 TEST_CASE("A type that is not computed is refused, and no result of an earlier run stays") {
-  opkit::Workspace ws;
+  Workspace ws;
   *ws.CreateTensor("x") = Tensor::From<float>({2}, {1, 2});
   const auto op = CreateOperator(OperatorDef("Softmax", {"x"}, {"y"}), &ws);
   CHECK(op->Run());
@@ -78,8 +68,8 @@ TEST_CASE("Empty tensors stay empty, and the half types are computed wider") {
   const int64_t many = int64_t{1} << 31;  // rows, of nothing
   const Tensor rows({many, 0, many}, DType::kFloat32);
   CHECK(Invoke("Softmax", {rows}, {{"axis", 1}})[0].shape() == rows.shape());
-  const Tensor half = Tensor::From<opkit::float16>({2}, {0.f, 0.f});
-  CHECK(static_cast<float>(Invoke("Softmax", {half})[0].data<opkit::float16>()[0]) == 0.5f);
+  const Tensor half = Tensor::From<float16>({2}, {0.f, 0.f});
+  CHECK(static_cast<float>(Invoke("Softmax", {half})[0].data<float16>()[0]) == 0.5f);
 }
 
 TEST_CASE("Softmax keeps the shape, and refuses an axis that is not there") {
@@ -94,9 +84,7 @@ TEST_CASE("Softmax keeps the shape, and refuses an axis that is not there") {
 TEST_CASE("Softmax and LogSoftmax hold what they claim") {
   for (const char* op : {"Softmax", "LogSoftmax"})
     for (const int64_t axis : {0, 1, 2}) {
-      const auto report =
-          CheckOperator(OperatorDef(op, {"x"}, {"y"}, {{"axis", axis}}), {Random({3, 5, 4}, 1)});
-      CHECK_MESSAGE(report.ok(), ToString(report));
+      CheckNode(OperatorDef(op, {"x"}, {"y"}, {{"axis", axis}}), {Random({3, 5, 4}, 1)});
     }
 }
 

@@ -13,9 +13,9 @@ TEST_CASE("a list of int64 or int32, or one number") {
   CHECK(IntegerList(Tensor::From<int32_t>({2}, {3, -1}), "axes") == Dims{3, -1});
   CHECK(IntegerList(Tensor::Scalar<int64_t>(4), "axes") == Dims{4});
   CHECK(IntegerList(List({}), "axes").empty());
-  const Tensor strided(Counted({2, 2}, DType::kInt64).storage(), 0, Shape{2}, DType::kInt64, {2});
+  const Tensor strided(Counting({2, 2}, DType::kInt64).storage(), 0, Shape{2}, DType::kInt64, {2});
   CHECK(IntegerList(strided, "axes") == Dims{0, 2});
-  CHECK(ErrorOf([] { IntegerList(Counted({2}), "axes"); }).message() ==
+  CHECK(ErrorOf([] { IntegerList(Counting({2}), "axes"); }).message() ==
         "axes must be int64 or int32, found float32[2] on cpu");
   CHECK(ErrorOf([] {
           IntegerList(Tensor(Shape{1, 1}, DType::kInt64), "axes");

@@ -9,13 +9,12 @@
 #include "opkit/ops/math/unary.hpp"
 #include "opkit/ops/math/variadic.hpp"
 #include "support/error_of.hpp"
+#include "support/lists.hpp"
 
 namespace node_gradient_test {
 using namespace opkit;
 
 namespace {
-
-using Floats = std::vector<float>;
 
 Floats SumTo(const Tensor& x, const Shape& shape) {
   const Tensor sum = Invoke("SumToShape", {x, Tensor(shape, DType::kFloat32)})[0];

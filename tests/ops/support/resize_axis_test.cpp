@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include "support/error_of.hpp"
+#include "support/lists.hpp"
 
 namespace resize_axis_test {
 using namespace opkit;
@@ -43,7 +44,6 @@ TEST_CASE("scales and sizes that mean nothing are refused") {
 
 TEST_CASE("coordinates") {
   using enum ResizeCoordinates;
-  using Floats = std::vector<float>;
   const ResizeAxis twice = ResizeAxis::OfScale(2, 2), third = ResizeAxis::OfSize(3, 1);
   CHECK(Coordinates(twice, kHalfPixel) == Floats{-0.25f, 0.25f, 0.75f, 1.25f});
   CHECK(Coordinates(twice, kPytorchHalfPixel) == Floats{-0.25f, 0.25f, 0.75f, 1.25f});

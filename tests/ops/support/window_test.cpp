@@ -4,21 +4,12 @@
 #include <doctest/doctest.h>
 
 #include "support/error_of.hpp"
+#include "support/lists.hpp"
 
 namespace window_test {
-namespace {
+using namespace opkit;
 
-using opkit::Arguments;
-using opkit::Dim;
-using opkit::ErrorCode;
-using opkit::OperatorDef;
-using opkit::Sym;
-using opkit::WindowAttributes;
-using opkit::WindowAxes;
-using opkit::WindowAxis;
-using opkit::WindowTap;
-using opkit::WindowTaps;
-using Ints = std::vector<int64_t>;
+namespace {
 
 WindowAttributes Attributes(Arguments args) {
   return WindowAttributes(OperatorDef("Pool", {"x"}, {"y"}, std::move(args)));
@@ -80,7 +71,7 @@ TEST_CASE("ceil_mode adds a window that reaches past the end, but none that star
 }
 
 TEST_CASE("A window that does not fit is an error that shows the sizes") {
-  const opkit::Error error = ErrorOf([] {
+  const Error error = ErrorOf([] {
     static_cast<void>(
         Attributes({{"dilations", Ints{1, 4}}, {"pads", Ints{0, 1, 0, 1}}}).At(1, 6, 3));
   });
