@@ -83,20 +83,29 @@ std::vector<NamedTensor> Named(const Graph& graph, const std::vector<Tensor>& in
 
 }  // namespace
 
-TEST_CASE("a graph is compiled and run") {
-  const Plan plan = Compile(Diamond({3}), {.threads = 2});
-  Executor exec(plan);
+TEST_CASE("a run computes the graph's outputs and gives them by name") {
+  Executor exec(Compile(Diamond({3}), {.threads = 2}));
   const auto out = exec.Run({{"X", Vector({1, -2, 3})}});
   CHECK(FloatsOf(out.at("Y")) == Floats{8, 0, 24});
   CHECK(out.size() == 1);
   CHECK(Contains(ErrorOf([&] { out.at("Z"); }).what(), "there is no output 'Z'"));
+}
+
+TEST_CASE("a plan tells each node's kernel and each value's type") {
+  const Plan plan = Compile(Diamond({3}), {.threads = 2});
   CHECK(Contains(plan.Describe(), "plan of 4 nodes on 2 threads"));
   CHECK(Contains(plan.Describe(), "0 Scale (X) -> (S): reference, "));
   CHECK(plan.type("B").shape == SymbolicShape{3});
   CHECK(plan.choice(0).kernel->op == "Scale");
+}
+
+TEST_CASE("an executor explains its mode, and the plan has that explanation from then on") {
+  const Plan plan = Compile(Diamond({3}), {.threads = 2});
+  CHECK(Contains(plan.Describe(), "mode: no executor has been made yet"));
+  Executor exec(plan);
+  exec.Run({{"X", Vector({1, -2, 3})}});
   CHECK(Contains(exec.ExplainMode(), "walk: the graph is a chain"));
   CHECK(Contains(plan.Describe(), "mode: walk: the graph is a chain"));
-  CHECK(Contains(Compile(Diamond({3})).Describe(), "mode: no executor has been made yet"));
 }
 
 TEST_CASE("random graphs give what running node after node gives, to the bit") {

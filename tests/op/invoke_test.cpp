@@ -166,7 +166,7 @@ TEST_CASE("the operator runs on the device of the first input that is there, or 
         std::vector<float>{1, 2});
 }
 
-TEST_CASE("an engine by name") {
+TEST_CASE("the engine that is named runs") {
   InvokeOptions options;
   options.num_outputs = 1;
   CHECK(Invoke("InvokedCopies", {kX}, {}, options)[0].data<float>()[0] == 1);

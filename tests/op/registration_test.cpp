@@ -125,7 +125,7 @@ TEST_CASE("the highest priority wins, in whatever order they came") {
   CHECK(OpRegistry::Global().KernelsOf("RegPriority").size() == 1);
 }
 
-TEST_CASE("by string: any name") {
+TEST_CASE("an operator registered by string may have any name") {
   CHECK(Run("Reg.Add/2") == 101);
   CHECK(Run("Reg.Add/2", "", DeviceType::kCPUStream) == 101);
   CHECK(OpRegistry::Global().FindKernels("Reg.Add/2", DeviceType::kCUDA).size() == 1);

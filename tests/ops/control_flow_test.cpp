@@ -89,7 +89,7 @@ TEST_CASE("a branch may hand out a capture or a constant as it is") {
   CHECK(FloatsOf(x) == Floats{1, 2});
 }
 
-TEST_CASE("one If in another") {
+TEST_CASE("an If inside a branch takes its own branch") {
   OperatorDef inner = NegateOrDouble();
   inner.mutable_outputs()[0] = "y";
   Graph outer = Branch({"x", "condition"}, inner);

@@ -31,7 +31,7 @@ TEST_CASE("Tile lays copies side by side") {
   CHECK(FloatsOf(Invoke("Tile", {Tensor::Scalar(4.f), List({})})[0]) == Floats{4});
 }
 
-TEST_CASE("inference") {
+TEST_CASE("shapes follow from constant extents, and what does not fit is refused") {
   CHECK(Inferred("Expand", {{Sym("N"), 1}, List({1, 1, 5})}) == "float32[1, N, 5]");
   CHECK(Inferred("Expand", {{Sym("N"), 3}, {DType::kInt64, {3}}}) == "float32[?, ?, 3]");
   CHECK(Inferred("Expand", {{Sym("N"), 3}, {DType::kInt64, {Dim()}}}) == "float32[rank unknown]");

@@ -36,7 +36,7 @@ TEST_CASE("GatherElements takes an element for each index") {
         Shape{0, 3});
 }
 
-TEST_CASE("inference") {
+TEST_CASE("symbols of the data and of the indices pass into the output's shape") {
   CHECK(Inferred("Gather", {{Sym("N"), 3, 4}, {DType::kInt64, {Sym("K"), 2}}}, {{"axis", 1}}) ==
         "float32[N, K, 2, 4]");
   CHECK(Inferred("Gather", {{Sym("N"), 3}, {DType::kInt64, SymbolicShape(Shape{})}}) ==

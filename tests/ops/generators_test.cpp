@@ -63,7 +63,7 @@ TEST_CASE("Range at the ends of its type") {
   CHECK(ErrorOf([] { Range<int64_t>(0, 5, 0); }).message() == "Range: 'delta' is 0");
 }
 
-TEST_CASE("Range infers") {
+TEST_CASE("Range has an extent where its limits are known, and takes scalars only") {
   const Known open(DType::kInt64, SymbolicShape(Shape{}));
   CHECK(Inferred("Range", {Tensor::Scalar<int64_t>(0), Tensor::Scalar<int64_t>(6),
                            Tensor::Scalar<int64_t>(2)}) == "int64[3]");

@@ -14,7 +14,7 @@ Floats Pad(int64_t n, const Ints& pads, const std::string& mode) {
   return FloatsOf(Invoke("Pad", {Counting({n}), List(pads)}, {{"mode", mode}})[0]);
 }
 
-TEST_CASE("what is added on each side") {
+TEST_CASE("each mode adds its own elements on each side") {
   CHECK(Pad(3, {2, 1}, "constant") == Floats{0, 0, 0, 1, 2, 0});
   CHECK(Pad(3, {2, 1}, "edge") == Floats{0, 0, 0, 1, 2, 2});
   CHECK(Pad(3, {2, 1}, "reflect") == Floats{2, 1, 0, 1, 2, 1});
@@ -34,7 +34,7 @@ TEST_CASE("negative pads take away, before anything is repeated") {
   CHECK(Pad(2, {-3, 4}, "constant") == Floats{0, 0, 0});
 }
 
-TEST_CASE("axes, the constant, and dtypes") {
+TEST_CASE("only named axes are padded, with the constant, in any dtype") {
   const Tensor x = Counting({2, 2}), none;
   const Tensor y = Invoke("Pad", {x, List({1, 0}), Tensor::Scalar(9.f), List({-1})})[0];
   CHECK(y.shape() == Shape{2, 3});
@@ -48,7 +48,7 @@ TEST_CASE("axes, the constant, and dtypes") {
         Floats{4, 4, 4});
 }
 
-TEST_CASE("inference") {
+TEST_CASE("extents grow by constant pads, and are unknown otherwise") {
   CHECK(Inferred("Pad", {{Sym("N"), 4}, List({0, 1, 0, 2})}) == "float32[N, 7]");
   CHECK(Inferred("Pad", {{Sym("N"), 4}, List({1, 0, 0, 0})}) == "float32[?, 4]");
   CHECK(Inferred("Pad", {{Sym("N"), 4}, {DType::kInt64, {4}}}) == "float32[?, ?]");
@@ -56,7 +56,7 @@ TEST_CASE("inference") {
         "float32[N, ?]");
 }
 
-TEST_CASE("what does not fit") {
+TEST_CASE("pads that do not fit the axes or the data are refused") {
   CHECK(Refused("Pad", {{4}, List({1})}) ==
         "Pad: 'pads' has 1 elements, expected 2, one before and one behind each of 1 axes");
   CHECK(Refused("Pad", {{4}, List({-3, -2})}) ==

@@ -24,7 +24,7 @@ TEST_CASE("a transposed view is read in its own order") {
   CHECK(FloatsOf(Invoke("Reshape", {x, List({6})})[0]) == Floats{0, 3, 1, 4, 2, 5});
 }
 
-TEST_CASE("every dtype, empty tensors and scalars") {
+TEST_CASE("tensors of every dtype, empty ones and scalars are reshaped") {
   for (const DType dtype : {DType::kBool, DType::kInt8, DType::kUInt16, DType::kFloat16,
                             DType::kFloat64, DType::kComplex128}) {
     const Tensor y = Invoke("Reshape", {Tensor(Shape{2, 3}, dtype), List({3, 2})})[0];
@@ -78,7 +78,7 @@ TEST_CASE("Reshape says what does not fit") {
         }).code() == ErrorCode::kInvalidArgument);
 }
 
-TEST_CASE("Flatten") {
+TEST_CASE("Flatten infers the products before and behind its axis") {
   CHECK(Inferred("Flatten", {{Sym("N"), 3, 4}}) == "float32[N, 12]");
   CHECK(Inferred("Flatten", {{Sym("N"), 3, 4}}, {{"axis", 0}}) == "float32[1, ?]");
   CHECK(Inferred("Flatten", {{Sym("N"), 3, 4}}, {{"axis", 3}}) == "float32[?, 1]");
@@ -89,7 +89,7 @@ TEST_CASE("Flatten") {
         "Flatten: axis 3 is outside a tensor of rank 2, expected -2 to 1");
 }
 
-TEST_CASE("Squeeze") {
+TEST_CASE("Squeeze infers the axes that stay, and drops none but those of 1") {
   CHECK(Inferred("Squeeze", {{1, Sym("N"), 1}, List({0, -1})}) == "float32[N]");
   CHECK(Inferred("Squeeze", {{1, Sym("N"), 1}}) == "float32[rank unknown]");
   CHECK(Inferred("Squeeze", {{1, 2, 1}}) == "float32[2]");
@@ -101,7 +101,7 @@ TEST_CASE("Squeeze") {
         "Squeeze: axis -2 is named twice in [0, -2]");
 }
 
-TEST_CASE("Unsqueeze") {
+TEST_CASE("Unsqueeze infers an axis of 1 at each place that is named") {
   CHECK(Inferred("Unsqueeze", {{Sym("N"), 2}, List({3, 0})}) == "float32[1, N, 2, 1]");
   CHECK(Inferred("Unsqueeze", {{Sym("N"), 2}, List({-1})}) == "float32[N, 2, 1]");
   CHECK(Inferred("Unsqueeze", {{2}, {DType::kInt64, {2}}}) == "float32[?, ?, ?]");

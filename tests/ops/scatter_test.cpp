@@ -50,7 +50,7 @@ TEST_CASE("updates of nothing take no time, however many there are") {
   CHECK(Scatter(data, indices, updates) == Floats{});
 }
 
-TEST_CASE("inference and what does not fit") {
+TEST_CASE("the output has the data's shape, and updates that do not fit are refused") {
   const Known indices(DType::kInt64, {2, 1});
   CHECK(Inferred("ScatterND", {{Sym("N"), 3}, indices, {2, 3}}) == "float32[N, 3]");
   CHECK(Refused("ScatterND", {{4, 3}, indices, {2, 4}}) ==

@@ -77,7 +77,7 @@ TEST_CASE("random slices are those of one index at a time") {
   }
 }
 
-TEST_CASE("inference") {
+TEST_CASE("extents follow from constant bounds, and wrong lists are refused") {
   const SymbolicShape n46 = {Sym("N"), 4, 6};
   CHECK(Inferred("Slice", {n46, List({1}), List({-1}), List({2})}) == "float32[N, 4, 4]");
   CHECK(Inferred("Slice", {n46, List({0}), List({kMax}), List({0})}) == "float32[N, 4, 6]");

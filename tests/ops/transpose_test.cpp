@@ -8,7 +8,7 @@ using namespace opkit_tests;
 
 namespace {
 
-TEST_CASE("axes in another order") {
+TEST_CASE("elements follow their axes, reversed unless perm says else") {
   const Tensor x = Counting({2, 3});
   CHECK(FloatsOf(Invoke("Transpose", {x})[0]) == Floats{0, 3, 1, 4, 2, 5});
   const Tensor y = Invoke("Transpose", {Counting({2, 1, 3})}, {{"perm", {2, 0, 1}}})[0];
@@ -53,7 +53,7 @@ TEST_CASE("one operator serves inputs of several ranks") {
   CHECK(transpose({Counting({2, 3})})[0].shape() == Shape{3, 2});
 }
 
-TEST_CASE("inference") {
+TEST_CASE("extents and symbols are permuted, and a perm that is none is refused") {
   CHECK(Inferred("Transpose", {{Sym("N"), Dim(), 4}}, {{"perm", {2, 0, 1}}}) == "float32[4, N, ?]");
   CHECK(Inferred("Transpose", {{Sym("N"), 4}}) == "float32[4, N]");
   CHECK(Inferred("Transpose", {kNoRank}, {{"perm", {1, 0}}}) == "float32[?, ?]");

@@ -12,7 +12,7 @@ Floats Trilu(const Shape& shape, int64_t upper, int64_t k) {
   return FloatsOf(Invoke("Trilu", {Counting(shape), Tensor::Scalar(k)}, {{"upper", upper}})[0]);
 }
 
-TEST_CASE("the triangle stays") {
+TEST_CASE("the triangle of k stays and the rest is 0") {
   CHECK(Trilu({2, 3}, 1, 0) == Floats{0, 1, 2, 0, 4, 5});
   CHECK(Trilu({2, 3}, 0, 0) == Floats{0, 0, 0, 3, 4, 0});
   CHECK(Trilu({2, 3}, 1, 1) == Floats{0, 1, 2, 0, 0, 5});
@@ -26,7 +26,7 @@ TEST_CASE("the triangle stays") {
   CHECK(FloatsOf(Invoke("Trilu", {Counting({2, 2})})[0]) == Floats{0, 1, 0, 3});
 }
 
-TEST_CASE("inference and what does not fit") {
+TEST_CASE("the shape stays, and fewer than two axes are refused") {
   CHECK(Inferred("Trilu", {{Sym("N"), 3}}) == "float32[N, 3]");
   CHECK(Contains(Refused("Trilu", {{3}}), "expected rank 2 or more"));
   CHECK(Contains(ErrorOf([] {

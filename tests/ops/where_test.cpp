@@ -12,7 +12,7 @@ using namespace opkit;
 
 namespace {
 
-TEST_CASE("elements of either input") {
+TEST_CASE("the condition chooses an element of either input") {
   const Tensor condition = Tensor::From<bool>({2, 2}, {true, false, true, true});
   const Tensor x = Tensor::From<float>({2, 2}, {1, 2, 3, 4}),
                y = Tensor::From<float>({2, 2}, {9, 8, 7, 6});

@@ -313,13 +313,18 @@ TEST_CASE("a library is not unloaded while an operator or a plan of it lives") {
   CHECK_FALSE(IsInMap("libtwice.so"));
 }
 
-TEST_CASE("the same file is loaded once, from two threads at once as well") {
+TEST_CASE("the same file, by whatever path, is one library") {
   const std::string before = Registrations();
   Library first = Library::Load(PathOf("twice"));
   CHECK(Library::Load(PathOf("twice")) == first);
   CHECK(Library::Load(fs::relative(PathOf("twice")).string()) == first);
   CHECK(Library::All().size() == 1);
-  // What it cannot have any more is refused.
+  first.Unload();
+  CHECK(Registrations() == before);
+}
+
+TEST_CASE("a loaded library cannot have other options any more") {
+  Library first = Library::Load(PathOf("twice"));
   LoadOptions named;
   named.backend = "twice";
   CHECK(Library::Load(PathOf("twice"), named) == first);
@@ -332,8 +337,10 @@ TEST_CASE("the same file is loaded once, from two threads at once as well") {
                    "allow_override; unload it first, or ask for its own_copy"));
   }
   first.Unload();
-  CHECK(Registrations() == before);
+}
 
+TEST_CASE("threads that load a file at once get one library, and one of them unloads it") {
+  const std::string before = Registrations();
   for (int round = 0; round < 5; ++round) {
     std::atomic<int> ready{0};
     std::vector<Library> found;
@@ -522,7 +529,7 @@ TEST_CASE("a library that stays in the process is reported, and loads again as i
 constexpr const char* kEndsLoaded = "OPKIT_TEST_ENDS_WITH_LIBRARY";
 
 // Leaves nothing behind unless the test below runs it, in a process of its own.
-TEST_CASE("(run by the test below)") {
+TEST_CASE("child: ends with a library in use") {
   if (!std::getenv(kEndsLoaded)) return;
   struct Holder {
     Workspace ws;
@@ -537,8 +544,9 @@ TEST_CASE("(run by the test below)") {
 TEST_CASE("a program may end with a library loaded and its operators in static objects") {
   // The library's own static objects are destroyed before those that the program made earlier.
   const std::string program = fs::read_symlink("/proc/self/exe").string();
-  CHECK(std::system(StrCat(kEndsLoaded, "=1 '", program, "' -m -tc='(run by the test below)' >&2")
-                        .c_str()) == 0);
+  CHECK(std::system(
+            StrCat(kEndsLoaded, "=1 '", program, "' -m -tc='child: ends with a library in use' >&2")
+                .c_str()) == 0);
 }
 
 TEST_CASE("names of operators, not files, are what programs depend on") {

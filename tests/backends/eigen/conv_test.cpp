@@ -59,7 +59,7 @@ TEST_CASE("Short and long lines, deep and shallow images") {
   Compare({1, 600, 4, 4}, {3, 600, 4, 4});
 }
 
-TEST_CASE("Few pixels of many images") {
+TEST_CASE("Few pixels of many images give what the plain operator gives") {
   Compare({31, 1, 640}, {258, 1, 256}, {{"strides", Ints{128}}}, false);
   Compare({300, 129, 4}, {128, 129, 3}, {{"pads", Ints{1, 1}}});
   Compare({31, 64, 2}, {64, 64, 3}, {{"pads", Ints{1, 1}}, {"strides", Ints{2}}});
@@ -70,7 +70,7 @@ TEST_CASE("Few pixels of many images") {
   Compare({1, 300, 2, 3, 2}, {40, 300, 2, 2, 2}, {{"pads", Ints{1, 0, 0, 0, 0, 1}}});
 }
 
-TEST_CASE("Axes of one element") {
+TEST_CASE("Axes of one element give what the plain operator gives") {
   Compare({1, 40, 200, 1}, {24, 40, 5, 1});
   Compare({1, 40, 1, 90}, {24, 40, 1, 5}, {{"strides", Ints{1, 2}}});
   Compare({2, 40, 1, 1}, {24, 40, 1, 1});
@@ -78,7 +78,7 @@ TEST_CASE("Axes of one element") {
   Compare({1, 6, 1, 40}, {8, 6, 3, 1}, {{"pads", Ints{1, 0, 1, 0}}});
 }
 
-TEST_CASE("One, three and four spatial axes") {
+TEST_CASE("One, three and four spatial axes give what the plain operator gives") {
   Compare({2, 5, 700}, {33, 5, 5}, {{"pads", Ints{2, 2}}, {"strides", Ints{3}}});
   Compare({2, 4, 5, 6, 7}, {10, 4, 3, 2, 3},
           {{"pads", Ints{1, 0, 1, 2, 1, 1}}, {"strides", Ints{2, 1, 2}}});
@@ -86,7 +86,7 @@ TEST_CASE("One, three and four spatial axes") {
   Compare({1, 2, 3, 4, 3, 5}, {4, 2, 2, 2, 2, 2}, {{"pads", Ints{1, 1, 0, 0, 0, 1, 1, 1}}});
 }
 
-TEST_CASE("Whatever the sizes are") {
+TEST_CASE("Random layers give what the plain operator gives") {
   for (uint64_t seed = 1; seed <= 150; ++seed) {
     std::mt19937_64 engine(seed);
     auto draw = [&](int64_t least, int64_t most) {
@@ -113,7 +113,7 @@ TEST_CASE("Whatever the sizes are") {
   }
 }
 
-TEST_CASE("Nothing, and no channels") {
+TEST_CASE("Without images there is no output, without channels only the bias") {
   Compare({0, 3, 5, 5}, {4, 3, 3, 3});
   Compare({2, 0, 5, 5}, {4, 0, 3, 3});
   Compare({2, 0, 1, 1}, {4, 0, 1, 1});

@@ -19,7 +19,7 @@ void Compare(const Shape& x, const Shape& w, int64_t groups = 1, Arguments args 
   CheckSameOnEigen("ConvTranspose", inputs, args);
 }
 
-TEST_CASE("Layers that models use") {
+TEST_CASE("Layers that models use give what the plain operator gives") {
   Compare({1, 24, 40, 60}, {24, 24, 2, 2}, 1, {{"strides", Ints{2, 2}}});
   Compare({1, 24, 30, 40}, {24, 1, 2, 2}, 1, {{"strides", Ints{2, 2}}});
   Compare({2, 12, 9, 10}, {12, 5, 4, 4}, 1, {{"strides", Ints{2, 2}}, {"pads", Ints{1, 1, 1, 1}}});
@@ -29,7 +29,7 @@ TEST_CASE("Layers that models use") {
   Compare({1, 4, 700, 90}, {4, 2, 5, 5});
 }
 
-TEST_CASE("Whatever the sizes are") {
+TEST_CASE("Random layers give what the plain operator gives") {
   for (uint64_t seed = 1; seed <= 100; ++seed) {
     std::mt19937_64 engine(seed);
     auto draw = [&](int64_t least, int64_t most) {
@@ -59,7 +59,7 @@ TEST_CASE("Whatever the sizes are") {
   }
 }
 
-TEST_CASE("Nothing, and no channels") {
+TEST_CASE("Without images there is no output, without channels only the bias") {
   Compare({0, 3, 5, 5}, {3, 4, 3, 3});
   Compare({2, 0, 5, 5}, {0, 4, 3, 3});
 }

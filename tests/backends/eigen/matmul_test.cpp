@@ -16,7 +16,7 @@ void Compare(const Shape& a, const Shape& b) {
   CheckSameOnEigen("MatMul", {Random(a, 1), Random(b, 2)});
 }
 
-TEST_CASE("Matrices, vectors and batches") {
+TEST_CASE("Matrices, vectors and batches are multiplied as the plain operator does") {
   Compare({40, 120}, {120, 77});
   Compare({1, 300}, {300, 515});
   Compare({300}, {300, 515});
@@ -32,14 +32,14 @@ TEST_CASE("Matrices, vectors and batches") {
   Compare({64, 17}, {64, 17, 1});
 }
 
-TEST_CASE("Nothing to multiply") {
+TEST_CASE("An extent of 0 gives zeros or an empty product") {
   Compare({2, 0}, {0, 3});
   Compare({0, 4}, {4, 3});
   Compare({3, 0, 4}, {4, 3});
   Compare({3, 2, 0}, {3, 0, 2});
 }
 
-TEST_CASE("Whatever the sizes are") {
+TEST_CASE("Random sizes and batches are multiplied as the plain operator does") {
   for (uint64_t seed = 1; seed <= 100; ++seed) {
     std::mt19937_64 engine(seed);
     auto draw = [&](int64_t least, int64_t most) {
@@ -59,7 +59,7 @@ TEST_CASE("Whatever the sizes are") {
   }
 }
 
-TEST_CASE("Gradients of the factors") {
+TEST_CASE("The gradients of both factors are those of the plain operator") {
   const Shape triples[][3] = {{{9, 8}, {9, 12}, {12, 8}},
                               {{2, 9, 8}, {2, 9, 12}, {12, 8}},
                               {{2, 9, 8}, {2, 9, 12}, {2, 12, 8}},

@@ -31,7 +31,7 @@ TEST_CASE("BatchNormalization, of images, of vectors, and of one channel") {
   CheckSameOnEigen("BatchNormalization", BatchInputs({300}));
 }
 
-TEST_CASE("BatchNormalization with statistics for every activation") {
+TEST_CASE("BatchNormalization takes statistics for every activation") {
   const Arguments args = {{"spatial", 0}};
   for (const Shape& shape : {Shape{3, 5, 7, 2}, Shape{300, 500}, Shape{2, 3, 1}, Shape{0, 4, 3}}) {
     std::vector<int64_t> extents(shape.begin() + 1, shape.end());
@@ -68,7 +68,7 @@ TEST_CASE("Training is left to the plain operator") {
                  "does not train"));
 }
 
-TEST_CASE("InstanceNormalization") {
+TEST_CASE("InstanceNormalization agrees with the plain operator in every shape") {
   for (const Shape& shape : kShapes)
     CheckSameOnEigen("InstanceNormalization",
                      {Random(shape, 1), Random({shape[1]}, 2), Random({shape[1]}, 3)});

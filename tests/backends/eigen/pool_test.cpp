@@ -22,7 +22,7 @@ void Compare(const Tensor& x, const Arguments& args) {
   }
 }
 
-TEST_CASE("Windows that models use") {
+TEST_CASE("Windows that models use are pooled as the plain operator does") {
   Compare(Random({1, 5, 30, 41}, 1),
           {{"kernel_shape", Ints{3, 3}}, {"strides", Ints{2, 2}}, {"pads", Ints{1, 1, 1, 1}}});
   Compare(Random({1, 5, 28, 28}, 2), {{"kernel_shape", Ints{2, 2}}, {"strides", Ints{2, 2}}});
@@ -34,7 +34,7 @@ TEST_CASE("Windows that models use") {
   Compare(Random({1, 3, 300, 301}, 7), {{"kernel_shape", Ints{7, 7}}});
 }
 
-TEST_CASE("Whatever the sizes are") {
+TEST_CASE("Random windows are pooled as the plain operator does") {
   for (uint64_t seed = 1; seed <= 100; ++seed) {
     std::mt19937_64 engine(seed);
     auto draw = [&](int64_t least, int64_t most) {
@@ -108,7 +108,7 @@ TEST_CASE("The same plane has the same average wherever it lies in memory") {
   }
 }
 
-TEST_CASE("Global pools") {
+TEST_CASE("Global pools agree with the plain operator in every shape") {
   for (const Shape& shape : {Shape{1, 240, 6, 80}, Shape{2, 3, 5}, Shape{1, 7, 1, 1}, Shape{3, 4},
                              Shape{0, 4, 3}, Shape{2, 1, 3, 4, 70}}) {
     CheckSameOnEigen("GlobalAveragePool", {Random(shape, 1)});

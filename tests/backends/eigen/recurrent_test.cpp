@@ -76,7 +76,7 @@ TEST_CASE("Variants, bounds and many steps, whose weights are packed") {
               {{"linear_before_reset", 1}, {"direction", "bidirectional"}});
 }
 
-TEST_CASE("Every activation") {
+TEST_CASE("Every activation is computed as the plain operator does") {
   for (const char* name : {"Sigmoid", "Tanh", "Relu", "Affine", "LeakyRelu", "ThresholdedRelu",
                            "ScaledTanh", "HardSigmoid", "Elu", "Softsign", "Softplus"})
     for (const Layer& layer : kLayers)

@@ -10,7 +10,7 @@ using namespace opkit;
 
 namespace {
 
-TEST_CASE("Along every axis, of every size") {
+TEST_CASE("Every axis of every size is normalized as the plain operator does") {
   const Shape shapes[] = {{7},         {1},     {3, 5},       {40, 6625}, {5, 1, 31}, {3, 300, 7},
                           {2, 3, 700}, {64, 2}, {2, 9, 4, 5}, {0, 3},     {3, 0},     {1, 1, 1}};
   for (const char* op : {"Softmax", "LogSoftmax"})

@@ -45,7 +45,7 @@ TEST_CASE("A NaN is found, the first or the last of several") {
   }
 }
 
-TEST_CASE("Shapes and errors") {
+TEST_CASE("The axis becomes 1 or goes, and an empty axis is refused") {
   CHECK(Inferred("ArgMax", {F({Sym("N"), 3})}, {{"axis", -1}}) == "int64[N, 1]");
   CHECK(Inferred("ArgMax", {F({Sym("N"), 3})}, {{"axis", 1}, {"keepdims", 0}}) == "int64[N]");
   CHECK(Inferred("ArgMax", {F(SymbolicShape())}) == "int64[rank unknown]");

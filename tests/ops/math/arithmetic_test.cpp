@@ -20,7 +20,7 @@ std::vector<T> Run(const std::string& op, const Tensor& a, const Tensor& b, Argu
   return Invoke(op, {a, b}, std::move(args))[0].ToVector<T>();
 }
 
-TEST_CASE("floating point") {
+TEST_CASE("Add, Sub, Mul and Div compute in the type of their inputs") {
   const Tensor a = Vector<float>({1, -2, 3}), b = Vector<float>({4, 0.5f, -2});
   CHECK(Run<float>("Add", a, b) == Floats{5, -1.5f, 1});
   CHECK(Run<float>("Sub", a, b) == Floats{-3, -2.5f, 5});
@@ -218,7 +218,7 @@ TEST_CASE("they keep what their schemas claim, gradients too") {
   OPKIT_CHECK_OPERATOR("Mod", options);
 }
 
-TEST_CASE("costs") {
+TEST_CASE("the cost counts an operation an output, and each input once") {
   const OpSchema& schema = OpRegistry::Global().GetSchema("Add");
   const OperatorDef def("Add", {"a", "b"}, {"c"});
   const std::vector<TensorInfo> inputs{TensorInfo(DType::kFloat32, {2, 1}),

@@ -34,7 +34,7 @@ Tensor FromBytes(std::initializer_list<uint8_t> bytes) {
   return out;
 }
 
-TEST_CASE("comparisons") {
+TEST_CASE("comparisons go element by element, and are false of NaN") {
   const Tensor a = Tensor::From<float>({4}, {1, 2, 3, NAN}),
                b = Tensor::From<float>({4}, {2, 2, 2, NAN});
   CHECK(Run("Equal", a, b) == Bools{false, true, false, false});

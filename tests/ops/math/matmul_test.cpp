@@ -19,7 +19,7 @@ std::vector<float> Product(const Tensor& a, const Tensor& b) {
   return Invoke("MatMul", {a, b})[0].ToVector<float>();
 }
 
-TEST_CASE("Two matrices") {
+TEST_CASE("A product sums over the inner axis") {
   const Tensor a = Tensor::From<float>({2, 3}, {1, 2, 3, 4, 5, 6});
   const Tensor b = Tensor::From<float>({3, 2}, {1, 0, 0, 1, 10, 100});
   CHECK(Product(a, b) == Floats{31, 302, 64, 605});
@@ -181,7 +181,7 @@ TEST_CASE("Gradients of MatMul, through vectors, batches and broadcasting") {
   CHECK(none.shape() == Shape{0, 3});
 }
 
-TEST_CASE("Gradients of Gemm in every form") {
+TEST_CASE("The gradients of Gemm are the numeric ones, in every form of C") {
   const std::vector<Shape> forms = {{3, 5}, {5}, {1, 5}, {3, 1}, {1}, {}};
   for (int transposed = 0; transposed < 4; ++transposed) {
     const int ta = transposed & 1, tb = transposed >> 1;

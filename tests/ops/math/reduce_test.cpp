@@ -63,7 +63,7 @@ TEST_CASE("No axes mean all, or none with noop_with_empty_axes") {
   CHECK(Invoke("ReduceL1", {x}, noop)[0].ToVector<float>() == Floats{3, 4});
 }
 
-TEST_CASE("The empty set") {
+TEST_CASE("The empty set gives the value that changes no other") {
   const Tensor none({2, 0}, DType::kFloat32);
   CHECK(Reduced("ReduceSum", none, {1}) == Floats{0, 0});
   CHECK(Reduced("ReduceProd", none, {1}) == Floats{1, 1});

@@ -29,7 +29,7 @@ bool Near(const std::vector<float>& found, const std::vector<float>& expected) {
   return true;
 }
 
-TEST_CASE("values") {
+TEST_CASE("each operator computes its function, element by element") {
   CHECK(Floats("Abs", {-1.5f, 0, 2}) == std::vector<float>{1.5f, 0, 2});
   CHECK(Floats("Ceil", {-1.5f, 1.2f, 2}) == std::vector<float>{-1, 2, 2});
   CHECK(Floats("Floor", {-1.5f, 1.2f, 2}) == std::vector<float>{-2, 1, 2});
@@ -49,7 +49,7 @@ TEST_CASE("halves are rounded to the even neighbour") {
         std::vector<float>{0, 2, 2, 0, -2, -2, 1, -1});
 }
 
-TEST_CASE("outside the domain") {
+TEST_CASE("outside the domain the result is NaN or infinite") {
   CHECK(std::isnan(Floats("Log", {-1})[0]));
   CHECK(Floats("Log", {0})[0] == -INFINITY);
   CHECK(std::isnan(Floats("Sqrt", {-1})[0]));
@@ -57,7 +57,7 @@ TEST_CASE("outside the domain") {
   CHECK(std::isnan(Floats("Sign", {NAN})[0]));
 }
 
-TEST_CASE("integers") {
+TEST_CASE("Abs, Neg and Sign take integers and wrap around at the smallest") {
   CHECK(Values<int32_t>("Abs", {-3, 3, INT32_MIN}) == std::vector<int32_t>{3, 3, INT32_MIN});
   CHECK(Values<int8_t>("Abs", {-3, -128}) == std::vector<int8_t>{3, -128});
   CHECK(Values<uint8_t>("Abs", {200}) == std::vector<uint8_t>{200});

@@ -19,7 +19,7 @@ Floats Run(const std::string& op, const std::vector<Tensor>& inputs) {
   return Invoke(op, inputs)[0].ToVector<float>();
 }
 
-TEST_CASE("values") {
+TEST_CASE("Max, Min, Sum and Mean combine the inputs element by element") {
   const std::vector<Tensor> inputs{Vector({3, 2, 1}), Vector({1, 4, 4}), Vector({2, 5, 3})};
   CHECK(Run("Max", inputs) == Floats{3, 5, 4});
   CHECK(Run("Min", inputs) == Floats{1, 2, 1});
@@ -27,7 +27,7 @@ TEST_CASE("values") {
   CHECK(Run("Mean", {Vector({3, 0, 2}), Vector({1, 3, 4}), Vector({2, 6, 6})}) == Floats{2, 3, 4});
 }
 
-TEST_CASE("one and two inputs") {
+TEST_CASE("one input is handed on, and two are combined") {
   const Tensor a = Vector({1, 2}), b = Vector({5, 0});
   for (const char* op : {"Max", "Mean", "Min", "Sum"}) CHECK(Run(op, {a}) == Floats{1, 2});
   CHECK(Run("Max", {a, b}) == Floats{5, 2});
@@ -40,7 +40,7 @@ TEST_CASE("a NaN on either side is the result") {
     for (const float x : Run(op, {a, b})) CHECK(std::isnan(x));
 }
 
-TEST_CASE("integers") {
+TEST_CASE("Max and Min compare integers by their own signs and widths") {
   const Tensor a = Tensor::From<uint64_t>({2}, {UINT64_MAX, 1}),
                b = Tensor::From<uint64_t>({2}, {0, 2});
   CHECK(Invoke("Max", {a, b})[0].ToVector<uint64_t>() == std::vector<uint64_t>{UINT64_MAX, 2});
@@ -94,7 +94,7 @@ TEST_CASE("in place of an input that is broadcast nothing is read after it was w
   CHECK(ws.GetTensor("b")->ToVector<float>() == Floats{10, 10, 20, 20});
 }
 
-TEST_CASE("inference") {
+TEST_CASE("the output's shape is broadcast from all inputs, and none can be left out") {
   const OpSchema& schema = OpRegistry::Global().GetSchema("Sum");
   const OperatorDef def("Sum", {"a", "b", "c"}, {"y"});
   const TensorInfo a(DType::kFloat32, {Sym("N"), 1}), b(DType::kUndefined, {Sym("N"), 4}),

@@ -26,7 +26,7 @@ bool Near(const Floats& found, const Floats& expected) {
   return true;
 }
 
-TEST_CASE("values") {
+TEST_CASE("each activation computes its function with its attributes") {
   CHECK(Near(Run("Elu", {-1, 0, 2}), {-0.632120559f, 0, 2}));
   CHECK(Near(Run("Elu", {-1, 3}, {{"alpha", 2.f}}), {-1.264241118f, 3}));
   CHECK(Near(Run("HardSigmoid", {-5, -1, 0, 1, 5}), {0, 0.3f, 0.5f, 0.7f, 1}));

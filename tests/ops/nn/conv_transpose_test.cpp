@@ -60,7 +60,7 @@ TEST_CASE("SAME makes the output the input times the stride") {
         Floats{10, 102, 20, 200});
 }
 
-TEST_CASE("Groups, batches, bias and two axes") {
+TEST_CASE("Each group makes its own outputs from its own channels, and adds its bias") {
   // Two groups of one channel and two outputs each.
   const Tensor x = Tensor::From<float>({2, 2, 1, 1}, {1, 2, 3, 4});
   const Tensor w = Tensor::From<float>({2, 2, 1, 2}, {1, 2, 3, 4, 5, 6, 7, 8});

@@ -206,7 +206,7 @@ TEST_CASE("Without a graph, too, wrong shapes are refused before anything is rea
   CHECK(Contains(text("GRU", {T({1}, {1}), one, one}), "GRU: input 0 is"));
 }
 
-TEST_CASE("Empty batches and sequences") {
+TEST_CASE("Empty batches and sequences leave the first state") {
   const Tensor w = Filled({1, 2, 3}, 1), r = Filled({1, 2, 2}, 1);
   auto out = Invoke("RNN", {Tensor({0, 2, 3}, DType::kFloat32), w, r}, {}, {.num_outputs = 2});
   CHECK(out[0].shape() == Shape{0, 1, 2, 2});

@@ -18,7 +18,7 @@ Tensor BySizes(const Tensor& x, const Ints& sizes, Arguments args = {}) {
   return Invoke("Resize", {x, kNone, kNone, List(sizes)}, std::move(args))[0];
 }
 
-TEST_CASE("nearest") {
+TEST_CASE("the nearest element of any type is taken") {
   CHECK(FloatsOf(ByScales(Counting({2, 2}), {1, 2})) == Floats{0, 0, 1, 1, 2, 2, 3, 3});
   CHECK(FloatsOf(ByScales(Counting({2, 2}), {2, 1})) == Floats{0, 1, 0, 1, 2, 3, 2, 3});
   CHECK(FloatsOf(BySizes(Counting({6}), {3},
@@ -62,7 +62,7 @@ TEST_CASE("nearest as ONNX Runtime has it before opset 11: each axis by its own 
   CHECK(resized(Counting({4}), {1.25f}) == Floats{0, 0, 1, 2, 3});
 }
 
-TEST_CASE("linear in one and two dimensions") {
+TEST_CASE("linear weighs the neighbours along one axis and two") {
   const Arguments linear = {{"mode", "linear"}};
   CHECK(FloatsOf(ByScales(Counting({2}), {2}, linear)) == Floats{0, 0.25f, 0.75f, 1});
   CHECK(FloatsOf(
@@ -108,7 +108,7 @@ TEST_CASE("integers are rounded, and stay in their range") {
         std::vector<uint8_t>(7, 255));
 }
 
-TEST_CASE("halves and doubles") {
+TEST_CASE("halves and doubles are interpolated as what they are") {
   const Tensor halves = Tensor::From<float16>({2}, {float16(0.f), float16(1.f)});
   const auto found = ByScales(halves, {2}, {{"mode", "linear"}}).ToVector<float16>();
   CHECK(static_cast<float>(found[1]) == 0.25f);
@@ -133,7 +133,7 @@ TEST_CASE("tf_crop_and_resize fills what lies outside") {
       "'roi' has 0 elements, expected 2"));
 }
 
-TEST_CASE("axes and the aspect ratio") {
+TEST_CASE("sizes go to the axes that are named, and may keep the aspect ratio") {
   const Tensor x = Counting({1, 4, 8});
   CHECK(BySizes(x, {6, 2}, {{"axes", {2, 1}}}).shape() == Shape{1, 2, 6});
   CHECK(
@@ -151,7 +151,7 @@ TEST_CASE("empty tensors, and inputs left out by an empty tensor") {
   CHECK(Invoke("Resize", {Counting({2}), empty, empty, List({3})})[0].shape() == Shape{3});
 }
 
-TEST_CASE("inference") {
+TEST_CASE("shapes follow from constant scales or sizes, of which one is given") {
   const Tensor scales = Tensor::From<float>({3}, {1, 2, 0.5f});
   const SymbolicShape n45 = {Sym("N"), 4, 5};
   CHECK(Inferred("Resize", {n45, kLeftOut, scales}) == "float32[N, 8, 2]");

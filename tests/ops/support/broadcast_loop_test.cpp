@@ -58,7 +58,7 @@ TEST_CASE("a walk may begin and end within rows") {
   CHECK(Visits(BroadcastLoop(out, {&in}), 5, 5).empty());
 }
 
-TEST_CASE("empty and scalar outputs") {
+TEST_CASE("an empty output is not visited, a scalar is visited once") {
   const Shape empty{2, 0, 3}, one{1, 3}, scalar;
   const BroadcastLoop nothing(empty, {&one});
   CHECK(nothing.size() == 0);

@@ -22,7 +22,7 @@ TEST_CASE("a list of int64 or int32, or one number") {
         }).message() == "axes must be a list of integers, found int64[1, 1] on cpu");
 }
 
-TEST_CASE("a rank that no tensor has") {
+TEST_CASE("a rank that no tensor has is refused") {
   CHECK(ShapeOfRank(2).rank() == 2);
   CHECK(ErrorOf([] { ShapeOfRank(-1); }).message() == "rank -1 is not between 0 and 1024");
   CHECK_THROWS_AS(ShapeOfRank(int64_t{1} << 40), Error);

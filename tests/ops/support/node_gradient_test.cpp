@@ -32,7 +32,7 @@ TEST_CASE("axes that broadcasting repeats are summed") {
   CHECK(SumTo(Tensor({0, 3}, DType::kFloat32), {3}) == Floats{0, 0, 0});
 }
 
-TEST_CASE("in place of the gradient") {
+TEST_CASE("the sum may take the place of what is summed") {
   Workspace ws;
   *ws.CreateTensor("x") = Tensor::From<float>({2, 3}, {1, 2, 3, 10, 20, 30});
   *ws.CreateTensor("like") = Tensor({2, 1}, DType::kFloat32);

@@ -42,7 +42,7 @@ TEST_CASE("scales and sizes that mean nothing are refused") {
   CHECK(ErrorOf([] { ResizeAxis::OfSize(2, -1); }).code() == ErrorCode::kInvalidArgument);
 }
 
-TEST_CASE("coordinates") {
+TEST_CASE("each coordinate mode maps outputs to inputs by its own formula") {
   using enum ResizeCoordinates;
   const ResizeAxis twice = ResizeAxis::OfScale(2, 2), third = ResizeAxis::OfSize(3, 1);
   CHECK(Coordinates(twice, kHalfPixel) == Floats{-0.25f, 0.25f, 0.75f, 1.25f});
@@ -70,7 +70,7 @@ TEST_CASE("coordinates") {
   CHECK_FALSE(part.IsOutside(kHalfPixel, 4.5f));
 }
 
-TEST_CASE("the nearest of two") {
+TEST_CASE("each nearest mode rounds its own way, within the axis") {
   using enum NearestMode;
   const ResizeAxis axis = ResizeAxis::OfSize(4, 4);
   CHECK(axis.Nearest(kRoundPreferFloor, 1.5f) == 1);
@@ -90,7 +90,7 @@ ResizeWeights Weights(const Arguments& args, const ResizeAxis& axis) {
   return ResizeWeights(ResizeRules(args), axis);
 }
 
-TEST_CASE("weights of linear and cubic") {
+TEST_CASE("linear takes two taps and cubic four, and equal sizes are the identity") {
   const ResizeAxis twice = ResizeAxis::OfScale(2, 2);
   const ResizeWeights linear = Weights({{"mode", "linear"}}, twice);
   CHECK(linear.taps == 2);

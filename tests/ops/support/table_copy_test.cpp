@@ -97,7 +97,7 @@ TEST_CASE("a long table is cut into pieces that meet") {
   CHECK(same);
 }
 
-TEST_CASE("rows whose elements are repeated") {
+TEST_CASE("rows whose elements are repeated are copied, and copied again") {
   for (const int64_t times : {2, 3, 4, 5}) {
     std::vector<uint16_t> from(14), to(static_cast<size_t>(14 * times));
     for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<uint16_t>(i * 1000);

@@ -94,7 +94,7 @@ TEST_CASE("large tensors give the same on one thread and on two") {
   }
 }
 
-TEST_CASE("in place") {
+TEST_CASE("an output in place of either input is right") {
   const Tensor a = Random({37}, DType::kBool, 1), b = Random({37}, DType::kBool, 2);
   for (const char* out : {"a", "b"}) {
     Workspace ws;
