@@ -31,6 +31,11 @@ class Mistakes(unittest.TestCase):
         self.says(["build", "gc"], "there is no preset 'gc'; did you mean 'gcc'? (gcc clang ")
         self.says(["cli", "x"], "cli takes no arguments")
 
+    def test_benchmarks(self):
+        self.says(["bench", "dynamik"], "no benchmark's name holds 'dynamik'; did you mean "
+                  "'dynamic'? (engine/dynamic ", "graph/executor", "models compile_time)")
+        self.says(["bench", "a", "b"], "bench takes one filter, not 'a b'")
+
     def test_what_the_demo_looks_at(self):
         with tempfile.TemporaryDirectory() as folder:
             self.says(["demo", "pics"], "there is no folder 'pics'", cwd=folder)

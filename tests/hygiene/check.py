@@ -57,7 +57,7 @@ sys/utsname.h time.h""".split())
 
 # The loader and its files' format: the second place that another system has a version of.
 LOADER = {"dlfcn.h", "elf.h", "link.h"}
-LOADER_HEADERS = {"opkit/plugin/elf_file.hpp", "opkit/plugin/shared_object.hpp"}
+LOADER_HEADERS = {"opkit/plugin/impl/elf_file.ipp", "opkit/plugin/impl/shared_object.ipp"}
 
 # Roots under which people and machines keep checkouts.
 MACHINE_PATH = re.compile(r"(?<![\w.~}<>/-])/(?:home|root|Users|work|workspace|mnt|scratch)/[\w.-]"
@@ -187,6 +187,42 @@ def cycles(tree):
         yield from visit(header)
 
 
+# Classes that were templates of one instantiation, made only to postpone it; `Basic` stood before
+# many of their names.
+ORDINARY = set("""AbiAttributes AbiGraph AbiNode AbiValues ArenaPlan BoundNodes BoundPlan BufferUses
+Completion ConstantFolder DeferredRun DotWriter ElfReader Engine EngineCore Executor ExportedOp
+FailureLog FrozenTaskGraph FunctionBody FunctionGradient FunctionOpHost GradientBuilder
+GradientMaker GradientMakerBase GradientNames GradientNodes GradientRegistry Graph GraphInNode
+GraphInference GraphPrinter GraphTypes GraphView HandedOn HashChains HostFunctions InvokedOperator
+Library LibraryCheck LibraryGradientCall LibraryHooks LibraryInstance LibraryLoader LineDiff
+LiveNodes LowestFit MatrixFit MaxWeightAntichain MemoryCsvReader MemorySvg NaiveEngine
+NamedTensors NetBenchmark OpResource PassList Plan PlanState ReadyQueue ReplayCore ReplayTuner
+ResolvedOperator RunVerifier Schedule SharedObject SimpleNet SkylineSearch Specialization StepOrder
+SubexpressionMerger SymbolTable TaskGraph TaskStore TypedSchema ValleySearch
+ValueMerger""".split())
+TEMPLATE = re.compile(r"\btemplate\s*<((?:[^<>]|<(?:[^<>]|<[^<>]*>)*>)*)>\s*"
+                      r"(?:requires [^{;]*?\s)?(?:(?:class|struct)\s+(?:\[\[\w+\]\]\s*)?(\w+))?")
+# Templates whose every argument has a default and yet has other values: the structs of DLPack, ours
+# or the real header's.
+DEFAULTED = {"opkit/core/dlpack.hpp"}
+
+
+@check("ordinary-classes")
+def ordinary_classes(tree):
+    """No template that exists to postpone its instantiation: it would always be the same one."""
+    for header, code in tree.code.items():
+        for found in TEMPLATE.finditer(code):
+            line = code.count("\n", 0, found.start()) + 1
+            parameters, name = found.groups()
+            if name and re.sub("^Basic", "", name) in ORDINARY:
+                yield f"{header}:{line} makes {name} a template; it is an ordinary class"
+            each = re.split(r",(?![^<(]*[>)])", parameters)
+            if parameters.strip() and all("=" in p for p in each) and header not in DEFAULTED \
+                    and not any("enable_if" in p or "auto" in p for p in each):
+                yield f"{header}:{line} has a template whose arguments all have defaults " \
+                      f"(`{parameters}`): write the ordinary {'class' if name else 'function'}"
+
+
 @check("definitions")
 def definitions(tree):
     """Each .ipp is read by one header, where OPKIT_DEFINITIONS asks for it, and by one source."""
@@ -231,7 +267,8 @@ def umbrella(tree):
         reached = tree.reach(UMBRELLA)
         for header in tree.text:
             inside = row_of(header) is not None and row_of(header) <= UMBRELLA_ROW
-            if inside and header not in reached and header not in (UMBRELLA, *NOT_IN_UMBRELLA) \
+            owner = tree.owners.get(header, [header])[0]  # whose definitions it holds
+            if inside and header not in reached and owner not in (UMBRELLA, *NOT_IN_UMBRELLA) \
                     and not header.startswith(NOT_IN_UMBRELLA_FOLDERS):
                 yield f"{UMBRELLA} does not reach {header}"
 

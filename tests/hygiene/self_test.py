@@ -31,11 +31,14 @@ CLEAN = tree(**{
                                  body="#define OPKIT_TMP 1\n#undef OPKIT_TMP"),
     "opkit/core/device.hpp": dict(includes=['"opkit/base/error.hpp"']),
     "opkit/graph/graph.hpp": dict(includes=['"opkit/core/shape.hpp"', '"opkit/core/device.hpp"']),
-    "opkit/plugin/shared_object.hpp": dict(includes=["<dlfcn.h>", "<link.h>"]),
+    "opkit/plugin/shared_object.hpp": dict(
+        body='#ifdef OPKIT_DEFINITIONS\n#include "opkit/plugin/impl/shared_object.ipp"\n#endif'),
+    "opkit/plugin/impl/shared_object.ipp": dict(includes=["<dlfcn.h>", "<link.h>"]),
     "opkit/ops/all.hpp": dict(includes=['"opkit/core/shape.hpp"', "<functional>"]),
     "opkit/interop/npy.hpp": dict(includes=["<third/party.h>"]),
     "opkit/opkit.hpp": dict(includes=['"opkit/graph/graph.hpp"']),
-}) | {"tests/hygiene/macros.txt": "OPKIT_ABI\n", "README.md": "See build/home/x, /usr/bin/env.\n"}
+}) | {"src/plugin.cpp": '#include "opkit/plugin/impl/shared_object.ipp"\n',
+     "tests/hygiene/macros.txt": "OPKIT_ABI\n", "README.md": "See build/home/x, /usr/bin/env.\n"}
 
 
 def changed(path, **how):
@@ -91,7 +94,7 @@ CASES = [
     ("std-includes", "one header holds them all",
      changed(SHAPE, includes=["<unistd.h>"] + BASE)
      | changed("opkit/core/device.hpp", includes=["<poll.h>"] + BASE)),
-    ("std-includes", "core/shape.hpp includes the loader's headers, which opkit/plugin/elf_file",
+    ("std-includes", "core/shape.hpp includes the loader's headers, which opkit/plugin/impl/elf_file",
      changed(SHAPE, includes=["<dlfcn.h>"] + BASE)),
     ("macros", "OPKIT_NEW survives", changed(SHAPE, includes=BASE, body="#define OPKIT_NEW 1")),
     ("macros", "OPKIT_OLD is listed", {"tests/hygiene/macros.txt": "OPKIT_ABI\nOPKIT_OLD\n"}),

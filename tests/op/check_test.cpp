@@ -7,6 +7,9 @@
 #include "opkit/device/cpu_stream.hpp"
 #include "opkit/engine/parallel_for.hpp"
 #include "opkit/interop/doctest.hpp"
+#include "opkit/op/check/check_data.hpp"
+#include "opkit/op/create_operator.hpp"
+#include "opkit/op/registration.hpp"
 
 namespace check_test {
 namespace {

@@ -1,6 +1,8 @@
 // What can be chosen for a node, and that the operator then made is the one that was chosen.
 #include "opkit/op/kernel_candidates.hpp"
 
+#include "opkit/backends/cuda/registration.hpp"
+
 #include <doctest/doctest.h>
 
 #include "opkit/op/function/function_operator.hpp"

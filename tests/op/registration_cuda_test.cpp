@@ -1,7 +1,7 @@
 // Host code that never includes a CUDA header registers, lists and selects CUDA operators.
 #include <doctest/doctest.h>
 
-#include "opkit/op/registration.hpp"
+#include "opkit/backends/cuda/registration.hpp"
 
 namespace registration_cuda_test {
 using namespace opkit;

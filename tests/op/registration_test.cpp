@@ -1,5 +1,5 @@
 // The registration macros, end to end: what they register, where from, and a device of one's own.
-#include "opkit/op/registration.hpp"
+#include "opkit/backends/cuda/registration.hpp"
 
 #include <doctest/doctest.h>
 

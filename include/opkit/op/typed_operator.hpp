@@ -138,7 +138,7 @@ class TypedOp {
           kSameSize,
           "OPKIT_OP(…).Inplace<\"input\", \"output\">: the two have elements of different "
           "sizes");
-      typed_->inplace.push_back({InputPlace(Input), OutputPlace(Output)});
+      typed_->AddInplace(InputPlace(Input), OutputPlace(Output));
       return *this;
     } else {
       return detail::IgnoredOp();
@@ -215,9 +215,9 @@ class TypedOp {
       if constexpr (kVersions) {
         typed_->AddElementTypes({kDTypeOf<Types>...});
         using Op = detail::TypedOperator<Function, Context, Types...>;
-        detail::RegisterKernel(schema().name().c_str(), Context::kDeviceType, "DEFAULT",
-                               RegistrationPriority::kDefault, schema().file(), schema().line(),
-                               &detail::CreateClass<Op>);
+        detail::RegisterFunction(schema().name().c_str(), Context::kDeviceType, "DEFAULT",
+                                 RegistrationPriority::kDefault, schema().file(), schema().line(),
+                                 &detail::CreateClass<Op>);
         return *this;
       } else {
         return detail::IgnoredOp();

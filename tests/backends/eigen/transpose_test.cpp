@@ -5,6 +5,7 @@
 #include <random>
 
 #include "compare_backends.hpp"
+#include "opkit/op/check/check_data.hpp"
 #include "support/check_node.hpp"
 #include "support/lists.hpp"
 

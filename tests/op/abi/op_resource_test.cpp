@@ -5,7 +5,9 @@
 #include <functional>
 #include <string>
 
+#include "opkit/op/create_operator.hpp"
 #include "opkit/op/function/function_operator.hpp"
+#include "opkit/op/invoke.hpp"
 #include "support/allocations.hpp"
 #include "support/bench.hpp"
 #include "support/error_of.hpp"

@@ -6,6 +6,11 @@
 #include <map>
 #include <thread>
 
+#include "opkit/device/cpu_stream.hpp"
+#include "opkit/engine/parallel_for.hpp"
+#include "opkit/op/create_operator.hpp"
+#include "opkit/op/gradient/gradient.hpp"
+#include "opkit/op/invoke.hpp"
 #include "support/allocations.hpp"
 #include "support/bench.hpp"
 #include "support/error_of.hpp"

@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "opkit/op/function/function_operator.hpp"
+#include "opkit/op/invoke.hpp"
 #include "support/error_of.hpp"
 
 namespace function_signature_test {

@@ -7,7 +7,11 @@
 #include <string>
 #include <thread>
 
+#include "opkit/device/cpu_stream.hpp"
+#include "opkit/op/create_operator.hpp"
 #include "opkit/op/function/function_operator.hpp"
+#include "opkit/op/gradient/gradient.hpp"
+#include "opkit/op/invoke.hpp"
 #include "support/error_of.hpp"
 #include "support/function_ops.hpp"
 #include "support/lists.hpp"
@@ -150,7 +154,7 @@ TEST_CASE("the backward of a backend that keeps a state gets it, whoever registe
     state = detail::IntrusivePtr<StatefulOp>(new Counter);
     return SUCCESS;
   };
-  detail::FunctionOpHost<FunctionOpRecord, CPUContext> host(record);
+  detail::FunctionOpHost host(record);
   host.Add(device, FunctionPass::kForward, "stateful");
   host.Add(device, FunctionPass::kBackward, "stateful");
 

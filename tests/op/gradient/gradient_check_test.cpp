@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 
+#include "opkit/op/check/check_data.hpp"
 #include "support/error_of.hpp"
 #include "support/pointwise_op.hpp"
 

@@ -8,6 +8,7 @@
 #include "opkit/backends/cuda/allocator.hpp"
 #include "opkit/backends/cuda/copy.hpp"
 #include "opkit/backends/cuda/event.hpp"
+#include "opkit/backends/cuda/registration.hpp"
 #include "opkit/device/context.hpp"
 
 namespace opkit::inline OPKIT_ABI {

@@ -3,6 +3,8 @@
 #ifndef OPKIT_GRAPH_GRADIENT_GRADIENT_NODES_HPP_
 #define OPKIT_GRAPH_GRADIENT_GRADIENT_NODES_HPP_
 
+#include <map>
+
 #include "opkit/graph/passes/pass_rules.hpp"
 #include "opkit/op/gradient/gradient.hpp"
 
