@@ -4,12 +4,13 @@
 
 #include <cstring>
 
-#include "../core/test_allocator.hpp"
-#include "../error_of.hpp"
 #include "opkit/graph/draw_plan.hpp"
 #include "opkit/graph/executor.hpp"
 #include "opkit/graph/plan/plan_state.hpp"
 #include "opkit/opkit.hpp"
+#include "support/error_of.hpp"
+#include "support/lists.hpp"
+#include "support/test_allocator.hpp"
 
 namespace plan_test {
 using namespace opkit;
@@ -17,7 +18,6 @@ using namespace opkit;
 namespace {
 
 constexpr DType kFloat = DType::kFloat32;
-using Floats = std::vector<float>;
 
 // Fills the scratch that it announces with rubbish and then adds one to its input.
 class ScratchOp final : public Operator<CPUContext> {
