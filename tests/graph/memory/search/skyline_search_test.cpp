@@ -1,9 +1,5 @@
 #include "opkit/graph/memory/search/skyline_search.hpp"
-<<<<<<< /tmp/a_t
 #include "support/sanitizers.hpp"
-=======
-#include "../sanitizers.hpp"
->>>>>>> /tmp/a_h
 
 #include <doctest/doctest.h>
 
