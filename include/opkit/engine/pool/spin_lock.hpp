@@ -10,8 +10,8 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Half the price of a mutex, because unlocking is a plain store: there is no sleeper to look for.
-// Who finds it locked for long gives its time slice away, since the holder may have lost the CPU.
+// Half the price of a mutex, because unlocking is a plain store: there is no sleeper to look for. A
+// thread that finds it locked for long yields the CPU, since the holder may have lost its own.
 class SpinLock {
  public:
   SpinLock() = default;
