@@ -1,5 +1,10 @@
 // The compiled runtime: the thread pool, schedules and their replays, the dependency engine.
 #include "opkit/engine/impl/parallel_for.ipp"
+#include "opkit/engine/impl/task_graph.ipp"
 #include "opkit/engine/impl/task_group.ipp"
 #include "opkit/engine/impl/thread_pool.ipp"
 #include "opkit/engine/pool/impl/latch.ipp"
+#include "opkit/engine/schedule/impl/replay_core.ipp"
+#include "opkit/engine/schedule/impl/replay_mode.ipp"
+#include "opkit/engine/schedule/impl/replay_tuner.ipp"
+#include "opkit/engine/schedule/impl/schedule.ipp"
