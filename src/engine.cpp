@@ -1,4 +1,9 @@
 // The compiled runtime: the thread pool, schedules and their replays, the dependency engine.
+#include "opkit/engine/dependency/impl/engine_core.ipp"
+#include "opkit/engine/dependency/impl/engine_device.ipp"
+#include "opkit/engine/dependency/impl/engine_run.ipp"
+#include "opkit/engine/dependency/impl/operation.ipp"
+#include "opkit/engine/impl/engine.ipp"
 #include "opkit/engine/impl/parallel_for.ipp"
 #include "opkit/engine/impl/task_graph.ipp"
 #include "opkit/engine/impl/task_group.ipp"
@@ -6,5 +11,4 @@
 #include "opkit/engine/pool/impl/latch.ipp"
 #include "opkit/engine/schedule/impl/replay_core.ipp"
 #include "opkit/engine/schedule/impl/replay_mode.ipp"
-#include "opkit/engine/schedule/impl/replay_tuner.ipp"
 #include "opkit/engine/schedule/impl/schedule.ipp"

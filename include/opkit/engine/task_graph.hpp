@@ -45,8 +45,6 @@ class FrozenTaskGraph {
 
   FrozenTaskGraph(FrozenTaskGraph&&) noexcept;
   FrozenTaskGraph& operator=(FrozenTaskGraph&&) noexcept;
-  FrozenTaskGraph(const FrozenTaskGraph&) = delete;
-  FrozenTaskGraph& operator=(const FrozenTaskGraph&) = delete;
   ~FrozenTaskGraph();
 
   void Run(Timeout timeout = {});
@@ -84,8 +82,6 @@ class TaskGraph {
   TaskGraph() = default;
   TaskGraph(TaskGraph&&) noexcept = default;
   TaskGraph& operator=(TaskGraph&&) noexcept = default;
-  TaskGraph(const TaskGraph&) = delete;
-  TaskGraph& operator=(const TaskGraph&) = delete;
 
   template <class F>
   TaskId Add(F&& f) {

@@ -21,10 +21,6 @@ struct InboxNode {
 // written before the Put of its node.
 class Inbox {
  public:
-  Inbox() = default;
-  Inbox(const Inbox&) = delete;
-  Inbox& operator=(const Inbox&) = delete;
-
   // Seq_cst, as empty() is: a thread that puts looks for a taker afterwards, and a taker that goes
   // to sleep looks here after it has announced that.
   void Put(InboxNode* node) {

@@ -14,10 +14,6 @@ namespace detail {
 // thread that finds it locked for long yields the CPU, since the holder may have lost its own.
 class SpinLock {
  public:
-  SpinLock() = default;
-  SpinLock(const SpinLock&) = delete;
-  SpinLock& operator=(const SpinLock&) = delete;
-
   // Acquire, with the release in Unlock: the section sees what earlier ones wrote.
   void Lock() {
     if (locked_.exchange(1, std::memory_order_acquire) != 0) [[unlikely]]

@@ -11,7 +11,6 @@
 
 #include "opkit/base/unique_function.hpp"
 #include "opkit/engine/schedule/replay_core.hpp"
-#include "opkit/engine/schedule/replay_tuner.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 

@@ -68,7 +68,9 @@ class ReplayCore : public RefCounted {
   // that no body runs takes the mutex, as every thread does before its first node.
   bool stopped() {
     const Watch watch = watch_.load(std::memory_order_relaxed);
-    return watch != Watch::kNothing && MustStop(watch);
+    if (watch == Watch::kNothing) [[likely]]
+      return false;
+    return MustStop(watch);
   }
 
   // Whether others could run ready nodes of this thread's. Relaxed: a hint, looked into under the

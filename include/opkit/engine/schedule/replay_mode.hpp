@@ -1,8 +1,9 @@
-// ReplayMode: the three ways of running a Schedule, and the estimate by which one is chosen from
-// the graph's shape and the time that a node takes.
+// ReplayMode: the three ways of running a Schedule. One is chosen by an estimate, from the graph's
+// shape and the time that a node takes, or by the first runs.
 #ifndef OPKIT_ENGINE_SCHEDULE_REPLAY_MODE_HPP_
 #define OPKIT_ENGINE_SCHEDULE_REPLAY_MODE_HPP_
 
+#include <cstdint>
 #include <string>
 
 #include "opkit/config.hpp"
@@ -31,17 +32,48 @@ OPKIT_COLD std::string ExplainMode(const Schedule& schedule, double ns_per_node,
 
 namespace detail {
 
-// What the modes cost, in ns, on a machine of today.
-struct ReplayEstimate {
-  static constexpr double kWorthFactor = 0.85;  // of the walk's time, or the walk stays
-
-  double walk_ns, levels_ns, counters_ns;
-};
-
-ReplayEstimate EstimateReplay(const Schedule& schedule, double ns_per_node, int threads);
-
 // Width of a level from which sharing it pays.
 int WidthToShare(double ns_per_node);
+
+// Settles on the mode of a Replay by its first runs: walks a few times, tries the modes that the
+// estimate then favours, and keeps the fastest; parallel running has to prove itself.
+class ReplayTuner {
+ public:
+  // `ns_per_node` of 0 means unknown.
+  ReplayTuner(const Schedule& schedule, ReplayMode mode, double ns_per_node, int threads,
+              bool may_pend);
+
+  ReplayMode mode() const { return mode_; }
+  bool settled() const { return settled_; }
+  bool may_use_counters() const { return !settled_ || mode_ == ReplayMode::kCounters; }
+  double ns_per_node() const {
+    constexpr double kUsualNs = 100, kUsualPendingNs = 10'000;  // a launch on a device
+    return known_ns_ > 0 ? known_ns_ : may_pend_ ? kUsualPendingNs : kUsualNs;
+  }
+
+  // Takes note of how long a run in mode() took. The best of each mode counts: the first runs warm
+  // the caches, and every disturbance makes a run longer.
+  void Record(int64_t ns);
+
+  OPKIT_COLD std::string Explain() const;
+
+ private:
+  ReplayMode Choose(double ns) const { return ChooseMode(schedule_, ns, threads_, may_pend_); }
+  int64_t& best_ns(ReplayMode mode) { return best_ns_[static_cast<int>(mode)]; }
+  int64_t best_ns(ReplayMode mode) const { return best_ns_[static_cast<int>(mode)]; }
+
+  const Schedule& schedule_;
+  const ReplayMode asked_;
+  ReplayMode mode_;
+  const int threads_;
+  const bool may_pend_;
+  bool settled_ = true;
+  bool tries_levels_ = false, tries_counters_ = false;
+  int runs_ = 0;
+  int64_t tried_ns_ = 0;
+  double known_ns_ = 0;      // 0: not known yet
+  int64_t best_ns_[4] = {};  // 0: mode not tried
+};
 
 }  // namespace detail
 }  // namespace opkit
