@@ -146,6 +146,7 @@ class EngineCore final : public AsyncEngine {
     if (state.generation != generation) [[unlikely]]
       ThrowDeleted();
   }
+  static void SortAccesses(EngineOp& op);
   void SetAccesses(EngineOp& op, VarList reads, VarList writes) const;
   void GiveBack(EngineOp* op) {
     OpList list;
@@ -202,7 +203,7 @@ class EngineCore final : public AsyncEngine {
     t_engine.frame = &frame;
     try {
       const auto scope = InvocationScope::Adopt(op->invocation);
-      op->CallClosure(completion);
+      op->EndClosure(/*call=*/true, completion);
     } catch (...) {
       op->SetThrown(std::current_exception());
     }

@@ -123,16 +123,13 @@ struct alignas(kCacheLine) EngineOp : InboxNode {
   }
 
   void* closure_storage(const OpClosureType& type) {
-    return type.large ? details().storage : storage;
+    if (type.large) [[unlikely]]
+      return details().storage;
+    return storage;
   }
-  void CallClosure(Completion* completion) { RunClosure(true, completion); }
-  // Ends it, uncalled, where there still is one.
-  void EndClosure() {
-    if (closure) RunClosure(false, nullptr);
-  }
-
- private:
-  void RunClosure(bool call, Completion* completion) {
+  // Ends the closure where there still is one, and calls it before when asked to.
+  void EndClosure(bool call = false, Completion* completion = nullptr) {
+    if (!closure) return;
     const OpClosureType& type = *std::exchange(closure, nullptr);
     type.run(closure_storage(type), call, completion);
   }

@@ -2,9 +2,9 @@
 #ifndef OPKIT_ENGINE_DEPENDENCY_VAR_HPP_
 #define OPKIT_ENGINE_DEPENDENCY_VAR_HPP_
 
-#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <span>
 #include <vector>
 
 #include "opkit/config.hpp"
@@ -35,21 +35,12 @@ class Var {
   uint32_t engine_ = 0;  // looked at before `state_`, which dies with its engine
 };
 
-// The Vars of one call, seen as a range: `{a, b}`, `{}` or a std::vector<Var>.
-class VarList {
- public:
+// The Vars of one call, which it does not own: `{a, b}`, `{}` or a std::vector<Var>.
+struct VarList : std::span<const Var> {
   VarList() = default;
   // The list lives as long as the call that it is written in.
-  VarList(std::initializer_list<Var> vars) : begin_(std::data(vars)), size_(vars.size()) {}
-  VarList(const std::vector<Var>& vars) : begin_(vars.data()), size_(vars.size()) {}
-
-  size_t size() const { return size_; }
-  const Var* begin() const { return begin_; }
-  const Var* end() const { return begin_ + size_; }
-
- private:
-  const Var* begin_ = nullptr;
-  size_t size_ = 0;
+  VarList(std::initializer_list<Var> vars) : span(std::data(vars), vars.size()) {}
+  VarList(const std::vector<Var>& vars) : span(vars) {}
 };
 
 }  // namespace opkit

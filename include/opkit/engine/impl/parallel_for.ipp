@@ -45,13 +45,9 @@ OPKIT_INLINE void RunParallel(int64_t n, int64_t grain, RangeFunction body) {
   if (t_loop_runner) [[unlikely]]
     return t_loop_runner->run(*t_loop_runner, n, grain, body);
   ThreadPool& pool = ThreadPool::Current();
-  if (grain > 0) {
-    pool.RunLoop(0, n, grain, body);
-  } else if (pool.threads() == 1 || n == 1) {
-    body(0, n);
-  } else {
-    RunMeasuredLoop(pool, n, body);
-  }
+  if (grain > 0) return pool.RunLoop(0, n, grain, body);
+  if (pool.threads() == 1 || n == 1) return body(0, n);
+  RunMeasuredLoop(pool, n, body);
 }
 
 }  // namespace detail

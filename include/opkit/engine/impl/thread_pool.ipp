@@ -76,10 +76,9 @@ OPKIT_INLINE ThreadPool::~ThreadPool() {
   };
   if (threads() > 1) drain();
   const int slots = slots_;
-  for (int i = 0; i < slots; ++i) {
-    detail::PoolWorker* worker = workers_[i];
-    if (worker->running) pthread_join(worker->thread, nullptr);
-  }
+  for (int i = 0; i < slots; ++i)
+    if (detail::PoolWorker* worker = workers_[i]; worker->running)
+      pthread_join(worker->thread, nullptr);
   drain();
   for (int i = 0; i < slots; ++i) delete workers_[i].load();
 }
@@ -251,12 +250,9 @@ OPKIT_INLINE ThreadPool::Work ThreadPool::FindWork(detail::PoolWorker* self) {
     // Now and then the oldest task of the shared queue or of the own one comes first, so that a
     // worker whose tasks keep submitting tasks starves neither.
     const uint32_t turn = ++self->turn % 64;
-    if (turn == 0) {
-      if (PoolTask* task = TakeInjected()) return {task};
-    } else if (turn == 32) {
-      if (PoolTask* task = self->deque.Steal()) return {task};
-    }
-    if (PoolTask* task = self->deque.Pop()) return {task};
+    PoolTask* task = turn == 0 ? TakeInjected() : turn == 32 ? self->deque.Steal() : nullptr;
+    if (!task) task = self->deque.Pop();
+    if (task) return {task};
   }
   if (PoolTask* task = TakeInjected()) return {task};
   // Acquire, here and below: pairs with the stores in StartWorker, so that a worker's record is
@@ -275,9 +271,8 @@ OPKIT_INLINE ThreadPool::Work ThreadPool::FindWork(detail::PoolWorker* self) {
 OPKIT_INLINE bool ThreadPool::HasWork() const {
   if (!loops_.empty() || !injected_.empty()) return true;
   const int slots = slots_;
-  for (int i = 0; i < slots; ++i) {
+  for (int i = 0; i < slots; ++i)
     if (!workers_[i].load()->deque.empty()) return true;
-  }
   return false;
 }
 

@@ -9,10 +9,6 @@ namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
 struct InboxNode {
-  InboxNode() = default;
-  InboxNode(const InboxNode&) {}  // a copy is in no queue
-  InboxNode& operator=(const InboxNode&) = delete;
-
   std::atomic<InboxNode*> next{nullptr};
 };
 

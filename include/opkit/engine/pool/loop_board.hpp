@@ -21,9 +21,6 @@ using RangeFunction = FunctionRef<void(int64_t, int64_t)>;
 
 // [first, last) in chunks of `grain`, claimed by number.
 struct ParallelLoop {
-  ParallelLoop(int64_t first, int64_t last, int64_t grain, int64_t chunks, RangeFunction body)
-      : body(body), first(first), last(last), grain(grain), chunks(chunks) {}
-
   // Takes chunks until none is left. After an exception the remaining ones are skipped.
   void RunChunks(Mutex& mutex) {
     try {
@@ -43,8 +40,8 @@ struct ParallelLoop {
     }
   }
 
-  const RangeFunction body;
   const int64_t first, last, grain, chunks;
+  const RangeFunction body;
   const Invocation invocation = CurrentInvocation();
 
   // Guarded by the board's mutex.
@@ -54,7 +51,7 @@ struct ParallelLoop {
   ParallelLoop* prev = nullptr;
   ParallelLoop* next = nullptr;
   Parker* waiter = nullptr;  // the caller's, once it sleeps
-  std::exception_ptr error;
+  std::exception_ptr error = {};
 
   std::atomic<int> joined{0};  // threads inside, without the caller
   alignas(kCacheLine) std::atomic<int64_t> next_chunk{0};

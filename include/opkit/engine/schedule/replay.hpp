@@ -66,8 +66,8 @@ class Replay {
       : body_(std::move(body)),
         tuner_(schedule, options.mode, options.ns_per_node, pool.threads(),
                kMayPend && options.may_pend),
-        core_(Core::Make(schedule, pool, kMayPend && options.may_pend, &body_, &RunNodes,
-                         &RunRange)) {
+        core_(Core::Make(schedule, pool,
+                         {&body_, &RunNodes, &RunRange, kMayPend && options.may_pend})) {
     if (tuner_.may_use_counters()) core_->AllocateCounters();
   }
   Replay(const Replay&) = delete;
@@ -143,7 +143,7 @@ class Replay {
   }
 
   static void RunRange(Core& core, int begin, int end, bool by_level) {
-    LocalBody body = *static_cast<Body*>(core.body);
+    LocalBody body = *static_cast<Body*>(core.body.object);
     const std::vector<int>& order = core.schedule.level_order();
     try {
       if (by_level && !order.empty()) {
@@ -176,7 +176,7 @@ class Replay {
   }
 
   static void RunNodes(Core& core, detail::ReplayWorker& worker) {
-    LocalBody body = *static_cast<Body*>(core.body);
+    LocalBody body = *static_cast<Body*>(core.body.object);
     const int* const entry_begin = core.schedule.entry_begin().data();
     const int* const entries = core.schedule.entries().data();
     for (;;) {

@@ -45,12 +45,18 @@ class ReplayCore : public RefCounted {
   // Runs the nodes at [begin, end) of the stored order or, with `by_level`, of the level order.
   using RangeFunction = void (*)(ReplayCore& core, int begin, int end, bool by_level);
 
-  static IntrusivePtr<ReplayCore> Make(const Schedule& schedule, ThreadPool& pool, bool may_pend,
-                                       void* body, NodesFunction run_nodes,
-                                       RangeFunction run_range);
+  struct Body {
+    void* object;
+    NodesFunction run_nodes;
+    RangeFunction run_range;
+    bool may_pend;
+  };
+
+  static IntrusivePtr<ReplayCore> Make(const Schedule& schedule, ThreadPool& pool,
+                                       const Body& body);
 
   int threads() const { return threads_; }
-  bool may_pend() const { return may_pend_; }
+  bool may_pend() const { return body.may_pend; }
   void AllocateCounters() { counters_.resize(Index(schedule.size())); }
 
   // Both throw when a run is in progress. Run takes part, waits, and throws the run's error.
@@ -103,7 +109,7 @@ class ReplayCore : public RefCounted {
   int pending() const { return pending_.load(std::memory_order_relaxed); }
 
   const Schedule& schedule;
-  void* const body;
+  const Body body;
 
  protected:
   enum class Watch : char {  // what a thread looks at before a node
@@ -113,12 +119,11 @@ class ReplayCore : public RefCounted {
   };
   enum : int { kNobody, kSearching, kAsleep, kAnybody };
 
-  ReplayCore(const Schedule& schedule, void* body, bool may_pend, int threads)
-      : schedule(schedule), body(body), may_pend_(may_pend), threads_(threads) {}
+  ReplayCore(const Schedule& schedule, const Body& body, int threads)
+      : schedule(schedule), body(body), threads_(threads) {}
 
   virtual bool MustStop(Watch watch) = 0;
 
-  const bool may_pend_;
   const int threads_;
   std::vector<int> counters_;
 

@@ -10,23 +10,10 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Sorted by address, each Var once.
-inline void EngineCore::SetAccesses(EngineOp& op, VarList reads, VarList writes) const {
-  const size_t size = reads.size() + writes.size();
-  Access* const begin = size <= 1 ? &op.only_access : op.details().ReserveAccesses(size);
-  Access* end = begin;
-  const auto add = [&](const VarList& vars, uintptr_t mark) {
-    for (const Var& var : vars) {
-      end->var = &StateOf(var);
-      end->owner = reinterpret_cast<uintptr_t>(&op) | mark;
-      // For Submit to check. Relaxed: by the same thread.
-      end++->next.store(var.generation_, std::memory_order_relaxed);
-    }
-  };
-  add(reads, 0);
-  add(writes, Access::kWrite);
-  op.access_count = static_cast<int32_t>(size);
-  if (size <= 1) return;
+// For several Vars: sorted by address, each once.
+inline void EngineCore::SortAccesses(EngineOp& op) {
+  Access* const begin = op.details().accesses;
+  Access* const end = begin + op.access_count;
   const auto before = [](const Access& a, const Access& b) { return a.var < b.var; };
   if (!std::is_sorted(begin, end, before)) std::sort(begin, end, before);
   const auto same = [&op](const Access& a, const Access& b) {
@@ -39,6 +26,23 @@ inline void EngineCore::SetAccesses(EngineOp& op, VarList reads, VarList writes)
   };
   op.access_count = static_cast<int32_t>(std::unique(begin, end, same) - begin);
   if (op.access_count == 1) op.only_access = *begin;
+}
+
+inline void EngineCore::SetAccesses(EngineOp& op, VarList reads, VarList writes) const {
+  const size_t size = reads.size() + writes.size();
+  Access* next = size <= 1 ? &op.only_access : op.details().ReserveAccesses(size);
+  const auto add = [&](const VarList& vars, uintptr_t mark) {
+    for (const Var& var : vars) {
+      next->var = &StateOf(var);
+      next->owner = reinterpret_cast<uintptr_t>(&op) | mark;
+      // For Submit to check. Relaxed: by the same thread.
+      next++->next.store(var.generation_, std::memory_order_relaxed);
+    }
+  };
+  add(reads, 0);
+  add(writes, Access::kWrite);
+  op.access_count = static_cast<int32_t>(size);
+  if (size > 1) SortAccesses(op);
 }
 
 inline OpSlot EngineCore::Prepare(VarList reads, VarList writes, const PushOptions& options,

@@ -41,22 +41,20 @@ OPKIT_INLINE bool Latch::Enlist(detail::LatchSleeper& self) const {
 OPKIT_INLINE void Latch::Delist(detail::LatchSleeper& self) {
   detail::LatchBucket& bucket = detail::BucketOf(self.latch);
   detail::MutexLock lock(bucket.mutex);
-  for (detail::LatchSleeper** at = &bucket.first; *at; at = &(*at)->next) {
-    if (*at != &self) continue;
-    *at = self.next;
-    return;
-  }
+  detail::LatchSleeper** at = &bucket.first;
+  while (*at && *at != &self) at = &(*at)->next;
+  if (*at) *at = self.next;
 }
 
 OPKIT_INLINE void Latch::WakeSleepers(const void* latch) {
   detail::LatchBucket& bucket = detail::BucketOf(latch);
   detail::MutexLock lock(bucket.mutex);
   for (detail::LatchSleeper** at = &bucket.first; *at;) {
-    if ((*at)->latch != latch) {
-      at = &(*at)->next;
+    detail::LatchSleeper* const sleeper = *at;
+    if (sleeper->latch != latch) {
+      at = &sleeper->next;
       continue;
     }
-    detail::LatchSleeper* sleeper = *at;
     *at = sleeper->next;
     // The sleeper delists itself under this lock, so it stays until the lock is released.
     detail::Parker::Wake(sleeper->parker->Set());

@@ -10,11 +10,6 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Nodes by position in level order.
-struct LevelPiece {
-  int begin, end;
-};
-
 // A level of the schedule that threads run together, in pieces that they claim by number.
 class SharedLevel {
  public:
@@ -28,8 +23,9 @@ class SharedLevel {
                 std::memory_order_release);
   }
 
-  // False when no piece is left. A claimed piece is ended by EndPiece.
-  bool Claim(const Schedule& schedule, LevelPiece& claimed) {
+  // Calls run(begin, end), positions in level order, for a piece that is left; false for none.
+  template <class F>
+  bool RunPiece(const Schedule& schedule, F&& run) {
     // Relaxed: a look that the claim below makes good.
     if (!HasPiece(word_.load(std::memory_order_relaxed))) return false;
     // Acquire: see Share. Other claims in between continue its release sequence.
@@ -39,11 +35,11 @@ class SharedLevel {
     const int64_t pieces = word >> 16 & 0xffff, piece = word & 0xffff;
     const int64_t begin = schedule.level_begin()[level];
     const int64_t width = schedule.level_begin()[level + 1] - begin;
-    claimed = {static_cast<int>(begin + width * piece / pieces),
-               static_cast<int>(begin + width * (piece + 1) / pieces)};
+    run(static_cast<int>(begin + width * piece / pieces),
+        static_cast<int>(begin + width * (piece + 1) / pieces));
+    left_.CountDown();
     return true;
   }
-  void EndPiece() { left_.CountDown(); }
 
   // Pieces that have not ended.
   const Latch& left() const { return left_; }
@@ -64,12 +60,9 @@ class SharedLevel {
 // alive.
 class ReplayCore::Impl final : public ReplayCore {
  public:
-  Impl(const Schedule& schedule, ThreadPool& pool, bool may_pend, void* body,
-       NodesFunction run_nodes, RangeFunction run_range)
-      : ReplayCore(schedule, body, may_pend, pool.threads()),
+  Impl(const Schedule& schedule, ThreadPool& pool, const Body& body)
+      : ReplayCore(schedule, body, pool.threads()),
         pool_(pool),
-        run_nodes_(run_nodes),
-        run_range_(run_range),
         search_ticks_(threads_ <= AvailableCpus() ? 12'000 : 0),
         helpers_(Index(threads_)) {
     for (Helper& helper : helpers_) helper.next_free = std::exchange(free_helpers_, &helper);
@@ -94,7 +87,7 @@ class ReplayCore::Impl final : public ReplayCore {
     if (mode != ReplayMode::kCounters) Lead();
     Participate(worker);
     if (!over_.done()) {
-      if (deadline_ns_ < 0 || !may_pend_) {
+      if (deadline_ns_ < 0 || !may_pend()) {
         pool_.Wait(over_);  // the threads that run nodes look at the deadline
       } else if (!pool_.Wait(over_, (std::max)(deadline_ns_ - MonotonicNs(), int64_t{0}))) {
         GiveUp(ErrorCode::kDeadlineExceeded);
@@ -111,7 +104,7 @@ class ReplayCore::Impl final : public ReplayCore {
   }
 
   void RunAsync(ReplayMode mode, double ns_per_node, DoneFunction done) override {
-    Duty duty(pool_);
+    Duty duty{pool_};
     {
       MutexLock lock(mutex_);
       Begin(mode, ns_per_node);
@@ -125,7 +118,7 @@ class ReplayCore::Impl final : public ReplayCore {
   }
 
   OPKIT_COLD void GiveUp(ErrorCode code) override {
-    Duty duty(pool_);
+    Duty duty{pool_};
     {
       MutexLock lock(mutex_);
       if (phase_ != Phase::kRunning || given_up_) return;
@@ -160,7 +153,7 @@ class ReplayCore::Impl final : public ReplayCore {
       if (chain.size == 0) tail = Schedule::TargetOf(entry);
       Push(chain, Schedule::TargetOf(entry));
     }
-    Duty duty(pool_);
+    Duty duty{pool_};
     {
       MutexLock lock(mutex_);
       --remaining_;
@@ -207,7 +200,7 @@ class ReplayCore::Impl final : public ReplayCore {
       last_kept = given.head;
       given.head = Next(given.head);
     }
-    Duty duty(pool_);
+    Duty duty{pool_};
     {
       MutexLock lock(mutex_);
       if (chains_ == kMaxChains && !long_nodes_) return;
@@ -254,7 +247,6 @@ class ReplayCore::Impl final : public ReplayCore {
 
   // What a thread has to do once it has released the mutex. The core may be gone by then.
   struct Duty {
-    explicit Duty(ThreadPool& pool) : pool(pool) {}
     void Do() {
       if (helper) {
         try {
@@ -271,8 +263,8 @@ class ReplayCore::Impl final : public ReplayCore {
     Helper* helper = nullptr;
     Latch* over = nullptr;
     Latch* quiet = nullptr;
-    DoneFunction done;
-    std::exception_ptr error;
+    DoneFunction done = {};
+    std::exception_ptr error = {};
   };
 
   // The system refused the pool its first thread: the threads that take part do all the work, this
@@ -395,7 +387,7 @@ class ReplayCore::Impl final : public ReplayCore {
       const Work work = Take(worker, may_search);
       if (work != Work::kNone) {
         auto scope = InvocationScope::Adopt(worker.invocation);
-        work == Work::kLead ? Lead() : run_nodes_(*this, worker);
+        work == Work::kLead ? Lead() : body.run_nodes(*this, worker);
         may_search = true;
       } else if (worker.searching) {
         may_search = Search(worker);
@@ -407,7 +399,7 @@ class ReplayCore::Impl final : public ReplayCore {
 
   // Hands in what the worker has done and finds more for it.
   Work Take(ReplayWorker& worker, bool may_search) {
-    Duty duty(pool_);
+    Duty duty{pool_};
     Work work = Work::kNone;
     {
       MutexLock lock(mutex_);
@@ -477,7 +469,7 @@ class ReplayCore::Impl final : public ReplayCore {
     if (mode_ == ReplayMode::kLevels) {
       RunLevels();
     } else if (mode_ == ReplayMode::kWalk) {
-      run_range_(*this, 0, schedule.size(), /*by_level=*/false);
+      body.run_range(*this, 0, schedule.size(), /*by_level=*/false);
     }
   }
 
@@ -488,12 +480,12 @@ class ReplayCore::Impl final : public ReplayCore {
       const int begin = schedule.level_begin()[Index(level)];
       const int end = schedule.level_begin()[Index(level) + 1];
       if (end - begin < shared_width_) continue;
-      if (walked < begin) run_range_(*this, walked, begin, /*by_level=*/true);
+      if (walked < begin) body.run_range(*this, walked, begin, /*by_level=*/true);
       if (stopped()) return;
       ShareLevel(level, end - begin);
       walked = end;
     }
-    if (walked < schedule.size()) run_range_(*this, walked, schedule.size(), /*by_level=*/true);
+    if (walked < schedule.size()) body.run_range(*this, walked, schedule.size(), /*by_level=*/true);
   }
 
   void ShareLevel(int level, int width) {
@@ -501,7 +493,7 @@ class ReplayCore::Impl final : public ReplayCore {
     static_assert(32 * ThreadPool::kMaxThreads <= SharedLevel::kMaxPieces);
     const int pieces = (std::max)((std::min)(width / piece_nodes_, most), threads_);
     level_.Share(level, (std::min)(pieces, width));
-    Duty duty(pool_);
+    Duty duty{pool_};
     {
       MutexLock lock(mutex_);
       duty.helper = TakeHelper();
@@ -519,21 +511,16 @@ class ReplayCore::Impl final : public ReplayCore {
 
   // Runs pieces of the level being shared, if there is one; returns how many.
   int RunPieces() {
-    LevelPiece piece;
+    const auto run = [this](int begin, int end) {
+      auto scope = InvocationScope::Adopt(invocation_);
+      body.run_range(*this, begin, end, /*by_level=*/true);
+    };
     int ran = 0;
-    for (; level_.Claim(schedule, piece); ++ran) {
-      {
-        auto scope = InvocationScope::Adopt(invocation_);
-        run_range_(*this, piece.begin, piece.end, /*by_level=*/true);
-      }
-      level_.EndPiece();
-    }
+    while (level_.RunPiece(schedule, run)) ++ran;
     return ran;
   }
 
   ThreadPool& pool_;
-  const NodesFunction run_nodes_;
-  const RangeFunction run_range_;
   const uint64_t search_ticks_;  // how long a thread looks for work of this graph before it leaves
 
   // Set before a run's first thread enters.
@@ -571,10 +558,8 @@ class ReplayCore::Impl final : public ReplayCore {
 };
 
 OPKIT_INLINE IntrusivePtr<ReplayCore> ReplayCore::Make(const Schedule& schedule, ThreadPool& pool,
-                                                       bool may_pend, void* body,
-                                                       NodesFunction run_nodes,
-                                                       RangeFunction run_range) {
-  return MakeIntrusive<Impl>(schedule, pool, may_pend, body, run_nodes, run_range);
+                                                       const Body& body) {
+  return MakeIntrusive<Impl>(schedule, pool, body);
 }
 
 }  // namespace detail

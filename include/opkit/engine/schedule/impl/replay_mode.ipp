@@ -47,39 +47,6 @@ inline ReplayEstimate EstimateReplay(const Schedule& schedule, double ns_per_nod
   return estimate;
 }
 
-}  // namespace detail
-
-OPKIT_INLINE const char* ToString(ReplayMode mode) {
-  constexpr const char* kNames[] = {"auto", "walk", "levels", "counters"};
-  return kNames[static_cast<int>(mode)];
-}
-
-OPKIT_INLINE ReplayMode ChooseMode(const Schedule& schedule, double ns_per_node, int threads,
-                                   bool may_pend) {
-  if (may_pend) return ReplayMode::kCounters;
-  if (threads < 2 || schedule.in_order() || schedule.max_width() < 2) return ReplayMode::kWalk;
-  const auto [walk, levels, counters] = detail::EstimateReplay(schedule, ns_per_node, threads);
-  if ((std::min)(levels, counters) > detail::ReplayEstimate::kWorthFactor * walk)
-    return ReplayMode::kWalk;
-  return levels <= counters ? ReplayMode::kLevels : ReplayMode::kCounters;
-}
-
-OPKIT_INLINE std::string ExplainMode(const Schedule& schedule, double ns_per_node, int threads,
-                                     bool may_pend) {
-  if (may_pend) return "counters: nodes may complete asynchronously";
-  if (threads < 2) return "walk: one thread";
-  if (schedule.in_order()) return "walk: the stored order is asked for";
-  if (schedule.max_width() < 2) return "walk: the graph is a chain";
-  const auto [walk, levels, counters] = detail::EstimateReplay(schedule, ns_per_node, threads);
-  const auto us = [](double ns) { return static_cast<double>(static_cast<int64_t>(ns)) / 1000; };
-  return StrCat(ToString(ChooseMode(schedule, ns_per_node, threads)), ": with ", ns_per_node,
-                StrCat(" ns a node, ", threads, " threads and levels ", schedule.max_width()),
-                StrCat(" wide at most, the estimates are ", us(walk), " us for walk, "), us(levels),
-                " for levels, ", us(counters), " for counters");
-}
-
-namespace detail {
-
 OPKIT_INLINE ReplayTuner::ReplayTuner(const Schedule& schedule, ReplayMode mode, double ns_per_node,
                                       int threads, bool may_pend)
     : schedule_(schedule),
@@ -156,6 +123,36 @@ OPKIT_INLINE std::string ReplayTuner::Explain() const {
 }
 
 }  // namespace detail
+
+OPKIT_INLINE const char* ToString(ReplayMode mode) {
+  constexpr const char* kNames[] = {"auto", "walk", "levels", "counters"};
+  return kNames[static_cast<int>(mode)];
+}
+
+OPKIT_INLINE ReplayMode ChooseMode(const Schedule& schedule, double ns_per_node, int threads,
+                                   bool may_pend) {
+  if (may_pend) return ReplayMode::kCounters;
+  if (threads < 2 || schedule.in_order() || schedule.max_width() < 2) return ReplayMode::kWalk;
+  const auto [walk, levels, counters] = detail::EstimateReplay(schedule, ns_per_node, threads);
+  if ((std::min)(levels, counters) > detail::ReplayEstimate::kWorthFactor * walk)
+    return ReplayMode::kWalk;
+  return levels <= counters ? ReplayMode::kLevels : ReplayMode::kCounters;
+}
+
+OPKIT_INLINE std::string ExplainMode(const Schedule& schedule, double ns_per_node, int threads,
+                                     bool may_pend) {
+  if (may_pend) return "counters: nodes may complete asynchronously";
+  if (threads < 2) return "walk: one thread";
+  if (schedule.in_order()) return "walk: the stored order is asked for";
+  if (schedule.max_width() < 2) return "walk: the graph is a chain";
+  const auto [walk, levels, counters] = detail::EstimateReplay(schedule, ns_per_node, threads);
+  const auto us = [](double ns) { return static_cast<double>(static_cast<int64_t>(ns)) / 1000; };
+  return StrCat(ToString(ChooseMode(schedule, ns_per_node, threads)), ": with ", ns_per_node,
+                StrCat(" ns a node, ", threads, " threads and levels ", schedule.max_width()),
+                StrCat(" wide at most, the estimates are ", us(walk), " us for walk, "), us(levels),
+                " for levels, ", us(counters), " for counters");
+}
+
 }  // namespace opkit
 
 #endif  // OPKIT_ENGINE_SCHEDULE_IMPL_REPLAY_MODE_IPP_
