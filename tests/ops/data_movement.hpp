@@ -10,6 +10,7 @@
 #include "infer.hpp"
 #include "opkit/interop/doctest.hpp"
 #include "opkit/op/check.hpp"
+#include "opkit/op/check/check_data.hpp"
 #include "opkit/op/invoke.hpp"
 
 namespace opkit_tests {
