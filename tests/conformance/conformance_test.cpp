@@ -23,9 +23,9 @@
 #else
 #include "opkit/interop/onnx.hpp"
 #endif
-#include "compare.hpp"
 #include "model_facts.hpp"
 #include "opkit/graph/executor.hpp"
+#include "support/compare.hpp"
 
 namespace {
 

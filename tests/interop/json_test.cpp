@@ -6,9 +6,10 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "../error_of.hpp"
 #include "opkit/graph/subgraph.hpp"
 #include "opkit/op/check/check_data.hpp"
+#include "support/error_of.hpp"
+#include "support/lists.hpp"
 
 namespace json_test {
 using namespace opkit;
@@ -16,7 +17,6 @@ using namespace opkit;
 namespace {
 
 using Doubles = std::vector<double>;
-using Strings = std::vector<std::string>;
 
 double FromBits(uint64_t bits) { return std::bit_cast<double>(bits); }
 
