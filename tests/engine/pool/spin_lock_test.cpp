@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <thread>
 #include <vector>
 
@@ -17,16 +18,23 @@ TEST_CASE("one thread at a time is inside, and sees what earlier ones wrote") {
   Watchdog watchdog;
   SpinLock lock;
   int64_t count = 0;  // plain: ThreadSanitizer sees a second thread inside
+  std::atomic<int> started{0}, inside{0}, met{0};
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t)
     threads.emplace_back([&] {
-      for (int i = 0; i < 20'000; ++i) {
+      ++started;
+      while (started < 4) std::this_thread::yield();
+      for (int i = 0; i < 5'000; ++i) {
         const SpinLockGuard guard(lock);
+        met += inside++;
+        if (i % 64 == 0) std::this_thread::yield();
         ++count;
+        --inside;
       }
     });
   for (std::thread& thread : threads) thread.join();
-  CHECK(count == 80'000);
+  CHECK(met == 0);
+  CHECK(count == 20'000);
 }
 
 TEST_CASE("a lock whose holder is gone after a fork can be taken again") {

@@ -50,6 +50,7 @@ TEST_CASE("a shape may be broadcast to another unless an extent forbids it") {
 TEST_CASE("strides are 0 along the axes that are repeated") {
   CHECK(BroadcastStrides({3, 1}, {2, 3, 4}) == Dims{0, 1, 0});
   CHECK(BroadcastStrides({2, 3}, {2, 3}) == Dims{3, 1});
+  CHECK(BroadcastStrides({1, 3}, {1, 3}) == Dims{0, 1});
   CHECK(BroadcastStrides({}, {2}) == Dims{0});
   CHECK(ErrorOf([] { BroadcastStrides({2}, {3}); }).message() ==
         "shape [2] cannot be broadcast to [3]");
