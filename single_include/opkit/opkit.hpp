@@ -11,7 +11,6 @@
 #include <bit>
 #include <cerrno>
 #include <charconv>
-#include <climits>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -2800,7 +2799,7 @@ class CPUStreamContext {
 
 // ---- opkit/engine/pool/idle_list.hpp
 // IdleList: the threads of a pool that look for work or sleep for want of it, and the protocol by
-// which none of them sleeps while there is work. Costs a submitter two loads when nobody sleeps.
+// which none of them sleeps while there is work. Costs a submitter two loads when no thread sleeps.
 #ifndef OPKIT_ENGINE_POOL_IDLE_LIST_HPP_
 #define OPKIT_ENGINE_POOL_IDLE_LIST_HPP_
 
@@ -2815,16 +2814,15 @@ struct IdleThread {
   bool listed = false;
 };
 
-// A thread without work is first `searching`, then asleep in the list. Whoever publishes work then
-// reads searching() and sleeping(); whoever goes to sleep enters the list, leaves `searching`, and
-// then looks at all the work again. All four are seq_cst, as are the publications, so at least one
-// of the two sees the other. The publisher either
-//  - sees searching() > 0: that searcher stops searching later, either to sleep (then it looks
-//  again
-//    and sees the work) or because it found other work (then, if it is the last one, it looks again
-//    and wakes another); or
-//  - sees sleeping() > 0 and wakes one, which counts as searching from that moment: a burst of
-//    submissions wakes one thread, and each that finds work wakes the next; or
+// A thread without work is first `searching`, then asleep in the list. A publisher of work reads
+// searching() and sleeping() after publishing; a thread that goes to sleep enters the list, leaves
+// `searching`, and then looks at all the work again. All four are seq_cst, as are the publications,
+// so at least one of the two sees the other. The publisher either
+//  - sees searching() > 0: that searcher stops searching later, to sleep (then it looks again and
+//    sees the work) or because it found other work (then the last searcher looks again and wakes
+//    another thread); or
+//  - sees sleeping() > 0 and wakes one thread, which counts as searching from that moment: a burst
+//    of submissions wakes one thread, and each that finds work wakes the next; or
 //  - sees neither: every thread of the pool is busy and will look before it sleeps.
 class IdleList {
  public:
@@ -2832,20 +2830,20 @@ class IdleList {
   int sleeping() const { return sleeping_.load(std::memory_order_seq_cst); }
 
   void StartSearching() { searching_.fetch_add(1, std::memory_order_seq_cst); }
-  // True for the last one.
+  // True for the last searcher.
   bool StopSearching() { return searching_.fetch_sub(1, std::memory_order_seq_cst) == 1; }
 
   void Enlist(IdleThread& self) {
     MutexLock lock(mutex_);
     self.listed = true;
     self.next = first_;
-    if (first_ != nullptr) first_->prev = &self;
+    if (first_) first_->prev = &self;
     first_ = &self;
     sleeping_.fetch_add(1, std::memory_order_seq_cst);
   }
 
-  // False when the thread has been woken meanwhile: it then counts as searching. Afterwards nobody
-  // holds a pointer to `self`.
+  // False when the thread has been woken meanwhile: it then counts as searching. Afterwards no
+  // thread holds a pointer to `self`.
   bool Delist(IdleThread& self) {
     MutexLock lock(mutex_);
     if (!self.listed) return false;
@@ -2853,13 +2851,13 @@ class IdleList {
     return true;
   }
 
-  // Wakes the thread that fell asleep last (its cache is the warmest). False when nobody sleeps or,
-  // with `unless_searching`, somebody searches already.
+  // Wakes the thread that fell asleep last (its cache is the warmest). False when none sleeps or,
+  // with `unless_searching`, one searches already.
   bool WakeOne(bool unless_searching) {
     Parker::Address address = nullptr;
     {
       MutexLock lock(mutex_);
-      if (first_ == nullptr || (unless_searching && searching() != 0)) return false;
+      if (!first_ || (unless_searching && searching() != 0)) return false;
       StartSearching();
       IdleThread& sleeper = *first_;
       Remove(sleeper);
@@ -2883,8 +2881,8 @@ class IdleList {
 
  private:
   void Remove(IdleThread& thread) {
-    (thread.prev != nullptr ? thread.prev->next : first_) = thread.next;
-    if (thread.next != nullptr) thread.next->prev = thread.prev;
+    (thread.prev ? thread.prev->next : first_) = thread.next;
+    if (thread.next) thread.next->prev = thread.prev;
     thread.listed = false;
     sleeping_.fetch_sub(1, std::memory_order_seq_cst);
   }
@@ -2909,14 +2907,10 @@ class IdleList {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Half the price of a mutex, because unlocking is a plain store: there is no sleeper to look for.
-// Who finds it locked for long gives its time slice away, since the holder may have lost the CPU.
+// Half the price of a mutex, because unlocking is a plain store: there is no sleeper to look for. A
+// thread that finds it locked for long yields the CPU, since the holder may have lost its own.
 class SpinLock {
  public:
-  SpinLock() = default;
-  SpinLock(const SpinLock&) = delete;
-  SpinLock& operator=(const SpinLock&) = delete;
-
   // Acquire, with the release in Unlock: the section sees what earlier ones wrote.
   void Lock() {
     if (locked_.exchange(1, std::memory_order_acquire) != 0) [[unlikely]]
@@ -2961,8 +2955,8 @@ class SpinLockGuard {
 #endif  // OPKIT_ENGINE_POOL_SPIN_LOCK_HPP_
 
 // ---- opkit/engine/pool/inbox.hpp
-// Inbox: a queue that any thread puts into without a lock and any thread takes from, the oldest
-// first. The pool's shared queue, and the engine's of operations that are ready.
+// Inbox: a queue that any thread puts nodes into without a lock and any thread takes them from, the
+// oldest first. The pool's shared queue and the engine's queue of ready operations are inboxes.
 #ifndef OPKIT_ENGINE_POOL_INBOX_HPP_
 #define OPKIT_ENGINE_POOL_INBOX_HPP_
 
@@ -2970,65 +2964,58 @@ namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
 struct InboxNode {
-  InboxNode() = default;
-  InboxNode(const InboxNode&) {}  // a copy is in no queue
-  InboxNode& operator=(const InboxNode&) = delete;
-
   std::atomic<InboxNode*> next{nullptr};
 };
 
 // D. Vyukov's intrusive queue (a list that always holds a stub, at least), with a lock for takers,
-// who are many here. Nodes are their owner's; what was written before Put is seen by who takes.
+// since his allows only one. The queue does not own its nodes; a taker sees everything that was
+// written before the Put of its node.
 class Inbox {
  public:
-  Inbox() = default;
-  Inbox(const Inbox&) = delete;
-  Inbox& operator=(const Inbox&) = delete;
-
-  // Seq_cst, as empty() is: who puts looks for somebody who takes afterwards, and who goes to sleep
-  // looks here after saying so.
+  // Seq_cst, as empty() is: a thread that puts looks for a taker afterwards, and a taker that goes
+  // to sleep looks here after it has announced that.
   void Put(InboxNode* node) {
+    // Relaxed: the exchange publishes it.
     node->next.store(nullptr, std::memory_order_relaxed);
     InboxNode* before = tail_.exchange(node, std::memory_order_seq_cst);
     // Release: the taker sees the node whole. Until here the list ends at `before`.
     before->next.store(node, std::memory_order_release);
   }
 
-  // Null where there is none, or one that is just being put.
+  // Null where there is no node, or only one that is just being put.
   InboxNode* Take() {
-    // Relaxed: a hint. Not from `tail_`: every Put would wait for its line where somebody looks.
+    // Relaxed: a hint. Not read from `tail_`: every Put would wait for that cache line.
     if (head_.load(std::memory_order_relaxed) == &stub_ &&
-        stub_.next.load(std::memory_order_relaxed) == nullptr) {
+        !stub_.next.load(std::memory_order_relaxed))
       return nullptr;
-    }
     SpinLockGuard guard(take_lock_);
-    // Relaxed, as all that is done to it: written under the lock, and empty() says why it may look.
-    // Acquire, here and below: pairs with Put.
+    // Relaxed, as all accesses of `head_`: it is written under the lock, and empty() says why it
+    // may look. Acquire, here and below: pairs with Put.
     InboxNode* head = head_.load(std::memory_order_relaxed);
     InboxNode* next = head->next.load(std::memory_order_acquire);
     if (head == &stub_) {
-      if (next == nullptr) return nullptr;
+      if (!next) return nullptr;
       head = next;
       head_.store(head, std::memory_order_relaxed);
       next = head->next.load(std::memory_order_acquire);
     }
-    if (next == nullptr) {
-      // The last one leaves only when the stub is behind it.
+    if (!next) {
+      // The last node leaves only when the stub is behind it.
       if (tail_.load(std::memory_order_seq_cst) != head) return nullptr;
       Put(&stub_);
       next = head->next.load(std::memory_order_acquire);
-      if (next == nullptr) return nullptr;
+      if (!next) return nullptr;
     }
     head_.store(next, std::memory_order_relaxed);
-    // Its lines will be wanted soon, and are in the cache of the CPU that put it.
+    // The next taker wants these cache lines soon; they are in the cache of the CPU that put them.
     const auto address = reinterpret_cast<uintptr_t>(next);
     __builtin_prefetch(reinterpret_cast<const void*>(address), 1);
     __builtin_prefetch(reinterpret_cast<const void*>(address + kCacheLine), 1);
     return head;
   }
 
-  // Never true while something is in it. Relaxed: a stub that is the tail again was put there by a
-  // taker that had moved `head_` on before, and seeing the one is seeing the other.
+  // Never true while a node is in it. Relaxed: a stub that is the tail again was put there by a
+  // taker that had moved `head_` on before, so a thread that sees the tail sees the head, too.
   bool empty() const {
     return tail_.load(std::memory_order_seq_cst) == &stub_ &&
            head_.load(std::memory_order_relaxed) == &stub_;
@@ -3063,27 +3050,14 @@ namespace opkit::inline OPKIT_ABI {
 
 namespace detail {
 
-// Sleeping threads by the address of the latch they wait for, in a table that is never destroyed:
-// whoever brings a latch to zero needs only its address from then on, so that a waiter which sees
-// the zero may destroy the latch at once.
+class Parker;
+
+// A sleeping thread, in the list of those whose latch has a like address.
 struct LatchSleeper {
   const void* latch = nullptr;
   Parker* parker = nullptr;
   LatchSleeper* next = nullptr;
 };
-
-struct alignas(kCacheLine) LatchBucket {
-  Mutex mutex;
-  LatchSleeper* first = nullptr;
-};
-
-inline constexpr int kLatchBucketBits = 6;
-inline constinit LatchBucket g_latch_buckets[1 << kLatchBucketBits];
-
-inline LatchBucket& BucketOf(const void* latch) {
-  const uint64_t hash = reinterpret_cast<uintptr_t>(latch) * uint64_t{0x9E3779B97F4A7C15};
-  return g_latch_buckets[hash >> (64 - kLatchBucketBits)];
-}
 
 }  // namespace detail
 
@@ -3097,8 +3071,8 @@ class Latch {
   // something that itself still counts.
   void Add(int64_t n = 1) { count_.fetch_add(n, std::memory_order_relaxed); }
 
-  // The latch may be destroyed by a waiter before the last CountDown returns. Costs an atomic
-  // subtraction, and about 20 ns more when it reaches zero.
+  // A waiter may destroy the latch before the last CountDown returns. Costs an atomic subtraction,
+  // and about 20 ns more when the count reaches zero.
   void CountDown(int64_t n = 1) {
     // Release: everything before any CountDown is seen by a thread that acquires the zero (the
     // subtractions of others continue the release sequence).
@@ -3110,43 +3084,12 @@ class Latch {
  private:
   friend class ThreadPool;
 
-  // No wake-up is lost: the sleeper enlists and looks at the count under the bucket's lock. If the
-  // last CountDown takes the lock later it finds the sleeper; if earlier, its subtraction happened
-  // before and the sleeper sees zero.
-  bool Enlist(detail::LatchSleeper& self) const {
-    detail::LatchBucket& bucket = detail::BucketOf(this);
-    detail::MutexLock lock(bucket.mutex);
-    if (done()) return false;
-    self.latch = this;
-    self.next = bucket.first;
-    bucket.first = &self;
-    return true;
-  }
-
-  static void Delist(detail::LatchSleeper& self) {
-    detail::LatchBucket& bucket = detail::BucketOf(self.latch);
-    detail::MutexLock lock(bucket.mutex);
-    for (detail::LatchSleeper** at = &bucket.first; *at != nullptr; at = &(*at)->next) {
-      if (*at != &self) continue;
-      *at = self.next;
-      return;
-    }
-  }
-
-  static void WakeSleepers(const void* latch) {
-    detail::LatchBucket& bucket = detail::BucketOf(latch);
-    detail::MutexLock lock(bucket.mutex);
-    for (detail::LatchSleeper** at = &bucket.first; *at != nullptr;) {
-      if ((*at)->latch != latch) {
-        at = &(*at)->next;
-        continue;
-      }
-      detail::LatchSleeper* sleeper = *at;
-      *at = sleeper->next;
-      // The sleeper delists itself under this lock, so it stays until the lock is let go.
-      detail::Parker::Wake(sleeper->parker->Set());
-    }
-  }
+  // False when the count is zero already.
+  bool Enlist(detail::LatchSleeper& self) const;
+  static void Delist(detail::LatchSleeper& self);
+  static void WakeSleepers(const void* latch);
+  // In a forked child, which has none of the sleeping threads.
+  static void ForgetSleepers();
 
   std::atomic<int64_t> count_;
 };
@@ -3156,10 +3099,10 @@ class Latch {
 #endif  // OPKIT_ENGINE_POOL_LATCH_HPP_
 
 // ---- opkit/engine/pool/loop_board.hpp
-// LoopBoard: where running ParallelFor loops hang for the pool's idle threads to join. A loop lives
-// on its caller's stack; the caller takes it down and waits only for threads that are inside and
-// make progress on their own. That is why nested loops cannot deadlock: nobody ever waits for
-// something that is still queued.
+// LoopBoard: where running ParallelFor loops are posted for the pool's idle threads to join. A loop
+// lives on its caller's stack; the caller takes it down and waits only for threads that are inside
+// and make progress on their own. That is why nested loops cannot deadlock: no thread ever waits
+// for work that is still queued.
 #ifndef OPKIT_ENGINE_POOL_LOOP_BOARD_HPP_
 #define OPKIT_ENGINE_POOL_LOOP_BOARD_HPP_
 
@@ -3170,15 +3113,12 @@ using RangeFunction = FunctionRef<void(int64_t, int64_t)>;
 
 // [first, last) in chunks of `grain`, claimed by number.
 struct ParallelLoop {
-  ParallelLoop(int64_t first, int64_t last, int64_t grain, int64_t chunks, RangeFunction body)
-      : body(body), first(first), last(last), grain(grain), chunks(chunks) {}
-
   // Takes chunks until none is left. After an exception the remaining ones are skipped.
   void RunChunks(Mutex& mutex) {
     try {
       for (;;) {
-        // Relaxed: the counter hands out numbers and publishes nothing; what a chunk wrote reaches
-        // the caller through `joined`.
+        // Relaxed: the counter hands out numbers and publishes nothing; a chunk's writes reach the
+        // caller through `joined`.
         const int64_t chunk = next_chunk.fetch_add(1, std::memory_order_relaxed);
         if (chunk >= chunks) return;
         const int64_t begin = first + chunk * grain;
@@ -3187,22 +3127,23 @@ struct ParallelLoop {
     } catch (...) {
       MutexLock lock(mutex);
       if (!error) error = std::current_exception();
+      // Relaxed: a number, as above.
       next_chunk.store(chunks, std::memory_order_relaxed);
     }
   }
 
-  const RangeFunction body;
   const int64_t first, last, grain, chunks;
+  const RangeFunction body;
   const Invocation invocation = CurrentInvocation();
 
   // Guarded by the board's mutex.
   int may_join = 0;  // threads that may still join
-  int may_wake = 0;  // threads that those who join should still wake
+  int may_wake = 0;  // threads that its joiners should still wake
   bool listed = false;
   ParallelLoop* prev = nullptr;
   ParallelLoop* next = nullptr;
   Parker* waiter = nullptr;  // the caller's, once it sleeps
-  std::exception_ptr error;
+  std::exception_ptr error = {};
 
   std::atomic<int> joined{0};  // threads inside, without the caller
   alignas(kCacheLine) std::atomic<int64_t> next_chunk{0};
@@ -3214,7 +3155,7 @@ class LoopBoard {
   static constexpr int kWakeFan = 2;
 
   // A look without the lock. Seq_cst for the sake of IdleList's protocol.
-  bool empty() const { return first_.load(std::memory_order_seq_cst) == nullptr; }
+  bool empty() const { return !first_.load(std::memory_order_seq_cst); }
 
   // Returns how many threads the caller should wake.
   int Post(ParallelLoop& loop, int helpers) {
@@ -3222,8 +3163,8 @@ class LoopBoard {
     loop.may_join = helpers;
     loop.may_wake = helpers;
     loop.listed = true;
-    loop.next = first_.load(std::memory_order_relaxed);
-    if (loop.next != nullptr) loop.next->prev = &loop;
+    loop.next = first_.load(std::memory_order_relaxed);  // written under the lock
+    if (loop.next) loop.next->prev = &loop;
     first_.store(&loop, std::memory_order_seq_cst);
     return TakeWakes(loop);
   }
@@ -3231,9 +3172,10 @@ class LoopBoard {
   // The newest loop (the innermost of a nest), or null. `wake`: as for Post.
   ParallelLoop* Join(int* wake) {
     MutexLock lock(mutex_);
+    // Relaxed: first_ is written under the lock, and `joined` is read under it or after it.
     ParallelLoop* loop = first_.load(std::memory_order_relaxed);
-    if (loop == nullptr) return nullptr;
-    loop->joined.fetch_add(1, std::memory_order_relaxed);  // read under the lock, or after it
+    if (!loop) return nullptr;
+    loop->joined.fetch_add(1, std::memory_order_relaxed);
     if (--loop->may_join == 0) Remove(*loop);
     *wake = TakeWakes(*loop);
     return loop;
@@ -3252,20 +3194,21 @@ class LoopBoard {
       Parker* waiter = loop.waiter;
       // Release: the caller sees what the chunks wrote. It may return as soon as it reads zero,
       // unless it sleeps; then it waits for Set.
-      if (loop.joined.fetch_sub(1, std::memory_order_release) == 1 && waiter != nullptr) {
+      if (loop.joined.fetch_sub(1, std::memory_order_release) == 1 && waiter)
         address = waiter->Set();
-      }
     }
-    if (address != nullptr) Parker::Wake(address);
+    if (address) Parker::Wake(address);
   }
 
-  // The caller's end of the loop: returns when nobody is inside, rethrows the first exception.
+  // Ends the loop for its caller: returns when no other thread is inside, rethrows the first
+  // exception.
   void Finish(ParallelLoop& loop, uint64_t spin_ticks) {
     {
       MutexLock lock(mutex_);
       Remove(loop);
     }
     const uint64_t start = Ticks();
+    // Acquire, here and below: pairs with the release in Work.
     while (loop.joined.load(std::memory_order_acquire) != 0) {
       if (Ticks() - start < spin_ticks) {
         CpuRelax();
@@ -3299,8 +3242,8 @@ class LoopBoard {
   void Remove(ParallelLoop& loop) {
     if (!loop.listed) return;
     loop.listed = false;
-    if (loop.next != nullptr) loop.next->prev = loop.prev;
-    if (loop.prev != nullptr) {
+    if (loop.next) loop.next->prev = loop.prev;
+    if (loop.prev) {
       loop.prev->next = loop.next;
     } else {
       first_.store(loop.next, std::memory_order_seq_cst);
@@ -3316,102 +3259,6 @@ class LoopBoard {
 
 #endif  // OPKIT_ENGINE_POOL_LOOP_BOARD_HPP_
 
-// ---- opkit/engine/pool/work_deque.hpp
-// WorkDeque: the queue of one worker of the pool. Its owner pushes and pops at the bottom (the
-// newest first, still in its cache), any other thread steals at the top (the oldest). Chase and
-// Lev's deque (SPAA 2005) with a ring of fixed size, so that nothing is ever allocated or
-// reclaimed: a full deque refuses, and the pool's shared queue takes the overflow.
-#ifndef OPKIT_ENGINE_POOL_WORK_DEQUE_HPP_
-#define OPKIT_ENGINE_POOL_WORK_DEQUE_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// Holds pointers it does not own. What was written before Push is seen by whoever gets the item.
-//
-// Memory orders. Pop lowers `bottom_` and then reads `top_`, Steal reads `top_` and then `bottom_`;
-// each must see the other when both go for the last item, and the pool's parking protocol needs
-// Push ordered before the pusher's look at the sleepers. Both are store-then-load, so these
-// accesses are seq_cst operations (not fences, which TSan does not model). Slots are relaxed: a
-// thief uses what it read only if its compare-exchange of `top_` succeeds, and then the seq_cst
-// read of `bottom_` has acquired the owner's write.
-template <class T, size_t kCapacity>
-class WorkDeque {
-  static_assert((kCapacity & (kCapacity - 1)) == 0, "the capacity must be a power of two");
-
- public:
-  // Owner only. False when full.
-  bool Push(T* item) {
-    const int64_t bottom = bottom_.load(std::memory_order_relaxed);  // only the owner writes it
-    // Acquire: the slot about to be reused has been read by the thief that moved `top_` past it.
-    const int64_t top = top_.load(std::memory_order_acquire);
-    if (bottom - top >= static_cast<int64_t>(kCapacity)) return false;
-    Slot(bottom).store(item, std::memory_order_relaxed);
-    bottom_.store(bottom + 1, std::memory_order_seq_cst);
-    return true;
-  }
-
-  // Owner only. The newest item, or null.
-  T* Pop() {
-    const int64_t bottom = bottom_.load(std::memory_order_relaxed) - 1;
-    // Relaxed: `top_` only grows, so an old value that already says "empty" is still right.
-    if (top_.load(std::memory_order_relaxed) > bottom) return nullptr;
-    bottom_.store(bottom, std::memory_order_seq_cst);
-    int64_t top = top_.load(std::memory_order_seq_cst);
-    T* item = nullptr;
-    if (top <= bottom) {
-      item = Slot(bottom).load(std::memory_order_relaxed);
-      if (top < bottom) return item;  // more than one left: no thief can reach this one
-      if (!top_.compare_exchange_strong(top, top + 1, std::memory_order_seq_cst,
-                                        std::memory_order_relaxed)) {
-        item = nullptr;
-      }
-    }
-    // Relaxed: the deque is empty now, a thief that reads this finds nothing it could take.
-    bottom_.store(bottom + 1, std::memory_order_relaxed);
-    return item;
-  }
-
-  // Any thread. The oldest item, or null when there was none.
-  T* Steal() {
-    int64_t top = top_.load(std::memory_order_seq_cst);
-    while (top < bottom_.load(std::memory_order_seq_cst)) {
-      T* item = Slot(top).load(std::memory_order_relaxed);
-      if (top_.compare_exchange_strong(top, top + 1, std::memory_order_seq_cst,
-                                       std::memory_order_seq_cst)) {
-        return item;
-      }
-    }
-    return nullptr;
-  }
-
-  // Any thread; a snapshot.
-  bool empty() const {
-    return top_.load(std::memory_order_seq_cst) >= bottom_.load(std::memory_order_seq_cst);
-  }
-
-  // In a forked child: forgets the items, which belong to the parent.
-  void ResetAfterFork() {
-    top_.store(0, std::memory_order_relaxed);
-    bottom_.store(0, std::memory_order_relaxed);
-  }
-
- private:
-  std::atomic<T*>& Slot(int64_t index) {
-    return slots_[static_cast<size_t>(index) & (kCapacity - 1)];
-  }
-
-  // Apart: thieves write one, the owner the other.
-  alignas(kCacheLine) std::atomic<int64_t> top_{0};
-  alignas(kCacheLine) std::atomic<int64_t> bottom_{0};
-  alignas(kCacheLine) std::atomic<T*> slots_[kCapacity] = {};
-};
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_ENGINE_POOL_WORK_DEQUE_HPP_
-
 // ---- opkit/engine/thread_pool.hpp
 // ThreadPool: the work-stealing pool under everything that runs in parallel: ParallelFor in
 // kernels, the Var engine, the executor. One of them serves the process (Default), sized by one
@@ -3424,7 +3271,7 @@ namespace opkit::inline OPKIT_ABI {
 class ThreadPool;
 
 // A unit of work embedded in a record of its owner's (an operation of the engine), so that
-// scheduling allocates nothing. From Schedule on it is the pool's, until `run` is called, which may
+// scheduling allocates nothing. The pool may use it from Schedule until it calls `run`, which may
 // free it. It runs under the invocation that was current when it was made.
 struct PoolTask : detail::InboxNode {
   using RunFunction = void (*)(PoolTask*) noexcept;
@@ -3436,30 +3283,13 @@ struct PoolTask : detail::InboxNode {
 
 namespace detail {
 
-struct alignas(kCacheLine) PoolWorker {
-  PoolWorker(ThreadPool* pool, int index) : pool(pool), index(index) {}
-
-  ThreadPool* const pool;
-  const int index;
-  uint32_t turn = 0;
-  bool running = false;  // guarded by the pool's start mutex, as is `thread`
-  pthread_t thread{};
-  WorkDeque<PoolTask, 1024> deque;
-};
+struct PoolWorker;
 
 struct PoolThreadState {
-  ThreadPool* pool = nullptr;    // what Current() says on this thread
+  ThreadPool* pool = nullptr;    // returned by Current() on this thread
   PoolWorker* worker = nullptr;  // on a pool's own threads
 };
 inline constinit thread_local PoolThreadState t_pool;
-
-// Every live pool, for the fork handlers.
-struct PoolRegistry {
-  Mutex mutex;
-  ThreadPool* first = nullptr;
-  bool fork_handled = false;
-};
-inline constinit PoolRegistry g_pools;
 
 }  // namespace detail
 
@@ -3477,13 +3307,13 @@ class PoolScope {
 
 // A pool of n threads is the thread that waits (in Wait, TaskGroup or ParallelFor) and n - 1
 // workers. A pool of one runs every ParallelFor inline; for tasks it has one worker, so that they
-// progress when nobody waits, and a thread that waits from outside sleeps meanwhile: tasks of a
+// progress when no thread waits, and a thread that waits from outside sleeps meanwhile: tasks of a
 // pool of one never overlap. Workers start when there is something for them to do, one after the
 // other.
 //
 // A worker without work looks for some for a few microseconds, then sleeps in the kernel: an idle
-// pool uses no CPU. Waking costs the waker one system call, and only if somebody sleeps and nobody
-// is already looking.
+// pool uses no CPU. Waking costs the waker one system call, and only if a worker sleeps and none is
+// already looking.
 //
 // All members are thread-safe except the destructor. A task that lets an exception escape
 // terminates the process, as a std::thread does; TaskGroup keeps exceptions and hands them to its
@@ -3499,39 +3329,10 @@ class ThreadPool {
 
   // `name` is the prefix of the threads' names. With `pin_workers`, worker i stays on the (i +
   // 1)-th of the CPUs that the thread which started it may use; without, the system places them.
-  explicit ThreadPool(int threads, std::string name = "opkit", bool pin_workers = false)
-      : name_(std::move(name)), pin_workers_(pin_workers) {
-    SetThreads(threads);
-    detail::MutexLock lock(detail::g_pools.mutex);
-    if (!std::exchange(detail::g_pools.fork_handled, true)) HandleFork();
-    registry_next_ = std::exchange(detail::g_pools.first, this);
-  }
-
+  explicit ThreadPool(int threads, std::string name = "opkit", bool pin_workers = false);
   // Runs all that is queued, what those tasks submit included, on the workers and the calling
   // thread, then joins the workers. Not for one of the pool's own tasks to call.
-  ~ThreadPool() {
-    OPKIT_ASSERT(OwnWorker() == nullptr);
-    {
-      detail::MutexLock lock(detail::g_pools.mutex);
-      ThreadPool** at = &detail::g_pools.first;
-      while (*at != this) at = &(*at)->registry_next_;
-      *at = registry_next_;
-    }
-    {
-      detail::MutexLock lock(start_mutex_);  // afterwards no worker starts or retires
-      stopping_ = true;
-    }
-    idle_.WakeAll();
-    if (threads() > 1) Drain();
-    const int slots = slots_;
-    for (int i = 0; i < slots; ++i) {
-      detail::PoolWorker* worker = workers_[i];
-      if (worker->running) pthread_join(worker->thread, nullptr);
-    }
-    Drain();
-    for (int i = 0; i < slots; ++i) delete workers_[i].load();
-  }
-
+  ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
@@ -3539,70 +3340,38 @@ class ThreadPool {
   // variable, one for each CPU that the process may use; OPKIT_PIN_THREADS=1 pins its workers. It
   // is never destroyed, so that destructors of static objects can use it; tasks still queued when
   // the process exits do not run.
-  static ThreadPool& Default() {
-    static ThreadPool* const pool = [] {
-      const char* pin = std::getenv("OPKIT_PIN_THREADS");
-      return new ThreadPool(DefaultThreads(), "opkit", pin != nullptr && pin[0] == '1');
-    }();
-    return *pool;
-  }
+  static ThreadPool& Default();
 
-  // What ParallelFor and TaskGroup use on this thread: the innermost PoolScope's pool, else the one
-  // whose work the thread runs, else Default().
-  static ThreadPool& Current() {
-    return detail::t_pool.pool != nullptr ? *detail::t_pool.pool : Default();
-  }
+  // The pool that ParallelFor and TaskGroup use on this thread: the innermost PoolScope's, else the
+  // one whose work the thread runs, else Default().
+  static ThreadPool& Current() { return detail::t_pool.pool ? *detail::t_pool.pool : Default(); }
 
+  // Relaxed: a setting that stands for itself.
   int threads() const { return threads_.load(std::memory_order_relaxed); }
   const std::string& name() const { return name_; }
 
   // From 1 to kMaxThreads. Surplus workers leave after the task or loop that they are in; nothing
   // queued is lost, and loops already running keep the size they began with.
-  void Resize(int threads) {
-    SetThreads(threads);
-    idle_.WakeAll();
-  }
+  void Resize(int threads);
 
-  // Runs `task` some time. Tasks of a worker go to its own queue, from where others steal, all
-  // others to a shared one; no order is promised. Allocates a record for the task.
-  void Submit(Task task) {
-    struct Record : PoolTask {
-      explicit Record(Task&& task) : PoolTask(&RunRecord), task(std::move(task)) {}
-      static void RunRecord(PoolTask* self) noexcept {
-        Record* record = static_cast<Record*>(self);
-        record->task();
-        delete record;
-      }
-      Task task;
-    };
-    RequireWorker();
-    Schedule(new Record(std::move(task)));
-  }
-
+  // Runs `task` some time. Tasks that a worker submits go to its own queue, from where others
+  // steal, all others to a shared one; no order is promised. Allocates a record for the task.
+  void Submit(Task task);
   // Submit without the allocation.
-  void Schedule(PoolTask* task) {
-    RequireWorker();
-    detail::PoolWorker* worker = OwnWorker();
-    if (worker == nullptr || !worker->deque.Push(task)) injected_.Put(task);
-    NotifyWork();
-  }
+  void Schedule(PoolTask* task);
 
   // Runs one queued task, or takes part in a running loop, on this thread; false if there is none.
-  bool RunOneTask() {
-    PoolScope scope(*this);
-    const Work work = FindWork(OwnWorker());
-    if (work) Run(work);
-    return static_cast<bool>(work);
-  }
+  bool RunOneTask();
 
   // Returns true when the latch is at zero. Meanwhile this thread runs any of the pool's tasks: do
   // not hold a lock that a task may take. With a timeout (ns; false when it has passed) a thread
   // from outside only sleeps, because a task could take longer than that.
   bool Wait(const Latch& latch, int64_t timeout_ns = -1);
 
-  // For tasks that run long: whether loops could use the thread meanwhile. Relaxed: a hint.
+  // For tasks that run long: whether loops could use the thread meanwhile.
   bool HasLoops() const { return !loops_.empty(); }
-  // How long a thread without work looks for some before it sleeps, in detail::Ticks.
+  // How long a thread without work looks for some before it sleeps, in detail::Ticks. Relaxed, as
+  // threads().
   uint64_t spin_ticks() const { return spin_ticks_.load(std::memory_order_relaxed); }
 
   // Calls body(begin, end) for [first, last) in chunks of `grain`, on this thread and on workers
@@ -3615,27 +3384,24 @@ class ThreadPool {
   struct Work {
     PoolTask* task = nullptr;
     detail::ParallelLoop* loop = nullptr;
-    explicit operator bool() const { return task != nullptr || loop != nullptr; }
+    explicit operator bool() const { return task || loop; }
   };
 
-  static int DefaultThreads();
   static void HandleFork();
   void ResetAfterFork();
   void SetThreads(int threads);
 
   // Below 2 threads there is still the one worker for tasks.
   int worker_target() const { return threads() > 1 ? threads() - 1 : 1; }
-  detail::PoolWorker* OwnWorker() const {
-    detail::PoolWorker* worker = detail::t_pool.worker;
-    return worker != nullptr && worker->pool == this ? worker : nullptr;
-  }
+  detail::PoolWorker* OwnWorker() const;
 
+  // Relaxed: a hint. StartWorker looks again under the mutex, and the first worker never leaves.
   void RequireWorker() {
     if (running_.load(std::memory_order_relaxed) == 0) [[unlikely]]
       StartFirstWorker();
   }
-  void StartFirstWorker();
-  bool StartWorker();
+  OPKIT_COLD void StartFirstWorker();
+  OPKIT_COLD bool StartWorker();
   bool Retire(detail::PoolWorker& self);
   void WorkerMain(detail::PoolWorker& self);
   void Sleep(detail::PoolWorker& self);
@@ -3644,10 +3410,6 @@ class ThreadPool {
   bool HasWork() const;
   void Run(Work work);
   PoolTask* TakeInjected() { return static_cast<PoolTask*>(injected_.Take()); }
-  void Drain() {
-    while (RunOneTask()) {
-    }
-  }
 
   void NotifyWork();
   void WakeForLoop(int threads);
@@ -3678,289 +3440,6 @@ class ThreadPool {
 inline int NumThreads() { return ThreadPool::Default().threads(); }
 inline void SetNumThreads(int threads) { ThreadPool::Default().Resize(threads); }
 
-inline int ThreadPool::DefaultThreads() {
-  const char* text = std::getenv("OPKIT_NUM_THREADS");
-  if (text == nullptr || *text == '\0') {
-    const int cpus = detail::AvailableCpus();
-    return cpus < kMaxThreads ? cpus : kMaxThreads;
-  }
-  char* end = nullptr;
-  const long threads = std::strtol(text, &end, 10);
-  if (*end != '\0' || threads < 1 || threads > kMaxThreads) {
-    Throw(ErrorCode::kInvalidArgument,
-          "expected the environment variable OPKIT_NUM_THREADS to be a", " number from 1 to ",
-          kMaxThreads, ", found \"", text, "\"; correct it or unset it");
-  }
-  return static_cast<int>(threads);
-}
-
-inline void ThreadPool::SetThreads(int threads) {
-  if (threads < 1 || threads > kMaxThreads) {
-    Throw(ErrorCode::kInvalidArgument, "expected a number of threads from 1 to ", kMaxThreads,
-          " for the pool \"", name_, "\", found ", threads);
-  }
-  constexpr uint64_t kSpinTicks = 12'000;
-  spin_ticks_ = threads <= detail::AvailableCpus() ? kSpinTicks : 0;
-  detail::MutexLock lock(start_mutex_);
-  threads_ = threads;
-}
-
-// --- workers
-
-OPKIT_COLD inline void ThreadPool::StartFirstWorker() {
-  if (stopping_ || StartWorker() || running_ != 0) return;
-  Throw(ErrorCode::kFailedPrecondition, "expected to start a thread of the pool \"", name_,
-        "\", but the system refused it; raise the limit on processes (ulimit -u) or on memory");
-}
-
-// False when all that should run do, or the system refuses.
-OPKIT_COLD inline bool ThreadPool::StartWorker() {
-  detail::MutexLock lock(start_mutex_);
-  const int target = worker_target();
-  if (stopping_ || running_ >= target) return false;
-  for (int i = 0; i < target; ++i) {
-    detail::PoolWorker* worker = workers_[i];
-    if (worker == nullptr) {
-      worker = new detail::PoolWorker(this, i);
-      workers_[i] = worker;
-      slots_ = i + 1;
-    }
-    if (worker->running) continue;
-    const auto entry = [](void* self) -> void* {
-      auto* started = static_cast<detail::PoolWorker*>(self);
-      started->pool->WorkerMain(*started);
-      return nullptr;
-    };
-    if (pthread_create(&worker->thread, nullptr, entry, worker) != 0) return false;
-    idle_.StartSearching();  // the new thread's first state; it waits for start_mutex_
-    worker->running = true;
-    running_.fetch_add(1);
-    return true;
-  }
-  return false;
-}
-
-// True when the calling worker was surplus and has left the pool, which may be gone from then on.
-// Its queue stays where others steal from it; the first worker never leaves.
-inline bool ThreadPool::Retire(detail::PoolWorker& self) {
-  detail::MutexLock lock(start_mutex_);
-  if (stopping_ || self.index < worker_target()) return false;
-  self.running = false;
-  running_.fetch_sub(1);
-  pthread_detach(self.thread);
-  detail::t_pool = {};
-  return true;
-}
-
-inline void ThreadPool::WorkerMain(detail::PoolWorker& self) {
-  {
-    detail::MutexLock lock(start_mutex_);  // StartWorker has finished with `self`
-  }
-  detail::t_pool = {this, &self};
-  detail::SetCurrentThreadName(StrCat(name_, "-", self.index).c_str());
-  if (pin_workers_) detail::PinCurrentThread(self.index + 1);
-  bool searching = true;
-  uint64_t idle_since = 0;
-  for (;;) {
-    if (self.index >= worker_target()) [[unlikely]] {
-      if (std::exchange(searching, false)) StopSearching();
-      if (Retire(self)) return;
-    }
-    if (const Work work = FindWork(&self)) {
-      if (std::exchange(searching, false)) StopSearching();
-      Run(work);
-      if (detail::t_pool.worker != &self) return;  // this is a child, forked by the task
-      idle_since = 0;
-      continue;
-    }
-    if (stopping_) break;
-    if (!std::exchange(searching, true)) idle_.StartSearching();
-    const uint64_t now = detail::Ticks();
-    if (idle_since == 0) idle_since = now;
-    // One or a few searchers find what there is as fast as all would.
-    const bool crowded = idle_.searching() > 1 + worker_target() / 2;
-    if (!crowded && now - idle_since < spin_ticks_.load(std::memory_order_relaxed)) {
-      detail::CpuRelax();
-      continue;
-    }
-    Sleep(self);
-    idle_since = 0;
-  }
-  if (searching) StopSearching();
-}
-
-// The caller counts as searching, before and after.
-inline void ThreadPool::Sleep(detail::PoolWorker& self) {
-  detail::IdleThread sleeper;
-  idle_.Enlist(sleeper);
-  idle_.StopSearching();
-  if (!HasWork() && !stopping_ && self.index < worker_target()) {
-    sleeper.parker.Wait();
-  } else if (idle_.Delist(sleeper)) {
-    idle_.StartSearching();
-  }
-}
-
-// --- work
-
-inline ThreadPool::Work ThreadPool::FindWork(detail::PoolWorker* self) {
-  if (!loops_.empty()) {  // what has been started is finished first
-    int wake = 0;
-    if (detail::ParallelLoop* loop = loops_.Join(&wake)) {
-      if (wake > 0) WakeForLoop(wake);
-      return {nullptr, loop};
-    }
-  }
-  if (self != nullptr) {
-    // Now and then the oldest comes first, of the shared queue or the own one, so that a worker
-    // whose tasks keep submitting tasks starves neither.
-    const uint32_t turn = ++self->turn % 64;
-    if (turn == 0) {
-      if (PoolTask* task = TakeInjected()) return {task};
-    } else if (turn == 32) {
-      if (PoolTask* task = self->deque.Steal()) return {task};
-    }
-    if (PoolTask* task = self->deque.Pop()) return {task};
-  }
-  if (PoolTask* task = TakeInjected()) return {task};
-  const int slots = slots_.load(std::memory_order_acquire);
-  for (int i = 0, victim = self != nullptr ? self->index : 0; i < slots; ++i, ++victim) {
-    if (victim >= slots) victim = 0;
-    detail::PoolWorker* worker = workers_[victim].load(std::memory_order_acquire);
-    if (worker == self) continue;
-    if (PoolTask* task = worker->deque.Steal()) return {task};
-  }
-  return {};
-}
-
-// For IdleList's protocol: every load is seq_cst.
-inline bool ThreadPool::HasWork() const {
-  if (!loops_.empty() || !injected_.empty()) return true;
-  const int slots = slots_;
-  for (int i = 0; i < slots; ++i) {
-    if (!workers_[i].load()->deque.empty()) return true;
-  }
-  return false;
-}
-
-inline void ThreadPool::Run(Work work) {
-  if (work.loop != nullptr) {
-    loops_.Work(*work.loop);
-  } else {
-    auto scope = InvocationScope::Adopt(work.task->invocation);
-    work.task->run(work.task);
-  }
-}
-
-// --- waking and waiting
-
-inline void ThreadPool::NotifyWork() {
-  if (idle_.searching() != 0) return;
-  if (idle_.sleeping() != 0 && idle_.WakeOne(/*unless_searching=*/true)) return;
-  if (running_.load(std::memory_order_relaxed) < worker_target()) StartWorker();
-}
-
-// Threads that search will find the loop by themselves.
-inline void ThreadPool::WakeForLoop(int threads) {
-  for (threads -= idle_.searching(); threads > 0; --threads) {
-    if (idle_.sleeping() != 0 && idle_.WakeOne(/*unless_searching=*/false)) continue;
-    if (running_.load(std::memory_order_relaxed) >= worker_target() || !StartWorker()) return;
-  }
-}
-
-inline bool ThreadPool::Wait(const Latch& latch, int64_t timeout_ns) {
-  if (latch.done()) return true;
-  detail::PoolWorker* const worker = OwnWorker();
-  const bool helps = worker != nullptr || (timeout_ns < 0 && threads() > 1);
-  const int64_t deadline_ns = timeout_ns < 0 ? -1 : detail::MonotonicNs() + timeout_ns;
-  PoolScope scope(*this);
-  bool searching = false;
-  uint64_t idle_since = 0;
-  while (!latch.done()) {
-    if (helps) {
-      if (const Work work = FindWork(worker)) {
-        if (std::exchange(searching, false)) StopSearching();
-        Run(work);
-        idle_since = 0;
-        continue;
-      }
-    }
-    if (deadline_ns >= 0 && detail::MonotonicNs() >= deadline_ns) break;
-    const uint64_t now = detail::Ticks();
-    if (idle_since == 0) idle_since = now;
-    if (now - idle_since < spin_ticks_.load(std::memory_order_relaxed)) {
-      detail::CpuRelax();
-      continue;
-    }
-    // Sleeps in two lists at once: the latch's, and the pool's for new work.
-    detail::IdleThread sleeper;
-    detail::LatchSleeper latch_sleeper{nullptr, &sleeper.parker};
-    if (!latch.Enlist(latch_sleeper)) break;
-    if (helps) idle_.Enlist(sleeper);
-    if (std::exchange(searching, false)) idle_.StopSearching();
-    if (!helps || !HasWork()) sleeper.parker.Wait(deadline_ns);
-    latch.Delist(latch_sleeper);
-    // Woken for work it counts as searching, and hands that on if it leaves without taking any.
-    if (helps) searching = !idle_.Delist(sleeper);
-    idle_since = 0;
-  }
-  if (searching) StopSearching();
-  return latch.done();
-}
-
-// --- loops
-
-inline void ThreadPool::RunLoop(int64_t first, int64_t last, int64_t grain,
-                                detail::RangeFunction body) {
-  OPKIT_ASSERT(grain > 0);
-  if (first >= last) return;
-  const int64_t chunks = (last - first - 1) / grain + 1;
-  const int64_t spare = threads() - 1;
-  const int64_t helpers = chunks - 1 < spare ? chunks - 1 : spare;
-  if (helpers == 0) {
-    for (int64_t begin = first; begin < last;) {
-      const int64_t end = last - begin > grain ? begin + grain : last;
-      body(begin, end);
-      begin = end;
-    }
-    return;
-  }
-  detail::ParallelLoop loop(first, last, grain, chunks, body);
-  WakeForLoop(loops_.Post(loop, static_cast<int>(helpers)));
-  loop.RunChunks(loops_.mutex());
-  loops_.Finish(loop, spin_ticks_.load(std::memory_order_relaxed));
-}
-
-// --- fork
-
-inline void ThreadPool::HandleFork() {
-  pthread_atfork([] { detail::g_pools.mutex.Lock(); }, [] { detail::g_pools.mutex.Unlock(); },
-                 [] {
-                   detail::g_pools.mutex.ResetAfterFork();
-                   for (detail::LatchBucket& bucket : detail::g_latch_buckets) {
-                     bucket.mutex.ResetAfterFork();
-                     bucket.first = nullptr;
-                   }
-                   detail::t_pool.worker = nullptr;
-                   for (ThreadPool* pool = detail::g_pools.first; pool != nullptr;
-                        pool = pool->registry_next_) {
-                     pool->ResetAfterFork();
-                   }
-                 });
-}
-
-inline void ThreadPool::ResetAfterFork() {
-  start_mutex_.ResetAfterFork();
-  running_ = 0;
-  for (int i = 0; i < slots_; ++i) {
-    workers_[i].load()->running = false;
-    workers_[i].load()->deque.ResetAfterFork();
-  }
-  injected_.ResetAfterFork();
-  loops_.ResetAfterFork();
-  idle_.ResetAfterFork();
-}
-
 }  // namespace opkit
 
 #endif  // OPKIT_ENGINE_THREAD_POOL_HPP_
@@ -3973,7 +3452,7 @@ inline void ThreadPool::ResetAfterFork() {
 
 namespace opkit::inline OPKIT_ABI {
 
-// What ParallelFor and ParallelForRange call.
+// The bodies of ParallelFor and ParallelForRange.
 template <class F>
 concept IndexBody = std::is_invocable_v<F&, int64_t>;
 template <class F>
@@ -3983,41 +3462,7 @@ inline constexpr int64_t kAutoGrain = 0;
 
 namespace detail {
 
-// The loop is run and measured from its start, in pieces that grow fourfold, until a piece has
-// lasted long enough to tell. Whatever cannot repay a wake-up has then been done already, or is
-// finished here; the rest is shared in chunks of equal work.
-inline void RunMeasuredLoop(ThreadPool& pool, int64_t n, RangeFunction body) {
-  constexpr uint64_t kTellingTicks = 2'000;
-  constexpr double kWorthSharingTicks = 12'000;  // waking a sleeper takes about that long
-  constexpr double kChunkTicks = 25'000;
-  int64_t piece = 1;
-  int64_t done = 0;
-  uint64_t elapsed = 0;
-  for (uint64_t start = Ticks();;) {
-    const int64_t end = n - done > piece ? done + piece : n;
-    body(done, end);
-    if (end == n) return;
-    piece = end - done;
-    done = end;
-    const uint64_t now = Ticks();
-    elapsed = now - start;
-    if (elapsed >= kTellingTicks) break;
-    start = now;
-    if (piece <= n / 4) piece *= 4;
-  }
-  const double index_ticks = static_cast<double>(elapsed) / static_cast<double>(piece);
-  const int64_t rest = n - done;
-  if (index_ticks * static_cast<double>(rest) < kWorthSharingTicks) return body(done, n);
-  // At least four chunks a thread, so that the threads end together.
-  const int64_t most = (rest - 1) / (int64_t{4} * pool.threads()) + 1;
-  const double wanted = kChunkTicks / index_ticks;
-  const int64_t grain = wanted < 1                           ? 1
-                        : wanted > static_cast<double>(most) ? most
-                                                             : static_cast<int64_t>(wanted);
-  pool.RunLoop(done, n, grain, body);
-}
-
-// Who runs this thread's loops instead of its pool: in a library the threads are its host's.
+// Runs this thread's loops in place of its pool: in a library the threads are its host's.
 struct LoopRunner {
   void (*run)(const LoopRunner& self, int64_t n, int64_t grain, RangeFunction body);
 };
@@ -4035,18 +3480,7 @@ class OPKIT_IMAGE_LOCAL LoopRunnerScope {
   const LoopRunner* outer_;
 };
 
-OPKIT_IMAGE_LOCAL inline void RunParallel(int64_t n, int64_t grain, RangeFunction body) {
-  if (t_loop_runner) [[unlikely]]
-    return t_loop_runner->run(*t_loop_runner, n, grain, body);
-  ThreadPool& pool = ThreadPool::Current();
-  if (grain > 0) {
-    pool.RunLoop(0, n, grain, body);
-  } else if (pool.threads() == 1 || n == 1) {
-    body(0, n);
-  } else {
-    RunMeasuredLoop(pool, n, body);
-  }
-}
+OPKIT_IMAGE_LOCAL void RunParallel(int64_t n, int64_t grain, RangeFunction body);
 
 }  // namespace detail
 
@@ -4064,11 +3498,10 @@ void ParallelForRange(int64_t n, int64_t grain, F&& f) {
   static_assert(RangeBody<F>,
                 "ParallelForRange: the body must be callable as f(int64_t begin, int64_t end)");
   if (n <= 0) return;
-  if (n <= grain) {
+  if (n <= grain)
     f(int64_t{0}, n);
-    return;
-  }
-  detail::RunParallel(n, grain, f);
+  else
+    detail::RunParallel(n, grain, f);
 }
 
 // f(i) for every i in [0, n). `grain`: how many indices make a chunk worth handing to another
@@ -4148,30 +3581,16 @@ template <class Context>
 void IssueOn(Device device, int stream_id, UniqueFunction<void()> work, Event& event) {
   Context context(device);
   context.SwitchToDevice(stream_id);
-  if constexpr (requires { context.Launch(std::move(work)); }) {
+  if constexpr (requires { context.Launch(std::move(work)); })
     context.Launch(std::move(work));
-  } else {
+  else
     work();
-  }
   context.Record(event);
 }
 
-// What RegisterEngineDevice was told; the CPU's streams need not be registered.
-inline std::atomic<IssueFunction>& RegisteredIssue(DeviceType type) {
-  static std::atomic<IssueFunction> functions[AllocatorTable::kSlots];
-  const int slot = static_cast<int>(type);
-  return functions[slot >= 0 && slot < AllocatorTable::kSlots ? slot : 0];
-}
-
-template <class CPUStream = CPUStreamContext>
-IssueFunction IssueFunctionOf(Device device) {
-  if (device.type == DeviceType::kCPUStream) return &IssueOn<CPUStream>;
-  // Acquire: pairs with the registration.
-  if (IssueFunction issue = RegisteredIssue(device.type).load(std::memory_order_acquire))
-    return issue;
-  Throw(ErrorCode::kUnsupported, "expected a device that the engine can issue work on, found ",
-        ToString(device), "; call RegisterEngineDevice with its context first");
-}
+void RegisterIssue(DeviceType type, IssueFunction issue);
+// The registered function, or that of the CPU's streams.
+IssueFunction IssueFunctionOf(Device device);
 
 }  // namespace detail
 
@@ -4180,8 +3599,7 @@ IssueFunction IssueFunctionOf(Device device) {
 // current one, and issues the work itself.
 template <DeviceContext Context>
 bool RegisterEngineDevice() {
-  detail::RegisteredIssue(Context::kDeviceType)
-      .store(&detail::IssueOn<Context>, std::memory_order_release);
+  detail::RegisterIssue(Context::kDeviceType, &detail::IssueOn<Context>);
   return true;
 }
 
@@ -4189,755 +3607,11 @@ bool RegisterEngineDevice() {
 
 #endif  // OPKIT_ENGINE_DEPENDENCY_ENGINE_DEVICE_HPP_
 
-// ---- opkit/engine/dependency/engine_failure.hpp
-// Failure: what went wrong in an operation of the engine, shared by every Var that has no valid
-// value because of it. It is reported once, to whoever waits first.
-#ifndef OPKIT_ENGINE_DEPENDENCY_ENGINE_FAILURE_HPP_
-#define OPKIT_ENGINE_DEPENDENCY_ENGINE_FAILURE_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-class Failure final : public RefCounted {
- public:
-  // `sequence` is the place in push order of the operation that failed.
-  Failure(std::exception_ptr exception, uint64_t sequence)
-      : exception_(std::move(exception)), sequence_(sequence) {}
-
-  const std::exception_ptr& exception() const { return exception_; }
-  uint64_t sequence() const { return sequence_; }
-
-  // Whether an operation pushed as number `sequence` has to be skipped. Those that were pushed
-  // before somebody was told still are, whenever they come to run, as if they had run at once.
-  // Relaxed, here and below: the number stands for itself, and the rest of the object never
-  // changes.
-  bool ConcernsOperation(uint64_t sequence) const {
-    const uint64_t reported = reported_.load(std::memory_order_relaxed);
-    return reported == 0 || sequence < reported;
-  }
-  bool reported() const { return reported_.load(std::memory_order_relaxed) != 0; }
-  // True for the one that is to rethrow it. `next_sequence` is that of the next push, at least 1.
-  bool Report(uint64_t next_sequence) {
-    uint64_t expected = 0;
-    return reported_.compare_exchange_strong(expected, next_sequence, std::memory_order_relaxed);
-  }
-
-  // Of the Vars that are about to hold it, before the first does.
-  void AddHolders(int64_t n) { holders_.fetch_add(n, std::memory_order_relaxed); }
-  // A valid value took its place in one Var; in the last one that ends it, unreported.
-  void Overwritten() {
-    if (holders_.fetch_sub(1, std::memory_order_relaxed) == 1) Report(1);
-  }
-
- private:
-  const std::exception_ptr exception_;
-  const uint64_t sequence_;
-  std::atomic<uint64_t> reported_{0};
-  std::atomic<int64_t> holders_{0};
-};
-
-using FailurePtr = IntrusivePtr<Failure>;
-
-// The failures that nobody was told of yet. Only failing operations and WaitForAll come here.
-template <class FailurePtr>
-class FailureLog {
- public:
-  void Add(FailurePtr failure) {
-    MutexLock lock(mutex_);
-    if (failures_.size() >= prune_at_) {
-      std::erase_if(failures_, [](const FailurePtr& f) { return f->reported(); });
-      prune_at_ = 2 * failures_.size() + kPruneAt;
-    }
-    failures_.push_back(std::move(failure));
-  }
-
-  // Reports all, and returns the one whose operation was pushed first; null where there is none.
-  FailurePtr ReportAll(uint64_t next_sequence) {
-    MutexLock lock(mutex_);
-    FailurePtr first;
-    for (FailurePtr& failure : failures_) {
-      if (!failure->Report(next_sequence)) continue;
-      if (!first || failure->sequence() < first->sequence()) first = failure;
-    }
-    failures_.clear();
-    return first;
-  }
-
- private:
-  static constexpr size_t kPruneAt = 64;
-  Mutex mutex_;
-  std::vector<FailurePtr> failures_;
-  size_t prune_at_ = kPruneAt;
-};
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_ENGINE_DEPENDENCY_ENGINE_FAILURE_HPP_
-
-// ---- opkit/engine/dependency/var.hpp
-// Var: what operations of the engine depend on, with many readers or one writer at a time. Here is
-// the queue of accesses that every Var keeps, and the rules by which they are granted.
-#ifndef OPKIT_ENGINE_DEPENDENCY_VAR_HPP_
-#define OPKIT_ENGINE_DEPENDENCY_VAR_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-
-namespace detail {
-struct EngineOp;
-template <class Op>
-class BasicEngineCore;
-using EngineCore = BasicEngineCore<EngineOp>;
-class VarState;
-}  // namespace detail
-
-// A handle, freely copied. It stands for nothing that the engine looks into: a program lets it
-// stand for a tensor, a file, a random generator. Made by Engine::NewVar, ended by
-// Engine::DeleteVar; using it after that, or with another engine, is an Error.
-class Var {
- public:
-  Var() = default;
-  explicit operator bool() const { return state_ != nullptr; }
-  friend bool operator==(const Var&, const Var&) = default;
-
- private:
-  template <class Op>
-  friend class detail::BasicEngineCore;
-  Var(detail::VarState* state, uint32_t generation, uint32_t engine)
-      : state_(state), generation_(generation), engine_(engine) {}
-
-  detail::VarState* state_ = nullptr;
-  uint32_t generation_ = 0;
-  uint32_t engine_ = 0;  // looked at before `state_`, which dies with its engine
-};
-
-// The Vars of one call, seen as a range: `{a, b}`, `{}` or a std::vector<Var>.
-class VarList {
- public:
-  VarList() = default;
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic push  // as long as the call, which is as long as the list is looked at
-#pragma GCC diagnostic ignored "-Winit-list-lifetime"
-#endif
-  VarList(std::initializer_list<Var> vars) : begin_(vars.begin()), size_(vars.size()) {}
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic pop
-#endif
-  VarList(const std::vector<Var>& vars) : begin_(vars.data()), size_(vars.size()) {}
-
-  size_t size() const { return size_; }
-  const Var* begin() const { return begin_; }
-  const Var* end() const { return begin_ + size_; }
-
- private:
-  const Var* begin_ = nullptr;
-  size_t size_ = 0;
-};
-
-namespace detail {
-
-// The place of an operation, or of a waiting thread, in the queue of one Var. An operation has one
-// for each of its Vars.
-struct Access {
-  static constexpr uintptr_t kWrite = 1;
-
-  // The access queued behind this one; marked with kWrite if that is an operation's write.
-  std::atomic<uintptr_t> next{0};
-  VarState* var = nullptr;
-  uintptr_t owner = 0;  // the operation, marked with kWrite if it writes; 0 for a waiting thread
-
-  EngineOp* op() const { return reinterpret_cast<EngineOp*>(owner & ~kWrite); }
-  bool writes() const { return (owner & kWrite) != 0; }
-  uintptr_t Tagged() const { return reinterpret_cast<uintptr_t>(this) | (owner & kWrite); }
-  static Access* Untagged(uintptr_t tagged) { return reinterpret_cast<Access*>(tagged & ~kWrite); }
-};
-
-// A thread that waits until everything that was to write the Var has: a reader without an
-// operation, on that thread's stack.
-struct VarWaiter : Access {
-  Latch latch{1};
-  Access* prev = nullptr;
-  bool granted = false;
-  FailurePtr failure;
-};
-
-// Operations that wait for nothing any more, in a list.
-struct OpList {
-  void Add(EngineOp* op);
-  void Append(const OpList& list);
-  void AddInOrder(EngineOp* op);    // of pushes, into a list in that order
-  void AddIfGranted(EngineOp* op);  // counts one grant, adds it with the last one
-  EngineOp* TakeFirst();
-  EngineOp* first = nullptr;
-  EngineOp* last = nullptr;
-};
-
-// The queue of one Var, in push order. Members are called with `lock` held unless they say
-// otherwise.
-//
-// Who ends a write hands the Var to a queued write that comes next without the lock, and without
-// touching what pushers touch: in a chain of writes, pushing and completing meet nowhere.
-class alignas(kCacheLine) VarState {
- public:
-  SpinLock lock;
-  uint32_t generation = 0;  // of the handles that are good
-  VarState* next_free = nullptr;
-
- private:
-  // While a write is active the queue hangs behind it, else behind `head_`.
-  bool writing_ = false;
-  bool deleted_ = false;
-  int32_t readers_ = 0;
-  Access* head_ = nullptr;  // the write that waits for `readers_`
-  Access* tail_ = nullptr;
-
- public:
-  // What the active writer alone writes, and readers and waiters read once they are granted.
-  alignas(kCacheLine) std::atomic<uint64_t> version{0};
-  FailurePtr failure;
-
-  bool HasPendingWrites() const { return writing_ || head_ != nullptr; }
-
-  // True when the access is granted at once; it is not in the queue then, but must be released.
-  bool Append(Access& access) {
-    access.next.store(0, std::memory_order_relaxed);
-    if (access.writes()) {
-      if (!writing_ && readers_ == 0) {
-        writing_ = true;
-        tail_ = &access;
-        return true;
-      }
-    } else if (!HasPendingWrites()) {
-      ++readers_;
-      return true;
-    }
-    Enqueue(access);
-    return false;
-  }
-
-  // Only where there are pending writes. A waiter is granted with the reads around it.
-  void AppendWaiter(VarWaiter& waiter) {
-    waiter.prev = tail_;
-    Enqueue(waiter);
-  }
-
-  // A waiter that gives up. What is before it is a write that goes on, or a read or waiter that is
-  // not granted either; each can be released only with the lock, because what follows is no write.
-  void Remove(VarWaiter& waiter) {
-    const uintptr_t next = waiter.next.load(std::memory_order_relaxed);
-    waiter.prev->next.store(next, std::memory_order_release);
-    if (tail_ == &waiter) {
-      tail_ = waiter.prev;
-    } else if (Access* after = Access::Untagged(next); after->owner == 0) {
-      static_cast<VarWaiter*>(after)->prev = waiter.prev;
-    }
-  }
-
-  // Ends a granted access, without the lock. What it lets go on is added to `ready`. True when the
-  // Var was deleted and this was its last access.
-  bool Release(Access& access, OpList& ready) {
-    VarWaiter* waiters = nullptr;
-    bool last = false;
-    if (access.writes()) {
-      // Acquire: pairs with Enqueue, so that the next access is whole.
-      const uintptr_t next = access.next.load(std::memory_order_acquire);
-      if ((next & Access::kWrite) != 0) {
-        ready.AddIfGranted(Access::Untagged(next)->op());
-        return false;
-      }
-      SpinLockGuard guard(lock);
-      writing_ = false;
-      // Relaxed: written under the lock.
-      last =
-          GrantFrom(Access::Untagged(access.next.load(std::memory_order_relaxed)), ready, waiters);
-    } else {
-      SpinLockGuard guard(lock);
-      if (--readers_ == 0) last = GrantFrom(head_, ready, waiters);
-    }
-    while (waiters != nullptr) {
-      auto* next =
-          static_cast<VarWaiter*>(Access::Untagged(waiters->next.load(std::memory_order_relaxed)));
-      waiters->latch.CountDown();  // gone from here on
-      waiters = next;
-    }
-    return last;
-  }
-
-  // No handle is good any more. True when no access is left either.
-  bool Delete() {
-    ++generation;
-    deleted_ = true;
-    return !HasPendingWrites() && readers_ == 0;
-  }
-  // For the next NewVar.
-  void Recycle() {
-    deleted_ = false;
-    failure = {};
-    version.store(0, std::memory_order_relaxed);
-  }
-
- private:
-  void Enqueue(Access& access) {
-    if (tail_ != nullptr) {
-      // Release: a writer that finds it without the lock sees the access whole.
-      tail_->next.store(access.Tagged(), std::memory_order_release);
-    } else {
-      head_ = &access;
-    }
-    tail_ = &access;
-  }
-
-  // Grants the accesses from `at` on that go together: reads and waiters up to the next write, or
-  // one write. An operation that is granted here cannot run before the lock is let go, or the
-  // access's `next` has been read. True when nothing is left and the Var deleted.
-  bool GrantFrom(Access* at, OpList& ready, VarWaiter*& waiters) {
-    while (at != nullptr && !at->writes()) {
-      Access* next = Access::Untagged(at->next.load(std::memory_order_relaxed));
-      if (at->owner != 0) {
-        ++readers_;
-        ready.AddIfGranted(at->op());
-      } else {
-        auto* waiter = static_cast<VarWaiter*>(at);
-        waiter->failure = failure;
-        waiter->granted = true;
-        waiter->next.store(reinterpret_cast<uintptr_t>(static_cast<Access*>(waiters)),
-                           std::memory_order_relaxed);
-        waiters = waiter;
-      }
-      at = next;
-    }
-    head_ = at;
-    if (at == nullptr) {
-      tail_ = nullptr;
-    } else if (readers_ == 0) {
-      head_ = nullptr;
-      writing_ = true;
-      ready.AddIfGranted(at->op());
-    }
-    return deleted_ && at == nullptr && readers_ == 0;
-  }
-};
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_ENGINE_DEPENDENCY_VAR_HPP_
-
-// ---- opkit/engine/dependency/engine_op.hpp
-// EngineOp: the record of one operation between push and completion, its closure and its accesses
-// inside. Records are used again and again, so that a push allocates nothing.
-#ifndef OPKIT_ENGINE_DEPENDENCY_ENGINE_OP_HPP_
-#define OPKIT_ENGINE_DEPENDENCY_ENGINE_OP_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-enum class OpMode : uint8_t { kSynchronous, kAsynchronous, kOnDevice };
-
-// What few operations need: more Vars, large closures, failures, devices, completion elsewhere.
-// Apart from the record, so that of those that wait in their thousands, more fit into a cache.
-struct OpDetails {
-  static constexpr int32_t kInlineAccesses = 2;
-  static constexpr size_t kClosureBytes = 64;
-
-  Access* more_accesses = inline_accesses;
-  int32_t access_capacity = kInlineAccesses;
-  std::atomic<int32_t> parts{0};  // of closure and completion, how many are still to come
-  Access inline_accesses[kInlineAccesses];
-  alignas(std::max_align_t) unsigned char storage[kClosureBytes];
-
-  FailurePtr failure;         // why the Vars that it writes have no valid value
-  std::exception_ptr thrown;  // before it becomes a Failure
-  Device device;
-
-  // Of an asynchronous operation.
-  std::exception_ptr outcome;  // what its handle, or Cancel, completed it with
-  // Guarded by the engine's mutex for such operations.
-  bool completable = false;
-  uint32_t async_generation = 0;  // of the handle that may complete it
-  EngineOp* async_prev = nullptr;
-  EngineOp* async_next = nullptr;
-
-  OpDetails() = default;
-  OpDetails(const OpDetails&) = delete;
-  OpDetails& operator=(const OpDetails&) = delete;
-  ~OpDetails() {
-    if (more_accesses != inline_accesses) delete[] more_accesses;
-  }
-
-  void ReserveAccesses(size_t n) {
-    if (n <= static_cast<size_t>(access_capacity)) return;
-    Access* larger = new Access[n];
-    if (more_accesses != inline_accesses) delete[] more_accesses;
-    more_accesses = larger;
-    access_capacity = static_cast<int32_t>(n);
-  }
-};
-
-// Two cache lines. Lies in an OpSlab.
-struct alignas(kCacheLine) EngineOp : InboxNode {
-  using FailurePtr = detail::FailurePtr;
-  static constexpr size_t kClosureBytes = 32;
-
-  // Calls the closure with the argument and ends it, or ends it alone.
-  void (*closure)(EngineOp& op, bool call, void* argument) = nullptr;
-  uint64_t sequence = 0;  // place in push order, from 1
-  std::atomic<int32_t> waits{0};
-  int32_t access_count = 0;
-  int32_t priority = 0;
-  OpMode mode = OpMode::kSynchronous;
-  bool copies = false;
-  bool updates = false;
-  bool failed = false;  // `failure` or `thrown` is set
-  Access first_access;
-
-  Invocation invocation;
-  const char* name = "";
-  alignas(std::max_align_t) unsigned char storage[kClosureBytes];
-
-  EngineOp() = default;
-  EngineOp(const EngineOp&) = delete;
-  EngineOp& operator=(const EngineOp&) = delete;
-
-  OpDetails& details() const;
-  Access& access(int32_t i) { return i == 0 ? first_access : details().more_accesses[i - 1]; }
-  const Access& access(int32_t i) const {
-    return i == 0 ? first_access : details().more_accesses[i - 1];
-  }
-
-  // Relaxed: whatever hands a list to another thread orders it.
-  EngineOp* next_in_list() const {
-    return static_cast<EngineOp*>(next.load(std::memory_order_relaxed));
-  }
-  void SetNextInList(EngineOp* op) { next.store(op, std::memory_order_relaxed); }
-
-  void SetThrown(std::exception_ptr exception) {
-    details().thrown = std::move(exception);
-    failed = true;
-  }
-  void SetFailure(FailurePtr reason) {
-    details().failure = std::move(reason);
-    failed = true;
-  }
-
-  // F is called with no argument, or with an Argument&.
-  template <class Argument, class F>
-  void SetClosure(F&& f) {
-    using Callable = std::decay_t<F>;
-    constexpr bool kAligned = alignof(Callable) <= alignof(std::max_align_t);
-    constexpr bool kHere = kAligned && sizeof(Callable) <= kClosureBytes;
-    constexpr bool kInDetails = kAligned && sizeof(Callable) <= OpDetails::kClosureBytes;
-    if constexpr (kHere) {
-      ::new (static_cast<void*>(storage)) Callable(std::forward<F>(f));
-    } else if constexpr (kInDetails) {
-      ::new (static_cast<void*>(details().storage)) Callable(std::forward<F>(f));
-    } else {
-      ::new (static_cast<void*>(storage)) Callable*(new Callable(std::forward<F>(f)));
-    }
-    closure = [](EngineOp& op, bool call, void* argument) {
-      Callable* callable = nullptr;
-      if constexpr (kHere) {
-        callable = std::launder(reinterpret_cast<Callable*>(op.storage));
-      } else if constexpr (kInDetails) {
-        callable = std::launder(reinterpret_cast<Callable*>(op.details().storage));
-      } else {
-        callable = *std::launder(reinterpret_cast<Callable**>(op.storage));
-      }
-      struct End {
-        Callable* callable;
-        ~End() {
-          if constexpr (kInDetails) {
-            callable->~Callable();
-          } else {
-            delete callable;
-          }
-        }
-      } end{callable};
-      if (!call) return;
-      if constexpr (std::is_void_v<Argument>) {
-        (*callable)();
-      } else {
-        (*callable)(std::move(*static_cast<Argument*>(argument)));
-      }
-    };
-  }
-};
-
-// A block of records with their details beside it, found by the address: nothing points to them.
-struct alignas(16384) OpSlab {
-  static constexpr size_t kBytes = 16384;
-  static constexpr int kOps = kBytes / sizeof(EngineOp) - 1;
-
-  explicit OpSlab(OpSlab* previous) : previous(previous) {}
-
-  OpSlab* const previous;
-  OpDetails* const details = new OpDetails[kOps];
-  EngineOp ops[kOps];
-};
-static_assert(sizeof(OpSlab) == OpSlab::kBytes);
-
-inline OpDetails& EngineOp::details() const {
-  auto* slab = reinterpret_cast<OpSlab*>(reinterpret_cast<uintptr_t>(this) & ~(OpSlab::kBytes - 1));
-  return slab->details[this - slab->ops];
-}
-
-inline void OpList::Add(EngineOp* op) {
-  op->SetNextInList(nullptr);
-  last != nullptr ? last->SetNextInList(op) : static_cast<void>(first = op);
-  last = op;
-}
-inline void OpList::Append(const OpList& list) {
-  last != nullptr ? last->SetNextInList(list.first) : static_cast<void>(first = list.first);
-  last = list.last;
-}
-inline void OpList::AddInOrder(EngineOp* op) {
-  if (last == nullptr || last->sequence < op->sequence) return Add(op);
-  EngineOp* before = nullptr;
-  for (EngineOp* at = first; at->sequence < op->sequence; at = at->next_in_list()) before = at;
-  op->SetNextInList(before != nullptr ? before->next_in_list() : first);
-  before != nullptr ? before->SetNextInList(op) : static_cast<void>(first = op);
-}
-inline EngineOp* OpList::TakeFirst() {
-  EngineOp* op = first;
-  if (op == nullptr) return nullptr;
-  first = op->next_in_list();
-  if (first == nullptr) last = nullptr;
-  return op;
-}
-// Acquire-release: the last grant has seen what every operation before it did, on whatever thread.
-inline void OpList::AddIfGranted(EngineOp* op) {
-  if (op->access_count == 1 || op->waits.fetch_sub(1, std::memory_order_acq_rel) == 1) Add(op);
-}
-
-// Blocks of objects that are never moved, nor given back before the table ends.
-template <class T>
-class SlabTable {
- public:
-  SlabTable() = default;
-  SlabTable(const SlabTable&) = delete;
-  SlabTable& operator=(const SlabTable&) = delete;
-  ~SlabTable() {
-    while (last_ != nullptr) delete std::exchange(last_, last_->previous);
-  }
-  static constexpr int kObjects = 64;
-  T* Add() {
-    last_ = new Slab{last_, {}};
-    return last_->objects;
-  }
-
- private:
-  struct Slab {
-    Slab* previous;
-    T objects[kObjects];
-  };
-  Slab* last_ = nullptr;
-};
-
-// The operations of one engine. Pushers take records here, and numbers, under one short lock; who
-// completes operations gives them back many at a time, somewhere else. The records longest unused
-// come first, so that they stay in the order of their addresses, as caches like it.
-class OpRecords {
- public:
-  OpRecords() = default;
-  OpRecords(const OpRecords&) = delete;
-  OpRecords& operator=(const OpRecords&) = delete;
-  ~OpRecords() {
-    while (last_slab_ != nullptr) {
-      OpSlab* slab = std::exchange(last_slab_, last_slab_->previous);
-      delete[] slab->details;
-      delete slab;
-    }
-  }
-
-  EngineOp* Take() {
-    SpinLockGuard guard(lock_);
-    if (free_ == nullptr) [[unlikely]]
-      Refill();
-    EngineOp* op = free_;
-    free_ = op->next_in_list();
-    // A later taker's, from the cache of the CPU that gave it back, which takes longer than a push.
-    // Most records lie in the order of the list; where they do not, it is harmless.
-    constexpr size_t kAhead = 4;
-    const auto address = reinterpret_cast<uintptr_t>(free_) + kAhead * sizeof(EngineOp);
-    __builtin_prefetch(reinterpret_cast<const void*>(address), 1);
-    __builtin_prefetch(reinterpret_cast<const void*>(address + kCacheLine), 1);
-    op->sequence = next_sequence_++;
-    if (waiters_ != 0) [[unlikely]]
-      CountTaken();
-    return op;
-  }
-  // Of the operation that is pushed next.
-  uint64_t next_sequence() {
-    SpinLockGuard guard(lock_);
-    return next_sequence_;
-  }
-
-  // The records of `count` operations, which have ended.
-  void GiveBack(const OpList& list, int64_t count) {
-    {
-      SpinLockGuard guard(returned_lock_);
-      returned_.Append(list);
-    }
-    outstanding_.CountDown(count);
-  }
-
-  // While one of these lives, `outstanding()` counts the operations that have not ended. Otherwise
-  // it lacks those that were pushed since: a push would pay an atomic operation, and runners the
-  // cache line, for what only those who wait want to know.
-  class Waiter {
-   public:
-    explicit Waiter(OpRecords& records) : records_(records) {
-      SpinLockGuard guard(records_.lock_);
-      ++records_.waiters_;
-      records_.CountTaken();
-    }
-    Waiter(const Waiter&) = delete;
-    Waiter& operator=(const Waiter&) = delete;
-    ~Waiter() {
-      SpinLockGuard guard(records_.lock_);
-      --records_.waiters_;
-    }
-    const Latch& outstanding() const { return records_.outstanding_; }
-
-   private:
-    OpRecords& records_;
-  };
-
- private:
-  // With `lock_` held: also what is taken while somebody waits is counted before it can end.
-  OPKIT_COLD void CountTaken() {
-    outstanding_.Add(static_cast<int64_t>(next_sequence_ - counted_before_));
-    counted_before_ = next_sequence_;
-  }
-
-  OPKIT_COLD void Refill() {
-    {
-      SpinLockGuard guard(returned_lock_);
-      free_ = std::exchange(returned_, {}).first;
-    }
-    if (free_ != nullptr) return;
-    last_slab_ = new OpSlab(last_slab_);
-    for (int i = OpSlab::kOps - 1; i >= 0; --i) {
-      last_slab_->ops[i].SetNextInList(free_);
-      free_ = &last_slab_->ops[i];
-    }
-  }
-
-  SpinLock lock_;
-  EngineOp* free_ = nullptr;
-  uint64_t next_sequence_ = 1;
-  uint64_t counted_before_ = 1;  // operations numbered below were added to `outstanding_`
-  int waiters_ = 0;
-  OpSlab* last_slab_ = nullptr;
-  alignas(kCacheLine) SpinLock returned_lock_;
-  OpList returned_;
-  Latch outstanding_;  // below zero where operations have ended that were not added
-};
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_ENGINE_DEPENDENCY_ENGINE_OP_HPP_
-
-// ---- opkit/engine/dependency/ready_queue.hpp
-// ReadyQueue: operations that wait for nothing but a thread. The highest priority comes first, the
-// order of arrival decides among equals.
-#ifndef OPKIT_ENGINE_DEPENDENCY_READY_QUEUE_HPP_
-#define OPKIT_ENGINE_DEPENDENCY_READY_QUEUE_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// Thread-safe. Operations of priority 0, which are nearly all, are in an inbox: a queue of a worker
-// each would be cheaper still, but then an operation could lie behind one that waits for it. The
-// others are in a heap under a lock, and a number says whether to look there.
-template <class EngineOp>
-class ReadyQueue {
- public:
-  void Push(EngineOp* op) {
-    if (op->priority != 0) [[unlikely]]
-      return PushHeap(op);
-    normal_.Put(op);
-  }
-
-  // The best operation; null where there is none, or one that is just being pushed.
-  EngineOp* Take() {
-    // Relaxed: a hint.
-    const int top = top_.load(std::memory_order_relaxed);
-    if (top > 0) {
-      if (EngineOp* op = TakeHeap(1)) return op;
-    }
-    if (InboxNode* node = normal_.Take()) return static_cast<EngineOp*>(node);
-    return top != kNone ? TakeHeap(kNone) : nullptr;
-  }
-
-  // Whether an operation of this priority should let another one pass.
-  bool HasBetterThan(int priority) const {
-    return top_.load(std::memory_order_relaxed) > priority || (priority < 0 && !normal_.empty());
-  }
-
-  // Never true while something is in it. Seq_cst, as are pushes: who pushes looks for somebody who
-  // takes afterwards, and who leaves looks here after.
-  bool empty() const { return normal_.empty() && top_.load(std::memory_order_seq_cst) == kNone; }
-
- private:
-  static constexpr int kNone = INT_MIN;
-
-  static bool Before(const EngineOp& a, const EngineOp& b) {
-    return a.priority != b.priority ? a.priority > b.priority : a.sequence < b.sequence;
-  }
-
-  OPKIT_COLD void PushHeap(EngineOp* op) {
-    MutexLock lock(heap_mutex_);
-    size_t at = heap_.size();
-    heap_.push_back(op);
-    while (at > 0 && Before(*op, *heap_[(at - 1) / 2])) {
-      heap_[at] = heap_[(at - 1) / 2];
-      at = (at - 1) / 2;
-    }
-    heap_[at] = op;
-    top_.store(heap_[0]->priority, std::memory_order_seq_cst);
-  }
-
-  OPKIT_COLD EngineOp* TakeHeap(int lowest) {
-    MutexLock lock(heap_mutex_);
-    if (heap_.empty() || heap_[0]->priority < lowest) return nullptr;
-    EngineOp* best = heap_[0];
-    EngineOp* moved = heap_.back();
-    heap_.pop_back();
-    const size_t size = heap_.size();
-    if (size > 0) {
-      size_t at = 0;
-      for (;;) {
-        size_t child = 2 * at + 1;
-        if (child >= size) break;
-        if (child + 1 < size && Before(*heap_[child + 1], *heap_[child])) ++child;
-        if (!Before(*heap_[child], *moved)) break;
-        heap_[at] = heap_[child];
-        at = child;
-      }
-      heap_[at] = moved;
-    }
-    top_.store(size > 0 ? heap_[0]->priority : kNone, std::memory_order_seq_cst);
-    return best;
-  }
-
-  Inbox normal_;
-  alignas(kCacheLine) std::atomic<int> top_{kNone};  // the heap's best priority
-  Mutex heap_mutex_;
-  std::vector<EngineOp*> heap_;
-};
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_ENGINE_DEPENDENCY_READY_QUEUE_HPP_
-
-// ---- opkit/engine/dependency/engine_core.hpp
-// EngineCore: what is behind Engine. It grants accesses, runs what is ready on the pool, completes
-// operations and keeps what failed. Completion handles keep it alive, so that a late one is safe.
-#ifndef OPKIT_ENGINE_DEPENDENCY_ENGINE_CORE_HPP_
-#define OPKIT_ENGINE_DEPENDENCY_ENGINE_CORE_HPP_
+// ---- opkit/engine/dependency/operation.hpp
+// The pusher's side of an operation of the engine: its options, how its closure gets into its
+// record, and the handle that completes it when it is asynchronous.
+#ifndef OPKIT_ENGINE_DEPENDENCY_OPERATION_HPP_
+#define OPKIT_ENGINE_DEPENDENCY_OPERATION_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -4949,20 +3623,35 @@ struct PushOptions {
   const char* name = "";  // for messages; not copied
   OpKind kind = OpKind::kNormal;
   Device device = {};   // unless a CPU: the operation is issued on a stream of it
-  bool update = false;  // it reads what it writes, too: skipped where that has failed
+  bool update = false;  // it reads the Vars that it writes, too: skipped where one has failed
 };
 
-// Where an asynchronous operation says that it is done: once, on any thread, at any time. Moves; a
-// handle that is dropped fails its operation. It may outlive the engine.
-template <class Core>
-class BasicCompletion {
- public:
-  BasicCompletion() = default;
-  BasicCompletion(BasicCompletion&&) = default;
-  BasicCompletion& operator=(BasicCompletion&& other) noexcept;
-  ~BasicCompletion();
+namespace detail {
 
-  explicit operator bool() const { return static_cast<bool>(core_); }  // not used up
+class EngineCore;
+struct EngineOp;
+
+// The side of an engine that handles keep alive, so that a late one is safe.
+class AsyncEngine : public RefCounted {
+ public:
+  // False when the handle is not the one that may complete the operation any more.
+  virtual bool CompleteAsync(EngineOp* op, uint32_t generation, std::exception_ptr exception) = 0;
+};
+
+}  // namespace detail
+
+// Completes an asynchronous operation: once, on any thread, at any time. Moves; a handle that is
+// dropped fails its operation. It may outlive the engine.
+class Completion {
+ public:
+  Completion() = default;
+  Completion(Completion&&) = default;
+  Completion& operator=(Completion&& other) noexcept;
+  ~Completion() {
+    if (engine_) Drop();
+  }
+
+  explicit operator bool() const { return static_cast<bool>(engine_); }  // not used up
 
   // False where the operation was cancelled meanwhile; then nothing happens. Error
   // (kFailedPrecondition) for a handle that was used already.
@@ -4971,889 +3660,115 @@ class BasicCompletion {
   bool SetFinishedWithException(std::exception_ptr exception);
 
  private:
-  friend Core;
-  BasicCompletion(Core* core, detail::EngineOp* op, uint32_t generation);
+  friend class detail::EngineCore;
+  Completion(detail::AsyncEngine* engine, detail::EngineOp* op, uint32_t generation)
+      : engine_(engine), op_(op), generation_(generation) {}
 
-  detail::IntrusivePtr<Core> core_;
+  OPKIT_COLD void Drop();
+
+  detail::IntrusivePtr<detail::AsyncEngine> engine_;
   detail::EngineOp* op_ = nullptr;
   uint32_t generation_ = 0;
 };
-using Completion = BasicCompletion<detail::EngineCore>;
 
 namespace detail {
 
-// An operation that runs on this thread; one that waits may run another inside.
-struct OpFrame {
-  const EngineCore* core;
-  const EngineOp* op;
-  const OpFrame* outer;
+// A record that waits for its closure, and the place for that.
+struct OpSlot {
+  EngineOp* op;
+  void* storage;
 };
 
-struct EngineThread {
-  const OpFrame* frame = nullptr;
-  const Latch* waiting = nullptr;           // what the innermost wait on this thread is for
-  const EngineCore* inline_core = nullptr;  // the naive engine that runs operations here, and ...
-  OpList inline_ready;                      // ... those that it has still to run
-};
-inline constinit thread_local EngineThread t_engine;
+// All that a record has to know of the type of its closure.
+struct OpClosureType {
+  static constexpr size_t kSmallBytes = 32;  // in the record itself
+  static constexpr size_t kLargeBytes = 64;  // beside it
 
-// What a thread has completed and not told the others yet, and what can run because of it.
-struct Completed {
-  OpList records;
-  int64_t count = 0;
-  OpList ready;
+  bool asynchronous;
+  bool large;
+  // Calls the closure, with the Completion when asynchronous, and ends it; or ends it alone.
+  void (*run)(void* storage, bool call, Completion* completion);
 };
 
-// Thread-safe. Runners are tasks of the pool, at most one for each of its threads, that take one
-// operation after the other; the one that they complete usually hands them the next.
-//
-// A template, so that programs without an engine do not compile it.
-template <class Op>
-class BasicEngineCore final : public RefCounted {
+template <class F, bool kAsynchronous>
+struct OpClosure {
+  static constexpr bool kFits =
+      sizeof(F) <= OpClosureType::kLargeBytes && alignof(F) <= alignof(std::max_align_t);
+
+  static void Run(void* storage, bool call, [[maybe_unused]] Completion* completion) {
+    struct End {
+      F& closure;
+      ~End() { closure.~F(); }
+    };
+    const End end{*std::launder(static_cast<F*>(storage))};
+    if (!call) return;
+    if constexpr (kAsynchronous)
+      end.closure(std::move(*completion));
+    else
+      end.closure();
+  }
+
+  static constexpr OpClosureType kType{kAsynchronous, sizeof(F) > OpClosureType::kSmallBytes, &Run};
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_DEPENDENCY_OPERATION_HPP_
+
+// ---- opkit/engine/dependency/var.hpp
+// Var: what operations of the engine depend on, with many readers or one writer at a time.
+#ifndef OPKIT_ENGINE_DEPENDENCY_VAR_HPP_
+#define OPKIT_ENGINE_DEPENDENCY_VAR_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+namespace detail {
+class EngineCore;
+class VarState;
+}  // namespace detail
+
+// A handle, freely copied. The engine knows of no object behind it: a program lets it stand for a
+// tensor, a file, a random generator. Made by Engine::NewVar, ended by Engine::DeleteVar; using it
+// after that, or with another engine, is an Error.
+class Var {
  public:
-  using EngineOp = Op;
-  using EngineCore = BasicEngineCore;
-  using FailurePtr = typename Op::FailurePtr;
-  using Pool = ThreadPool;
-
-  // Without a pool, operations run on the thread that pushes them or completes what they waited
-  // for.
-  BasicEngineCore(ThreadPool* pool, uint32_t id)
-      : pool_(pool != nullptr ? *pool : ThreadPool::Default()), naive_(pool == nullptr), id_(id) {}
-  ~BasicEngineCore() override {
-    while (free_runners_ != nullptr) delete std::exchange(free_runners_, free_runners_->next_free);
-  }
-
-  bool naive() const { return naive_; }
-
-  Var NewVar();
-  void DeleteVar(Var var);
-  uint64_t Version(Var var) const;
-
-  // A push is Prepare, the making of the closure, and Submit; or Abandon. Prepare and Submit throw
-  // for what the caller got wrong, and then nothing is changed.
-  EngineOp* Prepare(VarList reads, VarList writes, const PushOptions& options);
-  void Abandon(EngineOp* op) {
-    OpList list;
-    list.Add(op);
-    records_.GiveBack(list, 1);
-  }
-  void Submit(EngineOp* op);
-
-  void WaitForVar(Var var, Timeout timeout);
-  void WaitForAll(Timeout timeout);
-  void Cancel();
-  // Returns when no operation is left.
-  void Shutdown();
-
-  // False when the handle is not the one that may complete the operation any more.
-  bool CompleteAsync(EngineOp* op, uint32_t generation, std::exception_ptr exception);
+  Var() = default;
+  explicit operator bool() const { return state_; }
+  friend bool operator==(const Var&, const Var&) = default;
 
  private:
-  struct Runner : PoolTask {
-    explicit Runner(EngineCore* core) : PoolTask(&RunRunner), core(core) {}
-    static void RunRunner(PoolTask* self) noexcept {
-      auto* runner = static_cast<Runner*>(self);
-      runner->core->RunReady(runner);
-    }
-    // How long to leave the queue alone, in CpuRelax, after so many operations had emptied it. A
-    // runner on the heels of a pusher waits with it for every cache line, and so lets it get ahead;
-    // one that finds single operations is probably waited for.
-    int PausesAfter(int operations) {
-      constexpr int kEnough = 64;
-      if (operations == 1 && pauses > 1) pauses /= 2;
-      if (operations > 1 && operations < kEnough && pauses < kMaxPauses) pauses *= 2;
-      return pauses;
-    }
+  friend class detail::EngineCore;
+  Var(detail::VarState* state, uint32_t generation, uint32_t engine)
+      : state_(state), generation_(generation), engine_(engine) {}
 
-    static constexpr int kMaxPauses = 32;
-    EngineCore* const core;
-    Runner* next_free = nullptr;
-    int pauses = 1;
-  };
-
-  // --- pushing
-  VarState& StateOf(Var var) const;
-  [[noreturn]] static void ThrowDeleted();
-  static void RequireLive(const VarState& state, uint32_t generation) {
-    if (state.generation != generation) [[unlikely]]
-      ThrowDeleted();
-  }
-  void FreeVar(VarState& state);
-  void SetAccesses(EngineOp& op, VarList reads, VarList writes) const;
-  static void SortAccesses(EngineOp& op);
-  void MakeReady(EngineOp* op);
-
-  // --- running
-  void RunReady(Runner* runner);
-  void WakeRunner();
-  void RunInline(OpList ready);
-  void DrainInline();
-  FailurePtr ReasonToSkip(const EngineOp& op);
-  void Execute(EngineOp* op, Completed& done);
-  void CallClosure(EngineOp* op, void* argument);
-  static void EndClosure(EngineOp* op) {
-    if (op->closure != nullptr) std::exchange(op->closure, nullptr)(*op, false, nullptr);
-  }
-  void StartAsync(EngineOp* op, Completed& done);
-  void StartOnDevice(EngineOp* op, Completed& done);
-
-  // --- completing
-  FailurePtr NewFailure(const EngineOp& op, std::exception_ptr exception) {
-    FailurePtr failure(new Failure(std::move(exception), op.sequence));
-    failures_.Add(failure);
-    return failure;
-  }
-  // An Error that also says in which operation it happened, where that has a name; a copy, since
-  // events may share it. Other exceptions stay what they are.
-  OPKIT_COLD static std::exception_ptr Named(const EngineOp& op, std::exception_ptr exception) {
-    if (*op.name == '\0') return exception;
-    try {
-      std::rethrow_exception(exception);
-    } catch (const Error& error) {
-      if (typeid(error) != typeid(Error)) return exception;
-      Error named = error;
-      named.AddContext(StrCat("in the operation \"", op.name, "\" of an engine"));
-      return std::make_exception_ptr(std::move(named));
-    } catch (...) {
-      return exception;
-    }
-  }
-  static std::exception_ptr CancelledError(const EngineOp& op) {
-    return std::make_exception_ptr(
-        Error(ErrorCode::kCancelled, StrCat("the operation \"", op.name, "\" was cancelled")));
-  }
-  void Finish(EngineOp* op, Completed& done);
-  void FinishPart(EngineOp* op, Completed& done);
-  void Dispatch(Completed& done);
-  void Flush(Completed& done);
-  bool Claim(EngineOp* op, uint32_t generation);
-  void CancelAsync(uint64_t before);
-
-  // --- waiting
-  bool Wait(const Latch& latch, Timeout timeout);
-  const Access* OwnAccess(const VarState& state) const;
-
-  ThreadPool& pool_;
-  const bool naive_;
-  const uint32_t id_;
-  // Operations numbered below are cancelled. Only Cancel writes it.
-  std::atomic<uint64_t> cancelled_before_{0};
-
-  alignas(kCacheLine) OpRecords records_;
-  ReadyQueue<Op> queue_;
-  // Runners and other things under way that end by themselves.
-  alignas(kCacheLine) Latch live_;
-
-  // As in IdleList: who pushes looks for a searching runner after, who stops searching looks for
-  // operations after; both seq_cst, so that one of them sees the other.
-  alignas(kCacheLine) std::atomic<int> searching_{0};  // scheduled ones included
-  std::atomic<int> runners_{0};
-  SpinLock runners_lock_;
-  Runner* free_runners_ = nullptr;
-
-  alignas(kCacheLine) SpinLock vars_lock_;
-  VarState* free_vars_ = nullptr;
-  SlabTable<VarState> vars_;
-
-  FailureLog<FailurePtr> failures_;
-  Mutex async_mutex_;
-  EngineOp* async_first_ = nullptr;  // asynchronous operations that were started
+  detail::VarState* state_ = nullptr;
+  uint32_t generation_ = 0;
+  uint32_t engine_ = 0;  // looked at before `state_`, which dies with its engine
 };
 
-// --- Vars
-
-template <class Op>
-inline VarState& BasicEngineCore<Op>::StateOf(Var var) const {
-  if (var.engine_ != id_) [[unlikely]] {
-    Throw(ErrorCode::kInvalidArgument, "expected a Var of this engine, found ",
-          var ? "one of another engine" : "an empty Var",
-          "; make it with NewVar() of the engine that uses it");
-  }
-  return *var.state_;
-}
-
-template <class Op>
-OPKIT_COLD inline void BasicEngineCore<Op>::ThrowDeleted() {
-  Throw(ErrorCode::kFailedPrecondition,
-        "expected a Var that is in use, found one after DeleteVar; delete it after its last use, "
-        "which need not have run by then");
-}
-
-template <class Op>
-inline Var BasicEngineCore<Op>::NewVar() {
-  SpinLockGuard guard(vars_lock_);
-  if (free_vars_ == nullptr) {
-    VarState* fresh = vars_.Add();
-    for (int i = SlabTable<VarState>::kObjects - 1; i >= 0; --i)
-      fresh[i].next_free = std::exchange(free_vars_, &fresh[i]);
-  }
-  VarState* state = std::exchange(free_vars_, free_vars_->next_free);
-  return Var(state, state->generation, id_);
-}
-
-template <class Op>
-inline void BasicEngineCore<Op>::FreeVar(VarState& state) {
-  state.Recycle();
-  SpinLockGuard guard(vars_lock_);
-  state.next_free = std::exchange(free_vars_, &state);
-}
-
-template <class Op>
-inline void BasicEngineCore<Op>::DeleteVar(Var var) {
-  VarState& state = StateOf(var);
-  bool last = false;
-  {
-    SpinLockGuard guard(state.lock);
-    RequireLive(state, var.generation_);
-    last = state.Delete();
-  }
-  if (last) FreeVar(state);
-}
-
-template <class Op>
-inline uint64_t BasicEngineCore<Op>::Version(Var var) const {
-  VarState& state = StateOf(var);
-  SpinLockGuard guard(state.lock);
-  RequireLive(state, var.generation_);
-  // Acquire: what the counted writes wrote is seen.
-  return state.version.load(std::memory_order_acquire);
-}
-
-// --- pushing
-
-// Sorted by address, each Var once.
-template <class Op>
-inline void BasicEngineCore<Op>::SetAccesses(EngineOp& op, VarList reads, VarList writes) const {
-  const size_t size = reads.size() + writes.size();
-  if (size > 1) op.details().ReserveAccesses(size - 1);
-  int32_t n = 0;
-  const auto set = [&](const VarList& vars, uintptr_t mark) {
-    for (const Var& var : vars) {
-      VarState* state = &StateOf(var);
-      Access& access = op.access(n++);
-      access.var = state;
-      access.owner = reinterpret_cast<uintptr_t>(&op) | mark;
-      access.next.store(var.generation_, std::memory_order_relaxed);  // for Submit to check
-    }
-  };
-  set(reads, 0);
-  set(writes, Access::kWrite);
-  op.access_count = n;
-  if (n > 1) SortAccesses(op);
-}
-
-template <class Op>
-inline void BasicEngineCore<Op>::SortAccesses(EngineOp& op) {
-  const int32_t n = op.access_count;
-  const auto swap = [&](Access& a, Access& b) {
-    std::swap(a.var, b.var);
-    std::swap(a.owner, b.owner);
-    const uintptr_t generation = a.next.load(std::memory_order_relaxed);
-    a.next.store(b.next.load(std::memory_order_relaxed), std::memory_order_relaxed);
-    b.next.store(generation, std::memory_order_relaxed);
-  };
-  // Shell's sort: few as a rule, and mostly in order.
-  for (int32_t gap = n > 8 ? n / 2 : 1; gap > 0; gap /= 2) {
-    for (int32_t i = gap; i < n; ++i) {
-      for (int32_t j = i; j >= gap && op.access(j).var < op.access(j - gap).var; j -= gap)
-        swap(op.access(j), op.access(j - gap));
-    }
-  }
-  int32_t kept = 0;
-  for (int32_t i = 1; i < n; ++i) {
-    if (op.access(i).var != op.access(kept).var) {
-      if (++kept != i) swap(op.access(kept), op.access(i));
-    } else if (op.access(i).writes() != op.access(kept).writes()) {
-      Throw(ErrorCode::kInvalidArgument, "expected each Var in reads or in writes of \"", op.name,
-            "\", found one in both; list it in writes alone, with .update = true where the "
-            "operation needs the old value");
-    }
-  }
-  op.access_count = kept + 1;
-}
-
-template <class Op>
-inline Op* BasicEngineCore<Op>::Prepare(VarList reads, VarList writes, const PushOptions& options) {
-  EngineOp* op = records_.Take();
-  op->priority = naive_ ? 0 : options.priority;
-  op->name = options.name != nullptr ? options.name : "";
-  op->mode = OpMode::kSynchronous;
-  op->updates = options.update;
-  op->invocation = CurrentInvocation();
-  try {
-    if (options.device.type != DeviceType::kCPU) [[unlikely]] {
-      IssueFunctionOf(options.device);
-      op->mode = OpMode::kOnDevice;
-      op->details().device = options.device;
-      op->copies = options.kind == OpKind::kCopy;
-    }
-    SetAccesses(*op, reads, writes);
-  } catch (...) {
-    Abandon(op);
-    throw;
-  }
-  return op;
-}
-
-template <class Op>
-inline void BasicEngineCore<Op>::Submit(EngineOp* op) {
-  const int32_t n = op->access_count;
-  // Relaxed: who counts it down has found the operation in a queue.
-  op->waits.store(n, std::memory_order_relaxed);
-  // All Vars are locked before any queue is changed, in the order of their addresses, so that the
-  // operations of several pushers stand in the same order in every queue.
-  for (int32_t i = 0; i < n; ++i) op->access(i).var->lock.Lock();
-  bool live = true;
-  for (int32_t i = 0; i < n; ++i) {
-    const Access& access = op->access(i);
-    // Relaxed: this thread's.
-    live &= access.var->generation == access.next.load(std::memory_order_relaxed);
-  }
-  if (!live) [[unlikely]] {
-    for (int32_t i = 0; i < n; ++i) op->access(i).var->lock.Unlock();
-    EndClosure(op);
-    Abandon(op);
-    ThrowDeleted();
-  }
-  int32_t granted = 0;
-  for (int32_t i = 0; i < n; ++i) granted += op->access(i).var->Append(op->access(i));
-  // Granted elsewhere the operation may run from here on, but it cannot release a locked Var.
-  for (int32_t i = 0; i < n; ++i) op->access(i).var->lock.Unlock();
-  // Acquire-release as in AddIfGranted.
-  if (granted == n ||
-      (granted > 0 && op->waits.fetch_sub(granted, std::memory_order_acq_rel) == granted)) {
-    MakeReady(op);
-  }
-}
-
-template <class Op>
-inline void BasicEngineCore<Op>::MakeReady(EngineOp* op) {
-  if (naive_) [[unlikely]] {
-    OpList list;
-    list.Add(op);
-    return RunInline(list);
-  }
-  queue_.Push(op);
-  WakeRunner();
-}
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_ENGINE_DEPENDENCY_ENGINE_CORE_HPP_
-
-// ---- opkit/engine/dependency/engine_run.hpp
-// How the engine runs operations and ends them: runners on the pool, streams of devices, the naive
-// engine's own way, and what every completion does to the Vars.
-#ifndef OPKIT_ENGINE_DEPENDENCY_ENGINE_RUN_HPP_
-#define OPKIT_ENGINE_DEPENDENCY_ENGINE_RUN_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-template <class Op>
-inline void BasicEngineCore<Op>::WakeRunner() {
-  if (searching_.load(std::memory_order_seq_cst) != 0) return;
-  int count = runners_.load(std::memory_order_seq_cst);
-  do {
-    if (count >= pool_.threads()) return;
-  } while (!runners_.compare_exchange_weak(count, count + 1, std::memory_order_seq_cst));
-  searching_.fetch_add(1, std::memory_order_seq_cst);
-  live_.Add();
-  Runner* runner = nullptr;
-  {
-    SpinLockGuard guard(runners_lock_);
-    if (free_runners_ != nullptr) runner = std::exchange(free_runners_, free_runners_->next_free);
-  }
-  if (runner == nullptr) runner = new Runner(this);
-  try {
-    pool_.Schedule(runner);
-  } catch (const Error&) {  // no thread can be started: then this one does it
-    RunReady(runner);
-  }
-}
-
-template <class Op>
-inline void BasicEngineCore<Op>::RunReady(Runner* runner) {
-  constexpr int kFlushAt = 32;
-  constexpr int kTurns = 256;  // then others have theirs: tasks of the pool, operations off a chain
-  const uint64_t spin_ticks = pool_.spin_ticks();
-  const Latch* const waiting = t_engine.waiting;
-  Completed done;
-  EngineOp* op = nullptr;
-  bool searching = true;
-  uint64_t idle_since = 0;
-  int pauses = 1;
-  int idle_turn = 0;
-  for (int turn = 0; turn < kTurns;) {
-    if (op == nullptr) op = queue_.Take();
-    if (op != nullptr) {
-      if (searching) {
-        searching = false;
-        if (searching_.fetch_sub(1, std::memory_order_seq_cst) == 1 && !queue_.empty())
-          WakeRunner();
-      }
-      Execute(op, done);
-      ++turn;
-      op = done.ready.TakeFirst();
-      if (done.ready.first != nullptr || (op != nullptr && queue_.HasBetterThan(op->priority))) {
-        // All but one are for others, and the best is not always the first.
-        for (; op != nullptr; op = done.ready.TakeFirst()) queue_.Push(op);
-        op = queue_.Take();
-        if (!queue_.empty()) WakeRunner();
-      }
-      if (done.count >= kFlushAt) Flush(done);
-      if ((waiting != nullptr && waiting->done()) || pool_.HasLoops()) break;
-      idle_since = 0;
-      continue;
-    }
-    Flush(done);
-    if (waiting != nullptr && waiting->done()) break;
-    if (!searching) {
-      searching = true;
-      searching_.fetch_add(1, std::memory_order_seq_cst);
-    }
-    const uint64_t now = Ticks();
-    if (idle_since == 0) {
-      idle_since = now;
-      pauses = runner->PausesAfter(turn - std::exchange(idle_turn, turn));
-    }
-    if (now - idle_since >= spin_ticks) break;
-    // Ever more rarely: who looks all the time makes the pusher wait for the cache line.
-    for (int i = 0; i < pauses; ++i) CpuRelax();
-    if (pauses < Runner::kMaxPauses) pauses *= 2;
-  }
-  if (op != nullptr) queue_.Push(op);
-  Flush(done);
-  {
-    SpinLockGuard guard(runners_lock_);
-    runner->next_free = std::exchange(free_runners_, runner);
-  }
-  runners_.fetch_sub(1, std::memory_order_seq_cst);
-  if (searching) searching_.fetch_sub(1, std::memory_order_seq_cst);
-  if (!queue_.empty()) WakeRunner();
-  live_.CountDown();  // the engine may be gone from here on
-}
-
-template <class Op>
-inline void BasicEngineCore<Op>::RunInline(OpList ready) {
-  EngineThread& thread = t_engine;
-  const bool outermost = thread.inline_core != this;
-  OpList outer;
-  const EngineCore* outer_core = thread.inline_core;
-  if (outermost) {
-    outer = std::exchange(thread.inline_ready, {});
-    thread.inline_core = this;
-    live_.Add();
-  }
-  while (EngineOp* op = ready.TakeFirst()) thread.inline_ready.AddInOrder(op);
-  if (!outermost) return;  // the frame that is outermost runs them, however deep pushes nest
-  DrainInline();
-  thread.inline_ready = outer;
-  thread.inline_core = outer_core;
-  live_.CountDown();
-}
-
-template <class Op>
-inline void BasicEngineCore<Op>::DrainInline() {
-  if (t_engine.inline_core != this) return;
-  while (EngineOp* op = t_engine.inline_ready.TakeFirst()) {
-    Completed done;
-    Execute(op, done);
-    if (done.ready.first != nullptr) RunInline(done.ready);
-    Flush(done);
-  }
-}
-
-template <class Op>
-inline typename Op::FailurePtr BasicEngineCore<Op>::ReasonToSkip(const EngineOp& op) {
-  // Relaxed: a Cancel that the operation can know of came before it here, by the locks between.
-  if (op.sequence < cancelled_before_.load(std::memory_order_relaxed)) [[unlikely]]
-    return NewFailure(op, CancelledError(op));
-  for (int32_t i = 0; i < op.access_count; ++i) {
-    const Access& access = op.access(i);
-    if (access.writes() && !op.updates) continue;
-    const FailurePtr& failure = access.var->failure;
-    if (failure && failure->ConcernsOperation(op.sequence)) [[unlikely]]
-      return failure;
-  }
-  return {};
-}
-
-template <class Op>
-inline void BasicEngineCore<Op>::CallClosure(EngineOp* op, void* argument) {
-  const OpFrame frame{this, op, t_engine.frame};
-  t_engine.frame = &frame;
-  try {
-    const auto scope = InvocationScope::Adopt(op->invocation);
-    std::exchange(op->closure, nullptr)(*op, true, argument);
-  } catch (...) {
-    op->SetThrown(std::current_exception());
-  }
-  t_engine.frame = frame.outer;
-}
-
-template <class Op>
-inline void BasicEngineCore<Op>::Execute(EngineOp* op, Completed& done) {
-  if (FailurePtr reason = ReasonToSkip(*op)) [[unlikely]] {
-    EndClosure(op);
-    op->SetFailure(std::move(reason));
-    return Finish(op, done);
-  }
-  if (op->mode == OpMode::kSynchronous) [[likely]] {
-    CallClosure(op, nullptr);
-    return Finish(op, done);
-  }
-  op->mode == OpMode::kAsynchronous ? StartAsync(op, done) : StartOnDevice(op, done);
-}
-
-template <class Op>
-inline void BasicEngineCore<Op>::StartAsync(EngineOp* op, Completed& done) {
-  OpDetails& details = op->details();
-  details.parts.store(2, std::memory_order_relaxed);  // published by the mutex
-  uint32_t generation = 0;
-  {
-    MutexLock lock(async_mutex_);
-    generation = ++details.async_generation;
-    details.completable = true;
-    details.async_prev = nullptr;
-    details.async_next = std::exchange(async_first_, op);
-    if (details.async_next != nullptr) details.async_next->details().async_prev = op;
-  }
-  // A Cancel may have looked at the list just before.
-  if (op->sequence < cancelled_before_.load(std::memory_order_seq_cst))
-    CancelAsync(op->sequence + 1);
-  {
-    BasicCompletion<EngineCore> handle(this, op, generation);
-    CallClosure(op, &handle);
-    // What was thrown outdoes "dropped": the handle ended because of it.
-    if (op->failed && Claim(op, generation)) FinishPart(op, done);
-  }
-  FinishPart(op, done);
-}
-
-template <class Op>
-inline void BasicEngineCore<Op>::StartOnDevice(EngineOp* op, Completed& done) {
-  live_.Add();
-  const Device device = op->details().device;
-  Event event(device);
-  try {
-    const auto scope = InvocationScope::Adopt(op->invocation);
-    // Its exceptions stay in the operation: a stream may skip the work of others for them.
-    IssueFunctionOf(device)(
-        device, op->copies ? kCopyStream : kComputeStream, [this, op] { CallClosure(op, nullptr); },
-        event);
-  } catch (...) {
-    op->SetThrown(std::current_exception());
-    EndClosure(op);
-    Finish(op, done);
-    return live_.CountDown();
-  }
-  const EventState* state = event.state().get();  // alive while it calls back
-  const auto finish = [this, op, state](Completed& finished) {
-    if (!op->failed && state->status() == EventStatus::kFailed) op->SetThrown(state->exception());
-    EndClosure(op);  // where the stream has skipped it
-    Finish(op, finished);
-  };
-  if (naive_) {
-    event.state()->Wait({});
-    finish(done);
-    return live_.CountDown();
-  }
-  event.SetCallback([this, finish] {
-    Completed finished;
-    finish(finished);
-    Dispatch(finished);
-    live_.CountDown();
-  });
-}
-
-// --- completing
-
-template <class Op>
-inline void BasicEngineCore<Op>::Finish(EngineOp* op, Completed& done) {
-  const int32_t n = op->access_count;
-  Failure* failure = nullptr;
-  if (op->failed) [[unlikely]] {
-    OpDetails& details = op->details();
-    if (details.thrown)
-      details.failure = NewFailure(*op, Named(*op, std::exchange(details.thrown, nullptr)));
-    failure = details.failure.get();
-    int64_t holders = 0;
-    for (int32_t i = 0; i < n; ++i) holders += op->access(i).writes();
-    failure->AddHolders(holders);
-  }
-  for (int32_t i = 0; i < n; ++i) {
-    Access& access = op->access(i);
-    VarState& var = *access.var;
-    if (access.writes()) {
-      if (failure != nullptr || var.failure) [[unlikely]] {
-        if (FailurePtr before = std::exchange(var.failure, FailurePtr(failure)))
-          before->Overwritten();
-      }
-      // Relaxed read: nobody else writes it now. Release: pairs with Version.
-      var.version.store(var.version.load(std::memory_order_relaxed) + 1, std::memory_order_release);
-    }
-    if (var.Release(access, done.ready)) [[unlikely]]
-      FreeVar(var);
-  }
-  if (failure != nullptr) {
-    op->details().failure = {};
-    op->failed = false;
-  }
-  done.records.Add(op);
-  ++done.count;
-}
-
-// The last of the two parts of an asynchronous operation finishes it. Acquire-release: it sees what
-// the other part wrote.
-template <class Op>
-inline void BasicEngineCore<Op>::FinishPart(EngineOp* op, Completed& done) {
-  if (op->details().parts.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-  std::exception_ptr outcome = std::exchange(op->details().outcome, nullptr);
-  if (outcome && !op->failed) op->SetThrown(std::move(outcome));
-  Finish(op, done);
-}
-
-template <class Op>
-inline void BasicEngineCore<Op>::Flush(Completed& done) {
-  if (done.count == 0) return;
-  records_.GiveBack(std::exchange(done.records, {}), std::exchange(done.count, 0));
-}
-
-// On a thread that is no runner.
-template <class Op>
-inline void BasicEngineCore<Op>::Dispatch(Completed& done) {
-  if (done.ready.first != nullptr) {
-    if (naive_) {
-      RunInline(std::exchange(done.ready, {}));
-    } else {
-      while (EngineOp* op = done.ready.TakeFirst()) queue_.Push(op);
-      WakeRunner();
-    }
-  }
-  Flush(done);
-}
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_ENGINE_DEPENDENCY_ENGINE_RUN_HPP_
-
-// ---- opkit/engine/dependency/engine_wait.hpp
-// How one waits for the engine: for a Var, for all, for an asynchronous operation that somebody
-// else completes; and how waiting is cut short, by Cancel and by the engine's end.
-#ifndef OPKIT_ENGINE_DEPENDENCY_ENGINE_WAIT_HPP_
-#define OPKIT_ENGINE_DEPENDENCY_ENGINE_WAIT_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// Takes the right to complete it. True for one of handle and Cancel.
-template <class Op>
-inline bool BasicEngineCore<Op>::Claim(EngineOp* op, uint32_t generation) {
-  MutexLock lock(async_mutex_);
-  OpDetails& details = op->details();
-  if (!details.completable || details.async_generation != generation) return false;
-  details.completable = false;
-  EngineOp* const prev = details.async_prev;
-  EngineOp* const next = details.async_next;
-  (prev != nullptr ? prev->details().async_next : async_first_) = next;
-  if (next != nullptr) next->details().async_prev = prev;
-  return true;
-}
-
-template <class Op>
-inline bool BasicEngineCore<Op>::CompleteAsync(EngineOp* op, uint32_t generation,
-                                               std::exception_ptr exception) {
-  live_.Add();
-  const bool claimed = Claim(op, generation);
-  if (claimed) {
-    op->details().outcome = std::move(exception);
-    Completed done;
-    FinishPart(op, done);
-    Dispatch(done);
-  }
-  live_.CountDown();
-  return claimed;
-}
-
-template <class Op>
-inline void BasicEngineCore<Op>::CancelAsync(uint64_t before) {
-  live_.Add();
-  for (;;) {
-    EngineOp* op = nullptr;
-    uint32_t generation = 0;
-    {
-      MutexLock lock(async_mutex_);
-      op = async_first_;
-      while (op != nullptr && op->sequence >= before) op = op->details().async_next;
-      if (op != nullptr) generation = op->details().async_generation;
-    }
-    if (op == nullptr) break;
-    if (!Claim(op, generation)) continue;
-    op->details().outcome = CancelledError(*op);
-    Completed done;
-    FinishPart(op, done);
-    Dispatch(done);
-  }
-  live_.CountDown();
-}
-
-template <class Op>
-inline void BasicEngineCore<Op>::Cancel() {
-  const uint64_t before = records_.next_sequence();
-  uint64_t now = cancelled_before_.load(std::memory_order_relaxed);
-  while (now < before &&
-         !cancelled_before_.compare_exchange_weak(now, before, std::memory_order_seq_cst)) {
-  }
-  CancelAsync(before);
-}
-
-template <class Op>
-inline bool BasicEngineCore<Op>::Wait(const Latch& latch, Timeout timeout) {
-  // A runner whose operation waits makes room for another one.
-  const bool inside = t_engine.frame != nullptr && t_engine.frame->core == this;
-  if (naive_) {
-    DrainInline();
-  } else if (inside) {
-    runners_.fetch_sub(1, std::memory_order_seq_cst);
-    if (!queue_.empty()) WakeRunner();
-  }
-  const Latch* const outer = std::exchange(t_engine.waiting, &latch);
-  const bool done = pool_.Wait(latch, timeout.is_forever() ? -1 : timeout.ns());
-  t_engine.waiting = outer;
-  if (inside && !naive_) runners_.fetch_add(1, std::memory_order_seq_cst);
-  return done;
-}
-
-// Of the operations that run on this thread.
-template <class Op>
-inline const Access* BasicEngineCore<Op>::OwnAccess(const VarState& state) const {
-  for (const OpFrame* frame = t_engine.frame; frame != nullptr; frame = frame->outer) {
-    if (frame->core != this) continue;
-    for (int32_t i = 0; i < frame->op->access_count; ++i) {
-      if (frame->op->access(i).var == &state) return &frame->op->access(i);
-    }
-  }
-  return nullptr;
-}
-
-template <class Op>
-inline void BasicEngineCore<Op>::WaitForVar(Var var, Timeout timeout) {
-  VarState& state = StateOf(var);
-  const Access* own = t_engine.frame != nullptr ? OwnAccess(state) : nullptr;
-  VarWaiter waiter;
-  bool waits = false;
-  {
-    SpinLockGuard guard(state.lock);
-    RequireLive(state, var.generation_);
-    waits = state.HasPendingWrites();
-    if (waits && own == nullptr) {
-      state.AppendWaiter(waiter);
-    } else {
-      waiter.failure = state.failure;
-    }
-  }
-  if (waits && own != nullptr) {
-    Throw(ErrorCode::kFailedPrecondition,
-          "expected a Var that others write, found WaitForVar inside an operation that ",
-          own->writes() ? "writes" : "reads", " the Var itself, and so would wait for its own end");
-  }
-  if (waits && !Wait(waiter.latch, timeout)) {
-    bool given_up = false;
-    {
-      SpinLockGuard guard(state.lock);
-      given_up = !waiter.granted;
-      if (given_up) state.Remove(waiter);
-    }
-    if (given_up) {
-      Throw(ErrorCode::kDeadlineExceeded, "writes of the Var are still pending after ",
-            timeout.ns() / 1000, " us; they go on, and the wait can be repeated");
-    }
-    pool_.Wait(waiter.latch);  // about to be counted down
-  }
-  if (waiter.failure && waiter.failure->Report(records_.next_sequence())) [[unlikely]]
-    std::rethrow_exception(waiter.failure->exception());
-}
-
-template <class Op>
-inline void BasicEngineCore<Op>::WaitForAll(Timeout timeout) {
-  for (const OpFrame* frame = t_engine.frame; frame != nullptr; frame = frame->outer) {
-    if (frame->core == this) {
-      Throw(ErrorCode::kFailedPrecondition,
-            "expected WaitForAll outside the operations of the engine, found it inside \"",
-            frame->op->name, "\", which would wait for its own end; wait for a Var instead");
-    }
-  }
-  const OpRecords::Waiter waiter(records_);
-  if (!Wait(waiter.outstanding(), timeout)) {
-    Throw(ErrorCode::kDeadlineExceeded, "operations are still pending after ", timeout.ns() / 1000,
-          " us; they go on, and the wait can be repeated");
-  }
-  if (FailurePtr first = failures_.ReportAll(records_.next_sequence())) [[unlikely]]
-    std::rethrow_exception(first->exception());
-}
-
-template <class Op>
-inline void BasicEngineCore<Op>::Shutdown() {
-  const OpRecords::Waiter waiter(records_);
-  for (;;) {
-    pool_.Wait(live_);
-    if (waiter.outstanding().done()) break;
-    // Nothing runs: what is left waits for handles that nobody has used yet.
-    CancelAsync(~uint64_t{0});
-  }
-  pool_.Wait(live_);
-}
-
-}  // namespace detail
-
-template <class Core>
-inline BasicCompletion<Core>::BasicCompletion(Core* core, detail::EngineOp* op, uint32_t generation)
-    : core_(core), op_(op), generation_(generation) {}
-
-template <class Core>
-inline BasicCompletion<Core>& BasicCompletion<Core>::operator=(BasicCompletion&& other) noexcept {
-  BasicCompletion taken(std::move(other));
-  std::swap(core_, taken.core_);
-  std::swap(op_, taken.op_);
-  std::swap(generation_, taken.generation_);
-  return *this;  // what this one was to complete is dropped with `taken`
-}
-
-template <class Core>
-inline BasicCompletion<Core>::~BasicCompletion() {
-  if (!core_) return;
-  SetFinishedWithException(std::make_exception_ptr(
-      Error(ErrorCode::kFailedPrecondition,
-            "expected the asynchronous operation to be completed, found its Completion dropped; "
-            "keep the handle until SetFinished is called")));
-}
-
-template <class Core>
-inline bool BasicCompletion<Core>::SetFinishedWithException(std::exception_ptr exception) {
-  if (!core_) {
-    Throw(ErrorCode::kFailedPrecondition,
-          "expected a Completion that was not used yet, found an empty one; an operation is "
-          "completed once");
-  }
-  const auto core = std::move(core_);
-  return core->CompleteAsync(op_, generation_, std::move(exception));
-}
+// The Vars of one call, which it does not own: `{a, b}`, `{}` or a std::vector<Var>.
+struct VarList : std::span<const Var> {
+  VarList() = default;
+  // The list lives as long as the call that it is written in.
+  VarList(std::initializer_list<Var> vars) : span(std::data(vars), vars.size()) {}
+  VarList(const std::vector<Var>& vars) : span(vars) {}
+};
 
 }  // namespace opkit
 
-#endif  // OPKIT_ENGINE_DEPENDENCY_ENGINE_WAIT_HPP_
+#endif  // OPKIT_ENGINE_DEPENDENCY_VAR_HPP_
 
 // ---- opkit/engine/engine.hpp
-// Engine: runs closures as soon as what they depend on is done, on the threads of a pool. Who
-// pushes says which Vars a closure reads and writes; everything else follows from the order of
-// pushes. For graphs that are known beforehand, the executor does the same for less.
+// Engine: runs closures as soon as the closures that they depend on are done, on the threads of a
+// pool. A push names the Vars that its closure reads and writes; everything else follows from the
+// order of pushes. For graphs that are known beforehand, the executor does the same for less.
 #ifndef OPKIT_ENGINE_ENGINE_HPP_
 #define OPKIT_ENGINE_ENGINE_HPP_
 
 namespace opkit::inline OPKIT_ABI {
+
+class ThreadPool;
 
 struct EngineOptions {
   int threads = 0;     // 0: the process's pool, else a pool of the engine's own
@@ -5871,46 +3786,38 @@ struct EngineOptions {
 // and completing an empty operation costs some 100 ns and allocates nothing once the engine is warm
 // (closures up to 64 bytes, asynchronous operations too).
 //
-// What a closure throws, of whatever type, is kept in the Vars that it writes. Operations that read
-// such a Var are skipped and what they write fails alike. A later write that succeeds makes a Var
-// valid again. The exception is rethrown once: by WaitForVar of any Var that holds it, or, the one
-// whose operation was pushed first, by WaitForAll; then all Vars are as if nothing had happened.
+// An exception of a closure, of whatever type, is kept in the Vars that it writes. Operations that
+// read such a Var are skipped and the Vars that they write fail alike. A later write that succeeds
+// makes a Var valid again. The exception is rethrown once: by WaitForVar of any Var that holds it,
+// or by WaitForAll, which rethrows the one whose operation was pushed first; then all Vars are as
+// if nothing had happened.
 //
 // A naive engine runs every operation inside the Push, in push order, and ignores priorities: the
 // same program with the same results and errors, for debugging. An asynchronous operation is
-// started there; what depends on it runs where it is completed.
+// started there; operations that depend on it run where it is completed.
 //
 // All members are thread-safe except the destructor. The engine belongs to the process that made
 // it: a forked child may destroy it, which does nothing there, and use it for nothing else.
-template <class Core>
-class BasicEngine {
+class Engine {
  public:
   // Errors (kInvalidArgument): a number of threads that a pool cannot have; an OPKIT_ENGINE that is
   // neither "naive" nor "threaded".
-  explicit BasicEngine(EngineOptions options = {})
-      : process_(getpid()), pool_(MakePool(options)), core_(MakeCore(options, pool_.get())) {}
-  BasicEngine(const BasicEngine&) = delete;
-  BasicEngine& operator=(const BasicEngine&) = delete;
+  explicit Engine(EngineOptions options = {});
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
   // Waits for everything that can still run. Asynchronous operations that are not completed by then
-  // fail as cancelled; failures that nobody waited for are dropped.
-  ~BasicEngine() {
-    if (getpid() != process_) {
-      static_cast<void>(pool_.release());
-      static_cast<void>(new detail::IntrusivePtr<Core>(core_));
-      return;
-    }
-    core_->Shutdown();
-  }
+  // fail as cancelled; failures that no wait has rethrown are dropped.
+  ~Engine();
 
-  bool naive() const { return core_->naive(); }
+  bool naive() const;
 
-  Var NewVar() { return core_->NewVar(); }
-  // Its handles are invalid at once; operations that were pushed with it still run, and what failed
-  // in it is still rethrown by WaitForAll.
-  void DeleteVar(Var var) { core_->DeleteVar(var); }
-  // Writes of the Var that have ended, failed and skipped ones included. What they wrote is visible
+  Var NewVar();
+  // Its handles are invalid at once; operations that were pushed with it still run, and their
+  // failures are still rethrown by WaitForAll.
+  void DeleteVar(Var var);
+  // Writes of the Var that have ended, failed and skipped ones included. Their writes are visible
   // to the caller.
-  uint64_t Version(Var var) const { return core_->Version(var); }
+  uint64_t Version(Var var) const;
 
   // Runs `fn()` after the operations that it depends on. Reads and writes are lists like {x, y} or
   // vectors; a Var twice in one of them counts once. With a device, `fn` is issued on a stream of
@@ -5919,77 +3826,61 @@ class BasicEngine {
   template <class F>
     requires std::is_invocable_v<std::decay_t<F>&>
   void Push(F&& fn, VarList reads, VarList writes, const PushOptions& options = {}) {
-    Submit<void>(std::forward<F>(fn), core_->Prepare(reads, writes, options));
+    PushClosure<false>(std::forward<F>(fn), reads, writes, options);
   }
 
-  // Runs `fn(Completion)`; the operation is done when the handle says so.
+  // Runs `fn(Completion)`; the operation is done when the handle says so. Not with a device.
   template <class F>
     requires std::is_invocable_v<std::decay_t<F>&, Completion>
   void PushAsync(F&& fn, VarList reads, VarList writes, const PushOptions& options = {}) {
-    if (options.device.type != DeviceType::kCPU) {
-      Throw(ErrorCode::kInvalidArgument,
-            "expected PushAsync without a device, which completes operations by itself; found ",
-            ToString(options.device), ": use Push");
-    }
-    auto* op = core_->Prepare(reads, writes, options);
-    op->mode = detail::OpMode::kAsynchronous;
-    Submit<Completion>(std::forward<F>(fn), op);
+    PushClosure<true>(std::forward<F>(fn), reads, writes, options);
   }
 
-  // Returns when all writes of the Var that were pushed before are done, and rethrows what failed.
-  // Meanwhile the thread runs operations, so do not hold a lock that one of them takes. An
+  // Returns when all writes of the Var that were pushed before are done, and rethrows their
+  // failure. Meanwhile the thread runs operations, so do not hold a lock that one of them takes. An
   // operation may wait, too, but not for itself. Error (kDeadlineExceeded) where `timeout` ran out.
-  void WaitForVar(Var var, Timeout timeout = {}) { core_->WaitForVar(var, timeout); }
+  void WaitForVar(Var var, Timeout timeout = {});
   // Returns when no operation is pending, those included that are pushed meanwhile. Not inside an
   // operation.
-  void WaitForAll(Timeout timeout = {}) { core_->WaitForAll(timeout); }
+  void WaitForAll(Timeout timeout = {});
 
   // Fails all operations pushed so far that have not started, and asynchronous ones that are not
-  // completed, with kCancelled. What runs, runs on, as does what a device has begun; what a late
-  // Completion says is ignored. Does not wait.
-  void Cancel() { core_->Cancel(); }
+  // completed, with kCancelled. Running operations run on, as does work that a device has begun; a
+  // late Completion has no effect. Does not wait.
+  void Cancel();
 
  private:
-  using Pool = typename Core::Pool;
+  // A push is Prepare, the making of the closure, and Submit; or Abandon. Prepare and Submit throw
+  // for the caller's errors, and then nothing is changed.
+  detail::OpSlot Prepare(VarList reads, VarList writes, const PushOptions& options,
+                         const detail::OpClosureType& closure);
+  void Submit(detail::EngineOp* op);
+  OPKIT_COLD void Abandon(detail::EngineOp* op);
 
-  static bool IsNaive(const EngineOptions& options) {
-    const char* text = std::getenv("OPKIT_ENGINE");
-    const std::string_view chosen = text != nullptr ? text : "";
-    if (chosen != "" && chosen != "naive" && chosen != "threaded") {
-      Throw(ErrorCode::kInvalidArgument,
-            "expected the environment variable OPKIT_ENGINE to be naive or threaded, found \"",
-            chosen, "\"; correct it or unset it");
+  template <bool kAsynchronous, class F>
+  void PushClosure(F&& fn, VarList reads, VarList writes, const PushOptions& options) {
+    using Closure = std::decay_t<F>;
+    using OpClosure = detail::OpClosure<Closure, kAsynchronous>;
+    if constexpr (OpClosure::kFits) {
+      const detail::OpSlot slot = Prepare(reads, writes, options, OpClosure::kType);
+      try {
+        ::new (slot.storage) Closure(std::forward<F>(fn));
+      } catch (...) {
+        Abandon(slot.op);
+        throw;
+      }
+      Submit(slot.op);
+    } else {
+      PushClosure<kAsynchronous>([fn = std::make_unique<Closure>(std::forward<F>(fn))](
+                                     auto&&... completion) { (*fn)(std::move(completion)...); },
+                                 reads, writes, options);
     }
-    return options.naive || chosen == "naive";
-  }
-  static std::unique_ptr<Pool> MakePool(const EngineOptions& options) {
-    if (options.threads == 0 || IsNaive(options)) return nullptr;
-    return std::make_unique<Pool>(options.threads, "engine");
-  }
-  static detail::IntrusivePtr<Core> MakeCore(const EngineOptions& options, ThreadPool* pool) {
-    static constinit std::atomic<uint32_t> engines{0};
-    // Relaxed: only the uniqueness of the number matters.
-    const uint32_t id = engines.fetch_add(1, std::memory_order_relaxed) + 1;
-    if (pool == nullptr && !IsNaive(options)) pool = &ThreadPool::Default();
-    return detail::MakeIntrusive<Core>(pool, id);
   }
 
-  template <class Argument, class F>
-  void Submit(F&& fn, typename Core::EngineOp* op) {
-    try {
-      op->template SetClosure<Argument>(std::forward<F>(fn));
-    } catch (...) {
-      core_->Abandon(op);
-      throw;
-    }
-    core_->Submit(op);
-  }
-
-  const pid_t process_;
-  std::unique_ptr<Pool> pool_;
-  const detail::IntrusivePtr<Core> core_;
+  const int process_;  // the one that made it
+  std::unique_ptr<ThreadPool> pool_;
+  const detail::IntrusivePtr<detail::EngineCore> core_;
 };
-using Engine = BasicEngine<detail::EngineCore>;
 
 }  // namespace opkit
 
@@ -6003,21 +3894,117 @@ using Engine = BasicEngine<detail::EngineCore>;
 
 namespace opkit::inline OPKIT_ABI {
 
-template <class Engine>
-class BasicNaiveEngine : public Engine {
+class NaiveEngine : public Engine {
  public:
-  BasicNaiveEngine() : Engine({.threads = 0, .naive = true}) {}
+  NaiveEngine() : Engine({.threads = 0, .naive = true}) {}
 };
-using NaiveEngine = BasicNaiveEngine<Engine>;
 
 }  // namespace opkit
 
 #endif  // OPKIT_ENGINE_NAIVE_ENGINE_HPP_
 
+// ---- opkit/engine/schedule/replay_mode.hpp
+// ReplayMode: the three ways of running a Schedule. One is chosen by an estimate, from the graph's
+// shape and the time that a node takes, or by the first runs.
+#ifndef OPKIT_ENGINE_SCHEDULE_REPLAY_MODE_HPP_
+#define OPKIT_ENGINE_SCHEDULE_REPLAY_MODE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+class Schedule;
+
+enum class ReplayMode {
+  kAuto,      // the choice of ChooseMode, kept only if it proves faster than the walk
+  kWalk,      // one thread, the stored order, no counters
+  kLevels,    // level by level, wide levels shared by all threads
+  kCounters,  // a node runs when its last predecessor has released it, on any thread
+};
+
+const char* ToString(ReplayMode mode);
+
+// The mode expected to be fastest: kWalk unless another takes at most 0.85 of its time. With
+// `may_pend` always kCounters.
+ReplayMode ChooseMode(const Schedule& schedule, double ns_per_node, int threads,
+                      bool may_pend = false);
+
+// One sentence for Describe(): the choice of ChooseMode and why.
+OPKIT_COLD std::string ExplainMode(const Schedule& schedule, double ns_per_node, int threads,
+                                   bool may_pend = false);
+
+namespace detail {
+
+// Width of a level from which sharing it pays.
+int WidthToShare(double ns_per_node);
+
+// Settles on the mode of a Replay by its first runs: walks a few times, tries the modes that the
+// estimate then favours, and keeps the fastest; parallel running has to prove itself.
+class ReplayTuner {
+ public:
+  // `ns_per_node` of 0 means unknown.
+  ReplayTuner(const Schedule& schedule, ReplayMode mode, double ns_per_node, int threads,
+              bool may_pend);
+
+  ReplayMode mode() const { return mode_; }
+  bool settled() const { return settled_; }
+  bool may_use_counters() const { return !settled_ || mode_ == ReplayMode::kCounters; }
+  double ns_per_node() const {
+    constexpr double kUsualNs = 100, kUsualPendingNs = 10'000;  // a launch on a device
+    return known_ns_ > 0 ? known_ns_ : may_pend_ ? kUsualPendingNs : kUsualNs;
+  }
+
+  // Takes note of how long a run in mode() took. The best of each mode counts: the first runs warm
+  // the caches, and every disturbance makes a run longer.
+  void Record(int64_t ns);
+
+  OPKIT_COLD std::string Explain() const;
+
+ private:
+  ReplayMode Choose(double ns) const { return ChooseMode(schedule_, ns, threads_, may_pend_); }
+  int64_t& best_ns(ReplayMode mode) { return best_ns_[static_cast<int>(mode)]; }
+  int64_t best_ns(ReplayMode mode) const { return best_ns_[static_cast<int>(mode)]; }
+
+  const Schedule& schedule_;
+  const ReplayMode asked_;
+  ReplayMode mode_;
+  const int threads_;
+  const bool may_pend_;
+  bool settled_ = true;
+  bool tries_levels_ = false, tries_counters_ = false;
+  int runs_ = 0;
+  int64_t tried_ns_ = 0;
+  double known_ns_ = 0;      // 0: not known yet
+  int64_t best_ns_[4] = {};  // 0: mode not tried
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_SCHEDULE_REPLAY_MODE_HPP_
+
+// ---- opkit/base/index.hpp
+// Index: a number as a place in a container. Values, nodes and axes are numbered by int, containers
+// by size_t.
+#ifndef OPKIT_BASE_INDEX_HPP_
+#define OPKIT_BASE_INDEX_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The caller knows that `i` is not negative.
+template <class Integer>
+constexpr size_t Index(Integer i) {
+  return static_cast<size_t>(i);
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_INDEX_HPP_
+
 // ---- opkit/engine/schedule/schedule.hpp
 // Schedule: a graph of nodes and edges, made once, in the form that replaying it wants: nodes
 // renumbered into execution order, edges that others imply removed, successors and levels in flat
-// arrays. Replay runs it; the task graph and the executor of operators both sit on the two.
+// arrays. Replay runs it; the task graph and the executor of operators are both made of the two.
 #ifndef OPKIT_ENGINE_SCHEDULE_SCHEDULE_HPP_
 #define OPKIT_ENGINE_SCHEDULE_SCHEDULE_HPP_
 
@@ -6042,18 +4029,19 @@ struct ScheduleOptions {
   // Adds an early edge from each node to the next in the stable order, so that bodies are called in
   // that order whatever the mode is. Only completions may still overlap.
   bool in_order = false;
-  // What a cycle's message calls a node; its number when null.
+  // The name of a node in a cycle's message; its number when null.
   const FunctionRef<std::string(int)>* name = nullptr;
 };
+
+namespace detail {
+class ScheduleBuilder;
+}  // namespace detail
 
 // Immutable, so any number of threads may replay one. Takes 12 to 28 bytes a node and 4 an edge.
 //
 // "Node" is a number in execution order from here on: edges lead from a lower node to a higher one.
 // node_of and original_of translate.
-//
-// A template, as is what runs it, so that programs without graphs do not compile it.
-template <class Edge>
-class BasicSchedule {
+class Schedule {
  public:
   // Throws kOutOfRange for an edge that names no node, kInvalidArgument with the path for a cycle.
   // Edges given twice count once, the stronger (not early) of the two.
@@ -6061,9 +4049,9 @@ class BasicSchedule {
   // Edges that others imply are removed: all of them in graphs of at most kExactNodes nodes; above,
   // those with a detour of two edges, looked for among the first kFewPreds predecessors of a node
   // and of each of these, so that building stays linear.
-  BasicSchedule(int nodes, const Edge* edges, int64_t edge_count, ScheduleOptions options = {});
-  BasicSchedule(int nodes, const std::vector<Edge>& edges, ScheduleOptions options = {})
-      : BasicSchedule(nodes, edges.data(), static_cast<int64_t>(edges.size()), options) {}
+  Schedule(int nodes, const ScheduleEdge* edges, int64_t edge_count, ScheduleOptions options = {});
+  Schedule(int nodes, const std::vector<ScheduleEdge>& edges, ScheduleOptions options = {})
+      : Schedule(nodes, edges.data(), static_cast<int64_t>(edges.size()), options) {}
 
   static constexpr int kMaxNodes = (1 << 30) - 1;
   static constexpr int kExactNodes = 4096;
@@ -6071,11 +4059,15 @@ class BasicSchedule {
   static constexpr int kWideLevel = 256;
 
   int size() const { return size_; }
-  int node_of(int original) const { return node_of_.empty() ? original : node_of_[At(original)]; }
-  int original_of(int node) const { return original_of_.empty() ? node : original_of_[At(node)]; }
+  int node_of(int original) const {
+    return node_of_.empty() ? original : node_of_[detail::Index(original)];
+  }
+  int original_of(int node) const {
+    return original_of_.empty() ? node : original_of_[detail::Index(node)];
+  }
 
   // Edges that a node waits for, after removal.
-  int in_degree(int node) const { return in_degree_[At(node)]; }
+  int in_degree(int node) const { return in_degree_[detail::Index(node)]; }
   const std::vector<int>& in_degrees() const { return in_degree_; }
 
   // Successors of node n are entries()[entry_begin()[n] .. entry_begin()[n + 1]), early ones first.
@@ -6091,7 +4083,7 @@ class BasicSchedule {
   int levels() const { return static_cast<int>(level_begin_.size()) - 1; }
   const std::vector<int>& level_begin() const { return level_begin_; }
   int level_node(int position) const {
-    return level_order_.empty() ? position : level_order_[At(position)];
+    return level_order_.empty() ? position : level_order_[detail::Index(position)];
   }
   // Empty when the nodes lie in level order already.
   const std::vector<int>& level_order() const { return level_order_; }
@@ -6108,36 +4100,11 @@ class BasicSchedule {
   int levels_of_width(int i) const { return width_levels_[i]; }
   int nodes_of_width(int i) const { return width_nodes_[i]; }
 
-  int64_t bytes() const {
-    const auto of = [](const std::vector<int>& v) { return static_cast<int64_t>(v.capacity()); };
-    return 4 * (of(node_of_) + of(original_of_) + of(in_degree_) + of(entry_begin_) + of(entries_) +
-                of(level_begin_) + of(level_order_)) +
-           static_cast<int64_t>(sizeof(BasicSchedule));
-  }
-
  private:
+  friend class detail::ScheduleBuilder;
+
   static constexpr int kEarly = 1 << 30;
   static constexpr int kOnly = static_cast<int>(0x80000000u);
-
-  // Predecessors by original number: those of node n are preds[pred_begin[n] ..], count[n] of them.
-  // `order` holds original numbers in execution order, or nothing when the given order is one.
-  struct Draft {
-    std::vector<int> pred_begin, preds, count, level, order;
-    int node(int i) const { return order.empty() ? i : order[At(i)]; }
-  };
-
-  static size_t At(int i) { return static_cast<size_t>(i); }
-
-  static void SetPredecessors(int size, const Edge* edges, int64_t edge_count, Draft& draft);
-  static void Sort(int size, Draft& draft, const ScheduleOptions& options);
-  [[noreturn]] static void ThrowCycle(const std::vector<int>& path, const ScheduleOptions& options);
-  bool SetLevels(Draft& draft);
-  void SetLevelOrder(Draft& draft, ScheduleOrder wanted);
-  void DropImplied(Draft& draft);
-  static void DropTriangles(Draft& draft, int node);
-  static void DropTwins(Draft& draft, int node, std::vector<int>& seen);
-  void SetOrder(std::vector<int>&& order);
-  void SetEntries(const Draft& draft);
 
   int size_ = 0;
   int max_width_ = 0;
@@ -6151,1452 +4118,14 @@ class BasicSchedule {
   int width_levels_[kWidthClasses] = {};
   int width_nodes_[kWidthClasses] = {};
 };
-using Schedule = BasicSchedule<ScheduleEdge>;
-
-template <class Edge>
-inline BasicSchedule<Edge>::BasicSchedule(int nodes, const Edge* edges, int64_t edge_count,
-                                          ScheduleOptions options)
-    : size_(nodes), in_order_(options.in_order), edges_given_(edge_count) {
-  if (nodes < 0 || nodes > kMaxNodes || edge_count > INT32_MAX - nodes) {
-    Throw(ErrorCode::kOutOfRange, "expected a graph of at most ", kMaxNodes, " nodes and ",
-          INT32_MAX - kMaxNodes, " edges, found ", nodes, " nodes and ", edge_count, " edges");
-  }
-  bool sorted = true;
-  for (int64_t i = 0; i < edge_count; ++i) {
-    const Edge& edge = edges[i];
-    if (edge.from < 0 || edge.from >= nodes || edge.to < 0 || edge.to >= nodes) {
-      Throw(ErrorCode::kOutOfRange, "expected edge ", i, " to join two of the ", nodes,
-            " nodes from 0 to ", nodes - 1, ", found ", edge.from, " -> ", edge.to);
-    }
-    sorted = sorted && edge.from < edge.to;
-    has_early_ = has_early_ || edge.early;
-  }
-  Draft draft;
-  SetPredecessors(nodes, edges, edge_count, draft);
-  if (!sorted) Sort(nodes, draft, options);
-  const bool may_be_implied = SetLevels(draft);
-  exactly_reduced_ = !may_be_implied || nodes <= kExactNodes;
-  if (may_be_implied) DropImplied(draft);
-  if (!in_order_) SetLevelOrder(draft, options.order);
-  SetOrder(std::move(draft.order));
-  SetEntries(draft);
-}
-
-template <class Edge>
-inline void BasicSchedule<Edge>::SetPredecessors(int size, const Edge* edges, int64_t edge_count,
-                                                 Draft& draft) {
-  draft.count.assign(At(size), 0);
-  for (int64_t i = 0; i < edge_count; ++i) ++draft.count[At(edges[i].to)];
-  draft.pred_begin.resize(At(size));
-  int total = 0;
-  for (int i = 0; i < size; ++i) {
-    draft.pred_begin[At(i)] = total;
-    total += std::exchange(draft.count[At(i)], 0);
-  }
-  draft.preds.resize(At(total));
-  for (int64_t i = 0; i < edge_count; ++i) {
-    const int to = edges[i].to;
-    draft.preds[At(draft.pred_begin[At(to)] + draft.count[At(to)]++)] =
-        edges[i].early ? edges[i].from | kEarly : edges[i].from;
-  }
-}
-
-// Depth-first from each node in the given order, predecessors first. The stack is a path, so a
-// predecessor found on it closes a cycle.
-template <class Edge>
-inline void BasicSchedule<Edge>::Sort(int size, Draft& draft, const ScheduleOptions& options) {
-  constexpr int kNew = -1, kPlaced = -2;  // else: the next predecessor to look at
-  std::vector<int> next_pred(At(size), kNew), path;
-  draft.order.reserve(At(size));
-  for (int first = 0; first < size; ++first) {
-    if (next_pred[At(first)] != kNew) continue;
-    next_pred[At(first)] = draft.pred_begin[At(first)];
-    path.push_back(first);
-    while (!path.empty()) {
-      const int node = path.back();
-      if (next_pred[At(node)] == draft.pred_begin[At(node)] + draft.count[At(node)]) {
-        next_pred[At(node)] = kPlaced;
-        draft.order.push_back(node);
-        path.pop_back();
-        continue;
-      }
-      const int pred = TargetOf(draft.preds[At(next_pred[At(node)]++)]);
-      if (next_pred[At(pred)] >= 0) {
-        size_t start = path.size() - 1;
-        while (path[start] != pred) --start;
-        std::vector<int> cycle(1, pred);  // the path leads from a node to what it needs
-        for (size_t i = path.size(); i-- > start;) cycle.push_back(path[i]);
-        ThrowCycle(cycle, options);
-      }
-      if (next_pred[At(pred)] == kNew) {
-        next_pred[At(pred)] = draft.pred_begin[At(pred)];
-        path.push_back(pred);
-      }
-    }
-  }
-}
-
-template <class Edge>
-OPKIT_COLD inline void BasicSchedule<Edge>::ThrowCycle(const std::vector<int>& path,
-                                                       const ScheduleOptions& options) {
-  constexpr size_t kShown = 16;
-  std::string text;
-  for (size_t i = 0; i < path.size(); ++i) {
-    if (i == kShown && path.size() > kShown + 2) {
-      text += StrCat(" -> (", path.size() - kShown - 1, " more)");
-      i = path.size() - 1;
-    }
-    if (i > 0) text += " -> ";
-    text += options.name != nullptr ? (*options.name)(path[i]) : std::to_string(path[i]);
-  }
-  Throw(ErrorCode::kInvalidArgument, "expected a graph without cycles, found ", text,
-        "; remove one of these edges");
-}
-
-// True when an edge may be implied by others: it spans two levels, or is given twice.
-template <class Edge>
-inline bool BasicSchedule<Edge>::SetLevels(Draft& draft) {
-  bool may_be_implied = false;
-  draft.level.assign(At(size_), 0);
-  level_begin_.assign(1, 0);
-  for (int i = 0; i < size_; ++i) {
-    const int node = draft.node(i);
-    const int* const preds = draft.preds.data() + draft.pred_begin[At(node)];
-    int deepest = -1, shallowest = size_;
-    for (int p = 0; p < draft.count[At(node)]; ++p) {
-      const int above = draft.level[At(TargetOf(preds[p]))];
-      if (above > deepest) deepest = above;
-      if (above < shallowest) shallowest = above;
-      for (int q = 0; q < p && p < kFewPreds; ++q) {
-        may_be_implied = may_be_implied || TargetOf(preds[p]) == TargetOf(preds[q]);
-      }
-    }
-    may_be_implied = may_be_implied || shallowest < deepest || draft.count[At(node)] > kFewPreds;
-    draft.level[At(node)] = ++deepest;
-    if (At(deepest) + 1 == level_begin_.size()) level_begin_.push_back(0);
-    ++level_begin_[At(deepest) + 1];
-  }
-  if (in_order_) {
-    level_begin_.resize(At(size_) + 1);
-    for (int i = 0; i <= size_; ++i) level_begin_[At(i)] = i > 0 ? 1 : 0;
-  }
-  for (size_t l = 1; l < level_begin_.size(); ++l) {
-    const int width = level_begin_[l];
-    if (width > max_width_) max_width_ = width;
-    const int width_class = 31 - __builtin_clz(static_cast<unsigned>(width));
-    ++width_levels_[width_class];
-    width_nodes_[width_class] += width;
-    level_begin_[l] += level_begin_[l - 1];
-  }
-  return may_be_implied;
-}
-
-template <class Edge>
-inline void BasicSchedule<Edge>::SetLevelOrder(Draft& draft, ScheduleOrder wanted) {
-  bool sorted = true;
-  for (int i = 1; i < size_ && sorted; ++i) {
-    sorted = draft.level[At(draft.node(i - 1))] <= draft.level[At(draft.node(i))];
-  }
-  if (sorted) return;
-  const bool by_level = wanted == ScheduleOrder::kLevels ||
-                        (wanted == ScheduleOrder::kLevelsIfWide && size_ / kWideLevel >= levels());
-  std::vector<int> place(level_begin_), order(At(size_));
-  for (int i = 0; i < size_; ++i) {
-    const int node = draft.node(i);
-    // Stored by level, what is listed is the original number; else the new one.
-    order[At(place[At(draft.level[At(node)])]++)] = by_level ? node : i;
-  }
-  (by_level ? draft.order : level_order_) = std::move(order);
-}
-
-// An edge u -> v is implied by a path of more edges from u to v. What the path promises depends on
-// its first edge alone: if that is early, v only waits until u has been issued, so it implies only
-// an early edge. Found from v: the path's last edge comes from another predecessor of v that u
-// leads to.
-template <class Edge>
-inline void BasicSchedule<Edge>::DropImplied(Draft& draft) {
-  std::vector<int> seen(At(size_), -1);
-  if (size_ > kExactNodes) {
-    for (int i = 0; i < size_; ++i) {
-      const int node = draft.node(i);
-      if (draft.count[At(node)] < 2) continue;
-      DropTwins(draft, node, seen);
-      DropTriangles(draft, node);
-    }
-    return;
-  }
-  // Bit sets of the nodes that lead to a node: `any`, or with a first edge that is not early.
-  const size_t words = At(size_ + 63) / 64;
-  std::vector<uint64_t> any(words * At(size_)), late(has_early_ ? words * At(size_) : 0);
-  const auto bit = [](int node) { return uint64_t{1} << (node % 64); };
-  for (int i = 0; i < size_; ++i) {
-    const int node = draft.node(i);
-    DropTwins(draft, node, seen);
-    int* const preds = draft.preds.data() + draft.pred_begin[At(node)];
-    int& count = draft.count[At(node)];
-    uint64_t* const to_any = &any[words * At(node)];
-    uint64_t* const to_late = has_early_ ? &late[words * At(node)] : to_any;
-    for (int p = 0; p < count; ++p) {
-      const size_t from = words * At(TargetOf(preds[p]));
-      for (size_t w = 0; w < words; ++w) to_any[w] |= any[from + w];
-      if (!has_early_) continue;
-      for (size_t w = 0; w < words; ++w) to_late[w] |= late[from + w];
-    }
-    int kept = 0;
-    for (int p = 0; p < count; ++p) {
-      const int pred = TargetOf(preds[p]);
-      const uint64_t* implied = IsEarly(preds[p]) ? to_any : to_late;
-      if ((implied[At(pred) / 64] & bit(pred)) == 0) preds[kept++] = preds[p];
-    }
-    count = kept;
-    for (int p = 0; p < kept; ++p) {
-      const int pred = TargetOf(preds[p]);
-      to_any[At(pred) / 64] |= bit(pred);
-      if (!IsEarly(preds[p])) to_late[At(pred) / 64] |= bit(pred);
-    }
-  }
-}
-
-// Of an edge given twice the stronger stays.
-template <class Edge>
-inline void BasicSchedule<Edge>::DropTwins(Draft& draft, int node, std::vector<int>& seen) {
-  int* const preds = draft.preds.data() + draft.pred_begin[At(node)];
-  int& count = draft.count[At(node)];
-  int kept = 0;
-  for (int p = 0; p < count; ++p) {
-    const int pred = TargetOf(preds[p]);
-    int twin = kept;
-    if (count <= kFewPreds) {
-      for (twin = 0; twin < kept && TargetOf(preds[twin]) != pred;) ++twin;
-    } else if (seen[At(pred)] >= draft.pred_begin[At(node)]) {
-      twin = seen[At(pred)] - draft.pred_begin[At(node)];
-      // The mark may be another node's, whose predecessors lie behind.
-      if (twin >= kept || TargetOf(preds[twin]) != pred) twin = kept;
-    }
-    if (twin < kept) {
-      if (!IsEarly(preds[p])) preds[twin] = pred;
-      continue;
-    }
-    if (count > kFewPreds) seen[At(pred)] = draft.pred_begin[At(node)] + kept;
-    preds[kept++] = preds[p];
-  }
-  count = kept;
-}
-
-// Looks for predecessors of `node` among the first predecessors of its first predecessors.
-template <class Edge>
-inline void BasicSchedule<Edge>::DropTriangles(Draft& draft, int node) {
-  int* const preds = draft.preds.data() + draft.pred_begin[At(node)];
-  int& count = draft.count[At(node)];
-  const int looked_at = count < kFewPreds ? count : kFewPreds;
-  unsigned implied = 0;  // bit p: preds[p]
-  for (int p = 0; p < looked_at; ++p) {
-    const int between = TargetOf(preds[p]);
-    const int steps = draft.count[At(between)] < kFewPreds ? draft.count[At(between)] : kFewPreds;
-    const int* const before = draft.preds.data() + draft.pred_begin[At(between)];
-    for (int s = 0; s < steps; ++s) {
-      for (int q = 0; q < looked_at; ++q) {
-        if (TargetOf(preds[q]) == TargetOf(before[s]) && (IsEarly(preds[q]) || !IsEarly(before[s])))
-          implied |= 1u << q;
-      }
-    }
-  }
-  if (implied == 0) return;
-  int kept = 0;
-  for (int p = 0; p < count; ++p) {
-    if (p >= looked_at || (implied >> p & 1) == 0) preds[kept++] = preds[p];
-  }
-  count = kept;
-}
-
-template <class Edge>
-inline void BasicSchedule<Edge>::SetOrder(std::vector<int>&& order) {
-  bool same = true;
-  for (int i = 0; i < static_cast<int>(order.size()) && same; ++i) same = order[At(i)] == i;
-  if (same) return;
-  original_of_ = std::move(order);
-  node_of_.resize(At(size_));
-  for (int i = 0; i < size_; ++i) node_of_[At(original_of_[At(i)])] = i;
-}
-
-// The successors of each node, early ones first, each kind in ascending order.
-template <class Edge>
-inline void BasicSchedule<Edge>::SetEntries(const Draft& draft) {
-  has_early_ = has_early_ || (in_order_ && size_ > 1);
-  in_degree_.resize(At(size_));
-  entry_begin_.assign(At(size_) + 1, 0);
-  // Calls f(from, to, whether early) for every edge, `to` ascending.
-  const auto for_each = [&](auto&& f) {
-    for (int to = 0; to < size_; ++to) {
-      const int original = original_of(to);
-      const int* const preds = draft.preds.data() + draft.pred_begin[At(original)];
-      bool follows = false;  // the node before
-      for (int p = 0; p < draft.count[At(original)]; ++p) {
-        const int from = node_of(TargetOf(preds[p]));
-        follows = follows || from == to - 1;
-        f(from, to, IsEarly(preds[p]));
-      }
-      if (in_order_ && to > 0 && !follows) f(to - 1, to, true);
-    }
-  };
-  for_each([&](int from, int to, bool) {
-    ++in_degree_[At(to)];
-    ++entry_begin_[At(from)];
-  });
-  int total = 0;
-  for (int& begin : entry_begin_) begin = std::exchange(total, total + begin);
-  entries_.resize(At(total));
-  std::vector<int> end(entry_begin_.begin(), entry_begin_.end() - 1);
-  for (const bool early : {true, false}) {
-    if (early && !has_early_) continue;
-    for_each([&](int from, int to, bool is_early) {
-      if (is_early != early) return;
-      const int only = in_degree_[At(to)] == 1 ? kOnly : 0;
-      entries_[At(end[At(from)]++)] = to | (early ? kEarly : 0) | only;
-    });
-  }
-}
 
 }  // namespace opkit
 
 #endif  // OPKIT_ENGINE_SCHEDULE_SCHEDULE_HPP_
 
-// ---- opkit/engine/schedule/replay_mode.hpp
-// ReplayMode: the three ways of running a Schedule, and the estimate by which one is chosen from
-// the graph's shape and the time that a node takes.
-#ifndef OPKIT_ENGINE_SCHEDULE_REPLAY_MODE_HPP_
-#define OPKIT_ENGINE_SCHEDULE_REPLAY_MODE_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-
-enum class ReplayMode {
-  kAuto,      // the choice of ChooseMode, kept only if it proves faster than the walk
-  kWalk,      // one thread, the stored order, no counters
-  kLevels,    // level by level, wide levels shared by all threads
-  kCounters,  // a node runs when its last predecessor has released it, on any thread
-};
-
-inline const char* ToString(ReplayMode mode) {
-  constexpr const char* kNames[] = {"auto", "walk", "levels", "counters"};
-  return kNames[static_cast<int>(mode)];
-}
-
-namespace detail {
-
-// What the modes cost beside the nodes, in ns, on a machine of today.
-inline constexpr double kJoinNs = 1000;       // until a second thread takes part
-inline constexpr double kHandshakeNs = 600;   // sharing one level
-inline constexpr double kCounterNs = 25;      // a node's counters and queue
-inline constexpr double kWorthFactor = 0.85;  // of the walk's time, or the walk stays
-
-struct ReplayEstimate {
-  double walk_ns, levels_ns, counters_ns;
-};
-
-// Width of a level from which sharing it pays.
-inline int WidthToShare(double ns_per_node) {
-  const double width = 2 * kHandshakeNs / (ns_per_node > 0.5 ? ns_per_node : 0.5);
-  return width < 2 ? 2 : static_cast<int>(width) + 1;
-}
-
-template <class Schedule>
-ReplayEstimate EstimateReplay(const Schedule& schedule, double ns_per_node, int threads) {
-  const double n = schedule.size();
-  ReplayEstimate estimate{n * ns_per_node, kJoinNs, kJoinNs};
-  const int wide = WidthToShare(ns_per_node);
-  double critical_ns = 0;  // of levels, were each run at full width
-  for (int i = 0; i < Schedule::kWidthClasses; ++i) {
-    const double levels = schedule.levels_of_width(i);
-    if (levels == 0) continue;
-    const double nodes = schedule.nodes_of_width(i);
-    const double width = nodes / levels;
-    const double parallel = width < threads ? width : threads;
-    const bool shared = width >= wide;
-    estimate.levels_ns +=
-        nodes * ns_per_node / (shared ? parallel : 1) + (shared ? levels * kHandshakeNs : 0);
-    critical_ns += nodes / parallel;
-  }
-  estimate.counters_ns += critical_ns * (ns_per_node + kCounterNs);
-  return estimate;
-}
-
-}  // namespace detail
-
-// The mode expected to be fastest: kWalk unless another takes at most 0.85 of its time. With
-// `may_pend` always kCounters.
-template <class S = Schedule>
-ReplayMode ChooseMode(const std::type_identity_t<S>& schedule, double ns_per_node, int threads,
-                      bool may_pend = false) {
-  if (may_pend) return ReplayMode::kCounters;
-  if (threads < 2 || schedule.in_order() || schedule.max_width() < 2) return ReplayMode::kWalk;
-  const auto [walk, levels, counters] = detail::EstimateReplay(schedule, ns_per_node, threads);
-  if ((levels < counters ? levels : counters) > detail::kWorthFactor * walk) {
-    return ReplayMode::kWalk;
-  }
-  return levels <= counters ? ReplayMode::kLevels : ReplayMode::kCounters;
-}
-
-// One sentence for Describe(): the choice of ChooseMode and why.
-template <class S = Schedule>
-OPKIT_COLD std::string ExplainMode(const std::type_identity_t<S>& schedule, double ns_per_node,
-                                   int threads, bool may_pend = false) {
-  if (may_pend) return "counters: nodes may complete asynchronously";
-  if (threads < 2) return "walk: one thread";
-  if (schedule.in_order()) return "walk: the stored order is asked for";
-  if (schedule.max_width() < 2) return "walk: the graph is a chain";
-  const auto [walk, levels, counters] = detail::EstimateReplay(schedule, ns_per_node, threads);
-  const auto us = [](double ns) { return static_cast<double>(static_cast<int64_t>(ns)) / 1000; };
-  return StrCat(ToString(ChooseMode(schedule, ns_per_node, threads)), ": with ", ns_per_node,
-                StrCat(" ns a node, ", threads, " threads and levels ", schedule.max_width()),
-                StrCat(" wide at most, the estimates are ", us(walk), " us for walk, "), us(levels),
-                " for levels, ", us(counters), " for counters");
-}
-
-}  // namespace opkit
-
-#endif  // OPKIT_ENGINE_SCHEDULE_REPLAY_MODE_HPP_
-
-// ---- opkit/engine/schedule/replay_core.hpp
-// ReplayCore: what a Replay does that does not depend on its body: the life of a run, the threads
-// that take part in it, and the work they hand to each other. None of it is on the path of a node.
-#ifndef OPKIT_ENGINE_SCHEDULE_REPLAY_CORE_HPP_
-#define OPKIT_ENGINE_SCHEDULE_REPLAY_CORE_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// Ready nodes, linked through their counters, which nobody counts any more.
-struct ReadyChain {
-  int head = -1;
-  int size = 0;
-};
-
-// One thread's part in a run.
-struct ReplayWorker {
-  ReadyChain ready;
-  int root = 0, root_end = 0;  // its share of the roots, by position in level order
-  int64_t completed = 0;       // nodes, not yet subtracted from what remains
-  int64_t next_wake = 0;       // value of `completed` from which it may wake another thread
-  Invocation invocation;       // the run's
-  bool active = false;         // counts in active_
-  bool searching = false;      // counts in searching_
-  bool caller = false;         // of Run; the others are helpers
-};
-
-// A run is over when all nodes have completed or it has been given up, and no thread is inside.
-// All that says so is guarded by one mutex, which a thread takes when it runs out of work or hands
-// some over, never for a node. The pool's tasks (helpers) outlive the run they were queued for: one
-// that comes too late serves the next run or finds nothing to do. Each keeps the core alive.
-template <class Schedule>
-class ReplayCore final : public RefCounted {
- public:
-  using DoneFunction = UniqueFunction<void(std::exception_ptr)>;
-  // Runs nodes by counters until `worker` has none left.
-  using NodesFunction = void (*)(ReplayCore& core, ReplayWorker& worker);
-  // Runs the nodes at [begin, end) of the stored order or, with `by_level`, of the level order.
-  using RangeFunction = void (*)(ReplayCore& core, int begin, int end, bool by_level);
-
-  ReplayCore(const Schedule& schedule, ThreadPool& pool, bool may_pend, void* body,
-             NodesFunction run_nodes, RangeFunction run_range)
-      : schedule(schedule),
-        body(body),
-        pool_(pool),
-        may_pend_(may_pend),
-        run_nodes_(run_nodes),
-        run_range_(run_range),
-        threads_(pool.threads()),
-        search_ticks_(threads_ <= AvailableCpus() ? 12'000 : 0),
-        helpers_(static_cast<size_t>(threads_)) {
-    for (Helper& helper : helpers_) helper.next_free = std::exchange(free_helpers_, &helper);
-  }
-
-  int threads() const { return threads_; }
-  bool may_pend() const { return may_pend_; }
-  void AllocateCounters() { counters_.resize(static_cast<size_t>(schedule.size())); }
-
-  // Relaxed: it publishes nothing but itself. Who gives a run up and then needs to know that no
-  // body runs takes the mutex, as every thread does before its first node.
-  bool stopped() {
-    const Watch watch = watch_.load(std::memory_order_relaxed);
-    return watch != Watch::kNothing && MustStop(watch);
-  }
-
-  // Whether others could run ready nodes of this thread's. Relaxed: a hint, looked into under the
-  // mutex.
-  bool WorkIsWanted() const { return wanted_.load(std::memory_order_relaxed) != kNobody; }
-
-  // Both throw when a run is in progress. Run takes part, waits, and throws the run's error.
-  void Run(ReplayMode mode, double ns_per_node, Timeout timeout);
-  void RunAsync(ReplayMode mode, double ns_per_node, DoneFunction done);
-  void GiveUp(ErrorCode code);
-  void Complete(int node, std::exception_ptr error);
-  void Fail(std::exception_ptr error) {
-    MutexLock lock(mutex_);
-    if (phase_ != Phase::kRunning) return;
-    if (!error_) error_ = std::move(error);
-    watch_.store(Watch::kStop, std::memory_order_relaxed);
-  }
-
-  // True when this was the target's last edge. Release: what the node wrote is seen by whoever
-  // releases the target last, which acquires; an only edge needs neither, its target runs on this
-  // thread or is handed over under the mutex.
-  bool Release(int entry) {
-    if (Schedule::IsOnly(entry)) return true;
-    std::atomic_ref<int> counter(counters_[static_cast<size_t>(Schedule::TargetOf(entry))]);
-    return counter.fetch_sub(1, std::memory_order_acq_rel) == 1;
-  }
-  int& Next(int node) { return counters_[static_cast<size_t>(node)]; }
-  void Push(ReadyChain& chain, int node) {
-    Next(node) = std::exchange(chain.head, node);
-    ++chain.size;
-  }
-  int Pop(ReadyChain& chain) {
-    --chain.size;
-    return std::exchange(chain.head, Next(chain.head));
-  }
-
-  void CountPending() { pending_.fetch_add(1, std::memory_order_relaxed); }
-  int pending() const { return pending_.load(std::memory_order_relaxed); }
-
-  // Gives the older half of the worker's ready nodes to others, or of long ones all, but never its
-  // only node.
-  void HandOver(ReplayWorker& worker, bool has_next);
-
-  // Until no thread is inside and nothing is queued: with the caller's promise that no Complete
-  // comes any more, nothing refers to the schedule and the body from then on.
-  void WaitUntilQuiet();
-
-  const Schedule& schedule;
-  void* const body;
-
- private:
-  enum class Phase {
-    kIdle,
-    kRunning,
-    kOver,       // Run has still to fetch the error
-    kAbandoned,  // given up, nodes pending
-  };
-  enum class Work { kNone, kLead, kNodes };
-  enum class Watch : char {  // what there is to look at before a node
-    kNothing,
-    kDeadline,
-    kStop,  // no body is called any more
-  };
-
-  struct Helper : PoolTask {
-    Helper() : PoolTask(&Main) {}
-    static void Main(PoolTask* task) noexcept {
-      Helper* helper = static_cast<Helper*>(task);
-      const IntrusivePtr<ReplayCore> core = std::move(helper->core);
-      core->Help(*helper);
-    }
-    IntrusivePtr<ReplayCore> core;
-    Helper* next_free = nullptr;
-  };
-
-  // What a thread has to do once it has let the mutex go. The core may be gone by then.
-  struct Duty {
-    explicit Duty(ThreadPool& pool) : pool(pool) {}
-    void Do() {
-      if (helper != nullptr) {
-        try {
-          pool.Schedule(helper);
-        } catch (...) {
-          DoWithout(*helper);
-        }
-      }
-      if (over != nullptr) over->CountDown();
-      if (quiet != nullptr) quiet->CountDown();
-      if (done) done(std::move(error));
-    }
-    ThreadPool& pool;
-    Helper* helper = nullptr;
-    Latch* over = nullptr;
-    Latch* quiet = nullptr;
-    DoneFunction done;
-    std::exception_ptr error;
-  };
-
-  // The system refused the pool its first thread: those who are there do it all, this thread where
-  // there is nobody else.
-  OPKIT_COLD static void DoWithout(Helper& helper) {
-    const IntrusivePtr<ReplayCore> core = std::move(helper.core);
-    {
-      MutexLock lock(core->mutex_);
-      --core->queued_;
-      helper.next_free = std::exchange(core->free_helpers_, &helper);
-      core->UpdateHints();
-      if (core->active_ + core->searching_ + core->queued_ > 0) return;
-    }
-    ReplayWorker worker;
-    core->Participate(worker);
-  }
-
-  static uint64_t LevelWord(int level, int pieces) {
-    return static_cast<uint64_t>(level) << 32 | static_cast<uint64_t>(pieces) << 16;
-  }
-  static bool HasPiece(uint64_t word) { return (word & 0xffff) < (word >> 16 & 0xffff); }
-
-  OPKIT_COLD bool MustStop(Watch watch) {
-    if (watch == Watch::kStop) return true;
-    if (MonotonicNs() < deadline_ns_) return false;
-    GiveUp(ErrorCode::kDeadlineExceeded);
-    return true;
-  }
-
-  void Begin(ReplayMode mode, double ns_per_node);
-  void Help(Helper& helper);
-  void Participate(ReplayWorker& worker);
-  Work Take(ReplayWorker& worker, bool may_search);
-  bool Search(const ReplayWorker& worker);
-  void Lead();
-  void RunLevels();
-  void ShareLevel(int level);
-  int RunPieces();
-
-  // With the mutex held.
-  int offers() const { return chains_ + (next_root_ < roots_ ? 1 : 0) + (lead_offered_ ? 1 : 0); }
-  bool quiet() const { return active_ == 0 && offers() == 0; }
-  Helper* TakeHelper();
-  void Offer(ReadyChain chain, int tail);
-  void UpdateHints();
-  void EndIfOver(Duty& duty);
-
-  ThreadPool& pool_;
-  const bool may_pend_;
-  const NodesFunction run_nodes_;
-  const RangeFunction run_range_;
-  const int threads_;
-  const uint64_t search_ticks_;  // how long a thread looks for work of this graph before it leaves
-  std::vector<int> counters_;
-
-  // Set before a run's first thread enters.
-  ReplayMode mode_ = ReplayMode::kWalk;
-  int64_t deadline_ns_ = -1;
-  Invocation invocation_;
-  bool long_nodes_ = false;  // worth the mutex: no ready node waits behind one that runs
-  int wake_interval_ = 1;    // nodes to run between two wake-ups, so that these cost little
-  int shared_width_ = 2;
-  int piece_nodes_ = 1;  // least nodes of a level's piece
-
-  // Read by every thread after every node, written rarely.
-  alignas(kCacheLine) std::atomic<Watch> watch_{Watch::kNothing};
-  enum : int { kNobody, kSearching, kAsleep, kAnybody };
-  std::atomic<int> wanted_{kNobody};  // who could run more
-  std::atomic<int> offers_{0};
-  std::atomic<int> pending_{0};
-
-  // The level being shared, its number of pieces, and the next piece: one word, so that a claim is
-  // a claim of just that level.
-  alignas(kCacheLine) std::atomic<uint64_t> level_{0};
-  Latch level_left_;
-
-  alignas(kCacheLine) Mutex mutex_;
-  Phase phase_ = Phase::kIdle;
-  bool given_up_ = false;
-  bool lead_offered_ = false;  // an asynchronous run that no thread has begun
-  bool sharing_ = false;       // levels: threads are welcome though nothing is on offer
-  int active_ = 0;
-  int searching_ = 0;
-  int queued_ = 0;
-  int next_root_ = 0, roots_ = 0;
-  int64_t remaining_ = 0;
-  std::exception_ptr error_;
-  static constexpr int kMaxChains = 32;
-  static constexpr int kMaxRootShare = 256;
-  int chains_ = 0;
-  ReadyChain shared_[kMaxChains];
-  Helper* free_helpers_ = nullptr;
-  std::vector<Helper> helpers_;
-  Latch* quiet_waiter_ = nullptr;
-  bool async_ = false;
-  DoneFunction done_;
-  Latch over_;
-};
-
-// --- the life of a run
-
-// Of a run: all that is set before its first thread enters. Throws when one is in progress.
-template <class Schedule>
-inline void ReplayCore<Schedule>::Begin(ReplayMode mode, double ns_per_node) {
-  if (phase_ == Phase::kAbandoned) {
-    Throw(ErrorCode::kFailedPrecondition, "expected all nodes of the previous run, which was ",
-          "given up, to have completed; ", pending(), " are still pending: complete them first");
-  }
-  if (phase_ != Phase::kIdle) {
-    Throw(ErrorCode::kFailedPrecondition,
-          "expected a replay that is not running; use one Replay for each run at a time");
-  }
-  OPKIT_ASSERT(quiet());
-  phase_ = Phase::kRunning;
-  mode_ = mode;
-  deadline_ns_ = -1;
-  invocation_ = CurrentInvocation();
-  given_up_ = false;
-  watch_.store(Watch::kNothing, std::memory_order_relaxed);
-  const double ns = ns_per_node > 0.5 ? ns_per_node : 0.5;
-  const auto nodes_in = [ns](double span) { return span < ns ? 1 : static_cast<int>(span / ns); };
-  long_nodes_ = ns >= 5'000 && threads_ > 1;
-  wake_interval_ = nodes_in(20'000);
-  piece_nodes_ = nodes_in(500);
-  shared_width_ = WidthToShare(ns);
-  sharing_ = mode == ReplayMode::kLevels;
-  if (mode != ReplayMode::kCounters) return;
-  next_root_ = 0;
-  roots_ = schedule.roots();
-  remaining_ = schedule.size();
-  if (remaining_ > 0) {
-    std::memcpy(counters_.data(), schedule.in_degrees().data(), counters_.size() * sizeof(int));
-  }
-}
-
-template <class Schedule>
-inline void ReplayCore<Schedule>::RunAsync(ReplayMode mode, double ns_per_node, DoneFunction done) {
-  Duty duty(pool_);
-  {
-    MutexLock lock(mutex_);
-    Begin(mode, ns_per_node);
-    done_ = std::move(done);
-    async_ = true;
-    lead_offered_ = mode != ReplayMode::kCounters || remaining_ == 0;
-    duty.helper = TakeHelper();
-    UpdateHints();
-  }
-  duty.Do();
-}
-
-template <class Schedule>
-inline void ReplayCore<Schedule>::Run(ReplayMode mode, double ns_per_node, Timeout timeout) {
-  ReplayWorker worker;
-  {
-    MutexLock lock(mutex_);
-    Begin(mode, ns_per_node);
-    deadline_ns_ = timeout.DeadlineNs();
-    if (deadline_ns_ >= 0) watch_.store(Watch::kDeadline, std::memory_order_relaxed);
-    async_ = false;
-    over_.Add(1);
-    active_ = 1;
-    worker.active = worker.caller = true;
-    UpdateHints();
-  }
-  PoolScope scope(pool_);
-  if (mode != ReplayMode::kCounters) Lead();
-  Participate(worker);
-  if (!over_.done()) {
-    if (deadline_ns_ < 0 || !may_pend_) {
-      pool_.Wait(over_);  // who runs nodes looks at the deadline
-    } else {
-      const int64_t left_ns = deadline_ns_ - MonotonicNs();
-      if (!pool_.Wait(over_, left_ns > 0 ? left_ns : 0)) {
-        GiveUp(ErrorCode::kDeadlineExceeded);
-        pool_.Wait(over_);  // for the bodies that are running
-      }
-    }
-  }
-  std::exception_ptr error;
-  {
-    MutexLock lock(mutex_);
-    phase_ = remaining_ == 0 ? Phase::kIdle : Phase::kAbandoned;
-    error = std::exchange(error_, nullptr);
-  }
-  if (error) std::rethrow_exception(std::move(error));
-}
-
-template <class Schedule>
-OPKIT_COLD inline void ReplayCore<Schedule>::GiveUp(ErrorCode code) {
-  Duty duty(pool_);
-  {
-    MutexLock lock(mutex_);
-    if (phase_ != Phase::kRunning || given_up_) return;
-    if (!error_) {
-      const int pending = this->pending();
-      error_ = std::make_exception_ptr(Error(
-          code, code == ErrorCode::kCancelled
-                    ? StrCat("the run of a graph of ", schedule.size(), " nodes was cancelled",
-                             StrCat(" with ", pending, " nodes pending"))
-                    : StrCat("expected the run of a graph of ", schedule.size(),
-                             " nodes to end before its deadline, found it running with ",
-                             StrCat(pending, " nodes pending; allow it more time"))));
-    }
-    given_up_ = true;
-    watch_.store(Watch::kStop, std::memory_order_relaxed);
-    EndIfOver(duty);
-  }
-  duty.Do();
-}
-
-template <class Schedule>
-inline void ReplayCore<Schedule>::EndIfOver(Duty& duty) {
-  if (!quiet()) return;
-  if (phase_ == Phase::kRunning && (remaining_ == 0 || given_up_)) {
-    sharing_ = false;
-    if (async_) {
-      phase_ = Phase::kAbandoned;
-      duty.done = std::move(done_);
-      duty.error = std::exchange(error_, nullptr);
-    } else {
-      phase_ = Phase::kOver;
-      duty.over = &over_;
-    }
-    UpdateHints();
-  }
-  if (phase_ == Phase::kAbandoned && remaining_ == 0) phase_ = Phase::kIdle;
-  if (phase_ != Phase::kRunning) duty.quiet = std::exchange(quiet_waiter_, nullptr);
-}
-
-template <class Schedule>
-inline void ReplayCore<Schedule>::WaitUntilQuiet() {
-  Latch latch(1);
-  {
-    MutexLock lock(mutex_);
-    if (phase_ != Phase::kRunning && quiet()) return;
-    quiet_waiter_ = &latch;
-  }
-  pool_.Wait(latch);
-}
-
-// A node that was completed elsewhere. Its early successors are released by the thread that ran its
-// body, so neither has to wait for the other.
-template <class Schedule>
-inline void ReplayCore<Schedule>::Complete(int node, std::exception_ptr error) {
-  OPKIT_ASSERT(node >= 0 && node < schedule.size());
-  if (error) Fail(std::move(error));
-  ReadyChain chain;
-  int tail = -1;
-  const int* entry = schedule.entries().data() + schedule.entry_begin()[static_cast<size_t>(node)];
-  const int* const end =
-      schedule.entries().data() + schedule.entry_begin()[static_cast<size_t>(node) + 1];
-  for (; entry != end; ++entry) {
-    if (Schedule::IsEarly(*entry) || !Release(*entry)) continue;
-    if (chain.size == 0) tail = Schedule::TargetOf(*entry);
-    Push(chain, Schedule::TargetOf(*entry));
-  }
-  Duty duty(pool_);
-  {
-    MutexLock lock(mutex_);
-    --remaining_;
-    pending_.fetch_sub(1, std::memory_order_relaxed);
-    if (chain.size > 0) Offer(chain, tail);
-    if (searching_ < offers()) duty.helper = TakeHelper();
-    UpdateHints();
-    EndIfOver(duty);
-  }
-  duty.Do();
-}
-
-// --- threads
-
-template <class Schedule>
-inline typename ReplayCore<Schedule>::Helper* ReplayCore<Schedule>::TakeHelper() {
-  if (free_helpers_ == nullptr || active_ + searching_ + queued_ >= threads_) return nullptr;
-  Helper* helper = std::exchange(free_helpers_, free_helpers_->next_free);
-  ++queued_;
-  helper->core = IntrusivePtr<ReplayCore>(this);
-  return helper;
-}
-
-template <class Schedule>
-inline void ReplayCore<Schedule>::UpdateHints() {
-  const int offers = this->offers();
-  offers_.store(offers, std::memory_order_relaxed);
-  int wanted = kNobody;
-  if (long_nodes_) {
-    wanted = kAnybody;
-  } else if (phase_ == Phase::kRunning && offers == 0) {
-    wanted = searching_ > 0 ? kSearching : active_ + queued_ < threads_ ? kAsleep : kNobody;
-  }
-  wanted_.store(wanted, std::memory_order_relaxed);
-}
-
-template <class Schedule>
-inline void ReplayCore<Schedule>::Help(Helper& helper) {
-  {
-    MutexLock lock(mutex_);
-    --queued_;
-    helper.next_free = std::exchange(free_helpers_, &helper);
-  }
-  ReplayWorker worker;
-  Participate(worker);
-}
-
-template <class Schedule>
-inline void ReplayCore<Schedule>::Participate(ReplayWorker& worker) {
-  for (bool may_search = true;;) {
-    switch (Take(worker, may_search)) {
-      case Work::kLead: {
-        auto scope = InvocationScope::Adopt(worker.invocation);
-        Lead();
-        break;
-      }
-      case Work::kNodes: {
-        auto scope = InvocationScope::Adopt(worker.invocation);
-        run_nodes_(*this, worker);
-        break;
-      }
-      case Work::kNone:
-        if (worker.searching) {
-          may_search = Search(worker);
-        } else if (worker.caller || RunPieces() == 0) {
-          return;
-        }
-        continue;
-    }
-    may_search = true;
-  }
-}
-
-// Hands in what the worker has done and finds more for it.
-template <class Schedule>
-inline typename ReplayCore<Schedule>::Work ReplayCore<Schedule>::Take(ReplayWorker& worker,
-                                                                      bool may_search) {
-  Duty duty(pool_);
-  Work work = Work::kNone;
-  {
-    MutexLock lock(mutex_);
-    remaining_ -= worker.completed;
-    worker.next_wake -= std::exchange(worker.completed, 0);
-    if (std::exchange(worker.active, false)) --active_;
-    if (std::exchange(worker.searching, false)) --searching_;
-    if (lead_offered_) {
-      lead_offered_ = false;
-      work = Work::kLead;
-    } else if (chains_ > 0) {
-      ReadyChain& chain = shared_[chains_ - 1];
-      if (long_nodes_ && chain.size > 1) {
-        Push(worker.ready, Pop(chain));
-      } else {
-        worker.ready = chain;
-        --chains_;
-      }
-      work = Work::kNodes;
-    } else if (next_root_ < roots_) {
-      // Ever smaller shares, so that the threads end together.
-      const int share = long_nodes_ ? 1 : (roots_ - next_root_) / (4 * threads_);
-      worker.root = next_root_;
-      next_root_ += share < 1 ? 1 : share > kMaxRootShare ? kMaxRootShare : share;
-      worker.root_end = next_root_;
-      work = Work::kNodes;
-    }
-    if (work != Work::kNone) {
-      worker.active = true;
-      ++active_;
-      worker.invocation = invocation_;
-      if (searching_ < offers()) duty.helper = TakeHelper();
-    } else {
-      EndIfOver(duty);
-      // One that is about to tell of the end finds nothing meanwhile: nobody is to count on it.
-      if (may_search && search_ticks_ > 0 && !duty.done &&
-          (!worker.caller || phase_ == Phase::kRunning)) {
-        worker.searching = true;
-        ++searching_;
-      }
-      if (sharing_) duty.helper = TakeHelper();
-    }
-    UpdateHints();
-  }
-  duty.Do();
-  return work;
-}
-
-// False when there was nothing for too long.
-template <class Schedule>
-inline bool ReplayCore<Schedule>::Search(const ReplayWorker& worker) {
-  uint64_t start = Ticks();
-  do {
-    if (offers_.load(std::memory_order_relaxed) > 0) return true;
-    if (worker.caller) {
-      if (over_.done()) return false;
-    } else if (RunPieces() > 0) {
-      start = Ticks();
-    }
-    CpuRelax();
-  } while (Ticks() - start < search_ticks_);
-  return false;
-}
-
-template <class Schedule>
-inline void ReplayCore<Schedule>::HandOver(ReplayWorker& worker, bool has_next) {
-  const int size = worker.ready.size;
-  const int wanted = wanted_.load(std::memory_order_relaxed);
-  const int keep = wanted == kAnybody ? (has_next ? 0 : 1) : has_next ? size / 2 : size - size / 2;
-  if (keep >= size) return;
-  if (wanted == kAsleep) {
-    if (worker.completed < worker.next_wake) return;
-    worker.next_wake = worker.completed + wake_interval_;
-  }
-  ReadyChain given{worker.ready.head, size - keep};
-  int last_kept = -1;
-  for (int i = 0; i < keep; ++i) {
-    last_kept = given.head;
-    given.head = Next(given.head);
-  }
-  Duty duty(pool_);
-  {
-    MutexLock lock(mutex_);
-    if (chains_ == kMaxChains && !long_nodes_) return;
-    if (keep == 0) {
-      worker.ready = {};
-    } else {
-      worker.ready.size = keep;
-      Next(last_kept) = -1;
-    }
-    int tail = given.head;
-    if (chains_ == kMaxChains) {
-      for (int i = 1; i < given.size; ++i) tail = Next(tail);
-    }
-    Offer(given, tail);
-    if (searching_ < offers()) duty.helper = TakeHelper();
-    UpdateHints();
-  }
-  duty.Do();
-}
-
-// Adds a chain whose last node is `tail`, which is used where there is no room for one more.
-template <class Schedule>
-inline void ReplayCore<Schedule>::Offer(ReadyChain chain, int tail) {
-  if (chains_ == kMaxChains) {
-    Next(tail) = shared_[0].head;
-    chain.size += shared_[0].size;
-    shared_[0] = chain;
-  } else {
-    shared_[chains_++] = chain;
-  }
-}
-
-// --- modes without counters
-
-template <class Schedule>
-inline void ReplayCore<Schedule>::Lead() {
-  if (mode_ == ReplayMode::kLevels) {
-    RunLevels();
-  } else if (mode_ == ReplayMode::kWalk) {
-    run_range_(*this, 0, schedule.size(), /*by_level=*/false);
-  }
-}
-
-// Runs of narrow levels are walked, wide ones are shared.
-template <class Schedule>
-inline void ReplayCore<Schedule>::RunLevels() {
-  int walked = 0;
-  for (int level = 0; level < schedule.levels(); ++level) {
-    const int begin = schedule.level_begin()[static_cast<size_t>(level)];
-    const int end = schedule.level_begin()[static_cast<size_t>(level) + 1];
-    if (end - begin < shared_width_) continue;
-    if (walked < begin) run_range_(*this, walked, begin, /*by_level=*/true);
-    if (stopped()) return;
-    ShareLevel(level);
-    walked = end;
-  }
-  if (walked < schedule.size()) run_range_(*this, walked, schedule.size(), /*by_level=*/true);
-}
-
-template <class Schedule>
-inline void ReplayCore<Schedule>::ShareLevel(int level) {
-  const int begin = schedule.level_begin()[static_cast<size_t>(level)];
-  const int width = schedule.level_begin()[static_cast<size_t>(level) + 1] - begin;
-  int pieces = width / piece_nodes_;
-  const int most = (long_nodes_ ? 32 : 4) * threads_;  // fits the word's 16 bits
-  if (pieces > most) pieces = most;
-  if (pieces < threads_) pieces = threads_;
-  if (pieces > width) pieces = width;
-  level_left_.Add(pieces);
-  // Release: a claim sees what the levels before have written.
-  level_.store(LevelWord(level, pieces), std::memory_order_release);
-  Duty duty(pool_);
-  {
-    MutexLock lock(mutex_);
-    duty.helper = TakeHelper();
-  }
-  duty.Do();
-  RunPieces();
-  const uint64_t start = Ticks();
-  while (!level_left_.done()) {
-    if (Ticks() - start < search_ticks_) {
-      CpuRelax();
-    } else {
-      pool_.Wait(level_left_);
-    }
-  }
-}
-
-// Runs pieces of the level being shared, if there is one; returns how many.
-template <class Schedule>
-inline int ReplayCore<Schedule>::RunPieces() {
-  for (int ran = 0;; ++ran) {
-    // Relaxed: a look that the claim below makes good.
-    if (!HasPiece(level_.load(std::memory_order_relaxed))) return ran;
-    // Acquire: see ShareLevel. Other claims in between continue its release sequence.
-    const uint64_t word = level_.fetch_add(1, std::memory_order_acquire);
-    if (!HasPiece(word)) return ran;
-    const size_t level = word >> 32;
-    const int64_t pieces = word >> 16 & 0xffff, piece = word & 0xffff;
-    const int64_t begin = schedule.level_begin()[level];
-    const int64_t width = schedule.level_begin()[level + 1] - begin;
-    {
-      auto scope = InvocationScope::Adopt(invocation_);
-      run_range_(*this, static_cast<int>(begin + width * piece / pieces),
-                 static_cast<int>(begin + width * (piece + 1) / pieces), /*by_level=*/true);
-    }
-    level_left_.CountDown();
-  }
-}
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_ENGINE_SCHEDULE_REPLAY_CORE_HPP_
-
-// ---- opkit/engine/schedule/replay_tuner.hpp
-// ReplayTuner: settles on the mode of a Replay by its first runs. It walks a few times, tries the
-// modes that the estimate then favours, and keeps the fastest: parallel running has to prove
-// itself.
-#ifndef OPKIT_ENGINE_SCHEDULE_REPLAY_TUNER_HPP_
-#define OPKIT_ENGINE_SCHEDULE_REPLAY_TUNER_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-template <class Schedule>
-class ReplayTuner {
- public:
-  // `ns_per_node` of 0 means unknown.
-  ReplayTuner(const Schedule& schedule, ReplayMode mode, double ns_per_node, int threads,
-              bool may_pend)
-      : schedule_(schedule),
-        asked_(mode),
-        mode_(mode),
-        threads_(threads),
-        may_pend_(may_pend),
-        known_ns_(ns_per_node) {
-    if (may_pend && mode != ReplayMode::kAuto && mode != ReplayMode::kCounters) {
-      Throw(ErrorCode::kInvalidArgument, "expected mode counters (or auto) for nodes that may ",
-            "complete asynchronously, found ", ToString(mode),
-            "; choose it or set may_pend to false");
-    }
-    if (schedule.in_order() && mode == ReplayMode::kLevels) {
-      Throw(ErrorCode::kInvalidArgument,
-            "expected mode walk, counters or auto for a schedule made ",
-            "in_order, found levels; choose another or make the schedule without it");
-    }
-    if (mode != ReplayMode::kAuto) return;
-    if (ns_per_node > 0 || may_pend || Choose(1e9) == ReplayMode::kWalk) {
-      mode_ = Choose(ns_per_node);
-      return;
-    }
-    settled_ = false;
-    mode_ = ReplayMode::kWalk;
-  }
-
-  ReplayMode mode() const { return mode_; }
-  bool settled() const { return settled_; }
-  bool may_use_counters() const { return !settled_ || mode_ == ReplayMode::kCounters; }
-  double ns_per_node() const {
-    constexpr double kUsualNs = 100, kUsualPendingNs = 10'000;  // a launch on a device
-    return known_ns_ > 0 ? known_ns_ : may_pend_ ? kUsualPendingNs : kUsualNs;
-  }
-
-  // What a run in mode() took. The best of each mode counts: the first runs warm the caches, and
-  // whatever disturbs a run makes it longer.
-  void Record(int64_t ns) {
-    constexpr int kFewRuns = 4, kManyRuns = 100;
-    constexpr int64_t kLongNs = 2'000'000;    // one run of that length says enough
-    constexpr int64_t kEnoughNs = 1'000'000;  // threads have started by then
-    int64_t& best = best_ns_[static_cast<int>(mode_)];
-    if (best == 0 || ns < best) best = ns;
-    tried_ns_ += ns;
-    ++runs_;
-    if ((runs_ < kFewRuns || tried_ns_ < kEnoughNs) && runs_ < kManyRuns && ns < kLongNs) return;
-    runs_ = 0;
-    tried_ns_ = 0;
-    const int64_t walk_ns = best_ns_[static_cast<int>(ReplayMode::kWalk)];
-    if (mode_ == ReplayMode::kWalk) {
-      known_ns_ = static_cast<double>(walk_ns) / schedule_.size();
-      const ReplayEstimate estimate = EstimateReplay(schedule_, known_ns_, threads_);
-      const double limit = kWorthFactor * static_cast<double>(walk_ns);
-      tries_levels_ = estimate.levels_ns <= limit;
-      tries_counters_ = estimate.counters_ns <= limit;
-    }
-    if (tries_levels_) {
-      tries_levels_ = false;
-      mode_ = ReplayMode::kLevels;
-    } else if (tries_counters_) {
-      tries_counters_ = false;
-      mode_ = ReplayMode::kCounters;
-    } else {
-      Settle(walk_ns);
-    }
-  }
-
-  OPKIT_COLD std::string Explain() const {
-    if (asked_ != ReplayMode::kAuto) return StrCat(ToString(mode_), ": asked for");
-    if (!settled_) {
-      return StrCat(ToString(mode_), ": the first runs measure how long the nodes take");
-    }
-    if (best_ns_[static_cast<int>(ReplayMode::kWalk)] == 0) {
-      return ExplainMode(schedule_, ns_per_node(), threads_, may_pend_);
-    }
-    std::string tried;
-    for (const ReplayMode mode : {ReplayMode::kWalk, ReplayMode::kLevels, ReplayMode::kCounters}) {
-      const int64_t ns = best_ns_[static_cast<int>(mode)];
-      if (ns == 0) continue;
-      tried += StrCat(tried.empty() ? "" : ", ", static_cast<double>(ns / 10) / 100, " us by ",
-                      ToString(mode));
-    }
-    return StrCat(ToString(mode_), ": measured ", tried, " for a run");
-  }
-
- private:
-  ReplayMode Choose(double ns) const { return ChooseMode(schedule_, ns, threads_, may_pend_); }
-
-  void Settle(int64_t walk_ns) {
-    // A parallel mode has to be clearly faster: it takes other threads' time.
-    double limit = 0.95 * static_cast<double>(walk_ns);
-    mode_ = ReplayMode::kWalk;
-    for (const ReplayMode mode : {ReplayMode::kLevels, ReplayMode::kCounters}) {
-      const auto ns = static_cast<double>(best_ns_[static_cast<int>(mode)]);
-      if (ns == 0 || ns > limit) continue;
-      limit = ns;
-      mode_ = mode;
-    }
-    settled_ = true;
-  }
-
-  const Schedule& schedule_;
-  const ReplayMode asked_;
-  ReplayMode mode_;
-  const int threads_;
-  const bool may_pend_;
-  bool settled_ = true;
-  bool tries_levels_ = false, tries_counters_ = false;
-  int runs_ = 0;
-  int64_t tried_ns_ = 0;
-  double known_ns_ = 0;  // 0: not known yet
-  int64_t best_ns_[4] = {};
-};
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_ENGINE_SCHEDULE_REPLAY_TUNER_HPP_
-
-// ---- opkit/engine/schedule/replay.hpp
-// Replay: runs a Schedule, many times, on a thread pool: `body(node)` for each node after those
-// that it depends on. The body is a template argument, so a node costs what its body costs and a
-// few ns; a run allocates nothing. The frozen task graph and the executor are made of it.
-#ifndef OPKIT_ENGINE_SCHEDULE_REPLAY_HPP_
-#define OPKIT_ENGINE_SCHEDULE_REPLAY_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-
-enum class NodeState {
-  kDone,
-  kPending,  // completes later: somebody will call Replay::Complete(node)
-};
-
-struct ReplayOptions {
-  ReplayMode mode = ReplayMode::kAuto;
-  // How long a body takes, for the choice of the mode; measured in the first runs when 0.
-  double ns_per_node = 0;
-  // Of a body that returns NodeState: whether it may return kPending for this schedule.
-  bool may_pend = true;
-};
-
-template <class Body>
-concept ReplayBody = std::is_invocable_v<Body&, int> &&
-                     (std::is_void_v<std::invoke_result_t<Body&, int>> ||
-                      std::is_same_v<std::invoke_result_t<Body&, int>, NodeState>);
-
-//   Schedule schedule(3, {{0, 1}, {0, 2}});
-//   Replay replay(schedule, [&](int node) { work[schedule.original_of(node)](); });
-//   replay.Run();  // as often as you like
-//
-// The body is called with the node's number in the schedule, once for each node, on the calling
-// thread and on workers of the pool, under the caller's invocation. What a node has written is seen
-// by the nodes that depend on it. Schedule and pool must outlive the replay.
-//
-// One run at a time; any number of Replays of one schedule may run at once. Complete and Cancel may
-// be called from any thread during a run, from the body too. A forked child makes its own replays.
-//
-// Errors. The first exception that happens, of a body or given to Complete, is kept; no body is
-// called from then on, what is pending is waited for, and Run rethrows it (RunAsync hands it on). A
-// run that is cancelled or passes its deadline is given up: no body is called from then on, and it
-// ends, with kCancelled or kDeadlineExceeded, as soon as no body is running. Bodies are never
-// killed. Nodes still pending then must still be completed before the next run (else that throws
-// kFailedPrecondition) and before the destruction, or never: the replay may be destroyed when no
-// Complete is to come.
-template <class Body, class Schedule = ::opkit::Schedule>
-class Replay {
-  static_assert(ReplayBody<Body>,
-                "Replay: the body must be callable as body(int node) and return void or NodeState");
-
- public:
-  using Core = detail::ReplayCore<Schedule>;
-  using DoneFunction = typename Core::DoneFunction;
-  static constexpr bool kMayPend = std::is_same_v<std::invoke_result_t<Body&, int>, NodeState>;
-
-  // Throws kInvalidArgument when nodes may pend, or the schedule is in_order, in a mode that cannot
-  // have that: pending needs kCounters; in_order needs that or kWalk.
-  Replay(const Schedule& schedule, Body body, ReplayOptions options = {},
-         ThreadPool& pool = ThreadPool::Current())
-      : body_(std::move(body)),
-        tuner_(schedule, options.mode, options.ns_per_node, pool.threads(),
-               kMayPend && options.may_pend),
-        core_(detail::MakeIntrusive<Core>(schedule, pool, kMayPend && options.may_pend, &body_,
-                                          &RunNodes, &RunRange)) {
-    if (tuner_.may_use_counters()) core_->AllocateCounters();
-  }
-  Replay(const Replay&) = delete;
-  Replay& operator=(const Replay&) = delete;
-  // Waits for an asynchronous run; Cancel it first if its pending nodes may never complete.
-  ~Replay() { core_->WaitUntilQuiet(); }
-
-  // Runs all nodes; this thread takes part. The deadline is looked at before each node, which costs
-  // 20 to 30 ns. Where nodes may pend and a deadline is set, a thread from outside the pool that
-  // runs out of nodes sleeps for the rest of the run instead of helping.
-  void Run(Timeout timeout = {}) {
-    const int64_t start = tuner_.settled() ? 0 : detail::MonotonicNs();
-    core_->Run(tuner_.mode(), tuner_.ns_per_node(), timeout);
-    if (!tuner_.settled()) tuner_.Record(detail::MonotonicNs() - start);
-  }
-
-  // Starts a run and returns at once; `done` is called with its error (null for none) by the thread
-  // that ended it, after which the replay may be run again or destroyed, by `done` too. `done` must
-  // not throw; if it captures at most 48 bytes nothing is allocated. There is no deadline: nobody
-  // would watch it; use Cancel.
-  void RunAsync(DoneFunction done) {
-    core_->RunAsync(tuner_.mode(), tuner_.ns_per_node(), std::move(done));
-  }
-
-  // Once for each node whose body has returned, or will return, kPending. Does not run other
-  // bodies, which run on the pool's threads or in Run; unless the system refused the pool all of
-  // them.
-  void Complete(int node, std::exception_ptr error = nullptr) {
-    static_assert(kMayPend, "Replay::Complete: the body must return NodeState");
-    core_->Complete(node, std::move(error));
-  }
-
-  // Fails the run in progress as a body that throws does.
-  void Fail(std::exception_ptr error) { core_->Fail(std::move(error)); }
-
-  // Gives up the run in progress, if there is one.
-  void Cancel() { core_->GiveUp(ErrorCode::kCancelled); }
-
-  // After a run that was given up, once what was pending has been completed: returns when the rest
-  // of the graph has been passed over, so that the next run may begin.
-  void Drain() { core_->WaitUntilQuiet(); }
-
-  // Nodes pending now.
-  int pending() const { return core_->pending(); }
-  int threads() const { return core_->threads(); }
-  const Schedule& schedule() const { return core_->schedule; }
-  Body& body() { return body_; }
-
-  // The mode of the next run, and whether that is final.
-  ReplayMode mode() const { return tuner_.mode(); }
-  bool settled() const { return tuner_.settled(); }
-  // A sentence: the mode, and why. Not during a run.
-  std::string ExplainMode() const { return tuner_.Explain(); }
-
- private:
-  // A body that can be copied is, to the stack: what it holds stays in registers, since the
-  // compiler knows that nodes do not change it.
-  static constexpr bool kCopies =
-      std::is_trivially_copyable_v<Body> && std::is_invocable_v<const Body&, int>;
-  using LocalBody = std::conditional_t<kCopies, const Body, Body&>;
-
-  using BodyReference = std::remove_reference_t<LocalBody>&;
-
-  // Where nodes may not pend.
-  static void CallDone(BodyReference body, int node) {
-    if constexpr (kMayPend) {
-      [[maybe_unused]] const NodeState state = body(node);
-      OPKIT_ASSERT(state == NodeState::kDone);
-    } else {
-      body(node);
-    }
-  }
-
-  static void RunRange(Core& core, int begin, int end, bool by_level) {
-    LocalBody body = *static_cast<Body*>(core.body);
-    const std::vector<int>& order = core.schedule.level_order();
-    try {
-      if (by_level && !order.empty()) {
-        const int* const nodes = order.data();
-        for (int i = begin; i < end && !core.stopped(); ++i) CallDone(body, nodes[i]);
-      } else {
-        for (int i = begin; i < end && !core.stopped(); ++i) CallDone(body, i);
-      }
-    } catch (...) {
-      core.Fail(std::current_exception());
-    }
-  }
-
-  // True when the node is pending.
-  static bool RunNode(Core& core, BodyReference body, int node) {
-    if (core.stopped()) return false;
-    try {
-      if constexpr (kMayPend) {
-        if (body(node) == NodeState::kDone) return false;
-        OPKIT_ASSERT(core.may_pend());
-        core.CountPending();
-        return true;
-      } else {
-        body(node);
-      }
-    } catch (...) {
-      core.Fail(std::current_exception());
-    }
-    return false;
-  }
-
-  static void RunNodes(Core& core, detail::ReplayWorker& worker) {
-    LocalBody body = *static_cast<Body*>(core.body);
-    const int* const entry_begin = core.schedule.entry_begin().data();
-    const int* const entries = core.schedule.entries().data();
-    for (;;) {
-      int node;
-      if (worker.ready.size > 0) {
-        node = core.Pop(worker.ready);
-      } else if (worker.root < worker.root_end) {
-        node = core.schedule.level_node(worker.root++);
-      } else {
-        return;
-      }
-      while (node >= 0) {
-        const bool pending = RunNode(core, body, node);
-        int next = -1;
-        const int* const end = entries + entry_begin[node + 1];
-        for (const int* entry = entries + entry_begin[node]; entry != end; ++entry) {
-          if constexpr (kMayPend) {
-            if (pending && !Schedule::IsEarly(*entry)) break;
-          }
-          if (!core.Release(*entry)) continue;
-          if (next < 0) {
-            next = Schedule::TargetOf(*entry);
-          } else {
-            core.Push(worker.ready, Schedule::TargetOf(*entry));
-          }
-        }
-        if (!pending) ++worker.completed;
-        if (core.WorkIsWanted() && worker.ready.size > 0) core.HandOver(worker, next >= 0);
-        node = next;
-      }
-    }
-  }
-
-  Body body_;
-  detail::ReplayTuner<Schedule> tuner_;
-  const detail::IntrusivePtr<Core> core_;
-};
-
-}  // namespace opkit
-
-#endif  // OPKIT_ENGINE_SCHEDULE_REPLAY_HPP_
-
 // ---- opkit/engine/schedule/task_store.hpp
-// TaskStore: where the functions of a task graph lie. Small trivially copyable ones are kept by
-// value, a call pointer before their bytes; the others in blocks that live as long as a graph needs
-// them.
+// TaskStore: keeps the functions of a task graph. Small trivially copyable ones are kept by value,
+// a call pointer before their bytes; the others in blocks that live as long as a graph needs them.
 #ifndef OPKIT_ENGINE_SCHEDULE_TASK_STORE_HPP_
 #define OPKIT_ENGINE_SCHEDULE_TASK_STORE_HPP_
 
@@ -7610,16 +4139,14 @@ struct TaskRecord {
   alignas(8) unsigned char bytes[kBytes] = {};
 };
 
-// Owns what records point to. Filled by one thread.
-template <class TaskRecord>
+// Owns the functions that records point to. Filled by one thread.
 class TaskStore final : public RefCounted {
  public:
   TaskStore() = default;
   ~TaskStore() override {
     for (size_t i = owned_.size(); i-- > 0;) owned_[i].destroy(owned_[i].object);
-    for (const Block& block : blocks_) {
+    for (const Block& block : blocks_)
       ::operator delete(block.bytes, std::align_val_t{block.alignment});
-    }
   }
 
   // The record of `f`, and how many of its bytes are used.
@@ -7660,11 +4187,10 @@ class TaskStore final : public RefCounted {
 
   void* Allocate(size_t size, size_t alignment) {
     constexpr size_t kBlock = size_t{1} << 16;
-    if (size > kBlock / 8 || alignment > alignof(std::max_align_t)) {
+    if (size > kBlock / 8 || alignment > alignof(std::max_align_t))
       return NewBlock(size, alignment);
-    }
     used_ = (used_ + alignment - 1) & ~(alignment - 1);
-    if (current_ == nullptr || used_ + size > kBlock) {
+    if (!current_ || used_ + size > kBlock) {
       current_ = static_cast<unsigned char*>(NewBlock(kBlock, alignof(std::max_align_t)));
       used_ = 0;
     }
@@ -7712,73 +4238,36 @@ struct FreezeOptions {
   bool in_order = false;
 };
 
-template <class Record, class Edge>
-class BasicTaskGraph;
-
-// Runs the tasks of a TaskGraph, which need not exist any more. What Replay says of runs, errors,
-// deadlines and Cancel holds here. One run at a time; freeze a graph twice for two at a time. After
-// a move only destruction and assignment are allowed.
-//
-// Both graphs are templates, so that programs without them do not compile them.
-template <class Record, class Edge>
-class BasicFrozenTaskGraph {
-  using TaskGraph = BasicTaskGraph<Record, Edge>;
-  using Schedule = BasicSchedule<Edge>;
-
+// Runs the tasks of a TaskGraph, which need not exist any more. Runs, errors, deadlines and Cancel
+// are those of Replay. One run at a time; freeze a graph twice for two at a time. After a move only
+// destruction and assignment are allowed.
+class FrozenTaskGraph {
  public:
   using DoneFunction = UniqueFunction<void(std::exception_ptr)>;
 
-  BasicFrozenTaskGraph(BasicFrozenTaskGraph&&) noexcept = default;
-  BasicFrozenTaskGraph& operator=(BasicFrozenTaskGraph&&) noexcept = default;
-  BasicFrozenTaskGraph(const BasicFrozenTaskGraph&) = delete;
-  BasicFrozenTaskGraph& operator=(const BasicFrozenTaskGraph&) = delete;
+  FrozenTaskGraph(FrozenTaskGraph&&) noexcept;
+  FrozenTaskGraph& operator=(FrozenTaskGraph&&) noexcept;
+  ~FrozenTaskGraph();
 
-  void Run(Timeout timeout = {}) { state_->replay.Run(timeout); }
-  void RunAsync(DoneFunction done) { state_->replay.RunAsync(std::move(done)); }
-  void Cancel() { state_->replay.Cancel(); }
+  void Run(Timeout timeout = {});
+  void RunAsync(DoneFunction done);
+  void Cancel();
 
-  int size() const { return state_->schedule.size(); }
-  ReplayMode mode() const { return state_->replay.mode(); }
-  bool settled() const { return state_->replay.settled(); }
-  const Schedule& schedule() const { return state_->schedule; }
+  int size() const { return schedule().size(); }
+  ReplayMode mode() const;
+  bool settled() const;
+  const Schedule& schedule() const;
   // A few lines: what was frozen, how it runs and why. Not during a run.
-  std::string Describe() const;
+  OPKIT_COLD std::string Describe() const;
 
  private:
-  friend TaskGraph;
+  friend class TaskGraph;
+  struct State;
 
-  struct OwnPool final : detail::RefCounted {
-    explicit OwnPool(int threads) : pool(threads) {}
-    ThreadPool pool;
-  };
-
-  // Calls task `node`: its record lies at `records + node * stride`.
-  struct Body {
-    void operator()(int node) const {
-      unsigned char* record = records + static_cast<size_t>(node) * stride;
-      void (*call)(void*);
-      std::memcpy(&call, record, sizeof call);
-      call(record + sizeof call);
-    }
-    unsigned char* records;
-    size_t stride;
-  };
-
-  struct State final : detail::RefCounted {
-    State(const TaskGraph& graph, size_t stride, const FreezeOptions& options);
-
-    detail::IntrusivePtr<OwnPool> own_pool;
-    detail::IntrusivePtr<detail::TaskStore<Record>> store;
-    Schedule schedule;
-    std::vector<uint64_t> records;
-    Replay<Body, Schedule> replay;
-  };
-
-  explicit BasicFrozenTaskGraph(detail::IntrusivePtr<State> state) : state_(std::move(state)) {}
+  explicit FrozenTaskGraph(detail::IntrusivePtr<State> state);
 
   detail::IntrusivePtr<State> state_;
 };
-using FrozenTaskGraph = BasicFrozenTaskGraph<detail::TaskRecord, ScheduleEdge>;
 
 //   TaskGraph graph;
 //   TaskId load = graph.Add([&] { Load(image); });
@@ -7790,25 +4279,20 @@ using FrozenTaskGraph = BasicFrozenTaskGraph<detail::TaskRecord, ScheduleEdge>;
 // Not thread-safe. Adding a task takes about 10 ns and 32 bytes, and one allocation in a while; a
 // function that captures more than 24 bytes or is not trivially copyable is moved to a block of the
 // graph's own, and is one object for all frozen graphs.
-template <class Record, class Edge>
-class BasicTaskGraph {
-  using FrozenTaskGraph = BasicFrozenTaskGraph<Record, Edge>;
-
+class TaskGraph {
  public:
-  BasicTaskGraph() = default;
-  BasicTaskGraph(BasicTaskGraph&&) noexcept = default;
-  BasicTaskGraph& operator=(BasicTaskGraph&&) noexcept = default;
-  BasicTaskGraph(const BasicTaskGraph&) = delete;
-  BasicTaskGraph& operator=(const BasicTaskGraph&) = delete;
+  TaskGraph() = default;
+  TaskGraph(TaskGraph&&) noexcept = default;
+  TaskGraph& operator=(TaskGraph&&) noexcept = default;
 
   template <class F>
   TaskId Add(F&& f) {
     static_assert(std::is_invocable_v<std::decay_t<F>&>,
                   "TaskGraph::Add: a task must be callable without arguments");
     int bytes = 0;
-    const Record record = store_->Store(std::forward<F>(f), &bytes);
+    const detail::TaskRecord record = store_->Store(std::forward<F>(f), &bytes);
     if (bytes > max_bytes_) max_bytes_ = bytes;
-    if (static_cast<size_t>(size_) == kBlock * blocks_.size()) {
+    if (detail::Index(size_) == kBlock * blocks_.size()) {
       blocks_.emplace_back();
       blocks_.back().reserve(kBlock);
     }
@@ -7820,10 +4304,8 @@ class BasicTaskGraph {
   void Precede(TaskId before, TaskId after) {
     const auto size = static_cast<unsigned>(size_);
     if (static_cast<unsigned>(before.index) >= size || static_cast<unsigned>(after.index) >= size)
-        [[unlikely]] {
-      Throw(ErrorCode::kOutOfRange, "expected two tasks of this graph, which has ", size,
-            ", found tasks ", before.index, " and ", after.index, "; use what Add returned");
-    }
+        [[unlikely]]
+      ThrowNoTasks(before, after);
     edges_.push_back({before.index, after.index});
   }
 
@@ -7831,63 +4313,25 @@ class BasicTaskGraph {
 
   // Throws kInvalidArgument with the path for a cycle. The graph stays as it is and may be added to
   // and frozen again.
-  FrozenTaskGraph Freeze(const FreezeOptions& options = {}) const {
-    const size_t stride = sizeof(void*) + (static_cast<size_t>(max_bytes_) + 7) / 8 * 8;
-    return FrozenTaskGraph(
-        detail::MakeIntrusive<typename FrozenTaskGraph::State>(*this, stride, options));
-  }
+  FrozenTaskGraph Freeze(const FreezeOptions& options = {}) const;
 
  private:
-  friend FrozenTaskGraph;
+  friend class FrozenTaskGraph;
+
+  [[noreturn]] OPKIT_COLD void ThrowNoTasks(TaskId before, TaskId after) const;
 
   // In blocks, so that a large graph is not copied while it grows.
   static constexpr size_t kBlock = 2048;
-  const Record& task(int index) const {
-    return blocks_[static_cast<size_t>(index) / kBlock][static_cast<size_t>(index) % kBlock];
+  const detail::TaskRecord& task(int index) const {
+    return blocks_[detail::Index(index) / kBlock][detail::Index(index) % kBlock];
   }
 
   int size_ = 0;
-  std::vector<std::vector<Record>> blocks_;
-  std::vector<Edge> edges_;
+  std::vector<std::vector<detail::TaskRecord>> blocks_;
+  std::vector<ScheduleEdge> edges_;
   int max_bytes_ = 0;
-  detail::IntrusivePtr<detail::TaskStore<Record>> store_ =
-      detail::MakeIntrusive<detail::TaskStore<Record>>();
+  detail::IntrusivePtr<detail::TaskStore> store_ = detail::MakeIntrusive<detail::TaskStore>();
 };
-using TaskGraph = BasicTaskGraph<detail::TaskRecord, ScheduleEdge>;
-
-template <class Record, class Edge>
-inline BasicFrozenTaskGraph<Record, Edge>::State::State(const TaskGraph& graph, size_t stride,
-                                                        const FreezeOptions& options)
-    : own_pool(options.pool == nullptr && options.threads != 0
-                   ? detail::MakeIntrusive<OwnPool>(options.threads)
-                   : detail::IntrusivePtr<OwnPool>()),
-      store(graph.store_),
-      schedule(graph.size_, graph.edges_,
-               {.order = ScheduleOrder::kLevelsIfWide, .in_order = options.in_order}),
-      records(static_cast<size_t>(graph.size_) * stride / sizeof(uint64_t)),
-      replay(schedule, Body{reinterpret_cast<unsigned char*>(records.data()), stride},
-             {.mode = options.mode, .ns_per_node = options.ns_per_task},
-             options.pool != nullptr ? *options.pool
-             : own_pool              ? own_pool->pool
-                                     : ThreadPool::Current()) {
-  auto* record = reinterpret_cast<unsigned char*>(records.data());
-  for (int node = 0; node < graph.size_; ++node, record += stride) {
-    std::memcpy(record, &graph.task(schedule.original_of(node)), stride);
-  }
-}
-
-template <class Record, class Edge>
-OPKIT_COLD inline std::string BasicFrozenTaskGraph<Record, Edge>::Describe() const {
-  const Schedule& schedule = state_->schedule;
-  const int64_t removed = schedule.edges_given() - schedule.edges_kept();
-  return StrCat(
-      StrCat(schedule.size(), " tasks, ", schedule.edges_kept(), " edges"),
-      removed > 0 ? StrCat(" (", removed, " more implied by these)") : "",
-      StrCat(", ", schedule.levels(), " levels of at most ", schedule.max_width(), " tasks\n"),
-      StrCat("on ", state_->replay.threads(),
-             state_->replay.threads() == 1 ? " thread by " : " threads by ",
-             state_->replay.ExplainMode()));
-}
 
 }  // namespace opkit
 
@@ -7913,47 +4357,15 @@ class TaskGroup {
   explicit TaskGroup(ThreadPool& pool = ThreadPool::Current()) : pool_(pool) {}
   TaskGroup(const TaskGroup&) = delete;
   TaskGroup& operator=(const TaskGroup&) = delete;
-  // Waits; an exception that nobody has waited for is dropped.
+  // Waits; an exception that no Wait has rethrown is dropped.
   ~TaskGroup() { pool_.Wait(pending_); }
 
-  void Run(ThreadPool::Task task) {
-    Member* member = new Member(*this, std::move(task));
-    pending_.Add();
-    try {
-      pool_.Schedule(member);
-    } catch (...) {
-      delete member;
-      pending_.CountDown();
-      throw;
-    }
-  }
-
+  void Run(ThreadPool::Task task);
   // Not from the group's own tasks. Rethrows the first exception since the last Wait.
-  void Wait() {
-    pool_.Wait(pending_);
-    detail::MutexLock lock(mutex_);
-    if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
-  }
+  void Wait();
 
  private:
-  struct Member : PoolTask {
-    Member(TaskGroup& group, ThreadPool::Task&& task)
-        : PoolTask(&RunMember), group(group), task(std::move(task)) {}
-    static void RunMember(PoolTask* self) noexcept {
-      Member* member = static_cast<Member*>(self);
-      TaskGroup& group = member->group;
-      try {
-        member->task();
-      } catch (...) {
-        detail::MutexLock lock(group.mutex_);
-        if (!group.error_) group.error_ = std::current_exception();
-      }
-      delete member;
-      group.pending_.CountDown();  // the group may be gone from here on
-    }
-    TaskGroup& group;
-    ThreadPool::Task task;
-  };
+  struct Member;
 
   ThreadPool& pool_;
   Latch pending_;
@@ -8005,26 +4417,6 @@ inline constexpr const char* kMixedModes =
 }  // namespace opkit
 
 #endif  // OPKIT_BASE_IMAGE_MODE_HPP_
-
-// ---- opkit/base/index.hpp
-// Index: a number as a place in a container. Values, nodes and axes are numbered by int, containers
-// by size_t.
-#ifndef OPKIT_BASE_INDEX_HPP_
-#define OPKIT_BASE_INDEX_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// The caller knows that `i` is not negative.
-template <class Integer>
-constexpr size_t Index(Integer i) {
-  return static_cast<size_t>(i);
-}
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_BASE_INDEX_HPP_
 
 // ---- opkit/op/operator_def.hpp
 // OperatorDef: one node, as plain data: the op's type, the names of what it reads and writes, its
@@ -14107,8 +10499,8 @@ std::string ToDot(const Graph& graph, const GraphTypes& types, const DotOptions&
 #endif  // OPKIT_GRAPH_DOT_HPP_
 
 // ---- opkit/graph/memory/types.hpp
-// What the memory planner takes and gives: buffers with lifetimes in, offsets in one arena out.
-// Plain numbers: it knows no graph, and lifetimes.hpp makes these of one.
+// The memory planner's input and output: buffers with lifetimes in, offsets in one arena out. Plain
+// numbers: it knows no graph, and lifetimes.hpp makes buffers of a run's values.
 #ifndef OPKIT_GRAPH_MEMORY_TYPES_HPP_
 #define OPKIT_GRAPH_MEMORY_TYPES_HPP_
 
@@ -14160,7 +10552,7 @@ struct ArenaSize {
   int64_t arena_bytes = 0;
   int64_t lower_bound_bytes = 0;  // no arena can be smaller
   int64_t naive_bytes = 0;        // every buffer in a place of its own
-  double seconds = 0;             // what planning took
+  double seconds = 0;             // that planning took
   // 1 is perfect.
   double ratio() const {
     return lower_bound_bytes == 0
@@ -14313,7 +10705,7 @@ PassList DefaultPasses(FoldOptions options = {});
 #endif  // OPKIT_GRAPH_PASSES_HPP_
 
 // ---- opkit/graph/plan/types.hpp
-// What a plan is made with and what it tells: its options, and the choice for a node.
+// The options that a plan is made with, and the choice of a kernel that it tells for a node.
 #ifndef OPKIT_GRAPH_PLAN_TYPES_HPP_
 #define OPKIT_GRAPH_PLAN_TYPES_HPP_
 
@@ -14596,15 +10988,15 @@ GradientMap AddGradients(Graph& graph, const std::string& loss, const std::vecto
 #endif  // OPKIT_GRAPH_GRADIENT_GRADIENTS_HPP_
 
 // ---- opkit/graph/memory/lifetime_types.hpp
-// What is known of a run before its memory is planned: which steps order which, and which values
-// they write and read. Plain numbers; what the planner and the verifier are both given.
+// A run as its memory is planned: the order of its steps, and the values that they write and read.
+// Plain numbers, given to the planner and to the verifier.
 #ifndef OPKIT_GRAPH_MEMORY_LIFETIME_TYPES_HPP_
 #define OPKIT_GRAPH_MEMORY_LIFETIME_TYPES_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
-// The steps of a run, 0 to nodes - 1 in the order they are stored, and what the executor honours of
-// their order.
+// The steps of a run, 0 to nodes - 1 in the order they are stored, and the order that the executor
+// keeps.
 struct RunOrder {
   int nodes = 0;
   // Pairs (before[i], after[i]): `after[i]` starts when `before[i]` has completed, asynchronous
@@ -14626,9 +11018,11 @@ struct RunValue {
   int producer = -1;       // -1: there when the run starts
   std::vector<int> users;  // steps that read it; scratch of a step has none
   bool kept = false;       // read after the run has ended
-  bool external = false;   // memory of somebody else: not planned
-  int view_of = -1;  // another value whose bytes it shares, from `view_offset` on; its producer
-  int64_t view_offset = 0;  // is the step that makes the view
+  bool external = false;   // in memory that the planner does not place
+  // Another value whose bytes it shares, from `view_offset` on. Its producer is the step that makes
+  // the view.
+  int view_of = -1;
+  int64_t view_offset = 0;
 };
 
 // `node`'s kernel may write value `output` over value `input`, which it reads.
@@ -14644,8 +11038,8 @@ struct InPlaceOption {
 
 // ---- opkit/graph/memory/lifetimes.hpp
 // FindLifetimes: from the order that an executor keeps to the buffers that memory is planned for,
-// and which of them can be live together in some legal run. Between selection, which says what
-// steps read, write and may overwrite, and PlanMemory.
+// and which of them can be live together in some legal run. It stands between selection, which
+// fixes the values that steps read, write and may overwrite, and PlanMemory.
 #ifndef OPKIT_GRAPH_MEMORY_LIFETIMES_HPP_
 #define OPKIT_GRAPH_MEMORY_LIFETIMES_HPP_
 
@@ -14659,8 +11053,8 @@ struct MemoryLifetimes {
   std::vector<int> buffer_of;             // of each value; -1 for external ones
   std::vector<int64_t> offset_in_buffer;  // of each value
   std::vector<uint8_t> granted;           // of each in-place option, 1 where the values share bytes
-  // Two buffers conflict only where a legal run has both live. False for a large graph without
-  // stages, and for stages of several steps: some that conflict then could share.
+  // Whether two buffers conflict only where a legal run has both live. False for a large graph
+  // without stages, and for stages of several steps: some buffers that conflict then could share.
   bool exact = true;
 };
 
@@ -17305,6 +13699,7 @@ OPKIT_IMAGE_LOCAL inline void AddRegisteredOperators(std::vector<const opkit_op*
 
 #ifdef OPKIT_DEFINITIONS
 #include <algorithm>
+#include <climits>
 #include <cmath>
 #include <cxxabi.h>
 #include <dlfcn.h>
@@ -18612,6 +15007,3083 @@ OPKIT_INLINE void CPUStreamContext::FinishDeviceComputation() {
 }  // namespace opkit
 
 #endif  // OPKIT_DEVICE_IMPL_CPU_STREAM_IPP_
+
+// ---- opkit/engine/pool/impl/latch.ipp
+// How threads sleep until a Latch is at zero: by its address, in a table that is never destroyed.
+// The thread that brings a latch to zero needs only the address from then on, so that a waiter
+// which sees the zero may destroy the latch at once.
+#ifndef OPKIT_ENGINE_POOL_IMPL_LATCH_IPP_
+#define OPKIT_ENGINE_POOL_IMPL_LATCH_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+struct alignas(kCacheLine) LatchBucket {
+  Mutex mutex;
+  LatchSleeper* first = nullptr;
+};
+
+inline constexpr int kLatchBucketBits = 6;
+inline constinit LatchBucket g_latch_buckets[1 << kLatchBucketBits];
+
+inline LatchBucket& BucketOf(const void* latch) {
+  const uint64_t hash = reinterpret_cast<uintptr_t>(latch) * uint64_t{0x9E3779B97F4A7C15};
+  return g_latch_buckets[hash >> (64 - kLatchBucketBits)];
+}
+
+}  // namespace detail
+
+// No wake-up is lost: the sleeper enlists and looks at the count under the bucket's lock. If the
+// last CountDown takes the lock later it finds the sleeper; if earlier, its subtraction happened
+// before and the sleeper sees zero.
+OPKIT_INLINE bool Latch::Enlist(detail::LatchSleeper& self) const {
+  detail::LatchBucket& bucket = detail::BucketOf(this);
+  detail::MutexLock lock(bucket.mutex);
+  if (done()) return false;
+  self.latch = this;
+  self.next = bucket.first;
+  bucket.first = &self;
+  return true;
+}
+
+OPKIT_INLINE void Latch::Delist(detail::LatchSleeper& self) {
+  detail::LatchBucket& bucket = detail::BucketOf(self.latch);
+  detail::MutexLock lock(bucket.mutex);
+  detail::LatchSleeper** at = &bucket.first;
+  while (*at && *at != &self) at = &(*at)->next;
+  if (*at) *at = self.next;
+}
+
+OPKIT_INLINE void Latch::WakeSleepers(const void* latch) {
+  detail::LatchBucket& bucket = detail::BucketOf(latch);
+  detail::MutexLock lock(bucket.mutex);
+  for (detail::LatchSleeper** at = &bucket.first; *at;) {
+    detail::LatchSleeper* const sleeper = *at;
+    if (sleeper->latch != latch) {
+      at = &sleeper->next;
+      continue;
+    }
+    *at = sleeper->next;
+    // The sleeper delists itself under this lock, so it stays until the lock is released.
+    detail::Parker::Wake(sleeper->parker->Set());
+  }
+}
+
+OPKIT_INLINE void Latch::ForgetSleepers() {
+  for (detail::LatchBucket& bucket : detail::g_latch_buckets) {
+    bucket.mutex.ResetAfterFork();
+    bucket.first = nullptr;
+  }
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_POOL_IMPL_LATCH_IPP_
+
+// ---- opkit/engine/pool/work_deque.hpp
+// WorkDeque: the queue of one worker of the pool. Its owner pushes and pops at the bottom (the
+// newest first, still in its cache), any other thread steals at the top (the oldest). Chase and
+// Lev's deque (SPAA 2005) with a ring of fixed size, so that nothing is ever allocated or
+// reclaimed: a full deque refuses, and the pool's shared queue takes the overflow.
+#ifndef OPKIT_ENGINE_POOL_WORK_DEQUE_HPP_
+#define OPKIT_ENGINE_POOL_WORK_DEQUE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Holds pointers it does not own. The thread that gets an item sees what was written before its
+// Push.
+//
+// Memory orders. Pop lowers `bottom_` and then reads `top_`, Steal reads `top_` and then `bottom_`;
+// each must see the other when both go for the last item, and the pool's parking protocol needs
+// Push ordered before the pusher's look at the sleepers. Both are store-then-load, so these
+// accesses are seq_cst operations (not fences, which TSan does not model). Slots are relaxed: a
+// thief uses what it read only if its compare-exchange of `top_` succeeds, and then the seq_cst
+// read of `bottom_` has acquired the owner's write.
+template <class T, size_t kCapacity>
+class WorkDeque {
+  static_assert((kCapacity & (kCapacity - 1)) == 0, "the capacity must be a power of two");
+
+ public:
+  // Owner only. False when full.
+  bool Push(T* item) {
+    const int64_t bottom = bottom_.load(std::memory_order_relaxed);  // only the owner writes it
+    // Acquire: the slot about to be reused has been read by the thief that moved `top_` past it.
+    const int64_t top = top_.load(std::memory_order_acquire);
+    if (bottom - top >= static_cast<int64_t>(kCapacity)) return false;
+    Slot(bottom).store(item, std::memory_order_relaxed);
+    bottom_.store(bottom + 1, std::memory_order_seq_cst);
+    return true;
+  }
+
+  // Owner only. The newest item, or null.
+  T* Pop() {
+    const int64_t bottom = bottom_.load(std::memory_order_relaxed) - 1;  // as in Push
+    // Relaxed: `top_` only grows, so an old value that already says "empty" is still right.
+    if (top_.load(std::memory_order_relaxed) > bottom) return nullptr;
+    bottom_.store(bottom, std::memory_order_seq_cst);
+    int64_t top = top_.load(std::memory_order_seq_cst);
+    T* item = nullptr;
+    if (top <= bottom) {
+      item = Slot(bottom).load(std::memory_order_relaxed);
+      if (top < bottom) return item;  // more than one left: no thief can reach this one
+      if (!top_.compare_exchange_strong(top, top + 1, std::memory_order_seq_cst,
+                                        std::memory_order_relaxed))
+        item = nullptr;
+    }
+    // Relaxed: the deque is empty now, a thief that reads this finds nothing it could take.
+    bottom_.store(bottom + 1, std::memory_order_relaxed);
+    return item;
+  }
+
+  // Any thread. The oldest item, or null when there was none.
+  T* Steal() {
+    int64_t top = top_.load(std::memory_order_seq_cst);
+    while (top < bottom_.load(std::memory_order_seq_cst)) {
+      T* item = Slot(top).load(std::memory_order_relaxed);
+      if (top_.compare_exchange_strong(top, top + 1, std::memory_order_seq_cst,
+                                       std::memory_order_seq_cst))
+        return item;
+    }
+    return nullptr;
+  }
+
+  // Any thread; a snapshot.
+  bool empty() const {
+    return top_.load(std::memory_order_seq_cst) >= bottom_.load(std::memory_order_seq_cst);
+  }
+
+  // In a forked child: forgets the items, which belong to the parent. Relaxed: the child has one
+  // thread.
+  void ResetAfterFork() {
+    top_.store(0, std::memory_order_relaxed);
+    bottom_.store(0, std::memory_order_relaxed);
+  }
+
+ private:
+  std::atomic<T*>& Slot(int64_t index) { return slots_[Index(index) & (kCapacity - 1)]; }
+
+  // Apart: thieves write one, the owner the other.
+  alignas(kCacheLine) std::atomic<int64_t> top_{0};
+  alignas(kCacheLine) std::atomic<int64_t> bottom_{0};
+  alignas(kCacheLine) std::atomic<T*> slots_[kCapacity] = {};
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_POOL_WORK_DEQUE_HPP_
+
+// ---- opkit/engine/impl/thread_pool.ipp
+// The thread pool's workers: how they start and leave, find work, sleep and are woken, and survive
+// a fork.
+#ifndef OPKIT_ENGINE_IMPL_THREAD_POOL_IPP_
+#define OPKIT_ENGINE_IMPL_THREAD_POOL_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+struct alignas(kCacheLine) PoolWorker {
+  PoolWorker(ThreadPool* pool, int index) : pool(pool), index(index) {}
+
+  ThreadPool* const pool;
+  const int index;
+  uint32_t turn = 0;
+  bool running = false;  // guarded by the pool's start mutex, as is `thread`
+  pthread_t thread{};
+  WorkDeque<PoolTask, 1024> deque;
+};
+
+// Every live pool, for the fork handlers.
+struct PoolRegistry {
+  Mutex mutex;
+  ThreadPool* first = nullptr;
+  bool fork_handled = false;
+};
+inline constinit PoolRegistry g_pools;
+
+inline int DefaultThreads() {
+  constexpr int kMax = ThreadPool::kMaxThreads;
+  const char* text = std::getenv("OPKIT_NUM_THREADS");
+  if (!text || *text == '\0') return (std::min)(AvailableCpus(), kMax);
+  char* end = nullptr;
+  const long threads = std::strtol(text, &end, 10);
+  if (*end != '\0' || threads < 1 || threads > kMax) {
+    Throw(ErrorCode::kInvalidArgument,
+          "expected the environment variable OPKIT_NUM_THREADS to be a number from 1 to ", kMax,
+          ", found \"", text, "\"; correct it or unset it");
+  }
+  return static_cast<int>(threads);
+}
+
+}  // namespace detail
+
+OPKIT_INLINE ThreadPool::ThreadPool(int threads, std::string name, bool pin_workers)
+    : name_(std::move(name)), pin_workers_(pin_workers) {
+  SetThreads(threads);
+  detail::MutexLock lock(detail::g_pools.mutex);
+  if (!std::exchange(detail::g_pools.fork_handled, true)) HandleFork();
+  registry_next_ = std::exchange(detail::g_pools.first, this);
+}
+
+OPKIT_INLINE ThreadPool::~ThreadPool() {
+  OPKIT_ASSERT(!OwnWorker());
+  {
+    detail::MutexLock lock(detail::g_pools.mutex);
+    ThreadPool** at = &detail::g_pools.first;
+    while (*at != this) at = &(*at)->registry_next_;
+    *at = registry_next_;
+  }
+  {
+    detail::MutexLock lock(start_mutex_);  // afterwards no worker starts or retires
+    stopping_ = true;
+  }
+  idle_.WakeAll();
+  const auto drain = [this] {
+    while (RunOneTask()) {
+    }
+  };
+  if (threads() > 1) drain();
+  const int slots = slots_;
+  for (int i = 0; i < slots; ++i)
+    if (detail::PoolWorker* worker = workers_[i]; worker->running)
+      pthread_join(worker->thread, nullptr);
+  drain();
+  for (int i = 0; i < slots; ++i) delete workers_[i].load();
+}
+
+OPKIT_INLINE ThreadPool& ThreadPool::Default() {
+  static ThreadPool* const pool = [] {
+    const char* pin = std::getenv("OPKIT_PIN_THREADS");
+    return new ThreadPool(detail::DefaultThreads(), "opkit", pin && pin[0] == '1');
+  }();
+  return *pool;
+}
+
+OPKIT_INLINE void ThreadPool::SetThreads(int threads) {
+  if (threads < 1 || threads > kMaxThreads) {
+    Throw(ErrorCode::kInvalidArgument, "expected a number of threads from 1 to ", kMaxThreads,
+          " for the pool \"", name_, "\", found ", threads);
+  }
+  constexpr uint64_t kSpinTicks = 12'000;
+  spin_ticks_ = threads <= detail::AvailableCpus() ? kSpinTicks : 0;
+  detail::MutexLock lock(start_mutex_);
+  threads_ = threads;
+}
+
+OPKIT_INLINE void ThreadPool::Resize(int threads) {
+  SetThreads(threads);
+  idle_.WakeAll();
+}
+
+// --- workers
+
+OPKIT_INLINE detail::PoolWorker* ThreadPool::OwnWorker() const {
+  detail::PoolWorker* worker = detail::t_pool.worker;
+  return worker && worker->pool == this ? worker : nullptr;
+}
+
+OPKIT_INLINE void ThreadPool::StartFirstWorker() {
+  if (stopping_ || StartWorker() || running_ != 0) return;
+  Throw(ErrorCode::kFailedPrecondition, "expected to start a thread of the pool \"", name_,
+        "\", but the system refused it; raise the limit on processes (ulimit -u) or on memory");
+}
+
+// False when all that should run do, or the system refuses.
+OPKIT_INLINE bool ThreadPool::StartWorker() {
+  detail::MutexLock lock(start_mutex_);
+  const int target = worker_target();
+  if (stopping_ || running_ >= target) return false;
+  for (int i = 0; i < target; ++i) {
+    detail::PoolWorker* worker = workers_[i];
+    if (!worker) {
+      worker = new detail::PoolWorker(this, i);
+      workers_[i] = worker;
+      slots_ = i + 1;
+    }
+    if (worker->running) continue;
+    const auto entry = [](void* self) -> void* {
+      auto* started = static_cast<detail::PoolWorker*>(self);
+      started->pool->WorkerMain(*started);
+      return nullptr;
+    };
+    if (pthread_create(&worker->thread, nullptr, entry, worker) != 0) return false;
+    idle_.StartSearching();  // the new thread's first state; it waits for start_mutex_
+    worker->running = true;
+    running_.fetch_add(1);
+    return true;
+  }
+  return false;
+}
+
+// True when the calling worker was surplus and has left the pool, which may be gone from then on.
+// Its queue stays where others steal from it; the first worker never leaves.
+OPKIT_INLINE bool ThreadPool::Retire(detail::PoolWorker& self) {
+  detail::MutexLock lock(start_mutex_);
+  if (stopping_ || self.index < worker_target()) return false;
+  self.running = false;
+  running_.fetch_sub(1);
+  pthread_detach(self.thread);
+  detail::t_pool = {};
+  return true;
+}
+
+OPKIT_INLINE void ThreadPool::WorkerMain(detail::PoolWorker& self) {
+  {
+    detail::MutexLock lock(start_mutex_);  // StartWorker has finished with `self`
+  }
+  detail::t_pool = {this, &self};
+  detail::SetCurrentThreadName(StrCat(name_, "-", self.index).c_str());
+  if (pin_workers_) detail::PinCurrentThread(self.index + 1);
+  bool searching = true;
+  uint64_t idle_since = 0;
+  for (;;) {
+    if (self.index >= worker_target()) [[unlikely]] {
+      if (std::exchange(searching, false)) StopSearching();
+      if (Retire(self)) return;
+    }
+    if (const Work work = FindWork(&self)) {
+      if (std::exchange(searching, false)) StopSearching();
+      Run(work);
+      if (detail::t_pool.worker != &self) return;  // this is a child, forked by the task
+      idle_since = 0;
+      continue;
+    }
+    if (stopping_) break;
+    if (!std::exchange(searching, true)) idle_.StartSearching();
+    const uint64_t now = detail::Ticks();
+    if (idle_since == 0) idle_since = now;
+    // One or a few searchers find the work as fast as all would.
+    const bool crowded = idle_.searching() > 1 + worker_target() / 2;
+    if (!crowded && now - idle_since < spin_ticks()) {
+      detail::CpuRelax();
+      continue;
+    }
+    Sleep(self);
+    idle_since = 0;
+  }
+  if (searching) StopSearching();
+}
+
+// The caller counts as searching, before and after.
+OPKIT_INLINE void ThreadPool::Sleep(detail::PoolWorker& self) {
+  detail::IdleThread sleeper;
+  idle_.Enlist(sleeper);
+  idle_.StopSearching();
+  if (!HasWork() && !stopping_ && self.index < worker_target()) {
+    sleeper.parker.Wait();
+  } else if (idle_.Delist(sleeper)) {
+    idle_.StartSearching();
+  }
+}
+
+// --- work
+
+OPKIT_INLINE void ThreadPool::Submit(Task task) {
+  struct Record : PoolTask {
+    explicit Record(Task&& task) : PoolTask(&RunRecord), task(std::move(task)) {}
+    static void RunRecord(PoolTask* self) noexcept {
+      Record* record = static_cast<Record*>(self);
+      record->task();
+      delete record;
+    }
+    Task task;
+  };
+  RequireWorker();
+  Schedule(new Record(std::move(task)));
+}
+
+OPKIT_INLINE void ThreadPool::Schedule(PoolTask* task) {
+  RequireWorker();
+  detail::PoolWorker* worker = OwnWorker();
+  if (!worker || !worker->deque.Push(task)) injected_.Put(task);
+  NotifyWork();
+}
+
+OPKIT_INLINE bool ThreadPool::RunOneTask() {
+  PoolScope scope(*this);
+  const Work work = FindWork(OwnWorker());
+  if (work) Run(work);
+  return static_cast<bool>(work);
+}
+
+OPKIT_INLINE ThreadPool::Work ThreadPool::FindWork(detail::PoolWorker* self) {
+  if (!loops_.empty()) {  // loops that have begun end first
+    int wake = 0;
+    if (detail::ParallelLoop* loop = loops_.Join(&wake)) {
+      if (wake > 0) WakeForLoop(wake);
+      return {nullptr, loop};
+    }
+  }
+  if (self) {
+    // Now and then the oldest task of the shared queue or of the own one comes first, so that a
+    // worker whose tasks keep submitting tasks starves neither.
+    const uint32_t turn = ++self->turn % 64;
+    PoolTask* task = turn == 0 ? TakeInjected() : turn == 32 ? self->deque.Steal() : nullptr;
+    if (!task) task = self->deque.Pop();
+    if (task) return {task};
+  }
+  if (PoolTask* task = TakeInjected()) return {task};
+  // Acquire, here and below: pairs with the stores in StartWorker, so that a worker's record is
+  // seen whole.
+  const int slots = slots_.load(std::memory_order_acquire);
+  for (int i = 0, victim = self ? self->index : 0; i < slots; ++i, ++victim) {
+    if (victim >= slots) victim = 0;
+    detail::PoolWorker* worker = workers_[victim].load(std::memory_order_acquire);
+    if (worker == self) continue;
+    if (PoolTask* task = worker->deque.Steal()) return {task};
+  }
+  return {};
+}
+
+// For IdleList's protocol: every load is seq_cst.
+OPKIT_INLINE bool ThreadPool::HasWork() const {
+  if (!loops_.empty() || !injected_.empty()) return true;
+  const int slots = slots_;
+  for (int i = 0; i < slots; ++i)
+    if (!workers_[i].load()->deque.empty()) return true;
+  return false;
+}
+
+OPKIT_INLINE void ThreadPool::Run(Work work) {
+  if (work.loop) return loops_.Work(*work.loop);
+  auto scope = InvocationScope::Adopt(work.task->invocation);
+  work.task->run(work.task);
+}
+
+// --- waking and waiting
+
+OPKIT_INLINE void ThreadPool::NotifyWork() {
+  if (idle_.searching() != 0) return;
+  if (idle_.sleeping() != 0 && idle_.WakeOne(/*unless_searching=*/true)) return;
+  // Relaxed, here and below: a hint, looked into under the mutex.
+  if (running_.load(std::memory_order_relaxed) < worker_target()) StartWorker();
+}
+
+// Threads that search will find the loop by themselves.
+OPKIT_INLINE void ThreadPool::WakeForLoop(int threads) {
+  for (threads -= idle_.searching(); threads > 0; --threads) {
+    if (idle_.sleeping() != 0 && idle_.WakeOne(/*unless_searching=*/false)) continue;
+    if (running_.load(std::memory_order_relaxed) >= worker_target() || !StartWorker()) return;
+  }
+}
+
+OPKIT_INLINE bool ThreadPool::Wait(const Latch& latch, int64_t timeout_ns) {
+  if (latch.done()) return true;
+  detail::PoolWorker* const worker = OwnWorker();
+  const bool helps = worker || (timeout_ns < 0 && threads() > 1);
+  const int64_t deadline_ns = timeout_ns < 0 ? -1 : detail::MonotonicNs() + timeout_ns;
+  PoolScope scope(*this);
+  bool searching = false;
+  uint64_t idle_since = 0;
+  while (!latch.done()) {
+    if (helps) {
+      if (const Work work = FindWork(worker)) {
+        if (std::exchange(searching, false)) StopSearching();
+        Run(work);
+        idle_since = 0;
+        continue;
+      }
+    }
+    if (deadline_ns >= 0 && detail::MonotonicNs() >= deadline_ns) break;
+    const uint64_t now = detail::Ticks();
+    if (idle_since == 0) idle_since = now;
+    if (now - idle_since < spin_ticks()) {
+      detail::CpuRelax();
+      continue;
+    }
+    // Sleeps in two lists at once: the latch's, and the pool's for new work.
+    detail::IdleThread sleeper;
+    detail::LatchSleeper latch_sleeper{nullptr, &sleeper.parker};
+    if (!latch.Enlist(latch_sleeper)) break;
+    if (helps) idle_.Enlist(sleeper);
+    if (std::exchange(searching, false)) idle_.StopSearching();
+    if (!helps || !HasWork()) sleeper.parker.Wait(deadline_ns);
+    latch.Delist(latch_sleeper);
+    // Woken for work it counts as searching, and hands that on if it leaves without taking any.
+    if (helps) searching = !idle_.Delist(sleeper);
+    idle_since = 0;
+  }
+  if (searching) StopSearching();
+  return latch.done();
+}
+
+// --- loops
+
+OPKIT_INLINE void ThreadPool::RunLoop(int64_t first, int64_t last, int64_t grain,
+                                      detail::RangeFunction body) {
+  OPKIT_ASSERT(grain > 0);
+  if (first >= last) return;
+  const int64_t chunks = (last - first - 1) / grain + 1;
+  const int64_t spare = threads() - 1;
+  const int64_t helpers = (std::min)(chunks - 1, spare);
+  if (helpers == 0) {
+    for (; last - first > grain; first += grain) body(first, first + grain);
+    return body(first, last);
+  }
+  detail::ParallelLoop loop(first, last, grain, chunks, body);
+  WakeForLoop(loops_.Post(loop, static_cast<int>(helpers)));
+  loop.RunChunks(loops_.mutex());
+  loops_.Finish(loop, spin_ticks());
+}
+
+// --- fork
+
+OPKIT_INLINE void ThreadPool::HandleFork() {
+  const auto in_child = [] {
+    detail::g_pools.mutex.ResetAfterFork();
+    Latch::ForgetSleepers();
+    detail::t_pool.worker = nullptr;
+    for (ThreadPool* pool = detail::g_pools.first; pool; pool = pool->registry_next_)
+      pool->ResetAfterFork();
+  };
+  pthread_atfork([] { detail::g_pools.mutex.Lock(); }, [] { detail::g_pools.mutex.Unlock(); },
+                 in_child);
+}
+
+OPKIT_INLINE void ThreadPool::ResetAfterFork() {
+  start_mutex_.ResetAfterFork();
+  running_ = 0;
+  for (int i = 0; i < slots_; ++i) {
+    workers_[i].load()->running = false;
+    workers_[i].load()->deque.ResetAfterFork();
+  }
+  injected_.ResetAfterFork();
+  loops_.ResetAfterFork();
+  idle_.ResetAfterFork();
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_IMPL_THREAD_POOL_IPP_
+
+// ---- opkit/engine/impl/parallel_for.ipp
+// How a parallel loop chooses its chunks, and the threads that run them.
+#ifndef OPKIT_ENGINE_IMPL_PARALLEL_FOR_IPP_
+#define OPKIT_ENGINE_IMPL_PARALLEL_FOR_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Runs and measures the loop from its start, in pieces that grow fourfold, until a piece has lasted
+// long enough to tell. A loop too short to repay a wake-up has then ended already, or is ended
+// here; the rest of others is shared in chunks of equal work.
+inline void RunMeasuredLoop(ThreadPool& pool, int64_t n, RangeFunction body) {
+  constexpr uint64_t kTellingTicks = 2'000;
+  constexpr double kWorthSharingTicks = 12'000;  // waking a sleeper takes about that long
+  constexpr double kChunkTicks = 25'000;
+  int64_t piece = 1;
+  int64_t done = 0;
+  uint64_t elapsed = 0;
+  for (uint64_t start = Ticks();;) {
+    const int64_t end = n - done > piece ? done + piece : n;
+    body(done, end);
+    if (end == n) return;
+    piece = end - done;
+    done = end;
+    const uint64_t now = Ticks();
+    elapsed = now - start;
+    if (elapsed >= kTellingTicks) break;
+    start = now;
+    if (piece <= n / 4) piece *= 4;
+  }
+  const double index_ticks = static_cast<double>(elapsed) / static_cast<double>(piece);
+  const int64_t rest = n - done;
+  if (index_ticks * static_cast<double>(rest) < kWorthSharingTicks) return body(done, n);
+  // At least four chunks a thread, so that the threads end together.
+  const int64_t most = (rest - 1) / (int64_t{4} * pool.threads()) + 1;
+  const double wanted = kChunkTicks / index_ticks;
+  const int64_t grain = wanted < 1                           ? 1
+                        : wanted > static_cast<double>(most) ? most
+                                                             : static_cast<int64_t>(wanted);
+  pool.RunLoop(done, n, grain, body);
+}
+
+OPKIT_INLINE void RunParallel(int64_t n, int64_t grain, RangeFunction body) {
+  if (t_loop_runner) [[unlikely]]
+    return t_loop_runner->run(*t_loop_runner, n, grain, body);
+  ThreadPool& pool = ThreadPool::Current();
+  if (grain > 0) return pool.RunLoop(0, n, grain, body);
+  if (pool.threads() == 1 || n == 1) return body(0, n);
+  RunMeasuredLoop(pool, n, body);
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_IMPL_PARALLEL_FOR_IPP_
+
+// ---- opkit/engine/dependency/impl/engine_device.ipp
+// The devices that the engine can issue work on.
+#ifndef OPKIT_ENGINE_DEPENDENCY_IMPL_ENGINE_DEVICE_IPP_
+#define OPKIT_ENGINE_DEPENDENCY_IMPL_ENGINE_DEVICE_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+inline std::atomic<IssueFunction>& RegisteredIssue(DeviceType type) {
+  static std::atomic<IssueFunction> functions[AllocatorTable::kSlots];
+  const int slot = static_cast<int>(type);
+  return functions[slot >= 0 && slot < AllocatorTable::kSlots ? slot : 0];
+}
+
+OPKIT_INLINE void RegisterIssue(DeviceType type, IssueFunction issue) {
+  RegisteredIssue(type).store(issue, std::memory_order_release);
+}
+
+OPKIT_INLINE IssueFunction IssueFunctionOf(Device device) {
+  if (device.type == DeviceType::kCPUStream) return &IssueOn<CPUStreamContext>;
+  // Acquire: pairs with the registration.
+  if (IssueFunction issue = RegisteredIssue(device.type).load(std::memory_order_acquire))
+    return issue;
+  Throw(ErrorCode::kUnsupported, "expected a device that the engine can issue work on, found ",
+        ToString(device), "; call RegisterEngineDevice with its context first");
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_DEPENDENCY_IMPL_ENGINE_DEVICE_IPP_
+
+// ---- opkit/engine/dependency/impl/operation.ipp
+// The definitions of opkit/engine/dependency/operation.hpp.
+#ifndef OPKIT_ENGINE_DEPENDENCY_IMPL_OPERATION_IPP_
+#define OPKIT_ENGINE_DEPENDENCY_IMPL_OPERATION_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE Completion& Completion::operator=(Completion&& other) noexcept {
+  Completion taken(std::move(other));
+  std::swap(engine_, taken.engine_);
+  std::swap(op_, taken.op_);
+  std::swap(generation_, taken.generation_);
+  return *this;  // the operation that this one was to complete is dropped with `taken`
+}
+
+OPKIT_INLINE void Completion::Drop() {
+  SetFinishedWithException(std::make_exception_ptr(
+      Error(ErrorCode::kFailedPrecondition,
+            "expected the asynchronous operation to be completed, found its Completion dropped; "
+            "keep the handle until SetFinished is called")));
+}
+
+OPKIT_INLINE bool Completion::SetFinishedWithException(std::exception_ptr exception) {
+  if (!engine_) {
+    Throw(ErrorCode::kFailedPrecondition,
+          "expected a Completion that was not used yet, found an empty one; an operation is "
+          "completed once");
+  }
+  const auto engine = std::move(engine_);
+  return engine->CompleteAsync(op_, generation_, std::move(exception));
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_DEPENDENCY_IMPL_OPERATION_IPP_
+
+// ---- opkit/engine/dependency/engine_failure.hpp
+// Failure: the exception of an operation of the engine, shared by every Var that has no valid value
+// because of it. It is reported once, to the first wait.
+#ifndef OPKIT_ENGINE_DEPENDENCY_ENGINE_FAILURE_HPP_
+#define OPKIT_ENGINE_DEPENDENCY_ENGINE_FAILURE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+class Failure final : public RefCounted {
+ public:
+  // `sequence` is the place in push order of the operation that failed.
+  Failure(std::exception_ptr exception, uint64_t sequence)
+      : exception_(std::move(exception)), sequence_(sequence) {}
+
+  const std::exception_ptr& exception() const { return exception_; }
+  uint64_t sequence() const { return sequence_; }
+
+  // Whether an operation pushed as number `sequence` has to be skipped. Operations that were pushed
+  // before the report still are, whenever they come to run, as if they had run at once. Relaxed,
+  // here and below: the number stands for itself, and the rest of the object never changes.
+  bool ConcernsOperation(uint64_t sequence) const {
+    const uint64_t reported = reported_.load(std::memory_order_relaxed);
+    return reported == 0 || sequence < reported;
+  }
+  bool reported() const { return reported_.load(std::memory_order_relaxed) != 0; }
+  // True for the caller that is to rethrow it. `next_sequence` is that of the next push, at
+  // least 1.
+  bool Report(uint64_t next_sequence) {
+    uint64_t expected = 0;
+    return reported_.compare_exchange_strong(expected, next_sequence, std::memory_order_relaxed);
+  }
+
+  // Counts Vars that are about to hold it, before the first does.
+  void AddHolders(int64_t n) { holders_.fetch_add(n, std::memory_order_relaxed); }
+  // Called when a Var is overwritten successfully; the last overwrite discards the failure
+  // unreported.
+  void Overwritten() {
+    if (holders_.fetch_sub(1, std::memory_order_relaxed) == 1) Report(1);
+  }
+
+ private:
+  const std::exception_ptr exception_;
+  const uint64_t sequence_;
+  std::atomic<uint64_t> reported_{0};
+  std::atomic<int64_t> holders_{0};
+};
+
+using FailurePtr = IntrusivePtr<Failure>;
+
+// An Error that also says in which operation it happened, where that has a name; a copy, since
+// events may share it. Other exceptions stay as they are.
+OPKIT_COLD inline std::exception_ptr Named(const char* operation, std::exception_ptr exception) {
+  if (*operation == '\0') return exception;
+  try {
+    std::rethrow_exception(exception);
+  } catch (const Error& error) {
+    if (typeid(error) != typeid(Error)) return exception;
+    Error named = error;
+    named.AddContext(StrCat("in the operation \"", operation, "\" of an engine"));
+    return std::make_exception_ptr(std::move(named));
+  } catch (...) {
+    return exception;
+  }
+}
+
+inline std::exception_ptr CancelledError(const char* operation) {
+  return std::make_exception_ptr(
+      Error(ErrorCode::kCancelled, StrCat("the operation \"", operation, "\" was cancelled")));
+}
+
+// The failures that were not reported yet. Only failing operations and WaitForAll come here.
+class FailureLog {
+ public:
+  void Add(FailurePtr failure) {
+    MutexLock lock(mutex_);
+    if (failures_.size() >= prune_at_) {
+      std::erase_if(failures_, [](const FailurePtr& f) { return f->reported(); });
+      prune_at_ = 2 * failures_.size() + kPruneAt;
+    }
+    failures_.push_back(std::move(failure));
+  }
+
+  // Reports all, and returns the one whose operation was pushed first; null where there is none.
+  FailurePtr ReportAll(uint64_t next_sequence) {
+    MutexLock lock(mutex_);
+    FailurePtr first;
+    for (FailurePtr& failure : failures_) {
+      if (!failure->Report(next_sequence)) continue;
+      if (!first || failure->sequence() < first->sequence()) first = failure;
+    }
+    failures_.clear();
+    return first;
+  }
+
+ private:
+  static constexpr size_t kPruneAt = 64;
+  Mutex mutex_;
+  std::vector<FailurePtr> failures_;
+  size_t prune_at_ = kPruneAt;
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_DEPENDENCY_ENGINE_FAILURE_HPP_
+
+// ---- opkit/engine/dependency/engine_op.hpp
+// EngineOp: the record of one operation between push and completion, its closure and its accesses
+// inside. Records are used again and again, so that a push allocates nothing.
+#ifndef OPKIT_ENGINE_DEPENDENCY_ENGINE_OP_HPP_
+#define OPKIT_ENGINE_DEPENDENCY_ENGINE_OP_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+class VarState;
+
+// The place of an operation, or of a waiting thread, in the queue of one Var. An operation has one
+// for each of its Vars.
+struct Access {
+  static constexpr uintptr_t kWrite = 1;
+
+  Access() = default;
+  // Only while the operation is prepared. Relaxed: by one thread.
+  Access(const Access& other) { *this = other; }
+  Access& operator=(const Access& other) {
+    next.store(other.next.load(std::memory_order_relaxed), std::memory_order_relaxed);
+    var = other.var;
+    owner = other.owner;
+    return *this;
+  }
+
+  // The access queued behind this one; marked with kWrite if that is an operation's write.
+  std::atomic<uintptr_t> next{0};
+  VarState* var = nullptr;
+  uintptr_t owner = 0;  // the operation, marked with kWrite if it writes; 0 for a waiting thread
+
+  EngineOp* op() const { return reinterpret_cast<EngineOp*>(owner & ~kWrite); }
+  bool writes() const { return (owner & kWrite) != 0; }
+  uintptr_t Tagged() const { return reinterpret_cast<uintptr_t>(this) | (owner & kWrite); }
+  static Access* Untagged(uintptr_t tagged) { return reinterpret_cast<Access*>(tagged & ~kWrite); }
+};
+
+enum class OpMode : uint8_t { kSynchronous, kAsynchronous, kOnDevice, kCopyOnDevice };
+
+// The members that few operations need: for several Vars, large closures, failures, devices,
+// completion elsewhere. Apart from the record, so that more of the records that wait in their
+// thousands fit into a cache.
+struct OpDetails {
+  static constexpr size_t kInlineAccesses = 3;
+
+  Access* accesses = inline_accesses;
+  size_t access_capacity = kInlineAccesses;
+  Access inline_accesses[kInlineAccesses];
+  std::atomic<int32_t> parts{0};  // of closure and completion, how many are still to come
+  alignas(std::max_align_t) unsigned char storage[OpClosureType::kLargeBytes];
+
+  FailurePtr failure;         // why the Vars that it writes have no valid value
+  std::exception_ptr thrown;  // before it becomes a Failure
+  Device device;
+
+  // For asynchronous operations.
+  std::exception_ptr outcome;  // given by the handle, or Cancel, that completed it
+  // Guarded by the engine's mutex.
+  bool completable = false;
+  uint32_t async_generation = 0;  // of the handle that may complete it
+  EngineOp* async_prev = nullptr;
+  EngineOp* async_next = nullptr;
+
+  ~OpDetails() {
+    if (accesses != inline_accesses) delete[] accesses;
+  }
+
+  Access* ReserveAccesses(size_t n) {
+    if (n > access_capacity) {
+      Access* larger = new Access[n];
+      if (accesses != inline_accesses) delete[] accesses;
+      accesses = larger;
+      access_capacity = n;
+    }
+    return accesses;
+  }
+};
+
+// Two cache lines. Lies in an OpSlab.
+struct alignas(kCacheLine) EngineOp : InboxNode {
+  const OpClosureType* closure = nullptr;  // null when there is none
+  uint64_t sequence = 0;                   // place in push order, from 1
+  std::atomic<int32_t> waits{0};
+  int32_t access_count = 0;
+  int32_t priority = 0;
+  OpMode mode = OpMode::kSynchronous;
+  bool updates = false;
+  bool failed = false;  // `failure` or `thrown` is set
+  Access only_access;
+
+  Invocation invocation;
+  const char* name = "";
+  alignas(std::max_align_t) unsigned char storage[OpClosureType::kSmallBytes];
+
+  OpDetails& details() const;
+  std::span<Access> accesses() {
+    return {access_count <= 1 ? &only_access : details().accesses, Index(access_count)};
+  }
+  std::span<const Access> accesses() const { return const_cast<EngineOp*>(this)->accesses(); }
+
+  // Relaxed: the queue that hands a list to another thread orders it.
+  EngineOp* next_in_list() const {
+    return static_cast<EngineOp*>(next.load(std::memory_order_relaxed));
+  }
+  void SetNextInList(EngineOp* op) { next.store(op, std::memory_order_relaxed); }
+
+  void SetThrown(std::exception_ptr exception) {
+    details().thrown = std::move(exception);
+    failed = true;
+  }
+  void SetFailure(FailurePtr reason) {
+    details().failure = std::move(reason);
+    failed = true;
+  }
+
+  void* closure_storage(const OpClosureType& type) {
+    if (type.large) [[unlikely]]
+      return details().storage;
+    return storage;
+  }
+  // Ends the closure where there still is one, and calls it before when asked to.
+  void EndClosure(bool call = false, Completion* completion = nullptr) {
+    if (!closure) return;
+    const OpClosureType& type = *std::exchange(closure, nullptr);
+    type.run(closure_storage(type), call, completion);
+  }
+};
+
+// A block of records with their details beside it, found by the address: nothing points to them.
+struct alignas(16384) OpSlab {
+  static constexpr size_t kBytes = 16384;
+  static constexpr int kOps = kBytes / sizeof(EngineOp) - 1;
+
+  explicit OpSlab(OpSlab* previous) : previous(previous) {}
+  ~OpSlab() { delete[] details; }
+
+  OpSlab* const previous;
+  OpDetails* const details = new OpDetails[kOps];
+  EngineOp ops[kOps];
+};
+static_assert(sizeof(OpSlab) == OpSlab::kBytes);
+
+inline OpDetails& EngineOp::details() const {
+  auto* slab = reinterpret_cast<OpSlab*>(reinterpret_cast<uintptr_t>(this) & ~(OpSlab::kBytes - 1));
+  return slab->details[this - slab->ops];
+}
+
+// Operations that wait for nothing any more, linked through the records.
+struct OpList {
+  void Add(EngineOp* op) {
+    op->SetNextInList(nullptr);
+    Link(last, op);
+    last = op;
+  }
+  void Append(const OpList& list) {
+    Link(last, list.first);
+    last = list.last;
+  }
+  // Adds to a list in push order.
+  void AddInOrder(EngineOp* op) {
+    if (!last || last->sequence < op->sequence) return Add(op);
+    EngineOp* before = nullptr;
+    for (EngineOp* at = first; at->sequence < op->sequence; at = at->next_in_list()) before = at;
+    op->SetNextInList(before ? before->next_in_list() : first);
+    Link(before, op);
+  }
+  // Counts one grant, adds the operation with the last one. Acquire-release: the last grant has
+  // seen the writes of every operation before it, on whatever thread.
+  void AddIfGranted(EngineOp* op) {
+    if (op->access_count == 1 || op->waits.fetch_sub(1, std::memory_order_acq_rel) == 1) Add(op);
+  }
+  // Null when there is none.
+  EngineOp* TakeFirst() {
+    EngineOp* op = first;
+    if (!op) return nullptr;
+    first = op->next_in_list();
+    if (!first) last = nullptr;
+    return op;
+  }
+
+  EngineOp* first = nullptr;
+  EngineOp* last = nullptr;
+
+ private:
+  void Link(EngineOp* before, EngineOp* op) {
+    if (before)
+      before->SetNextInList(op);
+    else
+      first = op;
+  }
+};
+
+// The records of one engine. Pushers take records and numbers under one short lock; threads that
+// complete operations give records back many at a time, under another one. The records longest
+// unused come first, so that they stay in the order of their addresses, as caches like it.
+class OpRecords {
+ public:
+  ~OpRecords() {
+    while (last_slab_) delete std::exchange(last_slab_, last_slab_->previous);
+  }
+
+  EngineOp* Take() {
+    SpinLockGuard guard(lock_);
+    if (!free_) [[unlikely]]
+      Refill();
+    EngineOp* op = free_;
+    free_ = op->next_in_list();
+    // Prefetch a record for a later Take(); fetching it from the releasing CPU costs more than a
+    // push. Most records lie in the order of the list; where they do not, it is harmless.
+    constexpr size_t kAhead = 4;
+    const auto address = reinterpret_cast<uintptr_t>(free_) + kAhead * sizeof(EngineOp);
+    __builtin_prefetch(reinterpret_cast<const void*>(address), 1);
+    __builtin_prefetch(reinterpret_cast<const void*>(address + kCacheLine), 1);
+    op->sequence = next_sequence_++;
+    if (waiters_ != 0) [[unlikely]]
+      CountTaken();
+    return op;
+  }
+  // The number of the operation that is pushed next.
+  uint64_t next_sequence() {
+    SpinLockGuard guard(lock_);
+    return next_sequence_;
+  }
+
+  // The records of `count` operations, which have ended.
+  void GiveBack(const OpList& list, int64_t count) {
+    {
+      SpinLockGuard guard(returned_lock_);
+      returned_.Append(list);
+    }
+    outstanding_.CountDown(count);
+  }
+
+  // While a Waiter lives, `outstanding()` counts the operations that have not ended. Otherwise it
+  // lacks those that were pushed since: every push would pay an atomic operation, and runners the
+  // cache line, for a number that only waiters want to know.
+  class Waiter {
+   public:
+    explicit Waiter(OpRecords& records) : records_(records) {
+      SpinLockGuard guard(records_.lock_);
+      ++records_.waiters_;
+      records_.CountTaken();
+    }
+    Waiter(const Waiter&) = delete;
+    Waiter& operator=(const Waiter&) = delete;
+    ~Waiter() {
+      SpinLockGuard guard(records_.lock_);
+      --records_.waiters_;
+    }
+    const Latch& outstanding() const { return records_.outstanding_; }
+
+   private:
+    OpRecords& records_;
+  };
+
+ private:
+  // With `lock_` held: a record that is taken while a thread waits is counted before it can end.
+  OPKIT_COLD void CountTaken() {
+    outstanding_.Add(static_cast<int64_t>(next_sequence_ - counted_before_));
+    counted_before_ = next_sequence_;
+  }
+
+  OPKIT_COLD void Refill() {
+    {
+      SpinLockGuard guard(returned_lock_);
+      free_ = std::exchange(returned_, {}).first;
+    }
+    if (free_) return;
+    last_slab_ = new OpSlab(last_slab_);
+    for (int i = OpSlab::kOps - 1; i >= 0; --i) {
+      last_slab_->ops[i].SetNextInList(free_);
+      free_ = &last_slab_->ops[i];
+    }
+  }
+
+  SpinLock lock_;
+  EngineOp* free_ = nullptr;
+  uint64_t next_sequence_ = 1;
+  uint64_t counted_before_ = 1;  // operations numbered below were added to `outstanding_`
+  int waiters_ = 0;
+  OpSlab* last_slab_ = nullptr;
+  alignas(kCacheLine) SpinLock returned_lock_;
+  OpList returned_;
+  Latch outstanding_;  // below zero where operations have ended that were not added
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_DEPENDENCY_ENGINE_OP_HPP_
+
+// ---- opkit/engine/dependency/ready_queue.hpp
+// ReadyQueue: operations that wait for nothing but a thread. The highest priority comes first, the
+// order of arrival decides among equals.
+#ifndef OPKIT_ENGINE_DEPENDENCY_READY_QUEUE_HPP_
+#define OPKIT_ENGINE_DEPENDENCY_READY_QUEUE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Thread-safe. Operations of priority 0, which are nearly all, are in an inbox: a queue of a worker
+// each would be cheaper still, but then an operation could lie behind one that waits for it. The
+// others are in a heap under a lock, and a number says whether to look there.
+class ReadyQueue {
+ public:
+  void Push(EngineOp* op) {
+    if (op->priority != 0) [[unlikely]]
+      return PushHeap(op);
+    normal_.Put(op);
+  }
+
+  // The best operation; null where there is none, or only one that is just being pushed.
+  EngineOp* Take() {
+    // Relaxed, here and below: a hint.
+    const int top = top_.load(std::memory_order_relaxed);
+    if (top > 0) {
+      if (EngineOp* op = TakeHeap(1)) return op;
+    }
+    if (InboxNode* node = normal_.Take()) return static_cast<EngineOp*>(node);
+    return top != kNone ? TakeHeap(kNone) : nullptr;
+  }
+
+  // Whether an operation of this priority should let another one pass.
+  bool HasBetterThan(int priority) const {
+    return top_.load(std::memory_order_relaxed) > priority || (priority < 0 && !normal_.empty());
+  }
+
+  // Never true while an operation is in it. Seq_cst, as are pushes: a thread that pushes looks for
+  // runners afterwards, and a runner that leaves looks here after it has announced that.
+  bool empty() const { return normal_.empty() && top_.load(std::memory_order_seq_cst) == kNone; }
+
+ private:
+  static constexpr int kNone = INT_MIN;
+
+  static bool ComesLater(const EngineOp* a, const EngineOp* b) {
+    return a->priority != b->priority ? a->priority < b->priority : a->sequence > b->sequence;
+  }
+
+  OPKIT_COLD void PushHeap(EngineOp* op) {
+    MutexLock lock(heap_mutex_);
+    heap_.push_back(op);
+    std::push_heap(heap_.begin(), heap_.end(), ComesLater);
+    top_.store(heap_[0]->priority, std::memory_order_seq_cst);
+  }
+
+  OPKIT_COLD EngineOp* TakeHeap(int lowest) {
+    MutexLock lock(heap_mutex_);
+    if (heap_.empty() || heap_[0]->priority < lowest) return nullptr;
+    std::pop_heap(heap_.begin(), heap_.end(), ComesLater);
+    EngineOp* best = heap_.back();
+    heap_.pop_back();
+    top_.store(heap_.empty() ? kNone : heap_[0]->priority, std::memory_order_seq_cst);
+    return best;
+  }
+
+  Inbox normal_;
+  alignas(kCacheLine) std::atomic<int> top_{kNone};  // the heap's best priority
+  Mutex heap_mutex_;
+  std::vector<EngineOp*> heap_;
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_DEPENDENCY_READY_QUEUE_HPP_
+
+// ---- opkit/engine/dependency/var_state.hpp
+// VarState: the queue of accesses that every Var keeps, and the rules by which they are granted.
+#ifndef OPKIT_ENGINE_DEPENDENCY_VAR_STATE_HPP_
+#define OPKIT_ENGINE_DEPENDENCY_VAR_STATE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// A thread that waits until every pushed write of the Var has ended: a reader without an operation,
+// on that thread's stack.
+struct VarWaiter : Access {
+  Latch latch{1};
+  Access* prev = nullptr;
+  bool granted = false;
+  FailurePtr failure;
+};
+
+// The queue of one Var, in push order. Members are called with `lock` held unless they say
+// otherwise.
+//
+// A thread that ends a write hands the Var to a queued write that comes next without the lock, and
+// without touching what pushers touch: in a chain of writes, pushing and completing meet nowhere.
+class alignas(kCacheLine) VarState {
+ public:
+  SpinLock lock;
+  uint32_t generation = 0;  // of the valid handles
+  VarState* next_free = nullptr;
+
+ private:
+  // While a write is active the queue hangs behind it, else behind `head_`.
+  bool writing_ = false;
+  bool deleted_ = false;
+  int32_t readers_ = 0;
+  Access* head_ = nullptr;  // the write that waits for `readers_`
+  Access* tail_ = nullptr;
+
+ public:
+  // Written by the active writer alone, read by readers and waiters once they are granted.
+  alignas(kCacheLine) std::atomic<uint64_t> version{0};
+  FailurePtr failure;
+
+  bool HasPendingWrites() const { return writing_ || head_; }
+
+  // True when the access is granted at once; it is not in the queue then, but must be released.
+  bool Append(Access& access) {
+    access.next.store(0, std::memory_order_relaxed);  // published by Enqueue
+    if (access.writes()) {
+      if (!writing_ && readers_ == 0) {
+        writing_ = true;
+        tail_ = &access;
+        return true;
+      }
+    } else if (!HasPendingWrites()) {
+      ++readers_;
+      return true;
+    }
+    Enqueue(access);
+    return false;
+  }
+
+  // Only where there are pending writes. A waiter is granted with the reads around it.
+  void AppendWaiter(VarWaiter& waiter) {
+    waiter.prev = tail_;
+    Enqueue(waiter);
+  }
+
+  // For a waiter that gives up. Before it in the queue is a write that goes on, or a read or waiter
+  // that is not granted either; each can be released only with the lock, because no write follows.
+  void Remove(VarWaiter& waiter) {
+    // Relaxed: written under the lock. Release: as in Enqueue.
+    const uintptr_t next = waiter.next.load(std::memory_order_relaxed);
+    waiter.prev->next.store(next, std::memory_order_release);
+    if (tail_ == &waiter) {
+      tail_ = waiter.prev;
+    } else if (Access* after = Access::Untagged(next); after->owner == 0) {
+      static_cast<VarWaiter*>(after)->prev = waiter.prev;
+    }
+  }
+
+  // Ends a granted access, without the lock. Operations that can run because of it are added to
+  // `ready`. True when the Var was deleted and this was its last access.
+  bool Release(Access& access, OpList& ready) {
+    VarWaiter* waiters = nullptr;
+    bool last = false;
+    if (access.writes()) {
+      // Acquire: pairs with Enqueue, so that the next access is whole.
+      const uintptr_t next = access.next.load(std::memory_order_acquire);
+      if ((next & Access::kWrite) != 0) {
+        ready.AddIfGranted(Access::Untagged(next)->op());
+        return false;
+      }
+      SpinLockGuard guard(lock);
+      writing_ = false;
+      // Relaxed, here and below: written under the lock.
+      last =
+          GrantFrom(Access::Untagged(access.next.load(std::memory_order_relaxed)), ready, waiters);
+    } else {
+      SpinLockGuard guard(lock);
+      if (--readers_ == 0) last = GrantFrom(head_, ready, waiters);
+    }
+    while (waiters) {
+      auto* next =
+          static_cast<VarWaiter*>(Access::Untagged(waiters->next.load(std::memory_order_relaxed)));
+      waiters->latch.CountDown();  // gone from here on
+      waiters = next;
+    }
+    return last;
+  }
+
+  // Makes all handles invalid. True when no access is left either.
+  bool Delete() {
+    ++generation;
+    deleted_ = true;
+    return !HasPendingWrites() && readers_ == 0;
+  }
+  // For the next NewVar, whose lock publishes it.
+  void Recycle() {
+    deleted_ = false;
+    failure = {};
+    version.store(0, std::memory_order_relaxed);
+  }
+
+ private:
+  void Enqueue(Access& access) {
+    if (tail_) {
+      // Release: a writer that finds it without the lock sees the access whole.
+      tail_->next.store(access.Tagged(), std::memory_order_release);
+    } else {
+      head_ = &access;
+    }
+    tail_ = &access;
+  }
+
+  // Grants the accesses from `at` on that go together: reads and waiters up to the next write, or
+  // one write. An operation that is granted here cannot run before the lock is released, or the
+  // access's `next` has been read. True when no access is left and the Var was deleted.
+  bool GrantFrom(Access* at, OpList& ready, VarWaiter*& waiters) {
+    while (at && !at->writes()) {
+      Access* next = Access::Untagged(at->next.load(std::memory_order_relaxed));
+      if (at->owner != 0) {
+        ++readers_;
+        ready.AddIfGranted(at->op());
+      } else {
+        auto* waiter = static_cast<VarWaiter*>(at);
+        waiter->failure = failure;
+        waiter->granted = true;
+        waiter->next.store(reinterpret_cast<uintptr_t>(static_cast<Access*>(waiters)),
+                           std::memory_order_relaxed);
+        waiters = waiter;
+      }
+      at = next;
+    }
+    head_ = at;
+    if (!at) {
+      tail_ = nullptr;
+    } else if (readers_ == 0) {
+      head_ = nullptr;
+      writing_ = true;
+      ready.AddIfGranted(at->op());
+    }
+    return deleted_ && !at && readers_ == 0;
+  }
+};
+
+// The Vars of one engine. Thread-safe. States are never moved, nor given back before the table
+// ends.
+class VarTable {
+ public:
+  VarState* Take() {
+    SpinLockGuard guard(lock_);
+    if (!free_) {
+      constexpr size_t kBlock = 64;
+      blocks_.push_back(std::make_unique<VarState[]>(kBlock));
+      for (size_t i = kBlock; i-- > 0;)
+        blocks_.back()[i].next_free = std::exchange(free_, &blocks_.back()[i]);
+    }
+    return std::exchange(free_, free_->next_free);
+  }
+  void GiveBack(VarState& state) {
+    state.Recycle();
+    SpinLockGuard guard(lock_);
+    state.next_free = std::exchange(free_, &state);
+  }
+
+ private:
+  SpinLock lock_;
+  VarState* free_ = nullptr;
+  std::vector<std::unique_ptr<VarState[]>> blocks_;
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_DEPENDENCY_VAR_STATE_HPP_
+
+// ---- opkit/engine/dependency/engine_core.hpp
+// EngineCore: the engine behind Engine's header. It grants accesses, runs ready operations on the
+// pool, completes operations and keeps their failures.
+#ifndef OPKIT_ENGINE_DEPENDENCY_ENGINE_CORE_HPP_
+#define OPKIT_ENGINE_DEPENDENCY_ENGINE_CORE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// An operation that runs on this thread; while it waits another may run inside.
+struct OpFrame {
+  const EngineCore* core;
+  const EngineOp* op;
+  const OpFrame* outer;
+};
+
+struct EngineThread {
+  const OpFrame* frame = nullptr;
+  const Latch* waiting = nullptr;           // of the innermost wait on this thread
+  const EngineCore* inline_core = nullptr;  // the naive engine that runs operations here, and ...
+  OpList inline_ready;                      // ... those that it has still to run
+};
+inline constinit thread_local EngineThread t_engine;
+
+// Operations that a thread has completed and not given back yet, and others that can run because of
+// them.
+struct Completed {
+  OpList records;
+  int64_t count = 0;
+  OpList ready;
+};
+
+// Thread-safe. Runners are tasks of the pool, at most one for each of its threads, that take one
+// operation after the other; a completed operation usually hands its runner the next.
+class EngineCore final : public AsyncEngine {
+ public:
+  // When naive, operations run on the thread that pushes them or completes the operation that they
+  // waited for.
+  EngineCore(ThreadPool& pool, bool naive, uint32_t id) : pool_(pool), naive_(naive), id_(id) {}
+  ~EngineCore() override {
+    while (free_runners_) delete std::exchange(free_runners_, free_runners_->next_free);
+  }
+
+  bool naive() const { return naive_; }
+
+  Var NewVar() {
+    VarState* state = vars_.Take();
+    return Var(state, state->generation, id_);
+  }
+  void DeleteVar(Var var) {
+    VarState& state = StateOf(var);
+    bool last = false;
+    {
+      SpinLockGuard guard(state.lock);
+      RequireLive(state, var.generation_);
+      last = state.Delete();
+    }
+    if (last) vars_.GiveBack(state);
+  }
+  uint64_t Version(Var var) const {
+    VarState& state = StateOf(var);
+    SpinLockGuard guard(state.lock);
+    RequireLive(state, var.generation_);
+    // Acquire: the caller sees what the counted writes wrote.
+    return state.version.load(std::memory_order_acquire);
+  }
+
+  // As those of Engine.
+  OpSlot Prepare(VarList reads, VarList writes, const PushOptions& options,
+                 const OpClosureType& closure);
+  void Abandon(EngineOp* op) {
+    op->closure = nullptr;
+    GiveBack(op);
+  }
+  void Submit(EngineOp* op);
+  void WaitForVar(Var var, Timeout timeout);
+  void WaitForAll(Timeout timeout);
+  void Cancel() {
+    const uint64_t before = records_.next_sequence();
+    uint64_t now = cancelled_before_.load(std::memory_order_relaxed);  // the exchange looks again
+    while (now < before &&
+           !cancelled_before_.compare_exchange_weak(now, before, std::memory_order_seq_cst)) {
+    }
+    CancelAsync(before);
+  }
+
+  // Returns when no operation is left.
+  void Shutdown() {
+    const OpRecords::Waiter waiter(records_);
+    for (;;) {
+      pool_.Wait(live_);
+      if (waiter.outstanding().done()) break;
+      // Nothing runs: the operations that are left wait for handles that were not used yet.
+      CancelAsync(~uint64_t{0});
+    }
+    pool_.Wait(live_);
+  }
+  bool CompleteAsync(EngineOp* op, uint32_t generation, std::exception_ptr exception) override;
+
+ private:
+  struct Runner : PoolTask {
+    explicit Runner(EngineCore* core) : PoolTask(&RunRunner), core(core) {}
+    static void RunRunner(PoolTask* self) noexcept {
+      auto* runner = static_cast<Runner*>(self);
+      runner->core->RunReady(runner);
+    }
+    // How long to leave the queue alone, in CpuRelax, after this many operations have emptied it:
+    // back off so the producer gets ahead instead of contending for cache lines. After single
+    // operations, whose pusher probably waits for them, less.
+    int PausesAfter(int operations) {
+      constexpr int kEnough = 64;
+      if (operations == 1 && pauses > 1) pauses /= 2;
+      if (operations > 1 && operations < kEnough && pauses < kMaxPauses) pauses *= 2;
+      return pauses;
+    }
+
+    static constexpr int kMaxPauses = 32;
+    EngineCore* const core;
+    Runner* next_free = nullptr;
+    int pauses = 1;
+  };
+
+  // --- pushing
+  VarState& StateOf(Var var) const {
+    if (var.engine_ != id_) [[unlikely]] {
+      Throw(ErrorCode::kInvalidArgument, "expected a Var of this engine, found ",
+            var ? "one of another engine" : "an empty Var",
+            "; make it with NewVar() of the engine that uses it");
+    }
+    return *var.state_;
+  }
+  [[noreturn]] OPKIT_COLD static void ThrowDeleted() {
+    Throw(ErrorCode::kFailedPrecondition,
+          "expected a Var that is in use, found one after DeleteVar; delete it after its last use, "
+          "which need not have run by then");
+  }
+  static void RequireLive(const VarState& state, uint32_t generation) {
+    if (state.generation != generation) [[unlikely]]
+      ThrowDeleted();
+  }
+  static void SortAccesses(EngineOp& op);
+  void SetAccesses(EngineOp& op, VarList reads, VarList writes) const;
+  void GiveBack(EngineOp* op) {
+    OpList list;
+    list.Add(op);
+    records_.GiveBack(list, 1);
+  }
+
+  // --- running
+  void RunReady(Runner* runner);
+  void WakeRunner() {
+    if (searching_.load(std::memory_order_seq_cst) != 0) return;
+    int count = runners_.load(std::memory_order_seq_cst);
+    do {
+      if (count >= pool_.threads()) return;
+    } while (!runners_.compare_exchange_weak(count, count + 1, std::memory_order_seq_cst));
+    searching_.fetch_add(1, std::memory_order_seq_cst);
+    live_.Add();
+    Runner* runner = nullptr;
+    {
+      SpinLockGuard guard(runners_lock_);
+      if (free_runners_) runner = std::exchange(free_runners_, free_runners_->next_free);
+    }
+    if (!runner) runner = new Runner(this);
+    try {
+      pool_.Schedule(runner);
+    } catch (const Error&) {  // no thread can be started: then this one does it
+      RunReady(runner);
+    }
+  }
+  void RunInline(OpList ready);
+  void DrainInline() {
+    if (t_engine.inline_core != this) return;
+    while (EngineOp* op = t_engine.inline_ready.TakeFirst()) {
+      Completed done;
+      Execute(op, done);
+      if (done.ready.first) RunInline(done.ready);
+      Flush(done);
+    }
+  }
+  FailurePtr ReasonToSkip(const EngineOp& op) {
+    // Relaxed: a Cancel that the operation can know of came before this load, by the locks between.
+    if (op.sequence < cancelled_before_.load(std::memory_order_relaxed)) [[unlikely]]
+      return NewFailure(op, CancelledError(op.name));
+    for (const Access& access : op.accesses()) {
+      if (access.writes() && !op.updates) continue;
+      const FailurePtr& failure = access.var->failure;
+      if (failure && failure->ConcernsOperation(op.sequence)) [[unlikely]]
+        return failure;
+    }
+    return {};
+  }
+  void CallClosure(EngineOp* op, Completion* completion) {
+    const OpFrame frame{this, op, t_engine.frame};
+    t_engine.frame = &frame;
+    try {
+      const auto scope = InvocationScope::Adopt(op->invocation);
+      op->EndClosure(/*call=*/true, completion);
+    } catch (...) {
+      op->SetThrown(std::current_exception());
+    }
+    t_engine.frame = frame.outer;
+  }
+  void Execute(EngineOp* op, Completed& done) {
+    if (FailurePtr reason = ReasonToSkip(*op)) [[unlikely]] {
+      op->EndClosure();
+      op->SetFailure(std::move(reason));
+      return Finish(op, done);
+    }
+    if (op->mode == OpMode::kSynchronous) [[likely]] {
+      CallClosure(op, nullptr);
+      return Finish(op, done);
+    }
+    op->mode == OpMode::kAsynchronous ? StartAsync(op, done) : StartOnDevice(op, done);
+  }
+  void StartAsync(EngineOp* op, Completed& done);
+  void StartOnDevice(EngineOp* op, Completed& done);
+
+  // --- completing
+  FailurePtr NewFailure(const EngineOp& op, std::exception_ptr exception) {
+    FailurePtr failure(new Failure(std::move(exception), op.sequence));
+    failures_.Add(failure);
+    return failure;
+  }
+  void Finish(EngineOp* op, Completed& done);
+  // The last of the two parts of an asynchronous operation finishes it. Acquire-release: it sees
+  // the writes of the other part.
+  void FinishPart(EngineOp* op, Completed& done) {
+    if (op->details().parts.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+    std::exception_ptr outcome = std::exchange(op->details().outcome, nullptr);
+    if (outcome && !op->failed) op->SetThrown(std::move(outcome));
+    Finish(op, done);
+  }
+  void Flush(Completed& done) {
+    if (done.count == 0) return;
+    records_.GiveBack(std::exchange(done.records, {}), std::exchange(done.count, 0));
+  }
+  // For a thread that is no runner.
+  void Dispatch(Completed& done) {
+    if (done.ready.first) {
+      if (naive_) {
+        RunInline(std::exchange(done.ready, {}));
+      } else {
+        while (EngineOp* op = done.ready.TakeFirst()) queue_.Push(op);
+        WakeRunner();
+      }
+    }
+    Flush(done);
+  }
+  // Takes the right to complete the operation. True once, for its handle or for Cancel.
+  bool Claim(EngineOp* op, uint32_t generation) {
+    MutexLock lock(async_mutex_);
+    OpDetails& details = op->details();
+    if (!details.completable || details.async_generation != generation) return false;
+    details.completable = false;
+    EngineOp* const prev = details.async_prev;
+    EngineOp* const next = details.async_next;
+    (prev ? prev->details().async_next : async_first_) = next;
+    if (next) next->details().async_prev = prev;
+    return true;
+  }
+  void CancelAsync(uint64_t before);
+
+  // --- waiting
+  bool Wait(const Latch& latch, Timeout timeout);
+  // The access that an operation which runs on this thread has to the Var, or null.
+  const Access* OwnAccess(const VarState& state) const {
+    for (const OpFrame* frame = t_engine.frame; frame; frame = frame->outer) {
+      if (frame->core != this) continue;
+      for (const Access& access : frame->op->accesses())
+        if (access.var == &state) return &access;
+    }
+    return nullptr;
+  }
+
+  ThreadPool& pool_;
+  const bool naive_;
+  const uint32_t id_;
+  // Operations numbered below are cancelled. Only Cancel writes it.
+  std::atomic<uint64_t> cancelled_before_{0};
+
+  alignas(kCacheLine) OpRecords records_;
+  ReadyQueue queue_;
+  // Counts runners and other work under way that ends by itself.
+  alignas(kCacheLine) Latch live_;
+
+  // As in IdleList: a pusher looks for a searching runner after its push, a runner that stops
+  // searching looks for operations afterwards; both seq_cst, so that one of them sees the other.
+  alignas(kCacheLine) std::atomic<int> searching_{0};  // scheduled runners included
+  std::atomic<int> runners_{0};
+  SpinLock runners_lock_;
+  Runner* free_runners_ = nullptr;
+
+  alignas(kCacheLine) VarTable vars_;
+
+  FailureLog failures_;
+  Mutex async_mutex_;
+  EngineOp* async_first_ = nullptr;  // asynchronous operations that were started
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_DEPENDENCY_ENGINE_CORE_HPP_
+
+// ---- opkit/engine/dependency/impl/engine_core.ipp
+// How operations are pushed: their Vars are checked and sorted, and their accesses queued; and how
+// threads wait for them, or for an asynchronous one that another thread completes.
+#ifndef OPKIT_ENGINE_DEPENDENCY_IMPL_ENGINE_CORE_IPP_
+#define OPKIT_ENGINE_DEPENDENCY_IMPL_ENGINE_CORE_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// For several Vars: sorted by address, each once.
+inline void EngineCore::SortAccesses(EngineOp& op) {
+  Access* const begin = op.details().accesses;
+  Access* const end = begin + op.access_count;
+  const auto before = [](const Access& a, const Access& b) { return a.var < b.var; };
+  if (!std::is_sorted(begin, end, before)) std::sort(begin, end, before);
+  const auto same = [&op](const Access& a, const Access& b) {
+    if (a.var == b.var && a.writes() != b.writes()) {
+      Throw(ErrorCode::kInvalidArgument, "expected each Var in reads or in writes of \"", op.name,
+            "\", found one in both; list it in writes alone, with .update = true where the "
+            "operation needs the old value");
+    }
+    return a.var == b.var;
+  };
+  op.access_count = static_cast<int32_t>(std::unique(begin, end, same) - begin);
+  if (op.access_count == 1) op.only_access = *begin;
+}
+
+inline void EngineCore::SetAccesses(EngineOp& op, VarList reads, VarList writes) const {
+  const size_t size = reads.size() + writes.size();
+  Access* next = size <= 1 ? &op.only_access : op.details().ReserveAccesses(size);
+  const auto add = [&](const VarList& vars, uintptr_t mark) {
+    for (const Var& var : vars) {
+      next->var = &StateOf(var);
+      next->owner = reinterpret_cast<uintptr_t>(&op) | mark;
+      // For Submit to check. Relaxed: by the same thread.
+      next++->next.store(var.generation_, std::memory_order_relaxed);
+    }
+  };
+  add(reads, 0);
+  add(writes, Access::kWrite);
+  op.access_count = static_cast<int32_t>(size);
+  if (size > 1) SortAccesses(op);
+}
+
+inline OpSlot EngineCore::Prepare(VarList reads, VarList writes, const PushOptions& options,
+                                  const OpClosureType& closure) {
+  EngineOp* op = records_.Take();
+  op->closure = &closure;
+  op->priority = naive_ ? 0 : options.priority;
+  op->name = options.name ? options.name : "";
+  op->mode = closure.asynchronous ? OpMode::kAsynchronous : OpMode::kSynchronous;
+  op->updates = options.update;
+  op->invocation = CurrentInvocation();
+  try {
+    if (options.device.type != DeviceType::kCPU) [[unlikely]] {
+      if (closure.asynchronous) {
+        Throw(ErrorCode::kInvalidArgument,
+              "expected PushAsync without a device, which completes operations by itself; found ",
+              ToString(options.device), ": use Push");
+      }
+      IssueFunctionOf(options.device);
+      op->mode = options.kind == OpKind::kCopy ? OpMode::kCopyOnDevice : OpMode::kOnDevice;
+      op->details().device = options.device;
+    }
+    SetAccesses(*op, reads, writes);
+  } catch (...) {
+    Abandon(op);
+    throw;
+  }
+  return {op, op->closure_storage(closure)};
+}
+
+inline void EngineCore::Submit(EngineOp* op) {
+  const std::span<Access> accesses = op->accesses();
+  const auto n = static_cast<int32_t>(accesses.size());
+  // Relaxed: a thread that counts it down has found the operation in a queue.
+  op->waits.store(n, std::memory_order_relaxed);
+  // All Vars are locked before any queue is changed, in the order of their addresses, so that the
+  // operations of several pushers stand in the same order in every queue.
+  for (Access& access : accesses) access.var->lock.Lock();
+  bool live = true;
+  // Relaxed: written by this thread.
+  for (const Access& access : accesses)
+    live &= access.var->generation == access.next.load(std::memory_order_relaxed);
+  if (!live) [[unlikely]] {
+    for (Access& access : accesses) access.var->lock.Unlock();
+    op->EndClosure();
+    GiveBack(op);
+    ThrowDeleted();
+  }
+  int32_t granted = 0;
+  for (Access& access : accesses) granted += access.var->Append(access);
+  // Granted elsewhere the operation may run from here on, but it cannot release a locked Var.
+  for (Access& access : accesses) access.var->lock.Unlock();
+  // Acquire-release as in AddIfGranted.
+  if (granted != n &&
+      (granted == 0 || op->waits.fetch_sub(granted, std::memory_order_acq_rel) != granted))
+    return;
+  if (naive_) [[unlikely]] {
+    OpList list;
+    list.Add(op);
+    return RunInline(list);
+  }
+  queue_.Push(op);
+  WakeRunner();
+}
+
+// --- waiting
+
+inline bool EngineCore::CompleteAsync(EngineOp* op, uint32_t generation,
+                                      std::exception_ptr exception) {
+  live_.Add();
+  const bool claimed = Claim(op, generation);
+  if (claimed) {
+    op->details().outcome = std::move(exception);
+    Completed done;
+    FinishPart(op, done);
+    Dispatch(done);
+  }
+  live_.CountDown();
+  return claimed;
+}
+
+inline void EngineCore::CancelAsync(uint64_t before) {
+  live_.Add();
+  for (;;) {
+    EngineOp* op = nullptr;
+    uint32_t generation = 0;
+    {
+      MutexLock lock(async_mutex_);
+      op = async_first_;
+      while (op && op->sequence >= before) op = op->details().async_next;
+      if (op) generation = op->details().async_generation;
+    }
+    if (!op) break;
+    if (!Claim(op, generation)) continue;
+    op->details().outcome = CancelledError(op->name);
+    Completed done;
+    FinishPart(op, done);
+    Dispatch(done);
+  }
+  live_.CountDown();
+}
+
+inline bool EngineCore::Wait(const Latch& latch, Timeout timeout) {
+  // A runner whose operation waits makes room for another one.
+  const bool inside = t_engine.frame && t_engine.frame->core == this;
+  if (naive_) {
+    DrainInline();
+  } else if (inside) {
+    runners_.fetch_sub(1, std::memory_order_seq_cst);
+    if (!queue_.empty()) WakeRunner();
+  }
+  const Latch* const outer = std::exchange(t_engine.waiting, &latch);
+  const bool done = pool_.Wait(latch, timeout.is_forever() ? -1 : timeout.ns());
+  t_engine.waiting = outer;
+  if (inside && !naive_) runners_.fetch_add(1, std::memory_order_seq_cst);
+  return done;
+}
+
+inline void EngineCore::WaitForVar(Var var, Timeout timeout) {
+  VarState& state = StateOf(var);
+  const Access* own = OwnAccess(state);
+  VarWaiter waiter;
+  bool waits = false;
+  {
+    SpinLockGuard guard(state.lock);
+    RequireLive(state, var.generation_);
+    waits = state.HasPendingWrites();
+    if (waits && !own) {
+      state.AppendWaiter(waiter);
+    } else {
+      waiter.failure = state.failure;
+    }
+  }
+  if (waits && own) {
+    Throw(ErrorCode::kFailedPrecondition,
+          "expected a Var that others write, found WaitForVar inside an operation that ",
+          own->writes() ? "writes" : "reads", " the Var itself, and so would wait for its own end");
+  }
+  if (waits && !Wait(waiter.latch, timeout)) {
+    bool given_up = false;
+    {
+      SpinLockGuard guard(state.lock);
+      given_up = !waiter.granted;
+      if (given_up) state.Remove(waiter);
+    }
+    if (given_up) {
+      Throw(ErrorCode::kDeadlineExceeded, "writes of the Var are still pending after ",
+            timeout.ns() / 1000, " us; they go on, and the wait can be repeated");
+    }
+    pool_.Wait(waiter.latch);  // about to be counted down
+  }
+  if (waiter.failure && waiter.failure->Report(records_.next_sequence())) [[unlikely]]
+    std::rethrow_exception(waiter.failure->exception());
+}
+
+inline void EngineCore::WaitForAll(Timeout timeout) {
+  for (const OpFrame* frame = t_engine.frame; frame; frame = frame->outer) {
+    if (frame->core == this) {
+      Throw(ErrorCode::kFailedPrecondition,
+            "expected WaitForAll outside the operations of the engine, found it inside \"",
+            frame->op->name, "\", which would wait for its own end; wait for a Var instead");
+    }
+  }
+  const OpRecords::Waiter waiter(records_);
+  if (!Wait(waiter.outstanding(), timeout)) {
+    Throw(ErrorCode::kDeadlineExceeded, "operations are still pending after ", timeout.ns() / 1000,
+          " us; they go on, and the wait can be repeated");
+  }
+  if (FailurePtr first = failures_.ReportAll(records_.next_sequence())) [[unlikely]]
+    std::rethrow_exception(first->exception());
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_DEPENDENCY_IMPL_ENGINE_CORE_IPP_
+
+// ---- opkit/engine/dependency/impl/engine_run.ipp
+// How the engine runs operations and ends them: runners on the pool, streams of devices, the naive
+// engine's own way, and the effect of every completion on the Vars.
+#ifndef OPKIT_ENGINE_DEPENDENCY_IMPL_ENGINE_RUN_IPP_
+#define OPKIT_ENGINE_DEPENDENCY_IMPL_ENGINE_RUN_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+inline void EngineCore::RunReady(Runner* runner) {
+  constexpr int kFlushAt = 32;
+  constexpr int kTurns = 256;  // then the pool's other tasks run, and operations beside a chain
+  const uint64_t spin_ticks = pool_.spin_ticks();
+  const Latch* const waiting = t_engine.waiting;
+  Completed done;
+  EngineOp* op = nullptr;
+  bool searching = true;
+  uint64_t idle_since = 0;
+  int pauses = 1;
+  int idle_turn = 0;
+  for (int turn = 0; turn < kTurns;) {
+    if (!op) op = queue_.Take();
+    if (op) {
+      if (searching) {
+        searching = false;
+        if (searching_.fetch_sub(1, std::memory_order_seq_cst) == 1 && !queue_.empty())
+          WakeRunner();
+      }
+      Execute(op, done);
+      ++turn;
+      op = done.ready.TakeFirst();
+      if (done.ready.first || (op && queue_.HasBetterThan(op->priority))) {
+        // All but one are for other runners, and the best is not always the first.
+        for (; op; op = done.ready.TakeFirst()) queue_.Push(op);
+        op = queue_.Take();
+        if (!queue_.empty()) WakeRunner();
+      }
+      if (done.count >= kFlushAt) Flush(done);
+      if ((waiting && waiting->done()) || pool_.HasLoops()) break;
+      idle_since = 0;
+      continue;
+    }
+    Flush(done);
+    if (waiting && waiting->done()) break;
+    if (!searching) {
+      searching = true;
+      searching_.fetch_add(1, std::memory_order_seq_cst);
+    }
+    const uint64_t now = Ticks();
+    if (idle_since == 0) {
+      idle_since = now;
+      pauses = runner->PausesAfter(turn - std::exchange(idle_turn, turn));
+    }
+    if (now - idle_since >= spin_ticks) break;
+    // Ever more rarely: a runner that looks all the time makes the pusher wait for the cache line.
+    for (int i = 0; i < pauses; ++i) CpuRelax();
+    if (pauses < Runner::kMaxPauses) pauses *= 2;
+  }
+  if (op) queue_.Push(op);
+  Flush(done);
+  {
+    SpinLockGuard guard(runners_lock_);
+    runner->next_free = std::exchange(free_runners_, runner);
+  }
+  runners_.fetch_sub(1, std::memory_order_seq_cst);
+  if (searching) searching_.fetch_sub(1, std::memory_order_seq_cst);
+  if (!queue_.empty()) WakeRunner();
+  live_.CountDown();  // the engine may be gone from here on
+}
+
+inline void EngineCore::RunInline(OpList ready) {
+  EngineThread& thread = t_engine;
+  const bool outermost = thread.inline_core != this;
+  OpList outer;
+  const EngineCore* outer_core = thread.inline_core;
+  if (outermost) {
+    outer = std::exchange(thread.inline_ready, {});
+    thread.inline_core = this;
+    live_.Add();
+  }
+  while (EngineOp* op = ready.TakeFirst()) thread.inline_ready.AddInOrder(op);
+  if (!outermost) return;  // the frame that is outermost runs them, however deep pushes nest
+  DrainInline();
+  thread.inline_ready = outer;
+  thread.inline_core = outer_core;
+  live_.CountDown();
+}
+
+inline void EngineCore::StartAsync(EngineOp* op, Completed& done) {
+  OpDetails& details = op->details();
+  details.parts.store(2, std::memory_order_relaxed);  // published by the mutex
+  uint32_t generation = 0;
+  {
+    MutexLock lock(async_mutex_);
+    generation = ++details.async_generation;
+    details.completable = true;
+    details.async_prev = nullptr;
+    details.async_next = std::exchange(async_first_, op);
+    if (details.async_next) details.async_next->details().async_prev = op;
+  }
+  // A Cancel may have looked at the list just before.
+  if (op->sequence < cancelled_before_.load(std::memory_order_seq_cst))
+    CancelAsync(op->sequence + 1);
+  {
+    Completion handle(this, op, generation);
+    CallClosure(op, &handle);
+    // An exception outdoes "dropped": the handle ended because of it.
+    if (op->failed && Claim(op, generation)) FinishPart(op, done);
+  }
+  FinishPart(op, done);
+}
+
+inline void EngineCore::StartOnDevice(EngineOp* op, Completed& done) {
+  live_.Add();
+  const Device device = op->details().device;
+  Event event(device);
+  try {
+    const auto scope = InvocationScope::Adopt(op->invocation);
+    // Its exceptions stay in the operation: a stream may skip the work of others for them.
+    IssueFunctionOf(device)(
+        device, op->mode == OpMode::kCopyOnDevice ? kCopyStream : kComputeStream,
+        [this, op] { CallClosure(op, nullptr); }, event);
+  } catch (...) {
+    op->SetThrown(std::current_exception());
+    op->EndClosure();
+    Finish(op, done);
+    return live_.CountDown();
+  }
+  const EventState* state = event.state().get();  // alive while it calls back
+  const auto finish = [this, op, state](Completed& finished) {
+    if (!op->failed && state->status() == EventStatus::kFailed) op->SetThrown(state->exception());
+    op->EndClosure();  // where the stream has skipped it
+    Finish(op, finished);
+  };
+  if (naive_) {
+    event.state()->Wait({});
+    finish(done);
+    return live_.CountDown();
+  }
+  event.SetCallback([this, finish] {
+    Completed finished;
+    finish(finished);
+    Dispatch(finished);
+    live_.CountDown();
+  });
+}
+
+// --- completing
+
+inline void EngineCore::Finish(EngineOp* op, Completed& done) {
+  const std::span<Access> accesses = op->accesses();
+  Failure* failure = nullptr;
+  if (op->failed) [[unlikely]] {
+    OpDetails& details = op->details();
+    if (details.thrown)
+      details.failure = NewFailure(*op, Named(op->name, std::exchange(details.thrown, nullptr)));
+    failure = details.failure.get();
+    failure->AddHolders(std::count_if(accesses.begin(), accesses.end(),
+                                      [](const Access& access) { return access.writes(); }));
+  }
+  for (Access& access : accesses) {
+    VarState& var = *access.var;
+    if (access.writes()) {
+      if (failure || var.failure) [[unlikely]] {
+        if (FailurePtr before = std::exchange(var.failure, FailurePtr(failure)))
+          before->Overwritten();
+      }
+      // Relaxed read: no other thread writes it now. Release: pairs with Version.
+      var.version.store(var.version.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+    }
+    if (var.Release(access, done.ready)) [[unlikely]]
+      vars_.GiveBack(var);
+  }
+  if (failure) {
+    op->details().failure = {};
+    op->failed = false;
+  }
+  done.records.Add(op);
+  ++done.count;
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_DEPENDENCY_IMPL_ENGINE_RUN_IPP_
+
+// ---- opkit/engine/impl/engine.ipp
+// The definitions of opkit/engine/engine.hpp: which threads an engine has, and the way to its core.
+#ifndef OPKIT_ENGINE_IMPL_ENGINE_IPP_
+#define OPKIT_ENGINE_IMPL_ENGINE_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+inline bool IsNaive(const EngineOptions& options) {
+  const char* text = std::getenv("OPKIT_ENGINE");
+  const std::string_view chosen = text ? text : "";
+  if (chosen != "" && chosen != "naive" && chosen != "threaded") {
+    Throw(ErrorCode::kInvalidArgument,
+          "expected the environment variable OPKIT_ENGINE to be naive or threaded, found \"",
+          chosen, "\"; correct it or unset it");
+  }
+  return options.naive || chosen == "naive";
+}
+
+inline IntrusivePtr<EngineCore> MakeEngineCore(const EngineOptions& options, ThreadPool* own_pool) {
+  static constinit std::atomic<uint32_t> engines{0};
+  // Relaxed: only the uniqueness of the number matters.
+  const uint32_t id = engines.fetch_add(1, std::memory_order_relaxed) + 1;
+  ThreadPool& pool = own_pool ? *own_pool : ThreadPool::Default();
+  return MakeIntrusive<EngineCore>(pool, IsNaive(options), id);
+}
+
+}  // namespace detail
+
+OPKIT_INLINE Engine::Engine(EngineOptions options)
+    : process_(getpid()),
+      pool_(options.threads == 0 || detail::IsNaive(options)
+                ? nullptr
+                : std::make_unique<ThreadPool>(options.threads, "engine")),
+      core_(detail::MakeEngineCore(options, pool_.get())) {}
+
+OPKIT_INLINE Engine::~Engine() {
+  if (getpid() == process_) {
+    core_->Shutdown();
+  } else {
+    static_cast<void>(pool_.release());
+    static_cast<void>(new detail::IntrusivePtr<detail::EngineCore>(core_));
+  }
+}
+
+OPKIT_INLINE bool Engine::naive() const { return core_->naive(); }
+OPKIT_INLINE Var Engine::NewVar() { return core_->NewVar(); }
+OPKIT_INLINE void Engine::DeleteVar(Var var) { core_->DeleteVar(var); }
+OPKIT_INLINE uint64_t Engine::Version(Var var) const { return core_->Version(var); }
+OPKIT_INLINE void Engine::WaitForVar(Var var, Timeout timeout) { core_->WaitForVar(var, timeout); }
+OPKIT_INLINE void Engine::WaitForAll(Timeout timeout) { core_->WaitForAll(timeout); }
+OPKIT_INLINE void Engine::Cancel() { core_->Cancel(); }
+
+OPKIT_INLINE detail::OpSlot Engine::Prepare(VarList reads, VarList writes,
+                                            const PushOptions& options,
+                                            const detail::OpClosureType& closure) {
+  return core_->Prepare(reads, writes, options, closure);
+}
+OPKIT_INLINE void Engine::Submit(detail::EngineOp* op) { core_->Submit(op); }
+OPKIT_INLINE void Engine::Abandon(detail::EngineOp* op) { core_->Abandon(op); }
+
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_IMPL_ENGINE_IPP_
+
+// ---- opkit/engine/schedule/impl/replay_mode.ipp
+// What running a schedule costs by each mode, estimated and measured.
+#ifndef OPKIT_ENGINE_SCHEDULE_IMPL_REPLAY_MODE_IPP_
+#define OPKIT_ENGINE_SCHEDULE_IMPL_REPLAY_MODE_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// What the modes cost, in ns, on a machine of today.
+struct ReplayEstimate {
+  static constexpr double kWorthFactor = 0.85;  // of the walk's time, or the walk stays
+
+  double walk_ns, levels_ns, counters_ns;
+};
+
+inline constexpr double kHandshakeNs = 600;  // sharing one level
+
+OPKIT_INLINE int WidthToShare(double ns_per_node) {
+  const double width = 2 * kHandshakeNs / (std::max)(ns_per_node, 0.5);
+  return width < 2 ? 2 : static_cast<int>(width) + 1;
+}
+
+inline ReplayEstimate EstimateReplay(const Schedule& schedule, double ns_per_node, int threads) {
+  constexpr double kJoinNs = 1000;   // until a second thread takes part
+  constexpr double kCounterNs = 25;  // a node's counters and queue
+  const double n = schedule.size();
+  ReplayEstimate estimate{n * ns_per_node, kJoinNs, kJoinNs};
+  const int wide = WidthToShare(ns_per_node);
+  double critical_nodes = 0;  // of levels, were each run at full width
+  for (int i = 0; i < Schedule::kWidthClasses; ++i) {
+    const double levels = schedule.levels_of_width(i);
+    if (levels == 0) continue;
+    const double nodes = schedule.nodes_of_width(i);
+    const double width = nodes / levels;
+    const double parallel = (std::min)(width, static_cast<double>(threads));
+    const bool shared = width >= wide;
+    estimate.levels_ns +=
+        nodes * ns_per_node / (shared ? parallel : 1) + (shared ? levels * kHandshakeNs : 0);
+    critical_nodes += nodes / parallel;
+  }
+  estimate.counters_ns += critical_nodes * (ns_per_node + kCounterNs);
+  return estimate;
+}
+
+OPKIT_INLINE ReplayTuner::ReplayTuner(const Schedule& schedule, ReplayMode mode, double ns_per_node,
+                                      int threads, bool may_pend)
+    : schedule_(schedule),
+      asked_(mode),
+      mode_(mode),
+      threads_(threads),
+      may_pend_(may_pend),
+      known_ns_(ns_per_node) {
+  if (may_pend && mode != ReplayMode::kAuto && mode != ReplayMode::kCounters) {
+    Throw(ErrorCode::kInvalidArgument,
+          "expected mode counters (or auto) for nodes that may complete asynchronously, found ",
+          ToString(mode), "; choose it or set may_pend to false");
+  }
+  if (schedule.in_order() && mode == ReplayMode::kLevels) {
+    Throw(ErrorCode::kInvalidArgument,
+          "expected mode walk, counters or auto for a schedule made in_order, found levels; choose "
+          "another or make the schedule without it");
+  }
+  if (mode != ReplayMode::kAuto) return;
+  settled_ = ns_per_node > 0 || may_pend || Choose(1e9) == ReplayMode::kWalk;
+  mode_ = settled_ ? Choose(ns_per_node) : ReplayMode::kWalk;
+}
+
+OPKIT_INLINE void ReplayTuner::Record(int64_t ns) {
+  constexpr int kFewRuns = 4, kManyRuns = 100;
+  constexpr int64_t kLongNs = 2'000'000;    // one run of that length says enough
+  constexpr int64_t kEnoughNs = 1'000'000;  // threads have started by then
+  int64_t& best = best_ns(mode_);
+  if (best == 0 || ns < best) best = ns;
+  tried_ns_ += ns;
+  ++runs_;
+  if ((runs_ < kFewRuns || tried_ns_ < kEnoughNs) && runs_ < kManyRuns && ns < kLongNs) return;
+  runs_ = 0;
+  tried_ns_ = 0;
+  const auto walk_ns = static_cast<double>(best_ns(ReplayMode::kWalk));
+  if (mode_ == ReplayMode::kWalk) {
+    known_ns_ = walk_ns / schedule_.size();
+    const ReplayEstimate estimate = EstimateReplay(schedule_, known_ns_, threads_);
+    const double limit = ReplayEstimate::kWorthFactor * walk_ns;
+    tries_levels_ = estimate.levels_ns <= limit;
+    tries_counters_ = estimate.counters_ns <= limit;
+  }
+  if (std::exchange(tries_levels_, false)) {
+    mode_ = ReplayMode::kLevels;
+  } else if (std::exchange(tries_counters_, false)) {
+    mode_ = ReplayMode::kCounters;
+  } else {
+    // A parallel mode has to be clearly faster: it takes other threads' time.
+    double limit = 0.95 * walk_ns;
+    mode_ = ReplayMode::kWalk;
+    for (const ReplayMode mode : {ReplayMode::kLevels, ReplayMode::kCounters}) {
+      const auto mode_ns = static_cast<double>(best_ns(mode));
+      if (mode_ns == 0 || mode_ns > limit) continue;
+      limit = mode_ns;
+      mode_ = mode;
+    }
+    settled_ = true;
+  }
+}
+
+OPKIT_INLINE std::string ReplayTuner::Explain() const {
+  if (asked_ != ReplayMode::kAuto) return StrCat(ToString(mode_), ": asked for");
+  if (!settled_) return StrCat(ToString(mode_), ": the first runs measure how long the nodes take");
+  if (best_ns(ReplayMode::kWalk) == 0)
+    return ExplainMode(schedule_, ns_per_node(), threads_, may_pend_);
+  std::string tried;
+  for (const ReplayMode mode : {ReplayMode::kWalk, ReplayMode::kLevels, ReplayMode::kCounters}) {
+    const int64_t ns = best_ns(mode);
+    if (ns == 0) continue;
+    tried += StrCat(tried.empty() ? "" : ", ", static_cast<double>(ns / 10) / 100, " us by ",
+                    ToString(mode));
+  }
+  return StrCat(ToString(mode_), ": measured ", tried, " for a run");
+}
+
+}  // namespace detail
+
+OPKIT_INLINE const char* ToString(ReplayMode mode) {
+  constexpr const char* kNames[] = {"auto", "walk", "levels", "counters"};
+  return kNames[static_cast<int>(mode)];
+}
+
+OPKIT_INLINE ReplayMode ChooseMode(const Schedule& schedule, double ns_per_node, int threads,
+                                   bool may_pend) {
+  if (may_pend) return ReplayMode::kCounters;
+  if (threads < 2 || schedule.in_order() || schedule.max_width() < 2) return ReplayMode::kWalk;
+  const auto [walk, levels, counters] = detail::EstimateReplay(schedule, ns_per_node, threads);
+  if ((std::min)(levels, counters) > detail::ReplayEstimate::kWorthFactor * walk)
+    return ReplayMode::kWalk;
+  return levels <= counters ? ReplayMode::kLevels : ReplayMode::kCounters;
+}
+
+OPKIT_INLINE std::string ExplainMode(const Schedule& schedule, double ns_per_node, int threads,
+                                     bool may_pend) {
+  if (may_pend) return "counters: nodes may complete asynchronously";
+  if (threads < 2) return "walk: one thread";
+  if (schedule.in_order()) return "walk: the stored order is asked for";
+  if (schedule.max_width() < 2) return "walk: the graph is a chain";
+  const auto [walk, levels, counters] = detail::EstimateReplay(schedule, ns_per_node, threads);
+  const auto us = [](double ns) { return static_cast<double>(static_cast<int64_t>(ns)) / 1000; };
+  return StrCat(ToString(ChooseMode(schedule, ns_per_node, threads)), ": with ", ns_per_node,
+                StrCat(" ns a node, ", threads, " threads and levels ", schedule.max_width()),
+                StrCat(" wide at most, the estimates are ", us(walk), " us for walk, "), us(levels),
+                " for levels, ", us(counters), " for counters");
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_SCHEDULE_IMPL_REPLAY_MODE_IPP_
+
+// ---- opkit/engine/schedule/impl/schedule.ipp
+// How a Schedule is made: levels, edges that others imply, the stored order, flat lists of
+// successors. All of it takes linear time but for the exact removal of edges in smaller graphs.
+#ifndef OPKIT_ENGINE_SCHEDULE_IMPL_SCHEDULE_IPP_
+#define OPKIT_ENGINE_SCHEDULE_IMPL_SCHEDULE_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+class ScheduleBuilder {
+ public:
+  ScheduleBuilder(Schedule& schedule, const ScheduleOptions& options)
+      : out_(schedule), size_(schedule.size()), options_(options) {}
+
+  void Build(const ScheduleEdge* edges, int64_t edge_count) {
+    if (size_ < 0 || size_ > Schedule::kMaxNodes || edge_count > INT32_MAX - size_) {
+      Throw(ErrorCode::kOutOfRange, "expected a graph of at most ", Schedule::kMaxNodes,
+            " nodes and ", INT32_MAX - Schedule::kMaxNodes, " edges, found ", size_, " nodes and ",
+            edge_count, " edges");
+    }
+    bool sorted = true;
+    for (int64_t i = 0; i < edge_count; ++i) {
+      const auto& [from, to, early] = edges[i];
+      if (from < 0 || from >= size_ || to < 0 || to >= size_) {
+        Throw(ErrorCode::kOutOfRange, "expected edge ", i, " to join two of the ", size_,
+              " nodes from 0 to ", size_ - 1, ", found ", from, " -> ", to);
+      }
+      sorted = sorted && from < to;
+      out_.has_early_ = out_.has_early_ || early;
+    }
+    SetPredecessors(edges, edge_count);
+    if (!sorted) Sort();
+    const bool may_be_implied = SetLevels();
+    out_.exactly_reduced_ = !may_be_implied || size_ <= Schedule::kExactNodes;
+    if (may_be_implied) DropImplied();
+    if (!out_.in_order_) SetLevelOrder();
+    SetOrder();
+    SetEntries();
+  }
+
+ private:
+  static constexpr int kEarly = Schedule::kEarly;
+  static constexpr int kFewPreds = Schedule::kFewPreds;
+  static int TargetOf(int pred) { return Schedule::TargetOf(pred); }
+  static bool IsEarly(int pred) { return Schedule::IsEarly(pred); }
+
+  // The original number of the i-th node in execution order.
+  int node(int i) const { return order_.empty() ? i : order_[Index(i)]; }
+  int* preds_of(int node) { return preds_.data() + pred_begin_[Index(node)]; }
+
+  void SetPredecessors(const ScheduleEdge* edges, int64_t edge_count) {
+    count_.assign(Index(size_), 0);
+    for (int64_t i = 0; i < edge_count; ++i) ++count_[Index(edges[i].to)];
+    pred_begin_.resize(Index(size_));
+    std::exclusive_scan(count_.begin(), count_.end(), pred_begin_.begin(), 0);
+    std::fill(count_.begin(), count_.end(), 0);
+    preds_.resize(Index(edge_count));
+    for (int64_t i = 0; i < edge_count; ++i) {
+      const auto& [from, to, early] = edges[i];
+      preds_of(to)[count_[Index(to)]++] = early ? from | kEarly : from;
+    }
+  }
+
+  // Depth-first from each node in the given order, predecessors first. The stack is a path, so a
+  // predecessor found on it closes a cycle.
+  void Sort() {
+    constexpr int kNew = -1, kPlaced = -2;  // else: the next predecessor to look at
+    std::vector<int> next_pred(Index(size_), kNew), path;
+    order_.reserve(Index(size_));
+    const auto enter = [&](int node) {
+      next_pred[Index(node)] = pred_begin_[Index(node)];
+      path.push_back(node);
+    };
+    for (int first = 0; first < size_; ++first) {
+      if (next_pred[Index(first)] == kNew) enter(first);
+      while (!path.empty()) {
+        const int node = path.back();
+        int& next = next_pred[Index(node)];
+        if (next == pred_begin_[Index(node)] + count_[Index(node)]) {
+          next = kPlaced;
+          order_.push_back(node);
+          path.pop_back();
+          continue;
+        }
+        const int pred = TargetOf(preds_[Index(next++)]);
+        if (next_pred[Index(pred)] >= 0) ThrowCycle(path, pred);
+        if (next_pred[Index(pred)] == kNew) enter(pred);
+      }
+    }
+  }
+
+  // `path` leads from a node to its predecessor and so on, to one that has `pred` as predecessor.
+  [[noreturn]] OPKIT_COLD void ThrowCycle(const std::vector<int>& path, int pred) const {
+    constexpr size_t kShown = 16;
+    std::vector<int> cycle(std::find(path.begin(), path.end(), pred), path.end());
+    cycle.push_back(pred);
+    std::reverse(cycle.begin(), cycle.end());
+    std::string text;
+    for (size_t i = 0; i < cycle.size(); ++i) {
+      if (i == kShown && cycle.size() > kShown + 2) {
+        text += StrCat(" -> (", cycle.size() - kShown - 1, " more)");
+        i = cycle.size() - 1;
+      }
+      if (i > 0) text += " -> ";
+      text += options_.name ? (*options_.name)(cycle[i]) : std::to_string(cycle[i]);
+    }
+    Throw(ErrorCode::kInvalidArgument, "expected a graph without cycles, found ", text,
+          "; remove one of these edges");
+  }
+
+  // True when an edge may be implied by others: it spans two levels, or is given twice.
+  bool SetLevels() {
+    std::vector<int>& level_begin = out_.level_begin_;
+    bool may_be_implied = false;
+    level_.assign(Index(size_), 0);
+    level_begin.assign(1, 0);
+    for (int i = 0; i < size_; ++i) {
+      const int node = this->node(i);
+      const int* const preds = preds_of(node);
+      const int count = count_[Index(node)];
+      int deepest = -1, shallowest = size_;
+      for (int p = 0; p < count; ++p) {
+        const int above = level_[Index(TargetOf(preds[p]))];
+        deepest = (std::max)(deepest, above);
+        shallowest = (std::min)(shallowest, above);
+        for (int q = 0; q < p && p < kFewPreds; ++q)
+          may_be_implied = may_be_implied || TargetOf(preds[p]) == TargetOf(preds[q]);
+      }
+      may_be_implied = may_be_implied || shallowest < deepest || count > kFewPreds;
+      level_[Index(node)] = ++deepest;
+      if (Index(deepest) + 1 == level_begin.size()) level_begin.push_back(0);
+      ++level_begin[Index(deepest) + 1];
+    }
+    if (out_.in_order_) {
+      level_begin.assign(Index(size_) + 1, 1);
+      level_begin[0] = 0;
+    }
+    for (size_t l = 1; l < level_begin.size(); ++l) {
+      const int width = level_begin[l];
+      out_.max_width_ = (std::max)(out_.max_width_, width);
+      const int width_class = std::bit_width(static_cast<unsigned>(width)) - 1;
+      ++out_.width_levels_[width_class];
+      out_.width_nodes_[width_class] += width;
+      level_begin[l] += level_begin[l - 1];
+    }
+    return may_be_implied;
+  }
+
+  void SetLevelOrder() {
+    bool sorted = true;
+    for (int i = 1; i < size_ && sorted; ++i)
+      sorted = level_[Index(node(i - 1))] <= level_[Index(node(i))];
+    if (sorted) return;
+    const bool by_level = options_.order == ScheduleOrder::kLevels ||
+                          (options_.order == ScheduleOrder::kLevelsIfWide &&
+                           size_ / Schedule::kWideLevel >= out_.levels());
+    std::vector<int> place(out_.level_begin_), order(Index(size_));
+    for (int i = 0; i < size_; ++i) {
+      const int node = this->node(i);
+      // Original numbers where the nodes are to be stored by level, else numbers in stored order.
+      order[Index(place[Index(level_[Index(node)])]++)] = by_level ? node : i;
+    }
+    (by_level ? order_ : out_.level_order_) = std::move(order);
+  }
+
+  // An edge u -> v is implied by a path of more edges from u to v. What the path promises depends
+  // on its first edge alone: if that is early, v only waits until u has been issued, so the path
+  // implies only an early edge. Found from v: the path's last edge comes from another predecessor
+  // of v that u leads to.
+  void DropImplied() {
+    std::vector<int> seen(Index(size_), -1);
+    if (size_ > Schedule::kExactNodes) {
+      for (int i = 0; i < size_; ++i) {
+        if (count_[Index(node(i))] < 2) continue;
+        DropTwins(node(i), seen);
+        DropTriangles(node(i));
+      }
+      return;
+    }
+    // Bit sets of the nodes that lead to a node: `any`, or with a first edge that is not early.
+    const bool has_early = out_.has_early_;
+    const size_t words = Index(size_ + 63) / 64;
+    std::vector<uint64_t> any(words * Index(size_)), late(has_early ? words * Index(size_) : 0);
+    const auto bit = [](int node) { return uint64_t{1} << (node % 64); };
+    for (int i = 0; i < size_; ++i) {
+      const int node = this->node(i);
+      DropTwins(node, seen);
+      int* const preds = preds_of(node);
+      int& count = count_[Index(node)];
+      uint64_t* const to_any = &any[words * Index(node)];
+      uint64_t* const to_late = has_early ? &late[words * Index(node)] : to_any;
+      for (int p = 0; p < count; ++p) {
+        const size_t from = words * Index(TargetOf(preds[p]));
+        for (size_t w = 0; w < words; ++w) to_any[w] |= any[from + w];
+        if (!has_early) continue;
+        for (size_t w = 0; w < words; ++w) to_late[w] |= late[from + w];
+      }
+      const int* const end = std::remove_if(preds, preds + count, [&](int entry) {
+        const int pred = TargetOf(entry);
+        return ((IsEarly(entry) ? to_any : to_late)[Index(pred) / 64] & bit(pred)) != 0;
+      });
+      count = static_cast<int>(end - preds);
+      for (int p = 0; p < count; ++p) {
+        const int pred = TargetOf(preds[p]);
+        to_any[Index(pred) / 64] |= bit(pred);
+        if (!IsEarly(preds[p])) to_late[Index(pred) / 64] |= bit(pred);
+      }
+    }
+  }
+
+  // Keeps the stronger one of edges given twice.
+  void DropTwins(int node, std::vector<int>& seen) {
+    int* const preds = preds_of(node);
+    int& count = count_[Index(node)];
+    int kept = 0;
+    for (int p = 0; p < count; ++p) {
+      const int pred = TargetOf(preds[p]);
+      int twin = kept;
+      if (count <= kFewPreds) {
+        for (twin = 0; twin < kept && TargetOf(preds[twin]) != pred;) ++twin;
+      } else if (seen[Index(pred)] >= pred_begin_[Index(node)]) {
+        twin = seen[Index(pred)] - pred_begin_[Index(node)];
+        // The mark may be another node's, whose predecessors lie behind.
+        if (twin >= kept || TargetOf(preds[twin]) != pred) twin = kept;
+      }
+      if (twin < kept) {
+        if (!IsEarly(preds[p])) preds[twin] = pred;
+        continue;
+      }
+      if (count > kFewPreds) seen[Index(pred)] = pred_begin_[Index(node)] + kept;
+      preds[kept++] = preds[p];
+    }
+    count = kept;
+  }
+
+  // Looks for predecessors of `node` among the first predecessors of its first predecessors.
+  void DropTriangles(int node) {
+    int* const preds = preds_of(node);
+    int& count = count_[Index(node)];
+    const int looked_at = (std::min)(count, kFewPreds);
+    unsigned implied = 0;  // bit p: preds[p]
+    for (int p = 0; p < looked_at; ++p) {
+      const int between = TargetOf(preds[p]);
+      const int steps = (std::min)(count_[Index(between)], kFewPreds);
+      const int* const before = preds_of(between);
+      for (int s = 0; s < steps; ++s) {
+        for (int q = 0; q < looked_at; ++q) {
+          if (TargetOf(preds[q]) == TargetOf(before[s]) &&
+              (IsEarly(preds[q]) || !IsEarly(before[s])))
+            implied |= 1u << q;
+        }
+      }
+    }
+    if (implied == 0) return;
+    int kept = 0;
+    for (int p = 0; p < count; ++p)
+      if (p >= looked_at || (implied >> p & 1) == 0) preds[kept++] = preds[p];
+    count = kept;
+  }
+
+  void SetOrder() {
+    if (std::is_sorted(order_.begin(), order_.end())) return;
+    out_.original_of_ = std::move(order_);
+    out_.node_of_.resize(Index(size_));
+    for (int i = 0; i < size_; ++i) out_.node_of_[Index(out_.original_of(i))] = i;
+  }
+
+  // The successors of each node, early ones first, each kind in ascending order.
+  void SetEntries() {
+    out_.has_early_ = out_.has_early_ || (out_.in_order_ && size_ > 1);
+    out_.in_degree_.resize(Index(size_));
+    out_.entry_begin_.assign(Index(size_) + 1, 0);
+    // Calls f(from, to, whether early) for every edge, `to` ascending.
+    const auto for_each = [&](auto&& f) {
+      for (int to = 0; to < size_; ++to) {
+        const int original = out_.original_of(to);
+        const int* const preds = preds_of(original);
+        bool follows = false;  // an edge from the node before
+        for (int p = 0; p < count_[Index(original)]; ++p) {
+          const int from = out_.node_of(TargetOf(preds[p]));
+          follows = follows || from == to - 1;
+          f(from, to, IsEarly(preds[p]));
+        }
+        if (out_.in_order_ && to > 0 && !follows) f(to - 1, to, true);
+      }
+    };
+    for_each([&](int from, int to, bool) {
+      ++out_.in_degree_[Index(to)];
+      ++out_.entry_begin_[Index(from)];
+    });
+    int total = 0;
+    for (int& begin : out_.entry_begin_) begin = std::exchange(total, total + begin);
+    out_.entries_.resize(Index(total));
+    std::vector<int> end(out_.entry_begin_.begin(), out_.entry_begin_.end() - 1);
+    for (const bool early : {true, false}) {
+      if (early && !out_.has_early_) continue;
+      for_each([&](int from, int to, bool is_early) {
+        if (is_early != early) return;
+        const int only = out_.in_degree_[Index(to)] == 1 ? Schedule::kOnly : 0;
+        out_.entries_[Index(end[Index(from)]++)] = to | (early ? kEarly : 0) | only;
+      });
+    }
+  }
+
+  Schedule& out_;
+  const int size_;
+  const ScheduleOptions& options_;
+  // Predecessors by original number: those of node n are preds_[pred_begin_[n] ..], count_[n] of
+  // them, marked with kEarly.
+  std::vector<int> pred_begin_, preds_, count_, level_;
+  std::vector<int>
+      order_;  // original numbers in execution order; empty when the given order is one
+};
+
+}  // namespace detail
+
+OPKIT_INLINE Schedule::Schedule(int nodes, const ScheduleEdge* edges, int64_t edge_count,
+                                ScheduleOptions options)
+    : size_(nodes), in_order_(options.in_order), edges_given_(edge_count) {
+  detail::ScheduleBuilder(*this, options).Build(edges, edge_count);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_SCHEDULE_IMPL_SCHEDULE_IPP_
+
+// ---- opkit/engine/schedule/replay_core.hpp
+// ReplayCore: the part of a Replay that does not depend on its body. Here is the path of a node:
+// counters, ready nodes, whether to stop. How a run begins and ends, and how threads take part in
+// it and hand work to each other, is in impl/replay_core.ipp.
+#ifndef OPKIT_ENGINE_SCHEDULE_REPLAY_CORE_HPP_
+#define OPKIT_ENGINE_SCHEDULE_REPLAY_CORE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Intrusive stack of ready nodes; reuses their dependency counters as links.
+struct ReadyChain {
+  int head = -1;
+  int size = 0;
+};
+
+// One thread's part in a run.
+struct ReplayWorker {
+  ReadyChain ready;
+  int root = 0, root_end = 0;  // its share of the roots, by position in level order
+  int64_t completed = 0;       // nodes, not yet subtracted from those that remain
+  int64_t next_wake = 0;       // value of `completed` from which it may wake another thread
+  Invocation invocation;       // the run's
+  bool active = false;         // counts in active_
+  bool searching = false;      // counts in searching_
+  bool caller = false;         // of Run; the others are helpers
+};
+
+class ReplayCore : public RefCounted {
+ public:
+  using DoneFunction = UniqueFunction<void(std::exception_ptr)>;
+  // Runs nodes by counters until `worker` has none left.
+  using NodesFunction = void (*)(ReplayCore& core, ReplayWorker& worker);
+  // Runs the nodes at [begin, end) of the stored order or, with `by_level`, of the level order.
+  using RangeFunction = void (*)(ReplayCore& core, int begin, int end, bool by_level);
+
+  struct Body {
+    void* object;
+    NodesFunction run_nodes;
+    RangeFunction run_range;
+    bool may_pend;
+  };
+
+  static IntrusivePtr<ReplayCore> Make(const Schedule& schedule, ThreadPool& pool,
+                                       const Body& body);
+
+  int threads() const { return threads_; }
+  bool may_pend() const { return body.may_pend; }
+  void AllocateCounters() { counters_.resize(Index(schedule.size())); }
+
+  // Both throw when a run is in progress. Run takes part, waits, and throws the run's error.
+  virtual void Run(ReplayMode mode, double ns_per_node, Timeout timeout) = 0;
+  virtual void RunAsync(ReplayMode mode, double ns_per_node, DoneFunction done) = 0;
+  virtual void GiveUp(ErrorCode code) = 0;
+  // Ends a node elsewhere than in its body.
+  virtual void Complete(int node, std::exception_ptr error) = 0;
+  virtual void Fail(std::exception_ptr error) = 0;
+  // Returns when no thread is inside and nothing is queued: with the caller's promise that no
+  // Complete comes any more, nothing refers to the schedule and the body from then on.
+  virtual void WaitUntilQuiet() = 0;
+
+  // Relaxed: it publishes nothing but itself. A thread that gives a run up and then needs to know
+  // that no body runs takes the mutex, as every thread does before its first node.
+  bool stopped() {
+    const Watch watch = watch_.load(std::memory_order_relaxed);
+    if (watch == Watch::kNothing) [[likely]]
+      return false;
+    return MustStop(watch);
+  }
+
+  // Whether others could run ready nodes of this thread's. Relaxed: a hint, looked into under the
+  // mutex.
+  bool WorkIsWanted() const { return wanted_.load(std::memory_order_relaxed) != kNobody; }
+  // Gives the older half of the worker's ready nodes to others, or of long ones all, but never its
+  // only node.
+  virtual void HandOver(ReplayWorker& worker, bool has_next) = 0;
+
+  // True when this was the target's last edge. Release: the thread that releases the target last,
+  // and acquires, sees what the node wrote; an only edge needs neither, its target runs on this
+  // thread or is handed over under the mutex.
+  bool Release(int entry) {
+    if (Schedule::IsOnly(entry)) return true;
+    std::atomic_ref<int> counter(counters_[Index(Schedule::TargetOf(entry))]);
+    return counter.fetch_sub(1, std::memory_order_acq_rel) == 1;
+  }
+  int& Next(int node) { return counters_[Index(node)]; }
+  void Push(ReadyChain& chain, int node) {
+    Next(node) = std::exchange(chain.head, node);
+    ++chain.size;
+  }
+  int Pop(ReadyChain& chain) {
+    --chain.size;
+    return std::exchange(chain.head, Next(chain.head));
+  }
+
+  // Relaxed: a number that stands for itself; the mutex orders the completions.
+  void CountPending() { pending_.fetch_add(1, std::memory_order_relaxed); }
+  int pending() const { return pending_.load(std::memory_order_relaxed); }
+
+  const Schedule& schedule;
+  const Body body;
+
+ protected:
+  enum class Watch : char {  // what a thread looks at before a node
+    kNothing,
+    kDeadline,
+    kStop,  // no body is called any more
+  };
+  enum : int { kNobody, kSearching, kAsleep, kAnybody };
+
+  ReplayCore(const Schedule& schedule, const Body& body, int threads)
+      : schedule(schedule), body(body), threads_(threads) {}
+
+  virtual bool MustStop(Watch watch) = 0;
+
+  const int threads_;
+  std::vector<int> counters_;
+
+  // Read by every thread after every node, written rarely.
+  alignas(kCacheLine) std::atomic<Watch> watch_{Watch::kNothing};
+  std::atomic<int> wanted_{kNobody};  // who could run more
+  std::atomic<int> offers_{0};
+  std::atomic<int> pending_{0};
+
+ private:
+  class Impl;
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_SCHEDULE_REPLAY_CORE_HPP_
+
+// ---- opkit/engine/schedule/replay.hpp
+// Replay: runs a Schedule, many times, on a thread pool: `body(node)` for each node after those
+// that it depends on. The body is a template argument, so a node costs what its body costs and a
+// few ns; a run allocates nothing. The frozen task graph and the executor are made of it.
+#ifndef OPKIT_ENGINE_SCHEDULE_REPLAY_HPP_
+#define OPKIT_ENGINE_SCHEDULE_REPLAY_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+enum class NodeState {
+  kDone,
+  kPending,  // completes later, by a call of Replay::Complete(node)
+};
+
+struct ReplayOptions {
+  ReplayMode mode = ReplayMode::kAuto;
+  // How long a body takes, for the choice of the mode; measured in the first runs when 0.
+  double ns_per_node = 0;
+  // Whether a body that returns NodeState may return kPending for this schedule.
+  bool may_pend = true;
+};
+
+template <class Body>
+concept ReplayBody = std::is_invocable_v<Body&, int> &&
+                     (std::is_void_v<std::invoke_result_t<Body&, int>> ||
+                      std::is_same_v<std::invoke_result_t<Body&, int>, NodeState>);
+
+//   Schedule schedule(3, {{0, 1}, {0, 2}});
+//   Replay replay(schedule, [&](int node) { work[schedule.original_of(node)](); });
+//   replay.Run();  // as often as you like
+//
+// The body is called with the node's number in the schedule, once for each node, on the calling
+// thread and on workers of the pool, under the caller's invocation. Nodes see the writes of those
+// that they depend on. Schedule and pool must outlive the replay.
+//
+// One run at a time; any number of Replays of one schedule may run at once. Complete and Cancel may
+// be called from any thread during a run, from the body too. A forked child makes its own replays.
+//
+// Errors. The first exception that a body throws or Complete is given is kept; no body is called
+// from then on, pending nodes are waited for, and Run rethrows it (RunAsync hands it on). A run
+// that is cancelled or passes its deadline is given up: no body is called from then on, and it
+// ends, with kCancelled or kDeadlineExceeded, as soon as no body is running. Bodies are never
+// killed. Nodes still pending then must still be completed before the next run (else that throws
+// kFailedPrecondition) and before the destruction, or never: the replay may be destroyed when no
+// Complete is to come.
+template <class Body>
+class Replay {
+  static_assert(ReplayBody<Body>,
+                "Replay: the body must be callable as body(int node) and return void or NodeState");
+
+ public:
+  using DoneFunction = UniqueFunction<void(std::exception_ptr)>;
+  static constexpr bool kMayPend = std::is_same_v<std::invoke_result_t<Body&, int>, NodeState>;
+
+  // Throws kInvalidArgument when nodes may pend, or the schedule is in_order, in a mode that cannot
+  // have that: pending needs kCounters; in_order needs that or kWalk.
+  Replay(const Schedule& schedule, Body body, ReplayOptions options = {},
+         ThreadPool& pool = ThreadPool::Current())
+      : body_(std::move(body)),
+        tuner_(schedule, options.mode, options.ns_per_node, pool.threads(),
+               kMayPend && options.may_pend),
+        core_(Core::Make(schedule, pool,
+                         {&body_, &RunNodes, &RunRange, kMayPend && options.may_pend})) {
+    if (tuner_.may_use_counters()) core_->AllocateCounters();
+  }
+  Replay(const Replay&) = delete;
+  Replay& operator=(const Replay&) = delete;
+  // Waits for an asynchronous run; Cancel it first if its pending nodes may never complete.
+  ~Replay() { core_->WaitUntilQuiet(); }
+
+  // Runs all nodes; this thread takes part. The deadline is looked at before each node, which costs
+  // 20 to 30 ns. Where nodes may pend and a deadline is set, a thread from outside the pool that
+  // runs out of nodes sleeps for the rest of the run instead of helping.
+  void Run(Timeout timeout = {}) {
+    const int64_t start = tuner_.settled() ? 0 : detail::MonotonicNs();
+    core_->Run(tuner_.mode(), tuner_.ns_per_node(), timeout);
+    if (!tuner_.settled()) tuner_.Record(detail::MonotonicNs() - start);
+  }
+
+  // Starts a run and returns at once; `done` is called with its error (null for none) by the thread
+  // that ended it, after which the replay may be run again or destroyed, by `done` too. `done` must
+  // not throw; if it captures at most 48 bytes nothing is allocated. There is no deadline, which no
+  // thread would watch; use Cancel.
+  void RunAsync(DoneFunction done) {
+    core_->RunAsync(tuner_.mode(), tuner_.ns_per_node(), std::move(done));
+  }
+
+  // To be called once for each node whose body has returned, or will return, kPending. Does not run
+  // other bodies, which run on the pool's threads or in Run, unless the system refused the pool all
+  // of its threads.
+  void Complete(int node, std::exception_ptr error = nullptr) {
+    static_assert(kMayPend, "Replay::Complete: the body must return NodeState");
+    core_->Complete(node, std::move(error));
+  }
+
+  // Fails the run in progress as a body that throws does.
+  void Fail(std::exception_ptr error) { core_->Fail(std::move(error)); }
+
+  // Gives up the run in progress, if there is one.
+  void Cancel() { core_->GiveUp(ErrorCode::kCancelled); }
+
+  // After a run that was given up, once its pending nodes have been completed: returns when the
+  // rest of the graph has been passed over, so that the next run may begin.
+  void Drain() { core_->WaitUntilQuiet(); }
+
+  // Nodes pending now.
+  int pending() const { return core_->pending(); }
+  int threads() const { return core_->threads(); }
+  const Schedule& schedule() const { return core_->schedule; }
+  Body& body() { return body_; }
+
+  // The mode of the next run, and whether that is final.
+  ReplayMode mode() const { return tuner_.mode(); }
+  bool settled() const { return tuner_.settled(); }
+  // A sentence: the mode, and why. Not during a run.
+  std::string ExplainMode() const { return tuner_.Explain(); }
+
+ private:
+  using Core = detail::ReplayCore;
+
+  // A body that can be copied is, to the stack: its members stay in registers, since the compiler
+  // knows that nodes do not change them.
+  static constexpr bool kCopies =
+      std::is_trivially_copyable_v<Body> && std::is_invocable_v<const Body&, int>;
+  using LocalBody = std::conditional_t<kCopies, const Body, Body&>;
+  using BodyReference = std::remove_reference_t<LocalBody>&;
+
+  // Calls the body where nodes may not pend.
+  static void CallDone(BodyReference body, int node) {
+    if constexpr (kMayPend) {
+      [[maybe_unused]] const NodeState state = body(node);
+      OPKIT_ASSERT(state == NodeState::kDone);
+    } else {
+      body(node);
+    }
+  }
+
+  static void RunRange(Core& core, int begin, int end, bool by_level) {
+    LocalBody body = *static_cast<Body*>(core.body.object);
+    const std::vector<int>& order = core.schedule.level_order();
+    try {
+      if (by_level && !order.empty()) {
+        const int* const nodes = order.data();
+        for (int i = begin; i < end && !core.stopped(); ++i) CallDone(body, nodes[i]);
+      } else {
+        for (int i = begin; i < end && !core.stopped(); ++i) CallDone(body, i);
+      }
+    } catch (...) {
+      core.Fail(std::current_exception());
+    }
+  }
+
+  // True when the node is pending.
+  static bool RunNode(Core& core, BodyReference body, int node) {
+    if (core.stopped()) return false;
+    try {
+      if constexpr (kMayPend) {
+        if (body(node) == NodeState::kDone) return false;
+        OPKIT_ASSERT(core.may_pend());
+        core.CountPending();
+        return true;
+      } else {
+        body(node);
+      }
+    } catch (...) {
+      core.Fail(std::current_exception());
+    }
+    return false;
+  }
+
+  static void RunNodes(Core& core, detail::ReplayWorker& worker) {
+    LocalBody body = *static_cast<Body*>(core.body.object);
+    const int* const entry_begin = core.schedule.entry_begin().data();
+    const int* const entries = core.schedule.entries().data();
+    for (;;) {
+      int node;
+      if (worker.ready.size > 0) {
+        node = core.Pop(worker.ready);
+      } else if (worker.root < worker.root_end) {
+        node = core.schedule.level_node(worker.root++);
+      } else {
+        return;
+      }
+      while (node >= 0) {
+        const bool pending = RunNode(core, body, node);
+        int next = -1;
+        const int* const end = entries + entry_begin[node + 1];
+        for (const int* entry = entries + entry_begin[node]; entry != end; ++entry) {
+          if constexpr (kMayPend) {
+            if (pending && !Schedule::IsEarly(*entry)) break;
+          }
+          if (!core.Release(*entry)) continue;
+          if (next < 0) {
+            next = Schedule::TargetOf(*entry);
+          } else {
+            core.Push(worker.ready, Schedule::TargetOf(*entry));
+          }
+        }
+        if (!pending) ++worker.completed;
+        if (core.WorkIsWanted() && worker.ready.size > 0) core.HandOver(worker, next >= 0);
+        node = next;
+      }
+    }
+  }
+
+  Body body_;
+  detail::ReplayTuner tuner_;
+  const detail::IntrusivePtr<Core> core_;
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_SCHEDULE_REPLAY_HPP_
+
+// ---- opkit/engine/impl/task_graph.ipp
+// The definitions of opkit/engine/task_graph.hpp: how the tasks of a graph are frozen and run.
+#ifndef OPKIT_ENGINE_IMPL_TASK_GRAPH_IPP_
+#define OPKIT_ENGINE_IMPL_TASK_GRAPH_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// The record of node n lies at `stride` times n: the function's call pointer, then its bytes.
+struct FrozenTaskGraph::State final : detail::RefCounted {
+  struct Body {
+    void operator()(int node) const {
+      unsigned char* record = records + detail::Index(node) * stride;
+      void (*call)(void*);
+      std::memcpy(&call, record, sizeof call);
+      call(record + sizeof call);
+    }
+    unsigned char* records;
+    size_t stride;
+  };
+
+  State(const TaskGraph& graph, size_t stride, const FreezeOptions& options)
+      : own_pool(!options.pool && options.threads != 0
+                     ? std::make_unique<ThreadPool>(options.threads)
+                     : nullptr),
+        store(graph.store_),
+        schedule(graph.size_, graph.edges_,
+                 {.order = ScheduleOrder::kLevelsIfWide, .in_order = options.in_order}),
+        records(detail::Index(graph.size_) * stride / sizeof(uint64_t)),
+        replay(schedule, Body{reinterpret_cast<unsigned char*>(records.data()), stride},
+               {.mode = options.mode, .ns_per_node = options.ns_per_task},
+               options.pool ? *options.pool
+               : own_pool   ? *own_pool
+                            : ThreadPool::Current()) {
+    auto* record = reinterpret_cast<unsigned char*>(records.data());
+    for (int node = 0; node < graph.size_; ++node, record += stride)
+      std::memcpy(record, &graph.task(schedule.original_of(node)), stride);
+  }
+
+  std::unique_ptr<ThreadPool> own_pool;
+  detail::IntrusivePtr<detail::TaskStore> store;
+  Schedule schedule;
+  std::vector<uint64_t> records;
+  Replay<Body> replay;
+};
+
+OPKIT_INLINE FrozenTaskGraph::FrozenTaskGraph(detail::IntrusivePtr<State> state)
+    : state_(std::move(state)) {}
+OPKIT_INLINE FrozenTaskGraph::FrozenTaskGraph(FrozenTaskGraph&&) noexcept = default;
+OPKIT_INLINE FrozenTaskGraph& FrozenTaskGraph::operator=(FrozenTaskGraph&&) noexcept = default;
+OPKIT_INLINE FrozenTaskGraph::~FrozenTaskGraph() = default;
+
+OPKIT_INLINE void FrozenTaskGraph::Run(Timeout timeout) { state_->replay.Run(timeout); }
+OPKIT_INLINE void FrozenTaskGraph::RunAsync(DoneFunction done) {
+  state_->replay.RunAsync(std::move(done));
+}
+OPKIT_INLINE void FrozenTaskGraph::Cancel() { state_->replay.Cancel(); }
+
+OPKIT_INLINE ReplayMode FrozenTaskGraph::mode() const { return state_->replay.mode(); }
+OPKIT_INLINE bool FrozenTaskGraph::settled() const { return state_->replay.settled(); }
+OPKIT_INLINE const Schedule& FrozenTaskGraph::schedule() const { return state_->schedule; }
+
+OPKIT_INLINE std::string FrozenTaskGraph::Describe() const {
+  const Schedule& schedule = this->schedule();
+  const int threads = state_->replay.threads();
+  const int64_t removed = schedule.edges_given() - schedule.edges_kept();
+  return StrCat(StrCat(schedule.size(), " tasks, ", schedule.edges_kept(), " edges"),
+                removed > 0 ? StrCat(" (", removed, " more implied by these)") : "",
+                StrCat(", ", schedule.levels(), " levels of at most ", schedule.max_width()),
+                StrCat(" tasks\non ", threads, threads == 1 ? " thread by " : " threads by ",
+                       state_->replay.ExplainMode()));
+}
+
+OPKIT_INLINE void TaskGraph::ThrowNoTasks(TaskId before, TaskId after) const {
+  Throw(ErrorCode::kOutOfRange, "expected two tasks of this graph, which has ", size_,
+        ", found tasks ", before.index, " and ", after.index, "; use what Add returned");
+}
+
+OPKIT_INLINE FrozenTaskGraph TaskGraph::Freeze(const FreezeOptions& options) const {
+  const size_t stride = sizeof(void*) + detail::Index(max_bytes_ + 7) / 8 * 8;
+  return FrozenTaskGraph(detail::MakeIntrusive<FrozenTaskGraph::State>(*this, stride, options));
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_IMPL_TASK_GRAPH_IPP_
+
+// ---- opkit/engine/impl/task_group.ipp
+// The definitions of opkit/engine/task_group.hpp.
+#ifndef OPKIT_ENGINE_IMPL_TASK_GROUP_IPP_
+#define OPKIT_ENGINE_IMPL_TASK_GROUP_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+struct TaskGroup::Member : PoolTask {
+  Member(TaskGroup& group, ThreadPool::Task&& task)
+      : PoolTask(&RunMember), group(group), task(std::move(task)) {}
+  static void RunMember(PoolTask* self) noexcept {
+    Member* member = static_cast<Member*>(self);
+    TaskGroup& group = member->group;
+    try {
+      member->task();
+    } catch (...) {
+      detail::MutexLock lock(group.mutex_);
+      if (!group.error_) group.error_ = std::current_exception();
+    }
+    delete member;
+    group.pending_.CountDown();  // the group may be gone from here on
+  }
+  TaskGroup& group;
+  ThreadPool::Task task;
+};
+
+OPKIT_INLINE void TaskGroup::Run(ThreadPool::Task task) {
+  Member* member = new Member(*this, std::move(task));
+  pending_.Add();
+  try {
+    pool_.Schedule(member);
+  } catch (...) {
+    delete member;
+    pending_.CountDown();
+    throw;
+  }
+}
+
+OPKIT_INLINE void TaskGroup::Wait() {
+  pool_.Wait(pending_);
+  detail::MutexLock lock(mutex_);
+  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_IMPL_TASK_GROUP_IPP_
 
 // ---- opkit/op/impl/operator_def.ipp
 // OperatorDef's definitions: the builder's setters and a node's spelling in messages.
@@ -23752,8 +23224,8 @@ OPKIT_INLINE PassList DefaultPasses(FoldOptions options) {
 #endif  // OPKIT_GRAPH_IMPL_PASSES_IPP_
 
 // ---- opkit/graph/plan/shape_cache.hpp
-// ShapeCache: what was made for each set of input types and shapes: the specializations of a plan,
-// the bound plans of an executor.
+// ShapeCache: objects made for sets of input types and shapes: the specializations of a plan, the
+// bound plans of an executor.
 #ifndef OPKIT_GRAPH_PLAN_SHAPE_CACHE_HPP_
 #define OPKIT_GRAPH_PLAN_SHAPE_CACHE_HPP_
 
@@ -24249,7 +23721,7 @@ class PlanState final : public RefCounted {
 #endif  // OPKIT_GRAPH_PLAN_PLAN_STATE_HPP_
 
 // ---- opkit/graph/impl/plan.ipp
-// Compile, and what a Plan tells of itself.
+// Compile, and a plan's answers about itself.
 #ifndef OPKIT_GRAPH_IMPL_PLAN_IPP_
 #define OPKIT_GRAPH_IMPL_PLAN_IPP_
 
@@ -24401,7 +23873,7 @@ struct FlatLists {
 
 // ---- opkit/graph/plan/bound_plan.hpp
 // BoundPlan: a specialization with operators, tensors and arenas of its own, which a Replay runs
-// step by step. What an executor keeps for each set of input shapes.
+// step by step. An executor keeps one for each set of input shapes.
 #ifndef OPKIT_GRAPH_PLAN_BOUND_PLAN_HPP_
 #define OPKIT_GRAPH_PLAN_BOUND_PLAN_HPP_
 
@@ -25184,8 +24656,8 @@ class Executor::Impl {
       if (output.lent) TakeBack(output);
   }
 
-  // Moves outputs, and inputs that the graph rewrites, to where they belong when an operator left
-  // them elsewhere.
+  // Copies outputs, and inputs that the graph rewrites, to the caller's tensors where an operator
+  // left them elsewhere.
   void FinalizeOutputs() {
     for (const Input& input : bindings_.inputs())
       if (input.rewritten) WriteBack(input);
@@ -26050,14 +25522,14 @@ class ValueMerger {
   std::vector<size_t> last_joined_;  // of each root, where in members_ those of that step begin
 };
 
-// The steps that touch each buffer; the run's begin and end apart.
+// The steps that touch each buffer, and whether it is live from the run's begin or to its end.
 struct BufferUses {
   FlatLists steps;
   std::vector<uint8_t> from_begin, to_end;
 };
 
-// A buffer precedes another when all steps that touch it have completed before any that touches
-// the other starts. False when there are too many conflicts to list.
+// Lists the pairs of buffers of which neither precedes the other: all steps that touch a buffer
+// have completed before any that touches a later one starts. False when there are too many to list.
 inline bool ListExactConflicts(const StepOrder& order, const BufferUses& uses,
                                MemoryConflicts* conflicts) {
   const size_t n = uses.from_begin.size(), words = order.words();
@@ -26504,8 +25976,8 @@ class LowestFit {
 
 inline constexpr int kMostInMatrix = 8192;  // 8 MiB of bits
 
-// Places the tail of an order anew on what its head placed. Conflicts are a bit matrix and placed
-// buffers are kept by offset, so that a scan for a gap has no branch to mispredict.
+// Places the tail of an order anew on the buffers of its head. Conflicts are a bit matrix and
+// placed buffers are kept by offset, so that a scan for a gap has no branch to mispredict.
 class MatrixFit {
  public:
   explicit MatrixFit(const MemoryProblem& problem, bool used = true)
@@ -26574,7 +26046,7 @@ class Skyline {
   int Highest(int lower, int upper) const {
     return Highest(1, 0, leaves_, {Index(lower), Index(upper)});
   }
-  // To a height that is not below Highest(lower, upper).
+  // Raises a span to a height that is not below Highest(lower, upper).
   void Raise(int lower, int upper, int height) {
     Raise(1, 0, leaves_, {Index(lower), Index(upper)}, height);
   }
@@ -26808,8 +26280,8 @@ class MaxWeightAntichain {
       }
     return any;
   }
-  // Up to so many units of buffer i, at least least_ of them or none, to a buffer that has room for
-  // them or can make some by handing the units of another on elsewhere.
+  // Hands up to so many units of buffer i, at least least_ of them or none, to a buffer that has
+  // room for them or can make some by handing the units of another on elsewhere. Returns how many.
   int HandOn(size_t i, int units) {
     for (size_t w = 0; w < unseen_.size(); ++w)
       while (const uint64_t later = later_.row(i)[w] & unseen_[w]) {
@@ -26829,7 +26301,7 @@ class MaxWeightAntichain {
       }
     return 0;
   }
-  // Makes room in buffer j.
+  // Makes room for up to so many units in buffer j.
   int Replace(size_t j, int units) {
     for (size_t w = 0; w < unseen_.size(); ++w)
       for (uint64_t givers = givers_.row(j)[w]; givers != 0; givers &= givers - 1) {
@@ -26945,8 +26417,8 @@ inline void AnnealOrder(const MemoryProblem& problem, SearchBudget* budget, Plac
 // The search for a placing under a given ceiling, where spans of time alone decide conflicts.
 // Buffers are stacked on a skyline (address over time). Each step takes a valley of it, a run of
 // sections lower than both neighbours, and decides what lies on its floor at one of its two edges:
-// one of the few buffers that reach the edge and fit between the walls, or nothing, and that much
-// is lost.
+// one of the few buffers that reach the edge and fit between the walls, or nothing, and the space
+// below the next height is lost.
 //
 // A section whose floor and unplaced sizes together pass the ceiling ends a branch (section floors
 // as in MiniMalloc: Moffitt, ASPLOS 2023). The edge with the fewest choices for its record of
@@ -29093,6 +28565,572 @@ OPKIT_INLINE std::vector<std::string> SharedObject::PinningSymbols() const {
 }  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_IMPL_SHARED_OBJECT_IPP_
+
+// ---- opkit/engine/schedule/impl/replay_core.ipp
+// How a replay's run begins and ends, and how the pool's threads take part in it: they look for
+// ready nodes, hand them to each other, share levels, wake each other and leave.
+#ifndef OPKIT_ENGINE_SCHEDULE_IMPL_REPLAY_CORE_IPP_
+#define OPKIT_ENGINE_SCHEDULE_IMPL_REPLAY_CORE_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// A level of the schedule that threads run together, in pieces that they claim by number.
+class SharedLevel {
+ public:
+  static constexpr int kMaxPieces = 0xffff;
+
+  // For one thread, once the level before is done.
+  void Share(int level, int pieces) {
+    left_.Add(pieces);
+    // Release: a claim sees what the levels before have written.
+    word_.store(static_cast<uint64_t>(level) << 32 | static_cast<uint64_t>(pieces) << 16,
+                std::memory_order_release);
+  }
+
+  // Calls run(begin, end), positions in level order, for a piece that is left; false for none.
+  template <class F>
+  bool RunPiece(const Schedule& schedule, F&& run) {
+    // Relaxed: a look that the claim below makes good.
+    if (!HasPiece(word_.load(std::memory_order_relaxed))) return false;
+    // Acquire: see Share. Other claims in between continue its release sequence.
+    const uint64_t word = word_.fetch_add(1, std::memory_order_acquire);
+    if (!HasPiece(word)) return false;
+    const size_t level = word >> 32;
+    const int64_t pieces = word >> 16 & 0xffff, piece = word & 0xffff;
+    const int64_t begin = schedule.level_begin()[level];
+    const int64_t width = schedule.level_begin()[level + 1] - begin;
+    run(static_cast<int>(begin + width * piece / pieces),
+        static_cast<int>(begin + width * (piece + 1) / pieces));
+    left_.CountDown();
+    return true;
+  }
+
+  // Pieces that have not ended.
+  const Latch& left() const { return left_; }
+
+ private:
+  static bool HasPiece(uint64_t word) { return (word & 0xffff) < (word >> 16 & 0xffff); }
+
+  // The level, its number of pieces, and the next piece: one word, so that a claim is a claim of
+  // just that level.
+  std::atomic<uint64_t> word_{0};
+  Latch left_;
+};
+
+// A run is over when all nodes have completed or it has been given up, and no thread is inside. All
+// state that decides this is guarded by one mutex, which a thread takes when it runs out of work or
+// hands some over, never for a node. The pool's tasks (helpers) outlive the run they were queued
+// for: one that comes too late serves the next run or finds nothing to do. Each keeps the core
+// alive.
+class ReplayCore::Impl final : public ReplayCore {
+ public:
+  Impl(const Schedule& schedule, ThreadPool& pool, const Body& body)
+      : ReplayCore(schedule, body, pool.threads()),
+        pool_(pool),
+        search_ticks_(threads_ <= AvailableCpus() ? 12'000 : 0),
+        helpers_(Index(threads_)) {
+    for (Helper& helper : helpers_) helper.next_free = std::exchange(free_helpers_, &helper);
+  }
+
+  // --- the life of a run
+
+  void Run(ReplayMode mode, double ns_per_node, Timeout timeout) override {
+    ReplayWorker worker;
+    {
+      MutexLock lock(mutex_);
+      Begin(mode, ns_per_node);
+      deadline_ns_ = timeout.DeadlineNs();
+      if (deadline_ns_ >= 0) SetWatch(Watch::kDeadline);
+      async_ = false;
+      over_.Add(1);
+      active_ = 1;
+      worker.active = worker.caller = true;
+      UpdateHints();
+    }
+    PoolScope scope(pool_);
+    if (mode != ReplayMode::kCounters) Lead();
+    Participate(worker);
+    if (!over_.done()) {
+      if (deadline_ns_ < 0 || !may_pend()) {
+        pool_.Wait(over_);  // the threads that run nodes look at the deadline
+      } else if (!pool_.Wait(over_, (std::max)(deadline_ns_ - MonotonicNs(), int64_t{0}))) {
+        GiveUp(ErrorCode::kDeadlineExceeded);
+        pool_.Wait(over_);  // for the bodies that are running
+      }
+    }
+    std::exception_ptr error;
+    {
+      MutexLock lock(mutex_);
+      phase_ = remaining_ == 0 ? Phase::kIdle : Phase::kAbandoned;
+      error = std::exchange(error_, nullptr);
+    }
+    if (error) std::rethrow_exception(std::move(error));
+  }
+
+  void RunAsync(ReplayMode mode, double ns_per_node, DoneFunction done) override {
+    Duty duty{pool_};
+    {
+      MutexLock lock(mutex_);
+      Begin(mode, ns_per_node);
+      done_ = std::move(done);
+      async_ = true;
+      lead_offered_ = mode != ReplayMode::kCounters || remaining_ == 0;
+      duty.helper = TakeHelper();
+      UpdateHints();
+    }
+    duty.Do();
+  }
+
+  OPKIT_COLD void GiveUp(ErrorCode code) override {
+    Duty duty{pool_};
+    {
+      MutexLock lock(mutex_);
+      if (phase_ != Phase::kRunning || given_up_) return;
+      if (!error_) {
+        const int pending = this->pending();
+        error_ = std::make_exception_ptr(Error(
+            code, code == ErrorCode::kCancelled
+                      ? StrCat("the run of a graph of ", schedule.size(), " nodes was cancelled",
+                               StrCat(" with ", pending, " nodes pending"))
+                      : StrCat("expected the run of a graph of ", schedule.size(),
+                               " nodes to end before its deadline, found it running with ",
+                               StrCat(pending, " nodes pending; allow it more time"))));
+      }
+      given_up_ = true;
+      SetWatch(Watch::kStop);
+      EndIfOver(duty);
+    }
+    duty.Do();
+  }
+
+  // The node's early successors are released by the thread that ran its body, so neither has to
+  // wait for the other.
+  void Complete(int node, std::exception_ptr error) override {
+    OPKIT_ASSERT(node >= 0 && node < schedule.size());
+    if (error) Fail(std::move(error));
+    ReadyChain chain;
+    int tail = -1;
+    for (int i = schedule.entry_begin()[Index(node)]; i < schedule.entry_begin()[Index(node) + 1];
+         ++i) {
+      const int entry = schedule.entries()[Index(i)];
+      if (Schedule::IsEarly(entry) || !Release(entry)) continue;
+      if (chain.size == 0) tail = Schedule::TargetOf(entry);
+      Push(chain, Schedule::TargetOf(entry));
+    }
+    Duty duty{pool_};
+    {
+      MutexLock lock(mutex_);
+      --remaining_;
+      pending_.fetch_sub(1, std::memory_order_relaxed);  // as in CountPending
+      if (chain.size > 0) Offer(chain, tail);
+      if (searching_ < offers()) duty.helper = TakeHelper();
+      UpdateHints();
+      EndIfOver(duty);
+    }
+    duty.Do();
+  }
+
+  void Fail(std::exception_ptr error) override {
+    MutexLock lock(mutex_);
+    if (phase_ != Phase::kRunning) return;
+    if (!error_) error_ = std::move(error);
+    SetWatch(Watch::kStop);
+  }
+
+  void WaitUntilQuiet() override {
+    Latch latch(1);
+    {
+      MutexLock lock(mutex_);
+      if (phase_ != Phase::kRunning && quiet()) return;
+      quiet_waiter_ = &latch;
+    }
+    pool_.Wait(latch);
+  }
+
+  void HandOver(ReplayWorker& worker, bool has_next) override {
+    const int size = worker.ready.size;
+    const int wanted = wanted_.load(std::memory_order_relaxed);  // as in WorkIsWanted
+    const int keep = wanted == kAnybody ? (has_next ? 0 : 1)
+                     : has_next         ? size / 2
+                                        : size - size / 2;
+    if (keep >= size) return;
+    if (wanted == kAsleep) {
+      if (worker.completed < worker.next_wake) return;
+      worker.next_wake = worker.completed + wake_interval_;
+    }
+    ReadyChain given{worker.ready.head, size - keep};
+    int last_kept = -1;
+    for (int i = 0; i < keep; ++i) {
+      last_kept = given.head;
+      given.head = Next(given.head);
+    }
+    Duty duty{pool_};
+    {
+      MutexLock lock(mutex_);
+      if (chains_ == kMaxChains && !long_nodes_) return;
+      if (keep == 0) {
+        worker.ready = {};
+      } else {
+        worker.ready.size = keep;
+        Next(last_kept) = -1;
+      }
+      int tail = given.head;
+      if (chains_ == kMaxChains)
+        for (int i = 1; i < given.size; ++i) tail = Next(tail);
+      Offer(given, tail);
+      if (searching_ < offers()) duty.helper = TakeHelper();
+      UpdateHints();
+    }
+    duty.Do();
+  }
+
+ private:
+  enum class Phase {
+    kIdle,
+    kRunning,
+    kOver,       // Run has still to fetch the error
+    kAbandoned,  // given up, nodes pending
+  };
+  enum class Work { kNone, kLead, kNodes };
+
+  struct Helper : PoolTask {
+    Helper() : PoolTask(&Main) {}
+    static void Main(PoolTask* task) noexcept {
+      Helper* helper = static_cast<Helper*>(task);
+      const IntrusivePtr<Impl> core = std::move(helper->core);
+      {
+        MutexLock lock(core->mutex_);
+        core->GiveBack(*helper);
+      }
+      ReplayWorker worker;
+      core->Participate(worker);
+    }
+    IntrusivePtr<Impl> core;
+    Helper* next_free = nullptr;
+  };
+
+  // What a thread has to do once it has released the mutex. The core may be gone by then.
+  struct Duty {
+    void Do() {
+      if (helper) {
+        try {
+          pool.Schedule(helper);
+        } catch (...) {
+          DoWithout(*helper);
+        }
+      }
+      if (over) over->CountDown();
+      if (quiet) quiet->CountDown();
+      if (done) done(std::move(error));
+    }
+    ThreadPool& pool;
+    Helper* helper = nullptr;
+    Latch* over = nullptr;
+    Latch* quiet = nullptr;
+    DoneFunction done = {};
+    std::exception_ptr error = {};
+  };
+
+  // The system refused the pool its first thread: the threads that take part do all the work, this
+  // thread where there is none.
+  OPKIT_COLD static void DoWithout(Helper& helper) {
+    const IntrusivePtr<Impl> core = std::move(helper.core);
+    {
+      MutexLock lock(core->mutex_);
+      core->GiveBack(helper);
+      core->UpdateHints();
+      if (core->active_ + core->searching_ + core->queued_ > 0) return;
+    }
+    ReplayWorker worker;
+    core->Participate(worker);
+  }
+
+  OPKIT_COLD bool MustStop(Watch watch) override {
+    if (watch == Watch::kStop) return true;
+    if (MonotonicNs() < deadline_ns_) return false;
+    GiveUp(ErrorCode::kDeadlineExceeded);
+    return true;
+  }
+  // Relaxed: stopped() says why.
+  void SetWatch(Watch watch) { watch_.store(watch, std::memory_order_relaxed); }
+
+  // Sets all that the first thread of a run finds. Throws when a run is in progress.
+  void Begin(ReplayMode mode, double ns_per_node) {
+    if (phase_ == Phase::kAbandoned) {
+      Throw(ErrorCode::kFailedPrecondition,
+            "expected all nodes of the previous run, which was given up, to have completed; ",
+            pending(), " are still pending: complete them first");
+    }
+    if (phase_ != Phase::kIdle) {
+      Throw(ErrorCode::kFailedPrecondition,
+            "expected a replay that is not running; use one Replay for each run at a time");
+    }
+    OPKIT_ASSERT(quiet());
+    phase_ = Phase::kRunning;
+    mode_ = mode;
+    deadline_ns_ = -1;
+    invocation_ = CurrentInvocation();
+    given_up_ = false;
+    SetWatch(Watch::kNothing);
+    const double ns = (std::max)(ns_per_node, 0.5);
+    const auto nodes_in = [ns](double span) { return span < ns ? 1 : static_cast<int>(span / ns); };
+    long_nodes_ = ns >= 5'000 && threads_ > 1;
+    wake_interval_ = nodes_in(20'000);
+    piece_nodes_ = nodes_in(500);
+    shared_width_ = WidthToShare(ns);
+    sharing_ = mode == ReplayMode::kLevels;
+    if (mode != ReplayMode::kCounters) return;
+    next_root_ = 0;
+    roots_ = schedule.roots();
+    remaining_ = schedule.size();
+    std::copy(schedule.in_degrees().begin(), schedule.in_degrees().end(), counters_.begin());
+  }
+
+  // All below, up to the threads, with the mutex held.
+  int offers() const { return chains_ + (next_root_ < roots_ ? 1 : 0) + (lead_offered_ ? 1 : 0); }
+  bool quiet() const { return active_ == 0 && offers() == 0; }
+
+  void EndIfOver(Duty& duty) {
+    if (!quiet()) return;
+    if (phase_ == Phase::kRunning && (remaining_ == 0 || given_up_)) {
+      sharing_ = false;
+      if (async_) {
+        phase_ = Phase::kAbandoned;
+        duty.done = std::move(done_);
+        duty.error = std::exchange(error_, nullptr);
+      } else {
+        phase_ = Phase::kOver;
+        duty.over = &over_;
+      }
+      UpdateHints();
+    }
+    if (phase_ == Phase::kAbandoned && remaining_ == 0) phase_ = Phase::kIdle;
+    if (phase_ != Phase::kRunning) duty.quiet = std::exchange(quiet_waiter_, nullptr);
+  }
+
+  Helper* TakeHelper() {
+    if (!free_helpers_ || active_ + searching_ + queued_ >= threads_) return nullptr;
+    Helper* helper = std::exchange(free_helpers_, free_helpers_->next_free);
+    ++queued_;
+    helper->core = IntrusivePtr<Impl>(this);
+    return helper;
+  }
+  void GiveBack(Helper& helper) {
+    --queued_;
+    helper.next_free = std::exchange(free_helpers_, &helper);
+  }
+
+  // Relaxed: hints, which their readers look into under the mutex.
+  void UpdateHints() {
+    const int offers = this->offers();
+    offers_.store(offers, std::memory_order_relaxed);
+    int wanted = kNobody;
+    if (long_nodes_) {
+      wanted = kAnybody;
+    } else if (phase_ == Phase::kRunning && offers == 0) {
+      wanted = searching_ > 0 ? kSearching : active_ + queued_ < threads_ ? kAsleep : kNobody;
+    }
+    wanted_.store(wanted, std::memory_order_relaxed);
+  }
+
+  // Adds a chain whose last node is `tail`, which is used where there is no room for one more.
+  void Offer(ReadyChain chain, int tail) {
+    if (chains_ < kMaxChains) {
+      shared_[chains_++] = chain;
+      return;
+    }
+    Next(tail) = shared_[0].head;
+    chain.size += shared_[0].size;
+    shared_[0] = chain;
+  }
+
+  // --- threads
+
+  void Participate(ReplayWorker& worker) {
+    for (bool may_search = true;;) {
+      const Work work = Take(worker, may_search);
+      if (work != Work::kNone) {
+        auto scope = InvocationScope::Adopt(worker.invocation);
+        work == Work::kLead ? Lead() : body.run_nodes(*this, worker);
+        may_search = true;
+      } else if (worker.searching) {
+        may_search = Search(worker);
+      } else if (worker.caller || RunPieces() == 0) {
+        return;
+      }
+    }
+  }
+
+  // Hands in what the worker has done and finds more for it.
+  Work Take(ReplayWorker& worker, bool may_search) {
+    Duty duty{pool_};
+    Work work = Work::kNone;
+    {
+      MutexLock lock(mutex_);
+      remaining_ -= worker.completed;
+      worker.next_wake -= std::exchange(worker.completed, 0);
+      if (std::exchange(worker.active, false)) --active_;
+      if (std::exchange(worker.searching, false)) --searching_;
+      if (lead_offered_) {
+        lead_offered_ = false;
+        work = Work::kLead;
+      } else if (chains_ > 0) {
+        ReadyChain& chain = shared_[chains_ - 1];
+        if (long_nodes_ && chain.size > 1) {
+          Push(worker.ready, Pop(chain));
+        } else {
+          worker.ready = chain;
+          --chains_;
+        }
+        work = Work::kNodes;
+      } else if (next_root_ < roots_) {
+        // Ever smaller shares, so that the threads end together.
+        const int share = long_nodes_ ? 1 : (roots_ - next_root_) / (4 * threads_);
+        worker.root = next_root_;
+        next_root_ += (std::clamp)(share, 1, kMaxRootShare);
+        worker.root_end = next_root_;
+        work = Work::kNodes;
+      }
+      if (work != Work::kNone) {
+        worker.active = true;
+        ++active_;
+        worker.invocation = invocation_;
+        if (searching_ < offers()) duty.helper = TakeHelper();
+      } else {
+        EndIfOver(duty);
+        // A thread about to report completion must not register as searching.
+        if (may_search && search_ticks_ > 0 && !duty.done &&
+            (!worker.caller || phase_ == Phase::kRunning)) {
+          worker.searching = true;
+          ++searching_;
+        }
+        if (sharing_) duty.helper = TakeHelper();
+      }
+      UpdateHints();
+    }
+    duty.Do();
+    return work;
+  }
+
+  // False when there was nothing for too long.
+  bool Search(const ReplayWorker& worker) {
+    uint64_t start = Ticks();
+    do {
+      if (offers_.load(std::memory_order_relaxed) > 0) return true;  // a hint
+      if (worker.caller) {
+        if (over_.done()) return false;
+      } else if (RunPieces() > 0) {
+        start = Ticks();
+      }
+      CpuRelax();
+    } while (Ticks() - start < search_ticks_);
+    return false;
+  }
+
+  // --- modes without counters
+
+  void Lead() {
+    if (mode_ == ReplayMode::kLevels) {
+      RunLevels();
+    } else if (mode_ == ReplayMode::kWalk) {
+      body.run_range(*this, 0, schedule.size(), /*by_level=*/false);
+    }
+  }
+
+  // Walks runs of narrow levels, shares wide ones.
+  void RunLevels() {
+    int walked = 0;
+    for (int level = 0; level < schedule.levels(); ++level) {
+      const int begin = schedule.level_begin()[Index(level)];
+      const int end = schedule.level_begin()[Index(level) + 1];
+      if (end - begin < shared_width_) continue;
+      if (walked < begin) body.run_range(*this, walked, begin, /*by_level=*/true);
+      if (stopped()) return;
+      ShareLevel(level, end - begin);
+      walked = end;
+    }
+    if (walked < schedule.size()) body.run_range(*this, walked, schedule.size(), /*by_level=*/true);
+  }
+
+  void ShareLevel(int level, int width) {
+    const int most = (long_nodes_ ? 32 : 4) * threads_;
+    static_assert(32 * ThreadPool::kMaxThreads <= SharedLevel::kMaxPieces);
+    const int pieces = (std::max)((std::min)(width / piece_nodes_, most), threads_);
+    level_.Share(level, (std::min)(pieces, width));
+    Duty duty{pool_};
+    {
+      MutexLock lock(mutex_);
+      duty.helper = TakeHelper();
+    }
+    duty.Do();
+    RunPieces();
+    const uint64_t start = Ticks();
+    while (!level_.left().done()) {
+      if (Ticks() - start < search_ticks_)
+        CpuRelax();
+      else
+        pool_.Wait(level_.left());
+    }
+  }
+
+  // Runs pieces of the level being shared, if there is one; returns how many.
+  int RunPieces() {
+    const auto run = [this](int begin, int end) {
+      auto scope = InvocationScope::Adopt(invocation_);
+      body.run_range(*this, begin, end, /*by_level=*/true);
+    };
+    int ran = 0;
+    while (level_.RunPiece(schedule, run)) ++ran;
+    return ran;
+  }
+
+  ThreadPool& pool_;
+  const uint64_t search_ticks_;  // how long a thread looks for work of this graph before it leaves
+
+  // Set before a run's first thread enters.
+  ReplayMode mode_ = ReplayMode::kWalk;
+  int64_t deadline_ns_ = -1;
+  Invocation invocation_;
+  bool long_nodes_ = false;  // worth the mutex: no ready node waits behind one that runs
+  int wake_interval_ = 1;    // nodes to run between two wake-ups, so that these cost little
+  int shared_width_ = 2;
+  int piece_nodes_ = 1;  // least nodes of a level's piece
+
+  alignas(kCacheLine) SharedLevel level_;
+
+  alignas(kCacheLine) Mutex mutex_;
+  Phase phase_ = Phase::kIdle;
+  bool given_up_ = false;
+  bool lead_offered_ = false;  // an asynchronous run that no thread has begun
+  bool sharing_ = false;       // levels: threads are welcome though nothing is on offer
+  int active_ = 0;
+  int searching_ = 0;
+  int queued_ = 0;
+  int next_root_ = 0, roots_ = 0;
+  int64_t remaining_ = 0;
+  std::exception_ptr error_;
+  static constexpr int kMaxChains = 32;
+  static constexpr int kMaxRootShare = 256;
+  int chains_ = 0;
+  ReadyChain shared_[kMaxChains];
+  Helper* free_helpers_ = nullptr;
+  std::vector<Helper> helpers_;
+  Latch* quiet_waiter_ = nullptr;
+  bool async_ = false;
+  DoneFunction done_;
+  Latch over_;
+};
+
+OPKIT_INLINE IntrusivePtr<ReplayCore> ReplayCore::Make(const Schedule& schedule, ThreadPool& pool,
+                                                       const Body& body) {
+  return MakeIntrusive<Impl>(schedule, pool, body);
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_SCHEDULE_IMPL_REPLAY_CORE_IPP_
 
 #endif  // OPKIT_DEFINITIONS
 

@@ -96,7 +96,7 @@ class Tree:
         self.owners = {}  # of each .ipp: the headers that include it
         for header, targets in self.own.items():
             for target in targets:
-                if target.endswith(".ipp") and not header.endswith(".ipp"):
+                if target.endswith(".ipp"):
                     self.owners.setdefault(target, []).append(header)
 
     @staticmethod
@@ -167,7 +167,7 @@ def cycles(tree):
     done, path = set(), []
 
     def owner(name):
-        return tree.owners.get(name, [name])[0]
+        return owner(tree.owners[name][0]) if name in tree.owners else name
 
     edges = {}
     for name, targets in tree.own.items():
@@ -226,7 +226,8 @@ def ordinary_classes(tree):
 
 @check("definitions")
 def definitions(tree):
-    """Each .ipp is read by one header, where OPKIT_DEFINITIONS asks for it, and by one source."""
+    """Each .ipp is read by one header, where OPKIT_DEFINITIONS asks for it, and by one source; or
+    it is a part of another .ipp."""
     for header in tree.text:
         if not header.endswith(".ipp"):
             continue
@@ -234,6 +235,8 @@ def definitions(tree):
         if len(owners) != 1:
             yield f"{header} is included by {len(owners)} headers, expected one: " \
                   f"{', '.join(owners) or 'end its header with #ifdef OPKIT_DEFINITIONS'}"
+        elif owners[0].endswith(".ipp"):
+            continue
         else:
             block = re.search(r'#ifdef OPKIT_DEFINITIONS\n(?:#include "[^"]+"\n)+#endif\n',
                               tree.text[owners[0]])

@@ -1,4 +1,4 @@
-// Compile, and what a Plan tells of itself.
+// Compile, and a plan's answers about itself.
 #ifndef OPKIT_GRAPH_IMPL_PLAN_IPP_
 #define OPKIT_GRAPH_IMPL_PLAN_IPP_
 
