@@ -43,6 +43,7 @@
 #include "opkit/graph/executor.hpp"
 #include "opkit/graph/fwd.hpp"
 #include "opkit/graph/gradient/gradients.hpp"
+#include "opkit/graph/graph_inference.hpp"
 #include "opkit/graph/memory/lifetimes.hpp"
 #include "opkit/graph/memory/plan_memory.hpp"
 #include "opkit/graph/memory/verify.hpp"

@@ -5,8 +5,8 @@
 
 #include <thread>
 
-#include "../error_of.hpp"
 #include "opkit/op/operator_base.hpp"
+#include "support/error_of.hpp"
 
 namespace op_registry_test {
 namespace {

@@ -5,6 +5,7 @@
 
 #include <memory>
 
+#include "opkit/device/event.hpp"
 #include "opkit/graph/plan.hpp"
 #include "opkit/op/observer.hpp"
 

@@ -3,6 +3,7 @@
 #ifndef OPKIT_GRAPH_PLAN_HPP_
 #define OPKIT_GRAPH_PLAN_HPP_
 
+#include "opkit/graph/graph_inference.hpp"
 #include "opkit/graph/plan/types.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -17,14 +18,19 @@ class Plan {
   Plan& operator=(const Plan& other);
   ~Plan();
 
-  // The graph as it runs, after the passes.
+  // The graph as it runs, after the passes, and its view.
   const Graph& graph() const;
+  const GraphView& view() const;
   int threads() const;
 
-  // The memory that runs with the last input shapes take. Error (kFailedPrecondition) while none
-  // are known: the graph leaves some open and nothing has run yet.
+  // Whether the shapes of all inputs are known, from the graph or the last run. Until then the next
+  // four throw kFailedPrecondition.
+  bool has_shapes() const;
+  // The memory that a run takes.
   MemorySummary memory() const;
-  // The type that a value has then. Errors: as memory(), kNotFound.
+  // The types of all values.
+  GraphTypes types() const;
+  // The type of one. Error (kNotFound) that names the nearest value.
   TensorInfo type(std::string_view value) const;
   // The kernel selected for a node of graph().
   NodeChoice choice(int node) const;

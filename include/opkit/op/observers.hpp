@@ -89,7 +89,7 @@ struct OutputNumerics {
 class NumericObserver final : public ObserverBase<OperatorBase> {
  public:
   using ObserverBase<OperatorBase>::ObserverBase;
-  void Stop(bool succeeded) override;
+  OPKIT_INLINE void Stop(bool succeeded) override;
 
   // What the last run wrote; empty when it failed.
   const std::vector<OutputNumerics>& outputs() const { return outputs_; }

@@ -20,7 +20,7 @@ namespace detail {
 class OperatorIdentity final : public FailureContext {
  public:
   explicit OperatorIdentity(const OperatorDef& operator_def) : def(operator_def) {}
-  std::string Describe() const override;
+  OPKIT_INLINE std::string Describe() const override;
   OperatorDef def;
   std::string file;
   int line = 0;
@@ -39,7 +39,7 @@ class OperatorBase : public Observable<OperatorBase> {
   // Binds inputs, which must exist, and outputs, which are made; the configuration chosen for the
   // node, if any, is copied. Error: kNotFound, kInvalidArgument.
   OperatorBase(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr);
-  virtual ~OperatorBase();
+  OPKIT_INLINE virtual ~OperatorBase();
 
   // Runs to completion. True, or an Error with the operator as context.
   virtual bool Run(int stream_id = 0) = 0;
@@ -59,7 +59,7 @@ class OperatorBase : public Observable<OperatorBase> {
   virtual bool IsStreamFree(int stream_id) const = 0;
   // Fails the event of a run in flight with kCancelled at once; the device finishes what it has
   // begun. Nothing to do for one that is done.
-  virtual void Cancel();
+  OPKIT_INLINE virtual void Cancel();
 
   const OperatorDef& def() const { return identity_->def; }
   const std::string& type() const { return def().type(); }

@@ -206,9 +206,9 @@ class TypedOp {
       static_assert(kVersions,
                     "OPKIT_OP(…).Kernel<Context, T…>: the function has no version for this context "
                     "and these element types");
-#ifdef __CUDACC__
+#ifdef OPKIT_DEVICE_COMPILER
       static_assert(
-          Context::kDeviceType == DeviceType::kCUDA,
+          !HostContext<Context>,
           "OPKIT_OP(…).Kernel<CPUContext>() under nvcc would compute nothing: compile CPU "
           "kernels in a .cc file, CUDA kernels in a .cu file");
 #endif

@@ -294,8 +294,8 @@ class Executor::Impl {
       if (output.lent) TakeBack(output);
   }
 
-  // Moves outputs, and inputs that the graph rewrites, to where they belong when an operator left
-  // them elsewhere.
+  // Copies outputs, and inputs that the graph rewrites, to the caller's tensors where an operator
+  // left them elsewhere.
   void FinalizeOutputs() {
     for (const Input& input : bindings_.inputs())
       if (input.rewritten) WriteBack(input);

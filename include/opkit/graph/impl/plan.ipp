@@ -1,4 +1,4 @@
-// Compile, and what a Plan tells of itself.
+// Compile, and a plan's answers about itself.
 #ifndef OPKIT_GRAPH_IMPL_PLAN_IPP_
 #define OPKIT_GRAPH_IMPL_PLAN_IPP_
 
@@ -25,8 +25,11 @@ OPKIT_INLINE Plan& Plan::operator=(const Plan& other) = default;
 OPKIT_INLINE Plan::~Plan() = default;
 
 OPKIT_INLINE const Graph& Plan::graph() const { return state_->graph(); }
+OPKIT_INLINE const GraphView& Plan::view() const { return state_->view(); }
 OPKIT_INLINE int Plan::threads() const { return state_->pool().threads(); }
+OPKIT_INLINE bool Plan::has_shapes() const { return static_cast<bool>(state_->Latest()); }
 OPKIT_INLINE MemorySummary Plan::memory() const { return detail::LatestOf(*state_)->memory(); }
+OPKIT_INLINE GraphTypes Plan::types() const { return detail::LatestOf(*state_)->types(); }
 OPKIT_INLINE TensorInfo Plan::type(std::string_view value) const {
   return detail::LatestOf(*state_)->types().at(value);
 }

@@ -1,6 +1,6 @@
 // FindLifetimes: from the order that an executor keeps to the buffers that memory is planned for,
-// and which of them can be live together in some legal run. Between selection, which says what
-// steps read, write and may overwrite, and PlanMemory.
+// and which of them can be live together in some legal run. It stands between selection, which
+// fixes the values that steps read, write and may overwrite, and PlanMemory.
 #ifndef OPKIT_GRAPH_MEMORY_LIFETIMES_HPP_
 #define OPKIT_GRAPH_MEMORY_LIFETIMES_HPP_
 
@@ -17,8 +17,8 @@ struct MemoryLifetimes {
   std::vector<int> buffer_of;             // of each value; -1 for external ones
   std::vector<int64_t> offset_in_buffer;  // of each value
   std::vector<uint8_t> granted;           // of each in-place option, 1 where the values share bytes
-  // Two buffers conflict only where a legal run has both live. False for a large graph without
-  // stages, and for stages of several steps: some that conflict then could share.
+  // Whether two buffers conflict only where a legal run has both live. False for a large graph
+  // without stages, and for stages of several steps: some buffers that conflict then could share.
   bool exact = true;
 };
 

@@ -1,5 +1,5 @@
-// What the memory planner takes and gives: buffers with lifetimes in, offsets in one arena out.
-// Plain numbers: it knows no graph, and lifetimes.hpp makes these of one.
+// The memory planner's input and output: buffers with lifetimes in, offsets in one arena out. Plain
+// numbers: it knows no graph, and lifetimes.hpp makes buffers of a run's values.
 #ifndef OPKIT_GRAPH_MEMORY_TYPES_HPP_
 #define OPKIT_GRAPH_MEMORY_TYPES_HPP_
 
@@ -57,7 +57,7 @@ struct ArenaSize {
   int64_t arena_bytes = 0;
   int64_t lower_bound_bytes = 0;  // no arena can be smaller
   int64_t naive_bytes = 0;        // every buffer in a place of its own
-  double seconds = 0;             // what planning took
+  double seconds = 0;             // that planning took
   // 1 is perfect.
   double ratio() const {
     return lower_bound_bytes == 0

@@ -1,5 +1,5 @@
 // BoundPlan: a specialization with operators, tensors and arenas of its own, which a Replay runs
-// step by step. What an executor keeps for each set of input shapes.
+// step by step. An executor keeps one for each set of input shapes.
 #ifndef OPKIT_GRAPH_PLAN_BOUND_PLAN_HPP_
 #define OPKIT_GRAPH_PLAN_BOUND_PLAN_HPP_
 

@@ -1,5 +1,5 @@
-// ShapeCache: what was made for each set of input types and shapes: the specializations of a plan,
-// the bound plans of an executor.
+// ShapeCache: objects made for sets of input types and shapes: the specializations of a plan, the
+// bound plans of an executor.
 #ifndef OPKIT_GRAPH_PLAN_SHAPE_CACHE_HPP_
 #define OPKIT_GRAPH_PLAN_SHAPE_CACHE_HPP_
 

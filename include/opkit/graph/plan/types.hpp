@@ -1,4 +1,4 @@
-// What a plan is made with and what it tells: its options, and the choice for a node.
+// The options that a plan is made with, and the choice of a kernel that it tells for a node.
 #ifndef OPKIT_GRAPH_PLAN_TYPES_HPP_
 #define OPKIT_GRAPH_PLAN_TYPES_HPP_
 

@@ -27,13 +27,13 @@ class StatefulOp : public detail::RefCounted {
  public:
   // Runs either pass without allocating; by default Forward and Backward, whose vectors are made at
   // every call.
-  virtual OpStatus Run(FunctionPass pass, std::span<const OpTensor> inputs,
-                       std::span<OpTensor> outputs, OpResource& resource);
-  virtual int Forward(std::vector<OpTensor> inputs, std::vector<OpTensor> outputs,
-                      const OpResource& resource);
+  OPKIT_INLINE virtual OpStatus Run(FunctionPass pass, std::span<const OpTensor> inputs,
+                                    std::span<OpTensor> outputs, OpResource& resource);
+  OPKIT_INLINE virtual int Forward(std::vector<OpTensor> inputs, std::vector<OpTensor> outputs,
+                                   const OpResource& resource);
   // Inputs: gradients of the outputs, the inputs, the outputs. Outputs: gradients of the inputs.
-  virtual int Backward(std::vector<OpTensor> inputs, std::vector<OpTensor> outputs,
-                       const OpResource& resource);
+  OPKIT_INLINE virtual int Backward(std::vector<OpTensor> inputs, std::vector<OpTensor> outputs,
+                                    const OpResource& resource);
 };
 
 // Shapes of inputs or outputs; an extent of -1 is unknown, and so is the rank of an empty one

@@ -71,7 +71,7 @@ class GradientMakerBase {
   GradientMakerBase(const OperatorDef& def, std::vector<GradientValue> g_output);
   GradientMakerBase(const GradientMakerBase&) = delete;
   GradientMakerBase& operator=(const GradientMakerBase&) = delete;
-  virtual ~GradientMakerBase();
+  OPKIT_INLINE virtual ~GradientMakerBase();
 
   // Whether the gradient operators take over the node's device, engine and arguments; an argument
   // that they set themselves stays.
@@ -81,8 +81,8 @@ class GradientMakerBase {
 
   // The gradient operators. Names every output gradient it reads by GO and every input gradient it
   // makes by GI (or SetDense, SetSparse); inputs not named get no gradient.
-  virtual std::vector<OperatorDef> GetGradientDefs();
-  virtual GradientOpsMeta Get();
+  OPKIT_INLINE virtual std::vector<OperatorDef> GetGradientDefs();
+  OPKIT_INLINE virtual GradientOpsMeta Get();
   // Without it names come from a map that knows this node alone.
   void UseNames(GradientNames* names) { names_ = names; }
 

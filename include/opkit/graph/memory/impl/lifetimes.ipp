@@ -296,14 +296,14 @@ class ValueMerger {
   std::vector<size_t> last_joined_;  // of each root, where in members_ those of that step begin
 };
 
-// The steps that touch each buffer; the run's begin and end apart.
+// The steps that touch each buffer, and whether it is live from the run's begin or to its end.
 struct BufferUses {
   FlatLists steps;
   std::vector<uint8_t> from_begin, to_end;
 };
 
-// A buffer precedes another when all steps that touch it have completed before any that touches
-// the other starts. False when there are too many conflicts to list.
+// Lists the pairs of buffers of which neither precedes the other: all steps that touch a buffer
+// have completed before any that touches a later one starts. False when there are too many to list.
 inline bool ListExactConflicts(const StepOrder& order, const BufferUses& uses,
                                MemoryConflicts* conflicts) {
   const size_t n = uses.from_begin.size(), words = order.words();

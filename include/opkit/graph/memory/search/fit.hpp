@@ -45,8 +45,8 @@ class LowestFit {
 
 inline constexpr int kMostInMatrix = 8192;  // 8 MiB of bits
 
-// Places the tail of an order anew on what its head placed. Conflicts are a bit matrix and placed
-// buffers are kept by offset, so that a scan for a gap has no branch to mispredict.
+// Places the tail of an order anew on the buffers of its head. Conflicts are a bit matrix and
+// placed buffers are kept by offset, so that a scan for a gap has no branch to mispredict.
 class MatrixFit {
  public:
   explicit MatrixFit(const MemoryProblem& problem, bool used = true)
@@ -115,7 +115,7 @@ class Skyline {
   int Highest(int lower, int upper) const {
     return Highest(1, 0, leaves_, {Index(lower), Index(upper)});
   }
-  // To a height that is not below Highest(lower, upper).
+  // Raises a span to a height that is not below Highest(lower, upper).
   void Raise(int lower, int upper, int height) {
     Raise(1, 0, leaves_, {Index(lower), Index(upper)}, height);
   }

@@ -56,8 +56,8 @@ class MaxWeightAntichain {
       }
     return any;
   }
-  // Up to so many units of buffer i, at least least_ of them or none, to a buffer that has room for
-  // them or can make some by handing the units of another on elsewhere.
+  // Hands up to so many units of buffer i, at least least_ of them or none, to a buffer that has
+  // room for them or can make some by handing the units of another on elsewhere. Returns how many.
   int HandOn(size_t i, int units) {
     for (size_t w = 0; w < unseen_.size(); ++w)
       while (const uint64_t later = later_.row(i)[w] & unseen_[w]) {
@@ -77,7 +77,7 @@ class MaxWeightAntichain {
       }
     return 0;
   }
-  // Makes room in buffer j.
+  // Makes room for up to so many units in buffer j.
   int Replace(size_t j, int units) {
     for (size_t w = 0; w < unseen_.size(); ++w)
       for (uint64_t givers = givers_.row(j)[w]; givers != 0; givers &= givers - 1) {

@@ -1,8 +1,8 @@
 // The search for a placing under a given ceiling, where spans of time alone decide conflicts.
 // Buffers are stacked on a skyline (address over time). Each step takes a valley of it, a run of
 // sections lower than both neighbours, and decides what lies on its floor at one of its two edges:
-// one of the few buffers that reach the edge and fit between the walls, or nothing, and that much
-// is lost.
+// one of the few buffers that reach the edge and fit between the walls, or nothing, and the space
+// below the next height is lost.
 //
 // A section whose floor and unplaced sizes together pass the ceiling ends a branch (section floors
 // as in MiniMalloc: Moffitt, ASPLOS 2023). The edge with the fewest choices for its record of

@@ -31,12 +31,7 @@ inline std::unique_ptr<OperatorBase> CreateFunctionOperator(const OperatorDef& d
 }
 
 OPKIT_INLINE int DeviceTypeFromName(std::string_view name) {
-  if (name == "gpu") return static_cast<int>(DeviceType::kCUDA);
-  DeviceTypeRegistry& registry = DeviceTypes();
-  MutexLock lock(registry.mutex);
-  for (const auto& entry : registry.entries)
-    if (entry.info.name == name) return static_cast<int>(entry.type);
-  return -1;
+  return name == "gpu" ? static_cast<int>(DeviceType::kGPU) : FindDeviceType(name);
 }
 
 class FunctionGradient final : public GradientMakerBase {
