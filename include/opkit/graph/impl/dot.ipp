@@ -24,7 +24,7 @@ class DotWriter {
   }
 
  private:
-  // A quoted label: line ends stay line ends, and `&` does not begin an entity.
+  // Quotes a label: line ends stay line ends, and `&` does not begin an entity.
   static std::string Quote(const std::string& text) {
     std::string out = "\"";
     for (const char c : text) {
@@ -88,7 +88,7 @@ class DotWriter {
     for (int n = 0; n < graph.num_nodes(); ++n) {
       const OperatorDef& def = graph.node(n);
       const std::string box = StrCat(prefix, "n", n);
-      const auto is_line = [&](const std::string& input) {  // and no edge
+      const auto is_line = [&](const std::string& input) {  // a line in the box instead of an edge
         return !options_.constants && graph.IsConstant(input) && makers.count(input) == 0;
       };
       std::string label = Label(def);

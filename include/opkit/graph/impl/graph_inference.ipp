@@ -75,8 +75,8 @@ class SymbolTable {
   }
 
   NameIndex names_;
-  std::vector<Dim> bound_;          // by the number in `names_`
-  std::vector<std::string> where_;  // the same, for messages
+  std::vector<Dim> bound_;          // extent that each symbol equals
+  std::vector<std::string> where_;  // source of each binding, for messages
 };
 
 class GraphInference {
@@ -224,7 +224,7 @@ class GraphInference {
   const GraphView& view_;
   GraphTypes types_;
   SymbolTable symbols_;
-  std::vector<char> evaluated_;  // by node
+  std::vector<char> evaluated_;  // by node: Evaluate tried it
   bool changed_ = false;
 };
 

@@ -19,7 +19,7 @@ inline void PutConstant(Workspace& ws, const std::string& name, const Tensor& va
           "rename one of them");
 }
 
-// Errors of SimpleNet::Run for the inputs as they are in the workspace now.
+// Throws the errors of SimpleNet::Run for inputs that differ from the graph's declarations.
 inline void CheckInputs(const Graph& graph, Workspace& ws) {
   NameIndex symbols;
   std::vector<int64_t> extents;

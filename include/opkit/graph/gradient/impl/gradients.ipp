@@ -168,7 +168,7 @@ class GradientBuilder {
     list.push_back(gradient);
   }
 
-  // The one gradient of a value, summed up when it has several.
+  // The gradient of a value; adds a sum to the graph when it has several.
   GradientValue Total(int value) {
     auto& list = gradients_[Index(value)];
     if (list.empty()) return {};
@@ -265,9 +265,9 @@ class GradientBuilder {
   GradientNodes nodes_;
   const int loss_;
   std::vector<int> wrt_;
-  std::vector<char> carries_;                          // by node
-  std::vector<char> reached_;                          // by value
-  std::vector<int> giver_;                             // by value: where its first gradient is from
+  std::vector<char> carries_;                          // by node: gradients flow through it
+  std::vector<char> reached_;                          // by value: depends on a wanted value
+  std::vector<int> giver_;                             // by value: node of its first gradient
   std::vector<std::vector<GradientValue>> gradients_;  // by value, not summed up yet
 };
 
