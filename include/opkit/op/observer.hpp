@@ -8,11 +8,10 @@
 #include <vector>
 
 #include "opkit/base/error.hpp"
-#include "opkit/base/ref_counted.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 
-// Watches one T (an operator or a net). What Start or Stop throw is kept as
+// Watches one T (an operator or a net). An exception of Start or Stop is kept as
 // `Observable::last_observer_error` and never reaches the caller of Run.
 template <class T>
 class ObserverBase {
@@ -28,7 +27,7 @@ class ObserverBase {
   T* subject_;
 };
 
-// What can be observed. Attaching and detaching may not race with a run.
+// Base of a class that can be observed. Attaching and detaching may not race with a run.
 template <class T>
 class Observable {
  public:
@@ -39,14 +38,14 @@ class Observable {
   // Takes ownership; the pointer returned is the handle to detach it by.
   ObserverBase<T>* AttachObserver(std::unique_ptr<ObserverBase<T>> observer) {
     if (!observer) Throw(ErrorCode::kInvalidArgument, "AttachObserver was given null");
-    if (!observers_) observers_ = detail::IntrusivePtr<detail::RefCounted>(new List);
-    list().items.push_back(std::move(observer));
-    return list().items.back().get();
+    if (!observers_) observers_ = std::make_unique<List>();
+    observers_->items.push_back(std::move(observer));
+    return observers_->items.back().get();
   }
   // Gives it back; null when it is not attached.
   std::unique_ptr<ObserverBase<T>> DetachObserver(const ObserverBase<T>* observer) {
     if (!observers_) return nullptr;
-    auto& items = list().items;
+    auto& items = observers_->items;
     for (size_t i = 0; i < items.size(); ++i) {
       if (items[i].get() != observer) continue;
       std::unique_ptr<ObserverBase<T>> detached = std::move(items[i]);
@@ -55,41 +54,37 @@ class Observable {
     }
     return nullptr;
   }
-  size_t NumObservers() const { return observers_ ? list().items.size() : 0; }
-  // What an observer threw last; empty when none did.
-  std::string last_observer_error() const { return observers_ ? list().error : ""; }
+  size_t NumObservers() const { return observers_ ? observers_->items.size() : 0; }
+  // The last exception of an observer; empty when there was none.
+  std::string last_observer_error() const { return observers_ ? observers_->error : ""; }
 
   void StartAllObservers() {
     if (observers_) [[unlikely]]
-      ForEach([](ObserverBase<T>& observer) { observer.Start(); });
+      ForEach([](ObserverBase<T>& observer, bool) { observer.Start(); });
   }
   void StopAllObservers(bool succeeded) {
     if (observers_) [[unlikely]]
-      ForEach([&](ObserverBase<T>& observer) { observer.Stop(succeeded); });
+      ForEach([](ObserverBase<T>& observer, bool good) { observer.Stop(good); }, succeeded);
   }
 
  private:
-  struct List : detail::RefCounted {
+  struct List {
     std::vector<std::unique_ptr<ObserverBase<T>>> items;
     std::string error;
   };
-  template <class F>
-  OPKIT_COLD void ForEach(F call) {
-    for (size_t i = 0; i < list().items.size(); ++i) {
+  OPKIT_COLD void ForEach(void (*call)(ObserverBase<T>&, bool), bool succeeded = false) {
+    for (size_t i = 0; i < observers_->items.size(); ++i) {
       try {
-        call(*list().items[i]);
+        call(*observers_->items[i], succeeded);
       } catch (const std::exception& error) {
-        list().error = error.what();
+        observers_->error = error.what();
       } catch (...) {
-        list().error = "an exception that is not derived from std::exception";
+        observers_->error = "an exception that is not derived from std::exception";
       }
     }
   }
-  List& list() const { return static_cast<List&>(*observers_); }
 
-  // A List where there ever was an observer. By its base, so that a program which attaches none
-  // does not compile it.
-  detail::IntrusivePtr<detail::RefCounted> observers_;
+  std::unique_ptr<List> observers_;  // null where there never was an observer
 };
 
 // Starts the observers of `subject` and stops them at the end of the scope, exceptions included.
