@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "opkit/base/error.hpp"
+#include "opkit/base/ref_counted.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -38,14 +39,14 @@ class Observable {
   // Takes ownership; the pointer returned is the handle to detach it by.
   ObserverBase<T>* AttachObserver(std::unique_ptr<ObserverBase<T>> observer) {
     if (!observer) Throw(ErrorCode::kInvalidArgument, "AttachObserver was given null");
-    if (!observers_) observers_ = std::make_unique<List>();
-    observers_->items.push_back(std::move(observer));
-    return observers_->items.back().get();
+    if (!observers_) observers_ = detail::IntrusivePtr<detail::RefCounted>(new List);
+    list().items.push_back(std::move(observer));
+    return list().items.back().get();
   }
   // Gives it back; null when it is not attached.
   std::unique_ptr<ObserverBase<T>> DetachObserver(const ObserverBase<T>* observer) {
     if (!observers_) return nullptr;
-    auto& items = observers_->items;
+    auto& items = list().items;
     for (size_t i = 0; i < items.size(); ++i) {
       if (items[i].get() != observer) continue;
       std::unique_ptr<ObserverBase<T>> detached = std::move(items[i]);
@@ -54,9 +55,9 @@ class Observable {
     }
     return nullptr;
   }
-  size_t NumObservers() const { return observers_ ? observers_->items.size() : 0; }
+  size_t NumObservers() const { return observers_ ? list().items.size() : 0; }
   // The last exception of an observer; empty when there was none.
-  std::string last_observer_error() const { return observers_ ? observers_->error : ""; }
+  std::string last_observer_error() const { return observers_ ? list().error : ""; }
 
   void StartAllObservers() {
     if (observers_) [[unlikely]]
@@ -68,23 +69,26 @@ class Observable {
   }
 
  private:
-  struct List {
+  struct List : detail::RefCounted {
     std::vector<std::unique_ptr<ObserverBase<T>>> items;
     std::string error;
   };
   OPKIT_COLD void ForEach(void (*call)(ObserverBase<T>&, bool), bool succeeded = false) {
-    for (size_t i = 0; i < observers_->items.size(); ++i) {
+    for (size_t i = 0; i < list().items.size(); ++i) {
       try {
-        call(*observers_->items[i], succeeded);
+        call(*list().items[i], succeeded);
       } catch (const std::exception& error) {
-        observers_->error = error.what();
+        list().error = error.what();
       } catch (...) {
-        observers_->error = "an exception that is not derived from std::exception";
+        list().error = "an exception that is not derived from std::exception";
       }
     }
   }
+  List& list() const { return static_cast<List&>(*observers_); }
 
-  std::unique_ptr<List> observers_;  // null where there never was an observer
+  // A List where there ever was an observer. By its base, so that a program which attaches none
+  // does not compile it.
+  detail::IntrusivePtr<detail::RefCounted> observers_;
 };
 
 // Starts the observers of `subject` and stops them at the end of the scope, exceptions included.

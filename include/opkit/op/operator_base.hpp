@@ -183,7 +183,7 @@ class OperatorBase : public Observable<OperatorBase> {
 
   // The configuration of its kernel that was chosen for this node: layouts, in-place pairs,
   // scratch. Null where none was: everything is as the schema says and in the standard layout.
-  const KernelConfig* config() const { return config_.get(); }
+  const KernelConfig* config() const { return config_ ? &config_->value : nullptr; }
   // For operators whose constructor does not take it.
   void SetConfig(const KernelConfig& config);
 
@@ -292,7 +292,7 @@ class OperatorBase : public Observable<OperatorBase> {
   Workspace* workspace_;
   std::vector<Blob*> inputs_, outputs_;  // null where the node leaves one out
   std::vector<uint64_t> inplace_masks_;
-  std::unique_ptr<const KernelConfig> config_;
+  detail::IntrusivePtr<const detail::Shared<KernelConfig>> config_;
   detail::InferenceCache inference_;
   detail::ScratchMemory scratch_;
   detail::IntrusivePtr<const detail::OperatorIdentity> identity_;

@@ -64,7 +64,7 @@ OPKIT_INLINE bool OperatorBase::IsInputOutputAlias(int i, int o) const {
 }
 
 OPKIT_INLINE void OperatorBase::SetConfig(const KernelConfig& config) {
-  config_ = std::make_unique<const KernelConfig>(config);
+  config_ = detail::MakeIntrusive<const detail::Shared<KernelConfig>>(config);
 }
 OPKIT_INLINE void OperatorBase::SetScratch(void* bytes, int64_t size, Storage owner) {
   const auto address = reinterpret_cast<uintptr_t>(bytes);
@@ -164,7 +164,7 @@ OPKIT_INLINE void OperatorBase::ThrowNegativeScratch(int64_t size) const {
   Throw(ErrorCode::kInvalidArgument, "operator ", def(), " asks for ", size, " bytes of scratch");
 }
 OPKIT_INLINE void OperatorBase::NoteArgument(std::string_view name) {
-  if (detail::t_arguments_read) detail::t_arguments_read->emplace_back(name);
+  if (detail::t_arguments_read) detail::t_arguments_read->push_back(std::string(name));
 }
 OPKIT_INLINE void OperatorBase::CheckDevice(int i, const Tensor& tensor) const {
   if (!tensor.initialized() || MemoryDevice(tensor.device()) == memory_device_) return;

@@ -129,7 +129,7 @@ OPKIT_INLINE OpSchema& OpSchema::Output(int i, std::string name, std::string doc
 OPKIT_INLINE OpSchema& OpSchema::SetElementTypes(const std::vector<DType>& dtypes) {
   for (auto* values : {&inputs_, &outputs_})
     for (ValueSchema& value : *values)
-      if (value.dtypes.empty()) value.dtypes = dtypes;
+      if (value.dtypes.empty()) value.dtypes = std::vector<DType>(dtypes);
   return *this;
 }
 
