@@ -30,7 +30,9 @@ class CountRule {
   static constexpr int kAny = 1 << 30;
 
   void SetRange(int least, int most) { min_ = least, max_ = most; }
-  void SetList(std::initializer_list<int> allowed) { list_ = allowed, predicate_ = nullptr; }
+  void SetList(std::initializer_list<int> allowed) {
+    list_ = std::vector<int>(allowed), predicate_ = {};
+  }
   void SetPredicate(UniqueFunction<bool(int)> allowed) {
     list_.clear(), predicate_ = std::move(allowed);
   }
