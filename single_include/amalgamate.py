@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Writes single_include/opkit/opkit.hpp: the umbrella include/opkit/opkit.hpp and every header that
-it reaches, each once, in include order, guards and comments kept; and single_include/opkit/op.hpp,
-the same of include/opkit/plugin/author.hpp. The results depend on the headers alone: no date, no
-hash.
+it reaches, each once, in include order, guards and comments kept, then their definitions; and
+single_include/opkit/op.hpp, the same of include/opkit/plugin/author.hpp. The results depend on the
+headers alone: no date, no hash.
 
   amalgamate.py                   regenerates the single headers
   amalgamate.py --check           compares them with the committed ones; exits 1 with a short diff
@@ -23,16 +23,24 @@ AUTHOR_OUTPUT = OUTPUT.with_name("op.hpp")
 AUTHOR = "opkit/plugin/author.hpp"  # what authors of libraries include
 
 DIRECTIVE = re.compile(r'^[ \t]*#[ \t]*(if|ifdef|ifndef|endif|include)\b[ \t]*([<"][^>"]+[>"])?')
+DEFINITIONS = re.compile(r'#ifdef OPKIT_DEFINITIONS\n((?:#include "[^"]+"\n)+)#endif\n')
 
 BANNER = """\
 // opkit in one file, generated from include/opkit by single_include/amalgamate.py: change the
 // headers, not this file. It holds {umbrella} and all that it includes; a header of the same
-// checkout may be included beside it, in any order.
+// checkout may be included beside it, in any order. Declarations come first, then the definitions,
+// which a program that defines OPKIT_COMPILED leaves to the one unit that defines
+// OPKIT_IMPLEMENTATION.
 #ifndef {guard}
 #define {guard}
 
 {std}
 {body}
+#ifdef OPKIT_DEFINITIONS
+{definitions_std}
+{definitions}
+#endif  // OPKIT_DEFINITIONS
+
 #endif  // {guard}
 """
 
@@ -46,18 +54,32 @@ class Amalgamation:
         self.started = set()
         self.std = set()  # unconditional <...> includes, hoisted to the top
         self.sections = []
+        self.definitions = []  # (.ipp, the condition that its header stands under) in that order
+        self.add(umbrella)
+        self.declarations, self.sections = self.sections, []
+        self.declared, declared_std = set(self.visited), self.std
+        self.std = set()
+        while self.definitions:  # what a definition includes may bring definitions of its own
+            name, condition = self.definitions.pop(0)
+            self.add(name, condition)
+        self.definitions_std = self.std - declared_std
+        self.std = declared_std
 
-    def add(self, header):
+    def add(self, header, condition=None):
         self.started.add(header)
         lines = []
         depth = 0  # 1 inside the guard, 2 and more inside a conditional of the header's own
-        for line in (INCLUDE / header).read_text().splitlines():
+        conditions = []
+        text = (INCLUDE / header).read_text()
+        for line in DEFINITIONS.sub("", text).splitlines():
             match = DIRECTIVE.match(line)
             kind, target = match.groups() if match else (None, None)
             if kind in ("if", "ifdef", "ifndef"):
                 depth += 1
+                conditions.append(line)
             elif kind == "endif":
                 depth -= 1
+                conditions.pop()
             if kind != "include" or not target:
                 lines.append(line)
             elif target.startswith("<"):
@@ -69,17 +91,23 @@ class Amalgamation:
                 if target[1:-1] not in self.started:
                     self.add(target[1:-1])
             elif target[1:-1] not in self.visited:
-                lines += self.conditional(header, target[1:-1])
+                lines += self.conditional(header, target[1:-1], conditions[-1])
+        for block in DEFINITIONS.findall(text):
+            self.definitions += [(name, condition) for name in re.findall('"(.*)"', block)]
         text = re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
+        if condition:
+            text = f"{condition}\n{text}\n#endif"
         self.sections.append(f"// ---- {header}\n{text}\n")
         self.visited.append(header)
 
-    def conditional(self, header, target):
+    def conditional(self, header, target, condition):
         """The lines of a header that is included under an #if: nothing may depend on it."""
         before = list(self.visited)
         self.conditional_ones.add(target)
         started, self.started = self.started, self.started | self.present
+        known = len(self.definitions)
         self.add(target)
+        self.definitions[known:] = [(name, condition) for name, _ in self.definitions[known:]]
         self.started = started | {target}
         if len(self.visited) != len(before) + 1:
             raise SystemExit(f"{header} includes {target} under a condition: include what {target} "
@@ -87,10 +115,13 @@ class Amalgamation:
         return self.sections.pop().splitlines()
 
     def text(self):
-        std = "".join(f"#include {name}\n" for name in sorted(self.std))
+        std, definitions_std = ("".join(f"#include {name}\n" for name in sorted(names))
+                                for names in (self.std, self.definitions_std))
         name = "" if self.umbrella == UMBRELLA else "OP_"
         return BANNER.format(umbrella=self.umbrella, guard=f"OPKIT_SINGLE_INCLUDE_{name}HPP_",
-                             std=std, body="\n".join(self.sections))
+                             std=std, body="\n".join(self.declarations),
+                             definitions_std=definitions_std,
+                             definitions="\n".join(self.sections))
 
 
 def reach(header):
@@ -111,9 +142,7 @@ def reach(header):
 def amalgamate(umbrella=UMBRELLA):
     """A library's unit may include both: what is included then stands under a condition in either,
     and finds the headers of both."""
-    result = Amalgamation(umbrella, reach(AUTHOR if umbrella == UMBRELLA else UMBRELLA))
-    result.add(umbrella)
-    return result
+    return Amalgamation(umbrella, reach(AUTHOR if umbrella == UMBRELLA else UMBRELLA))
 
 
 def write_if_changed(path, text):
@@ -126,12 +155,13 @@ def write_forwarding(folder, contained):
     """C headers and headers outside the single header are copied: what they include is found in
     the same folder again, since every name in it is "opkit/..."."""
     expected = set()
-    for path in sorted((INCLUDE / "opkit").rglob("*.h*")):
+    for path in sorted([*(INCLUDE / "opkit").rglob("*.h*"), *(INCLUDE / "opkit").rglob("*.ipp")]):
         header = path.relative_to(INCLUDE).as_posix()
-        forward = header in contained and header.endswith(".hpp")
+        forward = header in contained and not header.endswith(".h")
         expected.add(folder / header)
         write_if_changed(folder / header, f'#include "{OUTPUT}"\n' if forward else path.read_text())
-    for stale in set((folder / "opkit").rglob("*.h*")) - expected:
+    present = {p for p in (folder / "opkit").rglob("*") if p.is_file()}
+    for stale in present - expected:
         stale.unlink()
 
 

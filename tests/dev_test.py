@@ -23,12 +23,18 @@ class Mistakes(unittest.TestCase):
 
     def test_what_to_test(self):
         self.says(["test", "bsae"], "there is no folder tests/bsae; did you mean 'base'? (", "op ops")
+        self.says(["test", "graph/memroy"], "tests/graph/memroy; did you mean 'graph/memory'? (")
         self.says(["test", "--al"], "test has no option '--al'; did you mean '--all'?")
         self.says(["test", "base", "core"], "test takes one folder, not 'base core'")
 
     def test_presets(self):
         self.says(["build", "gc"], "there is no preset 'gc'; did you mean 'gcc'? (gcc clang ")
         self.says(["cli", "x"], "cli takes no arguments")
+
+    def test_benchmarks(self):
+        self.says(["bench", "dynamik"], "no benchmark's name holds 'dynamik'; did you mean "
+                  "'dynamic'? (engine/dynamic ", "graph/executor", "models compile_time)")
+        self.says(["bench", "a", "b"], "bench takes one filter, not 'a b'")
 
     def test_what_the_demo_looks_at(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -1,19 +1,20 @@
 #!/usr/bin/env python3
-"""What it costs to include each public header: lines after preprocessing, and seconds.
+"""What programs pay to compile the toolkit, header-only and against the compiled runtime.
 
-Gated by --check, against budget.json: for every header, (1) the lines of opkit's own that one
-include of it puts before the compiler (comments and blanks not counted) grow by no more than 10%
-(or 10 lines, for a small header), and (2) no standard header is included, by it or by what it
-includes, that the budget does not name. Neither depends on the compiler, so that the gate holds on
-any machine; (3) all preprocessed lines grow by no more than 10%, where the compiler's major version
-is the budget's. A header without a budget fails.
+Gated by --check, against budget.json. For each of ENTRIES, in both modes: (1) the lines of opkit's
+own that one include of it puts before the compiler (comments and blanks not counted) grow by no
+more than 10% (or 10 lines, for a small header); (2) no header in angle brackets is included, by it
+or by what it includes, that the budget does not name. Neither depends on the compiler, so that the
+gate holds on any machine. With the compiler of the budget (its major version) also: (3) all
+preprocessed lines grow by no more than 10%; (4) so do the functions that the object of each of
+PROGRAMS defines, at -O0 against the compiled runtime: the instantiations that it pays for.
 
-  compile_time.py                        prints the lines
+  compile_time.py                        prints lines and functions
   compile_time.py --check | --update     compares with the budget | rewrites it
-  compile_time.py --seconds [--json F] [HEADER...]
-      user seconds of g++ -fsyntax-only of each header, and of -O2 of a program, and the ratio to
-      nlohmann/json.hpp included beside it. Not a test: a shared machine's speed drifts too much for
-      one. About a minute and a half.
+  compile_time.py --seconds [--json F] [--rounds N] [ROW...]
+      user seconds of what GOALS lists, in both modes, and their ratios to a peer's header that is
+      compiled beside each. Not a test: a shared machine's speed drifts too much for one. Some ten
+      minutes. bench/summarize.py makes a table of F.
 """
 import argparse
 import json
@@ -23,56 +24,68 @@ import resource
 import statistics
 import subprocess
 import sys
-import time
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "bench"))
+from record import head, write  # noqa: E402
+
 INCLUDE = ROOT / "include"
 BUDGET = Path(__file__).resolve().with_name("budget.json")
-PEER = "nlohmann/json.hpp"
-# Programs with what the targets they link define. One that defines and runs an operator: 4 s on the
-# machine where the peer's include takes 2.3; one that runs a model, with opkit::onnx: 15 s.
-PROGRAMS = {"examples/01_first_operator.cpp": (),
-            "examples/08_onnx_model.cpp": ("-DOPKIT_EXTERN_GRAPH", "-DOPKIT_EXTERN_ONNX")}
-TARGETS = {"opkit/opkit.hpp": 0.75, "opkit/op/operator.hpp": 0.5, "opkit/plugin/author.hpp": 0.5,
-           "examples/01_first_operator.cpp": 1.7, "examples/08_onnx_model.cpp": 6.5}
+MODES = {"compiled": ["-DOPKIT_COMPILED"], "header_only": []}
+ENTRIES = ["opkit/opkit.hpp", "opkit/op.hpp", "opkit/core/tensor.hpp", "opkit/op/operator.hpp",
+           "opkit/op/check.hpp", "opkit/engine/engine.hpp", "opkit/engine/task_graph.hpp",
+           "opkit/graph/graph.hpp", "opkit/graph/executor.hpp", "opkit/plugin/library.hpp",
+           "opkit/interop/onnx.hpp"]
+PROGRAMS = ["examples/01_first_operator.cpp", "examples/02_operator_class.cpp",
+            "examples/06_graph.cpp"]
 GROWTH, SLACK = 0.10, 10
 
+# What --seconds measures, and the goals: times the peer's, or seconds. RUNTIME is the sources of
+# the CMake target `opkit`, one after the other.
+PEER = "nlohmann/json.hpp"
+RUNTIME = "src/*.cpp"
+GOALS = {"opkit/opkit.hpp": {"compiled": "0.7x", "header_only": "1.6x"},
+         "opkit/op/operator.hpp": {"compiled": "0.45x", "header_only": "0.6x"},
+         "opkit/op.hpp": {"compiled": "0.45x", "header_only": "0.6x"},
+         "examples/01_first_operator.cpp": {"compiled": "1.5x", "header_only": "4.2x"},
+         "examples/02_operator_class.cpp": {"compiled": "1.5x", "header_only": "3.7x"},
+         "examples/06_graph.cpp": {"compiled": "1.7x", "header_only": "9x"},
+         "examples/08_onnx_model.cpp": {"compiled": "1.7x", "header_only": None},
+         RUNTIME: {"compiled": "60s"}}
 
-def public_headers():
-    """All but those of third-party glue, whose cost is the third party's, and those of operators,
-    which are compiled once, as objects."""
-    found = (p.relative_to(INCLUDE).as_posix() for p in sorted((INCLUDE / "opkit").rglob("*.h*")))
-    others = ("opkit/interop/", "opkit/backends/", "opkit/ops/")
-    return [header for header in found if not header.startswith(others)]
 
-
-def compiler_command(cxx, *flags):
-    return [*cxx.split(), "-std=c++20", f"-I{INCLUDE}", *flags, "-x", "c++", "-"]
+def compiler(cxx, text, *flags):
+    """What the compiler prints for a unit of that text, and the user seconds it took, which what
+    else the machine does disturbs less than the clock."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+    run = subprocess.run([*cxx.split(), "-std=c++20", f"-I{INCLUDE}", *flags, "-x", "c++", "-"],
+                         input=text, capture_output=True, text=True)
+    if run.returncode:
+        sys.exit(f"this does not compile ({' '.join(flags)}):\n{text[:300]}\n{run.stderr[:1000]}")
+    return run.stdout, resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
 
 
 def compiler_version(cxx):
-    macros = subprocess.run([*cxx.split(), "-dM", "-E", "-x", "c++", os.devnull],
-                            capture_output=True, text=True, check=True).stdout
-    value = dict(re.findall(r"#define (__clang_major__|__GNUC__) (\d+)", macros))
+    value = dict(re.findall(r"#define (__clang_major__|__GNUC__) (\d+)",
+                            compiler(cxx, "", "-dM", "-E")[0]))
     clang = value.get("__clang_major__")
     return f"clang {clang}" if clang else f"gcc {value['__GNUC__']}"
 
 
-def measure(header, cxx):
-    """{"own": lines from include/opkit, "total": all lines, "std": names of <...> included}."""
-    run = subprocess.run(compiler_command(cxx, "-E"), input=f'#include "{header}"\n',
-                         capture_output=True, text=True)
-    if run.returncode:
-        sys.exit(f"{header} does not preprocess:\n{run.stderr[:1000]}")
+# --- lines and functions
+
+def measure_header(header, mode, cxx):
+    """{"own": lines from include/opkit, "total": all lines, "std": the names of <...> included}."""
     own = total = 0
     entered, inside = set(), False
-    for line in run.stdout.splitlines():
+    for line in compiler(cxx, f'#include "{header}"\n', "-E", *MODES[mode])[0].splitlines():
         marker = re.match(r'# \d+ "([^"]+)"', line)
         if marker:
-            inside = marker.group(1).startswith(f"{INCLUDE}/")
+            inside = marker[1].startswith(f"{INCLUDE}/")
             if inside:
-                entered.add(marker.group(1))
+                entered.add(marker[1])
         elif line.strip():
             total += 1
             own += inside
@@ -80,121 +93,138 @@ def measure(header, cxx):
     # header that another one has already included.
     include = re.compile(r"^[ \t]*#[ \t]*include[ \t]*<([^>]+)>", re.MULTILINE)
     std = {name for path in entered for name in include.findall(Path(path).read_text())}
-    return {"own": own, "total": total, "std": sorted(std)}
+    return {"own": own, "total": total, "std": " ".join(sorted(std))}
 
 
-def violations(measured, budget, same_compiler):
+def count_functions(program, cxx):
+    with tempfile.TemporaryDirectory() as folder:
+        target = f"{folder}/program.o"
+        compiler(cxx, (ROOT / program).read_text(), "-O0", "-c", "-o", target, *MODES["compiled"])
+        symbols = subprocess.run(["nm", "--defined-only", "--format=posix", target],
+                                 capture_output=True, text=True, check=True).stdout
+    return sum(line.split()[1] in "TtWu" for line in symbols.splitlines())
+
+
+def measure(entries, programs, cxx):
+    return {"compiler": compiler_version(cxx),
+            "headers": {header: {mode: measure_header(header, mode, cxx) for mode in MODES}
+                        for header in entries},
+            "functions": {program: count_functions(program, cxx) for program in programs}}
+
+
+def violations(measured, budget):
     """The sentences of --check, none when all is well."""
-    for header, now in measured.items():
-        allowed = budget.get(header)
-        if not allowed:
-            yield f"{header} has no budget: run compile_time.py --update and commit budget.json"
-            continue
-        for kind, words in (("own", "lines of opkit"), ("total", "preprocessed lines")):
-            limit = allowed[kind] + max(allowed[kind] * GROWTH, SLACK)
-            if now[kind] > limit and (kind == "own" or same_compiler):
-                yield (f"{header}: {now[kind]} {words}, more than 10% over its budget of "
-                       f"{allowed[kind]}. Make it lighter, or accept it with --update")
-        for name in sorted(set(now["std"]) - set(allowed["std"])):
-            yield f"{header} now includes <{name}>. Do without, or accept it with --update"
-    for header in sorted(set(budget) - set(measured)):
-        yield f"{header} has a budget and does not exist: run compile_time.py --update"
+    same_compiler = measured["compiler"] == budget["compiler"]
+
+    def grown(what, now, allowed, words):
+        if now > allowed + max(allowed * GROWTH, SLACK):
+            yield (f"{what}: {now} {words}, more than 10% over its budget of {allowed}. Make it "
+                   "lighter, or accept it with --update")
+
+    for kind in ("headers", "functions"):
+        for name in measured[kind]:
+            if name not in budget[kind]:
+                yield f"{name} has no budget: run compile_time.py --update and commit budget.json"
+        for name in budget[kind]:
+            if name not in measured[kind]:
+                yield f"{name} has a budget and is not measured: run compile_time.py --update"
+    for header in (h for h in measured["headers"] if h in budget["headers"]):
+        for mode, now in measured["headers"][header].items():
+            allowed, what = budget["headers"][header][mode], f"{header}, {mode}"
+            yield from grown(what, now["own"], allowed["own"], "lines of opkit")
+            if same_compiler:
+                yield from grown(what, now["total"], allowed["total"], "preprocessed lines")
+            for name in sorted(set(now["std"].split()) - set(allowed["std"].split())):
+                yield f"{what} now includes <{name}>. Do without, or accept it with --update"
+    for program in (p for p in measured["functions"] if p in budget["functions"] and same_compiler):
+        yield from grown(program, measured["functions"][program], budget["functions"][program],
+                         "functions in its object")
 
 
-def seconds_of(name, cxx):
-    """User seconds of one include, or of one of PROGRAMS: less disturbed than the clock by what
-    else the machine does."""
-    flags = ["-fsyntax-only"]
-    if name in PROGRAMS:
-        flags = ["-O2", "-c", "-o", os.devnull, *PROGRAMS[name]]
-    text = (ROOT / name).read_text() if name in PROGRAMS else f"#include <{name}>\n"
-    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-    run = subprocess.run(compiler_command(cxx, *flags), input=text, capture_output=True, text=True)
-    if run.returncode:
-        sys.exit(f"{name} does not compile:\n{run.stderr[:1000]}")
-    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+def budget_text(measured):
+    """JSON, each header's modes on a line of their own."""
+    functions = [f' "{program}": {count}' for program, count in measured["functions"].items()]
+    headers = [f' "{header}": {{\n' + ",\n".join(f'  "{mode}": {json.dumps(of)}'
+                                                 for mode, of in modes.items()) + "}"
+               for header, modes in measured["headers"].items()]
+    return (f'{{"compiler": "{measured["compiler"]}",\n"functions": {{\n' + ",\n".join(functions) +
+            '},\n"headers": {\n' + ",\n".join(headers) + "}}\n")
 
 
-def time_headers(names, cxx, rounds):
-    """{name: {"seconds", "ratio", ...}}. What has a target is compiled in every round, each time
-    beside the peer, since a shared machine's speed drifts; the median of the ratios withstands a
-    disturbed run. The others are compiled once, for orientation."""
-    aimed = [n for n in names if n in TARGETS]
-    seconds = {n: [] for n in [PEER, *names]}
-    ratios = {n: [] for n in names}
+# --- seconds
+
+def seconds_of(row, mode, cxx):
+    """User seconds to parse a header, or to compile sources to objects at -O2."""
+    if row.endswith(".hpp"):
+        return compiler(cxx, f"#include <{row}>\n", "-fsyntax-only", *MODES[mode])[1]
+    return sum(compiler(cxx, path.read_text(), "-O2", "-c", "-o", os.devnull, *MODES[mode])[1]
+               for path in sorted(ROOT.glob(row)))
+
+
+def times(runs):
+    return {"seconds": round(statistics.median(runs), 3), "min": round(min(runs), 3),
+            "max": round(max(runs), 3)}
+
+
+def time_rows(rows, cxx, rounds):
+    """Every round compiles all rows, each beside the peer, since a shared machine's speed drifts;
+    the median of the ratios withstands a disturbed run. The runtime, which takes longest, has one
+    round."""
+    peer = []
+    runs = {(row, mode): [] for row in rows for mode in GOALS[row]}
     for round_ in range(rounds):
-        for index, name in enumerate(names if round_ == 0 else aimed):
-            if name in TARGETS or index % 8 == 0:
-                seconds[PEER].append(seconds_of(PEER, cxx))
-            seconds[name].append(seconds_of(name, cxx))
-            ratios[name].append(seconds[name][-1] / seconds[PEER][-1])
-    result = {}
-    for name, runs in seconds.items():
-        result[name] = {"seconds": round(statistics.median(runs), 3),
-                        "seconds_min": round(min(runs), 3), "seconds_max": round(max(runs), 3)}
-        if name in ratios:
-            result[name]["ratio"] = round(statistics.median(ratios[name]), 3)
-        if name in TARGETS:
-            result[name]["target"] = TARGETS[name]
-    return result
-
-
-def machine_kind():
-    model = "unknown processor"
-    if os.path.exists("/proc/cpuinfo"):
-        found = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.M)
-        model = found.group(1) if found else os.uname().machine
-    return f"{os.cpu_count()} cores, {model}"
-
-
-def report_seconds(options):
-    headers = options.headers or [*PROGRAMS, *public_headers()]
-    results = time_headers(headers, options.cxx, options.rounds)
-    for header, of in results.items():
-        ratio = f"{of['ratio']:6.2f}x" if "ratio" in of else "  peer "
-        target = of.get("target")
-        verdict = target and f"  target {target}x: {'met' if of['ratio'] <= target else 'missed'}"
-        spread = f"[{of['seconds_min']:.2f}, {of['seconds_max']:.2f}]"
-        print(f"{of['seconds']:7.2f} s  {spread} {ratio}  {header}{verdict or ''}")
-    if options.json:
-        flags = "".join(f" {h}" for h in options.headers)
-        report = {"command": "bench/compile_time/compile_time.py --seconds "
-                             f"--rounds {options.rounds}{flags}",
-                  "compiler": compiler_version(options.cxx), "machine": machine_kind(),
-                  "statistic": f"user seconds; with a target, median of {options.rounds} runs beside "
-                               f"{PEER} and of their ratios to it; others once",
-                  "results": results}
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps(report, indent=1) + "\n")
+        for (row, mode), found in runs.items():
+            if round_ == 0 or row != RUNTIME:
+                peer.append(seconds_of(PEER, "header_only", cxx))
+                found.append((seconds_of(row, mode, cxx), peer[-1]))
+    result = {row: {} for row in rows}
+    for (row, mode), found in runs.items():
+        of = times([ours for ours, _ in found])
+        of["ratio"] = round(statistics.median(ours / theirs for ours, theirs in found), 3)
+        if GOALS[row][mode]:
+            value, unit = float(GOALS[row][mode][:-1]), GOALS[row][mode][-1]
+            reached = of["seconds"] if unit == "s" else of["ratio"]
+            of |= {"goal": GOALS[row][mode], "met": reached <= value}
+        result[row][mode] = of
+        print(f"{of['seconds']:7.2f} s {of['ratio']:6.2f}x  {row}, {mode}" +
+              (f": goal {of['goal']}, {'met' if of['met'] else 'missed'}" if "goal" in of else ""))
+    return {"peer": {"name": PEER, **times(peer)}, "rows": result}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("headers", nargs="*", help="opkit/... (default: every public header)")
+    parser.add_argument("rows", nargs="*", metavar="ROW")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--update", action="store_true")
     parser.add_argument("--seconds", action="store_true")
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--cxx", default=os.environ.get("CXX", "g++"))
     options = parser.parse_args()
+    for row in options.rows:
+        if row not in GOALS or not options.seconds:
+            parser.error(f"ROW is for --seconds, one of: {', '.join(GOALS)}")
     if options.seconds:
-        report_seconds(options)
+        report = time_rows(options.rows or list(GOALS), options.cxx, options.rounds)
+        if options.json:
+            command = f"bench/compile_time/compile_time.py --seconds --rounds {options.rounds}"
+            write(options.json, {"head": head(" ".join([command, *options.rows])), **report})
         return
-    compiler = compiler_version(options.cxx)
-    measured = {h: measure(h, options.cxx) for h in options.headers or public_headers()}
+    measured = measure(ENTRIES, PROGRAMS, options.cxx)
     if options.update:
-        lines = ",\n".join(f"  {json.dumps(h)}: {json.dumps(m)}" for h, m in measured.items())
-        BUDGET.write_text(f'{{"compiler": "{compiler}", "headers": {{\n{lines}\n}}}}\n')
+        BUDGET.write_text(budget_text(measured))
     elif options.check:
-        budget = json.loads(BUDGET.read_text())
-        found = list(violations(measured, budget["headers"], compiler == budget["compiler"]))
-        print("\n".join(found) if found else f"ok: {len(measured)} headers are within budget.json")
+        found = list(violations(measured, json.loads(BUDGET.read_text())))
+        print("\n".join(found) or
+              f"{len(ENTRIES)} headers and {len(PROGRAMS)} programs are within their budgets")
         sys.exit(bool(found))
     else:
-        for header, of in sorted(measured.items(), key=lambda item: -item[1]["total"]):
-            print(f"{of['total']:7} lines  {of['own']:6} own  {header}")
+        for header, modes in measured["headers"].items():
+            for mode, of in modes.items():
+                print(f"{of['total']:7} lines  {of['own']:6} own  {header}, {mode}")
+        for program, count in measured["functions"].items():
+            print(f"{count:7} functions  {program}")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 // The frozen task graph against peers on the same graphs: a serial loop over counters, oneTBB's
 // flow graph, Eigen's thread pool with counters where Eigen is installed, and a pool around one
 // mutex. Names are Contender/shape/nodes/threads; times are of one node. Then tasks that take time,
-// and building. plot_task_graph.py makes a table and a plot of the result.
+// and building.
 #include <benchmark/benchmark.h>
 #include <malloc.h>
 #include <tbb/flow_graph.h>

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Real models in opkit and in ONNX Runtime: latency, memory, time to the first result, outputs.
 
-usage: models.py --opkit PROGRAM --data FOLDER [--json FILE] [--only NAME]... [--threads N]...
+usage: models.py --opkit PROGRAM --data FOLDER --json RESULT [--only NAME]... [--threads N]...
                  [--rounds N] [--seconds S] [--peak MACHINE_PEAK_BENCH]
 
 Runs in a Python that has onnxruntime, numpy and pillow (./dev bench models makes one). Both sides
@@ -25,7 +25,7 @@ import numpy
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.append(str(HERE.parent))
-from record import machine  # noqa: E402
+from record import head, write  # noqa: E402
 
 LIGHT = {"bvlc_alexnet": "data_0", "densenet121": "data_0", "inception_v1": "data_0",
          "inception_v2": "data_0", "resnet50": "gpu_0/data_0", "shufflenet": "gpu_0/data_0",
@@ -126,7 +126,8 @@ def run(command):
 
 
 def measure(model, inputs, threads, options, python):
-    """{"opkit": figures, "onnxruntime": figures}, the medians of the rounds."""
+    """{"opkit": figures, "onnxruntime": figures}: the medians of the rounds, and how far apart the
+    rounds' medians of a run lie."""
     more = ["--threads", threads, "--seconds", options.seconds,
             *(part for name, path in inputs.items() for part in ("--input", f"{name}={path}"))]
     commands = {"opkit": [options.opkit, "bench", model, *more],
@@ -138,8 +139,13 @@ def measure(model, inputs, threads, options, python):
             report["memory_growth_bytes"] = (report["peak_memory_bytes"] -
                                              report["memory_before_bytes"])
             rounds[side].append(report)
-    return {side: {key: statistics.median(report[key] for report in reports) for key in FIGURES}
-            for side, reports in rounds.items()}
+    result = {}
+    for side, reports in rounds.items():
+        result[side] = {key: statistics.median(report[key] for report in reports)
+                        for key in FIGURES}
+        medians = [report["median_ms"] for report in reports]
+        result[side]["median_ms_range"] = [min(medians), max(medians)]
+    return result
 
 
 def compare(model, inputs, options, onnxruntime):
@@ -200,28 +206,11 @@ def operators(model, inputs, threads, options):
     return report["operators"]
 
 
-def print_operators(rows, peak):
-    flops_peak, bytes_peak = peak or (0, 0)
-    print(f"    {'operator':28}{'backend':18}{'ms':>9}{'share':>8}{'GFLOP/s':>10}{'of peak':>9}"
-          f"{'GB/s':>9}{'of peak':>9}")
-    for row in rows:
-        if row["share"] < 0.01:
-            continue
-        seconds = max(row["ms"], 1e-6) * 1e-3
-        rates = []
-        for amount, limit in ((row["flops"], flops_peak), (row["bytes"], bytes_peak)):
-            rates += [f"{amount / seconds * 1e-9:.2f}",
-                      f"{amount / seconds / limit:.0%}" if limit else "-"]
-        print(f"    {row['op']:22}{'x' + str(row['count']):6}{','.join(row['backends']):18}"
-              f"{row['ms']:9.3f}{row['share']:8.1%}{rates[0]:>10}{rates[1]:>9}{rates[2]:>9}"
-              f"{rates[3]:>9}")
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--opkit", type=pathlib.Path, required=True)
     parser.add_argument("--data", type=pathlib.Path, required=True)
-    parser.add_argument("--json", type=pathlib.Path)
+    parser.add_argument("--json", type=pathlib.Path, required=True)
     parser.add_argument("--only", action="append", help="models whose name holds this")
     parser.add_argument("--threads", type=int, action="append")
     parser.add_argument("--rounds", type=int, default=5)
@@ -229,12 +218,9 @@ def main():
     parser.add_argument("--peak", type=pathlib.Path)
     options = parser.parse_args()
     import onnxruntime
+    command = f"./dev bench models ({options.rounds} rounds of {options.seconds:g} s)"
     peaks = machine_peak(options.peak) if options.peak else {}
-    results, failed = [], 0
-    print(f"{'model':22}{'threads':>8}{'opkit':>10}{'ORT ms':>10}{'ratio':>8}{'opkit':>9}"
-          f"{'ORT MiB':>9}{'ratio':>8}{'growth':>8}{'opkit':>9}{'ORT 1st':>9}{'ratio':>8}"
-          f"{'error':>8}")
-    tables = []
+    results, failures = [], []
     with tempfile.TemporaryDirectory() as folder:
         for name, (path, makers) in MODELS.items():
             if options.only and not any(part in name for part in options.only):
@@ -246,42 +232,30 @@ def main():
                 inputs[input_name] = pathlib.Path(folder) / f"{len(inputs)}.npy"
                 numpy.save(inputs[input_name], make(random))
             outputs = compare(model, inputs, options, onnxruntime)
-            failed += outputs["error"] > 1 or not outputs["same_argmax"]
+            if outputs["error"] > 1 or not outputs["same_argmax"]:
+                failures.append(f"{name}: its outputs differ from ONNX Runtime's")
             for threads in options.threads or (1, 2):
                 try:
                     sides = measure(model, inputs, threads, options, sys.executable)
                     rows = operators(model, inputs, threads, options)
                 except Failure as failure:
-                    failed += 1
-                    print(f"{name:22}{threads:8}  {failure}", flush=True)
+                    failures.append(f"{name}, {threads} threads: {failure}")
                     continue
-                ours, theirs = sides["opkit"], sides["onnxruntime"]
-                ratios = {key: ours[key] / theirs[key] for key in FIGURES}
-                results.append({"model": name, "threads": threads, **sides, "ratios": ratios,
-                                "outputs": outputs, "operators": rows})
-                tables.append((name, threads, rows))
-                print(f"{name:22}{threads:8}{ours['median_ms']:10.3f}{theirs['median_ms']:10.3f}"
-                      f"{ratios['median_ms']:8.2f}{ours['peak_memory_bytes'] / 2**20:9.1f}"
-                      f"{theirs['peak_memory_bytes'] / 2**20:9.1f}"
-                      f"{ratios['peak_memory_bytes']:8.2f}{ratios['memory_growth_bytes']:8.2f}"
-                      f"{ours['first_result_ms']:9.1f}{theirs['first_result_ms']:9.1f}"
-                      f"{ratios['first_result_ms']:8.2f}{outputs['error']:8.2f}"
-                      f"{'' if outputs['same_argmax'] else ' other argmax'}", flush=True)
-    for name, threads, rows in tables:
-        print(f"\n{name}, {threads} thread{'s' * (threads > 1)}")
-        print_operators(rows, peaks.get(threads))
-    if options.json:
-        context = {"machine": machine(), "onnxruntime": onnxruntime.__version__,
-                   "command": f"./dev bench models ({options.rounds} rounds of "
-                              f"{options.seconds:g} s)",
-                   "machine_peak": {str(threads): {"flops": peak[0], "bytes_per_second": peak[1]}
-                                    for threads, peak in peaks.items()}}
-        options.json.write_text(json.dumps({"context": context, "models": results}, indent=1) + "\n")
-    return 1 if failed else 0
+                results.append({"model": name, "threads": threads, **sides, "outputs": outputs,
+                                "operators": rows})
+                print(f"{name}, {threads} threads: {sides['opkit']['median_ms']:.3f} ms, ONNX "
+                      f"Runtime {sides['onnxruntime']['median_ms']:.3f} ms", flush=True)
+    write(options.json, {
+        "head": {**head(command), "ONNX Runtime": onnxruntime.__version__},
+        "machine_peak": {str(threads): {"flops": peak[0], "bytes_per_second": peak[1]}
+                         for threads, peak in peaks.items()},
+        "models": results, "failures": failures})
+    if failures:
+        raise Failure("\n".join(failures))
 
 
 if __name__ == "__main__":
     try:
-        sys.exit(main())
+        main()
     except Failure as failure:
         sys.exit(f"models.py: {failure}")

@@ -14,6 +14,10 @@
 #include "model.hpp"
 #include "opkit/base/suggest.hpp"
 #include "opkit/op/check.hpp"
+#include "opkit/op/check/check_cases.hpp"
+#include "opkit/op/check/check_data.hpp"
+#include "opkit/op/create_operator.hpp"
+#include "opkit/op/invoke.hpp"
 #include "options.hpp"
 #include "terminal.hpp"
 

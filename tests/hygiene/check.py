@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Static checks over include/opkit: prints `ok NAME` or `FAIL NAME: why` for each (further findings
+"""Static checks over include/opkit and src: prints `ok NAME` or `FAIL NAME: why` for each (further findings
 of the same check indented below), exits 1 when one failed. self_test.py holds, for every check,
 trees that it must flag.
 
@@ -14,7 +14,8 @@ import sys
 from pathlib import Path
 
 # The layers, top to bottom: a header includes its own folder and the rows above it. Folders on one
-# row do not include each other. "." is the headers directly under include/opkit.
+# row do not include each other. "." is the headers directly under include/opkit; each folder of
+# backends/ is a folder of the last row.
 ROWS = [
     [".", "abi"],
     ["base"],
@@ -25,7 +26,7 @@ ROWS = [
     ["dispatch"],
     ["graph"],
     ["plugin", "report", "ops"],
-    ["backends/eigen", "backends/onednn", "backends/cuda", "interop"],
+    ["backends", "interop"],
 ]
 ROW_OF = {folder: row for row, folders in enumerate(ROWS) for folder in folders}
 THIRD_PARTY_ROW = 9
@@ -57,7 +58,7 @@ sys/utsname.h time.h""".split())
 
 # The loader and its files' format: the second place that another system has a version of.
 LOADER = {"dlfcn.h", "elf.h", "link.h"}
-LOADER_HEADERS = {"opkit/plugin/elf_file.hpp", "opkit/plugin/shared_object.hpp"}
+LOADER_HEADERS = {"opkit/plugin/impl/elf_file.ipp", "opkit/plugin/impl/shared_object.ipp"}
 
 # Roots under which people and machines keep checkouts.
 MACHINE_PATH = re.compile(r"(?<![\w.~}<>/-])/(?:home|root|Users|work|workspace|mnt|scratch)/[\w.-]"
@@ -80,15 +81,23 @@ def without_comments(text, strings=True):
 
 
 class Tree:
-    """The headers of a checkout: text, code without comments, and includes with their lines."""
+    """The headers and .ipp files of a checkout: text, code without comments, and includes with their lines."""
 
     def __init__(self, root, cxx="g++"):
         self.root, self.include, self.cxx = root, root / "include", cxx
         self.text = {p.relative_to(self.include).as_posix(): p.read_text()
-                     for p in sorted((self.include / "opkit").rglob("*.h*"))}
+                     for pattern in ("*.h*", "*.ipp")
+                     for p in sorted((self.include / "opkit").rglob(pattern))}
+        self.sources = {p.relative_to(root).as_posix(): p.read_text()
+                        for p in sorted((root / "src").rglob("*.cpp"))}
         self.code = {h: without_comments(t, strings=False) for h, t in self.text.items()}
         self.includes = {h: self._includes(t) for h, t in self.text.items()}
         self.own = {h: [t[1:-1] for _, t in i if t[0] == '"'] for h, i in self.includes.items()}
+        self.owners = {}  # of each .ipp: the headers that include it
+        for header, targets in self.own.items():
+            for target in targets:
+                if target.endswith(".ipp"):
+                    self.owners.setdefault(target, []).append(header)
 
     @staticmethod
     def _includes(text):
@@ -116,7 +125,7 @@ def folder_of(header):
 
 
 def row_of(header):
-    return ROW_OF.get(folder_of(header))
+    return ROW_OF.get(folder_of(header).split("/")[0])
 
 
 CHECKS = {}
@@ -154,20 +163,138 @@ def layers(tree):
 
 @check("cycles")
 def cycles(tree):
+    """A header and its definitions count as one, since header-only programs read them as one."""
     done, path = set(), []
+
+    def owner(name):
+        return owner(tree.owners[name][0]) if name in tree.owners else name
+
+    edges = {}
+    for name, targets in tree.own.items():
+        edges.setdefault(owner(name), {}).update(dict.fromkeys(owner(t) for t in targets))
 
     def visit(header):
         if header in path:
             yield "include cycle " + " -> ".join(path[path.index(header):] + [header])
         elif header not in done:
             path.append(header)
-            for target in tree.own.get(header, []):
-                yield from visit(target)
+            for target in edges.get(header, {}):
+                if target != header:
+                    yield from visit(target)
             path.pop()
             done.add(header)
 
-    for header in tree.text:
+    for header in edges:
         yield from visit(header)
+
+
+# Classes that were templates of one instantiation, made only to postpone it; `Basic` stood before
+# many of their names.
+ORDINARY = set("""AbiAttributes AbiGraph AbiNode AbiValues ArenaPlan BoundNodes BoundPlan BufferUses
+Completion ConstantFolder DeferredRun DotWriter ElfReader Engine EngineCore Executor ExportedOp
+FailureLog FrozenTaskGraph FunctionBody FunctionGradient FunctionOpHost GradientBuilder
+GradientMaker GradientMakerBase GradientNames GradientNodes GradientRegistry Graph GraphInNode
+GraphInference GraphPrinter GraphTypes GraphView HandedOn HashChains HostFunctions InvokedOperator
+Library LibraryCheck LibraryGradientCall LibraryHooks LibraryInstance LibraryLoader LineDiff
+LiveNodes LowestFit MatrixFit MaxWeightAntichain MemoryCsvReader MemorySvg NaiveEngine
+NamedTensors NetBenchmark OpResource PassList Plan PlanState ReadyQueue ReplayCore ReplayTuner
+ResolvedOperator RunVerifier Schedule SharedObject SimpleNet SkylineSearch Specialization StepOrder
+SubexpressionMerger SymbolTable TaskGraph TaskStore TypedSchema ValleySearch
+ValueMerger""".split())
+TEMPLATE = re.compile(r"\btemplate\s*<((?:[^<>]|<(?:[^<>]|<[^<>]*>)*>)*)>\s*"
+                      r"(?:requires [^{;]*?\s)?(?:(?:class|struct)\s+(?:\[\[\w+\]\]\s*)?(\w+))?")
+# Templates whose every argument has a default and yet has other values: the structs of DLPack, ours
+# or the real header's.
+DEFAULTED = {"opkit/core/dlpack.hpp"}
+
+
+@check("ordinary-classes")
+def ordinary_classes(tree):
+    """No template that exists to postpone its instantiation: it would always be the same one."""
+    for header, code in tree.code.items():
+        for found in TEMPLATE.finditer(code):
+            line = code.count("\n", 0, found.start()) + 1
+            parameters, name = found.groups()
+            if name and re.sub("^Basic", "", name) in ORDINARY:
+                yield f"{header}:{line} makes {name} a template; it is an ordinary class"
+            each = re.split(r",(?![^<(]*[>)])", parameters)
+            if parameters.strip() and all("=" in p for p in each) and header not in DEFAULTED \
+                    and not any("enable_if" in p or "auto" in p for p in each):
+                yield f"{header}:{line} has a template whose arguments all have defaults " \
+                      f"(`{parameters}`): write the ordinary {'class' if name else 'function'}"
+
+
+@check("definitions")
+def definitions(tree):
+    """Each .ipp is read by one header, where OPKIT_DEFINITIONS asks for it, and by one source; or
+    it is a part of another .ipp."""
+    for header in tree.text:
+        if not header.endswith(".ipp"):
+            continue
+        owners = tree.owners.get(header, [])
+        if len(owners) != 1:
+            yield f"{header} is included by {len(owners)} headers, expected one: " \
+                  f"{', '.join(owners) or 'end its header with #ifdef OPKIT_DEFINITIONS'}"
+        elif owners[0].endswith(".ipp"):
+            continue
+        else:
+            block = re.search(r'#ifdef OPKIT_DEFINITIONS\n(?:#include "[^"]+"\n)+#endif\n',
+                              tree.text[owners[0]])
+            if not block or f'#include "{header}"\n' not in block.group():
+                yield f"{owners[0]} includes {header} elsewhere than in its " \
+                      "`#ifdef OPKIT_DEFINITIONS … #endif`"
+        sources = [s for s, text in tree.sources.items() if f'#include "{header}"\n' in text]
+        if len(sources) != 1:
+            yield f"{header} is compiled by {len(sources)} sources of src/, expected one" + \
+                  (f": {', '.join(sources)}" if sources else "")
+    for source, text in tree.sources.items():
+        if text.count("\n") > MAX_LINES:
+            yield f"{source} has {text.count(chr(10))} lines, more than {MAX_LINES}: split it"
+        for target in re.findall(r'^#include "([^"]+)"', text, re.MULTILINE):
+            if target not in tree.text:
+                yield f"{source} includes {target}, which is no header"
+
+
+# What registers an operator in a header of ops/ or of a backend.
+REGISTRATION = re.compile(r"\b(?:OPKIT_)?(?:REGISTER_(?!BACKEND_RANK)\w+|OPERATOR_SCHEMA|OP)\(")
+
+
+DEFINE = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)((?:[^\n]*\\\n)*[^\n]*)\n", re.MULTILINE)
+
+
+def registers(code):
+    """Whether a header registers operators, by the toolkit's macros or one of its own over them."""
+    own = [name for name, body in DEFINE.findall(code) if REGISTRATION.search(body)]
+    rest = DEFINE.sub("", code)
+    return REGISTRATION.search(rest) or any(re.search(rf"\b{name}\(", rest) for name in own)
+
+
+@check("operator-sources")
+def operator_sources(tree):
+    """A header that registers operators is compiled by one source, or its operators are missing."""
+    for header, code in tree.code.items():
+        folder, rest = header.split("/")[1], header.split("/")[2:]
+        if folder not in ("ops", "backends") or "support" in rest or not registers(code):
+            continue
+        sources = [s for s, text in tree.sources.items() if f'#include "{header}"\n' in text]
+        if len(sources) != 1:
+            yield f"{header} registers operators and is included by {len(sources)} sources of " \
+                  f"src/, expected one" + (f": {', '.join(sources)}" if sources else "")
+
+
+# Where a device may be named: in its backend, and where its number and its compiler are.
+DEVICE_NAMES = {"cuda": ("opkit/backends/cuda/", "opkit/core/device_type.hpp", "opkit/config.hpp",
+                         "opkit/abi/")}
+
+
+@check("device-names")
+def device_names(tree):
+    """A device is named by its backend, and not by what serves every device."""
+    for header, code in tree.code.items():
+        for name, places in DEVICE_NAMES.items():
+            for number, line in enumerate(code.splitlines(), 1):
+                if name in line.lower() and not header.startswith(places):
+                    yield f"{header}:{number} names {name}, which is for {', '.join(places)}"
 
 
 @check("includes-resolve")
@@ -186,7 +313,8 @@ def umbrella(tree):
         reached = tree.reach(UMBRELLA)
         for header in tree.text:
             inside = row_of(header) is not None and row_of(header) <= UMBRELLA_ROW
-            if inside and header not in reached and header not in (UMBRELLA, *NOT_IN_UMBRELLA) \
+            owner = tree.owners.get(header, [header])[0]  # whose definitions it holds
+            if inside and header not in reached and owner not in (UMBRELLA, *NOT_IN_UMBRELLA) \
                     and not header.startswith(NOT_IN_UMBRELLA_FOLDERS):
                 yield f"{UMBRELLA} does not reach {header}"
 
@@ -281,8 +409,10 @@ def surviving_macros(tree, *flags):
     baseline = preprocessed_macros(tree, angled)
     result = preprocessed_macros(tree, angled + [f'"{h}"' for h in headers], *flags) - baseline
     for header in set(tree.text) - set(headers):
-        for kind, name in re.findall(r"^[ \t]*#[ \t]*(define|undef)[ \t]+(\w+)", tree.code[header],
-                                     re.MULTILINE):
+        code = tree.code[header]
+        if "-DOPKIT_NO_SHORT_MACROS" in flags:
+            code = re.sub(r"#ifndef OPKIT_NO_SHORT_MACROS\n.*?#endif", "", code, flags=re.DOTALL)
+        for kind, name in re.findall(r"^[ \t]*#[ \t]*(define|undef)[ \t]+(\w+)", code, re.MULTILINE):
             (result.add if kind == "define" else result.discard)(name)
     switches = {f[2:].split("=")[0] for f in flags if f.startswith("-D")}
     return result - {tree.guard(h) for h in tree.text} - switches

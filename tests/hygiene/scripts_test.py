@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Tests single_include/amalgamate.py and the gate of bench/compile_time/compile_time.py on small
-trees of headers."""
+trees of headers, and bench/summarize.py on small results."""
+import json
 import os
 import subprocess
 import sys
@@ -9,9 +10,10 @@ import unittest
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path += [str(ROOT / "single_include"), str(ROOT / "bench" / "compile_time")]
+sys.path += [str(ROOT / folder) for folder in ("single_include", "bench", "bench/compile_time")]
 import amalgamate  # noqa: E402
 import compile_time  # noqa: E402
+import summarize  # noqa: E402
 
 CXX = os.environ.get("CXX", "g++").split()
 
@@ -125,57 +127,142 @@ class Amalgamate(Trees):
 
 
 class CompileTime(Trees):
-    def budget(self):
-        return {h: compile_time.measure(h, " ".join(CXX)) for h in compile_time.public_headers()}
+    ENTRIES, PROGRAMS = ["opkit/a.hpp", "opkit/b.hpp"], ["program.cpp"]
 
-    def violations(self, budget, same_compiler=True):
-        return list(compile_time.violations(self.budget(), budget, same_compiler))
+    def measure(self):
+        return compile_time.measure(self.ENTRIES, self.PROGRAMS, " ".join(CXX))
+
+    def violations(self, budget):
+        return list(compile_time.violations(self.measure(), budget))
 
     def setUp(self):
         super().setUp()
+        self.addCleanup(setattr, compile_time, "ROOT", compile_time.ROOT)
+        compile_time.ROOT = self.root
         self.lines = [f"inline int a{i}();" for i in range(200)]
         self.write({"opkit/a.hpp": ["#include <cstddef>", *self.lines],
-                    "opkit/b.hpp": ['#include "opkit/a.hpp"', "// No line.", "", "inline int b();"],
-                    "opkit/interop/c.hpp": ["#include <third/party.h>"]})
+                    "opkit/b.hpp": ['#include "opkit/a.hpp"', "// No line.", "", "inline int b();",
+                                    "#ifndef OPKIT_COMPILED", '#include "opkit/c.ipp"', "#endif"],
+                    "opkit/c.ipp": ["#include <string>", "inline int b() { return 1; }"]})
+        self.program(2)
 
-    def test_counts_own_lines_and_names_standard_headers_of_all_that_is_included(self):
-        budget = self.budget()
-        self.assertEqual(set(budget), {"opkit/a.hpp", "opkit/b.hpp"})
-        self.assertEqual((budget["opkit/a.hpp"]["own"], budget["opkit/b.hpp"]["own"]), (200, 201))
-        self.assertEqual(budget["opkit/b.hpp"]["std"], ["cstddef"])
-        self.assertGreater(budget["opkit/a.hpp"]["total"], 200)
+    def program(self, functions):
+        (self.root / "program.cpp").write_text("\n".join(
+            ["#ifdef OPKIT_COMPILED", *(f"void f{i}() {{}}" for i in range(functions)), "#endif",
+             "static int twice(int i) { return 2 * i; }", "inline int once() { return twice(1); }",
+             "int declared();", "int main() { return once(); }"]))
 
-    def test_allows_ten_percent_more_lines_and_no_more(self):
-        budget = self.budget()
+    def test_counts_own_lines_and_names_standard_headers_in_both_modes(self):
+        of = self.measure()["headers"]
+        self.assertEqual([of[h][mode]["own"] for h in self.ENTRIES
+                          for mode in ("compiled", "header_only")], [200, 200, 201, 202])
+        self.assertEqual([of["opkit/b.hpp"][mode]["std"] for mode in ("compiled", "header_only")],
+                         ["cstddef", "cstddef string"])
+        self.assertGreater(of["opkit/a.hpp"]["compiled"]["total"], 200)
+
+    def test_counts_the_functions_that_an_object_defines_in_compiled_mode(self):
+        self.assertEqual(self.measure()["functions"], {"program.cpp": 5})
+
+    def test_its_budget_is_json_with_a_line_for_each_header_and_mode(self):
+        measured = self.measure()
+        text = compile_time.budget_text(measured)
+        self.assertEqual(json.loads(text), measured)
+        self.assertEqual(text.count("\n  \""), 4)
+
+    def test_allows_ten_percent_more_and_no_more(self):
+        budget = self.measure()
         self.write({"opkit/a.hpp": ["#include <cstddef>", *self.lines, *["inline int c();"] * 20]})
+        self.program(12)
         self.assertEqual(self.violations(budget), [])
         self.write({"opkit/a.hpp": ["#include <cstddef>", *self.lines, *["inline int c();"] * 21]})
+        self.program(13)
         found = self.violations(budget)
-        self.assertIn("opkit/a.hpp: 221 lines of opkit, more than 10% over its budget of 200",
-                      found[0])
+        self.assertIn("opkit/a.hpp, compiled: 221 lines of opkit, more than 10% over its budget of "
+                      "200", found[0])
+        self.assertIn("program.cpp: 16 functions in its object, more than 10% over its budget of 5",
+                      found[-1])
 
     def test_names_new_standard_headers_even_where_one_includes_them_already(self):
         self.write({"opkit/a.hpp": ["#include <cstddef>", "#include <string>", *self.lines]})
-        budget = self.budget()
+        budget = self.measure()
         self.write({"opkit/a.hpp": ["#include <cstddef>", "#include <string>",
                                     "#include <string_view>", *self.lines]})
-        self.assertEqual([v.split(".")[0] + v.split(".hpp")[1].split(".")[0]
-                          for v in self.violations(budget)],
-                         ["opkit/a now includes <string_view>",
-                          "opkit/b now includes <string_view>"])
+        self.assertEqual([v.split(". ")[0] for v in self.violations(budget)],
+                         [f"{header}, {mode} now includes <string_view>" for header in self.ENTRIES
+                          for mode in ("compiled", "header_only")])
 
-    def test_gates_all_lines_only_with_the_compiler_of_the_budget(self):
-        budget = self.budget()
-        budget["opkit/a.hpp"]["total"] //= 2
-        self.assertIn("preprocessed lines", self.violations(budget)[0])
-        self.assertEqual(self.violations(budget, same_compiler=False), [])
+    def test_gates_all_lines_and_functions_only_with_the_compiler_of_the_budget(self):
+        budget = self.measure()
+        budget["headers"]["opkit/a.hpp"]["compiled"]["total"] //= 2
+        budget["functions"]["program.cpp"] = -10
+        found = self.violations(budget)
+        self.assertIn("preprocessed lines", found[0])
+        self.assertIn("functions", found[1])
+        budget["compiler"] = "another 1"
+        self.assertEqual(self.violations(budget), [])
 
-    def test_asks_for_a_budget_of_each_header(self):
-        budget = self.budget()
-        budget["opkit/gone.hpp"] = budget.pop("opkit/b.hpp")
+    def test_asks_for_a_budget_of_each(self):
+        budget = self.measure()
+        budget["headers"]["opkit/gone.hpp"] = budget["headers"].pop("opkit/b.hpp")
+        budget["functions"] = {}
         self.assertEqual([v.split(":")[0] for v in self.violations(budget)],
                          ["opkit/b.hpp has no budget",
-                          "opkit/gone.hpp has a budget and does not exist"])
+                          "opkit/gone.hpp has a budget and is not measured",
+                          "program.cpp has no budget"])
+
+
+class Summarize(unittest.TestCase):
+    HEAD = {"machine": "2 cores", "compiler": "g++", "command": "bench", "commit": "abc"}
+
+    @staticmethod
+    def row(name, ns, **more):
+        return [{"run_name": name, "aggregate_name": "median", "real_time": ns, "time_unit": "ns",
+                 **more},
+                {"run_name": name, "aggregate_name": "cv", "real_time": 0.04, "time_unit": "ns"}]
+
+    def page(self, name, **report):
+        text, self.pictures = summarize.page(name, {"head": self.HEAD, **report})
+        return [[cell.strip() for cell in line.strip("|").split("|")] if line[:1] == "|" else line
+                for line in text.splitlines()]
+
+    def test_a_row_stands_beside_its_peers_of_the_same_arguments(self):
+        lines = self.page("executor", benchmarks=[
+            *self.row("SimpleNet/chain/1/real_time", 500, ns_per_node=5.0),
+            *self.row("Executor/chain/1/real_time", 1000, ns_per_node=10.0),
+            *self.row("Executor/chain/2/iterations:3/real_time", 2_500_000)])
+        self.assertEqual(lines[0], "# executor")
+        self.assertIn("- command: `bench`", lines)
+        self.assertIn(["row", "median", "spread", "peer", "median", "spread", "ratio"], lines)
+        self.assertEqual([line for line in lines if line and "chain" in line[0]],
+                         [["Executor/chain/1", "10.0 ns", "4%", "SimpleNet/chain/1", "5.00 ns",
+                           "4%", "2.00"],
+                          ["Executor/chain/2", "2.50 ms", "4%", "", "", "", ""]])
+        self.assertTrue(lines[-1].startswith("Quoted, as published for another machine: "))
+
+    def test_says_what_did_not_run(self):
+        lines = self.page("library", benchmarks=[
+            *self.row("LoadedOp/2/real_time", 20, allocations_per_call=2.0),
+            {"run_name": "LoadThousandOps", "error_occurred": True, "error_message": "no file"}])
+        self.assertIn(["LoadedOp/2", "20.0 ns", "4%", "allocations_per_call 2"], lines)
+        self.assertIn("Not run: LoadThousandOps: no file.", lines)
+
+    def test_draws_the_task_graph(self):
+        lines = self.page("task_graph", benchmarks=[
+            *self.row("Ours/chain/1000/1", 2000, node=2e-9, label="walk"),
+            *self.row("Tbb/chain/1000/1", 60000, node=60e-9)], instructions={"chain": 11.08})
+        self.assertIn(["chain 1k", "1", "2.00 ns", "4%", "walk", "60.0 ns", "0.033"], lines)
+        self.assertIn("Instructions a node of a walk (callgrind): chain 11.08.", lines)
+        self.assertIn("polyline", self.pictures["task_graph.svg"])
+
+    def test_compile_times_have_a_column_for_each_mode_and_goal(self):
+        of = {"seconds": 1.0, "min": 0.9, "max": 1.2, "ratio": 0.5}
+        lines = self.page("compile_time", peer={"name": "peer.hpp", **of}, rows={
+            "a.hpp": {"compiled": {**of, "goal": "0.7x", "met": True},
+                      "header_only": {**of, "goal": "0.4x", "met": False}},
+            "src/*.cpp": {"compiled": of}})
+        self.assertIn(["a.hpp", "1.00 s", "0.90-1.20", "0.50x", "0.7x, met",
+                       "1.00 s", "0.90-1.20", "0.50x", "0.4x, missed"], lines)
+        self.assertIn(["src/*.cpp", "1.00 s", "0.90-1.20", "0.50x", *[""] * 5], lines)
 
 
 if __name__ == "__main__":

@@ -31,11 +31,14 @@ CLEAN = tree(**{
                                  body="#define OPKIT_TMP 1\n#undef OPKIT_TMP"),
     "opkit/core/device.hpp": dict(includes=['"opkit/base/error.hpp"']),
     "opkit/graph/graph.hpp": dict(includes=['"opkit/core/shape.hpp"', '"opkit/core/device.hpp"']),
-    "opkit/plugin/shared_object.hpp": dict(includes=["<dlfcn.h>", "<link.h>"]),
+    "opkit/plugin/shared_object.hpp": dict(
+        body='#ifdef OPKIT_DEFINITIONS\n#include "opkit/plugin/impl/shared_object.ipp"\n#endif'),
+    "opkit/plugin/impl/shared_object.ipp": dict(includes=["<dlfcn.h>", "<link.h>"]),
     "opkit/ops/all.hpp": dict(includes=['"opkit/core/shape.hpp"', "<functional>"]),
     "opkit/interop/npy.hpp": dict(includes=["<third/party.h>"]),
     "opkit/opkit.hpp": dict(includes=['"opkit/graph/graph.hpp"']),
-}) | {"tests/hygiene/macros.txt": "OPKIT_ABI\n", "README.md": "See build/home/x, /usr/bin/env.\n"}
+}) | {"src/plugin.cpp": '#include "opkit/plugin/impl/shared_object.ipp"\n',
+     "tests/hygiene/macros.txt": "OPKIT_ABI\n", "README.md": "See build/home/x, /usr/bin/env.\n"}
 
 
 def changed(path, **how):
@@ -73,6 +76,14 @@ CASES = [
     ("umbrella", "does not reach opkit/device/event.hpp", changed("opkit/device/event.hpp")),
     ("all-of-a-folder", "opkit/ops/all.hpp does not reach opkit/ops/relu.hpp",
      changed("opkit/ops/relu.hpp") | changed("opkit/ops/all.hpp")),
+    ("operator-sources", "ops/relu.hpp registers operators and is included by 0 sources",
+     changed("opkit/ops/relu.hpp", body="OPKIT_OP(Relu);")
+     | changed("opkit/ops/all.hpp", includes=['"opkit/ops/relu.hpp"'])),
+    ("operator-sources", "expected one: src/a.cpp, src/ops/b.cpp",
+     changed("opkit/backends/mine/relu.hpp", body="REGISTER_CPU_OPERATOR(Relu, ReluOp);")
+     | {f"src/{name}.cpp": '#include "opkit/backends/mine/relu.hpp"\n' for name in ("a", "ops/b")}),
+    ("device-names", "core/shape.hpp:7 names cuda",
+     changed(SHAPE, includes=BASE, body="// cuda in prose\n\nbool IsCUDA();")),
     ("guards", "#ifndef OPKIT_CORE_SHAPE_HPP_",
      {f"include/{SHAPE}": header(SHAPE, includes=BASE).replace("CORE_SHAPE", "SHAPE")}
      | {"tests/hygiene/macros.txt": "OPKIT_ABI OPKIT_SHAPE_HPP_"}),
@@ -91,7 +102,7 @@ CASES = [
     ("std-includes", "one header holds them all",
      changed(SHAPE, includes=["<unistd.h>"] + BASE)
      | changed("opkit/core/device.hpp", includes=["<poll.h>"] + BASE)),
-    ("std-includes", "core/shape.hpp includes the loader's headers, which opkit/plugin/elf_file",
+    ("std-includes", "core/shape.hpp includes the loader's headers, which opkit/plugin/impl/elf_file",
      changed(SHAPE, includes=["<dlfcn.h>"] + BASE)),
     ("macros", "OPKIT_NEW survives", changed(SHAPE, includes=BASE, body="#define OPKIT_NEW 1")),
     ("macros", "OPKIT_OLD is listed", {"tests/hygiene/macros.txt": "OPKIT_ABI\nOPKIT_OLD\n"}),

@@ -8,10 +8,12 @@
 #include <semaphore>
 #include <thread>
 
-#include "../allocations.hpp"
-#include "../error_of.hpp"
 #include "body_op.hpp"
 #include "opkit/device/cpu_stream.hpp"
+#include "support/allocations.hpp"
+#include "support/error_of.hpp"
+#include "support/lists.hpp"
+#include "support/text.hpp"
 
 namespace operator_test {
 namespace {
@@ -32,7 +34,6 @@ using opkit::Shape;
 using opkit::Tensor;
 using opkit::Workspace;
 using BodyOpStream = BodyOp<CPUStreamContext>;
-using Floats = std::vector<float>;
 
 constexpr DType kF32 = DType::kFloat32;
 
@@ -88,11 +89,6 @@ void CheckFailure(How how, const Error& error) {
       CHECK_THROWS_AS(std::rethrow_exception(error.cause()), int);
       break;
   }
-}
-int Count(std::string_view text, std::string_view part) {
-  int count = 0;
-  for (size_t at = text.find(part); at != text.npos; at = text.find(part, at + 1)) ++count;
-  return count;
 }
 
 template <class Context>

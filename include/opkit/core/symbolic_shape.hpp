@@ -34,13 +34,7 @@ class Dim {
     return !a.is_known() || !b.is_known() || a.value_ == b.value_;
   }
   // What is known of an extent described by both; nothing if they contradict each other.
-  template <class Extent = Dim>
-  static std::optional<Extent> Merge(const std::type_identity_t<Extent>& a,
-                                     const std::type_identity_t<Extent>& b) {
-    if (!Compatible(a, b)) return std::nullopt;
-    if (a.is_known() || b.is_unknown()) return a;
-    return b.is_known() || a.is_unknown() ? b : a;
-  }
+  static std::optional<Dim> Merge(const Dim& a, const Dim& b);
 
  private:
   int64_t value_ = -1;
@@ -80,20 +74,7 @@ class SymbolicShape {
   Shape ToShape() const;
 
   // What is known of a shape described by both; nothing if they contradict each other.
-  template <class AnyShape = SymbolicShape>
-  static std::optional<AnyShape> Merge(const std::type_identity_t<AnyShape>& a,
-                                       const std::type_identity_t<AnyShape>& b) {
-    if (!a.has_rank_) return b;
-    if (!b.has_rank_) return a;
-    if (a.dims_.size() != b.dims_.size()) return std::nullopt;
-    std::vector<Dim> dims;
-    for (size_t i = 0; i < a.dims_.size(); ++i) {
-      auto dim = Dim::Merge(a.dims_[i], b.dims_[i]);
-      if (!dim) return std::nullopt;
-      dims.push_back(*std::move(dim));
-    }
-    return AnyShape(std::move(dims));
-  }
+  static std::optional<SymbolicShape> Merge(const SymbolicShape& a, const SymbolicShape& b);
 
   friend bool operator==(const SymbolicShape&, const SymbolicShape&) = default;
   OPKIT_COLD friend std::string ToString(const SymbolicShape& shape) {

@@ -24,6 +24,11 @@ namespace opkit::inline OPKIT_ABI {
 class Tensor {
  public:
   Tensor() = default;
+  Tensor(const Tensor&);
+  Tensor(Tensor&&) noexcept = default;
+  Tensor& operator=(const Tensor&);
+  Tensor& operator=(Tensor&&) noexcept = default;
+  ~Tensor();
   explicit Tensor(Device device) : device_(device) {}
   // Errors: kInvalidArgument for an undefined dtype, kOutOfRange for sizes past int64,
   // kOutOfMemory.

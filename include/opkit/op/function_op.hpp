@@ -1,5 +1,6 @@
 // REGISTER_OP: operators made of plain functions, the spelling that MXNet's loadable operators
-// have. The builder fills in a record; what becomes of it, a program or a library says.
+// have. The builder fills in a record, which a program registers
+// (op/function/function_operator.hpp) and a library hands over (plugin/library_export.hpp).
 #ifndef OPKIT_OP_FUNCTION_OP_HPP_
 #define OPKIT_OP_FUNCTION_OP_HPP_
 
@@ -48,6 +49,10 @@ struct FunctionOpRecord : detail::RefCounted {
   }
 };
 
+namespace detail {
+using FunctionRecord = IntrusivePtr<FunctionOpRecord>;
+}  // namespace detail
+
 // Fills in a record; made by REGISTER_OP. Devices are "cpu" (also when none is given), "gpu",
 // "cpu_stream", or the name of a device type of your own. A function may be a function, a function
 // pointer or a lambda.
@@ -62,13 +67,13 @@ struct FunctionOpRecord : detail::RefCounted {
 // The form that allocates nothing is
 //   Status forward(const AttrMap&, std::span<const OpTensor>, std::span<OpTensor>, OpResource&);
 //
-// Host is who takes the record, and hears of what is added to it: FunctionOpHost in a program,
-// LibraryOpHost in a library. A template, so that either is compiled only where one is registered.
-template <class Record, class Host>
+// Host takes the record, and is told what is added to it: FunctionOpHost in a program,
+// LibraryOpHost in a library.
+template <class Host>
 class BasicFunctionOpBuilder {
  public:
   BasicFunctionOpBuilder(const char* name, const char* file, int line) noexcept
-      : record_(new Record), host_(record_) {
+      : record_(new FunctionOpRecord), host_(record_) {
     Guarded([&] {
       record_->name = name;
       record_->file = file;
@@ -220,8 +225,8 @@ class BasicFunctionOpBuilder {
   BasicFunctionOpBuilder& setAcceptStrides() { return record_->accepts_strides = true, *this; }
   // The functions respect OpReq::kAdd. Otherwise the toolkit adds their results up.
   BasicFunctionOpBuilder& setAcceptAdd() { return record_->accepts_add = true, *this; }
-  // forward may end after it has returned: it takes OpResource::defer(), and whoever holds that
-  // completes it. On the CPU; on streams the stream does it.
+  // forward may end after it has returned: it takes OpResource::defer(), whose holder completes it.
+  // On the CPU; on streams the stream does it.
   BasicFunctionOpBuilder& setAsync() { return record_->is_async = true, *this; }
   // Two runs on the same inputs may differ (random numbers), or have an effect beside the outputs:
   // a graph never merges, folds or drops such nodes.
@@ -235,7 +240,7 @@ class BasicFunctionOpBuilder {
   }
 
  private:
-  // Static initialisers must not throw: what is wrong is kept for whoever uses the operator.
+  // Static initialisers must not throw: an error is kept, and reported when the operator is used.
   template <class F>
   void Guarded(F call) noexcept {
     try {
@@ -282,7 +287,7 @@ class BasicFunctionOpBuilder {
     });
   }
 
-  detail::IntrusivePtr<Record> record_;
+  detail::FunctionRecord record_;
   Host host_;
 };
 

@@ -96,7 +96,7 @@ OpStatus CallInitialize(int host_major, int host_minor) {
 
 }  // namespace detail
 
-using LibraryOpBuilder = BasicFunctionOpBuilder<FunctionOpRecord, detail::LibraryOpHost>;
+using LibraryOpBuilder = BasicFunctionOpBuilder<detail::LibraryOpHost>;
 
 }  // namespace opkit
 

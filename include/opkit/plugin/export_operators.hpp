@@ -7,6 +7,7 @@
 
 #include "opkit/engine/parallel_for.hpp"
 #include "opkit/engine/thread_pool.hpp"
+#include "opkit/op/abi/host_table.hpp"
 #include "opkit/op/create_operator.hpp"
 #include "opkit/op/function/function_operator.hpp"
 #include "opkit/op/gradient/gradient.hpp"
@@ -608,7 +609,7 @@ class OPKIT_IMAGE_LOCAL ExportedOperator : public RefCounted {
 // All that the host can run. Nothing where the host is this program itself, which has them already.
 OPKIT_IMAGE_LOCAL inline void AddRegisteredOperators(std::vector<const opkit_op*>& ops,
                                                      RefCountedList& owners) {
-  if (g_host == &HostFunctions<ResourceState>::kTable) return;
+  if (IsProgramHost(g_host)) return;
   if (const auto problems = CheckRegistrations(); !problems.empty())
     Throw(ErrorCode::kInvalidArgument, problems[0]);
   LibraryContents& contents = ThisLibrary();

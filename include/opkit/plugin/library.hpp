@@ -60,7 +60,7 @@ struct LibraryTable {
 template <class Loaded>
 class LibraryLoader {
   using LoadedPtr = IntrusivePtr<Loaded>;
-  using Host = FunctionOpHost<FunctionOpRecord, CPUContext, CPUStreamContext>;
+  using Host = FunctionOpHost;
 
  public:
   explicit LibraryLoader(LibraryTable& table) : table_(table) {}

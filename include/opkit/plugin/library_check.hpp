@@ -2,17 +2,11 @@
 #ifndef OPKIT_PLUGIN_LIBRARY_CHECK_HPP_
 #define OPKIT_PLUGIN_LIBRARY_CHECK_HPP_
 
+#include "opkit/op/abi/abi_attributes.hpp"
 #include "opkit/op/function/function_operator.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
-
-// Bytes of the structs in version 1.0: what every reader may rely on. Members were added since
-// where the header's sizes are larger.
-inline constexpr uint64_t kOpBytes = 192, kKernelBytes = 72, kLibraryBytes = 104,
-                          kParameterBytes = 56;
-static_assert(sizeof(opkit_op) >= kOpBytes && sizeof(opkit_kernel) >= kKernelBytes &&
-              sizeof(opkit_library) >= kLibraryBytes && sizeof(opkit_parameter) >= kParameterBytes);
 
 inline bool HasBackward(const opkit_op& op) {
   for (uint64_t k = 0; k < op.num_kernels; ++k)

@@ -42,14 +42,10 @@ class LibraryGradientCall {
   static LibraryGradientCall& Of(const opkit_gradient* gradient) {
     return *static_cast<LibraryGradientCall*>(gradient->context);
   }
-  template <class Body>
-  static opkit_status Answer(Body body) noexcept {
-    return HostFunctions<ResourceState>::Answer(body);
-  }
   static const char* NewName(const opkit_gradient* gradient, const char* value,
                              const char* suffix) {
     const char* name = nullptr;
-    static_cast<void>(Answer([&] {
+    static_cast<void>(AnswerCaller([&] {
       LibraryGradientCall& self = Of(gradient);
       self.kept_.push_back(MakeIntrusive<Shared<std::string>>(self.Name(value, suffix)));
       name = static_cast<Shared<std::string>&>(*self.kept_.back()).value.c_str();
@@ -68,7 +64,7 @@ class LibraryGradientCall {
     return taken ? names_.Fresh(value) : name;
   }
   static opkit_status AddNode(const opkit_gradient* gradient, const opkit_node* node) {
-    return Answer([&] {
+    return AnswerCaller([&] {
       LibraryGradientCall& self = Of(gradient);
       if (!node) Throw(ErrorCode::kInvalidArgument, "a node is null");
       OperatorDef def = DefinitionOfAbi(*node);
@@ -78,7 +74,7 @@ class LibraryGradientCall {
   }
   static opkit_status SetInput(const opkit_gradient* gradient, uint64_t input, const char* dense,
                                const char* indices, const char* values) {
-    return Answer([&] {
+    return AnswerCaller([&] {
       std::vector<GradientValue>& all = Of(gradient).answer_.g_input;
       if (input >= all.size())
         Throw(ErrorCode::kOutOfRange, "it names a gradient of input ", input, ", but the node has ",

@@ -3,6 +3,7 @@
 #ifndef OPKIT_PLUGIN_LIBRARY_OPS_HPP_
 #define OPKIT_PLUGIN_LIBRARY_OPS_HPP_
 
+#include "opkit/op/function/function_calls.hpp"
 #include "opkit/op/function/function_operator.hpp"
 #include "opkit/plugin/abi_node.hpp"
 #include "opkit/plugin/shared_object.hpp"

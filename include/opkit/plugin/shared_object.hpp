@@ -1,22 +1,10 @@
-// A shared object that is loaded while the program runs: what is wrong with a file is said before
-// the loader sees it, a second instance or a rebuilt file can live beside the first, and closing
-// tells whether the code is really gone. What loading libraries asks of POSIX and ELF is here;
-// another system is another version of this header.
+// A shared object that is loaded while the program runs: a wrong file is refused with its reason
+// before the loader sees it, a second instance or a rebuilt file can live beside the first, and
+// closing tells whether the code is really gone. The calls of POSIX and the reading of ELF that
+// loading needs are in impl/; another system has another version of those files.
 #ifndef OPKIT_PLUGIN_SHARED_OBJECT_HPP_
 #define OPKIT_PLUGIN_SHARED_OBJECT_HPP_
 
-#include <cxxabi.h>
-#include <dlfcn.h>
-#include <link.h>
-
-#include <cstdlib>
-#include <cstring>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
-
-#include "opkit/base/platform.hpp"
 #include "opkit/base/ref_counted.hpp"
 #include "opkit/plugin/elf_file.hpp"
 
@@ -24,20 +12,14 @@ namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
 // C++ names as a person writes them; others as they are.
-inline std::string Demangle(const std::string& symbol) {
-  if (!symbol.starts_with("_Z")) return symbol;  // "f" would be read as the type float
-  int failed = 0;
-  char* text = abi::__cxa_demangle(symbol.c_str(), nullptr, nullptr, &failed);
-  std::string out = failed == 0 && text ? text : symbol;
-  std::free(text);
-  return out;
-}
+std::string Demangle(const std::string& symbol);
 
-// What became of a library's code when it was closed.
+// Whether closing a library took its code out of the process.
 struct CloseReport {
-  bool unmapped = false;               // no code or data of it is left in the process
-  bool still_used = false;             // by another handle, or by another part of the program
-  std::vector<std::string> pinned_by;  // otherwise: what in it may hold it, for a person to read
+  bool unmapped = false;    // no code or data of it is left in the process
+  bool still_used = false;  // by another handle, or by another part of the program
+  std::vector<std::string>
+      pinned_by;  // otherwise: its symbols that may hold it, for a person to read
 };
 
 // An open library. Its functions may be called from any thread; the last handle closes it, after
@@ -46,283 +28,51 @@ struct CloseReport {
 //   IntrusivePtr<SharedObject> library = SharedObject::Open("build/ops.so");
 //   void* entry = library->Find("entry");
 //   const CloseReport report = SharedObject::Close(library);
-template <class Info>
-class BasicSharedObject final : public RefCounted {
+class SharedObject : public RefCounted {
  public:
-  // The file's code and data as they are now: those of an open BasicSharedObject when it is of the
+  // The file's code and data as they are now: those of an open SharedObject when it is of the
   // same, unchanged file (then variables are shared), else fresh ones. When the loader would give
   // an old image instead (of a file that was rebuilt, or was closed and stayed mapped), a copy of
   // the file is loaded. A path without '/' is a file in the current directory. The file must not be
   // written to meanwhile. Errors: kNotFound for a missing file or dependency, kUnsupported for
   // another machine's, else kInvalidArgument.
-  static IntrusivePtr<BasicSharedObject> Open(const std::string& path) {
-    return MakeIntrusive<BasicSharedObject>(path, false);
-  }
+  static IntrusivePtr<SharedObject> Open(const std::string& path);
   // With variables of its own in any case, by loading a copy of the file. STB_GNU_UNIQUE ones
   // remain one in the process, and a dependency is not looked for in the file's folder ($ORIGIN).
-  static IntrusivePtr<BasicSharedObject> OpenCopy(const std::string& path) {
-    return MakeIntrusive<BasicSharedObject>(path, true);
-  }
+  static IntrusivePtr<SharedObject> OpenCopy(const std::string& path);
   // Drops the handle and tells whether that unmapped the library.
-  static CloseReport Close(IntrusivePtr<BasicSharedObject>& object) {
-    IntrusivePtr<BasicSharedObject> last = std::move(object);
-    CloseReport report;
-    report.still_used = last.use_count() > 1;
-    if (!last || report.still_used) return report.unmapped = !last, report;
-    const std::string mapped = last->loaded_path_;
-    const uintptr_t base = last->base_;
-    void* const handle = last->handle_;
-    std::vector<std::string> pinning = last->PinningSymbols();
-    last = {};
-    report.unmapped = !IsMapped(mapped, base);
-    if (report.unmapped) return report;
-    report.still_used = pinning.empty() || FindOpen([&](auto& o) { return o.handle_ == handle; });
-    if (!report.still_used) report.pinned_by = std::move(pinning);
-    return report;
-  }
+  static CloseReport Close(IntrusivePtr<SharedObject>& object);
   // Whether an image of this loaded_path() and base() is in the process, now or still.
-  static bool IsMapped(const std::string& loaded_path, uintptr_t base) {
-    std::pair<const char*, uintptr_t> wanted(loaded_path.c_str(), base);
-    return dl_iterate_phdr(
-               [](dl_phdr_info* image, size_t, void* data) {
-                 const auto& [name, at] = *static_cast<decltype(wanted)*>(data);
-                 return int{image->dlpi_addr == at && std::strcmp(image->dlpi_name, name) == 0};
-               },
-               &wanted) != 0;
-  }
+  static bool IsMapped(const std::string& loaded_path, uintptr_t base);
 
-  BasicSharedObject(const std::string& path, bool own_copy) : path_(path), own_copy_(own_copy) {
-    if (path.empty() || path.find('\0') != std::string::npos)
-      RefuseLibrary(ErrorCode::kInvalidArgument, path, "is not a path", "name a file");
-    const std::string name = path.find('/') == std::string::npos ? "./" + path : path;
-    identity_ = Identify(name);
-    const File file(name);
-    if (file.error != 0) CannotOpen(file.error);
-    const std::string_view bytes(static_cast<const char*>(file.data), file.size);
-    info_ = ReadElf<Info>(bytes, path_);
-    if (own_copy || !ShareOpenOne()) {
-      // In paths the loader replaces $ORIGIN, $LIB and $PLATFORM.
-      if (own_copy || name.find('$') != std::string::npos || IsLoaded(name))
-        LoadCopy(bytes);
-      else if (const std::string failure = Load(name); !handle_)
-        ThrowNotLoaded(failure);
-    }
-    link_map* map = nullptr;
-    if (dlinfo(handle_, RTLD_DI_LINKMAP, &map) == 0) base_ = map->l_addr;
-    MutexLock lock(AllOpen().mutex);
-    next_ = std::exchange(AllOpen().first, this);
-  }
-  ~BasicSharedObject() override {
-    {
-      MutexLock lock(AllOpen().mutex);
-      BasicSharedObject** link = &AllOpen().first;
-      while (*link != this) link = &(*link)->next_;
-      *link = next_;
-    }
-    dlclose(handle_);  // outside the lock: it runs the library's destructors
-  }
-
-  // As the caller wrote it, and what the loader was given: the same, or the name of a copy.
+  // As the caller wrote it, and as the loader was given it: the same, or the name of a copy.
   const std::string& path() const { return path_; }
   const std::string& loaded_path() const { return loaded_path_; }
   uintptr_t base() const { return base_; }
 
-  // Address of what this library (and not one it depends on) exports; null when there is none.
-  void* Find(const char* symbol) const {
-    void* const found = dlsym(handle_, symbol);
-    Dl_info image;
-    const bool ours = found && dladdr(found, &image) && loaded_path_ == image.dli_fname;
-    return ours ? found : nullptr;
-  }
+  // Address of a symbol that this library (and not one it depends on) exports; null when there is
+  // none.
+  void* Find(const char* symbol) const;
   // Mangled, as the file had them when it was opened; see Demangle.
   const std::vector<std::string>& ExportedFunctions() const { return info_.functions; }
-  // What may keep the code mapped after the last handle is gone.
-  std::vector<std::string> PinningSymbols() const {
-    std::vector<std::string> out;
-    for (const std::string& symbol : info_.unique) out.push_back(Demangle(symbol));
-    for (const std::string& symbol : info_.thread_locals)
-      out.push_back(Demangle(symbol) + " (thread_local)");
-    if (info_.has_thread_locals && info_.thread_locals.empty())
-      out.push_back("thread_local variables");
-    if (info_.no_delete) out.push_back("the linker's option -z nodelete");
-    return out;
-  }
+  // Symbols that may keep the code mapped after the last handle is gone.
+  std::vector<std::string> PinningSymbols() const;
 
- private:
-  struct Identity {
-    uint64_t device = 0, inode = 0;
-    int64_t size = 0, seconds = 0, nanoseconds = 0;
-    friend bool operator==(const Identity&, const Identity&) = default;
-  };
-  struct File : FileMapping {
-    explicit File(const std::string& name) : FileMapping(MapFileForReading(name.c_str())) {}
-    File(const File&) = delete;
-    File& operator=(const File&) = delete;
-    ~File() {
-      if (error == 0 && size > 0) UnmapFile(data, size);
-    }
-  };
-  // A file of our own that goes when the loader has mapped it.
-  struct Copy {
-    Copy() = default;
-    Copy(const Copy&) = delete;
-    Copy& operator=(const Copy&) = delete;
-    ~Copy() {
-      if (file < 0) return;
-      if (!path.empty()) unlink(path.c_str());
-      close(file);
-    }
-    int file = -1;
-    std::string path;  // of one on disk
-  };
-  // Those in the process, so that Open can tell an image in use from one that is merely left over.
-  struct OpenObjects {
-    Mutex mutex;
-    BasicSharedObject* first = nullptr;
-  };
-  static OpenObjects& AllOpen() {
-    static constinit OpenObjects all;
-    return all;
-  }
-  template <class F>
-  static bool FindOpen(F&& wanted) {
-    MutexLock lock(AllOpen().mutex);
-    for (BasicSharedObject* o = AllOpen().first; o; o = o->next_)
-      if (wanted(*o)) return true;
-    return false;
-  }
-
-  Identity Identify(const std::string& name) const {
-    struct stat status;
-    if (stat(name.c_str(), &status) != 0) CannotOpen(errno);
-    if (S_ISDIR(status.st_mode))
-      RefuseLibrary(ErrorCode::kInvalidArgument, path_, "is a directory", "name a file in it");
-    if (!S_ISREG(status.st_mode))
-      RefuseLibrary(ErrorCode::kInvalidArgument, path_, "is a pipe, socket or device",
-                    "name a regular file");
-    return {status.st_dev, status.st_ino, status.st_size, status.st_mtim.tv_sec,
-            status.st_mtim.tv_nsec};
-  }
-  [[noreturn]] void CannotOpen(int error) const {
-    if (error == ENOENT || error == ENOTDIR)
-      RefuseLibrary(ErrorCode::kNotFound, path_, "does not exist",
-                    "build it, or mend the path (a relative one begins at the current directory)");
-    RefuseLibrary(ErrorCode::kInvalidArgument, path_,
-                  StrCat("cannot be opened (", std::strerror(error), ")"),
-                  error == EACCES ? "permit reading it and entering its folders"
-                                  : "mend that or name another file");
-  }
-
-  // The loader's complaint, or empty.
-  std::string Load(const std::string& name) {
-    handle_ = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
-    loaded_path_ = name;
-    if (handle_) return {};
-    const char* text = dlerror();
-    std::string failure = text ? text : "no reason given";
-    if (failure.starts_with(name + ": ")) failure.erase(0, name.size() + 2);
-    return failure;
-  }
-  static bool IsLoaded(const std::string& name) {
-    void* const loaded = dlopen(name.c_str(), RTLD_LAZY | RTLD_NOLOAD);
-    if (loaded) dlclose(loaded);
-    return loaded != nullptr;
-  }
-  // Another handle of the image of an object that is open. The loader is not called under our lock:
-  // it has one of its own, and may be running code that opens a library.
-  bool ShareOpenOne() {
-    void* wanted = nullptr;
-    const auto is_same = [&](BasicSharedObject& other) {
-      if (other.own_copy_ || other.identity_ != identity_) return false;
-      if (wanted) return other.handle_ == wanted;
-      loaded_path_ = other.loaded_path_;
-      return wanted = other.handle_, true;
-    };
-    if (!FindOpen(is_same)) return false;
-    handle_ = dlopen(loaded_path_.c_str(), RTLD_LAZY | RTLD_NOLOAD);
-    if (handle_ == wanted && FindOpen(is_same)) return true;
-    if (handle_) dlclose(handle_);  // it was closed, or replaced, meanwhile
-    return false;
-  }
-
-  // In memory, or where the system does not run code from there, in a folder.
-  void LoadCopy(std::string_view bytes) {
-    const char* folder = std::getenv("TMPDIR");
-    if (!folder || !*folder) folder = "/tmp";
-    std::string failure;
-    Copy memory, disk;
-    // The name is what /proc/self/maps shows.
-    memory.file = memfd_create(path_.substr(path_.rfind('/') + 1, 200).c_str(), MFD_CLOEXEC);
-    if (Write(memory.file, bytes)) {
-      std::string name = StrCat("/proc/self/fd/", memory.file);
-      // Numbers of files are used again, and what stays mapped keeps its name.
-      while (IsLoaded(name)) name.insert(0, 1, '/');
-      failure = Load(name);
-      if (handle_) return;
-    }
-    disk.path = StrCat(folder, "/opkit_XXXXXX");
-    disk.file = mkostemp(disk.path.data(), O_CLOEXEC);
-    if (Write(disk.file, bytes))
-      failure = Load(disk.path);
-    else if (failure.empty())
-      Throw(ErrorCode::kFailedPrecondition, "cannot load '", path_,
-            "' a second time: expected room for a copy of it, but found none in memory or in '",
-            folder, "' (", std::strerror(errno), "): set TMPDIR to a folder with space");
-    if (!handle_) ThrowNotLoaded(failure);
-  }
-  static bool Write(int file, std::string_view bytes) {
-    while (file >= 0 && !bytes.empty()) {
-      const ssize_t written = write(file, bytes.data(), bytes.size());
-      if (written < 0 && errno == EINTR) continue;
-      if (written <= 0) return false;
-      bytes.remove_prefix(static_cast<size_t>(written));
-    }
-    return file >= 0;
-  }
-
-  [[noreturn]] OPKIT_COLD void ThrowNotLoaded(const std::string& failure) const {
-    struct Hint {
-      std::string_view says;
-      ErrorCode code;
-      const char* mend;
-    };
-    constexpr Hint kHints[] = {
-        {"undefined symbol: ", ErrorCode::kInvalidArgument,
-         "link what defines it into the library"},
-        {"cannot open shared object file", ErrorCode::kNotFound,
-         "install what it depends on, or link it with -Wl,-rpath,FOLDER (absolute: a file that is "
-         "loaded a second time has another $ORIGIN)"},
-        {"' not found", ErrorCode::kUnsupported,
-         "build it on a system no newer than the one it runs on"},
-        {"failed to map segment", ErrorCode::kUnsupported,
-         "move it out of a file system that is mounted noexec"},
-        {"static TLS", ErrorCode::kUnsupported, "compile it without -ftls-model=initial-exec"},
-        {"executable stack", ErrorCode::kUnsupported, "link it with -Wl,-z,noexecstack"},
-        {"", ErrorCode::kInvalidArgument, "build it again for this system"}};
-    const Hint* hint = kHints;
-    while (failure.find(hint->says) == std::string::npos) ++hint;
-    std::string readable;
-    if (hint == kHints) {
-      const size_t begin = failure.find(hint->says) + hint->says.size();
-      const std::string symbol = failure.substr(begin, failure.find(',', begin) - begin);
-      if (symbol.starts_with("_Z")) readable = StrCat(", which is ", Demangle(symbol));
-    }
-    Throw(hint->code, "expected '", path_, "' to load, but the loader says \"", failure, "\"",
-          readable, ": ", hint->mend);
-  }
+ protected:
+  SharedObject() = default;
 
   std::string path_;
   std::string loaded_path_;
-  Identity identity_;
-  Info info_;
-  bool own_copy_;
+  ElfInfo info_;
   void* handle_ = nullptr;
   uintptr_t base_ = 0;
-  BasicSharedObject* next_ = nullptr;
 };
-using SharedObject = BasicSharedObject<ElfInfo>;
 
 }  // namespace detail
 }  // namespace opkit
+
+#ifdef OPKIT_DEFINITIONS
+#include "opkit/plugin/impl/shared_object.ipp"
+#endif
 
 #endif  // OPKIT_PLUGIN_SHARED_OBJECT_HPP_

@@ -18,11 +18,31 @@ OPKIT_INLINE int64_t Dim::value() const {
   return value_;
 }
 
+OPKIT_INLINE std::optional<Dim> Dim::Merge(const Dim& a, const Dim& b) {
+  if (!Compatible(a, b)) return std::nullopt;
+  if (a.is_known() || b.is_unknown()) return a;
+  return b.is_known() || a.is_unknown() ? b : a;
+}
+
 OPKIT_INLINE Shape SymbolicShape::ToShape() const {
   std::vector<int64_t> values;
   if (!has_rank_) static_cast<void>(rank());
   for (const Dim& dim : dims_) values.push_back(dim.value());
   return Shape(values);
+}
+
+OPKIT_INLINE std::optional<SymbolicShape> SymbolicShape::Merge(const SymbolicShape& a,
+                                                               const SymbolicShape& b) {
+  if (!a.has_rank_) return b;
+  if (!b.has_rank_) return a;
+  if (a.dims_.size() != b.dims_.size()) return std::nullopt;
+  std::vector<Dim> dims;
+  for (size_t i = 0; i < a.dims_.size(); ++i) {
+    auto dim = Dim::Merge(a.dims_[i], b.dims_[i]);
+    if (!dim) return std::nullopt;
+    dims.push_back(*std::move(dim));
+  }
+  return SymbolicShape(std::move(dims));
 }
 
 OPKIT_INLINE size_t SymbolicShape::Axis(int axis) const {

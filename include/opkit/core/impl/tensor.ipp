@@ -6,6 +6,10 @@
 
 namespace opkit::inline OPKIT_ABI {
 
+OPKIT_INLINE Tensor::Tensor(const Tensor&) = default;
+OPKIT_INLINE Tensor& Tensor::operator=(const Tensor&) = default;
+OPKIT_INLINE Tensor::~Tensor() = default;
+
 OPKIT_INLINE Tensor::Tensor(Storage storage, int64_t byte_offset, Shape shape, DType dtype,
                             Dims strides)
     : storage_(std::move(storage)),

@@ -4,7 +4,6 @@
 #define OPKIT_OP_ABI_ATTR_MAP_HPP_
 
 #include <charconv>
-#include <cstdlib>
 #include <optional>
 
 #include "opkit/abi/opkit_abi.h"
@@ -14,7 +13,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// One for each type, the same in every translation unit.
+// Its address identifies the type, in every translation unit.
 template <class T>
 inline constexpr char kTypeTag = 0;
 
@@ -25,35 +24,8 @@ concept StringMap = requires(T& map, const std::string& text) {
   map.emplace(text, text);
 };
 
-template <class Number>
-std::string NumberText(Number value) {
-  char buffer[32];
-  return {buffer, std::to_chars(buffer, buffer + sizeof buffer, value).ptr};
-}
-// The shortest text that reads back as the same number; as the same float for a value that is one.
-inline std::string FloatText(double value) {
-  const auto narrow = static_cast<float>(value);
-  return static_cast<double>(narrow) == value ? NumberText(narrow) : NumberText(value);
-}
-
-// 3, 0.1, true, text, [1, 2], ["a", "b"]; lists of numbers without loss, unlike messages.
-template <class AnyAttribute>
-std::string AttributeText(const AnyAttribute& attribute) {
-  switch (attribute.type()) {
-    case AttributeType::kString:
-      return attribute.template Get<std::string>();
-    case AttributeType::kFloat:
-      return FloatText(attribute.template Get<double>());
-    case AttributeType::kFloats: {
-      std::string out;
-      for (double value : attribute.template Get<std::vector<double>>())
-        out += (out.empty() ? "" : ", ") + FloatText(value);
-      return "[" + out + "]";
-    }
-    default:
-      return ToString(attribute);
-  }
-}
+// 3, 0.1, true, text, [1, 2], ["a", "b"]; floating-point numbers without loss, unlike messages.
+std::string AttributeText(const Attribute& attribute);
 
 template <class T>
 std::optional<T> ParseText(std::string_view text) {
@@ -117,19 +89,8 @@ class AttrMap {
   AttrMap& operator=(const AttrMap&) = delete;
   AttrMap(AttrMap&&) noexcept = default;
   AttrMap& operator=(AttrMap&&) noexcept = default;
-  template <std::same_as<Arguments> List>
-  explicit AttrMap(const List& arguments) {
-    for (const auto& item : arguments)
-      if (item.name.substr(0, 2) != "__")
-        items_.emplace_back(item.name, detail::AttributeText(item.value));
-  }
-
-  template <std::same_as<opkit_node> Node>
-  explicit AttrMap(const Node& node) {
-    for (uint64_t i = 0; i < node.num_attrs; ++i)
-      if (const std::string_view name = node.attrs[i]->name; name.substr(0, 2) != "__")
-        items_.emplace_back(name, node.attrs[i]->text);
-  }
+  explicit AttrMap(const Arguments& arguments);
+  explicit AttrMap(const opkit_node& node);
 
   // Null when there is none.
   const std::string* find(std::string_view name) const {
@@ -149,22 +110,17 @@ class AttrMap {
   template <class T>
   T get(std::string_view name) const {
     const std::string* text = find(name);
-    if (!text) {
-      std::vector<std::string> known;
-      for (const auto& item : items_) known.push_back(item.first);
-      Throw(ErrorCode::kNotFound, "no attribute '", name, "'", SuggestName(name, known));
-    }
+    if (!text) Missing(name);
     return Parse<T>(name, *text);
   }
-  template <std::same_as<std::string> Text = std::string>
-  Text get(std::string_view name, const char* fallback) const {
-    return get<Text>(name, Text(fallback));
+  std::string get(std::string_view name, const char* fallback) const {
+    return get<std::string>(name, fallback);
   }
   size_t size() const { return items_.size(); }
   auto begin() const { return items_.begin(); }
   auto end() const { return items_.end(); }
 
-  // The same as any map of strings; made at the first call for each type and kept.
+  // The attributes as any map of strings; made at the first call for each type and kept.
   template <detail::StringMap Map>
   const Map& As() const {
     for (const auto& copy : copies_)
@@ -177,6 +133,7 @@ class AttrMap {
   }
 
  private:
+  [[noreturn]] OPKIT_COLD void Missing(std::string_view name) const;
   struct Copy : detail::RefCounted {
     const char* tag = nullptr;
   };
@@ -186,16 +143,14 @@ class AttrMap {
   };
   template <class T>
   static T Parse(std::string_view name, const std::string& text) {
-    auto read = [&] {
-      if constexpr (std::is_same_v<T, std::string>) {
-        return std::optional<std::string>(text);
-      } else if constexpr (detail::kIsAttrList<T>) {
-        return detail::ParseList<typename T::value_type>(text);
-      } else {
-        return detail::ParseText<T>(text);
-      }
-    };
-    auto value = read();
+    std::optional<T> value;
+    if constexpr (std::is_same_v<T, std::string>) {
+      value = text;
+    } else if constexpr (detail::kIsAttrList<T>) {
+      value = detail::ParseList<typename T::value_type>(text);
+    } else {
+      value = detail::ParseText<T>(text);
+    }
     if (!value)
       Throw(ErrorCode::kTypeMismatch, "attribute '", name, "' is \"", text,
             "\", which does not read as ", kAttributeTypeOf<T>);
@@ -207,5 +162,9 @@ class AttrMap {
 };
 
 }  // namespace opkit
+
+#ifdef OPKIT_DEFINITIONS
+#include "opkit/op/abi/impl/attr_map.ipp"
+#endif
 
 #endif  // OPKIT_OP_ABI_ATTR_MAP_HPP_

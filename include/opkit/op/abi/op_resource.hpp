@@ -1,11 +1,11 @@
-// OpResource: what a function operator gets from its host: memory, scratch, threads, the stream,
-// random numbers, logging, sub-events, and every other operator by name. Over opkit_abi.h's table,
-// which op/abi/host_table.hpp fills in, so that it is the same in a program and in a library.
+// OpResource: the services that a function operator's host gives it: memory, scratch, threads, the
+// stream, random numbers, logging, sub-events, and every other operator by name. It calls
+// opkit_abi.h's table, so that it is the same in a program and in a library.
 #ifndef OPKIT_OP_ABI_OP_RESOURCE_HPP_
 #define OPKIT_OP_ABI_OP_RESOURCE_HPP_
 
+#include "opkit/core/attribute.hpp"
 #include "opkit/device/invocation.hpp"
-#include "opkit/op/abi/abi_attributes.hpp"
 #include "opkit/op/abi/op_tensor.hpp"
 #include "opkit/op/random.hpp"
 
@@ -19,11 +19,11 @@ inline const char* ToString(LogLevel level) {
 
 namespace detail {
 
-// Where the program's own host keeps exception objects, so that what an operator of the program
-// throws arrives as it was thrown. Null in a library, whose exceptions must not leave it.
+// Where the program's own host keeps exception objects, so that an exception of an operator of the
+// program arrives as it was thrown. Null in a library, whose exceptions must not leave it.
 struct ExceptionKeeper {
-  void (*keep)() noexcept;  // the one being handled
-  void (*rethrow)();        // the one kept last, if any
+  void (*keep)() noexcept;  // keeps the exception being handled
+  void (*rethrow)();        // throws the exception kept last, if any
 };
 OPKIT_IMAGE_LOCAL inline constinit const ExceptionKeeper* g_exceptions = nullptr;
 
@@ -34,37 +34,13 @@ inline ErrorCode CodeOfStatus(opkit_status status) {
              : ErrorCode::kOperatorFailed;
 }
 
-// In a catch block: reports the exception to the host; what to return to it.
-template <class Host = opkit_host>
-OPKIT_COLD OPKIT_IMAGE_LOCAL opkit_status ReportFailure() noexcept {
-  const Host* host = g_host;
-  opkit_status status = OPKIT_FAILED;
-  std::string_view text = "it threw something that is not a std::exception";
-  try {
-    throw;
-  } catch (const Error& error) {
-    status = StatusOf(error.code());
-    text = error.what();
-    host->set_error(status, text.data(), text.size());
-  } catch (const std::exception& thrown) {
-    text = thrown.what();
-    host->set_error(status, text.data(), text.size());
-  } catch (...) {
-    host->set_error(status, text.data(), text.size());
-  }
-  if (g_exceptions) g_exceptions->keep();
-  return status;
-}
+// In a catch block: reports the exception to the host, and says which status to return to it.
+OPKIT_COLD OPKIT_IMAGE_LOCAL opkit_status ReportFailure() noexcept;
+// Throws the failure of a function of the host's table.
+[[noreturn]] OPKIT_COLD OPKIT_IMAGE_LOCAL void ThrowHostFailure(const opkit_host* host,
+                                                                opkit_status status);
 
-// Throws what a function of the host's table has failed with.
-template <class Host = opkit_host>
-[[noreturn]] OPKIT_COLD OPKIT_IMAGE_LOCAL void ThrowHostFailure(const Host* host,
-                                                                opkit_status status) {
-  if (g_exceptions) g_exceptions->rethrow();
-  throw Error(CodeOfStatus(status), host->failure_text());
-}
-
-// A loop's body behind a function pointer: what it throws is kept and thrown where the loop began.
+// A loop's body behind a function pointer. Its exception is kept and thrown where the loop began.
 template <class F>
 struct LoopBody {
   F& f;
@@ -88,8 +64,8 @@ template <class F>
 concept LoopIndexBody = std::is_invocable_v<F&, int64_t>;
 
 // f(begin, end) for ranges that make up [0, n), on the host's threads.
-template <class F, class Host>
-void RunHostRanges(const Host* host, const opkit_call* call, int64_t n, int64_t grain, F f) {
+template <class F>
+void RunHostRanges(const opkit_host* host, const opkit_call* call, int64_t n, int64_t grain, F f) {
   LoopBody<F> body{f, {}, {}};
   const opkit_status status = host->parallel_for(call, n, grain, &LoopBody<F>::Run, &body);
   if (status == OPKIT_OK) [[likely]]
@@ -97,8 +73,8 @@ void RunHostRanges(const Host* host, const opkit_call* call, int64_t n, int64_t 
   if (body.thrown) std::rethrow_exception(body.thrown);
   ThrowHostFailure(host, status);
 }
-template <class F, class Host>
-void RunHostLoop(const Host* host, const opkit_call* call, int64_t n, int64_t grain, F& f) {
+template <class F>
+void RunHostLoop(const opkit_host* host, const opkit_call* call, int64_t n, int64_t grain, F& f) {
   if (n <= 0) return;
   if (n <= grain) {
     for (int64_t i = 0; i < n; ++i) f(i);
@@ -198,15 +174,11 @@ class OpCompletion {
   opkit_completion* completion_;
 };
 
-// Goes on with the work of an operator in a thread of the author's own, for the scope's life:
-// `identity` is what OpResource::invocation said.
+// Goes on with the work of an operator in a thread of the author's own, for the scope's life.
+// `identity` comes from OpResource::invocation.
 class OpAdoption {
  public:
-  explicit OpAdoption(const Invocation& identity) {
-    const opkit_invocation token{identity.id, identity.parent,
-                                 static_cast<uint64_t>(identity.kind)};
-    detail::g_host->adopt(&token, &scope_);
-  }
+  explicit OpAdoption(const Invocation& identity);
   OpAdoption(const OpAdoption&) = delete;
   OpAdoption& operator=(const OpAdoption&) = delete;
   ~OpAdoption() { detail::g_host->scope_end(&scope_); }
@@ -216,24 +188,18 @@ class OpAdoption {
 };
 
 // A handle, copied freely, valid during the call it was given to. Members may be called from any
-// thread of the call, except invoke(), temporary() and random(). A template, so that only what is
-// called is compiled.
-template <class Call>
-class BasicOpResource {
+// thread of the call, except invoke(), temporary() and random().
+class OpResource {
  public:
-  explicit BasicOpResource(const Call* call) : call_(call) {}
+  explicit OpResource(const opkit_call* call) : call_(call) {}
 
-  // For the toolkit, and for what opkit_abi.h has and this class has not.
-  const Call* call() const { return call_; }
+  // For the toolkit, and for members of opkit_abi.h that this class does not show.
+  const opkit_call* call() const { return call_; }
 
-  // `bytes` bytes of the device's memory, aligned to 64; each call its own. Freed when the operator
-  // ends, also when it fails; on an asynchronous device when the stream has come past it. Null for
-  // 0 bytes. Errors: kInvalidArgument, kOutOfMemory.
-  void* alloc(int64_t bytes) const {
-    void* memory = nullptr;
-    Check(host()->alloc(call_, bytes, &memory));
-    return memory;
-  }
+  // `bytes` bytes of the device's memory, aligned to 64; every call gets other memory. Freed when
+  // the operator ends, also when it fails; on an asynchronous device when the stream has come past
+  // it. Null for 0 bytes. Errors: kInvalidArgument, kOutOfMemory.
+  void* alloc(int64_t bytes) const;
   template <class T>
   T* alloc(int64_t count) const {
     int64_t bytes = 0;
@@ -242,13 +208,7 @@ class BasicOpResource {
     return static_cast<T*>(alloc(bytes));
   }
   // A tensor in such memory.
-  OpTensor temporary(std::span<const int64_t> shape, DType dtype) const {
-    opkit_tensor tensor{};
-    tensor.size = sizeof tensor;
-    Check(host()->temporary(call_, static_cast<int32_t>(dtype), static_cast<int32_t>(shape.size()),
-                            shape.data(), &tensor));
-    return OpTensor(tensor);
-  }
+  OpTensor temporary(std::span<const int64_t> shape, DType dtype) const;
   OpTensor temporary(std::initializer_list<int64_t> shape, DType dtype) const {
     return temporary(std::span(shape.begin(), shape.size()), dtype);
   }
@@ -266,7 +226,7 @@ class BasicOpResource {
   T* stream() const {
     return static_cast<T*>(call_->stream);
   }
-  // Runs `work` at its place in the stream; on the CPU, now. What it captures is copied. Error
+  // Runs `work` at its place in the stream; on the CPU, now. Its captures are copied. Error
   // (kUnsupported) on CUDA, as in parallel_for and invoke: issue work on stream() there.
   template <class F>
   void launch(F work) const {
@@ -282,20 +242,12 @@ class BasicOpResource {
                   "parallel_for: the body must be callable as f(int64_t index)");
     if (!call_->asynchronous) return detail::RunHostLoop(host(), call_, n, grain, f);
     launch([n, f = std::move(f), grain, host = host()]() mutable {
-      detail::RunHostLoop(host, static_cast<const Call*>(nullptr), n, grain, f);
+      detail::RunHostLoop(host, static_cast<const opkit_call*>(nullptr), n, grain, f);
     });
   }
 
   // One sequence for each run, whose numbers SetSeed and the operator's name decide.
-  RandomGenerator& random() const {
-    static_assert(sizeof(RandomGenerator) <= 7 * sizeof(uint64_t));
-    uint64_t* room = const_cast<Call*>(call_)->author;
-    if (!room[7]) {
-      room[7] = 1;
-      return *new (room) RandomGenerator(random(0));
-    }
-    return *std::launder(reinterpret_cast<RandomGenerator*>(room));
-  }
+  RandomGenerator& random() const;
   // Independent sequences, for instance one for each row of a parallel loop.
   RandomGenerator random(uint64_t stream) const {
     return RandomGenerator(call_->random_seed, stream);
@@ -306,33 +258,20 @@ class BasicOpResource {
     host()->log(call_, static_cast<int32_t>(level), StrCat(parts...).c_str());
   }
   [[nodiscard]] OpScope scope(const char* name) const { return OpScope(call_, name); }
-  // What this thread's work counts as; OpAdoption goes on with it in another.
-  Invocation invocation() const {
-    opkit_invocation now{};
-    host()->invocation(&now);
-    return {now.id, now.parent, static_cast<InvocationKind>(now.kind)};
-  }
+  // The identity of this thread's work; OpAdoption goes on with it in another thread.
+  Invocation invocation() const;
 
-  // For operators with setAsync(): the function may return before its outputs are there, and
-  // whoever holds this completes it. At most once in a call. Error: kFailedPrecondition.
-  OpCompletion defer() const {
-    opkit_completion* completion = nullptr;
-    Check(host()->defer(call_, &completion));
-    return OpCompletion(host(), completion);
-  }
+  // For operators with setAsync(): the function may return before its outputs are there, and the
+  // holder of the handle completes it. At most once in a call. Error: kFailedPrecondition.
+  OpCompletion defer() const;
 
-  // Runs another operator on these tensors, writing into the outputs given. Kept ready from one run
-  // to the next. On a CPU stream it runs at its place in the stream. Errors: as Invoke;
+  // Runs another operator on these tensors, writing into the outputs given. The host keeps it ready
+  // from run to run. On a CPU stream it runs at its place in the stream. Errors: as Invoke;
   // kInvalidArgument when an output has another dtype or shape than the result.
   //
   //   res.invoke("Add", {inputs[0], inputs[1]}, {outputs[0]});
   void invoke(std::string_view op, std::span<const OpTensor> inputs,
-              std::span<const OpTensor> outputs, const Arguments& args = {}) const {
-    const std::string name(op);
-    const detail::AbiAttributes attributes(args);
-    Check(host()->invoke(call_, name.c_str(), inputs.size(), Views(inputs), outputs.size(),
-                         Views(outputs), attributes.size(), attributes.data()));
-  }
+              std::span<const OpTensor> outputs, const Arguments& args = {}) const;
   void invoke(std::string_view op, std::initializer_list<OpTensor> inputs,
               std::initializer_list<OpTensor> outputs, const Arguments& args = {}) const {
     invoke(op, std::span(inputs.begin(), inputs.size()), std::span(outputs.begin(), outputs.size()),
@@ -345,14 +284,14 @@ class BasicOpResource {
     if (status != OPKIT_OK) [[unlikely]]
       detail::ThrowHostFailure(host(), status);
   }
-  static const opkit_tensor* Views(std::span<const OpTensor> tensors) {
-    return tensors.empty() ? nullptr : &tensors.data()->view();
-  }
 
-  const Call* call_;
+  const opkit_call* call_;
 };
-using OpResource = BasicOpResource<opkit_call>;
 
 }  // namespace opkit
+
+#ifdef OPKIT_DEFINITIONS
+#include "opkit/op/abi/impl/op_resource.ipp"
+#endif
 
 #endif  // OPKIT_OP_ABI_OP_RESOURCE_HPP_

@@ -1,16 +1,17 @@
-// OpTensor and Status: what a function operator is called with and what it answers. Over the plain
-// structs of opkit_abi.h, so that the same function serves the program and a shared library.
+// OpTensor and Status: the arguments of a function operator and its answer. Over the plain structs
+// of opkit_abi.h, so that the same function serves the program and a shared library.
 #ifndef OPKIT_OP_ABI_OP_TENSOR_HPP_
 #define OPKIT_OP_ABI_OP_TENSOR_HPP_
 
 #include <span>
 
 #include "opkit/abi/opkit_abi.h"
+#include "opkit/base/index.hpp"
 #include "opkit/core/tensor.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 
-// What a function may answer instead of a Status.
+// A function may answer with one of these instead of a Status.
 enum ReturnValue : int { FAIL = 0, SUCCESS = 1 };
 using MXReturnValue = ReturnValue;
 
@@ -45,15 +46,15 @@ using Status = OpStatus;
 
 namespace detail {
 
-// The functions that operators of this image are served by: the program's own table, or in a
-// library the one it was loaded with. Null before there is one.
+// The host functions that operators of this image call: the program's own table, or in a library
+// the table it was loaded with. Null before the first function operator is registered or loaded.
 OPKIT_IMAGE_LOCAL inline constinit const opkit_host* g_host = nullptr;
 
 }  // namespace detail
 
-// Text that explains a FAIL, one for each thread: OPKIT_ERROR_MSG << "k is " << k; return FAIL;
-// It is empty at the start of every call, and kept by the host: a thread-local string of a library
-// would keep the library in the process.
+// The text that explains a FAIL: OPKIT_ERROR_MSG << "k is " << k; return FAIL; Every thread has its
+// own, empty at the start of every call. The host keeps it, because a thread-local string of a
+// library would keep the library in the process.
 class OPKIT_IMAGE_LOCAL ErrorMessageStream {
  public:
   template <class T>
@@ -103,7 +104,7 @@ class OpTensor {
               static_cast<int32_t>(req),
               0,
               nullptr} {}
-  // As much of it as its maker's version has.
+  // Copies as many members as the version of the ABI has that `view` was made with.
   explicit OpTensor(const opkit_tensor& view) {
     std::memcpy(&view_, &view, view.size < sizeof view_ ? view.size : sizeof view_);
     view_.size = sizeof view_;
@@ -120,16 +121,9 @@ class OpTensor {
   void* raw_data() const { return view_.data; }
   bool has_value() const { return view_.dtype != OPKIT_UNDEFINED; }
 
-  // Templates, so that the first std::span, a dear one, is made by who asks for it.
-  template <class Extents = std::span<const int64_t>>
-  Extents shape() const {
-    return Extents(view_.shape, static_cast<size_t>(view_.rank));
-  }
+  std::span<const int64_t> shape() const { return {view_.shape, detail::Index(view_.rank)}; }
   // In elements.
-  template <class Extents = std::span<const int64_t>>
-  Extents strides() const {
-    return Extents(view_.strides, static_cast<size_t>(view_.rank));
-  }
+  std::span<const int64_t> strides() const { return {view_.strides, detail::Index(view_.rank)}; }
   int64_t stride(int axis) const { return view_.strides[axis < 0 ? axis + view_.rank : axis]; }
   int rank() const { return view_.rank; }
   int64_t dim(int axis) const { return view_.shape[axis < 0 ? axis + view_.rank : axis]; }
@@ -152,25 +146,15 @@ class OpTensor {
   Device device() const { return {static_cast<DeviceType>(view_.device_type), view_.device_index}; }
   OpReq req() const { return static_cast<OpReq>(view_.req); }
 
-  friend std::string ToString(const OpTensor& tensor) {
-    if (!tensor.has_value()) return "(none)";
-    const opkit_tensor& view = tensor.view_;
-    return StrCat(tensor.dtype(), std::vector<int64_t>(view.shape, view.shape + view.rank), " on ",
-                  tensor.device());
-  }
+  friend std::string ToString(const OpTensor& tensor);
 
-  // For the toolkit: the tensor that is viewed, where there is one.
+  // For the toolkit: the viewed Tensor, where the view was made of one.
   const Tensor* tensor() const { return static_cast<const Tensor*>(view_.host); }
   void Bind(const Tensor* tensor) { view_.host = tensor; }
   const opkit_tensor& view() const { return view_; }
 
  private:
-  [[noreturn]] OPKIT_COLD void WrongType(DType wanted) const {
-    if (!has_value())
-      Throw(ErrorCode::kUninitialized, "a tensor that the node leaves out is accessed as ", wanted,
-            "; ask has_value() first");
-    Throw(ErrorCode::kTypeMismatch, "tensor ", *this, " is accessed as ", wanted);
-  }
+  [[noreturn]] OPKIT_COLD void WrongType(DType wanted) const;
 
   opkit_tensor view_{
       sizeof(opkit_tensor), nullptr, nullptr, nullptr, nullptr, 0, 0, 1, 0, 0, 0, nullptr};
@@ -182,5 +166,9 @@ using MXTensor = OpTensor;
 
 // Explains the FAIL that follows: OPKIT_ERROR_MSG << "expected 2 axes, found " << rank;
 #define OPKIT_ERROR_MSG ::opkit::ErrorMessage()
+
+#ifdef OPKIT_DEFINITIONS
+#include "opkit/op/abi/impl/op_tensor.ipp"
+#endif
 
 #endif  // OPKIT_OP_ABI_OP_TENSOR_HPP_

@@ -4,6 +4,7 @@
 #define OPKIT_OP_CHECK_CHECK_DATA_HPP_
 
 #include "opkit/core/tensor.hpp"
+#include "opkit/op/random.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -13,10 +14,9 @@ class CheckRandom {
  public:
   explicit CheckRandom(uint64_t seed) : state_(seed) {}
   uint64_t Next() {
-    uint64_t z = state_ += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
+    const uint64_t number = MixBits(state_);
+    state_ += 0x9e3779b97f4a7c15u;
+    return number;
   }
   // In [0, 1).
   double Uniform() { return static_cast<double>(Next() >> 11) * 0x1p-53; }
@@ -25,146 +25,36 @@ class CheckRandom {
   uint64_t state_;
 };
 
-struct CheckComplex64 {
-  using value_type = float;
-  float re, im;
-  float real() const { return re; }
-  float imag() const { return im; }
-};
-struct CheckComplex128 {
-  using value_type = double;
-  double re, im;
-  double real() const { return re; }
-  double imag() const { return im; }
-};
-
 // Real numbers in one element: 2 for complex dtypes, else 1.
 inline int64_t NumbersPerElement(DType dtype) { return IsComplex(dtype) ? 2 : 1; }
-inline DType NumberType(DType dtype) {
-  return dtype == DType::kComplex64    ? DType::kFloat32
-         : dtype == DType::kComplex128 ? DType::kFloat64
-                                       : dtype;
-}
-
-// Calls f with a pointer of the dtype's C++ type to its numbers. bool is read as uint8_t, because a
-// kernel may have left bytes there that are no bool.
-template <class F>
-auto WithNumbers(DType dtype, void* data, F f) {
-  if (dtype == DType::kBool) return f(static_cast<uint8_t*>(data));
-  return DispatchDType<int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t,
-                       float16, bfloat16, float, double>(
-      NumberType(dtype), [&]<class T>() { return f(static_cast<T*>(data)); });
-}
-
 // The i-th number of a dense tensor on the host.
-inline double GetNumber(const Tensor& tensor, int64_t i) {
-  return WithNumbers(tensor.dtype(), tensor.raw_mutable_data(),
-                     [&](auto* numbers) { return static_cast<double>(numbers[i]); });
-}
+double GetNumber(const Tensor& tensor, int64_t i);
 // Integers wrap around.
-inline void SetNumber(Tensor& tensor, int64_t i, double value) {
-  WithNumbers(tensor.dtype(), tensor.raw_mutable_data(), [&](auto* numbers) {
-    using T = std::remove_reference_t<decltype(*numbers)>;
-    if constexpr (std::is_same_v<T, bool>) {
-      numbers[i] = value != 0;
-    } else if constexpr (std::is_integral_v<T>) {
-      numbers[i] = static_cast<T>(static_cast<int64_t>(value));
-    } else {
-      numbers[i] = static_cast<T>(static_cast<float>(value));
-      if constexpr (sizeof(T) == sizeof(double)) numbers[i] = value;
-    }
-  });
-}
+void SetNumber(Tensor& tensor, int64_t i, double value);
 
 // Values that most operators take: floating-point and complex numbers of both signs and of
 // magnitude 0.25 to 1.25 (away from the kinks of abs and relu), integers 1 to 5, either bool.
-inline Tensor MakeTestTensor(const Shape& shape, DType dtype, uint64_t seed) {
-  Tensor out(shape, dtype);
-  CheckRandom random(seed);
-  for (int64_t i = 0; i < shape.numel() * NumbersPerElement(dtype); ++i) {
-    const double u = random.Uniform();
-    const bool odd = random.Next() & 1;
-    SetNumber(out, i,
-              dtype == DType::kBool ? (odd ? 1 : 0)
-              : IsInteger(dtype)    ? 1 + static_cast<int>(u * 5)
-                                    : (odd ? -(0.25 + u) : 0.25 + u));
-  }
-  return out;
-}
-
+Tensor MakeTestTensor(const Shape& shape, DType dtype, uint64_t seed);
 // A copy in ordinary memory, dense, on the host.
-inline Tensor CopyOf(const Tensor& tensor) {
-  Tensor out;
-  if (tensor.initialized()) out.CopyFrom(tensor);
-  return out;
-}
-
-inline bool SameBytes(const Tensor& a, const Tensor& b) {
-  return a.nbytes() == 0 ||
-         std::memcmp(a.raw_data(), b.raw_data(), static_cast<size_t>(a.nbytes())) == 0;
-}
+Tensor CopyOf(const Tensor& tensor);
+bool SameBytes(const Tensor& a, const Tensor& b);
 
 // "[1, 2]": where element i of a dense tensor is.
-inline std::string PositionOf(const Shape& shape, int64_t i) {
-  std::vector<int64_t> position(static_cast<size_t>(shape.rank()));
-  for (int axis = shape.rank() - 1; axis >= 0; --axis) {
-    position[static_cast<size_t>(axis)] = i % shape[axis];
-    i /= shape[axis];
-  }
-  return StrCat(position);
-}
-
+std::string PositionOf(const Shape& shape, int64_t i);
 inline double Magnitude(double x) { return x < 0 ? -x : x; }
-
 // |a - b| relative to the larger of the two, absolute below 1; 0 when equal or both NaN.
-inline double RelativeError(double a, double b) {
-  if (a == b || (a != a && b != b)) return 0;
-  const double larger = Magnitude(a) > Magnitude(b) ? Magnitude(a) : Magnitude(b);
-  return Magnitude(a - b) / (larger > 1 ? larger : 1);
-}
-
+double RelativeError(double a, double b);
 // How two dense tensors differ, in words; empty when they do not. With tolerance 0 bits count, but
 // any NaN equals any other.
-inline std::string Difference(const Tensor& found, const Tensor& expected, double tolerance) {
-  if (found.dtype() != expected.dtype() || found.shape() != expected.shape())
-    return StrCat("it is ", found.dtype(), ToString(found.shape()), " instead of ",
-                  expected.dtype(), ToString(expected.shape()));
-  if (!found.initialized() || SameBytes(found, expected)) return {};
-  const int64_t per_element = NumbersPerElement(found.dtype());
-  const int64_t item = ItemSize(NumberType(found.dtype()));
-  int64_t different = 0, first = -1;
-  double a = 0, b = 0;
-  for (int64_t i = 0; i < found.numel() * per_element; ++i) {
-    const double x = GetNumber(found, i), y = GetNumber(expected, i);
-    const bool same_bits = std::memcmp(static_cast<const char*>(found.raw_data()) + i * item,
-                                       static_cast<const char*>(expected.raw_data()) + i * item,
-                                       static_cast<size_t>(item)) == 0;
-    if (same_bits || (x != x && y != y)) continue;
-    if (RelativeError(x, y) <= tolerance && tolerance > 0) continue;
-    if (different++ == 0) first = i / per_element, a = x, b = y;
-  }
-  if (different == 0) return {};
-  return StrCat("element ", PositionOf(found.shape(), first), " is ", a, " instead of ", b,
-                different > 1 ? StrCat(" (", different, " differ)") : std::string());
-}
-
-// What two computations of one thing may differ by.
-inline double DefaultTolerance(DType dtype) {
-  switch (NumberType(dtype)) {
-    case DType::kFloat64:
-      return 1e-9;
-    case DType::kFloat32:
-      return 1e-4;
-    case DType::kFloat16:
-      return 1e-2;
-    case DType::kBFloat16:
-      return 5e-2;
-    default:
-      return 0;
-  }
-}
+std::string Difference(const Tensor& found, const Tensor& expected, double tolerance);
+// By how much two computations of the same result may differ.
+double DefaultTolerance(DType dtype);
 
 }  // namespace detail
 }  // namespace opkit
+
+#ifdef OPKIT_DEFINITIONS
+#include "opkit/op/check/impl/check_data.ipp"
+#endif
 
 #endif  // OPKIT_OP_CHECK_CHECK_DATA_HPP_

@@ -1,7 +1,9 @@
 // CheckedNode: one operator of one chosen kernel in a workspace of its own, fed with copies of
-// inputs, its failures caught as text. What CheckOperator runs in every way it knows.
+// inputs, its failures caught as text. For the definitions of op/check.hpp.
 #ifndef OPKIT_OP_CHECK_CHECK_NODE_HPP_
 #define OPKIT_OP_CHECK_CHECK_NODE_HPP_
+
+#include <algorithm>
 
 #include "opkit/op/check/check_data.hpp"
 #include "opkit/op/check/guard_allocator.hpp"
@@ -24,12 +26,13 @@ struct Milliseconds {
   int count() const { return value; }
 };
 
+enum class CheckedRun : uint8_t { kOk, kRefused, kUnsupported, kStuck };
+enum class RunMode : uint8_t { kRun, kAsync };
+
 class CheckedNode {
  public:
-  enum class Result { kOk, kRefused, kUnsupported, kStuck };
-  enum class Mode { kRun, kAsync };
-
-  CheckedNode(const OpSchema& schema, const Kernel& kernel, const OperatorDef& def, int deadline_ms)
+  CheckedNode(const OpSchema& schema, const Kernel& kernel, const OperatorDef& def,
+              const std::vector<Tensor>& inputs, int deadline_ms)
       : schema_(schema),
         kernel_(kernel),
         def_(def),
@@ -40,13 +43,14 @@ class CheckedNode {
       if (!name.empty()) ws_->CreateTensor(name);
     for (const std::string& name : def_.outputs())
       if (!name.empty()) ws_->CreateTensor(name);
+    Feed(inputs);
   }
   CheckedNode(const CheckedNode&) = delete;
   CheckedNode& operator=(const CheckedNode&) = delete;
 
   const OperatorDef& def() const { return def_; }
   const std::string& error() const { return error_; }
-  // By the operator's constructor.
+  // Names that the operator's constructor asked for.
   const std::vector<std::string>& arguments_read() const { return arguments_read_; }
 
   // Dense copies in new memory.
@@ -60,10 +64,11 @@ class CheckedNode {
 
   // Creates the operator at the first call. kStuck: its event did not complete; the node must not
   // be used any more.
-  Result Run(Mode mode = Mode::kRun) {
+  CheckedRun Run(RunMode mode = RunMode::kRun) {
     return Try([&] {
-      // One with an asynchronous part of its own may never complete: only its event has a deadline.
-      if (mode == Mode::kRun && (!op_->HasAsyncPart() || op_->SupportsAsyncScheduling())) {
+      // An operator with an asynchronous part of its own may never complete: only its event has a
+      // deadline.
+      if (mode == RunMode::kRun && (!op_->HasAsyncPart() || op_->SupportsAsyncScheduling())) {
         op_->Run();
       } else {
         op_->RunAsync();
@@ -73,7 +78,7 @@ class CheckedNode {
   }
   // Issues a run on a stream that waits for `gate`, and calls `issued`, which opens it.
   template <class F>
-  Result RunBehind(const Event& gate, F issued) {
+  CheckedRun RunBehind(const Event& gate, F issued) {
     return Try([&] {
       op_->WaitEvent(gate, 0);
       op_->RunAsync(0);
@@ -90,7 +95,7 @@ class CheckedNode {
                                                           : CopyOf(*ws_->GetTensor(name)));
     return out;
   }
-  // What was written outside tensors since the last call, one sentence each.
+  // Writes outside tensors since the last call, one sentence each.
   std::vector<std::string> Damage() const {
     std::vector<std::string> out;
     for (const GuardAllocator::Damage& damage : GuardAllocator::Global().TakeDamage())
@@ -101,13 +106,12 @@ class CheckedNode {
                            " of ", OwnerOf(damage.data), " (", damage.bytes, " bytes)"));
     return out;
   }
-  // Inputs that no output may have written and that are no longer what they were fed.
+  // Inputs that no output may have written and that have changed since they were fed.
   std::vector<size_t> ChangedInputs(const std::vector<Tensor>& fed) const {
     std::vector<size_t> out;
     for (size_t i = 0; i < def_.inputs().size(); ++i) {
       if (def_.inputs()[i].empty()) continue;
-      bool is_output = false;
-      for (const std::string& name : def_.outputs()) is_output |= name == def_.inputs()[i];
+      const bool is_output = std::ranges::count(def_.outputs(), def_.inputs()[i]) > 0;
       const Tensor now = CopyOf(*ws_->GetTensor(def_.inputs()[i]));
       if (!is_output && (now.dtype() != fed[i].dtype() || now.shape() != fed[i].shape() ||
                          !SameBytes(now, CopyOf(fed[i]))))
@@ -118,26 +122,26 @@ class CheckedNode {
 
  private:
   template <class F>
-  Result Try(F run) {
+  CheckedRun Try(F run) {
     try {
       if (!op_) Create();
       run();
-      return Result::kOk;
+      return CheckedRun::kOk;
     } catch (const UnsupportedOperatorFeature& error) {
       error_ = error.message();
-      return Result::kUnsupported;
+      return CheckedRun::kUnsupported;
     } catch (const Error& error) {
       error_ = error.message();
       if (error.code() != ErrorCode::kDeadlineExceeded || !op_ || !op_->event().IsScheduled())
-        return Result::kRefused;
+        return CheckedRun::kRefused;
       // Work may still be in flight: operator and memory live on.
       static auto* abandoned =
           new std::vector<std::pair<std::unique_ptr<Workspace>, std::unique_ptr<OperatorBase>>>;
       abandoned->emplace_back(std::move(ws_), std::move(op_));
-      return Result::kStuck;
+      return CheckedRun::kStuck;
     } catch (const std::exception& error) {
       error_ = error.what();
-      return Result::kRefused;
+      return CheckedRun::kRefused;
     }
   }
   void Create() {

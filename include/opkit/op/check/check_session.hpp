@@ -1,54 +1,27 @@
 // CheckSession: the kernel and inputs under test, fresh nodes to run them in, and the report that
-// grows. What the parts of CheckOperator share.
+// grows. The checkers of CheckOperator share one. For the definitions of op/check.hpp.
 #ifndef OPKIT_OP_CHECK_CHECK_SESSION_HPP_
 #define OPKIT_OP_CHECK_CHECK_SESSION_HPP_
+
+#include <algorithm>
 
 #include "opkit/op/check/check_cases.hpp"
 #include "opkit/op/check/check_node.hpp"
 
 namespace opkit::inline OPKIT_ABI {
-
-struct CheckReport {
-  std::string op;
-  std::vector<std::string>
-      findings;                    // what is wrong; each once, with the first inputs that show it
-  std::vector<std::string> notes;  // what could not be checked, and why
-  int runs = 0;
-
-  bool ok() const { return findings.empty(); }
-  friend std::string ToString(const CheckReport& report) {
-    std::string out =
-        StrCat("operator ", report.op, ": ",
-               report.ok() ? "nothing wrong" : StrCat(report.findings.size(), " wrong"), " in ",
-               report.runs, " runs");
-    for (const std::string& finding : report.findings) out += "\n  " + finding;
-    for (const std::string& note : report.notes) out += "\n  (not checked: " + note + ")";
-    return out;
-  }
-};
-
 namespace detail {
 
 class CheckSession {
  public:
-  using Result = CheckedNode::Result;
-  using Mode = CheckedNode::Mode;
-
-  CheckSession(const OpSchema& schema, OperatorDef def, const CheckOptions& options)
-      : schema_(schema), def_(std::move(def)), options_(Effective(options, schema)) {
-    report_.op = schema.name();
-    if (options.deterministic && !options_.deterministic)
+  CheckSession(const OpSchema& its_schema, OperatorDef node, const CheckOptions& wanted)
+      : schema(its_schema), def(std::move(node)), options(Effective(wanted, its_schema)) {
+    report.op = schema.name();
+    if (wanted.deterministic && !options.deterministic)
       Note("what its outputs hold, because its schema says that two runs may differ");
   }
 
- private:
-  static CheckOptions Effective(CheckOptions options, const OpSchema& schema) {
-    options.deterministic &= !schema.runs_may_differ();
-    return options;
-  }
-
- protected:
-  // Garbage of one run; what differs between two patterns was read where nobody wrote.
+  // The bytes of unwritten memory in one run. A result that differs between two patterns was read
+  // from there.
   struct Pattern {
     uint8_t fill, fence;
   };
@@ -57,56 +30,53 @@ class CheckSession {
   static std::string KernelName(const Kernel& kernel) {
     return StrCat(kernel.device, "/", kernel.backend);
   }
+  std::string InputName(size_t i) const { return NameOf("input", i, def.inputs()); }
+  std::string OutputName(size_t o) const { return NameOf("output", o, def.outputs()); }
   void Note(std::string note) {
-    for (const std::string& known : report_.notes)
-      if (known == note) return;
-    report_.notes.push_back(std::move(note));
+    if (!std::ranges::count(report.notes, note)) report.notes.push_back(std::move(note));
   }
   // `problem` identifies what is wrong whatever the inputs are, so that it is reported once.
   void Find(const std::string& problem, const std::string& sentence) {
-    const std::string key = StrCat(kernel_ ? KernelName(*kernel_) : "", " ", problem);
-    for (const std::string& known : found_)
-      if (known == key) return;
+    const std::string key = StrCat(kernel ? KernelName(*kernel) : "", " ", problem);
+    if (std::ranges::count(found_, key)) return;
     found_.push_back(key);
-    report_.findings.push_back(
-        case_ ? StrCat(sentence, "  [", KernelName(*kernel_), "; ", case_->Describe(), "]")
-              : sentence);
+    report.findings.push_back(
+        tested ? StrCat(sentence, "  [", KernelName(*kernel), "; ", tested->Describe(), "]")
+               : sentence);
   }
   bool Found(const std::string& problem) const {
-    for (const std::string& known : found_)
-      if (known == StrCat(KernelName(*kernel_), " ", problem)) return true;
-    return false;
+    return std::ranges::count(found_, StrCat(KernelName(*kernel), " ", problem)) > 0;
   }
   // The node writes to input i, and says so.
   bool MayChange(size_t i) const {
-    for (int may : options_.mutated_inputs)
-      if (static_cast<size_t>(may) == i) return true;
-    for (int may : schema_.MutatedInputs(def_))
-      if (static_cast<size_t>(may) == i) return true;
-    return false;
+    const int input = static_cast<int>(i);
+    return std::ranges::count(options.mutated_inputs, input) > 0 ||
+           std::ranges::count(schema.MutatedInputs(def), input) > 0;
   }
   double Tolerance(const Tensor& tensor) const {
-    return options_.tolerance >= 0 ? options_.tolerance : DefaultTolerance(tensor.dtype());
+    return options.tolerance >= 0 ? options.tolerance : DefaultTolerance(tensor.dtype());
   }
-  CheckedNode Node(const OperatorDef& def, Pattern pattern = kPattern) {
+  // An operator of the kernel under test, fed with copies of the inputs in use or of others.
+  CheckedNode Node(const OperatorDef& node, const std::vector<Tensor>& inputs,
+                   Pattern pattern = kPattern) const {
     GuardAllocator::Global().SetPattern(pattern.fill, pattern.fence);
-    return CheckedNode(schema_, *kernel_, def, options_.deadline_ms);
+    return CheckedNode(schema, *kernel, node, inputs, options.deadline_ms);
   }
-  CheckedNode Node() { return Node(def_); }
-  Result Run(CheckedNode& node, Mode mode = Mode::kRun) {
-    ++report_.runs;
-    const Result result = node.Run(mode);
-    dead_ |= result == Result::kStuck;
+  CheckedNode Node(Pattern pattern = kPattern) const { return Node(def, tested->inputs, pattern); }
+  CheckedRun Run(CheckedNode& node, RunMode mode = RunMode::kRun) {
+    ++report.runs;
+    const CheckedRun result = node.Run(mode);
+    dead |= result == CheckedRun::kStuck;
     for (const std::string& name : node.arguments_read())
-      if (!schema_.TakesArgument(name))
+      if (!schema.TakesArgument(name))
         Find("argument " + name, StrCat("it reads the argument '", name,
                                         "', which no node can give, because its schema does not "
                                         "declare it",
-                                        schema_.SuggestArgument(name)));
+                                        schema.SuggestArgument(name)));
     return result;
   }
-  // The work goes on after it was issued, on threads that are not this one's.
-  bool Asynchronous() const { return kernel_->device != DeviceType::kCPU; }
+  // The work goes on after it was issued, on other threads than this one.
+  bool Asynchronous() const { return kernel->device != DeviceType::kCPU; }
 
   // The first output that differs, in words; empty when none does.
   std::string Differs(const std::vector<Tensor>& found, const std::vector<Tensor>& expected,
@@ -114,15 +84,15 @@ class CheckSession {
     for (size_t o = 0; o < found.size(); ++o) {
       const std::string how =
           Difference(found[o], expected[o], tolerant ? Tolerance(expected[o]) : 0);
-      if (!how.empty()) return StrCat(NameOf("output", o, def_.outputs()), ": ", how);
+      if (!how.empty()) return StrCat(OutputName(o), ": ", how);
     }
     return {};
   }
   // Runs `node` and reports a failure or other outputs than expected as `sentence`. False if so.
   bool Expect(CheckedNode& node, const std::vector<Tensor>& expected, const std::string& problem,
-              const std::string& sentence, Mode mode = Mode::kRun, bool tolerant = false) {
-    const Result result = Run(node, mode);
-    if (result != Result::kOk) {
+              const std::string& sentence, RunMode mode = RunMode::kRun, bool tolerant = false) {
+    const CheckedRun result = Run(node, mode);
+    if (result != CheckedRun::kOk) {
       Find(problem, StrCat(sentence, " it fails: ", node.error()));
       return false;
     }
@@ -139,18 +109,22 @@ class CheckSession {
     return false;
   }
 
-  const OpSchema& schema_;
-  const OperatorDef def_;
-  const CheckOptions options_;
-  const Kernel* kernel_ = nullptr;
-  const Kernel* reference_ = nullptr;  // null while it is checked itself
-  const CheckCase* case_ = nullptr;
-  DType dtype_ = DType::kUndefined;
-  bool dead_ = false;  // the kernel never completed
-  CheckReport report_;
+  const OpSchema& schema;
+  const OperatorDef def;
+  const CheckOptions options;
+  const Kernel* kernel = nullptr;
+  const Kernel* reference = nullptr;  // null while it is checked itself
+  const CheckCase* tested = nullptr;  // the inputs in use
+  DType dtype = DType::kUndefined;
+  bool dead = false;  // the kernel never completed
+  CheckReport report;
 
  private:
-  std::vector<std::string> found_;
+  static CheckOptions Effective(CheckOptions options, const OpSchema& schema) {
+    options.deterministic &= !schema.runs_may_differ();
+    return options;
+  }
+  std::vector<std::string> found_;  // kernel and problem
 };
 
 }  // namespace detail

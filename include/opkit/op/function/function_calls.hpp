@@ -1,19 +1,18 @@
-// How the host calls the functions of a FunctionOpRecord: what they fail with becomes an Error that
-// names them, and what they infer is checked against the node.
+// How the host calls the functions of a FunctionOpRecord: their failures become Errors that name
+// them, and their answers are checked against the node. For the definitions of other headers.
 #ifndef OPKIT_OP_FUNCTION_FUNCTION_CALLS_HPP_
 #define OPKIT_OP_FUNCTION_FUNCTION_CALLS_HPP_
 
 #include "opkit/op/abi/host_table.hpp"
 #include "opkit/op/function_op.hpp"
+#include "opkit/op/inference.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 
 namespace detail {
 
-using FunctionRecord = IntrusivePtr<FunctionOpRecord>;
-
-// What answers for a record whose operator is described by more than functions: in place of its
-// parse_attrs, infer_type and infer_shape, mutate_inputs, scratch.
+// Answers in place of a record's parse_attrs, infer_type and infer_shape, mutate_inputs and scratch
+// for an operator that is described by more than functions (a library's).
 class FunctionHooks : public RefCounted {
  public:
   virtual std::pair<int, int> Arity(const Arguments& args) = 0;
@@ -23,7 +22,7 @@ class FunctionHooks : public RefCounted {
   virtual std::vector<int> MutatedInputs(const OperatorDef& def) = 0;
   virtual int64_t Scratch(const OperatorDef& def, std::span<const TensorInfo> inputs) = 0;
 };
-// A state that is reached by a C function: what a library's kernels are run through.
+// A state whose runs are calls of a C function: a library's kernel.
 class DirectState : public StatefulOp {
  public:
   using Function = opkit_status (*)(void* instance, const opkit_call* call);
@@ -31,28 +30,23 @@ class DirectState : public StatefulOp {
   virtual void* instance() const = 0;
 };
 
-template <class Record>
-FunctionHooks* HooksOf(const Record& record) {
+inline FunctionHooks* HooksOf(const FunctionOpRecord& record) {
   return static_cast<FunctionHooks*>(record.hooks.get());
 }
-template <class Record>
-bool InfersShapes(const Record& record) {
+inline bool InfersShapes(const FunctionOpRecord& record) {
   return record.hooks ? HooksOf(record)->InfersShapes() : static_cast<bool>(record.infer_shape);
 }
-template <class Record>
-bool InfersTypes(const Record& record) {
+inline bool InfersTypes(const FunctionOpRecord& record) {
   return record.hooks ? HooksOf(record)->InfersTypes() : static_cast<bool>(record.infer_type);
 }
 
 // "my_gemm", "my_gemm of library libmy_ops.so".
-template <class Record>
-std::string NameOf(const Record& record) {
+inline std::string NameOf(const FunctionOpRecord& record) {
   return record.library.empty() ? record.name : StrCat(record.name, " of library ", record.library);
 }
 
-template <class Record>
-[[noreturn]] OPKIT_COLD void ThrowFunctionFailed(const Record& record, const char* what,
-                                                 const OpStatus& status) {
+[[noreturn]] OPKIT_COLD inline void ThrowFunctionFailed(const FunctionOpRecord& record,
+                                                        const char* what, const OpStatus& status) {
   std::string text = status.message();
   if (const std::string& more = CurrentHostError().text; !more.empty())
     text += (text.empty() ? "" : ": ") + more;
@@ -61,14 +55,14 @@ template <class Record>
 }
 
 // Why a function of the C ABI has failed with `status`.
-OPKIT_COLD inline std::string ReasonOf(opkit_status status) {
+inline std::string ReasonOf(opkit_status status) {
   const std::string& text = CurrentHostError().text;
   if (!text.empty()) return text;
   if (status == OPKIT_FAILED) return "it returned FAIL; say why with OPKIT_ERROR_MSG << \"…\"";
   return StrCat("it returned status ", status, " without a text");
 }
-// Calls a function of a library, which ought not to throw. What it throws all the same is kept as
-// text, because the exception's own code goes with the library.
+// Calls a function of a library, which ought not to throw. An exception that comes all the same is
+// kept as text, because the exception's own code goes with the library.
 template <class Call>
 opkit_status CallGuarded(Call call) {
   try {
@@ -80,10 +74,9 @@ opkit_status CallGuarded(Call call) {
   }
   return OPKIT_FAILED;
 }
-// What a function of the C ABI has reported.
-template <class Record>
-[[noreturn]] OPKIT_COLD void ThrowStatus(const Record& record, const char* what,
-                                         opkit_status status) {
+// Throws the failure that a function of the C ABI has reported.
+[[noreturn]] OPKIT_COLD inline void ThrowStatus(const FunctionOpRecord& record, const char* what,
+                                                opkit_status status) {
   CurrentHostError().text = ReasonOf(status);
   if (CodeOfStatus(status) == ErrorCode::kOperatorFailed)
     ThrowFunctionFailed(record, what, OpStatus(FAIL));
@@ -91,9 +84,9 @@ template <class Record>
   throw error.AddContext(StrCat("in ", what, " of operator ", NameOf(record)));
 }
 
-// In a catch block: what one of the record's functions has thrown becomes an Error that names it.
-template <class Record>
-[[noreturn]] OPKIT_COLD void RethrowFromFunction(const Record& record, const char* what) {
+// In a catch block: the exception of one of the record's functions becomes an Error that names it.
+[[noreturn]] OPKIT_COLD inline void RethrowFromFunction(const FunctionOpRecord& record,
+                                                        const char* what) {
   try {
     throw;
   } catch (Error& error) {
@@ -112,9 +105,9 @@ template <class Record>
     throw error;
   }
 }
-// Calls one of the record's functions: what it fails with or throws becomes an Error that names it.
-template <class Record, class Call>
-void CallFunction(const Record& record, const char* what, Call&& call) {
+// Calls one of the record's functions: a failure or an exception becomes an Error that names it.
+template <class Call>
+void CallFunction(const FunctionOpRecord& record, const char* what, Call&& call) {
   HostErrorScope message;
   const OpStatus status = [&] {
     try {
@@ -126,9 +119,9 @@ void CallFunction(const Record& record, const char* what, Call&& call) {
   if (!status.ok()) [[unlikely]]
     ThrowFunctionFailed(record, what, status);
 }
-// As above for inference while something is still unknown, where a failure only means: not yet.
-template <class Record, class Call>
-bool TryFunction(const Record& record, const char* what, bool all_known, Call&& call) {
+// The same for inference. While something is still unknown a failure only means: not yet.
+template <class Call>
+bool TryFunction(const FunctionOpRecord& record, const char* what, bool all_known, Call&& call) {
   if (all_known) {
     CallFunction(record, what, call);
     return true;
@@ -142,8 +135,7 @@ bool TryFunction(const Record& record, const char* what, bool all_known, Call&& 
 }
 
 // {inputs, outputs} of the operator; -1 where parseAttrs leaves one open.
-template <class Record>
-std::pair<int, int> FunctionArity(Record& record, const Arguments& args) {
+inline std::pair<int, int> FunctionArity(FunctionOpRecord& record, const Arguments& args) {
   int inputs = -1, outputs = -1;
   if (!record.problem.empty()) Throw(ErrorCode::kInvalidArgument, record.problem);
   if (FunctionHooks* hooks = HooksOf(record)) return hooks->Arity(args);
@@ -153,8 +145,7 @@ std::pair<int, int> FunctionArity(Record& record, const Arguments& args) {
   return {inputs, outputs};
 }
 
-template <class Record>
-std::vector<int> FunctionMutatedInputs(Record& record, const OperatorDef& def) {
+inline std::vector<int> FunctionMutatedInputs(FunctionOpRecord& record, const OperatorDef& def) {
   std::vector<int> inputs;
   if (FunctionHooks* hooks = HooksOf(record)) return hooks->MutatedInputs(def);
   if (record.mutate_inputs)
@@ -167,36 +158,32 @@ std::vector<int> FunctionMutatedInputs(Record& record, const OperatorDef& def) {
   return inputs;
 }
 
-template <class AnyShape>
-std::vector<int64_t> KnownExtents(const AnyShape& shape) {
+inline std::vector<int64_t> KnownExtents(const SymbolicShape& shape) {
   std::vector<int64_t> extents;
   if (shape.has_rank())
     for (const Dim& dim : shape.dims()) extents.push_back(dim.is_known() ? dim.value() : -1);
   return extents;
 }
-template <class Infos>
-ShapeVectors KnownShapes(const Infos& infos) {
+inline ShapeVectors KnownShapes(std::span<const TensorInfo> infos) {
   ShapeVectors shapes;
   for (const TensorInfo& info : infos) shapes.push_back(KnownExtents(info.shape));
   return shapes;
 }
-template <class Extents>
-SymbolicShape ShapeOfExtents(const Extents& extents) {
+inline SymbolicShape ShapeOfExtents(const std::vector<int64_t>& extents) {
   std::vector<Dim> dims;
   for (int64_t extent : extents) dims.push_back(extent < 0 ? Dim() : Dim(extent));
   return SymbolicShape(std::move(dims));
 }
-template <class Record>
-void CheckCount(const Record& record, const char* function, const char* what, size_t found,
-                size_t expected) {
+inline void CheckCount(const FunctionOpRecord& record, const char* function, const char* what,
+                       size_t found, size_t expected) {
   if (found != expected)
     Throw(ErrorCode::kInvalidArgument, function, " of operator ", NameOf(record), " answered for ",
           found, " ", what, ", but the node has ", expected);
 }
 
 // Without setInferType every output has the dtype of the first input.
-template <class Record>
-void InferFunctionTypes(Record& record, const AttrMap& attrs, InferenceContext& context) {
+inline void InferFunctionTypes(FunctionOpRecord& record, const AttrMap& attrs,
+                               InferenceContext& context) {
   if (!record.infer_type) {
     for (int o = 0; o < context.num_outputs() && context.num_inputs() > 0; ++o)
       context.SetOutput(o, context.input_dtype(0), {});
@@ -222,8 +209,8 @@ void InferFunctionTypes(Record& record, const AttrMap& attrs, InferenceContext& 
 
 // An empty answer for an output is a scalar when the ranks of all inputs are known, and unknown
 // otherwise.
-template <class Record>
-void InferFunctionShapes(Record& record, const AttrMap& attrs, InferenceContext& context) {
+inline void InferFunctionShapes(FunctionOpRecord& record, const AttrMap& attrs,
+                                InferenceContext& context) {
   if (!record.infer_shape) return;
   bool ranks_known = true, all_known = true, anything = context.num_inputs() == 0;
   for (int i = 0; i < context.num_inputs(); ++i) {
@@ -251,9 +238,8 @@ void InferFunctionShapes(Record& record, const AttrMap& attrs, InferenceContext&
       context.SetOutput(o, DType::kUndefined, ShapeOfExtents(extents));
 }
 
-template <class Record>
-void InferFunction(Record& record, const AttrMap& attrs, FunctionPass pass,
-                   InferenceContext& context) {
+inline void InferFunction(FunctionOpRecord& record, const AttrMap& attrs, FunctionPass pass,
+                          InferenceContext& context) {
   if (pass == FunctionPass::kForward) {
     if (FunctionHooks* hooks = HooksOf(record)) return hooks->Infer(context);
     InferFunctionTypes(record, attrs, context);
@@ -274,8 +260,8 @@ void InferFunction(Record& record, const AttrMap& attrs, FunctionPass pass,
 }
 
 // Bytes of scratch for inputs whose shapes are all known.
-template <class Record>
-int64_t ForwardScratch(Record& record, const OperatorDef& def, std::span<const TensorInfo> inputs) {
+inline int64_t ForwardScratch(FunctionOpRecord& record, const OperatorDef& def,
+                              std::span<const TensorInfo> inputs) {
   if (FunctionHooks* hooks = HooksOf(record)) return hooks->Scratch(def, inputs);
   if (!record.scratch) return 0;
   int64_t bytes = 0;
@@ -285,11 +271,10 @@ int64_t ForwardScratch(Record& record, const OperatorDef& def, std::span<const T
   });
   return bytes;
 }
-// A backward node has that of the forward node whose inputs and outputs come with it. 0 while what
-// it depends on is not known.
-template <class Record>
-int64_t FunctionScratch(Record& record, FunctionPass pass, const OperatorDef& def,
-                        std::span<const TensorInfo> inputs) {
+// Bytes of scratch of a node. A backward node needs those of the forward node whose inputs and
+// outputs come with it. 0 while a shape that decides them is unknown.
+inline int64_t FunctionScratch(FunctionOpRecord& record, FunctionPass pass, const OperatorDef& def,
+                               std::span<const TensorInfo> inputs) {
   const auto known = [&](size_t first, size_t count) {
     for (size_t i = first; i < first + count; ++i)
       if (!def.inputs()[i].empty() && !inputs[i].shape.is_known()) return false;

@@ -4,7 +4,6 @@
 #define OPKIT_OP_FUNCTION_FUNCTION_SIGNATURE_HPP_
 
 #include "opkit/base/unique_function.hpp"
-
 #include "opkit/op/abi/attr_map.hpp"
 #include "opkit/op/abi/op_resource.hpp"
 
@@ -28,21 +27,13 @@ class StatefulOp : public detail::RefCounted {
  public:
   // Runs either pass without allocating; by default Forward and Backward, whose vectors are made at
   // every call.
-  virtual OpStatus Run(FunctionPass pass, std::span<const OpTensor> inputs,
-                       std::span<OpTensor> outputs, OpResource& resource);
-  virtual int Forward(std::vector<OpTensor> inputs, std::vector<OpTensor> outputs,
-                      const OpResource& resource) {
-    static_cast<void>(inputs), static_cast<void>(outputs), static_cast<void>(resource);
-    OPKIT_ERROR_MSG << "its StatefulOp overrides neither Forward nor Run";
-    return FAIL;
-  }
+  OPKIT_INLINE virtual OpStatus Run(FunctionPass pass, std::span<const OpTensor> inputs,
+                                    std::span<OpTensor> outputs, OpResource& resource);
+  OPKIT_INLINE virtual int Forward(std::vector<OpTensor> inputs, std::vector<OpTensor> outputs,
+                                   const OpResource& resource);
   // Inputs: gradients of the outputs, the inputs, the outputs. Outputs: gradients of the inputs.
-  virtual int Backward(std::vector<OpTensor> inputs, std::vector<OpTensor> outputs,
-                       const OpResource& resource) {
-    static_cast<void>(inputs), static_cast<void>(outputs), static_cast<void>(resource);
-    OPKIT_ERROR_MSG << "its StatefulOp does not override Backward";
-    return FAIL;
-  }
+  OPKIT_INLINE virtual int Backward(std::vector<OpTensor> inputs, std::vector<OpTensor> outputs,
+                                    const OpResource& resource);
 };
 
 // Shapes of inputs or outputs; an extent of -1 is unknown, and so is the rank of an empty one
@@ -108,6 +99,7 @@ inline constexpr bool kIsReturn =
     std::is_void_v<R> || std::is_same_v<R, int> || std::is_same_v<R, bool> ||
     std::is_same_v<R, ReturnValue> || std::is_same_v<R, OpStatus>;
 
+OpStatus StatusOfAnswer(int answer);
 template <class F, class... Args>
 OpStatus CallForStatus(F& f, Args&&... args) {
   using R = FunctionReturn<F>;
@@ -117,25 +109,9 @@ OpStatus CallForStatus(F& f, Args&&... args) {
   } else if constexpr (std::is_same_v<R, OpStatus>) {
     return f(std::forward<Args>(args)...);
   } else {
-    const int value = static_cast<int>(f(std::forward<Args>(args)...));
-    if (value == SUCCESS || value == FAIL) return static_cast<ReturnValue>(value);
-    return OpStatus::Failure("it returned ", value, "; 1 is SUCCESS and 0 is FAIL");
+    return StatusOfAnswer(static_cast<int>(f(std::forward<Args>(args)...)));
   }
 }
-
-}  // namespace detail
-
-inline OpStatus StatefulOp::Run(FunctionPass pass, std::span<const OpTensor> inputs,
-                                std::span<OpTensor> outputs, OpResource& resource) {
-  auto call = [&](std::vector<OpTensor> ins, std::vector<OpTensor> outs) {
-    return pass == FunctionPass::kForward ? Forward(std::move(ins), std::move(outs), resource)
-                                          : Backward(std::move(ins), std::move(outs), resource);
-  };
-  return detail::CallForStatus(call, std::vector<OpTensor>(inputs.begin(), inputs.end()),
-                               std::vector<OpTensor>(outputs.begin(), outputs.end()));
-}
-
-namespace detail {
 
 // P without reference or pointer, where it is a T passed by value, reference or pointer.
 template <class P>
@@ -144,7 +120,7 @@ template <class P>
 inline constexpr bool kIsPassed =
     !std::is_rvalue_reference_v<P> &&
     !(std::is_reference_v<P> && std::is_pointer_v<std::remove_reference_t<P>>);
-// What the function writes to P reaches the caller.
+// The caller sees values that the function writes to P.
 template <class P>
 inline constexpr bool kIsWritable =
     (std::is_lvalue_reference_v<P> ||
@@ -381,8 +357,8 @@ inline constexpr bool kIsStateOwner<P*> = true;
 template <class P>
 inline constexpr bool kIsStateOut = std::is_same_v<P, StatefulOp**> || kIsStateOwner<P>;
 
-// What the function makes its state in. The state is adopted at once, so that it is freed also when
-// the function fails after making it.
+// The place where the function makes its state. The state is adopted at once, so that it is freed
+// also when the function fails after making it.
 template <class P>
 class StateOut {
  public:
@@ -445,5 +421,9 @@ ScratchFunction MakeScratch(F f, TypeList<A, I>) {
 
 }  // namespace detail
 }  // namespace opkit
+
+#ifdef OPKIT_DEFINITIONS
+#include "opkit/op/function/impl/function_signature.ipp"
+#endif
 
 #endif  // OPKIT_OP_FUNCTION_FUNCTION_SIGNATURE_HPP_

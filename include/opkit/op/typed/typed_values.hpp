@@ -31,7 +31,7 @@ class TypedView {
   // Negative axes count from the end. On the host an Error (kOutOfRange) for one that is not there.
   OPKIT_HOST_DEVICE int64_t dim(int axis) const {
     const int found = axis < 0 ? axis + rank_ : axis;
-#ifndef __CUDA_ARCH__
+#ifndef OPKIT_DEVICE_PASS
     if (found < 0 || found >= rank_) [[unlikely]]
       static_cast<void>(shape().Axis(axis));
 #endif

@@ -1,0 +1,352 @@
+#!/usr/bin/env python3
+"""Recorded results as tables: writes bench/results/NAME.md of build/bench/NAME.json, and prints it.
+
+Usage: summarize.py RESULT.json...
+
+What wrote the JSON: bench/record.py (a Google Benchmark program), bench/models/models.py or
+bench/compile_time/compile_time.py. Figures are medians. A spread is the coefficient of variation of
+the repetitions, or the least and the largest. A ratio is ours over the peer's: below 1 is faster or
+smaller. Quoted figures are of peers that no package registry has, as published for another machine
+(2-core 2.5 GHz Cascade Lake class).
+"""
+import ast
+import json
+import pathlib
+import sys
+import textwrap
+
+BENCH = pathlib.Path(__file__).resolve().parent
+sys.path.append(str(BENCH / "engine"))
+from plot_task_graph import NAMES, PEERS, SHAPES, SIZES, plot  # noqa: E402
+
+# Benchmark: our rows and the peer's rows of the same arguments, or of those after the peer's name.
+PAIRS = {
+    "dynamic": [("EngineChain", "TbbChain"), ("EngineChain", "MutexPoolChain"),
+                ("EngineIndependent", "TbbIndependent"),
+                ("EngineIndependent", "MutexPoolIndependent")],
+    "executor": [("Executor", "TaskGraph"), ("Executor", "VirtualCalls"),
+                 ("Executor", "SimpleNet")],
+    "operator": [("RunEmpty", "PlainVirtualCall"),
+                 ("InvokeHandleIntoOutputs", "BenchAxpy/cpu/reference/float32/[16]")],
+    "library": [("LoadedOp", "DirectCall"), ("LoadedOp", "ProgramOp"),
+                ("LoadedOpOfVectors", "DirectCall")],
+    "thread_pool": [("SubmitAndWait", "SubmitAndWaitTbb"), ("SubmitParked", "SubmitParkedTbb"),
+                    ("SubmitParked", "FutexWakeAndRun"),
+                    ("SubmitParkedAndWait", "SubmitParkedAndWaitTbb"),
+                    ("SubmitParkedAndWait", "FutexWake"), ("TaskGroup", "TaskGroupTbb"),
+                    ("LoopParallelForAuto", "LoopPlain"), ("LoopParallelForAuto", "LoopTbb"),
+                    ("LoopParallelForGrain10000", "LoopPlain")],
+}
+QUOTED = {
+    "dynamic": "an operation of MXNet's engine: chain 1,180-2,630 ns, independent 1,830-2,820 ns; "
+               "of Taskflow's dependent async: 261-382 ns",
+    "executor": "an operator of Caffe2's async nets: 205-850 ns",
+    "operator": "an operator of Caffe2's nets: 205-850 ns async, 820-2,255 ns simple; PyTorch's "
+                "dispatcher: 34-107 ns typed, 107 ns boxed",
+    "library": "PyTorch's boxed call: 107 ns, its operators defined in Python: 1,400-10,700 ns; an "
+               "operator loaded by MXNet: 9,000-24,000 ns over a built-in one",
+    "task_graph": "Taskflow 4.1, a node: chain 38-71 ns, independent 80-123 ns, grid 107-192 ns, "
+                  "random 111-209 ns; to build: 41-209 ns and 240 bytes",
+    "memory_plan": "MiniMalloc as built from its sources, 62 s for A to K together, and greedy by "
+                   "size",
+}
+UNITS = {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9}
+
+
+# --- text
+
+def duration(ns):
+    if ns is None:
+        return ""
+    unit, size = next(((u, s) for u, s in reversed(UNITS.items()) if ns >= s), ("ns", 1))
+    return f"{number(ns / size)} {unit}"
+
+
+def number(value):
+    """Three digits that say something."""
+    return f"{value:,.{0 if value >= 99.95 else 1 if value >= 9.995 else 2}f}"
+
+
+def ratio(ours, peer):
+    value = ours / peer
+    return number(value) if value >= 0.0995 else f"{value:.2g}"
+
+
+def share(fraction):
+    return "" if fraction is None else f"{fraction:.0%}"
+
+
+def table(columns, rows):
+    """Columns whose name ends in `<` are text, the others figures; empty columns are left out."""
+    rows = [[str(cell) for cell in row] for row in rows]
+    kept = [i for i in range(len(columns)) if any(row[i] for row in rows)]
+    if not rows:
+        return ""
+    lines = [[columns[i].rstrip("<") for i in kept], *([row[i] for i in kept] for row in rows)]
+    left = [columns[i].endswith("<") for i in kept]
+    widths = [max(3, *map(len, column)) for column in zip(*lines)]
+
+    def line(cells):
+        return "| " + " | ".join(cell.ljust(width) if text else cell.rjust(width)
+                                 for cell, width, text in zip(cells, widths, left)) + " |"
+    ruler = "| " + " | ".join("-" * width if text else "-" * (width - 1) + ":"
+                              for width, text in zip(widths, left)) + " |"
+    return "\n".join([line(lines[0]), ruler, *map(line, lines[1:])])
+
+
+def about(name):
+    """The first paragraph of the comment that the benchmark's source opens with."""
+    for source in sorted(BENCH.glob(f"*/{name}_bench.cpp")):
+        lines = []
+        for line in source.read_text().splitlines():
+            if not line.startswith("// "):
+                break
+            lines.append(line[3:])
+        return "\n".join(lines)
+    for source in sorted(BENCH.glob(f"*/{name}.py")):
+        return ast.get_docstring(ast.parse(source.read_text())).partition("\n\n")[0]
+    return ""
+
+
+# --- Google Benchmark's results
+
+def parse(report):
+    """{(contender, arguments): {"ns": of an item or a call, "cv", "label", "counters"}}, arguments
+    without the notes of Google Benchmark; and the messages of those that did not run."""
+    rows, errors = {}, {}
+    for row in report["benchmarks"]:
+        name, *arguments = row["run_name"].split("/")
+        arguments = [part for part in arguments if part not in ("real_time", "manual_time") and
+                     not part.startswith(("min_time:", "iterations:"))]
+        if row.get("error_occurred"):
+            errors.setdefault(row["error_message"], []).append("/".join([name, *arguments]))
+            continue
+        into = rows.setdefault((name, "/".join(arguments)), {"ns": None, "cv": None})
+        if row.get("aggregate_name") == "cv":
+            into["cv"] = row["real_time"]
+        elif row.get("aggregate_name", "median") == "median":
+            known = {"per_op": 1e9, "node": 1e9, "ns_per_node": 1}
+            scale = next((key for key in known if key in row), None)
+            if scale:
+                into["ns"] = row[scale] * known[scale]
+            elif "items_per_second" in row:
+                into["ns"] = 1e9 / row["items_per_second"]
+            else:
+                into["ns"] = row["real_time"] * UNITS[row["time_unit"]]
+            into["label"] = row.get("label", "")
+            times = ("real_time", "cpu_time", "items_per_second", *known)
+            into["counters"] = {key: value for key, value in row.items()
+                                if isinstance(value, float) and key not in times}
+    return rows, errors
+
+
+def label(key):
+    return "/".join(filter(None, key))
+
+
+def pairs_table(name, rows):
+    lines, peers = [], set()
+    for (ours, arguments), row in rows.items():
+        found = []
+        for peer in (peer for left, peer in PAIRS.get(name, []) if left == ours):
+            peer, _, fixed = peer.partition("/")
+            if (peer, fixed or arguments) in rows:
+                found.append((peer, fixed or arguments))
+        counters = ", ".join(f"{key} {value:.3g}" for key, value in row["counters"].items())
+        cells = [label((ours, arguments)), duration(row["ns"]), share(row["cv"])]
+        for peer in found:
+            of = rows[peer]
+            theirs = [label(peer), duration(of["ns"]), share(of["cv"]), ratio(row["ns"], of["ns"])]
+            lines.append((ours, arguments, [*cells, *theirs, counters]))
+            peers.add(peer)
+        if not found:
+            lines.append((ours, arguments, [*cells, "", "", "", "", counters]))
+    # A peer has no line but beside ours, unless it has something else to say.
+    shown = [cells for ours, arguments, cells in lines
+             if cells[3] or cells[7] or (ours, arguments) not in peers]
+    return table(["row<", "median", "spread", "peer<", "median", "spread", "ratio", "also<"], shown)
+
+
+def task_graph_tables(report, rows):
+    times, labels, spreads = {}, {}, {}
+    for (contender, arguments), row in rows.items():
+        shape, nodes, threads = arguments.split("/")
+        key = (contender, shape, int(nodes), int(threads))
+        times[key], labels[key], spreads[key] = row["ns"], row["label"], row["cv"]
+
+    def cells(contender, key):
+        full = (contender, *key)
+        return [duration(times.get(full)), share(spreads.get(full))]
+
+    lines = []
+    for key in [(shape, nodes, threads) for shape in SHAPES for nodes in SIZES
+                for threads in (1, 2)]:
+        if ("Ours", *key) in times:
+            libraries = [times[peer, *key] for peer in ("Tbb", "Eigen") if (peer, *key) in times]
+            lines.append([f"{key[0]} {SIZES[key[1]]}", key[2], *cells("Ours", key),
+                          labels["Ours", *key], cells("OursCounters", key)[0],
+                          *(cells(peer, key)[0] for peer in PEERS),
+                          ratio(times["Ours", *key], min(libraries)) if libraries else ""])
+    yield "Empty tasks, a node; the ratio is to the better of oneTBB and Eigen."
+    yield table(["graph<", "threads", "opkit", "spread", "mode<", "opkit, counters",
+                 *PEERS.values(), "ratio"], lines)
+
+    lines = []
+    for length in ("150ns", "1us", "5us", "50us"):
+        for _, shape, nodes, _ in (key for key in times if key[0] == "Serial" + length):
+            serial = times["Serial" + length, shape, nodes, 1]
+            ours, peer = (contender + length for contender in ("Ours", "Tbb"))
+            key = (shape, nodes, 2)
+            lines.append([length, shape, duration(serial), *cells(ours, key), labels[ours, *key],
+                          number(serial / times[ours, *key]), *cells(peer, key),
+                          number(serial / times[peer, *key]),
+                          ratio(times[ours, *key], times[peer, *key])])
+    order = {shape: index for index, shape in enumerate(SHAPES)}
+    lines.sort(key=lambda line: order[line[1]])
+    lines.sort(key=lambda line: UNITS[line[0].lstrip("0123456789")] * int(line[0].rstrip("nus")))
+    yield "Tasks that take time, a node, on 2 threads."
+    yield table(["task<", "graph<", "serial", "opkit", "spread", "mode<", "speed-up", NAMES["Tbb"],
+                 "spread", "speed-up", "ratio"], lines)
+
+    lines = []
+    for key in [(shape, nodes, 1) for shape in SHAPES for nodes in SIZES]:
+        if ("BuildOurs", *key) in times and ("BuildTbb", *key) in times:
+            ours, peer = ((name, "/".join(map(str, key))) for name in ("BuildOurs", "BuildTbb"))
+            lines.append([f"{key[0]} {SIZES[key[1]]}", *cells("BuildOurs", key),
+                          number(rows[ours]["counters"]["bytes"]), *cells("BuildTbb", key),
+                          number(rows[peer]["counters"]["bytes"]),
+                          ratio(times["BuildOurs", *key], times["BuildTbb", *key])])
+    yield "Building the graph, a node."
+    yield table(["graph<", "opkit", "spread", "bytes", NAMES["Tbb"], "spread", "bytes", "ratio"],
+                lines)
+    if "instructions" in report:
+        yield "Instructions a node of a walk (callgrind): " + ", ".join(
+            f"{shape} {count}" for shape, count in report["instructions"].items()) + "."
+    yield "![ns a node over nodes](task_graph.svg)"
+
+
+def memory_plan_tables(rows):
+    names = {"WithinCapacity": "until it fits the capacity", "Portfolio": "greedy portfolio",
+             "LowestInTwoSeconds": "lowest in 2 s", "PerfectPacking": "search",
+             "PerfectPackingPortfolio": "greedy portfolio", "Portfolio100k": "greedy portfolio"}
+    quoted, others = [], []
+    for (kind, instance), row in rows.items():
+        of = row["counters"]
+        cells = [instance, f"{of['buffers']:,.0f}", names[kind], duration(row["ns"]),
+                 share(row["cv"]), f"{of['arena']:.3f}", f"{of['bound']:.3f}",
+                 f"{of['arena'] / of['bound']:.3f}", number(of["naive"])]
+        if "minimalloc_s_quoted" in of:
+            quoted.append([*cells, number(of["greedy_by_size_quoted"]),
+                           f"{of['minimalloc_s_quoted']:.1f} s"])
+        else:
+            others.append(cells)
+    columns = ["instance<", "buffers", "planned<", "time", "spread", "arena", "bound",
+               "arena/bound", "naive"]
+    if quoted:
+        yield "Public instances; bytes are shares of the capacity."
+        yield table([*columns, "greedy by size, quoted", "MiniMalloc, quoted"], quoted)
+    yield ("Rectangles cut into buffers, which pack perfectly, and 100,000 buffers by the length "
+           "of their lives; bytes are shares of the cut rectangle or of the lower bound.")
+    yield table(columns, others)
+    yield "![a plan: time across, addresses up](memory_plan.svg)"
+
+
+# --- the other results
+
+def models_tables(report):
+    lines, costly = [], []
+    for row in report["models"]:
+        ours, theirs = row["opkit"], row["onnxruntime"]
+        spread = ["-".join(map(number, side.get("median_ms_range", []))) for side in (ours, theirs)]
+
+        def both(key, scale=1):
+            return [number(ours[key] / scale), number(theirs[key] / scale),
+                    ratio(ours[key], theirs[key])]
+        ms = both("median_ms")
+        error = number(row["outputs"]["error"]) + ("" if row["outputs"]["same_argmax"] else
+                                                   ", other argmax")
+        lines.append([row["model"], row["threads"], ms[0], spread[0], ms[1], spread[1], ms[2],
+                      *both("first_result_ms"), *both("peak_memory_bytes", 2**20),
+                      *both("memory_growth_bytes", 2**20)[2:], error])
+        peak = report["machine_peak"].get(str(row["threads"]),
+                                          {"flops": None, "bytes_per_second": None})
+        for op in (op for op in row["operators"] if op["share"] >= 0.1):
+            seconds = max(op["ms"], 1e-6) * 1e-3
+            rates = []
+            for amount, limit in ((op["flops"], peak["flops"]),
+                                  (op["bytes"], peak["bytes_per_second"])):
+                rates += [number(amount / seconds * 1e-9),
+                          share(amount / seconds / limit) if limit else ""]
+            costly.append([row["model"], row["threads"], f"{op['op']} x{op['count']}",
+                           ", ".join(op["backends"]), number(op["ms"]), share(op["share"]), *rates])
+    yield ("Milliseconds of a run and until the first result, MiB at the peak; `growth` is the "
+           "ratio of the memory taken since the start; `error` is in units of what is allowed.")
+    yield table(["model<", "threads", "ms", "spread", "ONNX Runtime", "spread", "ratio", "first",
+                 "ONNX Runtime", "ratio", "MiB", "ONNX Runtime", "ratio", "growth", "error"], lines)
+    yield "Operators that take a tenth of a run or more, beside what the machine can do."
+    yield table(["model<", "threads", "operator<", "backend<", "ms", "share", "GFLOP/s", "of peak",
+                 "GB/s", "of peak"], costly)
+    for failure in report.get("failures", []):
+        yield f"Failed: {failure}"
+
+
+def compile_time_tables(report):
+    lines = []
+    for name, modes in report["rows"].items():
+        cells = [name]
+        for of in (modes.get("compiled"), modes.get("header_only")):
+            cells += ["", "", "", ""] if not of else [
+                f"{of['seconds']:.2f} s", f"{of['min']:.2f}-{of['max']:.2f}", f"{of['ratio']:.2f}x",
+                f"{of['goal']}, {'met' if of['met'] else 'missed'}" if "goal" in of else ""]
+        lines.append(cells)
+    peer = report["peer"]
+    yield ("User seconds, and the ratio to the peer compiled beside it: "
+           f"`#include <{peer['name']}>`, {peer['seconds']:.2f} s "
+           f"({peer['min']:.2f}-{peer['max']:.2f}). Headers are parsed "
+           "(`-fsyntax-only`), sources compiled at `-O2` to objects, one after the other.")
+    yield table(["row<"] + [mode + column for mode in ("compiled", "header-only")
+                            for column in ("", ", spread", ", ratio", ", goal<")], lines)
+    yield report.get("note")
+
+
+# --- a result's page
+
+def page(name, report):
+    """(the text of NAME.md, {name: text} of pictures)"""
+    parts, pictures = [f"# {name}", about(name)], {}
+    parts.append("\n".join(f"- {key}: " + (f"`{value}`" if key == "command" else value)
+                           for key, value in report["head"].items()))
+    if name == "models":
+        parts += models_tables(report)
+    elif name == "compile_time":
+        parts += compile_time_tables(report)
+    else:
+        rows, errors = parse(report)
+        if name == "task_graph":
+            parts += task_graph_tables(report, rows)
+            pictures["task_graph.svg"] = plot({
+                (contender, shape, int(nodes), int(threads)): row["ns"]
+                for (contender, arguments), row in rows.items()
+                for shape, nodes, threads in [arguments.split("/")]})
+        elif name == "memory_plan":
+            parts += memory_plan_tables(rows)
+        else:
+            parts.append(pairs_table(name, rows))
+        parts += [f"Not run: {', '.join(names)}: {error}." for error, names in errors.items()]
+    if name in QUOTED:
+        parts.append(f"Quoted, as published for another machine: {QUOTED[name]}.")
+    wrapped = (part if part[0] in "#-|!" else textwrap.fill(part, 100, break_on_hyphens=False)
+               for part in parts if part)
+    return "\n\n".join(wrapped) + "\n", pictures
+
+
+def main():
+    for path in map(pathlib.Path, sys.argv[1:]):
+        text, pictures = page(path.stem, json.loads(path.read_text()))
+        for name, content in {f"{path.stem}.md": text, **pictures}.items():
+            (BENCH / "results" / name).write_text(content)
+        print(text)
+
+
+if __name__ == "__main__":
+    main()

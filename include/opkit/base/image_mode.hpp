@@ -1,0 +1,41 @@
+// Header-only units and compiled ones (config.hpp) have registries of their own, so an operator that
+// a unit of one kind registers would be missing to the other. Each unit leaves a mark of its kind in
+// the program or shared library that it is linked into; the registries ask for the other kind's.
+#ifndef OPKIT_BASE_IMAGE_MODE_HPP_
+#define OPKIT_BASE_IMAGE_MODE_HPP_
+
+#include "opkit/config.hpp"
+
+// Hidden: a program and the libraries that it loads may differ.
+extern "C" {
+#ifdef OPKIT_COMPILED
+__attribute__((used)) OPKIT_IMAGE_LOCAL inline char opkit_unit_is_compiled = 0;
+__attribute__((weak)) OPKIT_IMAGE_LOCAL extern char opkit_unit_is_header_only;
+#else
+__attribute__((used)) OPKIT_IMAGE_LOCAL inline char opkit_unit_is_header_only = 0;
+__attribute__((weak)) OPKIT_IMAGE_LOCAL extern char opkit_unit_is_compiled;
+#endif
+}
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Whether a unit of the other kind is linked into this program or shared library.
+inline bool ImageMixesModes() {
+#ifdef OPKIT_COMPILED
+  char* volatile other = &opkit_unit_is_header_only;
+#else
+  char* volatile other = &opkit_unit_is_compiled;
+#endif
+  return other;
+}
+
+inline constexpr const char* kMixedModes =
+    "this program or shared library mixes units that are header-only with units that define "
+    "OPKIT_COMPILED, and each kind has registries of its own: define OPKIT_COMPILED for all of them "
+    "(in CMake all link opkit::opkit) or for none (all link opkit::header_only)";
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_IMAGE_MODE_HPP_

@@ -1,0 +1,218 @@
+// Tensors and attributes across the ABI: the views that are handed out, and the checks of those
+// that come in.
+#ifndef OPKIT_OP_ABI_IMPL_ABI_ATTRIBUTES_IPP_
+#define OPKIT_OP_ABI_IMPL_ABI_ATTRIBUTES_IPP_
+
+#include "opkit/op/abi/abi_attributes.hpp"
+#include "opkit/op/abi/attr_map.hpp"
+#include "opkit/op/abi/op_tensor.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+static_assert(static_cast<int>(AttributeType::kTensors) == OPKIT_ATTR_TENSORS);
+static_assert(static_cast<int>(DType::kComplex128) == OPKIT_COMPLEX128);
+
+// Bytes from the first element of a view to the end of the last; false where they cannot be
+// counted.
+inline bool CountBytes(const opkit_tensor& view, int64_t* bytes) {
+  int64_t last = 0, step = 0;
+  for (int i = 0; i < view.rank; ++i)
+    if (view.shape[i] > 0 && (__builtin_mul_overflow(view.shape[i] - 1, view.strides[i], &step) ||
+                              __builtin_add_overflow(last, step, &last)))
+      return false;
+  return !__builtin_add_overflow(last, 1, &last) &&
+         !__builtin_mul_overflow(last, ItemSize(static_cast<DType>(view.dtype)), bytes);
+}
+
+OPKIT_INLINE std::string ProblemOfView(const opkit_tensor* view) {
+  if (!view) return "is null";
+  if (view->size < kTensorBytes) return "is shorter than version 1.0's";
+  if (view->dtype <= 0 || view->dtype >= kNumDTypes)
+    return StrCat("has the dtype ", view->dtype, ", which does not exist");
+  if (view->rank < 0 || view->rank > OPKIT_MAX_RANK) return StrCat("has the rank ", view->rank);
+  if (view->device_type <= 0)
+    return StrCat("is on a device of the type ", view->device_type, ", which does not exist");
+  if (view->rank > 0 && (!view->shape || !view->strides)) return "has no shape or no strides";
+  bool is_empty = false;
+  for (int i = 0; i < view->rank; ++i) {
+    if (view->shape[i] < 0) return StrCat("has the extent ", view->shape[i], " on axis ", i);
+    is_empty |= view->shape[i] == 0;
+  }
+  int64_t bytes = 0;
+  if (!CountBytes(*view, &bytes)) return "reaches further than 64 bits can count";
+  return view->data || is_empty ? "" : "has no memory";
+}
+OPKIT_INLINE std::string ProblemOfAttr(const opkit_attr* attr) {
+  if (!attr) return "is null";
+  if (attr->size < kAttrBytes) return "is shorter than version 1.0's";
+  if (attr->type < 0 || attr->type > OPKIT_ATTR_TENSORS)
+    return StrCat("has the type ", attr->type, ", which does not exist");
+  if (!attr->name) return "has no name";
+  if (attr->count > kMostParts) return StrCat("has ", attr->count, " elements");
+  if (attr->type < OPKIT_ATTR_INTS && attr->count != 1)
+    return StrCat("has ", attr->count, " elements and is no list");
+  const int type = attr->type % 5;
+  const bool is_tensor = type == OPKIT_ATTR_TENSOR, is_text = type == OPKIT_ATTR_STRING;
+  const void* elements = is_tensor                  ? static_cast<const void*>(attr->tensors)
+                         : is_text                  ? static_cast<const void*>(attr->strings)
+                         : type == OPKIT_ATTR_FLOAT ? static_cast<const void*>(attr->floats)
+                                                    : static_cast<const void*>(attr->ints);
+  if (attr->count > 0 && (!elements || (is_text && !attr->string_sizes)))
+    return "has elements that are null";
+  for (uint64_t i = 0; i < attr->count; ++i) {
+    if (is_text && !attr->strings[i]) return "has a null string";
+    if (!is_tensor) continue;
+    if (const std::string problem = ProblemOfView(attr->tensors[i]); !problem.empty())
+      return StrCat("has a tensor that ", problem);
+    if (attr->tensors[i]->device_type != OPKIT_CPU) return "has a tensor that is not on the CPU";
+  }
+  return "";
+}
+
+OPKIT_INLINE opkit_tensor AbiTensor(const Tensor& tensor, const Dims& strides) {
+  OpTensor view(tensor.raw_mutable_data(), tensor.dtype(), tensor.shape().data(), strides.data(),
+                tensor.rank(), tensor.device());
+  view.Bind(&tensor);
+  return view.view();
+}
+OPKIT_INLINE Tensor TensorOfView(const opkit_tensor& view, const Tensor* host) {
+  if (const std::string problem = ProblemOfView(&view); !problem.empty()) [[unlikely]]
+    Throw(ErrorCode::kInvalidArgument, "a tensor of a library ", problem);
+  const Device device{static_cast<DeviceType>(view.device_type), view.device_index};
+  const auto dtype = static_cast<DType>(view.dtype);
+  const auto rank = static_cast<size_t>(view.rank);
+  Shape shape(Dims(view.shape, rank));
+  Dims strides(view.strides, rank);
+  if (host && host->raw_data() == view.data && host->dtype() == dtype && host->shape() == shape &&
+      host->strides() == strides)
+    return *host;
+  int64_t bytes = 0;
+  CountBytes(view, &bytes);
+  if (host && host->storage()) {
+    const auto* const begin = static_cast<const char*>(host->storage()->data());
+    const int64_t offset = static_cast<const char*>(view.data) - begin;
+    if (offset >= 0 && offset <= host->storage()->nbytes() - bytes)
+      return Tensor(host->storage(), offset, std::move(shape), dtype, std::move(strides));
+  }
+  return Tensor(AdoptStorage(MemoryDevice(device), view.data, bytes), 0, std::move(shape), dtype,
+                std::move(strides));
+}
+
+// An opkit_attr with all that it points to.
+struct AbiAttribute : RefCounted {
+  AbiAttribute(const std::string& attribute_name, const Attribute& value)
+      : name(attribute_name), text(AttributeText(value)) {
+    attr.size = sizeof attr;
+    attr.type = static_cast<int32_t>(value.type());
+    attr.count = value.is_list() ? value.size() : 1;
+    switch (attr.type % 5) {
+      case OPKIT_ATTR_INT:
+        ints = ListOf<int64_t>(value);
+        break;
+      case OPKIT_ATTR_BOOL:
+        for (bool one : ListOf<bool>(value)) ints.push_back(one);
+        break;
+      case OPKIT_ATTR_FLOAT:
+        floats = ListOf<double>(value);
+        break;
+      case OPKIT_ATTR_STRING:
+        strings = ListOf<std::string>(value);
+        for (const std::string& one : strings) {
+          string_data.push_back(one.c_str());
+          string_sizes.push_back(one.size());
+        }
+        break;
+      default:
+        tensors = ListOf<Tensor>(value);
+        for (const Tensor& tensor : tensors) strides.push_back(tensor.strides());
+        for (size_t i = 0; i < tensors.size(); ++i)
+          views.push_back(AbiTensor(tensors[i], strides[i]));
+        for (const opkit_tensor& view : views) view_pointers.push_back(&view);
+    }
+    attr.name = name.c_str();
+    attr.text = text.c_str();
+    attr.ints = ints.data();
+    attr.floats = floats.data();
+    attr.strings = string_data.data();
+    attr.string_sizes = string_sizes.data();
+    attr.tensors = view_pointers.data();
+  }
+  template <class T>
+  static std::vector<T> ListOf(const Attribute& value) {
+    if (value.is_list()) return value.Get<std::vector<T>>();
+    return {value.Get<T>()};
+  }
+
+  std::string name, text;
+  std::vector<int64_t> ints;
+  std::vector<double> floats;
+  std::vector<std::string> strings;
+  std::vector<const char*> string_data;
+  std::vector<uint64_t> string_sizes;
+  std::vector<Tensor> tensors;
+  std::vector<Dims> strides;
+  std::vector<opkit_tensor> views;
+  std::vector<const opkit_tensor*> view_pointers;
+  opkit_attr attr{};
+};
+
+OPKIT_INLINE AbiAttributes::AbiAttributes(const Arguments& arguments) {
+  for (const NamedAttribute& argument : arguments) {
+    auto item = MakeIntrusive<AbiAttribute>(argument.name, argument.value);
+    pointers_.push_back(&item->attr);
+    items_.push_back(std::move(item));
+  }
+}
+
+OPKIT_INLINE Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t count) {
+  Arguments out;
+  if (count > kMostParts || (count > 0 && !attrs))
+    Throw(ErrorCode::kInvalidArgument, "a library hands over ", count, " attributes",
+          attrs ? "" : ", which are null");
+  for (uint64_t i = 0; i < count; ++i) {
+    if (const std::string problem = ProblemOfAttr(attrs[i]); !problem.empty()) [[unlikely]]
+      Throw(ErrorCode::kInvalidArgument, "attribute ", i,
+            attrs[i] && attrs[i]->name ? StrCat(" '", attrs[i]->name, "'") : std::string(),
+            " of a library ", problem);
+    const opkit_attr& attr = *attrs[i];
+    const size_t n = attr.count;
+    auto set = [&](auto list) {
+      if (attr.type >= OPKIT_ATTR_INTS) return out.Set(attr.name, std::move(list));
+      typename decltype(list)::value_type one = list[0];
+      out.Set(attr.name, Attribute(one));
+    };
+    switch (attr.type % 5) {
+      case OPKIT_ATTR_INT:
+        set(std::vector<int64_t>(attr.ints, attr.ints + n));
+        break;
+      case OPKIT_ATTR_BOOL:
+        set(std::vector<bool>(attr.ints, attr.ints + n));
+        break;
+      case OPKIT_ATTR_FLOAT:
+        set(std::vector<double>(attr.floats, attr.floats + n));
+        break;
+      case OPKIT_ATTR_STRING: {
+        std::vector<std::string> texts;
+        for (size_t k = 0; k < n; ++k) texts.emplace_back(attr.strings[k], attr.string_sizes[k]);
+        set(std::move(texts));
+        break;
+      }
+      default: {
+        std::vector<Tensor> tensors;
+        for (size_t k = 0; k < n; ++k) {
+          Tensor copy;
+          copy.CopyFrom(TensorOfView(*attr.tensors[k]));
+          tensors.push_back(std::move(copy));
+        }
+        set(std::move(tensors));
+      }
+    }
+  }
+  return out;
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_ABI_IMPL_ABI_ATTRIBUTES_IPP_

@@ -1,0 +1,346 @@
+// The functions of the host's table.
+#ifndef OPKIT_OP_ABI_IMPL_HOST_TABLE_IPP_
+#define OPKIT_OP_ABI_IMPL_HOST_TABLE_IPP_
+
+#include <cstdio>
+
+#include "opkit/engine/parallel_for.hpp"
+#include "opkit/op/abi/abi_attributes.hpp"
+#include "opkit/op/abi/host_table.hpp"
+#include "opkit/op/abi/resource_state.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+inline void LogToStderr(LogLevel level, std::string_view op, std::string_view text) {
+  std::fprintf(stderr, "opkit %s: %.*s: %.*s\n", ToString(level), static_cast<int>(op.size()),
+               op.data(), static_cast<int>(text.size()), text.data());
+}
+inline constinit std::atomic<LogHook> g_log_hook{&LogToStderr};
+
+OPKIT_INLINE HostError& CurrentHostError() {
+  static thread_local HostErrorSlot outside;  // of a thread that runs no function
+  HostErrorSlot& slot = t_host_error ? *t_host_error : outside;
+  if (!slot.error) slot.error = std::make_unique<HostError>();
+  return *slot.error;
+}
+
+OPKIT_INLINE opkit_status KeepFailure(const char* unknown) noexcept {
+  HostError& now = CurrentHostError();
+  now.exception = std::current_exception();
+  try {
+    throw;
+  } catch (const Error& error) {
+    now.failure = error.what();
+    return StatusOf(error.code());
+  } catch (const std::exception& thrown) {
+    now.failure = thrown.what();
+  } catch (...) {
+    now.failure = unknown;
+  }
+  return OPKIT_FAILED;
+}
+
+// Runs into `wanted`'s memory: an operator that could not use it has its result copied there.
+inline void RunInto(ResolvedOperator& resolved, std::string_view op,
+                    const std::vector<Tensor>& inputs, const std::vector<Tensor>& wanted) {
+  std::vector<Tensor> results(wanted);
+  resolved.Run(inputs, results);
+  for (size_t o = 0; o < wanted.size(); ++o) {
+    const Tensor &got = results[o], &want = wanted[o];
+    if (got.dtype() != want.dtype() || got.shape() != want.shape())
+      Throw(ErrorCode::kInvalidArgument, "invoke(\"", op, "\"): output ", o, " is ", got,
+            ", but the tensor given for it is ", want);
+    if (got.raw_data() == want.raw_data() || want.nbytes() == 0) continue;
+    if (!want.is_dense())
+      Throw(ErrorCode::kUnsupported, "invoke(\"", op, "\"): output ", o, ", ", want,
+            ", is strided; give it a dense tensor and copy from there");
+    const Tensor dense = got.is_dense() ? got : got.Contiguous();
+    std::memmove(want.raw_mutable_data(), dense.raw_data(), static_cast<size_t>(want.nbytes()));
+  }
+}
+
+struct OPKIT_IMAGE_LOCAL HostFunctions {
+  static ResourceState& StateOf(const opkit_call* call) {
+    return *static_cast<ResourceState*>(call->context);
+  }
+
+  // Throws the failure that a function of an operator has reported.
+  [[noreturn]] OPKIT_COLD static void Rethrow(opkit_status status) {
+    HostError& now = CurrentHostError();
+    const std::string text = std::exchange(now.text, {});
+    if (std::exception_ptr kept = std::exchange(now.exception, nullptr))
+      std::rethrow_exception(kept);
+    throw Error(CodeOfStatus(status), text);
+  }
+  [[noreturn]] OPKIT_COLD static void NotOnThisDevice(const ResourceState& state,
+                                                      const char* what) {
+    Throw(ErrorCode::kUnsupported, what, " in operator ", state.op, " is not possible on ",
+          state.device, "; issue the work on stream() yourself");
+  }
+
+  static void SetError(opkit_status, const char* text, uint64_t size) {
+    HostError& now = CurrentHostError();
+    now.text.assign(text ? text : "", text ? size : 0);
+    now.exception = nullptr;
+  }
+  static void AddError(const char* text, uint64_t size) {
+    if (text) CurrentHostError().text.append(text, size);
+  }
+  static const char* FailureText() { return CurrentHostError().failure.c_str(); }
+
+  static opkit_status Alloc(const opkit_call* call, int64_t bytes, void** memory) {
+    return AnswerCaller([&] {
+      ResourceState& state = StateOf(call);
+      *memory = nullptr;
+      if (bytes < 0)
+        Throw(ErrorCode::kInvalidArgument, "alloc(", bytes, ") in operator ", state.op);
+      Storage storage = AllocateStorage(MemoryDevice(state.device), bytes);
+      *memory = storage->data();
+      state.Keep([&](RunMemory& kept) { kept.memory.push_back(std::move(storage)); });
+    });
+  }
+  static opkit_status Temporary(const opkit_call* call, int32_t dtype, int32_t rank,
+                                const int64_t* shape, opkit_tensor* tensor) {
+    return AnswerCaller([&] {
+      ResourceState& state = StateOf(call);
+      if (dtype <= 0 || dtype >= kNumDTypes || rank < 0 || (rank > 0 && !shape))
+        Throw(ErrorCode::kInvalidArgument, "temporary of dtype ", dtype, " and rank ", rank,
+              " in operator ", state.op);
+      auto slot = MakeIntrusive<TensorSlot>();
+      slot->tensor = Tensor(Shape(Dims(shape, static_cast<size_t>(rank))),
+                            static_cast<DType>(dtype), MemoryDevice(state.device));
+      slot->Bind(OpReq::kWrite);
+      CopyView(slot->view.view(), tensor);
+      state.Keep([&](RunMemory& kept) { kept.temporaries.push_back(std::move(slot)); });
+    });
+  }
+  // Copies as many members as the caller's version has.
+  static void CopyView(const opkit_tensor& from, opkit_tensor* to) {
+    const uint64_t size = to->size < sizeof from ? to->size : sizeof from;
+    std::memcpy(static_cast<void*>(to), &from, size);
+    to->size = size;
+  }
+
+  static opkit_status ParallelFor(const opkit_call*, int64_t n, int64_t grain,
+                                  opkit_status (*body)(void*, int64_t, int64_t), void* context) {
+    struct Stopped {
+      opkit_status status;
+      std::string text;
+    };
+    try {
+      if (!body) Throw(ErrorCode::kInvalidArgument, "parallel_for() of null");
+      ParallelForRange(n, grain, [&](int64_t begin, int64_t end) {
+        const HostErrorScope message;
+        if (const opkit_status status = body(context, begin, end); status != OPKIT_OK) [[unlikely]]
+          throw Stopped{status, CurrentHostError().text};
+      });
+      return OPKIT_OK;
+    } catch (const Stopped& stopped) {
+      HostError& now = CurrentHostError();
+      if (now.text.empty()) now.text = stopped.text;
+      now.failure = stopped.text;
+      return stopped.status;
+    } catch (...) {
+      return KeepFailure("a loop of the host's threw something that is not a std::exception");
+    }
+  }
+
+  // Work in the form that a stream takes.
+  struct Launched {
+    opkit_status (*work)(void*);
+    void (*drop)(void*);
+    void* context;
+    RefCountedList kept;  // a library's code must stay while its work waits
+
+    Launched(opkit_status (*run)(void*), void (*end)(void*), void* argument)
+        : work(run), drop(end), context(argument) {}
+    Launched(Launched&& other) noexcept
+        : work(other.work),
+          drop(std::exchange(other.drop, nullptr)),
+          context(other.context),
+          kept(std::move(other.kept)) {}
+    Launched& operator=(Launched&&) = delete;
+    ~Launched() {
+      if (drop) drop(context);
+    }
+    void operator()() {
+      HostErrorScope message;
+      if (const opkit_status status = work(context); status != OPKIT_OK) Rethrow(status);
+    }
+  };
+  static opkit_status Launch(const opkit_call* call, opkit_status (*work)(void*),
+                             void (*drop)(void*), void* context) {
+    Launched launched(work, drop, context);
+    return AnswerCaller([&] {
+      ResourceState& state = StateOf(call);
+      if (!work) Throw(ErrorCode::kInvalidArgument, "launch() in operator ", state.op, " of null");
+      if (!state.launch) NotOnThisDevice(state, "launch");
+      launched.kept = state.kept_by_work;
+      state.launch(state.context, std::move(launched));
+    });
+  }
+
+  static std::vector<Tensor> Tensors(const opkit_tensor* views, uint64_t count) {
+    std::vector<Tensor> tensors;
+    if (count > kMostParts || (count > 0 && (!views || views->size < kTensorBytes)))
+      Throw(ErrorCode::kInvalidArgument, "invoke() is given ", count,
+            " tensors that are null or shorter than version 1.0's");
+    for (uint64_t i = 0; i < count; ++i) {
+      const opkit_tensor& view = *opkit_tensor_at(views, i);
+      if (view.dtype == OPKIT_UNDEFINED)
+        tensors.emplace_back();
+      else
+        tensors.push_back(TensorOfView(view, static_cast<const Tensor*>(view.host)));
+    }
+    return tensors;
+  }
+  static InvokeOptions Options(size_t num_outputs, Device device) {
+    InvokeOptions options;
+    options.device = device;
+    options.num_outputs = static_cast<int>(num_outputs);
+    return options;
+  }
+  static constexpr size_t kMostInvoked = 32;  // attributes may differ in every call
+  static ResolvedOperator& Resolve(ResourceState& state, std::string_view op,
+                                   const std::vector<Tensor>& inputs, size_t num_outputs,
+                                   const Arguments& args) {
+    std::vector<bool> present = PresentInputs(inputs);
+    for (const auto& known : state.invoked)
+      if (known->op == op && known->args == args && known->present == present &&
+          static_cast<size_t>(known->resolved.op().OutputSize()) == num_outputs)
+        return known->resolved;
+    auto made = MakeIntrusive<InvokedOperator>(std::string(op), present, args,
+                                               Options(num_outputs, state.device));
+    if (state.invoked.size() >= kMostInvoked) state.invoked.erase(state.invoked.begin());
+    state.invoked.push_back(std::move(made));
+    return state.invoked.back()->resolved;
+  }
+  static opkit_status Invoke(const opkit_call* call, const char* op, uint64_t num_inputs,
+                             const opkit_tensor* inputs, uint64_t num_outputs,
+                             const opkit_tensor* outputs, uint64_t num_attrs,
+                             const opkit_attr* const* attrs) {
+    return AnswerCaller([&] {
+      ResourceState& state = StateOf(call);
+      if (!op) Throw(ErrorCode::kInvalidArgument, "invoke() is not told which operator");
+      std::vector<Tensor> ins = Tensors(inputs, num_inputs), outs = Tensors(outputs, num_outputs);
+      Arguments args = ArgumentsOfAbi(attrs, num_attrs);
+      if (!state.asynchronous) {
+        RunInto(Resolve(state, op, ins, outs.size(), args), op, ins, outs);
+      } else if (state.launch && IsHostAccessible(state.device.type)) {
+        state.launch(state.context, [op = std::string(op), ins = std::move(ins),
+                                     outs = std::move(outs), args = std::move(args)] {
+          ResolvedOperator resolved(op, PresentInputs(ins), args, Options(outs.size(), Device{}));
+          RunInto(resolved, op, ins, outs);
+        });
+      } else {
+        NotOnThisDevice(state, "invoke");
+      }
+    });
+  }
+
+  static void Log(const opkit_call* call, int32_t level, const char* text) {
+    const bool known = level >= OPKIT_LOG_INFO && level <= OPKIT_LOG_ERROR;
+    g_log_hook.load(std::memory_order_acquire)(
+        known ? static_cast<LogLevel>(level) : LogLevel::kError, StateOf(call).op,
+        text ? text : "");
+  }
+
+  static_assert(sizeof(InvocationScope) <= sizeof(opkit_scope));
+  static void ScopeBegin(const opkit_call*, const char*, opkit_scope* scope) {
+    new (static_cast<void*>(scope)) InvocationScope(InvocationKind::kUserCode);
+  }
+  static void ScopeEnd(opkit_scope* scope) {
+    std::launder(reinterpret_cast<InvocationScope*>(scope))->~InvocationScope();
+  }
+  static void CurrentIdentity(opkit_invocation* identity) {
+    const Invocation now = CurrentInvocation();
+    *identity = {now.id, now.parent, static_cast<uint64_t>(now.kind)};
+  }
+  static void Adopt(const opkit_invocation* identity, opkit_scope* scope) {
+    struct Adopted {
+      InvocationScope scope;
+    };
+    new (static_cast<void*>(scope)) Adopted{InvocationScope::Adopt(
+        {identity->id, identity->parent, static_cast<InvocationKind>(identity->kind)})};
+  }
+
+  static opkit_status Defer(const opkit_call* call, opkit_completion** completion) {
+    return AnswerCaller([&] {
+      ResourceState& state = StateOf(call);
+      *completion = nullptr;
+      if (!state.deferrable)
+        Throw(ErrorCode::kFailedPrecondition, "defer() in operator ", state.op,
+              state.asynchronous
+                  ? ", which runs on a stream already: issue the work there"
+                  : ": only forward of an operator with .setAsync() may end later than it returns");
+      if (state.deferred)
+        Throw(ErrorCode::kFailedPrecondition, "defer() in operator ", state.op,
+              " is called twice in a run");
+      auto run = MakeIntrusive<DeferredRun>();
+      run->event = state.deferrable->event().state();
+      run->op = state.op;
+      state.deferred = run;
+      state.used = true;
+      *completion = reinterpret_cast<opkit_completion*>(new IntrusivePtr<DeferredRun>(run));
+    });
+  }
+  static void Complete(opkit_completion* completion, opkit_status status, const char* text) {
+    auto* handle = reinterpret_cast<IntrusivePtr<DeferredRun>*>(completion);
+    const IntrusivePtr<DeferredRun> run = *handle;
+    delete handle;
+    if (status != OPKIT_OK)
+      run->failure = std::make_exception_ptr(
+          Error(CodeOfStatus(status), StrCat("operator ", run->op, " failed after it had returned",
+                                             text && *text ? ": " : "", text ? text : "")));
+    run->Arrive();
+  }
+
+  static void Keep() noexcept { CurrentHostError().exception = std::current_exception(); }
+  static void RethrowKept() {
+    HostError& now = CurrentHostError();
+    if (std::exception_ptr kept = std::exchange(now.exception, nullptr))
+      std::rethrow_exception(kept);
+  }
+
+  static constexpr opkit_host kTable{sizeof(opkit_host),
+                                     nullptr,
+                                     OPKIT_ABI_MAJOR,
+                                     OPKIT_ABI_MINOR,
+                                     OPKIT_VERSION_STRING,
+                                     &SetError,
+                                     &AddError,
+                                     &FailureText,
+                                     &Alloc,
+                                     &Temporary,
+                                     &ParallelFor,
+                                     &Launch,
+                                     &Invoke,
+                                     &Log,
+                                     &ScopeBegin,
+                                     &ScopeEnd,
+                                     &CurrentIdentity,
+                                     &Adopt,
+                                     &Defer,
+                                     &Complete};
+  static constexpr ExceptionKeeper kExceptions{&Keep, &RethrowKept};
+};
+
+OPKIT_INLINE const opkit_host& ProgramHost() {
+  if (!g_host) {
+    g_exceptions = &HostFunctions::kExceptions;
+    g_host = &HostFunctions::kTable;
+  }
+  return HostFunctions::kTable;
+}
+OPKIT_INLINE bool IsProgramHost(const opkit_host* host) { return host == &HostFunctions::kTable; }
+
+}  // namespace detail
+
+OPKIT_INLINE LogHook SetLogHook(LogHook hook) {
+  return detail::g_log_hook.exchange(hook ? hook : &detail::LogToStderr, std::memory_order_acq_rel);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_ABI_IMPL_HOST_TABLE_IPP_

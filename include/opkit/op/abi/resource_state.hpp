@@ -1,0 +1,160 @@
+// The state behind the calls of a function operator: memory it was given, operators it invoked, and
+// runs that end after their function. Read by the definitions of host_table.hpp and
+// function_body.hpp alone.
+#ifndef OPKIT_OP_ABI_RESOURCE_STATE_HPP_
+#define OPKIT_OP_ABI_RESOURCE_STATE_HPP_
+
+#include "opkit/op/abi/op_tensor.hpp"
+#include "opkit/op/invoke.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// A tensor with a view of it that stays in place.
+struct TensorSlot : RefCounted {
+  Tensor tensor;
+  Shape shape;
+  Dims strides;
+  OpTensor view;
+
+  // Views `tensor` as it is now.
+  void Bind(OpReq req) { Bind(tensor, req); }
+  void Bind(const Tensor& viewed, OpReq req) {
+    const bool changed = view.dtype() != viewed.dtype() || shape != viewed.shape();
+    if (changed) shape = viewed.shape();
+    if (changed || !dense || !viewed.is_dense()) strides = viewed.strides();
+    dense = viewed.is_dense();
+    view = OpTensor(viewed.raw_mutable_data(), viewed.dtype(), shape.data(), strides.data(),
+                    shape.rank(), viewed.device(), req);
+    view.Bind(&viewed);
+  }
+  bool dense = false;
+};
+
+// Another operator that this one calls, kept from call to call.
+struct InvokedOperator : RefCounted {
+  InvokedOperator(const std::string& name, const std::vector<bool>& inputs,
+                  const Arguments& arguments, const InvokeOptions& options)
+      : op(name), args(arguments), present(inputs), resolved(name, inputs, arguments, options) {}
+  std::string op;
+  Arguments args;
+  std::vector<bool> present;
+  ResolvedOperator resolved;
+};
+
+// target += term, element by element; both dense.
+inline void AddTensor(const Tensor& target, const Tensor& term) {
+  const DType dtype = target.dtype();
+  auto add = [&]<class T>(std::type_identity<T>, int64_t count) {
+    auto* to = static_cast<T*>(target.raw_mutable_data());
+    const auto* from = static_cast<const T*>(term.raw_data());
+    for (int64_t i = 0; i < count; ++i) to[i] = static_cast<T>(to[i] + from[i]);
+  };
+  if (dtype == DType::kComplex64) {
+    add(std::type_identity<float>{}, 2 * target.numel());
+  } else if (dtype == DType::kComplex128) {
+    add(std::type_identity<double>{}, 2 * target.numel());
+  } else {
+    DispatchDType<int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, float16,
+                  bfloat16, float, double>(
+        dtype, [&]<class T>() { add(std::type_identity<T>{}, target.numel()); });
+  }
+}
+// A result that is to be added to what the output holds.
+struct Addition {
+  Tensor target, term;
+};
+
+// Memory that the function was given, and that may be in use after it has returned.
+struct RunMemory {
+  std::vector<Storage> memory;
+  std::vector<IntrusivePtr<TensorSlot>> temporaries;
+  std::vector<Addition> additions;
+
+  bool empty() const { return memory.empty() && temporaries.empty() && additions.empty(); }
+  void Clear() {
+    memory.clear();
+    temporaries.clear();
+    additions.clear();
+  }
+};
+
+struct ResourceState;
+// A run that goes on after its function has returned. Ends once both the function has returned and
+// its completion was signalled.
+struct DeferredRun : RefCounted {
+  IntrusivePtr<EventState> event;
+  RefCountedList kept;             // views, the operator's state, the library
+  ResourceState* state = nullptr;  // of its operator, which `kept` keeps
+  RunMemory memory;
+  std::string op;
+  std::exception_ptr failure;  // why it was completed with a failure
+  std::atomic<bool> half{false};
+
+  // Called once by each of the two. Acquire and release: the second caller reads what the first
+  // wrote.
+  void Arrive() {
+    if (half.exchange(true, std::memory_order_acq_rel)) End();
+  }
+
+ private:
+  inline void End();
+};
+
+// The state behind a call that the table's functions work on: one for each operator.
+struct ResourceState {
+  Device device;
+  std::string op;
+  bool asynchronous = false;
+  void* context = nullptr;
+  void (*launch)(void* context, UniqueFunction<void()> work) = nullptr;
+  Mutex mutex;  // guards `memory`, `late` and what `late` owns
+  RunMemory memory;
+  bool used = false;  // this run has something in `memory` or is deferred
+  // A run whose function has returned, until it is completed: memory allocated then belongs to it.
+  DeferredRun* late = nullptr;
+  std::vector<IntrusivePtr<InvokedOperator>> invoked;
+  RefCountedList kept_by_work;         // until launched work has run: a library's code
+  OperatorBase* deferrable = nullptr;  // of an operator with setAsync(), while its forward runs
+  IntrusivePtr<DeferredRun> deferred;
+
+  // `add` puts something into the memory of the run.
+  template <class Add>
+  void Keep(Add add) {
+    MutexLock lock(mutex);
+    if (late) return add(late->memory);
+    used = true;
+    add(memory);
+  }
+  // The function of `run` returns: the memory that it was given goes with the run.
+  void HandOver(DeferredRun* run) {
+    MutexLock lock(mutex);
+    run->memory = std::exchange(memory, {});
+    run->state = this;
+    used = false;
+    late = run;
+  }
+  void Ended(const DeferredRun* run) {
+    MutexLock lock(mutex);
+    if (late == run) late = nullptr;
+  }
+};
+
+inline void DeferredRun::End() {
+  try {
+    if (!failure)
+      for (const Addition& sum : memory.additions) AddTensor(sum.target, sum.term);
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  if (state) state->Ended(this);
+  memory.Clear();
+  // First: a thread that waits for the event may run the operator again, or unload its library.
+  kept.clear();
+  event->Complete(std::move(failure));  // nobody waits for the event of a cancelled run
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_ABI_RESOURCE_STATE_HPP_

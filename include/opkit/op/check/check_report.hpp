@@ -1,0 +1,50 @@
+// CheckOptions and CheckReport: the question to CheckOperator and its answer.
+#ifndef OPKIT_OP_CHECK_CHECK_REPORT_HPP_
+#define OPKIT_OP_CHECK_CHECK_REPORT_HPP_
+
+#include "opkit/core/attribute.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+struct CheckOptions {
+  Arguments args;       // of the node; required ones must be here
+  int num_inputs = -1;  // default: as many as the schema names, else its smallest number
+  int num_outputs = -1;
+  std::vector<Shape> shapes;  // of generated inputs, all of one shape; default: a mixed dozen
+  std::vector<DType> dtypes;  // default: those that the schema claims for its inputs, else float32
+  // Inputs that may change besides those that the schema names.
+  std::vector<int> mutated_inputs;
+  // False for an operator that draws random numbers: no results are compared.
+  bool deterministic = true;
+  bool strided = true;  // inputs with strides must be refused or understood
+  bool gradient = true;
+  int threads = 4;               // that the result on one thread is compared with
+  bool bitwise_threads = false;  // it may not even be rounded differently
+  // Between kernels, and between numbers of threads; relative, absolute below 1. Negative: 1e-9,
+  // 1e-4, 1e-2, 5e-2 by dtype, integers exact.
+  double tolerance = -1;
+  int deadline_ms = 10000;  // for an asynchronous run to complete
+  uint64_t seed = 1;
+};
+
+struct CheckReport {
+  std::string op;
+  std::vector<std::string> findings;  // each once, with the first inputs that show it
+  std::vector<std::string> notes;     // checks that could not be made, and why
+  int runs = 0;
+
+  bool ok() const { return findings.empty(); }
+  friend std::string ToString(const CheckReport& report) {
+    std::string out =
+        StrCat("operator ", report.op, ": ",
+               report.ok() ? "nothing wrong" : StrCat(report.findings.size(), " wrong"), " in ",
+               report.runs, " runs");
+    for (const std::string& finding : report.findings) out += "\n  " + finding;
+    for (const std::string& note : report.notes) out += "\n  (not checked: " + note + ")";
+    return out;
+  }
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_CHECK_CHECK_REPORT_HPP_

@@ -1,0 +1,128 @@
+// Tensors of any dtype read and written as numbers, and compared.
+#ifndef OPKIT_OP_CHECK_IMPL_CHECK_DATA_IPP_
+#define OPKIT_OP_CHECK_IMPL_CHECK_DATA_IPP_
+
+#include <algorithm>
+#include <cstring>
+
+#include "opkit/base/index.hpp"
+#include "opkit/op/check/check_data.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+inline DType NumberType(DType dtype) {
+  return dtype == DType::kComplex64    ? DType::kFloat32
+         : dtype == DType::kComplex128 ? DType::kFloat64
+                                       : dtype;
+}
+
+// Calls f with a pointer of the dtype's C++ type to its numbers. bool is read as uint8_t, because a
+// kernel may have left bytes there that are no bool.
+template <class F>
+auto WithNumbers(DType dtype, void* data, F f) {
+  if (dtype == DType::kBool) return f(static_cast<uint8_t*>(data));
+  return DispatchDType<int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t,
+                       float16, bfloat16, float, double>(
+      NumberType(dtype), [&]<class T>() { return f(static_cast<T*>(data)); });
+}
+
+OPKIT_INLINE double GetNumber(const Tensor& tensor, int64_t i) {
+  return WithNumbers(tensor.dtype(), tensor.raw_mutable_data(),
+                     [&](auto* numbers) { return static_cast<double>(numbers[i]); });
+}
+OPKIT_INLINE void SetNumber(Tensor& tensor, int64_t i, double value) {
+  WithNumbers(tensor.dtype(), tensor.raw_mutable_data(), [&](auto* numbers) {
+    using T = std::remove_reference_t<decltype(*numbers)>;
+    if constexpr (std::is_same_v<T, bool>) {
+      numbers[i] = value != 0;
+    } else if constexpr (std::is_integral_v<T>) {
+      numbers[i] = static_cast<T>(static_cast<int64_t>(value));
+    } else {
+      numbers[i] = static_cast<T>(static_cast<float>(value));
+      if constexpr (sizeof(T) == sizeof(double)) numbers[i] = value;
+    }
+  });
+}
+
+OPKIT_INLINE Tensor MakeTestTensor(const Shape& shape, DType dtype, uint64_t seed) {
+  Tensor out(shape, dtype);
+  CheckRandom random(seed);
+  for (int64_t i = 0; i < shape.numel() * NumbersPerElement(dtype); ++i) {
+    const double u = random.Uniform();
+    const bool odd = random.Next() & 1;
+    SetNumber(out, i,
+              dtype == DType::kBool ? (odd ? 1 : 0)
+              : IsInteger(dtype)    ? 1 + static_cast<int>(u * 5)
+                                    : (odd ? -(0.25 + u) : 0.25 + u));
+  }
+  return out;
+}
+
+OPKIT_INLINE Tensor CopyOf(const Tensor& tensor) {
+  Tensor out;
+  if (tensor.initialized()) out.CopyFrom(tensor);
+  return out;
+}
+
+OPKIT_INLINE bool SameBytes(const Tensor& a, const Tensor& b) {
+  return a.nbytes() == 0 ||
+         std::memcmp(a.raw_data(), b.raw_data(), static_cast<size_t>(a.nbytes())) == 0;
+}
+
+OPKIT_INLINE std::string PositionOf(const Shape& shape, int64_t i) {
+  std::vector<int64_t> position(static_cast<size_t>(shape.rank()));
+  for (int axis = shape.rank() - 1; axis >= 0; --axis) {
+    position[Index(axis)] = i % shape[axis];
+    i /= shape[axis];
+  }
+  return StrCat(position);
+}
+
+OPKIT_INLINE double RelativeError(double a, double b) {
+  if (a == b || (a != a && b != b)) return 0;
+  return Magnitude(a - b) / std::max({Magnitude(a), Magnitude(b), 1.0});
+}
+
+OPKIT_INLINE std::string Difference(const Tensor& found, const Tensor& expected, double tolerance) {
+  if (found.dtype() != expected.dtype() || found.shape() != expected.shape())
+    return StrCat("it is ", found.dtype(), ToString(found.shape()), " instead of ",
+                  expected.dtype(), ToString(expected.shape()));
+  if (!found.initialized() || SameBytes(found, expected)) return {};
+  const int64_t per_element = NumbersPerElement(found.dtype());
+  const int64_t item = ItemSize(NumberType(found.dtype()));
+  int64_t different = 0, first = -1;
+  double a = 0, b = 0;
+  for (int64_t i = 0; i < found.numel() * per_element; ++i) {
+    const double x = GetNumber(found, i), y = GetNumber(expected, i);
+    const bool same_bits = std::memcmp(static_cast<const char*>(found.raw_data()) + i * item,
+                                       static_cast<const char*>(expected.raw_data()) + i * item,
+                                       static_cast<size_t>(item)) == 0;
+    if (same_bits || (x != x && y != y)) continue;
+    if (RelativeError(x, y) <= tolerance && tolerance > 0) continue;
+    if (different++ == 0) first = i / per_element, a = x, b = y;
+  }
+  if (different == 0) return {};
+  return StrCat("element ", PositionOf(found.shape(), first), " is ", a, " instead of ", b,
+                different > 1 ? StrCat(" (", different, " differ)") : std::string());
+}
+
+OPKIT_INLINE double DefaultTolerance(DType dtype) {
+  switch (NumberType(dtype)) {
+    case DType::kFloat64:
+      return 1e-9;
+    case DType::kFloat32:
+      return 1e-4;
+    case DType::kFloat16:
+      return 1e-2;
+    case DType::kBFloat16:
+      return 5e-2;
+    default:
+      return 0;
+  }
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_CHECK_IMPL_CHECK_DATA_IPP_

@@ -1,0 +1,202 @@
+// Registers records as operators of the program: schema, kernels, gradient.
+#ifndef OPKIT_OP_FUNCTION_IMPL_FUNCTION_OPERATOR_IPP_
+#define OPKIT_OP_FUNCTION_IMPL_FUNCTION_OPERATOR_IPP_
+
+#include "opkit/device/cpu_stream.hpp"
+#include "opkit/op/function/function_operator.hpp"
+#include "opkit/op/function/function_state.hpp"
+#include "opkit/op/gradient/gradient.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+OPKIT_INLINE std::atomic<FunctionOperatorFactory>& FunctionFactory(DeviceType type) {
+  static std::atomic<FunctionOperatorFactory> factories[AllocatorTable::kSlots];
+  const int slot = static_cast<int>(type);
+  return factories[slot >= 0 && slot < AllocatorTable::kSlots ? slot : 0];
+}
+
+inline std::unique_ptr<OperatorBase> CreateFunctionOperator(const OperatorDef& def, Workspace* ws,
+                                                            FunctionRecord record,
+                                                            FunctionPass pass) {
+  const FunctionOperatorFactory factory =
+      FunctionFactory(def.device().type).load(std::memory_order_acquire);
+  if (!factory)
+    throw UnsupportedOperatorFeature(
+        StrCat("function operators cannot run on ", def.device().type,
+               " in this program: include the header of its backend "
+               "(opkit/backends/<its name>/function_operator.hpp), or call "
+               "opkit::EnableFunctionOperators<Context>() for a device of your own"));
+  return factory(def, ws, std::move(record), pass);
+}
+
+OPKIT_INLINE int DeviceTypeFromName(std::string_view name) {
+  return name == "gpu" ? static_cast<int>(DeviceType::kGPU) : FindDeviceType(name);
+}
+
+class FunctionGradient final : public GradientMakerBase {
+ public:
+  FunctionGradient(const OperatorDef& def, std::vector<GradientValue> g_output,
+                   FunctionRecord record)
+      : GradientMakerBase(def, std::move(g_output)), record_(std::move(record)) {}
+
+  // Inputs that the operator writes to get no gradient.
+  std::vector<OperatorDef> GetGradientDefs() override {
+    const OperatorDef& def = Def();
+    OperatorDef backward(def.type() + "_backward");
+    for (size_t o = 0; o < def.outputs().size(); ++o) {
+      const int output = static_cast<int>(o);
+      backward.Input(GradOut(output).IsEmpty() ? std::string() : GO(output));
+    }
+    backward.Inputs(def.inputs()).Inputs(def.outputs());
+    const std::vector<int> mutated = FunctionMutatedInputs(*record_, def);
+    for (size_t i = 0; i < def.inputs().size(); ++i) {
+      const int input = static_cast<int>(i);
+      bool skipped = def.inputs()[i].empty();
+      for (int one : mutated) skipped |= one == input;
+      backward.Output(skipped ? std::string() : GI(input));
+    }
+    for (const NamedAttribute& arg : def.args()) backward.Arg(arg.name, arg.value);
+    // Asked of every kernel: any backend may come to run the node.
+    bool leaves_state = false;
+    for (const Kernel* kernel : OpRegistry::Global().KernelsOf(def.type()))
+      leaves_state |= kernel->leaves_state && kernel->device == def.device().type;
+    if (leaves_state) backward.Arg(kStateArgument, FunctionStateBlob(def));
+    backward.Device(def.device()).Engine(def.engine()).IsGradientOp(true);
+    return {std::move(backward)};
+  }
+
+ private:
+  FunctionRecord record_;
+};
+
+OPKIT_INLINE void FunctionOpHost::Begin() {
+  Enable();
+  schema_ = AddSchema(record_->name, FunctionPass::kForward);
+}
+OPKIT_INLINE void FunctionOpHost::Enable() {
+  static_cast<void>(ProgramHost());
+  EnableFunctionOperators<CPUContext>();
+  EnableFunctionOperators<CPUStreamContext>();
+}
+OPKIT_INLINE std::string FunctionOpHost::DeviceName(const char* name, const char* setter) {
+  const int type = DeviceTypeFromName(name);
+  if (type < 0)
+    Throw(ErrorCode::kInvalidArgument, setter, "(f, \"", name,
+          "\"): no device type has this name; \"cpu\", \"gpu\" and \"cpu_stream\" do");
+  return ToString(static_cast<DeviceType>(type));
+}
+OPKIT_INLINE void FunctionOpHost::Add(FunctionDevice& device, FunctionPass pass,
+                                      const std::string& backend) {
+  device.type = static_cast<DeviceType>(DeviceTypeFromName(device.name));
+  FunctionRecord record = record_;
+  Kernel kernel;
+  kernel.op = record->name;
+  if (pass == FunctionPass::kBackward) {
+    kernel.op += "_backward";
+    if (!backward_added_) AddBackward();
+  }
+  // Nodes that leave a state for their backward are neither merged nor folded.
+  kernel.leaves_state =
+      pass == FunctionPass::kForward && device.create_state && device.shares_state;
+  if (kernel.leaves_state && schema_) schema_->KeepsState();
+  kernel.device = device.type;
+  if (!backend.empty()) kernel.backend = backend;
+  kernel.owner = record->in_use;
+  kernel.file = record->file;
+  kernel.line = record->line;
+  kernel.origin = record->library;
+  kernel.create = [record, pass](const OperatorDef& def, Workspace* ws) {
+    return CreateFunctionOperator(def, ws, record, pass);
+  };
+  kernel.propose = [record, pass](const KernelQuery& query) {
+    KernelConfig config;
+    const auto inputs = static_cast<int>(query.def.inputs().size());
+    const auto outputs = static_cast<int>(query.def.outputs().size());
+    for (const auto& pair : record->inplace)
+      if (pass == FunctionPass::kForward && pair.first < inputs && pair.second < outputs)
+        config.inplace.push_back(pair);
+    config.scratch_bytes = FunctionScratch(*record, pass, query.def, query.inputs);
+    return std::vector<KernelConfig>{std::move(config)};
+  };
+  OpRegistry::Global().AddKernel(std::move(kernel));
+}
+OPKIT_INLINE void FunctionOpHost::Doc() {
+  if (schema_) schema_->SetDoc(record_->doc);
+}
+OPKIT_INLINE void FunctionOpHost::AddBackward() {
+  backward_added_ = true;
+  const std::string name = record_->name + "_backward";
+  if (schema_ || !OpRegistry::Global().FindSchema(name))
+    AddSchema(name, FunctionPass::kBackward)
+        ->SetDoc("Gradients of the inputs of " + record_->name +
+                 ", from those of its outputs, its inputs and its outputs.");
+  if (!schema_ && GradientRegistry::Global().Find(record_->name)) return;
+  GradientRegistration gradient;
+  gradient.file = record_->file;
+  gradient.line = record_->line;
+  gradient.make = [record = record_](const OperatorDef& def,
+                                     const std::vector<GradientValue>& g_output,
+                                     GradientNames& names) {
+    FunctionGradient maker(def, g_output, record);
+    maker.UseNames(&names);
+    return maker.Get();
+  };
+  GradientRegistry::Global().Add(record_->name, std::move(gradient));
+}
+OPKIT_INLINE void FunctionOpHost::HasEffects() {
+  if (schema_) schema_->Stateful();
+}
+OPKIT_INLINE void FunctionOpHost::NoGradient() {
+  if (backward_added_) {
+    OpRegistry::Global().Remove(record_->name + "_backward");
+    GradientRegistry::Global().Remove(record_->name);
+  }
+  GradientRegistration none;
+  none.kind = GradientKind::kNone;
+  none.file = record_->file;
+  none.line = record_->line;
+  GradientRegistry::Global().Add(record_->name, std::move(none));
+}
+OPKIT_INLINE void FunctionOpHost::Problem(const std::string& problem) {
+  if (OpRegistry::Global().FindSchema(record_->name) == schema_)
+    OpRegistry::Global().AddProblem(record_->name, problem);
+}
+OPKIT_INLINE OpSchema* FunctionOpHost::AddSchema(const std::string& name, FunctionPass pass) {
+  FunctionRecord record = record_;
+  OpSchema& schema = OpRegistry::Global().AddSchema(name.c_str(), record->file, record->line);
+  schema.SetOrigin(record->library)
+      .ArityFromArguments([record, pass](const Arguments& args) {
+        const auto [inputs, outputs] = FunctionArity(*record, args);
+        if (pass == FunctionPass::kForward) return std::pair(inputs, outputs);
+        const bool known = inputs >= 0 && outputs >= 0;
+        return std::pair(known ? 2 * outputs + inputs : -1, inputs);
+      })
+      .TensorInferenceFunction([record, pass](InferenceContext& context) {
+        InferFunction(*record, AttrMap(context.args()), pass, context);
+      });
+  if (pass == FunctionPass::kForward)
+    schema
+        .AllowInplace([record](int input, int output) {
+          for (const auto& pair : record->inplace)
+            if (pair.first == input && pair.second == output) return true;
+          return false;
+        })
+        .MutatesInputs(
+            [record](const OperatorDef& def) { return FunctionMutatedInputs(*record, def); });
+  return &schema;
+}
+
+}  // namespace detail
+
+OPKIT_INLINE void SetOutputReq(OperatorBase& op, int output, OpReq req) {
+  auto* functions = dynamic_cast<detail::FunctionRequests*>(&op);
+  if (!functions)
+    Throw(ErrorCode::kUnsupported, "operator ", op.type(),
+          " takes no request for its outputs: it is not made of functions");
+  functions->SetOutputReq(output, req);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_FUNCTION_IMPL_FUNCTION_OPERATOR_IPP_

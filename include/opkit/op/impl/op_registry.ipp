@@ -1,0 +1,301 @@
+// OpRegistry's definitions: the table of operators, its lookups, and the sentences for mistakes.
+#ifndef OPKIT_OP_IMPL_OP_REGISTRY_IPP_
+#define OPKIT_OP_IMPL_OP_REGISTRY_IPP_
+
+#include <algorithm>
+#include <map>
+
+#include "opkit/base/platform.hpp"
+#include "opkit/base/suggest.hpp"
+#include "opkit/op/op_registry.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+OPKIT_INLINE bool HasOwnRegistries() {
+  char* volatile marker = &opkit_image_is_library;
+  return marker;
+}
+inline void CheckModes() {
+  if (ImageMixesModes()) Throw(ErrorCode::kFailedPrecondition, kMixedModes);
+}
+inline std::string SchemaPlace(const OpSchema& schema) {
+  return StrCat(schema.file(), ":", schema.line());
+}
+
+}  // namespace detail
+
+struct OpRegistry::State {
+  struct Override {
+    std::string backend, origin;
+  };
+  struct Entry {
+    OpSchema* schema = nullptr;
+    detail::IntrusivePtr<detail::RefCounted> schema_owner;
+    std::vector<std::unique_ptr<Kernel>> kernels;
+    std::vector<std::string> problems;  // thrown at lookup, and listed
+    std::vector<std::string> listed;
+    std::vector<Override> overrides;  // the last one comes first
+
+    bool Exists() const { return schema || !kernels.empty() || !problems.empty(); }
+    bool HasKernel(DeviceType device) const {
+      return std::any_of(kernels.begin(), kernels.end(),
+                         [=](const auto& kernel) { return kernel->device == device; });
+    }
+    void Add(std::string problem) {  // once, however many translation units see it
+      if (std::find(problems.begin(), problems.end(), problem) == problems.end())
+        problems.push_back(std::move(problem));
+    }
+  };
+
+  const Entry* Find(std::string_view op) const {
+    const auto it = ops.find(op);
+    return it == ops.end() ? nullptr : &it->second;
+  }
+  const Entry& Get(std::string_view op) const {
+    const Entry* entry = Find(op);
+    if (entry && entry->Exists()) return *entry;
+    Throw(ErrorCode::kNotFound, "no operator '", op, "' is registered", SuggestName(op, Names()),
+          ops.empty() ? "; nothing is: was the file that registers it linked?" : "",
+          detail::HasOwnRegistries()
+              ? "; in a library Invoke and CreateOperator know the library's own operators, "
+                "OpResource::invoke in a REGISTER_OP those of the program"
+              : "");
+  }
+  std::vector<std::string> Names() const {
+    std::vector<std::string> names;
+    for (const auto& [name, entry] : ops)
+      if (entry.Exists()) names.push_back(name);
+    return names;
+  }
+  static std::string WithoutSchema(std::string_view op, const Entry& entry) {
+    return StrCat("operator ", op, " has a kernel",
+                  entry.kernels.empty() ? "" : " (at " + entry.kernels[0]->Place() + ")",
+                  " but no schema; add OPERATOR_SCHEMA(", op, ") to this program");
+  }
+
+  mutable detail::Mutex mutex;
+  std::map<std::string, Entry, std::less<>> ops;
+  // Second schemas and replaced kernels, to which pointers may have been given out.
+  detail::RefCountedList kept_schemas;
+  std::vector<std::unique_ptr<Kernel>> kept_kernels;
+  std::map<std::pair<std::string, DeviceType>, BackendPreference> preferences;  // "": all operators
+  bool has_overrides = false;
+  std::map<std::string, int, std::less<>> ranks;  // by backend
+};
+
+OPKIT_INLINE OpRegistry::OpRegistry() : state_(new State) {}
+OPKIT_INLINE OpRegistry::~OpRegistry() = default;
+OPKIT_INLINE OpRegistry& OpRegistry::Global() {
+  static auto* registry = detail::HasOwnRegistries() ? new OpRegistry : &OfProgram();
+  return *registry;
+}
+
+OPKIT_INLINE OpSchema& OpRegistry::AddSchema(const char* name, const char* file, int line,
+                                             std::string signature) {
+  auto* added = new detail::Shared<OpSchema>(OpSchema(name, file, line, std::move(signature)));
+  AddSchema(detail::IntrusivePtr<detail::RefCounted>(added), added->value);
+  return added->value;
+}
+OPKIT_INLINE void OpRegistry::AddSchema(detail::IntrusivePtr<detail::RefCounted> owner,
+                                        OpSchema& schema) {
+  detail::MutexLock lock(state_->mutex);
+  State::Entry& entry = state_->ops[schema.name()];
+  if (!entry.schema) {
+    entry.schema_owner = std::move(owner);
+    entry.schema = &schema;
+    return;
+  }
+  const OpSchema& known = *entry.schema;
+  const bool same_signature =
+      !schema.signature().empty() && schema.signature() == known.signature();
+  if (!same_signature && !SamePlace(known.file(), known.line(), schema.file(), schema.line()))
+    entry.Add(StrCat("two schemas of operator ", schema.name(), ": at ", detail::SchemaPlace(known),
+                     " and at ", detail::SchemaPlace(schema), "; remove one of them"));
+  state_->kept_schemas.push_back(std::move(owner));
+}
+OPKIT_INLINE void OpRegistry::AddKernel(Kernel kernel) {
+  detail::MutexLock lock(state_->mutex);
+  State::Entry& entry = state_->ops[kernel.op];
+  auto added = std::make_unique<Kernel>(std::move(kernel));
+  for (auto& known : entry.kernels) {
+    if (known->device != added->device || known->backend != added->backend) continue;
+    if (SamePlace(known->file, known->line, added->file, added->line)) return;
+    if (known->priority == added->priority)
+      entry.Add(StrCat("two kernels of operator ", added->op, " for ", ToString(added->device),
+                       ", backend ", added->backend, ": at ", known->Place(), " and at ",
+                       added->Place(),
+                       "; remove one, or register it with another priority or backend"));
+    if (known->priority >= added->priority) return;
+    known.swap(added);
+    state_->kept_kernels.push_back(std::move(added));
+    return;
+  }
+  entry.kernels.push_back(std::move(added));
+}
+OPKIT_INLINE bool OpRegistry::SamePlace(std::string_view file_a, int line_a,
+                                        std::string_view file_b, int line_b) {
+  auto strip = [](std::string_view path) {
+    while (path.substr(0, 2) == "./") path.remove_prefix(2);
+    return path;
+  };
+  return line_a == line_b && strip(file_a) == strip(file_b);
+}
+OPKIT_INLINE void OpRegistry::AddProblem(const std::string& op, std::string text) {
+  detail::MutexLock lock(state_->mutex);
+  state_->ops[op].listed.push_back(std::move(text));
+}
+
+OPKIT_INLINE const OpSchema* OpRegistry::FindSchema(std::string_view op) const {
+  detail::CheckModes();
+  detail::MutexLock lock(state_->mutex);
+  const State::Entry* entry = state_->Find(op);
+  return entry ? entry->schema : nullptr;
+}
+OPKIT_INLINE const OpSchema& OpRegistry::GetSchema(std::string_view op) const {
+  detail::CheckModes();
+  detail::MutexLock lock(state_->mutex);
+  const State::Entry& entry = state_->Get(op);
+  if (!entry.problems.empty()) Throw(ErrorCode::kAlreadyExists, entry.problems.front());
+  if (!entry.schema) Throw(ErrorCode::kNotFound, State::WithoutSchema(op, entry));
+  return *entry.schema;
+}
+OPKIT_INLINE std::vector<const Kernel*> OpRegistry::KernelsOf(std::string_view op) const {
+  detail::CheckModes();
+  detail::MutexLock lock(state_->mutex);
+  std::vector<const Kernel*> out;
+  if (const State::Entry* entry = state_->Find(op))
+    for (const auto& kernel : entry->kernels) out.push_back(kernel.get());
+  return out;
+}
+OPKIT_INLINE std::vector<const Kernel*> OpRegistry::FindKernels(std::string_view op,
+                                                                DeviceType device) const {
+  std::vector<const Kernel*> out = KernelsOf(op);
+  std::erase_if(out, [=](const Kernel* kernel) { return kernel->device != device; });
+  return out;
+}
+OPKIT_INLINE std::vector<std::string> OpRegistry::Operators() const {
+  detail::MutexLock lock(state_->mutex);
+  return state_->Names();
+}
+OPKIT_INLINE std::vector<std::string> OpRegistry::Problems() const {
+  detail::MutexLock lock(state_->mutex);
+  std::vector<std::string> out;
+  if (detail::ImageMixesModes()) out.push_back(detail::kMixedModes);
+  for (const auto& [op, entry] : state_->ops) {
+    out.insert(out.end(), entry.problems.begin(), entry.problems.end());
+    out.insert(out.end(), entry.listed.begin(), entry.listed.end());
+    if (entry.schema && !entry.schema->problem().empty()) out.push_back(entry.schema->problem());
+    if (!entry.schema && !entry.kernels.empty()) out.push_back(State::WithoutSchema(op, entry));
+    if (entry.schema && entry.kernels.empty())
+      out.push_back(StrCat("operator ", op, " has a schema (at ",
+                           detail::SchemaPlace(*entry.schema),
+                           ") but no kernel; add REGISTER_CPU_OPERATOR(", op,
+                           ", …), or link the file that registers it"));
+  }
+  return out;
+}
+OPKIT_INLINE void OpRegistry::AddOverride(const std::string& op, const std::string& backend,
+                                          const std::string& origin) {
+  detail::MutexLock lock(state_->mutex);
+  state_->ops[op].overrides.push_back({backend, origin});
+  state_->has_overrides = true;
+}
+OPKIT_INLINE void OpRegistry::RemoveOrigin(const std::string& origin) {
+  detail::MutexLock lock(state_->mutex);
+  for (auto& [op, entry] : state_->ops) {
+    std::erase_if(entry.kernels, [&](const auto& kernel) { return kernel->origin == origin; });
+    std::erase_if(entry.overrides, [&](const auto& known) { return known.origin == origin; });
+    if (!entry.schema || entry.schema->origin() != origin) continue;
+    entry.schema = nullptr;
+    entry.schema_owner = {};
+  }
+  std::erase_if(state_->ops, [](const auto& row) { return !row.second.Exists(); });
+}
+OPKIT_INLINE void OpRegistry::Remove(std::string_view op) {
+  detail::MutexLock lock(state_->mutex);
+  state_->ops.erase(std::string(op));
+}
+
+OPKIT_INLINE void OpRegistry::CheckBackend(const std::string& backend) const {
+  detail::MutexLock lock(state_->mutex);
+  std::vector<std::string> backends;
+  for (const auto& row : state_->ops)
+    for (const auto& kernel : row.second.kernels) {
+      if (kernel->backend == backend) return;
+      backends.push_back(kernel->backend);
+    }
+  std::sort(backends.begin(), backends.end());
+  backends.erase(std::unique(backends.begin(), backends.end()), backends.end());
+  Throw(ErrorCode::kNotFound, "no backend '", backend, "' has a kernel in this program",
+        SuggestName(backend, backends));
+}
+OPKIT_INLINE void OpRegistry::SetBackendRank(std::string_view backend, int rank) {
+  detail::MutexLock lock(state_->mutex);
+  int& known = state_->ranks.try_emplace(std::string(backend), rank).first->second;
+  known = (std::max)(known, rank);
+}
+OPKIT_INLINE int OpRegistry::BackendRank(std::string_view backend) const {
+  if (backend == kReferenceBackend) return 0;
+  detail::MutexLock lock(state_->mutex);
+  const auto it = state_->ranks.find(backend);
+  return it == state_->ranks.end() ? kUnranked : it->second;
+}
+
+OPKIT_INLINE void OpRegistry::SetPreference(DeviceType device, BackendPreference backends) {
+  CheckPreference(device, backends);
+  detail::MutexLock lock(state_->mutex);
+  state_->preferences[{"", device}] = std::move(backends);
+}
+OPKIT_INLINE void OpRegistry::SetPreference(const std::string& op, DeviceType device,
+                                            BackendPreference backends) {
+  CheckPreference(op, device);
+  detail::MutexLock lock(state_->mutex);
+  state_->preferences[{op, device}] = std::move(backends);
+}
+OPKIT_INLINE void OpRegistry::CheckPreference(DeviceType device,
+                                              const BackendPreference& backends) const {
+  detail::MutexLock lock(state_->mutex);
+  bool known = backends.empty();
+  for (const auto& row : state_->ops) known |= row.second.HasKernel(device);
+  if (!known)
+    Throw(ErrorCode::kNotFound, "engine preference for ", ToString(device),
+          ", for which no operator of this program has a kernel");
+}
+OPKIT_INLINE void OpRegistry::CheckPreference(const std::string& op, DeviceType device) const {
+  detail::MutexLock lock(state_->mutex);
+  if (!state_->Get(op).HasKernel(device))
+    Throw(ErrorCode::kNotFound, "engine preference for operator ", op, " on ", ToString(device),
+          ", where it has no kernel");
+}
+OPKIT_INLINE BackendPreference OpRegistry::PreferenceOf(std::string_view op,
+                                                        DeviceType device) const {
+  detail::MutexLock lock(state_->mutex);
+  BackendPreference out;
+  // Nearly always empty, and asked for every operator that is created.
+  if (state_->preferences.empty() && !state_->has_overrides) return out;
+  for (std::string_view key : {op, std::string_view()})
+    if (const auto it = state_->preferences.find({std::string(key), device});
+        it != state_->preferences.end())
+      out.insert(out.end(), it->second.begin(), it->second.end());
+  if (const State::Entry* entry = state_->Find(op))
+    for (size_t i = entry->overrides.size(); i-- > 0;) out.push_back(entry->overrides[i].backend);
+  return out;
+}
+
+OPKIT_INLINE std::vector<std::string> CheckRegistrations() {
+  return OpRegistry::Global().Problems();
+}
+OPKIT_INLINE std::vector<std::string> RegisteredOperators() {
+  return OpRegistry::Global().Operators();
+}
+OPKIT_INLINE void SetGlobalEnginePref(DeviceType device, EnginePref engines) {
+  OpRegistry::Global().SetPreference(device, std::move(engines));
+}
+OPKIT_INLINE void SetOpEnginePref(const std::string& op, DeviceType device, EnginePref engines) {
+  OpRegistry::Global().SetPreference(op, device, std::move(engines));
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_IMPL_OP_REGISTRY_IPP_

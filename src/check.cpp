@@ -1,0 +1,4 @@
+// The compiled runtime: the checker of operators.
+#include "opkit/op/check/impl/check_cases.ipp"
+#include "opkit/op/check/impl/check_data.ipp"
+#include "opkit/op/impl/check.ipp"
