@@ -170,8 +170,8 @@ class ScheduleBuilder {
     (by_level ? order_ : out_.level_order_) = std::move(order);
   }
 
-  // An edge u -> v is implied by a path of more edges from u to v. What the path promises depends
-  // on its first edge alone: if that is early, v only waits until u has been issued, so the path
+  // An edge u -> v is implied by a path of more edges from u to v. The path's promise depends on
+  // its first edge alone: if that is early, v only waits until u has been issued, so the path
   // implies only an early edge. Found from v: the path's last edge comes from another predecessor
   // of v that u leads to.
   void DropImplied() {
