@@ -9,6 +9,7 @@
 #include "infer.hpp"
 #include "opkit/interop/doctest.hpp"
 #include "opkit/op/check.hpp"
+#include "opkit/op/check/check_data.hpp"
 #include "opkit/op/invoke.hpp"
 #include "support/check_node.hpp"
 #include "support/error_of.hpp"

@@ -29,7 +29,7 @@ class PassList {
   // At the end. Errors of all three: kAlreadyExists for a name that the list has, kInvalidArgument
   // for an empty name or pass, kNotFound, with the nearest name, for a place that it does not have.
   PassList& Add(std::string name, Pass pass) {
-    return Insert(passes_.size(), std::move(name), std::move(pass));
+    return Insert(passes_.end(), std::move(name), std::move(pass));
   }
   PassList& InsertBefore(std::string_view place, std::string name, Pass pass) {
     return Insert(Find(place), std::move(name), std::move(pass));
@@ -54,11 +54,13 @@ class PassList {
     Pass run;
   };
 
-  size_t Find(std::string_view name) const;
-  PassList& Insert(size_t at, std::string name, Pass pass);
+  using Entries = std::vector<detail::IntrusivePtr<Entry>>;
+
+  Entries::const_iterator Find(std::string_view name) const;
+  PassList& Insert(Entries::const_iterator place, std::string name, Pass pass);
   Graph Walk(Graph graph, const Watch* watch) const;
 
-  std::vector<detail::IntrusivePtr<Entry>> passes_;
+  Entries passes_;
 };
 
 // remove_dead_nodes, fold_constants, merge_common_subexpressions: a second run of the list changes

@@ -147,10 +147,6 @@ OPKIT_INLINE void Graph::DeclareAll() {
   for (size_t i = 0; i < nodes_.size(); ++i) DeclareOutputs(i);
 }
 
-OPKIT_COLD OPKIT_INLINE void Graph::ThrowNoNode(int i) const {
-  Throw(ErrorCode::kOutOfRange, "node ", i, " of a graph that has ", num_nodes());
-}
-
 OPKIT_COLD OPKIT_INLINE void Graph::ThrowMadeTwice(const std::string& name,
                                                    const Declaration& first,
                                                    const std::string& second) const {

@@ -244,8 +244,8 @@ OPKIT_INLINE GraphTypes InferGraph(const GraphView& view, const std::vector<Grap
                    "constant '" + constant.name + "'");
   for (const GraphInput& input : known) {
     if (!graph.IsInput(input.name)) {
-      std::vector<std::string> names;
-      for (const GraphInput& declared : graph.inputs()) names.push_back(declared.name);
+      std::vector<std::string> names = view.names();
+      names.resize(graph.inputs().size());  // inputs are the first values
       Throw(ErrorCode::kNotFound, "the graph has no input '", input.name, "'",
             SuggestName(input.name, names));
     }

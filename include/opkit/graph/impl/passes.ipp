@@ -7,7 +7,7 @@
 namespace opkit::inline OPKIT_ABI {
 
 OPKIT_INLINE PassList& PassList::Remove(std::string_view name) {
-  passes_.erase(passes_.begin() + static_cast<std::ptrdiff_t>(Find(name)));
+  passes_.erase(Find(name));
   return *this;
 }
 
@@ -17,13 +17,14 @@ OPKIT_INLINE std::vector<std::string> PassList::names() const {
   return names;
 }
 
-OPKIT_INLINE size_t PassList::Find(std::string_view name) const {
-  for (size_t i = 0; i < passes_.size(); ++i)
-    if (passes_[i]->name == name) return i;
+OPKIT_INLINE PassList::Entries::const_iterator PassList::Find(std::string_view name) const {
+  for (auto pass = passes_.begin(); pass != passes_.end(); ++pass)
+    if ((*pass)->name == name) return pass;
   Throw(ErrorCode::kNotFound, "the list has no pass '", name, "'", SuggestName(name, names()));
 }
 
-OPKIT_INLINE PassList& PassList::Insert(size_t at, std::string name, Pass pass) {
+OPKIT_INLINE PassList& PassList::Insert(Entries::const_iterator place, std::string name,
+                                        Pass pass) {
   if (name.empty() || !pass)
     Throw(ErrorCode::kInvalidArgument, "pass '", name, "' needs a name and a function");
   for (const auto& known : passes_)
@@ -33,7 +34,7 @@ OPKIT_INLINE PassList& PassList::Insert(size_t at, std::string name, Pass pass) 
   auto entry = detail::MakeIntrusive<Entry>();
   entry->name = std::move(name);
   entry->run = std::move(pass);
-  passes_.insert(passes_.begin() + static_cast<std::ptrdiff_t>(at), std::move(entry));
+  passes_.insert(place, std::move(entry));
   return *this;
 }
 

@@ -25,11 +25,12 @@ inline void CheckInputs(const Graph& graph, Workspace& ws) {
   std::vector<int64_t> extents;
   for (const GraphInput& input : graph.inputs()) {
     const Tensor& found = *ws.GetTensor(input.name);
-    const DType dtype = input.info.dtype;
-    if (dtype != DType::kUndefined && found.dtype() != dtype)
-      Throw(found.initialized() ? ErrorCode::kTypeMismatch : ErrorCode::kUninitialized, "input '",
-            input.name, "' of the graph is ", found.Describe(), ", expected ",
-            ToString(input.info));
+    const auto fail = [&](ErrorCode code, const std::string& more = "") {
+      Throw(code, "input '", input.name, "' of the graph is ", found.Describe(), ", expected ",
+            input.info, more);
+    };
+    if (input.info.dtype != DType::kUndefined && found.dtype() != input.info.dtype)
+      fail(found.initialized() ? ErrorCode::kTypeMismatch : ErrorCode::kUninitialized);
     const SymbolicShape& declared = input.info.shape;
     if (!declared.has_rank()) continue;
     bool fits = declared.rank() == found.rank();
@@ -39,15 +40,12 @@ inline void CheckInputs(const Graph& graph, Workspace& ws) {
         const size_t number = Index(symbols.Add(dim.symbol()));
         if (number == extents.size()) extents.push_back(found.shape()[axis]);
         if (extents[number] != found.shape()[axis])
-          Throw(ErrorCode::kInvalidArgument, "input '", input.name, "' of the graph is ",
-                found.Describe(), ", expected ", ToString(input.info), " where ", dim.symbol(),
-                " is ", extents[number], " in an input before");
+          fail(ErrorCode::kInvalidArgument,
+               StrCat(" where ", dim.symbol(), " is ", extents[number], " in an input before"));
       }
       fits = !dim.is_known() || dim.value() == found.shape()[axis];
     }
-    if (!fits)
-      Throw(ErrorCode::kInvalidArgument, "input '", input.name, "' of the graph is ",
-            found.Describe(), ", expected ", ToString(input.info));
+    if (!fits) fail(ErrorCode::kInvalidArgument);
   }
 }
 

@@ -113,16 +113,12 @@ class GradientBuilder {
       for (int value : view_.inputs(node)) reached |= value >= 0 && reached_[Index(value)];
       if (!reached || KindOf(graph_.node(node)) == GradientKind::kNone) continue;
       carries_[Index(node)] = 1;
-      ForEachWritten(node, [&](int value) {
-        if (Differentiable(value)) reached_[Index(value)] = 1;
-      });
+      const auto mark = [&](int value) {
+        if (value >= 0 && Differentiable(value)) reached_[Index(value)] = 1;
+      };
+      for (int value : view_.outputs(node)) mark(value);
+      for (const auto& rewrite : RewritesOf(node)) mark(rewrite.value);
     }
-  }
-  template <class F>
-  void ForEachWritten(int node, F&& f) const {
-    for (int value : view_.outputs(node))
-      if (value >= 0) f(value);
-    for (const auto& rewrite : RewritesOf(node)) f(rewrite.value);
   }
   std::span<const GraphView::Rewrite> RewritesOf(int node) const {
     const auto [first, end] = std::equal_range(
