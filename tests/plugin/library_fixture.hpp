@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "../error_of.hpp"
+#include "opkit/opkit.hpp"
 #include "opkit/plugin/library.hpp"
 
 namespace library_fixture {
