@@ -162,10 +162,10 @@ class OpSchema {
   bool inputs_can_cross_devices() const { return inputs_cross_devices_; }
   bool has_inference() const { return static_cast<bool>(infer_); }
   bool has_cost() const { return static_cast<bool>(cost_); }
-  int min_inputs() const { return arity_.inputs.min(); }
-  int max_inputs() const { return arity_.inputs.max(); }
-  int min_outputs() const { return arity_.outputs.min(); }
-  int max_outputs() const { return arity_.outputs.max(); }
+  int min_inputs() const { return arity_.inputs.least(); }
+  int max_inputs() const { return arity_.inputs.most(); }
+  int min_outputs() const { return arity_.outputs.least(); }
+  int max_outputs() const { return arity_.outputs.most(); }
   // "2", "1 to 3", "at least 1", "one of [1, 3]", …
   std::string expected_inputs() const { return arity_.inputs.Describe(); }
   std::string expected_outputs() const { return arity_.outputs.Describe(); }

@@ -36,8 +36,8 @@ class CountRule {
   void SetPredicate(UniqueFunction<bool(int)> allowed) {
     list_.clear(), predicate_ = std::move(allowed);
   }
-  int min() const { return min_; }
-  int max() const { return max_; }
+  int least() const { return min_; }
+  int most() const { return max_; }
   // -1 where the range has more than one number.
   int fixed() const { return min_ == max_ ? min_ : -1; }
   bool Allows(int count) const;
