@@ -19,4 +19,3 @@
 #include "opkit/op/impl/workspace.ipp"
 #include "opkit/op/typed/impl/typed_kernel.ipp"
 #include "opkit/op/typed/impl/typed_schema.ipp"
-#include "opkit/op/typed/impl/typed_values.ipp"

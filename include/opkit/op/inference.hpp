@@ -31,7 +31,6 @@ class InferenceContext {
  public:
   InferenceContext(const OperatorDef& def, std::vector<TensorInfo> inputs,
                    std::vector<TensorInfo> outputs = {});
-  ~InferenceContext();
 
   const OperatorDef& def() const { return def_; }
   const Arguments& args() const { return def_.args(); }

@@ -61,8 +61,12 @@ class InferenceCache {
            std::span<const TensorInfo> outputs);
 
  private:
-  void RecordInputs(const TensorInfo* infos, size_t count);
-  void RecordOutputs(const TensorInfo* infos, size_t count);
+  static void Record(const TensorInfo* infos, size_t count, std::vector<Output>& out);
+  void RecordInputs(const TensorInfo* infos, size_t count) { Record(infos, count, inputs_); }
+  void RecordOutputs(const TensorInfo* infos, size_t count) {
+    Record(infos, count, outputs_);
+    ++version_;
+  }
 
   std::vector<Output> inputs_, outputs_;
   uint64_t version_ = 0;

@@ -30,9 +30,6 @@ class ResolvedOperator {
   // `present[i]` false leaves optional input i out.
   OPKIT_IMAGE_LOCAL ResolvedOperator(const std::string& op, const std::vector<bool>& present,
                                      Arguments args, const InvokeOptions& options);
-  ResolvedOperator(ResolvedOperator&&) noexcept;
-  ResolvedOperator& operator=(ResolvedOperator&&) noexcept;
-  ~ResolvedOperator();
 
   // Runs on `inputs` and returns new outputs. Errors: kInvalidArgument for a wrong count or shapes
   // that inference refuses; those that the operator throws.

@@ -7,12 +7,10 @@
 #include <span>
 
 #include "opkit/base/unique_function.hpp"
+#include "opkit/op/fwd.hpp"
 #include "opkit/op/inference.hpp"
 
 namespace opkit::inline OPKIT_ABI {
-
-class OperatorBase;
-class Workspace;
 
 // A node and all that is known of its values: dtypes, shapes, layouts, constants' data.
 struct KernelQuery {

@@ -103,13 +103,20 @@ class OpRegistry {
 // Everything wrong with the registrations of this program (duplicates with both places, kernels
 // without a schema, schemas without a kernel), one sentence each; empty when nothing is. A good
 // first line of a test.
-OPKIT_IMAGE_LOCAL std::vector<std::string> CheckRegistrations();
-OPKIT_IMAGE_LOCAL std::vector<std::string> RegisteredOperators();
+OPKIT_IMAGE_LOCAL inline std::vector<std::string> CheckRegistrations() {
+  return OpRegistry::Global().Problems();
+}
+OPKIT_IMAGE_LOCAL inline std::vector<std::string> RegisteredOperators() {
+  return OpRegistry::Global().Operators();
+}
 
 // Caffe2's spellings of OpRegistry::SetPreference.
-OPKIT_IMAGE_LOCAL void SetGlobalEnginePref(DeviceType device, EnginePref engines);
-OPKIT_IMAGE_LOCAL void SetOpEnginePref(const std::string& op, DeviceType device,
-                                       EnginePref engines);
+inline void SetGlobalEnginePref(DeviceType device, EnginePref engines) {
+  OpRegistry::Global().SetPreference(device, std::move(engines));
+}
+inline void SetOpEnginePref(const std::string& op, DeviceType device, EnginePref engines) {
+  OpRegistry::Global().SetPreference(op, device, std::move(engines));
+}
 // From maps: from device types to backends, or to operators and their backends. Nothing is changed
 // when one entry is wrong.
 template <class EnginesByDevice>

@@ -31,7 +31,7 @@ struct NamedSubgraph {
 class OperatorDef {
  public:
   OperatorDef() = default;
-  explicit OperatorDef(std::string type);
+  explicit OperatorDef(std::string type) : type_(std::move(type)) {}
   OperatorDef(std::string type, std::vector<std::string> inputs, std::vector<std::string> outputs,
               Arguments args = {});
   OperatorDef(const OperatorDef&);
@@ -40,8 +40,8 @@ class OperatorDef {
   OperatorDef& operator=(OperatorDef&&) noexcept;
   ~OperatorDef();
 
-  OperatorDef& Type(std::string type);
-  OperatorDef& Name(std::string name);
+  OperatorDef& Type(std::string type) { return type_ = std::move(type), *this; }
+  OperatorDef& Name(std::string name) { return name_ = std::move(name), *this; }
   // Adds one; an empty name leaves an optional input or output out.
   OperatorDef& Input(std::string name);
   OperatorDef& Output(std::string name);
@@ -57,7 +57,7 @@ class OperatorDef {
   OperatorDef& Device(::opkit::Device device) { return device_ = device, *this; }
   OperatorDef& Device(DeviceType type, int32_t index = 0) { return Device({type, index}); }
   // Backends to try, in order, separated by commas. "DEFAULT" is the plain operator.
-  OperatorDef& Engine(std::string engine);
+  OperatorDef& Engine(std::string engine) { return engine_ = std::move(engine), *this; }
   OperatorDef& IsGradientOp(bool value) { return is_gradient_op_ = value, *this; }
 
   const std::string& type() const { return type_; }

@@ -3,8 +3,6 @@
 #ifndef OPKIT_OP_OPERATOR_MEMORY_HPP_
 #define OPKIT_OP_OPERATOR_MEMORY_HPP_
 
-#include <list>
-
 #include "opkit/op/workspace.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -13,9 +11,7 @@ namespace detail {
 // Tensors for outputs whose present tensor is also an input, which the run still reads.
 class PendingOutputs {
  public:
-  PendingOutputs();
-  ~PendingOutputs();
-  bool empty() const { return items_.empty(); }
+  bool empty() const { return !items_; }
   // Null when the output is not replaced. The tensors stay at their addresses.
   Tensor* Find(int output);
   Tensor* Add(int output, Blob* blob, Tensor tensor);
@@ -25,12 +21,8 @@ class PendingOutputs {
   void AppendStorages(RefCountedList& out) const;
 
  private:
-  struct Item {
-    int output;
-    Blob* blob;
-    Tensor tensor;
-  };
-  std::list<Item> items_;
+  struct Items;
+  IntrusivePtr<Items> items_;
 };
 
 // What a plan sets aside for the operator, or memory of its own that grows to the largest request.

@@ -34,12 +34,18 @@ class OpSchema {
   // Arity: exactly n, between two numbers, one of a set, or a predicate.
   OpSchema& NumInputs(int n) { return NumInputs(n, n); }
   OpSchema& NumInputs(int min, int max) { return arity_.inputs.SetRange(min, max), *this; }
-  OpSchema& NumInputs(std::initializer_list<int> allowed);
-  OpSchema& NumInputs(UniqueFunction<bool(int)> allowed);
+  OpSchema& NumInputs(std::initializer_list<int> all) { return arity_.inputs.SetList(all), *this; }
+  OpSchema& NumInputs(UniqueFunction<bool(int)> allowed) {
+    return arity_.inputs.SetPredicate(std::move(allowed)), *this;
+  }
   OpSchema& NumOutputs(int n) { return NumOutputs(n, n); }
   OpSchema& NumOutputs(int min, int max) { return arity_.outputs.SetRange(min, max), *this; }
-  OpSchema& NumOutputs(std::initializer_list<int> allowed);
-  OpSchema& NumOutputs(UniqueFunction<bool(int)> allowed);
+  OpSchema& NumOutputs(std::initializer_list<int> all) {
+    return arity_.outputs.SetList(all), *this;
+  }
+  OpSchema& NumOutputs(UniqueFunction<bool(int)> allowed) {
+    return arity_.outputs.SetPredicate(std::move(allowed)), *this;
+  }
   // A relation between the number of inputs and outputs.
   OpSchema& NumInputsOutputs(UniqueFunction<bool(int, int)> allowed) {
     return arity_.pair_allowed = std::move(allowed), *this;
@@ -48,7 +54,9 @@ class OpSchema {
   OpSchema& OutputCalculator(UniqueFunction<int(int)> calculate) {
     return arity_.outputs_of_inputs = std::move(calculate), *this;
   }
-  OpSchema& SameNumberOfOutput();
+  OpSchema& SameNumberOfOutput() {
+    return OutputCalculator([](int inputs) { return inputs; });
+  }
   // {inputs, outputs} as the attributes decide them; -1 leaves a number open.
   using ArityFunction = UniqueFunction<std::pair<int, int>(const Arguments&)>;
   OpSchema& ArityFromArguments(ArityFunction arity) {
@@ -70,13 +78,17 @@ class OpSchema {
   // Pairs {input, output} that may, or must, be the same blob.
   using InplacePredicate = detail::InplaceRules::Predicate;
   OpSchema& AllowInplace(InplacePredicate may) { return inplace_.allowed = std::move(may), *this; }
-  OpSchema& AllowInplace(std::initializer_list<std::pair<int, int>> pairs);
-  OpSchema& AllowOneToOneInplace();
+  OpSchema& AllowInplace(std::initializer_list<std::pair<int, int>> pairs) {
+    return AllowInplace(detail::InplaceRules::AnyOf(pairs));
+  }
+  OpSchema& AllowOneToOneInplace() { return AllowInplace(&detail::InplaceRules::OneToOne); }
   OpSchema& EnforceInplace(InplacePredicate must) {
     return inplace_.enforced = std::move(must), *this;
   }
-  OpSchema& EnforceInplace(std::initializer_list<std::pair<int, int>> pairs);
-  OpSchema& EnforceOneToOneInplace();
+  OpSchema& EnforceInplace(std::initializer_list<std::pair<int, int>> pairs) {
+    return EnforceInplace(detail::InplaceRules::AnyOf(pairs));
+  }
+  OpSchema& EnforceOneToOneInplace() { return EnforceInplace(&detail::InplaceRules::OneToOne); }
 
   // Attributes. `Arg(name, doc)` takes any type; `Arg<T>` checks it, and documents a default. Once
   // one is declared, an undeclared attribute is an error unless AllowUnknownArgs.
@@ -90,6 +102,7 @@ class OpSchema {
     if (default_value) value.emplace(*default_value);
     return Arg(std::move(name), std::move(doc), kAttributeTypeOf<T>, std::move(value), required);
   }
+  OpSchema& Arg(AttributeSchema attribute);
   OpSchema& Arg(std::string name, std::string doc, std::optional<AttributeType> type,
                 std::optional<Attribute> default_value, bool required);
   template <class T>
@@ -176,10 +189,14 @@ class OpSchema {
   bool MustInplace(int input, int output) const { return inplace_.Must(input, output); }
   // -1 when the inputs do not decide it.
   int CalculateOutput(int inputs) const { return arity_.OutputsOf(inputs); }
-  int CalculateOutput(int inputs, const Arguments& args) const;
+  int CalculateOutput(int inputs, const Arguments& args) const {
+    return arity_.OutputsOf(inputs, args);
+  }
   // {inputs, outputs} that a node with these attributes has; -1 where that leaves a number open.
   std::pair<int, int> Arity(const Arguments& args) const { return arity_.Of(args); }
-  std::vector<int> MutatedInputs(const OperatorDef& def) const;
+  std::vector<int> MutatedInputs(const OperatorDef& def) const {
+    return mutates_ ? mutates_(def) : std::vector<int>();
+  }
   const AttributeSchema* FindAttribute(std::string_view name) const {
     return attributes_.Find(name);
   }
@@ -191,7 +208,9 @@ class OpSchema {
   // ArityFromArguments was called: attributes may decide the number of outputs.
   bool has_arity_function() const { return static_cast<bool>(arity_.of_arguments); }
   // Empty where the schema makes no test data.
-  std::vector<Tensor> MakeTestInputs(DType dtype, uint64_t seed) const;
+  std::vector<Tensor> MakeTestInputs(DType dtype, uint64_t seed) const {
+    return test_inputs_ ? test_inputs_(dtype, seed) : std::vector<Tensor>();
+  }
 
   // Why `def` is not a right node of this operator; empty when it is.
   std::string Verify(const OperatorDef& def) const;

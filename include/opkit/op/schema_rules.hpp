@@ -30,12 +30,8 @@ class CountRule {
   static constexpr int kAny = 1 << 30;
 
   void SetRange(int least, int most) { min_ = least, max_ = most; }
-  void SetList(std::initializer_list<int> allowed) {
-    list_ = std::vector<int>(allowed), predicate_ = {};
-  }
-  void SetPredicate(UniqueFunction<bool(int)> allowed) {
-    list_.clear(), predicate_ = std::move(allowed);
-  }
+  void SetList(std::initializer_list<int> allowed);
+  void SetPredicate(UniqueFunction<bool(int)> allowed);
   int least() const { return min_; }
   int most() const { return max_; }
   // -1 where the range has more than one number.
@@ -57,8 +53,9 @@ struct ArityRules {
   mutable UniqueFunction<int(int)> outputs_of_inputs;
   mutable UniqueFunction<std::pair<int, int>(const Arguments&)> of_arguments;
 
-  // The number of outputs; -1 when the inputs do not decide it.
+  // The number of outputs; -1 when the inputs and attributes do not decide it.
   int OutputsOf(int num_inputs) const;
+  int OutputsOf(int num_inputs, const Arguments& args) const;
   // {inputs, outputs} of a node with these attributes; -1 where they leave a number open.
   std::pair<int, int> Of(const Arguments& args) const;
   // Why a node of `op` may not have these numbers; empty when it may. The same holds for Verify

@@ -52,7 +52,7 @@ consteval auto FindAttributeValue() {
   constexpr int kRow = FindParameter<Function>(Name, IsAttribute);
   if constexpr (kRow >= 0) {
     using S = typename TypedFunction<Function>::Signature;
-    return std::type_identity<typename S::template Value<static_cast<size_t>(kRow)>>{};
+    return std::type_identity<typename S::template Value<Index(kRow)>>{};
   } else {
     return std::type_identity<NoAttribute>{};
   }
@@ -240,7 +240,7 @@ class TypedOp {
   // 0 for the function's element type.
   static constexpr int64_t ItemSizeOf(FixedName name, bool (*of_kind)(detail::ParameterKind)) {
     const int row = detail::FindParameter<Function>(name, of_kind);
-    const DType dtype = detail::kTypedRows<Function>[static_cast<size_t>(row)].dtype;
+    const DType dtype = detail::kTypedRows<Function>[detail::Index(row)].dtype;
     return dtype == DType::kUndefined ? 0 : ItemSize(dtype);
   }
   template <class Context, class... Types>

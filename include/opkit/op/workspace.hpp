@@ -73,21 +73,20 @@ class Blob {
 // Blobs by name. Not synchronised: create blobs before operators run in parallel.
 class Workspace {
  public:
-  Workspace();
+  Workspace() = default;
   Workspace(const Workspace&) = delete;
   Workspace& operator=(const Workspace&) = delete;
-  ~Workspace();
 
   // The blob of that name, made when there is none.
   Blob* CreateBlob(const std::string& name);
   bool HasBlob(std::string_view name) const { return FindBlob(name); }
   // Null when there is none.
-  Blob* FindBlob(std::string_view name) const;
+  Blob* FindBlob(std::string_view name) const { return blobs_.Find(name); }
   // Error (kNotFound) that names the nearest blob when there is none.
   Blob* GetBlob(const std::string& name) const;
   // False when there is none. Operators bound to the blob must be gone.
-  bool RemoveBlob(std::string_view name);
-  std::vector<std::string> Blobs() const;
+  bool RemoveBlob(std::string_view name) { return blobs_.Erase(name); }
+  std::vector<std::string> Blobs() const { return blobs_.Names(); }
 
   // The tensor of that name, made (uninitialized) when there is none.
   Tensor* CreateTensor(const std::string& name);

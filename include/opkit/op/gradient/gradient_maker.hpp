@@ -107,11 +107,13 @@ class GradientMakerBase {
   // Blobs for the gradient of input i, named at the first call. A value that is read by two inputs
   // gets two gradients, which the caller of the maker adds up.
   const std::string& GI(int i);
-  const std::string& GI_I(int i);
-  const std::string& GI_V(int i);
+  const std::string& GI_I(int i) { return Slices(i, &GradientValue::indices, "_grad_indices"); }
+  const std::string& GI_V(int i) { return Slices(i, &GradientValue::values, "_grad_values"); }
   // The gradient of input i is a blob that exists by another name, such as GO(0) itself.
   void SetDense(int i, const std::string& name) { Gradient(i, false).dense = name; }
-  void SetSparse(int i, const std::string& indices, const std::string& values);
+  void SetSparse(int i, const std::string& indices, const std::string& values) {
+    Gradient(i, true) = GradientValue::Sparse(indices, values);
+  }
   // A name for an intermediate result of several gradient operators.
   std::string Temporary(const std::string& hint);
   GradientNames& Names();
@@ -127,6 +129,7 @@ class GradientMakerBase {
   const GradientValue& Given(int i, bool sparse) const;
   GradientValue& Gradient(int i, bool sparse);
   std::string Name(int i);
+  const std::string& Slices(int i, std::string GradientValue::*part, const char* suffix);
 
   const OperatorDef def_;
   const std::vector<GradientValue> g_output_;

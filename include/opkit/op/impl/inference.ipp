@@ -23,7 +23,6 @@ OPKIT_INLINE InferenceContext::InferenceContext(const OperatorDef& def,
     : def_(def), inputs_(std::move(inputs)), outputs_(std::move(outputs)) {
   outputs_.resize(def.outputs().size());
 }
-OPKIT_INLINE InferenceContext::~InferenceContext() = default;
 
 OPKIT_INLINE const Tensor* InferenceContext::input_constant(int i) const {
   const Tensor* known = input(i).constant;

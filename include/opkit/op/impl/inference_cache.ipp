@@ -8,8 +8,8 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-inline void Record(const TensorInfo* infos, size_t count,
-                   std::vector<InferenceCache::Output>& out) {
+OPKIT_INLINE void InferenceCache::Record(const TensorInfo* infos, size_t count,
+                                         std::vector<Output>& out) {
   out.clear();
   for (size_t i = 0; i < count; ++i) {
     const bool known = infos[i].shape.is_known();
@@ -55,16 +55,7 @@ OPKIT_INLINE void InferenceCache::Set(const OperatorDef& def, std::span<const Te
   RecordOutputs(outputs.data(), outputs.size());
   fresh_ = true;
 }
-OPKIT_INLINE void InferenceCache::RecordInputs(const TensorInfo* infos, size_t count) {
-  Record(infos, count, inputs_);
-}
-OPKIT_INLINE void InferenceCache::RecordOutputs(const TensorInfo* infos, size_t count) {
-  Record(infos, count, outputs_);
-  ++version_;
-}
-
 }  // namespace detail
-
 }  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_INFERENCE_CACHE_IPP_

@@ -60,9 +60,6 @@ OPKIT_INLINE ResolvedOperator::ResolvedOperator(const std::string& op,
     selects_ |= OpRegistry::Global().BackendRank(kernel->backend) > 0;
   if (selects_) selected_for_.resize(inputs_.size());
 }
-OPKIT_INLINE ResolvedOperator::ResolvedOperator(ResolvedOperator&&) noexcept = default;
-OPKIT_INLINE ResolvedOperator& ResolvedOperator::operator=(ResolvedOperator&&) noexcept = default;
-OPKIT_INLINE ResolvedOperator::~ResolvedOperator() = default;
 
 OPKIT_INLINE std::vector<Tensor> ResolvedOperator::operator()(std::span<const Tensor> inputs) {
   std::vector<Tensor> results(outputs_.size());

@@ -299,19 +299,6 @@ OPKIT_INLINE BackendPreference OpRegistry::PreferenceOf(std::string_view op,
   return out;
 }
 
-OPKIT_INLINE std::vector<std::string> CheckRegistrations() {
-  return OpRegistry::Global().Problems();
-}
-OPKIT_INLINE std::vector<std::string> RegisteredOperators() {
-  return OpRegistry::Global().Operators();
-}
-OPKIT_INLINE void SetGlobalEnginePref(DeviceType device, EnginePref engines) {
-  OpRegistry::Global().SetPreference(device, std::move(engines));
-}
-OPKIT_INLINE void SetOpEnginePref(const std::string& op, DeviceType device, EnginePref engines) {
-  OpRegistry::Global().SetPreference(op, device, std::move(engines));
-}
-
 }  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_OP_REGISTRY_IPP_

@@ -6,7 +6,6 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-OPKIT_INLINE OperatorDef::OperatorDef(std::string type) : type_(std::move(type)) {}
 OPKIT_INLINE OperatorDef::OperatorDef(std::string type, std::vector<std::string> inputs,
                                       std::vector<std::string> outputs, Arguments args)
     : type_(std::move(type)),
@@ -21,12 +20,6 @@ OPKIT_INLINE OperatorDef& OperatorDef::operator=(const OperatorDef& other) {
 OPKIT_INLINE OperatorDef& OperatorDef::operator=(OperatorDef&&) noexcept = default;
 OPKIT_INLINE OperatorDef::~OperatorDef() = default;
 
-OPKIT_INLINE OperatorDef& OperatorDef::Type(std::string type) {
-  return type_ = std::move(type), *this;
-}
-OPKIT_INLINE OperatorDef& OperatorDef::Name(std::string name) {
-  return name_ = std::move(name), *this;
-}
 OPKIT_INLINE OperatorDef& OperatorDef::Input(std::string name) {
   return inputs_.push_back(std::move(name)), *this;
 }
@@ -53,9 +46,6 @@ OPKIT_INLINE OperatorDef& OperatorDef::Subgraph(std::string name,
   for (NamedSubgraph& known : subgraphs_)
     if (known.name == name) return known.graph = std::move(graph), *this;
   return subgraphs_.push_back({std::move(name), std::move(graph)}), *this;
-}
-OPKIT_INLINE OperatorDef& OperatorDef::Engine(std::string engine) {
-  return engine_ = std::move(engine), *this;
 }
 OPKIT_INLINE const SubgraphBase* OperatorDef::FindSubgraph(std::string_view name) const {
   for (const NamedSubgraph& known : subgraphs_)

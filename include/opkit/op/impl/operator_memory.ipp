@@ -2,29 +2,40 @@
 #ifndef OPKIT_OP_IMPL_OPERATOR_MEMORY_IPP_
 #define OPKIT_OP_IMPL_OPERATOR_MEMORY_IPP_
 
+#include <list>
+
 #include "opkit/op/operator_memory.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-OPKIT_INLINE PendingOutputs::PendingOutputs() = default;
-OPKIT_INLINE PendingOutputs::~PendingOutputs() = default;
+struct PendingOutputs::Items : RefCounted {
+  struct Item {
+    int output;
+    Blob* blob;
+    Tensor tensor;
+  };
+  std::list<Item> list;
+};
 OPKIT_INLINE Tensor* PendingOutputs::Find(int output) {
-  for (Item& item : items_)
+  if (!items_) return nullptr;
+  for (Items::Item& item : items_->list)
     if (item.output == output) return &item.tensor;
   return nullptr;
 }
 OPKIT_INLINE Tensor* PendingOutputs::Add(int output, Blob* blob, Tensor tensor) {
-  items_.push_back({output, blob, std::move(tensor)});
-  return &items_.back().tensor;
+  if (!items_) items_ = MakeIntrusive<Items>();
+  items_->list.push_back({output, blob, std::move(tensor)});
+  return &items_->list.back().tensor;
 }
 OPKIT_INLINE void PendingOutputs::Publish() {
-  for (Item& item : items_) *item.blob->GetMutable<Tensor>() = std::move(item.tensor);
-  items_.clear();
+  for (Items::Item& item : items_->list) *item.blob->GetMutable<Tensor>() = std::move(item.tensor);
+  items_ = {};
 }
-OPKIT_INLINE void PendingOutputs::Clear() { items_.clear(); }
+OPKIT_INLINE void PendingOutputs::Clear() { items_ = {}; }
 OPKIT_INLINE void PendingOutputs::AppendStorages(RefCountedList& out) const {
-  for (const Item& item : items_) out.push_back(item.tensor.storage());
+  if (!items_) return;
+  for (const Items::Item& item : items_->list) out.push_back(item.tensor.storage());
 }
 
 OPKIT_INLINE void ScratchMemory::Plan(void* bytes, int64_t size, Storage owner) {
@@ -43,7 +54,6 @@ OPKIT_INLINE void ScratchMemory::AppendStorages(RefCountedList& out) const {
 }
 
 }  // namespace detail
-
 }  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_OPERATOR_MEMORY_IPP_

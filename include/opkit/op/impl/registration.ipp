@@ -42,7 +42,6 @@ OPKIT_INLINE bool RegisterBackendRank(const char* backend, int rank) noexcept {
 }
 
 }  // namespace detail
-
 }  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_REGISTRATION_IPP_

@@ -29,42 +29,16 @@ inline OpCost Traffic(const std::vector<TensorInfo>& inputs,
 OPKIT_INLINE OpSchema::OpSchema(std::string name, const char* file, int line, std::string signature)
     : name_(std::move(name)), file_(file), line_(line), signature_(std::move(signature)) {}
 
-OPKIT_INLINE OpSchema& OpSchema::NumInputs(std::initializer_list<int> allowed) {
-  return arity_.inputs.SetList(allowed), *this;
-}
-OPKIT_INLINE OpSchema& OpSchema::NumInputs(UniqueFunction<bool(int)> allowed) {
-  return arity_.inputs.SetPredicate(std::move(allowed)), *this;
-}
-OPKIT_INLINE OpSchema& OpSchema::NumOutputs(std::initializer_list<int> allowed) {
-  return arity_.outputs.SetList(allowed), *this;
-}
-OPKIT_INLINE OpSchema& OpSchema::NumOutputs(UniqueFunction<bool(int)> allowed) {
-  return arity_.outputs.SetPredicate(std::move(allowed)), *this;
-}
-OPKIT_INLINE OpSchema& OpSchema::SameNumberOfOutput() {
-  return OutputCalculator([](int inputs) { return inputs; });
-}
 OPKIT_INLINE OpSchema& OpSchema::MutatesInputs(std::initializer_list<int> inputs) {
   return MutatesInputs([list = std::vector<int>(inputs)](const OperatorDef&) { return list; });
 }
-OPKIT_INLINE OpSchema& OpSchema::AllowInplace(std::initializer_list<std::pair<int, int>> pairs) {
-  return AllowInplace(detail::InplaceRules::AnyOf(pairs));
-}
-OPKIT_INLINE OpSchema& OpSchema::AllowOneToOneInplace() {
-  return AllowInplace(&detail::InplaceRules::OneToOne);
-}
-OPKIT_INLINE OpSchema& OpSchema::EnforceInplace(std::initializer_list<std::pair<int, int>> pairs) {
-  return EnforceInplace(detail::InplaceRules::AnyOf(pairs));
-}
-OPKIT_INLINE OpSchema& OpSchema::EnforceOneToOneInplace() {
-  return EnforceInplace(&detail::InplaceRules::OneToOne);
+OPKIT_INLINE OpSchema& OpSchema::Arg(AttributeSchema attribute) {
+  return attributes_.declared.push_back(std::move(attribute)), *this;
 }
 OPKIT_INLINE OpSchema& OpSchema::Arg(std::string name, std::string doc,
                                      std::optional<AttributeType> type,
                                      std::optional<Attribute> default_value, bool required) {
-  attributes_.declared.push_back(
-      {std::move(name), std::move(doc), required, type, std::move(default_value)});
-  return *this;
+  return Arg({std::move(name), std::move(doc), required, type, std::move(default_value)});
 }
 OPKIT_INLINE OpSchema& OpSchema::SetDefault(std::string_view name, Attribute value) {
   for (AttributeSchema& attribute : attributes_.declared) {
@@ -131,17 +105,6 @@ OPKIT_INLINE OpSchema& OpSchema::SetElementTypes(const std::vector<DType>& dtype
     for (ValueSchema& value : *values)
       if (value.dtypes.empty()) value.dtypes = std::vector<DType>(dtypes);
   return *this;
-}
-
-OPKIT_INLINE int OpSchema::CalculateOutput(int inputs, const Arguments& args) const {
-  const int outputs = arity_.of_arguments ? arity_.of_arguments(args).second : -1;
-  return outputs >= 0 ? outputs : CalculateOutput(inputs);
-}
-OPKIT_INLINE std::vector<int> OpSchema::MutatedInputs(const OperatorDef& def) const {
-  return mutates_ ? mutates_(def) : std::vector<int>();
-}
-OPKIT_INLINE std::vector<Tensor> OpSchema::MakeTestInputs(DType dtype, uint64_t seed) const {
-  return test_inputs_ ? test_inputs_(dtype, seed) : std::vector<Tensor>();
 }
 
 OPKIT_INLINE std::string OpSchema::Verify(const OperatorDef& def) const {

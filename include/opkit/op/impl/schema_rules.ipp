@@ -8,6 +8,14 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+OPKIT_INLINE void CountRule::SetList(std::initializer_list<int> allowed) {
+  list_ = std::vector<int>(allowed);
+  predicate_ = {};
+}
+OPKIT_INLINE void CountRule::SetPredicate(UniqueFunction<bool(int)> allowed) {
+  list_.clear();
+  predicate_ = std::move(allowed);
+}
 OPKIT_INLINE bool CountRule::Allows(int count) const {
   if (count < min_ || count > max_ || (predicate_ && !predicate_(count))) return false;
   for (int allowed : list_)
@@ -24,6 +32,10 @@ OPKIT_INLINE std::string CountRule::Describe() const {
 
 OPKIT_INLINE int ArityRules::OutputsOf(int num_inputs) const {
   return outputs_of_inputs ? outputs_of_inputs(num_inputs) : outputs.fixed();
+}
+OPKIT_INLINE int ArityRules::OutputsOf(int num_inputs, const Arguments& args) const {
+  const int outs = of_arguments ? of_arguments(args).second : -1;
+  return outs >= 0 ? outs : OutputsOf(num_inputs);
 }
 OPKIT_INLINE std::pair<int, int> ArityRules::Of(const Arguments& args) const {
   auto [ins, outs] = of_arguments ? of_arguments(args) : std::pair(-1, -1);
@@ -110,7 +122,6 @@ OPKIT_INLINE std::string AttributeRules::Verify(const std::string& op,
 }
 
 }  // namespace detail
-
 }  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_SCHEMA_RULES_IPP_

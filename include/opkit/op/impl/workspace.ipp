@@ -16,18 +16,13 @@ OPKIT_INLINE void Blob::WrongType(const char* wanted) const {
         ", but is read as ", wanted, " (names as the compiler mangles them)");
 }
 
-OPKIT_INLINE Workspace::Workspace() = default;
-OPKIT_INLINE Workspace::~Workspace() = default;
 OPKIT_INLINE Blob* Workspace::CreateBlob(const std::string& name) {
   return &blobs_.FindOrAdd(name, name);
 }
-OPKIT_INLINE Blob* Workspace::FindBlob(std::string_view name) const { return blobs_.Find(name); }
 OPKIT_INLINE Blob* Workspace::GetBlob(const std::string& name) const {
   if (Blob* blob = FindBlob(name)) return blob;
   Throw(ErrorCode::kNotFound, "no blob '", name, "' in the workspace", SuggestName(name, Blobs()));
 }
-OPKIT_INLINE bool Workspace::RemoveBlob(std::string_view name) { return blobs_.Erase(name); }
-OPKIT_INLINE std::vector<std::string> Workspace::Blobs() const { return blobs_.Names(); }
 
 OPKIT_INLINE Tensor* Workspace::CreateTensor(const std::string& name) {
   return CreateBlob(name)->GetMutable<Tensor>();

@@ -59,7 +59,6 @@ void SetElements(std::vector<T>& out, const std::vector<double>& values, const F
 // The function for one context and at most one element type, with its attributes.
 template <class Function, class Context, class... Types>
 class TypedCall {
-  using F = TypedFunction<Function>;
   using S = SignatureOf<Function, Context, Types...>;
   using Indices = std::make_index_sequence<S::kCount>;
 

@@ -15,7 +15,6 @@ class OPKIT_IMAGE_LOCAL TypedSchema final : public RefCounted {
   static IntrusivePtr<TypedSchema> Make(const char* name, const char* file, int line,
                                         std::span<const TypedParameter> rows);
   TypedSchema(OpSchema& filled, std::span<const TypedParameter> rows);
-  OPKIT_INLINE ~TypedSchema() override;
 
   // These inputs and outputs have one shape. The names of both are mixed: a negative place stands
   // for a name of the other list.

@@ -21,7 +21,7 @@ constexpr bool IsInput(ParameterKind kind) {
 constexpr bool IsOutput(ParameterKind kind) { return kind == ParameterKind::kOut; }
 constexpr bool IsAttribute(ParameterKind kind) { return kind == ParameterKind::kAttr; }
 
-// Attr<"name", T> is kept as this type; nothing where T cannot be an attribute.
+// Whether T may stand in Attr<"name", T>.
 template <class T>
 inline constexpr bool kIsAttributeElement =
     std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_same_v<T, std::string> ||
@@ -110,7 +110,8 @@ struct TypedSignature<R (*)(C&, P...)> {
 template <class R, class C, class... P>
 struct TypedSignature<R (*)(C&, P...) noexcept> : TypedSignature<R (*)(C&, P...)> {};
 
-// A function template over <Context> alone, or over <Context, T>, behind a lambda of OPKIT_OP.
+// Function is the type of a lambda of OPKIT_OP that stands for a function template over <Context>
+// alone, or over <Context, T>.
 template <class Function, class... Types>
 inline constexpr bool kHasVersion = std::is_invocable_v<Function, std::type_identity<Types>...>;
 template <class Function, class... Types>
@@ -134,7 +135,7 @@ consteval auto ElementProbes() {
 }
 
 template <class Function, class Probes>
-struct TypedFunctionOf {  // none of the two
+struct TypedFunctionOf {  // neither form
   static constexpr bool kTemplate = false;
 };
 template <class Function>
@@ -206,7 +207,7 @@ constexpr int FindParameter(FixedName name, bool (*of_kind)(ParameterKind)) {
 template <class Function>
 constexpr int FindPlace(FixedName name, bool (*of_kind)(ParameterKind)) {
   const int found = FindParameter<Function>(name, of_kind);
-  return found < 0 ? -1 : kTypedRows<Function>[static_cast<size_t>(found)].place;
+  return found < 0 ? -1 : kTypedRows<Function>[Index(found)].place;
 }
 template <class Function>
 constexpr int CountParameters(bool (*of_kind)(ParameterKind)) {
@@ -230,7 +231,7 @@ constexpr int ElementInput() {
   return -1;
 }
 
-// Says what is wrong with the function, one thing at a time; true when nothing is.
+// Reports the first mistake in the function's signature as a compile error; true without any.
 template <class Function>
 consteval bool CheckTypedFunction() {
   using F = TypedFunction<Function>;

@@ -30,7 +30,14 @@ class TypedExtents {
 
  protected:
   // Error (kUnsupported) for a rank past kMaxRank.
-  void SetShape(const Shape& shape);
+  OPKIT_COLD void SetShape(const Shape& shape) {
+    size_ = shape.numel();
+    rank_ = shape.rank();
+    if (rank_ > kMaxRank)
+      Throw(ErrorCode::kUnsupported, "typed operators take tensors of rank 0 to ", int{kMaxRank},
+            ", found shape ", shape, "; merge axes with View first");
+    for (int i = 0; i < rank_; ++i) dims_[i] = shape[i];
+  }
 
  private:
   int64_t size_ = 0;
@@ -106,9 +113,5 @@ class Attr {
 };
 
 }  // namespace opkit
-
-#ifdef OPKIT_DEFINITIONS
-#include "opkit/op/typed/impl/typed_values.ipp"
-#endif
 
 #endif  // OPKIT_OP_TYPED_TYPED_VALUES_HPP_

@@ -121,7 +121,6 @@ OPKIT_INLINE bool RegisterGradient(const char* op, GradientKind kind,
 }
 
 }  // namespace detail
-
 }  // namespace opkit
 
 #endif  // OPKIT_OP_GRADIENT_IMPL_GRADIENT_IPP_

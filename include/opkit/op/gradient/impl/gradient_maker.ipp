@@ -86,20 +86,6 @@ OPKIT_INLINE const std::string& GradientMakerBase::GI(int i) {
   if (value.dense.empty()) value.dense = Name(i);
   return value.dense;
 }
-OPKIT_INLINE const std::string& GradientMakerBase::GI_I(int i) {
-  GradientValue& value = Gradient(i, true);
-  if (value.indices.empty()) value.indices = Names().Fresh(I(i), "_grad_indices");
-  return value.indices;
-}
-OPKIT_INLINE const std::string& GradientMakerBase::GI_V(int i) {
-  GradientValue& value = Gradient(i, true);
-  if (value.values.empty()) value.values = Names().Fresh(I(i), "_grad_values");
-  return value.values;
-}
-OPKIT_INLINE void GradientMakerBase::SetSparse(int i, const std::string& indices,
-                                               const std::string& values) {
-  Gradient(i, true) = GradientValue::Sparse(indices, values);
-}
 OPKIT_INLINE std::string GradientMakerBase::Temporary(const std::string& hint) {
   return Names().Fresh(def_.outputs().empty() ? def_.type() : def_.outputs()[0], "_grad_" + hint);
 }
@@ -145,6 +131,12 @@ OPKIT_INLINE std::string GradientMakerBase::Name(int i) {
   const std::string& name = Names().Of(I(i));
   for (const GradientValue& value : g_output_)
     if (value.dense == name) return Names().Fresh(I(i));
+  return name;
+}
+OPKIT_INLINE const std::string& GradientMakerBase::Slices(int i, std::string GradientValue::*part,
+                                                          const char* suffix) {
+  std::string& name = Gradient(i, true).*part;
+  if (name.empty()) name = Names().Fresh(I(i), suffix);
   return name;
 }
 

@@ -69,7 +69,6 @@ OPKIT_INLINE void TypedBinding::NoVersionFor(int i, std::initializer_list<DType>
 }
 
 }  // namespace detail
-
 }  // namespace opkit
 
 #endif  // OPKIT_OP_TYPED_IMPL_TYPED_KERNEL_IPP_

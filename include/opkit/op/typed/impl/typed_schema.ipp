@@ -57,7 +57,6 @@ OPKIT_INLINE TypedSchema::TypedSchema(OpSchema& filled, std::span<const TypedPar
   schema.NumInputs(required_inputs, static_cast<int>(input_dtypes_.size()))
       .NumOutputs(static_cast<int>(output_dtypes_.size()));
 }
-OPKIT_INLINE TypedSchema::~TypedSchema() = default;
 
 OPKIT_INLINE void TypedSchema::SameShape(std::initializer_list<int> inputs,
                                          std::initializer_list<int> outputs) {
@@ -132,7 +131,6 @@ OPKIT_INLINE std::string TypedSchema::InputName(int i) const {
 }
 
 }  // namespace detail
-
 }  // namespace opkit
 
 #endif  // OPKIT_OP_TYPED_IMPL_TYPED_SCHEMA_IPP_

@@ -1,0 +1,43 @@
+// Forward declarations of the classes that define, register, make, call and watch operators, for
+// headers that only name them.
+#ifndef OPKIT_OP_FWD_HPP_
+#define OPKIT_OP_FWD_HPP_
+
+#include "opkit/config.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+class OperatorDef;
+struct TensorInfo;
+class InferenceContext;
+struct AttributeSchema;
+class OpSchema;
+
+struct KernelQuery;
+struct KernelConfig;
+struct Kernel;
+class OpRegistry;
+
+class Blob;
+class Workspace;
+class OperatorBase;
+template <class Context>
+class Operator;
+struct CreateOptions;
+struct KernelCandidate;
+class ResolvedOperator;
+
+template <class T>
+class ObserverBase;
+template <class T>
+class Observable;
+
+struct GradientValue;
+struct GradientOpsMeta;
+class GradientNames;
+class GradientMakerBase;
+class GradientRegistry;
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_FWD_HPP_
