@@ -74,7 +74,7 @@ OPKIT_INLINE std::vector<Tensor> Backward(const std::string& op, const std::vect
   const auto forward = CreateOperator(def, &ws);  // it may keep what its gradient needs
   forward->Run();
   GradientNames names;
-  GradientMakerBase::ReserveNames(names, def, {});
+  names.ReserveNamesOf(def, {});
   std::vector<GradientValue> g_output(output_gradients.size());
   for (size_t o = 0; o < g_output.size(); ++o) {
     if (output_gradients[o].dtype() == DType::kUndefined) continue;
