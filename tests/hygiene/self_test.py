@@ -47,6 +47,8 @@ def changed(path, **how):
 
 SHAPE, ERROR = "opkit/core/shape.hpp", "opkit/base/error.hpp"
 BASE = ['"opkit/base/error.hpp"']
+FUNCTION = "inline int Twice(int x) { return 2 * x; }"
+COVERED = "tests/hygiene/covered_by.txt"
 
 # (check, words of its sentence, files that are written over the clean tree)
 CASES = [
@@ -92,6 +94,23 @@ CASES = [
     ("opening-comment", "does not begin with",
      {f"include/{SHAPE}": header(SHAPE, includes=BASE).split("\n", 1)[1]}),
     ("size", "more than 800", changed(SHAPE, includes=BASE, body="\n" * 800)),
+    ("tests-mirror-headers", "core/shape.hpp has no tests/core/shape_test.cpp",
+     changed(SHAPE, includes=BASE, body=FUNCTION)),
+    ("tests-mirror-headers", "names core/shape.hpp, which has tests/core/shape_test.cpp",
+     changed(SHAPE, includes=BASE, body=FUNCTION)
+     | {"tests/core/shape_test.cpp": "", COVERED: "core/shape.hpp core/a_test.cpp Twice\n"}),
+    ("tests-mirror-headers", "`core/shape.hpp` is not `header test words`",
+     changed(SHAPE, includes=BASE, body=FUNCTION) | {COVERED: "# why\n\ncore/shape.hpp\n"}),
+    ("tests-mirror-headers", "there is no tests/core/a_test.cpp",
+     changed(SHAPE, includes=BASE, body=FUNCTION) | {COVERED: "core/shape.hpp core/a_test.cpp Twice\n"}),
+    ("tests-mirror-headers", "`Twice` does not stand in tests/core/a_test.cpp",
+     changed(SHAPE, includes=BASE, body=FUNCTION)
+     | {COVERED: "core/shape.hpp core/a_test.cpp Twice\n", "tests/core/a_test.cpp": "Thrice\n"}),
+    ("tests-mirror-headers", "`in prose` does not stand in opkit/core/shape.hpp",
+     changed(SHAPE, includes=BASE, body=FUNCTION + "  // in prose")
+     | {COVERED: "core/shape.hpp core/a_test.cpp in prose\n", "tests/core/a_test.cpp": "in prose"}),
+    ("tests-mirror-headers", "names core/gone.hpp, which is no header",
+     {COVERED: "core/gone.hpp core/a_test.cpp Gone\n"}),
     ("namespaces", "`using namespace`",
      changed(SHAPE, includes=["<string>"] + BASE, body="using namespace std;")),
     ("namespaces", "without `::inline OPKIT_ABI`",
