@@ -63,7 +63,9 @@ function(opkit_add_library name type)
   add_library(opkit::${name} ALIAS ${target})
   target_link_libraries(${target} PUBLIC opkit::opkit ${links})
   target_include_directories(${target} SYSTEM PRIVATE ${include_dirs})
-  target_compile_options(${target} PRIVATE ${OPKIT_OPERATORS_COMPILE_OPTIONS}
+  # As opkit itself: a shared library that links it can be unloaded.
+  target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fno-gnu-unique>
+    ${OPKIT_OPERATORS_COMPILE_OPTIONS}
     $<$<BOOL:${PROJECT_IS_TOP_LEVEL}>:-Wall -Wextra>)
   # What an object takes to compile is the sources' choice, and a shared library may link it.
   set_target_properties(${target} PROPERTIES

@@ -10185,10 +10185,6 @@ bool Reads(const OperatorDef& def, std::string_view name);
 //   g.AddOutput("Y");
 class Graph {
  public:
-  using Input = GraphInput;
-  using Constant = GraphConstant;
-  using Def = OperatorDef;
-
   // Error (kAlreadyExists) for a name that is made already, kInvalidArgument for an empty one.
   Graph& AddInput(std::string name, DType dtype, SymbolicShape shape, Device device = {});
   Graph& AddConstant(std::string name, Tensor value);
@@ -10248,7 +10244,8 @@ class Graph {
   };
 
   size_t CheckIndex(int i) const {
-    if (i < 0 || i >= num_nodes()) ThrowNoNode(i);
+    if (i < 0 || i >= num_nodes())
+      Throw(ErrorCode::kOutOfRange, "node ", i, " of a graph that has ", num_nodes());
     return detail::Index(i);
   }
   const Declaration* Find(std::string_view name) const {
@@ -10266,7 +10263,6 @@ class Graph {
   void CheckOutputs(const OperatorDef& def, int replaced) const;
   void DeclareOutputs(size_t node);
   void DeclareAll();
-  [[noreturn]] void ThrowNoNode(int i) const;
   [[noreturn]] void ThrowMadeTwice(const std::string& name, const Declaration& first,
                                    const std::string& second) const;
 
@@ -10664,7 +10660,7 @@ class PassList {
   // At the end. Errors of all three: kAlreadyExists for a name that the list has, kInvalidArgument
   // for an empty name or pass, kNotFound, with the nearest name, for a place that it does not have.
   PassList& Add(std::string name, Pass pass) {
-    return Insert(passes_.size(), std::move(name), std::move(pass));
+    return Insert(passes_.end(), std::move(name), std::move(pass));
   }
   PassList& InsertBefore(std::string_view place, std::string name, Pass pass) {
     return Insert(Find(place), std::move(name), std::move(pass));
@@ -10689,11 +10685,13 @@ class PassList {
     Pass run;
   };
 
-  size_t Find(std::string_view name) const;
-  PassList& Insert(size_t at, std::string name, Pass pass);
+  using Entries = std::vector<detail::IntrusivePtr<Entry>>;
+
+  Entries::const_iterator Find(std::string_view name) const;
+  PassList& Insert(Entries::const_iterator place, std::string name, Pass pass);
   Graph Walk(Graph graph, const Watch* watch) const;
 
-  std::vector<detail::IntrusivePtr<Entry>> passes_;
+  Entries passes_;
 };
 
 // remove_dead_nodes, fold_constants, merge_common_subexpressions: a second run of the list changes
@@ -10924,10 +10922,7 @@ class Graph;
 class GraphView;
 class GraphTypes;
 
-struct FoldOptions;
 class PassList;
-struct DotOptions;
-struct GradientOptions;
 
 struct PlanOptions;
 class Plan;
@@ -10936,9 +10931,6 @@ class Executor;
 
 class SimpleNet;
 struct NetBenchmark;
-
-struct MemoryTable;
-struct MemorySvgOptions;
 
 }  // namespace opkit
 
@@ -21935,10 +21927,6 @@ OPKIT_INLINE void Graph::DeclareAll() {
   for (size_t i = 0; i < nodes_.size(); ++i) DeclareOutputs(i);
 }
 
-OPKIT_COLD OPKIT_INLINE void Graph::ThrowNoNode(int i) const {
-  Throw(ErrorCode::kOutOfRange, "node ", i, " of a graph that has ", num_nodes());
-}
-
 OPKIT_COLD OPKIT_INLINE void Graph::ThrowMadeTwice(const std::string& name,
                                                    const Declaration& first,
                                                    const std::string& second) const {
@@ -21984,7 +21972,7 @@ OPKIT_INLINE void ForEachRewritten(const OperatorDef& def,
 // Collects the edges of a view whose values, consumers and rewrites are known.
 class EdgeCollector {
  public:
-  explicit EdgeCollector(const GraphView& view) : view_(view), before_(Index(view.num_nodes())) {}
+  explicit EdgeCollector(const GraphView& view) : view_(view) {}
 
   std::vector<GraphView::Edge> Collect() && {
     for (int node = 0; node < view_.num_nodes(); ++node) {
@@ -21993,20 +21981,17 @@ class EdgeCollector {
       for (const std::string& name : Node(node).control_inputs()) AddControl(name, node);
     }
     for (const GraphView::Rewrite& rewrite : view_.rewrites()) AddRewrite(rewrite);
-    std::vector<GraphView::Edge> edges;
-    for (int node = 0; node < view_.num_nodes(); ++node) {
-      std::vector<int>& list = before_[Index(node)];
-      std::sort(list.begin(), list.end());
-      list.erase(std::unique(list.begin(), list.end()), list.end());
-      for (const int from : list) edges.push_back({from, node});
-    }
-    return edges;
+    std::sort(edges_.begin(), edges_.end(), [](const auto& a, const auto& b) {
+      return a.to != b.to ? a.to < b.to : a.from < b.from;
+    });
+    edges_.erase(std::unique(edges_.begin(), edges_.end()), edges_.end());
+    return std::move(edges_);
   }
 
  private:
   const OperatorDef& Node(int node) const { return view_.graph().node(node); }
   void Add(int from, int to) {
-    if (from >= 0 && from != to) before_[Index(to)].push_back(from);
+    if (from >= 0 && from != to) edges_.push_back({from, to});
   }
   void IndexNames() {
     for (int node = 0; node < view_.num_nodes(); ++node) {
@@ -22052,9 +22037,9 @@ class EdgeCollector {
   }
 
   const GraphView& view_;
-  std::vector<std::vector<int>> before_;  // by node: those it waits for
-  NameIndex names_;                       // of nodes; filled when needed
-  std::vector<std::vector<int>> named_;   // by the number in `names_`
+  std::vector<GraphView::Edge> edges_;
+  NameIndex names_;                      // of nodes; filled when needed
+  std::vector<std::vector<int>> named_;  // by the number in `names_`
 };
 
 // A cycle among the nodes that still wait, in the order they would have to run. Every such node has
@@ -22548,8 +22533,8 @@ OPKIT_INLINE GraphTypes InferGraph(const GraphView& view, const std::vector<Grap
                    "constant '" + constant.name + "'");
   for (const GraphInput& input : known) {
     if (!graph.IsInput(input.name)) {
-      std::vector<std::string> names;
-      for (const GraphInput& declared : graph.inputs()) names.push_back(declared.name);
+      std::vector<std::string> names = view.names();
+      names.resize(graph.inputs().size());  // inputs are the first values
       Throw(ErrorCode::kNotFound, "the graph has no input '", input.name, "'",
             SuggestName(input.name, names));
     }
@@ -23153,7 +23138,7 @@ OPKIT_INLINE Graph RemoveDeadNodes(const Graph& graph) {
 namespace opkit::inline OPKIT_ABI {
 
 OPKIT_INLINE PassList& PassList::Remove(std::string_view name) {
-  passes_.erase(passes_.begin() + static_cast<std::ptrdiff_t>(Find(name)));
+  passes_.erase(Find(name));
   return *this;
 }
 
@@ -23163,13 +23148,14 @@ OPKIT_INLINE std::vector<std::string> PassList::names() const {
   return names;
 }
 
-OPKIT_INLINE size_t PassList::Find(std::string_view name) const {
-  for (size_t i = 0; i < passes_.size(); ++i)
-    if (passes_[i]->name == name) return i;
+OPKIT_INLINE PassList::Entries::const_iterator PassList::Find(std::string_view name) const {
+  for (auto pass = passes_.begin(); pass != passes_.end(); ++pass)
+    if ((*pass)->name == name) return pass;
   Throw(ErrorCode::kNotFound, "the list has no pass '", name, "'", SuggestName(name, names()));
 }
 
-OPKIT_INLINE PassList& PassList::Insert(size_t at, std::string name, Pass pass) {
+OPKIT_INLINE PassList& PassList::Insert(Entries::const_iterator place, std::string name,
+                                        Pass pass) {
   if (name.empty() || !pass)
     Throw(ErrorCode::kInvalidArgument, "pass '", name, "' needs a name and a function");
   for (const auto& known : passes_)
@@ -23179,7 +23165,7 @@ OPKIT_INLINE PassList& PassList::Insert(size_t at, std::string name, Pass pass) 
   auto entry = detail::MakeIntrusive<Entry>();
   entry->name = std::move(name);
   entry->run = std::move(pass);
-  passes_.insert(passes_.begin() + static_cast<std::ptrdiff_t>(at), std::move(entry));
+  passes_.insert(place, std::move(entry));
   return *this;
 }
 
@@ -25013,16 +24999,12 @@ class GradientBuilder {
       for (int value : view_.inputs(node)) reached |= value >= 0 && reached_[Index(value)];
       if (!reached || KindOf(graph_.node(node)) == GradientKind::kNone) continue;
       carries_[Index(node)] = 1;
-      ForEachWritten(node, [&](int value) {
-        if (Differentiable(value)) reached_[Index(value)] = 1;
-      });
+      const auto mark = [&](int value) {
+        if (value >= 0 && Differentiable(value)) reached_[Index(value)] = 1;
+      };
+      for (int value : view_.outputs(node)) mark(value);
+      for (const auto& rewrite : RewritesOf(node)) mark(rewrite.value);
     }
-  }
-  template <class F>
-  void ForEachWritten(int node, F&& f) const {
-    for (int value : view_.outputs(node))
-      if (value >= 0) f(value);
-    for (const auto& rewrite : RewritesOf(node)) f(rewrite.value);
   }
   std::span<const GraphView::Rewrite> RewritesOf(int node) const {
     const auto [first, end] = std::equal_range(
@@ -27162,32 +27144,30 @@ class MemoryCsvReader {
 
   MemoryTable Read() {
     MemoryTable table;
-    int columns[kColumns];
-    ReadHeader(columns);
-    const bool with_offset = columns[kOffset] >= 0;
+    ReadHeader();
+    NameIndex ids;
     while (NextLine()) {
       if (line_.empty()) continue;
-      std::string_view cells[kColumns];
-      const int count = Split(cells);
-      if (count != header_cells_)
-        Fail(StrCat("expected ", header_cells_, " cells as in the header, found ", count));
-      const std::string_view id = cells[columns[kId]];
-      if (ids_.Find(id) >= 0) Fail(StrCat("id '", id, "' stands in an earlier line as well"));
-      ids_.Add(id);
+      cells_ = Cells();
+      if (cells_.size() != header_cells_)
+        Fail("expected ", header_cells_, " cells as in the header, found ", cells_.size());
+      const std::string_view id = cells_[Index(columns_[kId])];
+      if (ids.Find(id) >= 0) Fail("id '", id, "' stands in an earlier line as well");
+      ids.Add(id);
       table.ids.emplace_back(id);
       MemoryInterval buffer;
-      buffer.lower = Number(cells, columns, kLower);
-      buffer.upper = Number(cells, columns, kUpper);
-      buffer.size = Number(cells, columns, kSize);
+      buffer.lower = Number(kLower);
+      buffer.upper = Number(kUpper);
+      buffer.size = Number(kSize);
       if (buffer.lower >= buffer.upper)
-        Fail(StrCat("lower is ", buffer.lower, " and upper ", buffer.upper,
-                    ": expected lower < upper"));
-      if (buffer.size < 0) Fail(StrCat("size is ", buffer.size, ": expected 0 or more"));
+        Fail("lower is ", buffer.lower, " and upper ",
+             StrCat(buffer.upper, ": expected lower < upper"));
+      if (buffer.size < 0) Fail("size is ", buffer.size, ": expected 0 or more");
       table.buffers.push_back(buffer);
-      if (!with_offset) continue;
-      table.offsets.push_back(Number(cells, columns, kOffset));
+      if (columns_[kOffset] < 0) continue;
+      table.offsets.push_back(Number(kOffset));
       if (table.offsets.back() < 0)
-        Fail(StrCat("offset is ", table.offsets.back(), ": expected 0 or more"));
+        Fail("offset is ", table.offsets.back(), ": expected 0 or more");
     }
     return table;
   }
@@ -27199,55 +27179,48 @@ class MemoryCsvReader {
   bool NextLine() {
     if (rest_.empty()) return false;
     ++number_;
-    const size_t end = rest_.find('\n');
-    line_ = rest_.substr(0, end);
-    rest_ = end == std::string_view::npos ? std::string_view() : rest_.substr(end + 1);
-    if (!line_.empty() && line_.back() == '\r') line_.remove_suffix(1);
+    line_ = rest_.substr(0, rest_.find('\n'));
+    rest_.remove_prefix((std::min)(line_.size() + 1, rest_.size()));
+    if (line_.ends_with('\r')) line_.remove_suffix(1);
     return true;
   }
-  // Fills in the first kColumns cells of the line; returns how many cells it has.
-  int Split(std::string_view* cells) const {
-    int count = 0;
-    for (std::string_view rest = line_;;) {
-      const size_t end = rest.find(',');
-      if (count < kColumns) cells[count] = rest.substr(0, end);
-      ++count;
-      if (end == std::string_view::npos) return count;
-      rest = rest.substr(end + 1);
-    }
+  std::vector<std::string_view> Cells() const {
+    std::vector<std::string_view> cells;
+    for (size_t at = 0; at <= line_.size(); at += cells.back().size() + 1)
+      cells.push_back(line_.substr(at, line_.find(',', at) - at));
+    return cells;
   }
-  void ReadHeader(int* columns) {
+  void ReadHeader() {
     if (!NextLine()) number_ = 1;
-    std::string_view cells[kColumns];
-    header_cells_ = Split(cells);
-    bool known = header_cells_ <= kColumns;
+    const std::vector<std::string_view> cells = Cells();
+    header_cells_ = cells.size();
+    size_t known = 0;
     for (int column = 0; column < kColumns; ++column) {
-      columns[column] = -1;
-      for (int i = 0; known && i < header_cells_; ++i)
-        if (cells[i] == kNames[column]) columns[column] = i;
+      const auto found = std::find(cells.begin(), cells.end(), kNames[column]);
+      columns_[column] = found == cells.end() ? -1 : static_cast<int>(found - cells.begin());
+      known += columns_[column] >= 0;
     }
-    for (int column = 0; column < kColumns; ++column)
-      known = known && (columns[column] >= 0 || column == kOffset);
-    if (!known || header_cells_ != (columns[kOffset] >= 0 ? 5 : 4))
-      Fail(StrCat("expected the columns id,lower,upper,size and perhaps offset, found '", line_,
-                  "'"));
+    const size_t expected = columns_[kOffset] >= 0 ? 5 : 4;
+    if (known != expected || header_cells_ != expected)
+      Fail("expected the columns id,lower,upper,size and perhaps offset, found '", line_, "'");
   }
-  int64_t Number(const std::string_view* cells, const int* columns, Column column) const {
-    const std::string_view cell = cells[columns[column]];
+  int64_t Number(Column column) const {
+    const std::string_view cell = cells_[Index(columns_[column])];
     int64_t value = 0;
     const auto [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), value);
     if (error != std::errc() || end != cell.data() + cell.size())
-      Fail(StrCat("expected a 64-bit integer as ", kNames[column], ", found '", cell, "'"));
+      Fail("expected a 64-bit integer as ", kNames[column], ", found '", StrCat(cell, "'"));
     return value;
   }
-  [[noreturn]] void Fail(const std::string& why) const {
-    Throw(ErrorCode::kInvalidArgument, "line ", number_, ": ", why);
+  [[noreturn]] void Fail(const Text& a, const Text& b, const Text& c, const Text& d = {}) const {
+    Throw(ErrorCode::kInvalidArgument, "line ", number_, ": ", StrCat(a, b, c, d));
   }
 
   std::string_view rest_, line_;
-  NameIndex ids_;
-  int number_ = 0;
-  int header_cells_ = 0;
+  std::vector<std::string_view> cells_;  // of the line
+  int columns_[kColumns];                // their places in a line, -1 where the header has none
+  size_t header_cells_ = 0;
+  int number_ = 0;  // of the line
 };
 
 }  // namespace detail
@@ -27288,49 +27261,6 @@ OPKIT_INLINE std::string WriteMemoryCsv(const std::vector<MemoryInterval>& buffe
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// "1.5 MiB"
-inline std::string FormatBytes(int64_t bytes) {
-  const char* const kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-  int unit = 0;
-  auto value = static_cast<double>(bytes);
-  for (; value >= 1024 && unit < 6; ++unit) value /= 1024;
-  char digits[32];
-  const auto end = std::to_chars(digits, digits + sizeof digits, value, std::chars_format::general,
-                                 value >= 1000 ? 4 : 3);
-  return std::string(digits, end.ptr) + " " + kUnits[unit];
-}
-
-inline std::string EscapeXml(std::string_view text) {
-  std::string out;
-  for (char c : text) {
-    if (c == '&')
-      out += "&amp;";
-    else if (c == '<')
-      out += "&lt;";
-    else if (c == '>')
-      out += "&gt;";
-    else if (c == '"')
-      out += "&quot;";
-    else if (static_cast<unsigned char>(c) < 32)
-      out += ' ';  // control characters are not XML
-    else
-      out += c;
-  }
-  return out;
-}
-
-// The distance of grid lines: of 1, 2, 5, 10, … (powers of two for bytes) the one that divides the
-// span into about six.
-inline double NiceStep(double span, bool bytes) {
-  double step = 1;
-  if (bytes) {
-    while (step * 6 < span) step *= 2;
-    return step;
-  }
-  for (int i = 0; step * 8 < span; ++i) step *= i % 3 == 1 ? 2.5 : 2;
-  return step;
-}
-
 class MemorySvg {
  public:
   MemorySvg(const std::vector<MemoryInterval>& buffers, const MemoryPlan& plan,
@@ -27357,38 +27287,64 @@ class MemorySvg {
   }
 
   std::string Draw() {
-    const int width = options_.width, height = options_.height;
-    Add("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"", width, "\" height=\"", height);
-    Add("\" viewBox=\"0 0 ", width, " ", height);
-    Add("\" font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" "
-        "fill=\"#fff\"/>\n");
-    Add("<text x=\"", kLeft, "\" y=\"24\" font-size=\"17\" font-weight=\"bold\">");
-    Add(EscapeXml(options_.title), "</text>\n");
-    Add("<text x=\"", kLeft, "\" y=\"44\" fill=\"#444\">");
-    Add(FormatBytes(plan_.arena_bytes), " arena, lower bound ",
-        FormatBytes(plan_.lower_bound_bytes));
-    Add(", ratio ", Rounded(plan_.ratio(), 4), "; ", FormatBytes(plan_.naive_bytes));
-    Add(" without sharing; ", buffers_.size(), " buffers, ", EscapeXml(plan_.method));
-    Add("</text>\n");
+    Add(R"(<svg xmlns="http://www.w3.org/2000/svg" width="@" height="@" viewBox="0 0 @ @")"
+        R"( font-family="sans-serif" font-size="12">)"
+        "\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n",
+        {options_.width, options_.height, options_.width, options_.height});
+    Add("<text x=\"@\" y=\"24\" font-size=\"17\" font-weight=\"bold\">@</text>\n",
+        {kLeft, EscapeXml(options_.title)});
+    Add("<text x=\"@\" y=\"44\" fill=\"#444\">@ arena, lower bound @, ratio @; @ without sharing; "
+        "@ buffers, @</text>\n",
+        {kLeft, FormatBytes(plan_.arena_bytes), FormatBytes(plan_.lower_bound_bytes),
+         Rounded(plan_.ratio(), 4), FormatBytes(plan_.naive_bytes), buffers_.size(),
+         EscapeXml(plan_.method)});
     DrawAxes();
     for (size_t i = 0; i < buffers_.size(); ++i) DrawBuffer(i);
     DrawBound();
     DrawLegend();
-    out_ += "</svg>\n";
-    return std::move(out_);
+    return out_ + "</svg>\n";
   }
 
  private:
   static constexpr int kLeft = 86, kRight = 24, kTop = 62, kBottom = 52;
 
-  void Add(const Text& a, const Text& b = {}, const Text& c = {}, const Text& d = {}) {
-    out_ += StrCat(a, b, c, d);
+  // Appends the form, each '@' in it replaced by the next part.
+  void Add(std::string_view form, std::initializer_list<Text> parts) {
+    for (const Text& part : parts) {
+      out_ += form.substr(0, form.find('@'));
+      part.AppendTo(out_);
+      form.remove_prefix(form.find('@') + 1);
+    }
+    out_ += form;
   }
   static std::string Rounded(double value, int digits = 2) {
     char text[64];
     const auto end =
         std::to_chars(text, text + sizeof text, value, std::chars_format::fixed, digits);
     return std::string(text, end.ptr);
+  }
+  // "1.5 MiB"
+  static std::string FormatBytes(int64_t bytes) {
+    const char* const kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    int unit = 0;
+    auto value = static_cast<double>(bytes);
+    for (; value >= 1024 && unit < 6; ++unit) value /= 1024;
+    char digits[32];
+    const auto end = std::to_chars(digits, digits + sizeof digits, value,
+                                   std::chars_format::general, value >= 1000 ? 4 : 3);
+    return std::string(digits, end.ptr) + " " + kUnits[unit];
+  }
+  static std::string EscapeXml(std::string_view text) {
+    constexpr const char* kEntities[] = {"&amp;", "&lt;", "&gt;", "&quot;"};
+    std::string out;
+    for (const char c : text) {
+      const size_t entity = std::string_view("&<>\"").find(c);
+      if (entity != std::string_view::npos)
+        out += kEntities[entity];
+      else
+        out += static_cast<unsigned char>(c) < 32 ? ' ' : c;  // XML has no control characters
+    }
+    return out;
   }
   static double Length(const MemoryInterval& buffer) {
     return static_cast<double>(buffer.upper) - static_cast<double>(buffer.lower);
@@ -27401,26 +27357,24 @@ class MemorySvg {
     return bottom - address / top_ * (bottom - kTop);
   }
   void Line(double x1, double y1, double x2, double y2, const char* style) {
-    Add("<line x1=\"", Rounded(x1), "\" y1=\"", Rounded(y1));
-    Add("\" x2=\"", Rounded(x2), "\" y2=\"", Rounded(y2));
-    Add("\" ", style, "/>\n");
+    Add("<line x1=\"@\" y1=\"@\" x2=\"@\" y2=\"@\" @/>\n",
+        {Rounded(x1), Rounded(y1), Rounded(x2), Rounded(y2), style});
   }
   void Label(double x, double y, const char* style, std::string_view text) {
-    Add("<text x=\"", Rounded(x), "\" y=\"", Rounded(y));
-    Add("\" ", style, ">", EscapeXml(text));
-    Add("</text>\n");
+    Add("<text x=\"@\" y=\"@\" @>@</text>\n", {Rounded(x), Rounded(y), style, EscapeXml(text)});
   }
 
+  // Grid lines are 1, 2, 5, 10, … steps apart, or a power of two of bytes, so that about six fit.
   void DrawAxes() {
     constexpr const char* kGrid = "stroke=\"#ddd\"";
-    const double step = NiceStep(end_ - begin_, false);
-    for (double time = step * static_cast<double>(static_cast<int64_t>(begin_ / step));
-         time <= end_; time += step) {
+    double step = 1, bytes = 1;
+    for (int i = 0; step * 8 < end_ - begin_; ++i) step *= i % 3 == 1 ? 2.5 : 2;
+    while (bytes * 6 < top_) bytes *= 2;
+    for (double time = step * std::trunc(begin_ / step); time <= end_; time += step) {
       if (time < begin_) continue;
       Line(X(time), kTop, X(time), Y(0), kGrid);
       Label(X(time), Y(0) + 17, "text-anchor=\"middle\"", StrCat(static_cast<int64_t>(time)));
     }
-    const double bytes = NiceStep(top_, true);
     for (double address = 0; address <= top_; address += bytes) {
       Line(kLeft, Y(address), X(end_), Y(address), kGrid);
       Label(kLeft - 8, Y(address) + 4, "text-anchor=\"end\"",
@@ -27428,14 +27382,12 @@ class MemorySvg {
     }
     Label((kLeft + X(end_)) / 2, options_.height - 14, "text-anchor=\"middle\"",
           options_.time_label);
-    Add("<text transform=\"translate(18 ", Rounded((kTop + Y(0)) / 2), ") rotate(-90)\" ",
-        "text-anchor=\"middle\">address</text>\n");
+    Add("<text transform=\"translate(18 @) rotate(-90)\" text-anchor=\"middle\">address</text>\n",
+        {Rounded((kTop + Y(0)) / 2)});
   }
 
-  // The shortest lives are blue, the longest red, on a logarithmic scale.
-  std::string Colour(double length) const {
-    const double share =
-        longest_ > shortest_ ? std::log(length / shortest_) / std::log(longest_ / shortest_) : 0;
+  // From blue (0) to red (1).
+  static std::string Colour(double share) {
     return StrCat("hsl(", static_cast<int>(215 - 205 * share), ",65%,68%)");
   }
 
@@ -27446,13 +27398,13 @@ class MemorySvg {
     const auto offset = static_cast<double>(plan_.offsets[i]);
     const double x = X(lower), width = X(static_cast<double>(buffer.upper)) - x;
     const double y = Y(offset + static_cast<double>(buffer.size)), height = Y(offset) - y;
+    const double life = std::log(Length(buffer) / shortest_);  // the colours' scale is logarithmic
     const std::string name = options_.names.empty() ? std::to_string(i) : options_.names[i];
-    Add("<rect x=\"", Rounded(x), "\" y=\"", Rounded(y));
-    Add("\" width=\"", Rounded(width), "\" height=\"", Rounded(height));
-    Add("\" fill=\"", Colour(Length(buffer)), "\" stroke=\"#333\" stroke-width=\"0.5\"><title>");
-    Add(EscapeXml(name), ": ", FormatBytes(buffer.size), " at ");
-    Add(plan_.offsets[i], ", live from ", buffer.lower, " to ");
-    Add(buffer.upper, "</title></rect>\n");
+    Add("<rect x=\"@\" y=\"@\" width=\"@\" height=\"@\" fill=\"@\" stroke=\"#333\" "
+        "stroke-width=\"0.5\"><title>@: @ at @, live from @ to @</title></rect>\n",
+        {Rounded(x), Rounded(y), Rounded(width), Rounded(height),
+         Colour(longest_ > shortest_ ? life / std::log(longest_ / shortest_) : 0), EscapeXml(name),
+         FormatBytes(buffer.size), plan_.offsets[i], buffer.lower, buffer.upper});
     // A label where there is room for it; 7 is a character's width.
     if (height >= 13 && width >= 7 * static_cast<double>(name.size()) + 6)
       Label(x + width / 2, y + height / 2 + 4, "text-anchor=\"middle\" pointer-events=\"none\"",
@@ -27471,13 +27423,10 @@ class MemorySvg {
     constexpr int kSteps = 8, kWidth = 16;
     const double left = options_.width - kRight - kSteps * kWidth - 60;
     Label(left - 6, y + 10, "text-anchor=\"end\"", "lives short");
-    for (int i = 0; i < kSteps; ++i) {
-      const double share = static_cast<double>(i) / (kSteps - 1);
-      Add("<rect x=\"", Rounded(left + i * kWidth), "\" y=\"", Rounded(y));
-      Add("\" width=\"", kWidth, "\" height=\"12\" fill=\"hsl(",
-          static_cast<int>(215 - 205 * share));
-      out_ += ",65%,68%)\"/>\n";
-    }
+    for (int i = 0; i < kSteps; ++i)
+      Add("<rect x=\"@\" y=\"@\" width=\"@\" height=\"12\" fill=\"@\"/>\n",
+          {Rounded(left + i * kWidth), Rounded(y), kWidth,
+           Colour(static_cast<double>(i) / (kSteps - 1))});
     Label(left + kSteps * kWidth + 6, y + 10, "", "long");
   }
 
@@ -27656,16 +27605,6 @@ inline std::string Fixed(double value, int digits) {
   return end.ec == std::errc() ? std::string(buffer, end.ptr) : StrCat(value);
 }
 
-inline std::vector<std::string> Cells(const NetBenchmarkRow& row, std::string node,
-                                      const std::string& more) {
-  return {std::move(node),
-          row.op + more,
-          Fixed(row.ms, 4),
-          Fixed(row.share * 100, 1) + "%",
-          row.flops > 0 ? Fixed(row.gflops(), 2) : "-",
-          row.bytes > 0 ? Fixed(row.gigabytes(), 2) : "-"};
-}
-
 }  // namespace detail
 
 OPKIT_INLINE void NetBenchmark::SumUp() {
@@ -27676,29 +27615,28 @@ OPKIT_INLINE void NetBenchmark::SumUp() {
     row.share = total > 0 ? row.ms / total : 0;
     auto sum = std::find_if(types.begin(), types.end(),
                             [&](const NetBenchmarkRow& type) { return type.op == row.op; });
-    if (sum == types.end()) {
-      sum = types.insert(sum, NetBenchmarkRow());
-      sum->op = row.op;
-      sum->count = 0;
-    }
+    if (sum == types.end()) sum = types.insert(sum, {.op = row.op, .name = "", .count = 0});
     ++sum->count;
     sum->ms += row.ms;
     sum->share += row.share;
     sum->flops += row.flops;
     sum->bytes += row.bytes;
   }
-  std::stable_sort(types.begin(), types.end(),
-                   [](const NetBenchmarkRow& a, const NetBenchmarkRow& b) { return a.ms > b.ms; });
+  std::stable_sort(types.begin(), types.end(), [](auto& a, auto& b) { return a.ms > b.ms; });
 }
 
 OPKIT_INLINE std::string ToString(const NetBenchmark& benchmark) {
+  using detail::Fixed;
   std::vector<std::vector<std::string>> table{{"node", "op", "ms", "share", "GFLOP/s", "GB/s"}};
+  const auto add = [&](const NetBenchmarkRow& row, std::string node, const std::string& more) {
+    table.push_back({std::move(node), row.op + more, Fixed(row.ms, 4),
+                     Fixed(row.share * 100, 1) + "%", row.flops > 0 ? Fixed(row.gflops(), 2) : "-",
+                     row.bytes > 0 ? Fixed(row.gigabytes(), 2) : "-"});
+  };
   for (const NetBenchmarkRow& row : benchmark.nodes)
-    table.push_back(detail::Cells(row, std::to_string(row.node),
-                                  row.name.empty() ? "" : " '" + row.name + "'"));
+    add(row, std::to_string(row.node), row.name.empty() ? "" : " '" + row.name + "'");
   table.push_back({});
-  for (const NetBenchmarkRow& row : benchmark.types)
-    table.push_back(detail::Cells(row, "", StrCat(" x", row.count)));
+  for (const NetBenchmarkRow& row : benchmark.types) add(row, "", StrCat(" x", row.count));
   std::vector<size_t> widths(table[0].size(), 0);
   for (const auto& line : table)
     for (size_t c = 0; c < line.size(); ++c) widths[c] = (std::max)(widths[c], line[c].size());
@@ -27710,9 +27648,8 @@ OPKIT_INLINE std::string ToString(const NetBenchmark& benchmark) {
     }
     out += "\n";
   }
-  return StrCat(out, "\nnet: ", detail::Fixed(benchmark.net_ms, 4), " ms, the median of ",
-                benchmark.runs) +
-         " runs\n";
+  return StrCat(out, "\nnet: ", Fixed(benchmark.net_ms, 4), " ms, the median of ", benchmark.runs,
+                " runs\n");
 }
 
 }  // namespace opkit
@@ -27742,11 +27679,12 @@ inline void CheckInputs(const Graph& graph, Workspace& ws) {
   std::vector<int64_t> extents;
   for (const GraphInput& input : graph.inputs()) {
     const Tensor& found = *ws.GetTensor(input.name);
-    const DType dtype = input.info.dtype;
-    if (dtype != DType::kUndefined && found.dtype() != dtype)
-      Throw(found.initialized() ? ErrorCode::kTypeMismatch : ErrorCode::kUninitialized, "input '",
-            input.name, "' of the graph is ", found.Describe(), ", expected ",
-            ToString(input.info));
+    const auto fail = [&](ErrorCode code, const std::string& more = "") {
+      Throw(code, "input '", input.name, "' of the graph is ", found.Describe(), ", expected ",
+            input.info, more);
+    };
+    if (input.info.dtype != DType::kUndefined && found.dtype() != input.info.dtype)
+      fail(found.initialized() ? ErrorCode::kTypeMismatch : ErrorCode::kUninitialized);
     const SymbolicShape& declared = input.info.shape;
     if (!declared.has_rank()) continue;
     bool fits = declared.rank() == found.rank();
@@ -27756,15 +27694,12 @@ inline void CheckInputs(const Graph& graph, Workspace& ws) {
         const size_t number = Index(symbols.Add(dim.symbol()));
         if (number == extents.size()) extents.push_back(found.shape()[axis]);
         if (extents[number] != found.shape()[axis])
-          Throw(ErrorCode::kInvalidArgument, "input '", input.name, "' of the graph is ",
-                found.Describe(), ", expected ", ToString(input.info), " where ", dim.symbol(),
-                " is ", extents[number], " in an input before");
+          fail(ErrorCode::kInvalidArgument,
+               StrCat(" where ", dim.symbol(), " is ", extents[number], " in an input before"));
       }
       fits = !dim.is_known() || dim.value() == found.shape()[axis];
     }
-    if (!fits)
-      Throw(ErrorCode::kInvalidArgument, "input '", input.name, "' of the graph is ",
-            found.Describe(), ", expected ", ToString(input.info));
+    if (!fits) fail(ErrorCode::kInvalidArgument);
   }
 }
 

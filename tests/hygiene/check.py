@@ -373,7 +373,9 @@ def tests_mirror_headers(tree):
                 not ROW_OF["base"] <= row_of(header) <= ROW_OF["plugin"]:
             continue
         own = (tests / f"{name}_test.cpp").exists()
-        parts = [header, *(t for t in tree.own[header] if t in tree.owners)]
+        parts = [header]
+        for part in parts:  # and the .ipp files of it
+            parts += [t for t in tree.own[part] if t in tree.owners]
         line = covered.pop(name + ".hpp", None)
         if line is None:
             code = "".join(re.sub(r"^[ \t]*#(?:.*\\\n)*.*", "", tree.code[part], flags=re.MULTILINE)

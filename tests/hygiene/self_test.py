@@ -71,6 +71,17 @@ CASES = [
     ("cycles", "device.hpp -> opkit/core/shape.hpp -> opkit/core/device.hpp",
      changed(SHAPE, includes=['"opkit/core/device.hpp"'] + BASE)
      | changed("opkit/core/device.hpp", includes=['"opkit/core/shape.hpp"'])),
+    ("definitions", "shared_object.ipp is compiled by 0 sources", {"src/plugin.cpp": ""}),
+    ("definitions", "src/plugin.cpp includes opkit/plugin/impl/gone.ipp, which is no header",
+     {"src/plugin.cpp": '#include "opkit/plugin/impl/shared_object.ipp"\n'
+                        '#include "opkit/plugin/impl/gone.ipp"\n'}),
+    ("definitions", "elsewhere than in its `#ifdef OPKIT_DEFINITIONS",
+     changed("opkit/plugin/shared_object.hpp",
+             includes=['"opkit/plugin/impl/shared_object.ipp"'])),
+    ("ordinary-classes", "core/shape.hpp:7 makes BasicGraph a template",
+     changed(SHAPE, includes=BASE, body="\n\ntemplate <class T> class BasicGraph;")),
+    ("ordinary-classes", "whose arguments all have defaults (`class G = int`)",
+     changed(SHAPE, includes=BASE, body="template <class G = int> void Check(const G&);")),
     ("includes-resolve", 'expected "opkit/..."',
      changed("opkit/interop/npy.hpp", includes=['"helper.hpp"'])),
     ("includes-resolve", "write it in quotes",

@@ -4,7 +4,6 @@
 #ifndef OPKIT_GRAPH_PASSES_HPP_
 #define OPKIT_GRAPH_PASSES_HPP_
 
-#include "opkit/base/function_ref.hpp"
 #include "opkit/base/unique_function.hpp"
 #include "opkit/graph/graph_view.hpp"
 #include "opkit/graph/passes/common_subexpressions.hpp"
@@ -24,7 +23,7 @@ namespace opkit::inline OPKIT_ABI {
 class PassList {
  public:
   using Pass = UniqueFunction<Graph(Graph)>;
-  using Watch = FunctionRef<void(const std::string&, const Graph&, const Graph&)>;
+  using Watch = UniqueFunction<void(const std::string&, const Graph&, const Graph&)>;
 
   // At the end. Errors of all three: kAlreadyExists for a name that the list has, kInvalidArgument
   // for an empty name or pass, kNotFound, with the nearest name, for a place that it does not have.
@@ -42,11 +41,9 @@ class PassList {
   std::vector<std::string> names() const;
 
   // Checks the graph before the first pass and after every pass. An error in a pass, or in the
-  // graph that it returned, names the pass.
-  Graph Run(Graph graph) const { return Walk(std::move(graph), nullptr); }
-  // As above; calls watch(name, before, after) after every pass:
+  // graph that it returned, names the pass. Calls watch(name, before, after) after every pass:
   //   passes.Run(g, [](auto& name, auto& a, auto& b) { Log(name + "\n" + PrintGraph(a, b)); });
-  Graph Run(Graph graph, Watch watch) const { return Walk(std::move(graph), &watch); }
+  Graph Run(Graph graph, Watch watch = {}) const;
 
  private:
   struct Entry : detail::RefCounted {
@@ -58,7 +55,6 @@ class PassList {
 
   Entries::const_iterator Find(std::string_view name) const;
   PassList& Insert(Entries::const_iterator place, std::string name, Pass pass);
-  Graph Walk(Graph graph, const Watch* watch) const;
 
   Entries passes_;
 };

@@ -97,8 +97,8 @@ class EdgeCollector {
 
   const GraphView& view_;
   std::vector<GraphView::Edge> edges_;
-  NameIndex names_;                      // of nodes; filled when needed
-  std::vector<std::vector<int>> named_;  // by the number in `names_`
+  NameIndex names_;                      // node names; filled for the first control input
+  std::vector<std::vector<int>> named_;  // the nodes of each name
 };
 
 // A cycle among the nodes that still wait, in the order they would have to run. Every such node has
@@ -131,7 +131,7 @@ inline std::vector<int> SortNodes(const GraphView& view) {
     after[Index(edge.from)].push_back(edge.to);
     ++waits[Index(edge.to)];
   }
-  std::vector<int> ready;  // a heap
+  std::vector<int> ready;  // a heap with the least node on top
   const auto later = [](int a, int b) { return a > b; };
   const auto push_ready = [&](int node) {
     if (waits[Index(node)] > 0) return;

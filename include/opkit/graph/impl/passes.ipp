@@ -38,7 +38,7 @@ OPKIT_INLINE PassList& PassList::Insert(Entries::const_iterator place, std::stri
   return *this;
 }
 
-OPKIT_INLINE Graph PassList::Walk(Graph graph, const Watch* watch) const {
+OPKIT_INLINE Graph PassList::Run(Graph graph, Watch watch) const {
   Check(graph);
   for (const auto& pass : passes_) {
     Graph before;
@@ -59,19 +59,16 @@ OPKIT_INLINE Graph PassList::Walk(Graph graph, const Watch* watch) const {
       error.SetCause(std::current_exception());
       throw error.AddContext("in pass '" + pass->name + "'");
     }
-    if (watch) (*watch)(pass->name, before, graph);
+    if (watch) watch(pass->name, before, graph);
   }
   return graph;
 }
 
 OPKIT_INLINE PassList DefaultPasses(FoldOptions options) {
   PassList passes;
-  passes.Add("remove_dead_nodes", [](const Graph& graph) { return RemoveDeadNodes(graph); });
-  passes.Add("fold_constants",
-             [options](const Graph& graph) { return FoldConstants(graph, options); });
-  passes.Add("merge_common_subexpressions",
-             [](const Graph& graph) { return MergeCommonSubexpressions(graph); });
-  return passes;
+  const auto fold = [options](const Graph& graph) { return FoldConstants(graph, options); };
+  passes.Add("remove_dead_nodes", RemoveDeadNodes).Add("fold_constants", fold);
+  return passes.Add("merge_common_subexpressions", MergeCommonSubexpressions);
 }
 
 }  // namespace opkit

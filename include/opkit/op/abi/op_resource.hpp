@@ -36,6 +36,21 @@ inline ErrorCode CodeOfStatus(opkit_status status) {
 
 // In a catch block: reports the exception to the host, and says which status to return to it.
 OPKIT_COLD OPKIT_IMAGE_LOCAL opkit_status ReportFailure() noexcept;
+// Runs `body`, which answers with an OpStatus, for the host; its exceptions are reported to the
+// host.
+template <class Body>
+OPKIT_IMAGE_LOCAL opkit_status GuardedCall(Body body) noexcept {
+  try {
+    const OpStatus status = body();
+    if (status.ok()) [[likely]]
+      return OPKIT_OK;
+    const std::string text = status.message();
+    g_host->add_error(text.data(), text.size());
+    return OPKIT_FAILED;
+  } catch (...) {
+    return ReportFailure();
+  }
+}
 // Throws the failure of a function of the host's table.
 [[noreturn]] OPKIT_COLD OPKIT_IMAGE_LOCAL void ThrowHostFailure(const opkit_host* host,
                                                                 opkit_status status);

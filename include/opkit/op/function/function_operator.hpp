@@ -60,9 +60,6 @@ using FunctionOperatorFactory = std::unique_ptr<OperatorBase> (*)(const Operator
                                                                   FunctionRecord, FunctionPass);
 std::atomic<FunctionOperatorFactory>& FunctionFactory(DeviceType type);
 
-// "cpu", "gpu" or any device type's own name; -1 for an unknown one.
-int DeviceTypeFromName(std::string_view name);
-
 }  // namespace detail
 
 // Lets function operators run with Context: one line in the header of a device.
@@ -100,6 +97,8 @@ class FunctionOpHost {
   // Adds a kernel. `backend`: empty for the plain one.
   void Add(FunctionDevice& device, FunctionPass pass, const std::string& backend = {});
   void Doc();
+  // Fills in the schema from the whole of the record, which is complete already.
+  void Describe();
   void HasEffects();
   // Adds the operator <name>_backward, and with it the gradient. For another backend of an operator
   // that exists, a gradient that is there already stays.

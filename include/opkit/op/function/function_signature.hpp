@@ -21,19 +21,39 @@ struct OpContext {
 // Whether an operator runs the forward or the backward functions of its record.
 enum class FunctionPass : uint8_t { kForward, kBackward };
 
+namespace detail {
+inline OpStatus StatusOfAnswer(int answer) {
+  if (answer == SUCCESS || answer == FAIL) return static_cast<ReturnValue>(answer);
+  return OpStatus::Failure("it returned ", answer, "; 1 is SUCCESS and 0 is FAIL");
+}
+}  // namespace detail
+
 // An operator that keeps something between its runs. Made by setCreateOpState's function once for
 // each operator instance, and destroyed with it.
 class StatefulOp : public detail::RefCounted {
  public:
   // Runs either pass without allocating; by default Forward and Backward, whose vectors are made at
   // every call.
-  OPKIT_INLINE virtual OpStatus Run(FunctionPass pass, std::span<const OpTensor> inputs,
-                                    std::span<OpTensor> outputs, OpResource& resource);
-  OPKIT_INLINE virtual int Forward(std::vector<OpTensor> inputs, std::vector<OpTensor> outputs,
-                                   const OpResource& resource);
+  virtual OpStatus Run(FunctionPass pass, std::span<const OpTensor> inputs,
+                       std::span<OpTensor> outputs, OpResource& resource) {
+    std::vector<OpTensor> ins(inputs.begin(), inputs.end()), outs(outputs.begin(), outputs.end());
+    return detail::StatusOfAnswer(pass == FunctionPass::kForward
+                                      ? Forward(std::move(ins), std::move(outs), resource)
+                                      : Backward(std::move(ins), std::move(outs), resource));
+  }
+  virtual int Forward(std::vector<OpTensor> inputs, std::vector<OpTensor> outputs,
+                      const OpResource& resource) {
+    static_cast<void>(inputs), static_cast<void>(outputs), static_cast<void>(resource);
+    OPKIT_ERROR_MSG << "its StatefulOp overrides neither Forward nor Run";
+    return FAIL;
+  }
   // Inputs: gradients of the outputs, the inputs, the outputs. Outputs: gradients of the inputs.
-  OPKIT_INLINE virtual int Backward(std::vector<OpTensor> inputs, std::vector<OpTensor> outputs,
-                                    const OpResource& resource);
+  virtual int Backward(std::vector<OpTensor> inputs, std::vector<OpTensor> outputs,
+                       const OpResource& resource) {
+    static_cast<void>(inputs), static_cast<void>(outputs), static_cast<void>(resource);
+    OPKIT_ERROR_MSG << "its StatefulOp does not override Backward";
+    return FAIL;
+  }
 };
 
 // Shapes of inputs or outputs; an extent of -1 is unknown, and so is the rank of an empty one
@@ -68,23 +88,17 @@ struct UnreadableSignature {
 };
 template <class F>
 struct MemberSignature : UnreadableSignature {};
-template <class C, class R, class... P>
-struct MemberSignature<R (C::*)(P...)> : SignatureParts<R, P...> {};
-template <class C, class R, class... P>
-struct MemberSignature<R (C::*)(P...) const> : SignatureParts<R, P...> {};
-template <class C, class R, class... P>
-struct MemberSignature<R (C::*)(P...) noexcept> : SignatureParts<R, P...> {};
-template <class C, class R, class... P>
-struct MemberSignature<R (C::*)(P...) const noexcept> : SignatureParts<R, P...> {};
+template <class C, class R, class... P, bool kNoexcept>
+struct MemberSignature<R (C::*)(P...) noexcept(kNoexcept)> : SignatureParts<R, P...> {};
+template <class C, class R, class... P, bool kNoexcept>
+struct MemberSignature<R (C::*)(P...) const noexcept(kNoexcept)> : SignatureParts<R, P...> {};
 
 // Of a function pointer, or of a function object whose operator() is neither overloaded nor
 // generic.
 template <class F>
 struct FunctionSignature : UnreadableSignature {};
-template <class R, class... P>
-struct FunctionSignature<R (*)(P...)> : SignatureParts<R, P...> {};
-template <class R, class... P>
-struct FunctionSignature<R (*)(P...) noexcept> : SignatureParts<R, P...> {};
+template <class R, class... P, bool kNoexcept>
+struct FunctionSignature<R (*)(P...) noexcept(kNoexcept)> : SignatureParts<R, P...> {};
 template <class F>
   requires requires { &F::operator(); }
 struct FunctionSignature<F> : MemberSignature<decltype(&F::operator())> {};
@@ -99,7 +113,6 @@ inline constexpr bool kIsReturn =
     std::is_void_v<R> || std::is_same_v<R, int> || std::is_same_v<R, bool> ||
     std::is_same_v<R, ReturnValue> || std::is_same_v<R, OpStatus>;
 
-OpStatus StatusOfAnswer(int answer);
 template <class F, class... Args>
 OpStatus CallForStatus(F& f, Args&&... args) {
   using R = FunctionReturn<F>;
@@ -421,9 +434,5 @@ ScratchFunction MakeScratch(F f, TypeList<A, I>) {
 
 }  // namespace detail
 }  // namespace opkit
-
-#ifdef OPKIT_DEFINITIONS
-#include "opkit/op/function/impl/function_signature.ipp"
-#endif
 
 #endif  // OPKIT_OP_FUNCTION_FUNCTION_SIGNATURE_HPP_

@@ -30,10 +30,7 @@ class MemoryCsvReader {
       if (ids.Find(id) >= 0) Fail("id '", id, "' stands in an earlier line as well");
       ids.Add(id);
       table.ids.emplace_back(id);
-      MemoryInterval buffer;
-      buffer.lower = Number(kLower);
-      buffer.upper = Number(kUpper);
-      buffer.size = Number(kSize);
+      const MemoryInterval buffer{Number(kLower), Number(kUpper), Number(kSize)};
       if (buffer.lower >= buffer.upper)
         Fail("lower is ", buffer.lower, " and upper ",
              StrCat(buffer.upper, ": expected lower < upper"));

@@ -23,11 +23,9 @@ class MemorySvg {
     if (!options.names.empty() && options.names.size() != buffers.size())
       Throw(ErrorCode::kInvalidArgument, "expected a name for each of ", buffers.size(),
             " buffers, or none; found ", options.names.size());
+    if (!buffers.empty()) shortest_ = Length(buffers[0]);
+    if (!buffers.empty()) begin_ = static_cast<double>(buffers[0].lower);
     for (const MemoryInterval& buffer : buffers) {
-      if (begin_ == end_) {
-        begin_ = static_cast<double>(buffer.lower);
-        shortest_ = Length(buffer);
-      }
       begin_ = (std::min)(begin_, static_cast<double>(buffer.lower));
       end_ = (std::max)(end_, static_cast<double>(buffer.upper));
       longest_ = (std::max)(longest_, Length(buffer));

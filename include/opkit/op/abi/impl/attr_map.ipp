@@ -19,20 +19,12 @@ inline std::string FloatText(double value) {
 }
 
 OPKIT_INLINE std::string AttributeText(const Attribute& attribute) {
-  switch (attribute.type()) {
-    case AttributeType::kString:
-      return attribute.Get<std::string>();
-    case AttributeType::kFloat:
-      return FloatText(attribute.Get<double>());
-    case AttributeType::kFloats: {
-      std::string out;
-      for (double value : attribute.Get<std::vector<double>>())
-        out += (out.empty() ? "" : ", ") + FloatText(value);
-      return "[" + out + "]";
-    }
-    default:
-      return ToString(attribute);
-  }
+  const Attribute::Values& values = attribute.values();
+  if (attribute.type() == AttributeType::kString) return values.strings[0];
+  if (values.floats.empty()) return ToString(attribute);
+  std::string out;
+  for (double value : values.floats) out += (out.empty() ? "" : ", ") + FloatText(value);
+  return attribute.is_list() ? "[" + out + "]" : out;
 }
 
 }  // namespace detail

@@ -4,6 +4,7 @@
 #define OPKIT_OP_FUNCTION_IMPL_FUNCTION_BODY_IPP_
 
 #include <cstring>
+#include <optional>
 
 #include "opkit/op/function/function_body.hpp"
 #include "opkit/op/function/function_views.hpp"
@@ -17,7 +18,7 @@ class FunctionBody::Impl {
       : node_(op, std::move(record), pass), views_(node_), run_(NewRun()), state_(node_) {}
 
   void SetReq(int output, OpReq req) { views_.SetReq(output, req); }
-  bool is_async() const { return node_.record->is_async && node_.is_forward(); }
+  bool is_async() const { return node_.record->Has(OPKIT_OP_ASYNC) && node_.is_forward(); }
   void SetLink(const FunctionDeviceLink& link) {
     link_ = link;
     Connect(*run_);
@@ -33,7 +34,9 @@ class FunctionBody::Impl {
     if (!views_.AreBound()) [[unlikely]]
       views_.Bind(*run_, link_);
     if (call.scratch_bytes != 0) call.scratch = node_.op.Scratch(call.scratch_bytes);
-    const FunctionStateHandle::Use use(state_);
+    std::optional<MutexLock> use;
+    if (Mutex* shared = state_.mutex()) [[unlikely]]
+      use.emplace(*shared);
     if (state_.has_direct()) {
       const HostErrorScope message;
       const opkit_status status = CallGuarded([&] { return state_.CallDirect(&call); });
