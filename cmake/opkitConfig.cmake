@@ -1,11 +1,22 @@
-# find_package(opkit): targets opkit::opkit and, where a CUDA toolkit is found, opkit::cuda;
-# opkit::ops, and where Eigen 3 and protozero are found, opkit::eigen and opkit::onnx, are compiled by
-# the program that links them.
+# find_package(opkit [COMPONENTS eigen …]): opkit::opkit, opkit::header_only and, as far as they were
+# installed and what they need is found, opkit::ops, opkit::eigen, opkit::onnx, opkit::json and
+# opkit::cuda.
 include(CMakeFindDependencyMacro)
 find_dependency(Threads)
 include(${CMAKE_CURRENT_LIST_DIR}/opkitTargets.cmake)
 include(${CMAKE_CURRENT_LIST_DIR}/OpkitOperators.cmake)
 include(${CMAKE_CURRENT_LIST_DIR}/OpkitCuda.cmake)
-include(${CMAKE_CURRENT_LIST_DIR}/OpkitStandardOperators.cmake)
 opkit_add_cuda_target()
-opkit_add_standard_operator_targets()
+set(opkit_cuda_FOUND ${CUDAToolkit_FOUND})
+file(GLOB opkit_libraries ${CMAKE_CURRENT_LIST_DIR}/libraries/*.cmake)
+list(FILTER opkit_libraries EXCLUDE REGEX "/targets-[^/]*$")
+foreach(opkit_library IN LISTS opkit_libraries)
+  include(${opkit_library})
+endforeach()
+foreach(opkit_component IN LISTS opkit_FIND_COMPONENTS)
+  if(opkit_FIND_REQUIRED_${opkit_component} AND NOT opkit_${opkit_component}_FOUND)
+    set(opkit_FOUND FALSE)
+    set(opkit_NOT_FOUND_MESSAGE "opkit::${opkit_component} was not installed, or a package that it "
+      "needs is not found")
+  endif()
+endforeach()

@@ -3,8 +3,9 @@
 
 A doctest program counts as its cases, any other ctest entry as one. A test says that it was skipped
 by printing a line `skipped: <reason>`; it fails the run unless the reason is "no CUDA device" or
-tests/skips.txt names the test. What failed before ctest ran is handed over by --failed.
-Usage: summary.py [--failed=MESSAGE]... build/*/junit.xml
+tests/skips.txt names the test. What failed before ctest ran is handed over by --failed. --filtered
+says that the programs ran only the cases of one folder, so that the others do not count as skipped.
+Usage: summary.py [--filtered] [--failed=MESSAGE]... build/*/junit.xml
 """
 import pathlib
 import re
@@ -37,8 +38,9 @@ def skips_in(output, entry):
 
 
 class Tally:
-    def __init__(self):
+    def __init__(self, filtered):
         self.passed, self.failed, self.skipped, self.allowed = 0, 0, 0, allowed_skips()
+        self.filtered = filtered
 
     def add(self, configuration, case):
         entry, status = case.get("name"), case.get("status")
@@ -49,6 +51,8 @@ class Tally:
         totals = TOTALS.search(output)
         if totals:
             count, good, bad, decorated = map(int, totals.groups())
+            if self.filtered:
+                decorated = 0
         else:
             count, good, bad, decorated = 1, int(status == "run"), int(status != "run"), 0
         if count == 0 and decorated == 0:
@@ -77,8 +81,10 @@ class Tally:
 
 
 def main(arguments):
-    tally = Tally()
+    tally = Tally(filtered="--filtered" in arguments)
     for argument in arguments:
+        if argument == "--filtered":
+            continue
         if argument.startswith("--failed="):
             tally.fail(argument.removeprefix("--failed="), 1)
             continue

@@ -21,7 +21,7 @@ def said(case, text):
 
 
 class Summary(unittest.TestCase):
-    def run_on(self, *entries, failures=()):
+    def run_on(self, *entries, failures=(), options=()):
         """The exit status and the printed lines for ctest entries (name, status, output)."""
         xml = "".join(f'<testcase name={quoteattr(name)} status="{status}">'
                       f"<system-out>{escape(output)}</system-out></testcase>"
@@ -33,7 +33,7 @@ class Summary(unittest.TestCase):
             allowed = ["slow: path: needs: an hour"]
             with contextlib.redirect_stdout(printed), \
                     mock.patch.object(summary, "allowed_skips", return_value=allowed):
-                status = summary.main([f"--failed={f}" for f in failures] + [str(report)])
+                status = summary.main([*options, *(f"--failed={f}" for f in failures), str(report)])
         return status, printed.getvalue().splitlines()
 
     def check(self, closing, status, *entries, **more):
@@ -74,6 +74,12 @@ class Summary(unittest.TestCase):
         self.check("2 passed, 1 failed", 1, ("base_test", "run", totals(2, 0, skipped=1)))
         self.check("0 passed, 1 failed", 1, ("base_test", "disabled", ""))
         self.check("0 passed, 1 failed", 1, ("base_test", "notrun", ""))
+
+    def test_cases_outside_the_chosen_folder_do_not_count(self):
+        self.check("2 passed, 0 failed", 0, ("base_test", "run", totals(2, 0, skipped=7)),
+                   options=["--filtered"])
+        self.check("0 passed, 1 failed", 1, ("base_test", "run", totals(0, 0, skipped=7)),
+                   options=["--filtered"])
 
     def test_a_run_of_nothing_fails(self):
         self.check("0 passed, 1 failed", 1, ("base_test", "run", totals(0, 0)))

@@ -1,6 +1,16 @@
-// The main function of every test executable: doctest's own.
-#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
+// The main function of every test executable: doctest's own, and `./dev test graph/memory` chooses
+// the cases of a folder by OPKIT_TEST_SOURCE_FILES=*tests/graph/memory/*.
+#define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>
+
+#include <cstdlib>
+
+int main(int argc, char** argv) {
+  doctest::Context context(argc, argv);
+  if (const char* files = std::getenv("OPKIT_TEST_SOURCE_FILES"))
+    context.addFilter("source-file", files);
+  return context.run();
+}
 
 // Exceptions that several threads hold are counted inside libstdc++, where ThreadSanitizer does not
 // see the order: whoever lets go of one last seems to race with those who have read it.

@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "../../tests/graph/guillotine.hpp"
+#include "../../tests/graph/memory/guillotine.hpp"
 #include "opkit/graph/memory/plan_memory.hpp"
 #include "opkit/graph/memory/verify.hpp"
 #include "opkit/graph/print/memory_csv.hpp"

@@ -4,7 +4,7 @@
 #include <benchmark/benchmark.h>
 #include <dlfcn.h>
 
-#include "../../tests/count_allocations.hpp"
+#include "../../tests/support/count_allocations.hpp"
 #include "opkit/opkit.hpp"
 #include "opkit/plugin/library.hpp"
 

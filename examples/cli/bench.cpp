@@ -5,6 +5,7 @@
 #include "file.hpp"
 #include "json.hpp"
 #include "model.hpp"
+#include "opkit/engine/thread_pool.hpp"
 #include "options.hpp"
 #include "terminal.hpp"
 #include "timing.hpp"

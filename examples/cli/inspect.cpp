@@ -93,8 +93,7 @@ std::string Memory(const Plan& plan) {
 void Inspect(InspectCommand& command) {
   const OnnxModel model = LoadModel(command.model);
   const Plan plan = MakePlan(model.graph, ChooseShapes(model.graph, command.model), command.model);
-  if (!command.dot.empty())
-    WriteFile(command.dot, ToDot(plan.graph(), plan.state()->Latest()->types()));
+  if (!command.dot.empty()) WriteFile(command.dot, ToDot(plan.graph(), plan.types()));
   if (!command.svg.empty()) WriteFile(command.svg, DrawMemory(plan));
   if (command.dot == "-" || command.svg == "-") return;  // the picture alone
   WriteFile("-", About(model, plan, command.model.path) + Interface(model.graph, plan) +

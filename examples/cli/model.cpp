@@ -4,9 +4,11 @@
 #include <set>
 
 #include "library.hpp"
+#include "opkit/engine/thread_pool.hpp"
 #include "opkit/interop/mapped_file.hpp"
 #include "opkit/interop/npy.hpp"
 #include "opkit/interop/onnx.hpp"
+#include "opkit/op/kernel_candidates.hpp"
 #include "opkit/op/random.hpp"
 #include "options.hpp"
 
@@ -185,8 +187,7 @@ std::string WhyNone(const OperatorDef& def, const GraphView& view, const GraphTy
 // branches of an If: which kernels those get is known when they run. If itself is the reference
 // backend's alone, which has a kernel of every operator.
 void CheckBackends(const Plan& plan, const ModelOptions& options) {
-  const GraphView& view = plan.state()->view();
-  const auto found = plan.state()->Latest();
+  const GraphView& view = plan.view();
   for (int node = 0; node < view.num_nodes(); ++node) {
     const std::string& backend = plan.choice(node).kernel->backend;
     if (IsAllowed(backend, options)) continue;
@@ -194,7 +195,7 @@ void CheckBackends(const Plan& plan, const ModelOptions& options) {
     throw Failure(
         ExitCode::kBadModel,
         StrCat("node ", ToString(def), " has no kernel of the backends ", options.backends,
-               " that takes it", WhyNone(def, view, found->types(), node, options)),
+               " that takes it", WhyNone(def, view, plan.types(), node, options)),
         "add '" + backend + "' to --backends");
   }
 }

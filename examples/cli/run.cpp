@@ -6,6 +6,7 @@
 
 #include "file.hpp"
 #include "model.hpp"
+#include "opkit/engine/thread_pool.hpp"
 #include "opkit/interop/npy.hpp"
 #include "options.hpp"
 #include "terminal.hpp"

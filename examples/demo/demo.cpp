@@ -162,7 +162,7 @@ std::pair<opkit::Plan, bool> ReadPictureText(const Options& options) {
 }
 
 void DrawModel(const opkit::Plan& plan, const std::string& name, const std::string& folder) {
-  if (!plan.state()->Latest()) {  // all files were too small for it, or there were none
+  if (!plan.has_shapes()) {  // all files were too small for it, or there were none
     std::printf("%s: not needed, so there is nothing to draw\n", name.c_str());
     return;
   }

@@ -29,11 +29,16 @@
 // Marks the lambda handed to ParallelFor. `__device__` alone under nvcc: a `__host__ __device__`
 // lambda runs 8 to 10 times slower on the host, so CPU kernels are compiled in .cc files.
 #ifdef __CUDACC__
+#define OPKIT_DEVICE_COMPILER  // one that compiles kernels of a device
 #define OPKIT_DEVICE __device__
 #define OPKIT_HOST_DEVICE __host__ __device__
 #else
 #define OPKIT_DEVICE
 #define OPKIT_HOST_DEVICE
+#endif
+
+#ifdef __CUDA_ARCH__
+#define OPKIT_DEVICE_PASS  // this pass of the device compiler makes the device's code
 #endif
 
 // Visible from a shared object compiled with -fvisibility=hidden: types that cross by exception.

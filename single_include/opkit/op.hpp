@@ -90,11 +90,16 @@
 // Marks the lambda handed to ParallelFor. `__device__` alone under nvcc: a `__host__ __device__`
 // lambda runs 8 to 10 times slower on the host, so CPU kernels are compiled in .cc files.
 #ifdef __CUDACC__
+#define OPKIT_DEVICE_COMPILER  // one that compiles kernels of a device
 #define OPKIT_DEVICE __device__
 #define OPKIT_HOST_DEVICE __host__ __device__
 #else
 #define OPKIT_DEVICE
 #define OPKIT_HOST_DEVICE
+#endif
+
+#ifdef __CUDA_ARCH__
+#define OPKIT_DEVICE_PASS  // this pass of the device compiler makes the device's code
 #endif
 
 // Visible from a shared object compiled with -fvisibility=hidden: types that cross by exception.
@@ -304,10 +309,9 @@ class NameTable {
 
 #ifndef OPKIT_NO_SHORT_MACROS
 
-#if defined(OPERATOR_SCHEMA) || defined(REGISTER_CPU_OPERATOR) ||                            \
-    defined(REGISTER_CUDA_OPERATOR) || defined(REGISTER_OP) || defined(REGISTER_GRADIENT) || \
-    defined(NO_GRADIENT) || defined(USE_OPERATOR_FUNCTIONS) || defined(INPUT_TAGS) ||        \
-    defined(OUTPUT_TAGS)
+#if defined(OPERATOR_SCHEMA) || defined(REGISTER_CPU_OPERATOR) || defined(REGISTER_OP) ||    \
+    defined(REGISTER_GRADIENT) || defined(NO_GRADIENT) || defined(USE_OPERATOR_FUNCTIONS) || \
+    defined(INPUT_TAGS) || defined(OUTPUT_TAGS)
 #error \
     "another library has already defined one of opkit's short macros (OPERATOR_SCHEMA, REGISTER_CPU_OPERATOR, REGISTER_OP, …): compile with -DOPKIT_NO_SHORT_MACROS and use the OPKIT_ names"
 #endif
@@ -330,12 +334,6 @@ class NameTable {
   OPKIT_REGISTER_CPU_STREAM_OPERATOR_CREATOR(__VA_ARGS__)
 #define REGISTER_CPU_STREAM_OPERATOR_WITH_ENGINE(...) \
   OPKIT_REGISTER_CPU_STREAM_OPERATOR_WITH_ENGINE(__VA_ARGS__)
-
-#define REGISTER_CUDA_OPERATOR(...) OPKIT_REGISTER_CUDA_OPERATOR(__VA_ARGS__)
-#define REGISTER_CUDA_OPERATOR_STR(...) OPKIT_REGISTER_CUDA_OPERATOR_STR(__VA_ARGS__)
-#define REGISTER_CUDA_OPERATOR_CREATOR(...) OPKIT_REGISTER_CUDA_OPERATOR_CREATOR(__VA_ARGS__)
-#define REGISTER_CUDA_OPERATOR_WITH_ENGINE(...) \
-  OPKIT_REGISTER_CUDA_OPERATOR_WITH_ENGINE(__VA_ARGS__)
 
 #define REGISTER_OP(name) OPKIT_REGISTER_OP(name)
 
@@ -470,7 +468,7 @@ class OPKIT_EXPORT Error : public std::runtime_error {
  public:
   Error(ErrorCode code, std::string message, const void* subject = nullptr);
 
-  const char* what() const noexcept override;
+  OPKIT_INLINE const char* what() const noexcept override;
   ErrorCode code() const noexcept { return code_; }
   const std::string& message() const noexcept { return message_; }
   const std::vector<std::string>& context() const noexcept { return context_; }
@@ -1729,11 +1727,11 @@ void ForgetMapped(const void* data, size_t size);
 
 #endif  // OPKIT_BASE_PLATFORM_HPP_
 
-// ---- opkit/core/device.hpp
-// Where a tensor's bytes live and an operator runs: {type, index}. Types have DLPack's numbers;
-// the toolkit's own and a user's begin where DLPack's end.
-#ifndef OPKIT_CORE_DEVICE_HPP_
-#define OPKIT_CORE_DEVICE_HPP_
+// ---- opkit/core/device_type.hpp
+// DeviceType: the kinds of devices, with DLPack's numbers, and what the toolkit knows about each of
+// them without its backend. This is the one portable place that names a vendor's devices.
+#ifndef OPKIT_CORE_DEVICE_TYPE_HPP_
+#define OPKIT_CORE_DEVICE_TYPE_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -1749,10 +1747,54 @@ enum class DeviceType : int32_t {
   kExtDev = 12,
   kCUDAManaged = 13,
   kOneAPI = 14,
-  // Not DLPack's. Its memory is the CPU's, and is exported as such.
+  kGPU = kCUDA,  // MXNet's "gpu"
+  // Not one of DLPack's. Its tensors are in the CPU's memory, and are exported as the CPU's.
   kCPUStream = 64,
   kFirstUserDevice = 80,
 };
+
+namespace detail {
+
+struct KnownDeviceType {
+  DeviceType type;
+  const char* name;
+  DeviceType memory;     // the type whose allocator and copies it uses
+  bool host_accessible;  // the host may dereference pointers to its memory
+};
+// The common ones first, as lookups go from the front.
+inline constexpr KnownDeviceType kKnownDeviceTypes[] = {
+    {DeviceType::kCPU, "cpu", DeviceType::kCPU, true},
+    {DeviceType::kCPUStream, "cpu_stream", DeviceType::kCPU, true},
+    {DeviceType::kCUDA, "cuda", DeviceType::kCUDA, false},
+    {DeviceType::kCUDAHost, "cuda_host", DeviceType::kCUDAHost, true},
+    {DeviceType::kOpenCL, "opencl", DeviceType::kOpenCL, false},
+    {DeviceType::kVulkan, "vulkan", DeviceType::kVulkan, false},
+    {DeviceType::kMetal, "metal", DeviceType::kMetal, false},
+    {DeviceType::kROCM, "rocm", DeviceType::kROCM, false},
+    {DeviceType::kROCMHost, "rocm_host", DeviceType::kROCMHost, true},
+    {DeviceType::kExtDev, "ext_dev", DeviceType::kExtDev, false},
+    {DeviceType::kCUDAManaged, "cuda_managed", DeviceType::kCUDAManaged, true},
+    {DeviceType::kOneAPI, "oneapi", DeviceType::kOneAPI, false},
+};
+// Null for a type of the user's own.
+constexpr const KnownDeviceType* FindKnownDeviceType(DeviceType type) {
+  for (const KnownDeviceType& known : kKnownDeviceTypes)
+    if (known.type == type) return &known;
+  return nullptr;
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_CORE_DEVICE_TYPE_HPP_
+
+// ---- opkit/core/device.hpp
+// Device: where a tensor's bytes are and an operator runs, {type, index}. A program may register
+// device types of its own beside those of core/device_type.hpp.
+#ifndef OPKIT_CORE_DEVICE_HPP_
+#define OPKIT_CORE_DEVICE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
 
 struct Device {
   DeviceType type = DeviceType::kCPU;
@@ -1760,11 +1802,11 @@ struct Device {
   friend bool operator==(const Device&, const Device&) = default;
 };
 
-// What the toolkit has to know of a device type before it can touch its memory.
+// What the toolkit has to know about a device type to use its memory.
 struct DeviceTypeInfo {
-  std::string name;                         // "cpu", "cuda", …; unique, used in text and defs
-  DeviceType memory = DeviceType::kExtDev;  // whose allocator and copies it uses
-  bool host_accessible = false;             // a host pointer may be dereferenced
+  std::string name;                         // "cpu", …; unique, used in messages and in JSON
+  DeviceType memory = DeviceType::kExtDev;  // the type whose allocator and copies it uses
+  bool host_accessible = false;             // the host may dereference pointers to its memory
 };
 
 namespace detail {
@@ -1774,11 +1816,13 @@ struct DeviceTypeRegistry {
     DeviceType type;
     DeviceTypeInfo info;
   };
-  // In place: what a library that is unloaded has on the heap would be lost.
+  // An array, not a vector: what a library allocates on the heap leaks when it is unloaded.
   struct Entries {
-    static constexpr int kMost = 64;  // AllocatorTable has slots for fewer of a user's
-    Entries(std::initializer_list<Entry> built_in) {
-      for (const Entry& entry : built_in) all[count++] = entry;
+    static constexpr int kMost =
+        64;  // more than the user's types that AllocatorTable has slots for
+    Entries() {
+      for (const KnownDeviceType& known : kKnownDeviceTypes)
+        all[count++] = {known.type, {known.name, known.memory, known.host_accessible}};
     }
     const Entry* begin() const { return all; }
     const Entry* end() const { return all + count; }
@@ -1786,20 +1830,7 @@ struct DeviceTypeRegistry {
     int count = 0;
   };
   detail::Mutex mutex;
-  Entries entries{
-      {DeviceType::kCPU, {"cpu", DeviceType::kCPU, true}},
-      {DeviceType::kCUDA, {"cuda", DeviceType::kCUDA, false}},
-      {DeviceType::kCUDAHost, {"cuda_host", DeviceType::kCUDAHost, true}},
-      {DeviceType::kOpenCL, {"opencl", DeviceType::kOpenCL, false}},
-      {DeviceType::kVulkan, {"vulkan", DeviceType::kVulkan, false}},
-      {DeviceType::kMetal, {"metal", DeviceType::kMetal, false}},
-      {DeviceType::kROCM, {"rocm", DeviceType::kROCM, false}},
-      {DeviceType::kROCMHost, {"rocm_host", DeviceType::kROCMHost, true}},
-      {DeviceType::kExtDev, {"ext_dev", DeviceType::kExtDev, false}},
-      {DeviceType::kCUDAManaged, {"cuda_managed", DeviceType::kCUDAManaged, true}},
-      {DeviceType::kOneAPI, {"oneapi", DeviceType::kOneAPI, false}},
-      {DeviceType::kCPUStream, {"cpu_stream", DeviceType::kCPU, true}},
-  };
+  Entries entries;
 };
 
 OPKIT_COLD DeviceTypeRegistry& DeviceTypes();
@@ -1808,15 +1839,18 @@ OPKIT_COLD DeviceTypeRegistry& DeviceTypes();
 
 OPKIT_COLD DeviceTypeInfo GetDeviceTypeInfo(DeviceType type);
 
+// The number of the device type of that name; -1 if this program knows none.
+OPKIT_COLD int FindDeviceType(std::string_view name);
+
 // Names a device type of the user's own, numbered from kFirstUserDevice. Repeating the same
 // registration is harmless; another name or number for a known one is an Error (kAlreadyExists).
 OPKIT_COLD DeviceType RegisterDeviceType(DeviceType type, DeviceTypeInfo info);
 
-// True when the host may dereference pointers to this device's memory. No lock for the common ones.
+// True when the host may dereference pointers to this device's memory. Locks for a user's types
+// only.
 inline bool IsHostAccessible(DeviceType type) {
-  if (type == DeviceType::kCPU || type == DeviceType::kCPUStream) return true;
-  if (type == DeviceType::kCUDA) return false;
-  return GetDeviceTypeInfo(type).host_accessible;
+  const detail::KnownDeviceType* known = detail::FindKnownDeviceType(type);
+  return known ? known->host_accessible : GetDeviceTypeInfo(type).host_accessible;
 }
 
 // The device whose allocator and copies `device` uses: cpu_stream:1 keeps its tensors on cpu:0.
@@ -1873,8 +1907,8 @@ class CPUAllocator final : public Allocator {
   const char* name() const override { return "cpu"; }
 
  protected:
-  void* DoAllocate(int64_t bytes) override;
-  void DoDeallocate(void* data, int64_t) noexcept override;
+  OPKIT_INLINE void* DoAllocate(int64_t bytes) override;
+  OPKIT_INLINE void DoDeallocate(void* data, int64_t) noexcept override;
 };
 
 namespace detail {
@@ -2434,7 +2468,7 @@ class Arguments {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// One for each type, the same in every translation unit.
+// Its address identifies the type, in every translation unit.
 template <class T>
 inline constexpr char kTypeTag = 0;
 
@@ -2445,35 +2479,8 @@ concept StringMap = requires(T& map, const std::string& text) {
   map.emplace(text, text);
 };
 
-template <class Number>
-std::string NumberText(Number value) {
-  char buffer[32];
-  return {buffer, std::to_chars(buffer, buffer + sizeof buffer, value).ptr};
-}
-// The shortest text that reads back as the same number; as the same float for a value that is one.
-inline std::string FloatText(double value) {
-  const auto narrow = static_cast<float>(value);
-  return static_cast<double>(narrow) == value ? NumberText(narrow) : NumberText(value);
-}
-
-// 3, 0.1, true, text, [1, 2], ["a", "b"]; lists of numbers without loss, unlike messages.
-template <class AnyAttribute>
-std::string AttributeText(const AnyAttribute& attribute) {
-  switch (attribute.type()) {
-    case AttributeType::kString:
-      return attribute.template Get<std::string>();
-    case AttributeType::kFloat:
-      return FloatText(attribute.template Get<double>());
-    case AttributeType::kFloats: {
-      std::string out;
-      for (double value : attribute.template Get<std::vector<double>>())
-        out += (out.empty() ? "" : ", ") + FloatText(value);
-      return "[" + out + "]";
-    }
-    default:
-      return ToString(attribute);
-  }
-}
+// 3, 0.1, true, text, [1, 2], ["a", "b"]; floating-point numbers without loss, unlike messages.
+std::string AttributeText(const Attribute& attribute);
 
 template <class T>
 std::optional<T> ParseText(std::string_view text) {
@@ -2537,19 +2544,8 @@ class AttrMap {
   AttrMap& operator=(const AttrMap&) = delete;
   AttrMap(AttrMap&&) noexcept = default;
   AttrMap& operator=(AttrMap&&) noexcept = default;
-  template <std::same_as<Arguments> List>
-  explicit AttrMap(const List& arguments) {
-    for (const auto& item : arguments)
-      if (item.name.substr(0, 2) != "__")
-        items_.emplace_back(item.name, detail::AttributeText(item.value));
-  }
-
-  template <std::same_as<opkit_node> Node>
-  explicit AttrMap(const Node& node) {
-    for (uint64_t i = 0; i < node.num_attrs; ++i)
-      if (const std::string_view name = node.attrs[i]->name; name.substr(0, 2) != "__")
-        items_.emplace_back(name, node.attrs[i]->text);
-  }
+  explicit AttrMap(const Arguments& arguments);
+  explicit AttrMap(const opkit_node& node);
 
   // Null when there is none.
   const std::string* find(std::string_view name) const {
@@ -2569,22 +2565,17 @@ class AttrMap {
   template <class T>
   T get(std::string_view name) const {
     const std::string* text = find(name);
-    if (!text) {
-      std::vector<std::string> known;
-      for (const auto& item : items_) known.push_back(item.first);
-      Throw(ErrorCode::kNotFound, "no attribute '", name, "'", SuggestName(name, known));
-    }
+    if (!text) Missing(name);
     return Parse<T>(name, *text);
   }
-  template <std::same_as<std::string> Text = std::string>
-  Text get(std::string_view name, const char* fallback) const {
-    return get<Text>(name, Text(fallback));
+  std::string get(std::string_view name, const char* fallback) const {
+    return get<std::string>(name, fallback);
   }
   size_t size() const { return items_.size(); }
   auto begin() const { return items_.begin(); }
   auto end() const { return items_.end(); }
 
-  // The same as any map of strings; made at the first call for each type and kept.
+  // The attributes as any map of strings; made at the first call for each type and kept.
   template <detail::StringMap Map>
   const Map& As() const {
     for (const auto& copy : copies_)
@@ -2597,6 +2588,7 @@ class AttrMap {
   }
 
  private:
+  [[noreturn]] OPKIT_COLD void Missing(std::string_view name) const;
   struct Copy : detail::RefCounted {
     const char* tag = nullptr;
   };
@@ -2606,16 +2598,14 @@ class AttrMap {
   };
   template <class T>
   static T Parse(std::string_view name, const std::string& text) {
-    auto read = [&] {
-      if constexpr (std::is_same_v<T, std::string>) {
-        return std::optional<std::string>(text);
-      } else if constexpr (detail::kIsAttrList<T>) {
-        return detail::ParseList<typename T::value_type>(text);
-      } else {
-        return detail::ParseText<T>(text);
-      }
-    };
-    auto value = read();
+    std::optional<T> value;
+    if constexpr (std::is_same_v<T, std::string>) {
+      value = text;
+    } else if constexpr (detail::kIsAttrList<T>) {
+      value = detail::ParseList<typename T::value_type>(text);
+    } else {
+      value = detail::ParseText<T>(text);
+    }
     if (!value)
       Throw(ErrorCode::kTypeMismatch, "attribute '", name, "' is \"", text,
             "\", which does not read as ", kAttributeTypeOf<T>);
@@ -2714,99 +2704,35 @@ class InvocationScope {
 
 #endif  // OPKIT_DEVICE_INVOCATION_HPP_
 
-// ---- opkit/op/abi/abi_check.hpp
-// What another image hands over through opkit_abi.h, read without trusting it: views of tensors and
-// attributes.
-#ifndef OPKIT_OP_ABI_ABI_CHECK_HPP_
-#define OPKIT_OP_ABI_ABI_CHECK_HPP_
+// ---- opkit/base/index.hpp
+// Index: a number as a place in a container. Values, nodes and axes are numbered by int, containers
+// by size_t.
+#ifndef OPKIT_BASE_INDEX_HPP_
+#define OPKIT_BASE_INDEX_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Bytes of the structs in version 1.0: what every reader may rely on. Members were added since
-// where the header's sizes are larger.
-inline constexpr uint64_t kAttrBytes = 88, kTensorBytes = 72, kNodeBytes = 104, kGraphBytes = 96;
-static_assert(sizeof(opkit_attr) >= kAttrBytes && sizeof(opkit_tensor) >= kTensorBytes &&
-              sizeof(opkit_node) >= kNodeBytes && sizeof(opkit_graph) >= kGraphBytes);
-// Elements, inputs, kernels: more are taken for damage.
-inline constexpr uint64_t kMostParts = 65535;
-
-// Bytes from the first element of a view to the end of the last; false where they cannot be
-// counted.
-template <class View>
-bool CountBytes(const View& view, int64_t* bytes) {
-  int64_t last = 0, step = 0;
-  for (int i = 0; i < view.rank; ++i)
-    if (view.shape[i] > 0 && (__builtin_mul_overflow(view.shape[i] - 1, view.strides[i], &step) ||
-                              __builtin_add_overflow(last, step, &last)))
-      return false;
-  return !__builtin_add_overflow(last, 1, &last) &&
-         !__builtin_mul_overflow(last, ItemSize(static_cast<DType>(view.dtype)), bytes);
-}
-
-// Why it must not be read, to follow its name; empty where it may. Templates, so that programs
-// without function operators do not compile them.
-template <class View>
-std::string ProblemOfView(const View* view) {
-  if (!view) return "is null";
-  if (view->size < kTensorBytes) return "is shorter than version 1.0's";
-  if (view->dtype <= 0 || view->dtype >= kNumDTypes)
-    return StrCat("has the dtype ", view->dtype, ", which does not exist");
-  if (view->rank < 0 || view->rank > OPKIT_MAX_RANK) return StrCat("has the rank ", view->rank);
-  if (view->device_type <= 0)
-    return StrCat("is on a device of the type ", view->device_type, ", which does not exist");
-  if (view->rank > 0 && (!view->shape || !view->strides)) return "has no shape or no strides";
-  bool is_empty = false;
-  for (int i = 0; i < view->rank; ++i) {
-    if (view->shape[i] < 0) return StrCat("has the extent ", view->shape[i], " on axis ", i);
-    is_empty |= view->shape[i] == 0;
-  }
-  int64_t bytes = 0;
-  if (!CountBytes(*view, &bytes)) return "reaches further than 64 bits can count";
-  return view->data || is_empty ? "" : "has no memory";
-}
-template <class Attr>
-std::string ProblemOfAttr(const Attr* attr) {
-  if (!attr) return "is null";
-  if (attr->size < kAttrBytes) return "is shorter than version 1.0's";
-  if (attr->type < 0 || attr->type > OPKIT_ATTR_TENSORS)
-    return StrCat("has the type ", attr->type, ", which does not exist");
-  if (!attr->name) return "has no name";
-  if (attr->count > kMostParts) return StrCat("has ", attr->count, " elements");
-  if (attr->type < OPKIT_ATTR_INTS && attr->count != 1)
-    return StrCat("has ", attr->count, " elements and is no list");
-  const int type = attr->type % 5;
-  const bool is_tensor = type == OPKIT_ATTR_TENSOR, is_text = type == OPKIT_ATTR_STRING;
-  const void* elements = is_tensor                  ? static_cast<const void*>(attr->tensors)
-                         : is_text                  ? static_cast<const void*>(attr->strings)
-                         : type == OPKIT_ATTR_FLOAT ? static_cast<const void*>(attr->floats)
-                                                    : static_cast<const void*>(attr->ints);
-  if (attr->count > 0 && (!elements || (is_text && !attr->string_sizes)))
-    return "has elements that are null";
-  for (uint64_t i = 0; i < attr->count; ++i) {
-    if (is_text && !attr->strings[i]) return "has a null string";
-    if (!is_tensor) continue;
-    if (const std::string problem = ProblemOfView(attr->tensors[i]); !problem.empty())
-      return StrCat("has a tensor that ", problem);
-    if (attr->tensors[i]->device_type != OPKIT_CPU) return "has a tensor that is not on the CPU";
-  }
-  return "";
+// The caller knows that `i` is not negative.
+template <class Integer>
+constexpr size_t Index(Integer i) {
+  return static_cast<size_t>(i);
 }
 
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_ABI_CHECK_HPP_
+#endif  // OPKIT_BASE_INDEX_HPP_
 
 // ---- opkit/op/abi/op_tensor.hpp
-// OpTensor and Status: what a function operator is called with and what it answers. Over the plain
-// structs of opkit_abi.h, so that the same function serves the program and a shared library.
+// OpTensor and Status: the arguments of a function operator and its answer. Over the plain structs
+// of opkit_abi.h, so that the same function serves the program and a shared library.
 #ifndef OPKIT_OP_ABI_OP_TENSOR_HPP_
 #define OPKIT_OP_ABI_OP_TENSOR_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
-// What a function may answer instead of a Status.
+// A function may answer with one of these instead of a Status.
 enum ReturnValue : int { FAIL = 0, SUCCESS = 1 };
 using MXReturnValue = ReturnValue;
 
@@ -2841,15 +2767,15 @@ using Status = OpStatus;
 
 namespace detail {
 
-// The functions that operators of this image are served by: the program's own table, or in a
-// library the one it was loaded with. Null before there is one.
+// The host functions that operators of this image call: the program's own table, or in a library
+// the table it was loaded with. Null before the first function operator is registered or loaded.
 OPKIT_IMAGE_LOCAL inline constinit const opkit_host* g_host = nullptr;
 
 }  // namespace detail
 
-// Text that explains a FAIL, one for each thread: OPKIT_ERROR_MSG << "k is " << k; return FAIL;
-// It is empty at the start of every call, and kept by the host: a thread-local string of a library
-// would keep the library in the process.
+// The text that explains a FAIL: OPKIT_ERROR_MSG << "k is " << k; return FAIL; Every thread has its
+// own, empty at the start of every call. The host keeps it, because a thread-local string of a
+// library would keep the library in the process.
 class OPKIT_IMAGE_LOCAL ErrorMessageStream {
  public:
   template <class T>
@@ -2899,7 +2825,7 @@ class OpTensor {
               static_cast<int32_t>(req),
               0,
               nullptr} {}
-  // As much of it as its maker's version has.
+  // Copies as many members as the version of the ABI has that `view` was made with.
   explicit OpTensor(const opkit_tensor& view) {
     std::memcpy(&view_, &view, view.size < sizeof view_ ? view.size : sizeof view_);
     view_.size = sizeof view_;
@@ -2916,16 +2842,9 @@ class OpTensor {
   void* raw_data() const { return view_.data; }
   bool has_value() const { return view_.dtype != OPKIT_UNDEFINED; }
 
-  // Templates, so that the first std::span, a dear one, is made by who asks for it.
-  template <class Extents = std::span<const int64_t>>
-  Extents shape() const {
-    return Extents(view_.shape, static_cast<size_t>(view_.rank));
-  }
+  std::span<const int64_t> shape() const { return {view_.shape, detail::Index(view_.rank)}; }
   // In elements.
-  template <class Extents = std::span<const int64_t>>
-  Extents strides() const {
-    return Extents(view_.strides, static_cast<size_t>(view_.rank));
-  }
+  std::span<const int64_t> strides() const { return {view_.strides, detail::Index(view_.rank)}; }
   int64_t stride(int axis) const { return view_.strides[axis < 0 ? axis + view_.rank : axis]; }
   int rank() const { return view_.rank; }
   int64_t dim(int axis) const { return view_.shape[axis < 0 ? axis + view_.rank : axis]; }
@@ -2948,25 +2867,15 @@ class OpTensor {
   Device device() const { return {static_cast<DeviceType>(view_.device_type), view_.device_index}; }
   OpReq req() const { return static_cast<OpReq>(view_.req); }
 
-  friend std::string ToString(const OpTensor& tensor) {
-    if (!tensor.has_value()) return "(none)";
-    const opkit_tensor& view = tensor.view_;
-    return StrCat(tensor.dtype(), std::vector<int64_t>(view.shape, view.shape + view.rank), " on ",
-                  tensor.device());
-  }
+  friend std::string ToString(const OpTensor& tensor);
 
-  // For the toolkit: the tensor that is viewed, where there is one.
+  // For the toolkit: the viewed Tensor, where the view was made of one.
   const Tensor* tensor() const { return static_cast<const Tensor*>(view_.host); }
   void Bind(const Tensor* tensor) { view_.host = tensor; }
   const opkit_tensor& view() const { return view_; }
 
  private:
-  [[noreturn]] OPKIT_COLD void WrongType(DType wanted) const {
-    if (!has_value())
-      Throw(ErrorCode::kUninitialized, "a tensor that the node leaves out is accessed as ", wanted,
-            "; ask has_value() first");
-    Throw(ErrorCode::kTypeMismatch, "tensor ", *this, " is accessed as ", wanted);
-  }
+  [[noreturn]] OPKIT_COLD void WrongType(DType wanted) const;
 
   opkit_tensor view_{
       sizeof(opkit_tensor), nullptr, nullptr, nullptr, nullptr, 0, 0, 1, 0, 0, 0, nullptr};
@@ -2980,187 +2889,6 @@ using MXTensor = OpTensor;
 #define OPKIT_ERROR_MSG ::opkit::ErrorMessage()
 
 #endif  // OPKIT_OP_ABI_OP_TENSOR_HPP_
-
-// ---- opkit/op/abi/abi_attributes.hpp
-// Attributes across opkit_abi.h: Arguments as an array of opkit_attr, and back.
-#ifndef OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
-#define OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-static_assert(static_cast<int>(AttributeType::kTensors) == OPKIT_ATTR_TENSORS);
-static_assert(static_cast<int>(DType::kComplex128) == OPKIT_COMPLEX128);
-
-// A view of `tensor`, which with `strides` must outlive it.
-template <class AnyTensor>
-opkit_tensor AbiTensor(const AnyTensor& tensor, const Dims& strides) {
-  OpTensor view(tensor.raw_mutable_data(), tensor.dtype(), tensor.shape().data(), strides.data(),
-                tensor.rank(), tensor.device());
-  view.Bind(&tensor);
-  return view.view();
-}
-// The memory that another image views: `host` itself, where the view is still that of it, or a part
-// of its storage, or memory of the other image's. Error (kInvalidArgument) for what is no view.
-template <class AnyTensor = Tensor>
-AnyTensor TensorOfView(const opkit_tensor& view, const AnyTensor* host = nullptr) {
-  if (const std::string problem = ProblemOfView(&view); !problem.empty()) [[unlikely]]
-    Throw(ErrorCode::kInvalidArgument, "a tensor of a library ", problem);
-  const Device device{static_cast<DeviceType>(view.device_type), view.device_index};
-  const auto dtype = static_cast<DType>(view.dtype);
-  const auto rank = static_cast<size_t>(view.rank);
-  Shape shape(Dims(view.shape, rank));
-  Dims strides(view.strides, rank);
-  if (host && host->raw_data() == view.data && host->dtype() == dtype && host->shape() == shape &&
-      host->strides() == strides)
-    return *host;
-  int64_t bytes = 0;
-  CountBytes(view, &bytes);
-  if (host && host->storage()) {
-    const auto* const begin = static_cast<const char*>(host->storage()->data());
-    const int64_t offset = static_cast<const char*>(view.data) - begin;
-    if (offset >= 0 && offset <= host->storage()->nbytes() - bytes)
-      return AnyTensor(host->storage(), offset, std::move(shape), dtype, std::move(strides));
-  }
-  return AnyTensor(AdoptStorage(MemoryDevice(device), view.data, bytes), 0, std::move(shape), dtype,
-                   std::move(strides));
-}
-
-// Holds all that the array points to. A template, so that programs without function operators do
-// not compile it.
-template <class Args>
-class BasicAbiAttributes {
- public:
-  explicit BasicAbiAttributes(const Args& arguments) {
-    items_.reserve(arguments.size());
-    for (const auto& argument : arguments) Add(argument.name, argument.value);
-    for (const Item& item : items_) pointers_.push_back(&item.attr);
-  }
-  BasicAbiAttributes(const BasicAbiAttributes&) = delete;
-  BasicAbiAttributes& operator=(const BasicAbiAttributes&) = delete;
-
-  const opkit_attr* const* data() const { return pointers_.data(); }
-  size_t size() const { return pointers_.size(); }
-
- private:
-  struct Item {
-    std::string name, text;
-    std::vector<int64_t> ints;
-    std::vector<double> floats;
-    std::vector<std::string> strings;
-    std::vector<const char*> string_data;
-    std::vector<uint64_t> string_sizes;
-    std::vector<Tensor> tensors;
-    std::vector<Dims> strides;
-    std::vector<opkit_tensor> views;
-    std::vector<const opkit_tensor*> view_pointers;
-    opkit_attr attr{};
-  };
-  template <class T, class Value>
-  static std::vector<T> ListOf(const Value& value) {
-    if (value.is_list()) return value.template Get<std::vector<T>>();
-    return {value.template Get<T>()};
-  }
-  template <class Value>
-  void Add(const std::string& name, const Value& value) {
-    Item& item = items_.emplace_back();
-    item.name = name;
-    item.text = AttributeText(value);
-    opkit_attr& attr = item.attr;
-    attr.size = sizeof attr;
-    attr.type = static_cast<int32_t>(value.type());
-    attr.count = value.is_list() ? value.size() : 1;
-    switch (attr.type % 5) {
-      case OPKIT_ATTR_INT:
-        item.ints = ListOf<int64_t>(value);
-        break;
-      case OPKIT_ATTR_BOOL:
-        for (bool one : ListOf<bool>(value)) item.ints.push_back(one);
-        break;
-      case OPKIT_ATTR_FLOAT:
-        item.floats = ListOf<double>(value);
-        break;
-      case OPKIT_ATTR_STRING:
-        item.strings = ListOf<std::string>(value);
-        for (const std::string& text : item.strings) {
-          item.string_data.push_back(text.c_str());
-          item.string_sizes.push_back(text.size());
-        }
-        break;
-      default:
-        item.tensors = ListOf<Tensor>(value);
-        for (const Tensor& tensor : item.tensors) item.strides.push_back(tensor.strides());
-        for (size_t i = 0; i < item.tensors.size(); ++i)
-          item.views.push_back(AbiTensor(item.tensors[i], item.strides[i]));
-        for (const opkit_tensor& view : item.views) item.view_pointers.push_back(&view);
-    }
-    attr.name = item.name.c_str();
-    attr.text = item.text.c_str();
-    attr.ints = item.ints.data();
-    attr.floats = item.floats.data();
-    attr.strings = item.string_data.data();
-    attr.string_sizes = item.string_sizes.data();
-    attr.tensors = item.view_pointers.data();
-  }
-
-  std::vector<Item> items_;
-  std::vector<const opkit_attr*> pointers_;
-};
-using AbiAttributes = BasicAbiAttributes<Arguments>;
-
-// Copies everything. Error (kInvalidArgument) for what is no attribute.
-template <class Args = Arguments>
-Args ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t count) {
-  Args out;
-  if (count > kMostParts || (count > 0 && !attrs))
-    Throw(ErrorCode::kInvalidArgument, "a library hands over ", count, " attributes",
-          attrs ? "" : ", which are null");
-  for (uint64_t i = 0; i < count; ++i) {
-    if (const std::string problem = ProblemOfAttr(attrs[i]); !problem.empty()) [[unlikely]]
-      Throw(ErrorCode::kInvalidArgument, "attribute ", i,
-            attrs[i] && attrs[i]->name ? StrCat(" '", attrs[i]->name, "'") : std::string(),
-            " of a library ", problem);
-    const opkit_attr& attr = *attrs[i];
-    const size_t n = attr.count;
-    auto set = [&](auto list) {
-      if (attr.type >= OPKIT_ATTR_INTS) return out.Set(attr.name, std::move(list));
-      typename decltype(list)::value_type one = list[0];
-      out.Set(attr.name, Attribute(one));
-    };
-    switch (attr.type % 5) {
-      case OPKIT_ATTR_INT:
-        set(std::vector<int64_t>(attr.ints, attr.ints + n));
-        break;
-      case OPKIT_ATTR_BOOL:
-        set(std::vector<bool>(attr.ints, attr.ints + n));
-        break;
-      case OPKIT_ATTR_FLOAT:
-        set(std::vector<double>(attr.floats, attr.floats + n));
-        break;
-      case OPKIT_ATTR_STRING: {
-        std::vector<std::string> texts;
-        for (size_t k = 0; k < n; ++k) texts.emplace_back(attr.strings[k], attr.string_sizes[k]);
-        set(std::move(texts));
-        break;
-      }
-      default: {
-        std::vector<Tensor> tensors;
-        for (size_t k = 0; k < n; ++k) {
-          Tensor copy;
-          copy.CopyFrom(TensorOfView(*attr.tensors[k]));
-          tensors.push_back(std::move(copy));
-        }
-        set(std::move(tensors));
-      }
-    }
-  }
-  return out;
-}
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
 
 // ---- opkit/op/random.hpp
 // Random numbers for operators: a small generator, seeded by the host, whose numbers depend on the
@@ -3239,9 +2967,9 @@ class RandomGenerator {
 #endif  // OPKIT_OP_RANDOM_HPP_
 
 // ---- opkit/op/abi/op_resource.hpp
-// OpResource: what a function operator gets from its host: memory, scratch, threads, the stream,
-// random numbers, logging, sub-events, and every other operator by name. Over opkit_abi.h's table,
-// which op/abi/host_table.hpp fills in, so that it is the same in a program and in a library.
+// OpResource: the services that a function operator's host gives it: memory, scratch, threads, the
+// stream, random numbers, logging, sub-events, and every other operator by name. It calls
+// opkit_abi.h's table, so that it is the same in a program and in a library.
 #ifndef OPKIT_OP_ABI_OP_RESOURCE_HPP_
 #define OPKIT_OP_ABI_OP_RESOURCE_HPP_
 
@@ -3255,11 +2983,11 @@ inline const char* ToString(LogLevel level) {
 
 namespace detail {
 
-// Where the program's own host keeps exception objects, so that what an operator of the program
-// throws arrives as it was thrown. Null in a library, whose exceptions must not leave it.
+// Where the program's own host keeps exception objects, so that an exception of an operator of the
+// program arrives as it was thrown. Null in a library, whose exceptions must not leave it.
 struct ExceptionKeeper {
-  void (*keep)() noexcept;  // the one being handled
-  void (*rethrow)();        // the one kept last, if any
+  void (*keep)() noexcept;  // keeps the exception being handled
+  void (*rethrow)();        // throws the exception kept last, if any
 };
 OPKIT_IMAGE_LOCAL inline constinit const ExceptionKeeper* g_exceptions = nullptr;
 
@@ -3270,37 +2998,13 @@ inline ErrorCode CodeOfStatus(opkit_status status) {
              : ErrorCode::kOperatorFailed;
 }
 
-// In a catch block: reports the exception to the host; what to return to it.
-template <class Host = opkit_host>
-OPKIT_COLD OPKIT_IMAGE_LOCAL opkit_status ReportFailure() noexcept {
-  const Host* host = g_host;
-  opkit_status status = OPKIT_FAILED;
-  std::string_view text = "it threw something that is not a std::exception";
-  try {
-    throw;
-  } catch (const Error& error) {
-    status = StatusOf(error.code());
-    text = error.what();
-    host->set_error(status, text.data(), text.size());
-  } catch (const std::exception& thrown) {
-    text = thrown.what();
-    host->set_error(status, text.data(), text.size());
-  } catch (...) {
-    host->set_error(status, text.data(), text.size());
-  }
-  if (g_exceptions) g_exceptions->keep();
-  return status;
-}
+// In a catch block: reports the exception to the host, and says which status to return to it.
+OPKIT_COLD OPKIT_IMAGE_LOCAL opkit_status ReportFailure() noexcept;
+// Throws the failure of a function of the host's table.
+[[noreturn]] OPKIT_COLD OPKIT_IMAGE_LOCAL void ThrowHostFailure(const opkit_host* host,
+                                                                opkit_status status);
 
-// Throws what a function of the host's table has failed with.
-template <class Host = opkit_host>
-[[noreturn]] OPKIT_COLD OPKIT_IMAGE_LOCAL void ThrowHostFailure(const Host* host,
-                                                                opkit_status status) {
-  if (g_exceptions) g_exceptions->rethrow();
-  throw Error(CodeOfStatus(status), host->failure_text());
-}
-
-// A loop's body behind a function pointer: what it throws is kept and thrown where the loop began.
+// A loop's body behind a function pointer. Its exception is kept and thrown where the loop began.
 template <class F>
 struct LoopBody {
   F& f;
@@ -3324,8 +3028,8 @@ template <class F>
 concept LoopIndexBody = std::is_invocable_v<F&, int64_t>;
 
 // f(begin, end) for ranges that make up [0, n), on the host's threads.
-template <class F, class Host>
-void RunHostRanges(const Host* host, const opkit_call* call, int64_t n, int64_t grain, F f) {
+template <class F>
+void RunHostRanges(const opkit_host* host, const opkit_call* call, int64_t n, int64_t grain, F f) {
   LoopBody<F> body{f, {}, {}};
   const opkit_status status = host->parallel_for(call, n, grain, &LoopBody<F>::Run, &body);
   if (status == OPKIT_OK) [[likely]]
@@ -3333,8 +3037,8 @@ void RunHostRanges(const Host* host, const opkit_call* call, int64_t n, int64_t 
   if (body.thrown) std::rethrow_exception(body.thrown);
   ThrowHostFailure(host, status);
 }
-template <class F, class Host>
-void RunHostLoop(const Host* host, const opkit_call* call, int64_t n, int64_t grain, F& f) {
+template <class F>
+void RunHostLoop(const opkit_host* host, const opkit_call* call, int64_t n, int64_t grain, F& f) {
   if (n <= 0) return;
   if (n <= grain) {
     for (int64_t i = 0; i < n; ++i) f(i);
@@ -3434,15 +3138,11 @@ class OpCompletion {
   opkit_completion* completion_;
 };
 
-// Goes on with the work of an operator in a thread of the author's own, for the scope's life:
-// `identity` is what OpResource::invocation said.
+// Goes on with the work of an operator in a thread of the author's own, for the scope's life.
+// `identity` comes from OpResource::invocation.
 class OpAdoption {
  public:
-  explicit OpAdoption(const Invocation& identity) {
-    const opkit_invocation token{identity.id, identity.parent,
-                                 static_cast<uint64_t>(identity.kind)};
-    detail::g_host->adopt(&token, &scope_);
-  }
+  explicit OpAdoption(const Invocation& identity);
   OpAdoption(const OpAdoption&) = delete;
   OpAdoption& operator=(const OpAdoption&) = delete;
   ~OpAdoption() { detail::g_host->scope_end(&scope_); }
@@ -3452,24 +3152,18 @@ class OpAdoption {
 };
 
 // A handle, copied freely, valid during the call it was given to. Members may be called from any
-// thread of the call, except invoke(), temporary() and random(). A template, so that only what is
-// called is compiled.
-template <class Call>
-class BasicOpResource {
+// thread of the call, except invoke(), temporary() and random().
+class OpResource {
  public:
-  explicit BasicOpResource(const Call* call) : call_(call) {}
+  explicit OpResource(const opkit_call* call) : call_(call) {}
 
-  // For the toolkit, and for what opkit_abi.h has and this class has not.
-  const Call* call() const { return call_; }
+  // For the toolkit, and for members of opkit_abi.h that this class does not show.
+  const opkit_call* call() const { return call_; }
 
-  // `bytes` bytes of the device's memory, aligned to 64; each call its own. Freed when the operator
-  // ends, also when it fails; on an asynchronous device when the stream has come past it. Null for
-  // 0 bytes. Errors: kInvalidArgument, kOutOfMemory.
-  void* alloc(int64_t bytes) const {
-    void* memory = nullptr;
-    Check(host()->alloc(call_, bytes, &memory));
-    return memory;
-  }
+  // `bytes` bytes of the device's memory, aligned to 64; every call gets other memory. Freed when
+  // the operator ends, also when it fails; on an asynchronous device when the stream has come past
+  // it. Null for 0 bytes. Errors: kInvalidArgument, kOutOfMemory.
+  void* alloc(int64_t bytes) const;
   template <class T>
   T* alloc(int64_t count) const {
     int64_t bytes = 0;
@@ -3478,13 +3172,7 @@ class BasicOpResource {
     return static_cast<T*>(alloc(bytes));
   }
   // A tensor in such memory.
-  OpTensor temporary(std::span<const int64_t> shape, DType dtype) const {
-    opkit_tensor tensor{};
-    tensor.size = sizeof tensor;
-    Check(host()->temporary(call_, static_cast<int32_t>(dtype), static_cast<int32_t>(shape.size()),
-                            shape.data(), &tensor));
-    return OpTensor(tensor);
-  }
+  OpTensor temporary(std::span<const int64_t> shape, DType dtype) const;
   OpTensor temporary(std::initializer_list<int64_t> shape, DType dtype) const {
     return temporary(std::span(shape.begin(), shape.size()), dtype);
   }
@@ -3502,7 +3190,7 @@ class BasicOpResource {
   T* stream() const {
     return static_cast<T*>(call_->stream);
   }
-  // Runs `work` at its place in the stream; on the CPU, now. What it captures is copied. Error
+  // Runs `work` at its place in the stream; on the CPU, now. Its captures are copied. Error
   // (kUnsupported) on CUDA, as in parallel_for and invoke: issue work on stream() there.
   template <class F>
   void launch(F work) const {
@@ -3518,20 +3206,12 @@ class BasicOpResource {
                   "parallel_for: the body must be callable as f(int64_t index)");
     if (!call_->asynchronous) return detail::RunHostLoop(host(), call_, n, grain, f);
     launch([n, f = std::move(f), grain, host = host()]() mutable {
-      detail::RunHostLoop(host, static_cast<const Call*>(nullptr), n, grain, f);
+      detail::RunHostLoop(host, static_cast<const opkit_call*>(nullptr), n, grain, f);
     });
   }
 
   // One sequence for each run, whose numbers SetSeed and the operator's name decide.
-  RandomGenerator& random() const {
-    static_assert(sizeof(RandomGenerator) <= 7 * sizeof(uint64_t));
-    uint64_t* room = const_cast<Call*>(call_)->author;
-    if (!room[7]) {
-      room[7] = 1;
-      return *new (room) RandomGenerator(random(0));
-    }
-    return *std::launder(reinterpret_cast<RandomGenerator*>(room));
-  }
+  RandomGenerator& random() const;
   // Independent sequences, for instance one for each row of a parallel loop.
   RandomGenerator random(uint64_t stream) const {
     return RandomGenerator(call_->random_seed, stream);
@@ -3542,33 +3222,20 @@ class BasicOpResource {
     host()->log(call_, static_cast<int32_t>(level), StrCat(parts...).c_str());
   }
   [[nodiscard]] OpScope scope(const char* name) const { return OpScope(call_, name); }
-  // What this thread's work counts as; OpAdoption goes on with it in another.
-  Invocation invocation() const {
-    opkit_invocation now{};
-    host()->invocation(&now);
-    return {now.id, now.parent, static_cast<InvocationKind>(now.kind)};
-  }
+  // The identity of this thread's work; OpAdoption goes on with it in another thread.
+  Invocation invocation() const;
 
-  // For operators with setAsync(): the function may return before its outputs are there, and
-  // whoever holds this completes it. At most once in a call. Error: kFailedPrecondition.
-  OpCompletion defer() const {
-    opkit_completion* completion = nullptr;
-    Check(host()->defer(call_, &completion));
-    return OpCompletion(host(), completion);
-  }
+  // For operators with setAsync(): the function may return before its outputs are there, and the
+  // holder of the handle completes it. At most once in a call. Error: kFailedPrecondition.
+  OpCompletion defer() const;
 
-  // Runs another operator on these tensors, writing into the outputs given. Kept ready from one run
-  // to the next. On a CPU stream it runs at its place in the stream. Errors: as Invoke;
+  // Runs another operator on these tensors, writing into the outputs given. The host keeps it ready
+  // from run to run. On a CPU stream it runs at its place in the stream. Errors: as Invoke;
   // kInvalidArgument when an output has another dtype or shape than the result.
   //
   //   res.invoke("Add", {inputs[0], inputs[1]}, {outputs[0]});
   void invoke(std::string_view op, std::span<const OpTensor> inputs,
-              std::span<const OpTensor> outputs, const Arguments& args = {}) const {
-    const std::string name(op);
-    const detail::AbiAttributes attributes(args);
-    Check(host()->invoke(call_, name.c_str(), inputs.size(), Views(inputs), outputs.size(),
-                         Views(outputs), attributes.size(), attributes.data()));
-  }
+              std::span<const OpTensor> outputs, const Arguments& args = {}) const;
   void invoke(std::string_view op, std::initializer_list<OpTensor> inputs,
               std::initializer_list<OpTensor> outputs, const Arguments& args = {}) const {
     invoke(op, std::span(inputs.begin(), inputs.size()), std::span(outputs.begin(), outputs.size()),
@@ -3581,13 +3248,9 @@ class BasicOpResource {
     if (status != OPKIT_OK) [[unlikely]]
       detail::ThrowHostFailure(host(), status);
   }
-  static const opkit_tensor* Views(std::span<const OpTensor> tensors) {
-    return tensors.empty() ? nullptr : &tensors.data()->view();
-  }
 
-  const Call* call_;
+  const opkit_call* call_;
 };
-using OpResource = BasicOpResource<opkit_call>;
 
 }  // namespace opkit
 
@@ -3619,21 +3282,13 @@ class StatefulOp : public detail::RefCounted {
  public:
   // Runs either pass without allocating; by default Forward and Backward, whose vectors are made at
   // every call.
-  virtual OpStatus Run(FunctionPass pass, std::span<const OpTensor> inputs,
-                       std::span<OpTensor> outputs, OpResource& resource);
-  virtual int Forward(std::vector<OpTensor> inputs, std::vector<OpTensor> outputs,
-                      const OpResource& resource) {
-    static_cast<void>(inputs), static_cast<void>(outputs), static_cast<void>(resource);
-    OPKIT_ERROR_MSG << "its StatefulOp overrides neither Forward nor Run";
-    return FAIL;
-  }
+  OPKIT_INLINE virtual OpStatus Run(FunctionPass pass, std::span<const OpTensor> inputs,
+                                    std::span<OpTensor> outputs, OpResource& resource);
+  OPKIT_INLINE virtual int Forward(std::vector<OpTensor> inputs, std::vector<OpTensor> outputs,
+                                   const OpResource& resource);
   // Inputs: gradients of the outputs, the inputs, the outputs. Outputs: gradients of the inputs.
-  virtual int Backward(std::vector<OpTensor> inputs, std::vector<OpTensor> outputs,
-                       const OpResource& resource) {
-    static_cast<void>(inputs), static_cast<void>(outputs), static_cast<void>(resource);
-    OPKIT_ERROR_MSG << "its StatefulOp does not override Backward";
-    return FAIL;
-  }
+  OPKIT_INLINE virtual int Backward(std::vector<OpTensor> inputs, std::vector<OpTensor> outputs,
+                                    const OpResource& resource);
 };
 
 // Shapes of inputs or outputs; an extent of -1 is unknown, and so is the rank of an empty one
@@ -3699,6 +3354,7 @@ inline constexpr bool kIsReturn =
     std::is_void_v<R> || std::is_same_v<R, int> || std::is_same_v<R, bool> ||
     std::is_same_v<R, ReturnValue> || std::is_same_v<R, OpStatus>;
 
+OpStatus StatusOfAnswer(int answer);
 template <class F, class... Args>
 OpStatus CallForStatus(F& f, Args&&... args) {
   using R = FunctionReturn<F>;
@@ -3708,25 +3364,9 @@ OpStatus CallForStatus(F& f, Args&&... args) {
   } else if constexpr (std::is_same_v<R, OpStatus>) {
     return f(std::forward<Args>(args)...);
   } else {
-    const int value = static_cast<int>(f(std::forward<Args>(args)...));
-    if (value == SUCCESS || value == FAIL) return static_cast<ReturnValue>(value);
-    return OpStatus::Failure("it returned ", value, "; 1 is SUCCESS and 0 is FAIL");
+    return StatusOfAnswer(static_cast<int>(f(std::forward<Args>(args)...)));
   }
 }
-
-}  // namespace detail
-
-inline OpStatus StatefulOp::Run(FunctionPass pass, std::span<const OpTensor> inputs,
-                                std::span<OpTensor> outputs, OpResource& resource) {
-  auto call = [&](std::vector<OpTensor> ins, std::vector<OpTensor> outs) {
-    return pass == FunctionPass::kForward ? Forward(std::move(ins), std::move(outs), resource)
-                                          : Backward(std::move(ins), std::move(outs), resource);
-  };
-  return detail::CallForStatus(call, std::vector<OpTensor>(inputs.begin(), inputs.end()),
-                               std::vector<OpTensor>(outputs.begin(), outputs.end()));
-}
-
-namespace detail {
 
 // P without reference or pointer, where it is a T passed by value, reference or pointer.
 template <class P>
@@ -3735,7 +3375,7 @@ template <class P>
 inline constexpr bool kIsPassed =
     !std::is_rvalue_reference_v<P> &&
     !(std::is_reference_v<P> && std::is_pointer_v<std::remove_reference_t<P>>);
-// What the function writes to P reaches the caller.
+// The caller sees values that the function writes to P.
 template <class P>
 inline constexpr bool kIsWritable =
     (std::is_lvalue_reference_v<P> ||
@@ -3972,8 +3612,8 @@ inline constexpr bool kIsStateOwner<P*> = true;
 template <class P>
 inline constexpr bool kIsStateOut = std::is_same_v<P, StatefulOp**> || kIsStateOwner<P>;
 
-// What the function makes its state in. The state is adopted at once, so that it is freed also when
-// the function fails after making it.
+// The place where the function makes its state. The state is adopted at once, so that it is freed
+// also when the function fails after making it.
 template <class P>
 class StateOut {
  public:
@@ -4041,7 +3681,8 @@ ScratchFunction MakeScratch(F f, TypeList<A, I>) {
 
 // ---- opkit/op/function_op.hpp
 // REGISTER_OP: operators made of plain functions, the spelling that MXNet's loadable operators
-// have. The builder fills in a record; what becomes of it, a program or a library says.
+// have. The builder fills in a record, which a program registers
+// (op/function/function_operator.hpp) and a library hands over (plugin/library_export.hpp).
 #ifndef OPKIT_OP_FUNCTION_OP_HPP_
 #define OPKIT_OP_FUNCTION_OP_HPP_
 
@@ -4088,6 +3729,10 @@ struct FunctionOpRecord : detail::RefCounted {
   }
 };
 
+namespace detail {
+using FunctionRecord = IntrusivePtr<FunctionOpRecord>;
+}  // namespace detail
+
 // Fills in a record; made by REGISTER_OP. Devices are "cpu" (also when none is given), "gpu",
 // "cpu_stream", or the name of a device type of your own. A function may be a function, a function
 // pointer or a lambda.
@@ -4102,13 +3747,13 @@ struct FunctionOpRecord : detail::RefCounted {
 // The form that allocates nothing is
 //   Status forward(const AttrMap&, std::span<const OpTensor>, std::span<OpTensor>, OpResource&);
 //
-// Host is who takes the record, and hears of what is added to it: FunctionOpHost in a program,
-// LibraryOpHost in a library. A template, so that either is compiled only where one is registered.
-template <class Record, class Host>
+// Host takes the record, and is told what is added to it: FunctionOpHost in a program,
+// LibraryOpHost in a library.
+template <class Host>
 class BasicFunctionOpBuilder {
  public:
   BasicFunctionOpBuilder(const char* name, const char* file, int line) noexcept
-      : record_(new Record), host_(record_) {
+      : record_(new FunctionOpRecord), host_(record_) {
     Guarded([&] {
       record_->name = name;
       record_->file = file;
@@ -4260,8 +3905,8 @@ class BasicFunctionOpBuilder {
   BasicFunctionOpBuilder& setAcceptStrides() { return record_->accepts_strides = true, *this; }
   // The functions respect OpReq::kAdd. Otherwise the toolkit adds their results up.
   BasicFunctionOpBuilder& setAcceptAdd() { return record_->accepts_add = true, *this; }
-  // forward may end after it has returned: it takes OpResource::defer(), and whoever holds that
-  // completes it. On the CPU; on streams the stream does it.
+  // forward may end after it has returned: it takes OpResource::defer(), whose holder completes it.
+  // On the CPU; on streams the stream does it.
   BasicFunctionOpBuilder& setAsync() { return record_->is_async = true, *this; }
   // Two runs on the same inputs may differ (random numbers), or have an effect beside the outputs:
   // a graph never merges, folds or drops such nodes.
@@ -4275,7 +3920,7 @@ class BasicFunctionOpBuilder {
   }
 
  private:
-  // Static initialisers must not throw: what is wrong is kept for whoever uses the operator.
+  // Static initialisers must not throw: an error is kept, and reported when the operator is used.
   template <class F>
   void Guarded(F call) noexcept {
     try {
@@ -4322,7 +3967,7 @@ class BasicFunctionOpBuilder {
     });
   }
 
-  detail::IntrusivePtr<Record> record_;
+  detail::FunctionRecord record_;
   Host host_;
 };
 
@@ -4719,7 +4364,7 @@ OpStatus CallInitialize(int host_major, int host_minor) {
 
 }  // namespace detail
 
-using LibraryOpBuilder = BasicFunctionOpBuilder<FunctionOpRecord, detail::LibraryOpHost>;
+using LibraryOpBuilder = BasicFunctionOpBuilder<detail::LibraryOpHost>;
 
 }  // namespace opkit
 
@@ -5354,7 +4999,7 @@ class OPKIT_IMAGE_LOCAL ExportedOperator : public RefCounted {
 // All that the host can run. Nothing where the host is this program itself, which has them already.
 OPKIT_IMAGE_LOCAL inline void AddRegisteredOperators(std::vector<const opkit_op*>& ops,
                                                      RefCountedList& owners) {
-  if (g_host == &HostFunctions<ResourceState>::kTable) return;
+  if (IsProgramHost(g_host)) return;
   if (const auto problems = CheckRegistrations(); !problems.empty())
     Throw(ErrorCode::kInvalidArgument, problems[0]);
   LibraryContents& contents = ThisLibrary();
@@ -5803,6 +5448,14 @@ OPKIT_INLINE DeviceTypeInfo GetDeviceTypeInfo(DeviceType type) {
   return {StrCat("device_type_", static_cast<int32_t>(type)), type, false};
 }
 
+OPKIT_INLINE int FindDeviceType(std::string_view name) {
+  auto& registry = detail::DeviceTypes();
+  detail::MutexLock lock(registry.mutex);
+  for (const auto& entry : registry.entries)
+    if (entry.info.name == name) return static_cast<int>(entry.type);
+  return -1;
+}
+
 OPKIT_INLINE DeviceType RegisterDeviceType(DeviceType type, DeviceTypeInfo info) {
   auto& registry = detail::DeviceTypes();
   detail::MutexLock lock(registry.mutex);
@@ -5821,9 +5474,9 @@ OPKIT_INLINE DeviceType RegisterDeviceType(DeviceType type, DeviceTypeInfo info)
 }
 
 OPKIT_INLINE Device MemoryDevice(Device device) {
-  if (device.type == DeviceType::kCPU || device.type == DeviceType::kCPUStream) return {};
-  if (device.type == DeviceType::kCUDA) return device;
-  return {GetDeviceTypeInfo(device.type).memory, device.index};
+  const detail::KnownDeviceType* known = detail::FindKnownDeviceType(device.type);
+  if (!known) return {GetDeviceTypeInfo(device.type).memory, device.index};
+  return known->memory == DeviceType::kCPU ? Device{} : Device{known->memory, device.index};
 }
 
 }  // namespace opkit
@@ -6278,6 +5931,480 @@ OPKIT_INLINE std::vector<std::string> Arguments::Names() const {
 }  // namespace opkit
 
 #endif  // OPKIT_CORE_IMPL_ATTRIBUTE_IPP_
+
+// ---- opkit/op/abi/impl/attr_map.ipp
+// Attributes as text, and the AttrMap that is made of them.
+#ifndef OPKIT_OP_ABI_IMPL_ATTR_MAP_IPP_
+#define OPKIT_OP_ABI_IMPL_ATTR_MAP_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+template <class Number>
+std::string NumberText(Number value) {
+  char buffer[32];
+  return {buffer, std::to_chars(buffer, buffer + sizeof buffer, value).ptr};
+}
+// The shortest text that reads back as the same number; as the same float for a value that is one.
+inline std::string FloatText(double value) {
+  const auto narrow = static_cast<float>(value);
+  return static_cast<double>(narrow) == value ? NumberText(narrow) : NumberText(value);
+}
+
+OPKIT_INLINE std::string AttributeText(const Attribute& attribute) {
+  switch (attribute.type()) {
+    case AttributeType::kString:
+      return attribute.Get<std::string>();
+    case AttributeType::kFloat:
+      return FloatText(attribute.Get<double>());
+    case AttributeType::kFloats: {
+      std::string out;
+      for (double value : attribute.Get<std::vector<double>>())
+        out += (out.empty() ? "" : ", ") + FloatText(value);
+      return "[" + out + "]";
+    }
+    default:
+      return ToString(attribute);
+  }
+}
+
+}  // namespace detail
+
+OPKIT_INLINE AttrMap::AttrMap(const Arguments& arguments) {
+  for (const NamedAttribute& item : arguments)
+    if (!item.name.starts_with("__"))
+      items_.emplace_back(item.name, detail::AttributeText(item.value));
+}
+OPKIT_INLINE AttrMap::AttrMap(const opkit_node& node) {
+  for (uint64_t i = 0; i < node.num_attrs; ++i)
+    if (const std::string_view name = node.attrs[i]->name; !name.starts_with("__"))
+      items_.emplace_back(name, node.attrs[i]->text);
+}
+
+OPKIT_INLINE void AttrMap::Missing(std::string_view name) const {
+  std::vector<std::string> known;
+  for (const auto& item : items_) known.push_back(item.first);
+  Throw(ErrorCode::kNotFound, "no attribute '", name, "'", SuggestName(name, known));
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_ABI_IMPL_ATTR_MAP_IPP_
+
+// ---- opkit/op/abi/impl/op_tensor.ipp
+// OpTensor as text, and the error of reading it as another type.
+#ifndef OPKIT_OP_ABI_IMPL_OP_TENSOR_IPP_
+#define OPKIT_OP_ABI_IMPL_OP_TENSOR_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE std::string ToString(const OpTensor& tensor) {
+  if (!tensor.has_value()) return "(none)";
+  const opkit_tensor& view = tensor.view_;
+  return StrCat(tensor.dtype(), std::vector<int64_t>(view.shape, view.shape + view.rank), " on ",
+                tensor.device());
+}
+OPKIT_INLINE void OpTensor::WrongType(DType wanted) const {
+  if (!has_value())
+    Throw(ErrorCode::kUninitialized, "a tensor that the node leaves out is accessed as ", wanted,
+          "; ask has_value() first");
+  Throw(ErrorCode::kTypeMismatch, "tensor ", *this, " is accessed as ", wanted);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_ABI_IMPL_OP_TENSOR_IPP_
+
+// ---- opkit/op/abi/abi_attributes.hpp
+// Tensors and attributes across opkit_abi.h: a Tensor as an opkit_tensor, Arguments as an array of
+// opkit_attr, and back. What another image hands over is checked member by member before it is
+// read.
+#ifndef OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
+#define OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Bytes of the structs in version 1.0, which every reader may rely on. Members were added since
+// where the header's sizes are larger.
+inline constexpr uint64_t kAttrBytes = 88, kTensorBytes = 72, kNodeBytes = 104, kGraphBytes = 96,
+                          kOpBytes = 192, kKernelBytes = 72, kLibraryBytes = 104,
+                          kParameterBytes = 56;
+static_assert(sizeof(opkit_attr) >= kAttrBytes && sizeof(opkit_tensor) >= kTensorBytes &&
+              sizeof(opkit_node) >= kNodeBytes && sizeof(opkit_graph) >= kGraphBytes &&
+              sizeof(opkit_op) >= kOpBytes && sizeof(opkit_kernel) >= kKernelBytes &&
+              sizeof(opkit_library) >= kLibraryBytes && sizeof(opkit_parameter) >= kParameterBytes);
+// Elements, inputs, kernels: a larger count is taken for damage.
+inline constexpr uint64_t kMostParts = 65535;
+
+// Why a tensor or an attribute must not be read, to follow its name ("has the rank 40"); empty
+// where it may.
+std::string ProblemOfView(const opkit_tensor* view);
+std::string ProblemOfAttr(const opkit_attr* attr);
+
+// A view of `tensor`, which with `strides` must outlive it.
+opkit_tensor AbiTensor(const Tensor& tensor, const Dims& strides);
+// A tensor over the memory that another image views: `host` itself where the view still shows all
+// of it, a part of `host`'s storage where it lies in there, else memory that the other image owns.
+// Error (kInvalidArgument) for what is no view.
+Tensor TensorOfView(const opkit_tensor& view, const Tensor* host = nullptr);
+
+// Holds all that the array points to.
+class AbiAttributes {
+ public:
+  explicit AbiAttributes(const Arguments& arguments);
+  AbiAttributes(const AbiAttributes&) = delete;
+  AbiAttributes& operator=(const AbiAttributes&) = delete;
+
+  const opkit_attr* const* data() const { return pointers_.data(); }
+  size_t size() const { return pointers_.size(); }
+
+ private:
+  RefCountedList items_;  // an Item for each attribute
+  std::vector<const opkit_attr*> pointers_;
+};
+// Copies everything. Error (kInvalidArgument) for what is no attribute.
+Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t count);
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
+
+// ---- opkit/op/abi/impl/op_resource.ipp
+// OpResource over the host's table, and the failures of either side as status and text.
+#ifndef OPKIT_OP_ABI_IMPL_OP_RESOURCE_IPP_
+#define OPKIT_OP_ABI_IMPL_OP_RESOURCE_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+OPKIT_INLINE opkit_status ReportFailure() noexcept {
+  opkit_status status = OPKIT_FAILED;
+  const auto report = [&](std::string_view text) {
+    g_host->set_error(status, text.data(), text.size());
+  };
+  try {
+    throw;
+  } catch (const Error& error) {
+    status = StatusOf(error.code());
+    report(error.what());
+  } catch (const std::exception& thrown) {
+    report(thrown.what());
+  } catch (...) {
+    report("it threw something that is not a std::exception");
+  }
+  if (g_exceptions) g_exceptions->keep();
+  return status;
+}
+OPKIT_INLINE void ThrowHostFailure(const opkit_host* host, opkit_status status) {
+  if (g_exceptions) g_exceptions->rethrow();
+  throw Error(CodeOfStatus(status), host->failure_text());
+}
+
+}  // namespace detail
+
+OPKIT_INLINE OpAdoption::OpAdoption(const Invocation& identity) {
+  const opkit_invocation token{identity.id, identity.parent, static_cast<uint64_t>(identity.kind)};
+  detail::g_host->adopt(&token, &scope_);
+}
+
+OPKIT_INLINE void* OpResource::alloc(int64_t bytes) const {
+  void* memory = nullptr;
+  Check(host()->alloc(call_, bytes, &memory));
+  return memory;
+}
+OPKIT_INLINE OpTensor OpResource::temporary(std::span<const int64_t> shape, DType dtype) const {
+  opkit_tensor tensor{};
+  tensor.size = sizeof tensor;
+  Check(host()->temporary(call_, static_cast<int32_t>(dtype), static_cast<int32_t>(shape.size()),
+                          shape.data(), &tensor));
+  return OpTensor(tensor);
+}
+OPKIT_INLINE RandomGenerator& OpResource::random() const {
+  static_assert(sizeof(RandomGenerator) <= 7 * sizeof(uint64_t));
+  uint64_t* room = const_cast<opkit_call*>(call_)->author;
+  if (!room[7]) {
+    room[7] = 1;
+    return *new (room) RandomGenerator(random(0));
+  }
+  return *std::launder(reinterpret_cast<RandomGenerator*>(room));
+}
+OPKIT_INLINE Invocation OpResource::invocation() const {
+  opkit_invocation now{};
+  host()->invocation(&now);
+  return {now.id, now.parent, static_cast<InvocationKind>(now.kind)};
+}
+OPKIT_INLINE OpCompletion OpResource::defer() const {
+  opkit_completion* completion = nullptr;
+  Check(host()->defer(call_, &completion));
+  return OpCompletion(host(), completion);
+}
+OPKIT_INLINE void OpResource::invoke(std::string_view op, std::span<const OpTensor> inputs,
+                                     std::span<const OpTensor> outputs,
+                                     const Arguments& args) const {
+  const std::string name(op);
+  const detail::AbiAttributes attributes(args);
+  const auto views = [](std::span<const OpTensor> tensors) {
+    return tensors.empty() ? nullptr : &tensors.data()->view();
+  };
+  Check(host()->invoke(call_, name.c_str(), inputs.size(), views(inputs), outputs.size(),
+                       views(outputs), attributes.size(), attributes.data()));
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_ABI_IMPL_OP_RESOURCE_IPP_
+
+// ---- opkit/op/function/impl/function_signature.ipp
+// The answers of functions as an OpStatus, and StatefulOp's own functions.
+#ifndef OPKIT_OP_FUNCTION_IMPL_FUNCTION_SIGNATURE_IPP_
+#define OPKIT_OP_FUNCTION_IMPL_FUNCTION_SIGNATURE_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE OpStatus detail::StatusOfAnswer(int answer) {
+  if (answer == SUCCESS || answer == FAIL) return static_cast<ReturnValue>(answer);
+  return OpStatus::Failure("it returned ", answer, "; 1 is SUCCESS and 0 is FAIL");
+}
+
+OPKIT_INLINE OpStatus StatefulOp::Run(FunctionPass pass, std::span<const OpTensor> inputs,
+                                      std::span<OpTensor> outputs, OpResource& resource) {
+  std::vector<OpTensor> ins(inputs.begin(), inputs.end()), outs(outputs.begin(), outputs.end());
+  return detail::StatusOfAnswer(pass == FunctionPass::kForward
+                                    ? Forward(std::move(ins), std::move(outs), resource)
+                                    : Backward(std::move(ins), std::move(outs), resource));
+}
+OPKIT_INLINE int StatefulOp::Forward(std::vector<OpTensor>, std::vector<OpTensor>,
+                                     const OpResource&) {
+  OPKIT_ERROR_MSG << "its StatefulOp overrides neither Forward nor Run";
+  return FAIL;
+}
+OPKIT_INLINE int StatefulOp::Backward(std::vector<OpTensor>, std::vector<OpTensor>,
+                                      const OpResource&) {
+  OPKIT_ERROR_MSG << "its StatefulOp does not override Backward";
+  return FAIL;
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_FUNCTION_IMPL_FUNCTION_SIGNATURE_IPP_
+
+// ---- opkit/op/abi/impl/abi_attributes.ipp
+// Tensors and attributes across the ABI: the views that are handed out, and the checks of those
+// that come in.
+#ifndef OPKIT_OP_ABI_IMPL_ABI_ATTRIBUTES_IPP_
+#define OPKIT_OP_ABI_IMPL_ABI_ATTRIBUTES_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+static_assert(static_cast<int>(AttributeType::kTensors) == OPKIT_ATTR_TENSORS);
+static_assert(static_cast<int>(DType::kComplex128) == OPKIT_COMPLEX128);
+
+// Bytes from the first element of a view to the end of the last; false where they cannot be
+// counted.
+inline bool CountBytes(const opkit_tensor& view, int64_t* bytes) {
+  int64_t last = 0, step = 0;
+  for (int i = 0; i < view.rank; ++i)
+    if (view.shape[i] > 0 && (__builtin_mul_overflow(view.shape[i] - 1, view.strides[i], &step) ||
+                              __builtin_add_overflow(last, step, &last)))
+      return false;
+  return !__builtin_add_overflow(last, 1, &last) &&
+         !__builtin_mul_overflow(last, ItemSize(static_cast<DType>(view.dtype)), bytes);
+}
+
+OPKIT_INLINE std::string ProblemOfView(const opkit_tensor* view) {
+  if (!view) return "is null";
+  if (view->size < kTensorBytes) return "is shorter than version 1.0's";
+  if (view->dtype <= 0 || view->dtype >= kNumDTypes)
+    return StrCat("has the dtype ", view->dtype, ", which does not exist");
+  if (view->rank < 0 || view->rank > OPKIT_MAX_RANK) return StrCat("has the rank ", view->rank);
+  if (view->device_type <= 0)
+    return StrCat("is on a device of the type ", view->device_type, ", which does not exist");
+  if (view->rank > 0 && (!view->shape || !view->strides)) return "has no shape or no strides";
+  bool is_empty = false;
+  for (int i = 0; i < view->rank; ++i) {
+    if (view->shape[i] < 0) return StrCat("has the extent ", view->shape[i], " on axis ", i);
+    is_empty |= view->shape[i] == 0;
+  }
+  int64_t bytes = 0;
+  if (!CountBytes(*view, &bytes)) return "reaches further than 64 bits can count";
+  return view->data || is_empty ? "" : "has no memory";
+}
+OPKIT_INLINE std::string ProblemOfAttr(const opkit_attr* attr) {
+  if (!attr) return "is null";
+  if (attr->size < kAttrBytes) return "is shorter than version 1.0's";
+  if (attr->type < 0 || attr->type > OPKIT_ATTR_TENSORS)
+    return StrCat("has the type ", attr->type, ", which does not exist");
+  if (!attr->name) return "has no name";
+  if (attr->count > kMostParts) return StrCat("has ", attr->count, " elements");
+  if (attr->type < OPKIT_ATTR_INTS && attr->count != 1)
+    return StrCat("has ", attr->count, " elements and is no list");
+  const int type = attr->type % 5;
+  const bool is_tensor = type == OPKIT_ATTR_TENSOR, is_text = type == OPKIT_ATTR_STRING;
+  const void* elements = is_tensor                  ? static_cast<const void*>(attr->tensors)
+                         : is_text                  ? static_cast<const void*>(attr->strings)
+                         : type == OPKIT_ATTR_FLOAT ? static_cast<const void*>(attr->floats)
+                                                    : static_cast<const void*>(attr->ints);
+  if (attr->count > 0 && (!elements || (is_text && !attr->string_sizes)))
+    return "has elements that are null";
+  for (uint64_t i = 0; i < attr->count; ++i) {
+    if (is_text && !attr->strings[i]) return "has a null string";
+    if (!is_tensor) continue;
+    if (const std::string problem = ProblemOfView(attr->tensors[i]); !problem.empty())
+      return StrCat("has a tensor that ", problem);
+    if (attr->tensors[i]->device_type != OPKIT_CPU) return "has a tensor that is not on the CPU";
+  }
+  return "";
+}
+
+OPKIT_INLINE opkit_tensor AbiTensor(const Tensor& tensor, const Dims& strides) {
+  OpTensor view(tensor.raw_mutable_data(), tensor.dtype(), tensor.shape().data(), strides.data(),
+                tensor.rank(), tensor.device());
+  view.Bind(&tensor);
+  return view.view();
+}
+OPKIT_INLINE Tensor TensorOfView(const opkit_tensor& view, const Tensor* host) {
+  if (const std::string problem = ProblemOfView(&view); !problem.empty()) [[unlikely]]
+    Throw(ErrorCode::kInvalidArgument, "a tensor of a library ", problem);
+  const Device device{static_cast<DeviceType>(view.device_type), view.device_index};
+  const auto dtype = static_cast<DType>(view.dtype);
+  const auto rank = static_cast<size_t>(view.rank);
+  Shape shape(Dims(view.shape, rank));
+  Dims strides(view.strides, rank);
+  if (host && host->raw_data() == view.data && host->dtype() == dtype && host->shape() == shape &&
+      host->strides() == strides)
+    return *host;
+  int64_t bytes = 0;
+  CountBytes(view, &bytes);
+  if (host && host->storage()) {
+    const auto* const begin = static_cast<const char*>(host->storage()->data());
+    const int64_t offset = static_cast<const char*>(view.data) - begin;
+    if (offset >= 0 && offset <= host->storage()->nbytes() - bytes)
+      return Tensor(host->storage(), offset, std::move(shape), dtype, std::move(strides));
+  }
+  return Tensor(AdoptStorage(MemoryDevice(device), view.data, bytes), 0, std::move(shape), dtype,
+                std::move(strides));
+}
+
+// An opkit_attr with all that it points to.
+struct AbiAttribute : RefCounted {
+  AbiAttribute(const std::string& attribute_name, const Attribute& value)
+      : name(attribute_name), text(AttributeText(value)) {
+    attr.size = sizeof attr;
+    attr.type = static_cast<int32_t>(value.type());
+    attr.count = value.is_list() ? value.size() : 1;
+    switch (attr.type % 5) {
+      case OPKIT_ATTR_INT:
+        ints = ListOf<int64_t>(value);
+        break;
+      case OPKIT_ATTR_BOOL:
+        for (bool one : ListOf<bool>(value)) ints.push_back(one);
+        break;
+      case OPKIT_ATTR_FLOAT:
+        floats = ListOf<double>(value);
+        break;
+      case OPKIT_ATTR_STRING:
+        strings = ListOf<std::string>(value);
+        for (const std::string& one : strings) {
+          string_data.push_back(one.c_str());
+          string_sizes.push_back(one.size());
+        }
+        break;
+      default:
+        tensors = ListOf<Tensor>(value);
+        for (const Tensor& tensor : tensors) strides.push_back(tensor.strides());
+        for (size_t i = 0; i < tensors.size(); ++i)
+          views.push_back(AbiTensor(tensors[i], strides[i]));
+        for (const opkit_tensor& view : views) view_pointers.push_back(&view);
+    }
+    attr.name = name.c_str();
+    attr.text = text.c_str();
+    attr.ints = ints.data();
+    attr.floats = floats.data();
+    attr.strings = string_data.data();
+    attr.string_sizes = string_sizes.data();
+    attr.tensors = view_pointers.data();
+  }
+  template <class T>
+  static std::vector<T> ListOf(const Attribute& value) {
+    if (value.is_list()) return value.Get<std::vector<T>>();
+    return {value.Get<T>()};
+  }
+
+  std::string name, text;
+  std::vector<int64_t> ints;
+  std::vector<double> floats;
+  std::vector<std::string> strings;
+  std::vector<const char*> string_data;
+  std::vector<uint64_t> string_sizes;
+  std::vector<Tensor> tensors;
+  std::vector<Dims> strides;
+  std::vector<opkit_tensor> views;
+  std::vector<const opkit_tensor*> view_pointers;
+  opkit_attr attr{};
+};
+
+OPKIT_INLINE AbiAttributes::AbiAttributes(const Arguments& arguments) {
+  for (const NamedAttribute& argument : arguments) {
+    auto item = MakeIntrusive<AbiAttribute>(argument.name, argument.value);
+    pointers_.push_back(&item->attr);
+    items_.push_back(std::move(item));
+  }
+}
+
+OPKIT_INLINE Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t count) {
+  Arguments out;
+  if (count > kMostParts || (count > 0 && !attrs))
+    Throw(ErrorCode::kInvalidArgument, "a library hands over ", count, " attributes",
+          attrs ? "" : ", which are null");
+  for (uint64_t i = 0; i < count; ++i) {
+    if (const std::string problem = ProblemOfAttr(attrs[i]); !problem.empty()) [[unlikely]]
+      Throw(ErrorCode::kInvalidArgument, "attribute ", i,
+            attrs[i] && attrs[i]->name ? StrCat(" '", attrs[i]->name, "'") : std::string(),
+            " of a library ", problem);
+    const opkit_attr& attr = *attrs[i];
+    const size_t n = attr.count;
+    auto set = [&](auto list) {
+      if (attr.type >= OPKIT_ATTR_INTS) return out.Set(attr.name, std::move(list));
+      typename decltype(list)::value_type one = list[0];
+      out.Set(attr.name, Attribute(one));
+    };
+    switch (attr.type % 5) {
+      case OPKIT_ATTR_INT:
+        set(std::vector<int64_t>(attr.ints, attr.ints + n));
+        break;
+      case OPKIT_ATTR_BOOL:
+        set(std::vector<bool>(attr.ints, attr.ints + n));
+        break;
+      case OPKIT_ATTR_FLOAT:
+        set(std::vector<double>(attr.floats, attr.floats + n));
+        break;
+      case OPKIT_ATTR_STRING: {
+        std::vector<std::string> texts;
+        for (size_t k = 0; k < n; ++k) texts.emplace_back(attr.strings[k], attr.string_sizes[k]);
+        set(std::move(texts));
+        break;
+      }
+      default: {
+        std::vector<Tensor> tensors;
+        for (size_t k = 0; k < n; ++k) {
+          Tensor copy;
+          copy.CopyFrom(TensorOfView(*attr.tensors[k]));
+          tensors.push_back(std::move(copy));
+        }
+        set(std::move(tensors));
+      }
+    }
+  }
+  return out;
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_ABI_IMPL_ABI_ATTRIBUTES_IPP_
 
 #endif  // OPKIT_DEFINITIONS
 

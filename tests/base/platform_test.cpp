@@ -38,7 +38,7 @@ TEST_CASE("what was written before Set is seen after Wait") {
   }
 }
 
-TEST_CASE("a Mutex excludes") {
+TEST_CASE("a Mutex lets one thread in at a time") {
   Mutex mutex;
   int count = 0;
   auto add = [&] {

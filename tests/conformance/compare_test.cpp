@@ -1,4 +1,4 @@
-#include "compare.hpp"
+#include "support/compare.hpp"
 
 #include <doctest/doctest.h>
 

@@ -22,11 +22,10 @@
 #include OPKIT_CONFORMANCE_READER
 #else
 #include "opkit/interop/onnx.hpp"
-#include "opkit/interop/onnx/tensor.hpp"
 #endif
-#include "compare.hpp"
 #include "model_facts.hpp"
 #include "opkit/graph/executor.hpp"
+#include "support/compare.hpp"
 
 namespace {
 

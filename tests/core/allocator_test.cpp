@@ -7,8 +7,8 @@
 #include <thread>
 #include <vector>
 
-#include "../error_of.hpp"
-#include "test_allocator.hpp"
+#include "support/error_of.hpp"
+#include "support/test_allocator.hpp"
 
 namespace allocator_test {
 namespace {

@@ -6,7 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "../error_of.hpp"
+#include "support/error_of.hpp"
+#include "support/lists.hpp"
 
 namespace attribute_test {
 namespace {
@@ -16,7 +17,6 @@ using opkit::Attribute;
 using opkit::AttributeType;
 using opkit::ErrorCode;
 using opkit::Tensor;
-using Strings = std::vector<std::string>;
 
 enum class Mode { kFirst, kSecond };
 

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "../error_of.hpp"
+#include "support/error_of.hpp"
 
 namespace device_test {
 namespace {

@@ -9,8 +9,9 @@
 #include <type_traits>
 #include <vector>
 
-#include "../error_of.hpp"
-#include "test_allocator.hpp"
+#include "support/error_of.hpp"
+#include "support/lists.hpp"
+#include "support/test_allocator.hpp"
 
 namespace dlpack_test {
 namespace {
@@ -25,7 +26,6 @@ using opkit::Tensor;
 using opkit::ToDLPack;
 using opkit::ToDLPackVersioned;
 namespace ours = opkit::dlpack;
-using Floats = std::vector<float>;
 
 #define SAME_FIELD(type, field)                                          \
   static_assert(offsetof(ours::type, field) == offsetof(::type, field)); \

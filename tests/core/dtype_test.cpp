@@ -11,7 +11,7 @@
 #include <string>
 #include <type_traits>
 
-#include "../error_of.hpp"
+#include "support/error_of.hpp"
 
 namespace dtype_test {
 namespace {
@@ -63,7 +63,7 @@ TEST_CASE("other integer types of the same size are the same dtype; what is no n
   static_assert(!Element<Wide>);
 }
 
-TEST_CASE("the kinds of dtypes") {
+TEST_CASE("a dtype is of the kind that its name says") {
   for (int i = 0; i < kNumDTypes; ++i) {
     const auto dtype = static_cast<DType>(i);
     const std::string name = ToString(dtype);
@@ -204,7 +204,7 @@ TEST_CASE("float16 converts as the compiler's own half type does") {
 }
 #endif
 
-TEST_CASE("the edges of float16") {
+TEST_CASE("float16 rounds to even, overflows to infinity and keeps NaN") {
   CHECK(float16(65504.f).bits == 0x7bff);
   CHECK(float16(65519.996f).bits == 0x7bff);
   CHECK(float16(65520.f).bits == 0x7c00);  // a tie, to the even that is infinity
@@ -221,7 +221,7 @@ TEST_CASE("the edges of float16") {
   static_assert(float16(1.f).bits == 0x3c00 && static_cast<float>(float16(-2.f)) == -2.f);
 }
 
-TEST_CASE("the edges of bfloat16") {
+TEST_CASE("bfloat16 rounds to even, overflows to infinity and keeps NaN") {
   CHECK(bfloat16(FLT_MAX).bits == 0x7f80);
   CHECK(bfloat16(-INFINITY).bits == 0xff80);
   CHECK(bfloat16(1.f + 0x1p-8f).bits == 0x3f80);

@@ -6,7 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "../error_of.hpp"
+#include "support/error_of.hpp"
+#include "support/lists.hpp"
 
 namespace shape_test {
 namespace {
@@ -14,7 +15,6 @@ namespace {
 using opkit::Dims;
 using opkit::ErrorCode;
 using opkit::Shape;
-using Ints = std::vector<int64_t>;
 
 Dims MakeDims(const Ints& values) { return Dims(values); }
 Ints Values(const Dims& dims) { return {dims.begin(), dims.end()}; }

@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
-#include "../error_of.hpp"
-#include "test_allocator.hpp"
+#include "support/error_of.hpp"
+#include "support/test_allocator.hpp"
 
 namespace storage_test {
 namespace {
@@ -77,7 +77,7 @@ TEST_CASE("foreign memory is given to its deleter once, with its context") {
   CHECK(value == 7);
 }
 
-TEST_CASE("no memory, no storage") {
+TEST_CASE("without memory there is an Error and no storage") {
   TestAllocator allocator;
   allocator.set_limit(10);
   CHECK(ErrorOf([] { AllocateStorage({}, 11); }).code() == ErrorCode::kOutOfMemory);

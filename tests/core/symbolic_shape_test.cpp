@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "../error_of.hpp"
+#include "support/error_of.hpp"
 
 namespace symbolic_shape_test {
 namespace {

@@ -8,8 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "../error_of.hpp"
-#include "test_allocator.hpp"
+#include "support/error_of.hpp"
+#include "support/lists.hpp"
+#include "support/test_allocator.hpp"
 
 // An absurd size is asked for on purpose; the sanitizers' allocators end the program at that.
 extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }
@@ -25,8 +26,6 @@ using opkit::ErrorCode;
 using opkit::Layout;
 using opkit::Shape;
 using opkit::Tensor;
-using Floats = std::vector<float>;
-using Ints = std::vector<int64_t>;
 
 constexpr DType kF32 = DType::kFloat32;
 constexpr Device kCUDA{DeviceType::kCUDA, 0};

@@ -4,17 +4,16 @@
 
 #include <functional>
 
-#include "../error_of.hpp"
 #include "fake_runtime.hpp"
+#include "opkit/op/gradient/gradient.hpp"
+#include "support/bench.hpp"
+#include "support/error_of.hpp"
+#include "support/function_ops.hpp"
 
 namespace function_operator_test {
 using namespace opkit;  // NOLINT: as an author writes it
 
 namespace {
-
-using OpIns = std::span<const OpTensor>;
-using OpOuts = std::span<OpTensor>;
-using Floats = std::vector<float>;
 
 constexpr Device kCuda0{DeviceType::kCUDA, 0}, kCuda1{DeviceType::kCUDA, 1};
 
@@ -24,21 +23,6 @@ void LaunchKernel(const OpResource& res, int64_t n, F f) {
   fake::Enqueue(static_cast<cudaStream_t>(res.stream()), [n, f] {
     for (int64_t i = 0; i < n; ++i) f(i);
   });
-}
-
-int SameShape(const AttrMap&, ShapeVectors& in, ShapeVectors& out) {
-  for (auto& shape : out) shape = in[0];
-  return SUCCESS;
-}
-int OneToOne(const AttrMap&, int* num_in, int* num_out) {
-  *num_in = *num_out = 1;
-  return SUCCESS;
-}
-
-// What the body of the test in progress does.
-std::function<Status(OpIns, OpOuts, OpResource&)> g_body;
-Status CallBody(const AttrMap&, OpIns in, OpOuts out, OpResource& res) {
-  return g_body(in, out, res);
 }
 
 int g_cpu_calls = 0;
@@ -106,28 +90,6 @@ REGISTER_OP(FakeFnCounter)
     .setParseAttrs(OneToOne)
     .setInferShape(SameShape);
 
-// Tensors of one device by name, and an operator on them.
-struct Bench {
-  Device device = kCuda0;
-  Workspace ws;
-  std::unique_ptr<OperatorBase> op;
-
-  void Add(const std::string& name, const Floats& values) {
-    Tensor* tensor = ws.CreateTensor(name);
-    *tensor = Tensor(device);
-    Copy(Tensor::From<float>({static_cast<int64_t>(values.size())}, values), tensor);
-  }
-  OperatorBase& Create(const char* type) {
-    op = CreateOperator(OperatorDef(type, {"x"}, {"y"}).Device(device), &ws);
-    return *op;
-  }
-  Floats Values(const std::string& name) {
-    Tensor host;
-    Copy(*ws.GetTensor(name), &host);
-    return host.ToVector<float>();
-  }
-};
-
 // y = x + 1, through memory that the run allocates.
 struct AllocatedMemory {
   float* data = nullptr;
@@ -153,7 +115,7 @@ struct AllocatedMemory {
 }  // namespace
 
 TEST_CASE("a function's work is in order with the copies around it, and the host waits for none") {
-  Bench bench;
+  Bench bench(kCuda0);
   bench.Add("x", {0, 0});
   Tensor source({DeviceType::kCUDAHost, 0}), result({DeviceType::kCUDAHost, 0});
   Copy(Tensor::From<float>({2}, {3, 4}), &source);
@@ -182,7 +144,7 @@ TEST_CASE("a function's work is in order with the copies around it, and the host
 }
 
 TEST_CASE("a function for \"gpu\" is called when work is issued, with the stream of the run") {
-  Bench bench;
+  Bench bench(kCuda0);
   bench.Add("x", {1, 2, 3});
   int calls = 0;
   void* stream = nullptr;
@@ -220,8 +182,7 @@ TEST_CASE("a function for \"gpu\" is called when work is issued, with the stream
 }
 
 TEST_CASE("an operator has a function for each device, and runs that of its own") {
-  Bench on_cpu, on_cuda;
-  on_cpu.device = {};
+  Bench on_cpu, on_cuda(kCuda0);
   for (Bench* bench : {&on_cpu, &on_cuda}) bench->Add("x", {-1, 2, 3});
   g_cpu_calls = 0;
   on_cuda.Create("FakeFnSquare").Run();
@@ -233,7 +194,7 @@ TEST_CASE("an operator has a function for each device, and runs that of its own"
 }
 
 TEST_CASE("memory of a run is the device's, and there until the stream has come past the run") {
-  Bench bench;
+  Bench bench(kCuda0);
   bench.Add("x", {1, 2});
   AllocatedMemory memory;
   g_body = [&](OpIns in, OpOuts out, OpResource& res) -> Status {
@@ -252,7 +213,7 @@ TEST_CASE("memory of a run is the device's, and there until the stream has come 
 }
 
 TEST_CASE("after a failure the memory of what was issued stays until the stream has come past it") {
-  auto bench = std::make_unique<Bench>();
+  auto bench = std::make_unique<Bench>(kCuda0);
   bench->Add("x", {1, 2});
   AllocatedMemory memory;
   void* y = nullptr;
@@ -276,7 +237,7 @@ TEST_CASE("after a failure the memory of what was issued stays until the stream 
 }
 
 TEST_CASE("a launch that a function did not check fails its run") {
-  Bench bench;
+  Bench bench(kCuda0);
   bench.Add("x", {1});
   g_body = [](OpIns, OpOuts, OpResource&) -> Status {
     fake::SetLastError(cudaErrorInvalidConfiguration);
@@ -290,7 +251,7 @@ TEST_CASE("a launch that a function did not check fails its run") {
 }
 
 TEST_CASE("what only the host's own streams can do is refused, by the operator's name") {
-  Bench bench;
+  Bench bench(kCuda0);
   bench.Add("x", {1, 2});
   auto run = [&](auto body) {
     g_body = [&](OpIns in, OpOuts out, OpResource& res) -> Status {
@@ -312,7 +273,7 @@ TEST_CASE("what only the host's own streams can do is refused, by the operator's
   CHECK(run([&](OpIns, OpOuts, OpResource& res) {
           res.parallel_for(2, [captured](int64_t) { ++*captured; });
         }) == launch);
-  g_body = nullptr;
+  g_body = {};
   CHECK(captured.use_count() == 1);
   CHECK(*captured == 0);
   CHECK(run([](OpIns in, OpOuts out, OpResource& res) {
@@ -323,7 +284,7 @@ TEST_CASE("what only the host's own streams can do is refused, by the operator's
 }
 
 TEST_CASE("a run on CUDA is not deferred: its stream completes it") {
-  Bench bench;
+  Bench bench(kCuda0);
   bench.Add("x", {3});
   g_body = [](OpIns, OpOuts, OpResource& res) -> Status {
     res.defer().Complete();
@@ -341,7 +302,7 @@ TEST_CASE("a run on CUDA is not deferred: its stream completes it") {
 }
 
 TEST_CASE("strided inputs and results to be added up are the functions' own affair on CUDA") {
-  Bench bench;
+  Bench bench(kCuda0);
   bench.Add("x", {1, 2});
   bench.Add("y", {10, 20});
   OpReq seen{};
@@ -374,7 +335,7 @@ TEST_CASE("strided inputs and results to be added up are the functions' own affa
 }
 
 TEST_CASE("setScratch's memory is the device's, kept from run to run and while work may use it") {
-  Bench bench;
+  Bench bench(kCuda0);
   bench.Add("x", {1, 2, 3});
   void* scratch = nullptr;
   g_body = [&](OpIns in, OpOuts out, OpResource& res) -> Status {
@@ -405,8 +366,7 @@ TEST_CASE("setScratch's memory is the device's, kept from run to run and while w
 
 TEST_CASE("a state sees its CUDA device and runs on its streams, forward and backward") {
   for (const Device device : {kCuda0, kCuda1}) {
-    Bench bench;
-    bench.device = device;
+    Bench bench(device);
     bench.Add("x", {10, 20});
     bench.Add("dy", {1, 1});
     g_state_device = {};
@@ -428,7 +388,7 @@ TEST_CASE("a state sees its CUDA device and runs on its streams, forward and bac
 }
 
 TEST_CASE("the gradient operator runs on the device of its operator, after it") {
-  Bench bench;
+  Bench bench(kCuda0);
   bench.Add("x", {1, 2, 3});
   bench.Add("dy", {1, 10, 100});
   OperatorBase& forward = bench.Create("FakeFnSquare");

@@ -5,8 +5,9 @@
 
 #include <filesystem>
 
-#include "../error_of.hpp"
 #include "expected.hpp"
+#include "support/error_of.hpp"
+#include "support/temporary_folder.hpp"
 
 namespace demo {
 namespace {
@@ -25,27 +26,6 @@ std::string ContentOf(const nlohmann::json& parts) {
     }
   return content;
 }
-
-// A folder that goes with the scope.
-class Folder {
- public:
-  Folder() {
-    std::string pattern = std::filesystem::temp_directory_path() / "opkit_demo_XXXXXX";
-    REQUIRE(mkdtemp(pattern.data()));
-    path_ = pattern;
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  ~Folder() { std::filesystem::remove_all(path_); }
-  std::string Write(const std::string& name, const std::string& content) const {
-    std::ofstream(path_ + "/" + name, std::ios::binary) << content;
-    return path_ + "/" + name;
-  }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 MagikaConfig SmallConfig() {
   MagikaConfig config;
@@ -122,7 +102,7 @@ TEST_CASE("made-up files are prepared as magika prepares them") {
 }
 
 TEST_CASE("made-up files are identified as magika identifies them") {
-  const Folder folder;
+  const TemporaryFolder folder;
   std::vector<std::string> paths;
   for (const auto& file : Expected()["files"])
     paths.push_back(folder.Write(std::to_string(paths.size()), ContentOf(file["parts"])));
@@ -147,7 +127,7 @@ TEST_CASE("made-up files are identified as magika identifies them") {
 }
 
 TEST_CASE("a configuration that is not there or damaged is an error that names it") {
-  const Folder folder;
+  const TemporaryFolder folder;
   CHECK(ErrorOf([&] { MagikaConfig::Load(folder.path()); }).message() ==
         "cannot open '" + folder.path() + "/models/standard_v3_3/config.min.json'");
   std::filesystem::create_directories(folder.path() + "/models/standard_v3_3");

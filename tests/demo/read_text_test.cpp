@@ -6,9 +6,9 @@
 #include <numeric>
 #include <opkit/op/invoke.hpp>
 
-#include "../error_of.hpp"
 #include "expected.hpp"
 #include "sentences.hpp"
+#include "support/error_of.hpp"
 
 namespace demo {
 namespace {

@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <set>
 
-#include "../error_of.hpp"
+#include "support/error_of.hpp"
 
 namespace demo {
 namespace {

@@ -5,9 +5,9 @@
 #include <stdexcept>
 #include <thread>
 
-#include "../engine/watchdog.hpp"
-#include "../error_of.hpp"
 #include "opkit/device/cpu_stream.hpp"
+#include "support/error_of.hpp"
+#include "support/watchdog.hpp"
 
 namespace context_test {
 namespace {

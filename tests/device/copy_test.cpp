@@ -6,10 +6,11 @@
 #include <stdexcept>
 #include <vector>
 
-#include "../core/test_allocator.hpp"
-#include "../error_of.hpp"
-#include "gate.hpp"
 #include "opkit/device/cpu_stream.hpp"
+#include "support/error_of.hpp"
+#include "support/gate.hpp"
+#include "support/lists.hpp"
+#include "support/test_allocator.hpp"
 
 namespace copy_test {
 namespace {
@@ -27,7 +28,6 @@ using opkit::InvocationKind;
 using opkit::RegisterCopy;
 using opkit::Shape;
 using opkit::Tensor;
-using Floats = std::vector<float>;
 
 // A device whose memory the host is told not to touch, although it is the host's.
 constexpr auto kFake = static_cast<DeviceType>(90);

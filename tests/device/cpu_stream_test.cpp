@@ -11,9 +11,9 @@
 #include <thread>
 #include <vector>
 
-#include "../core/test_allocator.hpp"
-#include "../error_of.hpp"
-#include "gate.hpp"
+#include "support/error_of.hpp"
+#include "support/gate.hpp"
+#include "support/test_allocator.hpp"
 
 namespace cpu_stream_test {
 namespace {

@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "../engine/watchdog.hpp"
-#include "../error_of.hpp"
+#include "support/error_of.hpp"
+#include "support/watchdog.hpp"
 
 namespace event_test {
 namespace {

@@ -6,8 +6,8 @@
 #include <memory>
 #include <vector>
 
-#include "../error_of.hpp"
 #include "opkit/device/cpu_stream.hpp"
+#include "support/error_of.hpp"
 
 namespace context_parallel_for_test {
 namespace {

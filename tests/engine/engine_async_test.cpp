@@ -7,8 +7,8 @@
 #include <thread>
 #include <vector>
 
-#include "../error_of.hpp"
 #include "engine_kinds.hpp"
+#include "support/error_of.hpp"
 
 namespace engine_async_test {
 namespace {

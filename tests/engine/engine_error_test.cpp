@@ -6,8 +6,8 @@
 #include <thread>
 #include <vector>
 
-#include "../error_of.hpp"
 #include "engine_kinds.hpp"
+#include "support/error_of.hpp"
 
 namespace engine_error_test {
 namespace {

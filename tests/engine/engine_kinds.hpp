@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "opkit/engine/engine.hpp"
-#include "watchdog.hpp"
+#include "support/watchdog.hpp"
 
 template <class F>
 void OnThreads(F&& test) {

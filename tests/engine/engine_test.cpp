@@ -12,11 +12,11 @@
 #include <utility>
 #include <vector>
 
-#include "../error_of.hpp"
 #include "child_process.hpp"
 #include "engine_kinds.hpp"
 #include "opkit/core/tensor.hpp"
 #include "opkit/engine/parallel_for.hpp"
+#include "support/error_of.hpp"
 
 namespace engine_test {
 namespace {

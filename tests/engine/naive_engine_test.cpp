@@ -5,8 +5,8 @@
 #include <thread>
 #include <vector>
 
-#include "../error_of.hpp"
 #include "engine_kinds.hpp"
+#include "support/error_of.hpp"
 
 namespace naive_engine_test {
 namespace {

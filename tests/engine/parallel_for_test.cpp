@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "watchdog.hpp"
+#include "support/watchdog.hpp"
 
 namespace parallel_for_test {
 namespace {

@@ -1,5 +1,5 @@
 #include "opkit/engine/task_graph.hpp"
-#include "../sanitizers.hpp"
+#include "support/sanitizers.hpp"
 
 #include <doctest/doctest.h>
 #include <malloc.h>
@@ -12,9 +12,9 @@
 #include <thread>
 #include <vector>
 
-#include "../error_of.hpp"
 #include "random_graph.hpp"
-#include "watchdog.hpp"
+#include "support/error_of.hpp"
+#include "support/watchdog.hpp"
 
 namespace task_graph_test {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "opkit/engine/parallel_for.hpp"
-#include "watchdog.hpp"
+#include "support/watchdog.hpp"
 
 namespace task_group_test {
 namespace {

@@ -16,7 +16,7 @@
 #include "child_process.hpp"
 #include "opkit/engine/parallel_for.hpp"
 #include "opkit/engine/task_group.hpp"
-#include "watchdog.hpp"
+#include "support/watchdog.hpp"
 
 // TSan ends a forked child that starts threads unless told otherwise.
 extern "C" const char* __tsan_default_options() { return "die_after_fork=0"; }
@@ -44,6 +44,18 @@ struct UsesPoolAtExit {
     _exit(1);
   }
 } uses_pool_at_exit;
+
+// A loop of `count` parts that ends only where the current pool has a thread for each of them.
+void TakesThreads(int count) {
+  std::atomic<int> arrived{0};
+  ParallelFor(
+      count,
+      [&](int64_t) {
+        ++arrived;
+        while (arrived < count) std::this_thread::yield();
+      },
+      1);
+}
 
 TEST_CASE("submitted tasks run, without a waiter too") {
   Watchdog watchdog;
@@ -416,16 +428,8 @@ TEST_CASE("a pool can be resized at any time, also while tasks and loops run") {
   CHECK(count == 8000);
   pool.Resize(4);
   CHECK(pool.threads() == 4);
-  std::atomic<int> arrived{0};
   PoolScope scope(pool);
-  ParallelFor(
-      4,
-      [&](int64_t) {
-        ++arrived;
-        while (arrived < 4) std::this_thread::yield();
-      },
-      1);
-  CHECK(arrived == 4);
+  TakesThreads(4);
   pool.Resize(1);
   std::set<std::thread::id> ids;
   ParallelFor(
@@ -490,15 +494,7 @@ TEST_CASE("the process has one default pool and one setting of its size, before 
   const int before = opkit::NumThreads();
   opkit::SetNumThreads(3);
   CHECK(opkit::NumThreads() == 3);
-  std::atomic<int> arrived{0};
-  ParallelFor(
-      3,
-      [&](int64_t) {
-        ++arrived;
-        while (arrived < 3) std::this_thread::yield();
-      },
-      1);
-  CHECK(arrived == 3);
+  TakesThreads(3);
   opkit::SetNumThreads(before);
   CHECK(opkit::NumThreads() == before);
 }
@@ -555,14 +551,7 @@ TEST_CASE("a forked child can use pools that the parent has used, and leaves the
       opkit::TaskGroup group;
       for (int i = 0; i < 100; ++i) group.Run([&] { ++count; });
       group.Wait();
-      std::atomic<int> arrived{0};
-      ParallelFor(
-          pool.threads(),
-          [&](int64_t) {
-            ++arrived;
-            while (arrived < pool.threads()) std::this_thread::yield();
-          },
-          1);
+      TakesThreads(pool.threads());
       return count == 1100 ? 0 : 1;
     };
     CHECK(use() == 0);

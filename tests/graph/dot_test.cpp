@@ -2,7 +2,8 @@
 
 #include <doctest/doctest.h>
 
-#include "../error_of.hpp"
+#include "support/error_of.hpp"
+#include "support/lists.hpp"
 
 namespace dot_test {
 using namespace opkit;
@@ -55,8 +56,6 @@ Parsed Parse(const std::string& dot) {
   out.whole &= depth == 0 && !quoted;
   return out;
 }
-
-using Strings = std::vector<std::string>;
 
 }  // namespace
 

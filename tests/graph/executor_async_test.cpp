@@ -5,10 +5,12 @@
 #include <chrono>
 #include <thread>
 
-#include "../error_of.hpp"
+#include "check_outputs.hpp"
 #include "opkit/graph/executor.hpp"
+#include "opkit/graph/plan/plan_state.hpp"
 #include "opkit/opkit.hpp"
 #include "random_graph.hpp"
+#include "support/error_of.hpp"
 
 namespace executor_async_test {
 using namespace opkit;
@@ -16,12 +18,6 @@ using namespace opkit;
 namespace {
 
 constexpr DType kFloat = DType::kFloat32;
-using Floats = std::vector<float>;
-
-Tensor Vector(std::initializer_list<float> values) {
-  return Tensor::From<float>({static_cast<int64_t>(values.size())}, values);
-}
-Floats Of(const Tensor& tensor) { return tensor.ToVector<float>(); }
 
 // What Later operators are to do; they finish when the test says so.
 struct Flight {
@@ -128,31 +124,41 @@ Graph OnStreams(const Graph& graph, uint64_t seed) {
   return out;
 }
 
-}  // namespace
-
-TEST_CASE("random graphs over streams and the host give what running in order gives") {
-  for (uint64_t seed = 1; seed <= 40; ++seed) {
+// A random graph, inputs for it, and what running its nodes in order makes of them.
+struct RandomCase {
+  explicit RandomCase(uint64_t seed) {
     RandomGraphOptions random;
     random.nodes = 5 + static_cast<int>(seed % 6) * 10;
     random.rewrites = seed % 3 == 0;
     random.controls = seed % 2 == 0;
-    const Graph graph = RandomGraph(seed, random);
-    const auto inputs = RandomInputs(graph, seed);
-    const auto expected = RunInOrder(graph, inputs);
+    graph = RandomGraph(seed, random);
+    inputs = RandomInputs(graph, seed);
+    expected = RunInOrder(graph, inputs);
+  }
+  void BindTo(Executor& exec) const {
+    for (size_t i = 0; i < inputs.size(); ++i) exec.Bind(graph.inputs()[i].name, inputs[i]);
+  }
+  Graph graph;
+  std::vector<Tensor> inputs, expected;
+};
+
+}  // namespace
+
+TEST_CASE("random graphs over streams and the host give what running in order gives") {
+  for (uint64_t seed = 1; seed <= 40; ++seed) {
+    const RandomCase random(seed);
     for (int threads : {1, 2, 8}) {
       INFO("seed ", seed, " threads ", threads);
       const PassList none;
-      Executor exec(Compile(OnStreams(graph, seed), {.threads = threads, .passes = &none}));
-      for (size_t i = 0; i < inputs.size(); ++i) exec.Bind(graph.inputs()[i].name, inputs[i]);
+      Executor exec(Compile(OnStreams(random.graph, seed), {.threads = threads, .passes = &none}));
+      random.BindTo(exec);
       for (int run = 0; run < 3; ++run) {
         if (run == 1) {
           exec.RunAsync().Finish();
         } else {
           exec.Run();
         }
-        size_t i = 0;
-        for (const NamedTensor& output : exec.outputs())
-          CHECK(Of(output.tensor) == Of(expected[i++]));
+        CheckOutputs(exec.outputs(), random.expected);
       }
     }
   }
@@ -179,7 +185,7 @@ TEST_CASE("operators of one device are issued behind each other before they are 
   for (int i = 0; i < 2; ++i) flight.out[i] = flight.in[i] + 10;
   Event(flight.event).SetFinished();
   done.Finish();
-  CHECK(Of(exec.output("C")) == Floats{66, 72});
+  CHECK(FloatsOf(exec.output("C")) == Floats{66, 72});
 }
 
 TEST_CASE("completions resume the graph, in whatever order they come") {
@@ -199,7 +205,7 @@ TEST_CASE("completions resume the graph, in whatever order they come") {
       });
       exec.Run();
       completer.join();
-      CHECK(Of(exec.output("Y")) == Floats{4, 6});
+      CHECK(FloatsOf(exec.output("Y")) == Floats{4, 6});
     }
 }
 
@@ -270,7 +276,7 @@ TEST_CASE("a deadline ends a run with an operator that never finishes; the next 
     });
     exec.Run();
     completer.join();
-    CHECK(Of(exec.output("Y")) == Floats{10, 10});
+    CHECK(FloatsOf(exec.output("Y")) == Floats{10, 10});
   }
 }
 
@@ -313,9 +319,7 @@ TEST_CASE("cancelling at any moment loses nothing") {
     try {
       exec.Run();
       ++good;
-      size_t i = 0;
-      for (const NamedTensor& output : exec.outputs())
-        CHECK(Of(output.tensor) == Of(expected[i++]));
+      CheckOutputs(exec.outputs(), expected);
     } catch (const Error& error) {
       CHECK(error.code() == ErrorCode::kCancelled);
       ++cancelled;
@@ -325,8 +329,7 @@ TEST_CASE("cancelling at any moment loses nothing") {
   canceller.join();
   CHECK(good + cancelled == 200);
   exec.Run();
-  size_t i = 0;
-  for (const NamedTensor& output : exec.outputs()) CHECK(Of(output.tensor) == Of(expected[i++]));
+  CheckOutputs(exec.outputs(), expected);
 }
 
 TEST_CASE("an executor that is destroyed in the middle of a run cancels it") {
@@ -360,21 +363,14 @@ TEST_CASE("an executor outlives a run whose event was cancelled by its own handl
 
 TEST_CASE("in a fixed order, streams and the host give what running in order gives") {
   for (uint64_t seed = 1; seed <= 40; ++seed) {
-    RandomGraphOptions random;
-    random.nodes = 5 + static_cast<int>(seed % 6) * 10;
-    random.rewrites = seed % 3 == 0;
-    random.controls = seed % 2 == 0;
-    const Graph graph = RandomGraph(seed, random);
-    const auto inputs = RandomInputs(graph, seed);
-    const auto expected = RunInOrder(graph, inputs);
+    const RandomCase random(seed);
     INFO("seed ", seed);
     const PassList none;
-    Executor exec(
-        Compile(OnStreams(graph, seed), {.threads = 2, .deterministic = true, .passes = &none}));
-    for (size_t i = 0; i < inputs.size(); ++i) exec.Bind(graph.inputs()[i].name, inputs[i]);
+    Executor exec(Compile(OnStreams(random.graph, seed),
+                          {.threads = 2, .deterministic = true, .passes = &none}));
+    random.BindTo(exec);
     exec.Run();
-    size_t i = 0;
-    for (const NamedTensor& output : exec.outputs()) CHECK(Of(output.tensor) == Of(expected[i++]));
+    CheckOutputs(exec.outputs(), random.expected);
   }
 }
 
@@ -397,7 +393,7 @@ TEST_CASE("in a fixed order, what is in flight keeps its memory while later node
     flight.event.SetFinished();
   }
   event.Finish();
-  CHECK(Of(exec.output("Y")) == Floats{5, 10});
+  CHECK(FloatsOf(exec.output("Y")) == Floats{5, 10});
 }
 
 TEST_CASE("who is told that a run was cancelled may use the executor at once") {
@@ -453,7 +449,7 @@ TEST_CASE("what a cancelled run still writes is no memory of the next one, of an
   flight.out[0] = flight.out[1] = 5;
   flight.event.SetFinished();
   second.Finish();
-  CHECK(Of(exec.output("Y")) == Floats{5, 5});
+  CHECK(FloatsOf(exec.output("Y")) == Floats{5, 5});
 }
 
 TEST_CASE("an operator with an asynchronous part may run a graph that has such operators") {
@@ -466,7 +462,7 @@ TEST_CASE("an operator with an asynchronous part may run a graph that has such o
   outer.Bind("X", Vector({1, 2}));
   g_inner = &inner;
   outer.Run();
-  CHECK(Of(outer.output("Y")) == Floats{1, 2});
+  CHECK(FloatsOf(outer.output("Y")) == Floats{1, 2});
 }
 
 }  // namespace executor_async_test

@@ -5,10 +5,11 @@
 #include <memory>
 #include <thread>
 
-#include "../error_of.hpp"
+#include "check_outputs.hpp"
 #include "opkit/core/dlpack.hpp"
 #include "opkit/opkit.hpp"
 #include "random_graph.hpp"
+#include "support/error_of.hpp"
 
 namespace executor_test {
 using namespace opkit;
@@ -16,7 +17,6 @@ using namespace opkit;
 namespace {
 
 constexpr DType kFloat = DType::kFloat32;
-using Floats = std::vector<float>;
 
 std::unique_ptr<Executor> g_executor;
 std::string g_again;
@@ -52,11 +52,6 @@ class ReplaceOp final : public Operator<CPUContext> {
 OPERATOR_SCHEMA(Replace).NumInputs(1).NumOutputs(1).AllowInplace({{0, 0}}).IdenticalTypeAndShape();
 REGISTER_CPU_OPERATOR(Replace, ReplaceOp);
 
-Tensor Vector(std::initializer_list<float> values) {
-  return Tensor::From<float>({static_cast<int64_t>(values.size())}, values);
-}
-Floats Of(const Tensor& tensor) { return tensor.ToVector<float>(); }
-
 // Y = relu(2 x) + 3 relu(2 x)
 Graph Diamond(SymbolicShape shape) {
   Graph g;
@@ -86,31 +81,31 @@ std::vector<NamedTensor> Named(const Graph& graph, const std::vector<Tensor>& in
   return named;
 }
 
-void CheckOutputs(const NamedTensors& found, const std::vector<Tensor>& expected) {
-  REQUIRE(found.size() == expected.size());
-  size_t i = 0;
-  for (const NamedTensor& output : found) {
-    INFO("output ", output.name);
-    CHECK(Of(output.tensor) == Of(expected[i++]));
-  }
-}
-
 }  // namespace
 
-TEST_CASE("a graph is compiled and run") {
-  const Plan plan = Compile(Diamond({3}), {.threads = 2});
-  Executor exec(plan);
+TEST_CASE("a run computes the graph's outputs and gives them by name") {
+  Executor exec(Compile(Diamond({3}), {.threads = 2}));
   const auto out = exec.Run({{"X", Vector({1, -2, 3})}});
-  CHECK(Of(out.at("Y")) == Floats{8, 0, 24});
+  CHECK(FloatsOf(out.at("Y")) == Floats{8, 0, 24});
   CHECK(out.size() == 1);
   CHECK(Contains(ErrorOf([&] { out.at("Z"); }).what(), "there is no output 'Z'"));
+}
+
+TEST_CASE("a plan tells each node's kernel and each value's type") {
+  const Plan plan = Compile(Diamond({3}), {.threads = 2});
   CHECK(Contains(plan.Describe(), "plan of 4 nodes on 2 threads"));
   CHECK(Contains(plan.Describe(), "0 Scale (X) -> (S): reference, "));
   CHECK(plan.type("B").shape == SymbolicShape{3});
   CHECK(plan.choice(0).kernel->op == "Scale");
+}
+
+TEST_CASE("an executor explains its mode, and the plan has that explanation from then on") {
+  const Plan plan = Compile(Diamond({3}), {.threads = 2});
+  CHECK(Contains(plan.Describe(), "mode: no executor has been made yet"));
+  Executor exec(plan);
+  exec.Run({{"X", Vector({1, -2, 3})}});
   CHECK(Contains(exec.ExplainMode(), "walk: the graph is a chain"));
   CHECK(Contains(plan.Describe(), "mode: walk: the graph is a chain"));
-  CHECK(Contains(Compile(Diamond({3})).Describe(), "mode: no executor has been made yet"));
 }
 
 TEST_CASE("random graphs give what running node after node gives, to the bit") {
@@ -149,17 +144,17 @@ TEST_CASE("bound inputs and outputs are used where they are") {
   exec.Bind("X", x);
   exec.Bind("Y", y);
   exec.Run();
-  CHECK(Of(y) == Floats{8, 16, 24});
+  CHECK(FloatsOf(y) == Floats{8, 16, 24});
   x.mutable_data<float>()[0] = 2;
   exec.Run();
-  CHECK(Of(y) == Floats{16, 16, 24});
+  CHECK(FloatsOf(y) == Floats{16, 16, 24});
   CHECK(y.data<float>() == memory);
   CHECK(exec.output("Y").data<float>() == memory);
 
   exec.Bind("Y", Tensor());  // unbound: results are the executor's again
   exec.Run();
   CHECK(exec.output("Y").data<float>() != memory);
-  CHECK(Of(exec.output("Y")) == Floats{16, 16, 24});
+  CHECK(FloatsOf(exec.output("Y")) == Floats{16, 16, 24});
   exec.Bind("X", Tensor());
   CHECK(Contains(ErrorOf([&] { exec.Run(); }).what(),
                  "nothing was given for input 'X' of the graph; Run({{\"X\", tensor}}), or Bind"));
@@ -180,8 +175,8 @@ TEST_CASE("a result stays as it was while its caller holds it") {
   Executor exec(Compile(Diamond({1}), {.threads = 1}));
   const Tensor first = exec.Run({{"X", Vector({1})}}).at("Y");
   const Tensor second = exec.Run({{"X", Vector({2})}}).at("Y");
-  CHECK(Of(first) == Floats{8});
-  CHECK(Of(second) == Floats{16});
+  CHECK(FloatsOf(first) == Floats{8});
+  CHECK(FloatsOf(second) == Floats{16});
 }
 
 TEST_CASE("a result that its caller has dropped is memory for the next one") {
@@ -209,22 +204,22 @@ TEST_CASE("outputs that operators hand on are memory of their own") {
   const Tensor x = Vector({1, 2});
   for (int run = 0; run < 2; ++run) {
     const auto out = exec.Run({{"X", x}});
-    CHECK(Of(out.at("OfInput")) == Floats{1, 2});
-    CHECK(Of(out.at("OfConstant")) == Floats{5, 6});
-    CHECK(Of(out.at("OfPlanned")) == Floats{1, 2});
-    CHECK(Of(out.at("Last")) == Floats{2, 4});
+    CHECK(FloatsOf(out.at("OfInput")) == Floats{1, 2});
+    CHECK(FloatsOf(out.at("OfConstant")) == Floats{5, 6});
+    CHECK(FloatsOf(out.at("OfPlanned")) == Floats{1, 2});
+    CHECK(FloatsOf(out.at("Last")) == Floats{2, 4});
     CHECK_FALSE(out.at("OfInput").SharesMemoryWith(x));
     CHECK_FALSE(out.at("OfConstant").SharesMemoryWith(*g.FindConstant("W")));
     CHECK(out.at("X").SharesMemoryWith(x));  // outputs that are inputs are those tensors
-    CHECK(Of(out.at("W")) == Floats{5, 6});
+    CHECK(FloatsOf(out.at("W")) == Floats{5, 6});
     const Tensor kept = out.at("OfPlanned");
     exec.Run({{"X", Vector({8, 9})}});
-    CHECK(Of(kept) == Floats{1, 2});
+    CHECK(FloatsOf(kept) == Floats{1, 2});
   }
   Tensor bound = Vector({0, 0});
   exec.Bind("OfInput", bound);
   exec.Run({{"X", x}});
-  CHECK(Of(bound) == Floats{1, 2});
+  CHECK(FloatsOf(bound) == Floats{1, 2});
   CHECK(Contains(ErrorOf([&] { exec.Bind("W", bound); }).what(), "cannot be bound"));
 }
 
@@ -236,11 +231,11 @@ TEST_CASE("the data decides a shape") {
   g.AddNode(OperatorDef("Scale").Input("P").Output("Q").Arg("scale", 2.f));
   g.AddOutput("Q");
   Executor exec(Compile(g, {.threads = 2}));
-  CHECK(Of(exec.Run({{"X", Vector({1, -2, 3, 0})}}).at("Q")) == Floats{2, 6});
-  CHECK(Of(exec.Run({{"X", Vector({1, 2, 3, 4})}}).at("Q")) == Floats{2, 4, 6, 8});
-  CHECK(Of(exec.Run({{"X", Vector({-1, 0, 0, 0})}}).at("Q")) == Floats{});
+  CHECK(FloatsOf(exec.Run({{"X", Vector({1, -2, 3, 0})}}).at("Q")) == Floats{2, 6});
+  CHECK(FloatsOf(exec.Run({{"X", Vector({1, 2, 3, 4})}}).at("Q")) == Floats{2, 4, 6, 8});
+  CHECK(FloatsOf(exec.Run({{"X", Vector({-1, 0, 0, 0})}}).at("Q")) == Floats{});
   exec.Bind("Q", Vector({0, 0}));
-  CHECK(Of(exec.Run({{"X", Vector({1, -2, 3, 0})}}).at("Q")) == Floats{2, 6});
+  CHECK(FloatsOf(exec.Run({{"X", Vector({1, -2, 3, 0})}}).at("Q")) == Floats{2, 6});
   const Error other = ErrorOf([&] { exec.Run({{"X", Vector({1, 2, 3, 0})}}); });
   CHECK(Contains(other.what(), "output 'Q' came out as float32[3] on cpu, but the tensor bound"));
 }
@@ -257,9 +252,9 @@ TEST_CASE("a node that rewrites an input of the graph writes to the caller's mem
   Executor exec(Compile(g, {.threads = 2}));
   Tensor total = Vector({1, 2});
   auto out = exec.Run({{"T", total}, {"X", Vector({10, 20})}});
-  CHECK(Of(total) == Floats{11, 22});
-  CHECK(Of(out.at("Before")) == Floats{1, 2});
-  CHECK(Of(out.at("After")) == Floats{11, 22});
+  CHECK(FloatsOf(total) == Floats{11, 22});
+  CHECK(FloatsOf(out.at("Before")) == Floats{1, 2});
+  CHECK(FloatsOf(out.at("After")) == Floats{11, 22});
   const Tensor wide = Tensor::From<float>({2, 2}, {1, 2, 3, 4});
   CHECK(Contains(ErrorOf([&] {
                    exec.Bind("T", wide.Slice(1, 0, 1).Permute({1, 0}).Slice(0, 0, 1));
@@ -272,19 +267,19 @@ TEST_CASE("an input with strides is read through a dense copy, afresh in every r
   Tensor matrix = Tensor::From<float>({2, 2}, {1, 2, 3, 4});
   exec.Bind("X", matrix.Permute({1, 0}));
   exec.Run();
-  CHECK(Of(exec.output("Y")) == Floats{2, 6, 4, 8});
+  CHECK(FloatsOf(exec.output("Y")) == Floats{2, 6, 4, 8});
   matrix.mutable_data<float>()[0] = 5;
   exec.Run();
-  CHECK(Of(exec.output("Y")) == Floats{10, 6, 4, 8});
+  CHECK(FloatsOf(exec.output("Y")) == Floats{10, 6, 4, 8});
   exec.Bind("X", matrix);
   exec.Run();
-  CHECK(Of(exec.output("Y")) == Floats{10, 4, 6, 8});
+  CHECK(FloatsOf(exec.output("Y")) == Floats{10, 4, 6, 8});
 }
 
 TEST_CASE("inputs that are not what the graph says are refused before anything runs") {
   Executor exec(Compile(Diamond({Sym("N"), 2}), {.threads = 1}));
   const Tensor good = Tensor::From<float>({1, 2}, {1, 2});
-  CHECK(Of(exec.Run({{"X", good}}).at("Y")) == Floats{8, 16});
+  CHECK(FloatsOf(exec.Run({{"X", good}}).at("Y")) == Floats{8, 16});
   const Error shape = ErrorOf([&] { exec.Run({{"X", Vector({1, 2})}}); });
   CHECK(shape.code() == ErrorCode::kInvalidArgument);
   CHECK(Contains(shape.what(),
@@ -303,7 +298,7 @@ TEST_CASE("inputs that are not what the graph says are refused before anything r
                  }).what(),
                  "output 'Y' of the graph is float32[1, 2] on cpu, but the tensor bound to it is"));
   exec.Bind("Y", Tensor());
-  CHECK(Of(exec.Run({{"X", good}}).at("Y")) == Floats{8, 16});  // nothing has changed
+  CHECK(FloatsOf(exec.Run({{"X", good}}).at("Y")) == Floats{8, 16});  // nothing has changed
 }
 
 TEST_CASE("new input shapes are planned once, and the last few are kept") {
@@ -390,7 +385,7 @@ TEST_CASE("executors of one plan run at the same time, each with its own memory"
       for (int run = 0; run < 20; ++run) {
         size_t i = 0;
         for (const NamedTensor& output : exec.Run(Named(graph, inputs)))
-          wrong[t] += Of(output.tensor) != Of(expected[i++]);
+          wrong[t] += FloatsOf(output.tensor) != FloatsOf(expected[i++]);
       }
     });
   for (std::thread& thread : threads) thread.join();
@@ -421,12 +416,12 @@ TEST_CASE("inputs and outputs of another batch size are bound in either order") 
   exec.Bind("Y", y);
   exec.Bind("X", Vector({1, 2, 3, 4}));
   exec.Run();
-  CHECK(Of(y) == Floats{8, 16, 24, 32});
+  CHECK(FloatsOf(y) == Floats{8, 16, 24, 32});
   exec.Bind("X", Vector({1, 2}));
   CHECK(Contains(ErrorOf([&] { exec.Run(); }).what(), "output 'Y' of the graph is float32[2]"));
   exec.Bind("Y", Vector({0, 0}));
   exec.Run();
-  CHECK(Of(exec.output("Y")) == Floats{8, 16});
+  CHECK(FloatsOf(exec.output("Y")) == Floats{8, 16});
 }
 
 TEST_CASE("what is likely a slip is refused") {
@@ -452,7 +447,7 @@ TEST_CASE("an empty graph, and one whose outputs are its inputs, run") {
   g.AddInput("X", kFloat, {1});
   g.AddOutput("X");
   Executor same(Compile(g, {.threads = 1}));
-  CHECK(Of(same.Run({{"X", Vector({4})}}).at("X")) == Floats{4});
+  CHECK(FloatsOf(same.Run({{"X", Vector({4})}}).at("X")) == Floats{4});
 }
 
 TEST_CASE("what is wrong with a graph is said when it is compiled") {
@@ -501,7 +496,7 @@ TEST_CASE("an input that is read twice is not overwritten where only one reading
   g.AddOutput("Y");
   const Plan plan = Compile(g, {.threads = 1});
   CHECK(plan.memory().inplace_values == 1);
-  CHECK(Of(Executor(plan).Run({{"X", Vector({1, 2})}}).at("Y")) == Floats{4, 8});
+  CHECK(FloatsOf(Executor(plan).Run({{"X", Vector({1, 2})}}).at("Y")) == Floats{4, 8});
 }
 
 TEST_CASE("a plan for one thread is walked, though the pool has more by then") {
@@ -542,9 +537,9 @@ TEST_CASE("what is rewritten is no view of an input or a constant") {
   const Tensor x = Vector({1, 2});
   for (int run = 0; run < 2; ++run) {
     const auto out = exec.Run({{"X", x}, {"B", Vector({10, 10})}});
-    CHECK(Of(out.at("Y")) == Floats{11, 12});
-    CHECK(Of(out.at("Z")) == Floats{11, 12});
-    CHECK(Of(x) == Floats{1, 2});
+    CHECK(FloatsOf(out.at("Y")) == Floats{11, 12});
+    CHECK(FloatsOf(out.at("Z")) == Floats{11, 12});
+    CHECK(FloatsOf(x) == Floats{1, 2});
   }
 }
 
@@ -557,7 +552,7 @@ TEST_CASE("what was handed on before an input is rewritten stays as it was") {
   g.AddOutput("Y");
   Executor exec(Compile(g, {.threads = 1}));
   const auto out = exec.Run({{"X", Vector({1, 2})}, {"B", Vector({10, 10})}});
-  CHECK(Of(out.at("Y")) == Floats{1, 2});
+  CHECK(FloatsOf(out.at("Y")) == Floats{1, 2});
 }
 
 TEST_CASE("memory that is bound no longer is not written to") {
@@ -577,7 +572,7 @@ TEST_CASE("memory that is bound no longer is not written to") {
     exec.Bind("X", Vector({1, 2, 3}));
   }
   exec.Run();
-  CHECK(Of(exec.output("Y")) == Floats{1, 2, 3});
+  CHECK(FloatsOf(exec.output("Y")) == Floats{1, 2, 3});
   CHECK(memory[2] == 7);
 }
 
@@ -594,8 +589,8 @@ TEST_CASE("an output may be bound to an input's memory, but not to another outpu
   exec.Bind("Y", x);
   for (float scale : {1.f, 10.f}) {
     exec.Run();
-    CHECK(Of(exec.output("Z")) == Floats{11 * scale, 22 * scale});
-    CHECK(Of(x) == Floats{10 * scale, 20 * scale});
+    CHECK(FloatsOf(exec.output("Z")) == Floats{11 * scale, 22 * scale});
+    CHECK(FloatsOf(x) == Floats{10 * scale, 20 * scale});
   }
   exec.Bind("Z", x);
   CHECK(Contains(ErrorOf([&] { exec.Run(); }).what(), "outputs 'Y' and 'Z' share memory"));
@@ -624,7 +619,7 @@ TEST_CASE("an input that is rewritten shares its memory with no other") {
                    exec.Run({{"T", both}, {"X", both}});
                  }).what(),
                  "inputs 'T' and 'X' share memory"));
-  CHECK(Of(both) == Floats{1, 2});
+  CHECK(FloatsOf(both) == Floats{1, 2});
 }
 
 TEST_CASE("an executor that is running refuses a second run and to be bound") {
@@ -637,7 +632,7 @@ TEST_CASE("an executor that is running refuses a second run and to be bound") {
     CHECK(Contains(error.what(), "the executor is running"));
   }
   g_again = "no";
-  CHECK(Of(g_executor->Run({{"X", Vector({1, 2, 3})}}).at("Y")) == Floats{1, 2, 3});
+  CHECK(FloatsOf(g_executor->Run({{"X", Vector({1, 2, 3})}}).at("Y")) == Floats{1, 2, 3});
   g_executor.reset();
 }
 
@@ -651,10 +646,10 @@ TEST_CASE("a rewriting node that makes a new tensor writes to the caller's memor
   Tensor x = Vector({1, 2});
   exec.Bind("X", x);
   exec.Run();
-  CHECK(Of(x) == Floats{2, 3});
+  CHECK(FloatsOf(x) == Floats{2, 3});
   x.mutable_data<float>()[0] = 50;
   exec.Run();
-  CHECK(Of(exec.output("Y")) == Floats{510, 40});
+  CHECK(FloatsOf(exec.output("Y")) == Floats{510, 40});
 }
 
 }  // namespace executor_test

@@ -2,9 +2,9 @@
 
 #include <doctest/doctest.h>
 
-#include "../error_of.hpp"
 #include "opkit/op/operator.hpp"
 #include "opkit/op/registration.hpp"
+#include "support/error_of.hpp"
 
 namespace graph_inference_test {
 using namespace opkit;

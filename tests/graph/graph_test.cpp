@@ -2,8 +2,8 @@
 
 #include <doctest/doctest.h>
 
-#include "../error_of.hpp"
 #include "opkit/graph/graph_view.hpp"
+#include "support/error_of.hpp"
 
 namespace graph_test {
 using namespace opkit;

@@ -1,16 +1,18 @@
 #include "opkit/graph/passes.hpp"
-#include "../sanitizers.hpp"
+#include "support/sanitizers.hpp"
 
 #include <doctest/doctest.h>
 
-#include "../error_of.hpp"
+#include "nodes.hpp"
 #include "opkit/graph/print/print.hpp"
 #include "opkit/op/operator.hpp"
 #include "opkit/op/registration.hpp"
 #include "random_graph.hpp"
+#include "support/error_of.hpp"
 
 namespace passes_test {
 using namespace opkit;
+using namespace graph_nodes;
 
 namespace {
 
@@ -18,18 +20,6 @@ Graph WithInputs(std::initializer_list<const char*> names) {
   Graph g;
   for (const char* name : names) g.AddInput(name, DType::kFloat32, {2, 2});
   return g;
-}
-OperatorDef Relu(const char* in, const char* out) {
-  return OperatorDef("Relu").Input(in).Output(out);
-}
-OperatorDef Scale(const char* in, const char* out, double scale) {
-  return OperatorDef("Scale").Input(in).Output(out).Arg("scale", scale);
-}
-OperatorDef Add(const char* a, const char* b, const char* out) {
-  return OperatorDef("Add").Input(a).Input(b).Output(out);
-}
-OperatorDef Accumulate(const char* total, const char* x) {
-  return OperatorDef("Accumulate").Input(total).Input(x).Output(total);
 }
 Tensor Matrix(float a) { return Tensor::From<float>({2, 2}, {a, -a, a + 1, 0.5f}); }
 

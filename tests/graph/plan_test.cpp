@@ -4,11 +4,13 @@
 
 #include <cstring>
 
-#include "../core/test_allocator.hpp"
-#include "../error_of.hpp"
 #include "opkit/graph/draw_plan.hpp"
 #include "opkit/graph/executor.hpp"
+#include "opkit/graph/plan/plan_state.hpp"
 #include "opkit/opkit.hpp"
+#include "support/error_of.hpp"
+#include "support/lists.hpp"
+#include "support/test_allocator.hpp"
 
 namespace plan_test {
 using namespace opkit;
@@ -16,7 +18,6 @@ using namespace opkit;
 namespace {
 
 constexpr DType kFloat = DType::kFloat32;
-using Floats = std::vector<float>;
 
 // Fills the scratch that it announces with rubbish and then adds one to its input.
 class ScratchOp final : public Operator<CPUContext> {
@@ -102,7 +103,7 @@ TEST_CASE("the scratch of a kernel's configuration is planned beside the values"
   Executor exec(plan);
   CHECK(exec.Run({{"v0", Ones()}}).at("v4").data<float>()[63] == 4);
   const auto arena = plan.state()->Latest()->arenas()[0];
-  const int64_t offset = arena.OffsetOf(static_cast<size_t>(plan.state()->view().num_values()) + 2);
+  const int64_t offset = arena.OffsetOf(static_cast<size_t>(plan.view().num_values()) + 2);
   CHECK(offset >= 0);
   void* const first = ScratchOp::last_scratch;
   exec.Run({{"v0", Ones()}});
@@ -157,8 +158,13 @@ TEST_CASE("a plan without known shapes says so") {
   g.AddOutput("Y");
   const Plan plan = Compile(g);
   CHECK(Contains(plan.Describe(), "the shapes of its inputs are not known yet"));
+  CHECK_FALSE(plan.has_shapes());
   CHECK(ErrorOf([&] { plan.memory(); }).code() == ErrorCode::kFailedPrecondition);
+  CHECK(ErrorOf([&] { plan.types(); }).code() == ErrorCode::kFailedPrecondition);
   CHECK(ErrorOf([&] { DrawMemory(plan); }).code() == ErrorCode::kFailedPrecondition);
+  Executor(plan).Run({{"X", Tensor::From<float>({2}, {1, 2})}});
+  CHECK(plan.has_shapes());
+  CHECK(plan.types()[plan.view().FindValue("Y")].shape == Shape{2});
 }
 
 TEST_CASE("memory that cannot be had is an error that names what takes most of it") {

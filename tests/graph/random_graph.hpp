@@ -1,4 +1,4 @@
-// Random graphs for the tests of this folder and of tests/stress, over operators of ops_test.cpp:
+// Random graphs for the tests of this folder, over operators of ops_test.cpp:
 //
 //   Graph RandomGraph(uint64_t seed, const RandomGraphOptions& options = {});
 //   std::vector<Tensor> RandomInputs(const Graph& graph, uint64_t seed);   // by graph.inputs()

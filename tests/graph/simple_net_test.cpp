@@ -2,30 +2,23 @@
 
 #include <doctest/doctest.h>
 
-#include "../error_of.hpp"
+#include "nodes.hpp"
 #include "opkit/graph/subgraph.hpp"
 #include "opkit/op/observers.hpp"
 #include "opkit/op/operator.hpp"
 #include "opkit/op/registration.hpp"
 #include "random_graph.hpp"
+#include "support/error_of.hpp"
 
 namespace simple_net_test {
 using namespace opkit;
+using namespace graph_nodes;
 
 namespace {
 
 Tensor Pair(float a, float b) { return Tensor::From<float>({2}, {a, b}); }
 std::vector<float> Values(const Workspace& ws, const std::string& name) {
   return ws.GetTensor(name)->ToVector<float>();
-}
-OperatorDef Relu(const char* in, const char* out) {
-  return OperatorDef("Relu").Input(in).Output(out);
-}
-OperatorDef Scale(const char* in, const char* out, double scale) {
-  return OperatorDef("Scale").Input(in).Output(out).Arg("scale", scale);
-}
-OperatorDef Accumulate(const char* total, const char* x) {
-  return OperatorDef("Accumulate").Input(total).Input(x).Output(total);
 }
 OperatorDef Fail(const char* in, const char* out, const char* how) {
   return OperatorDef("Fail").Input(in).Output(out).Arg("how", how);

@@ -14,7 +14,8 @@ import sys
 from pathlib import Path
 
 # The layers, top to bottom: a header includes its own folder and the rows above it. Folders on one
-# row do not include each other. "." is the headers directly under include/opkit.
+# row do not include each other. "." is the headers directly under include/opkit; each folder of
+# backends/ is a folder of the last row.
 ROWS = [
     [".", "abi"],
     ["base"],
@@ -25,7 +26,7 @@ ROWS = [
     ["dispatch"],
     ["graph"],
     ["plugin", "report", "ops"],
-    ["backends/eigen", "backends/onednn", "backends/cuda", "interop"],
+    ["backends", "interop"],
 ]
 ROW_OF = {folder: row for row, folders in enumerate(ROWS) for folder in folders}
 THIRD_PARTY_ROW = 9
@@ -95,7 +96,7 @@ class Tree:
         self.owners = {}  # of each .ipp: the headers that include it
         for header, targets in self.own.items():
             for target in targets:
-                if target.endswith(".ipp") and not header.endswith(".ipp"):
+                if target.endswith(".ipp"):
                     self.owners.setdefault(target, []).append(header)
 
     @staticmethod
@@ -124,7 +125,7 @@ def folder_of(header):
 
 
 def row_of(header):
-    return ROW_OF.get(folder_of(header))
+    return ROW_OF.get(folder_of(header).split("/")[0])
 
 
 CHECKS = {}
@@ -166,7 +167,7 @@ def cycles(tree):
     done, path = set(), []
 
     def owner(name):
-        return tree.owners.get(name, [name])[0]
+        return owner(tree.owners[name][0]) if name in tree.owners else name
 
     edges = {}
     for name, targets in tree.own.items():
@@ -225,7 +226,8 @@ def ordinary_classes(tree):
 
 @check("definitions")
 def definitions(tree):
-    """Each .ipp is read by one header, where OPKIT_DEFINITIONS asks for it, and by one source."""
+    """Each .ipp is read by one header, where OPKIT_DEFINITIONS asks for it, and by one source; or
+    it is a part of another .ipp."""
     for header in tree.text:
         if not header.endswith(".ipp"):
             continue
@@ -233,6 +235,8 @@ def definitions(tree):
         if len(owners) != 1:
             yield f"{header} is included by {len(owners)} headers, expected one: " \
                   f"{', '.join(owners) or 'end its header with #ifdef OPKIT_DEFINITIONS'}"
+        elif owners[0].endswith(".ipp"):
+            continue
         else:
             block = re.search(r'#ifdef OPKIT_DEFINITIONS\n(?:#include "[^"]+"\n)+#endif\n',
                               tree.text[owners[0]])
@@ -249,6 +253,48 @@ def definitions(tree):
         for target in re.findall(r'^#include "([^"]+)"', text, re.MULTILINE):
             if target not in tree.text:
                 yield f"{source} includes {target}, which is no header"
+
+
+# What registers an operator in a header of ops/ or of a backend.
+REGISTRATION = re.compile(r"\b(?:OPKIT_)?(?:REGISTER_(?!BACKEND_RANK)\w+|OPERATOR_SCHEMA|OP)\(")
+
+
+DEFINE = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)((?:[^\n]*\\\n)*[^\n]*)\n", re.MULTILINE)
+
+
+def registers(code):
+    """Whether a header registers operators, by the toolkit's macros or one of its own over them."""
+    own = [name for name, body in DEFINE.findall(code) if REGISTRATION.search(body)]
+    rest = DEFINE.sub("", code)
+    return REGISTRATION.search(rest) or any(re.search(rf"\b{name}\(", rest) for name in own)
+
+
+@check("operator-sources")
+def operator_sources(tree):
+    """A header that registers operators is compiled by one source, or its operators are missing."""
+    for header, code in tree.code.items():
+        folder, rest = header.split("/")[1], header.split("/")[2:]
+        if folder not in ("ops", "backends") or "support" in rest or not registers(code):
+            continue
+        sources = [s for s, text in tree.sources.items() if f'#include "{header}"\n' in text]
+        if len(sources) != 1:
+            yield f"{header} registers operators and is included by {len(sources)} sources of " \
+                  f"src/, expected one" + (f": {', '.join(sources)}" if sources else "")
+
+
+# Where a device may be named: in its backend, and where its number and its compiler are.
+DEVICE_NAMES = {"cuda": ("opkit/backends/cuda/", "opkit/core/device_type.hpp", "opkit/config.hpp",
+                         "opkit/abi/")}
+
+
+@check("device-names")
+def device_names(tree):
+    """A device is named by its backend, and not by what serves every device."""
+    for header, code in tree.code.items():
+        for name, places in DEVICE_NAMES.items():
+            for number, line in enumerate(code.splitlines(), 1):
+                if name in line.lower() and not header.startswith(places):
+                    yield f"{header}:{number} names {name}, which is for {', '.join(places)}"
 
 
 @check("includes-resolve")
@@ -363,8 +409,10 @@ def surviving_macros(tree, *flags):
     baseline = preprocessed_macros(tree, angled)
     result = preprocessed_macros(tree, angled + [f'"{h}"' for h in headers], *flags) - baseline
     for header in set(tree.text) - set(headers):
-        for kind, name in re.findall(r"^[ \t]*#[ \t]*(define|undef)[ \t]+(\w+)", tree.code[header],
-                                     re.MULTILINE):
+        code = tree.code[header]
+        if "-DOPKIT_NO_SHORT_MACROS" in flags:
+            code = re.sub(r"#ifndef OPKIT_NO_SHORT_MACROS\n.*?#endif", "", code, flags=re.DOTALL)
+        for kind, name in re.findall(r"^[ \t]*#[ \t]*(define|undef)[ \t]+(\w+)", code, re.MULTILINE):
             (result.add if kind == "define" else result.discard)(name)
     switches = {f[2:].split("=")[0] for f in flags if f.startswith("-D")}
     return result - {tree.guard(h) for h in tree.text} - switches

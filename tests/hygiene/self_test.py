@@ -76,6 +76,14 @@ CASES = [
     ("umbrella", "does not reach opkit/device/event.hpp", changed("opkit/device/event.hpp")),
     ("all-of-a-folder", "opkit/ops/all.hpp does not reach opkit/ops/relu.hpp",
      changed("opkit/ops/relu.hpp") | changed("opkit/ops/all.hpp")),
+    ("operator-sources", "ops/relu.hpp registers operators and is included by 0 sources",
+     changed("opkit/ops/relu.hpp", body="OPKIT_OP(Relu);")
+     | changed("opkit/ops/all.hpp", includes=['"opkit/ops/relu.hpp"'])),
+    ("operator-sources", "expected one: src/a.cpp, src/ops/b.cpp",
+     changed("opkit/backends/mine/relu.hpp", body="REGISTER_CPU_OPERATOR(Relu, ReluOp);")
+     | {f"src/{name}.cpp": '#include "opkit/backends/mine/relu.hpp"\n' for name in ("a", "ops/b")}),
+    ("device-names", "core/shape.hpp:7 names cuda",
+     changed(SHAPE, includes=BASE, body="// cuda in prose\n\nbool IsCUDA();")),
     ("guards", "#ifndef OPKIT_CORE_SHAPE_HPP_",
      {f"include/{SHAPE}": header(SHAPE, includes=BASE).replace("CORE_SHAPE", "SHAPE")}
      | {"tests/hygiene/macros.txt": "OPKIT_ABI OPKIT_SHAPE_HPP_"}),

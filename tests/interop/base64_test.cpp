@@ -6,7 +6,7 @@ namespace base64_test {
 using opkit::detail::DecodeBase64;
 using opkit::detail::EncodeBase64;
 
-TEST_CASE("the vectors of RFC 4648") {
+TEST_CASE("the examples of RFC 4648 are encoded and decoded") {
   const std::pair<const char*, const char*> vectors[] = {{"", ""},
                                                          {"f", "Zg=="},
                                                          {"fo", "Zm8="},

@@ -6,8 +6,10 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "../error_of.hpp"
+#include "opkit/graph/subgraph.hpp"
 #include "opkit/op/check/check_data.hpp"
+#include "support/error_of.hpp"
+#include "support/lists.hpp"
 
 namespace json_test {
 using namespace opkit;
@@ -15,7 +17,6 @@ using namespace opkit;
 namespace {
 
 using Doubles = std::vector<double>;
-using Strings = std::vector<std::string>;
 
 double FromBits(uint64_t bits) { return std::bit_cast<double>(bits); }
 
@@ -238,9 +239,10 @@ TEST_CASE("what cannot be saved is an error with its place") {
 }
 
 TEST_CASE("nesting is limited where the stack would end") {
-  Graph deep = Inner(detail::kMaxGraphDepth);
+  constexpr int kMostDepth = 64;
+  Graph deep = Inner(kMostDepth);
   CHECK(SameGraph(LoadGraphJson(SaveGraphJson(deep)), deep));
-  deep = Inner(detail::kMaxGraphDepth + 1);
+  deep = Inner(kMostDepth + 1);
   CHECK(ErrorOf([&] { SaveGraphJson(deep); }).code() == ErrorCode::kUnsupported);
   CHECK(Contains(ErrorOf([&] { LoadGraphJson(std::string(1'000'000, '[')); }).what(),
                  "the document is nested more than"));

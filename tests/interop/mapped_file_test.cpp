@@ -2,21 +2,19 @@
 #include "opkit/interop/mapped_file.hpp"
 
 #include <doctest/doctest.h>
-#include <stdlib.h>
 
 #include <filesystem>
 #include <fstream>
 
-#include "../error_of.hpp"
+#include "support/error_of.hpp"
+#include "support/temporary_folder.hpp"
 
 namespace mapped_file_test {
 using namespace opkit;
 
 TEST_CASE("MapFile gives the bytes of a file, which may be gone meanwhile") {
-  std::string path = (std::filesystem::temp_directory_path() / "opkit_map_XXXXXX").string();
-  const int descriptor = ::mkstemp(path.data());
-  REQUIRE(descriptor >= 0);
-  ::close(descriptor);
+  const TemporaryFolder folder;
+  const std::string path = folder.Write("file", "");
   const Storage empty = MapFile(path);
   CHECK(empty->nbytes() == 0);
   CHECK(BytesOf(empty).empty());

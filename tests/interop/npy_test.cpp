@@ -7,31 +7,22 @@
 #include <filesystem>
 #include <fstream>
 
-#include "../error_of.hpp"
+#include "support/error_of.hpp"
+#include "support/lists.hpp"
+#include "support/temporary_folder.hpp"
 
 namespace npy_test {
 using namespace opkit;
-using Floats = std::vector<float>;
 
 namespace {
 
-// A file of its own, gone at the end.
 class File {
  public:
-  File() : path_((std::filesystem::temp_directory_path() / "opkit_npy_XXXXXX").string()) {
-    const int descriptor = ::mkstemp(path_.data());
-    REQUIRE(descriptor >= 0);
-    ::close(descriptor);
-  }
-  ~File() { std::filesystem::remove(path_); }
-  const std::string& path() const { return path_; }
-  std::string bytes() const {
-    std::ifstream file(path_, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
-  }
+  std::string path() const { return folder_ / "file.npy"; }
+  std::string bytes() const { return ReadFile(path()); }
 
  private:
-  std::string path_;
+  TemporaryFolder folder_;
 };
 
 std::string Npy(const std::string& header, const std::string& data, int version = 1) {

@@ -9,38 +9,19 @@
 #include <filesystem>
 #include <fstream>
 
-#include "../error_of.hpp"
-#include "onnx_bytes.hpp"
 #include "opkit/interop/onnx.hpp"
+#include "support/error_of.hpp"
+#include "support/lists.hpp"
+#include "support/onnx_bytes.hpp"
+#include "support/temporary_folder.hpp"
 
 namespace onnx_file_test {
 using namespace opkit;
 using onnx_bytes::ExternalTensor;
 using onnx_bytes::FloatTensor;
 using OnnxGraph = onnx_bytes::Graph;
-using Floats = std::vector<float>;
 
 namespace {
-
-// A folder of its own, gone at the end.
-class Folder {
- public:
-  Folder() {
-    std::string name = (std::filesystem::temp_directory_path() / "opkit_onnx_XXXXXX").string();
-    REQUIRE(::mkdtemp(name.data()) != nullptr);
-    path_ = name;
-  }
-  ~Folder() { std::filesystem::remove_all(path_); }
-  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-  std::string Write(const std::string& name, const std::string& bytes) const {
-    std::ofstream(*this / name, std::ios::binary) << bytes;
-    return *this / name;
-  }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 std::string BytesOfFloats(const Floats& values) {
   return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)};
@@ -60,7 +41,7 @@ std::string External(const std::string& tensor) {
 }  // namespace
 
 TEST_CASE("Aligned weights of a mapped file are used where they lie, others are copied") {
-  const Folder folder;
+  const TemporaryFolder folder;
   const std::string path = folder.Write("model.onnx", ManyWeights());
   const opkit::Graph graph = LoadOnnx(path);
   int mapped = 0;
@@ -79,7 +60,7 @@ TEST_CASE("Aligned weights of a mapped file are used where they lie, others are 
 }
 
 TEST_CASE("The mapping lives as long as a tensor of it") {
-  const Folder folder;
+  const TemporaryFolder folder;
   Tensor kept;
   {
     const opkit::Graph graph = LoadOnnx(folder.Write("model.onnx", ManyWeights()));
@@ -100,7 +81,7 @@ TEST_CASE("A model parsed from memory keeps nothing of it") {
 }
 
 TEST_CASE("External data is mapped, once for each file") {
-  const Folder folder;
+  const TemporaryFolder folder;
   folder.Write("w.bin", BytesOfFloats({1, 2, 3, 4, 5}));
   const std::string model = OnnxGraph()
                                 .Initializer(ExternalTensor("all", {5}, "w.bin"))
@@ -125,7 +106,7 @@ TEST_CASE("External data is mapped, once for each file") {
 }
 
 TEST_CASE("A model in the working folder finds its data") {
-  const Folder folder;
+  const TemporaryFolder folder;
   folder.Write("w.bin", BytesOfFloats({7}));
   folder.Write("model.onnx", External(ExternalTensor("w", {1}, "w.bin")));
   const std::filesystem::path before = std::filesystem::current_path();
@@ -136,7 +117,7 @@ TEST_CASE("A model in the working folder finds its data") {
 }
 
 TEST_CASE("External data that is not all there is an Error that names tensor and file") {
-  const Folder folder;
+  const TemporaryFolder folder;
   folder.Write("w.bin", BytesOfFloats({1, 2}));
   const auto what = [&](const std::string& tensor) {
     const std::string path = folder.Write("model.onnx", External(tensor));
@@ -163,7 +144,7 @@ TEST_CASE("External data that is not all there is an Error that names tensor and
 }
 
 TEST_CASE("External data outside the model's folder is an Error") {
-  const Folder folder;
+  const TemporaryFolder folder;
   std::filesystem::create_directories(folder / "model/sub");
   folder.Write("secret.bin", BytesOfFloats({1}));
   folder.Write("model/sub/w.bin", BytesOfFloats({2}));
@@ -189,7 +170,7 @@ TEST_CASE("External data outside the model's folder is an Error") {
 }
 
 TEST_CASE("What is no file, or empty, is an Error that names it") {
-  const Folder folder;
+  const TemporaryFolder folder;
   const Error missing = ErrorOf([&] { LoadOnnx(folder / "none.onnx"); });
   CHECK(missing.code() == ErrorCode::kNotFound);
   CHECK(missing.message() ==

@@ -4,24 +4,20 @@
 
 #include <random>
 
-#include "../error_of.hpp"
-#include "onnx_bytes.hpp"
+#include "any_operator.hpp"
 #include "opkit/interop/onnx.hpp"
+#include "support/error_of.hpp"
+#include "support/lists.hpp"
+#include "support/onnx_bytes.hpp"
 
 namespace onnx_hostile_test {
 using namespace opkit;
 using onnx_bytes::AttributeProto;
 using onnx_bytes::FloatTensor;
 using OnnxGraph = onnx_bytes::Graph;
-using Strings = std::vector<std::string>;
 
 namespace {
 
-OnnxOptions AnyOperator() {
-  OnnxOptions options;
-  options.allow_unknown_operators = true;
-  return options;
-}
 // A model with a bit of everything.
 std::string Everything() {
   const std::string branch = OnnxGraph("branch")
@@ -193,7 +189,7 @@ TEST_CASE("Attributes that functions hand to many nodes are counted") {
         .message();
   };
   const AttributeProto text = AttributeProto::String("s", std::string(1 << 20, 's'));
-  const AttributeProto numbers = AttributeProto::Ints("k", onnx_bytes::Ints(8000, 1));
+  const AttributeProto numbers = AttributeProto::Ints("k", Ints(8000, 1));
   const std::string many =
       "node 'call' (local.f): function 'f': with its functions written out the model has more than "
       "1073741824 bytes of nodes";

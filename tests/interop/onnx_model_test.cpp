@@ -4,19 +4,20 @@
 #include <climits>
 #include <cmath>
 
-#include "../error_of.hpp"
-#include "onnx_bytes.hpp"
+#include "any_operator.hpp"
 #include "opkit/graph/executor.hpp"
 #include "opkit/interop/onnx.hpp"
 #include "opkit/op/operator.hpp"
 #include "opkit/op/registration.hpp"
+#include "support/error_of.hpp"
+#include "support/lists.hpp"
+#include "support/onnx_bytes.hpp"
 
 namespace onnx_model_test {
 using namespace opkit;
 using onnx_bytes::AttributeProto;
 using onnx_bytes::FloatTensor;
 using OnnxGraph = onnx_bytes::Graph;
-using Strings = std::vector<std::string>;
 
 namespace {
 
@@ -35,11 +36,6 @@ class OnnxTestAddOp final : public Operator<CPUContext> {
 OPERATOR_SCHEMA(OnnxTestAdd).NumInputs(2).NumOutputs(1).IdenticalTypeAndShape();
 REGISTER_CPU_OPERATOR(OnnxTestAdd, OnnxTestAddOp);
 
-OnnxOptions AnyOperator() {
-  OnnxOptions options;
-  options.allow_unknown_operators = true;
-  return options;
-}
 opkit::Graph Parse(const OnnxGraph& graph, int64_t opset = 21) {
   return ParseOnnxModel(graph.Model(opset), AnyOperator()).graph;
 }

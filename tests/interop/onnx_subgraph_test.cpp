@@ -2,24 +2,21 @@
 // theirs. Functions are written out.
 #include <doctest/doctest.h>
 
-#include "../error_of.hpp"
-#include "onnx_bytes.hpp"
+#include "any_operator.hpp"
+#include "opkit/graph/subgraph.hpp"
 #include "opkit/interop/onnx.hpp"
+#include "support/error_of.hpp"
+#include "support/lists.hpp"
+#include "support/onnx_bytes.hpp"
 
 namespace onnx_subgraph_test {
 using namespace opkit;
 using onnx_bytes::AttributeProto;
 using onnx_bytes::FloatTensor;
 using OnnxGraph = onnx_bytes::Graph;
-using Strings = std::vector<std::string>;
 
 namespace {
 
-OnnxOptions AnyOperator() {
-  OnnxOptions options;
-  options.allow_unknown_operators = true;
-  return options;
-}
 opkit::Graph Parse(const OnnxGraph& graph, const Strings& functions = {}) {
   return ParseOnnxModel(graph.Model(21, functions), AnyOperator()).graph;
 }

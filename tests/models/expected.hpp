@@ -6,8 +6,8 @@
 #include <map>
 #include <sstream>
 
-#include "../conformance/compare.hpp"
 #include "inputs.hpp"
+#include "support/compare.hpp"
 
 inline constexpr Tolerance kModelTolerance{.rtol = 1e-4, .atol = 1e-5};
 

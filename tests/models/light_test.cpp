@@ -4,7 +4,6 @@
 
 #include "expected.hpp"
 #include "opkit/interop/onnx.hpp"
-#include "opkit/interop/onnx/tensor.hpp"
 
 using namespace opkit;
 

@@ -1,9 +1,9 @@
 // The real models against ONNX Runtime, on inputs made by rule.
 #include <doctest/doctest.h>
 
-#include "../sanitizers.hpp"
 #include "expected.hpp"
 #include "opkit/interop/onnx.hpp"
+#include "support/sanitizers.hpp"
 
 using namespace opkit;
 

@@ -496,7 +496,7 @@ REGISTER_CPU_OPERATOR(GoodNoArgument, BadArgumentOp<CPUContext>);
 
 }  // namespace
 
-TEST_CASE("broken operators: shapes and dtypes") {
+TEST_CASE("a kernel whose shape or dtype is not the inferred one is blamed") {
   Expect("BadShape",
          {"output 0 'z': inference says float32[2, 3], the kernel wrote float32[3, 2]"});
   Expect("BadDType",
@@ -508,7 +508,7 @@ TEST_CASE("broken operators: shapes and dtypes") {
          {"it refuses inputs that its inference accepts: expected op.Input(0).numel() > 0 "});
 }
 
-TEST_CASE("broken operators: memory") {
+TEST_CASE("reads and writes outside the operator's own memory are blamed") {
   Expect("BadPastEnd", {"it writes past the end of output 0 'output0' (24 bytes)  [cpu/reference; "
                         "float32[2, 3]]"});
   Expect("BadScratch",
@@ -523,7 +523,7 @@ TEST_CASE("broken operators: memory") {
   Expect("BadNothing", {"it never sets output 0 'output0'"});
 }
 
-TEST_CASE("broken operators: state") {
+TEST_CASE("results that depend on earlier runs are blamed, unless declared") {
   Expect("BadRandom",
          {"run by a second operator of the same node it gives another result, output 0"});
   CheckOptions random;
@@ -537,7 +537,7 @@ TEST_CASE("broken operators: state") {
                            "result, output 0"});
 }
 
-TEST_CASE("broken operators: shared memory and strides") {
+TEST_CASE("results that depend on shared memory or on strides are blamed") {
   Expect("BadInplace", {"in place, with output 0 'y' in the blob of input 0 'x', it gives another "
                         "result, output 0"});
   Expect("BadAlias", {"when output 0 'y' holds the memory of input 0 'x' it overwrites that input, "
@@ -549,7 +549,7 @@ TEST_CASE("broken operators: shared memory and strides") {
   Expect("BadStrides", {}, dense);
 }
 
-TEST_CASE("broken operators: threads and streams") {
+TEST_CASE("results that depend on threads or on when a stream runs are blamed") {
   Expect("BadThreads", {"on 4 threads it gives another result, output 0"});
   Expect("BadStream", {"it reads its inputs when it is issued, not when its stream has come to it: "
                        "given them late, output 0"});
@@ -559,7 +559,7 @@ TEST_CASE("broken operators: threads and streams") {
          hasty);
 }
 
-TEST_CASE("broken operators: an argument that its schema does not declare") {
+TEST_CASE("an argument that its schema does not declare is blamed") {
   Expect("BadArgument",
          {"it reads the argument 'sclae', which no node can give, because its schema "
           "does not declare it (did you mean 'scale'? known: 'scale', 'axes')"});
@@ -567,7 +567,7 @@ TEST_CASE("broken operators: an argument that its schema does not declare") {
   Expect("GoodNoArgument", {});
 }
 
-TEST_CASE("broken operators: other kernels and gradients") {
+TEST_CASE("a kernel that differs from another, or a wrong gradient, is blamed") {
   Expect("BadBackend", {"it gives another result than kernel cpu/reference, output 0"});
   CHECK(CheckOperator("BadBackend").findings[0].find("[cpu/FAST; float32[2, 3]]") !=
         std::string::npos);

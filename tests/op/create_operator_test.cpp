@@ -6,8 +6,8 @@
 
 #include <map>
 
-#include "../error_of.hpp"
 #include "opkit/op/registration.hpp"
+#include "support/error_of.hpp"
 
 namespace create_operator_test {
 namespace {

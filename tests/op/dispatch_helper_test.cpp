@@ -3,8 +3,8 @@
 
 #include <doctest/doctest.h>
 
-#include "../error_of.hpp"
 #include "opkit/op/operator.hpp"
+#include "support/error_of.hpp"
 
 namespace dispatch_helper_test {
 namespace {

@@ -4,10 +4,11 @@
 
 #include <doctest/doctest.h>
 
-#include "../error_of.hpp"
 #include "opkit/op/function/function_operator.hpp"
 #include "opkit/op/invoke.hpp"
 #include "opkit/op/typed_operator.hpp"
+#include "support/bench.hpp"
+#include "support/error_of.hpp"
 
 namespace inference_cache_test {
 namespace {
@@ -116,24 +117,21 @@ TEST_CASE("what came from an input's data is inferred anew, once a run") {
   for (int i = 0; i < 3; ++i) CHECK(Inferences([&] { resolved({Ones({3})}); }) == 1);
 }
 
-struct Bench {
-  explicit Bench(const char* type) : def(type, {"x"}, {"y"}) {
-    *ws.CreateTensor("x") = Ones({3});
-    op = CreateOperator(def, &ws);
+struct ThreeOnes : Bench {
+  explicit ThreeOnes(const char* type) {
+    Add("x", {1, 1, 1});
+    Create(type);
   }
   const Tensor& Run() {
     op->Run();
     return *ws.GetTensor("y");
   }
-  OperatorDef def;
-  Workspace ws;
-  std::unique_ptr<opkit::OperatorBase> op;
 };
 
 TEST_CASE("a plan says what it has inferred, and the operator infers only for other inputs") {
   for (const char* type : {"CacheTyped", "CacheFunction"}) {
     CAPTURE(type);
-    Bench bench(type);
+    ThreeOnes bench(type);
     CHECK(bench.op->InfersOutputs());
     const TensorInfo three(DType::kFloat32, Shape{3}), two(DType::kFloat32, Shape{2});
     bench.op->SetInferredOutputs({&three, 1}, {&three, 1});
@@ -151,7 +149,7 @@ TEST_CASE("a plan says what it has inferred, and the operator infers only for ot
 }
 
 TEST_CASE("what a plan does not know is inferred, and a wrong count is an Error") {
-  Bench bench("CacheTyped");
+  ThreeOnes bench("CacheTyped");
   const TensorInfo known(DType::kFloat32, Shape{3}), open(DType::kFloat32, {Dim()}),
       untyped(DType::kUndefined, Shape{3});
   for (const TensorInfo* in : {&known, &open})

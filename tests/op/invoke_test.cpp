@@ -3,11 +3,11 @@
 
 #include <doctest/doctest.h>
 
-#include "../allocations.hpp"
-#include "../error_of.hpp"
 #include "opkit/device/cpu_stream.hpp"
 #include "opkit/op/function/function_operator.hpp"
 #include "opkit/op/typed_operator.hpp"
+#include "support/allocations.hpp"
+#include "support/error_of.hpp"
 
 namespace invoke_test {
 namespace {
@@ -166,7 +166,7 @@ TEST_CASE("the operator runs on the device of the first input that is there, or 
         std::vector<float>{1, 2});
 }
 
-TEST_CASE("an engine by name") {
+TEST_CASE("the engine that is named runs") {
   InvokeOptions options;
   options.num_outputs = 1;
   CHECK(Invoke("InvokedCopies", {kX}, {}, options)[0].data<float>()[0] == 1);

@@ -1,11 +1,14 @@
 // What can be chosen for a node, and that the operator then made is the one that was chosen.
 #include "opkit/op/kernel_candidates.hpp"
 
+#include "opkit/backends/cuda/registration.hpp"
+
 #include <doctest/doctest.h>
 
-#include "../error_of.hpp"
 #include "opkit/op/function/function_operator.hpp"
 #include "opkit/op/registration.hpp"
+#include "support/bench.hpp"
+#include "support/error_of.hpp"
 
 namespace kernel_candidates_test {
 namespace {
@@ -160,18 +163,13 @@ TEST_CASE("no kernel for the node's device is the Error that CreateOperator give
   CHECK(Contains(error.message(), "has no kernel for cpu"));
 }
 
-struct Bench {
-  explicit Bench(OperatorDef node = kNode) : def(std::move(node)) {
-    Tensor x(Shape{4}, DType::kFloat32);
-    for (int i = 0; i < 4; ++i) x.mutable_data<float>()[i] = static_cast<float>(i);
-    *ws.CreateTensor("x") = x;
-  }
+struct NodeBench : Bench {
+  explicit NodeBench(OperatorDef node = kNode) : def(std::move(node)) { Add("x", {0, 1, 2, 3}); }
   OperatorDef def;
-  Workspace ws;
 };
 
 TEST_CASE("the kernel and the configuration that were chosen are the operator's") {
-  Bench bench;
+  NodeBench bench;
   const auto all = Candidates(kNode);
   auto op = CreateOperator(bench.def, &bench.ws,
                            {.kernel = all[0].kernel, .config = &all[0].config, .net_position = 3});
@@ -196,7 +194,7 @@ TEST_CASE("the kernel and the configuration that were chosen are the operator's"
 }
 
 TEST_CASE("a chosen kernel that refuses the node says so by type, so that the next can be taken") {
-  Bench bench(OperatorDef(kNode).Arg("refuse", 1));
+  NodeBench bench(OperatorDef(kNode).Arg("refuse", 1));
   const auto all = Candidates(bench.def);
   CHECK_THROWS_AS(CreateOperator(bench.def, &bench.ws, {.kernel = all[0].kernel}),
                   UnsupportedOperatorFeature);
@@ -205,7 +203,7 @@ TEST_CASE("a chosen kernel that refuses the node says so by type, so that the ne
 }
 
 TEST_CASE("what does not belong together is an Error") {
-  Bench bench;
+  NodeBench bench;
   const auto all = Candidates(kNode);
   KernelConfig config = all[0].config;
   auto refused = [&](const OperatorDef& def, opkit::CreateOptions options) {
@@ -233,7 +231,7 @@ TEST_CASE("an output shares an input's memory as the chosen configuration says")
     CAPTURE(may);
     for (const char* output : {"x", "y"}) {  // by name, and by memory alone
       CAPTURE(output);
-      Bench bench(OperatorDef("Candidate", {"x"}, {output}).Engine("BLOCKED"));
+      NodeBench bench(OperatorDef("Candidate", {"x"}, {output}).Engine("BLOCKED"));
       const auto all = Candidates(bench.def);
       const KernelCandidate& chosen = all[may ? 0 : 1];
       auto op =
@@ -251,7 +249,7 @@ TEST_CASE("an output shares an input's memory as the chosen configuration says")
 }
 
 TEST_CASE("scratch is the planned memory where that is large enough, and the operator's own else") {
-  Bench bench;
+  NodeBench bench;
   const auto all = Candidates(kNode);
   auto op =
       CreateOperator(bench.def, &bench.ws, {.kernel = all[0].kernel, .config = &all[0].config});
@@ -298,7 +296,7 @@ REGISTER_OP(CandidateFunction)
     .setScratch(96);
 
 TEST_CASE("a function operator's scratch is proposed, and is the planned one") {
-  Bench bench(OperatorDef("CandidateFunction", {"x"}, {"y"}));
+  NodeBench bench(OperatorDef("CandidateFunction", {"x"}, {"y"}));
   const auto all = Candidates(bench.def);
   REQUIRE(all.size() == 1);
   CHECK(all[0].config.scratch_bytes == 96);

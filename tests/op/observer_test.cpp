@@ -3,9 +3,9 @@
 
 #include <doctest/doctest.h>
 
-#include "../error_of.hpp"
 #include "body_op.hpp"
 #include "opkit/device/cpu_stream.hpp"
+#include "support/error_of.hpp"
 
 namespace observer_test {
 namespace {

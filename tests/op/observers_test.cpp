@@ -7,9 +7,9 @@
 #include <limits>
 #include <semaphore>
 
-#include "../error_of.hpp"
 #include "body_op.hpp"
 #include "opkit/device/cpu_stream.hpp"
+#include "support/error_of.hpp"
 
 namespace observers_test {
 namespace {

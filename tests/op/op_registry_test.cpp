@@ -5,14 +5,14 @@
 
 #include <thread>
 
-#include "../error_of.hpp"
 #include "opkit/op/operator_base.hpp"
+#include "support/error_of.hpp"
 
 namespace op_registry_test {
 namespace {
 
+using opkit::BackendPreference;
 using opkit::DeviceType;
-using opkit::EnginePref;
 using opkit::ErrorCode;
 using opkit::Kernel;
 using opkit::OpRegistry;
@@ -192,36 +192,36 @@ TEST_CASE("engine preferences: an operator's own before the global ones") {
   registry.AddSchema("Add", "a.cc", 2);
   registry.AddKernel(MakeKernel("Scale", "a.cc", 3));
   registry.AddKernel(MakeKernel("Add", "a.cc", 4));
-  CHECK(registry.EnginePrefs("Scale", DeviceType::kCPU).empty());
-  registry.SetGlobalEnginePref(DeviceType::kCPU, {"G1", "G2"});
-  registry.SetOpEnginePref("Scale", DeviceType::kCPU, {"P"});
-  CHECK(registry.EnginePrefs("Scale", DeviceType::kCPU) == EnginePref{"P", "G1", "G2"});
-  CHECK(registry.EnginePrefs("Add", DeviceType::kCPU) == EnginePref{"G1", "G2"});
-  CHECK(registry.EnginePrefs("Scale", DeviceType::kCUDA).empty());
-  registry.SetOpEnginePref("Add", DeviceType::kCPU, {"Q", "R"});
-  CHECK(registry.EnginePrefs("Add", DeviceType::kCPU) == EnginePref{"Q", "R", "G1", "G2"});
-  CHECK(registry.EnginePrefs("Scale", DeviceType::kCPU) == EnginePref{"P", "G1", "G2"});
-  registry.SetOpEnginePref("Add", DeviceType::kCPU, {});  // an empty list clears
-  registry.SetGlobalEnginePref(DeviceType::kCPU, {});
-  CHECK(registry.EnginePrefs("Add", DeviceType::kCPU).empty());
-  CHECK(registry.EnginePrefs("Scale", DeviceType::kCPU) == EnginePref{"P"});
+  CHECK(registry.PreferenceOf("Scale", DeviceType::kCPU).empty());
+  registry.SetPreference(DeviceType::kCPU, {"G1", "G2"});
+  registry.SetPreference("Scale", DeviceType::kCPU, {"P"});
+  CHECK(registry.PreferenceOf("Scale", DeviceType::kCPU) == BackendPreference{"P", "G1", "G2"});
+  CHECK(registry.PreferenceOf("Add", DeviceType::kCPU) == BackendPreference{"G1", "G2"});
+  CHECK(registry.PreferenceOf("Scale", DeviceType::kCUDA).empty());
+  registry.SetPreference("Add", DeviceType::kCPU, {"Q", "R"});
+  CHECK(registry.PreferenceOf("Add", DeviceType::kCPU) == BackendPreference{"Q", "R", "G1", "G2"});
+  CHECK(registry.PreferenceOf("Scale", DeviceType::kCPU) == BackendPreference{"P", "G1", "G2"});
+  registry.SetPreference("Add", DeviceType::kCPU, {});  // an empty list clears
+  registry.SetPreference(DeviceType::kCPU, {});
+  CHECK(registry.PreferenceOf("Add", DeviceType::kCPU).empty());
+  CHECK(registry.PreferenceOf("Scale", DeviceType::kCPU) == BackendPreference{"P"});
 }
 
 TEST_CASE("engine preferences: the setters refuse what is not registered and change nothing") {
   OpRegistry registry;
   registry.AddSchema("Scale", "a.cc", 1);
   registry.AddKernel(MakeKernel("Scale", "a.cc", 3));
-  registry.SetOpEnginePref("Scale", DeviceType::kCPU, {"P"});
-  opkit::Error error = ErrorOf([&] { registry.SetOpEnginePref("Sacle", DeviceType::kCPU, {"Q"}); });
+  registry.SetPreference("Scale", DeviceType::kCPU, {"P"});
+  opkit::Error error = ErrorOf([&] { registry.SetPreference("Sacle", DeviceType::kCPU, {"Q"}); });
   CHECK(error.code() == ErrorCode::kNotFound);
   CHECK(Contains(error.message(), "no operator 'Sacle' is registered (did you mean 'Scale'?"));
-  error = ErrorOf([&] { registry.SetOpEnginePref("Scale", DeviceType::kCUDA, {"Q"}); });
+  error = ErrorOf([&] { registry.SetPreference("Scale", DeviceType::kCUDA, {"Q"}); });
   CHECK(error.message() == "engine preference for operator Scale on cuda, where it has no kernel");
-  error = ErrorOf([&] { registry.SetGlobalEnginePref(DeviceType::kCUDA, {"CUDNN"}); });
+  error = ErrorOf([&] { registry.SetPreference(DeviceType::kCUDA, {"CUDNN"}); });
   CHECK(error.message() ==
         "engine preference for cuda, for which no operator of this program has a kernel");
-  CHECK(registry.EnginePrefs("Scale", DeviceType::kCPU) == EnginePref{"P"});
-  CHECK(registry.EnginePrefs("Scale", DeviceType::kCUDA).empty());
+  CHECK(registry.PreferenceOf("Scale", DeviceType::kCPU) == BackendPreference{"P"});
+  CHECK(registry.PreferenceOf("Scale", DeviceType::kCUDA).empty());
 }
 
 TEST_CASE("a backend is known when some kernel has it") {

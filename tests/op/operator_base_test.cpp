@@ -3,8 +3,9 @@
 
 #include <doctest/doctest.h>
 
-#include "../error_of.hpp"
 #include "body_op.hpp"
+#include "support/error_of.hpp"
+#include "support/lists.hpp"
 
 namespace operator_base_test {
 namespace {
@@ -16,7 +17,6 @@ using opkit::OperatorDef;
 using opkit::Shape;
 using opkit::Tensor;
 using opkit::Workspace;
-using Floats = std::vector<float>;
 
 constexpr DType kF32 = DType::kFloat32;
 
@@ -30,22 +30,28 @@ void Fill(Tensor* tensor, float value) {
   for (int64_t i = 0; i < tensor->numel(); ++i) tensor->mutable_data<float>()[i] = value;
 }
 
-TEST_CASE("arguments: present, absent, of another type") {
+struct WithArguments {
   Workspace ws;
-  const OperatorDef def = OperatorDef("Body")
-                              .Arg("scale", 2.5f)
-                              .Arg("axis", 3)
-                              .Arg("on", true)
-                              .Arg("mode", "fast")
-                              .Arg("sizes", std::vector<int64_t>{1, 2})
-                              .Arg("names", {"a", "b"});
-  const BodyOpCPU op(def, &ws);
+  BodyOpCPU op{OperatorDef("Body")
+                   .Arg("scale", 2.5f)
+                   .Arg("axis", 3)
+                   .Arg("on", true)
+                   .Arg("mode", "fast")
+                   .Arg("sizes", std::vector<int64_t>{1, 2})
+                   .Arg("names", {"a", "b"}),
+               &ws};
+};
+
+TEST_CASE_FIXTURE(WithArguments, "an argument is found by its name and type") {
   CHECK(op.HasArgument("scale"));
   CHECK_FALSE(op.HasArgument("Scale"));
   CHECK(op.HasSingleArgumentOfType<float>("scale"));
   CHECK_FALSE(op.HasSingleArgumentOfType<int>("scale"));
   CHECK_FALSE(op.HasSingleArgumentOfType<int>("sizes"));
   CHECK_FALSE(op.HasSingleArgumentOfType<int>("none"));
+}
+
+TEST_CASE_FIXTURE(WithArguments, "a missing argument has the default that is asked for") {
   CHECK(op.GetSingleArgument<float>("scale", 1.f) == 2.5f);
   CHECK(op.GetSingleArgument<int>("axis", 0) == 3);
   CHECK(op.GetSingleArgument<bool>("on", false));
@@ -55,7 +61,9 @@ TEST_CASE("arguments: present, absent, of another type") {
   CHECK(op.GetRepeatedArgument<std::string>("names") == std::vector<std::string>{"a", "b"});
   CHECK(op.GetRepeatedArgument<int>("none").empty());
   CHECK(op.GetRepeatedArgument<int>("none", {4}) == std::vector<int>{4});
+}
 
+TEST_CASE_FIXTURE(WithArguments, "an argument of another type is an Error that shows it") {
   opkit::Error error = ErrorOf([&] { op.GetSingleArgument<int>("scale", 0); });
   CHECK(error.code() == ErrorCode::kTypeMismatch);
   CHECK(error.message() == "argument 'scale': is float (2.5), but is read as int");

@@ -1,13 +1,14 @@
 // The registration macros, end to end: what they register, where from, and a device of one's own.
-#include "opkit/op/registration.hpp"
+#include "opkit/backends/cuda/registration.hpp"
 
 #include <doctest/doctest.h>
 
 #include <cstdlib>
 #include <map>
 
-#include "../error_of.hpp"
 #include "opkit/device/cpu_stream.hpp"
+#include "support/error_of.hpp"
+#include "support/lists.hpp"
 
 namespace registration_test {
 namespace {
@@ -26,7 +27,6 @@ using opkit::OpRegistry;
 using opkit::Shape;
 using opkit::Tensor;
 using opkit::Workspace;
-using Floats = std::vector<float>;
 
 // y = x + kAdd, on any device whose memory the host can reach.
 template <class Context, int kAdd = 1>
@@ -125,7 +125,7 @@ TEST_CASE("the highest priority wins, in whatever order they came") {
   CHECK(OpRegistry::Global().KernelsOf("RegPriority").size() == 1);
 }
 
-TEST_CASE("by string: any name") {
+TEST_CASE("an operator registered by string may have any name") {
   CHECK(Run("Reg.Add/2") == 101);
   CHECK(Run("Reg.Add/2", "", DeviceType::kCPUStream) == 101);
   CHECK(OpRegistry::Global().FindKernels("Reg.Add/2", DeviceType::kCUDA).size() == 1);

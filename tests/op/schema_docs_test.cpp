@@ -3,8 +3,8 @@
 
 #include <doctest/doctest.h>
 
-#include "../error_of.hpp"
 #include "opkit/op/registration.hpp"
+#include "support/error_of.hpp"
 
 namespace schema_docs_test {
 namespace {

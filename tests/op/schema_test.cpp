@@ -4,7 +4,7 @@
 
 #include <doctest/doctest.h>
 
-#include "../error_of.hpp"
+#include "support/error_of.hpp"
 
 namespace schema_test {
 namespace {
@@ -51,7 +51,7 @@ TEST_CASE("a schema without rules accepts any node") {
   CHECK_FALSE(schema.has_cost());
 }
 
-TEST_CASE("arity: an exact number") {
+TEST_CASE("an exact number of inputs and outputs is held to") {
   OpSchema schema = Schema();
   schema.NumInputs(2).NumOutputs(1);
   CHECK(schema.Verify(Node(2, 1)).empty());
@@ -61,7 +61,7 @@ TEST_CASE("arity: an exact number") {
   CHECK(schema.Verify(Node(2, 2)) == "Op has 2 outputs, expected 1");
 }
 
-TEST_CASE("arity: a range, closed or open") {
+TEST_CASE("a range of inputs, closed or open, is held to") {
   OpSchema schema = Schema();
   schema.NumInputs(1, 3).NumOutputs(1, 1 << 30);
   CHECK(schema.Verify(Node(1, 1)).empty());
@@ -71,7 +71,7 @@ TEST_CASE("arity: a range, closed or open") {
   CHECK(schema.Verify(Node(2, 0)) == "Op has 0 outputs, expected at least 1");
 }
 
-TEST_CASE("arity: one of a set") {
+TEST_CASE("a number of a set is held to") {
   OpSchema schema = Schema();
   schema.NumInputs({2, 4}).NumOutputs({1, 3});
   CHECK(schema.Verify(Node(2, 1)).empty());
@@ -80,7 +80,7 @@ TEST_CASE("arity: one of a set") {
   CHECK(schema.Verify(Node(2, 2)) == "Op has 2 outputs, expected one of [1, 3]");
 }
 
-TEST_CASE("arity: a predicate") {
+TEST_CASE("a function decides which numbers are allowed") {
   OpSchema schema = Schema();
   schema.NumInputs([](int n) { return n % 2 == 0; }).NumOutputs([](int n) { return n > 1; });
   CHECK(schema.Verify(Node(6, 2)).empty());
@@ -98,7 +98,7 @@ TEST_CASE("arity: a relation between inputs and outputs") {
   CHECK(schema.Verify(Node(3, 4)) == "Op does not take 3 inputs together with 4 outputs");
 }
 
-TEST_CASE("arity: a calculated number of outputs") {
+TEST_CASE("the number of outputs follows from that of inputs") {
   OpSchema same = Schema();
   same.NumInputs(1, 4).SameNumberOfOutput();
   CHECK(same.Verify(Node(3, 3)).empty());
@@ -135,7 +135,7 @@ TEST_CASE("in place: not allowed unless the schema says so") {
         "Op may not run in place: input 0 and output 0 are both 'X'");
 }
 
-TEST_CASE("in place: pairs") {
+TEST_CASE("only the pairs that are allowed may run in place") {
   OpSchema schema = Schema();
   schema.NumInputs(2).NumOutputs(2).AllowInplace({{0, 0}, {1, 0}});
   CHECK(schema.Verify(OperatorDef("Op", {"A", "B"}, {"C", "D"})).empty());
@@ -155,7 +155,7 @@ TEST_CASE("in place: the message names the output by the output's own index") {
         "Op may not run in place: input 0 and output 3 are both 'A'");
 }
 
-TEST_CASE("in place: predicates") {
+TEST_CASE("a function decides which pairs may run in place") {
   OpSchema schema = Schema();
   schema.AllowInplace([](int in, int out) { return in == out + 1; });
   CHECK(schema.Verify(OperatorDef("Op", {"A", "B"}, {"B"})).empty());
@@ -164,7 +164,7 @@ TEST_CASE("in place: predicates") {
   CHECK_FALSE(Schema().AllowOneToOneInplace().CanInplace(4, 3));
 }
 
-TEST_CASE("in place: enforced") {
+TEST_CASE("an enforced pair must run in place") {
   OpSchema schema = Schema();
   schema.NumInputs(2).NumOutputs(1).EnforceInplace({{1, 0}});
   CHECK(schema.CanInplace(1, 0));
@@ -180,7 +180,7 @@ TEST_CASE("in place: two values that are left out are not the same blob") {
   CHECK(Schema().Verify(OperatorDef("Op", {"A", ""}, {"", "B"})).empty());
 }
 
-TEST_CASE("arguments: required, typed, defaulted, unknown") {
+TEST_CASE("arguments are required, typed and defaulted, and unknown ones are refused") {
   OpSchema schema = Schema();
   schema.Arg("mode", "any type will do")
       .Arg<float>("scale", "factor", 1.f)
@@ -231,7 +231,7 @@ TEST_CASE("inference: none declared leaves the outputs unknown") {
   CHECK(Inferred(Schema(), Node(1, 2), {kFloat23}) == Infos{"?[rank unknown]", "?[rank unknown]"});
 }
 
-TEST_CASE("inference: identical to inputs") {
+TEST_CASE("an output takes dtype and shape of the input that is named") {
   CHECK(Inferred(Schema().IdenticalTypeAndShape(), Node(2, 2), {kFloat23, kInt5}) ==
         Infos{"float32[2, 3]", "int32[5]"});
   CHECK(Inferred(Schema().IdenticalTypeAndShapeOfInput(1), Node(2, 2), {kFloat23, kInt5}) ==
@@ -258,7 +258,7 @@ TEST_CASE("inference: an axis that the input does not have is an Error") {
       Contains(error.what(), "in shape inference of Op (in0) -> (out0) with inputs float32[2, 3]"));
 }
 
-TEST_CASE("inference: a scalar type") {
+TEST_CASE("outputs of a scalar type have no axes") {
   CHECK(Inferred(Schema().ScalarType(DType::kInt64), Node(1, 2), {kFloat23}) ==
         Infos{"int64[]", "int64[]"});
 }

@@ -3,9 +3,9 @@
 
 #include <doctest/doctest.h>
 
-#include "../error_of.hpp"
 #include "opkit/device/cpu_stream.hpp"
 #include "opkit/op/invoke.hpp"
+#include "support/error_of.hpp"
 #include "typed_in_header.hpp"
 
 namespace typed_operator_test {
@@ -384,7 +384,7 @@ TEST_CASE("CPU and CPU streams compute the same") {
   CHECK(Invoke("TypedAxpy", {x, y}, {{"alpha", 2.f}}, on_stream)[0].ToVector<float>() == expected);
 }
 
-TEST_CASE("scalars and empty tensors") {
+TEST_CASE("scalars and empty tensors are computed as any others") {
   CHECK(Invoke("TypedAxpy", {Tensor::Scalar(1.f), Tensor::Scalar(2.f)})[0].ToVector<float>() ==
         std::vector<float>{3});
   const auto out = Invoke("TypedAxpy", {Of<float>({2, 0}, {}), Of<float>({2, 0}, {})});
@@ -470,7 +470,7 @@ TEST_CASE("an attribute of the element type must be one of its values, where tha
         -2147483648);
 }
 
-TEST_CASE("lists of the element type") {
+TEST_CASE("a list of the element type is converted, and checked for its range") {
   CHECK(Invoke("TypedWeights", {Of<float>({1}, {2})}, {{"weights", {0.5, 1.5}}})[0]
             .data<float>()[0] == 4);
   CHECK(Invoke("TypedWeights", {Of<uint8_t>({1}, {2})}, {{"weights", {1., 255.}}})[0]
@@ -480,7 +480,7 @@ TEST_CASE("lists of the element type") {
         }).code() == ErrorCode::kOutOfRange);
 }
 
-TEST_CASE("a function constrained to integers") {
+TEST_CASE("a function constrained to integers has kernels for integers") {
   CHECK(Invoke("TypedIntegral", {Of<uint8_t>({1}, {7})})[0].data<uint8_t>()[0] == 8);
   CHECK(Invoke("TypedIntegral", {Of<int64_t>({1}, {7})})[0].data<int64_t>()[0] == 8);
 }
@@ -506,7 +506,7 @@ TEST_CASE("attributes of every kind, by default and given") {
             .ToVector<double>() == std::vector<double>{1, -2, 3, 0, 4, 5, 6, 0, 9, 7});
 }
 
-TEST_CASE("missing, mistyped, misspelled and unfitting attributes") {
+TEST_CASE("missing, mistyped, misspelled and unfitting attributes are refused by name") {
   const Tensor seven = Tensor::Scalar(7.);
   auto error = [&](opkit::Arguments args) {
     return ErrorOf([&] { Invoke("TypedAttributes", {}, args); });
@@ -530,7 +530,7 @@ TEST_CASE("inputs of different shapes are refused by name") {
   CHECK(Contains(error.message(), "has shape [3], but must have that of input 0 'x', [2]"));
 }
 
-TEST_CASE("wrong counts, dtypes and unwritten inputs") {
+TEST_CASE("wrong counts, dtypes and unwritten inputs are refused by name") {
   const Tensor x = Of<float>({1}, {1});
   CHECK(Contains(ErrorOf([&] { Invoke("TypedAxpy", {x}); }).message(),
                  "TypedAxpy has 1 inputs, expected 2"));
@@ -569,7 +569,7 @@ TEST_CASE("false and exceptions are failures of the operator, and the next run i
 
 // --- shapes --------------------------------------------------------------------------------------
 
-TEST_CASE("an output's shape from the attributes") {
+TEST_CASE("an output's shape may follow from the attributes") {
   const auto out = Invoke("TypedFill", {}, {{"shape", {2, 2}}, {"value", 3.f}});
   CHECK(out[0].shape() == Shape{2, 2});
   CHECK(out[0].ToVector<float>() == std::vector<float>{3, 3, 3, 3});

@@ -3,7 +3,7 @@
 
 #include <doctest/doctest.h>
 
-#include "../error_of.hpp"
+#include "support/error_of.hpp"
 
 namespace workspace_test {
 namespace {

@@ -5,10 +5,10 @@
 
 #include <cmath>
 
-#include "../error_of.hpp"
 #include "opkit/interop/doctest.hpp"
 #include "opkit/op/invoke.hpp"
 #include "opkit/op/kernel_candidates.hpp"
+#include "support/error_of.hpp"
 
 namespace cast_test {
 using namespace opkit;
@@ -20,7 +20,7 @@ constexpr int64_t kOnnxFloat = 1, kOnnxInt32 = 6, kOnnxInt64 = 7, kOnnxString = 
 
 Tensor Cast(const Tensor& x, int64_t to) { return Invoke("Cast", {x}, {{"to", to}})[0]; }
 
-TEST_CASE("values") {
+TEST_CASE("Cast truncates to integers, and anything but 0 is true") {
   const Tensor x = Tensor::From<float>({4}, {-1.7f, 0, 2.9f, NAN});
   CHECK(Cast(x, kOnnxInt32).ToVector<int32_t>() == std::vector<int32_t>{-1, 0, 2, 0});
   CHECK(Cast(x, kOnnxBool).ToVector<bool>() == std::vector<bool>{true, false, true, true});
@@ -37,7 +37,7 @@ TEST_CASE("a byte of a bool that is neither 0 nor 1 is true") {
   CHECK(std::memcmp(Cast(x, kOnnxBool).raw_data(), "\0\1", 2) == 0);
 }
 
-TEST_CASE("every pair of types") {
+TEST_CASE("0 and 1 survive a cast to every type and back") {
   for (const DType from : PlainTypes::DTypes())
     for (int64_t to = 1; to <= 16; ++to) {
       if (to == kOnnxString || to == 14 || to == 15) continue;

@@ -16,15 +16,15 @@ std::vector<Tensor> Split(const std::vector<Tensor>& inputs, Arguments args, int
 }
 
 TEST_CASE("Concat joins along any axis") {
-  const Tensor a = Counted({2, 1}), b = Counted({2, 2});
+  const Tensor a = Counting({2, 1}), b = Counting({2, 2});
   const Tensor y = Invoke("Concat", {a, b}, {{"axis", 1}})[0];
   CHECK(y.shape() == Shape{2, 3});
   CHECK(FloatsOf(y) == Floats{0, 0, 1, 1, 2, 3});
   CHECK(FloatsOf(Invoke("Concat", {b, b}, {{"axis", -2}})[0]) == Floats{0, 1, 2, 3, 0, 1, 2, 3});
   CHECK(FloatsOf(Invoke("Concat", {b}, {{"axis", 0}})[0]) == FloatsOf(b));
-  CHECK(FloatsOf(Invoke("Concat", {Counted({2, 0}), b, Counted({2, 0})}, {{"axis", 1}})[0]) ==
+  CHECK(FloatsOf(Invoke("Concat", {Counting({2, 0}), b, Counting({2, 0})}, {{"axis", 1}})[0]) ==
         FloatsOf(b));
-  CHECK(Invoke("Concat", {Counted({0, 2}), Counted({0, 3})}, {{"axis", 1}})[0].shape() ==
+  CHECK(Invoke("Concat", {Counting({0, 2}), Counting({0, 3})}, {{"axis", 1}})[0].shape() ==
         Shape{0, 5});
   CHECK(FloatsOf(Invoke("Concat", {b.Permute({1, 0}), a}, {{"axis", 1}})[0]) ==
         Floats{0, 2, 0, 1, 3, 1});
@@ -48,7 +48,7 @@ TEST_CASE("Concat infers the sum where all is known") {
 }
 
 TEST_CASE("Split cuts into equal parts, or as it is told") {
-  const Tensor x = Counted({2, 6});
+  const Tensor x = Counting({2, 6});
   const auto halves = Split({x}, {{"axis", 1}}, 2);
   CHECK(FloatsOf(halves[0]) == Floats{0, 1, 2, 6, 7, 8});
   CHECK(FloatsOf(halves[1]) == Floats{3, 4, 5, 9, 10, 11});
@@ -56,14 +56,14 @@ TEST_CASE("Split cuts into equal parts, or as it is told") {
   CHECK(FloatsOf(told[0]) == Floats{0, 6});
   CHECK(told[1].shape() == Shape{2, 0});
   CHECK(FloatsOf(told[2]) == Floats{1, 2, 3, 4, 5, 7, 8, 9, 10, 11});
-  const auto uneven = Split({Counted({7})}, {{"num_outputs", 3}}, 3);
+  const auto uneven = Split({Counting({7})}, {{"num_outputs", 3}}, 3);
   CHECK(FloatsOf(uneven[2]) == Floats{6});
   CHECK(FloatsOf(Split({x.Permute({1, 0})}, {}, 3)[1]) == Floats{2, 8, 3, 9});
 }
 
 TEST_CASE("an output of Split may be left out") {
   Workspace ws;
-  *ws.CreateTensor("x") = Counted({4});
+  *ws.CreateTensor("x") = Counting({4});
   CreateOperator(OperatorDef("Split", {"x"}, {"", "b"}), &ws)->Run();
   CHECK(FloatsOf(*ws.GetTensor("b")) == Floats{2, 3});
 }
@@ -91,11 +91,11 @@ TEST_CASE("Split infers parts of a known extent") {
 
 TEST_CASE("they are what they claim to be, gradients as well") {
   CheckNode(OperatorDef("Concat", {"a", "b"}, {"y"}, {{"axis", 1}}),
-            {Counted({2, 1, 2}), Counted({2, 3, 2})});
+            {Counting({2, 1, 2}), Counting({2, 3, 2})});
   CheckNode(OperatorDef("Concat", {"a", "b"}, {"y"}, {{"axis", -1}}),
-            {Counted({2, 1}), Counted({2, 3})});
+            {Counting({2, 1}), Counting({2, 3})});
   CheckNode(OperatorDef("Split", {"x", "split"}, {"a", "b"}, {{"axis", 1}}),
-            {Counted({2, 5}), List({2, 3})});
+            {Counting({2, 5}), List({2, 3})});
   CHECK(HasGradient("Concat"));
 }
 

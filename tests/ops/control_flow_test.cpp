@@ -89,7 +89,7 @@ TEST_CASE("a branch may hand out a capture or a constant as it is") {
   CHECK(FloatsOf(x) == Floats{1, 2});
 }
 
-TEST_CASE("one If in another") {
+TEST_CASE("an If inside a branch takes its own branch") {
   OperatorDef inner = NegateOrDouble();
   inner.mutable_outputs()[0] = "y";
   Graph outer = Branch({"x", "condition"}, inner);
@@ -132,9 +132,9 @@ TEST_CASE("a branch that the shapes do not fit is not the one that is taken") {
   const OperatorDef def = If({"x"}, squeeze, Branch({"x"}, OperatorDef("Identity", {"x"}, {"y"})));
   CHECK(InferredOut(Around(def, {2, 3})) == "float32[2, 3]");
   Executor exec(Compile(Around(def, {2, 3})));
-  CHECK(FloatsOf(exec.Run({{"condition", kNo}, {"x", Counted({2, 3})}}).at("out")) ==
+  CHECK(FloatsOf(exec.Run({{"condition", kNo}, {"x", Counting({2, 3})}}).at("out")) ==
         Floats{0, 1, 2, 3, 4, 5});
-  const auto error = ErrorOf([&] { exec.Run({{"condition", kYes}, {"x", Counted({2, 3})}}); });
+  const auto error = ErrorOf([&] { exec.Run({{"condition", kYes}, {"x", Counting({2, 3})}}); });
   CHECK(Contains(error.what(), "only an extent of 1 can be left out"));
   CHECK(Contains(error.what(), "in then_branch"));
   CHECK(Contains(error.what(), "If 'choose'"));
@@ -198,7 +198,7 @@ TEST_CASE("the condition is one bool") {
   const auto error = [](const Tensor& condition) {
     Workspace ws;
     *ws.CreateTensor("condition") = condition;
-    *ws.CreateTensor("x") = Counted({2});
+    *ws.CreateTensor("x") = Counting({2});
     return ErrorOf([&] { CreateOperator(NegateOrDouble(), &ws)->Run(); }).message();
   };
   CHECK(

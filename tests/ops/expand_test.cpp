@@ -9,29 +9,29 @@ using namespace opkit_tests;
 namespace {
 
 TEST_CASE("Expand broadcasts both ways") {
-  const Tensor x = Counted({3, 1});
+  const Tensor x = Counting({3, 1});
   CHECK(FloatsOf(Invoke("Expand", {x, List({2})})[0]) == Floats{0, 0, 1, 1, 2, 2});
   const Tensor y = Invoke("Expand", {x, List({2, 1, 1})})[0];
   CHECK(y.shape() == Shape{2, 3, 1});
   CHECK(FloatsOf(y) == Floats{0, 1, 2, 0, 1, 2});
   CHECK(FloatsOf(Invoke("Expand", {Tensor::Scalar(4.f), List({3})})[0]) == Floats{4, 4, 4});
-  CHECK(Invoke("Expand", {Counted({1}), List({0})})[0].shape() == Shape{0});
-  CHECK(FloatsOf(Invoke("Expand", {Counted({1, 2}).Permute({1, 0}), List({2})})[0]) ==
+  CHECK(Invoke("Expand", {Counting({1}), List({0})})[0].shape() == Shape{0});
+  CHECK(FloatsOf(Invoke("Expand", {Counting({1, 2}).Permute({1, 0}), List({2})})[0]) ==
         Floats{0, 0, 1, 1});
 }
 
 TEST_CASE("Tile lays copies side by side") {
-  const Tensor x = Counted({2, 2});
+  const Tensor x = Counting({2, 2});
   CHECK(FloatsOf(Invoke("Tile", {x, List({1, 2})})[0]) == Floats{0, 1, 0, 1, 2, 3, 2, 3});
   CHECK(FloatsOf(Invoke("Tile", {x, List({2, 1})})[0]) == Floats{0, 1, 2, 3, 0, 1, 2, 3});
   CHECK(Invoke("Tile", {x, List({0, 2})})[0].shape() == Shape{0, 4});
-  CHECK(Invoke("Tile", {Counted({0, 2}), List({3, 2})})[0].shape() == Shape{0, 4});
+  CHECK(Invoke("Tile", {Counting({0, 2}), List({3, 2})})[0].shape() == Shape{0, 4});
   CHECK(FloatsOf(Invoke("Tile", {x.Permute({1, 0}), List({1, 2})})[0]) ==
         Floats{0, 2, 0, 2, 1, 3, 1, 3});
   CHECK(FloatsOf(Invoke("Tile", {Tensor::Scalar(4.f), List({})})[0]) == Floats{4});
 }
 
-TEST_CASE("inference") {
+TEST_CASE("shapes follow from constant extents, and what does not fit is refused") {
   CHECK(Inferred("Expand", {{Sym("N"), 1}, List({1, 1, 5})}) == "float32[1, N, 5]");
   CHECK(Inferred("Expand", {{Sym("N"), 3}, {DType::kInt64, {3}}}) == "float32[?, ?, 3]");
   CHECK(Inferred("Expand", {{Sym("N"), 3}, {DType::kInt64, {Dim()}}}) == "float32[rank unknown]");
@@ -47,8 +47,8 @@ TEST_CASE("inference") {
 }
 
 TEST_CASE("they are what they claim to be") {
-  CheckNode(OperatorDef("Expand", {"x", "shape"}, {"y"}), {Counted({3, 1}), List({2, 1, 4})});
-  CheckNode(OperatorDef("Tile", {"x", "repeats"}, {"y"}), {Counted({2, 3}), List({2, 2})});
+  CheckNode(OperatorDef("Expand", {"x", "shape"}, {"y"}), {Counting({3, 1}), List({2, 1, 4})});
+  CheckNode(OperatorDef("Tile", {"x", "repeats"}, {"y"}), {Counting({2, 3}), List({2, 2})});
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ std::vector<T> Range(T start, T limit, T delta) {
 }
 
 TEST_CASE("Constant holds what its attribute says") {
-  CHECK(FloatsOf(Invoke("Constant", {}, {{"value", Counted({3})}})[0]) == Floats{0, 1, 2});
+  CHECK(FloatsOf(Invoke("Constant", {}, {{"value", Counting({3})}})[0]) == Floats{0, 1, 2});
   CHECK(Invoke("Constant", {}, {{"value_int", 7}})[0].ToVector<int64_t>() == Ints{7});
   CHECK(Invoke("Constant", {}, {{"value_int", 7}})[0].rank() == 0);
   CHECK(Invoke("Constant", {}, {{"value_ints", {7, 8}}})[0].ToVector<int64_t>() == Ints{7, 8});
@@ -37,7 +37,7 @@ TEST_CASE("ConstantOfShape repeats one element") {
   CHECK(Invoke("ConstantOfShape", {List({3, 0})})[0].shape() == Shape{3, 0});
   CHECK(Inferred("ConstantOfShape", {{DType::kInt64, {3}}}, {{"value", one}}) == "int32[?, ?, ?]");
   CHECK(Contains(Refused("ConstantOfShape", {List({-1})}), "negative extent"));
-  CHECK(Contains(Refused("ConstantOfShape", {List({1})}, {{"value", Counted({2})}}),
+  CHECK(Contains(Refused("ConstantOfShape", {List({1})}, {{"value", Counting({2})}}),
                  "expected one element"));
 }
 
@@ -63,13 +63,13 @@ TEST_CASE("Range at the ends of its type") {
   CHECK(ErrorOf([] { Range<int64_t>(0, 5, 0); }).message() == "Range: 'delta' is 0");
 }
 
-TEST_CASE("Range infers") {
+TEST_CASE("Range has an extent where its limits are known, and takes scalars only") {
   const Known open(DType::kInt64, SymbolicShape(Shape{}));
   CHECK(Inferred("Range", {Tensor::Scalar<int64_t>(0), Tensor::Scalar<int64_t>(6),
                            Tensor::Scalar<int64_t>(2)}) == "int64[3]");
   CHECK(Inferred("Range", {Tensor::Scalar<int64_t>(0), open, Tensor::Scalar<int64_t>(2)}) ==
         "int64[?]");
-  CHECK(Contains(Refused("Range", {Counted({2}), Counted({1}), Counted({1})}),
+  CHECK(Contains(Refused("Range", {Counting({2}), Counting({1}), Counting({1})}),
                  "'start' is float32[2]"));
 }
 

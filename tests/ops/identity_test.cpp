@@ -5,16 +5,15 @@
 
 #include <cmath>
 
-#include "../error_of.hpp"
 #include "opkit/interop/doctest.hpp"
 #include "opkit/op/invoke.hpp"
+#include "support/error_of.hpp"
+#include "support/lists.hpp"
 
 namespace identity_test {
 using namespace opkit;
 
 namespace {
-
-using Floats = std::vector<float>;
 
 std::vector<Tensor> Drop(const Tensor& x, float ratio, Arguments args = {}, bool training = true) {
   return Invoke("Dropout", {x, Tensor::Scalar(ratio), Tensor::Scalar(training)}, std::move(args),

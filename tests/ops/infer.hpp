@@ -2,9 +2,9 @@
 #ifndef OPKIT_TESTS_OPS_INFER_HPP_
 #define OPKIT_TESTS_OPS_INFER_HPP_
 
-#include "../error_of.hpp"
 #include "opkit/core/tensor.hpp"
 #include "opkit/op/op_registry.hpp"
+#include "support/error_of.hpp"
 
 #include <optional>
 

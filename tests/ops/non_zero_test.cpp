@@ -15,7 +15,7 @@ TEST_CASE("one column for each element that is not zero") {
   CHECK(y.ToVector<int64_t>() == Ints{0, 1, 0, 1});
   CHECK(Invoke("NonZero", {Tensor::From<bool>({3}, {true, false, true})})[0].ToVector<int64_t>() ==
         Ints{0, 2});
-  CHECK(Invoke("NonZero", {Counted({0, 3})})[0].shape() == Shape{2, 0});
+  CHECK(Invoke("NonZero", {Counting({0, 3})})[0].shape() == Shape{2, 0});
   CHECK(Invoke("NonZero", {Tensor::Scalar(0.f)})[0].shape() == Shape{1, 0});
   CHECK(Invoke("NonZero", {Tensor::Scalar(2.f)})[0].ToVector<int64_t>() == Ints{0});
 }
@@ -23,7 +23,7 @@ TEST_CASE("one column for each element that is not zero") {
 TEST_CASE("inference, and that it is what it claims to be") {
   CHECK(Inferred("NonZero", {{Sym("N"), 3}}) == "int64[2, ?]");
   CHECK(Inferred("NonZero", {kNoRank}) == "int64[?, ?]");
-  CheckNode(OperatorDef("NonZero", {"x"}, {"y"}), {Counted({2, 3})});
+  CheckNode(OperatorDef("NonZero", {"x"}, {"y"}), {Counting({2, 3})});
 }
 
 TEST_CASE("its cost: at most an index of every axis for every element") {

@@ -1,19 +1,19 @@
 // Operators of old ONNX opsets through the reader of models: what their schemas of then say.
 #include <doctest/doctest.h>
 
-#include "../error_of.hpp"
-#include "../interop/onnx_bytes.hpp"
 #include "opkit/graph/executor.hpp"
 #include "opkit/interop/onnx.hpp"
 #include "opkit/ops/cast.hpp"
 #include "opkit/ops/identity.hpp"
 #include "opkit/ops/nn/normalization.hpp"
+#include "support/error_of.hpp"
+#include "support/lists.hpp"
+#include "support/onnx_bytes.hpp"
 
 namespace old_opsets_test {
 using namespace opkit;
 using onnx_bytes::AttributeProto;
 using OnnxGraph = onnx_bytes::Graph;
-using Floats = std::vector<float>;
 using Attributes = std::vector<AttributeProto>;
 
 namespace {
@@ -90,7 +90,7 @@ TEST_CASE("Before opset 7 Dropout hands its data on where is_test says so, and h
 }
 
 // Of x [2, 1, 2] with the given attributes and statistics of `extents`.
-OnnxGraph BatchNormalization(const onnx_bytes::Ints& extents, const Attributes& attributes) {
+OnnxGraph BatchNormalization(const Ints& extents, const Attributes& attributes) {
   OnnxGraph graph;
   graph.Input("x", {2, 1, 2});
   const auto add = [&](const char* name, const Floats& values) {

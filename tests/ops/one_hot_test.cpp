@@ -24,7 +24,7 @@ TEST_CASE("one place is on") {
         Floats{1, 5});
 }
 
-TEST_CASE("inference and what does not fit") {
+TEST_CASE("the depth becomes an axis, and only one number of at least 0 is a depth") {
   const Known indices(DType::kInt64, {Sym("N"), 2});
   CHECK(Inferred("OneHot", {indices, List({7}), {DType::kInt8, {2}}}) == "int8[N, 2, 7]");
   CHECK(Inferred("OneHot", {indices, {DType::kInt64, {1}}, {2}}, {{"axis", 0}}) ==

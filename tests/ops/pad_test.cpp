@@ -11,10 +11,10 @@ using namespace opkit_tests;
 namespace {
 
 Floats Pad(int64_t n, const Ints& pads, const std::string& mode) {
-  return FloatsOf(Invoke("Pad", {Counted({n}), List(pads)}, {{"mode", mode}})[0]);
+  return FloatsOf(Invoke("Pad", {Counting({n}), List(pads)}, {{"mode", mode}})[0]);
 }
 
-TEST_CASE("what is added on each side") {
+TEST_CASE("each mode adds its own elements on each side") {
   CHECK(Pad(3, {2, 1}, "constant") == Floats{0, 0, 0, 1, 2, 0});
   CHECK(Pad(3, {2, 1}, "edge") == Floats{0, 0, 0, 1, 2, 2});
   CHECK(Pad(3, {2, 1}, "reflect") == Floats{2, 1, 0, 1, 2, 1});
@@ -34,8 +34,8 @@ TEST_CASE("negative pads take away, before anything is repeated") {
   CHECK(Pad(2, {-3, 4}, "constant") == Floats{0, 0, 0});
 }
 
-TEST_CASE("axes, the constant, and dtypes") {
-  const Tensor x = Counted({2, 2}), none;
+TEST_CASE("only named axes are padded, with the constant, in any dtype") {
+  const Tensor x = Counting({2, 2}), none;
   const Tensor y = Invoke("Pad", {x, List({1, 0}), Tensor::Scalar(9.f), List({-1})})[0];
   CHECK(y.shape() == Shape{2, 3});
   CHECK(FloatsOf(y) == Floats{9, 0, 1, 9, 2, 3});
@@ -44,11 +44,11 @@ TEST_CASE("axes, the constant, and dtypes") {
   const Tensor bytes = Tensor::From<uint8_t>({2}, {7, 8});
   CHECK(Invoke("Pad", {bytes, List({1, 1}), Tensor::From<uint8_t>({1}, {5})})[0]
             .ToVector<uint8_t>() == std::vector<uint8_t>{5, 7, 8, 5});
-  CHECK(FloatsOf(Invoke("Pad", {Counted({0, 2}), List({1, 0, 0, 1}), Tensor::Scalar(4.f)})[0]) ==
+  CHECK(FloatsOf(Invoke("Pad", {Counting({0, 2}), List({1, 0, 0, 1}), Tensor::Scalar(4.f)})[0]) ==
         Floats{4, 4, 4});
 }
 
-TEST_CASE("inference") {
+TEST_CASE("extents grow by constant pads, and are unknown otherwise") {
   CHECK(Inferred("Pad", {{Sym("N"), 4}, List({0, 1, 0, 2})}) == "float32[N, 7]");
   CHECK(Inferred("Pad", {{Sym("N"), 4}, List({1, 0, 0, 0})}) == "float32[?, 4]");
   CHECK(Inferred("Pad", {{Sym("N"), 4}, {DType::kInt64, {4}}}) == "float32[?, ?]");
@@ -56,7 +56,7 @@ TEST_CASE("inference") {
         "float32[N, ?]");
 }
 
-TEST_CASE("what does not fit") {
+TEST_CASE("pads that do not fit the axes or the data are refused") {
   CHECK(Refused("Pad", {{4}, List({1})}) ==
         "Pad: 'pads' has 1 elements, expected 2, one before and one behind each of 1 axes");
   CHECK(Refused("Pad", {{4}, List({-3, -2})}) ==
@@ -70,18 +70,18 @@ TEST_CASE("what does not fit") {
                  "mode is 'mirror', expected one of [constant, reflect, edge, wrap]"));
   CHECK(Contains(ErrorOf([] { Pad(0, {1, 1}, "edge"); }).message(), "has nothing to repeat"));
   CHECK(Contains(ErrorOf([] {
-                   Invoke("Pad", {Counted({1}), List({1, 1}), Tensor::Scalar(1.)});
+                   Invoke("Pad", {Counting({1}), List({1, 1}), Tensor::Scalar(1.)});
                  }).message(),
                  "expected one element of float32"));
 }
 
 TEST_CASE("it is what it claims to be, its gradient as well") {
-  CheckNode(OperatorDef("Pad", {"x", "pads"}, {"y"}), {Counted({2, 3}), List({1, 0, 0, 2})});
-  CheckNode(OperatorDef("Pad", {"x", "pads"}, {"y"}), {Counted({2, 3}), List({-1, 1, 1, -1})});
+  CheckNode(OperatorDef("Pad", {"x", "pads"}, {"y"}), {Counting({2, 3}), List({1, 0, 0, 2})});
+  CheckNode(OperatorDef("Pad", {"x", "pads"}, {"y"}), {Counting({2, 3}), List({-1, 1, 1, -1})});
   CheckOptions options;
   options.gradient = false;
   CHECK(CheckOperator(OperatorDef("Pad", {"x", "pads"}, {"y"}, {{"mode", "reflect"}}),
-                      {Counted({2, 3}), List({1, 0, 0, 2})}, options)
+                      {Counting({2, 3}), List({1, 0, 0, 2})}, options)
             .ok());
   CHECK(HasGradient("Pad"));
 }

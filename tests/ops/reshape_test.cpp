@@ -10,33 +10,33 @@ using namespace opkit_tests;
 namespace {
 
 TEST_CASE("the elements stay in order") {
-  const Tensor x = Counted({2, 3, 4});
+  const Tensor x = Counting({2, 3, 4});
   const Tensor y = Invoke("Reshape", {x, List({4, -1})})[0];
   CHECK(y.shape() == Shape{4, 6});
   CHECK(FloatsOf(y) == FloatsOf(x));
   CHECK(Invoke("Flatten", {x}, {{"axis", 2}})[0].shape() == Shape{6, 4});
-  CHECK(Invoke("Squeeze", {Counted({1, 2, 1})})[0].shape() == Shape{2});
+  CHECK(Invoke("Squeeze", {Counting({1, 2, 1})})[0].shape() == Shape{2});
   CHECK(FloatsOf(Invoke("Unsqueeze", {x, List({0, -1})})[0]) == FloatsOf(x));
 }
 
 TEST_CASE("a transposed view is read in its own order") {
-  const Tensor x = Counted({2, 3}).Permute({1, 0});
+  const Tensor x = Counting({2, 3}).Permute({1, 0});
   CHECK(FloatsOf(Invoke("Reshape", {x, List({6})})[0]) == Floats{0, 3, 1, 4, 2, 5});
 }
 
-TEST_CASE("every dtype, empty tensors and scalars") {
+TEST_CASE("tensors of every dtype, empty ones and scalars are reshaped") {
   for (const DType dtype : {DType::kBool, DType::kInt8, DType::kUInt16, DType::kFloat16,
                             DType::kFloat64, DType::kComplex128}) {
     const Tensor y = Invoke("Reshape", {Tensor(Shape{2, 3}, dtype), List({3, 2})})[0];
     CHECK(y.dtype() == dtype);
     CHECK(y.shape() == Shape{3, 2});
   }
-  CHECK(Invoke("Reshape", {Counted({0, 3}), List({3, 0})}, {{"allowzero", 1}})[0].shape() ==
+  CHECK(Invoke("Reshape", {Counting({0, 3}), List({3, 0})}, {{"allowzero", 1}})[0].shape() ==
         Shape{3, 0});
-  CHECK(Invoke("Reshape", {Counted({0, 3}), List({0, -1})})[0].shape() == Shape{0, 3});
-  CHECK(Invoke("Reshape", {Counted({1}), List({})})[0].shape() == Shape{});
-  CHECK(Invoke("Flatten", {Counted({})}, {{"axis", 0}})[0].shape() == Shape{1, 1});
-  CHECK(Invoke("Unsqueeze", {Counted({}), List({0})})[0].shape() == Shape{1});
+  CHECK(Invoke("Reshape", {Counting({0, 3}), List({0, -1})})[0].shape() == Shape{0, 3});
+  CHECK(Invoke("Reshape", {Counting({1}), List({})})[0].shape() == Shape{});
+  CHECK(Invoke("Flatten", {Counting({})}, {{"axis", 0}})[0].shape() == Shape{1, 1});
+  CHECK(Invoke("Unsqueeze", {Counting({}), List({0})})[0].shape() == Shape{1});
 }
 
 TEST_CASE("Reshape infers what the known extents say") {
@@ -74,11 +74,11 @@ TEST_CASE("Reshape says what does not fit") {
   const int64_t huge = int64_t{1} << 40;
   CHECK(Contains(Refused("Reshape", {{2, 3}, List({huge, huge})}), "64-bit count"));
   CHECK(ErrorOf([] {
-          Invoke("Reshape", {Counted({2, 3}), List({7})});
+          Invoke("Reshape", {Counting({2, 3}), List({7})});
         }).code() == ErrorCode::kInvalidArgument);
 }
 
-TEST_CASE("Flatten") {
+TEST_CASE("Flatten infers the products before and behind its axis") {
   CHECK(Inferred("Flatten", {{Sym("N"), 3, 4}}) == "float32[N, 12]");
   CHECK(Inferred("Flatten", {{Sym("N"), 3, 4}}, {{"axis", 0}}) == "float32[1, ?]");
   CHECK(Inferred("Flatten", {{Sym("N"), 3, 4}}, {{"axis", 3}}) == "float32[?, 1]");
@@ -89,7 +89,7 @@ TEST_CASE("Flatten") {
         "Flatten: axis 3 is outside a tensor of rank 2, expected -2 to 1");
 }
 
-TEST_CASE("Squeeze") {
+TEST_CASE("Squeeze infers the axes that stay, and drops none but those of 1") {
   CHECK(Inferred("Squeeze", {{1, Sym("N"), 1}, List({0, -1})}) == "float32[N]");
   CHECK(Inferred("Squeeze", {{1, Sym("N"), 1}}) == "float32[rank unknown]");
   CHECK(Inferred("Squeeze", {{1, 2, 1}}) == "float32[2]");
@@ -101,7 +101,7 @@ TEST_CASE("Squeeze") {
         "Squeeze: axis -2 is named twice in [0, -2]");
 }
 
-TEST_CASE("Unsqueeze") {
+TEST_CASE("Unsqueeze infers an axis of 1 at each place that is named") {
   CHECK(Inferred("Unsqueeze", {{Sym("N"), 2}, List({3, 0})}) == "float32[1, N, 2, 1]");
   CHECK(Inferred("Unsqueeze", {{Sym("N"), 2}, List({-1})}) == "float32[N, 2, 1]");
   CHECK(Inferred("Unsqueeze", {{2}, {DType::kInt64, {2}}}) == "float32[?, ?, ?]");
@@ -112,10 +112,10 @@ TEST_CASE("Unsqueeze") {
 }
 
 TEST_CASE("they are what they claim to be, gradients as well") {
-  CheckNode(OperatorDef("Reshape", {"x", "shape"}, {"y"}), {Counted({2, 6}), List({3, -1})});
-  CheckNode(OperatorDef("Flatten", {"x"}, {"y"}), {Counted({2, 3, 2})});
-  CheckNode(OperatorDef("Squeeze", {"x", "axes"}, {"y"}), {Counted({2, 1, 3}), List({1})});
-  CheckNode(OperatorDef("Unsqueeze", {"x", "axes"}, {"y"}), {Counted({2, 3}), List({1})});
+  CheckNode(OperatorDef("Reshape", {"x", "shape"}, {"y"}), {Counting({2, 6}), List({3, -1})});
+  CheckNode(OperatorDef("Flatten", {"x"}, {"y"}), {Counting({2, 3, 2})});
+  CheckNode(OperatorDef("Squeeze", {"x", "axes"}, {"y"}), {Counting({2, 1, 3}), List({1})});
+  CheckNode(OperatorDef("Unsqueeze", {"x", "axes"}, {"y"}), {Counting({2, 3}), List({1})});
   CHECK(HasGradient("Reshape"));
 }
 

@@ -10,7 +10,7 @@ using namespace opkit_tests;
 namespace {
 
 Ints ShapeOf(const Shape& shape, Arguments args = {}) {
-  return Invoke("Shape", {Counted(shape)}, std::move(args))[0].ToVector<int64_t>();
+  return Invoke("Shape", {Counting(shape)}, std::move(args))[0].ToVector<int64_t>();
 }
 
 TEST_CASE("all extents, or those from one axis to another") {
@@ -20,9 +20,9 @@ TEST_CASE("all extents, or those from one axis to another") {
   CHECK(ShapeOf({2, 3, 4}, {{"start", -9}, {"end", 9}}) == Ints{2, 3, 4});
   CHECK(ShapeOf({2, 3, 4}, {{"start", 2}, {"end", 1}}) == Ints{});
   CHECK(ShapeOf({}) == Ints{});
-  CHECK(Invoke("Size", {Counted({2, 3})})[0].ToVector<int64_t>() == Ints{6});
-  CHECK(Invoke("Size", {Counted({0, 3})})[0].ToVector<int64_t>() == Ints{0});
-  CHECK(Invoke("Size", {Counted({})})[0].shape() == Shape{});
+  CHECK(Invoke("Size", {Counting({2, 3})})[0].ToVector<int64_t>() == Ints{6});
+  CHECK(Invoke("Size", {Counting({0, 3})})[0].ToVector<int64_t>() == Ints{0});
+  CHECK(Invoke("Size", {Counting({})})[0].shape() == Shape{});
 }
 
 TEST_CASE("what they give is known where the extents are") {
@@ -49,8 +49,8 @@ TEST_CASE("what they give is known where the extents are") {
 }
 
 TEST_CASE("they are what they claim to be") {
-  CheckNode(OperatorDef("Shape", {"x"}, {"y"}), {Counted({2, 3})});
-  CheckNode(OperatorDef("Size", {"x"}, {"y"}), {Counted({2, 3})});
+  CheckNode(OperatorDef("Shape", {"x"}, {"y"}), {Counting({2, 3})});
+  CheckNode(OperatorDef("Size", {"x"}, {"y"}), {Counting({2, 3})});
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ constexpr int64_t kMax = INT64_MAX, kMin = INT64_MIN;
 // x[start:end:step] of 0, 1, …, n - 1.
 Floats Slice(int64_t n, int64_t start, int64_t end, int64_t step = 1) {
   return FloatsOf(
-      Invoke("Slice", {Counted({n}), List({start}), List({end}), List({0}), List({step})})[0]);
+      Invoke("Slice", {Counting({n}), List({start}), List({end}), List({0}), List({step})})[0]);
 }
 
 TEST_CASE("starts and ends count from either side and are clamped") {
@@ -40,7 +40,7 @@ TEST_CASE("steps go both ways") {
 }
 
 TEST_CASE("several axes, in any order, of int32 as well") {
-  const Tensor x = Counted({3, 4});
+  const Tensor x = Counting({3, 4});
   CHECK(FloatsOf(Invoke("Slice", {x, List({1, 2}), List({2, 4}), List({-1, 0})})[0]) == Floats{9});
   CHECK(FloatsOf(Invoke("Slice", {x, List({1}), List({2})})[0]) == Floats{4, 5, 6, 7});
   const auto narrow = [](int32_t value) { return Tensor::From<int32_t>({1}, {value}); };
@@ -77,7 +77,7 @@ TEST_CASE("random slices are those of one index at a time") {
   }
 }
 
-TEST_CASE("inference") {
+TEST_CASE("extents follow from constant bounds, and wrong lists are refused") {
   const SymbolicShape n46 = {Sym("N"), 4, 6};
   CHECK(Inferred("Slice", {n46, List({1}), List({-1}), List({2})}) == "float32[N, 4, 4]");
   CHECK(Inferred("Slice", {n46, List({0}), List({kMax}), List({0})}) == "float32[N, 4, 6]");
@@ -102,9 +102,9 @@ TEST_CASE("inference") {
 
 TEST_CASE("it is what it claims to be, its gradient as well") {
   CheckNode(OperatorDef("Slice", {"x", "starts", "ends", "axes", "steps"}, {"y"}),
-            {Counted({4, 5}), List({3, 1}), List({kMin, 5}), List({0, 1}), List({-2, 2})});
+            {Counting({4, 5}), List({3, 1}), List({kMin, 5}), List({0, 1}), List({-2, 2})});
   CheckNode(OperatorDef("Slice", {"x", "starts", "ends"}, {"y"}),
-            {Counted({4, 5}), List({1}), List({3})});
+            {Counting({4, 5}), List({1}), List({3})});
   CHECK(HasGradient("Slice"));
 }
 

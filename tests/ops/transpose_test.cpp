@@ -8,15 +8,15 @@ using namespace opkit_tests;
 
 namespace {
 
-TEST_CASE("axes in another order") {
-  const Tensor x = Counted({2, 3});
+TEST_CASE("elements follow their axes, reversed unless perm says else") {
+  const Tensor x = Counting({2, 3});
   CHECK(FloatsOf(Invoke("Transpose", {x})[0]) == Floats{0, 3, 1, 4, 2, 5});
-  const Tensor y = Invoke("Transpose", {Counted({2, 1, 3})}, {{"perm", {2, 0, 1}}})[0];
+  const Tensor y = Invoke("Transpose", {Counting({2, 1, 3})}, {{"perm", {2, 0, 1}}})[0];
   CHECK(y.shape() == Shape{3, 2, 1});
   CHECK(FloatsOf(y) == Floats{0, 3, 1, 4, 2, 5});
   CHECK(FloatsOf(Invoke("Transpose", {x}, {{"perm", {0, 1}}})[0]) == FloatsOf(x));
-  CHECK(Invoke("Transpose", {Counted({})})[0].shape() == Shape{});
-  CHECK(Invoke("Transpose", {Counted({0, 3})})[0].shape() == Shape{3, 0});
+  CHECK(Invoke("Transpose", {Counting({})})[0].shape() == Shape{});
+  CHECK(Invoke("Transpose", {Counting({0, 3})})[0].shape() == Shape{3, 0});
 }
 
 TEST_CASE("any order of any dtype is the view of that order") {
@@ -32,7 +32,7 @@ TEST_CASE("any order of any dtype is the view of that order") {
     }
     for (size_t i = perm.size(); i > 1; --i) std::swap(perm[i - 1], perm[random.Next() % i]);
     const DType dtypes[] = {DType::kUInt8, DType::kInt16, DType::kFloat32, DType::kFloat64};
-    const Tensor x = Counted(Shape(extents), dtypes[random.Next() % 4]);
+    const Tensor x = Counting(Shape(extents), dtypes[random.Next() % 4]);
     const Tensor expected = x.Permute(Dims(perm)).Contiguous();
     const Tensor y = Invoke("Transpose", {x}, {{"perm", perm}})[0];
     CAPTURE(ToString(x));
@@ -48,12 +48,12 @@ TEST_CASE("any order of any dtype is the view of that order") {
 
 TEST_CASE("one operator serves inputs of several ranks") {
   ResolvedOperator transpose("Transpose", 1);
-  CHECK(transpose({Counted({2, 3})})[0].shape() == Shape{3, 2});
-  CHECK(transpose({Counted({2, 3, 4})})[0].shape() == Shape{4, 3, 2});
-  CHECK(transpose({Counted({2, 3})})[0].shape() == Shape{3, 2});
+  CHECK(transpose({Counting({2, 3})})[0].shape() == Shape{3, 2});
+  CHECK(transpose({Counting({2, 3, 4})})[0].shape() == Shape{4, 3, 2});
+  CHECK(transpose({Counting({2, 3})})[0].shape() == Shape{3, 2});
 }
 
-TEST_CASE("inference") {
+TEST_CASE("extents and symbols are permuted, and a perm that is none is refused") {
   CHECK(Inferred("Transpose", {{Sym("N"), Dim(), 4}}, {{"perm", {2, 0, 1}}}) == "float32[4, N, ?]");
   CHECK(Inferred("Transpose", {{Sym("N"), 4}}) == "float32[4, N]");
   CHECK(Inferred("Transpose", {kNoRank}, {{"perm", {1, 0}}}) == "float32[?, ?]");
@@ -67,8 +67,8 @@ TEST_CASE("inference") {
 }
 
 TEST_CASE("it is what it claims to be, its gradient as well") {
-  CheckNode(OperatorDef("Transpose", {"x"}, {"y"}), {Counted({2, 3, 4})});
-  CheckNode(OperatorDef("Transpose", {"x"}, {"y"}, {{"perm", {1, 2, 0}}}), {Counted({2, 3, 4})});
+  CheckNode(OperatorDef("Transpose", {"x"}, {"y"}), {Counting({2, 3, 4})});
+  CheckNode(OperatorDef("Transpose", {"x"}, {"y"}, {{"perm", {1, 2, 0}}}), {Counting({2, 3, 4})});
   CHECK(HasGradient("Transpose"));
 }
 

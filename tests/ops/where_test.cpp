@@ -3,16 +3,16 @@
 
 #include <doctest/doctest.h>
 
-#include "../error_of.hpp"
 #include "opkit/interop/doctest.hpp"
 #include "opkit/op/invoke.hpp"
+#include "support/error_of.hpp"
 
 namespace where_test {
 using namespace opkit;
 
 namespace {
 
-TEST_CASE("elements of either input") {
+TEST_CASE("the condition chooses an element of either input") {
   const Tensor condition = Tensor::From<bool>({2, 2}, {true, false, true, true});
   const Tensor x = Tensor::From<float>({2, 2}, {1, 2, 3, 4}),
                y = Tensor::From<float>({2, 2}, {9, 8, 7, 6});

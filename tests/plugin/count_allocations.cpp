@@ -1,2 +1,2 @@
-// Counts for every test of the folder; see ../allocations.hpp.
-#include "../count_allocations.hpp"
+// Counts for every test of the folder; see support/allocations.hpp.
+#include "support/count_allocations.hpp"

@@ -6,8 +6,6 @@
 #include <fstream>
 #include <string>
 
-#include "../allocations.hpp"
-#include "../error_of.hpp"
 #include "opkit/graph/executor.hpp"
 #include "opkit/graph/gradient/gradients.hpp"
 #include "opkit/op/check.hpp"
@@ -15,6 +13,9 @@
 #include "opkit/plugin/author.hpp"
 #include "opkit/plugin/library.hpp"
 #include "opkit/plugin/testing.hpp"
+#include "support/allocations.hpp"
+#include "support/check_fails.hpp"
+#include "support/tensors.hpp"
 
 namespace export_operators_test {
 using namespace opkit;  // NOLINT: as a program writes it
@@ -31,16 +32,6 @@ struct Loaded {
   }
   Library library;
 };
-
-Tensor Floats(Shape shape, std::initializer_list<float> values) {
-  return Tensor::From<float>(std::move(shape), values);
-}
-std::vector<float> Values(const Tensor& tensor) { return tensor.ToVector<float>(); }
-template <class F>
-void CheckFails(F call, const std::string& text) {
-  const std::string found = ErrorOf(call).what();
-  CHECK_MESSAGE(Contains(found, text), found);
-}
 
 int ThreadsNamed(const std::string& prefix) {
   int count = 0;
@@ -77,8 +68,8 @@ TEST_CASE("a library hands over its class operators beside those of REGISTER_OP"
       "LibTwice",  "LibAttributes", "LibBias",    "LibCount",  "LibElsewhere",  "LibMul",
       "LibRepeat", "LibScale",      "LibScratch", "LibShared", "LibSharedLoop", "LibTasks"};
   CHECK(loaded.library.operators() == expected);
-  CHECK(Values(Invoke("LibTwice", {Floats({2}, {1, 2})})[0]) == std::vector<float>{2, 4});
-  CHECK(Values(Invoke("LibScale", {Floats({2}, {1, 2})}, {{"scale", 3.f}})[0]) ==
+  CHECK(FloatsOf(Invoke("LibTwice", {Vector({1, 2})})[0]) == std::vector<float>{2, 4});
+  CHECK(FloatsOf(Invoke("LibScale", {Vector({1, 2})}, {{"scale", 3.f}})[0]) ==
         std::vector<float>{3, 6});
   CHECK(CheckRegistrations().empty());
 }
@@ -122,7 +113,7 @@ TEST_CASE("the schema arrives whole") {
 
 TEST_CASE("the program checks nodes as if the operator were its own") {
   Loaded loaded("libclasses.so");
-  const Tensor x = Floats({2}, {1, 2});
+  const Tensor x = Vector({1, 2});
   CheckFails(
       [&] {
         Invoke("LibScale", {x}, {{"scael", 1.f}});
@@ -134,15 +125,15 @@ TEST_CASE("the program checks nodes as if the operator were its own") {
   // The library's own check of a number that it leaves open.
   CheckFails([&] { Invoke("LibBias", {x, x, x}); }, "LibBias has 3 inputs, expected 1 to 2");
   // One that takes attributes which it does not declare.
-  CHECK(Values(Invoke("LibBias", {x, x}, {{"anything", 1}})[0]) == std::vector<float>{2, 3});
+  CHECK(FloatsOf(Invoke("LibBias", {x, x}, {{"anything", 1}})[0]) == std::vector<float>{2, 3});
 }
 
 TEST_CASE("optional inputs are left out") {
   Loaded loaded("libclasses.so");
-  const Tensor x = Floats({2}, {1, 2});
-  CHECK(Values(Invoke("LibBias", {x})[0]) == std::vector<float>{101, 102});
-  CHECK(Values(Invoke("LibBias", {x, Tensor()})[0]) == std::vector<float>{101, 102});
-  CHECK(Values(Invoke("LibBias", {x, Floats({1}, {1})})[0]) == std::vector<float>{2, 3});
+  const Tensor x = Vector({1, 2});
+  CHECK(FloatsOf(Invoke("LibBias", {x})[0]) == std::vector<float>{101, 102});
+  CHECK(FloatsOf(Invoke("LibBias", {x, Tensor()})[0]) == std::vector<float>{101, 102});
+  CHECK(FloatsOf(Invoke("LibBias", {x, Vector({1})})[0]) == std::vector<float>{2, 3});
 }
 
 TEST_CASE("attributes of every kind arrive") {
@@ -161,18 +152,18 @@ TEST_CASE("attributes of every kind arrive") {
 
 TEST_CASE("what the constructor and RunOnDevice throw keeps its text and code") {
   Loaded loaded("libclasses.so");
-  const Error made = ErrorOf([&] { Invoke("LibScale", {Floats({1}, {1})}, {{"scale", 0.f}}); });
+  const Error made = ErrorOf([&] { Invoke("LibScale", {Vector({1})}, {{"scale", 0.f}}); });
   CHECK(made.code() == ErrorCode::kInvalidArgument);
   CHECK(Contains(made.what(), "a scale of 0 leaves nothing"));
   CHECK(Contains(made.what(), "libclasses.so"));
-  const Error refused = ErrorOf([&] { Invoke("LibScale", {Floats({1}, {1})}, {{"scale", -1.f}}); });
+  const Error refused = ErrorOf([&] { Invoke("LibScale", {Vector({1})}, {{"scale", -1.f}}); });
   CHECK(refused.code() == ErrorCode::kUnsupported);
   CHECK(Contains(refused.what(), "negative scales are another kernel's"));
   const Error run = ErrorOf([&] { Invoke("LibScale", {Tensor({13}, DType::kFloat32)}); });
   CHECK(run.code() == ErrorCode::kFailedPrecondition);
   CHECK(Contains(run.what(), "13 elements bring bad luck"));
   // In the next run it is forgotten.
-  CHECK(Values(Invoke("LibScale", {Floats({1}, {4})})[0]) == std::vector<float>{4});
+  CHECK(FloatsOf(Invoke("LibScale", {Vector({4})})[0]) == std::vector<float>{4});
 }
 
 TEST_CASE("inference keeps symbols and reads constants") {
@@ -189,12 +180,12 @@ TEST_CASE("inference keeps symbols and reads constants") {
   CHECK(ToString(types[view.FindValue("Y")]) == "float32[Batch, 3]");
   CHECK(ToString(types[view.FindValue("R")]) == "float32[4, Length]");
   // Of a value that is known only when it runs.
-  const Tensor out = Invoke("LibRepeat", {Floats({2}, {1, 2}), Tensor::From<int64_t>({1}, {3})})[0];
+  const Tensor out = Invoke("LibRepeat", {Vector({1, 2}), Tensor::From<int64_t>({1}, {3})})[0];
   CHECK(out.shape() == Shape{3, 2});
-  CHECK(Values(out) == std::vector<float>{1, 2, 1, 2, 1, 2});
+  CHECK(FloatsOf(out) == std::vector<float>{1, 2, 1, 2, 1, 2});
   CheckFails(
       [&] {
-        Invoke("LibRepeat", {Floats({1, 2}, {1, 2}), Tensor::From<int64_t>({1}, {3})});
+        Invoke("LibRepeat", {Tensor::From<float>({1, 2}, {1, 2}), Tensor::From<int64_t>({1}, {3})});
       },
       "inferShape of operator LibRepeat of library libclasses.so failed: x has 2 axes, expected 1");
 }
@@ -202,24 +193,24 @@ TEST_CASE("inference keeps symbols and reads constants") {
 TEST_CASE("a run in place writes over its input, and only where it may") {
   Loaded loaded("libclasses.so");
   Workspace ws;
-  *ws.CreateTensor("x") = Floats({3}, {1, 2, 3});
+  *ws.CreateTensor("x") = Vector({1, 2, 3});
   const void* memory = ws.GetTensor("x")->raw_data();
   CreateOperator(OperatorDef("LibScale", {"x"}, {"x"}, {{"scale", 2.f}}), &ws)->Run();
-  CHECK(Values(*ws.GetTensor("x")) == std::vector<float>{2, 4, 6});
+  CHECK(FloatsOf(*ws.GetTensor("x")) == std::vector<float>{2, 4, 6});
   CHECK(ws.GetTensor("x")->raw_data() == memory);
   // One that must be in place: on its input's own memory, or on a copy where that is kept.
   CreateOperator(OperatorDef("LibCount", {"x"}, {"x"}), &ws)->Run();
-  CHECK(Values(*ws.GetTensor("x")) == std::vector<float>{3, 5, 7});
+  CHECK(FloatsOf(*ws.GetTensor("x")) == std::vector<float>{3, 5, 7});
   CHECK(ws.GetTensor("x")->raw_data() == memory);
   CreateOperator(OperatorDef("LibCount", {"x"}, {"y"}), &ws)->Run();
-  CHECK(Values(*ws.GetTensor("y")) == std::vector<float>{4, 6, 8});
-  CHECK(Values(*ws.GetTensor("x")) == std::vector<float>{3, 5, 7});
+  CHECK(FloatsOf(*ws.GetTensor("y")) == std::vector<float>{4, 6, 8});
+  CHECK(FloatsOf(*ws.GetTensor("x")) == std::vector<float>{3, 5, 7});
 }
 
 TEST_CASE("an output made elsewhere is copied, and refused where it is not as inferred") {
   Loaded loaded("libclasses.so");
-  const Tensor x = Floats({1}, {0});
-  CHECK(Values(Invoke("LibElsewhere", {x})[0]) == std::vector<float>{0, 1});
+  const Tensor x = Vector({0});
+  CHECK(FloatsOf(Invoke("LibElsewhere", {x})[0]) == std::vector<float>{0, 1});
   CheckFails(
       [&] {
         Invoke("LibElsewhere", {x}, {{"length", 3}});
@@ -229,18 +220,18 @@ TEST_CASE("an output made elsewhere is copied, and refused where it is not as in
 
 TEST_CASE("scratch is what the kernel proposes, planned by the program") {
   Loaded loaded("libclasses.so");
-  const Tensor x = Floats({2, 1}, {1, 2});
+  const Tensor x = Tensor::From<float>({2, 1}, {1, 2});
   const OperatorDef def("LibScratch", {"x"}, {"y"});
   const Kernel* kernel = OpRegistry::Global().KernelsOf("LibScratch")[0];
   const std::vector<TensorInfo> in{TensorInfo::Of(x)}, out{TensorInfo::Of(x)};
   CHECK(kernel->propose({def, in, out})[0].scratch_bytes == 128);
-  CHECK(Values(Invoke("LibScratch", {x})[0]) == std::vector<float>{1, 2});
+  CHECK(FloatsOf(Invoke("LibScratch", {x})[0]) == std::vector<float>{1, 2});
 }
 
 TEST_CASE("a run whose tensors stay allocates nothing") {
   Loaded loaded("libclasses.so");
   Workspace ws;
-  *ws.CreateTensor("x") = Floats({3}, {1, 2, 3});
+  *ws.CreateTensor("x") = Vector({1, 2, 3});
   auto op = CreateOperator(OperatorDef("LibScale", {"x"}, {"y"}), &ws);
   op->Run();
   op->Run();
@@ -248,46 +239,45 @@ TEST_CASE("a run whose tensors stay allocates nothing") {
   op->Run();
   CHECK(Allocations() == before);
   // New shapes are followed.
-  *ws.GetTensor("x") = Floats({1}, {7});
+  *ws.GetTensor("x") = Vector({7});
   op->Run();
-  CHECK(Values(*ws.GetTensor("y")) == std::vector<float>{7});
+  CHECK(FloatsOf(*ws.GetTensor("y")) == std::vector<float>{7});
 }
 
 TEST_CASE("strided inputs arrive dense") {
   Loaded loaded("libclasses.so");
-  const Tensor whole = Floats({2, 2}, {1, 2, 3, 4});
+  const Tensor whole = Tensor::From<float>({2, 2}, {1, 2, 3, 4});
   const Tensor column(whole.storage(), 0, Shape{2}, DType::kFloat32, Dims{2});
-  CHECK(Values(Invoke("LibScale", {column}, {{"scale", 2.f}})[0]) == std::vector<float>{2, 6});
+  CHECK(FloatsOf(Invoke("LibScale", {column}, {{"scale", 2.f}})[0]) == std::vector<float>{2, 6});
 }
 
 TEST_CASE("typed functions of a library run for each element type, author.hpp first") {
   Loaded loaded("libtyped.so");
   CHECK(loaded.library.operators() ==
         std::vector<std::string>{"LibThrice", "LibAxpy", "LibSquare"});
-  const Tensor x = Floats({2}, {1, 2}), y = Floats({2}, {10, 20});
-  CHECK(Values(Invoke("LibAxpy", {x, y}, {{"alpha", 3.f}})[0]) == std::vector<float>{13, 26});
-  CHECK(Values(Invoke("LibAxpy", {x, y})[0]) == std::vector<float>{11, 22});
+  const Tensor x = Vector({1, 2}), y = Vector({10, 20});
+  CHECK(FloatsOf(Invoke("LibAxpy", {x, y}, {{"alpha", 3.f}})[0]) == std::vector<float>{13, 26});
+  CHECK(FloatsOf(Invoke("LibAxpy", {x, y})[0]) == std::vector<float>{11, 22});
   CHECK(Invoke("LibSquare", {Tensor::From<double>({1}, {1.5})})[0].ToVector<double>() ==
         std::vector<double>{2.25});
-  CHECK(Values(Invoke("LibSquare", {x})[0]) == std::vector<float>{1, 4});
-  CHECK(Values(Invoke("LibThrice", {x})[0]) == std::vector<float>{3, 6});
+  CHECK(FloatsOf(Invoke("LibSquare", {x})[0]) == std::vector<float>{1, 4});
+  CHECK(FloatsOf(Invoke("LibThrice", {x})[0]) == std::vector<float>{3, 6});
   CheckFails([&] { Invoke("LibSquare", {Tensor::From<int32_t>({1}, {1})}); },
              "compiled for [float32, float64]");
   CHECK(OpRegistry::Global().GetSchema("LibAxpy").CanInplace(1, 0));
-  CheckFails([&] { Invoke("LibAxpy", {x, Floats({1}, {1})}); }, "input 1 'y' of LibAxpy");
+  CheckFails([&] { Invoke("LibAxpy", {x, Vector({1})}); }, "input 1 'y' of LibAxpy");
 }
 
 TEST_CASE("the gradient of a class operator is differentiated in the program") {
   Loaded loaded("libclasses.so");
-  CHECK(
-      CheckGradient(OperatorDef("LibScale", {"x"}, {"y"}, {{"scale", 3.f}}), {Floats({2}, {1, 2})})
-          .ok());
-  const GradientCheckResult mul = CheckGradient(OperatorDef("LibMul", {"x", "y"}, {"z"}),
-                                                {Floats({2}, {1, 2}), Floats({2}, {3, -1})});
+  CHECK(CheckGradient(OperatorDef("LibScale", {"x"}, {"y"}, {{"scale", 3.f}}), {Vector({1, 2})})
+            .ok());
+  const GradientCheckResult mul =
+      CheckGradient(OperatorDef("LibMul", {"x", "y"}, {"z"}), {Vector({1, 2}), Vector({3, -1})});
   CHECK_MESSAGE(mul.ok(), ToString(mul));
   CHECK(mul.elements_checked == 4);
-  const GradientCheckResult square = CheckGradient(OperatorDef("LibMul", {"x", "x"}, {"z"}),
-                                                   {Floats({2}, {1, 2}), Floats({2}, {1, 2})});
+  const GradientCheckResult square =
+      CheckGradient(OperatorDef("LibMul", {"x", "x"}, {"z"}), {Vector({1, 2}), Vector({1, 2})});
   CHECK_MESSAGE(square.ok(), ToString(square));
 
   // z = 2 x * w, in a graph that has values named like gradients.
@@ -304,10 +294,10 @@ TEST_CASE("the gradient of a class operator is differentiated in the program") {
   CHECK(graph.node(3).is_gradient_op());
   graph.AddOutput(dx).AddOutput(dw);
   Executor executor(Compile(graph));
-  const auto out = executor.Run({{"x", Floats({2}, {1, 2})}, {"w", Floats({2}, {3, 4})}});
-  CHECK(Values(out.at("z")) == std::vector<float>{6, 16});
-  CHECK(Values(out.at(dx)) == std::vector<float>{6, 8});
-  CHECK(Values(out.at(dw)) == std::vector<float>{2, 4});
+  const auto out = executor.Run({{"x", Vector({1, 2})}, {"w", Vector({3, 4})}});
+  CHECK(FloatsOf(out.at("z")) == std::vector<float>{6, 16});
+  CHECK(FloatsOf(out.at(dx)) == std::vector<float>{6, 8});
+  CHECK(FloatsOf(out.at(dw)) == std::vector<float>{2, 4});
 }
 
 TEST_CASE("what a library says of missing gradients arrives") {
@@ -323,7 +313,7 @@ TEST_CASE("what a library says of missing gradients arrives") {
 TEST_CASE("in a CPU stream it takes its turn") {
   Loaded loaded("libclasses.so");
   Workspace ws;
-  *ws.CreateTensor("x") = Floats({2}, {1, 2});
+  *ws.CreateTensor("x") = Vector({1, 2});
   const auto def = [](const char* from, const char* to) {
     return OperatorDef("LibScale", {from}, {to}, {{"scale", 2.f}}).Device(DeviceType::kCPUStream);
   };
@@ -332,7 +322,7 @@ TEST_CASE("in a CPU stream it takes its turn") {
   first->RunAsync();
   second->RunAsync();
   second->Finish();
-  CHECK(Values(*ws.GetTensor("z")) == std::vector<float>{4, 8});
+  CHECK(FloatsOf(*ws.GetTensor("z")) == std::vector<float>{4, 8});
   *ws.GetTensor("x") = Tensor({13}, DType::kFloat32);
   first->RunAsync();
   CHECK(Contains(ErrorOf([&] { first->Finish(); }).what(), "13 elements bring bad luck"));
@@ -356,11 +346,11 @@ TEST_CASE("a program's own class operators are not handed to itself") {
 }
 
 TEST_CASE("for an operator that exists it is one more backend, which may refuse a node") {
-  const Tensor x = Floats({1}, {1});
+  const Tensor x = Vector({1});
   const auto run = [&](bool refuse, const std::string& engine = {}) {
     InvokeOptions options;
     options.engine = engine;
-    return Values(Invoke("LibShared", {x}, {{"refuse", refuse}}, options)[0])[0];
+    return FloatsOf(Invoke("LibShared", {x}, {{"refuse", refuse}}, options)[0])[0];
   };
   LoadOptions options;
   options.allow_override = true;
@@ -379,22 +369,21 @@ TEST_CASE("loops of a library's operators run on the host's threads") {
   {
     ThreadPool three(3);  // two for the outer loop, so that one is left for those inside
     const PoolScope scope(three);
-    CHECK(Values(Invoke("LibSharedLoop", {Floats({1}, {60000})})[0]) == std::vector<float>{1});
-    CheckFails([] { Invoke("LibSharedLoop", {Floats({1}, {-1})}); },
-               "a loop of the library's fails");
+    CHECK(FloatsOf(Invoke("LibSharedLoop", {Vector({60000})})[0]) == std::vector<float>{1});
+    CheckFails([] { Invoke("LibSharedLoop", {Vector({-1})}); }, "a loop of the library's fails");
   }
   ThreadPool one(1);
   const PoolScope scope(one);
-  CHECK(Values(Invoke("LibSharedLoop", {Floats({1}, {50})})[0]) == std::vector<float>{0});
+  CHECK(FloatsOf(Invoke("LibSharedLoop", {Vector({50})})[0]) == std::vector<float>{0});
   classes.Unload();
 }
 
 TEST_CASE("threads that a library's operators have started end before it is unloaded") {
   Library classes = Load("libclasses.so"), typed = Load("libtyped.so");
-  CHECK(Values(Invoke("LibTasks", {Floats({1}, {1})})[0]) == std::vector<float>{101});
+  CHECK(FloatsOf(Invoke("LibTasks", {Vector({1})})[0]) == std::vector<float>{101});
   const std::vector<float> twos(10000, 2.f);
   const Tensor x = Tensor::From<float>({10000}, twos);
-  CHECK(Values(Invoke("LibAxpy", {x, x})[0])[9999] == 4);
+  CHECK(FloatsOf(Invoke("LibAxpy", {x, x})[0])[9999] == 4);
   CHECK(ThreadsNamed("opkit-library") == 1);
   CHECK(classes.Unload().unmapped);
   CHECK(ThreadsNamed("opkit-library") == 0);

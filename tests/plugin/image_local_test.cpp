@@ -3,11 +3,11 @@
 // -rdynamic.
 #include <doctest/doctest.h>
 
-#include "../error_of.hpp"
 #include "opkit/op/gradient/gradient_check.hpp"
 #include "opkit/opkit.hpp"
 #include "opkit/plugin/author.hpp"
 #include "opkit/plugin/library.hpp"
+#include "support/error_of.hpp"
 
 namespace image_local_test {
 using namespace opkit;  // NOLINT: as a program writes it

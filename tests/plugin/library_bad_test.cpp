@@ -14,6 +14,7 @@
 #include "library_fixture.hpp"
 #include "opkit/op/abi/abi_attributes.hpp"
 #include "opkit/op/check.hpp"
+#include "support/temporary_folder.hpp"
 
 namespace library_bad_test {
 namespace {
@@ -21,21 +22,6 @@ namespace {
 using namespace opkit;
 using namespace library_fixture;
 namespace fs = std::filesystem;
-
-// A folder that goes with the scope.
-class Folder {
- public:
-  Folder() : path_((fs::temp_directory_path() / "opkit_bad_XXXXXX").string()) {
-    REQUIRE(::mkdtemp(path_.data()) != nullptr);
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  ~Folder() { fs::remove_all(path_); }
-  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-
- private:
-  std::string path_;
-};
 
 // Refused, and nothing has changed.
 Error Refusal(const std::string& path) {
@@ -151,7 +137,7 @@ opkit_status SameShape(const opkit_op*, const opkit_node* node, opkit_value* inp
 }  // namespace
 
 TEST_CASE("a file that is no shared object is refused with what it is") {
-  const Folder folder;
+  const TemporaryFolder folder;
   Error error = Refusal(folder / "libnone.so");
   CHECK(error.code() == ErrorCode::kNotFound);
   CHECK(Contains(error.message(), "libnone.so' to be a shared object, but it does not exist"));
@@ -275,95 +261,131 @@ TEST_CASE("a description of another version, or that is cut off, is refused") {
   CHECK(Contains(error.message(), "brings 0 partitioners and 2 passes, which version 1."));
 }
 
-TEST_CASE("null pointers, wrong names and absurd counts in a description are refused") {
-  using D = Description&;
-  const auto says = [](auto change, const char* text) {
-    const std::string message = MessageAfter(change);
-    CAPTURE(message);
-    CHECK(Contains(message, text));
-    CHECK(Contains(message, "library made "));
-  };
-  says([](D d) { d.library.ops = nullptr; }, "has operators, but opkit_library.ops is null");
-  says([](D d) { d.ops[1] = nullptr; }, "has a null pointer for operator 1");
-  says([](D d) { d.library.num_ops = uint64_t{1} << 60; }, "operators; at most a million");
-  says([](D d) { d.library.name = "a\nb"; }, "has opkit_library.name that holds the character 10");
+using D = Description&;
+
+// What is said of a library with a description that `change` has changed.
+template <class Change>
+void CheckRefused(Change change, const char* text) {
+  const std::string message = MessageAfter(change);
+  CAPTURE(message);
+  CHECK(Contains(message, text));
+  CHECK(Contains(message, "library made "));
+}
+
+TEST_CASE("a library of wrong names, or with too few or too many operators, is refused") {
+  CheckRefused([](D d) { d.library.ops = nullptr; },
+               "has operators, but opkit_library.ops is null");
+  CheckRefused([](D d) { d.ops[1] = nullptr; }, "has a null pointer for operator 1");
+  CheckRefused([](D d) { d.library.num_ops = uint64_t{1} << 60; }, "operators; at most a million");
+  CheckRefused([](D d) { d.library.name = "a\nb"; },
+               "has opkit_library.name that holds the character 10");
   const std::string long_name(300, 'x');
-  says([&](D d) { d.library.name = long_name.c_str(); }, "of more than 255 bytes: xxxx");
-  says([](D d) { d.op.name = nullptr; }, "gives operator 0 no name");
-  says([](D d) { d.op.name = ""; }, "gives operator 0 no name");
-  says([](D d) { d.op.name = "a::b"; }, "has an operator named \"a::b\"");
-  says([](D d) { d.op.name = "a b"; }, "whose name holds the character 32");
-  says([](D d) { d.op.name = "\x7f"; }, "whose name holds the character 127");
-  says([](D d) { d.other.name = "BadOp"; }, "has two operators named BadOp");
-  says([](D d) { d.op.kernels = nullptr; }, "has operator BadOp without a kernel");
-  says([](D d) { d.op.num_kernels = 0; }, "has operator BadOp without a kernel");
-  says([](D d) { d.op.num_kernels = uint64_t{1} << 40; }, "has operator BadOp with 1099511627776");
-  says([](D d) { d.kernels[0] = nullptr; }, "has kernel 0 of operator BadOp that is null");
-  says([](D d) { d.kernel.size = 40; }, "shorter than version 1.0's or without a device");
-  says([](D d) { d.kernel.device = nullptr; }, "or without a device");
-  says([](D d) { d.kernel.device = ""; }, "has a kernel of operator BadOp for \"\", which is no");
-  says([](D d) { d.kernel.forward = nullptr; }, "has operator BadOp without a forward function");
-  says(
+  CheckRefused([&](D d) { d.library.name = long_name.c_str(); }, "of more than 255 bytes: xxxx");
+  CheckRefused([](D d) { d.op.name = nullptr; }, "gives operator 0 no name");
+  CheckRefused([](D d) { d.op.name = ""; }, "gives operator 0 no name");
+  CheckRefused([](D d) { d.op.name = "a::b"; }, "has an operator named \"a::b\"");
+  CheckRefused([](D d) { d.op.name = "a b"; }, "whose name holds the character 32");
+  CheckRefused([](D d) { d.op.name = "\x7f"; }, "whose name holds the character 127");
+  CheckRefused([](D d) { d.other.name = "BadOp"; }, "has two operators named BadOp");
+}
+
+TEST_CASE("an operator without kernels, or with kernels that cannot be, is refused") {
+  CheckRefused([](D d) { d.op.kernels = nullptr; }, "has operator BadOp without a kernel");
+  CheckRefused([](D d) { d.op.num_kernels = 0; }, "has operator BadOp without a kernel");
+  CheckRefused([](D d) { d.op.num_kernels = uint64_t{1} << 40; },
+               "has operator BadOp with 1099511627776");
+  CheckRefused([](D d) { d.kernels[0] = nullptr; }, "has kernel 0 of operator BadOp that is null");
+  CheckRefused([](D d) { d.kernel.size = 40; }, "shorter than version 1.0's or without a device");
+  CheckRefused([](D d) { d.kernel.device = nullptr; }, "or without a device");
+  CheckRefused([](D d) { d.kernel.device = ""; },
+               "has a kernel of operator BadOp for \"\", which is no");
+  CheckRefused([](D d) { d.kernel.forward = nullptr; },
+               "has operator BadOp without a forward function");
+  CheckRefused(
       [](D d) {
         d.second_kernel = d.kernel;
         d.op.num_kernels = 2;
       },
       "has two kernels of operator BadOp for cpu");
-  says([](D d) { d.op.num_inplace = 1; }, "has operator BadOp whose in-place pairs are null");
-  says(
+}
+
+TEST_CASE("in-place pairs that are null or outside the operator are refused") {
+  CheckRefused([](D d) { d.op.num_inplace = 1; },
+               "has operator BadOp whose in-place pairs are null");
+  CheckRefused(
       [](D d) {
         d.op.num_inplace = 1;
         d.op.inplace = d.pairs;
         d.pairs[1] = -1;
       },
       "has operator BadOp that may run in place from input 0 to output -1");
-  says([](D d) { d.op.num_attrs = 1; }, "has operator BadOp whose attributes are null");
-  const auto with_parameter = [](D d) {
-    d.op.num_attrs = 1;
-    d.op.attrs = d.parameters;
-  };
-  says([&](D d) { with_parameter(d), d.parameters[0] = nullptr; }, "attributes number 0 is null");
-  says([&](D d) { with_parameter(d), d.parameter.size = 8; }, "attributes number 0 is null or");
-  says([&](D d) { with_parameter(d), d.parameter.name = nullptr; }, "attributes number 0 has no");
-  says([&](D d) { with_parameter(d), d.parameter.type = 10; }, "'p' has the type 10, which does");
-  const auto with_default = [&](D d) { with_parameter(d), d.parameter.default_value = &d.attr; };
-  CHECK(MessageAfter(with_default) == kAccepted);
-  says([&](D d) { with_parameter(d), d.parameter.name = "\033[2J"; }, "holds the character 27");
-  says(
-      [&](D d) {
-        with_parameter(d);
+}
+
+void DeclareAttribute(D d) {
+  d.op.num_attrs = 1;
+  d.op.attrs = d.parameters;
+}
+void DeclareDefault(D d) {
+  DeclareAttribute(d);
+  d.parameter.default_value = &d.attr;
+}
+
+TEST_CASE("declared attributes without a name or a type that exists are refused") {
+  CheckRefused([](D d) { d.op.num_attrs = 1; }, "has operator BadOp whose attributes are null");
+  CheckRefused([](D d) { DeclareAttribute(d), d.parameters[0] = nullptr; },
+               "attributes number 0 is null");
+  CheckRefused([](D d) { DeclareAttribute(d), d.parameter.size = 8; },
+               "attributes number 0 is null or");
+  CheckRefused([](D d) { DeclareAttribute(d), d.parameter.name = nullptr; },
+               "attributes number 0 has no");
+  CheckRefused([](D d) { DeclareAttribute(d), d.parameter.type = 10; },
+               "'p' has the type 10, which does");
+  CheckRefused([](D d) { DeclareAttribute(d), d.parameter.name = "\033[2J"; },
+               "holds the character 27");
+  CheckRefused(
+      [](D d) {
+        DeclareAttribute(d);
         d.op.num_attrs = 2;
         d.parameters[1] = d.parameters[0];
       },
       "with two attributes named 'p'");
-  says([&](D d) { with_default(d), d.parameter.type = OPKIT_ATTR_STRING; },
-       "has a default of the type 0, but the type 3");
-  says([&](D d) { with_default(d), d.attr.size = 8; }, "'p' has a default that is shorter");
-  says([&](D d) { with_default(d), d.attr.type = -1; },
-       "'p' has a default that has the type -1, which");
-  says([&](D d) { with_default(d), d.attr.count = 2; }, "that has 2 elements and is no list");
-  says([&](D d) { with_default(d), d.attr.ints = nullptr; }, "that has elements that are null");
-  says([&](D d) { with_default(d), d.attr.type = OPKIT_ATTR_STRING; },
-       "that has elements that are null");
-  says([&](D d) { with_default(d), d.attr.count = uint64_t{1} << 50; },
-       "has a default that has 112589");
 }
 
-TEST_CASE("functions of a description that fail in silence, or throw across the ABI") {
-  using D = Description&;
-  const auto says = [](auto change, const char* text) {
-    const std::string what = RunErrorAfter(change).what();
-    CAPTURE(what);
-    CHECK(Contains(what, text));
-    CHECK(Contains(what, "of library made"));
-  };
-  says(
+TEST_CASE("defaults that do not fit their attribute are refused") {
+  CHECK(MessageAfter(DeclareDefault) == kAccepted);
+  CheckRefused([](D d) { DeclareDefault(d), d.parameter.type = OPKIT_ATTR_STRING; },
+               "has a default of the type 0, but the type 3");
+  CheckRefused([](D d) { DeclareDefault(d), d.attr.size = 8; },
+               "'p' has a default that is shorter");
+  CheckRefused([](D d) { DeclareDefault(d), d.attr.type = -1; },
+               "'p' has a default that has the type -1, which");
+  CheckRefused([](D d) { DeclareDefault(d), d.attr.count = 2; },
+               "that has 2 elements and is no list");
+  CheckRefused([](D d) { DeclareDefault(d), d.attr.ints = nullptr; },
+               "that has elements that are null");
+  CheckRefused([](D d) { DeclareDefault(d), d.attr.type = OPKIT_ATTR_STRING; },
+               "that has elements that are null");
+  CheckRefused([](D d) { DeclareDefault(d), d.attr.count = uint64_t{1} << 50; },
+               "has a default that has 112589");
+}
+
+// What is said of a run whose functions `change` has changed.
+template <class Change>
+void CheckRunFails(Change change, const char* text) {
+  const std::string what = RunErrorAfter(change).what();
+  CAPTURE(what);
+  CHECK(Contains(what, text));
+  CHECK(Contains(what, "of library made"));
+}
+
+TEST_CASE("a status without a text is told as the number or code that it is") {
+  CheckRunFails(
       [](D d) {
         d.kernel.forward = [](void*, const opkit_call*) -> opkit_status { return 77; },
         d.op.infer_shape = SameShape;
       },
       "it returned status 77 without a text");
-  says(
+  CheckRunFails(
       [](D d) {
         d.kernel.forward = [](void*, const opkit_call*) -> opkit_status { return -5; },
         d.op.infer_shape = SameShape;
@@ -375,7 +397,16 @@ TEST_CASE("functions of a description that fail in silence, or throw across the 
             return OPKIT_DEADLINE_EXCEEDED;
           };
         }).code() == ErrorCode::kDeadlineExceeded);
-  says(
+  CheckRunFails(
+      [](D d) {
+        d.op.infer_type = [](const opkit_op*, const opkit_node*, opkit_value*,
+                             opkit_value*) -> opkit_status { return OPKIT_FAILED; };
+      },
+      "inferType of operator BadOp of library made failed: it returned FAIL; say why with");
+}
+
+TEST_CASE("what a function throws across the ABI is told by the function that threw") {
+  CheckRunFails(
       [](D d) {
         d.kernel.forward = [](void*, const opkit_call*) -> opkit_status {
           throw std::runtime_error("from C++");
@@ -383,31 +414,25 @@ TEST_CASE("functions of a description that fail in silence, or throw across the 
         d.op.infer_shape = SameShape;
       },
       "it threw across the ABI: from C++");
-  says(
+  CheckRunFails(
       [](D d) {
         d.kernel.create = [](const opkit_kernel*, const opkit_node*, void**) -> opkit_status {
           throw 5;
         };
       },
       "something that is not a std::exception");
-  says(
+  CheckRunFails(
       [](D d) {
         d.op.parse_attrs = [](const opkit_op*, const opkit_node*, int32_t*,
                               int32_t*) -> opkit_status { throw 5; };
       },
       "something that is not a std::exception");
-  says(
+  CheckRunFails(
       [](D d) {
         d.op.infer_shape = [](const opkit_op*, const opkit_node*, opkit_value*,
                               opkit_value*) -> opkit_status { throw 5; };
       },
       "inferShape of operator BadOp");
-  says(
-      [](D d) {
-        d.op.infer_type = [](const opkit_op*, const opkit_node*, opkit_value*,
-                             opkit_value*) -> opkit_status { return OPKIT_FAILED; };
-      },
-      "inferType of operator BadOp of library made failed: it returned FAIL; say why with");
 }
 
 TEST_CASE("a destroy or finalize that throws harms nobody") {
@@ -456,8 +481,7 @@ TEST_CASE("finalize is called once: when it is unloaded, or when it cannot be re
   CHECK(finalized == 2);
 }
 
-TEST_CASE("absurd answers of inference are errors that show them") {
-  using D = Description&;
+TEST_CASE("absurd shapes that a library infers are errors that show them") {
   static int64_t answer;
   static int32_t rank;
   const auto with = [](int64_t extent, int32_t axes) {
@@ -483,7 +507,9 @@ TEST_CASE("absurd answers of inference are errors that show them") {
   CHECK(with(std::numeric_limits<int64_t>::max(), 1).message() != kAccepted);
   CHECK(with(std::numeric_limits<int64_t>::max(), 32).message() != kAccepted);
   CHECK(Contains(with(-1, 2).what(), "leaves output 0 unknown: [?, ?]"));
+}
 
+TEST_CASE("a dtype that does not exist is no answer of inferType") {
   static int32_t dtype;
   const auto of_type = [](int32_t number) {
     dtype = number;
@@ -500,7 +526,9 @@ TEST_CASE("absurd answers of inference are errors that show them") {
   CHECK(
       Contains(of_type(-2).what(), "in what inferType of operator BadOp of library made answers"));
   CHECK(of_type(OPKIT_FLOAT64).message() == kAccepted);
+}
 
+TEST_CASE("an arity below any number is no answer of parseAttrs") {
   static int32_t arity;
   const auto of_arity = [](int32_t number) {
     arity = number;
@@ -522,7 +550,9 @@ TEST_CASE("absurd answers of inference are errors that show them") {
                  "parseAttrs of operator BadOp of library made says 1 inputs "
                  "and -2 outputs; -1 is any number"));
   CHECK(Contains(of_arity(2147483647).what(), "and 2147483647 outputs"));
+}
 
+TEST_CASE("scratch of less than nothing, and of more than there is, is an Error") {
   static int64_t scratch;
   const auto of_scratch = [](int64_t bytes) {
     scratch = bytes;

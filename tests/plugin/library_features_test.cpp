@@ -7,12 +7,14 @@
 #include <map>
 #include <thread>
 
-#include "../allocations.hpp"
 #include "library_fixture.hpp"
 #include "opkit/graph/executor.hpp"
 #include "opkit/graph/gradient/gradients.hpp"
 #include "opkit/op/check.hpp"
 #include "opkit/opkit.hpp"
+#include "support/allocations.hpp"
+#include "support/bench.hpp"
+#include "support/test_allocator.hpp"
 
 namespace library_features_test {
 namespace {
@@ -35,24 +37,8 @@ REGISTER_OP(LibHostAdd)
     })
     .setInferShape([](const AttrMap&, ShapeVectors& in, ShapeVectors& out) { out[0] = in[0]; });
 
-// Tensors by name, and an operator on them.
-struct Bench {
-  Tensor& Add(const std::string& name, const Floats& values) {
-    *ws.CreateTensor(name) = Vector(values);
-    return *ws.GetTensor(name);
-  }
-  OperatorBase& Create(const OperatorDef& def) {
-    op = CreateOperator(def, &ws);
-    return *op;
-  }
-  Floats Values(const std::string& name) { return ws.GetTensor(name)->ToVector<float>(); }
-  Workspace ws;
-  std::unique_ptr<OperatorBase> op;
-};
-
 // {counters alive, counters made, host's major, minor}
 Floats Report() { return Call("LibReport", std::vector<Tensor>{}).ToVector<float>(); }
-int64_t LiveBytes() { return GetAllocator(DeviceType::kCPU).live_bytes(); }
 
 }  // namespace
 

@@ -4,14 +4,14 @@
 
 #include <doctest/doctest.h>
 
-#include <fstream>
-#include <iterator>
 #include <string>
 #include <vector>
 
-#include "../error_of.hpp"
 #include "opkit/opkit.hpp"
 #include "opkit/plugin/library.hpp"
+#include "support/error_of.hpp"
+#include "support/temporary_folder.hpp"
+#include "support/tensors.hpp"
 
 namespace library_fixture {
 using namespace opkit;
@@ -53,16 +53,8 @@ class Scoped {
 };
 
 // The system's own word on it.
-inline bool IsInMap(const std::string& path) {
-  std::ifstream file("/proc/self/maps");
-  const std::string map{std::istreambuf_iterator<char>(file), {}};
-  return Contains(map, path);
-}
+inline bool IsInMap(const std::string& path) { return Contains(ReadFile("/proc/self/maps"), path); }
 
-using Floats = std::vector<float>;
-inline Tensor Vector(const Floats& values) {
-  return Tensor::From<float>({static_cast<int64_t>(values.size())}, values);
-}
 inline Tensor Call(const std::string& op, const std::vector<Tensor>& inputs, Arguments args = {}) {
   InvokeOptions options;
   options.num_outputs = 1;

@@ -14,6 +14,7 @@
 #include "library_fixture.hpp"
 #include "opkit/graph/executor.hpp"
 #include "opkit/opkit.hpp"
+#include "support/temporary_folder.hpp"
 
 namespace library_test {
 namespace {
@@ -21,29 +22,7 @@ namespace {
 using namespace opkit;
 using namespace library_fixture;
 namespace fs = std::filesystem;
-using Strings = std::vector<std::string>;
 constexpr DType kFloat = DType::kFloat32;
-
-// A folder of its own, in which libraries may be replaced.
-class Folder {
- public:
-  Folder() : path_((fs::temp_directory_path() / "opkit_lib_XXXXXX").string()) {
-    REQUIRE(::mkdtemp(path_.data()) != nullptr);
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  ~Folder() { fs::remove_all(path_); }
-  // As linkers do, a file that was there is replaced, not written to.
-  std::string Put(const std::string& library, const std::string& name) const {
-    const std::string file = path_ + "/" + name;
-    fs::remove(file);
-    fs::copy_file(PathOf(library), file);
-    return file;
-  }
-
- private:
-  std::string path_;
-};
 
 // The program's own operator, while it lives: y = 1 * x.
 class OwnShared {
@@ -334,13 +313,18 @@ TEST_CASE("a library is not unloaded while an operator or a plan of it lives") {
   CHECK_FALSE(IsInMap("libtwice.so"));
 }
 
-TEST_CASE("the same file is loaded once, from two threads at once as well") {
+TEST_CASE("the same file, by whatever path, is one library") {
   const std::string before = Registrations();
   Library first = Library::Load(PathOf("twice"));
   CHECK(Library::Load(PathOf("twice")) == first);
   CHECK(Library::Load(fs::relative(PathOf("twice")).string()) == first);
   CHECK(Library::All().size() == 1);
-  // What it cannot have any more is refused.
+  first.Unload();
+  CHECK(Registrations() == before);
+}
+
+TEST_CASE("a loaded library cannot have other options any more") {
+  Library first = Library::Load(PathOf("twice"));
   LoadOptions named;
   named.backend = "twice";
   CHECK(Library::Load(PathOf("twice"), named) == first);
@@ -353,8 +337,10 @@ TEST_CASE("the same file is loaded once, from two threads at once as well") {
                    "allow_override; unload it first, or ask for its own_copy"));
   }
   first.Unload();
-  CHECK(Registrations() == before);
+}
 
+TEST_CASE("threads that load a file at once get one library, and one of them unloads it") {
+  const std::string before = Registrations();
   for (int round = 0; round < 5; ++round) {
     std::atomic<int> ready{0};
     std::vector<Library> found;
@@ -469,11 +455,11 @@ TEST_CASE("an operator that one of two libraries differentiates keeps or loses i
 }
 
 TEST_CASE("a file that was rebuilt is loaded afresh, beside the old one or after it") {
-  const Folder folder;
+  const TemporaryFolder folder;
   const std::string before = Registrations();
-  Library old = Library::Load(folder.Put("twice", "libops.so"));
+  Library old = Library::Load(folder.Put(PathOf("twice"), "libops.so"));
   CHECK(Factor() == 2);
-  const std::string path = folder.Put("thrice", "libops.so");
+  const std::string path = folder.Put(PathOf("thrice"), "libops.so");
   Library fresh = Library::Load(path);
   CHECK_FALSE(fresh == old);
   CHECK(old.name() == "libops.so");
@@ -488,7 +474,7 @@ TEST_CASE("a file that was rebuilt is loaded afresh, beside the old one or after
   CHECK(again == fresh);
   CHECK(fresh.Unload().unmapped);
   CHECK(Registrations() == before);
-  Library last = Library::Load(folder.Put("five_times", "libops.so"));
+  Library last = Library::Load(folder.Put(PathOf("five_times"), "libops.so"));
   CHECK(last.name() == "libops.so");
   CHECK(Factor() == 5);
   last.Unload();
@@ -543,7 +529,7 @@ TEST_CASE("a library that stays in the process is reported, and loads again as i
 constexpr const char* kEndsLoaded = "OPKIT_TEST_ENDS_WITH_LIBRARY";
 
 // Leaves nothing behind unless the test below runs it, in a process of its own.
-TEST_CASE("(run by the test below)") {
+TEST_CASE("child: ends with a library in use") {
   if (!std::getenv(kEndsLoaded)) return;
   struct Holder {
     Workspace ws;
@@ -558,13 +544,14 @@ TEST_CASE("(run by the test below)") {
 TEST_CASE("a program may end with a library loaded and its operators in static objects") {
   // The library's own static objects are destroyed before those that the program made earlier.
   const std::string program = fs::read_symlink("/proc/self/exe").string();
-  CHECK(std::system(StrCat(kEndsLoaded, "=1 '", program, "' -m -tc='(run by the test below)' >&2")
-                        .c_str()) == 0);
+  CHECK(std::system(
+            StrCat(kEndsLoaded, "=1 '", program, "' -m -tc='child: ends with a library in use' >&2")
+                .c_str()) == 0);
 }
 
 TEST_CASE("names of operators, not files, are what programs depend on") {
-  const Folder folder;
-  Library library = Library::Load(folder.Put("twice", "plugin.so.1.2"));
+  const TemporaryFolder folder;
+  Library library = Library::Load(folder.Put(PathOf("twice"), "plugin.so.1.2"));
   CHECK(library.name() == "plugin.so.1.2");
   CHECK(library.backend() == "plugin");
   CHECK(Factor() == 2);

@@ -20,7 +20,9 @@
 #include <random>
 #include <thread>
 
-#include "../error_of.hpp"
+#include "support/error_of.hpp"
+#include "support/lists.hpp"
+#include "support/temporary_folder.hpp"
 
 namespace shared_object_test {
 namespace {
@@ -28,41 +30,19 @@ namespace {
 using namespace opkit;
 using detail::CloseReport;
 using detail::SharedObject;
-using Strings = std::vector<std::string>;
 namespace fs = std::filesystem;
 
 const std::string kFixtures = SHARED_OBJECT_FIXTURES "/";
 
-// A folder of its own for each test; no image of an earlier one has a name in it.
-class Folder {
- public:
-  Folder() : path_((fs::temp_directory_path() / "opkit_so_XXXXXX").string()) {
-    REQUIRE(::mkdtemp(path_.data()) != nullptr);
-  }
-  ~Folder() { fs::remove_all(path_); }
-  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-  // A fixture under a name here; as linkers do, a file that was there is replaced, not written to.
+// No image of an earlier test has a name in it.
+struct Folder : TemporaryFolder {
   std::string Put(const std::string& fixture, const std::string& name = "ops.so") const {
-    const std::string file = *this / name;
-    fs::remove(file);
-    fs::copy_file(kFixtures + fixture, file);
-    return file;
+    return TemporaryFolder::Put(kFixtures + fixture, name);
   }
-  std::string Write(const std::string& name, std::string_view bytes) const {
-    std::ofstream(*this / name, std::ios::binary) << bytes;
-    return *this / name;
-  }
-
- private:
-  std::string path_;
 };
 
-std::string BytesOf(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 // The system's own word on it.
-bool MapsName(const std::string& path) { return Contains(BytesOf("/proc/self/maps"), path); }
+bool MapsName(const std::string& path) { return Contains(ReadFile("/proc/self/maps"), path); }
 
 int Call(const IntrusivePtr<SharedObject>& library, const char* function) {
   void* const found = library->Find(function);
@@ -243,7 +223,7 @@ TEST_CASE("A file that is not a shared object is refused with a sentence") {
   refused(SHARED_OBJECT_FIXTURE_OBJECT, "is an object file: link it with -shared");
   refused(kFixtures + "executable",
           "is a position-independent executable (PIE): link it with -shared");
-  std::string bytes = BytesOf(kFixtures + "good.so");
+  std::string bytes = ReadFile(kFixtures + "good.so");
   bytes[16] = ET_EXEC;
   refused(folder.Write("fixed", bytes),
           "is an executable: link it with -shared and compile with -fPIC");
@@ -251,7 +231,7 @@ TEST_CASE("A file that is not a shared object is refused with a sentence") {
   refused(folder.Write("core", bytes), "is a core dump: name the library's .so");
   ElfW(Ehdr) header;
   std::memcpy(&header, bytes.data(), sizeof header);
-  std::string debug_only = BytesOf(kFixtures + "good.so");
+  std::string debug_only = ReadFile(kFixtures + "good.so");
   for (size_t i = 0; i < header.e_phnum; ++i) {
     ElfW(Phdr) segment;
     char* const at = debug_only.data() + header.e_phoff + i * sizeof segment;
@@ -267,7 +247,7 @@ TEST_CASE("A file that is not a shared object is refused with a sentence") {
 
 TEST_CASE("Another machine's library is refused by name") {
   const Folder folder;
-  const std::string good = BytesOf(kFixtures + "good.so");
+  const std::string good = ReadFile(kFixtures + "good.so");
   const auto refused = [&](std::string bytes, const std::string& found) {
     const std::string path = folder.Write("other.so", bytes);
     const Error error = OpenError(path);
@@ -475,7 +455,7 @@ TEST_CASE("A thread-local with a destructor keeps a library until the thread end
 }
 
 TEST_CASE("Thread-locals are named as far as the file has symbols, and noticed without") {
-  std::string bytes = BytesOf(kFixtures + "thread_local.so");
+  std::string bytes = ReadFile(kFixtures + "thread_local.so");
   detail::ElfInfo info = detail::ReadElf(bytes, "x");
   CHECK(info.has_thread_locals);
   // The second is a local symbol, in the full table alone.
@@ -573,7 +553,7 @@ TEST_CASE("Threads may open and close one file at once") {
 
 TEST_CASE("A file that is cut anywhere is refused") {
   const Folder folder;
-  const std::string whole = BytesOf(kFixtures + "good.so");
+  const std::string whole = ReadFile(kFixtures + "good.so");
   for (size_t size = 0; size < whole.size(); size += 97) {
     const std::string path = folder.Write("cut.so", std::string_view(whole).substr(0, size));
     const Error error = OpenError(path);
@@ -599,7 +579,7 @@ TEST_CASE("Any byte of a header may be anything") {
   CAPTURE(seed);
   std::mt19937 random(seed);
   for (const char* fixture : {"good.so", "thread_local.so"}) {
-    const std::string whole = BytesOf(kFixtures + fixture);
+    const std::string whole = ReadFile(kFixtures + fixture);
     ElfW(Ehdr) header;
     std::memcpy(&header, whole.data(), sizeof header);
     std::vector<size_t> at;  // the tables' bytes, and the symbols'
@@ -650,7 +630,7 @@ TEST_CASE("Any byte of a header may be anything") {
 }
 
 TEST_CASE("Many symbols of one long name do not fill the memory") {
-  std::string bytes = BytesOf(kFixtures + "good.so");
+  std::string bytes = ReadFile(kFixtures + "good.so");
   ElfW(Ehdr) header;
   std::memcpy(&header, bytes.data(), sizeof header);
   const auto section = [&](size_t i) { return header.e_shoff + i * sizeof(ElfW(Shdr)); };

@@ -2,27 +2,16 @@
 
 #include <doctest/doctest.h>
 
-#include "../error_of.hpp"
+#include "support/check_fails.hpp"
 // The source of a library, as an author's test includes it. After testing.hpp: REGISTER_OP is then
 // the library's all the same.
-#include "libraries/testing_ops.hpp"
+#include "plugin/libraries/testing_ops.hpp"
+#include "support/tensors.hpp"
 
 namespace testing_test {
 using namespace opkit;  // NOLINT: as a test of operators writes it
 
-namespace {
-
-Tensor Floats(Shape shape, std::initializer_list<float> values) {
-  return Tensor::From<float>(std::move(shape), values);
-}
-std::vector<float> Values(const Tensor& tensor) { return tensor.ToVector<float>(); }
-template <class F>
-void CheckFails(F call, const std::string& text) {
-  const std::string found = ErrorOf(call).what();
-  CHECK_MESSAGE(Contains(found, text), found);
-}
-
-}  // namespace
+namespace {}  // namespace
 
 TEST_CASE("the operators of this program's own sources are loaded once, over the C ABI") {
   const Library library = testing::Load();
@@ -56,9 +45,9 @@ TEST_CASE("Infer says what inference finds, with symbols and unknowns") {
 }
 
 TEST_CASE("Forward runs it, with attributes") {
-  const Tensor x = Floats({2}, {1, 2});
-  CHECK(Values(testing::Forward("TestedCube", {x})[0]) == std::vector<float>{1, 8});
-  CHECK(Values(testing::Forward("TestedCube", {x}, {{"scale", 2.f}})[0]) ==
+  const Tensor x = Vector({1, 2});
+  CHECK(FloatsOf(testing::Forward("TestedCube", {x})[0]) == std::vector<float>{1, 8});
+  CHECK(FloatsOf(testing::Forward("TestedCube", {x}, {{"scale", 2.f}})[0]) ==
         std::vector<float>{2, 16});
   CheckFails(
       [&] {
@@ -68,21 +57,21 @@ TEST_CASE("Forward runs it, with attributes") {
 }
 
 TEST_CASE("Backward gives the gradients of the inputs") {
-  const Tensor x = Floats({2}, {1, 2}), dy = Floats({2}, {10, 1});
+  const Tensor x = Vector({1, 2}), dy = Vector({10, 1});
   const auto dx = testing::Backward("TestedCube", {x}, {dy}, {{"scale", 2.f}});
   REQUIRE(dx.size() == 1);
-  CHECK(Values(dx[0]) == std::vector<float>{60, 24});
+  CHECK(FloatsOf(dx[0]) == std::vector<float>{60, 24});
   // Of a class, whose maker names the operator; input 1 is left out and gets none.
   const auto of_class = testing::Backward("TestedBias", {x, Tensor()}, {dy});
   REQUIRE(of_class.size() == 2);
-  CHECK(Values(of_class[0]) == std::vector<float>{10, 1});
+  CHECK(FloatsOf(of_class[0]) == std::vector<float>{10, 1});
   CHECK(of_class[1].dtype() == DType::kUndefined);
   CheckFails([&] { testing::Backward("TestedPlain", {x}, {dy}); },
              "operator TestedPlain has no gradient");
 }
 
 TEST_CASE("CheckGradient and CheckOperator take the operator's name") {
-  const Tensor x = Floats({3}, {0.5f, 1, -2});
+  const Tensor x = Vector({0.5f, 1, -2});
   const GradientCheckResult right = testing::CheckGradient("TestedCube", {x});
   CHECK_MESSAGE(right.ok(), ToString(right));
   CHECK(right.elements_checked == 3);

@@ -37,7 +37,7 @@ class OPKIT_EXPORT Error : public std::runtime_error {
  public:
   Error(ErrorCode code, std::string message, const void* subject = nullptr);
 
-  const char* what() const noexcept override;
+  OPKIT_INLINE const char* what() const noexcept override;
   ErrorCode code() const noexcept { return code_; }
   const std::string& message() const noexcept { return message_; }
   const std::vector<std::string>& context() const noexcept { return context_; }

@@ -43,8 +43,8 @@ class CPUAllocator final : public Allocator {
   const char* name() const override { return "cpu"; }
 
  protected:
-  void* DoAllocate(int64_t bytes) override;
-  void DoDeallocate(void* data, int64_t) noexcept override;
+  OPKIT_INLINE void* DoAllocate(int64_t bytes) override;
+  OPKIT_INLINE void DoDeallocate(void* data, int64_t) noexcept override;
 };
 
 namespace detail {

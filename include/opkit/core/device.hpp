@@ -1,5 +1,5 @@
-// Where a tensor's bytes live and an operator runs: {type, index}. Types have DLPack's numbers;
-// the toolkit's own and a user's begin where DLPack's end.
+// Device: where a tensor's bytes are and an operator runs, {type, index}. A program may register
+// device types of its own beside those of core/device_type.hpp.
 #ifndef OPKIT_CORE_DEVICE_HPP_
 #define OPKIT_CORE_DEVICE_HPP_
 
@@ -8,25 +8,9 @@
 
 #include "opkit/base/error.hpp"
 #include "opkit/base/platform.hpp"
+#include "opkit/core/device_type.hpp"
 
 namespace opkit::inline OPKIT_ABI {
-
-enum class DeviceType : int32_t {
-  kCPU = 1,
-  kCUDA = 2,
-  kCUDAHost = 3,
-  kOpenCL = 4,
-  kVulkan = 7,
-  kMetal = 8,
-  kROCM = 10,
-  kROCMHost = 11,
-  kExtDev = 12,
-  kCUDAManaged = 13,
-  kOneAPI = 14,
-  // Not DLPack's. Its memory is the CPU's, and is exported as such.
-  kCPUStream = 64,
-  kFirstUserDevice = 80,
-};
 
 struct Device {
   DeviceType type = DeviceType::kCPU;
@@ -34,11 +18,11 @@ struct Device {
   friend bool operator==(const Device&, const Device&) = default;
 };
 
-// What the toolkit has to know of a device type before it can touch its memory.
+// What the toolkit has to know about a device type to use its memory.
 struct DeviceTypeInfo {
-  std::string name;                         // "cpu", "cuda", …; unique, used in text and defs
-  DeviceType memory = DeviceType::kExtDev;  // whose allocator and copies it uses
-  bool host_accessible = false;             // a host pointer may be dereferenced
+  std::string name;                         // "cpu", …; unique, used in messages and in JSON
+  DeviceType memory = DeviceType::kExtDev;  // the type whose allocator and copies it uses
+  bool host_accessible = false;             // the host may dereference pointers to its memory
 };
 
 namespace detail {
@@ -48,11 +32,13 @@ struct DeviceTypeRegistry {
     DeviceType type;
     DeviceTypeInfo info;
   };
-  // In place: what a library that is unloaded has on the heap would be lost.
+  // An array, not a vector: what a library allocates on the heap leaks when it is unloaded.
   struct Entries {
-    static constexpr int kMost = 64;  // AllocatorTable has slots for fewer of a user's
-    Entries(std::initializer_list<Entry> built_in) {
-      for (const Entry& entry : built_in) all[count++] = entry;
+    static constexpr int kMost =
+        64;  // more than the user's types that AllocatorTable has slots for
+    Entries() {
+      for (const KnownDeviceType& known : kKnownDeviceTypes)
+        all[count++] = {known.type, {known.name, known.memory, known.host_accessible}};
     }
     const Entry* begin() const { return all; }
     const Entry* end() const { return all + count; }
@@ -60,20 +46,7 @@ struct DeviceTypeRegistry {
     int count = 0;
   };
   detail::Mutex mutex;
-  Entries entries{
-      {DeviceType::kCPU, {"cpu", DeviceType::kCPU, true}},
-      {DeviceType::kCUDA, {"cuda", DeviceType::kCUDA, false}},
-      {DeviceType::kCUDAHost, {"cuda_host", DeviceType::kCUDAHost, true}},
-      {DeviceType::kOpenCL, {"opencl", DeviceType::kOpenCL, false}},
-      {DeviceType::kVulkan, {"vulkan", DeviceType::kVulkan, false}},
-      {DeviceType::kMetal, {"metal", DeviceType::kMetal, false}},
-      {DeviceType::kROCM, {"rocm", DeviceType::kROCM, false}},
-      {DeviceType::kROCMHost, {"rocm_host", DeviceType::kROCMHost, true}},
-      {DeviceType::kExtDev, {"ext_dev", DeviceType::kExtDev, false}},
-      {DeviceType::kCUDAManaged, {"cuda_managed", DeviceType::kCUDAManaged, true}},
-      {DeviceType::kOneAPI, {"oneapi", DeviceType::kOneAPI, false}},
-      {DeviceType::kCPUStream, {"cpu_stream", DeviceType::kCPU, true}},
-  };
+  Entries entries;
 };
 
 OPKIT_COLD DeviceTypeRegistry& DeviceTypes();
@@ -82,15 +55,18 @@ OPKIT_COLD DeviceTypeRegistry& DeviceTypes();
 
 OPKIT_COLD DeviceTypeInfo GetDeviceTypeInfo(DeviceType type);
 
+// The number of the device type of that name; -1 if this program knows none.
+OPKIT_COLD int FindDeviceType(std::string_view name);
+
 // Names a device type of the user's own, numbered from kFirstUserDevice. Repeating the same
 // registration is harmless; another name or number for a known one is an Error (kAlreadyExists).
 OPKIT_COLD DeviceType RegisterDeviceType(DeviceType type, DeviceTypeInfo info);
 
-// True when the host may dereference pointers to this device's memory. No lock for the common ones.
+// True when the host may dereference pointers to this device's memory. Locks for a user's types
+// only.
 inline bool IsHostAccessible(DeviceType type) {
-  if (type == DeviceType::kCPU || type == DeviceType::kCPUStream) return true;
-  if (type == DeviceType::kCUDA) return false;
-  return GetDeviceTypeInfo(type).host_accessible;
+  const detail::KnownDeviceType* known = detail::FindKnownDeviceType(type);
+  return known ? known->host_accessible : GetDeviceTypeInfo(type).host_accessible;
 }
 
 // The device whose allocator and copies `device` uses: cpu_stream:1 keeps its tensors on cpu:0.

@@ -47,7 +47,7 @@ class EventState : public RefCounted {
   bool Complete(std::exception_ptr exception);
   // INITIALIZED again, for a state that nobody else holds, with the room that its lists have. False
   // where the device still needs it as it is.
-  virtual bool Reuse();
+  OPKIT_INLINE virtual bool Reuse();
   // Runs at once when terminal.
   void AddCallback(UniqueFunction<void()> callback) {
     RequestNotification();

@@ -1,5 +1,5 @@
 // ParallelFor(ctx, n, f): one loop for every device. On a host context it is ParallelFor on the
-// thread pool, issued through the context; the CUDA backend adds the overload that launches a
+// thread pool, issued through the context; a device's backend adds the overload that launches a
 // kernel.
 #ifndef OPKIT_ENGINE_CONTEXT_PARALLEL_FOR_HPP_
 #define OPKIT_ENGINE_CONTEXT_PARALLEL_FOR_HPP_
@@ -17,7 +17,7 @@ namespace opkit::inline OPKIT_ABI {
 //   ParallelFor(ctx, n, [=] OPKIT_DEVICE (int64_t i) { y[i] = 2 * x[i]; });
 template <HostContext Context, class F>
 void ParallelFor(Context& context, int64_t n, F f, int64_t grain = kAutoGrain) {
-#ifdef __CUDACC__
+#ifdef OPKIT_DEVICE_COMPILER
   static_assert(!__nv_is_extended_device_lambda_closure_type(F),
                 "ParallelFor: this lambda is for the device only and would do nothing on a host "
                 "context; compile CPU kernels in a .cc file");

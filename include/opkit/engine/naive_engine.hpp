@@ -7,12 +7,10 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-template <class Engine>
-class BasicNaiveEngine : public Engine {
+class NaiveEngine : public Engine {
  public:
-  BasicNaiveEngine() : Engine({.threads = 0, .naive = true}) {}
+  NaiveEngine() : Engine({.threads = 0, .naive = true}) {}
 };
-using NaiveEngine = BasicNaiveEngine<Engine>;
 
 }  // namespace opkit
 

@@ -1,17 +1,17 @@
-// ParallelFor: a loop whose iterations are spread over the current thread pool. What kernels are
-// written with. The body is inlined into a chunk; only chunks are called through a pointer.
+// ParallelFor: a loop whose iterations are spread over the current thread pool; kernels are written
+// with it. The body is inlined into a chunk; only chunks are called through a pointer.
 #ifndef OPKIT_ENGINE_PARALLEL_FOR_HPP_
 #define OPKIT_ENGINE_PARALLEL_FOR_HPP_
 
 #include <cstdint>
 #include <type_traits>
+#include <utility>
 
-#include "opkit/base/platform.hpp"
 #include "opkit/engine/thread_pool.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 
-// What ParallelFor and ParallelForRange call.
+// The bodies of ParallelFor and ParallelForRange.
 template <class F>
 concept IndexBody = std::is_invocable_v<F&, int64_t>;
 template <class F>
@@ -21,41 +21,7 @@ inline constexpr int64_t kAutoGrain = 0;
 
 namespace detail {
 
-// The loop is run and measured from its start, in pieces that grow fourfold, until a piece has
-// lasted long enough to tell. Whatever cannot repay a wake-up has then been done already, or is
-// finished here; the rest is shared in chunks of equal work.
-inline void RunMeasuredLoop(ThreadPool& pool, int64_t n, RangeFunction body) {
-  constexpr uint64_t kTellingTicks = 2'000;
-  constexpr double kWorthSharingTicks = 12'000;  // waking a sleeper takes about that long
-  constexpr double kChunkTicks = 25'000;
-  int64_t piece = 1;
-  int64_t done = 0;
-  uint64_t elapsed = 0;
-  for (uint64_t start = Ticks();;) {
-    const int64_t end = n - done > piece ? done + piece : n;
-    body(done, end);
-    if (end == n) return;
-    piece = end - done;
-    done = end;
-    const uint64_t now = Ticks();
-    elapsed = now - start;
-    if (elapsed >= kTellingTicks) break;
-    start = now;
-    if (piece <= n / 4) piece *= 4;
-  }
-  const double index_ticks = static_cast<double>(elapsed) / static_cast<double>(piece);
-  const int64_t rest = n - done;
-  if (index_ticks * static_cast<double>(rest) < kWorthSharingTicks) return body(done, n);
-  // At least four chunks a thread, so that the threads end together.
-  const int64_t most = (rest - 1) / (int64_t{4} * pool.threads()) + 1;
-  const double wanted = kChunkTicks / index_ticks;
-  const int64_t grain = wanted < 1                           ? 1
-                        : wanted > static_cast<double>(most) ? most
-                                                             : static_cast<int64_t>(wanted);
-  pool.RunLoop(done, n, grain, body);
-}
-
-// Who runs this thread's loops instead of its pool: in a library the threads are its host's.
+// Runs this thread's loops in place of its pool: in a library the threads are its host's.
 struct LoopRunner {
   void (*run)(const LoopRunner& self, int64_t n, int64_t grain, RangeFunction body);
 };
@@ -73,18 +39,7 @@ class OPKIT_IMAGE_LOCAL LoopRunnerScope {
   const LoopRunner* outer_;
 };
 
-OPKIT_IMAGE_LOCAL inline void RunParallel(int64_t n, int64_t grain, RangeFunction body) {
-  if (t_loop_runner) [[unlikely]]
-    return t_loop_runner->run(*t_loop_runner, n, grain, body);
-  ThreadPool& pool = ThreadPool::Current();
-  if (grain > 0) {
-    pool.RunLoop(0, n, grain, body);
-  } else if (pool.threads() == 1 || n == 1) {
-    body(0, n);
-  } else {
-    RunMeasuredLoop(pool, n, body);
-  }
-}
+OPKIT_IMAGE_LOCAL void RunParallel(int64_t n, int64_t grain, RangeFunction body);
 
 }  // namespace detail
 
@@ -102,11 +57,10 @@ void ParallelForRange(int64_t n, int64_t grain, F&& f) {
   static_assert(RangeBody<F>,
                 "ParallelForRange: the body must be callable as f(int64_t begin, int64_t end)");
   if (n <= 0) return;
-  if (n <= grain) {
+  if (n <= grain)
     f(int64_t{0}, n);
-    return;
-  }
-  detail::RunParallel(n, grain, f);
+  else
+    detail::RunParallel(n, grain, f);
 }
 
 // f(i) for every i in [0, n). `grain`: how many indices make a chunk worth handing to another
@@ -121,7 +75,7 @@ void ParallelFor(int64_t n, F&& f, int64_t grain = kAutoGrain) {
   using Body = std::remove_cvref_t<F>;
   ParallelForRange(n, grain, [&f](int64_t begin, int64_t end) {
     if constexpr (std::is_trivially_copyable_v<Body> && std::is_invocable_v<const Body&, int64_t>) {
-      // A copy on the stack keeps what the body captured in registers: the compiler knows that the
+      // A copy on the stack keeps the body's captures in registers: the compiler knows that the
       // body's stores do not change it.
       const Body body = f;
       for (int64_t i = begin; i < end; ++i) body(i);
@@ -132,5 +86,9 @@ void ParallelFor(int64_t n, F&& f, int64_t grain = kAutoGrain) {
 }
 
 }  // namespace opkit
+
+#ifdef OPKIT_DEFINITIONS
+#include "opkit/engine/impl/parallel_for.ipp"
+#endif
 
 #endif  // OPKIT_ENGINE_PARALLEL_FOR_HPP_

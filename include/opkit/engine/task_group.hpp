@@ -4,7 +4,6 @@
 #define OPKIT_ENGINE_TASK_GROUP_HPP_
 
 #include <exception>
-#include <utility>
 
 #include "opkit/engine/thread_pool.hpp"
 
@@ -22,47 +21,15 @@ class TaskGroup {
   explicit TaskGroup(ThreadPool& pool = ThreadPool::Current()) : pool_(pool) {}
   TaskGroup(const TaskGroup&) = delete;
   TaskGroup& operator=(const TaskGroup&) = delete;
-  // Waits; an exception that nobody has waited for is dropped.
+  // Waits; an exception that no Wait has rethrown is dropped.
   ~TaskGroup() { pool_.Wait(pending_); }
 
-  void Run(ThreadPool::Task task) {
-    Member* member = new Member(*this, std::move(task));
-    pending_.Add();
-    try {
-      pool_.Schedule(member);
-    } catch (...) {
-      delete member;
-      pending_.CountDown();
-      throw;
-    }
-  }
-
+  void Run(ThreadPool::Task task);
   // Not from the group's own tasks. Rethrows the first exception since the last Wait.
-  void Wait() {
-    pool_.Wait(pending_);
-    detail::MutexLock lock(mutex_);
-    if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
-  }
+  void Wait();
 
  private:
-  struct Member : PoolTask {
-    Member(TaskGroup& group, ThreadPool::Task&& task)
-        : PoolTask(&RunMember), group(group), task(std::move(task)) {}
-    static void RunMember(PoolTask* self) noexcept {
-      Member* member = static_cast<Member*>(self);
-      TaskGroup& group = member->group;
-      try {
-        member->task();
-      } catch (...) {
-        detail::MutexLock lock(group.mutex_);
-        if (!group.error_) group.error_ = std::current_exception();
-      }
-      delete member;
-      group.pending_.CountDown();  // the group may be gone from here on
-    }
-    TaskGroup& group;
-    ThreadPool::Task task;
-  };
+  struct Member;
 
   ThreadPool& pool_;
   Latch pending_;
@@ -71,5 +38,9 @@ class TaskGroup {
 };
 
 }  // namespace opkit
+
+#ifdef OPKIT_DEFINITIONS
+#include "opkit/engine/impl/task_group.ipp"
+#endif
 
 #endif  // OPKIT_ENGINE_TASK_GROUP_HPP_

@@ -29,7 +29,7 @@ inline std::string EncodeBase64(std::string_view bytes) {
   return out;
 }
 
-// Bytes that `text` stands for; SIZE_MAX when its length is wrong.
+// The number of bytes that `text` encodes; SIZE_MAX if its length is wrong.
 inline size_t Base64Bytes(std::string_view text) {
   if (text.size() % 4 != 0) return SIZE_MAX;
   size_t padding = 0;
@@ -37,8 +37,8 @@ inline size_t Base64Bytes(std::string_view text) {
   return text.size() / 4 * 3 - padding;
 }
 
-// Strict: padded, without white space, unused bits zero, so that no two texts stand for the same
-// bytes. Empty when `text` is not that.
+// Accepts only padded text without white space whose unused bits are zero, so that no two texts
+// encode the same bytes; nullopt for other text.
 inline std::optional<std::string> DecodeBase64(std::string_view text) {
   static constexpr auto kValues = [] {
     struct Table {

@@ -1,5 +1,5 @@
-// Kernels in Google Benchmark: BenchmarkOperator registers one benchmark for every kernel, dtype
-// and shape of an operator, with the rates that follow from its schema's cost.
+// Benchmarks of kernels with Google Benchmark: BenchmarkOperator registers one for every kernel,
+// dtype and shape of an operator, with rates by its schema's cost.
 #ifndef OPKIT_INTEROP_GOOGLE_BENCHMARK_HPP_
 #define OPKIT_INTEROP_GOOGLE_BENCHMARK_HPP_
 
@@ -17,13 +17,13 @@ struct BenchmarkOptions {
   Arguments args;
   int num_inputs = -1;  // as in CheckOptions
   int num_outputs = -1;
-  std::vector<DType> dtypes;  // default: those that the schema claims for its inputs, else float32
+  std::vector<DType> dtypes;  // default: those that the schema claims for its inputs, or float32
   uint64_t seed = 1;
 };
 
 namespace detail {
 
-// One operator of one kernel with its inputs on the kernel's device, kept for all repetitions.
+// Benchmarks one kernel: an operator with its inputs on the kernel's device.
 class KernelBenchmark {
  public:
   KernelBenchmark(const Kernel* kernel, OperatorDef def, std::vector<Tensor> inputs)
@@ -50,7 +50,7 @@ class KernelBenchmark {
       Copy(inputs_[i], input);
       infos.push_back(TensorInfo::Of(*input));
     }
-    // The kernel that the name promises, not the next one that accepts the node.
+    // This kernel, not the next one that accepts the node.
     std::unique_ptr<OperatorBase> op = kernel_->create(def_, &ws);
     if (!op) Throw(ErrorCode::kUnsupported, "its creator returned null");
     op->Run();  // allocates the outputs
@@ -76,7 +76,7 @@ class KernelBenchmark {
   std::vector<Tensor> inputs_;
 };
 
-// "[2, 3]" when all are alike, else "[2, 3]x[3, 4]".
+// "[2, 3]" if all shapes are equal, else "[2, 3]x[3, 4]".
 inline std::string ShapesName(const std::vector<Tensor>& inputs) {
   std::string out;
   bool alike = true;
@@ -108,11 +108,12 @@ inline OperatorDef BenchmarkDef(const OpSchema& schema, const BenchmarkOptions& 
 
 }  // namespace detail
 
-// Registers "Axpy/cpu/reference/float32/[1024]" and so on: every kernel that is registered when it
-// is called, each dtype, all inputs of each of the shapes; without shapes, on the inputs that the
-// schema's TestInputs make. Counters: FLOP/s and bytes/s. A kernel that refuses shows its error.
-// Call it from main before benchmark::RunSpecifiedBenchmarks, or from a static initialiser of the
-// file that registers the operator. Errors: kNotFound, kInvalidArgument as from CheckOperator.
+// Registers "Axpy/cpu/reference/float32/[1024]" and so on: for every kernel that is registered by
+// then, every dtype, and every shape, which all inputs have; without shapes, for the inputs that
+// the schema's TestInputs make. Counters: FLOP/s and bytes/s. A kernel that refuses shows its
+// error. Call it from main before benchmark::RunSpecifiedBenchmarks, or from a static initialiser
+// of the file that registers the operator. Errors: kNotFound, kInvalidArgument as from
+// CheckOperator.
 //
 //   static const bool registered = BenchmarkOperator("Axpy", {{1024}, {1 << 20}});
 inline bool BenchmarkOperator(const std::string& op, const std::vector<Shape>& shapes,
@@ -134,7 +135,8 @@ inline bool BenchmarkOperator(const std::string& op, const std::vector<Shape>& s
   }
   return true;
 }
-// On inputs of the caller's, on the host; named by the dtype of the first.
+// Registers benchmarks on the given inputs, which are on the host. The dtype in the names is that
+// of the first.
 inline bool BenchmarkOperatorOn(const std::string& op, const std::vector<Tensor>& inputs,
                                 BenchmarkOptions options = {}) {
   const OpSchema& schema = OpRegistry::Global().GetSchema(op);

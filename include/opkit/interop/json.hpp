@@ -1,243 +1,27 @@
-// Graphs as JSON text and back, everything to the bit. Third-party (nlohmann/json): included by
-// name, in the translation unit that loads or saves.
+// Graphs as JSON text and back, everything to the bit. The definitions need nlohmann/json; with
+// CMake the target opkit::json holds them.
 #ifndef OPKIT_INTEROP_JSON_HPP_
 #define OPKIT_INTEROP_JSON_HPP_
 
-#include "opkit/graph/subgraph.hpp"
-#include "opkit/interop/json_values.hpp"
+#include "opkit/graph/graph.hpp"
 
 namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-inline constexpr const char* kGraphFormat = "opkit graph";
-inline constexpr int64_t kGraphVersion = 1;  // of the format; a reader takes this and older ones
-inline constexpr int kMaxGraphDepth = 64;    // graphs inside graphs
-inline constexpr int kMaxJsonDepth = 5 * kMaxGraphDepth;
-
-class GraphJsonWriter {
- public:
-  // What a graph and its subgraphs have.
-  static void Write(const Graph& graph, const std::string& path, int depth, Json& out) {
-    if (depth > kMaxGraphDepth)
-      ThrowAtPath(path, StrCat("graphs are nested more than ", kMaxGraphDepth, " deep"),
-                  ErrorCode::kUnsupported);
-    for (const char* list : {"inputs", "constants", "nodes"}) out[list] = Json::array();
-    for (const GraphInput& input : graph.inputs()) {
-      Json item = {{"name", ToJson(input.name)}, {"dtype", ToString(input.info.dtype)}};
-      item["shape"] = ToJson(input.info.shape);
-      if (input.info.device != Device{}) item["device"] = ToJson(input.info.device);
-      out["inputs"].push_back(std::move(item));
-    }
-    for (size_t i = 0; i < graph.constants().size(); ++i) {
-      const GraphConstant& constant = graph.constants()[i];
-      Json item = {{"name", ToJson(constant.name)}};
-      item["tensor"] =
-          ToJson(constant.value, Member(Element(Member(path, "constants"), i), "tensor"));
-      out["constants"].push_back(std::move(item));
-    }
-    for (int i = 0; i < graph.num_nodes(); ++i)
-      out["nodes"].push_back(
-          Node(graph.node(i), Element(Member(path, "nodes"), static_cast<size_t>(i)), depth));
-    out["outputs"] = Strings(graph.outputs());
-  }
-
- private:
-  static Json Strings(const std::vector<std::string>& strings) {
-    Json out = Json::array();
-    for (const std::string& text : strings) out.push_back(ToJson(text));
-    return out;
-  }
-  // A member of an object: only text can be one.
-  static const std::string& Key(const std::string& name, const std::string& path) {
-    if (!IsUtf8(name)) ThrowAtPath(path, "a name here must be UTF-8", ErrorCode::kUnsupported);
-    return name;
-  }
-  static Json Node(const OperatorDef& def, const std::string& path, int depth) {
-    Json out = {{"type", ToJson(def.type())}};
-    if (!def.name().empty()) out["name"] = ToJson(def.name());
-    out["inputs"] = Strings(def.inputs());
-    out["outputs"] = Strings(def.outputs());
-    if (!def.control_inputs().empty()) out["control_inputs"] = Strings(def.control_inputs());
-    const std::string attributes = Member(path, "attributes");
-    for (const NamedAttribute& item : def.args())
-      out["attributes"][Key(item.name, attributes)] =
-          ToJson(item.value, Member(attributes, item.name));
-    const std::string subgraphs = Member(path, "subgraphs");
-    for (const NamedSubgraph& item : def.subgraphs()) {
-      const Graph* graph = GraphOf(*item.graph);
-      const std::string at = Member(subgraphs, Key(item.name, subgraphs));
-      if (!graph)
-        ThrowAtPath(at, StrCat("is not a Graph: ", item.graph->Describe()),
-                    ErrorCode::kUnsupported);
-      Json inner = Json::object();
-      Write(*graph, at, depth + 1, inner);
-      out["subgraphs"][item.name] = std::move(inner);
-    }
-    if (def.device() != ::opkit::Device{}) out["device"] = ToJson(def.device());
-    if (!def.engine().empty()) out["engine"] = ToJson(def.engine());
-    if (def.is_gradient_op()) out["is_gradient_op"] = true;
-    return out;
-  }
-};
-
-// Finds members that are there twice, of which the library would drop one, and nesting that would
-// end the stack. (The library's parser with a callback finds them too, in quadratic time.)
-class JsonStructureCheck final : public nlohmann::json_sax<Json> {
- public:
-  bool start_object(size_t) override {
-    open_.emplace_back();
-    return Enter();
-  }
-  bool key(std::string& name) override {
-    if (open_.back().Find(name) >= 0)
-      Throw(ErrorCode::kInvalidArgument, "the document has the member '", name,
-            "' twice in one object");
-    open_.back().Add(name);
-    return true;
-  }
-  bool end_object() override {
-    open_.pop_back();
-    return --depth_ >= 0;
-  }
-  bool start_array(size_t) override { return Enter(); }
-  bool end_array() override { return --depth_ >= 0; }
-  bool null() override { return true; }
-  bool boolean(bool) override { return true; }
-  bool number_integer(int64_t) override { return true; }
-  bool number_unsigned(uint64_t) override { return true; }
-  bool number_float(double, const std::string&) override { return true; }
-  bool string(std::string&) override { return true; }
-  bool binary(Json::binary_t&) override { return true; }
-  bool parse_error(size_t, const std::string&, const Json::exception&) override { return false; }
-
- private:
-  bool Enter() {
-    if (++depth_ > kMaxJsonDepth)
-      Throw(ErrorCode::kUnsupported, "the document is nested more than ", kMaxJsonDepth, " deep");
-    return true;
-  }
-  std::vector<NameIndex> open_;  // member names of the objects that are being read
-  int depth_ = 0;
-};
-
-class GraphJsonReader {
- public:
-  static Graph Read(std::string_view text) {
-    const Json json = Parse(text);
-    const JsonObject object(json, "", Members(true));
-    const Json& format = object.Get("format");
-    if (format != kGraphFormat) ThrowAtPath("format", StrCat("expected \"", kGraphFormat, "\""));
-    const int64_t version = IntFromJson(object.Get("version"), "version");
-    if (version < 1 || version > kGraphVersion)
-      ThrowAtPath(
-          "version",
-          StrCat(version, " cannot be read; this program reads versions 1 to ", kGraphVersion),
-          ErrorCode::kUnsupported);
-    return ReadGraph(object, 0);
-  }
-
- private:
-  static std::vector<std::string> Members(bool outermost) {
-    std::vector<std::string> names{"inputs", "constants", "nodes", "outputs"};
-    if (outermost) names.insert(names.begin(), {"format", "version"});
-    return names;
-  }
-  static Json Parse(std::string_view text) {
-    JsonStructureCheck check;
-    static_cast<void>(Json::sax_parse(text, &check));  // a syntax error is reported below
-    try {
-      return Json::parse(text);
-    } catch (const Json::exception& error) {
-      const std::string_view what = error.what();  // "[json.exception.parse_error.101] parse …"
-      const size_t begin = what.find("] ");
-      Throw(ErrorCode::kInvalidArgument, "the document is not JSON: ",
-            begin == std::string_view::npos ? what : what.substr(begin + 2));
-    }
-  }
-
-  static Graph ReadGraph(const JsonObject& object, int depth) {
-    Graph graph;
-    object.ForEach("inputs", [&](const Json& json, const std::string& path) {
-      const JsonObject item(json, path, {"name", "dtype", "shape", "device"});
-      Device device;
-      if (const Json* named = item.Find("device"))
-        device = DeviceFromJson(*named, item.PathOf("device"));
-      std::string name = StringFromJson(item.Get("name"), item.PathOf("name"));
-      const DType dtype = DTypeFromJson(item.Get("dtype"), item.PathOf("dtype"));
-      SymbolicShape shape = ShapeFromJson(item.Get("shape"), item.PathOf("shape"));
-      AtPath(path, [&] { graph.AddInput(std::move(name), dtype, std::move(shape), device); });
-    });
-    object.ForEach("constants", [&](const Json& json, const std::string& path) {
-      const JsonObject item(json, path, {"name", "tensor"});
-      std::string name = StringFromJson(item.Get("name"), item.PathOf("name"));
-      Tensor tensor = TensorFromJson(item.Get("tensor"), item.PathOf("tensor"));
-      AtPath(path, [&] { graph.AddConstant(std::move(name), std::move(tensor)); });
-    });
-    object.ForEach("nodes", [&](const Json& json, const std::string& path) {
-      OperatorDef def = Node(json, path, depth);
-      AtPath(path, [&] { graph.AddNode(std::move(def)); });
-    });
-    object.ForEach("outputs", [&](const Json& json, const std::string& path) {
-      std::string name = StringFromJson(json, path);
-      AtPath(path, [&] { graph.AddOutput(std::move(name)); });
-    });
-    return graph;
-  }
-  static OperatorDef Node(const Json& json, const std::string& path, int depth) {
-    const JsonObject item(json, path,
-                          {"type", "name", "inputs", "outputs", "control_inputs", "attributes",
-                           "subgraphs", "device", "engine", "is_gradient_op"});
-    OperatorDef def(StringFromJson(item.Get("type"), item.PathOf("type")));
-    const auto text = [&](const char* name) {
-      const Json* found = item.Find(name);
-      return found ? StringFromJson(*found, item.PathOf(name)) : std::string();
-    };
-    def.Name(text("name")).Engine(text("engine"));
-    item.ForEach("inputs", [&](const Json& name, const std::string& at) {
-      def.Input(StringFromJson(name, at));
-    });
-    item.ForEach("outputs", [&](const Json& name, const std::string& at) {
-      def.Output(StringFromJson(name, at));
-    });
-    item.ForEach("control_inputs", [&](const Json& name, const std::string& at) {
-      def.ControlInput(StringFromJson(name, at));
-    });
-    item.ForEachMember("attributes",
-                       [&](const std::string& name, const Json& value, const std::string& at) {
-                         def.Arg(name, AttributeFromJson(value, at));
-                       });
-    item.ForEachMember("subgraphs", [&](const std::string& name, const Json& value,
-                                        const std::string& at) {
-      if (depth == kMaxGraphDepth)
-        ThrowAtPath(at, StrCat("graphs are nested more than ", kMaxGraphDepth, " deep"),
-                    ErrorCode::kUnsupported);
-      def.Subgraph(name, MakeSubgraph(ReadGraph(JsonObject(value, at, Members(false)), depth + 1)));
-    });
-    if (const Json* device = item.Find("device"))
-      def.Device(DeviceFromJson(*device, item.PathOf("device")));
-    if (const Json* gradient = item.Find("is_gradient_op"))
-      def.IsGradientOp(BoolFromJson(*gradient, item.PathOf("is_gradient_op")));
-    return def;
-  }
-};
-
-}  // namespace detail
 
 // {"format": "opkit graph", "version": 1, "inputs": […], "constants": […], "nodes": […],
 // "outputs": […]}. Errors, with the path in the document: kUnsupported for a tensor that the host
 // cannot reach or that has a layout of its own, a subgraph that is no Graph, a name of an attribute
 // or subgraph that is not UTF-8; kUninitialized for a tensor with a dtype and no data.
-inline std::string SaveGraphJson(const Graph& graph) {
-  detail::Json json = {{"format", detail::kGraphFormat}, {"version", detail::kGraphVersion}};
-  detail::GraphJsonWriter::Write(graph, "", 0, json);
-  return json.dump(1) + "\n";
-}
+std::string SaveGraphJson(const Graph& graph);
 
-// The graph that was saved, attributes and tensors to the bit. Operators need not be registered;
-// what they say of the graph is checked when it is compiled. Errors name the place:
+// The graph that was saved, attributes and tensors to the bit. The operators need not be
+// registered; compiling the graph checks its nodes against their schemas. Errors name the place:
 // "nodes[3].attributes.alpha.float: expected a number, found array".
-inline Graph LoadGraphJson(std::string_view text) { return detail::GraphJsonReader::Read(text); }
+Graph LoadGraphJson(std::string_view text);
 
 }  // namespace opkit
+
+#ifdef OPKIT_DEFINITIONS
+#include "opkit/interop/impl/json.ipp"
+#endif
 
 #endif  // OPKIT_INTEROP_JSON_HPP_

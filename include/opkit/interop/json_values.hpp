@@ -1,11 +1,12 @@
-// The parts of a graph as JSON values and back: strings, devices, shapes, tensors, attributes.
-// Whatever is wrong with a value is an Error that begins with its path in the document.
+// The parts of a graph as JSON values and back: strings, devices, shapes, tensors, attributes. A
+// wrong value is an Error that begins with its path in the document.
 #ifndef OPKIT_INTEROP_JSON_VALUES_HPP_
 #define OPKIT_INTEROP_JSON_VALUES_HPP_
 
 #include <bit>
 #include <nlohmann/json.hpp>
 
+#include "opkit/base/index.hpp"
 #include "opkit/core/attribute.hpp"
 #include "opkit/core/symbolic_shape.hpp"
 #include "opkit/interop/base64.hpp"
@@ -19,7 +20,7 @@ using Json = nlohmann::ordered_json;  // members stay in the order they were wri
                                                 ErrorCode code = ErrorCode::kInvalidArgument) {
   Throw(code, path.empty() ? "the document" : path, ": ", what);
 }
-// Errors of `call` get the path.
+// Puts the path before the message of an Error of `call`.
 template <class F>
 auto AtPath(const std::string& path, F&& call) {
   try {
@@ -38,7 +39,7 @@ inline std::string Element(const std::string& path, size_t i) { return StrCat(pa
   ThrowAtPath(path, StrCat("expected ", expected, ", found ", json.type_name()));
 }
 
-// An object of which every member is known: a slip in a name is an error.
+// An object that may have only the `known` members, so that a misspelt name is an Error.
 class JsonObject {
  public:
   JsonObject(const Json& json, std::string path, const std::vector<std::string>& known)
@@ -52,7 +53,7 @@ class JsonObject {
                     StrCat("has no member '", item.key(), "'", SuggestName(item.key(), known)));
     }
   }
-  // Null when there is none.
+  // Null if there is no such member.
   const Json* Find(const char* name) const {
     const auto it = json_.find(name);
     return it == json_.end() ? nullptr : &*it;
@@ -64,7 +65,7 @@ class JsonObject {
   }
   std::string PathOf(const char* name) const { return Member(path_, name); }
 
-  // Calls f(value, path) with each element of the array `name`; a missing one is empty.
+  // Calls f(value, path) for each element of the array `name`; a missing array is empty.
   template <class F>
   void ForEach(const char* name, F&& f) const {
     const Json* list = Find(name);
@@ -86,7 +87,7 @@ class JsonObject {
   const std::string path_;
 };
 
-// JSON text is UTF-8; a string of other bytes is {"base64": …}.
+// JSON text is UTF-8; a string of other bytes is written as {"base64": …}.
 inline bool IsUtf8(const std::string& text) {
   try {
     static_cast<void>(Json(text).dump());
@@ -122,8 +123,8 @@ inline bool BoolFromJson(const Json& json, const std::string& path) {
   return json.get<bool>();
 }
 
-// What JSON has no number for is a string: "inf", "-inf", "nan", or "0x" and the 16 digits of the
-// bits of any other NaN.
+// Values without a JSON number are strings: "inf", "-inf", "nan", or for any other NaN "0x" and the
+// 16 digits of its bits.
 inline Json ToJson(double value) {
   const auto bits = std::bit_cast<uint64_t>(value);
   if ((bits >> 52 & 0x7ff) != 0x7ff) return value;
@@ -155,7 +156,7 @@ inline double FloatFromJson(const Json& json, const std::string& path) {
                            "\"nan\" or \"0x\" and 16 digits"));
 }
 
-// "cpu", "cuda:1"; a type that has no name in this program is "device_type_93".
+// "cpu", "cuda:1"; "device_type_93" for a type that has no name in this program.
 inline Json ToJson(Device device) { return ToString(device); }
 inline Device DeviceFromJson(const Json& json, const std::string& path) {
   if (!json.is_string()) ThrowWrongJson(json, path, "a device, such as \"cpu\" or \"cuda:1\"");
@@ -175,16 +176,14 @@ inline Device DeviceFromJson(const Json& json, const std::string& path) {
     device.type = static_cast<DeviceType>(parse(name.substr(kUnnamed.size())));
     return device;
   }
-  DeviceTypeRegistry& registry = DeviceTypes();
+  if (const int type = FindDeviceType(name); type >= 0) {
+    device.type = static_cast<DeviceType>(type);
+    return device;
+  }
   std::vector<std::string> known;
   {
-    MutexLock lock(registry.mutex);
-    for (const auto& entry : registry.entries) {
-      known.push_back(entry.info.name);
-      if (known.back() != name) continue;
-      device.type = entry.type;
-      return device;
-    }
+    MutexLock lock(DeviceTypes().mutex);
+    for (const auto& entry : DeviceTypes().entries) known.push_back(entry.info.name);
   }
   ThrowAtPath(path, StrCat("no device type is called '", name, "'", SuggestName(name, known)),
               ErrorCode::kNotFound);
@@ -230,7 +229,7 @@ inline SymbolicShape ShapeFromJson(const Json& json, const std::string& path) {
   return SymbolicShape(std::move(dims));
 }
 
-// The elements in row-major order, little-endian, whatever the strides were.
+// Writes the elements in row-major order, little-endian.
 inline Json ToJson(const Tensor& tensor, const std::string& path) {
   static_assert(std::endian::native == std::endian::little,
                 "tensors in JSON are little-endian; this machine would have to swap bytes");
@@ -288,7 +287,7 @@ inline Tensor TensorFromJson(const Json& json, const std::string& path) {
   });
 }
 
-// {"int": 3}, {"floats": [0.5, "inf"]}: the member names the type, so that nothing is guessed.
+// {"int": 3}, {"floats": [0.5, "inf"]}: the member's name is the type.
 template <class T, class F>
 Json ListToJson(const Attribute& attribute, F&& convert) {
   if (!attribute.is_list()) return convert(attribute.Get<T>(), size_t{0});
@@ -341,7 +340,7 @@ inline Attribute AttributeFromJson(const Json& json, const std::string& path) {
   std::vector<std::string> known;
   for (int i = 0; i < kTypes; ++i) known.emplace_back(ToString(static_cast<AttributeType>(i)));
   int type = 0;
-  while (type < kTypes && known[static_cast<size_t>(type)] != name) ++type;
+  while (type < kTypes && known[Index(type)] != name) ++type;
   if (type == kTypes)
     ThrowAtPath(path, StrCat("no attribute type is called '", name, "'", SuggestName(name, known)));
   const Json& value = json.begin().value();

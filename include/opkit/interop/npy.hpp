@@ -3,236 +3,28 @@
 #ifndef OPKIT_INTEROP_NPY_HPP_
 #define OPKIT_INTEROP_NPY_HPP_
 
-#include <cerrno>
-#include <charconv>
-#include <cstdio>
-
 #include "opkit/core/tensor.hpp"
-#include "opkit/interop/mapped_file.hpp"
 
 namespace opkit::inline OPKIT_ABI {
-namespace detail {
 
-inline constexpr int kMaxNpyRank = 64;
-
-// The dictionary at the head of a file, a literal of Python:
-// {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }
-class NpyHeader {
- public:
-  std::string descr;
-  bool fortran_order = false;
-  std::vector<int64_t> shape;
-
-  explicit NpyHeader(std::string_view text) : text_(text) {
-    bool has_descr = false, has_order = false, has_shape = false;
-    Expect('{');
-    while (!Take('}')) {
-      const std::string key = String();
-      Expect(':');
-      if (key == "descr" && !has_descr) {
-        if (Peek() == '[')
-          Throw(ErrorCode::kUnsupported, "its elements are records; save each field by itself");
-        descr = String();
-        has_descr = true;
-      } else if (key == "fortran_order" && !has_order) {
-        fortran_order = Bool();
-        has_order = true;
-      } else if (key == "shape" && !has_shape) {
-        Extents();
-        has_shape = true;
-      } else {
-        Fail(StrCat("the key '", key, "' once, or none of that name"));
-      }
-      if (Take(',')) continue;
-      Expect('}');
-      break;
-    }
-    if (Peek() != '\0') Fail("nothing behind the dictionary");
-    if (!has_descr || !has_order || !has_shape)
-      Throw(ErrorCode::kInvalidArgument,
-            "its header should have the keys 'descr', 'fortran_order' and 'shape'");
-  }
-
- private:
-  [[noreturn]] OPKIT_COLD void Fail(const std::string& expected) const {
-    Throw(ErrorCode::kInvalidArgument, "its header should have ", expected, " at character ", at_);
-  }
-  // The next character that is no blank; '\0' at the end.
-  char Peek() {
-    while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\n' || text_[at_] == '\t'))
-      ++at_;
-    return at_ < text_.size() ? text_[at_] : '\0';
-  }
-  bool Take(char c) {
-    if (Peek() != c || at_ == text_.size()) return false;
-    ++at_;
-    return true;
-  }
-  void Expect(char c) {
-    if (!Take(c)) Fail(StrCat("'", c, "'"));
-  }
-  std::string String() {
-    const char quote = Peek();
-    if (quote != '\'' && quote != '"') Fail("a string");
-    const size_t end = text_.find(quote, at_ + 1);
-    if (end == std::string_view::npos) Fail("a string that ends");
-    std::string out(text_.substr(at_ + 1, end - at_ - 1));
-    at_ = end + 1;
-    return out;
-  }
-  bool Bool() {
-    Peek();
-    for (const bool value : {true, false}) {
-      const std::string_view word = value ? "True" : "False";
-      if (text_.substr(at_, word.size()) != word) continue;
-      at_ += word.size();
-      return value;
-    }
-    Fail("True or False");
-  }
-  void Extents() {
-    Expect('(');
-    while (!Take(')')) {
-      Peek();
-      int64_t extent = 0;
-      const char* end = text_.data() + text_.size();
-      const auto read = std::from_chars(text_.data() + at_, end, extent);
-      if (read.ec != std::errc() || extent < 0) Fail("an extent");
-      if (shape.size() == kMaxNpyRank) Fail(StrCat("no more than ", kMaxNpyRank, " extents"));
-      shape.push_back(extent);
-      at_ = static_cast<size_t>(read.ptr - text_.data());
-      Take('L');  // of Python 2
-      if (Take(',')) continue;
-      Expect(')');
-      break;
-    }
-  }
-
-  std::string_view text_;
-  size_t at_ = 0;
-};
-
-struct NpyType {
-  DType dtype;
-  const char* code;  // kind and bytes
-};
-inline constexpr NpyType kNpyTypes[] = {
-    {DType::kBool, "b1"},      {DType::kInt8, "i1"},       {DType::kInt16, "i2"},
-    {DType::kInt32, "i4"},     {DType::kInt64, "i8"},      {DType::kUInt8, "u1"},
-    {DType::kUInt16, "u2"},    {DType::kUInt32, "u4"},     {DType::kUInt64, "u8"},
-    {DType::kFloat16, "f2"},   {DType::kFloat32, "f4"},    {DType::kFloat64, "f8"},
-    {DType::kComplex64, "c8"}, {DType::kComplex128, "c16"}};
-
-inline DType NpyDType(const std::string& descr) {
-  const bool ordered = !descr.empty() && std::string_view("<>|=").find(descr[0]) < 4;
-  for (const NpyType& type : kNpyTypes)
-    if (descr.substr(ordered ? 1 : 0) == type.code) return type.dtype;
-  Throw(ErrorCode::kUnsupported, "its elements are '", descr,
-        "', which is not a number or bool that opkit has");
-}
-
-// Dense elements, in the order of bytes of the file.
-inline Tensor NpyElements(std::string_view data, const Shape& shape, DType dtype, bool swap) {
-  const int64_t needed = Tensor::CheckedBytes(shape, dtype);
-  if (static_cast<uint64_t>(needed) > data.size())
-    Throw(ErrorCode::kInvalidArgument, "it has ", data.size(), " bytes behind its header, but ",
-          dtype, ToString(shape), " needs ", needed);
-  Tensor out(shape, dtype);
-  if (needed == 0) return out;
-  char* bytes = static_cast<char*>(out.raw_mutable_data());
-  std::memcpy(bytes, data.data(), static_cast<size_t>(needed));
-  if (dtype == DType::kBool)  // others than 0 and 1 are true, but no C++ bool
-    for (int64_t i = 0; i < needed; ++i) bytes[i] = bytes[i] != 0;
-  const int64_t word = ItemSize(dtype) / (IsComplex(dtype) ? 2 : 1);
-  for (int64_t i = 0; swap && i < needed; i += word)
-    for (int64_t k = 0; k < word / 2; ++k) std::swap(bytes[i + k], bytes[i + word - 1 - k]);
-  return out;
-}
-
-}  // namespace detail
-
-// The tensor in the bytes of a .npy file, row-major, whatever its order was. Bytes behind it are
-// passed over. Errors: kInvalidArgument for what is no such file or ends early, kUnsupported for
-// records, objects, strings and other elements that opkit has not.
-inline Tensor ParseNpy(std::string_view bytes) {
-  static_assert(std::endian::native == std::endian::little);
-  constexpr std::string_view kMagic = "\x93NUMPY";
-  if (bytes.substr(0, 6) != kMagic || bytes.size() < 10)
-    Throw(ErrorCode::kInvalidArgument, "it does not begin as a .npy file does");
-  const auto byte = [&](size_t i) { return size_t{static_cast<unsigned char>(bytes[i])}; };
-  const size_t version = byte(6);
-  if (version < 1 || version > 3)
-    Throw(ErrorCode::kUnsupported, "it is of version ", version, " of the format, not 1 to 3");
-  const size_t begin = version == 1 ? 10 : 12;
-  if (bytes.size() < begin) Throw(ErrorCode::kInvalidArgument, "it ends in its header");
-  size_t length = byte(8) | byte(9) << 8;
-  if (version > 1) length |= byte(10) << 16 | byte(11) << 24;
-  if (length > bytes.size() - begin) Throw(ErrorCode::kInvalidArgument, "it ends in its header");
-  const detail::NpyHeader header(bytes.substr(begin, length));
-  const DType dtype = detail::NpyDType(header.descr);
-  std::vector<int64_t> extents = header.shape;
-  if (header.fortran_order) extents.assign(header.shape.rbegin(), header.shape.rend());
-  Tensor out = detail::NpyElements(bytes.substr(begin + length), Shape(extents), dtype,
-                                   header.descr[0] == '>');
-  if (!header.fortran_order || extents.size() < 2) return out;
-  Dims reversed(extents);
-  for (int i = 0; i < reversed.size(); ++i) reversed[i] = reversed.size() - 1 - i;
-  return out.Permute(reversed).Contiguous();
-}
+// The tensor in the bytes of a .npy file, in row-major order even if the file's is Fortran's. Bytes
+// behind the elements are ignored. Errors: kInvalidArgument for bytes that are no such file or end
+// early, kUnsupported for records, objects, strings and other elements without a DType.
+Tensor ParseNpy(std::string_view bytes);
 
 // Errors as ParseNpy's, beginning with the path; kNotFound for a file that cannot be opened.
 //   Tensor x = ReadNpy("x.npy");
-inline Tensor ReadNpy(const std::string& path) {
-  const Storage file = MapFile(path);
-  try {
-    return ParseNpy(BytesOf(file));
-  } catch (const Error& error) {
-    Throw(error.code(), path, ": ", error.message());
-  }
-}
+Tensor ReadNpy(const std::string& path);
 
-// The tensor as .npy, in row-major order. Errors: kUnsupported for bfloat16, which NumPy has not,
-// and for a tensor that the host cannot reach; kUninitialized; kFailedPrecondition, naming the
-// path, for what cannot be written.
-inline void WriteNpy(const std::string& path, const Tensor& tensor) {
-  const char* code = nullptr;
-  for (const detail::NpyType& type : detail::kNpyTypes)
-    if (type.dtype == tensor.dtype()) code = type.code;
-  if (!code && tensor.dtype() != DType::kUndefined)
-    Throw(ErrorCode::kUnsupported, path, ": NumPy has no ", tensor.dtype(),
-          "; cast the tensor to float32 first");
-  if (tensor.rank() > detail::kMaxNpyRank)
-    Throw(ErrorCode::kUnsupported, path, ": NumPy has no arrays of more than ", detail::kMaxNpyRank,
-          " dimensions");
-  const bool as_it_is = tensor.is_dense() && tensor.initialized() &&
-                        tensor.layout().is_standard() && IsHostAccessible(tensor.device().type);
-  const Tensor dense = as_it_is ? tensor : tensor.Contiguous();
-  std::string extents;
-  for (const int64_t extent : dense.shape()) extents += StrCat(extents.empty() ? "" : ", ", extent);
-  if (dense.rank() == 1) extents += ",";
-  std::string header = StrCat("{'descr': '", ItemSize(dense.dtype()) == 1 ? '|' : '<', code,
-                              "', 'fortran_order': False, 'shape': (", extents, "), }");
-  header.append(63 - (10 + header.size()) % 64, ' ');  // data begins at a multiple of 64
-  header += '\n';
-  std::string head = "\x93NUMPY\x01";
-  head += '\0';
-  head += static_cast<char>(header.size() & 255);
-  head += static_cast<char>(header.size() >> 8);
-  head += header;
-
-  std::FILE* file = std::fopen(path.c_str(), "wb");
-  const auto bytes = static_cast<size_t>(dense.nbytes());
-  bool written = file && std::fwrite(head.data(), 1, head.size(), file) == head.size() &&
-                 (bytes == 0 || std::fwrite(dense.raw_data(), 1, bytes, file) == bytes);
-  int problem = written ? 0 : errno;
-  if (file && std::fclose(file) != 0 && written) {
-    problem = errno;
-    written = false;
-  }
-  if (!written)
-    Throw(ErrorCode::kFailedPrecondition, "cannot write '", path, "': ", std::strerror(problem));
-}
+// Writes the tensor in row-major order. Errors: kUnsupported for bfloat16, which NumPy lacks, and
+// for a tensor that the host cannot reach; kUninitialized for one without data;
+// kFailedPrecondition, naming the path, when the file cannot be written.
+void WriteNpy(const std::string& path, const Tensor& tensor);
 
 }  // namespace opkit
+
+#ifdef OPKIT_DEFINITIONS
+#include "opkit/interop/impl/npy.ipp"
+#endif
 
 #endif  // OPKIT_INTEROP_NPY_HPP_

@@ -1,5 +1,5 @@
-// Kernel: one implementation of an operator for a device type and a backend. Asked with a
-// KernelQuery it proposes configurations, of which selection picks one before memory is planned.
+// Kernel: one implementation of an operator for a device type and a backend. For a KernelQuery it
+// proposes configurations, of which selection picks one before memory is planned.
 #ifndef OPKIT_OP_KERNEL_HPP_
 #define OPKIT_OP_KERNEL_HPP_
 
@@ -14,14 +14,14 @@ namespace opkit::inline OPKIT_ABI {
 class OperatorBase;
 class Workspace;
 
-// The node to run and all that is known of its values: dtypes, shapes, layouts, constants' data.
+// A node and all that is known of its values: dtypes, shapes, layouts, constants' data.
 struct KernelQuery {
   const OperatorDef& def;
   std::span<const TensorInfo> inputs;
   std::span<const TensorInfo> outputs;
 };
 
-// One way a kernel offers to run a node.
+// One way in which a kernel can run a node.
 struct KernelConfig {
   std::vector<Layout> input_layouts;  // empty: all standard; otherwise one for each value
   std::vector<Layout> output_layouts;
@@ -52,12 +52,9 @@ class OperatorCreator {
       };
     }
   }
-  // A template: OperatorBase is known where it is called, not yet here.
-  template <class Result = Pointer>
-  Result operator()(const OperatorDef& def, Workspace* ws,
-                    const KernelConfig* config = nullptr) const {
-    return create_(def, ws, config);
-  }
+  // Defined with OperatorBase, which must be complete.
+  Pointer operator()(const OperatorDef& def, Workspace* ws,
+                     const KernelConfig* config = nullptr) const;
   explicit operator bool() const { return static_cast<bool>(create_); }
 
  private:
@@ -67,8 +64,8 @@ class OperatorCreator {
 // where the kernel cannot run it.
 using KernelProposer = UniqueFunction<std::vector<KernelConfig>(const KernelQuery&)>;
 
-// Who wins when one (operator, device, backend) is registered twice: the higher; two equal ones
-// from two places are an error at first lookup.
+// Decides between two kernels of one (operator, device, backend): the higher priority is kept; two
+// equal ones from two places are an error at first lookup.
 enum class RegistrationPriority : uint8_t { kFallback = 1, kDefault = 2, kPreferred = 3 };
 
 inline constexpr const char* kReferenceBackend = "reference";  // the plain operator
@@ -83,8 +80,8 @@ struct Kernel {
   std::string origin;  // the library it came from; empty for the program itself
   detail::IntrusivePtr<detail::RefCounted> owner;  // held by what may create from it later
   OperatorCreator create;     // may throw UnsupportedOperatorFeature: the next kernel is tried
-  bool leaves_state = false;  // of a function operator: for the backward of the same node
-  // None: one configuration, standard layouts, in place as the schema says.
+  bool leaves_state = false;  // a function operator's forward, for its node's backward
+  // Empty: one configuration, standard layouts, in place as the schema says.
   mutable KernelProposer propose;
 
   std::string Place() const { return StrCat(file, ":", line); }

@@ -73,7 +73,7 @@ class TimeObserver : public ObserverBase<T> {
   int64_t runs_ = 0;
 };
 
-// What one output held after a run.
+// The NaNs and infinities of one output after a run.
 struct OutputNumerics {
   std::string name;
   DType dtype = DType::kUndefined;
@@ -89,71 +89,23 @@ struct OutputNumerics {
 class NumericObserver final : public ObserverBase<OperatorBase> {
  public:
   using ObserverBase<OperatorBase>::ObserverBase;
-  void Stop(bool succeeded) override {
-    outputs_.clear();
-    if (!succeeded) return;
-    OperatorBase& op = *subject();
-    op.SyncDeviceBarrierForObservers();
-    const bool has_event = op.HasAsyncPart() && !op.IsEventDisabled();
-    if (has_event && (op.event().IsScheduled() || op.event().exception())) return;
-    for (int i = 0; i < op.OutputSize(); ++i) {
-      if (!op.HasOutput(i) || !op.OutputIsType<Tensor>(i)) continue;
-      outputs_.push_back(Examine(op.def().outputs()[static_cast<size_t>(i)], *op.Output(i)));
-    }
-    for (const OutputNumerics& seen : outputs_)
-      if (seen.first_bad >= 0) return void(++bad_runs_);
-  }
+  OPKIT_INLINE void Stop(bool succeeded) override;
 
-  // Of the last run; empty when it failed.
+  // What the last run wrote; empty when it failed.
   const std::vector<OutputNumerics>& outputs() const { return outputs_; }
   int64_t bad_runs() const { return bad_runs_; }
   // "Log (X) -> (Y)\n  output 'Y' float32[2, 3]: 1 NaN, 2 infinite, first at element 4"
-  std::string Report() const {
-    std::string out = ToString(subject()->def());
-    for (size_t i = 0; i < outputs_.size(); ++i) {
-      const OutputNumerics& seen = outputs_[i];
-      out += StrCat("\n  output '", seen.name, "' ", seen.dtype, seen.shape, ": ");
-      out += !seen.checked        ? "not checked"
-             : seen.first_bad < 0 ? "finite"
-                                  : StrCat(seen.nans, " NaN, ", seen.infinities,
-                                           " infinite, first at element ", seen.first_bad);
-    }
-    return out;
-  }
+  std::string Report() const;
 
  private:
-  static OutputNumerics Examine(const std::string& name, const Tensor& tensor) {
-    OutputNumerics seen{name, tensor.dtype(), tensor.shape()};
-    if (!IsFloatingPoint(tensor.dtype()) || !tensor.initialized() ||
-        !tensor.layout().is_standard() || !IsHostAccessible(tensor.device().type))
-      return seen;
-    seen.checked = true;
-    const Tensor dense = tensor.is_dense() ? tensor : tensor.Contiguous();
-    // By their bits: -ffast-math would fold std::isnan to false.
-    if (seen.dtype == DType::kFloat64) Count<uint64_t>(dense, 0x7ff0000000000000, seen);
-    if (seen.dtype == DType::kFloat32) Count<uint32_t>(dense, 0x7f800000, seen);
-    if (seen.dtype == DType::kFloat16) Count<uint16_t>(dense, 0x7c00, seen);
-    if (seen.dtype == DType::kBFloat16) Count<uint16_t>(dense, 0x7f80, seen);
-    return seen;
-  }
-  // `infinity` is its bit pattern; above it, sign aside, are the NaNs.
-  template <class Bits>
-  static void Count(const Tensor& dense, Bits infinity, OutputNumerics& seen) {
-    const auto* bytes = static_cast<const char*>(dense.raw_data());
-    for (int64_t i = 0; i < dense.numel(); ++i) {
-      Bits bits;
-      std::memcpy(&bits, bytes + i * static_cast<int64_t>(sizeof bits), sizeof bits);
-      bits = static_cast<Bits>(bits << 1) >> 1;
-      if (bits < infinity) continue;
-      ++(bits == infinity ? seen.infinities : seen.nans);
-      if (seen.first_bad < 0) seen.first_bad = i;
-    }
-  }
-
   std::vector<OutputNumerics> outputs_;
   int64_t bad_runs_ = 0;
 };
 
 }  // namespace opkit
+
+#ifdef OPKIT_DEFINITIONS
+#include "opkit/op/impl/observers.ipp"
+#endif
 
 #endif  // OPKIT_OP_OBSERVERS_HPP_

@@ -8,7 +8,7 @@
 namespace opkit::inline OPKIT_ABI {
 
 // A graph that an operator carries (the branches of If, the body of Loop). Immutable once shared.
-// What it holds is the graph folder's; here it is only carried and compared.
+// The folder graph/ says what a graph is; here it is only carried and compared.
 class SubgraphBase : public detail::RefCounted {
  public:
   virtual bool Equals(const SubgraphBase& other) const = 0;
@@ -31,47 +31,33 @@ struct NamedSubgraph {
 class OperatorDef {
  public:
   OperatorDef() = default;
-  explicit OperatorDef(std::string type) : type_(std::move(type)) {}
+  explicit OperatorDef(std::string type);
   OperatorDef(std::string type, std::vector<std::string> inputs, std::vector<std::string> outputs,
-              Arguments args = {})
-      : type_(std::move(type)),
-        inputs_(std::move(inputs)),
-        outputs_(std::move(outputs)),
-        args_(std::move(args)) {}
+              Arguments args = {});
+  OperatorDef(const OperatorDef&);
+  OperatorDef(OperatorDef&&) noexcept;
+  OperatorDef& operator=(const OperatorDef& other);
+  OperatorDef& operator=(OperatorDef&&) noexcept;
+  ~OperatorDef();
 
-  OperatorDef& Type(std::string type) { return type_ = std::move(type), *this; }
-  OperatorDef& Name(std::string name) { return name_ = std::move(name), *this; }
-  // Adds one; an empty name leaves an optional input out.
-  OperatorDef& Input(std::string name) { return inputs_.push_back(std::move(name)), *this; }
-  OperatorDef& Output(std::string name) { return outputs_.push_back(std::move(name)), *this; }
-  OperatorDef& Inputs(const std::vector<std::string>& names) {
-    for (const std::string& name : names) inputs_.push_back(name);
-    return *this;
-  }
-  OperatorDef& Outputs(const std::vector<std::string>& names) {
-    for (const std::string& name : names) outputs_.push_back(name);
-    return *this;
-  }
-  // Nodes that must run before this one though nothing of theirs is read.
-  OperatorDef& ControlInput(std::string name) {
-    return control_inputs_.push_back(std::move(name)), *this;
-  }
-  OperatorDef& Arg(std::string name, Attribute value) {
-    return args_.Set(std::move(name), std::move(value)), *this;
-  }
+  OperatorDef& Type(std::string type);
+  OperatorDef& Name(std::string name);
+  // Adds one; an empty name leaves an optional input or output out.
+  OperatorDef& Input(std::string name);
+  OperatorDef& Output(std::string name);
+  OperatorDef& Inputs(const std::vector<std::string>& names);
+  OperatorDef& Outputs(const std::vector<std::string>& names);
+  // Adds the name of a node that must run before this one though this one reads none of its
+  // outputs.
+  OperatorDef& ControlInput(std::string name);
+  OperatorDef& Arg(std::string name, Attribute value);
   // Adds, or replaces the subgraph of that name (MakeSubgraph of graph/subgraph.hpp makes one).
   // Error (kInvalidArgument) for null.
-  template <class Graph = const SubgraphBase>
-  OperatorDef& Subgraph(std::string name, detail::IntrusivePtr<std::type_identity_t<Graph>> graph) {
-    if (!graph) Throw(ErrorCode::kInvalidArgument, "subgraph '", name, "' of ", type_, " is null");
-    for (NamedSubgraph& known : subgraphs_)
-      if (known.name == name) return known.graph = std::move(graph), *this;
-    return subgraphs_.push_back({std::move(name), std::move(graph)}), *this;
-  }
+  OperatorDef& Subgraph(std::string name, detail::IntrusivePtr<const SubgraphBase> graph);
   OperatorDef& Device(::opkit::Device device) { return device_ = device, *this; }
   OperatorDef& Device(DeviceType type, int32_t index = 0) { return Device({type, index}); }
   // Backends to try, in order, separated by commas. "DEFAULT" is the plain operator.
-  OperatorDef& Engine(std::string engine) { return engine_ = std::move(engine), *this; }
+  OperatorDef& Engine(std::string engine);
   OperatorDef& IsGradientOp(bool value) { return is_gradient_op_ = value, *this; }
 
   const std::string& type() const { return type_; }
@@ -83,11 +69,7 @@ class OperatorDef {
   Arguments& mutable_args() { return args_; }
   const std::vector<NamedSubgraph>& subgraphs() const { return subgraphs_; }
   // Null when there is none of that name.
-  const SubgraphBase* FindSubgraph(std::string_view name) const {
-    for (const NamedSubgraph& known : subgraphs_)
-      if (known.name == name) return known.graph.get();
-    return nullptr;
-  }
+  const SubgraphBase* FindSubgraph(std::string_view name) const;
   ::opkit::Device device() const { return device_; }
   const std::string& engine() const { return engine_; }
   bool is_gradient_op() const { return is_gradient_op_; }
@@ -95,15 +77,7 @@ class OperatorDef {
   std::vector<std::string>& mutable_outputs() { return outputs_; }
 
   // "Scale 'name' (X) -> (Y)": how messages name a node.
-  OPKIT_COLD friend std::string ToString(const OperatorDef& def) {
-    auto join = [](const std::vector<std::string>& names) {
-      std::string out;
-      for (size_t i = 0; i < names.size(); ++i) out += (i ? ", " : "") + names[i];
-      return out;
-    };
-    return StrCat(def.type_, def.name_.empty() ? "" : " '" + def.name_ + "'", " (",
-                  join(def.inputs_), ") -> (", join(def.outputs_), ")");
-  }
+  OPKIT_COLD friend std::string ToString(const OperatorDef& def);
   friend bool operator==(const OperatorDef&, const OperatorDef&) = default;
 
  private:
@@ -120,5 +94,9 @@ class OperatorDef {
 };
 
 }  // namespace opkit
+
+#ifdef OPKIT_DEFINITIONS
+#include "opkit/op/impl/operator_def.ipp"
+#endif
 
 #endif  // OPKIT_OP_OPERATOR_DEF_HPP_

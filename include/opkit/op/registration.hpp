@@ -33,45 +33,27 @@ std::unique_ptr<OperatorBase> CreateClass(const OperatorDef& def, Workspace* ws,
 }
 
 // Static initialisers must not throw: a failure to register (no memory) shows as a missing kernel.
-OPKIT_IMAGE_LOCAL inline bool RegisterKernel(const char* op, DeviceType device, const char* backend,
-                                             RegistrationPriority priority, const char* file,
-                                             int line, OperatorCreator create,
-                                             KernelProposer propose = {}) noexcept {
-  try {
-    Kernel kernel;
-    kernel.op = op;
-    kernel.device = device;
-    kernel.backend = backend;
-    if (kernel.backend == "DEFAULT" || kernel.backend.empty()) kernel.backend = kReferenceBackend;
-    kernel.priority = priority;
-    kernel.file = file;
-    kernel.line = line;
-    kernel.create = std::move(create);
-    kernel.propose = std::move(propose);
-    OpRegistry::Global().AddKernel(std::move(kernel));
-    return true;
-  } catch (...) {
-    return false;
-  }
-}
-
-OPKIT_IMAGE_LOCAL inline bool RegisterBackendRank(const char* backend, int rank) noexcept {
-  try {
-    OpRegistry::Global().SetBackendRank(backend, rank);
-    return true;
-  } catch (...) {
-    return false;
-  }
-}
+OPKIT_IMAGE_LOCAL bool RegisterKernel(const char* op, DeviceType device, const char* backend,
+                                      RegistrationPriority priority, const char* file, int line,
+                                      OperatorCreator create, KernelProposer propose = {}) noexcept;
+// The same for a plain function, for which a registering unit compiles nothing else.
+using CreateFunction = std::unique_ptr<OperatorBase> (*)(const OperatorDef&, Workspace*,
+                                                         const KernelConfig*);
+OPKIT_IMAGE_LOCAL bool RegisterFunction(const char* op, DeviceType device, const char* backend,
+                                        RegistrationPriority priority, const char* file, int line,
+                                        CreateFunction create) noexcept;
+OPKIT_IMAGE_LOCAL bool RegisterBackendRank(const char* backend, int rank) noexcept;
 
 template <class Op>
 OPKIT_IMAGE_LOCAL bool RegisterClass(const char* op, DeviceType device, const char* backend,
                                      RegistrationPriority priority, const char* file,
                                      int line) noexcept {
-  KernelProposer propose;
-  if constexpr (requires { KernelProposer(&Op::Propose); }) propose = &Op::Propose;
-  return RegisterKernel(op, device, backend, priority, file, line, &CreateClass<Op>,
-                        std::move(propose));
+  if constexpr (requires { KernelProposer(&Op::Propose); }) {
+    return RegisterKernel(op, device, backend, priority, file, line, &CreateClass<Op>,
+                          &Op::Propose);
+  } else {
+    return RegisterFunction(op, device, backend, priority, file, line, &CreateClass<Op>);
+  }
 }
 
 template <template <class...> class Op>
@@ -102,7 +84,7 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
 // was chosen as a third argument of its constructor, or reads config():
 //   static std::vector<KernelConfig> Propose(const KernelQuery& query);
 //   ConvOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config)
-//       : Operator<Context>(def, ws, config) {}           // null where nobody chose
+//       : Operator<Context>(def, ws, config) {}           // null where none was chosen
 #define OPKIT_REGISTER_OPERATOR(device, name, backend, priority, ...)                \
   extern "C" __attribute__((visibility("hidden"))) void OPKIT_SCHEMA_ANCHOR(name)(); \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) =                   \
@@ -115,7 +97,7 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) = \
       ::opkit::detail::RegisterClass<__VA_ARGS__>(                 \
           string, device, backend, ::opkit::RegistrationPriority::kDefault, __FILE__, __LINE__)
-// How selection orders the kernels of a backend that nobody asks for by name: higher ranks first,
+// How selection orders the backends that no node or preference names: higher ranks first,
 // "reference" has 0. OPKIT_REGISTER_BACKEND_RANK("eigen", 100);
 #define OPKIT_REGISTER_BACKEND_RANK(backend, rank)               \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_rank_) = \
@@ -151,23 +133,19 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
 #define OPKIT_REGISTER_CPU_STREAM_OPERATOR_WITH_ENGINE(name, engine, ...) \
   OPKIT_REGISTER_OPERATOR(::opkit::DeviceType::kCPUStream, name, #engine, kDefault, __VA_ARGS__)
 
-#define OPKIT_REGISTER_CUDA_OPERATOR(name, ...) \
-  OPKIT_REGISTER_DEVICE_OPERATOR(::opkit::DeviceType::kCUDA, name, __VA_ARGS__)
-#define OPKIT_REGISTER_CUDA_OPERATOR_STR(string, ...) \
-  OPKIT_REGISTER_OPERATOR_STR(::opkit::DeviceType::kCUDA, string, "DEFAULT", __VA_ARGS__)
-#define OPKIT_REGISTER_CUDA_OPERATOR_CREATOR(name, ...) \
-  OPKIT_REGISTER_OPERATOR_CREATOR(::opkit::DeviceType::kCUDA, name, __VA_ARGS__)
-#define OPKIT_REGISTER_CUDA_OPERATOR_WITH_ENGINE(name, engine, ...) \
-  OPKIT_REGISTER_OPERATOR(::opkit::DeviceType::kCUDA, name, #engine, kDefault, __VA_ARGS__)
-
-// A linker takes from a static archive only what is referred to, and nobody refers to a registrar.
-// Put OPKIT_REGISTRATIONS(my_ops) in the archive's source file and OPKIT_USE_REGISTRATIONS(my_ops)
-// in the program, or link with the CMake function opkit_link_operators.
+// A linker takes from a static archive only objects that are referred to, and nothing refers to a
+// registrar. Put OPKIT_REGISTRATIONS(my_ops) in the archive's source file and
+// OPKIT_USE_REGISTRATIONS(my_ops) in the program, or link with the CMake function
+// opkit_link_operators.
 #define OPKIT_REGISTRATIONS(group) \
   extern "C" void opkit_use_registrations_of_##group() {}
 #define OPKIT_USE_REGISTRATIONS(group)                                    \
   extern "C" void opkit_use_registrations_of_##group();                   \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_registrations_) = \
       (opkit_use_registrations_of_##group(), true)
+
+#ifdef OPKIT_DEFINITIONS
+#include "opkit/op/impl/registration.ipp"
+#endif
 
 #endif  // OPKIT_OP_REGISTRATION_HPP_

@@ -138,7 +138,7 @@ class TypedOp {
           kSameSize,
           "OPKIT_OP(…).Inplace<\"input\", \"output\">: the two have elements of different "
           "sizes");
-      typed_->inplace.push_back({InputPlace(Input), OutputPlace(Output)});
+      typed_->AddInplace(InputPlace(Input), OutputPlace(Output));
       return *this;
     } else {
       return detail::IgnoredOp();
@@ -206,18 +206,18 @@ class TypedOp {
       static_assert(kVersions,
                     "OPKIT_OP(…).Kernel<Context, T…>: the function has no version for this context "
                     "and these element types");
-#ifdef __CUDACC__
+#ifdef OPKIT_DEVICE_COMPILER
       static_assert(
-          Context::kDeviceType == DeviceType::kCUDA,
+          !HostContext<Context>,
           "OPKIT_OP(…).Kernel<CPUContext>() under nvcc would compute nothing: compile CPU "
           "kernels in a .cc file, CUDA kernels in a .cu file");
 #endif
       if constexpr (kVersions) {
         typed_->AddElementTypes({kDTypeOf<Types>...});
         using Op = detail::TypedOperator<Function, Context, Types...>;
-        detail::RegisterKernel(schema().name().c_str(), Context::kDeviceType, "DEFAULT",
-                               RegistrationPriority::kDefault, schema().file(), schema().line(),
-                               &detail::CreateClass<Op>);
+        detail::RegisterFunction(schema().name().c_str(), Context::kDeviceType, "DEFAULT",
+                                 RegistrationPriority::kDefault, schema().file(), schema().line(),
+                                 &detail::CreateClass<Op>);
         return *this;
       } else {
         return detail::IgnoredOp();

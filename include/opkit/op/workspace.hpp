@@ -6,7 +6,6 @@
 #include <typeinfo>
 
 #include "opkit/base/name_table.hpp"
-#include "opkit/base/suggest.hpp"
 #include "opkit/core/tensor.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -21,13 +20,13 @@ class Blob {
   ~Blob() { Reset(); }
 
   const std::string& name() const { return name_; }
-  bool empty() const { return object_ == nullptr; }
-  // By name, so that it holds across shared objects.
+  bool empty() const { return !object_; }
+  // Compares the types' names where their type_info differs, as it does across shared objects.
   template <class T>
   bool IsType() const {
     return type_ == &typeid(T) || HasName(typeid(T));
   }
-  // This object, and not another one that came to its place.
+  // True while the blob owns this very object, false once another one has taken its place.
   template <class T>
   bool Holds(const T* object) const {
     return object_ == object && type_ == &typeid(T);
@@ -39,7 +38,7 @@ class Blob {
       WrongType(typeid(T).name());
     return *static_cast<const T*>(object_);
   }
-  // The object, made anew (default constructed) when the blob holds none of this type.
+  // The object; a new, default-constructed one when the blob holds none of this type.
   template <class T>
   T* GetMutable() {
     if (!IsType<T>()) return Emplace<T>();
@@ -61,13 +60,9 @@ class Blob {
   }
 
  private:
-  // Of one that another shared object made: kept out of line, off the path of every Input().
-  OPKIT_COLD bool HasName(const std::type_info& type) const { return type_ && *type_ == type; }
-  [[noreturn]] OPKIT_COLD void WrongType(const char* wanted) const {
-    if (!type_) Throw(ErrorCode::kUninitialized, "blob '", name_, "' is read before it is written");
-    Throw(ErrorCode::kTypeMismatch, "blob '", name_, "' holds type ", type_->name(),
-          ", but is read as ", wanted, " (names as the compiler mangles them)");
-  }
+  // Compares with a type of another shared object: out of line, off the path of every Input().
+  OPKIT_COLD bool HasName(const std::type_info& type) const;
+  [[noreturn]] OPKIT_COLD void WrongType(const char* wanted) const;
 
   void* object_ = nullptr;
   const std::type_info* type_ = nullptr;
@@ -78,37 +73,27 @@ class Blob {
 // Blobs by name. Not synchronised: create blobs before operators run in parallel.
 class Workspace {
  public:
-  Workspace() = default;
+  Workspace();
   Workspace(const Workspace&) = delete;
   Workspace& operator=(const Workspace&) = delete;
+  ~Workspace();
 
   // The blob of that name, made when there is none.
-  Blob* CreateBlob(const std::string& name) { return &blobs_.FindOrAdd(name, name); }
-  bool HasBlob(std::string_view name) const { return blobs_.Find(name) != nullptr; }
+  Blob* CreateBlob(const std::string& name);
+  bool HasBlob(std::string_view name) const { return FindBlob(name); }
   // Null when there is none.
-  Blob* FindBlob(std::string_view name) const { return blobs_.Find(name); }
+  Blob* FindBlob(std::string_view name) const;
   // Error (kNotFound) that names the nearest blob when there is none.
-  Blob* GetBlob(const std::string& name) const {
-    Blob* blob = FindBlob(name);
-    if (!blob)
-      Throw(ErrorCode::kNotFound, "no blob '", name, "' in the workspace",
-            SuggestName(name, Blobs()));
-    return blob;
-  }
-  // Operators bound to the blob must be gone.
-  bool RemoveBlob(std::string_view name) { return blobs_.Erase(name); }
-  std::vector<std::string> Blobs() const { return blobs_.Names(); }
+  Blob* GetBlob(const std::string& name) const;
+  // False when there is none. Operators bound to the blob must be gone.
+  bool RemoveBlob(std::string_view name);
+  std::vector<std::string> Blobs() const;
 
   // The tensor of that name, made (uninitialized) when there is none.
-  Tensor* CreateTensor(const std::string& name) { return CreateBlob(name)->GetMutable<Tensor>(); }
+  Tensor* CreateTensor(const std::string& name);
   // Errors: kNotFound, kTypeMismatch for a blob of another type, kUninitialized for an empty blob.
-  Tensor* GetTensor(const std::string& name) const {
-    return const_cast<Tensor*>(&GetBlob(name)->Get<Tensor>());
-  }
-  bool HasTensor(const std::string& name) const {
-    const Blob* blob = FindBlob(name);
-    return blob && blob->IsType<Tensor>();
-  }
+  Tensor* GetTensor(const std::string& name) const;
+  bool HasTensor(const std::string& name) const;
 
   // Place in its net of the operator that failed last; -1 when none did.
   std::atomic<int> last_failed_op_net_position{-1};
@@ -118,5 +103,9 @@ class Workspace {
 };
 
 }  // namespace opkit
+
+#ifdef OPKIT_DEFINITIONS
+#include "opkit/op/impl/workspace.ipp"
+#endif
 
 #endif  // OPKIT_OP_WORKSPACE_HPP_

@@ -1,6 +1,5 @@
-// Every standard operator, schemas and reference kernels, for programs that compile them
-// themselves: one line in one translation unit. With CMake, linking opkit::ops compiles them as
-// objects instead.
+// All standard operators, schemas and reference kernels, for programs that compile them themselves:
+// include it in one translation unit. With CMake, link opkit::ops instead.
 #ifndef OPKIT_OPS_ALL_HPP_
 #define OPKIT_OPS_ALL_HPP_
 
@@ -38,6 +37,7 @@
 #include "opkit/ops/support/broadcast.hpp"
 #include "opkit/ops/support/broadcast_loop.hpp"
 #include "opkit/ops/support/convert.hpp"
+#include "opkit/ops/support/element_size.hpp"
 #include "opkit/ops/support/element_sum.hpp"
 #include "opkit/ops/support/element_types.hpp"
 #include "opkit/ops/support/elementwise.hpp"

@@ -1,4 +1,4 @@
-// Cast: the elements of a tensor as another type. Source:
+// Cast: converts the elements of a tensor to another type. Source:
 // https://onnx.ai/onnx/operators/onnx__Cast.html, opset 21.
 #ifndef OPKIT_OPS_CAST_HPP_
 #define OPKIT_OPS_CAST_HPP_
@@ -22,8 +22,8 @@ void RunCast(const ElementRun& run) {
   }
 }
 
-// The dtype of a number of ONNX's enumeration TensorProto.DataType. Errors: kInvalidArgument for a
-// number that it has not, kUnsupported for a type that tensors cannot have here.
+// The dtype with that number in ONNX's enumeration TensorProto.DataType. Errors: kInvalidArgument
+// for a number outside it, kUnsupported for a type without a DType.
 inline DType CastTarget(int64_t onnx_type) {
   constexpr DType kTypes[] = {
       DType::kUndefined, DType::kFloat32, DType::kUInt8,  DType::kInt8,      DType::kUInt16,
@@ -51,10 +51,10 @@ class CastOp : public ElementwiseOperator {
   CastOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
       : ElementwiseOperator(def, ws, config),
         to_(detail::CastTarget(GetSingleArgument<int64_t>("to", 0))) {
-    static_cast<void>(GetSingleArgument<int64_t>("saturate", 1));  // of 8-bit types alone
+    static_cast<void>(GetSingleArgument<int64_t>("saturate", 1));  // only matters for 8-bit types
   }
 
-  // In place where the sizes are equal: others would overwrite what is still to be read.
+  // In place if the sizes are equal: else writes could overwrite elements before they are read.
   static std::vector<KernelConfig> Propose(const KernelQuery& query) {
     KernelConfig config;
     const int64_t from = ItemSize(query.inputs[0].dtype), to = ItemSize(query.outputs[0].dtype);

@@ -1,4 +1,4 @@
-// Concat and Split: tensors joined along an axis, and cut apart again.
+// Concat and Split: join tensors along an axis, and cut one into parts.
 #ifndef OPKIT_OPS_CONCAT_HPP_
 #define OPKIT_OPS_CONCAT_HPP_
 
@@ -56,7 +56,7 @@ inline void InferConcat(InferenceContext& c) {
   c.SetOutput(0, dtype, shape);
 }
 
-// Extents of the parts along the axis, where they are known.
+// The extents of the parts along the axis, as far as they are known.
 inline std::vector<Dim> SplitExtents(const InferenceContext& c, const Dim& whole) {
   const int parts = c.num_outputs();
   std::vector<Dim> extents(static_cast<size_t>(parts));
@@ -75,7 +75,7 @@ inline std::vector<Dim> SplitExtents(const InferenceContext& c, const Dim& whole
       if ((*known)[o] < 0 || __builtin_add_overflow(sum, (*known)[o], &sum))
         Throw(ErrorCode::kInvalidArgument, "Split: 'split' is ", *known,
               ", expected extents of at least 0");
-      extents[static_cast<size_t>(o)] = (*known)[o];
+      extents[Index(o)] = (*known)[o];
     }
     if (whole.is_known() && sum != whole.value())
       Throw(ErrorCode::kInvalidArgument, "Split: 'split' ", *known, " adds up to ", sum,
@@ -106,12 +106,12 @@ inline void InferSplit(InferenceContext& c) {
   const std::vector<Dim> extents = SplitExtents(c, input.has_rank() ? input[axis] : Dim());
   SymbolicShape shape = input;
   for (int o = 0; o < c.num_outputs(); ++o) {
-    if (shape.has_rank()) shape[axis] = extents[static_cast<size_t>(o)];
+    if (shape.has_rank()) shape[axis] = extents[Index(o)];
     c.SetOutput(o, c.input_dtype(0), shape);
   }
 }
 
-// Split by the extents that the inputs had.
+// Splits the gradient by the extents of the inputs.
 class ConcatGradient final : public GradientMakerBase {
  public:
   using GradientMakerBase::GradientMakerBase;
@@ -147,7 +147,7 @@ class SplitGradient final : public GradientMakerBase {
       if (GradOut(o).IsEmpty() && O(o).empty())
         Throw(ErrorCode::kUnsupported, "the gradient of ", ToString(Def()),
               " needs all of its outputs, and output ", o, " is left out");
-      if (GradOut(o).IsEmpty())  // nothing flows back from there
+      if (GradOut(o).IsEmpty())  // no gradient flows back from this output
         ops.emplace_back("ZerosLike", std::vector<std::string>{O(o)},
                          std::vector<std::string>{Temporary("none")});
       join.Input(GradOut(o).IsEmpty() ? ops.back().outputs()[0] : GO(o));
@@ -199,7 +199,7 @@ class SplitOp final : public StandardOperator {
     for (int o = 0; o < OutputSize(); ++o)
       if (HasOutput(o)) InferredOutput(o);
     for (int o = 0; o < OutputSize(); ++o) {
-      const int64_t extent = inference().outputs()[static_cast<size_t>(o)].shape[axis];
+      const int64_t extent = inference().outputs()[detail::Index(o)].shape[axis];
       if (HasOutput(o)) {
         Tensor* y = Output(o);
         const Dims to = y->shape().DenseStrides();

@@ -1,5 +1,4 @@
-// If: runs one of two graphs that its node carries. Each is compiled when it is taken for the first
-// time, and kept.
+// If: runs one of the two graphs of its node. A graph is compiled when it first runs, and kept.
 #ifndef OPKIT_OPS_CONTROL_FLOW_HPP_
 #define OPKIT_OPS_CONTROL_FLOW_HPP_
 
@@ -12,13 +11,13 @@ namespace detail {
 
 inline constexpr const char* kIfBranches[] = {"then_branch", "else_branch"};
 
-// A branch of a node, and for each of its inputs the node's input that it is.
+// A branch of a node, and for each input of the branch the number of the node's input.
 struct IfBranch {
   const Graph* graph = nullptr;
   std::vector<int> inputs;
 };
 
-// Error (kInvalidArgument) for a node that carries no such branch, or one that does not fit it.
+// Error (kInvalidArgument) if the node has no such branch, or its inputs or outputs do not fit.
 inline IfBranch IfBranchOf(const OperatorDef& def, const char* name) {
   IfBranch branch;
   branch.graph = SubgraphOf(def, name);
@@ -50,13 +49,13 @@ inline bool IfCondition(const Tensor& condition) {
   return *condition.data<bool>();
 }
 
-// What was found of a branch for inputs of which that was known. Inference goes over a graph
-// several times, and so over the graphs in its nodes; those inside them would be inferred so many
-// times more for every level.
+// The result of inferring a branch for inputs of these types and constants. Inference passes over a
+// graph several times, and so over the graphs in its nodes; without these results each level of
+// nesting would multiply the passes.
 struct InferredBranch {
   const Graph* graph = nullptr;
-  std::vector<TensorInfo> inputs, outputs;  // no constants
-  std::vector<Tensor> known, data;  // of the inputs and the outputs; without a dtype: not known
+  std::vector<TensorInfo> inputs, outputs;  // without their constants, which are
+  std::vector<Tensor> known, data;  // of inputs and outputs; a Tensor without dtype: not constant
 
   bool IsOf(const Graph* other, const std::vector<TensorInfo>& infos,
             const std::vector<Tensor>& constants) const {
@@ -68,7 +67,7 @@ struct InferredBranch {
     return true;
   }
 };
-// Lives as long as the inference of an If that is in no other.
+// The results so far; set while an If that is in no other If is inferred.
 inline constinit thread_local std::vector<InferredBranch>* t_inferred_branches = nullptr;
 
 class InferredBranchesScope {
@@ -137,22 +136,22 @@ inline void InferIf(InferenceContext& c) {
     }
     return;
   }
-  // A branch that these shapes do not fit is one that is not taken: exporters write "if the extent
-  // is 1, squeeze it".
+  // A branch that fails for these shapes is not the one taken: exporters write "if the extent is 1,
+  // squeeze it".
   std::vector<TensorInfo> either[2];
   for (int branch = 0; branch < 2; ++branch) {
     static_cast<void>(IfBranchOf(c.def(), kIfBranches[branch]));
     try {
       either[branch] = InferIfBranch(c, kIfBranches[branch]).outputs;
     } catch (const Error& error) {
-      if (error.code() == ErrorCode::kNotFound) throw;  // an operator, whatever the shapes are
+      if (error.code() == ErrorCode::kNotFound) throw;  // an unknown operator fails for all shapes
     }
   }
   if (either[0].empty()) std::swap(either[0], either[1]);
   if (either[0].empty()) return;
   for (int o = 0; o < c.num_outputs(); ++o) {
-    const TensorInfo& first = either[0][static_cast<size_t>(o)];
-    const TensorInfo& second = either[1].empty() ? first : either[1][static_cast<size_t>(o)];
+    const TensorInfo& first = either[0][Index(o)];
+    const TensorInfo& second = either[1].empty() ? first : either[1][Index(o)];
     if (first.dtype != second.dtype && first.dtype != DType::kUndefined &&
         second.dtype != DType::kUndefined)
       Throw(ErrorCode::kTypeMismatch, "If: output ", o, " is ", first.dtype,
@@ -177,12 +176,12 @@ class IfOp final : public StandardOperator {
       std::vector<NamedTensor> inputs;
       for (size_t i = 0; i < branch.inputs.size(); ++i)
         inputs.push_back({branch.graph->inputs()[i].name, Input(branch.inputs[i])});
-      LetGo();
+      ReleaseOutputs();
       const NamedTensors outputs = ExecutorOf(taken).Run(inputs);
       int o = 0;
       for (const NamedTensor& output : outputs) {
         if (HasOutput(o)) {
-          handed_out_[static_cast<size_t>(o)] = output.tensor.storage().get();
+          handed_out_[detail::Index(o)] = output.tensor.storage().get();
           SetOutputTensor(o, output.tensor);
         }
         ++o;
@@ -195,8 +194,8 @@ class IfOp final : public StandardOperator {
   }
 
  private:
-  // One node after the other on this thread, whose pool its kernels use as well: a graph inside a
-  // node is small as a rule.
+  // Runs one node after the other on this thread, and kernels on its pool: a graph inside a node is
+  // usually small.
   Executor& ExecutorOf(int branch) {
     std::optional<Executor>& executor = executors_[branch];
     if (!executor) {
@@ -207,10 +206,10 @@ class IfOp final : public StandardOperator {
     }
     return *executor;
   }
-  // What the last run handed out, so that the executor writes there again.
-  void LetGo() {
+  // Releases the outputs of the last run, so that the executor can reuse their memory.
+  void ReleaseOutputs() {
     for (int o = 0; o < OutputSize(); ++o) {
-      const void* last = std::exchange(handed_out_[static_cast<size_t>(o)], nullptr);
+      const void* last = std::exchange(handed_out_[detail::Index(o)], nullptr);
       if (!last) continue;
       Tensor* output = Output(o);
       if (output->storage().get() == last) *output = Tensor(output->device());
@@ -219,7 +218,7 @@ class IfOp final : public StandardOperator {
 
   detail::IfBranch branches_[2];
   std::optional<Executor> executors_[2];
-  std::vector<const void*> handed_out_;  // storages, to be looked at by address only
+  std::vector<const void*> handed_out_;  // addresses of storages, for comparison only
 };
 
 OPKIT_OPERATOR_SCHEMA(If)

@@ -1,4 +1,4 @@
-// Expand and Tile: a tensor repeated along its axes.
+// Expand and Tile: repeat a tensor along its axes.
 #ifndef OPKIT_OPS_EXPAND_HPP_
 #define OPKIT_OPS_EXPAND_HPP_
 

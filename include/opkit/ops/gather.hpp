@@ -1,4 +1,4 @@
-// Gather and GatherElements: elements of a tensor by indices that another tensor holds.
+// Gather and GatherElements: select elements of a tensor by indices in another tensor.
 #ifndef OPKIT_OPS_GATHER_HPP_
 #define OPKIT_OPS_GATHER_HPP_
 
@@ -9,8 +9,8 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Calls f(i, index) for each element of an int64 or int32 tensor, dense, where negative ones count
-// from the end of an axis of `extent`. Error (kOutOfRange) for one outside.
+// Calls f(i, index) for each element of a dense int64 or int32 tensor; negative indices count from
+// the end of an axis of `extent`. Error (kOutOfRange) for an index outside it.
 template <class F>
 void ForIndices(const Tensor& indices, int64_t extent, std::string_view op, F f) {
   DispatchDType<int64_t, int32_t>(indices.dtype(), [&]<class T>() {
@@ -25,7 +25,7 @@ void ForIndices(const Tensor& indices, int64_t extent, std::string_view op, F f)
   });
 }
 
-// Error (kTypeMismatch) unless input i holds indices, or is not known yet.
+// Error (kTypeMismatch) if the dtype of input i is known and not one of indices.
 inline void CheckIndices(const InferenceContext& c, int i) {
   const DType dtype = c.input_dtype(i);
   if (dtype != DType::kInt64 && dtype != DType::kInt32 && dtype != DType::kUndefined)
@@ -81,7 +81,7 @@ class GatherOp final : public StandardOperator {
     std::vector<int64_t>& table = copy_.Axis(x.dim(axis));
     table.resize(static_cast<size_t>(indices.numel()));
     detail::ForIndices(indices, x.dim(axis), type(),
-                       [&](int64_t i, int64_t index) { table[static_cast<size_t>(i)] = index; });
+                       [&](int64_t i, int64_t index) { table[detail::Index(i)] = index; });
     copy_.Keep(x.shape().NumelBetween(axis + 1, x.rank()));
     copy_.Run(x.raw_data(), y->raw_mutable_data());
     return true;
@@ -103,7 +103,7 @@ class GatherElementsOp final : public StandardOperator {
     const Dims steps = x.shape().DenseStrides();
     const auto* from = static_cast<const char*>(x.raw_data());
     auto* to = static_cast<char*>(y->raw_mutable_data());
-    // Where the index along `axis` is 0, for the element that `position` is at.
+    // `base` is the offset in x of `position`, with index 0 along `axis`.
     Dims position(std::vector<int64_t>(static_cast<size_t>(x.rank()), 0));
     int64_t base = 0;
     detail::WithElementOfSize(ItemSize(x.dtype()), [&](auto element) {

@@ -1,4 +1,4 @@
-// Constant, ConstantOfShape, Range: tensors made of attributes and a few numbers.
+// Constant, ConstantOfShape, Range: make tensors of attributes and a few numbers.
 #ifndef OPKIT_OPS_GENERATORS_HPP_
 #define OPKIT_OPS_GENERATORS_HPP_
 
@@ -8,7 +8,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// What a Constant node holds. Error (kInvalidArgument) unless one attribute says it.
+// The value of a Constant node. Error (kInvalidArgument) unless exactly one attribute gives it.
 inline Tensor ConstantValue(const Arguments& args) {
   Tensor value;
   int found = 0;
@@ -53,7 +53,7 @@ inline void InferConstantOfShape(InferenceContext& c) {
   c.SetOutput(0, FillElement(c.args()).dtype(), shape);
 }
 
-// The number that input i of Range is, which holds one element of T.
+// The number in an input of Range. Error (kInvalidArgument) unless that is one element of T.
 template <class T>
 T RangeNumber(const Tensor& tensor, const char* name) {
   if (tensor.numel() != 1 || tensor.dtype() != kDTypeOf<T>)
@@ -68,6 +68,7 @@ void WithRangeType(DType dtype, F f) {
   DispatchDType<int16_t, int32_t, int64_t, float16, bfloat16, float, double>(dtype, f);
 }
 
+// The number of elements of a Range; -1 if it is not finite or does not fit in 62 bits.
 template <class T>
 int64_t RangeSize(T start, T limit, T delta) {
   if (delta == T(0)) Throw(ErrorCode::kInvalidArgument, "Range: 'delta' is 0");
@@ -151,7 +152,8 @@ class RangeOp final : public StandardOperator {
       const T delta = detail::RangeNumber<T>(Input(2), "delta");
       T* out = y->mutable_data<T>();
       for (int64_t i = 0; i < y->numel(); ++i) {
-        if constexpr (std::is_integral_v<T>) {  // in range, but not every step on the way there
+        if constexpr (std::is_integral_v<T>) {  // the sum is in range, but steps before it may not
+                                                // be
           out[i] = static_cast<T>(static_cast<uint64_t>(start) +
                                   static_cast<uint64_t>(i) * static_cast<uint64_t>(delta));
         } else {

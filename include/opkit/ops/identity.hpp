@@ -1,4 +1,4 @@
-// Operators that hand on what they are given: Identity, and Dropout, which does so in inference.
+// Identity, and Dropout, which is the identity in inference.
 // Source: the ONNX operator pages (https://onnx.ai/onnx/operators), opset 21.
 #ifndef OPKIT_OPS_IDENTITY_HPP_
 #define OPKIT_OPS_IDENTITY_HPP_
@@ -6,6 +6,7 @@
 #include "opkit/op/random.hpp"
 #include "opkit/ops/support/elementwise.hpp"
 #include "opkit/ops/support/node_gradient.hpp"
+#include "opkit/ops/support/strided_copy.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -16,8 +17,7 @@ class IdentityOp final : public StandardOperator {
   bool RunOnDevice() override {
     const Tensor& x = DenseInput(0);
     Tensor* y = InferredOutput(0);
-    if (y->raw_data() != x.raw_data() && x.nbytes() > 0)
-      std::memcpy(y->raw_mutable_data(), x.raw_data(), static_cast<size_t>(x.nbytes()));
+    CopyBytes(y->raw_mutable_data(), x.raw_data(), x.nbytes());
     return true;
   }
 };
@@ -28,8 +28,8 @@ OPKIT_REGISTER_CPU_OPERATOR(Identity, IdentityOp);
 
 namespace detail {
 
-// MT19937 (Matsumoto, Nishimura, "Mersenne twister", 1998), seeded and read as NumPy's RandomState
-// does, whose masks ONNX's conformance data holds.
+// MT19937 (Matsumoto, Nishimura, "Mersenne twister", 1998), seeded and read like NumPy's
+// RandomState, which made the masks in ONNX's conformance data.
 class MersenneTwister {
  public:
   explicit MersenneTwister(uint32_t seed) {
@@ -68,9 +68,9 @@ class MersenneTwister {
 
 }  // namespace detail
 
-// In training each element is dropped with probability `ratio`, the others are scaled by 1 / (1 -
-// ratio). With the attribute `seed` every run drops the same ones; without, they depend on SetSeed,
-// the node's output name and the run.
+// In training each element is dropped with probability `ratio` and the others are scaled by
+// 1 / (1 - ratio). With the attribute `seed` every run drops the same elements; without it, the
+// choice depends on SetSeed, the node's output name and the run.
 class DropoutOp final : public StandardOperator {
  public:
   DropoutOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
@@ -88,8 +88,7 @@ class DropoutOp final : public StandardOperator {
     Tensor* mask = HasOutput(1) ? InferredOutput(1) : nullptr;
     auto* kept = mask ? static_cast<uint8_t*>(mask->raw_mutable_data()) : nullptr;
     if (!Training() || ratio == 0) {
-      if (y->raw_data() != x.raw_data() && x.nbytes() > 0)
-        std::memcpy(y->raw_mutable_data(), x.raw_data(), static_cast<size_t>(x.nbytes()));
+      CopyBytes(y->raw_mutable_data(), x.raw_data(), x.nbytes());
       if (x.numel() > 0 && kept) std::memset(kept, 1, static_cast<size_t>(x.numel()));
       return true;
     }
@@ -174,15 +173,10 @@ OPKIT_REGISTER_CPU_OPERATOR(Dropout, DropoutOp);
 
 namespace detail {
 
-class IdentityGradient : public NodeGradient {
- public:
-  using NodeGradient::NodeGradient;
-  void Make() override { SetDense(0, GO(0)); }
-};
+OPKIT_NODE_GRADIENT(Identity) { SetDense(0, GO(0)); }
 
 }  // namespace detail
 
-OPKIT_REGISTER_GRADIENT(Identity, detail::IdentityGradient);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(Dropout);
 
 }  // namespace opkit

@@ -1,4 +1,4 @@
-// NonZero: where a tensor is not zero. The data decides how many places there are.
+// NonZero: the indices of the elements that are not zero. Their number depends on the data.
 #ifndef OPKIT_OPS_NON_ZERO_HPP_
 #define OPKIT_OPS_NON_ZERO_HPP_
 
@@ -24,7 +24,7 @@ class NonZeroOp final : public StandardOperator {
     for (int axis = rank - 1; axis >= 0; --axis) {
       const int64_t extent = x.rank() == 0 ? 1 : x.dim(axis);
       for (int64_t i = 0; i < count; ++i) {
-        int64_t& place = places_[static_cast<size_t>(i)];
+        int64_t& place = places_[detail::Index(i)];
         out[axis * count + i] = place % extent;
         place /= extent;
       }
@@ -52,13 +52,9 @@ OPKIT_OPERATOR_SCHEMA(NonZero)
     .CostInferenceFunction([](const OperatorDef&, const std::vector<TensorInfo>& inputs,
                               const std::vector<TensorInfo>& outputs) {
       const TensorInfo& x = inputs[0];
-      const TensorInfo& y = outputs[0];
-      OpCost cost;
-      cost.flops = OpSchema::Elements(x);
-      cost.bytes_read = OpSchema::Bytes(x);
-      cost.bytes_written = OpSchema::Bytes(y);
-      // Until a run says how many there are: all that there may be.
-      if (!y.shape.is_known() && x.shape.is_known())
+      OpCost cost = TrafficCost(OpSchema::Elements(x), inputs, outputs);
+      // Before a run: as many places as X has elements.
+      if (!outputs[0].shape.is_known() && x.shape.is_known())
         cost.bytes_written = OpSchema::Elements(x) * sizeof(int64_t) *
                              static_cast<uint64_t>((std::max)(x.shape.rank(), 1));
       return cost;

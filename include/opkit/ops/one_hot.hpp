@@ -1,4 +1,4 @@
-// OneHot: indices as vectors that are on at one place and off elsewhere.
+// OneHot: makes of each index a vector that is on at that place and off elsewhere.
 #ifndef OPKIT_OPS_ONE_HOT_HPP_
 #define OPKIT_OPS_ONE_HOT_HPP_
 
@@ -9,8 +9,8 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Element i of a dense tensor of any real dtype, cut to an integer. Error (kInvalidArgument) for a
-// number that int64 cannot hold.
+// Element i of a dense tensor of any real dtype, truncated to an integer. Error (kInvalidArgument)
+// for a number that int64 cannot hold.
 inline int64_t IntegerAt(const Tensor& tensor, int64_t i) {
   return DispatchDType<int64_t, int32_t, int16_t, int8_t, uint64_t, uint32_t, uint16_t, uint8_t,
                        float, double, float16, bfloat16>(tensor.dtype(), [&]<class T>() -> int64_t {

@@ -1,16 +1,17 @@
-// Pad: a tensor with more on the sides of its axes, or with less.
+// Pad: adds elements at the sides of a tensor's axes, or removes them.
 #ifndef OPKIT_OPS_PAD_HPP_
 #define OPKIT_OPS_PAD_HPP_
 
 #include "opkit/ops/support/axes.hpp"
 #include "opkit/ops/support/integer_inputs.hpp"
+#include "opkit/ops/support/node_gradient.hpp"
 #include "opkit/ops/support/table_copy.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Pads before and behind every axis of a tensor of `rank`. `axes`, null for all, are those that
-// `pads` is for. Errors: kInvalidArgument, kOutOfRange.
+// The pads before and behind every axis of a tensor of `rank`. `pads` is for `axes`; null: for all.
+// Errors: kInvalidArgument, kOutOfRange.
 inline Dims PadsOfAllAxes(const Dims& pads, const Dims* axes, int rank) {
   const int count = axes ? axes->size() : rank;
   if (pads.size() != 2 * count)
@@ -55,22 +56,16 @@ inline void InferPad(InferenceContext& c) {
   c.SetOutput(0, c.input_dtype(0), shape);
 }
 
-// Pads are cut off again.
-class PadGradient final : public GradientMakerBase {
- public:
-  using GradientMakerBase::GradientMakerBase;
-  bool CopyArguments() const override { return false; }
-  std::vector<OperatorDef> GetGradientDefs() override {
-    const auto mode = Def().args().Get<std::string>("mode", "constant");
-    if (mode != "constant")
-      Throw(ErrorCode::kUnsupported, "only mode 'constant' of Pad has a gradient, found '", mode,
-            "'");
-    OperatorDef negated("Neg", {I(1)}, {Temporary("pads")});
-    OperatorDef back("Pad", {GO(0), negated.outputs()[0]}, {GI(0)});
-    if (Def().inputs().size() > 3) back.Input("").Input(I(3));
-    return {negated, back};
-  }
-};
+// Cuts the pads off again.
+OPKIT_NODE_GRADIENT(Pad) {
+  const auto mode = Def().args().Get<std::string>("mode", "constant");
+  if (mode != "constant")
+    Throw(ErrorCode::kUnsupported, "only mode 'constant' of Pad has a gradient, found '", mode,
+          "'");
+  std::vector<std::string> inputs{GO(0), Node("Neg", {I(1)})};
+  if (Def().inputs().size() > 3) inputs.insert(inputs.end(), {"", I(3)});
+  Give(0, "Pad", inputs);
+}
 
 }  // namespace detail
 
@@ -118,7 +113,7 @@ class PadOp final : public StandardOperator {
  private:
   enum class Mode : uint8_t { kConstant, kReflect, kEdge, kWrap };
 
-  // Negative pads come first: what they cut off is not there to be repeated.
+  // Negative pads are applied first: elements that they remove are not repeated.
   void FillTable(std::vector<int64_t>& table, int64_t extent, int64_t before, int64_t padded,
                  int axis) const {
     const int64_t behind = padded - extent - before;
@@ -133,7 +128,7 @@ class PadOp final : public StandardOperator {
       table.push_back(index < 0 ? -1 : first + index);
     }
   }
-  // The element of an axis of `extent` that stands at index `i`, which may lie outside; -1: none.
+  // The element of an axis of `extent` that index `i`, which may be outside, shows; -1: none.
   int64_t Repeated(int64_t i, int64_t extent) const {
     if (i >= 0 && i < extent) return i;
     switch (mode_) {
@@ -164,7 +159,7 @@ class PadOp final : public StandardOperator {
 
   Mode mode_ = Mode::kConstant;
   TableCopy copy_;
-  Shape shape_;  // of the input that copy_ is for, its pads, and the bytes of its elements
+  Shape shape_;  // copy_ is for inputs of this shape, with these pads and bytes an element
   Dims pads_;
   int64_t item_ = 0;
 };
@@ -188,7 +183,6 @@ OPKIT_OPERATOR_SCHEMA(Pad)
     .PointwiseCost(0)
     .SetDoc("Adds elements at the sides of a tensor.");
 OPKIT_REGISTER_CPU_OPERATOR(Pad, PadOp);
-OPKIT_REGISTER_GRADIENT(Pad, detail::PadGradient);
 
 }  // namespace opkit
 

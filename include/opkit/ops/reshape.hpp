@@ -1,29 +1,30 @@
-// Reshape, Flatten, Squeeze, Unsqueeze: the same elements under another shape. Where the output may
-// lie on the input nothing is moved.
+// Reshape, Flatten, Squeeze, Unsqueeze: give the same elements another shape. In place nothing is
+// moved.
 #ifndef OPKIT_OPS_RESHAPE_HPP_
 #define OPKIT_OPS_RESHAPE_HPP_
 
 #include "opkit/ops/support/axes.hpp"
 #include "opkit/ops/support/integer_inputs.hpp"
+#include "opkit/ops/support/node_gradient.hpp"
 #include "opkit/ops/support/strided_copy.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 
-// One kernel for all of them.
+// The kernel of all four.
 class ViewOp final : public StandardOperator {
  public:
   using StandardOperator::StandardOperator;
   bool RunOnDevice() override {
     const Tensor& x = DenseInput(0);
     Tensor* y = InferredOutput(0);
-    if (y->raw_data() != x.raw_data()) CopyBytes(y->raw_mutable_data(), x.raw_data(), x.nbytes());
+    CopyBytes(y->raw_mutable_data(), x.raw_data(), x.nbytes());
     return true;
   }
 };
 
 namespace detail {
 
-// Extents multiplied as far as they are known: a number, and those that are no numbers.
+// A product of extents: the product of the known ones, and the others.
 struct DimProduct {
   int64_t number = 1;
   std::vector<Dim> open;
@@ -41,11 +42,11 @@ struct DimProduct {
   }
 };
 
-// What Reshape makes of `input` by `wanted`, with 0 and -1 as ONNX reads them.
+// The output shape of Reshape; 0 and -1 in `wanted` have ONNX's meaning.
 inline SymbolicShape ReshapedShape(const SymbolicShape& input, const Dims& wanted,
                                    bool allow_zero) {
   std::vector<Dim> dims;
-  DimProduct from, to;  // without the extents that a 0 takes over, which are the same on both sides
+  DimProduct from, to;  // without the extents that a 0 copies, as they are equal in both
   int inferred = -1;
   bool empty_possible = false;
   for (int i = 0; i < wanted.size(); ++i) {
@@ -85,7 +86,7 @@ inline SymbolicShape ReshapedShape(const SymbolicShape& input, const Dims& wante
   if (to.number == 0) fail(": next to an extent of 0 any number could stand for -1");
   if (from.number % to.number == 0) {
     from.number /= to.number;
-    dims[static_cast<size_t>(inferred)] = from.dim();
+    dims[Index(inferred)] = from.dim();
   } else if (from.open.empty()) {
     fail(": the element count is no multiple of what is given");
   }
@@ -126,7 +127,7 @@ inline void InferSqueeze(InferenceContext& c) {
   if (input.has_rank() && axes) {
     const std::vector<char> mask = AxisMask({axes->begin(), axes->end()}, input.rank(), "Squeeze");
     for (int i = 0; i < input.rank(); ++i) {
-      if (!mask[static_cast<size_t>(i)]) {
+      if (!mask[Index(i)]) {
         dims.push_back(input[i]);
       } else if (input[i].is_known() && input[i].value() != 1) {
         Throw(ErrorCode::kInvalidArgument, "Squeeze: axis ", i, " of shape ", ToString(input),
@@ -154,7 +155,7 @@ inline void InferUnsqueeze(InferenceContext& c) {
     const std::vector<char> mask = AxisMask({axes->begin(), axes->end()}, rank, "Unsqueeze");
     std::vector<Dim> dims;
     for (int i = 0, from = 0; i < rank; ++i)
-      dims.push_back(mask[static_cast<size_t>(i)] ? Dim(1) : input[from++]);
+      dims.push_back(mask[Index(i)] ? Dim(1) : input[from++]);
     shape = SymbolicShape(std::move(dims));
   } else if (const Dim added = IntegerListSize(c, 1, "axes");
              input.has_rank() && added.is_known()) {
@@ -163,16 +164,10 @@ inline void InferUnsqueeze(InferenceContext& c) {
   c.SetOutput(0, c.input_dtype(0), shape);
 }
 
-// The gradient has the elements of the output's, in the shape of the input.
-class ReshapeBackGradient final : public GradientMakerBase {
- public:
-  using GradientMakerBase::GradientMakerBase;
-  bool CopyArguments() const override { return false; }
-  std::vector<OperatorDef> GetGradientDefs() override {
-    const std::string shape = Temporary("shape");
-    return {OperatorDef("Shape", {I(0)}, {shape}),
-            OperatorDef("Reshape", {GO(0), shape}, {GI(0)}, {{"allowzero", 1}})};
-  }
+// Gives the output's gradient the shape of the input.
+class ReshapeBackGradient final : public NodeGradient {
+  using NodeGradient::NodeGradient;
+  void Make() override { Give(0, "Reshape", {GO(0), Node("Shape", {I(0)})}, {{"allowzero", 1}}); }
 };
 
 }  // namespace detail

@@ -1,4 +1,4 @@
-// ScatterND: a copy of a tensor with slices of it replaced, or combined with others.
+// ScatterND: copies a tensor and replaces slices of it, or combines them with others.
 #ifndef OPKIT_OPS_SCATTER_HPP_
 #define OPKIT_OPS_SCATTER_HPP_
 
@@ -54,11 +54,10 @@ class ScatterNDOp final : public StandardOperator {
   bool RunOnDevice() override {
     const Tensor &data = DenseInput(0), &indices = DenseInput(1), &updates = DenseInput(2);
     Tensor* y = InferredOutput(0);
-    // Indices of nothing may be more than memory holds.
+    // Indices of empty slices may be too many for memory.
     if (updates.numel() == 0) offsets_.clear();
     const auto& offsets = updates.numel() == 0 ? offsets_ : Offsets(data.shape(), indices);
-    if (y->raw_data() != data.raw_data())
-      CopyBytes(y->raw_mutable_data(), data.raw_data(), data.nbytes());
+    CopyBytes(y->raw_mutable_data(), data.raw_data(), data.nbytes());
     if (offsets.empty()) return true;
     const int64_t block = updates.numel() / static_cast<int64_t>(offsets.size());
     if (reduction_ == Reduction::kNone) {
@@ -98,7 +97,7 @@ class ScatterNDOp final : public StandardOperator {
         return b < a ? b : a;
     }
   }
-  // Of each slice that is written, counted in slices. Everything is checked before anything is
+  // The place of each slice that is written, in slices. Checks all indices before anything is
   // written.
   const std::vector<int64_t>& Offsets(const Shape& data, const Tensor& indices) {
     const int64_t depth = indices.dim(-1);

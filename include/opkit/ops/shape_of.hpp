@@ -1,5 +1,5 @@
-// Shape and Size: the extents of a tensor as data. What they give is known before the graph runs
-// wherever the extents are, and so is what a model computes from it.
+// Shape and Size: the extents of a tensor as data. If the extents are known before the graph runs,
+// so is this data, and all that the graph computes from it.
 #ifndef OPKIT_OPS_SHAPE_OF_HPP_
 #define OPKIT_OPS_SHAPE_OF_HPP_
 
@@ -10,8 +10,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The axes [begin, end) that attributes `start` and `end` of Shape mean; not an error where they
-// lie outside.
+// The axes [begin, end) of the attributes `start` and `end` of Shape, which are clamped.
 inline std::pair<int, int> ShapeRange(const Arguments& args, int rank) {
   auto clamp = [rank](int64_t axis) {
     if (axis < 0) axis += rank;

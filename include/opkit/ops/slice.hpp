@@ -1,9 +1,10 @@
-// Slice: a part of a tensor, in steps along each axis.
+// Slice: takes a part of a tensor, in steps along each axis.
 #ifndef OPKIT_OPS_SLICE_HPP_
 #define OPKIT_OPS_SLICE_HPP_
 
 #include "opkit/ops/support/axes.hpp"
 #include "opkit/ops/support/integer_inputs.hpp"
+#include "opkit/ops/support/node_gradient.hpp"
 #include "opkit/ops/support/strided_copy.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -14,8 +15,8 @@ struct AxisSlice {
   int64_t first = 0, step = 1, count = 0;
 };
 
-// What start, end and step mean on an axis of `extent`: negative ones count from the end, all are
-// clamped. Error (kInvalidArgument) for a step of 0.
+// The indices that start, end and step select on an axis of `extent`: negative ones count from the
+// end, all are clamped. Error (kInvalidArgument) for a step of 0.
 inline AxisSlice SliceAxis(int64_t extent, int64_t start, int64_t end, int64_t step) {
   if (step == 0) Throw(ErrorCode::kInvalidArgument, "Slice: a step is 0");
   const auto place = [extent](int64_t at, int64_t low, int64_t high) {
@@ -40,13 +41,13 @@ inline AxisSlice SliceAxis(int64_t extent, int64_t start, int64_t end, int64_t s
   return slice;
 }
 
-// Starts, ends, axes and steps, each of one length; `axes` in [0, rank), by default all from the
-// first, `steps` by default 1.
+// Starts, ends, axes and steps, lists of one length; `axes` are in [0, rank), by default the first
+// ones; `steps` are by default 1.
 struct SliceLists {
   Dims starts, ends, axes, steps;
 };
 
-// Errors: kInvalidArgument, kOutOfRange.
+// Checks the lists and sets the defaults. Errors: kInvalidArgument, kOutOfRange.
 inline void CheckSliceLists(SliceLists& lists, bool has_axes, bool has_steps, int rank) {
   const int count = lists.starts.size();
   auto expect_count = [&](const Dims& list, const char* name) {
@@ -71,7 +72,7 @@ inline void CheckSliceLists(SliceLists& lists, bool has_axes, bool has_steps, in
   }
 }
 
-// The extent of a slice where that of the input is not known.
+// The extent of a slice of an axis whose extent is unknown.
 inline Dim SliceOfOpenAxis(const Dim& extent, int64_t start, int64_t end, int64_t step) {
   constexpr int64_t kFar = (int64_t{1} << 31) - 1;  // how exporters write "to the end"
   const bool all = step == 1 ? start == 0 && end >= kFar
@@ -107,15 +108,16 @@ inline void InferSlice(InferenceContext& c) {
 
 }  // namespace detail
 
-// What Slice and its gradient share: where in the larger tensor the elements of the smaller lie.
+// The base of Slice and its gradient: the places of the smaller tensor's elements in the larger
+// one.
 class SliceBase : public StandardOperator {
  public:
   using StandardOperator::StandardOperator;
 
  protected:
-  // Inputs `first` to first + 3 are starts, ends, axes and steps. Adds the axes to copy_ and
-  // returns the offset of the first element, all for the dense strides of `small` and those of
-  // `large`.
+  // Calls add(axis, count, stride in `large`) for every axis of a slice of `large`, a tensor with
+  // these strides, and returns the offset of the first element. Inputs `first` to first + 3 are
+  // starts, ends, axes and steps.
   template <class AddAxis>
   int64_t ForAxes(int first, const Shape& large, const Dims& strides, AddAxis add) {
     detail::SliceLists lists;
@@ -156,8 +158,8 @@ class SliceOp final : public SliceBase {
   }
 };
 
-// (gradient of the slice, shape of the sliced, starts, ends, axes, steps): zeros, but for the
-// slice.
+// Inputs: gradient of the slice, shape of the sliced tensor, starts, ends, axes, steps. The output
+// is zeros, but for the slice.
 class SliceGradientOp final : public SliceBase {
  public:
   using SliceBase::SliceBase;
@@ -178,21 +180,6 @@ class SliceGradientOp final : public SliceBase {
   }
 };
 
-namespace detail {
-
-class SliceGradient final : public GradientMakerBase {
- public:
-  using GradientMakerBase::GradientMakerBase;
-  std::vector<OperatorDef> GetGradientDefs() override {
-    OperatorDef shape("Shape", {I(0)}, {Temporary("shape")});
-    OperatorDef back("SliceGradient", {GO(0), shape.outputs()[0]}, {GI(0)});
-    for (size_t i = 1; i < Def().inputs().size(); ++i) back.Input(I(static_cast<int>(i)));
-    return {shape, back};
-  }
-};
-
-}  // namespace detail
-
 OPKIT_OPERATOR_SCHEMA(Slice)
     .NumInputs(3, 5)
     .NumOutputs(1)
@@ -209,7 +196,12 @@ OPKIT_OPERATOR_SCHEMA(Slice)
     .PointwiseCost(0)
     .SetDoc("A part of a tensor: the indices from `starts` to before `ends` on each of `axes`.");
 OPKIT_REGISTER_CPU_OPERATOR(Slice, SliceOp);
-OPKIT_REGISTER_GRADIENT(Slice, detail::SliceGradient);
+OPKIT_NODE_GRADIENT(Slice) {
+  std::vector<std::string> inputs = Def().inputs();  // starts, ends, axes, steps from the second on
+  inputs[0] = Node("Shape", {I(0)});
+  inputs.insert(inputs.begin(), GO(0));
+  Give(0, "SliceGradient", inputs);
+}
 
 OPKIT_OPERATOR_SCHEMA(SliceGradient)
     .NumInputs(4, 6)

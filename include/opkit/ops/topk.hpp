@@ -1,4 +1,4 @@
-// TopK: the largest or smallest elements along an axis, and where they are. Source:
+// TopK: the largest or smallest elements along an axis, and their indices. Source:
 // https://onnx.ai/onnx/operators/onnx__TopK.html.
 #ifndef OPKIT_OPS_TOPK_HPP_
 #define OPKIT_OPS_TOPK_HPP_
@@ -23,7 +23,7 @@ class TopKOp final : public StandardOperator {
   }
 
  private:
-  // Sorted, whether asked for or not.
+  // The results are always sorted.
   template <class T>
   void Run() {
     Tensor* values = InferredOutput(0);
@@ -39,7 +39,7 @@ class TopKOp final : public StandardOperator {
       std::vector<int64_t> order(static_cast<size_t>(from.extent));
       for (int64_t row = begin; row < end; ++row) {
         const T* x = input + from.Begin(row);
-        for (int64_t i = 0; i < from.extent; ++i) order[static_cast<size_t>(i)] = i;
+        for (int64_t i = 0; i < from.extent; ++i) order[detail::Index(i)] = i;
         std::partial_sort(order.begin(), order.begin() + to.extent, order.end(),
                           [&](int64_t i, int64_t j) {
                             const T a = x[i * from.inner], b = x[j * from.inner];
@@ -48,14 +48,14 @@ class TopKOp final : public StandardOperator {
                             return i < j;
                           });
         for (int64_t i = 0; i < to.extent; ++i) {
-          const int64_t at = to.Begin(row) + i * to.inner, found = order[static_cast<size_t>(i)];
+          const int64_t at = to.Begin(row) + i * to.inner, found = order[detail::Index(i)];
           best[at] = x[found * from.inner];
           where[at] = found;
         }
       }
     });
   }
-  // NaN is above every number, as where NumPy sorts.
+  // NaN is above every number, as in NumPy's sort.
   template <class T>
   static bool IsAbove(T a, T b) {
     if (a != a || b != b) return b == b;

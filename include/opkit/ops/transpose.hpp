@@ -1,17 +1,17 @@
-// Transpose: the axes of a tensor in another order.
+// Transpose: puts the axes of a tensor in another order.
 #ifndef OPKIT_OPS_TRANSPOSE_HPP_
 #define OPKIT_OPS_TRANSPOSE_HPP_
 
 #include <cstring>
 
 #include "opkit/ops/support/axes.hpp"
-#include "opkit/ops/support/standard_operator.hpp"
+#include "opkit/ops/support/node_gradient.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Axis i of the output is axis order[i] of the input. Error (kInvalidArgument) for a `perm` that
-// does not name every axis once.
+// Axis i of the output is axis order[i] of the input. Error (kInvalidArgument) unless `perm` names
+// every axis once.
 inline Dims TransposeOrder(const Arguments& args, int rank) {
   auto order = args.Get<std::vector<int64_t>>("perm", {});
   if (!args.Has("perm"))
@@ -39,26 +39,21 @@ inline void InferTranspose(InferenceContext& c) {
   c.SetOutput(0, c.input_dtype(0), shape);
 }
 
-class TransposeGradient final : public GradientMakerBase {
- public:
-  using GradientMakerBase::GradientMakerBase;
-  bool CopyArguments() const override { return false; }
-  std::vector<OperatorDef> GetGradientDefs() override {
-    OperatorDef back("Transpose", {GO(0)}, {GI(0)});
-    if (Def().args().Has("perm")) {
-      const int rank = static_cast<int>(Def().args().Get<std::vector<int64_t>>("perm").size());
-      const Dims order = TransposeOrder(Def().args(), rank);
-      std::vector<int64_t> inverse(static_cast<size_t>(rank));
-      for (int i = 0; i < rank; ++i) inverse[static_cast<size_t>(order[i])] = i;
-      back.Arg("perm", inverse);
-    }
-    return {back};
+OPKIT_NODE_GRADIENT(Transpose) {
+  Arguments args;
+  if (Def().args().Has("perm")) {
+    const int rank = static_cast<int>(Def().args().Get<std::vector<int64_t>>("perm").size());
+    const Dims order = TransposeOrder(Def().args(), rank);
+    std::vector<int64_t> inverse(static_cast<size_t>(rank));
+    for (int i = 0; i < rank; ++i) inverse[Index(order[i])] = i;
+    args.Set("perm", inverse);
   }
-};
+  Give(0, "Transpose", {GO(0)}, args);
+}
 
 }  // namespace detail
 
-// What the kernels of Transpose share.
+// The base of the kernels of Transpose.
 class TransposeOpBase : public StandardOperator {
  public:
   using StandardOperator::StandardOperator;
@@ -73,7 +68,7 @@ class TransposeOpBase : public StandardOperator {
   Dims order_;
 };
 
-// One element after the other, where each lies in the input.
+// Copies one element after the other.
 class TransposeOp final : public TransposeOpBase {
  public:
   using TransposeOpBase::TransposeOpBase;
@@ -107,7 +102,6 @@ OPKIT_OPERATOR_SCHEMA(Transpose)
     .PointwiseCost(0)
     .SetDoc("Puts the axes of a tensor in another order.");
 OPKIT_REGISTER_CPU_OPERATOR(Transpose, TransposeOp);
-OPKIT_REGISTER_GRADIENT(Transpose, detail::TransposeGradient);
 
 }  // namespace opkit
 

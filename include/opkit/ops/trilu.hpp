@@ -3,6 +3,7 @@
 #define OPKIT_OPS_TRILU_HPP_
 
 #include "opkit/ops/support/integer_inputs.hpp"
+#include "opkit/ops/support/node_gradient.hpp"
 #include "opkit/ops/support/strided_copy.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -16,15 +17,11 @@ inline void InferTrilu(InferenceContext& c) {
   c.SetOutput(0, c.input_dtype(0), input);
 }
 
-class TriluGradient final : public GradientMakerBase {
- public:
-  using GradientMakerBase::GradientMakerBase;
-  std::vector<OperatorDef> GetGradientDefs() override {
-    OperatorDef back("Trilu", {GO(0)}, {GI(0)});
-    if (Def().inputs().size() > 1) back.Input(I(1));
-    return {back};
-  }
-};
+OPKIT_NODE_GRADIENT(Trilu) {
+  std::vector<std::string> inputs{GO(0)};
+  if (Def().inputs().size() > 1) inputs.push_back(I(1));
+  Give(0, "Trilu", inputs, Def().args());
+}
 
 }  // namespace detail
 
@@ -64,7 +61,7 @@ class TriluOp final : public StandardOperator {
   static int64_t Clamp(int64_t at, int64_t columns) {
     return at < 0 ? 0 : at > columns ? columns : at;
   }
-  // Further away than any matrix reaches is as good as there.
+  // Clamped to a distance that no matrix reaches, so that sums do not overflow.
   static int64_t Diagonal(const Tensor& k) {
     const Dims list = IntegerList(k, "k");
     if (list.size() != 1)
@@ -91,7 +88,6 @@ OPKIT_OPERATOR_SCHEMA(Trilu)
     .PointwiseCost(0)
     .SetDoc("The upper or lower triangle of matrices, the diagonal included.");
 OPKIT_REGISTER_CPU_OPERATOR(Trilu, TriluOp);
-OPKIT_REGISTER_GRADIENT(Trilu, detail::TriluGradient);
 
 }  // namespace opkit
 

@@ -17,31 +17,20 @@ void RunWhere(const ElementRun& run) {
   for (int64_t i = 0; i < run.n; ++i)
     out[i] = condition[i * run.step[0]] ? x[i * run.step[1]] : y[i * run.step[2]];
 }
-struct TwoWords {
-  uint64_t low, high;
-};
 
 }  // namespace detail
 
-// Elements are moved whatever they mean: one kernel for each size.
+// Moves elements without regard to their type: there is one kernel for each size.
 class WhereOp : public ElementwiseOperator {
  public:
   using ElementwiseOperator::ElementwiseOperator;
 
  protected:
   ElementKernel FindKernel() const override {
-    switch (ItemSize(Input(1).dtype())) {
-      case 1:
-        return &detail::RunWhere<uint8_t>;
-      case 2:
-        return &detail::RunWhere<uint16_t>;
-      case 4:
-        return &detail::RunWhere<uint32_t>;
-      case 8:
-        return &detail::RunWhere<uint64_t>;
-      default:
-        return &detail::RunWhere<detail::TwoWords>;
-    }
+    ElementKernel found = nullptr;
+    detail::WithElementOfSize(ItemSize(Input(1).dtype()),
+                              [&](auto element) { found = &detail::RunWhere<decltype(element)>; });
+    return found;
   }
 };
 

@@ -2,15 +2,14 @@
 
 #include <cmath>
 
-#include "../../error_of.hpp"
 #include "device.cuh"
 #include "opkit/plugin/library.hpp"
+#include "support/error_of.hpp"
+#include "support/function_ops.hpp"
 
 namespace cuda_function_test {
 using namespace opkit;
 using Values = std::vector<float>;
-using OpIns = std::span<const OpTensor>;
-using OpOuts = std::span<OpTensor>;
 
 // to[i] = from[i] where x[i] > 0, else 0.
 __host__ __device__ inline float Rectify(float x, float from) { return x > 0 ? from : 0; }
@@ -46,14 +45,6 @@ Status ReluOnStream(const AttrMap&, OpIns in, OpOuts out, OpResource& res) {
 }
 Status ReluBackwardOnStream(const AttrMap&, OpIns in, OpOuts out, OpResource& res) {
   OnStream(in[1], in[0], out[0], res);
-  return SUCCESS;
-}
-int OneToOne(const AttrMap&, int* num_in, int* num_out) {
-  *num_in = *num_out = 1;
-  return SUCCESS;
-}
-int SameShape(const AttrMap&, ShapeVectors& in, ShapeVectors& out) {
-  out[0] = in[0];
   return SUCCESS;
 }
 REGISTER_OP(CudaTestRelu)

@@ -1,25 +1,15 @@
 // Conv of the "eigen" backend: the same as the plain operator, however it is cut up.
 #include <doctest/doctest.h>
 
-#include "../../error_of.hpp"
-#include "../../ops/window_values.hpp"
 #include "compare_backends.hpp"
-#include "opkit/op/check.hpp"
+#include "support/check_node.hpp"
+#include "support/error_of.hpp"
+#include "support/tensors.hpp"
 
 namespace conv_test {
-namespace {
+using namespace opkit;
 
-using opkit::Arguments;
-using opkit::DType;
-using opkit::KernelConfig;
-using opkit::KernelQuery;
-using opkit::OperatorDef;
-using opkit::Shape;
-using opkit::Sym;
-using opkit::SymbolicShape;
-using opkit::Tensor;
-using opkit::TensorInfo;
-using Ints = std::vector<int64_t>;
+namespace {
 
 void Compare(const Shape& x, const Shape& w, Arguments args = {}, bool bias = true) {
   std::vector<Tensor> inputs = {Random(x, 1), Random(w, 2)};
@@ -69,7 +59,7 @@ TEST_CASE("Short and long lines, deep and shallow images") {
   Compare({1, 600, 4, 4}, {3, 600, 4, 4});
 }
 
-TEST_CASE("Few pixels of many images") {
+TEST_CASE("Few pixels of many images give what the plain operator gives") {
   Compare({31, 1, 640}, {258, 1, 256}, {{"strides", Ints{128}}}, false);
   Compare({300, 129, 4}, {128, 129, 3}, {{"pads", Ints{1, 1}}});
   Compare({31, 64, 2}, {64, 64, 3}, {{"pads", Ints{1, 1}}, {"strides", Ints{2}}});
@@ -80,7 +70,7 @@ TEST_CASE("Few pixels of many images") {
   Compare({1, 300, 2, 3, 2}, {40, 300, 2, 2, 2}, {{"pads", Ints{1, 0, 0, 0, 0, 1}}});
 }
 
-TEST_CASE("Axes of one element") {
+TEST_CASE("Axes of one element give what the plain operator gives") {
   Compare({1, 40, 200, 1}, {24, 40, 5, 1});
   Compare({1, 40, 1, 90}, {24, 40, 1, 5}, {{"strides", Ints{1, 2}}});
   Compare({2, 40, 1, 1}, {24, 40, 1, 1});
@@ -88,7 +78,7 @@ TEST_CASE("Axes of one element") {
   Compare({1, 6, 1, 40}, {8, 6, 3, 1}, {{"pads", Ints{1, 0, 1, 0}}});
 }
 
-TEST_CASE("One, three and four spatial axes") {
+TEST_CASE("One, three and four spatial axes give what the plain operator gives") {
   Compare({2, 5, 700}, {33, 5, 5}, {{"pads", Ints{2, 2}}, {"strides", Ints{3}}});
   Compare({2, 4, 5, 6, 7}, {10, 4, 3, 2, 3},
           {{"pads", Ints{1, 0, 1, 2, 1, 1}}, {"strides", Ints{2, 1, 2}}});
@@ -96,7 +86,7 @@ TEST_CASE("One, three and four spatial axes") {
   Compare({1, 2, 3, 4, 3, 5}, {4, 2, 2, 2, 2, 2}, {{"pads", Ints{1, 1, 0, 0, 0, 1, 1, 1}}});
 }
 
-TEST_CASE("Whatever the sizes are") {
+TEST_CASE("Random layers give what the plain operator gives") {
   for (uint64_t seed = 1; seed <= 150; ++seed) {
     std::mt19937_64 engine(seed);
     auto draw = [&](int64_t least, int64_t most) {
@@ -123,7 +113,7 @@ TEST_CASE("Whatever the sizes are") {
   }
 }
 
-TEST_CASE("Nothing, and no channels") {
+TEST_CASE("Without images there is no output, without channels only the bias") {
   Compare({0, 3, 5, 5}, {4, 3, 3, 3});
   Compare({2, 0, 5, 5}, {4, 0, 3, 3});
   Compare({2, 0, 1, 1}, {4, 0, 1, 1});
@@ -142,7 +132,7 @@ TEST_CASE("A kernel is proposed for float32, with memory for a block of each thr
   CHECK(known[0].scratch_bytes > 0);
   CHECK(known[0].scratch_bytes % 64 == 0);
   // A part of the image, which itself has 3 MB.
-  CHECK(known[0].scratch_bytes <= int64_t{400} * 1024 * opkit::ThreadPool::Current().threads());
+  CHECK(known[0].scratch_bytes <= int64_t{400} * 1024 * ThreadPool::Current().threads());
   CHECK(propose(DType::kFloat32, {Sym("N"), 3, 9, 9}, {Sym("N"), 8, 7, 7})[0].scratch_bytes == 0);
   CHECK(Contains(ErrorOf([&] {
                    propose(DType::kFloat64, Shape{1, 3, 9, 9}, Shape{1, 8, 7, 7});
@@ -151,7 +141,7 @@ TEST_CASE("A kernel is proposed for float32, with memory for a block of each thr
 }
 
 TEST_CASE("Other shapes in the next run, and another type refused") {
-  opkit::Workspace ws;
+  Workspace ws;
   Tensor *x = ws.CreateTensor("x"), *w = ws.CreateTensor("w");
   *w = Random({4, 3, 3, 3}, 1);
   const OperatorDef def = OperatorDef("Conv", {"x", "w"}, {"y"}).Engine("eigen");
@@ -159,7 +149,7 @@ TEST_CASE("Other shapes in the next run, and another type refused") {
   for (int64_t size : {9, 4, 20}) {
     *x = Random({1, 3, size, size}, 2);
     conv->Run();
-    CheckClose(*ws.GetTensor("y"), opkit::Invoke("Conv", {*x, *w}, {}, {.engine = "reference"})[0]);
+    CheckClose(*ws.GetTensor("y"), Invoke("Conv", {*x, *w}, {}, {.engine = "reference"})[0]);
   }
   *x = Random({1, 3, 9, 9}, 2, DType::kFloat64);
   CHECK(Contains(ErrorOf([&] { conv->Run(); }).message(),
@@ -169,11 +159,9 @@ TEST_CASE("Other shapes in the next run, and another type refused") {
 TEST_CASE("Conv keeps the promises of its schema on every kernel") {
   const OperatorDef def("Conv", {"x", "w", "b"}, {"y"},
                         {{"pads", Ints{1, 0, 0, 2}}, {"strides", Ints{2, 1}}});
-  opkit::CheckOptions options;
+  CheckOptions options;
   options.bitwise_threads = true;
-  const opkit::CheckReport report = CheckOperator(
-      def, {Random({2, 30, 41, 43}, 1), Random({24, 30, 3, 2}, 2), Random({24}, 3)}, options);
-  CHECK_MESSAGE(report.ok(), ToString(report));
+  CheckNode(def, {Random({2, 30, 41, 43}, 1), Random({24, 30, 3, 2}, 2), Random({24}, 3)}, options);
 }
 
 }  // namespace

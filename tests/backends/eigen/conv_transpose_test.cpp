@@ -1,20 +1,15 @@
 // ConvTranspose of the "eigen" backend: the same as the plain operator.
 #include <doctest/doctest.h>
 
-#include "../../error_of.hpp"
-#include "../../ops/window_values.hpp"
 #include "compare_backends.hpp"
-#include "opkit/op/check.hpp"
+#include "support/check_node.hpp"
+#include "support/error_of.hpp"
+#include "support/tensors.hpp"
 
 namespace conv_transpose_test {
-namespace {
+using namespace opkit;
 
-using opkit::Arguments;
-using opkit::DType;
-using opkit::OperatorDef;
-using opkit::Shape;
-using opkit::Tensor;
-using Ints = std::vector<int64_t>;
+namespace {
 
 void Compare(const Shape& x, const Shape& w, int64_t groups = 1, Arguments args = {},
              bool bias = true) {
@@ -24,7 +19,7 @@ void Compare(const Shape& x, const Shape& w, int64_t groups = 1, Arguments args 
   CheckSameOnEigen("ConvTranspose", inputs, args);
 }
 
-TEST_CASE("Layers that models use") {
+TEST_CASE("Layers that models use give what the plain operator gives") {
   Compare({1, 24, 40, 60}, {24, 24, 2, 2}, 1, {{"strides", Ints{2, 2}}});
   Compare({1, 24, 30, 40}, {24, 1, 2, 2}, 1, {{"strides", Ints{2, 2}}});
   Compare({2, 12, 9, 10}, {12, 5, 4, 4}, 1, {{"strides", Ints{2, 2}}, {"pads", Ints{1, 1, 1, 1}}});
@@ -34,7 +29,7 @@ TEST_CASE("Layers that models use") {
   Compare({1, 4, 700, 90}, {4, 2, 5, 5});
 }
 
-TEST_CASE("Whatever the sizes are") {
+TEST_CASE("Random layers give what the plain operator gives") {
   for (uint64_t seed = 1; seed <= 100; ++seed) {
     std::mt19937_64 engine(seed);
     auto draw = [&](int64_t least, int64_t most) {
@@ -64,7 +59,7 @@ TEST_CASE("Whatever the sizes are") {
   }
 }
 
-TEST_CASE("Nothing, and no channels") {
+TEST_CASE("Without images there is no output, without channels only the bias") {
   Compare({0, 3, 5, 5}, {3, 4, 3, 3});
   Compare({2, 0, 5, 5}, {0, 4, 3, 3});
 }
@@ -72,24 +67,22 @@ TEST_CASE("Nothing, and no channels") {
 TEST_CASE("Its memory is that of a block, and other types are refused") {
   const OperatorDef def("ConvTranspose", {"x", "w"}, {"y"}, {{"strides", Ints{2, 2}}});
   auto propose = [&](DType dtype) {
-    const std::vector<opkit::TensorInfo> inputs = {{dtype, Shape{1, 8, 500, 500}},
-                                                   {dtype, Shape{8, 8, 2, 2}}};
-    const std::vector<opkit::TensorInfo> outputs = {{dtype, Shape{1, 8, 1000, 1000}}};
+    const std::vector<TensorInfo> inputs = {{dtype, Shape{1, 8, 500, 500}},
+                                            {dtype, Shape{8, 8, 2, 2}}};
+    const std::vector<TensorInfo> outputs = {{dtype, Shape{1, 8, 1000, 1000}}};
     return ProposeOfEigen({def, inputs, outputs})[0].scratch_bytes;
   };
   CHECK(propose(DType::kFloat32) > 0);
-  CHECK(propose(DType::kFloat32) <= int64_t{256} * 1024 * opkit::ThreadPool::Current().threads());
+  CHECK(propose(DType::kFloat32) <= int64_t{256} * 1024 * ThreadPool::Current().threads());
   CHECK(Contains(ErrorOf([&] { propose(DType::kFloat16); }).message(), "input 0 is float16"));
 }
 
 TEST_CASE("ConvTranspose keeps the promises of its schema on every kernel") {
   const OperatorDef def("ConvTranspose", {"x", "w", "b"}, {"y"},
                         {{"pads", Ints{1, 0, 0, 2}}, {"strides", Ints{2, 1}}});
-  opkit::CheckOptions options;
+  CheckOptions options;
   options.bitwise_threads = true;
-  const opkit::CheckReport report = CheckOperator(
-      def, {Random({2, 20, 31, 33}, 1), Random({20, 24, 3, 2}, 2), Random({24}, 3)}, options);
-  CHECK_MESSAGE(report.ok(), ToString(report));
+  CheckNode(def, {Random({2, 20, 31, 33}, 1), Random({20, 24, 3, 2}, 2), Random({24}, 3)}, options);
 }
 
 }  // namespace

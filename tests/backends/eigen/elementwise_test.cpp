@@ -3,18 +3,17 @@
 
 #include <cmath>
 
-#include "../../error_of.hpp"
 #include "opkit/interop/doctest.hpp"
 #include "opkit/op/invoke.hpp"
 #include "opkit/op/random.hpp"
 #include "opkit/ops/support/elementwise.hpp"
+#include "support/error_of.hpp"
+#include "support/lists.hpp"
 
 namespace elementwise_test {
 using namespace opkit;
 
 namespace {
-
-using Floats = std::vector<float>;
 
 const char* const kUnary[] = {
     "Abs",     "Ceil",        "Clip",      "Cos",       "Elu",  "Erf",  "Exp",        "Floor",
@@ -69,7 +68,7 @@ TEST_CASE("they are chosen before the plain ones, for float32") {
   }
 }
 
-TEST_CASE("every length of a run") {
+TEST_CASE("runs of every length are computed to their last element") {
   for (const char* op : kUnary)
     for (int64_t n = 0; n <= 67; ++n) {
       INFO(std::string(op));
@@ -111,7 +110,7 @@ TEST_CASE("numbers close to 0 keep their digits") {
   }
 }
 
-TEST_CASE("random shapes, broadcast") {
+TEST_CASE("broadcasting random shapes gives what the plain operator gives") {
   const uint64_t seed = 5;
   CAPTURE(seed);
   RandomGenerator random(seed);
@@ -138,7 +137,7 @@ TEST_CASE("random shapes, broadcast") {
   }
 }
 
-TEST_CASE("empty tensors") {
+TEST_CASE("an empty output keeps its shape") {
   const Tensor x(Shape{3, 0}, DType::kFloat32), y = Tensor::Scalar(1.f);
   CHECK(Run("Exp", "eigen", {x}).shape() == Shape{3, 0});
   CHECK(Run("Add", "eigen", {x, y}).shape() == Shape{3, 0});
@@ -215,7 +214,7 @@ TEST_CASE("large tensors give the same on one thread and on two") {
   for (const char* op : {"Mul", "Max", "Mean"}) CHECK(run(one, op, {x, y}) == run(two, op, {x, y}));
 }
 
-TEST_CASE("in place of every length") {
+TEST_CASE("an output in place of either input is right for every length") {
   for (int64_t n = 1; n <= 50; ++n) {
     const Tensor a = Random({n}, 7, -2, 2), b = Random({n}, 8, -2, 2);
     for (const char* out : {"a", "b"}) {

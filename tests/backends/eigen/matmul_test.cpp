@@ -2,25 +2,21 @@
 // threads.
 #include <doctest/doctest.h>
 
-#include "../../error_of.hpp"
-#include "../../ops/window_values.hpp"
 #include "compare_backends.hpp"
-#include "opkit/op/check.hpp"
+#include "support/check_node.hpp"
+#include "support/error_of.hpp"
+#include "support/tensors.hpp"
 
 namespace matmul_test {
-namespace {
+using namespace opkit;
 
-using opkit::DType;
-using opkit::Invoke;
-using opkit::OperatorDef;
-using opkit::Shape;
-using opkit::Tensor;
+namespace {
 
 void Compare(const Shape& a, const Shape& b) {
   CheckSameOnEigen("MatMul", {Random(a, 1), Random(b, 2)});
 }
 
-TEST_CASE("Matrices, vectors and batches") {
+TEST_CASE("Matrices, vectors and batches are multiplied as the plain operator does") {
   Compare({40, 120}, {120, 77});
   Compare({1, 300}, {300, 515});
   Compare({300}, {300, 515});
@@ -36,14 +32,14 @@ TEST_CASE("Matrices, vectors and batches") {
   Compare({64, 17}, {64, 17, 1});
 }
 
-TEST_CASE("Nothing to multiply") {
+TEST_CASE("An extent of 0 gives zeros or an empty product") {
   Compare({2, 0}, {0, 3});
   Compare({0, 4}, {4, 3});
   Compare({3, 0, 4}, {4, 3});
   Compare({3, 2, 0}, {3, 0, 2});
 }
 
-TEST_CASE("Whatever the sizes are") {
+TEST_CASE("Random sizes and batches are multiplied as the plain operator does") {
   for (uint64_t seed = 1; seed <= 100; ++seed) {
     std::mt19937_64 engine(seed);
     auto draw = [&](int64_t least, int64_t most) {
@@ -63,7 +59,7 @@ TEST_CASE("Whatever the sizes are") {
   }
 }
 
-TEST_CASE("Gradients of the factors") {
+TEST_CASE("The gradients of both factors are those of the plain operator") {
   const Shape triples[][3] = {{{9, 8}, {9, 12}, {12, 8}},
                               {{2, 9, 8}, {2, 9, 12}, {12, 8}},
                               {{2, 9, 8}, {2, 9, 12}, {2, 12, 8}},
@@ -111,7 +107,7 @@ TEST_CASE("float64 is computed, other types go to the plain operator") {
   const Tensor ints = Tensor::From<int32_t>({1, 1}, {3});
   CHECK(Invoke("MatMul", {ints, ints})[0].ToVector<int32_t>()[0] == 9);
   const OperatorDef def("MatMul", {"a", "b"}, {"c"});
-  const std::vector<opkit::TensorInfo> in(2, {DType::kInt32, Shape{1, 1}}), out = {in[0]};
+  const std::vector<TensorInfo> in(2, {DType::kInt32, Shape{1, 1}}), out = {in[0]};
   CHECK(Contains(ErrorOf([&] {
                    ProposeOfEigen({def, in, out});
                  }).message(),
@@ -119,12 +115,9 @@ TEST_CASE("float64 is computed, other types go to the plain operator") {
 }
 
 TEST_CASE("MatMul and Gemm hold what they claim on every backend") {
-  auto report = opkit::CheckOperator(OperatorDef("MatMul", {"a", "b"}, {"c"}),
-                                     {Random({2, 3, 5}, 1), Random({5, 4}, 2)});
-  CHECK_MESSAGE(report.ok(), ToString(report));
-  report = opkit::CheckOperator(OperatorDef("Gemm", {"a", "b", "bias"}, {"c"}, {{"transA", 1}}),
-                                {Random({5, 3}, 3), Random({5, 4}, 2), Random({4}, 4)});
-  CHECK_MESSAGE(report.ok(), ToString(report));
+  CheckNode(OperatorDef("MatMul", {"a", "b"}, {"c"}), {Random({2, 3, 5}, 1), Random({5, 4}, 2)});
+  CheckNode(OperatorDef("Gemm", {"a", "b", "bias"}, {"c"}, {{"transA", 1}}),
+            {Random({5, 3}, 3), Random({5, 4}, 2), Random({4}, 4)});
 }
 
 }  // namespace

@@ -1,17 +1,15 @@
 // The normalizations of the "eigen" backend: the same as the plain operators.
 #include <doctest/doctest.h>
 
-#include "../../error_of.hpp"
-#include "../../ops/window_values.hpp"
 #include "compare_backends.hpp"
-#include "opkit/op/check.hpp"
+#include "support/check_node.hpp"
+#include "support/error_of.hpp"
+#include "support/tensors.hpp"
 
 namespace normalization_test {
-namespace {
+using namespace opkit;
 
-using opkit::OperatorDef;
-using opkit::Shape;
-using opkit::Tensor;
+namespace {
 
 const Shape kShapes[] = {{1, 16, 24, 160}, {2, 3, 5}, {1, 480, 1, 40}, {0, 4, 3}, {2, 3, 2, 3, 70}};
 
@@ -33,8 +31,8 @@ TEST_CASE("BatchNormalization, of images, of vectors, and of one channel") {
   CheckSameOnEigen("BatchNormalization", BatchInputs({300}));
 }
 
-TEST_CASE("BatchNormalization with statistics for every activation") {
-  const opkit::Arguments args = {{"spatial", 0}};
+TEST_CASE("BatchNormalization takes statistics for every activation") {
+  const Arguments args = {{"spatial", 0}};
   for (const Shape& shape : {Shape{3, 5, 7, 2}, Shape{300, 500}, Shape{2, 3, 1}, Shape{0, 4, 3}}) {
     std::vector<int64_t> extents(shape.begin() + 1, shape.end());
     const Shape sample(extents);
@@ -47,10 +45,10 @@ TEST_CASE("BatchNormalization with statistics for every activation") {
     return Tensor::From<float>({1, 2}, values);
   };
   const Tensor y =
-      opkit::Invoke("BatchNormalization",
-                    {Tensor::From<float>({2, 1, 2}, {3, 5, 10, 20}), of_sample({2, 1}),
-                     of_sample({1, 0}), of_sample({1, 10}), of_sample({3, 24})},
-                    {{"epsilon", 1.f}, {"spatial", 0}}, {.engine = "eigen", .num_outputs = 1})[0];
+      Invoke("BatchNormalization",
+             {Tensor::From<float>({2, 1, 2}, {3, 5, 10, 20}), of_sample({2, 1}), of_sample({1, 0}),
+              of_sample({1, 10}), of_sample({3, 24})},
+             {{"epsilon", 1.f}, {"spatial", 0}}, {.engine = "eigen", .num_outputs = 1})[0];
   CHECK(y.ToVector<float>() == std::vector<float>{3, -1, 10, 2});
 }
 
@@ -62,7 +60,7 @@ TEST_CASE("A mean far from zero costs no accuracy") {
 }
 
 TEST_CASE("Training is left to the plain operator") {
-  opkit::Workspace ws;
+  Workspace ws;
   const std::vector<Tensor> inputs = BatchInputs({2, 3, 4});
   OperatorDef def("BatchNormalization", {"0", "1", "2", "3", "4"}, {"y"}, {{"training_mode", 1}});
   for (size_t i = 0; i < 5; ++i) *ws.CreateTensor(def.inputs()[i]) = inputs[i];
@@ -70,7 +68,7 @@ TEST_CASE("Training is left to the plain operator") {
                  "does not train"));
 }
 
-TEST_CASE("InstanceNormalization") {
+TEST_CASE("InstanceNormalization agrees with the plain operator in every shape") {
   for (const Shape& shape : kShapes)
     CheckSameOnEigen("InstanceNormalization",
                      {Random(shape, 1), Random({shape[1]}, 2), Random({shape[1]}, 3)});
@@ -109,7 +107,7 @@ TEST_CASE("Squares that overflow, and an infinite variance") {
 }
 
 TEST_CASE("The normalizations keep the promises of their schemas on every kernel") {
-  opkit::CheckOptions options;
+  CheckOptions options;
   options.bitwise_threads = true;
   const Shape shape = {2, 30, 41, 43};
   const Tensor channels = Random({30}, 2);
@@ -118,8 +116,7 @@ TEST_CASE("The normalizations keep the promises of their schemas on every kernel
            {{"InstanceNormalization", {"x", "s", "b"}, {"y"}},
             {Random(shape, 1), channels, channels}},
            {{"LRN", {"x"}, {"y"}, {{"size", 5}}}, {Random(shape, 1)}}}) {
-    const opkit::CheckReport report = CheckOperator(def, inputs, options);
-    CHECK_MESSAGE(report.ok(), ToString(report));
+    CheckNode(def, inputs, options);
   }
 }
 

@@ -3,20 +3,15 @@
 
 #include <algorithm>
 
-#include "../../error_of.hpp"
-#include "../../ops/window_values.hpp"
 #include "compare_backends.hpp"
-#include "opkit/op/check.hpp"
+#include "support/check_node.hpp"
+#include "support/error_of.hpp"
+#include "support/tensors.hpp"
 
 namespace pool_test {
-namespace {
+using namespace opkit;
 
-using opkit::Arguments;
-using opkit::DType;
-using opkit::OperatorDef;
-using opkit::Shape;
-using opkit::Tensor;
-using Ints = std::vector<int64_t>;
+namespace {
 
 void Compare(const Tensor& x, const Arguments& args) {
   CheckSameOnEigen("MaxPool", {x}, args);
@@ -27,7 +22,7 @@ void Compare(const Tensor& x, const Arguments& args) {
   }
 }
 
-TEST_CASE("Windows that models use") {
+TEST_CASE("Windows that models use are pooled as the plain operator does") {
   Compare(Random({1, 5, 30, 41}, 1),
           {{"kernel_shape", Ints{3, 3}}, {"strides", Ints{2, 2}}, {"pads", Ints{1, 1, 1, 1}}});
   Compare(Random({1, 5, 28, 28}, 2), {{"kernel_shape", Ints{2, 2}}, {"strides", Ints{2, 2}}});
@@ -39,7 +34,7 @@ TEST_CASE("Windows that models use") {
   Compare(Random({1, 3, 300, 301}, 7), {{"kernel_shape", Ints{7, 7}}});
 }
 
-TEST_CASE("Whatever the sizes are") {
+TEST_CASE("Random windows are pooled as the plain operator does") {
   for (uint64_t seed = 1; seed <= 100; ++seed) {
     std::mt19937_64 engine(seed);
     auto draw = [&](int64_t least, int64_t most) {
@@ -96,9 +91,8 @@ TEST_CASE("Windows whose copies would fill the memory are left to the plain oper
   const Arguments deep = {{"kernel_shape", Ints(4, 1 << 15)}, {"pads", Ints(8, 1 << 14)}};
   CHECK_FALSE(IsTakenByEigen("MaxPool", {x}, wide, 1));
   CHECK_FALSE(IsTakenByEigen("MaxPool", {Random({1, 1, 4, 4, 4, 4}, 1)}, deep, 1));
-  CheckClose(
-      opkit::Invoke("MaxPool", {x}, wide, {.engine = "eigen,reference", .num_outputs = 1})[0],
-      opkit::Invoke("MaxPool", {x}, wide, {.engine = "reference", .num_outputs = 1})[0]);
+  CheckClose(Invoke("MaxPool", {x}, wide, {.engine = "eigen,reference", .num_outputs = 1})[0],
+             Invoke("MaxPool", {x}, wide, {.engine = "reference", .num_outputs = 1})[0]);
 }
 
 TEST_CASE("The same plane has the same average wherever it lies in memory") {
@@ -109,13 +103,12 @@ TEST_CASE("The same plane has the same average wherever it lies in memory") {
     Tensor x({1, kPlanes, side, side}, DType::kFloat32);
     for (int64_t c = 0; c < kPlanes; ++c)
       std::copy_n(plane.data<float>(), plane.numel(), x.mutable_data<float>() + c * plane.numel());
-    const Tensor y =
-        opkit::Invoke("GlobalAveragePool", {x}, {}, {.engine = "eigen", .num_outputs = 1})[0];
+    const Tensor y = Invoke("GlobalAveragePool", {x}, {}, {.engine = "eigen", .num_outputs = 1})[0];
     for (int64_t c = 1; c < kPlanes; ++c) CHECK(y.data<float>()[c] == y.data<float>()[0]);
   }
 }
 
-TEST_CASE("Global pools") {
+TEST_CASE("Global pools agree with the plain operator in every shape") {
   for (const Shape& shape : {Shape{1, 240, 6, 80}, Shape{2, 3, 5}, Shape{1, 7, 1, 1}, Shape{3, 4},
                              Shape{0, 4, 3}, Shape{2, 1, 3, 4, 70}}) {
     CheckSameOnEigen("GlobalAveragePool", {Random(shape, 1)});
@@ -130,10 +123,10 @@ TEST_CASE("The mean of a large plane loses nothing, and that of large numbers is
 
 TEST_CASE("Indices are left to the plain operator") {
   const Tensor x = Random({1, 2, 9}, 1);
-  const auto found = opkit::Invoke("MaxPool", {x}, {{"kernel_shape", Ints{3}}},
-                                   {.engine = "eigen,reference", .num_outputs = 2});
+  const auto found = Invoke("MaxPool", {x}, {{"kernel_shape", Ints{3}}},
+                            {.engine = "eigen,reference", .num_outputs = 2});
   CHECK(found[1].dtype() == DType::kInt64);
-  opkit::Workspace ws;
+  Workspace ws;
   *ws.CreateTensor("x") = x;
   const OperatorDef def =
       OperatorDef("MaxPool", {"x"}, {"y", "i"}, {{"kernel_shape", Ints{3}}}).Engine("eigen");
@@ -144,12 +137,11 @@ TEST_CASE("Indices are left to the plain operator") {
 TEST_CASE("The pools keep the promises of their schemas on every kernel") {
   const Arguments args = {
       {"kernel_shape", Ints{3, 2}}, {"pads", Ints{1, 0, 1, 1}}, {"strides", Ints{2, 1}}};
-  opkit::CheckOptions options;
+  CheckOptions options;
   options.bitwise_threads = true;
   for (const char* op : {"AveragePool", "MaxPool", "GlobalAveragePool", "GlobalMaxPool"}) {
     const OperatorDef def(op, {"x"}, {"y"}, op[0] == 'G' ? Arguments() : args);
-    const opkit::CheckReport report = CheckOperator(def, {Random({2, 30, 41, 43}, 1)}, options);
-    CHECK_MESSAGE(report.ok(), ToString(report));
+    CheckNode(def, {Random({2, 30, 41, 43}, 1)}, options);
   }
 }
 

@@ -2,18 +2,15 @@
 // given.
 #include <doctest/doctest.h>
 
-#include "../../ops/window_values.hpp"
 #include "compare_backends.hpp"
-#include "opkit/op/check.hpp"
+#include "support/check_node.hpp"
+#include "support/tensors.hpp"
 
 namespace recurrent_test {
+using namespace opkit;
+
 namespace {
 
-using opkit::Arguments;
-using opkit::DType;
-using opkit::OperatorDef;
-using opkit::Shape;
-using opkit::Tensor;
 using Names = std::vector<std::string>;
 
 Tensor Small(const Shape& shape, uint64_t seed) {
@@ -79,7 +76,7 @@ TEST_CASE("Variants, bounds and many steps, whose weights are packed") {
               {{"linear_before_reset", 1}, {"direction", "bidirectional"}});
 }
 
-TEST_CASE("Every activation") {
+TEST_CASE("Every activation is computed as the plain operator does") {
   for (const char* name : {"Sigmoid", "Tanh", "Relu", "Affine", "LeakyRelu", "ThresholdedRelu",
                            "ScaledTanh", "HardSigmoid", "Elu", "Softsign", "Softplus"})
     for (const Layer& layer : kLayers)
@@ -93,17 +90,17 @@ TEST_CASE("No steps, no sequences, and only some outputs") {
     Compare(layer, 3, 0, 3, 4, "", {});
     Compare(layer, 3, 2, 0, 4, "b", {});
   }
-  opkit::Workspace ws;
+  Workspace ws;
   *ws.CreateTensor("x") = Random({3, 1, 2}, 1);
   *ws.CreateTensor("w") = Random({1, 8, 2}, 2);
   *ws.CreateTensor("r") = Random({1, 8, 2}, 3);
   const OperatorDef all("LSTM", {"x", "w", "r"}, {"y", "h", "c"});
-  opkit::CreateOperator(all, &ws)->Run();
+  CreateOperator(all, &ws)->Run();
   for (const OperatorDef& some : {OperatorDef("LSTM", {"x", "w", "r"}, {"", "h2", ""}),
                                   OperatorDef("LSTM", {"x", "w", "r"}, {"", "", "c2"}),
                                   OperatorDef("LSTM", {"x", "w", "r"}, {"y2"})}) {
     OperatorDef def = some;
-    opkit::CreateOperator(def.Engine("eigen"), &ws)->Run();
+    CreateOperator(def.Engine("eigen"), &ws)->Run();
   }
   CheckClose(*ws.GetTensor("y2"), *ws.GetTensor("y"));
   CheckClose(*ws.GetTensor("h2"), *ws.GetTensor("h"));
@@ -114,10 +111,8 @@ TEST_CASE("The layers hold what they claim on every backend") {
   for (const Layer& layer : kLayers) {
     OperatorDef def(layer.op, {"x", "w", "r", "b"}, {"y", "yh"}, {{"direction", "bidirectional"}});
     if (layer.outputs == 3) def.Output("yc");
-    const auto report = opkit::CheckOperator(
-        def, {Small({4, 2, 3}, 1), Small({2, layer.gates * 5, 3}, 2),
-              Small({2, layer.gates * 5, 5}, 3), Small({2, layer.gates * 10}, 4)});
-    CHECK_MESSAGE(report.ok(), ToString(report));
+    CheckNode(def, {Small({4, 2, 3}, 1), Small({2, layer.gates * 5, 3}, 2),
+                    Small({2, layer.gates * 5, 5}, 3), Small({2, layer.gates * 10}, 4)});
   }
 }
 

@@ -5,17 +5,14 @@
 #include <random>
 
 #include "compare_backends.hpp"
-#include "opkit/op/check.hpp"
 #include "opkit/op/check/check_data.hpp"
+#include "support/check_node.hpp"
+#include "support/lists.hpp"
 
 namespace transpose_test {
-namespace {
+using namespace opkit;
 
-using opkit::DType;
-using opkit::OperatorDef;
-using opkit::Shape;
-using opkit::Tensor;
-using Ints = std::vector<int64_t>;
+namespace {
 
 constexpr DType kDTypes[] = {DType::kFloat32, DType::kInt64, DType::kBool, DType::kFloat16};
 
@@ -23,21 +20,21 @@ Tensor RandomOf(DType dtype, const Shape& shape, uint64_t seed) {
   Tensor out(shape, dtype);
   std::mt19937_64 engine(seed);
   for (int64_t i = 0; i < out.numel(); ++i)
-    opkit::detail::SetNumber(
-        out, i, static_cast<double>(engine() % (dtype == DType::kBool ? 2 : 2000)) - 1);
+    detail::SetNumber(out, i,
+                      static_cast<double>(engine() % (dtype == DType::kBool ? 2 : 2000)) - 1);
   return out;
 }
 
-void Compare(const Tensor& x, const opkit::Arguments& args) {
-  INFO(ToString(x), ", perm ", args.Has("perm") ? opkit::StrCat(args.Get<Ints>("perm")) : "");
-  const Tensor expected = opkit::Invoke("Transpose", {x}, args, {.engine = "reference"})[0];
-  static opkit::ThreadPool pools[2] = {opkit::ThreadPool(1), opkit::ThreadPool(3)};
-  for (opkit::ThreadPool& pool : pools) {
-    const opkit::PoolScope scope(pool);
-    const Tensor found = opkit::Invoke("Transpose", {x}, args, {.engine = "eigen"})[0];
+void Compare(const Tensor& x, const Arguments& args) {
+  INFO(ToString(x), ", perm ", args.Has("perm") ? StrCat(args.Get<Ints>("perm")) : "");
+  const Tensor expected = Invoke("Transpose", {x}, args, {.engine = "reference"})[0];
+  static ThreadPool pools[2] = {ThreadPool(1), ThreadPool(3)};
+  for (ThreadPool& pool : pools) {
+    const PoolScope scope(pool);
+    const Tensor found = Invoke("Transpose", {x}, args, {.engine = "eigen"})[0];
     CHECK(found.shape() == expected.shape());
     CHECK(found.dtype() == expected.dtype());
-    CHECK(opkit::detail::SameBytes(found, expected));
+    CHECK(detail::SameBytes(found, expected));
   }
 }
 
@@ -87,21 +84,19 @@ TEST_CASE("Views are read where they lie") {
 }
 
 TEST_CASE("One operator serves inputs of several ranks") {
-  opkit::ResolvedOperator transpose("Transpose", 1, {}, {.engine = "eigen"});
+  ResolvedOperator transpose("Transpose", 1, {}, {.engine = "eigen"});
   for (const Shape& shape : {Shape{2, 3}, Shape{2, 3, 4}, Shape{3, 2}}) {
     const Tensor x = RandomOf(DType::kFloat32, shape, 10);
-    const Tensor expected = opkit::Invoke("Transpose", {x}, {}, {.engine = "reference"})[0];
+    const Tensor expected = Invoke("Transpose", {x}, {}, {.engine = "reference"})[0];
     const Tensor found = transpose({x})[0];
     CHECK(found.shape() == expected.shape());
-    CHECK(opkit::detail::SameBytes(found, expected));
+    CHECK(detail::SameBytes(found, expected));
   }
 }
 
 TEST_CASE("Transpose holds what it claims on every backend") {
-  const auto report =
-      opkit::CheckOperator(OperatorDef("Transpose", {"x"}, {"y"}, {{"perm", {1, 2, 0}}}),
-                           {RandomOf(DType::kFloat32, {3, 5, 40}, 11)});
-  CHECK_MESSAGE(report.ok(), ToString(report));
+  CheckNode(OperatorDef("Transpose", {"x"}, {"y"}, {{"perm", {1, 2, 0}}}),
+            {RandomOf(DType::kFloat32, {3, 5, 40}, 11)});
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Memory of CUDA devices, allocated and freed in the order of streams, and pinned host memory. The
-// allocators of kCUDA and kCUDAHost from the moment this header is in a program.
+// Memory of CUDA devices, allocated and freed in the order of streams, and pinned host memory. A
+// program that includes this header has these allocators for kCUDA and kCUDAHost.
 #ifndef OPKIT_BACKENDS_CUDA_ALLOCATOR_HPP_
 #define OPKIT_BACKENDS_CUDA_ALLOCATOR_HPP_
 
@@ -12,15 +12,15 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// Allocates from a memory pool of its own on the calling thread's current stream of the device
-// (CUDAStream::Current). On such a thread the memory may be used by work on that stream, and on
-// others that wait for an event of it. A thread that has no current stream, because it never ran an
-// operator, gets memory that any stream may use at once.
+// Allocates from its own memory pool, on the calling thread's current stream of the device
+// (CUDAStream::Current). Work on that stream, and on streams that wait for an event of it, may use
+// the memory. A thread without a current stream, which never ran an operator, gets memory that any
+// stream may use at once.
 //
-// Freed memory is used again only after what was issued until then on the stream it was allocated
-// on, and on the freeing thread's current one. An operator's event keeps the storages that the run
-// touches until the device is done with them, so operators may use them on any stream. Own launches
-// on other streams must keep a Storage until they are done.
+// Freed memory is reused only after the work that was issued before on the stream of its allocation
+// and on the freeing thread's current stream. An operator's event keeps the storages that the run
+// touches until the device is done with them, so operators may use them on any stream. A program
+// that launches work on other streams itself must keep the Storage until the work is done.
 //
 // Devices without memory pools use cudaMalloc, and cudaFree, which waits for the whole device.
 class CUDAAllocator final : public Allocator {
@@ -33,7 +33,7 @@ class CUDAAllocator final : public Allocator {
     OfDevice& device = Get(index);
     void* data = TryAllocate(device, bytes);
     if (data) return data;
-    // What was freed, but not yet in the stream's order, and what the pool keeps in wrong sizes.
+    // Wait for frees that have not happened yet, and release the blocks that the pool keeps.
     CUDADeviceGuard guard(index);
     OPKIT_CUDA_CHECK(cudaDeviceSynchronize());
     if (device.pool) OPKIT_CUDA_CHECK(cudaMemPoolTrimTo(device.pool, 0));
@@ -50,7 +50,7 @@ class CUDAAllocator final : public Allocator {
   struct OfDevice {
     Device device;
     cudaMemPool_t pool = nullptr;          // null: cudaMalloc
-    CUDAStream* for_any_stream = nullptr;  // only allocates, so that waiting for it is short
+    CUDAStream* for_any_stream = nullptr;  // only allocates, so that waits for it are short
     CUDAStream* for_frees = nullptr;       // only frees, so that it may wait for others
   };
 
@@ -72,8 +72,8 @@ class CUDAAllocator final : public Allocator {
       properties.location.type = cudaMemLocationTypeDevice;
       properties.location.id = index;
       OPKIT_CUDA_CHECK(cudaMemPoolCreate(&made->pool, &properties));
-      // Freed memory stays with the pool: giving it back at every synchronisation costs more than
-      // the allocation.
+      // The pool keeps freed memory: returning it at every synchronisation costs more than an
+      // allocation.
       uint64_t keep = UINT64_MAX;
       OPKIT_CUDA_CHECK(cudaMemPoolSetAttribute(made->pool, cudaMemPoolAttrReleaseThreshold, &keep));
     }
@@ -109,7 +109,7 @@ class CUDAAllocator final : public Allocator {
       const auto found = origins_.find(data);
       if (found != origins_.end()) {
         origin = found->second;
-        origins_.erase(found);  // before CUDA may hand the address out again
+        origins_.erase(found);  // before CUDA can return the address again
       }
     }
     if (!origin.stream) {
@@ -119,7 +119,7 @@ class CUDAAllocator final : public Allocator {
     CUDAStream* current = CUDAStream::Current(origin.device->device.index);
     CUDAStream* stream = origin.stream;
     if (current && current != stream) {
-      // A third stream waits for the two, so that neither is held up by the other.
+      // A third stream waits for both, so that neither is delayed by the other.
       stream = origin.device->for_frees;
       stream->Wait(origin.stream->Mark());
       stream->Wait(current->Mark());
@@ -136,8 +136,8 @@ class CUDAAllocator final : public Allocator {
   std::unordered_map<void*, Origin> origins_;
 };
 
-// Page-locked host memory, which copies to and from devices run asynchronously with. Costs far more
-// to get than plain memory: keep it. Must outlive the copies that use it (Storage handles do).
+// Page-locked host memory, for asynchronous copies to and from devices. Allocating it is far slower
+// than plain memory: keep it. It must outlive the copies that use it; Storage handles ensure that.
 class CUDAHostAllocator final : public Allocator {
  public:
   const char* name() const override { return "cuda_host"; }
@@ -161,10 +161,10 @@ class CUDAHostAllocator final : public Allocator {
 };
 
 namespace detail {
-// Where a program has set allocators of its own they stay.
+// Allocators that the program has set stay.
 inline const bool cuda_allocators_registered = [] {
   Allocator* none = nullptr;
-  static auto* device = new CUDAAllocator;  // for ever, as every allocator in the table
+  static auto* device = new CUDAAllocator;  // never destroyed, like every allocator in the table
   Allocators()[DeviceType::kCUDA].compare_exchange_strong(none, device);
   none = nullptr;
   static auto* host = new CUDAHostAllocator;

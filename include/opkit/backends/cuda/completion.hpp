@@ -1,6 +1,6 @@
-// The threads on which the host learns that CUDA work is done. CUDA's own callback thread may make
-// no CUDA calls, so it only hands on what it was called for; here events complete, memory is freed
-// and user callbacks run, which may issue the next operator.
+// The threads that process completions of CUDA work. CUDA's own callback thread must not make CUDA
+// calls, so it only queues an item; on these threads events complete, memory is freed, and user
+// callbacks run, which may issue the next operator.
 #ifndef OPKIT_BACKENDS_CUDA_COMPLETION_HPP_
 #define OPKIT_BACKENDS_CUDA_COMPLETION_HPP_
 
@@ -18,8 +18,9 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Thread-safe. One thread serves; another is started only when a callback is about to wait for
-// CUDA work itself. They live as long as the process, asleep when there is nothing to do.
+// Thread-safe. One thread serves the queue; another is started only when a callback is about to
+// wait for CUDA work itself. The threads sleep when the queue is empty, and live as long as the
+// process.
 class CUDACompletions {
  public:
   struct Item {
@@ -41,8 +42,8 @@ class CUDACompletions {
     ready_.notify_one();
   }
 
-  // To be called before anyone waits for a completion: afterwards a thread other than this one
-  // serves, or will.
+  // Call it before waiting for a completion: it ensures that a thread other than this one serves
+  // the queue.
   void EnsureServed() {
     std::lock_guard lock(mutex_);
     if (idle_ > 0 || (started_ && !t_serving)) return;

@@ -1,5 +1,6 @@
 // CUDAContext: issues an operator's work on a CUDA stream. Includes all of the backend but
-// ParallelFor; a host compiler accepts it, so an operator may also be a library call in a .cc file.
+// ParallelFor; a host compiler compiles it, so an operator that calls a library may be in a .cc
+// file.
 #ifndef OPKIT_BACKENDS_CUDA_CONTEXT_HPP_
 #define OPKIT_BACKENDS_CUDA_CONTEXT_HPP_
 
@@ -8,6 +9,7 @@
 #include "opkit/backends/cuda/allocator.hpp"
 #include "opkit/backends/cuda/copy.hpp"
 #include "opkit/backends/cuda/event.hpp"
+#include "opkit/backends/cuda/registration.hpp"
 #include "opkit/device/context.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -36,10 +38,10 @@ class CUDAContext {
     return *stream_;
   }
   cudaStream_t cuda_stream() { return stream().handle(); }
-  void* native_stream() { return cuda_stream(); }  // what CopyAsync and libraries ask for
+  void* native_stream() { return cuda_stream(); }  // for CopyAsync and libraries
 
-  // The device becomes the thread's current one and stays it. Waits that no recorded event stands
-  // for yet move along to the new stream.
+  // Makes the device the thread's current one, lastingly. Waits since the last Record also apply to
+  // the new stream.
   void SwitchToDevice(int stream_id = 0) {
     OPKIT_CUDA_CHECK(cudaSetDevice(device_.index));
     CUDAStream* stream = &CUDAStream::Get(device_, stream_id);
@@ -56,8 +58,8 @@ class CUDAContext {
       Throw(ErrorCode::kInvalidArgument, "an event of ", ToString(event.device()),
             " cannot be recorded on ", ToString(device_), "; make it with that device");
     state->Record(stream());
-    // What was issued ran after the events awaited, and fails with them: at once where one of them
-    // is cancelled, not when the device comes to it.
+    // The issued work runs after the awaited events and fails with them: at once if one is
+    // cancelled, not when the device reaches it.
     for (auto& awaited : std::exchange(awaited_, {})) {
       detail::CUDAEventState* cause = awaited.get();  // alive while it calls back
       cause->AddQuietCallback([cause, effect = event.state()] {
@@ -65,10 +67,10 @@ class CUDAContext {
       });
     }
   }
-  // A CUDA event of any device holds up the stream, not the host, and nothing where it is this very
-  // stream's. An event of another kind of device (or one SCHEDULED by hand) holds up the calling
-  // thread, for a stream held by an event that never completes could not be let go again. Errors:
-  // kFailedPrecondition for an event that was never recorded; what a FAILED event failed with.
+  // A CUDA event of any device blocks the stream, not the host; one of this stream blocks nothing.
+  // An event of another kind of device (or one SCHEDULED by hand) blocks the calling thread, as a
+  // stream that waits for an event that never completes could not be released. Errors:
+  // kFailedPrecondition for an event that was never recorded; the exception of a FAILED event.
   void WaitEvent(const Event& event) {
     const EventStatus status = event.Query();
     if (status == EventStatus::kInitialized)
@@ -99,7 +101,8 @@ class CUDAContext {
     if (const cudaError_t status = cudaGetLastError(); status != cudaSuccess) [[unlikely]]
       throw detail::CUDAError(status, "a kernel launch or an unchecked CUDA call on this thread");
   }
-  // An operator whose event is disabled never records one that would take the list over.
+  // The list grows without bound if the operator's event is disabled, as Record() is what empties
+  // it.
   OPKIT_COLD void ForgetSucceeded() {
     std::erase_if(awaited_, [](const auto& awaited) {
       awaited->Poll();

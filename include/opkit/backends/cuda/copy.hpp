@@ -1,5 +1,5 @@
-// Copies between CUDA devices, pinned memory and the host, in the table of device/copy.hpp from the
-// moment this header is in a program.
+// Copies between CUDA devices, pinned memory and the host. A program that includes this header has
+// them in the table of device/copy.hpp.
 #ifndef OPKIT_BACKENDS_CUDA_COPY_HPP_
 #define OPKIT_BACKENDS_CUDA_COPY_HPP_
 
@@ -11,9 +11,9 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Without a stream: on the calling thread's current one, behind what the thread has issued there,
-// and waited for. Plain host memory is staged by CUDA, which blocks the caller while it is read;
-// pinned memory (kCUDAHost) is not, and must stay as it is until the stream has come past the copy.
+// Without a stream it copies on the calling thread's current stream, after the work issued there,
+// and waits. CUDA stages plain host memory and blocks the caller while reading it; pinned memory
+// (kCUDAHost) is not staged, and must not change until the stream has passed the copy.
 inline void CopyCUDA(void* target, Device target_device, const void* source, Device source_device,
                      int64_t nbytes, void* native_stream) {
   const bool to_cuda = target_device.type == DeviceType::kCUDA;

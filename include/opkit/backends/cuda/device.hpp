@@ -1,4 +1,4 @@
-// Which CUDA devices there are, and the guard that makes one of them the thread's current device.
+// The CUDA devices of the machine, and the guard that makes one the thread's current device.
 #ifndef OPKIT_BACKENDS_CUDA_DEVICE_HPP_
 #define OPKIT_BACKENDS_CUDA_DEVICE_HPP_
 
@@ -9,7 +9,7 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// 0 without a device or a driver; asked for once.
+// The number of devices, 0 without a driver; queried once.
 inline int CUDADeviceCount() {
   static const int count = [] {
     int found = 0;
@@ -20,7 +20,7 @@ inline int CUDADeviceCount() {
   return count;
 }
 
-// Errors: kInvalidArgument for a device of another type, kUnsupported for one that is not there.
+// Errors: kInvalidArgument for a device of another type, kUnsupported for a missing one.
 inline void CheckCUDADevice(Device device) {
   if (device.type != DeviceType::kCUDA)
     Throw(ErrorCode::kInvalidArgument, "expected a device of type cuda, found ", ToString(device));
@@ -38,8 +38,8 @@ inline void CheckCUDADevice(Device device) {
         "); run the operator on another device");
 }
 
-// Makes `index` the calling thread's current device for the guard's life. Not needed around an
-// operator's RunOnDevice, whose context has done it.
+// Makes `index` the calling thread's current device while the guard lives. RunOnDevice does not
+// need it, as the operator's context sets the device.
 class CUDADeviceGuard {
  public:
   explicit CUDADeviceGuard(int index) {

@@ -1,5 +1,5 @@
-// CUDA failures as opkit::Error: OPKIT_CUDA_CHECK around every call of the runtime. Base of the
-// CUDA backend; compiles with a host compiler too.
+// CUDA failures as opkit::Error: OPKIT_CUDA_CHECK goes around every call of the runtime. The base
+// of the CUDA backend; a host compiler compiles it too.
 #ifndef OPKIT_BACKENDS_CUDA_ERROR_HPP_
 #define OPKIT_BACKENDS_CUDA_ERROR_HPP_
 
@@ -45,17 +45,17 @@ inline const char* CUDAErrorHint(cudaError_t status) {
       return "";
   }
 }
-// "<what> failed: <text> (<name>)<how to mend it>".
+// "<what> failed: <text> (<name>)<hint>".
 inline Error CUDAError(cudaError_t status, std::string_view what) {
   return Error(CUDAErrorCode(status), StrCat(what, " failed: ", cudaGetErrorString(status), " (",
                                              cudaGetErrorName(status), ")", CUDAErrorHint(status)));
 }
 [[noreturn]] OPKIT_COLD inline void ThrowCUDAError(cudaError_t status, const char* call,
                                                    const char* file, int line) {
-  cudaGetLastError();  // reported here, and not once more at the next launch
+  cudaGetLastError();  // so that the next launch does not report it again
   throw CUDAError(status, StrCat(call, " at ", file, ":", line));
 }
-// Asking whether work is done leaves "not ready" behind as the thread's last error.
+// A query whether work is done leaves "not ready" as the thread's last error: clears it.
 inline void ForgetNotReady() {
   if (cudaPeekAtLastError() == cudaErrorNotReady) cudaGetLastError();
 }
@@ -65,7 +65,7 @@ inline void ForgetNotReady() {
 
 // Error with the call's text, its place and CUDA's explanation unless `call` is cudaSuccess. Codes:
 // kOutOfMemory, kUnsupported (no device, driver or code for it), kInvalidArgument, kOperatorFailed
-// (everything that a kernel did).
+// (all others, such as a kernel's failure).
 #define OPKIT_CUDA_CHECK(...)                                                                     \
   do {                                                                                            \
     if (const cudaError_t opkit_status = (__VA_ARGS__); opkit_status != cudaSuccess) [[unlikely]] \

@@ -1,5 +1,5 @@
-// The state behind an Event of a CUDA device: a mark in a stream, of whose passing the host is told
-// only where somebody waits or sets a callback. Nothing polls.
+// The state of an Event of a CUDA device: a mark in a stream. The host is notified of its passing
+// only if a thread waits or a callback is set. Nothing polls.
 #ifndef OPKIT_BACKENDS_CUDA_EVENT_HPP_
 #define OPKIT_BACKENDS_CUDA_EVENT_HPP_
 
@@ -11,8 +11,8 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// `retained` is let go once the stream has come past the mark, whatever became of the event until
-// then: completed by hand, cancelled, or dropped with its last handle.
+// Releases `retained` once the stream has passed the mark, even if the event was completed by hand,
+// cancelled, or destroyed with its last handle before.
 class CUDAEventState final : public EventState {
  public:
   ~CUDAEventState() override {
@@ -20,19 +20,19 @@ class CUDAEventState final : public EventState {
     try {
       mark_.stream().WhenReached(
           mark_, [kept = std::move(retained)](cudaError_t) mutable { kept.clear(); });
-    } catch (...) {  // no memory or thread for it
+    } catch (...) {  // no memory or thread for the notice
       cudaEventSynchronize(mark_.event());
     }
   }
 
-  // SCHEDULED, and done when the work issued on the stream so far is. An event that is terminal
-  // already stays so, but still keeps its memory until then. Errors: kFailedPrecondition when
-  // SCHEDULED; what CUDA says.
+  // Makes the event SCHEDULED; it completes when the work issued on the stream so far is done. A
+  // terminal event stays terminal, but keeps `retained` until then. Errors: kFailedPrecondition if
+  // it is SCHEDULED; CUDA's.
   void Record(CUDAStream& stream) {
     if (status() == EventStatus::kScheduled) Schedule();  // throws
     CUDAMark mark = stream.Mark();
     {
-      // Before it is SCHEDULED, so that whoever sees it so finds the mark.
+      // Before Schedule(), so that a thread that reads SCHEDULED finds the mark.
       std::lock_guard lock(mark_mutex_);
       mark_ = std::move(mark);
       requested_ = false;
@@ -41,7 +41,7 @@ class CUDAEventState final : public EventState {
   }
 
   // Makes work issued on `stream` from now on wait. False for an event that was SCHEDULED by hand,
-  // of whose end only the host will know.
+  // whose completion only the host learns of.
   bool MakeWait(CUDAStream& stream) {
     std::lock_guard lock(mark_mutex_);
     if (!mark_) return false;
@@ -50,7 +50,7 @@ class CUDAEventState final : public EventState {
   }
 
   void RequestNotification() override {
-    wanted_ = true;  // before the lock: Record looks at it after
+    wanted_ = true;  // before the lock, as Record reads it after its own
     {
       std::lock_guard lock(mark_mutex_);
       if (!mark_ || std::exchange(requested_, true)) return;
@@ -60,7 +60,7 @@ class CUDAEventState final : public EventState {
                                           cudaError_t reached) { self->Reached(reached); });
   }
 
-  // Not while the stream may still have to come past the mark.
+  // False while the stream may not have passed the mark yet.
   bool Reuse() override {
     if (!retained.empty()) return false;
     {
@@ -88,7 +88,7 @@ class CUDAEventState final : public EventState {
       std::lock_guard lock(mark_mutex_);
       drained.swap(retained);
     }
-    drained.clear();  // before the event completes, so that who has waited finds it freed
+    drained.clear();  // before the event completes, so that a waiting thread finds the memory freed
     if (reached == cudaSuccess) {
       Complete(nullptr);
     } else {

@@ -1,5 +1,5 @@
-// ParallelFor over a CUDAContext: the loop as a kernel on the context's stream. With the overloads
-// of engine/context_parallel_for.hpp one source serves the CPU, its streams and CUDA.
+// ParallelFor over a CUDAContext: launches the loop as a kernel on the context's stream. With the
+// overloads of engine/context_parallel_for.hpp one source serves the CPU, its streams and CUDA.
 #ifndef OPKIT_BACKENDS_CUDA_PARALLEL_FOR_HPP_
 #define OPKIT_BACKENDS_CUDA_PARALLEL_FOR_HPP_
 
@@ -10,13 +10,13 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-#ifdef __CUDACC__
+#ifdef OPKIT_DEVICE_COMPILER
 
 namespace detail {
 
 inline constexpr int kCUDABlock = 256;  // threads
 
-// As many threads as fill the device, each taking every so manieth index.
+// Runs on as many threads as fill the device; each takes indices that are all threads apart.
 template <class F>
 __global__ void __launch_bounds__(kCUDABlock) GridStrideLoop(int64_t n, F f) {
   const int64_t step = static_cast<int64_t>(gridDim.x) * kCUDABlock;
@@ -24,13 +24,13 @@ __global__ void __launch_bounds__(kCUDABlock) GridStrideLoop(int64_t n, F f) {
     f(i);
 }
 
-// Blocks that keep the device busy to the end: eight are resident on a multiprocessor, and a few
-// times that many even out blocks of unequal length.
+// The most blocks of a launch: eight are resident on a multiprocessor, and four times as many even
+// out blocks of unequal length.
 inline int64_t CUDABlockLimit(int device) {
   static auto* limits =
       new std::vector<std::atomic<int64_t>>(static_cast<size_t>(CUDADeviceCount()));
-  std::atomic<int64_t>& limit = (*limits)[static_cast<size_t>(device)];
-  int64_t known = limit.load(std::memory_order_relaxed);  // a number, it publishes nothing else
+  std::atomic<int64_t>& limit = (*limits)[Index(device)];
+  int64_t known = limit.load(std::memory_order_relaxed);  // it publishes nothing but this number
   if (known == 0) {
     int multiprocessors = 0;
     OPKIT_CUDA_CHECK(
@@ -45,7 +45,7 @@ inline int64_t CUDABlockLimit(int device) {
 
 // Issues f(i) for every i in [0, n) and returns; costs a kernel launch. `f` is copied to the
 // device: an OPKIT_DEVICE lambda that captures by value, in a public member or a free function
-// (nvcc's rule). The grain is the host's concern. Error: what the launch fails with.
+// (nvcc's rule). The grain matters only on the host. Error: that of the launch.
 //
 //   ParallelFor(context_, n, [=] OPKIT_DEVICE (int64_t i) { y[i] = scale * x[i]; });
 //
@@ -74,7 +74,7 @@ void ParallelFor(CUDAContext&, int64_t, F, int64_t = kAutoGrain) {
       "ParallelFor on a CUDAContext launches a kernel: compile this file with nvcc (.cu)");
 }
 
-#endif  // __CUDACC__
+#endif  // OPKIT_DEVICE_COMPILER
 
 }  // namespace opkit
 

@@ -1,5 +1,5 @@
-// CUDAStream: an in-order queue of a CUDA device. Every thread has its own, by id; marks in it are
-// what other streams and the host wait for. Contexts issue on it, events are recorded on it.
+// CUDAStream: an in-order queue of a CUDA device. Every thread has its own streams, by id. Contexts
+// issue work on it, events are recorded on it; other streams and the host wait for marks in it.
 #ifndef OPKIT_BACKENDS_CUDA_STREAM_HPP_
 #define OPKIT_BACKENDS_CUDA_STREAM_HPP_
 
@@ -12,6 +12,7 @@
 
 #include "opkit/backends/cuda/completion.hpp"
 #include "opkit/backends/cuda/device.hpp"
+#include "opkit/base/index.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -19,17 +20,17 @@ class CUDAStream;
 
 namespace detail {
 
-// Events of CUDA for one device, kept for reuse: making one costs more than recording it.
+// The idle CUDA events of a device, kept for reuse: creating one costs more than recording it.
 struct CUDAEventPool {
   static CUDAEventPool& Get(int device) {
     static auto* pools = new std::vector<CUDAEventPool>(static_cast<size_t>(CUDADeviceCount()));
-    return (*pools)[static_cast<size_t>(device)];
+    return (*pools)[Index(device)];
   }
   std::mutex mutex;
   std::vector<cudaEvent_t> idle;
 };
 
-// A place in a stream. It may be dropped at any time: waits that were issued keep their meaning.
+// A place in a stream. It may be destroyed at any time: waits that were issued stay valid.
 class CUDAMark {
  public:
   CUDAMark() = default;
@@ -45,12 +46,12 @@ class CUDAMark {
   }
   inline ~CUDAMark();
 
-  explicit operator bool() const { return event_ != nullptr; }
+  explicit operator bool() const { return event_; }
   CUDAStream& stream() const { return *stream_; }
   cudaEvent_t event() const { return event_; }
   // Grows along the stream.
   uint64_t sequence() const { return sequence_; }
-  // cudaSuccess, cudaErrorNotReady, or what went wrong on the device.
+  // cudaSuccess, cudaErrorNotReady, or the device's error.
   cudaError_t Query() const {
     const cudaError_t status = cudaEventQuery(event_);
     if (status == cudaErrorNotReady) ForgetNotReady();
@@ -64,8 +65,8 @@ class CUDAMark {
   uint64_t sequence_ = 0;
 };
 
-// The streams of one thread. Those of a thread that ends go to the next one that asks for the same
-// device and id, so that threads may come and go; none is ever destroyed.
+// The streams of one thread. When a thread ends, they become idle, for the next thread that asks
+// for the same device and id; none is ever destroyed.
 struct CUDAThreadStreams {
   struct OfDevice {
     std::vector<CUDAStream*> by_id;
@@ -83,18 +84,18 @@ struct CUDAIdleStreams {
   std::map<std::pair<int, int>, std::vector<CUDAStream*>> by_device_and_id;
   std::map<std::pair<int, cudaStream_t>, CUDAStream*> foreign;
 };
-// A plain pointer, which destructors of other thread-local objects may still read.
+// A plain pointer, so that destructors of other thread-local objects may still read it.
 inline constinit thread_local CUDAThreadStreams* t_cuda_streams = nullptr;
 
 }  // namespace detail
 
-// Thread-safe, and lives as long as the process.
+// Thread-safe. Streams live as long as the process.
 class CUDAStream {
  public:
   static constexpr int kMaxId = 4095;
 
-  // The calling thread's stream `id` of `device`, made at first use; inside a CUDAStreamScope that
-  // stream, whatever the id. Errors: kUnsupported (no such device), kOutOfRange.
+  // The calling thread's stream `id` of `device`, created at first use; inside a CUDAStreamScope
+  // the scope's stream for every id. Errors: kUnsupported (no such device), kOutOfRange.
   static CUDAStream& Get(Device device, int id) {
     auto& mine = OfThisThread(device);
     if (mine.forced) return *mine.forced;
@@ -102,12 +103,12 @@ class CUDAStream {
       Throw(ErrorCode::kOutOfRange, "stream id ", id, " is outside 0 to ", kMaxId);
     if (static_cast<size_t>(id) >= mine.by_id.size())
       mine.by_id.resize(static_cast<size_t>(id) + 1);
-    CUDAStream*& stream = mine.by_id[static_cast<size_t>(id)];
+    CUDAStream*& stream = mine.by_id[detail::Index(id)];
     if (!stream) stream = TakeIdleOrMake(device, id);
     return *stream;
   }
-  // The stream that this thread issues the device's work on at present, and allocates its memory
-  // on; null where none was chosen yet.
+  // The stream on which this thread issues the device's work and allocates its memory; null if none
+  // was chosen yet.
   static CUDAStream* Current(int device_index) {
     if (!detail::t_cuda_streams) return nullptr;
     const auto& devices = detail::t_cuda_streams->devices;
@@ -115,7 +116,7 @@ class CUDAStream {
     return index < devices.size() ? devices[index].current : nullptr;
   }
   static void SetCurrent(CUDAStream& stream) { OfThisThread(stream.device()).current = &stream; }
-  // Wraps a stream that somebody else owns; the same object for the same stream.
+  // Wraps a stream that the caller owns; always the same object for the same stream.
   static CUDAStream& Foreign(Device device, cudaStream_t handle) {
     CheckCUDADevice(device);
     auto& registry = detail::CUDAIdleStreams::Get();
@@ -124,7 +125,7 @@ class CUDAStream {
     if (!stream) stream = new CUDAStream(device, -1, handle);
     return *stream;
   }
-  // A stream of the toolkit's own on which nobody else issues.
+  // A new stream that no thread finds by id.
   static CUDAStream* MakeUnshared(Device device) {
     return new CUDAStream(device, -1, Create(device));
   }
@@ -133,7 +134,7 @@ class CUDAStream {
   CUDAStream& operator=(const CUDAStream&) = delete;
 
   Device device() const { return device_; }
-  int id() const { return id_; }  // -1 for those that no thread has by id
+  int id() const { return id_; }  // -1 for streams without an id
   cudaStream_t handle() const { return handle_; }
 
   // Marks the work issued so far.
@@ -141,14 +142,15 @@ class CUDAStream {
     detail::CUDAMark mark;
     mark.event_ = TakeEvent();
     mark.stream_ = this;
-    std::lock_guard lock(mutex_);  // so that the numbers are in the stream's order
+    std::lock_guard lock(mutex_);  // so that the numbers have the stream's order
     OPKIT_CUDA_CHECK(cudaEventRecord(mark.event_, handle_));
     mark.sequence_ = ++marks_;
     return mark;
   }
-  // Work issued from now on runs after the mark. Costs nothing for a mark in this very stream.
+  // Makes work that is issued from now on run after the mark. Costs nothing for a mark in this
+  // stream.
   void Wait(const detail::CUDAMark& mark) {
-    // A foreign stream may be destroyed and another one get its handle: no shortcut for those.
+    // Not for foreign streams: one may be destroyed, and another get its handle.
     if (mark.stream_ == this && id_ >= 0) return;
     OPKIT_CUDA_CHECK(cudaStreamWaitEvent(handle_, mark.event_, 0));
   }
@@ -164,9 +166,9 @@ class CUDAStream {
     return true;
   }
 
-  // Calls done(status) on a completion thread once the stream has come past the mark, at once and
-  // here when CUDA takes no more work. This stream is not held up, and neither does a mark that
-  // takes long hold up the notice of an earlier one.
+  // Calls done(status) on a completion thread once the stream has passed the mark, or here and now
+  // if CUDA accepts no more work. Does not delay this stream; a late mark does not delay the notice
+  // of an earlier one.
   void WhenReached(const detail::CUDAMark& mark, UniqueFunction<void(cudaError_t)> done) {
     auto& completions = detail::CUDACompletions::Get();
     completions.EnsureServed();
@@ -176,28 +178,28 @@ class CUDAStream {
       std::lock_guard lock(mutex_);
       Notifier& notifier = NotifierFor(mark.sequence_);
       item->done = [&notifier, done = std::move(done)](cudaError_t reached) mutable {
-        // Relaxed: whoever sees an old count only takes another notifier.
+        // Relaxed: a thread that reads an old count only uses another notifier.
         notifier.pending.fetch_sub(1, std::memory_order_relaxed);
         done(reached);
       };
       notifier.pending.fetch_add(1, std::memory_order_relaxed);
       if (notifier.last < mark.sequence_) notifier.last = mark.sequence_;
       status = cudaStreamWaitEvent(notifier.handle, mark.event_, 0);
-      // Not cudaLaunchHostFunc, which is never called once a kernel has failed: the event would
-      // then never complete.
+      // Not cudaLaunchHostFunc, whose function is not called after a kernel has failed: the event
+      // would never complete.
       if (status == cudaSuccess)
         status = cudaStreamAddCallback(notifier.handle, &OnReached, item.get(), 0);
     }
     if (status == cudaSuccess) {
-      item.release();  // OnReached's
+      item.release();  // OnReached takes it
     } else {
       cudaGetLastError();
       item->done(status);
     }
   }
 
-  // One T for this stream, made at first use as T(cudaStream_t) with the device current: what
-  // libraries keep per stream.
+  // The T of this stream, constructed at first use as T(cudaStream_t) with the device current: for
+  // the handles that libraries need for each stream.
   //
   //   struct Cublas {
   //     explicit Cublas(cudaStream_t stream) { cublasCreate(&handle); cublasSetStream(handle,
@@ -212,13 +214,13 @@ class CUDAStream {
     CUDADeviceGuard guard(device_);
     auto object = std::make_unique<T>(handle_);
     slots_.emplace_back(&typeid(T), object.get());
-    return *object.release();  // the stream's, for ever
+    return *object.release();  // lives as long as the stream
   }
 
  private:
   friend class CUDAStreamScope;
 
-  // A stream that only waits for marks and calls back, in the order of the marks.
+  // A stream that only waits for marks and calls back, in their order.
   struct Notifier {
     cudaStream_t handle = nullptr;
     uint64_t last = 0;
@@ -238,7 +240,7 @@ class CUDAStream {
   static detail::CUDAThreadStreams::OfDevice& OfThisThread(Device device) {
     if (!detail::t_cuda_streams) {
       struct Keeper {
-        ~Keeper() { HandOn(); }
+        ~Keeper() { ReturnStreams(); }
       };
       static thread_local Keeper keeper;
       static_cast<void>(keeper);
@@ -252,7 +254,7 @@ class CUDAStream {
     }
     return devices[index];
   }
-  static void HandOn() {
+  static void ReturnStreams() {
     const std::unique_ptr<detail::CUDAThreadStreams> mine(
         std::exchange(detail::t_cuda_streams, nullptr));
     if (!mine) return;
@@ -290,8 +292,8 @@ class CUDAStream {
     OPKIT_CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
     return event;
   }
-  // One that waits for nothing later than the mark. More than one is needed only when notices are
-  // asked for in another order than the marks were made.
+  // A notifier that waits for no mark later than this one. There is more than one only if notices
+  // are requested in another order than that of the marks.
   Notifier& NotifierFor(uint64_t sequence) {
     for (const auto& notifier : notifiers_)
       if (notifier->last <= sequence || notifier->pending.load(std::memory_order_relaxed) == 0)
@@ -326,8 +328,8 @@ inline CUDAMark::~CUDAMark() {
 }
 }  // namespace detail
 
-// For its life, what the calling thread issues on `device` goes to a stream of the caller's,
-// whichever stream id operators are run with.
+// While it lives, the calling thread issues its work for `device` on the given stream, whatever
+// stream id operators run with.
 //
 //   opkit::CUDAStreamScope scope({opkit::DeviceType::kCUDA, 0}, my_stream);
 //   op->RunAsync();

@@ -1,5 +1,5 @@
-// Every fast kernel of the "eigen" backend, and with them the standard operators: one line in one
-// translation unit. With CMake, link opkit::eigen instead.
+// All kernels of the "eigen" backend and the standard operators: include it in one translation
+// unit. With CMake, link opkit::ops and opkit::eigen instead.
 #ifndef OPKIT_BACKENDS_EIGEN_ALL_HPP_
 #define OPKIT_BACKENDS_EIGEN_ALL_HPP_
 

@@ -1,5 +1,5 @@
-// The "eigen" backend: kernels of the standard operators made of single-threaded Eigen and plain
-// loops on blocks, which ParallelFor spreads over the toolkit's threads. Every header of this
+// The "eigen" backend: kernels of the standard operators, made of single-threaded Eigen and plain
+// loops over blocks that ParallelFor spreads over the toolkit's threads. Every header of this
 // folder includes this one first.
 #ifndef OPKIT_BACKENDS_EIGEN_BACKEND_HPP_
 #define OPKIT_BACKENDS_EIGEN_BACKEND_HPP_
@@ -12,7 +12,7 @@ inline constexpr const char* kEigenBackend = "eigen";
 inline constexpr int kEigenRank = 100;
 OPKIT_REGISTER_BACKEND_RANK(kEigenBackend, kEigenRank);
 
-// For Propose of a kernel of float32 alone: refuses a node of another type, or one not known yet.
+// For Propose of a kernel for float32: refuses a node whose first input is not known to be float32.
 inline void RequireFloat32(const KernelQuery& query) {
   const DType found = query.inputs[0].dtype;
   if (found != DType::kFloat32)
@@ -20,7 +20,14 @@ inline void RequireFloat32(const KernelQuery& query) {
         StrCat("it computes float32, and input 0 is ",
                found == DType::kUndefined ? "not known" : ToString(found)));
 }
-// For its runs: CreateOperator makes operators before their inputs' types are known.
+// A proposal for float32, with the output in the memory of input 0 if possible.
+inline std::vector<KernelConfig> ProposeInplaceFloat32(const KernelQuery& query) {
+  RequireFloat32(query);
+  KernelConfig config;
+  config.inplace = {{0, 0}};
+  return {config};
+}
+// For runs, as CreateOperator makes operators before their inputs' types are known.
 inline void RequireFloat32(const OperatorBase& op) {
   if (op.Input(0).dtype() != DType::kFloat32)
     throw UnsupportedOperatorFeature(StrCat("the kernel of ", op.type(), " for \"", kEigenBackend,

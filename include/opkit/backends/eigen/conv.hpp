@@ -1,7 +1,7 @@
 // Conv of float32 for the "eigen" backend: implicit matrix products. Blocks of output pixels are
-// summed in registers straight from the image (kernels of one pixel), from a strip of it, or, where
-// lines are too short for vectors, from a packed copy of a strip; one output channel at a time
-// where a group has no more (depthwise).
+// summed in registers, directly from the image (for kernels of one pixel), from a strip of it, or,
+// if lines are too short for vectors, from a packed copy of a strip. A depthwise convolution, with
+// one output channel a group, takes one channel at a time.
 #ifndef OPKIT_BACKENDS_EIGEN_CONV_HPP_
 #define OPKIT_BACKENDS_EIGEN_CONV_HPP_
 
@@ -12,7 +12,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// One task after another, on the memory of one thread.
+// Runs one task after another, with the scratch memory of one thread.
 class ConvTasks {
  public:
   ConvTasks(const ConvPlan& plan, const float* x, const float* w, const float* b, float* y,
@@ -40,11 +40,11 @@ class ConvTasks {
   }
 
  private:
-  // Pixels of the output that lie side by side, there and in memory that is read by `offsets`.
+  // Lines of neighbouring output pixels, whose inputs are read by `offsets`.
   struct Lines {
     const float* input;
     const int64_t* offsets;
-    int64_t input_line, count, pixels, output;  // `output`: the first one's place in a plane of y
+    int64_t input_line, count, pixels, output;  // `output`: the first pixel's index in a plane of y
   };
 
   void RunPlanes(int64_t first, int64_t count) {
@@ -53,7 +53,7 @@ class ConvTasks {
     if (plan_.source == ConvPlan::Source::kImage) {
       const float* image =
           x_ + ((image_ * plan_.groups + group_) * plan_.planes + first) * plane.input();
-      // A whole vector behind the last pixel might lie outside the tensor.
+      // A whole vector at the last pixels might reach outside the tensor.
       const int64_t tail = block_.columns % kLanes, whole = block_.columns - tail;
       if (whole > 0) RunLines({image + at, plan_.offsets.data(), 0, 1, whole, at}, first, count);
       if (tail > 0) {
@@ -75,7 +75,7 @@ class ConvTasks {
                count);
     }
   }
-  // Of the image and group at hand; null where it lies in a pad of the outer axes.
+  // A plane of the task's image and group; null if it is in a pad of the outer axes.
   const float* FindPlane(int64_t index) const {
     const int64_t kernel = plan_.planes / plan_.sizes.channels;
     const int64_t plane = OuterPlane(plan_.sizes.axes, outer_, index % kernel);
@@ -88,16 +88,16 @@ class ConvTasks {
   void PackTail(const float* image, int64_t pixels, int64_t count) {
     Lanes lanes;
     for (int64_t k = 0; k < count; ++k) {
-      LoadPart(image + plan_.offsets[static_cast<size_t>(k)], pixels, lanes);
+      LoadPart(image + plan_.offsets[Index(k)], pixels, lanes);
       Store(lanes, scratch_ + k * kLanes);
     }
   }
-  // Whole vectors, from the first line on: what a line leaves behind its end the next one mends.
+  // Copies whole vectors, from the first line on: the next line overwrites the surplus of a line.
   void PackLines(float* packed, int64_t depth) {
     const int64_t columns = block_.columns, line = plan_.strip.line();
     Lanes lanes;
     for (int64_t k = 0; k < depth; ++k) {
-      const float* from = scratch_ + plan_.offsets[static_cast<size_t>(k)];
+      const float* from = scratch_ + plan_.offsets[Index(k)];
       float* to = packed + k * plan_.packed_line;
       for (int64_t row = 0; row < block_.rows; ++row)
         for (int64_t i = 0; i < columns; i += kLanes) {
@@ -154,26 +154,26 @@ class ConvTasks {
   const ConvPlan& plan_;
   const float *x_, *w_, *b_;
   float *y_, *scratch_;
-  // Of the task at hand.
+  // The position of the task.
   int64_t output_ = 0, outputs_ = 0, outer_ = 0, group_ = 0, image_ = 0;
   WindowBlock block_;
 };
 
-// A convolution of known sizes by the algorithm that suits them.
+// A convolution of known sizes, by the algorithm that is fastest for them.
 class ConvAlgorithm {
  public:
   ConvAlgorithm(const ConvSizes& sizes, int64_t groups, int threads) : threads_(threads) {
-    if (ConvColumns::IsFaster(sizes)) {
-      columns_.emplace(sizes, groups);
+    if (Im2col::IsFaster(sizes)) {
+      im2col_.emplace(sizes, groups);
     } else {
       plan_.emplace(sizes, groups, threads);
     }
   }
   int64_t ScratchBytes() const {
-    return columns_ ? columns_->ScratchBytes() : plan_->ScratchBytes(threads_);
+    return im2col_ ? im2col_->ScratchBytes() : plan_->ScratchBytes(threads_);
   }
   void Run(const float* x, const float* w, const float* bias, float* y, void* scratch) const {
-    if (columns_) return columns_->Run(x, w, bias, y, static_cast<float*>(scratch));
+    if (im2col_) return im2col_->Run(x, w, bias, y, static_cast<float*>(scratch));
     plan_->Run(scratch, threads_, [&](int64_t begin, int64_t end, float* memory) {
       ConvTasks tasks(*plan_, x, w, bias, y, memory);
       for (int64_t task = begin; task < end; ++task) tasks.Run(task);
@@ -182,8 +182,8 @@ class ConvAlgorithm {
 
  private:
   const int threads_;
-  std::optional<ConvColumns> columns_;  // one of the two
-  std::optional<ConvPlan> plan_;
+  std::optional<Im2col> im2col_;  // either this
+  std::optional<ConvPlan> plan_;  // or this
 };
 
 }  // namespace detail
@@ -227,12 +227,12 @@ class ConvEigenOp final : public ConvOpBase {
   }
 
  private:
-  std::unique_ptr<detail::ConvAlgorithm> algorithm_;  // for these shapes and threads
+  std::unique_ptr<detail::ConvAlgorithm> algorithm_;  // for the shapes and threads below
   Shape x_shape_, w_shape_;
   int threads_ = 0;
 };
 
-OPKIT_REGISTER_OPERATOR(::opkit::DeviceType::kCPU, Conv, kEigenBackend, kDefault, ConvEigenOp);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Conv, eigen, ConvEigenOp);
 
 }  // namespace opkit
 

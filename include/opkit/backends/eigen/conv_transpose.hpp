@@ -1,5 +1,6 @@
-// ConvTranspose of float32 for the "eigen" backend: a matrix product gives what each input pixel
-// adds to each element of its window; then the windows are added to the output, line by line.
+// ConvTranspose of float32 for the "eigen" backend: a matrix product gives the summand of each
+// input pixel for each element of its window; then the windows are added to the output, line by
+// line.
 #ifndef OPKIT_BACKENDS_EIGEN_CONV_TRANSPOSE_HPP_
 #define OPKIT_BACKENDS_EIGEN_CONV_TRANSPOSE_HPP_
 
@@ -12,20 +13,20 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// How a transposed convolution of known sizes is cut up. A task is a block of output channels of
-// one group of one image, whose input lines pass through the cache in blocks.
+// The tasks of a transposed convolution of known sizes. A task is a block of output channels of one
+// group of one image, and processes the input lines in blocks that fit in the cache.
 struct ConvTransposePlan : TaskPlan {
   ConvSizes sizes;
   int64_t groups = 1;
   WindowAxis
-      line;  // the last axis; in it `output` are input pixels, as ConvTransposeAttributes says
+      line;  // the last axis; its `output` is the input's extent, see ConvTransposeAttributes
   WindowAxes outer;  // the axes before it
   int64_t lines = 1, outer_kernel = 1;
   int64_t block_outputs = 1, output_blocks = 1, block_lines = 1;
 
   ConvTransposePlan(ConvSizes all, int64_t group_count)
       : sizes(std::move(all)), groups(group_count), line(sizes.axes.back()), outer(sizes.axes) {
-    constexpr int64_t kBlockFloats = 64 * 1024;  // of products; they stay in the second-level cache
+    constexpr int64_t kBlockFloats = 64 * 1024;  // of products that fit in the L2 cache
     constexpr double kTaskFlops = 1e6;           // some 10 us
     RequireModestWindows(sizes.axes);
     outer.pop_back();
@@ -37,7 +38,7 @@ struct ConvTransposePlan : TaskPlan {
                          static_cast<double>(sizes.channels * sizes.kernel) *
                          static_cast<double>(sizes.input_pixels);
     const double images = static_cast<double>(sizes.batch * groups);
-    // Not by the number of threads: a product is rounded as its block's sizes have it.
+    // A constant, not the number of threads: the rounding of a product depends on its block's size.
     constexpr double kTasks = 8;
     const double parts = (std::max)(1.0, (std::min)(flops / kTaskFlops, kTasks) / images);
     const int64_t line_floats = sizes.kernel * line.output;
@@ -58,7 +59,8 @@ struct ConvTransposePlan : TaskPlan {
   }
 };
 
-// products[kernel element, pixel] of `lines` input lines from `first_line` on, added to one plane.
+// Adds products[kernel element, pixel] of `lines` input lines from `first_line` on to one plane of
+// y.
 inline void AddWindows(const ConvTransposePlan& plan, const float* products, int64_t product_row,
                        int64_t first_line, int64_t lines, float* y) {
   const WindowAxis& along = plan.line;
@@ -79,7 +81,7 @@ inline void AddWindows(const ConvTransposePlan& plan, const float* products, int
       if (!inside) continue;
       for (int64_t tap = 0; tap < along.kernel; ++tap) {
         const float* from = products + (k * along.kernel + tap) * product_row + line * along.output;
-        // Pixels [begin, end) add to elements inside of the line.
+        // Pixels [begin, end) have their element inside the line.
         const int64_t start = tap * along.dilation - along.pad_begin, stride = along.stride;
         const int64_t begin =
             (std::min)(start >= 0 ? 0 : (stride - 1 - start) / stride, along.output);
@@ -169,12 +171,11 @@ class ConvTransposeEigenOp final : public ConvTransposeOpBase {
     return {ConvTransposeSizes(attributes, groups, x, w), groups};
   }
 
-  std::unique_ptr<detail::ConvTransposePlan> plan_;  // for these shapes
+  std::unique_ptr<detail::ConvTransposePlan> plan_;  // for the shapes below
   Shape x_shape_, w_shape_;
 };
 
-OPKIT_REGISTER_OPERATOR(::opkit::DeviceType::kCPU, ConvTranspose, kEigenBackend, kDefault,
-                        ConvTransposeEigenOp);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(ConvTranspose, eigen, ConvTransposeEigenOp);
 
 }  // namespace opkit
 

@@ -21,18 +21,24 @@ inline void RunClipPackets(const ElementRun& run) {
 
 }  // namespace detail
 
-OPKIT_REGISTER_EIGEN_OPERATOR(
-    Clip, detail::EigenElementwise<ClipOp, &detail::RunClipPackets, detail::kCheapGrain>);
-OPKIT_REGISTER_EIGEN_OPERATOR(Elu, detail::EigenMath<EluOp, detail::EluPacket>);
-OPKIT_REGISTER_EIGEN_OPERATOR(HardSigmoid,
-                              detail::EigenUnary<HardSigmoidOp, detail::HardSigmoidPacket>);
-OPKIT_REGISTER_EIGEN_OPERATOR(HardSwish, detail::EigenUnary<HardSwishOp, detail::HardSwishPacket>);
-OPKIT_REGISTER_EIGEN_OPERATOR(LeakyRelu, detail::EigenUnary<LeakyReluOp, detail::LeakyReluPacket>);
-OPKIT_REGISTER_EIGEN_OPERATOR(PRelu, detail::EigenBinary<PReluOp, detail::PReluPacket>);
-OPKIT_REGISTER_EIGEN_OPERATOR(Relu, detail::EigenUnary<ReluOp, detail::ReluPacket>);
-OPKIT_REGISTER_EIGEN_OPERATOR(Sigmoid, detail::EigenMath<SigmoidOp, detail::SigmoidPacket>);
-OPKIT_REGISTER_EIGEN_OPERATOR(Softplus, detail::EigenMath<SoftplusOp, detail::SoftplusPacket>);
-OPKIT_REGISTER_EIGEN_OPERATOR(Tanh, detail::EigenMath<TanhOp, detail::TanhPacket>);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(
+    Clip, eigen, detail::EigenElementwise<ClipOp, &detail::RunClipPackets, detail::kCheapGrain>);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Elu, eigen, detail::EigenMath<EluOp, detail::EluPacket>);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(
+    HardSigmoid, eigen, detail::EigenUnary<HardSigmoidOp, detail::HardSigmoidPacket>);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(HardSwish, eigen,
+                                        detail::EigenUnary<HardSwishOp, detail::HardSwishPacket>);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(LeakyRelu, eigen,
+                                        detail::EigenUnary<LeakyReluOp, detail::LeakyReluPacket>);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(PRelu, eigen,
+                                        detail::EigenBinary<PReluOp, detail::PReluPacket>);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Relu, eigen,
+                                        detail::EigenUnary<ReluOp, detail::ReluPacket>);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Sigmoid, eigen,
+                                        detail::EigenMath<SigmoidOp, detail::SigmoidPacket>);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Softplus, eigen,
+                                        detail::EigenMath<SoftplusOp, detail::SoftplusPacket>);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Tanh, eigen, detail::EigenMath<TanhOp, detail::TanhPacket>);
 
 }  // namespace opkit
 

@@ -1,5 +1,5 @@
-// Kernels of the "eigen" backend for two and more tensors of float32: Add, Div, Mul, Pow, Sub; and
-// Max, Mean, Min, Sum.
+// Kernels of the "eigen" backend for two or more tensors of float32: Add, Div, Mul, Pow, Sub; Max,
+// Mean, Min, Sum.
 #ifndef OPKIT_BACKENDS_EIGEN_ELEMENTWISE_ARITHMETIC_HPP_
 #define OPKIT_BACKENDS_EIGEN_ELEMENTWISE_ARITHMETIC_HPP_
 
@@ -10,7 +10,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// As std::pow, the root of -inf is inf and that of -0 is 0.
+// x^0.5 as std::pow computes it: inf for -inf, and 0 for -0.
 struct RootPacket {
   Packet operator()(Packet x) const {
     const Packet infinity = Splat(INFINITY);
@@ -24,7 +24,7 @@ struct SquarePacket {
 struct CubePacket {
   Packet operator()(Packet x) const { return packet::pmul(x, packet::pmul(x, x)); }
 };
-// Exponents that models have, all elements alike, have code of their own.
+// Exponents that are frequent in models have their own loops, if all elements are equal.
 inline void RunPowPackets(const ElementRun& run) {
   const auto* base = static_cast<const float*>(run.in[0]);
   const auto* exponent = static_cast<const float*>(run.in[1]);
@@ -81,16 +81,16 @@ class EigenFold final : public Op {
 
 }  // namespace detail
 
-OPKIT_REGISTER_EIGEN_OPERATOR(Add, detail::EigenBinary<AddOp, detail::AddPacket>);
-OPKIT_REGISTER_EIGEN_OPERATOR(Div, detail::EigenBinary<DivOp, detail::DivPacket>);
-OPKIT_REGISTER_EIGEN_OPERATOR(Mul, detail::EigenBinary<MulOp, detail::MulPacket>);
-OPKIT_REGISTER_EIGEN_OPERATOR(Pow, detail::EigenPowOp);
-OPKIT_REGISTER_EIGEN_OPERATOR(Sub, detail::EigenBinary<SubOp, detail::SubPacket>);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Add, eigen, detail::EigenBinary<AddOp, detail::AddPacket>);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Div, eigen, detail::EigenBinary<DivOp, detail::DivPacket>);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Mul, eigen, detail::EigenBinary<MulOp, detail::MulPacket>);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Pow, eigen, detail::EigenPowOp);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Sub, eigen, detail::EigenBinary<SubOp, detail::SubPacket>);
 
-OPKIT_REGISTER_EIGEN_OPERATOR(Max, detail::EigenFold<MaxOp, detail::MaxPacket>);
-OPKIT_REGISTER_EIGEN_OPERATOR(Mean, detail::EigenFold<MeanOp, detail::AddPacket>);
-OPKIT_REGISTER_EIGEN_OPERATOR(Min, detail::EigenFold<MinOp, detail::MinPacket>);
-OPKIT_REGISTER_EIGEN_OPERATOR(Sum, detail::EigenFold<SumOp, detail::AddPacket>);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Max, eigen, detail::EigenFold<MaxOp, detail::MaxPacket>);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Mean, eigen, detail::EigenFold<MeanOp, detail::AddPacket>);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Min, eigen, detail::EigenFold<MinOp, detail::MinPacket>);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Sum, eigen, detail::EigenFold<SumOp, detail::AddPacket>);
 
 }  // namespace opkit
 

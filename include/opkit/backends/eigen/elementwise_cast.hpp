@@ -52,7 +52,8 @@ class EigenCastOp final : public CastOp {
   }
 
  private:
-  // Null where there is none: what is cut off and kept in range is left to the plain operator.
+  // Null if there is none: the reference kernel converts float32 to integers, with its range
+  // checks.
   static ElementKernel Find(DType from, DType to) {
     ElementKernel found = nullptr;
     ElementTypes<bool, int32_t, int64_t, float>::Visit(from, [&]<class From>() {
@@ -67,7 +68,7 @@ class EigenCastOp final : public CastOp {
 
 }  // namespace detail
 
-OPKIT_REGISTER_EIGEN_OPERATOR(Cast, detail::EigenCastOp);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Cast, eigen, detail::EigenCastOp);
 
 }  // namespace opkit
 

@@ -1,4 +1,4 @@
-// Kernels of the "eigen" backend for operators on bool and to bool: And, Equal, Greater,
+// Kernels of the "eigen" backend for operators that take or give bool: And, Equal, Greater,
 // GreaterOrEqual, Less, LessOrEqual, Not, Or; and Where.
 #ifndef OPKIT_BACKENDS_EIGEN_ELEMENTWISE_LOGIC_HPP_
 #define OPKIT_BACKENDS_EIGEN_ELEMENTWISE_LOGIC_HPP_
@@ -82,7 +82,8 @@ void RunWhereVectors(const ElementRun& run) {
       VectorOperand<uint8_t>(run, 0), VectorOperand<Word>(run, 1), VectorOperand<Word>(run, 2));
 }
 
-// What input `i` of a node may be. Throws UnsupportedOperatorFeature for other types.
+// Proposes the kernel if the type of input `i` is in `dtypes`; else throws
+// UnsupportedOperatorFeature.
 inline std::vector<KernelConfig> ProposeForTypes(const KernelQuery& query, size_t i,
                                                  const std::vector<DType>& dtypes) {
   const DType found = query.inputs[i].dtype;
@@ -149,17 +150,22 @@ class EigenWhereOp final : public WhereOp {
 
 }  // namespace detail
 
-OPKIT_REGISTER_EIGEN_OPERATOR(And, detail::EigenLogic<AndOp, &detail::RunAndVectors>);
-OPKIT_REGISTER_EIGEN_OPERATOR(Equal, detail::EigenPredicate<EqualOp, detail::EqualVector>);
-OPKIT_REGISTER_EIGEN_OPERATOR(Greater, detail::EigenPredicate<GreaterOp, detail::GreaterVector>);
-OPKIT_REGISTER_EIGEN_OPERATOR(
-    GreaterOrEqual, detail::EigenPredicate<GreaterOrEqualOp, detail::GreaterOrEqualVector>);
-OPKIT_REGISTER_EIGEN_OPERATOR(Less, detail::EigenPredicate<LessOp, detail::LessVector>);
-OPKIT_REGISTER_EIGEN_OPERATOR(LessOrEqual,
-                              detail::EigenPredicate<LessOrEqualOp, detail::LessOrEqualVector>);
-OPKIT_REGISTER_EIGEN_OPERATOR(Not, detail::EigenLogic<NotOp, &detail::RunNotVectors>);
-OPKIT_REGISTER_EIGEN_OPERATOR(Or, detail::EigenLogic<OrOp, &detail::RunOrVectors>);
-OPKIT_REGISTER_EIGEN_OPERATOR(Where, detail::EigenWhereOp);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(And, eigen,
+                                        detail::EigenLogic<AndOp, &detail::RunAndVectors>);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Equal, eigen,
+                                        detail::EigenPredicate<EqualOp, detail::EqualVector>);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Greater, eigen,
+                                        detail::EigenPredicate<GreaterOp, detail::GreaterVector>);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(
+    GreaterOrEqual, eigen, detail::EigenPredicate<GreaterOrEqualOp, detail::GreaterOrEqualVector>);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Less, eigen,
+                                        detail::EigenPredicate<LessOp, detail::LessVector>);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(
+    LessOrEqual, eigen, detail::EigenPredicate<LessOrEqualOp, detail::LessOrEqualVector>);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Not, eigen,
+                                        detail::EigenLogic<NotOp, &detail::RunNotVectors>);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Or, eigen, detail::EigenLogic<OrOp, &detail::RunOrVectors>);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Where, eigen, detail::EigenWhereOp);
 
 }  // namespace opkit
 

@@ -7,20 +7,25 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-OPKIT_REGISTER_EIGEN_OPERATOR(Abs, detail::EigenUnary<AbsOp, detail::AbsPacket>);
-OPKIT_REGISTER_EIGEN_OPERATOR(Ceil, detail::EigenUnary<CeilOp, detail::CeilPacket>);
-OPKIT_REGISTER_EIGEN_OPERATOR(Cos, detail::EigenMath<CosOp, detail::CosPacket>);
-OPKIT_REGISTER_EIGEN_OPERATOR(Erf, detail::EigenMath<ErfOp, detail::ErfPacket>);
-OPKIT_REGISTER_EIGEN_OPERATOR(Exp, detail::EigenMath<ExpOp, detail::ExpPacket>);
-OPKIT_REGISTER_EIGEN_OPERATOR(Floor, detail::EigenUnary<FloorOp, detail::FloorPacket>);
-OPKIT_REGISTER_EIGEN_OPERATOR(Log, detail::EigenMath<LogOp, detail::LogPacket>);
-OPKIT_REGISTER_EIGEN_OPERATOR(Neg, detail::EigenUnary<NegOp, detail::NegPacket>);
-OPKIT_REGISTER_EIGEN_OPERATOR(Reciprocal,
-                              detail::EigenUnary<ReciprocalOp, detail::ReciprocalPacket>);
-OPKIT_REGISTER_EIGEN_OPERATOR(Round, detail::EigenUnary<RoundOp, detail::RoundPacket>);
-OPKIT_REGISTER_EIGEN_OPERATOR(Sign, detail::EigenUnary<SignOp, detail::SignPacket>);
-OPKIT_REGISTER_EIGEN_OPERATOR(Sin, detail::EigenMath<SinOp, detail::SinPacket>);
-OPKIT_REGISTER_EIGEN_OPERATOR(Sqrt, detail::EigenUnary<SqrtOp, detail::SqrtPacket>);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Abs, eigen, detail::EigenUnary<AbsOp, detail::AbsPacket>);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Ceil, eigen,
+                                        detail::EigenUnary<CeilOp, detail::CeilPacket>);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Cos, eigen, detail::EigenMath<CosOp, detail::CosPacket>);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Erf, eigen, detail::EigenMath<ErfOp, detail::ErfPacket>);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Exp, eigen, detail::EigenMath<ExpOp, detail::ExpPacket>);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Floor, eigen,
+                                        detail::EigenUnary<FloorOp, detail::FloorPacket>);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Log, eigen, detail::EigenMath<LogOp, detail::LogPacket>);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Neg, eigen, detail::EigenUnary<NegOp, detail::NegPacket>);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Reciprocal, eigen,
+                                        detail::EigenUnary<ReciprocalOp, detail::ReciprocalPacket>);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Round, eigen,
+                                        detail::EigenUnary<RoundOp, detail::RoundPacket>);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Sign, eigen,
+                                        detail::EigenUnary<SignOp, detail::SignPacket>);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Sin, eigen, detail::EigenMath<SinOp, detail::SinPacket>);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Sqrt, eigen,
+                                        detail::EigenUnary<SqrtOp, detail::SqrtPacket>);
 
 }  // namespace opkit
 

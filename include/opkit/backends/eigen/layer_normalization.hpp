@@ -8,16 +8,13 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// Row by row, in two passes over a row: its mean, then what is left when that is taken off.
+// Computes row by row, in two passes over a row: its mean, then the squared differences from it.
 class LayerNormalizationEigenOp final : public LayerNormalizationOpBase {
  public:
   using LayerNormalizationOpBase::LayerNormalizationOpBase;
 
   static std::vector<KernelConfig> Propose(const KernelQuery& query) {
-    RequireFloat32(query);
-    KernelConfig config;
-    config.inplace = {{0, 0}};
-    return {config};
+    return ProposeInplaceFloat32(query);
   }
 
   bool RunOnDevice() override {
@@ -31,18 +28,18 @@ class LayerNormalizationEigenOp final : public LayerNormalizationOpBase {
     const float* in = x.data<float>();
     float* out = y->mutable_data<float>();
     const int64_t columns = sizes.columns;
-    // Factors of another shape than a row's are applied afterwards, where they are broadcast to.
+    // Factors whose shape is not that of a row are broadcast and applied afterwards.
     const bool whole =
         IsRow(scale, x.shape(), columns) && (!bias || IsRow(*bias, x.shape(), columns));
     const float* scales = whole ? scale.data<float>() : nullptr;
     const float* biases = whole && bias ? bias->data<float>() : nullptr;
-    constexpr int64_t kGrain = 16384;  // elements worth a thread
+    constexpr int64_t kGrain = 16384;  // elements for one thread
     ParallelForRange(sizes.rows, kGrain / (columns + 1) + 1, [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
         const auto [center, factor] =
             Row(columns, in + row * columns, scales, biases, out + row * columns);
-        if (mean) Store(*mean, row, center);
-        if (inv_std_dev) Store(*inv_std_dev, row, factor);
+        if (mean) Store(*mean, row, static_cast<double>(center));
+        if (inv_std_dev) Store(*inv_std_dev, row, static_cast<double>(factor));
       }
     });
     if (!whole) ApplyBroadcast(scale, bias, *y);
@@ -99,17 +96,9 @@ class LayerNormalizationEigenOp final : public LayerNormalizationOpBase {
       }
     });
   }
-  static void Store(Tensor& statistics, int64_t row, float value) {
-    if (statistics.dtype() == DType::kBFloat16) {
-      statistics.mutable_data<bfloat16>()[row] = value;
-    } else {
-      statistics.mutable_data<float>()[row] = value;
-    }
-  }
 };
 
-OPKIT_REGISTER_OPERATOR(::opkit::DeviceType::kCPU, LayerNormalization, kEigenBackend, kDefault,
-                        LayerNormalizationEigenOp);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(LayerNormalization, eigen, LayerNormalizationEigenOp);
 
 }  // namespace opkit
 

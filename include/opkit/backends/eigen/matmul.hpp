@@ -8,7 +8,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// For Propose: refuses a node whose type is not one of these.
+// For Propose: refuses a node whose type is neither float32 nor float64.
 inline std::vector<KernelConfig> ProposeForFloats(const KernelQuery& query) {
   const DType found = query.inputs[0].dtype;
   if (found != DType::kFloat32 && found != DType::kFloat64)
@@ -17,8 +17,8 @@ inline std::vector<KernelConfig> ProposeForFloats(const KernelQuery& query) {
                found == DType::kUndefined ? "not known" : ToString(found)));
   return {KernelConfig()};
 }
-// Calls f.operator()<T>() with the type of input 0; for an operator that was made before it was
-// known.
+// Calls f.operator()<T>() with the type of input 0. Throws UnsupportedOperatorFeature for others,
+// as an operator may be made before the type is known.
 template <class F>
 bool VisitFloats(const OperatorBase& op, F&& f) {
   if (!ElementTypes<float, double>::Visit(op.Input(0).dtype(), f))
@@ -30,8 +30,8 @@ bool VisitFloats(const OperatorBase& op, F&& f) {
 
 }  // namespace detail
 
-// A batch whose right side is one matrix is a single product of many rows. Other batches are spread
-// over the threads, small products by the handful.
+// A batch with a single matrix on the right is one product with many rows. The products of other
+// batches are spread over the threads, several small ones at a time.
 class MatMulEigenOp final : public StandardOperator {
  public:
   using StandardOperator::StandardOperator;
@@ -63,13 +63,13 @@ class MatMulEigenOp final : public StandardOperator {
     const double flops =
         2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
     const int threads = ThreadPool::Current().threads();
-    // Few large products are each spread over the threads.
+    // If there are few products, each is spread over the threads.
     const int inner = count < threads ? threads : 1;
     const int64_t grain =
         flops >= kChunkFlops ? 1 : static_cast<int64_t>(kChunkFlops / (flops + 1));
     auto multiply = [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
-        const auto [in_a, in_b] = sizes_.products[static_cast<size_t>(i)];
+        const auto [in_a, in_b] = sizes_.products[detail::Index(i)];
         Gemm<T>(m, n, k, 1, {left + in_a * m * k, k}, {right + in_b * k * n, n}, 0, out + i * m * n,
                 n, inner);
       }
@@ -116,14 +116,14 @@ class MatMulGradientEigenOp final : public MatMulGradientOpBase {
       return add(sizes.m * count, 0, 0, 0, 0);  // the batch is rows of one product
     std::fill_n(out, dx->numel(), T(0));
     for (int64_t i = 0; i < count; ++i) {
-      const auto [in_a, in_b] = sizes.products[static_cast<size_t>(i)];
+      const auto [in_a, in_b] = sizes.products[detail::Index(i)];
       add(sizes.m, in_a, in_b, i, 1);
     }
   }
 };
 
-// As in BLAS, a factor of 0 keeps what it scales from being read: with alpha 0 NaN and infinity in
-// A and B leave no trace, with beta 0 those in C, where the plain operator makes NaN of them.
+// As in BLAS, an operand with factor 0 is not read: NaN and infinity in A and B (with alpha 0) or
+// in C (with beta 0) have no effect, whereas they make the reference kernel's results NaN.
 class GemmEigenOp final : public GemmOpBase {
  public:
   using GemmOpBase::GemmOpBase;
@@ -163,10 +163,9 @@ class GemmEigenOp final : public GemmOpBase {
   }
 };
 
-OPKIT_REGISTER_OPERATOR(::opkit::DeviceType::kCPU, MatMul, kEigenBackend, kDefault, MatMulEigenOp);
-OPKIT_REGISTER_OPERATOR(::opkit::DeviceType::kCPU, MatMulGradient, kEigenBackend, kDefault,
-                        MatMulGradientEigenOp);
-OPKIT_REGISTER_OPERATOR(::opkit::DeviceType::kCPU, Gemm, kEigenBackend, kDefault, GemmEigenOp);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(MatMul, eigen, MatMulEigenOp);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(MatMulGradient, eigen, MatMulGradientEigenOp);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Gemm, eigen, GemmEigenOp);
 
 }  // namespace opkit
 

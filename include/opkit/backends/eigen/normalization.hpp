@@ -14,7 +14,7 @@ namespace detail {
 using FloatArray = Eigen::Map<Eigen::ArrayXf>;
 using ConstFloatArray = Eigen::Map<const Eigen::ArrayXf>;
 
-// Channels that make a chunk worth handing to another thread, some 5 us.
+// The number of channels of a chunk for another thread, some 5 us.
 inline int64_t NormalizationGrain(int64_t pixels) {
   constexpr int64_t kChunk = 32 * 1024;
   return kChunk / (std::max)(pixels, int64_t{1}) + 1;
@@ -57,7 +57,7 @@ class BatchNormalizationEigenOp final : public BatchNormalizationOpBase {
     FloatArray(factor, sizes.channels) =
         ConstFloatArray(scale, sizes.channels) /
         (ConstFloatArray(variance, sizes.channels) + epsilon).sqrt();
-    // Eigen's root of infinity is a NaN.
+    // Eigen's square root of infinity is a NaN.
     for (int64_t c = 0; c < sizes.channels; ++c)
       if (variance[c] == INFINITY) factor[c] = scale[c] / variance[c];
     const float* in = x.data<float>();
@@ -93,10 +93,7 @@ class InstanceNormalizationEigenOp final : public StandardOperator {
       : StandardOperator(def, ws, config), epsilon_(GetSingleArgument<float>("epsilon", 1e-5f)) {}
 
   static std::vector<KernelConfig> Propose(const KernelQuery& query) {
-    RequireFloat32(query);
-    KernelConfig config;
-    config.inplace = {{0, 0}};
-    return {config};
+    return ProposeInplaceFloat32(query);
   }
 
   bool RunOnDevice() override {
@@ -143,7 +140,7 @@ class LrnEigenOp final : public LrnOpBase {
   }
 
   bool RunOnDevice() override {
-    constexpr int64_t kBlock = 1024;  // pixels whose sums stay in the first-level cache
+    constexpr int64_t kBlock = 1024;  // pixels whose sums fit in the L1 cache
     RequireFloat32(*this);
     const Tensor& x = DenseInput(0);
     Tensor* y = InferredOutput(0);
@@ -182,8 +179,8 @@ class LrnEigenOp final : public LrnOpBase {
   }
 
  private:
-  // `count` pixels of channel c, whose squares overflow, in double. `image`: the first of them in
-  // the first channel.
+  // Computes `count` pixels of channel c, whose squares overflow float, in double. `image` points
+  // to the first of these pixels in the first channel.
   void Exactly(const float* image, int64_t c, int64_t channels, int64_t pixels, int64_t count,
                float* out) const {
     for (int64_t i = 0; i < count; ++i) {
@@ -199,11 +196,9 @@ class LrnEigenOp final : public LrnOpBase {
   }
 };
 
-OPKIT_REGISTER_OPERATOR(::opkit::DeviceType::kCPU, BatchNormalization, kEigenBackend, kDefault,
-                        BatchNormalizationEigenOp);
-OPKIT_REGISTER_OPERATOR(::opkit::DeviceType::kCPU, InstanceNormalization, kEigenBackend, kDefault,
-                        InstanceNormalizationEigenOp);
-OPKIT_REGISTER_OPERATOR(::opkit::DeviceType::kCPU, LRN, kEigenBackend, kDefault, LrnEigenOp);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(BatchNormalization, eigen, BatchNormalizationEigenOp);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(InstanceNormalization, eigen, InstanceNormalizationEigenOp);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(LRN, eigen, LrnEigenOp);
 
 }  // namespace opkit
 

@@ -1,5 +1,5 @@
-// The pools of float32 for the "eigen" backend: windows slide over padded strips, a vector of them
-// at a time; global pools are Eigen's reductions.
+// The pools of float32 for the "eigen" backend: windows slide over padded strips, a vector of
+// windows at a time; global pools are Eigen's reductions.
 #ifndef OPKIT_BACKENDS_EIGEN_POOL_HPP_
 #define OPKIT_BACKENDS_EIGEN_POOL_HPP_
 
@@ -14,7 +14,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// What is done with the elements of a window. `kPad` changes no result.
+// The reductions of a window's elements. `kPad` is neutral.
 struct PoolMax {
   static constexpr float kPad = -std::numeric_limits<float>::infinity();
 
@@ -42,12 +42,12 @@ struct PoolMean {
   }
 };
 
-// A block of windows: lines of as many vectors as the function that it is given to has.
+// A block of windows: lines of as many vectors as RunPoolTile's kVectors.
 struct PoolTile {
   const float* input = nullptr;
   int64_t input_line = 0;
   const int64_t* offsets = nullptr;
-  int64_t count = 0;  // of a window's elements
+  int64_t count = 0;  // elements of a window
   int64_t lines = 0;
   const float* column_scales = nullptr;
   const float* row_scales = nullptr;
@@ -75,13 +75,14 @@ void RunPoolTile(const PoolTile& tile) {
     for (int i = 0; i < kVectors; ++i) {
       Lanes result;
       windows[i].Finish(tile.column_scales + i * kLanes, scale, result);
-      i + 1 == kVectors&& tile.last < kLanes ? StorePart(result, tile.last, output + i * kLanes)
-                                             : Store(result, output + i * kLanes);
+      const bool is_part = i + 1 == kVectors && tile.last < kLanes;
+      is_part ? StorePart(result, tile.last, output + i * kLanes)
+              : Store(result, output + i * kLanes);
     }
   }
 }
 
-// How pooling of known sizes is cut up: a task is a block of rows of one plane of the output.
+// The tasks of a pool of known sizes: each is a block of rows of one plane of the output.
 struct PoolPlan : TaskPlan {
   WindowAxes axes;
   WindowPlane plane;
@@ -91,10 +92,10 @@ struct PoolPlan : TaskPlan {
   std::vector<int64_t> offsets;
   std::vector<float> column_scales, row_scales, outer_scales;
 
-  // `channels` of all images.
+  // `channels` counts those of all images.
   PoolPlan(const WindowAxes& all, int64_t channels, bool count_include_pad)
       : axes(WithoutTrivialAxes(all)), plane(axes) {
-    constexpr int64_t kBlockFloats = 16 * 1024;  // of strips; they stay in the second-level cache
+    constexpr int64_t kBlockFloats = 16 * 1024;  // of strips that fit in the L2 cache
     constexpr int64_t kChunkElements = 200'000;  // of windows; some 10 us
     RequireModestWindows(axes);
     outer_outputs = WindowPlane::OuterOutputs(axes);
@@ -127,7 +128,8 @@ struct PoolPlan : TaskPlan {
   }
 
  private:
-  // One over the elements of each window along an axis; 1 for one in pads alone, whose sum is 0.
+  // 1 / number of elements of each window along an axis; 1 for a window that is all pads, whose sum
+  // is 0.
   static std::vector<float> Scales(const WindowAxis& axis, bool count_include_pad) {
     std::vector<float> scales;
     for (int64_t o = 0; o < axis.output; ++o) {
@@ -162,7 +164,7 @@ void RunPoolTask(const PoolPlan& plan, const float* x, float* y, float* scratch,
   tile.count = static_cast<int64_t>(plan.offsets.size());
   tile.lines = block.rows;
   tile.row_scales = plan.row_scales.data() + row;
-  tile.scale = plan.outer_scales[static_cast<size_t>(outer)];
+  tile.scale = plan.outer_scales[Index(outer)];
   tile.output_line = width;
   y += (channel * plan.outer_outputs + outer) * plan.plane.output() + row * width;
   ForEachTile(width, kMost, [&](int64_t column, int vectors, int64_t last) {
@@ -221,7 +223,7 @@ class PoolEigenOp : public Base {
   }
 
  private:
-  std::unique_ptr<PoolPlan> plan_;  // for this shape
+  std::unique_ptr<PoolPlan> plan_;  // for the shape below
   Shape shape_;
 };
 
@@ -238,7 +240,7 @@ class MaxPoolEigenOp final : public detail::PoolEigenOp<MaxPoolOpBase, detail::P
   bool RunOnDevice() override { return RunPool(false); }
 };
 
-// f(a channel as an Eigen array) for every channel.
+// The base of the global pools: each output is f(channel as an Eigen array).
 class GlobalPoolEigenOp : public StandardOperator {
  public:
   using StandardOperator::StandardOperator;
@@ -285,14 +287,10 @@ class GlobalMaxPoolEigenOp final : public GlobalPoolEigenOp {
   }
 };
 
-OPKIT_REGISTER_OPERATOR(::opkit::DeviceType::kCPU, AveragePool, kEigenBackend, kDefault,
-                        AveragePoolEigenOp);
-OPKIT_REGISTER_OPERATOR(::opkit::DeviceType::kCPU, MaxPool, kEigenBackend, kDefault,
-                        MaxPoolEigenOp);
-OPKIT_REGISTER_OPERATOR(::opkit::DeviceType::kCPU, GlobalAveragePool, kEigenBackend, kDefault,
-                        GlobalAveragePoolEigenOp);
-OPKIT_REGISTER_OPERATOR(::opkit::DeviceType::kCPU, GlobalMaxPool, kEigenBackend, kDefault,
-                        GlobalMaxPoolEigenOp);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(AveragePool, eigen, AveragePoolEigenOp);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(MaxPool, eigen, MaxPoolEigenOp);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(GlobalAveragePool, eigen, GlobalAveragePoolEigenOp);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(GlobalMaxPool, eigen, GlobalMaxPoolEigenOp);
 
 }  // namespace opkit
 

@@ -1,5 +1,5 @@
-// LSTM, GRU and RNN of float32 for the "eigen" backend: one product for the inputs of all steps,
-// then a small one for each step, with the gates in vectors.
+// LSTM, GRU and RNN of float32 for the "eigen" backend: one matrix product for the inputs of all
+// steps, then a small one for each step, and vectors of gates.
 #ifndef OPKIT_BACKENDS_EIGEN_RECURRENT_HPP_
 #define OPKIT_BACKENDS_EIGEN_RECURRENT_HPP_
 
@@ -9,7 +9,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// One direction of a layer while it runs.
+// The state of a run of one direction of a layer.
 struct RecurrentPass {
   using Array = Eigen::Map<Eigen::Array<float, Eigen::Dynamic, 1>>;
   using ConstArray = Eigen::Map<const Eigen::Array<float, Eigen::Dynamic, 1>>;
@@ -17,9 +17,9 @@ struct RecurrentPass {
   const RecurrentFunction* f;  // f, g, h
   float clip;                  // 0: none
   bool variant;
-  int64_t hidden, width;     // width: of all gates
+  int64_t hidden, width;     // `width` is gates * hidden
   const float* r;            // [width, hidden]
-  const float* packed;       // its transpose; null where it is not worth it
+  const float* packed;       // its transpose, or null
   const float* bias_r;       // [width], or null
   const float* peephole;     // [3 * hidden], or null
   float *h, *c;              // of the sequences, [batch, hidden]
@@ -33,13 +33,13 @@ struct RecurrentPass {
                : GemmMatrix<float>{r + first * hidden * hidden, hidden, true};
     Gemm<float>(rows, gates * hidden, hidden, 1, {state, hidden}, weights, beta, out, stride);
   }
-  // In place: clipped, then the function.
+  // Clips and applies the function, in place.
   void Activate(int function, float* values, int64_t count, bool clips = true) const {
     Array x(values, count);
     if (clips && clip > 0) x = x.min(clip).max(-clip);
     switch (f[function].kind) {
       case RecurrentFunction::Kind::kSigmoid:
-        x = (1 + (-x).exp()).inverse();  // logistic() loses what is left to 1
+        x = (1 + (-x).exp()).inverse();  // Eigen's logistic() is inexact near 1
         break;
       case RecurrentFunction::Kind::kTanh:
         x = x.tanh();
@@ -53,8 +53,8 @@ struct RecurrentPass {
   }
 };
 
-// Of sequences [first, first + count), whose gates hold W x + b: adds what the state gives and
-// makes the next one of those that have not ended, which `Active` says.
+// Runs a step of sequences [first, first + count), whose gates hold W x + b: adds the recurrent
+// part and computes the next state of those sequences s with active(s), which have not ended.
 template <class Active>
 void RecurrentGates(LstmLayer, const RecurrentPass& pass, int64_t first, int64_t count,
                     float* gates, int64_t stride, Active active) {
@@ -168,7 +168,7 @@ class RecurrentEigenOp final : public RecurrentOpBase<Layer> {
     if (this->HasOutput(0)) {
       Tensor* output = this->InferredOutput(0);
       y = output->mutable_data<float>();
-      // Beyond the end of a sequence.
+      // Zeros stand beyond the end of a sequence.
       if (output->numel() > 0) std::memset(y, 0, static_cast<size_t>(output->nbytes()));
     }
     Tensor* last_h = this->HasOutput(1) ? this->InferredOutput(1) : nullptr;
@@ -208,11 +208,11 @@ class RecurrentEigenOp final : public RecurrentOpBase<Layer> {
                 *p = nullptr;
   };
 
-  // Each step reads all of R in vectors across its rows, which is faster from its transpose; that
-  // costs as much as some steps save.
+  // True if R is worth transposing: each step reads R in vectors across its rows, faster from the
+  // transpose, but making that costs as much as some steps save.
   static bool Packs(const RecurrentSizes& sizes) { return sizes.batch <= 4 && sizes.steps >= 48; }
-  // For one direction: gates of all steps, R packed, states, and what a step of a GRU needs. A
-  // multiple of 16.
+  // Floats for one direction: the gates of all steps, packed R, states, and buffers of a GRU's
+  // step. A multiple of 16.
   static int64_t ScratchFloats(const RecurrentSizes& sizes) {
     const int64_t width = Base::kGates * sizes.hidden, rows = sizes.steps * sizes.batch;
     const int64_t floats = rows * width + (Packs(sizes) ? width * sizes.hidden : 0) +
@@ -226,7 +226,7 @@ class RecurrentEigenOp final : public RecurrentOpBase<Layer> {
     if (count > 0) std::memcpy(to, from, static_cast<size_t>(count) * sizeof(float));
   }
 
-  // Gates of all steps without their recurrent part, and the first state.
+  // Computes the gates of all steps without their recurrent part, and sets the first state.
   detail::RecurrentPass Begin(const RecurrentSizes& sizes, const Source& in, int64_t d,
                               float* scratch) const {
     const int64_t hidden = sizes.hidden, width = Base::kGates * hidden;
@@ -259,7 +259,8 @@ class RecurrentEigenOp final : public RecurrentOpBase<Layer> {
         pass.c[s * hidden + j] = in.c ? in.c[sizes.State(d, s) + j] : 0;
       }
     }
-    // The bias of a GRU's hidden gate is added before its reset in the variant.
+    // In the variant of a GRU, the recurrent bias of the hidden gate is added before the reset gate
+    // is applied.
     const int64_t added = std::is_same_v<Layer, GruLayer> && this->variant_ ? 2 * hidden : width;
     for (int64_t row = 0; in.b && row < rows; ++row)
       for (int64_t j = 0; j < width; ++j)
@@ -279,12 +280,12 @@ class RecurrentEigenOp final : public RecurrentOpBase<Layer> {
     const bool reverse = this->IsReverse(d);
     const int64_t stride = sizes.batch_first ? sizes.steps * pass.width : pass.width;
     for (int64_t i = 0; i < longest; ++i) {
-      auto active = [&](int64_t s) { return i < lengths_[static_cast<size_t>(s)]; };
-      auto step = [&](int64_t s) { return reverse ? lengths_[static_cast<size_t>(s)] - 1 - i : i; };
+      auto active = [&](int64_t s) { return i < lengths_[detail::Index(s)]; };
+      auto step = [&](int64_t s) { return reverse ? lengths_[detail::Index(s)] - 1 - i : i; };
       if (equal || !reverse) {
         detail::RecurrentGates(Layer(), pass, 0, sizes.batch,
                                gates + sizes.XRow(step(0), 0) * pass.width, stride, active);
-      } else {  // every sequence is at a step of its own
+      } else {  // each sequence is at another step
         for (int64_t s = 0; s < sizes.batch; ++s)
           if (active(s))
             detail::RecurrentGates(Layer(), pass, s, 1, gates + sizes.XRow(step(s), s) * pass.width,
@@ -298,12 +299,9 @@ class RecurrentEigenOp final : public RecurrentOpBase<Layer> {
   std::vector<int64_t> lengths_;
 };
 
-OPKIT_REGISTER_OPERATOR(::opkit::DeviceType::kCPU, LSTM, kEigenBackend, kDefault,
-                        RecurrentEigenOp<LstmLayer>);
-OPKIT_REGISTER_OPERATOR(::opkit::DeviceType::kCPU, GRU, kEigenBackend, kDefault,
-                        RecurrentEigenOp<GruLayer>);
-OPKIT_REGISTER_OPERATOR(::opkit::DeviceType::kCPU, RNN, kEigenBackend, kDefault,
-                        RecurrentEigenOp<RnnLayer>);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(LSTM, eigen, RecurrentEigenOp<LstmLayer>);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(GRU, eigen, RecurrentEigenOp<GruLayer>);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(RNN, eigen, RecurrentEigenOp<RnnLayer>);
 
 }  // namespace opkit
 

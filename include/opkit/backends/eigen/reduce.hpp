@@ -13,9 +13,9 @@ namespace detail {
 
 using ReduceVector = Eigen::Map<const Eigen::Array<float, Eigen::Dynamic, 1>>;
 
-// A reduction in vectors of Numbers: Block folds a short run to one number, Add folds a run into a
-// run of as many. Sums of blocks go on in double. Where kMayFail, what comes out in float counts
-// only if IsSound says so, and is done again in double otherwise.
+// A reduction in vectors of Numbers: Block folds a short run to one number, Add folds a run into
+// another of the same length, and the results of blocks are joined in double. With kMayFail a
+// result in float is valid only if IsSound() holds; else it is computed again in double.
 struct FastSum {
   using Number = float;
   static constexpr double kStart = 0;
@@ -36,7 +36,7 @@ struct FastMean : FastSum {
   static double Finish(double sum, int64_t count) { return sum / static_cast<double>(count); }
 };
 struct FastSumSquare : FastSum {
-  // Squares below the smallest float are lost: too few for a sum above this to show it.
+  // Squares that underflow are lost, but cannot change a sum above this bound.
   static bool IsSound(float sum) { return std::isfinite(sum) && sum > 1e-30f; }
   template <class Run>
   static auto Block(const Run& x) {
@@ -60,7 +60,7 @@ struct FastL1 : FastSum {
     sum += x.abs();
   }
 };
-// In double throughout: no look at a product in float tells what was lost on the way to it.
+// In double throughout: a product in float does not show what it lost on the way.
 struct FastProd {
   using Number = double;
   static constexpr double kStart = 1;
@@ -104,8 +104,8 @@ struct FastExtreme {
 
 }  // namespace detail
 
-// Runs along the last axis are folded to a number; where the last axis is kept, blocks of columns
-// are folded row by row. How the work is cut up depends on the shape alone.
+// Runs along a reduced last axis are folded to a number; if the last axis is kept, blocks of
+// columns are folded row by row. The blocks depend only on the shape, not on the number of threads.
 template <class Fold>
 class ReduceEigenOp final : public ReduceOpBase {
  public:
@@ -137,13 +137,13 @@ class ReduceEigenOp final : public ReduceOpBase {
   }
 
  private:
-  static constexpr int64_t kGrain = 32768;  // elements worth a thread
+  static constexpr int64_t kGrain = 32768;  // elements for one thread
   static constexpr int64_t kPart = 65536;
-  static constexpr int64_t kBlock = 256;  // of columns, and of floats that are added as such
+  static constexpr int64_t kBlock = 256;  // columns at a time, and rows that are added in Number
 
   using Totals = Eigen::Array<double, Eigen::Dynamic, 1, 0, kBlock, 1>;
 
-  // Of elements side by side.
+  // Reduces neighbouring elements.
   static double Run(int64_t count, const float* x) {
     constexpr int64_t kFloats = 2048;
     double sum = Fold::kStart;
@@ -161,7 +161,7 @@ class ReduceEigenOp final : public ReduceOpBase {
     parts_.resize(static_cast<size_t>((count - 1) / kPart + 1));
     ParallelForRange(static_cast<int64_t>(parts_.size()), 1, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i)
-        parts_[static_cast<size_t>(i)] = Run((std::min)(kPart, count - i * kPart), x + i * kPart);
+        parts_[detail::Index(i)] = Run((std::min)(kPart, count - i * kPart), x + i * kPart);
     });
     double sum = Fold::kStart;
     for (const double part : parts_) sum = Fold::Join(sum, part);
@@ -180,8 +180,8 @@ class ReduceEigenOp final : public ReduceOpBase {
       }
     });
   }
-  // The totals of a block of columns from `offset` on, by sums of up to kBlock rows in Number.
-  // Returns whether all of those are sound.
+  // Computes the totals of a block of columns from `offset` on, from sums of up to kBlock rows in
+  // Number. Returns whether all these sums are sound.
   template <class Number>
   static bool AddRows(const ReducePlan& plan, int64_t offset, const float* x, Totals& totals) {
     const int64_t count = totals.size();
@@ -226,9 +226,8 @@ class ReduceEigenOp final : public ReduceOpBase {
   std::vector<double> parts_;
 };
 
-#define OPKIT_FAST_REDUCTION(name, Fold)                                            \
-  OPKIT_REGISTER_OPERATOR(::opkit::DeviceType::kCPU, name, kEigenBackend, kDefault, \
-                          ReduceEigenOp<Fold>)
+#define OPKIT_FAST_REDUCTION(name, Fold) \
+  OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(name, eigen, ReduceEigenOp<Fold>)
 
 OPKIT_FAST_REDUCTION(ReduceSum, detail::FastSum);
 OPKIT_FAST_REDUCTION(ReduceMean, detail::FastMean);

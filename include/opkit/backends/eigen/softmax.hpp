@@ -8,7 +8,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Eigen's array expressions of exp stay above 0 where the result is 0; this one does not.
+// exp that underflows to 0, unlike Eigen's array expression, whose result stays above 0.
 struct SoftmaxExp {
   float operator()(float x) const { return std::exp(x); }
   Packet packetOp(Packet x) const { return ExpPacket(nullptr)(x); }
@@ -23,18 +23,15 @@ struct Eigen::internal::functor_traits<opkit::detail::SoftmaxExp>
 
 namespace opkit::inline OPKIT_ABI {
 
-// Along the last axis row by row, in vectors. Along another axis blocks of columns, each as one
-// vector, so that memory is always read in its own order.
+// Along the last axis it computes row by row, in vectors; along another axis in blocks of columns,
+// each as one vector, so that memory is always read in order.
 template <bool kLog>
 class SoftmaxEigenOp final : public SoftmaxOpBase {
  public:
   using SoftmaxOpBase::SoftmaxOpBase;
 
   static std::vector<KernelConfig> Propose(const KernelQuery& query) {
-    RequireFloat32(query);
-    KernelConfig config;
-    config.inplace = {{0, 0}};
-    return {config};
+    return ProposeInplaceFloat32(query);
   }
 
   bool RunOnDevice() override {
@@ -45,7 +42,7 @@ class SoftmaxEigenOp final : public SoftmaxOpBase {
     if (in.numel() == 0) return true;
     const float* x = in.data<float>();
     float* y = out->mutable_data<float>();
-    constexpr int64_t kGrain = 8192;  // elements worth a thread
+    constexpr int64_t kGrain = 8192;  // elements for one thread
     if (split.inner == 1) {
       ParallelForRange(split.outer, kGrain / split.extent + 1, [&](int64_t begin, int64_t end) {
         for (int64_t row = begin; row < end; ++row)
@@ -106,10 +103,8 @@ class SoftmaxEigenOp final : public SoftmaxOpBase {
   }
 };
 
-OPKIT_REGISTER_OPERATOR(::opkit::DeviceType::kCPU, Softmax, kEigenBackend, kDefault,
-                        SoftmaxEigenOp<false>);
-OPKIT_REGISTER_OPERATOR(::opkit::DeviceType::kCPU, LogSoftmax, kEigenBackend, kDefault,
-                        SoftmaxEigenOp<true>);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Softmax, eigen, SoftmaxEigenOp<false>);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(LogSoftmax, eigen, SoftmaxEigenOp<true>);
 
 }  // namespace opkit
 

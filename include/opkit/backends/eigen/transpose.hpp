@@ -1,4 +1,4 @@
-// Transpose of any element type for the "eigen" backend: tile by tile on the toolkit's threads.
+// Transpose of any element type for the "eigen" backend, by StridedCopy.
 #ifndef OPKIT_BACKENDS_EIGEN_TRANSPOSE_HPP_
 #define OPKIT_BACKENDS_EIGEN_TRANSPOSE_HPP_
 
@@ -27,8 +27,7 @@ class TransposeEigenOp final : public TransposeOpBase {
   StridedCopy copy_;
 };
 
-OPKIT_REGISTER_OPERATOR(::opkit::DeviceType::kCPU, Transpose, kEigenBackend, kDefault,
-                        TransposeEigenOp);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Transpose, eigen, TransposeEigenOp);
 
 }  // namespace opkit
 

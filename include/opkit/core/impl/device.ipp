@@ -23,6 +23,14 @@ OPKIT_INLINE DeviceTypeInfo GetDeviceTypeInfo(DeviceType type) {
   return {StrCat("device_type_", static_cast<int32_t>(type)), type, false};
 }
 
+OPKIT_INLINE int FindDeviceType(std::string_view name) {
+  auto& registry = detail::DeviceTypes();
+  detail::MutexLock lock(registry.mutex);
+  for (const auto& entry : registry.entries)
+    if (entry.info.name == name) return static_cast<int>(entry.type);
+  return -1;
+}
+
 OPKIT_INLINE DeviceType RegisterDeviceType(DeviceType type, DeviceTypeInfo info) {
   auto& registry = detail::DeviceTypes();
   detail::MutexLock lock(registry.mutex);
@@ -41,9 +49,9 @@ OPKIT_INLINE DeviceType RegisterDeviceType(DeviceType type, DeviceTypeInfo info)
 }
 
 OPKIT_INLINE Device MemoryDevice(Device device) {
-  if (device.type == DeviceType::kCPU || device.type == DeviceType::kCPUStream) return {};
-  if (device.type == DeviceType::kCUDA) return device;
-  return {GetDeviceTypeInfo(device.type).memory, device.index};
+  const detail::KnownDeviceType* known = detail::FindKnownDeviceType(device.type);
+  if (!known) return {GetDeviceTypeInfo(device.type).memory, device.index};
+  return known->memory == DeviceType::kCPU ? Device{} : Device{known->memory, device.index};
 }
 
 }  // namespace opkit

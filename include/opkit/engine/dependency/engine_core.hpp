@@ -1,56 +1,21 @@
-// EngineCore: what is behind Engine. It grants accesses, runs what is ready on the pool, completes
-// operations and keeps what failed. Completion handles keep it alive, so that a late one is safe.
+// EngineCore: the engine behind Engine's header. It grants accesses, runs ready operations on the
+// pool, completes operations and keeps their failures.
 #ifndef OPKIT_ENGINE_DEPENDENCY_ENGINE_CORE_HPP_
 #define OPKIT_ENGINE_DEPENDENCY_ENGINE_CORE_HPP_
 
+#include "opkit/base/error.hpp"
+#include "opkit/base/timeout.hpp"
 #include "opkit/engine/dependency/engine_device.hpp"
+#include "opkit/engine/dependency/operation.hpp"
 #include "opkit/engine/dependency/ready_queue.hpp"
+#include "opkit/engine/dependency/var.hpp"
+#include "opkit/engine/dependency/var_state.hpp"
 #include "opkit/engine/thread_pool.hpp"
 
 namespace opkit::inline OPKIT_ABI {
-
-// Copies have a stream of their own on every device.
-enum class OpKind : uint8_t { kNormal, kCopy };
-
-struct PushOptions {
-  int priority = 0;       // of the operations that are ready, those with higher ones start first
-  const char* name = "";  // for messages; not copied
-  OpKind kind = OpKind::kNormal;
-  Device device = {};   // unless a CPU: the operation is issued on a stream of it
-  bool update = false;  // it reads what it writes, too: skipped where that has failed
-};
-
-// Where an asynchronous operation says that it is done: once, on any thread, at any time. Moves; a
-// handle that is dropped fails its operation. It may outlive the engine.
-template <class Core>
-class BasicCompletion {
- public:
-  BasicCompletion() = default;
-  BasicCompletion(BasicCompletion&&) = default;
-  BasicCompletion& operator=(BasicCompletion&& other) noexcept;
-  ~BasicCompletion();
-
-  explicit operator bool() const { return static_cast<bool>(core_); }  // not used up
-
-  // False where the operation was cancelled meanwhile; then nothing happens. Error
-  // (kFailedPrecondition) for a handle that was used already.
-  bool SetFinished() { return SetFinishedWithException(nullptr); }
-  // Fails the operation, unless null.
-  bool SetFinishedWithException(std::exception_ptr exception);
-
- private:
-  friend Core;
-  BasicCompletion(Core* core, detail::EngineOp* op, uint32_t generation);
-
-  detail::IntrusivePtr<Core> core_;
-  detail::EngineOp* op_ = nullptr;
-  uint32_t generation_ = 0;
-};
-using Completion = BasicCompletion<detail::EngineCore>;
-
 namespace detail {
 
-// An operation that runs on this thread; one that waits may run another inside.
+// An operation that runs on this thread; while it waits another may run inside.
 struct OpFrame {
   const EngineCore* core;
   const EngineOp* op;
@@ -59,13 +24,14 @@ struct OpFrame {
 
 struct EngineThread {
   const OpFrame* frame = nullptr;
-  const Latch* waiting = nullptr;           // what the innermost wait on this thread is for
+  const Latch* waiting = nullptr;           // of the innermost wait on this thread
   const EngineCore* inline_core = nullptr;  // the naive engine that runs operations here, and ...
   OpList inline_ready;                      // ... those that it has still to run
 };
 inline constinit thread_local EngineThread t_engine;
 
-// What a thread has completed and not told the others yet, and what can run because of it.
+// Operations that a thread has completed and not given back yet, and others that can run because of
+// them.
 struct Completed {
   OpList records;
   int64_t count = 0;
@@ -73,49 +39,71 @@ struct Completed {
 };
 
 // Thread-safe. Runners are tasks of the pool, at most one for each of its threads, that take one
-// operation after the other; the one that they complete usually hands them the next.
-//
-// A template, so that programs without an engine do not compile it.
-template <class Op>
-class BasicEngineCore final : public RefCounted {
+// operation after the other; a completed operation usually hands its runner the next.
+class EngineCore final : public AsyncEngine {
  public:
-  using EngineOp = Op;
-  using EngineCore = BasicEngineCore;
-  using FailurePtr = typename Op::FailurePtr;
-  using Pool = ThreadPool;
-
-  // Without a pool, operations run on the thread that pushes them or completes what they waited
-  // for.
-  BasicEngineCore(ThreadPool* pool, uint32_t id)
-      : pool_(pool != nullptr ? *pool : ThreadPool::Default()), naive_(pool == nullptr), id_(id) {}
-  ~BasicEngineCore() override {
-    while (free_runners_ != nullptr) delete std::exchange(free_runners_, free_runners_->next_free);
+  // When naive, operations run on the thread that pushes them or completes the operation that they
+  // waited for.
+  EngineCore(ThreadPool& pool, bool naive, uint32_t id) : pool_(pool), naive_(naive), id_(id) {}
+  ~EngineCore() override {
+    while (free_runners_) delete std::exchange(free_runners_, free_runners_->next_free);
   }
 
   bool naive() const { return naive_; }
 
-  Var NewVar();
-  void DeleteVar(Var var);
-  uint64_t Version(Var var) const;
+  Var NewVar() {
+    VarState* state = vars_.Take();
+    return Var(state, state->generation, id_);
+  }
+  void DeleteVar(Var var) {
+    VarState& state = StateOf(var);
+    bool last = false;
+    {
+      SpinLockGuard guard(state.lock);
+      RequireLive(state, var.generation_);
+      last = state.Delete();
+    }
+    if (last) vars_.GiveBack(state);
+  }
+  uint64_t Version(Var var) const {
+    VarState& state = StateOf(var);
+    SpinLockGuard guard(state.lock);
+    RequireLive(state, var.generation_);
+    // Acquire: the caller sees the counted writes.
+    return state.version.load(std::memory_order_acquire);
+  }
 
-  // A push is Prepare, the making of the closure, and Submit; or Abandon. Prepare and Submit throw
-  // for what the caller got wrong, and then nothing is changed.
-  EngineOp* Prepare(VarList reads, VarList writes, const PushOptions& options);
+  // As those of Engine.
+  OpSlot Prepare(VarList reads, VarList writes, const PushOptions& options,
+                 const OpClosureType& closure);
   void Abandon(EngineOp* op) {
-    OpList list;
-    list.Add(op);
-    records_.GiveBack(list, 1);
+    op->closure = nullptr;
+    GiveBack(op);
   }
   void Submit(EngineOp* op);
-
   void WaitForVar(Var var, Timeout timeout);
   void WaitForAll(Timeout timeout);
-  void Cancel();
-  // Returns when no operation is left.
-  void Shutdown();
+  void Cancel() {
+    const uint64_t before = records_.next_sequence();
+    uint64_t now = cancelled_before_.load(std::memory_order_relaxed);  // the exchange looks again
+    while (now < before &&
+           !cancelled_before_.compare_exchange_weak(now, before, std::memory_order_seq_cst)) {
+    }
+    CancelAsync(before);
+  }
 
-  // False when the handle is not the one that may complete the operation any more.
-  bool CompleteAsync(EngineOp* op, uint32_t generation, std::exception_ptr exception);
+  // Returns when no operation is left.
+  void Shutdown() {
+    const OpRecords::Waiter waiter(records_);
+    for (;;) {
+      pool_.Wait(live_);
+      if (waiter.outstanding().done()) break;
+      // Nothing runs: the operations that are left wait for handles that were not used yet.
+      CancelAsync(~uint64_t{0});
+    }
+    pool_.Wait(live_);
+  }
+  bool CompleteAsync(EngineOp* op, uint32_t generation, std::exception_ptr exception) override;
 
  private:
   struct Runner : PoolTask {
@@ -124,9 +112,9 @@ class BasicEngineCore final : public RefCounted {
       auto* runner = static_cast<Runner*>(self);
       runner->core->RunReady(runner);
     }
-    // How long to leave the queue alone, in CpuRelax, after so many operations had emptied it. A
-    // runner on the heels of a pusher waits with it for every cache line, and so lets it get ahead;
-    // one that finds single operations is probably waited for.
+    // How long to leave the queue alone, in CpuRelax, after this many operations have emptied it:
+    // back off so the producer gets ahead instead of contending for cache lines. After single
+    // operations, whose pusher probably waits for them, less.
     int PausesAfter(int operations) {
       constexpr int kEnough = 64;
       if (operations == 1 && pauses > 1) pauses /= 2;
@@ -141,27 +129,97 @@ class BasicEngineCore final : public RefCounted {
   };
 
   // --- pushing
-  VarState& StateOf(Var var) const;
-  [[noreturn]] static void ThrowDeleted();
+  VarState& StateOf(Var var) const {
+    if (var.engine_ != id_) [[unlikely]] {
+      Throw(ErrorCode::kInvalidArgument, "expected a Var of this engine, found ",
+            var ? "one of another engine" : "an empty Var",
+            "; make it with NewVar() of the engine that uses it");
+    }
+    return *var.state_;
+  }
+  [[noreturn]] OPKIT_COLD static void ThrowDeleted() {
+    Throw(ErrorCode::kFailedPrecondition,
+          "expected a Var that is in use, found one after DeleteVar; delete it after its last use, "
+          "which need not have run by then");
+  }
   static void RequireLive(const VarState& state, uint32_t generation) {
     if (state.generation != generation) [[unlikely]]
       ThrowDeleted();
   }
-  void FreeVar(VarState& state);
-  void SetAccesses(EngineOp& op, VarList reads, VarList writes) const;
   static void SortAccesses(EngineOp& op);
-  void MakeReady(EngineOp* op);
+  void SetAccesses(EngineOp& op, VarList reads, VarList writes) const;
+  void GiveBack(EngineOp* op) {
+    OpList list;
+    list.Add(op);
+    records_.GiveBack(list, 1);
+  }
 
   // --- running
   void RunReady(Runner* runner);
-  void WakeRunner();
+  void WakeRunner() {
+    if (searching_.load(std::memory_order_seq_cst) != 0) return;
+    int count = runners_.load(std::memory_order_seq_cst);
+    do {
+      if (count >= pool_.threads()) return;
+    } while (!runners_.compare_exchange_weak(count, count + 1, std::memory_order_seq_cst));
+    searching_.fetch_add(1, std::memory_order_seq_cst);
+    live_.Add();
+    Runner* runner = nullptr;
+    {
+      SpinLockGuard guard(runners_lock_);
+      if (free_runners_) runner = std::exchange(free_runners_, free_runners_->next_free);
+    }
+    if (!runner) runner = new Runner(this);
+    try {
+      pool_.Schedule(runner);
+    } catch (const Error&) {  // no thread can be started: then this one does it
+      RunReady(runner);
+    }
+  }
   void RunInline(OpList ready);
-  void DrainInline();
-  FailurePtr ReasonToSkip(const EngineOp& op);
-  void Execute(EngineOp* op, Completed& done);
-  void CallClosure(EngineOp* op, void* argument);
-  static void EndClosure(EngineOp* op) {
-    if (op->closure != nullptr) std::exchange(op->closure, nullptr)(*op, false, nullptr);
+  void DrainInline() {
+    if (t_engine.inline_core != this) return;
+    while (EngineOp* op = t_engine.inline_ready.TakeFirst()) {
+      Completed done;
+      Execute(op, done);
+      if (done.ready.first) RunInline(done.ready);
+      Flush(done);
+    }
+  }
+  FailurePtr ReasonToSkip(const EngineOp& op) {
+    // Relaxed: a Cancel that the operation can know of came before this load, by the locks between.
+    if (op.sequence < cancelled_before_.load(std::memory_order_relaxed)) [[unlikely]]
+      return NewFailure(op, CancelledError(op.name));
+    for (const Access& access : op.accesses()) {
+      if (access.writes() && !op.updates) continue;
+      const FailurePtr& failure = access.var->failure;
+      if (failure && failure->ConcernsOperation(op.sequence)) [[unlikely]]
+        return failure;
+    }
+    return {};
+  }
+  void CallClosure(EngineOp* op, Completion* completion) {
+    const OpFrame frame{this, op, t_engine.frame};
+    t_engine.frame = &frame;
+    try {
+      const auto scope = InvocationScope::Adopt(op->invocation);
+      op->EndClosure(/*call=*/true, completion);
+    } catch (...) {
+      op->SetThrown(std::current_exception());
+    }
+    t_engine.frame = frame.outer;
+  }
+  void Execute(EngineOp* op, Completed& done) {
+    if (FailurePtr reason = ReasonToSkip(*op)) [[unlikely]] {
+      op->EndClosure();
+      op->SetFailure(std::move(reason));
+      return Finish(op, done);
+    }
+    if (op->mode == OpMode::kSynchronous) [[likely]] {
+      CallClosure(op, nullptr);
+      return Finish(op, done);
+    }
+    op->mode == OpMode::kAsynchronous ? StartAsync(op, done) : StartOnDevice(op, done);
   }
   void StartAsync(EngineOp* op, Completed& done);
   void StartOnDevice(EngineOp* op, Completed& done);
@@ -172,35 +230,56 @@ class BasicEngineCore final : public RefCounted {
     failures_.Add(failure);
     return failure;
   }
-  // An Error that also says in which operation it happened, where that has a name; a copy, since
-  // events may share it. Other exceptions stay what they are.
-  OPKIT_COLD static std::exception_ptr Named(const EngineOp& op, std::exception_ptr exception) {
-    if (*op.name == '\0') return exception;
-    try {
-      std::rethrow_exception(exception);
-    } catch (const Error& error) {
-      if (typeid(error) != typeid(Error)) return exception;
-      Error named = error;
-      named.AddContext(StrCat("in the operation \"", op.name, "\" of an engine"));
-      return std::make_exception_ptr(std::move(named));
-    } catch (...) {
-      return exception;
-    }
-  }
-  static std::exception_ptr CancelledError(const EngineOp& op) {
-    return std::make_exception_ptr(
-        Error(ErrorCode::kCancelled, StrCat("the operation \"", op.name, "\" was cancelled")));
-  }
   void Finish(EngineOp* op, Completed& done);
-  void FinishPart(EngineOp* op, Completed& done);
-  void Dispatch(Completed& done);
-  void Flush(Completed& done);
-  bool Claim(EngineOp* op, uint32_t generation);
+  // The last of the two parts of an asynchronous operation finishes it. Acquire-release: it sees
+  // the writes of the other part.
+  void FinishPart(EngineOp* op, Completed& done) {
+    if (op->details().parts.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+    std::exception_ptr outcome = std::exchange(op->details().outcome, nullptr);
+    if (outcome && !op->failed) op->SetThrown(std::move(outcome));
+    Finish(op, done);
+  }
+  void Flush(Completed& done) {
+    if (done.count == 0) return;
+    records_.GiveBack(std::exchange(done.records, {}), std::exchange(done.count, 0));
+  }
+  // For a thread that is no runner.
+  void Dispatch(Completed& done) {
+    if (done.ready.first) {
+      if (naive_) {
+        RunInline(std::exchange(done.ready, {}));
+      } else {
+        while (EngineOp* op = done.ready.TakeFirst()) queue_.Push(op);
+        WakeRunner();
+      }
+    }
+    Flush(done);
+  }
+  // Takes the right to complete the operation. True once, for its handle or for Cancel.
+  bool Claim(EngineOp* op, uint32_t generation) {
+    MutexLock lock(async_mutex_);
+    OpDetails& details = op->details();
+    if (!details.completable || details.async_generation != generation) return false;
+    details.completable = false;
+    EngineOp* const prev = details.async_prev;
+    EngineOp* const next = details.async_next;
+    (prev ? prev->details().async_next : async_first_) = next;
+    if (next) next->details().async_prev = prev;
+    return true;
+  }
   void CancelAsync(uint64_t before);
 
   // --- waiting
   bool Wait(const Latch& latch, Timeout timeout);
-  const Access* OwnAccess(const VarState& state) const;
+  // The access that an operation which runs on this thread has to the Var, or null.
+  const Access* OwnAccess(const VarState& state) const {
+    for (const OpFrame* frame = t_engine.frame; frame; frame = frame->outer) {
+      if (frame->core != this) continue;
+      for (const Access& access : frame->op->accesses())
+        if (access.var == &state) return &access;
+    }
+    return nullptr;
+  }
 
   ThreadPool& pool_;
   const bool naive_;
@@ -209,202 +288,24 @@ class BasicEngineCore final : public RefCounted {
   std::atomic<uint64_t> cancelled_before_{0};
 
   alignas(kCacheLine) OpRecords records_;
-  ReadyQueue<Op> queue_;
-  // Runners and other things under way that end by themselves.
+  ReadyQueue queue_;
+  // Counts runners and other work under way that ends by itself.
   alignas(kCacheLine) Latch live_;
 
-  // As in IdleList: who pushes looks for a searching runner after, who stops searching looks for
-  // operations after; both seq_cst, so that one of them sees the other.
-  alignas(kCacheLine) std::atomic<int> searching_{0};  // scheduled ones included
+  // As in IdleList: a pusher looks for a searching runner after its push, a runner that stops
+  // searching looks for operations afterwards; both seq_cst, so that one of them sees the other.
+  alignas(kCacheLine) std::atomic<int> searching_{0};  // scheduled runners included
   std::atomic<int> runners_{0};
   SpinLock runners_lock_;
   Runner* free_runners_ = nullptr;
 
-  alignas(kCacheLine) SpinLock vars_lock_;
-  VarState* free_vars_ = nullptr;
-  SlabTable<VarState> vars_;
+  alignas(kCacheLine) VarTable vars_;
 
-  FailureLog<FailurePtr> failures_;
+  FailureLog failures_;
   Mutex async_mutex_;
   EngineOp* async_first_ = nullptr;  // asynchronous operations that were started
 };
 
-// --- Vars
-
-template <class Op>
-inline VarState& BasicEngineCore<Op>::StateOf(Var var) const {
-  if (var.engine_ != id_) [[unlikely]] {
-    Throw(ErrorCode::kInvalidArgument, "expected a Var of this engine, found ",
-          var ? "one of another engine" : "an empty Var",
-          "; make it with NewVar() of the engine that uses it");
-  }
-  return *var.state_;
-}
-
-template <class Op>
-OPKIT_COLD inline void BasicEngineCore<Op>::ThrowDeleted() {
-  Throw(ErrorCode::kFailedPrecondition,
-        "expected a Var that is in use, found one after DeleteVar; delete it after its last use, "
-        "which need not have run by then");
-}
-
-template <class Op>
-inline Var BasicEngineCore<Op>::NewVar() {
-  SpinLockGuard guard(vars_lock_);
-  if (free_vars_ == nullptr) {
-    VarState* fresh = vars_.Add();
-    for (int i = SlabTable<VarState>::kObjects - 1; i >= 0; --i)
-      fresh[i].next_free = std::exchange(free_vars_, &fresh[i]);
-  }
-  VarState* state = std::exchange(free_vars_, free_vars_->next_free);
-  return Var(state, state->generation, id_);
-}
-
-template <class Op>
-inline void BasicEngineCore<Op>::FreeVar(VarState& state) {
-  state.Recycle();
-  SpinLockGuard guard(vars_lock_);
-  state.next_free = std::exchange(free_vars_, &state);
-}
-
-template <class Op>
-inline void BasicEngineCore<Op>::DeleteVar(Var var) {
-  VarState& state = StateOf(var);
-  bool last = false;
-  {
-    SpinLockGuard guard(state.lock);
-    RequireLive(state, var.generation_);
-    last = state.Delete();
-  }
-  if (last) FreeVar(state);
-}
-
-template <class Op>
-inline uint64_t BasicEngineCore<Op>::Version(Var var) const {
-  VarState& state = StateOf(var);
-  SpinLockGuard guard(state.lock);
-  RequireLive(state, var.generation_);
-  // Acquire: what the counted writes wrote is seen.
-  return state.version.load(std::memory_order_acquire);
-}
-
-// --- pushing
-
-// Sorted by address, each Var once.
-template <class Op>
-inline void BasicEngineCore<Op>::SetAccesses(EngineOp& op, VarList reads, VarList writes) const {
-  const size_t size = reads.size() + writes.size();
-  if (size > 1) op.details().ReserveAccesses(size - 1);
-  int32_t n = 0;
-  const auto set = [&](const VarList& vars, uintptr_t mark) {
-    for (const Var& var : vars) {
-      VarState* state = &StateOf(var);
-      Access& access = op.access(n++);
-      access.var = state;
-      access.owner = reinterpret_cast<uintptr_t>(&op) | mark;
-      access.next.store(var.generation_, std::memory_order_relaxed);  // for Submit to check
-    }
-  };
-  set(reads, 0);
-  set(writes, Access::kWrite);
-  op.access_count = n;
-  if (n > 1) SortAccesses(op);
-}
-
-template <class Op>
-inline void BasicEngineCore<Op>::SortAccesses(EngineOp& op) {
-  const int32_t n = op.access_count;
-  const auto swap = [&](Access& a, Access& b) {
-    std::swap(a.var, b.var);
-    std::swap(a.owner, b.owner);
-    const uintptr_t generation = a.next.load(std::memory_order_relaxed);
-    a.next.store(b.next.load(std::memory_order_relaxed), std::memory_order_relaxed);
-    b.next.store(generation, std::memory_order_relaxed);
-  };
-  // Shell's sort: few as a rule, and mostly in order.
-  for (int32_t gap = n > 8 ? n / 2 : 1; gap > 0; gap /= 2) {
-    for (int32_t i = gap; i < n; ++i) {
-      for (int32_t j = i; j >= gap && op.access(j).var < op.access(j - gap).var; j -= gap)
-        swap(op.access(j), op.access(j - gap));
-    }
-  }
-  int32_t kept = 0;
-  for (int32_t i = 1; i < n; ++i) {
-    if (op.access(i).var != op.access(kept).var) {
-      if (++kept != i) swap(op.access(kept), op.access(i));
-    } else if (op.access(i).writes() != op.access(kept).writes()) {
-      Throw(ErrorCode::kInvalidArgument, "expected each Var in reads or in writes of \"", op.name,
-            "\", found one in both; list it in writes alone, with .update = true where the "
-            "operation needs the old value");
-    }
-  }
-  op.access_count = kept + 1;
-}
-
-template <class Op>
-inline Op* BasicEngineCore<Op>::Prepare(VarList reads, VarList writes, const PushOptions& options) {
-  EngineOp* op = records_.Take();
-  op->priority = naive_ ? 0 : options.priority;
-  op->name = options.name != nullptr ? options.name : "";
-  op->mode = OpMode::kSynchronous;
-  op->updates = options.update;
-  op->invocation = CurrentInvocation();
-  try {
-    if (options.device.type != DeviceType::kCPU) [[unlikely]] {
-      IssueFunctionOf(options.device);
-      op->mode = OpMode::kOnDevice;
-      op->details().device = options.device;
-      op->copies = options.kind == OpKind::kCopy;
-    }
-    SetAccesses(*op, reads, writes);
-  } catch (...) {
-    Abandon(op);
-    throw;
-  }
-  return op;
-}
-
-template <class Op>
-inline void BasicEngineCore<Op>::Submit(EngineOp* op) {
-  const int32_t n = op->access_count;
-  // Relaxed: who counts it down has found the operation in a queue.
-  op->waits.store(n, std::memory_order_relaxed);
-  // All Vars are locked before any queue is changed, in the order of their addresses, so that the
-  // operations of several pushers stand in the same order in every queue.
-  for (int32_t i = 0; i < n; ++i) op->access(i).var->lock.Lock();
-  bool live = true;
-  for (int32_t i = 0; i < n; ++i) {
-    const Access& access = op->access(i);
-    // Relaxed: this thread's.
-    live &= access.var->generation == access.next.load(std::memory_order_relaxed);
-  }
-  if (!live) [[unlikely]] {
-    for (int32_t i = 0; i < n; ++i) op->access(i).var->lock.Unlock();
-    EndClosure(op);
-    Abandon(op);
-    ThrowDeleted();
-  }
-  int32_t granted = 0;
-  for (int32_t i = 0; i < n; ++i) granted += op->access(i).var->Append(op->access(i));
-  // Granted elsewhere the operation may run from here on, but it cannot release a locked Var.
-  for (int32_t i = 0; i < n; ++i) op->access(i).var->lock.Unlock();
-  // Acquire-release as in AddIfGranted.
-  if (granted == n ||
-      (granted > 0 && op->waits.fetch_sub(granted, std::memory_order_acq_rel) == granted)) {
-    MakeReady(op);
-  }
-}
-
-template <class Op>
-inline void BasicEngineCore<Op>::MakeReady(EngineOp* op) {
-  if (naive_) [[unlikely]] {
-    OpList list;
-    list.Add(op);
-    return RunInline(list);
-  }
-  queue_.Push(op);
-  WakeRunner();
-}
 }  // namespace detail
 }  // namespace opkit
 

@@ -19,30 +19,16 @@ template <class Context>
 void IssueOn(Device device, int stream_id, UniqueFunction<void()> work, Event& event) {
   Context context(device);
   context.SwitchToDevice(stream_id);
-  if constexpr (requires { context.Launch(std::move(work)); }) {
+  if constexpr (requires { context.Launch(std::move(work)); })
     context.Launch(std::move(work));
-  } else {
+  else
     work();
-  }
   context.Record(event);
 }
 
-// What RegisterEngineDevice was told; the CPU's streams need not be registered.
-inline std::atomic<IssueFunction>& RegisteredIssue(DeviceType type) {
-  static std::atomic<IssueFunction> functions[AllocatorTable::kSlots];
-  const int slot = static_cast<int>(type);
-  return functions[slot >= 0 && slot < AllocatorTable::kSlots ? slot : 0];
-}
-
-template <class CPUStream = CPUStreamContext>
-IssueFunction IssueFunctionOf(Device device) {
-  if (device.type == DeviceType::kCPUStream) return &IssueOn<CPUStream>;
-  // Acquire: pairs with the registration.
-  if (IssueFunction issue = RegisteredIssue(device.type).load(std::memory_order_acquire))
-    return issue;
-  Throw(ErrorCode::kUnsupported, "expected a device that the engine can issue work on, found ",
-        ToString(device), "; call RegisterEngineDevice with its context first");
-}
+void RegisterIssue(DeviceType type, IssueFunction issue);
+// The registered function, or that of the CPU's streams.
+IssueFunction IssueFunctionOf(Device device);
 
 }  // namespace detail
 
@@ -51,11 +37,14 @@ IssueFunction IssueFunctionOf(Device device) {
 // current one, and issues the work itself.
 template <DeviceContext Context>
 bool RegisterEngineDevice() {
-  detail::RegisteredIssue(Context::kDeviceType)
-      .store(&detail::IssueOn<Context>, std::memory_order_release);
+  detail::RegisterIssue(Context::kDeviceType, &detail::IssueOn<Context>);
   return true;
 }
 
 }  // namespace opkit
+
+#ifdef OPKIT_DEFINITIONS
+#include "opkit/engine/dependency/impl/engine_device.ipp"
+#endif
 
 #endif  // OPKIT_ENGINE_DEPENDENCY_ENGINE_DEVICE_HPP_

@@ -1,12 +1,14 @@
-// Failure: what went wrong in an operation of the engine, shared by every Var that has no valid
-// value because of it. It is reported once, to whoever waits first.
+// Failure: the exception of an operation of the engine, shared by every Var that has no valid value
+// because of it. It is reported once, to the first wait.
 #ifndef OPKIT_ENGINE_DEPENDENCY_ENGINE_FAILURE_HPP_
 #define OPKIT_ENGINE_DEPENDENCY_ENGINE_FAILURE_HPP_
 
 #include <atomic>
 #include <exception>
+#include <typeinfo>
 #include <vector>
 
+#include "opkit/base/error.hpp"
 #include "opkit/base/ref_counted.hpp"
 #include "opkit/engine/pool/spin_lock.hpp"
 
@@ -22,24 +24,25 @@ class Failure final : public RefCounted {
   const std::exception_ptr& exception() const { return exception_; }
   uint64_t sequence() const { return sequence_; }
 
-  // Whether an operation pushed as number `sequence` has to be skipped. Those that were pushed
-  // before somebody was told still are, whenever they come to run, as if they had run at once.
-  // Relaxed, here and below: the number stands for itself, and the rest of the object never
-  // changes.
+  // Whether an operation pushed as number `sequence` has to be skipped. Operations that were pushed
+  // before the report still are, whenever they come to run, as if they had run at once. Relaxed,
+  // here and below: the number stands for itself, and the rest of the object never changes.
   bool ConcernsOperation(uint64_t sequence) const {
     const uint64_t reported = reported_.load(std::memory_order_relaxed);
     return reported == 0 || sequence < reported;
   }
   bool reported() const { return reported_.load(std::memory_order_relaxed) != 0; }
-  // True for the one that is to rethrow it. `next_sequence` is that of the next push, at least 1.
+  // True for the caller that is to rethrow it. `next_sequence` is that of the next push, at
+  // least 1.
   bool Report(uint64_t next_sequence) {
     uint64_t expected = 0;
     return reported_.compare_exchange_strong(expected, next_sequence, std::memory_order_relaxed);
   }
 
-  // Of the Vars that are about to hold it, before the first does.
+  // Counts Vars that are about to hold it, before the first does.
   void AddHolders(int64_t n) { holders_.fetch_add(n, std::memory_order_relaxed); }
-  // A valid value took its place in one Var; in the last one that ends it, unreported.
+  // Called when a Var is overwritten successfully; the last overwrite discards the failure
+  // unreported.
   void Overwritten() {
     if (holders_.fetch_sub(1, std::memory_order_relaxed) == 1) Report(1);
   }
@@ -53,8 +56,28 @@ class Failure final : public RefCounted {
 
 using FailurePtr = IntrusivePtr<Failure>;
 
-// The failures that nobody was told of yet. Only failing operations and WaitForAll come here.
-template <class FailurePtr>
+// An Error that also says in which operation it happened, where that has a name; a copy, since
+// events may share it. Other exceptions stay as they are.
+OPKIT_COLD inline std::exception_ptr Named(const char* operation, std::exception_ptr exception) {
+  if (*operation == '\0') return exception;
+  try {
+    std::rethrow_exception(exception);
+  } catch (const Error& error) {
+    if (typeid(error) != typeid(Error)) return exception;
+    Error named = error;
+    named.AddContext(StrCat("in the operation \"", operation, "\" of an engine"));
+    return std::make_exception_ptr(std::move(named));
+  } catch (...) {
+    return exception;
+  }
+}
+
+inline std::exception_ptr CancelledError(const char* operation) {
+  return std::make_exception_ptr(
+      Error(ErrorCode::kCancelled, StrCat("the operation \"", operation, "\" was cancelled")));
+}
+
+// The failures that were not reported yet. Only failing operations and WaitForAll come here.
 class FailureLog {
  public:
   void Add(FailurePtr failure) {

@@ -3,91 +3,111 @@
 #ifndef OPKIT_ENGINE_DEPENDENCY_ENGINE_OP_HPP_
 #define OPKIT_ENGINE_DEPENDENCY_ENGINE_OP_HPP_
 
-#include <new>
-#include <type_traits>
+#include <span>
+#include <utility>
 
-#include "opkit/core/device.hpp"
+#include "opkit/base/index.hpp"
 #include "opkit/device/invocation.hpp"
-#include "opkit/engine/dependency/var.hpp"
+#include "opkit/engine/dependency/engine_failure.hpp"
+#include "opkit/engine/dependency/operation.hpp"
 #include "opkit/engine/pool/inbox.hpp"
+#include "opkit/engine/pool/latch.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-enum class OpMode : uint8_t { kSynchronous, kAsynchronous, kOnDevice };
+class VarState;
 
-// What few operations need: more Vars, large closures, failures, devices, completion elsewhere.
-// Apart from the record, so that of those that wait in their thousands, more fit into a cache.
+// The place of an operation, or of a waiting thread, in the queue of one Var. An operation has one
+// for each of its Vars.
+struct Access {
+  static constexpr uintptr_t kWrite = 1;
+
+  Access() = default;
+  // Only while the operation is prepared. Relaxed: by one thread.
+  Access(const Access& other) { *this = other; }
+  Access& operator=(const Access& other) {
+    next.store(other.next.load(std::memory_order_relaxed), std::memory_order_relaxed);
+    var = other.var;
+    owner = other.owner;
+    return *this;
+  }
+
+  // The access queued behind this one; marked with kWrite if that is an operation's write.
+  std::atomic<uintptr_t> next{0};
+  VarState* var = nullptr;
+  uintptr_t owner = 0;  // the operation, marked with kWrite if it writes; 0 for a waiting thread
+
+  EngineOp* op() const { return reinterpret_cast<EngineOp*>(owner & ~kWrite); }
+  bool writes() const { return (owner & kWrite) != 0; }
+  uintptr_t Tagged() const { return reinterpret_cast<uintptr_t>(this) | (owner & kWrite); }
+  static Access* Untagged(uintptr_t tagged) { return reinterpret_cast<Access*>(tagged & ~kWrite); }
+};
+
+enum class OpMode : uint8_t { kSynchronous, kAsynchronous, kOnDevice, kCopyOnDevice };
+
+// The members that few operations need: for several Vars, large closures, failures, devices,
+// completion elsewhere. Apart from the record, so that more of the records that wait in their
+// thousands fit into a cache.
 struct OpDetails {
-  static constexpr int32_t kInlineAccesses = 2;
-  static constexpr size_t kClosureBytes = 64;
+  static constexpr size_t kInlineAccesses = 3;
 
-  Access* more_accesses = inline_accesses;
-  int32_t access_capacity = kInlineAccesses;
-  std::atomic<int32_t> parts{0};  // of closure and completion, how many are still to come
+  Access* accesses = inline_accesses;
+  size_t access_capacity = kInlineAccesses;
   Access inline_accesses[kInlineAccesses];
-  alignas(std::max_align_t) unsigned char storage[kClosureBytes];
+  std::atomic<int32_t> parts{0};  // of closure and completion, how many are still to come
+  alignas(std::max_align_t) unsigned char storage[OpClosureType::kLargeBytes];
 
   FailurePtr failure;         // why the Vars that it writes have no valid value
   std::exception_ptr thrown;  // before it becomes a Failure
   Device device;
 
-  // Of an asynchronous operation.
-  std::exception_ptr outcome;  // what its handle, or Cancel, completed it with
-  // Guarded by the engine's mutex for such operations.
+  // For asynchronous operations.
+  std::exception_ptr outcome;  // given by the handle, or Cancel, that completed it
+  // Guarded by the engine's mutex.
   bool completable = false;
   uint32_t async_generation = 0;  // of the handle that may complete it
   EngineOp* async_prev = nullptr;
   EngineOp* async_next = nullptr;
 
-  OpDetails() = default;
-  OpDetails(const OpDetails&) = delete;
-  OpDetails& operator=(const OpDetails&) = delete;
   ~OpDetails() {
-    if (more_accesses != inline_accesses) delete[] more_accesses;
+    if (accesses != inline_accesses) delete[] accesses;
   }
 
-  void ReserveAccesses(size_t n) {
-    if (n <= static_cast<size_t>(access_capacity)) return;
-    Access* larger = new Access[n];
-    if (more_accesses != inline_accesses) delete[] more_accesses;
-    more_accesses = larger;
-    access_capacity = static_cast<int32_t>(n);
+  Access* ReserveAccesses(size_t n) {
+    if (n > access_capacity) {
+      Access* larger = new Access[n];
+      if (accesses != inline_accesses) delete[] accesses;
+      accesses = larger;
+      access_capacity = n;
+    }
+    return accesses;
   }
 };
 
 // Two cache lines. Lies in an OpSlab.
 struct alignas(kCacheLine) EngineOp : InboxNode {
-  using FailurePtr = detail::FailurePtr;
-  static constexpr size_t kClosureBytes = 32;
-
-  // Calls the closure with the argument and ends it, or ends it alone.
-  void (*closure)(EngineOp& op, bool call, void* argument) = nullptr;
-  uint64_t sequence = 0;  // place in push order, from 1
+  const OpClosureType* closure = nullptr;  // null when there is none
+  uint64_t sequence = 0;                   // place in push order, from 1
   std::atomic<int32_t> waits{0};
   int32_t access_count = 0;
   int32_t priority = 0;
   OpMode mode = OpMode::kSynchronous;
-  bool copies = false;
   bool updates = false;
   bool failed = false;  // `failure` or `thrown` is set
-  Access first_access;
+  Access only_access;
 
   Invocation invocation;
   const char* name = "";
-  alignas(std::max_align_t) unsigned char storage[kClosureBytes];
-
-  EngineOp() = default;
-  EngineOp(const EngineOp&) = delete;
-  EngineOp& operator=(const EngineOp&) = delete;
+  alignas(std::max_align_t) unsigned char storage[OpClosureType::kSmallBytes];
 
   OpDetails& details() const;
-  Access& access(int32_t i) { return i == 0 ? first_access : details().more_accesses[i - 1]; }
-  const Access& access(int32_t i) const {
-    return i == 0 ? first_access : details().more_accesses[i - 1];
+  std::span<Access> accesses() {
+    return {access_count <= 1 ? &only_access : details().accesses, Index(access_count)};
   }
+  std::span<const Access> accesses() const { return const_cast<EngineOp*>(this)->accesses(); }
 
-  // Relaxed: whatever hands a list to another thread orders it.
+  // Relaxed: the queue that hands a list to another thread orders it.
   EngineOp* next_in_list() const {
     return static_cast<EngineOp*>(next.load(std::memory_order_relaxed));
   }
@@ -102,46 +122,16 @@ struct alignas(kCacheLine) EngineOp : InboxNode {
     failed = true;
   }
 
-  // F is called with no argument, or with an Argument&.
-  template <class Argument, class F>
-  void SetClosure(F&& f) {
-    using Callable = std::decay_t<F>;
-    constexpr bool kAligned = alignof(Callable) <= alignof(std::max_align_t);
-    constexpr bool kHere = kAligned && sizeof(Callable) <= kClosureBytes;
-    constexpr bool kInDetails = kAligned && sizeof(Callable) <= OpDetails::kClosureBytes;
-    if constexpr (kHere) {
-      ::new (static_cast<void*>(storage)) Callable(std::forward<F>(f));
-    } else if constexpr (kInDetails) {
-      ::new (static_cast<void*>(details().storage)) Callable(std::forward<F>(f));
-    } else {
-      ::new (static_cast<void*>(storage)) Callable*(new Callable(std::forward<F>(f)));
-    }
-    closure = [](EngineOp& op, bool call, void* argument) {
-      Callable* callable = nullptr;
-      if constexpr (kHere) {
-        callable = std::launder(reinterpret_cast<Callable*>(op.storage));
-      } else if constexpr (kInDetails) {
-        callable = std::launder(reinterpret_cast<Callable*>(op.details().storage));
-      } else {
-        callable = *std::launder(reinterpret_cast<Callable**>(op.storage));
-      }
-      struct End {
-        Callable* callable;
-        ~End() {
-          if constexpr (kInDetails) {
-            callable->~Callable();
-          } else {
-            delete callable;
-          }
-        }
-      } end{callable};
-      if (!call) return;
-      if constexpr (std::is_void_v<Argument>) {
-        (*callable)();
-      } else {
-        (*callable)(std::move(*static_cast<Argument*>(argument)));
-      }
-    };
+  void* closure_storage(const OpClosureType& type) {
+    if (type.large) [[unlikely]]
+      return details().storage;
+    return storage;
+  }
+  // Ends the closure where there still is one, and calls it before when asked to.
+  void EndClosure(bool call = false, Completion* completion = nullptr) {
+    if (!closure) return;
+    const OpClosureType& type = *std::exchange(closure, nullptr);
+    type.run(closure_storage(type), call, completion);
   }
 };
 
@@ -151,6 +141,7 @@ struct alignas(16384) OpSlab {
   static constexpr int kOps = kBytes / sizeof(EngineOp) - 1;
 
   explicit OpSlab(OpSlab* previous) : previous(previous) {}
+  ~OpSlab() { delete[] details; }
 
   OpSlab* const previous;
   OpDetails* const details = new OpDetails[kOps];
@@ -163,82 +154,68 @@ inline OpDetails& EngineOp::details() const {
   return slab->details[this - slab->ops];
 }
 
-inline void OpList::Add(EngineOp* op) {
-  op->SetNextInList(nullptr);
-  last != nullptr ? last->SetNextInList(op) : static_cast<void>(first = op);
-  last = op;
-}
-inline void OpList::Append(const OpList& list) {
-  last != nullptr ? last->SetNextInList(list.first) : static_cast<void>(first = list.first);
-  last = list.last;
-}
-inline void OpList::AddInOrder(EngineOp* op) {
-  if (last == nullptr || last->sequence < op->sequence) return Add(op);
-  EngineOp* before = nullptr;
-  for (EngineOp* at = first; at->sequence < op->sequence; at = at->next_in_list()) before = at;
-  op->SetNextInList(before != nullptr ? before->next_in_list() : first);
-  before != nullptr ? before->SetNextInList(op) : static_cast<void>(first = op);
-}
-inline EngineOp* OpList::TakeFirst() {
-  EngineOp* op = first;
-  if (op == nullptr) return nullptr;
-  first = op->next_in_list();
-  if (first == nullptr) last = nullptr;
-  return op;
-}
-// Acquire-release: the last grant has seen what every operation before it did, on whatever thread.
-inline void OpList::AddIfGranted(EngineOp* op) {
-  if (op->access_count == 1 || op->waits.fetch_sub(1, std::memory_order_acq_rel) == 1) Add(op);
-}
+// Operations that wait for nothing any more, linked through the records.
+struct OpList {
+  void Add(EngineOp* op) {
+    op->SetNextInList(nullptr);
+    Link(last, op);
+    last = op;
+  }
+  void Append(const OpList& list) {
+    Link(last, list.first);
+    last = list.last;
+  }
+  // Adds to a list in push order.
+  void AddInOrder(EngineOp* op) {
+    if (!last || last->sequence < op->sequence) return Add(op);
+    EngineOp* before = nullptr;
+    for (EngineOp* at = first; at->sequence < op->sequence; at = at->next_in_list()) before = at;
+    op->SetNextInList(before ? before->next_in_list() : first);
+    Link(before, op);
+  }
+  // Counts one grant, adds the operation with the last one. Acquire-release: the last grant has
+  // seen the writes of every operation before it, on whatever thread.
+  void AddIfGranted(EngineOp* op) {
+    if (op->access_count == 1 || op->waits.fetch_sub(1, std::memory_order_acq_rel) == 1) Add(op);
+  }
+  // Null when there is none.
+  EngineOp* TakeFirst() {
+    EngineOp* op = first;
+    if (!op) return nullptr;
+    first = op->next_in_list();
+    if (!first) last = nullptr;
+    return op;
+  }
 
-// Blocks of objects that are never moved, nor given back before the table ends.
-template <class T>
-class SlabTable {
- public:
-  SlabTable() = default;
-  SlabTable(const SlabTable&) = delete;
-  SlabTable& operator=(const SlabTable&) = delete;
-  ~SlabTable() {
-    while (last_ != nullptr) delete std::exchange(last_, last_->previous);
-  }
-  static constexpr int kObjects = 64;
-  T* Add() {
-    last_ = new Slab{last_, {}};
-    return last_->objects;
-  }
+  EngineOp* first = nullptr;
+  EngineOp* last = nullptr;
 
  private:
-  struct Slab {
-    Slab* previous;
-    T objects[kObjects];
-  };
-  Slab* last_ = nullptr;
+  void Link(EngineOp* before, EngineOp* op) {
+    if (before)
+      before->SetNextInList(op);
+    else
+      first = op;
+  }
 };
 
-// The operations of one engine. Pushers take records here, and numbers, under one short lock; who
-// completes operations gives them back many at a time, somewhere else. The records longest unused
-// come first, so that they stay in the order of their addresses, as caches like it.
+// The records of one engine. Pushers take records and numbers under one short lock; threads that
+// complete operations give records back many at a time, under another one. The records longest
+// unused come first, so that they stay in the order of their addresses, as caches like it.
 class OpRecords {
  public:
-  OpRecords() = default;
-  OpRecords(const OpRecords&) = delete;
-  OpRecords& operator=(const OpRecords&) = delete;
   ~OpRecords() {
-    while (last_slab_ != nullptr) {
-      OpSlab* slab = std::exchange(last_slab_, last_slab_->previous);
-      delete[] slab->details;
-      delete slab;
-    }
+    while (last_slab_) delete std::exchange(last_slab_, last_slab_->previous);
   }
 
   EngineOp* Take() {
     SpinLockGuard guard(lock_);
-    if (free_ == nullptr) [[unlikely]]
+    if (!free_) [[unlikely]]
       Refill();
     EngineOp* op = free_;
     free_ = op->next_in_list();
-    // A later taker's, from the cache of the CPU that gave it back, which takes longer than a push.
-    // Most records lie in the order of the list; where they do not, it is harmless.
+    // Prefetch a record for a later Take(); fetching it from the releasing CPU costs more than a
+    // push. Most records lie in the order of the list; where they do not, it is harmless.
     constexpr size_t kAhead = 4;
     const auto address = reinterpret_cast<uintptr_t>(free_) + kAhead * sizeof(EngineOp);
     __builtin_prefetch(reinterpret_cast<const void*>(address), 1);
@@ -248,7 +225,7 @@ class OpRecords {
       CountTaken();
     return op;
   }
-  // Of the operation that is pushed next.
+  // The number of the operation that is pushed next.
   uint64_t next_sequence() {
     SpinLockGuard guard(lock_);
     return next_sequence_;
@@ -263,9 +240,9 @@ class OpRecords {
     outstanding_.CountDown(count);
   }
 
-  // While one of these lives, `outstanding()` counts the operations that have not ended. Otherwise
-  // it lacks those that were pushed since: a push would pay an atomic operation, and runners the
-  // cache line, for what only those who wait want to know.
+  // While a Waiter lives, `outstanding()` counts the operations that have not ended. Otherwise it
+  // lacks those that were pushed since: every push would pay an atomic operation, and runners the
+  // cache line, for a number that only waiters want to know.
   class Waiter {
    public:
     explicit Waiter(OpRecords& records) : records_(records) {
@@ -286,7 +263,7 @@ class OpRecords {
   };
 
  private:
-  // With `lock_` held: also what is taken while somebody waits is counted before it can end.
+  // With `lock_` held: a record that is taken while a thread waits is counted before it can end.
   OPKIT_COLD void CountTaken() {
     outstanding_.Add(static_cast<int64_t>(next_sequence_ - counted_before_));
     counted_before_ = next_sequence_;
@@ -297,7 +274,7 @@ class OpRecords {
       SpinLockGuard guard(returned_lock_);
       free_ = std::exchange(returned_, {}).first;
     }
-    if (free_ != nullptr) return;
+    if (free_) return;
     last_slab_ = new OpSlab(last_slab_);
     for (int i = OpSlab::kOps - 1; i >= 0; --i) {
       last_slab_->ops[i].SetNextInList(free_);

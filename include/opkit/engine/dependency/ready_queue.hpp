@@ -3,6 +3,7 @@
 #ifndef OPKIT_ENGINE_DEPENDENCY_READY_QUEUE_HPP_
 #define OPKIT_ENGINE_DEPENDENCY_READY_QUEUE_HPP_
 
+#include <algorithm>
 #include <climits>
 #include <vector>
 
@@ -14,7 +15,6 @@ namespace detail {
 // Thread-safe. Operations of priority 0, which are nearly all, are in an inbox: a queue of a worker
 // each would be cheaper still, but then an operation could lie behind one that waits for it. The
 // others are in a heap under a lock, and a number says whether to look there.
-template <class EngineOp>
 class ReadyQueue {
  public:
   void Push(EngineOp* op) {
@@ -23,9 +23,9 @@ class ReadyQueue {
     normal_.Put(op);
   }
 
-  // The best operation; null where there is none, or one that is just being pushed.
+  // The best operation; null where there is none, or only one that is just being pushed.
   EngineOp* Take() {
-    // Relaxed: a hint.
+    // Relaxed, here and below: a hint.
     const int top = top_.load(std::memory_order_relaxed);
     if (top > 0) {
       if (EngineOp* op = TakeHeap(1)) return op;
@@ -39,49 +39,31 @@ class ReadyQueue {
     return top_.load(std::memory_order_relaxed) > priority || (priority < 0 && !normal_.empty());
   }
 
-  // Never true while something is in it. Seq_cst, as are pushes: who pushes looks for somebody who
-  // takes afterwards, and who leaves looks here after.
+  // Never true while an operation is in it. Seq_cst, as are pushes: a thread that pushes looks for
+  // runners afterwards, and a runner that leaves looks here after it has announced that.
   bool empty() const { return normal_.empty() && top_.load(std::memory_order_seq_cst) == kNone; }
 
  private:
   static constexpr int kNone = INT_MIN;
 
-  static bool Before(const EngineOp& a, const EngineOp& b) {
-    return a.priority != b.priority ? a.priority > b.priority : a.sequence < b.sequence;
+  static bool ComesLater(const EngineOp* a, const EngineOp* b) {
+    return a->priority != b->priority ? a->priority < b->priority : a->sequence > b->sequence;
   }
 
   OPKIT_COLD void PushHeap(EngineOp* op) {
     MutexLock lock(heap_mutex_);
-    size_t at = heap_.size();
     heap_.push_back(op);
-    while (at > 0 && Before(*op, *heap_[(at - 1) / 2])) {
-      heap_[at] = heap_[(at - 1) / 2];
-      at = (at - 1) / 2;
-    }
-    heap_[at] = op;
+    std::push_heap(heap_.begin(), heap_.end(), ComesLater);
     top_.store(heap_[0]->priority, std::memory_order_seq_cst);
   }
 
   OPKIT_COLD EngineOp* TakeHeap(int lowest) {
     MutexLock lock(heap_mutex_);
     if (heap_.empty() || heap_[0]->priority < lowest) return nullptr;
-    EngineOp* best = heap_[0];
-    EngineOp* moved = heap_.back();
+    std::pop_heap(heap_.begin(), heap_.end(), ComesLater);
+    EngineOp* best = heap_.back();
     heap_.pop_back();
-    const size_t size = heap_.size();
-    if (size > 0) {
-      size_t at = 0;
-      for (;;) {
-        size_t child = 2 * at + 1;
-        if (child >= size) break;
-        if (child + 1 < size && Before(*heap_[child + 1], *heap_[child])) ++child;
-        if (!Before(*heap_[child], *moved)) break;
-        heap_[at] = heap_[child];
-        at = child;
-      }
-      heap_[at] = moved;
-    }
-    top_.store(size > 0 ? heap_[0]->priority : kNone, std::memory_order_seq_cst);
+    top_.store(heap_.empty() ? kNone : heap_[0]->priority, std::memory_order_seq_cst);
     return best;
   }
 

@@ -1,5 +1,5 @@
 // IdleList: the threads of a pool that look for work or sleep for want of it, and the protocol by
-// which none of them sleeps while there is work. Costs a submitter two loads when nobody sleeps.
+// which none of them sleeps while there is work. Costs a submitter two loads when no thread sleeps.
 #ifndef OPKIT_ENGINE_POOL_IDLE_LIST_HPP_
 #define OPKIT_ENGINE_POOL_IDLE_LIST_HPP_
 
@@ -18,16 +18,15 @@ struct IdleThread {
   bool listed = false;
 };
 
-// A thread without work is first `searching`, then asleep in the list. Whoever publishes work then
-// reads searching() and sleeping(); whoever goes to sleep enters the list, leaves `searching`, and
-// then looks at all the work again. All four are seq_cst, as are the publications, so at least one
-// of the two sees the other. The publisher either
-//  - sees searching() > 0: that searcher stops searching later, either to sleep (then it looks
-//  again
-//    and sees the work) or because it found other work (then, if it is the last one, it looks again
-//    and wakes another); or
-//  - sees sleeping() > 0 and wakes one, which counts as searching from that moment: a burst of
-//    submissions wakes one thread, and each that finds work wakes the next; or
+// A thread without work is first `searching`, then asleep in the list. A publisher of work reads
+// searching() and sleeping() after publishing; a thread that goes to sleep enters the list, leaves
+// `searching`, and then looks at all the work again. All four are seq_cst, as are the publications,
+// so at least one of the two sees the other. The publisher either
+//  - sees searching() > 0: that searcher stops searching later, to sleep (then it looks again and
+//    sees the work) or because it found other work (then the last searcher looks again and wakes
+//    another thread); or
+//  - sees sleeping() > 0 and wakes one thread, which counts as searching from that moment: a burst
+//    of submissions wakes one thread, and each that finds work wakes the next; or
 //  - sees neither: every thread of the pool is busy and will look before it sleeps.
 class IdleList {
  public:
@@ -35,20 +34,20 @@ class IdleList {
   int sleeping() const { return sleeping_.load(std::memory_order_seq_cst); }
 
   void StartSearching() { searching_.fetch_add(1, std::memory_order_seq_cst); }
-  // True for the last one.
+  // True for the last searcher.
   bool StopSearching() { return searching_.fetch_sub(1, std::memory_order_seq_cst) == 1; }
 
   void Enlist(IdleThread& self) {
     MutexLock lock(mutex_);
     self.listed = true;
     self.next = first_;
-    if (first_ != nullptr) first_->prev = &self;
+    if (first_) first_->prev = &self;
     first_ = &self;
     sleeping_.fetch_add(1, std::memory_order_seq_cst);
   }
 
-  // False when the thread has been woken meanwhile: it then counts as searching. Afterwards nobody
-  // holds a pointer to `self`.
+  // False when the thread has been woken meanwhile: it then counts as searching. Afterwards no
+  // thread holds a pointer to `self`.
   bool Delist(IdleThread& self) {
     MutexLock lock(mutex_);
     if (!self.listed) return false;
@@ -56,13 +55,13 @@ class IdleList {
     return true;
   }
 
-  // Wakes the thread that fell asleep last (its cache is the warmest). False when nobody sleeps or,
-  // with `unless_searching`, somebody searches already.
+  // Wakes the thread that fell asleep last (its cache is the warmest). False when none sleeps or,
+  // with `unless_searching`, one searches already.
   bool WakeOne(bool unless_searching) {
     Parker::Address address = nullptr;
     {
       MutexLock lock(mutex_);
-      if (first_ == nullptr || (unless_searching && searching() != 0)) return false;
+      if (!first_ || (unless_searching && searching() != 0)) return false;
       StartSearching();
       IdleThread& sleeper = *first_;
       Remove(sleeper);
@@ -86,8 +85,8 @@ class IdleList {
 
  private:
   void Remove(IdleThread& thread) {
-    (thread.prev != nullptr ? thread.prev->next : first_) = thread.next;
-    if (thread.next != nullptr) thread.next->prev = thread.prev;
+    (thread.prev ? thread.prev->next : first_) = thread.next;
+    if (thread.next) thread.next->prev = thread.prev;
     thread.listed = false;
     sleeping_.fetch_sub(1, std::memory_order_seq_cst);
   }

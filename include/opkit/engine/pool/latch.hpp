@@ -6,33 +6,20 @@
 #include <atomic>
 #include <cstdint>
 
-#include "opkit/base/platform.hpp"
+#include "opkit/config.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 
 namespace detail {
 
-// Sleeping threads by the address of the latch they wait for, in a table that is never destroyed:
-// whoever brings a latch to zero needs only its address from then on, so that a waiter which sees
-// the zero may destroy the latch at once.
+class Parker;
+
+// A sleeping thread, in the list of those whose latch has a like address.
 struct LatchSleeper {
   const void* latch = nullptr;
   Parker* parker = nullptr;
   LatchSleeper* next = nullptr;
 };
-
-struct alignas(kCacheLine) LatchBucket {
-  Mutex mutex;
-  LatchSleeper* first = nullptr;
-};
-
-inline constexpr int kLatchBucketBits = 6;
-inline constinit LatchBucket g_latch_buckets[1 << kLatchBucketBits];
-
-inline LatchBucket& BucketOf(const void* latch) {
-  const uint64_t hash = reinterpret_cast<uintptr_t>(latch) * uint64_t{0x9E3779B97F4A7C15};
-  return g_latch_buckets[hash >> (64 - kLatchBucketBits)];
-}
 
 }  // namespace detail
 
@@ -46,8 +33,8 @@ class Latch {
   // something that itself still counts.
   void Add(int64_t n = 1) { count_.fetch_add(n, std::memory_order_relaxed); }
 
-  // The latch may be destroyed by a waiter before the last CountDown returns. Costs an atomic
-  // subtraction, and about 20 ns more when it reaches zero.
+  // A waiter may destroy the latch before the last CountDown returns. Costs an atomic subtraction,
+  // and about 20 ns more when the count reaches zero.
   void CountDown(int64_t n = 1) {
     // Release: everything before any CountDown is seen by a thread that acquires the zero (the
     // subtractions of others continue the release sequence).
@@ -59,47 +46,20 @@ class Latch {
  private:
   friend class ThreadPool;
 
-  // No wake-up is lost: the sleeper enlists and looks at the count under the bucket's lock. If the
-  // last CountDown takes the lock later it finds the sleeper; if earlier, its subtraction happened
-  // before and the sleeper sees zero.
-  bool Enlist(detail::LatchSleeper& self) const {
-    detail::LatchBucket& bucket = detail::BucketOf(this);
-    detail::MutexLock lock(bucket.mutex);
-    if (done()) return false;
-    self.latch = this;
-    self.next = bucket.first;
-    bucket.first = &self;
-    return true;
-  }
-
-  static void Delist(detail::LatchSleeper& self) {
-    detail::LatchBucket& bucket = detail::BucketOf(self.latch);
-    detail::MutexLock lock(bucket.mutex);
-    for (detail::LatchSleeper** at = &bucket.first; *at != nullptr; at = &(*at)->next) {
-      if (*at != &self) continue;
-      *at = self.next;
-      return;
-    }
-  }
-
-  static void WakeSleepers(const void* latch) {
-    detail::LatchBucket& bucket = detail::BucketOf(latch);
-    detail::MutexLock lock(bucket.mutex);
-    for (detail::LatchSleeper** at = &bucket.first; *at != nullptr;) {
-      if ((*at)->latch != latch) {
-        at = &(*at)->next;
-        continue;
-      }
-      detail::LatchSleeper* sleeper = *at;
-      *at = sleeper->next;
-      // The sleeper delists itself under this lock, so it stays until the lock is let go.
-      detail::Parker::Wake(sleeper->parker->Set());
-    }
-  }
+  // False when the count is zero already.
+  bool Enlist(detail::LatchSleeper& self) const;
+  static void Delist(detail::LatchSleeper& self);
+  static void WakeSleepers(const void* latch);
+  // In a forked child, which has none of the sleeping threads.
+  static void ForgetSleepers();
 
   std::atomic<int64_t> count_;
 };
 
 }  // namespace opkit
+
+#ifdef OPKIT_DEFINITIONS
+#include "opkit/engine/pool/impl/latch.ipp"
+#endif
 
 #endif  // OPKIT_ENGINE_POOL_LATCH_HPP_

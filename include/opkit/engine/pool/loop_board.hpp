@@ -1,7 +1,7 @@
-// LoopBoard: where running ParallelFor loops hang for the pool's idle threads to join. A loop lives
-// on its caller's stack; the caller takes it down and waits only for threads that are inside and
-// make progress on their own. That is why nested loops cannot deadlock: nobody ever waits for
-// something that is still queued.
+// LoopBoard: where running ParallelFor loops are posted for the pool's idle threads to join. A loop
+// lives on its caller's stack; the caller takes it down and waits only for threads that are inside
+// and make progress on their own. That is why nested loops cannot deadlock: no thread ever waits
+// for work that is still queued.
 #ifndef OPKIT_ENGINE_POOL_LOOP_BOARD_HPP_
 #define OPKIT_ENGINE_POOL_LOOP_BOARD_HPP_
 
@@ -21,15 +21,12 @@ using RangeFunction = FunctionRef<void(int64_t, int64_t)>;
 
 // [first, last) in chunks of `grain`, claimed by number.
 struct ParallelLoop {
-  ParallelLoop(int64_t first, int64_t last, int64_t grain, int64_t chunks, RangeFunction body)
-      : body(body), first(first), last(last), grain(grain), chunks(chunks) {}
-
   // Takes chunks until none is left. After an exception the remaining ones are skipped.
   void RunChunks(Mutex& mutex) {
     try {
       for (;;) {
-        // Relaxed: the counter hands out numbers and publishes nothing; what a chunk wrote reaches
-        // the caller through `joined`.
+        // Relaxed: the counter hands out numbers and publishes nothing; a chunk's writes reach the
+        // caller through `joined`.
         const int64_t chunk = next_chunk.fetch_add(1, std::memory_order_relaxed);
         if (chunk >= chunks) return;
         const int64_t begin = first + chunk * grain;
@@ -38,22 +35,23 @@ struct ParallelLoop {
     } catch (...) {
       MutexLock lock(mutex);
       if (!error) error = std::current_exception();
+      // Relaxed: a number, as above.
       next_chunk.store(chunks, std::memory_order_relaxed);
     }
   }
 
-  const RangeFunction body;
   const int64_t first, last, grain, chunks;
+  const RangeFunction body;
   const Invocation invocation = CurrentInvocation();
 
   // Guarded by the board's mutex.
   int may_join = 0;  // threads that may still join
-  int may_wake = 0;  // threads that those who join should still wake
+  int may_wake = 0;  // threads that its joiners should still wake
   bool listed = false;
   ParallelLoop* prev = nullptr;
   ParallelLoop* next = nullptr;
   Parker* waiter = nullptr;  // the caller's, once it sleeps
-  std::exception_ptr error;
+  std::exception_ptr error = {};
 
   std::atomic<int> joined{0};  // threads inside, without the caller
   alignas(kCacheLine) std::atomic<int64_t> next_chunk{0};
@@ -65,7 +63,7 @@ class LoopBoard {
   static constexpr int kWakeFan = 2;
 
   // A look without the lock. Seq_cst for the sake of IdleList's protocol.
-  bool empty() const { return first_.load(std::memory_order_seq_cst) == nullptr; }
+  bool empty() const { return !first_.load(std::memory_order_seq_cst); }
 
   // Returns how many threads the caller should wake.
   int Post(ParallelLoop& loop, int helpers) {
@@ -73,8 +71,8 @@ class LoopBoard {
     loop.may_join = helpers;
     loop.may_wake = helpers;
     loop.listed = true;
-    loop.next = first_.load(std::memory_order_relaxed);
-    if (loop.next != nullptr) loop.next->prev = &loop;
+    loop.next = first_.load(std::memory_order_relaxed);  // written under the lock
+    if (loop.next) loop.next->prev = &loop;
     first_.store(&loop, std::memory_order_seq_cst);
     return TakeWakes(loop);
   }
@@ -82,9 +80,10 @@ class LoopBoard {
   // The newest loop (the innermost of a nest), or null. `wake`: as for Post.
   ParallelLoop* Join(int* wake) {
     MutexLock lock(mutex_);
+    // Relaxed: first_ is written under the lock, and `joined` is read under it or after it.
     ParallelLoop* loop = first_.load(std::memory_order_relaxed);
-    if (loop == nullptr) return nullptr;
-    loop->joined.fetch_add(1, std::memory_order_relaxed);  // read under the lock, or after it
+    if (!loop) return nullptr;
+    loop->joined.fetch_add(1, std::memory_order_relaxed);
     if (--loop->may_join == 0) Remove(*loop);
     *wake = TakeWakes(*loop);
     return loop;
@@ -101,22 +100,23 @@ class LoopBoard {
       MutexLock lock(mutex_);
       Remove(loop);  // no chunk is left
       Parker* waiter = loop.waiter;
-      // Release: the caller sees what the chunks wrote. It may return as soon as it reads zero,
+      // Release: the caller sees the chunks' writes. It may return as soon as it reads zero,
       // unless it sleeps; then it waits for Set.
-      if (loop.joined.fetch_sub(1, std::memory_order_release) == 1 && waiter != nullptr) {
+      if (loop.joined.fetch_sub(1, std::memory_order_release) == 1 && waiter)
         address = waiter->Set();
-      }
     }
-    if (address != nullptr) Parker::Wake(address);
+    if (address) Parker::Wake(address);
   }
 
-  // The caller's end of the loop: returns when nobody is inside, rethrows the first exception.
+  // Ends the loop for its caller: returns when no other thread is inside, rethrows the first
+  // exception.
   void Finish(ParallelLoop& loop, uint64_t spin_ticks) {
     {
       MutexLock lock(mutex_);
       Remove(loop);
     }
     const uint64_t start = Ticks();
+    // Acquire, here and below: pairs with the release in Work.
     while (loop.joined.load(std::memory_order_acquire) != 0) {
       if (Ticks() - start < spin_ticks) {
         CpuRelax();
@@ -150,8 +150,8 @@ class LoopBoard {
   void Remove(ParallelLoop& loop) {
     if (!loop.listed) return;
     loop.listed = false;
-    if (loop.next != nullptr) loop.next->prev = loop.prev;
-    if (loop.prev != nullptr) {
+    if (loop.next) loop.next->prev = loop.prev;
+    if (loop.prev) {
       loop.prev->next = loop.next;
     } else {
       first_.store(loop.next, std::memory_order_seq_cst);

@@ -10,15 +10,11 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Half the price of a mutex, because unlocking is a plain store: there is no sleeper to look for.
-// Who finds it locked for long gives its time slice away, since the holder may have lost the CPU.
+// Half the price of a mutex, because unlocking is a plain store: there is no sleeper to look for. A
+// thread that finds it locked for long yields the CPU, since the holder may have lost its own.
 class SpinLock {
  public:
-  SpinLock() = default;
-  SpinLock(const SpinLock&) = delete;
-  SpinLock& operator=(const SpinLock&) = delete;
-
-  // Acquire, with the release in Unlock: the section sees what earlier ones wrote.
+  // Acquire, with the release in Unlock: the section sees the writes of earlier ones.
   void Lock() {
     if (locked_.exchange(1, std::memory_order_acquire) != 0) [[unlikely]]
       LockSlowly();

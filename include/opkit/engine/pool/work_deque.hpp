@@ -9,12 +9,14 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "opkit/base/index.hpp"
 #include "opkit/base/platform.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Holds pointers it does not own. What was written before Push is seen by whoever gets the item.
+// Holds pointers it does not own. The thread that gets an item sees what was written before its
+// Push.
 //
 // Memory orders. Pop lowers `bottom_` and then reads `top_`, Steal reads `top_` and then `bottom_`;
 // each must see the other when both go for the last item, and the pool's parking protocol needs
@@ -40,7 +42,7 @@ class WorkDeque {
 
   // Owner only. The newest item, or null.
   T* Pop() {
-    const int64_t bottom = bottom_.load(std::memory_order_relaxed) - 1;
+    const int64_t bottom = bottom_.load(std::memory_order_relaxed) - 1;  // as in Push
     // Relaxed: `top_` only grows, so an old value that already says "empty" is still right.
     if (top_.load(std::memory_order_relaxed) > bottom) return nullptr;
     bottom_.store(bottom, std::memory_order_seq_cst);
@@ -49,10 +51,10 @@ class WorkDeque {
     if (top <= bottom) {
       item = Slot(bottom).load(std::memory_order_relaxed);
       if (top < bottom) return item;  // more than one left: no thief can reach this one
+      // Relaxed on failure: the value that it reads is not used.
       if (!top_.compare_exchange_strong(top, top + 1, std::memory_order_seq_cst,
-                                        std::memory_order_relaxed)) {
+                                        std::memory_order_relaxed))
         item = nullptr;
-      }
     }
     // Relaxed: the deque is empty now, a thief that reads this finds nothing it could take.
     bottom_.store(bottom + 1, std::memory_order_relaxed);
@@ -65,9 +67,8 @@ class WorkDeque {
     while (top < bottom_.load(std::memory_order_seq_cst)) {
       T* item = Slot(top).load(std::memory_order_relaxed);
       if (top_.compare_exchange_strong(top, top + 1, std::memory_order_seq_cst,
-                                       std::memory_order_seq_cst)) {
+                                       std::memory_order_seq_cst))
         return item;
-      }
     }
     return nullptr;
   }
@@ -77,16 +78,15 @@ class WorkDeque {
     return top_.load(std::memory_order_seq_cst) >= bottom_.load(std::memory_order_seq_cst);
   }
 
-  // In a forked child: forgets the items, which belong to the parent.
+  // In a forked child: forgets the items, which belong to the parent. Relaxed: the child has one
+  // thread.
   void ResetAfterFork() {
     top_.store(0, std::memory_order_relaxed);
     bottom_.store(0, std::memory_order_relaxed);
   }
 
  private:
-  std::atomic<T*>& Slot(int64_t index) {
-    return slots_[static_cast<size_t>(index) & (kCapacity - 1)];
-  }
+  std::atomic<T*>& Slot(int64_t index) { return slots_[Index(index) & (kCapacity - 1)]; }
 
   // Apart: thieves write one, the owner the other.
   alignas(kCacheLine) std::atomic<int64_t> top_{0};

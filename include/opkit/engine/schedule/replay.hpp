@@ -9,21 +9,21 @@
 #include <type_traits>
 #include <utility>
 
+#include "opkit/base/unique_function.hpp"
 #include "opkit/engine/schedule/replay_core.hpp"
-#include "opkit/engine/schedule/replay_tuner.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 
 enum class NodeState {
   kDone,
-  kPending,  // completes later: somebody will call Replay::Complete(node)
+  kPending,  // completes later, by a call of Replay::Complete(node)
 };
 
 struct ReplayOptions {
   ReplayMode mode = ReplayMode::kAuto;
   // How long a body takes, for the choice of the mode; measured in the first runs when 0.
   double ns_per_node = 0;
-  // Of a body that returns NodeState: whether it may return kPending for this schedule.
+  // Whether a body that returns NodeState may return kPending for this schedule.
   bool may_pend = true;
 };
 
@@ -37,27 +37,26 @@ concept ReplayBody = std::is_invocable_v<Body&, int> &&
 //   replay.Run();  // as often as you like
 //
 // The body is called with the node's number in the schedule, once for each node, on the calling
-// thread and on workers of the pool, under the caller's invocation. What a node has written is seen
-// by the nodes that depend on it. Schedule and pool must outlive the replay.
+// thread and on workers of the pool, under the caller's invocation. Nodes see the writes of those
+// that they depend on. Schedule and pool must outlive the replay.
 //
 // One run at a time; any number of Replays of one schedule may run at once. Complete and Cancel may
 // be called from any thread during a run, from the body too. A forked child makes its own replays.
 //
-// Errors. The first exception that happens, of a body or given to Complete, is kept; no body is
-// called from then on, what is pending is waited for, and Run rethrows it (RunAsync hands it on). A
-// run that is cancelled or passes its deadline is given up: no body is called from then on, and it
+// Errors. The first exception that a body throws or Complete is given is kept; no body is called
+// from then on, pending nodes are waited for, and Run rethrows it (RunAsync hands it on). A run
+// that is cancelled or passes its deadline is given up: no body is called from then on, and it
 // ends, with kCancelled or kDeadlineExceeded, as soon as no body is running. Bodies are never
 // killed. Nodes still pending then must still be completed before the next run (else that throws
 // kFailedPrecondition) and before the destruction, or never: the replay may be destroyed when no
 // Complete is to come.
-template <class Body, class Schedule = ::opkit::Schedule>
+template <class Body>
 class Replay {
   static_assert(ReplayBody<Body>,
                 "Replay: the body must be callable as body(int node) and return void or NodeState");
 
  public:
-  using Core = detail::ReplayCore<Schedule>;
-  using DoneFunction = typename Core::DoneFunction;
+  using DoneFunction = UniqueFunction<void(std::exception_ptr)>;
   static constexpr bool kMayPend = std::is_same_v<std::invoke_result_t<Body&, int>, NodeState>;
 
   // Throws kInvalidArgument when nodes may pend, or the schedule is in_order, in a mode that cannot
@@ -67,8 +66,8 @@ class Replay {
       : body_(std::move(body)),
         tuner_(schedule, options.mode, options.ns_per_node, pool.threads(),
                kMayPend && options.may_pend),
-        core_(detail::MakeIntrusive<Core>(schedule, pool, kMayPend && options.may_pend, &body_,
-                                          &RunNodes, &RunRange)) {
+        core_(Core::Make(schedule, pool,
+                         {&body_, &RunNodes, &RunRange, kMayPend && options.may_pend})) {
     if (tuner_.may_use_counters()) core_->AllocateCounters();
   }
   Replay(const Replay&) = delete;
@@ -87,15 +86,15 @@ class Replay {
 
   // Starts a run and returns at once; `done` is called with its error (null for none) by the thread
   // that ended it, after which the replay may be run again or destroyed, by `done` too. `done` must
-  // not throw; if it captures at most 48 bytes nothing is allocated. There is no deadline: nobody
-  // would watch it; use Cancel.
+  // not throw; if it captures at most 48 bytes nothing is allocated. There is no deadline, which no
+  // thread would watch; use Cancel.
   void RunAsync(DoneFunction done) {
     core_->RunAsync(tuner_.mode(), tuner_.ns_per_node(), std::move(done));
   }
 
-  // Once for each node whose body has returned, or will return, kPending. Does not run other
-  // bodies, which run on the pool's threads or in Run; unless the system refused the pool all of
-  // them.
+  // To be called once for each node whose body has returned, or will return, kPending. Does not run
+  // other bodies, which run on the pool's threads or in Run, unless the system refused the pool all
+  // of its threads.
   void Complete(int node, std::exception_ptr error = nullptr) {
     static_assert(kMayPend, "Replay::Complete: the body must return NodeState");
     core_->Complete(node, std::move(error));
@@ -107,8 +106,8 @@ class Replay {
   // Gives up the run in progress, if there is one.
   void Cancel() { core_->GiveUp(ErrorCode::kCancelled); }
 
-  // After a run that was given up, once what was pending has been completed: returns when the rest
-  // of the graph has been passed over, so that the next run may begin.
+  // After a run that was given up, once its pending nodes have been completed: returns when the
+  // rest of the graph has been passed over, so that the next run may begin.
   void Drain() { core_->WaitUntilQuiet(); }
 
   // Nodes pending now.
@@ -124,15 +123,16 @@ class Replay {
   std::string ExplainMode() const { return tuner_.Explain(); }
 
  private:
-  // A body that can be copied is, to the stack: what it holds stays in registers, since the
-  // compiler knows that nodes do not change it.
+  using Core = detail::ReplayCore;
+
+  // A body that can be copied is, to the stack: its members stay in registers, since the compiler
+  // knows that nodes do not change them.
   static constexpr bool kCopies =
       std::is_trivially_copyable_v<Body> && std::is_invocable_v<const Body&, int>;
   using LocalBody = std::conditional_t<kCopies, const Body, Body&>;
-
   using BodyReference = std::remove_reference_t<LocalBody>&;
 
-  // Where nodes may not pend.
+  // Calls the body where nodes may not pend.
   static void CallDone(BodyReference body, int node) {
     if constexpr (kMayPend) {
       [[maybe_unused]] const NodeState state = body(node);
@@ -143,7 +143,7 @@ class Replay {
   }
 
   static void RunRange(Core& core, int begin, int end, bool by_level) {
-    LocalBody body = *static_cast<Body*>(core.body);
+    LocalBody body = *static_cast<Body*>(core.body.object);
     const std::vector<int>& order = core.schedule.level_order();
     try {
       if (by_level && !order.empty()) {
@@ -176,7 +176,7 @@ class Replay {
   }
 
   static void RunNodes(Core& core, detail::ReplayWorker& worker) {
-    LocalBody body = *static_cast<Body*>(core.body);
+    LocalBody body = *static_cast<Body*>(core.body.object);
     const int* const entry_begin = core.schedule.entry_begin().data();
     const int* const entries = core.schedule.entries().data();
     for (;;) {
@@ -211,7 +211,7 @@ class Replay {
   }
 
   Body body_;
-  detail::ReplayTuner<Schedule> tuner_;
+  detail::ReplayTuner tuner_;
   const detail::IntrusivePtr<Core> core_;
 };
 

@@ -1,6 +1,5 @@
-// TaskStore: where the functions of a task graph lie. Small trivially copyable ones are kept by
-// value, a call pointer before their bytes; the others in blocks that live as long as a graph needs
-// them.
+// TaskStore: keeps the functions of a task graph. Small trivially copyable ones are kept by value,
+// a call pointer before their bytes; the others in blocks that live as long as a graph needs them.
 #ifndef OPKIT_ENGINE_SCHEDULE_TASK_STORE_HPP_
 #define OPKIT_ENGINE_SCHEDULE_TASK_STORE_HPP_
 
@@ -23,16 +22,14 @@ struct TaskRecord {
   alignas(8) unsigned char bytes[kBytes] = {};
 };
 
-// Owns what records point to. Filled by one thread.
-template <class TaskRecord>
+// Owns the functions that records point to. Filled by one thread.
 class TaskStore final : public RefCounted {
  public:
   TaskStore() = default;
   ~TaskStore() override {
     for (size_t i = owned_.size(); i-- > 0;) owned_[i].destroy(owned_[i].object);
-    for (const Block& block : blocks_) {
+    for (const Block& block : blocks_)
       ::operator delete(block.bytes, std::align_val_t{block.alignment});
-    }
   }
 
   // The record of `f`, and how many of its bytes are used.
@@ -73,11 +70,10 @@ class TaskStore final : public RefCounted {
 
   void* Allocate(size_t size, size_t alignment) {
     constexpr size_t kBlock = size_t{1} << 16;
-    if (size > kBlock / 8 || alignment > alignof(std::max_align_t)) {
+    if (size > kBlock / 8 || alignment > alignof(std::max_align_t))
       return NewBlock(size, alignment);
-    }
     used_ = (used_ + alignment - 1) & ~(alignment - 1);
-    if (current_ == nullptr || used_ + size > kBlock) {
+    if (!current_ || used_ + size > kBlock) {
       current_ = static_cast<unsigned char*>(NewBlock(kBlock, alignof(std::max_align_t)));
       used_ = 0;
     }

@@ -1,35 +1,31 @@
-// What AddGradients makes of a graph: the graph with gradient nodes behind its own, named, summed
-// up and thinned out to what is needed.
+// GradientNodes: the graph that AddGradients returns. It adds gradient nodes behind the graph's own
+// nodes, names and sums gradients, and removes the nodes that nothing needs. Only definitions
+// include this header.
 #ifndef OPKIT_GRAPH_GRADIENT_GRADIENT_NODES_HPP_
 #define OPKIT_GRAPH_GRADIENT_GRADIENT_NODES_HPP_
+
+#include <map>
 
 #include "opkit/graph/passes/pass_rules.hpp"
 #include "opkit/op/gradient/gradient.hpp"
 
 namespace opkit::inline OPKIT_ABI {
-
-// By the name of the value.
-using GradientMap = std::map<std::string, GradientValue>;
-
 namespace detail {
 
-template <class Names, class Graph, class GradientValue>
 class GradientNodes {
-  using OperatorDef = typename Graph::Def;
-
  public:
   explicit GradientNodes(const Graph& graph) : graph_(graph), num_before_(graph.num_nodes()) {
-    for (const auto& input : graph.inputs()) names_.Reserve(input.name);
-    for (const auto& constant : graph.constants()) names_.Reserve(constant.name);
+    for (const GraphInput& input : graph.inputs()) names_.Reserve(input.name);
+    for (const GraphConstant& constant : graph.constants()) names_.Reserve(constant.name);
     for (const OperatorDef& def : graph.nodes())
       for (const std::string& name : def.outputs())
         if (!name.empty()) names_.Reserve(name);
   }
 
-  Names& names() { return names_; }
+  GradientNames& names() { return names_; }
   const Graph& graph() const { return graph_; }
   Graph TakeGraph() { return std::move(graph_); }
-  // For each node added: the node whose gradient it computes; num_before() for sums.
+  // For each added node: the node whose gradient it computes; num_before() for sums.
   const std::vector<int>& origins() const { return origins_; }
   int num_before() const { return num_before_; }
 
@@ -45,49 +41,45 @@ class GradientNodes {
     return ones_;
   }
 
-  // Makers call the gradient of a value the same wherever it is used, so what was made before gets
-  // another name here. That also takes gradients out of place that a maker computes in place:
-  // others may share them.
+  // Adds the operators of a maker for the gradient of `node`. Makers give all gradients of a value
+  // one name, so an output whose name the graph has already is renamed here. A gradient that a
+  // maker computes in place, which other nodes may share, thereby gets an output of its own.
   void Add(int node, GradientOpsMeta& meta) {
-    std::vector<std::string> made, from, to;
-    auto renamed = [&](std::string& name) {
-      for (size_t i = 0; i < from.size(); ++i)
-        if (from[i] == name) return void(name = to[i]);
-    };
-    auto is_made = [&](const std::string& name) {
-      for (const std::string& known : made)
-        if (known == name) return true;
-      return false;
+    NameIndex made;
+    std::map<std::string, std::string> renamed;
+    auto rename = [&](std::string& name) {
+      if (const auto found = renamed.find(name); found != renamed.end()) name = found->second;
     };
     for (OperatorDef& op : meta.ops) {
-      for (std::string& input : op.mutable_inputs()) renamed(input);
+      for (std::string& input : op.mutable_inputs()) rename(input);
       for (std::string& output : op.mutable_outputs()) {
         if (output.empty()) continue;
-        renamed(output);
-        if (is_made(output)) continue;
+        rename(output);
+        if (made.Find(output) >= 0) continue;
         if (graph_.HasValue(output)) {
           const std::string* value = names_.ValueOf(output);
-          from.push_back(output);
-          to.push_back(names_.Fresh(value ? std::string(*value) : output));
-          output = to.back();
+          std::string fresh = names_.Fresh(value ? std::string(*value) : output);
+          renamed[output] = fresh;
+          output = std::move(fresh);
         }
-        made.push_back(output);
+        made.Add(output);
       }
       const OpSchema& schema = OpRegistry::Global().GetSchema(op.type());
       if (std::string why = schema.Verify(op); !why.empty())
         Throw(ErrorCode::kInvalidArgument, why, "; in gradient node ", ToString(op));
       ForEachRewritten(op, [&](const std::string& input) {
-        if (!is_made(input))
+        if (made.Find(input) < 0)
           Throw(ErrorCode::kUnsupported, "gradient node ", ToString(op), " writes to '", input,
                 "', which others may read");
       });
       AddNode(std::move(op), node);
     }
     for (GradientValue& value : meta.g_input)
-      for (std::string* part : {&value.dense, &value.indices, &value.values}) renamed(*part);
+      for (std::string* part : {&value.dense, &value.indices, &value.values}) rename(*part);
   }
 
-  // Adds up the gradients of the value `name`: all at once, or pair by pair.
+  // Adds up the gradients of the value `name`: all at once where operator `type` takes so many
+  // inputs, else two at a time.
   GradientValue Sum(const std::string& name, const std::vector<GradientValue>& list,
                     const std::string& type) {
     OperatorDef sum(type);
@@ -124,26 +116,22 @@ class GradientNodes {
     return total;
   }
 
-  // Nodes whose results nothing needs: gradients of values that nobody asked for.
-  void Prune(const GradientMap& found) {
-    NameIndex needed;
-    for (const auto& [name, value] : found)
-      for (const std::string* part : {&value.dense, &value.indices, &value.values})
-        needed.Add(*part);
-    std::vector<char> removed(static_cast<size_t>(graph_.num_nodes()), 0);
+  // Removes gradient nodes on which no value in `needed` depends: gradients that nobody asked for.
+  void Prune(NameIndex needed) {
+    std::vector<char> removed(Index(graph_.num_nodes()), 0);
     for (int i = graph_.num_nodes(); i-- > num_before_;) {
       bool keep = HasEffect(graph_.node(i));
       for (const std::string& output : graph_.node(i).outputs())
         keep |= !output.empty() && needed.Find(output) >= 0;
       ForEachRewritten(graph_.node(i),
                        [&](const std::string& input) { keep |= needed.Find(input) >= 0; });
-      removed[static_cast<size_t>(i)] = !keep;
+      removed[Index(i)] = !keep;
       if (keep)
         for (const std::string& input : graph_.node(i).inputs()) needed.Add(input);
     }
     std::vector<int> origins;
     for (size_t i = 0; i < origins_.size(); ++i)
-      if (!removed[i + static_cast<size_t>(num_before_)]) origins.push_back(origins_[i]);
+      if (!removed[i + Index(num_before_)]) origins.push_back(origins_[i]);
     origins_ = std::move(origins);
     graph_.RemoveNodes(removed);
     if (!ones_.empty() && needed.Find(ones_) < 0) graph_.RemoveConstant(ones_);
@@ -157,7 +145,7 @@ class GradientNodes {
 
   Graph graph_;
   const int num_before_;
-  Names names_;
+  GradientNames names_;
   std::string ones_;
   std::vector<int> origins_;
 };

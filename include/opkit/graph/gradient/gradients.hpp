@@ -3,333 +3,48 @@
 #ifndef OPKIT_GRAPH_GRADIENT_GRADIENTS_HPP_
 #define OPKIT_GRAPH_GRADIENT_GRADIENTS_HPP_
 
-#include "opkit/graph/gradient/gradient_nodes.hpp"
+#include <map>
+
 #include "opkit/graph/graph_inference.hpp"
+#include "opkit/op/gradient/gradient.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 
 struct GradientOptions {
   std::string seed = {};  // the value that holds the gradient of the loss; "": a constant of ones
-  // Adds up the gradients of a value that is used more than once: of all of them at once where its
-  // schema takes so many inputs, else of two at a time.
+  // The operator that adds up the gradients of a value that is used more than once: all at once
+  // where its schema takes so many inputs, else two at a time.
   std::string sum_operator = "Sum";
   // A value that no gradient flows to gets an empty GradientValue; otherwise it is an Error.
   bool allow_none = false;
 };
 
-namespace detail {
-
-template <class Names, class Graph, class GradientValue = ::opkit::GradientValue>
-class GradientBuilder {
-  using GraphView = BasicGraphView<Graph>;
-  using OperatorDef = typename Graph::Def;
-
- public:
-  GradientBuilder(const Graph& graph, const std::string& loss, const std::vector<std::string>& wrt,
-                  const GradientOptions& options)
-      : graph_(graph),
-        view_(graph),
-        options_(options),
-        types_(InferGraph(view_)),
-        nodes_(graph),
-        loss_(Find(loss, "the loss")),
-        first_rewrite_(static_cast<size_t>(view_.num_nodes()) + 1, 0),
-        carries_(static_cast<size_t>(view_.num_nodes()), 0),
-        reached_(static_cast<size_t>(view_.num_values()), 0),
-        giver_(static_cast<size_t>(view_.num_values()), -1),
-        gradients_(static_cast<size_t>(view_.num_values())) {
-    if (wrt.empty())
-      Throw(ErrorCode::kInvalidArgument, "AddGradients of '", loss,
-            "' needs the name of at least one value to differentiate by");
-    for (const std::string& name : wrt) {
-      wrt_.push_back(Find(name, "to differentiate by"));
-      if (!Differentiable(wrt_.back()))
-        Throw(ErrorCode::kTypeMismatch, "cannot differentiate by '", name, "', which is ",
-              ToString(types_[wrt_.back()]), "; expected a floating-point value");
-    }
-    for (const auto& rewrite : view_.rewrites())
-      ++first_rewrite_[static_cast<size_t>(rewrite.node) + 1];
-    for (size_t node = 1; node < first_rewrite_.size(); ++node)
-      first_rewrite_[node] += first_rewrite_[node - 1];
-  }
-
-  GradientMap Build() {
-    AddSeed();
-    MarkReached();
-    for (size_t i = view_.order().size(); i-- > 0;) Differentiate(view_.order()[i]);
-    GradientMap found;
-    for (int value : wrt_) {
-      found[view_.name(value)] = Total(value);
-      if (found[view_.name(value)].IsEmpty() && !options_.allow_none) ThrowUnreached(value);
-    }
-    nodes_.Prune(found);
-    CheckRewritten();
-    GraphView checked(nodes_.graph());
-    return found;
-  }
-  Graph TakeGraph() { return nodes_.TakeGraph(); }
-
- private:
-  // The value of that name. Error (kNotFound) that names the nearest.
-  int Find(const std::string& name, const char* what) const {
-    const int value = view_.FindValue(name);
-    if (value >= 0) return value;
-    std::vector<std::string> known;
-    for (int v = 0; v < view_.num_values(); ++v) known.push_back(view_.name(v));
-    Throw(ErrorCode::kNotFound, "the graph has no value '", name, "' (", what, ")",
-          SuggestName(name, known));
-  }
-  const GradientValue* First(int value) const {
-    const auto& list = gradients_[static_cast<size_t>(value)];
-    return list.empty() ? nullptr : &list.front();
-  }
-  bool Differentiable(int value) const {
-    const DType dtype = types_[value].dtype;
-    return dtype != DType::kBool && !IsInteger(dtype);
-  }
-  static GradientKind KindOf(const OperatorDef& def) {
-    const auto* registration = GradientRegistry::Global().Find(def.type());
-    return registration ? registration->kind : GradientKind::kMaker;
-  }
-
-  void AddSeed() {
-    const TensorInfo& loss = types_[loss_];
-    const std::string& name = view_.name(loss_);
-    if (loss.dtype != DType::kUndefined && !IsFloatingPoint(loss.dtype))
-      Throw(ErrorCode::kTypeMismatch, "the loss '", name, "' is ", ToString(loss),
-            "; expected a floating-point value");
-    auto& seeds = gradients_[static_cast<size_t>(loss_)];
-    if (options_.seed.empty()) {
-      if (loss.dtype == DType::kUndefined || !loss.shape.is_known())
-        Throw(ErrorCode::kFailedPrecondition, "the loss '", name, "' is ", ToString(loss),
-              ", so the ones that its gradient starts from have no ",
-              loss.dtype == DType::kUndefined ? "dtype" : "shape",
-              " yet; name a value that holds them in GradientOptions::seed");
-      seeds.push_back(nodes_.AddOnes(name, loss.shape.ToShape(), loss.dtype));
-      return;
-    }
-    const int given = Find(options_.seed, "GradientOptions::seed");
-    const TensorInfo& seed = types_[given];
-    if (view_.IsRewritten(given))
-      Throw(ErrorCode::kUnsupported, "the seed '", options_.seed,
-            "' is rewritten by a node of the graph; name a value that stays as it is");
-    const bool dtypes_differ = seed.dtype != DType::kUndefined && loss.dtype != DType::kUndefined &&
-                               seed.dtype != loss.dtype;
-    if (dtypes_differ || !SymbolicShape::Merge(seed.shape, loss.shape))
-      Throw(ErrorCode::kInvalidArgument, "the seed '", options_.seed, "' is ", ToString(seed),
-            ", but the loss '", name, "' is ", ToString(loss), "; they must be alike");
-    seeds.push_back(options_.seed);
-  }
-
-  // What depends on the wanted values, by nodes that carry gradients.
-  void MarkReached() {
-    for (int value : wrt_) reached_[static_cast<size_t>(value)] = 1;
-    for (int node : view_.order()) {
-      bool reached = false;
-      for (int value : view_.inputs(node))
-        reached |= value >= 0 && reached_[static_cast<size_t>(value)];
-      if (!reached || KindOf(graph_.node(node)) == GradientKind::kNone) continue;
-      carries_[static_cast<size_t>(node)] = 1;
-      ForEachWritten(node, [&](int value) {
-        if (Differentiable(value)) reached_[static_cast<size_t>(value)] = 1;
-      });
-    }
-  }
-  template <class F>
-  void ForEachWritten(int node, F&& f) const {
-    for (int value : view_.outputs(node))
-      if (value >= 0) f(value);
-    for (const auto& rewrite : RewritesOf(node)) f(rewrite.value);
-  }
-  // The view lists them node by node.
-  std::span<const typename GraphView::Rewrite> RewritesOf(int node) const {
-    const int first = first_rewrite_[static_cast<size_t>(node)];
-    const int end = first_rewrite_[static_cast<size_t>(node) + 1];
-    return {view_.rewrites().data() + first, static_cast<size_t>(end - first)};
-  }
-
-  void Differentiate(int node) {
-    const OperatorDef& def = graph_.node(node);
-    for (const auto& rewrite : RewritesOf(node))
-      if (First(rewrite.value))
-        Throw(ErrorCode::kUnsupported, "node ", ToString(def), " rewrites '",
-              view_.name(rewrite.value), "', through which the gradient of '", view_.name(loss_),
-              "' flows, and a gradient is that of one value; let the node write another one");
-    if (!carries_[static_cast<size_t>(node)]) return;
-    std::vector<GradientValue> g_output;
-    bool flows = false;
-    try {
-      for (int value : view_.outputs(node)) {
-        g_output.push_back(value < 0 ? GradientValue() : Total(value));
-        flows |= !g_output.back().IsEmpty();
-      }
-      if (!flows) return;
-      GradientOpsMeta meta = GetGradientForOp(def, g_output, nodes_.names());
-      nodes_.Add(node, meta);
-      const auto inputs = view_.inputs(node);
-      for (size_t i = 0; i < inputs.size(); ++i)
-        if (inputs[i] >= 0 && reached_[static_cast<size_t>(inputs[i])])
-          AddGradient(inputs[i], node, meta.g_input[i]);
-    } catch (Error& error) {
-      error.AddContext(
-          StrCat("in the gradient of node ", ToString(def), ", on the path ", PathThrough(node)));
-      throw;
-    }
-  }
-  void AddGradient(int value, int node, const GradientValue& gradient) {
-    if (gradient.IsEmpty()) return;
-    for (const std::string* part : {&gradient.dense, &gradient.indices, &gradient.values}) {
-      if (part->empty()) continue;
-      if (!nodes_.graph().HasValue(*part))
-        Throw(ErrorCode::kInvalidArgument, "its gradient maker names '", *part,
-              "' as the gradient of '", view_.name(value), "', but makes no such value");
-      if (const int shared = view_.FindValue(*part); shared >= 0 && view_.IsRewritten(shared))
-        Throw(ErrorCode::kUnsupported, "the gradient of '", view_.name(value), "' is '", *part,
-              "' itself, which a node of the graph rewrites; let that node write another value");
-    }
-    auto& list = gradients_[static_cast<size_t>(value)];
-    if (list.empty()) giver_[static_cast<size_t>(value)] = node;
-    list.push_back(gradient);
-  }
-
-  // The one gradient of a value, summed up when it has several.
-  GradientValue Total(int value) {
-    auto& list = gradients_[static_cast<size_t>(value)];
-    if (list.empty()) return {};
-    if (list.size() > 1) list.assign(1, nodes_.Sum(view_.name(value), list, options_.sum_operator));
-    return list.front();
-  }
-  // Gradient nodes run behind all others, and so must not read what has changed since their node
-  // ran.
-  void CheckRewritten() const {
-    std::vector<int> last(gradients_.size(), -1);  // node that rewrites the value, by value
-    for (const auto& rewrite : view_.rewrites())
-      last[static_cast<size_t>(rewrite.value)] = rewrite.node;
-    for (size_t i = 0; i < nodes_.origins().size(); ++i) {
-      const int origin = nodes_.origins()[i];
-      const OperatorDef& op = nodes_.graph().node(nodes_.num_before() + static_cast<int>(i));
-      for (const std::string& input : op.inputs()) {
-        const int value = view_.FindValue(input);
-        const int node = value < 0 ? -1 : last[static_cast<size_t>(value)];
-        if (node > origin)
-          Throw(ErrorCode::kUnsupported, "gradient node ", ToString(op), " needs '", input,
-                "' as node ", ToString(graph_.node(origin)), " saw it, but node ",
-                ToString(graph_.node(node)), " rewrites it later; let that node write another ",
-                "value");
-      }
-    }
-  }
-
-  // "'x' -> 'a' -> 'loss'": values from a wanted one to the loss.
-  OPKIT_COLD std::string PathThrough(int node) const {
-    std::vector<int> path;
-    for (int at = node; at >= 0;) {
-      int next = -1;
-      for (int value : view_.inputs(at))
-        if (next < 0 && value >= 0 && reached_[static_cast<size_t>(value)]) next = value;
-      if (next < 0) break;
-      path.insert(path.begin(), next);
-      bool wanted = false;
-      for (int value : wrt_) wanted |= value == next;
-      at = wanted ? -1 : view_.producer(next);
-    }
-    for (int at = node; at >= 0;) {
-      int next = -1;
-      for (int value : view_.outputs(at))
-        if (next < 0 && value >= 0 && First(value)) next = value;
-      if (next < 0) break;
-      path.push_back(next);
-      at = next == loss_ ? -1 : giver_[static_cast<size_t>(next)];
-    }
-    constexpr size_t kShown = 5;  // at either end
-    std::string text;
-    for (size_t i = 0; i < path.size(); ++i) {
-      if (path.size() > 2 * kShown && i == kShown) {
-        text += " -> ...";
-        i = path.size() - kShown;
-      }
-      text += StrCat(i ? " -> '" : "'", view_.name(path[i]), "'");
-    }
-    return text;
-  }
-
-  [[noreturn]] OPKIT_COLD void ThrowUnreached(int value) const {
-    std::vector<char> after(reached_.size(), 0), before(reached_.size(), 0);
-    after[static_cast<size_t>(value)] = before[static_cast<size_t>(loss_)] = 1;
-    auto any = [](const std::vector<char>& marks, std::span<const int> values) {
-      bool found = false;
-      for (int v : values) found |= v >= 0 && marks[static_cast<size_t>(v)];
-      return found;
-    };
-    auto mark = [](std::vector<char>& marks, std::span<const int> values) {
-      for (int v : values)
-        if (v >= 0) marks[static_cast<size_t>(v)] = 1;
-    };
-    for (int node : view_.order())
-      if (any(after, view_.inputs(node))) mark(after, view_.outputs(node));
-    for (size_t i = view_.order().size(); i-- > 0;)
-      if (const int node = view_.order()[i]; any(before, view_.outputs(node)))
-        mark(before, view_.inputs(node));
-    std::string why = after[static_cast<size_t>(loss_)]
-                          ? "the operators on the way give it none"
-                          : "no path of nodes leads from it to the loss";
-    for (int node : view_.order()) {
-      if (!any(after, view_.inputs(node)) || !any(before, view_.outputs(node))) continue;
-      const OperatorDef& def = graph_.node(node);
-      if (KindOf(def) != GradientKind::kNone) continue;
-      why = StrCat("NO_GRADIENT(", def.type(), ") stops it at node ", ToString(def));
-      break;
-    }
-    Throw(ErrorCode::kInvalidArgument, "no gradient of '", view_.name(loss_), "' flows to '",
-          view_.name(value), "': ", why,
-          "; leave it out, or set GradientOptions::allow_none to get an empty gradient");
-  }
-
-  const Graph& graph_;
-  const GraphView view_;
-  const GradientOptions& options_;
-  const BasicGraphTypes<GraphView> types_;
-  GradientNodes<Names, Graph, GradientValue> nodes_;
-  const int loss_;
-  std::vector<int> wrt_;
-  std::vector<int> first_rewrite_;                     // by node
-  std::vector<char> carries_;                          // by node
-  std::vector<char> reached_;                          // by value
-  std::vector<int> giver_;                             // by value: where its first gradient is from
-  std::vector<std::vector<GradientValue>> gradients_;  // by value, not summed up yet
-};
-
-}  // namespace detail
+// The gradient of each value, by the name of the value.
+using GradientMap = std::map<std::string, GradientValue>;
 
 // Adds the nodes that compute the gradients of `loss` by the values `wrt` (inputs, constants or
-// what nodes make) and returns what these gradients are called. Gradients do not become outputs of
+// outputs of nodes) and returns the names of these gradients. Gradients do not become outputs of
 // the graph by themselves; two values may share one gradient (those of an addition do), so ask
-// IsOutput before AddOutput. Where the operators that were added have gradients themselves, a
-// second call differentiates again.
+// IsOutput before AddOutput. Where the added operators have gradients themselves, a second call
+// differentiates again.
 //
 //   GradientMap d = AddGradients(g, "loss", {"W", "b"});
 //   g.AddOutput(d.at("W").dense);
 //
 // Errors leave the graph as it was: kNotFound for a name that the graph has not, or an operator
-// that nothing is said about; kTypeMismatch for a loss or a value that is no floating-point number;
-// kFailedPrecondition where the loss has no shape yet and no seed is given; kUnsupported for
-// operators that must not or cannot be differentiated, for values that are rewritten on the way,
-// and for sparse gradients that would have to be added up; kInvalidArgument when no gradient flows
-// to a value; and those of gradient makers, with the node and a path from a value to the loss.
-template <class Names = GradientNames, class G = Graph>
-GradientMap AddGradients(G& graph, const std::string& loss, const std::vector<std::string>& wrt,
-                         const GradientOptions& options = {}) {
-  detail::GradientBuilder<Names, G> builder(graph, loss, wrt, options);
-  GradientMap found = builder.Build();
-  graph = builder.TakeGraph();
-  return found;
-}
-#ifdef OPKIT_EXTERN_GRAPH  // compiled elsewhere, see cmake/OpkitStandardOperators.cmake
-extern template GradientMap AddGradients<GradientNames, Graph>(Graph&, const std::string&,
-                                                               const std::vector<std::string>&,
-                                                               const GradientOptions&);
-#endif
+// whose gradient is not registered; kTypeMismatch for a loss or a value that is no floating-point
+// number; kFailedPrecondition where the loss has no shape yet and no seed is given; kUnsupported
+// for operators that must not or cannot be differentiated, for values that are rewritten on the
+// way, and for sparse gradients that would have to be added up; kInvalidArgument when no gradient
+// flows to a value; and those of gradient makers, with the node and a path from a value to the
+// loss.
+GradientMap AddGradients(Graph& graph, const std::string& loss, const std::vector<std::string>& wrt,
+                         const GradientOptions& options = {});
 
 }  // namespace opkit
+
+#ifdef OPKIT_DEFINITIONS
+#include "opkit/graph/gradient/impl/gradients.ipp"
+#endif
 
 #endif  // OPKIT_GRAPH_GRADIENT_GRADIENTS_HPP_

@@ -1,5 +1,5 @@
-// What is known of a run before its memory is planned: which steps order which, and which values
-// they write and read. Plain numbers; what the planner and the verifier are both given.
+// A run as its memory is planned: the order of its steps, and the values that they write and read.
+// Plain numbers, given to the planner and to the verifier.
 #ifndef OPKIT_GRAPH_MEMORY_LIFETIME_TYPES_HPP_
 #define OPKIT_GRAPH_MEMORY_LIFETIME_TYPES_HPP_
 
@@ -10,8 +10,8 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// The steps of a run, 0 to nodes - 1 in the order they are stored, and what the executor honours of
-// their order.
+// The steps of a run, 0 to nodes - 1 in the order they are stored, and the order that the executor
+// keeps.
 struct RunOrder {
   int nodes = 0;
   // Pairs (before[i], after[i]): `after[i]` starts when `before[i]` has completed, asynchronous
@@ -33,9 +33,11 @@ struct RunValue {
   int producer = -1;       // -1: there when the run starts
   std::vector<int> users;  // steps that read it; scratch of a step has none
   bool kept = false;       // read after the run has ended
-  bool external = false;   // memory of somebody else: not planned
-  int view_of = -1;  // another value whose bytes it shares, from `view_offset` on; its producer
-  int64_t view_offset = 0;  // is the step that makes the view
+  bool external = false;   // in memory that the planner does not place
+  // Another value whose bytes it shares, from `view_offset` on. Its producer is the step that makes
+  // the view.
+  int view_of = -1;
+  int64_t view_offset = 0;
 };
 
 // `node`'s kernel may write value `output` over value `input`, which it reads.

@@ -1,8 +1,10 @@
-// What the memory planner takes and gives: buffers with lifetimes in, offsets in one arena out.
-// Plain numbers: it knows no graph, and lifetimes.hpp makes these of one.
+// The memory planner's input and output: buffers with lifetimes in, offsets in one arena out. Plain
+// numbers: it knows no graph, and lifetimes.hpp makes buffers of a run's values.
 #ifndef OPKIT_GRAPH_MEMORY_TYPES_HPP_
 #define OPKIT_GRAPH_MEMORY_TYPES_HPP_
 
+#include <span>
+#include <string>
 #include <vector>
 
 #include "opkit/base/timeout.hpp"
@@ -23,7 +25,11 @@ struct MemoryInterval {
 struct MemoryConflicts {
   std::vector<int64_t> starts;
   std::vector<int> others;
+
   bool empty() const { return starts.empty(); }
+  std::span<const int> of(size_t buffer) const {
+    return {others.data() + starts[buffer], others.data() + starts[buffer + 1]};
+  }
 };
 
 struct MemoryPlanOptions {
@@ -40,25 +46,41 @@ struct MemoryPlanOptions {
   uint64_t seed = 0;
   // An arena that is small enough: the search stops there.
   int64_t enough_bytes = 0;
+  // The search to use: "skyline" (buffers whose spans decide their conflicts) or "annealing" (at
+  // most 8,192 buffers). Where it cannot take the buffers the portfolio's plan stays. Empty: the
+  // first of them that can. Planning throws kNotFound, with the nearest name, for any other.
+  std::string search = {};
 };
 
-struct MemoryPlan {
-  std::vector<int64_t> offsets;  // one for each buffer, in the order given
-  int64_t arena_bytes = 0;       // a multiple of the smallest alignment among the buffers
-  // No arena can be smaller: the largest set of buffers that are live together, each rounded up to
-  // the smallest alignment. With listed conflicts: a set of buffers that all conflict, the largest
-  // for up to 1,024 buffers whose order in time is partial.
-  int64_t lower_bound_bytes = 0;
-  int64_t naive_bytes = 0;      // every buffer in a place of its own
-  int64_t steps = 0;            // of the search
-  double seconds = 0;           // what planning took
-  const char* method = "none";  // which order or search found it
+// The size of an arena, beside what it could be.
+struct ArenaSize {
+  int64_t arena_bytes = 0;
+  int64_t lower_bound_bytes = 0;  // no arena can be smaller
+  int64_t naive_bytes = 0;        // every buffer in a place of its own
+  double seconds = 0;             // that planning took
   // 1 is perfect.
   double ratio() const {
     return lower_bound_bytes == 0
                ? 1
                : static_cast<double>(arena_bytes) / static_cast<double>(lower_bound_bytes);
   }
+};
+
+// arena_bytes is a multiple of the smallest alignment among the buffers. lower_bound_bytes is the
+// largest set of buffers that are live together, each rounded up to that alignment; with listed
+// conflicts it is a set of buffers that all conflict, the largest for up to 1,024 buffers whose
+// order in time is partial.
+struct MemoryPlan : ArenaSize {
+  std::vector<int64_t> offsets;  // one for each buffer, in the order given
+  int64_t steps = 0;             // that the search took
+  const char* method = "none";   // the order or search that found it
+};
+
+// The memory of a run's planned values, summed over the devices that it uses. Graph inputs,
+// constants and outputs lie outside, and so do values whose shape the data decides.
+struct MemorySummary : ArenaSize {
+  int planned_values = 0;
+  int inplace_values = 0;  // that take over the bytes of an input
 };
 
 }  // namespace opkit

@@ -4,262 +4,30 @@
 #ifndef OPKIT_GRAPH_MEMORY_VERIFY_HPP_
 #define OPKIT_GRAPH_MEMORY_VERIFY_HPP_
 
-#include "opkit/base/error.hpp"
 #include "opkit/graph/memory/lifetime_types.hpp"
 #include "opkit/graph/memory/types.hpp"
 
 namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// "value 3 'x' (bytes 64 to 128)"
-inline std::string DescribePlaced(const char* what, size_t i, const std::vector<std::string>& names,
-                                  int64_t address, int64_t bytes) {
-  return StrCat(what, " ", i, i < names.size() && !names[i].empty() ? " '" + names[i] + "'" : "",
-                " (bytes ", address, " to ", address + bytes, ")");
-}
-
-inline std::string FindPlacingFault(const char* what, size_t i,
-                                    const std::vector<std::string>& names, int64_t address,
-                                    int64_t bytes, int64_t alignment, int64_t arena_bytes) {
-  if (address < 0 || address > arena_bytes || bytes > arena_bytes - address)
-    return StrCat(what, " ", i, i < names.size() ? " '" + names[i] + "'" : "", " of ", bytes,
-                  " bytes at ", address, " is not inside the arena of ", arena_bytes, " bytes");
-  if (address % alignment != 0)
-    return StrCat(DescribePlaced(what, i, names, address, bytes), " is not aligned to ", alignment,
-                  " bytes");
-  return "";
-}
-
-inline bool ShareBytes(int64_t a, int64_t a_bytes, int64_t b, int64_t b_bytes) {
-  return a_bytes > 0 && b_bytes > 0 && a < b + b_bytes && b < a + a_bytes;
-}
-
-// Looks at every pair of values that share bytes. A value and the views of it are one family: its
-// bytes are needed from the first touch of any of them to the last.
-template <class Run, class Value, class Option, class Lists = std::vector<std::vector<int>>>
-class RunVerifier {
- public:
-  RunVerifier(const Run& run, const std::vector<Value>& values, const std::vector<Option>& in_place,
-              const std::vector<int64_t>& addresses, const std::vector<std::string>& names)
-      : run_(run), values_(values), in_place_(in_place), addresses_(addresses), names_(names) {}
-
-  std::string FindFault(int64_t arena_bytes) {
-    const size_t n = values_.size();
-    if (addresses_.size() != n)
-      return StrCat("expected an address for each of ", n, " values, found ", addresses_.size());
-    for (size_t i = 0; i < n; ++i) family_.push_back(Family(i));
-    for (size_t i = 0; i < n; ++i) {
-      const Value& value = values_[i];
-      if (!Planned(i)) continue;
-      const std::string fault =
-          FindPlacingFault("value", i, names_, addresses_[i], value.bytes,
-                           value.view_of < 0 ? value.alignment : 1, arena_bytes);
-      if (!fault.empty()) return fault;
-      if (value.view_of >= 0 &&
-          addresses_[i] != addresses_[static_cast<size_t>(value.view_of)] + value.view_offset)
-        return StrCat(Describe(i), " is not where it views ",
-                      Describe(static_cast<size_t>(value.view_of)), ", at byte ", value.view_offset,
-                      " of it");
-    }
-    CollectPairs();
-    CheckOrder();
-    for (const Pair& pair : pairs_)
-      if (!pair.first_precedes && !pair.second_precedes) return Explain(pair);
-    return "";
-  }
-
- private:
-  // Two values, neither a view, that share bytes. Each flag holds until an order disproves it.
-  struct Pair {
-    size_t first, second;
-    bool first_precedes, second_precedes;
-    int early, late;  // steps that disprove the order in which the two are stored
-  };
-
-  // The value that i is a view of, through any number of views.
-  size_t Family(size_t i) const {
-    while (values_[i].view_of >= 0) i = static_cast<size_t>(values_[i].view_of);
-    return i;
-  }
-  bool Planned(size_t i) const { return !values_[family_[i]].external; }
-  std::string Describe(size_t i) const {
-    return DescribePlaced("value", i, names_, addresses_[i], values_[i].bytes);
-  }
-
-  void CollectPairs() {
-    const size_t n = values_.size();
-    kept_.assign(n, 0);
-    there_.assign(n, 0);
-    touches_.resize(n);
-    for (size_t i = 0; i < n; ++i) {
-      const size_t family = family_[i];
-      if (values_[i].kept) kept_[family] = 1;
-      if (values_[i].producer < 0) there_[family] = 1;
-      if (values_[i].producer >= 0) touches_[family].push_back({values_[i].producer, i});
-      for (int user : values_[i].users) touches_[family].push_back({user, i});
-    }
-    for (size_t b = 0; b < n; ++b)
-      for (size_t a = 0; Planned(b) && family_[b] == b && a < b; ++a)
-        if (Planned(a) && family_[a] == a &&
-            ShareBytes(addresses_[a], values_[a].bytes, addresses_[b], values_[b].bytes))
-          pairs_.push_back({a, b, !kept_[a] && !there_[b], !kept_[b] && !there_[a], -1, -1});
-  }
-
-  // `step` makes value b, or a view of it, over what it reads of family a: it touches that family
-  // only by reading this one value, b lies where that value does, and the kernel permits it.
-  bool MayOverwrite(int step, size_t a, size_t b) const {
-    size_t read = 0;
-    int touches = 0;
-    for (const Touch& touch : touches_[a]) {
-      if (touch.step != step) continue;
-      read = touch.value;
-      ++touches;
-    }
-    if (touches != 1 || values_[b].producer != step || addresses_[read] != addresses_[b] ||
-        values_[b].bytes > values_[read].bytes)
-      return false;
-    for (const Option& option : in_place_)
-      if (option.node == step && static_cast<size_t>(option.input) == read &&
-          static_cast<size_t>(option.output) == b)
-        return true;
-    return false;
-  }
-
-  // For 64 steps at a time: which steps start only after them. Follows what the executor does, step
-  // by step: a step starts after the steps on its edges have completed and those of lower stages
-  // have returned.
-  void CheckOrder() {
-    const auto n = static_cast<size_t>(run_.nodes);
-    Lists before(n);
-    for (size_t e = 0; e < run_.before.size(); ++e)
-      before[static_cast<size_t>(run_.after[e])].push_back(run_.before[e]);
-    std::vector<uint8_t> touched(values_.size());
-    for (size_t first = 0; first < n; first += 64) {
-      std::vector<uint64_t> started(n, 0), completed(n, 0);  // bit k: step first + k has completed
-      uint64_t lower_stages = 0, this_stage = 0;
-      for (size_t v = first; v < n; ++v) {
-        if (!run_.stages.empty() && v > first && run_.stages[v] != run_.stages[v - 1]) {
-          lower_stages |= this_stage;
-          this_stage = 0;
-        }
-        started[v] = lower_stages;
-        for (int u : before[v]) started[v] |= completed[static_cast<size_t>(u)];
-        completed[v] = started[v] | (v < first + 64 ? uint64_t{1} << (v - first) : 0);
-        const bool returns_early = !run_.asynchronous.empty() && run_.asynchronous[v] != 0;
-        if (!run_.stages.empty()) this_stage |= returns_early ? started[v] : completed[v];
-      }
-      for (size_t i = 0; i < values_.size(); ++i) {
-        touched[i] = 0;
-        for (const Touch& touch : touches_[i]) {
-          const auto v = static_cast<size_t>(touch.step);
-          if (first <= v && v < first + 64) touched[i] = 1;
-        }
-      }
-      for (Pair& pair : pairs_) {
-        if (!touched[pair.first] && !touched[pair.second]) continue;
-        Disprove(first, started, pair.first, pair.second, &pair.first_precedes, &pair);
-        Disprove(first, started, pair.second, pair.first, &pair.second_precedes, nullptr);
-      }
-    }
-  }
-
-  // Clears `precedes` when one of the 64 steps touches a and need not have completed when some step
-  // that touches b starts.
-  void Disprove(size_t first, const std::vector<uint64_t>& started, size_t a, size_t b,
-                bool* precedes, Pair* witness) {
-    if (!*precedes) return;
-    for (const Touch& early : touches_[a]) {
-      const auto bit = static_cast<size_t>(early.step);
-      if (bit < first || bit >= first + 64) continue;
-      for (const Touch& late : touches_[b]) {
-        if ((started[static_cast<size_t>(late.step)] >> (bit - first)) & 1) continue;
-        if (late.step == early.step && MayOverwrite(late.step, a, b)) continue;
-        *precedes = false;
-        if (!witness) return;
-        witness->early = early.step;
-        witness->late = late.step;
-      }
-    }
-  }
-
-  std::string Explain(const Pair& pair) const {
-    std::string text = StrCat(Describe(pair.first), " and ", Describe(pair.second),
-                              " share bytes and can be live together: ");
-    if (pair.early >= 0)
-      return text + StrCat("step ", pair.early,
-                           ", which touches the first, need not have completed ", "when step ",
-                           pair.late, ", which touches the second, starts");
-    return text + (kept_[pair.first] ? "the first is kept to the end of the run"
-                                     : "the second is there from the start of the run");
-  }
-
-  const Run& run_;
-  const std::vector<Value>& values_;
-  const std::vector<Option>& in_place_;
-  const std::vector<int64_t>& addresses_;
-  const std::vector<std::string>& names_;
-  std::vector<size_t> family_;
-  // Of each family, under the value that is no view.
-  struct Touch {
-    int step;
-    size_t value;
-  };
-  std::vector<std::vector<Touch>> touches_;
-  std::vector<uint8_t> kept_, there_;
-  std::vector<Pair> pairs_;
-};
-
-inline void ThrowFault(const std::string& fault) {
-  if (!fault.empty()) Throw(ErrorCode::kFailedPrecondition, "the memory plan is wrong: ", fault);
-}
-
-}  // namespace detail
 
 // Throws (kFailedPrecondition) for a plan under which a legal run could overwrite bytes that are
 // still needed, or leaves the arena, or misaligns a value. `addresses` has a value's first byte in
 // the arena; that of external values, and views of them, is not looked at. `names` may be empty.
-// What FindLifetimes refuses must not be given here.
+// Runs and values that FindLifetimes refuses must not be given here.
 //
 // Costs time by the square of the values, and by steps times edges / 64.
-template <class Run = RunOrder, class Value = RunValue, class Option = InPlaceOption>
-void VerifyMemoryPlan(const Run& run, const std::vector<Value>& values,
-                      const std::vector<Option>& in_place, const std::vector<int64_t>& addresses,
-                      int64_t arena_bytes, const std::vector<std::string>& names = {}) {
-  detail::RunVerifier<Run, Value, Option> verifier(run, values, in_place, addresses, names);
-  detail::ThrowFault(verifier.FindFault(arena_bytes));
-}
+void VerifyMemoryPlan(const RunOrder& run, const std::vector<RunValue>& values,
+                      const std::vector<InPlaceOption>& in_place,
+                      const std::vector<int64_t>& addresses, int64_t arena_bytes,
+                      const std::vector<std::string>& names = {});
 
 // The same for buffers that conflict where their spans overlap, and where `conflicts` lists them.
-template <class Interval = MemoryInterval, class Conflicts = MemoryConflicts>
-void VerifyMemoryPlan(const std::vector<Interval>& buffers,
-                      const std::type_identity_t<Conflicts>& conflicts, const MemoryPlan& plan) {
-  if (plan.offsets.size() != buffers.size())
-    detail::ThrowFault(StrCat("expected an offset for each of ", buffers.size(), " buffers, found ",
-                              plan.offsets.size()));
-  const auto refuse = [&](size_t a, size_t b, const char* why) {
-    if (detail::ShareBytes(plan.offsets[a], buffers[a].size, plan.offsets[b], buffers[b].size))
-      detail::ThrowFault(
-          StrCat(detail::DescribePlaced("buffer", a, {}, plan.offsets[a], buffers[a].size), " and ",
-                 detail::DescribePlaced("buffer", b, {}, plan.offsets[b], buffers[b].size),
-                 " share bytes and can be live together: ", why));
-  };
-  for (size_t b = 0; b < buffers.size(); ++b) {
-    detail::ThrowFault(detail::FindPlacingFault("buffer", b, {}, plan.offsets[b], buffers[b].size,
-                                                buffers[b].alignment, plan.arena_bytes));
-    for (size_t a = 0; a < b; ++a)
-      if (buffers[a].lower < buffers[b].upper && buffers[b].lower < buffers[a].upper)
-        refuse(a, b, "their spans overlap");
-    if (conflicts.empty()) continue;
-    for (int64_t at = conflicts.starts[b]; at < conflicts.starts[b + 1]; ++at)
-      refuse(b, static_cast<size_t>(conflicts.others[static_cast<size_t>(at)]),
-             "they are listed as a conflict");
-  }
-}
-template <class Interval = MemoryInterval>
-void VerifyMemoryPlan(const std::vector<Interval>& intervals, const MemoryPlan& plan) {
-  VerifyMemoryPlan(intervals, {}, plan);
-}
+void VerifyMemoryPlan(const std::vector<MemoryInterval>& buffers, const MemoryConflicts& conflicts,
+                      const MemoryPlan& plan);
+void VerifyMemoryPlan(const std::vector<MemoryInterval>& intervals, const MemoryPlan& plan);
 
 }  // namespace opkit
 
+#ifdef OPKIT_DEFINITIONS
+#include "opkit/graph/memory/impl/verify.ipp"
+#endif
 #endif  // OPKIT_GRAPH_MEMORY_VERIFY_HPP_

@@ -1,5 +1,5 @@
 // EvaluateNode: runs a node whose inputs are known before the graph runs. Constant folding puts the
-// results into the graph; inference reads shapes from them.
+// results into the graph; inference reads shapes from them. Only definitions include this header.
 #ifndef OPKIT_GRAPH_PASSES_EVALUATE_NODE_HPP_
 #define OPKIT_GRAPH_PASSES_EVALUATE_NODE_HPP_
 
@@ -9,29 +9,26 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// A run more or less of the node, on this thread, cannot be told from outside.
-template <class Def>
-bool MayEvaluate(const Def& def) {
+// Running the node an extra time, on this thread, is unobservable.
+inline bool MayEvaluate(const OperatorDef& def) {
   return IsHostAccessible(def.device().type) && !RewritesInputs(def) && !HasEffect(def);
 }
 
-// The outputs, uninitialized where the node leaves one out; `inputs` null where it does. By the
-// kernel that a plan would select. Errors: as CreateSelected and Run.
-template <class Def, class Value = Tensor>
-std::vector<Value> EvaluateNode(const Def& def, const std::vector<const Value*>& inputs) {
+// Runs the kernel that a plan would select. An element of `inputs` is null, and one of the result
+// uninitialized, where the node leaves it out. Errors: as CreateSelected and Run.
+inline std::vector<Tensor> EvaluateNode(const OperatorDef& def,
+                                        const std::vector<const Tensor*>& inputs) {
   Workspace ws;
   std::vector<TensorInfo> infos;
   for (size_t i = 0; i < inputs.size(); ++i) {
     infos.push_back(inputs[i] ? TensorInfo::Of(*inputs[i], true) : TensorInfo());
     if (inputs[i]) *ws.CreateTensor(def.inputs()[i]) = *inputs[i];
   }
-  const auto& schema = OpRegistry::Global().GetSchema(def.type());
+  const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
   CreateSelected(def, &ws, infos, schema.InferOutputs(def, infos))->Run();
-  std::vector<Value> outputs;
-  for (const std::string& name : def.outputs()) {
-    outputs.emplace_back();
-    if (!name.empty()) outputs.back() = *ws.GetTensor(name);
-  }
+  std::vector<Tensor> outputs;
+  for (const std::string& name : def.outputs())
+    outputs.push_back(name.empty() ? Tensor() : *ws.GetTensor(name));
   return outputs;
 }
 

@@ -1,5 +1,5 @@
-// What every pass must know of a node before it drops, runs or merges it, and the copy of a graph
-// with another choice of constants and nodes that passes end with.
+// What every pass must know about a node before it drops, runs or merges it, and the copy of a
+// graph with other constants and nodes that passes return. Only definitions include this header.
 #ifndef OPKIT_GRAPH_PASSES_PASS_RULES_HPP_
 #define OPKIT_GRAPH_PASSES_PASS_RULES_HPP_
 
@@ -9,42 +9,24 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Calls f(name) for every value that the node writes though it is made elsewhere.
-template <class Def, class F>
-void ForEachRewritten(const Def& def, F&& f) {
-  for (const std::string& output : def.outputs())
-    for (const std::string& input : def.inputs())
-      if (!output.empty() && output == input) {
-        f(output);
-        break;
-      }
-  const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
-  if (!schema) return;
-  for (const int i : schema->MutatedInputs(def))
-    if (i >= 0 && static_cast<size_t>(i) < def.inputs().size() &&
-        !def.inputs()[static_cast<size_t>(i)].empty())
-      f(def.inputs()[static_cast<size_t>(i)]);
-}
-template <class Def>
-bool RewritesInputs(const Def& def) {
+inline bool RewritesInputs(const OperatorDef& def) {
   bool found = false;
   ForEachRewritten(def, [&](const std::string&) { found = true; });
   return found;
 }
 
-// A run of it, how often and when, can be told from more than its outputs: the operator is stateful
-// or not known, the node has no outputs, or that is so inside a subgraph.
-template <class Def>
-bool HasEffect(const Def& def) {
+// Whether more than the node's outputs tells how often and when it ran: the operator is stateful or
+// not known, the node has no outputs, or such a node stands inside a subgraph.
+inline bool HasEffect(const OperatorDef& def) {
   const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
   if (!schema || schema->is_stateful()) return true;
   bool any_output = false;
   for (const std::string& output : def.outputs()) any_output |= !output.empty();
   if (!any_output) return true;
-  for (const auto& item : def.subgraphs()) {
-    const auto* graph = GraphOf(*item.graph);
+  for (const NamedSubgraph& item : def.subgraphs()) {
+    const Graph* graph = GraphOf(*item.graph);
     if (!graph) return true;
-    for (const auto& inner : graph->nodes()) {
+    for (const OperatorDef& inner : graph->nodes()) {
       bool writes_outside = false;
       ForEachRewritten(inner,
                        [&](const std::string& name) { writes_outside |= graph->IsInput(name); });
@@ -54,33 +36,28 @@ bool HasEffect(const Def& def) {
   return false;
 }
 
-// By value: whether some node writes it though it is made elsewhere (GraphView::IsRewritten, which
-// looks through all that is rewritten every time).
-template <class View>
-std::vector<char> RewrittenValues(const View& view) {
-  std::vector<char> flags(static_cast<size_t>(view.num_values()), 0);
-  for (const auto& rewrite : view.rewrites()) flags[static_cast<size_t>(rewrite.value)] = 1;
-  return flags;
-}
-
-// Node names that others wait for by name.
-template <class G>
-NameIndex ControlNames(const G& graph) {
+// The node names that control inputs mention.
+inline NameIndex ControlNames(const Graph& graph) {
   NameIndex names;
-  for (const auto& def : graph.nodes())
+  for (const OperatorDef& def : graph.nodes())
     for (const std::string& name : def.control_inputs()) names.Add(name);
   return names;
 }
 
+// Whether some node waits for this one by name.
+inline bool IsWaitedFor(const OperatorDef& def, const NameIndex& control_names) {
+  return !def.name().empty() && control_names.Find(def.name()) >= 0;
+}
+
 // The graph's inputs and outputs around other constants and nodes.
-template <class G, class Constants, class Nodes>
-G WithContents(const G& graph, Constants constants, Nodes nodes) {
-  G out;
-  for (const auto& input : graph.inputs())
+inline Graph WithContents(const Graph& graph, std::vector<GraphConstant> constants,
+                          std::vector<OperatorDef> nodes) {
+  Graph out;
+  for (const GraphInput& input : graph.inputs())
     out.AddInput(input.name, input.info.dtype, input.info.shape, input.info.device);
-  for (auto& constant : constants)
+  for (GraphConstant& constant : constants)
     out.AddConstant(std::move(constant.name), std::move(constant.value));
-  for (auto& def : nodes) out.AddNode(std::move(def));
+  for (OperatorDef& def : nodes) out.AddNode(std::move(def));
   for (const std::string& output : graph.outputs()) out.AddOutput(output);
   return out;
 }

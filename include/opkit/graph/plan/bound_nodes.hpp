@@ -3,25 +3,22 @@
 #ifndef OPKIT_GRAPH_PLAN_BOUND_NODES_HPP_
 #define OPKIT_GRAPH_PLAN_BOUND_NODES_HPP_
 
-#include "opkit/graph/plan/plan_parts.hpp"
+#include "opkit/base/index.hpp"
+#include "opkit/graph/graph_inference.hpp"
+#include "opkit/graph/plan/types.hpp"
+#include "opkit/op/kernel_candidates.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-template <class Parts>
 class BoundNodes {
-  using GraphView = typename Parts::GraphView;
-  using GraphTypes = typename Parts::GraphTypes;
-  using NodeChoice = typename Parts::NodeChoice;
-  using OperatorBase = typename Parts::OperatorBase;
-
  public:
-  // Makes every operator, in the order of the view. Where `choices` is empty it selects, trying a
-  // node's candidates until one takes it, and fills it in. Errors as CreateOperator's.
+  // Makes every operator, in the order of the view. An empty `choices` is filled in by selection,
+  // which tries a node's candidates until one takes it. Errors as CreateOperator's.
   BoundNodes(const GraphView& view, const GraphTypes& types, std::vector<NodeChoice>& choices) {
     const bool select = choices.empty();
-    choices.resize(static_cast<size_t>(view.num_nodes()));
-    operators_.resize(static_cast<size_t>(view.num_nodes()));
+    choices.resize(Index(view.num_nodes()));
+    operators_.resize(Index(view.num_nodes()));
     for (int value = 0; value < view.num_values(); ++value) {
       Blob* blob = workspace_.CreateBlob(view.name(value));
       if (const Tensor* constant = view.constant(value)) *blob->GetMutable<Tensor>() = *constant;
@@ -29,27 +26,27 @@ class BoundNodes {
       blobs_.push_back(blob);
     }
     for (int node : view.order()) {
-      NodeChoice& choice = choices[static_cast<size_t>(node)];
+      NodeChoice& choice = choices[Index(node)];
       CheckDevices(view, types, node);
-      auto& op = operators_[static_cast<size_t>(node)];
+      auto& op = operators_[Index(node)];
       op = select ? Select(view, types, node, choice)
                   : CreateOperator(
                         view.graph().node(node), &workspace_,
                         {.kernel = choice.kernel, .config = &choice.config, .net_position = node});
-      // What is known here need not be found again in every run.
+      // Spares every run from inferring the same types again.
       op->SetInferredOutputs(types.Of(view.inputs(node)), types.Of(view.outputs(node)));
     }
   }
 
   Workspace& workspace() { return workspace_; }
-  OperatorBase& op(int node) const { return *operators_[static_cast<size_t>(node)]; }
-  // Of a value. Inputs and constants hold a tensor; what nodes make is empty until it is written.
-  Blob& blob(int value) const { return *blobs_[static_cast<size_t>(value)]; }
+  OperatorBase& op(int node) const { return *operators_[Index(node)]; }
+  // The blob of a value. Inputs and constants hold a tensor, others nothing until they are written.
+  Blob& blob(int value) const { return *blobs_[Index(value)]; }
 
  private:
   std::unique_ptr<OperatorBase> Select(const GraphView& view, const GraphTypes& types, int node,
                                        NodeChoice& choice) {
-    const auto& def = view.graph().node(node);
+    const OperatorDef& def = view.graph().node(node);
     KernelCandidate chosen;
     auto op = CreateSelected(def, &workspace_, types.Of(view.inputs(node)),
                              types.Of(view.outputs(node)), node, &chosen);
@@ -57,8 +54,8 @@ class BoundNodes {
     return op;
   }
   static void CheckDevices(const GraphView& view, const GraphTypes& types, int node) {
-    const auto& def = view.graph().node(node);
-    const auto& schema = OpRegistry::Global().GetSchema(def.type());
+    const OperatorDef& def = view.graph().node(node);
+    const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
     if (schema.inputs_can_cross_devices()) return;
     const auto expected = schema.InferDevices(def).first;
     const auto ins = view.inputs(node);

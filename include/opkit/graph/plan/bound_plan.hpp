@@ -1,15 +1,17 @@
 // BoundPlan: a specialization with operators, tensors and arenas of its own, which a Replay runs
-// step by step. What an executor keeps for each set of input shapes.
+// step by step. An executor keeps one for each set of input shapes.
 #ifndef OPKIT_GRAPH_PLAN_BOUND_PLAN_HPP_
 #define OPKIT_GRAPH_PLAN_BOUND_PLAN_HPP_
 
 #include "opkit/engine/schedule/replay.hpp"
+#include "opkit/graph/memory/flat_lists.hpp"
+#include "opkit/graph/passes/pass_rules.hpp"
 #include "opkit/graph/plan/specialization.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Operators that share a stream are issued to it one at a time: what fails between an operator's
+// Operators that share a stream are issued to it one at a time: a failure between an operator's
 // work and its event would otherwise be taken for another's.
 inline Mutex& IssueMutex(Device device, int stream) {
   static Mutex mutexes[64];
@@ -18,14 +20,7 @@ inline Mutex& IssueMutex(Device device, int stream) {
                  64];
 }
 
-template <class Parts>
 class BoundPlan final : public RefCounted {
-  using GraphView = typename Parts::GraphView;
-  using Schedule = typename Parts::Schedule;
-  using OperatorBase = typename Parts::OperatorBase;
-  using Specialization = detail::Specialization<Parts>;
-  using BoundNodes = detail::BoundNodes<Parts>;
-
  public:
   BoundPlan(const GraphView& view, IntrusivePtr<Specialization> specialization,
             std::unique_ptr<BoundNodes> nodes, ThreadPool& pool, ReplayOptions options)
@@ -35,12 +30,11 @@ class BoundPlan final : public RefCounted {
         replay_(specialization_->schedule(), Body{this}, options, pool) {
     MakeSteps();
     AllocateArenas();
-    TellMode();
+    ReportMode();
   }
-  BoundPlan(const BoundPlan&) = delete;
-  BoundPlan& operator=(const BoundPlan&) = delete;
 
   const Specialization& specialization() const { return *specialization_; }
+  const std::vector<TensorInfo>& inputs() const { return specialization_->inputs(); }
   Blob& blob(int value) const { return nodes_->blob(value); }
   OperatorBase& op(int node) const { return nodes_->op(node); }
 
@@ -49,13 +43,13 @@ class BoundPlan final : public RefCounted {
     try {
       replay_.Run(timeout);
       if (!settled_) [[unlikely]]
-        TellMode();
+        ReportMode();
     } catch (...) {
       Clean();
       throw;
     }
   }
-  // `done` is called once, by the thread that ends the run; what failed is to be cleaned after it.
+  // `done` is called once, by the thread that ends the run; a run that failed must be cleaned then.
   void RunAsync(UniqueFunction<void(std::exception_ptr)> done) {
     Begin();
     replay_.RunAsync(std::move(done));
@@ -64,10 +58,10 @@ class BoundPlan final : public RefCounted {
   void Cancel() {
     const int run = runs_;
     replay_.Cancel();
-    if (runs_ == run) CancelPending();  // what was told of the end may have begun the next run
+    if (runs_ == run) CancelPending();  // the completion callback may have begun the next run
   }
-  // After a run that failed. What was given up may still be written by a device: it keeps that
-  // memory, and the next run gets other.
+  // To be called after a run that failed. A device may still write to the memory of steps that were
+  // given up: they keep it, and the next run gets other.
   void Clean() {
     if (!specialization_->may_pend()) return;
     CancelPending();
@@ -88,15 +82,15 @@ class BoundPlan final : public RefCounted {
     BoundPlan* self;
     NodeState operator()(int step) const { return self->RunStep(step); }
   };
-  // Where an operator must leave a value: memory that was planned for it, or anywhere but in an
-  // arena when `storage` is null.
+  // Where an operator must leave a value: in the memory planned for it, or anywhere but in an arena
+  // when `storage` is null.
   struct Place {
     Blob* blob;
-    const void* tensor;  // what the blob held when it was planned; to be looked at by address only
+    const void* tensor;  // the blob's content when it was planned; only its address is used
     const StorageBlock* storage;
     int64_t offset;
     int value;
-    bool apart;  // it, or what it may be a view of, is rewritten: it must share no input's memory
+    bool apart;  // shares no input's memory: it, or a value it may be a view of, is rewritten
   };
   struct Step {
     OperatorBase* op;
@@ -111,13 +105,13 @@ class BoundPlan final : public RefCounted {
     cancelled_ = false;
   }
   // Until it is settled, the mode changes with what the runs take.
-  OPKIT_COLD void TellMode() {
+  OPKIT_COLD void ReportMode() {
     settled_ = replay_.settled();
     specialization_->SetMode(replay_.ExplainMode());
   }
 
   NodeState RunStep(int i) {
-    Step& step = steps_[static_cast<size_t>(i)];
+    Step& step = steps_[Index(i)];
     Prefetch(i + kAhead);
     try {
       if (step.asynchronous) [[unlikely]]
@@ -130,25 +124,25 @@ class BoundPlan final : public RefCounted {
       throw;
     }
   }
-  // Operators and tensors of a large graph lie where they were allocated; the order of the steps is
-  // known, so that they can be on their way when their turn comes.
+  // Operators and tensors of a large graph lie scattered; the order of the steps is known, so they
+  // can be on their way to the cache when their turn comes.
   static constexpr int kAhead = 6;
   void Prefetch(int i) const {
-    if (static_cast<size_t>(i) >= steps_.size()) return;
-    const Step& step = steps_[static_cast<size_t>(i)];
+    if (Index(i) >= steps_.size()) return;
+    const Step& step = steps_[Index(i)];
     __builtin_prefetch(step.op);
-    const Place& place = places_[static_cast<size_t>(step.first_place)];
+    const Place& place = places_[Index(step.first_place)];
     __builtin_prefetch(place.blob);
     __builtin_prefetch(place.tensor);
   }
-  // What still runs elsewhere may never finish: it must not hold up a run that has failed.
+  // Asynchronous work may never finish: it must not hold up a run that has failed.
   OPKIT_COLD void FailPending(std::exception_ptr failure) {
     replay_.Fail(std::move(failure));
     CancelPending();
   }
   void IssueTo(const Step& step) {
     for (int wait = step.first_wait; wait < step.end_wait; ++wait)
-      step.op->WaitEvent(waits_[static_cast<size_t>(wait)]->event(), step.stream);
+      step.op->WaitEvent(waits_[Index(wait)]->event(), step.stream);
     step.op->RunAsync(step.stream);
   }
   NodeState Issue(int i, Step& step) {
@@ -164,35 +158,35 @@ class BoundPlan final : public RefCounted {
       event.RethrowIfFailed();
       return NodeState::kDone;
     }
-    SetFlight(i, event);
-    event.SetCallback([this, i] { Land(i); });
-    if (cancelled_) CancelPending();  // which may have looked before this was in flight
+    SetInFlight(i, event);
+    event.SetCallback([this, i] { OnStepCompleted(i); });
+    if (cancelled_) CancelPending();  // Cancel may have looked before this was in flight
     return NodeState::kPending;
   }
-  void Land(int i) {
-    const std::exception_ptr failure = steps_[static_cast<size_t>(i)].op->event().exception();
-    SetFlight(i, {});
+  void OnStepCompleted(int i) {
+    const std::exception_ptr failure = steps_[Index(i)].op->event().exception();
+    SetInFlight(i, {});
     if (failure) FailPending(failure);
     replay_.Complete(i, failure);
   }
-  // Cancel may come at any time, and an operator's own handle is not to be read while it is issued
-  // again: what is in flight has a second one.
-  void SetFlight(int i, std::optional<Event> event) {
-    MutexLock lock(flight_mutex_);
-    flights_[static_cast<size_t>(i)] = std::move(event);
+  // Cancel may come at any time, and an operator's own handle is not to be read while the operator
+  // is issued again: a step in flight has a second handle.
+  void SetInFlight(int i, std::optional<Event> event) {
+    MutexLock lock(in_flight_mutex_);
+    in_flight_[Index(i)] = std::move(event);
   }
   void CancelPending() {
     cancelled_ = true;
-    std::vector<typename Parts::Event> events;
+    std::vector<Event> events;
     {
-      MutexLock lock(flight_mutex_);
-      for (const std::optional<Event>& flight : flights_)
-        if (flight) events.push_back(*flight);
+      MutexLock lock(in_flight_mutex_);
+      for (const std::optional<Event>& event : in_flight_)
+        if (event) events.push_back(*event);
     }
-    for (auto& event : events) event.Cancel();
+    for (Event& event : events) event.Cancel();
   }
 
-  // One look at each output on the hot path: it is a tensor, and in its place.
+  // The hot path: one look at each output, which is a tensor in its place.
   void CheckPlaces(const Step& step) {
     const Place* const end = places_.data() + step.end_place;
     for (const Place* place = places_.data() + step.first_place; place != end; ++place)
@@ -208,20 +202,15 @@ class BoundPlan final : public RefCounted {
     if (place.storage) return found == place.storage && tensor.byte_offset() == place.offset;
     return found != only_arena_ && !several_arenas_ && !place.apart;
   }
-  bool IsArena(const StorageBlock* storage) const {
-    for (const Storage& arena : arenas_)
-      if (arena.get() == storage) return true;
-    return false;
-  }
-  // The operator left its output elsewhere: as a view of an input, or because it could not write
-  // where it should. Where there is room for it, the value goes to its place, so that it outlives
-  // the input and the next run writes to no memory but ours.
+  // Mends an output that the operator left elsewhere: as a view of an input, or because it could
+  // not write where it should. Where there is room for it, the value goes to its place, so that it
+  // outlives the input and the next run writes to no memory but ours.
   OPKIT_COLD void MoveOut(const Step& step, const Place& place) {
     Blob& blob = *place.blob;
     if (!blob.IsType<Tensor>()) return;
     Tensor& tensor = *blob.GetMutable<Tensor>();
-    const bool in_arena = IsArena(tensor.storage().get());
     if (!tensor.initialized()) return;
+    const bool in_arena = static_cast<bool>(ArenaOf(tensor.storage().get()));
     const bool shared = place.apart && SharesInput(step, place);
     if (!in_arena && !place.storage && !shared) return;
     if (step.asynchronous || !IsHostAccessible(tensor.device().type)) {
@@ -249,6 +238,7 @@ class BoundPlan final : public RefCounted {
     }
     return false;
   }
+  // Null when the storage is no arena.
   Storage ArenaOf(const StorageBlock* storage) const {
     for (const Storage& arena : arenas_)
       if (arena.get() == storage) return arena;
@@ -261,13 +251,11 @@ class BoundPlan final : public RefCounted {
 
   void MakeSteps() {
     const Schedule& schedule = specialization_->schedule();
-    std::vector<char> rewritten(static_cast<size_t>(view_.num_values()), 0);
-    for (const auto& rewrite : view_.rewrites()) rewritten[static_cast<size_t>(rewrite.value)] = 1;
     for (int i = 0; i < schedule.size(); ++i) {
       const int node = schedule.original_of(i);
       bool reads_rewritten = false;
       for (int value : view_.inputs(node))
-        reads_rewritten |= value >= 0 && rewritten[static_cast<size_t>(value)] != 0;
+        reads_rewritten |= value >= 0 && view_.IsRewritten(value);
       Step& step = steps_.emplace_back();
       step.op = &nodes_->op(node);
       step.stream = specialization_->stream(node);
@@ -276,46 +264,39 @@ class BoundPlan final : public RefCounted {
       for (int value : view_.outputs(node))
         if (value >= 0)
           places_.push_back({&nodes_->blob(value), nullptr, nullptr, 0, value,
-                             reads_rewritten || rewritten[static_cast<size_t>(value)] != 0});
+                             reads_rewritten || view_.IsRewritten(value)});
       step.end_place = static_cast<int>(places_.size());
     }
-    places_.push_back({});  // what a step without outputs looks ahead at
+    places_.push_back({});  // Prefetch looks at the first place even of a step without outputs
     MakeWaits();
-    if (specialization_->may_pend()) flights_.resize(steps_.size());
+    if (specialization_->may_pend()) in_flight_.resize(steps_.size());
   }
-  // The early edges between streams: their target waits for the event on the device.
+  // Lists the early edges by their targets, which wait for the event on the device.
   void MakeWaits() {
     const Schedule& schedule = specialization_->schedule();
-    // A list for each target, with the first source in front.
-    std::vector<int> from, next, head(steps_.size(), -1);
-    for (int i = schedule.size() - 1; i >= 0; --i)
-      for (int at = schedule.entry_begin()[static_cast<size_t>(i)];
-           at < schedule.entry_begin()[static_cast<size_t>(i) + 1]; ++at) {
-        const int entry = schedule.entries()[static_cast<size_t>(at)];
-        if (!Schedule::IsEarly(entry) || specialization_->IsOrderAlone(i, entry)) continue;
-        next.push_back(std::exchange(head[static_cast<size_t>(Schedule::TargetOf(entry))],
-                                     static_cast<int>(from.size())));
-        from.push_back(i);
-      }
-    for (int i = 0; i < schedule.size(); ++i) {
-      Step& step = steps_[static_cast<size_t>(i)];
-      step.first_wait = static_cast<int>(waits_.size());
-      if (step.asynchronous)
-        for (auto e = head[static_cast<size_t>(i)]; e >= 0; e = next[static_cast<size_t>(e)])
-          waits_.push_back(steps_[static_cast<size_t>(from[static_cast<size_t>(e)])].op);
-      step.end_wait = static_cast<int>(waits_.size());
+    const FlatLists early(steps_.size(), [&](auto add) {
+      for (int i = schedule.size() - 1; i >= 0; --i)
+        for (int entry : EntriesOf(schedule, i))
+          if (Schedule::IsEarly(entry) && !specialization_->IsOrderAlone(i, entry))
+            add(Index(Schedule::TargetOf(entry)), Index(i));
+    });
+    for (size_t i = 0; i < steps_.size(); ++i) {
+      steps_[i].first_wait = static_cast<int>(waits_.size());
+      if (steps_[i].asynchronous)
+        for (int from : early.of(i)) waits_.push_back(steps_[Index(from)].op);
+      steps_[i].end_wait = static_cast<int>(waits_.size());
     }
   }
-  // New arenas, and every planned value and scratch in its place.
+  // Makes new arenas and puts every planned value and scratch in its place.
   void AllocateArenas() {
     arenas_.clear();
-    for (const auto& arena : specialization_->arenas()) arenas_.push_back(NewArena(arena));
+    for (const ArenaPlan& arena : specialization_->arenas()) arenas_.push_back(NewArena(arena));
     several_arenas_ = arenas_.size() > 1;
     only_arena_ = arenas_.size() == 1 ? arenas_[0].get() : nullptr;
     for (size_t a = 0; a < arenas_.size(); ++a)
       if (arenas_[a]) FillArena(specialization_->arenas()[a], arenas_[a]);
   }
-  Storage NewArena(const ArenaPlan<Parts>& arena) const {
+  Storage NewArena(const ArenaPlan& arena) const {
     try {
       if (arena.plan.arena_bytes == 0) return {};
       return AllocateStorage(arena.device, arena.plan.arena_bytes);
@@ -324,13 +305,12 @@ class BoundPlan final : public RefCounted {
       throw;
     }
   }
-  void FillArena(const ArenaPlan<Parts>& arena, const Storage& storage) {
+  void FillArena(const ArenaPlan& arena, const Storage& storage) {
     for (size_t at = 0; at + 1 < places_.size(); ++at) {
       Place& place = places_[at];
-      const auto value = static_cast<size_t>(place.value);
+      const size_t value = Index(place.value);
       const int64_t offset = arena.OffsetOf(value);
-      if (offset < 0 || arena.values[value].bytes == 0) continue;
-      if (view_.producer(place.value) < 0) continue;
+      if (offset < 0 || arena.values[value].bytes == 0 || view_.producer(place.value) < 0) continue;
       const TensorInfo& info = specialization_->types()[place.value];
       Blob& blob = *place.blob;
       *blob.GetMutable<Tensor>() = Tensor(storage, offset, info.shape.ToShape(), info.dtype);
@@ -339,7 +319,7 @@ class BoundPlan final : public RefCounted {
       place.offset = offset;
     }
     for (size_t step = 0; step < steps_.size(); ++step) {
-      const size_t value = static_cast<size_t>(view_.num_values()) + step;
+      const size_t value = Index(view_.num_values()) + step;
       const int64_t offset = arena.OffsetOf(value);
       if (offset >= 0 && arena.values[value].bytes > 0)
         steps_[step].op->SetScratch(static_cast<char*>(storage->data()) + offset,
@@ -359,8 +339,8 @@ class BoundPlan final : public RefCounted {
   bool settled_ = false;
   std::atomic<bool> cancelled_{false};
   std::atomic<int> runs_{0};
-  Mutex flight_mutex_;
-  std::vector<std::optional<Event>> flights_;  // by step; empty unless it is pending
+  Mutex in_flight_mutex_;
+  std::vector<std::optional<Event>> in_flight_;  // by step; empty unless the step is pending
   Replay<Body> replay_;
 };
 

@@ -4,62 +4,45 @@
 #ifndef OPKIT_GRAPH_PLAN_SPECIALIZATION_HPP_
 #define OPKIT_GRAPH_PLAN_SPECIALIZATION_HPP_
 
+#include <algorithm>
 #include <limits>
+#include <optional>
+#include <span>
 
+#include "opkit/engine/schedule/schedule.hpp"
+#include "opkit/graph/memory/lifetimes.hpp"
 #include "opkit/graph/memory/plan_memory.hpp"
 #include "opkit/graph/memory/verify.hpp"
 #include "opkit/graph/plan/bound_nodes.hpp"
 
 namespace opkit::inline OPKIT_ABI {
-
-// What planning the memory of a run came to, summed over the devices that it uses. Graph inputs,
-// constants and outputs lie outside, and so do values whose shape the data decides.
-struct MemorySummary {
-  int64_t arena_bytes = 0;
-  int64_t lower_bound_bytes = 0;  // the largest set of values that can be live together
-  int64_t naive_bytes = 0;        // every value in a place of its own
-  int planned_values = 0;
-  int inplace_values = 0;  // that take over the bytes of an input
-  double seconds = 0;
-  double ratio() const {
-    return lower_bound_bytes == 0
-               ? 1
-               : static_cast<double>(arena_bytes) / static_cast<double>(lower_bound_bytes);
-  }
-};
-
 namespace detail {
 
-// What one device's memory was planned from and to, as the planner and the verifier see it: steps
-// are numbers of the schedule, values are those of the view and then the scratch of each step.
-template <class Parts>
+// The memory of one device, as the planner and the verifier see it: steps are numbers of the
+// schedule, values are those of the view and then the scratch of each step.
 struct ArenaPlan {
   Device device;
-  std::vector<typename Parts::RunValue> values;
-  std::vector<typename Parts::InPlaceOption> inplace;
-  typename Parts::MemoryLifetimes lifetimes;
-  typename Parts::MemoryPlan plan;
+  std::vector<RunValue> values;
+  std::vector<InPlaceOption> inplace;
+  MemoryLifetimes lifetimes;
+  MemoryPlan plan;
 
   // -1 where the value is not in this arena.
   int64_t OffsetOf(size_t value) const {
     const int buffer = lifetimes.buffer_of[value];
     if (buffer < 0) return -1;
-    return plan.offsets[static_cast<size_t>(buffer)] + lifetimes.offset_in_buffer[value];
+    return plan.offsets[Index(buffer)] + lifetimes.offset_in_buffer[value];
   }
 };
 
-template <class Parts>
-class Specialization final : public RefCounted {
-  using GraphView = typename Parts::GraphView;
-  using GraphTypes = typename Parts::GraphTypes;
-  using NodeChoice = typename Parts::NodeChoice;
-  using ScheduleEdge = typename Parts::ScheduleEdge;
-  using Schedule = typename Parts::Schedule;
-  using RunOrder = typename Parts::RunOrder;
-  using RunValue = typename Parts::RunValue;
-  using BoundNodes = detail::BoundNodes<Parts>;
-  using ArenaPlan = detail::ArenaPlan<Parts>;
+// The edges that leave a step, as the schedule encodes them.
+inline std::span<const int> EntriesOf(const Schedule& schedule, int step) {
+  const int* const entries = schedule.entries().data();
+  const std::vector<int>& begin = schedule.entry_begin();
+  return {entries + begin[Index(step)], entries + begin[Index(step) + 1]};
+}
 
+class Specialization final : public RefCounted {
  public:
   struct Options {
     bool walked = false;  // steps run one after the other, in their order
@@ -78,18 +61,18 @@ class Specialization final : public RefCounted {
 
   const std::vector<TensorInfo>& inputs() const { return inputs_; }
   const GraphTypes& types() const { return types_; }
-  const std::vector<NodeChoice>& choices() const { return choices_; }
+  const NodeChoice& choice(int node) const { return choices_[Index(node)]; }
   const Schedule& schedule() const { return *schedule_; }
   const RunOrder& run_order() const { return run_order_; }
-  // An entry of the schedule that fixes the order in which steps are called and waits for no work:
-  // the graph has no such edge.
+  // Whether an entry of the schedule only fixes the order in which steps are called and waits for
+  // no work: the graph has no such edge.
   bool IsOrderAlone(int step, int entry) const {
     return !follows_.empty() && Schedule::TargetOf(entry) == step + 1 &&
-           follows_[static_cast<size_t>(step) + 1] == 0;
+           follows_[Index(step) + 1] == 0;
   }
   const std::vector<ArenaPlan>& arenas() const { return arenas_; }
   const MemorySummary& memory() const { return memory_; }
-  // How nodes are run, and why, as the executor that measured last has said. Thread-safe.
+  // How nodes are run, and why, in the words of the executor that measured last. Thread-safe.
   std::string mode() const {
     MutexLock lock(mode_mutex_);
     return mode_;
@@ -98,11 +81,11 @@ class Specialization final : public RefCounted {
     MutexLock lock(mode_mutex_);
     mode_ = std::move(mode);
   }
-  // Some operator completes after it has returned.
+  // Whether some operator completes after it has returned.
   bool may_pend() const { return may_pend_; }
-  bool IsAsynchronous(int node) const { return asynchronous_[static_cast<size_t>(node)] != 0; }
-  int stream(int node) const { return streams_[static_cast<size_t>(node)]; }
-  // For an error about an arena as a whole: what takes most of it.
+  bool IsAsynchronous(int node) const { return asynchronous_[Index(node)] != 0; }
+  int stream(int node) const { return streams_[Index(node)]; }
+  // For an error about an arena as a whole: names the value or scratch that takes most of it.
   OPKIT_COLD std::string LargestIn(const ArenaPlan& arena) const {
     size_t largest = 0;
     const auto bytes = [&](size_t value) {
@@ -111,17 +94,15 @@ class Specialization final : public RefCounted {
     for (size_t value = 1; value < arena.values.size(); ++value)
       if (bytes(value) > bytes(largest)) largest = value;
     const std::string begin = "in the memory of " + ToString(arena.device) + " between nodes, ";
-    const auto num_values = static_cast<size_t>(view_.num_values());
-    if (largest >= num_values)
-      return StrCat(begin, "most of it the ", bytes(largest), " bytes of scratch of node ",
-                    NameOfStep(static_cast<int>(largest - num_values)));
     const int value = static_cast<int>(largest);
+    if (value >= view_.num_values())
+      return StrCat(begin, "most of it the ", bytes(largest), " bytes of scratch of node ",
+                    NameOfStep(value - view_.num_values()));
     return StrCat(begin, "most of it '", view_.name(value), "', which is ", ToString(types_[value]),
                   " and made by node ", ToString(view_.graph().node(view_.producer(value))));
   }
 
-  // Operators for one executor. Those that selection made go to whoever asks first; not
-  // synchronised.
+  // Operators for one executor; the first call returns those that selection made. Not synchronised.
   std::unique_ptr<BoundNodes> TakeNodes() {
     if (spare_) return std::move(spare_);
     return std::make_unique<BoundNodes>(view_, types_, choices_);
@@ -129,18 +110,17 @@ class Specialization final : public RefCounted {
 
  private:
   static GraphTypes Infer(const GraphView& view, const std::vector<TensorInfo>& inputs) {
-    std::vector<typename Parts::GraphInput> known;
+    std::vector<GraphInput> known;
     for (size_t i = 0; i < inputs.size(); ++i)
       known.push_back({view.graph().inputs()[i].name, inputs[i]});
     return InferGraph(view, known);
   }
 
-  // An edge between two operators of one device type that both take work before what they depend on
-  // is done lets the second be issued behind the first.
+  // An edge is early between two operators of one device that both take work before the work they
+  // depend on is done: the second is issued behind the first.
   void SetSchedule(bool in_order) {
     auto supports = [&](int node) {
-      return asynchronous_[static_cast<size_t>(node)] != 0 &&
-             spare_->op(node).SupportsAsyncScheduling();
+      return asynchronous_[Index(node)] != 0 && spare_->op(node).SupportsAsyncScheduling();
     };
     for (int node = 0; node < view_.num_nodes(); ++node) {
       asynchronous_.push_back(spare_->op(node).HasAsyncPart());
@@ -158,17 +138,15 @@ class Specialization final : public RefCounted {
     options.name = &name_ref;
     schedule_.emplace(view_.num_nodes(), edges, options);
     if (in_order) {
-      follows_.assign(static_cast<size_t>(schedule_->size()), 0);
+      follows_.assign(Index(schedule_->size()), 0);
       for (const auto& edge : view_.edges()) {
         const int to = schedule_->node_of(edge.to);
-        if (schedule_->node_of(edge.from) + 1 == to) follows_[static_cast<size_t>(to)] = 1;
+        if (schedule_->node_of(edge.from) + 1 == to) follows_[Index(to)] = 1;
       }
     }
     run_order_.nodes = schedule_->size();
     for (int step = 0; step < schedule_->size(); ++step)
-      for (int at = schedule_->entry_begin()[static_cast<size_t>(step)];
-           at < schedule_->entry_begin()[static_cast<size_t>(step) + 1]; ++at) {
-        const int entry = schedule_->entries()[static_cast<size_t>(at)];
+      for (int entry : EntriesOf(*schedule_, step)) {
         if (IsOrderAlone(step, entry)) continue;
         run_order_.before.push_back(step);
         run_order_.after.push_back(Schedule::TargetOf(entry));
@@ -178,7 +156,7 @@ class Specialization final : public RefCounted {
   // A chain of operators of one device runs on one stream; a branch takes the next one.
   void AssignStreams() {
     constexpr int kStreams = 4;
-    streams_.assign(static_cast<size_t>(view_.num_nodes()), 0);
+    streams_.assign(Index(view_.num_nodes()), 0);
     std::vector<char> continued(streams_.size(), 0);
     int next = 0;
     for (int step = 0; step < schedule_->size(); ++step) {
@@ -188,15 +166,14 @@ class Specialization final : public RefCounted {
       const auto& edges = view_.edges();
       for (size_t e = view_.FirstEdgeTo(node); e < edges.size() && edges[e].to == node; ++e) {
         const auto& edge = edges[e];
-        if (!IsAsynchronous(edge.from)) continue;
-        if (continued[static_cast<size_t>(edge.from)] ||
+        if (!IsAsynchronous(edge.from) || continued[Index(edge.from)] ||
             spare_->op(edge.from).device() != spare_->op(node).device())
           continue;
-        continued[static_cast<size_t>(edge.from)] = 1;
-        stream = streams_[static_cast<size_t>(edge.from)];
+        continued[Index(edge.from)] = 1;
+        stream = streams_[Index(edge.from)];
         break;
       }
-      streams_[static_cast<size_t>(node)] = stream >= 0 ? stream : next++ % kStreams;
+      streams_[Index(node)] = stream >= 0 ? stream : next++ % kStreams;
     }
   }
 
@@ -214,14 +191,13 @@ class Specialization final : public RefCounted {
       Describe(arena);
       arena.lifetimes = FindLifetimes(run_order_, arena.values, arena.inplace);
       try {
-        arena.plan =
-            ::opkit::PlanMemory(arena.lifetimes.buffers, arena.lifetimes.conflicts, options.memory);
+        arena.plan = PlanMemory(arena.lifetimes.buffers, arena.lifetimes.conflicts, options.memory);
       } catch (Error& error) {
         error.AddContext(LargestIn(arena));
         throw;
       }
-      [[maybe_unused]] constexpr size_t kCheaplyVerified =
-          4096;  // values; it takes time by their square
+      // Values; verifying takes time by their square.
+      [[maybe_unused]] constexpr size_t kCheaplyVerified = 4096;
       if (options.verify_memory) Verify(arena);
       OPKIT_ASSERT(options.verify_memory || arena.values.size() > kCheaplyVerified ||
                    Verify(arena));
@@ -233,7 +209,7 @@ class Specialization final : public RefCounted {
       for (uint8_t granted : arena.lifetimes.granted) memory_.inplace_values += granted;
     }
   }
-  // Saturates: values that share a place may be more than the planner has to count.
+  // Saturates: values that share bytes may add up to more than the buffers that were planned.
   void AddNaive(const RunValue& value) {
     const int64_t rest = (value.alignment - value.bytes % value.alignment) % value.alignment;
     int64_t& sum = memory_.naive_bytes;
@@ -255,15 +231,15 @@ class Specialization final : public RefCounted {
       if (arena.device == device) return;
     arenas_.emplace_back().device = device;
   }
-  int64_t Scratch(int node) const {
-    return choices_[static_cast<size_t>(node)].config.scratch_bytes;
-  }
-  // Made by a node, of a known size in the standard layout, and not handed out.
+  int64_t Scratch(int node) const { return choice(node).config.scratch_bytes; }
+  // Whether the value lies in an arena: a node makes it, its size is known, its layout is standard,
+  // and runs do not return it.
   bool IsPlanned(int value) const {
     const TensorInfo& info = types_[value];
     return view_.producer(value) >= 0 && !view_.IsOutput(value) && info.shape.is_known() &&
            info.dtype != DType::kUndefined && info.layout.is_standard();
   }
+  // Fills in the values of an arena, and which of them may share bytes.
   void Describe(ArenaPlan& arena) {
     for (int value = 0; value < view_.num_values(); ++value) {
       RunValue& planned = arena.values.emplace_back();
@@ -283,25 +259,22 @@ class Specialization final : public RefCounted {
           scratch.bytes == 0 || MemoryDevice(view_.graph().node(node).device()) != arena.device;
     }
     for (int node = 0; node < view_.num_nodes(); ++node)
-      for (const auto& [input, output] : choices_[static_cast<size_t>(node)].config.inplace)
+      for (const auto& [input, output] : choice(node).config.inplace)
         AllowInPlace(arena, node, input, output);
   }
   void AllowInPlace(ArenaPlan& arena, int node, int input, int output) {
-    const int from = view_.inputs(node)[static_cast<size_t>(input)];
-    const int to = view_.outputs(node)[static_cast<size_t>(output)];
+    const int from = view_.inputs(node)[Index(input)];
+    const int to = view_.outputs(node)[Index(output)];
     if (from < 0 || to < 0 || from == to || view_.producer(to) != node) return;
-    if (arena.values[static_cast<size_t>(from)].external ||
-        arena.values[static_cast<size_t>(to)].external)
-      return;
-    for (size_t i = 0; i < view_.inputs(node).size(); ++i)  // read a second time, not in place
+    if (arena.values[Index(from)].external || arena.values[Index(to)].external) return;
+    for (size_t i = 0; i < view_.inputs(node).size(); ++i)  // also read where it may not be shared
       if (view_.inputs(node)[i] == from && !MayShare(node, static_cast<int>(i), output)) return;
     arena.inplace.push_back({schedule_->node_of(node), from, to});
   }
 
   bool MayShare(int node, int input, int output) const {
-    for (const auto& pair : choices_[static_cast<size_t>(node)].config.inplace)
-      if (pair == std::pair(input, output)) return true;
-    return false;
+    const auto& pairs = choice(node).config.inplace;
+    return std::find(pairs.begin(), pairs.end(), std::pair(input, output)) != pairs.end();
   }
 
   const GraphView& view_;
@@ -311,7 +284,7 @@ class Specialization final : public RefCounted {
   std::optional<Schedule> schedule_;
   std::vector<char> asynchronous_;  // by node
   std::vector<int> streams_;        // by node
-  std::vector<char> follows_;       // by step, in order: the graph has an edge from the one before
+  std::vector<char> follows_;       // by step, in order: the graph has an edge from the step before
   bool may_pend_ = false;
   RunOrder run_order_;
   std::vector<ArenaPlan> arenas_;

@@ -1,5 +1,5 @@
-// The tree of an ONNX file becomes a Graph, and each graph inside a node one of its own: what it
-// reads of the graphs around it is made explicit, as opkit's subgraphs see nothing outside.
+// Builds a Graph of the tree of an ONNX file, and one of each graph inside a node: values of the
+// graphs around it that such a graph reads become inputs, as opkit's subgraphs see nothing outside.
 #ifndef OPKIT_INTEROP_ONNX_BUILDER_HPP_
 #define OPKIT_INTEROP_ONNX_BUILDER_HPP_
 
@@ -15,7 +15,7 @@ class OnnxGraphBuilder {
                    OnnxGraphBuilder* around = nullptr, int depth = 0)
       : context_(context), proto_(proto), around_(around), depth_(depth), scope_(context) {}
 
-  OPKIT_COLD Graph Build() {
+  Graph Build() {
     if (depth_ > context_.options.max_subgraph_depth)
       Throw(ErrorCode::kUnsupported, "graphs are nested more than ",
             context_.options.max_subgraph_depth, " deep");
@@ -31,14 +31,14 @@ class OnnxGraphBuilder {
         scope_.Know(value.name, TensorInfo(OnnxDType(value.type), value.shape));
     for (size_t i = 0; i < proto_.nodes.size(); ++i) AtNode(i, [&] { Node(proto_.nodes[i]); });
     for (const OnnxValueProto& output : proto_.outputs) Output(output.name);
-    static_cast<void>(GraphView(graph()));  // every value is made, and nothing waits for itself
+    static_cast<void>(GraphView(graph()));  // checks that every value is made, and for cycles
     return std::move(graph());
   }
-  // Values of the graphs around that are inputs of this one, in the order of their first use.
+  // Values of the graphs around that became inputs of this one, in the order of their first use.
   const std::vector<std::string>& captures() const { return captures_; }
 
  private:
-  // What a graph around says of a name.
+  // A value of a graph around this one.
   struct Outer {
     const Tensor* constant = nullptr;
     bool is_value = false;
@@ -53,7 +53,7 @@ class OnnxGraphBuilder {
   static void AtAttribute(const OnnxAttributeProto& attribute, FunctionRef<void()> call) {
     AtOnnxPlace([&] { return StrCat("attribute '", attribute.name, "'"); }, call);
   }
-  // One that is left once the functions are written out has no value, not even an empty one.
+  // An attribute that still refers to one of a function call has no value.
   static void CheckNoReference(const OnnxAttributeProto& attribute) {
     if (!attribute.ref.empty())
       Throw(ErrorCode::kInvalidArgument, "it refers to the attribute '", attribute.ref,
@@ -66,7 +66,7 @@ class OnnxGraphBuilder {
     local_.Add(name);
   }
 
-  OPKIT_COLD void Input(const OnnxValueProto& input) {
+  void Input(const OnnxValueProto& input) {
     if (graph().IsConstant(input.name)) return;  // an initializer that could be overridden
     Declare(input.name, "an input");
     TensorInfo info(DType::kUndefined, input.shape);
@@ -80,9 +80,9 @@ class OnnxGraphBuilder {
     scope_.Know(input.name, info);
     graph().AddInput(input.name, info.dtype, std::move(info.shape));
   }
-  OPKIT_COLD void Output(std::string name) {
+  void Output(std::string name) {
     Find(name);
-    // The same value twice: an output needs a name of its own, which only matters to a caller.
+    // The same value returned twice: the second output gets a name of its own.
     if (around_ && graph().IsOutput(name)) {
       std::string copy = scope_.FreshName(name);
       scope_.AddNode(OperatorDef("Identity", {std::move(name)}, {copy}));
@@ -94,8 +94,8 @@ class OnnxGraphBuilder {
   static bool IsConstantNode(const OnnxNodeProto& node) {
     return node.type == "Constant" && node.domain.empty();
   }
-  // Constants first, wherever they stand: subgraphs of any node may read them.
-  OPKIT_COLD void DeclareOutputs(const OnnxNodeProto& node) {
+  // Constants are added first, as subgraphs of earlier nodes may read them.
+  void DeclareOutputs(const OnnxNodeProto& node) {
     for (const std::string& name : node.outputs)
       if (!name.empty()) Declare(name, "this node");
     if (!IsConstantNode(node)) return;
@@ -103,7 +103,7 @@ class OnnxGraphBuilder {
       Throw(ErrorCode::kInvalidArgument, "a Constant has one output, found ", node.outputs.size());
     graph().AddConstant(node.outputs[0], ConstantValue(node));
   }
-  OPKIT_COLD Tensor ConstantValue(const OnnxNodeProto& node) {
+  Tensor ConstantValue(const OnnxNodeProto& node) {
     using Type = OnnxAttributeType;
     if (node.attributes.size() != 1)
       Throw(ErrorCode::kInvalidArgument, "a Constant has one attribute, found ",
@@ -130,7 +130,7 @@ class OnnxGraphBuilder {
           "' of this type is not one that a Constant has");
   }
 
-  OPKIT_COLD void Node(const OnnxNodeProto& node) {
+  void Node(const OnnxNodeProto& node) {
     if (IsConstantNode(node)) return;
     OperatorDef def(node.type, node.inputs, node.outputs);
     def.Name(node.name);
@@ -158,17 +158,17 @@ class OnnxGraphBuilder {
     }
     scope_.AddNode(std::move(def), node.domain, node.opset);
   }
-  // A schema that declares no attribute lets any pass, for operators written in a minute; one of
-  // ONNX has none then. Where some are declared, compiling finds others.
-  OPKIT_COLD void CheckAttributes(const OperatorDef& def) const {
+  // A schema that declares no attribute accepts any, which suits operators written in a minute; an
+  // operator of ONNX then has none. If it declares some, compiling finds the others.
+  void CheckAttributes(const OperatorDef& def) const {
     if (def.args().empty() || context_.options.allow_unknown_operators) return;
     const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
     if (schema && schema->attributes().empty() && !schema->unknown_args_allowed())
       Throw(ErrorCode::kUnsupported, def.type(), " has no argument '", def.args().begin()->name,
             "'");
   }
-  OPKIT_COLD IntrusivePtr<const SubgraphBase> Subgraph(const OnnxGraphProto& proto,
-                                                       std::vector<std::string>& captures) {
+  IntrusivePtr<const SubgraphBase> Subgraph(const OnnxGraphProto& proto,
+                                            std::vector<std::string>& captures) {
     OnnxGraphBuilder inner(context_, proto, this, depth_ + 1);
     Graph graph = inner.Build();
     for (const std::string& name : inner.captures()) {
@@ -178,7 +178,7 @@ class OnnxGraphBuilder {
     }
     return MakeSubgraph(std::move(graph));
   }
-  OPKIT_COLD Attribute Value(const OnnxAttributeProto& attribute) const {
+  Attribute Value(const OnnxAttributeProto& attribute) const {
     using Type = OnnxAttributeType;
     switch (attribute.type) {
       case Type::kFloat:
@@ -211,7 +211,8 @@ class OnnxGraphBuilder {
     }
   }
 
-  // A name that something here reads: makes it an input or a constant when it is made outside.
+  // Called for a name that a node or output here reads: a value of the graphs around becomes an
+  // input or a constant.
   void Find(const std::string& name) {
     if (IsLocal(name) || !around_) return;
     const Outer outer = around_->Provide(name);
@@ -222,14 +223,14 @@ class OnnxGraphBuilder {
       Capture(name, outer.info);
     }
   }
-  OPKIT_COLD void Capture(const std::string& name, const TensorInfo& info) {
+  void Capture(const std::string& name, const TensorInfo& info) {
     local_.Add(name);
     captures_.push_back(name);
     scope_.Know(name, info);
     graph().AddInput(name, info.dtype, info.shape);
   }
-  // Of a name that a graph inside reads.
-  OPKIT_COLD Outer Provide(const std::string& name) {
+  // The value of a name that a graph inside a node reads.
+  Outer Provide(const std::string& name) {
     Outer out;
     if (IsLocal(name)) {
       out.constant = graph().FindConstant(name);
@@ -239,7 +240,7 @@ class OnnxGraphBuilder {
       out = around_->Provide(name);
       if (out.is_value && !out.constant) Capture(name, out.info);
     }
-    // Only inputs have the shape that they were declared with: others may have outgrown theirs.
+    // Only inputs keep their declared shape: other values may have another one at each run.
     if (!graph().IsInput(name)) out.info.shape = SymbolicShape();
     return out;
   }
@@ -249,7 +250,7 @@ class OnnxGraphBuilder {
   OnnxGraphBuilder* around_;
   int depth_;
   OnnxScope scope_;
-  NameIndex local_;  // what is made here, or already handed in
+  NameIndex local_;  // values that are made here, or have become inputs or constants
   std::vector<std::string> captures_;
 };
 

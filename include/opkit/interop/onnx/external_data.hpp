@@ -1,5 +1,5 @@
-// Weights that an ONNX model keeps in files beside it: found in the model's folder and nowhere
-// else, mapped once for each file.
+// Weights that an ONNX model keeps in files beside it. They are read from the model's folder and
+// nowhere else; each file is mapped once.
 #ifndef OPKIT_INTEROP_ONNX_EXTERNAL_DATA_HPP_
 #define OPKIT_INTEROP_ONNX_EXTERNAL_DATA_HPP_
 
@@ -18,19 +18,14 @@ namespace detail {
 struct OnnxExternalEntry {
   std::string location;
   int64_t offset = 0;
-  int64_t length = -1;  // -1: not said
+  int64_t length = -1;  // -1: the model does not say
 
-  // One StringStringEntryProto. Keys other than these (checksum) are passed over.
+  // Takes one StringStringEntryProto. Other keys (checksum) are ignored.
   void Read(std::string_view bytes) {
     std::string key, value;
     for (WireMessage message(bytes); message.Next();) {
-      if (message.field() == 1) {
-        key = message.String();
-      } else if (message.field() == 2) {
-        value = message.String();
-      } else {
-        message.Skip();
-      }
+      if (message.field() == 1) key = message.String();
+      if (message.field() == 2) value = message.String();
     }
     if (key == "location") location = std::move(value);
     if (key == "offset") offset = Number(key, value);
@@ -56,11 +51,11 @@ struct OnnxExternalBytes {
 
 class OnnxExternalData {
  public:
-  // An empty folder: there is none, and external data is an Error.
+  // Without a folder (an empty string) external data is an Error.
   explicit OnnxExternalData(std::string folder) : folder_(std::move(folder)) {}
 
-  // `needed` bytes of a tensor. Errors name the file: kInvalidArgument for one outside the folder
-  // or too short, kNotFound for one that is not there.
+  // The `needed` bytes of a tensor. Errors name the file: kInvalidArgument for one that is too
+  // short or outside the folder, kNotFound for a missing one.
   OnnxExternalBytes Get(const OnnxExternalEntry& entry, int64_t needed) {
     if (entry.length >= 0 && entry.length != needed)
       Throw(ErrorCode::kInvalidArgument, "its external data in '", entry.location, "' has ",

@@ -1,5 +1,5 @@
-// Model-local functions of ONNX files (FunctionProto), written out where they are called: opkit has
-// no calls, and the graph around can then be optimised as a whole.
+// Replaces calls of the model-local functions of ONNX files (FunctionProto) by their bodies: opkit
+// has no calls, and the graph can then be optimised as a whole.
 #ifndef OPKIT_INTEROP_ONNX_FUNCTIONS_HPP_
 #define OPKIT_INTEROP_ONNX_FUNCTIONS_HPP_
 
@@ -10,8 +10,8 @@ namespace detail {
 
 class OnnxFunctionInliner {
  public:
-  // Replaces every node that calls a function of the model. Error (kUnsupported) for calls without
-  // an end, and for more nodes than the options allow.
+  // Replaces every node that calls a function of the model. Error (kUnsupported) for endless
+  // recursion, and for more nodes than the options allow.
   static void Run(OnnxModelProto& model, OnnxProtoReader& reader, const OnnxOptions& options) {
     if (model.functions.empty()) return;
     OnnxFunctionInliner inliner(model, reader, options);
@@ -21,14 +21,14 @@ class OnnxFunctionInliner {
  private:
   static constexpr size_t kMaxBytes = size_t{1} << 30;
 
-  // What the names and attributes of a function's body stand for at one call.
+  // The values of the names and attributes of a function's body in one call.
   struct Call {
     const OnnxFunctionProto& function;
     const OnnxNodeProto& node;
     std::string prefix;
     NameIndex names;  // formal inputs and outputs
     std::vector<std::string> actual;
-    std::vector<OnnxAttributeProto> defaults;  // those that were read
+    std::vector<OnnxAttributeProto> defaults;  // those parsed so far
   };
 
   OnnxFunctionInliner(OnnxModelProto& model, OnnxProtoReader& reader, const OnnxOptions& options)
@@ -52,10 +52,10 @@ class OnnxFunctionInliner {
   }
   const OnnxFunctionProto* Find(const OnnxNodeProto& node) const {
     const int number = index_.Find(Key(node.domain, node.type, node.overload));
-    return number < 0 ? nullptr : &model_.functions[static_cast<size_t>(number)];
+    return number < 0 ? nullptr : &model_.functions[Index(number)];
   }
 
-  OPKIT_COLD void Inline(std::vector<OnnxNodeProto>& nodes, int depth) {
+  void Inline(std::vector<OnnxNodeProto>& nodes, int depth) {
     std::vector<OnnxNodeProto> out;
     for (size_t i = 0; i < nodes.size(); ++i) {
       OnnxNodeProto& node = nodes[i];
@@ -75,8 +75,8 @@ class OnnxFunctionInliner {
     nodes = std::move(out);
   }
 
-  OPKIT_COLD std::vector<OnnxNodeProto> Body(const OnnxFunctionProto& function,
-                                             const OnnxNodeProto& node, int depth) {
+  std::vector<OnnxNodeProto> Body(const OnnxFunctionProto& function, const OnnxNodeProto& node,
+                                  int depth) {
     if (depth >= options_.max_subgraph_depth)
       Throw(ErrorCode::kUnsupported, "function '", function.name, "' calls functions more than ",
             options_.max_subgraph_depth, " deep; does it call itself?");
@@ -110,7 +110,7 @@ class OnnxFunctionInliner {
         Throw(ErrorCode::kUnsupported, "function '", call.function.name, "' has '", formal[i],
               "' twice among its inputs and outputs; it needs an Identity between them");
       const bool given = i < actual.size() && !actual[i].empty();
-      if (!given && !inputs) continue;  // an output that nobody wants
+      if (!given && !inputs) continue;  // an output that the call leaves out
       call.names.Add(formal[i]);
       call.actual.push_back(given ? actual[i] : std::string());
     }
@@ -119,13 +119,13 @@ class OnnxFunctionInliner {
   std::string Rename(const std::string& name, const Call& call) {
     if (name.empty()) return name;
     const int number = call.names.Find(name);
-    if (number >= 0) return call.actual[static_cast<size_t>(number)];
+    if (number >= 0) return call.actual[Index(number)];
     std::string renamed = call.prefix + name;
     model_.names.Add(renamed);
     if (model_.read.Find(name) >= 0) model_.read.Add(renamed);
     return renamed;
   }
-  OPKIT_COLD void Substitute(OnnxNodeProto& node, Call& call) {
+  void Substitute(OnnxNodeProto& node, Call& call) {
     node.name = call.prefix + (node.name.empty() ? node.type : node.name);
     for (std::string& name : node.inputs) name = Rename(name, call);
     for (std::string& name : node.outputs) name = Rename(name, call);
@@ -140,14 +140,15 @@ class OnnxFunctionInliner {
     }
     node.attributes = std::move(attributes);
   }
-  OPKIT_COLD void Substitute(OnnxGraphProto& graph, Call& call) {
+  void Substitute(OnnxGraphProto& graph, Call& call) {
     for (OnnxNodeProto& node : graph.nodes) Substitute(node, call);
     for (OnnxTensorProto& tensor : graph.initializers) tensor.name = Rename(tensor.name, call);
     for (auto* values : {&graph.inputs, &graph.outputs, &graph.values})
       for (OnnxValueProto& value : *values) value.name = Rename(value.name, call);
   }
-  // False for an attribute that the call leaves out and that has no default: the node has none.
-  OPKIT_COLD bool Resolve(OnnxAttributeProto& attribute, Call& call) {
+  // Replaces a reference by its value. False if the call leaves the attribute out and it has no
+  // default: the node then has none.
+  bool Resolve(OnnxAttributeProto& attribute, Call& call) {
     const OnnxAttributeProto* value = ValueOf(attribute.ref, call);
     if (!value) return false;
     Write(*value);
@@ -156,9 +157,9 @@ class OnnxFunctionInliner {
     attribute.name = std::move(name);
     return true;
   }
-  // What the call gives is not read anew: a graph's nodes are of the caller's opsets, and what they
-  // name was renamed there. Defaults are of the function's opsets.
-  OPKIT_COLD const OnnxAttributeProto* ValueOf(const std::string& name, Call& call) {
+  // An attribute of the call is used as parsed: the nodes of a graph in it are of the caller's
+  // opsets, and its names were renamed there. Defaults are parsed with the function's opsets.
+  const OnnxAttributeProto* ValueOf(const std::string& name, Call& call) {
     for (const OnnxAttributeProto& given : call.node.attributes)
       if (given.name == name) return &given;
     for (const OnnxAttributeProto& known : call.defaults)
@@ -169,18 +170,18 @@ class OnnxFunctionInliner {
     return nullptr;
   }
 
-  // Counts what calls write, as a short file may stand for any amount of it.
-  OPKIT_COLD void Write(size_t bytes) {
+  // Counts the bytes that calls add, as a short file may expand to any number.
+  void Write(size_t bytes) {
     written_ += bytes;
     if (written_ > kMaxBytes)
       Throw(ErrorCode::kUnsupported, "with its functions written out the model has more than ",
             kMaxBytes, " bytes of nodes");
   }
-  // The memory that one more copy of an attribute takes; functions that hand a graph on inside
-  // another could make these as deep and as many as they like.
-  OPKIT_COLD void Write(const OnnxAttributeProto& attribute, int depth = 0) {
+  // Counts the memory of one more copy of an attribute: functions that pass a graph on inside
+  // another can nest and multiply graphs without bound.
+  void Write(const OnnxAttributeProto& attribute, int depth = 0) {
     Write(sizeof(attribute) + attribute.name.size());
-    // Here, and again in the Graph.
+    // Twice: in the tree, and again in the Graph.
     Write(2 * (attribute.floats.size() * sizeof(float) + attribute.ints.size() * sizeof(int64_t)));
     for (const std::string_view bytes : attribute.bytes) Write(sizeof(bytes) + bytes.size());
     if (!attribute.graphs.empty() && depth >= options_.max_subgraph_depth)
@@ -188,7 +189,7 @@ class OnnxFunctionInliner {
             " deep");
     for (const OnnxGraphProto& graph : attribute.graphs) Write(graph, depth + 1);
   }
-  OPKIT_COLD void Write(const OnnxGraphProto& graph, int depth) {
+  void Write(const OnnxGraphProto& graph, int depth) {
     Write(sizeof(graph) + graph.name.size());
     for (const OnnxTensorProto& tensor : graph.initializers)
       Write(sizeof(tensor) + tensor.name.size() + tensor.message.size());
@@ -207,7 +208,7 @@ class OnnxFunctionInliner {
   OnnxModelProto& model_;
   OnnxProtoReader& reader_;
   const OnnxOptions& options_;
-  NameIndex index_;  // of functions by Key
+  NameIndex index_;  // the functions' keys, in the order of model_.functions
   int64_t num_calls_ = 0;
   size_t written_ = 0;
 };

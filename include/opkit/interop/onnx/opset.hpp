@@ -1,6 +1,7 @@
-// Which ONNX opsets are read, and what becomes of a node of each: unchanged, rewritten to the form
-// of opset 21 that opkit's operators have, or an Error. Source: the since_version of every
-// operator's schema in ONNX 1.22, compared by attributes, inputs, outputs and documentation.
+// The ONNX opsets that are read, and what becomes of their nodes: they are taken unchanged,
+// rewritten to the form of opset 21, which opkit's operators have, or are an Error. Source: the
+// since_version of every operator's schema in ONNX 1.22, compared by attributes, inputs, outputs
+// and documentation.
 #ifndef OPKIT_INTEROP_ONNX_OPSET_HPP_
 #define OPKIT_INTEROP_ONNX_OPSET_HPP_
 
@@ -18,7 +19,7 @@ struct OnnxRewrite {
   int64_t below;  // nodes of opsets before this one
   OnnxRule rule;
 };
-// In this order; one that changes the type makes those after it for the new type apply.
+// Applied in this order; after a rule that changes the type, those for the new type apply.
 inline constexpr OnnxRewrite kOnnxRewrites[] = {
     {"BatchNormalization", 14, OnnxRules::BatchNormalization},
     {"BatchNormalization", kMaxOnnxOpset + 1, OnnxRules::BatchNormalizationSpatial},
@@ -50,7 +51,7 @@ inline constexpr OnnxRewrite kOnnxRewrites[] = {
     {"Upsample", 10, OnnxRules::Upsample},
 };
 
-// Operators that meant something else before this opset, and that nothing above translates.
+// Operators that meant something else before this opset, and that no rule above translates.
 struct OnnxRefusal {
   const char* type;
   int64_t below;
@@ -59,12 +60,12 @@ inline constexpr OnnxRefusal kOnnxRefusals[] = {
     {"DFT", 20}, {"GridSample", 20}, {"GroupNormalization", 21}, {"RoiAlign", 16}, {"Scan", 9},
 };
 
-// What opset 21 does not know: an attribute other than the value that changes nothing. An operator
-// that changed in no other way since then is as it was.
+// Attributes that came after opset 21, as the only change of their operator: a node is of opset 21
+// if the attribute has its harmless value.
 struct OnnxAddition {
   const char* type;
   const char* attribute;
-  int64_t harmless;  // of an integer; a string is harmless where it only matters for float8
+  int64_t harmless;  // of an integer; strings are all harmless, as they only matter for float8
 };
 inline constexpr OnnxAddition kOnnxAdditions[] = {
     {"Cast", "round_mode", 0},                // 24
@@ -74,8 +75,8 @@ inline constexpr OnnxAddition kOnnxAdditions[] = {
     {"Range", "stash_type", 1},               // 27: float32 steps for float16
 };
 
-// Operators whose opset 7 form is older than that, by the opset it came with, and those of which a
-// rule above knows the older forms.
+// Operators whose form of opset 7 came with an older opset, and those whose older forms a rule
+// above rewrites.
 struct OnnxUnchanged {
   int64_t since;
   std::string_view types;  // between blanks
@@ -96,7 +97,7 @@ inline constexpr OnnxUnchanged kOnnxUnchanged[] = {
      "Neg Reciprocal Relu Sigmoid Sqrt Sum Tanh Tile "},
 };
 
-// Of a model as a whole.
+// Checks the opset of a whole model.
 inline void CheckOnnxOpset(int64_t opset) {
   if (opset < 1 || opset > kMaxOnnxOpset)
     Throw(ErrorCode::kUnsupported, "opset ", opset,
@@ -119,7 +120,7 @@ inline void CheckOnnxOpset(const std::string& type, int64_t opset) {
         "onnx.version_converter");
 }
 
-// Makes a node of ONNX's own domain one of opset 21.
+// Rewrites a node of ONNX's own domain to opset 21.
 inline void RewriteOnnxNode(OnnxScope& scope, OperatorDef& def, int64_t opset) {
   CheckOnnxOpset(def.type(), opset);
   for (const OnnxRewrite& rewrite : kOnnxRewrites)

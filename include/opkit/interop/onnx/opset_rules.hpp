@@ -1,5 +1,5 @@
-// How nodes of older ONNX opsets are written in opset 21, the one that opkit's operators have:
-// mostly attributes that became inputs. Source: the operators' histories in
+// The rules that rewrite nodes of older ONNX opsets to opset 21, the one that opkit's operators
+// have: mostly, attributes become inputs. Source: the operators' histories in
 // https://onnx.ai/onnx/operators.
 #ifndef OPKIT_INTEROP_ONNX_OPSET_RULES_HPP_
 #define OPKIT_INTEROP_ONNX_OPSET_RULES_HPP_
@@ -9,17 +9,18 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// A rule changes `def`, a node of `opset`, and adds to the graph what must come before it.
+// A rule changes `def`, a node of `opset`, and adds to the graph the nodes that must come before
+// it.
 using OnnxRule = void (*)(OnnxScope& scope, OperatorDef& def, int64_t opset);
 
 class OnnxRules {
  public:
-  // Axes and the like: a list of integers became input `index`.
+  // The attribute `axes` became input `index`.
   template <int index>
-  OPKIT_COLD static void MoveAxes(OnnxScope& scope, OperatorDef& def, int64_t) {
+  static void MoveAxes(OnnxScope& scope, OperatorDef& def, int64_t) {
     MoveInts(scope, def, "axes", index);
   }
-  OPKIT_COLD static void Slice(OnnxScope& scope, OperatorDef& def, int64_t) {
+  static void Slice(OnnxScope& scope, OperatorDef& def, int64_t) {
     for (const char* name : {"starts", "ends"})
       if (!def.args().Has(name))
         Throw(ErrorCode::kInvalidArgument, "it needs the attribute '", name, "'");
@@ -27,28 +28,28 @@ class OnnxRules {
     MoveInts(scope, def, "ends", 2);
     MoveInts(scope, def, "axes", 3);
   }
-  OPKIT_COLD static void Split(OnnxScope& scope, OperatorDef& def, int64_t opset) {
+  static void Split(OnnxScope& scope, OperatorDef& def, int64_t opset) {
     if (opset < 13) MoveInts(scope, def, "split", 1);
     if (Input(def, 1).empty()) def.Arg("num_outputs", static_cast<int64_t>(def.outputs().size()));
   }
-  OPKIT_COLD static void TopK(OnnxScope& scope, OperatorDef& def, int64_t) {
+  static void TopK(OnnxScope& scope, OperatorDef& def, int64_t) {
     const auto k = def.args().Get<int64_t>("k", -1);
     if (k < 0) Throw(ErrorCode::kInvalidArgument, "it needs the attribute 'k', 0 or more");
     SetInput(def, 1, scope.AddConstant(def, "k", Tensor::From<int64_t>({1}, {k})));
     def.mutable_args().Remove("k");
   }
-  OPKIT_COLD static void Clip(OnnxScope& scope, OperatorDef& def, int64_t) {
+  static void Clip(OnnxScope& scope, OperatorDef& def, int64_t) {
     MoveScalar(scope, def, "min", 1);
     MoveScalar(scope, def, "max", 2);
   }
-  OPKIT_COLD static void Pad(OnnxScope& scope, OperatorDef& def, int64_t) {
+  static void Pad(OnnxScope& scope, OperatorDef& def, int64_t) {
     MoveInts(scope, def, "pads", 1);
     MoveScalar(scope, def, "value", 2);
   }
-  // Nothing is dropped outside training, which before opset 7 was where `is_test` was 0. Before
-  // opset 10 a mask had the type of the data; ONNX says of none of the old ones what it holds in
-  // inference, so it holds what opset 12 says: that everything was kept.
-  OPKIT_COLD static void Dropout(OnnxScope& scope, OperatorDef& def, int64_t opset) {
+  // Inference drops nothing; before opset 7, `is_test` = 0 meant training. Before opset 10 the mask
+  // had the type of the data. The old opsets do not define the mask of an inference, so it is that
+  // of opset 12: everything was kept.
+  static void Dropout(OnnxScope& scope, OperatorDef& def, int64_t opset) {
     def.mutable_args().Remove("ratio");
     if (opset < 7) {
       if (def.args().Get<int64_t>("is_test", 0) == 0)
@@ -75,7 +76,7 @@ class OnnxRules {
     scope.AddNode(std::exchange(def, std::move(cast)));
   }
 
-  OPKIT_COLD static void BatchNormalization(OnnxScope& scope, OperatorDef& def, int64_t) {
+  static void BatchNormalization(OnnxScope& scope, OperatorDef& def, int64_t) {
     auto& outputs = def.mutable_outputs();
     for (size_t i = 1; i < outputs.size(); ++i)
       if (scope.IsRead(outputs[i]))
@@ -83,8 +84,9 @@ class OnnxRules {
               "' is one of training, and is read; export the model for inference");
     if (outputs.size() > 1) outputs.resize(1);
   }
-  // Of any opset: opkit's operator has what ONNX dropped in opset 9, nodes of later ones must not.
-  OPKIT_COLD static void BatchNormalizationSpatial(OnnxScope&, OperatorDef& def, int64_t opset) {
+  // opkit's operator still has `spatial`, which ONNX dropped in opset 9: later nodes must not have
+  // it.
+  static void BatchNormalizationSpatial(OnnxScope&, OperatorDef& def, int64_t opset) {
     if (def.args().Get<int64_t>("spatial", 1) != 0)
       def.mutable_args().Remove("spatial");
     else if (opset >= 9)
@@ -92,10 +94,10 @@ class OnnxRules {
             "statistics for every activation (spatial = 0) were dropped from ONNX in opset 9");
   }
 
-  // Before opset 13 the axes from `axis` on were one, for Softmax, LogSoftmax and Hardmax. On the
-  // last axis, or where those behind it are 1, that is the same; otherwise the input is viewed as a
-  // matrix.
-  OPKIT_COLD static void Softmax(OnnxScope& scope, OperatorDef& def, int64_t) {
+  // Before opset 13, Softmax, LogSoftmax and Hardmax treated all axes from `axis` on as one. That
+  // is the same for the last axis, or if the extents behind `axis` are 1; otherwise the input is
+  // viewed as a matrix.
+  static void Softmax(OnnxScope& scope, OperatorDef& def, int64_t) {
     const auto axis = def.args().Get<int64_t>("axis", 1);
     def.Arg("axis", axis);
     if (axis == -1) return;
@@ -118,15 +120,15 @@ class OnnxRules {
     def = std::move(back);
   }
 
-  // Opset 10 had two inputs; what later became attributes was fixed. ONNX does not say how it
-  // rounds to the nearest; `simple` is how ONNX Runtime does.
-  OPKIT_COLD static void Resize10(OnnxScope&, OperatorDef& def, int64_t) {
+  // In opset 10 there were two inputs, and the modes that are attributes now were fixed. ONNX does
+  // not say how opset 10 rounds to the nearest; `simple` is ONNX Runtime's way.
+  static void Resize10(OnnxScope&, OperatorDef& def, int64_t) {
     const std::string x = Input(def, 0), scales = Input(def, 1);
     def.mutable_inputs() = {x, "", scales};
     def.Arg("coordinate_transformation_mode", "asymmetric");
     def.Arg("nearest_mode", "simple");
   }
-  OPKIT_COLD static void Upsample(OnnxScope& scope, OperatorDef& def, int64_t opset) {
+  static void Upsample(OnnxScope& scope, OperatorDef& def, int64_t opset) {
     if (opset < 9) {
       const auto scales = def.args().Get<std::vector<float>>("scales", {});
       const auto count = static_cast<int64_t>(scales.size());
@@ -136,12 +138,12 @@ class OnnxRules {
     def.Type("Resize");
     Resize10(scope, def, opset);
   }
-  // In opset 11 inputs that are not used had to be there, empty; `sizes` meant that `scales` was.
-  OPKIT_COLD static void Resize11(OnnxScope&, OperatorDef& def, int64_t) {
+  // In opset 11 all inputs had to be given, empty if unused; with `sizes`, `scales` was unused.
+  static void Resize11(OnnxScope&, OperatorDef& def, int64_t) {
     if (!Input(def, 3).empty()) SetInput(def, 2, "");
   }
-  // Of any opset: an empty constant says as much as no input.
-  OPKIT_COLD static void Resize(OnnxScope& scope, OperatorDef& def, int64_t opset) {
+  // In any opset an empty constant means the same as no input.
+  static void Resize(OnnxScope& scope, OperatorDef& def, int64_t opset) {
     if (opset > 10 && def.args().Get<std::string>("nearest_mode", "") == "simple")
       Throw(ErrorCode::kInvalidArgument, "ONNX has no nearest_mode 'simple'");
     const std::string mode =
@@ -152,38 +154,34 @@ class OnnxRules {
         if (constant->numel() == 0 && &name != &def.inputs()[0]) name.clear();
   }
 
-  OPKIT_COLD static void Scatter(OnnxScope&, OperatorDef& def, int64_t) {
-    def.Type("ScatterElements");
-  }
+  static void Scatter(OnnxScope&, OperatorDef& def, int64_t) { def.Type("ScatterElements"); }
 
  private:
-  OPKIT_COLD static std::string Input(const OperatorDef& def, size_t i) {
+  static std::string Input(const OperatorDef& def, size_t i) {
     return i < def.inputs().size() ? def.inputs()[i] : std::string();
   }
-  OPKIT_COLD static void SetInput(OperatorDef& def, size_t i, std::string name) {
+  static void SetInput(OperatorDef& def, size_t i, std::string name) {
     if (def.inputs().size() <= i) def.mutable_inputs().resize(i + 1);
     def.mutable_inputs()[i] = std::move(name);
   }
-  // An element type's number in TensorProto.DataType.
-  OPKIT_COLD static int64_t OnnxNumberOf(DType dtype) {
+  // The number of a dtype in TensorProto.DataType.
+  static int64_t OnnxNumberOf(DType dtype) {
     constexpr int64_t kLast = 16;
     for (int64_t number = 1; dtype != DType::kUndefined && number <= kLast; ++number)
       if (OnnxDType(number) == dtype) return number;
     Throw(ErrorCode::kUnsupported,
           "the type of its data must be known, and neither the file nor an operator says it");
   }
-  // An empty list was the same as none.
-  OPKIT_COLD static void MoveInts(OnnxScope& scope, OperatorDef& def, const char* name,
-                                  size_t index) {
+  // Makes a list of integers input `index`; an empty list was the same as none.
+  static void MoveInts(OnnxScope& scope, OperatorDef& def, const char* name, size_t index) {
     const auto values = def.args().Get<std::vector<int64_t>>(name, {});
     const auto count = static_cast<int64_t>(values.size());
     if (count > 0)
       SetInput(def, index, scope.AddConstant(def, name, Tensor::From<int64_t>({count}, values)));
     def.mutable_args().Remove(name);
   }
-  // A float became a scalar of the first input's type.
-  OPKIT_COLD static void MoveScalar(OnnxScope& scope, OperatorDef& def, const char* name,
-                                    size_t index) {
+  // Makes a float input `index`, a scalar of the first input's type.
+  static void MoveScalar(OnnxScope& scope, OperatorDef& def, const char* name, size_t index) {
     if (!def.args().Has(name)) return;
     const auto value = def.args().Get<float>(name, 0.f);
     const DType dtype = scope.InfoOf(Input(def, 0)).dtype;

@@ -1,4 +1,4 @@
-// What a program may choose when it loads an ONNX model, and what it gets.
+// The options for loading an ONNX model, and the result: the graph and what the file says about it.
 #ifndef OPKIT_INTEROP_ONNX_OPTIONS_HPP_
 #define OPKIT_INTEROP_ONNX_OPTIONS_HPP_
 
@@ -7,12 +7,12 @@
 namespace opkit::inline OPKIT_ABI {
 
 struct OnnxOptions {
-  // For tools that only look at a model: a node whose operator is not registered is kept as it is,
-  // and one whose operator differs from opkit's in the model's opset is not an Error. Such a graph
-  // may not run, or not as the model means it.
+  // For tools that only inspect a model: nodes are kept although their operator is not registered,
+  // or means something else in the model's opset. Such a graph may not run, or may compute other
+  // values.
   bool allow_unknown_operators = false;
-  int max_subgraph_depth = 64;    // graphs inside graphs, and functions that call functions
-  int64_t max_nodes = 1'000'000;  // of the model with its subgraphs, functions written out
+  int max_subgraph_depth = 64;    // of graphs in graphs, and of functions that call functions
+  int64_t max_nodes = 1'000'000;  // of the model with its subgraphs and the bodies of its calls
 };
 
 // One line of opset_import; the default domain is "".
@@ -32,7 +32,7 @@ struct OnnxModel {
   std::vector<OnnxOpset> opsets;
   std::vector<std::pair<std::string, std::string>> metadata;
 
-  // Of a domain that the model imports; 0 for others.
+  // The version of a domain that the model imports; 0 for others.
   int64_t opset(std::string_view of_domain = "") const {
     for (const OnnxOpset& known : opsets)
       if (known.domain == of_domain) return known.version;

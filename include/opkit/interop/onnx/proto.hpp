@@ -1,15 +1,16 @@
-// An ONNX file as a tree: graphs, nodes and attributes by name, tensors as the bytes they are. It
-// views the file's bytes, which must outlive it.
+// An ONNX file as a tree: graphs, nodes and attributes are parsed, tensors are still bytes. The
+// tree has views of the file's bytes, which must outlive it.
 #ifndef OPKIT_INTEROP_ONNX_PROTO_HPP_
 #define OPKIT_INTEROP_ONNX_PROTO_HPP_
 
+#include "opkit/base/index.hpp"
 #include "opkit/interop/onnx/options.hpp"
 #include "opkit/interop/onnx/tensor.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Of a node or graph; what looks names up in these lists may do so one by one.
+// Most inputs, outputs or attributes of a node or graph: few enough to search them one by one.
 inline constexpr size_t kMaxOnnxNames = 16384;
 
 // AttributeProto.AttributeType.
@@ -45,10 +46,10 @@ struct OnnxValueProto {
 
 struct OnnxGraphProto;
 
-// A single value is a list of one.
+// A single value is a list of one element.
 struct OnnxAttributeProto {
   std::string name;
-  std::string ref;  // an attribute of the function around, whose value is meant
+  std::string ref;  // not empty: the value is that of this attribute of the function call
   OnnxAttributeType type = OnnxAttributeType::kUndefined;
   std::vector<float> floats;
   std::vector<int64_t> ints;
@@ -73,13 +74,13 @@ struct OnnxGraphProto {
   std::vector<OnnxValueProto> inputs, outputs, values;
 };
 
-// An attribute as the bytes it is.
+// The default of a function's attribute: an AttributeProto, not parsed yet.
 struct OnnxDefaultProto {
   std::string name;
   std::string_view message;
 };
 
-// Its nodes and defaults are read anew for every call.
+// A model-local function. Its nodes and defaults are parsed anew for every call.
 struct OnnxFunctionProto {
   std::string name;
   std::string domain;
@@ -91,15 +92,15 @@ struct OnnxFunctionProto {
 };
 
 struct OnnxModelProto {
-  OnnxModel about;  // all but its graph
+  OnnxModel about;  // everything but the graph
   OnnxGraphProto graph;
   std::vector<OnnxFunctionProto> functions;
   NameIndex names;  // of every value in the model
-  NameIndex read;   // those that a node reads or a graph returns
+  NameIndex read;   // of values that a node reads or a graph returns
 };
 
 // "node 'conv1' (Conv)", or "node 3 (Conv)" for one without a name.
-OPKIT_COLD inline std::string OnnxNodePlace(const OnnxNodeProto& node, size_t index) {
+inline std::string OnnxNodePlace(const OnnxNodeProto& node, size_t index) {
   const std::string type = node.domain.empty() ? node.type : StrCat(node.domain, ".", node.type);
   return node.name.empty() ? StrCat("node ", index, " (", type, ")")
                            : StrCat("node '", node.name, "' (", type, ")");

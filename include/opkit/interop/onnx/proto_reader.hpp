@@ -1,5 +1,5 @@
-// Bytes to the tree of proto.hpp: whatever is not a well-formed ONNX file is an Error that says in
-// which node or value. Source: onnx.proto of ONNX 1.22.
+// Reads the bytes of an ONNX file into the tree of proto.hpp. A file that is not well-formed is an
+// Error that names the node or value. Source: onnx.proto of ONNX 1.22.
 #ifndef OPKIT_INTEROP_ONNX_PROTO_READER_HPP_
 #define OPKIT_INTEROP_ONNX_PROTO_READER_HPP_
 
@@ -10,11 +10,11 @@ namespace detail {
 
 class OnnxProtoReader {
  public:
-  // Fills `model`; both outlive the reader.
+  // `options` and `model`, which Read fills, outlive the reader.
   OnnxProtoReader(const OnnxOptions& options, OnnxModelProto& model)
       : options_(options), model_(model) {}
 
-  OPKIT_COLD void Read(std::string_view bytes) {
+  void Read(std::string_view bytes) {
     std::string_view graph;
     bool has_graph = false;
     std::vector<std::string_view> functions;
@@ -53,8 +53,6 @@ class OnnxProtoReader {
         case 25:
           functions.push_back(message.Bytes());
           break;
-        default:
-          message.Skip();
       }
     }
     if (!has_graph)
@@ -65,20 +63,20 @@ class OnnxProtoReader {
     about.name = model_.graph.name;
     for (const std::string_view function : functions) Function(function);
   }
-  OPKIT_COLD std::vector<OnnxNodeProto> NodesOf(const OnnxFunctionProto& function) {
+  std::vector<OnnxNodeProto> NodesOf(const OnnxFunctionProto& function) {
     opsets_ = &function.opsets;
     std::vector<OnnxNodeProto> out;
     for (const std::string_view node : function.nodes) out.push_back(Node(node, out.size(), 0));
     return out;
   }
-  OPKIT_COLD OnnxAttributeProto Attribute(std::string_view bytes, int depth = 0) {
+  OnnxAttributeProto Attribute(std::string_view bytes, int depth = 0) {
     OnnxAttributeProto out;
     out.name = AttributeName(bytes);
     AtOnnxPlace([&] { return StrCat("attribute '", out.name, "'"); },
                 [&] { AttributeInto(bytes, depth, out); });
     return out;
   }
-  // Every node of the model passes here, and every copy that a call makes of one.
+  // Called for every node of the model and for every copy of a node that a function call makes.
   void CountNode() {
     if (++num_nodes_ > options_.max_nodes)
       Throw(ErrorCode::kUnsupported, "the model has more than ", options_.max_nodes,
@@ -89,13 +87,8 @@ class OnnxProtoReader {
   static std::pair<std::string, std::string> Entry(std::string_view bytes) {
     std::pair<std::string, std::string> out;
     for (WireMessage message(bytes); message.Next();) {
-      if (message.field() == 1) {
-        out.first = message.String();
-      } else if (message.field() == 2) {
-        out.second = message.String();
-      } else {
-        message.Skip();
-      }
+      if (message.field() == 1) out.first = message.String();
+      if (message.field() == 2) out.second = message.String();
     }
     return out;
   }
@@ -105,18 +98,13 @@ class OnnxProtoReader {
   static OnnxOpset Opset(std::string_view bytes) {
     OnnxOpset out;
     for (WireMessage message(bytes); message.Next();) {
-      if (message.field() == 1) {
-        out.domain = Domain(message.Bytes());
-      } else if (message.field() == 2) {
-        out.version = message.Int();
-      } else {
-        message.Skip();
-      }
+      if (message.field() == 1) out.domain = Domain(message.Bytes());
+      if (message.field() == 2) out.version = message.Int();
     }
     return out;
   }
 
-  OPKIT_COLD void GraphInto(std::string_view bytes, int depth, OnnxGraphProto& out) {
+  void GraphInto(std::string_view bytes, int depth, OnnxGraphProto& out) {
     if (depth > options_.max_subgraph_depth)
       Throw(ErrorCode::kUnsupported, "graphs are nested more than ", options_.max_subgraph_depth,
             " deep");
@@ -145,22 +133,16 @@ class OnnxProtoReader {
         case 15:
           Throw(ErrorCode::kUnsupported, "sparse initializer '", SparseName(message.Bytes()),
                 "': opkit has no sparse tensors; store it dense");
-        default:
-          message.Skip();
       }
     }
   }
 
-  OPKIT_COLD OnnxTensorProto Initializer(std::string_view bytes, size_t index) {
+  OnnxTensorProto Initializer(std::string_view bytes, size_t index) {
     OnnxTensorProto out{std::string(), bytes};
     AtOnnxPlace([&] { return StrCat("initializer ", index); },
                 [&] {
                   for (WireMessage message(bytes); message.Next();)
-                    if (message.field() == 8) {
-                      out.name = message.String();
-                    } else {
-                      message.Skip();
-                    }
+                    if (message.field() == 8) out.name = message.String();
                   if (out.name.empty()) Throw(ErrorCode::kInvalidArgument, "it has no name");
                 });
     model_.names.Add(out.name);
@@ -169,15 +151,11 @@ class OnnxProtoReader {
   static std::string SparseName(std::string_view bytes) {
     OnnxTensorHeader header;
     for (WireMessage message(bytes); message.Next();)
-      if (message.field() == 1) {
-        ReadOnnxTensorHeader(message.Bytes(), header);
-      } else {
-        message.Skip();
-      }
+      if (message.field() == 1) ReadOnnxTensorHeader(message.Bytes(), header);
     return std::string(header.name);
   }
 
-  OPKIT_COLD OnnxValueProto Value(std::string_view bytes, const char* what, size_t index) {
+  OnnxValueProto Value(std::string_view bytes, const char* what, size_t index) {
     OnnxValueProto out;
     AtOnnxPlace(
         [&] {
@@ -185,57 +163,43 @@ class OnnxProtoReader {
         },
         [&] {
           for (WireMessage message(bytes); message.Next();) {
-            if (message.field() == 1) {
-              out.name = message.String();
-            } else if (message.field() == 2) {
-              Type(message.Bytes(), out);
-            } else {
-              message.Skip();
-            }
+            if (message.field() == 1) out.name = message.String();
+            if (message.field() == 2) Type(message.Bytes(), out);
           }
           if (out.name.empty()) Throw(ErrorCode::kInvalidArgument, "it has no name");
         });
     model_.names.Add(out.name);
     return out;
   }
-  OPKIT_COLD static void Type(std::string_view bytes, OnnxValueProto& out) {
+  static void Type(std::string_view bytes, OnnxValueProto& out) {
     for (WireMessage message(bytes); message.Next();) {
       const int field = message.field();
-      if (field == 1) {
-        TensorType(message.Bytes(), out);
-        continue;
-      }
+      if (field == 1) TensorType(message.Bytes(), out);
       if (field == 4) out.other = "a sequence";
       if (field == 5) out.other = "a map";
       if (field == 7) out.other = "opaque";
       if (field == 8) out.other = "a sparse tensor";
       if (field == 9) out.other = "optional";
-      message.Skip();
     }
   }
-  OPKIT_COLD static void TensorType(std::string_view bytes, OnnxValueProto& out) {
+  static void TensorType(std::string_view bytes, OnnxValueProto& out) {
     for (WireMessage message(bytes); message.Next();) {
       if (message.field() == 1) {
         out.type = message.Int();
       } else if (message.field() == 2) {
         std::vector<Dim> dims;
         for (WireMessage shape(message.Bytes()); shape.Next();) {
-          if (shape.field() != 1) {
-            shape.Skip();
-            continue;
-          }
+          if (shape.field() != 1) continue;
           if (dims.size() == kMaxOnnxRank)
             Throw(ErrorCode::kUnsupported, "it has more than ", kMaxOnnxRank, " dimensions");
           dims.push_back(Extent(shape.Bytes()));
         }
         out.shape = SymbolicShape(std::move(dims));
-      } else {
-        message.Skip();
       }
     }
   }
-  // A number, or a symbol by its name; exporters write -1 and "?" for unknown ones as well.
-  OPKIT_COLD static Dim Extent(std::string_view bytes) {
+  // An extent: a number or a symbol's name; exporters also write -1 and "?" for unknown ones.
+  static Dim Extent(std::string_view bytes) {
     Dim out;
     for (WireMessage message(bytes); message.Next();) {
       if (message.field() == 1) {
@@ -244,8 +208,6 @@ class OnnxProtoReader {
       } else if (message.field() == 2) {
         const std::string_view name = message.Bytes();
         out = name == "?" ? Dim() : Sym(std::string(name));
-      } else {
-        message.Skip();
       }
     }
     return out;
@@ -257,7 +219,7 @@ class OnnxProtoReader {
     AtOnnxPlace([&] { return OnnxNodePlace(out, index); }, [&] { NodeInto(bytes, depth, out); });
     return out;
   }
-  OPKIT_COLD void NodeInto(std::string_view bytes, int depth, OnnxNodeProto& out) {
+  void NodeInto(std::string_view bytes, int depth, OnnxNodeProto& out) {
     std::vector<std::string_view> attributes;
     for (WireMessage message(bytes); message.Next();) {
       switch (message.field()) {
@@ -278,7 +240,7 @@ class OnnxProtoReader {
         case 4:
           out.type = message.String();
           break;
-        case 5:  // read when the node's name is known
+        case 5:  // read below, when errors can name the node
           attributes.push_back(message.Bytes());
           CheckCount(attributes.size(), "attributes");
           break;
@@ -288,8 +250,6 @@ class OnnxProtoReader {
         case 8:
           out.overload = message.String();
           break;
-        default:
-          message.Skip();
       }
     }
     if (out.type.empty()) Throw(ErrorCode::kInvalidArgument, "it has no operator (op_type)");
@@ -305,21 +265,17 @@ class OnnxProtoReader {
     }
   }
 
-  OPKIT_COLD static std::string AttributeName(std::string_view bytes) {
+  static std::string AttributeName(std::string_view bytes) {
     std::string out;
     for (WireMessage message(bytes); message.Next();)
-      if (message.field() == 1) {
-        out = message.String();
-      } else {
-        message.Skip();
-      }
+      if (message.field() == 1) out = message.String();
     if (out.empty()) Throw(ErrorCode::kInvalidArgument, "an attribute of it has no name");
     return out;
   }
-  OPKIT_COLD void AttributeInto(std::string_view bytes, int depth, OnnxAttributeProto& out) {
+  void AttributeInto(std::string_view bytes, int depth, OnnxAttributeProto& out) {
     using Type = OnnxAttributeType;
-    OnnxAttributeProto single;      // f, i, s, t and g; `out` gets the lists
-    Type found = Type::kUndefined;  // the type of what is there, for old files that do not say
+    OnnxAttributeProto single;      // the fields f, i, s, t and g; `out` gets the lists
+    Type found = Type::kUndefined;  // of the value, for old files that do not give the type
     for (WireMessage message(bytes); message.Next();) {
       const int field = message.field();
       if (field >= 2 && field <= 11) found = kFieldTypes[field - 2];
@@ -340,15 +296,13 @@ class OnnxProtoReader {
         out.type = kTypes[type];
       } else if (field == 21) {
         out.ref = message.String();
-      } else {
-        message.Skip();
       }
     }
     if (out.type == Type::kUndefined) out.type = found;
     if (out.ref.empty()) TakeSingle(std::move(single), out);
   }
-  // Writers may leave out a number that is 0 and a string that is empty.
-  OPKIT_COLD static void TakeSingle(OnnxAttributeProto single, OnnxAttributeProto& out) {
+  // Moves the single value; writers may leave out a number that is 0 and an empty string.
+  static void TakeSingle(OnnxAttributeProto single, OnnxAttributeProto& out) {
     const auto take = [&](auto list, auto... fallback) {
       if ((single.*list).empty()) ((single.*list).push_back(fallback), ...);
       if ((single.*list).size() != 1)
@@ -374,7 +328,7 @@ class OnnxProtoReader {
     }
   }
 
-  OPKIT_COLD void Function(std::string_view bytes) {
+  void Function(std::string_view bytes) {
     OnnxFunctionProto out;
     std::vector<std::string_view> defaults;
     for (WireMessage message(bytes); message.Next();) {
@@ -407,8 +361,6 @@ class OnnxProtoReader {
         case 13:
           out.overload = message.String();
           break;
-        default:
-          message.Skip();
       }
     }
     AtOnnxPlace([&] { return StrCat("function '", out.name, "'"); },
@@ -424,7 +376,7 @@ class OnnxProtoReader {
       Throw(ErrorCode::kUnsupported, "it has more than ", kMaxOnnxNames, " ", what);
   }
 
-  // By number in the file.
+  // The types by their numbers in the file.
   static constexpr OnnxAttributeType kTypes[] = {
       OnnxAttributeType::kUndefined,     OnnxAttributeType::kFloat,
       OnnxAttributeType::kInt,           OnnxAttributeType::kString,
@@ -434,7 +386,7 @@ class OnnxProtoReader {
       OnnxAttributeType::kGraphs,        OnnxAttributeType::kSparseTensor,
       OnnxAttributeType::kSparseTensors, OnnxAttributeType::kTypeProto,
       OnnxAttributeType::kTypeProtos};
-  // Of AttributeProto's fields 2 to 11.
+  // The types of the values in AttributeProto's fields 2 to 11.
   static constexpr OnnxAttributeType kFieldTypes[] = {
       OnnxAttributeType::kFloat,  OnnxAttributeType::kInt,     OnnxAttributeType::kString,
       OnnxAttributeType::kTensor, OnnxAttributeType::kGraph,   OnnxAttributeType::kFloats,
@@ -443,7 +395,7 @@ class OnnxProtoReader {
 
   const OnnxOptions& options_;
   OnnxModelProto& model_;
-  const std::vector<OnnxOpset>* opsets_ = nullptr;  // of what is being read
+  const std::vector<OnnxOpset>* opsets_ = nullptr;  // of the model or function being read
   int64_t num_nodes_ = 0;
 };
 

@@ -1,5 +1,5 @@
-// A graph that the ONNX reader is building: fresh names, helper constants and nodes, and what is
-// known of a value's type on the way, for rules that depend on it.
+// The graph that the ONNX reader is building: fresh names, helper constants and nodes, and the
+// types of values as far as they are known, for rules that depend on them.
 #ifndef OPKIT_INTEROP_ONNX_SCOPE_HPP_
 #define OPKIT_INTEROP_ONNX_SCOPE_HPP_
 
@@ -9,7 +9,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Of the whole model.
+// The state that all graphs of a model share.
 struct OnnxContext {
   const OnnxOptions& options;
   OnnxModelProto& model;
@@ -24,14 +24,14 @@ class OnnxScope {
   OnnxContext& context() { return context_; }
   Graph& graph() { return graph_; }
 
-  // A name that no value of the model has: `hint`, or with a number behind it.
-  OPKIT_COLD std::string FreshName(const std::string& hint) {
+  // A name that no value of the model has: `hint`, with a number behind it if needed.
+  std::string FreshName(const std::string& hint) {
     std::string name = hint;
     while (context_.model.names.Find(name) >= 0) name = StrCat(hint, "_", ++context_.num_fresh);
     context_.model.names.Add(name);
     return name;
   }
-  // Named after what `def` makes: "y/axes".
+  // A name made of the first output of `def`: "y/axes".
   std::string FreshName(const OperatorDef& def, const char* what) {
     const bool named = !def.outputs().empty() && !def.outputs()[0].empty();
     return FreshName(StrCat(named ? def.outputs()[0] : def.type(), "/", what));
@@ -46,8 +46,8 @@ class OnnxScope {
     return !name.empty() && context_.model.read.Find(name) >= 0;
   }
 
-  // Error (kNotFound), naming the nearest, for an operator that is not registered.
-  OPKIT_COLD void AddNode(OperatorDef def, std::string_view domain = "", int64_t opset = 0) {
+  // Error (kNotFound, with the nearest name) for an operator that is not registered.
+  void AddNode(OperatorDef def, std::string_view domain = "", int64_t opset = 0) {
     const std::string plain = def.type();
     if (!domain.empty()) def.Type(TypeIn(domain, plain));
     if (!context_.options.allow_unknown_operators && !IsRegistered(def.type())) {
@@ -60,38 +60,39 @@ class OnnxScope {
     graph_.AddNode(std::move(def));
   }
 
-  // Says what the file claims of a value.
-  OPKIT_COLD void Know(const std::string& name, const TensorInfo& info) {
+  // Records the type and shape that the file declares for a value.
+  void Know(const std::string& name, const TensorInfo& info) {
     const auto number = static_cast<size_t>(names_.Add(name));
     if (number >= infos_.size()) infos_.resize(number + 1);
     TensorInfo& known = infos_[number];
     if (known.dtype == DType::kUndefined) known.dtype = info.dtype;
     if (!known.shape.has_rank()) known.shape = info.shape;
   }
-  // What the file or, where it says nothing, the operators of the nodes so far say of a value.
-  OPKIT_COLD TensorInfo InfoOf(const std::string& name) {
+  // The type and shape that the file declares for a value or, failing that, that the operators of
+  // the nodes so far infer.
+  TensorInfo InfoOf(const std::string& name) {
     if (const Tensor* constant = graph_.FindConstant(name)) return TensorInfo::Of(*constant);
     const TensorInfo claimed = Known(name);
     if (claimed.dtype != DType::kUndefined && claimed.shape.has_rank()) return claimed;
     for (; num_inferred_ < graph_.num_nodes(); ++num_inferred_) Infer(graph_.node(num_inferred_));
     return Known(name);
   }
-  OPKIT_COLD TensorInfo Known(const std::string& name) const {
+  TensorInfo Known(const std::string& name) const {
     const int number = names_.Find(name);
-    return number < 0 ? TensorInfo() : infos_[static_cast<size_t>(number)];
+    return number < 0 ? TensorInfo() : infos_[Index(number)];
   }
 
  private:
   static bool IsRegistered(const std::string& type) {
     return OpRegistry::Global().FindSchema(type) || !OpRegistry::Global().KernelsOf(type).empty();
   }
-  // "<domain>.<type>" where that is registered, or nothing is; otherwise the plain type.
+  // "<domain>.<type>" if that is registered, or if neither is; otherwise the plain type.
   static std::string TypeIn(std::string_view domain, const std::string& type) {
     std::string full = StrCat(domain, ".", type);
     return IsRegistered(full) || !IsRegistered(type) ? full : type;
   }
 
-  OPKIT_COLD void Infer(const OperatorDef& def) {
+  void Infer(const OperatorDef& def) {
     const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
     if (!schema) return;
     std::vector<TensorInfo> inputs;
@@ -103,7 +104,7 @@ class OnnxScope {
     try {
       schema->Infer(inference);
     } catch (const std::exception&) {
-      return;  // a node that is wrong is reported when the graph is compiled
+      return;  // compiling the graph reports a wrong node
     }
     for (size_t i = 0; i < def.outputs().size(); ++i)
       if (!def.outputs()[i].empty()) Know(def.outputs()[i], inference.outputs()[i]);

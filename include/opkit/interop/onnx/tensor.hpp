@@ -1,5 +1,5 @@
-// TensorProto: initializers, attributes and test data of ONNX files become Tensors, where possible
-// without copying their bytes. Source: onnx.proto of ONNX 1.22 (https://onnx.ai/onnx/api).
+// Makes Tensors of TensorProtos, the initializers, attributes and test data of ONNX files, where
+// possible without copying their bytes. Source: onnx.proto of ONNX 1.22 (https://onnx.ai/onnx/api).
 #ifndef OPKIT_INTEROP_ONNX_TENSOR_HPP_
 #define OPKIT_INTEROP_ONNX_TENSOR_HPP_
 
@@ -12,7 +12,7 @@ namespace detail {
 
 inline constexpr int kMaxOnnxRank = 64;
 
-// TensorProto.DataType by number, up to INT2 of ONNX 1.22; kUndefined where opkit has no such type.
+// The name of a TensorProto.DataType by its number, up to INT2 of ONNX 1.22.
 inline const char* OnnxTypeName(int64_t type) {
   constexpr const char* kNames[] = {
       "undefined",      "float",    "uint8",        "int8",           "uint16",
@@ -23,6 +23,7 @@ inline const char* OnnxTypeName(int64_t type) {
       "uint2",          "int2"};
   return type >= 0 && type < static_cast<int64_t>(std::size(kNames)) ? kNames[type] : "unknown";
 }
+// kUndefined for a TensorProto.DataType without a DType.
 inline DType OnnxDType(int64_t type) {
   constexpr DType kTypes[] = {
       DType::kUndefined,  DType::kFloat32, DType::kUInt8,  DType::kInt8,      DType::kUInt16,
@@ -32,7 +33,8 @@ inline DType OnnxDType(int64_t type) {
   return type >= 0 && type < static_cast<int64_t>(std::size(kTypes)) ? kTypes[type]
                                                                      : DType::kUndefined;
 }
-// Error (kInvalidArgument, kUnsupported) for a type that opkit has not.
+// Error (kUnsupported, or kInvalidArgument for a number unknown to ONNX) for a type without a
+// DType.
 inline DType CheckedOnnxDType(int64_t type) {
   const DType dtype = OnnxDType(type);
   if (dtype != DType::kUndefined) return dtype;
@@ -43,7 +45,7 @@ inline DType CheckedOnnxDType(int64_t type) {
               : " is none of ONNX's");
 }
 
-// What a TensorProto says before its values are looked at.
+// The fields of a TensorProto, with its values still in the message.
 struct OnnxTensorHeader {
   std::string_view message;
   std::string_view name;
@@ -51,15 +53,15 @@ struct OnnxTensorHeader {
   int64_t type = 0;
   bool has_raw = false;
   std::string_view raw;
-  int values_field = 0;  // of the last typed value; 0: none
-  int64_t values = 0;
+  int values_field = 0;  // the number of the field of typed values; 0: there are none
+  int64_t values = 0;    // how many
   bool is_external = false;
   bool is_segment = false;
   OnnxExternalEntry external;
 };
 
-// Bytes of one value in typed field `field` of TensorProto when packed, 0 for integers, -1 when the
-// field holds no values.
+// The bytes of a packed value in the field of that number in TensorProto: 0 for varints, -1 for a
+// field that holds no values.
 constexpr int64_t OnnxValueWidth(int field) {
   switch (field) {
     case 4:  // float_data
@@ -101,7 +103,7 @@ constexpr int OnnxValueFieldOf(DType dtype) {
   }
 }
 
-// After an Error `out` holds what was read before.
+// After an Error `out` holds the fields that were read before it.
 inline void ReadOnnxTensorHeader(std::string_view bytes, OnnxTensorHeader& out) {
   out.message = bytes;
   for (WireMessage message(bytes); message.Next();) {
@@ -116,7 +118,6 @@ inline void ReadOnnxTensorHeader(std::string_view bytes, OnnxTensorHeader& out) 
       out.type = message.Int();
     } else if (field == 3) {
       out.is_segment = true;
-      message.Skip();
     } else if (field == 8) {
       out.name = message.Bytes();
     } else if (field == 9) {
@@ -127,19 +128,17 @@ inline void ReadOnnxTensorHeader(std::string_view bytes, OnnxTensorHeader& out) 
     } else if (field == 14) {
       out.is_external = message.Int() == 1;
     } else if (field == 6 || OnnxValueWidth(field) >= 0) {
-      const int64_t count = field == 6 ? (message.Skip(), 1) : message.Count(OnnxValueWidth(field));
+      const int64_t count = field == 6 ? 1 : message.Count(OnnxValueWidth(field));
       if (count > 0 && out.values_field != 0 && out.values_field != field)
         Throw(ErrorCode::kInvalidArgument, "it has values in ", OnnxValueField(out.values_field),
               " and in ", OnnxValueField(field));
       if (count > 0) out.values_field = field;
       out.values += count;
-    } else {
-      message.Skip();
     }
   }
 }
 
-// The values in a typed field, which are as many as the tensor has.
+// Reads the values of a typed field; there must be as many as the tensor has elements.
 class OnnxTypedValues {
  public:
   static Tensor Read(const OnnxTensorHeader& header, Shape shape, DType dtype) {
@@ -166,9 +165,8 @@ class OnnxTypedValues {
     };
     const auto size = static_cast<size_t>(ItemSize(out.dtype()));
     for (WireMessage message(bytes); message.Next();) {
-      if (message.field() != field) {
-        message.Skip();
-      } else if (field == 4) {
+      if (message.field() != field) continue;
+      if (field == 4) {
         message.EachFloat([&](float value) { put(value, sizeof value); });
       } else if (field == 10) {
         message.EachDouble([&](double value) { put(value, sizeof value); });
@@ -191,13 +189,14 @@ class OnnxTypedValues {
   }
 };
 
-// Whose bytes a tensor may use, and where external ones are.
+// Where the bytes of a tensor come from.
 struct OnnxTensorSource {
-  Storage storage;  // of the message's bytes; null: they are copied
-  OnnxExternalData* external = nullptr;
+  Storage storage;  // holds the message's bytes, for tensors to share; null: they are copied
+  OnnxExternalData* external = nullptr;  // null: external data is an Error
 };
 
-// Dense bytes of a tensor, used where they lie when `storage` holds them and they are aligned.
+// A tensor of dense bytes: it shares `storage` if that holds them and they are aligned, else
+// copies.
 inline Tensor TensorOfOnnxBytes(std::string_view raw, const Storage& storage, Shape shape,
                                 DType dtype) {
   static_assert(std::endian::native == std::endian::little,
@@ -211,7 +210,7 @@ inline Tensor TensorOfOnnxBytes(std::string_view raw, const Storage& storage, Sh
       storage && reinterpret_cast<uintptr_t>(raw.data()) %
                          static_cast<uintptr_t>((std::min)(ItemSize(dtype), int64_t{8})) ==
                      0;
-  if (dtype == DType::kBool)  // others than 0 and 1 are true, but no C++ bool
+  if (dtype == DType::kBool)  // other bytes than 0 and 1 are true, but no C++ bool
     for (const char byte : raw) usable &= byte == 0 || byte == 1;
   if (usable)
     return Tensor(storage, raw.data() - static_cast<const char*>(storage->data()), std::move(shape),
@@ -266,14 +265,6 @@ inline Tensor ReadOnnxTensor(std::string_view bytes, const OnnxTensorSource& sou
 }
 
 }  // namespace detail
-
-// One serialized TensorProto, copied: the test data (*.pb) beside ONNX models. Errors begin with
-// the tensor's name: kInvalidArgument for damaged bytes or values that do not match the shape,
-// kUnsupported for an element type that opkit has not (string, float8, int4) and for external data.
-inline Tensor ReadOnnxTensor(std::string_view tensor_proto_bytes) {
-  return detail::ReadOnnxTensor(tensor_proto_bytes, {});
-}
-
 }  // namespace opkit
 
 #endif  // OPKIT_INTEROP_ONNX_TENSOR_HPP_

@@ -12,10 +12,9 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Errors of `call` get the place before their message: "node 'a': attribute 'b': …". `place` is a
-// function, so that text is made only for an Error. (Neither a template nor inlined, as nothing of
-// this reader is: it is read once, and compiled by whoever includes it.)
-OPKIT_COLD inline void AtOnnxPlace(FunctionRef<std::string()> place, FunctionRef<void()> call) {
+// Puts the place before the message of an Error of `call`: "node 'a': attribute 'b': …". `place` is
+// a function, so that its text is made only for an Error.
+inline void AtOnnxPlace(FunctionRef<std::string()> place, FunctionRef<void()> call) {
   try {
     call();
   } catch (const Error& error) {
@@ -27,64 +26,60 @@ OPKIT_COLD inline void AtOnnxPlace(FunctionRef<std::string()> place, FunctionRef
 //
 //   for (WireMessage message(bytes); message.Next();)
 //     if (message.field() == 1) name = message.Bytes();
-//     else message.Skip();
 class WireMessage {
  public:
   explicit WireMessage(std::string_view bytes) : reader_(bytes.data(), bytes.size()) {}
 
-  // Each field must be read or skipped before the next.
-  OPKIT_COLD bool Next() {
-    bool found = false;
+  // Goes to the next field; a field that was not read is skipped.
+  bool Next() {
+    const bool skip = unread_;
     Call([&] {
-      found = reader_.next();
+      if (skip) reader_.skip();
+      unread_ = reader_.next();
       field_ = static_cast<int>(reader_.tag());  // protozero forgets it once the value was read
     });
-    return found;
+    return unread_;
   }
   int field() const { return field_; }
 
-  OPKIT_COLD void Skip() {
-    Call([&] { reader_.skip(); });
-  }
-  OPKIT_COLD std::string_view Bytes() {
+  std::string_view Bytes() {
     Expect(protozero::pbf_wire_type::length_delimited, "bytes");
     protozero::data_view view;
     Call([&] { view = reader_.get_view(); });
     return {view.data(), view.size()};
   }
-  OPKIT_COLD std::string String() { return std::string(Bytes()); }
-  OPKIT_COLD int64_t Int() {
+  std::string String() { return std::string(Bytes()); }
+  int64_t Int() {
     Expect(protozero::pbf_wire_type::varint, "an integer");
     int64_t value = 0;
     Call([&] { value = reader_.get_int64(); });
     return value;
   }
 
-  // The values of a repeated field, of which this is a part: packed, or a single one.
-  OPKIT_COLD void EachInt(FunctionRef<void(int64_t)> f) {
+  // Calls f with each value that this field adds to a repeated one: one, or several when packed.
+  void EachInt(FunctionRef<void(int64_t)> f) {
     if (!IsPacked()) return f(Int());
     Call([&] {
       for (const int64_t value : reader_.get_packed_int64()) f(value);
     });
   }
-  OPKIT_COLD void EachFloat(FunctionRef<void(float)> f) {
+  void EachFloat(FunctionRef<void(float)> f) {
     if (!IsPacked()) Expect(protozero::pbf_wire_type::fixed32, "a float");
     Call([&] {
       if (!IsPacked()) return f(reader_.get_float());
       for (const float value : reader_.get_packed_float()) f(value);
     });
   }
-  OPKIT_COLD void EachDouble(FunctionRef<void(double)> f) {
+  void EachDouble(FunctionRef<void(double)> f) {
     if (!IsPacked()) Expect(protozero::pbf_wire_type::fixed64, "a double");
     Call([&] {
       if (!IsPacked()) return f(reader_.get_double());
       for (const double value : reader_.get_packed_double()) f(value);
     });
   }
-  // How many values Each… would give, of `width` bytes each when packed, 0 for integers. Reads the
-  // field.
-  OPKIT_COLD int64_t Count(int64_t width) {
-    if (!IsPacked()) return Skip(), 1;
+  // The number of values that Each… would give; a packed one has `width` bytes, 0 for integers.
+  int64_t Count(int64_t width) {
+    if (!IsPacked()) return 1;
     const std::string_view bytes = Bytes();
     if (width > 0) return static_cast<int64_t>(bytes.size()) / width;
     int64_t count = 0;
@@ -96,14 +91,15 @@ class WireMessage {
   bool IsPacked() const {
     return reader_.has_wire_type(protozero::pbf_wire_type::length_delimited);
   }
-  OPKIT_COLD void Expect(protozero::pbf_wire_type type, const char* what) const {
+  void Expect(protozero::pbf_wire_type type, const char* what) const {
     if (!reader_.has_wire_type(type))
       Throw(ErrorCode::kInvalidArgument, "field ", field_, " should hold ", what,
             ", but its wire type is ", static_cast<int>(reader_.wire_type()),
             "; the file is damaged, or not an ONNX file");
   }
-  // protozero's exceptions as an Error.
-  OPKIT_COLD static void Call(FunctionRef<void()> read) {
+  // Reads the field; protozero's exceptions become an Error.
+  void Call(FunctionRef<void()> read) {
+    unread_ = false;
     try {
       read();
     } catch (const protozero::exception& error) {
@@ -114,6 +110,7 @@ class WireMessage {
 
   protozero::pbf_reader reader_;
   int field_ = 0;
+  bool unread_ = false;
 };
 
 }  // namespace detail

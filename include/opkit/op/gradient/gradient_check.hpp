@@ -3,7 +3,6 @@
 #ifndef OPKIT_OP_GRADIENT_GRADIENT_CHECK_HPP_
 #define OPKIT_OP_GRADIENT_GRADIENT_CHECK_HPP_
 
-#include "opkit/op/check/check_data.hpp"
 #include "opkit/op/gradient/gradient.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -31,214 +30,8 @@ struct GradientCheckResult {
   double largest_error = 0;  // relative, absolute below 1; of elements that were right
 
   bool ok() const { return findings.empty(); }
-  friend std::string ToString(const GradientCheckResult& result) {
-    if (result.ok())
-      return StrCat("gradient right in ", result.elements_checked, " elements, largest error ",
-                    result.largest_error);
-    std::string out;
-    for (const std::string& finding : result.findings) out += (out.empty() ? "" : "\n") + finding;
-    return out;
-  }
+  friend std::string ToString(const GradientCheckResult& result);
 };
-
-namespace detail {
-
-class GradientChecker {
- public:
-  GradientChecker(const OperatorDef& def, std::vector<Tensor> inputs,
-                  const GradientCheckOptions& options)
-      : def_(def), inputs_(std::move(inputs)), options_(options) {
-    if (inputs_.size() != def.inputs().size())
-      Throw(ErrorCode::kInvalidArgument, "CheckGradient of ", ToString(def), " needs ",
-            def.inputs().size(), " inputs, found ", inputs_.size());
-    if (!IsHostAccessible(def.device().type))
-      Throw(ErrorCode::kUnsupported, "CheckGradient runs on the host, not on ",
-            ToString(def.device()), "; check the gradient of its CPU kernel");
-    for (size_t i = 0; i < inputs_.size(); ++i)
-      if (!def.inputs()[i].empty()) ws_.CreateTensor(def.inputs()[i]);
-  }
-
-  GradientCheckResult Check() {
-    forward_ = CreateOperator(def_, &ws_);
-    RunForward(-1, 0, 0);
-    RunGradient();
-    for (int i = 0; i < static_cast<int>(inputs_.size()); ++i)
-      if (!def_.inputs()[static_cast<size_t>(i)].empty()) CheckInput(i);
-    return std::move(result_);
-  }
-
- private:
-  // With element `element` of input `changed` and of every other input of its name set to `value`.
-  void RunForward(int changed, int64_t element, double value) {
-    for (size_t i = 0; i < inputs_.size(); ++i) {
-      if (def_.inputs()[i].empty()) continue;
-      Tensor* tensor = ws_.GetTensor(def_.inputs()[i]);
-      tensor->CopyFrom(inputs_[i]);
-      if (changed >= 0 && def_.inputs()[i] == def_.inputs()[static_cast<size_t>(changed)])
-        SetNumber(*tensor, element, value);
-    }
-    forward_->Run();
-  }
-  std::vector<Tensor> Outputs() const {
-    std::vector<Tensor> out;
-    for (const std::string& name : def_.outputs())
-      out.push_back(name.empty() ? Tensor() : CopyOf(*ws_.GetTensor(name)));
-    return out;
-  }
-
-  // Output gradients of both signs and of magnitude 0.25 to 1.25; the loss is their product with
-  // the outputs.
-  void RunGradient() {
-    const std::vector<Tensor> outputs = Outputs();
-    GradientNames names;
-    GradientMakerBase::ReserveNames(names, def_, {});
-    std::vector<GradientValue> g_output(outputs.size());
-    weights_.resize(outputs.size());
-    for (size_t o = 0; o < outputs.size(); ++o) {
-      if (!IsFloatingPoint(outputs[o].dtype())) continue;
-      weights_[o] = MakeTestTensor(outputs[o].shape(), outputs[o].dtype(), options_.seed + o);
-      g_output[o] = names.Of(def_.outputs()[o]);
-      ws_.CreateTensor(g_output[o].dense)->CopyFrom(weights_[o]);
-    }
-    gradient_ = GetGradientForOp(def_, g_output, names);
-    for (const OperatorDef& op : gradient_.ops) CreateOperator(op, &ws_)->Run();
-    for (const GradientValue& value : gradient_.g_input)
-      analytic_.push_back(value.IsEmpty() ? Tensor() : Dense(value));
-  }
-  // The gradient as float64, sparse slices added up; undefined dtype where a finding says why.
-  Tensor Dense(const GradientValue& value) {
-    const size_t i = analytic_.size();
-    const Shape& shape = inputs_[i].shape();
-    Tensor out = Zeros(shape);
-    if (value.IsDense()) {
-      const Tensor gradient = CopyOf(*ws_.GetTensor(value.dense));
-      if (gradient.shape() != shape || gradient.dtype() != inputs_[i].dtype()) {
-        Find(i, StrCat("is ", gradient.dtype(), ToString(gradient.shape()), ", but the input is ",
-                       inputs_[i].dtype(), ToString(shape)));
-        return Tensor();
-      }
-      for (int64_t n = 0; n < shape.numel(); ++n) SetNumber(out, n, GetNumber(gradient, n));
-      return out;
-    }
-    const Tensor indices = CopyOf(*ws_.GetTensor(value.indices));
-    const Tensor values = CopyOf(*ws_.GetTensor(value.values));
-    const int64_t rows = shape.rank() > 0 ? shape[0] : 0;
-    const int64_t width = shape.rank() > 0 ? shape.NumelBetween(1, shape.rank()) : 0;
-    if (values.numel() != indices.numel() * width) {
-      Find(i, StrCat("has ", values.numel(), " values for ", indices.numel(),
-                     " indices of slices "
-                     "of ",
-                     width));
-      return Tensor();
-    }
-    for (int64_t k = 0; k < indices.numel(); ++k) {
-      const auto row = static_cast<int64_t>(GetNumber(indices, k));
-      if (row < 0 || row >= rows) {
-        Find(i, StrCat("has index ", row, ", but the input has ", rows, " slices"));
-        return Tensor();
-      }
-      for (int64_t n = 0; n < width; ++n)
-        SetNumber(out, row * width + n,
-                  GetNumber(out, row * width + n) + GetNumber(values, k * width + n));
-    }
-    return out;
-  }
-  static Tensor Zeros(const Shape& shape) {
-    Tensor out(shape, DType::kFloat64);
-    if (out.nbytes()) std::memset(out.raw_mutable_data(), 0, static_cast<size_t>(out.nbytes()));
-    return out;
-  }
-
-  void CheckInput(int i) {
-    const auto index = static_cast<size_t>(i);
-    bool asked = false;
-    for (int wanted : options_.inputs) asked |= wanted == i;
-    if (!asked && !options_.inputs.empty()) return;
-    if (gradient_.g_input[index].IsEmpty()) {
-      if (asked) Find(index, "was asked for, but the gradient maker gives none");
-      return;
-    }
-    if (!IsFloatingPoint(inputs_[index].dtype()) || analytic_[index].dtype() == DType::kUndefined)
-      return;
-    // A value that several inputs read is tested once, against the sum of their gradients.
-    Tensor sum = CopyOf(analytic_[index]);
-    for (size_t k = 0; k < inputs_.size(); ++k) {
-      if (k == index || def_.inputs()[k] != def_.inputs()[index]) continue;
-      if (k < index && !gradient_.g_input[k].IsEmpty()) return;
-      if (analytic_[k].dtype() == DType::kUndefined) continue;
-      for (int64_t n = 0; n < sum.numel(); ++n)
-        SetNumber(sum, n, GetNumber(sum, n) + GetNumber(analytic_[k], n));
-    }
-    const int64_t count = inputs_[index].numel();
-    const int64_t stride =
-        count / (options_.max_elements > 0 ? options_.max_elements : count + 1) + 1;
-    size_t wrong = 0, first = result_.mismatches.size();
-    for (int64_t n = 0; n < count; n += stride) wrong += !CheckElement(i, n, GetNumber(sum, n));
-    if (wrong == 0) return;
-    const GradientMismatch& shown = result_.mismatches[first];
-    Find(index, StrCat("is wrong: element ", PositionOf(inputs_[index].shape(), shown.element),
-                       " is ", shown.analytic, ", but the numeric gradient is ", shown.numeric,
-                       wrong > 1 ? StrCat(" (", wrong, " elements of ", count, " differ)") : ""));
-  }
-  bool CheckElement(int i, int64_t element, double analytic) {
-    const DType dtype = inputs_[static_cast<size_t>(i)].dtype();
-    const double threshold = options_.threshold > 0     ? options_.threshold
-                             : dtype == DType::kFloat64 ? 1e-6
-                             : dtype == DType::kFloat32 ? 5e-3
-                                                        : 0.1;
-    const double step = options_.step > 0          ? options_.step
-                        : dtype == DType::kFloat64 ? 1e-5
-                        : dtype == DType::kFloat32 ? 0x1p-7
-                                                   : 0x1p-4;
-    ++result_.elements_checked;
-    double numeric = Difference(i, element, step);
-    // A kink within the step spoils the difference, and so does rounding where the function is
-    // flat: a wrong gradient is wrong by any step.
-    for (const double other : {step / 8, step * 4}) {
-      if (RelativeError(analytic, numeric) <= threshold) break;
-      const double again = Difference(i, element, other);
-      if (RelativeError(analytic, again) <= threshold) numeric = again;
-    }
-    if (const double error = RelativeError(analytic, numeric); error <= threshold) {
-      if (error > result_.largest_error) result_.largest_error = error;
-      return true;
-    }
-    result_.mismatches.push_back({i, element, analytic, numeric});
-    return false;
-  }
-  // Of the loss, summed in float64 over the differences of each output element.
-  double Difference(int i, int64_t element, double step) {
-    const Tensor& input = inputs_[static_cast<size_t>(i)];
-    const double x = GetNumber(input, element);
-    Tensor probe(Shape{2}, input.dtype());  // what x + step and x - step are in this dtype
-    SetNumber(probe, 0, x + step);
-    SetNumber(probe, 1, x - step);
-    RunForward(i, element, GetNumber(probe, 0));
-    const std::vector<Tensor> above = Outputs();
-    RunForward(i, element, GetNumber(probe, 1));
-    const std::vector<Tensor> below = Outputs();
-    double sum = 0;
-    for (size_t o = 0; o < weights_.size(); ++o)
-      for (int64_t n = 0; n < weights_[o].numel() && weights_[o].initialized(); ++n)
-        sum += GetNumber(weights_[o], n) * (GetNumber(above[o], n) - GetNumber(below[o], n));
-    return sum / (GetNumber(probe, 0) - GetNumber(probe, 1));
-  }
-  void Find(size_t input, const std::string& what) {
-    result_.findings.push_back(
-        StrCat("the gradient of input ", input, " '", def_.inputs()[input], "' ", what));
-  }
-
-  const OperatorDef def_;
-  const std::vector<Tensor> inputs_;
-  const GradientCheckOptions options_;
-  Workspace ws_;
-  std::unique_ptr<OperatorBase> forward_;
-  GradientOpsMeta gradient_;
-  std::vector<Tensor> weights_, analytic_;
-  GradientCheckResult result_;
-};
-
-}  // namespace detail
 
 // Runs the node and its gradient operators with output gradients of its own making, and every
 // tested element of every input up and down by a step. The inputs are dense tensors on the host,
@@ -246,11 +39,13 @@ class GradientChecker {
 // kinks. Errors: those of the operators and of GetGradientForOp.
 //
 //   CheckGradient(OperatorDef("Mul", {"a", "b"}, {"c"}), {a, b}).ok()
-inline GradientCheckResult CheckGradient(const OperatorDef& def, std::vector<Tensor> inputs,
-                                         const GradientCheckOptions& options = {}) {
-  return detail::GradientChecker(def, std::move(inputs), options).Check();
-}
+GradientCheckResult CheckGradient(const OperatorDef& def, std::vector<Tensor> inputs,
+                                  const GradientCheckOptions& options = {});
 
 }  // namespace opkit
+
+#ifdef OPKIT_DEFINITIONS
+#include "opkit/op/gradient/impl/gradient_check.ipp"
+#endif
 
 #endif  // OPKIT_OP_GRADIENT_GRADIENT_CHECK_HPP_

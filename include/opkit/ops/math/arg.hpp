@@ -1,4 +1,4 @@
-// ArgMax and ArgMin: where along an axis the largest or smallest element is. Source:
+// ArgMax and ArgMin: the index along an axis of the largest or smallest element. Source:
 // https://onnx.ai/onnx/operators/onnx__ArgMax.html.
 #ifndef OPKIT_OPS_MATH_ARG_HPP_
 #define OPKIT_OPS_MATH_ARG_HPP_
@@ -39,7 +39,7 @@ class ArgOp final : public StandardOperator {
       y[row] = best;
     });
   }
-  // NaN comes before every number, as in NumPy.
+  // NaN wins against every number, as in NumPy.
   template <class T>
   static bool Before(T a, T b) {
     if (a != a || b != b) return b == b;
@@ -62,7 +62,7 @@ inline void InferArg(InferenceContext& c) {
           " has no elements to choose from");
   std::vector<Dim> dims = x.dims();
   if (c.Arg<int64_t>("keepdims", 1) != 0) {
-    dims[static_cast<size_t>(axis)] = 1;
+    dims[Index(axis)] = 1;
   } else {
     dims.erase(dims.begin() + axis);
   }
@@ -80,11 +80,7 @@ inline void FillArgSchema(OpSchema& schema, const char* doc) {
       .Arg<int64_t>("select_last_index", "1: the last of equal elements; 0: the first", 0)
       .CostInferenceFunction([](const OperatorDef&, const std::vector<TensorInfo>& inputs,
                                 const std::vector<TensorInfo>& outputs) {
-        OpCost cost;
-        cost.flops = OpSchema::Elements(inputs[0]);
-        cost.bytes_read = OpSchema::Bytes(inputs[0]);
-        cost.bytes_written = OpSchema::Bytes(outputs[0]);
-        return cost;
+        return TrafficCost(OpSchema::Elements(inputs[0]), inputs, outputs);
       })
       .TensorInferenceFunction(&InferArg);
 }

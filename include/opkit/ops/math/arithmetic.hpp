@@ -12,7 +12,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Integers are widened without a sign, where overflow is defined, and cut off again.
+// Integers are computed as uint64, whose overflow is defined, and truncated.
 #define OPKIT_BINARY_FUNCTION(name, op)                                              \
   struct name {                                                                      \
     template <class C>                                                               \
@@ -29,7 +29,7 @@ OPKIT_BINARY_FUNCTION(SubFunction, -);
 OPKIT_BINARY_FUNCTION(MulFunction, *);
 #undef OPKIT_BINARY_FUNCTION
 
-// Integers: b is not 0, and the smallest integer by -1 gives itself.
+// For integers b is not 0; the smallest one divided by -1 gives itself.
 struct DivFunction {
   template <class C>
   static C Apply(C a, C b) {
@@ -62,8 +62,8 @@ struct ModFunction {
   }
 };
 
-// By squaring, modulo 2^64. What is between 0 and 1 in magnitude becomes 0, and so does 0 to a
-// negative power.
+// Exponentiation by squaring, modulo 2^64. A power with a magnitude between 0 and 1 becomes 0, and
+// so does 0 to a negative power.
 inline uint64_t IntegerPower(uint64_t base, uint64_t exponent, bool negative_exponent) {
   if (negative_exponent)
     return base == 1 ? 1 : base == ~uint64_t{0} ? (exponent & 1 ? base : 1) : 0;
@@ -106,7 +106,7 @@ using MulOp = detail::BinaryOperator<detail::MulFunction, NumericTypes>;
 
 namespace detail {
 
-// Looks for zeros before it begins, so that nothing is left half done.
+// Looks for zero divisors before it writes anything.
 template <class Function>
 class DivisionOperator : public BinaryOperator<Function, NumericTypes> {
  public:
@@ -226,46 +226,26 @@ OPKIT_REGISTER_CPU_OPERATOR(Pow, PowOp);
 
 namespace detail {
 
-class AddGradient : public NodeGradient {
- public:
-  using NodeGradient::NodeGradient;
-  void Make() override {
-    GiveSummed(0, GO(0));
-    GiveSummed(1, GO(0));
-  }
-};
-class SubGradient : public NodeGradient {
- public:
-  using NodeGradient::NodeGradient;
-  void Make() override {
-    GiveSummed(0, GO(0));
-    GiveSummed(1, Node("Neg", {GO(0)}));
-  }
-};
-class MulGradient : public NodeGradient {
- public:
-  using NodeGradient::NodeGradient;
-  void Make() override {
-    GiveSummed(0, Node("Mul", {GO(0), I(1)}));
-    GiveSummed(1, Node("Mul", {GO(0), I(0)}));
-  }
-};
-class DivGradient : public NodeGradient {
- public:
-  using NodeGradient::NodeGradient;
-  void Make() override {
-    const std::string to_a = Node("Div", {GO(0), I(1)});
-    GiveSummed(0, to_a);
-    GiveSummed(1, Node("Neg", {Node("Mul", {to_a, O(0)})}));
-  }
-};
+OPKIT_NODE_GRADIENT(Add) {
+  GiveSummed(0, GO(0));
+  GiveSummed(1, GO(0));
+}
+OPKIT_NODE_GRADIENT(Sub) {
+  GiveSummed(0, GO(0));
+  GiveSummed(1, Node("Neg", {GO(0)}));
+}
+OPKIT_NODE_GRADIENT(Mul) {
+  GiveSummed(0, Node("Mul", {GO(0), I(1)}));
+  GiveSummed(1, Node("Mul", {GO(0), I(0)}));
+}
+OPKIT_NODE_GRADIENT(Div) {
+  const std::string to_a = Node("Div", {GO(0), I(1)});
+  GiveSummed(0, to_a);
+  GiveSummed(1, Node("Neg", {Node("Mul", {to_a, O(0)})}));
+}
 
 }  // namespace detail
 
-OPKIT_REGISTER_GRADIENT(Add, detail::AddGradient);
-OPKIT_REGISTER_GRADIENT(Sub, detail::SubGradient);
-OPKIT_REGISTER_GRADIENT(Mul, detail::MulGradient);
-OPKIT_REGISTER_GRADIENT(Div, detail::DivGradient);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(Mod);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(Pow);
 

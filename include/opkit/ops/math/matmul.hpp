@@ -11,10 +11,10 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// The matrix products [m, k] x [k, n] that a MatMul of two shapes is made of, after inference has
-// accepted them. A vector is a row on the left and a column on the right.
+// The matrix products [m, k] x [k, n] that a MatMul of two shapes consists of, for shapes that
+// inference has accepted. A vector is a row on the left and a column on the right.
 struct MatMulSizes {
-  // Of one product: the number of its matrix in A and in B.
+  // The factors of a product, by their numbers in A and in B.
   struct Product {
     int64_t a, b;
   };
@@ -53,8 +53,8 @@ struct MatMulSizes {
 
 namespace detail {
 
-// A row or column of a matrix: element i is data[at + i * step]. The place is apart from the data,
-// which is null where there are no elements.
+// A row or column of a matrix: element i is data[at + i * step]. `at` is not added to `data`, which
+// is null for a matrix without elements.
 template <class T>
 struct MatrixLine {
   const T* data;
@@ -68,7 +68,7 @@ SumType<T> DotProduct(int64_t count, const MatrixLine<T>& x, const MatrixLine<T>
   return sum;
 }
 
-// All but the last two axes.
+// The axes before the last two.
 inline SymbolicShape BatchOf(const SymbolicShape& shape) {
   std::vector<Dim> dims = shape.dims();
   dims.resize(shape.rank() > 2 ? static_cast<size_t>(shape.rank() - 2) : 0);
@@ -117,27 +117,17 @@ inline void InferGemm(InferenceContext& c) {
   if (b.has_rank()) out[1] = b[1 - tb];
   if (a.has_rank() && b.has_rank() && !Dim::Compatible(a[1 - ta], b[tb]))
     CannotMultiply(c, a, b, a[1 - ta], b[tb]);
-  if (c.HasInput(2) && c.input_shape(2).has_rank()) {
-    const SymbolicShape& bias = c.input_shape(2);
-    bool fits = bias.rank() <= 2;
-    for (int back = 1; fits && back <= bias.rank(); ++back)
-      fits = bias[-back] == Dim(1) || Dim::Compatible(bias[-back], out[-back]);
-    if (!fits)
-      Throw(ErrorCode::kInvalidArgument, "Gemm: C is ", ToString(c.input(2)),
-            ", which cannot be broadcast to the product's shape ", ToString(out));
-  }
+  if (c.HasInput(2) && c.input_shape(2).has_rank() && !MayBroadcastTo(c.input_shape(2), out))
+    Throw(ErrorCode::kInvalidArgument, "Gemm: C is ", ToString(c.input(2)),
+          ", which cannot be broadcast to the product's shape ", ToString(out));
   c.SetOutput(0, dtype, out);
 }
 
-// Two operations for each of the products' terms, of which `inner` make an element.
+// Two operations for each of the `inner` terms of each element.
 inline OpCost ProductCost(const std::vector<TensorInfo>& inputs,
                           const std::vector<TensorInfo>& outputs, const Dim& inner) {
-  OpCost cost;
-  for (const TensorInfo& input : inputs) cost.bytes_read += OpSchema::Bytes(input);
-  cost.bytes_written = OpSchema::Bytes(outputs[0]);
-  if (inner.is_known())
-    cost.flops = 2 * OpSchema::Elements(outputs[0]) * static_cast<uint64_t>(inner.value());
-  return cost;
+  const uint64_t terms = inner.is_known() ? static_cast<uint64_t>(inner.value()) : 0;
+  return TrafficCost(2 * OpSchema::Elements(outputs[0]) * terms, inputs, outputs);
 }
 
 }  // namespace detail
@@ -161,7 +151,7 @@ class MatMulOp final : public StandardOperator {
     const T *left = a.data<T>(), *right = b.data<T>();
     T* out = y->mutable_data<T>();
     ParallelFor(static_cast<int64_t>(sizes.products.size()) * m, [&](int64_t at) {
-      const auto [in_a, in_b] = sizes.products[static_cast<size_t>(at / m)];
+      const auto [in_a, in_b] = sizes.products[detail::Index(at / m)];
       const int64_t row = (in_a * m + at % m) * k;
       for (int64_t j = 0; j < n; ++j)
         out[at * n + j] = detail::ToElement<T>(
@@ -170,7 +160,7 @@ class MatMulOp final : public StandardOperator {
   }
 };
 
-// What the kernels of Gemm share.
+// The base of the kernels of Gemm.
 class GemmOpBase : public StandardOperator {
  public:
   GemmOpBase(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
@@ -222,7 +212,7 @@ class GemmOp final : public GemmOpBase {
     if constexpr (std::is_integral_v<T>) {
       if (alpha_ == 1 && (!c || beta_ == 1))
         return static_cast<T>(c ? sum + detail::ToSum(*c) : sum);
-      // Scaled, as a real number.
+      // A scaled integer is computed as a real number.
       const double real = static_cast<double>(alpha_) * static_cast<double>(static_cast<T>(sum)) +
                           (c ? static_cast<double>(beta_) * static_cast<double>(*c) : 0);
       return detail::ToElement<T>(real);
@@ -234,7 +224,7 @@ class GemmOp final : public GemmOpBase {
   }
 };
 
-// What the kernels of MatMulGradient share.
+// The base of the kernels of MatMulGradient.
 class MatMulGradientOpBase : public StandardOperator {
  public:
   MatMulGradientOpBase(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
@@ -244,7 +234,7 @@ class MatMulGradientOpBase : public StandardOperator {
   const bool of_b_;
 };
 
-// dA = dY B^T and dB = A^T dY, summed over the products that a matrix is a factor of.
+// dA = dY B^T and dB = A^T dY, summed over all products with that factor.
 class MatMulGradientOp final : public MatMulGradientOpBase {
  public:
   using MatMulGradientOpBase::MatMulGradientOpBase;
@@ -286,32 +276,24 @@ class MatMulGradientOp final : public MatMulGradientOpBase {
 
 namespace detail {
 
-class MatMulGradient : public NodeGradient {
- public:
-  using NodeGradient::NodeGradient;
-  void Make() override {
-    for (int i = 0; i < 2; ++i) Give(i, "MatMulGradient", {GO(0), I(0), I(1)}, {{"of", i}});
-  }
-};
+OPKIT_NODE_GRADIENT(MatMul) {
+  for (int i = 0; i < 2; ++i) Give(i, "MatMulGradient", {GO(0), I(0), I(1)}, {{"of", i}});
+}
 
 // With Y = alpha A' B' + beta C: dA' = alpha dY B'^T, dB' = alpha A'^T dY.
-class GemmGradient : public NodeGradient {
- public:
-  using NodeGradient::NodeGradient;
-  void Make() override {
-    const float alpha = Def().args().Get<float>("alpha", 1.f);
-    const int64_t trans_a = Def().args().Get<int64_t>("transA", 0) != 0;
-    const int64_t trans_b = Def().args().Get<int64_t>("transB", 0) != 0;
-    const auto give = [&](int i, const std::string& a, int64_t turn_a, const std::string& b,
-                          int64_t turn_b) {
-      Give(i, "Gemm", {a, b}, {{"alpha", alpha}, {"transA", turn_a}, {"transB", turn_b}});
-    };
-    trans_a ? give(0, I(1), trans_b, GO(0), 1) : give(0, GO(0), 0, I(1), 1 - trans_b);
-    trans_b ? give(1, GO(0), 1, I(0), trans_a) : give(1, I(0), 1 - trans_a, GO(0), 0);
-    if (Def().inputs().size() > 2 && !Def().inputs()[2].empty())
-      GiveSummed(2, GO(0), Def().args().Get<float>("beta", 1.f));
-  }
-};
+OPKIT_NODE_GRADIENT(Gemm) {
+  const float alpha = Def().args().Get<float>("alpha", 1.f);
+  const int64_t trans_a = Def().args().Get<int64_t>("transA", 0) != 0;
+  const int64_t trans_b = Def().args().Get<int64_t>("transB", 0) != 0;
+  const auto give = [&](int i, const std::string& a, int64_t turn_a, const std::string& b,
+                        int64_t turn_b) {
+    Give(i, "Gemm", {a, b}, {{"alpha", alpha}, {"transA", turn_a}, {"transB", turn_b}});
+  };
+  trans_a ? give(0, I(1), trans_b, GO(0), 1) : give(0, GO(0), 0, I(1), 1 - trans_b);
+  trans_b ? give(1, GO(0), 1, I(0), trans_a) : give(1, I(0), 1 - trans_a, GO(0), 0);
+  if (Def().inputs().size() > 2 && !Def().inputs()[2].empty())
+    GiveSummed(2, GO(0), Def().args().Get<float>("beta", 1.f));
+}
 
 }  // namespace detail
 
@@ -332,7 +314,6 @@ OPKIT_OPERATOR_SCHEMA(MatMul)
     })
     .TensorInferenceFunction(&detail::InferMatMul);
 OPKIT_REGISTER_CPU_OPERATOR(MatMul, MatMulOp);
-OPKIT_REGISTER_GRADIENT(MatMul, detail::MatMulGradient);
 
 OPKIT_OPERATOR_SCHEMA(MatMulGradient)
     .Private()
@@ -381,7 +362,6 @@ OPKIT_OPERATOR_SCHEMA(Gemm)
     })
     .TensorInferenceFunction(&detail::InferGemm);
 OPKIT_REGISTER_CPU_OPERATOR(Gemm, GemmOp);
-OPKIT_REGISTER_GRADIENT(Gemm, detail::GemmGradient);
 
 }  // namespace opkit
 

@@ -1,4 +1,4 @@
-// ReduceSum, ReduceMean, ReduceMax and the other reductions: axes folded to one element. Sources:
+// ReduceSum, ReduceMean, ReduceMax and the other reductions of axes to one element. Sources:
 // https://onnx.ai/onnx/operators/onnx__ReduceSum.html and the pages of its siblings.
 #ifndef OPKIT_OPS_MATH_REDUCE_HPP_
 #define OPKIT_OPS_MATH_REDUCE_HPP_
@@ -13,22 +13,22 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// How a reduction goes through memory: neighbouring axes that are both kept or both reduced become
-// one, so that the two kinds alternate; axes of extent 1 are gone.
+// The order in which a reduction visits memory: neighbouring axes that are both kept or both
+// reduced are merged, so that the two kinds alternate; axes of extent 1 are left out.
 struct ReducePlan {
   struct Axis {
     int64_t extent, step;  // in elements
   };
   std::vector<Axis> kept, reduced;  // outermost first
-  bool reduces_last = false;        // the innermost axis, whose step is 1
-  int64_t outputs = 1, count = 1;   // elements of the output, and of the input for each
+  bool reduces_last = false;        // whether the innermost axis, whose step is 1, is reduced
+  int64_t outputs = 1, count = 1;   // elements of the output, and input elements for each
 
   ReducePlan() = default;
   ReducePlan(const Shape& shape, const std::vector<char>& mask) {
     const Dims step = shape.DenseStrides();
     int before = -1;
     for (int axis = 0; axis < shape.rank(); ++axis) {
-      const bool reduce = mask[static_cast<size_t>(axis)];
+      const bool reduce = mask[detail::Index(axis)];
       (reduce ? count : outputs) *= shape[axis];
       if (shape[axis] == 1) continue;
       std::vector<Axis>& axes = reduce ? reduced : kept;
@@ -42,14 +42,14 @@ struct ReducePlan {
     reduces_last = before == 1;
   }
 
-  // f(offset) for every position of `axes`, in order.
+  // Calls f(offset) for every position of `axes`, in order.
   template <class F>
   static void Walk(const Axis* axes, size_t count, int64_t offset, F&& f) {
     if (count == 0) return f(offset);
     for (int64_t i = 0; i < axes->extent; ++i)
       Walk(axes + 1, count - 1, offset + i * axes->step, f);
   }
-  // Where element `index` of `axes` is, counted in row-major order.
+  // The offset of the `index`-th position of `axes` in row-major order.
   static int64_t Offset(const std::vector<Axis>& axes, size_t count, int64_t index) {
     int64_t offset = 0;
     for (size_t i = count; i-- > 0; index /= axes[i].extent)
@@ -58,21 +58,21 @@ struct ReducePlan {
   }
 };
 
-// What the kernels of all reductions share.
+// The base of the kernels of all reductions.
 class ReduceOpBase : public StandardOperator {
  public:
   ReduceOpBase(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
       : StandardOperator(def, ws, config),
         noop_(GetSingleArgument<int64_t>("noop_with_empty_axes", 0) != 0) {}
 
-  // For each axis of a tensor of this rank, whether it is reduced.
+  // For each axis of a tensor of this rank: whether it is reduced.
   static std::vector<char> Mask(const Dims& axes, bool noop, int rank, std::string_view op) {
     if (axes.empty()) return std::vector<char>(static_cast<size_t>(rank), noop ? 0 : 1);
     return AxisMask(std::vector<int64_t>(axes.begin(), axes.end()), rank, op);
   }
 
  protected:
-  // Call it after InferredOutput, once a run.
+  // The plan for this run's inputs; call it once a run, after InferredOutput.
   const ReducePlan& Plan() {
     const Tensor& data = Input(0);
     const Dims axes = HasInput(1) ? IntegerList(Input(1), "the axes of a reduction") : Dims();
@@ -99,8 +99,8 @@ namespace detail {
 using ReduceOrderTypes = ElementTypes<float, double, float16, bfloat16, int32_t, int64_t, uint32_t,
                                       uint64_t, int8_t, uint8_t, bool>;
 
-// A reduction of T: begins with Start(), takes each element by Add and ends in Finish. Sums of
-// floating-point numbers are in double; those of integers wrap around.
+// A reduction of T: Start() is the initial value, Add takes an element, Finish gives the result.
+// Sums of floating-point numbers are in double; those of integers wrap around.
 struct ReduceAsSum {
   template <class T>
   struct Of {
@@ -154,26 +154,20 @@ struct ReduceAsMean {
     }
   };
 };
-// Those whose result is a real number, also of integers.
+// The sums of these are real numbers, also for integers.
 struct ReduceAsL2 {
   template <class T>
-  struct Of {
-    using Sum = double;
-    static Sum Start() { return 0; }
-    static void Add(Sum& sum, T x) { sum += static_cast<double>(x) * static_cast<double>(x); }
-    static Sum Finish(Sum sum, int64_t) { return std::sqrt(sum); }
+  struct Of : ReduceAsSumSquare::Of<double> {
+    static double Finish(double sum, int64_t) { return std::sqrt(sum); }
   };
 };
 struct ReduceAsLogSum {
   template <class T>
-  struct Of {
-    using Sum = double;
-    static Sum Start() { return 0; }
-    static void Add(Sum& sum, T x) { sum += static_cast<double>(x); }
-    static Sum Finish(Sum sum, int64_t) { return std::log(sum); }
+  struct Of : ReduceAsSum::Of<double> {
+    static double Finish(double sum, int64_t) { return std::log(sum); }
   };
 };
-// The largest element so far is taken off, so that nothing overflows.
+// Sums exp(x - largest element so far), so that nothing overflows.
 struct ReduceAsLogSumExp {
   template <class T>
   struct Of {
@@ -196,7 +190,7 @@ struct ReduceAsLogSumExp {
     }
   };
 };
-// NaN wins, as in NumPy. Without elements: the identity, infinite where T has that.
+// NaN wins, as in NumPy. The result of no elements is the identity: infinite if T has an infinity.
 template <bool kMax>
 struct ReduceAsExtreme {
   template <class T>
@@ -222,7 +216,7 @@ struct ReduceAsExtreme {
 
 }  // namespace detail
 
-// `Kind` says what is done with the elements, `Types` which they may be.
+// `Kind` is one of the reductions above, `Types` the element types.
 template <class Kind, class Types>
 class ReduceOp final : public ReduceOpBase {
  public:
@@ -252,8 +246,8 @@ class ReduceOp final : public ReduceOpBase {
   }
 };
 
-// What a reduced element gets goes to each of the elements that it was made of, divided by their
-// number for a mean.
+// Gives the gradient of a reduced element to each of its input elements, divided by their number
+// for a mean.
 class ReduceGradientOp final : public ReduceOpBase {
  public:
   ReduceGradientOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
@@ -314,7 +308,7 @@ inline void InferReduce(InferenceContext& c, const std::vector<DType>& dtypes) {
   if (!axes && named == Dim(0)) axes = Dims();
   if (!x.has_rank()) return c.SetOutput(0, dtype, {});
   if (!axes) {
-    // Which axes is not known; how many may be, unless none means all.
+    // The axes are unknown; their number is known, unless 0 of them means all.
     if (keep) return c.SetOutput(0, dtype, SymbolicShape::OfRank(x.rank()));
     if (named.is_known() && named.value() > x.rank())
       Throw(ErrorCode::kInvalidArgument, c.def().type(), ": ", named.value(),
@@ -327,7 +321,7 @@ inline void InferReduce(InferenceContext& c, const std::vector<DType>& dtypes) {
   const std::vector<char> mask = ReduceOpBase::Mask(*axes, noop, x.rank(), c.def().type());
   std::vector<Dim> dims;
   for (int axis = 0; axis < x.rank(); ++axis) {
-    if (!mask[static_cast<size_t>(axis)]) {
+    if (!mask[Index(axis)]) {
       dims.push_back(x[axis]);
     } else if (keep) {
       dims.push_back(1);
@@ -336,7 +330,7 @@ inline void InferReduce(InferenceContext& c, const std::vector<DType>& dtypes) {
   c.SetOutput(0, dtype, SymbolicShape(std::move(dims)));
 }
 
-// What the schemas of all reductions have in common.
+// Fills the schema of a reduction.
 inline void FillReduceSchema(OpSchema& schema, const char* doc, uint64_t flops,
                              const std::vector<DType>& dtypes) {
   schema.SetDoc(doc)
@@ -352,11 +346,7 @@ inline void FillReduceSchema(OpSchema& schema, const char* doc, uint64_t flops,
       .Arg<int64_t>("noop_with_empty_axes", "1: no axes are reduced where none is named", 0)
       .CostInferenceFunction([flops](const OperatorDef&, const std::vector<TensorInfo>& inputs,
                                      const std::vector<TensorInfo>& outputs) {
-        OpCost cost;
-        cost.flops = flops * OpSchema::Elements(inputs[0]);
-        cost.bytes_read = OpSchema::Bytes(inputs[0]);
-        cost.bytes_written = OpSchema::Bytes(outputs[0]);
-        return cost;
+        return TrafficCost(flops * OpSchema::Elements(inputs[0]), {inputs[0]}, outputs);
       })
       .TensorInferenceFunction([dtypes](InferenceContext& c) { InferReduce(c, dtypes); });
 }
@@ -416,10 +406,7 @@ OPKIT_OPERATOR_SCHEMA(ReduceGradient)
     .Arg<int64_t>("mean", "1: of ReduceMean, 0: of ReduceSum", 0)
     .CostInferenceFunction([](const OperatorDef&, const std::vector<TensorInfo>& inputs,
                               const std::vector<TensorInfo>& outputs) {
-      OpCost cost;
-      cost.bytes_read = OpSchema::Bytes(inputs[2]);
-      cost.bytes_written = OpSchema::Bytes(outputs[0]);
-      return cost;
+      return TrafficCost(0, {inputs[2]}, outputs);
     })
     .TensorInferenceFunction([](InferenceContext& c) {
       ExpectDType(c, 0, FloatTypes::DTypes());

@@ -11,7 +11,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Integers are negated without a sign, so that the smallest one gives itself.
+// Negates integers as unsigned ones, so that the smallest gives itself.
 struct NegFunction {
   template <class C>
   static C Apply(C x, const float*) {
@@ -49,7 +49,7 @@ struct ReciprocalFunction {
     return C{1} / x;
   }
 };
-// Halves to the even neighbour, as the rounding mode is unless a program changes it.
+// Rounds halves to the even neighbour, in the default rounding mode.
 struct RoundFunction {
   template <class C>
   static C Apply(C x, const float*) {
@@ -74,133 +74,51 @@ OPKIT_UNARY_FUNCTION(SinFunction, sin);
 OPKIT_UNARY_FUNCTION(SqrtFunction, sqrt);
 #undef OPKIT_UNARY_FUNCTION
 
-// Numbers that have a logarithm and a square root.
+// Test inputs that have a logarithm and a square root.
 inline std::vector<Tensor> PositiveTestInputs(DType dtype, uint64_t seed) {
   return MakeTestInputs({BroadcastTestShapes(seed)[0]}, dtype, seed, 0.25, 4);
 }
 
 }  // namespace detail
 
-using AbsOp = detail::UnaryOperator<detail::AbsFunction, NumericTypes>;
-using CeilOp = detail::UnaryOperator<detail::CeilFunction, FloatTypes>;
-using CosOp = detail::UnaryOperator<detail::CosFunction, FloatTypes>;
-using ErfOp = detail::UnaryOperator<detail::ErfFunction, FloatTypes>;
-using ExpOp = detail::UnaryOperator<detail::ExpFunction, FloatTypes>;
-using FloorOp = detail::UnaryOperator<detail::FloorFunction, FloatTypes>;
-using LogOp = detail::UnaryOperator<detail::LogFunction, FloatTypes>;
-using NegOp = detail::UnaryOperator<detail::NegFunction, SignedTypes>;
-using NotOp = detail::UnaryOperator<detail::NotFunction, ElementTypes<bool>>;
-using ReciprocalOp = detail::UnaryOperator<detail::ReciprocalFunction, FloatTypes>;
-using RoundOp = detail::UnaryOperator<detail::RoundFunction, FloatTypes>;
-using SignOp = detail::UnaryOperator<detail::SignFunction, NumericTypes>;
-using SinOp = detail::UnaryOperator<detail::SinFunction, FloatTypes>;
-using SqrtOp = detail::UnaryOperator<detail::SqrtFunction, FloatTypes>;
-
-OPKIT_OPERATOR_SCHEMA(Abs).FillUsing(detail::UnarySchema(
-    "Y = |X|. The smallest signed integer gives itself.", NumericTypes::DTypes(), 1));
-OPKIT_OPERATOR_SCHEMA(Ceil).FillUsing(detail::UnarySchema(
-    "Y is the smallest whole number that is not below X.", FloatTypes::DTypes(), 1));
-OPKIT_OPERATOR_SCHEMA(Cos).FillUsing(detail::UnarySchema("Y = cos(X), X in radians.",
-                                                         FloatTypes::DTypes(), 20));
-OPKIT_OPERATOR_SCHEMA(Erf).FillUsing(detail::UnarySchema(
-    "The error function, Y = 2 / sqrt(pi) * integral of exp(-t * t) over t from 0 to X.",
-    FloatTypes::DTypes(), 20));
-OPKIT_OPERATOR_SCHEMA(Exp).FillUsing(detail::UnarySchema("Y = e to the power of X.",
-                                                         FloatTypes::DTypes(), 10));
-OPKIT_OPERATOR_SCHEMA(Floor).FillUsing(detail::UnarySchema(
-    "Y is the largest whole number that is not above X.", FloatTypes::DTypes(), 1));
-OPKIT_OPERATOR_SCHEMA(Log)
-    .FillUsing(detail::UnarySchema("The natural logarithm: -inf of 0, NaN of numbers below.",
-                                   FloatTypes::DTypes(), 10))
+OPKIT_UNARY_OPERATOR(Abs, NumericTypes, 1, "Y = |X|. The smallest signed integer gives itself.");
+OPKIT_UNARY_OPERATOR(Ceil, FloatTypes, 1, "Y is the smallest whole number that is not below X.");
+OPKIT_UNARY_OPERATOR(Cos, FloatTypes, 20, "Y = cos(X), X in radians.");
+OPKIT_UNARY_OPERATOR(
+    Erf, FloatTypes, 20,
+    "The error function, Y = 2 / sqrt(pi) * integral of exp(-t * t) over t from 0 to X.");
+OPKIT_UNARY_OPERATOR(Exp, FloatTypes, 10, "Y = e to the power of X.");
+OPKIT_UNARY_OPERATOR(Floor, FloatTypes, 1, "Y is the largest whole number that is not above X.");
+OPKIT_UNARY_OPERATOR(Log, FloatTypes, 10, "The natural logarithm: -inf of 0, NaN of numbers below.")
     .TestInputs(detail::PositiveTestInputs);
-OPKIT_OPERATOR_SCHEMA(Neg).FillUsing(
-    detail::UnarySchema("Y = -X. The smallest integer gives itself.", SignedTypes::DTypes(), 1));
-OPKIT_OPERATOR_SCHEMA(Not).FillUsing(detail::UnarySchema("Y is true where X is false.",
-                                                         {DType::kBool}, 1));
-OPKIT_OPERATOR_SCHEMA(Reciprocal)
-    .FillUsing(detail::UnarySchema("Y = 1 / X.", FloatTypes::DTypes(), 1));
-OPKIT_OPERATOR_SCHEMA(Round).FillUsing(detail::UnarySchema(
-    "Y is the whole number nearest to X, of two the even one.", FloatTypes::DTypes(), 1));
-OPKIT_OPERATOR_SCHEMA(Sign).FillUsing(
-    detail::UnarySchema("Y is 1 where X is above 0, -1 where it is below, else X: 0 or NaN.",
-                        NumericTypes::DTypes(), 1));
-OPKIT_OPERATOR_SCHEMA(Sin).FillUsing(detail::UnarySchema("Y = sin(X), X in radians.",
-                                                         FloatTypes::DTypes(), 20));
-OPKIT_OPERATOR_SCHEMA(Sqrt)
-    .FillUsing(detail::UnarySchema("The square root, NaN of numbers below 0.", FloatTypes::DTypes(),
-                                   1))
+OPKIT_UNARY_OPERATOR(Neg, SignedTypes, 1, "Y = -X. The smallest integer gives itself.");
+OPKIT_UNARY_OPERATOR(Not, ElementTypes<bool>, 1, "Y is true where X is false.");
+OPKIT_UNARY_OPERATOR(Reciprocal, FloatTypes, 1, "Y = 1 / X.");
+OPKIT_UNARY_OPERATOR(Round, FloatTypes, 1,
+                     "Y is the whole number nearest to X, of two the even one.");
+OPKIT_UNARY_OPERATOR(Sign, NumericTypes, 1,
+                     "Y is 1 where X is above 0, -1 where it is below, else X: 0 or NaN.");
+OPKIT_UNARY_OPERATOR(Sin, FloatTypes, 20, "Y = sin(X), X in radians.");
+OPKIT_UNARY_OPERATOR(Sqrt, FloatTypes, 1, "The square root, NaN of numbers below 0.")
     .TestInputs(detail::PositiveTestInputs);
-
-OPKIT_REGISTER_CPU_OPERATOR(Abs, AbsOp);
-OPKIT_REGISTER_CPU_OPERATOR(Ceil, CeilOp);
-OPKIT_REGISTER_CPU_OPERATOR(Cos, CosOp);
-OPKIT_REGISTER_CPU_OPERATOR(Erf, ErfOp);
-OPKIT_REGISTER_CPU_OPERATOR(Exp, ExpOp);
-OPKIT_REGISTER_CPU_OPERATOR(Floor, FloorOp);
-OPKIT_REGISTER_CPU_OPERATOR(Log, LogOp);
-OPKIT_REGISTER_CPU_OPERATOR(Neg, NegOp);
-OPKIT_REGISTER_CPU_OPERATOR(Not, NotOp);
-OPKIT_REGISTER_CPU_OPERATOR(Reciprocal, ReciprocalOp);
-OPKIT_REGISTER_CPU_OPERATOR(Round, RoundOp);
-OPKIT_REGISTER_CPU_OPERATOR(Sign, SignOp);
-OPKIT_REGISTER_CPU_OPERATOR(Sin, SinOp);
-OPKIT_REGISTER_CPU_OPERATOR(Sqrt, SqrtOp);
 
 namespace detail {
 
-class AbsGradient : public NodeGradient {
- public:
-  using NodeGradient::NodeGradient;
-  void Make() override { Give(0, "Mul", {GO(0), Node("Sign", {I(0)})}); }
-};
-class CosGradient : public NodeGradient {
- public:
-  using NodeGradient::NodeGradient;
-  void Make() override { Give(0, "Neg", {Node("Mul", {GO(0), Node("Sin", {I(0)})})}); }
-};
-class ExpGradient : public NodeGradient {
- public:
-  using NodeGradient::NodeGradient;
-  void Make() override { Give(0, "Mul", {GO(0), O(0)}); }
-};
-class LogGradient : public NodeGradient {
- public:
-  using NodeGradient::NodeGradient;
-  void Make() override { Give(0, "Div", {GO(0), I(0)}); }
-};
-class NegGradient : public NodeGradient {
- public:
-  using NodeGradient::NodeGradient;
-  void Make() override { Give(0, "Neg", {GO(0)}); }
-};
-class ReciprocalGradient : public NodeGradient {
- public:
-  using NodeGradient::NodeGradient;
-  void Make() override { Give(0, "Neg", {Node("Mul", {GO(0), Node("Mul", {O(0), O(0)})})}); }
-};
-class SinGradient : public NodeGradient {
- public:
-  using NodeGradient::NodeGradient;
-  void Make() override { Give(0, "Mul", {GO(0), Node("Cos", {I(0)})}); }
-};
-class SqrtGradient : public NodeGradient {
- public:
-  using NodeGradient::NodeGradient;
-  void Make() override { Give(0, "Div", {GO(0), Node("Add", {O(0), O(0)})}); }
-};
+OPKIT_NODE_GRADIENT(Abs) { Give(0, "Mul", {GO(0), Node("Sign", {I(0)})}); }
+OPKIT_NODE_GRADIENT(Cos) { Give(0, "Neg", {Node("Mul", {GO(0), Node("Sin", {I(0)})})}); }
+OPKIT_NODE_GRADIENT(Exp) { Give(0, "Mul", {GO(0), O(0)}); }
+OPKIT_NODE_GRADIENT(Log) { Give(0, "Div", {GO(0), I(0)}); }
+OPKIT_NODE_GRADIENT(Neg) { Give(0, "Neg", {GO(0)}); }
+OPKIT_NODE_GRADIENT(Reciprocal) {
+  Give(0, "Neg", {Node("Mul", {GO(0), Node("Mul", {O(0), O(0)})})});
+}
+OPKIT_NODE_GRADIENT(Sin) { Give(0, "Mul", {GO(0), Node("Cos", {I(0)})}); }
+OPKIT_NODE_GRADIENT(Sqrt) { Give(0, "Div", {GO(0), Node("Add", {O(0), O(0)})}); }
 
 }  // namespace detail
 
-OPKIT_REGISTER_GRADIENT(Abs, detail::AbsGradient);
-OPKIT_REGISTER_GRADIENT(Cos, detail::CosGradient);
-OPKIT_REGISTER_GRADIENT(Exp, detail::ExpGradient);
-OPKIT_REGISTER_GRADIENT(Log, detail::LogGradient);
-OPKIT_REGISTER_GRADIENT(Neg, detail::NegGradient);
-OPKIT_REGISTER_GRADIENT(Reciprocal, detail::ReciprocalGradient);
-OPKIT_REGISTER_GRADIENT(Sin, detail::SinGradient);
-OPKIT_REGISTER_GRADIENT(Sqrt, detail::SqrtGradient);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(Erf);
-// Flat wherever they have a slope at all.
+// These functions are piecewise constant.
 OPKIT_NO_GRADIENT(Ceil);
 OPKIT_NO_GRADIENT(Floor);
 OPKIT_NO_GRADIENT(Not);

@@ -15,7 +15,7 @@ struct SumFunction {
     return a + b;
   }
 };
-// A NaN on either side is the result.
+// The result is NaN if a or b is.
 struct MaxFunction {
   template <class C>
   static C Apply(C a, C b) {
@@ -28,7 +28,7 @@ struct MinFunction {
     return a < b || a != a ? a : b;
   }
 };
-// attributes[0]: how many.
+// attributes[0] is the count.
 struct DivideByCountFunction {
   template <class C>
   static C Apply(C x, const float* attributes) {
@@ -38,8 +38,8 @@ struct DivideByCountFunction {
 
 }  // namespace detail
 
-// Folds its inputs, from the first on, by a kernel of two. Blocks of the output are finished one by
-// one in a buffer, so that the output may be any input of its shape.
+// Folds its inputs, from the first on, by a kernel of two inputs. Each block of the output is
+// finished in a buffer before it is written, so that the output may be any input of its shape.
 class VariadicOperator : public StandardOperator {
  public:
   using StandardOperator::StandardOperator;
@@ -51,7 +51,7 @@ class VariadicOperator : public StandardOperator {
     const int64_t item = ItemSize(out->dtype());
     char* to = static_cast<char*>(out->raw_mutable_data());
     for (int i = 0; i < InputSize(); ++i)
-      data_[static_cast<size_t>(i)] = static_cast<const char*>(InputBeside(i, *out).raw_data());
+      data_[detail::Index(i)] = static_cast<const char*>(InputBeside(i, *out).raw_data());
     if (InputSize() == 1) {
       if (to != data_[0] && out->nbytes() > 0)
         std::memcpy(to, data_[0], static_cast<size_t>(out->nbytes()));
@@ -75,15 +75,15 @@ class VariadicOperator : public StandardOperator {
 
  protected:
   struct Kernels {
-    ElementKernel fold = nullptr;    // of two; null where there is none for the dtype
-    ElementKernel finish = nullptr;  // of the result, with the number of inputs as its attribute
+    ElementKernel fold = nullptr;    // of two elements; null if there is none for the dtype
+    ElementKernel finish = nullptr;  // of a result; its attribute is the number of inputs
   };
   virtual Kernels FindKernels() const = 0;
 
  private:
   static constexpr int64_t kBlockBytes = 8192;
 
-  // Of inputs 0 and 1.
+  // Folds inputs 0 and 1.
   void RunFirst(char* out, int64_t n, const int64_t* from, int64_t item) const {
     fold_({out,
            {data_[0] + from[0] * item, data_[1] + from[1] * item},
@@ -107,7 +107,7 @@ class VariadicOperator : public StandardOperator {
     const Tensor& input = DenseInput(i);
     if (input.numel() == out.numel() || !input.SharesMemoryWith(out)) [[likely]]
       return input;
-    return copies_[static_cast<size_t>(i)] = input.Contiguous();
+    return copies_[detail::Index(i)] = input.Contiguous();
   }
   OPKIT_COLD void Prepare(const Tensor& out) {
     loops_.clear();
@@ -125,7 +125,7 @@ class VariadicOperator : public StandardOperator {
   }
 
   uint64_t planned_for_ = 0;
-  std::vector<BroadcastLoop> loops_;  // by input; [1] is of inputs 0 and 1, [0] of none
+  std::vector<BroadcastLoop> loops_;  // by input; [1] is over inputs 0 and 1, [0] is not used
   std::vector<const char*> data_;
   std::vector<Tensor> copies_;
   ElementKernel fold_ = nullptr, finish_ = nullptr;
@@ -146,7 +146,7 @@ class FoldOperator : public VariadicOperator {
   }
 };
 
-inline constexpr int kNoLimit = 1 << 30;  // what OpSchema shows as "at least 1"
+inline constexpr int kNoLimit = 1 << 30;  // OpSchema shows it as "at least 1"
 
 inline auto VariadicSchema(const char* doc, std::vector<DType> dtypes) {
   return [=](OpSchema& schema) {
@@ -158,11 +158,7 @@ inline auto VariadicSchema(const char* doc, std::vector<DType> dtypes) {
         .AllowInplace([](int, int) { return true; })
         .CostInferenceFunction([](const OperatorDef&, const std::vector<TensorInfo>& inputs,
                                   const std::vector<TensorInfo>& outputs) {
-          OpCost cost;
-          for (const TensorInfo& input : inputs) cost.bytes_read += OpSchema::Bytes(input);
-          cost.bytes_written = OpSchema::Bytes(outputs[0]);
-          cost.flops = inputs.size() * OpSchema::Elements(outputs[0]);
-          return cost;
+          return TrafficCost(inputs.size() * OpSchema::Elements(outputs[0]), inputs, outputs);
         })
         .TensorInferenceFunction([dtypes](InferenceContext& c) {
           const DType dtype = ExpectSameDType(c);
@@ -213,17 +209,12 @@ OPKIT_REGISTER_CPU_OPERATOR(Sum, SumOp);
 
 namespace detail {
 
-class SumGradient : public NodeGradient {
- public:
-  using NodeGradient::NodeGradient;
-  void Make() override {
-    for (int i = 0; i < static_cast<int>(Def().inputs().size()); ++i) GiveSummed(i, GO(0));
-  }
-};
+OPKIT_NODE_GRADIENT(Sum) {
+  for (int i = 0; i < static_cast<int>(Def().inputs().size()); ++i) GiveSummed(i, GO(0));
+}
 
 }  // namespace detail
 
-OPKIT_REGISTER_GRADIENT(Sum, detail::SumGradient);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(Max);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(Mean);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(Min);

@@ -13,7 +13,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Below `low` it is `low`, but not above `high`, whichever of the two is larger.
+// min(max(x, low), high): `high` wins if `low` is above it.
 template <class C>
 C Clamp(C x, C low, C high) {
   const C above = x < low ? low : x;
@@ -47,7 +47,7 @@ struct LeakyReluFunction {
     return x < 0 ? static_cast<C>(attributes[0]) * x : x;
   }
 };
-// Of the input and the slope.
+// Takes the input and the slope.
 struct PReluFunction {
   template <class C>
   static C Apply(C x, C slope) {
@@ -70,7 +70,7 @@ struct SigmoidFunction {
     return 1 / (1 + std::exp(-x));
   }
 };
-// log(1 + e^x), without an overflow of the power.
+// log(1 + e^x), without overflow for large x.
 struct SoftplusFunction {
   template <class C>
   static C Apply(C x, const float*) {
@@ -92,19 +92,14 @@ void RunClip(const ElementRun& run) {
   for (int64_t i = 0; i < run.n; ++i) y[i] = Clamp<ComputeType<T>>(x[i], low, high);
 }
 
-// The shape of X, to which the slope is broadcast, never the other way round.
+// The output has the shape of X; only the slope is broadcast.
 inline void InferPRelu(InferenceContext& c) {
   const DType dtype = ExpectSameDType(c);
   ExpectDType(c, 0, NumericTypes::DTypes());
   const SymbolicShape &x = c.input_shape(0), &slope = c.input_shape(1);
-  if (x.has_rank() && slope.has_rank()) {
-    bool fits = slope.rank() <= x.rank();
-    for (int back = 1; fits && back <= slope.rank(); ++back)
-      fits = slope[-back] == Dim(1) || Dim::Compatible(slope[-back], x[-back]);
-    if (!fits)
-      Throw(ErrorCode::kInvalidArgument, "PRelu: the slope of shape ", ToString(slope),
-            " cannot be broadcast to the input's shape ", ToString(x));
-  }
+  if (x.has_rank() && slope.has_rank() && !MayBroadcastTo(slope, x))
+    Throw(ErrorCode::kInvalidArgument, "PRelu: the slope of shape ", ToString(slope),
+          " cannot be broadcast to the input's shape ", ToString(x));
   c.SetOutput(0, dtype, x);
 }
 inline void InferClip(InferenceContext& c) {
@@ -144,13 +139,8 @@ class ClipOp : public ElementwiseOperator {
 };
 using EluOp = detail::UnaryOperatorWithAttributes<detail::EluFunction, FloatTypes>;
 using HardSigmoidOp = detail::UnaryOperatorWithAttributes<detail::HardSigmoidFunction, FloatTypes>;
-using HardSwishOp = detail::UnaryOperator<detail::HardSwishFunction, FloatTypes>;
 using LeakyReluOp = detail::UnaryOperatorWithAttributes<detail::LeakyReluFunction, FloatTypes>;
 using PReluOp = detail::BinaryOperator<detail::PReluFunction, NumericTypes>;
-using ReluOp = detail::UnaryOperator<detail::ReluFunction, SignedTypes>;
-using SigmoidOp = detail::UnaryOperator<detail::SigmoidFunction, FloatTypes>;
-using SoftplusOp = detail::UnaryOperator<detail::SoftplusFunction, FloatTypes>;
-using TanhOp = detail::UnaryOperator<detail::TanhFunction, FloatTypes>;
 
 OPKIT_OPERATOR_SCHEMA(Clip)
     .SetDoc(
@@ -177,8 +167,8 @@ OPKIT_OPERATOR_SCHEMA(HardSigmoid)
                                    FloatTypes::DTypes(), 4))
     .Arg<float>("alpha", "the slope", 0.2f)
     .Arg<float>("beta", "the value at 0", 0.5f);
-OPKIT_OPERATOR_SCHEMA(HardSwish).FillUsing(detail::UnarySchema(
-    "Y = X * HardSigmoid(X) with alpha 1/6 and beta 0.5.", FloatTypes::DTypes(), 5));
+OPKIT_UNARY_OPERATOR(HardSwish, FloatTypes, 5,
+                     "Y = X * HardSigmoid(X) with alpha 1/6 and beta 0.5.");
 OPKIT_OPERATOR_SCHEMA(LeakyRelu)
     .FillUsing(detail::UnarySchema("Y = alpha * X where X is below 0, else X.",
                                    FloatTypes::DTypes(), 2))
@@ -198,56 +188,31 @@ OPKIT_OPERATOR_SCHEMA(PRelu)
                                     IsInteger(dtype) ? 0 : -2, 5);
     })
     .TensorInferenceFunction(&detail::InferPRelu);
-OPKIT_OPERATOR_SCHEMA(Relu).FillUsing(detail::UnarySchema("Y = X where X is above 0, else 0.",
-                                                          SignedTypes::DTypes(), 1));
-OPKIT_OPERATOR_SCHEMA(Sigmoid).FillUsing(detail::UnarySchema("Y = 1 / (1 + e^-X).",
-                                                             FloatTypes::DTypes(), 12));
-OPKIT_OPERATOR_SCHEMA(Softplus).FillUsing(detail::UnarySchema("Y = log(1 + e^X).",
-                                                              FloatTypes::DTypes(), 22));
-OPKIT_OPERATOR_SCHEMA(Tanh).FillUsing(detail::UnarySchema("The hyperbolic tangent.",
-                                                          FloatTypes::DTypes(), 12));
+OPKIT_UNARY_OPERATOR(Relu, SignedTypes, 1, "Y = X where X is above 0, else 0.");
+OPKIT_UNARY_OPERATOR(Sigmoid, FloatTypes, 12, "Y = 1 / (1 + e^-X).");
+OPKIT_UNARY_OPERATOR(Softplus, FloatTypes, 22, "Y = log(1 + e^X).");
+OPKIT_UNARY_OPERATOR(Tanh, FloatTypes, 12, "The hyperbolic tangent.");
 
 OPKIT_REGISTER_CPU_OPERATOR(Clip, ClipOp);
 OPKIT_REGISTER_CPU_OPERATOR(Elu, EluOp);
 OPKIT_REGISTER_CPU_OPERATOR(HardSigmoid, HardSigmoidOp);
-OPKIT_REGISTER_CPU_OPERATOR(HardSwish, HardSwishOp);
 OPKIT_REGISTER_CPU_OPERATOR(LeakyRelu, LeakyReluOp);
 OPKIT_REGISTER_CPU_OPERATOR(PRelu, PReluOp);
-OPKIT_REGISTER_CPU_OPERATOR(Relu, ReluOp);
-OPKIT_REGISTER_CPU_OPERATOR(Sigmoid, SigmoidOp);
-OPKIT_REGISTER_CPU_OPERATOR(Softplus, SoftplusOp);
-OPKIT_REGISTER_CPU_OPERATOR(Tanh, TanhOp);
 
 namespace detail {
 
-// Y is above 0 just where X is.
-class ReluGradient : public NodeGradient {
- public:
-  using NodeGradient::NodeGradient;
-  void Make() override { Give(0, "Mul", {GO(0), Node("Sign", {O(0)})}); }
-};
-class SigmoidGradient : public NodeGradient {
- public:
-  using NodeGradient::NodeGradient;
-  void Make() override { Give(0, "Mul", {GO(0), Node("Sub", {O(0), Node("Mul", {O(0), O(0)})})}); }
-};
-class SoftplusGradient : public NodeGradient {
- public:
-  using NodeGradient::NodeGradient;
-  void Make() override { Give(0, "Mul", {GO(0), Node("Sigmoid", {I(0)})}); }
-};
-class TanhGradient : public NodeGradient {
- public:
-  using NodeGradient::NodeGradient;
-  void Make() override { Give(0, "Sub", {GO(0), Node("Mul", {GO(0), Node("Mul", {O(0), O(0)})})}); }
-};
+// Y is above 0 exactly where X is.
+OPKIT_NODE_GRADIENT(Relu) { Give(0, "Mul", {GO(0), Node("Sign", {O(0)})}); }
+OPKIT_NODE_GRADIENT(Sigmoid) {
+  Give(0, "Mul", {GO(0), Node("Sub", {O(0), Node("Mul", {O(0), O(0)})})});
+}
+OPKIT_NODE_GRADIENT(Softplus) { Give(0, "Mul", {GO(0), Node("Sigmoid", {I(0)})}); }
+OPKIT_NODE_GRADIENT(Tanh) {
+  Give(0, "Sub", {GO(0), Node("Mul", {GO(0), Node("Mul", {O(0), O(0)})})});
+}
 
 }  // namespace detail
 
-OPKIT_REGISTER_GRADIENT(Relu, detail::ReluGradient);
-OPKIT_REGISTER_GRADIENT(Sigmoid, detail::SigmoidGradient);
-OPKIT_REGISTER_GRADIENT(Softplus, detail::SoftplusGradient);
-OPKIT_REGISTER_GRADIENT(Tanh, detail::TanhGradient);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(Clip);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(Elu);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(HardSigmoid);

@@ -1,4 +1,4 @@
-// Conv: convolution (as networks mean it: correlation) of a batch of images of any number of
+// Conv: convolution (in fact correlation, as in networks) of a batch of images of any number of
 // spatial axes with groups of kernels. Source: https://onnx.ai/onnx/operators/onnx__Conv.html
 #ifndef OPKIT_OPS_NN_CONV_HPP_
 #define OPKIT_OPS_NN_CONV_HPP_
@@ -9,7 +9,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// For Conv and ConvTranspose: the rank of X and W, which is at least 3; -1 where neither is known.
+// For Conv and ConvTranspose: the rank of X and W, which is at least 3; -1 if neither is known.
 inline int ConvRank(InferenceContext& c) {
   const std::string& op = c.def().type();
   const SymbolicShape &x = c.input_shape(0), &w = c.input_shape(1);
@@ -22,11 +22,11 @@ inline int ConvRank(InferenceContext& c) {
           ", expected a batch, channels and at least one spatial axis");
   return rank;
 }
-// The kernel's extent along a spatial axis, of W and of the attribute.
+// The kernel's extent along a spatial axis, by W and the attribute, which must agree.
 inline Dim ConvKernelDim(const WindowAttributes& attributes, const SymbolicShape& w, int axis) {
   const Dim of_weights = w.has_rank() ? w[axis + 2] : Dim();
   if (attributes.kernel_shape.empty()) return of_weights;
-  const int64_t given = attributes.kernel_shape[static_cast<size_t>(axis)];
+  const int64_t given = attributes.kernel_shape[Index(axis)];
   if (!Dim::Compatible(of_weights, given))
     Throw(ErrorCode::kInvalidArgument, attributes.op, ": kernel_shape is ", attributes.kernel_shape,
           ", but W is ", ToString(w));
@@ -38,13 +38,13 @@ inline int64_t ConvGroups(const OperatorDef& def) {
     Throw(ErrorCode::kInvalidArgument, def.type(), ": group is ", groups, ", expected at least 1");
   return groups;
 }
-// B has one element for each output channel; all have the dtype of X.
+// Checks that B has one element for each output channel and all operands the dtype of X.
 inline void CheckConvOperands(InferenceContext& c, const Dim& channels) {
   c.SetInput(1, c.input_dtype(0), {});
   if (c.HasInput(2)) c.SetInput(2, c.input_dtype(0), {channels});
 }
-// Multiplications and additions of Conv and ConvTranspose, those with pads among them: every
-// element of W meets every pixel of `pixels`, whose first axis is the batch.
+// The multiplications and additions of Conv or ConvTranspose, including those with pads: every
+// element of W is multiplied with every pixel of `pixels`, whose first axis is the batch.
 inline uint64_t ConvFlops(const TensorInfo& w, const TensorInfo& pixels) {
   if (!pixels.shape.is_known()) return 0;
   const Shape shape = pixels.shape.ToShape();
@@ -80,13 +80,13 @@ inline void InferConv(InferenceContext& c) {
 
 }  // namespace detail
 
-// Sizes of one run of Conv or ConvTranspose. Channels and outputs are those of one group; pixels
-// are those of one channel; `kernel` is the number of elements of one kernel of one channel.
+// The sizes of a Conv or ConvTranspose: channels and outputs of one group, pixels of one channel,
+// and the elements of the kernel for one channel.
 struct ConvSizes {
   int64_t batch = 0, channels = 0, outputs = 0, input_pixels = 1, output_pixels = 1, kernel = 1;
   WindowAxes axes;
 
-  // Of a Conv whose shapes inference has checked.
+  // For a Conv whose shapes inference has checked.
   static ConvSizes Of(const WindowAttributes& attributes, int64_t groups, const Shape& x,
                       const Shape& w) {
     ConvSizes sizes;
@@ -103,7 +103,7 @@ struct ConvSizes {
   }
 };
 
-// What the kernels of Conv share, and those of ConvTranspose with attributes of its own.
+// The base of the kernels of Conv and, with its own attributes, of ConvTranspose.
 template <class Attributes>
 class BasicConvOpBase : public StandardOperator {
  public:
@@ -120,7 +120,7 @@ class BasicConvOpBase : public StandardOperator {
 };
 using ConvOpBase = BasicConvOpBase<WindowAttributes>;
 
-// Window by window, with sums in double.
+// Computes window by window, with sums in double.
 class ConvOp final : public ConvOpBase {
  public:
   using ConvOpBase::ConvOpBase;

@@ -1,5 +1,5 @@
-// ConvTranspose: what the gradient of Conv does to its input: every input pixel adds its kernel's
-// multiple to a window of the output. Source:
+// ConvTranspose: the gradient of Conv with respect to its input. Every input pixel adds its
+// multiple of the kernel to a window of the output. Source:
 // https://onnx.ai/onnx/operators/onnx__ConvTranspose.html
 #ifndef OPKIT_OPS_NN_CONV_TRANSPOSE_HPP_
 #define OPKIT_OPS_NN_CONV_TRANSPOSE_HPP_
@@ -8,8 +8,8 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// The attributes of ConvTranspose. Its windows lie on the output, one for each input pixel, so that
-// in a WindowAxis of it `input` is the output's extent and `output` the input's.
+// The attributes of ConvTranspose. Its windows are windows of the output, one for each input pixel:
+// in its WindowAxis `input` is the output's extent and `output` the input's.
 struct ConvTransposeAttributes : WindowAttributes {
   std::vector<int64_t> output_shape, output_padding;
 
@@ -24,7 +24,7 @@ struct ConvTransposeAttributes : WindowAttributes {
     CheckLength("output_padding", output_padding, spatial, 1);
     for (int axis = 0; axis < spatial && !output_padding.empty(); ++axis) {
       const WindowAxis steps = Steps(axis, 1);
-      const int64_t found = output_padding[static_cast<size_t>(axis)];
+      const int64_t found = output_padding[detail::Index(axis)];
       if (found >= steps.stride && found >= steps.dilation)
         Throw(ErrorCode::kInvalidArgument, op, ": output_padding is ", output_padding,
               ", expected less than the stride or the dilation, which are ", steps.stride, " and ",
@@ -54,13 +54,13 @@ struct ConvTransposeAttributes : WindowAttributes {
     return out;
   }
   Dim TransposedDim(int axis, const Dim& pixels, const Dim& kernel) const {
-    if (!output_shape.empty()) return output_shape[static_cast<size_t>(axis)];
+    if (!output_shape.empty()) return output_shape[detail::Index(axis)];
     if (pixels.is_known() && kernel.is_known())
       return TransposedAt(axis, pixels.value(), kernel.value()).input;
     if (is_same() && pixels.is_known()) return TransposedAt(axis, pixels.value(), 1).input;
     if (!is_same() && !kernel.is_known()) return {};
     const WindowAxis steps = Steps(axis, kernel.is_known() ? kernel.value() : 1);
-    const int64_t padding = output_padding.empty() ? 0 : output_padding[static_cast<size_t>(axis)];
+    const int64_t padding = output_padding.empty() ? 0 : output_padding[detail::Index(axis)];
     const bool kept = is_same() || steps.extent() + padding == steps.pad_begin + steps.pad_end + 1;
     return steps.stride == 1 && kept ? pixels : Dim();
   }
@@ -101,7 +101,7 @@ inline void InferConvTranspose(InferenceContext& c) {
 
 }  // namespace detail
 
-// Of a ConvTranspose whose shapes inference has checked; see ConvTransposeAttributes for the axes.
+// For a ConvTranspose whose shapes inference has checked; for the axes see ConvTransposeAttributes.
 inline ConvSizes ConvTransposeSizes(const ConvTransposeAttributes& attributes, int64_t groups,
                                     const Shape& x, const Shape& w) {
   ConvSizes sizes;
@@ -119,7 +119,7 @@ inline ConvSizes ConvTransposeSizes(const ConvTransposeAttributes& attributes, i
 
 using ConvTransposeOpBase = BasicConvOpBase<ConvTransposeAttributes>;
 
-// One plane of the output after another, with sums in double.
+// Computes one plane of the output after another, with sums in double.
 class ConvTransposeOp final : public ConvTransposeOpBase {
  public:
   using ConvTransposeOpBase::ConvTransposeOpBase;
@@ -154,13 +154,11 @@ class ConvTransposeOp final : public ConvTransposeOpBase {
                 images[(n * groups_ * sizes.channels + c) * sizes.input_pixels + pixel]);
             const T* kernel = weights + (c * sizes.outputs + m % sizes.outputs) * sizes.kernel;
             for (const WindowTap& tap : covered)
-              sums[static_cast<size_t>(tap.input)] +=
-                  value * static_cast<double>(kernel[tap.kernel]);
+              sums[detail::Index(tap.input)] += value * static_cast<double>(kernel[tap.kernel]);
           }
         }
         for (int64_t pixel = 0; pixel < sizes.output_pixels; ++pixel)
-          out[plane * sizes.output_pixels + pixel] =
-              static_cast<T>(sums[static_cast<size_t>(pixel)]);
+          out[plane * sizes.output_pixels + pixel] = static_cast<T>(sums[detail::Index(pixel)]);
       }
     });
     return true;

@@ -1,4 +1,4 @@
-// LayerNormalization: the elements of the last axes brought to mean 0 and variance 1. Sources:
+// LayerNormalization: scales the elements of the last axes to mean 0 and variance 1. Sources:
 // https://onnx.ai/onnx/operators/onnx__LayerNormalization.html, https://arxiv.org/abs/1607.06450.
 #ifndef OPKIT_OPS_NN_LAYER_NORMALIZATION_HPP_
 #define OPKIT_OPS_NN_LAYER_NORMALIZATION_HPP_
@@ -13,7 +13,7 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// What the kernels of LayerNormalization share.
+// The base of the kernels of LayerNormalization.
 class LayerNormalizationOpBase : public StandardOperator {
  public:
   LayerNormalizationOpBase(const OperatorDef& def, Workspace* ws,
@@ -23,7 +23,7 @@ class LayerNormalizationOpBase : public StandardOperator {
         axis_(GetSingleArgument<int64_t>("axis", -1)) {}
 
  protected:
-  // X is [rows, columns]: each row is normalized.
+  // X as [rows, columns], whose rows are normalized.
   struct Sizes {
     int64_t rows, columns;
   };
@@ -31,6 +31,15 @@ class LayerNormalizationOpBase : public StandardOperator {
     const int axis = NormalizeAxis(axis_, x.rank(), type());
     return {x.NumelBetween(0, axis), x.NumelBetween(axis, x.rank())};
   }
+  // Writes an element of Mean or InvStdDev.
+  static void Store(Tensor& statistics, int64_t row, double value) {
+    if (statistics.dtype() == DType::kBFloat16) {
+      statistics.mutable_data<bfloat16>()[row] = static_cast<float>(value);
+    } else {
+      statistics.mutable_data<float>()[row] = static_cast<float>(value);
+    }
+  }
+
   const float epsilon_;
 
  private:
@@ -46,7 +55,7 @@ class LayerNormalizationOp final : public LayerNormalizationOpBase {
   }
 
  private:
-  // In double, whatever stash_type is.
+  // Computes in double for every stash_type.
   template <class T>
   void Run() {
     Tensor* y = InferredOutput(0);
@@ -82,13 +91,6 @@ class LayerNormalizationOp final : public LayerNormalizationOpBase {
       });
     });
   }
-  static void Store(Tensor& statistics, int64_t row, double value) {
-    if (statistics.dtype() == DType::kBFloat16) {
-      statistics.mutable_data<bfloat16>()[row] = static_cast<float>(value);
-    } else {
-      statistics.mutable_data<float>()[row] = static_cast<float>(value);
-    }
-  }
 };
 
 namespace detail {
@@ -108,16 +110,13 @@ inline void InferLayerNormalization(InferenceContext& c) {
     const int axis = NormalizeAxis(c.Arg<int64_t>("axis", -1), x.rank(), c.def().type());
     for (int i = 1; i < c.num_inputs(); ++i) {
       if (!c.HasInput(i) || !c.input_shape(i).has_rank()) continue;
-      const SymbolicShape& factor = c.input_shape(i);
-      bool fits = factor.rank() <= x.rank();
-      for (int back = 1; fits && back <= factor.rank(); ++back)
-        fits = factor[-back] == Dim(1) || Dim::Compatible(factor[-back], x[-back]);
-      if (!fits)
+      if (!MayBroadcastTo(c.input_shape(i), x))
         Throw(ErrorCode::kInvalidArgument, "LayerNormalization: ", i == 1 ? "Scale" : "B", " is ",
-              ToString(factor), ", which cannot be broadcast to X, which is ", ToString(x));
+              ToString(c.input_shape(i)), ", which cannot be broadcast to X, which is ",
+              ToString(x));
     }
     std::vector<Dim> dims = x.dims();
-    for (int i = axis; i < x.rank(); ++i) dims[static_cast<size_t>(i)] = 1;
+    for (int i = axis; i < x.rank(); ++i) dims[Index(i)] = 1;
     statistics = SymbolicShape(std::move(dims));
   }
   for (int o = 1; o < c.num_outputs(); ++o)

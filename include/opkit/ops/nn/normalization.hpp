@@ -1,5 +1,5 @@
-// BatchNormalization, InstanceNormalization and LRN: channels scaled by statistics, of the batch,
-// of each image, or of their neighbours. Sources:
+// BatchNormalization, InstanceNormalization and LRN: channels scaled by statistics of the batch, of
+// each image, or of neighbouring channels. Sources:
 // https://onnx.ai/onnx/operators/onnx__BatchNormalization.html (https://arxiv.org/abs/1502.03167),
 // onnx__InstanceNormalization.html, onnx__LRN.html.
 #ifndef OPKIT_OPS_NN_NORMALIZATION_HPP_
@@ -12,7 +12,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Channels are axis 1; a tensor of rank 1 is a batch of one channel.
+// The extent of the channels, axis 1; a tensor of rank 1 is a batch of one channel.
 inline Dim NormalizedChannels(InferenceContext& c, int least_rank) {
   const SymbolicShape& x = c.input_shape(0);
   if (!x.has_rank()) return {};
@@ -22,7 +22,7 @@ inline Dim NormalizedChannels(InferenceContext& c, int least_rank) {
   return x.rank() == 1 ? Dim(1) : x[1];
 }
 
-// [C], or without `spatial` the shape of one sample.
+// The shape of the statistics: [C], or without `spatial` the shape of one sample.
 inline SymbolicShape BatchStatisticsShape(InferenceContext& c) {
   const bool spatial = c.Arg<int64_t>("spatial", 1) != 0;
   const Dim channels = NormalizedChannels(c, spatial ? 1 : 2);
@@ -37,7 +37,7 @@ inline void InferBatchNormalization(InferenceContext& c) {
   c.SetOutput(0, c.input_dtype(0), c.input_shape(0));
   const bool training = c.Arg<int64_t>("training_mode", 0) != 0;
   for (int o = 1; o < c.num_outputs(); ++o) {
-    if (!training && !c.def().outputs()[static_cast<size_t>(o)].empty())
+    if (!training && !c.def().outputs()[Index(o)].empty())
       Throw(ErrorCode::kInvalidArgument, "BatchNormalization: output ", o,
             " exists with training_mode 1 only");
     c.SetOutput(o, c.input_dtype(o + 2), c.input_shape(o + 2));
@@ -53,8 +53,7 @@ inline void InferLrn(InferenceContext& c) {
   c.SetOutput(0, c.input_dtype(0), c.input_shape(0));
 }
 
-// Sum and sum of squared differences from the mean, one after the other, which loses nothing to
-// cancellation. `for_each(f)` calls f on every value.
+// Mean and variance in two passes, which avoids cancellation. `for_each(f)` calls f on every value.
 struct Moments {
   double mean = 0, variance = 0;
 
@@ -80,7 +79,7 @@ inline std::vector<double> NumbersOf(const Tensor& tensor) {
 
 }  // namespace detail
 
-// What the kernels of BatchNormalization share.
+// The base of the kernels of BatchNormalization.
 class BatchNormalizationOpBase : public StandardOperator {
  public:
   BatchNormalizationOpBase(const OperatorDef& def, Workspace* ws,
@@ -161,7 +160,7 @@ class BatchNormalizationOp final : public BatchNormalizationOpBase {
   }
 };
 
-// One image's channel after another.
+// Computes one channel of one image after another.
 class InstanceNormalizationOp final : public StandardOperator {
  public:
   InstanceNormalizationOp(const OperatorDef& def, Workspace* ws)
@@ -197,7 +196,7 @@ class InstanceNormalizationOp final : public StandardOperator {
   const double epsilon_;
 };
 
-// What the kernels of LRN share.
+// The base of the kernels of LRN.
 class LrnOpBase : public StandardOperator {
  public:
   LrnOpBase(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
@@ -211,7 +210,7 @@ class LrnOpBase : public StandardOperator {
   }
 
  protected:
-  // The channels [first, end) around channel c.
+  // The channels [first, end) whose squares are summed for channel c.
   int64_t FirstChannel(int64_t c) const { return (std::max)(c - (size_ - 1) / 2, int64_t{0}); }
   int64_t EndChannel(int64_t c, int64_t channels) const {
     const int64_t after = size_ / 2;  // (size - 1) / 2 rounded up
@@ -318,12 +317,8 @@ OPKIT_OPERATOR_SCHEMA(LRN)
     .TensorInferenceFunction([](InferenceContext& c) { detail::InferLrn(c); })
     .CostInferenceFunction([](const OperatorDef& def, const std::vector<TensorInfo>& inputs,
                               const std::vector<TensorInfo>& outputs) {
-      OpCost cost;
       const auto size = static_cast<uint64_t>(def.args().Get<int64_t>("size", 1));
-      cost.flops = (2 * size + 4) * OpSchema::Elements(inputs[0]);
-      cost.bytes_read = OpSchema::Bytes(inputs[0]);
-      cost.bytes_written = OpSchema::Bytes(outputs[0]);
-      return cost;
+      return TrafficCost((2 * size + 4) * OpSchema::Elements(inputs[0]), inputs, outputs);
     });
 OPKIT_REGISTER_CPU_OPERATOR(LRN, LrnOp);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(LRN);

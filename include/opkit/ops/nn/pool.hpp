@@ -1,5 +1,6 @@
-// AveragePool, MaxPool and their global forms: a window's or an image's mean or largest element,
-// channel by channel. Sources: https://onnx.ai/onnx/operators/onnx__AveragePool.html and others.
+// AveragePool, MaxPool and their global forms: the mean or the largest element of each window, or
+// of the whole image, channel by channel. Sources:
+// https://onnx.ai/onnx/operators/onnx__AveragePool.html and others.
 #ifndef OPKIT_OPS_NN_POOL_HPP_
 #define OPKIT_OPS_NN_POOL_HPP_
 
@@ -11,7 +12,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Output 0, and the indices as output 1 where the node has them.
+// Infers output 0, and output 1, the indices, if the node has it.
 inline void InferPool(InferenceContext& c) {
   const WindowAttributes attributes(c.def());
   if (attributes.kernel_shape.empty())
@@ -27,8 +28,7 @@ inline void InferPool(InferenceContext& c) {
     attributes.CheckRank(x.rank() - 2);
     y = x;
     for (int axis = 0; axis < x.rank() - 2; ++axis)
-      y[axis + 2] = attributes.OutputDim(axis, x[axis + 2],
-                                         attributes.kernel_shape[static_cast<size_t>(axis)]);
+      y[axis + 2] = attributes.OutputDim(axis, x[axis + 2], attributes.kernel_shape[Index(axis)]);
   }
   c.SetOutput(0, c.input_dtype(0), y);
   if (c.num_outputs() > 1) c.SetOutput(1, DType::kInt64, y);
@@ -48,7 +48,7 @@ inline void InferGlobalPool(InferenceContext& c) {
   }
   c.SetOutput(0, c.input_dtype(0), y);
 }
-// One operation for each element of each window, pads among them.
+// One operation for each element of each window, including pads.
 inline OpCost PoolCost(const OperatorDef& def, const std::vector<TensorInfo>& inputs,
                        const std::vector<TensorInfo>& outputs) {
   uint64_t flops = OpSchema::Elements(outputs[0]);
@@ -61,7 +61,7 @@ inline OpCost GlobalPoolCost(const OperatorDef&, const std::vector<TensorInfo>& 
   return WindowCost(OpSchema::Elements(inputs[0]), inputs, outputs, 1);
 }
 
-// The least value of T, which every other one replaces.
+// The least value of T, which IsLarger replaces by any other.
 template <class T>
 T LeastValue() {
   if constexpr (std::numeric_limits<T>::has_infinity) {
@@ -72,7 +72,7 @@ T LeastValue() {
     return T(-std::numeric_limits<float>::infinity());
   }
 }
-// A NaN stays.
+// Also true for a NaN, which then stays the largest.
 template <class T>
 bool IsLarger(T value, T than) {
   return value > than || value != value;
@@ -80,22 +80,23 @@ bool IsLarger(T value, T than) {
 
 }  // namespace detail
 
-// What the kernels of the pools share.
+// The base of the kernels of the pools.
 class PoolOpBase : public StandardOperator {
  public:
   PoolOpBase(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
       : StandardOperator(def, ws, config), attributes_(def) {}
 
  protected:
-  // For an input that inference has checked.
+  // For an input shape that inference has checked.
   static WindowAxes AxesOf(const WindowAttributes& attributes, const Shape& x) {
     WindowAxes axes;
     for (int axis = 0; axis < x.rank() - 2; ++axis)
       axes.push_back(
-          attributes.At(axis, x[axis + 2], attributes.kernel_shape[static_cast<size_t>(axis)]));
+          attributes.At(axis, x[axis + 2], attributes.kernel_shape[detail::Index(axis)]));
     return axes;
   }
-  // f(taps, input pixels, output pixel, number of output pixels) for every window of one channel.
+  // Calls f(taps, input pixels, output pixel, number of output pixels) for every window of a
+  // channel.
   template <class F>
   static void ForEachWindow(const WindowAxes& axes, F f) {
     int64_t input_pixels = 1, output_pixels = 1;
@@ -113,7 +114,7 @@ class PoolOpBase : public StandardOperator {
   const WindowAttributes attributes_;
 };
 
-// Whether AveragePool divides by the window's elements in pads as well.
+// The base of the kernels of AveragePool.
 class AveragePoolOpBase : public PoolOpBase {
  public:
   AveragePoolOpBase(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
@@ -121,7 +122,7 @@ class AveragePoolOpBase : public PoolOpBase {
         count_include_pad_(GetSingleArgument<int64_t>("count_include_pad", 0) != 0) {}
 
  protected:
-  // What the sum of output pixel `o` is divided by: 0 for a window in pads alone, where they do not
+  // The divisor of the sum for output pixel `o`: 0 for a window that is all pads, if pads do not
   // count.
   int64_t Divisor(const WindowAxes& axes, int64_t o) const {
     int64_t count = 1;
@@ -172,7 +173,8 @@ class AveragePoolOp final : public AveragePoolOpBase {
   }
 };
 
-// MaxPool's second output: where the largest element was, counted over the whole of X.
+// The base of the kernels of MaxPool. Its second output holds the index in X of each largest
+// element.
 class MaxPoolOpBase : public PoolOpBase {
  public:
   MaxPoolOpBase(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
@@ -185,7 +187,7 @@ class MaxPoolOpBase : public PoolOpBase {
   }
 
  protected:
-  // Within a channel, from a row-major one.
+  // The index within a channel in the node's storage order, from the row-major one.
   int64_t StoredIndex(const WindowAxes& axes, int64_t index) const {
     if (!column_major_) return index;
     int64_t stored = 0;
@@ -242,7 +244,7 @@ class MaxPoolOp final : public MaxPoolOpBase {
   }
 };
 
-// f(a channel's elements, their number) is each output of a global pool.
+// The base of the global pools: each output is f(elements of the channel, their number).
 class GlobalPoolOpBase : public StandardOperator {
  public:
   using StandardOperator::StandardOperator;

@@ -10,8 +10,8 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// What tells the layers apart. Gates are in the order in which the weights hold them; a variant of
-// the equations is asked for by an attribute.
+// The differences of the layers: gates, in the order of the weights; the attribute that selects a
+// variant of the equations; default activations.
 struct LstmLayer {
   static constexpr int kGates = 4;  // input, output, forget, cell
   static constexpr bool kHasCell = true;
@@ -31,17 +31,17 @@ struct RnnLayer {
   static std::vector<std::string> Functions() { return {"Tanh"}; }
 };
 
-// Inputs X, W, R, B, sequence_lens, initial_h, initial_c, P; the last two of LSTM only.
+// The numbers of the inputs; only LSTM has the last two.
 struct RecurrentInputs {
   enum { kX, kW, kR, kB, kLengths, kInitialH, kInitialC, kP };
 };
 
-// Extents of a layer, and where in its tensors something begins, in elements.
+// The extents of a layer, and offsets in its tensors, in elements.
 struct RecurrentSizes {
   int64_t steps = 0, batch = 0, input = 0, hidden = 0, directions = 1;
   bool batch_first = false;  // layout 1
 
-  // Of a sequence at a time: the row of X, and of one direction in Y.
+  // The row of X of a sequence at a step; the offset in Y of one direction of it.
   int64_t XRow(int64_t step, int64_t sequence) const {
     return batch_first ? sequence * steps + step : step * batch + sequence;
   }
@@ -50,7 +50,7 @@ struct RecurrentSizes {
                         : (step * directions + direction) * batch + sequence) *
            hidden;
   }
-  // In initial and last states.
+  // The offset in the initial and last states.
   int64_t State(int64_t direction, int64_t sequence) const {
     return (batch_first ? sequence * directions + direction : direction * batch + sequence) *
            hidden;
@@ -59,7 +59,7 @@ struct RecurrentSizes {
 
 namespace detail {
 
-// 1 or 2; Error (kInvalidArgument) for a direction that there is not.
+// The number of directions, 1 or 2. Error (kInvalidArgument) for an unknown name.
 inline int64_t RecurrentDirections(const std::string& direction, std::string_view op) {
   if (direction == "forward" || direction == "reverse") return 1;
   if (direction != "bidirectional")
@@ -70,7 +70,7 @@ inline int64_t RecurrentDirections(const std::string& direction, std::string_vie
 
 }  // namespace detail
 
-// What the kernels of a layer share: attributes, extents and the lengths of the sequences.
+// The base of the kernels of a layer: attributes, extents and the lengths of the sequences.
 template <class Layer>
 class RecurrentOpBase : public StandardOperator, protected RecurrentInputs {
  public:
@@ -100,7 +100,7 @@ class RecurrentOpBase : public StandardOperator, protected RecurrentInputs {
   static constexpr int kGates = Layer::kGates;
 
   RecurrentSizes SizesNow() {
-    this->Infer();  // refuses inputs that do not fit together
+    this->Infer();  // refuses inputs whose shapes do not fit
     const Shape &x = Input(kX).shape(), &r = Input(kR).shape();
     RecurrentSizes sizes;
     sizes.batch_first = batch_first_;
@@ -112,11 +112,11 @@ class RecurrentOpBase : public StandardOperator, protected RecurrentInputs {
     return sizes;
   }
   bool IsReverse(int64_t direction) const { return direction == 1 || direction_ == "reverse"; }
-  // f, g, h of a direction.
+  // The activations f, g, h of a direction.
   const RecurrentFunction* Functions(int64_t direction) const {
     return functions_.data() + static_cast<size_t>(direction) * Layer::Functions().size();
   }
-  // Of each sequence; Error (kOutOfRange) for one that is longer than X.
+  // Reads the length of each sequence. Error (kOutOfRange) for one that is longer than X.
   void ReadLengths(const RecurrentSizes& sizes, std::vector<int64_t>& lengths) {
     lengths.assign(static_cast<size_t>(sizes.batch), sizes.steps);
     if (!HasInput(kLengths)) return;
@@ -143,7 +143,7 @@ class RecurrentOpBase : public StandardOperator, protected RecurrentInputs {
 
 namespace detail {
 
-// One sequence in one direction, in double: what a step reads and writes.
+// The values that a step of one sequence in one direction reads and writes, in double.
 struct RecurrentState {
   const RecurrentFunction* f;  // f, g, h
   double clip;                 // 0: none
@@ -156,10 +156,10 @@ struct RecurrentState {
 
   double Recur(int64_t row, const std::vector<double>& state) const {
     double sum = bias_r[row];
-    for (int64_t i = 0; i < hidden; ++i) sum += r[row * hidden + i] * state[static_cast<size_t>(i)];
+    for (int64_t i = 0; i < hidden; ++i) sum += r[row * hidden + i] * state[Index(i)];
     return sum;
   }
-  double Gate(int64_t row) const { return gates[static_cast<size_t>(row)]; }
+  double Gate(int64_t row) const { return gates[Index(row)]; }
   double Apply(int function, double x) const {
     if (clip > 0) x = x > clip ? clip : x < -clip ? -clip : x;
     return f[function](x);
@@ -170,14 +170,14 @@ inline void RecurrentStep(LstmLayer, RecurrentState& s) {
   const int64_t n = s.hidden;
   s.next = s.h;
   for (int64_t j = 0; j < n; ++j) {
-    double& cell = s.c[static_cast<size_t>(j)];
+    double& cell = s.c[Index(j)];
     auto gate = [&](int64_t row) { return s.Gate(row) + s.Recur(row, s.h); };
     const double in = s.Apply(0, gate(j) + s.peephole[j] * cell);
     const double forget =
         s.variant ? 1 - in : s.Apply(0, gate(2 * n + j) + s.peephole[2 * n + j] * cell);
     cell = forget * cell + in * s.Apply(1, gate(3 * n + j));
     const double out = s.Apply(0, gate(n + j) + s.peephole[n + j] * cell);
-    s.next[static_cast<size_t>(j)] = out * s.f[2](cell);  // not clipped, as in ONNX Runtime
+    s.next[Index(j)] = out * s.f[2](cell);  // not clipped, as in ONNX Runtime
   }
   s.h.swap(s.next);
 }
@@ -202,14 +202,13 @@ inline void RecurrentStep(GruLayer, RecurrentState& s) {
 }
 inline void RecurrentStep(RnnLayer, RecurrentState& s) {
   s.next = s.h;
-  for (int64_t j = 0; j < s.hidden; ++j)
-    s.next[static_cast<size_t>(j)] = s.Apply(0, s.Gate(j) + s.Recur(j, s.h));
+  for (int64_t j = 0; j < s.hidden; ++j) s.next[Index(j)] = s.Apply(0, s.Gate(j) + s.Recur(j, s.h));
   s.h.swap(s.next);
 }
 
 }  // namespace detail
 
-// In double for every type.
+// Computes in double for every type.
 template <class Layer>
 class RecurrentOp final : public RecurrentOpBase<Layer> {
   using Base = RecurrentOpBase<Layer>;
@@ -231,7 +230,7 @@ class RecurrentOp final : public RecurrentOpBase<Layer> {
     std::vector<double> y(static_cast<size_t>(states * sizes.steps));
     ParallelFor(sizes.directions * sizes.batch, [&](int64_t at) {
       const int64_t d = at / sizes.batch, sequence = at % sizes.batch;
-      const int64_t length = lengths[static_cast<size_t>(sequence)];
+      const int64_t length = lengths[detail::Index(sequence)];
       const int64_t state = sizes.State(d, sequence);
       detail::RecurrentState s;
       s.f = this->Functions(d);
@@ -249,9 +248,9 @@ class RecurrentOp final : public RecurrentOpBase<Layer> {
         const double* in = x.data() + sizes.XRow(step, sequence) * sizes.input;
         for (int64_t row = 0; row < rows; ++row) {
           const double* weights = w.data() + (d * rows + row) * sizes.input;
-          double sum = b[static_cast<size_t>(d * 2 * rows + row)];
+          double sum = b[detail::Index(d * 2 * rows + row)];
           for (int64_t k = 0; k < sizes.input; ++k) sum += weights[k] * in[k];
-          s.gates[static_cast<size_t>(row)] = sum;
+          s.gates[detail::Index(row)] = sum;
         }
         detail::RecurrentStep(Layer(), s);
         std::copy(s.h.begin(), s.h.end(), y.begin() + sizes.Y(step, d, sequence));
@@ -266,7 +265,7 @@ class RecurrentOp final : public RecurrentOpBase<Layer> {
   }
 
  private:
-  // Of an input; zeros where the node leaves it out.
+  // The elements of an input; `left_out` zeros if the node leaves it out.
   std::vector<double> Numbers(int i, int64_t left_out) {
     std::vector<double> out;
     if (!this->HasInput(i) || i > (Layer::kHasCell ? int{Base::kP} : int{Base::kInitialH})) {
@@ -351,9 +350,7 @@ void InferRecurrent(InferenceContext& c) {
 template <class Layer>
 OpCost RecurrentCost(const OperatorDef&, const std::vector<TensorInfo>& inputs,
                      const std::vector<TensorInfo>& outputs) {
-  OpCost cost;
-  for (const TensorInfo& input : inputs) cost.bytes_read += OpSchema::Bytes(input);
-  for (const TensorInfo& output : outputs) cost.bytes_written += OpSchema::Bytes(output);
+  OpCost cost = TrafficCost(0, inputs, outputs);
   const SymbolicShape &x = inputs[0].shape, &w = inputs[1].shape, &r = inputs[2].shape;
   if (x.is_known() && w.is_known() && r.is_known())
     cost.flops = 2 * static_cast<uint64_t>(x.ToShape().NumelBetween(0, 2)) *

@@ -1,5 +1,5 @@
-// Resize: images, or anything, made larger or smaller by nearest, linear or cubic interpolation.
-// One pass over the data for each axis that changes.
+// Resize: makes images, or any tensors, larger or smaller by nearest, linear or cubic
+// interpolation, in one pass over the data for each axis that changes.
 #ifndef OPKIT_OPS_NN_RESIZE_HPP_
 #define OPKIT_OPS_NN_RESIZE_HPP_
 
@@ -11,7 +11,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// A list of floating-point numbers.
+// The elements of a list of floating-point numbers.
 inline std::vector<float> FloatList(const Tensor& tensor, const char* what) {
   if (tensor.rank() > 1)
     Throw(ErrorCode::kInvalidArgument, "Resize: '", what, "' must be a list, found ", tensor);
@@ -22,7 +22,7 @@ inline std::vector<float> FloatList(const Tensor& tensor, const char* what) {
   });
 }
 
-// The axis numbers that scales, sizes and roi are for.
+// The axes that scales, sizes and roi are for.
 inline std::vector<int> ResizedAxes(const ResizeRules& rules, int rank) {
   std::vector<int> axes;
   if (rules.all_axes) {
@@ -39,7 +39,8 @@ inline void CheckResizeList(const char* name, size_t found, size_t expected) {
           expected);
 }
 
-// What becomes of an axis; nothing where the input's extent is not known and says it.
+// The mapping of each axis; none for an axis whose mapping depends on an unknown extent of the
+// input.
 inline std::vector<std::optional<ResizeAxis>> ResizeAxesOf(const ResizeRules& rules,
                                                            const SymbolicShape& input,
                                                            const std::vector<float>* scales,
@@ -64,7 +65,7 @@ inline std::vector<std::optional<ResizeAxis>> ResizeAxesOf(const ResizeRules& ru
   }
   for (size_t i = 0; i < axes.size(); ++i) {
     const Dim& dim = input[axes[i]];
-    std::optional<ResizeAxis>& axis = out[static_cast<size_t>(axes[i])];
+    std::optional<ResizeAxis>& axis = out[Index(axes[i])];
     axis.reset();
     if (!dim.is_known() || !all_known) continue;
     axis = keep_ratio ? ResizeAxis::OfCommonScale(dim.value(), common)
@@ -74,7 +75,7 @@ inline std::vector<std::optional<ResizeAxis>> ResizeAxesOf(const ResizeRules& ru
   return out;
 }
 
-// An empty tensor leaves an input out as well, as exporters write it.
+// Exporters also leave an input out by giving an empty tensor.
 inline bool ResizeInputGiven(const InferenceContext& c, int i) {
   return c.HasInput(i) && !(c.input_shape(i).is_known() && c.input_shape(i).ToShape().numel() == 0);
 }
@@ -99,7 +100,7 @@ inline void InferResize(InferenceContext& c) {
     const auto axes =
         ResizeAxesOf(rules, input, scales_data ? &scales : nullptr, sizes ? &*sizes : nullptr);
     for (int i = 0; i < input.rank(); ++i)
-      if (axes[static_cast<size_t>(i)]) shape[i] = axes[static_cast<size_t>(i)]->output;
+      if (axes[Index(i)]) shape[i] = axes[Index(i)]->output;
     const std::vector<int> named = ResizedAxes(rules, input.rank());
     for (size_t i = 0; i < named.size(); ++i) {
       if (input[named[i]].is_known()) continue;
@@ -111,7 +112,7 @@ inline void InferResize(InferenceContext& c) {
   c.SetOutput(0, c.input_dtype(0), shape);
 }
 
-// One pass: the elements along an axis are replaced by weighted sums of them.
+// Replaces the elements along one axis by weighted sums of them:
 //   from [outer, input, inner] -> to [outer, output, inner]
 template <class T>
 void ResizePass(const T* from, T* to, int64_t outer, int64_t input, int64_t output, int64_t inner,
@@ -161,7 +162,7 @@ void ResizePass(const T* from, T* to, int64_t outer, int64_t input, int64_t outp
   });
 }
 
-// To the nearest integer where T is one, and into its range.
+// Rounds to the nearest value of T if that is an integral type, within its range.
 template <class T, class Wide>
 T FromWide(Wide value) {
   if constexpr (std::is_same_v<T, bool>) {
@@ -221,8 +222,8 @@ class ResizeOp final : public StandardOperator {
     if (HasInput(1)) region = detail::FloatList(Input(1), "roi");
     detail::CheckResizeList("roi", region.size(), 2 * axes.size());
     for (size_t i = 0; i < axes.size(); ++i) {
-      axes_[static_cast<size_t>(axes[i])].roi_begin = region[i];
-      axes_[static_cast<size_t>(axes[i])].roi_end = region[axes.size() + i];
+      axes_[detail::Index(axes[i])].roi_begin = region[i];
+      axes_[detail::Index(axes[i])].roi_end = region[axes.size() + i];
     }
   }
   bool RunNearest(const Tensor& x, Tensor& y) {
@@ -277,7 +278,7 @@ class ResizeOp final : public StandardOperator {
     const bool direct = x.dtype() == kDTypeOf<Wide>;
     std::vector<int64_t> extents = x.shape().vec();
     Tensor from = x;
-    int next = 0;  // of the two buffers
+    int next = 0;  // the buffer to use, of two
     const auto buffer = [&] {
       Tensor& tensor = buffers_[next];
       next = 1 - next;
@@ -302,9 +303,9 @@ class ResizeOp final : public StandardOperator {
     if (!direct) ConvertBack<Wide>(from, y);
     return true;
   }
-  // The weights of all axes, and in which order those that change are resized: what shrinks comes
-  // first, so that later passes have less to do; the innermost, whose
-  // elements are gathered one by one, when it has the least.
+  // Computes the weights of all axes, and the order in which those that change are resized: axes
+  // that shrink first, so that later passes have less to do; among equal ones the innermost, whose
+  // elements are gathered one by one, when there is least to do.
   void Weigh() {
     if (weighed_ == axes_) return;
     weighed_.clear();
@@ -346,7 +347,7 @@ class ResizeOp final : public StandardOperator {
     const Tensor fill = Extrapolated(tensor.dtype());
     const int64_t item = ItemSize(tensor.dtype());
     for (int64_t o = 0; o < extent; ++o) {
-      if (!weights.outside[static_cast<size_t>(o)]) continue;
+      if (!weights.outside[detail::Index(o)]) continue;
       fill_.Start(item);
       fill_.Axis(outer, 0, extent * inner);
       fill_.Axis(inner, 0, 1);
@@ -355,13 +356,14 @@ class ResizeOp final : public StandardOperator {
   }
 
   const ResizeRules rules_;
-  std::vector<ResizeAxis> axes_, weighed_;  // of this run, and those that the rest is for
+  std::vector<ResizeAxis> axes_,
+      weighed_;  // of this run, and of the run that made the members below
   std::vector<ResizeWeights> weights_;
   std::vector<size_t> order_;
   Tensor buffers_[2];
   std::vector<int64_t> table_;
   TableCopy copy_;
-  int64_t item_ = 0;  // bytes of the elements that copy_ is for
+  int64_t item_ = 0;  // bytes of the elements that copy_ moves
   StridedCopy fill_;
 };
 
@@ -403,13 +405,9 @@ OPKIT_OPERATOR_SCHEMA(Resize)
     .TensorInferenceFunction(detail::InferResize)
     .CostInferenceFunction([](const OperatorDef& def, const std::vector<TensorInfo>& inputs,
                               const std::vector<TensorInfo>& outputs) {
-      OpCost cost;
-      cost.bytes_read = OpSchema::Bytes(inputs[0]);
-      cost.bytes_written = OpSchema::Bytes(outputs[0]);
       const auto mode = def.args().Get<std::string>("mode", "nearest");
       const uint64_t flops = mode == "nearest" ? 0 : mode == "linear" ? 6 : 14;
-      cost.flops = flops * OpSchema::Elements(outputs[0]);
-      return cost;
+      return TrafficCost(flops * OpSchema::Elements(outputs[0]), {inputs[0]}, outputs);
     })
     .SetDoc("Resizes a tensor by interpolation.");
 OPKIT_REGISTER_CPU_OPERATOR(Resize, ResizeOp);

@@ -13,7 +13,7 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// What the kernels of Softmax and LogSoftmax share.
+// The base of the kernels of Softmax and LogSoftmax.
 class SoftmaxOpBase : public StandardOperator {
  public:
   SoftmaxOpBase(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
@@ -38,7 +38,7 @@ class SoftmaxOp final : public SoftmaxOpBase {
   }
 
  private:
-  // In double; the largest element is taken off first, so that nothing overflows.
+  // Computes in double, after subtracting the largest element, so that nothing overflows.
   template <class T>
   void Run() {
     Tensor* out = InferredOutput(0);
@@ -76,7 +76,7 @@ inline void InferSoftmax(InferenceContext& c) {
   c.SetInput(0, c.output(0).dtype, c.output(0).shape);
 }
 
-// dX = Y * (dY - sum(dY * Y)) of y = softmax(x), and dX = dY - exp(Y) * sum(dY) of its logarithm.
+// For Y = softmax(X) dX = Y * (dY - sum(dY * Y)); for its logarithm dX = dY - exp(Y) * sum(dY).
 template <bool kLog>
 class SoftmaxGradient : public NodeGradient {
  public:

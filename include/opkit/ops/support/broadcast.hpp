@@ -3,12 +3,14 @@
 #ifndef OPKIT_OPS_SUPPORT_BROADCAST_HPP_
 #define OPKIT_OPS_SUPPORT_BROADCAST_HPP_
 
+#include "opkit/base/index.hpp"
 #include "opkit/core/symbolic_shape.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 
-// The extent that two give. Error (kInvalidArgument) where both are known, differ, and none is 1.
-// Of a number above 1 and something unknown the number wins: it is right or the run will fail.
+// The extent that a and b are broadcast to. Error (kInvalidArgument) if both are known, differ, and
+// neither is 1. With a number above 1 and an unknown extent it is the number: any other extent
+// would make the run fail.
 inline Dim BroadcastDim(const Dim& a, const Dim& b, const SymbolicShape& all_a,
                         const SymbolicShape& all_b) {
   if (a == b && !a.is_unknown()) return a;
@@ -20,13 +22,13 @@ inline Dim BroadcastDim(const Dim& a, const Dim& b, const SymbolicShape& all_a,
   return Dim();
 }
 
-// Unknown where one of the two has no rank yet.
+// The shape that a and b are broadcast to; of unknown rank if a rank is unknown.
 inline SymbolicShape BroadcastShape(const SymbolicShape& a, const SymbolicShape& b) {
   if (!a.has_rank() || !b.has_rank()) return {};
   const int rank = a.rank() > b.rank() ? a.rank() : b.rank();
   std::vector<Dim> dims(static_cast<size_t>(rank));
   for (int back = 1; back <= rank; ++back) {
-    Dim& dim = dims[static_cast<size_t>(rank - back)];
+    Dim& dim = dims[detail::Index(rank - back)];
     if (back > a.rank()) {
       dim = b[-back];
     } else if (back > b.rank()) {
@@ -38,8 +40,16 @@ inline SymbolicShape BroadcastShape(const SymbolicShape& a, const SymbolicShape&
   return SymbolicShape(std::move(dims));
 }
 
+// False if a tensor of shape `from` can certainly not be broadcast to `to`, of known rank.
+inline bool MayBroadcastTo(const SymbolicShape& from, const SymbolicShape& to) {
+  bool fits = from.rank() <= to.rank();
+  for (int back = 1; fits && back <= from.rank(); ++back)
+    fits = from[-back] == Dim(1) || Dim::Compatible(from[-back], to[-back]);
+  return fits;
+}
+
 // Element strides that walk a dense tensor of shape `from` as if it had shape `to`: 0 along
-// repeated axes. Error (kInvalidArgument) where `from` cannot be broadcast to `to`.
+// repeated axes. Error (kInvalidArgument) if `from` cannot be broadcast to `to`.
 inline Dims BroadcastStrides(const Shape& from, const Shape& to) {
   auto fail = [&] {
     Throw(ErrorCode::kInvalidArgument, "shape ", ToString(from), " cannot be broadcast to ",

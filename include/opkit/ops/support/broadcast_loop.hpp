@@ -1,12 +1,13 @@
-// BroadcastLoop: the order in which elementwise operators with broadcasting go through memory. Axes
-// that lie side by side in every input become one; what is left are rows, in which an input either
-// advances with the output or stands still, so that kernels are plain loops over a row.
+// BroadcastLoop: the order in which elementwise operators with broadcasting visit memory. Axes that
+// are contiguous in every input are merged; along the innermost one, the row, an input either
+// advances with the output or stays at one element, so that kernels are plain loops over a row.
 #ifndef OPKIT_OPS_SUPPORT_BROADCAST_LOOP_HPP_
 #define OPKIT_OPS_SUPPORT_BROADCAST_LOOP_HPP_
 
 #include "opkit/base/function_ref.hpp"
 #include "opkit/engine/parallel_for.hpp"
 #include "opkit/ops/support/broadcast.hpp"
+#include "opkit/ops/support/element_size.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -16,17 +17,19 @@ namespace opkit::inline OPKIT_ABI {
 //       out[at + i] = a[from[0] + i * loop.step(0)] + b[from[1] + i * loop.step(1)];
 //   });
 //
-// Made once for a set of shapes; running allocates nothing up to six axes. All tensors are dense.
+// Construct it once for a set of shapes; running allocates nothing up to six axes. All tensors are
+// dense.
 class BroadcastLoop {
  public:
   static constexpr int kMaxInputs = 3;
-  static constexpr int64_t kGrain = 16384;  // elements worth a thread, for cheap arithmetic
+  static constexpr int64_t kGrain = 16384;  // elements for one thread, for cheap arithmetic
 
-  // `n` elements from the output's element `at` on; element from[i] of input i is their first.
+  // Computes `n` elements of the output from element `at` on; input i begins at its element
+  // from[i].
   using Body = FunctionRef<void(int64_t at, int64_t n, const int64_t* from)>;
 
   BroadcastLoop() = default;
-  // Error (kInvalidArgument) where an input's shape cannot be broadcast to the output's.
+  // Error (kInvalidArgument) if an input's shape cannot be broadcast to the output's.
   BroadcastLoop(const Shape& out, std::initializer_list<const Shape*> inputs) {
     for (const Shape* input : inputs) AddInput(*input, out);
     SetOutput(out);
@@ -39,36 +42,30 @@ class BroadcastLoop {
 
   int64_t size() const { return size_; }
   int64_t width() const { return width_; }  // elements of a row
-  // 1 or 0: how far input i moves from one element of a row to the next.
+  // 1 or 0: the distance in input i of the elements for neighbouring elements of a row.
   int64_t step(int i) const { return step_[i]; }
 
-  // Goes through the output in stretches that lie within a row, on the threads of the current pool.
-  // How it is cut up depends on `grain` and not on the number of threads.
+  // Calls body for stretches of the output that lie within a row, on the threads of the current
+  // pool. The stretches depend on `grain` and not on the number of threads.
   void Run(int64_t grain, Body body) const {
     ParallelForRange(size_, grain, [&](int64_t begin, int64_t end) { Walk(begin, end, body); });
   }
-  // Writes what elements [begin, end) of the output have for input 0, whose elements are `item`
-  // bytes (1, 2, 4, 8, 16), side by side to `to`.
+  // Writes the elements of input 0 that belong to elements [begin, end) of the output side by side
+  // to `to`. An element has `item` bytes: 1, 2, 4, 8 or 16.
   void Gather(int64_t begin, int64_t end, const void* from, int64_t item, void* to) const {
     Walk(begin, end, [&](int64_t at, int64_t n, const int64_t* first) {
       const char* source = static_cast<const char*>(from) + first[0] * item;
       char* target = static_cast<char*>(to) + (at - begin) * item;
-      switch (item) {
-        case 1:
-          return CopyElements<uint8_t>(source, step_[0], target, n);
-        case 2:
-          return CopyElements<uint16_t>(source, step_[0], target, n);
-        case 4:
-          return CopyElements<uint32_t>(source, step_[0], target, n);
-        case 8:
-          return CopyElements<uint64_t>(source, step_[0], target, n);
-        default:
-          OPKIT_ASSERT(item == 16);
-          return CopyElements<TwoWords>(source, step_[0], target, n);
-      }
+      const bool known = detail::WithElementOfSize(item, [&](auto element) {
+        using Word = decltype(element);
+        const auto* words = reinterpret_cast<const Word*>(source);
+        auto* to_words = reinterpret_cast<Word*>(target);
+        for (int64_t i = 0; i < n; ++i) to_words[i] = words[i * step_[0]];
+      });
+      OPKIT_ASSERT(known);
     });
   }
-  // Elements [begin, end) of the output, in order, on this thread.
+  // Calls body for elements [begin, end) of the output, in order, on this thread.
   void Walk(int64_t begin, int64_t end, Body body) const {
     if (begin >= end) return;
     int64_t column = begin % width_, row = begin / width_;
@@ -97,15 +94,6 @@ class BroadcastLoop {
   }
 
  private:
-  struct TwoWords {
-    uint64_t low, high;
-  };
-  template <class Word>
-  static void CopyElements(const char* source, int64_t step, char* target, int64_t n) {
-    const Word* from = reinterpret_cast<const Word*>(source);
-    Word* to = reinterpret_cast<Word*>(target);
-    for (int64_t i = 0; i < n; ++i) to[i] = from[i * step];
-  }
   OPKIT_COLD void AddInput(const Shape& input, const Shape& out) {
     OPKIT_ASSERT(inputs_ < kMaxInputs);
     strides_[inputs_++] = BroadcastStrides(input, out);
@@ -148,7 +136,7 @@ class BroadcastLoop {
   int64_t size_ = 0, width_ = 1;
   int64_t step_[kMaxInputs] = {};
   Dims extents_;              // of the axes outside the row
-  Dims strides_[kMaxInputs];  // of the inputs along them, in elements
+  Dims strides_[kMaxInputs];  // of the inputs along those axes, in elements
 };
 
 }  // namespace opkit

@@ -1,5 +1,5 @@
-// ConvertElement: a number of one element type as the nearest of another, without undefined
-// behaviour for any value. What Cast does to each element.
+// ConvertElement: converts a number to the nearest of another element type, without undefined
+// behaviour for any value. Cast applies it to each element.
 #ifndef OPKIT_OPS_SUPPORT_CONVERT_HPP_
 #define OPKIT_OPS_SUPPORT_CONVERT_HPP_
 
@@ -13,8 +13,8 @@ namespace detail {
 template <class T>
 inline constexpr bool kIsHalf = std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>;
 
-// One of the two floats around x, the one whose last bit is set unless x is a float itself:
-// rounding it once more to a shorter type gives what rounding x at once would (Boldo and Melquiond,
+// Returns x if it is a float, else that one of the two floats around x whose last bit is set.
+// Rounding it again to a shorter type gives the same as rounding x directly (Boldo and Melquiond,
 // "Emulation of FMA and correctly rounded sums: proved algorithms using rounding to odd", 2008).
 inline float RoundToOdd(double x) {
   const float nearest = static_cast<float>(x);
@@ -27,7 +27,8 @@ inline float RoundToOdd(double x) {
 }
 inline float RoundToOdd(uint64_t x) {
   if (x >> 53 == 0) return RoundToOdd(static_cast<double>(x));
-  const uint64_t odd = (x & 0x7ff) != 0 ? 0x800 : 0;  // what a double has no room for
+  const uint64_t odd =
+      (x & 0x7ff) != 0 ? 0x800 : 0;  // stands for the bits that a double has no room for
   return RoundToOdd(static_cast<double>((x & ~uint64_t{0x7ff}) | odd));
 }
 inline float RoundToOdd(int64_t x) {
@@ -36,10 +37,9 @@ inline float RoundToOdd(int64_t x) {
 
 }  // namespace detail
 
-// To bool: whether x is not 0. To an integer from an integer: its low bits; from a floating-point
-// number: the part before the point, the nearest integer of the type where it is outside, 0 for
-// NaN. To a floating-point type: the nearest number, of two the even one, infinity beyond the
-// largest.
+// To bool: x != 0. To an integer: from an integer its low bits; from a floating-point number the
+// part before the point, the nearest integer of the type if that is out of range, 0 for NaN. To a
+// floating-point type: the nearest number, of two the even one, infinity beyond the largest.
 template <class To, class From>
 To ConvertElement(From x) {
   if constexpr (detail::kIsHalf<From>) {

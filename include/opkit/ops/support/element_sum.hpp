@@ -1,5 +1,5 @@
-// What sums of elements are computed in, and how a result becomes an element again. For reference
-// kernels that add up many elements, such as products of matrices and reductions.
+// The type that sums of elements are computed in, and the conversion of a result to an element. For
+// reference kernels that add many elements, such as matrix products and reductions.
 #ifndef OPKIT_OPS_SUPPORT_ELEMENT_SUM_HPP_
 #define OPKIT_OPS_SUPPORT_ELEMENT_SUM_HPP_
 
@@ -27,8 +27,8 @@ SumType<T> ToSum(T value) {
   return static_cast<SumType<T>>(value);
 }
 
-// Floating-point elements are rounded once. A real number becomes an integer towards zero, and the
-// nearest one where it is out of range.
+// Rounds to a floating-point T once. An integral T gets a real number rounded towards zero, and the
+// nearest value of T if it is out of range.
 template <class T, class Result>
 T ToElement(Result result) {
   if constexpr (std::is_integral_v<T> && std::is_same_v<Result, double>) {

@@ -1,5 +1,5 @@
-// Lists of element types that standard operators share: as types, from which a kernel for each is
-// instantiated, and as DTypes, which schemas claim and inference checks.
+// Lists of element types for operators: as C++ types, to instantiate a kernel for each, and as
+// DTypes, which schemas claim and inference checks.
 #ifndef OPKIT_OPS_SUPPORT_ELEMENT_TYPES_HPP_
 #define OPKIT_OPS_SUPPORT_ELEMENT_TYPES_HPP_
 
@@ -10,7 +10,7 @@ namespace opkit::inline OPKIT_ABI {
 template <class... Ts>
 struct ElementTypes {
   static std::vector<DType> DTypes() { return {kDTypeOf<Ts>...}; }
-  // Calls f.template operator()<T>() with the T of `dtype`; false where that is none of these.
+  // Calls f.template operator()<T>() with the T of `dtype`; false if it is not in the list.
   template <class F>
   static bool Visit(DType dtype, F&& f) {
     return ((dtype == kDTypeOf<Ts> && (f.template operator()<Ts>(), true)) || ...);
@@ -25,7 +25,7 @@ using NumericTypes = ElementTypes<float, double, float16, bfloat16, int8_t, int1
 using PlainTypes = ElementTypes<float, double, float16, bfloat16, int8_t, int16_t, int32_t, int64_t,
                                 uint8_t, uint16_t, uint32_t, uint64_t, bool>;
 
-// What matrix products and most reductions take.
+// The types of matrix products and most reductions.
 using MatrixTypes =
     ElementTypes<float, double, float16, bfloat16, int32_t, int64_t, uint32_t, uint64_t>;
 
@@ -36,7 +36,7 @@ inline std::vector<DType> AllDTypes() {
   return all;
 }
 
-// In inference. Error (kTypeMismatch) for an input whose dtype is known and none of `allowed`.
+// For inference. Error (kTypeMismatch) if the dtype of input i is known and not in `allowed`.
 inline void ExpectDType(const InferenceContext& c, int i, const std::vector<DType>& allowed) {
   const DType found = c.input_dtype(i);
   if (found == DType::kUndefined) return;
@@ -45,8 +45,8 @@ inline void ExpectDType(const InferenceContext& c, int i, const std::vector<DTyp
   Throw(ErrorCode::kTypeMismatch, c.def().type(), ": input ", i, " is ", ToString(c.input(i)),
         ", expected one of ", allowed);
 }
-// Inputs [first, c.num_inputs()) that are there have one dtype: what is known of one holds for
-// the others. Error (kTypeMismatch) where two differ. Returns it, kUndefined while none is known.
+// For inference: gives all inputs from `first` on the dtype that is known of one of them, and
+// returns it; kUndefined if none is known. Error (kTypeMismatch) if two differ.
 inline DType ExpectSameDType(InferenceContext& c, int first = 0) {
   DType dtype = DType::kUndefined;
   for (int i = first; i < c.num_inputs() && dtype == DType::kUndefined; ++i)

@@ -1,6 +1,6 @@
-// ElementwiseOperator: what operators share that make each element of their output from one element
-// of each input, inputs being broadcast. An operator is a kernel over stretches of elements for
-// each dtype; backends replace kernels and keep the rest.
+// ElementwiseOperator: the base of operators that compute each element of their output from one
+// element of each broadcast input. Such an operator is one kernel for each dtype, which computes
+// stretches of elements; backends replace the kernels and keep the rest.
 #ifndef OPKIT_OPS_SUPPORT_ELEMENTWISE_HPP_
 #define OPKIT_OPS_SUPPORT_ELEMENTWISE_HPP_
 
@@ -11,8 +11,8 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// What a kernel works on: `n` elements that lie side by side in the output. Those of input i begin
-// at in[i]; step[i] is 1, or 0 where one element serves all of them. The output may be an input.
+// The work of a kernel: `n` neighbouring elements of the output. Those of input i begin at in[i];
+// step[i] is 1, or 0 if one element serves all of them. The output may be an input.
 struct ElementRun {
   void* out;
   const void* in[BroadcastLoop::kMaxInputs];
@@ -52,18 +52,18 @@ class ElementwiseOperator : public StandardOperator {
   }
 
  protected:
-  // The kernel for the dtypes of the inputs as they are; null where there is none.
+  // The kernel for the present dtypes of the inputs; null if there is none.
   virtual ElementKernel FindKernel() const = 0;
-  // The one element that stands for an optional input which the node leaves out.
+  // The element that stands for an optional input that the node leaves out.
   virtual const void* LeftOut(int) const { return nullptr; }
 
-  // Handed to the kernel.
+  // Attributes that the kernel gets.
   void SetAttribute(int i, float value) { attributes_[i] = value; }
-  // Elements worth a thread of their own.
+  // The number of elements for one thread.
   void SetGrain(int64_t grain) { grain_ = grain; }
 
-  // Input i, dense, of which no element is overwritten before it is read: a copy where the output
-  // lies on it and is of another size, as in place of a broadcast input.
+  // Input i, dense; a copy if it shares memory with the output and their sizes differ, as then
+  // elements could be overwritten before they are read.
   const Tensor& InputBeside(int i, const Tensor& out) {
     const Tensor& input = DenseInput(i);
     if (input.numel() == out.numel() && ItemSize(input.dtype()) == ItemSize(out.dtype())) [[likely]]
@@ -74,7 +74,8 @@ class ElementwiseOperator : public StandardOperator {
   }
 
  private:
-  static constexpr int64_t kNarrow = 32;  // elements of a row that are too few for a call
+  static constexpr int64_t kNarrow =
+      32;  // rows of fewer elements are too short for a call of the kernel
   static constexpr int64_t kBlockBytes = 4096;
 
   static ElementRun Part(const ElementRun& all, const int64_t* item, int64_t out_item, int64_t at,
@@ -86,7 +87,7 @@ class ElementwiseOperator : public StandardOperator {
     run.n = n;
     return run;
   }
-  // Rows are few elements long: inputs that are broadcast are written out, block by block.
+  // For short rows: writes broadcast inputs out, block by block, and calls the kernel for blocks.
   void RunNarrow(const ElementRun& all, const int64_t* item, int64_t out_item) const {
     int64_t largest = 1;
     for (size_t i = 0; i < narrow_.size(); ++i) largest = item[i] > largest ? item[i] : largest;
@@ -115,7 +116,7 @@ class ElementwiseOperator : public StandardOperator {
   }
   OPKIT_COLD void Prepare(const Tensor& out) {
     std::vector<const Shape*> shapes;
-    const Shape scalar;  // one element goes with any output, whatever its rank: Clip's limits
+    const Shape scalar;  // inputs of one element may have any rank, such as Clip's limits
     for (int i = 0; i < BroadcastLoop::kMaxInputs; ++i) {
       shapes.push_back(HasInput(i) && Input(i).numel() != 1 ? &Input(i).shape() : &scalar);
       left_out_[i] = HasInput(i) ? nullptr : LeftOut(i);
@@ -123,7 +124,7 @@ class ElementwiseOperator : public StandardOperator {
     loop_ = BroadcastLoop(out.shape(), shapes);
     narrow_.clear();
     for (int i = 0; i < InputSize() && loop_.width() < kNarrow && loop_.width() < loop_.size(); ++i)
-      narrow_.push_back(BroadcastLoop(out.shape(), {shapes[static_cast<size_t>(i)]}));
+      narrow_.push_back(BroadcastLoop(out.shape(), {shapes[detail::Index(i)]}));
     kernel_ = FindKernel();
     if (!kernel_)
       Throw(ErrorCode::kTypeMismatch, type(), " has no kernel for ",
@@ -133,7 +134,7 @@ class ElementwiseOperator : public StandardOperator {
 
   uint64_t planned_for_ = 0;
   BroadcastLoop loop_;
-  std::vector<BroadcastLoop> narrow_;  // of each input alone; empty unless rows are short
+  std::vector<BroadcastLoop> narrow_;  // one for each input; empty unless rows are short
   ElementKernel kernel_ = nullptr;
   const void* left_out_[BroadcastLoop::kMaxInputs] = {};
   int64_t grain_ = BroadcastLoop::kGrain;
@@ -143,7 +144,7 @@ class ElementwiseOperator : public StandardOperator {
 
 namespace detail {
 
-// What arithmetic on T is done in: float for the 16-bit types, whose results are then rounded once.
+// The type of arithmetic on T: float for the 16-bit types, so that a result is rounded once.
 template <class T>
 struct ComputeTypeOf {
   using type = T;
@@ -159,7 +160,7 @@ struct ComputeTypeOf<bfloat16> {
 template <class T>
 using ComputeType = typename ComputeTypeOf<T>::type;
 
-// Elements of T in memory. A bool is read as the byte that it is: whatever is not 0 is true.
+// The type of T's elements in memory. A bool is read as a byte, and every byte but 0 is true.
 template <class T>
 struct StoredTypeOf {
   using type = T;
@@ -211,7 +212,7 @@ class UnaryOperator : public ElementwiseOperator {
     return found;
   }
 };
-// With attributes `alpha` and `beta`, where F::kDefaults has so many.
+// A unary operator with attributes `alpha` and, if F::kDefaults has two elements, `beta`.
 template <class F, class Types>
 class UnaryOperatorWithAttributes : public UnaryOperator<F, Types> {
  public:
@@ -224,7 +225,7 @@ class UnaryOperatorWithAttributes : public UnaryOperator<F, Types> {
                          this->template GetSingleArgument<float>(names[i], F::kDefaults[i]));
   }
 };
-// Of Result void: the inputs' type.
+// The output is of type Result; void stands for the inputs' type.
 template <class F, class Types, class Result = void>
 class BinaryOperator : public ElementwiseOperator {
  public:
@@ -247,7 +248,7 @@ inline SymbolicShape BroadcastInputs(const InferenceContext& c, int count) {
   return shape;
 }
 
-// Test data of an operator's inputs, of these shapes, with numbers from `low` to `high`.
+// Test inputs of these shapes, with numbers from `low` to `high`.
 inline std::vector<Tensor> MakeTestInputs(const std::vector<Shape>& shapes, DType dtype,
                                           uint64_t seed, double low, double high) {
   RandomGenerator random(seed);
@@ -268,7 +269,7 @@ inline std::vector<Tensor> MakeTestInputs(const std::vector<Shape>& shapes, DTyp
   }
   return inputs;
 }
-// Shapes of two inputs, broadcast in another way for each seed.
+// Shapes of two test inputs; how they are broadcast depends on the seed.
 inline std::vector<Shape> BroadcastTestShapes(uint64_t seed) {
   switch (seed % 3) {
     case 0:
@@ -280,7 +281,8 @@ inline std::vector<Shape> BroadcastTestShapes(uint64_t seed) {
   }
 }
 
-// Schemas of one input X and one output Y of its type and shape, which may be the same blob.
+// Fills the schema of an operator with one input X and one output Y of its type and shape, in place
+// if possible.
 inline void DescribeUnary(OpSchema& schema, const std::string& doc,
                           const std::vector<DType>& dtypes, uint64_t flops) {
   schema.SetDoc(doc)
@@ -299,7 +301,15 @@ inline void DescribeUnary(OpSchema& schema, const std::string& doc,
 inline auto UnarySchema(const char* doc, std::vector<DType> dtypes, uint64_t flops) {
   return [=](OpSchema& schema) { DescribeUnary(schema, doc, dtypes, flops); };
 }
-// Schemas of two inputs A and B of one type that are broadcast to the shape of the output C.
+// Registers an operator of one input, computed by detail::<name>Function for each of Types, and
+// begins its schema.
+#define OPKIT_UNARY_OPERATOR(name, Types, flops, doc)                    \
+  using name##Op = detail::UnaryOperator<detail::name##Function, Types>; \
+  OPKIT_REGISTER_CPU_OPERATOR(name, name##Op);                           \
+  OPKIT_OPERATOR_SCHEMA(name).FillUsing(::opkit::detail::UnarySchema(doc, Types::DTypes(), flops))
+
+// Fills the schema of an operator with two inputs A and B of one type, which are broadcast to the
+// shape of the output C.
 inline void DescribeBinary(OpSchema& schema, const std::string& doc,
                            const std::vector<DType>& dtypes, uint64_t flops) {
   schema.SetDoc(doc + " Inputs are broadcast as in NumPy.")
@@ -316,7 +326,7 @@ inline void DescribeBinary(OpSchema& schema, const std::string& doc,
         c.SetOutput(0, dtype, BroadcastInputs(c, 2));
       });
 }
-// The same with an output of bool.
+// The same for an output of bool.
 inline void DescribePredicate(OpSchema& schema, const std::string& doc,
                               const std::vector<DType>& dtypes) {
   DescribeBinary(schema, doc, dtypes, 1);

@@ -1,5 +1,5 @@
-// Inputs that are short lists of integers: axes, extents, starts, repeats. Read without an
-// allocation where the kernel runs, and where inference may know their data.
+// Reads inputs that are short lists of integers (axes, extents, starts, repeats): in kernels
+// without an allocation, and in inference as far as their data is known.
 #ifndef OPKIT_OPS_SUPPORT_INTEGER_INPUTS_HPP_
 #define OPKIT_OPS_SUPPORT_INTEGER_INPUTS_HPP_
 
@@ -7,8 +7,8 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// The elements of a list (rank 1; a scalar is a list of one) of int64 or int32. `what` names it in
-// errors: kTypeMismatch, kInvalidArgument for a higher rank.
+// The elements of a list of int64 or int32: a tensor of rank 1, or a scalar, which is a list of
+// one. Errors begin with `what`: kTypeMismatch, kInvalidArgument for a higher rank.
 inline Dims IntegerList(const Tensor& tensor, std::string_view what) {
   if (tensor.rank() > 1)
     Throw(ErrorCode::kInvalidArgument, what, " must be a list of integers, found ", tensor);
@@ -20,7 +20,7 @@ inline Dims IntegerList(const Tensor& tensor, std::string_view what) {
   return Dims(IntegersOf(tensor));
 }
 
-// In inference: the list that input i gives, where it is there and its data is known.
+// For inference: the list in input i, if the node has that input and its data is known.
 inline std::optional<Dims> KnownIntegerList(const InferenceContext& c, int i,
                                             std::string_view what) {
   if (!c.HasInput(i)) return std::nullopt;
@@ -29,8 +29,8 @@ inline std::optional<Dims> KnownIntegerList(const InferenceContext& c, int i,
   return IntegerList(*data, what);
 }
 
-// In inference: how many elements the list of input i has. Error (kInvalidArgument) for one that is
-// no list.
+// For inference: the number of elements of the list in input i. Error (kInvalidArgument) if its
+// rank is above 1.
 inline Dim IntegerListSize(const InferenceContext& c, int i, std::string_view what) {
   const SymbolicShape& shape = c.input_shape(i);
   if (!shape.has_rank()) return {};
@@ -40,10 +40,10 @@ inline Dim IntegerListSize(const InferenceContext& c, int i, std::string_view wh
   return shape.rank() == 0 ? Dim(1) : shape[0];
 }
 
-// A rank that a list's size decides, as a shape of unknown extents. Error (kInvalidArgument) for
-// one that no tensor has.
+// A shape of unknown extents whose rank is the size of some list. Error (kInvalidArgument) for a
+// rank that no tensor has.
 inline SymbolicShape ShapeOfRank(int64_t rank) {
-  constexpr int64_t kMaxRank = 1024;  // against files that claim absurd ones
+  constexpr int64_t kMaxRank = 1024;  // against files that claim absurd ranks
   if (rank < 0 || rank > kMaxRank)
     Throw(ErrorCode::kInvalidArgument, "rank ", rank, " is not between 0 and ", kMaxRank);
   return SymbolicShape::OfRank(static_cast<int>(rank));

@@ -1,6 +1,6 @@
-// NodeGradient: base of gradient makers that build a gradient of a few nodes of standard operators.
-// SumToShape: what broadcasting is in the backward direction, which they end in. A gradient names
-// operators of other headers too: include opkit/ops/all.hpp, or link opkit::ops, to differentiate.
+// NodeGradient: the base of gradient makers that compose a gradient of standard operators, and
+// SumToShape, the gradient of broadcasting. A gradient uses operators of other headers too: include
+// opkit/ops/all.hpp, or link opkit::ops, to differentiate.
 #ifndef OPKIT_OPS_SUPPORT_NODE_GRADIENT_HPP_
 #define OPKIT_OPS_SUPPORT_NODE_GRADIENT_HPP_
 
@@ -11,13 +11,10 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-//   class MulGradient : public NodeGradient {
-//     using NodeGradient::NodeGradient;
-//     void Make() override {
-//       GiveSummed(0, Node("Mul", {GO(0), I(1)}));
-//       GiveSummed(1, Node("Mul", {GO(0), I(0)}));
-//     }
-//   };
+//   OPKIT_NODE_GRADIENT(Mul) {
+//     GiveSummed(0, Node("Mul", {GO(0), I(1)}));
+//     GiveSummed(1, Node("Mul", {GO(0), I(0)}));
+//   }
 class NodeGradient : public GradientMakerBase {
  public:
   using GradientMakerBase::GradientMakerBase;
@@ -35,19 +32,20 @@ class NodeGradient : public GradientMakerBase {
   // Calls Give or GiveSummed for every input that has a gradient.
   virtual void Make() = 0;
 
-  // The result of a node.
+  // Adds a node and returns the name of its result.
   std::string Node(const std::string& op, const std::vector<std::string>& inputs,
                    Arguments args = {}) {
     std::string result = Temporary(op);
     nodes_.push_back(OperatorDef(op, inputs, {result}, std::move(args)));
     return result;
   }
-  // The gradient of input i is the result of this node.
+  // Adds the node whose result is the gradient of input i.
   void Give(int i, const std::string& op, const std::vector<std::string>& inputs,
             Arguments args = {}) {
     nodes_.push_back(OperatorDef(op, inputs, {GI(i)}, std::move(args)));
   }
-  // `factor` times a gradient that has the shape of the output, to which input i may be broadcast.
+  // The gradient of input i is `factor` times `gradient`, which has the output's shape, summed to
+  // the shape of the input.
   void GiveSummed(int i, const std::string& gradient, float factor = 1) {
     Give(i, "SumToShape", {gradient, I(i)}, {{"factor", factor}});
   }
@@ -56,8 +54,17 @@ class NodeGradient : public GradientMakerBase {
   std::vector<OperatorDef> nodes_;
 };
 
-// Adds up what broadcasting had repeated: Y has the shape of `like`, which can be broadcast to that
-// of X.
+// Defines and registers the gradient of an operator; the body that follows is that of Make().
+#define OPKIT_NODE_GRADIENT(op)                    \
+  class op##Gradient final : public NodeGradient { \
+    using NodeGradient::NodeGradient;              \
+    void Make() override;                          \
+  };                                               \
+  OPKIT_REGISTER_GRADIENT(op, op##Gradient);       \
+  inline void op##Gradient::Make()
+
+// Sums over the axes that broadcasting repeats: Y has the shape of `like`, which can be broadcast
+// to that of X.
 class SumToShapeOp final : public StandardOperator {
  public:
   SumToShapeOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
@@ -76,8 +83,8 @@ class SumToShapeOp final : public StandardOperator {
   }
 
  private:
-  // In double, in the order of X's elements, whatever the number of threads is.
-  // Nothing is written before everything is read, so that `out` may lie on `x`.
+  // Sums in double, in the order of X's elements, on one thread. Writes after everything is read,
+  // so that `out` may share memory with `x`.
   template <class T>
   void Sum(const T* x, const Shape& shape, Tensor* out) {
     const BroadcastLoop loop(shape, {&out->shape()});
@@ -115,11 +122,7 @@ OPKIT_OPERATOR_SCHEMA(SumToShape)
     .AllowInplace({{0, 0}})
     .CostInferenceFunction([](const OperatorDef&, const std::vector<TensorInfo>& inputs,
                               const std::vector<TensorInfo>& outputs) {
-      OpCost cost;
-      cost.flops = OpSchema::Elements(inputs[0]);
-      cost.bytes_read = OpSchema::Bytes(inputs[0]);
-      cost.bytes_written = OpSchema::Bytes(outputs[0]);
-      return cost;
+      return TrafficCost(OpSchema::Elements(inputs[0]), {inputs[0]}, outputs);
     })
     .TensorInferenceFunction([](InferenceContext& c) {
       ExpectDType(c, 0, FloatTypes::DTypes());

@@ -53,16 +53,16 @@ struct RecurrentFunction {
         return x >= 0 ? x : a * std::expm1(x);
       case Kind::kSoftsign:
         return x / (1 + std::abs(x));
-      case Kind::kSoftplus:  // of large x without overflow
+      case Kind::kSoftplus:  // does not overflow for large x
         return x > 0 ? x + std::log1p(std::exp(-x)) : std::log1p(std::exp(x));
     }
     return x;
   }
 };
 
-// The functions of a node by their names, in any case. Those that use alpha or beta take the next
-// number of the list, and their own default where it has come to its end. Errors: kNotFound for an
-// unknown name, kInvalidArgument for more numbers than are used.
+// The functions of a node by their names; upper and lower case are the same. A function with alpha
+// or beta takes the next number of that list, or its default at the end of the list. Errors:
+// kNotFound for an unknown name, kInvalidArgument for numbers that no function takes.
 inline std::vector<RecurrentFunction> RecurrentFunctions(const std::vector<std::string>& names,
                                                          const std::vector<float>& alphas,
                                                          const std::vector<float>& betas,

@@ -1,12 +1,12 @@
-// How Resize maps one axis of its output to its input: extents, coordinates, and the input elements
-// with their weights that each output element is made of. ONNX writes this down for one axis, and
-// all axes are independent of each other.
+// How Resize maps one axis of its output to its input: extents, coordinates, and the weighted input
+// elements that make each output element. ONNX defines it for one axis; axes are independent.
 #ifndef OPKIT_OPS_SUPPORT_RESIZE_AXIS_HPP_
 #define OPKIT_OPS_SUPPORT_RESIZE_AXIS_HPP_
 
 #include <algorithm>
 #include <cmath>
 
+#include "opkit/base/index.hpp"
 #include "opkit/core/attribute.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -32,7 +32,7 @@ struct ResizeRules {
   AspectRatioPolicy policy;
   bool antialias, exclude_outside;
   float cubic_a, extrapolation;
-  std::vector<int64_t> axes;  // those that scales, sizes and roi are for; all where `all_axes`
+  std::vector<int64_t> axes;  // that scales, sizes and roi are for; unused with `all_axes`
   bool all_axes;
 
   // Error (kInvalidArgument) for a name that the schema does not list.
@@ -55,7 +55,7 @@ struct ResizeRules {
         all_axes(!args.Has("axes")) {}
 
  private:
-  // The first name is the default.
+  // The attribute's value as an enumerator, by its place in `names`; the first name is the default.
   template <class T>
   static T Named(const Arguments& args, const char* name, const std::vector<std::string>& names) {
     const auto found = args.Get<std::string>(name, names[0]);
@@ -69,14 +69,14 @@ struct ResizeRules {
 // One axis of a Resize.
 struct ResizeAxis {
   int64_t input = 1, output = 1;
-  float scale = 1;                   // output to input, as it was given or follows from `sizes`
+  float scale = 1;                   // output over input, as given or as it follows from `sizes`
   float resized = 1;                 // the output's extent before it was rounded
   float roi_begin = 0, roi_end = 1;  // of the input's extent; for tf_crop_and_resize
 
   friend bool operator==(const ResizeAxis&, const ResizeAxis&) = default;
 
-  // Errors: kInvalidArgument for a scale that is no positive number, or for an axis of extent 0
-  // that is to grow.
+  // Errors: kInvalidArgument for a scale that is not a positive number, or if an axis of extent 0
+  // should grow.
   static ResizeAxis OfScale(int64_t input, float scale) {
     if (!(scale > 0) || !(scale * static_cast<float>(input) < 0x1p62f))
       Throw(ErrorCode::kInvalidArgument, "Resize: scale ", scale, " of an axis of extent ", input,
@@ -99,14 +99,14 @@ struct ResizeAxis {
     axis.resized = static_cast<float>(size);
     return axis;
   }
-  // Of a common scale for several axes, which keeps the aspect ratio.
+  // With a scale that several axes share, which keeps the aspect ratio.
   static ResizeAxis OfCommonScale(int64_t input, float scale) {
     ResizeAxis axis = OfScale(input, scale);
     axis.output = static_cast<int64_t>(std::floor(axis.resized + 0.5f));
     return axis;
   }
 
-  // Where output element `o` lies in the input.
+  // The coordinate of output element `o` in the input.
   float Coordinate(ResizeCoordinates mode, int64_t o) const {
     const auto at = static_cast<float>(o);
     const float last = static_cast<float>(input - 1);
@@ -124,8 +124,8 @@ struct ResizeAxis {
         return resized == 1 ? 0 : at * last / (resized - 1);
       case ResizeCoordinates::kAsymmetric:
         return at / scale;
-      // Half an element further on than kHalfPixel. An axis of scale 1 stays as it is, as with ONNX
-      // Runtime: the formula would move batches and channels, too.
+      // Half an element beyond kHalfPixel. An axis of scale 1 does not change, as in ONNX Runtime:
+      // the formula would shift batches and channels, too.
       case ResizeCoordinates::kTfHalfPixelForNn:
         return scale == 1 ? at : (at + 0.5f) / scale;
       default:
@@ -133,7 +133,7 @@ struct ResizeAxis {
                             : roi_begin * last + at * (roi_end - roi_begin) * last / (resized - 1);
     }
   }
-  // The element has no counterpart in the input and becomes the extrapolation value.
+  // True if the coordinate is outside the input, where the extrapolation value stands.
   bool IsOutside(ResizeCoordinates mode, float at) const {
     return mode == ResizeCoordinates::kTfCropAndResize &&
            !(at >= 0 && at <= static_cast<float>(input - 1));
@@ -153,7 +153,7 @@ struct ResizeAxis {
   }
 };
 
-// For every element of an axis of the output, `taps` elements of the input and their weights.
+// For every element of an axis of the output: `taps` elements of the input and their weights.
 struct ResizeWeights {
   int64_t taps = 0;
   std::vector<int64_t> index;  // [output, taps]
@@ -163,7 +163,7 @@ struct ResizeWeights {
   ResizeWeights(const ResizeRules& rules, const ResizeAxis& axis)
       : outside(static_cast<size_t>(axis.output), 0) {
     const bool cubic = rules.mode == ResizeMode::kCubic;
-    // A filter for shrinking is as much wider as elements are dropped.
+    // With antialias the filter is wider by the factor that the axis shrinks by.
     const double narrow = rules.antialias && axis.scale < 1 ? static_cast<double>(axis.scale) : 1.0;
     const double reach = (cubic ? 2 : 1) / narrow;
     taps = 2 * static_cast<int64_t>(std::ceil(reach));
@@ -172,7 +172,7 @@ struct ResizeWeights {
     for (int64_t o = 0; o < axis.output; ++o) {
       float coordinate = axis.Coordinate(rules.coordinates, o);
       if (axis.IsOutside(rules.coordinates, coordinate)) {
-        outside[static_cast<size_t>(o)] = 1;
+        outside[detail::Index(o)] = 1;
         coordinate = 0;
       }
       const double at = static_cast<double>(coordinate);
@@ -184,20 +184,20 @@ struct ResizeWeights {
         double w = cubic ? Cubic(distance, static_cast<double>(rules.cubic_a)) : Linear(distance);
         const bool inside = place >= 0 && place <= static_cast<double>(axis.input - 1);
         if (rules.exclude_outside && !inside) w = 0;
-        index[static_cast<size_t>(o * taps + k)] = axis.Clamp(place);
-        weight[static_cast<size_t>(o * taps + k)] = w;
+        index[detail::Index(o * taps + k)] = axis.Clamp(place);
+        weight[detail::Index(o * taps + k)] = w;
         sum += w;
       }
       if ((rules.exclude_outside || narrow < 1) && sum != 0)
-        for (int64_t k = 0; k < taps; ++k) weight[static_cast<size_t>(o * taps + k)] /= sum;
+        for (int64_t k = 0; k < taps; ++k) weight[detail::Index(o * taps + k)] /= sum;
     }
   }
-  // Every element is the one at its own place.
+  // True if every output element is the input element at the same index.
   bool IsIdentity(const ResizeAxis& axis) const {
     if (axis.input != axis.output) return false;
     for (int64_t i = 0; i < axis.output * taps; ++i) {
-      const bool own = index[static_cast<size_t>(i)] == i / taps;
-      const double w = weight[static_cast<size_t>(i)];
+      const bool own = index[detail::Index(i)] == i / taps;
+      const double w = weight[detail::Index(i)];
       if (own ? w != 1 && w != 0 : w != 0) return false;
     }
     for (const char one : outside)

@@ -1,8 +1,9 @@
-// StandardOperator: what the standard operators share. Outputs take the dtype and shape that the
-// schema's inference finds, so that shape rules are written once; inputs are seen dense.
+// StandardOperator: the base of the standard operators. Outputs take the dtype and shape that the
+// schema's inference finds, so that shape rules are written once; kernels get dense inputs.
 #ifndef OPKIT_OPS_SUPPORT_STANDARD_OPERATOR_HPP_
 #define OPKIT_OPS_SUPPORT_STANDARD_OPERATOR_HPP_
 
+#include "opkit/base/index.hpp"
 #include "opkit/engine/context_parallel_for.hpp"
 #include "opkit/op/gradient/gradient.hpp"
 #include "opkit/op/op_registry.hpp"
@@ -31,36 +32,37 @@ class StandardOperator : public Operator<CPUContext> {
   bool InfersOutputs() const final { return true; }
 
  protected:
-  // Input i in row-major order without gaps; a copy where it is a view with strides. Valid until
-  // the next run.
+  // Input i in row-major order without gaps: a copy if it is a view with strides. Valid until the
+  // next run.
   const Tensor& DenseInput(int i) {
     const Tensor& input = Input(i);
     if (input.is_dense()) [[likely]]
       return input;
-    return dense_[static_cast<size_t>(i)] = input.Contiguous();
+    return dense_[detail::Index(i)] = input.Contiguous();
   }
-  // Output o as the schema's inference finds it for the inputs of this run, which may read their
-  // data. Errors: what inference says; kInvalidArgument where it leaves the shape open.
+  // Output o, with the dtype and shape that the schema's inference finds for the inputs of this
+  // run, whose data it may read. Errors: those of inference; kInvalidArgument if it leaves the
+  // shape open.
   Tensor* InferredOutput(int o) {
     Infer();
-    const auto& inferred = inference().outputs()[static_cast<size_t>(o)];
+    const auto& inferred = inference().outputs()[detail::Index(o)];
     if (!inferred.known || inferred.dtype == DType::kUndefined) [[unlikely]]
       NotInferred(o);
     return Output(o, inferred.shape, inferred.dtype);
   }
   const OpSchema& schema() const { return *schema_; }
-  // Has the schema's inference look at the inputs of this run; InferredOutput does. Errors: what it
-  // says of wrong ones.
+  // Runs the schema's inference on the inputs of this run, unless it has; InferredOutput does so
+  // too. Errors: those of inference.
   void Infer() {
     for (int i = 0; i < InputSize(); ++i)
-      inputs_[static_cast<size_t>(i)] = HasInput(i) ? &Input(i) : nullptr;
+      inputs_[detail::Index(i)] = HasInput(i) ? &Input(i) : nullptr;
     if (inference().IsFresh(inputs_)) [[likely]]
       return;
     inference().Infer(
         def(), inputs_, [this](InferenceContext& context) { schema_->Infer(context); }, [] {});
     inference().Keep();
   }
-  // Calls f.operator()<T>() with the type of input 0, which is one of Types: inference has refused
+  // Calls f.operator()<T>() with the type of input 0, which is one of Types: inference refuses
   // others.
   template <class Types, class F>
   bool Visit(F&& f) {
@@ -84,13 +86,23 @@ class StandardOperator : public Operator<CPUContext> {
   std::vector<Tensor> dense_;  // copies of inputs that have strides
 };
 
-// For schemas: the dtypes that ONNX calls "all floating-point tensors".
+// The dtypes that ONNX calls "all floating-point tensors", for schemas.
 inline std::vector<DType> FloatingDTypes() {
   return {DType::kFloat16, DType::kBFloat16, DType::kFloat32, DType::kFloat64};
 }
 
-// The elements of a tensor of integers, such as axes or extents that an input gives. Error
-// (kTypeMismatch) for one that is neither int32 nor int64.
+// A cost of `flops` operations and of reading these inputs and writing the outputs, for schemas.
+inline OpCost TrafficCost(uint64_t flops, const std::vector<TensorInfo>& inputs,
+                          const std::vector<TensorInfo>& outputs) {
+  OpCost cost;
+  cost.flops = flops;
+  for (const TensorInfo& input : inputs) cost.bytes_read += OpSchema::Bytes(input);
+  for (const TensorInfo& output : outputs) cost.bytes_written += OpSchema::Bytes(output);
+  return cost;
+}
+
+// The elements of a tensor of axes, extents or other integers. Error (kTypeMismatch) unless they
+// are int32 or int64.
 inline std::vector<int64_t> IntegersOf(const Tensor& tensor) {
   if (tensor.dtype() == DType::kInt64) return tensor.ToVector<int64_t>();
   if (tensor.dtype() != DType::kInt32)
@@ -99,8 +111,8 @@ inline std::vector<int64_t> IntegersOf(const Tensor& tensor) {
   return {narrow.begin(), narrow.end()};
 }
 
-// In inference: the integers of input i where its data is known; nothing where it is not. An input
-// that is left out gives `left_out`.
+// For inference: the integers of input i if its data is known, else nothing; `left_out` if the node
+// leaves the input out.
 inline std::optional<std::vector<int64_t>> KnownIntegers(const InferenceContext& c, int i,
                                                          std::vector<int64_t> left_out = {}) {
   if (!c.HasInput(i)) return left_out;

@@ -1,60 +1,32 @@
-// StridedCopy: moves elements from one order in memory to another. Transpose, Slice, Split, Concat,
-// Expand and Tile are this copy and differ in their strides alone.
+// StridedCopy: copies elements from one order in memory to another. Transpose, Slice, Split,
+// Concat, Expand and Tile are this copy with different strides.
 #ifndef OPKIT_OPS_SUPPORT_STRIDED_COPY_HPP_
 #define OPKIT_OPS_SUPPORT_STRIDED_COPY_HPP_
 
 #include <algorithm>
 
+#include "opkit/base/index.hpp"
 #include "opkit/core/shape.hpp"
 #include "opkit/engine/parallel_for.hpp"
+#include "opkit/ops/support/element_size.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-inline constexpr int64_t kCopyChunkBytes = int64_t{128} << 10;  // worth handing to a thread
-
-// Elements are bytes here: a type for each size that is moved in one piece.
-struct Bytes16 {
-  uint64_t low, high;
-};
-
-// Calls f with a type of `bytes` bytes; false where there is none.
-template <class F>
-bool WithElementOfSize(int64_t bytes, F&& f) {
-  switch (bytes) {
-    case 1:
-      return f(uint8_t{}), true;
-    case 2:
-      return f(uint16_t{}), true;
-    case 4:
-      return f(uint32_t{}), true;
-    case 8:
-      return f(uint64_t{}), true;
-    case 16:
-      return f(Bytes16{}), true;
-    default:
-      return false;
-  }
-}
-
-// Through memcpy, because rows of small elements are moved as larger ones wherever they lie.
-template <class T>
-void MoveElement(char* to, const char* from) {
-  std::memcpy(to, from, sizeof(T));
-}
+inline constexpr int64_t kCopyChunkBytes = int64_t{128} << 10;  // a piece of work for one thread
 
 }  // namespace detail
 
-// memcpy on the threads of the current pool.
+// memcpy on the threads of the current pool; does nothing if `to` is `from`.
 inline void CopyBytes(void* to, const void* from, int64_t bytes) {
-  if (bytes <= 0) return;
+  if (bytes <= 0 || to == from) return;
   ParallelForRange(bytes, detail::kCopyChunkBytes, [=](int64_t begin, int64_t end) {
     std::memcpy(static_cast<char*>(to) + begin, static_cast<const char*>(from) + begin,
                 static_cast<size_t>(end - begin));
   });
 }
 
-// One object is used again and again, so that nothing is allocated after the first time.
+// An operator keeps one object and reuses it, so that only the first run allocates.
 //
 //   copy.Start(ItemSize(x.dtype()));
 //   for (int i = 0; i < rank; ++i) copy.Axis(extent[i], from_stride[i], to_stride[i]);
@@ -66,13 +38,14 @@ class StridedCopy {
     empty_ = false;
     axes_.clear();
   }
-  // In any order; strides in elements. A source stride may be 0 or negative, a target stride
-  // negative.
+  // Adds an axis; the order of axes does not matter. Strides are in elements: a source stride may
+  // be 0 or negative, a target stride negative.
   void Axis(int64_t extent, int64_t from_stride, int64_t to_stride) {
     if (extent == 0) empty_ = true;
     if (extent > 1) axes_.push_back({extent, from_stride * item_, to_stride * item_});
   }
-  // From the element at `from` to that at `to`, where all indices are 0. The two do not overlap.
+  // Copies; `from` and `to` point to the elements whose indices are all 0. The two must not
+  // overlap.
   void Run(const void* from, void* to) {
     if (empty_) return;
     Normalize();
@@ -106,12 +79,11 @@ class StridedCopy {
   };
   static int64_t Size(int64_t stride) { return stride < 0 ? -stride : stride; }
 
-  // The axes in the order of the target's memory, neighbours that lie alike made one, and the
-  // innermost part of them that is contiguous on both sides made the element.
+  // Sorts the axes by the target's strides, merges neighbours that are contiguous in both tensors,
+  // and makes the innermost axis part of the element if it is contiguous in both.
   void Normalize() {
-    for (size_t i = 1; i < axes_.size(); ++i)
-      for (size_t k = i; k > 0 && Size(axes_[k - 1].to) < Size(axes_[k].to); --k)
-        std::swap(axes_[k - 1], axes_[k]);
+    std::sort(axes_.begin(), axes_.end(),
+              [](const CopyAxis& a, const CopyAxis& b) { return Size(a.to) > Size(b.to); });
     size_t kept = 0;
     for (size_t i = 1; i < axes_.size(); ++i) {
       CopyAxis& outer = axes_[kept];
@@ -130,8 +102,8 @@ class StridedCopy {
       axes_.pop_back();
     }
   }
-  // The axis whose neighbours are neighbours in the source, where another is that in the target: a
-  // row by row copy would use one element of each cache line that it touches. -1: there is none.
+  // The axis that is contiguous in the source, if another axis is contiguous in the target: a copy
+  // row by row would use one element of each cache line it touches. -1: there is none.
   int TransposedAxis() const {
     if (axes_.back().to != element_) return -1;
     for (size_t i = 0; i + 1 < axes_.size(); ++i)
@@ -139,14 +111,14 @@ class StridedCopy {
     return -1;
   }
 
-  // Where the first `axes` axes but `skipped` are at a given position in their product.
+  // The offsets of a place in the product of the first `count` axes, without axis `skipped`.
   class Position {
    public:
     Position(const std::vector<CopyAxis>& axes, int count, int skipped, int64_t at)
         : axes_(axes), count_(count), skipped_(skipped), index_(Indices(count)) {
       for (int i = count - 1; i >= 0; --i) {
         if (i == skipped) continue;
-        const CopyAxis& axis = axes[static_cast<size_t>(i)];
+        const CopyAxis& axis = axes[detail::Index(i)];
         index_[i] = at % axis.extent;
         at /= axis.extent;
         from += index_[i] * axis.from;
@@ -156,7 +128,7 @@ class StridedCopy {
     void Next() {
       for (int i = count_ - 1; i >= 0; --i) {
         if (i == skipped_) continue;
-        const CopyAxis& axis = axes_[static_cast<size_t>(i)];
+        const CopyAxis& axis = axes_[detail::Index(i)];
         from += axis.from;
         to += axis.to;
         if (++index_[i] < axis.extent) return;
@@ -180,10 +152,10 @@ class StridedCopy {
   int64_t Count(int axes, int skipped = -1) const {
     int64_t count = 1;
     for (int i = 0; i < axes; ++i)
-      if (i != skipped) count *= axes_[static_cast<size_t>(i)].extent;
+      if (i != skipped) count *= axes_[detail::Index(i)].extent;
     return count;
   }
-  // f(outer position, piece) for every piece of `pieces` at every position of the first axes.
+  // Calls f(position, piece) for each of `pieces` at each position of the first `axes` axes.
   template <class F>
   void ForPieces(int axes, int skipped, int64_t pieces, int64_t piece_bytes, F f) const {
     const int64_t grain = (std::max)(int64_t{1}, detail::kCopyChunkBytes / piece_bytes);
@@ -235,13 +207,13 @@ class StridedCopy {
     }
   }
 
-  // Two to four planes, as images have them, made one, or taken apart again: loops that a compiler
-  // makes good use of. False where it is something else.
+  // Interleaves two to four planes, such as the channels of an image, or takes them apart: the
+  // compiler vectorizes these loops. False if the copy is neither.
   template <class T>
   bool RunInterleaved(const char* from, char* to, int across_axis) const {
     constexpr auto kItem = static_cast<int64_t>(sizeof(T));
-    const CopyAxis& across = axes_[static_cast<size_t>(across_axis)];  // contiguous in the source
-    const CopyAxis& along = axes_.back();                              // and in the target
+    const CopyAxis& across = axes_[detail::Index(across_axis)];  // contiguous in the source
+    const CopyAxis& along = axes_.back();                        // and in the target
     if (along.extent <= 4 && across.to == along.extent * kItem) {
       RunPlanes<T, true>(from, to, across_axis, across.extent, along.extent, along.from);
     } else if (across.extent <= 4 && along.from == across.extent * kItem) {
@@ -251,7 +223,7 @@ class StridedCopy {
     }
     return true;
   }
-  // `n` elements of each of `planes`, which are `plane_bytes` apart.
+  // Moves `n` elements of each of `planes`, which are `plane_bytes` apart.
   template <class T, bool kJoin>
   void RunPlanes(const char* from, char* to, int skipped, int64_t n, int64_t planes,
                  int64_t plane_bytes) const {
@@ -278,11 +250,11 @@ class StridedCopy {
       }
   }
 
-  // Tiles as wide as a few cache lines on both sides.
+  // Copies tiles that are a few cache lines wide in both tensors.
   template <class T>
   void RunTiles(const char* from, char* to, int across_axis) const {
-    const CopyAxis& across = axes_[static_cast<size_t>(across_axis)];  // contiguous in the source
-    const CopyAxis& along = axes_.back();                              // and in the target
+    const CopyAxis& across = axes_[detail::Index(across_axis)];  // contiguous in the source
+    const CopyAxis& along = axes_.back();                        // and in the target
     constexpr int64_t kTile = sizeof(T) >= 8 ? 16 : 32;
     constexpr int64_t kLong = 16 * kTile;
     const int64_t wide = along.extent < kTile ? kLong : kTile;
@@ -338,8 +310,8 @@ class StridedCopy {
     for (int i = 0; i < 4; ++i) std::memcpy(to + i * to_row, &column[i], sizeof(Vector));
   }
 
-  int64_t item_ = 1;     // bytes of an element as it was given
-  int64_t element_ = 1;  // and as it is moved
+  int64_t item_ = 1;     // bytes of an element of the tensors
+  int64_t element_ = 1;  // bytes that are moved as one element
   bool empty_ = false;
   std::vector<CopyAxis> axes_;
 };

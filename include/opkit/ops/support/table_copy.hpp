@@ -1,5 +1,5 @@
-// TableCopy: output element (o0, o1, …) is input element (t0[o0], t1[o1], …), axis by axis by a
-// table of indices. Gather, Pad and nearest-neighbour Resize are this copy.
+// TableCopy: output element (o0, o1, …) is input element (t0[o0], t1[o1], …), with a table of
+// indices for each axis. Gather, Pad and nearest-neighbour Resize are this copy.
 #ifndef OPKIT_OPS_SUPPORT_TABLE_COPY_HPP_
 #define OPKIT_OPS_SUPPORT_TABLE_COPY_HPP_
 
@@ -7,11 +7,11 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// One object is used again and again, so that little is allocated after the first time.
+// An operator keeps one object and reuses it, so that later runs allocate little.
 //
 //   copy.Start(ItemSize(x.dtype()));
 //   copy.Keep(rows);
-//   copy.Axis(columns) = {0, 2, -1};       // that many columns, of which output takes three
+//   copy.Axis(columns) = {0, 2, -1};       // the output has three: 0, 2 and a filled one
 //   copy.Run(x.raw_data(), y->raw_mutable_data(), &fill);
 class TableCopy {
  public:
@@ -20,15 +20,15 @@ class TableCopy {
     used_ = 0;
     ready_ = false;
   }
-  // The next axis, outermost first: its extent in the input, and the index in the input of each
-  // index in the output, negative where the output is to be filled. The table is empty at first;
-  // fill it before the next axis is added.
+  // Adds the next axis, outermost first, and returns its empty table. Set the table, before the
+  // next axis is added, to the input's index for each index of the output; a negative one means
+  // `fill`.
   std::vector<int64_t>& Axis(int64_t input_extent) {
     TableAxis& axis = Add(input_extent);
     axis.table.clear();
     return axis.table;
   }
-  // The next axis is as it is in the input.
+  // Adds the next axis, which is the same in the output.
   void Keep(int64_t extent) {
     if (used_ > 0 && axes_[used_ - 1].kept) {
       axes_[used_ - 1].extent *= extent;
@@ -37,8 +37,8 @@ class TableCopy {
     }
   }
 
-  // `fill` points to one element; it may be null where no table has a negative index. May be called
-  // again for other tensors.
+  // `fill` points to one element; it may be null if no table has a negative index. May be called
+  // several times, with different tensors.
   void Run(const void* from, void* to, const void* fill = nullptr) {
     if (!ready_) Prepare();
     from_ = static_cast<const char*>(from);
@@ -61,8 +61,8 @@ class TableCopy {
     std::vector<int64_t> table;
     int64_t size() const { return kept ? extent : static_cast<int64_t>(table.size()); }
   };
-  // Part of the last axis: neighbours in the output that are neighbours in the input as well, or
-  // filled.
+  // A part of the last axis whose elements are neighbours in the output and in the input, or are
+  // all filled.
   struct RunOfIndices {
     int64_t to, from, size;  // `from` negative: filled
   };
@@ -110,16 +110,16 @@ class TableCopy {
       runs_.push_back({static_cast<int64_t>(o), index < 0 ? -1 : index, 1});
     }
   }
-  // Every element of a row so many times, as images are made larger.
+  // Finds whether a row repeats every element equally often, as in an image that is enlarged.
   void FindRepeats() {
     const std::vector<int64_t>& table = last().table;
     const auto size = static_cast<int64_t>(table.size());
     repeats_ = 1;
     int64_t times = 0;
-    while (times < size && table[static_cast<size_t>(times)] == 0) ++times;
+    while (times < size && table[detail::Index(times)] == 0) ++times;
     if (times < 2 || size % times != 0 || block_ * size > detail::kCopyChunkBytes) return;
     for (int64_t o = 0; o < size; ++o)
-      if (table[static_cast<size_t>(o)] != o / times) return;
+      if (table[detail::Index(o)] != o / times) return;
     repeats_ = times;
   }
   void Fill(char* to, int64_t bytes) const {
@@ -134,7 +134,8 @@ class TableCopy {
     }
   }
 
-  // How the part [begin, end) of a row is copied from `from`, where index 0 of the last axis is.
+  // Each of these copies the part [begin, end) of a row; `from` is the input's element with index
+  // 0.
   struct RunsOf {
     static void Row(const TableCopy& self, char* to, const char* from, int64_t begin, int64_t end) {
       for (const RunOfIndices& run : self.runs_) {
@@ -166,7 +167,7 @@ class TableCopy {
       }
     }
   };
-  // Whole rows only.
+  // Copies whole rows only.
   template <class T>
   struct RepeatsOf {
     static void Row(const TableCopy& self, char* to, const char* from, int64_t, int64_t end) {
@@ -202,8 +203,8 @@ class TableCopy {
     }
   };
 
-  // Where the rows of the output lie in the input, one after the other, in bytes; -1 where a row is
-  // filled.
+  // Walks the rows of the output and gives the offset of each in the input, in bytes; -1 for a row
+  // that is filled.
   class RowCursor {
    public:
     RowCursor(const TableCopy& copy, int64_t row) : copy_(copy) {
@@ -215,7 +216,7 @@ class TableCopy {
     }
     int64_t offset() const {
       if (!inner_ || outer_offset_ < 0) return outer_offset_;
-      const int64_t index = inner_->kept ? at_ : inner_->table[static_cast<size_t>(at_)];
+      const int64_t index = inner_->kept ? at_ : inner_->table[detail::Index(at_)];
       return index < 0 ? -1 : outer_offset_ + index * inner_->step;
     }
     void Next() {
@@ -233,7 +234,7 @@ class TableCopy {
         const TableAxis& axis = copy_.axes_[i];
         int64_t index = rest % axis.size();
         rest /= axis.size();
-        if (!axis.kept) index = axis.table[static_cast<size_t>(index)];
+        if (!axis.kept) index = axis.table[detail::Index(index)];
         if (index < 0) {
           outer_offset_ = -1;
           return;
@@ -246,8 +247,8 @@ class TableCopy {
     int64_t at_, outer_, outer_offset_;
   };
 
-  // Every row, in pieces, one for each position of all axes but the last. A row that is the one
-  // before it again is copied from there.
+  // Copies all rows (one for each position of all axes but the last) in pieces. A row that equals
+  // the one before it is copied from there.
   template <class Rows>
   void RunRows() const {
     int64_t rows = 1;
@@ -260,7 +261,7 @@ class TableCopy {
     ParallelForRange(rows * pieces, grain, [&](int64_t begin, int64_t end) {
       RowCursor row(*this, begin / pieces);
       char* to = to_ + begin / pieces * row_bytes;
-      int64_t before = -1;  // where the previous row of this chunk lies in the input
+      int64_t before = -1;  // the input's offset of the previous row of this chunk
       for (int64_t unit = begin, k = begin % pieces; unit < end; ++unit) {
         const int64_t first = k * piece, last_index = (std::min)(first + piece, last().size());
         const int64_t from = row.offset();
@@ -280,9 +281,8 @@ class TableCopy {
     });
   }
 
-  int64_t item_ = 1, block_ = 1;  // bytes of an element, and of all that one entry of the last
-                                  // table moves
-  size_t used_ = 0;               // of axes_, which keep their tables' memory
+  int64_t item_ = 1, block_ = 1;  // bytes of an element, and that an entry of the last table moves
+  size_t used_ = 0;               // entries of axes_; the others keep their tables' memory
   std::vector<TableAxis> axes_;
   bool ready_ = false, empty_ = false, by_run_ = false;
   int64_t repeats_ = 1;

@@ -1,23 +1,25 @@
-// Windows: the arithmetic of operators that slide a kernel over an image (convolutions, pools):
-// output extents, pads, and what a window covers. Written once, for inference and every kernel.
+// The arithmetic of operators that slide a kernel over an image (convolutions, pools): output
+// extents, pads, and the elements under a window. Shared by inference and every kernel.
 #ifndef OPKIT_OPS_SUPPORT_WINDOW_HPP_
 #define OPKIT_OPS_SUPPORT_WINDOW_HPP_
 
-#include "opkit/op/schema.hpp"
+#include "opkit/ops/support/standard_operator.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 
 enum class AutoPad : uint8_t { kNotSet, kSameUpper, kSameLower, kValid };
 
-// One spatial axis with all that decides where windows lie: element k of window o is input element
-// o * stride + k * dilation - pad_begin, which may lie in a pad.
+// The windows along one spatial axis: element k of window o is input element
+// o * stride + k * dilation - pad_begin, which may be in a pad.
 struct WindowAxis {
   int64_t input = 0, output = 0, kernel = 1;
   int64_t stride = 1, dilation = 1, pad_begin = 0, pad_end = 0;
 
-  int64_t extent() const { return (kernel - 1) * dilation + 1; }  // what a window spans
+  int64_t extent() const {
+    return (kernel - 1) * dilation + 1;
+  }  // of a window, with the gaps of its dilation
   int64_t Start(int64_t o) const { return o * stride - pad_begin; }
-  // Elements [KernelBegin, KernelEnd) of window o lie in the input.
+  // Elements [KernelBegin, KernelEnd) of window o are in the input, not in pads.
   int64_t KernelBegin(int64_t o) const {
     const int64_t before = -Start(o);
     return before <= 0 ? 0 : (std::min)(kernel, (before + dilation - 1) / dilation);
@@ -27,8 +29,8 @@ struct WindowAxis {
     const int64_t room = end - Start(o);
     return room <= 0 ? 0 : (std::min)(kernel, (room - 1) / dilation + 1);
   }
-  // Elements of window o in the input and its pads; fewer than the kernel's where rounding up has
-  // added a window that reaches past them.
+  // The number of elements of window o in the input and its pads; fewer than the kernel's for a
+  // window that ceil_mode adds beyond them.
   int64_t CountWithPads(int64_t o) const { return KernelEndBefore(o, input + pad_end); }
   // Windows [InteriorBegin, InteriorEnd) touch no pad.
   int64_t InteriorBegin() const { return (std::min)(output, (pad_begin + stride - 1) / stride); }
@@ -41,7 +43,7 @@ struct WindowAxis {
 };
 using WindowAxes = std::vector<WindowAxis>;
 
-// What the attributes of such an operator say, refused where it cannot be right for any input.
+// The attributes of such an operator. Values that are wrong for every input are refused.
 struct WindowAttributes {
   std::string op;
   std::vector<int64_t> kernel_shape, strides, dilations, pads;  // empty: left out
@@ -64,8 +66,8 @@ struct WindowAttributes {
             "', expected NOTSET, SAME_UPPER, SAME_LOWER or VALID");
     auto_pad = static_cast<AutoPad>(found);
   }
-  // The list of an attribute; empty where it is left out. Beyond 31 bits nothing makes sense, and
-  // below sums and products of two cannot overflow.
+  // The list of an attribute; empty if it is left out. Numbers of more than 31 bits make no sense,
+  // and are refused so that sums and products of two do not overflow.
   static std::vector<int64_t> List(const OperatorDef& def, const char* name, int64_t least) {
     auto values = def.args().Get<std::vector<int64_t>>(name, {});
     for (const int64_t value : values)
@@ -74,8 +76,8 @@ struct WindowAttributes {
               ", expected numbers from ", least, " to ", INT32_MAX);
     return values;
   }
-  // Error (kInvalidArgument) unless each list has one entry an axis, and pads has two, and the
-  // window's elements can be counted.
+  // Error (kInvalidArgument) unless each list has one entry an axis, pads two, and the number of a
+  // window's elements fits in 62 bits.
   void CheckRank(int spatial) const {
     CheckLength("kernel_shape", kernel_shape, spatial, 1);
     CheckLength("strides", strides, spatial, 1);
@@ -98,8 +100,8 @@ struct WindowAttributes {
     return auto_pad == AutoPad::kSameUpper || auto_pad == AutoPad::kSameLower;
   }
 
-  // Spatial axis `axis` (0 is the first) of an input. Error (kInvalidArgument) where no window
-  // fits. auto_pad other than NOTSET goes before pads.
+  // The windows along spatial axis `axis` (0 is the first) of an input. Error (kInvalidArgument) if
+  // no window fits. An auto_pad other than NOTSET overrides `pads`.
   WindowAxis At(int axis, int64_t input, int64_t kernel) const {
     if (input > INT64_MAX / 4 || kernel > INT32_MAX)
       Throw(ErrorCode::kOutOfRange, op, ": an extent of ", input, " under a kernel of ", kernel,
@@ -119,11 +121,12 @@ struct WindowAttributes {
             " of spatial axis ", axis, " with pads ", out.pad_begin, " and ", out.pad_end);
     const bool round_up = ceil_mode && auto_pad == AutoPad::kNotSet;
     out.output = room / out.stride + 1 + (round_up && room % out.stride != 0);
-    // A window that would start in the pad at the end is left out.
+    // A window that would start in the end pad is dropped.
     if (round_up && out.output > 1 && out.Start(out.output - 1) >= input) --out.output;
     return out;
   }
-  // The output's extent from what is known; the input's own symbol where the extent is kept.
+  // The output's extent as far as it is known; the input's own symbol if the extent does not
+  // change.
   Dim OutputDim(int axis, const Dim& input, const Dim& kernel) const {
     const WindowAxis steps = Steps(axis, kernel.is_known() ? kernel.value() : 1);
     if (!kernel.is_known() && !is_same()) return {};
@@ -131,7 +134,7 @@ struct WindowAttributes {
     const bool kept = is_same() || steps.extent() == steps.pad_begin + steps.pad_end + 1;
     return steps.stride == 1 && kept ? input : Dim();
   }
-  // Everything that does not depend on the input. The pads of VALID and SAME are still 0.
+  // Sets all members that do not depend on the input. The pads of VALID and SAME are still 0.
   WindowAxis Steps(int axis, int64_t kernel) const {
     WindowAxis out;
     const auto i = static_cast<size_t>(axis);
@@ -144,7 +147,7 @@ struct WindowAttributes {
     }
     return out;
   }
-  // `total` in two halves, the larger one at the end or at the beginning; none for a negative one.
+  // Splits `total` into two pads, the larger at the end or at the beginning; 0 if it is negative.
   static void SplitPads(WindowAxis& axis, int64_t total, bool larger_at_end) {
     if (total < 0) total = 0;
     axis.pad_begin = larger_at_end ? total / 2 : total - total / 2;
@@ -152,22 +155,22 @@ struct WindowAttributes {
   }
 };
 
-// What a window covers: the element `kernel` of the kernel lies on element `input` of the input,
-// both counted in row-major order.
+// A pair of elements that a window multiplies: element `kernel` of the kernel and element `input`
+// of the input, both in row-major order.
 struct WindowTap {
   int64_t kernel = 0, input = 0;
 };
 
-// The taps of one window after another. Allocates in the first call only.
+// Computes the taps of one window after another; only the first call allocates.
 class WindowTaps {
  public:
   explicit WindowTaps(const WindowAxes& axes) : axes_(&axes) {}
 
-  // Of window `o`, counted in row-major order; pads are left out. Row-major in the kernel; valid
-  // until the next call.
+  // The taps of window `o` (in row-major order) without those in pads, in the kernel's row-major
+  // order. Valid until the next call.
   const std::vector<WindowTap>& At(int64_t o) {
     taps_.assign(1, WindowTap());
-    // From the last axis on, so that `o` is taken apart as it goes.
+    // From the last axis to the first, as `o` is decomposed in that order.
     int64_t kernel_step = 1, input_step = 1;
     for (size_t axis = axes_->size(); axis-- > 0;) {
       const WindowAxis& along = (*axes_)[axis];
@@ -191,7 +194,7 @@ class WindowTaps {
   std::vector<WindowTap> taps_, outer_;
 };
 
-// Docs of the attributes above, for schemas.
+// Docs of these attributes, for schemas.
 inline constexpr const char* kAutoPadDoc =
     "NOTSET: pads are given; SAME_UPPER, SAME_LOWER: so many that the output's extents are the "
     "input's over the strides (rounded up), an odd one at the end or at the beginning; VALID: "
@@ -208,16 +211,12 @@ inline constexpr const char* kPadsDoc =
 inline constexpr const char* kStridesDoc =
     "distance of windows along each spatial axis; 1 where it is left out";
 
-// Traffic of every input and output once; inputs from `first_parameter` on are parameters.
+// TrafficCost of all inputs and outputs; the inputs from `first_parameter` on are parameters.
 inline OpCost WindowCost(uint64_t flops, const std::vector<TensorInfo>& inputs,
                          const std::vector<TensorInfo>& outputs, size_t first_parameter) {
-  OpCost cost;
-  cost.flops = flops;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    cost.bytes_read += OpSchema::Bytes(inputs[i]);
-    if (i >= first_parameter) cost.params_bytes += OpSchema::Bytes(inputs[i]);
-  }
-  for (const TensorInfo& output : outputs) cost.bytes_written += OpSchema::Bytes(output);
+  OpCost cost = TrafficCost(flops, inputs, outputs);
+  for (size_t i = first_parameter; i < inputs.size(); ++i)
+    cost.params_bytes += OpSchema::Bytes(inputs[i]);
   return cost;
 }
 

@@ -1,4 +1,4 @@
-// Sums of floats that lie side by side, for the "eigen" backend.
+// Sums of neighbouring floats, for the "eigen" backend.
 #ifndef OPKIT_BACKENDS_EIGEN_SUPPORT_BLOCK_SUM_HPP_
 #define OPKIT_BACKENDS_EIGEN_SUPPORT_BLOCK_SUM_HPP_
 
@@ -9,10 +9,10 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The sum of f(some of them as an Eigen array) over `count` floats, f element by element. Blocks
-// are summed in float, and go on in double, so that a long sum loses nothing; a block that
-// overflows is done in double. The order is that of the elements alone: Eigen's own sums begin
-// where memory is aligned, and the same numbers at two addresses would have two sums.
+// The sum of f over `count` floats; f maps an Eigen array of some of them element by element.
+// Blocks are summed in float and the results in double, so that a long sum stays precise; a block
+// that overflows is summed in double. The order of additions does not depend on the address, unlike
+// Eigen's own sums, which begin where memory is aligned.
 template <class F>
 double SumInBlocks(const float* x, int64_t count, F f) {
   constexpr int64_t kFloats = 2048, kLanes = 32;

@@ -1,4 +1,5 @@
-// ConvPlan: how a convolution is cut into tasks, and where each finds what its windows cover.
+// ConvPlan: how a convolution is cut into tasks, and the offsets of the elements under their
+// windows.
 #ifndef OPKIT_BACKENDS_EIGEN_SUPPORT_CONV_PLAN_HPP_
 #define OPKIT_BACKENDS_EIGEN_SUPPORT_CONV_PLAN_HPP_
 
@@ -10,13 +11,13 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// How a convolution of known sizes is cut up. An image is seen as planes: its channels, times what
-// the kernel covers of the axes before the last two.
+// The tasks of a convolution of known sizes. Its depth consists of planes, the last two axes of an
+// image: one for each channel and each element of the kernel along the axes before those.
 struct ConvPlan : TaskPlan {
   enum class Source : uint8_t {
-    kImage,   // kernels of one pixel read the image, which is one long line
-    kStrip,   // line by line
-    kPacked,  // the lines of a block are one line
+    kImage,   // the image itself, as one long line, for kernels of one pixel
+    kStrip,   // a strip, line by line
+    kPacked,  // a copy of a strip in which the lines of a block are one line
   };
 
   ConvSizes sizes;
@@ -24,12 +25,13 @@ struct ConvPlan : TaskPlan {
   WindowPlane plane;
   Source source = Source::kStrip;
   int64_t outer_outputs = 1;                // pixels along the axes before the last two
-  int64_t planes = 0, taps = 0, depth = 0;  // of a group; depth is planes times taps
+  int64_t planes = 0, taps = 0, depth = 0;  // of a group; depth = planes * taps
 
-  // A task is a block of rows and columns of one image of one group, by a block of its outputs.
+  // A task is a block of rows and columns of one image and group, for a block of its output
+  // channels.
   int64_t block_rows = 1, block_columns = 1, block_outputs = 1;
   int64_t row_blocks = 1, column_blocks = 1, output_blocks = 1;
-  int64_t block_planes = 1;  // that pass through the cache at a time
+  int64_t block_planes = 1;  // planes that are summed in one pass, to fit in the cache
   Strip strip;
   std::vector<int64_t> offsets, packed_offsets;  // of a block's depth
   int64_t packed_line = 0;                       // floats of a packed line
@@ -63,8 +65,8 @@ struct ConvPlan : TaskPlan {
     sizes.axes = WithoutTrivialAxes(sizes.axes);
     return sizes;
   }
-  // Time of a line of pixels in tiles, in that of a vector in the largest tile: smaller ones load
-  // their weights for less.
+  // The time for a line of pixels, in units of a vector in the largest tile; in smaller tiles a
+  // vector costs more, as fewer pixels share the loads of weights.
   static double LineCost(int64_t pixels) {
     constexpr double kCosts[] = {1.5, 2.2, 3};
     double cost = 0;
@@ -72,14 +74,15 @@ struct ConvPlan : TaskPlan {
                 [&](int64_t, int vectors, int64_t) { cost += kCosts[vectors - 1]; });
     return cost;
   }
-  // Whether lines are worth packing into one, which costs as much as some output channels do.
+  // True if packing lines into one is faster; it costs as much as some output channels.
   bool IsPackingFaster() const {
     const auto vectors = static_cast<double>(plane.columns.output) / kLanes;
     return !IsDepthwise() && LineCost(plane.columns.output) >
                                  vectors * (1.03 + 6.0 / static_cast<double>(sizes.outputs));
   }
   static int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
-  // The size of equal blocks, multiples of `unit` but for the last, of about `wanted`.
+  // A block size of about `wanted` that cuts `all` evenly; a multiple of `unit`, except the last
+  // block.
   static int64_t EvenBlock(int64_t all, int64_t wanted, int64_t unit) {
     if (all <= 0) return 1;
     wanted = (std::max)(wanted / unit * unit, unit);
@@ -93,14 +96,14 @@ struct ConvPlan : TaskPlan {
     return true;
   }
   void Cut(int threads) {
-    constexpr int64_t kBlockDepth = 512;         // a tile's weights stay in the first-level cache
-    constexpr int64_t kBlockFloats = 48 * 1024;  // a task's inputs in the second
-    constexpr int64_t kPackedPixels = 256;       // and so does the packed copy of them
+    constexpr int64_t kBlockDepth = 512;         // a tile's weights fit in the L1 cache
+    constexpr int64_t kBlockFloats = 48 * 1024;  // a task's inputs fit in the L2 cache
+    constexpr int64_t kPackedPixels = 256;       // and so does their packed copy
     constexpr double kTaskFlops = 1e6;           // some 10 us
     constexpr int64_t kPanel = kTileVectors * kLanes;
     const int64_t lines = plane.rows.output, pixels = plane.columns.output;
     block_planes = EvenBlock(planes, kBlockDepth / taps, 1);
-    // As many tasks as keep all threads busy to the end, but none too small.
+    // Enough tasks to keep all threads busy to the end, but none too small.
     const double wanted = threads == 1 ? 1 : (std::min)(Flops() / kTaskFlops, 4.0 * threads);
     const auto images = static_cast<double>(sizes.batch * groups * outer_outputs);
     const auto wanted_pixels = static_cast<int64_t>(static_cast<double>(plane.output()) /
@@ -109,7 +112,7 @@ struct ConvPlan : TaskPlan {
     if (lines > 1) {
       if (IsPackingFaster()) source = Source::kPacked;
       block_columns = pixels;
-      // Of the strip: the first line of windows, and what each line adds.
+      // Floats of a strip: for the first line of windows, and for each further line.
       const int64_t first = block_planes * Strip(plane.rows, plane.columns, 1, pixels).size();
       const int64_t more =
           block_planes * Strip(plane.rows, plane.columns, 2, pixels).size() - first;
@@ -123,7 +126,7 @@ struct ConvPlan : TaskPlan {
     }
     row_blocks = DivideUp(lines, block_rows);
     column_blocks = DivideUp(pixels, block_columns);
-    // Few pixels under many channels.
+    // Images with few pixels and many channels are cut by output channels.
     const double blocks = images * static_cast<double>(row_blocks * column_blocks);
     block_outputs = EvenBlock(
         sizes.outputs,
@@ -137,7 +140,7 @@ struct ConvPlan : TaskPlan {
   void MakeTables() {
     if (source == Source::kImage) {
       for (int64_t k = 0; k < block_planes; ++k) offsets.push_back(k * plane.input());
-      packed_line = kLanes;  // the pixels behind the last whole vector
+      packed_line = kLanes;  // for the pixels behind the last whole vector
     } else {
       strip = Strip(plane.rows, plane.columns, block_rows, block_columns);
       RequireModestCopy(static_cast<double>(block_planes * strip.size()));

@@ -1,6 +1,6 @@
-// Eigen, without threads of its own (those of the toolkit's pool call it), and without the warnings
-// that GCC 12 gives in its own AVX-512 intrinsics, which read what they leave undefined on purpose.
-// Every header of this folder includes Eigen through it.
+// Includes Eigen without its threads (the toolkit's pool calls it), and without the warnings of GCC
+// 12 in its own AVX-512 intrinsics, which read undefined values on purpose. Every header of this
+// backend includes Eigen through this one.
 #ifndef OPKIT_BACKENDS_EIGEN_SUPPORT_EIGEN_HPP_
 #define OPKIT_BACKENDS_EIGEN_SUPPORT_EIGEN_HPP_
 

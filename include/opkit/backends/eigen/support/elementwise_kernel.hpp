@@ -1,5 +1,5 @@
 // Kernels of ElementwiseOperator made of packet functions, and the operators that use them: the
-// plain operator, with another kernel where its inputs are float32.
+// reference operator, with another kernel if its inputs are float32.
 #ifndef OPKIT_BACKENDS_EIGEN_SUPPORT_ELEMENTWISE_KERNEL_HPP_
 #define OPKIT_BACKENDS_EIGEN_SUPPORT_ELEMENTWISE_KERNEL_HPP_
 
@@ -9,7 +9,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// One operand of a run, read packet by packet.
+// An operand of a run, read packet by packet.
 template <bool kRepeated>
 class PacketOperand {
  public:
@@ -23,7 +23,7 @@ class PacketOperand {
       return packet::ploadu<Packet>(data_ + i);
     }
   }
-  // The first n < kPacket elements; the others are what they may.
+  // The first n < kPacket elements; the others have any value.
   Packet First(int64_t n) const {
     if constexpr (kRepeated) {
       return value_;
@@ -39,9 +39,9 @@ class PacketOperand {
   Packet value_ = Splat(0);
 };
 
-// out[i] = f(of operand's element i…). A rest is done in a packet that overlaps the one before,
-// read before anything is written, because the output may be an operand. So every element goes
-// through packets, and comes out the same wherever a run begins.
+// out[i] = f(operands' elements i). The last packet overlaps the one before it, and is computed
+// before anything is written, because the output may be an operand. So every element is computed in
+// a packet, and its result does not depend on where a run begins.
 template <class F, class... Operands>
 void RunPackets(const F& f, float* out, int64_t n, const Operands&... operands) {
   if (n < kPacket) {
@@ -77,7 +77,7 @@ void RunBinaryPackets(const ElementRun& run) {
   }
 }
 
-// In place as the schema allows it.
+// A configuration with all in-place pairs that the schema allows.
 inline KernelConfig InplaceBySchema(const KernelQuery& query) {
   const OpSchema& schema = OpRegistry::Global().GetSchema(query.def.type());
   KernelConfig config;
@@ -85,7 +85,7 @@ inline KernelConfig InplaceBySchema(const KernelQuery& query) {
     if (schema.CanInplace(i, 0)) config.inplace.emplace_back(i, 0);
   return config;
 }
-// What kernels propose whose inputs are float32. Throws UnsupportedOperatorFeature for other types.
+// The proposal of kernels for float32 inputs. Throws UnsupportedOperatorFeature for other types.
 inline std::vector<KernelConfig> ProposeForFloat(const KernelQuery& query) {
   for (size_t i = 0; i < query.inputs.size(); ++i) {
     const DType dtype = query.inputs[i].dtype;
@@ -96,7 +96,7 @@ inline std::vector<KernelConfig> ProposeForFloat(const KernelQuery& query) {
   return {InplaceBySchema(query)};
 }
 
-// The plain operator Op, with `kKernel` where its first input is float32.
+// The reference operator Op, with `kKernel` if its first input is float32.
 template <class Op, ElementKernel kKernel, int64_t kGrainOf = BroadcastLoop::kGrain>
 class EigenElementwise final : public Op {
  public:
@@ -114,7 +114,7 @@ class EigenElementwise final : public Op {
   }
 };
 
-// Elements worth a thread: cheap ones are moved by a core about as fast as memory gives them.
+// Elements for one thread. Cheap functions are limited by memory.
 inline constexpr int64_t kCheapGrain = 32768, kMathGrain = 8192;
 
 template <class Op, class Packets>
@@ -126,9 +126,5 @@ using EigenBinary = EigenElementwise<Op, &RunBinaryPackets<Packets>, kCheapGrain
 
 }  // namespace detail
 }  // namespace opkit
-
-#define OPKIT_REGISTER_EIGEN_OPERATOR(name, ...)                                             \
-  OPKIT_REGISTER_OPERATOR(::opkit::DeviceType::kCPU, name, ::opkit::kEigenBackend, kDefault, \
-                          __VA_ARGS__)
 
 #endif  // OPKIT_BACKENDS_EIGEN_SUPPORT_ELEMENTWISE_KERNEL_HPP_

@@ -1,5 +1,5 @@
-// Functions of a packet, as many floats as a register holds, in Eigen's packet arithmetic. Each is
-// an object that is made once for a run of elements and called for every packet.
+// Functions of packets (as many floats as a register holds) in Eigen's packet arithmetic. Each is
+// an object that is constructed once for a run of elements and called for every packet.
 #ifndef OPKIT_BACKENDS_EIGEN_SUPPORT_ELEMENTWISE_MATH_HPP_
 #define OPKIT_BACKENDS_EIGEN_SUPPORT_ELEMENTWISE_MATH_HPP_
 
@@ -16,7 +16,7 @@ using Packet = packet::packet_traits<float>::type;
 inline constexpr int64_t kPacket = packet::packet_traits<float>::size;
 
 inline Packet Splat(float value) { return packet::pset1<Packet>(value); }
-// The first operand comes out where it is a NaN: these are std::min and std::max.
+// Like std::min and std::max, these return the first operand if it is a NaN.
 inline Packet Least(Packet x, Packet limit) { return packet::pmin(x, limit); }
 inline Packet Most(Packet x, Packet limit) { return packet::pmax(x, limit); }
 inline Packet Clamp01(Packet x) { return Least(Most(x, Splat(0)), Splat(1)); }
@@ -30,7 +30,7 @@ Packet Polynomial(Packet x, float lowest, Floats... higher) {
   return packet::pmadd(Polynomial(x, higher...), x, Splat(lowest));
 }
 
-// --- of one packet
+// --- of one operand
 
 #define OPKIT_PACKET_FUNCTION(name, ...)                      \
   struct name {                                               \
@@ -52,7 +52,7 @@ OPKIT_PACKET_FUNCTION(SigmoidPacket,
                                    packet::padd(Splat(1), packet::pexp(packet::pnegate(x)))));
 OPKIT_PACKET_FUNCTION(SignPacket,
                       IfNegative(x, Splat(-1), IfNegative(packet::pnegate(x), Splat(1), x)));
-// Eigen's power of what is far below 0 stays a little above it.
+// Eigen's exp of numbers far below 0 stays a little above 0.
 OPKIT_PACKET_FUNCTION(ExpPacket, packet::pandnot(packet::pexp(x), packet::pcmp_lt(x, Splat(-104))));
 OPKIT_PACKET_FUNCTION(HardSwishPacket,
                       packet::pmul(x, Clamp01(packet::pmadd(x, Splat(1.f / 6), Splat(0.5f)))));
@@ -61,8 +61,8 @@ OPKIT_PACKET_FUNCTION(SoftplusPacket,
                                    packet::plog1p(packet::pexp(packet::pnegate(packet::pabs(x))))));
 #undef OPKIT_PACKET_FUNCTION
 
-// Eigen's logarithm and root take the numbers below the smallest normal one for that or for 0: they
-// are scaled up and back, by a power of two.
+// Eigen's logarithm and square root treat subnormal numbers as the smallest normal one or as 0:
+// subnormals are scaled up by a power of two, and the result is corrected.
 inline Packet IsBelowNormal(Packet x) {
   return packet::pcmp_lt(x, Splat((std::numeric_limits<float>::min)()));
 }
@@ -74,7 +74,7 @@ struct LogPacket {
     return packet::psub(packet::plog(scaled), packet::pand(tiny, Splat(16.63553233f)));
   }
 };
-// Eigen's root of infinity is a NaN.
+// Eigen's square root of infinity is a NaN.
 struct SqrtPacket {
   explicit SqrtPacket(const float*) {}
   Packet operator()(Packet x) const {
@@ -84,8 +84,8 @@ struct SqrtPacket {
     return packet::pselect(packet::pcmp_eq(x, Splat(INFINITY)), x, finite);
   }
 };
-// x * P(x^2) / Q(x^2), fitted to erf(x) / x on [0, 3.92], beyond which erf is 1 in float: largest
-// relative error 2e-8, and 4e-7 with the rounding of float.
+// x * P(x^2) / Q(x^2), fitted to erf(x) / x on [0, 3.92], beyond which erf is 1 in float. The
+// largest relative error is 2e-8, and 4e-7 with float's rounding.
 struct ErfPacket {
   explicit ErfPacket(const float*) {}
   Packet operator()(Packet x) const {
@@ -103,7 +103,7 @@ struct ErfPacket {
 struct EluPacket {
   explicit EluPacket(const float* attributes) : alpha(Splat(attributes[0])) {}
   Packet operator()(Packet x) const {
-    // Where the power is close to 1, too little of it would be left: its series there.
+    // exp(x) - 1 cancels near 0: use the series there.
     const Packet series = packet::pmul(
         x, Polynomial(x, 1.f, 1.f / 2, 1.f / 6, 1.f / 24, 1.f / 120, 1.f / 720, 1.f / 5040));
     const Packet power = packet::psub(packet::pexp(x), Splat(1));
@@ -123,14 +123,14 @@ struct LeakyReluPacket {
   Packet operator()(Packet x) const { return IfNegative(x, packet::pmul(alpha, x), x); }
   Packet alpha;
 };
-// attributes[0]: how many.
+// attributes[0] is the count.
 struct DivideByCountPacket {
   explicit DivideByCountPacket(const float* attributes) : count(Splat(attributes[0])) {}
   Packet operator()(Packet x) const { return packet::pdiv(x, count); }
   Packet count;
 };
 
-// --- of two
+// --- of two operands
 
 #define OPKIT_PACKET_FUNCTION(name, ...)                                \
   struct name {                                                         \

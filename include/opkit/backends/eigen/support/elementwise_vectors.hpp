@@ -1,5 +1,5 @@
-// Vectors of the compilers' own (g++ and clang), for elementwise kernels whose elements are no
-// floats or change their size: sixteen elements, in however many registers that is.
+// The compilers' vector types (g++ and clang), for elementwise kernels on other types than float,
+// or with results of another size: sixteen elements, in as many registers as that takes.
 #ifndef OPKIT_BACKENDS_EIGEN_SUPPORT_ELEMENTWISE_VECTORS_HPP_
 #define OPKIT_BACKENDS_EIGEN_SUPPORT_ELEMENTWISE_VECTORS_HPP_
 
@@ -16,17 +16,17 @@ struct VectorOfElements {
 template <class T>
 using Vector = typename VectorOfElements<T>::type;
 
-// From vectors to others by reference: their widest have no calling convention of their own.
+// By reference, as the widest vectors have no common calling convention.
 template <class To, class From>
 void ConvertVector(const From& from, To& to) {
   to = __builtin_convertvector(from, To);
 }
-// Whether bytes are not 0, as a mask.
+// A mask of the bytes that are not 0.
 inline void IsTrue(const Vector<uint8_t>& bytes, Vector<int8_t>& mask) {
   mask = reinterpret_cast<const Vector<int8_t>&>(bytes) != Vector<int8_t>{};
 }
 
-// One operand of a run, read vector by vector.
+// An operand of a run, read vector by vector.
 template <class T>
 class VectorOperand {
  public:
@@ -34,7 +34,7 @@ class VectorOperand {
       : data_(static_cast<const T*>(run.in[i])), repeated_(run.step[i] == 0) {
     vector_ = Vector<T>{} + *data_;
   }
-  // `size` elements from the i-th on; the others are those of another call.
+  // `size` elements from the i-th on; the others keep values of an earlier call.
   template <class Size>
   const Vector<T>& Load(int64_t i, Size size) {
     if (!repeated_) std::memcpy(&vector_, data_ + i, static_cast<size_t>(size) * sizeof(T));
@@ -47,7 +47,8 @@ class VectorOperand {
   Vector<T> vector_;
 };
 
-// f(operands' vectors…, out) for every sixteen elements of the run. An operand may be the output.
+// Calls f(operands' vectors…, out) for every sixteen elements of the run. The output may be an
+// operand.
 template <class To, class F, class... Operands>
 void RunVectors(const ElementRun& run, const F& f, Operands&&... operands) {
   To* to = static_cast<To*>(run.out);

@@ -1,5 +1,5 @@
 // Gemm: the product of two matrices on the current thread pool, by single-threaded Eigen on tiles.
-// What MatMul, Gemm, the recurrent layers and the convolutions of the "eigen" backend are made of.
+// Used by MatMul, Gemm, the recurrent layers and the convolutions of the "eigen" backend.
 #ifndef OPKIT_BACKENDS_EIGEN_SUPPORT_GEMM_HPP_
 #define OPKIT_BACKENDS_EIGEN_SUPPORT_GEMM_HPP_
 
@@ -8,8 +8,8 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// A factor of Gemm: row-major in memory, rows `stride` elements apart; read as its transpose where
-// `transposed`.
+// A factor of Gemm: row-major, with rows `stride` elements apart; with `transposed` it stands for
+// its transpose.
 template <class T>
 struct GemmMatrix {
   const T* data = nullptr;
@@ -32,8 +32,8 @@ template <class T>
 using EigenMatrix = Eigen::Map<Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>,
                                Eigen::Unaligned, Eigen::OuterStride<Eigen::Dynamic>>;
 
-// Eigen's block of registers: `columns` of a row-major result by `rows`. A result that is cut at
-// multiples of it is the same, to the bit, however it is cut.
+// Eigen's register block: kColumns of a row-major result by kRows. Results do not depend, to the
+// bit, on how they are cut into tiles, if tiles are multiples of it.
 template <class T>
 struct GemmBlock {
   using Traits = Eigen::internal::gebp_traits<T, T>;
@@ -41,8 +41,8 @@ struct GemmBlock {
   static constexpr int64_t kRows = Traits::nr;
 };
 
-// y[rows] += alpha * M[rows, depth] x[depth] with steps between the elements of x and y. M is
-// row-major, or column-major where `columns`; `stride` is between its rows or columns.
+// y[rows] += alpha * M[rows, depth] x[depth] with steps between the elements of x and of y. M is
+// row-major, or column-major with `columns`; its rows or columns are `stride` elements apart.
 template <class T>
 void Gemv(int64_t rows, int64_t depth, T alpha, const T* matrix, int64_t stride, bool columns,
           const T* x, int64_t step_x, T* y, int64_t step_y) {
@@ -58,8 +58,8 @@ void Gemv(int64_t rows, int64_t depth, T alpha, const T* matrix, int64_t stride,
   }
 }
 
-// y_r += alpha * M x_r for r in [0, count): a thin product, which packing would dominate. M passes
-// through the cache in blocks, once for all r.
+// y_r += alpha * M x_r for r in [0, count): a thin product, whose time packing M would dominate.
+// Each block of M is loaded into the cache once for all r.
 template <class T>
 void Gemvs(int64_t count, int64_t rows, int64_t depth, T alpha, const T* matrix, int64_t stride,
            bool columns, const T* x, int64_t step_x, int64_t stride_x, T* y, int64_t step_y,
@@ -73,8 +73,8 @@ void Gemvs(int64_t count, int64_t rows, int64_t depth, T alpha, const T* matrix,
     block_rows = (std::max)(kBlock / depth / 8 * 8, int64_t{8});
   }
   for (int64_t row = 0, end = 0; row < rows; row = end) {
-    // A single row would be left to a dot product, which is rounded otherwise: the block before it
-    // takes it, so that sums do not depend on where blocks begin.
+    // A block of a single row would be a dot product, which is rounded differently: that row
+    // belongs to the block before, so that sums do not depend on where blocks begin.
     end = row + block_rows + 1 < rows ? row + block_rows : rows;
     for (int64_t at = 0; at < depth; at += block_depth) {
       const T* block = matrix + (columns ? row + at * stride : row * stride + at);
@@ -85,8 +85,8 @@ void Gemvs(int64_t count, int64_t rows, int64_t depth, T alpha, const T* matrix,
   }
 }
 
-// C += alpha A B, as C^T += alpha B^T A^T in Eigen's own order of memory. What Eigen's expressions
-// end in: they would compile every case three times over.
+// C += alpha A B, computed as C^T += alpha B^T A^T in Eigen's order of memory. It calls the
+// function that Eigen's expressions end in, as these would instantiate every case three times.
 template <class T, int kOrderA, int kOrderB>
 void EigenGemm(int64_t m, int64_t n, int64_t k, T alpha, const GemmMatrix<T>& a,
                const GemmMatrix<T>& b, T* c, int64_t stride_c) {
@@ -111,7 +111,7 @@ void ScaleMatrix(int64_t m, int64_t n, T factor, T* c, int64_t stride) {
   }
 }
 
-// Which algorithm a product takes; by its whole size, and not by that of a tile.
+// The algorithm of a product, chosen by its whole size, not by that of a tile.
 enum class GemmKind : uint8_t { kRows, kColumns, kBlocks };
 
 template <class T>
@@ -136,7 +136,7 @@ void AddProduct(GemmKind kind, int64_t m, int64_t n, int64_t k, T alpha, const G
   }
 }
 
-// One extent cut into tiles, multiples of `unit` but for the last one, which is no smaller.
+// An extent cut into tiles, multiples of `unit` except the last, which is at least `unit`.
 struct GemmCut {
   int64_t size, unit, tile;
 
@@ -179,8 +179,8 @@ void Gemm(int64_t m, int64_t n, int64_t k, std::type_identity_t<T> alpha,
     if (!nothing) detail::AddProduct<T>(kind, m, n, k, alpha, a, b, c, stride_c);
     return;
   }
-  // Cut where Eigen's own blocks end, so that each element is computed as it is without tiles.
-  // Halved along the longer side until there are a few tiles for each thread.
+  // Tiles end where Eigen's blocks end, so that each element is computed as it is without tiles.
+  // They are halved along the longer side until there are some for each thread.
   using Block = detail::GemmBlock<T>;
   constexpr int64_t kVectors = 128;  // a multiple of the block of products with a vector
   detail::GemmCut rows(m, kind == detail::GemmKind::kBlocks ? 2 * Block::kRows : kVectors);

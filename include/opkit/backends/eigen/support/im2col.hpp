@@ -1,6 +1,7 @@
-// Convolutions with few output pixels an image: what each pixel's window covers becomes a row of a
-// matrix, of many images at a time, and the product with the kernels has vectors along the depth
-// and the output channels, where lines of pixels would be too short.
+// Im2col: convolutions with few output pixels an image, as matrix products. The elements under each
+// window become a row of a matrix, for many images at a time; the product with the kernels has
+// vectors along the depth and the output channels, as lines of pixels would be too short for
+// vectors.
 #ifndef OPKIT_BACKENDS_EIGEN_SUPPORT_IM2COL_HPP_
 #define OPKIT_BACKENDS_EIGEN_SUPPORT_IM2COL_HPP_
 
@@ -10,15 +11,16 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-struct ConvColumns {
+// The sizes of such a convolution, and its run.
+struct Im2col {
   ConvSizes sizes;
   int64_t groups = 1;
   int64_t depth = 0;                  // of a group
-  bool whole = true;                  // a window is an image: its row is there already
-  int64_t block_images = 1;           // whose rows and products stay in the second-level cache
-  int64_t columns = 0, products = 0;  // floats for them
+  bool whole = true;                  // a window covers its image, whose memory is the row
+  int64_t block_images = 1;           // images whose rows and products fit in the L2 cache
+  int64_t columns = 0, products = 0;  // floats of the rows and of the products
 
-  ConvColumns(ConvSizes all, int64_t group_count)
+  Im2col(ConvSizes all, int64_t group_count)
       : sizes(std::move(all)), groups(group_count), depth(sizes.channels * sizes.kernel) {
     constexpr int64_t kBlockFloats = 128 * 1024;
     for (const WindowAxis& axis : sizes.axes)
@@ -38,7 +40,7 @@ struct ConvColumns {
   }
   int64_t ScratchBytes() const { return (columns + products) * int64_t{sizeof(float)}; }
 
-  // `scratch` of that many bytes.
+  // `scratch` has ScratchBytes() bytes.
   void Run(const float* x, const float* w, const float* bias, float* y, float* scratch) const {
     for (int64_t first = 0; first < sizes.batch; first += block_images)
       for (int64_t group = 0; group < groups; ++group)
@@ -73,7 +75,7 @@ struct ConvColumns {
           y[n * y_image + m * pixels + pixel] =
               product[(n * pixels + pixel) * outputs + m] + (bias ? bias[m] : 0.f);
   }
-  // rows[image, pixel, depth]
+  // Writes rows[image, pixel, depth].
   void Gather(const float* x, int64_t image, int64_t count, float* rows) const {
     constexpr int64_t kChunk = 16 * 1024;  // elements; some 10 us
     const int64_t pixels = sizes.output_pixels;

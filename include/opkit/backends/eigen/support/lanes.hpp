@@ -1,5 +1,5 @@
 // Lanes: as many floats as one register of the target holds, by the compilers' vector extensions.
-// What the convolutions and pools of the "eigen" backend are written with.
+// Used by the convolutions and pools of the "eigen" backend.
 #ifndef OPKIT_BACKENDS_EIGEN_SUPPORT_LANES_HPP_
 #define OPKIT_BACKENDS_EIGEN_SUPPORT_LANES_HPP_
 
@@ -23,7 +23,7 @@ inline constexpr int kLanes = 8;
 #else
 inline constexpr int kLanes = 4;
 #endif
-// Registers that a block of sums may take, so that its operands find room beside it.
+// Registers for a block of sums; the others are for its operands.
 #if defined(__AVX512F__) || defined(__aarch64__)
 inline constexpr int kSumRegisters = 24;
 #else
@@ -36,14 +36,14 @@ typedef float LanesInMemory
 
 inline int64_t RoundUpToLanes(int64_t count) { return (count + kLanes - 1) / kLanes * kLanes; }
 
-// By reference: a register this wide has no calling convention that every target agrees on.
+// By reference: there is no common calling convention for registers of this width.
 __attribute__((always_inline)) inline void Load(const float* from, Lanes& to) {
   to = *reinterpret_cast<const LanesInMemory*>(from);
 }
 __attribute__((always_inline)) inline void Store(const Lanes& from, float* to) {
   *reinterpret_cast<LanesInMemory*>(to) = from;
 }
-// The first `count` elements, at most kLanes; others are 0, and memory behind them is not touched.
+// Loads `count` elements, at most kLanes; the others are 0, and their memory is not touched.
 __attribute__((always_inline)) inline void LoadPart(const float* from, int64_t count, Lanes& to) {
 #if defined(__AVX512F__)
   to = _mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << count) - 1), from);
@@ -60,7 +60,7 @@ __attribute__((always_inline)) inline void StorePart(const Lanes& from, int64_t 
 #endif
 }
 
-// The larger of each two; `result` where one is a NaN.
+// The larger of each two elements; the one of `result` if either is a NaN.
 __attribute__((always_inline)) inline void TakeLarger(const Lanes& value, Lanes& result) {
 #if defined(__AVX512F__)
   result = _mm512_max_ps(value, result);
@@ -73,8 +73,8 @@ __attribute__((always_inline)) inline void TakeLarger(const Lanes& value, Lanes&
 #endif
 }
 
-// to[i] = from[i * stride] for i in [0, count). What lies between may be read, what lies behind is
-// not. Fewer than kLanes elements behind the last one may be written.
+// to[i] = from[i * stride] for i in [0, count). Elements between these may be read, elements behind
+// the last are not; up to kLanes - 1 elements behind the last target may be written.
 inline void CopyStrided(const float* from, int64_t stride, int64_t count, float* to) {
   int64_t i = 0;
   Lanes low, high;
@@ -92,7 +92,7 @@ inline void CopyStrided(const float* from, int64_t stride, int64_t count, float*
     auto take_even = [&]<size_t... kEven>(std::index_sequence<kEven...>) {
       low = __builtin_shufflevector(low, high, static_cast<int>(2 * kEven)...);
     };
-    for (; i + kLanes < count; i += kLanes) {  // behind the last one nothing may be read
+    for (; i + kLanes < count; i += kLanes) {  // reads nothing behind the last element
       Load(from + 2 * i, low);
       Load(from + 2 * i + kLanes, high);
       take_even(std::make_index_sequence<kLanes>());

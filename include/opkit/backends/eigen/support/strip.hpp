@@ -1,6 +1,6 @@
-// Strip: a padded copy of the part of an image that a block of windows covers, with the columns of
-// one phase of the stride side by side. In it every window operator has stride 1 and no border:
-// what neighbouring windows read lies side by side, and whole vectors may be read.
+// Strip: a padded copy of the part of an image that a block of windows covers, in which the columns
+// of one phase of the stride are neighbours. In it every window operator has stride 1 and no
+// border: neighbouring windows read neighbouring elements, and whole vectors may be read.
 #ifndef OPKIT_BACKENDS_EIGEN_SUPPORT_STRIP_HPP_
 #define OPKIT_BACKENDS_EIGEN_SUPPORT_STRIP_HPP_
 
@@ -16,7 +16,7 @@ struct WindowBlock {
   int64_t row = 0, rows = 0, column = 0, columns = 0;
 };
 
-// For a proposal: refuses copies of what windows cover that no memory should be asked for.
+// For Propose: refuses nodes whose strips would need unreasonably much memory.
 inline void RequireModestCopy(double elements) {
   constexpr double kMost = 1 << 28;
   if (elements > kMost)
@@ -24,17 +24,17 @@ inline void RequireModestCopy(double elements) {
         "it copies what a window covers, and this one is too large for that");
 }
 
-// Where things lie in the strips of blocks of up to some size.
+// The layout of the strips of blocks of up to some size.
 class Strip {
  public:
   Strip() = default;
   Strip(const WindowAxis& rows, const WindowAxis& columns, int64_t most_rows, int64_t most_columns)
       : rows_(rows), columns_(columns) {
-    // Only phases that a window reads are there.
+    // Only phases that a window reads are stored.
     place_.assign(static_cast<size_t>((std::min)(columns.stride, columns.extent())), -1);
     for (int64_t k = 0; k < columns.kernel; ++k) {
       const int64_t phase = k * columns.dilation % columns.stride;
-      int64_t& place = place_[static_cast<size_t>(phase)];
+      int64_t& place = place_[Index(phase)];
       if (place >= 0) continue;
       place = static_cast<int64_t>(phases_.size());
       phases_.push_back(phase);
@@ -50,23 +50,22 @@ class Strip {
 
   int64_t size() const { return size_; }                   // floats of one plane
   int64_t line() const { return LineStep() * row_size_; }  // between rows of windows
-  // From the first element of a window in element (row, column) of the kernel.
+  // The offset of element (row, column) of the kernel from the first element of its window.
   int64_t Offset(int64_t row, int64_t column) const {
     const int64_t along = column * columns_.dilation;
     return (rows_.kernel == 1 ? 0 : row * rows_.dilation) * row_size_ +
-           place_[static_cast<size_t>(along % columns_.stride)] * phase_size_ +
-           along / columns_.stride;
+           place_[Index(along % columns_.stride)] * phase_size_ + along / columns_.stride;
   }
-  // Of every element of the kernel in row-major order.
+  // Appends the offsets of all elements of the kernel in row-major order.
   void AppendOffsets(int64_t base, std::vector<int64_t>& offsets) const {
     for (int64_t row = 0; row < rows_.kernel; ++row)
       for (int64_t column = 0; column < columns_.kernel; ++column)
         offsets.push_back(base + Offset(row, column));
   }
 
-  // The strip of a block of windows in `plane`, with `pad` where it has no elements; all pads where
-  // it is null. Strips are filled in the order in which they lie; kLanes floats follow the last
-  // one.
+  // Fills the strip of a block of windows with elements of `plane`, and with `pad` outside it; only
+  // with pads if it is null. Fill strips in the order of their addresses; the last must have kLanes
+  // more floats behind it.
   void Fill(const float* plane, float pad, const WindowBlock& block, float* strip) const {
     const int64_t step = rows_.kernel == 1 ? rows_.stride : 1;
     const int64_t first = rows_.Start(block.row), count = StripRows(block.rows);
@@ -78,19 +77,19 @@ class Strip {
   }
 
  private:
-  // A kernel of one row reads only the rows at its strides.
+  // For a kernel of one row the strip has only the rows at its strides.
   int64_t LineStep() const { return rows_.kernel == 1 ? 1 : rows_.stride; }
   int64_t StripRows(int64_t windows) const {
     return rows_.kernel == 1 ? windows : (windows - 1) * rows_.stride + rows_.extent();
   }
-  // Writes whole vectors from the first element on: what lies behind a phase's end is mended by the
-  // next phase, row or plane.
+  // Writes whole vectors from the first element on: the next phase, row or plane overwrites the
+  // surplus behind a phase's end.
   void FillRow(const float* row, float pad, const WindowBlock& block, float* strip) const {
     const int64_t count = block.columns + reach_, stride = columns_.stride;
     for (size_t i = 0; i < phases_.size(); ++i) {
       float* out = strip + static_cast<int64_t>(i) * phase_size_;
       const int64_t start = columns_.Start(block.column) + phases_[i];
-      // Elements [begin, end) of the phase lie in the row.
+      // Elements [begin, end) of the phase are in the row.
       int64_t begin = 0, end = 0;
       if (row && start < columns_.input) {
         end = stride == 1 ? columns_.input - start : (columns_.input - 1 - start) / stride + 1;
@@ -106,13 +105,13 @@ class Strip {
   }
 
   WindowAxis rows_, columns_;
-  std::vector<int64_t> phases_;  // in the order in which they lie in a row
-  std::vector<int64_t> place_;   // by phase: among those, or -1
+  std::vector<int64_t> phases_;  // in the order of a row of the strip
+  std::vector<int64_t> place_;   // for each phase: its index in phases_, or -1
   int64_t reach_ = 0, phase_size_ = 0, row_size_ = 0, size_ = 0;
 };
 
-// `axes` without those along which there is one element and one window of it; at least one is left.
-// With a pad before the element, that window may lie in the pad.
+// `axes` without those that have one element and one window on it; keeps at least one axis. An axis
+// with a pad before the element stays, as its window may be in the pad.
 inline WindowAxes WithoutTrivialAxes(const WindowAxes& axes) {
   WindowAxes out;
   for (const WindowAxis& axis : axes)
@@ -129,7 +128,7 @@ struct WindowPlane {
   explicit WindowPlane(const WindowAxes& axes) : columns(axes.back()) {
     if (axes.size() > 1) rows = axes[axes.size() - 2];
   }
-  // Products of the extents of the axes before.
+  // The products of the outputs, and of the kernels, of the axes before.
   static int64_t OuterOutputs(const WindowAxes& axes) {
     int64_t count = 1;
     for (size_t axis = 0; axis + 2 < axes.size(); ++axis) count *= axes[axis].output;
@@ -145,8 +144,8 @@ struct WindowPlane {
   int64_t taps() const { return rows.kernel * columns.kernel; }
 };
 
-// The axes before those: which plane of an image element `kernel` of window `output` lies in, all
-// counted in row-major order; -1 in a pad.
+// For the axes before those: the plane of an image that element `kernel` of window `output` is in,
+// all in row-major order; -1 for a pad.
 inline int64_t OuterPlane(const WindowAxes& axes, int64_t output, int64_t kernel) {
   int64_t plane = 0, step = 1;
   for (size_t axis = axes.size() < 2 ? 0 : axes.size() - 2; axis-- > 0;) {
@@ -161,8 +160,8 @@ inline int64_t OuterPlane(const WindowAxes& axes, int64_t output, int64_t kernel
   }
   return plane;
 }
-// For a proposal: refuses windows whose copies could overflow a count, and those of too many
-// elements for a table of them.
+// For Propose: refuses windows for which a count of elements could overflow, or with too many
+// elements for a table.
 inline void RequireModestWindows(const WindowAxes& axes) {
   constexpr int64_t kMost = 1 << 24;
   int64_t taps = 1;

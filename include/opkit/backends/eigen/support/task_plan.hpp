@@ -1,5 +1,5 @@
-// TaskPlan: work cut into tasks of which each needs scratch memory: one piece for each thread that
-// works, out of what was planned for the operator.
+// TaskPlan: work cut into tasks that need scratch memory. Each working thread has one piece of the
+// scratch memory that was planned for the operator.
 #ifndef OPKIT_BACKENDS_EIGEN_SUPPORT_TASK_PLAN_HPP_
 #define OPKIT_BACKENDS_EIGEN_SUPPORT_TASK_PLAN_HPP_
 
@@ -12,10 +12,10 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Memory for each of the threads that run one loop, taken for as long as a range lasts.
+// Pieces of memory for the threads of a loop; a thread holds one while it runs a range.
 class ScratchSlots {
  public:
-  // `size` bytes each, from `base`, a multiple of 64 like each of them.
+  // `count` slots of `size` bytes from `base` on; size and base are multiples of 64.
   ScratchSlots(void* base, int64_t size, int count)
       : base_(static_cast<char*>(base)), size_(size), count_(count) {}
   static constexpr int kMost = 64;
@@ -26,7 +26,7 @@ class ScratchSlots {
     explicit Slot(ScratchSlots& slots) : slots_(slots), index_(slots.Take()) {}
     Slot(const Slot&) = delete;
     Slot& operator=(const Slot&) = delete;
-    // Release: what is written to the memory comes before the acquire of who takes it next.
+    // Release: writes to the memory happen before the next thread acquires the slot.
     ~Slot() { slots_.taken_.fetch_and(~(uint64_t{1} << index_), std::memory_order_release); }
     float* data() const { return reinterpret_cast<float*>(slots_.base_ + index_ * slots_.size_); }
 
@@ -36,7 +36,7 @@ class ScratchSlots {
   };
 
  private:
-  // A loop runs on no more threads than there are slots, so that this finds one at once.
+  // A loop runs on at most as many threads as there are slots, so that one is free.
   int Take() {
     for (;;) {
       uint64_t taken = taken_.load(std::memory_order_relaxed);
@@ -53,19 +53,21 @@ class ScratchSlots {
   std::atomic<uint64_t> taken_{0};
 };
 
+// How work is cut into tasks.
 struct TaskPlan {
   int64_t tasks = 0;
-  int64_t grain = 1;       // tasks that make a chunk worth handing to another thread
+  int64_t grain = 1;       // tasks of a chunk for another thread
   int64_t slot_bytes = 0;  // scratch of one thread, by ScratchSlots::RoundUp
 
-  // Threads that run at a time, and the memory of all of them.
+  // The number of threads that run at a time, and the memory for all of them.
   int Slots(int threads) const {
     const int64_t most = (std::min)(threads, ScratchSlots::kMost);
     return static_cast<int>((std::min)((tasks - 1) / grain + 1, most));
   }
   int64_t ScratchBytes(int threads) const { return slot_bytes * Slots(threads); }
 
-  // f(begin, end, memory of this thread) for all tasks. `scratch`: of as many bytes as that is.
+  // Calls f(begin, end, memory of this thread) for all tasks. `scratch` has ScratchBytes(threads)
+  // bytes.
   template <class F>
   void Run(void* scratch, int threads, F f) const {
     ScratchSlots slots(scratch, slot_bytes, Slots(threads));

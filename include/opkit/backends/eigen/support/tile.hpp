@@ -1,6 +1,6 @@
-// Tile: the innermost loop of the convolutions. A block of sums stays in registers while it passes
-// over the depth once; where each of its inputs lies is read from a table, so that the same loop
-// serves images as they are, padded copies of them, and packed ones.
+// Tile: the innermost loop of the convolutions. A block of sums stays in registers during one pass
+// over the depth; the offsets of its inputs are in a table, so that the same loop serves images
+// themselves, padded copies, and packed copies.
 #ifndef OPKIT_BACKENDS_EIGEN_SUPPORT_TILE_HPP_
 #define OPKIT_BACKENDS_EIGEN_SUPPORT_TILE_HPP_
 
@@ -13,8 +13,8 @@ namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
 // output[r, l, j] = start + sum over k < depth of weights[r, k] * input[offsets[k], l, j] for
-// `rows` output channels r, `lines` lines l of the image, and pixels j of a line. `start` is the
-// channel's bias, or what the output holds already.
+// output channels r, lines l of the image, and pixels j of a line. `start` is the channel's bias,
+// or the output's present value.
 struct Tile {
   int64_t depth = 0;
   const float* weights = nullptr;  // [rows, depth]
@@ -26,7 +26,7 @@ struct Tile {
   int64_t output_row = 0, output_line = 0;
   int64_t last = kLanes;        // pixels in the last vector of a line; others are not written
   const float* bias = nullptr;  // null: none
-  bool add = false;             // to the output
+  bool add = false;             // adds to the output's present values
 };
 
 template <int kRows, int kLines, int kVectors>
@@ -63,7 +63,7 @@ void RunTile(const Tile& tile) {
         pixels[kSums % kPixels] * weights[static_cast<int64_t>(kSums) / kPixels * weight_row + k]),
        ...);
     }
-    // Every output is written here: what is done to it on the way (an activation) goes here.
+    // All outputs are written here: the place for a fused activation.
     ((is_part(kSums) ? StorePart(sums[kSums], tile.last, output(kSums))
                      : Store(sums[kSums], output(kSums))),
      ...);
@@ -72,18 +72,18 @@ void RunTile(const Tile& tile) {
 
 using TileFunction = void (*)(const Tile&);
 
-// The largest block of several output channels and one line; one of fewer rows is made of blocks of
-// powers of two.
+// The largest block of several output channels and one line. Fewer rows are divided into blocks
+// whose rows are powers of two.
 inline constexpr int kTileVectors = 3;
 inline constexpr int kTileRows = kSumRegisters / kTileVectors;
 
-// How many of `left` rows the next tile takes.
+// The rows of the next tile, of `left` rows.
 inline int NextTileRows(int64_t left) {
   int rows = kTileRows;
   while (rows > left) rows /= 2;
   return rows;
 }
-// For a power of two of rows and 1 to kTileVectors vectors.
+// The tile of kTileRows rows or a smaller power of two, and 1 to kTileVectors vectors.
 inline TileFunction FindTile(int rows, int vectors) {
   static constexpr TileFunction kTiles[4][kTileVectors] = {
       {&RunTile<1, 1, 1>, &RunTile<1, 1, 2>, &RunTile<1, 1, 3>},
@@ -94,8 +94,8 @@ inline TileFunction FindTile(int rows, int vectors) {
   return kTiles[rows == 1 ? 0 : rows == 2 ? 1 : rows == 4 ? 2 : 3][vectors - 1];
 }
 
-// For one output channel (depthwise): several lines, so that enough sums are under way to hide how
-// long an addition takes.
+// For one output channel (depthwise): several lines, so that enough independent sums hide the
+// latency of an addition.
 inline constexpr int kLineVectors = 6;
 
 inline int NextTileLines(int64_t left, int vectors) {
@@ -103,7 +103,7 @@ inline int NextTileLines(int64_t left, int vectors) {
   while (lines > left) lines /= 2;
   return lines;
 }
-// For what NextTileLines says and 1 to kLineVectors vectors.
+// The tile of that many lines (from NextTileLines) and 1 to kLineVectors vectors.
 inline TileFunction FindLineTile(int lines, int vectors) {
   static constexpr TileFunction kTiles[4][kLineVectors] = {
       {&RunTile<1, 1, 1>, &RunTile<1, 1, 2>, &RunTile<1, 1, 3>, &RunTile<1, 1, 4>,
@@ -115,8 +115,8 @@ inline TileFunction FindLineTile(int lines, int vectors) {
   return kTiles[lines == 1 ? 0 : lines == 2 ? 1 : lines == 4 ? 2 : 3][vectors - 1];
 }
 
-// `count` pixels of a line in tiles of at most `most` vectors, cut evenly: f(first pixel, vectors,
-// pixels in the last vector).
+// Cuts `count` pixels of a line evenly into tiles of at most `most` vectors and calls f(first
+// pixel, vectors, pixels in the last vector) for each.
 template <class F>
 void ForEachTile(int64_t count, int most, F f) {
   int64_t vectors = (count + kLanes - 1) / kLanes;

@@ -1,8 +1,8 @@
 // The search for a placing under a given ceiling, where spans of time alone decide conflicts.
 // Buffers are stacked on a skyline (address over time). Each step takes a valley of it, a run of
 // sections lower than both neighbours, and decides what lies on its floor at one of its two edges:
-// one of the few buffers that reach the edge and fit between the walls, or nothing, and that much
-// is lost.
+// one of the few buffers that reach the edge and fit between the walls, or nothing, and the space
+// below the next height is lost.
 //
 // A section whose floor and unplaced sizes together pass the ceiling ends a branch (section floors
 // as in MiniMalloc: Moffitt, ASPLOS 2023). The edge with the fewest choices for its record of
@@ -11,32 +11,25 @@
 #ifndef OPKIT_GRAPH_MEMORY_SEARCH_SKYLINE_SEARCH_HPP_
 #define OPKIT_GRAPH_MEMORY_SEARCH_SKYLINE_SEARCH_HPP_
 
-#include "opkit/graph/memory/search/greedy.hpp"
+#include "opkit/graph/memory/problem.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
 enum class SearchEnd { kFound, kImpossible, kGaveUp };
 
-template <class Problem>
-class ValleySearch {
+class SkylineSearch {
  public:
-  explicit ValleySearch(const Problem& problem)
+  explicit SkylineSearch(const MemoryProblem& problem)
       : problem_(problem),
-        count_(static_cast<size_t>(problem.count)),
-        sections_(static_cast<size_t>(problem.sections)),
-        weight_(sections_, 1.0),
-        dirty_mark_(sections_, 0) {
-    cover_start_.assign(sections_ + 1, 0);
-    for (size_t i = 0; i < count_; ++i)
-      for (size_t s = Lower(i); s < Upper(i); ++s) ++cover_start_[s];
-    int64_t sum = 0;
-    for (int64_t& start : cover_start_) start = sum += start;
-    cover_.resize(static_cast<size_t>(sum));
-    for (size_t i = count_; i-- > 0;)
-      for (size_t s = Lower(i); s < Upper(i); ++s)
-        cover_[static_cast<size_t>(--cover_start_[s])] = static_cast<int>(i);
-  }
+        count_(Index(problem.count)),
+        sections_(Index(problem.sections)),
+        cover_(sections_,
+               [&](auto add) {
+                 for (size_t i = count_; i-- > 0;)
+                   for (size_t s = Lower(i); s < Upper(i); ++s) add(s, i);
+               }),
+        weight_(sections_, 1.0) {}
 
   // Looks for a placing of at most `ceiling` units, preferring buffers of low rank, for so many
   // nodes and no later than the deadline (negative: none). kImpossible: there is none.
@@ -69,8 +62,7 @@ class ValleySearch {
   const std::vector<int>& offsets() const { return offsets_; }
   int height() const {
     int height = 0;
-    for (size_t i = 0; i < count_; ++i)
-      height = offsets_[i] + problem_.size[i] > height ? offsets_[i] + problem_.size[i] : height;
+    for (size_t i = 0; i < count_; ++i) height = (std::max)(height, offsets_[i] + problem_.size[i]);
     return height;
   }
   int64_t nodes() const { return nodes_; }
@@ -81,7 +73,8 @@ class ValleySearch {
   }
 
  private:
-  static constexpr int kNone = 1 << 30;  // lowest offset of what is placed; floor where all is
+  static constexpr int kNone =
+      1 << 30;  // lowest offset of a placed buffer; floor where all are placed
 
   struct Frame {
     size_t section = 0;  // the edge that is decided
@@ -89,11 +82,11 @@ class ValleySearch {
     size_t first = 0, next = 0, end = 0;  // in choices_
     size_t trail = 0;
     int placed = -1;
-    bool passed = false;  // the last choice, nothing, has been made
+    bool passed = false;  // the leave-empty branch has been tried
   };
 
-  size_t Lower(size_t i) const { return static_cast<size_t>(problem_.lower[i]); }
-  size_t Upper(size_t i) const { return static_cast<size_t>(problem_.upper[i]); }
+  size_t Lower(size_t i) const { return Index(problem_.lower[i]); }
+  size_t Upper(size_t i) const { return Index(problem_.upper[i]); }
 
   void Reset() {
     lowest_.assign(count_, 0);
@@ -105,14 +98,12 @@ class ValleySearch {
     frames_.clear();
     choices_.clear();
     trail_.clear();
-    dirty_.clear();
-    for (size_t s = 0; s < sections_; ++s) {
-      dirty_mark_[s] = 1;
-      dirty_.push_back(static_cast<int>(s));
-    }
+    dirty_mark_.assign(sections_, 1);
+    dirty_.resize(sections_);
+    std::iota(dirty_.begin(), dirty_.end(), 0);
   }
 
-  // Raises what buffer j's offset is at least; sections that had their floor from it are dirty.
+  // Raises buffer j's lowest offset; sections that had their floor from it are dirty.
   void Lift(size_t j, int offset) {
     const int old = lowest_[j];
     Record(static_cast<int>(j), old);
@@ -123,20 +114,17 @@ class ValleySearch {
         dirty_.push_back(static_cast<int>(s));
       }
   }
-  void Record(int what, int old) { trail_.push_back({what, old}); }
+  void Record(int changed, int old) { trail_.push_back({changed, old}); }
 
-  // Brings the floors up to date; false when some section cannot hold what it must.
+  // Brings the floors up to date; false when some section cannot hold its unplaced buffers.
   bool Consistent() {
     bool consistent = true;
     for (int section : dirty_) {
-      const auto s = static_cast<size_t>(section);
+      const size_t s = Index(section);
       dirty_mark_[s] = 0;
       if (!consistent) continue;
       int floor = kNone;
-      for (int64_t at = cover_start_[s]; at < cover_start_[s + 1]; ++at) {
-        const int lowest = lowest_[static_cast<size_t>(cover_[static_cast<size_t>(at)])];
-        floor = lowest < floor ? lowest : floor;
-      }
+      for (int i : cover_.of(s)) floor = (std::min)(floor, lowest_[Index(i)]);
       if (floor != floor_[s]) {
         Record(~section, floor_[s]);
         floor_[s] = floor;
@@ -152,14 +140,14 @@ class ValleySearch {
 
   void Undo(const Frame& frame) {
     for (; trail_.size() > frame.trail; trail_.pop_back()) {
-      const auto [what, old] = trail_.back();
-      if (what >= 0)
-        lowest_[static_cast<size_t>(what)] = old;
+      const auto [changed, old] = trail_.back();
+      if (changed >= 0)
+        lowest_[Index(changed)] = old;
       else
-        floor_[static_cast<size_t>(~what)] = old;
+        floor_[Index(~changed)] = old;
     }
     if (frame.placed < 0) return;
-    const auto i = static_cast<size_t>(frame.placed);
+    const size_t i = Index(frame.placed);
     for (size_t s = Lower(i); s < Upper(i); ++s) unplaced_in_[s] += problem_.size[i];
     ++unplaced_;
   }
@@ -168,7 +156,7 @@ class ValleySearch {
   bool Advance(Frame* frame) {
     frame->placed = -1;
     while (frame->next < frame->end) {
-      const auto i = static_cast<size_t>(choices_[frame->next++]);
+      const size_t i = Index(choices_[frame->next++]);
       if (frame->floor + problem_.size[i] > ceiling_ || IsTwin(*frame, i)) continue;
       Place(i, frame->floor);
       frame->placed = static_cast<int>(i);
@@ -182,7 +170,7 @@ class ValleySearch {
   // An equal buffer has been tried in this frame before.
   bool IsTwin(const Frame& frame, size_t i) const {
     for (size_t at = frame.first; at + 1 < frame.next; ++at) {
-      const auto j = static_cast<size_t>(choices_[at]);
+      const size_t j = Index(choices_[at]);
       if (problem_.lower[i] == problem_.lower[j] && problem_.upper[i] == problem_.upper[j] &&
           problem_.size[i] == problem_.size[j] && problem_.alignment[i] == problem_.alignment[j])
         return true;
@@ -196,23 +184,23 @@ class ValleySearch {
     --unplaced_;
     for (size_t s = Lower(i); s < Upper(i); ++s) unplaced_in_[s] -= problem_.size[i];
     Lift(i, kNone);
-    for (int64_t at = problem_.starts[i]; at < problem_.starts[i + 1]; ++at) {
-      const auto j = static_cast<size_t>(problem_.others[static_cast<size_t>(at)]);
+    for (int other : problem_.conflicts.of(i)) {
+      const size_t j = Index(other);
       if (lowest_[j] < top) Lift(j, AlignUnits(top, problem_.alignment[j]));
     }
   }
 
-  // Nothing lies on the floor at the edge: what does at the next height where something may.
+  // Leaves the floor empty at the edge: raises its buffers to the next height where one may lie.
   bool Pass(const Frame& frame) {
     const size_t s = frame.section;
     int next = kNone;
-    for (int64_t at = cover_start_[s]; at < cover_start_[s + 1]; ++at) {
-      const auto i = static_cast<size_t>(cover_[static_cast<size_t>(at)]);
+    for (int buffer : cover_.of(s)) {
+      const size_t i = Index(buffer);
       if (lowest_[i] > frame.floor)
-        next = lowest_[i] < next ? lowest_[i] : next;
+        next = (std::min)(next, lowest_[i]);
       else  // it rests on a buffer of the valley that does not reach the edge
-        for (int64_t below = problem_.starts[i]; below < problem_.starts[i + 1]; ++below) {
-          const auto j = static_cast<size_t>(problem_.others[static_cast<size_t>(below)]);
+        for (int below : problem_.conflicts.of(i)) {
+          const size_t j = Index(below);
           const int top = lowest_[j] + problem_.size[j];
           if (top < next && !(Lower(j) <= s && s < Upper(j))) next = top;
         }
@@ -221,8 +209,8 @@ class ValleySearch {
       weight_[s] += 1;
       return false;
     }
-    for (int64_t at = cover_start_[s]; at < cover_start_[s + 1]; ++at) {
-      const auto i = static_cast<size_t>(cover_[static_cast<size_t>(at)]);
+    for (int buffer : cover_.of(s)) {
+      const size_t i = Index(buffer);
       if (lowest_[i] < next) Lift(i, AlignUnits(next, problem_.alignment[i]));
     }
     return true;
@@ -230,12 +218,11 @@ class ValleySearch {
 
   int Choices(size_t s) const {
     int choices = 0;
-    for (int64_t at = cover_start_[s]; at < cover_start_[s + 1]; ++at)
-      choices += lowest_[static_cast<size_t>(cover_[static_cast<size_t>(at)])] == floor_[s];
+    for (int i : cover_.of(s)) choices += lowest_[Index(i)] == floor_[s];
     return choices;
   }
 
-  // Picks the edge to decide next and lists what may lie there.
+  // Picks the edge to decide next and lists the buffers that may lie there, by rank.
   void OpenFrame() {
     double best = 0;
     size_t edge = sections_;
@@ -263,25 +250,19 @@ class ValleySearch {
     frame.floor = floor_[edge];
     frame.first = frame.next = choices_.size();
     frame.trail = trail_.size();
-    for (int64_t at = cover_start_[edge]; at < cover_start_[edge + 1]; ++at) {
-      const int i = cover_[static_cast<size_t>(at)];
-      if (lowest_[static_cast<size_t>(i)] != frame.floor) continue;
-      choices_.push_back(i);
-      for (size_t j = choices_.size() - 1; j > frame.first; --j) {
-        int& above = choices_[j - 1];
-        if ((*rank_)[static_cast<size_t>(above)] < (*rank_)[static_cast<size_t>(i)]) break;
-        choices_[j] = above;
-        above = i;
-      }
+    for (int i : cover_.of(edge)) {
+      if (lowest_[Index(i)] != frame.floor) continue;
+      const auto is_before = [&](int a, int b) { return (*rank_)[Index(a)] < (*rank_)[Index(b)]; };
+      const auto first = choices_.begin() + static_cast<std::ptrdiff_t>(frame.first);
+      choices_.insert(std::lower_bound(first, choices_.end(), i, is_before), i);
     }
     frame.end = choices_.size();
     frames_.push_back(frame);
   }
 
-  const Problem& problem_;
+  const MemoryProblem& problem_;
   const size_t count_, sections_;
-  std::vector<int64_t> cover_start_;  // of each section: the buffers that are live in it
-  std::vector<int> cover_;
+  const FlatLists cover_;       // of each section: the buffers that are live in it
   std::vector<double> weight_;  // of each section: 1 and its failures
   std::vector<uint8_t> dirty_mark_;
   std::vector<int> dirty_;
@@ -290,12 +271,12 @@ class ValleySearch {
   const std::vector<int>* rank_ = nullptr;
   int64_t nodes_ = 0;
   size_t unplaced_ = 0;
-  std::vector<int> lowest_;  // of each buffer: where it would lie on what is placed
+  std::vector<int> lowest_;  // of each buffer: where it would lie on the placed ones
   std::vector<int> offsets_;
   std::vector<int> floor_;        // of each section: the lowest of `lowest_` in it
   std::vector<int> unplaced_in_;  // of each section: units not yet placed
   struct Change {
-    int what, old;  // buffer i as i, section s as ~s
+    int changed, old;  // buffer i as i, section s as ~s
   };
   std::vector<Change> trail_;
   std::vector<int> choices_;

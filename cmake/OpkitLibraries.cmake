@@ -1,0 +1,105 @@
+# The libraries beside opkit::opkit: the standard operators (opkit::ops), kernels of a backend
+# (opkit::eigen), readers of file formats (opkit::onnx, opkit::json). Each has a folder of src/, whose
+# CMakeLists.txt is one call of
+#
+#   opkit_add_library(onnx STATIC SOURCES onnx.cpp HEADERS protozero/pbf_reader.hpp)
+#   opkit_add_backend(eigen SOURCES conv.cpp matmul.cpp REQUIRES "Eigen3 3.4" Eigen3::Eigen)
+#
+# SOURCES   compiled with opkit::opkit, each in less than 20 s at -O2
+# REQUIRES  packages, each followed by its target; programs that link the library use them too
+# HEADERS   third-party headers that only the sources include
+#
+# Where a requirement is missing there is no such target, and a message says so.
+#
+# A library of operators is an OBJECT library, since linkers drop the objects of an archive that
+# nothing refers to, as nothing refers to one that only registers operators. Link it to the executable
+# itself: objects do not travel through other libraries. They are installed as objects too.
+option(OPKIT_NATIVE "Compile the operators for the instruction set of this machine" OFF)
+set(OPKIT_OPERATORS_COMPILE_OPTIONS "" CACHE STRING
+  "More options to compile the libraries beside opkit::opkit with, such as -O2 in a debug build")
+
+function(opkit_add_library name type)
+  cmake_parse_arguments(PARSE_ARGV 2 arg "" "" "SOURCES;REQUIRES;HEADERS")
+  set(missing)
+  set(links)
+  set(finds)
+  while(arg_REQUIRES)
+    list(POP_FRONT arg_REQUIRES package linked)
+    list(APPEND links ${linked})
+    string(APPEND finds "find_package(${package} QUIET)\n")
+    if(NOT TARGET ${linked})
+      separate_arguments(words UNIX_COMMAND "${package}")
+      find_package(${words} QUIET)
+      if(NOT TARGET ${linked})
+        list(APPEND missing "${package}")
+        continue()
+      endif()
+      get_target_property(imported ${linked} IMPORTED)
+      if(imported)  # found in this folder, and linked in others
+        set_target_properties(${linked} PROPERTIES IMPORTED_GLOBAL ON)
+      endif()
+    endif()
+  endwhile()
+  set(include_dirs)
+  foreach(header IN LISTS arg_HEADERS)
+    string(REGEX REPLACE "[/.].*" "" package ${header})
+    string(TOUPPER OPKIT_${package}_INCLUDE_DIR variable)
+    find_path(${variable} ${header})
+    mark_as_advanced(${variable})
+    if(${variable})
+      list(APPEND include_dirs ${${variable}})
+    else()
+      list(APPEND missing ${header})
+    endif()
+  endforeach()
+  if(missing)
+    list(JOIN missing ", " missing)
+    message(STATUS "opkit: opkit::${name} is not built, it needs ${missing}")
+    return()
+  endif()
+
+  set(target opkit_${name})
+  add_library(${target} ${type} ${arg_SOURCES})
+  add_library(opkit::${name} ALIAS ${target})
+  target_link_libraries(${target} PUBLIC opkit::opkit ${links})
+  target_include_directories(${target} SYSTEM PRIVATE ${include_dirs})
+  # As opkit itself: a shared library that links it can be unloaded.
+  target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fno-gnu-unique>
+    ${OPKIT_OPERATORS_COMPILE_OPTIONS}
+    $<$<BOOL:${PROJECT_IS_TOP_LEVEL}>:-Wall -Wextra>)
+  # What an object takes to compile is the sources' choice, and a shared library may link it.
+  set_target_properties(${target} PROPERTIES
+    EXPORT_NAME ${name} UNITY_BUILD OFF POSITION_INDEPENDENT_CODE ON)
+  if(OPKIT_NATIVE AND type STREQUAL "OBJECT")
+    target_compile_options(${target} PRIVATE -march=native)
+  endif()
+
+  if(NOT OPKIT_INSTALL)
+    set_target_properties(${target} PROPERTIES EXCLUDE_FROM_ALL ON)  # built when linked
+    return()
+  endif()
+  set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/opkit/libraries)
+  install(TARGETS ${target} EXPORT opkit_${name} OBJECTS DESTINATION ${CMAKE_INSTALL_LIBDIR}/opkit)
+  install(EXPORT opkit_${name} NAMESPACE opkit::
+    FILE targets-${name}.cmake DESTINATION ${package_dir})
+  list(JOIN links " AND TARGET " found)
+  string(PREPEND found "TARGET ")
+  if(NOT links)
+    set(found TRUE)
+  endif()
+  file(CONFIGURE OUTPUT ${name}.cmake @ONLY CONTENT "${finds}if(${found})
+  include(\${CMAKE_CURRENT_LIST_DIR}/targets-${name}.cmake)
+  set(opkit_${name}_FOUND TRUE)
+endif()
+")
+  install(FILES ${CMAKE_CURRENT_BINARY_DIR}/${name}.cmake DESTINATION ${package_dir})
+endfunction()
+
+# Kernels of a backend for the standard operators. The global property OPKIT_BACKENDS lists the targets
+# of all backends that are built.
+function(opkit_add_backend name)
+  opkit_add_library(${name} OBJECT ${ARGN})
+  if(TARGET opkit::${name})
+    set_property(GLOBAL APPEND PROPERTY OPKIT_BACKENDS opkit::${name})
+  endif()
+endfunction()

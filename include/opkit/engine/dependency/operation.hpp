@@ -1,0 +1,117 @@
+// The pusher's side of an operation of the engine: its options, how its closure gets into its
+// record, and the handle that completes it when it is asynchronous.
+#ifndef OPKIT_ENGINE_DEPENDENCY_OPERATION_HPP_
+#define OPKIT_ENGINE_DEPENDENCY_OPERATION_HPP_
+
+#include <exception>
+#include <new>
+
+#include "opkit/base/ref_counted.hpp"
+#include "opkit/core/device.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+// Copies have a stream of their own on every device.
+enum class OpKind : uint8_t { kNormal, kCopy };
+
+struct PushOptions {
+  int priority = 0;       // of the operations that are ready, those with higher ones start first
+  const char* name = "";  // for messages; not copied
+  OpKind kind = OpKind::kNormal;
+  Device device = {};   // unless a CPU: the operation is issued on a stream of it
+  bool update = false;  // it reads the Vars that it writes, too: skipped where one has failed
+};
+
+namespace detail {
+
+class EngineCore;
+struct EngineOp;
+
+// The side of an engine that handles keep alive, so that a late one is safe.
+class AsyncEngine : public RefCounted {
+ public:
+  // False when the handle is not the one that may complete the operation any more.
+  virtual bool CompleteAsync(EngineOp* op, uint32_t generation, std::exception_ptr exception) = 0;
+};
+
+}  // namespace detail
+
+// Completes an asynchronous operation: once, on any thread, at any time. Moves; a handle that is
+// dropped fails its operation. It may outlive the engine.
+class Completion {
+ public:
+  Completion() = default;
+  Completion(Completion&&) = default;
+  Completion& operator=(Completion&& other) noexcept;
+  ~Completion() {
+    if (engine_) Drop();
+  }
+
+  explicit operator bool() const { return static_cast<bool>(engine_); }  // not used up
+
+  // False where the operation was cancelled meanwhile; then nothing happens. Error
+  // (kFailedPrecondition) for a handle that was used already.
+  bool SetFinished() { return SetFinishedWithException(nullptr); }
+  // Fails the operation, unless null.
+  bool SetFinishedWithException(std::exception_ptr exception);
+
+ private:
+  friend class detail::EngineCore;
+  Completion(detail::AsyncEngine* engine, detail::EngineOp* op, uint32_t generation)
+      : engine_(engine), op_(op), generation_(generation) {}
+
+  OPKIT_COLD void Drop();
+
+  detail::IntrusivePtr<detail::AsyncEngine> engine_;
+  detail::EngineOp* op_ = nullptr;
+  uint32_t generation_ = 0;
+};
+
+namespace detail {
+
+// A record that waits for its closure, and the place for that.
+struct OpSlot {
+  EngineOp* op;
+  void* storage;
+};
+
+// All that a record has to know of the type of its closure.
+struct OpClosureType {
+  static constexpr size_t kSmallBytes = 32;  // in the record itself
+  static constexpr size_t kLargeBytes = 64;  // beside it
+
+  bool asynchronous;
+  bool large;
+  // Calls the closure, with the Completion when asynchronous, and ends it; or ends it alone.
+  void (*run)(void* storage, bool call, Completion* completion);
+};
+
+template <class F, bool kAsynchronous>
+struct OpClosure {
+  static constexpr bool kFits =
+      sizeof(F) <= OpClosureType::kLargeBytes && alignof(F) <= alignof(std::max_align_t);
+
+  static void Run(void* storage, bool call, [[maybe_unused]] Completion* completion) {
+    struct End {
+      F& closure;
+      ~End() { closure.~F(); }
+    };
+    const End end{*std::launder(static_cast<F*>(storage))};
+    if (!call) return;
+    if constexpr (kAsynchronous)
+      end.closure(std::move(*completion));
+    else
+      end.closure();
+  }
+
+  static constexpr OpClosureType kType{kAsynchronous, sizeof(F) > OpClosureType::kSmallBytes, &Run};
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#ifdef OPKIT_DEFINITIONS
+#include "opkit/engine/dependency/impl/operation.ipp"
+#endif
+
+#endif  // OPKIT_ENGINE_DEPENDENCY_OPERATION_HPP_

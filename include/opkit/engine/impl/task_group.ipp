@@ -1,0 +1,48 @@
+// The definitions of opkit/engine/task_group.hpp.
+#ifndef OPKIT_ENGINE_IMPL_TASK_GROUP_IPP_
+#define OPKIT_ENGINE_IMPL_TASK_GROUP_IPP_
+
+#include "opkit/engine/task_group.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+struct TaskGroup::Member : PoolTask {
+  Member(TaskGroup& group, ThreadPool::Task&& task)
+      : PoolTask(&RunMember), group(group), task(std::move(task)) {}
+  static void RunMember(PoolTask* self) noexcept {
+    Member* member = static_cast<Member*>(self);
+    TaskGroup& group = member->group;
+    try {
+      member->task();
+    } catch (...) {
+      detail::MutexLock lock(group.mutex_);
+      if (!group.error_) group.error_ = std::current_exception();
+    }
+    delete member;
+    group.pending_.CountDown();  // the group may be gone from here on
+  }
+  TaskGroup& group;
+  ThreadPool::Task task;
+};
+
+OPKIT_INLINE void TaskGroup::Run(ThreadPool::Task task) {
+  Member* member = new Member(*this, std::move(task));
+  pending_.Add();
+  try {
+    pool_.Schedule(member);
+  } catch (...) {
+    delete member;
+    pending_.CountDown();
+    throw;
+  }
+}
+
+OPKIT_INLINE void TaskGroup::Wait() {
+  pool_.Wait(pending_);
+  detail::MutexLock lock(mutex_);
+  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_IMPL_TASK_GROUP_IPP_

@@ -1,0 +1,73 @@
+// How threads sleep until a Latch is at zero: by its address, in a table that is never destroyed.
+// The thread that brings a latch to zero needs only the address from then on, so that a waiter
+// which sees the zero may destroy the latch at once.
+#ifndef OPKIT_ENGINE_POOL_IMPL_LATCH_IPP_
+#define OPKIT_ENGINE_POOL_IMPL_LATCH_IPP_
+
+#include "opkit/base/platform.hpp"
+#include "opkit/engine/pool/latch.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+struct alignas(kCacheLine) LatchBucket {
+  Mutex mutex;
+  LatchSleeper* first = nullptr;
+};
+
+inline constexpr int kLatchBucketBits = 6;
+inline constinit LatchBucket g_latch_buckets[1 << kLatchBucketBits];
+
+inline LatchBucket& BucketOf(const void* latch) {
+  const uint64_t hash = reinterpret_cast<uintptr_t>(latch) * uint64_t{0x9E3779B97F4A7C15};
+  return g_latch_buckets[hash >> (64 - kLatchBucketBits)];
+}
+
+}  // namespace detail
+
+// No wake-up is lost: the sleeper enlists and looks at the count under the bucket's lock. If the
+// last CountDown takes the lock later it finds the sleeper; if earlier, its subtraction happened
+// before and the sleeper sees zero.
+OPKIT_INLINE bool Latch::Enlist(detail::LatchSleeper& self) const {
+  detail::LatchBucket& bucket = detail::BucketOf(this);
+  detail::MutexLock lock(bucket.mutex);
+  if (done()) return false;
+  self.latch = this;
+  self.next = bucket.first;
+  bucket.first = &self;
+  return true;
+}
+
+OPKIT_INLINE void Latch::Delist(detail::LatchSleeper& self) {
+  detail::LatchBucket& bucket = detail::BucketOf(self.latch);
+  detail::MutexLock lock(bucket.mutex);
+  detail::LatchSleeper** at = &bucket.first;
+  while (*at && *at != &self) at = &(*at)->next;
+  if (*at) *at = self.next;
+}
+
+OPKIT_INLINE void Latch::WakeSleepers(const void* latch) {
+  detail::LatchBucket& bucket = detail::BucketOf(latch);
+  detail::MutexLock lock(bucket.mutex);
+  for (detail::LatchSleeper** at = &bucket.first; *at;) {
+    detail::LatchSleeper* const sleeper = *at;
+    if (sleeper->latch != latch) {
+      at = &sleeper->next;
+      continue;
+    }
+    *at = sleeper->next;
+    // The sleeper delists itself under this lock, so it stays until the lock is released.
+    detail::Parker::Wake(sleeper->parker->Set());
+  }
+}
+
+OPKIT_INLINE void Latch::ForgetSleepers() {
+  for (detail::LatchBucket& bucket : detail::g_latch_buckets) {
+    bucket.mutex.ResetAfterFork();
+    bucket.first = nullptr;
+  }
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_ENGINE_POOL_IMPL_LATCH_IPP_

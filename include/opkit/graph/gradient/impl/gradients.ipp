@@ -1,0 +1,287 @@
+// AddGradients' definition: walks the nodes backwards from the loss and asks the makers for their
+// gradients.
+#ifndef OPKIT_GRAPH_GRADIENT_IMPL_GRADIENTS_IPP_
+#define OPKIT_GRAPH_GRADIENT_IMPL_GRADIENTS_IPP_
+
+#include <algorithm>
+
+#include "opkit/graph/gradient/gradient_nodes.hpp"
+#include "opkit/graph/gradient/gradients.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+class GradientBuilder {
+ public:
+  GradientBuilder(const Graph& graph, const std::string& loss, const std::vector<std::string>& wrt,
+                  const GradientOptions& options)
+      : graph_(graph),
+        view_(graph),
+        options_(options),
+        types_(InferGraph(view_)),
+        nodes_(graph),
+        loss_(Find(loss, "the loss")),
+        carries_(Index(view_.num_nodes()), 0),
+        reached_(Index(view_.num_values()), 0),
+        giver_(Index(view_.num_values()), -1),
+        gradients_(Index(view_.num_values())) {
+    if (wrt.empty())
+      Throw(ErrorCode::kInvalidArgument, "AddGradients of '", loss,
+            "' needs the name of at least one value to differentiate by");
+    for (const std::string& name : wrt) {
+      wrt_.push_back(Find(name, "to differentiate by"));
+      if (!Differentiable(wrt_.back()))
+        Throw(ErrorCode::kTypeMismatch, "cannot differentiate by '", name, "', which is ",
+              ToString(types_[wrt_.back()]), "; expected a floating-point value");
+    }
+  }
+
+  GradientMap Build() {
+    AddSeed();
+    MarkReached();
+    for (size_t i = view_.order().size(); i-- > 0;) Differentiate(view_.order()[i]);
+    GradientMap found;
+    NameIndex needed;
+    for (int wanted : wrt_) {
+      const GradientValue& total = found[view_.name(wanted)] = Total(wanted);
+      if (total.IsEmpty() && !options_.allow_none) ThrowUnreached(wanted);
+      for (const std::string* part : {&total.dense, &total.indices, &total.values})
+        needed.Add(*part);
+    }
+    nodes_.Prune(std::move(needed));
+    CheckRewritten();
+    static_cast<void>(GraphView(nodes_.graph()));  // throws where the result is not well-formed
+    return found;
+  }
+  Graph TakeGraph() { return nodes_.TakeGraph(); }
+
+ private:
+  // The value of that name. Error (kNotFound) with the nearest name.
+  int Find(const std::string& name, const char* what) const {
+    const int value = view_.FindValue(name);
+    if (value >= 0) return value;
+    Throw(ErrorCode::kNotFound, "the graph has no value '", name, "' (", what, ")",
+          SuggestName(name, view_.names()));
+  }
+  bool HasGradient(int value) const { return !gradients_[Index(value)].empty(); }
+  bool Differentiable(int value) const {
+    const DType dtype = types_[value].dtype;
+    return dtype != DType::kBool && !IsInteger(dtype);
+  }
+  static GradientKind KindOf(const OperatorDef& def) {
+    const auto* registration = GradientRegistry::Global().Find(def.type());
+    return registration ? registration->kind : GradientKind::kMaker;
+  }
+
+  void AddSeed() {
+    const TensorInfo& loss = types_[loss_];
+    const std::string& name = view_.name(loss_);
+    if (loss.dtype != DType::kUndefined && !IsFloatingPoint(loss.dtype))
+      Throw(ErrorCode::kTypeMismatch, "the loss '", name, "' is ", ToString(loss),
+            "; expected a floating-point value");
+    auto& seeds = gradients_[Index(loss_)];
+    if (options_.seed.empty()) {
+      if (loss.dtype == DType::kUndefined || !loss.shape.is_known())
+        Throw(ErrorCode::kFailedPrecondition, "the loss '", name, "' is ", ToString(loss),
+              ", so the ones that its gradient starts from have no ",
+              loss.dtype == DType::kUndefined ? "dtype" : "shape",
+              " yet; name a value that holds them in GradientOptions::seed");
+      seeds.push_back(nodes_.AddOnes(name, loss.shape.ToShape(), loss.dtype));
+      return;
+    }
+    const int given = Find(options_.seed, "GradientOptions::seed");
+    const TensorInfo& seed = types_[given];
+    if (view_.IsRewritten(given))
+      Throw(ErrorCode::kUnsupported, "the seed '", options_.seed,
+            "' is rewritten by a node of the graph; name a value that stays as it is");
+    const bool dtypes_differ = seed.dtype != DType::kUndefined && loss.dtype != DType::kUndefined &&
+                               seed.dtype != loss.dtype;
+    if (dtypes_differ || !SymbolicShape::Merge(seed.shape, loss.shape))
+      Throw(ErrorCode::kInvalidArgument, "the seed '", options_.seed, "' is ", ToString(seed),
+            ", but the loss '", name, "' is ", ToString(loss), "; they must be alike");
+    seeds.push_back(options_.seed);
+  }
+
+  // Marks the values that depend on the wanted ones through nodes that carry gradients.
+  void MarkReached() {
+    for (int value : wrt_) reached_[Index(value)] = 1;
+    for (int node : view_.order()) {
+      bool reached = false;
+      for (int value : view_.inputs(node)) reached |= value >= 0 && reached_[Index(value)];
+      if (!reached || KindOf(graph_.node(node)) == GradientKind::kNone) continue;
+      carries_[Index(node)] = 1;
+      const auto mark = [&](int value) {
+        if (value >= 0 && Differentiable(value)) reached_[Index(value)] = 1;
+      };
+      for (int value : view_.outputs(node)) mark(value);
+      for (const auto& rewrite : RewritesOf(node)) mark(rewrite.value);
+    }
+  }
+  std::span<const GraphView::Rewrite> RewritesOf(int node) const {
+    const auto [first, end] = std::equal_range(
+        view_.rewrites().begin(), view_.rewrites().end(), GraphView::Rewrite{-1, node},
+        [](const auto& a, const auto& b) { return a.node < b.node; });
+    return {first, end};
+  }
+
+  void Differentiate(int node) {
+    const OperatorDef& def = graph_.node(node);
+    for (const auto& rewrite : RewritesOf(node))
+      if (HasGradient(rewrite.value))
+        Throw(ErrorCode::kUnsupported, "node ", ToString(def), " rewrites '",
+              view_.name(rewrite.value), "', through which the gradient of '", view_.name(loss_),
+              "' flows, and a gradient is that of one value; let the node write another one");
+    if (!carries_[Index(node)]) return;
+    std::vector<GradientValue> g_output;
+    bool flows = false;
+    try {
+      for (int value : view_.outputs(node)) {
+        g_output.push_back(value < 0 ? GradientValue() : Total(value));
+        flows |= !g_output.back().IsEmpty();
+      }
+      if (!flows) return;
+      GradientOpsMeta meta = GetGradientForOp(def, g_output, nodes_.names());
+      nodes_.Add(node, meta);
+      const auto inputs = view_.inputs(node);
+      for (size_t i = 0; i < inputs.size(); ++i)
+        if (inputs[i] >= 0 && reached_[Index(inputs[i])])
+          AddGradient(inputs[i], node, meta.g_input[i]);
+    } catch (Error& error) {
+      error.AddContext(
+          StrCat("in the gradient of node ", ToString(def), ", on the path ", PathThrough(node)));
+      throw;
+    }
+  }
+  void AddGradient(int value, int node, const GradientValue& gradient) {
+    if (gradient.IsEmpty()) return;
+    for (const std::string* part : {&gradient.dense, &gradient.indices, &gradient.values}) {
+      if (part->empty()) continue;
+      if (!nodes_.graph().HasValue(*part))
+        Throw(ErrorCode::kInvalidArgument, "its gradient maker names '", *part,
+              "' as the gradient of '", view_.name(value), "', but makes no such value");
+      if (const int shared = view_.FindValue(*part); shared >= 0 && view_.IsRewritten(shared))
+        Throw(ErrorCode::kUnsupported, "the gradient of '", view_.name(value), "' is '", *part,
+              "' itself, which a node of the graph rewrites; let that node write another value");
+    }
+    auto& list = gradients_[Index(value)];
+    if (list.empty()) giver_[Index(value)] = node;
+    list.push_back(gradient);
+  }
+
+  // The gradient of a value; adds a sum to the graph when it has several.
+  GradientValue Total(int value) {
+    auto& list = gradients_[Index(value)];
+    if (list.empty()) return {};
+    if (list.size() > 1) list.assign(1, nodes_.Sum(view_.name(value), list, options_.sum_operator));
+    return list.front();
+  }
+  // Gradient nodes run behind all others, so they must not read values that a node rewrites after
+  // the node whose gradient they compute.
+  void CheckRewritten() const {
+    std::vector<int> last(gradients_.size(), -1);  // node that rewrites the value, by value
+    for (const auto& rewrite : view_.rewrites()) last[Index(rewrite.value)] = rewrite.node;
+    for (size_t i = 0; i < nodes_.origins().size(); ++i) {
+      const int origin = nodes_.origins()[i];
+      const OperatorDef& op = nodes_.graph().node(nodes_.num_before() + static_cast<int>(i));
+      for (const std::string& input : op.inputs()) {
+        const int value = view_.FindValue(input);
+        const int node = value < 0 ? -1 : last[Index(value)];
+        if (node > origin)
+          Throw(ErrorCode::kUnsupported, "gradient node ", ToString(op), " needs '", input,
+                "' as node ", ToString(graph_.node(origin)), " saw it, but node ",
+                ToString(graph_.node(node)), " rewrites it later; let that node write another ",
+                "value");
+      }
+    }
+  }
+
+  // "'x' -> 'a' -> 'loss'": values from a wanted one to the loss.
+  OPKIT_COLD std::string PathThrough(int node) const {
+    std::vector<int> path;
+    const auto first = [](std::span<const int> values, auto&& fits) {
+      for (int value : values)
+        if (value >= 0 && fits(value)) return value;
+      return -1;
+    };
+    for (int at = node; at >= 0;) {
+      const int next = first(view_.inputs(at), [&](int value) { return reached_[Index(value)]; });
+      if (next < 0) break;
+      path.insert(path.begin(), next);
+      const bool wanted = std::find(wrt_.begin(), wrt_.end(), next) != wrt_.end();
+      at = wanted ? -1 : view_.producer(next);
+    }
+    for (int at = node; at >= 0;) {
+      const int next = first(view_.outputs(at), [&](int value) { return HasGradient(value); });
+      if (next < 0) break;
+      path.push_back(next);
+      at = next == loss_ ? -1 : giver_[Index(next)];
+    }
+    constexpr size_t kShown = 5;  // at either end
+    std::string text;
+    for (size_t i = 0; i < path.size(); ++i) {
+      if (path.size() > 2 * kShown && i == kShown) {
+        text += " -> ...";
+        i = path.size() - kShown;
+      }
+      text += StrCat(i ? " -> '" : "'", view_.name(path[i]), "'");
+    }
+    return text;
+  }
+
+  [[noreturn]] OPKIT_COLD void ThrowUnreached(int value) const {
+    std::vector<char> after(reached_.size(), 0), before(reached_.size(), 0);
+    after[Index(value)] = before[Index(loss_)] = 1;
+    auto any = [](const std::vector<char>& marks, std::span<const int> values) {
+      return std::any_of(values.begin(), values.end(),
+                         [&](int v) { return v >= 0 && marks[Index(v)]; });
+    };
+    auto mark = [](std::vector<char>& marks, std::span<const int> values) {
+      for (int v : values)
+        if (v >= 0) marks[Index(v)] = 1;
+    };
+    for (int node : view_.order())
+      if (any(after, view_.inputs(node))) mark(after, view_.outputs(node));
+    for (size_t i = view_.order().size(); i-- > 0;)
+      if (const int node = view_.order()[i]; any(before, view_.outputs(node)))
+        mark(before, view_.inputs(node));
+    std::string why = after[Index(loss_)] ? "the operators on the way give it none"
+                                          : "no path of nodes leads from it to the loss";
+    for (int node : view_.order()) {
+      if (!any(after, view_.inputs(node)) || !any(before, view_.outputs(node))) continue;
+      const OperatorDef& def = graph_.node(node);
+      if (KindOf(def) != GradientKind::kNone) continue;
+      why = StrCat("NO_GRADIENT(", def.type(), ") stops it at node ", ToString(def));
+      break;
+    }
+    Throw(ErrorCode::kInvalidArgument, "no gradient of '", view_.name(loss_), "' flows to '",
+          view_.name(value), "': ", why,
+          "; leave it out, or set GradientOptions::allow_none to get an empty gradient");
+  }
+
+  const Graph& graph_;
+  const GraphView view_;
+  const GradientOptions& options_;
+  const GraphTypes types_;
+  GradientNodes nodes_;
+  const int loss_;
+  std::vector<int> wrt_;
+  std::vector<char> carries_;                          // by node: gradients flow through it
+  std::vector<char> reached_;                          // by value: depends on a wanted value
+  std::vector<int> giver_;                             // by value: node of its first gradient
+  std::vector<std::vector<GradientValue>> gradients_;  // by value, not summed up yet
+};
+
+}  // namespace detail
+
+OPKIT_INLINE GradientMap AddGradients(Graph& graph, const std::string& loss,
+                                      const std::vector<std::string>& wrt,
+                                      const GradientOptions& options) {
+  detail::GradientBuilder builder(graph, loss, wrt, options);
+  GradientMap found = builder.Build();
+  graph = builder.TakeGraph();
+  return found;
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_GRADIENT_IMPL_GRADIENTS_IPP_

@@ -1,0 +1,155 @@
+// ToDot's definition: writes a graph's boxes and edges, and those of the graphs inside its nodes.
+#ifndef OPKIT_GRAPH_IMPL_DOT_IPP_
+#define OPKIT_GRAPH_IMPL_DOT_IPP_
+
+#include <map>
+
+#include "opkit/graph/dot.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+class DotWriter {
+ public:
+  explicit DotWriter(const DotOptions& options) : options_(options) {}
+  std::string Write(const Graph& graph, const GraphTypes* types) && {
+    out_ =
+        "digraph opkit {\n"
+        "  compound=true;\n"
+        "  fontname=\"Helvetica\";\n"
+        "  node [fontname=\"Helvetica\", fontsize=10, style=filled];\n"
+        "  edge [fontname=\"Helvetica\", fontsize=8];\n";
+    DrawGraph(graph, types, "", "  ");
+    return out_ + "}\n";
+  }
+
+ private:
+  // Quotes a label: line ends stay line ends, and `&` does not begin an entity.
+  static std::string Quote(const std::string& text) {
+    std::string out = "\"";
+    for (const char c : text) {
+      if (c == '"' || c == '\\') out += '\\';
+      if (c == '\n')
+        out += "\\n";
+      else if (c == '&')
+        out += "&amp;";
+      else if (c != '\r' && c != '\0')
+        out += c;
+    }
+    return out + "\"";
+  }
+  void DrawNode(const std::string& indent, const std::string& id, const std::string& label,
+                const char* look) {
+    out_ += StrCat(indent, id, " [label=", Quote(label), ", ", look) + "];\n";
+  }
+  void DrawEdge(const std::string& indent, const std::string& from, const std::string& to,
+                const std::string& attributes) {
+    out_ +=
+        StrCat(indent, from, " -> ", to, attributes.empty() ? "" : " [" + attributes + "]") + ";\n";
+  }
+  static std::string Label(const OperatorDef& def) {
+    std::string out = def.type();
+    if (!def.name().empty()) out += " '" + def.name() + "'";
+    for (const NamedAttribute& arg : def.args()) out += "\n" + arg.name + "=" + ToString(arg.value);
+    if (def.device() != Device{}) out += "\non " + ToString(def.device());
+    if (!def.engine().empty()) out += "\nengine " + def.engine();
+    return out;
+  }
+
+  // `prefix` keeps the names of subgraphs' boxes apart.
+  void DrawGraph(const Graph& graph, const GraphTypes* types, const std::string& prefix,
+                 const std::string& indent) {
+    std::map<std::string, std::string> makers;  // by value: the box that made or wrote it last
+    const auto maker_of = [&](const std::string& value) {
+      std::string& box = makers[value];
+      if (box.empty()) {  // a graph with errors can be drawn too
+        box = StrCat(prefix, "m", missing_++);
+        DrawNode(indent, box, value + "\nmissing", "shape=ellipse, color=red, fillcolor=white");
+      }
+      return box;
+    };
+    for (size_t i = 0; i < graph.inputs().size(); ++i) {
+      const GraphInput& input = graph.inputs()[i];
+      DrawNode(indent, StrCat(prefix, "i", i), input.name + "\n" + ToString(input.info),
+               "shape=ellipse, fillcolor=\"#cfe8cf\"");
+      makers[input.name] = StrCat(prefix, "i", i);
+    }
+    for (size_t i = 0; i < graph.constants().size(); ++i) {
+      const GraphConstant& constant = graph.constants()[i];
+      if (!options_.constants && !graph.IsOutput(constant.name)) continue;
+      DrawNode(indent, StrCat(prefix, "c", i),
+               constant.name + "\n" + ToString(TensorInfo::Of(constant.value)),
+               "shape=note, fillcolor=\"#eeeeee\"");
+      makers[constant.name] = StrCat(prefix, "c", i);
+    }
+    for (int n = 0; n < graph.num_nodes(); ++n)
+      for (const std::string& output : graph.node(n).outputs())
+        if (graph.Producer(output) == n) makers[output] = StrCat(prefix, "n", n);
+    for (int n = 0; n < graph.num_nodes(); ++n) {
+      const OperatorDef& def = graph.node(n);
+      const std::string box = StrCat(prefix, "n", n);
+      const auto is_line = [&](const std::string& input) {  // a line in the box instead of an edge
+        return !options_.constants && graph.IsConstant(input) && makers.count(input) == 0;
+      };
+      std::string label = Label(def);
+      for (const std::string& input : def.inputs())
+        if (is_line(input))
+          label += StrCat("\n", input, " ", TensorInfo::Of(*graph.FindConstant(input)));
+      DrawNode(indent, box, label, "shape=box, fillcolor=\"#cfdff3\"");
+      for (const std::string& input : def.inputs()) {
+        if (input.empty() || is_line(input)) continue;
+        DrawEdge(indent, maker_of(input), box, "label=" + Quote(Describe(input, types)));
+      }
+      ForEachRewritten(def, [&](const std::string& name) { makers[name] = box; });
+      for (const std::string& name : def.control_inputs()) {
+        int from = 0;
+        while (from < graph.num_nodes() && graph.node(from).name() != name) ++from;
+        if (from < graph.num_nodes())
+          DrawEdge(indent, StrCat(prefix, "n", from), box, "style=dashed");
+      }
+      for (const NamedSubgraph& item : def.subgraphs()) DrawSubgraph(item, box, indent);
+    }
+    for (size_t o = 0; o < graph.outputs().size(); ++o) {
+      const std::string& output = graph.outputs()[o];
+      const std::string box = StrCat(prefix, "o", o);
+      const std::string maker = maker_of(output);
+      DrawNode(indent, box, output, "shape=ellipse, peripheries=2, fillcolor=\"#f6d9c9\"");
+      DrawEdge(indent, maker, box, types ? "label=" + Quote(ToString(types->at(output))) : "");
+    }
+  }
+  static std::string Describe(const std::string& value, const GraphTypes* types) {
+    return types ? value + "\n" + ToString(types->at(value)) : value;
+  }
+  void DrawSubgraph(const NamedSubgraph& item, const std::string& box, const std::string& indent) {
+    const std::string prefix = StrCat("s", subgraphs_++, "_");
+    out_ += StrCat(indent, "subgraph cluster_", prefix, " {\n");
+    out_ += StrCat(indent, "  label=", Quote(item.name)) + ";\n";
+    DrawNode(indent + "  ", prefix + "head", "", "shape=point, style=invis");
+    if (const Graph* inner = GraphOf(*item.graph))
+      DrawGraph(*inner, nullptr, prefix, indent + "  ");
+    else
+      DrawNode(indent + "  ", prefix + "text", item.graph->Describe(),
+               "shape=plaintext, style=\"\"");
+    out_ += indent + "}\n";
+    DrawEdge(indent, box, prefix + "head", "style=dotted, arrowhead=none, lhead=cluster_" + prefix);
+  }
+
+  const DotOptions& options_;
+  std::string out_;
+  int subgraphs_ = 0, missing_ = 0;
+};
+
+}  // namespace detail
+
+OPKIT_INLINE std::string ToDot(const Graph& graph, const DotOptions& options) {
+  return detail::DotWriter(options).Write(graph, nullptr);
+}
+
+OPKIT_INLINE std::string ToDot(const Graph& graph, const GraphTypes& types,
+                               const DotOptions& options) {
+  return detail::DotWriter(options).Write(graph, &types);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_IMPL_DOT_IPP_

@@ -1,0 +1,35 @@
+// The picture of a plan's memory: its buffers under the names of their values.
+#ifndef OPKIT_GRAPH_IMPL_DRAW_PLAN_IPP_
+#define OPKIT_GRAPH_IMPL_DRAW_PLAN_IPP_
+
+#include "opkit/graph/draw_plan.hpp"
+#include "opkit/graph/plan/plan_state.hpp"
+#include "opkit/graph/print/memory_svg.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE std::string DrawMemory(const Plan& plan, Device device) {
+  static_cast<void>(plan.memory());  // throws while no shapes are known
+  const auto found = plan.state()->Latest();
+  const GraphView& view = plan.state()->view();
+  for (const detail::ArenaPlan& arena : found->arenas()) {
+    if (arena.device != MemoryDevice(device)) continue;
+    MemorySvgOptions options;
+    options.title = StrCat("Memory of ", view.num_nodes(), " nodes on ", ToString(arena.device));
+    options.names.resize(arena.lifetimes.buffers.size());
+    for (int value = 0; value < static_cast<int>(arena.values.size()); ++value) {
+      const int buffer = arena.lifetimes.buffer_of[detail::Index(value)];
+      if (buffer < 0) continue;
+      std::string& name = options.names[detail::Index(buffer)];
+      const int scratch = value - view.num_values();
+      name += StrCat(name.empty() ? "" : " = ",
+                     scratch < 0 ? view.name(value) : StrCat("scratch of step ", scratch));
+    }
+    return DrawMemoryPlan(arena.lifetimes.buffers, arena.plan, options);
+  }
+  Throw(ErrorCode::kNotFound, "the plan has no memory on ", ToString(device));
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_IMPL_DRAW_PLAN_IPP_

@@ -1,0 +1,388 @@
+// The executor: claims itself for a run, puts the caller's tensors into the blobs of the bound plan
+// for their shapes, runs that, and sees that outputs are where they belong.
+#ifndef OPKIT_GRAPH_IMPL_EXECUTOR_IPP_
+#define OPKIT_GRAPH_IMPL_EXECUTOR_IPP_
+
+#include "opkit/device/copy.hpp"
+#include "opkit/graph/executor.hpp"
+#include "opkit/graph/plan/bound_plan.hpp"
+#include "opkit/graph/plan/plan_state.hpp"
+#include "opkit/graph/plan/tensor_bindings.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE const Tensor& NamedTensors::at(std::string_view name) const {
+  std::vector<std::string> names;
+  for (const NamedTensor& item : items_) {
+    if (item.name == name) return item.tensor;
+    names.push_back(item.name);
+  }
+  Throw(ErrorCode::kNotFound, "there is no output '", name, "'", SuggestName(name, names));
+}
+
+class Executor::Impl {
+ public:
+  Impl(Executor& self, Plan plan)
+      : self_(self),
+        plan_(std::move(plan)),
+        bindings_(view()),
+        bound_plans_(state().options().max_shapes) {
+    if (state().inputs_known()) Select(state().inputs());
+  }
+  ~Impl() {
+    if (run_state_ != RunState::kRunningAsync) return;
+    Cancel();
+    // Waits for the run, not for its event, which may have been cancelled long before.
+    while (run_state_ == RunState::kRunningAsync) sched_yield();
+  }
+
+  const Plan& plan() const { return plan_; }
+
+  NamedTensors Run(const std::vector<NamedTensor>& inputs, Timeout timeout) {
+    const Claim claim(*this);
+    const GivenInputs given(*this, inputs);
+    RunClaimed(timeout);
+    return Values();
+  }
+  void Run(Timeout timeout) {
+    const Claim claim(*this);
+    RunClaimed(timeout);
+  }
+  Event RunAsync() {
+    Claim claim(*this);
+    Prepare();
+    if (event_.IsFinished()) event_.Reset();
+    event_.SetScheduled();
+    claim.Keep();
+    run_state_ = RunState::kRunningAsync;
+    self_.StartAllObservers();
+    current_->RunAsync([this](std::exception_ptr error) { Finish(std::move(error)); });
+    return event_;
+  }
+  void Cancel() {
+    const Plan plan = plan_;  // a callback of the run's end may end this executor meanwhile
+    detail::IntrusivePtr<detail::BoundPlan> current;
+    {
+      detail::MutexLock lock(current_mutex_);
+      current = current_;
+    }
+    if (current) current->Cancel();
+  }
+
+  void Bind(std::string_view name, Tensor tensor) {
+    CheckIdle();
+    const bool unbind = tensor.dtype() == DType::kUndefined;
+    if (Input* input = bindings_.FindInput(name)) {
+      if (!unbind) bindings_.Check(*input, tensor);
+      input->tensor = std::move(tensor);
+    } else if (Output* output = bindings_.FindOutput(name)) {
+      if (!unbind) {
+        bindings_.Check(*output, tensor);
+        if (state().inputs_known()) bindings_.CheckType(*output, TypeOf(*output), tensor);
+      }
+      output->bound = std::move(tensor);
+    } else {
+      bindings_.ThrowUnknown(name);
+    }
+    changed_ = true;
+  }
+  NamedTensors outputs() const {
+    CheckIdle();
+    return Values();
+  }
+  const Tensor& output(std::string_view name) const {
+    CheckIdle();
+    for (const Output& output : bindings_.outputs())
+      if (bindings_.name(output) == name) return Value(output);
+    bindings_.ThrowUnknown(name);
+  }
+
+  OperatorBase& op(int node) {
+    plan_.graph().node(node);  // throws for a node that there is not
+    if (!current_)
+      Throw(ErrorCode::kFailedPrecondition, "the executor has no operators before its first run");
+    return current_->op(node);
+  }
+  std::string ExplainMode() const {
+    return current_ ? current_->ExplainMode() : "not known before the first run";
+  }
+
+ private:
+  using Input = detail::TensorBindings::Input;
+  using Output = detail::TensorBindings::Output;
+  enum class RunState : char { kIdle, kRunning, kRunningAsync };
+
+  // Holds the executor for one run.
+  class Claim {
+   public:
+    explicit Claim(Impl& self) : self_(&self) {
+      RunState idle = RunState::kIdle;
+      if (!self.run_state_.compare_exchange_strong(idle, RunState::kRunning)) [[unlikely]]
+        ThrowRunning();
+    }
+    ~Claim() {
+      if (self_) self_->run_state_ = RunState::kIdle;
+    }
+    void Keep() { self_ = nullptr; }
+
+   private:
+    Impl* self_;
+  };
+
+  // Sets inputs for one run and puts the bound ones back after it.
+  class GivenInputs {
+   public:
+    GivenInputs(Impl& self, const std::vector<NamedTensor>& inputs) : self_(self) {
+      detail::TensorBindings& bindings = self.bindings_;
+      for (size_t i = 0; i < inputs.size(); ++i) {
+        const NamedTensor& given = inputs[i];
+        Input* input = bindings.FindInput(given.name);
+        if (!input) bindings.ThrowUnknown(given.name);
+        bindings.Check(*input, given.tensor);
+        for (size_t k = 0; k < i; ++k)
+          if (inputs[k].name == given.name)
+            Throw(ErrorCode::kInvalidArgument, "input '", given.name, "' is given twice");
+      }
+      for (const Input& input : bindings.inputs()) before_.push_back(input.tensor);
+      for (const NamedTensor& given : inputs) bindings.FindInput(given.name)->tensor = given.tensor;
+      self.changed_ = true;
+    }
+    ~GivenInputs() {
+      for (size_t i = 0; i < before_.size(); ++i) {
+        Input& input = self_.bindings_.inputs()[i];
+        input.tensor = std::move(before_[i]);
+        if (self_.current_) self_.TensorOf(input.value) = input.tensor;
+      }
+      self_.changed_ = true;
+    }
+
+   private:
+    Impl& self_;
+    std::vector<Tensor> before_;
+  };
+
+  detail::PlanState& state() const { return *plan_.state(); }
+  const GraphView& view() const { return state().view(); }
+  Blob& BlobOf(int value) const { return current_->blob(value); }
+  Tensor& TensorOf(int value) const { return *BlobOf(value).GetMutable<Tensor>(); }
+  // Null where an input or a constant is the output itself, or the operator left no tensor.
+  Tensor* Made(const Output& output) const {
+    if (view().producer(output.value) < 0) return nullptr;
+    Blob& blob = BlobOf(output.value);
+    return blob.IsType<Tensor>() ? blob.GetMutable<Tensor>() : nullptr;
+  }
+  const TensorInfo& TypeOf(const Output& output) const {
+    return current_->specialization().types()[output.value];
+  }
+  void CheckIdle() const {
+    if (run_state_ != RunState::kIdle) ThrowRunning();
+  }
+  [[noreturn]] OPKIT_COLD static void ThrowRunning() {
+    Throw(ErrorCode::kFailedPrecondition,
+          "the executor is running: finish the event of RunAsync first (one that was cancelled "
+          "by its own handle is finished before the run is), or use another executor of the "
+          "plan");
+  }
+
+  void RunClaimed(Timeout timeout) {
+    Prepare();
+    ObserverScope<Executor> observers(self_);
+    try {
+      current_->Run(timeout);
+    } catch (...) {
+      changed_ = true;  // the bound tensors may have left their blobs
+      throw;
+    }
+    FinalizeOutputs();
+    has_outputs_ = true;
+    observers.Succeeded();
+  }
+  // The end of a run of RunAsync.
+  void Finish(std::exception_ptr error) {
+    try {
+      if (error) {
+        changed_ = true;
+        current_->Clean();
+      } else {
+        FinalizeOutputs();
+        has_outputs_ = true;
+      }
+    } catch (...) {
+      if (!error) error = std::current_exception();
+    }
+    self_.StopAllObservers(!error);
+    const Event event = event_;
+    run_state_ = RunState::kIdle;  // from here on another thread may end this executor
+    event.state()->Complete(std::move(error));
+  }
+
+  void Prepare() {
+    has_outputs_ = false;
+    if (changed_) [[unlikely]]
+      Rebind();
+    for (Input& input : bindings_.inputs())
+      if (!input.tensor.is_dense()) [[unlikely]]
+        Densify(input);
+    for (const Output& output : bindings_.outputs()) {
+      Tensor* tensor = Made(output);
+      // A caller holds the last result: this run writes to other memory.
+      if (tensor && !output.lent && tensor->storage().use_count() > 1)
+        *tensor = Tensor(tensor->device());
+    }
+  }
+  // Selects operators for the inputs' shapes and puts the caller's tensors into their blobs.
+  OPKIT_COLD void Rebind() {
+    const std::vector<TensorInfo> infos = bindings_.InputTypes();
+    bindings_.CheckOverlaps();
+    Select(infos);
+    for (const Output& output : bindings_.outputs())
+      if (output.is_bound()) bindings_.CheckType(output, TypeOf(output), output.bound);
+    for (Input& input : bindings_.inputs())
+      if (input.tensor.is_dense()) {
+        TensorOf(input.value) = input.tensor;
+        input.dense = Tensor();
+      }
+    for (Output& output : bindings_.outputs()) {
+      if (view().producer(output.value) < 0) continue;
+      // Outputs overlapping an input, which is read until the run ends, are copied after it.
+      const bool lend = output.is_bound() && !bindings_.IsInputMemory(output.bound);
+      if (lend)
+        TensorOf(output.value) = output.bound;
+      else if (output.lent)
+        TakeBack(output);
+      output.lent = lend;
+    }
+    changed_ = false;
+  }
+  OPKIT_COLD void Densify(Input& input) {
+    input.dense.CopyFrom(input.tensor);
+    TensorOf(input.value) = input.dense;
+  }
+  void TakeBack(Output& output) {
+    Tensor& tensor = TensorOf(output.value);
+    tensor = Tensor(tensor.device());
+    output.lent = false;
+  }
+  // Makes the bound plan for these inputs the current one.
+  void Select(const std::vector<TensorInfo>& infos) {
+    if (current_ && detail::SameTypes(current_->inputs(), infos)) return;
+    detail::MutexLock lock(current_mutex_);
+    detail::IntrusivePtr<detail::BoundPlan> found = bound_plans_.Find(infos), made;
+    if (!found) found = made = BindPlan(infos);
+    ReleaseCallerTensors();
+    current_ = std::move(found);
+    if (made) bound_plans_.Add(std::move(made));
+  }
+  detail::IntrusivePtr<detail::BoundPlan> BindPlan(const std::vector<TensorInfo>& infos) const {
+    std::unique_ptr<detail::BoundNodes> nodes;
+    auto specialization = state().Specialize(infos, &nodes);
+    ReplayOptions replay;
+    replay.mode = state().options().mode;
+    replay.may_pend = specialization->may_pend();
+    // Memory was planned for steps one after the other, and the pool has more threads since.
+    if (replay.mode == ReplayMode::kAuto && !specialization->run_order().stages.empty() &&
+        state().pool().threads() > 1)
+      replay.mode = ReplayMode::kWalk;
+    return detail::MakeIntrusive<detail::BoundPlan>(view(), std::move(specialization),
+                                                    std::move(nodes), state().pool(), replay);
+  }
+  // Releases the caller's tensors before switching plans.
+  void ReleaseCallerTensors() {
+    if (!current_) return;
+    for (const Input& input : bindings_.inputs()) TensorOf(input.value) = Tensor();
+    for (Output& output : bindings_.outputs())
+      if (output.lent) TakeBack(output);
+  }
+
+  // Copies outputs, and inputs that the graph rewrites, to the caller's tensors where an operator
+  // left them elsewhere.
+  void FinalizeOutputs() {
+    for (const Input& input : bindings_.inputs())
+      if (input.rewritten) WriteBack(input);
+    for (const Output& output : bindings_.outputs()) {
+      Tensor* tensor = Made(output);
+      if (!tensor) continue;
+      if (output.is_bound()) {
+        if (tensor->raw_data() != output.bound.raw_data() ||
+            tensor->dtype() != output.bound.dtype() || tensor->shape() != output.bound.shape())
+            [[unlikely]]
+          CopyToBound(output, *tensor);
+      } else if (tensor->storage().use_count() > 1) [[unlikely]] {
+        *tensor = Detached(*tensor);  // a view of an input, a constant or another output
+      }
+    }
+  }
+  OPKIT_COLD void CopyToBound(const Output& output, Tensor& tensor) const {
+    CopyBack(tensor, output.bound, "output", bindings_.name(output), "' came out as ",
+             ", but the tensor bound to it is ");
+    if (output.lent) tensor = output.bound;
+  }
+  void WriteBack(const Input& input) const {
+    Tensor& tensor = TensorOf(input.value);
+    if (tensor.raw_data() == input.tensor.raw_data()) return;
+    CopyBack(tensor, input.tensor, "input", bindings_.name(input),
+             "' of the graph was rewritten as ", ", but the tensor given is ");
+    tensor = input.tensor;
+  }
+  OPKIT_COLD static void CopyBack(const Tensor& tensor, Tensor target, const char* what,
+                                  const std::string& name, const char* was, const char* is) {
+    if (tensor.dtype() != target.dtype() || tensor.shape() != target.shape())
+      Throw(ErrorCode::kInvalidArgument, what, " '", name, was, tensor, is, target);
+    Copy(tensor, &target);
+  }
+  OPKIT_COLD static Tensor Detached(const Tensor& tensor) {
+    Tensor own(tensor.device());
+    Copy(tensor, &own);
+    return own;
+  }
+
+  NamedTensors Values() const {
+    NamedTensors out;
+    for (const Output& output : bindings_.outputs()) out.Add(bindings_.name(output), Value(output));
+    return out;
+  }
+  const Tensor& Value(const Output& output) const {
+    if (!has_outputs_)
+      Throw(ErrorCode::kFailedPrecondition, "output '", bindings_.name(output), "' has no value: ",
+            current_ ? "no run has ended well since the executor was made or one failed"
+                     : "it is asked for before the first run",
+            "; run first");
+    return std::as_const(BlobOf(output.value)).Get<Tensor>();
+  }
+
+  Executor& self_;
+  Plan plan_;
+  detail::TensorBindings bindings_;
+  bool has_outputs_ = false;  // of a run that succeeded
+  bool changed_ = true;       // since the blobs were set
+  detail::ShapeCache<detail::BoundPlan> bound_plans_;
+  detail::IntrusivePtr<detail::BoundPlan> current_;
+  detail::Mutex current_mutex_;  // of `current_`, for Cancel
+  Event event_;
+  std::atomic<RunState> run_state_{RunState::kIdle};
+};
+
+OPKIT_INLINE Executor::Executor(Plan plan)
+    : impl_(std::make_unique<Impl>(*this, std::move(plan))) {}
+OPKIT_INLINE Executor::~Executor() = default;
+
+OPKIT_INLINE const Plan& Executor::plan() const { return impl_->plan(); }
+OPKIT_INLINE NamedTensors Executor::Run(const std::vector<NamedTensor>& inputs, Timeout timeout) {
+  return impl_->Run(inputs, timeout);
+}
+OPKIT_INLINE void Executor::Run(Timeout timeout) { impl_->Run(timeout); }
+OPKIT_INLINE Event Executor::RunAsync() { return impl_->RunAsync(); }
+OPKIT_INLINE void Executor::Cancel() { impl_->Cancel(); }
+OPKIT_INLINE void Executor::Bind(std::string_view name, Tensor tensor) {
+  impl_->Bind(name, std::move(tensor));
+}
+OPKIT_INLINE NamedTensors Executor::outputs() const { return impl_->outputs(); }
+OPKIT_INLINE const Tensor& Executor::output(std::string_view name) const {
+  return impl_->output(name);
+}
+OPKIT_INLINE OperatorBase& Executor::op(int node) { return impl_->op(node); }
+OPKIT_INLINE std::string Executor::ExplainMode() const { return impl_->ExplainMode(); }
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_IMPL_EXECUTOR_IPP_

@@ -1,0 +1,245 @@
+// GraphView's definitions: numbering the values, the edges between nodes, and a topological order
+// of them.
+#ifndef OPKIT_GRAPH_IMPL_GRAPH_VIEW_IPP_
+#define OPKIT_GRAPH_IMPL_GRAPH_VIEW_IPP_
+
+#include <algorithm>
+
+#include "opkit/graph/graph_view.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+OPKIT_INLINE void ForEachRewritten(const OperatorDef& def,
+                                   FunctionRef<void(const std::string&)> visit) {
+  for (const std::string& output : def.outputs())
+    if (!output.empty() && Reads(def, output)) visit(output);
+  const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
+  if (!schema) return;
+  for (const int i : schema->MutatedInputs(def))
+    if (i >= 0 && Index(i) < def.inputs().size() && !def.inputs()[Index(i)].empty())
+      visit(def.inputs()[Index(i)]);
+}
+
+[[noreturn]] OPKIT_COLD inline void ThrowCycle(const Graph& graph, const std::vector<int>& cycle) {
+  std::string path;
+  for (int node : cycle) path += ToString(graph.node(node)) + "  ->  ";
+  Throw(ErrorCode::kInvalidArgument, "the graph has a cycle: ", path,
+        ToString(graph.node(cycle.front())));
+}
+
+// Collects the edges of a view whose values, consumers and rewrites are known.
+class EdgeCollector {
+ public:
+  explicit EdgeCollector(const GraphView& view) : view_(view) {}
+
+  std::vector<GraphView::Edge> Collect() && {
+    for (int node = 0; node < view_.num_nodes(); ++node) {
+      for (int value : view_.inputs(node))
+        if (value >= 0) Add(view_.producer(value), node);
+      for (const std::string& name : Node(node).control_inputs()) AddControl(name, node);
+    }
+    for (const GraphView::Rewrite& rewrite : view_.rewrites()) AddRewrite(rewrite);
+    std::sort(edges_.begin(), edges_.end(), [](const auto& a, const auto& b) {
+      return a.to != b.to ? a.to < b.to : a.from < b.from;
+    });
+    edges_.erase(std::unique(edges_.begin(), edges_.end()), edges_.end());
+    return std::move(edges_);
+  }
+
+ private:
+  const OperatorDef& Node(int node) const { return view_.graph().node(node); }
+  void Add(int from, int to) {
+    if (from >= 0 && from != to) edges_.push_back({from, to});
+  }
+  void IndexNames() {
+    for (int node = 0; node < view_.num_nodes(); ++node) {
+      const size_t number = Index(names_.Add(Node(node).name()));
+      if (number == named_.size()) named_.emplace_back();
+      named_[number].push_back(node);
+    }
+  }
+  void AddControl(const std::string& name, int node) {
+    if (named_.empty()) IndexNames();
+    const int number = names_.Find(name);
+    if (number < 0)
+      Throw(ErrorCode::kNotFound, "node ", ToString(Node(node)), " has the control input '", name,
+            "', but no node has that name");
+    const std::vector<int>& named = named_[Index(number)];
+    if (named.size() > 1)
+      Throw(ErrorCode::kInvalidArgument, "a node has the control input '", name,
+            "', and two nodes have that name: ", ToString(Node(named[0])), " and ",
+            ToString(Node(named[1])), "; rename one");
+    if (named[0] == node) ThrowCycle(view_.graph(), {node});
+    Add(named[0], node);
+  }
+  // Every access to a rewritten value waits for the last writer before it, and every writer for the
+  // readers since then.
+  void AddRewrite(const GraphView::Rewrite& rewrite) {
+    const int value = rewrite.value, made = view_.producer(value);
+    if (view_.IsConstant(value))
+      Throw(ErrorCode::kInvalidArgument, "node ", ToString(Node(rewrite.node)), " writes to '",
+            view_.name(value), "', which is a constant; make it an input of the graph");
+    if (made > rewrite.node)
+      Throw(ErrorCode::kInvalidArgument, "node ", ToString(Node(rewrite.node)), " rewrites '",
+            view_.name(value), "' and was added before the node that makes it");
+    int writer = made;
+    for (const GraphView::Rewrite& other : view_.rewrites())
+      if (other.value == value && other.node < rewrite.node)
+        writer = (std::max)(writer, other.node);
+    Add(writer, rewrite.node);
+    for (int reader : view_.consumers(value)) {
+      if (reader > rewrite.node) Add(rewrite.node, reader);
+      const bool reads_this = reader > writer || writer == made;
+      if (reader < rewrite.node && reads_this) Add(reader, rewrite.node);
+    }
+  }
+
+  const GraphView& view_;
+  std::vector<GraphView::Edge> edges_;
+  NameIndex names_;                      // node names; filled for the first control input
+  std::vector<std::vector<int>> named_;  // the nodes of each name
+};
+
+// A cycle among the nodes that still wait, in the order they would have to run. Every such node has
+// a predecessor that still waits, so a walk backwards meets itself.
+inline std::vector<int> FindCycle(const GraphView& view, const std::vector<int>& waits) {
+  std::vector<int> before(waits.size(), -1), path;
+  std::vector<char> met(waits.size(), 0);
+  int node = -1;
+  for (const GraphView::Edge& edge : view.edges())
+    if (waits[Index(edge.from)] > 0 && waits[Index(edge.to)] > 0)
+      before[Index(node = edge.to)] = edge.from;
+  for (; !met[Index(node)]; node = before[Index(node)]) {
+    met[Index(node)] = 1;
+    path.push_back(node);
+  }
+  return {path.rbegin(), std::make_reverse_iterator(std::find(path.begin(), path.end(), node))};
+}
+
+// Kahn's algorithm, always taking the ready node that was added first.
+inline std::vector<int> SortNodes(const GraphView& view) {
+  std::vector<int> order;
+  if (std::all_of(view.edges().begin(), view.edges().end(),
+                  [](const GraphView::Edge& edge) { return edge.from < edge.to; })) {
+    for (int node = 0; node < view.num_nodes(); ++node) order.push_back(node);
+    return order;
+  }
+  std::vector<std::vector<int>> after(Index(view.num_nodes()));
+  std::vector<int> waits(after.size(), 0);
+  for (const GraphView::Edge& edge : view.edges()) {
+    after[Index(edge.from)].push_back(edge.to);
+    ++waits[Index(edge.to)];
+  }
+  std::vector<int> ready;  // a heap with the least node on top
+  const auto later = [](int a, int b) { return a > b; };
+  const auto push_ready = [&](int node) {
+    if (waits[Index(node)] > 0) return;
+    ready.push_back(node);
+    std::push_heap(ready.begin(), ready.end(), later);
+  };
+  for (int node = 0; node < view.num_nodes(); ++node) push_ready(node);
+  while (!ready.empty()) {
+    std::pop_heap(ready.begin(), ready.end(), later);
+    order.push_back(ready.back());
+    ready.pop_back();
+    for (int next : after[Index(order.back())]) {
+      --waits[Index(next)];
+      push_ready(next);
+    }
+  }
+  if (order.size() < after.size()) ThrowCycle(view.graph(), FindCycle(view, waits));
+  return order;
+}
+
+}  // namespace detail
+
+OPKIT_INLINE GraphView::GraphView(const Graph& graph) : graph_(&graph) {
+  for (const GraphInput& input : graph.inputs()) names_.Add(input.name);
+  for (const GraphConstant& constant : graph.constants()) names_.Add(constant.name);
+  for (const OperatorDef& def : graph.nodes())
+    for (const std::string& name : def.outputs())
+      if (!name.empty()) names_.Add(name);
+  producers_.assign(detail::Index(num_values()), -1);
+  is_output_.assign(producers_.size(), 0);
+  is_rewritten_.assign(producers_.size(), 0);
+  for (int i = 0; i < graph.num_nodes(); ++i) AddNode(i);
+  offsets_.push_back(static_cast<int>(values_.size()));
+  for (const Rewrite& rewrite : rewrites_)
+    if (!IsInput(rewrite.value) && !IsConstant(rewrite.value) && producer(rewrite.value) < 0)
+      Throw(ErrorCode::kNotFound, "node ", ToString(graph.node(rewrite.node)), " rewrites '",
+            name(rewrite.value), "', which no input, constant or other node makes");
+  for (const std::string& name : graph.outputs()) {
+    if (FindValue(name) < 0)
+      Throw(ErrorCode::kNotFound, "output '", name,
+            "' of the graph is made by no input, constant or node",
+            SuggestName(name, names_.names()));
+    outputs_.push_back(FindValue(name));
+    is_output_[detail::Index(outputs_.back())] = 1;
+  }
+  IndexConsumers();
+  edges_ = detail::EdgeCollector(*this).Collect();
+  order_ = detail::SortNodes(*this);
+}
+
+OPKIT_INLINE size_t GraphView::FirstEdgeTo(int node) const {
+  const auto first = std::partition_point(edges_.begin(), edges_.end(),
+                                          [=](const Edge& edge) { return edge.to < node; });
+  return detail::Index(first - edges_.begin());
+}
+
+OPKIT_INLINE void GraphView::AddNode(int node) {
+  const OperatorDef& def = graph_->node(node);
+  offsets_.push_back(static_cast<int>(values_.size()));
+  for (const std::string& name : def.inputs()) {
+    const int value = name.empty() ? -1 : FindValue(name);
+    if (!name.empty() && value < 0)
+      Throw(ErrorCode::kNotFound, "node ", ToString(def), " reads '", name,
+            "', which no input, constant or node makes", SuggestName(name, names_.names()));
+    values_.push_back(value);
+  }
+  const auto add_rewrite = [&](const std::string& name) {
+    rewrites_.push_back({FindValue(name), node});
+    is_rewritten_[detail::Index(rewrites_.back().value)] = 1;
+  };
+  for (const std::string& name : def.outputs()) {
+    values_.push_back(name.empty() ? -1 : FindValue(name));
+    if (name.empty()) continue;
+    if (graph_->Producer(name) == node)
+      producers_[detail::Index(values_.back())] = node;
+    else if (!detail::Reads(def, name))  // ReplaceUses renamed the input of a rewriting node
+      add_rewrite(name);
+  }
+  detail::ForEachRewritten(def, add_rewrite);
+}
+
+// A counting sort of (value, node) pairs by value.
+OPKIT_INLINE void GraphView::IndexConsumers() {
+  const auto for_each_use = [&](auto&& f) {
+    for (int node = 0; node < num_nodes(); ++node) {
+      const std::span<const int> ins = inputs(node);
+      for (auto value = ins.begin(); value != ins.end(); ++value)
+        if (*value >= 0 && std::find(ins.begin(), value, *value) == value)
+          f(detail::Index(*value), node);
+    }
+  };
+  first_consumer_.assign(detail::Index(num_values()) + 1, 0);
+  for_each_use([&](size_t value, int) { ++first_consumer_[value + 1]; });
+  for (size_t v = 1; v < first_consumer_.size(); ++v) first_consumer_[v] += first_consumer_[v - 1];
+  consumers_.resize(detail::Index(first_consumer_.back()));
+  std::vector<int> next(first_consumer_);
+  for_each_use([&](size_t value, int node) { consumers_[detail::Index(next[value]++)] = node; });
+}
+
+OPKIT_INLINE void Check(const Graph& graph) {
+  for (const OperatorDef& def : graph.nodes()) {
+    const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
+    if (std::string why = schema.Verify(def); !why.empty())
+      Throw(ErrorCode::kInvalidArgument, why, "; in node ", ToString(def));
+  }
+  const GraphView view(graph);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_IMPL_GRAPH_VIEW_IPP_

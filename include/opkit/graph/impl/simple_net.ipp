@@ -1,0 +1,147 @@
+// SimpleNet's definitions: filling the workspace, runs, and the times of nodes.
+#ifndef OPKIT_GRAPH_IMPL_SIMPLE_NET_IPP_
+#define OPKIT_GRAPH_IMPL_SIMPLE_NET_IPP_
+
+#include <algorithm>
+
+#include "opkit/graph/graph_view.hpp"
+#include "opkit/graph/simple_net.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+inline void PutConstant(Workspace& ws, const std::string& name, const Tensor& value) {
+  Blob* blob = ws.CreateBlob(name);
+  if (blob->empty()) *blob->GetMutable<Tensor>() = value;
+  if (!blob->IsType<Tensor>() || Attribute(blob->Get<Tensor>()) != Attribute(value))
+    Throw(ErrorCode::kAlreadyExists, "blob '", name,
+          "' of the workspace holds something else than the graph's constant of that name; "
+          "rename one of them");
+}
+
+// Throws the errors of SimpleNet::Run for inputs that differ from the graph's declarations.
+inline void CheckInputs(const Graph& graph, Workspace& ws) {
+  NameIndex symbols;
+  std::vector<int64_t> extents;
+  for (const GraphInput& input : graph.inputs()) {
+    const Tensor& found = *ws.GetTensor(input.name);
+    const auto fail = [&](ErrorCode code, const std::string& more = "") {
+      Throw(code, "input '", input.name, "' of the graph is ", found.Describe(), ", expected ",
+            input.info, more);
+    };
+    if (input.info.dtype != DType::kUndefined && found.dtype() != input.info.dtype)
+      fail(found.initialized() ? ErrorCode::kTypeMismatch : ErrorCode::kUninitialized);
+    const SymbolicShape& declared = input.info.shape;
+    if (!declared.has_rank()) continue;
+    bool fits = declared.rank() == found.rank();
+    for (int axis = 0; fits && axis < declared.rank(); ++axis) {
+      const Dim& dim = declared[axis];
+      if (dim.is_symbol()) {
+        const size_t number = Index(symbols.Add(dim.symbol()));
+        if (number == extents.size()) extents.push_back(found.shape()[axis]);
+        if (extents[number] != found.shape()[axis])
+          fail(ErrorCode::kInvalidArgument,
+               StrCat(" where ", dim.symbol(), " is ", extents[number], " in an input before"));
+      }
+      fits = !dim.is_known() || dim.value() == found.shape()[axis];
+    }
+    if (!fits) fail(ErrorCode::kInvalidArgument);
+  }
+}
+
+inline double MedianMs(std::vector<int64_t> times) {
+  std::sort(times.begin(), times.end());
+  const size_t n = times.size();
+  return static_cast<double>(times[(n - 1) / 2] + times[n / 2]) * 0.5e-6;
+}
+
+inline std::vector<TensorInfo> Infos(Workspace& ws, const std::vector<std::string>& names) {
+  std::vector<TensorInfo> infos;
+  for (const std::string& name : names) {
+    const bool is_tensor = !name.empty() && ws.HasTensor(name);
+    infos.push_back(is_tensor ? TensorInfo::Of(*ws.GetTensor(name)) : TensorInfo());
+  }
+  return infos;
+}
+
+inline NetBenchmarkRow BenchmarkRow(const OperatorBase& op, Workspace& ws, double ms) {
+  const OperatorDef& def = op.def();
+  const OpCost cost = OpRegistry::Global()
+                          .GetSchema(def.type())
+                          .Cost(def, Infos(ws, def.inputs()), Infos(ws, def.outputs()));
+  return {.op = def.type(),
+          .name = def.name(),
+          .node = op.net_position(),
+          .ms = ms,
+          .flops = static_cast<double>(cost.flops),
+          .bytes = static_cast<double>(cost.bytes_read) + static_cast<double>(cost.bytes_written)};
+}
+
+}  // namespace detail
+
+OPKIT_INLINE SimpleNet::SimpleNet(Graph graph, Workspace* ws)
+    : graph_(std::move(graph)), workspace_(ws) {
+  if (!ws) Throw(ErrorCode::kInvalidArgument, "a net needs a workspace");
+  Check(graph_);
+  for (const GraphInput& input : graph_.inputs())
+    if (!ws->HasBlob(input.name))
+      Throw(ErrorCode::kNotFound, "input '", input.name,
+            "' of the graph is not in the workspace; create it before the net",
+            SuggestName(input.name, ws->Blobs()));
+  std::vector<std::string> made;
+  try {
+    for (const GraphConstant& constant : graph_.constants()) {
+      if (!ws->HasBlob(constant.name)) made.push_back(constant.name);
+      detail::PutConstant(*ws, constant.name, constant.value);
+    }
+    const GraphView view(graph_);
+    for (const int node : view.order()) {
+      const OperatorDef& def = graph_.node(node);
+      for (const std::string& output : def.outputs())
+        if (!output.empty() && !ws->HasBlob(output)) made.push_back(output);
+      ops_.push_back(CreateOperator(def, ws, node));
+    }
+  } catch (...) {
+    ops_.clear();
+    for (const std::string& name : made) ws->RemoveBlob(name);
+    throw;
+  }
+}
+
+OPKIT_INLINE bool SimpleNet::Run() {
+  ObserverScope<SimpleNet> observers(*this);
+  detail::CheckInputs(graph_, *workspace_);
+  for (const auto& op : ops_) op->Run();
+  observers.Succeeded();
+  return true;
+}
+
+OPKIT_INLINE NetBenchmark SimpleNet::Benchmark(const NetBenchmarkOptions& options) {
+  if (options.runs < 1 || options.warmup < 0)
+    Throw(ErrorCode::kInvalidArgument, "a benchmark of ", options.runs, " runs after ",
+          options.warmup, " for warming up; expected at least one run");
+  for (int i = 0; i < options.warmup; ++i) Run();
+  const auto time_ns = [](auto&& run) {
+    const int64_t start_ns = detail::MonotonicNs();
+    run();
+    return detail::MonotonicNs() - start_ns;
+  };
+  std::vector<int64_t> whole;
+  for (int i = 0; i < options.runs; ++i) whole.push_back(time_ns([&] { Run(); }));
+  std::vector<std::vector<int64_t>> times(ops_.size());
+  for (int i = 0; i < options.runs; ++i)
+    for (size_t at = 0; at < ops_.size(); ++at)
+      times[at].push_back(time_ns([&] { ops_[at]->Run(); }));
+  NetBenchmark result;
+  result.runs = options.runs;
+  result.net_ms = detail::MedianMs(whole);
+  for (size_t at = 0; at < ops_.size(); ++at)
+    result.nodes.push_back(
+        detail::BenchmarkRow(*ops_[at], *workspace_, detail::MedianMs(times[at])));
+  result.SumUp();
+  return result;
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_IMPL_SIMPLE_NET_IPP_

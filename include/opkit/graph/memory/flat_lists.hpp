@@ -1,0 +1,41 @@
+// FlatLists: many short lists of numbers in one array: conflicts of buffers, predecessors of steps,
+// buffers live in a section.
+#ifndef OPKIT_GRAPH_MEMORY_FLAT_LISTS_HPP_
+#define OPKIT_GRAPH_MEMORY_FLAT_LISTS_HPP_
+
+#include <cstdint>
+#include <numeric>
+#include <span>
+#include <vector>
+
+#include "opkit/base/index.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// List i is items[starts[i]] up to items[starts[i + 1]].
+struct FlatLists {
+  std::vector<int64_t> starts;
+  std::vector<int> items;
+
+  FlatLists() = default;
+  // `visit(add)` calls add(list, item) for every item, those of one list from the last to the
+  // first. It is called twice: the first time items are counted, the second time stored.
+  template <class Visit>
+  FlatLists(size_t lists, Visit visit) : starts(lists + 1, 0) {
+    visit([&](size_t list, size_t) { ++starts[list]; });
+    std::partial_sum(starts.begin(), starts.end(), starts.begin());
+    items.resize(Index(starts.back()));
+    visit([&](size_t list, size_t item) { items[Index(--starts[list])] = static_cast<int>(item); });
+  }
+
+  bool empty() const { return starts.empty(); }
+  std::span<const int> of(size_t list) const {
+    return {items.data() + starts[list], items.data() + starts[list + 1]};
+  }
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_MEMORY_FLAT_LISTS_HPP_

@@ -1,0 +1,152 @@
+// MergeCommonSubexpressions' definition: walks the nodes in the order they run, so that a node's
+// inputs are merged before the node itself is compared.
+#ifndef OPKIT_GRAPH_PASSES_IMPL_COMMON_SUBEXPRESSIONS_IPP_
+#define OPKIT_GRAPH_PASSES_IMPL_COMMON_SUBEXPRESSIONS_IPP_
+
+#include <algorithm>
+
+#include "opkit/graph/passes/common_subexpressions.hpp"
+#include "opkit/graph/passes/pass_rules.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+class SubexpressionMerger {
+ public:
+  explicit SubexpressionMerger(const Graph& graph)
+      : graph_(graph),
+        view_(graph),
+        control_(ControlNames(graph)),
+        removed_(Index(graph.num_nodes()), 0) {
+    for (int value = 0; value < view_.num_values(); ++value) same_.push_back(value);
+    called_ = same_;
+    MergeConstants();
+    Candidates known;
+    for (const int node : view_.order()) {
+      if (!IsPure(node)) continue;
+      const int first =
+          known.FindOrAdd(Key(node), node, [&](int other) { return IsSame(other, node); });
+      if (first != node) Merge(first, node);
+    }
+  }
+
+  Graph Result() const {
+    std::vector<OperatorDef> nodes;
+    for (int node = 0; node < graph_.num_nodes(); ++node) {
+      if (removed_[Index(node)]) continue;
+      OperatorDef& def = nodes.emplace_back(graph_.node(node));
+      const auto ins = view_.inputs(node), outs = view_.outputs(node);
+      for (size_t i = 0; i < ins.size(); ++i)
+        if (ins[i] >= 0) def.mutable_inputs()[i] = Name(Same(ins[i]));
+      for (size_t o = 0; o < outs.size(); ++o)
+        if (outs[o] >= 0) def.mutable_outputs()[o] = Name(outs[o]);
+    }
+    std::vector<GraphConstant> constants;
+    for (const GraphConstant& constant : graph_.constants()) {
+      const int value = view_.FindValue(constant.name);
+      if (Same(value) == value || view_.IsOutput(value)) constants.push_back(constant);
+    }
+    return WithContents(graph_, std::move(constants), std::move(nodes));
+  }
+
+ private:
+  // Nodes, or constants, in groups of one key; only members of a group can be the same.
+  class Candidates {
+   public:
+    // The member of the group for which same(member) holds; where there is none, adds `number`.
+    template <class F>
+    int FindOrAdd(const std::string& key, int number, F&& same) {
+      const size_t group = Index(keys_.Add(key));
+      if (group == members_.size()) members_.emplace_back();
+      for (const int member : members_[group])
+        if (same(member)) return member;
+      members_[group].push_back(number);
+      return number;
+    }
+
+   private:
+    NameIndex keys_;
+    std::vector<std::vector<int>> members_;  // by the number in `keys_`
+  };
+
+  int Same(int value) const { return same_[Index(value)]; }
+  const std::string& Name(int value) const { return view_.name(called_[Index(value)]); }
+
+  void MergeConstants() {
+    Candidates known;
+    for (int value = 0; value < view_.num_values(); ++value) {
+      const Tensor* tensor = view_.constant(value);
+      if (!tensor) continue;
+      const auto same = [&](int other) {
+        return Attribute(*view_.constant(other)) == Attribute(*tensor);
+      };
+      same_[Index(value)] = known.FindOrAdd(FirstBytes(*tensor), value, same);
+    }
+  }
+  static std::string FirstBytes(const Tensor& tensor) {
+    std::string out = tensor.Describe();
+    const bool plain = tensor.is_dense() && tensor.layout().is_standard() && tensor.raw_data();
+    if (!plain || !IsHostAccessible(tensor.device().type)) return out;
+    return out.append(static_cast<const char*>(tensor.raw_data()),
+                      Index((std::min)(tensor.nbytes(), int64_t{256})));
+  }
+
+  // A rewritten value differs before and after, so one node cannot stand for both.
+  bool IsPure(int node) const {
+    const OperatorDef& def = graph_.node(node);
+    if (IsWaitedFor(def, control_) || HasEffect(def) || RewritesInputs(def)) return false;
+    for (const auto values : {view_.inputs(node), view_.outputs(node)})
+      for (const int value : values)
+        if (value >= 0 && view_.IsRewritten(value)) return false;
+    return true;
+  }
+  std::string Key(int node) const {
+    std::string key = graph_.node(node).type();
+    for (const int value : view_.inputs(node))
+      key += std::to_string(value < 0 ? -1 : Same(value)) + ',';
+    return key;
+  }
+  bool IsSame(int a, int b) const {
+    const auto ins_a = view_.inputs(a), ins_b = view_.inputs(b);
+    const auto outs_a = view_.outputs(a), outs_b = view_.outputs(b);
+    const auto same_input = [&](int x, int y) {
+      return (x < 0) == (y < 0) && (x < 0 || Same(x) == Same(y));
+    };
+    const auto same_output = [](int x, int y) { return (x < 0) == (y < 0); };
+    return std::equal(ins_a.begin(), ins_a.end(), ins_b.begin(), ins_b.end(), same_input) &&
+           std::equal(outs_a.begin(), outs_a.end(), outs_b.begin(), outs_b.end(), same_output) &&
+           SameOperation(graph_.node(a), graph_.node(b));
+  }
+  // Outputs of the graph keep their names: the node that stays takes the output names of the node
+  // that goes. If it has such a name itself, both nodes stay, and only the first one is read.
+  void Merge(int first, int node) {
+    const auto kept = view_.outputs(first), gone = view_.outputs(node);
+    bool names_clash = false;
+    for (size_t o = 0; o < gone.size(); ++o)
+      names_clash |=
+          gone[o] >= 0 && view_.IsOutput(gone[o]) && view_.IsOutput(called_[Index(kept[o])]);
+    removed_[Index(node)] = !names_clash;
+    for (size_t o = 0; o < gone.size(); ++o) {
+      if (gone[o] < 0) continue;
+      same_[Index(gone[o])] = kept[o];
+      if (!names_clash && view_.IsOutput(gone[o])) called_[Index(kept[o])] = gone[o];
+    }
+  }
+
+  const Graph& graph_;
+  const GraphView view_;
+  const NameIndex control_;
+  std::vector<char> removed_;
+  std::vector<int> same_;    // by value: the value that readers get instead
+  std::vector<int> called_;  // by value: the value whose name it gets
+};
+
+}  // namespace detail
+
+OPKIT_INLINE Graph MergeCommonSubexpressions(const Graph& graph) {
+  return detail::SubexpressionMerger(graph).Result();
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PASSES_IMPL_COMMON_SUBEXPRESSIONS_IPP_

@@ -1,0 +1,109 @@
+// FoldConstants' definition: walks the nodes in the order they run and keeps the data of every
+// value that is known.
+#ifndef OPKIT_GRAPH_PASSES_IMPL_CONSTANT_FOLDING_IPP_
+#define OPKIT_GRAPH_PASSES_IMPL_CONSTANT_FOLDING_IPP_
+
+#include "opkit/graph/passes/constant_folding.hpp"
+#include "opkit/graph/passes/evaluate_node.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+class ConstantFolder {
+ public:
+  ConstantFolder(const Graph& graph, const FoldOptions& options)
+      : graph_(graph),
+        options_(options),
+        view_(graph),
+        control_(ControlNames(graph)),
+        known_(Index(view_.num_values())),
+        folded_(Index(graph.num_nodes()), 0) {
+    for (int value = 0; value < view_.num_values(); ++value)
+      if (view_.IsConstant(value)) known_[Index(value)] = *view_.constant(value);
+    for (const int node : view_.order()) folded_[Index(node)] = Folds(node);
+  }
+
+  Graph Result() const {
+    std::vector<GraphConstant> constants;
+    for (const GraphConstant& constant : graph_.constants()) {
+      const int value = view_.FindValue(constant.name);
+      if (view_.consumers(value).empty() || IsNeeded(value)) constants.push_back(constant);
+    }
+    std::vector<OperatorDef> nodes;
+    for (int node = 0; node < graph_.num_nodes(); ++node) {
+      if (!folded_[Index(node)]) {
+        nodes.push_back(graph_.node(node));
+        continue;
+      }
+      for (const int value : view_.outputs(node))
+        if (value >= 0 && IsNeeded(value))
+          constants.push_back({view_.name(value), known_[Index(value)]});
+    }
+    return WithContents(graph_, std::move(constants), std::move(nodes));
+  }
+
+ private:
+  bool IsNeeded(int value) const {
+    bool needed = view_.IsOutput(value);
+    for (const int node : view_.consumers(value)) needed |= !folded_[Index(node)];
+    return needed;
+  }
+  bool Folds(int node) {
+    const OperatorDef& def = graph_.node(node);
+    for (const int value : view_.inputs(node))
+      if (value >= 0 && !known_[Index(value)].initialized()) return false;
+    for (const int value : view_.outputs(node))  // a constant may not be written to
+      if (value >= 0 && view_.IsRewritten(value)) return false;
+    if (IsWaitedFor(def, control_) || !def.control_inputs().empty() || !MayEvaluate(def))
+      return false;
+    try {
+      return !IsTooLarge(def, node) && Run(def, node);
+    } catch (...) {
+      return false;  // the node fails again, and reports its error, where the graph runs
+    }
+  }
+  // False also where the schema does not tell the size.
+  bool IsTooLarge(const OperatorDef& def, int node) const {
+    std::vector<TensorInfo> inputs;
+    for (const int value : view_.inputs(node))
+      inputs.push_back(value < 0 ? TensorInfo() : TensorInfo::Of(known_[Index(value)], true));
+    const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
+    double bytes = 0;
+    for (const TensorInfo& output : schema.InferOutputs(def, std::move(inputs)))
+      bytes += static_cast<double>(OpSchema::Bytes(output));
+    return bytes > static_cast<double>(options_.max_bytes);
+  }
+  bool Run(const OperatorDef& def, int node) {
+    std::vector<const Tensor*> inputs;
+    for (const int value : view_.inputs(node))
+      inputs.push_back(value < 0 ? nullptr : &known_[Index(value)]);
+    std::vector<Tensor> results = EvaluateNode(def, inputs);
+    const auto outs = view_.outputs(node);
+    int64_t bytes = 0;
+    for (size_t o = 0; o < outs.size(); ++o) {
+      if (outs[o] < 0) continue;
+      bytes += results[o].nbytes();
+      if (!results[o].initialized() || bytes > options_.max_bytes) return false;
+    }
+    for (size_t o = 0; o < outs.size(); ++o)
+      if (outs[o] >= 0) known_[Index(outs[o])] = std::move(results[o]);
+    return true;
+  }
+
+  const Graph& graph_;
+  const FoldOptions options_;
+  const GraphView view_;
+  const NameIndex control_;
+  std::vector<Tensor> known_;  // by value; uninitialized where the data is not known
+  std::vector<char> folded_;
+};
+
+}  // namespace detail
+
+OPKIT_INLINE Graph FoldConstants(const Graph& graph, const FoldOptions& options) {
+  return detail::ConstantFolder(graph, options).Result();
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PASSES_IMPL_CONSTANT_FOLDING_IPP_

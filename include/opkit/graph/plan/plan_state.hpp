@@ -1,0 +1,81 @@
+// PlanState: all that the handles of a Plan share: the graph, its view, the pool, and the
+// specializations for the input shapes met so far.
+#ifndef OPKIT_GRAPH_PLAN_PLAN_STATE_HPP_
+#define OPKIT_GRAPH_PLAN_PLAN_STATE_HPP_
+
+#include "opkit/engine/thread_pool.hpp"
+#include "opkit/graph/plan/shape_cache.hpp"
+#include "opkit/graph/plan/specialization.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+class PlanState final : public RefCounted {
+ public:
+  PlanState(Graph graph, const PlanOptions& options)
+      : options_(options),
+        graph_(std::move(graph)),
+        view_(graph_),
+        specializations_(options.max_shapes) {
+    if (options.threads < 0 || options.max_shapes < 1)
+      Throw(ErrorCode::kInvalidArgument, "a plan needs threads >= 0 and max_shapes >= 1, found ",
+            options.threads, " and ", options.max_shapes);
+    options_.passes = nullptr;  // the caller's
+    if (options.threads != 0 && options.threads != ThreadPool::Default().threads())
+      own_pool_ = std::make_unique<ThreadPool>(options.threads, "opkit-plan");
+    for (const auto& input : graph_.inputs()) {
+      inputs_.push_back(input.info);
+      inputs_known_ &= input.info.dtype != DType::kUndefined && input.info.shape.is_known();
+    }
+  }
+
+  const PlanOptions& options() const { return options_; }
+  const Graph& graph() const { return graph_; }
+  const GraphView& view() const { return view_; }
+  ThreadPool& pool() const { return own_pool_ ? *own_pool_ : ThreadPool::Default(); }
+  // What the graph says of its inputs, and whether that is the dtype and shape of each.
+  const std::vector<TensorInfo>& inputs() const { return inputs_; }
+  bool inputs_known() const { return inputs_known_; }
+
+  // The specialization for these inputs, with operators for one executor. Thread-safe.
+  IntrusivePtr<Specialization> Specialize(const std::vector<TensorInfo>& inputs,
+                                          std::unique_ptr<BoundNodes>* nodes) {
+    MutexLock lock(mutex_);
+    IntrusivePtr<Specialization> found = specializations_.Find(inputs);
+    if (!found) {
+      found = MakeIntrusive<Specialization>(
+          view_, inputs,
+          Specialization::Options{IsWalked(), options_.deterministic, options_.memory,
+                                  options_.verify_memory});
+      specializations_.Add(found);
+    }
+    if (nodes) *nodes = found->TakeNodes();
+    return found;
+  }
+  // The specialization used last; null while the shapes of the inputs are not known.
+  IntrusivePtr<Specialization> Latest() const {
+    MutexLock lock(mutex_);
+    return specializations_.latest();
+  }
+
+ private:
+  // Steps run one after the other in their order.
+  bool IsWalked() const {
+    return options_.deterministic || options_.mode == ReplayMode::kWalk ||
+           (options_.mode == ReplayMode::kAuto && pool().threads() == 1);
+  }
+
+  PlanOptions options_;
+  const Graph graph_;
+  const GraphView view_;
+  std::vector<TensorInfo> inputs_;
+  bool inputs_known_ = true;
+  std::unique_ptr<ThreadPool> own_pool_;
+  mutable Mutex mutex_;
+  ShapeCache<Specialization> specializations_;
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PLAN_PLAN_STATE_HPP_

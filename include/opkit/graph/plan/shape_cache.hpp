@@ -1,0 +1,52 @@
+// ShapeCache: objects made for sets of input types and shapes: the specializations of a plan, the
+// bound plans of an executor.
+#ifndef OPKIT_GRAPH_PLAN_SHAPE_CACHE_HPP_
+#define OPKIT_GRAPH_PLAN_SHAPE_CACHE_HPP_
+
+#include <algorithm>
+
+#include "opkit/op/inference.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Both lists have an entry for each input of the graph.
+inline bool SameTypes(const std::vector<TensorInfo>& a, const std::vector<TensorInfo>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), [](const TensorInfo& x, const TensorInfo& y) {
+    return x.dtype == y.dtype && x.shape == y.shape;
+  });
+}
+
+// Drops the least recently used entry when there are too many. An entry has a member inputs().
+template <class Entry>
+class ShapeCache {
+ public:
+  explicit ShapeCache(int max_entries) : max_entries_(static_cast<size_t>(max_entries)) {}
+
+  // Null where nothing was made for these inputs.
+  IntrusivePtr<Entry> Find(const std::vector<TensorInfo>& inputs) {
+    const auto found = std::find_if(
+        entries_.begin(), entries_.end(),
+        [&](const IntrusivePtr<Entry>& entry) { return SameTypes(entry->inputs(), inputs); });
+    if (found == entries_.end()) return {};
+    std::rotate(entries_.begin(), found, found + 1);
+    return latest();
+  }
+  void Add(IntrusivePtr<Entry> entry) {
+    entries_.insert(entries_.begin(), std::move(entry));
+    if (entries_.size() > max_entries_) entries_.pop_back();
+  }
+  // The entry that was found or added last; null before there is one.
+  IntrusivePtr<Entry> latest() const {
+    return entries_.empty() ? IntrusivePtr<Entry>() : entries_.front();
+  }
+
+ private:
+  const size_t max_entries_;
+  std::vector<IntrusivePtr<Entry>> entries_;  // the most recently used first
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PLAN_SHAPE_CACHE_HPP_

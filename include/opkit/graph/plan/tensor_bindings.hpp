@@ -1,0 +1,148 @@
+// TensorBindings: the caller's tensors that runs of an executor read inputs from and write outputs
+// to, checked against the graph and against each other.
+#ifndef OPKIT_GRAPH_PLAN_TENSOR_BINDINGS_HPP_
+#define OPKIT_GRAPH_PLAN_TENSOR_BINDINGS_HPP_
+
+#include "opkit/base/index.hpp"
+#include "opkit/graph/graph_inference.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+class TensorBindings {
+ public:
+  struct Input {
+    int value;
+    Tensor tensor;
+    Tensor dense;    // a copy of `tensor`, where that has strides
+    bool rewritten;  // by a node of the graph
+  };
+  struct Output {
+    int value;
+    Tensor bound;
+    bool lent;  // operators write to `bound` itself; else results are copied there
+
+    bool is_bound() const { return bound.dtype() != DType::kUndefined; }
+  };
+
+  explicit TensorBindings(const GraphView& view) : view_(view) {
+    for (const auto& input : view.graph().inputs())
+      inputs_.push_back({view.FindValue(input.name), {}, {}, false});
+    for (const auto& rewrite : view.rewrites())  // inputs are the first values
+      if (view.IsInput(rewrite.value)) inputs_[Index(rewrite.value)].rewritten = true;
+    for (int value : view.outputs()) outputs_.push_back({value, {}, false});
+  }
+
+  std::vector<Input>& inputs() { return inputs_; }
+  const std::vector<Input>& inputs() const { return inputs_; }
+  std::vector<Output>& outputs() { return outputs_; }
+  const std::vector<Output>& outputs() const { return outputs_; }
+  const std::string& name(const Input& input) const { return view_.name(input.value); }
+  const std::string& name(const Output& output) const { return view_.name(output.value); }
+
+  // Null where the graph has none of that name.
+  Input* FindInput(std::string_view name) { return Find(inputs_, name); }
+  Output* FindOutput(std::string_view name) { return Find(outputs_, name); }
+  [[noreturn]] OPKIT_COLD void ThrowUnknown(std::string_view name) const {
+    std::vector<std::string> names;
+    for (const Input& input : inputs_) names.push_back(this->name(input));
+    for (const Output& output : outputs_) names.push_back(this->name(output));
+    Throw(ErrorCode::kNotFound, "the graph has no input or output '", name, "'",
+          SuggestName(name, names));
+  }
+
+  // Throws for a tensor that the graph does not take as this input.
+  void Check(const Input& input, const Tensor& tensor) const {
+    const std::string& name = this->name(input);
+    const TensorInfo& info = view_.graph().FindInput(name)->info;
+    if (!tensor.initialized())
+      Throw(ErrorCode::kUninitialized, "the tensor given for input '", name, "' has no data");
+    const bool dtype_differs = DTypeDiffers(info, tensor);
+    if (dtype_differs || !SymbolicShape::Merge(info.shape, tensor.shape()))
+      Throw(dtype_differs ? ErrorCode::kTypeMismatch : ErrorCode::kInvalidArgument, "input '", name,
+            "' of the graph is ", ToString(info), ", but the tensor given is ", tensor);
+    if (MemoryDevice(tensor.device()) != MemoryDevice(info.device))
+      Throw(ErrorCode::kInvalidArgument, "input '", name, "' of the graph is on ",
+            ToString(info.device), ", but the tensor given is ", tensor, "; copy it there first");
+    if (!tensor.layout().is_standard())
+      Throw(ErrorCode::kInvalidArgument, "the tensor given for input '", name,
+            "' must have the standard layout, but is ", tensor);
+    if (!tensor.is_dense() && (input.rewritten || !IsHostAccessible(tensor.device().type)))
+      Throw(ErrorCode::kInvalidArgument, "the tensor given for input '", name, "' must be dense: ",
+            input.rewritten ? "the graph writes to it" : "it is not on the host");
+  }
+  // Throws for a tensor that this output cannot be written to, whatever its type will be.
+  void Check(const Output& output, const Tensor& tensor) const {
+    if (!tensor.initialized() || !tensor.is_dense() || !tensor.layout().is_standard())
+      Throw(ErrorCode::kInvalidArgument, "the tensor bound to output '", name(output),
+            "' must have memory and be dense, but is ", tensor);
+    if (view_.producer(output.value) < 0)
+      Throw(ErrorCode::kInvalidArgument, "output '", name(output),
+            "' of the graph is an input or a constant itself, and cannot be bound");
+  }
+  // Throws for a tensor that differs from the output's type.
+  void CheckType(const Output& output, const TensorInfo& info, const Tensor& tensor) const {
+    const bool dtype_differs = DTypeDiffers(info, tensor);
+    if (dtype_differs || !SymbolicShape::Merge(info.shape, tensor.shape()) ||
+        MemoryDevice(info.device) != MemoryDevice(tensor.device()))
+      Throw(dtype_differs ? ErrorCode::kTypeMismatch : ErrorCode::kInvalidArgument, "output '",
+            name(output), "' of the graph is ", ToString(info), " on ", ToString(info.device),
+            ", but the tensor bound to it is ", tensor);
+  }
+
+  // The types that the next run is for. Throws for an input that nothing was given for.
+  std::vector<TensorInfo> InputTypes() const {
+    std::vector<TensorInfo> infos;
+    for (const Input& input : inputs_) {
+      if (input.tensor.dtype() == DType::kUndefined)
+        Throw(ErrorCode::kInvalidArgument, "nothing was given for input '", name(input),
+              "' of the graph; Run({{\"", name(input), "\", tensor}}), or Bind it");
+      infos.push_back(TensorInfo::Of(input.tensor));
+      infos.back().layout = Layout();
+    }
+    return infos;
+  }
+  // Throws for memory that would be written while it is read or written elsewhere.
+  void CheckOverlaps() const {
+    const auto share = [&](const Tensor& a, const Tensor& b, const char* what, int first,
+                           int second) {
+      if (a.SharesMemoryWith(b))
+        Throw(ErrorCode::kInvalidArgument, what, " '", view_.name(first), "' and '",
+              view_.name(second), "' share memory, and the graph writes to it; give each its own");
+    };
+    for (size_t i = 0; i < outputs_.size(); ++i)
+      for (size_t j = 0; j < i; ++j)
+        share(outputs_[i].bound, outputs_[j].bound, "the tensors bound to the outputs",
+              outputs_[j].value, outputs_[i].value);
+    for (const Input& input : inputs_)
+      for (const Input& other : inputs_)
+        if (input.rewritten && &input != &other)
+          share(input.tensor, other.tensor, "the tensors given for the inputs", input.value,
+                other.value);
+  }
+  bool IsInputMemory(const Tensor& tensor) const {
+    for (const Input& input : inputs_)
+      if (input.tensor.SharesMemoryWith(tensor)) return true;
+    return false;
+  }
+
+ private:
+  template <class Item>
+  Item* Find(std::vector<Item>& items, std::string_view name) const {
+    for (Item& item : items)
+      if (view_.name(item.value) == name) return &item;
+    return nullptr;
+  }
+  static bool DTypeDiffers(const TensorInfo& info, const Tensor& tensor) {
+    return info.dtype != DType::kUndefined && info.dtype != tensor.dtype();
+  }
+
+  const GraphView& view_;
+  std::vector<Input> inputs_;
+  std::vector<Output> outputs_;
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PLAN_TENSOR_BINDINGS_HPP_

@@ -1,0 +1,37 @@
+// The options that a plan is made with, and the choice of a kernel that it tells for a node.
+#ifndef OPKIT_GRAPH_PLAN_TYPES_HPP_
+#define OPKIT_GRAPH_PLAN_TYPES_HPP_
+
+#include "opkit/engine/schedule/replay_mode.hpp"
+#include "opkit/graph/memory/types.hpp"
+#include "opkit/graph/passes.hpp"
+#include "opkit/op/kernel.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+struct PlanOptions {
+  // Threads that run the plan, the caller's included; 0: those of ThreadPool::Default(). Another
+  // number than that makes a pool of the plan's own.
+  int threads = 0;
+  // Nodes are called in one fixed order, whatever the number of threads.
+  bool deterministic = false;
+  ReplayMode mode = ReplayMode::kAuto;
+  // Applied in order before anything is selected; null: DefaultPasses().
+  const PassList* passes = nullptr;
+  MemoryPlanOptions memory = {};
+  // Has every memory plan proved by VerifyMemoryPlan; without NDEBUG all but large ones are.
+  bool verify_memory = false;
+  // Sets of input shapes that the plan, and each executor, keeps; the least recently used goes.
+  int max_shapes = 8;
+};
+
+// The kernel and the configuration that were selected for a node.
+struct NodeChoice {
+  const Kernel* kernel = nullptr;
+  KernelConfig config;
+  IntrusivePtr<RefCounted> owner;  // keeps the kernel's library loaded
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PLAN_TYPES_HPP_

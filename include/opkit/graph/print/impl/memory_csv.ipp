@@ -1,0 +1,126 @@
+// Memory plans as text: the reader, which checks every cell, and the writer.
+#ifndef OPKIT_GRAPH_PRINT_IMPL_MEMORY_CSV_IPP_
+#define OPKIT_GRAPH_PRINT_IMPL_MEMORY_CSV_IPP_
+
+#include <algorithm>
+#include <charconv>
+
+#include "opkit/base/error.hpp"
+#include "opkit/base/index.hpp"
+#include "opkit/base/name_index.hpp"
+#include "opkit/graph/print/memory_csv.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+class MemoryCsvReader {
+ public:
+  explicit MemoryCsvReader(std::string_view text) : rest_(text) {}
+
+  MemoryTable Read() {
+    MemoryTable table;
+    ReadHeader();
+    NameIndex ids;
+    while (NextLine()) {
+      if (line_.empty()) continue;
+      cells_ = Cells();
+      if (cells_.size() != header_cells_)
+        Fail("expected ", header_cells_, " cells as in the header, found ", cells_.size());
+      const std::string_view id = cells_[Index(columns_[kId])];
+      if (ids.Find(id) >= 0) Fail("id '", id, "' stands in an earlier line as well");
+      ids.Add(id);
+      table.ids.emplace_back(id);
+      const MemoryInterval buffer{Number(kLower), Number(kUpper), Number(kSize)};
+      if (buffer.lower >= buffer.upper)
+        Fail("lower is ", buffer.lower, " and upper ",
+             StrCat(buffer.upper, ": expected lower < upper"));
+      if (buffer.size < 0) Fail("size is ", buffer.size, ": expected 0 or more");
+      table.buffers.push_back(buffer);
+      if (columns_[kOffset] < 0) continue;
+      table.offsets.push_back(Number(kOffset));
+      if (table.offsets.back() < 0)
+        Fail("offset is ", table.offsets.back(), ": expected 0 or more");
+    }
+    return table;
+  }
+
+ private:
+  enum Column { kId, kLower, kUpper, kSize, kOffset, kColumns };
+  static constexpr const char* kNames[kColumns] = {"id", "lower", "upper", "size", "offset"};
+
+  bool NextLine() {
+    if (rest_.empty()) return false;
+    ++number_;
+    line_ = rest_.substr(0, rest_.find('\n'));
+    rest_.remove_prefix((std::min)(line_.size() + 1, rest_.size()));
+    if (line_.ends_with('\r')) line_.remove_suffix(1);
+    return true;
+  }
+  std::vector<std::string_view> Cells() const {
+    std::vector<std::string_view> cells;
+    for (size_t at = 0; at <= line_.size(); at += cells.back().size() + 1)
+      cells.push_back(line_.substr(at, line_.find(',', at) - at));
+    return cells;
+  }
+  void ReadHeader() {
+    if (!NextLine()) number_ = 1;
+    const std::vector<std::string_view> cells = Cells();
+    header_cells_ = cells.size();
+    size_t known = 0;
+    for (int column = 0; column < kColumns; ++column) {
+      const auto found = std::find(cells.begin(), cells.end(), kNames[column]);
+      columns_[column] = found == cells.end() ? -1 : static_cast<int>(found - cells.begin());
+      known += columns_[column] >= 0;
+    }
+    const size_t expected = columns_[kOffset] >= 0 ? 5 : 4;
+    if (known != expected || header_cells_ != expected)
+      Fail("expected the columns id,lower,upper,size and perhaps offset, found '", line_, "'");
+  }
+  int64_t Number(Column column) const {
+    const std::string_view cell = cells_[Index(columns_[column])];
+    int64_t value = 0;
+    const auto [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), value);
+    if (error != std::errc() || end != cell.data() + cell.size())
+      Fail("expected a 64-bit integer as ", kNames[column], ", found '", StrCat(cell, "'"));
+    return value;
+  }
+  [[noreturn]] void Fail(const Text& a, const Text& b, const Text& c, const Text& d = {}) const {
+    Throw(ErrorCode::kInvalidArgument, "line ", number_, ": ", StrCat(a, b, c, d));
+  }
+
+  std::string_view rest_, line_;
+  std::vector<std::string_view> cells_;  // of the line
+  int columns_[kColumns];                // their places in a line, -1 where the header has none
+  size_t header_cells_ = 0;
+  int number_ = 0;  // of the line
+};
+
+}  // namespace detail
+
+OPKIT_INLINE MemoryTable ReadMemoryCsv(std::string_view text) {
+  return detail::MemoryCsvReader(text).Read();
+}
+
+OPKIT_INLINE std::string WriteMemoryCsv(const std::vector<MemoryInterval>& buffers,
+                                        const std::vector<int64_t>& offsets,
+                                        const std::vector<std::string>& ids) {
+  if ((!offsets.empty() && offsets.size() != buffers.size()) ||
+      (!ids.empty() && ids.size() != buffers.size()))
+    Throw(ErrorCode::kInvalidArgument, "expected an offset and an id for each of ", buffers.size(),
+          " buffers, or none; found ", offsets.size(), " offsets and ", ids.size(), " ids");
+  std::string text = offsets.empty() ? "id,lower,upper,size\n" : "id,lower,upper,size,offset\n";
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    if (!ids.empty() && ids[i].find_first_of(",\n\r") != std::string::npos)
+      Throw(ErrorCode::kInvalidArgument, "id '", ids[i], "' of buffer ", i,
+            " has a comma or a line end, which a cell cannot hold");
+    text += StrCat(ids.empty() ? std::to_string(i) : ids[i], ",", buffers[i].lower, ",",
+                   buffers[i].upper, ",", buffers[i].size);
+    if (!offsets.empty()) text += StrCat(",", offsets[i]);
+    text += '\n';
+  }
+  return text;
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PRINT_IMPL_MEMORY_CSV_IPP_

@@ -1,0 +1,54 @@
+// The definitions of interop/onnx.hpp: the bytes of a model become a tree of protos, calls of its
+// functions are replaced by their bodies, and a graph is built of the result.
+#ifndef OPKIT_INTEROP_IMPL_ONNX_IPP_
+#define OPKIT_INTEROP_IMPL_ONNX_IPP_
+
+#include "opkit/interop/onnx.hpp"
+#include "opkit/interop/onnx/builder.hpp"
+#include "opkit/interop/onnx/functions.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+inline OnnxModel BuildOnnxModel(std::string_view bytes, const OnnxOptions& options,
+                                OnnxTensorSource source) {
+  OnnxModelProto model;
+  OnnxProtoReader reader(options, model);
+  reader.Read(bytes);
+  for (const OnnxOpset& opset : model.about.opsets)
+    if (opset.domain.empty()) CheckOnnxOpset(opset.version);
+  OnnxFunctionInliner::Run(model, reader, options);
+  OnnxContext context{options, model, std::move(source)};
+  OnnxModel out = std::move(model.about);
+  out.graph = OnnxGraphBuilder(context, model.graph).Build();
+  return out;
+}
+
+}  // namespace detail
+
+OPKIT_INLINE OnnxModel ParseOnnxModel(std::string_view bytes, const OnnxOptions& options,
+                                      std::string external_dir) {
+  detail::OnnxExternalData external(std::move(external_dir));
+  return detail::BuildOnnxModel(bytes, options, {Storage(), &external});
+}
+OPKIT_INLINE OnnxModel LoadOnnxModel(const std::string& path, const OnnxOptions& options) {
+  const Storage file = MapFile(path);
+  const size_t slash = path.rfind('/');
+  detail::OnnxExternalData external(slash == std::string::npos ? "."
+                                    : slash == 0               ? "/"
+                                                               : path.substr(0, slash));
+  OnnxModel out;
+  detail::AtOnnxPlace([&] { return path; },
+                      [&] {
+                        out = detail::BuildOnnxModel(BytesOf(file), options, {file, &external});
+                      });
+  return out;
+}
+
+OPKIT_INLINE Tensor ReadOnnxTensor(std::string_view tensor_proto_bytes) {
+  return detail::ReadOnnxTensor(tensor_proto_bytes, {});
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_INTEROP_IMPL_ONNX_IPP_

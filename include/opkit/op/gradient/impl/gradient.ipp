@@ -1,0 +1,127 @@
+// The definitions of GradientRegistry and GetGradientForOp.
+#ifndef OPKIT_OP_GRADIENT_IMPL_GRADIENT_IPP_
+#define OPKIT_OP_GRADIENT_IMPL_GRADIENT_IPP_
+
+#include <map>
+
+#include "opkit/base/platform.hpp"
+#include "opkit/op/gradient/gradient.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+struct GradientRegistry::State : detail::RefCounted {
+  detail::Mutex mutex;
+  std::map<std::string, GradientRegistration> gradients;
+};
+OPKIT_INLINE GradientRegistry::GradientRegistry() : state_(new State) {}
+OPKIT_INLINE GradientRegistry::~GradientRegistry() = default;
+OPKIT_INLINE GradientRegistry& GradientRegistry::Global() {
+  static auto* registry = detail::HasOwnRegistries() ? new GradientRegistry : &OfProgram();
+  return *registry;
+}
+OPKIT_INLINE void GradientRegistry::Add(const std::string& op, GradientRegistration registration) {
+  detail::MutexLock lock(state_->mutex);
+  const auto [it, added] = state_->gradients.try_emplace(op, std::move(registration));
+  GradientRegistration& known = it->second;
+  if (added || OpRegistry::SamePlace(known.file, known.line, registration.file, registration.line))
+    return;
+  known.problem = StrCat("two gradients of operator ", op, ": at ", known.Place(), " and at ",
+                         registration.Place(), "; remove one of them");
+  OpRegistry::Global().AddProblem(op, known.problem);
+}
+OPKIT_INLINE GradientRegistration* GradientRegistry::Find(const std::string& op) const {
+  detail::MutexLock lock(state_->mutex);
+  const auto it = state_->gradients.find(op);
+  return it == state_->gradients.end() ? nullptr : &it->second;
+}
+OPKIT_INLINE void GradientRegistry::Remove(const std::string& op) {
+  detail::MutexLock lock(state_->mutex);
+  state_->gradients.erase(op);
+}
+
+OPKIT_INLINE bool HasGradient(const std::string& op) {
+  const GradientRegistration* found = GradientRegistry::Global().Find(op);
+  return found && found->kind == GradientKind::kMaker;
+}
+
+OPKIT_INLINE GradientOpsMeta GetGradientForOp(const OperatorDef& def,
+                                              const std::vector<GradientValue>& g_output,
+                                              GradientNames& names) {
+  const std::string& op = def.type();
+  GradientRegistration* registration = GradientRegistry::Global().Find(op);
+  if (!registration) {
+    static_cast<void>(OpRegistry::Global().GetSchema(op));  // an unknown operator says so
+    Throw(ErrorCode::kNotFound, "operator ", op, " has no gradient: write REGISTER_GRADIENT(", op,
+          ", Maker), or NO_GRADIENT(", op,
+          ") if none flows through it, or SHOULD_NOT_DO_GRADIENT or GRADIENT_NOT_IMPLEMENTED_YET");
+  }
+  if (!registration->problem.empty()) Throw(ErrorCode::kAlreadyExists, registration->problem);
+  if (registration->kind == GradientKind::kShouldNot)
+    Throw(ErrorCode::kUnsupported, "operator ", def,
+          " must not be differentiated (SHOULD_NOT_DO_GRADIENT at ", registration->Place(),
+          "); stop the gradient before it reaches this node");
+  if (registration->kind == GradientKind::kNotImplemented)
+    Throw(ErrorCode::kUnsupported, "the gradient of operator ", op,
+          " is not implemented yet (GRADIENT_NOT_IMPLEMENTED_YET at ", registration->Place(),
+          "); write a maker and REGISTER_GRADIENT(", op, ", Maker) there");
+  if (g_output.size() != def.outputs().size())
+    Throw(ErrorCode::kInvalidArgument, "operator ", def, " has ", def.outputs().size(),
+          " outputs, but ", g_output.size(),
+          " output gradients were given; give one for each, an empty GradientValue where none "
+          "flows");
+  if (const OpSchema* schema = OpRegistry::Global().FindSchema(op))
+    if (std::string why = schema->Verify(def); !why.empty())
+      Throw(ErrorCode::kInvalidArgument, why, "; in ", def);
+  if (registration->kind == GradientKind::kNone)
+    return {{}, std::vector<GradientValue>(def.inputs().size())};
+  names.ReserveNamesOf(def, g_output);
+  try {
+    GradientOpsMeta meta = registration->make(def, g_output, names);
+    if (meta.g_input.size() != def.inputs().size())
+      Throw(ErrorCode::kInvalidArgument, "it names ", meta.g_input.size(), " input gradients for ",
+            def.inputs().size(), " inputs");
+    return meta;
+  } catch (Error& error) {
+    error.AddContext(
+        StrCat("in the gradient maker of ", def, ", registered at ", registration->Place()));
+    throw;
+  }
+}
+OPKIT_INLINE GradientOpsMeta GetGradientForOp(const OperatorDef& def,
+                                              const std::vector<GradientValue>& g_output) {
+  GradientNames names;
+  return GetGradientForOp(def, g_output, names);
+}
+
+namespace detail {
+
+OPKIT_INLINE GradientOpsMeta RunGradientMaker(GradientMakerBase& maker, const OperatorDef& def,
+                                              GradientNames& names) {
+  maker.UseNames(&names);
+  GradientOpsMeta meta = maker.Get();
+  for (OperatorDef& op : meta.ops) {
+    op.IsGradientOp(true);
+    if (maker.CopyDeviceOption()) op.Device(def.device());
+    if (maker.CopyEngine()) op.Engine(def.engine());
+    if (!maker.CopyArguments()) continue;
+    for (const NamedAttribute& arg : def.args())
+      if (!op.args().Has(arg.name)) op.Arg(arg.name, arg.value);
+  }
+  return meta;
+}
+OPKIT_INLINE bool RegisterGradient(const char* op, GradientKind kind,
+                                   GradientRegistration::Make make, const char* file,
+                                   int line) noexcept {
+  try {
+    GradientRegistry::Global().Add(op, {kind, std::move(make), file, line, {}});
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
+}  // namespace detail
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_GRADIENT_IMPL_GRADIENT_IPP_

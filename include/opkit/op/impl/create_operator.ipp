@@ -1,0 +1,198 @@
+// CreateOperator's definitions: the order of kernels, and making an operator by one of them.
+#ifndef OPKIT_OP_IMPL_CREATE_OPERATOR_IPP_
+#define OPKIT_OP_IMPL_CREATE_OPERATOR_IPP_
+
+#include <algorithm>
+
+#include "opkit/op/create_operator.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Backend names in the order they are tried: the node's, the operator's preference, the global one,
+// the plain operator.
+inline BackendPreference BackendOrder(const OperatorDef& def) {
+  const OpRegistry& registry = OpRegistry::Global();
+  BackendPreference order;
+  std::string_view engines = def.engine();
+  while (!engines.empty()) {
+    const size_t comma = (std::min)(engines.find(','), engines.size());
+    std::string_view name = engines.substr(0, comma);
+    while (!name.empty() && name.front() == ' ') name.remove_prefix(1);
+    while (!name.empty() && name.back() == ' ') name.remove_suffix(1);
+    if (!name.empty()) order.emplace_back(name);
+    if (!name.empty() && name != "DEFAULT") registry.CheckBackend(order.back());
+    engines.remove_prefix((std::min)(comma + 1, engines.size()));
+  }
+  for (std::string& name : registry.PreferenceOf(def.type(), def.device().type))
+    order.push_back(std::move(name));
+  order.emplace_back("DEFAULT");
+  std::replace(order.begin(), order.end(), std::string("DEFAULT"), std::string(kReferenceBackend));
+  return order;
+}
+
+OPKIT_INLINE std::vector<const Kernel*> KernelOrder(const OperatorDef& def, bool by_rank) {
+  const OpRegistry& registry = OpRegistry::Global();
+  BackendPreference asked = BackendOrder(def);
+  if (by_rank) asked.pop_back();  // the plain operator's place is its rank
+  auto place = [&](const Kernel* kernel) {
+    const auto found = std::find(asked.begin(), asked.end(), kernel->backend);
+    const bool ranked = by_rank && found == asked.end();
+    return std::pair(found - asked.begin(), ranked ? -registry.BackendRank(kernel->backend) : 0);
+  };
+  std::vector<const Kernel*> order;
+  for (const Kernel* kernel : registry.FindKernels(def.type(), def.device().type)) {
+    auto before = [&](const Kernel* a, const Kernel* b) { return place(a) < place(b); };
+    order.insert(std::upper_bound(order.begin(), order.end(), kernel, before), kernel);
+  }
+  return order;
+}
+
+OPKIT_INLINE void ThrowNoKernel(const OperatorDef& def, const std::string& refused) {
+  if (!refused.empty())
+    Throw(ErrorCode::kUnsupported, "no kernel of operator ", def, " on ", def.device(),
+          " accepts this node:", refused);
+  std::string others;
+  for (const Kernel* kernel : OpRegistry::Global().KernelsOf(def.type()))
+    others += StrCat(others.empty() ? "" : ", ", kernel->device, " (", kernel->backend, ", ",
+                     kernel->Place(), ")");
+  Throw(ErrorCode::kNotFound, "operator ", def, " has no kernel for ", def.device(), "; it has ",
+        others.empty() ? "none at all" : "kernels for " + others);
+}
+
+inline std::string InConstructor(const OperatorDef& def, const Kernel& kernel) {
+  return StrCat("in the constructor of operator ", def, ", registered at ", kernel.Place());
+}
+
+// Which inputs an output may share memory with: by the configuration where one was chosen, and by
+// the schema otherwise.
+inline std::vector<uint64_t> InplaceMasks(const OpSchema& schema, const OperatorDef& def,
+                                          const KernelConfig* config) {
+  std::vector<uint64_t> masks(def.outputs().size(), 0);
+  for (int out = 0; uint64_t & mask : masks) {
+    for (int in = 0; in < static_cast<int>(def.inputs().size()) && in < 64; ++in)
+      if (config ? schema.MustInplace(in, out) : schema.CanInplace(in, out))
+        mask |= uint64_t{1} << in;
+    ++out;
+  }
+  if (config)
+    for (const auto& [in, out] : config->inplace)
+      if (in < 64) masks[Index(out)] |= uint64_t{1} << in;
+  return masks;
+}
+
+OPKIT_INLINE void CheckConfig(const Kernel& kernel, const OperatorDef& def,
+                              const KernelConfig& config) {
+  auto wrong = [&](const std::string& what) {
+    Throw(ErrorCode::kInvalidArgument, "the configuration that the kernel of ", kernel.op, " at ",
+          kernel.Place(), " proposes for ", def, " ", what);
+  };
+  const size_t inputs = def.inputs().size(), outputs = def.outputs().size();
+  auto check_layouts = [&](size_t found, size_t expected, const char* values) {
+    if (found != 0 && found != expected)
+      wrong(StrCat("has layouts for ", found, " ", values, ", expected none or ", expected));
+  };
+  check_layouts(config.input_layouts.size(), inputs, "inputs");
+  check_layouts(config.output_layouts.size(), outputs, "outputs");
+  for (const auto& [in, out] : config.inplace)
+    if (in < 0 || out < 0 || Index(in) >= inputs || Index(out) >= outputs)
+      wrong(StrCat("pairs input ", in, " with output ", out, " in place, but the node has ", inputs,
+                   " inputs and ", outputs, " outputs"));
+  if (config.scratch_bytes < 0) wrong(StrCat("needs ", config.scratch_bytes, " bytes of scratch"));
+}
+
+OPKIT_INLINE std::unique_ptr<OperatorBase> CreateWith(const Kernel& kernel, const OpSchema& schema,
+                                                      const OperatorDef& def, Workspace* ws,
+                                                      const KernelConfig* config) {
+  try {
+    std::unique_ptr<OperatorBase> op = kernel.create(def, ws, config);
+    if (!op) return op;
+    if (config && !op->config()) op->SetConfig(*config);
+    op->SetRegistration(kernel.file, kernel.line);
+    op->SetInplaceMasks(InplaceMasks(schema, def, config));
+    return op;
+  } catch (Error& error) {
+    error.AddContext(InConstructor(def, kernel));
+    throw;
+  } catch (const std::exception& thrown) {
+    Error error(ErrorCode::kOperatorFailed, thrown.what());
+    error.SetCause(std::current_exception());
+    throw error.AddContext(InConstructor(def, kernel));
+  }
+}
+
+// Removes the blobs that a failed construction left behind.
+class OutputBlobGuard {
+ public:
+  OutputBlobGuard(const OperatorDef& def, Workspace* ws) : ws_(ws) {
+    for (const std::string& name : def.outputs())
+      if (!name.empty() && !ws->HasBlob(name)) created_.push_back(name);
+  }
+  ~OutputBlobGuard() {
+    for (const std::string& name : created_) ws_->RemoveBlob(name);
+  }
+  void Keep() { created_.clear(); }
+
+ private:
+  Workspace* ws_;
+  std::vector<std::string> created_;
+};
+
+// The operator of the kernel that was chosen for it.
+inline std::unique_ptr<OperatorBase> CreateChosen(const OpSchema& schema, const OperatorDef& def,
+                                                  Workspace* ws, const CreateOptions& options) {
+  const Kernel& kernel = *options.kernel;
+  if (kernel.op != def.type() || kernel.device != def.device().type)
+    Throw(ErrorCode::kInvalidArgument, "the kernel given, of ", kernel.op, " for ", kernel.device,
+          " at ", kernel.Place(), ", cannot run ", def, " on ", def.device());
+  if (options.config) CheckConfig(kernel, def, *options.config);
+  if (auto op = CreateWith(kernel, schema, def, ws, options.config)) return op;
+  throw UnsupportedOperatorFeature(
+      StrCat("the creator of ", kernel.op, " at ", kernel.Place(), " returned null"));
+}
+// The operator of the first kernel that takes it.
+inline std::unique_ptr<OperatorBase> CreateFirst(const OpSchema& schema, const OperatorDef& def,
+                                                 Workspace* ws) {
+  std::string refused;
+  for (const Kernel* kernel : KernelOrder(def)) {
+    try {
+      if (auto op = CreateWith(*kernel, schema, def, ws, nullptr)) return op;
+      refused += StrCat("\n  backend ", kernel->backend, ": its creator returned null");
+    } catch (const UnsupportedOperatorFeature& error) {
+      refused += StrCat("\n  backend ", kernel->backend, ": ", error.message());
+    }
+  }
+  ThrowNoKernel(def, refused);
+}
+
+}  // namespace detail
+
+OPKIT_INLINE std::unique_ptr<OperatorBase> CreateOperator(const OperatorDef& def, Workspace* ws,
+                                                          const CreateOptions& options) {
+  try {
+    const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
+    if (!ws) Throw(ErrorCode::kInvalidArgument, "CreateOperator needs a workspace");
+    if (options.config && !options.kernel)
+      Throw(ErrorCode::kInvalidArgument, "CreateOperator of ", def,
+            " was given a configuration without the kernel that proposed it");
+    if (std::string why = schema.Verify(def); !why.empty())
+      Throw(ErrorCode::kInvalidArgument, why, "; in ", def);
+    detail::OutputBlobGuard guard(def, ws);
+    auto op = options.kernel ? detail::CreateChosen(schema, def, ws, options)
+                             : detail::CreateFirst(schema, def, ws);
+    op->set_net_position(options.net_position);
+    guard.Keep();
+    return op;
+  } catch (...) {
+    if (ws && options.net_position != -1) ws->last_failed_op_net_position = options.net_position;
+    throw;
+  }
+}
+OPKIT_INLINE std::unique_ptr<OperatorBase> CreateOperator(const OperatorDef& def, Workspace* ws,
+                                                          int net_position) {
+  return CreateOperator(def, ws, {.net_position = net_position});
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_IMPL_CREATE_OPERATOR_IPP_

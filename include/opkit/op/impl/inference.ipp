@@ -1,0 +1,72 @@
+// InferenceContext's definitions: access to a node's values, and merging of what is known of one.
+#ifndef OPKIT_OP_IMPL_INFERENCE_IPP_
+#define OPKIT_OP_IMPL_INFERENCE_IPP_
+
+#include "opkit/op/inference.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE TensorInfo TensorInfo::Of(const Tensor& tensor, bool as_constant) {
+  TensorInfo info(tensor.dtype(), tensor.shape());
+  info.device = tensor.device();
+  info.layout = tensor.layout();
+  if (as_constant) info.constant = &tensor;
+  return info;
+}
+OPKIT_INLINE std::string ToString(const TensorInfo& info) {
+  return StrCat(info.dtype == DType::kUndefined ? "?" : ToString(info.dtype), info.shape);
+}
+
+OPKIT_INLINE InferenceContext::InferenceContext(const OperatorDef& def,
+                                                std::vector<TensorInfo> inputs,
+                                                std::vector<TensorInfo> outputs)
+    : def_(def), inputs_(std::move(inputs)), outputs_(std::move(outputs)) {
+  outputs_.resize(def.outputs().size());
+}
+OPKIT_INLINE InferenceContext::~InferenceContext() = default;
+
+OPKIT_INLINE const Tensor* InferenceContext::input_constant(int i) const {
+  const Tensor* known = input(i).constant;
+  return known || !find_constant_ ? known : (*find_constant_)(i);
+}
+OPKIT_INLINE void InferenceContext::SetOutput(int i, DType dtype, const SymbolicShape& shape) {
+  Refine(outputs_[Check(i, outputs_.size(), "output")], "output", i, dtype, shape);
+}
+OPKIT_INLINE void InferenceContext::SetInput(int i, DType dtype, const SymbolicShape& shape) {
+  Refine(inputs_[Check(i, inputs_.size(), "input")], "input", i, dtype, shape);
+}
+OPKIT_INLINE void InferenceContext::SetOutputData(int i, const Tensor& data) {
+  SetOutput(i, data.dtype(), data.shape());
+  output_data_.resize(outputs_.size());
+  output_data_[detail::Index(i)] = data;
+}
+OPKIT_INLINE const Tensor* InferenceContext::output_data(int i) const {
+  const size_t at = detail::Index(i);
+  return at < output_data_.size() && output_data_[at].dtype() != DType::kUndefined
+             ? &output_data_[at]
+             : nullptr;
+}
+
+OPKIT_INLINE size_t InferenceContext::Check(int i, size_t count, const char* what) {
+  if (i < 0 || detail::Index(i) >= count)
+    Throw(ErrorCode::kOutOfRange, what, " ", i, " of a node that has ", count);
+  return detail::Index(i);
+}
+OPKIT_INLINE void InferenceContext::Refine(TensorInfo& info, const char* what, int i, DType dtype,
+                                           const SymbolicShape& shape) {
+  // The new shape first: of two symbols Merge keeps the first one's, so that a later comparison of
+  // this value with another one sees both.
+  auto merged = SymbolicShape::Merge(shape, info.shape);
+  if (info.dtype != DType::kUndefined && dtype != DType::kUndefined && info.dtype != dtype)
+    Throw(ErrorCode::kTypeMismatch, what, " ", i, " of ", def_, " is ", info, ", expected dtype ",
+          dtype);
+  if (!merged)
+    Throw(ErrorCode::kInvalidArgument, what, " ", i, " of ", def_, " is ", info,
+          ", but inference finds ", TensorInfo(dtype, shape));
+  info.shape = *std::move(merged);
+  if (dtype != DType::kUndefined) info.dtype = dtype;
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_IMPL_INFERENCE_IPP_

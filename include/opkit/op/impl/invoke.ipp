@@ -1,0 +1,148 @@
+// The definitions of ResolvedOperator and Invoke.
+#ifndef OPKIT_OP_IMPL_INVOKE_IPP_
+#define OPKIT_OP_IMPL_INVOKE_IPP_
+
+#include "opkit/op/invoke.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+// Leaves the workspace's tensors without memory, and unspecified until the next call sets them.
+struct ResolvedOperator::Release {
+  ResolvedOperator& self;
+  ~Release() {
+    for (Tensor* input : self.inputs_)
+      if (input) const Tensor dropped = std::move(*input);
+    for (Blob* output : self.outputs_)
+      if (output->IsType<Tensor>()) const Tensor dropped = std::move(*output->GetMutable<Tensor>());
+  }
+};
+
+namespace detail {
+
+inline std::vector<bool> AllPresent(const std::string& op, int num_inputs) {
+  if (num_inputs < 0)
+    Throw(ErrorCode::kInvalidArgument, "operator ", op, " cannot have ", num_inputs, " inputs");
+  return std::vector<bool>(Index(num_inputs), true);
+}
+OPKIT_INLINE std::vector<bool> PresentInputs(std::span<const Tensor> inputs) {
+  std::vector<bool> present;
+  for (const Tensor& input : inputs) present.push_back(input.dtype() != DType::kUndefined);
+  return present;
+}
+
+}  // namespace detail
+
+OPKIT_INLINE ResolvedOperator::ResolvedOperator(const std::string& op, int num_inputs,
+                                                Arguments args, const InvokeOptions& options)
+    : ResolvedOperator(op, detail::AllPresent(op, num_inputs), std::move(args), options) {}
+OPKIT_INLINE ResolvedOperator::ResolvedOperator(const std::string& op,
+                                                const std::vector<bool>& present, Arguments args,
+                                                const InvokeOptions& options)
+    : schema_(&OpRegistry::Global().GetSchema(op)) {
+  def_ = OperatorDef(op, {}, {}, std::move(args));
+  def_.Device(options.device.value_or(Device{})).Engine(options.engine);
+  for (size_t i = 0; i < present.size(); ++i)
+    def_.Input(present[i] ? StrCat("input ", i) : std::string());
+  int num_outputs = options.num_outputs;
+  if (num_outputs < 0)
+    num_outputs = schema_->CalculateOutput(static_cast<int>(present.size()), def_.args());
+  if (num_outputs < 0)
+    Throw(ErrorCode::kInvalidArgument, "operator ", op, " has ", schema_->expected_outputs(),
+          " outputs; say how many with InvokeOptions::num_outputs",
+          schema_->has_arity_function()
+              ? ", or once for all in its parseAttrs (REGISTER_OP(…).setParseAttrs(f))"
+              : "");
+  for (int i = 0; i < num_outputs; ++i) def_.Output(StrCat("output ", i));
+  Place place = MakePlace();
+  auto made = CreateOperator(def_, place.workspace.get());
+  SetOperator(std::move(made), std::move(place));
+  for (const Kernel* kernel : OpRegistry::Global().FindKernels(op, def_.device().type))
+    selects_ |= OpRegistry::Global().BackendRank(kernel->backend) > 0;
+  if (selects_) selected_for_.resize(inputs_.size());
+}
+OPKIT_INLINE ResolvedOperator::ResolvedOperator(ResolvedOperator&&) noexcept = default;
+OPKIT_INLINE ResolvedOperator& ResolvedOperator::operator=(ResolvedOperator&&) noexcept = default;
+OPKIT_INLINE ResolvedOperator::~ResolvedOperator() = default;
+
+OPKIT_INLINE std::vector<Tensor> ResolvedOperator::operator()(std::span<const Tensor> inputs) {
+  std::vector<Tensor> results(outputs_.size());
+  Run(inputs, {results.data(), results.size()});
+  return results;
+}
+OPKIT_INLINE void ResolvedOperator::Run(std::span<const Tensor> inputs, std::span<Tensor> outputs) {
+  if (inputs.size() != inputs_.size() || outputs.size() != outputs_.size())
+    Throw(ErrorCode::kInvalidArgument, "operator ", def_.type(), " was resolved for ",
+          inputs_.size(), " inputs and ", outputs_.size(), " outputs, but called with ",
+          inputs.size(), " and ", outputs.size());
+  const Release release{*this};
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (inputs_[i]) *inputs_[i] = inputs[i];
+  if (selects_ && !IsSelected()) [[unlikely]]
+    Select();
+  if (checks_shapes_ && !op_->inference().IsFresh(inputs_)) [[unlikely]] {
+    op_->inference().Infer(
+        def_, inputs_, [this](InferenceContext& context) { schema_->Infer(context); }, [] {});
+    op_->inference().Keep();
+  }
+  for (size_t o = 0; o < outputs.size(); ++o) *outputs_[o]->GetMutable<Tensor>() = outputs[o];
+  op_->Run();
+  for (const Blob* output : outputs_) {
+    if (!output->IsType<Tensor>()) [[unlikely]]
+      Throw(ErrorCode::kTypeMismatch, "'", output->name(), "' of operator ", def_.type(),
+            " is not a tensor; run it in a workspace to get it");
+    if (!output->Get<Tensor>().initialized()) [[unlikely]]
+      Throw(ErrorCode::kOperatorFailed, "operator ", def_.type(), " returned without making '",
+            output->name(), "'; get it with Output(i, shape, dtype) and write to it");
+  }
+  for (size_t o = 0; o < outputs.size(); ++o)
+    outputs[o] = std::move(*outputs_[o]->GetMutable<Tensor>());
+}
+
+OPKIT_INLINE ResolvedOperator::Place ResolvedOperator::MakePlace() const {
+  Place place{std::make_unique<Workspace>(), {}};
+  for (const std::string& name : def_.inputs())
+    place.inputs.push_back(name.empty() ? nullptr : place.workspace->CreateTensor(name));
+  return place;
+}
+OPKIT_INLINE void ResolvedOperator::SetOperator(std::unique_ptr<OperatorBase> op, Place place) {
+  std::vector<Blob*> outputs;
+  for (const std::string& name : def_.outputs()) outputs.push_back(place.workspace->GetBlob(name));
+  for (size_t i = 0; i < inputs_.size(); ++i)
+    if (inputs_[i]) *place.inputs[i] = std::move(*inputs_[i]);
+  op_ = std::move(op);
+  workspace_ = std::move(place.workspace);
+  inputs_ = std::move(place.inputs);
+  outputs_ = std::move(outputs);
+  checks_shapes_ = schema_->has_inference() && !op_->InfersOutputs();
+}
+OPKIT_INLINE bool ResolvedOperator::IsSelected() const {
+  for (size_t i = 0; i < inputs_.size(); ++i)
+    if (inputs_[i] && (inputs_[i]->dtype() != selected_for_[i].dtype ||
+                       inputs_[i]->shape() != selected_for_[i].shape))
+      return false;
+  return true;
+}
+OPKIT_INLINE void ResolvedOperator::Select() {
+  std::vector<TensorInfo> infos;
+  for (const Tensor* input : inputs_)
+    infos.push_back(input && input->initialized() ? TensorInfo::Of(*input) : TensorInfo());
+  const std::vector<TensorInfo> outputs = schema_->InferOutputs(def_, infos);
+  Place place = MakePlace();
+  auto op = CreateSelected(def_, place.workspace.get(), {infos.data(), infos.size()},
+                           {outputs.data(), outputs.size()});
+  SetOperator(std::move(op), std::move(place));
+  for (size_t i = 0; i < inputs_.size(); ++i)
+    if (inputs_[i]) selected_for_[i] = {inputs_[i]->dtype(), inputs_[i]->shape()};
+}
+
+OPKIT_INLINE std::vector<Tensor> Invoke(const std::string& op, const std::vector<Tensor>& inputs,
+                                        Arguments args, InvokeOptions options) {
+  const std::vector<bool> present = detail::PresentInputs({inputs.data(), inputs.size()});
+  for (size_t i = 0; i < inputs.size() && !options.device; ++i)
+    if (present[i]) options.device = inputs[i].device();
+  return ResolvedOperator(op, present, std::move(args), options)({inputs.data(), inputs.size()});
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_IMPL_INVOKE_IPP_

@@ -1,0 +1,317 @@
+// OpRegistry's definitions: the table of operators, its lookups, and the sentences for mistakes.
+#ifndef OPKIT_OP_IMPL_OP_REGISTRY_IPP_
+#define OPKIT_OP_IMPL_OP_REGISTRY_IPP_
+
+#include <algorithm>
+#include <list>
+#include <map>
+
+#include "opkit/base/platform.hpp"
+#include "opkit/base/suggest.hpp"
+#include "opkit/op/op_registry.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+OPKIT_INLINE bool HasOwnRegistries() {
+  char* volatile marker = &opkit_image_is_library;
+  return marker;
+}
+inline void CheckModes() {
+  if (ImageMixesModes()) Throw(ErrorCode::kFailedPrecondition, kMixedModes);
+}
+inline std::string SchemaPlace(const OpSchema& schema) {
+  return StrCat(schema.file(), ":", schema.line());
+}
+
+}  // namespace detail
+
+struct OpRegistry::State : detail::RefCounted {
+  struct Override {
+    std::string backend, origin;
+  };
+  struct Preference {
+    std::string op;  // empty: all operators
+    DeviceType device;
+    BackendPreference backends;
+  };
+  struct Rank {
+    std::string backend;
+    int rank;
+  };
+  struct Entry {
+    OpSchema* schema = nullptr;
+    detail::IntrusivePtr<detail::RefCounted> schema_owner;
+    std::list<Kernel> kernels;
+    std::vector<std::string> problems;  // thrown at lookup, and listed
+    std::vector<std::string> listed;
+    std::list<Override> overrides;
+
+    bool Exists() const { return schema || !kernels.empty() || !problems.empty(); }
+    bool HasKernel(DeviceType device) const {
+      return std::any_of(kernels.begin(), kernels.end(),
+                         [=](const Kernel& kernel) { return kernel.device == device; });
+    }
+    void Add(std::string problem) {  // once, however many translation units see it
+      if (std::find(problems.begin(), problems.end(), problem) == problems.end())
+        problems.push_back(std::move(problem));
+    }
+  };
+
+  const Entry* Find(std::string_view op) const {
+    const auto it = ops.find(op);
+    return it == ops.end() ? nullptr : &it->second;
+  }
+  const Entry& Get(std::string_view op) const {
+    const Entry* entry = Find(op);
+    if (entry && entry->Exists()) return *entry;
+    Throw(ErrorCode::kNotFound, "no operator '", op, "' is registered", SuggestName(op, Names()),
+          ops.empty() ? "; nothing is: was the file that registers it linked?" : "",
+          detail::HasOwnRegistries()
+              ? "; in a library Invoke and CreateOperator know the library's own operators, "
+                "OpResource::invoke in a REGISTER_OP those of the program"
+              : "");
+  }
+  std::vector<std::string> Names() const {
+    std::vector<std::string> names;
+    for (const auto& [name, entry] : ops)
+      if (entry.Exists()) names.push_back(name);
+    return names;
+  }
+  BackendPreference& PreferenceFor(std::string_view op, DeviceType device) {
+    for (Preference& known : preferences)
+      if (known.op == op && known.device == device) return known.backends;
+    preferences.push_back({std::string(op), device, {}});
+    return preferences.back().backends;
+  }
+  static std::string WithoutSchema(std::string_view op, const Entry& entry) {
+    return StrCat("operator ", op, " has a kernel",
+                  entry.kernels.empty() ? "" : " (at " + entry.kernels.front().Place() + ")",
+                  " but no schema; add OPERATOR_SCHEMA(", op, ") to this program");
+  }
+
+  mutable detail::Mutex mutex;
+  std::map<std::string, Entry, std::less<>> ops;
+  // Second schemas and replaced kernels, to which pointers may have been given out.
+  detail::RefCountedList kept_schemas;
+  std::list<Kernel> kept_kernels;
+  std::vector<Preference> preferences;
+  bool has_overrides = false;
+  std::vector<Rank> ranks;
+};
+
+OPKIT_INLINE OpRegistry::OpRegistry() : state_(new State) {}
+OPKIT_INLINE OpRegistry::~OpRegistry() = default;
+OPKIT_INLINE OpRegistry& OpRegistry::Global() {
+  static auto* registry = detail::HasOwnRegistries() ? new OpRegistry : &OfProgram();
+  return *registry;
+}
+
+OPKIT_INLINE OpSchema& OpRegistry::AddSchema(const char* name, const char* file, int line,
+                                             std::string signature) {
+  auto* added = new detail::Shared<OpSchema>(OpSchema(name, file, line, std::move(signature)));
+  AddSchema(detail::IntrusivePtr<detail::RefCounted>(added), added->value);
+  return added->value;
+}
+OPKIT_INLINE void OpRegistry::AddSchema(detail::IntrusivePtr<detail::RefCounted> owner,
+                                        OpSchema& schema) {
+  detail::MutexLock lock(state_->mutex);
+  State::Entry& entry = state_->ops[schema.name()];
+  if (!entry.schema) {
+    entry.schema_owner = std::move(owner);
+    entry.schema = &schema;
+    return;
+  }
+  const OpSchema& known = *entry.schema;
+  const bool same_signature =
+      !schema.signature().empty() && schema.signature() == known.signature();
+  if (!same_signature && !SamePlace(known.file(), known.line(), schema.file(), schema.line()))
+    entry.Add(StrCat("two schemas of operator ", schema.name(), ": at ", detail::SchemaPlace(known),
+                     " and at ", detail::SchemaPlace(schema), "; remove one of them"));
+  state_->kept_schemas.push_back(std::move(owner));
+}
+OPKIT_INLINE void OpRegistry::AddKernel(Kernel kernel) {
+  detail::MutexLock lock(state_->mutex);
+  State::Entry& entry = state_->ops[kernel.op];
+  auto known = entry.kernels.begin();
+  for (; known != entry.kernels.end(); ++known) {
+    if (known->device != kernel.device || known->backend != kernel.backend) continue;
+    if (SamePlace(known->file, known->line, kernel.file, kernel.line)) return;
+    if (known->priority == kernel.priority)
+      entry.Add(StrCat("two kernels of operator ", kernel.op, " for ", kernel.device, ", backend ",
+                       kernel.backend, ": at ", known->Place(), " and at ", kernel.Place(),
+                       "; remove one, or register it with another priority or backend"));
+    if (known->priority >= kernel.priority) return;
+    break;
+  }
+  entry.kernels.insert(known, std::move(kernel));
+  if (known != entry.kernels.end())
+    state_->kept_kernels.splice(state_->kept_kernels.end(), entry.kernels, known);
+}
+OPKIT_INLINE bool OpRegistry::SamePlace(std::string_view file_a, int line_a,
+                                        std::string_view file_b, int line_b) {
+  auto strip = [](std::string_view path) {
+    while (path.substr(0, 2) == "./") path.remove_prefix(2);
+    return path;
+  };
+  return line_a == line_b && strip(file_a) == strip(file_b);
+}
+OPKIT_INLINE void OpRegistry::AddProblem(const std::string& op, std::string text) {
+  detail::MutexLock lock(state_->mutex);
+  state_->ops[op].listed.push_back(std::move(text));
+}
+
+OPKIT_INLINE const OpSchema* OpRegistry::FindSchema(std::string_view op) const {
+  detail::CheckModes();
+  detail::MutexLock lock(state_->mutex);
+  const State::Entry* entry = state_->Find(op);
+  return entry ? entry->schema : nullptr;
+}
+OPKIT_INLINE const OpSchema& OpRegistry::GetSchema(std::string_view op) const {
+  detail::CheckModes();
+  detail::MutexLock lock(state_->mutex);
+  const State::Entry& entry = state_->Get(op);
+  if (!entry.problems.empty()) Throw(ErrorCode::kAlreadyExists, entry.problems.front());
+  if (!entry.schema) Throw(ErrorCode::kNotFound, State::WithoutSchema(op, entry));
+  return *entry.schema;
+}
+OPKIT_INLINE std::vector<const Kernel*> OpRegistry::KernelsOf(std::string_view op) const {
+  detail::CheckModes();
+  detail::MutexLock lock(state_->mutex);
+  std::vector<const Kernel*> out;
+  if (const State::Entry* entry = state_->Find(op))
+    for (const Kernel& kernel : entry->kernels) out.push_back(&kernel);
+  return out;
+}
+OPKIT_INLINE std::vector<const Kernel*> OpRegistry::FindKernels(std::string_view op,
+                                                                DeviceType device) const {
+  std::vector<const Kernel*> out;
+  for (const Kernel* kernel : KernelsOf(op))
+    if (kernel->device == device) out.push_back(kernel);
+  return out;
+}
+OPKIT_INLINE std::vector<std::string> OpRegistry::Operators() const {
+  detail::MutexLock lock(state_->mutex);
+  return state_->Names();
+}
+OPKIT_INLINE std::vector<std::string> OpRegistry::Problems() const {
+  detail::MutexLock lock(state_->mutex);
+  std::vector<std::string> out;
+  if (detail::ImageMixesModes()) out.push_back(detail::kMixedModes);
+  for (const auto& [op, entry] : state_->ops) {
+    for (const std::string& problem : entry.problems) out.push_back(problem);
+    for (const std::string& problem : entry.listed) out.push_back(problem);
+    if (entry.schema && !entry.schema->problem().empty()) out.push_back(entry.schema->problem());
+    if (!entry.schema && !entry.kernels.empty()) out.push_back(State::WithoutSchema(op, entry));
+    if (entry.schema && entry.kernels.empty())
+      out.push_back(StrCat("operator ", op, " has a schema (at ",
+                           detail::SchemaPlace(*entry.schema),
+                           ") but no kernel; add REGISTER_CPU_OPERATOR(", op,
+                           ", …), or link the file that registers it"));
+  }
+  return out;
+}
+OPKIT_INLINE void OpRegistry::AddOverride(const std::string& op, const std::string& backend,
+                                          const std::string& origin) {
+  detail::MutexLock lock(state_->mutex);
+  state_->ops[op].overrides.push_front({backend, origin});
+  state_->has_overrides = true;
+}
+OPKIT_INLINE void OpRegistry::RemoveOrigin(const std::string& origin) {
+  detail::MutexLock lock(state_->mutex);
+  for (auto row = state_->ops.begin(); row != state_->ops.end();) {
+    State::Entry& entry = row->second;
+    entry.kernels.remove_if([&](const Kernel& kernel) { return kernel.origin == origin; });
+    entry.overrides.remove_if([&](const auto& known) { return known.origin == origin; });
+    if (entry.schema && entry.schema->origin() == origin) {
+      entry.schema = nullptr;
+      entry.schema_owner = {};
+    }
+    row = entry.Exists() ? std::next(row) : state_->ops.erase(row);
+  }
+}
+OPKIT_INLINE void OpRegistry::Remove(std::string_view op) {
+  detail::MutexLock lock(state_->mutex);
+  state_->ops.erase(std::string(op));
+}
+
+OPKIT_INLINE void OpRegistry::CheckBackend(const std::string& backend) const {
+  detail::MutexLock lock(state_->mutex);
+  State known;  // for its sorted names
+  for (const auto& row : state_->ops)
+    for (const Kernel& kernel : row.second.kernels) {
+      if (kernel.backend == backend) return;
+      known.ops[kernel.backend].problems.emplace_back();
+    }
+  Throw(ErrorCode::kNotFound, "no backend '", backend, "' has a kernel in this program",
+        SuggestName(backend, known.Names()));
+}
+OPKIT_INLINE void OpRegistry::SetBackendRank(std::string_view backend, int rank) {
+  detail::MutexLock lock(state_->mutex);
+  for (State::Rank& known : state_->ranks)
+    if (known.backend == backend) return void(known.rank = (std::max)(known.rank, rank));
+  state_->ranks.push_back({std::string(backend), rank});
+}
+OPKIT_INLINE int OpRegistry::BackendRank(std::string_view backend) const {
+  if (backend == kReferenceBackend) return 0;
+  detail::MutexLock lock(state_->mutex);
+  for (const State::Rank& known : state_->ranks)
+    if (known.backend == backend) return known.rank;
+  return kUnranked;
+}
+
+OPKIT_INLINE void OpRegistry::SetPreference(DeviceType device, BackendPreference backends) {
+  CheckPreference(device, backends);
+  detail::MutexLock lock(state_->mutex);
+  state_->PreferenceFor({}, device) = std::move(backends);
+}
+OPKIT_INLINE void OpRegistry::SetPreference(const std::string& op, DeviceType device,
+                                            BackendPreference backends) {
+  CheckPreference(op, device);
+  detail::MutexLock lock(state_->mutex);
+  state_->PreferenceFor(op, device) = std::move(backends);
+}
+OPKIT_INLINE void OpRegistry::CheckPreference(DeviceType device,
+                                              const BackendPreference& backends) const {
+  detail::MutexLock lock(state_->mutex);
+  bool known = backends.empty();
+  for (const auto& row : state_->ops) known |= row.second.HasKernel(device);
+  if (!known)
+    Throw(ErrorCode::kNotFound, "engine preference for ", ToString(device),
+          ", for which no operator of this program has a kernel");
+}
+OPKIT_INLINE void OpRegistry::CheckPreference(const std::string& op, DeviceType device) const {
+  detail::MutexLock lock(state_->mutex);
+  if (!state_->Get(op).HasKernel(device))
+    Throw(ErrorCode::kNotFound, "engine preference for operator ", op, " on ", ToString(device),
+          ", where it has no kernel");
+}
+OPKIT_INLINE BackendPreference OpRegistry::PreferenceOf(std::string_view op,
+                                                        DeviceType device) const {
+  detail::MutexLock lock(state_->mutex);
+  BackendPreference out;
+  // Nearly always empty, and asked for every operator that is created.
+  if (state_->preferences.empty() && !state_->has_overrides) return out;
+  for (std::string_view key : {op, std::string_view()})
+    for (const std::string& backend : state_->PreferenceFor(key, device)) out.push_back(backend);
+  if (const State::Entry* entry = state_->Find(op))
+    for (const State::Override& known : entry->overrides) out.push_back(known.backend);
+  return out;
+}
+
+OPKIT_INLINE std::vector<std::string> CheckRegistrations() {
+  return OpRegistry::Global().Problems();
+}
+OPKIT_INLINE std::vector<std::string> RegisteredOperators() {
+  return OpRegistry::Global().Operators();
+}
+OPKIT_INLINE void SetGlobalEnginePref(DeviceType device, EnginePref engines) {
+  OpRegistry::Global().SetPreference(device, std::move(engines));
+}
+OPKIT_INLINE void SetOpEnginePref(const std::string& op, DeviceType device, EnginePref engines) {
+  OpRegistry::Global().SetPreference(op, device, std::move(engines));
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_IMPL_OP_REGISTRY_IPP_

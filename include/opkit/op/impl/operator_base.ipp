@@ -1,0 +1,222 @@
+// OperatorBase's definitions: binding, outputs that are resized or replaced, and errors' context.
+#ifndef OPKIT_OP_IMPL_OPERATOR_BASE_IPP_
+#define OPKIT_OP_IMPL_OPERATOR_BASE_IPP_
+
+#include "opkit/base/suggest.hpp"
+#include "opkit/op/operator_base.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+OPKIT_INLINE OperatorCreator::Pointer OperatorCreator::operator()(
+    const OperatorDef& def, Workspace* ws, const KernelConfig* config) const {
+  return create_(def, ws, config);
+}
+
+OPKIT_INLINE std::string detail::OperatorIdentity::Describe() const {
+  std::string out = "in operator " + ToString(def);
+  for (const NamedAttribute& arg : def.args()) out += ", " + arg.name + "=" + ToString(arg.value);
+  out += ", on " + ToString(def.device());
+  if (!def.engine().empty()) out += ", engine " + def.engine();
+  if (line > 0) out += StrCat(", registered at ", file, ":", line);
+  return out;
+}
+
+OPKIT_INLINE OperatorBase::OperatorBase(const OperatorDef& def, Workspace* ws,
+                                        const KernelConfig* config)
+    : device_(def.device()),
+      memory_device_(MemoryDevice(def.device())),
+      workspace_(ws),
+      identity_(new detail::OperatorIdentity(def)) {
+  if (config) SetConfig(*config);
+  if (!ws) Throw(ErrorCode::kInvalidArgument, "operator ", def, " needs a workspace");
+  for (const std::string& name : def.inputs()) {
+    Blob* blob = name.empty() ? nullptr : ws->FindBlob(name);
+    if (!name.empty() && !blob)
+      Throw(ErrorCode::kNotFound, "operator ", def, " reads blob '", name,
+            "', which is not in the workspace", SuggestName(name, ws->Blobs()),
+            "; create it before the operator");
+    inputs_.push_back(blob);
+  }
+  for (const std::string& name : def.outputs())
+    outputs_.push_back(name.empty() ? nullptr : ws->CreateBlob(name));
+}
+OPKIT_INLINE OperatorBase::~OperatorBase() = default;
+OPKIT_INLINE void OperatorBase::Cancel() {
+  if (event_ && event_->Query() == EventStatus::kScheduled) event_->Cancel();
+}
+
+OPKIT_INLINE std::vector<Shape> OperatorBase::InputTensorShapes() const {
+  std::vector<Shape> shapes;
+  for (int i = 0; i < InputSize(); ++i)
+    shapes.push_back(HasInput(i) && InputIsType<Tensor>(i) ? Input<Tensor>(i).shape() : Shape{0});
+  return shapes;
+}
+OPKIT_INLINE Tensor* OperatorBase::OutputTensorCopyFrom(int i, const Tensor& source) {
+  Tensor* out = Output(i, source.shape(), source.dtype());
+  out->CopyFrom(source);
+  return out;
+}
+OPKIT_INLINE bool OperatorBase::IsInputOutputAlias(int i, int o) const {
+  const Blob &in = InputBlob(i), &out = *OutputBlob(o);
+  if (&in == &out) return true;
+  return in.IsType<Tensor>() && out.IsType<Tensor>() &&
+         in.Get<Tensor>().SharesMemoryWith(out.Get<Tensor>());
+}
+
+OPKIT_INLINE void OperatorBase::SetConfig(const KernelConfig& config) {
+  config_ = detail::MakeIntrusive<const detail::Shared<KernelConfig>>(config);
+}
+OPKIT_INLINE void OperatorBase::SetScratch(void* bytes, int64_t size, Storage owner) {
+  const auto address = reinterpret_cast<uintptr_t>(bytes);
+  if (size < 0 || (!bytes && size > 0) || address % 64 != 0)
+    Throw(ErrorCode::kInvalidArgument, "SetScratch of operator ", def(), " with ", size,
+          " bytes at ", address, "; give it memory aligned to 64 bytes, or null and 0");
+  scratch_.Plan(bytes, size, std::move(owner));
+}
+OPKIT_INLINE void OperatorBase::SetRegistration(const char* file, int line) {
+  auto identity = detail::MakeIntrusive<detail::OperatorIdentity>(def());
+  identity->file = file;
+  identity->line = line;
+  identity_ = identity;
+}
+
+OPKIT_INLINE void OperatorBase::PrepareEvent() {
+  const EventStatus status = event().Query();
+  if (status == EventStatus::kScheduled)
+    Throw(ErrorCode::kFailedPrecondition, "operator ", def(),
+          " is run while its last run is still SCHEDULED; Finish its event first");
+  if (IsTerminal(status)) event().Reset();
+}
+OPKIT_INLINE void OperatorBase::RetainUntilFinished() {
+  EventState* state = event().state().get();  // it holds the callback
+  TouchedStorages(state->retained);
+  event().SetCallback([state] {
+    bool cancelled = false;
+    try {
+      if (state->status() == EventStatus::kFailed) std::rethrow_exception(state->exception());
+    } catch (const Error& error) {
+      cancelled = error.code() == ErrorCode::kCancelled;
+    } catch (...) {
+    }
+    if (!cancelled) state->retained.clear();
+  });
+}
+OPKIT_INLINE void OperatorBase::RethrowWithContext(bool complete_event) {
+  try {
+    RethrowDescribed();
+  } catch (...) {
+    if (complete_event) {
+      const auto state = event().state();  // a callback may Reset the event
+      state->Complete(std::current_exception());
+    }
+    throw;
+  }
+}
+OPKIT_INLINE void OperatorBase::RethrowDescribed() {
+  RecordLastFailedOpNetPosition();
+  pending_.Clear();
+  Error wrapped(ErrorCode::kOperatorFailed, "");
+  try {
+    throw;
+  } catch (Error& error) {
+    // An Error that came through an event is the event's, and other threads may be reading it: a
+    // copy gets the context. A class derived from Error would be cut by copying; it stays as it is.
+    if (typeid(error) != typeid(Error)) {
+      if (!error.is_shared()) AddContext(error);
+      throw;
+    }
+    wrapped = error;
+  } catch (const std::exception& thrown) {
+    wrapped = Error(ErrorCode::kOperatorFailed, thrown.what());
+    wrapped.SetCause(std::current_exception());
+  } catch (...) {
+    wrapped = Error(ErrorCode::kOperatorFailed, "threw something that is not a std::exception");
+    wrapped.SetCause(std::current_exception());
+  }
+  AddContext(wrapped);
+  throw wrapped;
+}
+OPKIT_INLINE void OperatorBase::ReturnedFalse() {
+  Throw(ErrorCode::kOperatorFailed,
+        "RunOnDevice returned false; to say why, throw an opkit::Error or use OPKIT_ENFORCE");
+}
+OPKIT_INLINE void OperatorBase::TouchedStorages(detail::RefCountedList& out) const {
+  out.clear();
+  for (const auto* blobs : {&inputs_, &outputs_})
+    for (const Blob* blob : *blobs)
+      if (blob && blob->IsType<Tensor>() && blob->Get<Tensor>().storage())
+        out.push_back(blob->Get<Tensor>().storage());
+  pending_.AppendStorages(out);
+  scratch_.AppendStorages(out);
+}
+
+OPKIT_INLINE void OperatorBase::ThrowUnbound(const std::vector<Blob*>& blobs, int i,
+                                             const char* what) const {
+  Throw(ErrorCode::kOutOfRange, what, " ", i, " was asked for, but the node has ", blobs.size(),
+        " ", what, "s",
+        detail::Index(i) >= blobs.size() ? ""
+        : &blobs == &inputs_
+            ? " and leaves that one out (by an empty name, or by an Invoke with a tensor that "
+              "has no dtype yet)"
+            : " and leaves that one out");
+}
+OPKIT_INLINE void OperatorBase::ThrowNegativeScratch(int64_t size) const {
+  Throw(ErrorCode::kInvalidArgument, "operator ", def(), " asks for ", size, " bytes of scratch");
+}
+OPKIT_INLINE void OperatorBase::NoteArgument(std::string_view name) {
+  if (detail::t_arguments_read) detail::t_arguments_read->push_back(std::string(name));
+}
+OPKIT_INLINE void OperatorBase::CheckDevice(int i, const Tensor& tensor) const {
+  if (!tensor.initialized() || MemoryDevice(tensor.device()) == memory_device_) return;
+  Throw(ErrorCode::kInvalidArgument, "input ", i, " '", def().inputs()[detail::Index(i)],
+        "' is on ", tensor.device(), ", but the operator runs on ", device_,
+        "; copy it there first");
+}
+OPKIT_INLINE Tensor* OperatorBase::Replace(int o, Tensor next) {
+  if (Tensor* replaced = pending_.Find(o)) return &(*replaced = std::move(next));
+  Blob* blob = OutputBlob(o);
+  Tensor* out = blob->GetMutable<Tensor>();
+  bool is_input = false;
+  for (const Blob* input : inputs_) is_input |= input == blob;
+  if (is_input && out->initialized()) return pending_.Add(o, blob, std::move(next));
+  return &(*out = std::move(next));
+}
+OPKIT_INLINE Tensor* OperatorBase::ResizeOutput(int o, const Tensor& out, const Shape& shape,
+                                                DType dtype) {
+  Tensor next = out;
+  if (MemoryDevice(next.device()) != memory_device_ || !next.is_dense())
+    next = Tensor(memory_device_);
+  next.SetDevice(memory_device_);
+  next.Resize(shape, dtype);
+  if (Clobbers(o, next)) {
+    next = Tensor(memory_device_);
+    next.Resize(shape, dtype);
+  }
+  return Replace(o, std::move(next));
+}
+OPKIT_INLINE void OperatorBase::MakeEvent() {
+  if (event_disabled_)
+    Throw(ErrorCode::kFailedPrecondition, "the event of ", def(), " is disabled");
+  event_.emplace(device_);
+}
+OPKIT_INLINE void OperatorBase::AddContext(Error& error) const {
+  auto name = [&](const std::vector<Blob*>& blobs, const char* what) {
+    for (size_t i = 0; i < blobs.size(); ++i)
+      if (error.subject() && blobs[i] && blobs[i]->IsType<Tensor>() &&
+          &blobs[i]->Get<Tensor>() == error.subject())
+        error.AddContext(StrCat("while accessing ", what, " ", i, " '", blobs[i]->name(), "'"));
+  };
+  name(inputs_, "input");
+  if (error.context().empty()) name(outputs_, "output");
+  bool described = false;  // by the event that it came through
+  for (const std::string& line : error.context()) described |= line == Describe();
+  if (!described) error.AddContext(Describe());
+  for (size_t i = 0; i < inputs_.size(); ++i)
+    if (inputs_[i] && inputs_[i]->IsType<Tensor>())
+      error.AddContext(
+          StrCat("  input ", i, " '", inputs_[i]->name(), "': ", inputs_[i]->Get<Tensor>()));
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_IMPL_OPERATOR_BASE_IPP_

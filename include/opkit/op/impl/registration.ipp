@@ -1,0 +1,48 @@
+// The definitions of the functions that registration macros call.
+#ifndef OPKIT_OP_IMPL_REGISTRATION_IPP_
+#define OPKIT_OP_IMPL_REGISTRATION_IPP_
+
+#include "opkit/op/registration.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+OPKIT_INLINE bool RegisterKernel(const char* op, DeviceType device, const char* backend,
+                                 RegistrationPriority priority, const char* file, int line,
+                                 OperatorCreator create, KernelProposer propose) noexcept {
+  try {
+    Kernel kernel;
+    kernel.op = op;
+    kernel.device = device;
+    kernel.backend = backend;
+    if (kernel.backend == "DEFAULT" || kernel.backend.empty()) kernel.backend = kReferenceBackend;
+    kernel.priority = priority;
+    kernel.file = file;
+    kernel.line = line;
+    kernel.create = std::move(create);
+    kernel.propose = std::move(propose);
+    OpRegistry::Global().AddKernel(std::move(kernel));
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+OPKIT_INLINE bool RegisterFunction(const char* op, DeviceType device, const char* backend,
+                                   RegistrationPriority priority, const char* file, int line,
+                                   CreateFunction create) noexcept {
+  return RegisterKernel(op, device, backend, priority, file, line, create);
+}
+OPKIT_INLINE bool RegisterBackendRank(const char* backend, int rank) noexcept {
+  try {
+    OpRegistry::Global().SetBackendRank(backend, rank);
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
+}  // namespace detail
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_IMPL_REGISTRATION_IPP_

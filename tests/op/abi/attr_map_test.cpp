@@ -1,0 +1,91 @@
+#include "opkit/op/abi/attr_map.hpp"
+
+#include <doctest/doctest.h>
+
+#include <map>
+#include <unordered_map>
+
+#include "support/error_of.hpp"
+
+namespace attr_map_test {
+using opkit::Arguments;
+using opkit::AttrMap;
+using opkit::ErrorCode;
+
+namespace {
+
+using Map = std::map<std::string, std::string>;
+
+std::string Text(opkit::Attribute value) {
+  const AttrMap attrs(Arguments{{"a", std::move(value)}});
+  return *attrs.find("a");
+}
+
+}  // namespace
+
+TEST_CASE("attributes are presented as text that reads back as the same value") {
+  CHECK(Text(3) == "3");
+  CHECK(Text(int64_t{-9223372036854775807}) == "-9223372036854775807");
+  CHECK(Text(true) == "true");
+  CHECK(Text("plain text") == "plain text");
+  CHECK(Text(0.1f) == "0.1");
+  CHECK(Text(2.0) == "2");
+  CHECK(Text(0.1) == "0.1");
+  CHECK(Text(1.0 / 3) == "0.3333333333333333");
+  CHECK(Text(std::vector<int>{1, 2}) == "[1, 2]");
+  CHECK(Text(std::vector<float>{0.5f, 0.1f}) == "[0.5, 0.1]");
+  CHECK(Text(std::vector<bool>{true, false}) == "[true, false]");
+  CHECK(Text(std::vector<std::string>{"a", "b"}) == "[\"a\", \"b\"]");
+  CHECK(Text(std::vector<double>{}) == "[]");
+}
+
+TEST_CASE("text is read as the type asked for") {
+  const AttrMap attrs(Arguments{{"i", 3},
+                                {"f", 0.1f},
+                                {"b", true},
+                                {"s", "x y"},
+                                {"is", std::vector<int>{1, 2}},
+                                {"ss", std::vector<std::string>{"a,b", "c"}},
+                                {"text", "(4, 5)"},
+                                {"one", "1"}});
+  CHECK(attrs.get<int>("i") == 3);
+  CHECK(attrs.get<uint8_t>("i") == 3);
+  CHECK(attrs.get<double>("i") == 3);
+  CHECK(attrs.get<float>("f") == 0.1f);
+  CHECK(attrs.get<bool>("b"));
+  CHECK(attrs.get<bool>("one"));
+  CHECK(attrs.get<std::string>("s") == "x y");
+  CHECK(attrs.get<std::vector<int64_t>>("is") == std::vector<int64_t>{1, 2});
+  CHECK(attrs.get<std::vector<int>>("text") == std::vector<int>{4, 5});
+  CHECK(attrs.get<std::vector<std::string>>("ss") == std::vector<std::string>{"a,b", "c"});
+  CHECK(attrs.get("missing", 7) == 7);
+  CHECK(attrs.get("missing", "text") == "text");
+  CHECK(attrs.get("s", "text") == "x y");
+  CHECK(attrs.find("missing") == nullptr);
+  CHECK(attrs.contains("i"));
+}
+
+TEST_CASE("what does not read as the type is an error that shows the text") {
+  const AttrMap attrs(Arguments{{"axis", "two"}, {"big", 300}, {"list", std::vector<int>{1, 2}}});
+  const opkit::Error wrong = ErrorOf([&] { attrs.get<int>("axis"); });
+  CHECK(wrong.code() == ErrorCode::kTypeMismatch);
+  CHECK(wrong.message() == "attribute 'axis' is \"two\", which does not read as int");
+  CHECK(ErrorOf([&] { attrs.get("axis", 0.5); }).code() == ErrorCode::kTypeMismatch);
+  CHECK(ErrorOf([&] { attrs.get<int8_t>("big"); }).code() == ErrorCode::kTypeMismatch);
+  CHECK(ErrorOf([&] { attrs.get<int>("list"); }).code() == ErrorCode::kTypeMismatch);
+  const opkit::Error missing = ErrorOf([&] { attrs.get<int>("axes"); });
+  CHECK(missing.code() == ErrorCode::kNotFound);
+  CHECK(Contains(missing.message(), "no attribute 'axes' (did you mean 'axis'?"));
+}
+
+TEST_CASE("a map of any kind is made once and kept") {
+  const AttrMap attrs(Arguments{{"a", 1}, {"b", "x"}, {"__state", "the toolkit's own"}});
+  const Map& map = attrs.As<Map>();
+  CHECK(map == Map{{"a", "1"}, {"b", "x"}});
+  CHECK(&attrs.As<Map>() == &map);
+  CHECK(attrs.As<std::unordered_map<std::string, std::string>>().at("b") == "x");
+  CHECK(&attrs.As<Map>() == &map);
+  CHECK(attrs.size() == 2);
+}
+
+}  // namespace attr_map_test

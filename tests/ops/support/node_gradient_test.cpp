@@ -1,0 +1,88 @@
+// SumToShape, and gradients of broadcast inputs made of it.
+#include "opkit/ops/support/node_gradient.hpp"
+
+#include <doctest/doctest.h>
+
+#include "opkit/interop/doctest.hpp"
+#include "opkit/op/invoke.hpp"
+#include "opkit/ops/math/arithmetic.hpp"
+#include "opkit/ops/math/unary.hpp"
+#include "opkit/ops/math/variadic.hpp"
+#include "support/error_of.hpp"
+#include "support/lists.hpp"
+
+namespace node_gradient_test {
+using namespace opkit;
+
+namespace {
+
+Floats SumTo(const Tensor& x, const Shape& shape) {
+  const Tensor sum = Invoke("SumToShape", {x, Tensor(shape, DType::kFloat32)})[0];
+  CHECK(sum.shape() == shape);
+  return sum.ToVector<float>();
+}
+
+TEST_CASE("axes that broadcasting repeats are summed") {
+  const Tensor x = Tensor::From<float>({2, 3}, {1, 2, 3, 10, 20, 30});
+  CHECK(SumTo(x, {2, 3}) == x.ToVector<float>());
+  CHECK(SumTo(x, {3}) == Floats{11, 22, 33});
+  CHECK(SumTo(x, {1, 3}) == Floats{11, 22, 33});
+  CHECK(SumTo(x, {2, 1}) == Floats{6, 60});
+  CHECK(SumTo(x, {}) == Floats{66});
+  CHECK(SumTo(Tensor({0, 3}, DType::kFloat32), {3}) == Floats{0, 0, 0});
+}
+
+TEST_CASE("the sum may take the place of what is summed") {
+  Workspace ws;
+  *ws.CreateTensor("x") = Tensor::From<float>({2, 3}, {1, 2, 3, 10, 20, 30});
+  *ws.CreateTensor("like") = Tensor({2, 1}, DType::kFloat32);
+  CreateOperator(OperatorDef("SumToShape", {"x", "like"}, {"x"}), &ws)->Run();
+  CHECK(ws.GetTensor("x")->ToVector<float>() == Floats{6, 60});
+}
+
+TEST_CASE("a shape that cannot be broadcast to the gradient's is refused") {
+  const Tensor x({2, 3}, DType::kFloat32);
+  CHECK(ErrorOf([&] {
+          SumTo(x, {2, 2});
+        }).message() == "shapes [2, 3] and [2, 2] cannot be broadcast together: extents 3 and 2");
+  CHECK(ErrorOf([&] {
+          SumTo(x, {1, 2, 3});
+        }).message() ==
+        "SumToShape: X of shape [2, 3] cannot be summed to the larger shape [1, 2, 3]");
+  CHECK(ErrorOf([&] { SumTo(Tensor({3}, DType::kFloat32), {2}); }).code() ==
+        ErrorCode::kInvalidArgument);
+}
+
+TEST_CASE("gradients have the shapes of their inputs") {
+  const Shape shapes[][2] = {{Shape{2, 3}, Shape{3}},    {Shape{2, 1}, Shape{1, 4}},
+                             {Shape{}, Shape{5}},        {Shape{2, 2, 3}, Shape{2, 1, 3}},
+                             {Shape{4, 1}, Shape{4, 1}}, {Shape{1}, Shape{2, 1, 2}}};
+  for (const char* op : {"Add", "Sub", "Mul", "Div", "Sum"})
+    for (const auto& pair : shapes) {
+      CAPTURE(op);
+      CAPTURE(pair[0]);
+      CAPTURE(pair[1]);
+      const auto inputs = detail::MakeTestInputs({pair[0], pair[1]}, DType::kFloat64, 3, 0.5, 2);
+      GradientCheckOptions options;
+      options.inputs = {0, 1};
+      const auto result = CheckGradient(OperatorDef(op, {"a", "b"}, {"c"}), inputs, options);
+      CHECK_MESSAGE(result.ok(), ToString(result));
+    }
+}
+
+TEST_CASE("a value that both operands are gets both gradients") {
+  const auto x = detail::MakeTestInputs({Shape{3}}, DType::kFloat64, 3, 0.5, 2)[0];
+  const auto result = CheckGradient(OperatorDef("Mul", {"x", "x"}, {"y"}), {x, x}, {.inputs = {0}});
+  CHECK_MESSAGE(result.ok(), ToString(result));
+}
+
+TEST_CASE("no gradient flows back where none comes in") {
+  const GradientOpsMeta meta =
+      GetGradientForOp(OperatorDef("Mul", {"a", "b"}, {"c"}), {GradientValue()});
+  CHECK(meta.ops.empty());
+  REQUIRE(meta.g_input.size() == 2);
+  CHECK(meta.g_input[0].IsEmpty());
+}
+
+}  // namespace
+}  // namespace node_gradient_test

@@ -1,0 +1,86 @@
+// How two tensors differ, in one sentence: what the conformance corpus and the tests of real models
+// compare outputs by. Elements are compared as numpy.testing.assert_allclose does: NaN equals NaN,
+// infinities equal themselves.
+#ifndef OPKIT_TESTS_SUPPORT_COMPARE_HPP_
+#define OPKIT_TESTS_SUPPORT_COMPARE_HPP_
+
+#include <cmath>
+#include <cstdio>
+
+#include "opkit/core/tensor.hpp"
+
+// Floating-point elements may differ by atol + rtol * |expected|; all others must be equal.
+struct Tolerance {
+  double rtol = 1e-3;
+  double atol = 1e-7;
+};
+
+inline bool IsClose(double found, double expected, const Tolerance& tolerance) {
+  if (std::isnan(found) || std::isnan(expected)) return std::isnan(found) && std::isnan(expected);
+  if (std::isinf(found) || std::isinf(expected)) return found == expected;
+  return std::abs(found - expected) <= tolerance.atol + tolerance.rtol * std::abs(expected);
+}
+
+namespace detail {
+
+inline std::string IndexOf(int64_t element, const opkit::Shape& shape) {
+  std::string out;
+  for (int axis = shape.rank() - 1; axis >= 0; --axis) {
+    out = std::to_string(element % shape[axis]) + (out.empty() ? "" : ", ") + out;
+    element /= shape[axis];
+  }
+  return "[" + out + "]";
+}
+
+template <class T>
+std::string Text(T value) {
+  if constexpr (std::is_integral_v<T>) {
+    return std::to_string(value);
+  } else {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.9g", static_cast<double>(value));
+    return text;
+  }
+}
+
+// `equal(i)` and `text(values, i)` of an element.
+template <class T, class Equal>
+std::string FirstDifference(const opkit::Tensor& found, const opkit::Tensor& expected,
+                            Equal equal) {
+  const std::vector<T> f = found.ToVector<T>(), e = expected.ToVector<T>();
+  int64_t differ = 0, first = -1;
+  for (int64_t i = 0; i < expected.numel(); ++i) {
+    const auto at = static_cast<size_t>(i);
+    if (equal(f[at], e[at])) continue;
+    if (differ++ == 0) first = i;
+  }
+  if (differ == 0) return {};
+  const auto at = static_cast<size_t>(first);
+  return opkit::StrCat("element ", IndexOf(first, expected.shape()), ": found ", Text<T>(f[at]),
+                       ", expected ", Text<T>(e[at]), " (",
+                       opkit::StrCat(differ, " of ", expected.numel(), " differ)"));
+}
+
+}  // namespace detail
+
+// Empty where `found` is what is expected: the same dtype and shape, and every element close.
+inline std::string Difference(const opkit::Tensor& found, const opkit::Tensor& expected,
+                              const Tolerance& tolerance = {}) {
+  using opkit::DType;
+  if (found.dtype() != expected.dtype() || !(found.shape() == expected.shape()))
+    return opkit::StrCat("found ", found, ", expected ", expected);
+  const auto close = [&](auto f, auto e) {
+    return IsClose(static_cast<double>(f), static_cast<double>(e), tolerance);
+  };
+  const auto same = [](auto f, auto e) { return f == e; };
+  return opkit::DispatchDType<bool, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t,
+                              uint64_t, opkit::float16, opkit::bfloat16, float, double>(
+      expected.dtype(), [&]<class T>() -> std::string {
+        if constexpr (std::is_integral_v<T>)
+          return detail::FirstDifference<T>(found, expected, same);
+        else
+          return detail::FirstDifference<T>(found, expected, close);
+      });
+}
+
+#endif  // OPKIT_TESTS_SUPPORT_COMPARE_HPP_

@@ -1,0 +1,38 @@
+// A gate that tests hold streams with: work waits at it until the test opens it, so that what must
+// happen before something else is forced and not hoped for. Ends the program if it never opens.
+#ifndef OPKIT_TESTS_SUPPORT_GATE_HPP_
+#define OPKIT_TESTS_SUPPORT_GATE_HPP_
+
+#include <condition_variable>
+#include <mutex>
+
+#include "watchdog.hpp"
+
+class Gate {
+ public:
+  void Open() {
+    std::lock_guard lock(mutex_);
+    open_ = true;
+    changed_.notify_all();
+  }
+  // Says that it has arrived, then waits.
+  void Pass() {
+    std::unique_lock lock(mutex_);
+    ++arrived_;
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return open_; });
+  }
+  void AwaitArrival(int count = 1) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return arrived_ >= count; });
+  }
+
+ private:
+  Watchdog watchdog_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int arrived_ = 0;
+  bool open_ = false;
+};
+
+#endif  // OPKIT_TESTS_SUPPORT_GATE_HPP_

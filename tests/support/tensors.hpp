@@ -1,0 +1,44 @@
+// Small tensors for tests of operators, made and read in one expression.
+#ifndef OPKIT_TESTS_SUPPORT_TENSORS_HPP_
+#define OPKIT_TESTS_SUPPORT_TENSORS_HPP_
+
+#include <random>
+#include <type_traits>
+#include <utility>
+
+#include "opkit/op/check/check_data.hpp"
+#include "support/lists.hpp"
+
+// Vector({1, 2}) is float32[2], Vector<int32_t>({1, 2}) is int32[2].
+template <class T = float>
+opkit::Tensor Vector(const std::vector<std::type_identity_t<T>>& values) {
+  return opkit::Tensor::From<T>({static_cast<int64_t>(values.size())}, values);
+}
+inline Floats FloatsOf(const opkit::Tensor& tensor) { return tensor.ToVector<float>(); }
+
+// 0, 1, 2, … in row-major order, so that each element tells where it comes from.
+inline opkit::Tensor Counting(const opkit::Shape& shape,
+                              opkit::DType dtype = opkit::DType::kFloat32) {
+  opkit::Tensor out(shape, dtype);
+  for (int64_t i = 0; i < out.numel(); ++i)
+    opkit::detail::SetNumber(out, i, static_cast<double>(i));
+  return out;
+}
+inline opkit::Tensor Filled(opkit::Shape shape, float value) {
+  opkit::Tensor out(std::move(shape), opkit::DType::kFloat32);
+  for (int64_t i = 0; i < out.numel(); ++i) out.mutable_data<float>()[i] = value;
+  return out;
+}
+// Floats or doubles in [-1, 1).
+inline opkit::Tensor Random(opkit::Shape shape, uint64_t seed,
+                            opkit::DType dtype = opkit::DType::kFloat32) {
+  opkit::Tensor out(std::move(shape), dtype);
+  std::mt19937_64 engine(seed);
+  opkit::DispatchDType<float, double>(dtype, [&]<class T>() {
+    for (int64_t i = 0; i < out.numel(); ++i)
+      out.mutable_data<T>()[i] = static_cast<T>(static_cast<double>(engine() >> 11) * 0x1p-52 - 1);
+  });
+  return out;
+}
+
+#endif  // OPKIT_TESTS_SUPPORT_TENSORS_HPP_
