@@ -60,7 +60,6 @@ class OPKIT_IMAGE_LOCAL ExportedOp : public RefCounted {
     op.inputs = op.attrs + op.num_attrs;
     op.num_outputs = from.outputs.size();
     op.outputs = op.inputs + op.num_inputs;
-    op.author = record_.get();
   }
 
  private:
