@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "fake_runtime.hpp"
+#include "opkit/op/gradient/gradient.hpp"
 #include "support/bench.hpp"
 #include "support/error_of.hpp"
 #include "support/function_ops.hpp"
