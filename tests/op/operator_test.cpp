@@ -28,7 +28,6 @@ using opkit::Error;
 using opkit::ErrorCode;
 using opkit::Event;
 using opkit::EventStatus;
-using opkit::InvocationKind;
 using opkit::OperatorDef;
 using opkit::Shape;
 using opkit::Tensor;
@@ -669,66 +668,6 @@ TEST_CASE("Finish takes a deadline") {
         ErrorCode::kDeadlineExceeded);
   go.release();
   CHECK_NOTHROW(op.Finish());
-}
-
-TEST_CASE("an operator runs in an invocation of its own, and one inside it is its child") {
-  Workspace ws;
-  opkit::Invocation outer, inner, after;
-  BodyOpCPU nested(Def<CPUContext>(), &ws, [&](BodyOpCPU&) {
-    inner = opkit::CurrentInvocation();
-    return true;
-  });
-  BodyOpCPU op(Def<CPUContext>(), &ws, [&](BodyOpCPU&) {
-    outer = opkit::CurrentInvocation();
-    nested.Run();
-    after = opkit::CurrentInvocation();
-    return true;
-  });
-  op.Run();
-  CHECK(outer.id != 0);
-  CHECK(outer.parent == 0);
-  CHECK(outer.kind == InvocationKind::kOperator);
-  CHECK(inner.id != outer.id);
-  CHECK(inner.parent == outer.id);
-  CHECK(inner.kind == InvocationKind::kSubOperator);
-  CHECK(after == outer);
-  CHECK(opkit::CurrentInvocation() == opkit::Invocation{});
-  const uint64_t first = outer.id;
-  op.RunAsync();
-  CHECK(outer.id != first);  // one for each run
-}
-
-TEST_CASE("an invocation ends with its run, also when that throws") {
-  Workspace ws;
-  BodyOpCPU nested(Def<CPUContext>(), &ws, [](BodyOpCPU&) -> bool { throw Mine(); });
-  opkit::Invocation before, after;
-  BodyOpCPU op(Def<CPUContext>(), &ws, [&](BodyOpCPU&) {
-    before = opkit::CurrentInvocation();
-    CHECK_THROWS_AS(nested.Run(), Mine);
-    after = opkit::CurrentInvocation();
-    return false;
-  });
-  CHECK_THROWS_AS(op.Run(), Error);
-  CHECK(before == after);
-  CHECK(opkit::CurrentInvocation() == opkit::Invocation{});
-}
-
-TEST_CASE("work on a stream, or on a thread that adopts the token, belongs to its operator") {
-  Workspace ws;
-  opkit::Invocation issued, ran, adopted;
-  BodyOpStream op(Def<CPUStreamContext>(), &ws, [&](BodyOpStream& self) {
-    issued = opkit::CurrentInvocation();
-    self.context().Launch([&] { ran = opkit::CurrentInvocation(); });
-    std::thread([&, token = opkit::CurrentInvocation()] {
-      auto scope = opkit::InvocationScope::Adopt(token);
-      adopted = opkit::CurrentInvocation();
-    }).join();
-    return true;
-  });
-  op.Run(32);
-  CHECK(issued.kind == InvocationKind::kOperator);
-  CHECK(ran == issued);
-  CHECK(adopted == issued);
 }
 
 TEST_CASE("an error inside a nested operator names both, the inner one first") {

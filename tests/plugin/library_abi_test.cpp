@@ -5,6 +5,7 @@
 
 #include "abi_pins.hpp"
 #include "library_fixture.hpp"
+#include "opkit/op/abi/abi_attributes.hpp"
 #include "opkit/op/check.hpp"
 
 namespace library_abi_test {

@@ -12,6 +12,7 @@
 #include <stdexcept>
 
 #include "library_fixture.hpp"
+#include "opkit/op/abi/abi_attributes.hpp"
 #include "opkit/op/check.hpp"
 #include "support/temporary_folder.hpp"
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "opkit/opkit.hpp"
 #include "opkit/plugin/library.hpp"
 #include "support/error_of.hpp"
 #include "support/temporary_folder.hpp"

@@ -80,6 +80,18 @@ class Attribute {
     for (const auto& value : values) Add<T>(value);
   }
 
+  // The elements as they are kept: a single value is a list of one, and bools are integers. Only the
+  // list that belongs to the type has elements.
+  struct Values : detail::RefCounted {
+    std::vector<int64_t> ints;
+    std::vector<double> floats;
+    std::vector<std::string> strings;
+    std::vector<Tensor> tensors;
+  };
+  Attribute(AttributeType type, detail::IntrusivePtr<Values> values)
+      : type_(type), values_(std::move(values)) {}
+  const Values& values() const { return *values_; }
+
   // Also when moved from: a copy shares the value, which never changes.
   Attribute(const Attribute&) = default;
   Attribute& operator=(const Attribute&) = default;
@@ -129,7 +141,6 @@ class Attribute {
   }
 
  private:
-  // Single values are lists of one; bools are kept among the integers.
   template <class T>
   auto& List() {
     using Stored = detail::StoredAttribute<T>;
@@ -168,13 +179,6 @@ class Attribute {
   [[noreturn]] OPKIT_COLD void WrongType(AttributeType wanted) const;
   OPKIT_COLD std::string Print() const;
   OPKIT_COLD static bool SameTensor(const Tensor& a, const Tensor& b);
-
-  struct Values : detail::RefCounted {
-    std::vector<int64_t> ints;
-    std::vector<double> floats;
-    std::vector<std::string> strings;
-    std::vector<Tensor> tensors;
-  };
 
   AttributeType type_;
   detail::IntrusivePtr<Values> values_{new Values};

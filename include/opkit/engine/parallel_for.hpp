@@ -1,5 +1,5 @@
-// ParallelFor: a loop whose iterations are spread over the current thread pool. What kernels are
-// written with. The body is inlined into a chunk; only chunks are called through a pointer.
+// ParallelFor: a loop whose iterations are spread over the current thread pool; kernels are written
+// with it. The body is inlined into a chunk; only chunks are called through a pointer.
 #ifndef OPKIT_ENGINE_PARALLEL_FOR_HPP_
 #define OPKIT_ENGINE_PARALLEL_FOR_HPP_
 
@@ -75,7 +75,7 @@ void ParallelFor(int64_t n, F&& f, int64_t grain = kAutoGrain) {
   using Body = std::remove_cvref_t<F>;
   ParallelForRange(n, grain, [&f](int64_t begin, int64_t end) {
     if constexpr (std::is_trivially_copyable_v<Body> && std::is_invocable_v<const Body&, int64_t>) {
-      // A copy on the stack keeps what the body captured in registers: the compiler knows that the
+      // A copy on the stack keeps the body's captures in registers: the compiler knows that the
       // body's stores do not change it.
       const Body body = f;
       for (int64_t i = begin; i < end; ++i) body(i);

@@ -1,5 +1,5 @@
 // TaskGraph: plain functions with dependencies, built once, frozen, and run many times for a few ns
-// a task. FrozenTaskGraph is what runs: tasks lie in execution order, beside a Schedule and its
+// a task. FrozenTaskGraph runs them: tasks lie in execution order, beside a Schedule and its
 // Replay.
 #ifndef OPKIT_ENGINE_TASK_GRAPH_HPP_
 #define OPKIT_ENGINE_TASK_GRAPH_HPP_
@@ -55,7 +55,7 @@ class FrozenTaskGraph {
   ReplayMode mode() const;
   bool settled() const;
   const Schedule& schedule() const;
-  // A few lines: what was frozen, how it runs and why. Not during a run.
+  // A few lines: the sizes of the graph, how it runs and why. Not during a run.
   OPKIT_COLD std::string Describe() const;
 
  private:

@@ -79,8 +79,8 @@ class ThreadPool {
   // `name` is the prefix of the threads' names. With `pin_workers`, worker i stays on the (i +
   // 1)-th of the CPUs that the thread which started it may use; without, the system places them.
   explicit ThreadPool(int threads, std::string name = "opkit", bool pin_workers = false);
-  // Runs all that is queued, what those tasks submit included, on the workers and the calling
-  // thread, then joins the workers. Not for one of the pool's own tasks to call.
+  // Runs all queued tasks, and those that they submit, on the workers and the calling thread, then
+  // joins the workers. Not for one of the pool's own tasks to call.
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;

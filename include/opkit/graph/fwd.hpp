@@ -13,10 +13,7 @@ class Graph;
 class GraphView;
 class GraphTypes;
 
-struct FoldOptions;
 class PassList;
-struct DotOptions;
-struct GradientOptions;
 
 struct PlanOptions;
 class Plan;
@@ -25,9 +22,6 @@ class Executor;
 
 class SimpleNet;
 struct NetBenchmark;
-
-struct MemoryTable;
-struct MemorySvgOptions;
 
 }  // namespace opkit
 

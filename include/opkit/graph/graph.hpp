@@ -41,10 +41,6 @@ bool Reads(const OperatorDef& def, std::string_view name);
 //   g.AddOutput("Y");
 class Graph {
  public:
-  using Input = GraphInput;
-  using Constant = GraphConstant;
-  using Def = OperatorDef;
-
   // Error (kAlreadyExists) for a name that is made already, kInvalidArgument for an empty one.
   Graph& AddInput(std::string name, DType dtype, SymbolicShape shape, Device device = {});
   Graph& AddConstant(std::string name, Tensor value);
@@ -104,7 +100,8 @@ class Graph {
   };
 
   size_t CheckIndex(int i) const {
-    if (i < 0 || i >= num_nodes()) ThrowNoNode(i);
+    if (i < 0 || i >= num_nodes())
+      Throw(ErrorCode::kOutOfRange, "node ", i, " of a graph that has ", num_nodes());
     return detail::Index(i);
   }
   const Declaration* Find(std::string_view name) const {
@@ -122,7 +119,6 @@ class Graph {
   void CheckOutputs(const OperatorDef& def, int replaced) const;
   void DeclareOutputs(size_t node);
   void DeclareAll();
-  [[noreturn]] void ThrowNoNode(int i) const;
   [[noreturn]] void ThrowMadeTwice(const std::string& name, const Declaration& first,
                                    const std::string& second) const;
 

@@ -17,13 +17,13 @@ struct NetBenchmarkOptions {
 
 // A node, or all nodes of one operator.
 struct NetBenchmarkRow {
-  std::string op;               // its type
-  std::string name;             // of the node
-  int node = -1;                // its index in the graph; -1 for all nodes of a type
+  std::string op;               // the operator's type
+  std::string name;             // the node's name
+  int node = -1;                // the node's index in the graph; -1 for all nodes of a type
   int count = 1;                // nodes in this row
-  double ms = 0;                // of one run: the median; sums of medians for a type
-  double share = 0;             // of the sum over all nodes, from 0 to 1
-  double flops = 0, bytes = 0;  // of one run, by the schema's cost
+  double ms = 0;                // median time of one run; for a type the sum of its nodes' medians
+  double share = 0;             // part of the sum over all nodes, from 0 to 1
+  double flops = 0, bytes = 0;  // work of one run, by the schema's cost
 
   double gflops() const { return ms > 0 ? flops / ms * 1e-6 : 0; }     // per second
   double gigabytes() const { return ms > 0 ? bytes / ms * 1e-6 : 0; }  // per second
@@ -32,7 +32,7 @@ struct NetBenchmarkRow {
 struct NetBenchmark {
   std::vector<NetBenchmarkRow> nodes;  // in the order they ran
   std::vector<NetBenchmarkRow> types;  // the longest first
-  double net_ms = 0;                   // a run of the whole net: the median
+  double net_ms = 0;                   // median time of a run of the whole net
   int runs = 0;
 
   // Fills in the shares and `types` from the times of `nodes`.

@@ -4,7 +4,6 @@
 #ifndef OPKIT_GRAPH_PASSES_HPP_
 #define OPKIT_GRAPH_PASSES_HPP_
 
-#include "opkit/base/function_ref.hpp"
 #include "opkit/base/unique_function.hpp"
 #include "opkit/graph/graph_view.hpp"
 #include "opkit/graph/passes/common_subexpressions.hpp"
@@ -24,12 +23,12 @@ namespace opkit::inline OPKIT_ABI {
 class PassList {
  public:
   using Pass = UniqueFunction<Graph(Graph)>;
-  using Watch = FunctionRef<void(const std::string&, const Graph&, const Graph&)>;
+  using Watch = UniqueFunction<void(const std::string&, const Graph&, const Graph&)>;
 
   // At the end. Errors of all three: kAlreadyExists for a name that the list has, kInvalidArgument
   // for an empty name or pass, kNotFound, with the nearest name, for a place that it does not have.
   PassList& Add(std::string name, Pass pass) {
-    return Insert(passes_.size(), std::move(name), std::move(pass));
+    return Insert(passes_.end(), std::move(name), std::move(pass));
   }
   PassList& InsertBefore(std::string_view place, std::string name, Pass pass) {
     return Insert(Find(place), std::move(name), std::move(pass));
@@ -42,11 +41,9 @@ class PassList {
   std::vector<std::string> names() const;
 
   // Checks the graph before the first pass and after every pass. An error in a pass, or in the
-  // graph that it returned, names the pass.
-  Graph Run(Graph graph) const { return Walk(std::move(graph), nullptr); }
-  // As above; calls watch(name, before, after) after every pass:
+  // graph that it returned, names the pass. Calls watch(name, before, after) after every pass:
   //   passes.Run(g, [](auto& name, auto& a, auto& b) { Log(name + "\n" + PrintGraph(a, b)); });
-  Graph Run(Graph graph, Watch watch) const { return Walk(std::move(graph), &watch); }
+  Graph Run(Graph graph, Watch watch = {}) const;
 
  private:
   struct Entry : detail::RefCounted {
@@ -54,11 +51,12 @@ class PassList {
     Pass run;
   };
 
-  size_t Find(std::string_view name) const;
-  PassList& Insert(size_t at, std::string name, Pass pass);
-  Graph Walk(Graph graph, const Watch* watch) const;
+  using Entries = std::vector<detail::IntrusivePtr<Entry>>;
 
-  std::vector<detail::IntrusivePtr<Entry>> passes_;
+  Entries::const_iterator Find(std::string_view name) const;
+  PassList& Insert(Entries::const_iterator place, std::string name, Pass pass);
+
+  Entries passes_;
 };
 
 // remove_dead_nodes, fold_constants, merge_common_subexpressions: a second run of the list changes

@@ -15,37 +15,57 @@ struct FunctionDevice {
   ForwardFunction forward, backward;
   CreateStateFunction create_state;  // where set, its object is called instead of the two
   bool shares_state = true;          // backward runs the object that forward has used
+  opkit_kernel abi{};                // the functions' form in opkit_abi.h, where the record crosses
 };
 
-// Filled in during registration and read-only afterwards; called from several threads.
+// An attribute, input or output, as documented.
+struct OpParameter {
+  std::string name, doc;
+  std::optional<AttributeType> type;  // of an attribute; any type without it
+  bool required = false;
+  std::optional<Attribute> default_value;
+  std::vector<DType> dtypes;  // of an input or output; empty: any
+};
+
+// The description of an operator: REGISTER_OP fills it in, and so does a library for its classes
+// and typed operators. op/abi/op_conversion.hpp makes an opkit_op of it, and a record again where a
+// program loads the library. Read-only after registration; called from several threads.
 struct FunctionOpRecord : detail::RefCounted {
   std::string name;
   const char* file = "";
   int line = 0;
   std::string doc;
   std::string library;  // that it came from; empty for the program itself
+  uint64_t flags = 0;   // OPKIT_OP_SUBGRAPH, …
   std::vector<FunctionDevice> devices;
+  std::vector<std::pair<int, int>> inplace;  // {input, output}
+  std::vector<OpParameter> attributes, inputs, outputs;
+
+  // The functions of REGISTER_OP.
   ParseAttrsFunction parse_attrs;
   InferTypeFunction infer_type;
   InferShapeFunction infer_shape;
   MutateInputsFunction mutate_inputs;
   ScratchFunction scratch;
-  std::vector<std::pair<int, int>> inplace;  // {input, output}
-  bool is_subgraph_op = false;
-  bool accepts_strides = false;
-  bool accepts_add = false;
-  bool is_async = false;
-  bool has_effects = false;
-  bool no_gradient = false;
-  // Of an operator that is described by more than functions (a library's): detail::FunctionHooks.
+  // Their form in opkit_abi.h, where the record crosses.
+  opkit_op abi{};
+  // detail::FunctionHooks, which answer for a library's operator instead of the functions.
   detail::IntrusivePtr<detail::RefCounted> hooks;
-  detail::IntrusivePtr<detail::RefCounted> in_use;  // held by every operator made of it
+
+  detail::IntrusivePtr<detail::RefCounted> in_use;  // held by every operator made of the record
   std::string problem;  // what is wrong with the registration; reported when the operator is used
 
+  bool Has(uint64_t flag) const { return (flags & flag) != 0; }
   FunctionDevice* Find(DeviceType type) {
     for (FunctionDevice& device : devices)
       if (device.type == type) return &device;
     return nullptr;
+  }
+  // Of a record that has crossed.
+  bool HasBackward() const {
+    for (const FunctionDevice& device : devices)
+      if (device.abi.backward) return true;
+    return false;
   }
 };
 
@@ -123,7 +143,7 @@ class BasicFunctionOpBuilder {
                detail::MakeCreateState(std::move(f), detail::FunctionParameters<F>{}));
       Guarded([&] {
         if (auto* added = FindDevice(Host::DeviceName(device, "setCreateOpState")))
-          if (!record_->no_gradient) host_.Add(*added, FunctionPass::kBackward);
+          if (!record_->Has(OPKIT_OP_NO_GRADIENT)) host_.Add(*added, FunctionPass::kBackward);
       });
     }
     return *this;
@@ -134,7 +154,7 @@ class BasicFunctionOpBuilder {
       for (const FunctionDevice& device : record_->devices)
         if (device.backward)
           Throw(ErrorCode::kInvalidArgument, "setBackward(f) and setNoGradient() contradict");
-      record_->no_gradient = true;
+      record_->flags |= OPKIT_OP_NO_GRADIENT;
       host_.NoGradient();
     });
     return *this;
@@ -220,19 +240,19 @@ class BasicFunctionOpBuilder {
     Guarded([&] { record_->inplace.insert(record_->inplace.end(), pairs.begin(), pairs.end()); });
     return *this;
   }
-  BasicFunctionOpBuilder& setIsSubgraphOp() { return record_->is_subgraph_op = true, *this; }
+  BasicFunctionOpBuilder& setIsSubgraphOp() { return Set(OPKIT_OP_SUBGRAPH); }
   // The functions respect strides(). Otherwise strided inputs arrive as dense copies.
-  BasicFunctionOpBuilder& setAcceptStrides() { return record_->accepts_strides = true, *this; }
+  BasicFunctionOpBuilder& setAcceptStrides() { return Set(OPKIT_OP_ACCEPTS_STRIDES); }
   // The functions respect OpReq::kAdd. Otherwise the toolkit adds their results up.
-  BasicFunctionOpBuilder& setAcceptAdd() { return record_->accepts_add = true, *this; }
+  BasicFunctionOpBuilder& setAcceptAdd() { return Set(OPKIT_OP_ACCEPTS_ADD); }
   // forward may end after it has returned: it takes OpResource::defer(), whose holder completes it.
   // On the CPU; on streams the stream does it.
-  BasicFunctionOpBuilder& setAsync() { return record_->is_async = true, *this; }
+  BasicFunctionOpBuilder& setAsync() { return Set(OPKIT_OP_ASYNC); }
   // Two runs on the same inputs may differ (random numbers), or have an effect beside the outputs:
   // a graph never merges, folds or drops such nodes.
   BasicFunctionOpBuilder& setHasEffects() {
-    Guarded([&] { record_->has_effects = true, host_.HasEffects(); });
-    return *this;
+    Guarded([&] { host_.HasEffects(); });
+    return Set(OPKIT_OP_EFFECTS);
   }
   BasicFunctionOpBuilder& setDoc(const char* doc) {
     Guarded([&] { record_->doc = doc, host_.Doc(); });
@@ -240,6 +260,7 @@ class BasicFunctionOpBuilder {
   }
 
  private:
+  BasicFunctionOpBuilder& Set(uint64_t flag) { return record_->flags |= flag, *this; }
   // Static initialisers must not throw: an error is kept, and reported when the operator is used.
   template <class F>
   void Guarded(F call) noexcept {
@@ -278,7 +299,7 @@ class BasicFunctionOpBuilder {
       added.name = Host::DeviceName(name, setter);
       FunctionDevice* functions = FindDevice(added.name);
       if (!functions) functions = &record_->devices.emplace_back(std::move(added));
-      if (pass == FunctionPass::kBackward && record_->no_gradient)
+      if (pass == FunctionPass::kBackward && record_->Has(OPKIT_OP_NO_GRADIENT))
         Throw(ErrorCode::kInvalidArgument, "setBackward(f) and setNoGradient() contradict");
       if (functions->*slot)
         Throw(ErrorCode::kInvalidArgument, setter, "(f, \"", name, "\") is called twice");

@@ -61,8 +61,8 @@ class InferenceCache {
            std::span<const TensorInfo> outputs);
 
  private:
-  void RecordInputs(std::span<const TensorInfo> inputs);
-  void RecordOutputs(std::span<const TensorInfo> outputs);
+  void RecordInputs(const TensorInfo* infos, size_t count);
+  void RecordOutputs(const TensorInfo* infos, size_t count);
 
   std::vector<Output> inputs_, outputs_;
   uint64_t version_ = 0;

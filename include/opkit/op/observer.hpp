@@ -12,7 +12,7 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// Watches one T (an operator or a net). What Start or Stop throw is kept as
+// Watches one T (an operator or a net). An exception of Start or Stop is kept as
 // `Observable::last_observer_error` and never reaches the caller of Run.
 template <class T>
 class ObserverBase {
@@ -28,7 +28,7 @@ class ObserverBase {
   T* subject_;
 };
 
-// What can be observed. Attaching and detaching may not race with a run.
+// Base of a class that can be observed. Attaching and detaching may not race with a run.
 template <class T>
 class Observable {
  public:
@@ -56,16 +56,16 @@ class Observable {
     return nullptr;
   }
   size_t NumObservers() const { return observers_ ? list().items.size() : 0; }
-  // What an observer threw last; empty when none did.
+  // The last exception of an observer; empty when there was none.
   std::string last_observer_error() const { return observers_ ? list().error : ""; }
 
   void StartAllObservers() {
     if (observers_) [[unlikely]]
-      ForEach([](ObserverBase<T>& observer) { observer.Start(); });
+      ForEach([](ObserverBase<T>& observer, bool) { observer.Start(); });
   }
   void StopAllObservers(bool succeeded) {
     if (observers_) [[unlikely]]
-      ForEach([&](ObserverBase<T>& observer) { observer.Stop(succeeded); });
+      ForEach([](ObserverBase<T>& observer, bool good) { observer.Stop(good); }, succeeded);
   }
 
  private:
@@ -73,11 +73,10 @@ class Observable {
     std::vector<std::unique_ptr<ObserverBase<T>>> items;
     std::string error;
   };
-  template <class F>
-  OPKIT_COLD void ForEach(F call) {
+  OPKIT_COLD void ForEach(void (*call)(ObserverBase<T>&, bool), bool succeeded = false) {
     for (size_t i = 0; i < list().items.size(); ++i) {
       try {
-        call(*list().items[i]);
+        call(*list().items[i], succeeded);
       } catch (const std::exception& error) {
         list().error = error.what();
       } catch (...) {

@@ -27,6 +27,8 @@ using EnginePref = BackendPreference;                // Caffe2's spelling
 class OpRegistry {
  public:
   OpRegistry();
+  OpRegistry(const OpRegistry&) = delete;
+  OpRegistry& operator=(const OpRegistry&) = delete;
   ~OpRegistry();
 
   // Inline, and a static inside: the dynamic linker makes it one in the program and the shared
@@ -95,7 +97,7 @@ class OpRegistry {
 
  private:
   struct State;
-  std::unique_ptr<State> state_;
+  detail::IntrusivePtr<State> state_;
 };
 
 // Everything wrong with the registrations of this program (duplicates with both places, kernels

@@ -1,5 +1,5 @@
-// Operator<Context>: the class that op authors derive from. It owns the device context and turns
-// RunOnDevice into Run (to completion) and RunAsync (issued, completing through the event).
+// Operator<Context>: the class that op authors derive from. It owns the device context, and its Run
+// (to completion) and RunAsync (issued, completing through the event) call RunOnDevice.
 #ifndef OPKIT_OP_OPERATOR_HPP_
 #define OPKIT_OP_OPERATOR_HPP_
 
@@ -136,43 +136,12 @@ class Operator : public OperatorBase {
       if (!IsEventDisabled()) event().SetFinished();
     }
   }
-  void PrepareEvent() {
-    const EventStatus status = event().Query();
-    if (status == EventStatus::kScheduled)
-      Throw(ErrorCode::kFailedPrecondition, "operator ", ToString(def()),
-            " is run while its last run is still SCHEDULED; Finish its event first");
-    if (IsTerminal(status)) event().Reset();
-  }
   // As FinishDeviceComputation, for this operator's work.
   void Drain() { context_.FinishDeviceComputation(); }
-  // Memory of work that goes on elsewhere: dropped when it finishes the event. One that was
-  // cancelled is not finished; its memory stays as long as a handle of the event.
-  void RetainUntilFinished() {
-    detail::EventState* state = event().state().get();  // it holds the callback
-    TouchedStorages(state->retained);
-    event().SetCallback([state] {
-      bool cancelled = false;
-      try {
-        if (state->status() == EventStatus::kFailed) std::rethrow_exception(state->exception());
-      } catch (const Error& error) {
-        cancelled = error.code() == ErrorCode::kCancelled;
-      } catch (...) {
-      }
-      if (!cancelled) state->retained.clear();
-    });
-  }
   // In a catch block.
   [[noreturn]] OPKIT_COLD void Fail(bool complete_event) {
     if constexpr (Context::kAsynchronous) RetainUntilDrained();
-    try {
-      RethrowWithContext();
-    } catch (...) {
-      if (complete_event) {
-        const auto state = event().state();  // a callback may Reset the event
-        state->Complete(std::current_exception());
-      }
-      throw;
-    }
+    RethrowWithContext(complete_event);
   }
   // After a failure some work may be in flight: its memory stays until the stream has come past it.
   void RetainUntilDrained() noexcept {

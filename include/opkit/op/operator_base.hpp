@@ -183,7 +183,7 @@ class OperatorBase : public Observable<OperatorBase> {
 
   // The configuration of its kernel that was chosen for this node: layouts, in-place pairs,
   // scratch. Null where none was: everything is as the schema says and in the standard layout.
-  const KernelConfig* config() const { return config_.get(); }
+  const KernelConfig* config() const { return config_ ? &config_->value : nullptr; }
   // For operators whose constructor does not take it.
   void SetConfig(const KernelConfig& config);
 
@@ -225,9 +225,15 @@ class OperatorBase : public Observable<OperatorBase> {
   // For operators of loaded libraries and functions, whose work is attributed as custom.
   void set_invocation_kind(InvocationKind kind) { invocation_kind_ = kind; }
 
+  // Makes the event INITIALIZED for a new run. Error (kFailedPrecondition) while it is SCHEDULED.
+  void PrepareEvent();
+  // Keeps the memory of work that goes on elsewhere until that work finishes the event. A cancelled
+  // event is not finished; its memory stays as long as a handle of the event.
+  void RetainUntilFinished();
   // Called in a catch block: rethrows the exception in flight as an Error with this operator as
-  // context. An Error keeps its type and identity; any other exception becomes the Error's cause.
-  [[noreturn]] OPKIT_COLD void RethrowWithContext();
+  // context, which the event, where asked, fails with. An Error keeps its type and identity; any
+  // other exception becomes the Error's cause.
+  [[noreturn]] OPKIT_COLD void RethrowWithContext(bool complete_event = false);
   [[noreturn]] OPKIT_COLD static void ReturnedFalse();
 
   // Outputs whose tensor was replaced during the run take their place.
@@ -248,10 +254,7 @@ class OperatorBase : public Observable<OperatorBase> {
   [[noreturn]] OPKIT_COLD void ThrowUnbound(const std::vector<Blob*>& blobs, int i,
                                             const char* what) const;
   [[noreturn]] OPKIT_COLD void ThrowNegativeScratch(int64_t size) const;
-  static void NoteArgument(std::string_view name) {
-    if (detail::t_arguments_read) [[unlikely]]
-      detail::t_arguments_read->emplace_back(name);
-  }
+  static void NoteArgument(std::string_view name);
   OPKIT_COLD void CheckDevice(int i, const Tensor& tensor) const;
   // Writing to `out` would overwrite an input that it does not share memory with by right: where
   // the schema pairs the two, element i of both must still be at one place.
@@ -275,6 +278,7 @@ class OperatorBase : public Observable<OperatorBase> {
   OPKIT_COLD Tensor* Replace(int o, Tensor next);
   OPKIT_COLD Tensor* ResizeOutput(int o, const Tensor& out, const Shape& shape, DType dtype);
   OPKIT_COLD void MakeEvent();
+  [[noreturn]] OPKIT_COLD void RethrowDescribed();
   std::string Describe() const { return identity_->Describe(); }
   OPKIT_COLD void AddContext(Error& error) const;
 
@@ -288,7 +292,7 @@ class OperatorBase : public Observable<OperatorBase> {
   Workspace* workspace_;
   std::vector<Blob*> inputs_, outputs_;  // null where the node leaves one out
   std::vector<uint64_t> inplace_masks_;
-  std::unique_ptr<const KernelConfig> config_;
+  detail::IntrusivePtr<const detail::Shared<KernelConfig>> config_;
   detail::InferenceCache inference_;
   detail::ScratchMemory scratch_;
   detail::IntrusivePtr<const detail::OperatorIdentity> identity_;

@@ -36,7 +36,7 @@ class OperatorDef {
               Arguments args = {});
   OperatorDef(const OperatorDef&);
   OperatorDef(OperatorDef&&) noexcept;
-  OperatorDef& operator=(const OperatorDef&);
+  OperatorDef& operator=(const OperatorDef& other);
   OperatorDef& operator=(OperatorDef&&) noexcept;
   ~OperatorDef();
 

@@ -3,7 +3,7 @@
 #ifndef OPKIT_OP_OPERATOR_MEMORY_HPP_
 #define OPKIT_OP_OPERATOR_MEMORY_HPP_
 
-#include <memory>
+#include <list>
 
 #include "opkit/op/workspace.hpp"
 
@@ -17,7 +17,7 @@ class PendingOutputs {
   ~PendingOutputs();
   bool empty() const { return items_.empty(); }
   // Null when the output is not replaced. The tensors stay at their addresses.
-  Tensor* Find(int output) const;
+  Tensor* Find(int output);
   Tensor* Add(int output, Blob* blob, Tensor tensor);
   // Moves the tensors to their blobs.
   void Publish();
@@ -25,8 +25,12 @@ class PendingOutputs {
   void AppendStorages(RefCountedList& out) const;
 
  private:
-  struct Item;
-  std::vector<std::unique_ptr<Item>> items_;
+  struct Item {
+    int output;
+    Blob* blob;
+    Tensor tensor;
+  };
+  std::list<Item> items_;
 };
 
 // What a plan sets aside for the operator, or memory of its own that grows to the largest request.

@@ -81,16 +81,17 @@ class OpSchema {
   // Attributes. `Arg(name, doc)` takes any type; `Arg<T>` checks it, and documents a default. Once
   // one is declared, an undeclared attribute is an error unless AllowUnknownArgs.
   OpSchema& Arg(std::string name, std::string doc, bool required = false) {
-    return Arg({std::move(name), std::move(doc), required, {}, {}});
+    return Arg(std::move(name), std::move(doc), std::nullopt, std::nullopt, required);
   }
   template <class T>
   OpSchema& Arg(std::string name, std::string doc, std::optional<T> default_value = {},
                 bool required = false) {
     std::optional<Attribute> value;
     if (default_value) value.emplace(*default_value);
-    return Arg({std::move(name), std::move(doc), required, kAttributeTypeOf<T>, std::move(value)});
+    return Arg(std::move(name), std::move(doc), kAttributeTypeOf<T>, std::move(value), required);
   }
-  OpSchema& Arg(AttributeSchema attribute);
+  OpSchema& Arg(std::string name, std::string doc, std::optional<AttributeType> type,
+                std::optional<Attribute> default_value, bool required);
   template <class T>
   OpSchema& RequiredArg(std::string name, std::string doc) {
     return Arg<T>(std::move(name), std::move(doc), {}, true);
@@ -161,10 +162,10 @@ class OpSchema {
   bool inputs_can_cross_devices() const { return inputs_cross_devices_; }
   bool has_inference() const { return static_cast<bool>(infer_); }
   bool has_cost() const { return static_cast<bool>(cost_); }
-  int min_inputs() const { return arity_.inputs.min(); }
-  int max_inputs() const { return arity_.inputs.max(); }
-  int min_outputs() const { return arity_.outputs.min(); }
-  int max_outputs() const { return arity_.outputs.max(); }
+  int min_inputs() const { return arity_.inputs.least(); }
+  int max_inputs() const { return arity_.inputs.most(); }
+  int min_outputs() const { return arity_.outputs.least(); }
+  int max_outputs() const { return arity_.outputs.most(); }
   // "2", "1 to 3", "at least 1", "one of [1, 3]", …
   std::string expected_inputs() const { return arity_.inputs.Describe(); }
   std::string expected_outputs() const { return arity_.outputs.Describe(); }

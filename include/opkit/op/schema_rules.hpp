@@ -30,12 +30,14 @@ class CountRule {
   static constexpr int kAny = 1 << 30;
 
   void SetRange(int least, int most) { min_ = least, max_ = most; }
-  void SetList(std::initializer_list<int> allowed) { list_ = allowed, predicate_ = nullptr; }
+  void SetList(std::initializer_list<int> allowed) {
+    list_ = std::vector<int>(allowed), predicate_ = {};
+  }
   void SetPredicate(UniqueFunction<bool(int)> allowed) {
     list_.clear(), predicate_ = std::move(allowed);
   }
-  int min() const { return min_; }
-  int max() const { return max_; }
+  int least() const { return min_; }
+  int most() const { return max_; }
   // -1 where the range has more than one number.
   int fixed() const { return min_ == max_ ? min_ : -1; }
   bool Allows(int count) const;

@@ -1,16 +1,15 @@
-// All that the author of an operator library includes. Operators registered in this unit are the
-// library's; a host gets them with Library::Load (plugin/library.hpp).
+// The one header that the author of an operator library includes. Operators registered in this unit
+// are the library's; a host loads them with Library::Load (plugin/library.hpp).
 //
 //   g++ -std=c++20 -O2 -shared -fPIC -fno-gnu-unique -I<opkit>/include my_ops.cc -o libmy_ops.so
 //
 // -fno-gnu-unique lets the library be unloaded: with g++ even std::make_shared pins it otherwise.
 //
-// REGISTER_OP(name)… (op/function_op.hpp) needs nothing more. For operators that are classes or
+// REGISTER_OP(name)… (op/function_op.hpp) needs no more. For operators that are classes or
 // typed functions include <opkit/opkit.hpp> as well.
 #ifndef OPKIT_PLUGIN_AUTHOR_HPP_
 #define OPKIT_PLUGIN_AUTHOR_HPP_
 
-#include "opkit/base/name_table.hpp"
 #include "opkit/macros.hpp"
 #include "opkit/plugin/library_export.hpp"
 
@@ -20,7 +19,7 @@ namespace detail {
 // Takes a record into the library.
 class OPKIT_IMAGE_LOCAL LibraryOpHost {
  public:
-  explicit LibraryOpHost(OpRecord record) : record_(std::move(record)) {}
+  explicit LibraryOpHost(FunctionRecord record) : record_(std::move(record)) {}
 
   void Begin() { ThisLibrary().records.push_back(record_); }
   static std::string DeviceName(const char* name, const char*) { return name; }
@@ -31,58 +30,8 @@ class OPKIT_IMAGE_LOCAL LibraryOpHost {
   void Problem(const std::string&) {}
 
  private:
-  OpRecord record_;
+  FunctionRecord record_;
 };
-
-OPKIT_IMAGE_LOCAL inline opkit_status InitializeLibrary(uint32_t host_major, uint32_t host_minor) {
-  return GuardedCall([&] {
-    return ThisLibrary().initialize(static_cast<int>(host_major), static_cast<int>(host_minor));
-  });
-}
-OPKIT_IMAGE_LOCAL inline void FinalizeLibrary() {
-  try {
-    ThisLibrary().finalize();
-  } catch (...) {
-    ReportFailure();
-  }
-}
-
-// What opkit_library_entry does.
-OPKIT_IMAGE_LOCAL inline const opkit_library* DescribeLibrary(const opkit_host* host) noexcept {
-  LibraryContents& contents = ThisLibrary();
-  g_host = host;
-  g_exceptions = nullptr;
-  const opkit_status status = GuardedCall([&] {
-    contents.ops.clear();
-    contents.owners.clear();
-    NameTable<OpRecord> known;
-    for (const OpRecord& record : contents.records) {
-      OpRecord& first = known.FindOrAdd(record->name);
-      // A header's operator, registered by two units, is one.
-      if (first && first->line == record->line && std::string_view(first->file) == record->file)
-        continue;
-      first = record;
-      if (!record->problem.empty()) return OpStatus::Failure(record->problem);
-      auto op = MakeIntrusive<ExportedOp<FunctionOpRecord>>(record);
-      contents.ops.push_back(&op->op());
-      contents.owners.push_back(op);
-    }
-    if (contents.add_ops) contents.add_ops(contents.ops, contents.owners);
-    return OpStatus();
-  });
-  if (status != OPKIT_OK) return nullptr;
-  opkit_library& library = contents.library;
-  library = {};
-  library.size = sizeof library;
-  library.abi_major = OPKIT_ABI_MAJOR;
-  library.abi_minor = OPKIT_ABI_MINOR;
-  library.version = OPKIT_VERSION_STRING;
-  if (contents.initialize) library.initialize = &InitializeLibrary;
-  if (contents.finalize) library.finalize = &FinalizeLibrary;
-  library.num_ops = contents.ops.size();
-  library.ops = contents.ops.data();
-  return &library;
-}
 
 template <auto f>
 OpStatus CallInitialize(int host_major, int host_minor) {

@@ -1,5 +1,4 @@
-// The library's side of opkit_abi.h: a FunctionOpRecord as an opkit_op, whose functions build views
-// of what the host passes, call the author's, and let no exception out.
+// The operators of a library, collected by its units and handed over to the host that loads it.
 #ifndef OPKIT_PLUGIN_LIBRARY_EXPORT_HPP_
 #define OPKIT_PLUGIN_LIBRARY_EXPORT_HPP_
 
@@ -8,287 +7,29 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Runs `body`, which answers with an OpStatus; what it throws is reported to the host.
-template <class Body>
-OPKIT_IMAGE_LOCAL opkit_status GuardedCall(Body body) noexcept {
-  try {
-    const OpStatus status = body();
-    if (status.ok()) [[likely]]
-      return OPKIT_OK;
-    const std::string text = status.message();
-    g_host->add_error(text.data(), text.size());
-    return OPKIT_FAILED;
-  } catch (...) {
-    return ReportFailure();
-  }
-}
-
-// One operator of the host's: the attributes read once, and the author's state.
-struct FunctionInstance {
-  FunctionInstance(FunctionDevice& device, AttrMap read, IntrusivePtr<StatefulOp> made)
-      : functions{&device.forward, &device.backward},
-        attrs(std::move(read)),
-        state(std::move(made)) {}
-  ForwardFunction* functions[2];  // by FunctionPass
-  AttrMap attrs;
-  IntrusivePtr<StatefulOp> state;
-};
-
-// Everything of the opkit_op lies in one place and stays there. A template, so that it is compiled
-// where there is a library.
-template <class Record>
-class OPKIT_IMAGE_LOCAL ExportedOp : public RefCounted {
- public:
-  explicit ExportedOp(IntrusivePtr<Record> record) : record_(std::move(record)) {
-    Record& from = *record_;
-    op_.size = sizeof op_;
-    op_.name = from.name.c_str();
-    op_.doc = from.doc.c_str();
-    op_.file = from.file;
-    op_.line = from.line;
-    op_.flags = (from.is_subgraph_op ? OPKIT_OP_SUBGRAPH : 0) |
-                (from.accepts_strides ? OPKIT_OP_ACCEPTS_STRIDES : 0) |
-                (from.accepts_add ? OPKIT_OP_ACCEPTS_ADD : 0) |
-                (from.is_async ? OPKIT_OP_ASYNC : 0) | (from.has_effects ? OPKIT_OP_EFFECTS : 0) |
-                (from.no_gradient ? OPKIT_OP_NO_GRADIENT : 0);
-    kernels_.reserve(from.devices.size());
-    for (FunctionDevice& device : from.devices) AddKernel(device);
-    for (const opkit_kernel& kernel : kernels_) pointers_.push_back(&kernel);
-    op_.num_kernels = pointers_.size();
-    op_.kernels = pointers_.data();
-    for (const auto& [input, output] : from.inplace) {
-      inplace_.push_back(input);
-      inplace_.push_back(output);
-    }
-    op_.num_inplace = from.inplace.size();
-    op_.inplace = inplace_.data();
-    if (from.parse_attrs) op_.parse_attrs = &ParseAttrs;
-    if (from.infer_type) op_.infer_type = &InferType;
-    if (from.infer_shape) op_.infer_shape = &InferShape;
-    if (from.mutate_inputs) op_.mutated_inputs = &MutatedInputs;
-    if (from.scratch) op_.scratch_bytes = &ScratchBytes;
-    op_.author = record_.get();
-  }
-  const opkit_op& op() const { return op_; }
-
- private:
-  void AddKernel(FunctionDevice& device) {
-    opkit_kernel& kernel = kernels_.emplace_back();
-    kernel = {};
-    kernel.size = sizeof kernel;
-    kernel.device = device.name.c_str();
-    kernel.create = &Create;
-    kernel.destroy = &Destroy;
-    if (device.forward || device.create_state) kernel.forward = &Run<FunctionPass::kForward>;
-    if (device.backward || (device.create_state && !record_->no_gradient))
-      kernel.backward = &Run<FunctionPass::kBackward>;
-    kernel.flags = device.create_state ? OPKIT_KERNEL_STATEFUL : 0;
-    kernel.author = &device;
-  }
-
-  static Record& RecordOf(const opkit_op* op) {
-    return *static_cast<Record*>(const_cast<void*>(op->author));
-  }
-
-  static opkit_status Create(const opkit_kernel* kernel, const opkit_node* node, void** instance) {
-    return GuardedCall([&] {
-      auto& device = *static_cast<FunctionDevice*>(const_cast<void*>(kernel->author));
-      AttrMap attrs(*node);
-      IntrusivePtr<StatefulOp> state;
-      if (device.create_state) {
-        const OpContext context{
-            {static_cast<DeviceType>(node->device_type), node->device_index}, nullptr, node};
-        OpStatus status = device.create_state(attrs, context, state);
-        if (!status.ok()) return status;
-        if (!state) return OpStatus::Failure("createOpState succeeded but made no StatefulOp");
-      }
-      *instance = new FunctionInstance(device, std::move(attrs), std::move(state));
-      return OpStatus();
-    });
-  }
-  static void Destroy(void* instance) {
-    try {
-      delete static_cast<FunctionInstance*>(instance);
-    } catch (...) {
-      ReportFailure();
-    }
-  }
-  template <FunctionPass kPass>
-  static opkit_status Run(void* context, const opkit_call* call) {
-    auto& instance = *static_cast<FunctionInstance*>(context);
-    return GuardedCall([&] {
-      if (!IsOurs(call->inputs, call->num_inputs) || !IsOurs(call->outputs, call->num_outputs))
-        return RunOnCopies<kPass>(instance, call);
-      return RunOn<kPass>(instance, call, ViewsOf(call->inputs), ViewsOf(call->outputs));
-    });
-  }
-  // Host and library were compiled with the same opkit_tensor: the functions see the host's array.
-  static bool IsOurs(const opkit_tensor* tensors, uint64_t count) {
-    return count == 0 || tensors->size == sizeof(opkit_tensor);
-  }
-  // The functions may only read the views: what they write goes to the memory behind.
-  static OpTensor* ViewsOf(const opkit_tensor* tensors) {
-    return reinterpret_cast<OpTensor*>(const_cast<opkit_tensor*>(tensors));
-  }
-  template <FunctionPass kPass>
-  static OpStatus RunOn(FunctionInstance& instance, const opkit_call* call, const OpTensor* inputs,
-                        OpTensor* outputs) {
-    OpResource resource(call);
-    const std::span<const OpTensor> in(inputs, call->num_inputs);
-    const std::span<OpTensor> out(outputs, call->num_outputs);
-    if (instance.state) return instance.state->Run(kPass, in, out, resource);
-    return (*instance.functions[static_cast<int>(kPass)])(instance.attrs, in, out, resource);
-  }
-  template <FunctionPass kPass>
-  OPKIT_COLD static OpStatus RunOnCopies(FunctionInstance& instance, const opkit_call* call) {
-    const auto copy = [](const opkit_tensor* tensors, uint64_t count) {
-      std::vector<OpTensor> views;
-      for (uint64_t i = 0; i < count; ++i) views.emplace_back(*opkit_tensor_at(tensors, i));
-      return views;
-    };
-    const std::vector<OpTensor> inputs = copy(call->inputs, call->num_inputs);
-    std::vector<OpTensor> outputs = copy(call->outputs, call->num_outputs);
-    return RunOn<kPass>(instance, call, inputs.data(), outputs.data());
-  }
-
-  static opkit_status ParseAttrs(const opkit_op* op, const opkit_node* node, int32_t* num_inputs,
-                                 int32_t* num_outputs) {
-    return GuardedCall([&] {
-      int inputs = -1, outputs = -1;
-      OpStatus status = RecordOf(op).parse_attrs(AttrMap(*node), &inputs, &outputs);
-      *num_inputs = inputs;
-      *num_outputs = outputs;
-      return status;
-    });
-  }
-
-  static std::vector<DType> Types(opkit_value* values, uint64_t count) {
-    std::vector<DType> types;
-    for (uint64_t i = 0; i < count; ++i) {
-      const int32_t dtype = opkit_value_at(values, i)->dtype;
-      types.push_back(dtype > 0 && dtype < kNumDTypes ? static_cast<DType>(dtype)
-                                                      : DType::kUndefined);
-    }
-    return types;
-  }
-  static void StoreTypes(const std::vector<DType>& types, opkit_value* values, uint64_t count,
-                         const char* what) {
-    CheckCount(types.size(), count, "inferType", what);
-    for (uint64_t i = 0; i < count; ++i)
-      opkit_value_at(values, i)->dtype =
-          types[i] == DType::kUndefined ? -1 : static_cast<int32_t>(types[i]);
-  }
-  static void CheckCount(size_t found, uint64_t expected, const char* function, const char* what) {
-    if (found != expected)
-      Throw(ErrorCode::kInvalidArgument, function, " answered for ", found, " ", what,
-            ", but the node has ", expected);
-  }
-  static opkit_status InferType(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
-                                opkit_value* outputs) {
-    return GuardedCall([&] {
-      std::vector<DType> in = Types(inputs, node->num_inputs);
-      std::vector<DType> out = Types(outputs, node->num_outputs);
-      OpStatus status = RecordOf(op).infer_type(AttrMap(*node), in, out);
-      if (status.ok()) {
-        StoreTypes(in, inputs, node->num_inputs, "inputs");
-        StoreTypes(out, outputs, node->num_outputs, "outputs");
-      }
-      return status;
-    });
-  }
-
-  static ShapeVectors Shapes(const opkit_value* values, uint64_t count) {
-    ShapeVectors shapes(count);
-    for (uint64_t i = 0; i < count; ++i) {
-      const opkit_value& value = *opkit_value_at(const_cast<opkit_value*>(values), i);
-      for (int32_t axis = 0; axis < value.rank; ++axis)
-        shapes[i].push_back(value.dims[axis] < 0 ? -1 : value.dims[axis]);
-    }
-    return shapes;
-  }
-  // An empty shape says nothing, or is a scalar's where `empty_is_scalar`.
-  static void StoreShapes(const ShapeVectors& shapes, opkit_value* values, uint64_t count,
-                          const char* what, bool empty_is_scalar) {
-    CheckCount(shapes.size(), count, "inferShape", what);
-    for (uint64_t i = 0; i < count; ++i) {
-      opkit_value& value = *opkit_value_at(values, i);
-      const std::vector<int64_t>& shape = shapes[i];
-      if (shape.size() > OPKIT_MAX_RANK)
-        Throw(ErrorCode::kOutOfRange, "inferShape says ", shape.size(), " axes for ", what, " ", i,
-              "; ", OPKIT_MAX_RANK, " are the most");
-      if (shape.empty() && !empty_is_scalar) continue;
-      const bool same_rank = value.rank == static_cast<int32_t>(shape.size());
-      value.rank = static_cast<int32_t>(shape.size());
-      for (size_t axis = 0; axis < shape.size(); ++axis)
-        if (shape[axis] >= 0 || !same_rank) value.dims[axis] = shape[axis];
-    }
-  }
-  static opkit_status InferShape(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
-                                 opkit_value* outputs) {
-    return GuardedCall([&] {
-      ShapeVectors in = Shapes(inputs, node->num_inputs);
-      ShapeVectors out = Shapes(outputs, node->num_outputs);
-      bool ranks_known = true;
-      for (uint64_t i = 0; i < node->num_inputs; ++i) {
-        const opkit_value& input = *opkit_value_at(inputs, i);
-        ranks_known &= !input.present || input.rank >= 0;
-      }
-      OpStatus status = RecordOf(op).infer_shape(AttrMap(*node), in, out);
-      if (status.ok()) {
-        StoreShapes(in, inputs, node->num_inputs, "inputs", false);
-        StoreShapes(out, outputs, node->num_outputs, "outputs", ranks_known);
-      }
-      return status;
-    });
-  }
-  static opkit_status MutatedInputs(const opkit_op* op, const opkit_node* node, uint8_t* mutated) {
-    return GuardedCall([&] {
-      std::vector<int> list;
-      OpStatus status = RecordOf(op).mutate_inputs(AttrMap(*node), list);
-      for (int input : list) {
-        if (input < 0 || static_cast<uint64_t>(input) >= node->num_inputs)
-          return OpStatus::Failure("mutateInputs names input ", input, ", but the node has ",
-                                   node->num_inputs);
-        mutated[input] = 1;
-      }
-      return status;
-    });
-  }
-  static opkit_status ScratchBytes(const opkit_op* op, const opkit_node* node,
-                                   const opkit_value* inputs, int64_t* bytes) {
-    return GuardedCall([&] {
-      *bytes = RecordOf(op).scratch(AttrMap(*node), Shapes(inputs, node->num_inputs));
-      return OpStatus();
-    });
-  }
-
-  IntrusivePtr<Record> record_;
-  opkit_op op_{};
-  std::vector<opkit_kernel> kernels_;
-  std::vector<const opkit_kernel*> pointers_;
-  std::vector<int32_t> inplace_;
-};
-
-using OpRecord = IntrusivePtr<FunctionOpRecord>;
-
-// What the library hands over. One in each shared object, also where several are loaded.
+// One in each shared object, also where several are loaded.
 struct LibraryContents {
-  std::vector<OpRecord> records;
-  OpStatus (*initialize)(int, int) = nullptr;
+  std::vector<FunctionRecord> records;  // of REGISTER_OP
+  OpStatus (*initialize)(int host_major, int host_minor) = nullptr;
   void (*finalize)() = nullptr;
-  // More operators, described as the first call asks for them: those of op/'s registries.
-  void (*add_ops)(std::vector<const opkit_op*>& ops, RefCountedList& owners) = nullptr;
+  // Adds the operators of op/'s registries, where a unit includes all of the toolkit.
+  void (*add_registered)(std::vector<FunctionRecord>& records) = nullptr;
 
-  RefCountedList owners;
+  RefCountedList owners;  // of what `ops` points to
   std::vector<const opkit_op*> ops;
   opkit_library library{};
 };
-OPKIT_IMAGE_LOCAL inline LibraryContents& ThisLibrary() {
-  static LibraryContents contents;
-  return contents;
-}
+OPKIT_IMAGE_LOCAL LibraryContents& ThisLibrary();
+
+// Describes the library to `host`, the work of opkit_library_entry. Null after a failure, which is
+// reported to the host.
+OPKIT_IMAGE_LOCAL const opkit_library* DescribeLibrary(const opkit_host* host) noexcept;
 
 }  // namespace detail
 }  // namespace opkit
+
+#ifdef OPKIT_DEFINITIONS
+#include "opkit/plugin/impl/library_export.ipp"
+#endif
 
 #endif  // OPKIT_PLUGIN_LIBRARY_EXPORT_HPP_

@@ -1,16 +1,16 @@
-// The host's side of opkit_op.gradient: the gradient maker of a loaded operator.
+// The host's side of opkit_op.gradient: the gradient maker of a loaded operator. For the
+// definitions of library.hpp.
 #ifndef OPKIT_PLUGIN_LIBRARY_GRADIENT_HPP_
 #define OPKIT_PLUGIN_LIBRARY_GRADIENT_HPP_
 
 #include "opkit/op/gradient/gradient.hpp"
-#include "opkit/plugin/abi_definition.hpp"
+#include "opkit/plugin/abi/abi_definition.hpp"
 #include "opkit/plugin/library_ops.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// One question to a library, and what it answers.
-template <class Node>
+// One question to a library, and its answer.
 class LibraryGradientCall {
  public:
   LibraryGradientCall(const OperatorDef& def, const std::vector<GradientValue>& g_output,
@@ -88,7 +88,7 @@ class LibraryGradientCall {
   const OperatorDef& def_;
   const std::vector<GradientValue>& g_output_;
   GradientNames& names_;
-  Node node_;
+  const AbiNode node_;
   std::vector<const char*> dense_, indices_, values_;
   RefCountedList kept_;  // of Shared<std::string>: names that were handed out
   GradientOpsMeta answer_;
@@ -97,33 +97,29 @@ class LibraryGradientCall {
 
 // Whether the library says something about the operator's gradient, other than by a backward
 // function.
-inline bool SaysGradient(const opkit_op& op) {
-  return (op.flags & (OPKIT_OP_NO_GRADIENT | OPKIT_OP_SHOULD_NOT_GRADIENT |
-                      OPKIT_OP_GRADIENT_NOT_IMPLEMENTED)) != 0 ||
-         (OPKIT_ABI_HAS(&op, gradient) && op.gradient);
+inline bool SaysGradient(const FunctionOpRecord& record) {
+  return record.abi.gradient || record.Has(OPKIT_OP_NO_GRADIENT | OPKIT_OP_SHOULD_NOT_GRADIENT |
+                                           OPKIT_OP_GRADIENT_NOT_IMPLEMENTED);
 }
 
-// What it says.
-template <class Registration = GradientRegistration>
-Registration MakeLibraryGradient(const LibraryImagePtr& image, const opkit_op& op) {
-  Registration gradient;
-  gradient.file = op.file ? op.file : "";
-  gradient.line = op.line;
-  if (op.flags & OPKIT_OP_NO_GRADIENT) {
-    gradient.kind = GradientKind::kNone;
-  } else if (op.flags & OPKIT_OP_SHOULD_NOT_GRADIENT) {
-    gradient.kind = GradientKind::kShouldNot;
-  } else if (op.flags & OPKIT_OP_GRADIENT_NOT_IMPLEMENTED) {
-    gradient.kind = GradientKind::kNotImplemented;
-  } else {
-    gradient.make = [image, op = &op](const OperatorDef& def,
-                                      const std::vector<GradientValue>& g_output,
-                                      GradientNames& names) {
-      LibraryGradientCall<AbiNode> call(def, g_output, names);
-      CallLibrary("gradient", op->name, image->name, [&] { return op->gradient(op, call.view()); });
+// The gradient that it says.
+inline GradientRegistration MakeLibraryGradient(const LibraryImagePtr& image, const opkit_op& op,
+                                                const FunctionOpRecord& record) {
+  GradientRegistration gradient;
+  gradient.file = record.file;
+  gradient.line = record.line;
+  gradient.kind = record.Has(OPKIT_OP_NO_GRADIENT)                ? GradientKind::kNone
+                  : record.Has(OPKIT_OP_SHOULD_NOT_GRADIENT)      ? GradientKind::kShouldNot
+                  : record.Has(OPKIT_OP_GRADIENT_NOT_IMPLEMENTED) ? GradientKind::kNotImplemented
+                                                                  : GradientKind::kMaker;
+  if (gradient.kind == GradientKind::kMaker)
+    gradient.make = [image, op = &op, function = record.abi.gradient](
+                        const OperatorDef& def, const std::vector<GradientValue>& g_output,
+                        GradientNames& names) {
+      LibraryGradientCall call(def, g_output, names);
+      CallLibrary("gradient", op->name, image->name, [&] { return function(op, call.view()); });
       return call.TakeAnswer();
     };
-  }
   return gradient;
 }
 

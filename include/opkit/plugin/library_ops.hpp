@@ -1,25 +1,20 @@
 // The host's side of a loaded library: its operators become records like those of REGISTER_OP,
-// whose functions call the library's.
+// whose functions call the library's. For the definitions of library.hpp.
 #ifndef OPKIT_PLUGIN_LIBRARY_OPS_HPP_
 #define OPKIT_PLUGIN_LIBRARY_OPS_HPP_
 
+#include <algorithm>
+
+#include "opkit/op/abi/op_conversion.hpp"
 #include "opkit/op/function/function_calls.hpp"
 #include "opkit/op/function/function_operator.hpp"
-#include "opkit/plugin/abi_node.hpp"
+#include "opkit/plugin/abi/abi_node.hpp"
 #include "opkit/plugin/shared_object.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The code of a library, kept loaded by whoever may call it.
-struct LibraryImage : RefCounted {
-  IntrusivePtr<SharedObject> object;  // null for the program's own operators
-  const opkit_library* library = nullptr;
-  std::string name;
-};
-using LibraryImagePtr = IntrusivePtr<LibraryImage>;
-
-// Calls a function of a library; what it reports becomes an Error.
+// Calls a function of a library; a failure that it reports becomes an Error.
 template <class Call>
 void CallLibrary(const char* what, const std::string& op, const std::string& library, Call call) {
   HostErrorScope message;
@@ -30,88 +25,83 @@ void CallLibrary(const char* what, const std::string& op, const std::string& lib
         " failed: ", ReasonOf(status));
 }
 
-template <class Image>
+// Asks the functions of a library's operator.
 class LibraryHooks final : public FunctionHooks {
  public:
-  LibraryHooks(IntrusivePtr<Image> image, const opkit_op* op)
-      : image_(std::move(image)), op_(op), name_(op->name) {}
+  LibraryHooks(LibraryImagePtr image, const opkit_op* op, const opkit_op& functions)
+      : image_(std::move(image)), op_(op), functions_(functions), name_(op->name) {}
 
   std::pair<int, int> Arity(const Arguments& args) override {
-    if (!op_->parse_attrs) return {-1, -1};
+    if (!functions_.parse_attrs) return {-1, -1};
     const AbiNode node(OperatorDef(name_, {}, {}, args));
     int32_t inputs = -1, outputs = -1;
     CallLibrary("parseAttrs", name_, image_->name,
-                [&] { return op_->parse_attrs(op_, &node.node(), &inputs, &outputs); });
+                [&] { return functions_.parse_attrs(op_, &node.node(), &inputs, &outputs); });
     if (inputs < -1 || outputs < -1 || inputs > kMostValues || outputs > kMostValues)
       Throw(ErrorCode::kInvalidArgument, "parseAttrs of operator ", name_, " of library ",
             image_->name, " says ", inputs, " inputs and ", outputs, " outputs; -1 is any number, ",
             kMostValues, " are the most");
     return {inputs, outputs};
   }
-  bool InfersTypes() const override { return op_->infer_type != nullptr; }
-  bool InfersShapes() const override { return op_->infer_shape != nullptr; }
 
   void Infer(InferenceContext& context) override {
     const AbiNode node(context.def());
     std::vector<std::string> symbols;
-    AbiValues<TensorInfo> inputs(context.inputs(), symbols), outputs(context.outputs(), symbols);
+    AbiValues inputs(context.inputs(), symbols), outputs(context.outputs(), symbols);
     bool types_known = true, shapes_known = true, anything = context.num_inputs() == 0;
     for (int i = 0; i < context.num_inputs(); ++i) {
       if (!context.HasInput(i)) {
-        inputs[static_cast<size_t>(i)].present = 0;
+        inputs[Index(i)].present = 0;
         continue;
       }
       const TensorInfo& input = context.input(i);
       types_known &= input.dtype != DType::kUndefined;
       shapes_known &= input.shape.is_known();
       anything |= input.shape.has_rank();
-      if (input.constant) inputs.SetConstant(static_cast<size_t>(i), *input.constant);
+      if (input.constant) inputs.SetConstant(Index(i), *input.constant);
     }
     for (const TensorInfo& output : context.outputs()) anything |= output.shape.has_rank();
-    const auto run = [&](const char* what, bool all_known, auto function) {
+    // False where the library cannot say yet. `read` takes a value's dtype or shape from an answer.
+    const auto ask = [&](const char* what, bool all_known, auto function, auto read) {
       try {
         CallLibrary(what, name_, image_->name,
                     [&] { return function(op_, &node.node(), inputs.data(), outputs.data()); });
-        return true;
       } catch (const Error&) {
         if (all_known) throw;
-        return false;  // not yet
+        return false;
       }
-    };
-    const auto in_answer = [&](const char* what, auto store) {
       try {
-        store();
+        for (int i = 0; i < context.num_inputs(); ++i)
+          if (context.HasInput(i)) {
+            const TensorInfo info = read(inputs, Index(i), "input");
+            context.SetInput(i, info.dtype, info.shape);
+          }
+        for (int o = 0; o < context.num_outputs(); ++o) {
+          const TensorInfo info = read(outputs, Index(o), "output");
+          context.SetOutput(o, info.dtype, info.shape);
+        }
+        return true;
       } catch (Error& error) {
         error.AddContext(StrCat("in what ", what, " of operator ", name_, " of library ",
                                 image_->name, " answers"));
         throw;
       }
     };
-    if (!op_->infer_type) {
-      for (int o = 0; o < context.num_outputs() && context.num_inputs() > 0; ++o)
+    if (functions_.infer_type) {
+      ask("inferType", types_known, functions_.infer_type,
+          [](auto& values, auto... place) { return TensorInfo(values.dtype(place...), {}); });
+    } else if (context.num_inputs() > 0) {
+      for (int o = 0; o < context.num_outputs(); ++o)
         context.SetOutput(o, context.input_dtype(0), {});
-    } else if (run("inferType", types_known, op_->infer_type)) {
-      in_answer("inferType", [&] {
-        for (int i = 0; i < context.num_inputs(); ++i)
-          if (context.HasInput(i))
-            context.SetInput(i, inputs.dtype(static_cast<size_t>(i), "input"), {});
-        for (int o = 0; o < context.num_outputs(); ++o)
-          context.SetOutput(o, outputs.dtype(static_cast<size_t>(o), "output"), {});
-      });
     }
-    if (!op_->infer_shape || !anything) return;
+    if (!functions_.infer_shape || !anything) return;
     const auto infer_shapes = [&](bool all_known) {
-      if (!run("inferShape", all_known, op_->infer_shape)) return false;
-      in_answer("inferShape", [&] {
-        for (int i = 0; i < context.num_inputs(); ++i)
-          if (context.HasInput(i))
-            context.SetInput(i, DType::kUndefined, inputs.shape(static_cast<size_t>(i), "input"));
-        for (int o = 0; o < context.num_outputs(); ++o)
-          context.SetOutput(o, DType::kUndefined, outputs.shape(static_cast<size_t>(o), "output"));
-      });
-      for (const TensorInfo& output : context.outputs())
-        if (!output.shape.is_known()) return false;
-      return true;
+      return ask("inferShape", all_known, functions_.infer_shape,
+                 [](auto& values, auto... place) {
+                   return TensorInfo(DType::kUndefined, values.shape(place...));
+                 }) &&
+             std::ranges::all_of(context.outputs(),
+                                 [](auto& output) { return output.shape.is_known(); });
     };
     // With the elements of short lists of integers where shapes alone do not decide: an answer that
     // came from data does not outlast the run.
@@ -125,30 +115,30 @@ class LibraryHooks final : public FunctionHooks {
     bool more_is_known = shapes_known;
     for (const int i : lists)
       if (const Tensor* data = context.input_constant(i)) {
-        inputs.SetConstant(static_cast<size_t>(i), *data);
+        inputs.SetConstant(Index(i), *data);
         more_is_known = true;
       }
     if (more_is_known) infer_shapes(shapes_known);
   }
   std::vector<int> MutatedInputs(const OperatorDef& def) override {
     std::vector<int> inputs;
-    if (!op_->mutated_inputs) return inputs;
+    if (!functions_.mutated_inputs) return inputs;
     const AbiNode node(def);
     std::vector<uint8_t> mutated(def.inputs().size());
     CallLibrary("mutateInputs", name_, image_->name,
-                [&] { return op_->mutated_inputs(op_, &node.node(), mutated.data()); });
+                [&] { return functions_.mutated_inputs(op_, &node.node(), mutated.data()); });
     for (size_t i = 0; i < mutated.size(); ++i)
       if (mutated[i]) inputs.push_back(static_cast<int>(i));
     return inputs;
   }
   int64_t Scratch(const OperatorDef& def, std::span<const TensorInfo> infos) override {
-    if (!op_->scratch_bytes) return 0;
+    if (!functions_.scratch_bytes) return 0;
     const AbiNode node(def);
     std::vector<std::string> symbols;
-    AbiValues<TensorInfo> inputs(infos, symbols);
+    AbiValues inputs(infos, symbols);
     int64_t bytes = 0;
     CallLibrary("setScratch's function", name_, image_->name,
-                [&] { return op_->scratch_bytes(op_, &node.node(), inputs.data(), &bytes); });
+                [&] { return functions_.scratch_bytes(op_, &node.node(), inputs.data(), &bytes); });
     if (bytes < 0)
       Throw(ErrorCode::kInvalidArgument, "operator ", name_, " of library ", image_->name,
             " asks for ", bytes, " bytes of scratch");
@@ -158,9 +148,10 @@ class LibraryHooks final : public FunctionHooks {
  private:
   static constexpr int32_t kMostValues = 65535;  // a node names them one by one
 
-  IntrusivePtr<Image> image_;
+  LibraryImagePtr image_;
   const opkit_op* op_;
-  std::string name_;
+  const opkit_op functions_;  // a copy of *op, null where its version has none
+  const std::string name_;
 };
 
 // Set when the process ends: a library's own objects may be gone before the operators that the
@@ -170,20 +161,18 @@ inline std::atomic<bool>& ProcessEnds() {
   return ends;
 }
 
-// What a kernel of a library runs with, made for one operator.
-template <class Image>
+// One operator of a library's kernel, `original`, of which `kernel` is a copy.
 class LibraryInstance final : public DirectState {
  public:
-  LibraryInstance(IntrusivePtr<Image> image, const opkit_kernel* kernel, const OpContext& context)
-      : image_(std::move(image)),
-        kernel_(kernel),
-        instance_(const_cast<void*>(kernel->author)),
-        node_(*context.def) {
-    if (!kernel->create) return;
-    instance_ = nullptr;
+  LibraryInstance(LibraryImagePtr image, const opkit_kernel* original, const opkit_kernel& kernel,
+                  const OpContext& context)
+      : image_(std::move(image)), kernel_(kernel), node_(*context.def) {
+    instance = const_cast<void*>(kernel.author);
+    if (!kernel.create) return;
+    instance = nullptr;
     try {
       CallLibrary("createOpState", context.def->type(), image_->name,
-                  [&] { return kernel->create(kernel, &node_.node(), &instance_); });
+                  [&] { return kernel.create(original, &node_.node(), &instance); });
     } catch (const Error& error) {  // another kernel may take the node
       if (error.code() == ErrorCode::kUnsupported)
         throw UnsupportedOperatorFeature(error.message());
@@ -193,22 +182,18 @@ class LibraryInstance final : public DirectState {
   ~LibraryInstance() override {
     if (ProcessEnds().load(std::memory_order_relaxed)) {  // left to it, where leak checkers see it
       static auto* const left = new std::vector<void*>;
-      left->push_back(instance_);
+      left->push_back(instance);
       return;
     }
-    if (!kernel_->create || !kernel_->destroy) return;
+    if (!kernel_.create || !kernel_.destroy) return;
     HostErrorScope message;
-    CallGuarded([&] { return kernel_->destroy(instance_), OPKIT_OK; });
+    CallGuarded([&] { return kernel_.destroy(instance), OPKIT_OK; });
   }
-  Function direct(FunctionPass pass) const override {
-    return pass == FunctionPass::kForward ? kernel_->forward : kernel_->backward;
-  }
-  void* instance() const override { return instance_; }
-  // Of a backward that runs the forward's instance.
+  // For a backward operator that runs the forward operator's instance.
   OpStatus Run(FunctionPass pass, std::span<const OpTensor>, std::span<OpTensor>,
                OpResource& resource) override {
-    const opkit_status status =
-        CallGuarded([&] { return direct(pass)(instance_, resource.call()); });
+    const auto run = pass == FunctionPass::kForward ? kernel_.forward : kernel_.backward;
+    const opkit_status status = CallGuarded([&] { return run(instance, resource.call()); });
     if (status == OPKIT_OK) [[likely]]
       return {};
     const std::string reason = ReasonOf(status);
@@ -219,44 +204,22 @@ class LibraryInstance final : public DirectState {
   }
 
  private:
-  IntrusivePtr<Image> image_;
-  const opkit_kernel* kernel_;
-  void* instance_;
-  AbiNode node_;  // whose memory an instance may point to
+  const LibraryImagePtr image_;
+  const opkit_kernel kernel_;
+  const AbiNode node_;  // the instance may point into it
 };
 
-// A record of an operator of a library.
-template <class Image>
-FunctionRecord MakeLibraryRecord(const IntrusivePtr<Image>& image, const opkit_op& op,
-                                 const IntrusivePtr<RefCounted>& in_use) {
-  FunctionRecord record(new FunctionOpRecord);
-  record->name = op.name;
-  record->file = op.file ? op.file : "";
-  record->line = op.line;
-  record->doc = op.doc ? op.doc : "";
-  record->library = image->name;
-  record->hooks = IntrusivePtr<RefCounted>(new LibraryHooks<Image>(image, &op));
-  record->in_use = in_use;
-  for (uint64_t i = 0; i < op.num_inplace; ++i)
-    record->inplace.emplace_back(op.inplace[2 * i], op.inplace[2 * i + 1]);
-  record->is_subgraph_op = op.flags & OPKIT_OP_SUBGRAPH;
-  record->accepts_strides = op.flags & OPKIT_OP_ACCEPTS_STRIDES;
-  record->accepts_add = op.flags & OPKIT_OP_ACCEPTS_ADD;
-  record->is_async = op.flags & OPKIT_OP_ASYNC;
-  record->has_effects = op.flags & OPKIT_OP_EFFECTS;
-  for (uint64_t k = 0; k < op.num_kernels; ++k) {
-    const opkit_kernel* kernel = op.kernels[k];
-    FunctionDevice& device = record->devices.emplace_back();
-    device.name = kernel->device;
-    device.type = static_cast<DeviceType>(DeviceTypeFromName(kernel->device));
-    device.shares_state = kernel->flags & OPKIT_KERNEL_STATEFUL;
-    device.create_state = [image, kernel](const AttrMap&, const OpContext& context,
-                                          IntrusivePtr<StatefulOp>& state) -> OpStatus {
-      state = MakeIntrusive<LibraryInstance<Image>>(image, kernel, context);
+// Lets a record that was read from `op` call the library's functions.
+inline void BindRecord(FunctionOpRecord& record, const LibraryImagePtr& image, const opkit_op& op) {
+  record.library = image->name;
+  record.hooks = MakeIntrusive<LibraryHooks>(image, &op, record.abi);
+  for (size_t k = 0; k < record.devices.size(); ++k)
+    record.devices[k].create_state =
+        [image, original = op.kernels[k], kernel = record.devices[k].abi](
+            const AttrMap&, const OpContext& context, IntrusivePtr<StatefulOp>& state) -> OpStatus {
+      state = MakeIntrusive<LibraryInstance>(image, original, kernel, context);
       return {};
     };
-  }
-  return record;
 }
 
 }  // namespace detail

@@ -579,135 +579,25 @@ TEST_CASE("no gradient is made for inputs that are written to or left out") {
 
 namespace {
 
-int g_states = 0;
-
-class Counter : public StatefulOp {
+class IdleState final : public StatefulOp {
  public:
-  Counter() { ++g_states; }
-  ~Counter() override { --g_states; }
-  int Forward(std::vector<OpTensor>, std::vector<OpTensor> outputs, const OpResource&) override {
-    *outputs[0].data<float>() = static_cast<float>(++runs_);
-    return runs_ < 100 ? SUCCESS : FAIL;
-  }
-  int Backward(std::vector<OpTensor> inputs, std::vector<OpTensor> outputs,
-               const OpResource&) override {
-    *outputs[0].data<float>() = *inputs[0].data<float>() * static_cast<float>(runs_);
-    return SUCCESS;
-  }
-
- private:
-  int runs_ = 0;
+  Status Run(FunctionPass, OpIns, OpOuts, OpResource&) override { return SUCCESS; }
 };
-class OnlyForward : public StatefulOp {
- public:
-  int Forward(std::vector<OpTensor>, std::vector<OpTensor>, const OpResource&) override {
-    return SUCCESS;
-  }
-};
-
-Device g_state_device;
-int MakeCounter(std::map<std::string, std::string> attrs, StatefulOp** state) {
-  if (attrs.count("nothing")) return SUCCESS;
-  *state = new Counter;
-  if (attrs.count("fail")) return FAIL;
-  if (attrs.count("throw")) throw std::runtime_error("after making it");
-  return SUCCESS;
+void MakeIdle(const AttrMap&, std::unique_ptr<StatefulOp>* state) {
+  *state = std::make_unique<IdleState>();
 }
-int MakeOwned(const Map&, OpContext context, std::unique_ptr<StatefulOp>* state) {
-  g_state_device = context.device;
-  *state = std::make_unique<OnlyForward>();
-  return SUCCESS;
-}
-REGISTER_OP(FnStateful)
-    .setCreateOpState(MakeCounter, "cpu")
-    .setParseAttrs(OneToOne)
-    .setInferShape(SameShape);
-REGISTER_OP(FnOwned).setCreateOpState(MakeOwned).setParseAttrs(OneToOne).setInferShape(SameShape);
 
 }  // namespace
 
-TEST_CASE("state belongs to one operator and is destroyed with it") {
-  CHECK(g_states == 0);
-  {
-    Bench a, b;
-    a.Add("x", {0});
-    b.Add("x", {0});
-    auto& first = a.Create(OperatorDef("FnStateful", {"x"}, {"y"}));
-    auto& second = b.Create(OperatorDef("FnStateful", {"x"}, {"y"}));
-    CHECK(g_states == 2);
-    first.Run();
-    first.Run();
-    second.Run();
-    CHECK(a.Values("y") == Floats{2});
-    CHECK(b.Values("y") == Floats{1});
-    a.op.reset();  // before its workspace
-    CHECK(g_states == 1);
-  }
-  CHECK(g_states == 0);
-}
-
-TEST_CASE("state is not leaked when making it fails") {
-  Bench bench;
-  bench.Add("x", {0});
-  auto message = [&](const char* attribute) {
-    return ErrorOf([&] {
-             bench.Create(OperatorDef("FnStateful", {"x"}, {"y"}, {{attribute, true}}));
-           })
-        .message();
-  };
-  CHECK(Contains(message("fail"), "createOpState of operator FnStateful failed"));
-  CHECK(message("throw") == "createOpState of operator FnStateful threw: after making it");
-  CHECK(message("nothing") ==
-        "createOpState of operator FnStateful succeeded but made no StatefulOp");
-  CHECK(g_states == 0);
-  CHECK_FALSE(bench.ws.HasBlob("y"));
-}
-
-TEST_CASE("backward of a stateful operator runs on the state of its forward operator") {
-  Bench bench;
-  bench.Add("x", {0});
-  bench.Add("dy", {5});
-  const OperatorDef def("FnStateful", {"x"}, {"y"});
-  const GradientOpsMeta gradient = GetGradientForOp(def, {"dy"});
-  CHECK(Contains(ErrorOf([&] { CreateOperator(gradient.ops[0], &bench.ws); }).message(), "y"));
-  bench.ws.CreateTensor("y");
-  CHECK(Contains(ErrorOf([&] { CreateOperator(gradient.ops[0], &bench.ws); }).message(),
-                 "needs the state of FnStateful, whose operator must be created before it"));
-  auto& forward = bench.Create(def);
-  auto backward = CreateOperator(gradient.ops[0], &bench.ws);
-  CHECK(g_states == 1);
-  forward.Run();
-  forward.Run();
-  forward.Run();
-  backward->Run();
-  CHECK(bench.Values(gradient.g_input[0].dense) == Floats{15});
-  bench.op.reset();
-  CHECK(g_states == 0);
-  CHECK(Contains(ErrorOf([&] { backward->Run(); }).message(),
-                 "the operator FnStateful that made the state is destroyed"));
-}
-
-TEST_CASE("createOpState sees its device; a StatefulOp without Backward says so") {
-  Bench bench;
-  g_state_device = Device{DeviceType::kCUDA, 3};
-  bench.Add("x", {0});
-  bench.Create(OperatorDef("FnOwned", {"x"}, {"y"})).Run();
-  CHECK(g_state_device == Device{});
-  bench.Add("dy", {1});
-  auto& backward = bench.Create(OperatorDef("FnOwned_backward", {"dy", "x", "y"}, {"dx"}));
-  CHECK(ErrorOf([&] { backward.Run(); }).message() ==
-        "backward of operator FnOwned failed: its StatefulOp does not override Backward");
-}
-
 TEST_CASE("setNoGradient: neither a backward operator nor a gradient, in either order") {
   LOCAL_OP(FnForwardOnly)
-      .setCreateOpState(MakeOwned)
+      .setCreateOpState(MakeIdle)
       .setNoGradient()
       .setParseAttrs(OneToOne)
       .setInferShape(SameShape);
   LOCAL_OP(FnForwardOnlyToo)
       .setNoGradient()
-      .setCreateOpState(MakeOwned)
+      .setCreateOpState(MakeIdle)
       .setParseAttrs(OneToOne)
       .setInferShape(SameShape);
   for (const std::string op : {"FnForwardOnly", "FnForwardOnlyToo"}) {

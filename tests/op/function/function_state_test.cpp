@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <atomic>
+#include <map>
 #include <optional>
 #include <string>
 #include <thread>
@@ -12,9 +13,9 @@
 #include "opkit/op/function/function_operator.hpp"
 #include "opkit/op/gradient/gradient.hpp"
 #include "opkit/op/invoke.hpp"
+#include "support/bench.hpp"
 #include "support/error_of.hpp"
 #include "support/function_ops.hpp"
-#include "support/lists.hpp"
 #include "support/test_allocator.hpp"
 
 namespace function_state_test {
@@ -95,7 +96,130 @@ REGISTER_OP(StateAsync)
     .setScratch(256)
     .setAsync();
 
+// How many states of StateCounted live.
+int g_states = 0;
+
+class CountedState : public StatefulOp {
+ public:
+  CountedState() { ++g_states; }
+  ~CountedState() override { --g_states; }
+  int Forward(std::vector<OpTensor>, std::vector<OpTensor> outputs, const OpResource&) override {
+    *outputs[0].data<float>() = static_cast<float>(++runs_);
+    return runs_ < 100 ? SUCCESS : FAIL;
+  }
+  int Backward(std::vector<OpTensor> inputs, std::vector<OpTensor> outputs,
+               const OpResource&) override {
+    *outputs[0].data<float>() = *inputs[0].data<float>() * static_cast<float>(runs_);
+    return SUCCESS;
+  }
+
+ private:
+  int runs_ = 0;
+};
+class OnlyForward : public StatefulOp {
+ public:
+  int Forward(std::vector<OpTensor>, std::vector<OpTensor>, const OpResource&) override {
+    return SUCCESS;
+  }
+};
+
+Device g_state_device;
+int MakeCountedState(std::map<std::string, std::string> attrs, StatefulOp** state) {
+  if (attrs.count("nothing")) return SUCCESS;
+  *state = new CountedState;
+  if (attrs.count("fail")) return FAIL;
+  if (attrs.count("throw")) throw std::runtime_error("after making it");
+  return SUCCESS;
+}
+int MakeOwned(const std::map<std::string, std::string>&, OpContext context,
+              std::unique_ptr<StatefulOp>* state) {
+  g_state_device = context.device;
+  *state = std::make_unique<OnlyForward>();
+  return SUCCESS;
+}
+REGISTER_OP(StateCounted)
+    .setCreateOpState(MakeCountedState, "cpu")
+    .setParseAttrs(OneToOne)
+    .setInferShape(SameShape);
+REGISTER_OP(StateOwned)
+    .setCreateOpState(MakeOwned)
+    .setParseAttrs(OneToOne)
+    .setInferShape(SameShape);
+
 }  // namespace
+
+TEST_CASE("state belongs to one operator and is destroyed with it") {
+  CHECK(g_states == 0);
+  {
+    Bench a, b;
+    a.Add("x", {0});
+    b.Add("x", {0});
+    auto& first = a.Create(OperatorDef("StateCounted", {"x"}, {"y"}));
+    auto& second = b.Create(OperatorDef("StateCounted", {"x"}, {"y"}));
+    CHECK(g_states == 2);
+    first.Run();
+    first.Run();
+    second.Run();
+    CHECK(a.Values("y") == Floats{2});
+    CHECK(b.Values("y") == Floats{1});
+    a.op.reset();  // before its workspace
+    CHECK(g_states == 1);
+  }
+  CHECK(g_states == 0);
+}
+
+TEST_CASE("state is not leaked when making it fails") {
+  Bench bench;
+  bench.Add("x", {0});
+  auto message = [&](const char* attribute) {
+    return ErrorOf([&] {
+             bench.Create(OperatorDef("StateCounted", {"x"}, {"y"}, {{attribute, true}}));
+           })
+        .message();
+  };
+  CHECK(Contains(message("fail"), "createOpState of operator StateCounted failed"));
+  CHECK(message("throw") == "createOpState of operator StateCounted threw: after making it");
+  CHECK(message("nothing") ==
+        "createOpState of operator StateCounted succeeded but made no StatefulOp");
+  CHECK(g_states == 0);
+  CHECK_FALSE(bench.ws.HasBlob("y"));
+}
+
+TEST_CASE("backward of a stateful operator runs on the state of its forward operator") {
+  Bench bench;
+  bench.Add("x", {0});
+  bench.Add("dy", {5});
+  const OperatorDef def("StateCounted", {"x"}, {"y"});
+  const GradientOpsMeta gradient = GetGradientForOp(def, {"dy"});
+  CHECK(Contains(ErrorOf([&] { CreateOperator(gradient.ops[0], &bench.ws); }).message(), "y"));
+  bench.ws.CreateTensor("y");
+  CHECK(Contains(ErrorOf([&] { CreateOperator(gradient.ops[0], &bench.ws); }).message(),
+                 "needs the state of StateCounted, whose operator must be created before it"));
+  auto& forward = bench.Create(def);
+  auto backward = CreateOperator(gradient.ops[0], &bench.ws);
+  CHECK(g_states == 1);
+  forward.Run();
+  forward.Run();
+  forward.Run();
+  backward->Run();
+  CHECK(bench.Values(gradient.g_input[0].dense) == Floats{15});
+  bench.op.reset();
+  CHECK(g_states == 0);
+  CHECK(Contains(ErrorOf([&] { backward->Run(); }).message(),
+                 "the operator StateCounted that made the state is destroyed"));
+}
+
+TEST_CASE("createOpState sees its device; a StatefulOp without Backward says so") {
+  Bench bench;
+  g_state_device = Device{DeviceType::kCUDA, 3};
+  bench.Add("x", {0});
+  bench.Create(OperatorDef("StateOwned", {"x"}, {"y"})).Run();
+  CHECK(g_state_device == Device{});
+  bench.Add("dy", {1});
+  auto& backward = bench.Create(OperatorDef("StateOwned_backward", {"dy", "x", "y"}, {"dx"}));
+  CHECK(ErrorOf([&] { backward.Run(); }).message() ==
+        "backward of operator StateOwned failed: its StatefulOp does not override Backward");
+}
 
 TEST_CASE("a call that selects another kernel makes a new state, in the way of none") {
   ResolvedOperator op("StateRanked", 1);

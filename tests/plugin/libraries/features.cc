@@ -11,6 +11,7 @@
 #include <thread>
 #include <unordered_map>
 
+#include "opkit/op/abi/abi_attributes.hpp"
 #include "opkit/plugin/author.hpp"
 
 namespace {

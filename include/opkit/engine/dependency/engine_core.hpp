@@ -69,7 +69,7 @@ class EngineCore final : public AsyncEngine {
     VarState& state = StateOf(var);
     SpinLockGuard guard(state.lock);
     RequireLive(state, var.generation_);
-    // Acquire: the caller sees what the counted writes wrote.
+    // Acquire: the caller sees the counted writes.
     return state.version.load(std::memory_order_acquire);
   }
 

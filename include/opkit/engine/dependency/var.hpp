@@ -1,4 +1,4 @@
-// Var: what operations of the engine depend on, with many readers or one writer at a time.
+// Var: a dependency of operations of the engine, with many readers or one writer at a time.
 #ifndef OPKIT_ENGINE_DEPENDENCY_VAR_HPP_
 #define OPKIT_ENGINE_DEPENDENCY_VAR_HPP_
 

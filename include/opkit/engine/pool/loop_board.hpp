@@ -100,7 +100,7 @@ class LoopBoard {
       MutexLock lock(mutex_);
       Remove(loop);  // no chunk is left
       Parker* waiter = loop.waiter;
-      // Release: the caller sees what the chunks wrote. It may return as soon as it reads zero,
+      // Release: the caller sees the chunks' writes. It may return as soon as it reads zero,
       // unless it sleeps; then it waits for Set.
       if (loop.joined.fetch_sub(1, std::memory_order_release) == 1 && waiter)
         address = waiter->Set();

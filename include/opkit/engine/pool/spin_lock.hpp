@@ -14,7 +14,7 @@ namespace detail {
 // thread that finds it locked for long yields the CPU, since the holder may have lost its own.
 class SpinLock {
  public:
-  // Acquire, with the release in Unlock: the section sees what earlier ones wrote.
+  // Acquire, with the release in Unlock: the section sees the writes of earlier ones.
   void Lock() {
     if (locked_.exchange(1, std::memory_order_acquire) != 0) [[unlikely]]
       LockSlowly();

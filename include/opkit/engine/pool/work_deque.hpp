@@ -51,6 +51,7 @@ class WorkDeque {
     if (top <= bottom) {
       item = Slot(bottom).load(std::memory_order_relaxed);
       if (top < bottom) return item;  // more than one left: no thief can reach this one
+      // Relaxed on failure: the value that it reads is not used.
       if (!top_.compare_exchange_strong(top, top + 1, std::memory_order_seq_cst,
                                         std::memory_order_relaxed))
         item = nullptr;

@@ -112,7 +112,7 @@ class ReplayCore : public RefCounted {
   const Body body;
 
  protected:
-  enum class Watch : char {  // what a thread looks at before a node
+  enum class Watch : char {  // why a thread may not just run its next node
     kNothing,
     kDeadline,
     kStop,  // no body is called any more
@@ -129,7 +129,7 @@ class ReplayCore : public RefCounted {
 
   // Read by every thread after every node, written rarely.
   alignas(kCacheLine) std::atomic<Watch> watch_{Watch::kNothing};
-  std::atomic<int> wanted_{kNobody};  // who could run more
+  std::atomic<int> wanted_{kNobody};  // the threads that could run more
   std::atomic<int> offers_{0};
   std::atomic<int> pending_{0};
 

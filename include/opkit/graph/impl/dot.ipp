@@ -11,32 +11,30 @@ namespace detail {
 
 class DotWriter {
  public:
-  static std::string Write(const Graph& graph, const GraphTypes* types, const DotOptions& options) {
-    DotWriter writer;
-    writer.options_ = options;
-    writer.out_ =
+  explicit DotWriter(const DotOptions& options) : options_(options) {}
+  std::string Write(const Graph& graph, const GraphTypes* types) && {
+    out_ =
         "digraph opkit {\n"
         "  compound=true;\n"
         "  fontname=\"Helvetica\";\n"
         "  node [fontname=\"Helvetica\", fontsize=10, style=filled];\n"
         "  edge [fontname=\"Helvetica\", fontsize=8];\n";
-    writer.DrawGraph(graph, types, "", "  ");
-    return writer.out_ + "}\n";
+    DrawGraph(graph, types, "", "  ");
+    return out_ + "}\n";
   }
 
  private:
-  // A quoted label: line ends stay line ends, and `&` does not begin an entity.
+  // Quotes a label: line ends stay line ends, and `&` does not begin an entity.
   static std::string Quote(const std::string& text) {
     std::string out = "\"";
     for (const char c : text) {
       if (c == '"' || c == '\\') out += '\\';
-      if (c == '\n') {
+      if (c == '\n')
         out += "\\n";
-      } else if (c == '&') {
+      else if (c == '&')
         out += "&amp;";
-      } else if (c != '\r' && c != '\0') {
+      else if (c != '\r' && c != '\0')
         out += c;
-      }
     }
     return out + "\"";
   }
@@ -90,7 +88,7 @@ class DotWriter {
     for (int n = 0; n < graph.num_nodes(); ++n) {
       const OperatorDef& def = graph.node(n);
       const std::string box = StrCat(prefix, "n", n);
-      const auto is_line = [&](const std::string& input) {  // and no edge
+      const auto is_line = [&](const std::string& input) {  // a line in the box instead of an edge
         return !options_.constants && graph.IsConstant(input) && makers.count(input) == 0;
       };
       std::string label = Label(def);
@@ -103,12 +101,12 @@ class DotWriter {
         DrawEdge(indent, maker_of(input), box, "label=" + Quote(Describe(input, types)));
       }
       ForEachRewritten(def, [&](const std::string& name) { makers[name] = box; });
-      for (const std::string& name : def.control_inputs())
-        for (int from = 0; from < graph.num_nodes(); ++from)
-          if (graph.node(from).name() == name) {
-            DrawEdge(indent, StrCat(prefix, "n", from), box, "style=dashed");
-            break;
-          }
+      for (const std::string& name : def.control_inputs()) {
+        int from = 0;
+        while (from < graph.num_nodes() && graph.node(from).name() != name) ++from;
+        if (from < graph.num_nodes())
+          DrawEdge(indent, StrCat(prefix, "n", from), box, "style=dashed");
+      }
       for (const NamedSubgraph& item : def.subgraphs()) DrawSubgraph(item, box, indent);
     }
     for (size_t o = 0; o < graph.outputs().size(); ++o) {
@@ -127,17 +125,16 @@ class DotWriter {
     out_ += StrCat(indent, "subgraph cluster_", prefix, " {\n");
     out_ += StrCat(indent, "  label=", Quote(item.name)) + ";\n";
     DrawNode(indent + "  ", prefix + "head", "", "shape=point, style=invis");
-    if (const Graph* inner = GraphOf(*item.graph)) {
+    if (const Graph* inner = GraphOf(*item.graph))
       DrawGraph(*inner, nullptr, prefix, indent + "  ");
-    } else {
+    else
       DrawNode(indent + "  ", prefix + "text", item.graph->Describe(),
                "shape=plaintext, style=\"\"");
-    }
     out_ += indent + "}\n";
     DrawEdge(indent, box, prefix + "head", "style=dotted, arrowhead=none, lhead=cluster_" + prefix);
   }
 
-  DotOptions options_;
+  const DotOptions& options_;
   std::string out_;
   int subgraphs_ = 0, missing_ = 0;
 };
@@ -145,12 +142,12 @@ class DotWriter {
 }  // namespace detail
 
 OPKIT_INLINE std::string ToDot(const Graph& graph, const DotOptions& options) {
-  return detail::DotWriter::Write(graph, nullptr, options);
+  return detail::DotWriter(options).Write(graph, nullptr);
 }
 
 OPKIT_INLINE std::string ToDot(const Graph& graph, const GraphTypes& types,
                                const DotOptions& options) {
-  return detail::DotWriter::Write(graph, &types, options);
+  return detail::DotWriter(options).Write(graph, &types);
 }
 
 }  // namespace opkit

@@ -80,10 +80,8 @@ OPKIT_INLINE void Graph::RemoveNodes(const std::vector<char>& removed) {
   if (removed.size() != nodes_.size())
     Throw(ErrorCode::kInvalidArgument, "RemoveNodes needs a flag for each of ", num_nodes(),
           " nodes, found ", removed.size());
-  std::vector<OperatorDef> kept;
-  for (size_t i = 0; i < nodes_.size(); ++i)
-    if (!removed[i]) kept.push_back(std::move(nodes_[i]));
-  nodes_ = std::move(kept);
+  size_t i = 0;
+  std::erase_if(nodes_, [&](const OperatorDef&) { return removed[i++] != 0; });
   DeclareAll();
 }
 
@@ -101,10 +99,7 @@ OPKIT_INLINE bool Graph::RemoveConstant(std::string_view name) {
 }
 
 OPKIT_INLINE bool Graph::RemoveOutput(std::string_view name) {
-  const auto found = std::find(outputs_.begin(), outputs_.end(), name);
-  if (found == outputs_.end()) return false;
-  outputs_.erase(found);
-  return true;
+  return std::erase(outputs_, name) > 0;
 }
 
 OPKIT_INLINE void Graph::Declare(const std::string& name, ValueSource source, size_t index) {
@@ -145,10 +140,6 @@ OPKIT_INLINE void Graph::DeclareAll() {
   for (size_t i = 0; i < inputs_.size(); ++i) Set(inputs_[i].name, ValueSource::kInput, i);
   for (size_t i = 0; i < constants_.size(); ++i) Set(constants_[i].name, ValueSource::kConstant, i);
   for (size_t i = 0; i < nodes_.size(); ++i) DeclareOutputs(i);
-}
-
-OPKIT_COLD OPKIT_INLINE void Graph::ThrowNoNode(int i) const {
-  Throw(ErrorCode::kOutOfRange, "node ", i, " of a graph that has ", num_nodes());
 }
 
 OPKIT_COLD OPKIT_INLINE void Graph::ThrowMadeTwice(const std::string& name,

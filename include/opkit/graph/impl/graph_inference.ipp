@@ -37,8 +37,8 @@ class SymbolTable {
   Dim Resolve(Dim dim) const {
     while (dim.is_symbol()) {
       const int number = names_.Find(dim.symbol());
-      if (number < 0 || bound_[Index(number)].dim.is_unknown()) break;
-      dim = bound_[Index(number)].dim;
+      if (number < 0 || bound_[Index(number)].is_unknown()) break;
+      dim = bound_[Index(number)];
     }
     return dim;
   }
@@ -62,25 +62,21 @@ class SymbolTable {
     }
     if (a.is_known()) std::swap(a, b);
     const size_t number = Index(names_.Add(a.symbol()));
-    if (number >= bound_.size()) bound_.resize(number + 1);
-    bound_[number] = {b, where};
-    return b;
+    if (number == bound_.size()) bound_.emplace_back(), where_.emplace_back();
+    where_[number] = where;
+    return bound_[number] = b;
   }
 
  private:
-  struct Binding {
-    Dim dim;
-    std::string where;
-  };
   // The symbol, and where it was bound to its number; "" for a plain number.
   std::string Origin(const Dim& dim) const {
     if (!dim.is_symbol()) return "";
-    const int number = names_.Find(dim.symbol());
-    return StrCat(" (", dim.symbol(), ", ", bound_[Index(number)].where, ")");
+    return StrCat(" (", dim.symbol(), ", ", where_[Index(names_.Find(dim.symbol()))], ")");
   }
 
   NameIndex names_;
-  std::vector<Binding> bound_;
+  std::vector<Dim> bound_;          // extent that each symbol equals
+  std::vector<std::string> where_;  // source of each binding, for messages
 };
 
 class GraphInference {
@@ -228,7 +224,7 @@ class GraphInference {
   const GraphView& view_;
   GraphTypes types_;
   SymbolTable symbols_;
-  std::vector<char> evaluated_;  // by node
+  std::vector<char> evaluated_;  // by node: Evaluate tried it
   bool changed_ = false;
 };
 
@@ -244,8 +240,8 @@ OPKIT_INLINE GraphTypes InferGraph(const GraphView& view, const std::vector<Grap
                    "constant '" + constant.name + "'");
   for (const GraphInput& input : known) {
     if (!graph.IsInput(input.name)) {
-      std::vector<std::string> names;
-      for (const GraphInput& declared : graph.inputs()) names.push_back(declared.name);
+      std::vector<std::string> names = view.names();
+      names.resize(graph.inputs().size());  // inputs are the first values
       Throw(ErrorCode::kNotFound, "the graph has no input '", input.name, "'",
             SuggestName(input.name, names));
     }

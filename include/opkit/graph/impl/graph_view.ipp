@@ -31,7 +31,7 @@ OPKIT_INLINE void ForEachRewritten(const OperatorDef& def,
 // Collects the edges of a view whose values, consumers and rewrites are known.
 class EdgeCollector {
  public:
-  explicit EdgeCollector(const GraphView& view) : view_(view), before_(Index(view.num_nodes())) {}
+  explicit EdgeCollector(const GraphView& view) : view_(view) {}
 
   std::vector<GraphView::Edge> Collect() && {
     for (int node = 0; node < view_.num_nodes(); ++node) {
@@ -40,20 +40,17 @@ class EdgeCollector {
       for (const std::string& name : Node(node).control_inputs()) AddControl(name, node);
     }
     for (const GraphView::Rewrite& rewrite : view_.rewrites()) AddRewrite(rewrite);
-    std::vector<GraphView::Edge> edges;
-    for (int node = 0; node < view_.num_nodes(); ++node) {
-      std::vector<int>& list = before_[Index(node)];
-      std::sort(list.begin(), list.end());
-      list.erase(std::unique(list.begin(), list.end()), list.end());
-      for (const int from : list) edges.push_back({from, node});
-    }
-    return edges;
+    std::sort(edges_.begin(), edges_.end(), [](const auto& a, const auto& b) {
+      return a.to != b.to ? a.to < b.to : a.from < b.from;
+    });
+    edges_.erase(std::unique(edges_.begin(), edges_.end()), edges_.end());
+    return std::move(edges_);
   }
 
  private:
   const OperatorDef& Node(int node) const { return view_.graph().node(node); }
   void Add(int from, int to) {
-    if (from >= 0 && from != to) before_[Index(to)].push_back(from);
+    if (from >= 0 && from != to) edges_.push_back({from, to});
   }
   void IndexNames() {
     for (int node = 0; node < view_.num_nodes(); ++node) {
@@ -99,9 +96,9 @@ class EdgeCollector {
   }
 
   const GraphView& view_;
-  std::vector<std::vector<int>> before_;  // by node: those it waits for
-  NameIndex names_;                       // of nodes; filled when needed
-  std::vector<std::vector<int>> named_;   // by the number in `names_`
+  std::vector<GraphView::Edge> edges_;
+  NameIndex names_;                      // node names; filled for the first control input
+  std::vector<std::vector<int>> named_;  // the nodes of each name
 };
 
 // A cycle among the nodes that still wait, in the order they would have to run. Every such node has
@@ -134,7 +131,7 @@ inline std::vector<int> SortNodes(const GraphView& view) {
     after[Index(edge.from)].push_back(edge.to);
     ++waits[Index(edge.to)];
   }
-  std::vector<int> ready;  // a heap
+  std::vector<int> ready;  // a heap with the least node on top
   const auto later = [](int a, int b) { return a > b; };
   const auto push_ready = [&](int node) {
     if (waits[Index(node)] > 0) return;

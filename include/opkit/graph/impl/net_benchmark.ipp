@@ -18,16 +18,6 @@ inline std::string Fixed(double value, int digits) {
   return end.ec == std::errc() ? std::string(buffer, end.ptr) : StrCat(value);
 }
 
-inline std::vector<std::string> Cells(const NetBenchmarkRow& row, std::string node,
-                                      const std::string& more) {
-  return {std::move(node),
-          row.op + more,
-          Fixed(row.ms, 4),
-          Fixed(row.share * 100, 1) + "%",
-          row.flops > 0 ? Fixed(row.gflops(), 2) : "-",
-          row.bytes > 0 ? Fixed(row.gigabytes(), 2) : "-"};
-}
-
 }  // namespace detail
 
 OPKIT_INLINE void NetBenchmark::SumUp() {
@@ -38,29 +28,28 @@ OPKIT_INLINE void NetBenchmark::SumUp() {
     row.share = total > 0 ? row.ms / total : 0;
     auto sum = std::find_if(types.begin(), types.end(),
                             [&](const NetBenchmarkRow& type) { return type.op == row.op; });
-    if (sum == types.end()) {
-      sum = types.insert(sum, NetBenchmarkRow());
-      sum->op = row.op;
-      sum->count = 0;
-    }
+    if (sum == types.end()) sum = types.insert(sum, {.op = row.op, .name = "", .count = 0});
     ++sum->count;
     sum->ms += row.ms;
     sum->share += row.share;
     sum->flops += row.flops;
     sum->bytes += row.bytes;
   }
-  std::stable_sort(types.begin(), types.end(),
-                   [](const NetBenchmarkRow& a, const NetBenchmarkRow& b) { return a.ms > b.ms; });
+  std::stable_sort(types.begin(), types.end(), [](auto& a, auto& b) { return a.ms > b.ms; });
 }
 
 OPKIT_INLINE std::string ToString(const NetBenchmark& benchmark) {
+  using detail::Fixed;
   std::vector<std::vector<std::string>> table{{"node", "op", "ms", "share", "GFLOP/s", "GB/s"}};
+  const auto add = [&](const NetBenchmarkRow& row, std::string node, const std::string& more) {
+    table.push_back({std::move(node), row.op + more, Fixed(row.ms, 4),
+                     Fixed(row.share * 100, 1) + "%", row.flops > 0 ? Fixed(row.gflops(), 2) : "-",
+                     row.bytes > 0 ? Fixed(row.gigabytes(), 2) : "-"});
+  };
   for (const NetBenchmarkRow& row : benchmark.nodes)
-    table.push_back(detail::Cells(row, std::to_string(row.node),
-                                  row.name.empty() ? "" : " '" + row.name + "'"));
+    add(row, std::to_string(row.node), row.name.empty() ? "" : " '" + row.name + "'");
   table.push_back({});
-  for (const NetBenchmarkRow& row : benchmark.types)
-    table.push_back(detail::Cells(row, "", StrCat(" x", row.count)));
+  for (const NetBenchmarkRow& row : benchmark.types) add(row, "", StrCat(" x", row.count));
   std::vector<size_t> widths(table[0].size(), 0);
   for (const auto& line : table)
     for (size_t c = 0; c < line.size(); ++c) widths[c] = (std::max)(widths[c], line[c].size());
@@ -72,9 +61,8 @@ OPKIT_INLINE std::string ToString(const NetBenchmark& benchmark) {
     }
     out += "\n";
   }
-  return StrCat(out, "\nnet: ", detail::Fixed(benchmark.net_ms, 4), " ms, the median of ",
-                benchmark.runs) +
-         " runs\n";
+  return StrCat(out, "\nnet: ", Fixed(benchmark.net_ms, 4), " ms, the median of ", benchmark.runs,
+                " runs\n");
 }
 
 }  // namespace opkit

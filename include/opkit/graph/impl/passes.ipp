@@ -7,7 +7,7 @@
 namespace opkit::inline OPKIT_ABI {
 
 OPKIT_INLINE PassList& PassList::Remove(std::string_view name) {
-  passes_.erase(passes_.begin() + static_cast<std::ptrdiff_t>(Find(name)));
+  passes_.erase(Find(name));
   return *this;
 }
 
@@ -17,13 +17,14 @@ OPKIT_INLINE std::vector<std::string> PassList::names() const {
   return names;
 }
 
-OPKIT_INLINE size_t PassList::Find(std::string_view name) const {
-  for (size_t i = 0; i < passes_.size(); ++i)
-    if (passes_[i]->name == name) return i;
+OPKIT_INLINE PassList::Entries::const_iterator PassList::Find(std::string_view name) const {
+  for (auto pass = passes_.begin(); pass != passes_.end(); ++pass)
+    if ((*pass)->name == name) return pass;
   Throw(ErrorCode::kNotFound, "the list has no pass '", name, "'", SuggestName(name, names()));
 }
 
-OPKIT_INLINE PassList& PassList::Insert(size_t at, std::string name, Pass pass) {
+OPKIT_INLINE PassList& PassList::Insert(Entries::const_iterator place, std::string name,
+                                        Pass pass) {
   if (name.empty() || !pass)
     Throw(ErrorCode::kInvalidArgument, "pass '", name, "' needs a name and a function");
   for (const auto& known : passes_)
@@ -33,11 +34,11 @@ OPKIT_INLINE PassList& PassList::Insert(size_t at, std::string name, Pass pass) 
   auto entry = detail::MakeIntrusive<Entry>();
   entry->name = std::move(name);
   entry->run = std::move(pass);
-  passes_.insert(passes_.begin() + static_cast<std::ptrdiff_t>(at), std::move(entry));
+  passes_.insert(place, std::move(entry));
   return *this;
 }
 
-OPKIT_INLINE Graph PassList::Walk(Graph graph, const Watch* watch) const {
+OPKIT_INLINE Graph PassList::Run(Graph graph, Watch watch) const {
   Check(graph);
   for (const auto& pass : passes_) {
     Graph before;
@@ -58,19 +59,16 @@ OPKIT_INLINE Graph PassList::Walk(Graph graph, const Watch* watch) const {
       error.SetCause(std::current_exception());
       throw error.AddContext("in pass '" + pass->name + "'");
     }
-    if (watch) (*watch)(pass->name, before, graph);
+    if (watch) watch(pass->name, before, graph);
   }
   return graph;
 }
 
 OPKIT_INLINE PassList DefaultPasses(FoldOptions options) {
   PassList passes;
-  passes.Add("remove_dead_nodes", [](const Graph& graph) { return RemoveDeadNodes(graph); });
-  passes.Add("fold_constants",
-             [options](const Graph& graph) { return FoldConstants(graph, options); });
-  passes.Add("merge_common_subexpressions",
-             [](const Graph& graph) { return MergeCommonSubexpressions(graph); });
-  return passes;
+  const auto fold = [options](const Graph& graph) { return FoldConstants(graph, options); };
+  passes.Add("remove_dead_nodes", RemoveDeadNodes).Add("fold_constants", fold);
+  return passes.Add("merge_common_subexpressions", MergeCommonSubexpressions);
 }
 
 }  // namespace opkit

@@ -19,17 +19,18 @@ inline void PutConstant(Workspace& ws, const std::string& name, const Tensor& va
           "rename one of them");
 }
 
-// Errors of SimpleNet::Run for the inputs as they are in the workspace now.
+// Throws the errors of SimpleNet::Run for inputs that differ from the graph's declarations.
 inline void CheckInputs(const Graph& graph, Workspace& ws) {
   NameIndex symbols;
   std::vector<int64_t> extents;
   for (const GraphInput& input : graph.inputs()) {
     const Tensor& found = *ws.GetTensor(input.name);
-    const DType dtype = input.info.dtype;
-    if (dtype != DType::kUndefined && found.dtype() != dtype)
-      Throw(found.initialized() ? ErrorCode::kTypeMismatch : ErrorCode::kUninitialized, "input '",
-            input.name, "' of the graph is ", found.Describe(), ", expected ",
-            ToString(input.info));
+    const auto fail = [&](ErrorCode code, const std::string& more = "") {
+      Throw(code, "input '", input.name, "' of the graph is ", found.Describe(), ", expected ",
+            input.info, more);
+    };
+    if (input.info.dtype != DType::kUndefined && found.dtype() != input.info.dtype)
+      fail(found.initialized() ? ErrorCode::kTypeMismatch : ErrorCode::kUninitialized);
     const SymbolicShape& declared = input.info.shape;
     if (!declared.has_rank()) continue;
     bool fits = declared.rank() == found.rank();
@@ -39,15 +40,12 @@ inline void CheckInputs(const Graph& graph, Workspace& ws) {
         const size_t number = Index(symbols.Add(dim.symbol()));
         if (number == extents.size()) extents.push_back(found.shape()[axis]);
         if (extents[number] != found.shape()[axis])
-          Throw(ErrorCode::kInvalidArgument, "input '", input.name, "' of the graph is ",
-                found.Describe(), ", expected ", ToString(input.info), " where ", dim.symbol(),
-                " is ", extents[number], " in an input before");
+          fail(ErrorCode::kInvalidArgument,
+               StrCat(" where ", dim.symbol(), " is ", extents[number], " in an input before"));
       }
       fits = !dim.is_known() || dim.value() == found.shape()[axis];
     }
-    if (!fits)
-      Throw(ErrorCode::kInvalidArgument, "input '", input.name, "' of the graph is ",
-            found.Describe(), ", expected ", ToString(input.info));
+    if (!fits) fail(ErrorCode::kInvalidArgument);
   }
 }
 
@@ -71,14 +69,12 @@ inline NetBenchmarkRow BenchmarkRow(const OperatorBase& op, Workspace& ws, doubl
   const OpCost cost = OpRegistry::Global()
                           .GetSchema(def.type())
                           .Cost(def, Infos(ws, def.inputs()), Infos(ws, def.outputs()));
-  NetBenchmarkRow row;
-  row.op = def.type();
-  row.name = def.name();
-  row.node = op.net_position();
-  row.ms = ms;
-  row.flops = static_cast<double>(cost.flops);
-  row.bytes = static_cast<double>(cost.bytes_read) + static_cast<double>(cost.bytes_written);
-  return row;
+  return {.op = def.type(),
+          .name = def.name(),
+          .node = op.net_position(),
+          .ms = ms,
+          .flops = static_cast<double>(cost.flops),
+          .bytes = static_cast<double>(cost.bytes_read) + static_cast<double>(cost.bytes_written)};
 }
 
 }  // namespace detail
@@ -125,8 +121,6 @@ OPKIT_INLINE NetBenchmark SimpleNet::Benchmark(const NetBenchmarkOptions& option
     Throw(ErrorCode::kInvalidArgument, "a benchmark of ", options.runs, " runs after ",
           options.warmup, " for warming up; expected at least one run");
   for (int i = 0; i < options.warmup; ++i) Run();
-  NetBenchmark result;
-  result.runs = options.runs;
   const auto time_ns = [](auto&& run) {
     const int64_t start_ns = detail::MonotonicNs();
     run();
@@ -134,11 +128,13 @@ OPKIT_INLINE NetBenchmark SimpleNet::Benchmark(const NetBenchmarkOptions& option
   };
   std::vector<int64_t> whole;
   for (int i = 0; i < options.runs; ++i) whole.push_back(time_ns([&] { Run(); }));
-  result.net_ms = detail::MedianMs(whole);
   std::vector<std::vector<int64_t>> times(ops_.size());
   for (int i = 0; i < options.runs; ++i)
     for (size_t at = 0; at < ops_.size(); ++at)
       times[at].push_back(time_ns([&] { ops_[at]->Run(); }));
+  NetBenchmark result;
+  result.runs = options.runs;
+  result.net_ms = detail::MedianMs(whole);
   for (size_t at = 0; at < ops_.size(); ++at)
     result.nodes.push_back(
         detail::BenchmarkRow(*ops_[at], *workspace_, detail::MedianMs(times[at])));

@@ -12,8 +12,8 @@ namespace opkit::inline OPKIT_ABI {
 struct MemorySvgOptions {
   std::string title = "Memory plan";
   std::string time_label = "step";
-  std::vector<std::string> names;  // of the buffers; empty: their indices
-  int width = 1200;
+  std::vector<std::string> names;  // the buffers' names; empty: their indices
+  int width = 1200;                // in pixels
   int height = 700;
 };
 

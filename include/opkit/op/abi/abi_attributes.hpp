@@ -35,12 +35,9 @@ opkit_tensor AbiTensor(const Tensor& tensor, const Dims& strides);
 Tensor TensorOfView(const opkit_tensor& view, const Tensor* host = nullptr);
 
 // Holds all that the array points to.
-class AbiAttributes {
+class AbiAttributes : public RefCounted {
  public:
   explicit AbiAttributes(const Arguments& arguments);
-  AbiAttributes(const AbiAttributes&) = delete;
-  AbiAttributes& operator=(const AbiAttributes&) = delete;
-
   const opkit_attr* const* data() const { return pointers_.data(); }
   size_t size() const { return pointers_.size(); }
 

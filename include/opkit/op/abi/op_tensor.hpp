@@ -146,7 +146,12 @@ class OpTensor {
   Device device() const { return {static_cast<DeviceType>(view_.device_type), view_.device_index}; }
   OpReq req() const { return static_cast<OpReq>(view_.req); }
 
-  friend std::string ToString(const OpTensor& tensor);
+  friend std::string ToString(const OpTensor& tensor) {
+    if (!tensor.has_value()) return "(none)";
+    const opkit_tensor& view = tensor.view_;
+    return StrCat(tensor.dtype(), std::vector<int64_t>(view.shape, view.shape + view.rank), " on ",
+                  tensor.device());
+  }
 
   // For the toolkit: the viewed Tensor, where the view was made of one.
   const Tensor* tensor() const { return static_cast<const Tensor*>(view_.host); }
@@ -154,7 +159,12 @@ class OpTensor {
   const opkit_tensor& view() const { return view_; }
 
  private:
-  [[noreturn]] OPKIT_COLD void WrongType(DType wanted) const;
+  [[noreturn]] OPKIT_COLD void WrongType(DType wanted) const {
+    if (!has_value())
+      Throw(ErrorCode::kUninitialized, "a tensor that the node leaves out is accessed as ", wanted,
+            "; ask has_value() first");
+    Throw(ErrorCode::kTypeMismatch, "tensor ", *this, " is accessed as ", wanted);
+  }
 
   opkit_tensor view_{
       sizeof(opkit_tensor), nullptr, nullptr, nullptr, nullptr, 0, 0, 1, 0, 0, 0, nullptr};
@@ -166,9 +176,5 @@ using MXTensor = OpTensor;
 
 // Explains the FAIL that follows: OPKIT_ERROR_MSG << "expected 2 axes, found " << rank;
 #define OPKIT_ERROR_MSG ::opkit::ErrorMessage()
-
-#ifdef OPKIT_DEFINITIONS
-#include "opkit/op/abi/impl/op_tensor.ipp"
-#endif
 
 #endif  // OPKIT_OP_ABI_OP_TENSOR_HPP_

@@ -30,22 +30,17 @@ struct FunctionDeviceLink {
 
 class FunctionBody {
  public:
-  FunctionBody(OperatorBase& op, FunctionRecord record, FunctionPass pass);
-  FunctionBody(const FunctionBody&) = delete;
-  FunctionBody& operator=(const FunctionBody&) = delete;
-  ~FunctionBody();
+  static std::unique_ptr<FunctionBody> Make(OperatorBase& op, FunctionRecord record,
+                                            FunctionPass pass);
+  virtual ~FunctionBody() = default;
 
   // Error (kOutOfRange) for an output that the node does not have.
-  void SetReq(int output, OpReq req);
+  virtual void SetReq(int output, OpReq req) = 0;
   // Whether a run may end after it has returned.
-  bool is_async() const;
+  virtual bool is_async() const = 0;
   // Called once for a device whose link never changes, else before each run.
-  void SetLink(const FunctionDeviceLink& link);
-  void Run();
-
- private:
-  class Impl;
-  const std::unique_ptr<Impl> impl_;
+  virtual void SetLink(const FunctionDeviceLink& link) = 0;
+  virtual void Run() = 0;
 };
 
 }  // namespace detail

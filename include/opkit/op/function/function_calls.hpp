@@ -16,28 +16,24 @@ namespace detail {
 class FunctionHooks : public RefCounted {
  public:
   virtual std::pair<int, int> Arity(const Arguments& args) = 0;
-  virtual bool InfersTypes() const = 0;
-  virtual bool InfersShapes() const = 0;
   virtual void Infer(InferenceContext& context) = 0;
   virtual std::vector<int> MutatedInputs(const OperatorDef& def) = 0;
   virtual int64_t Scratch(const OperatorDef& def, std::span<const TensorInfo> inputs) = 0;
 };
-// A state whose runs are calls of a C function: a library's kernel.
+// A state whose runs are calls of a library's kernel, the `abi` of its device.
 class DirectState : public StatefulOp {
  public:
-  using Function = opkit_status (*)(void* instance, const opkit_call* call);
-  virtual Function direct(FunctionPass pass) const = 0;
-  virtual void* instance() const = 0;
+  void* instance = nullptr;
 };
 
 inline FunctionHooks* HooksOf(const FunctionOpRecord& record) {
   return static_cast<FunctionHooks*>(record.hooks.get());
 }
 inline bool InfersShapes(const FunctionOpRecord& record) {
-  return record.hooks ? HooksOf(record)->InfersShapes() : static_cast<bool>(record.infer_shape);
+  return record.infer_shape || record.abi.infer_shape;
 }
 inline bool InfersTypes(const FunctionOpRecord& record) {
-  return record.hooks ? HooksOf(record)->InfersTypes() : static_cast<bool>(record.infer_type);
+  return record.infer_type || record.abi.infer_type;
 }
 
 // "my_gemm", "my_gemm of library libmy_ops.so".

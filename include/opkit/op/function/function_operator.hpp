@@ -16,19 +16,20 @@ class FunctionOperator final : public Operator<Context>, public detail::Function
  public:
   FunctionOperator(const OperatorDef& def, Workspace* ws, detail::FunctionRecord record,
                    FunctionPass pass)
-      : Operator<Context>(def, ws), body_(*this, std::move(record), pass) {
+      : Operator<Context>(def, ws),
+        body_(detail::FunctionBody::Make(*this, std::move(record), pass)) {
     this->set_invocation_kind(InvocationKind::kCustomOperator);
-    if constexpr (!Context::kAsynchronous) body_.SetLink(Link());
+    if constexpr (!Context::kAsynchronous) body_->SetLink(Link());
   }
 
   bool RunOnDevice() override {
-    if constexpr (Context::kAsynchronous) body_.SetLink(Link());  // the stream of this run
-    body_.Run();
+    if constexpr (Context::kAsynchronous) body_->SetLink(Link());  // the stream of this run
+    body_->Run();
     return true;
   }
-  bool HasAsyncPart() const override { return Context::kAsynchronous || body_.is_async(); }
+  bool HasAsyncPart() const override { return Context::kAsynchronous || body_->is_async(); }
   bool InfersOutputs() const override { return true; }
-  void SetOutputReq(int output, OpReq req) override { body_.SetReq(output, req); }
+  void SetOutputReq(int output, OpReq req) override { body_->SetReq(output, req); }
 
  private:
   detail::FunctionDeviceLink Link() {
@@ -50,7 +51,7 @@ class FunctionOperator final : public Operator<Context>, public detail::Function
     return link;
   }
 
-  detail::FunctionBody body_;
+  const std::unique_ptr<detail::FunctionBody> body_;
 };
 
 namespace detail {
@@ -59,9 +60,6 @@ namespace detail {
 using FunctionOperatorFactory = std::unique_ptr<OperatorBase> (*)(const OperatorDef&, Workspace*,
                                                                   FunctionRecord, FunctionPass);
 std::atomic<FunctionOperatorFactory>& FunctionFactory(DeviceType type);
-
-// "cpu", "gpu" or any device type's own name; -1 for an unknown one.
-int DeviceTypeFromName(std::string_view name);
 
 }  // namespace detail
 
@@ -100,6 +98,8 @@ class FunctionOpHost {
   // Adds a kernel. `backend`: empty for the plain one.
   void Add(FunctionDevice& device, FunctionPass pass, const std::string& backend = {});
   void Doc();
+  // Fills in the schema from the whole of the record, which is complete already.
+  void Describe();
   void HasEffects();
   // Adds the operator <name>_backward, and with it the gradient. For another backend of an operator
   // that exists, a gradient that is there already stays.

@@ -55,8 +55,9 @@ class FunctionStateHandle {
     state_->op = MakeOp(node);
     owns_state_ = true;
     if (const auto* direct = dynamic_cast<const DirectState*>(state_->op.get())) {
-      direct_ = direct->direct(node.pass);
-      direct_instance_ = direct->instance();
+      const opkit_kernel& kernel = node.functions.abi;
+      direct_ = node.is_forward() ? kernel.forward : kernel.backward;
+      direct_instance_ = direct->instance;
     }
     if (node.functions.shares_state && node.is_forward()) LeaveForBackward(node);
   }
@@ -79,24 +80,10 @@ class FunctionStateHandle {
     return state_->op->Run(node.pass, inputs, outputs, resource);
   }
 
-  // Locks a state that several operators run, for the scope's life.
-  class Use {
-   public:
-    explicit Use(const FunctionStateHandle& handle)
-        : shared_(handle.shareable_ && handle.shareable_->is_shared ? handle.shareable_ : nullptr) {
-      if (shared_) [[unlikely]]
-        shared_->mutex.Lock();
-    }
-    Use(const Use&) = delete;
-    Use& operator=(const Use&) = delete;
-    ~Use() {
-      if (shared_) [[unlikely]]
-        shared_->mutex.Unlock();
-    }
-
-   private:
-    FunctionState* shared_;
-  };
+  // Held by a run of a state that several operators share; else null.
+  Mutex* mutex() const {
+    return shareable_ && shareable_->is_shared ? &shareable_->mutex : nullptr;
+  }
 
  private:
   // Not called directly: the owner may end before this operator.
@@ -131,8 +118,8 @@ class FunctionStateHandle {
   }
 
   FunctionStatePtr state_;
-  FunctionState* shareable_ = nullptr;      // the same, where another operator may run it as well
-  DirectState::Function direct_ = nullptr;  // in place of the state's Run
+  FunctionState* shareable_ = nullptr;  // the same, where another operator may run it as well
+  decltype(opkit_kernel::forward) direct_ = nullptr;  // in place of the state's Run
   void* direct_instance_ = nullptr;
   bool owns_state_ = false;
 };

@@ -59,8 +59,6 @@ class FunctionViews {
       mutated_[Index(input)] = true;
     }
   }
-  FunctionViews(const FunctionViews&) = delete;
-  FunctionViews& operator=(const FunctionViews&) = delete;
 
   void SetReq(int output, OpReq req) {
     if (output < 0 || Index(output) >= reqs_.size())
@@ -139,7 +137,7 @@ class FunctionViews {
       if (!tensor.initialized() || !tensor.layout().is_standard()) [[unlikely]]
         Unreadable(i, tensor);
       const Tensor* readable = &tensor;
-      if (!tensor.is_dense() && !node_.record->accepts_strides) [[unlikely]] {
+      if (!tensor.is_dense() && !node_.record->Has(OPKIT_OP_ACCEPTS_STRIDES)) [[unlikely]] {
         CheckCopyable(i, tensor, run.resource.asynchronous);
         run.dense[i].CopyFrom(tensor);
         readable = &run.dense[i];
@@ -222,7 +220,7 @@ class FunctionViews {
       Tensor* tensor = op_.Output(output, *wanted.shape, wanted.dtype);
       // It was strided, or lay where an input lies, and has got memory of its own.
       if (req == OpReq::kAdd && tensor->raw_data() != before.raw_data()) tensor->CopyFrom(before);
-      if (req == OpReq::kAdd && !node_.record->accepts_add) {
+      if (req == OpReq::kAdd && !node_.record->Has(OPKIT_OP_ACCEPTS_ADD)) {
         Tensor& sum = run.sums[o];
         sum.SetDevice(MemoryDevice(op_.device()));
         sum.Resize(*wanted.shape, wanted.dtype);

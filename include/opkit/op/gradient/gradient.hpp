@@ -32,6 +32,8 @@ struct GradientRegistration {
 class GradientRegistry {
  public:
   GradientRegistry();
+  GradientRegistry(const GradientRegistry&) = delete;
+  GradientRegistry& operator=(const GradientRegistry&) = delete;
   ~GradientRegistry();
   OPKIT_EXPORT static GradientRegistry& OfProgram() {
     static auto* registry = new GradientRegistry;  // used by static objects of any order
@@ -48,7 +50,7 @@ class GradientRegistry {
 
  private:
   struct State;
-  std::unique_ptr<State> state_;
+  detail::IntrusivePtr<State> state_;
 };
 
 // True when the operator has a gradient maker.

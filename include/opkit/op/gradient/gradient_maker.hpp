@@ -3,8 +3,6 @@
 #ifndef OPKIT_OP_GRADIENT_GRADIENT_MAKER_HPP_
 #define OPKIT_OP_GRADIENT_GRADIENT_MAKER_HPP_
 
-#include <memory>
-
 #include "opkit/op/operator_def.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -38,6 +36,8 @@ struct GradientOpsMeta {
 class GradientNames {
  public:
   GradientNames();
+  GradientNames(const GradientNames&) = delete;
+  GradientNames& operator=(const GradientNames&) = delete;
   ~GradientNames();
   // Takes a name that belongs to another value. Error (kAlreadyExists) when a gradient was given it
   // before.
@@ -53,8 +53,8 @@ class GradientNames {
   const std::string* ValueOf(const std::string& name) const;
 
  private:
-  struct Tables;
-  std::unique_ptr<Tables> tables_;
+  struct Table;
+  detail::IntrusivePtr<Table> table_;
 };
 
 // Base of makers. One object serves one node.
@@ -131,8 +131,8 @@ class GradientMakerBase {
   const OperatorDef def_;
   const std::vector<GradientValue> g_output_;
   std::vector<GradientValue> g_input_;
-  GradientNames* names_ = nullptr;
-  std::unique_ptr<GradientNames> own_names_;
+  GradientNames* names_ = nullptr;  // null until the first name
+  GradientNames own_names_;
 };
 
 }  // namespace opkit

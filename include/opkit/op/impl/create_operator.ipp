@@ -40,10 +40,12 @@ OPKIT_INLINE std::vector<const Kernel*> KernelOrder(const OperatorDef& def, bool
     const bool ranked = by_rank && found == asked.end();
     return std::pair(found - asked.begin(), ranked ? -registry.BackendRank(kernel->backend) : 0);
   };
-  auto kernels = registry.FindKernels(def.type(), def.device().type);
-  std::stable_sort(kernels.begin(), kernels.end(),
-                   [&](const Kernel* a, const Kernel* b) { return place(a) < place(b); });
-  return kernels;
+  std::vector<const Kernel*> order;
+  for (const Kernel* kernel : registry.FindKernels(def.type(), def.device().type)) {
+    auto before = [&](const Kernel* a, const Kernel* b) { return place(a) < place(b); };
+    order.insert(std::upper_bound(order.begin(), order.end(), kernel, before), kernel);
+  }
+  return order;
 }
 
 OPKIT_INLINE void ThrowNoKernel(const OperatorDef& def, const std::string& refused) {

@@ -8,11 +8,12 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-inline void Record(std::span<const TensorInfo> infos, std::vector<InferenceCache::Output>& out) {
+inline void Record(const TensorInfo* infos, size_t count,
+                   std::vector<InferenceCache::Output>& out) {
   out.clear();
-  for (const TensorInfo& info : infos) {
-    const bool known = info.shape.is_known();
-    out.push_back({info.dtype, known, known ? info.shape.ToShape() : Shape()});
+  for (size_t i = 0; i < count; ++i) {
+    const bool known = infos[i].shape.is_known();
+    out.push_back({infos[i].dtype, known, known ? infos[i].shape.ToShape() : Shape()});
   }
 }
 inline bool AreKnown(std::span<const TensorInfo> infos, const std::vector<std::string>& names) {
@@ -31,7 +32,7 @@ OPKIT_INLINE void InferenceCache::Infer(const OperatorDef& def, InputPointers in
     const Tensor* input = i < inputs.size() ? inputs[i] : nullptr;
     infos.push_back(input ? TensorInfo::Of(*input) : TensorInfo());
   }
-  RecordInputs(infos);
+  RecordInputs(infos.data(), infos.size());
   auto data_of = [&](int i) -> const Tensor* {
     const Tensor* input = inputs[Index(i)];
     if (!input || !input->initialized() || !IsHostAccessible(input->device().type)) return nullptr;
@@ -42,7 +43,7 @@ OPKIT_INLINE void InferenceCache::Infer(const OperatorDef& def, InputPointers in
   InferenceContext context(def, std::move(infos));
   context.ReadConstantsFrom(data_of);
   infer(context);
-  RecordOutputs(context.outputs());
+  RecordOutputs(context.outputs().data(), context.outputs().size());
 }
 OPKIT_INLINE void InferenceCache::Set(const OperatorDef& def, std::span<const TensorInfo> inputs,
                                       std::span<const TensorInfo> outputs) {
@@ -50,15 +51,15 @@ OPKIT_INLINE void InferenceCache::Set(const OperatorDef& def, std::span<const Te
     Throw(ErrorCode::kInvalidArgument, "SetInferredOutputs of operator ", def, " for ",
           inputs.size(), " inputs and ", outputs.size(), " outputs");
   if (!AreKnown(inputs, def.inputs()) || !AreKnown(outputs, def.outputs())) return;
-  RecordInputs(inputs);
-  RecordOutputs(outputs);
+  RecordInputs(inputs.data(), inputs.size());
+  RecordOutputs(outputs.data(), outputs.size());
   fresh_ = true;
 }
-OPKIT_INLINE void InferenceCache::RecordInputs(std::span<const TensorInfo> inputs) {
-  Record(inputs, inputs_);
+OPKIT_INLINE void InferenceCache::RecordInputs(const TensorInfo* infos, size_t count) {
+  Record(infos, count, inputs_);
 }
-OPKIT_INLINE void InferenceCache::RecordOutputs(std::span<const TensorInfo> outputs) {
-  Record(outputs, outputs_);
+OPKIT_INLINE void InferenceCache::RecordOutputs(const TensorInfo* infos, size_t count) {
+  Record(infos, count, outputs_);
   ++version_;
 }
 

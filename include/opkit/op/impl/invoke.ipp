@@ -66,7 +66,7 @@ OPKIT_INLINE ResolvedOperator::~ResolvedOperator() = default;
 
 OPKIT_INLINE std::vector<Tensor> ResolvedOperator::operator()(std::span<const Tensor> inputs) {
   std::vector<Tensor> results(outputs_.size());
-  Run(inputs, results);
+  Run(inputs, {results.data(), results.size()});
   return results;
 }
 OPKIT_INLINE void ResolvedOperator::Run(std::span<const Tensor> inputs, std::span<Tensor> outputs) {
@@ -128,7 +128,8 @@ OPKIT_INLINE void ResolvedOperator::Select() {
     infos.push_back(input && input->initialized() ? TensorInfo::Of(*input) : TensorInfo());
   const std::vector<TensorInfo> outputs = schema_->InferOutputs(def_, infos);
   Place place = MakePlace();
-  auto op = CreateSelected(def_, place.workspace.get(), infos, outputs);
+  auto op = CreateSelected(def_, place.workspace.get(), {infos.data(), infos.size()},
+                           {outputs.data(), outputs.size()});
   SetOperator(std::move(op), std::move(place));
   for (size_t i = 0; i < inputs_.size(); ++i)
     if (inputs_[i]) selected_for_[i] = {inputs_[i]->dtype(), inputs_[i]->shape()};
@@ -136,10 +137,10 @@ OPKIT_INLINE void ResolvedOperator::Select() {
 
 OPKIT_INLINE std::vector<Tensor> Invoke(const std::string& op, const std::vector<Tensor>& inputs,
                                         Arguments args, InvokeOptions options) {
-  const std::vector<bool> present = detail::PresentInputs(inputs);
+  const std::vector<bool> present = detail::PresentInputs({inputs.data(), inputs.size()});
   for (size_t i = 0; i < inputs.size() && !options.device; ++i)
     if (present[i]) options.device = inputs[i].device();
-  return ResolvedOperator(op, present, std::move(args), options)(inputs);
+  return ResolvedOperator(op, present, std::move(args), options)({inputs.data(), inputs.size()});
 }
 
 }  // namespace opkit

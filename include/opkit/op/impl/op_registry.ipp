@@ -3,6 +3,7 @@
 #define OPKIT_OP_IMPL_OP_REGISTRY_IPP_
 
 #include <algorithm>
+#include <list>
 #include <map>
 
 #include "opkit/base/platform.hpp"
@@ -25,22 +26,31 @@ inline std::string SchemaPlace(const OpSchema& schema) {
 
 }  // namespace detail
 
-struct OpRegistry::State {
+struct OpRegistry::State : detail::RefCounted {
   struct Override {
     std::string backend, origin;
+  };
+  struct Preference {
+    std::string op;  // empty: all operators
+    DeviceType device;
+    BackendPreference backends;
+  };
+  struct Rank {
+    std::string backend;
+    int rank;
   };
   struct Entry {
     OpSchema* schema = nullptr;
     detail::IntrusivePtr<detail::RefCounted> schema_owner;
-    std::vector<std::unique_ptr<Kernel>> kernels;
+    std::list<Kernel> kernels;
     std::vector<std::string> problems;  // thrown at lookup, and listed
     std::vector<std::string> listed;
-    std::vector<Override> overrides;  // the last one comes first
+    std::list<Override> overrides;
 
     bool Exists() const { return schema || !kernels.empty() || !problems.empty(); }
     bool HasKernel(DeviceType device) const {
       return std::any_of(kernels.begin(), kernels.end(),
-                         [=](const auto& kernel) { return kernel->device == device; });
+                         [=](const Kernel& kernel) { return kernel.device == device; });
     }
     void Add(std::string problem) {  // once, however many translation units see it
       if (std::find(problems.begin(), problems.end(), problem) == problems.end())
@@ -68,9 +78,15 @@ struct OpRegistry::State {
       if (entry.Exists()) names.push_back(name);
     return names;
   }
+  BackendPreference& PreferenceFor(std::string_view op, DeviceType device) {
+    for (Preference& known : preferences)
+      if (known.op == op && known.device == device) return known.backends;
+    preferences.push_back({std::string(op), device, {}});
+    return preferences.back().backends;
+  }
   static std::string WithoutSchema(std::string_view op, const Entry& entry) {
     return StrCat("operator ", op, " has a kernel",
-                  entry.kernels.empty() ? "" : " (at " + entry.kernels[0]->Place() + ")",
+                  entry.kernels.empty() ? "" : " (at " + entry.kernels.front().Place() + ")",
                   " but no schema; add OPERATOR_SCHEMA(", op, ") to this program");
   }
 
@@ -78,10 +94,10 @@ struct OpRegistry::State {
   std::map<std::string, Entry, std::less<>> ops;
   // Second schemas and replaced kernels, to which pointers may have been given out.
   detail::RefCountedList kept_schemas;
-  std::vector<std::unique_ptr<Kernel>> kept_kernels;
-  std::map<std::pair<std::string, DeviceType>, BackendPreference> preferences;  // "": all operators
+  std::list<Kernel> kept_kernels;
+  std::vector<Preference> preferences;
   bool has_overrides = false;
-  std::map<std::string, int, std::less<>> ranks;  // by backend
+  std::vector<Rank> ranks;
 };
 
 OPKIT_INLINE OpRegistry::OpRegistry() : state_(new State) {}
@@ -117,21 +133,20 @@ OPKIT_INLINE void OpRegistry::AddSchema(detail::IntrusivePtr<detail::RefCounted>
 OPKIT_INLINE void OpRegistry::AddKernel(Kernel kernel) {
   detail::MutexLock lock(state_->mutex);
   State::Entry& entry = state_->ops[kernel.op];
-  auto added = std::make_unique<Kernel>(std::move(kernel));
-  for (auto& known : entry.kernels) {
-    if (known->device != added->device || known->backend != added->backend) continue;
-    if (SamePlace(known->file, known->line, added->file, added->line)) return;
-    if (known->priority == added->priority)
-      entry.Add(StrCat("two kernels of operator ", added->op, " for ", ToString(added->device),
-                       ", backend ", added->backend, ": at ", known->Place(), " and at ",
-                       added->Place(),
+  auto known = entry.kernels.begin();
+  for (; known != entry.kernels.end(); ++known) {
+    if (known->device != kernel.device || known->backend != kernel.backend) continue;
+    if (SamePlace(known->file, known->line, kernel.file, kernel.line)) return;
+    if (known->priority == kernel.priority)
+      entry.Add(StrCat("two kernels of operator ", kernel.op, " for ", kernel.device, ", backend ",
+                       kernel.backend, ": at ", known->Place(), " and at ", kernel.Place(),
                        "; remove one, or register it with another priority or backend"));
-    if (known->priority >= added->priority) return;
-    known.swap(added);
-    state_->kept_kernels.push_back(std::move(added));
-    return;
+    if (known->priority >= kernel.priority) return;
+    break;
   }
-  entry.kernels.push_back(std::move(added));
+  entry.kernels.insert(known, std::move(kernel));
+  if (known != entry.kernels.end())
+    state_->kept_kernels.splice(state_->kept_kernels.end(), entry.kernels, known);
 }
 OPKIT_INLINE bool OpRegistry::SamePlace(std::string_view file_a, int line_a,
                                         std::string_view file_b, int line_b) {
@@ -165,13 +180,14 @@ OPKIT_INLINE std::vector<const Kernel*> OpRegistry::KernelsOf(std::string_view o
   detail::MutexLock lock(state_->mutex);
   std::vector<const Kernel*> out;
   if (const State::Entry* entry = state_->Find(op))
-    for (const auto& kernel : entry->kernels) out.push_back(kernel.get());
+    for (const Kernel& kernel : entry->kernels) out.push_back(&kernel);
   return out;
 }
 OPKIT_INLINE std::vector<const Kernel*> OpRegistry::FindKernels(std::string_view op,
                                                                 DeviceType device) const {
-  std::vector<const Kernel*> out = KernelsOf(op);
-  std::erase_if(out, [=](const Kernel* kernel) { return kernel->device != device; });
+  std::vector<const Kernel*> out;
+  for (const Kernel* kernel : KernelsOf(op))
+    if (kernel->device == device) out.push_back(kernel);
   return out;
 }
 OPKIT_INLINE std::vector<std::string> OpRegistry::Operators() const {
@@ -183,8 +199,8 @@ OPKIT_INLINE std::vector<std::string> OpRegistry::Problems() const {
   std::vector<std::string> out;
   if (detail::ImageMixesModes()) out.push_back(detail::kMixedModes);
   for (const auto& [op, entry] : state_->ops) {
-    out.insert(out.end(), entry.problems.begin(), entry.problems.end());
-    out.insert(out.end(), entry.listed.begin(), entry.listed.end());
+    for (const std::string& problem : entry.problems) out.push_back(problem);
+    for (const std::string& problem : entry.listed) out.push_back(problem);
     if (entry.schema && !entry.schema->problem().empty()) out.push_back(entry.schema->problem());
     if (!entry.schema && !entry.kernels.empty()) out.push_back(State::WithoutSchema(op, entry));
     if (entry.schema && entry.kernels.empty())
@@ -198,19 +214,21 @@ OPKIT_INLINE std::vector<std::string> OpRegistry::Problems() const {
 OPKIT_INLINE void OpRegistry::AddOverride(const std::string& op, const std::string& backend,
                                           const std::string& origin) {
   detail::MutexLock lock(state_->mutex);
-  state_->ops[op].overrides.push_back({backend, origin});
+  state_->ops[op].overrides.push_front({backend, origin});
   state_->has_overrides = true;
 }
 OPKIT_INLINE void OpRegistry::RemoveOrigin(const std::string& origin) {
   detail::MutexLock lock(state_->mutex);
-  for (auto& [op, entry] : state_->ops) {
-    std::erase_if(entry.kernels, [&](const auto& kernel) { return kernel->origin == origin; });
-    std::erase_if(entry.overrides, [&](const auto& known) { return known.origin == origin; });
-    if (!entry.schema || entry.schema->origin() != origin) continue;
-    entry.schema = nullptr;
-    entry.schema_owner = {};
+  for (auto row = state_->ops.begin(); row != state_->ops.end();) {
+    State::Entry& entry = row->second;
+    entry.kernels.remove_if([&](const Kernel& kernel) { return kernel.origin == origin; });
+    entry.overrides.remove_if([&](const auto& known) { return known.origin == origin; });
+    if (entry.schema && entry.schema->origin() == origin) {
+      entry.schema = nullptr;
+      entry.schema_owner = {};
+    }
+    row = entry.Exists() ? std::next(row) : state_->ops.erase(row);
   }
-  std::erase_if(state_->ops, [](const auto& row) { return !row.second.Exists(); });
 }
 OPKIT_INLINE void OpRegistry::Remove(std::string_view op) {
   detail::MutexLock lock(state_->mutex);
@@ -219,39 +237,39 @@ OPKIT_INLINE void OpRegistry::Remove(std::string_view op) {
 
 OPKIT_INLINE void OpRegistry::CheckBackend(const std::string& backend) const {
   detail::MutexLock lock(state_->mutex);
-  std::vector<std::string> backends;
+  State known;  // for its sorted names
   for (const auto& row : state_->ops)
-    for (const auto& kernel : row.second.kernels) {
-      if (kernel->backend == backend) return;
-      backends.push_back(kernel->backend);
+    for (const Kernel& kernel : row.second.kernels) {
+      if (kernel.backend == backend) return;
+      known.ops[kernel.backend].problems.emplace_back();
     }
-  std::sort(backends.begin(), backends.end());
-  backends.erase(std::unique(backends.begin(), backends.end()), backends.end());
   Throw(ErrorCode::kNotFound, "no backend '", backend, "' has a kernel in this program",
-        SuggestName(backend, backends));
+        SuggestName(backend, known.Names()));
 }
 OPKIT_INLINE void OpRegistry::SetBackendRank(std::string_view backend, int rank) {
   detail::MutexLock lock(state_->mutex);
-  int& known = state_->ranks.try_emplace(std::string(backend), rank).first->second;
-  known = (std::max)(known, rank);
+  for (State::Rank& known : state_->ranks)
+    if (known.backend == backend) return void(known.rank = (std::max)(known.rank, rank));
+  state_->ranks.push_back({std::string(backend), rank});
 }
 OPKIT_INLINE int OpRegistry::BackendRank(std::string_view backend) const {
   if (backend == kReferenceBackend) return 0;
   detail::MutexLock lock(state_->mutex);
-  const auto it = state_->ranks.find(backend);
-  return it == state_->ranks.end() ? kUnranked : it->second;
+  for (const State::Rank& known : state_->ranks)
+    if (known.backend == backend) return known.rank;
+  return kUnranked;
 }
 
 OPKIT_INLINE void OpRegistry::SetPreference(DeviceType device, BackendPreference backends) {
   CheckPreference(device, backends);
   detail::MutexLock lock(state_->mutex);
-  state_->preferences[{"", device}] = std::move(backends);
+  state_->PreferenceFor({}, device) = std::move(backends);
 }
 OPKIT_INLINE void OpRegistry::SetPreference(const std::string& op, DeviceType device,
                                             BackendPreference backends) {
   CheckPreference(op, device);
   detail::MutexLock lock(state_->mutex);
-  state_->preferences[{op, device}] = std::move(backends);
+  state_->PreferenceFor(op, device) = std::move(backends);
 }
 OPKIT_INLINE void OpRegistry::CheckPreference(DeviceType device,
                                               const BackendPreference& backends) const {
@@ -275,11 +293,9 @@ OPKIT_INLINE BackendPreference OpRegistry::PreferenceOf(std::string_view op,
   // Nearly always empty, and asked for every operator that is created.
   if (state_->preferences.empty() && !state_->has_overrides) return out;
   for (std::string_view key : {op, std::string_view()})
-    if (const auto it = state_->preferences.find({std::string(key), device});
-        it != state_->preferences.end())
-      out.insert(out.end(), it->second.begin(), it->second.end());
+    for (const std::string& backend : state_->PreferenceFor(key, device)) out.push_back(backend);
   if (const State::Entry* entry = state_->Find(op))
-    for (size_t i = entry->overrides.size(); i-- > 0;) out.push_back(entry->overrides[i].backend);
+    for (const State::Override& known : entry->overrides) out.push_back(known.backend);
   return out;
 }
 

@@ -64,7 +64,7 @@ OPKIT_INLINE bool OperatorBase::IsInputOutputAlias(int i, int o) const {
 }
 
 OPKIT_INLINE void OperatorBase::SetConfig(const KernelConfig& config) {
-  config_ = std::make_unique<const KernelConfig>(config);
+  config_ = detail::MakeIntrusive<const detail::Shared<KernelConfig>>(config);
 }
 OPKIT_INLINE void OperatorBase::SetScratch(void* bytes, int64_t size, Storage owner) {
   const auto address = reinterpret_cast<uintptr_t>(bytes);
@@ -80,7 +80,39 @@ OPKIT_INLINE void OperatorBase::SetRegistration(const char* file, int line) {
   identity_ = identity;
 }
 
-OPKIT_INLINE void OperatorBase::RethrowWithContext() {
+OPKIT_INLINE void OperatorBase::PrepareEvent() {
+  const EventStatus status = event().Query();
+  if (status == EventStatus::kScheduled)
+    Throw(ErrorCode::kFailedPrecondition, "operator ", def(),
+          " is run while its last run is still SCHEDULED; Finish its event first");
+  if (IsTerminal(status)) event().Reset();
+}
+OPKIT_INLINE void OperatorBase::RetainUntilFinished() {
+  EventState* state = event().state().get();  // it holds the callback
+  TouchedStorages(state->retained);
+  event().SetCallback([state] {
+    bool cancelled = false;
+    try {
+      if (state->status() == EventStatus::kFailed) std::rethrow_exception(state->exception());
+    } catch (const Error& error) {
+      cancelled = error.code() == ErrorCode::kCancelled;
+    } catch (...) {
+    }
+    if (!cancelled) state->retained.clear();
+  });
+}
+OPKIT_INLINE void OperatorBase::RethrowWithContext(bool complete_event) {
+  try {
+    RethrowDescribed();
+  } catch (...) {
+    if (complete_event) {
+      const auto state = event().state();  // a callback may Reset the event
+      state->Complete(std::current_exception());
+    }
+    throw;
+  }
+}
+OPKIT_INLINE void OperatorBase::RethrowDescribed() {
   RecordLastFailedOpNetPosition();
   pending_.Clear();
   Error wrapped(ErrorCode::kOperatorFailed, "");
@@ -130,6 +162,9 @@ OPKIT_INLINE void OperatorBase::ThrowUnbound(const std::vector<Blob*>& blobs, in
 }
 OPKIT_INLINE void OperatorBase::ThrowNegativeScratch(int64_t size) const {
   Throw(ErrorCode::kInvalidArgument, "operator ", def(), " asks for ", size, " bytes of scratch");
+}
+OPKIT_INLINE void OperatorBase::NoteArgument(std::string_view name) {
+  if (detail::t_arguments_read) detail::t_arguments_read->push_back(std::string(name));
 }
 OPKIT_INLINE void OperatorBase::CheckDevice(int i, const Tensor& tensor) const {
   if (!tensor.initialized() || MemoryDevice(tensor.device()) == memory_device_) return;

@@ -15,7 +15,9 @@ OPKIT_INLINE OperatorDef::OperatorDef(std::string type, std::vector<std::string>
       args_(std::move(args)) {}
 OPKIT_INLINE OperatorDef::OperatorDef(const OperatorDef&) = default;
 OPKIT_INLINE OperatorDef::OperatorDef(OperatorDef&&) noexcept = default;
-OPKIT_INLINE OperatorDef& OperatorDef::operator=(const OperatorDef&) = default;
+OPKIT_INLINE OperatorDef& OperatorDef::operator=(const OperatorDef& other) {
+  return *this = OperatorDef(other);
+}
 OPKIT_INLINE OperatorDef& OperatorDef::operator=(OperatorDef&&) noexcept = default;
 OPKIT_INLINE OperatorDef::~OperatorDef() = default;
 
@@ -32,10 +34,12 @@ OPKIT_INLINE OperatorDef& OperatorDef::Output(std::string name) {
   return outputs_.push_back(std::move(name)), *this;
 }
 OPKIT_INLINE OperatorDef& OperatorDef::Inputs(const std::vector<std::string>& names) {
-  return inputs_.insert(inputs_.end(), names.begin(), names.end()), *this;
+  for (const std::string& name : names) inputs_.push_back(name);
+  return *this;
 }
 OPKIT_INLINE OperatorDef& OperatorDef::Outputs(const std::vector<std::string>& names) {
-  return outputs_.insert(outputs_.end(), names.begin(), names.end()), *this;
+  for (const std::string& name : names) outputs_.push_back(name);
+  return *this;
 }
 OPKIT_INLINE OperatorDef& OperatorDef::ControlInput(std::string name) {
   return control_inputs_.push_back(std::move(name)), *this;
@@ -65,8 +69,8 @@ OPKIT_INLINE std::string ToString(const OperatorDef& def) {
     for (size_t i = 0; i < names.size(); ++i) out += (i ? ", " : "") + names[i];
     return out;
   };
-  return StrCat(def.type_, def.name_.empty() ? "" : " '" + def.name_ + "'", " (",
-                join(def.inputs_), ") -> (", join(def.outputs_), ")");
+  return StrCat(def.type_, def.name_.empty() ? "" : " '" + def.name_ + "'", " (", join(def.inputs_),
+                ") -> (", join(def.outputs_), ")");
 }
 
 }  // namespace opkit

@@ -7,30 +7,24 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-struct PendingOutputs::Item {
-  int output;
-  Blob* blob;
-  Tensor tensor;
-};
-
 OPKIT_INLINE PendingOutputs::PendingOutputs() = default;
 OPKIT_INLINE PendingOutputs::~PendingOutputs() = default;
-OPKIT_INLINE Tensor* PendingOutputs::Find(int output) const {
-  for (const auto& item : items_)
-    if (item->output == output) return &item->tensor;
+OPKIT_INLINE Tensor* PendingOutputs::Find(int output) {
+  for (Item& item : items_)
+    if (item.output == output) return &item.tensor;
   return nullptr;
 }
 OPKIT_INLINE Tensor* PendingOutputs::Add(int output, Blob* blob, Tensor tensor) {
-  items_.emplace_back(new Item{output, blob, std::move(tensor)});
-  return &items_.back()->tensor;
+  items_.push_back({output, blob, std::move(tensor)});
+  return &items_.back().tensor;
 }
 OPKIT_INLINE void PendingOutputs::Publish() {
-  for (const auto& item : items_) *item->blob->GetMutable<Tensor>() = std::move(item->tensor);
+  for (Item& item : items_) *item.blob->GetMutable<Tensor>() = std::move(item.tensor);
   items_.clear();
 }
 OPKIT_INLINE void PendingOutputs::Clear() { items_.clear(); }
 OPKIT_INLINE void PendingOutputs::AppendStorages(RefCountedList& out) const {
-  for (const auto& item : items_) out.push_back(item->tensor.storage());
+  for (const Item& item : items_) out.push_back(item.tensor.storage());
 }
 
 OPKIT_INLINE void ScratchMemory::Plan(void* bytes, int64_t size, Storage owner) {

@@ -59,8 +59,12 @@ OPKIT_INLINE OpSchema& OpSchema::EnforceInplace(std::initializer_list<std::pair<
 OPKIT_INLINE OpSchema& OpSchema::EnforceOneToOneInplace() {
   return EnforceInplace(&detail::InplaceRules::OneToOne);
 }
-OPKIT_INLINE OpSchema& OpSchema::Arg(AttributeSchema attribute) {
-  return attributes_.declared.push_back(std::move(attribute)), *this;
+OPKIT_INLINE OpSchema& OpSchema::Arg(std::string name, std::string doc,
+                                     std::optional<AttributeType> type,
+                                     std::optional<Attribute> default_value, bool required) {
+  attributes_.declared.push_back(
+      {std::move(name), std::move(doc), required, type, std::move(default_value)});
+  return *this;
 }
 OPKIT_INLINE OpSchema& OpSchema::SetDefault(std::string_view name, Attribute value) {
   for (AttributeSchema& attribute : attributes_.declared) {
@@ -125,7 +129,7 @@ OPKIT_INLINE OpSchema& OpSchema::Output(int i, std::string name, std::string doc
 OPKIT_INLINE OpSchema& OpSchema::SetElementTypes(const std::vector<DType>& dtypes) {
   for (auto* values : {&inputs_, &outputs_})
     for (ValueSchema& value : *values)
-      if (value.dtypes.empty()) value.dtypes = dtypes;
+      if (value.dtypes.empty()) value.dtypes = std::vector<DType>(dtypes);
   return *this;
 }
 

@@ -1,6 +1,6 @@
 // TypedOperator: the Operator<Context> that calls a typed operator's function. It reads attributes
-// once, infers output shapes when the inputs' change, binds the parameters and picks the element
-// type.
+// once, infers output shapes when those of the inputs change, binds the parameters and picks the
+// element type.
 #ifndef OPKIT_OP_TYPED_TYPED_KERNEL_HPP_
 #define OPKIT_OP_TYPED_TYPED_KERNEL_HPP_
 
@@ -14,7 +14,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// What a call gets besides its attributes.
+// The tensors of a call, beside its attributes.
 struct TypedRun {
   const Tensor* const* inputs;  // dense; null where the node leaves one out
   const InferenceCache::Output* outputs;
@@ -22,18 +22,16 @@ struct TypedRun {
 };
 
 // The node's attribute, or the default. Error: kNotFound.
-OPKIT_COLD OPKIT_IMAGE_LOCAL inline const Attribute& FindAttribute(const OperatorBase& op,
-                                                                   const std::string& name) {
-  if (const Attribute* given = op.def().args().Find(name)) return *given;
-  const AttributeSchema* declared = OpRegistry::Global().GetSchema(op.type()).FindAttribute(name);
-  if (!declared || !declared->default_value)
-    Throw(ErrorCode::kNotFound, "operator ", op.type(), " needs the argument '", name, "'");
-  return *declared->default_value;
-}
+OPKIT_IMAGE_LOCAL const Attribute& FindAttribute(const OperatorBase& op, const FixedName& name);
+[[noreturn]] OPKIT_COLD void ThrowForArgument(const Error& error, const FixedName& name);
 template <class T>
-OPKIT_IMAGE_LOCAL T ReadAttribute(const OperatorBase& op, const FixedName& fixed_name) {
-  const std::string name = fixed_name.str();
-  return Arguments{{name, FindAttribute(op, name)}}.Get<T>(name);
+OPKIT_IMAGE_LOCAL T ReadAttribute(const OperatorBase& op, const FixedName& name) {
+  const Attribute& attribute = FindAttribute(op, name);
+  try {
+    return attribute.Get<T>();
+  } catch (const Error& error) {
+    ThrowForArgument(error, name);
+  }
 }
 
 // `value` as an element of type T. Error (kOutOfRange) where an integer or bool cannot hold it.
@@ -119,19 +117,13 @@ class TypedCall {
       if constexpr (IsInput(kRow.kind)) {
         const Tensor* in = run.inputs[kRow.place];
         if (!in) return;
-        SetView(value, in->template data<T>(), in->shape(), reshaped);
+        if (reshaped) value = P(nullptr, in->shape());
+        value.set_data(in->template data<T>());
       } else {
         Tensor* out = op.Output(kRow.place, run.outputs[kRow.place].shape, kDTypeOf<T>);
-        SetView(value, out->template mutable_data<T>(), out->shape(), reshaped);
+        if (reshaped) value = P(nullptr, out->shape());
+        value.set_data(static_cast<T*>(out->raw_mutable_data()));
       }
-    }
-  }
-  template <class P, class T>
-  static void SetView(P& value, T* data, const Shape& shape, bool reshaped) {
-    if (reshaped) {
-      value = P(data, shape);
-    } else {
-      value.set_data(data);
     }
   }
 
@@ -161,109 +153,82 @@ struct TypedCallsOf<Function, Context> {
   using type = std::tuple<TypedCall<Function, Context>>;
 };
 
+// The tensors of a typed operator: the part that depends neither on the function nor on the
+// context.
+class TypedBinding {
+ public:
+  // Error (kInvalidArgument) where the node leaves out an input or output that is not optional.
+  TypedBinding(OperatorBase& op, std::span<const TypedParameter> rows);
+
+  // Reads this run's inputs. False where one has strides or a layout of its own.
+  bool ReadInputs() {
+    bool dense = true;
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      if (!op_.HasInput(static_cast<int>(i))) continue;
+      inputs_[i] = &op_.Input(static_cast<int>(i));
+      dense &= inputs_[i]->is_dense() && inputs_[i]->layout().is_standard();
+    }
+    return dense;
+  }
+  bool IsInferred() const { return op_.inference().IsFresh(inputs_); }
+  // `wait` is called before the first read of an input's elements, which the device may still be
+  // computing.
+  OPKIT_COLD void InferOutputs(FunctionRef<void()> wait);
+  // Puts dense copies in the place of other inputs.
+  OPKIT_COLD void CopyStrided(std::vector<Tensor>& copies,
+                              FunctionRef<void(const Tensor&, Tensor*)> copy);
+  TypedRun run() const {
+    return {inputs_.data(), op_.inference().outputs().data(), op_.inference().version()};
+  }
+  DType input_dtype(int i) const { return inputs_[Index(i)]->dtype(); }
+  [[noreturn]] OPKIT_COLD void NoVersionFor(int i, std::initializer_list<DType> versions) const;
+
+ private:
+  OperatorBase& op_;
+  const OpSchema* schema_;
+  std::vector<const Tensor*> inputs_;  // of the run in progress; null where left out
+};
+
 // The part that is the same for every function on a context.
 template <class Context>
 class TypedOperatorBase : public Operator<Context> {
  protected:
-  OPKIT_COLD OPKIT_IMAGE_LOCAL TypedOperatorBase(const OperatorDef& def, Workspace* ws,
-                                                 std::span<const TypedParameter> rows)
-      : Operator<Context>(def, ws), schema_(&OpRegistry::Global().GetSchema(def.type())) {
-    for (const TypedParameter& row : rows) {
-      if (IsInput(row.kind)) inputs_.push_back(nullptr);
-      const bool left_out = (row.kind == ParameterKind::kIn && !this->HasInput(row.place)) ||
-                            (row.kind == ParameterKind::kOut && !this->HasOutput(row.place));
-      if (left_out)
-        Throw(ErrorCode::kInvalidArgument, ToString(def), " leaves out ",
-              IsInput(row.kind) ? "input " : "output ", row.place, " '", row.name.str(),
-              "', which is not optional",
-              IsInput(row.kind) ? "; an Invoke leaves out a tensor that has no dtype yet" : "");
-    }
-  }
+  TypedOperatorBase(const OperatorDef& def, Workspace* ws, std::span<const TypedParameter> rows)
+      : Operator<Context>(def, ws), binding_(*this, rows) {}
 
-  bool InfersOutputs() const final { return true; }
-
-  // Inputs and output shapes of this run; `call` then runs the function.
-  template <class F>
-  bool Prepare(F call) {
-    bool strided = false;
-    for (size_t i = 0; i < inputs_.size(); ++i) {
-      const int input = static_cast<int>(i);
-      if (!this->HasInput(input)) continue;
-      inputs_[i] = &this->Input(input);
-      strided |= !inputs_[i]->is_dense() || !inputs_[i]->layout().is_standard();
-    }
-    if (!this->inference().IsFresh(inputs_)) [[unlikely]]
-      InferShapes();
-    if (strided) [[unlikely]]
-      return RunOnDenseCopies(call);
-    return call(Bound());
-  }
-  DType input_dtype(int i) const { return inputs_[static_cast<size_t>(i)]->dtype(); }
-  [[noreturn]] OPKIT_COLD void NoVersionFor(int i, std::initializer_list<DType> versions) const {
-    std::vector<std::string> names;
-    for (DType dtype : versions) names.push_back(ToString(dtype));
-    throw Error(ErrorCode::kTypeMismatch,
-                StrCat("input ", i, " '", schema_->inputs()[static_cast<size_t>(i)].name, "' of ",
-                       this->type(), " is ", input_dtype(i), ", but its kernel for ",
-                       this->device(), " is compiled for ", names, "; add it to .Kernel<>"),
-                inputs_[static_cast<size_t>(i)]);
-  }
+  // Calls the function.
+  virtual bool Call(const TypedRun& run) = 0;
+  const TypedBinding& binding() const { return binding_; }
 
  private:
-  TypedRun Bound() {
-    const InferenceCache& inferred = this->inference();
-    return {inputs_.data(), inferred.outputs().data(), inferred.version()};
+  bool InfersOutputs() const final { return true; }
+  bool RunOnDevice() final {
+    const bool dense = binding_.ReadInputs();
+    if (!binding_.IsInferred()) [[unlikely]]
+      binding_.InferOutputs([this] {
+        if constexpr (Context::kAsynchronous) this->context_.FinishDeviceComputation();
+      });
+    if (!dense) [[unlikely]]
+      return RunOnDenseCopies();
+    return Call(binding_.run());
   }
 
-  OPKIT_COLD void InferShapes() {
-    for (size_t i = 0; i < inputs_.size(); ++i)
-      if (inputs_[i] && !inputs_[i]->initialized())
-        throw Error(ErrorCode::kUninitialized,
-                    StrCat("input ", i, " of ", ToString(this->def()),
-                           " is read before anything was written to it"),
-                    inputs_[i]);
-    auto infer = [this](InferenceContext& context) {
-      schema_->Infer(context);
-      for (size_t o = 0; o < context.outputs().size(); ++o)
-        if (const SymbolicShape& shape = context.outputs()[o].shape; !shape.is_known())
-          Throw(ErrorCode::kInvalidArgument, "the shape of output ", o, " '",
-                schema_->outputs()[o].name, "' of ", ToString(this->def()),
-                " does not follow from its inputs: its shape rule says ", ToString(shape));
-    };
-    this->inference().Infer(this->def(), inputs_, infer, [this] { this->WaitForInputs(); });
-    this->inference().Keep();
-  }
-
-  // The work issued so far may still be computing them.
-  void WaitForInputs() {
-    if constexpr (Context::kAsynchronous) this->context_.FinishDeviceComputation();
-  }
   // On an asynchronous device the copies are made on the stream and kept until it has come past
   // what the function issues.
-  template <class F>
-  OPKIT_COLD bool RunOnDenseCopies(F call) {
-    if constexpr (!Context::kAsynchronous) {
-      return RunOn(call, [](const Tensor& from, Tensor* to) { to->CopyFrom(from); });
-    } else if constexpr (HostContext<Context> || NativeStreamContext<Context>) {
-      return RunOn(call,
-                   [this](const Tensor& from, Tensor* to) { CopyAsync(this->context_, from, to); });
-    } else {
-      Throw(ErrorCode::kUnsupported, "an input of ", ToString(this->def()),
-            " has strides or a layout of its own; copy it to a dense tensor first");
-    }
-  }
-  template <class F, class Copy>
-  bool RunOn(F call, Copy copy) {
+  OPKIT_COLD bool RunOnDenseCopies() {
     std::vector<Tensor> copies;
-    copies.reserve(inputs_.size());
     const KeepUntilIssued keep{this->context_, copies};
-    for (const Tensor*& input : inputs_) {
-      if (!input || (input->is_dense() && input->layout().is_standard())) continue;
-      Tensor& dense = copies.emplace_back(input->device());
-      copy(*input, &dense);
-      input = &dense;
-    }
-    return call(Bound());
+    binding_.CopyStrided(copies, [this](const Tensor& from, Tensor* to) {
+      if constexpr (!Context::kAsynchronous) {
+        to->CopyFrom(from);
+      } else if constexpr (HostContext<Context> || NativeStreamContext<Context>) {
+        CopyAsync(this->context_, from, to);
+      } else {
+        Throw(ErrorCode::kUnsupported, "an input of ", this->def(),
+              " has strides or a layout of its own; copy it to a dense tensor first");
+      }
+    });
+    return Call(binding_.run());
   }
   struct KeepUntilIssued {
     Context& context;
@@ -285,8 +250,7 @@ class TypedOperatorBase : public Operator<Context> {
     }
   };
 
-  const OpSchema* schema_;
-  std::vector<const Tensor*> inputs_;  // of the run in progress; null where left out
+  TypedBinding binding_;
 };
 
 template <class Function, class Context, class... Types>
@@ -298,20 +262,18 @@ class TypedOperator final : public TypedOperatorBase<Context> {
       : TypedOperatorBase<Context>(def, ws, kTypedRows<Function>),
         calls_(MakeCalls(*this, std::make_index_sequence<std::tuple_size_v<Calls>>{})) {}
 
-  bool RunOnDevice() override {
-    return this->Prepare([this](const TypedRun& run) {
-      if constexpr (sizeof...(Types) == 0) {
-        return std::get<0>(calls_)(*this, run);
-      } else {
-        constexpr int kInput = ElementInput<Function>();
-        const DType dtype = this->input_dtype(kInput);
-        if (!((dtype == kDTypeOf<Types>) || ...)) [[unlikely]]
-          this->NoVersionFor(kInput, {kDTypeOf<Types>...});
-        return DispatchDType<Types...>(dtype, [&]<class T>() {
-          return std::get<TypedCall<Function, Context, T>>(calls_)(*this, run);
-        });
-      }
-    });
+  bool Call(const TypedRun& run) final {
+    if constexpr (sizeof...(Types) == 0) {
+      return std::get<0>(calls_)(*this, run);
+    } else {
+      constexpr int kInput = ElementInput<Function>();
+      const DType dtype = this->binding().input_dtype(kInput);
+      if (!((dtype == kDTypeOf<Types>) || ...)) [[unlikely]]
+        this->binding().NoVersionFor(kInput, {kDTypeOf<Types>...});
+      return DispatchDType<Types...>(dtype, [&]<class T>() {
+        return std::get<TypedCall<Function, Context, T>>(calls_)(*this, run);
+      });
+    }
   }
 
  private:
@@ -324,5 +286,9 @@ class TypedOperator final : public TypedOperatorBase<Context> {
 
 }  // namespace detail
 }  // namespace opkit
+
+#ifdef OPKIT_DEFINITIONS
+#include "opkit/op/typed/impl/typed_kernel.ipp"
+#endif
 
 #endif  // OPKIT_OP_TYPED_TYPED_KERNEL_HPP_

@@ -4,30 +4,19 @@
 #define OPKIT_OP_TYPED_TYPED_VALUES_HPP_
 
 #include "opkit/base/fixed_name.hpp"
+#include "opkit/base/index.hpp"
 #include "opkit/core/attribute.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// A dense tensor as a kernel sees it: a pointer and the extents, row-major.
-template <class T>
-class TypedView {
+// The extents of a dense tensor as a kernel sees it.
+class TypedExtents {
  public:
   static constexpr int kMaxRank = 8;
 
-  TypedView() = default;
-  // Error (kUnsupported) for a rank past kMaxRank.
-  TypedView(T* data, const Shape& shape) : data_(data), size_(shape.numel()), rank_(shape.rank()) {
-    if (rank_ > kMaxRank)
-      Throw(ErrorCode::kUnsupported, "typed operators take tensors of rank 0 to ", int{kMaxRank},
-            ", found shape ", ToString(shape), "; merge axes with View first");
-    for (int i = 0; i < rank_; ++i) dims_[i] = shape[i];
-  }
-
-  OPKIT_HOST_DEVICE T* data() const { return data_; }
   OPKIT_HOST_DEVICE int64_t size() const { return size_; }
   OPKIT_HOST_DEVICE int rank() const { return rank_; }
-  // Unchecked; negative axes count from the end.
   // Negative axes count from the end. On the host an Error (kOutOfRange) for one that is not there.
   OPKIT_HOST_DEVICE int64_t dim(int axis) const {
     const int found = axis < 0 ? axis + rank_ : axis;
@@ -37,20 +26,36 @@ class TypedView {
 #endif
     return dims_[found];
   }
+  Shape shape() const { return Shape(dims_, Index(rank_)); }
+
+ protected:
+  // Error (kUnsupported) for a rank past kMaxRank.
+  void SetShape(const Shape& shape);
+
+ private:
+  int64_t size_ = 0;
+  int64_t dims_[kMaxRank] = {};
+  int rank_ = 0;
+};
+
+// A dense tensor as a kernel sees it: a pointer and the extents, row-major.
+template <class T>
+class TypedView : public TypedExtents {
+ public:
+  TypedView() = default;
+  TypedView(T* data, const Shape& shape) : data_(data) { SetShape(shape); }
+
+  OPKIT_HOST_DEVICE T* data() const { return data_; }
   // Element i in row-major order, unchecked.
   OPKIT_HOST_DEVICE T& operator[](int64_t i) const { return data_[i]; }
   OPKIT_HOST_DEVICE T* begin() const { return data_; }
-  OPKIT_HOST_DEVICE T* end() const { return data_ + size_; }
-  Shape shape() const { return Shape(std::vector<int64_t>(dims_, dims_ + rank_)); }
+  OPKIT_HOST_DEVICE T* end() const { return data_ + size(); }
 
   // The same shape at another address.
   void set_data(T* data) { data_ = data; }
 
  private:
   T* data_ = nullptr;
-  int64_t size_ = 0;
-  int64_t dims_[kMaxRank] = {};
-  int rank_ = 0;
 };
 
 }  // namespace detail
@@ -101,5 +106,9 @@ class Attr {
 };
 
 }  // namespace opkit
+
+#ifdef OPKIT_DEFINITIONS
+#include "opkit/op/typed/impl/typed_values.ipp"
+#endif
 
 #endif  // OPKIT_OP_TYPED_TYPED_VALUES_HPP_

@@ -18,7 +18,7 @@ class SharedLevel {
   // For one thread, once the level before is done.
   void Share(int level, int pieces) {
     left_.Add(pieces);
-    // Release: a claim sees what the levels before have written.
+    // Release: a claim sees the writes of the levels before.
     word_.store(static_cast<uint64_t>(level) << 32 | static_cast<uint64_t>(pieces) << 16,
                 std::memory_order_release);
   }
@@ -245,7 +245,7 @@ class ReplayCore::Impl final : public ReplayCore {
     Helper* next_free = nullptr;
   };
 
-  // What a thread has to do once it has released the mutex. The core may be gone by then.
+  // The wake-ups that a thread owes once it has released the mutex. The core may be gone by then.
   struct Duty {
     void Do() {
       if (helper) {
@@ -397,7 +397,7 @@ class ReplayCore::Impl final : public ReplayCore {
     }
   }
 
-  // Hands in what the worker has done and finds more for it.
+  // Counts the nodes that the worker has run and finds more for it.
   Work Take(ReplayWorker& worker, bool may_search) {
     Duty duty{pool_};
     Work work = Work::kNone;

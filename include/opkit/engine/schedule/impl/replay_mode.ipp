@@ -1,4 +1,4 @@
-// What running a schedule costs by each mode, estimated and measured.
+// The cost of running a schedule by each mode, estimated and measured.
 #ifndef OPKIT_ENGINE_SCHEDULE_IMPL_REPLAY_MODE_IPP_
 #define OPKIT_ENGINE_SCHEDULE_IMPL_REPLAY_MODE_IPP_
 
@@ -11,7 +11,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// What the modes cost, in ns, on a machine of today.
+// The costs of the modes, in ns, on a machine of today.
 struct ReplayEstimate {
   static constexpr double kWorthFactor = 0.85;  // of the walk's time, or the walk stays
 

@@ -170,8 +170,8 @@ class ScheduleBuilder {
     (by_level ? order_ : out_.level_order_) = std::move(order);
   }
 
-  // An edge u -> v is implied by a path of more edges from u to v. What the path promises depends
-  // on its first edge alone: if that is early, v only waits until u has been issued, so the path
+  // An edge u -> v is implied by a path of more edges from u to v. The path's promise depends on
+  // its first edge alone: if that is early, v only waits until u has been issued, so the path
   // implies only an early edge. Found from v: the path's last edge comes from another predecessor
   // of v that u leads to.
   void DropImplied() {
@@ -204,7 +204,9 @@ class ScheduleBuilder {
       }
       const int* const end = std::remove_if(preds, preds + count, [&](int entry) {
         const int pred = TargetOf(entry);
-        return ((IsEarly(entry) ? to_any : to_late)[Index(pred) / 64] & bit(pred)) != 0;
+        // Not one expression, which g++ 12 miscompiles under UBSan.
+        const uint64_t* const implied = IsEarly(entry) ? to_any : to_late;
+        return (implied[Index(pred) / 64] & bit(pred)) != 0;
       });
       count = static_cast<int>(end - preds);
       for (int p = 0; p < count; ++p) {

@@ -63,10 +63,7 @@ class GradientBuilder {
     Throw(ErrorCode::kNotFound, "the graph has no value '", name, "' (", what, ")",
           SuggestName(name, view_.names()));
   }
-  const GradientValue* First(int value) const {
-    const auto& list = gradients_[Index(value)];
-    return list.empty() ? nullptr : &list.front();
-  }
+  bool HasGradient(int value) const { return !gradients_[Index(value)].empty(); }
   bool Differentiable(int value) const {
     const DType dtype = types_[value].dtype;
     return dtype != DType::kBool && !IsInteger(dtype);
@@ -113,16 +110,12 @@ class GradientBuilder {
       for (int value : view_.inputs(node)) reached |= value >= 0 && reached_[Index(value)];
       if (!reached || KindOf(graph_.node(node)) == GradientKind::kNone) continue;
       carries_[Index(node)] = 1;
-      ForEachWritten(node, [&](int value) {
-        if (Differentiable(value)) reached_[Index(value)] = 1;
-      });
+      const auto mark = [&](int value) {
+        if (value >= 0 && Differentiable(value)) reached_[Index(value)] = 1;
+      };
+      for (int value : view_.outputs(node)) mark(value);
+      for (const auto& rewrite : RewritesOf(node)) mark(rewrite.value);
     }
-  }
-  template <class F>
-  void ForEachWritten(int node, F&& f) const {
-    for (int value : view_.outputs(node))
-      if (value >= 0) f(value);
-    for (const auto& rewrite : RewritesOf(node)) f(rewrite.value);
   }
   std::span<const GraphView::Rewrite> RewritesOf(int node) const {
     const auto [first, end] = std::equal_range(
@@ -134,7 +127,7 @@ class GradientBuilder {
   void Differentiate(int node) {
     const OperatorDef& def = graph_.node(node);
     for (const auto& rewrite : RewritesOf(node))
-      if (First(rewrite.value))
+      if (HasGradient(rewrite.value))
         Throw(ErrorCode::kUnsupported, "node ", ToString(def), " rewrites '",
               view_.name(rewrite.value), "', through which the gradient of '", view_.name(loss_),
               "' flows, and a gradient is that of one value; let the node write another one");
@@ -175,7 +168,7 @@ class GradientBuilder {
     list.push_back(gradient);
   }
 
-  // The one gradient of a value, summed up when it has several.
+  // The gradient of a value; adds a sum to the graph when it has several.
   GradientValue Total(int value) {
     auto& list = gradients_[Index(value)];
     if (list.empty()) return {};
@@ -205,19 +198,20 @@ class GradientBuilder {
   // "'x' -> 'a' -> 'loss'": values from a wanted one to the loss.
   OPKIT_COLD std::string PathThrough(int node) const {
     std::vector<int> path;
+    const auto first = [](std::span<const int> values, auto&& fits) {
+      for (int value : values)
+        if (value >= 0 && fits(value)) return value;
+      return -1;
+    };
     for (int at = node; at >= 0;) {
-      int next = -1;
-      for (int value : view_.inputs(at))
-        if (next < 0 && value >= 0 && reached_[Index(value)]) next = value;
+      const int next = first(view_.inputs(at), [&](int value) { return reached_[Index(value)]; });
       if (next < 0) break;
       path.insert(path.begin(), next);
       const bool wanted = std::find(wrt_.begin(), wrt_.end(), next) != wrt_.end();
       at = wanted ? -1 : view_.producer(next);
     }
     for (int at = node; at >= 0;) {
-      int next = -1;
-      for (int value : view_.outputs(at))
-        if (next < 0 && value >= 0 && First(value)) next = value;
+      const int next = first(view_.outputs(at), [&](int value) { return HasGradient(value); });
       if (next < 0) break;
       path.push_back(next);
       at = next == loss_ ? -1 : giver_[Index(next)];
@@ -271,9 +265,9 @@ class GradientBuilder {
   GradientNodes nodes_;
   const int loss_;
   std::vector<int> wrt_;
-  std::vector<char> carries_;                          // by node
-  std::vector<char> reached_;                          // by value
-  std::vector<int> giver_;                             // by value: where its first gradient is from
+  std::vector<char> carries_;                          // by node: gradients flow through it
+  std::vector<char> reached_;                          // by value: depends on a wanted value
+  std::vector<int> giver_;                             // by value: node of its first gradient
   std::vector<std::vector<GradientValue>> gradients_;  // by value, not summed up yet
 };
 

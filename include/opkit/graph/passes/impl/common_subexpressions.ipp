@@ -102,7 +102,8 @@ class SubexpressionMerger {
   }
   std::string Key(int node) const {
     std::string key = graph_.node(node).type();
-    for (const int value : view_.inputs(node)) key += StrCat(",", value < 0 ? -1 : Same(value));
+    for (const int value : view_.inputs(node))
+      key += std::to_string(value < 0 ? -1 : Same(value)) + ',';
     return key;
   }
   bool IsSame(int a, int b) const {
@@ -136,8 +137,8 @@ class SubexpressionMerger {
   const GraphView view_;
   const NameIndex control_;
   std::vector<char> removed_;
-  std::vector<int> same_;    // by value: the one that is read in its place
-  std::vector<int> called_;  // by value: the one whose name it gets
+  std::vector<int> same_;    // by value: the value that readers get instead
+  std::vector<int> called_;  // by value: the value whose name it gets
 };
 
 }  // namespace detail

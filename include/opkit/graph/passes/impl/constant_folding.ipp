@@ -62,7 +62,7 @@ class ConstantFolder {
       return false;  // the node fails again, and reports its error, where the graph runs
     }
   }
-  // As far as the schema tells.
+  // False also where the schema does not tell the size.
   bool IsTooLarge(const OperatorDef& def, int node) const {
     std::vector<TensorInfo> inputs;
     for (const int value : view_.inputs(node))
@@ -94,7 +94,7 @@ class ConstantFolder {
   const FoldOptions options_;
   const GraphView view_;
   const NameIndex control_;
-  std::vector<Tensor> known_;  // by value; uninitialized where it is no constant
+  std::vector<Tensor> known_;  // by value; uninitialized where the data is not known
   std::vector<char> folded_;
 };
 

@@ -3,6 +3,7 @@
 #define OPKIT_GRAPH_PASSES_IMPL_DEAD_NODES_IPP_
 
 #include <algorithm>
+#include <map>
 
 #include "opkit/graph/passes/dead_nodes.hpp"
 #include "opkit/graph/passes/pass_rules.hpp"
@@ -15,12 +16,8 @@ class LiveNodes {
   explicit LiveNodes(const GraphView& view)
       : graph_(view.graph()), view_(view), live_(Index(view.num_nodes()), 0) {
     for (int node = 0; node < view.num_nodes(); ++node) {
-      const OperatorDef& def = graph_.node(node);
-      if (!def.name().empty() && names_.Find(def.name()) < 0) {
-        names_.Add(def.name());
-        named_.push_back(node);
-      }
-      if (HasEffect(def)) Mark(node);
+      named_.emplace(graph_.node(node).name(), node);
+      if (HasEffect(graph_.node(node))) Mark(node);
     }
     for (const auto& rewrite : view.rewrites())  // an input's memory is the caller's
       if (view.IsInput(rewrite.value)) Mark(rewrite.node);
@@ -31,7 +28,7 @@ class LiveNodes {
       for (const int value : view.inputs(node))
         if (value >= 0) Need(value, node);
       for (const std::string& name : graph_.node(node).control_inputs())
-        Mark(named_[Index(names_.Find(name))]);
+        Mark(named_.at(name));
     }
   }
 
@@ -51,8 +48,7 @@ class LiveNodes {
 
   const Graph& graph_;
   const GraphView& view_;
-  NameIndex names_;
-  std::vector<int> named_;  // by the number in `names_`
+  std::map<std::string_view, int> named_;
   std::vector<char> live_;
   std::vector<int> todo_;
 };

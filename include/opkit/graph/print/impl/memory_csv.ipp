@@ -2,9 +2,11 @@
 #ifndef OPKIT_GRAPH_PRINT_IMPL_MEMORY_CSV_IPP_
 #define OPKIT_GRAPH_PRINT_IMPL_MEMORY_CSV_IPP_
 
+#include <algorithm>
 #include <charconv>
 
 #include "opkit/base/error.hpp"
+#include "opkit/base/index.hpp"
 #include "opkit/base/name_index.hpp"
 #include "opkit/graph/print/memory_csv.hpp"
 
@@ -17,32 +19,27 @@ class MemoryCsvReader {
 
   MemoryTable Read() {
     MemoryTable table;
-    int columns[kColumns];
-    ReadHeader(columns);
-    const bool with_offset = columns[kOffset] >= 0;
+    ReadHeader();
+    NameIndex ids;
     while (NextLine()) {
       if (line_.empty()) continue;
-      std::string_view cells[kColumns];
-      const int count = Split(cells);
-      if (count != header_cells_)
-        Fail(StrCat("expected ", header_cells_, " cells as in the header, found ", count));
-      const std::string_view id = cells[columns[kId]];
-      if (ids_.Find(id) >= 0) Fail(StrCat("id '", id, "' stands in an earlier line as well"));
-      ids_.Add(id);
+      cells_ = Cells();
+      if (cells_.size() != header_cells_)
+        Fail("expected ", header_cells_, " cells as in the header, found ", cells_.size());
+      const std::string_view id = cells_[Index(columns_[kId])];
+      if (ids.Find(id) >= 0) Fail("id '", id, "' stands in an earlier line as well");
+      ids.Add(id);
       table.ids.emplace_back(id);
-      MemoryInterval buffer;
-      buffer.lower = Number(cells, columns, kLower);
-      buffer.upper = Number(cells, columns, kUpper);
-      buffer.size = Number(cells, columns, kSize);
+      const MemoryInterval buffer{Number(kLower), Number(kUpper), Number(kSize)};
       if (buffer.lower >= buffer.upper)
-        Fail(StrCat("lower is ", buffer.lower, " and upper ", buffer.upper,
-                    ": expected lower < upper"));
-      if (buffer.size < 0) Fail(StrCat("size is ", buffer.size, ": expected 0 or more"));
+        Fail("lower is ", buffer.lower, " and upper ",
+             StrCat(buffer.upper, ": expected lower < upper"));
+      if (buffer.size < 0) Fail("size is ", buffer.size, ": expected 0 or more");
       table.buffers.push_back(buffer);
-      if (!with_offset) continue;
-      table.offsets.push_back(Number(cells, columns, kOffset));
+      if (columns_[kOffset] < 0) continue;
+      table.offsets.push_back(Number(kOffset));
       if (table.offsets.back() < 0)
-        Fail(StrCat("offset is ", table.offsets.back(), ": expected 0 or more"));
+        Fail("offset is ", table.offsets.back(), ": expected 0 or more");
     }
     return table;
   }
@@ -54,55 +51,48 @@ class MemoryCsvReader {
   bool NextLine() {
     if (rest_.empty()) return false;
     ++number_;
-    const size_t end = rest_.find('\n');
-    line_ = rest_.substr(0, end);
-    rest_ = end == std::string_view::npos ? std::string_view() : rest_.substr(end + 1);
-    if (!line_.empty() && line_.back() == '\r') line_.remove_suffix(1);
+    line_ = rest_.substr(0, rest_.find('\n'));
+    rest_.remove_prefix((std::min)(line_.size() + 1, rest_.size()));
+    if (line_.ends_with('\r')) line_.remove_suffix(1);
     return true;
   }
-  // Fills in the first kColumns cells of the line; returns how many cells it has.
-  int Split(std::string_view* cells) const {
-    int count = 0;
-    for (std::string_view rest = line_;;) {
-      const size_t end = rest.find(',');
-      if (count < kColumns) cells[count] = rest.substr(0, end);
-      ++count;
-      if (end == std::string_view::npos) return count;
-      rest = rest.substr(end + 1);
-    }
+  std::vector<std::string_view> Cells() const {
+    std::vector<std::string_view> cells;
+    for (size_t at = 0; at <= line_.size(); at += cells.back().size() + 1)
+      cells.push_back(line_.substr(at, line_.find(',', at) - at));
+    return cells;
   }
-  void ReadHeader(int* columns) {
+  void ReadHeader() {
     if (!NextLine()) number_ = 1;
-    std::string_view cells[kColumns];
-    header_cells_ = Split(cells);
-    bool known = header_cells_ <= kColumns;
+    const std::vector<std::string_view> cells = Cells();
+    header_cells_ = cells.size();
+    size_t known = 0;
     for (int column = 0; column < kColumns; ++column) {
-      columns[column] = -1;
-      for (int i = 0; known && i < header_cells_; ++i)
-        if (cells[i] == kNames[column]) columns[column] = i;
+      const auto found = std::find(cells.begin(), cells.end(), kNames[column]);
+      columns_[column] = found == cells.end() ? -1 : static_cast<int>(found - cells.begin());
+      known += columns_[column] >= 0;
     }
-    for (int column = 0; column < kColumns; ++column)
-      known = known && (columns[column] >= 0 || column == kOffset);
-    if (!known || header_cells_ != (columns[kOffset] >= 0 ? 5 : 4))
-      Fail(StrCat("expected the columns id,lower,upper,size and perhaps offset, found '", line_,
-                  "'"));
+    const size_t expected = columns_[kOffset] >= 0 ? 5 : 4;
+    if (known != expected || header_cells_ != expected)
+      Fail("expected the columns id,lower,upper,size and perhaps offset, found '", line_, "'");
   }
-  int64_t Number(const std::string_view* cells, const int* columns, Column column) const {
-    const std::string_view cell = cells[columns[column]];
+  int64_t Number(Column column) const {
+    const std::string_view cell = cells_[Index(columns_[column])];
     int64_t value = 0;
     const auto [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), value);
     if (error != std::errc() || end != cell.data() + cell.size())
-      Fail(StrCat("expected a 64-bit integer as ", kNames[column], ", found '", cell, "'"));
+      Fail("expected a 64-bit integer as ", kNames[column], ", found '", StrCat(cell, "'"));
     return value;
   }
-  [[noreturn]] void Fail(const std::string& why) const {
-    Throw(ErrorCode::kInvalidArgument, "line ", number_, ": ", why);
+  [[noreturn]] void Fail(const Text& a, const Text& b, const Text& c, const Text& d = {}) const {
+    Throw(ErrorCode::kInvalidArgument, "line ", number_, ": ", StrCat(a, b, c, d));
   }
 
   std::string_view rest_, line_;
-  NameIndex ids_;
-  int number_ = 0;
-  int header_cells_ = 0;
+  std::vector<std::string_view> cells_;  // of the line
+  int columns_[kColumns];                // their places in a line, -1 where the header has none
+  size_t header_cells_ = 0;
+  int number_ = 0;  // of the line
 };
 
 }  // namespace detail

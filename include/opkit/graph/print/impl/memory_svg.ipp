@@ -12,49 +12,6 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// "1.5 MiB"
-inline std::string FormatBytes(int64_t bytes) {
-  const char* const kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-  int unit = 0;
-  auto value = static_cast<double>(bytes);
-  for (; value >= 1024 && unit < 6; ++unit) value /= 1024;
-  char digits[32];
-  const auto end = std::to_chars(digits, digits + sizeof digits, value, std::chars_format::general,
-                                 value >= 1000 ? 4 : 3);
-  return std::string(digits, end.ptr) + " " + kUnits[unit];
-}
-
-inline std::string EscapeXml(std::string_view text) {
-  std::string out;
-  for (char c : text) {
-    if (c == '&')
-      out += "&amp;";
-    else if (c == '<')
-      out += "&lt;";
-    else if (c == '>')
-      out += "&gt;";
-    else if (c == '"')
-      out += "&quot;";
-    else if (static_cast<unsigned char>(c) < 32)
-      out += ' ';  // control characters are not XML
-    else
-      out += c;
-  }
-  return out;
-}
-
-// The distance of grid lines: of 1, 2, 5, 10, … (powers of two for bytes) the one that divides the
-// span into about six.
-inline double NiceStep(double span, bool bytes) {
-  double step = 1;
-  if (bytes) {
-    while (step * 6 < span) step *= 2;
-    return step;
-  }
-  for (int i = 0; step * 8 < span; ++i) step *= i % 3 == 1 ? 2.5 : 2;
-  return step;
-}
-
 class MemorySvg {
  public:
   MemorySvg(const std::vector<MemoryInterval>& buffers, const MemoryPlan& plan,
@@ -66,11 +23,9 @@ class MemorySvg {
     if (!options.names.empty() && options.names.size() != buffers.size())
       Throw(ErrorCode::kInvalidArgument, "expected a name for each of ", buffers.size(),
             " buffers, or none; found ", options.names.size());
+    if (!buffers.empty()) shortest_ = Length(buffers[0]);
+    if (!buffers.empty()) begin_ = static_cast<double>(buffers[0].lower);
     for (const MemoryInterval& buffer : buffers) {
-      if (begin_ == end_) {
-        begin_ = static_cast<double>(buffer.lower);
-        shortest_ = Length(buffer);
-      }
       begin_ = (std::min)(begin_, static_cast<double>(buffer.lower));
       end_ = (std::max)(end_, static_cast<double>(buffer.upper));
       longest_ = (std::max)(longest_, Length(buffer));
@@ -81,38 +36,64 @@ class MemorySvg {
   }
 
   std::string Draw() {
-    const int width = options_.width, height = options_.height;
-    Add("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"", width, "\" height=\"", height);
-    Add("\" viewBox=\"0 0 ", width, " ", height);
-    Add("\" font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" "
-        "fill=\"#fff\"/>\n");
-    Add("<text x=\"", kLeft, "\" y=\"24\" font-size=\"17\" font-weight=\"bold\">");
-    Add(EscapeXml(options_.title), "</text>\n");
-    Add("<text x=\"", kLeft, "\" y=\"44\" fill=\"#444\">");
-    Add(FormatBytes(plan_.arena_bytes), " arena, lower bound ",
-        FormatBytes(plan_.lower_bound_bytes));
-    Add(", ratio ", Rounded(plan_.ratio(), 4), "; ", FormatBytes(plan_.naive_bytes));
-    Add(" without sharing; ", buffers_.size(), " buffers, ", EscapeXml(plan_.method));
-    Add("</text>\n");
+    Add(R"(<svg xmlns="http://www.w3.org/2000/svg" width="@" height="@" viewBox="0 0 @ @")"
+        R"( font-family="sans-serif" font-size="12">)"
+        "\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n",
+        {options_.width, options_.height, options_.width, options_.height});
+    Add("<text x=\"@\" y=\"24\" font-size=\"17\" font-weight=\"bold\">@</text>\n",
+        {kLeft, EscapeXml(options_.title)});
+    Add("<text x=\"@\" y=\"44\" fill=\"#444\">@ arena, lower bound @, ratio @; @ without sharing; "
+        "@ buffers, @</text>\n",
+        {kLeft, FormatBytes(plan_.arena_bytes), FormatBytes(plan_.lower_bound_bytes),
+         Rounded(plan_.ratio(), 4), FormatBytes(plan_.naive_bytes), buffers_.size(),
+         EscapeXml(plan_.method)});
     DrawAxes();
     for (size_t i = 0; i < buffers_.size(); ++i) DrawBuffer(i);
     DrawBound();
     DrawLegend();
-    out_ += "</svg>\n";
-    return std::move(out_);
+    return out_ + "</svg>\n";
   }
 
  private:
   static constexpr int kLeft = 86, kRight = 24, kTop = 62, kBottom = 52;
 
-  void Add(const Text& a, const Text& b = {}, const Text& c = {}, const Text& d = {}) {
-    out_ += StrCat(a, b, c, d);
+  // Appends the form, each '@' in it replaced by the next part.
+  void Add(std::string_view form, std::initializer_list<Text> parts) {
+    for (const Text& part : parts) {
+      out_ += form.substr(0, form.find('@'));
+      part.AppendTo(out_);
+      form.remove_prefix(form.find('@') + 1);
+    }
+    out_ += form;
   }
   static std::string Rounded(double value, int digits = 2) {
     char text[64];
     const auto end =
         std::to_chars(text, text + sizeof text, value, std::chars_format::fixed, digits);
     return std::string(text, end.ptr);
+  }
+  // "1.5 MiB"
+  static std::string FormatBytes(int64_t bytes) {
+    const char* const kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    int unit = 0;
+    auto value = static_cast<double>(bytes);
+    for (; value >= 1024 && unit < 6; ++unit) value /= 1024;
+    char digits[32];
+    const auto end = std::to_chars(digits, digits + sizeof digits, value,
+                                   std::chars_format::general, value >= 1000 ? 4 : 3);
+    return std::string(digits, end.ptr) + " " + kUnits[unit];
+  }
+  static std::string EscapeXml(std::string_view text) {
+    constexpr const char* kEntities[] = {"&amp;", "&lt;", "&gt;", "&quot;"};
+    std::string out;
+    for (const char c : text) {
+      const size_t entity = std::string_view("&<>\"").find(c);
+      if (entity != std::string_view::npos)
+        out += kEntities[entity];
+      else
+        out += static_cast<unsigned char>(c) < 32 ? ' ' : c;  // XML has no control characters
+    }
+    return out;
   }
   static double Length(const MemoryInterval& buffer) {
     return static_cast<double>(buffer.upper) - static_cast<double>(buffer.lower);
@@ -125,26 +106,24 @@ class MemorySvg {
     return bottom - address / top_ * (bottom - kTop);
   }
   void Line(double x1, double y1, double x2, double y2, const char* style) {
-    Add("<line x1=\"", Rounded(x1), "\" y1=\"", Rounded(y1));
-    Add("\" x2=\"", Rounded(x2), "\" y2=\"", Rounded(y2));
-    Add("\" ", style, "/>\n");
+    Add("<line x1=\"@\" y1=\"@\" x2=\"@\" y2=\"@\" @/>\n",
+        {Rounded(x1), Rounded(y1), Rounded(x2), Rounded(y2), style});
   }
   void Label(double x, double y, const char* style, std::string_view text) {
-    Add("<text x=\"", Rounded(x), "\" y=\"", Rounded(y));
-    Add("\" ", style, ">", EscapeXml(text));
-    Add("</text>\n");
+    Add("<text x=\"@\" y=\"@\" @>@</text>\n", {Rounded(x), Rounded(y), style, EscapeXml(text)});
   }
 
+  // Grid lines are 1, 2, 5, 10, … steps apart, or a power of two of bytes, so that about six fit.
   void DrawAxes() {
     constexpr const char* kGrid = "stroke=\"#ddd\"";
-    const double step = NiceStep(end_ - begin_, false);
-    for (double time = step * static_cast<double>(static_cast<int64_t>(begin_ / step));
-         time <= end_; time += step) {
+    double step = 1, bytes = 1;
+    for (int i = 0; step * 8 < end_ - begin_; ++i) step *= i % 3 == 1 ? 2.5 : 2;
+    while (bytes * 6 < top_) bytes *= 2;
+    for (double time = step * std::trunc(begin_ / step); time <= end_; time += step) {
       if (time < begin_) continue;
       Line(X(time), kTop, X(time), Y(0), kGrid);
       Label(X(time), Y(0) + 17, "text-anchor=\"middle\"", StrCat(static_cast<int64_t>(time)));
     }
-    const double bytes = NiceStep(top_, true);
     for (double address = 0; address <= top_; address += bytes) {
       Line(kLeft, Y(address), X(end_), Y(address), kGrid);
       Label(kLeft - 8, Y(address) + 4, "text-anchor=\"end\"",
@@ -152,14 +131,12 @@ class MemorySvg {
     }
     Label((kLeft + X(end_)) / 2, options_.height - 14, "text-anchor=\"middle\"",
           options_.time_label);
-    Add("<text transform=\"translate(18 ", Rounded((kTop + Y(0)) / 2), ") rotate(-90)\" ",
-        "text-anchor=\"middle\">address</text>\n");
+    Add("<text transform=\"translate(18 @) rotate(-90)\" text-anchor=\"middle\">address</text>\n",
+        {Rounded((kTop + Y(0)) / 2)});
   }
 
-  // The shortest lives are blue, the longest red, on a logarithmic scale.
-  std::string Colour(double length) const {
-    const double share =
-        longest_ > shortest_ ? std::log(length / shortest_) / std::log(longest_ / shortest_) : 0;
+  // From blue (0) to red (1).
+  static std::string Colour(double share) {
     return StrCat("hsl(", static_cast<int>(215 - 205 * share), ",65%,68%)");
   }
 
@@ -170,13 +147,13 @@ class MemorySvg {
     const auto offset = static_cast<double>(plan_.offsets[i]);
     const double x = X(lower), width = X(static_cast<double>(buffer.upper)) - x;
     const double y = Y(offset + static_cast<double>(buffer.size)), height = Y(offset) - y;
+    const double life = std::log(Length(buffer) / shortest_);  // the colours' scale is logarithmic
     const std::string name = options_.names.empty() ? std::to_string(i) : options_.names[i];
-    Add("<rect x=\"", Rounded(x), "\" y=\"", Rounded(y));
-    Add("\" width=\"", Rounded(width), "\" height=\"", Rounded(height));
-    Add("\" fill=\"", Colour(Length(buffer)), "\" stroke=\"#333\" stroke-width=\"0.5\"><title>");
-    Add(EscapeXml(name), ": ", FormatBytes(buffer.size), " at ");
-    Add(plan_.offsets[i], ", live from ", buffer.lower, " to ");
-    Add(buffer.upper, "</title></rect>\n");
+    Add("<rect x=\"@\" y=\"@\" width=\"@\" height=\"@\" fill=\"@\" stroke=\"#333\" "
+        "stroke-width=\"0.5\"><title>@: @ at @, live from @ to @</title></rect>\n",
+        {Rounded(x), Rounded(y), Rounded(width), Rounded(height),
+         Colour(longest_ > shortest_ ? life / std::log(longest_ / shortest_) : 0), EscapeXml(name),
+         FormatBytes(buffer.size), plan_.offsets[i], buffer.lower, buffer.upper});
     // A label where there is room for it; 7 is a character's width.
     if (height >= 13 && width >= 7 * static_cast<double>(name.size()) + 6)
       Label(x + width / 2, y + height / 2 + 4, "text-anchor=\"middle\" pointer-events=\"none\"",
@@ -195,13 +172,10 @@ class MemorySvg {
     constexpr int kSteps = 8, kWidth = 16;
     const double left = options_.width - kRight - kSteps * kWidth - 60;
     Label(left - 6, y + 10, "text-anchor=\"end\"", "lives short");
-    for (int i = 0; i < kSteps; ++i) {
-      const double share = static_cast<double>(i) / (kSteps - 1);
-      Add("<rect x=\"", Rounded(left + i * kWidth), "\" y=\"", Rounded(y));
-      Add("\" width=\"", kWidth, "\" height=\"12\" fill=\"hsl(",
-          static_cast<int>(215 - 205 * share));
-      out_ += ",65%,68%)\"/>\n";
-    }
+    for (int i = 0; i < kSteps; ++i)
+      Add("<rect x=\"@\" y=\"@\" width=\"@\" height=\"12\" fill=\"@\"/>\n",
+          {Rounded(left + i * kWidth), Rounded(y), kWidth,
+           Colour(static_cast<double>(i) / (kSteps - 1))});
     Label(left + kSteps * kWidth + 6, y + 10, "", "long");
   }
 

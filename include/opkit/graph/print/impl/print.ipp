@@ -22,8 +22,8 @@ inline std::string NodeLine(const OperatorDef& def) {
 }
 
 // Subgraphs are indented below their node.
-inline void AppendLines(const Graph& graph, const std::string& indent,
-                        std::vector<std::string>& lines) {
+inline std::vector<std::string> GraphLines(const Graph& graph, const std::string& indent = "") {
+  std::vector<std::string> lines;
   const auto add = [&](const std::string& line) {
     lines.emplace_back(indent);
     for (const char c : line) lines.back() += c == '\n' ? "\\n" : std::string(1, c);
@@ -41,15 +41,12 @@ inline void AppendLines(const Graph& graph, const std::string& indent,
     for (const NamedSubgraph& item : def.subgraphs()) {
       const Graph* inner = GraphOf(*item.graph);
       add(StrCat("  ", item.name, ":", inner ? "" : " " + item.graph->Describe()));
-      if (inner) AppendLines(*inner, indent + "    ", lines);
+      if (!inner) continue;
+      for (std::string& line : GraphLines(*inner, indent + "    "))
+        lines.push_back(std::move(line));
     }
   }
   for (const std::string& output : graph.outputs()) add("output " + output);
-}
-
-inline std::vector<std::string> GraphLines(const Graph& graph) {
-  std::vector<std::string> lines;
-  AppendLines(graph, "", lines);
   return lines;
 }
 

@@ -101,56 +101,41 @@ OPKIT_INLINE Tensor TensorOfView(const opkit_tensor& view, const Tensor* host) {
 
 // An opkit_attr with all that it points to.
 struct AbiAttribute : RefCounted {
-  AbiAttribute(const std::string& attribute_name, const Attribute& value)
-      : name(attribute_name), text(AttributeText(value)) {
-    attr.size = sizeof attr;
-    attr.type = static_cast<int32_t>(value.type());
-    attr.count = value.is_list() ? value.size() : 1;
-    switch (attr.type % 5) {
-      case OPKIT_ATTR_INT:
-        ints = ListOf<int64_t>(value);
-        break;
-      case OPKIT_ATTR_BOOL:
-        for (bool one : ListOf<bool>(value)) ints.push_back(one);
-        break;
-      case OPKIT_ATTR_FLOAT:
-        floats = ListOf<double>(value);
-        break;
-      case OPKIT_ATTR_STRING:
-        strings = ListOf<std::string>(value);
-        for (const std::string& one : strings) {
-          string_data.push_back(one.c_str());
-          string_sizes.push_back(one.size());
-        }
-        break;
-      default:
-        tensors = ListOf<Tensor>(value);
-        for (const Tensor& tensor : tensors) strides.push_back(tensor.strides());
-        for (size_t i = 0; i < tensors.size(); ++i)
-          views.push_back(AbiTensor(tensors[i], strides[i]));
-        for (const opkit_tensor& view : views) view_pointers.push_back(&view);
+  AbiAttribute(const std::string& attribute_name, const Attribute& attribute)
+      : name(attribute_name),
+        text(AttributeText(attribute)),
+        value(attribute),
+        string_data(value.values().strings.size()),
+        string_sizes(string_data.size()),
+        strides(value.values().tensors.size()),
+        views(strides.size()),
+        view_pointers(strides.size()) {
+    const Attribute::Values& all = value.values();
+    for (size_t i = 0; i < all.strings.size(); ++i) {
+      string_data[i] = all.strings[i].c_str();
+      string_sizes[i] = all.strings[i].size();
     }
+    for (size_t i = 0; i < all.tensors.size(); ++i) {
+      strides[i] = all.tensors[i].strides();
+      views[i] = AbiTensor(all.tensors[i], strides[i]);
+      view_pointers[i] = &views[i];
+    }
+    attr.size = sizeof attr;
     attr.name = name.c_str();
-    attr.text = text.c_str();
-    attr.ints = ints.data();
-    attr.floats = floats.data();
+    attr.type = static_cast<int32_t>(value.type());
+    attr.count = value.size();
+    attr.ints = all.ints.data();
+    attr.floats = all.floats.data();
     attr.strings = string_data.data();
     attr.string_sizes = string_sizes.data();
     attr.tensors = view_pointers.data();
-  }
-  template <class T>
-  static std::vector<T> ListOf(const Attribute& value) {
-    if (value.is_list()) return value.Get<std::vector<T>>();
-    return {value.Get<T>()};
+    attr.text = text.c_str();
   }
 
   std::string name, text;
-  std::vector<int64_t> ints;
-  std::vector<double> floats;
-  std::vector<std::string> strings;
+  Attribute value;
   std::vector<const char*> string_data;
   std::vector<uint64_t> string_sizes;
-  std::vector<Tensor> tensors;
   std::vector<Dims> strides;
   std::vector<opkit_tensor> views;
   std::vector<const opkit_tensor*> view_pointers;
@@ -176,38 +161,26 @@ OPKIT_INLINE Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t c
             attrs[i] && attrs[i]->name ? StrCat(" '", attrs[i]->name, "'") : std::string(),
             " of a library ", problem);
     const opkit_attr& attr = *attrs[i];
-    const size_t n = attr.count;
-    auto set = [&](auto list) {
-      if (attr.type >= OPKIT_ATTR_INTS) return out.Set(attr.name, std::move(list));
-      typename decltype(list)::value_type one = list[0];
-      out.Set(attr.name, Attribute(one));
-    };
-    switch (attr.type % 5) {
-      case OPKIT_ATTR_INT:
-        set(std::vector<int64_t>(attr.ints, attr.ints + n));
-        break;
-      case OPKIT_ATTR_BOOL:
-        set(std::vector<bool>(attr.ints, attr.ints + n));
-        break;
-      case OPKIT_ATTR_FLOAT:
-        set(std::vector<double>(attr.floats, attr.floats + n));
-        break;
-      case OPKIT_ATTR_STRING: {
-        std::vector<std::string> texts;
-        for (size_t k = 0; k < n; ++k) texts.emplace_back(attr.strings[k], attr.string_sizes[k]);
-        set(std::move(texts));
-        break;
-      }
-      default: {
-        std::vector<Tensor> tensors;
-        for (size_t k = 0; k < n; ++k) {
-          Tensor copy;
-          copy.CopyFrom(TensorOfView(*attr.tensors[k]));
-          tensors.push_back(std::move(copy));
-        }
-        set(std::move(tensors));
+    auto values = MakeIntrusive<Attribute::Values>();
+    for (uint64_t k = 0; k < attr.count; ++k) {
+      switch (attr.type % 5) {
+        case OPKIT_ATTR_INT:
+          values->ints.push_back(attr.ints[k]);
+          break;
+        case OPKIT_ATTR_BOOL:
+          values->ints.push_back(attr.ints[k] != 0);
+          break;
+        case OPKIT_ATTR_FLOAT:
+          values->floats.push_back(attr.floats[k]);
+          break;
+        case OPKIT_ATTR_STRING:
+          values->strings.emplace_back(attr.strings[k], attr.string_sizes[k]);
+          break;
+        default:
+          values->tensors.emplace_back().CopyFrom(TensorOfView(*attr.tensors[k]));
       }
     }
+    out.Set(attr.name, Attribute(static_cast<AttributeType>(attr.type), std::move(values)));
   }
   return out;
 }

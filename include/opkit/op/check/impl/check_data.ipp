@@ -81,7 +81,7 @@ OPKIT_INLINE std::string PositionOf(const Shape& shape, int64_t i) {
 
 OPKIT_INLINE double RelativeError(double a, double b) {
   if (a == b || (a != a && b != b)) return 0;
-  return Magnitude(a - b) / std::max({Magnitude(a), Magnitude(b), 1.0});
+  return Magnitude(a - b) / (std::max)({Magnitude(a), Magnitude(b), 1.0});
 }
 
 OPKIT_INLINE std::string Difference(const Tensor& found, const Tensor& expected, double tolerance) {

@@ -3,6 +3,7 @@
 #define OPKIT_OP_FUNCTION_IMPL_FUNCTION_OPERATOR_IPP_
 
 #include "opkit/device/cpu_stream.hpp"
+#include "opkit/op/abi/op_conversion.hpp"
 #include "opkit/op/function/function_operator.hpp"
 #include "opkit/op/function/function_state.hpp"
 #include "opkit/op/gradient/gradient.hpp"
@@ -28,10 +29,6 @@ inline std::unique_ptr<OperatorBase> CreateFunctionOperator(const OperatorDef& d
                "(opkit/backends/<its name>/function_operator.hpp), or call "
                "opkit::EnableFunctionOperators<Context>() for a device of your own"));
   return factory(def, ws, std::move(record), pass);
-}
-
-OPKIT_INLINE int DeviceTypeFromName(std::string_view name) {
-  return name == "gpu" ? static_cast<int>(DeviceType::kGPU) : FindDeviceType(name);
 }
 
 class FunctionGradient final : public GradientMakerBase {
@@ -123,6 +120,20 @@ OPKIT_INLINE void FunctionOpHost::Add(FunctionDevice& device, FunctionPass pass,
 }
 OPKIT_INLINE void FunctionOpHost::Doc() {
   if (schema_) schema_->SetDoc(record_->doc);
+}
+OPKIT_INLINE void FunctionOpHost::Describe() {
+  Doc();
+  if (record_->Has(OPKIT_OP_EFFECTS)) HasEffects();
+  if (record_->Has(OPKIT_OP_OPEN_ATTRS)) schema_->AllowUnknownArgs();
+  int i = 0;
+  for (const OpParameter& input : record_->inputs)
+    schema_->Input(i++, input.name, input.doc, input.dtypes);
+  i = 0;
+  for (const OpParameter& output : record_->outputs)
+    schema_->Output(i++, output.name, output.doc, output.dtypes);
+  for (const OpParameter& from : record_->attributes) {
+    schema_->Arg(from.name, from.doc, from.type, from.default_value, from.required);
+  }
 }
 OPKIT_INLINE void FunctionOpHost::AddBackward() {
   backward_added_ = true;

@@ -20,19 +20,24 @@ OPKIT_INLINE std::string ToString(const GradientValue& value) {
   return value.IsDense() ? value.dense : StrCat("{", value.indices, ", ", value.values, "}");
 }
 
-struct GradientNames::Tables {
-  std::map<std::string, std::string> gradients, values;  // value to gradient, gradient to value
-  std::map<std::string, int>
-      taken;  // the number to try next, so that many uses of a value stay cheap
+struct GradientNames::Table : detail::RefCounted {
+  struct Row {
+    const std::string* value = nullptr;     // the value that this name is a gradient of
+    const std::string* gradient = nullptr;  // the gradient of this value
+    int next =
+        0;  // to try behind this name once it is taken, so that many uses stay cheap; 0: free
+  };
+  std::map<std::string, Row> rows;  // whose names the rows point to
 };
-OPKIT_INLINE GradientNames::GradientNames() : tables_(new Tables) {}
+OPKIT_INLINE GradientNames::GradientNames() : table_(new Table) {}
 OPKIT_INLINE GradientNames::~GradientNames() = default;
 OPKIT_INLINE void GradientNames::Reserve(const std::string& name) {
-  if (const std::string* value = ValueOf(name))
+  Table::Row& row = table_->rows[name];
+  if (row.value)
     Throw(ErrorCode::kAlreadyExists, "value '", name,
-          "' has the name that was given to the gradient of '", *value,
+          "' has the name that was given to the gradient of '", *row.value,
           "'; reserve the graph's names before naming gradients");
-  tables_->taken.emplace(name, 1);
+  if (row.next == 0) row.next = 1;
 }
 OPKIT_INLINE void GradientNames::ReserveNamesOf(const OperatorDef& def,
                                                 const std::vector<GradientValue>& g_output) {
@@ -45,20 +50,22 @@ OPKIT_INLINE void GradientNames::ReserveNamesOf(const OperatorDef& def,
     for (const std::string* name : {&value.dense, &value.indices, &value.values}) reserve(*name);
 }
 OPKIT_INLINE const std::string& GradientNames::Of(const std::string& value) {
-  const auto it = tables_->gradients.find(value);
-  return it != tables_->gradients.end() ? it->second : tables_->gradients[value] = Fresh(value);
+  Table::Row& row = table_->rows[value];
+  if (!row.gradient) row.gradient = &table_->rows.try_emplace(Fresh(value)).first->first;
+  return *row.gradient;
 }
 OPKIT_INLINE std::string GradientNames::Fresh(const std::string& value, const std::string& suffix) {
   std::string name = value + suffix;
-  const auto known = tables_->taken.find(name);
-  while (tables_->taken.count(name)) name = StrCat(value, suffix, "_", known->second++);
-  tables_->taken.emplace(name, 1);
-  tables_->values.emplace(name, value);
+  int& next = table_->rows[name].next;
+  while (table_->rows[name].next != 0) name = StrCat(value, suffix, "_", next++);
+  Table::Row& row = table_->rows[name];
+  row.next = 1;
+  row.value = &table_->rows.try_emplace(value).first->first;
   return name;
 }
 OPKIT_INLINE const std::string* GradientNames::ValueOf(const std::string& name) const {
-  const auto it = tables_->values.find(name);
-  return it == tables_->values.end() ? nullptr : &it->second;
+  const auto it = table_->rows.find(name);
+  return it == table_->rows.end() ? nullptr : it->second.value;
 }
 
 OPKIT_INLINE GradientMakerBase::GradientMakerBase(const OperatorDef& def,
@@ -97,12 +104,11 @@ OPKIT_INLINE std::string GradientMakerBase::Temporary(const std::string& hint) {
   return Names().Fresh(def_.outputs().empty() ? def_.type() : def_.outputs()[0], "_grad_" + hint);
 }
 OPKIT_INLINE GradientNames& GradientMakerBase::Names() {
-  if (names_) return *names_;
-  if (!own_names_) {
-    own_names_ = std::make_unique<GradientNames>();
-    own_names_->ReserveNamesOf(def_, g_output_);
+  if (!names_) {
+    names_ = &own_names_;
+    names_->ReserveNamesOf(def_, g_output_);
   }
-  return *own_names_;
+  return *names_;
 }
 OPKIT_INLINE std::vector<OperatorDef> GradientMakerBase::SingleGradientDef(
     const std::string& type, const std::string& name, const std::vector<std::string>& inputs,

@@ -1,6 +1,7 @@
-// Nodes and what inference knows of their values, as opkit_abi.h passes them to a library.
-#ifndef OPKIT_PLUGIN_ABI_NODE_HPP_
-#define OPKIT_PLUGIN_ABI_NODE_HPP_
+// Nodes, and inference's knowledge of their values, as opkit_abi.h passes them to a library. For
+// the definitions of plugin/.
+#ifndef OPKIT_PLUGIN_ABI_ABI_NODE_HPP_
+#define OPKIT_PLUGIN_ABI_ABI_NODE_HPP_
 
 #include "opkit/graph/graph_view.hpp"
 #include "opkit/graph/subgraph.hpp"
@@ -9,21 +10,15 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-template <class Def>
-struct BasicAbiGraph;
+struct AbiGraph;
 
 // An opkit_node and all that it points to.
-template <class Def>
-class BasicAbiNode : public RefCounted {
+class AbiNode : public RefCounted {
  public:
-  explicit BasicAbiNode(const Def& def) : def_(def), attributes_(def_.args()) {
+  explicit AbiNode(const OperatorDef& def) : def_(def), attributes_(def_.args()) {
     Point(def_.inputs(), inputs_);
     Point(def_.outputs(), outputs_);
-    for (const NamedSubgraph& item : def_.subgraphs())
-      if (const Graph* graph = GraphOf(*item.graph))
-        graphs_.push_back(MakeIntrusive<BasicAbiGraph<Def>>(item.name, *graph));
-    for (const auto& graph : graphs_)
-      graph_pointers_.push_back(&static_cast<const BasicAbiGraph<Def>&>(*graph).view);
+    AddGraphs();
     node_.size = sizeof node_;
     node_.op = def_.type().c_str();
     node_.name = def_.name().c_str();
@@ -41,22 +36,21 @@ class BasicAbiNode : public RefCounted {
   const opkit_node& node() const { return node_; }
 
  private:
+  inline void AddGraphs();
   static void Point(const std::vector<std::string>& names, std::vector<const char*>& pointers) {
     for (const std::string& name : names) pointers.push_back(name.c_str());
   }
 
-  Def def_;
+  const OperatorDef def_;
   AbiAttributes attributes_;
   std::vector<const char*> inputs_, outputs_;
-  RefCountedList graphs_;  // of BasicAbiGraph
+  RefCountedList graphs_;  // of AbiGraph
   std::vector<const opkit_graph*> graph_pointers_;
   opkit_node node_{};
 };
-using AbiNode = BasicAbiNode<OperatorDef>;
 
-template <class Def>
-struct BasicAbiGraph : RefCounted {
-  BasicAbiGraph(std::string graph_name, const Graph& graph) : name(std::move(graph_name)) {
+struct AbiGraph : RefCounted {
+  AbiGraph(std::string graph_name, const Graph& graph) : name(std::move(graph_name)) {
     for (const auto& input : graph.inputs()) names.push_back(input.name);
     const size_t num_inputs = names.size();
     for (const std::string& output : graph.outputs()) names.push_back(output);
@@ -71,8 +65,7 @@ struct BasicAbiGraph : RefCounted {
       views.push_back(AbiTensor(constants[i], strides[i]));
     for (const opkit_tensor& tensor : views) view_pointers.push_back(&tensor);
     const GraphView order(graph);
-    for (int node : order.order())
-      nodes.push_back(MakeIntrusive<BasicAbiNode<Def>>(graph.node(node)));
+    for (int node : order.order()) nodes.push_back(MakeIntrusive<AbiNode>(graph.node(node)));
     for (const auto& node : nodes) node_pointers.push_back(&node->node());
     view.size = sizeof view;
     view.name = name.c_str();
@@ -94,20 +87,28 @@ struct BasicAbiGraph : RefCounted {
   std::vector<Dims> strides;
   std::vector<opkit_tensor> views;
   std::vector<const opkit_tensor*> view_pointers;
-  std::vector<IntrusivePtr<BasicAbiNode<Def>>> nodes;
+  std::vector<IntrusivePtr<AbiNode>> nodes;
   std::vector<const opkit_node*> node_pointers;
   opkit_graph view{};
 };
 
-// What is known of values, as an array of opkit_value, and what a library says of them back.
-template <class Info>
+inline void AbiNode::AddGraphs() {
+  for (const NamedSubgraph& item : def_.subgraphs())
+    if (const Graph* graph = GraphOf(*item.graph)) {
+      auto added = MakeIntrusive<AbiGraph>(item.name, *graph);
+      graph_pointers_.push_back(&added->view);
+      graphs_.push_back(std::move(added));
+    }
+}
+
+// Knowledge of values as an array of opkit_value, which a library refines.
 class AbiValues {
  public:
   // Symbols have a number each in `symbols`, which inputs and outputs share.
-  AbiValues(std::span<const Info> infos, std::vector<std::string>& symbols)
+  AbiValues(std::span<const TensorInfo> infos, std::vector<std::string>& symbols)
       : symbols_(symbols), values_(infos.size()) {
     for (size_t i = 0; i < infos.size(); ++i) {
-      const Info& info = infos[i];
+      const TensorInfo& info = infos[i];
       opkit_value& value = values_[i];
       value.size = sizeof value;
       value.present = 1;
@@ -181,4 +182,4 @@ class AbiValues {
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_PLUGIN_ABI_NODE_HPP_
+#endif  // OPKIT_PLUGIN_ABI_ABI_NODE_HPP_

@@ -1,18 +1,18 @@
-// The reverse of abi_node.hpp: an opkit_node, with the graphs it carries, as an OperatorDef.
-#ifndef OPKIT_PLUGIN_ABI_DEFINITION_HPP_
-#define OPKIT_PLUGIN_ABI_DEFINITION_HPP_
+// The reverse of abi_node.hpp: an opkit_node, with the graphs it carries, as an OperatorDef. For
+// the definitions of plugin/.
+#ifndef OPKIT_PLUGIN_ABI_ABI_DEFINITION_HPP_
+#define OPKIT_PLUGIN_ABI_ABI_DEFINITION_HPP_
 
-#include "opkit/plugin/abi_node.hpp"
+#include "opkit/plugin/abi/abi_node.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-template <class Graphs>
-IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from);
+inline IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from);
 
 // Names that a library hands over.
-template <class Name>
-std::vector<std::string> NamesOfAbi(const Name* names, uint64_t count, const char* what) {
+inline std::vector<std::string> NamesOfAbi(const char* const* names, uint64_t count,
+                                           const char* what) {
   if (count > kMostParts || (count > 0 && !names))
     Throw(ErrorCode::kInvalidArgument, "a node has ", count, " ", what,
           names ? "" : ", which are null");
@@ -22,10 +22,9 @@ std::vector<std::string> NamesOfAbi(const Name* names, uint64_t count, const cha
   return {names, names + count};
 }
 
-// Copies everything; what graphs inside know of their inputs' types does not cross. Error
-// (kInvalidArgument) for what is no node.
-template <class Graphs = Graph>
-OperatorDef DefinitionOfAbi(const opkit_node& node) {
+// Copies everything; the types of inputs of graphs inside do not cross. Error (kInvalidArgument)
+// for what is no node.
+inline OperatorDef DefinitionOfAbi(const opkit_node& node) {
   if (node.size < kNodeBytes || !node.op || node.num_graphs > kMostParts ||
       (node.num_graphs > 0 && !node.graphs))
     Throw(ErrorCode::kInvalidArgument,
@@ -40,14 +39,13 @@ OperatorDef DefinitionOfAbi(const opkit_node& node) {
     if (!node.graphs[i] || node.graphs[i]->size < kGraphBytes || !node.graphs[i]->name)
       Throw(ErrorCode::kInvalidArgument, "graph ", i, " of a node ", node.op,
             " is null, shorter than version 1.0's or has no name");
-    def.Subgraph(node.graphs[i]->name, SubgraphOfAbi<Graphs>(*node.graphs[i]));
+    def.Subgraph(node.graphs[i]->name, SubgraphOfAbi(*node.graphs[i]));
   }
   return def;
 }
 
-template <class Graphs>
-IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from) {
-  Graphs graph;
+inline IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from) {
+  Graph graph;
   for (const std::string& input : NamesOfAbi(from.inputs, from.num_inputs, "graph inputs"))
     graph.AddInput(input, DType::kUndefined, {});
   const auto constants = NamesOfAbi(from.constant_names, from.num_constants, "graph constants");
@@ -66,7 +64,7 @@ IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from) {
   for (uint64_t i = 0; i < from.num_nodes; ++i) {
     if (!from.nodes[i])
       Throw(ErrorCode::kInvalidArgument, "node ", i, " of graph ", from.name, " is null");
-    graph.AddNode(DefinitionOfAbi<Graphs>(*from.nodes[i]));
+    graph.AddNode(DefinitionOfAbi(*from.nodes[i]));
   }
   for (std::string& output : NamesOfAbi(from.outputs, from.num_outputs, "graph outputs"))
     graph.AddOutput(std::move(output));
@@ -76,4 +74,4 @@ IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from) {
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_PLUGIN_ABI_DEFINITION_HPP_
+#endif  // OPKIT_PLUGIN_ABI_ABI_DEFINITION_HPP_

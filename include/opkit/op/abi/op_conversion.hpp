@@ -1,0 +1,39 @@
+// An operator across the boundary: a record as an opkit_op, and an opkit_op of a library, read
+// without trusting it, as a record. A new member of opkit_op is added in abi/opkit_abi.h, in
+// FunctionOpRecord and in this header's definitions.
+#ifndef OPKIT_OP_ABI_OP_CONVERSION_HPP_
+#define OPKIT_OP_ABI_OP_CONVERSION_HPP_
+
+#include "opkit/op/function_op.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// "cpu", "gpu" or any device type's own name; -1 for an unknown one.
+int DeviceTypeFromName(std::string_view name);
+
+// The record as an opkit_op, which lasts as long as the owner that is added to `owners`. Its
+// kernels call the record's functions and let no exception out; the record's `abi` is handed over
+// as it is.
+OPKIT_IMAGE_LOCAL const opkit_op* ExportOp(FunctionRecord record, RefCountedList& owners);
+
+// Operator `index` of a library as a record. Its devices, in the order of op.kernels, have no
+// functions yet: LibraryOps (plugin/library_ops.hpp) calls the kernels. Error (kInvalidArgument)
+// for whatever is wrong in the description.
+FunctionRecord ImportOp(const opkit_op& op, uint64_t index, const std::string& library);
+
+// Error: "library NAME WHAT; MEND".
+[[noreturn]] OPKIT_COLD void RefuseDescription(const std::string& library, const Text& what,
+                                               const Text& mend = {},
+                                               ErrorCode code = ErrorCode::kInvalidArgument);
+// Refuses a name that is no short line of text. Null goes.
+void CheckLibraryText(const std::string& library, const char* name, const Text& what);
+
+}  // namespace detail
+}  // namespace opkit
+
+#ifdef OPKIT_DEFINITIONS
+#include "opkit/op/abi/impl/op_conversion.ipp"
+#endif
+
+#endif  // OPKIT_OP_ABI_OP_CONVERSION_HPP_

@@ -1,0 +1,551 @@
+// Runs the operators of a library's registries for its host, and describes them.
+#ifndef OPKIT_PLUGIN_IMPL_EXPORT_OPERATORS_IPP_
+#define OPKIT_PLUGIN_IMPL_EXPORT_OPERATORS_IPP_
+
+#include <algorithm>
+#include <map>
+
+#include "opkit/engine/parallel_for.hpp"
+#include "opkit/engine/thread_pool.hpp"
+#include "opkit/op/abi/host_table.hpp"
+#include "opkit/op/abi/op_conversion.hpp"
+#include "opkit/op/create_operator.hpp"
+#include "opkit/op/gradient/gradient.hpp"
+#include "opkit/plugin/abi/abi_definition.hpp"
+#include "opkit/plugin/export_operators.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// What the library's operators give to a pool, other than loops, runs on one thread: a second pool
+// beside the host's would only take its CPUs. Ended before the library is unloaded.
+struct ExportThreads {
+  Mutex mutex;
+  std::atomic<ThreadPool*> pool{nullptr};
+  void (*finalize)() = nullptr;  // the author's
+  bool ended = false;
+};
+inline OPKIT_IMAGE_LOCAL constinit ExportThreads g_export_threads;
+inline OPKIT_IMAGE_LOCAL ThreadPool& LibraryPool() {
+  ExportThreads& threads = g_export_threads;
+  if (ThreadPool* pool = threads.pool.load(std::memory_order_acquire)) [[likely]]
+    return *pool;
+  MutexLock lock(threads.mutex);
+  if (!threads.pool) threads.pool = new ThreadPool(1, "opkit-library");
+  return *threads.pool;
+}
+inline OPKIT_IMAGE_LOCAL void EndLibraryPool() {
+  ExportThreads& threads = g_export_threads;
+  if (threads.finalize) threads.finalize();
+  delete threads.pool.exchange(nullptr);
+  threads.ended = true;
+}
+// This image's loops, on the host's threads.
+struct OPKIT_IMAGE_LOCAL HostLoops : LoopRunner {
+  HostLoops() : LoopRunner{&RunOnHost} {}
+
+ private:
+  // The pool that this thread had before: also the host's, where the two share the variable.
+  struct OuterPool {
+    explicit OuterPool(ThreadPool* outer) : own(std::exchange(t_pool.pool, outer)) {}
+    OuterPool(const OuterPool&) = delete;
+    OuterPool& operator=(const OuterPool&) = delete;
+    ~OuterPool() { t_pool.pool = own; }
+    ThreadPool* own;
+  };
+  static void RunOnHost(const LoopRunner& self, int64_t n, int64_t grain, RangeFunction body) {
+    const OuterPool pool(static_cast<const HostLoops&>(self).pool_);
+    RunHostRanges(g_host, nullptr, n, grain, [&](int64_t begin, int64_t end) {
+      const LoopRunnerScope nested(&self);
+      body(begin, end);
+    });
+  }
+
+  ThreadPool* const pool_ = t_pool.pool;
+};
+// The library's operator behind one operator of the host's, and the blobs that it is bound to.
+class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
+ public:
+  ExportedInstance(const OpSchema& schema, const opkit_node& node) {
+    OperatorDef def = DefinitionOfAbi(node);
+    // In a host's stream it takes its turn there, and then runs as on the CPU.
+    if (def.device().type == DeviceType::kCPUStream) def.Device(DeviceType::kCPU);
+    inputs_.resize(def.inputs().size());
+    outputs_.resize(def.outputs().size());
+    for (size_t o = 0; o < outputs_.size(); ++o) NameOutput(schema, def, o);
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      const std::string& name = def.inputs()[i];
+      if (name.empty()) continue;
+      inputs_[i].blob = workspace_.CreateBlob(name);
+      workspace_.CreateTensor(name);
+    }
+    const PoolScope threads(LibraryPool());
+    op_ = CreateOperator(def, &workspace_);
+    for (size_t o = 0; o < outputs_.size(); ++o)
+      if (!def.outputs()[o].empty()) outputs_[o].blob = workspace_.FindBlob(def.outputs()[o]);
+  }
+
+  // At its place in the host's stream, where there is one.
+  void Run(const opkit_call* call) {
+    if (!call->asynchronous) return Forward(call);
+    OpResource(call).launch(
+        [run = MakeIntrusive<LaunchedRun>(this, call)] { run->instance->Forward(&run->call); });
+  }
+
+ private:
+  struct Value {
+    Blob* blob = nullptr;   // null where the node leaves it out
+    int shared_input = -1;  // of an output that must be in its place
+  };
+
+  void Forward(const opkit_call* call) {
+    for (size_t i = 0; i < inputs_.size(); ++i) Bind(inputs_[i], *opkit_input(call, i));
+    for (size_t o = 0; o < outputs_.size(); ++o) BindOutput(call, o);
+    RunOperator(call->scratch, call->scratch_bytes);
+    for (size_t o = 0; o < outputs_.size(); ++o)
+      if (outputs_[o].blob) Deliver(o, *opkit_output(call, o));
+  }
+
+  // Outputs get blobs of their own, but for those that must be an input's.
+  void NameOutput(const OpSchema& schema, OperatorDef& def, size_t o) {
+    std::string& name = def.mutable_outputs()[o];
+    if (name.empty()) return;
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      const std::string& input = def.inputs()[i];
+      if (input.empty() || !schema.MustInplace(static_cast<int>(i), static_cast<int>(o))) continue;
+      outputs_[o].shared_input = static_cast<int>(i);
+      name = input;
+      return;
+    }
+    while (std::ranges::count(def.inputs(), name)) name += "_out";
+  }
+
+  // Whether `tensor` is the view already, so that nothing has to be made.
+  static bool IsView(const Tensor& tensor, const opkit_tensor& view) {
+    return tensor.Is(view.data, static_cast<DType>(view.dtype), view.shape, view.rank) &&
+           tensor.storage() && OpTensor(view).is_dense();
+  }
+  static void Bind(const Value& value, const opkit_tensor& view) {
+    if (!value.blob) return;
+    Tensor* tensor = value.blob->GetMutable<Tensor>();
+    if (IsView(*tensor, view)) [[likely]]
+      return;
+    *tensor = view.dtype == OPKIT_UNDEFINED ? Tensor() : TensorOfView(view);
+  }
+  void BindOutput(const opkit_call* call, size_t o) {
+    const Value& output = outputs_[o];
+    const opkit_tensor& view = *opkit_output(call, o);
+    if (!output.blob) return;
+    if (output.shared_input >= 0) {
+      const opkit_tensor& in = *opkit_input(call, static_cast<uint64_t>(output.shared_input));
+      if (view.dtype == OPKIT_UNDEFINED) return;
+      if (view.data != in.data) {
+        const Tensor source = TensorOfView(in);
+        CheckResult(o, source, view, "must be in place of an input that");
+        if (view.data) CopyInto(source, view);
+      }
+    }
+    Bind(output, view);
+  }
+  void RunOperator(void* scratch, int64_t scratch_bytes) {
+    const HostLoops loops;
+    const PoolScope threads(LibraryPool());
+    const LoopRunnerScope on_host(&loops);
+    op_->SetScratch(scratch, scratch ? scratch_bytes : 0);
+    op_->Run();
+  }
+
+  // The result lies in the host's memory, or is copied there.
+  void Deliver(size_t o, const opkit_tensor& view) {
+    if (view.dtype == OPKIT_UNDEFINED) return;
+    Blob* blob = outputs_[o].blob;
+    if (!blob->IsType<Tensor>())
+      Throw(ErrorCode::kTypeMismatch, "output ", o, " '", blob->name(), "' of operator ",
+            op_->type(), " is not a tensor, which is all that a library can hand over");
+    const Tensor& result = blob->Get<Tensor>();
+    if (IsView(result, view)) [[likely]]
+      return;
+    if (!result.initialized())
+      Throw(ErrorCode::kOperatorFailed, "operator ", op_->type(), " returned without making '",
+            blob->name(), "'; get it with Output(i, shape, dtype) and write to it");
+    CheckResult(o, result, view, "is");
+    CopyInto(result, view);
+  }
+  OPKIT_COLD void CheckResult(size_t o, const Tensor& result, const opkit_tensor& view,
+                              const char* how) const {
+    const Shape wanted(Dims(view.shape, static_cast<size_t>(view.rank)));
+    if (static_cast<int32_t>(result.dtype()) == view.dtype && result.shape() == wanted) return;
+    Throw(ErrorCode::kInvalidArgument, "output ", o, " '", op_->def().outputs()[o],
+          "' of operator ", op_->type(), " ", how, " ", result.dtype(), result.shape(),
+          ", but the program has ", static_cast<DType>(view.dtype), wanted,
+          " for it; correct the schema's TensorInferenceFunction, or write one");
+  }
+  static void CopyInto(const Tensor& result, const opkit_tensor& view) {
+    if (result.nbytes() == 0) return;
+    const Tensor dense = result.is_dense() ? result : result.Contiguous();
+    std::memmove(view.data, dense.raw_data(), static_cast<size_t>(dense.nbytes()));
+  }
+
+  // A run at its place in the host's stream: a call of its own, which holds copies of all that the
+  // host's points to.
+  struct LaunchedRun : RefCounted {
+    IntrusivePtr<ExportedInstance> instance;
+    opkit_call call;
+    std::vector<opkit_tensor> inputs, outputs;
+    std::vector<Dims> extents;
+
+    LaunchedRun(ExportedInstance* self, const opkit_call* from) : instance(self), call{} {
+      std::memcpy(&call, from, (std::min)(from->size, uint64_t{sizeof call}));
+      call.size = sizeof call;
+      extents.reserve(2 * (call.num_inputs + call.num_outputs));
+      for (uint64_t i = 0; i < call.num_inputs; ++i) Copy(*opkit_input(from, i), inputs);
+      for (uint64_t o = 0; o < call.num_outputs; ++o) Copy(*opkit_output(from, o), outputs);
+      call.inputs = inputs.data();
+      call.outputs = outputs.data();
+      call.asynchronous = 0;
+    }
+    void Copy(const opkit_tensor& from, std::vector<opkit_tensor>& all) {
+      const auto rank = static_cast<size_t>(from.rank);
+      opkit_tensor view = OpTensor(from).view();
+      view.shape = extents.emplace_back(from.shape, rank).data();
+      view.strides = extents.emplace_back(from.strides, rank).data();
+      all.push_back(view);
+    }
+  };
+
+  Workspace workspace_;
+  std::unique_ptr<OperatorBase> op_;
+  std::vector<Value> inputs_, outputs_;
+};
+
+// The registries last as long as the image. Where that is unmapped, and not at the program's end,
+// they are freed: nothing of the library is in use then.
+struct OPKIT_IMAGE_LOCAL ExportedRegistries {
+  ~ExportedRegistries() {
+    if (!g_export_threads.ended) return;
+    delete &GradientRegistry::Global();
+    delete &OpRegistry::Global();
+  }
+};
+
+// The functions of an opkit_op and its kernels over a schema, which both have as `author`.
+struct OPKIT_IMAGE_LOCAL SchemaFunctions {
+  static void FillIn(opkit_op& op, const OpSchema& schema) {
+    op.parse_attrs = &ParseAttrs;
+    if (schema.has_inference()) {
+      op.infer_type = &InferType;
+      op.infer_shape = &InferShape;
+    }
+    op.mutated_inputs = &MutatedInputs;
+    op.scratch_bytes = &ScratchBytes;
+    op.author = &schema;
+  }
+  static void FillIn(opkit_kernel& kernel, const OpSchema& schema) {
+    kernel.create = &Create;
+    kernel.destroy = &Destroy;
+    kernel.forward = &Forward;
+    kernel.author = &schema;
+  }
+  // The library's maker names what is new by its own map; the host then gives each its name.
+  static opkit_status Gradient(const opkit_op*, const opkit_gradient* gradient) {
+    return GuardedCall([&] {
+      const OperatorDef def = DefinitionOfAbi(*gradient->node);
+      std::vector<GradientValue> g_output;
+      for (size_t o = 0; o < def.outputs().size(); ++o) {
+        GradientValue& value = g_output.emplace_back();
+        value.dense = gradient->dense[o];
+        value.indices = gradient->indices[o];
+        value.values = gradient->values[o];
+      }
+      GradientNames names;
+      GradientOpsMeta meta = GetGradientForOp(def, g_output, names);
+      std::map<std::string, std::string> renamed;
+      const auto rename = [&](std::string& name) {
+        const std::string* value = names.ValueOf(name);
+        if (!value) return;
+        std::string& known = renamed[name];
+        if (known.empty()) {
+          const std::string own = *value, suffix = name.substr(own.size());
+          const char* given = gradient->new_name(gradient, own.c_str(),
+                                                 names.Of(own) == name ? nullptr : suffix.c_str());
+          if (!given) Throw(ErrorCode::kOperatorFailed, g_host->failure_text());
+          known = given;
+        }
+        name = known;
+      };
+      const auto accept = [](opkit_status status) {
+        if (status != OPKIT_OK) Throw(CodeOfStatus(status), g_host->failure_text());
+      };
+      for (size_t i = 0; i < meta.g_input.size(); ++i) {
+        GradientValue& value = meta.g_input[i];
+        for (std::string* name : {&value.dense, &value.indices, &value.values}) rename(*name);
+        accept(gradient->set_input(gradient, i, value.dense.c_str(), value.indices.c_str(),
+                                   value.values.c_str()));
+      }
+      for (OperatorDef& op : meta.ops) {
+        for (std::string& name : op.mutable_inputs()) rename(name);
+        for (std::string& name : op.mutable_outputs()) rename(name);
+        const AbiNode node(op);
+        accept(gradient->add_node(gradient, &node.node()));
+      }
+    });
+  }
+
+ private:
+  static const OpSchema& SchemaOf(const opkit_op* op) {
+    return *static_cast<const OpSchema*>(op->author);
+  }
+  static opkit_status Create(const opkit_kernel* kernel, const opkit_node* node, void** instance) {
+    return GuardedCall([&] {
+      const auto& schema = *static_cast<const OpSchema*>(kernel->author);
+      *instance = new IntrusivePtr(new ExportedInstance(schema, *node));
+    });
+  }
+  static void Destroy(void* instance) {
+    try {
+      delete static_cast<IntrusivePtr<ExportedInstance>*>(instance);
+    } catch (...) {
+      ReportFailure();
+    }
+  }
+  static opkit_status Forward(void* instance, const opkit_call* call) {
+    return GuardedCall(
+        [&] { (*static_cast<IntrusivePtr<ExportedInstance>*>(instance))->Run(call); });
+  }
+
+  static opkit_status ParseAttrs(const opkit_op* op, const opkit_node* node, int32_t* num_inputs,
+                                 int32_t* num_outputs) {
+    return GuardedCall([&] {
+      const OpSchema& schema = SchemaOf(op);
+      if (!schema.problem().empty()) return OpStatus::Failure(schema.problem());
+      const auto [inputs, outputs] = schema.Arity(ArgumentsOfAbi(node->attrs, node->num_attrs));
+      *num_inputs = inputs;
+      *num_outputs = outputs;
+      return OpStatus();
+    });
+  }
+
+  // The host's knowledge of values, as this image's inference reads it.
+  class Values {
+   public:
+    Values(const opkit_value* values, uint64_t count, bool with_shapes) {
+      for (uint64_t i = 0; i < count; ++i) {
+        const opkit_value& value = *opkit_value_at(const_cast<opkit_value*>(values), i);
+        TensorInfo& info = infos_.emplace_back();
+        if (value.dtype > 0 && value.dtype < kNumDTypes)
+          info.dtype = static_cast<DType>(value.dtype);
+        if (!with_shapes) continue;
+        if (value.rank >= 0) info.shape = ShapeOf(value);
+        if (!value.constant) continue;
+        constants_.push_back(MakeIntrusive<Shared<Tensor>>(TensorOfView(*value.constant)));
+        info.constant = &static_cast<Shared<Tensor>&>(*constants_.back()).value;
+      }
+    }
+    const std::vector<TensorInfo>& infos() const { return infos_; }
+
+   private:
+    static SymbolicShape ShapeOf(const opkit_value& value) {
+      std::vector<Dim> dims;
+      for (int axis = 0; axis < value.rank; ++axis) {
+        const int64_t extent = value.dims[axis];
+        dims.push_back(extent >= 0    ? Dim(extent)
+                       : extent == -1 ? Dim()
+                                      : Sym(StrCat(kSymbol, -2 - extent)));
+      }
+      return SymbolicShape(std::move(dims));
+    }
+    std::vector<TensorInfo> infos_;
+    RefCountedList constants_;  // of Shared<Tensor>
+  };
+  static constexpr const char* kSymbol = "s";
+  static int64_t NumberOf(const Dim& dim) {
+    if (dim.is_known()) return dim.value();
+    const std::string& name = dim.symbol();
+    if (name.size() < 2 || name[0] != *kSymbol) return -1;
+    const auto number = ParseText<int64_t>(std::string_view(name).substr(1));
+    return number && *number >= 0 ? -2 - *number : -1;
+  }
+
+  static void Infer(const OpSchema& schema, const opkit_node* node, opkit_value* inputs,
+                    opkit_value* outputs, bool types, bool with_shapes) {
+    OperatorDef def = DefinitionOfAbi(*node);
+    const Values ins(inputs, node->num_inputs, with_shapes);
+    const Values outs(outputs, node->num_outputs, with_shapes);
+    InferenceContext context(def, ins.infos(), outs.infos());
+    schema.Infer(context);
+    const auto store = [&](const std::vector<TensorInfo>& infos, opkit_value* values) {
+      for (size_t i = 0; i < infos.size(); ++i)
+        types ? StoreType(infos[i], *opkit_value_at(values, i))
+              : StoreShape(infos[i], *opkit_value_at(values, i));
+    };
+    store(context.inputs(), inputs);
+    store(context.outputs(), outputs);
+  }
+  static void StoreType(const TensorInfo& info, opkit_value& value) {
+    if (info.dtype != DType::kUndefined) value.dtype = static_cast<int32_t>(info.dtype);
+  }
+  static void StoreShape(const TensorInfo& info, opkit_value& value) {
+    if (!info.shape.has_rank()) return;
+    if (info.shape.rank() > OPKIT_MAX_RANK)
+      Throw(ErrorCode::kOutOfRange, "inference says ", info.shape.rank(), " axes; ", OPKIT_MAX_RANK,
+            " are the most");
+    const bool same_rank = value.rank == info.shape.rank();
+    value.rank = info.shape.rank();
+    for (int axis = 0; axis < value.rank; ++axis) {
+      const int64_t extent = NumberOf(info.shape[axis]);
+      if (extent != -1 || !same_rank) value.dims[axis] = extent;
+    }
+  }
+  // Wrong shapes are for infer_shape to report.
+  static opkit_status InferType(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
+                                opkit_value* outputs) {
+    return GuardedCall([&] {
+      const OpSchema& schema = SchemaOf(op);
+      try {
+        Infer(schema, node, inputs, outputs, true, true);
+      } catch (...) {
+        const std::exception_ptr failure = std::current_exception();
+        try {
+          Infer(schema, node, inputs, outputs, true, false);
+        } catch (...) {
+          std::rethrow_exception(failure);
+        }
+      }
+    });
+  }
+  static opkit_status InferShape(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
+                                 opkit_value* outputs) {
+    return GuardedCall([&] { Infer(SchemaOf(op), node, inputs, outputs, false, true); });
+  }
+  static opkit_status MutatedInputs(const opkit_op* op, const opkit_node* node, uint8_t* mutated) {
+    return GuardedCall([&] {
+      for (const int input : SchemaOf(op).MutatedInputs(DefinitionOfAbi(*node))) {
+        if (input < 0 || static_cast<uint64_t>(input) >= node->num_inputs)
+          return OpStatus::Failure("MutatesInputs of its schema names input ", input,
+                                   ", but the node has ", node->num_inputs);
+        mutated[input] = 1;
+      }
+      return OpStatus();
+    });
+  }
+  // Of the first configuration that the kernel proposes in standard layouts.
+  static opkit_status ScratchBytes(const opkit_op* op, const opkit_node* node,
+                                   const opkit_value* inputs, int64_t* bytes) {
+    return GuardedCall([&] {
+      const OpSchema& schema = SchemaOf(op);
+      *bytes = 0;
+      OperatorDef def = DefinitionOfAbi(*node);
+      def.Device(DeviceType::kCPU);
+      const auto kernels = KernelOrder(def);
+      if (kernels.empty() || !kernels[0]->propose) return;
+      const Values ins(inputs, node->num_inputs, true);
+      const std::vector<TensorInfo> outs = schema.InferOutputs(def, ins.infos());
+      try {
+        for (const KernelConfig& config : kernels[0]->propose({def, ins.infos(), outs})) {
+          if (!config.input_layouts.empty() || !config.output_layouts.empty()) continue;
+          *bytes = config.scratch_bytes;
+          break;
+        }
+      } catch (const UnsupportedOperatorFeature&) {  // creating the operator says so
+      }
+    });
+  }
+};
+
+// Fills in a record from the registries: the library's second way to describe an operator.
+class OPKIT_IMAGE_LOCAL SchemaReader {
+ public:
+  explicit SchemaReader(const OpSchema& schema) : schema_(schema), record_(new FunctionOpRecord) {}
+
+  FunctionRecord Read() {
+    record_->name = schema_.name();
+    record_->doc = schema_.doc();
+    record_->file = schema_.file();
+    record_->line = schema_.line();
+    record_->flags = (schema_.is_stateful() ? OPKIT_OP_EFFECTS : 0) |
+                     (schema_.unknown_args_allowed() ? OPKIT_OP_OPEN_ATTRS : 0);
+    SchemaFunctions::FillIn(record_->abi, schema_);
+    ReadGradient();
+    ReadKernels();
+    ReadInplace();
+    ReadParameters();
+    return record_;
+  }
+
+ private:
+  // In the host's streams run the library's kernels for the CPU.
+  void ReadKernels() {
+    bool on_cpu = false, on_stream = false;
+    for (const Kernel* kernel : OpRegistry::Global().KernelsOf(schema_.name())) {
+      if (kernel->backend != kReferenceBackend)
+        Throw(ErrorCode::kUnsupported, "operator ", schema_.name(), " has a kernel of the backend ",
+              kernel->backend, " (at ", kernel->Place(),
+              "): a library hands over plain kernels alone, for which LoadOptions::backend is the "
+              "name of their backend");
+      on_cpu |= kernel->device == DeviceType::kCPU;
+      on_stream |= kernel->device == DeviceType::kCPUStream;
+    }
+    const auto add = [this](const char* name) {
+      FunctionDevice& device = record_->devices.emplace_back();
+      device.name = name;
+      SchemaFunctions::FillIn(device.abi, schema_);
+    };
+    if (on_cpu) add("cpu");
+    if (on_cpu && on_stream) add("cpu_stream");
+  }
+  // Of the first values; schemas say it by a function.
+  void ReadInplace() {
+    constexpr int kMost = 16;
+    for (int i = 0; i < (std::min)(schema_.max_inputs(), kMost); ++i)
+      for (int o = 0; o < (std::min)(schema_.max_outputs(), kMost); ++o)
+        if (schema_.CanInplace(i, o)) record_->inplace.emplace_back(i, o);
+  }
+  void ReadParameters() {
+    for (const AttributeSchema& from : schema_.attributes())
+      record_->attributes.push_back(
+          {from.name, from.doc, from.type, from.required, from.default_value, {}});
+    for (const ValueSchema& from : schema_.inputs())
+      record_->inputs.push_back({from.name, from.doc, {}, false, {}, from.dtypes});
+    for (const ValueSchema& from : schema_.outputs())
+      record_->outputs.push_back({from.name, from.doc, {}, false, {}, from.dtypes});
+  }
+  void ReadGradient() {
+    const GradientRegistration* gradient = GradientRegistry::Global().Find(schema_.name());
+    if (!gradient) return;
+    switch (gradient->kind) {
+      case GradientKind::kMaker:
+        record_->abi.gradient = &SchemaFunctions::Gradient;
+        break;
+      case GradientKind::kNone:
+        record_->flags |= OPKIT_OP_NO_GRADIENT;
+        break;
+      case GradientKind::kShouldNot:
+        record_->flags |= OPKIT_OP_SHOULD_NOT_GRADIENT;
+        break;
+      case GradientKind::kNotImplemented:
+        record_->flags |= OPKIT_OP_GRADIENT_NOT_IMPLEMENTED;
+    }
+  }
+
+  const OpSchema& schema_;
+  FunctionRecord record_;
+};
+
+OPKIT_INLINE void AddRegisteredOperators(std::vector<FunctionRecord>& records) {
+  if (IsProgramHost(g_host)) return;
+  static const ExportedRegistries registries;
+  if (const auto problems = CheckRegistrations(); !problems.empty())
+    Throw(ErrorCode::kInvalidArgument, problems[0]);
+  LibraryContents& contents = ThisLibrary();
+  if (contents.finalize != &EndLibraryPool)
+    g_export_threads.finalize = std::exchange(contents.finalize, &EndLibraryPool);
+  for (const std::string& name : RegisteredOperators())
+    if (FunctionRecord record = SchemaReader(OpRegistry::Global().GetSchema(name)).Read();
+        !record->devices.empty())
+      records.push_back(std::move(record));
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_IMPL_EXPORT_OPERATORS_IPP_

@@ -1,0 +1,384 @@
+// Loading, registering and unloading libraries.
+#ifndef OPKIT_PLUGIN_IMPL_LIBRARY_IPP_
+#define OPKIT_PLUGIN_IMPL_LIBRARY_IPP_
+
+#include <algorithm>
+#include <set>
+
+#include "opkit/plugin/library.hpp"
+#include "opkit/plugin/library_gradient.hpp"
+#include "opkit/plugin/library_ops.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+struct LibraryTable {
+  Mutex mutex;  // held while a library is loaded or unloaded
+  std::vector<LoadedLibraryPtr> libraries;
+  static LibraryTable& Global() {
+    static auto* table = new LibraryTable;  // operators may outlive every static object
+    return *table;
+  }
+};
+
+// The operators of a library's description. Every problem is an Error that names it; nothing is
+// registered yet.
+inline std::vector<FunctionRecord> ReadLibrary(const opkit_library& library,
+                                               const std::string& name) {
+  constexpr uint64_t kMostOps = 1'000'000;
+  const auto refuse = [&](const Text& what, const Text& mend = {},
+                          ErrorCode code = ErrorCode::kInvalidArgument) {
+    RefuseDescription(name, what, mend, code);
+  };
+  if (library.abi_major != OPKIT_ABI_MAJOR)
+    refuse(StrCat("was compiled for version ", library.abi_major, ".", library.abi_minor,
+                  " of the ABI, this program has ", OPKIT_ABI_MAJOR, ".", OPKIT_ABI_MINOR),
+           StrCat("compile it with headers of ABI version ", OPKIT_ABI_MAJOR),
+           ErrorCode::kUnsupported);
+  if (library.size < kLibraryBytes)
+    refuse(StrCat("describes itself in ", library.size, " bytes, where version 1.0 has ",
+                  kLibraryBytes),
+           "fill in opkit_library.size with sizeof(opkit_library)");
+  CheckLibraryText(name, library.name, "opkit_library.name");
+  if (library.num_partitioners > 0 || library.num_passes > 0)
+    refuse(StrCat("brings ", library.num_partitioners, " partitioners and ", library.num_passes,
+                  " passes, which version ", OPKIT_ABI_MAJOR, ".", OPKIT_ABI_MINOR,
+                  " of the ABI does not have"),
+           "load it in a newer program", ErrorCode::kUnsupported);
+  if (library.num_ops > 0 && !library.ops) refuse("has operators, but opkit_library.ops is null");
+  if (library.num_ops > kMostOps)
+    refuse(StrCat("says it has ", library.num_ops, " operators"), "at most a million");
+  std::vector<FunctionRecord> records;
+  std::set<std::string> names;
+  for (uint64_t i = 0; i < library.num_ops; ++i) {
+    if (!library.ops[i]) refuse(StrCat("has a null pointer for operator ", i));
+    records.push_back(ImportOp(*library.ops[i], i, name));
+  }
+  const auto add = [&](const std::string& op) {
+    if (!names.insert(op).second)
+      refuse(StrCat("has two operators named ", op), "remove or rename one",
+             ErrorCode::kAlreadyExists);
+  };
+  for (const FunctionRecord& record : records) {
+    add(record->name);
+    if (record->HasBackward()) add(record->name + "_backward");
+  }
+  return records;
+}
+
+class LibraryLoader {
+ public:
+  explicit LibraryLoader(LibraryTable& table) : table_(table) {}
+
+  LoadedLibraryPtr LoadFile(const std::string& path, const LoadOptions& options) {
+    auto object = options.own_copy ? SharedObject::OpenCopy(path) : SharedObject::Open(path);
+    for (const LoadedLibraryPtr& known : table_.libraries)
+      if (known->image->object && known->image->object->base() == object->base()) {
+        CheckSameOptions(*known, options);
+        return known;
+      }
+    void* const entry = object->Find(OPKIT_LIBRARY_ENTRY);
+    if (!entry)
+      Throw(ErrorCode::kInvalidArgument, path,
+            " is a shared object, but exports no " OPKIT_LIBRARY_ENTRY
+            ": it is not a library of operators. ",
+            HasMangledEntry(*object) ? "One is there that is not extern \"C\""
+                                     : "Include opkit/plugin/author.hpp in it");
+    const size_t slash = path.rfind('/');
+    return Load(std::move(object), reinterpret_cast<opkit_library_entry_function>(entry),
+                slash == std::string::npos ? path : path.substr(slash + 1), path, options);
+  }
+
+  LoadedLibraryPtr Load(IntrusivePtr<SharedObject> object, opkit_library_entry_function entry,
+                        const std::string& name, const std::string& path,
+                        const LoadOptions& options) {
+    auto loaded = MakeIntrusive<LoadedLibrary>();
+    loaded->path = path;
+    loaded->image = MakeIntrusive<LibraryImage>();
+    LibraryImage& image = *loaded->image;
+    image.object = std::move(object);
+    image.name = UniqueName(name);
+    {
+      HostErrorScope message;
+      const opkit_status status = CallGuarded([&] {
+        image.library = entry(&ProgramHost());
+        return image.library ? OPKIT_OK : OPKIT_FAILED;
+      });
+      if (status != OPKIT_OK)
+        RefuseDescription(image.name, StrCat("refuses to be loaded: ", Reason()), {},
+                          ErrorCode::kOperatorFailed);
+    }
+    loaded->records = ReadLibrary(*image.library, image.name);
+    if (const char* own = image.library->name; own && *own) image.name = UniqueName(own);
+    loaded->overrides = options.allow_override;
+    loaded->backend =
+        UniqueBackend(options.backend.empty() ? BackendOf(name) : options.backend, loaded->records);
+    if (image.library->initialize) {
+      HostErrorScope message;
+      const opkit_status status =
+          CallGuarded([&] { return image.library->initialize(OPKIT_ABI_MAJOR, OPKIT_ABI_MINOR); });
+      if (status != OPKIT_OK)
+        RefuseDescription(image.name, StrCat("failed to initialize: ", Reason()), {},
+                          CodeOfStatus(status));
+    }
+    try {
+      Register(*loaded, options);
+    } catch (...) {
+      Finalize(image);
+      throw;
+    }
+    // Registered now, it runs before the destructors of the library's own static objects.
+    std::atexit([] { ProcessEnds() = true; });
+    table_.libraries.push_back(loaded);
+    return loaded;
+  }
+
+  // The caller keeps a handle of `loaded`.
+  UnloadReport Unload(LoadedLibrary& loaded) {
+    const auto place = std::ranges::find(table_.libraries, &loaded, &LoadedLibraryPtr::get);
+    const std::string name = loaded.image ? loaded.image->name : loaded.path;
+    if (place == table_.libraries.end())
+      Throw(ErrorCode::kFailedPrecondition, "library ", name, " is unloaded already");
+    if (loaded.in_use.use_count() > loaded.idle_count)
+      Throw(ErrorCode::kFailedPrecondition, "library ", name,
+            " cannot be unloaded: operators or plans of it are alive; destroy them first");
+    Unregister(loaded);
+    table_.libraries.erase(place);
+    AdoptOrphans(loaded);
+    LibraryImagePtr image = std::move(loaded.image);
+    loaded.records.clear();
+    Finalize(*image);
+    IntrusivePtr<SharedObject> object = std::move(image->object);
+    image = LibraryImagePtr();
+    if (!object) return {};
+    CloseReport closed = SharedObject::Close(object);
+    return {closed.unmapped, std::move(closed.pinned_by)};
+  }
+
+ private:
+  // Options of a second Load of a loaded file.
+  static void CheckSameOptions(const LoadedLibrary& known, const LoadOptions& options) {
+    const bool same_backend = options.backend.empty() || options.backend == known.backend;
+    if (same_backend && (known.overrides || !options.allow_override)) return;
+    Throw(ErrorCode::kFailedPrecondition, "library ", known.image->name,
+          " is loaded already, as backend ", known.backend,
+          known.overrides ? "" : " and without allow_override",
+          "; unload it first, or ask for its own_copy");
+  }
+  static void Finalize(const LibraryImage& image) {
+    if (!image.library->finalize) return;
+    HostErrorScope message;
+    CallGuarded([&] { return image.library->finalize(), OPKIT_OK; });
+  }
+  static std::string Reason() {
+    const std::string& text = CurrentHostError().text;
+    return text.empty() ? "it does not say why" : text;
+  }
+  static bool HasMangledEntry(const SharedObject& object) {
+    for (const std::string& function : object.ExportedFunctions())
+      if (function.find(OPKIT_LIBRARY_ENTRY) != std::string::npos) return true;
+    return false;
+  }
+  // "libmy_ops.so" -> "my_ops".
+  static std::string BackendOf(std::string name) {
+    if (name.substr(0, 3) == "lib") name = name.substr(3);
+    const size_t dot = name.find(".so");
+    return dot == std::string::npos || dot == 0 ? name : name.substr(0, dot);
+  }
+  std::string UniqueName(const std::string& name) const {
+    std::string unique = name;
+    for (int n = 2;
+         IsTaken([&](const LoadedLibrary& known) { return known.image->name == unique; }); ++n)
+      unique = StrCat(name, " (", n, ")");
+    return unique;
+  }
+  // Neither another library's nor that of a kernel that one of its operators has already.
+  std::string UniqueBackend(const std::string& name,
+                            const std::vector<FunctionRecord>& records) const {
+    const auto has = [](const std::string& op, const std::string& backend) {
+      for (const Kernel* kernel : OpRegistry::Global().KernelsOf(op))
+        if (kernel->backend == backend) return true;
+      return false;
+    };
+    const auto is_free = [&](const std::string& backend) {
+      bool taken = IsTaken([&](const LoadedLibrary& known) { return known.backend == backend; });
+      for (const FunctionRecord& record : records)
+        taken = taken || has(record->name, backend) || has(record->name + "_backward", backend);
+      return !taken;
+    };
+    std::string unique = name;
+    for (int n = 2; !is_free(unique); ++n) unique = StrCat(name, ".", n);
+    return unique;
+  }
+  template <class Matches>
+  bool IsTaken(Matches matches) const {
+    for (const LoadedLibraryPtr& known : table_.libraries)
+      if (matches(*known)) return true;
+    return false;
+  }
+
+  // All of its operators, or none.
+  void Register(LoadedLibrary& loaded, const LoadOptions& options) {
+    const LibraryImage& image = *loaded.image;
+    FunctionOpHost::Enable();
+    try {
+      for (size_t i = 0; i < loaded.records.size(); ++i) {
+        FunctionOpRecord& record = *loaded.records[i];
+        BindRecord(record, loaded.image, loaded.op(i));
+        record.in_use = loaded.in_use;
+        ++loaded.idle_count;
+        const bool exists = Exists(record.name);
+        CheckGradientIsFree(image, record, exists);
+        loaded.owns.push_back(!exists);
+        RegisterOp(loaded, i);
+        if (!exists || !options.allow_override) continue;
+        OpRegistry::Global().AddOverride(record.name, loaded.backend, image.name);
+        if (record.HasBackward())
+          OpRegistry::Global().AddOverride(record.name + "_backward", loaded.backend, image.name);
+      }
+    } catch (...) {
+      Unregister(loaded);
+      throw;
+    }
+  }
+  static bool Exists(const std::string& op) {
+    return OpRegistry::Global().FindSchema(op) || !OpRegistry::Global().KernelsOf(op).empty();
+  }
+  // Whether an operator of the program may be the gradient operator of `record`: it has the inputs
+  // and outputs of one.
+  static bool MayDifferentiate(FunctionOpRecord& record, const std::string& backward) {
+    const OpSchema* schema = OpRegistry::Global().FindSchema(backward);
+    if (!schema) return true;
+    try {
+      const auto [inputs, outputs] = FunctionArity(record, Arguments());
+      const auto [from, to] = schema->Arity(Arguments());
+      const bool known = inputs >= 0 && outputs >= 0;
+      return (!known || from < 0 || from == 2 * outputs + inputs) &&
+             (inputs < 0 || to < 0 || to == inputs);
+    } catch (const Error&) {  // it depends on attributes
+      return true;
+    }
+  }
+  // The operator <name>_backward is made for an operator with a backward function.
+  static void CheckGradientIsFree(const LibraryImage& image, FunctionOpRecord& record,
+                                  bool exists) {
+    const bool has_backward = record.HasBackward();
+    if (!has_backward && !SaysGradient(record)) return;
+    const std::string backward = record.name + "_backward";
+    const bool taken =
+        has_backward && Exists(backward) && !(exists && MayDifferentiate(record, backward));
+    if (exists && !taken) return;
+    if (taken || GradientRegistry::Global().Find(record.name))
+      Throw(ErrorCode::kAlreadyExists, "library ", image.name, " brings operator ", record.name,
+            taken ? StrCat(" with a backward function, whose operator ", backward)
+                  : std::string(" with a gradient, which"),
+            " this program has already; rename it");
+  }
+  void RegisterOp(LoadedLibrary& loaded, size_t i) {
+    FunctionOpRecord& record = *loaded.records[i];
+    FunctionOpHost host(loaded.records[i]);
+    const bool owns = loaded.owns[i];
+    if (owns) {
+      host.Begin();
+      host.Describe();
+    }
+    const std::string backend = owns ? std::string() : loaded.backend;
+    for (FunctionDevice& device : record.devices) {
+      host.Add(device, FunctionPass::kForward, backend);
+      ++loaded.idle_count;
+      if (!device.abi.backward) continue;
+      AddGradient(loaded, i, host);  // before the kernel, which would
+      host.Add(device, FunctionPass::kBackward, backend);
+      ++loaded.idle_count;
+    }
+    AddGradient(loaded, i, host);
+  }
+  // The operator's gradient is this library's, where it has none.
+  void AddGradient(LoadedLibrary& loaded, size_t i, FunctionOpHost& host) {
+    const FunctionOpRecord& record = *loaded.records[i];
+    const bool has_one = GradientRegistry::Global().Find(record.name);
+    if (record.HasBackward()) {
+      if (!has_one) loaded.gradients.push_back(record.name);
+      if (!has_one || !Exists(record.name + "_backward")) host.AddBackward();
+    } else if (!has_one && SaysGradient(record)) {
+      loaded.gradients.push_back(record.name);
+      GradientRegistry::Global().Add(record.name,
+                                     MakeLibraryGradient(loaded.image, loaded.op(i), record));
+    }
+  }
+  void Unregister(LoadedLibrary& loaded) {
+    OpRegistry::Global().RemoveOrigin(loaded.image->name);
+    for (const std::string& op : loaded.gradients) GradientRegistry::Global().Remove(op);
+    loaded.gradients.clear();
+  }
+  // Operators and gradients that other libraries have as well become theirs.
+  void AdoptOrphans(const LoadedLibrary& gone) {
+    for (size_t i = 0; i < gone.records.size(); ++i) {
+      bool adopted = !gone.owns[i];
+      for (const LoadedLibraryPtr& other : table_.libraries)
+        for (size_t k = 0; k < other->records.size(); ++k) {
+          if (other->records[k]->name != gone.records[i]->name) continue;
+          if (!adopted && !other->owns[k]) {
+            other->owns[k] = adopted = true;
+            RegisterOp(*other, k);
+          } else {
+            FunctionOpHost host(other->records[k]);
+            AddGradient(*other, k, host);
+          }
+        }
+    }
+  }
+
+  LibraryTable& table_;
+};
+
+}  // namespace detail
+
+OPKIT_INLINE std::string ToString(const UnloadReport& report) {
+  if (report.unmapped) return "unmapped";
+  if (report.pinned_by.empty()) return "still mapped, by another part of the program";
+  return StrCat("still mapped, pinned by its symbols ", report.pinned_by,
+                "; compile it with -fno-gnu-unique, and without thread_local objects that have "
+                "destructors");
+}
+
+OPKIT_INLINE Library Library::Load(const std::string& path, const LoadOptions& options) {
+  auto& table = detail::LibraryTable::Global();
+  detail::MutexLock lock(table.mutex);
+  return Library(detail::LibraryLoader(table).LoadFile(path, options));
+}
+OPKIT_INLINE Library Library::LoadEntry(opkit_library_entry_function entry, const std::string& name,
+                                        const LoadOptions& options) {
+  if (!entry || name.empty())
+    Throw(ErrorCode::kInvalidArgument, "LoadEntry needs an entry and a name for the library");
+  auto& table = detail::LibraryTable::Global();
+  detail::MutexLock lock(table.mutex);
+  return Library(detail::LibraryLoader(table).Load({}, entry, name, name, options));
+}
+OPKIT_INLINE std::vector<Library> Library::All() {
+  auto& table = detail::LibraryTable::Global();
+  detail::MutexLock lock(table.mutex);
+  std::vector<Library> all;
+  for (const auto& library : table.libraries) all.push_back(Library(library));
+  return all;
+}
+
+OPKIT_INLINE const detail::LibraryImage& Library::image() const {
+  if (!loaded_->image) Throw(ErrorCode::kFailedPrecondition, "library ", path(), " is unloaded");
+  return *loaded_->image;
+}
+OPKIT_INLINE std::vector<std::string> Library::operators() const {
+  static_cast<void>(image());
+  std::vector<std::string> names;
+  for (const auto& record : loaded_->records) names.push_back(record->name);
+  return names;
+}
+OPKIT_INLINE UnloadReport Library::Unload() {
+  auto& table = detail::LibraryTable::Global();
+  detail::MutexLock lock(table.mutex);
+  return detail::LibraryLoader(table).Unload(*loaded_);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_IMPL_LIBRARY_IPP_

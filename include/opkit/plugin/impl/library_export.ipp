@@ -1,0 +1,280 @@
+// The functions of REGISTER_OP as opkit_op has them, and the library's description.
+#ifndef OPKIT_PLUGIN_IMPL_LIBRARY_EXPORT_IPP_
+#define OPKIT_PLUGIN_IMPL_LIBRARY_EXPORT_IPP_
+
+#include "opkit/base/name_table.hpp"
+#include "opkit/op/abi/op_conversion.hpp"
+#include "opkit/plugin/library_export.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// One operator of the host's: the attributes read once, and the author's state.
+struct FunctionInstance {
+  ForwardFunction* functions[2];  // by FunctionPass
+  AttrMap attrs;
+  IntrusivePtr<StatefulOp> state;
+};
+
+// The functions of a record's kernels.
+struct OPKIT_IMAGE_LOCAL DeviceFunctions {
+  static void FillIn(FunctionDevice& device, bool has_gradient) {
+    opkit_kernel& kernel = device.abi;
+    kernel.create = &Create;
+    kernel.destroy = &Destroy;
+    kernel.author = &device;
+    if (device.forward || device.create_state) kernel.forward = &Run<FunctionPass::kForward>;
+    if (device.backward || (device.create_state && has_gradient))
+      kernel.backward = &Run<FunctionPass::kBackward>;
+  }
+
+ private:
+  static opkit_status Create(const opkit_kernel* kernel, const opkit_node* node, void** instance) {
+    return GuardedCall([&] {
+      auto& device = *static_cast<FunctionDevice*>(const_cast<void*>(kernel->author));
+      AttrMap attrs(*node);
+      IntrusivePtr<StatefulOp> state;
+      if (device.create_state) {
+        const OpContext context{
+            {static_cast<DeviceType>(node->device_type), node->device_index}, nullptr, node};
+        OpStatus status = device.create_state(attrs, context, state);
+        if (!status.ok()) return status;
+        if (!state) return OpStatus::Failure("createOpState succeeded but made no StatefulOp");
+      }
+      *instance = new FunctionInstance{
+          {&device.forward, &device.backward}, std::move(attrs), std::move(state)};
+      return OpStatus();
+    });
+  }
+  static void Destroy(void* instance) {
+    try {
+      delete static_cast<FunctionInstance*>(instance);
+    } catch (...) {
+      ReportFailure();
+    }
+  }
+  template <FunctionPass kPass>
+  static opkit_status Run(void* context, const opkit_call* call) {
+    auto& instance = *static_cast<FunctionInstance*>(context);
+    return GuardedCall([&] {
+      if (!IsOurs(call->inputs, call->num_inputs) || !IsOurs(call->outputs, call->num_outputs))
+        return RunOnCopies(instance, kPass, call);
+      return RunOn(instance, kPass, call, ViewsOf(call->inputs), ViewsOf(call->outputs));
+    });
+  }
+
+  // Host and library were compiled with the same opkit_tensor: the functions see the host's array.
+  static bool IsOurs(const opkit_tensor* tensors, uint64_t count) {
+    return count == 0 || tensors->size == sizeof(opkit_tensor);
+  }
+  // The functions only read the views; they write to the memory behind.
+  static OpTensor* ViewsOf(const opkit_tensor* tensors) {
+    return reinterpret_cast<OpTensor*>(const_cast<opkit_tensor*>(tensors));
+  }
+  static OpStatus RunOn(FunctionInstance& instance, FunctionPass pass, const opkit_call* call,
+                        const OpTensor* inputs, OpTensor* outputs) {
+    OpResource resource(call);
+    const std::span<const OpTensor> in(inputs, call->num_inputs);
+    const std::span<OpTensor> out(outputs, call->num_outputs);
+    if (instance.state) return instance.state->Run(pass, in, out, resource);
+    return (*instance.functions[static_cast<int>(pass)])(instance.attrs, in, out, resource);
+  }
+  OPKIT_COLD static OpStatus RunOnCopies(FunctionInstance& instance, FunctionPass pass,
+                                         const opkit_call* call) {
+    const auto copy = [](const opkit_tensor* tensors, uint64_t count) {
+      std::vector<OpTensor> views;
+      for (uint64_t i = 0; i < count; ++i) views.emplace_back(*opkit_tensor_at(tensors, i));
+      return views;
+    };
+    const std::vector<OpTensor> inputs = copy(call->inputs, call->num_inputs);
+    std::vector<OpTensor> outputs = copy(call->outputs, call->num_outputs);
+    return RunOn(instance, pass, call, inputs.data(), outputs.data());
+  }
+};
+
+// Calls a record's functions with copies of the host's attributes, types and shapes.
+struct OPKIT_IMAGE_LOCAL RecordFunctions {
+  static void FillIn(FunctionOpRecord& record) {
+    if (record.parse_attrs) record.abi.parse_attrs = &ParseAttrs;
+    if (record.infer_type) record.abi.infer_type = &InferType;
+    if (record.infer_shape) record.abi.infer_shape = &InferShape;
+    if (record.mutate_inputs) record.abi.mutated_inputs = &MutatedInputs;
+    if (record.scratch) record.abi.scratch_bytes = &ScratchBytes;
+    record.abi.author = &record;
+    for (FunctionDevice& device : record.devices)
+      DeviceFunctions::FillIn(device, !record.Has(OPKIT_OP_NO_GRADIENT));
+  }
+
+ private:
+  static FunctionOpRecord& RecordOf(const opkit_op* op) {
+    return *static_cast<FunctionOpRecord*>(const_cast<void*>(op->author));
+  }
+
+  static opkit_status ParseAttrs(const opkit_op* op, const opkit_node* node, int32_t* num_inputs,
+                                 int32_t* num_outputs) {
+    return GuardedCall([&] {
+      int inputs = -1, outputs = -1;
+      OpStatus status = RecordOf(op).parse_attrs(AttrMap(*node), &inputs, &outputs);
+      *num_inputs = inputs;
+      *num_outputs = outputs;
+      return status;
+    });
+  }
+
+  static std::vector<DType> Types(opkit_value* values, uint64_t count) {
+    std::vector<DType> types(count);  // kUndefined
+    for (uint64_t i = 0; i < count; ++i)
+      if (const int32_t dtype = opkit_value_at(values, i)->dtype; dtype > 0 && dtype < kNumDTypes)
+        types[i] = static_cast<DType>(dtype);
+    return types;
+  }
+  static void StoreTypes(const std::vector<DType>& types, opkit_value* values, uint64_t count,
+                         const char* what) {
+    CheckCount(types.size(), count, "inferType", what);
+    for (uint64_t i = 0; i < count; ++i)
+      opkit_value_at(values, i)->dtype =
+          types[i] == DType::kUndefined ? -1 : static_cast<int32_t>(types[i]);
+  }
+  static void CheckCount(size_t found, uint64_t expected, const char* function, const char* what) {
+    if (found != expected)
+      Throw(ErrorCode::kInvalidArgument, function, " answered for ", found, " ", what,
+            ", but the node has ", expected);
+  }
+  static opkit_status InferType(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
+                                opkit_value* outputs) {
+    return GuardedCall([&] {
+      std::vector<DType> in = Types(inputs, node->num_inputs);
+      std::vector<DType> out = Types(outputs, node->num_outputs);
+      OpStatus status = RecordOf(op).infer_type(AttrMap(*node), in, out);
+      if (status.ok()) {
+        StoreTypes(in, inputs, node->num_inputs, "inputs");
+        StoreTypes(out, outputs, node->num_outputs, "outputs");
+      }
+      return status;
+    });
+  }
+
+  static ShapeVectors Shapes(const opkit_value* values, uint64_t count) {
+    ShapeVectors shapes(count);
+    for (uint64_t i = 0; i < count; ++i) {
+      const opkit_value& value = *opkit_value_at(const_cast<opkit_value*>(values), i);
+      for (int32_t axis = 0; axis < value.rank; ++axis)
+        shapes[i].push_back(value.dims[axis] < 0 ? -1 : value.dims[axis]);
+    }
+    return shapes;
+  }
+  // An empty shape says nothing, or is a scalar's where `empty_is_scalar`.
+  static void StoreShapes(const ShapeVectors& shapes, opkit_value* values, uint64_t count,
+                          const char* what, bool empty_is_scalar) {
+    CheckCount(shapes.size(), count, "inferShape", what);
+    for (uint64_t i = 0; i < count; ++i) {
+      opkit_value& value = *opkit_value_at(values, i);
+      const std::vector<int64_t>& shape = shapes[i];
+      if (shape.size() > OPKIT_MAX_RANK)
+        Throw(ErrorCode::kOutOfRange, "inferShape says ", shape.size(), " axes for ", what, " ", i,
+              "; ", OPKIT_MAX_RANK, " are the most");
+      if (shape.empty() && !empty_is_scalar) continue;
+      const bool same_rank = value.rank == static_cast<int32_t>(shape.size());
+      value.rank = static_cast<int32_t>(shape.size());
+      for (size_t axis = 0; axis < shape.size(); ++axis)
+        if (shape[axis] >= 0 || !same_rank) value.dims[axis] = shape[axis];
+    }
+  }
+  static opkit_status InferShape(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
+                                 opkit_value* outputs) {
+    return GuardedCall([&] {
+      ShapeVectors in = Shapes(inputs, node->num_inputs);
+      ShapeVectors out = Shapes(outputs, node->num_outputs);
+      bool ranks_known = true;
+      for (uint64_t i = 0; i < node->num_inputs; ++i) {
+        const opkit_value& input = *opkit_value_at(inputs, i);
+        ranks_known &= !input.present || input.rank >= 0;
+      }
+      OpStatus status = RecordOf(op).infer_shape(AttrMap(*node), in, out);
+      if (status.ok()) {
+        StoreShapes(in, inputs, node->num_inputs, "inputs", false);
+        StoreShapes(out, outputs, node->num_outputs, "outputs", ranks_known);
+      }
+      return status;
+    });
+  }
+  static opkit_status MutatedInputs(const opkit_op* op, const opkit_node* node, uint8_t* mutated) {
+    return GuardedCall([&] {
+      std::vector<int> list;
+      OpStatus status = RecordOf(op).mutate_inputs(AttrMap(*node), list);
+      for (int input : list) {
+        if (input < 0 || static_cast<uint64_t>(input) >= node->num_inputs)
+          return OpStatus::Failure("mutateInputs names input ", input, ", but the node has ",
+                                   node->num_inputs);
+        mutated[input] = 1;
+      }
+      return status;
+    });
+  }
+  static opkit_status ScratchBytes(const opkit_op* op, const opkit_node* node,
+                                   const opkit_value* inputs, int64_t* bytes) {
+    return GuardedCall(
+        [&] { *bytes = RecordOf(op).scratch(AttrMap(*node), Shapes(inputs, node->num_inputs)); });
+  }
+};
+
+OPKIT_INLINE LibraryContents& ThisLibrary() {
+  static LibraryContents contents;
+  return contents;
+}
+
+inline OPKIT_IMAGE_LOCAL opkit_status InitializeLibrary(uint32_t host_major, uint32_t host_minor) {
+  return GuardedCall([&] {
+    return ThisLibrary().initialize(static_cast<int>(host_major), static_cast<int>(host_minor));
+  });
+}
+inline OPKIT_IMAGE_LOCAL void FinalizeLibrary() {
+  try {
+    ThisLibrary().finalize();
+  } catch (...) {
+    ReportFailure();
+  }
+}
+
+OPKIT_INLINE const opkit_library* DescribeLibrary(const opkit_host* host) noexcept {
+  LibraryContents& contents = ThisLibrary();
+  g_host = host;
+  g_exceptions = nullptr;
+  const opkit_status status = GuardedCall([&] {
+    contents.ops.clear();
+    contents.owners.clear();
+    std::vector<FunctionRecord> records;
+    NameTable<FunctionRecord> known;
+    for (const FunctionRecord& record : contents.records) {
+      FunctionRecord& first = known.FindOrAdd(record->name);
+      // A header's operator, registered by two units, is one.
+      if (first && first->line == record->line && std::string_view(first->file) == record->file)
+        continue;
+      first = record;
+      if (!record->problem.empty()) return OpStatus::Failure(record->problem);
+      RecordFunctions::FillIn(*record);
+      records.push_back(record);
+    }
+    if (contents.add_registered) contents.add_registered(records);
+    for (FunctionRecord& record : records)
+      contents.ops.push_back(ExportOp(std::move(record), contents.owners));
+    return OpStatus();
+  });
+  if (status != OPKIT_OK) return nullptr;
+  opkit_library& library = contents.library;
+  library = {};
+  library.size = sizeof library;
+  library.abi_major = OPKIT_ABI_MAJOR;
+  library.abi_minor = OPKIT_ABI_MINOR;
+  library.version = OPKIT_VERSION_STRING;
+  if (contents.initialize) library.initialize = &InitializeLibrary;
+  if (contents.finalize) library.finalize = &FinalizeLibrary;
+  library.num_ops = contents.ops.size();
+  library.ops = contents.ops.data();
+  return &library;
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_IMPL_LIBRARY_EXPORT_IPP_
