@@ -7218,6 +7218,32 @@ OPKIT_IMAGE_LOCAL bool IsProgramHost(const opkit_host* host);
 
 #endif  // OPKIT_OP_ABI_HOST_TABLE_HPP_
 
+// ---- opkit/op/function/function_device_link.hpp
+// What an instance of a function operator has from outside: the services of its device's context,
+// and the name by which a backward node finds its forward operator's state.
+#ifndef OPKIT_OP_FUNCTION_FUNCTION_DEVICE_LINK_HPP_
+#define OPKIT_OP_FUNCTION_FUNCTION_DEVICE_LINK_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The argument of a backward node that names the blob with its forward operator's state.
+inline constexpr const char* kStateArgument = "__state";
+
+// The services of a context for the functions, taken anew for each run.
+struct FunctionDeviceLink {
+  bool asynchronous = false;
+  void* stream = nullptr;
+  void* context = nullptr;
+  void (*launch)(void*, UniqueFunction<void()>) = nullptr;
+  void (*drain)(void*) = nullptr;  // waits for the work issued before; null where none can be open
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_FUNCTION_FUNCTION_DEVICE_LINK_HPP_
+
 // ---- opkit/op/abi/attr_map.hpp
 // AttrMap: an operator's attributes as text, which is how function operators read them; typed
 // access parses. Made once when the operator is built.
@@ -8390,22 +8416,10 @@ class Operator : public OperatorBase {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The argument of a backward node that names the blob with its forward operator's state.
-inline constexpr const char* kStateArgument = "__state";
-
 class FunctionRequests {
  public:
   virtual ~FunctionRequests() = default;
   virtual void SetOutputReq(int output, OpReq req) = 0;
-};
-
-// The services of a context for the functions, taken anew for each run.
-struct FunctionDeviceLink {
-  bool asynchronous = false;
-  void* stream = nullptr;
-  void* context = nullptr;
-  void (*launch)(void*, UniqueFunction<void()>) = nullptr;
-  void (*drain)(void*) = nullptr;  // waits for the work issued before; null where none can be open
 };
 
 class FunctionBody {
