@@ -8671,7 +8671,7 @@ void SetOutputReq(OperatorBase& op, int output, OpReq req);
 namespace detail {
 
 // Takes a record into the program's registries: a schema, kernels, and the gradient.
-class FunctionOpHost {
+class OPKIT_IMAGE_LOCAL FunctionOpHost {
  public:
   explicit FunctionOpHost(FunctionRecord record) : record_(std::move(record)) {}
 
@@ -17273,7 +17273,7 @@ namespace detail {
 
 // Backend names in the order they are tried: the node's, the operator's preference, the global one,
 // the plain operator.
-inline BackendPreference BackendOrder(const OperatorDef& def) {
+OPKIT_IMAGE_LOCAL inline BackendPreference BackendOrder(const OperatorDef& def) {
   const OpRegistry& registry = OpRegistry::Global();
   BackendPreference order;
   std::string_view engines = def.engine();
@@ -17401,8 +17401,10 @@ class OutputBlobGuard {
 };
 
 // The operator of the kernel that was chosen for it.
-inline std::unique_ptr<OperatorBase> CreateChosen(const OpSchema& schema, const OperatorDef& def,
-                                                  Workspace* ws, const CreateOptions& options) {
+OPKIT_IMAGE_LOCAL inline std::unique_ptr<OperatorBase> CreateChosen(const OpSchema& schema,
+                                                                    const OperatorDef& def,
+                                                                    Workspace* ws,
+                                                                    const CreateOptions& options) {
   const Kernel& kernel = *options.kernel;
   if (kernel.op != def.type() || kernel.device != def.device().type)
     Throw(ErrorCode::kInvalidArgument, "the kernel given, of ", kernel.op, " for ", kernel.device,
@@ -17413,8 +17415,9 @@ inline std::unique_ptr<OperatorBase> CreateChosen(const OpSchema& schema, const 
       StrCat("the creator of ", kernel.op, " at ", kernel.Place(), " returned null"));
 }
 // The operator of the first kernel that takes it.
-inline std::unique_ptr<OperatorBase> CreateFirst(const OpSchema& schema, const OperatorDef& def,
-                                                 Workspace* ws) {
+OPKIT_IMAGE_LOCAL inline std::unique_ptr<OperatorBase> CreateFirst(const OpSchema& schema,
+                                                                   const OperatorDef& def,
+                                                                   Workspace* ws) {
   std::string refused;
   for (const Kernel* kernel : KernelOrder(def)) {
     try {
