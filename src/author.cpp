@@ -1,6 +1,4 @@
 // The compiled runtime: what a library of operators needs of it, without the runtime that runs them.
 #include "opkit/op/abi/impl/abi_attributes.ipp"
-#include "opkit/op/abi/impl/attr_map.ipp"
 #include "opkit/op/abi/impl/op_conversion.ipp"
-#include "opkit/op/abi/impl/op_resource.ipp"
 #include "opkit/plugin/impl/library_export.ipp"

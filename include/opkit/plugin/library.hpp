@@ -3,12 +3,8 @@
 #ifndef OPKIT_PLUGIN_LIBRARY_HPP_
 #define OPKIT_PLUGIN_LIBRARY_HPP_
 
-#include <string>
-#include <utility>
-#include <vector>
-
-#include "opkit/abi/opkit_abi.h"
-#include "opkit/base/ref_counted.hpp"
+#include "opkit/op/function_op.hpp"
+#include "opkit/plugin/shared_object.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -28,6 +24,25 @@ struct UnloadReport {
   std::vector<std::string> pinned_by;  // otherwise: its symbols that may hold it there
   friend std::string ToString(const UnloadReport& report);
 };
+
+namespace detail {
+
+// A loaded library.
+struct LoadedLibrary : RefCounted {
+  LibraryImagePtr image;
+  std::string path, backend;
+  std::vector<FunctionRecord> records;
+  std::vector<char> owns;              // the operator of records[i] is this library's
+  std::vector<std::string> gradients;  // of the operators whose gradient is this library's
+  bool overrides = false;              // its kernels come first
+  IntrusivePtr<RefCounted> in_use{new RefCounted};
+  int64_t idle_count = 1;  // handles of in_use while no operator of it lives: records', kernels'
+
+  const opkit_op& op(size_t i) const { return *image->library->ops[i]; }
+};
+using LoadedLibraryPtr = IntrusivePtr<LoadedLibrary>;
+
+}  // namespace detail
 
 // A handle, copied freely; the library stays loaded until Unload, whether a handle is left or not.
 // Loading and unloading may come from any thread; unloading not while another creates operators of
@@ -50,16 +65,21 @@ class Library {
   static std::vector<Library> All();
 
   // The file's name, with a number behind it when it is not the first of that name.
-  const std::string& name() const;
-  const std::string& path() const;
+  const std::string& name() const { return image().name; }
+  const std::string& path() const { return loaded_->path; }
   // The backend of its kernels for operators that existed before.
-  const std::string& backend() const;
+  const std::string& backend() const { return loaded_->backend; }
   // Of the toolkit that it was compiled with; empty where it does not say.
-  std::string version() const;
-  std::pair<uint32_t, uint32_t> abi_version() const;
+  std::string version() const {
+    const char* version = image().library->version;
+    return version ? version : "";
+  }
+  std::pair<uint32_t, uint32_t> abi_version() const {
+    return {image().library->abi_major, image().library->abi_minor};
+  }
   // Names, in the library's order.
   std::vector<std::string> operators() const;
-  bool is_loaded() const;
+  bool is_loaded() const { return static_cast<bool>(loaded_->image); }
 
   // Removes every registration and unmaps the file, where nothing in it holds it. Error
   // (kFailedPrecondition), and nothing changes, while an operator or plan of it is alive.
@@ -68,8 +88,9 @@ class Library {
   friend bool operator==(const Library&, const Library&) = default;
 
  private:
-  explicit Library(IntrusivePtr<RefCounted> loaded) : loaded_(std::move(loaded)) {}
-  IntrusivePtr<RefCounted> loaded_;  // a detail::LoadedLibrary
+  explicit Library(detail::LoadedLibraryPtr loaded) : loaded_(std::move(loaded)) {}
+  const detail::LibraryImage& image() const;
+  detail::LoadedLibraryPtr loaded_;
 };
 
 }  // namespace opkit

@@ -3,6 +3,8 @@
 #ifndef OPKIT_PLUGIN_LIBRARY_OPS_HPP_
 #define OPKIT_PLUGIN_LIBRARY_OPS_HPP_
 
+#include <algorithm>
+
 #include "opkit/op/abi/op_conversion.hpp"
 #include "opkit/op/function/function_calls.hpp"
 #include "opkit/op/function/function_operator.hpp"
@@ -11,14 +13,6 @@
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
-
-// The code of a library, kept loaded by every object that may call it.
-struct LibraryImage : RefCounted {
-  IntrusivePtr<SharedObject> object;  // null for the program's own operators
-  const opkit_library* library = nullptr;
-  std::string name;
-};
-using LibraryImagePtr = IntrusivePtr<LibraryImage>;
 
 // Calls a function of a library; a failure that it reports becomes an Error.
 template <class Call>
@@ -67,49 +61,47 @@ class LibraryHooks final : public FunctionHooks {
       if (input.constant) inputs.SetConstant(Index(i), *input.constant);
     }
     for (const TensorInfo& output : context.outputs()) anything |= output.shape.has_rank();
-    const auto run = [&](const char* what, bool all_known, auto function) {
+    // False where the library cannot say yet. `read` takes a value's dtype or shape from an answer.
+    const auto ask = [&](const char* what, bool all_known, auto function, auto read) {
       try {
         CallLibrary(what, name_, image_->name,
                     [&] { return function(op_, &node.node(), inputs.data(), outputs.data()); });
-        return true;
       } catch (const Error&) {
         if (all_known) throw;
-        return false;  // not yet
+        return false;
       }
-    };
-    const auto in_answer = [&](const char* what, auto store) {
       try {
-        store();
+        for (int i = 0; i < context.num_inputs(); ++i)
+          if (context.HasInput(i)) {
+            const TensorInfo info = read(inputs, Index(i), "input");
+            context.SetInput(i, info.dtype, info.shape);
+          }
+        for (int o = 0; o < context.num_outputs(); ++o) {
+          const TensorInfo info = read(outputs, Index(o), "output");
+          context.SetOutput(o, info.dtype, info.shape);
+        }
+        return true;
       } catch (Error& error) {
         error.AddContext(StrCat("in what ", what, " of operator ", name_, " of library ",
                                 image_->name, " answers"));
         throw;
       }
     };
-    if (!functions_.infer_type) {
-      for (int o = 0; o < context.num_outputs() && context.num_inputs() > 0; ++o)
+    if (functions_.infer_type) {
+      ask("inferType", types_known, functions_.infer_type,
+          [](auto& values, auto... place) { return TensorInfo(values.dtype(place...), {}); });
+    } else if (context.num_inputs() > 0) {
+      for (int o = 0; o < context.num_outputs(); ++o)
         context.SetOutput(o, context.input_dtype(0), {});
-    } else if (run("inferType", types_known, functions_.infer_type)) {
-      in_answer("inferType", [&] {
-        for (int i = 0; i < context.num_inputs(); ++i)
-          if (context.HasInput(i)) context.SetInput(i, inputs.dtype(Index(i), "input"), {});
-        for (int o = 0; o < context.num_outputs(); ++o)
-          context.SetOutput(o, outputs.dtype(Index(o), "output"), {});
-      });
     }
     if (!functions_.infer_shape || !anything) return;
     const auto infer_shapes = [&](bool all_known) {
-      if (!run("inferShape", all_known, functions_.infer_shape)) return false;
-      in_answer("inferShape", [&] {
-        for (int i = 0; i < context.num_inputs(); ++i)
-          if (context.HasInput(i))
-            context.SetInput(i, DType::kUndefined, inputs.shape(Index(i), "input"));
-        for (int o = 0; o < context.num_outputs(); ++o)
-          context.SetOutput(o, DType::kUndefined, outputs.shape(Index(o), "output"));
-      });
-      for (const TensorInfo& output : context.outputs())
-        if (!output.shape.is_known()) return false;
-      return true;
+      return ask("inferShape", all_known, functions_.infer_shape,
+                 [](auto& values, auto... place) {
+                   return TensorInfo(DType::kUndefined, values.shape(place...));
+                 }) &&
+             std::ranges::all_of(context.outputs(),
+                                 [](auto& output) { return output.shape.is_known(); });
     };
     // With the elements of short lists of integers where shapes alone do not decide: an answer that
     // came from data does not outlast the run.

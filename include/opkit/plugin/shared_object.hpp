@@ -5,8 +5,9 @@
 #ifndef OPKIT_PLUGIN_SHARED_OBJECT_HPP_
 #define OPKIT_PLUGIN_SHARED_OBJECT_HPP_
 
+#include "opkit/abi/opkit_abi.h"
+#include "opkit/base/error.hpp"
 #include "opkit/base/ref_counted.hpp"
-#include "opkit/plugin/elf_file.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -54,19 +55,26 @@ class SharedObject : public RefCounted {
   // none.
   void* Find(const char* symbol) const;
   // Mangled, as the file had them when it was opened; see Demangle.
-  const std::vector<std::string>& ExportedFunctions() const { return info_.functions; }
+  virtual const std::vector<std::string>& ExportedFunctions() const = 0;
   // Symbols that may keep the code mapped after the last handle is gone.
-  std::vector<std::string> PinningSymbols() const;
+  virtual std::vector<std::string> PinningSymbols() const = 0;
 
  protected:
   SharedObject() = default;
 
   std::string path_;
   std::string loaded_path_;
-  ElfInfo info_;
   void* handle_ = nullptr;
   uintptr_t base_ = 0;
 };
+
+// The code of a library, kept loaded by every object that may call it.
+struct LibraryImage : RefCounted {
+  IntrusivePtr<SharedObject> object;  // null for the program's own operators
+  const opkit_library* library = nullptr;
+  std::string name;
+};
+using LibraryImagePtr = IntrusivePtr<LibraryImage>;
 
 }  // namespace detail
 }  // namespace opkit

@@ -24,8 +24,26 @@ concept StringMap = requires(T& map, const std::string& text) {
   map.emplace(text, text);
 };
 
+template <class Number>
+std::string NumberText(Number value) {
+  char buffer[32];
+  return {buffer, std::to_chars(buffer, buffer + sizeof buffer, value).ptr};
+}
+// The shortest text that reads back as the same number; as the same float for a value that is one.
+inline std::string FloatText(double value) {
+  const auto narrow = static_cast<float>(value);
+  return static_cast<double>(narrow) == value ? NumberText(narrow) : NumberText(value);
+}
+
 // 3, 0.1, true, text, [1, 2], ["a", "b"]; floating-point numbers without loss, unlike messages.
-std::string AttributeText(const Attribute& attribute);
+inline std::string AttributeText(const Attribute& attribute) {
+  const Attribute::Values& values = attribute.values();
+  if (attribute.type() == AttributeType::kString) return values.strings[0];
+  if (values.floats.empty()) return ToString(attribute);
+  std::string out;
+  for (double value : values.floats) out += (out.empty() ? "" : ", ") + FloatText(value);
+  return attribute.is_list() ? "[" + out + "]" : out;
+}
 
 template <class T>
 std::optional<T> ParseText(std::string_view text) {
@@ -89,8 +107,16 @@ class AttrMap {
   AttrMap& operator=(const AttrMap&) = delete;
   AttrMap(AttrMap&&) noexcept = default;
   AttrMap& operator=(AttrMap&&) noexcept = default;
-  explicit AttrMap(const Arguments& arguments);
-  explicit AttrMap(const opkit_node& node);
+  explicit AttrMap(const Arguments& arguments) {
+    for (const NamedAttribute& item : arguments)
+      if (!item.name.starts_with("__"))
+        items_.emplace_back(item.name, detail::AttributeText(item.value));
+  }
+  explicit AttrMap(const opkit_node& node) {
+    for (uint64_t i = 0; i < node.num_attrs; ++i)
+      if (const std::string_view name = node.attrs[i]->name; !name.starts_with("__"))
+        items_.emplace_back(name, node.attrs[i]->text);
+  }
 
   // Null when there is none.
   const std::string* find(std::string_view name) const {
@@ -133,7 +159,11 @@ class AttrMap {
   }
 
  private:
-  [[noreturn]] OPKIT_COLD void Missing(std::string_view name) const;
+  [[noreturn]] OPKIT_COLD void Missing(std::string_view name) const {
+    std::vector<std::string> known;
+    for (const auto& item : items_) known.push_back(item.first);
+    Throw(ErrorCode::kNotFound, "no attribute '", name, "'", SuggestName(name, known));
+  }
   struct Copy : detail::RefCounted {
     const char* tag = nullptr;
   };
@@ -162,9 +192,5 @@ class AttrMap {
 };
 
 }  // namespace opkit
-
-#ifdef OPKIT_DEFINITIONS
-#include "opkit/op/abi/impl/attr_map.ipp"
-#endif
 
 #endif  // OPKIT_OP_ABI_ATTR_MAP_HPP_

@@ -4,8 +4,8 @@
 #ifndef OPKIT_OP_ABI_OP_RESOURCE_HPP_
 #define OPKIT_OP_ABI_OP_RESOURCE_HPP_
 
-#include "opkit/core/attribute.hpp"
 #include "opkit/device/invocation.hpp"
+#include "opkit/op/abi/abi_attributes.hpp"
 #include "opkit/op/abi/op_tensor.hpp"
 #include "opkit/op/random.hpp"
 
@@ -35,25 +35,50 @@ inline ErrorCode CodeOfStatus(opkit_status status) {
 }
 
 // In a catch block: reports the exception to the host, and says which status to return to it.
-OPKIT_COLD OPKIT_IMAGE_LOCAL opkit_status ReportFailure() noexcept;
-// Runs `body`, which answers with an OpStatus, for the host; its exceptions are reported to the
+OPKIT_COLD OPKIT_IMAGE_LOCAL inline opkit_status ReportFailure() noexcept {
+  opkit_status status = OPKIT_FAILED;
+  const auto report = [&](std::string_view text) {
+    g_host->set_error(status, text.data(), text.size());
+  };
+  try {
+    throw;
+  } catch (const Error& error) {
+    status = StatusOf(error.code());
+    report(error.what());
+  } catch (const std::exception& thrown) {
+    report(thrown.what());
+  } catch (...) {
+    report("it threw something that is not a std::exception");
+  }
+  if (g_exceptions) g_exceptions->keep();
+  return status;
+}
+// Runs `body`, which may answer with an OpStatus, for the host; exceptions are reported to the
 // host.
 template <class Body>
 OPKIT_IMAGE_LOCAL opkit_status GuardedCall(Body body) noexcept {
   try {
-    const OpStatus status = body();
-    if (status.ok()) [[likely]]
+    if constexpr (std::is_void_v<decltype(body())>) {
+      body();
       return OPKIT_OK;
-    const std::string text = status.message();
-    g_host->add_error(text.data(), text.size());
-    return OPKIT_FAILED;
+    } else {
+      const OpStatus status = body();
+      if (status.ok()) [[likely]]
+        return OPKIT_OK;
+      const std::string text = status.message();
+      g_host->add_error(text.data(), text.size());
+      return OPKIT_FAILED;
+    }
   } catch (...) {
     return ReportFailure();
   }
 }
 // Throws the failure of a function of the host's table.
-[[noreturn]] OPKIT_COLD OPKIT_IMAGE_LOCAL void ThrowHostFailure(const opkit_host* host,
-                                                                opkit_status status);
+[[noreturn]] OPKIT_COLD OPKIT_IMAGE_LOCAL inline void ThrowHostFailure(const opkit_host* host,
+                                                                       opkit_status status) {
+  if (g_exceptions) g_exceptions->rethrow();
+  throw Error(CodeOfStatus(status), host->failure_text());
+}
 
 // A loop's body behind a function pointer. Its exception is kept and thrown where the loop began.
 template <class F>
@@ -193,7 +218,11 @@ class OpCompletion {
 // `identity` comes from OpResource::invocation.
 class OpAdoption {
  public:
-  explicit OpAdoption(const Invocation& identity);
+  explicit OpAdoption(const Invocation& identity) {
+    const opkit_invocation token{identity.id, identity.parent,
+                                 static_cast<uint64_t>(identity.kind)};
+    detail::g_host->adopt(&token, &scope_);
+  }
   OpAdoption(const OpAdoption&) = delete;
   OpAdoption& operator=(const OpAdoption&) = delete;
   ~OpAdoption() { detail::g_host->scope_end(&scope_); }
@@ -214,7 +243,11 @@ class OpResource {
   // `bytes` bytes of the device's memory, aligned to 64; every call gets other memory. Freed when
   // the operator ends, also when it fails; on an asynchronous device when the stream has come past
   // it. Null for 0 bytes. Errors: kInvalidArgument, kOutOfMemory.
-  void* alloc(int64_t bytes) const;
+  void* alloc(int64_t bytes) const {
+    void* memory = nullptr;
+    Check(host()->alloc(call_, bytes, &memory));
+    return memory;
+  }
   template <class T>
   T* alloc(int64_t count) const {
     int64_t bytes = 0;
@@ -223,7 +256,13 @@ class OpResource {
     return static_cast<T*>(alloc(bytes));
   }
   // A tensor in such memory.
-  OpTensor temporary(std::span<const int64_t> shape, DType dtype) const;
+  OpTensor temporary(std::span<const int64_t> shape, DType dtype) const {
+    opkit_tensor tensor{};
+    tensor.size = sizeof tensor;
+    Check(host()->temporary(call_, static_cast<int32_t>(dtype), static_cast<int32_t>(shape.size()),
+                            shape.data(), &tensor));
+    return OpTensor(tensor);
+  }
   OpTensor temporary(std::initializer_list<int64_t> shape, DType dtype) const {
     return temporary(std::span(shape.begin(), shape.size()), dtype);
   }
@@ -262,7 +301,15 @@ class OpResource {
   }
 
   // One sequence for each run, whose numbers SetSeed and the operator's name decide.
-  RandomGenerator& random() const;
+  RandomGenerator& random() const {
+    static_assert(sizeof(RandomGenerator) <= 7 * sizeof(uint64_t));
+    uint64_t* room = const_cast<opkit_call*>(call_)->author;
+    if (!room[7]) {
+      room[7] = 1;
+      return *new (room) RandomGenerator(random(0));
+    }
+    return *std::launder(reinterpret_cast<RandomGenerator*>(room));
+  }
   // Independent sequences, for instance one for each row of a parallel loop.
   RandomGenerator random(uint64_t stream) const {
     return RandomGenerator(call_->random_seed, stream);
@@ -274,11 +321,19 @@ class OpResource {
   }
   [[nodiscard]] OpScope scope(const char* name) const { return OpScope(call_, name); }
   // The identity of this thread's work; OpAdoption goes on with it in another thread.
-  Invocation invocation() const;
+  Invocation invocation() const {
+    opkit_invocation now{};
+    host()->invocation(&now);
+    return {now.id, now.parent, static_cast<InvocationKind>(now.kind)};
+  }
 
   // For operators with setAsync(): the function may return before its outputs are there, and the
   // holder of the handle completes it. At most once in a call. Error: kFailedPrecondition.
-  OpCompletion defer() const;
+  OpCompletion defer() const {
+    opkit_completion* completion = nullptr;
+    Check(host()->defer(call_, &completion));
+    return OpCompletion(host(), completion);
+  }
 
   // Runs another operator on these tensors, writing into the outputs given. The host keeps it ready
   // from run to run. On a CPU stream it runs at its place in the stream. Errors: as Invoke;
@@ -286,7 +341,15 @@ class OpResource {
   //
   //   res.invoke("Add", {inputs[0], inputs[1]}, {outputs[0]});
   void invoke(std::string_view op, std::span<const OpTensor> inputs,
-              std::span<const OpTensor> outputs, const Arguments& args = {}) const;
+              std::span<const OpTensor> outputs, const Arguments& args = {}) const {
+    const std::string name(op);
+    const detail::AbiAttributes attributes(args);
+    const auto views = [](std::span<const OpTensor> tensors) {
+      return tensors.empty() ? nullptr : &tensors.data()->view();
+    };
+    Check(host()->invoke(call_, name.c_str(), inputs.size(), views(inputs), outputs.size(),
+                         views(outputs), attributes.size(), attributes.data()));
+  }
   void invoke(std::string_view op, std::initializer_list<OpTensor> inputs,
               std::initializer_list<OpTensor> outputs, const Arguments& args = {}) const {
     invoke(op, std::span(inputs.begin(), inputs.size()), std::span(outputs.begin(), outputs.size()),
@@ -304,9 +367,5 @@ class OpResource {
 };
 
 }  // namespace opkit
-
-#ifdef OPKIT_DEFINITIONS
-#include "opkit/op/abi/impl/op_resource.ipp"
-#endif
 
 #endif  // OPKIT_OP_ABI_OP_RESOURCE_HPP_

@@ -1,8 +1,12 @@
 // The node and inputs that CheckOperator runs an operator on: from the caller, from the schema's
-// TestInputs, or made here.
+// TestInputs, or made here. For the definitions of op/check.hpp.
 #ifndef OPKIT_OP_CHECK_CHECK_CASES_HPP_
 #define OPKIT_OP_CHECK_CHECK_CASES_HPP_
 
+#include <algorithm>
+
+#include "opkit/base/index.hpp"
+#include "opkit/op/check/check_data.hpp"
 #include "opkit/op/check/check_report.hpp"
 #include "opkit/op/schema.hpp"
 
@@ -14,27 +18,110 @@ struct CheckCase {
   std::vector<Tensor> inputs;
   bool guessed = false;  // made here, so that a refusal says nothing about the operator
 
-  std::string Describe() const;
+  std::string Describe() const {
+    std::string out;
+    for (const Tensor& input : inputs)
+      out += StrCat(out.empty() ? "" : ", ", input.dtype(), ToString(input.shape()));
+    return out.empty() ? "no inputs" : out;
+  }
 };
 
 // The smallest node of the operator that its schema accepts. Error (kInvalidArgument) when none is
 // found, which says what is missing.
-OperatorDef MakeCheckDef(const OpSchema& schema, const CheckOptions& options);
+inline OperatorDef MakeCheckDef(const OpSchema& schema, const CheckOptions& options) {
+  constexpr int kMost = 16;
+  auto clamp = [](int n, int low, int high) { return n < low ? low : n > high ? high : n; };
+  // As many as have names; one where nothing is said.
+  int named_inputs = static_cast<int>(schema.inputs().size());
+  int named_outputs = static_cast<int>(schema.outputs().size());
+  if (named_inputs == 0 && schema.max_inputs() > kMost) named_inputs = 1;
+  if (named_outputs == 0) named_outputs = 1;
+  const int first_input = options.num_inputs >= 0
+                              ? options.num_inputs
+                              : clamp(named_inputs, schema.min_inputs(), schema.max_inputs());
+  std::string why;
+  for (int ins = first_input; ins <= first_input + kMost; ++ins) {
+    int first_output = options.num_outputs;
+    if (first_output < 0) first_output = schema.CalculateOutput(ins, options.args);
+    if (first_output < 0)
+      first_output = clamp(named_outputs, schema.min_outputs(), schema.max_outputs());
+    for (int outs = first_output; outs <= first_output + kMost; ++outs) {
+      OperatorDef def(schema.name(), {}, {}, options.args);
+      auto taken = [&](const std::string& name) {
+        return std::ranges::count(def.inputs(), name) + std::ranges::count(def.outputs(), name) > 0;
+      };
+      auto name = [&](const std::vector<ValueSchema>& values, int i, const char* fallback) {
+        std::string out = Index(i) < values.size() ? values[Index(i)].name : std::string();
+        if (out.empty()) out = StrCat(fallback, i);
+        while (taken(out)) out += "_out";
+        return out;
+      };
+      for (int i = 0; i < ins; ++i) def.Input(name(schema.inputs(), i, "input"));
+      for (int o = 0; o < outs; ++o) {
+        int same = -1;
+        for (int i = 0; i < ins && same < 0; ++i)
+          if (schema.MustInplace(i, o)) same = i;
+        def.Output(same >= 0 ? def.inputs()[Index(same)] : name(schema.outputs(), o, "output"));
+      }
+      const std::string problem = schema.Verify(def);
+      if (problem.empty()) return def;
+      if (why.empty()) why = problem;
+      if (options.num_outputs >= 0) break;
+    }
+    if (options.num_inputs >= 0) break;
+  }
+  Throw(ErrorCode::kInvalidArgument, "CheckOperator finds no node of ", schema.name(), ": ", why,
+        "; set CheckOptions::args, num_inputs or num_outputs, or give it a node and inputs");
+}
 
 // The dtypes that the operator's inputs claim, those of the input with the longest list.
-std::vector<DType> ClaimedDTypes(const OpSchema& schema, const CheckOptions& options);
+inline std::vector<DType> ClaimedDTypes(const OpSchema& schema, const CheckOptions& options) {
+  if (!options.dtypes.empty()) return options.dtypes;
+  std::vector<DType> out;
+  for (const ValueSchema& input : schema.inputs())
+    if (input.dtypes.size() > out.size()) out = input.dtypes;
+  return out.empty() ? std::vector<DType>{DType::kFloat32} : out;
+}
 
-CheckCase MakeCase(const OpSchema& schema, const OperatorDef& def, const Shape& shape, DType dtype,
-                   uint64_t seed);
+// Input i of a node whose operator is checked with `dtype`.
+inline DType InputDType(const OpSchema& schema, size_t i, DType dtype) {
+  if (i >= schema.inputs().size() || schema.inputs()[i].dtypes.empty()) return dtype;
+  const std::vector<DType>& allowed = schema.inputs()[i].dtypes;
+  return std::ranges::count(allowed, dtype) ? dtype : allowed[0];
+}
+
+inline CheckCase MakeCase(const OpSchema& schema, const OperatorDef& def, const Shape& shape,
+                          DType dtype, uint64_t seed) {
+  CheckCase out;
+  out.guessed = true;
+  for (size_t i = 0; i < def.inputs().size(); ++i)
+    out.inputs.push_back(def.inputs()[i].empty()
+                             ? Tensor()
+                             : MakeTestTensor(shape, InputDType(schema, i, dtype), seed * 31 + i));
+  return out;
+}
+
 // Most checks use the first case that runs, so it is neither empty nor square.
-std::vector<CheckCase> MakeCases(const OpSchema& schema, const OperatorDef& def, DType dtype,
-                                 const CheckOptions& options);
+inline std::vector<CheckCase> MakeCases(const OpSchema& schema, const OperatorDef& def, DType dtype,
+                                        const CheckOptions& options) {
+  std::vector<CheckCase> out;
+  for (uint64_t k = 0; k < 3; ++k) {
+    std::vector<Tensor> inputs = schema.MakeTestInputs(dtype, options.seed + k);
+    if (inputs.size() == def.inputs().size() && !inputs.empty())
+      out.push_back({std::move(inputs), false});
+  }
+  if (!out.empty()) return out;
+  std::vector<Shape> shapes = options.shapes;
+  if (shapes.empty())
+    shapes = {Shape{2, 3},  Shape{3, 3},  Shape{7},       Shape{1},
+              Shape{0},     Shape{0, 3},  Shape{2, 0},    Shape{},
+              Shape{5, 17}, Shape{31, 1}, Shape{2, 3, 5}, Shape{1, 3, 7, 5}};
+  uint64_t seed = options.seed;
+  for (const Shape& shape : shapes) out.push_back(MakeCase(schema, def, shape, dtype, seed++));
+  return out;
+}
 
 }  // namespace detail
 }  // namespace opkit
-
-#ifdef OPKIT_DEFINITIONS
-#include "opkit/op/check/impl/check_cases.ipp"
-#endif
 
 #endif  // OPKIT_OP_CHECK_CHECK_CASES_HPP_

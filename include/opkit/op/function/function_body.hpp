@@ -4,14 +4,12 @@
 #ifndef OPKIT_OP_FUNCTION_FUNCTION_BODY_HPP_
 #define OPKIT_OP_FUNCTION_FUNCTION_BODY_HPP_
 
+#include "opkit/op/function/function_device_link.hpp"
 #include "opkit/op/function_op.hpp"
 #include "opkit/op/operator.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
-
-// The argument of a backward node that names the blob with its forward operator's state.
-inline constexpr const char* kStateArgument = "__state";
 
 class FunctionRequests {
  public:
@@ -19,33 +17,19 @@ class FunctionRequests {
   virtual void SetOutputReq(int output, OpReq req) = 0;
 };
 
-// The services of a context for the functions, taken anew for each run.
-struct FunctionDeviceLink {
-  bool asynchronous = false;
-  void* stream = nullptr;
-  void* context = nullptr;
-  void (*launch)(void*, UniqueFunction<void()>) = nullptr;
-  void (*drain)(void*) = nullptr;  // waits for the work issued before; null where none can be open
-};
-
 class FunctionBody {
  public:
-  FunctionBody(OperatorBase& op, FunctionRecord record, FunctionPass pass);
-  FunctionBody(const FunctionBody&) = delete;
-  FunctionBody& operator=(const FunctionBody&) = delete;
-  ~FunctionBody();
+  static std::unique_ptr<FunctionBody> Make(OperatorBase& op, FunctionRecord record,
+                                            FunctionPass pass);
+  virtual ~FunctionBody() = default;
 
   // Error (kOutOfRange) for an output that the node does not have.
-  void SetReq(int output, OpReq req);
+  virtual void SetReq(int output, OpReq req) = 0;
   // Whether a run may end after it has returned.
-  bool is_async() const;
+  virtual bool is_async() const = 0;
   // Called once for a device whose link never changes, else before each run.
-  void SetLink(const FunctionDeviceLink& link);
-  void Run();
-
- private:
-  class Impl;
-  const std::unique_ptr<Impl> impl_;
+  virtual void SetLink(const FunctionDeviceLink& link) = 0;
+  virtual void Run() = 0;
 };
 
 }  // namespace detail

@@ -16,19 +16,20 @@ class FunctionOperator final : public Operator<Context>, public detail::Function
  public:
   FunctionOperator(const OperatorDef& def, Workspace* ws, detail::FunctionRecord record,
                    FunctionPass pass)
-      : Operator<Context>(def, ws), body_(*this, std::move(record), pass) {
+      : Operator<Context>(def, ws),
+        body_(detail::FunctionBody::Make(*this, std::move(record), pass)) {
     this->set_invocation_kind(InvocationKind::kCustomOperator);
-    if constexpr (!Context::kAsynchronous) body_.SetLink(Link());
+    if constexpr (!Context::kAsynchronous) body_->SetLink(Link());
   }
 
   bool RunOnDevice() override {
-    if constexpr (Context::kAsynchronous) body_.SetLink(Link());  // the stream of this run
-    body_.Run();
+    if constexpr (Context::kAsynchronous) body_->SetLink(Link());  // the stream of this run
+    body_->Run();
     return true;
   }
-  bool HasAsyncPart() const override { return Context::kAsynchronous || body_.is_async(); }
+  bool HasAsyncPart() const override { return Context::kAsynchronous || body_->is_async(); }
   bool InfersOutputs() const override { return true; }
-  void SetOutputReq(int output, OpReq req) override { body_.SetReq(output, req); }
+  void SetOutputReq(int output, OpReq req) override { body_->SetReq(output, req); }
 
  private:
   detail::FunctionDeviceLink Link() {
@@ -50,7 +51,7 @@ class FunctionOperator final : public Operator<Context>, public detail::Function
     return link;
   }
 
-  detail::FunctionBody body_;
+  const std::unique_ptr<detail::FunctionBody> body_;
 };
 
 namespace detail {
@@ -84,7 +85,7 @@ void SetOutputReq(OperatorBase& op, int output, OpReq req);
 namespace detail {
 
 // Takes a record into the program's registries: a schema, kernels, and the gradient.
-class FunctionOpHost {
+class OPKIT_IMAGE_LOCAL FunctionOpHost {
  public:
   explicit FunctionOpHost(FunctionRecord record) : record_(std::move(record)) {}
 

@@ -181,24 +181,22 @@ inline constexpr bool kIsTensors =
     (!kInputs && std::is_same_v<std::remove_cvref_t<P>, std::span<OpTensor>>) ||
     (kIsPassed<P> && std::is_same_v<Pointee<P>, std::vector<OpTensor>>);
 
-template <class P, class Span>
+template <class P>
 class TensorsArg {
+  static constexpr bool kCopies = std::is_same_v<Pointee<P>, std::vector<OpTensor>>;
+
  public:
+  template <class Span>
   explicit TensorsArg(Span tensors) : items_(tensors.begin(), tensors.end()) {}
-  P Get() { return PassAs<P>(items_); }
+  decltype(auto) Get() {
+    if constexpr (kCopies)
+      return PassAs<P>(items_);
+    else
+      return (items_);
+  }
 
  private:
-  std::vector<OpTensor> items_;
-};
-template <class P, class Span>
-  requires(!std::is_same_v<Pointee<P>, std::vector<OpTensor>>)
-class TensorsArg<P, Span> {
- public:
-  explicit TensorsArg(Span tensors) : tensors_(tensors) {}
-  std::remove_cvref_t<P> Get() const { return tensors_; }
-
- private:
-  Span tensors_;
+  std::conditional_t<kCopies, Pointee<P>, std::remove_cvref_t<P>> items_;
 };
 
 // Types as DType, or as int with -1 for unknown.
@@ -282,41 +280,36 @@ template <class P>
 inline constexpr bool kIsResource =
     !std::is_rvalue_reference_v<P> && std::is_same_v<std::remove_cvref_t<P>, OpResource>;
 
-// Whether F is one of the signatures for its place; then Make… adapts it.
-template <class F, class Parameters = FunctionParameters<F>>
-inline constexpr bool kIsForward = false;
+// Make… adapts the signatures that a place takes; kIs… says whether F has one of them.
 template <class F, class A, class I, class O, class R>
-inline constexpr bool kIsForward<F, TypeList<A, I, O, R>> =
-    kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsTensors<I, true> && kIsTensors<O, false> &&
-    kIsResource<R>;
-template <class F, class A, class I, class O, class R>
+  requires(kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsTensors<I, true> &&
+           kIsTensors<O, false> && kIsResource<R>)
 ForwardFunction MakeForward(F f, TypeList<A, I, O, R>) {
   return [f = std::move(f)](const AttrMap& attrs, std::span<const OpTensor> inputs,
                             std::span<OpTensor> outputs, OpResource& resource) mutable -> OpStatus {
-    TensorsArg<I, std::span<const OpTensor>> in(inputs);
-    TensorsArg<O, std::span<OpTensor>> out(outputs);
+    TensorsArg<I> in(inputs);
+    TensorsArg<O> out(outputs);
     return CallForStatus(f, PassAttrs<A>(attrs), in.Get(), out.Get(), resource);
   };
 }
+template <class F>
+inline constexpr bool kIsForward =
+    requires { MakeForward(std::declval<F>(), FunctionParameters<F>{}); };
 
-template <class F, class Parameters = FunctionParameters<F>>
-inline constexpr bool kIsParseAttrs = false;
 template <class F, class A>
-inline constexpr bool kIsParseAttrs<F, TypeList<A, int*, int*>> =
-    kIsReturn<FunctionReturn<F>> && IsAttrs<A>();
-template <class F, class A>
+  requires(kIsReturn<FunctionReturn<F>> && IsAttrs<A>())
 ParseAttrsFunction MakeParseAttrs(F f, TypeList<A, int*, int*>) {
   return [f = std::move(f)](const AttrMap& attrs, int* num_in, int* num_out) mutable {
     return CallForStatus(f, PassAttrs<A>(attrs), num_in, num_out);
   };
 }
+template <class F>
+inline constexpr bool kIsParseAttrs =
+    requires { MakeParseAttrs(std::declval<F>(), FunctionParameters<F>{}); };
 
-template <class F, class Parameters = FunctionParameters<F>>
-inline constexpr bool kIsInferType = false;
 template <class F, class A, class I, class O>
-inline constexpr bool kIsInferType<F, TypeList<A, I, O>> =
-    kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsTypes<I> && kIsTypes<O> && kIsWritable<O>;
-template <class F, class A, class I, class O>
+  requires(kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsTypes<I> && kIsTypes<O> &&
+           kIsWritable<O>)
 InferTypeFunction MakeInferType(F f, TypeList<A, I, O>) {
   return [f = std::move(f)](const AttrMap& attrs, std::vector<DType>& inputs,
                             std::vector<DType>& outputs) mutable {
@@ -327,13 +320,13 @@ InferTypeFunction MakeInferType(F f, TypeList<A, I, O>) {
     return status;
   };
 }
+template <class F>
+inline constexpr bool kIsInferType =
+    requires { MakeInferType(std::declval<F>(), FunctionParameters<F>{}); };
 
-template <class F, class Parameters = FunctionParameters<F>>
-inline constexpr bool kIsInferShape = false;
 template <class F, class A, class I, class O>
-inline constexpr bool kIsInferShape<F, TypeList<A, I, O>> =
-    kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsShapes<I> && kIsShapes<O> && kIsWritable<O>;
-template <class F, class A, class I, class O>
+  requires(kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsShapes<I> && kIsShapes<O> &&
+           kIsWritable<O>)
 InferShapeFunction MakeInferShape(F f, TypeList<A, I, O>) {
   return [f = std::move(f)](const AttrMap& attrs, ShapeVectors& inputs,
                             ShapeVectors& outputs) mutable {
@@ -344,19 +337,21 @@ InferShapeFunction MakeInferShape(F f, TypeList<A, I, O>) {
     return status;
   };
 }
+template <class F>
+inline constexpr bool kIsInferShape =
+    requires { MakeInferShape(std::declval<F>(), FunctionParameters<F>{}); };
 
-template <class F, class Parameters = FunctionParameters<F>>
-inline constexpr bool kIsMutateInputs = false;
 template <class F, class A, class I>
-inline constexpr bool kIsMutateInputs<F, TypeList<A, I>> =
-    kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsPassed<I> && kIsWritable<I> &&
-    std::is_same_v<Pointee<I>, std::vector<int>>;
-template <class F, class A, class I>
+  requires(kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsPassed<I> && kIsWritable<I> &&
+           std::is_same_v<Pointee<I>, std::vector<int>>)
 MutateInputsFunction MakeMutateInputs(F f, TypeList<A, I>) {
   return [f = std::move(f)](const AttrMap& attrs, std::vector<int>& inputs) mutable {
     return CallForStatus(f, PassAttrs<A>(attrs), PassAs<I>(inputs));
   };
 }
+template <class F>
+inline constexpr bool kIsMutateInputs =
+    requires { MakeMutateInputs(std::declval<F>(), FunctionParameters<F>{}); };
 
 template <class P>
 inline constexpr bool kIsStateOwner = false;
@@ -394,15 +389,8 @@ template <class P>
 inline constexpr bool kIsOpContext =
     std::is_same_v<std::remove_cvref_t<P>, OpContext> &&
     (!std::is_reference_v<P> || std::is_const_v<std::remove_reference_t<P>>);
-template <class F, class Parameters = FunctionParameters<F>>
-inline constexpr bool kIsCreateState = false;
 template <class F, class A, class S>
-inline constexpr bool kIsCreateState<F, TypeList<A, S>> =
-    kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsStateOut<S>;
-template <class F, class A, class C, class S>
-inline constexpr bool kIsCreateState<F, TypeList<A, C, S>> =
-    kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsOpContext<C> && kIsStateOut<S>;
-template <class F, class A, class S>
+  requires(kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsStateOut<S>)
 CreateStateFunction MakeCreateState(F f, TypeList<A, S>) {
   return [f = std::move(f)](const AttrMap& attrs, const OpContext&,
                             IntrusivePtr<StatefulOp>& state) mutable {
@@ -411,6 +399,7 @@ CreateStateFunction MakeCreateState(F f, TypeList<A, S>) {
   };
 }
 template <class F, class A, class C, class S>
+  requires(kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsOpContext<C> && kIsStateOut<S>)
 CreateStateFunction MakeCreateState(F f, TypeList<A, C, S>) {
   return [f = std::move(f)](const AttrMap& attrs, const OpContext& context,
                             IntrusivePtr<StatefulOp>& state) mutable {
@@ -418,19 +407,21 @@ CreateStateFunction MakeCreateState(F f, TypeList<A, C, S>) {
     return CallForStatus(f, PassAttrs<A>(attrs), context, made.Get());
   };
 }
+template <class F>
+inline constexpr bool kIsCreateState =
+    requires { MakeCreateState(std::declval<F>(), FunctionParameters<F>{}); };
 
-template <class F, class Parameters = FunctionParameters<F>>
-inline constexpr bool kIsScratch = false;
 template <class F, class A, class I>
-inline constexpr bool kIsScratch<F, TypeList<A, I>> =
-    std::is_integral_v<FunctionReturn<F>> && IsAttrs<A>() && kIsShapes<I>;
-template <class F, class A, class I>
+  requires(std::is_integral_v<FunctionReturn<F>> && IsAttrs<A>() && kIsShapes<I>)
 ScratchFunction MakeScratch(F f, TypeList<A, I>) {
   return [f = std::move(f)](const AttrMap& attrs, const ShapeVectors& inputs) mutable {
     ShapesArg<I> in(inputs, "input");
     return static_cast<int64_t>(f(PassAttrs<A>(attrs), in.Get()));
   };
 }
+template <class F>
+inline constexpr bool kIsScratch =
+    requires { MakeScratch(std::declval<F>(), FunctionParameters<F>{}); };
 
 }  // namespace detail
 }  // namespace opkit

@@ -85,12 +85,11 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
       if (!def.outputs()[o].empty()) outputs_[o].blob = workspace_.FindBlob(def.outputs()[o]);
   }
 
+  // At its place in the host's stream, where there is one.
   void Run(const opkit_call* call) {
-    if (call->asynchronous) {
-      Launch(call);
-    } else {
-      Forward(call);
-    }
+    if (!call->asynchronous) return Forward(call);
+    OpResource(call).launch(
+        [run = MakeIntrusive<LaunchedRun>(this, call)] { run->instance->Forward(&run->call); });
   }
 
  private:
@@ -118,26 +117,13 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
       name = input;
       return;
     }
-    const auto taken = [&] {
-      for (const std::string& input : def.inputs())
-        if (input == name) return true;
-      return false;
-    };
-    while (taken()) name += "_out";
+    while (std::ranges::count(def.inputs(), name)) name += "_out";
   }
 
   // Whether `tensor` is the view already, so that nothing has to be made.
   static bool IsView(const Tensor& tensor, const opkit_tensor& view) {
-    if (tensor.raw_data() != view.data || tensor.rank() != view.rank || !tensor.is_dense() ||
-        static_cast<int32_t>(tensor.dtype()) != view.dtype || !tensor.storage())
-      return false;
-    int64_t step = 1;
-    for (int axis = view.rank - 1; axis >= 0; --axis) {
-      if (tensor.shape()[axis] != view.shape[axis]) return false;
-      if (view.shape[axis] != 1 && view.strides[axis] != step) return false;
-      step *= view.shape[axis] > 0 ? view.shape[axis] : 1;
-    }
-    return true;
+    return tensor.Is(view.data, static_cast<DType>(view.dtype), view.shape, view.rank) &&
+           tensor.storage() && OpTensor(view).is_dense();
   }
   static void Bind(const Value& value, const opkit_tensor& view) {
     if (!value.blob) return;
@@ -154,10 +140,9 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
       const opkit_tensor& in = *opkit_input(call, static_cast<uint64_t>(output.shared_input));
       if (view.dtype == OPKIT_UNDEFINED) return;
       if (view.data != in.data) {
-        Tensor copy = TensorOfView(view);
         const Tensor source = TensorOfView(in);
         CheckResult(o, source, view, "must be in place of an input that");
-        if (view.data != nullptr) CopyInto(source, view);
+        if (view.data) CopyInto(source, view);
       }
     }
     Bind(output, view);
@@ -203,7 +188,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
 
   // A run at its place in the host's stream: a call of its own, which holds copies of all that the
   // host's points to.
-  struct LaunchedRun {
+  struct LaunchedRun : RefCounted {
     IntrusivePtr<ExportedInstance> instance;
     opkit_call call;
     std::vector<opkit_tensor> inputs, outputs;
@@ -226,17 +211,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
       view.strides = extents.emplace_back(from.strides, rank).data();
       all.push_back(view);
     }
-    static opkit_status Work(void* context) {
-      auto* run = static_cast<LaunchedRun*>(context);
-      return GuardedCall([&] { return run->instance->Forward(&run->call), OpStatus(); });
-    }
-    static void Drop(void* context) { delete static_cast<LaunchedRun*>(context); }
   };
-  void Launch(const opkit_call* call) {
-    const opkit_status status = call->host->launch(call, &LaunchedRun::Work, &LaunchedRun::Drop,
-                                                   new LaunchedRun(this, call));
-    if (status != OPKIT_OK) ThrowHostFailure(call->host, status);
-  }
 
   Workspace workspace_;
   std::unique_ptr<OperatorBase> op_;
@@ -253,13 +228,7 @@ struct OPKIT_IMAGE_LOCAL ExportedRegistries {
   }
 };
 
-// A record of an operator in the library's registries.
-struct OPKIT_IMAGE_LOCAL SchemaRecord : FunctionOpRecord {
-  explicit SchemaRecord(const OpSchema& described) : schema(described) {}
-  const OpSchema& schema;
-};
-
-// The functions of an opkit_op over a SchemaRecord.
+// The functions of an opkit_op and its kernels over a schema, which both have as `author`.
 struct OPKIT_IMAGE_LOCAL SchemaFunctions {
   static void FillIn(opkit_op& op, const OpSchema& schema) {
     op.parse_attrs = &ParseAttrs;
@@ -269,6 +238,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
     }
     op.mutated_inputs = &MutatedInputs;
     op.scratch_bytes = &ScratchBytes;
+    op.author = &schema;
   }
   static void FillIn(opkit_kernel& kernel, const OpSchema& schema) {
     kernel.create = &Create;
@@ -318,20 +288,17 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
         const AbiNode node(op);
         accept(gradient->add_node(gradient, &node.node()));
       }
-      return OpStatus();
     });
   }
 
  private:
   static const OpSchema& SchemaOf(const opkit_op* op) {
-    const auto* record = static_cast<const FunctionOpRecord*>(op->author);
-    return static_cast<const SchemaRecord*>(record)->schema;
+    return *static_cast<const OpSchema*>(op->author);
   }
   static opkit_status Create(const opkit_kernel* kernel, const opkit_node* node, void** instance) {
     return GuardedCall([&] {
       const auto& schema = *static_cast<const OpSchema*>(kernel->author);
       *instance = new IntrusivePtr(new ExportedInstance(schema, *node));
-      return OpStatus();
     });
   }
   static void Destroy(void* instance) {
@@ -342,10 +309,8 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
     }
   }
   static opkit_status Forward(void* instance, const opkit_call* call) {
-    return GuardedCall([&] {
-      (*static_cast<IntrusivePtr<ExportedInstance>*>(instance))->Run(call);
-      return OpStatus();
-    });
+    return GuardedCall(
+        [&] { (*static_cast<IntrusivePtr<ExportedInstance>*>(instance))->Run(call); });
   }
 
   static opkit_status ParseAttrs(const opkit_op* op, const opkit_node* node, int32_t* num_inputs,
@@ -446,15 +411,11 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
           std::rethrow_exception(failure);
         }
       }
-      return OpStatus();
     });
   }
   static opkit_status InferShape(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
                                  opkit_value* outputs) {
-    return GuardedCall([&] {
-      Infer(SchemaOf(op), node, inputs, outputs, false, true);
-      return OpStatus();
-    });
+    return GuardedCall([&] { Infer(SchemaOf(op), node, inputs, outputs, false, true); });
   }
   static opkit_status MutatedInputs(const opkit_op* op, const opkit_node* node, uint8_t* mutated) {
     return GuardedCall([&] {
@@ -476,7 +437,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
       OperatorDef def = DefinitionOfAbi(*node);
       def.Device(DeviceType::kCPU);
       const auto kernels = KernelOrder(def);
-      if (kernels.empty() || !kernels[0]->propose) return OpStatus();
+      if (kernels.empty() || !kernels[0]->propose) return;
       const Values ins(inputs, node->num_inputs, true);
       const std::vector<TensorInfo> outs = schema.InferOutputs(def, ins.infos());
       try {
@@ -487,7 +448,6 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
         }
       } catch (const UnsupportedOperatorFeature&) {  // creating the operator says so
       }
-      return OpStatus();
     });
   }
 };
@@ -495,8 +455,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
 // Fills in a record from the registries: the library's second way to describe an operator.
 class OPKIT_IMAGE_LOCAL SchemaReader {
  public:
-  explicit SchemaReader(const OpSchema& schema)
-      : schema_(schema), record_(new SchemaRecord(schema)) {}
+  explicit SchemaReader(const OpSchema& schema) : schema_(schema), record_(new FunctionOpRecord) {}
 
   FunctionRecord Read() {
     record_->name = schema_.name();

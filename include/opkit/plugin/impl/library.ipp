@@ -12,21 +12,6 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// A loaded library.
-struct LoadedLibrary : RefCounted {
-  LibraryImagePtr image;
-  std::string path, backend;
-  std::vector<FunctionRecord> records;
-  std::vector<char> owns;              // the operator of records[i] is this library's
-  std::vector<std::string> gradients;  // of the operators whose gradient is this library's
-  bool overrides = false;              // its kernels come first
-  IntrusivePtr<RefCounted> in_use{new RefCounted};
-  int64_t idle_count = 1;  // handles of in_use while no operator of it lives: records', kernels'
-
-  const opkit_op& op(size_t i) const { return *image->library->ops[i]; }
-};
-using LoadedLibraryPtr = IntrusivePtr<LoadedLibrary>;
-
 struct LibraryTable {
   Mutex mutex;  // held while a library is loaded or unloaded
   std::vector<LoadedLibraryPtr> libraries;
@@ -347,15 +332,6 @@ class LibraryLoader {
   LibraryTable& table_;
 };
 
-inline const LoadedLibrary& LoadedOf(const IntrusivePtr<RefCounted>& handle) {
-  return static_cast<const LoadedLibrary&>(*handle);
-}
-inline const LibraryImage& ImageOf(const IntrusivePtr<RefCounted>& handle) {
-  const LoadedLibrary& loaded = LoadedOf(handle);
-  if (!loaded.image) Throw(ErrorCode::kFailedPrecondition, "library ", loaded.path, " is unloaded");
-  return *loaded.image;
-}
-
 }  // namespace detail
 
 OPKIT_INLINE std::string ToString(const UnloadReport& report) {
@@ -387,32 +363,20 @@ OPKIT_INLINE std::vector<Library> Library::All() {
   return all;
 }
 
-OPKIT_INLINE const std::string& Library::name() const { return detail::ImageOf(loaded_).name; }
-OPKIT_INLINE const std::string& Library::path() const { return detail::LoadedOf(loaded_).path; }
-OPKIT_INLINE const std::string& Library::backend() const {
-  return detail::LoadedOf(loaded_).backend;
-}
-OPKIT_INLINE std::string Library::version() const {
-  const char* version = detail::ImageOf(loaded_).library->version;
-  return version ? version : "";
-}
-OPKIT_INLINE std::pair<uint32_t, uint32_t> Library::abi_version() const {
-  const opkit_library& library = *detail::ImageOf(loaded_).library;
-  return {library.abi_major, library.abi_minor};
+OPKIT_INLINE const detail::LibraryImage& Library::image() const {
+  if (!loaded_->image) Throw(ErrorCode::kFailedPrecondition, "library ", path(), " is unloaded");
+  return *loaded_->image;
 }
 OPKIT_INLINE std::vector<std::string> Library::operators() const {
-  static_cast<void>(detail::ImageOf(loaded_));
+  static_cast<void>(image());
   std::vector<std::string> names;
-  for (const auto& record : detail::LoadedOf(loaded_).records) names.push_back(record->name);
+  for (const auto& record : loaded_->records) names.push_back(record->name);
   return names;
-}
-OPKIT_INLINE bool Library::is_loaded() const {
-  return static_cast<bool>(detail::LoadedOf(loaded_).image);
 }
 OPKIT_INLINE UnloadReport Library::Unload() {
   auto& table = detail::LibraryTable::Global();
   detail::MutexLock lock(table.mutex);
-  return detail::LibraryLoader(table).Unload(static_cast<detail::LoadedLibrary&>(*loaded_));
+  return detail::LibraryLoader(table).Unload(*loaded_);
 }
 
 }  // namespace opkit

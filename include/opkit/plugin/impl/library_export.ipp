@@ -11,10 +11,6 @@ namespace detail {
 
 // One operator of the host's: the attributes read once, and the author's state.
 struct FunctionInstance {
-  FunctionInstance(FunctionDevice& device, AttrMap read, IntrusivePtr<StatefulOp> made)
-      : functions{&device.forward, &device.backward},
-        attrs(std::move(read)),
-        state(std::move(made)) {}
   ForwardFunction* functions[2];  // by FunctionPass
   AttrMap attrs;
   IntrusivePtr<StatefulOp> state;
@@ -45,7 +41,8 @@ struct OPKIT_IMAGE_LOCAL DeviceFunctions {
         if (!status.ok()) return status;
         if (!state) return OpStatus::Failure("createOpState succeeded but made no StatefulOp");
       }
-      *instance = new FunctionInstance(device, std::move(attrs), std::move(state));
+      *instance = new FunctionInstance{
+          {&device.forward, &device.backward}, std::move(attrs), std::move(state)};
       return OpStatus();
     });
   }
@@ -61,8 +58,8 @@ struct OPKIT_IMAGE_LOCAL DeviceFunctions {
     auto& instance = *static_cast<FunctionInstance*>(context);
     return GuardedCall([&] {
       if (!IsOurs(call->inputs, call->num_inputs) || !IsOurs(call->outputs, call->num_outputs))
-        return RunOnCopies<kPass>(instance, call);
-      return RunOn<kPass>(instance, call, ViewsOf(call->inputs), ViewsOf(call->outputs));
+        return RunOnCopies(instance, kPass, call);
+      return RunOn(instance, kPass, call, ViewsOf(call->inputs), ViewsOf(call->outputs));
     });
   }
 
@@ -74,17 +71,16 @@ struct OPKIT_IMAGE_LOCAL DeviceFunctions {
   static OpTensor* ViewsOf(const opkit_tensor* tensors) {
     return reinterpret_cast<OpTensor*>(const_cast<opkit_tensor*>(tensors));
   }
-  template <FunctionPass kPass>
-  static OpStatus RunOn(FunctionInstance& instance, const opkit_call* call, const OpTensor* inputs,
-                        OpTensor* outputs) {
+  static OpStatus RunOn(FunctionInstance& instance, FunctionPass pass, const opkit_call* call,
+                        const OpTensor* inputs, OpTensor* outputs) {
     OpResource resource(call);
     const std::span<const OpTensor> in(inputs, call->num_inputs);
     const std::span<OpTensor> out(outputs, call->num_outputs);
-    if (instance.state) return instance.state->Run(kPass, in, out, resource);
-    return (*instance.functions[static_cast<int>(kPass)])(instance.attrs, in, out, resource);
+    if (instance.state) return instance.state->Run(pass, in, out, resource);
+    return (*instance.functions[static_cast<int>(pass)])(instance.attrs, in, out, resource);
   }
-  template <FunctionPass kPass>
-  OPKIT_COLD static OpStatus RunOnCopies(FunctionInstance& instance, const opkit_call* call) {
+  OPKIT_COLD static OpStatus RunOnCopies(FunctionInstance& instance, FunctionPass pass,
+                                         const opkit_call* call) {
     const auto copy = [](const opkit_tensor* tensors, uint64_t count) {
       std::vector<OpTensor> views;
       for (uint64_t i = 0; i < count; ++i) views.emplace_back(*opkit_tensor_at(tensors, i));
@@ -92,7 +88,7 @@ struct OPKIT_IMAGE_LOCAL DeviceFunctions {
     };
     const std::vector<OpTensor> inputs = copy(call->inputs, call->num_inputs);
     std::vector<OpTensor> outputs = copy(call->outputs, call->num_outputs);
-    return RunOn<kPass>(instance, call, inputs.data(), outputs.data());
+    return RunOn(instance, pass, call, inputs.data(), outputs.data());
   }
 };
 
@@ -104,6 +100,7 @@ struct OPKIT_IMAGE_LOCAL RecordFunctions {
     if (record.infer_shape) record.abi.infer_shape = &InferShape;
     if (record.mutate_inputs) record.abi.mutated_inputs = &MutatedInputs;
     if (record.scratch) record.abi.scratch_bytes = &ScratchBytes;
+    record.abi.author = &record;
     for (FunctionDevice& device : record.devices)
       DeviceFunctions::FillIn(device, !record.Has(OPKIT_OP_NO_GRADIENT));
   }
@@ -125,12 +122,10 @@ struct OPKIT_IMAGE_LOCAL RecordFunctions {
   }
 
   static std::vector<DType> Types(opkit_value* values, uint64_t count) {
-    std::vector<DType> types;
-    for (uint64_t i = 0; i < count; ++i) {
-      const int32_t dtype = opkit_value_at(values, i)->dtype;
-      types.push_back(dtype > 0 && dtype < kNumDTypes ? static_cast<DType>(dtype)
-                                                      : DType::kUndefined);
-    }
+    std::vector<DType> types(count);  // kUndefined
+    for (uint64_t i = 0; i < count; ++i)
+      if (const int32_t dtype = opkit_value_at(values, i)->dtype; dtype > 0 && dtype < kNumDTypes)
+        types[i] = static_cast<DType>(dtype);
     return types;
   }
   static void StoreTypes(const std::vector<DType>& types, opkit_value* values, uint64_t count,
@@ -218,10 +213,8 @@ struct OPKIT_IMAGE_LOCAL RecordFunctions {
   }
   static opkit_status ScratchBytes(const opkit_op* op, const opkit_node* node,
                                    const opkit_value* inputs, int64_t* bytes) {
-    return GuardedCall([&] {
-      *bytes = RecordOf(op).scratch(AttrMap(*node), Shapes(inputs, node->num_inputs));
-      return OpStatus();
-    });
+    return GuardedCall(
+        [&] { *bytes = RecordOf(op).scratch(AttrMap(*node), Shapes(inputs, node->num_inputs)); });
   }
 };
 

@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "opkit/base/platform.hpp"
+#include "opkit/plugin/elf_file.hpp"
 #include "opkit/plugin/shared_object.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -60,6 +61,17 @@ class OpenedObject final : public SharedObject {
   }
 
   void* handle() const { return handle_; }
+  const std::vector<std::string>& ExportedFunctions() const override { return info_.functions; }
+  std::vector<std::string> PinningSymbols() const override {
+    std::vector<std::string> out;
+    for (const std::string& symbol : info_.unique) out.push_back(Demangle(symbol));
+    for (const std::string& symbol : info_.thread_locals)
+      out.push_back(Demangle(symbol) + " (thread_local)");
+    if (info_.has_thread_locals && info_.thread_locals.empty())
+      out.push_back("thread_local variables");
+    if (info_.no_delete) out.push_back("the linker's option -z nodelete");
+    return out;
+  }
   template <class F>
   static bool FindOpen(F&& wanted) {
     MutexLock lock(AllOpen().mutex);
@@ -224,6 +236,7 @@ class OpenedObject final : public SharedObject {
   }
 
   Identity identity_;
+  ElfInfo info_;
   const bool own_copy_;
   OpenedObject* next_ = nullptr;
 };
@@ -265,16 +278,6 @@ OPKIT_INLINE void* SharedObject::Find(const char* symbol) const {
   Dl_info image;
   const bool ours = found && dladdr(found, &image) && loaded_path_ == image.dli_fname;
   return ours ? found : nullptr;
-}
-OPKIT_INLINE std::vector<std::string> SharedObject::PinningSymbols() const {
-  std::vector<std::string> out;
-  for (const std::string& symbol : info_.unique) out.push_back(Demangle(symbol));
-  for (const std::string& symbol : info_.thread_locals)
-    out.push_back(Demangle(symbol) + " (thread_local)");
-  if (info_.has_thread_locals && info_.thread_locals.empty())
-    out.push_back("thread_local variables");
-  if (info_.no_delete) out.push_back("the linker's option -z nodelete");
-  return out;
 }
 
 }  // namespace detail

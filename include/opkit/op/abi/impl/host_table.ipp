@@ -65,12 +65,15 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     return *static_cast<ResourceState*>(call->context);
   }
 
+  // Throws the exception that was kept, if any.
+  static void RethrowKept() {
+    if (std::exception_ptr kept = std::exchange(CurrentHostError().exception, nullptr))
+      std::rethrow_exception(kept);
+  }
   // Throws the failure that a function of an operator has reported.
   [[noreturn]] OPKIT_COLD static void Rethrow(opkit_status status) {
-    HostError& now = CurrentHostError();
-    const std::string text = std::exchange(now.text, {});
-    if (std::exception_ptr kept = std::exchange(now.exception, nullptr))
-      std::rethrow_exception(kept);
+    const std::string text = std::exchange(CurrentHostError().text, {});
+    RethrowKept();
     throw Error(CodeOfStatus(status), text);
   }
   [[noreturn]] OPKIT_COLD static void NotOnThisDevice(const ResourceState& state,
@@ -195,12 +198,6 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     }
     return tensors;
   }
-  static InvokeOptions Options(size_t num_outputs, Device device) {
-    InvokeOptions options;
-    options.device = device;
-    options.num_outputs = static_cast<int>(num_outputs);
-    return options;
-  }
   static constexpr size_t kMostInvoked = 32;  // attributes may differ in every call
   static ResolvedOperator& Resolve(ResourceState& state, std::string_view op,
                                    const std::vector<Tensor>& inputs, size_t num_outputs,
@@ -210,8 +207,8 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
       if (known->op == op && known->args == args && known->present == present &&
           static_cast<size_t>(known->resolved.op().OutputSize()) == num_outputs)
         return known->resolved;
-    auto made = MakeIntrusive<InvokedOperator>(std::string(op), present, args,
-                                               Options(num_outputs, state.device));
+    const InvokeOptions options{state.device, {}, static_cast<int>(num_outputs)};
+    auto made = MakeIntrusive<InvokedOperator>(std::string(op), present, args, options);
     if (state.invoked.size() >= kMostInvoked) state.invoked.erase(state.invoked.begin());
     state.invoked.push_back(std::move(made));
     return state.invoked.back()->resolved;
@@ -230,7 +227,8 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
       } else if (state.launch && IsHostAccessible(state.device.type)) {
         state.launch(state.context, [op = std::string(op), ins = std::move(ins),
                                      outs = std::move(outs), args = std::move(args)] {
-          ResolvedOperator resolved(op, PresentInputs(ins), args, Options(outs.size(), Device{}));
+          const InvokeOptions options{Device{}, {}, static_cast<int>(outs.size())};
+          ResolvedOperator resolved(op, PresentInputs(ins), args, options);
           RunInto(resolved, op, ins, outs);
         });
       } else {
@@ -297,11 +295,6 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
   }
 
   static void Keep() noexcept { CurrentHostError().exception = std::current_exception(); }
-  static void RethrowKept() {
-    HostError& now = CurrentHostError();
-    if (std::exception_ptr kept = std::exchange(now.exception, nullptr))
-      std::rethrow_exception(kept);
-  }
 
   static constexpr opkit_host kTable{sizeof(opkit_host),
                                      nullptr,

@@ -13,7 +13,7 @@ namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
 OPKIT_INLINE int DeviceTypeFromName(std::string_view name) {
-  if (name == "gpu") return static_cast<int>(DeviceType::kCUDA);
+  if (name == "gpu") return static_cast<int>(DeviceType::kGPU);
   DeviceTypeRegistry& registry = DeviceTypes();
   MutexLock lock(registry.mutex);
   for (const auto& entry : registry.entries)
@@ -60,7 +60,6 @@ class OPKIT_IMAGE_LOCAL ExportedOp : public RefCounted {
     op.inputs = op.attrs + op.num_attrs;
     op.num_outputs = from.outputs.size();
     op.outputs = op.inputs + op.num_inputs;
-    op.author = record_.get();
   }
 
  private:

@@ -12,19 +12,19 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-class FunctionBody::Impl {
+class RecordBody final : public FunctionBody {
  public:
-  Impl(OperatorBase& op, FunctionRecord record, FunctionPass pass)
+  RecordBody(OperatorBase& op, FunctionRecord record, FunctionPass pass)
       : node_(op, std::move(record), pass), views_(node_), run_(NewRun()), state_(node_) {}
 
-  void SetReq(int output, OpReq req) { views_.SetReq(output, req); }
-  bool is_async() const { return node_.record->Has(OPKIT_OP_ASYNC) && node_.is_forward(); }
-  void SetLink(const FunctionDeviceLink& link) {
+  void SetReq(int output, OpReq req) override { views_.SetReq(output, req); }
+  bool is_async() const override { return node_.record->Has(OPKIT_OP_ASYNC) && node_.is_forward(); }
+  void SetLink(const FunctionDeviceLink& link) override {
     link_ = link;
     Connect(*run_);
   }
 
-  void Run() {
+  void Run() override {
     if (is_async() && run_.use_count() > 1) [[unlikely]]
       run_ = NewRun();  // the last one was cancelled and still goes on
     const Release release{*this};
@@ -54,7 +54,7 @@ class FunctionBody::Impl {
 
  private:
   struct Release {
-    Impl& self;
+    RecordBody& self;
     ~Release() {
       if (self.run_->resource.used) [[unlikely]]
         self.ReleaseMemory();
@@ -167,13 +167,11 @@ class FunctionBody::Impl {
   FunctionStateHandle state_;  // destroyed first: its code may be a library's, which node_ keeps
 };
 
-OPKIT_INLINE FunctionBody::FunctionBody(OperatorBase& op, FunctionRecord record, FunctionPass pass)
-    : impl_(new Impl(op, std::move(record), pass)) {}
-OPKIT_INLINE FunctionBody::~FunctionBody() = default;
-OPKIT_INLINE void FunctionBody::SetReq(int output, OpReq req) { impl_->SetReq(output, req); }
-OPKIT_INLINE bool FunctionBody::is_async() const { return impl_->is_async(); }
-OPKIT_INLINE void FunctionBody::SetLink(const FunctionDeviceLink& link) { impl_->SetLink(link); }
-OPKIT_INLINE void FunctionBody::Run() { impl_->Run(); }
+OPKIT_INLINE std::unique_ptr<FunctionBody> FunctionBody::Make(OperatorBase& op,
+                                                              FunctionRecord record,
+                                                              FunctionPass pass) {
+  return std::make_unique<RecordBody>(op, std::move(record), pass);
+}
 
 }  // namespace detail
 }  // namespace opkit

@@ -132,13 +132,7 @@ OPKIT_INLINE void FunctionOpHost::Describe() {
   for (const OpParameter& output : record_->outputs)
     schema_->Output(i++, output.name, output.doc, output.dtypes);
   for (const OpParameter& from : record_->attributes) {
-    AttributeSchema attribute;
-    attribute.name = from.name;
-    attribute.doc = from.doc;
-    attribute.required = from.required;
-    attribute.type = from.type;
-    attribute.default_value = from.default_value;
-    schema_->Arg(std::move(attribute));
+    schema_->Arg(from.name, from.doc, from.type, from.default_value, from.required);
   }
 }
 OPKIT_INLINE void FunctionOpHost::AddBackward() {
