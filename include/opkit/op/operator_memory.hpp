@@ -11,6 +11,8 @@ namespace detail {
 // Tensors for outputs whose present tensor is also an input, which the run still reads.
 class PendingOutputs {
  public:
+  PendingOutputs();
+  ~PendingOutputs();
   bool empty() const { return !items_; }
   // Null when the output is not replaced. The tensors stay at their addresses.
   Tensor* Find(int output);

@@ -17,6 +17,8 @@ struct PendingOutputs::Items : RefCounted {
   };
   std::list<Item> list;
 };
+OPKIT_INLINE PendingOutputs::PendingOutputs() = default;
+OPKIT_INLINE PendingOutputs::~PendingOutputs() = default;
 OPKIT_INLINE Tensor* PendingOutputs::Find(int output) {
   if (!items_) return nullptr;
   for (Items::Item& item : items_->list)
@@ -29,6 +31,7 @@ OPKIT_INLINE Tensor* PendingOutputs::Add(int output, Blob* blob, Tensor tensor) 
   return &items_->list.back().tensor;
 }
 OPKIT_INLINE void PendingOutputs::Publish() {
+  if (!items_) return;
   for (Items::Item& item : items_->list) *item.blob->GetMutable<Tensor>() = std::move(item.tensor);
   items_ = {};
 }

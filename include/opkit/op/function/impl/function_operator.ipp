@@ -103,7 +103,7 @@ OPKIT_INLINE void FunctionOpHost::Add(FunctionDevice& device, FunctionPass pass,
   kernel.file = record->file;
   kernel.line = record->line;
   kernel.origin = record->library;
-  kernel.create = [record, pass](const OperatorDef& def, Workspace* ws) {
+  kernel.create = [record, pass](const OperatorDef& def, Workspace* ws, const KernelConfig*) {
     return CreateFunctionOperator(def, ws, record, pass);
   };
   kernel.propose = [record, pass](const KernelQuery& query) {
