@@ -177,7 +177,11 @@ class Tensor {
   Tensor Permute(const Dims& order) const;
 
   // True when the bytes from the first to the last element overlap those of `other`.
-  bool SharesMemoryWith(const Tensor& other) const;
+  bool SharesMemoryWith(const Tensor& other) const {
+    if (!storage_ || !other.storage_) return false;
+    if (storage_ != other.storage_ && storage_->IsApartFrom(*other.storage_)) return false;
+    return SpansOverlap(other);
+  }
 
   // For backends whose layout needs other sizes than the dense one: `storage` of any size under a
   // blocked layout.
@@ -200,11 +204,16 @@ class Tensor {
     if (!initialized()) [[unlikely]]
       Fail(ErrorCode::kUninitialized, "is read before anything was written to it");
   }
-  void CheckReadable(DType wanted) const;
+  void CheckReadable(DType wanted) const {
+    if (dtype_ != wanted || (!storage_ && numel() != 0)) [[unlikely]]
+      FailToRead(wanted);
+  }
+  [[noreturn]] OPKIT_COLD void FailToRead(DType wanted) const;
   void CheckStandard(const char* what) const {
     if (!layout_.is_standard()) [[unlikely]]
       Fail(ErrorCode::kUnsupported, what, " needs the standard layout; convert first");
   }
+  bool SpansOverlap(const Tensor& other) const;
   bool Fits(const Shape& shape, DType dtype) const;
   Storage NewMemory(const Shape& shape, DType dtype) const;
   void TakeMemory(Storage storage);

@@ -61,11 +61,11 @@ class Observable {
 
   void StartAllObservers() {
     if (observers_) [[unlikely]]
-      ForEach([](ObserverBase<T>& observer, bool) { observer.Start(); });
+      ForEach([](ObserverBase<T>& observer) { observer.Start(); });
   }
   void StopAllObservers(bool succeeded) {
     if (observers_) [[unlikely]]
-      ForEach([](ObserverBase<T>& observer, bool good) { observer.Stop(good); }, succeeded);
+      ForEach([&](ObserverBase<T>& observer) { observer.Stop(succeeded); });
   }
 
  private:
@@ -73,10 +73,11 @@ class Observable {
     std::vector<std::unique_ptr<ObserverBase<T>>> items;
     std::string error;
   };
-  OPKIT_COLD void ForEach(void (*call)(ObserverBase<T>&, bool), bool succeeded = false) {
+  template <class F>
+  OPKIT_COLD void ForEach(F call) {
     for (size_t i = 0; i < list().items.size(); ++i) {
       try {
-        call(*list().items[i], succeeded);
+        call(*list().items[i]);
       } catch (const std::exception& error) {
         list().error = error.what();
       } catch (...) {

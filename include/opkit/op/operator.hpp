@@ -39,7 +39,7 @@ class Operator : public OperatorBase {
     try {
       if constexpr (Context::kAsynchronous) {
         RunOnDeviceOrFail();
-        Drain();
+        context_.FinishDeviceComputation();
       } else if (by_event) [[unlikely]] {
         Issue();
         event().Finish();
@@ -127,17 +127,18 @@ class Operator : public OperatorBase {
         TouchedStorages(kept);
         context_.Launch([kept = std::move(kept)] {});
       }
-    } else if (HasAsyncPart()) {
-      RecordEvent();  // before the body: the operator may finish the event from another thread
-      RunOnDeviceOrFail();
-      RetainUntilFinished();
+    } else if (HasAsyncPart()) [[unlikely]] {
+      IssueAsyncPart();
     } else {
       RunOnDeviceOrFail();
       if (!IsEventDisabled()) event().SetFinished();
     }
   }
-  // As FinishDeviceComputation, for this operator's work.
-  void Drain() { context_.FinishDeviceComputation(); }
+  OPKIT_COLD void IssueAsyncPart() {
+    RecordEvent();  // before the body: the operator may finish the event from another thread
+    RunOnDeviceOrFail();
+    RetainUntilFinished();
+  }
   // In a catch block.
   [[noreturn]] OPKIT_COLD void Fail(bool complete_event) {
     if constexpr (Context::kAsynchronous) RetainUntilDrained();

@@ -161,9 +161,8 @@ OPKIT_INLINE Tensor Tensor::Permute(const Dims& order) const {
   return out;
 }
 
-OPKIT_INLINE bool Tensor::SharesMemoryWith(const Tensor& other) const {
-  if (!storage_ || !other.storage_ || numel() == 0 || other.numel() == 0) return false;
-  if (storage_ != other.storage_ && storage_->IsApartFrom(*other.storage_)) return false;
+OPKIT_INLINE bool Tensor::SpansOverlap(const Tensor& other) const {
+  if (numel() == 0 || other.numel() == 0) return false;
   const auto* a = static_cast<const char*>(raw_data());
   const auto* b = static_cast<const char*>(other.raw_data());
   if (MemoryDevice(device_) != MemoryDevice(other.device_)) return false;
@@ -208,9 +207,7 @@ OPKIT_INLINE void Tensor::Fail(ErrorCode code, const Text& a, const Text& b, con
   throw Error(code, StrCat("tensor ", Describe(), ": ", a, b, c, d, e, f), this);
 }
 
-OPKIT_INLINE void Tensor::CheckReadable(DType wanted) const {
-  if (dtype_ == wanted && (storage_ || numel() == 0)) [[likely]]
-    return;
+OPKIT_INLINE void Tensor::FailToRead(DType wanted) const {
   CheckInitialized();
   Fail(ErrorCode::kTypeMismatch, "accessed as ", wanted, " but holds ", dtype_,
        "; to write another dtype call Resize(shape, dtype) first");
