@@ -62,6 +62,8 @@ class Amalgamation:
         while self.definitions:  # what a definition includes may bring definitions of its own
             name, condition = self.definitions.pop(0)
             self.add(name, condition)
+            if condition:
+                self.conditional_ones.add(name)
         self.definitions_std = self.std - declared_std
         self.std = declared_std
 

@@ -1,4 +1,5 @@
-// The compiled runtime: what a library of operators needs of it, without the runtime that runs them.
+// The compiled runtime: what a library of operators needs of it, without the runtime that runs
+// them.
 #include "opkit/op/abi/impl/abi_attributes.ipp"
 #include "opkit/op/abi/impl/op_conversion.ipp"
 #include "opkit/plugin/impl/library_export.ipp"

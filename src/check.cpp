@@ -1,3 +1,3 @@
 // The compiled runtime: the checker of operators.
-#include "opkit/op/check/impl/check_data.ipp"
 #include "opkit/op/impl/check.ipp"
+#include "opkit/op/check/impl/check_data.ipp"

@@ -1,5 +1,5 @@
-// The compiled runtime: errors, text, tensors, devices, events. tests/hygiene checks that every .ipp
-// stands in exactly one source.
+// The compiled runtime: errors, text, tensors, devices, events. tests/hygiene checks that every
+// .ipp stands in exactly one source.
 #include "opkit/base/impl/error.ipp"
 #include "opkit/base/impl/name_index.ipp"
 #include "opkit/base/impl/name_table.ipp"

@@ -1,9 +1,9 @@
 // The compiled runtime: the thread pool, schedules and their replays, the dependency engine.
+#include "opkit/engine/impl/engine.ipp"
 #include "opkit/engine/dependency/impl/engine_core.ipp"
 #include "opkit/engine/dependency/impl/engine_device.ipp"
 #include "opkit/engine/dependency/impl/engine_run.ipp"
 #include "opkit/engine/dependency/impl/operation.ipp"
-#include "opkit/engine/impl/engine.ipp"
 #include "opkit/engine/impl/parallel_for.ipp"
 #include "opkit/engine/impl/task_graph.ipp"
 #include "opkit/engine/impl/task_group.ipp"

@@ -2215,8 +2215,8 @@ class Attribute {
     for (const auto& value : values) Add<T>(value);
   }
 
-  // The elements as they are kept: a single value is a list of one, and bools are integers. Only the
-  // list that belongs to the type has elements.
+  // The elements as they are kept: a single value is a list of one, and bools are integers. Only
+  // the list that belongs to the type has elements.
   struct Values : detail::RefCounted {
     std::vector<int64_t> ints;
     std::vector<double> floats;
@@ -6479,9 +6479,10 @@ OPKIT_IMAGE_LOCAL bool IsProgramHost(const opkit_host* host);
 #endif  // OPKIT_OP_ABI_HOST_TABLE_HPP_
 
 // ---- opkit/base/image_mode.hpp
-// Header-only units and compiled ones (config.hpp) have registries of their own, so an operator that
-// a unit of one kind registers would be missing to the other. Each unit leaves a mark of its kind in
-// the program or shared library that it is linked into; the registries ask for the other kind's.
+// Header-only units and compiled ones (config.hpp) have registries of their own, so an operator
+// that a unit of one kind registers would be missing to the other. Each unit leaves a mark of its
+// kind in the program or shared library that it is linked into; the registries ask for the other
+// kind's.
 #ifndef OPKIT_BASE_IMAGE_MODE_HPP_
 #define OPKIT_BASE_IMAGE_MODE_HPP_
 
@@ -6511,7 +6512,8 @@ inline bool ImageMixesModes() {
 
 inline constexpr const char* kMixedModes =
     "this program or shared library mixes units that are header-only with units that define "
-    "OPKIT_COMPILED, and each kind has registries of its own: define OPKIT_COMPILED for all of them "
+    "OPKIT_COMPILED, and each kind has registries of its own: define OPKIT_COMPILED for all of "
+    "them "
     "(in CMake all link opkit::opkit) or for none (all link opkit::header_only)";
 
 }  // namespace detail

@@ -1,4 +1,5 @@
-// A unit that consumes the toolkit in one way; mixed_modes_other.cpp, linked to it, does in the other.
+// A unit that consumes the toolkit in one way; mixed_modes_other.cpp, linked to it, does in the
+// other.
 #include <cstdio>
 #include <string>
 

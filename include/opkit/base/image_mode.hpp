@@ -1,6 +1,7 @@
-// Header-only units and compiled ones (config.hpp) have registries of their own, so an operator that
-// a unit of one kind registers would be missing to the other. Each unit leaves a mark of its kind in
-// the program or shared library that it is linked into; the registries ask for the other kind's.
+// Header-only units and compiled ones (config.hpp) have registries of their own, so an operator
+// that a unit of one kind registers would be missing to the other. Each unit leaves a mark of its
+// kind in the program or shared library that it is linked into; the registries ask for the other
+// kind's.
 #ifndef OPKIT_BASE_IMAGE_MODE_HPP_
 #define OPKIT_BASE_IMAGE_MODE_HPP_
 
@@ -32,7 +33,8 @@ inline bool ImageMixesModes() {
 
 inline constexpr const char* kMixedModes =
     "this program or shared library mixes units that are header-only with units that define "
-    "OPKIT_COMPILED, and each kind has registries of its own: define OPKIT_COMPILED for all of them "
+    "OPKIT_COMPILED, and each kind has registries of its own: define OPKIT_COMPILED for all of "
+    "them "
     "(in CMake all link opkit::opkit) or for none (all link opkit::header_only)";
 
 }  // namespace detail

@@ -80,8 +80,8 @@ class Attribute {
     for (const auto& value : values) Add<T>(value);
   }
 
-  // The elements as they are kept: a single value is a list of one, and bools are integers. Only the
-  // list that belongs to the type has elements.
+  // The elements as they are kept: a single value is a list of one, and bools are integers. Only
+  // the list that belongs to the type has elements.
   struct Values : detail::RefCounted {
     std::vector<int64_t> ints;
     std::vector<double> floats;
