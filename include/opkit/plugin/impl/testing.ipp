@@ -36,14 +36,12 @@ namespace testing {
 
 OPKIT_INLINE Library Load() {
   static const Library library = [] {
-    opkit_library_entry_function entry = &opkit_library_entry;
+    const opkit_library_entry_function entry = &opkit_library_entry;
     if (!entry)
       Throw(ErrorCode::kNotFound,
             "this program has no operators to test: include or link a source that includes "
             "opkit/plugin/author.hpp");
-    LoadOptions options;
-    options.backend = "under_test";
-    return Library::LoadEntry(entry, "(this program)", options);
+    return Library::LoadEntry(entry, "(this program)", {.backend = "under_test"});
   }();
   return library;
 }
@@ -74,7 +72,7 @@ OPKIT_INLINE std::vector<Tensor> Backward(const std::string& op, const std::vect
   const auto forward = CreateOperator(def, &ws);  // it may keep what its gradient needs
   forward->Run();
   GradientNames names;
-  GradientMakerBase::ReserveNames(names, def, {});
+  names.ReserveNamesOf(def, {});
   std::vector<GradientValue> g_output(output_gradients.size());
   for (size_t o = 0; o < g_output.size(); ++o) {
     if (output_gradients[o].dtype() == DType::kUndefined) continue;

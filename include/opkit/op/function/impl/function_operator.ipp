@@ -125,21 +125,13 @@ OPKIT_INLINE void FunctionOpHost::Describe() {
   Doc();
   if (record_->Has(OPKIT_OP_EFFECTS)) HasEffects();
   if (record_->Has(OPKIT_OP_OPEN_ATTRS)) schema_->AllowUnknownArgs();
-  int i = 0;
-  for (const OpParameter& input : record_->inputs)
-    schema_->Input(i++, input.name, input.doc, input.dtypes);
-  i = 0;
-  for (const OpParameter& output : record_->outputs)
-    schema_->Output(i++, output.name, output.doc, output.dtypes);
-  for (const OpParameter& from : record_->attributes) {
-    AttributeSchema attribute;
-    attribute.name = from.name;
-    attribute.doc = from.doc;
-    attribute.required = from.required;
-    attribute.type = from.type;
-    attribute.default_value = from.default_value;
-    schema_->Arg(std::move(attribute));
-  }
+  for (const AttributeSchema& from : record_->attributes)
+    schema_->Arg(from.name, from.doc, from.type, from.default_value, from.required);
+  int i = 0, o = 0;
+  for (const ValueSchema& from : record_->inputs)
+    schema_->Input(i++, from.name, from.doc, from.dtypes);
+  for (const ValueSchema& from : record_->outputs)
+    schema_->Output(o++, from.name, from.doc, from.dtypes);
 }
 OPKIT_INLINE void FunctionOpHost::AddBackward() {
   backward_added_ = true;
@@ -149,17 +141,14 @@ OPKIT_INLINE void FunctionOpHost::AddBackward() {
         ->SetDoc("Gradients of the inputs of " + record_->name +
                  ", from those of its outputs, its inputs and its outputs.");
   if (!schema_ && GradientRegistry::Global().Find(record_->name)) return;
-  GradientRegistration gradient;
-  gradient.file = record_->file;
-  gradient.line = record_->line;
-  gradient.make = [record = record_](const OperatorDef& def,
-                                     const std::vector<GradientValue>& g_output,
-                                     GradientNames& names) {
+  auto make = [record = record_](const OperatorDef& def, const std::vector<GradientValue>& g_output,
+                                 GradientNames& names) {
     FunctionGradient maker(def, g_output, record);
     maker.UseNames(&names);
     return maker.Get();
   };
-  GradientRegistry::Global().Add(record_->name, std::move(gradient));
+  GradientRegistry::Global().Add(
+      record_->name, {GradientKind::kMaker, std::move(make), record_->file, record_->line, {}});
 }
 OPKIT_INLINE void FunctionOpHost::HasEffects() {
   if (schema_) schema_->Stateful();
@@ -169,11 +158,8 @@ OPKIT_INLINE void FunctionOpHost::NoGradient() {
     OpRegistry::Global().Remove(record_->name + "_backward");
     GradientRegistry::Global().Remove(record_->name);
   }
-  GradientRegistration none;
-  none.kind = GradientKind::kNone;
-  none.file = record_->file;
-  none.line = record_->line;
-  GradientRegistry::Global().Add(record_->name, std::move(none));
+  GradientRegistry::Global().Add(record_->name,
+                                 {GradientKind::kNone, {}, record_->file, record_->line, {}});
 }
 OPKIT_INLINE void FunctionOpHost::Problem(const std::string& problem) {
   if (OpRegistry::Global().FindSchema(record_->name) == schema_)
