@@ -20,6 +20,7 @@
 #include <fcntl.h>
 #include <initializer_list>
 #include <linux/futex.h>
+#include <list>
 #include <map>
 #include <memory>
 #include <new>
@@ -1563,6 +1564,18 @@ class Attribute {
     for (const auto& value : values) Add<T>(value);
   }
 
+  // The elements as they are kept: a single value is a list of one, and bools are integers. Only the
+  // list that belongs to the type has elements.
+  struct Values : detail::RefCounted {
+    std::vector<int64_t> ints;
+    std::vector<double> floats;
+    std::vector<std::string> strings;
+    std::vector<Tensor> tensors;
+  };
+  Attribute(AttributeType type, detail::IntrusivePtr<Values> values)
+      : type_(type), values_(std::move(values)) {}
+  const Values& values() const { return *values_; }
+
   // Also when moved from: a copy shares the value, which never changes.
   Attribute(const Attribute&) = default;
   Attribute& operator=(const Attribute&) = default;
@@ -1612,7 +1625,6 @@ class Attribute {
   }
 
  private:
-  // Single values are lists of one; bools are kept among the integers.
   template <class T>
   auto& List() {
     using Stored = detail::StoredAttribute<T>;
@@ -1651,13 +1663,6 @@ class Attribute {
   [[noreturn]] OPKIT_COLD void WrongType(AttributeType wanted) const;
   OPKIT_COLD std::string Print() const;
   OPKIT_COLD static bool SameTensor(const Tensor& a, const Tensor& b);
-
-  struct Values : detail::RefCounted {
-    std::vector<int64_t> ints;
-    std::vector<double> floats;
-    std::vector<std::string> strings;
-    std::vector<Tensor> tensors;
-  };
 
   AttributeType type_;
   detail::IntrusivePtr<Values> values_{new Values};
@@ -2911,7 +2916,7 @@ namespace detail {
 // thread that finds it locked for long yields the CPU, since the holder may have lost its own.
 class SpinLock {
  public:
-  // Acquire, with the release in Unlock: the section sees what earlier ones wrote.
+  // Acquire, with the release in Unlock: the section sees the writes of earlier ones.
   void Lock() {
     if (locked_.exchange(1, std::memory_order_acquire) != 0) [[unlikely]]
       LockSlowly();
@@ -3192,7 +3197,7 @@ class LoopBoard {
       MutexLock lock(mutex_);
       Remove(loop);  // no chunk is left
       Parker* waiter = loop.waiter;
-      // Release: the caller sees what the chunks wrote. It may return as soon as it reads zero,
+      // Release: the caller sees the chunks' writes. It may return as soon as it reads zero,
       // unless it sleeps; then it waits for Set.
       if (loop.joined.fetch_sub(1, std::memory_order_release) == 1 && waiter)
         address = waiter->Set();
@@ -3330,8 +3335,8 @@ class ThreadPool {
   // `name` is the prefix of the threads' names. With `pin_workers`, worker i stays on the (i +
   // 1)-th of the CPUs that the thread which started it may use; without, the system places them.
   explicit ThreadPool(int threads, std::string name = "opkit", bool pin_workers = false);
-  // Runs all that is queued, what those tasks submit included, on the workers and the calling
-  // thread, then joins the workers. Not for one of the pool's own tasks to call.
+  // Runs all queued tasks, and those that they submit, on the workers and the calling thread, then
+  // joins the workers. Not for one of the pool's own tasks to call.
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
@@ -3445,8 +3450,8 @@ inline void SetNumThreads(int threads) { ThreadPool::Default().Resize(threads); 
 #endif  // OPKIT_ENGINE_THREAD_POOL_HPP_
 
 // ---- opkit/engine/parallel_for.hpp
-// ParallelFor: a loop whose iterations are spread over the current thread pool. What kernels are
-// written with. The body is inlined into a chunk; only chunks are called through a pointer.
+// ParallelFor: a loop whose iterations are spread over the current thread pool; kernels are written
+// with it. The body is inlined into a chunk; only chunks are called through a pointer.
 #ifndef OPKIT_ENGINE_PARALLEL_FOR_HPP_
 #define OPKIT_ENGINE_PARALLEL_FOR_HPP_
 
@@ -3516,7 +3521,7 @@ void ParallelFor(int64_t n, F&& f, int64_t grain = kAutoGrain) {
   using Body = std::remove_cvref_t<F>;
   ParallelForRange(n, grain, [&f](int64_t begin, int64_t end) {
     if constexpr (std::is_trivially_copyable_v<Body> && std::is_invocable_v<const Body&, int64_t>) {
-      // A copy on the stack keeps what the body captured in registers: the compiler knows that the
+      // A copy on the stack keeps the body's captures in registers: the compiler knows that the
       // body's stores do not change it.
       const Body body = f;
       for (int64_t i = begin; i < end; ++i) body(i);
@@ -3717,7 +3722,7 @@ struct OpClosure {
 #endif  // OPKIT_ENGINE_DEPENDENCY_OPERATION_HPP_
 
 // ---- opkit/engine/dependency/var.hpp
-// Var: what operations of the engine depend on, with many readers or one writer at a time.
+// Var: a dependency of operations of the engine, with many readers or one writer at a time.
 #ifndef OPKIT_ENGINE_DEPENDENCY_VAR_HPP_
 #define OPKIT_ENGINE_DEPENDENCY_VAR_HPP_
 
@@ -4214,7 +4219,7 @@ class TaskStore final : public RefCounted {
 
 // ---- opkit/engine/task_graph.hpp
 // TaskGraph: plain functions with dependencies, built once, frozen, and run many times for a few ns
-// a task. FrozenTaskGraph is what runs: tasks lie in execution order, beside a Schedule and its
+// a task. FrozenTaskGraph runs them: tasks lie in execution order, beside a Schedule and its
 // Replay.
 #ifndef OPKIT_ENGINE_TASK_GRAPH_HPP_
 #define OPKIT_ENGINE_TASK_GRAPH_HPP_
@@ -4257,7 +4262,7 @@ class FrozenTaskGraph {
   ReplayMode mode() const;
   bool settled() const;
   const Schedule& schedule() const;
-  // A few lines: what was frozen, how it runs and why. Not during a run.
+  // A few lines: the sizes of the graph, how it runs and why. Not during a run.
   OPKIT_COLD std::string Describe() const;
 
  private:
@@ -4455,7 +4460,7 @@ class OperatorDef {
               Arguments args = {});
   OperatorDef(const OperatorDef&);
   OperatorDef(OperatorDef&&) noexcept;
-  OperatorDef& operator=(const OperatorDef&);
+  OperatorDef& operator=(const OperatorDef& other);
   OperatorDef& operator=(OperatorDef&&) noexcept;
   ~OperatorDef();
 
@@ -4721,12 +4726,14 @@ class CountRule {
   static constexpr int kAny = 1 << 30;
 
   void SetRange(int least, int most) { min_ = least, max_ = most; }
-  void SetList(std::initializer_list<int> allowed) { list_ = allowed, predicate_ = nullptr; }
+  void SetList(std::initializer_list<int> allowed) {
+    list_ = std::vector<int>(allowed), predicate_ = {};
+  }
   void SetPredicate(UniqueFunction<bool(int)> allowed) {
     list_.clear(), predicate_ = std::move(allowed);
   }
-  int min() const { return min_; }
-  int max() const { return max_; }
+  int least() const { return min_; }
+  int most() const { return max_; }
   // -1 where the range has more than one number.
   int fixed() const { return min_ == max_ ? min_ : -1; }
   bool Allows(int count) const;
@@ -4869,16 +4876,17 @@ class OpSchema {
   // Attributes. `Arg(name, doc)` takes any type; `Arg<T>` checks it, and documents a default. Once
   // one is declared, an undeclared attribute is an error unless AllowUnknownArgs.
   OpSchema& Arg(std::string name, std::string doc, bool required = false) {
-    return Arg({std::move(name), std::move(doc), required, {}, {}});
+    return Arg(std::move(name), std::move(doc), std::nullopt, std::nullopt, required);
   }
   template <class T>
   OpSchema& Arg(std::string name, std::string doc, std::optional<T> default_value = {},
                 bool required = false) {
     std::optional<Attribute> value;
     if (default_value) value.emplace(*default_value);
-    return Arg({std::move(name), std::move(doc), required, kAttributeTypeOf<T>, std::move(value)});
+    return Arg(std::move(name), std::move(doc), kAttributeTypeOf<T>, std::move(value), required);
   }
-  OpSchema& Arg(AttributeSchema attribute);
+  OpSchema& Arg(std::string name, std::string doc, std::optional<AttributeType> type,
+                std::optional<Attribute> default_value, bool required);
   template <class T>
   OpSchema& RequiredArg(std::string name, std::string doc) {
     return Arg<T>(std::move(name), std::move(doc), {}, true);
@@ -4949,10 +4957,10 @@ class OpSchema {
   bool inputs_can_cross_devices() const { return inputs_cross_devices_; }
   bool has_inference() const { return static_cast<bool>(infer_); }
   bool has_cost() const { return static_cast<bool>(cost_); }
-  int min_inputs() const { return arity_.inputs.min(); }
-  int max_inputs() const { return arity_.inputs.max(); }
-  int min_outputs() const { return arity_.outputs.min(); }
-  int max_outputs() const { return arity_.outputs.max(); }
+  int min_inputs() const { return arity_.inputs.least(); }
+  int max_inputs() const { return arity_.inputs.most(); }
+  int min_outputs() const { return arity_.outputs.least(); }
+  int max_outputs() const { return arity_.outputs.most(); }
   // "2", "1 to 3", "at least 1", "one of [1, 3]", …
   std::string expected_inputs() const { return arity_.inputs.Describe(); }
   std::string expected_outputs() const { return arity_.outputs.Describe(); }
@@ -5050,6 +5058,8 @@ using EnginePref = BackendPreference;                // Caffe2's spelling
 class OpRegistry {
  public:
   OpRegistry();
+  OpRegistry(const OpRegistry&) = delete;
+  OpRegistry& operator=(const OpRegistry&) = delete;
   ~OpRegistry();
 
   // Inline, and a static inside: the dynamic linker makes it one in the program and the shared
@@ -5118,7 +5128,7 @@ class OpRegistry {
 
  private:
   struct State;
-  std::unique_ptr<State> state_;
+  detail::IntrusivePtr<State> state_;
 };
 
 // Everything wrong with the registrations of this program (duplicates with both places, kernels
@@ -5216,8 +5226,8 @@ class InferenceCache {
            std::span<const TensorInfo> outputs);
 
  private:
-  void RecordInputs(std::span<const TensorInfo> inputs);
-  void RecordOutputs(std::span<const TensorInfo> outputs);
+  void RecordInputs(const TensorInfo* infos, size_t count);
+  void RecordOutputs(const TensorInfo* infos, size_t count);
 
   std::vector<Output> inputs_, outputs_;
   uint64_t version_ = 0;
@@ -5238,7 +5248,7 @@ class InferenceCache {
 
 namespace opkit::inline OPKIT_ABI {
 
-// Watches one T (an operator or a net). What Start or Stop throw is kept as
+// Watches one T (an operator or a net). An exception of Start or Stop is kept as
 // `Observable::last_observer_error` and never reaches the caller of Run.
 template <class T>
 class ObserverBase {
@@ -5254,7 +5264,7 @@ class ObserverBase {
   T* subject_;
 };
 
-// What can be observed. Attaching and detaching may not race with a run.
+// Base of a class that can be observed. Attaching and detaching may not race with a run.
 template <class T>
 class Observable {
  public:
@@ -5282,16 +5292,16 @@ class Observable {
     return nullptr;
   }
   size_t NumObservers() const { return observers_ ? list().items.size() : 0; }
-  // What an observer threw last; empty when none did.
+  // The last exception of an observer; empty when there was none.
   std::string last_observer_error() const { return observers_ ? list().error : ""; }
 
   void StartAllObservers() {
     if (observers_) [[unlikely]]
-      ForEach([](ObserverBase<T>& observer) { observer.Start(); });
+      ForEach([](ObserverBase<T>& observer, bool) { observer.Start(); });
   }
   void StopAllObservers(bool succeeded) {
     if (observers_) [[unlikely]]
-      ForEach([&](ObserverBase<T>& observer) { observer.Stop(succeeded); });
+      ForEach([](ObserverBase<T>& observer, bool good) { observer.Stop(good); }, succeeded);
   }
 
  private:
@@ -5299,11 +5309,10 @@ class Observable {
     std::vector<std::unique_ptr<ObserverBase<T>>> items;
     std::string error;
   };
-  template <class F>
-  OPKIT_COLD void ForEach(F call) {
+  OPKIT_COLD void ForEach(void (*call)(ObserverBase<T>&, bool), bool succeeded = false) {
     for (size_t i = 0; i < list().items.size(); ++i) {
       try {
-        call(*list().items[i]);
+        call(*list().items[i], succeeded);
       } catch (const std::exception& error) {
         list().error = error.what();
       } catch (...) {
@@ -5545,7 +5554,7 @@ class PendingOutputs {
   ~PendingOutputs();
   bool empty() const { return items_.empty(); }
   // Null when the output is not replaced. The tensors stay at their addresses.
-  Tensor* Find(int output) const;
+  Tensor* Find(int output);
   Tensor* Add(int output, Blob* blob, Tensor tensor);
   // Moves the tensors to their blobs.
   void Publish();
@@ -5553,8 +5562,12 @@ class PendingOutputs {
   void AppendStorages(RefCountedList& out) const;
 
  private:
-  struct Item;
-  std::vector<std::unique_ptr<Item>> items_;
+  struct Item {
+    int output;
+    Blob* blob;
+    Tensor tensor;
+  };
+  std::list<Item> items_;
 };
 
 // What a plan sets aside for the operator, or memory of its own that grows to the largest request.
@@ -5756,7 +5769,7 @@ class OperatorBase : public Observable<OperatorBase> {
 
   // The configuration of its kernel that was chosen for this node: layouts, in-place pairs,
   // scratch. Null where none was: everything is as the schema says and in the standard layout.
-  const KernelConfig* config() const { return config_.get(); }
+  const KernelConfig* config() const { return config_ ? &config_->value : nullptr; }
   // For operators whose constructor does not take it.
   void SetConfig(const KernelConfig& config);
 
@@ -5798,9 +5811,15 @@ class OperatorBase : public Observable<OperatorBase> {
   // For operators of loaded libraries and functions, whose work is attributed as custom.
   void set_invocation_kind(InvocationKind kind) { invocation_kind_ = kind; }
 
+  // Makes the event INITIALIZED for a new run. Error (kFailedPrecondition) while it is SCHEDULED.
+  void PrepareEvent();
+  // Keeps the memory of work that goes on elsewhere until that work finishes the event. A cancelled
+  // event is not finished; its memory stays as long as a handle of the event.
+  void RetainUntilFinished();
   // Called in a catch block: rethrows the exception in flight as an Error with this operator as
-  // context. An Error keeps its type and identity; any other exception becomes the Error's cause.
-  [[noreturn]] OPKIT_COLD void RethrowWithContext();
+  // context, which the event, where asked, fails with. An Error keeps its type and identity; any
+  // other exception becomes the Error's cause.
+  [[noreturn]] OPKIT_COLD void RethrowWithContext(bool complete_event = false);
   [[noreturn]] OPKIT_COLD static void ReturnedFalse();
 
   // Outputs whose tensor was replaced during the run take their place.
@@ -5821,10 +5840,7 @@ class OperatorBase : public Observable<OperatorBase> {
   [[noreturn]] OPKIT_COLD void ThrowUnbound(const std::vector<Blob*>& blobs, int i,
                                             const char* what) const;
   [[noreturn]] OPKIT_COLD void ThrowNegativeScratch(int64_t size) const;
-  static void NoteArgument(std::string_view name) {
-    if (detail::t_arguments_read) [[unlikely]]
-      detail::t_arguments_read->emplace_back(name);
-  }
+  static void NoteArgument(std::string_view name);
   OPKIT_COLD void CheckDevice(int i, const Tensor& tensor) const;
   // Writing to `out` would overwrite an input that it does not share memory with by right: where
   // the schema pairs the two, element i of both must still be at one place.
@@ -5848,6 +5864,7 @@ class OperatorBase : public Observable<OperatorBase> {
   OPKIT_COLD Tensor* Replace(int o, Tensor next);
   OPKIT_COLD Tensor* ResizeOutput(int o, const Tensor& out, const Shape& shape, DType dtype);
   OPKIT_COLD void MakeEvent();
+  [[noreturn]] OPKIT_COLD void RethrowDescribed();
   std::string Describe() const { return identity_->Describe(); }
   OPKIT_COLD void AddContext(Error& error) const;
 
@@ -5861,7 +5878,7 @@ class OperatorBase : public Observable<OperatorBase> {
   Workspace* workspace_;
   std::vector<Blob*> inputs_, outputs_;  // null where the node leaves one out
   std::vector<uint64_t> inplace_masks_;
-  std::unique_ptr<const KernelConfig> config_;
+  detail::IntrusivePtr<const detail::Shared<KernelConfig>> config_;
   detail::InferenceCache inference_;
   detail::ScratchMemory scratch_;
   detail::IntrusivePtr<const detail::OperatorIdentity> identity_;
@@ -6464,6 +6481,59 @@ static inline const opkit_attr* opkit_find_attr(const opkit_node* node, const ch
 
 #endif /* OPKIT_ABI_OPKIT_ABI_H_ */
 
+// ---- opkit/op/abi/abi_attributes.hpp
+// Tensors and attributes across opkit_abi.h: a Tensor as an opkit_tensor, Arguments as an array of
+// opkit_attr, and back. What another image hands over is checked member by member before it is
+// read.
+#ifndef OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
+#define OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Bytes of the structs in version 1.0, which every reader may rely on. Members were added since
+// where the header's sizes are larger.
+inline constexpr uint64_t kAttrBytes = 88, kTensorBytes = 72, kNodeBytes = 104, kGraphBytes = 96,
+                          kOpBytes = 192, kKernelBytes = 72, kLibraryBytes = 104,
+                          kParameterBytes = 56;
+static_assert(sizeof(opkit_attr) >= kAttrBytes && sizeof(opkit_tensor) >= kTensorBytes &&
+              sizeof(opkit_node) >= kNodeBytes && sizeof(opkit_graph) >= kGraphBytes &&
+              sizeof(opkit_op) >= kOpBytes && sizeof(opkit_kernel) >= kKernelBytes &&
+              sizeof(opkit_library) >= kLibraryBytes && sizeof(opkit_parameter) >= kParameterBytes);
+// Elements, inputs, kernels: a larger count is taken for damage.
+inline constexpr uint64_t kMostParts = 65535;
+
+// Why a tensor or an attribute must not be read, to follow its name ("has the rank 40"); empty
+// where it may.
+std::string ProblemOfView(const opkit_tensor* view);
+std::string ProblemOfAttr(const opkit_attr* attr);
+
+// A view of `tensor`, which with `strides` must outlive it.
+opkit_tensor AbiTensor(const Tensor& tensor, const Dims& strides);
+// A tensor over the memory that another image views: `host` itself where the view still shows all
+// of it, a part of `host`'s storage where it lies in there, else memory that the other image owns.
+// Error (kInvalidArgument) for what is no view.
+Tensor TensorOfView(const opkit_tensor& view, const Tensor* host = nullptr);
+
+// Holds all that the array points to.
+class AbiAttributes : public RefCounted {
+ public:
+  explicit AbiAttributes(const Arguments& arguments);
+  const opkit_attr* const* data() const { return pointers_.data(); }
+  size_t size() const { return pointers_.size(); }
+
+ private:
+  RefCountedList items_;  // an Item for each attribute
+  std::vector<const opkit_attr*> pointers_;
+};
+// Copies everything. Error (kInvalidArgument) for what is no attribute.
+Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t count);
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
+
 // ---- opkit/op/abi/op_tensor.hpp
 // OpTensor and Status: the arguments of a function operator and its answer. Over the plain structs
 // of opkit_abi.h, so that the same function serves the program and a shared library.
@@ -6607,7 +6677,12 @@ class OpTensor {
   Device device() const { return {static_cast<DeviceType>(view_.device_type), view_.device_index}; }
   OpReq req() const { return static_cast<OpReq>(view_.req); }
 
-  friend std::string ToString(const OpTensor& tensor);
+  friend std::string ToString(const OpTensor& tensor) {
+    if (!tensor.has_value()) return "(none)";
+    const opkit_tensor& view = tensor.view_;
+    return StrCat(tensor.dtype(), std::vector<int64_t>(view.shape, view.shape + view.rank), " on ",
+                  tensor.device());
+  }
 
   // For the toolkit: the viewed Tensor, where the view was made of one.
   const Tensor* tensor() const { return static_cast<const Tensor*>(view_.host); }
@@ -6615,7 +6690,12 @@ class OpTensor {
   const opkit_tensor& view() const { return view_; }
 
  private:
-  [[noreturn]] OPKIT_COLD void WrongType(DType wanted) const;
+  [[noreturn]] OPKIT_COLD void WrongType(DType wanted) const {
+    if (!has_value())
+      Throw(ErrorCode::kUninitialized, "a tensor that the node leaves out is accessed as ", wanted,
+            "; ask has_value() first");
+    Throw(ErrorCode::kTypeMismatch, "tensor ", *this, " is accessed as ", wanted);
+  }
 
   opkit_tensor view_{
       sizeof(opkit_tensor), nullptr, nullptr, nullptr, nullptr, 0, 0, 1, 0, 0, 0, nullptr};
@@ -6739,10 +6819,50 @@ inline ErrorCode CodeOfStatus(opkit_status status) {
 }
 
 // In a catch block: reports the exception to the host, and says which status to return to it.
-OPKIT_COLD OPKIT_IMAGE_LOCAL opkit_status ReportFailure() noexcept;
+OPKIT_COLD OPKIT_IMAGE_LOCAL inline opkit_status ReportFailure() noexcept {
+  opkit_status status = OPKIT_FAILED;
+  const auto report = [&](std::string_view text) {
+    g_host->set_error(status, text.data(), text.size());
+  };
+  try {
+    throw;
+  } catch (const Error& error) {
+    status = StatusOf(error.code());
+    report(error.what());
+  } catch (const std::exception& thrown) {
+    report(thrown.what());
+  } catch (...) {
+    report("it threw something that is not a std::exception");
+  }
+  if (g_exceptions) g_exceptions->keep();
+  return status;
+}
+// Runs `body`, which may answer with an OpStatus, for the host; exceptions are reported to the
+// host.
+template <class Body>
+OPKIT_IMAGE_LOCAL opkit_status GuardedCall(Body body) noexcept {
+  try {
+    if constexpr (std::is_void_v<decltype(body())>) {
+      body();
+      return OPKIT_OK;
+    } else {
+      const OpStatus status = body();
+      if (status.ok()) [[likely]]
+        return OPKIT_OK;
+      const std::string text = status.message();
+      g_host->add_error(text.data(), text.size());
+      return OPKIT_FAILED;
+    }
+  } catch (...) {
+    return ReportFailure();
+  }
+}
 // Throws the failure of a function of the host's table.
-[[noreturn]] OPKIT_COLD OPKIT_IMAGE_LOCAL void ThrowHostFailure(const opkit_host* host,
-                                                                opkit_status status);
+[[noreturn]] OPKIT_COLD OPKIT_IMAGE_LOCAL inline void ThrowHostFailure(const opkit_host* host,
+                                                                       opkit_status status) {
+  if (g_exceptions) g_exceptions->rethrow();
+  throw Error(CodeOfStatus(status), host->failure_text());
+}
 
 // A loop's body behind a function pointer. Its exception is kept and thrown where the loop began.
 template <class F>
@@ -6882,7 +7002,11 @@ class OpCompletion {
 // `identity` comes from OpResource::invocation.
 class OpAdoption {
  public:
-  explicit OpAdoption(const Invocation& identity);
+  explicit OpAdoption(const Invocation& identity) {
+    const opkit_invocation token{identity.id, identity.parent,
+                                 static_cast<uint64_t>(identity.kind)};
+    detail::g_host->adopt(&token, &scope_);
+  }
   OpAdoption(const OpAdoption&) = delete;
   OpAdoption& operator=(const OpAdoption&) = delete;
   ~OpAdoption() { detail::g_host->scope_end(&scope_); }
@@ -6903,7 +7027,11 @@ class OpResource {
   // `bytes` bytes of the device's memory, aligned to 64; every call gets other memory. Freed when
   // the operator ends, also when it fails; on an asynchronous device when the stream has come past
   // it. Null for 0 bytes. Errors: kInvalidArgument, kOutOfMemory.
-  void* alloc(int64_t bytes) const;
+  void* alloc(int64_t bytes) const {
+    void* memory = nullptr;
+    Check(host()->alloc(call_, bytes, &memory));
+    return memory;
+  }
   template <class T>
   T* alloc(int64_t count) const {
     int64_t bytes = 0;
@@ -6912,7 +7040,13 @@ class OpResource {
     return static_cast<T*>(alloc(bytes));
   }
   // A tensor in such memory.
-  OpTensor temporary(std::span<const int64_t> shape, DType dtype) const;
+  OpTensor temporary(std::span<const int64_t> shape, DType dtype) const {
+    opkit_tensor tensor{};
+    tensor.size = sizeof tensor;
+    Check(host()->temporary(call_, static_cast<int32_t>(dtype), static_cast<int32_t>(shape.size()),
+                            shape.data(), &tensor));
+    return OpTensor(tensor);
+  }
   OpTensor temporary(std::initializer_list<int64_t> shape, DType dtype) const {
     return temporary(std::span(shape.begin(), shape.size()), dtype);
   }
@@ -6951,7 +7085,15 @@ class OpResource {
   }
 
   // One sequence for each run, whose numbers SetSeed and the operator's name decide.
-  RandomGenerator& random() const;
+  RandomGenerator& random() const {
+    static_assert(sizeof(RandomGenerator) <= 7 * sizeof(uint64_t));
+    uint64_t* room = const_cast<opkit_call*>(call_)->author;
+    if (!room[7]) {
+      room[7] = 1;
+      return *new (room) RandomGenerator(random(0));
+    }
+    return *std::launder(reinterpret_cast<RandomGenerator*>(room));
+  }
   // Independent sequences, for instance one for each row of a parallel loop.
   RandomGenerator random(uint64_t stream) const {
     return RandomGenerator(call_->random_seed, stream);
@@ -6963,11 +7105,19 @@ class OpResource {
   }
   [[nodiscard]] OpScope scope(const char* name) const { return OpScope(call_, name); }
   // The identity of this thread's work; OpAdoption goes on with it in another thread.
-  Invocation invocation() const;
+  Invocation invocation() const {
+    opkit_invocation now{};
+    host()->invocation(&now);
+    return {now.id, now.parent, static_cast<InvocationKind>(now.kind)};
+  }
 
   // For operators with setAsync(): the function may return before its outputs are there, and the
   // holder of the handle completes it. At most once in a call. Error: kFailedPrecondition.
-  OpCompletion defer() const;
+  OpCompletion defer() const {
+    opkit_completion* completion = nullptr;
+    Check(host()->defer(call_, &completion));
+    return OpCompletion(host(), completion);
+  }
 
   // Runs another operator on these tensors, writing into the outputs given. The host keeps it ready
   // from run to run. On a CPU stream it runs at its place in the stream. Errors: as Invoke;
@@ -6975,7 +7125,15 @@ class OpResource {
   //
   //   res.invoke("Add", {inputs[0], inputs[1]}, {outputs[0]});
   void invoke(std::string_view op, std::span<const OpTensor> inputs,
-              std::span<const OpTensor> outputs, const Arguments& args = {}) const;
+              std::span<const OpTensor> outputs, const Arguments& args = {}) const {
+    const std::string name(op);
+    const detail::AbiAttributes attributes(args);
+    const auto views = [](std::span<const OpTensor> tensors) {
+      return tensors.empty() ? nullptr : &tensors.data()->view();
+    };
+    Check(host()->invoke(call_, name.c_str(), inputs.size(), views(inputs), outputs.size(),
+                         views(outputs), attributes.size(), attributes.data()));
+  }
   void invoke(std::string_view op, std::initializer_list<OpTensor> inputs,
               std::initializer_list<OpTensor> outputs, const Arguments& args = {}) const {
     invoke(op, std::span(inputs.begin(), inputs.size()), std::span(outputs.begin(), outputs.size()),
@@ -7060,6 +7218,32 @@ OPKIT_IMAGE_LOCAL bool IsProgramHost(const opkit_host* host);
 
 #endif  // OPKIT_OP_ABI_HOST_TABLE_HPP_
 
+// ---- opkit/op/function/function_device_link.hpp
+// What an instance of a function operator has from outside: the services of its device's context,
+// and the name by which a backward node finds its forward operator's state.
+#ifndef OPKIT_OP_FUNCTION_FUNCTION_DEVICE_LINK_HPP_
+#define OPKIT_OP_FUNCTION_FUNCTION_DEVICE_LINK_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The argument of a backward node that names the blob with its forward operator's state.
+inline constexpr const char* kStateArgument = "__state";
+
+// The services of a context for the functions, taken anew for each run.
+struct FunctionDeviceLink {
+  bool asynchronous = false;
+  void* stream = nullptr;
+  void* context = nullptr;
+  void (*launch)(void*, UniqueFunction<void()>) = nullptr;
+  void (*drain)(void*) = nullptr;  // waits for the work issued before; null where none can be open
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_FUNCTION_FUNCTION_DEVICE_LINK_HPP_
+
 // ---- opkit/op/abi/attr_map.hpp
 // AttrMap: an operator's attributes as text, which is how function operators read them; typed
 // access parses. Made once when the operator is built.
@@ -7080,8 +7264,26 @@ concept StringMap = requires(T& map, const std::string& text) {
   map.emplace(text, text);
 };
 
+template <class Number>
+std::string NumberText(Number value) {
+  char buffer[32];
+  return {buffer, std::to_chars(buffer, buffer + sizeof buffer, value).ptr};
+}
+// The shortest text that reads back as the same number; as the same float for a value that is one.
+inline std::string FloatText(double value) {
+  const auto narrow = static_cast<float>(value);
+  return static_cast<double>(narrow) == value ? NumberText(narrow) : NumberText(value);
+}
+
 // 3, 0.1, true, text, [1, 2], ["a", "b"]; floating-point numbers without loss, unlike messages.
-std::string AttributeText(const Attribute& attribute);
+inline std::string AttributeText(const Attribute& attribute) {
+  const Attribute::Values& values = attribute.values();
+  if (attribute.type() == AttributeType::kString) return values.strings[0];
+  if (values.floats.empty()) return ToString(attribute);
+  std::string out;
+  for (double value : values.floats) out += (out.empty() ? "" : ", ") + FloatText(value);
+  return attribute.is_list() ? "[" + out + "]" : out;
+}
 
 template <class T>
 std::optional<T> ParseText(std::string_view text) {
@@ -7145,8 +7347,16 @@ class AttrMap {
   AttrMap& operator=(const AttrMap&) = delete;
   AttrMap(AttrMap&&) noexcept = default;
   AttrMap& operator=(AttrMap&&) noexcept = default;
-  explicit AttrMap(const Arguments& arguments);
-  explicit AttrMap(const opkit_node& node);
+  explicit AttrMap(const Arguments& arguments) {
+    for (const NamedAttribute& item : arguments)
+      if (!item.name.starts_with("__"))
+        items_.emplace_back(item.name, detail::AttributeText(item.value));
+  }
+  explicit AttrMap(const opkit_node& node) {
+    for (uint64_t i = 0; i < node.num_attrs; ++i)
+      if (const std::string_view name = node.attrs[i]->name; !name.starts_with("__"))
+        items_.emplace_back(name, node.attrs[i]->text);
+  }
 
   // Null when there is none.
   const std::string* find(std::string_view name) const {
@@ -7189,7 +7399,11 @@ class AttrMap {
   }
 
  private:
-  [[noreturn]] OPKIT_COLD void Missing(std::string_view name) const;
+  [[noreturn]] OPKIT_COLD void Missing(std::string_view name) const {
+    std::vector<std::string> known;
+    for (const auto& item : items_) known.push_back(item.first);
+    Throw(ErrorCode::kNotFound, "no attribute '", name, "'", SuggestName(name, known));
+  }
   struct Copy : detail::RefCounted {
     const char* tag = nullptr;
   };
@@ -7241,19 +7455,39 @@ struct OpContext {
 // Whether an operator runs the forward or the backward functions of its record.
 enum class FunctionPass : uint8_t { kForward, kBackward };
 
+namespace detail {
+inline OpStatus StatusOfAnswer(int answer) {
+  if (answer == SUCCESS || answer == FAIL) return static_cast<ReturnValue>(answer);
+  return OpStatus::Failure("it returned ", answer, "; 1 is SUCCESS and 0 is FAIL");
+}
+}  // namespace detail
+
 // An operator that keeps something between its runs. Made by setCreateOpState's function once for
 // each operator instance, and destroyed with it.
 class StatefulOp : public detail::RefCounted {
  public:
   // Runs either pass without allocating; by default Forward and Backward, whose vectors are made at
   // every call.
-  OPKIT_INLINE virtual OpStatus Run(FunctionPass pass, std::span<const OpTensor> inputs,
-                                    std::span<OpTensor> outputs, OpResource& resource);
-  OPKIT_INLINE virtual int Forward(std::vector<OpTensor> inputs, std::vector<OpTensor> outputs,
-                                   const OpResource& resource);
+  virtual OpStatus Run(FunctionPass pass, std::span<const OpTensor> inputs,
+                       std::span<OpTensor> outputs, OpResource& resource) {
+    std::vector<OpTensor> ins(inputs.begin(), inputs.end()), outs(outputs.begin(), outputs.end());
+    return detail::StatusOfAnswer(pass == FunctionPass::kForward
+                                      ? Forward(std::move(ins), std::move(outs), resource)
+                                      : Backward(std::move(ins), std::move(outs), resource));
+  }
+  virtual int Forward(std::vector<OpTensor> inputs, std::vector<OpTensor> outputs,
+                      const OpResource& resource) {
+    static_cast<void>(inputs), static_cast<void>(outputs), static_cast<void>(resource);
+    OPKIT_ERROR_MSG << "its StatefulOp overrides neither Forward nor Run";
+    return FAIL;
+  }
   // Inputs: gradients of the outputs, the inputs, the outputs. Outputs: gradients of the inputs.
-  OPKIT_INLINE virtual int Backward(std::vector<OpTensor> inputs, std::vector<OpTensor> outputs,
-                                    const OpResource& resource);
+  virtual int Backward(std::vector<OpTensor> inputs, std::vector<OpTensor> outputs,
+                       const OpResource& resource) {
+    static_cast<void>(inputs), static_cast<void>(outputs), static_cast<void>(resource);
+    OPKIT_ERROR_MSG << "its StatefulOp does not override Backward";
+    return FAIL;
+  }
 };
 
 // Shapes of inputs or outputs; an extent of -1 is unknown, and so is the rank of an empty one
@@ -7288,23 +7522,17 @@ struct UnreadableSignature {
 };
 template <class F>
 struct MemberSignature : UnreadableSignature {};
-template <class C, class R, class... P>
-struct MemberSignature<R (C::*)(P...)> : SignatureParts<R, P...> {};
-template <class C, class R, class... P>
-struct MemberSignature<R (C::*)(P...) const> : SignatureParts<R, P...> {};
-template <class C, class R, class... P>
-struct MemberSignature<R (C::*)(P...) noexcept> : SignatureParts<R, P...> {};
-template <class C, class R, class... P>
-struct MemberSignature<R (C::*)(P...) const noexcept> : SignatureParts<R, P...> {};
+template <class C, class R, class... P, bool kNoexcept>
+struct MemberSignature<R (C::*)(P...) noexcept(kNoexcept)> : SignatureParts<R, P...> {};
+template <class C, class R, class... P, bool kNoexcept>
+struct MemberSignature<R (C::*)(P...) const noexcept(kNoexcept)> : SignatureParts<R, P...> {};
 
 // Of a function pointer, or of a function object whose operator() is neither overloaded nor
 // generic.
 template <class F>
 struct FunctionSignature : UnreadableSignature {};
-template <class R, class... P>
-struct FunctionSignature<R (*)(P...)> : SignatureParts<R, P...> {};
-template <class R, class... P>
-struct FunctionSignature<R (*)(P...) noexcept> : SignatureParts<R, P...> {};
+template <class R, class... P, bool kNoexcept>
+struct FunctionSignature<R (*)(P...) noexcept(kNoexcept)> : SignatureParts<R, P...> {};
 template <class F>
   requires requires { &F::operator(); }
 struct FunctionSignature<F> : MemberSignature<decltype(&F::operator())> {};
@@ -7319,7 +7547,6 @@ inline constexpr bool kIsReturn =
     std::is_void_v<R> || std::is_same_v<R, int> || std::is_same_v<R, bool> ||
     std::is_same_v<R, ReturnValue> || std::is_same_v<R, OpStatus>;
 
-OpStatus StatusOfAnswer(int answer);
 template <class F, class... Args>
 OpStatus CallForStatus(F& f, Args&&... args) {
   using R = FunctionReturn<F>;
@@ -7388,24 +7615,22 @@ inline constexpr bool kIsTensors =
     (!kInputs && std::is_same_v<std::remove_cvref_t<P>, std::span<OpTensor>>) ||
     (kIsPassed<P> && std::is_same_v<Pointee<P>, std::vector<OpTensor>>);
 
-template <class P, class Span>
+template <class P>
 class TensorsArg {
+  static constexpr bool kCopies = std::is_same_v<Pointee<P>, std::vector<OpTensor>>;
+
  public:
+  template <class Span>
   explicit TensorsArg(Span tensors) : items_(tensors.begin(), tensors.end()) {}
-  P Get() { return PassAs<P>(items_); }
+  decltype(auto) Get() {
+    if constexpr (kCopies)
+      return PassAs<P>(items_);
+    else
+      return (items_);
+  }
 
  private:
-  std::vector<OpTensor> items_;
-};
-template <class P, class Span>
-  requires(!std::is_same_v<Pointee<P>, std::vector<OpTensor>>)
-class TensorsArg<P, Span> {
- public:
-  explicit TensorsArg(Span tensors) : tensors_(tensors) {}
-  std::remove_cvref_t<P> Get() const { return tensors_; }
-
- private:
-  Span tensors_;
+  std::conditional_t<kCopies, Pointee<P>, std::remove_cvref_t<P>> items_;
 };
 
 // Types as DType, or as int with -1 for unknown.
@@ -7489,41 +7714,36 @@ template <class P>
 inline constexpr bool kIsResource =
     !std::is_rvalue_reference_v<P> && std::is_same_v<std::remove_cvref_t<P>, OpResource>;
 
-// Whether F is one of the signatures for its place; then Make… adapts it.
-template <class F, class Parameters = FunctionParameters<F>>
-inline constexpr bool kIsForward = false;
+// Make… adapts the signatures that a place takes; kIs… says whether F has one of them.
 template <class F, class A, class I, class O, class R>
-inline constexpr bool kIsForward<F, TypeList<A, I, O, R>> =
-    kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsTensors<I, true> && kIsTensors<O, false> &&
-    kIsResource<R>;
-template <class F, class A, class I, class O, class R>
+  requires(kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsTensors<I, true> &&
+           kIsTensors<O, false> && kIsResource<R>)
 ForwardFunction MakeForward(F f, TypeList<A, I, O, R>) {
   return [f = std::move(f)](const AttrMap& attrs, std::span<const OpTensor> inputs,
                             std::span<OpTensor> outputs, OpResource& resource) mutable -> OpStatus {
-    TensorsArg<I, std::span<const OpTensor>> in(inputs);
-    TensorsArg<O, std::span<OpTensor>> out(outputs);
+    TensorsArg<I> in(inputs);
+    TensorsArg<O> out(outputs);
     return CallForStatus(f, PassAttrs<A>(attrs), in.Get(), out.Get(), resource);
   };
 }
+template <class F>
+inline constexpr bool kIsForward =
+    requires { MakeForward(std::declval<F>(), FunctionParameters<F>{}); };
 
-template <class F, class Parameters = FunctionParameters<F>>
-inline constexpr bool kIsParseAttrs = false;
 template <class F, class A>
-inline constexpr bool kIsParseAttrs<F, TypeList<A, int*, int*>> =
-    kIsReturn<FunctionReturn<F>> && IsAttrs<A>();
-template <class F, class A>
+  requires(kIsReturn<FunctionReturn<F>> && IsAttrs<A>())
 ParseAttrsFunction MakeParseAttrs(F f, TypeList<A, int*, int*>) {
   return [f = std::move(f)](const AttrMap& attrs, int* num_in, int* num_out) mutable {
     return CallForStatus(f, PassAttrs<A>(attrs), num_in, num_out);
   };
 }
+template <class F>
+inline constexpr bool kIsParseAttrs =
+    requires { MakeParseAttrs(std::declval<F>(), FunctionParameters<F>{}); };
 
-template <class F, class Parameters = FunctionParameters<F>>
-inline constexpr bool kIsInferType = false;
 template <class F, class A, class I, class O>
-inline constexpr bool kIsInferType<F, TypeList<A, I, O>> =
-    kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsTypes<I> && kIsTypes<O> && kIsWritable<O>;
-template <class F, class A, class I, class O>
+  requires(kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsTypes<I> && kIsTypes<O> &&
+           kIsWritable<O>)
 InferTypeFunction MakeInferType(F f, TypeList<A, I, O>) {
   return [f = std::move(f)](const AttrMap& attrs, std::vector<DType>& inputs,
                             std::vector<DType>& outputs) mutable {
@@ -7534,13 +7754,13 @@ InferTypeFunction MakeInferType(F f, TypeList<A, I, O>) {
     return status;
   };
 }
+template <class F>
+inline constexpr bool kIsInferType =
+    requires { MakeInferType(std::declval<F>(), FunctionParameters<F>{}); };
 
-template <class F, class Parameters = FunctionParameters<F>>
-inline constexpr bool kIsInferShape = false;
 template <class F, class A, class I, class O>
-inline constexpr bool kIsInferShape<F, TypeList<A, I, O>> =
-    kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsShapes<I> && kIsShapes<O> && kIsWritable<O>;
-template <class F, class A, class I, class O>
+  requires(kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsShapes<I> && kIsShapes<O> &&
+           kIsWritable<O>)
 InferShapeFunction MakeInferShape(F f, TypeList<A, I, O>) {
   return [f = std::move(f)](const AttrMap& attrs, ShapeVectors& inputs,
                             ShapeVectors& outputs) mutable {
@@ -7551,19 +7771,21 @@ InferShapeFunction MakeInferShape(F f, TypeList<A, I, O>) {
     return status;
   };
 }
+template <class F>
+inline constexpr bool kIsInferShape =
+    requires { MakeInferShape(std::declval<F>(), FunctionParameters<F>{}); };
 
-template <class F, class Parameters = FunctionParameters<F>>
-inline constexpr bool kIsMutateInputs = false;
 template <class F, class A, class I>
-inline constexpr bool kIsMutateInputs<F, TypeList<A, I>> =
-    kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsPassed<I> && kIsWritable<I> &&
-    std::is_same_v<Pointee<I>, std::vector<int>>;
-template <class F, class A, class I>
+  requires(kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsPassed<I> && kIsWritable<I> &&
+           std::is_same_v<Pointee<I>, std::vector<int>>)
 MutateInputsFunction MakeMutateInputs(F f, TypeList<A, I>) {
   return [f = std::move(f)](const AttrMap& attrs, std::vector<int>& inputs) mutable {
     return CallForStatus(f, PassAttrs<A>(attrs), PassAs<I>(inputs));
   };
 }
+template <class F>
+inline constexpr bool kIsMutateInputs =
+    requires { MakeMutateInputs(std::declval<F>(), FunctionParameters<F>{}); };
 
 template <class P>
 inline constexpr bool kIsStateOwner = false;
@@ -7601,15 +7823,8 @@ template <class P>
 inline constexpr bool kIsOpContext =
     std::is_same_v<std::remove_cvref_t<P>, OpContext> &&
     (!std::is_reference_v<P> || std::is_const_v<std::remove_reference_t<P>>);
-template <class F, class Parameters = FunctionParameters<F>>
-inline constexpr bool kIsCreateState = false;
 template <class F, class A, class S>
-inline constexpr bool kIsCreateState<F, TypeList<A, S>> =
-    kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsStateOut<S>;
-template <class F, class A, class C, class S>
-inline constexpr bool kIsCreateState<F, TypeList<A, C, S>> =
-    kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsOpContext<C> && kIsStateOut<S>;
-template <class F, class A, class S>
+  requires(kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsStateOut<S>)
 CreateStateFunction MakeCreateState(F f, TypeList<A, S>) {
   return [f = std::move(f)](const AttrMap& attrs, const OpContext&,
                             IntrusivePtr<StatefulOp>& state) mutable {
@@ -7618,6 +7833,7 @@ CreateStateFunction MakeCreateState(F f, TypeList<A, S>) {
   };
 }
 template <class F, class A, class C, class S>
+  requires(kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsOpContext<C> && kIsStateOut<S>)
 CreateStateFunction MakeCreateState(F f, TypeList<A, C, S>) {
   return [f = std::move(f)](const AttrMap& attrs, const OpContext& context,
                             IntrusivePtr<StatefulOp>& state) mutable {
@@ -7625,19 +7841,21 @@ CreateStateFunction MakeCreateState(F f, TypeList<A, C, S>) {
     return CallForStatus(f, PassAttrs<A>(attrs), context, made.Get());
   };
 }
+template <class F>
+inline constexpr bool kIsCreateState =
+    requires { MakeCreateState(std::declval<F>(), FunctionParameters<F>{}); };
 
-template <class F, class Parameters = FunctionParameters<F>>
-inline constexpr bool kIsScratch = false;
 template <class F, class A, class I>
-inline constexpr bool kIsScratch<F, TypeList<A, I>> =
-    std::is_integral_v<FunctionReturn<F>> && IsAttrs<A>() && kIsShapes<I>;
-template <class F, class A, class I>
+  requires(std::is_integral_v<FunctionReturn<F>> && IsAttrs<A>() && kIsShapes<I>)
 ScratchFunction MakeScratch(F f, TypeList<A, I>) {
   return [f = std::move(f)](const AttrMap& attrs, const ShapeVectors& inputs) mutable {
     ShapesArg<I> in(inputs, "input");
     return static_cast<int64_t>(f(PassAttrs<A>(attrs), in.Get()));
   };
 }
+template <class F>
+inline constexpr bool kIsScratch =
+    requires { MakeScratch(std::declval<F>(), FunctionParameters<F>{}); };
 
 }  // namespace detail
 }  // namespace opkit
@@ -7660,37 +7878,57 @@ struct FunctionDevice {
   ForwardFunction forward, backward;
   CreateStateFunction create_state;  // where set, its object is called instead of the two
   bool shares_state = true;          // backward runs the object that forward has used
+  opkit_kernel abi{};                // the functions' form in opkit_abi.h, where the record crosses
 };
 
-// Filled in during registration and read-only afterwards; called from several threads.
+// An attribute, input or output, as documented.
+struct OpParameter {
+  std::string name, doc;
+  std::optional<AttributeType> type;  // of an attribute; any type without it
+  bool required = false;
+  std::optional<Attribute> default_value;
+  std::vector<DType> dtypes;  // of an input or output; empty: any
+};
+
+// The description of an operator: REGISTER_OP fills it in, and so does a library for its classes
+// and typed operators. op/abi/op_conversion.hpp makes an opkit_op of it, and a record again where a
+// program loads the library. Read-only after registration; called from several threads.
 struct FunctionOpRecord : detail::RefCounted {
   std::string name;
   const char* file = "";
   int line = 0;
   std::string doc;
   std::string library;  // that it came from; empty for the program itself
+  uint64_t flags = 0;   // OPKIT_OP_SUBGRAPH, …
   std::vector<FunctionDevice> devices;
+  std::vector<std::pair<int, int>> inplace;  // {input, output}
+  std::vector<OpParameter> attributes, inputs, outputs;
+
+  // The functions of REGISTER_OP.
   ParseAttrsFunction parse_attrs;
   InferTypeFunction infer_type;
   InferShapeFunction infer_shape;
   MutateInputsFunction mutate_inputs;
   ScratchFunction scratch;
-  std::vector<std::pair<int, int>> inplace;  // {input, output}
-  bool is_subgraph_op = false;
-  bool accepts_strides = false;
-  bool accepts_add = false;
-  bool is_async = false;
-  bool has_effects = false;
-  bool no_gradient = false;
-  // Of an operator that is described by more than functions (a library's): detail::FunctionHooks.
+  // Their form in opkit_abi.h, where the record crosses.
+  opkit_op abi{};
+  // detail::FunctionHooks, which answer for a library's operator instead of the functions.
   detail::IntrusivePtr<detail::RefCounted> hooks;
-  detail::IntrusivePtr<detail::RefCounted> in_use;  // held by every operator made of it
+
+  detail::IntrusivePtr<detail::RefCounted> in_use;  // held by every operator made of the record
   std::string problem;  // what is wrong with the registration; reported when the operator is used
 
+  bool Has(uint64_t flag) const { return (flags & flag) != 0; }
   FunctionDevice* Find(DeviceType type) {
     for (FunctionDevice& device : devices)
       if (device.type == type) return &device;
     return nullptr;
+  }
+  // Of a record that has crossed.
+  bool HasBackward() const {
+    for (const FunctionDevice& device : devices)
+      if (device.abi.backward) return true;
+    return false;
   }
 };
 
@@ -7768,7 +8006,7 @@ class BasicFunctionOpBuilder {
                detail::MakeCreateState(std::move(f), detail::FunctionParameters<F>{}));
       Guarded([&] {
         if (auto* added = FindDevice(Host::DeviceName(device, "setCreateOpState")))
-          if (!record_->no_gradient) host_.Add(*added, FunctionPass::kBackward);
+          if (!record_->Has(OPKIT_OP_NO_GRADIENT)) host_.Add(*added, FunctionPass::kBackward);
       });
     }
     return *this;
@@ -7779,7 +8017,7 @@ class BasicFunctionOpBuilder {
       for (const FunctionDevice& device : record_->devices)
         if (device.backward)
           Throw(ErrorCode::kInvalidArgument, "setBackward(f) and setNoGradient() contradict");
-      record_->no_gradient = true;
+      record_->flags |= OPKIT_OP_NO_GRADIENT;
       host_.NoGradient();
     });
     return *this;
@@ -7865,19 +8103,19 @@ class BasicFunctionOpBuilder {
     Guarded([&] { record_->inplace.insert(record_->inplace.end(), pairs.begin(), pairs.end()); });
     return *this;
   }
-  BasicFunctionOpBuilder& setIsSubgraphOp() { return record_->is_subgraph_op = true, *this; }
+  BasicFunctionOpBuilder& setIsSubgraphOp() { return Set(OPKIT_OP_SUBGRAPH); }
   // The functions respect strides(). Otherwise strided inputs arrive as dense copies.
-  BasicFunctionOpBuilder& setAcceptStrides() { return record_->accepts_strides = true, *this; }
+  BasicFunctionOpBuilder& setAcceptStrides() { return Set(OPKIT_OP_ACCEPTS_STRIDES); }
   // The functions respect OpReq::kAdd. Otherwise the toolkit adds their results up.
-  BasicFunctionOpBuilder& setAcceptAdd() { return record_->accepts_add = true, *this; }
+  BasicFunctionOpBuilder& setAcceptAdd() { return Set(OPKIT_OP_ACCEPTS_ADD); }
   // forward may end after it has returned: it takes OpResource::defer(), whose holder completes it.
   // On the CPU; on streams the stream does it.
-  BasicFunctionOpBuilder& setAsync() { return record_->is_async = true, *this; }
+  BasicFunctionOpBuilder& setAsync() { return Set(OPKIT_OP_ASYNC); }
   // Two runs on the same inputs may differ (random numbers), or have an effect beside the outputs:
   // a graph never merges, folds or drops such nodes.
   BasicFunctionOpBuilder& setHasEffects() {
-    Guarded([&] { record_->has_effects = true, host_.HasEffects(); });
-    return *this;
+    Guarded([&] { host_.HasEffects(); });
+    return Set(OPKIT_OP_EFFECTS);
   }
   BasicFunctionOpBuilder& setDoc(const char* doc) {
     Guarded([&] { record_->doc = doc, host_.Doc(); });
@@ -7885,6 +8123,7 @@ class BasicFunctionOpBuilder {
   }
 
  private:
+  BasicFunctionOpBuilder& Set(uint64_t flag) { return record_->flags |= flag, *this; }
   // Static initialisers must not throw: an error is kept, and reported when the operator is used.
   template <class F>
   void Guarded(F call) noexcept {
@@ -7923,7 +8162,7 @@ class BasicFunctionOpBuilder {
       added.name = Host::DeviceName(name, setter);
       FunctionDevice* functions = FindDevice(added.name);
       if (!functions) functions = &record_->devices.emplace_back(std::move(added));
-      if (pass == FunctionPass::kBackward && record_->no_gradient)
+      if (pass == FunctionPass::kBackward && record_->Has(OPKIT_OP_NO_GRADIENT))
         Throw(ErrorCode::kInvalidArgument, "setBackward(f) and setNoGradient() contradict");
       if (functions->*slot)
         Throw(ErrorCode::kInvalidArgument, setter, "(f, \"", name, "\") is called twice");
@@ -7941,8 +8180,8 @@ class BasicFunctionOpBuilder {
 #endif  // OPKIT_OP_FUNCTION_OP_HPP_
 
 // ---- opkit/op/operator.hpp
-// Operator<Context>: the class that op authors derive from. It owns the device context and turns
-// RunOnDevice into Run (to completion) and RunAsync (issued, completing through the event).
+// Operator<Context>: the class that op authors derive from. It owns the device context, and its Run
+// (to completion) and RunAsync (issued, completing through the event) call RunOnDevice.
 #ifndef OPKIT_OP_OPERATOR_HPP_
 #define OPKIT_OP_OPERATOR_HPP_
 
@@ -8076,43 +8315,12 @@ class Operator : public OperatorBase {
       if (!IsEventDisabled()) event().SetFinished();
     }
   }
-  void PrepareEvent() {
-    const EventStatus status = event().Query();
-    if (status == EventStatus::kScheduled)
-      Throw(ErrorCode::kFailedPrecondition, "operator ", ToString(def()),
-            " is run while its last run is still SCHEDULED; Finish its event first");
-    if (IsTerminal(status)) event().Reset();
-  }
   // As FinishDeviceComputation, for this operator's work.
   void Drain() { context_.FinishDeviceComputation(); }
-  // Memory of work that goes on elsewhere: dropped when it finishes the event. One that was
-  // cancelled is not finished; its memory stays as long as a handle of the event.
-  void RetainUntilFinished() {
-    detail::EventState* state = event().state().get();  // it holds the callback
-    TouchedStorages(state->retained);
-    event().SetCallback([state] {
-      bool cancelled = false;
-      try {
-        if (state->status() == EventStatus::kFailed) std::rethrow_exception(state->exception());
-      } catch (const Error& error) {
-        cancelled = error.code() == ErrorCode::kCancelled;
-      } catch (...) {
-      }
-      if (!cancelled) state->retained.clear();
-    });
-  }
   // In a catch block.
   [[noreturn]] OPKIT_COLD void Fail(bool complete_event) {
     if constexpr (Context::kAsynchronous) RetainUntilDrained();
-    try {
-      RethrowWithContext();
-    } catch (...) {
-      if (complete_event) {
-        const auto state = event().state();  // a callback may Reset the event
-        state->Complete(std::current_exception());
-      }
-      throw;
-    }
+    RethrowWithContext(complete_event);
   }
   // After a failure some work may be in flight: its memory stays until the stream has come past it.
   void RetainUntilDrained() noexcept {
@@ -8208,42 +8416,25 @@ class Operator : public OperatorBase {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The argument of a backward node that names the blob with its forward operator's state.
-inline constexpr const char* kStateArgument = "__state";
-
 class FunctionRequests {
  public:
   virtual ~FunctionRequests() = default;
   virtual void SetOutputReq(int output, OpReq req) = 0;
 };
 
-// The services of a context for the functions, taken anew for each run.
-struct FunctionDeviceLink {
-  bool asynchronous = false;
-  void* stream = nullptr;
-  void* context = nullptr;
-  void (*launch)(void*, UniqueFunction<void()>) = nullptr;
-  void (*drain)(void*) = nullptr;  // waits for the work issued before; null where none can be open
-};
-
 class FunctionBody {
  public:
-  FunctionBody(OperatorBase& op, FunctionRecord record, FunctionPass pass);
-  FunctionBody(const FunctionBody&) = delete;
-  FunctionBody& operator=(const FunctionBody&) = delete;
-  ~FunctionBody();
+  static std::unique_ptr<FunctionBody> Make(OperatorBase& op, FunctionRecord record,
+                                            FunctionPass pass);
+  virtual ~FunctionBody() = default;
 
   // Error (kOutOfRange) for an output that the node does not have.
-  void SetReq(int output, OpReq req);
+  virtual void SetReq(int output, OpReq req) = 0;
   // Whether a run may end after it has returned.
-  bool is_async() const;
+  virtual bool is_async() const = 0;
   // Called once for a device whose link never changes, else before each run.
-  void SetLink(const FunctionDeviceLink& link);
-  void Run();
-
- private:
-  class Impl;
-  const std::unique_ptr<Impl> impl_;
+  virtual void SetLink(const FunctionDeviceLink& link) = 0;
+  virtual void Run() = 0;
 };
 
 }  // namespace detail
@@ -8411,19 +8602,20 @@ class FunctionOperator final : public Operator<Context>, public detail::Function
  public:
   FunctionOperator(const OperatorDef& def, Workspace* ws, detail::FunctionRecord record,
                    FunctionPass pass)
-      : Operator<Context>(def, ws), body_(*this, std::move(record), pass) {
+      : Operator<Context>(def, ws),
+        body_(detail::FunctionBody::Make(*this, std::move(record), pass)) {
     this->set_invocation_kind(InvocationKind::kCustomOperator);
-    if constexpr (!Context::kAsynchronous) body_.SetLink(Link());
+    if constexpr (!Context::kAsynchronous) body_->SetLink(Link());
   }
 
   bool RunOnDevice() override {
-    if constexpr (Context::kAsynchronous) body_.SetLink(Link());  // the stream of this run
-    body_.Run();
+    if constexpr (Context::kAsynchronous) body_->SetLink(Link());  // the stream of this run
+    body_->Run();
     return true;
   }
-  bool HasAsyncPart() const override { return Context::kAsynchronous || body_.is_async(); }
+  bool HasAsyncPart() const override { return Context::kAsynchronous || body_->is_async(); }
   bool InfersOutputs() const override { return true; }
-  void SetOutputReq(int output, OpReq req) override { body_.SetReq(output, req); }
+  void SetOutputReq(int output, OpReq req) override { body_->SetReq(output, req); }
 
  private:
   detail::FunctionDeviceLink Link() {
@@ -8445,7 +8637,7 @@ class FunctionOperator final : public Operator<Context>, public detail::Function
     return link;
   }
 
-  detail::FunctionBody body_;
+  const std::unique_ptr<detail::FunctionBody> body_;
 };
 
 namespace detail {
@@ -8454,9 +8646,6 @@ namespace detail {
 using FunctionOperatorFactory = std::unique_ptr<OperatorBase> (*)(const OperatorDef&, Workspace*,
                                                                   FunctionRecord, FunctionPass);
 std::atomic<FunctionOperatorFactory>& FunctionFactory(DeviceType type);
-
-// "cpu", "gpu" or any device type's own name; -1 for an unknown one.
-int DeviceTypeFromName(std::string_view name);
 
 }  // namespace detail
 
@@ -8482,7 +8671,7 @@ void SetOutputReq(OperatorBase& op, int output, OpReq req);
 namespace detail {
 
 // Takes a record into the program's registries: a schema, kernels, and the gradient.
-class FunctionOpHost {
+class OPKIT_IMAGE_LOCAL FunctionOpHost {
  public:
   explicit FunctionOpHost(FunctionRecord record) : record_(std::move(record)) {}
 
@@ -8495,6 +8684,8 @@ class FunctionOpHost {
   // Adds a kernel. `backend`: empty for the plain one.
   void Add(FunctionDevice& device, FunctionPass pass, const std::string& backend = {});
   void Doc();
+  // Fills in the schema from the whole of the record, which is complete already.
+  void Describe();
   void HasEffects();
   // Adds the operator <name>_backward, and with it the gradient. For another backend of an operator
   // that exists, a gradient that is there already stays.
@@ -8565,6 +8756,8 @@ struct GradientOpsMeta {
 class GradientNames {
  public:
   GradientNames();
+  GradientNames(const GradientNames&) = delete;
+  GradientNames& operator=(const GradientNames&) = delete;
   ~GradientNames();
   // Takes a name that belongs to another value. Error (kAlreadyExists) when a gradient was given it
   // before.
@@ -8580,8 +8773,8 @@ class GradientNames {
   const std::string* ValueOf(const std::string& name) const;
 
  private:
-  struct Tables;
-  std::unique_ptr<Tables> tables_;
+  struct Table;
+  detail::IntrusivePtr<Table> table_;
 };
 
 // Base of makers. One object serves one node.
@@ -8658,8 +8851,8 @@ class GradientMakerBase {
   const OperatorDef def_;
   const std::vector<GradientValue> g_output_;
   std::vector<GradientValue> g_input_;
-  GradientNames* names_ = nullptr;
-  std::unique_ptr<GradientNames> own_names_;
+  GradientNames* names_ = nullptr;  // null until the first name
+  GradientNames own_names_;
 };
 
 }  // namespace opkit
@@ -8698,6 +8891,8 @@ struct GradientRegistration {
 class GradientRegistry {
  public:
   GradientRegistry();
+  GradientRegistry(const GradientRegistry&) = delete;
+  GradientRegistry& operator=(const GradientRegistry&) = delete;
   ~GradientRegistry();
   OPKIT_EXPORT static GradientRegistry& OfProgram() {
     static auto* registry = new GradientRegistry;  // used by static objects of any order
@@ -8714,7 +8909,7 @@ class GradientRegistry {
 
  private:
   struct State;
-  std::unique_ptr<State> state_;
+  detail::IntrusivePtr<State> state_;
 };
 
 // True when the operator has a gradient maker.
@@ -9086,25 +9281,13 @@ struct FixedName {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// A dense tensor as a kernel sees it: a pointer and the extents, row-major.
-template <class T>
-class TypedView {
+// The extents of a dense tensor as a kernel sees it.
+class TypedExtents {
  public:
   static constexpr int kMaxRank = 8;
 
-  TypedView() = default;
-  // Error (kUnsupported) for a rank past kMaxRank.
-  TypedView(T* data, const Shape& shape) : data_(data), size_(shape.numel()), rank_(shape.rank()) {
-    if (rank_ > kMaxRank)
-      Throw(ErrorCode::kUnsupported, "typed operators take tensors of rank 0 to ", int{kMaxRank},
-            ", found shape ", ToString(shape), "; merge axes with View first");
-    for (int i = 0; i < rank_; ++i) dims_[i] = shape[i];
-  }
-
-  OPKIT_HOST_DEVICE T* data() const { return data_; }
   OPKIT_HOST_DEVICE int64_t size() const { return size_; }
   OPKIT_HOST_DEVICE int rank() const { return rank_; }
-  // Unchecked; negative axes count from the end.
   // Negative axes count from the end. On the host an Error (kOutOfRange) for one that is not there.
   OPKIT_HOST_DEVICE int64_t dim(int axis) const {
     const int found = axis < 0 ? axis + rank_ : axis;
@@ -9114,20 +9297,36 @@ class TypedView {
 #endif
     return dims_[found];
   }
+  Shape shape() const { return Shape(dims_, Index(rank_)); }
+
+ protected:
+  // Error (kUnsupported) for a rank past kMaxRank.
+  void SetShape(const Shape& shape);
+
+ private:
+  int64_t size_ = 0;
+  int64_t dims_[kMaxRank] = {};
+  int rank_ = 0;
+};
+
+// A dense tensor as a kernel sees it: a pointer and the extents, row-major.
+template <class T>
+class TypedView : public TypedExtents {
+ public:
+  TypedView() = default;
+  TypedView(T* data, const Shape& shape) : data_(data) { SetShape(shape); }
+
+  OPKIT_HOST_DEVICE T* data() const { return data_; }
   // Element i in row-major order, unchecked.
   OPKIT_HOST_DEVICE T& operator[](int64_t i) const { return data_[i]; }
   OPKIT_HOST_DEVICE T* begin() const { return data_; }
-  OPKIT_HOST_DEVICE T* end() const { return data_ + size_; }
-  Shape shape() const { return Shape(std::vector<int64_t>(dims_, dims_ + rank_)); }
+  OPKIT_HOST_DEVICE T* end() const { return data_ + size(); }
 
   // The same shape at another address.
   void set_data(T* data) { data_ = data; }
 
  private:
   T* data_ = nullptr;
-  int64_t size_ = 0;
-  int64_t dims_[kMaxRank] = {};
-  int rank_ = 0;
 };
 
 }  // namespace detail
@@ -9457,15 +9656,15 @@ consteval bool CheckTypedFunction() {
 
 // ---- opkit/op/typed/typed_kernel.hpp
 // TypedOperator: the Operator<Context> that calls a typed operator's function. It reads attributes
-// once, infers output shapes when the inputs' change, binds the parameters and picks the element
-// type.
+// once, infers output shapes when those of the inputs change, binds the parameters and picks the
+// element type.
 #ifndef OPKIT_OP_TYPED_TYPED_KERNEL_HPP_
 #define OPKIT_OP_TYPED_TYPED_KERNEL_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// What a call gets besides its attributes.
+// The tensors of a call, beside its attributes.
 struct TypedRun {
   const Tensor* const* inputs;  // dense; null where the node leaves one out
   const InferenceCache::Output* outputs;
@@ -9473,18 +9672,16 @@ struct TypedRun {
 };
 
 // The node's attribute, or the default. Error: kNotFound.
-OPKIT_COLD OPKIT_IMAGE_LOCAL inline const Attribute& FindAttribute(const OperatorBase& op,
-                                                                   const std::string& name) {
-  if (const Attribute* given = op.def().args().Find(name)) return *given;
-  const AttributeSchema* declared = OpRegistry::Global().GetSchema(op.type()).FindAttribute(name);
-  if (!declared || !declared->default_value)
-    Throw(ErrorCode::kNotFound, "operator ", op.type(), " needs the argument '", name, "'");
-  return *declared->default_value;
-}
+OPKIT_IMAGE_LOCAL const Attribute& FindAttribute(const OperatorBase& op, const FixedName& name);
+[[noreturn]] OPKIT_COLD void ThrowForArgument(const Error& error, const FixedName& name);
 template <class T>
-OPKIT_IMAGE_LOCAL T ReadAttribute(const OperatorBase& op, const FixedName& fixed_name) {
-  const std::string name = fixed_name.str();
-  return Arguments{{name, FindAttribute(op, name)}}.Get<T>(name);
+OPKIT_IMAGE_LOCAL T ReadAttribute(const OperatorBase& op, const FixedName& name) {
+  const Attribute& attribute = FindAttribute(op, name);
+  try {
+    return attribute.Get<T>();
+  } catch (const Error& error) {
+    ThrowForArgument(error, name);
+  }
 }
 
 // `value` as an element of type T. Error (kOutOfRange) where an integer or bool cannot hold it.
@@ -9570,19 +9767,13 @@ class TypedCall {
       if constexpr (IsInput(kRow.kind)) {
         const Tensor* in = run.inputs[kRow.place];
         if (!in) return;
-        SetView(value, in->template data<T>(), in->shape(), reshaped);
+        if (reshaped) value = P(nullptr, in->shape());
+        value.set_data(in->template data<T>());
       } else {
         Tensor* out = op.Output(kRow.place, run.outputs[kRow.place].shape, kDTypeOf<T>);
-        SetView(value, out->template mutable_data<T>(), out->shape(), reshaped);
+        if (reshaped) value = P(nullptr, out->shape());
+        value.set_data(static_cast<T*>(out->raw_mutable_data()));
       }
-    }
-  }
-  template <class P, class T>
-  static void SetView(P& value, T* data, const Shape& shape, bool reshaped) {
-    if (reshaped) {
-      value = P(data, shape);
-    } else {
-      value.set_data(data);
     }
   }
 
@@ -9612,109 +9803,82 @@ struct TypedCallsOf<Function, Context> {
   using type = std::tuple<TypedCall<Function, Context>>;
 };
 
+// The tensors of a typed operator: the part that depends neither on the function nor on the
+// context.
+class TypedBinding {
+ public:
+  // Error (kInvalidArgument) where the node leaves out an input or output that is not optional.
+  TypedBinding(OperatorBase& op, std::span<const TypedParameter> rows);
+
+  // Reads this run's inputs. False where one has strides or a layout of its own.
+  bool ReadInputs() {
+    bool dense = true;
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      if (!op_.HasInput(static_cast<int>(i))) continue;
+      inputs_[i] = &op_.Input(static_cast<int>(i));
+      dense &= inputs_[i]->is_dense() && inputs_[i]->layout().is_standard();
+    }
+    return dense;
+  }
+  bool IsInferred() const { return op_.inference().IsFresh(inputs_); }
+  // `wait` is called before the first read of an input's elements, which the device may still be
+  // computing.
+  OPKIT_COLD void InferOutputs(FunctionRef<void()> wait);
+  // Puts dense copies in the place of other inputs.
+  OPKIT_COLD void CopyStrided(std::vector<Tensor>& copies,
+                              FunctionRef<void(const Tensor&, Tensor*)> copy);
+  TypedRun run() const {
+    return {inputs_.data(), op_.inference().outputs().data(), op_.inference().version()};
+  }
+  DType input_dtype(int i) const { return inputs_[Index(i)]->dtype(); }
+  [[noreturn]] OPKIT_COLD void NoVersionFor(int i, std::initializer_list<DType> versions) const;
+
+ private:
+  OperatorBase& op_;
+  const OpSchema* schema_;
+  std::vector<const Tensor*> inputs_;  // of the run in progress; null where left out
+};
+
 // The part that is the same for every function on a context.
 template <class Context>
 class TypedOperatorBase : public Operator<Context> {
  protected:
-  OPKIT_COLD OPKIT_IMAGE_LOCAL TypedOperatorBase(const OperatorDef& def, Workspace* ws,
-                                                 std::span<const TypedParameter> rows)
-      : Operator<Context>(def, ws), schema_(&OpRegistry::Global().GetSchema(def.type())) {
-    for (const TypedParameter& row : rows) {
-      if (IsInput(row.kind)) inputs_.push_back(nullptr);
-      const bool left_out = (row.kind == ParameterKind::kIn && !this->HasInput(row.place)) ||
-                            (row.kind == ParameterKind::kOut && !this->HasOutput(row.place));
-      if (left_out)
-        Throw(ErrorCode::kInvalidArgument, ToString(def), " leaves out ",
-              IsInput(row.kind) ? "input " : "output ", row.place, " '", row.name.str(),
-              "', which is not optional",
-              IsInput(row.kind) ? "; an Invoke leaves out a tensor that has no dtype yet" : "");
-    }
-  }
+  TypedOperatorBase(const OperatorDef& def, Workspace* ws, std::span<const TypedParameter> rows)
+      : Operator<Context>(def, ws), binding_(*this, rows) {}
 
-  bool InfersOutputs() const final { return true; }
-
-  // Inputs and output shapes of this run; `call` then runs the function.
-  template <class F>
-  bool Prepare(F call) {
-    bool strided = false;
-    for (size_t i = 0; i < inputs_.size(); ++i) {
-      const int input = static_cast<int>(i);
-      if (!this->HasInput(input)) continue;
-      inputs_[i] = &this->Input(input);
-      strided |= !inputs_[i]->is_dense() || !inputs_[i]->layout().is_standard();
-    }
-    if (!this->inference().IsFresh(inputs_)) [[unlikely]]
-      InferShapes();
-    if (strided) [[unlikely]]
-      return RunOnDenseCopies(call);
-    return call(Bound());
-  }
-  DType input_dtype(int i) const { return inputs_[static_cast<size_t>(i)]->dtype(); }
-  [[noreturn]] OPKIT_COLD void NoVersionFor(int i, std::initializer_list<DType> versions) const {
-    std::vector<std::string> names;
-    for (DType dtype : versions) names.push_back(ToString(dtype));
-    throw Error(ErrorCode::kTypeMismatch,
-                StrCat("input ", i, " '", schema_->inputs()[static_cast<size_t>(i)].name, "' of ",
-                       this->type(), " is ", input_dtype(i), ", but its kernel for ",
-                       this->device(), " is compiled for ", names, "; add it to .Kernel<>"),
-                inputs_[static_cast<size_t>(i)]);
-  }
+  // Calls the function.
+  virtual bool Call(const TypedRun& run) = 0;
+  const TypedBinding& binding() const { return binding_; }
 
  private:
-  TypedRun Bound() {
-    const InferenceCache& inferred = this->inference();
-    return {inputs_.data(), inferred.outputs().data(), inferred.version()};
+  bool InfersOutputs() const final { return true; }
+  bool RunOnDevice() final {
+    const bool dense = binding_.ReadInputs();
+    if (!binding_.IsInferred()) [[unlikely]]
+      binding_.InferOutputs([this] {
+        if constexpr (Context::kAsynchronous) this->context_.FinishDeviceComputation();
+      });
+    if (!dense) [[unlikely]]
+      return RunOnDenseCopies();
+    return Call(binding_.run());
   }
 
-  OPKIT_COLD void InferShapes() {
-    for (size_t i = 0; i < inputs_.size(); ++i)
-      if (inputs_[i] && !inputs_[i]->initialized())
-        throw Error(ErrorCode::kUninitialized,
-                    StrCat("input ", i, " of ", ToString(this->def()),
-                           " is read before anything was written to it"),
-                    inputs_[i]);
-    auto infer = [this](InferenceContext& context) {
-      schema_->Infer(context);
-      for (size_t o = 0; o < context.outputs().size(); ++o)
-        if (const SymbolicShape& shape = context.outputs()[o].shape; !shape.is_known())
-          Throw(ErrorCode::kInvalidArgument, "the shape of output ", o, " '",
-                schema_->outputs()[o].name, "' of ", ToString(this->def()),
-                " does not follow from its inputs: its shape rule says ", ToString(shape));
-    };
-    this->inference().Infer(this->def(), inputs_, infer, [this] { this->WaitForInputs(); });
-    this->inference().Keep();
-  }
-
-  // The work issued so far may still be computing them.
-  void WaitForInputs() {
-    if constexpr (Context::kAsynchronous) this->context_.FinishDeviceComputation();
-  }
   // On an asynchronous device the copies are made on the stream and kept until it has come past
   // what the function issues.
-  template <class F>
-  OPKIT_COLD bool RunOnDenseCopies(F call) {
-    if constexpr (!Context::kAsynchronous) {
-      return RunOn(call, [](const Tensor& from, Tensor* to) { to->CopyFrom(from); });
-    } else if constexpr (HostContext<Context> || NativeStreamContext<Context>) {
-      return RunOn(call,
-                   [this](const Tensor& from, Tensor* to) { CopyAsync(this->context_, from, to); });
-    } else {
-      Throw(ErrorCode::kUnsupported, "an input of ", ToString(this->def()),
-            " has strides or a layout of its own; copy it to a dense tensor first");
-    }
-  }
-  template <class F, class Copy>
-  bool RunOn(F call, Copy copy) {
+  OPKIT_COLD bool RunOnDenseCopies() {
     std::vector<Tensor> copies;
-    copies.reserve(inputs_.size());
     const KeepUntilIssued keep{this->context_, copies};
-    for (const Tensor*& input : inputs_) {
-      if (!input || (input->is_dense() && input->layout().is_standard())) continue;
-      Tensor& dense = copies.emplace_back(input->device());
-      copy(*input, &dense);
-      input = &dense;
-    }
-    return call(Bound());
+    binding_.CopyStrided(copies, [this](const Tensor& from, Tensor* to) {
+      if constexpr (!Context::kAsynchronous) {
+        to->CopyFrom(from);
+      } else if constexpr (HostContext<Context> || NativeStreamContext<Context>) {
+        CopyAsync(this->context_, from, to);
+      } else {
+        Throw(ErrorCode::kUnsupported, "an input of ", this->def(),
+              " has strides or a layout of its own; copy it to a dense tensor first");
+      }
+    });
+    return Call(binding_.run());
   }
   struct KeepUntilIssued {
     Context& context;
@@ -9736,8 +9900,7 @@ class TypedOperatorBase : public Operator<Context> {
     }
   };
 
-  const OpSchema* schema_;
-  std::vector<const Tensor*> inputs_;  // of the run in progress; null where left out
+  TypedBinding binding_;
 };
 
 template <class Function, class Context, class... Types>
@@ -9749,20 +9912,18 @@ class TypedOperator final : public TypedOperatorBase<Context> {
       : TypedOperatorBase<Context>(def, ws, kTypedRows<Function>),
         calls_(MakeCalls(*this, std::make_index_sequence<std::tuple_size_v<Calls>>{})) {}
 
-  bool RunOnDevice() override {
-    return this->Prepare([this](const TypedRun& run) {
-      if constexpr (sizeof...(Types) == 0) {
-        return std::get<0>(calls_)(*this, run);
-      } else {
-        constexpr int kInput = ElementInput<Function>();
-        const DType dtype = this->input_dtype(kInput);
-        if (!((dtype == kDTypeOf<Types>) || ...)) [[unlikely]]
-          this->NoVersionFor(kInput, {kDTypeOf<Types>...});
-        return DispatchDType<Types...>(dtype, [&]<class T>() {
-          return std::get<TypedCall<Function, Context, T>>(calls_)(*this, run);
-        });
-      }
-    });
+  bool Call(const TypedRun& run) final {
+    if constexpr (sizeof...(Types) == 0) {
+      return std::get<0>(calls_)(*this, run);
+    } else {
+      constexpr int kInput = ElementInput<Function>();
+      const DType dtype = this->binding().input_dtype(kInput);
+      if (!((dtype == kDTypeOf<Types>) || ...)) [[unlikely]]
+        this->binding().NoVersionFor(kInput, {kDTypeOf<Types>...});
+      return DispatchDType<Types...>(dtype, [&]<class T>() {
+        return std::get<TypedCall<Function, Context, T>>(calls_)(*this, run);
+      });
+    }
   }
 
  private:
@@ -10655,7 +10816,7 @@ namespace opkit::inline OPKIT_ABI {
 class PassList {
  public:
   using Pass = UniqueFunction<Graph(Graph)>;
-  using Watch = FunctionRef<void(const std::string&, const Graph&, const Graph&)>;
+  using Watch = UniqueFunction<void(const std::string&, const Graph&, const Graph&)>;
 
   // At the end. Errors of all three: kAlreadyExists for a name that the list has, kInvalidArgument
   // for an empty name or pass, kNotFound, with the nearest name, for a place that it does not have.
@@ -10673,11 +10834,9 @@ class PassList {
   std::vector<std::string> names() const;
 
   // Checks the graph before the first pass and after every pass. An error in a pass, or in the
-  // graph that it returned, names the pass.
-  Graph Run(Graph graph) const { return Walk(std::move(graph), nullptr); }
-  // As above; calls watch(name, before, after) after every pass:
+  // graph that it returned, names the pass. Calls watch(name, before, after) after every pass:
   //   passes.Run(g, [](auto& name, auto& a, auto& b) { Log(name + "\n" + PrintGraph(a, b)); });
-  Graph Run(Graph graph, Watch watch) const { return Walk(std::move(graph), &watch); }
+  Graph Run(Graph graph, Watch watch = {}) const;
 
  private:
   struct Entry : detail::RefCounted {
@@ -10689,7 +10848,6 @@ class PassList {
 
   Entries::const_iterator Find(std::string_view name) const;
   PassList& Insert(Entries::const_iterator place, std::string name, Pass pass);
-  Graph Walk(Graph graph, const Watch* watch) const;
 
   Entries passes_;
 };
@@ -11169,8 +11327,8 @@ namespace opkit::inline OPKIT_ABI {
 struct MemorySvgOptions {
   std::string title = "Memory plan";
   std::string time_label = "step";
-  std::vector<std::string> names;  // of the buffers; empty: their indices
-  int width = 1200;
+  std::vector<std::string> names;  // the buffers' names; empty: their indices
+  int width = 1200;                // in pixels
   int height = 700;
 };
 
@@ -11220,13 +11378,13 @@ struct NetBenchmarkOptions {
 
 // A node, or all nodes of one operator.
 struct NetBenchmarkRow {
-  std::string op;               // its type
-  std::string name;             // of the node
-  int node = -1;                // its index in the graph; -1 for all nodes of a type
+  std::string op;               // the operator's type
+  std::string name;             // the node's name
+  int node = -1;                // the node's index in the graph; -1 for all nodes of a type
   int count = 1;                // nodes in this row
-  double ms = 0;                // of one run: the median; sums of medians for a type
-  double share = 0;             // of the sum over all nodes, from 0 to 1
-  double flops = 0, bytes = 0;  // of one run, by the schema's cost
+  double ms = 0;                // median time of one run; for a type the sum of its nodes' medians
+  double share = 0;             // part of the sum over all nodes, from 0 to 1
+  double flops = 0, bytes = 0;  // work of one run, by the schema's cost
 
   double gflops() const { return ms > 0 ? flops / ms * 1e-6 : 0; }     // per second
   double gigabytes() const { return ms > 0 ? bytes / ms * 1e-6 : 0; }  // per second
@@ -11235,7 +11393,7 @@ struct NetBenchmarkRow {
 struct NetBenchmark {
   std::vector<NetBenchmarkRow> nodes;  // in the order they ran
   std::vector<NetBenchmarkRow> types;  // the longest first
-  double net_ms = 0;                   // a run of the whole net: the median
+  double net_ms = 0;                   // median time of a run of the whole net
   int runs = 0;
 
   // Fills in the shares and `types` from the times of `nodes`.
@@ -11306,840 +11464,6 @@ class SimpleNet : public Observable<SimpleNet> {
 
 #endif  // OPKIT_GRAPH_SIMPLE_NET_HPP_
 
-// ---- opkit/op/abi/abi_attributes.hpp
-// Tensors and attributes across opkit_abi.h: a Tensor as an opkit_tensor, Arguments as an array of
-// opkit_attr, and back. What another image hands over is checked member by member before it is
-// read.
-#ifndef OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
-#define OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// Bytes of the structs in version 1.0, which every reader may rely on. Members were added since
-// where the header's sizes are larger.
-inline constexpr uint64_t kAttrBytes = 88, kTensorBytes = 72, kNodeBytes = 104, kGraphBytes = 96,
-                          kOpBytes = 192, kKernelBytes = 72, kLibraryBytes = 104,
-                          kParameterBytes = 56;
-static_assert(sizeof(opkit_attr) >= kAttrBytes && sizeof(opkit_tensor) >= kTensorBytes &&
-              sizeof(opkit_node) >= kNodeBytes && sizeof(opkit_graph) >= kGraphBytes &&
-              sizeof(opkit_op) >= kOpBytes && sizeof(opkit_kernel) >= kKernelBytes &&
-              sizeof(opkit_library) >= kLibraryBytes && sizeof(opkit_parameter) >= kParameterBytes);
-// Elements, inputs, kernels: a larger count is taken for damage.
-inline constexpr uint64_t kMostParts = 65535;
-
-// Why a tensor or an attribute must not be read, to follow its name ("has the rank 40"); empty
-// where it may.
-std::string ProblemOfView(const opkit_tensor* view);
-std::string ProblemOfAttr(const opkit_attr* attr);
-
-// A view of `tensor`, which with `strides` must outlive it.
-opkit_tensor AbiTensor(const Tensor& tensor, const Dims& strides);
-// A tensor over the memory that another image views: `host` itself where the view still shows all
-// of it, a part of `host`'s storage where it lies in there, else memory that the other image owns.
-// Error (kInvalidArgument) for what is no view.
-Tensor TensorOfView(const opkit_tensor& view, const Tensor* host = nullptr);
-
-// Holds all that the array points to.
-class AbiAttributes {
- public:
-  explicit AbiAttributes(const Arguments& arguments);
-  AbiAttributes(const AbiAttributes&) = delete;
-  AbiAttributes& operator=(const AbiAttributes&) = delete;
-
-  const opkit_attr* const* data() const { return pointers_.data(); }
-  size_t size() const { return pointers_.size(); }
-
- private:
-  RefCountedList items_;  // an Item for each attribute
-  std::vector<const opkit_attr*> pointers_;
-};
-// Copies everything. Error (kInvalidArgument) for what is no attribute.
-Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t count);
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
-
-// ---- opkit/plugin/library_check.hpp
-// What a library says of its operators, read without trusting it.
-#ifndef OPKIT_PLUGIN_LIBRARY_CHECK_HPP_
-#define OPKIT_PLUGIN_LIBRARY_CHECK_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-inline bool HasBackward(const opkit_op& op) {
-  for (uint64_t k = 0; k < op.num_kernels; ++k)
-    if (op.kernels[k]->backward) return true;
-  return false;
-}
-
-// Every problem of a library's description is an Error that names it; nothing is registered yet.
-template <class Image>
-class LibraryCheck {
- public:
-  explicit LibraryCheck(const Image& image) : image_(image) {}
-
-  void Check() const {
-    const opkit_library* library = image_.library;
-    if (library->size < kLibraryBytes)
-      Refuse(StrCat("describes itself in ", library->size, " bytes, where version 1.0 has ",
-                    kLibraryBytes),
-             "fill in opkit_library.size with sizeof(opkit_library)");
-    CheckText(library->name, "opkit_library.name");
-    if (library->num_partitioners > 0 || library->num_passes > 0)
-      Refuse(StrCat("brings ", library->num_partitioners, " partitioners and ", library->num_passes,
-                    " passes, which version ", OPKIT_ABI_MAJOR, ".", OPKIT_ABI_MINOR,
-                    " of the ABI does not have"),
-             "load it in a newer program", ErrorCode::kUnsupported);
-    if (library->num_ops > 0 && !library->ops)
-      Refuse("has operators, but opkit_library.ops is null", {});
-    if (library->num_ops > kMostOps)
-      Refuse(StrCat("says it has ", library->num_ops, " operators"), "at most a million");
-    for (uint64_t i = 0; i < library->num_ops; ++i) {
-      if (!library->ops[i]) Refuse(StrCat("has a null pointer for operator ", i), {});
-      CheckOp(*library->ops[i], i);
-    }
-    CheckNamesDiffer(*library);
-  }
-
-  [[noreturn]] OPKIT_COLD void Refuse(const std::string& what, const std::string& mend,
-                                      ErrorCode code = ErrorCode::kInvalidArgument) const {
-    Throw(code, "library ", image_.name, " ", what, mend.empty() ? "" : "; ", mend);
-  }
-
- private:
-  static constexpr uint64_t kMostOps = 1'000'000;
-  static constexpr size_t kLongestName = 255;
-
-  // A count, and the array that it counts.
-  void CheckArray(uint64_t count, const void* array, const std::string& who,
-                  const char* what) const {
-    if (count > kMostParts)
-      Refuse(StrCat("has ", who, " with ", count, " ", what), StrCat("at most ", kMostParts));
-    if (count > 0 && !array) Refuse(StrCat("has ", who, " whose ", what, " are null"), {});
-  }
-  // A name for people: not too long, and of one line.
-  void CheckText(const char* name, const std::string& what) const {
-    if (!name) return;
-    for (size_t i = 0; name[i]; ++i) {
-      const auto c = static_cast<unsigned char>(name[i]);
-      if (i >= kLongestName)
-        Refuse(StrCat("has ", what, " of more than ", kLongestName,
-                      " bytes: ", std::string(name, 32), "…"),
-               {});
-      if (c < ' ' || c == 127)
-        Refuse(StrCat("has ", what, " that holds the character ", static_cast<int>(c)), {});
-    }
-  }
-
-  void CheckOp(const opkit_op& op, uint64_t index) const {
-    if (op.size < kOpBytes)
-      Refuse(StrCat("describes operator ", index, " in ", op.size, " bytes, where version 1.0 has ",
-                    kOpBytes),
-             "fill in opkit_op.size with sizeof(opkit_op)");
-    CheckName(op, index);
-    const std::string who = StrCat("operator ", op.name);
-    if (op.num_kernels == 0 || !op.kernels)
-      Refuse(StrCat("has ", who, " without a kernel"),
-             "give it a forward function: "
-             "REGISTER_OP(…).setForward(f), or setCreateOpState(f)");
-    CheckArray(op.num_kernels, op.kernels, who, "kernels");
-    for (uint64_t k = 0; k < op.num_kernels; ++k) CheckKernel(op, k);
-    CheckArray(op.num_inplace, op.inplace, who, "in-place pairs");
-    for (uint64_t i = 0; i < op.num_inplace; ++i)
-      if (op.inplace[2 * i] < 0 || op.inplace[2 * i + 1] < 0)
-        Refuse(StrCat("has ", who, " that may run in place from input ", op.inplace[2 * i],
-                      " to output ", op.inplace[2 * i + 1]),
-               "both count from 0");
-    CheckParameters(op.attrs, op.num_attrs, who, "attributes");
-    CheckParameters(op.inputs, op.num_inputs, who, "inputs");
-    CheckParameters(op.outputs, op.num_outputs, who, "outputs");
-  }
-  void CheckName(const opkit_op& op, uint64_t index) const {
-    if (!op.name || !*op.name) Refuse(StrCat("gives operator ", index, " no name"), {});
-    const std::string_view name = op.name;
-    if (name.size() > kLongestName)
-      Refuse(StrCat("has an operator whose name has ", name.size(), " bytes, ", name.substr(0, 32),
-                    "…"),
-             StrCat(kLongestName, " are the most"));
-    if (name.find("::") != std::string_view::npos)
-      Refuse(StrCat("has an operator named \"", name, "\""),
-             "\"::\" is for parts of operators; name it otherwise");
-    for (const char c : name)
-      if (static_cast<unsigned char>(c) <= ' ' || c == 127)
-        Refuse(StrCat("has an operator whose name holds the character ",
-                      static_cast<int>(static_cast<unsigned char>(c))),
-               "use letters, digits, _ . -");
-  }
-  void CheckKernel(const opkit_op& op, uint64_t k) const {
-    const opkit_kernel* kernel = op.kernels[k];
-    if (!kernel || kernel->size < kKernelBytes || !kernel->device)
-      Refuse(StrCat("has kernel ", k, " of operator ", op.name,
-                    " that is null, shorter than version 1.0's or without a device"),
-             {});
-    if (!kernel->forward)
-      Refuse(StrCat("has operator ", op.name, " without a forward function for ", kernel->device),
-             StrCat("REGISTER_OP(", op.name, ").setForward(f, \"", kernel->device,
-                    "\"), or setCreateOpState(f, \"", kernel->device, "\")"));
-    if (DeviceTypeFromName(kernel->device) < 0)
-      Refuse(StrCat("has a kernel of operator ", op.name, " for \"", kernel->device,
-                    "\", which is no device type of this program"),
-             "\"cpu\", \"gpu\" and \"cpu_stream\" are");
-    for (uint64_t other = 0; other < k; ++other)
-      if (DeviceTypeFromName(op.kernels[other]->device) == DeviceTypeFromName(kernel->device))
-        Refuse(StrCat("has two kernels of operator ", op.name, " for ", kernel->device), {});
-  }
-  void CheckParameters(const opkit_parameter* const* parameters, uint64_t count,
-                       const std::string& who, const char* what) const {
-    CheckArray(count, parameters, who, what);
-    NameTable<int> seen;
-    for (uint64_t i = 0; i < count; ++i) {
-      const opkit_parameter* one = parameters[i];
-      if (!one || one->size < kParameterBytes)
-        Refuse(StrCat("has ", who, " of whose ", what, " number ", i,
-                      " is null or shorter than version 1.0's"),
-               {});
-      if (!one->name || !*one->name)
-        Refuse(StrCat("has ", who, " of whose ", what, " number ", i, " has no name"), {});
-      CheckText(one->name, StrCat(who, " with a name among its ", what));
-      if (seen.Find(one->name))
-        Refuse(StrCat("has ", who, " with two ", what, " named '", one->name, "'"), {});
-      seen.FindOrAdd(one->name);
-      if (one->type < -1 || one->type > OPKIT_ATTR_TENSORS)
-        Refuse(StrCat("has ", who, " whose '", one->name, "' has the type ", one->type,
-                      ", which does not exist"),
-               {});
-      if (!one->default_value) continue;
-      if (const std::string problem = ProblemOfAttr(one->default_value); !problem.empty())
-        Refuse(StrCat("has ", who, " whose '", one->name, "' has a default that ", problem), {});
-      if (one->type >= 0 && one->default_value->type != one->type)
-        Refuse(StrCat("has ", who, " whose '", one->name, "' has a default of the type ",
-                      one->default_value->type, ", but the type ", one->type),
-               {});
-    }
-  }
-  // The gradient of an operator is one, too.
-  void CheckNamesDiffer(const opkit_library& library) const {
-    NameTable<int> seen;
-    const auto add = [&](const std::string& name) {
-      if (seen.Find(name))
-        Refuse(StrCat("has two operators named ", name), "remove or rename one",
-               ErrorCode::kAlreadyExists);
-      seen.FindOrAdd(name);
-    };
-    for (uint64_t i = 0; i < library.num_ops; ++i) {
-      const opkit_op& op = *library.ops[i];
-      add(op.name);
-      if (HasBackward(op)) add(StrCat(op.name, "_backward"));
-    }
-  }
-
-  const Image& image_;
-};
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_PLUGIN_LIBRARY_CHECK_HPP_
-
-// ---- opkit/plugin/abi_node.hpp
-// Nodes and what inference knows of their values, as opkit_abi.h passes them to a library.
-#ifndef OPKIT_PLUGIN_ABI_NODE_HPP_
-#define OPKIT_PLUGIN_ABI_NODE_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-template <class Def>
-struct BasicAbiGraph;
-
-// An opkit_node and all that it points to.
-template <class Def>
-class BasicAbiNode : public RefCounted {
- public:
-  explicit BasicAbiNode(const Def& def) : def_(def), attributes_(def_.args()) {
-    Point(def_.inputs(), inputs_);
-    Point(def_.outputs(), outputs_);
-    for (const NamedSubgraph& item : def_.subgraphs())
-      if (const Graph* graph = GraphOf(*item.graph))
-        graphs_.push_back(MakeIntrusive<BasicAbiGraph<Def>>(item.name, *graph));
-    for (const auto& graph : graphs_)
-      graph_pointers_.push_back(&static_cast<const BasicAbiGraph<Def>&>(*graph).view);
-    node_.size = sizeof node_;
-    node_.op = def_.type().c_str();
-    node_.name = def_.name().c_str();
-    node_.device_type = static_cast<int32_t>(def_.device().type);
-    node_.device_index = def_.device().index;
-    node_.num_inputs = inputs_.size();
-    node_.inputs = inputs_.data();
-    node_.num_outputs = outputs_.size();
-    node_.outputs = outputs_.data();
-    node_.num_attrs = attributes_.size();
-    node_.attrs = attributes_.data();
-    node_.num_graphs = graph_pointers_.size();
-    node_.graphs = graph_pointers_.data();
-  }
-  const opkit_node& node() const { return node_; }
-
- private:
-  static void Point(const std::vector<std::string>& names, std::vector<const char*>& pointers) {
-    for (const std::string& name : names) pointers.push_back(name.c_str());
-  }
-
-  Def def_;
-  AbiAttributes attributes_;
-  std::vector<const char*> inputs_, outputs_;
-  RefCountedList graphs_;  // of BasicAbiGraph
-  std::vector<const opkit_graph*> graph_pointers_;
-  opkit_node node_{};
-};
-using AbiNode = BasicAbiNode<OperatorDef>;
-
-template <class Def>
-struct BasicAbiGraph : RefCounted {
-  BasicAbiGraph(std::string graph_name, const Graph& graph) : name(std::move(graph_name)) {
-    for (const auto& input : graph.inputs()) names.push_back(input.name);
-    const size_t num_inputs = names.size();
-    for (const std::string& output : graph.outputs()) names.push_back(output);
-    const size_t num_outputs = names.size() - num_inputs;
-    for (const auto& constant : graph.constants()) {
-      names.push_back(constant.name);
-      constants.push_back(constant.value);
-      strides.push_back(constant.value.strides());
-    }
-    for (const std::string& text : names) pointers.push_back(text.c_str());
-    for (size_t i = 0; i < constants.size(); ++i)
-      views.push_back(AbiTensor(constants[i], strides[i]));
-    for (const opkit_tensor& tensor : views) view_pointers.push_back(&tensor);
-    const GraphView order(graph);
-    for (int node : order.order())
-      nodes.push_back(MakeIntrusive<BasicAbiNode<Def>>(graph.node(node)));
-    for (const auto& node : nodes) node_pointers.push_back(&node->node());
-    view.size = sizeof view;
-    view.name = name.c_str();
-    view.num_inputs = num_inputs;
-    view.inputs = pointers.data();
-    view.num_outputs = num_outputs;
-    view.outputs = pointers.data() + num_inputs;
-    view.num_constants = constants.size();
-    view.constant_names = pointers.data() + num_inputs + num_outputs;
-    view.constants = view_pointers.data();
-    view.num_nodes = node_pointers.size();
-    view.nodes = node_pointers.data();
-  }
-
-  std::string name;
-  std::vector<std::string> names;
-  std::vector<const char*> pointers;
-  std::vector<Tensor> constants;
-  std::vector<Dims> strides;
-  std::vector<opkit_tensor> views;
-  std::vector<const opkit_tensor*> view_pointers;
-  std::vector<IntrusivePtr<BasicAbiNode<Def>>> nodes;
-  std::vector<const opkit_node*> node_pointers;
-  opkit_graph view{};
-};
-
-// What is known of values, as an array of opkit_value, and what a library says of them back.
-template <class Info>
-class AbiValues {
- public:
-  // Symbols have a number each in `symbols`, which inputs and outputs share.
-  AbiValues(std::span<const Info> infos, std::vector<std::string>& symbols)
-      : symbols_(symbols), values_(infos.size()) {
-    for (size_t i = 0; i < infos.size(); ++i) {
-      const Info& info = infos[i];
-      opkit_value& value = values_[i];
-      value.size = sizeof value;
-      value.present = 1;
-      value.dtype = info.dtype == DType::kUndefined ? -1 : static_cast<int32_t>(info.dtype);
-      value.rank = -1;
-      if (!info.shape.has_rank()) continue;
-      if (info.shape.rank() > OPKIT_MAX_RANK)
-        Throw(ErrorCode::kUnsupported, "a value of ", info.shape.rank(),
-              " axes cannot be passed to a library; ", OPKIT_MAX_RANK, " are the most");
-      value.rank = info.shape.rank();
-      for (int axis = 0; axis < value.rank; ++axis) value.dims[axis] = Number(info.shape[axis]);
-    }
-  }
-  AbiValues(const AbiValues&) = delete;
-  AbiValues& operator=(const AbiValues&) = delete;
-
-  opkit_value* data() { return values_.data(); }
-  opkit_value& operator[](size_t i) { return values_[i]; }
-  void SetConstant(size_t i, const Tensor& tensor) {
-    constants_.push_back(MakeIntrusive<Constant>(tensor));
-    values_[i].constant = &constants_.back()->view;
-  }
-  DType dtype(size_t i, const char* what) const {
-    const int32_t dtype = values_[i].dtype;
-    if (dtype < -1 || dtype >= kNumDTypes)
-      Throw(ErrorCode::kInvalidArgument, "it says dtype ", dtype, " for ", what, " ", i,
-            ", which does not exist");
-    return dtype < 0 ? DType::kUndefined : static_cast<DType>(dtype);
-  }
-  SymbolicShape shape(size_t i, const char* what) const {
-    const opkit_value& value = values_[i];
-    if (value.rank < -1 || value.rank > OPKIT_MAX_RANK)
-      Throw(ErrorCode::kInvalidArgument, "it says rank ", value.rank, " for ", what, " ", i);
-    if (value.rank < 0) return {};
-    std::vector<Dim> dims;
-    for (int axis = 0; axis < value.rank; ++axis) {
-      const int64_t extent = value.dims[axis];
-      const uint64_t symbol = extent < -1 ? static_cast<uint64_t>(-2 - extent) : 0;
-      if (extent < -1 && symbol >= symbols_.size())
-        Throw(ErrorCode::kInvalidArgument, "it says extent ", extent, " on axis ", axis, " of ",
-              what, " ", i, "; -1 is unknown");
-      dims.push_back(extent >= 0    ? Dim(extent)
-                     : extent == -1 ? Dim()
-                                    : Sym(symbols_[static_cast<size_t>(symbol)]));
-    }
-    return SymbolicShape(std::move(dims));
-  }
-
- private:
-  struct Constant : RefCounted {
-    explicit Constant(const Tensor& data)
-        : tensor(data), strides(tensor.strides()), view(AbiTensor(tensor, strides)) {}
-    Tensor tensor;
-    Dims strides;
-    opkit_tensor view;
-  };
-  int64_t Number(const Dim& dim) {
-    if (dim.is_known()) return dim.value();
-    if (!dim.is_symbol()) return -1;
-    for (size_t i = 0; i < symbols_.size(); ++i)
-      if (symbols_[i] == dim.symbol()) return -2 - static_cast<int64_t>(i);
-    symbols_.push_back(dim.symbol());
-    return -1 - static_cast<int64_t>(symbols_.size());
-  }
-
-  std::vector<std::string>& symbols_;
-  std::vector<opkit_value> values_;
-  std::vector<IntrusivePtr<Constant>> constants_;
-};
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_PLUGIN_ABI_NODE_HPP_
-
-// ---- opkit/plugin/abi_definition.hpp
-// The reverse of abi_node.hpp: an opkit_node, with the graphs it carries, as an OperatorDef.
-#ifndef OPKIT_PLUGIN_ABI_DEFINITION_HPP_
-#define OPKIT_PLUGIN_ABI_DEFINITION_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-template <class Graphs>
-IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from);
-
-// Names that a library hands over.
-template <class Name>
-std::vector<std::string> NamesOfAbi(const Name* names, uint64_t count, const char* what) {
-  if (count > kMostParts || (count > 0 && !names))
-    Throw(ErrorCode::kInvalidArgument, "a node has ", count, " ", what,
-          names ? "" : ", which are null");
-  for (uint64_t i = 0; i < count; ++i)
-    if (!names[i])
-      Throw(ErrorCode::kInvalidArgument, "a node's ", what, " have a null name at ", i);
-  return {names, names + count};
-}
-
-// Copies everything; what graphs inside know of their inputs' types does not cross. Error
-// (kInvalidArgument) for what is no node.
-template <class Graphs = Graph>
-OperatorDef DefinitionOfAbi(const opkit_node& node) {
-  if (node.size < kNodeBytes || !node.op || node.num_graphs > kMostParts ||
-      (node.num_graphs > 0 && !node.graphs))
-    Throw(ErrorCode::kInvalidArgument,
-          "a node is shorter than version 1.0's, names no operator or has graphs that are null or "
-          "too many");
-  OperatorDef def(node.op, NamesOfAbi(node.inputs, node.num_inputs, "inputs"),
-                  NamesOfAbi(node.outputs, node.num_outputs, "outputs"),
-                  ArgumentsOfAbi(node.attrs, node.num_attrs));
-  if (node.name) def.Name(node.name);
-  def.Device({static_cast<DeviceType>(node.device_type), node.device_index});
-  for (uint64_t i = 0; i < node.num_graphs; ++i) {
-    if (!node.graphs[i] || node.graphs[i]->size < kGraphBytes || !node.graphs[i]->name)
-      Throw(ErrorCode::kInvalidArgument, "graph ", i, " of a node ", node.op,
-            " is null, shorter than version 1.0's or has no name");
-    def.Subgraph(node.graphs[i]->name, SubgraphOfAbi<Graphs>(*node.graphs[i]));
-  }
-  return def;
-}
-
-template <class Graphs>
-IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from) {
-  Graphs graph;
-  for (const std::string& input : NamesOfAbi(from.inputs, from.num_inputs, "graph inputs"))
-    graph.AddInput(input, DType::kUndefined, {});
-  const auto constants = NamesOfAbi(from.constant_names, from.num_constants, "graph constants");
-  for (size_t i = 0; i < constants.size(); ++i) {
-    if (const std::string problem = ProblemOfView(from.constants ? from.constants[i] : nullptr);
-        !problem.empty())
-      Throw(ErrorCode::kInvalidArgument, "constant '", constants[i], "' of graph ", from.name, " ",
-            problem);
-    Tensor copy;
-    copy.CopyFrom(TensorOfView(*from.constants[i]));
-    graph.AddConstant(constants[i], std::move(copy));
-  }
-  if (from.num_nodes > kMostParts || (from.num_nodes > 0 && !from.nodes))
-    Throw(ErrorCode::kInvalidArgument, "graph ", from.name, " has ", from.num_nodes, " nodes",
-          from.nodes ? "" : ", which are null");
-  for (uint64_t i = 0; i < from.num_nodes; ++i) {
-    if (!from.nodes[i])
-      Throw(ErrorCode::kInvalidArgument, "node ", i, " of graph ", from.name, " is null");
-    graph.AddNode(DefinitionOfAbi<Graphs>(*from.nodes[i]));
-  }
-  for (std::string& output : NamesOfAbi(from.outputs, from.num_outputs, "graph outputs"))
-    graph.AddOutput(std::move(output));
-  return MakeSubgraph(std::move(graph));
-}
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_PLUGIN_ABI_DEFINITION_HPP_
-
-// ---- opkit/op/function/function_calls.hpp
-// How the host calls the functions of a FunctionOpRecord: their failures become Errors that name
-// them, and their answers are checked against the node. For the definitions of other headers.
-#ifndef OPKIT_OP_FUNCTION_FUNCTION_CALLS_HPP_
-#define OPKIT_OP_FUNCTION_FUNCTION_CALLS_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-
-namespace detail {
-
-// Answers in place of a record's parse_attrs, infer_type and infer_shape, mutate_inputs and scratch
-// for an operator that is described by more than functions (a library's).
-class FunctionHooks : public RefCounted {
- public:
-  virtual std::pair<int, int> Arity(const Arguments& args) = 0;
-  virtual bool InfersTypes() const = 0;
-  virtual bool InfersShapes() const = 0;
-  virtual void Infer(InferenceContext& context) = 0;
-  virtual std::vector<int> MutatedInputs(const OperatorDef& def) = 0;
-  virtual int64_t Scratch(const OperatorDef& def, std::span<const TensorInfo> inputs) = 0;
-};
-// A state whose runs are calls of a C function: a library's kernel.
-class DirectState : public StatefulOp {
- public:
-  using Function = opkit_status (*)(void* instance, const opkit_call* call);
-  virtual Function direct(FunctionPass pass) const = 0;
-  virtual void* instance() const = 0;
-};
-
-inline FunctionHooks* HooksOf(const FunctionOpRecord& record) {
-  return static_cast<FunctionHooks*>(record.hooks.get());
-}
-inline bool InfersShapes(const FunctionOpRecord& record) {
-  return record.hooks ? HooksOf(record)->InfersShapes() : static_cast<bool>(record.infer_shape);
-}
-inline bool InfersTypes(const FunctionOpRecord& record) {
-  return record.hooks ? HooksOf(record)->InfersTypes() : static_cast<bool>(record.infer_type);
-}
-
-// "my_gemm", "my_gemm of library libmy_ops.so".
-inline std::string NameOf(const FunctionOpRecord& record) {
-  return record.library.empty() ? record.name : StrCat(record.name, " of library ", record.library);
-}
-
-[[noreturn]] OPKIT_COLD inline void ThrowFunctionFailed(const FunctionOpRecord& record,
-                                                        const char* what, const OpStatus& status) {
-  std::string text = status.message();
-  if (const std::string& more = CurrentHostError().text; !more.empty())
-    text += (text.empty() ? "" : ": ") + more;
-  if (text.empty()) text = "it returned FAIL; say why with OPKIT_ERROR_MSG << \"…\"";
-  Throw(ErrorCode::kOperatorFailed, what, " of operator ", NameOf(record), " failed: ", text);
-}
-
-// Why a function of the C ABI has failed with `status`.
-inline std::string ReasonOf(opkit_status status) {
-  const std::string& text = CurrentHostError().text;
-  if (!text.empty()) return text;
-  if (status == OPKIT_FAILED) return "it returned FAIL; say why with OPKIT_ERROR_MSG << \"…\"";
-  return StrCat("it returned status ", status, " without a text");
-}
-// Calls a function of a library, which ought not to throw. An exception that comes all the same is
-// kept as text, because the exception's own code goes with the library.
-template <class Call>
-opkit_status CallGuarded(Call call) {
-  try {
-    return call();
-  } catch (const std::exception& thrown) {
-    CurrentHostError().text = StrCat("it threw across the ABI: ", thrown.what());
-  } catch (...) {
-    CurrentHostError().text = "it threw across the ABI something that is not a std::exception";
-  }
-  return OPKIT_FAILED;
-}
-// Throws the failure that a function of the C ABI has reported.
-[[noreturn]] OPKIT_COLD inline void ThrowStatus(const FunctionOpRecord& record, const char* what,
-                                                opkit_status status) {
-  CurrentHostError().text = ReasonOf(status);
-  if (CodeOfStatus(status) == ErrorCode::kOperatorFailed)
-    ThrowFunctionFailed(record, what, OpStatus(FAIL));
-  Error error(CodeOfStatus(status), std::exchange(CurrentHostError().text, {}));
-  throw error.AddContext(StrCat("in ", what, " of operator ", NameOf(record)));
-}
-
-// In a catch block: the exception of one of the record's functions becomes an Error that names it.
-[[noreturn]] OPKIT_COLD inline void RethrowFromFunction(const FunctionOpRecord& record,
-                                                        const char* what) {
-  try {
-    throw;
-  } catch (Error& error) {
-    error.AddContext(StrCat("in ", what, " of operator ", NameOf(record)));
-    throw;
-  } catch (const std::exception& thrown) {
-    Error error(ErrorCode::kOperatorFailed,
-                StrCat(what, " of operator ", NameOf(record), " threw: ", thrown.what()));
-    error.SetCause(std::current_exception());
-    throw error;
-  } catch (...) {
-    Error error(ErrorCode::kOperatorFailed, StrCat(what, " of operator ", NameOf(record),
-                                                   " threw something that is not a "
-                                                   "std::exception"));
-    error.SetCause(std::current_exception());
-    throw error;
-  }
-}
-// Calls one of the record's functions: a failure or an exception becomes an Error that names it.
-template <class Call>
-void CallFunction(const FunctionOpRecord& record, const char* what, Call&& call) {
-  HostErrorScope message;
-  const OpStatus status = [&] {
-    try {
-      return call();
-    } catch (...) {
-      RethrowFromFunction(record, what);
-    }
-  }();
-  if (!status.ok()) [[unlikely]]
-    ThrowFunctionFailed(record, what, status);
-}
-// The same for inference. While something is still unknown a failure only means: not yet.
-template <class Call>
-bool TryFunction(const FunctionOpRecord& record, const char* what, bool all_known, Call&& call) {
-  if (all_known) {
-    CallFunction(record, what, call);
-    return true;
-  }
-  HostErrorScope message;
-  try {
-    return call().ok();
-  } catch (...) {
-    return false;
-  }
-}
-
-// {inputs, outputs} of the operator; -1 where parseAttrs leaves one open.
-inline std::pair<int, int> FunctionArity(FunctionOpRecord& record, const Arguments& args) {
-  int inputs = -1, outputs = -1;
-  if (!record.problem.empty()) Throw(ErrorCode::kInvalidArgument, record.problem);
-  if (FunctionHooks* hooks = HooksOf(record)) return hooks->Arity(args);
-  if (record.parse_attrs)
-    CallFunction(record, "parseAttrs",
-                 [&] { return record.parse_attrs(AttrMap(args), &inputs, &outputs); });
-  return {inputs, outputs};
-}
-
-inline std::vector<int> FunctionMutatedInputs(FunctionOpRecord& record, const OperatorDef& def) {
-  std::vector<int> inputs;
-  if (FunctionHooks* hooks = HooksOf(record)) return hooks->MutatedInputs(def);
-  if (record.mutate_inputs)
-    CallFunction(record, "mutateInputs",
-                 [&] { return record.mutate_inputs(AttrMap(def.args()), inputs); });
-  for (int input : inputs)
-    if (input < 0)
-      Throw(ErrorCode::kInvalidArgument, "mutateInputs of operator ", record.name, " names input ",
-            input);
-  return inputs;
-}
-
-inline std::vector<int64_t> KnownExtents(const SymbolicShape& shape) {
-  std::vector<int64_t> extents;
-  if (shape.has_rank())
-    for (const Dim& dim : shape.dims()) extents.push_back(dim.is_known() ? dim.value() : -1);
-  return extents;
-}
-inline ShapeVectors KnownShapes(std::span<const TensorInfo> infos) {
-  ShapeVectors shapes;
-  for (const TensorInfo& info : infos) shapes.push_back(KnownExtents(info.shape));
-  return shapes;
-}
-inline SymbolicShape ShapeOfExtents(const std::vector<int64_t>& extents) {
-  std::vector<Dim> dims;
-  for (int64_t extent : extents) dims.push_back(extent < 0 ? Dim() : Dim(extent));
-  return SymbolicShape(std::move(dims));
-}
-inline void CheckCount(const FunctionOpRecord& record, const char* function, const char* what,
-                       size_t found, size_t expected) {
-  if (found != expected)
-    Throw(ErrorCode::kInvalidArgument, function, " of operator ", NameOf(record), " answered for ",
-          found, " ", what, ", but the node has ", expected);
-}
-
-// Without setInferType every output has the dtype of the first input.
-inline void InferFunctionTypes(FunctionOpRecord& record, const AttrMap& attrs,
-                               InferenceContext& context) {
-  if (!record.infer_type) {
-    for (int o = 0; o < context.num_outputs() && context.num_inputs() > 0; ++o)
-      context.SetOutput(o, context.input_dtype(0), {});
-    return;
-  }
-  std::vector<DType> inputs, outputs;
-  bool all_known = true;
-  for (int i = 0; i < context.num_inputs(); ++i) {
-    inputs.push_back(context.input_dtype(i));
-    all_known &= inputs.back() != DType::kUndefined || !context.HasInput(i);
-  }
-  for (const TensorInfo& output : context.outputs()) outputs.push_back(output.dtype);
-  const size_t num_inputs = inputs.size(), num_outputs = outputs.size();
-  if (!TryFunction(record, "inferType", all_known,
-                   [&] { return record.infer_type(attrs, inputs, outputs); }))
-    return;
-  CheckCount(record, "inferType", "inputs", inputs.size(), num_inputs);
-  CheckCount(record, "inferType", "outputs", outputs.size(), num_outputs);
-  for (size_t i = 0; i < num_inputs; ++i)
-    if (context.HasInput(static_cast<int>(i))) context.SetInput(static_cast<int>(i), inputs[i], {});
-  for (size_t o = 0; o < num_outputs; ++o) context.SetOutput(static_cast<int>(o), outputs[o], {});
-}
-
-// An empty answer for an output is a scalar when the ranks of all inputs are known, and unknown
-// otherwise.
-inline void InferFunctionShapes(FunctionOpRecord& record, const AttrMap& attrs,
-                                InferenceContext& context) {
-  if (!record.infer_shape) return;
-  bool ranks_known = true, all_known = true, anything = context.num_inputs() == 0;
-  for (int i = 0; i < context.num_inputs(); ++i) {
-    if (!context.HasInput(i)) continue;
-    const SymbolicShape& shape = context.input_shape(i);
-    ranks_known &= shape.has_rank();
-    all_known &= shape.is_known();
-    anything |= shape.has_rank();
-  }
-  for (const TensorInfo& output : context.outputs()) anything |= output.shape.has_rank();
-  if (!anything) return;
-  ShapeVectors inputs = KnownShapes(context.inputs()), outputs = KnownShapes(context.outputs());
-  const size_t num_inputs = inputs.size(), num_outputs = outputs.size();
-  if (!TryFunction(record, "inferShape", all_known,
-                   [&] { return record.infer_shape(attrs, inputs, outputs); }))
-    return;
-  CheckCount(record, "inferShape", "inputs", inputs.size(), num_inputs);
-  CheckCount(record, "inferShape", "outputs", outputs.size(), num_outputs);
-  for (int i = 0; i < context.num_inputs(); ++i)
-    if (const auto& extents = inputs[static_cast<size_t>(i)];
-        context.HasInput(i) && !extents.empty())
-      context.SetInput(i, DType::kUndefined, ShapeOfExtents(extents));
-  for (int o = 0; o < context.num_outputs(); ++o)
-    if (const auto& extents = outputs[static_cast<size_t>(o)]; ranks_known || !extents.empty())
-      context.SetOutput(o, DType::kUndefined, ShapeOfExtents(extents));
-}
-
-inline void InferFunction(FunctionOpRecord& record, const AttrMap& attrs, FunctionPass pass,
-                          InferenceContext& context) {
-  if (pass == FunctionPass::kForward) {
-    if (FunctionHooks* hooks = HooksOf(record)) return hooks->Infer(context);
-    InferFunctionTypes(record, attrs, context);
-    InferFunctionShapes(record, attrs, context);
-    return;
-  }
-  // Output gradients, inputs, outputs -> input gradients.
-  const int inputs = context.num_outputs(), outputs = (context.num_inputs() - inputs) / 2;
-  auto same = [&](int value, int gradient_in, int gradient_out) {
-    if (!context.HasInput(value)) return;
-    const TensorInfo info = context.input(value);
-    if (gradient_out >= 0) context.SetOutput(gradient_out, info.dtype, info.shape);
-    if (gradient_in >= 0 && context.HasInput(gradient_in))
-      context.SetInput(gradient_in, info.dtype, info.shape);
-  };
-  for (int i = 0; i < inputs; ++i) same(outputs + i, -1, i);
-  for (int o = 0; o < outputs; ++o) same(outputs + inputs + o, o, -1);
-}
-
-// Bytes of scratch for inputs whose shapes are all known.
-inline int64_t ForwardScratch(FunctionOpRecord& record, const OperatorDef& def,
-                              std::span<const TensorInfo> inputs) {
-  if (FunctionHooks* hooks = HooksOf(record)) return hooks->Scratch(def, inputs);
-  if (!record.scratch) return 0;
-  int64_t bytes = 0;
-  CallFunction(record, "setScratch's function", [&] {
-    bytes = record.scratch(AttrMap(def.args()), KnownShapes(inputs));
-    return bytes >= 0 ? OpStatus() : OpStatus::Failure("it asked for ", bytes, " bytes");
-  });
-  return bytes;
-}
-// Bytes of scratch of a node. A backward node needs those of the forward node whose inputs and
-// outputs come with it. 0 while a shape that decides them is unknown.
-inline int64_t FunctionScratch(FunctionOpRecord& record, FunctionPass pass, const OperatorDef& def,
-                               std::span<const TensorInfo> inputs) {
-  const auto known = [&](size_t first, size_t count) {
-    for (size_t i = first; i < first + count; ++i)
-      if (!def.inputs()[i].empty() && !inputs[i].shape.is_known()) return false;
-    return true;
-  };
-  if (pass == FunctionPass::kForward)
-    return known(0, inputs.size()) ? ForwardScratch(record, def, inputs) : 0;
-  const size_t num_inputs = def.outputs().size();
-  if (def.inputs().size() < num_inputs) return 0;
-  const size_t num_outputs = (def.inputs().size() - num_inputs) / 2;
-  if (!known(num_outputs, num_inputs)) return 0;
-  const auto names = def.inputs().begin() + static_cast<std::ptrdiff_t>(num_outputs);
-  const auto middle = names + static_cast<std::ptrdiff_t>(num_inputs);
-  return ForwardScratch(
-      record,
-      OperatorDef(record.name, {names, middle},
-                  {middle, middle + static_cast<std::ptrdiff_t>(num_outputs)}, def.args())
-          .Device(def.device()),
-      inputs.subspan(num_outputs, num_inputs));
-}
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_OP_FUNCTION_FUNCTION_CALLS_HPP_
-
-// ---- opkit/plugin/elf_file.hpp
-// The headers of an ELF file: whether it is a shared object for this machine, which symbols it
-// exports, and which would keep it in the process. Read before the loader sees the file, from bytes
-// that may be anything.
-#ifndef OPKIT_PLUGIN_ELF_FILE_HPP_
-#define OPKIT_PLUGIN_ELF_FILE_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// Symbols are mangled, and none are known of a file without section headers (loading does not need
-// them).
-struct ElfInfo {
-  std::vector<std::string> functions;      // defined, and seen from outside
-  std::vector<std::string> unique;         // STB_GNU_UNIQUE: one in the process, never unmapped
-  std::vector<std::string> thread_locals;  // may have destructors that wait for a thread's end
-  bool has_thread_locals = false;          // also when none is named
-  bool no_delete = false;                  // linked with -z nodelete
-};
-
-// Error: "expected 'PATH' to be a shared object, but it FOUND: MEND".
-[[noreturn]] OPKIT_COLD void RefuseLibrary(ErrorCode code, const std::string& path,
-                                           const Text& found, const Text& mend);
-
-// Reads a file's bytes, which may be anything, without trusting one of them: a file that is not a
-// complete shared object for this machine is an Error that names `path`. Costs a pass over the
-// symbols.
-ElfInfo ReadElf(std::string_view file, const std::string& path);
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_PLUGIN_ELF_FILE_HPP_
-
 // ---- opkit/plugin/shared_object.hpp
 // A shared object that is loaded while the program runs: a wrong file is refused with its reason
 // before the loader sees it, a second instance or a rebuilt file can live beside the first, and
@@ -12194,35 +11518,20 @@ class SharedObject : public RefCounted {
   // none.
   void* Find(const char* symbol) const;
   // Mangled, as the file had them when it was opened; see Demangle.
-  const std::vector<std::string>& ExportedFunctions() const { return info_.functions; }
+  virtual const std::vector<std::string>& ExportedFunctions() const = 0;
   // Symbols that may keep the code mapped after the last handle is gone.
-  std::vector<std::string> PinningSymbols() const;
+  virtual std::vector<std::string> PinningSymbols() const = 0;
 
  protected:
   SharedObject() = default;
 
   std::string path_;
   std::string loaded_path_;
-  ElfInfo info_;
   void* handle_ = nullptr;
   uintptr_t base_ = 0;
 };
 
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_PLUGIN_SHARED_OBJECT_HPP_
-
-// ---- opkit/plugin/library_ops.hpp
-// The host's side of a loaded library: its operators become records like those of REGISTER_OP,
-// whose functions call the library's.
-#ifndef OPKIT_PLUGIN_LIBRARY_OPS_HPP_
-#define OPKIT_PLUGIN_LIBRARY_OPS_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// The code of a library, kept loaded by whoever may call it.
+// The code of a library, kept loaded by every object that may call it.
 struct LibraryImage : RefCounted {
   IntrusivePtr<SharedObject> object;  // null for the program's own operators
   const opkit_library* library = nullptr;
@@ -12230,381 +11539,10 @@ struct LibraryImage : RefCounted {
 };
 using LibraryImagePtr = IntrusivePtr<LibraryImage>;
 
-// Calls a function of a library; what it reports becomes an Error.
-template <class Call>
-void CallLibrary(const char* what, const std::string& op, const std::string& library, Call call) {
-  HostErrorScope message;
-  const opkit_status status = CallGuarded(call);
-  if (status == OPKIT_OK) [[likely]]
-    return;
-  Throw(CodeOfStatus(status), what, " of operator ", op, " of library ", library,
-        " failed: ", ReasonOf(status));
-}
-
-template <class Image>
-class LibraryHooks final : public FunctionHooks {
- public:
-  LibraryHooks(IntrusivePtr<Image> image, const opkit_op* op)
-      : image_(std::move(image)), op_(op), name_(op->name) {}
-
-  std::pair<int, int> Arity(const Arguments& args) override {
-    if (!op_->parse_attrs) return {-1, -1};
-    const AbiNode node(OperatorDef(name_, {}, {}, args));
-    int32_t inputs = -1, outputs = -1;
-    CallLibrary("parseAttrs", name_, image_->name,
-                [&] { return op_->parse_attrs(op_, &node.node(), &inputs, &outputs); });
-    if (inputs < -1 || outputs < -1 || inputs > kMostValues || outputs > kMostValues)
-      Throw(ErrorCode::kInvalidArgument, "parseAttrs of operator ", name_, " of library ",
-            image_->name, " says ", inputs, " inputs and ", outputs, " outputs; -1 is any number, ",
-            kMostValues, " are the most");
-    return {inputs, outputs};
-  }
-  bool InfersTypes() const override { return op_->infer_type != nullptr; }
-  bool InfersShapes() const override { return op_->infer_shape != nullptr; }
-
-  void Infer(InferenceContext& context) override {
-    const AbiNode node(context.def());
-    std::vector<std::string> symbols;
-    AbiValues<TensorInfo> inputs(context.inputs(), symbols), outputs(context.outputs(), symbols);
-    bool types_known = true, shapes_known = true, anything = context.num_inputs() == 0;
-    for (int i = 0; i < context.num_inputs(); ++i) {
-      if (!context.HasInput(i)) {
-        inputs[static_cast<size_t>(i)].present = 0;
-        continue;
-      }
-      const TensorInfo& input = context.input(i);
-      types_known &= input.dtype != DType::kUndefined;
-      shapes_known &= input.shape.is_known();
-      anything |= input.shape.has_rank();
-      if (input.constant) inputs.SetConstant(static_cast<size_t>(i), *input.constant);
-    }
-    for (const TensorInfo& output : context.outputs()) anything |= output.shape.has_rank();
-    const auto run = [&](const char* what, bool all_known, auto function) {
-      try {
-        CallLibrary(what, name_, image_->name,
-                    [&] { return function(op_, &node.node(), inputs.data(), outputs.data()); });
-        return true;
-      } catch (const Error&) {
-        if (all_known) throw;
-        return false;  // not yet
-      }
-    };
-    const auto in_answer = [&](const char* what, auto store) {
-      try {
-        store();
-      } catch (Error& error) {
-        error.AddContext(StrCat("in what ", what, " of operator ", name_, " of library ",
-                                image_->name, " answers"));
-        throw;
-      }
-    };
-    if (!op_->infer_type) {
-      for (int o = 0; o < context.num_outputs() && context.num_inputs() > 0; ++o)
-        context.SetOutput(o, context.input_dtype(0), {});
-    } else if (run("inferType", types_known, op_->infer_type)) {
-      in_answer("inferType", [&] {
-        for (int i = 0; i < context.num_inputs(); ++i)
-          if (context.HasInput(i))
-            context.SetInput(i, inputs.dtype(static_cast<size_t>(i), "input"), {});
-        for (int o = 0; o < context.num_outputs(); ++o)
-          context.SetOutput(o, outputs.dtype(static_cast<size_t>(o), "output"), {});
-      });
-    }
-    if (!op_->infer_shape || !anything) return;
-    const auto infer_shapes = [&](bool all_known) {
-      if (!run("inferShape", all_known, op_->infer_shape)) return false;
-      in_answer("inferShape", [&] {
-        for (int i = 0; i < context.num_inputs(); ++i)
-          if (context.HasInput(i))
-            context.SetInput(i, DType::kUndefined, inputs.shape(static_cast<size_t>(i), "input"));
-        for (int o = 0; o < context.num_outputs(); ++o)
-          context.SetOutput(o, DType::kUndefined, outputs.shape(static_cast<size_t>(o), "output"));
-      });
-      for (const TensorInfo& output : context.outputs())
-        if (!output.shape.is_known()) return false;
-      return true;
-    };
-    // With the elements of short lists of integers where shapes alone do not decide: an answer that
-    // came from data does not outlast the run.
-    std::vector<int> lists;
-    for (int i = 0; i < context.num_inputs(); ++i)
-      if (const TensorInfo& input = context.input(i);
-          context.HasInput(i) && IsInteger(input.dtype) && input.shape.has_rank() &&
-          input.shape.rank() < 2)
-        lists.push_back(i);
-    if (infer_shapes(shapes_known && lists.empty()) || lists.empty()) return;
-    bool more_is_known = shapes_known;
-    for (const int i : lists)
-      if (const Tensor* data = context.input_constant(i)) {
-        inputs.SetConstant(static_cast<size_t>(i), *data);
-        more_is_known = true;
-      }
-    if (more_is_known) infer_shapes(shapes_known);
-  }
-  std::vector<int> MutatedInputs(const OperatorDef& def) override {
-    std::vector<int> inputs;
-    if (!op_->mutated_inputs) return inputs;
-    const AbiNode node(def);
-    std::vector<uint8_t> mutated(def.inputs().size());
-    CallLibrary("mutateInputs", name_, image_->name,
-                [&] { return op_->mutated_inputs(op_, &node.node(), mutated.data()); });
-    for (size_t i = 0; i < mutated.size(); ++i)
-      if (mutated[i]) inputs.push_back(static_cast<int>(i));
-    return inputs;
-  }
-  int64_t Scratch(const OperatorDef& def, std::span<const TensorInfo> infos) override {
-    if (!op_->scratch_bytes) return 0;
-    const AbiNode node(def);
-    std::vector<std::string> symbols;
-    AbiValues<TensorInfo> inputs(infos, symbols);
-    int64_t bytes = 0;
-    CallLibrary("setScratch's function", name_, image_->name,
-                [&] { return op_->scratch_bytes(op_, &node.node(), inputs.data(), &bytes); });
-    if (bytes < 0)
-      Throw(ErrorCode::kInvalidArgument, "operator ", name_, " of library ", image_->name,
-            " asks for ", bytes, " bytes of scratch");
-    return bytes;
-  }
-
- private:
-  static constexpr int32_t kMostValues = 65535;  // a node names them one by one
-
-  IntrusivePtr<Image> image_;
-  const opkit_op* op_;
-  std::string name_;
-};
-
-// Set when the process ends: a library's own objects may be gone before the operators that the
-// program still holds.
-inline std::atomic<bool>& ProcessEnds() {
-  static constinit std::atomic<bool> ends{false};
-  return ends;
-}
-
-// What a kernel of a library runs with, made for one operator.
-template <class Image>
-class LibraryInstance final : public DirectState {
- public:
-  LibraryInstance(IntrusivePtr<Image> image, const opkit_kernel* kernel, const OpContext& context)
-      : image_(std::move(image)),
-        kernel_(kernel),
-        instance_(const_cast<void*>(kernel->author)),
-        node_(*context.def) {
-    if (!kernel->create) return;
-    instance_ = nullptr;
-    try {
-      CallLibrary("createOpState", context.def->type(), image_->name,
-                  [&] { return kernel->create(kernel, &node_.node(), &instance_); });
-    } catch (const Error& error) {  // another kernel may take the node
-      if (error.code() == ErrorCode::kUnsupported)
-        throw UnsupportedOperatorFeature(error.message());
-      throw;
-    }
-  }
-  ~LibraryInstance() override {
-    if (ProcessEnds().load(std::memory_order_relaxed)) {  // left to it, where leak checkers see it
-      static auto* const left = new std::vector<void*>;
-      left->push_back(instance_);
-      return;
-    }
-    if (!kernel_->create || !kernel_->destroy) return;
-    HostErrorScope message;
-    CallGuarded([&] { return kernel_->destroy(instance_), OPKIT_OK; });
-  }
-  Function direct(FunctionPass pass) const override {
-    return pass == FunctionPass::kForward ? kernel_->forward : kernel_->backward;
-  }
-  void* instance() const override { return instance_; }
-  // Of a backward that runs the forward's instance.
-  OpStatus Run(FunctionPass pass, std::span<const OpTensor>, std::span<OpTensor>,
-               OpResource& resource) override {
-    const opkit_status status =
-        CallGuarded([&] { return direct(pass)(instance_, resource.call()); });
-    if (status == OPKIT_OK) [[likely]]
-      return {};
-    const std::string reason = ReasonOf(status);
-    CurrentHostError().text.clear();
-    if (CodeOfStatus(status) != ErrorCode::kOperatorFailed)
-      throw Error(CodeOfStatus(status), reason);
-    return OpStatus::Failure(reason);
-  }
-
- private:
-  IntrusivePtr<Image> image_;
-  const opkit_kernel* kernel_;
-  void* instance_;
-  AbiNode node_;  // whose memory an instance may point to
-};
-
-// A record of an operator of a library.
-template <class Image>
-FunctionRecord MakeLibraryRecord(const IntrusivePtr<Image>& image, const opkit_op& op,
-                                 const IntrusivePtr<RefCounted>& in_use) {
-  FunctionRecord record(new FunctionOpRecord);
-  record->name = op.name;
-  record->file = op.file ? op.file : "";
-  record->line = op.line;
-  record->doc = op.doc ? op.doc : "";
-  record->library = image->name;
-  record->hooks = IntrusivePtr<RefCounted>(new LibraryHooks<Image>(image, &op));
-  record->in_use = in_use;
-  for (uint64_t i = 0; i < op.num_inplace; ++i)
-    record->inplace.emplace_back(op.inplace[2 * i], op.inplace[2 * i + 1]);
-  record->is_subgraph_op = op.flags & OPKIT_OP_SUBGRAPH;
-  record->accepts_strides = op.flags & OPKIT_OP_ACCEPTS_STRIDES;
-  record->accepts_add = op.flags & OPKIT_OP_ACCEPTS_ADD;
-  record->is_async = op.flags & OPKIT_OP_ASYNC;
-  record->has_effects = op.flags & OPKIT_OP_EFFECTS;
-  for (uint64_t k = 0; k < op.num_kernels; ++k) {
-    const opkit_kernel* kernel = op.kernels[k];
-    FunctionDevice& device = record->devices.emplace_back();
-    device.name = kernel->device;
-    device.type = static_cast<DeviceType>(DeviceTypeFromName(kernel->device));
-    device.shares_state = kernel->flags & OPKIT_KERNEL_STATEFUL;
-    device.create_state = [image, kernel](const AttrMap&, const OpContext& context,
-                                          IntrusivePtr<StatefulOp>& state) -> OpStatus {
-      state = MakeIntrusive<LibraryInstance<Image>>(image, kernel, context);
-      return {};
-    };
-  }
-  return record;
-}
-
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_PLUGIN_LIBRARY_OPS_HPP_
-
-// ---- opkit/plugin/library_gradient.hpp
-// The host's side of opkit_op.gradient: the gradient maker of a loaded operator.
-#ifndef OPKIT_PLUGIN_LIBRARY_GRADIENT_HPP_
-#define OPKIT_PLUGIN_LIBRARY_GRADIENT_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// One question to a library, and what it answers.
-template <class Node>
-class LibraryGradientCall {
- public:
-  LibraryGradientCall(const OperatorDef& def, const std::vector<GradientValue>& g_output,
-                      GradientNames& names)
-      : def_(def), g_output_(g_output), names_(names), node_(def) {
-    answer_.g_input.resize(def.inputs().size());
-    for (const GradientValue& value : g_output) {
-      dense_.push_back(value.dense.c_str());
-      indices_.push_back(value.indices.c_str());
-      values_.push_back(value.values.c_str());
-    }
-    view_.size = sizeof view_;
-    view_.node = &node_.node();
-    view_.dense = dense_.data();
-    view_.indices = indices_.data();
-    view_.values = values_.data();
-    view_.context = this;
-    view_.new_name = &NewName;
-    view_.add_node = &AddNode;
-    view_.set_input = &SetInput;
-  }
-  LibraryGradientCall(const LibraryGradientCall&) = delete;
-  LibraryGradientCall& operator=(const LibraryGradientCall&) = delete;
-
-  const opkit_gradient* view() const { return &view_; }
-  GradientOpsMeta TakeAnswer() { return std::move(answer_); }
-
- private:
-  static LibraryGradientCall& Of(const opkit_gradient* gradient) {
-    return *static_cast<LibraryGradientCall*>(gradient->context);
-  }
-  static const char* NewName(const opkit_gradient* gradient, const char* value,
-                             const char* suffix) {
-    const char* name = nullptr;
-    static_cast<void>(AnswerCaller([&] {
-      LibraryGradientCall& self = Of(gradient);
-      self.kept_.push_back(MakeIntrusive<Shared<std::string>>(self.Name(value, suffix)));
-      name = static_cast<Shared<std::string>&>(*self.kept_.back()).value.c_str();
-    }));
-    return name;
-  }
-  // As GradientMakerBase::GI names: a value's second gradient, and one whose name comes in already
-  // (in place), get names of their own.
-  std::string Name(const std::string& value, const char* suffix) {
-    if (suffix && *suffix) return names_.Fresh(value, suffix);
-    const std::string& name = names_.Of(value);
-    bool taken = false;
-    for (const GradientValue& given : g_output_) taken |= given.dense == name;
-    for (size_t i = 0; i < kept_.size(); ++i)
-      taken |= static_cast<Shared<std::string>&>(*kept_[i]).value == name;
-    return taken ? names_.Fresh(value) : name;
-  }
-  static opkit_status AddNode(const opkit_gradient* gradient, const opkit_node* node) {
-    return AnswerCaller([&] {
-      LibraryGradientCall& self = Of(gradient);
-      if (!node) Throw(ErrorCode::kInvalidArgument, "a node is null");
-      OperatorDef def = DefinitionOfAbi(*node);
-      def.Engine(self.def_.engine()).IsGradientOp(true);
-      self.answer_.ops.push_back(std::move(def));
-    });
-  }
-  static opkit_status SetInput(const opkit_gradient* gradient, uint64_t input, const char* dense,
-                               const char* indices, const char* values) {
-    return AnswerCaller([&] {
-      std::vector<GradientValue>& all = Of(gradient).answer_.g_input;
-      if (input >= all.size())
-        Throw(ErrorCode::kOutOfRange, "it names a gradient of input ", input, ", but the node has ",
-              all.size());
-      const auto text = [](const char* name) { return std::string(name ? name : ""); };
-      all[input] = dense && *dense ? GradientValue(text(dense))
-                                   : GradientValue::Sparse(text(indices), text(values));
-    });
-  }
-
-  const OperatorDef& def_;
-  const std::vector<GradientValue>& g_output_;
-  GradientNames& names_;
-  Node node_;
-  std::vector<const char*> dense_, indices_, values_;
-  RefCountedList kept_;  // of Shared<std::string>: names that were handed out
-  GradientOpsMeta answer_;
-  opkit_gradient view_{};
-};
-
-// Whether the library says something about the operator's gradient, other than by a backward
-// function.
-inline bool SaysGradient(const opkit_op& op) {
-  return (op.flags & (OPKIT_OP_NO_GRADIENT | OPKIT_OP_SHOULD_NOT_GRADIENT |
-                      OPKIT_OP_GRADIENT_NOT_IMPLEMENTED)) != 0 ||
-         (OPKIT_ABI_HAS(&op, gradient) && op.gradient);
-}
-
-// What it says.
-template <class Registration = GradientRegistration>
-Registration MakeLibraryGradient(const LibraryImagePtr& image, const opkit_op& op) {
-  Registration gradient;
-  gradient.file = op.file ? op.file : "";
-  gradient.line = op.line;
-  if (op.flags & OPKIT_OP_NO_GRADIENT) {
-    gradient.kind = GradientKind::kNone;
-  } else if (op.flags & OPKIT_OP_SHOULD_NOT_GRADIENT) {
-    gradient.kind = GradientKind::kShouldNot;
-  } else if (op.flags & OPKIT_OP_GRADIENT_NOT_IMPLEMENTED) {
-    gradient.kind = GradientKind::kNotImplemented;
-  } else {
-    gradient.make = [image, op = &op](const OperatorDef& def,
-                                      const std::vector<GradientValue>& g_output,
-                                      GradientNames& names) {
-      LibraryGradientCall<AbiNode> call(def, g_output, names);
-      CallLibrary("gradient", op->name, image->name, [&] { return op->gradient(op, call.view()); });
-      return call.TakeAnswer();
-    };
-  }
-  return gradient;
-}
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_PLUGIN_LIBRARY_GRADIENT_HPP_
+#endif  // OPKIT_PLUGIN_SHARED_OBJECT_HPP_
 
 // ---- opkit/plugin/library.hpp
 // Library: operators loaded from a shared object at run time. They are operators like any other:
@@ -12615,8 +11553,8 @@ Registration MakeLibraryGradient(const LibraryImagePtr& image, const opkit_op& o
 namespace opkit::inline OPKIT_ABI {
 
 struct LoadOptions {
-  // What the library's kernels are called where the operator exists already: another backend of it,
-  // which a node asks for with .Engine(backend). Empty: the file's name without "lib" and ".so".
+  // The backend of the library's kernels where the operator exists already, which a node asks for
+  // with .Engine(backend). Empty: the file's name without "lib" and ".so".
   std::string backend = {};
   // Such a backend comes before those that the operator has, until the library is unloaded.
   bool allow_override = false;
@@ -12624,22 +11562,16 @@ struct LoadOptions {
   bool own_copy = false;
 };
 
-// What became of a library's code.
+// Whether unloading took a library's code out of the process.
 struct UnloadReport {
   bool unmapped = false;               // no code of it is left in the process
   std::vector<std::string> pinned_by;  // otherwise: its symbols that may hold it there
-  friend std::string ToString(const UnloadReport& report) {
-    if (report.unmapped) return "unmapped";
-    if (report.pinned_by.empty()) return "still mapped, by another part of the program";
-    return StrCat("still mapped, pinned by its symbols ", report.pinned_by,
-                  "; compile it with -fno-gnu-unique, and without thread_local objects that have "
-                  "destructors");
-  }
+  friend std::string ToString(const UnloadReport& report);
 };
 
 namespace detail {
 
-// One that is loaded.
+// A loaded library.
 struct LoadedLibrary : RefCounted {
   LibraryImagePtr image;
   std::string path, backend;
@@ -12649,325 +11581,10 @@ struct LoadedLibrary : RefCounted {
   bool overrides = false;              // its kernels come first
   IntrusivePtr<RefCounted> in_use{new RefCounted};
   int64_t idle_count = 1;  // handles of in_use while no operator of it lives: records', kernels'
+
+  const opkit_op& op(size_t i) const { return *image->library->ops[i]; }
 };
 using LoadedLibraryPtr = IntrusivePtr<LoadedLibrary>;
-
-struct LibraryTable {
-  Mutex mutex;  // held while a library is loaded or unloaded
-  std::vector<LoadedLibraryPtr> libraries;
-  static LibraryTable& Global() {
-    static auto* table = new LibraryTable;  // operators may outlive every static object
-    return *table;
-  }
-};
-
-// A template, so that programs that load nothing do not compile it.
-template <class Loaded>
-class LibraryLoader {
-  using LoadedPtr = IntrusivePtr<Loaded>;
-  using Host = FunctionOpHost;
-
- public:
-  explicit LibraryLoader(LibraryTable& table) : table_(table) {}
-
-  LoadedPtr LoadFile(const std::string& path, const LoadOptions& options) {
-    auto object = options.own_copy ? SharedObject::OpenCopy(path) : SharedObject::Open(path);
-    for (const LoadedPtr& known : table_.libraries)
-      if (known->image->object && known->image->object->base() == object->base()) {
-        CheckSameOptions(*known, options);
-        return known;
-      }
-    void* const entry = object->Find(OPKIT_LIBRARY_ENTRY);
-    if (!entry)
-      Throw(ErrorCode::kInvalidArgument, path,
-            " is a shared object, but exports no " OPKIT_LIBRARY_ENTRY
-            ": it is not a library of operators. ",
-            HasMangledEntry(*object) ? "One is there that is not extern \"C\""
-                                     : "Include opkit/plugin/author.hpp in it");
-    const size_t slash = path.rfind('/');
-    return Load(std::move(object), reinterpret_cast<opkit_library_entry_function>(entry),
-                slash == std::string::npos ? path : path.substr(slash + 1), path, options);
-  }
-
-  LoadedPtr Load(IntrusivePtr<SharedObject> object, opkit_library_entry_function entry,
-                 const std::string& name, const std::string& path, const LoadOptions& options) {
-    auto loaded = MakeIntrusive<Loaded>();
-    loaded->path = path;
-    loaded->image = MakeIntrusive<LibraryImage>();
-    LibraryImage& image = *loaded->image;
-    image.object = std::move(object);
-    image.name = UniqueName(name);
-    const LibraryCheck checker(image);
-    {
-      HostErrorScope message;
-      const opkit_status status = CallGuarded([&] {
-        image.library = entry(&ProgramHost());
-        return image.library ? OPKIT_OK : OPKIT_FAILED;
-      });
-      if (status != OPKIT_OK)
-        checker.Refuse(StrCat("refuses to be loaded: ", Reason()), {}, ErrorCode::kOperatorFailed);
-    }
-    CheckVersion(checker, *image.library);
-    checker.Check();
-    if (const char* own = image.library->name; own && *own) image.name = UniqueName(own);
-    loaded->overrides = options.allow_override;
-    loaded->backend =
-        UniqueBackend(options.backend.empty() ? BackendOf(name) : options.backend, *image.library);
-    if (image.library->initialize) {
-      HostErrorScope message;
-      const opkit_status status =
-          CallGuarded([&] { return image.library->initialize(OPKIT_ABI_MAJOR, OPKIT_ABI_MINOR); });
-      if (status != OPKIT_OK)
-        checker.Refuse(StrCat("failed to initialize: ", Reason()), {}, CodeOfStatus(status));
-    }
-    try {
-      Register(*loaded, options);
-    } catch (...) {
-      Finalize(image);
-      throw;
-    }
-    // Registered now, it runs before the destructors of the library's own static objects.
-    std::atexit([] { ProcessEnds() = true; });
-    table_.libraries.push_back(loaded);
-    return loaded;
-  }
-
-  UnloadReport Unload(const LoadedPtr& loaded) {
-    size_t place = 0;
-    while (place < table_.libraries.size() && !(table_.libraries[place] == loaded)) ++place;
-    const std::string name = loaded->image ? loaded->image->name : loaded->path;
-    if (place == table_.libraries.size())
-      Throw(ErrorCode::kFailedPrecondition, "library ", name, " is unloaded already");
-    if (loaded->in_use.use_count() > loaded->idle_count)
-      Throw(ErrorCode::kFailedPrecondition, "library ", name,
-            " cannot be unloaded: operators or plans of it are alive; destroy them first");
-    Unregister(*loaded);
-    table_.libraries.erase(table_.libraries.begin() + static_cast<std::ptrdiff_t>(place));
-    AdoptOrphans(*loaded);
-    LibraryImagePtr image = std::move(loaded->image);
-    loaded->records.clear();
-    Finalize(*image);
-    IntrusivePtr<SharedObject> object = std::move(image->object);
-    image = LibraryImagePtr();
-    UnloadReport report;
-    if (!object) return report;
-    CloseReport closed = SharedObject::Close(object);
-    report.unmapped = closed.unmapped;
-    report.pinned_by = std::move(closed.pinned_by);
-    return report;
-  }
-
- private:
-  // Of a file that is loaded already.
-  static void CheckSameOptions(const Loaded& known, const LoadOptions& options) {
-    const bool same_backend = options.backend.empty() || options.backend == known.backend;
-    if (same_backend && (known.overrides || !options.allow_override)) return;
-    Throw(ErrorCode::kFailedPrecondition, "library ", known.image->name,
-          " is loaded already, as backend ", known.backend,
-          known.overrides ? "" : " and without allow_override",
-          "; unload it first, or ask for its own_copy");
-  }
-  static void Finalize(const LibraryImage& image) {
-    if (!image.library->finalize) return;
-    HostErrorScope message;
-    CallGuarded([&] { return image.library->finalize(), OPKIT_OK; });
-  }
-  static std::string Reason() {
-    const std::string& text = CurrentHostError().text;
-    return text.empty() ? "it does not say why" : text;
-  }
-  static bool HasMangledEntry(const SharedObject& object) {
-    for (const std::string& function : object.ExportedFunctions())
-      if (function.find(OPKIT_LIBRARY_ENTRY) != std::string::npos) return true;
-    return false;
-  }
-  static void CheckVersion(const LibraryCheck<LibraryImage>& checker,
-                           const opkit_library& library) {
-    if (library.abi_major == OPKIT_ABI_MAJOR) return;
-    checker.Refuse(StrCat("was compiled for version ", library.abi_major, ".", library.abi_minor,
-                          " of the ABI, this program has ", OPKIT_ABI_MAJOR, ".", OPKIT_ABI_MINOR),
-                   StrCat("compile it with headers of ABI version ", OPKIT_ABI_MAJOR),
-                   ErrorCode::kUnsupported);
-  }
-  // "libmy_ops.so" -> "my_ops".
-  static std::string BackendOf(std::string name) {
-    if (name.substr(0, 3) == "lib") name = name.substr(3);
-    const size_t dot = name.find(".so");
-    return dot == std::string::npos || dot == 0 ? name : name.substr(0, dot);
-  }
-  std::string UniqueName(const std::string& name) const {
-    std::string unique = name;
-    for (int n = 2; IsTaken([&](const Loaded& known) { return known.image->name == unique; }); ++n)
-      unique = StrCat(name, " (", n, ")");
-    return unique;
-  }
-  // Neither another library's nor that of a kernel that one of its operators has already.
-  std::string UniqueBackend(const std::string& name, const opkit_library& library) const {
-    const auto has = [](const std::string& op, const std::string& backend) {
-      for (const Kernel* kernel : OpRegistry::Global().KernelsOf(op))
-        if (kernel->backend == backend) return true;
-      return false;
-    };
-    const auto is_free = [&](const std::string& backend) {
-      bool taken = IsTaken([&](const Loaded& known) { return known.backend == backend; });
-      for (uint64_t i = 0; i < library.num_ops && !taken; ++i)
-        taken = has(library.ops[i]->name, backend) ||
-                has(StrCat(library.ops[i]->name, "_backward"), backend);
-      return !taken;
-    };
-    std::string unique = name;
-    for (int n = 2; !is_free(unique); ++n) unique = StrCat(name, ".", n);
-    return unique;
-  }
-  template <class Matches>
-  bool IsTaken(Matches matches) const {
-    for (const LoadedPtr& known : table_.libraries)
-      if (matches(*known)) return true;
-    return false;
-  }
-
-  // All of its operators, or none.
-  void Register(Loaded& loaded, const LoadOptions& options) {
-    const LibraryImage& image = *loaded.image;
-    Host::Enable();
-    try {
-      for (uint64_t i = 0; i < image.library->num_ops; ++i) {
-        const opkit_op& op = *image.library->ops[i];
-        loaded.records.push_back(MakeLibraryRecord(loaded.image, op, loaded.in_use));
-        ++loaded.idle_count;
-        const bool exists = Exists(op.name);
-        CheckGradientIsFree(image, op, *loaded.records.back(), exists);
-        loaded.owns.push_back(!exists);
-        RegisterOp(loaded, i);
-        if (!exists || !options.allow_override) continue;
-        OpRegistry::Global().AddOverride(op.name, loaded.backend, image.name);
-        if (HasBackward(op))
-          OpRegistry::Global().AddOverride(StrCat(op.name, "_backward"), loaded.backend,
-                                           image.name);
-      }
-    } catch (...) {
-      Unregister(loaded);
-      throw;
-    }
-  }
-  static bool Exists(const std::string& op) {
-    return OpRegistry::Global().FindSchema(op) || !OpRegistry::Global().KernelsOf(op).empty();
-  }
-  // Whether an operator of the program may be the gradient operator of `record`: it has the inputs
-  // and outputs of one.
-  static bool MayDifferentiate(FunctionOpRecord& record, const std::string& backward) {
-    const OpSchema* schema = OpRegistry::Global().FindSchema(backward);
-    if (!schema) return true;
-    try {
-      const auto [inputs, outputs] = FunctionArity(record, Arguments());
-      const auto [from, to] = schema->Arity(Arguments());
-      const bool known = inputs >= 0 && outputs >= 0;
-      return (!known || from < 0 || from == 2 * outputs + inputs) &&
-             (inputs < 0 || to < 0 || to == inputs);
-    } catch (const Error&) {  // it depends on attributes
-      return true;
-    }
-  }
-  // The operator <name>_backward is made for an operator with a backward function.
-  static void CheckGradientIsFree(const LibraryImage& image, const opkit_op& op,
-                                  FunctionOpRecord& record, bool exists) {
-    if (!HasBackward(op) && !SaysGradient(op)) return;
-    const std::string backward = StrCat(op.name, "_backward");
-    const bool taken =
-        HasBackward(op) && Exists(backward) && !(exists && MayDifferentiate(record, backward));
-    if (exists && !taken) return;
-    if (taken || GradientRegistry::Global().Find(op.name))
-      Throw(ErrorCode::kAlreadyExists, "library ", image.name, " brings operator ", op.name,
-            taken ? StrCat(" with a backward function, whose operator ", backward)
-                  : std::string(" with a gradient, which"),
-            " this program has already; rename it");
-  }
-  void RegisterOp(Loaded& loaded, size_t i) {
-    const opkit_op& op = *loaded.image->library->ops[i];
-    const FunctionRecord& record = loaded.records[i];
-    Host host(record);
-    const bool owns = loaded.owns[i];
-    if (owns) {
-      host.Begin();
-      host.Doc();
-      if (record->has_effects) host.HasEffects();
-      Document(*host.schema(), op);
-    }
-    const std::string backend = owns ? std::string() : loaded.backend;
-    for (uint64_t k = 0; k < op.num_kernels; ++k) {
-      host.Add(record->devices[k], FunctionPass::kForward, backend);
-      ++loaded.idle_count;
-      if (!op.kernels[k]->backward) continue;
-      AddGradient(loaded, i, host);  // before the kernel, which would
-      host.Add(record->devices[k], FunctionPass::kBackward, backend);
-      ++loaded.idle_count;
-    }
-    AddGradient(loaded, i, host);
-  }
-  // The operator's gradient is this library's, where it has none.
-  void AddGradient(Loaded& loaded, size_t i, Host& host) {
-    const opkit_op& op = *loaded.image->library->ops[i];
-    const bool has_one = GradientRegistry::Global().Find(op.name);
-    if (HasBackward(op)) {
-      if (!has_one) loaded.gradients.push_back(op.name);
-      if (!has_one || !Exists(StrCat(op.name, "_backward"))) host.AddBackward();
-    } else if (!has_one && SaysGradient(op)) {
-      loaded.gradients.push_back(op.name);
-      GradientRegistry::Global().Add(op.name, MakeLibraryGradient(loaded.image, op));
-    }
-  }
-  static void Document(OpSchema& schema, const opkit_op& op) {
-    if (op.flags & OPKIT_OP_OPEN_ATTRS) schema.AllowUnknownArgs();
-    const auto values = [](const opkit_parameter* const* all, uint64_t count, auto add) {
-      for (uint64_t i = 0; i < count; ++i) {
-        std::vector<DType> dtypes;
-        for (int dtype = 1; dtype < kNumDTypes; ++dtype)
-          if (all[i]->dtypes >> dtype & 1) dtypes.push_back(static_cast<DType>(dtype));
-        add(static_cast<int>(i), all[i]->name, all[i]->doc ? all[i]->doc : "", std::move(dtypes));
-      }
-    };
-    values(op.inputs, op.num_inputs, [&](auto... parts) { schema.Input(std::move(parts)...); });
-    values(op.outputs, op.num_outputs, [&](auto... parts) { schema.Output(std::move(parts)...); });
-    for (uint64_t i = 0; i < op.num_attrs; ++i) {
-      const opkit_parameter& from = *op.attrs[i];
-      AttributeSchema attribute;
-      attribute.name = from.name;
-      attribute.doc = from.doc ? from.doc : "";
-      attribute.required = from.required != 0;
-      if (from.type >= 0 && from.type <= OPKIT_ATTR_TENSORS)
-        attribute.type = static_cast<AttributeType>(from.type);
-      if (from.default_value) {
-        const opkit_attr* one = from.default_value;
-        attribute.default_value = (*ArgumentsOfAbi(&one, 1).begin()).value;
-      }
-      schema.Arg(std::move(attribute));
-    }
-  }
-  void Unregister(Loaded& loaded) {
-    OpRegistry::Global().RemoveOrigin(loaded.image->name);
-    for (const std::string& op : loaded.gradients) GradientRegistry::Global().Remove(op);
-    loaded.gradients.clear();
-  }
-  // Operators and gradients that other libraries have as well become theirs.
-  void AdoptOrphans(const Loaded& gone) {
-    for (size_t i = 0; i < gone.records.size(); ++i) {
-      bool adopted = !gone.owns[i];
-      for (const LoadedPtr& other : table_.libraries)
-        for (size_t k = 0; k < other->records.size(); ++k) {
-          if (other->records[k]->name != gone.records[i]->name) continue;
-          if (!adopted && !other->owns[k]) {
-            other->owns[k] = adopted = true;
-            RegisterOp(*other, k);
-          } else {
-            Host host(other->records[k]);
-            AddGradient(*other, k, host);
-          }
-        }
-    }
-  }
-
-  LibraryTable& table_;
-};
 
 }  // namespace detail
 
@@ -12977,41 +11594,24 @@ class LibraryLoader {
 //
 //   Library lib = Library::Load("build/libmy_ops.so");
 //   std::vector<Tensor> y = Invoke("my_gemm", {a, b});
-template <class Loaded>
-class BasicLibrary {
+class Library {
  public:
   // Registers every operator of the file, or none. The same unchanged file is loaded once. An
   // operator that exists already gets another backend. Errors: kNotFound for a missing file;
   // kUnsupported for another machine's and another version of the ABI; kInvalidArgument for what is
   // no such library or is wrong in it; kAlreadyExists for two operators of a name in it; what its
   // initialize reports.
-  static BasicLibrary Load(const std::string& path, const LoadOptions& options = {}) {
-    auto& table = detail::LibraryTable::Global();
-    detail::MutexLock lock(table.mutex);
-    return BasicLibrary(detail::LibraryLoader<Loaded>(table).LoadFile(path, options));
-  }
-  // The operators that this program itself hands over: of a unit that includes author.hpp.
-  static BasicLibrary LoadEntry(opkit_library_entry_function entry, const std::string& name,
-                                const LoadOptions& options = {}) {
-    if (!entry || name.empty())
-      Throw(ErrorCode::kInvalidArgument, "LoadEntry needs an entry and a name for the library");
-    auto& table = detail::LibraryTable::Global();
-    detail::MutexLock lock(table.mutex);
-    return BasicLibrary(detail::LibraryLoader<Loaded>(table).Load({}, entry, name, name, options));
-  }
-  // Those that are loaded.
-  static std::vector<BasicLibrary> All() {
-    auto& table = detail::LibraryTable::Global();
-    detail::MutexLock lock(table.mutex);
-    std::vector<BasicLibrary> all;
-    for (const auto& library : table.libraries) all.push_back(BasicLibrary(library));
-    return all;
-  }
+  static Library Load(const std::string& path, const LoadOptions& options = {});
+  // Loads the operators of this program itself, in a unit that includes author.hpp.
+  static Library LoadEntry(opkit_library_entry_function entry, const std::string& name,
+                           const LoadOptions& options = {});
+  // All that are loaded.
+  static std::vector<Library> All();
 
   // The file's name, with a number behind it when it is not the first of that name.
   const std::string& name() const { return image().name; }
   const std::string& path() const { return loaded_->path; }
-  // What its kernels are called for operators that existed before.
+  // The backend of its kernels for operators that existed before.
   const std::string& backend() const { return loaded_->backend; }
   // Of the toolkit that it was compiled with; empty where it does not say.
   std::string version() const {
@@ -13022,34 +11622,20 @@ class BasicLibrary {
     return {image().library->abi_major, image().library->abi_minor};
   }
   // Names, in the library's order.
-  std::vector<std::string> operators() const {
-    static_cast<void>(image());
-    std::vector<std::string> names;
-    for (const auto& record : loaded_->records) names.push_back(record->name);
-    return names;
-  }
+  std::vector<std::string> operators() const;
   bool is_loaded() const { return static_cast<bool>(loaded_->image); }
 
   // Removes every registration and unmaps the file, where nothing in it holds it. Error
   // (kFailedPrecondition), and nothing changes, while an operator or plan of it is alive.
-  UnloadReport Unload() {
-    auto& table = detail::LibraryTable::Global();
-    detail::MutexLock lock(table.mutex);
-    return detail::LibraryLoader<Loaded>(table).Unload(loaded_);
-  }
+  UnloadReport Unload();
 
-  friend bool operator==(const BasicLibrary&, const BasicLibrary&) = default;
+  friend bool operator==(const Library&, const Library&) = default;
 
  private:
-  explicit BasicLibrary(detail::IntrusivePtr<Loaded> loaded) : loaded_(std::move(loaded)) {}
-  const detail::LibraryImage& image() const {
-    if (!loaded_->image)
-      Throw(ErrorCode::kFailedPrecondition, "library ", loaded_->path, " is unloaded");
-    return *loaded_->image;
-  }
-  detail::IntrusivePtr<Loaded> loaded_;
+  explicit Library(detail::LoadedLibraryPtr loaded) : loaded_(std::move(loaded)) {}
+  const detail::LibraryImage& image() const;
+  detail::LoadedLibraryPtr loaded_;
 };
-using Library = BasicLibrary<detail::LoadedLibrary>;
 
 }  // namespace opkit
 
@@ -13065,7 +11651,7 @@ using Library = BasicLibrary<detail::LoadedLibrary>;
 // ---- opkit/plugin/export_operators.hpp
 // The operators that a library registers as classes (REGISTER_CPU_OPERATOR) or typed functions
 // (OPKIT_OP), handed over beside those of REGISTER_OP. They are in the library's own registries;
-// each becomes an opkit_op, which runs the operator in a workspace of its own over the host's
+// each becomes a record whose kernels run the operator in a workspace of its own over the host's
 // memory. Included where a unit includes both opkit.hpp and plugin/author.hpp.
 #ifndef OPKIT_PLUGIN_EXPORT_OPERATORS_HPP_
 #define OPKIT_PLUGIN_EXPORT_OPERATORS_HPP_
@@ -13073,613 +11659,12 @@ using Library = BasicLibrary<detail::LoadedLibrary>;
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// What the library's operators give to a pool, other than loops, runs on one thread: a second pool
-// beside the host's would only take its CPUs. Ended before the library is unloaded.
-struct ExportThreads {
-  Mutex mutex;
-  std::atomic<ThreadPool*> pool{nullptr};
-  void (*finalize)() = nullptr;  // the author's
-  bool ended = false;
-};
-OPKIT_IMAGE_LOCAL inline constinit ExportThreads g_export_threads;
-OPKIT_IMAGE_LOCAL inline ThreadPool& LibraryPool() {
-  ExportThreads& threads = g_export_threads;
-  if (ThreadPool* pool = threads.pool.load(std::memory_order_acquire)) [[likely]]
-    return *pool;
-  MutexLock lock(threads.mutex);
-  if (!threads.pool) threads.pool = new ThreadPool(1, "opkit-library");
-  return *threads.pool;
-}
-OPKIT_IMAGE_LOCAL inline void EndLibraryPool() {
-  ExportThreads& threads = g_export_threads;
-  if (threads.finalize) threads.finalize();
-  delete threads.pool.exchange(nullptr);
-  threads.ended = true;
-}
-// This image's loops, on the host's threads.
-struct OPKIT_IMAGE_LOCAL HostLoops : LoopRunner {
-  HostLoops() : LoopRunner{&RunOnHost} {}
+// Adds records of all that the host can run. None where the host is this program itself, which has
+// the operators already.
+OPKIT_IMAGE_LOCAL void AddRegisteredOperators(std::vector<FunctionRecord>& records);
 
- private:
-  // The pool that this thread had before: also the host's, where the two share the variable.
-  struct OuterPool {
-    explicit OuterPool(ThreadPool* outer) : own(std::exchange(t_pool.pool, outer)) {}
-    OuterPool(const OuterPool&) = delete;
-    OuterPool& operator=(const OuterPool&) = delete;
-    ~OuterPool() { t_pool.pool = own; }
-    ThreadPool* own;
-  };
-  static void RunOnHost(const LoopRunner& self, int64_t n, int64_t grain, RangeFunction body) {
-    const OuterPool pool(static_cast<const HostLoops&>(self).pool_);
-    RunHostRanges(g_host, nullptr, n, grain, [&](int64_t begin, int64_t end) {
-      const LoopRunnerScope nested(&self);
-      body(begin, end);
-    });
-  }
-
-  ThreadPool* const pool_ = t_pool.pool;
-};
-// The registries last as long as the image. Where that is unmapped, and not at the program's end,
-// they are freed: nothing of the library is in use then.
-struct OPKIT_IMAGE_LOCAL ExportedRegistries {
-  ~ExportedRegistries() {
-    if (!g_export_threads.ended) return;
-    delete &GradientRegistry::Global();
-    delete &OpRegistry::Global();
-  }
-};
-OPKIT_IMAGE_LOCAL inline ExportedRegistries g_exported_registries;
-
-// One operator of the host's: the library's, and the blobs that it is bound to.
-class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
- public:
-  ExportedInstance(const OpSchema& schema, const opkit_node& node) {
-    OperatorDef def = DefinitionOfAbi(node);
-    // In a host's stream it takes its turn there, and then runs as on the CPU.
-    if (def.device().type == DeviceType::kCPUStream) def.Device(DeviceType::kCPU);
-    inputs_.resize(def.inputs().size());
-    outputs_.resize(def.outputs().size());
-    for (size_t o = 0; o < outputs_.size(); ++o) NameOutput(schema, def, o);
-    for (size_t i = 0; i < inputs_.size(); ++i) {
-      const std::string& name = def.inputs()[i];
-      if (name.empty()) continue;
-      inputs_[i].blob = workspace_.CreateBlob(name);
-      workspace_.CreateTensor(name);
-    }
-    const PoolScope threads(LibraryPool());
-    op_ = CreateOperator(def, &workspace_);
-    for (size_t o = 0; o < outputs_.size(); ++o)
-      if (!def.outputs()[o].empty()) outputs_[o].blob = workspace_.FindBlob(def.outputs()[o]);
-  }
-
-  opkit_status Forward(const opkit_call* call) {
-    if (call->asynchronous) return Launch(call);
-    for (size_t i = 0; i < inputs_.size(); ++i) Bind(inputs_[i], *opkit_input(call, i));
-    for (size_t o = 0; o < outputs_.size(); ++o) BindOutput(call, o);
-    Run(call->scratch, call->scratch_bytes);
-    for (size_t o = 0; o < outputs_.size(); ++o)
-      if (outputs_[o].blob) Deliver(o, *opkit_output(call, o));
-    return OPKIT_OK;
-  }
-
- private:
-  struct Value {
-    Blob* blob = nullptr;   // null where the node leaves it out
-    int shared_input = -1;  // of an output that must be in its place
-  };
-
-  // Blobs of their own for outputs, but for those that must be an input's.
-  void NameOutput(const OpSchema& schema, OperatorDef& def, size_t o) {
-    std::string& name = def.mutable_outputs()[o];
-    if (name.empty()) return;
-    for (size_t i = 0; i < inputs_.size(); ++i) {
-      const std::string& input = def.inputs()[i];
-      if (input.empty() || !schema.MustInplace(static_cast<int>(i), static_cast<int>(o))) continue;
-      outputs_[o].shared_input = static_cast<int>(i);
-      name = input;
-      return;
-    }
-    const auto taken = [&] {
-      for (const std::string& input : def.inputs())
-        if (input == name) return true;
-      return false;
-    };
-    while (taken()) name += "_out";
-  }
-
-  // Whether `tensor` is the view already, so that nothing has to be made.
-  static bool IsView(const Tensor& tensor, const opkit_tensor& view) {
-    if (tensor.raw_data() != view.data || tensor.rank() != view.rank || !tensor.is_dense() ||
-        static_cast<int32_t>(tensor.dtype()) != view.dtype || !tensor.storage())
-      return false;
-    int64_t step = 1;
-    for (int axis = view.rank - 1; axis >= 0; --axis) {
-      if (tensor.shape()[axis] != view.shape[axis]) return false;
-      if (view.shape[axis] != 1 && view.strides[axis] != step) return false;
-      step *= view.shape[axis] > 0 ? view.shape[axis] : 1;
-    }
-    return true;
-  }
-  static void Bind(const Value& value, const opkit_tensor& view) {
-    if (!value.blob) return;
-    Tensor* tensor = value.blob->GetMutable<Tensor>();
-    if (IsView(*tensor, view)) [[likely]]
-      return;
-    *tensor = view.dtype == OPKIT_UNDEFINED ? Tensor() : TensorOfView(view);
-  }
-  void BindOutput(const opkit_call* call, size_t o) {
-    const Value& output = outputs_[o];
-    const opkit_tensor& view = *opkit_output(call, o);
-    if (!output.blob) return;
-    if (output.shared_input >= 0) {
-      const opkit_tensor& in = *opkit_input(call, static_cast<uint64_t>(output.shared_input));
-      if (view.dtype == OPKIT_UNDEFINED) return;
-      if (view.data != in.data) {
-        Tensor copy = TensorOfView(view);
-        const Tensor source = TensorOfView(in);
-        CheckResult(o, source, view, "must be in place of an input that");
-        if (view.data != nullptr) CopyInto(source, view);
-      }
-    }
-    Bind(output, view);
-  }
-  void Run(void* scratch, int64_t scratch_bytes) {
-    const HostLoops loops;
-    const PoolScope threads(LibraryPool());
-    const LoopRunnerScope on_host(&loops);
-    op_->SetScratch(scratch, scratch ? scratch_bytes : 0);
-    op_->Run();
-  }
-
-  // The result lies in the host's memory, or is copied there.
-  void Deliver(size_t o, const opkit_tensor& view) {
-    if (view.dtype == OPKIT_UNDEFINED) return;
-    Blob* blob = outputs_[o].blob;
-    if (!blob->IsType<Tensor>())
-      Throw(ErrorCode::kTypeMismatch, "output ", o, " '", blob->name(), "' of operator ",
-            op_->type(), " is not a tensor, which is all that a library can hand over");
-    const Tensor& result = blob->Get<Tensor>();
-    if (IsView(result, view)) [[likely]]
-      return;
-    if (!result.initialized())
-      Throw(ErrorCode::kOperatorFailed, "operator ", op_->type(), " returned without making '",
-            blob->name(), "'; get it with Output(i, shape, dtype) and write to it");
-    CheckResult(o, result, view, "is");
-    CopyInto(result, view);
-  }
-  OPKIT_COLD void CheckResult(size_t o, const Tensor& result, const opkit_tensor& view,
-                              const char* how) const {
-    const Shape wanted(Dims(view.shape, static_cast<size_t>(view.rank)));
-    if (static_cast<int32_t>(result.dtype()) == view.dtype && result.shape() == wanted) return;
-    Throw(ErrorCode::kInvalidArgument, "output ", o, " '", op_->def().outputs()[o],
-          "' of operator ", op_->type(), " ", how, " ", result.dtype(), result.shape(),
-          ", but the program has ", static_cast<DType>(view.dtype), wanted,
-          " for it; correct the schema's TensorInferenceFunction, or write one");
-  }
-  static void CopyInto(const Tensor& result, const opkit_tensor& view) {
-    if (result.nbytes() == 0) return;
-    const Tensor dense = result.is_dense() ? result : result.Contiguous();
-    std::memmove(view.data, dense.raw_data(), static_cast<size_t>(dense.nbytes()));
-  }
-
-  // A run at its place in the host's stream: a call of its own, which holds what the host's points
-  // to.
-  struct LaunchedRun {
-    IntrusivePtr<ExportedInstance> instance;
-    opkit_call call;
-    std::vector<opkit_tensor> inputs, outputs;
-    std::vector<Dims> extents;
-
-    LaunchedRun(ExportedInstance* self, const opkit_call* from) : instance(self), call{} {
-      std::memcpy(&call, from, (std::min)(from->size, uint64_t{sizeof call}));
-      call.size = sizeof call;
-      extents.reserve(2 * (call.num_inputs + call.num_outputs));
-      for (uint64_t i = 0; i < call.num_inputs; ++i) Copy(*opkit_input(from, i), inputs);
-      for (uint64_t o = 0; o < call.num_outputs; ++o) Copy(*opkit_output(from, o), outputs);
-      call.inputs = inputs.data();
-      call.outputs = outputs.data();
-      call.asynchronous = 0;
-    }
-    void Copy(const opkit_tensor& from, std::vector<opkit_tensor>& all) {
-      const auto rank = static_cast<size_t>(from.rank);
-      opkit_tensor view = OpTensor(from).view();
-      view.shape = extents.emplace_back(from.shape, rank).data();
-      view.strides = extents.emplace_back(from.strides, rank).data();
-      all.push_back(view);
-    }
-    static opkit_status Work(void* context) {
-      auto* run = static_cast<LaunchedRun*>(context);
-      return GuardedCall([&] {
-        run->instance->Forward(&run->call);
-        return OpStatus();
-      });
-    }
-    static void Drop(void* context) { delete static_cast<LaunchedRun*>(context); }
-  };
-  opkit_status Launch(const opkit_call* call) {
-    return call->host->launch(call, &LaunchedRun::Work, &LaunchedRun::Drop,
-                              new LaunchedRun(this, call));
-  }
-
-  Workspace workspace_;
-  std::unique_ptr<OperatorBase> op_;
-  std::vector<Value> inputs_, outputs_;
-};
-
-// An operator of the library's registries. Everything of the opkit_op lies in one place and stays
-// there.
-class OPKIT_IMAGE_LOCAL ExportedOperator : public RefCounted {
- public:
-  explicit ExportedOperator(const OpSchema& schema) : schema_(schema) {
-    op_.size = sizeof op_;
-    op_.name = schema.name().c_str();
-    op_.doc = schema.doc().c_str();
-    op_.file = schema.file();
-    op_.line = schema.line();
-    op_.flags = (schema.is_stateful() ? OPKIT_OP_EFFECTS : 0) |
-                (schema.unknown_args_allowed() ? OPKIT_OP_OPEN_ATTRS : 0) | GradientFlags();
-    op_.parse_attrs = &ParseAttrs;
-    if (schema.has_inference()) {
-      op_.infer_type = &InferType;
-      op_.infer_shape = &InferShape;
-    }
-    op_.mutated_inputs = &MutatedInputs;
-    op_.scratch_bytes = &ScratchBytes;
-    op_.author = this;
-    AddKernels();
-    AddInplace();
-    AddParameters();
-  }
-  const opkit_op& op() const { return op_; }
-
- private:
-  static const ExportedOperator& Of(const opkit_op* op) {
-    return *static_cast<const ExportedOperator*>(op->author);
-  }
-
-  // In the host's streams run what the library has for the CPU.
-  void AddKernels() {
-    bool on_cpu = false, on_stream = false;
-    for (const Kernel* kernel : OpRegistry::Global().KernelsOf(schema_.name())) {
-      if (kernel->backend != kReferenceBackend)
-        Throw(ErrorCode::kUnsupported, "operator ", schema_.name(), " has a kernel of the backend ",
-              kernel->backend, " (at ", kernel->Place(),
-              "): a library hands over plain kernels alone, for which LoadOptions::backend is the "
-              "name of their backend");
-      on_cpu |= kernel->device == DeviceType::kCPU;
-      on_stream |= kernel->device == DeviceType::kCPUStream;
-    }
-    const auto add = [this](opkit_kernel& kernel, const char* device) {
-      kernel.size = sizeof kernel;
-      kernel.device = device;
-      kernel.create = &Create;
-      kernel.destroy = &Destroy;
-      kernel.forward = &Forward;
-      kernel.author = this;
-      kernel_pointers_.push_back(&kernel);
-    };
-    if (on_cpu) add(kernels_[0], "cpu");
-    if (on_cpu && on_stream) add(kernels_[1], "cpu_stream");
-    op_.num_kernels = kernel_pointers_.size();
-    op_.kernels = kernel_pointers_.data();
-  }
-  // Of the first values; schemas say it by a function.
-  void AddInplace() {
-    constexpr int kMost = 16;
-    const int inputs = (std::min)(schema_.max_inputs(), kMost);
-    const int outputs = (std::min)(schema_.max_outputs(), kMost);
-    for (int i = 0; i < inputs; ++i)
-      for (int o = 0; o < outputs; ++o) {
-        if (!schema_.CanInplace(i, o)) continue;
-        inplace_.push_back(i);
-        inplace_.push_back(o);
-      }
-    op_.num_inplace = inplace_.size() / 2;
-    op_.inplace = inplace_.data();
-  }
-
-  void AddParameters() {
-    const size_t count =
-        schema_.attributes().size() + schema_.inputs().size() + schema_.outputs().size();
-    parameters_.reserve(count);
-    const auto add = [this](const std::string& name, const std::string& doc) -> opkit_parameter& {
-      opkit_parameter& parameter = parameters_.emplace_back();
-      parameter = {};
-      parameter.size = sizeof parameter;
-      parameter.name = name.c_str();
-      parameter.doc = doc.c_str();
-      parameter.type = -1;
-      pointers_.push_back(&parameter);
-      return parameter;
-    };
-    for (const AttributeSchema& attribute : schema_.attributes()) {
-      opkit_parameter& parameter = add(attribute.name, attribute.doc);
-      if (attribute.type) parameter.type = static_cast<int32_t>(*attribute.type);
-      parameter.required = attribute.required;
-      if (!attribute.default_value) continue;
-      defaults_.push_back(MakeIntrusive<DefaultValue>(attribute.name, *attribute.default_value));
-      parameter.default_value = *static_cast<DefaultValue&>(*defaults_.back()).attributes.data();
-    }
-    for (const auto* values : {&schema_.inputs(), &schema_.outputs()})
-      for (const ValueSchema& value : *values) {
-        opkit_parameter& parameter = add(value.name, value.doc);
-        for (const DType dtype : value.dtypes)
-          parameter.dtypes |= uint64_t{1} << static_cast<int>(dtype);
-      }
-    op_.num_attrs = schema_.attributes().size();
-    op_.attrs = pointers_.data();
-    op_.num_inputs = schema_.inputs().size();
-    op_.inputs = pointers_.data() + op_.num_attrs;
-    op_.num_outputs = schema_.outputs().size();
-    op_.outputs = op_.inputs + op_.num_inputs;
-  }
-  struct DefaultValue : RefCounted {
-    DefaultValue(const std::string& name, const Attribute& value) : attributes(List(name, value)) {}
-    static Arguments List(const std::string& name, const Attribute& value) {
-      Arguments one;
-      one.Set(name, value);
-      return one;
-    }
-    AbiAttributes attributes;
-  };
-
-  static opkit_status Create(const opkit_kernel* kernel, const opkit_node* node, void** instance) {
-    return GuardedCall([&] {
-      const auto& self = *static_cast<const ExportedOperator*>(kernel->author);
-      auto made = MakeIntrusive<ExportedInstance>(self.schema_, *node);
-      *instance = new IntrusivePtr<ExportedInstance>(std::move(made));
-      return OpStatus();
-    });
-  }
-  static void Destroy(void* instance) {
-    try {
-      delete static_cast<IntrusivePtr<ExportedInstance>*>(instance);
-    } catch (...) {
-      ReportFailure();
-    }
-  }
-  static opkit_status Forward(void* instance, const opkit_call* call) {
-    opkit_status launched = OPKIT_OK;
-    const opkit_status status = GuardedCall([&] {
-      launched = (*static_cast<IntrusivePtr<ExportedInstance>*>(instance))->Forward(call);
-      return launched == OPKIT_OK ? OpStatus() : OpStatus::Failure(g_host->failure_text());
-    });
-    return launched == OPKIT_OK ? status : launched;
-  }
-
-  static opkit_status ParseAttrs(const opkit_op* op, const opkit_node* node, int32_t* num_inputs,
-                                 int32_t* num_outputs) {
-    return GuardedCall([&] {
-      const OpSchema& schema = Of(op).schema_;
-      if (!schema.problem().empty()) return OpStatus::Failure(schema.problem());
-      const auto [inputs, outputs] = schema.Arity(ArgumentsOfAbi(node->attrs, node->num_attrs));
-      *num_inputs = inputs;
-      *num_outputs = outputs;
-      return OpStatus();
-    });
-  }
-
-  // What the host knows of values, as this image's inference sees it.
-  class Values {
-   public:
-    Values(const opkit_value* values, uint64_t count, bool with_shapes) {
-      for (uint64_t i = 0; i < count; ++i) {
-        const opkit_value& value = *opkit_value_at(const_cast<opkit_value*>(values), i);
-        TensorInfo& info = infos_.emplace_back();
-        if (value.dtype > 0 && value.dtype < kNumDTypes)
-          info.dtype = static_cast<DType>(value.dtype);
-        if (!with_shapes) continue;
-        if (value.rank >= 0) info.shape = ShapeOf(value);
-        if (!value.constant) continue;
-        constants_.push_back(MakeIntrusive<Shared<Tensor>>(TensorOfView(*value.constant)));
-        info.constant = &static_cast<Shared<Tensor>&>(*constants_.back()).value;
-      }
-    }
-    const std::vector<TensorInfo>& infos() const { return infos_; }
-
-   private:
-    static SymbolicShape ShapeOf(const opkit_value& value) {
-      std::vector<Dim> dims;
-      for (int axis = 0; axis < value.rank; ++axis) {
-        const int64_t extent = value.dims[axis];
-        dims.push_back(extent >= 0    ? Dim(extent)
-                       : extent == -1 ? Dim()
-                                      : Sym(StrCat(kSymbol, -2 - extent)));
-      }
-      return SymbolicShape(std::move(dims));
-    }
-    std::vector<TensorInfo> infos_;
-    RefCountedList constants_;  // of Shared<Tensor>
-  };
-  static constexpr const char* kSymbol = "s";
-  static int64_t NumberOf(const Dim& dim) {
-    if (dim.is_known()) return dim.value();
-    const std::string& name = dim.symbol();
-    if (name.size() < 2 || name[0] != *kSymbol) return -1;
-    const auto number = ParseText<int64_t>(std::string_view(name).substr(1));
-    return number && *number >= 0 ? -2 - *number : -1;
-  }
-
-  void Infer(const opkit_node* node, opkit_value* inputs, opkit_value* outputs, bool types,
-             bool with_shapes) const {
-    OperatorDef def = DefinitionOfAbi(*node);
-    const Values ins(inputs, node->num_inputs, with_shapes);
-    const Values outs(outputs, node->num_outputs, with_shapes);
-    InferenceContext context(def, ins.infos(), outs.infos());
-    schema_.Infer(context);
-    const auto store = [&](const std::vector<TensorInfo>& infos, opkit_value* values) {
-      for (size_t i = 0; i < infos.size(); ++i)
-        types ? StoreType(infos[i], *opkit_value_at(values, i))
-              : StoreShape(infos[i], *opkit_value_at(values, i));
-    };
-    store(context.inputs(), inputs);
-    store(context.outputs(), outputs);
-  }
-  static void StoreType(const TensorInfo& info, opkit_value& value) {
-    if (info.dtype != DType::kUndefined) value.dtype = static_cast<int32_t>(info.dtype);
-  }
-  static void StoreShape(const TensorInfo& info, opkit_value& value) {
-    if (!info.shape.has_rank()) return;
-    if (info.shape.rank() > OPKIT_MAX_RANK)
-      Throw(ErrorCode::kOutOfRange, "inference says ", info.shape.rank(), " axes; ", OPKIT_MAX_RANK,
-            " are the most");
-    const bool same_rank = value.rank == info.shape.rank();
-    value.rank = info.shape.rank();
-    for (int axis = 0; axis < value.rank; ++axis) {
-      const int64_t extent = NumberOf(info.shape[axis]);
-      if (extent != -1 || !same_rank) value.dims[axis] = extent;
-    }
-  }
-  // Wrong shapes are for infer_shape to report.
-  static opkit_status InferType(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
-                                opkit_value* outputs) {
-    return GuardedCall([&] {
-      const ExportedOperator& self = Of(op);
-      try {
-        self.Infer(node, inputs, outputs, true, true);
-      } catch (...) {
-        const std::exception_ptr failure = std::current_exception();
-        try {
-          self.Infer(node, inputs, outputs, true, false);
-        } catch (...) {
-          std::rethrow_exception(failure);
-        }
-      }
-      return OpStatus();
-    });
-  }
-  static opkit_status InferShape(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
-                                 opkit_value* outputs) {
-    return GuardedCall([&] {
-      Of(op).Infer(node, inputs, outputs, false, true);
-      return OpStatus();
-    });
-  }
-  static opkit_status MutatedInputs(const opkit_op* op, const opkit_node* node, uint8_t* mutated) {
-    return GuardedCall([&] {
-      for (const int input : Of(op).schema_.MutatedInputs(DefinitionOfAbi(*node))) {
-        if (input < 0 || static_cast<uint64_t>(input) >= node->num_inputs)
-          return OpStatus::Failure("MutatesInputs of its schema names input ", input,
-                                   ", but the node has ", node->num_inputs);
-        mutated[input] = 1;
-      }
-      return OpStatus();
-    });
-  }
-  // Of the first configuration that the kernel proposes in standard layouts.
-  static opkit_status ScratchBytes(const opkit_op* op, const opkit_node* node,
-                                   const opkit_value* inputs, int64_t* bytes) {
-    return GuardedCall([&] {
-      const OpSchema& schema = Of(op).schema_;
-      *bytes = 0;
-      OperatorDef def = DefinitionOfAbi(*node);
-      def.Device(DeviceType::kCPU);
-      const auto kernels = KernelOrder(def);
-      if (kernels.empty() || !kernels[0]->propose) return OpStatus();
-      const Values ins(inputs, node->num_inputs, true);
-      const std::vector<TensorInfo> outs = schema.InferOutputs(def, ins.infos());
-      try {
-        for (const KernelConfig& config : kernels[0]->propose({def, ins.infos(), outs})) {
-          if (!config.input_layouts.empty() || !config.output_layouts.empty()) continue;
-          *bytes = config.scratch_bytes;
-          break;
-        }
-      } catch (const UnsupportedOperatorFeature&) {  // creating the operator says so
-      }
-      return OpStatus();
-    });
-  }
-
-  uint64_t GradientFlags() {
-    const GradientRegistration* gradient = GradientRegistry::Global().Find(schema_.name());
-    if (!gradient) return 0;
-    switch (gradient->kind) {
-      case GradientKind::kNone:
-        return OPKIT_OP_NO_GRADIENT;
-      case GradientKind::kShouldNot:
-        return OPKIT_OP_SHOULD_NOT_GRADIENT;
-      case GradientKind::kNotImplemented:
-        return OPKIT_OP_GRADIENT_NOT_IMPLEMENTED;
-      case GradientKind::kMaker:
-        break;
-    }
-    op_.gradient = &Gradient;
-    return 0;
-  }
-  // The library's maker names what is new by its own map; the host then gives each its name.
-  static opkit_status Gradient(const opkit_op*, const opkit_gradient* gradient) {
-    return GuardedCall([&] {
-      const OperatorDef def = DefinitionOfAbi(*gradient->node);
-      std::vector<GradientValue> g_output;
-      for (size_t o = 0; o < def.outputs().size(); ++o) {
-        GradientValue& value = g_output.emplace_back();
-        value.dense = gradient->dense[o];
-        value.indices = gradient->indices[o];
-        value.values = gradient->values[o];
-      }
-      GradientNames names;
-      GradientOpsMeta meta = GetGradientForOp(def, g_output, names);
-      std::map<std::string, std::string> renamed;
-      const auto rename = [&](std::string& name) {
-        const std::string* value = names.ValueOf(name);
-        if (!value) return;
-        std::string& known = renamed[name];
-        if (known.empty()) {
-          const std::string own = *value, suffix = name.substr(own.size());
-          const char* given = gradient->new_name(gradient, own.c_str(),
-                                                 names.Of(own) == name ? nullptr : suffix.c_str());
-          if (!given) Throw(ErrorCode::kOperatorFailed, g_host->failure_text());
-          known = given;
-        }
-        name = known;
-      };
-      const auto accept = [](opkit_status status) {
-        if (status != OPKIT_OK) Throw(CodeOfStatus(status), g_host->failure_text());
-      };
-      for (size_t i = 0; i < meta.g_input.size(); ++i) {
-        GradientValue& value = meta.g_input[i];
-        for (std::string* name : {&value.dense, &value.indices, &value.values}) rename(*name);
-        accept(gradient->set_input(gradient, i, value.dense.c_str(), value.indices.c_str(),
-                                   value.values.c_str()));
-      }
-      for (OperatorDef& op : meta.ops) {
-        for (std::string& name : op.mutable_inputs()) rename(name);
-        for (std::string& name : op.mutable_outputs()) rename(name);
-        const AbiNode node(op);
-        accept(gradient->add_node(gradient, &node.node()));
-      }
-      return OpStatus();
-    });
-  }
-
-  const OpSchema& schema_;
-  opkit_op op_{};
-  opkit_kernel kernels_[2]{};
-  std::vector<const opkit_kernel*> kernel_pointers_;
-  std::vector<int32_t> inplace_;
-  std::vector<opkit_parameter> parameters_;
-  std::vector<const opkit_parameter*> pointers_;
-  RefCountedList defaults_;  // of DefaultValue
-};
-
-// All that the host can run. Nothing where the host is this program itself, which has them already.
-OPKIT_IMAGE_LOCAL inline void AddRegisteredOperators(std::vector<const opkit_op*>& ops,
-                                                     RefCountedList& owners) {
-  if (IsProgramHost(g_host)) return;
-  if (const auto problems = CheckRegistrations(); !problems.empty())
-    Throw(ErrorCode::kInvalidArgument, problems[0]);
-  LibraryContents& contents = ThisLibrary();
-  if (contents.finalize != &EndLibraryPool)
-    g_export_threads.finalize = std::exchange(contents.finalize, &EndLibraryPool);
-  for (const std::string& name : RegisteredOperators()) {
-    auto op = MakeIntrusive<ExportedOperator>(OpRegistry::Global().GetSchema(name));
-    if (op->op().num_kernels == 0) continue;
-    ops.push_back(&op->op());
-    owners.push_back(op);
-  }
-}
 [[maybe_unused]] OPKIT_IMAGE_LOCAL inline const bool kExportsRegisteredOperators =
-    (ThisLibrary().add_ops = &AddRegisteredOperators, true);
+    (ThisLibrary().add_registered = &AddRegisteredOperators, true);
 
 }  // namespace detail
 }  // namespace opkit
@@ -13698,6 +11683,7 @@ OPKIT_IMAGE_LOCAL inline void AddRegisteredOperators(std::vector<const opkit_op*
 #include <limits>
 #include <link.h>
 #include <numeric>
+#include <set>
 
 // ---- opkit/base/impl/strings.ipp
 // The definitions of opkit/base/strings.hpp.
@@ -15119,6 +13105,7 @@ class WorkDeque {
     if (top <= bottom) {
       item = Slot(bottom).load(std::memory_order_relaxed);
       if (top < bottom) return item;  // more than one left: no thief can reach this one
+      // Relaxed on failure: the value that it reads is not used.
       if (!top_.compare_exchange_strong(top, top + 1, std::memory_order_seq_cst,
                                         std::memory_order_relaxed))
         item = nullptr;
@@ -16404,7 +14391,7 @@ class EngineCore final : public AsyncEngine {
     VarState& state = StateOf(var);
     SpinLockGuard guard(state.lock);
     RequireLive(state, var.generation_);
-    // Acquire: the caller sees what the counted writes wrote.
+    // Acquire: the caller sees the counted writes.
     return state.version.load(std::memory_order_acquire);
   }
 
@@ -17117,14 +15104,14 @@ OPKIT_INLINE void Engine::Abandon(detail::EngineOp* op) { core_->Abandon(op); }
 #endif  // OPKIT_ENGINE_IMPL_ENGINE_IPP_
 
 // ---- opkit/engine/schedule/impl/replay_mode.ipp
-// What running a schedule costs by each mode, estimated and measured.
+// The cost of running a schedule by each mode, estimated and measured.
 #ifndef OPKIT_ENGINE_SCHEDULE_IMPL_REPLAY_MODE_IPP_
 #define OPKIT_ENGINE_SCHEDULE_IMPL_REPLAY_MODE_IPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// What the modes cost, in ns, on a machine of today.
+// The costs of the modes, in ns, on a machine of today.
 struct ReplayEstimate {
   static constexpr double kWorthFactor = 0.85;  // of the walk's time, or the walk stays
 
@@ -17435,8 +15422,8 @@ class ScheduleBuilder {
     (by_level ? order_ : out_.level_order_) = std::move(order);
   }
 
-  // An edge u -> v is implied by a path of more edges from u to v. What the path promises depends
-  // on its first edge alone: if that is early, v only waits until u has been issued, so the path
+  // An edge u -> v is implied by a path of more edges from u to v. The path's promise depends on
+  // its first edge alone: if that is early, v only waits until u has been issued, so the path
   // implies only an early edge. Found from v: the path's last edge comes from another predecessor
   // of v that u leads to.
   void DropImplied() {
@@ -17469,7 +15456,9 @@ class ScheduleBuilder {
       }
       const int* const end = std::remove_if(preds, preds + count, [&](int entry) {
         const int pred = TargetOf(entry);
-        return ((IsEarly(entry) ? to_any : to_late)[Index(pred) / 64] & bit(pred)) != 0;
+        // Not one expression, which g++ 12 miscompiles under UBSan.
+        const uint64_t* const implied = IsEarly(entry) ? to_any : to_late;
+        return (implied[Index(pred) / 64] & bit(pred)) != 0;
       });
       count = static_cast<int>(end - preds);
       for (int p = 0; p < count; ++p) {
@@ -17699,7 +15688,7 @@ class ReplayCore : public RefCounted {
   const Body body;
 
  protected:
-  enum class Watch : char {  // what a thread looks at before a node
+  enum class Watch : char {  // why a thread may not just run its next node
     kNothing,
     kDeadline,
     kStop,  // no body is called any more
@@ -17716,7 +15705,7 @@ class ReplayCore : public RefCounted {
 
   // Read by every thread after every node, written rarely.
   alignas(kCacheLine) std::atomic<Watch> watch_{Watch::kNothing};
-  std::atomic<int> wanted_{kNobody};  // who could run more
+  std::atomic<int> wanted_{kNobody};  // the threads that could run more
   std::atomic<int> offers_{0};
   std::atomic<int> pending_{0};
 
@@ -18093,7 +16082,9 @@ OPKIT_INLINE OperatorDef::OperatorDef(std::string type, std::vector<std::string>
       args_(std::move(args)) {}
 OPKIT_INLINE OperatorDef::OperatorDef(const OperatorDef&) = default;
 OPKIT_INLINE OperatorDef::OperatorDef(OperatorDef&&) noexcept = default;
-OPKIT_INLINE OperatorDef& OperatorDef::operator=(const OperatorDef&) = default;
+OPKIT_INLINE OperatorDef& OperatorDef::operator=(const OperatorDef& other) {
+  return *this = OperatorDef(other);
+}
 OPKIT_INLINE OperatorDef& OperatorDef::operator=(OperatorDef&&) noexcept = default;
 OPKIT_INLINE OperatorDef::~OperatorDef() = default;
 
@@ -18110,10 +16101,12 @@ OPKIT_INLINE OperatorDef& OperatorDef::Output(std::string name) {
   return outputs_.push_back(std::move(name)), *this;
 }
 OPKIT_INLINE OperatorDef& OperatorDef::Inputs(const std::vector<std::string>& names) {
-  return inputs_.insert(inputs_.end(), names.begin(), names.end()), *this;
+  for (const std::string& name : names) inputs_.push_back(name);
+  return *this;
 }
 OPKIT_INLINE OperatorDef& OperatorDef::Outputs(const std::vector<std::string>& names) {
-  return outputs_.insert(outputs_.end(), names.begin(), names.end()), *this;
+  for (const std::string& name : names) outputs_.push_back(name);
+  return *this;
 }
 OPKIT_INLINE OperatorDef& OperatorDef::ControlInput(std::string name) {
   return control_inputs_.push_back(std::move(name)), *this;
@@ -18143,8 +16136,8 @@ OPKIT_INLINE std::string ToString(const OperatorDef& def) {
     for (size_t i = 0; i < names.size(); ++i) out += (i ? ", " : "") + names[i];
     return out;
   };
-  return StrCat(def.type_, def.name_.empty() ? "" : " '" + def.name_ + "'", " (",
-                join(def.inputs_), ") -> (", join(def.outputs_), ")");
+  return StrCat(def.type_, def.name_.empty() ? "" : " '" + def.name_ + "'", " (", join(def.inputs_),
+                ") -> (", join(def.outputs_), ")");
 }
 
 }  // namespace opkit
@@ -18397,8 +16390,12 @@ OPKIT_INLINE OpSchema& OpSchema::EnforceInplace(std::initializer_list<std::pair<
 OPKIT_INLINE OpSchema& OpSchema::EnforceOneToOneInplace() {
   return EnforceInplace(&detail::InplaceRules::OneToOne);
 }
-OPKIT_INLINE OpSchema& OpSchema::Arg(AttributeSchema attribute) {
-  return attributes_.declared.push_back(std::move(attribute)), *this;
+OPKIT_INLINE OpSchema& OpSchema::Arg(std::string name, std::string doc,
+                                     std::optional<AttributeType> type,
+                                     std::optional<Attribute> default_value, bool required) {
+  attributes_.declared.push_back(
+      {std::move(name), std::move(doc), required, type, std::move(default_value)});
+  return *this;
 }
 OPKIT_INLINE OpSchema& OpSchema::SetDefault(std::string_view name, Attribute value) {
   for (AttributeSchema& attribute : attributes_.declared) {
@@ -18463,7 +16460,7 @@ OPKIT_INLINE OpSchema& OpSchema::Output(int i, std::string name, std::string doc
 OPKIT_INLINE OpSchema& OpSchema::SetElementTypes(const std::vector<DType>& dtypes) {
   for (auto* values : {&inputs_, &outputs_})
     for (ValueSchema& value : *values)
-      if (value.dtypes.empty()) value.dtypes = dtypes;
+      if (value.dtypes.empty()) value.dtypes = std::vector<DType>(dtypes);
   return *this;
 }
 
@@ -18549,22 +16546,31 @@ inline std::string SchemaPlace(const OpSchema& schema) {
 
 }  // namespace detail
 
-struct OpRegistry::State {
+struct OpRegistry::State : detail::RefCounted {
   struct Override {
     std::string backend, origin;
+  };
+  struct Preference {
+    std::string op;  // empty: all operators
+    DeviceType device;
+    BackendPreference backends;
+  };
+  struct Rank {
+    std::string backend;
+    int rank;
   };
   struct Entry {
     OpSchema* schema = nullptr;
     detail::IntrusivePtr<detail::RefCounted> schema_owner;
-    std::vector<std::unique_ptr<Kernel>> kernels;
+    std::list<Kernel> kernels;
     std::vector<std::string> problems;  // thrown at lookup, and listed
     std::vector<std::string> listed;
-    std::vector<Override> overrides;  // the last one comes first
+    std::list<Override> overrides;
 
     bool Exists() const { return schema || !kernels.empty() || !problems.empty(); }
     bool HasKernel(DeviceType device) const {
       return std::any_of(kernels.begin(), kernels.end(),
-                         [=](const auto& kernel) { return kernel->device == device; });
+                         [=](const Kernel& kernel) { return kernel.device == device; });
     }
     void Add(std::string problem) {  // once, however many translation units see it
       if (std::find(problems.begin(), problems.end(), problem) == problems.end())
@@ -18592,9 +16598,15 @@ struct OpRegistry::State {
       if (entry.Exists()) names.push_back(name);
     return names;
   }
+  BackendPreference& PreferenceFor(std::string_view op, DeviceType device) {
+    for (Preference& known : preferences)
+      if (known.op == op && known.device == device) return known.backends;
+    preferences.push_back({std::string(op), device, {}});
+    return preferences.back().backends;
+  }
   static std::string WithoutSchema(std::string_view op, const Entry& entry) {
     return StrCat("operator ", op, " has a kernel",
-                  entry.kernels.empty() ? "" : " (at " + entry.kernels[0]->Place() + ")",
+                  entry.kernels.empty() ? "" : " (at " + entry.kernels.front().Place() + ")",
                   " but no schema; add OPERATOR_SCHEMA(", op, ") to this program");
   }
 
@@ -18602,10 +16614,10 @@ struct OpRegistry::State {
   std::map<std::string, Entry, std::less<>> ops;
   // Second schemas and replaced kernels, to which pointers may have been given out.
   detail::RefCountedList kept_schemas;
-  std::vector<std::unique_ptr<Kernel>> kept_kernels;
-  std::map<std::pair<std::string, DeviceType>, BackendPreference> preferences;  // "": all operators
+  std::list<Kernel> kept_kernels;
+  std::vector<Preference> preferences;
   bool has_overrides = false;
-  std::map<std::string, int, std::less<>> ranks;  // by backend
+  std::vector<Rank> ranks;
 };
 
 OPKIT_INLINE OpRegistry::OpRegistry() : state_(new State) {}
@@ -18641,21 +16653,20 @@ OPKIT_INLINE void OpRegistry::AddSchema(detail::IntrusivePtr<detail::RefCounted>
 OPKIT_INLINE void OpRegistry::AddKernel(Kernel kernel) {
   detail::MutexLock lock(state_->mutex);
   State::Entry& entry = state_->ops[kernel.op];
-  auto added = std::make_unique<Kernel>(std::move(kernel));
-  for (auto& known : entry.kernels) {
-    if (known->device != added->device || known->backend != added->backend) continue;
-    if (SamePlace(known->file, known->line, added->file, added->line)) return;
-    if (known->priority == added->priority)
-      entry.Add(StrCat("two kernels of operator ", added->op, " for ", ToString(added->device),
-                       ", backend ", added->backend, ": at ", known->Place(), " and at ",
-                       added->Place(),
+  auto known = entry.kernels.begin();
+  for (; known != entry.kernels.end(); ++known) {
+    if (known->device != kernel.device || known->backend != kernel.backend) continue;
+    if (SamePlace(known->file, known->line, kernel.file, kernel.line)) return;
+    if (known->priority == kernel.priority)
+      entry.Add(StrCat("two kernels of operator ", kernel.op, " for ", kernel.device, ", backend ",
+                       kernel.backend, ": at ", known->Place(), " and at ", kernel.Place(),
                        "; remove one, or register it with another priority or backend"));
-    if (known->priority >= added->priority) return;
-    known.swap(added);
-    state_->kept_kernels.push_back(std::move(added));
-    return;
+    if (known->priority >= kernel.priority) return;
+    break;
   }
-  entry.kernels.push_back(std::move(added));
+  entry.kernels.insert(known, std::move(kernel));
+  if (known != entry.kernels.end())
+    state_->kept_kernels.splice(state_->kept_kernels.end(), entry.kernels, known);
 }
 OPKIT_INLINE bool OpRegistry::SamePlace(std::string_view file_a, int line_a,
                                         std::string_view file_b, int line_b) {
@@ -18689,13 +16700,14 @@ OPKIT_INLINE std::vector<const Kernel*> OpRegistry::KernelsOf(std::string_view o
   detail::MutexLock lock(state_->mutex);
   std::vector<const Kernel*> out;
   if (const State::Entry* entry = state_->Find(op))
-    for (const auto& kernel : entry->kernels) out.push_back(kernel.get());
+    for (const Kernel& kernel : entry->kernels) out.push_back(&kernel);
   return out;
 }
 OPKIT_INLINE std::vector<const Kernel*> OpRegistry::FindKernels(std::string_view op,
                                                                 DeviceType device) const {
-  std::vector<const Kernel*> out = KernelsOf(op);
-  std::erase_if(out, [=](const Kernel* kernel) { return kernel->device != device; });
+  std::vector<const Kernel*> out;
+  for (const Kernel* kernel : KernelsOf(op))
+    if (kernel->device == device) out.push_back(kernel);
   return out;
 }
 OPKIT_INLINE std::vector<std::string> OpRegistry::Operators() const {
@@ -18707,8 +16719,8 @@ OPKIT_INLINE std::vector<std::string> OpRegistry::Problems() const {
   std::vector<std::string> out;
   if (detail::ImageMixesModes()) out.push_back(detail::kMixedModes);
   for (const auto& [op, entry] : state_->ops) {
-    out.insert(out.end(), entry.problems.begin(), entry.problems.end());
-    out.insert(out.end(), entry.listed.begin(), entry.listed.end());
+    for (const std::string& problem : entry.problems) out.push_back(problem);
+    for (const std::string& problem : entry.listed) out.push_back(problem);
     if (entry.schema && !entry.schema->problem().empty()) out.push_back(entry.schema->problem());
     if (!entry.schema && !entry.kernels.empty()) out.push_back(State::WithoutSchema(op, entry));
     if (entry.schema && entry.kernels.empty())
@@ -18722,19 +16734,21 @@ OPKIT_INLINE std::vector<std::string> OpRegistry::Problems() const {
 OPKIT_INLINE void OpRegistry::AddOverride(const std::string& op, const std::string& backend,
                                           const std::string& origin) {
   detail::MutexLock lock(state_->mutex);
-  state_->ops[op].overrides.push_back({backend, origin});
+  state_->ops[op].overrides.push_front({backend, origin});
   state_->has_overrides = true;
 }
 OPKIT_INLINE void OpRegistry::RemoveOrigin(const std::string& origin) {
   detail::MutexLock lock(state_->mutex);
-  for (auto& [op, entry] : state_->ops) {
-    std::erase_if(entry.kernels, [&](const auto& kernel) { return kernel->origin == origin; });
-    std::erase_if(entry.overrides, [&](const auto& known) { return known.origin == origin; });
-    if (!entry.schema || entry.schema->origin() != origin) continue;
-    entry.schema = nullptr;
-    entry.schema_owner = {};
+  for (auto row = state_->ops.begin(); row != state_->ops.end();) {
+    State::Entry& entry = row->second;
+    entry.kernels.remove_if([&](const Kernel& kernel) { return kernel.origin == origin; });
+    entry.overrides.remove_if([&](const auto& known) { return known.origin == origin; });
+    if (entry.schema && entry.schema->origin() == origin) {
+      entry.schema = nullptr;
+      entry.schema_owner = {};
+    }
+    row = entry.Exists() ? std::next(row) : state_->ops.erase(row);
   }
-  std::erase_if(state_->ops, [](const auto& row) { return !row.second.Exists(); });
 }
 OPKIT_INLINE void OpRegistry::Remove(std::string_view op) {
   detail::MutexLock lock(state_->mutex);
@@ -18743,39 +16757,39 @@ OPKIT_INLINE void OpRegistry::Remove(std::string_view op) {
 
 OPKIT_INLINE void OpRegistry::CheckBackend(const std::string& backend) const {
   detail::MutexLock lock(state_->mutex);
-  std::vector<std::string> backends;
+  State known;  // for its sorted names
   for (const auto& row : state_->ops)
-    for (const auto& kernel : row.second.kernels) {
-      if (kernel->backend == backend) return;
-      backends.push_back(kernel->backend);
+    for (const Kernel& kernel : row.second.kernels) {
+      if (kernel.backend == backend) return;
+      known.ops[kernel.backend].problems.emplace_back();
     }
-  std::sort(backends.begin(), backends.end());
-  backends.erase(std::unique(backends.begin(), backends.end()), backends.end());
   Throw(ErrorCode::kNotFound, "no backend '", backend, "' has a kernel in this program",
-        SuggestName(backend, backends));
+        SuggestName(backend, known.Names()));
 }
 OPKIT_INLINE void OpRegistry::SetBackendRank(std::string_view backend, int rank) {
   detail::MutexLock lock(state_->mutex);
-  int& known = state_->ranks.try_emplace(std::string(backend), rank).first->second;
-  known = (std::max)(known, rank);
+  for (State::Rank& known : state_->ranks)
+    if (known.backend == backend) return void(known.rank = (std::max)(known.rank, rank));
+  state_->ranks.push_back({std::string(backend), rank});
 }
 OPKIT_INLINE int OpRegistry::BackendRank(std::string_view backend) const {
   if (backend == kReferenceBackend) return 0;
   detail::MutexLock lock(state_->mutex);
-  const auto it = state_->ranks.find(backend);
-  return it == state_->ranks.end() ? kUnranked : it->second;
+  for (const State::Rank& known : state_->ranks)
+    if (known.backend == backend) return known.rank;
+  return kUnranked;
 }
 
 OPKIT_INLINE void OpRegistry::SetPreference(DeviceType device, BackendPreference backends) {
   CheckPreference(device, backends);
   detail::MutexLock lock(state_->mutex);
-  state_->preferences[{"", device}] = std::move(backends);
+  state_->PreferenceFor({}, device) = std::move(backends);
 }
 OPKIT_INLINE void OpRegistry::SetPreference(const std::string& op, DeviceType device,
                                             BackendPreference backends) {
   CheckPreference(op, device);
   detail::MutexLock lock(state_->mutex);
-  state_->preferences[{op, device}] = std::move(backends);
+  state_->PreferenceFor(op, device) = std::move(backends);
 }
 OPKIT_INLINE void OpRegistry::CheckPreference(DeviceType device,
                                               const BackendPreference& backends) const {
@@ -18799,11 +16813,9 @@ OPKIT_INLINE BackendPreference OpRegistry::PreferenceOf(std::string_view op,
   // Nearly always empty, and asked for every operator that is created.
   if (state_->preferences.empty() && !state_->has_overrides) return out;
   for (std::string_view key : {op, std::string_view()})
-    if (const auto it = state_->preferences.find({std::string(key), device});
-        it != state_->preferences.end())
-      out.insert(out.end(), it->second.begin(), it->second.end());
+    for (const std::string& backend : state_->PreferenceFor(key, device)) out.push_back(backend);
   if (const State::Entry* entry = state_->Find(op))
-    for (size_t i = entry->overrides.size(); i-- > 0;) out.push_back(entry->overrides[i].backend);
+    for (const State::Override& known : entry->overrides) out.push_back(known.backend);
   return out;
 }
 
@@ -18832,11 +16844,12 @@ OPKIT_INLINE void SetOpEnginePref(const std::string& op, DeviceType device, Engi
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-inline void Record(std::span<const TensorInfo> infos, std::vector<InferenceCache::Output>& out) {
+inline void Record(const TensorInfo* infos, size_t count,
+                   std::vector<InferenceCache::Output>& out) {
   out.clear();
-  for (const TensorInfo& info : infos) {
-    const bool known = info.shape.is_known();
-    out.push_back({info.dtype, known, known ? info.shape.ToShape() : Shape()});
+  for (size_t i = 0; i < count; ++i) {
+    const bool known = infos[i].shape.is_known();
+    out.push_back({infos[i].dtype, known, known ? infos[i].shape.ToShape() : Shape()});
   }
 }
 inline bool AreKnown(std::span<const TensorInfo> infos, const std::vector<std::string>& names) {
@@ -18855,7 +16868,7 @@ OPKIT_INLINE void InferenceCache::Infer(const OperatorDef& def, InputPointers in
     const Tensor* input = i < inputs.size() ? inputs[i] : nullptr;
     infos.push_back(input ? TensorInfo::Of(*input) : TensorInfo());
   }
-  RecordInputs(infos);
+  RecordInputs(infos.data(), infos.size());
   auto data_of = [&](int i) -> const Tensor* {
     const Tensor* input = inputs[Index(i)];
     if (!input || !input->initialized() || !IsHostAccessible(input->device().type)) return nullptr;
@@ -18866,7 +16879,7 @@ OPKIT_INLINE void InferenceCache::Infer(const OperatorDef& def, InputPointers in
   InferenceContext context(def, std::move(infos));
   context.ReadConstantsFrom(data_of);
   infer(context);
-  RecordOutputs(context.outputs());
+  RecordOutputs(context.outputs().data(), context.outputs().size());
 }
 OPKIT_INLINE void InferenceCache::Set(const OperatorDef& def, std::span<const TensorInfo> inputs,
                                       std::span<const TensorInfo> outputs) {
@@ -18874,15 +16887,15 @@ OPKIT_INLINE void InferenceCache::Set(const OperatorDef& def, std::span<const Te
     Throw(ErrorCode::kInvalidArgument, "SetInferredOutputs of operator ", def, " for ",
           inputs.size(), " inputs and ", outputs.size(), " outputs");
   if (!AreKnown(inputs, def.inputs()) || !AreKnown(outputs, def.outputs())) return;
-  RecordInputs(inputs);
-  RecordOutputs(outputs);
+  RecordInputs(inputs.data(), inputs.size());
+  RecordOutputs(outputs.data(), outputs.size());
   fresh_ = true;
 }
-OPKIT_INLINE void InferenceCache::RecordInputs(std::span<const TensorInfo> inputs) {
-  Record(inputs, inputs_);
+OPKIT_INLINE void InferenceCache::RecordInputs(const TensorInfo* infos, size_t count) {
+  Record(infos, count, inputs_);
 }
-OPKIT_INLINE void InferenceCache::RecordOutputs(std::span<const TensorInfo> outputs) {
-  Record(outputs, outputs_);
+OPKIT_INLINE void InferenceCache::RecordOutputs(const TensorInfo* infos, size_t count) {
+  Record(infos, count, outputs_);
   ++version_;
 }
 
@@ -18988,30 +17001,24 @@ OPKIT_INLINE bool Workspace::HasTensor(const std::string& name) const {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-struct PendingOutputs::Item {
-  int output;
-  Blob* blob;
-  Tensor tensor;
-};
-
 OPKIT_INLINE PendingOutputs::PendingOutputs() = default;
 OPKIT_INLINE PendingOutputs::~PendingOutputs() = default;
-OPKIT_INLINE Tensor* PendingOutputs::Find(int output) const {
-  for (const auto& item : items_)
-    if (item->output == output) return &item->tensor;
+OPKIT_INLINE Tensor* PendingOutputs::Find(int output) {
+  for (Item& item : items_)
+    if (item.output == output) return &item.tensor;
   return nullptr;
 }
 OPKIT_INLINE Tensor* PendingOutputs::Add(int output, Blob* blob, Tensor tensor) {
-  items_.emplace_back(new Item{output, blob, std::move(tensor)});
-  return &items_.back()->tensor;
+  items_.push_back({output, blob, std::move(tensor)});
+  return &items_.back().tensor;
 }
 OPKIT_INLINE void PendingOutputs::Publish() {
-  for (const auto& item : items_) *item->blob->GetMutable<Tensor>() = std::move(item->tensor);
+  for (Item& item : items_) *item.blob->GetMutable<Tensor>() = std::move(item.tensor);
   items_.clear();
 }
 OPKIT_INLINE void PendingOutputs::Clear() { items_.clear(); }
 OPKIT_INLINE void PendingOutputs::AppendStorages(RefCountedList& out) const {
-  for (const auto& item : items_) out.push_back(item->tensor.storage());
+  for (const Item& item : items_) out.push_back(item.tensor.storage());
 }
 
 OPKIT_INLINE void ScratchMemory::Plan(void* bytes, int64_t size, Storage owner) {
@@ -19099,7 +17106,7 @@ OPKIT_INLINE bool OperatorBase::IsInputOutputAlias(int i, int o) const {
 }
 
 OPKIT_INLINE void OperatorBase::SetConfig(const KernelConfig& config) {
-  config_ = std::make_unique<const KernelConfig>(config);
+  config_ = detail::MakeIntrusive<const detail::Shared<KernelConfig>>(config);
 }
 OPKIT_INLINE void OperatorBase::SetScratch(void* bytes, int64_t size, Storage owner) {
   const auto address = reinterpret_cast<uintptr_t>(bytes);
@@ -19115,7 +17122,39 @@ OPKIT_INLINE void OperatorBase::SetRegistration(const char* file, int line) {
   identity_ = identity;
 }
 
-OPKIT_INLINE void OperatorBase::RethrowWithContext() {
+OPKIT_INLINE void OperatorBase::PrepareEvent() {
+  const EventStatus status = event().Query();
+  if (status == EventStatus::kScheduled)
+    Throw(ErrorCode::kFailedPrecondition, "operator ", def(),
+          " is run while its last run is still SCHEDULED; Finish its event first");
+  if (IsTerminal(status)) event().Reset();
+}
+OPKIT_INLINE void OperatorBase::RetainUntilFinished() {
+  EventState* state = event().state().get();  // it holds the callback
+  TouchedStorages(state->retained);
+  event().SetCallback([state] {
+    bool cancelled = false;
+    try {
+      if (state->status() == EventStatus::kFailed) std::rethrow_exception(state->exception());
+    } catch (const Error& error) {
+      cancelled = error.code() == ErrorCode::kCancelled;
+    } catch (...) {
+    }
+    if (!cancelled) state->retained.clear();
+  });
+}
+OPKIT_INLINE void OperatorBase::RethrowWithContext(bool complete_event) {
+  try {
+    RethrowDescribed();
+  } catch (...) {
+    if (complete_event) {
+      const auto state = event().state();  // a callback may Reset the event
+      state->Complete(std::current_exception());
+    }
+    throw;
+  }
+}
+OPKIT_INLINE void OperatorBase::RethrowDescribed() {
   RecordLastFailedOpNetPosition();
   pending_.Clear();
   Error wrapped(ErrorCode::kOperatorFailed, "");
@@ -19165,6 +17204,9 @@ OPKIT_INLINE void OperatorBase::ThrowUnbound(const std::vector<Blob*>& blobs, in
 }
 OPKIT_INLINE void OperatorBase::ThrowNegativeScratch(int64_t size) const {
   Throw(ErrorCode::kInvalidArgument, "operator ", def(), " asks for ", size, " bytes of scratch");
+}
+OPKIT_INLINE void OperatorBase::NoteArgument(std::string_view name) {
+  if (detail::t_arguments_read) detail::t_arguments_read->push_back(std::string(name));
 }
 OPKIT_INLINE void OperatorBase::CheckDevice(int i, const Tensor& tensor) const {
   if (!tensor.initialized() || MemoryDevice(tensor.device()) == memory_device_) return;
@@ -19231,7 +17273,7 @@ namespace detail {
 
 // Backend names in the order they are tried: the node's, the operator's preference, the global one,
 // the plain operator.
-inline BackendPreference BackendOrder(const OperatorDef& def) {
+OPKIT_IMAGE_LOCAL inline BackendPreference BackendOrder(const OperatorDef& def) {
   const OpRegistry& registry = OpRegistry::Global();
   BackendPreference order;
   std::string_view engines = def.engine();
@@ -19260,10 +17302,12 @@ OPKIT_INLINE std::vector<const Kernel*> KernelOrder(const OperatorDef& def, bool
     const bool ranked = by_rank && found == asked.end();
     return std::pair(found - asked.begin(), ranked ? -registry.BackendRank(kernel->backend) : 0);
   };
-  auto kernels = registry.FindKernels(def.type(), def.device().type);
-  std::stable_sort(kernels.begin(), kernels.end(),
-                   [&](const Kernel* a, const Kernel* b) { return place(a) < place(b); });
-  return kernels;
+  std::vector<const Kernel*> order;
+  for (const Kernel* kernel : registry.FindKernels(def.type(), def.device().type)) {
+    auto before = [&](const Kernel* a, const Kernel* b) { return place(a) < place(b); };
+    order.insert(std::upper_bound(order.begin(), order.end(), kernel, before), kernel);
+  }
+  return order;
 }
 
 OPKIT_INLINE void ThrowNoKernel(const OperatorDef& def, const std::string& refused) {
@@ -19357,8 +17401,10 @@ class OutputBlobGuard {
 };
 
 // The operator of the kernel that was chosen for it.
-inline std::unique_ptr<OperatorBase> CreateChosen(const OpSchema& schema, const OperatorDef& def,
-                                                  Workspace* ws, const CreateOptions& options) {
+OPKIT_IMAGE_LOCAL inline std::unique_ptr<OperatorBase> CreateChosen(const OpSchema& schema,
+                                                                    const OperatorDef& def,
+                                                                    Workspace* ws,
+                                                                    const CreateOptions& options) {
   const Kernel& kernel = *options.kernel;
   if (kernel.op != def.type() || kernel.device != def.device().type)
     Throw(ErrorCode::kInvalidArgument, "the kernel given, of ", kernel.op, " for ", kernel.device,
@@ -19369,8 +17415,9 @@ inline std::unique_ptr<OperatorBase> CreateChosen(const OpSchema& schema, const 
       StrCat("the creator of ", kernel.op, " at ", kernel.Place(), " returned null"));
 }
 // The operator of the first kernel that takes it.
-inline std::unique_ptr<OperatorBase> CreateFirst(const OpSchema& schema, const OperatorDef& def,
-                                                 Workspace* ws) {
+OPKIT_IMAGE_LOCAL inline std::unique_ptr<OperatorBase> CreateFirst(const OpSchema& schema,
+                                                                   const OperatorDef& def,
+                                                                   Workspace* ws) {
   std::string refused;
   for (const Kernel* kernel : KernelOrder(def)) {
     try {
@@ -19415,114 +17462,194 @@ OPKIT_INLINE std::unique_ptr<OperatorBase> CreateOperator(const OperatorDef& def
 
 #endif  // OPKIT_OP_IMPL_CREATE_OPERATOR_IPP_
 
-// ---- opkit/op/abi/impl/op_tensor.ipp
-// OpTensor as text, and the error of reading it as another type.
-#ifndef OPKIT_OP_ABI_IMPL_OP_TENSOR_IPP_
-#define OPKIT_OP_ABI_IMPL_OP_TENSOR_IPP_
-
-namespace opkit::inline OPKIT_ABI {
-
-OPKIT_INLINE std::string ToString(const OpTensor& tensor) {
-  if (!tensor.has_value()) return "(none)";
-  const opkit_tensor& view = tensor.view_;
-  return StrCat(tensor.dtype(), std::vector<int64_t>(view.shape, view.shape + view.rank), " on ",
-                tensor.device());
-}
-OPKIT_INLINE void OpTensor::WrongType(DType wanted) const {
-  if (!has_value())
-    Throw(ErrorCode::kUninitialized, "a tensor that the node leaves out is accessed as ", wanted,
-          "; ask has_value() first");
-  Throw(ErrorCode::kTypeMismatch, "tensor ", *this, " is accessed as ", wanted);
-}
-
-}  // namespace opkit
-
-#endif  // OPKIT_OP_ABI_IMPL_OP_TENSOR_IPP_
-
-// ---- opkit/op/abi/impl/op_resource.ipp
-// OpResource over the host's table, and the failures of either side as status and text.
-#ifndef OPKIT_OP_ABI_IMPL_OP_RESOURCE_IPP_
-#define OPKIT_OP_ABI_IMPL_OP_RESOURCE_IPP_
+// ---- opkit/op/abi/impl/abi_attributes.ipp
+// Tensors and attributes across the ABI: the views that are handed out, and the checks of those
+// that come in.
+#ifndef OPKIT_OP_ABI_IMPL_ABI_ATTRIBUTES_IPP_
+#define OPKIT_OP_ABI_IMPL_ABI_ATTRIBUTES_IPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-OPKIT_INLINE opkit_status ReportFailure() noexcept {
-  opkit_status status = OPKIT_FAILED;
-  const auto report = [&](std::string_view text) {
-    g_host->set_error(status, text.data(), text.size());
-  };
-  try {
-    throw;
-  } catch (const Error& error) {
-    status = StatusOf(error.code());
-    report(error.what());
-  } catch (const std::exception& thrown) {
-    report(thrown.what());
-  } catch (...) {
-    report("it threw something that is not a std::exception");
-  }
-  if (g_exceptions) g_exceptions->keep();
-  return status;
+static_assert(static_cast<int>(AttributeType::kTensors) == OPKIT_ATTR_TENSORS);
+static_assert(static_cast<int>(DType::kComplex128) == OPKIT_COMPLEX128);
+
+// Bytes from the first element of a view to the end of the last; false where they cannot be
+// counted.
+inline bool CountBytes(const opkit_tensor& view, int64_t* bytes) {
+  int64_t last = 0, step = 0;
+  for (int i = 0; i < view.rank; ++i)
+    if (view.shape[i] > 0 && (__builtin_mul_overflow(view.shape[i] - 1, view.strides[i], &step) ||
+                              __builtin_add_overflow(last, step, &last)))
+      return false;
+  return !__builtin_add_overflow(last, 1, &last) &&
+         !__builtin_mul_overflow(last, ItemSize(static_cast<DType>(view.dtype)), bytes);
 }
-OPKIT_INLINE void ThrowHostFailure(const opkit_host* host, opkit_status status) {
-  if (g_exceptions) g_exceptions->rethrow();
-  throw Error(CodeOfStatus(status), host->failure_text());
+
+OPKIT_INLINE std::string ProblemOfView(const opkit_tensor* view) {
+  if (!view) return "is null";
+  if (view->size < kTensorBytes) return "is shorter than version 1.0's";
+  if (view->dtype <= 0 || view->dtype >= kNumDTypes)
+    return StrCat("has the dtype ", view->dtype, ", which does not exist");
+  if (view->rank < 0 || view->rank > OPKIT_MAX_RANK) return StrCat("has the rank ", view->rank);
+  if (view->device_type <= 0)
+    return StrCat("is on a device of the type ", view->device_type, ", which does not exist");
+  if (view->rank > 0 && (!view->shape || !view->strides)) return "has no shape or no strides";
+  bool is_empty = false;
+  for (int i = 0; i < view->rank; ++i) {
+    if (view->shape[i] < 0) return StrCat("has the extent ", view->shape[i], " on axis ", i);
+    is_empty |= view->shape[i] == 0;
+  }
+  int64_t bytes = 0;
+  if (!CountBytes(*view, &bytes)) return "reaches further than 64 bits can count";
+  return view->data || is_empty ? "" : "has no memory";
+}
+OPKIT_INLINE std::string ProblemOfAttr(const opkit_attr* attr) {
+  if (!attr) return "is null";
+  if (attr->size < kAttrBytes) return "is shorter than version 1.0's";
+  if (attr->type < 0 || attr->type > OPKIT_ATTR_TENSORS)
+    return StrCat("has the type ", attr->type, ", which does not exist");
+  if (!attr->name) return "has no name";
+  if (attr->count > kMostParts) return StrCat("has ", attr->count, " elements");
+  if (attr->type < OPKIT_ATTR_INTS && attr->count != 1)
+    return StrCat("has ", attr->count, " elements and is no list");
+  const int type = attr->type % 5;
+  const bool is_tensor = type == OPKIT_ATTR_TENSOR, is_text = type == OPKIT_ATTR_STRING;
+  const void* elements = is_tensor                  ? static_cast<const void*>(attr->tensors)
+                         : is_text                  ? static_cast<const void*>(attr->strings)
+                         : type == OPKIT_ATTR_FLOAT ? static_cast<const void*>(attr->floats)
+                                                    : static_cast<const void*>(attr->ints);
+  if (attr->count > 0 && (!elements || (is_text && !attr->string_sizes)))
+    return "has elements that are null";
+  for (uint64_t i = 0; i < attr->count; ++i) {
+    if (is_text && !attr->strings[i]) return "has a null string";
+    if (!is_tensor) continue;
+    if (const std::string problem = ProblemOfView(attr->tensors[i]); !problem.empty())
+      return StrCat("has a tensor that ", problem);
+    if (attr->tensors[i]->device_type != OPKIT_CPU) return "has a tensor that is not on the CPU";
+  }
+  return "";
+}
+
+OPKIT_INLINE opkit_tensor AbiTensor(const Tensor& tensor, const Dims& strides) {
+  OpTensor view(tensor.raw_mutable_data(), tensor.dtype(), tensor.shape().data(), strides.data(),
+                tensor.rank(), tensor.device());
+  view.Bind(&tensor);
+  return view.view();
+}
+OPKIT_INLINE Tensor TensorOfView(const opkit_tensor& view, const Tensor* host) {
+  if (const std::string problem = ProblemOfView(&view); !problem.empty()) [[unlikely]]
+    Throw(ErrorCode::kInvalidArgument, "a tensor of a library ", problem);
+  const Device device{static_cast<DeviceType>(view.device_type), view.device_index};
+  const auto dtype = static_cast<DType>(view.dtype);
+  const auto rank = static_cast<size_t>(view.rank);
+  Shape shape(Dims(view.shape, rank));
+  Dims strides(view.strides, rank);
+  if (host && host->raw_data() == view.data && host->dtype() == dtype && host->shape() == shape &&
+      host->strides() == strides)
+    return *host;
+  int64_t bytes = 0;
+  CountBytes(view, &bytes);
+  if (host && host->storage()) {
+    const auto* const begin = static_cast<const char*>(host->storage()->data());
+    const int64_t offset = static_cast<const char*>(view.data) - begin;
+    if (offset >= 0 && offset <= host->storage()->nbytes() - bytes)
+      return Tensor(host->storage(), offset, std::move(shape), dtype, std::move(strides));
+  }
+  return Tensor(AdoptStorage(MemoryDevice(device), view.data, bytes), 0, std::move(shape), dtype,
+                std::move(strides));
+}
+
+// An opkit_attr with all that it points to.
+struct AbiAttribute : RefCounted {
+  AbiAttribute(const std::string& attribute_name, const Attribute& attribute)
+      : name(attribute_name),
+        text(AttributeText(attribute)),
+        value(attribute),
+        string_data(value.values().strings.size()),
+        string_sizes(string_data.size()),
+        strides(value.values().tensors.size()),
+        views(strides.size()),
+        view_pointers(strides.size()) {
+    const Attribute::Values& all = value.values();
+    for (size_t i = 0; i < all.strings.size(); ++i) {
+      string_data[i] = all.strings[i].c_str();
+      string_sizes[i] = all.strings[i].size();
+    }
+    for (size_t i = 0; i < all.tensors.size(); ++i) {
+      strides[i] = all.tensors[i].strides();
+      views[i] = AbiTensor(all.tensors[i], strides[i]);
+      view_pointers[i] = &views[i];
+    }
+    attr.size = sizeof attr;
+    attr.name = name.c_str();
+    attr.type = static_cast<int32_t>(value.type());
+    attr.count = value.size();
+    attr.ints = all.ints.data();
+    attr.floats = all.floats.data();
+    attr.strings = string_data.data();
+    attr.string_sizes = string_sizes.data();
+    attr.tensors = view_pointers.data();
+    attr.text = text.c_str();
+  }
+
+  std::string name, text;
+  Attribute value;
+  std::vector<const char*> string_data;
+  std::vector<uint64_t> string_sizes;
+  std::vector<Dims> strides;
+  std::vector<opkit_tensor> views;
+  std::vector<const opkit_tensor*> view_pointers;
+  opkit_attr attr{};
+};
+
+OPKIT_INLINE AbiAttributes::AbiAttributes(const Arguments& arguments) {
+  for (const NamedAttribute& argument : arguments) {
+    auto item = MakeIntrusive<AbiAttribute>(argument.name, argument.value);
+    pointers_.push_back(&item->attr);
+    items_.push_back(std::move(item));
+  }
+}
+
+OPKIT_INLINE Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t count) {
+  Arguments out;
+  if (count > kMostParts || (count > 0 && !attrs))
+    Throw(ErrorCode::kInvalidArgument, "a library hands over ", count, " attributes",
+          attrs ? "" : ", which are null");
+  for (uint64_t i = 0; i < count; ++i) {
+    if (const std::string problem = ProblemOfAttr(attrs[i]); !problem.empty()) [[unlikely]]
+      Throw(ErrorCode::kInvalidArgument, "attribute ", i,
+            attrs[i] && attrs[i]->name ? StrCat(" '", attrs[i]->name, "'") : std::string(),
+            " of a library ", problem);
+    const opkit_attr& attr = *attrs[i];
+    auto values = MakeIntrusive<Attribute::Values>();
+    for (uint64_t k = 0; k < attr.count; ++k) {
+      switch (attr.type % 5) {
+        case OPKIT_ATTR_INT:
+          values->ints.push_back(attr.ints[k]);
+          break;
+        case OPKIT_ATTR_BOOL:
+          values->ints.push_back(attr.ints[k] != 0);
+          break;
+        case OPKIT_ATTR_FLOAT:
+          values->floats.push_back(attr.floats[k]);
+          break;
+        case OPKIT_ATTR_STRING:
+          values->strings.emplace_back(attr.strings[k], attr.string_sizes[k]);
+          break;
+        default:
+          values->tensors.emplace_back().CopyFrom(TensorOfView(*attr.tensors[k]));
+      }
+    }
+    out.Set(attr.name, Attribute(static_cast<AttributeType>(attr.type), std::move(values)));
+  }
+  return out;
 }
 
 }  // namespace detail
-
-OPKIT_INLINE OpAdoption::OpAdoption(const Invocation& identity) {
-  const opkit_invocation token{identity.id, identity.parent, static_cast<uint64_t>(identity.kind)};
-  detail::g_host->adopt(&token, &scope_);
-}
-
-OPKIT_INLINE void* OpResource::alloc(int64_t bytes) const {
-  void* memory = nullptr;
-  Check(host()->alloc(call_, bytes, &memory));
-  return memory;
-}
-OPKIT_INLINE OpTensor OpResource::temporary(std::span<const int64_t> shape, DType dtype) const {
-  opkit_tensor tensor{};
-  tensor.size = sizeof tensor;
-  Check(host()->temporary(call_, static_cast<int32_t>(dtype), static_cast<int32_t>(shape.size()),
-                          shape.data(), &tensor));
-  return OpTensor(tensor);
-}
-OPKIT_INLINE RandomGenerator& OpResource::random() const {
-  static_assert(sizeof(RandomGenerator) <= 7 * sizeof(uint64_t));
-  uint64_t* room = const_cast<opkit_call*>(call_)->author;
-  if (!room[7]) {
-    room[7] = 1;
-    return *new (room) RandomGenerator(random(0));
-  }
-  return *std::launder(reinterpret_cast<RandomGenerator*>(room));
-}
-OPKIT_INLINE Invocation OpResource::invocation() const {
-  opkit_invocation now{};
-  host()->invocation(&now);
-  return {now.id, now.parent, static_cast<InvocationKind>(now.kind)};
-}
-OPKIT_INLINE OpCompletion OpResource::defer() const {
-  opkit_completion* completion = nullptr;
-  Check(host()->defer(call_, &completion));
-  return OpCompletion(host(), completion);
-}
-OPKIT_INLINE void OpResource::invoke(std::string_view op, std::span<const OpTensor> inputs,
-                                     std::span<const OpTensor> outputs,
-                                     const Arguments& args) const {
-  const std::string name(op);
-  const detail::AbiAttributes attributes(args);
-  const auto views = [](std::span<const OpTensor> tensors) {
-    return tensors.empty() ? nullptr : &tensors.data()->view();
-  };
-  Check(host()->invoke(call_, name.c_str(), inputs.size(), views(inputs), outputs.size(),
-                       views(outputs), attributes.size(), attributes.data()));
-}
-
 }  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_IMPL_OP_RESOURCE_IPP_
+#endif  // OPKIT_OP_ABI_IMPL_ABI_ATTRIBUTES_IPP_
 
 // ---- opkit/op/abi/resource_state.hpp
 // The state behind the calls of a function operator: memory it was given, operators it invoked, and
@@ -19744,12 +17871,15 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     return *static_cast<ResourceState*>(call->context);
   }
 
+  // Throws the exception that was kept, if any.
+  static void RethrowKept() {
+    if (std::exception_ptr kept = std::exchange(CurrentHostError().exception, nullptr))
+      std::rethrow_exception(kept);
+  }
   // Throws the failure that a function of an operator has reported.
   [[noreturn]] OPKIT_COLD static void Rethrow(opkit_status status) {
-    HostError& now = CurrentHostError();
-    const std::string text = std::exchange(now.text, {});
-    if (std::exception_ptr kept = std::exchange(now.exception, nullptr))
-      std::rethrow_exception(kept);
+    const std::string text = std::exchange(CurrentHostError().text, {});
+    RethrowKept();
     throw Error(CodeOfStatus(status), text);
   }
   [[noreturn]] OPKIT_COLD static void NotOnThisDevice(const ResourceState& state,
@@ -19874,12 +18004,6 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     }
     return tensors;
   }
-  static InvokeOptions Options(size_t num_outputs, Device device) {
-    InvokeOptions options;
-    options.device = device;
-    options.num_outputs = static_cast<int>(num_outputs);
-    return options;
-  }
   static constexpr size_t kMostInvoked = 32;  // attributes may differ in every call
   static ResolvedOperator& Resolve(ResourceState& state, std::string_view op,
                                    const std::vector<Tensor>& inputs, size_t num_outputs,
@@ -19889,8 +18013,8 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
       if (known->op == op && known->args == args && known->present == present &&
           static_cast<size_t>(known->resolved.op().OutputSize()) == num_outputs)
         return known->resolved;
-    auto made = MakeIntrusive<InvokedOperator>(std::string(op), present, args,
-                                               Options(num_outputs, state.device));
+    const InvokeOptions options{state.device, {}, static_cast<int>(num_outputs)};
+    auto made = MakeIntrusive<InvokedOperator>(std::string(op), present, args, options);
     if (state.invoked.size() >= kMostInvoked) state.invoked.erase(state.invoked.begin());
     state.invoked.push_back(std::move(made));
     return state.invoked.back()->resolved;
@@ -19909,7 +18033,8 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
       } else if (state.launch && IsHostAccessible(state.device.type)) {
         state.launch(state.context, [op = std::string(op), ins = std::move(ins),
                                      outs = std::move(outs), args = std::move(args)] {
-          ResolvedOperator resolved(op, PresentInputs(ins), args, Options(outs.size(), Device{}));
+          const InvokeOptions options{Device{}, {}, static_cast<int>(outs.size())};
+          ResolvedOperator resolved(op, PresentInputs(ins), args, options);
           RunInto(resolved, op, ins, outs);
         });
       } else {
@@ -19976,11 +18101,6 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
   }
 
   static void Keep() noexcept { CurrentHostError().exception = std::current_exception(); }
-  static void RethrowKept() {
-    HostError& now = CurrentHostError();
-    if (std::exception_ptr kept = std::exchange(now.exception, nullptr))
-      std::rethrow_exception(kept);
-  }
 
   static constexpr opkit_host kTable{sizeof(opkit_host),
                                      nullptr,
@@ -20024,98 +18144,301 @@ OPKIT_INLINE LogHook SetLogHook(LogHook hook) {
 
 #endif  // OPKIT_OP_ABI_IMPL_HOST_TABLE_IPP_
 
-// ---- opkit/op/abi/impl/attr_map.ipp
-// Attributes as text, and the AttrMap that is made of them.
-#ifndef OPKIT_OP_ABI_IMPL_ATTR_MAP_IPP_
-#define OPKIT_OP_ABI_IMPL_ATTR_MAP_IPP_
+// ---- opkit/op/function/function_calls.hpp
+// How the host calls the functions of a FunctionOpRecord: their failures become Errors that name
+// them, and their answers are checked against the node. For the definitions of other headers.
+#ifndef OPKIT_OP_FUNCTION_FUNCTION_CALLS_HPP_
+#define OPKIT_OP_FUNCTION_FUNCTION_CALLS_HPP_
 
 namespace opkit::inline OPKIT_ABI {
+
 namespace detail {
 
-template <class Number>
-std::string NumberText(Number value) {
-  char buffer[32];
-  return {buffer, std::to_chars(buffer, buffer + sizeof buffer, value).ptr};
+// Answers in place of a record's parse_attrs, infer_type and infer_shape, mutate_inputs and scratch
+// for an operator that is described by more than functions (a library's).
+class FunctionHooks : public RefCounted {
+ public:
+  virtual std::pair<int, int> Arity(const Arguments& args) = 0;
+  virtual void Infer(InferenceContext& context) = 0;
+  virtual std::vector<int> MutatedInputs(const OperatorDef& def) = 0;
+  virtual int64_t Scratch(const OperatorDef& def, std::span<const TensorInfo> inputs) = 0;
+};
+// A state whose runs are calls of a library's kernel, the `abi` of its device.
+class DirectState : public StatefulOp {
+ public:
+  void* instance = nullptr;
+};
+
+inline FunctionHooks* HooksOf(const FunctionOpRecord& record) {
+  return static_cast<FunctionHooks*>(record.hooks.get());
 }
-// The shortest text that reads back as the same number; as the same float for a value that is one.
-inline std::string FloatText(double value) {
-  const auto narrow = static_cast<float>(value);
-  return static_cast<double>(narrow) == value ? NumberText(narrow) : NumberText(value);
+inline bool InfersShapes(const FunctionOpRecord& record) {
+  return record.infer_shape || record.abi.infer_shape;
+}
+inline bool InfersTypes(const FunctionOpRecord& record) {
+  return record.infer_type || record.abi.infer_type;
 }
 
-OPKIT_INLINE std::string AttributeText(const Attribute& attribute) {
-  switch (attribute.type()) {
-    case AttributeType::kString:
-      return attribute.Get<std::string>();
-    case AttributeType::kFloat:
-      return FloatText(attribute.Get<double>());
-    case AttributeType::kFloats: {
-      std::string out;
-      for (double value : attribute.Get<std::vector<double>>())
-        out += (out.empty() ? "" : ", ") + FloatText(value);
-      return "[" + out + "]";
+// "my_gemm", "my_gemm of library libmy_ops.so".
+inline std::string NameOf(const FunctionOpRecord& record) {
+  return record.library.empty() ? record.name : StrCat(record.name, " of library ", record.library);
+}
+
+[[noreturn]] OPKIT_COLD inline void ThrowFunctionFailed(const FunctionOpRecord& record,
+                                                        const char* what, const OpStatus& status) {
+  std::string text = status.message();
+  if (const std::string& more = CurrentHostError().text; !more.empty())
+    text += (text.empty() ? "" : ": ") + more;
+  if (text.empty()) text = "it returned FAIL; say why with OPKIT_ERROR_MSG << \"…\"";
+  Throw(ErrorCode::kOperatorFailed, what, " of operator ", NameOf(record), " failed: ", text);
+}
+
+// Why a function of the C ABI has failed with `status`.
+inline std::string ReasonOf(opkit_status status) {
+  const std::string& text = CurrentHostError().text;
+  if (!text.empty()) return text;
+  if (status == OPKIT_FAILED) return "it returned FAIL; say why with OPKIT_ERROR_MSG << \"…\"";
+  return StrCat("it returned status ", status, " without a text");
+}
+// Calls a function of a library, which ought not to throw. An exception that comes all the same is
+// kept as text, because the exception's own code goes with the library.
+template <class Call>
+opkit_status CallGuarded(Call call) {
+  try {
+    return call();
+  } catch (const std::exception& thrown) {
+    CurrentHostError().text = StrCat("it threw across the ABI: ", thrown.what());
+  } catch (...) {
+    CurrentHostError().text = "it threw across the ABI something that is not a std::exception";
+  }
+  return OPKIT_FAILED;
+}
+// Throws the failure that a function of the C ABI has reported.
+[[noreturn]] OPKIT_COLD inline void ThrowStatus(const FunctionOpRecord& record, const char* what,
+                                                opkit_status status) {
+  CurrentHostError().text = ReasonOf(status);
+  if (CodeOfStatus(status) == ErrorCode::kOperatorFailed)
+    ThrowFunctionFailed(record, what, OpStatus(FAIL));
+  Error error(CodeOfStatus(status), std::exchange(CurrentHostError().text, {}));
+  throw error.AddContext(StrCat("in ", what, " of operator ", NameOf(record)));
+}
+
+// In a catch block: the exception of one of the record's functions becomes an Error that names it.
+[[noreturn]] OPKIT_COLD inline void RethrowFromFunction(const FunctionOpRecord& record,
+                                                        const char* what) {
+  try {
+    throw;
+  } catch (Error& error) {
+    error.AddContext(StrCat("in ", what, " of operator ", NameOf(record)));
+    throw;
+  } catch (const std::exception& thrown) {
+    Error error(ErrorCode::kOperatorFailed,
+                StrCat(what, " of operator ", NameOf(record), " threw: ", thrown.what()));
+    error.SetCause(std::current_exception());
+    throw error;
+  } catch (...) {
+    Error error(ErrorCode::kOperatorFailed, StrCat(what, " of operator ", NameOf(record),
+                                                   " threw something that is not a "
+                                                   "std::exception"));
+    error.SetCause(std::current_exception());
+    throw error;
+  }
+}
+// Calls one of the record's functions: a failure or an exception becomes an Error that names it.
+template <class Call>
+void CallFunction(const FunctionOpRecord& record, const char* what, Call&& call) {
+  HostErrorScope message;
+  const OpStatus status = [&] {
+    try {
+      return call();
+    } catch (...) {
+      RethrowFromFunction(record, what);
     }
-    default:
-      return ToString(attribute);
+  }();
+  if (!status.ok()) [[unlikely]]
+    ThrowFunctionFailed(record, what, status);
+}
+// The same for inference. While something is still unknown a failure only means: not yet.
+template <class Call>
+bool TryFunction(const FunctionOpRecord& record, const char* what, bool all_known, Call&& call) {
+  if (all_known) {
+    CallFunction(record, what, call);
+    return true;
+  }
+  HostErrorScope message;
+  try {
+    return call().ok();
+  } catch (...) {
+    return false;
   }
 }
 
+// {inputs, outputs} of the operator; -1 where parseAttrs leaves one open.
+inline std::pair<int, int> FunctionArity(FunctionOpRecord& record, const Arguments& args) {
+  int inputs = -1, outputs = -1;
+  if (!record.problem.empty()) Throw(ErrorCode::kInvalidArgument, record.problem);
+  if (FunctionHooks* hooks = HooksOf(record)) return hooks->Arity(args);
+  if (record.parse_attrs)
+    CallFunction(record, "parseAttrs",
+                 [&] { return record.parse_attrs(AttrMap(args), &inputs, &outputs); });
+  return {inputs, outputs};
+}
+
+inline std::vector<int> FunctionMutatedInputs(FunctionOpRecord& record, const OperatorDef& def) {
+  std::vector<int> inputs;
+  if (FunctionHooks* hooks = HooksOf(record)) return hooks->MutatedInputs(def);
+  if (record.mutate_inputs)
+    CallFunction(record, "mutateInputs",
+                 [&] { return record.mutate_inputs(AttrMap(def.args()), inputs); });
+  for (int input : inputs)
+    if (input < 0)
+      Throw(ErrorCode::kInvalidArgument, "mutateInputs of operator ", record.name, " names input ",
+            input);
+  return inputs;
+}
+
+inline std::vector<int64_t> KnownExtents(const SymbolicShape& shape) {
+  std::vector<int64_t> extents;
+  if (shape.has_rank())
+    for (const Dim& dim : shape.dims()) extents.push_back(dim.is_known() ? dim.value() : -1);
+  return extents;
+}
+inline ShapeVectors KnownShapes(std::span<const TensorInfo> infos) {
+  ShapeVectors shapes;
+  for (const TensorInfo& info : infos) shapes.push_back(KnownExtents(info.shape));
+  return shapes;
+}
+inline SymbolicShape ShapeOfExtents(const std::vector<int64_t>& extents) {
+  std::vector<Dim> dims;
+  for (int64_t extent : extents) dims.push_back(extent < 0 ? Dim() : Dim(extent));
+  return SymbolicShape(std::move(dims));
+}
+inline void CheckCount(const FunctionOpRecord& record, const char* function, const char* what,
+                       size_t found, size_t expected) {
+  if (found != expected)
+    Throw(ErrorCode::kInvalidArgument, function, " of operator ", NameOf(record), " answered for ",
+          found, " ", what, ", but the node has ", expected);
+}
+
+// Without setInferType every output has the dtype of the first input.
+inline void InferFunctionTypes(FunctionOpRecord& record, const AttrMap& attrs,
+                               InferenceContext& context) {
+  if (!record.infer_type) {
+    for (int o = 0; o < context.num_outputs() && context.num_inputs() > 0; ++o)
+      context.SetOutput(o, context.input_dtype(0), {});
+    return;
+  }
+  std::vector<DType> inputs, outputs;
+  bool all_known = true;
+  for (int i = 0; i < context.num_inputs(); ++i) {
+    inputs.push_back(context.input_dtype(i));
+    all_known &= inputs.back() != DType::kUndefined || !context.HasInput(i);
+  }
+  for (const TensorInfo& output : context.outputs()) outputs.push_back(output.dtype);
+  const size_t num_inputs = inputs.size(), num_outputs = outputs.size();
+  if (!TryFunction(record, "inferType", all_known,
+                   [&] { return record.infer_type(attrs, inputs, outputs); }))
+    return;
+  CheckCount(record, "inferType", "inputs", inputs.size(), num_inputs);
+  CheckCount(record, "inferType", "outputs", outputs.size(), num_outputs);
+  for (size_t i = 0; i < num_inputs; ++i)
+    if (context.HasInput(static_cast<int>(i))) context.SetInput(static_cast<int>(i), inputs[i], {});
+  for (size_t o = 0; o < num_outputs; ++o) context.SetOutput(static_cast<int>(o), outputs[o], {});
+}
+
+// An empty answer for an output is a scalar when the ranks of all inputs are known, and unknown
+// otherwise.
+inline void InferFunctionShapes(FunctionOpRecord& record, const AttrMap& attrs,
+                                InferenceContext& context) {
+  if (!record.infer_shape) return;
+  bool ranks_known = true, all_known = true, anything = context.num_inputs() == 0;
+  for (int i = 0; i < context.num_inputs(); ++i) {
+    if (!context.HasInput(i)) continue;
+    const SymbolicShape& shape = context.input_shape(i);
+    ranks_known &= shape.has_rank();
+    all_known &= shape.is_known();
+    anything |= shape.has_rank();
+  }
+  for (const TensorInfo& output : context.outputs()) anything |= output.shape.has_rank();
+  if (!anything) return;
+  ShapeVectors inputs = KnownShapes(context.inputs()), outputs = KnownShapes(context.outputs());
+  const size_t num_inputs = inputs.size(), num_outputs = outputs.size();
+  if (!TryFunction(record, "inferShape", all_known,
+                   [&] { return record.infer_shape(attrs, inputs, outputs); }))
+    return;
+  CheckCount(record, "inferShape", "inputs", inputs.size(), num_inputs);
+  CheckCount(record, "inferShape", "outputs", outputs.size(), num_outputs);
+  for (int i = 0; i < context.num_inputs(); ++i)
+    if (const auto& extents = inputs[static_cast<size_t>(i)];
+        context.HasInput(i) && !extents.empty())
+      context.SetInput(i, DType::kUndefined, ShapeOfExtents(extents));
+  for (int o = 0; o < context.num_outputs(); ++o)
+    if (const auto& extents = outputs[static_cast<size_t>(o)]; ranks_known || !extents.empty())
+      context.SetOutput(o, DType::kUndefined, ShapeOfExtents(extents));
+}
+
+inline void InferFunction(FunctionOpRecord& record, const AttrMap& attrs, FunctionPass pass,
+                          InferenceContext& context) {
+  if (pass == FunctionPass::kForward) {
+    if (FunctionHooks* hooks = HooksOf(record)) return hooks->Infer(context);
+    InferFunctionTypes(record, attrs, context);
+    InferFunctionShapes(record, attrs, context);
+    return;
+  }
+  // Output gradients, inputs, outputs -> input gradients.
+  const int inputs = context.num_outputs(), outputs = (context.num_inputs() - inputs) / 2;
+  auto same = [&](int value, int gradient_in, int gradient_out) {
+    if (!context.HasInput(value)) return;
+    const TensorInfo info = context.input(value);
+    if (gradient_out >= 0) context.SetOutput(gradient_out, info.dtype, info.shape);
+    if (gradient_in >= 0 && context.HasInput(gradient_in))
+      context.SetInput(gradient_in, info.dtype, info.shape);
+  };
+  for (int i = 0; i < inputs; ++i) same(outputs + i, -1, i);
+  for (int o = 0; o < outputs; ++o) same(outputs + inputs + o, o, -1);
+}
+
+// Bytes of scratch for inputs whose shapes are all known.
+inline int64_t ForwardScratch(FunctionOpRecord& record, const OperatorDef& def,
+                              std::span<const TensorInfo> inputs) {
+  if (FunctionHooks* hooks = HooksOf(record)) return hooks->Scratch(def, inputs);
+  if (!record.scratch) return 0;
+  int64_t bytes = 0;
+  CallFunction(record, "setScratch's function", [&] {
+    bytes = record.scratch(AttrMap(def.args()), KnownShapes(inputs));
+    return bytes >= 0 ? OpStatus() : OpStatus::Failure("it asked for ", bytes, " bytes");
+  });
+  return bytes;
+}
+// Bytes of scratch of a node. A backward node needs those of the forward node whose inputs and
+// outputs come with it. 0 while a shape that decides them is unknown.
+inline int64_t FunctionScratch(FunctionOpRecord& record, FunctionPass pass, const OperatorDef& def,
+                               std::span<const TensorInfo> inputs) {
+  const auto known = [&](size_t first, size_t count) {
+    for (size_t i = first; i < first + count; ++i)
+      if (!def.inputs()[i].empty() && !inputs[i].shape.is_known()) return false;
+    return true;
+  };
+  if (pass == FunctionPass::kForward)
+    return known(0, inputs.size()) ? ForwardScratch(record, def, inputs) : 0;
+  const size_t num_inputs = def.outputs().size();
+  if (def.inputs().size() < num_inputs) return 0;
+  const size_t num_outputs = (def.inputs().size() - num_inputs) / 2;
+  if (!known(num_outputs, num_inputs)) return 0;
+  const auto names = def.inputs().begin() + static_cast<std::ptrdiff_t>(num_outputs);
+  const auto middle = names + static_cast<std::ptrdiff_t>(num_inputs);
+  return ForwardScratch(
+      record,
+      OperatorDef(record.name, {names, middle},
+                  {middle, middle + static_cast<std::ptrdiff_t>(num_outputs)}, def.args())
+          .Device(def.device()),
+      inputs.subspan(num_outputs, num_inputs));
+}
+
 }  // namespace detail
-
-OPKIT_INLINE AttrMap::AttrMap(const Arguments& arguments) {
-  for (const NamedAttribute& item : arguments)
-    if (!item.name.starts_with("__"))
-      items_.emplace_back(item.name, detail::AttributeText(item.value));
-}
-OPKIT_INLINE AttrMap::AttrMap(const opkit_node& node) {
-  for (uint64_t i = 0; i < node.num_attrs; ++i)
-    if (const std::string_view name = node.attrs[i]->name; !name.starts_with("__"))
-      items_.emplace_back(name, node.attrs[i]->text);
-}
-
-OPKIT_INLINE void AttrMap::Missing(std::string_view name) const {
-  std::vector<std::string> known;
-  for (const auto& item : items_) known.push_back(item.first);
-  Throw(ErrorCode::kNotFound, "no attribute '", name, "'", SuggestName(name, known));
-}
-
 }  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_IMPL_ATTR_MAP_IPP_
-
-// ---- opkit/op/function/impl/function_signature.ipp
-// The answers of functions as an OpStatus, and StatefulOp's own functions.
-#ifndef OPKIT_OP_FUNCTION_IMPL_FUNCTION_SIGNATURE_IPP_
-#define OPKIT_OP_FUNCTION_IMPL_FUNCTION_SIGNATURE_IPP_
-
-namespace opkit::inline OPKIT_ABI {
-
-OPKIT_INLINE OpStatus detail::StatusOfAnswer(int answer) {
-  if (answer == SUCCESS || answer == FAIL) return static_cast<ReturnValue>(answer);
-  return OpStatus::Failure("it returned ", answer, "; 1 is SUCCESS and 0 is FAIL");
-}
-
-OPKIT_INLINE OpStatus StatefulOp::Run(FunctionPass pass, std::span<const OpTensor> inputs,
-                                      std::span<OpTensor> outputs, OpResource& resource) {
-  std::vector<OpTensor> ins(inputs.begin(), inputs.end()), outs(outputs.begin(), outputs.end());
-  return detail::StatusOfAnswer(pass == FunctionPass::kForward
-                                    ? Forward(std::move(ins), std::move(outs), resource)
-                                    : Backward(std::move(ins), std::move(outs), resource));
-}
-OPKIT_INLINE int StatefulOp::Forward(std::vector<OpTensor>, std::vector<OpTensor>,
-                                     const OpResource&) {
-  OPKIT_ERROR_MSG << "its StatefulOp overrides neither Forward nor Run";
-  return FAIL;
-}
-OPKIT_INLINE int StatefulOp::Backward(std::vector<OpTensor>, std::vector<OpTensor>,
-                                      const OpResource&) {
-  OPKIT_ERROR_MSG << "its StatefulOp does not override Backward";
-  return FAIL;
-}
-
-}  // namespace opkit
-
-#endif  // OPKIT_OP_FUNCTION_IMPL_FUNCTION_SIGNATURE_IPP_
+#endif  // OPKIT_OP_FUNCTION_FUNCTION_CALLS_HPP_
 
 // ---- opkit/op/function/function_state.hpp
 // The state of a function operator between its runs: made by the record's createOpState, and shared
@@ -20172,8 +18495,9 @@ class FunctionStateHandle {
     state_->op = MakeOp(node);
     owns_state_ = true;
     if (const auto* direct = dynamic_cast<const DirectState*>(state_->op.get())) {
-      direct_ = direct->direct(node.pass);
-      direct_instance_ = direct->instance();
+      const opkit_kernel& kernel = node.functions.abi;
+      direct_ = node.is_forward() ? kernel.forward : kernel.backward;
+      direct_instance_ = direct->instance;
     }
     if (node.functions.shares_state && node.is_forward()) LeaveForBackward(node);
   }
@@ -20196,24 +18520,10 @@ class FunctionStateHandle {
     return state_->op->Run(node.pass, inputs, outputs, resource);
   }
 
-  // Locks a state that several operators run, for the scope's life.
-  class Use {
-   public:
-    explicit Use(const FunctionStateHandle& handle)
-        : shared_(handle.shareable_ && handle.shareable_->is_shared ? handle.shareable_ : nullptr) {
-      if (shared_) [[unlikely]]
-        shared_->mutex.Lock();
-    }
-    Use(const Use&) = delete;
-    Use& operator=(const Use&) = delete;
-    ~Use() {
-      if (shared_) [[unlikely]]
-        shared_->mutex.Unlock();
-    }
-
-   private:
-    FunctionState* shared_;
-  };
+  // Held by a run of a state that several operators share; else null.
+  Mutex* mutex() const {
+    return shareable_ && shareable_->is_shared ? &shareable_->mutex : nullptr;
+  }
 
  private:
   // Not called directly: the owner may end before this operator.
@@ -20248,8 +18558,8 @@ class FunctionStateHandle {
   }
 
   FunctionStatePtr state_;
-  FunctionState* shareable_ = nullptr;      // the same, where another operator may run it as well
-  DirectState::Function direct_ = nullptr;  // in place of the state's Run
+  FunctionState* shareable_ = nullptr;  // the same, where another operator may run it as well
+  decltype(opkit_kernel::forward) direct_ = nullptr;  // in place of the state's Run
   void* direct_instance_ = nullptr;
   bool owns_state_ = false;
 };
@@ -20318,8 +18628,6 @@ class FunctionViews {
       mutated_[Index(input)] = true;
     }
   }
-  FunctionViews(const FunctionViews&) = delete;
-  FunctionViews& operator=(const FunctionViews&) = delete;
 
   void SetReq(int output, OpReq req) {
     if (output < 0 || Index(output) >= reqs_.size())
@@ -20398,7 +18706,7 @@ class FunctionViews {
       if (!tensor.initialized() || !tensor.layout().is_standard()) [[unlikely]]
         Unreadable(i, tensor);
       const Tensor* readable = &tensor;
-      if (!tensor.is_dense() && !node_.record->accepts_strides) [[unlikely]] {
+      if (!tensor.is_dense() && !node_.record->Has(OPKIT_OP_ACCEPTS_STRIDES)) [[unlikely]] {
         CheckCopyable(i, tensor, run.resource.asynchronous);
         run.dense[i].CopyFrom(tensor);
         readable = &run.dense[i];
@@ -20481,7 +18789,7 @@ class FunctionViews {
       Tensor* tensor = op_.Output(output, *wanted.shape, wanted.dtype);
       // It was strided, or lay where an input lies, and has got memory of its own.
       if (req == OpReq::kAdd && tensor->raw_data() != before.raw_data()) tensor->CopyFrom(before);
-      if (req == OpReq::kAdd && !node_.record->accepts_add) {
+      if (req == OpReq::kAdd && !node_.record->Has(OPKIT_OP_ACCEPTS_ADD)) {
         Tensor& sum = run.sums[o];
         sum.SetDevice(MemoryDevice(op_.device()));
         sum.Resize(*wanted.shape, wanted.dtype);
@@ -20549,19 +18857,19 @@ class FunctionViews {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-class FunctionBody::Impl {
+class RecordBody final : public FunctionBody {
  public:
-  Impl(OperatorBase& op, FunctionRecord record, FunctionPass pass)
+  RecordBody(OperatorBase& op, FunctionRecord record, FunctionPass pass)
       : node_(op, std::move(record), pass), views_(node_), run_(NewRun()), state_(node_) {}
 
-  void SetReq(int output, OpReq req) { views_.SetReq(output, req); }
-  bool is_async() const { return node_.record->is_async && node_.is_forward(); }
-  void SetLink(const FunctionDeviceLink& link) {
+  void SetReq(int output, OpReq req) override { views_.SetReq(output, req); }
+  bool is_async() const override { return node_.record->Has(OPKIT_OP_ASYNC) && node_.is_forward(); }
+  void SetLink(const FunctionDeviceLink& link) override {
     link_ = link;
     Connect(*run_);
   }
 
-  void Run() {
+  void Run() override {
     if (is_async() && run_.use_count() > 1) [[unlikely]]
       run_ = NewRun();  // the last one was cancelled and still goes on
     const Release release{*this};
@@ -20571,7 +18879,9 @@ class FunctionBody::Impl {
     if (!views_.AreBound()) [[unlikely]]
       views_.Bind(*run_, link_);
     if (call.scratch_bytes != 0) call.scratch = node_.op.Scratch(call.scratch_bytes);
-    const FunctionStateHandle::Use use(state_);
+    std::optional<MutexLock> use;
+    if (Mutex* shared = state_.mutex()) [[unlikely]]
+      use.emplace(*shared);
     if (state_.has_direct()) {
       const HostErrorScope message;
       const opkit_status status = CallGuarded([&] { return state_.CallDirect(&call); });
@@ -20589,7 +18899,7 @@ class FunctionBody::Impl {
 
  private:
   struct Release {
-    Impl& self;
+    RecordBody& self;
     ~Release() {
       if (self.run_->resource.used) [[unlikely]]
         self.ReleaseMemory();
@@ -20702,13 +19012,11 @@ class FunctionBody::Impl {
   FunctionStateHandle state_;  // destroyed first: its code may be a library's, which node_ keeps
 };
 
-OPKIT_INLINE FunctionBody::FunctionBody(OperatorBase& op, FunctionRecord record, FunctionPass pass)
-    : impl_(new Impl(op, std::move(record), pass)) {}
-OPKIT_INLINE FunctionBody::~FunctionBody() = default;
-OPKIT_INLINE void FunctionBody::SetReq(int output, OpReq req) { impl_->SetReq(output, req); }
-OPKIT_INLINE bool FunctionBody::is_async() const { return impl_->is_async(); }
-OPKIT_INLINE void FunctionBody::SetLink(const FunctionDeviceLink& link) { impl_->SetLink(link); }
-OPKIT_INLINE void FunctionBody::Run() { impl_->Run(); }
+OPKIT_INLINE std::unique_ptr<FunctionBody> FunctionBody::Make(OperatorBase& op,
+                                                              FunctionRecord record,
+                                                              FunctionPass pass) {
+  return std::make_unique<RecordBody>(op, std::move(record), pass);
+}
 
 }  // namespace detail
 }  // namespace opkit
@@ -20763,6 +19071,41 @@ OPKIT_INLINE bool RegisterBackendRank(const char* backend, int rank) noexcept {
 
 #endif  // OPKIT_OP_IMPL_REGISTRATION_IPP_
 
+// ---- opkit/op/abi/op_conversion.hpp
+// An operator across the boundary: a record as an opkit_op, and an opkit_op of a library, read
+// without trusting it, as a record. A new member of opkit_op is added in abi/opkit_abi.h, in
+// FunctionOpRecord and in this header's definitions.
+#ifndef OPKIT_OP_ABI_OP_CONVERSION_HPP_
+#define OPKIT_OP_ABI_OP_CONVERSION_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// "cpu", "gpu" or any device type's own name; -1 for an unknown one.
+int DeviceTypeFromName(std::string_view name);
+
+// The record as an opkit_op, which lasts as long as the owner that is added to `owners`. Its
+// kernels call the record's functions and let no exception out; the record's `abi` is handed over
+// as it is.
+OPKIT_IMAGE_LOCAL const opkit_op* ExportOp(FunctionRecord record, RefCountedList& owners);
+
+// Operator `index` of a library as a record. Its devices, in the order of op.kernels, have no
+// functions yet: LibraryOps (plugin/library_ops.hpp) calls the kernels. Error (kInvalidArgument)
+// for whatever is wrong in the description.
+FunctionRecord ImportOp(const opkit_op& op, uint64_t index, const std::string& library);
+
+// Error: "library NAME WHAT; MEND".
+[[noreturn]] OPKIT_COLD void RefuseDescription(const std::string& library, const Text& what,
+                                               const Text& mend = {},
+                                               ErrorCode code = ErrorCode::kInvalidArgument);
+// Refuses a name that is no short line of text. Null goes.
+void CheckLibraryText(const std::string& library, const char* name, const Text& what);
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_ABI_OP_CONVERSION_HPP_
+
 // ---- opkit/op/function/impl/function_operator.ipp
 // Registers records as operators of the program: schema, kernels, gradient.
 #ifndef OPKIT_OP_FUNCTION_IMPL_FUNCTION_OPERATOR_IPP_
@@ -20789,10 +19132,6 @@ inline std::unique_ptr<OperatorBase> CreateFunctionOperator(const OperatorDef& d
                "(opkit/backends/<its name>/function_operator.hpp), or call "
                "opkit::EnableFunctionOperators<Context>() for a device of your own"));
   return factory(def, ws, std::move(record), pass);
-}
-
-OPKIT_INLINE int DeviceTypeFromName(std::string_view name) {
-  return name == "gpu" ? static_cast<int>(DeviceType::kGPU) : FindDeviceType(name);
 }
 
 class FunctionGradient final : public GradientMakerBase {
@@ -20884,6 +19223,20 @@ OPKIT_INLINE void FunctionOpHost::Add(FunctionDevice& device, FunctionPass pass,
 }
 OPKIT_INLINE void FunctionOpHost::Doc() {
   if (schema_) schema_->SetDoc(record_->doc);
+}
+OPKIT_INLINE void FunctionOpHost::Describe() {
+  Doc();
+  if (record_->Has(OPKIT_OP_EFFECTS)) HasEffects();
+  if (record_->Has(OPKIT_OP_OPEN_ATTRS)) schema_->AllowUnknownArgs();
+  int i = 0;
+  for (const OpParameter& input : record_->inputs)
+    schema_->Input(i++, input.name, input.doc, input.dtypes);
+  i = 0;
+  for (const OpParameter& output : record_->outputs)
+    schema_->Output(i++, output.name, output.doc, output.dtypes);
+  for (const OpParameter& from : record_->attributes) {
+    schema_->Arg(from.name, from.doc, from.type, from.default_value, from.required);
+  }
 }
 OPKIT_INLINE void FunctionOpHost::AddBackward() {
   backward_added_ = true;
@@ -20980,19 +19333,24 @@ OPKIT_INLINE std::string ToString(const GradientValue& value) {
   return value.IsDense() ? value.dense : StrCat("{", value.indices, ", ", value.values, "}");
 }
 
-struct GradientNames::Tables {
-  std::map<std::string, std::string> gradients, values;  // value to gradient, gradient to value
-  std::map<std::string, int>
-      taken;  // the number to try next, so that many uses of a value stay cheap
+struct GradientNames::Table : detail::RefCounted {
+  struct Row {
+    const std::string* value = nullptr;     // the value that this name is a gradient of
+    const std::string* gradient = nullptr;  // the gradient of this value
+    int next =
+        0;  // to try behind this name once it is taken, so that many uses stay cheap; 0: free
+  };
+  std::map<std::string, Row> rows;  // whose names the rows point to
 };
-OPKIT_INLINE GradientNames::GradientNames() : tables_(new Tables) {}
+OPKIT_INLINE GradientNames::GradientNames() : table_(new Table) {}
 OPKIT_INLINE GradientNames::~GradientNames() = default;
 OPKIT_INLINE void GradientNames::Reserve(const std::string& name) {
-  if (const std::string* value = ValueOf(name))
+  Table::Row& row = table_->rows[name];
+  if (row.value)
     Throw(ErrorCode::kAlreadyExists, "value '", name,
-          "' has the name that was given to the gradient of '", *value,
+          "' has the name that was given to the gradient of '", *row.value,
           "'; reserve the graph's names before naming gradients");
-  tables_->taken.emplace(name, 1);
+  if (row.next == 0) row.next = 1;
 }
 OPKIT_INLINE void GradientNames::ReserveNamesOf(const OperatorDef& def,
                                                 const std::vector<GradientValue>& g_output) {
@@ -21005,20 +19363,22 @@ OPKIT_INLINE void GradientNames::ReserveNamesOf(const OperatorDef& def,
     for (const std::string* name : {&value.dense, &value.indices, &value.values}) reserve(*name);
 }
 OPKIT_INLINE const std::string& GradientNames::Of(const std::string& value) {
-  const auto it = tables_->gradients.find(value);
-  return it != tables_->gradients.end() ? it->second : tables_->gradients[value] = Fresh(value);
+  Table::Row& row = table_->rows[value];
+  if (!row.gradient) row.gradient = &table_->rows.try_emplace(Fresh(value)).first->first;
+  return *row.gradient;
 }
 OPKIT_INLINE std::string GradientNames::Fresh(const std::string& value, const std::string& suffix) {
   std::string name = value + suffix;
-  const auto known = tables_->taken.find(name);
-  while (tables_->taken.count(name)) name = StrCat(value, suffix, "_", known->second++);
-  tables_->taken.emplace(name, 1);
-  tables_->values.emplace(name, value);
+  int& next = table_->rows[name].next;
+  while (table_->rows[name].next != 0) name = StrCat(value, suffix, "_", next++);
+  Table::Row& row = table_->rows[name];
+  row.next = 1;
+  row.value = &table_->rows.try_emplace(value).first->first;
   return name;
 }
 OPKIT_INLINE const std::string* GradientNames::ValueOf(const std::string& name) const {
-  const auto it = tables_->values.find(name);
-  return it == tables_->values.end() ? nullptr : &it->second;
+  const auto it = table_->rows.find(name);
+  return it == table_->rows.end() ? nullptr : it->second.value;
 }
 
 OPKIT_INLINE GradientMakerBase::GradientMakerBase(const OperatorDef& def,
@@ -21057,12 +19417,11 @@ OPKIT_INLINE std::string GradientMakerBase::Temporary(const std::string& hint) {
   return Names().Fresh(def_.outputs().empty() ? def_.type() : def_.outputs()[0], "_grad_" + hint);
 }
 OPKIT_INLINE GradientNames& GradientMakerBase::Names() {
-  if (names_) return *names_;
-  if (!own_names_) {
-    own_names_ = std::make_unique<GradientNames>();
-    own_names_->ReserveNamesOf(def_, g_output_);
+  if (!names_) {
+    names_ = &own_names_;
+    names_->ReserveNamesOf(def_, g_output_);
   }
-  return *own_names_;
+  return *names_;
 }
 OPKIT_INLINE std::vector<OperatorDef> GradientMakerBase::SingleGradientDef(
     const std::string& type, const std::string& name, const std::vector<std::string>& inputs,
@@ -21113,7 +19472,7 @@ OPKIT_INLINE std::string GradientMakerBase::Name(int i) {
 
 namespace opkit::inline OPKIT_ABI {
 
-struct GradientRegistry::State {
+struct GradientRegistry::State : detail::RefCounted {
   detail::Mutex mutex;
   std::map<std::string, GradientRegistration> gradients;
 };
@@ -21366,7 +19725,7 @@ OPKIT_INLINE ResolvedOperator::~ResolvedOperator() = default;
 
 OPKIT_INLINE std::vector<Tensor> ResolvedOperator::operator()(std::span<const Tensor> inputs) {
   std::vector<Tensor> results(outputs_.size());
-  Run(inputs, results);
+  Run(inputs, {results.data(), results.size()});
   return results;
 }
 OPKIT_INLINE void ResolvedOperator::Run(std::span<const Tensor> inputs, std::span<Tensor> outputs) {
@@ -21428,7 +19787,8 @@ OPKIT_INLINE void ResolvedOperator::Select() {
     infos.push_back(input && input->initialized() ? TensorInfo::Of(*input) : TensorInfo());
   const std::vector<TensorInfo> outputs = schema_->InferOutputs(def_, infos);
   Place place = MakePlace();
-  auto op = CreateSelected(def_, place.workspace.get(), infos, outputs);
+  auto op = CreateSelected(def_, place.workspace.get(), {infos.data(), infos.size()},
+                           {outputs.data(), outputs.size()});
   SetOperator(std::move(op), std::move(place));
   for (size_t i = 0; i < inputs_.size(); ++i)
     if (inputs_[i]) selected_for_[i] = {inputs_[i]->dtype(), inputs_[i]->shape()};
@@ -21436,10 +19796,10 @@ OPKIT_INLINE void ResolvedOperator::Select() {
 
 OPKIT_INLINE std::vector<Tensor> Invoke(const std::string& op, const std::vector<Tensor>& inputs,
                                         Arguments args, InvokeOptions options) {
-  const std::vector<bool> present = detail::PresentInputs(inputs);
+  const std::vector<bool> present = detail::PresentInputs({inputs.data(), inputs.size()});
   for (size_t i = 0; i < inputs.size() && !options.device; ++i)
     if (present[i]) options.device = inputs[i].device();
-  return ResolvedOperator(op, present, std::move(args), options)(inputs);
+  return ResolvedOperator(op, present, std::move(args), options)({inputs.data(), inputs.size()});
 }
 
 }  // namespace opkit
@@ -21608,6 +19968,104 @@ OPKIT_INLINE std::string DocsOfAllOperators() {
 
 #endif  // OPKIT_OP_IMPL_SCHEMA_DOCS_IPP_
 
+// ---- opkit/op/typed/impl/typed_values.ipp
+// The definition of TypedExtents.
+#ifndef OPKIT_OP_TYPED_IMPL_TYPED_VALUES_IPP_
+#define OPKIT_OP_TYPED_IMPL_TYPED_VALUES_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+OPKIT_INLINE void TypedExtents::SetShape(const Shape& shape) {
+  size_ = shape.numel();
+  rank_ = shape.rank();
+  if (rank_ > kMaxRank)
+    Throw(ErrorCode::kUnsupported, "typed operators take tensors of rank 0 to ", int{kMaxRank},
+          ", found shape ", shape, "; merge axes with View first");
+  for (int i = 0; i < rank_; ++i) dims_[i] = shape[i];
+}
+
+}  // namespace detail
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_TYPED_IMPL_TYPED_VALUES_IPP_
+
+// ---- opkit/op/typed/impl/typed_kernel.ipp
+// The definitions of TypedBinding, and the lookup of attributes.
+#ifndef OPKIT_OP_TYPED_IMPL_TYPED_KERNEL_IPP_
+#define OPKIT_OP_TYPED_IMPL_TYPED_KERNEL_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+OPKIT_INLINE const Attribute& FindAttribute(const OperatorBase& op, const FixedName& name) {
+  const std::string text = name.str();
+  if (const Attribute* given = op.def().args().Find(text)) return *given;
+  const AttributeSchema* declared = OpRegistry::Global().GetSchema(op.type()).FindAttribute(text);
+  if (!declared || !declared->default_value)
+    Throw(ErrorCode::kNotFound, "operator ", op.type(), " needs the argument '", text, "'");
+  return *declared->default_value;
+}
+OPKIT_INLINE void ThrowForArgument(const Error& error, const FixedName& name) {
+  Throw(error.code(), "argument '", name.str(), "': ", error.message());
+}
+
+OPKIT_INLINE TypedBinding::TypedBinding(OperatorBase& op, std::span<const TypedParameter> rows)
+    : op_(op), schema_(&OpRegistry::Global().GetSchema(op.type())) {
+  for (const TypedParameter& row : rows) {
+    if (IsInput(row.kind)) inputs_.push_back(nullptr);
+    const bool left_out = (row.kind == ParameterKind::kIn && !op.HasInput(row.place)) ||
+                          (row.kind == ParameterKind::kOut && !op.HasOutput(row.place));
+    if (left_out)
+      Throw(ErrorCode::kInvalidArgument, op.def(), " leaves out ",
+            IsInput(row.kind) ? "input " : "output ", row.place, " '", row.name.str(),
+            "', which is not optional",
+            IsInput(row.kind) ? "; an Invoke leaves out a tensor that has no dtype yet" : "");
+  }
+}
+OPKIT_INLINE void TypedBinding::InferOutputs(FunctionRef<void()> wait) {
+  for (size_t i = 0; i < inputs_.size(); ++i)
+    if (inputs_[i] && !inputs_[i]->initialized())
+      throw Error(
+          ErrorCode::kUninitialized,
+          StrCat("input ", i, " of ", op_.def(), " is read before anything was written to it"),
+          inputs_[i]);
+  auto infer = [this](InferenceContext& context) {
+    schema_->Infer(context);
+    for (size_t o = 0; o < context.outputs().size(); ++o)
+      if (const SymbolicShape& shape = context.outputs()[o].shape; !shape.is_known())
+        Throw(ErrorCode::kInvalidArgument, "the shape of output ", o, " '",
+              schema_->outputs()[o].name, "' of ", op_.def(),
+              " does not follow from its inputs: its shape rule says ", shape);
+  };
+  op_.inference().Infer(op_.def(), inputs_, infer, wait);
+  op_.inference().Keep();
+}
+OPKIT_INLINE void TypedBinding::CopyStrided(std::vector<Tensor>& copies,
+                                            FunctionRef<void(const Tensor&, Tensor*)> copy) {
+  copies.reserve(inputs_.size());
+  for (const Tensor*& input : inputs_) {
+    if (!input || (input->is_dense() && input->layout().is_standard())) continue;
+    Tensor& dense = copies.emplace_back(input->device());
+    copy(*input, &dense);
+    input = &dense;
+  }
+}
+OPKIT_INLINE void TypedBinding::NoVersionFor(int i, std::initializer_list<DType> versions) const {
+  throw Error(ErrorCode::kTypeMismatch,
+              StrCat("input ", i, " '", schema_->inputs()[Index(i)].name, "' of ", op_.type(),
+                     " is ", input_dtype(i), ", but its kernel for ", op_.device(),
+                     " is compiled for ", std::vector<DType>(versions), "; add it to .Kernel<>"),
+              inputs_[Index(i)]);
+}
+
+}  // namespace detail
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_TYPED_IMPL_TYPED_KERNEL_IPP_
+
 // ---- opkit/op/typed/impl/typed_schema.ipp
 // TypedSchema's definitions: the schema of a table of parameters, and inference by shape rules.
 #ifndef OPKIT_OP_TYPED_IMPL_TYPED_SCHEMA_IPP_
@@ -21649,7 +20107,7 @@ OPKIT_INLINE TypedSchema::TypedSchema(OpSchema& filled, std::span<const TypedPar
   int required_inputs = 0;
   for (const TypedParameter& row : rows) {
     if (IsAttribute(row.kind)) {
-      schema.Arg({row.name.str(), "", true, row.attribute, {}});
+      schema.Arg(row.name.str(), "", row.attribute, std::nullopt, true);
       continue;
     }
     Describe(row, {}, row.by_element ? std::vector<DType>() : std::vector{row.dtype});
@@ -21860,10 +20318,8 @@ OPKIT_INLINE void Graph::RemoveNodes(const std::vector<char>& removed) {
   if (removed.size() != nodes_.size())
     Throw(ErrorCode::kInvalidArgument, "RemoveNodes needs a flag for each of ", num_nodes(),
           " nodes, found ", removed.size());
-  std::vector<OperatorDef> kept;
-  for (size_t i = 0; i < nodes_.size(); ++i)
-    if (!removed[i]) kept.push_back(std::move(nodes_[i]));
-  nodes_ = std::move(kept);
+  size_t i = 0;
+  std::erase_if(nodes_, [&](const OperatorDef&) { return removed[i++] != 0; });
   DeclareAll();
 }
 
@@ -21881,10 +20337,7 @@ OPKIT_INLINE bool Graph::RemoveConstant(std::string_view name) {
 }
 
 OPKIT_INLINE bool Graph::RemoveOutput(std::string_view name) {
-  const auto found = std::find(outputs_.begin(), outputs_.end(), name);
-  if (found == outputs_.end()) return false;
-  outputs_.erase(found);
-  return true;
+  return std::erase(outputs_, name) > 0;
 }
 
 OPKIT_INLINE void Graph::Declare(const std::string& name, ValueSource source, size_t index) {
@@ -22038,8 +20491,8 @@ class EdgeCollector {
 
   const GraphView& view_;
   std::vector<GraphView::Edge> edges_;
-  NameIndex names_;                      // of nodes; filled when needed
-  std::vector<std::vector<int>> named_;  // by the number in `names_`
+  NameIndex names_;                      // node names; filled for the first control input
+  std::vector<std::vector<int>> named_;  // the nodes of each name
 };
 
 // A cycle among the nodes that still wait, in the order they would have to run. Every such node has
@@ -22072,7 +20525,7 @@ inline std::vector<int> SortNodes(const GraphView& view) {
     after[Index(edge.from)].push_back(edge.to);
     ++waits[Index(edge.to)];
   }
-  std::vector<int> ready;  // a heap
+  std::vector<int> ready;  // a heap with the least node on top
   const auto later = [](int a, int b) { return a > b; };
   const auto push_ready = [&](int node) {
     if (waits[Index(node)] > 0) return;
@@ -22326,8 +20779,8 @@ class SymbolTable {
   Dim Resolve(Dim dim) const {
     while (dim.is_symbol()) {
       const int number = names_.Find(dim.symbol());
-      if (number < 0 || bound_[Index(number)].dim.is_unknown()) break;
-      dim = bound_[Index(number)].dim;
+      if (number < 0 || bound_[Index(number)].is_unknown()) break;
+      dim = bound_[Index(number)];
     }
     return dim;
   }
@@ -22351,25 +20804,21 @@ class SymbolTable {
     }
     if (a.is_known()) std::swap(a, b);
     const size_t number = Index(names_.Add(a.symbol()));
-    if (number >= bound_.size()) bound_.resize(number + 1);
-    bound_[number] = {b, where};
-    return b;
+    if (number == bound_.size()) bound_.emplace_back(), where_.emplace_back();
+    where_[number] = where;
+    return bound_[number] = b;
   }
 
  private:
-  struct Binding {
-    Dim dim;
-    std::string where;
-  };
   // The symbol, and where it was bound to its number; "" for a plain number.
   std::string Origin(const Dim& dim) const {
     if (!dim.is_symbol()) return "";
-    const int number = names_.Find(dim.symbol());
-    return StrCat(" (", dim.symbol(), ", ", bound_[Index(number)].where, ")");
+    return StrCat(" (", dim.symbol(), ", ", where_[Index(names_.Find(dim.symbol()))], ")");
   }
 
   NameIndex names_;
-  std::vector<Binding> bound_;
+  std::vector<Dim> bound_;          // extent that each symbol equals
+  std::vector<std::string> where_;  // source of each binding, for messages
 };
 
 class GraphInference {
@@ -22517,7 +20966,7 @@ class GraphInference {
   const GraphView& view_;
   GraphTypes types_;
   SymbolTable symbols_;
-  std::vector<char> evaluated_;  // by node
+  std::vector<char> evaluated_;  // by node: Evaluate tried it
   bool changed_ = false;
 };
 
@@ -22650,32 +21099,30 @@ namespace detail {
 
 class DotWriter {
  public:
-  static std::string Write(const Graph& graph, const GraphTypes* types, const DotOptions& options) {
-    DotWriter writer;
-    writer.options_ = options;
-    writer.out_ =
+  explicit DotWriter(const DotOptions& options) : options_(options) {}
+  std::string Write(const Graph& graph, const GraphTypes* types) && {
+    out_ =
         "digraph opkit {\n"
         "  compound=true;\n"
         "  fontname=\"Helvetica\";\n"
         "  node [fontname=\"Helvetica\", fontsize=10, style=filled];\n"
         "  edge [fontname=\"Helvetica\", fontsize=8];\n";
-    writer.DrawGraph(graph, types, "", "  ");
-    return writer.out_ + "}\n";
+    DrawGraph(graph, types, "", "  ");
+    return out_ + "}\n";
   }
 
  private:
-  // A quoted label: line ends stay line ends, and `&` does not begin an entity.
+  // Quotes a label: line ends stay line ends, and `&` does not begin an entity.
   static std::string Quote(const std::string& text) {
     std::string out = "\"";
     for (const char c : text) {
       if (c == '"' || c == '\\') out += '\\';
-      if (c == '\n') {
+      if (c == '\n')
         out += "\\n";
-      } else if (c == '&') {
+      else if (c == '&')
         out += "&amp;";
-      } else if (c != '\r' && c != '\0') {
+      else if (c != '\r' && c != '\0')
         out += c;
-      }
     }
     return out + "\"";
   }
@@ -22729,7 +21176,7 @@ class DotWriter {
     for (int n = 0; n < graph.num_nodes(); ++n) {
       const OperatorDef& def = graph.node(n);
       const std::string box = StrCat(prefix, "n", n);
-      const auto is_line = [&](const std::string& input) {  // and no edge
+      const auto is_line = [&](const std::string& input) {  // a line in the box instead of an edge
         return !options_.constants && graph.IsConstant(input) && makers.count(input) == 0;
       };
       std::string label = Label(def);
@@ -22742,12 +21189,12 @@ class DotWriter {
         DrawEdge(indent, maker_of(input), box, "label=" + Quote(Describe(input, types)));
       }
       ForEachRewritten(def, [&](const std::string& name) { makers[name] = box; });
-      for (const std::string& name : def.control_inputs())
-        for (int from = 0; from < graph.num_nodes(); ++from)
-          if (graph.node(from).name() == name) {
-            DrawEdge(indent, StrCat(prefix, "n", from), box, "style=dashed");
-            break;
-          }
+      for (const std::string& name : def.control_inputs()) {
+        int from = 0;
+        while (from < graph.num_nodes() && graph.node(from).name() != name) ++from;
+        if (from < graph.num_nodes())
+          DrawEdge(indent, StrCat(prefix, "n", from), box, "style=dashed");
+      }
       for (const NamedSubgraph& item : def.subgraphs()) DrawSubgraph(item, box, indent);
     }
     for (size_t o = 0; o < graph.outputs().size(); ++o) {
@@ -22766,17 +21213,16 @@ class DotWriter {
     out_ += StrCat(indent, "subgraph cluster_", prefix, " {\n");
     out_ += StrCat(indent, "  label=", Quote(item.name)) + ";\n";
     DrawNode(indent + "  ", prefix + "head", "", "shape=point, style=invis");
-    if (const Graph* inner = GraphOf(*item.graph)) {
+    if (const Graph* inner = GraphOf(*item.graph))
       DrawGraph(*inner, nullptr, prefix, indent + "  ");
-    } else {
+    else
       DrawNode(indent + "  ", prefix + "text", item.graph->Describe(),
                "shape=plaintext, style=\"\"");
-    }
     out_ += indent + "}\n";
     DrawEdge(indent, box, prefix + "head", "style=dotted, arrowhead=none, lhead=cluster_" + prefix);
   }
 
-  DotOptions options_;
+  const DotOptions& options_;
   std::string out_;
   int subgraphs_ = 0, missing_ = 0;
 };
@@ -22784,12 +21230,12 @@ class DotWriter {
 }  // namespace detail
 
 OPKIT_INLINE std::string ToDot(const Graph& graph, const DotOptions& options) {
-  return detail::DotWriter::Write(graph, nullptr, options);
+  return detail::DotWriter(options).Write(graph, nullptr);
 }
 
 OPKIT_INLINE std::string ToDot(const Graph& graph, const GraphTypes& types,
                                const DotOptions& options) {
-  return detail::DotWriter::Write(graph, &types, options);
+  return detail::DotWriter(options).Write(graph, &types);
 }
 
 }  // namespace opkit
@@ -22896,7 +21342,8 @@ class SubexpressionMerger {
   }
   std::string Key(int node) const {
     std::string key = graph_.node(node).type();
-    for (const int value : view_.inputs(node)) key += StrCat(",", value < 0 ? -1 : Same(value));
+    for (const int value : view_.inputs(node))
+      key += std::to_string(value < 0 ? -1 : Same(value)) + ',';
     return key;
   }
   bool IsSame(int a, int b) const {
@@ -22930,8 +21377,8 @@ class SubexpressionMerger {
   const GraphView view_;
   const NameIndex control_;
   std::vector<char> removed_;
-  std::vector<int> same_;    // by value: the one that is read in its place
-  std::vector<int> called_;  // by value: the one whose name it gets
+  std::vector<int> same_;    // by value: the value that readers get instead
+  std::vector<int> called_;  // by value: the value whose name it gets
 };
 
 }  // namespace detail
@@ -23006,7 +21453,7 @@ class ConstantFolder {
       return false;  // the node fails again, and reports its error, where the graph runs
     }
   }
-  // As far as the schema tells.
+  // False also where the schema does not tell the size.
   bool IsTooLarge(const OperatorDef& def, int node) const {
     std::vector<TensorInfo> inputs;
     for (const int value : view_.inputs(node))
@@ -23038,7 +21485,7 @@ class ConstantFolder {
   const FoldOptions options_;
   const GraphView view_;
   const NameIndex control_;
-  std::vector<Tensor> known_;  // by value; uninitialized where it is no constant
+  std::vector<Tensor> known_;  // by value; uninitialized where the data is not known
   std::vector<char> folded_;
 };
 
@@ -23065,12 +21512,8 @@ class LiveNodes {
   explicit LiveNodes(const GraphView& view)
       : graph_(view.graph()), view_(view), live_(Index(view.num_nodes()), 0) {
     for (int node = 0; node < view.num_nodes(); ++node) {
-      const OperatorDef& def = graph_.node(node);
-      if (!def.name().empty() && names_.Find(def.name()) < 0) {
-        names_.Add(def.name());
-        named_.push_back(node);
-      }
-      if (HasEffect(def)) Mark(node);
+      named_.emplace(graph_.node(node).name(), node);
+      if (HasEffect(graph_.node(node))) Mark(node);
     }
     for (const auto& rewrite : view.rewrites())  // an input's memory is the caller's
       if (view.IsInput(rewrite.value)) Mark(rewrite.node);
@@ -23081,7 +21524,7 @@ class LiveNodes {
       for (const int value : view.inputs(node))
         if (value >= 0) Need(value, node);
       for (const std::string& name : graph_.node(node).control_inputs())
-        Mark(named_[Index(names_.Find(name))]);
+        Mark(named_.at(name));
     }
   }
 
@@ -23101,8 +21544,7 @@ class LiveNodes {
 
   const Graph& graph_;
   const GraphView& view_;
-  NameIndex names_;
-  std::vector<int> named_;  // by the number in `names_`
+  std::map<std::string_view, int> named_;
   std::vector<char> live_;
   std::vector<int> todo_;
 };
@@ -23169,7 +21611,7 @@ OPKIT_INLINE PassList& PassList::Insert(Entries::const_iterator place, std::stri
   return *this;
 }
 
-OPKIT_INLINE Graph PassList::Walk(Graph graph, const Watch* watch) const {
+OPKIT_INLINE Graph PassList::Run(Graph graph, Watch watch) const {
   Check(graph);
   for (const auto& pass : passes_) {
     Graph before;
@@ -23190,19 +21632,16 @@ OPKIT_INLINE Graph PassList::Walk(Graph graph, const Watch* watch) const {
       error.SetCause(std::current_exception());
       throw error.AddContext("in pass '" + pass->name + "'");
     }
-    if (watch) (*watch)(pass->name, before, graph);
+    if (watch) watch(pass->name, before, graph);
   }
   return graph;
 }
 
 OPKIT_INLINE PassList DefaultPasses(FoldOptions options) {
   PassList passes;
-  passes.Add("remove_dead_nodes", [](const Graph& graph) { return RemoveDeadNodes(graph); });
-  passes.Add("fold_constants",
-             [options](const Graph& graph) { return FoldConstants(graph, options); });
-  passes.Add("merge_common_subexpressions",
-             [](const Graph& graph) { return MergeCommonSubexpressions(graph); });
-  return passes;
+  const auto fold = [options](const Graph& graph) { return FoldConstants(graph, options); };
+  passes.Add("remove_dead_nodes", RemoveDeadNodes).Add("fold_constants", fold);
+  return passes.Add("merge_common_subexpressions", MergeCommonSubexpressions);
 }
 
 }  // namespace opkit
@@ -24949,10 +23388,7 @@ class GradientBuilder {
     Throw(ErrorCode::kNotFound, "the graph has no value '", name, "' (", what, ")",
           SuggestName(name, view_.names()));
   }
-  const GradientValue* First(int value) const {
-    const auto& list = gradients_[Index(value)];
-    return list.empty() ? nullptr : &list.front();
-  }
+  bool HasGradient(int value) const { return !gradients_[Index(value)].empty(); }
   bool Differentiable(int value) const {
     const DType dtype = types_[value].dtype;
     return dtype != DType::kBool && !IsInteger(dtype);
@@ -25016,7 +23452,7 @@ class GradientBuilder {
   void Differentiate(int node) {
     const OperatorDef& def = graph_.node(node);
     for (const auto& rewrite : RewritesOf(node))
-      if (First(rewrite.value))
+      if (HasGradient(rewrite.value))
         Throw(ErrorCode::kUnsupported, "node ", ToString(def), " rewrites '",
               view_.name(rewrite.value), "', through which the gradient of '", view_.name(loss_),
               "' flows, and a gradient is that of one value; let the node write another one");
@@ -25057,7 +23493,7 @@ class GradientBuilder {
     list.push_back(gradient);
   }
 
-  // The one gradient of a value, summed up when it has several.
+  // The gradient of a value; adds a sum to the graph when it has several.
   GradientValue Total(int value) {
     auto& list = gradients_[Index(value)];
     if (list.empty()) return {};
@@ -25087,19 +23523,20 @@ class GradientBuilder {
   // "'x' -> 'a' -> 'loss'": values from a wanted one to the loss.
   OPKIT_COLD std::string PathThrough(int node) const {
     std::vector<int> path;
+    const auto first = [](std::span<const int> values, auto&& fits) {
+      for (int value : values)
+        if (value >= 0 && fits(value)) return value;
+      return -1;
+    };
     for (int at = node; at >= 0;) {
-      int next = -1;
-      for (int value : view_.inputs(at))
-        if (next < 0 && value >= 0 && reached_[Index(value)]) next = value;
+      const int next = first(view_.inputs(at), [&](int value) { return reached_[Index(value)]; });
       if (next < 0) break;
       path.insert(path.begin(), next);
       const bool wanted = std::find(wrt_.begin(), wrt_.end(), next) != wrt_.end();
       at = wanted ? -1 : view_.producer(next);
     }
     for (int at = node; at >= 0;) {
-      int next = -1;
-      for (int value : view_.outputs(at))
-        if (next < 0 && value >= 0 && First(value)) next = value;
+      const int next = first(view_.outputs(at), [&](int value) { return HasGradient(value); });
       if (next < 0) break;
       path.push_back(next);
       at = next == loss_ ? -1 : giver_[Index(next)];
@@ -25153,9 +23590,9 @@ class GradientBuilder {
   GradientNodes nodes_;
   const int loss_;
   std::vector<int> wrt_;
-  std::vector<char> carries_;                          // by node
-  std::vector<char> reached_;                          // by value
-  std::vector<int> giver_;                             // by value: where its first gradient is from
+  std::vector<char> carries_;                          // by node: gradients flow through it
+  std::vector<char> reached_;                          // by value: depends on a wanted value
+  std::vector<int> giver_;                             // by value: node of its first gradient
   std::vector<std::vector<GradientValue>> gradients_;  // by value, not summed up yet
 };
 
@@ -27155,10 +25592,7 @@ class MemoryCsvReader {
       if (ids.Find(id) >= 0) Fail("id '", id, "' stands in an earlier line as well");
       ids.Add(id);
       table.ids.emplace_back(id);
-      MemoryInterval buffer;
-      buffer.lower = Number(kLower);
-      buffer.upper = Number(kUpper);
-      buffer.size = Number(kSize);
+      const MemoryInterval buffer{Number(kLower), Number(kUpper), Number(kSize)};
       if (buffer.lower >= buffer.upper)
         Fail("lower is ", buffer.lower, " and upper ",
              StrCat(buffer.upper, ": expected lower < upper"));
@@ -27272,11 +25706,9 @@ class MemorySvg {
     if (!options.names.empty() && options.names.size() != buffers.size())
       Throw(ErrorCode::kInvalidArgument, "expected a name for each of ", buffers.size(),
             " buffers, or none; found ", options.names.size());
+    if (!buffers.empty()) shortest_ = Length(buffers[0]);
+    if (!buffers.empty()) begin_ = static_cast<double>(buffers[0].lower);
     for (const MemoryInterval& buffer : buffers) {
-      if (begin_ == end_) {
-        begin_ = static_cast<double>(buffer.lower);
-        shortest_ = Length(buffer);
-      }
       begin_ = (std::min)(begin_, static_cast<double>(buffer.lower));
       end_ = (std::max)(end_, static_cast<double>(buffer.upper));
       longest_ = (std::max)(longest_, Length(buffer));
@@ -27469,8 +25901,8 @@ inline std::string NodeLine(const OperatorDef& def) {
 }
 
 // Subgraphs are indented below their node.
-inline void AppendLines(const Graph& graph, const std::string& indent,
-                        std::vector<std::string>& lines) {
+inline std::vector<std::string> GraphLines(const Graph& graph, const std::string& indent = "") {
+  std::vector<std::string> lines;
   const auto add = [&](const std::string& line) {
     lines.emplace_back(indent);
     for (const char c : line) lines.back() += c == '\n' ? "\\n" : std::string(1, c);
@@ -27488,15 +25920,12 @@ inline void AppendLines(const Graph& graph, const std::string& indent,
     for (const NamedSubgraph& item : def.subgraphs()) {
       const Graph* inner = GraphOf(*item.graph);
       add(StrCat("  ", item.name, ":", inner ? "" : " " + item.graph->Describe()));
-      if (inner) AppendLines(*inner, indent + "    ", lines);
+      if (!inner) continue;
+      for (std::string& line : GraphLines(*inner, indent + "    "))
+        lines.push_back(std::move(line));
     }
   }
   for (const std::string& output : graph.outputs()) add("output " + output);
-}
-
-inline std::vector<std::string> GraphLines(const Graph& graph) {
-  std::vector<std::string> lines;
-  AppendLines(graph, "", lines);
   return lines;
 }
 
@@ -27673,7 +26102,7 @@ inline void PutConstant(Workspace& ws, const std::string& name, const Tensor& va
           "rename one of them");
 }
 
-// Errors of SimpleNet::Run for the inputs as they are in the workspace now.
+// Throws the errors of SimpleNet::Run for inputs that differ from the graph's declarations.
 inline void CheckInputs(const Graph& graph, Workspace& ws) {
   NameIndex symbols;
   std::vector<int64_t> extents;
@@ -27723,14 +26152,12 @@ inline NetBenchmarkRow BenchmarkRow(const OperatorBase& op, Workspace& ws, doubl
   const OpCost cost = OpRegistry::Global()
                           .GetSchema(def.type())
                           .Cost(def, Infos(ws, def.inputs()), Infos(ws, def.outputs()));
-  NetBenchmarkRow row;
-  row.op = def.type();
-  row.name = def.name();
-  row.node = op.net_position();
-  row.ms = ms;
-  row.flops = static_cast<double>(cost.flops);
-  row.bytes = static_cast<double>(cost.bytes_read) + static_cast<double>(cost.bytes_written);
-  return row;
+  return {.op = def.type(),
+          .name = def.name(),
+          .node = op.net_position(),
+          .ms = ms,
+          .flops = static_cast<double>(cost.flops),
+          .bytes = static_cast<double>(cost.bytes_read) + static_cast<double>(cost.bytes_written)};
 }
 
 }  // namespace detail
@@ -27777,8 +26204,6 @@ OPKIT_INLINE NetBenchmark SimpleNet::Benchmark(const NetBenchmarkOptions& option
     Throw(ErrorCode::kInvalidArgument, "a benchmark of ", options.runs, " runs after ",
           options.warmup, " for warming up; expected at least one run");
   for (int i = 0; i < options.warmup; ++i) Run();
-  NetBenchmark result;
-  result.runs = options.runs;
   const auto time_ns = [](auto&& run) {
     const int64_t start_ns = detail::MonotonicNs();
     run();
@@ -27786,11 +26211,13 @@ OPKIT_INLINE NetBenchmark SimpleNet::Benchmark(const NetBenchmarkOptions& option
   };
   std::vector<int64_t> whole;
   for (int i = 0; i < options.runs; ++i) whole.push_back(time_ns([&] { Run(); }));
-  result.net_ms = detail::MedianMs(whole);
   std::vector<std::vector<int64_t>> times(ops_.size());
   for (int i = 0; i < options.runs; ++i)
     for (size_t at = 0; at < ops_.size(); ++at)
       times[at].push_back(time_ns([&] { ops_[at]->Run(); }));
+  NetBenchmark result;
+  result.runs = options.runs;
+  result.net_ms = detail::MedianMs(whole);
   for (size_t at = 0; at < ops_.size(); ++at)
     result.nodes.push_back(
         detail::BenchmarkRow(*ops_[at], *workspace_, detail::MedianMs(times[at])));
@@ -27802,232 +26229,29 @@ OPKIT_INLINE NetBenchmark SimpleNet::Benchmark(const NetBenchmarkOptions& option
 
 #endif  // OPKIT_GRAPH_IMPL_SIMPLE_NET_IPP_
 
-// ---- opkit/op/abi/impl/abi_attributes.ipp
-// Tensors and attributes across the ABI: the views that are handed out, and the checks of those
-// that come in.
-#ifndef OPKIT_OP_ABI_IMPL_ABI_ATTRIBUTES_IPP_
-#define OPKIT_OP_ABI_IMPL_ABI_ATTRIBUTES_IPP_
+// ---- opkit/plugin/elf_file.hpp
+// The headers of an ELF file: whether it is a shared object for this machine, which symbols it
+// exports, and which would keep it in the process. Read before the loader sees the file, from bytes
+// that may be anything. For the definitions of shared_object.hpp.
+#ifndef OPKIT_PLUGIN_ELF_FILE_HPP_
+#define OPKIT_PLUGIN_ELF_FILE_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-static_assert(static_cast<int>(AttributeType::kTensors) == OPKIT_ATTR_TENSORS);
-static_assert(static_cast<int>(DType::kComplex128) == OPKIT_COMPLEX128);
-
-// Bytes from the first element of a view to the end of the last; false where they cannot be
-// counted.
-inline bool CountBytes(const opkit_tensor& view, int64_t* bytes) {
-  int64_t last = 0, step = 0;
-  for (int i = 0; i < view.rank; ++i)
-    if (view.shape[i] > 0 && (__builtin_mul_overflow(view.shape[i] - 1, view.strides[i], &step) ||
-                              __builtin_add_overflow(last, step, &last)))
-      return false;
-  return !__builtin_add_overflow(last, 1, &last) &&
-         !__builtin_mul_overflow(last, ItemSize(static_cast<DType>(view.dtype)), bytes);
-}
-
-OPKIT_INLINE std::string ProblemOfView(const opkit_tensor* view) {
-  if (!view) return "is null";
-  if (view->size < kTensorBytes) return "is shorter than version 1.0's";
-  if (view->dtype <= 0 || view->dtype >= kNumDTypes)
-    return StrCat("has the dtype ", view->dtype, ", which does not exist");
-  if (view->rank < 0 || view->rank > OPKIT_MAX_RANK) return StrCat("has the rank ", view->rank);
-  if (view->device_type <= 0)
-    return StrCat("is on a device of the type ", view->device_type, ", which does not exist");
-  if (view->rank > 0 && (!view->shape || !view->strides)) return "has no shape or no strides";
-  bool is_empty = false;
-  for (int i = 0; i < view->rank; ++i) {
-    if (view->shape[i] < 0) return StrCat("has the extent ", view->shape[i], " on axis ", i);
-    is_empty |= view->shape[i] == 0;
-  }
-  int64_t bytes = 0;
-  if (!CountBytes(*view, &bytes)) return "reaches further than 64 bits can count";
-  return view->data || is_empty ? "" : "has no memory";
-}
-OPKIT_INLINE std::string ProblemOfAttr(const opkit_attr* attr) {
-  if (!attr) return "is null";
-  if (attr->size < kAttrBytes) return "is shorter than version 1.0's";
-  if (attr->type < 0 || attr->type > OPKIT_ATTR_TENSORS)
-    return StrCat("has the type ", attr->type, ", which does not exist");
-  if (!attr->name) return "has no name";
-  if (attr->count > kMostParts) return StrCat("has ", attr->count, " elements");
-  if (attr->type < OPKIT_ATTR_INTS && attr->count != 1)
-    return StrCat("has ", attr->count, " elements and is no list");
-  const int type = attr->type % 5;
-  const bool is_tensor = type == OPKIT_ATTR_TENSOR, is_text = type == OPKIT_ATTR_STRING;
-  const void* elements = is_tensor                  ? static_cast<const void*>(attr->tensors)
-                         : is_text                  ? static_cast<const void*>(attr->strings)
-                         : type == OPKIT_ATTR_FLOAT ? static_cast<const void*>(attr->floats)
-                                                    : static_cast<const void*>(attr->ints);
-  if (attr->count > 0 && (!elements || (is_text && !attr->string_sizes)))
-    return "has elements that are null";
-  for (uint64_t i = 0; i < attr->count; ++i) {
-    if (is_text && !attr->strings[i]) return "has a null string";
-    if (!is_tensor) continue;
-    if (const std::string problem = ProblemOfView(attr->tensors[i]); !problem.empty())
-      return StrCat("has a tensor that ", problem);
-    if (attr->tensors[i]->device_type != OPKIT_CPU) return "has a tensor that is not on the CPU";
-  }
-  return "";
-}
-
-OPKIT_INLINE opkit_tensor AbiTensor(const Tensor& tensor, const Dims& strides) {
-  OpTensor view(tensor.raw_mutable_data(), tensor.dtype(), tensor.shape().data(), strides.data(),
-                tensor.rank(), tensor.device());
-  view.Bind(&tensor);
-  return view.view();
-}
-OPKIT_INLINE Tensor TensorOfView(const opkit_tensor& view, const Tensor* host) {
-  if (const std::string problem = ProblemOfView(&view); !problem.empty()) [[unlikely]]
-    Throw(ErrorCode::kInvalidArgument, "a tensor of a library ", problem);
-  const Device device{static_cast<DeviceType>(view.device_type), view.device_index};
-  const auto dtype = static_cast<DType>(view.dtype);
-  const auto rank = static_cast<size_t>(view.rank);
-  Shape shape(Dims(view.shape, rank));
-  Dims strides(view.strides, rank);
-  if (host && host->raw_data() == view.data && host->dtype() == dtype && host->shape() == shape &&
-      host->strides() == strides)
-    return *host;
-  int64_t bytes = 0;
-  CountBytes(view, &bytes);
-  if (host && host->storage()) {
-    const auto* const begin = static_cast<const char*>(host->storage()->data());
-    const int64_t offset = static_cast<const char*>(view.data) - begin;
-    if (offset >= 0 && offset <= host->storage()->nbytes() - bytes)
-      return Tensor(host->storage(), offset, std::move(shape), dtype, std::move(strides));
-  }
-  return Tensor(AdoptStorage(MemoryDevice(device), view.data, bytes), 0, std::move(shape), dtype,
-                std::move(strides));
-}
-
-// An opkit_attr with all that it points to.
-struct AbiAttribute : RefCounted {
-  AbiAttribute(const std::string& attribute_name, const Attribute& value)
-      : name(attribute_name), text(AttributeText(value)) {
-    attr.size = sizeof attr;
-    attr.type = static_cast<int32_t>(value.type());
-    attr.count = value.is_list() ? value.size() : 1;
-    switch (attr.type % 5) {
-      case OPKIT_ATTR_INT:
-        ints = ListOf<int64_t>(value);
-        break;
-      case OPKIT_ATTR_BOOL:
-        for (bool one : ListOf<bool>(value)) ints.push_back(one);
-        break;
-      case OPKIT_ATTR_FLOAT:
-        floats = ListOf<double>(value);
-        break;
-      case OPKIT_ATTR_STRING:
-        strings = ListOf<std::string>(value);
-        for (const std::string& one : strings) {
-          string_data.push_back(one.c_str());
-          string_sizes.push_back(one.size());
-        }
-        break;
-      default:
-        tensors = ListOf<Tensor>(value);
-        for (const Tensor& tensor : tensors) strides.push_back(tensor.strides());
-        for (size_t i = 0; i < tensors.size(); ++i)
-          views.push_back(AbiTensor(tensors[i], strides[i]));
-        for (const opkit_tensor& view : views) view_pointers.push_back(&view);
-    }
-    attr.name = name.c_str();
-    attr.text = text.c_str();
-    attr.ints = ints.data();
-    attr.floats = floats.data();
-    attr.strings = string_data.data();
-    attr.string_sizes = string_sizes.data();
-    attr.tensors = view_pointers.data();
-  }
-  template <class T>
-  static std::vector<T> ListOf(const Attribute& value) {
-    if (value.is_list()) return value.Get<std::vector<T>>();
-    return {value.Get<T>()};
-  }
-
-  std::string name, text;
-  std::vector<int64_t> ints;
-  std::vector<double> floats;
-  std::vector<std::string> strings;
-  std::vector<const char*> string_data;
-  std::vector<uint64_t> string_sizes;
-  std::vector<Tensor> tensors;
-  std::vector<Dims> strides;
-  std::vector<opkit_tensor> views;
-  std::vector<const opkit_tensor*> view_pointers;
-  opkit_attr attr{};
+// Symbols are mangled, and none are known of a file without section headers (loading does not need
+// them).
+struct ElfInfo {
+  std::vector<std::string> functions;      // defined, and seen from outside
+  std::vector<std::string> unique;         // STB_GNU_UNIQUE: one in the process, never unmapped
+  std::vector<std::string> thread_locals;  // may have destructors that wait for a thread's end
+  bool has_thread_locals = false;          // also when none is named
+  bool no_delete = false;                  // linked with -z nodelete
 };
 
-OPKIT_INLINE AbiAttributes::AbiAttributes(const Arguments& arguments) {
-  for (const NamedAttribute& argument : arguments) {
-    auto item = MakeIntrusive<AbiAttribute>(argument.name, argument.value);
-    pointers_.push_back(&item->attr);
-    items_.push_back(std::move(item));
-  }
-}
-
-OPKIT_INLINE Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t count) {
-  Arguments out;
-  if (count > kMostParts || (count > 0 && !attrs))
-    Throw(ErrorCode::kInvalidArgument, "a library hands over ", count, " attributes",
-          attrs ? "" : ", which are null");
-  for (uint64_t i = 0; i < count; ++i) {
-    if (const std::string problem = ProblemOfAttr(attrs[i]); !problem.empty()) [[unlikely]]
-      Throw(ErrorCode::kInvalidArgument, "attribute ", i,
-            attrs[i] && attrs[i]->name ? StrCat(" '", attrs[i]->name, "'") : std::string(),
-            " of a library ", problem);
-    const opkit_attr& attr = *attrs[i];
-    const size_t n = attr.count;
-    auto set = [&](auto list) {
-      if (attr.type >= OPKIT_ATTR_INTS) return out.Set(attr.name, std::move(list));
-      typename decltype(list)::value_type one = list[0];
-      out.Set(attr.name, Attribute(one));
-    };
-    switch (attr.type % 5) {
-      case OPKIT_ATTR_INT:
-        set(std::vector<int64_t>(attr.ints, attr.ints + n));
-        break;
-      case OPKIT_ATTR_BOOL:
-        set(std::vector<bool>(attr.ints, attr.ints + n));
-        break;
-      case OPKIT_ATTR_FLOAT:
-        set(std::vector<double>(attr.floats, attr.floats + n));
-        break;
-      case OPKIT_ATTR_STRING: {
-        std::vector<std::string> texts;
-        for (size_t k = 0; k < n; ++k) texts.emplace_back(attr.strings[k], attr.string_sizes[k]);
-        set(std::move(texts));
-        break;
-      }
-      default: {
-        std::vector<Tensor> tensors;
-        for (size_t k = 0; k < n; ++k) {
-          Tensor copy;
-          copy.CopyFrom(TensorOfView(*attr.tensors[k]));
-          tensors.push_back(std::move(copy));
-        }
-        set(std::move(tensors));
-      }
-    }
-  }
-  return out;
-}
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_OP_ABI_IMPL_ABI_ATTRIBUTES_IPP_
-
-// ---- opkit/plugin/impl/elf_file.ipp
-// The reader of ELF files: every offset and size is checked against the file before it is used.
-#ifndef OPKIT_PLUGIN_IMPL_ELF_FILE_IPP_
-#define OPKIT_PLUGIN_IMPL_ELF_FILE_IPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-OPKIT_INLINE void RefuseLibrary(ErrorCode code, const std::string& path, const Text& found,
-                                const Text& mend) {
+// Error: "expected 'PATH' to be a shared object, but it FOUND: MEND".
+[[noreturn]] OPKIT_COLD inline void RefuseLibrary(ErrorCode code, const std::string& path,
+                                                  const Text& found, const Text& mend) {
   Throw(code, "expected '", path, "' to be a shared object, but it ", found, ": ", mend);
 }
 
@@ -28217,14 +26441,17 @@ class ElfReader {
   uint64_t text_size_ = 0;
 };
 
-OPKIT_INLINE ElfInfo ReadElf(std::string_view file, const std::string& path) {
+// Reads a file's bytes, which may be anything, without trusting one of them: a file that is not a
+// complete shared object for this machine is an Error that names `path`. Costs a pass over the
+// symbols.
+inline ElfInfo ReadElf(std::string_view file, const std::string& path) {
   return ElfReader(file, path).Read();
 }
 
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_PLUGIN_IMPL_ELF_FILE_IPP_
+#endif  // OPKIT_PLUGIN_ELF_FILE_HPP_
 
 // ---- opkit/plugin/impl/shared_object.ipp
 // Opening and closing of shared objects by dlopen, and the copies of files that it needs.
@@ -28279,6 +26506,17 @@ class OpenedObject final : public SharedObject {
   }
 
   void* handle() const { return handle_; }
+  const std::vector<std::string>& ExportedFunctions() const override { return info_.functions; }
+  std::vector<std::string> PinningSymbols() const override {
+    std::vector<std::string> out;
+    for (const std::string& symbol : info_.unique) out.push_back(Demangle(symbol));
+    for (const std::string& symbol : info_.thread_locals)
+      out.push_back(Demangle(symbol) + " (thread_local)");
+    if (info_.has_thread_locals && info_.thread_locals.empty())
+      out.push_back("thread_local variables");
+    if (info_.no_delete) out.push_back("the linker's option -z nodelete");
+    return out;
+  }
   template <class F>
   static bool FindOpen(F&& wanted) {
     MutexLock lock(AllOpen().mutex);
@@ -28443,6 +26681,7 @@ class OpenedObject final : public SharedObject {
   }
 
   Identity identity_;
+  ElfInfo info_;
   const bool own_copy_;
   OpenedObject* next_ = nullptr;
 };
@@ -28485,21 +26724,1542 @@ OPKIT_INLINE void* SharedObject::Find(const char* symbol) const {
   const bool ours = found && dladdr(found, &image) && loaded_path_ == image.dli_fname;
   return ours ? found : nullptr;
 }
-OPKIT_INLINE std::vector<std::string> SharedObject::PinningSymbols() const {
-  std::vector<std::string> out;
-  for (const std::string& symbol : info_.unique) out.push_back(Demangle(symbol));
-  for (const std::string& symbol : info_.thread_locals)
-    out.push_back(Demangle(symbol) + " (thread_local)");
-  if (info_.has_thread_locals && info_.thread_locals.empty())
-    out.push_back("thread_local variables");
-  if (info_.no_delete) out.push_back("the linker's option -z nodelete");
-  return out;
-}
 
 }  // namespace detail
 }  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_IMPL_SHARED_OBJECT_IPP_
+
+// ---- opkit/plugin/abi/abi_node.hpp
+// Nodes, and inference's knowledge of their values, as opkit_abi.h passes them to a library. For
+// the definitions of plugin/.
+#ifndef OPKIT_PLUGIN_ABI_ABI_NODE_HPP_
+#define OPKIT_PLUGIN_ABI_ABI_NODE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+struct AbiGraph;
+
+// An opkit_node and all that it points to.
+class AbiNode : public RefCounted {
+ public:
+  explicit AbiNode(const OperatorDef& def) : def_(def), attributes_(def_.args()) {
+    Point(def_.inputs(), inputs_);
+    Point(def_.outputs(), outputs_);
+    AddGraphs();
+    node_.size = sizeof node_;
+    node_.op = def_.type().c_str();
+    node_.name = def_.name().c_str();
+    node_.device_type = static_cast<int32_t>(def_.device().type);
+    node_.device_index = def_.device().index;
+    node_.num_inputs = inputs_.size();
+    node_.inputs = inputs_.data();
+    node_.num_outputs = outputs_.size();
+    node_.outputs = outputs_.data();
+    node_.num_attrs = attributes_.size();
+    node_.attrs = attributes_.data();
+    node_.num_graphs = graph_pointers_.size();
+    node_.graphs = graph_pointers_.data();
+  }
+  const opkit_node& node() const { return node_; }
+
+ private:
+  inline void AddGraphs();
+  static void Point(const std::vector<std::string>& names, std::vector<const char*>& pointers) {
+    for (const std::string& name : names) pointers.push_back(name.c_str());
+  }
+
+  const OperatorDef def_;
+  AbiAttributes attributes_;
+  std::vector<const char*> inputs_, outputs_;
+  RefCountedList graphs_;  // of AbiGraph
+  std::vector<const opkit_graph*> graph_pointers_;
+  opkit_node node_{};
+};
+
+struct AbiGraph : RefCounted {
+  AbiGraph(std::string graph_name, const Graph& graph) : name(std::move(graph_name)) {
+    for (const auto& input : graph.inputs()) names.push_back(input.name);
+    const size_t num_inputs = names.size();
+    for (const std::string& output : graph.outputs()) names.push_back(output);
+    const size_t num_outputs = names.size() - num_inputs;
+    for (const auto& constant : graph.constants()) {
+      names.push_back(constant.name);
+      constants.push_back(constant.value);
+      strides.push_back(constant.value.strides());
+    }
+    for (const std::string& text : names) pointers.push_back(text.c_str());
+    for (size_t i = 0; i < constants.size(); ++i)
+      views.push_back(AbiTensor(constants[i], strides[i]));
+    for (const opkit_tensor& tensor : views) view_pointers.push_back(&tensor);
+    const GraphView order(graph);
+    for (int node : order.order()) nodes.push_back(MakeIntrusive<AbiNode>(graph.node(node)));
+    for (const auto& node : nodes) node_pointers.push_back(&node->node());
+    view.size = sizeof view;
+    view.name = name.c_str();
+    view.num_inputs = num_inputs;
+    view.inputs = pointers.data();
+    view.num_outputs = num_outputs;
+    view.outputs = pointers.data() + num_inputs;
+    view.num_constants = constants.size();
+    view.constant_names = pointers.data() + num_inputs + num_outputs;
+    view.constants = view_pointers.data();
+    view.num_nodes = node_pointers.size();
+    view.nodes = node_pointers.data();
+  }
+
+  std::string name;
+  std::vector<std::string> names;
+  std::vector<const char*> pointers;
+  std::vector<Tensor> constants;
+  std::vector<Dims> strides;
+  std::vector<opkit_tensor> views;
+  std::vector<const opkit_tensor*> view_pointers;
+  std::vector<IntrusivePtr<AbiNode>> nodes;
+  std::vector<const opkit_node*> node_pointers;
+  opkit_graph view{};
+};
+
+inline void AbiNode::AddGraphs() {
+  for (const NamedSubgraph& item : def_.subgraphs())
+    if (const Graph* graph = GraphOf(*item.graph)) {
+      auto added = MakeIntrusive<AbiGraph>(item.name, *graph);
+      graph_pointers_.push_back(&added->view);
+      graphs_.push_back(std::move(added));
+    }
+}
+
+// Knowledge of values as an array of opkit_value, which a library refines.
+class AbiValues {
+ public:
+  // Symbols have a number each in `symbols`, which inputs and outputs share.
+  AbiValues(std::span<const TensorInfo> infos, std::vector<std::string>& symbols)
+      : symbols_(symbols), values_(infos.size()) {
+    for (size_t i = 0; i < infos.size(); ++i) {
+      const TensorInfo& info = infos[i];
+      opkit_value& value = values_[i];
+      value.size = sizeof value;
+      value.present = 1;
+      value.dtype = info.dtype == DType::kUndefined ? -1 : static_cast<int32_t>(info.dtype);
+      value.rank = -1;
+      if (!info.shape.has_rank()) continue;
+      if (info.shape.rank() > OPKIT_MAX_RANK)
+        Throw(ErrorCode::kUnsupported, "a value of ", info.shape.rank(),
+              " axes cannot be passed to a library; ", OPKIT_MAX_RANK, " are the most");
+      value.rank = info.shape.rank();
+      for (int axis = 0; axis < value.rank; ++axis) value.dims[axis] = Number(info.shape[axis]);
+    }
+  }
+  AbiValues(const AbiValues&) = delete;
+  AbiValues& operator=(const AbiValues&) = delete;
+
+  opkit_value* data() { return values_.data(); }
+  opkit_value& operator[](size_t i) { return values_[i]; }
+  void SetConstant(size_t i, const Tensor& tensor) {
+    constants_.push_back(MakeIntrusive<Constant>(tensor));
+    values_[i].constant = &constants_.back()->view;
+  }
+  DType dtype(size_t i, const char* what) const {
+    const int32_t dtype = values_[i].dtype;
+    if (dtype < -1 || dtype >= kNumDTypes)
+      Throw(ErrorCode::kInvalidArgument, "it says dtype ", dtype, " for ", what, " ", i,
+            ", which does not exist");
+    return dtype < 0 ? DType::kUndefined : static_cast<DType>(dtype);
+  }
+  SymbolicShape shape(size_t i, const char* what) const {
+    const opkit_value& value = values_[i];
+    if (value.rank < -1 || value.rank > OPKIT_MAX_RANK)
+      Throw(ErrorCode::kInvalidArgument, "it says rank ", value.rank, " for ", what, " ", i);
+    if (value.rank < 0) return {};
+    std::vector<Dim> dims;
+    for (int axis = 0; axis < value.rank; ++axis) {
+      const int64_t extent = value.dims[axis];
+      const uint64_t symbol = extent < -1 ? static_cast<uint64_t>(-2 - extent) : 0;
+      if (extent < -1 && symbol >= symbols_.size())
+        Throw(ErrorCode::kInvalidArgument, "it says extent ", extent, " on axis ", axis, " of ",
+              what, " ", i, "; -1 is unknown");
+      dims.push_back(extent >= 0    ? Dim(extent)
+                     : extent == -1 ? Dim()
+                                    : Sym(symbols_[static_cast<size_t>(symbol)]));
+    }
+    return SymbolicShape(std::move(dims));
+  }
+
+ private:
+  struct Constant : RefCounted {
+    explicit Constant(const Tensor& data)
+        : tensor(data), strides(tensor.strides()), view(AbiTensor(tensor, strides)) {}
+    Tensor tensor;
+    Dims strides;
+    opkit_tensor view;
+  };
+  int64_t Number(const Dim& dim) {
+    if (dim.is_known()) return dim.value();
+    if (!dim.is_symbol()) return -1;
+    for (size_t i = 0; i < symbols_.size(); ++i)
+      if (symbols_[i] == dim.symbol()) return -2 - static_cast<int64_t>(i);
+    symbols_.push_back(dim.symbol());
+    return -1 - static_cast<int64_t>(symbols_.size());
+  }
+
+  std::vector<std::string>& symbols_;
+  std::vector<opkit_value> values_;
+  std::vector<IntrusivePtr<Constant>> constants_;
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_ABI_ABI_NODE_HPP_
+
+// ---- opkit/plugin/abi/abi_definition.hpp
+// The reverse of abi_node.hpp: an opkit_node, with the graphs it carries, as an OperatorDef. For
+// the definitions of plugin/.
+#ifndef OPKIT_PLUGIN_ABI_ABI_DEFINITION_HPP_
+#define OPKIT_PLUGIN_ABI_ABI_DEFINITION_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+inline IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from);
+
+// Names that a library hands over.
+inline std::vector<std::string> NamesOfAbi(const char* const* names, uint64_t count,
+                                           const char* what) {
+  if (count > kMostParts || (count > 0 && !names))
+    Throw(ErrorCode::kInvalidArgument, "a node has ", count, " ", what,
+          names ? "" : ", which are null");
+  for (uint64_t i = 0; i < count; ++i)
+    if (!names[i])
+      Throw(ErrorCode::kInvalidArgument, "a node's ", what, " have a null name at ", i);
+  return {names, names + count};
+}
+
+// Copies everything; the types of inputs of graphs inside do not cross. Error (kInvalidArgument)
+// for what is no node.
+inline OperatorDef DefinitionOfAbi(const opkit_node& node) {
+  if (node.size < kNodeBytes || !node.op || node.num_graphs > kMostParts ||
+      (node.num_graphs > 0 && !node.graphs))
+    Throw(ErrorCode::kInvalidArgument,
+          "a node is shorter than version 1.0's, names no operator or has graphs that are null or "
+          "too many");
+  OperatorDef def(node.op, NamesOfAbi(node.inputs, node.num_inputs, "inputs"),
+                  NamesOfAbi(node.outputs, node.num_outputs, "outputs"),
+                  ArgumentsOfAbi(node.attrs, node.num_attrs));
+  if (node.name) def.Name(node.name);
+  def.Device({static_cast<DeviceType>(node.device_type), node.device_index});
+  for (uint64_t i = 0; i < node.num_graphs; ++i) {
+    if (!node.graphs[i] || node.graphs[i]->size < kGraphBytes || !node.graphs[i]->name)
+      Throw(ErrorCode::kInvalidArgument, "graph ", i, " of a node ", node.op,
+            " is null, shorter than version 1.0's or has no name");
+    def.Subgraph(node.graphs[i]->name, SubgraphOfAbi(*node.graphs[i]));
+  }
+  return def;
+}
+
+inline IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from) {
+  Graph graph;
+  for (const std::string& input : NamesOfAbi(from.inputs, from.num_inputs, "graph inputs"))
+    graph.AddInput(input, DType::kUndefined, {});
+  const auto constants = NamesOfAbi(from.constant_names, from.num_constants, "graph constants");
+  for (size_t i = 0; i < constants.size(); ++i) {
+    if (const std::string problem = ProblemOfView(from.constants ? from.constants[i] : nullptr);
+        !problem.empty())
+      Throw(ErrorCode::kInvalidArgument, "constant '", constants[i], "' of graph ", from.name, " ",
+            problem);
+    Tensor copy;
+    copy.CopyFrom(TensorOfView(*from.constants[i]));
+    graph.AddConstant(constants[i], std::move(copy));
+  }
+  if (from.num_nodes > kMostParts || (from.num_nodes > 0 && !from.nodes))
+    Throw(ErrorCode::kInvalidArgument, "graph ", from.name, " has ", from.num_nodes, " nodes",
+          from.nodes ? "" : ", which are null");
+  for (uint64_t i = 0; i < from.num_nodes; ++i) {
+    if (!from.nodes[i])
+      Throw(ErrorCode::kInvalidArgument, "node ", i, " of graph ", from.name, " is null");
+    graph.AddNode(DefinitionOfAbi(*from.nodes[i]));
+  }
+  for (std::string& output : NamesOfAbi(from.outputs, from.num_outputs, "graph outputs"))
+    graph.AddOutput(std::move(output));
+  return MakeSubgraph(std::move(graph));
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_ABI_ABI_DEFINITION_HPP_
+
+// ---- opkit/plugin/library_ops.hpp
+// The host's side of a loaded library: its operators become records like those of REGISTER_OP,
+// whose functions call the library's. For the definitions of library.hpp.
+#ifndef OPKIT_PLUGIN_LIBRARY_OPS_HPP_
+#define OPKIT_PLUGIN_LIBRARY_OPS_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Calls a function of a library; a failure that it reports becomes an Error.
+template <class Call>
+void CallLibrary(const char* what, const std::string& op, const std::string& library, Call call) {
+  HostErrorScope message;
+  const opkit_status status = CallGuarded(call);
+  if (status == OPKIT_OK) [[likely]]
+    return;
+  Throw(CodeOfStatus(status), what, " of operator ", op, " of library ", library,
+        " failed: ", ReasonOf(status));
+}
+
+// Asks the functions of a library's operator.
+class LibraryHooks final : public FunctionHooks {
+ public:
+  LibraryHooks(LibraryImagePtr image, const opkit_op* op, const opkit_op& functions)
+      : image_(std::move(image)), op_(op), functions_(functions), name_(op->name) {}
+
+  std::pair<int, int> Arity(const Arguments& args) override {
+    if (!functions_.parse_attrs) return {-1, -1};
+    const AbiNode node(OperatorDef(name_, {}, {}, args));
+    int32_t inputs = -1, outputs = -1;
+    CallLibrary("parseAttrs", name_, image_->name,
+                [&] { return functions_.parse_attrs(op_, &node.node(), &inputs, &outputs); });
+    if (inputs < -1 || outputs < -1 || inputs > kMostValues || outputs > kMostValues)
+      Throw(ErrorCode::kInvalidArgument, "parseAttrs of operator ", name_, " of library ",
+            image_->name, " says ", inputs, " inputs and ", outputs, " outputs; -1 is any number, ",
+            kMostValues, " are the most");
+    return {inputs, outputs};
+  }
+
+  void Infer(InferenceContext& context) override {
+    const AbiNode node(context.def());
+    std::vector<std::string> symbols;
+    AbiValues inputs(context.inputs(), symbols), outputs(context.outputs(), symbols);
+    bool types_known = true, shapes_known = true, anything = context.num_inputs() == 0;
+    for (int i = 0; i < context.num_inputs(); ++i) {
+      if (!context.HasInput(i)) {
+        inputs[Index(i)].present = 0;
+        continue;
+      }
+      const TensorInfo& input = context.input(i);
+      types_known &= input.dtype != DType::kUndefined;
+      shapes_known &= input.shape.is_known();
+      anything |= input.shape.has_rank();
+      if (input.constant) inputs.SetConstant(Index(i), *input.constant);
+    }
+    for (const TensorInfo& output : context.outputs()) anything |= output.shape.has_rank();
+    // False where the library cannot say yet. `read` takes a value's dtype or shape from an answer.
+    const auto ask = [&](const char* what, bool all_known, auto function, auto read) {
+      try {
+        CallLibrary(what, name_, image_->name,
+                    [&] { return function(op_, &node.node(), inputs.data(), outputs.data()); });
+      } catch (const Error&) {
+        if (all_known) throw;
+        return false;
+      }
+      try {
+        for (int i = 0; i < context.num_inputs(); ++i)
+          if (context.HasInput(i)) {
+            const TensorInfo info = read(inputs, Index(i), "input");
+            context.SetInput(i, info.dtype, info.shape);
+          }
+        for (int o = 0; o < context.num_outputs(); ++o) {
+          const TensorInfo info = read(outputs, Index(o), "output");
+          context.SetOutput(o, info.dtype, info.shape);
+        }
+        return true;
+      } catch (Error& error) {
+        error.AddContext(StrCat("in what ", what, " of operator ", name_, " of library ",
+                                image_->name, " answers"));
+        throw;
+      }
+    };
+    if (functions_.infer_type) {
+      ask("inferType", types_known, functions_.infer_type,
+          [](auto& values, auto... place) { return TensorInfo(values.dtype(place...), {}); });
+    } else if (context.num_inputs() > 0) {
+      for (int o = 0; o < context.num_outputs(); ++o)
+        context.SetOutput(o, context.input_dtype(0), {});
+    }
+    if (!functions_.infer_shape || !anything) return;
+    const auto infer_shapes = [&](bool all_known) {
+      return ask("inferShape", all_known, functions_.infer_shape,
+                 [](auto& values, auto... place) {
+                   return TensorInfo(DType::kUndefined, values.shape(place...));
+                 }) &&
+             std::ranges::all_of(context.outputs(),
+                                 [](auto& output) { return output.shape.is_known(); });
+    };
+    // With the elements of short lists of integers where shapes alone do not decide: an answer that
+    // came from data does not outlast the run.
+    std::vector<int> lists;
+    for (int i = 0; i < context.num_inputs(); ++i)
+      if (const TensorInfo& input = context.input(i);
+          context.HasInput(i) && IsInteger(input.dtype) && input.shape.has_rank() &&
+          input.shape.rank() < 2)
+        lists.push_back(i);
+    if (infer_shapes(shapes_known && lists.empty()) || lists.empty()) return;
+    bool more_is_known = shapes_known;
+    for (const int i : lists)
+      if (const Tensor* data = context.input_constant(i)) {
+        inputs.SetConstant(Index(i), *data);
+        more_is_known = true;
+      }
+    if (more_is_known) infer_shapes(shapes_known);
+  }
+  std::vector<int> MutatedInputs(const OperatorDef& def) override {
+    std::vector<int> inputs;
+    if (!functions_.mutated_inputs) return inputs;
+    const AbiNode node(def);
+    std::vector<uint8_t> mutated(def.inputs().size());
+    CallLibrary("mutateInputs", name_, image_->name,
+                [&] { return functions_.mutated_inputs(op_, &node.node(), mutated.data()); });
+    for (size_t i = 0; i < mutated.size(); ++i)
+      if (mutated[i]) inputs.push_back(static_cast<int>(i));
+    return inputs;
+  }
+  int64_t Scratch(const OperatorDef& def, std::span<const TensorInfo> infos) override {
+    if (!functions_.scratch_bytes) return 0;
+    const AbiNode node(def);
+    std::vector<std::string> symbols;
+    AbiValues inputs(infos, symbols);
+    int64_t bytes = 0;
+    CallLibrary("setScratch's function", name_, image_->name,
+                [&] { return functions_.scratch_bytes(op_, &node.node(), inputs.data(), &bytes); });
+    if (bytes < 0)
+      Throw(ErrorCode::kInvalidArgument, "operator ", name_, " of library ", image_->name,
+            " asks for ", bytes, " bytes of scratch");
+    return bytes;
+  }
+
+ private:
+  static constexpr int32_t kMostValues = 65535;  // a node names them one by one
+
+  LibraryImagePtr image_;
+  const opkit_op* op_;
+  const opkit_op functions_;  // a copy of *op, null where its version has none
+  const std::string name_;
+};
+
+// Set when the process ends: a library's own objects may be gone before the operators that the
+// program still holds.
+inline std::atomic<bool>& ProcessEnds() {
+  static constinit std::atomic<bool> ends{false};
+  return ends;
+}
+
+// One operator of a library's kernel, `original`, of which `kernel` is a copy.
+class LibraryInstance final : public DirectState {
+ public:
+  LibraryInstance(LibraryImagePtr image, const opkit_kernel* original, const opkit_kernel& kernel,
+                  const OpContext& context)
+      : image_(std::move(image)), kernel_(kernel), node_(*context.def) {
+    instance = const_cast<void*>(kernel.author);
+    if (!kernel.create) return;
+    instance = nullptr;
+    try {
+      CallLibrary("createOpState", context.def->type(), image_->name,
+                  [&] { return kernel.create(original, &node_.node(), &instance); });
+    } catch (const Error& error) {  // another kernel may take the node
+      if (error.code() == ErrorCode::kUnsupported)
+        throw UnsupportedOperatorFeature(error.message());
+      throw;
+    }
+  }
+  ~LibraryInstance() override {
+    if (ProcessEnds().load(std::memory_order_relaxed)) {  // left to it, where leak checkers see it
+      static auto* const left = new std::vector<void*>;
+      left->push_back(instance);
+      return;
+    }
+    if (!kernel_.create || !kernel_.destroy) return;
+    HostErrorScope message;
+    CallGuarded([&] { return kernel_.destroy(instance), OPKIT_OK; });
+  }
+  // For a backward operator that runs the forward operator's instance.
+  OpStatus Run(FunctionPass pass, std::span<const OpTensor>, std::span<OpTensor>,
+               OpResource& resource) override {
+    const auto run = pass == FunctionPass::kForward ? kernel_.forward : kernel_.backward;
+    const opkit_status status = CallGuarded([&] { return run(instance, resource.call()); });
+    if (status == OPKIT_OK) [[likely]]
+      return {};
+    const std::string reason = ReasonOf(status);
+    CurrentHostError().text.clear();
+    if (CodeOfStatus(status) != ErrorCode::kOperatorFailed)
+      throw Error(CodeOfStatus(status), reason);
+    return OpStatus::Failure(reason);
+  }
+
+ private:
+  const LibraryImagePtr image_;
+  const opkit_kernel kernel_;
+  const AbiNode node_;  // the instance may point into it
+};
+
+// Lets a record that was read from `op` call the library's functions.
+inline void BindRecord(FunctionOpRecord& record, const LibraryImagePtr& image, const opkit_op& op) {
+  record.library = image->name;
+  record.hooks = MakeIntrusive<LibraryHooks>(image, &op, record.abi);
+  for (size_t k = 0; k < record.devices.size(); ++k)
+    record.devices[k].create_state =
+        [image, original = op.kernels[k], kernel = record.devices[k].abi](
+            const AttrMap&, const OpContext& context, IntrusivePtr<StatefulOp>& state) -> OpStatus {
+      state = MakeIntrusive<LibraryInstance>(image, original, kernel, context);
+      return {};
+    };
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_LIBRARY_OPS_HPP_
+
+// ---- opkit/plugin/library_gradient.hpp
+// The host's side of opkit_op.gradient: the gradient maker of a loaded operator. For the
+// definitions of library.hpp.
+#ifndef OPKIT_PLUGIN_LIBRARY_GRADIENT_HPP_
+#define OPKIT_PLUGIN_LIBRARY_GRADIENT_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// One question to a library, and its answer.
+class LibraryGradientCall {
+ public:
+  LibraryGradientCall(const OperatorDef& def, const std::vector<GradientValue>& g_output,
+                      GradientNames& names)
+      : def_(def), g_output_(g_output), names_(names), node_(def) {
+    answer_.g_input.resize(def.inputs().size());
+    for (const GradientValue& value : g_output) {
+      dense_.push_back(value.dense.c_str());
+      indices_.push_back(value.indices.c_str());
+      values_.push_back(value.values.c_str());
+    }
+    view_.size = sizeof view_;
+    view_.node = &node_.node();
+    view_.dense = dense_.data();
+    view_.indices = indices_.data();
+    view_.values = values_.data();
+    view_.context = this;
+    view_.new_name = &NewName;
+    view_.add_node = &AddNode;
+    view_.set_input = &SetInput;
+  }
+  LibraryGradientCall(const LibraryGradientCall&) = delete;
+  LibraryGradientCall& operator=(const LibraryGradientCall&) = delete;
+
+  const opkit_gradient* view() const { return &view_; }
+  GradientOpsMeta TakeAnswer() { return std::move(answer_); }
+
+ private:
+  static LibraryGradientCall& Of(const opkit_gradient* gradient) {
+    return *static_cast<LibraryGradientCall*>(gradient->context);
+  }
+  static const char* NewName(const opkit_gradient* gradient, const char* value,
+                             const char* suffix) {
+    const char* name = nullptr;
+    static_cast<void>(AnswerCaller([&] {
+      LibraryGradientCall& self = Of(gradient);
+      self.kept_.push_back(MakeIntrusive<Shared<std::string>>(self.Name(value, suffix)));
+      name = static_cast<Shared<std::string>&>(*self.kept_.back()).value.c_str();
+    }));
+    return name;
+  }
+  // As GradientMakerBase::GI names: a value's second gradient, and one whose name comes in already
+  // (in place), get names of their own.
+  std::string Name(const std::string& value, const char* suffix) {
+    if (suffix && *suffix) return names_.Fresh(value, suffix);
+    const std::string& name = names_.Of(value);
+    bool taken = false;
+    for (const GradientValue& given : g_output_) taken |= given.dense == name;
+    for (size_t i = 0; i < kept_.size(); ++i)
+      taken |= static_cast<Shared<std::string>&>(*kept_[i]).value == name;
+    return taken ? names_.Fresh(value) : name;
+  }
+  static opkit_status AddNode(const opkit_gradient* gradient, const opkit_node* node) {
+    return AnswerCaller([&] {
+      LibraryGradientCall& self = Of(gradient);
+      if (!node) Throw(ErrorCode::kInvalidArgument, "a node is null");
+      OperatorDef def = DefinitionOfAbi(*node);
+      def.Engine(self.def_.engine()).IsGradientOp(true);
+      self.answer_.ops.push_back(std::move(def));
+    });
+  }
+  static opkit_status SetInput(const opkit_gradient* gradient, uint64_t input, const char* dense,
+                               const char* indices, const char* values) {
+    return AnswerCaller([&] {
+      std::vector<GradientValue>& all = Of(gradient).answer_.g_input;
+      if (input >= all.size())
+        Throw(ErrorCode::kOutOfRange, "it names a gradient of input ", input, ", but the node has ",
+              all.size());
+      const auto text = [](const char* name) { return std::string(name ? name : ""); };
+      all[input] = dense && *dense ? GradientValue(text(dense))
+                                   : GradientValue::Sparse(text(indices), text(values));
+    });
+  }
+
+  const OperatorDef& def_;
+  const std::vector<GradientValue>& g_output_;
+  GradientNames& names_;
+  const AbiNode node_;
+  std::vector<const char*> dense_, indices_, values_;
+  RefCountedList kept_;  // of Shared<std::string>: names that were handed out
+  GradientOpsMeta answer_;
+  opkit_gradient view_{};
+};
+
+// Whether the library says something about the operator's gradient, other than by a backward
+// function.
+inline bool SaysGradient(const FunctionOpRecord& record) {
+  return record.abi.gradient || record.Has(OPKIT_OP_NO_GRADIENT | OPKIT_OP_SHOULD_NOT_GRADIENT |
+                                           OPKIT_OP_GRADIENT_NOT_IMPLEMENTED);
+}
+
+// The gradient that it says.
+inline GradientRegistration MakeLibraryGradient(const LibraryImagePtr& image, const opkit_op& op,
+                                                const FunctionOpRecord& record) {
+  GradientRegistration gradient;
+  gradient.file = record.file;
+  gradient.line = record.line;
+  gradient.kind = record.Has(OPKIT_OP_NO_GRADIENT)                ? GradientKind::kNone
+                  : record.Has(OPKIT_OP_SHOULD_NOT_GRADIENT)      ? GradientKind::kShouldNot
+                  : record.Has(OPKIT_OP_GRADIENT_NOT_IMPLEMENTED) ? GradientKind::kNotImplemented
+                                                                  : GradientKind::kMaker;
+  if (gradient.kind == GradientKind::kMaker)
+    gradient.make = [image, op = &op, function = record.abi.gradient](
+                        const OperatorDef& def, const std::vector<GradientValue>& g_output,
+                        GradientNames& names) {
+      LibraryGradientCall call(def, g_output, names);
+      CallLibrary("gradient", op->name, image->name, [&] { return function(op, call.view()); });
+      return call.TakeAnswer();
+    };
+  return gradient;
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_LIBRARY_GRADIENT_HPP_
+
+// ---- opkit/plugin/impl/library.ipp
+// Loading, registering and unloading libraries.
+#ifndef OPKIT_PLUGIN_IMPL_LIBRARY_IPP_
+#define OPKIT_PLUGIN_IMPL_LIBRARY_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+struct LibraryTable {
+  Mutex mutex;  // held while a library is loaded or unloaded
+  std::vector<LoadedLibraryPtr> libraries;
+  static LibraryTable& Global() {
+    static auto* table = new LibraryTable;  // operators may outlive every static object
+    return *table;
+  }
+};
+
+// The operators of a library's description. Every problem is an Error that names it; nothing is
+// registered yet.
+inline std::vector<FunctionRecord> ReadLibrary(const opkit_library& library,
+                                               const std::string& name) {
+  constexpr uint64_t kMostOps = 1'000'000;
+  const auto refuse = [&](const Text& what, const Text& mend = {},
+                          ErrorCode code = ErrorCode::kInvalidArgument) {
+    RefuseDescription(name, what, mend, code);
+  };
+  if (library.abi_major != OPKIT_ABI_MAJOR)
+    refuse(StrCat("was compiled for version ", library.abi_major, ".", library.abi_minor,
+                  " of the ABI, this program has ", OPKIT_ABI_MAJOR, ".", OPKIT_ABI_MINOR),
+           StrCat("compile it with headers of ABI version ", OPKIT_ABI_MAJOR),
+           ErrorCode::kUnsupported);
+  if (library.size < kLibraryBytes)
+    refuse(StrCat("describes itself in ", library.size, " bytes, where version 1.0 has ",
+                  kLibraryBytes),
+           "fill in opkit_library.size with sizeof(opkit_library)");
+  CheckLibraryText(name, library.name, "opkit_library.name");
+  if (library.num_partitioners > 0 || library.num_passes > 0)
+    refuse(StrCat("brings ", library.num_partitioners, " partitioners and ", library.num_passes,
+                  " passes, which version ", OPKIT_ABI_MAJOR, ".", OPKIT_ABI_MINOR,
+                  " of the ABI does not have"),
+           "load it in a newer program", ErrorCode::kUnsupported);
+  if (library.num_ops > 0 && !library.ops) refuse("has operators, but opkit_library.ops is null");
+  if (library.num_ops > kMostOps)
+    refuse(StrCat("says it has ", library.num_ops, " operators"), "at most a million");
+  std::vector<FunctionRecord> records;
+  std::set<std::string> names;
+  for (uint64_t i = 0; i < library.num_ops; ++i) {
+    if (!library.ops[i]) refuse(StrCat("has a null pointer for operator ", i));
+    records.push_back(ImportOp(*library.ops[i], i, name));
+  }
+  const auto add = [&](const std::string& op) {
+    if (!names.insert(op).second)
+      refuse(StrCat("has two operators named ", op), "remove or rename one",
+             ErrorCode::kAlreadyExists);
+  };
+  for (const FunctionRecord& record : records) {
+    add(record->name);
+    if (record->HasBackward()) add(record->name + "_backward");
+  }
+  return records;
+}
+
+class LibraryLoader {
+ public:
+  explicit LibraryLoader(LibraryTable& table) : table_(table) {}
+
+  LoadedLibraryPtr LoadFile(const std::string& path, const LoadOptions& options) {
+    auto object = options.own_copy ? SharedObject::OpenCopy(path) : SharedObject::Open(path);
+    for (const LoadedLibraryPtr& known : table_.libraries)
+      if (known->image->object && known->image->object->base() == object->base()) {
+        CheckSameOptions(*known, options);
+        return known;
+      }
+    void* const entry = object->Find(OPKIT_LIBRARY_ENTRY);
+    if (!entry)
+      Throw(ErrorCode::kInvalidArgument, path,
+            " is a shared object, but exports no " OPKIT_LIBRARY_ENTRY
+            ": it is not a library of operators. ",
+            HasMangledEntry(*object) ? "One is there that is not extern \"C\""
+                                     : "Include opkit/plugin/author.hpp in it");
+    const size_t slash = path.rfind('/');
+    return Load(std::move(object), reinterpret_cast<opkit_library_entry_function>(entry),
+                slash == std::string::npos ? path : path.substr(slash + 1), path, options);
+  }
+
+  LoadedLibraryPtr Load(IntrusivePtr<SharedObject> object, opkit_library_entry_function entry,
+                        const std::string& name, const std::string& path,
+                        const LoadOptions& options) {
+    auto loaded = MakeIntrusive<LoadedLibrary>();
+    loaded->path = path;
+    loaded->image = MakeIntrusive<LibraryImage>();
+    LibraryImage& image = *loaded->image;
+    image.object = std::move(object);
+    image.name = UniqueName(name);
+    {
+      HostErrorScope message;
+      const opkit_status status = CallGuarded([&] {
+        image.library = entry(&ProgramHost());
+        return image.library ? OPKIT_OK : OPKIT_FAILED;
+      });
+      if (status != OPKIT_OK)
+        RefuseDescription(image.name, StrCat("refuses to be loaded: ", Reason()), {},
+                          ErrorCode::kOperatorFailed);
+    }
+    loaded->records = ReadLibrary(*image.library, image.name);
+    if (const char* own = image.library->name; own && *own) image.name = UniqueName(own);
+    loaded->overrides = options.allow_override;
+    loaded->backend =
+        UniqueBackend(options.backend.empty() ? BackendOf(name) : options.backend, loaded->records);
+    if (image.library->initialize) {
+      HostErrorScope message;
+      const opkit_status status =
+          CallGuarded([&] { return image.library->initialize(OPKIT_ABI_MAJOR, OPKIT_ABI_MINOR); });
+      if (status != OPKIT_OK)
+        RefuseDescription(image.name, StrCat("failed to initialize: ", Reason()), {},
+                          CodeOfStatus(status));
+    }
+    try {
+      Register(*loaded, options);
+    } catch (...) {
+      Finalize(image);
+      throw;
+    }
+    // Registered now, it runs before the destructors of the library's own static objects.
+    std::atexit([] { ProcessEnds() = true; });
+    table_.libraries.push_back(loaded);
+    return loaded;
+  }
+
+  // The caller keeps a handle of `loaded`.
+  UnloadReport Unload(LoadedLibrary& loaded) {
+    const auto place = std::ranges::find(table_.libraries, &loaded, &LoadedLibraryPtr::get);
+    const std::string name = loaded.image ? loaded.image->name : loaded.path;
+    if (place == table_.libraries.end())
+      Throw(ErrorCode::kFailedPrecondition, "library ", name, " is unloaded already");
+    if (loaded.in_use.use_count() > loaded.idle_count)
+      Throw(ErrorCode::kFailedPrecondition, "library ", name,
+            " cannot be unloaded: operators or plans of it are alive; destroy them first");
+    Unregister(loaded);
+    table_.libraries.erase(place);
+    AdoptOrphans(loaded);
+    LibraryImagePtr image = std::move(loaded.image);
+    loaded.records.clear();
+    Finalize(*image);
+    IntrusivePtr<SharedObject> object = std::move(image->object);
+    image = LibraryImagePtr();
+    if (!object) return {};
+    CloseReport closed = SharedObject::Close(object);
+    return {closed.unmapped, std::move(closed.pinned_by)};
+  }
+
+ private:
+  // Options of a second Load of a loaded file.
+  static void CheckSameOptions(const LoadedLibrary& known, const LoadOptions& options) {
+    const bool same_backend = options.backend.empty() || options.backend == known.backend;
+    if (same_backend && (known.overrides || !options.allow_override)) return;
+    Throw(ErrorCode::kFailedPrecondition, "library ", known.image->name,
+          " is loaded already, as backend ", known.backend,
+          known.overrides ? "" : " and without allow_override",
+          "; unload it first, or ask for its own_copy");
+  }
+  static void Finalize(const LibraryImage& image) {
+    if (!image.library->finalize) return;
+    HostErrorScope message;
+    CallGuarded([&] { return image.library->finalize(), OPKIT_OK; });
+  }
+  static std::string Reason() {
+    const std::string& text = CurrentHostError().text;
+    return text.empty() ? "it does not say why" : text;
+  }
+  static bool HasMangledEntry(const SharedObject& object) {
+    for (const std::string& function : object.ExportedFunctions())
+      if (function.find(OPKIT_LIBRARY_ENTRY) != std::string::npos) return true;
+    return false;
+  }
+  // "libmy_ops.so" -> "my_ops".
+  static std::string BackendOf(std::string name) {
+    if (name.substr(0, 3) == "lib") name = name.substr(3);
+    const size_t dot = name.find(".so");
+    return dot == std::string::npos || dot == 0 ? name : name.substr(0, dot);
+  }
+  std::string UniqueName(const std::string& name) const {
+    std::string unique = name;
+    for (int n = 2;
+         IsTaken([&](const LoadedLibrary& known) { return known.image->name == unique; }); ++n)
+      unique = StrCat(name, " (", n, ")");
+    return unique;
+  }
+  // Neither another library's nor that of a kernel that one of its operators has already.
+  std::string UniqueBackend(const std::string& name,
+                            const std::vector<FunctionRecord>& records) const {
+    const auto has = [](const std::string& op, const std::string& backend) {
+      for (const Kernel* kernel : OpRegistry::Global().KernelsOf(op))
+        if (kernel->backend == backend) return true;
+      return false;
+    };
+    const auto is_free = [&](const std::string& backend) {
+      bool taken = IsTaken([&](const LoadedLibrary& known) { return known.backend == backend; });
+      for (const FunctionRecord& record : records)
+        taken = taken || has(record->name, backend) || has(record->name + "_backward", backend);
+      return !taken;
+    };
+    std::string unique = name;
+    for (int n = 2; !is_free(unique); ++n) unique = StrCat(name, ".", n);
+    return unique;
+  }
+  template <class Matches>
+  bool IsTaken(Matches matches) const {
+    for (const LoadedLibraryPtr& known : table_.libraries)
+      if (matches(*known)) return true;
+    return false;
+  }
+
+  // All of its operators, or none.
+  void Register(LoadedLibrary& loaded, const LoadOptions& options) {
+    const LibraryImage& image = *loaded.image;
+    FunctionOpHost::Enable();
+    try {
+      for (size_t i = 0; i < loaded.records.size(); ++i) {
+        FunctionOpRecord& record = *loaded.records[i];
+        BindRecord(record, loaded.image, loaded.op(i));
+        record.in_use = loaded.in_use;
+        ++loaded.idle_count;
+        const bool exists = Exists(record.name);
+        CheckGradientIsFree(image, record, exists);
+        loaded.owns.push_back(!exists);
+        RegisterOp(loaded, i);
+        if (!exists || !options.allow_override) continue;
+        OpRegistry::Global().AddOverride(record.name, loaded.backend, image.name);
+        if (record.HasBackward())
+          OpRegistry::Global().AddOverride(record.name + "_backward", loaded.backend, image.name);
+      }
+    } catch (...) {
+      Unregister(loaded);
+      throw;
+    }
+  }
+  static bool Exists(const std::string& op) {
+    return OpRegistry::Global().FindSchema(op) || !OpRegistry::Global().KernelsOf(op).empty();
+  }
+  // Whether an operator of the program may be the gradient operator of `record`: it has the inputs
+  // and outputs of one.
+  static bool MayDifferentiate(FunctionOpRecord& record, const std::string& backward) {
+    const OpSchema* schema = OpRegistry::Global().FindSchema(backward);
+    if (!schema) return true;
+    try {
+      const auto [inputs, outputs] = FunctionArity(record, Arguments());
+      const auto [from, to] = schema->Arity(Arguments());
+      const bool known = inputs >= 0 && outputs >= 0;
+      return (!known || from < 0 || from == 2 * outputs + inputs) &&
+             (inputs < 0 || to < 0 || to == inputs);
+    } catch (const Error&) {  // it depends on attributes
+      return true;
+    }
+  }
+  // The operator <name>_backward is made for an operator with a backward function.
+  static void CheckGradientIsFree(const LibraryImage& image, FunctionOpRecord& record,
+                                  bool exists) {
+    const bool has_backward = record.HasBackward();
+    if (!has_backward && !SaysGradient(record)) return;
+    const std::string backward = record.name + "_backward";
+    const bool taken =
+        has_backward && Exists(backward) && !(exists && MayDifferentiate(record, backward));
+    if (exists && !taken) return;
+    if (taken || GradientRegistry::Global().Find(record.name))
+      Throw(ErrorCode::kAlreadyExists, "library ", image.name, " brings operator ", record.name,
+            taken ? StrCat(" with a backward function, whose operator ", backward)
+                  : std::string(" with a gradient, which"),
+            " this program has already; rename it");
+  }
+  void RegisterOp(LoadedLibrary& loaded, size_t i) {
+    FunctionOpRecord& record = *loaded.records[i];
+    FunctionOpHost host(loaded.records[i]);
+    const bool owns = loaded.owns[i];
+    if (owns) {
+      host.Begin();
+      host.Describe();
+    }
+    const std::string backend = owns ? std::string() : loaded.backend;
+    for (FunctionDevice& device : record.devices) {
+      host.Add(device, FunctionPass::kForward, backend);
+      ++loaded.idle_count;
+      if (!device.abi.backward) continue;
+      AddGradient(loaded, i, host);  // before the kernel, which would
+      host.Add(device, FunctionPass::kBackward, backend);
+      ++loaded.idle_count;
+    }
+    AddGradient(loaded, i, host);
+  }
+  // The operator's gradient is this library's, where it has none.
+  void AddGradient(LoadedLibrary& loaded, size_t i, FunctionOpHost& host) {
+    const FunctionOpRecord& record = *loaded.records[i];
+    const bool has_one = GradientRegistry::Global().Find(record.name);
+    if (record.HasBackward()) {
+      if (!has_one) loaded.gradients.push_back(record.name);
+      if (!has_one || !Exists(record.name + "_backward")) host.AddBackward();
+    } else if (!has_one && SaysGradient(record)) {
+      loaded.gradients.push_back(record.name);
+      GradientRegistry::Global().Add(record.name,
+                                     MakeLibraryGradient(loaded.image, loaded.op(i), record));
+    }
+  }
+  void Unregister(LoadedLibrary& loaded) {
+    OpRegistry::Global().RemoveOrigin(loaded.image->name);
+    for (const std::string& op : loaded.gradients) GradientRegistry::Global().Remove(op);
+    loaded.gradients.clear();
+  }
+  // Operators and gradients that other libraries have as well become theirs.
+  void AdoptOrphans(const LoadedLibrary& gone) {
+    for (size_t i = 0; i < gone.records.size(); ++i) {
+      bool adopted = !gone.owns[i];
+      for (const LoadedLibraryPtr& other : table_.libraries)
+        for (size_t k = 0; k < other->records.size(); ++k) {
+          if (other->records[k]->name != gone.records[i]->name) continue;
+          if (!adopted && !other->owns[k]) {
+            other->owns[k] = adopted = true;
+            RegisterOp(*other, k);
+          } else {
+            FunctionOpHost host(other->records[k]);
+            AddGradient(*other, k, host);
+          }
+        }
+    }
+  }
+
+  LibraryTable& table_;
+};
+
+}  // namespace detail
+
+OPKIT_INLINE std::string ToString(const UnloadReport& report) {
+  if (report.unmapped) return "unmapped";
+  if (report.pinned_by.empty()) return "still mapped, by another part of the program";
+  return StrCat("still mapped, pinned by its symbols ", report.pinned_by,
+                "; compile it with -fno-gnu-unique, and without thread_local objects that have "
+                "destructors");
+}
+
+OPKIT_INLINE Library Library::Load(const std::string& path, const LoadOptions& options) {
+  auto& table = detail::LibraryTable::Global();
+  detail::MutexLock lock(table.mutex);
+  return Library(detail::LibraryLoader(table).LoadFile(path, options));
+}
+OPKIT_INLINE Library Library::LoadEntry(opkit_library_entry_function entry, const std::string& name,
+                                        const LoadOptions& options) {
+  if (!entry || name.empty())
+    Throw(ErrorCode::kInvalidArgument, "LoadEntry needs an entry and a name for the library");
+  auto& table = detail::LibraryTable::Global();
+  detail::MutexLock lock(table.mutex);
+  return Library(detail::LibraryLoader(table).Load({}, entry, name, name, options));
+}
+OPKIT_INLINE std::vector<Library> Library::All() {
+  auto& table = detail::LibraryTable::Global();
+  detail::MutexLock lock(table.mutex);
+  std::vector<Library> all;
+  for (const auto& library : table.libraries) all.push_back(Library(library));
+  return all;
+}
+
+OPKIT_INLINE const detail::LibraryImage& Library::image() const {
+  if (!loaded_->image) Throw(ErrorCode::kFailedPrecondition, "library ", path(), " is unloaded");
+  return *loaded_->image;
+}
+OPKIT_INLINE std::vector<std::string> Library::operators() const {
+  static_cast<void>(image());
+  std::vector<std::string> names;
+  for (const auto& record : loaded_->records) names.push_back(record->name);
+  return names;
+}
+OPKIT_INLINE UnloadReport Library::Unload() {
+  auto& table = detail::LibraryTable::Global();
+  detail::MutexLock lock(table.mutex);
+  return detail::LibraryLoader(table).Unload(*loaded_);
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_IMPL_LIBRARY_IPP_
+
+// ---- opkit/plugin/impl/export_operators.ipp
+#ifdef OPKIT_LIBRARY_FINALIZE  // after author.hpp: what the unit registers is handed over as well
+// Runs the operators of a library's registries for its host, and describes them.
+#ifndef OPKIT_PLUGIN_IMPL_EXPORT_OPERATORS_IPP_
+#define OPKIT_PLUGIN_IMPL_EXPORT_OPERATORS_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// What the library's operators give to a pool, other than loops, runs on one thread: a second pool
+// beside the host's would only take its CPUs. Ended before the library is unloaded.
+struct ExportThreads {
+  Mutex mutex;
+  std::atomic<ThreadPool*> pool{nullptr};
+  void (*finalize)() = nullptr;  // the author's
+  bool ended = false;
+};
+inline OPKIT_IMAGE_LOCAL constinit ExportThreads g_export_threads;
+inline OPKIT_IMAGE_LOCAL ThreadPool& LibraryPool() {
+  ExportThreads& threads = g_export_threads;
+  if (ThreadPool* pool = threads.pool.load(std::memory_order_acquire)) [[likely]]
+    return *pool;
+  MutexLock lock(threads.mutex);
+  if (!threads.pool) threads.pool = new ThreadPool(1, "opkit-library");
+  return *threads.pool;
+}
+inline OPKIT_IMAGE_LOCAL void EndLibraryPool() {
+  ExportThreads& threads = g_export_threads;
+  if (threads.finalize) threads.finalize();
+  delete threads.pool.exchange(nullptr);
+  threads.ended = true;
+}
+// This image's loops, on the host's threads.
+struct OPKIT_IMAGE_LOCAL HostLoops : LoopRunner {
+  HostLoops() : LoopRunner{&RunOnHost} {}
+
+ private:
+  // The pool that this thread had before: also the host's, where the two share the variable.
+  struct OuterPool {
+    explicit OuterPool(ThreadPool* outer) : own(std::exchange(t_pool.pool, outer)) {}
+    OuterPool(const OuterPool&) = delete;
+    OuterPool& operator=(const OuterPool&) = delete;
+    ~OuterPool() { t_pool.pool = own; }
+    ThreadPool* own;
+  };
+  static void RunOnHost(const LoopRunner& self, int64_t n, int64_t grain, RangeFunction body) {
+    const OuterPool pool(static_cast<const HostLoops&>(self).pool_);
+    RunHostRanges(g_host, nullptr, n, grain, [&](int64_t begin, int64_t end) {
+      const LoopRunnerScope nested(&self);
+      body(begin, end);
+    });
+  }
+
+  ThreadPool* const pool_ = t_pool.pool;
+};
+// The library's operator behind one operator of the host's, and the blobs that it is bound to.
+class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
+ public:
+  ExportedInstance(const OpSchema& schema, const opkit_node& node) {
+    OperatorDef def = DefinitionOfAbi(node);
+    // In a host's stream it takes its turn there, and then runs as on the CPU.
+    if (def.device().type == DeviceType::kCPUStream) def.Device(DeviceType::kCPU);
+    inputs_.resize(def.inputs().size());
+    outputs_.resize(def.outputs().size());
+    for (size_t o = 0; o < outputs_.size(); ++o) NameOutput(schema, def, o);
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      const std::string& name = def.inputs()[i];
+      if (name.empty()) continue;
+      inputs_[i].blob = workspace_.CreateBlob(name);
+      workspace_.CreateTensor(name);
+    }
+    const PoolScope threads(LibraryPool());
+    op_ = CreateOperator(def, &workspace_);
+    for (size_t o = 0; o < outputs_.size(); ++o)
+      if (!def.outputs()[o].empty()) outputs_[o].blob = workspace_.FindBlob(def.outputs()[o]);
+  }
+
+  // At its place in the host's stream, where there is one.
+  void Run(const opkit_call* call) {
+    if (!call->asynchronous) return Forward(call);
+    OpResource(call).launch(
+        [run = MakeIntrusive<LaunchedRun>(this, call)] { run->instance->Forward(&run->call); });
+  }
+
+ private:
+  struct Value {
+    Blob* blob = nullptr;   // null where the node leaves it out
+    int shared_input = -1;  // of an output that must be in its place
+  };
+
+  void Forward(const opkit_call* call) {
+    for (size_t i = 0; i < inputs_.size(); ++i) Bind(inputs_[i], *opkit_input(call, i));
+    for (size_t o = 0; o < outputs_.size(); ++o) BindOutput(call, o);
+    RunOperator(call->scratch, call->scratch_bytes);
+    for (size_t o = 0; o < outputs_.size(); ++o)
+      if (outputs_[o].blob) Deliver(o, *opkit_output(call, o));
+  }
+
+  // Outputs get blobs of their own, but for those that must be an input's.
+  void NameOutput(const OpSchema& schema, OperatorDef& def, size_t o) {
+    std::string& name = def.mutable_outputs()[o];
+    if (name.empty()) return;
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      const std::string& input = def.inputs()[i];
+      if (input.empty() || !schema.MustInplace(static_cast<int>(i), static_cast<int>(o))) continue;
+      outputs_[o].shared_input = static_cast<int>(i);
+      name = input;
+      return;
+    }
+    while (std::ranges::count(def.inputs(), name)) name += "_out";
+  }
+
+  // Whether `tensor` is the view already, so that nothing has to be made.
+  static bool IsView(const Tensor& tensor, const opkit_tensor& view) {
+    return tensor.Is(view.data, static_cast<DType>(view.dtype), view.shape, view.rank) &&
+           tensor.storage() && OpTensor(view).is_dense();
+  }
+  static void Bind(const Value& value, const opkit_tensor& view) {
+    if (!value.blob) return;
+    Tensor* tensor = value.blob->GetMutable<Tensor>();
+    if (IsView(*tensor, view)) [[likely]]
+      return;
+    *tensor = view.dtype == OPKIT_UNDEFINED ? Tensor() : TensorOfView(view);
+  }
+  void BindOutput(const opkit_call* call, size_t o) {
+    const Value& output = outputs_[o];
+    const opkit_tensor& view = *opkit_output(call, o);
+    if (!output.blob) return;
+    if (output.shared_input >= 0) {
+      const opkit_tensor& in = *opkit_input(call, static_cast<uint64_t>(output.shared_input));
+      if (view.dtype == OPKIT_UNDEFINED) return;
+      if (view.data != in.data) {
+        const Tensor source = TensorOfView(in);
+        CheckResult(o, source, view, "must be in place of an input that");
+        if (view.data) CopyInto(source, view);
+      }
+    }
+    Bind(output, view);
+  }
+  void RunOperator(void* scratch, int64_t scratch_bytes) {
+    const HostLoops loops;
+    const PoolScope threads(LibraryPool());
+    const LoopRunnerScope on_host(&loops);
+    op_->SetScratch(scratch, scratch ? scratch_bytes : 0);
+    op_->Run();
+  }
+
+  // The result lies in the host's memory, or is copied there.
+  void Deliver(size_t o, const opkit_tensor& view) {
+    if (view.dtype == OPKIT_UNDEFINED) return;
+    Blob* blob = outputs_[o].blob;
+    if (!blob->IsType<Tensor>())
+      Throw(ErrorCode::kTypeMismatch, "output ", o, " '", blob->name(), "' of operator ",
+            op_->type(), " is not a tensor, which is all that a library can hand over");
+    const Tensor& result = blob->Get<Tensor>();
+    if (IsView(result, view)) [[likely]]
+      return;
+    if (!result.initialized())
+      Throw(ErrorCode::kOperatorFailed, "operator ", op_->type(), " returned without making '",
+            blob->name(), "'; get it with Output(i, shape, dtype) and write to it");
+    CheckResult(o, result, view, "is");
+    CopyInto(result, view);
+  }
+  OPKIT_COLD void CheckResult(size_t o, const Tensor& result, const opkit_tensor& view,
+                              const char* how) const {
+    const Shape wanted(Dims(view.shape, static_cast<size_t>(view.rank)));
+    if (static_cast<int32_t>(result.dtype()) == view.dtype && result.shape() == wanted) return;
+    Throw(ErrorCode::kInvalidArgument, "output ", o, " '", op_->def().outputs()[o],
+          "' of operator ", op_->type(), " ", how, " ", result.dtype(), result.shape(),
+          ", but the program has ", static_cast<DType>(view.dtype), wanted,
+          " for it; correct the schema's TensorInferenceFunction, or write one");
+  }
+  static void CopyInto(const Tensor& result, const opkit_tensor& view) {
+    if (result.nbytes() == 0) return;
+    const Tensor dense = result.is_dense() ? result : result.Contiguous();
+    std::memmove(view.data, dense.raw_data(), static_cast<size_t>(dense.nbytes()));
+  }
+
+  // A run at its place in the host's stream: a call of its own, which holds copies of all that the
+  // host's points to.
+  struct LaunchedRun : RefCounted {
+    IntrusivePtr<ExportedInstance> instance;
+    opkit_call call;
+    std::vector<opkit_tensor> inputs, outputs;
+    std::vector<Dims> extents;
+
+    LaunchedRun(ExportedInstance* self, const opkit_call* from) : instance(self), call{} {
+      std::memcpy(&call, from, (std::min)(from->size, uint64_t{sizeof call}));
+      call.size = sizeof call;
+      extents.reserve(2 * (call.num_inputs + call.num_outputs));
+      for (uint64_t i = 0; i < call.num_inputs; ++i) Copy(*opkit_input(from, i), inputs);
+      for (uint64_t o = 0; o < call.num_outputs; ++o) Copy(*opkit_output(from, o), outputs);
+      call.inputs = inputs.data();
+      call.outputs = outputs.data();
+      call.asynchronous = 0;
+    }
+    void Copy(const opkit_tensor& from, std::vector<opkit_tensor>& all) {
+      const auto rank = static_cast<size_t>(from.rank);
+      opkit_tensor view = OpTensor(from).view();
+      view.shape = extents.emplace_back(from.shape, rank).data();
+      view.strides = extents.emplace_back(from.strides, rank).data();
+      all.push_back(view);
+    }
+  };
+
+  Workspace workspace_;
+  std::unique_ptr<OperatorBase> op_;
+  std::vector<Value> inputs_, outputs_;
+};
+
+// The registries last as long as the image. Where that is unmapped, and not at the program's end,
+// they are freed: nothing of the library is in use then.
+struct OPKIT_IMAGE_LOCAL ExportedRegistries {
+  ~ExportedRegistries() {
+    if (!g_export_threads.ended) return;
+    delete &GradientRegistry::Global();
+    delete &OpRegistry::Global();
+  }
+};
+
+// The functions of an opkit_op and its kernels over a schema, which both have as `author`.
+struct OPKIT_IMAGE_LOCAL SchemaFunctions {
+  static void FillIn(opkit_op& op, const OpSchema& schema) {
+    op.parse_attrs = &ParseAttrs;
+    if (schema.has_inference()) {
+      op.infer_type = &InferType;
+      op.infer_shape = &InferShape;
+    }
+    op.mutated_inputs = &MutatedInputs;
+    op.scratch_bytes = &ScratchBytes;
+    op.author = &schema;
+  }
+  static void FillIn(opkit_kernel& kernel, const OpSchema& schema) {
+    kernel.create = &Create;
+    kernel.destroy = &Destroy;
+    kernel.forward = &Forward;
+    kernel.author = &schema;
+  }
+  // The library's maker names what is new by its own map; the host then gives each its name.
+  static opkit_status Gradient(const opkit_op*, const opkit_gradient* gradient) {
+    return GuardedCall([&] {
+      const OperatorDef def = DefinitionOfAbi(*gradient->node);
+      std::vector<GradientValue> g_output;
+      for (size_t o = 0; o < def.outputs().size(); ++o) {
+        GradientValue& value = g_output.emplace_back();
+        value.dense = gradient->dense[o];
+        value.indices = gradient->indices[o];
+        value.values = gradient->values[o];
+      }
+      GradientNames names;
+      GradientOpsMeta meta = GetGradientForOp(def, g_output, names);
+      std::map<std::string, std::string> renamed;
+      const auto rename = [&](std::string& name) {
+        const std::string* value = names.ValueOf(name);
+        if (!value) return;
+        std::string& known = renamed[name];
+        if (known.empty()) {
+          const std::string own = *value, suffix = name.substr(own.size());
+          const char* given = gradient->new_name(gradient, own.c_str(),
+                                                 names.Of(own) == name ? nullptr : suffix.c_str());
+          if (!given) Throw(ErrorCode::kOperatorFailed, g_host->failure_text());
+          known = given;
+        }
+        name = known;
+      };
+      const auto accept = [](opkit_status status) {
+        if (status != OPKIT_OK) Throw(CodeOfStatus(status), g_host->failure_text());
+      };
+      for (size_t i = 0; i < meta.g_input.size(); ++i) {
+        GradientValue& value = meta.g_input[i];
+        for (std::string* name : {&value.dense, &value.indices, &value.values}) rename(*name);
+        accept(gradient->set_input(gradient, i, value.dense.c_str(), value.indices.c_str(),
+                                   value.values.c_str()));
+      }
+      for (OperatorDef& op : meta.ops) {
+        for (std::string& name : op.mutable_inputs()) rename(name);
+        for (std::string& name : op.mutable_outputs()) rename(name);
+        const AbiNode node(op);
+        accept(gradient->add_node(gradient, &node.node()));
+      }
+    });
+  }
+
+ private:
+  static const OpSchema& SchemaOf(const opkit_op* op) {
+    return *static_cast<const OpSchema*>(op->author);
+  }
+  static opkit_status Create(const opkit_kernel* kernel, const opkit_node* node, void** instance) {
+    return GuardedCall([&] {
+      const auto& schema = *static_cast<const OpSchema*>(kernel->author);
+      *instance = new IntrusivePtr(new ExportedInstance(schema, *node));
+    });
+  }
+  static void Destroy(void* instance) {
+    try {
+      delete static_cast<IntrusivePtr<ExportedInstance>*>(instance);
+    } catch (...) {
+      ReportFailure();
+    }
+  }
+  static opkit_status Forward(void* instance, const opkit_call* call) {
+    return GuardedCall(
+        [&] { (*static_cast<IntrusivePtr<ExportedInstance>*>(instance))->Run(call); });
+  }
+
+  static opkit_status ParseAttrs(const opkit_op* op, const opkit_node* node, int32_t* num_inputs,
+                                 int32_t* num_outputs) {
+    return GuardedCall([&] {
+      const OpSchema& schema = SchemaOf(op);
+      if (!schema.problem().empty()) return OpStatus::Failure(schema.problem());
+      const auto [inputs, outputs] = schema.Arity(ArgumentsOfAbi(node->attrs, node->num_attrs));
+      *num_inputs = inputs;
+      *num_outputs = outputs;
+      return OpStatus();
+    });
+  }
+
+  // The host's knowledge of values, as this image's inference reads it.
+  class Values {
+   public:
+    Values(const opkit_value* values, uint64_t count, bool with_shapes) {
+      for (uint64_t i = 0; i < count; ++i) {
+        const opkit_value& value = *opkit_value_at(const_cast<opkit_value*>(values), i);
+        TensorInfo& info = infos_.emplace_back();
+        if (value.dtype > 0 && value.dtype < kNumDTypes)
+          info.dtype = static_cast<DType>(value.dtype);
+        if (!with_shapes) continue;
+        if (value.rank >= 0) info.shape = ShapeOf(value);
+        if (!value.constant) continue;
+        constants_.push_back(MakeIntrusive<Shared<Tensor>>(TensorOfView(*value.constant)));
+        info.constant = &static_cast<Shared<Tensor>&>(*constants_.back()).value;
+      }
+    }
+    const std::vector<TensorInfo>& infos() const { return infos_; }
+
+   private:
+    static SymbolicShape ShapeOf(const opkit_value& value) {
+      std::vector<Dim> dims;
+      for (int axis = 0; axis < value.rank; ++axis) {
+        const int64_t extent = value.dims[axis];
+        dims.push_back(extent >= 0    ? Dim(extent)
+                       : extent == -1 ? Dim()
+                                      : Sym(StrCat(kSymbol, -2 - extent)));
+      }
+      return SymbolicShape(std::move(dims));
+    }
+    std::vector<TensorInfo> infos_;
+    RefCountedList constants_;  // of Shared<Tensor>
+  };
+  static constexpr const char* kSymbol = "s";
+  static int64_t NumberOf(const Dim& dim) {
+    if (dim.is_known()) return dim.value();
+    const std::string& name = dim.symbol();
+    if (name.size() < 2 || name[0] != *kSymbol) return -1;
+    const auto number = ParseText<int64_t>(std::string_view(name).substr(1));
+    return number && *number >= 0 ? -2 - *number : -1;
+  }
+
+  static void Infer(const OpSchema& schema, const opkit_node* node, opkit_value* inputs,
+                    opkit_value* outputs, bool types, bool with_shapes) {
+    OperatorDef def = DefinitionOfAbi(*node);
+    const Values ins(inputs, node->num_inputs, with_shapes);
+    const Values outs(outputs, node->num_outputs, with_shapes);
+    InferenceContext context(def, ins.infos(), outs.infos());
+    schema.Infer(context);
+    const auto store = [&](const std::vector<TensorInfo>& infos, opkit_value* values) {
+      for (size_t i = 0; i < infos.size(); ++i)
+        types ? StoreType(infos[i], *opkit_value_at(values, i))
+              : StoreShape(infos[i], *opkit_value_at(values, i));
+    };
+    store(context.inputs(), inputs);
+    store(context.outputs(), outputs);
+  }
+  static void StoreType(const TensorInfo& info, opkit_value& value) {
+    if (info.dtype != DType::kUndefined) value.dtype = static_cast<int32_t>(info.dtype);
+  }
+  static void StoreShape(const TensorInfo& info, opkit_value& value) {
+    if (!info.shape.has_rank()) return;
+    if (info.shape.rank() > OPKIT_MAX_RANK)
+      Throw(ErrorCode::kOutOfRange, "inference says ", info.shape.rank(), " axes; ", OPKIT_MAX_RANK,
+            " are the most");
+    const bool same_rank = value.rank == info.shape.rank();
+    value.rank = info.shape.rank();
+    for (int axis = 0; axis < value.rank; ++axis) {
+      const int64_t extent = NumberOf(info.shape[axis]);
+      if (extent != -1 || !same_rank) value.dims[axis] = extent;
+    }
+  }
+  // Wrong shapes are for infer_shape to report.
+  static opkit_status InferType(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
+                                opkit_value* outputs) {
+    return GuardedCall([&] {
+      const OpSchema& schema = SchemaOf(op);
+      try {
+        Infer(schema, node, inputs, outputs, true, true);
+      } catch (...) {
+        const std::exception_ptr failure = std::current_exception();
+        try {
+          Infer(schema, node, inputs, outputs, true, false);
+        } catch (...) {
+          std::rethrow_exception(failure);
+        }
+      }
+    });
+  }
+  static opkit_status InferShape(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
+                                 opkit_value* outputs) {
+    return GuardedCall([&] { Infer(SchemaOf(op), node, inputs, outputs, false, true); });
+  }
+  static opkit_status MutatedInputs(const opkit_op* op, const opkit_node* node, uint8_t* mutated) {
+    return GuardedCall([&] {
+      for (const int input : SchemaOf(op).MutatedInputs(DefinitionOfAbi(*node))) {
+        if (input < 0 || static_cast<uint64_t>(input) >= node->num_inputs)
+          return OpStatus::Failure("MutatesInputs of its schema names input ", input,
+                                   ", but the node has ", node->num_inputs);
+        mutated[input] = 1;
+      }
+      return OpStatus();
+    });
+  }
+  // Of the first configuration that the kernel proposes in standard layouts.
+  static opkit_status ScratchBytes(const opkit_op* op, const opkit_node* node,
+                                   const opkit_value* inputs, int64_t* bytes) {
+    return GuardedCall([&] {
+      const OpSchema& schema = SchemaOf(op);
+      *bytes = 0;
+      OperatorDef def = DefinitionOfAbi(*node);
+      def.Device(DeviceType::kCPU);
+      const auto kernels = KernelOrder(def);
+      if (kernels.empty() || !kernels[0]->propose) return;
+      const Values ins(inputs, node->num_inputs, true);
+      const std::vector<TensorInfo> outs = schema.InferOutputs(def, ins.infos());
+      try {
+        for (const KernelConfig& config : kernels[0]->propose({def, ins.infos(), outs})) {
+          if (!config.input_layouts.empty() || !config.output_layouts.empty()) continue;
+          *bytes = config.scratch_bytes;
+          break;
+        }
+      } catch (const UnsupportedOperatorFeature&) {  // creating the operator says so
+      }
+    });
+  }
+};
+
+// Fills in a record from the registries: the library's second way to describe an operator.
+class OPKIT_IMAGE_LOCAL SchemaReader {
+ public:
+  explicit SchemaReader(const OpSchema& schema) : schema_(schema), record_(new FunctionOpRecord) {}
+
+  FunctionRecord Read() {
+    record_->name = schema_.name();
+    record_->doc = schema_.doc();
+    record_->file = schema_.file();
+    record_->line = schema_.line();
+    record_->flags = (schema_.is_stateful() ? OPKIT_OP_EFFECTS : 0) |
+                     (schema_.unknown_args_allowed() ? OPKIT_OP_OPEN_ATTRS : 0);
+    SchemaFunctions::FillIn(record_->abi, schema_);
+    ReadGradient();
+    ReadKernels();
+    ReadInplace();
+    ReadParameters();
+    return record_;
+  }
+
+ private:
+  // In the host's streams run the library's kernels for the CPU.
+  void ReadKernels() {
+    bool on_cpu = false, on_stream = false;
+    for (const Kernel* kernel : OpRegistry::Global().KernelsOf(schema_.name())) {
+      if (kernel->backend != kReferenceBackend)
+        Throw(ErrorCode::kUnsupported, "operator ", schema_.name(), " has a kernel of the backend ",
+              kernel->backend, " (at ", kernel->Place(),
+              "): a library hands over plain kernels alone, for which LoadOptions::backend is the "
+              "name of their backend");
+      on_cpu |= kernel->device == DeviceType::kCPU;
+      on_stream |= kernel->device == DeviceType::kCPUStream;
+    }
+    const auto add = [this](const char* name) {
+      FunctionDevice& device = record_->devices.emplace_back();
+      device.name = name;
+      SchemaFunctions::FillIn(device.abi, schema_);
+    };
+    if (on_cpu) add("cpu");
+    if (on_cpu && on_stream) add("cpu_stream");
+  }
+  // Of the first values; schemas say it by a function.
+  void ReadInplace() {
+    constexpr int kMost = 16;
+    for (int i = 0; i < (std::min)(schema_.max_inputs(), kMost); ++i)
+      for (int o = 0; o < (std::min)(schema_.max_outputs(), kMost); ++o)
+        if (schema_.CanInplace(i, o)) record_->inplace.emplace_back(i, o);
+  }
+  void ReadParameters() {
+    for (const AttributeSchema& from : schema_.attributes())
+      record_->attributes.push_back(
+          {from.name, from.doc, from.type, from.required, from.default_value, {}});
+    for (const ValueSchema& from : schema_.inputs())
+      record_->inputs.push_back({from.name, from.doc, {}, false, {}, from.dtypes});
+    for (const ValueSchema& from : schema_.outputs())
+      record_->outputs.push_back({from.name, from.doc, {}, false, {}, from.dtypes});
+  }
+  void ReadGradient() {
+    const GradientRegistration* gradient = GradientRegistry::Global().Find(schema_.name());
+    if (!gradient) return;
+    switch (gradient->kind) {
+      case GradientKind::kMaker:
+        record_->abi.gradient = &SchemaFunctions::Gradient;
+        break;
+      case GradientKind::kNone:
+        record_->flags |= OPKIT_OP_NO_GRADIENT;
+        break;
+      case GradientKind::kShouldNot:
+        record_->flags |= OPKIT_OP_SHOULD_NOT_GRADIENT;
+        break;
+      case GradientKind::kNotImplemented:
+        record_->flags |= OPKIT_OP_GRADIENT_NOT_IMPLEMENTED;
+    }
+  }
+
+  const OpSchema& schema_;
+  FunctionRecord record_;
+};
+
+OPKIT_INLINE void AddRegisteredOperators(std::vector<FunctionRecord>& records) {
+  if (IsProgramHost(g_host)) return;
+  static const ExportedRegistries registries;
+  if (const auto problems = CheckRegistrations(); !problems.empty())
+    Throw(ErrorCode::kInvalidArgument, problems[0]);
+  LibraryContents& contents = ThisLibrary();
+  if (contents.finalize != &EndLibraryPool)
+    g_export_threads.finalize = std::exchange(contents.finalize, &EndLibraryPool);
+  for (const std::string& name : RegisteredOperators())
+    if (FunctionRecord record = SchemaReader(OpRegistry::Global().GetSchema(name)).Read();
+        !record->devices.empty())
+      records.push_back(std::move(record));
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_IMPL_EXPORT_OPERATORS_IPP_
+#endif
 
 // ---- opkit/engine/schedule/impl/replay_core.ipp
 // How a replay's run begins and ends, and how the pool's threads take part in it: they look for
@@ -28518,7 +28278,7 @@ class SharedLevel {
   // For one thread, once the level before is done.
   void Share(int level, int pieces) {
     left_.Add(pieces);
-    // Release: a claim sees what the levels before have written.
+    // Release: a claim sees the writes of the levels before.
     word_.store(static_cast<uint64_t>(level) << 32 | static_cast<uint64_t>(pieces) << 16,
                 std::memory_order_release);
   }
@@ -28745,7 +28505,7 @@ class ReplayCore::Impl final : public ReplayCore {
     Helper* next_free = nullptr;
   };
 
-  // What a thread has to do once it has released the mutex. The core may be gone by then.
+  // The wake-ups that a thread owes once it has released the mutex. The core may be gone by then.
   struct Duty {
     void Do() {
       if (helper) {
@@ -28897,7 +28657,7 @@ class ReplayCore::Impl final : public ReplayCore {
     }
   }
 
-  // Hands in what the worker has done and finds more for it.
+  // Counts the nodes that the worker has run and finds more for it.
   Work Take(ReplayWorker& worker, bool may_search) {
     Duty duty{pool_};
     Work work = Work::kNone;
@@ -29066,6 +28826,259 @@ OPKIT_INLINE IntrusivePtr<ReplayCore> ReplayCore::Make(const Schedule& schedule,
 }  // namespace opkit
 
 #endif  // OPKIT_ENGINE_SCHEDULE_IMPL_REPLAY_CORE_IPP_
+
+// ---- opkit/op/abi/impl/op_conversion.ipp
+// Every member of opkit_op, once in each direction.
+#ifndef OPKIT_OP_ABI_IMPL_OP_CONVERSION_IPP_
+#define OPKIT_OP_ABI_IMPL_OP_CONVERSION_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+OPKIT_INLINE int DeviceTypeFromName(std::string_view name) {
+  if (name == "gpu") return static_cast<int>(DeviceType::kGPU);
+  DeviceTypeRegistry& registry = DeviceTypes();
+  MutexLock lock(registry.mutex);
+  for (const auto& entry : registry.entries)
+    if (entry.info.name == name) return static_cast<int>(entry.type);
+  return -1;
+}
+
+// Completes the structs inside a record, and holds the arrays that they point to.
+class OPKIT_IMAGE_LOCAL ExportedOp : public RefCounted {
+ public:
+  explicit ExportedOp(FunctionRecord record)
+      : record_(std::move(record)),
+        kernels_(record_->devices.size()),
+        inplace_(2 * record_->inplace.size()),
+        parameters_(record_->attributes.size() + record_->inputs.size() + record_->outputs.size()),
+        parameter_pointers_(parameters_.size()) {
+    FunctionOpRecord& from = *record_;
+    opkit_op& op = from.abi;
+    op.size = sizeof op;
+    op.name = from.name.c_str();
+    op.doc = from.doc.c_str();
+    op.file = from.file;
+    op.line = from.line;
+    op.flags = from.flags;
+    for (size_t k = 0; k < kernels_.size(); ++k) kernels_[k] = Kernel(from.devices[k]);
+    op.num_kernels = kernels_.size();
+    op.kernels = kernels_.data();
+    for (size_t i = 0; i < from.inplace.size(); ++i) {
+      inplace_[2 * i] = from.inplace[i].first;
+      inplace_[2 * i + 1] = from.inplace[i].second;
+    }
+    op.num_inplace = from.inplace.size();
+    op.inplace = inplace_.data();
+    size_t p = 0;
+    for (const auto* list : {&from.attributes, &from.inputs, &from.outputs})
+      for (const OpParameter& parameter : *list) {
+        FillIn(parameters_[p], parameter);
+        parameter_pointers_[p] = &parameters_[p];
+        ++p;
+      }
+    op.num_attrs = from.attributes.size();
+    op.attrs = parameter_pointers_.data();
+    op.num_inputs = from.inputs.size();
+    op.inputs = op.attrs + op.num_attrs;
+    op.num_outputs = from.outputs.size();
+    op.outputs = op.inputs + op.num_inputs;
+  }
+
+ private:
+  static const opkit_kernel* Kernel(FunctionDevice& device) {
+    opkit_kernel& kernel = device.abi;
+    kernel.size = sizeof kernel;
+    kernel.device = device.name.c_str();
+    kernel.flags = device.create_state && device.shares_state ? OPKIT_KERNEL_STATEFUL : 0;
+    return &kernel;
+  }
+  void FillIn(opkit_parameter& parameter, const OpParameter& from) {
+    parameter.size = sizeof parameter;
+    parameter.name = from.name.c_str();
+    parameter.doc = from.doc.c_str();
+    parameter.type = from.type ? static_cast<int32_t>(*from.type) : -1;
+    parameter.required = from.required;
+    for (const DType dtype : from.dtypes)
+      parameter.dtypes |= uint64_t{1} << static_cast<int>(dtype);
+    if (!from.default_value) return;
+    auto value = MakeIntrusive<AbiAttributes>(Arguments{{from.name, *from.default_value}});
+    parameter.default_value = *value->data();
+    defaults_.push_back(std::move(value));
+  }
+
+  FunctionRecord record_;
+  std::vector<const opkit_kernel*> kernels_;
+  std::vector<int32_t> inplace_;
+  std::vector<opkit_parameter> parameters_;
+  std::vector<const opkit_parameter*> parameter_pointers_;
+  RefCountedList defaults_;  // of AbiAttributes
+};
+
+OPKIT_INLINE const opkit_op* ExportOp(FunctionRecord record, RefCountedList& owners) {
+  const opkit_op* op = &record->abi;
+  owners.push_back(MakeIntrusive<ExportedOp>(std::move(record)));
+  return op;
+}
+
+OPKIT_INLINE void RefuseDescription(const std::string& library, const Text& what, const Text& mend,
+                                    ErrorCode code) {
+  const std::string advice = StrCat(mend);
+  Throw(code, "library ", library, " ", what, advice.empty() ? "" : "; ", advice);
+}
+OPKIT_INLINE void CheckLibraryText(const std::string& library, const char* name, const Text& what) {
+  constexpr size_t kLongestName = 255;
+  for (size_t i = 0; name && name[i]; ++i) {
+    const auto c = static_cast<unsigned char>(name[i]);
+    if (i >= kLongestName)
+      RefuseDescription(library, StrCat("has ", what, " of more than ", kLongestName,
+                                        " bytes: ", std::string(name, 32), "…"));
+    if (c < ' ' || c == 127)
+      RefuseDescription(library,
+                        StrCat("has ", what, " that holds the character ", static_cast<int>(c)));
+  }
+}
+
+// Reads one operator's description, and refuses it where it is wrong.
+class OpImport {
+ public:
+  OpImport(const opkit_op& op, const std::string& library) : op_(op), library_(library) {}
+
+  FunctionRecord Read(uint64_t index) {
+    if (op_.size < kOpBytes)
+      Refuse(StrCat("describes operator ", index, " in ", op_.size,
+                    " bytes, where version 1.0 has ", kOpBytes),
+             "fill in opkit_op.size with sizeof(opkit_op)");
+    CheckName(index);
+    FunctionRecord record(new FunctionOpRecord);
+    FunctionOpRecord& to = *record;
+    to.name = op_.name;
+    to.file = op_.file ? op_.file : "";
+    to.line = op_.line;
+    to.doc = op_.doc ? op_.doc : "";
+    to.library = library_;
+    to.flags = op_.flags;
+    if (op_.num_kernels == 0 || !op_.kernels)
+      Refuse(StrCat("has ", who(), " without a kernel"),
+             "give it a forward function: REGISTER_OP(…).setForward(f), or setCreateOpState(f)");
+    CheckArray(op_.num_kernels, op_.kernels, "kernels");
+    for (uint64_t k = 0; k < op_.num_kernels; ++k) AddKernel(k, to.devices);
+    CheckArray(op_.num_inplace, op_.inplace, "in-place pairs");
+    for (uint64_t i = 0; i < op_.num_inplace; ++i) {
+      const int32_t input = op_.inplace[2 * i], output = op_.inplace[2 * i + 1];
+      if (input < 0 || output < 0)
+        Refuse(StrCat("has ", who(), " that may run in place from input ", input, " to output ",
+                      output),
+               "both count from 0");
+      to.inplace.emplace_back(input, output);
+    }
+    AddParameters(op_.attrs, op_.num_attrs, "attributes", to.attributes);
+    AddParameters(op_.inputs, op_.num_inputs, "inputs", to.inputs);
+    AddParameters(op_.outputs, op_.num_outputs, "outputs", to.outputs);
+    std::memcpy(&to.abi, &op_, (std::min)(op_.size, uint64_t{sizeof to.abi}));
+    return record;
+  }
+
+ private:
+  [[noreturn]] void Refuse(const Text& what, const Text& mend = {}) const {
+    RefuseDescription(library_, what, mend);
+  }
+  std::string who() const { return StrCat("operator ", op_.name); }
+
+  // A count, and the array that it counts.
+  void CheckArray(uint64_t count, const void* array, const char* what) const {
+    if (count > kMostParts)
+      Refuse(StrCat("has ", who(), " with ", count, " ", what), StrCat("at most ", kMostParts));
+    if (count > 0 && !array) Refuse(StrCat("has ", who(), " whose ", what, " are null"));
+  }
+  void CheckName(uint64_t index) const {
+    constexpr size_t kLongestName = 255;
+    if (!op_.name || !*op_.name) Refuse(StrCat("gives operator ", index, " no name"));
+    const std::string_view name = op_.name;
+    if (name.size() > kLongestName)
+      Refuse(StrCat("has an operator whose name has ", name.size(), " bytes, ", name.substr(0, 32),
+                    "…"),
+             StrCat(kLongestName, " are the most"));
+    if (name.find("::") != std::string_view::npos)
+      Refuse(StrCat("has an operator named \"", name, "\""),
+             "\"::\" is for parts of operators; name it otherwise");
+    for (const char c : name)
+      if (static_cast<unsigned char>(c) <= ' ' || c == 127)
+        Refuse(StrCat("has an operator whose name holds the character ",
+                      static_cast<int>(static_cast<unsigned char>(c))),
+               "use letters, digits, _ . -");
+  }
+  void AddKernel(uint64_t k, std::vector<FunctionDevice>& devices) const {
+    const opkit_kernel* kernel = op_.kernels[k];
+    if (!kernel || kernel->size < kKernelBytes || !kernel->device)
+      Refuse(StrCat("has kernel ", k, " of operator ", op_.name,
+                    " that is null, shorter than version 1.0's or without a device"));
+    if (!kernel->forward)
+      Refuse(StrCat("has operator ", op_.name, " without a forward function for ", kernel->device),
+             StrCat("REGISTER_OP(", op_.name, ").setForward(f, \"", kernel->device,
+                    "\"), or setCreateOpState(f, \"", kernel->device, "\")"));
+    const int type = DeviceTypeFromName(kernel->device);
+    if (type < 0)
+      Refuse(StrCat("has a kernel of operator ", op_.name, " for \"", kernel->device,
+                    "\", which is no device type of this program"),
+             "\"cpu\", \"gpu\" and \"cpu_stream\" are");
+    for (const FunctionDevice& other : devices)
+      if (other.type == static_cast<DeviceType>(type))
+        Refuse(StrCat("has two kernels of operator ", op_.name, " for ", kernel->device));
+    FunctionDevice& device = devices.emplace_back();
+    device.name = kernel->device;
+    device.type = static_cast<DeviceType>(type);
+    device.shares_state = kernel->flags & OPKIT_KERNEL_STATEFUL;
+    std::memcpy(&device.abi, kernel, (std::min)(kernel->size, uint64_t{sizeof device.abi}));
+  }
+  void AddParameters(const opkit_parameter* const* parameters, uint64_t count, const char* what,
+                     std::vector<OpParameter>& list) const {
+    CheckArray(count, parameters, what);
+    NameTable<int> seen;
+    for (uint64_t i = 0; i < count; ++i) {
+      const opkit_parameter* one = parameters[i];
+      if (!one || one->size < kParameterBytes)
+        Refuse(StrCat("has ", who(), " of whose ", what, " number ", i,
+                      " is null or shorter than version 1.0's"));
+      if (!one->name || !*one->name)
+        Refuse(StrCat("has ", who(), " of whose ", what, " number ", i, " has no name"));
+      CheckLibraryText(library_, one->name, StrCat(who(), " with a name among its ", what));
+      if (seen.Find(one->name))
+        Refuse(StrCat("has ", who(), " with two ", what, " named '", one->name, "'"));
+      seen.FindOrAdd(one->name);
+      const std::string whose = StrCat("has ", who(), " whose '", one->name, "' has ");
+      if (one->type < -1 || one->type > OPKIT_ATTR_TENSORS)
+        Refuse(StrCat(whose, "the type ", one->type, ", which does not exist"));
+      OpParameter& to = list.emplace_back();
+      to.name = one->name;
+      to.doc = one->doc ? one->doc : "";
+      to.required = one->required != 0;
+      if (one->type >= 0) to.type = static_cast<AttributeType>(one->type);
+      for (int dtype = 1; dtype < kNumDTypes; ++dtype)
+        if (one->dtypes >> dtype & 1) to.dtypes.push_back(static_cast<DType>(dtype));
+      const opkit_attr* value = one->default_value;
+      if (!value) continue;
+      if (const std::string problem = ProblemOfAttr(value); !problem.empty())
+        Refuse(StrCat(whose, "a default that ", problem));
+      if (one->type >= 0 && value->type != one->type)
+        Refuse(StrCat(whose, "a default of the type ", value->type, ", but the type ", one->type));
+      to.default_value = ArgumentsOfAbi(&value, 1).begin()->value;
+    }
+  }
+
+  const opkit_op& op_;
+  const std::string& library_;
+};
+
+OPKIT_INLINE FunctionRecord ImportOp(const opkit_op& op, uint64_t index,
+                                     const std::string& library) {
+  return OpImport(op, library).Read(index);
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_ABI_IMPL_OP_CONVERSION_IPP_
 
 #endif  // OPKIT_DEFINITIONS
 

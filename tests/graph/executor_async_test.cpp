@@ -79,6 +79,21 @@ class LaterOrNowOp final : public Operator<CPUContext> {
 OPERATOR_SCHEMA(LaterOrNow).NumInputs(1).NumOutputs(1).Stateful().IdenticalTypeAndShape();
 REGISTER_CPU_OPERATOR(LaterOrNow, LaterOrNowOp);
 
+// Hands its input on as its output, while it still works.
+class LaterViewOp final : public Operator<CPUContext> {
+ public:
+  USE_OPERATOR_FUNCTIONS(CPUContext);
+  using Operator<CPUContext>::Operator;
+  bool HasAsyncPart() const override { return true; }
+  bool RunOnDevice() override {
+    SetOutputTensor(0, Input(0));
+    event().SetFinished();
+    return true;
+  }
+};
+OPERATOR_SCHEMA(LaterView).NumInputs(1).NumOutputs(1).Stateful().IdenticalTypeAndShape();
+REGISTER_CPU_OPERATOR(LaterView, LaterViewOp);
+
 // Fails on its stream, after it was issued.
 template <class Context>
 class FailLaterOp final : public Operator<Context> {
@@ -255,6 +270,20 @@ TEST_CASE("an operator that never finishes does not hold up a run that fails") {
                        in_stream ? "the stream's part failed" : "it was told to fail"));
       }
     }
+}
+
+TEST_CASE("an operator whose work goes on must not hand its input on undeclared") {
+  Graph g;
+  g.AddInput("X", kFloat, {2});
+  g.AddNode(OperatorDef("Relu").Input("X").Output("A"));
+  g.AddNode(OperatorDef("LaterView").Name("view").Input("A").Output("B"));
+  g.AddNode(OperatorDef("Add").Input("A").Input("B").Output("Y"));
+  g.AddOutput("Y");
+  Executor exec(Compile(g, {.threads = 2}));
+  exec.Bind("X", Vector({1, 2}));
+  const Error error = ErrorOf([&] { exec.Run(); });
+  CHECK(error.code() == ErrorCode::kUnsupported);
+  CHECK(Contains(error.message(), "made 'B' a view of an input while its device still works"));
 }
 
 TEST_CASE("a deadline ends a run with an operator that never finishes; the next run works") {

@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include "nodes.hpp"
+#include "opkit/graph/passes/evaluate_node.hpp"
 #include "opkit/graph/print/print.hpp"
 #include "opkit/op/operator.hpp"
 #include "opkit/op/registration.hpp"
@@ -97,6 +98,27 @@ void CheckSameResults(const Graph& before, const Graph& after, uint64_t seed) {
 }  // namespace
 
 // ----------------------------------------------------------------------------------- dead nodes
+
+TEST_CASE("a node has an effect beside its outputs if it is stateful, has none, or is unknown") {
+  using detail::HasEffect;
+  CHECK_FALSE(HasEffect(Relu("X", "Y")));
+  CHECK(HasEffect(OperatorDef("Noise").Output("Y")));
+  CHECK(HasEffect(OperatorDef("Report").Input("X")));
+  CHECK(HasEffect(OperatorDef("Relu", {"X"}, {""})));
+  CHECK(HasEffect(OperatorDef("NoSuchOperator", {"X"}, {"Y"})));
+}
+
+TEST_CASE("a node is evaluated on its own where only its outputs can tell") {
+  using detail::MayEvaluate;
+  CHECK(MayEvaluate(Scale("X", "Y", 2)));
+  CHECK_FALSE(MayEvaluate(Accumulate("X", "Y")));
+  CHECK_FALSE(MayEvaluate(OperatorDef("Noise").Output("Y")));
+  CHECK_FALSE(MayEvaluate(Scale("X", "Y", 2).Device(DeviceType::kCUDA)));
+  const Tensor x = Matrix(1);
+  const std::vector<Tensor> outputs = detail::EvaluateNode(Scale("X", "Y", 2), {&x});
+  REQUIRE(outputs.size() == 1);
+  CHECK(outputs[0].ToVector<float>() == std::vector<float>{2, -2, 4, 1});
+}
 
 TEST_CASE("nodes and constants that no output needs are removed, chains of them too") {
   Graph g = WithInputs({"X", "unread"});

@@ -187,6 +187,26 @@ TEST_CASE("memory that cannot be had is an error that names what takes most of i
                "made by node Choosy 'big' (v0) -> (v1)"));
 }
 
+TEST_CASE("a plan of fewer than no threads, or without room for any shapes, is refused") {
+  Graph g;
+  g.AddInput("X", kFloat, {1});
+  g.AddOutput("X");
+  CHECK(ErrorOf([&] { Compile(g, {.threads = -1}); }).message() ==
+        "a plan needs threads >= 0 and max_shapes >= 1, found -1 and 8");
+  CHECK(Contains(ErrorOf([&] { Compile(g, {.max_shapes = 0}); }).message(), "max_shapes >= 1"));
+}
+
+TEST_CASE("a node that reads a value of another device is refused when it is planned") {
+  Graph g;
+  g.AddInput("X", kFloat, {64}, Device{DeviceType::kCUDA, 0});
+  g.AddNode(OperatorDef("Choosy").Input("X").Output("Y"));
+  g.AddOutput("Y");
+  const Error error = ErrorOf([&] { Compile(g, {.threads = 1}); });
+  CHECK(error.code() == ErrorCode::kInvalidArgument);
+  CHECK(Contains(error.what(), "reads 'X' on cpu, but it is on cuda"));
+  CHECK(Contains(error.what(), "; copy it there with a node that crosses devices, or place"));
+}
+
 TEST_CASE("more bytes than can be counted are an error that names the node") {
   Graph g;
   g.AddInput("X", kFloat, {int64_t{1} << 60});

@@ -355,6 +355,49 @@ def size(tree):
             yield f"{header} has {text.count(chr(10))} lines, more than {MAX_LINES}: split it"
 
 
+FUNCTION_BODY = re.compile(r"\)[\w\s&:<>,*-]*\{")  # of a function, or of a loop in one
+
+
+@check("tests-mirror-headers")
+def tests_mirror_headers(tree):
+    """A header with functions of its own, rows 1 to that of plugin/, is tested by the file of its
+    name, or covered_by.txt says `header test words`: words that stand in both, such as the class,
+    or what an Error says."""
+    path = tree.root / "tests" / "hygiene" / "covered_by.txt"
+    lines = path.read_text().splitlines() if path.exists() else []
+    covered = {line.split()[0]: line for line in lines if line and not line.startswith("#")}
+    tests = tree.root / "tests"
+    for header in tree.text:
+        name = header.removeprefix("opkit/").removesuffix(".hpp")
+        if header.endswith((".ipp", ".h", "/all.hpp", "/fwd.hpp")) or row_of(header) is None or \
+                not ROW_OF["base"] <= row_of(header) <= ROW_OF["plugin"]:
+            continue
+        own = (tests / f"{name}_test.cpp").exists()
+        parts = [header]
+        for part in parts:  # and the .ipp files of it
+            parts += [t for t in tree.own[part] if t in tree.owners]
+        line = covered.pop(name + ".hpp", None)
+        if line is None:
+            code = "".join(re.sub(r"^[ \t]*#(?:.*\\\n)*.*", "", tree.code[part], flags=re.MULTILINE)
+                           for part in parts)
+            if not own and FUNCTION_BODY.search(code):
+                yield f"{header} has no tests/{name}_test.cpp, and covered_by.txt names no other test"
+        elif own:
+            yield f"covered_by.txt names {name}.hpp, which has tests/{name}_test.cpp"
+        elif len(line.split(None, 2)) < 3:
+            yield f"covered_by.txt: `{line}` is not `header test words`"
+        else:
+            _, test, words = line.split(None, 2)
+            if not (tests / test).exists():
+                yield f"covered_by.txt: there is no tests/{test}"
+            elif words not in (tests / test).read_text():
+                yield f"covered_by.txt: `{words}` does not stand in tests/{test}"
+            elif not any(words in without_comments(tree.text[part]) for part in parts):
+                yield f"covered_by.txt: `{words}` does not stand in {header}"
+    for name in covered:
+        yield f"covered_by.txt names {name}, which is no header of these rows"
+
+
 @check("namespaces")
 def namespaces(tree):
     for header, code in tree.code.items():

@@ -47,6 +47,8 @@ def changed(path, **how):
 
 SHAPE, ERROR = "opkit/core/shape.hpp", "opkit/base/error.hpp"
 BASE = ['"opkit/base/error.hpp"']
+FUNCTION = "inline int Twice(int x) { return 2 * x; }"
+COVERED = "tests/hygiene/covered_by.txt"
 
 # (check, words of its sentence, files that are written over the clean tree)
 CASES = [
@@ -69,6 +71,17 @@ CASES = [
     ("cycles", "device.hpp -> opkit/core/shape.hpp -> opkit/core/device.hpp",
      changed(SHAPE, includes=['"opkit/core/device.hpp"'] + BASE)
      | changed("opkit/core/device.hpp", includes=['"opkit/core/shape.hpp"'])),
+    ("definitions", "shared_object.ipp is compiled by 0 sources", {"src/plugin.cpp": ""}),
+    ("definitions", "src/plugin.cpp includes opkit/plugin/impl/gone.ipp, which is no header",
+     {"src/plugin.cpp": '#include "opkit/plugin/impl/shared_object.ipp"\n'
+                        '#include "opkit/plugin/impl/gone.ipp"\n'}),
+    ("definitions", "elsewhere than in its `#ifdef OPKIT_DEFINITIONS",
+     changed("opkit/plugin/shared_object.hpp",
+             includes=['"opkit/plugin/impl/shared_object.ipp"'])),
+    ("ordinary-classes", "core/shape.hpp:7 makes BasicGraph a template",
+     changed(SHAPE, includes=BASE, body="\n\ntemplate <class T> class BasicGraph;")),
+    ("ordinary-classes", "whose arguments all have defaults (`class G = int`)",
+     changed(SHAPE, includes=BASE, body="template <class G = int> void Check(const G&);")),
     ("includes-resolve", 'expected "opkit/..."',
      changed("opkit/interop/npy.hpp", includes=['"helper.hpp"'])),
     ("includes-resolve", "write it in quotes",
@@ -92,6 +105,23 @@ CASES = [
     ("opening-comment", "does not begin with",
      {f"include/{SHAPE}": header(SHAPE, includes=BASE).split("\n", 1)[1]}),
     ("size", "more than 800", changed(SHAPE, includes=BASE, body="\n" * 800)),
+    ("tests-mirror-headers", "core/shape.hpp has no tests/core/shape_test.cpp",
+     changed(SHAPE, includes=BASE, body=FUNCTION)),
+    ("tests-mirror-headers", "names core/shape.hpp, which has tests/core/shape_test.cpp",
+     changed(SHAPE, includes=BASE, body=FUNCTION)
+     | {"tests/core/shape_test.cpp": "", COVERED: "core/shape.hpp core/a_test.cpp Twice\n"}),
+    ("tests-mirror-headers", "`core/shape.hpp` is not `header test words`",
+     changed(SHAPE, includes=BASE, body=FUNCTION) | {COVERED: "# why\n\ncore/shape.hpp\n"}),
+    ("tests-mirror-headers", "there is no tests/core/a_test.cpp",
+     changed(SHAPE, includes=BASE, body=FUNCTION) | {COVERED: "core/shape.hpp core/a_test.cpp Twice\n"}),
+    ("tests-mirror-headers", "`Twice` does not stand in tests/core/a_test.cpp",
+     changed(SHAPE, includes=BASE, body=FUNCTION)
+     | {COVERED: "core/shape.hpp core/a_test.cpp Twice\n", "tests/core/a_test.cpp": "Thrice\n"}),
+    ("tests-mirror-headers", "`in prose` does not stand in opkit/core/shape.hpp",
+     changed(SHAPE, includes=BASE, body=FUNCTION + "  // in prose")
+     | {COVERED: "core/shape.hpp core/a_test.cpp in prose\n", "tests/core/a_test.cpp": "in prose"}),
+    ("tests-mirror-headers", "names core/gone.hpp, which is no header",
+     {COVERED: "core/gone.hpp core/a_test.cpp Gone\n"}),
     ("namespaces", "`using namespace`",
      changed(SHAPE, includes=["<string>"] + BASE, body="using namespace std;")),
     ("namespaces", "without `::inline OPKIT_ABI`",

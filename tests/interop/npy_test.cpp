@@ -172,6 +172,7 @@ TEST_CASE("Files that cannot be opened or written are Errors that name them") {
   CHECK(error.code() == ErrorCode::kFailedPrecondition);
   CHECK(error.message() == "cannot write '/nowhere/x.npy': No such file or directory");
   const File file;
+  std::ofstream(file.path()).close();
   CHECK(ErrorOf([&] { ReadNpy(file.path()); }).message() ==
         file.path() + ": it does not begin as a .npy file does");
 }

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "device.cuh"
+#include "opkit/op/gradient/gradient.hpp"
 #include "opkit/plugin/library.hpp"
 #include "support/error_of.hpp"
 #include "support/function_ops.hpp"

@@ -22,6 +22,13 @@ TEST_CASE("a list of int64 or int32, or one number") {
         }).message() == "axes must be a list of integers, found int64[1, 1] on cpu");
 }
 
+TEST_CASE("the integers of a tensor are int64 or int32") {
+  CHECK(IntegersOf(List({3, -1})) == Ints{3, -1});
+  CHECK(IntegersOf(Tensor::From<int32_t>({2}, {3, -1})) == Ints{3, -1});
+  CHECK(ErrorOf([] { IntegersOf(Counting({2})); }).message() ==
+        "expected int64 or int32 elements, found float32[2] on cpu");
+}
+
 TEST_CASE("a rank that no tensor has is refused") {
   CHECK(ShapeOfRank(2).rank() == 2);
   CHECK(ErrorOf([] { ShapeOfRank(-1); }).message() == "rank -1 is not between 0 and 1024");

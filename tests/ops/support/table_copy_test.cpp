@@ -38,6 +38,17 @@ std::vector<char> CopyOneByOne(const std::vector<TestAxis>& axes, int64_t item,
   return to;
 }
 
+TEST_CASE("elements of 1, 2, 4, 8 and 16 bytes have a type, and no others") {
+  for (int64_t bytes = 0; bytes <= 32; ++bytes) {
+    CAPTURE(bytes);
+    int64_t size = 0;
+    const bool found =
+        detail::WithElementOfSize(bytes, [&](auto element) { size = sizeof element; });
+    CHECK(found == (bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8 || bytes == 16));
+    CHECK(size == (found ? bytes : 0));
+  }
+}
+
 TEST_CASE("any copy is the one of its elements") {
   const uint64_t seed = 21;
   CAPTURE(seed);

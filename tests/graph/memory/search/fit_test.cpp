@@ -14,6 +14,7 @@ namespace {
 
 using opkit::MemoryInterval;
 using opkit::RandomGenerator;
+using opkit::detail::Index;
 using opkit::detail::LowestFit;
 using opkit::detail::MatrixFit;
 using opkit::detail::MemoryProblem;
@@ -109,7 +110,7 @@ TEST_CASE("a matrix places the tail of an order on its head, and gives up above 
   Numbers whole(order.size(), 0);
   const int height = fit.Place(order, 0, 1 << 30, &whole);
   Numbers tail = whole;
-  for (size_t i = 25; i < order.size(); ++i) tail[static_cast<size_t>(order[i])] = -1;
+  for (size_t i = 25; i < order.size(); ++i) tail[Index(order[i])] = -1;
   CHECK(fit.Place(order, 25, height, &tail) == height);
   CHECK(tail == whole);
   CHECK(fit.Place(order, 0, height - 1, &whole) == -1);
