@@ -36,7 +36,7 @@ namespace testing {
 
 OPKIT_INLINE Library Load() {
   static const Library library = [] {
-    const opkit_library_entry_function entry = &opkit_library_entry;
+    opkit_library_entry_function entry = &opkit_library_entry;
     if (!entry)
       Throw(ErrorCode::kNotFound,
             "this program has no operators to test: include or link a source that includes "

@@ -17,19 +17,24 @@ OPKIT_INLINE std::atomic<FunctionOperatorFactory>& FunctionFactory(DeviceType ty
   return factories[slot >= 0 && slot < AllocatorTable::kSlots ? slot : 0];
 }
 
-inline std::unique_ptr<OperatorBase> CreateFunctionOperator(const OperatorDef& def, Workspace* ws,
-                                                            FunctionRecord record,
-                                                            FunctionPass pass) {
-  const FunctionOperatorFactory factory =
-      FunctionFactory(def.device().type).load(std::memory_order_acquire);
-  if (!factory)
-    throw UnsupportedOperatorFeature(
-        StrCat("function operators cannot run on ", def.device().type,
-               " in this program: include the header of its backend "
-               "(opkit/backends/<its name>/function_operator.hpp), or call "
-               "opkit::EnableFunctionOperators<Context>() for a device of your own"));
-  return factory(def, ws, std::move(record), pass);
-}
+// Makes the operators of a record. Not a lambda, which would be hidden as FunctionOpHost is, inside
+// a kernel that is not.
+struct FunctionOperatorCreator {
+  FunctionRecord record;
+  FunctionPass pass;
+
+  std::unique_ptr<OperatorBase> operator()(const OperatorDef& def, Workspace* ws) const {
+    const FunctionOperatorFactory factory =
+        FunctionFactory(def.device().type).load(std::memory_order_acquire);
+    if (!factory)
+      throw UnsupportedOperatorFeature(
+          StrCat("function operators cannot run on ", def.device().type,
+                 " in this program: include the header of its backend "
+                 "(opkit/backends/<its name>/function_operator.hpp), or call "
+                 "opkit::EnableFunctionOperators<Context>() for a device of your own"));
+    return factory(def, ws, record, pass);
+  }
+};
 
 class FunctionGradient final : public GradientMakerBase {
  public:
@@ -103,9 +108,7 @@ OPKIT_INLINE void FunctionOpHost::Add(FunctionDevice& device, FunctionPass pass,
   kernel.file = record->file;
   kernel.line = record->line;
   kernel.origin = record->library;
-  kernel.create = [record, pass](const OperatorDef& def, Workspace* ws) {
-    return CreateFunctionOperator(def, ws, record, pass);
-  };
+  kernel.create = FunctionOperatorCreator{record, pass};
   kernel.propose = [record, pass](const KernelQuery& query) {
     KernelConfig config;
     const auto inputs = static_cast<int>(query.def.inputs().size());
