@@ -5,6 +5,7 @@
 #define OPKIT_OP_FUNCTION_OP_HPP_
 
 #include "opkit/op/function/function_signature.hpp"
+#include "opkit/op/value_schema.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -16,15 +17,6 @@ struct FunctionDevice {
   CreateStateFunction create_state;  // where set, its object is called instead of the two
   bool shares_state = true;          // backward runs the object that forward has used
   opkit_kernel abi{};                // the functions' form in opkit_abi.h, where the record crosses
-};
-
-// An attribute, input or output, as documented.
-struct OpParameter {
-  std::string name, doc;
-  std::optional<AttributeType> type;  // of an attribute; any type without it
-  bool required = false;
-  std::optional<Attribute> default_value;
-  std::vector<DType> dtypes;  // of an input or output; empty: any
 };
 
 // The description of an operator: REGISTER_OP fills it in, and so does a library for its classes
@@ -39,7 +31,8 @@ struct FunctionOpRecord : detail::RefCounted {
   uint64_t flags = 0;   // OPKIT_OP_SUBGRAPH, …
   std::vector<FunctionDevice> devices;
   std::vector<std::pair<int, int>> inplace;  // {input, output}
-  std::vector<OpParameter> attributes, inputs, outputs;
+  std::vector<AttributeSchema> attributes;
+  std::vector<ValueSchema> inputs, outputs;
 
   // The functions of REGISTER_OP.
   ParseAttrsFunction parse_attrs;
@@ -150,14 +143,13 @@ class BasicFunctionOpBuilder {
   }
   // The operator has no gradient, as one whose StatefulOp has no Backward.
   BasicFunctionOpBuilder& setNoGradient() {
-    Guarded([&] {
+    return Guarded([&] {
       for (const FunctionDevice& device : record_->devices)
         if (device.backward)
           Throw(ErrorCode::kInvalidArgument, "setBackward(f) and setNoGradient() contradict");
       record_->flags |= OPKIT_OP_NO_GRADIENT;
       host_.NoGradient();
     });
-    return *this;
   }
   // Says how many inputs and outputs a node with these attributes has, and refuses wrong
   // attributes. Without it any number goes.
@@ -209,13 +201,8 @@ class BasicFunctionOpBuilder {
     return *this;
   }
   BasicFunctionOpBuilder& setMutateInputs(std::initializer_list<int> inputs) {
-    Once(record_->mutate_inputs, "setMutateInputs",
-         MutateInputsFunction(
-             [list = std::vector<int>(inputs)](const AttrMap&, std::vector<int>& out) -> OpStatus {
-               out = list;
-               return {};
-             }));
-    return *this;
+    return setMutateInputs(
+        [list = std::vector<int>(inputs)](const AttrMap&, std::vector<int>& out) { out = list; });
   }
   // Memory for the whole of a run of either pass, known from the shapes of the forward inputs
   // before it, so that a plan can hold it.
@@ -237,8 +224,8 @@ class BasicFunctionOpBuilder {
   }
   // Pairs {input, output} that may share memory.
   BasicFunctionOpBuilder& setInplace(std::initializer_list<std::pair<int, int>> pairs) {
-    Guarded([&] { record_->inplace.insert(record_->inplace.end(), pairs.begin(), pairs.end()); });
-    return *this;
+    return Guarded(
+        [&] { record_->inplace.insert(record_->inplace.end(), pairs.begin(), pairs.end()); });
   }
   BasicFunctionOpBuilder& setIsSubgraphOp() { return Set(OPKIT_OP_SUBGRAPH); }
   // The functions respect strides(). Otherwise strided inputs arrive as dense copies.
@@ -251,19 +238,17 @@ class BasicFunctionOpBuilder {
   // Two runs on the same inputs may differ (random numbers), or have an effect beside the outputs:
   // a graph never merges, folds or drops such nodes.
   BasicFunctionOpBuilder& setHasEffects() {
-    Guarded([&] { host_.HasEffects(); });
-    return Set(OPKIT_OP_EFFECTS);
+    return Guarded([&] { host_.HasEffects(); }).Set(OPKIT_OP_EFFECTS);
   }
   BasicFunctionOpBuilder& setDoc(const char* doc) {
-    Guarded([&] { record_->doc = doc, host_.Doc(); });
-    return *this;
+    return Guarded([&] { record_->doc = doc, host_.Doc(); });
   }
 
  private:
   BasicFunctionOpBuilder& Set(uint64_t flag) { return record_->flags |= flag, *this; }
   // Static initialisers must not throw: an error is kept, and reported when the operator is used.
   template <class F>
-  void Guarded(F call) noexcept {
+  BasicFunctionOpBuilder& Guarded(F call) noexcept {
     try {
       call();
     } catch (const std::exception& error) {
@@ -271,6 +256,7 @@ class BasicFunctionOpBuilder {
     } catch (...) {
       AddProblem("it threw something that is not a std::exception");
     }
+    return *this;
   }
   void AddProblem(const std::string& text) noexcept {
     try {

@@ -17,13 +17,6 @@ struct OpCost {
   uint64_t params_bytes = 0;
 };
 
-// One input or output.
-struct ValueSchema {
-  std::string name;
-  std::string doc;
-  std::vector<DType> dtypes;  // empty: any
-};
-
 // Setters return *this, so that a schema reads as one sentence. Not synchronised: filled in during
 // static initialisation, read-only afterwards.
 class OpSchema {

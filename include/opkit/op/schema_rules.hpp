@@ -3,21 +3,11 @@
 #ifndef OPKIT_OP_SCHEMA_RULES_HPP_
 #define OPKIT_OP_SCHEMA_RULES_HPP_
 
-#include <optional>
-
 #include "opkit/base/unique_function.hpp"
 #include "opkit/op/operator_def.hpp"
+#include "opkit/op/value_schema.hpp"
 
 namespace opkit::inline OPKIT_ABI {
-
-// One attribute that an operator takes.
-struct AttributeSchema {
-  std::string name;
-  std::string doc;
-  bool required = false;
-  std::optional<AttributeType> type;  // unset: any
-  std::optional<Attribute> default_value;
-};
 
 namespace detail {
 

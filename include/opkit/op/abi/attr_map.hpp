@@ -91,11 +91,6 @@ std::optional<std::vector<T>> ParseList(std::string_view text) {
   return out;
 }
 
-template <class T>
-inline constexpr bool kIsAttrList = false;
-template <class T>
-inline constexpr bool kIsAttrList<std::vector<T>> = true;
-
 }  // namespace detail
 
 // An operator's attributes as text, made once when the operator is built. Names that begin with
@@ -103,8 +98,6 @@ inline constexpr bool kIsAttrList<std::vector<T>> = true;
 class AttrMap {
  public:
   AttrMap() = default;
-  AttrMap(const AttrMap&) = delete;
-  AttrMap& operator=(const AttrMap&) = delete;
   AttrMap(AttrMap&&) noexcept = default;
   AttrMap& operator=(AttrMap&&) noexcept = default;
   explicit AttrMap(const Arguments& arguments) {
@@ -176,7 +169,7 @@ class AttrMap {
     std::optional<T> value;
     if constexpr (std::is_same_v<T, std::string>) {
       value = text;
-    } else if constexpr (detail::kIsAttrList<T>) {
+    } else if constexpr (requires { typename T::value_type; }) {
       value = detail::ParseList<typename T::value_type>(text);
     } else {
       value = detail::ParseText<T>(text);

@@ -22,17 +22,13 @@ struct HostError {
   std::string failure;           // of a function of the host's table
   std::exception_ptr exception;  // behind either, where it was thrown in this program
 };
-struct HostErrorSlot {
-  std::unique_ptr<HostError> error;  // made when something fails
-};
+using HostErrorSlot = std::unique_ptr<HostError>;  // made when something fails
 inline constinit thread_local HostErrorSlot* t_host_error = nullptr;  // of the innermost scope
 OPKIT_COLD HostError& CurrentHostError();
 // Nothing has failed at the scope's beginning; its end brings the error before it back.
 class HostErrorScope {
  public:
   HostErrorScope() : outer_(t_host_error) { t_host_error = &slot_; }
-  HostErrorScope(const HostErrorScope&) = delete;
-  HostErrorScope& operator=(const HostErrorScope&) = delete;
   ~HostErrorScope() { t_host_error = outer_; }
 
  private:

@@ -17,8 +17,7 @@ struct TensorSlot : RefCounted {
   Dims strides;
   OpTensor view;
 
-  // Views `tensor` as it is now.
-  void Bind(OpReq req) { Bind(tensor, req); }
+  // Views `viewed` as it is now.
   void Bind(const Tensor& viewed, OpReq req) {
     const bool changed = view.dtype() != viewed.dtype() || shape != viewed.shape();
     if (changed) shape = viewed.shape();

@@ -4,6 +4,7 @@
 #define OPKIT_OP_CHECK_CHECK_NODE_HPP_
 
 #include <algorithm>
+#include <chrono>
 
 #include "opkit/op/check/check_data.hpp"
 #include "opkit/op/check/guard_allocator.hpp"
@@ -16,15 +17,6 @@ namespace detail {
 inline std::string NameOf(const char* what, size_t i, const std::vector<std::string>& names) {
   return StrCat(what, " ", i, " '", names[i], "'");
 }
-
-// As std::chrono::milliseconds, for timeouts.
-struct Milliseconds {
-  struct period {
-    static constexpr int num = 1, den = 1000;
-  };
-  int value;
-  int count() const { return value; }
-};
 
 enum class CheckedRun : uint8_t { kOk, kRefused, kUnsupported, kStuck };
 enum class RunMode : uint8_t { kRun, kAsync };
@@ -39,16 +31,12 @@ class CheckedNode {
         deadline_ms_(deadline_ms),
         ws_(std::make_unique<Workspace>()) {
     def_.Device(kernel.device, def.device().index);
-    for (const std::string& name : def_.inputs())
-      if (!name.empty()) ws_->CreateTensor(name);
-    for (const std::string& name : def_.outputs())
-      if (!name.empty()) ws_->CreateTensor(name);
+    for (const auto* names : {&def_.inputs(), &def_.outputs()})
+      for (const std::string& name : *names)
+        if (!name.empty()) ws_->CreateTensor(name);
     Feed(inputs);
   }
-  CheckedNode(const CheckedNode&) = delete;
-  CheckedNode& operator=(const CheckedNode&) = delete;
 
-  const OperatorDef& def() const { return def_; }
   const std::string& error() const { return error_; }
   // Names that the operator's constructor asked for.
   const std::vector<std::string>& arguments_read() const { return arguments_read_; }
@@ -72,7 +60,7 @@ class CheckedNode {
         op_->Run();
       } else {
         op_->RunAsync();
-        op_->event().Finish(Milliseconds{deadline_ms_});
+        op_->event().Finish(std::chrono::milliseconds(deadline_ms_));
       }
     });
   }
@@ -83,7 +71,7 @@ class CheckedNode {
       op_->WaitEvent(gate, 0);
       op_->RunAsync(0);
       issued();
-      op_->event().Finish(Milliseconds{deadline_ms_});
+      op_->event().Finish(std::chrono::milliseconds(deadline_ms_));
     });
   }
 
@@ -91,8 +79,7 @@ class CheckedNode {
   std::vector<Tensor> Outputs() const {
     std::vector<Tensor> out;
     for (const std::string& name : def_.outputs())
-      out.push_back(name.empty() || !ws_->HasTensor(name) ? Tensor()
-                                                          : CopyOf(*ws_->GetTensor(name)));
+      out.push_back(ws_->HasTensor(name) ? CopyOf(*ws_->GetTensor(name)) : Tensor());
     return out;
   }
   // Writes outside tensors since the last call, one sentence each.
@@ -157,8 +144,8 @@ class CheckedNode {
   }
   std::string OwnerOf(const void* data) const {
     auto holds = [&](const std::string& name) {
-      return !name.empty() && ws_->HasTensor(name) && ws_->GetTensor(name)->storage() &&
-             ws_->GetTensor(name)->storage()->data() == data;
+      const Tensor* tensor = ws_->HasTensor(name) ? ws_->GetTensor(name) : nullptr;
+      return tensor && tensor->storage() && tensor->storage()->data() == data;
     };
     for (size_t o = 0; o < def_.outputs().size(); ++o)
       if (holds(def_.outputs()[o])) return NameOf("output", o, def_.outputs());

@@ -100,7 +100,7 @@ class WaysChecker {
     ThreadPool opener(1);
     opener.Submit([&] {
       try {
-        issued.Finish(Milliseconds{session_.options.deadline_ms});
+        issued.Finish(std::chrono::milliseconds(session_.options.deadline_ms));
         gate.SetFinished();
       } catch (const Error&) {
         gate.SetFinished("RunOnDevice does not return before the stream has come to its work");

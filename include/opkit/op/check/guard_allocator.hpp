@@ -4,11 +4,13 @@
 #ifndef OPKIT_OP_CHECK_GUARD_ALLOCATOR_HPP_
 #define OPKIT_OP_CHECK_GUARD_ALLOCATOR_HPP_
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <mutex>
 #include <vector>
 
+#include "opkit/base/index.hpp"
 #include "opkit/core/allocator.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -81,9 +83,7 @@ class GuardAllocator final : public Allocator {
 
   static char* Front(void* data) { return static_cast<char*>(data) - kFence; }
   static bool Broken(const char* fence, uint8_t value) {
-    for (size_t i = 0; i < kFence; ++i)
-      if (static_cast<uint8_t>(fence[i]) != value) return true;
-    return false;
+    return detail::Index(std::count(fence, fence + kFence, static_cast<char>(value))) != kFence;
   }
   static Damage Inspect(void* data, const Block& block) {
     return {data, block.bytes, Broken(Front(data), block.fence),
@@ -103,8 +103,6 @@ class GuardScope {
       : lock_(Mutex()), previous_(SetAllocator(DeviceType::kCPU, &GuardAllocator::Global())) {
     static_cast<void>(GuardAllocator::Global().TakeDamage());
   }
-  GuardScope(const GuardScope&) = delete;
-  GuardScope& operator=(const GuardScope&) = delete;
   ~GuardScope() { SetAllocator(DeviceType::kCPU, previous_); }
 
  private:

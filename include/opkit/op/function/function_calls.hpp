@@ -83,23 +83,21 @@ opkit_status CallGuarded(Call call) {
 // In a catch block: the exception of one of the record's functions becomes an Error that names it.
 [[noreturn]] OPKIT_COLD inline void RethrowFromFunction(const FunctionOpRecord& record,
                                                         const char* what) {
+  std::string how;
   try {
     throw;
   } catch (Error& error) {
     error.AddContext(StrCat("in ", what, " of operator ", NameOf(record)));
     throw;
   } catch (const std::exception& thrown) {
-    Error error(ErrorCode::kOperatorFailed,
-                StrCat(what, " of operator ", NameOf(record), " threw: ", thrown.what()));
-    error.SetCause(std::current_exception());
-    throw error;
+    how = StrCat(": ", thrown.what());
   } catch (...) {
-    Error error(ErrorCode::kOperatorFailed, StrCat(what, " of operator ", NameOf(record),
-                                                   " threw something that is not a "
-                                                   "std::exception"));
-    error.SetCause(std::current_exception());
-    throw error;
+    how = " something that is not a std::exception";
   }
+  Error error(ErrorCode::kOperatorFailed,
+              StrCat(what, " of operator ", NameOf(record), " threw", how));
+  error.SetCause(std::current_exception());
+  throw error;
 }
 // Calls one of the record's functions: a failure or an exception becomes an Error that names it.
 template <class Call>
@@ -115,21 +113,6 @@ void CallFunction(const FunctionOpRecord& record, const char* what, Call&& call)
   if (!status.ok()) [[unlikely]]
     ThrowFunctionFailed(record, what, status);
 }
-// The same for inference. While something is still unknown a failure only means: not yet.
-template <class Call>
-bool TryFunction(const FunctionOpRecord& record, const char* what, bool all_known, Call&& call) {
-  if (all_known) {
-    CallFunction(record, what, call);
-    return true;
-  }
-  HostErrorScope message;
-  try {
-    return call().ok();
-  } catch (...) {
-    return false;
-  }
-}
-
 // {inputs, outputs} of the operator; -1 where parseAttrs leaves one open.
 inline std::pair<int, int> FunctionArity(FunctionOpRecord& record, const Arguments& args) {
   int inputs = -1, outputs = -1;
@@ -170,11 +153,29 @@ inline SymbolicShape ShapeOfExtents(const std::vector<int64_t>& extents) {
   for (int64_t extent : extents) dims.push_back(extent < 0 ? Dim() : Dim(extent));
   return SymbolicShape(std::move(dims));
 }
-inline void CheckCount(const FunctionOpRecord& record, const char* function, const char* what,
-                       size_t found, size_t expected) {
-  if (found != expected)
-    Throw(ErrorCode::kInvalidArgument, function, " of operator ", NameOf(record), " answered for ",
-          found, " ", what, ", but the node has ", expected);
+// Calls infer_type or infer_shape. False for a failure while something is unknown, which only
+// means: not yet.
+template <class List>
+bool CallInference(const FunctionOpRecord& record, const char* what, bool all_known,
+                   UniqueFunction<OpStatus(const AttrMap&, List&, List&)>& function,
+                   const AttrMap& attrs, List& inputs, List& outputs) {
+  const size_t expected[] = {inputs.size(), outputs.size()};
+  const auto call = [&] { return function(attrs, inputs, outputs); };
+  if (all_known) {
+    CallFunction(record, what, call);
+  } else {
+    HostErrorScope message;
+    try {
+      if (!call().ok()) return false;
+    } catch (...) {
+      return false;
+    }
+  }
+  for (const bool is_output : {false, true})
+    if (const size_t found = (is_output ? outputs : inputs).size(); found != expected[is_output])
+      Throw(ErrorCode::kInvalidArgument, what, " of operator ", NameOf(record), " answered for ",
+            found, is_output ? " outputs" : " inputs", ", but the node has ", expected[is_output]);
+  return true;
 }
 
 // Without setInferType every output has the dtype of the first input.
@@ -192,15 +193,11 @@ inline void InferFunctionTypes(FunctionOpRecord& record, const AttrMap& attrs,
     all_known &= inputs.back() != DType::kUndefined || !context.HasInput(i);
   }
   for (const TensorInfo& output : context.outputs()) outputs.push_back(output.dtype);
-  const size_t num_inputs = inputs.size(), num_outputs = outputs.size();
-  if (!TryFunction(record, "inferType", all_known,
-                   [&] { return record.infer_type(attrs, inputs, outputs); }))
+  if (!CallInference(record, "inferType", all_known, record.infer_type, attrs, inputs, outputs))
     return;
-  CheckCount(record, "inferType", "inputs", inputs.size(), num_inputs);
-  CheckCount(record, "inferType", "outputs", outputs.size(), num_outputs);
-  for (size_t i = 0; i < num_inputs; ++i)
-    if (context.HasInput(static_cast<int>(i))) context.SetInput(static_cast<int>(i), inputs[i], {});
-  for (size_t o = 0; o < num_outputs; ++o) context.SetOutput(static_cast<int>(o), outputs[o], {});
+  for (int i = 0; i < context.num_inputs(); ++i)
+    if (context.HasInput(i)) context.SetInput(i, inputs[Index(i)], {});
+  for (int o = 0; o < context.num_outputs(); ++o) context.SetOutput(o, outputs[Index(o)], {});
 }
 
 // An empty answer for an output is a scalar when the ranks of all inputs are known, and unknown
@@ -219,18 +216,13 @@ inline void InferFunctionShapes(FunctionOpRecord& record, const AttrMap& attrs,
   for (const TensorInfo& output : context.outputs()) anything |= output.shape.has_rank();
   if (!anything) return;
   ShapeVectors inputs = KnownShapes(context.inputs()), outputs = KnownShapes(context.outputs());
-  const size_t num_inputs = inputs.size(), num_outputs = outputs.size();
-  if (!TryFunction(record, "inferShape", all_known,
-                   [&] { return record.infer_shape(attrs, inputs, outputs); }))
+  if (!CallInference(record, "inferShape", all_known, record.infer_shape, attrs, inputs, outputs))
     return;
-  CheckCount(record, "inferShape", "inputs", inputs.size(), num_inputs);
-  CheckCount(record, "inferShape", "outputs", outputs.size(), num_outputs);
   for (int i = 0; i < context.num_inputs(); ++i)
-    if (const auto& extents = inputs[static_cast<size_t>(i)];
-        context.HasInput(i) && !extents.empty())
+    if (const auto& extents = inputs[Index(i)]; context.HasInput(i) && !extents.empty())
       context.SetInput(i, DType::kUndefined, ShapeOfExtents(extents));
   for (int o = 0; o < context.num_outputs(); ++o)
-    if (const auto& extents = outputs[static_cast<size_t>(o)]; ranks_known || !extents.empty())
+    if (const auto& extents = outputs[Index(o)]; ranks_known || !extents.empty())
       context.SetOutput(o, DType::kUndefined, ShapeOfExtents(extents));
 }
 

@@ -12,21 +12,14 @@ namespace detail {
 
 // The functions of a record that one operator runs, and all that stays the same from run to run.
 struct FunctionNode {
-  FunctionNode(OperatorBase& node, FunctionRecord functions_of, FunctionPass its_pass)
-      : op(node),
-        record(std::move(functions_of)),
-        in_use(record->in_use),
-        pass(its_pass),
-        functions(*record->Find(node.device().type)),
-        attrs(node.def().args()) {}
-  bool is_forward() const { return pass == FunctionPass::kForward; }
-
   OperatorBase& op;
   const FunctionRecord record;
-  const IntrusivePtr<RefCounted> in_use;
   const FunctionPass pass;
-  FunctionDevice& functions;
-  const AttrMap attrs;
+  const IntrusivePtr<RefCounted> in_use = record->in_use;
+  FunctionDevice& functions = *record->Find(op.device().type);
+  const AttrMap attrs = AttrMap(op.def().args());
+
+  bool is_forward() const { return pass == FunctionPass::kForward; }
 };
 
 // A forward operator leaves its state in a blob, where the backward operators of the same node find

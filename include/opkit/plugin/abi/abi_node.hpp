@@ -55,15 +55,13 @@ struct AbiGraph : RefCounted {
     const size_t num_inputs = names.size();
     for (const std::string& output : graph.outputs()) names.push_back(output);
     const size_t num_outputs = names.size() - num_inputs;
+    std::vector<Tensor> values;
     for (const auto& constant : graph.constants()) {
       names.push_back(constant.name);
-      constants.push_back(constant.value);
-      strides.push_back(constant.value.strides());
+      values.push_back(constant.value);
     }
+    constants = MakeIntrusive<AbiAttributes>(Arguments{{"constants", values}});
     for (const std::string& text : names) pointers.push_back(text.c_str());
-    for (size_t i = 0; i < constants.size(); ++i)
-      views.push_back(AbiTensor(constants[i], strides[i]));
-    for (const opkit_tensor& tensor : views) view_pointers.push_back(&tensor);
     const GraphView order(graph);
     for (int node : order.order()) nodes.push_back(MakeIntrusive<AbiNode>(graph.node(node)));
     for (const auto& node : nodes) node_pointers.push_back(&node->node());
@@ -73,9 +71,9 @@ struct AbiGraph : RefCounted {
     view.inputs = pointers.data();
     view.num_outputs = num_outputs;
     view.outputs = pointers.data() + num_inputs;
-    view.num_constants = constants.size();
+    view.num_constants = values.size();
     view.constant_names = pointers.data() + num_inputs + num_outputs;
-    view.constants = view_pointers.data();
+    view.constants = (*constants->data())->tensors;
     view.num_nodes = node_pointers.size();
     view.nodes = node_pointers.data();
   }
@@ -83,10 +81,7 @@ struct AbiGraph : RefCounted {
   std::string name;
   std::vector<std::string> names;
   std::vector<const char*> pointers;
-  std::vector<Tensor> constants;
-  std::vector<Dims> strides;
-  std::vector<opkit_tensor> views;
-  std::vector<const opkit_tensor*> view_pointers;
+  IntrusivePtr<AbiAttributes> constants;
   std::vector<IntrusivePtr<AbiNode>> nodes;
   std::vector<const opkit_node*> node_pointers;
   opkit_graph view{};
@@ -123,13 +118,12 @@ class AbiValues {
     }
   }
   AbiValues(const AbiValues&) = delete;
-  AbiValues& operator=(const AbiValues&) = delete;
 
   opkit_value* data() { return values_.data(); }
   opkit_value& operator[](size_t i) { return values_[i]; }
   void SetConstant(size_t i, const Tensor& tensor) {
-    constants_.push_back(MakeIntrusive<Constant>(tensor));
-    values_[i].constant = &constants_.back()->view;
+    constants_.push_back(MakeIntrusive<AbiAttributes>(Arguments{{"constant", tensor}}));
+    values_[i].constant = (*constants_.back()->data())->tensors[0];
   }
   DType dtype(size_t i, const char* what) const {
     const int32_t dtype = values_[i].dtype;
@@ -158,13 +152,6 @@ class AbiValues {
   }
 
  private:
-  struct Constant : RefCounted {
-    explicit Constant(const Tensor& data)
-        : tensor(data), strides(tensor.strides()), view(AbiTensor(tensor, strides)) {}
-    Tensor tensor;
-    Dims strides;
-    opkit_tensor view;
-  };
   int64_t Number(const Dim& dim) {
     if (dim.is_known()) return dim.value();
     if (!dim.is_symbol()) return -1;
@@ -176,8 +163,71 @@ class AbiValues {
 
   std::vector<std::string>& symbols_;
   std::vector<opkit_value> values_;
-  std::vector<IntrusivePtr<Constant>> constants_;
+  std::vector<IntrusivePtr<AbiAttributes>> constants_;
 };
+
+inline IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from);
+
+// Names that a library hands over.
+inline std::vector<std::string> NamesOfAbi(const char* const* names, uint64_t count,
+                                           const char* what) {
+  if (count > kMostParts || (count > 0 && !names))
+    Throw(ErrorCode::kInvalidArgument, "a node has ", count, " ", what,
+          names ? "" : ", which are null");
+  for (uint64_t i = 0; i < count; ++i)
+    if (!names[i])
+      Throw(ErrorCode::kInvalidArgument, "a node's ", what, " have a null name at ", i);
+  return {names, names + count};
+}
+
+// Copies everything; the types of inputs of graphs inside do not cross. Error (kInvalidArgument)
+// for what is no node.
+inline OperatorDef DefinitionOfAbi(const opkit_node& node) {
+  if (node.size < kNodeBytes || !node.op || node.num_graphs > kMostParts ||
+      (node.num_graphs > 0 && !node.graphs))
+    Throw(ErrorCode::kInvalidArgument,
+          "a node is shorter than version 1.0's, names no operator or has graphs that are null or "
+          "too many");
+  OperatorDef def(node.op, NamesOfAbi(node.inputs, node.num_inputs, "inputs"),
+                  NamesOfAbi(node.outputs, node.num_outputs, "outputs"),
+                  ArgumentsOfAbi(node.attrs, node.num_attrs));
+  if (node.name) def.Name(node.name);
+  def.Device({static_cast<DeviceType>(node.device_type), node.device_index});
+  for (uint64_t i = 0; i < node.num_graphs; ++i) {
+    if (!node.graphs[i] || node.graphs[i]->size < kGraphBytes || !node.graphs[i]->name)
+      Throw(ErrorCode::kInvalidArgument, "graph ", i, " of a node ", node.op,
+            " is null, shorter than version 1.0's or has no name");
+    def.Subgraph(node.graphs[i]->name, SubgraphOfAbi(*node.graphs[i]));
+  }
+  return def;
+}
+
+inline IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from) {
+  Graph graph;
+  for (const std::string& input : NamesOfAbi(from.inputs, from.num_inputs, "graph inputs"))
+    graph.AddInput(input, DType::kUndefined, {});
+  const auto constants = NamesOfAbi(from.constant_names, from.num_constants, "graph constants");
+  for (size_t i = 0; i < constants.size(); ++i) {
+    if (const std::string problem = ProblemOfView(from.constants ? from.constants[i] : nullptr);
+        !problem.empty())
+      Throw(ErrorCode::kInvalidArgument, "constant '", constants[i], "' of graph ", from.name, " ",
+            problem);
+    Tensor copy;
+    copy.CopyFrom(TensorOfView(*from.constants[i]));
+    graph.AddConstant(constants[i], std::move(copy));
+  }
+  if (from.num_nodes > kMostParts || (from.num_nodes > 0 && !from.nodes))
+    Throw(ErrorCode::kInvalidArgument, "graph ", from.name, " has ", from.num_nodes, " nodes",
+          from.nodes ? "" : ", which are null");
+  for (uint64_t i = 0; i < from.num_nodes; ++i) {
+    if (!from.nodes[i])
+      Throw(ErrorCode::kInvalidArgument, "node ", i, " of graph ", from.name, " is null");
+    graph.AddNode(DefinitionOfAbi(*from.nodes[i]));
+  }
+  for (std::string& output : NamesOfAbi(from.outputs, from.num_outputs, "graph outputs"))
+    graph.AddOutput(std::move(output));
+  return MakeSubgraph(std::move(graph));
+}
 
 }  // namespace detail
 }  // namespace opkit

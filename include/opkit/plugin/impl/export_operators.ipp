@@ -11,7 +11,7 @@
 #include "opkit/op/abi/op_conversion.hpp"
 #include "opkit/op/create_operator.hpp"
 #include "opkit/op/gradient/gradient.hpp"
-#include "opkit/plugin/abi/abi_definition.hpp"
+#include "opkit/plugin/abi/abi_node.hpp"
 #include "opkit/plugin/export_operators.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -49,9 +49,8 @@ struct OPKIT_IMAGE_LOCAL HostLoops : LoopRunner {
   struct OuterPool {
     explicit OuterPool(ThreadPool* outer) : own(std::exchange(t_pool.pool, outer)) {}
     OuterPool(const OuterPool&) = delete;
-    OuterPool& operator=(const OuterPool&) = delete;
     ~OuterPool() { t_pool.pool = own; }
-    ThreadPool* own;
+    ThreadPool* const own;
   };
   static void RunOnHost(const LoopRunner& self, int64_t n, int64_t grain, RangeFunction body) {
     const OuterPool pool(static_cast<const HostLoops&>(self).pool_);
@@ -302,11 +301,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
     });
   }
   static void Destroy(void* instance) {
-    try {
-      delete static_cast<IntrusivePtr<ExportedInstance>*>(instance);
-    } catch (...) {
-      ReportFailure();
-    }
+    GuardedCall([&] { delete static_cast<IntrusivePtr<ExportedInstance>*>(instance); });
   }
   static opkit_status Forward(void* instance, const opkit_call* call) {
     return GuardedCall(
@@ -468,7 +463,9 @@ class OPKIT_IMAGE_LOCAL SchemaReader {
     ReadGradient();
     ReadKernels();
     ReadInplace();
-    ReadParameters();
+    record_->attributes = schema_.attributes();
+    record_->inputs = schema_.inputs();
+    record_->outputs = schema_.outputs();
     return record_;
   }
 
@@ -499,15 +496,6 @@ class OPKIT_IMAGE_LOCAL SchemaReader {
     for (int i = 0; i < (std::min)(schema_.max_inputs(), kMost); ++i)
       for (int o = 0; o < (std::min)(schema_.max_outputs(), kMost); ++o)
         if (schema_.CanInplace(i, o)) record_->inplace.emplace_back(i, o);
-  }
-  void ReadParameters() {
-    for (const AttributeSchema& from : schema_.attributes())
-      record_->attributes.push_back(
-          {from.name, from.doc, from.type, from.required, from.default_value, {}});
-    for (const ValueSchema& from : schema_.inputs())
-      record_->inputs.push_back({from.name, from.doc, {}, false, {}, from.dtypes});
-    for (const ValueSchema& from : schema_.outputs())
-      record_->outputs.push_back({from.name, from.doc, {}, false, {}, from.dtypes});
   }
   void ReadGradient() {
     const GradientRegistration* gradient = GradientRegistry::Global().Find(schema_.name());

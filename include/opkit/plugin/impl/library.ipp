@@ -6,7 +6,6 @@
 #include <set>
 
 #include "opkit/plugin/library.hpp"
-#include "opkit/plugin/library_gradient.hpp"
 #include "opkit/plugin/library_ops.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -66,10 +65,9 @@ inline std::vector<FunctionRecord> ReadLibrary(const opkit_library& library,
   return records;
 }
 
+// Changes the table, which is locked for the loader's life.
 class LibraryLoader {
  public:
-  explicit LibraryLoader(LibraryTable& table) : table_(table) {}
-
   LoadedLibraryPtr LoadFile(const std::string& path, const LoadOptions& options) {
     auto object = options.own_copy ? SharedObject::OpenCopy(path) : SharedObject::Open(path);
     for (const LoadedLibraryPtr& known : table_.libraries)
@@ -175,9 +173,9 @@ class LibraryLoader {
     return text.empty() ? "it does not say why" : text;
   }
   static bool HasMangledEntry(const SharedObject& object) {
-    for (const std::string& function : object.ExportedFunctions())
-      if (function.find(OPKIT_LIBRARY_ENTRY) != std::string::npos) return true;
-    return false;
+    return std::ranges::any_of(object.ExportedFunctions(), [](const std::string& function) {
+      return function.find(OPKIT_LIBRARY_ENTRY) != std::string::npos;
+    });
   }
   // "libmy_ops.so" -> "my_ops".
   static std::string BackendOf(std::string name) {
@@ -187,36 +185,27 @@ class LibraryLoader {
   }
   std::string UniqueName(const std::string& name) const {
     std::string unique = name;
-    for (int n = 2;
-         IsTaken([&](const LoadedLibrary& known) { return known.image->name == unique; }); ++n)
+    const auto is_it = [&](const LoadedLibraryPtr& known) { return known->image->name == unique; };
+    for (int n = 2; std::ranges::any_of(table_.libraries, is_it); ++n)
       unique = StrCat(name, " (", n, ")");
     return unique;
   }
   // Neither another library's nor that of a kernel that one of its operators has already.
   std::string UniqueBackend(const std::string& name,
                             const std::vector<FunctionRecord>& records) const {
-    const auto has = [](const std::string& op, const std::string& backend) {
-      for (const Kernel* kernel : OpRegistry::Global().KernelsOf(op))
-        if (kernel->backend == backend) return true;
-      return false;
-    };
-    const auto is_free = [&](const std::string& backend) {
-      bool taken = IsTaken([&](const LoadedLibrary& known) { return known.backend == backend; });
-      for (const FunctionRecord& record : records)
-        taken = taken || has(record->name, backend) || has(record->name + "_backward", backend);
-      return !taken;
-    };
     std::string unique = name;
-    for (int n = 2; !is_free(unique); ++n) unique = StrCat(name, ".", n);
+    const auto has = [&](const std::string& op) {
+      return std::ranges::count(OpRegistry::Global().KernelsOf(op), unique, &Kernel::backend) > 0;
+    };
+    const auto is_taken = [&] {
+      return std::ranges::count(table_.libraries, unique, [](auto& l) { return l->backend; }) > 0 ||
+             std::ranges::any_of(records, [&](const FunctionRecord& record) {
+               return has(record->name) || has(record->name + "_backward");
+             });
+    };
+    for (int n = 2; is_taken(); ++n) unique = StrCat(name, ".", n);
     return unique;
   }
-  template <class Matches>
-  bool IsTaken(Matches matches) const {
-    for (const LoadedLibraryPtr& known : table_.libraries)
-      if (matches(*known)) return true;
-    return false;
-  }
-
   // All of its operators, or none.
   void Register(LoadedLibrary& loaded, const LoadOptions& options) {
     const LibraryImage& image = *loaded.image;
@@ -329,7 +318,8 @@ class LibraryLoader {
     }
   }
 
-  LibraryTable& table_;
+  LibraryTable& table_ = LibraryTable::Global();
+  MutexLock lock_{table_.mutex};
 };
 
 }  // namespace detail
@@ -343,17 +333,13 @@ OPKIT_INLINE std::string ToString(const UnloadReport& report) {
 }
 
 OPKIT_INLINE Library Library::Load(const std::string& path, const LoadOptions& options) {
-  auto& table = detail::LibraryTable::Global();
-  detail::MutexLock lock(table.mutex);
-  return Library(detail::LibraryLoader(table).LoadFile(path, options));
+  return Library(detail::LibraryLoader().LoadFile(path, options));
 }
 OPKIT_INLINE Library Library::LoadEntry(opkit_library_entry_function entry, const std::string& name,
                                         const LoadOptions& options) {
   if (!entry || name.empty())
     Throw(ErrorCode::kInvalidArgument, "LoadEntry needs an entry and a name for the library");
-  auto& table = detail::LibraryTable::Global();
-  detail::MutexLock lock(table.mutex);
-  return Library(detail::LibraryLoader(table).Load({}, entry, name, name, options));
+  return Library(detail::LibraryLoader().Load({}, entry, name, name, options));
 }
 OPKIT_INLINE std::vector<Library> Library::All() {
   auto& table = detail::LibraryTable::Global();
@@ -373,11 +359,7 @@ OPKIT_INLINE std::vector<std::string> Library::operators() const {
   for (const auto& record : loaded_->records) names.push_back(record->name);
   return names;
 }
-OPKIT_INLINE UnloadReport Library::Unload() {
-  auto& table = detail::LibraryTable::Global();
-  detail::MutexLock lock(table.mutex);
-  return detail::LibraryLoader(table).Unload(*loaded_);
-}
+OPKIT_INLINE UnloadReport Library::Unload() { return detail::LibraryLoader().Unload(*loaded_); }
 
 }  // namespace opkit
 

@@ -11,7 +11,7 @@ namespace detail {
 
 // One operator of the host's: the attributes read once, and the author's state.
 struct FunctionInstance {
-  ForwardFunction* functions[2];  // by FunctionPass
+  FunctionDevice& device;
   AttrMap attrs;
   IntrusivePtr<StatefulOp> state;
 };
@@ -41,54 +41,36 @@ struct OPKIT_IMAGE_LOCAL DeviceFunctions {
         if (!status.ok()) return status;
         if (!state) return OpStatus::Failure("createOpState succeeded but made no StatefulOp");
       }
-      *instance = new FunctionInstance{
-          {&device.forward, &device.backward}, std::move(attrs), std::move(state)};
+      *instance = new FunctionInstance{device, std::move(attrs), std::move(state)};
       return OpStatus();
     });
   }
   static void Destroy(void* instance) {
-    try {
-      delete static_cast<FunctionInstance*>(instance);
-    } catch (...) {
-      ReportFailure();
-    }
+    GuardedCall([&] { delete static_cast<FunctionInstance*>(instance); });
   }
   template <FunctionPass kPass>
   static opkit_status Run(void* context, const opkit_call* call) {
-    auto& instance = *static_cast<FunctionInstance*>(context);
     return GuardedCall([&] {
-      if (!IsOurs(call->inputs, call->num_inputs) || !IsOurs(call->outputs, call->num_outputs))
-        return RunOnCopies(instance, kPass, call);
-      return RunOn(instance, kPass, call, ViewsOf(call->inputs), ViewsOf(call->outputs));
+      auto& [device, attrs, state] = *static_cast<FunctionInstance*>(context);
+      std::vector<OpTensor> in_copies, out_copies;
+      const std::span<const OpTensor> in(Views(call->inputs, call->num_inputs, in_copies),
+                                         call->num_inputs);
+      const std::span<OpTensor> out(Views(call->outputs, call->num_outputs, out_copies),
+                                    call->num_outputs);
+      OpResource resource(call);
+      if (state) return state->Run(kPass, in, out, resource);
+      return (kPass == FunctionPass::kForward ? device.forward : device.backward)(attrs, in, out,
+                                                                                  resource);
     });
   }
-
-  // Host and library were compiled with the same opkit_tensor: the functions see the host's array.
-  static bool IsOurs(const opkit_tensor* tensors, uint64_t count) {
-    return count == 0 || tensors->size == sizeof(opkit_tensor);
-  }
-  // The functions only read the views; they write to the memory behind.
-  static OpTensor* ViewsOf(const opkit_tensor* tensors) {
-    return reinterpret_cast<OpTensor*>(const_cast<opkit_tensor*>(tensors));
-  }
-  static OpStatus RunOn(FunctionInstance& instance, FunctionPass pass, const opkit_call* call,
-                        const OpTensor* inputs, OpTensor* outputs) {
-    OpResource resource(call);
-    const std::span<const OpTensor> in(inputs, call->num_inputs);
-    const std::span<OpTensor> out(outputs, call->num_outputs);
-    if (instance.state) return instance.state->Run(pass, in, out, resource);
-    return (*instance.functions[static_cast<int>(pass)])(instance.attrs, in, out, resource);
-  }
-  OPKIT_COLD static OpStatus RunOnCopies(FunctionInstance& instance, FunctionPass pass,
-                                         const opkit_call* call) {
-    const auto copy = [](const opkit_tensor* tensors, uint64_t count) {
-      std::vector<OpTensor> views;
-      for (uint64_t i = 0; i < count; ++i) views.emplace_back(*opkit_tensor_at(tensors, i));
-      return views;
-    };
-    const std::vector<OpTensor> inputs = copy(call->inputs, call->num_inputs);
-    std::vector<OpTensor> outputs = copy(call->outputs, call->num_outputs);
-    return RunOn(instance, pass, call, inputs.data(), outputs.data());
+  // The host's array where it was compiled with the same opkit_tensor, else copies. The functions
+  // only read the views; they write to the memory behind.
+  static OpTensor* Views(const opkit_tensor* tensors, uint64_t count,
+                         std::vector<OpTensor>& copies) {
+    if (count == 0 || tensors->size == sizeof(opkit_tensor)) [[likely]]
+      return reinterpret_cast<OpTensor*>(const_cast<opkit_tensor*>(tensors));
+    for (uint64_t i = 0; i < count; ++i) copies.emplace_back(*opkit_tensor_at(tensors, i));
+    return copies.data();
   }
 };
 
@@ -229,11 +211,7 @@ inline OPKIT_IMAGE_LOCAL opkit_status InitializeLibrary(uint32_t host_major, uin
   });
 }
 inline OPKIT_IMAGE_LOCAL void FinalizeLibrary() {
-  try {
-    ThisLibrary().finalize();
-  } catch (...) {
-    ReportFailure();
-  }
+  GuardedCall([] { ThisLibrary().finalize(); });
 }
 
 OPKIT_INLINE const opkit_library* DescribeLibrary(const opkit_host* host) noexcept {

@@ -6,6 +6,7 @@
 #include <dlfcn.h>
 #include <link.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
@@ -48,14 +49,12 @@ class OpenedObject final : public SharedObject {
     link_map* map = nullptr;
     if (dlinfo(handle_, RTLD_DI_LINKMAP, &map) == 0) base_ = map->l_addr;
     MutexLock lock(AllOpen().mutex);
-    next_ = std::exchange(AllOpen().first, this);
+    AllOpen().objects.push_back(this);
   }
   ~OpenedObject() override {
     {
       MutexLock lock(AllOpen().mutex);
-      OpenedObject** link = &AllOpen().first;
-      while (*link != this) link = &(*link)->next_;
-      *link = next_;
+      std::erase(AllOpen().objects, this);
     }
     dlclose(handle_);  // outside the lock: it runs the library's destructors
   }
@@ -75,9 +74,7 @@ class OpenedObject final : public SharedObject {
   template <class F>
   static bool FindOpen(F&& wanted) {
     MutexLock lock(AllOpen().mutex);
-    for (OpenedObject* o = AllOpen().first; o; o = o->next_)
-      if (wanted(*o)) return true;
-    return false;
+    return std::ranges::any_of(AllOpen().objects, [&](OpenedObject* o) { return wanted(*o); });
   }
 
  private:
@@ -110,11 +107,11 @@ class OpenedObject final : public SharedObject {
   // Those in the process, so that Open can tell an image in use from one that is merely left over.
   struct OpenObjects {
     Mutex mutex;
-    OpenedObject* first = nullptr;
+    std::vector<OpenedObject*> objects;
   };
   static OpenObjects& AllOpen() {
-    static constinit OpenObjects all;
-    return all;
+    static auto* all = new OpenObjects;  // objects may outlive every static one
+    return *all;
   }
   Identity Identify(const std::string& name) const {
     struct stat status;
@@ -238,7 +235,6 @@ class OpenedObject final : public SharedObject {
   Identity identity_;
   ElfInfo info_;
   const bool own_copy_;
-  OpenedObject* next_ = nullptr;
 };
 
 OPKIT_INLINE IntrusivePtr<SharedObject> SharedObject::Open(const std::string& path) {

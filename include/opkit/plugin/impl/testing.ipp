@@ -41,9 +41,7 @@ OPKIT_INLINE Library Load() {
       Throw(ErrorCode::kNotFound,
             "this program has no operators to test: include or link a source that includes "
             "opkit/plugin/author.hpp");
-    LoadOptions options;
-    options.backend = "under_test";
-    return Library::LoadEntry(entry, "(this program)", options);
+    return Library::LoadEntry(entry, "(this program)", {.backend = "under_test"});
   }();
   return library;
 }

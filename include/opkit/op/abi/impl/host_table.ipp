@@ -21,8 +21,8 @@ inline constinit std::atomic<LogHook> g_log_hook{&LogToStderr};
 OPKIT_INLINE HostError& CurrentHostError() {
   static thread_local HostErrorSlot outside;  // of a thread that runs no function
   HostErrorSlot& slot = t_host_error ? *t_host_error : outside;
-  if (!slot.error) slot.error = std::make_unique<HostError>();
-  return *slot.error;
+  if (!slot) slot = std::make_unique<HostError>();
+  return *slot;
 }
 
 OPKIT_INLINE opkit_status KeepFailure(const char* unknown) noexcept {
@@ -113,7 +113,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
       auto slot = MakeIntrusive<TensorSlot>();
       slot->tensor = Tensor(Shape(Dims(shape, static_cast<size_t>(rank))),
                             static_cast<DType>(dtype), MemoryDevice(state.device));
-      slot->Bind(OpReq::kWrite);
+      slot->Bind(slot->tensor, OpReq::kWrite);
       CopyView(slot->view.view(), tensor);
       state.Keep([&](RunMemory& kept) { kept.temporaries.push_back(std::move(slot)); });
     });
@@ -163,7 +163,6 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
           drop(std::exchange(other.drop, nullptr)),
           context(other.context),
           kept(std::move(other.kept)) {}
-    Launched& operator=(Launched&&) = delete;
     ~Launched() {
       if (drop) drop(context);
     }
@@ -256,11 +255,8 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     *identity = {now.id, now.parent, static_cast<uint64_t>(now.kind)};
   }
   static void Adopt(const opkit_invocation* identity, opkit_scope* scope) {
-    struct Adopted {
-      InvocationScope scope;
-    };
-    new (static_cast<void*>(scope)) Adopted{InvocationScope::Adopt(
-        {identity->id, identity->parent, static_cast<InvocationKind>(identity->kind)})};
+    new (static_cast<void*>(scope)) InvocationScope(InvocationScope::Adopt(
+        {identity->id, identity->parent, static_cast<InvocationKind>(identity->kind)}));
   }
 
   static opkit_status Defer(const opkit_call* call, opkit_completion** completion) {

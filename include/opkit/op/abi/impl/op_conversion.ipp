@@ -47,13 +47,11 @@ class OPKIT_IMAGE_LOCAL ExportedOp : public RefCounted {
     }
     op.num_inplace = from.inplace.size();
     op.inplace = inplace_.data();
-    size_t p = 0;
-    for (const auto* list : {&from.attributes, &from.inputs, &from.outputs})
-      for (const OpParameter& parameter : *list) {
-        FillIn(parameters_[p], parameter);
-        parameter_pointers_[p] = &parameters_[p];
-        ++p;
-      }
+    opkit_parameter* next = parameters_.data();
+    for (const AttributeSchema& attribute : from.attributes) FillIn(*next++, attribute);
+    for (const auto* list : {&from.inputs, &from.outputs})
+      for (const ValueSchema& value : *list) FillIn(*next++, value);
+    for (size_t p = 0; p < parameters_.size(); ++p) parameter_pointers_[p] = &parameters_[p];
     op.num_attrs = from.attributes.size();
     op.attrs = parameter_pointers_.data();
     op.num_inputs = from.inputs.size();
@@ -70,18 +68,23 @@ class OPKIT_IMAGE_LOCAL ExportedOp : public RefCounted {
     kernel.flags = device.create_state && device.shares_state ? OPKIT_KERNEL_STATEFUL : 0;
     return &kernel;
   }
-  void FillIn(opkit_parameter& parameter, const OpParameter& from) {
+  template <class From>
+  void FillIn(opkit_parameter& parameter, const From& from) {
     parameter.size = sizeof parameter;
     parameter.name = from.name.c_str();
     parameter.doc = from.doc.c_str();
-    parameter.type = from.type ? static_cast<int32_t>(*from.type) : -1;
-    parameter.required = from.required;
-    for (const DType dtype : from.dtypes)
-      parameter.dtypes |= uint64_t{1} << static_cast<int>(dtype);
-    if (!from.default_value) return;
-    auto value = MakeIntrusive<AbiAttributes>(Arguments{{from.name, *from.default_value}});
-    parameter.default_value = *value->data();
-    defaults_.push_back(std::move(value));
+    parameter.type = -1;
+    if constexpr (std::is_same_v<From, ValueSchema>) {
+      for (const DType dtype : from.dtypes)
+        parameter.dtypes |= uint64_t{1} << static_cast<int>(dtype);
+    } else {
+      if (from.type) parameter.type = static_cast<int32_t>(*from.type);
+      parameter.required = from.required;
+      if (!from.default_value) return;
+      auto value = MakeIntrusive<AbiAttributes>(Arguments{{from.name, *from.default_value}});
+      parameter.default_value = *value->data();
+      defaults_.push_back(std::move(value));
+    }
   }
 
   FunctionRecord record_;
@@ -209,7 +212,7 @@ class OpImport {
     std::memcpy(&device.abi, kernel, (std::min)(kernel->size, uint64_t{sizeof device.abi}));
   }
   void AddParameters(const opkit_parameter* const* parameters, uint64_t count, const char* what,
-                     std::vector<OpParameter>& list) const {
+                     auto& list) const {
     CheckArray(count, parameters, what);
     NameTable<int> seen;
     for (uint64_t i = 0; i < count; ++i) {
@@ -226,20 +229,22 @@ class OpImport {
       const std::string whose = StrCat("has ", who(), " whose '", one->name, "' has ");
       if (one->type < -1 || one->type > OPKIT_ATTR_TENSORS)
         Refuse(StrCat(whose, "the type ", one->type, ", which does not exist"));
-      OpParameter& to = list.emplace_back();
+      const opkit_attr* value = one->default_value;
+      if (const std::string problem = value ? ProblemOfAttr(value) : ""; !problem.empty())
+        Refuse(StrCat(whose, "a default that ", problem));
+      if (value && one->type >= 0 && value->type != one->type)
+        Refuse(StrCat(whose, "a default of the type ", value->type, ", but the type ", one->type));
+      auto& to = list.emplace_back();
       to.name = one->name;
       to.doc = one->doc ? one->doc : "";
-      to.required = one->required != 0;
-      if (one->type >= 0) to.type = static_cast<AttributeType>(one->type);
-      for (int dtype = 1; dtype < kNumDTypes; ++dtype)
-        if (one->dtypes >> dtype & 1) to.dtypes.push_back(static_cast<DType>(dtype));
-      const opkit_attr* value = one->default_value;
-      if (!value) continue;
-      if (const std::string problem = ProblemOfAttr(value); !problem.empty())
-        Refuse(StrCat(whose, "a default that ", problem));
-      if (one->type >= 0 && value->type != one->type)
-        Refuse(StrCat(whose, "a default of the type ", value->type, ", but the type ", one->type));
-      to.default_value = ArgumentsOfAbi(&value, 1).begin()->value;
+      if constexpr (requires { to.dtypes; }) {
+        for (int dtype = 1; dtype < kNumDTypes; ++dtype)
+          if (one->dtypes >> dtype & 1) to.dtypes.push_back(static_cast<DType>(dtype));
+      } else {
+        to.required = one->required != 0;
+        if (one->type >= 0) to.type = static_cast<AttributeType>(one->type);
+        if (value) to.default_value = ArgumentsOfAbi(&value, 1).begin()->value;
+      }
     }
   }
 

@@ -34,14 +34,12 @@ OPKIT_INLINE double GetNumber(const Tensor& tensor, int64_t i) {
 OPKIT_INLINE void SetNumber(Tensor& tensor, int64_t i, double value) {
   WithNumbers(tensor.dtype(), tensor.raw_mutable_data(), [&](auto* numbers) {
     using T = std::remove_reference_t<decltype(*numbers)>;
-    if constexpr (std::is_same_v<T, bool>) {
-      numbers[i] = value != 0;
-    } else if constexpr (std::is_integral_v<T>) {
+    if constexpr (std::is_integral_v<T>)
       numbers[i] = static_cast<T>(static_cast<int64_t>(value));
-    } else {
+    else if constexpr (std::is_same_v<T, double>)
+      numbers[i] = value;
+    else
       numbers[i] = static_cast<T>(static_cast<float>(value));
-      if constexpr (sizeof(T) == sizeof(double)) numbers[i] = value;
-    }
   });
 }
 
@@ -108,18 +106,12 @@ OPKIT_INLINE std::string Difference(const Tensor& found, const Tensor& expected,
 }
 
 OPKIT_INLINE double DefaultTolerance(DType dtype) {
-  switch (NumberType(dtype)) {
-    case DType::kFloat64:
-      return 1e-9;
-    case DType::kFloat32:
-      return 1e-4;
-    case DType::kFloat16:
-      return 1e-2;
-    case DType::kBFloat16:
-      return 5e-2;
-    default:
-      return 0;
-  }
+  dtype = NumberType(dtype);
+  return dtype == DType::kFloat64    ? 1e-9
+         : dtype == DType::kFloat32  ? 1e-4
+         : dtype == DType::kFloat16  ? 1e-2
+         : dtype == DType::kBFloat16 ? 5e-2
+                                     : 0;
 }
 
 }  // namespace detail

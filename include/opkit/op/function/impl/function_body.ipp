@@ -15,7 +15,7 @@ namespace detail {
 class RecordBody final : public FunctionBody {
  public:
   RecordBody(OperatorBase& op, FunctionRecord record, FunctionPass pass)
-      : node_(op, std::move(record), pass), views_(node_), run_(NewRun()), state_(node_) {}
+      : node_{op, std::move(record), pass}, views_(node_), run_(NewRun()), state_(node_) {}
 
   void SetReq(int output, OpReq req) override { views_.SetReq(output, req); }
   bool is_async() const override { return node_.record->Has(OPKIT_OP_ASYNC) && node_.is_forward(); }

@@ -17,19 +17,24 @@ OPKIT_INLINE std::atomic<FunctionOperatorFactory>& FunctionFactory(DeviceType ty
   return factories[slot >= 0 && slot < AllocatorTable::kSlots ? slot : 0];
 }
 
-inline std::unique_ptr<OperatorBase> CreateFunctionOperator(const OperatorDef& def, Workspace* ws,
-                                                            FunctionRecord record,
-                                                            FunctionPass pass) {
-  const FunctionOperatorFactory factory =
-      FunctionFactory(def.device().type).load(std::memory_order_acquire);
-  if (!factory)
-    throw UnsupportedOperatorFeature(
-        StrCat("function operators cannot run on ", def.device().type,
-               " in this program: include the header of its backend "
-               "(opkit/backends/<its name>/function_operator.hpp), or call "
-               "opkit::EnableFunctionOperators<Context>() for a device of your own"));
-  return factory(def, ws, std::move(record), pass);
-}
+// Makes the operators of a record. Not a lambda, which would be hidden as FunctionOpHost is, inside
+// a kernel that is not.
+struct FunctionOperatorCreator {
+  FunctionRecord record;
+  FunctionPass pass;
+
+  std::unique_ptr<OperatorBase> operator()(const OperatorDef& def, Workspace* ws) const {
+    const FunctionOperatorFactory factory =
+        FunctionFactory(def.device().type).load(std::memory_order_acquire);
+    if (!factory)
+      throw UnsupportedOperatorFeature(
+          StrCat("function operators cannot run on ", def.device().type,
+                 " in this program: include the header of its backend "
+                 "(opkit/backends/<its name>/function_operator.hpp), or call "
+                 "opkit::EnableFunctionOperators<Context>() for a device of your own"));
+    return factory(def, ws, record, pass);
+  }
+};
 
 class FunctionGradient final : public GradientMakerBase {
  public:
@@ -103,9 +108,7 @@ OPKIT_INLINE void FunctionOpHost::Add(FunctionDevice& device, FunctionPass pass,
   kernel.file = record->file;
   kernel.line = record->line;
   kernel.origin = record->library;
-  kernel.create = [record, pass](const OperatorDef& def, Workspace* ws, const KernelConfig*) {
-    return CreateFunctionOperator(def, ws, record, pass);
-  };
+  kernel.create = FunctionOperatorCreator{record, pass};
   kernel.propose = [record, pass](const KernelQuery& query) {
     KernelConfig config;
     const auto inputs = static_cast<int>(query.def.inputs().size());
@@ -125,15 +128,13 @@ OPKIT_INLINE void FunctionOpHost::Describe() {
   Doc();
   if (record_->Has(OPKIT_OP_EFFECTS)) HasEffects();
   if (record_->Has(OPKIT_OP_OPEN_ATTRS)) schema_->AllowUnknownArgs();
-  int i = 0;
-  for (const OpParameter& input : record_->inputs)
-    schema_->Input(i++, input.name, input.doc, input.dtypes);
-  i = 0;
-  for (const OpParameter& output : record_->outputs)
-    schema_->Output(i++, output.name, output.doc, output.dtypes);
-  for (const OpParameter& from : record_->attributes) {
+  for (const AttributeSchema& from : record_->attributes)
     schema_->Arg(from.name, from.doc, from.type, from.default_value, from.required);
-  }
+  int i = 0, o = 0;
+  for (const ValueSchema& from : record_->inputs)
+    schema_->Input(i++, from.name, from.doc, from.dtypes);
+  for (const ValueSchema& from : record_->outputs)
+    schema_->Output(o++, from.name, from.doc, from.dtypes);
 }
 OPKIT_INLINE void FunctionOpHost::AddBackward() {
   backward_added_ = true;
@@ -143,17 +144,14 @@ OPKIT_INLINE void FunctionOpHost::AddBackward() {
         ->SetDoc("Gradients of the inputs of " + record_->name +
                  ", from those of its outputs, its inputs and its outputs.");
   if (!schema_ && GradientRegistry::Global().Find(record_->name)) return;
-  GradientRegistration gradient;
-  gradient.file = record_->file;
-  gradient.line = record_->line;
-  gradient.make = [record = record_](const OperatorDef& def,
-                                     const std::vector<GradientValue>& g_output,
-                                     GradientNames& names) {
+  auto make = [record = record_](const OperatorDef& def, const std::vector<GradientValue>& g_output,
+                                 GradientNames& names) {
     FunctionGradient maker(def, g_output, record);
     maker.UseNames(&names);
     return maker.Get();
   };
-  GradientRegistry::Global().Add(record_->name, std::move(gradient));
+  GradientRegistry::Global().Add(
+      record_->name, {GradientKind::kMaker, std::move(make), record_->file, record_->line, {}});
 }
 OPKIT_INLINE void FunctionOpHost::HasEffects() {
   if (schema_) schema_->Stateful();
@@ -163,11 +161,8 @@ OPKIT_INLINE void FunctionOpHost::NoGradient() {
     OpRegistry::Global().Remove(record_->name + "_backward");
     GradientRegistry::Global().Remove(record_->name);
   }
-  GradientRegistration none;
-  none.kind = GradientKind::kNone;
-  none.file = record_->file;
-  none.line = record_->line;
-  GradientRegistry::Global().Add(record_->name, std::move(none));
+  GradientRegistry::Global().Add(record_->name,
+                                 {GradientKind::kNone, {}, record_->file, record_->line, {}});
 }
 OPKIT_INLINE void FunctionOpHost::Problem(const std::string& problem) {
   if (OpRegistry::Global().FindSchema(record_->name) == schema_)

@@ -1,0 +1,30 @@
+// What an operator documents of its attributes, inputs and outputs: the same in a schema and across
+// the boundary of a library.
+#ifndef OPKIT_OP_VALUE_SCHEMA_HPP_
+#define OPKIT_OP_VALUE_SCHEMA_HPP_
+
+#include <optional>
+
+#include "opkit/core/attribute.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+// One attribute that an operator takes.
+struct AttributeSchema {
+  std::string name;
+  std::string doc;
+  bool required = false;
+  std::optional<AttributeType> type;  // unset: any
+  std::optional<Attribute> default_value;
+};
+
+// One input or output.
+struct ValueSchema {
+  std::string name;
+  std::string doc;
+  std::vector<DType> dtypes;  // empty: any
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_VALUE_SCHEMA_HPP_
