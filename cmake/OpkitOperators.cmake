@@ -14,6 +14,10 @@ function(opkit_add_operator_library name type)
   target_link_libraries(${name} PUBLIC opkit::opkit)
   if(type STREQUAL "MODULE")
     target_compile_options(${name} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fno-gnu-unique>)
+    # Its runtime is its own, whatever a program exports that links the same one.
+    if(NOT APPLE)
+      target_link_options(${name} PRIVATE -Wl,--exclude-libs,ALL)
+    endif()
   endif()
 endfunction()
 

@@ -2398,8 +2398,26 @@ concept StringMap = requires(T& map, const std::string& text) {
   map.emplace(text, text);
 };
 
+template <class Number>
+std::string NumberText(Number value) {
+  char buffer[32];
+  return {buffer, std::to_chars(buffer, buffer + sizeof buffer, value).ptr};
+}
+// The shortest text that reads back as the same number; as the same float for a value that is one.
+inline std::string FloatText(double value) {
+  const auto narrow = static_cast<float>(value);
+  return static_cast<double>(narrow) == value ? NumberText(narrow) : NumberText(value);
+}
+
 // 3, 0.1, true, text, [1, 2], ["a", "b"]; floating-point numbers without loss, unlike messages.
-std::string AttributeText(const Attribute& attribute);
+inline std::string AttributeText(const Attribute& attribute) {
+  const Attribute::Values& values = attribute.values();
+  if (attribute.type() == AttributeType::kString) return values.strings[0];
+  if (values.floats.empty()) return ToString(attribute);
+  std::string out;
+  for (double value : values.floats) out += (out.empty() ? "" : ", ") + FloatText(value);
+  return attribute.is_list() ? "[" + out + "]" : out;
+}
 
 template <class T>
 std::optional<T> ParseText(std::string_view text) {
@@ -2463,8 +2481,16 @@ class AttrMap {
   AttrMap& operator=(const AttrMap&) = delete;
   AttrMap(AttrMap&&) noexcept = default;
   AttrMap& operator=(AttrMap&&) noexcept = default;
-  explicit AttrMap(const Arguments& arguments);
-  explicit AttrMap(const opkit_node& node);
+  explicit AttrMap(const Arguments& arguments) {
+    for (const NamedAttribute& item : arguments)
+      if (!item.name.starts_with("__"))
+        items_.emplace_back(item.name, detail::AttributeText(item.value));
+  }
+  explicit AttrMap(const opkit_node& node) {
+    for (uint64_t i = 0; i < node.num_attrs; ++i)
+      if (const std::string_view name = node.attrs[i]->name; !name.starts_with("__"))
+        items_.emplace_back(name, node.attrs[i]->text);
+  }
 
   // Null when there is none.
   const std::string* find(std::string_view name) const {
@@ -2507,7 +2533,11 @@ class AttrMap {
   }
 
  private:
-  [[noreturn]] OPKIT_COLD void Missing(std::string_view name) const;
+  [[noreturn]] OPKIT_COLD void Missing(std::string_view name) const {
+    std::vector<std::string> known;
+    for (const auto& item : items_) known.push_back(item.first);
+    Throw(ErrorCode::kNotFound, "no attribute '", name, "'", SuggestName(name, known));
+  }
   struct Copy : detail::RefCounted {
     const char* tag = nullptr;
   };
@@ -2622,6 +2652,59 @@ class InvocationScope {
 }  // namespace opkit
 
 #endif  // OPKIT_DEVICE_INVOCATION_HPP_
+
+// ---- opkit/op/abi/abi_attributes.hpp
+// Tensors and attributes across opkit_abi.h: a Tensor as an opkit_tensor, Arguments as an array of
+// opkit_attr, and back. What another image hands over is checked member by member before it is
+// read.
+#ifndef OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
+#define OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Bytes of the structs in version 1.0, which every reader may rely on. Members were added since
+// where the header's sizes are larger.
+inline constexpr uint64_t kAttrBytes = 88, kTensorBytes = 72, kNodeBytes = 104, kGraphBytes = 96,
+                          kOpBytes = 192, kKernelBytes = 72, kLibraryBytes = 104,
+                          kParameterBytes = 56;
+static_assert(sizeof(opkit_attr) >= kAttrBytes && sizeof(opkit_tensor) >= kTensorBytes &&
+              sizeof(opkit_node) >= kNodeBytes && sizeof(opkit_graph) >= kGraphBytes &&
+              sizeof(opkit_op) >= kOpBytes && sizeof(opkit_kernel) >= kKernelBytes &&
+              sizeof(opkit_library) >= kLibraryBytes && sizeof(opkit_parameter) >= kParameterBytes);
+// Elements, inputs, kernels: a larger count is taken for damage.
+inline constexpr uint64_t kMostParts = 65535;
+
+// Why a tensor or an attribute must not be read, to follow its name ("has the rank 40"); empty
+// where it may.
+std::string ProblemOfView(const opkit_tensor* view);
+std::string ProblemOfAttr(const opkit_attr* attr);
+
+// A view of `tensor`, which with `strides` must outlive it.
+opkit_tensor AbiTensor(const Tensor& tensor, const Dims& strides);
+// A tensor over the memory that another image views: `host` itself where the view still shows all
+// of it, a part of `host`'s storage where it lies in there, else memory that the other image owns.
+// Error (kInvalidArgument) for what is no view.
+Tensor TensorOfView(const opkit_tensor& view, const Tensor* host = nullptr);
+
+// Holds all that the array points to.
+class AbiAttributes : public RefCounted {
+ public:
+  explicit AbiAttributes(const Arguments& arguments);
+  const opkit_attr* const* data() const { return pointers_.data(); }
+  size_t size() const { return pointers_.size(); }
+
+ private:
+  RefCountedList items_;  // an Item for each attribute
+  std::vector<const opkit_attr*> pointers_;
+};
+// Copies everything. Error (kInvalidArgument) for what is no attribute.
+Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t count);
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
 
 // ---- opkit/base/index.hpp
 // Index: a number as a place in a container. Values, nodes and axes are numbered by int, containers
@@ -2928,25 +3011,50 @@ inline ErrorCode CodeOfStatus(opkit_status status) {
 }
 
 // In a catch block: reports the exception to the host, and says which status to return to it.
-OPKIT_COLD OPKIT_IMAGE_LOCAL opkit_status ReportFailure() noexcept;
-// Runs `body`, which answers with an OpStatus, for the host; its exceptions are reported to the
+OPKIT_COLD OPKIT_IMAGE_LOCAL inline opkit_status ReportFailure() noexcept {
+  opkit_status status = OPKIT_FAILED;
+  const auto report = [&](std::string_view text) {
+    g_host->set_error(status, text.data(), text.size());
+  };
+  try {
+    throw;
+  } catch (const Error& error) {
+    status = StatusOf(error.code());
+    report(error.what());
+  } catch (const std::exception& thrown) {
+    report(thrown.what());
+  } catch (...) {
+    report("it threw something that is not a std::exception");
+  }
+  if (g_exceptions) g_exceptions->keep();
+  return status;
+}
+// Runs `body`, which may answer with an OpStatus, for the host; exceptions are reported to the
 // host.
 template <class Body>
 OPKIT_IMAGE_LOCAL opkit_status GuardedCall(Body body) noexcept {
   try {
-    const OpStatus status = body();
-    if (status.ok()) [[likely]]
+    if constexpr (std::is_void_v<decltype(body())>) {
+      body();
       return OPKIT_OK;
-    const std::string text = status.message();
-    g_host->add_error(text.data(), text.size());
-    return OPKIT_FAILED;
+    } else {
+      const OpStatus status = body();
+      if (status.ok()) [[likely]]
+        return OPKIT_OK;
+      const std::string text = status.message();
+      g_host->add_error(text.data(), text.size());
+      return OPKIT_FAILED;
+    }
   } catch (...) {
     return ReportFailure();
   }
 }
 // Throws the failure of a function of the host's table.
-[[noreturn]] OPKIT_COLD OPKIT_IMAGE_LOCAL void ThrowHostFailure(const opkit_host* host,
-                                                                opkit_status status);
+[[noreturn]] OPKIT_COLD OPKIT_IMAGE_LOCAL inline void ThrowHostFailure(const opkit_host* host,
+                                                                       opkit_status status) {
+  if (g_exceptions) g_exceptions->rethrow();
+  throw Error(CodeOfStatus(status), host->failure_text());
+}
 
 // A loop's body behind a function pointer. Its exception is kept and thrown where the loop began.
 template <class F>
@@ -3086,7 +3194,11 @@ class OpCompletion {
 // `identity` comes from OpResource::invocation.
 class OpAdoption {
  public:
-  explicit OpAdoption(const Invocation& identity);
+  explicit OpAdoption(const Invocation& identity) {
+    const opkit_invocation token{identity.id, identity.parent,
+                                 static_cast<uint64_t>(identity.kind)};
+    detail::g_host->adopt(&token, &scope_);
+  }
   OpAdoption(const OpAdoption&) = delete;
   OpAdoption& operator=(const OpAdoption&) = delete;
   ~OpAdoption() { detail::g_host->scope_end(&scope_); }
@@ -3107,7 +3219,11 @@ class OpResource {
   // `bytes` bytes of the device's memory, aligned to 64; every call gets other memory. Freed when
   // the operator ends, also when it fails; on an asynchronous device when the stream has come past
   // it. Null for 0 bytes. Errors: kInvalidArgument, kOutOfMemory.
-  void* alloc(int64_t bytes) const;
+  void* alloc(int64_t bytes) const {
+    void* memory = nullptr;
+    Check(host()->alloc(call_, bytes, &memory));
+    return memory;
+  }
   template <class T>
   T* alloc(int64_t count) const {
     int64_t bytes = 0;
@@ -3116,7 +3232,13 @@ class OpResource {
     return static_cast<T*>(alloc(bytes));
   }
   // A tensor in such memory.
-  OpTensor temporary(std::span<const int64_t> shape, DType dtype) const;
+  OpTensor temporary(std::span<const int64_t> shape, DType dtype) const {
+    opkit_tensor tensor{};
+    tensor.size = sizeof tensor;
+    Check(host()->temporary(call_, static_cast<int32_t>(dtype), static_cast<int32_t>(shape.size()),
+                            shape.data(), &tensor));
+    return OpTensor(tensor);
+  }
   OpTensor temporary(std::initializer_list<int64_t> shape, DType dtype) const {
     return temporary(std::span(shape.begin(), shape.size()), dtype);
   }
@@ -3155,7 +3277,15 @@ class OpResource {
   }
 
   // One sequence for each run, whose numbers SetSeed and the operator's name decide.
-  RandomGenerator& random() const;
+  RandomGenerator& random() const {
+    static_assert(sizeof(RandomGenerator) <= 7 * sizeof(uint64_t));
+    uint64_t* room = const_cast<opkit_call*>(call_)->author;
+    if (!room[7]) {
+      room[7] = 1;
+      return *new (room) RandomGenerator(random(0));
+    }
+    return *std::launder(reinterpret_cast<RandomGenerator*>(room));
+  }
   // Independent sequences, for instance one for each row of a parallel loop.
   RandomGenerator random(uint64_t stream) const {
     return RandomGenerator(call_->random_seed, stream);
@@ -3167,11 +3297,19 @@ class OpResource {
   }
   [[nodiscard]] OpScope scope(const char* name) const { return OpScope(call_, name); }
   // The identity of this thread's work; OpAdoption goes on with it in another thread.
-  Invocation invocation() const;
+  Invocation invocation() const {
+    opkit_invocation now{};
+    host()->invocation(&now);
+    return {now.id, now.parent, static_cast<InvocationKind>(now.kind)};
+  }
 
   // For operators with setAsync(): the function may return before its outputs are there, and the
   // holder of the handle completes it. At most once in a call. Error: kFailedPrecondition.
-  OpCompletion defer() const;
+  OpCompletion defer() const {
+    opkit_completion* completion = nullptr;
+    Check(host()->defer(call_, &completion));
+    return OpCompletion(host(), completion);
+  }
 
   // Runs another operator on these tensors, writing into the outputs given. The host keeps it ready
   // from run to run. On a CPU stream it runs at its place in the stream. Errors: as Invoke;
@@ -3179,7 +3317,15 @@ class OpResource {
   //
   //   res.invoke("Add", {inputs[0], inputs[1]}, {outputs[0]});
   void invoke(std::string_view op, std::span<const OpTensor> inputs,
-              std::span<const OpTensor> outputs, const Arguments& args = {}) const;
+              std::span<const OpTensor> outputs, const Arguments& args = {}) const {
+    const std::string name(op);
+    const detail::AbiAttributes attributes(args);
+    const auto views = [](std::span<const OpTensor> tensors) {
+      return tensors.empty() ? nullptr : &tensors.data()->view();
+    };
+    Check(host()->invoke(call_, name.c_str(), inputs.size(), views(inputs), outputs.size(),
+                         views(outputs), attributes.size(), attributes.data()));
+  }
   void invoke(std::string_view op, std::initializer_list<OpTensor> inputs,
               std::initializer_list<OpTensor> outputs, const Arguments& args = {}) const {
     invoke(op, std::span(inputs.begin(), inputs.size()), std::span(outputs.begin(), outputs.size()),
@@ -3380,24 +3526,22 @@ inline constexpr bool kIsTensors =
     (!kInputs && std::is_same_v<std::remove_cvref_t<P>, std::span<OpTensor>>) ||
     (kIsPassed<P> && std::is_same_v<Pointee<P>, std::vector<OpTensor>>);
 
-template <class P, class Span>
+template <class P>
 class TensorsArg {
+  static constexpr bool kCopies = std::is_same_v<Pointee<P>, std::vector<OpTensor>>;
+
  public:
+  template <class Span>
   explicit TensorsArg(Span tensors) : items_(tensors.begin(), tensors.end()) {}
-  P Get() { return PassAs<P>(items_); }
+  decltype(auto) Get() {
+    if constexpr (kCopies)
+      return PassAs<P>(items_);
+    else
+      return (items_);
+  }
 
  private:
-  std::vector<OpTensor> items_;
-};
-template <class P, class Span>
-  requires(!std::is_same_v<Pointee<P>, std::vector<OpTensor>>)
-class TensorsArg<P, Span> {
- public:
-  explicit TensorsArg(Span tensors) : tensors_(tensors) {}
-  std::remove_cvref_t<P> Get() const { return tensors_; }
-
- private:
-  Span tensors_;
+  std::conditional_t<kCopies, Pointee<P>, std::remove_cvref_t<P>> items_;
 };
 
 // Types as DType, or as int with -1 for unknown.
@@ -3481,41 +3625,36 @@ template <class P>
 inline constexpr bool kIsResource =
     !std::is_rvalue_reference_v<P> && std::is_same_v<std::remove_cvref_t<P>, OpResource>;
 
-// Whether F is one of the signatures for its place; then Make… adapts it.
-template <class F, class Parameters = FunctionParameters<F>>
-inline constexpr bool kIsForward = false;
+// Make… adapts the signatures that a place takes; kIs… says whether F has one of them.
 template <class F, class A, class I, class O, class R>
-inline constexpr bool kIsForward<F, TypeList<A, I, O, R>> =
-    kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsTensors<I, true> && kIsTensors<O, false> &&
-    kIsResource<R>;
-template <class F, class A, class I, class O, class R>
+  requires(kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsTensors<I, true> &&
+           kIsTensors<O, false> && kIsResource<R>)
 ForwardFunction MakeForward(F f, TypeList<A, I, O, R>) {
   return [f = std::move(f)](const AttrMap& attrs, std::span<const OpTensor> inputs,
                             std::span<OpTensor> outputs, OpResource& resource) mutable -> OpStatus {
-    TensorsArg<I, std::span<const OpTensor>> in(inputs);
-    TensorsArg<O, std::span<OpTensor>> out(outputs);
+    TensorsArg<I> in(inputs);
+    TensorsArg<O> out(outputs);
     return CallForStatus(f, PassAttrs<A>(attrs), in.Get(), out.Get(), resource);
   };
 }
+template <class F>
+inline constexpr bool kIsForward =
+    requires { MakeForward(std::declval<F>(), FunctionParameters<F>{}); };
 
-template <class F, class Parameters = FunctionParameters<F>>
-inline constexpr bool kIsParseAttrs = false;
 template <class F, class A>
-inline constexpr bool kIsParseAttrs<F, TypeList<A, int*, int*>> =
-    kIsReturn<FunctionReturn<F>> && IsAttrs<A>();
-template <class F, class A>
+  requires(kIsReturn<FunctionReturn<F>> && IsAttrs<A>())
 ParseAttrsFunction MakeParseAttrs(F f, TypeList<A, int*, int*>) {
   return [f = std::move(f)](const AttrMap& attrs, int* num_in, int* num_out) mutable {
     return CallForStatus(f, PassAttrs<A>(attrs), num_in, num_out);
   };
 }
+template <class F>
+inline constexpr bool kIsParseAttrs =
+    requires { MakeParseAttrs(std::declval<F>(), FunctionParameters<F>{}); };
 
-template <class F, class Parameters = FunctionParameters<F>>
-inline constexpr bool kIsInferType = false;
 template <class F, class A, class I, class O>
-inline constexpr bool kIsInferType<F, TypeList<A, I, O>> =
-    kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsTypes<I> && kIsTypes<O> && kIsWritable<O>;
-template <class F, class A, class I, class O>
+  requires(kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsTypes<I> && kIsTypes<O> &&
+           kIsWritable<O>)
 InferTypeFunction MakeInferType(F f, TypeList<A, I, O>) {
   return [f = std::move(f)](const AttrMap& attrs, std::vector<DType>& inputs,
                             std::vector<DType>& outputs) mutable {
@@ -3526,13 +3665,13 @@ InferTypeFunction MakeInferType(F f, TypeList<A, I, O>) {
     return status;
   };
 }
+template <class F>
+inline constexpr bool kIsInferType =
+    requires { MakeInferType(std::declval<F>(), FunctionParameters<F>{}); };
 
-template <class F, class Parameters = FunctionParameters<F>>
-inline constexpr bool kIsInferShape = false;
 template <class F, class A, class I, class O>
-inline constexpr bool kIsInferShape<F, TypeList<A, I, O>> =
-    kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsShapes<I> && kIsShapes<O> && kIsWritable<O>;
-template <class F, class A, class I, class O>
+  requires(kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsShapes<I> && kIsShapes<O> &&
+           kIsWritable<O>)
 InferShapeFunction MakeInferShape(F f, TypeList<A, I, O>) {
   return [f = std::move(f)](const AttrMap& attrs, ShapeVectors& inputs,
                             ShapeVectors& outputs) mutable {
@@ -3543,19 +3682,21 @@ InferShapeFunction MakeInferShape(F f, TypeList<A, I, O>) {
     return status;
   };
 }
+template <class F>
+inline constexpr bool kIsInferShape =
+    requires { MakeInferShape(std::declval<F>(), FunctionParameters<F>{}); };
 
-template <class F, class Parameters = FunctionParameters<F>>
-inline constexpr bool kIsMutateInputs = false;
 template <class F, class A, class I>
-inline constexpr bool kIsMutateInputs<F, TypeList<A, I>> =
-    kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsPassed<I> && kIsWritable<I> &&
-    std::is_same_v<Pointee<I>, std::vector<int>>;
-template <class F, class A, class I>
+  requires(kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsPassed<I> && kIsWritable<I> &&
+           std::is_same_v<Pointee<I>, std::vector<int>>)
 MutateInputsFunction MakeMutateInputs(F f, TypeList<A, I>) {
   return [f = std::move(f)](const AttrMap& attrs, std::vector<int>& inputs) mutable {
     return CallForStatus(f, PassAttrs<A>(attrs), PassAs<I>(inputs));
   };
 }
+template <class F>
+inline constexpr bool kIsMutateInputs =
+    requires { MakeMutateInputs(std::declval<F>(), FunctionParameters<F>{}); };
 
 template <class P>
 inline constexpr bool kIsStateOwner = false;
@@ -3593,15 +3734,8 @@ template <class P>
 inline constexpr bool kIsOpContext =
     std::is_same_v<std::remove_cvref_t<P>, OpContext> &&
     (!std::is_reference_v<P> || std::is_const_v<std::remove_reference_t<P>>);
-template <class F, class Parameters = FunctionParameters<F>>
-inline constexpr bool kIsCreateState = false;
 template <class F, class A, class S>
-inline constexpr bool kIsCreateState<F, TypeList<A, S>> =
-    kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsStateOut<S>;
-template <class F, class A, class C, class S>
-inline constexpr bool kIsCreateState<F, TypeList<A, C, S>> =
-    kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsOpContext<C> && kIsStateOut<S>;
-template <class F, class A, class S>
+  requires(kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsStateOut<S>)
 CreateStateFunction MakeCreateState(F f, TypeList<A, S>) {
   return [f = std::move(f)](const AttrMap& attrs, const OpContext&,
                             IntrusivePtr<StatefulOp>& state) mutable {
@@ -3610,6 +3744,7 @@ CreateStateFunction MakeCreateState(F f, TypeList<A, S>) {
   };
 }
 template <class F, class A, class C, class S>
+  requires(kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsOpContext<C> && kIsStateOut<S>)
 CreateStateFunction MakeCreateState(F f, TypeList<A, C, S>) {
   return [f = std::move(f)](const AttrMap& attrs, const OpContext& context,
                             IntrusivePtr<StatefulOp>& state) mutable {
@@ -3617,19 +3752,21 @@ CreateStateFunction MakeCreateState(F f, TypeList<A, C, S>) {
     return CallForStatus(f, PassAttrs<A>(attrs), context, made.Get());
   };
 }
+template <class F>
+inline constexpr bool kIsCreateState =
+    requires { MakeCreateState(std::declval<F>(), FunctionParameters<F>{}); };
 
-template <class F, class Parameters = FunctionParameters<F>>
-inline constexpr bool kIsScratch = false;
 template <class F, class A, class I>
-inline constexpr bool kIsScratch<F, TypeList<A, I>> =
-    std::is_integral_v<FunctionReturn<F>> && IsAttrs<A>() && kIsShapes<I>;
-template <class F, class A, class I>
+  requires(std::is_integral_v<FunctionReturn<F>> && IsAttrs<A>() && kIsShapes<I>)
 ScratchFunction MakeScratch(F f, TypeList<A, I>) {
   return [f = std::move(f)](const AttrMap& attrs, const ShapeVectors& inputs) mutable {
     ShapesArg<I> in(inputs, "input");
     return static_cast<int64_t>(f(PassAttrs<A>(attrs), in.Get()));
   };
 }
+template <class F>
+inline constexpr bool kIsScratch =
+    requires { MakeScratch(std::declval<F>(), FunctionParameters<F>{}); };
 
 }  // namespace detail
 }  // namespace opkit
@@ -4957,194 +5094,194 @@ OPKIT_INLINE std::vector<std::string> Arguments::Names() const {
 
 #endif  // OPKIT_CORE_IMPL_ATTRIBUTE_IPP_
 
-// ---- opkit/op/abi/impl/attr_map.ipp
-// Attributes as text, and the AttrMap that is made of them.
-#ifndef OPKIT_OP_ABI_IMPL_ATTR_MAP_IPP_
-#define OPKIT_OP_ABI_IMPL_ATTR_MAP_IPP_
+// ---- opkit/op/abi/impl/abi_attributes.ipp
+// Tensors and attributes across the ABI: the views that are handed out, and the checks of those
+// that come in.
+#ifndef OPKIT_OP_ABI_IMPL_ABI_ATTRIBUTES_IPP_
+#define OPKIT_OP_ABI_IMPL_ABI_ATTRIBUTES_IPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-template <class Number>
-std::string NumberText(Number value) {
-  char buffer[32];
-  return {buffer, std::to_chars(buffer, buffer + sizeof buffer, value).ptr};
-}
-// The shortest text that reads back as the same number; as the same float for a value that is one.
-inline std::string FloatText(double value) {
-  const auto narrow = static_cast<float>(value);
-  return static_cast<double>(narrow) == value ? NumberText(narrow) : NumberText(value);
-}
+static_assert(static_cast<int>(AttributeType::kTensors) == OPKIT_ATTR_TENSORS);
+static_assert(static_cast<int>(DType::kComplex128) == OPKIT_COMPLEX128);
 
-OPKIT_INLINE std::string AttributeText(const Attribute& attribute) {
-  const Attribute::Values& values = attribute.values();
-  if (attribute.type() == AttributeType::kString) return values.strings[0];
-  if (values.floats.empty()) return ToString(attribute);
-  std::string out;
-  for (double value : values.floats) out += (out.empty() ? "" : ", ") + FloatText(value);
-  return attribute.is_list() ? "[" + out + "]" : out;
+// Bytes from the first element of a view to the end of the last; false where they cannot be
+// counted.
+inline bool CountBytes(const opkit_tensor& view, int64_t* bytes) {
+  int64_t last = 0, step = 0;
+  for (int i = 0; i < view.rank; ++i)
+    if (view.shape[i] > 0 && (__builtin_mul_overflow(view.shape[i] - 1, view.strides[i], &step) ||
+                              __builtin_add_overflow(last, step, &last)))
+      return false;
+  return !__builtin_add_overflow(last, 1, &last) &&
+         !__builtin_mul_overflow(last, ItemSize(static_cast<DType>(view.dtype)), bytes);
 }
 
-}  // namespace detail
-
-OPKIT_INLINE AttrMap::AttrMap(const Arguments& arguments) {
-  for (const NamedAttribute& item : arguments)
-    if (!item.name.starts_with("__"))
-      items_.emplace_back(item.name, detail::AttributeText(item.value));
+OPKIT_INLINE std::string ProblemOfView(const opkit_tensor* view) {
+  if (!view) return "is null";
+  if (view->size < kTensorBytes) return "is shorter than version 1.0's";
+  if (view->dtype <= 0 || view->dtype >= kNumDTypes)
+    return StrCat("has the dtype ", view->dtype, ", which does not exist");
+  if (view->rank < 0 || view->rank > OPKIT_MAX_RANK) return StrCat("has the rank ", view->rank);
+  if (view->device_type <= 0)
+    return StrCat("is on a device of the type ", view->device_type, ", which does not exist");
+  if (view->rank > 0 && (!view->shape || !view->strides)) return "has no shape or no strides";
+  bool is_empty = false;
+  for (int i = 0; i < view->rank; ++i) {
+    if (view->shape[i] < 0) return StrCat("has the extent ", view->shape[i], " on axis ", i);
+    is_empty |= view->shape[i] == 0;
+  }
+  int64_t bytes = 0;
+  if (!CountBytes(*view, &bytes)) return "reaches further than 64 bits can count";
+  return view->data || is_empty ? "" : "has no memory";
 }
-OPKIT_INLINE AttrMap::AttrMap(const opkit_node& node) {
-  for (uint64_t i = 0; i < node.num_attrs; ++i)
-    if (const std::string_view name = node.attrs[i]->name; !name.starts_with("__"))
-      items_.emplace_back(name, node.attrs[i]->text);
+OPKIT_INLINE std::string ProblemOfAttr(const opkit_attr* attr) {
+  if (!attr) return "is null";
+  if (attr->size < kAttrBytes) return "is shorter than version 1.0's";
+  if (attr->type < 0 || attr->type > OPKIT_ATTR_TENSORS)
+    return StrCat("has the type ", attr->type, ", which does not exist");
+  if (!attr->name) return "has no name";
+  if (attr->count > kMostParts) return StrCat("has ", attr->count, " elements");
+  if (attr->type < OPKIT_ATTR_INTS && attr->count != 1)
+    return StrCat("has ", attr->count, " elements and is no list");
+  const int type = attr->type % 5;
+  const bool is_tensor = type == OPKIT_ATTR_TENSOR, is_text = type == OPKIT_ATTR_STRING;
+  const void* elements = is_tensor                  ? static_cast<const void*>(attr->tensors)
+                         : is_text                  ? static_cast<const void*>(attr->strings)
+                         : type == OPKIT_ATTR_FLOAT ? static_cast<const void*>(attr->floats)
+                                                    : static_cast<const void*>(attr->ints);
+  if (attr->count > 0 && (!elements || (is_text && !attr->string_sizes)))
+    return "has elements that are null";
+  for (uint64_t i = 0; i < attr->count; ++i) {
+    if (is_text && !attr->strings[i]) return "has a null string";
+    if (!is_tensor) continue;
+    if (const std::string problem = ProblemOfView(attr->tensors[i]); !problem.empty())
+      return StrCat("has a tensor that ", problem);
+    if (attr->tensors[i]->device_type != OPKIT_CPU) return "has a tensor that is not on the CPU";
+  }
+  return "";
 }
 
-OPKIT_INLINE void AttrMap::Missing(std::string_view name) const {
-  std::vector<std::string> known;
-  for (const auto& item : items_) known.push_back(item.first);
-  Throw(ErrorCode::kNotFound, "no attribute '", name, "'", SuggestName(name, known));
+OPKIT_INLINE opkit_tensor AbiTensor(const Tensor& tensor, const Dims& strides) {
+  OpTensor view(tensor.raw_mutable_data(), tensor.dtype(), tensor.shape().data(), strides.data(),
+                tensor.rank(), tensor.device());
+  view.Bind(&tensor);
+  return view.view();
+}
+OPKIT_INLINE Tensor TensorOfView(const opkit_tensor& view, const Tensor* host) {
+  if (const std::string problem = ProblemOfView(&view); !problem.empty()) [[unlikely]]
+    Throw(ErrorCode::kInvalidArgument, "a tensor of a library ", problem);
+  const Device device{static_cast<DeviceType>(view.device_type), view.device_index};
+  const auto dtype = static_cast<DType>(view.dtype);
+  const auto rank = static_cast<size_t>(view.rank);
+  Shape shape(Dims(view.shape, rank));
+  Dims strides(view.strides, rank);
+  if (host && host->raw_data() == view.data && host->dtype() == dtype && host->shape() == shape &&
+      host->strides() == strides)
+    return *host;
+  int64_t bytes = 0;
+  CountBytes(view, &bytes);
+  if (host && host->storage()) {
+    const auto* const begin = static_cast<const char*>(host->storage()->data());
+    const int64_t offset = static_cast<const char*>(view.data) - begin;
+    if (offset >= 0 && offset <= host->storage()->nbytes() - bytes)
+      return Tensor(host->storage(), offset, std::move(shape), dtype, std::move(strides));
+  }
+  return Tensor(AdoptStorage(MemoryDevice(device), view.data, bytes), 0, std::move(shape), dtype,
+                std::move(strides));
 }
 
-}  // namespace opkit
+// An opkit_attr with all that it points to.
+struct AbiAttribute : RefCounted {
+  AbiAttribute(const std::string& attribute_name, const Attribute& attribute)
+      : name(attribute_name),
+        text(AttributeText(attribute)),
+        value(attribute),
+        string_data(value.values().strings.size()),
+        string_sizes(string_data.size()),
+        strides(value.values().tensors.size()),
+        views(strides.size()),
+        view_pointers(strides.size()) {
+    const Attribute::Values& all = value.values();
+    for (size_t i = 0; i < all.strings.size(); ++i) {
+      string_data[i] = all.strings[i].c_str();
+      string_sizes[i] = all.strings[i].size();
+    }
+    for (size_t i = 0; i < all.tensors.size(); ++i) {
+      strides[i] = all.tensors[i].strides();
+      views[i] = AbiTensor(all.tensors[i], strides[i]);
+      view_pointers[i] = &views[i];
+    }
+    attr.size = sizeof attr;
+    attr.name = name.c_str();
+    attr.type = static_cast<int32_t>(value.type());
+    attr.count = value.size();
+    attr.ints = all.ints.data();
+    attr.floats = all.floats.data();
+    attr.strings = string_data.data();
+    attr.string_sizes = string_sizes.data();
+    attr.tensors = view_pointers.data();
+    attr.text = text.c_str();
+  }
 
-#endif  // OPKIT_OP_ABI_IMPL_ATTR_MAP_IPP_
-
-// ---- opkit/op/abi/abi_attributes.hpp
-// Tensors and attributes across opkit_abi.h: a Tensor as an opkit_tensor, Arguments as an array of
-// opkit_attr, and back. What another image hands over is checked member by member before it is
-// read.
-#ifndef OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
-#define OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// Bytes of the structs in version 1.0, which every reader may rely on. Members were added since
-// where the header's sizes are larger.
-inline constexpr uint64_t kAttrBytes = 88, kTensorBytes = 72, kNodeBytes = 104, kGraphBytes = 96,
-                          kOpBytes = 192, kKernelBytes = 72, kLibraryBytes = 104,
-                          kParameterBytes = 56;
-static_assert(sizeof(opkit_attr) >= kAttrBytes && sizeof(opkit_tensor) >= kTensorBytes &&
-              sizeof(opkit_node) >= kNodeBytes && sizeof(opkit_graph) >= kGraphBytes &&
-              sizeof(opkit_op) >= kOpBytes && sizeof(opkit_kernel) >= kKernelBytes &&
-              sizeof(opkit_library) >= kLibraryBytes && sizeof(opkit_parameter) >= kParameterBytes);
-// Elements, inputs, kernels: a larger count is taken for damage.
-inline constexpr uint64_t kMostParts = 65535;
-
-// Why a tensor or an attribute must not be read, to follow its name ("has the rank 40"); empty
-// where it may.
-std::string ProblemOfView(const opkit_tensor* view);
-std::string ProblemOfAttr(const opkit_attr* attr);
-
-// A view of `tensor`, which with `strides` must outlive it.
-opkit_tensor AbiTensor(const Tensor& tensor, const Dims& strides);
-// A tensor over the memory that another image views: `host` itself where the view still shows all
-// of it, a part of `host`'s storage where it lies in there, else memory that the other image owns.
-// Error (kInvalidArgument) for what is no view.
-Tensor TensorOfView(const opkit_tensor& view, const Tensor* host = nullptr);
-
-// Holds all that the array points to.
-class AbiAttributes : public RefCounted {
- public:
-  explicit AbiAttributes(const Arguments& arguments);
-  const opkit_attr* const* data() const { return pointers_.data(); }
-  size_t size() const { return pointers_.size(); }
-
- private:
-  RefCountedList items_;  // an Item for each attribute
-  std::vector<const opkit_attr*> pointers_;
+  std::string name, text;
+  Attribute value;
+  std::vector<const char*> string_data;
+  std::vector<uint64_t> string_sizes;
+  std::vector<Dims> strides;
+  std::vector<opkit_tensor> views;
+  std::vector<const opkit_tensor*> view_pointers;
+  opkit_attr attr{};
 };
-// Copies everything. Error (kInvalidArgument) for what is no attribute.
-Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t count);
+
+OPKIT_INLINE AbiAttributes::AbiAttributes(const Arguments& arguments) {
+  for (const NamedAttribute& argument : arguments) {
+    auto item = MakeIntrusive<AbiAttribute>(argument.name, argument.value);
+    pointers_.push_back(&item->attr);
+    items_.push_back(std::move(item));
+  }
+}
+
+OPKIT_INLINE Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t count) {
+  Arguments out;
+  if (count > kMostParts || (count > 0 && !attrs))
+    Throw(ErrorCode::kInvalidArgument, "a library hands over ", count, " attributes",
+          attrs ? "" : ", which are null");
+  for (uint64_t i = 0; i < count; ++i) {
+    if (const std::string problem = ProblemOfAttr(attrs[i]); !problem.empty()) [[unlikely]]
+      Throw(ErrorCode::kInvalidArgument, "attribute ", i,
+            attrs[i] && attrs[i]->name ? StrCat(" '", attrs[i]->name, "'") : std::string(),
+            " of a library ", problem);
+    const opkit_attr& attr = *attrs[i];
+    auto values = MakeIntrusive<Attribute::Values>();
+    for (uint64_t k = 0; k < attr.count; ++k) {
+      switch (attr.type % 5) {
+        case OPKIT_ATTR_INT:
+          values->ints.push_back(attr.ints[k]);
+          break;
+        case OPKIT_ATTR_BOOL:
+          values->ints.push_back(attr.ints[k] != 0);
+          break;
+        case OPKIT_ATTR_FLOAT:
+          values->floats.push_back(attr.floats[k]);
+          break;
+        case OPKIT_ATTR_STRING:
+          values->strings.emplace_back(attr.strings[k], attr.string_sizes[k]);
+          break;
+        default:
+          values->tensors.emplace_back().CopyFrom(TensorOfView(*attr.tensors[k]));
+      }
+    }
+    out.Set(attr.name, Attribute(static_cast<AttributeType>(attr.type), std::move(values)));
+  }
+  return out;
+}
 
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
-
-// ---- opkit/op/abi/impl/op_resource.ipp
-// OpResource over the host's table, and the failures of either side as status and text.
-#ifndef OPKIT_OP_ABI_IMPL_OP_RESOURCE_IPP_
-#define OPKIT_OP_ABI_IMPL_OP_RESOURCE_IPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-OPKIT_INLINE opkit_status ReportFailure() noexcept {
-  opkit_status status = OPKIT_FAILED;
-  const auto report = [&](std::string_view text) {
-    g_host->set_error(status, text.data(), text.size());
-  };
-  try {
-    throw;
-  } catch (const Error& error) {
-    status = StatusOf(error.code());
-    report(error.what());
-  } catch (const std::exception& thrown) {
-    report(thrown.what());
-  } catch (...) {
-    report("it threw something that is not a std::exception");
-  }
-  if (g_exceptions) g_exceptions->keep();
-  return status;
-}
-OPKIT_INLINE void ThrowHostFailure(const opkit_host* host, opkit_status status) {
-  if (g_exceptions) g_exceptions->rethrow();
-  throw Error(CodeOfStatus(status), host->failure_text());
-}
-
-}  // namespace detail
-
-OPKIT_INLINE OpAdoption::OpAdoption(const Invocation& identity) {
-  const opkit_invocation token{identity.id, identity.parent, static_cast<uint64_t>(identity.kind)};
-  detail::g_host->adopt(&token, &scope_);
-}
-
-OPKIT_INLINE void* OpResource::alloc(int64_t bytes) const {
-  void* memory = nullptr;
-  Check(host()->alloc(call_, bytes, &memory));
-  return memory;
-}
-OPKIT_INLINE OpTensor OpResource::temporary(std::span<const int64_t> shape, DType dtype) const {
-  opkit_tensor tensor{};
-  tensor.size = sizeof tensor;
-  Check(host()->temporary(call_, static_cast<int32_t>(dtype), static_cast<int32_t>(shape.size()),
-                          shape.data(), &tensor));
-  return OpTensor(tensor);
-}
-OPKIT_INLINE RandomGenerator& OpResource::random() const {
-  static_assert(sizeof(RandomGenerator) <= 7 * sizeof(uint64_t));
-  uint64_t* room = const_cast<opkit_call*>(call_)->author;
-  if (!room[7]) {
-    room[7] = 1;
-    return *new (room) RandomGenerator(random(0));
-  }
-  return *std::launder(reinterpret_cast<RandomGenerator*>(room));
-}
-OPKIT_INLINE Invocation OpResource::invocation() const {
-  opkit_invocation now{};
-  host()->invocation(&now);
-  return {now.id, now.parent, static_cast<InvocationKind>(now.kind)};
-}
-OPKIT_INLINE OpCompletion OpResource::defer() const {
-  opkit_completion* completion = nullptr;
-  Check(host()->defer(call_, &completion));
-  return OpCompletion(host(), completion);
-}
-OPKIT_INLINE void OpResource::invoke(std::string_view op, std::span<const OpTensor> inputs,
-                                     std::span<const OpTensor> outputs,
-                                     const Arguments& args) const {
-  const std::string name(op);
-  const detail::AbiAttributes attributes(args);
-  const auto views = [](std::span<const OpTensor> tensors) {
-    return tensors.empty() ? nullptr : &tensors.data()->view();
-  };
-  Check(host()->invoke(call_, name.c_str(), inputs.size(), views(inputs), outputs.size(),
-                       views(outputs), attributes.size(), attributes.data()));
-}
-
-}  // namespace opkit
-
-#endif  // OPKIT_OP_ABI_IMPL_OP_RESOURCE_IPP_
+#endif  // OPKIT_OP_ABI_IMPL_ABI_ATTRIBUTES_IPP_
 
 // ---- opkit/base/name_table.hpp
 // NameTable: objects by name, sorted, at addresses that never change. A sorted vector instead of a
@@ -5276,10 +5413,6 @@ namespace detail {
 
 // One operator of the host's: the attributes read once, and the author's state.
 struct FunctionInstance {
-  FunctionInstance(FunctionDevice& device, AttrMap read, IntrusivePtr<StatefulOp> made)
-      : functions{&device.forward, &device.backward},
-        attrs(std::move(read)),
-        state(std::move(made)) {}
   ForwardFunction* functions[2];  // by FunctionPass
   AttrMap attrs;
   IntrusivePtr<StatefulOp> state;
@@ -5310,7 +5443,8 @@ struct OPKIT_IMAGE_LOCAL DeviceFunctions {
         if (!status.ok()) return status;
         if (!state) return OpStatus::Failure("createOpState succeeded but made no StatefulOp");
       }
-      *instance = new FunctionInstance(device, std::move(attrs), std::move(state));
+      *instance = new FunctionInstance{
+          {&device.forward, &device.backward}, std::move(attrs), std::move(state)};
       return OpStatus();
     });
   }
@@ -5326,8 +5460,8 @@ struct OPKIT_IMAGE_LOCAL DeviceFunctions {
     auto& instance = *static_cast<FunctionInstance*>(context);
     return GuardedCall([&] {
       if (!IsOurs(call->inputs, call->num_inputs) || !IsOurs(call->outputs, call->num_outputs))
-        return RunOnCopies<kPass>(instance, call);
-      return RunOn<kPass>(instance, call, ViewsOf(call->inputs), ViewsOf(call->outputs));
+        return RunOnCopies(instance, kPass, call);
+      return RunOn(instance, kPass, call, ViewsOf(call->inputs), ViewsOf(call->outputs));
     });
   }
 
@@ -5339,17 +5473,16 @@ struct OPKIT_IMAGE_LOCAL DeviceFunctions {
   static OpTensor* ViewsOf(const opkit_tensor* tensors) {
     return reinterpret_cast<OpTensor*>(const_cast<opkit_tensor*>(tensors));
   }
-  template <FunctionPass kPass>
-  static OpStatus RunOn(FunctionInstance& instance, const opkit_call* call, const OpTensor* inputs,
-                        OpTensor* outputs) {
+  static OpStatus RunOn(FunctionInstance& instance, FunctionPass pass, const opkit_call* call,
+                        const OpTensor* inputs, OpTensor* outputs) {
     OpResource resource(call);
     const std::span<const OpTensor> in(inputs, call->num_inputs);
     const std::span<OpTensor> out(outputs, call->num_outputs);
-    if (instance.state) return instance.state->Run(kPass, in, out, resource);
-    return (*instance.functions[static_cast<int>(kPass)])(instance.attrs, in, out, resource);
+    if (instance.state) return instance.state->Run(pass, in, out, resource);
+    return (*instance.functions[static_cast<int>(pass)])(instance.attrs, in, out, resource);
   }
-  template <FunctionPass kPass>
-  OPKIT_COLD static OpStatus RunOnCopies(FunctionInstance& instance, const opkit_call* call) {
+  OPKIT_COLD static OpStatus RunOnCopies(FunctionInstance& instance, FunctionPass pass,
+                                         const opkit_call* call) {
     const auto copy = [](const opkit_tensor* tensors, uint64_t count) {
       std::vector<OpTensor> views;
       for (uint64_t i = 0; i < count; ++i) views.emplace_back(*opkit_tensor_at(tensors, i));
@@ -5357,7 +5490,7 @@ struct OPKIT_IMAGE_LOCAL DeviceFunctions {
     };
     const std::vector<OpTensor> inputs = copy(call->inputs, call->num_inputs);
     std::vector<OpTensor> outputs = copy(call->outputs, call->num_outputs);
-    return RunOn<kPass>(instance, call, inputs.data(), outputs.data());
+    return RunOn(instance, pass, call, inputs.data(), outputs.data());
   }
 };
 
@@ -5369,6 +5502,7 @@ struct OPKIT_IMAGE_LOCAL RecordFunctions {
     if (record.infer_shape) record.abi.infer_shape = &InferShape;
     if (record.mutate_inputs) record.abi.mutated_inputs = &MutatedInputs;
     if (record.scratch) record.abi.scratch_bytes = &ScratchBytes;
+    record.abi.author = &record;
     for (FunctionDevice& device : record.devices)
       DeviceFunctions::FillIn(device, !record.Has(OPKIT_OP_NO_GRADIENT));
   }
@@ -5390,12 +5524,10 @@ struct OPKIT_IMAGE_LOCAL RecordFunctions {
   }
 
   static std::vector<DType> Types(opkit_value* values, uint64_t count) {
-    std::vector<DType> types;
-    for (uint64_t i = 0; i < count; ++i) {
-      const int32_t dtype = opkit_value_at(values, i)->dtype;
-      types.push_back(dtype > 0 && dtype < kNumDTypes ? static_cast<DType>(dtype)
-                                                      : DType::kUndefined);
-    }
+    std::vector<DType> types(count);  // kUndefined
+    for (uint64_t i = 0; i < count; ++i)
+      if (const int32_t dtype = opkit_value_at(values, i)->dtype; dtype > 0 && dtype < kNumDTypes)
+        types[i] = static_cast<DType>(dtype);
     return types;
   }
   static void StoreTypes(const std::vector<DType>& types, opkit_value* values, uint64_t count,
@@ -5483,10 +5615,8 @@ struct OPKIT_IMAGE_LOCAL RecordFunctions {
   }
   static opkit_status ScratchBytes(const opkit_op* op, const opkit_node* node,
                                    const opkit_value* inputs, int64_t* bytes) {
-    return GuardedCall([&] {
-      *bytes = RecordOf(op).scratch(AttrMap(*node), Shapes(inputs, node->num_inputs));
-      return OpStatus();
-    });
+    return GuardedCall(
+        [&] { *bytes = RecordOf(op).scratch(AttrMap(*node), Shapes(inputs, node->num_inputs)); });
   }
 };
 
@@ -9469,12 +9599,11 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
       if (!def.outputs()[o].empty()) outputs_[o].blob = workspace_.FindBlob(def.outputs()[o]);
   }
 
+  // At its place in the host's stream, where there is one.
   void Run(const opkit_call* call) {
-    if (call->asynchronous) {
-      Launch(call);
-    } else {
-      Forward(call);
-    }
+    if (!call->asynchronous) return Forward(call);
+    OpResource(call).launch(
+        [run = MakeIntrusive<LaunchedRun>(this, call)] { run->instance->Forward(&run->call); });
   }
 
  private:
@@ -9502,26 +9631,13 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
       name = input;
       return;
     }
-    const auto taken = [&] {
-      for (const std::string& input : def.inputs())
-        if (input == name) return true;
-      return false;
-    };
-    while (taken()) name += "_out";
+    while (std::ranges::count(def.inputs(), name)) name += "_out";
   }
 
   // Whether `tensor` is the view already, so that nothing has to be made.
   static bool IsView(const Tensor& tensor, const opkit_tensor& view) {
-    if (tensor.raw_data() != view.data || tensor.rank() != view.rank || !tensor.is_dense() ||
-        static_cast<int32_t>(tensor.dtype()) != view.dtype || !tensor.storage())
-      return false;
-    int64_t step = 1;
-    for (int axis = view.rank - 1; axis >= 0; --axis) {
-      if (tensor.shape()[axis] != view.shape[axis]) return false;
-      if (view.shape[axis] != 1 && view.strides[axis] != step) return false;
-      step *= view.shape[axis] > 0 ? view.shape[axis] : 1;
-    }
-    return true;
+    return tensor.Is(view.data, static_cast<DType>(view.dtype), view.shape, view.rank) &&
+           tensor.storage() && OpTensor(view).is_dense();
   }
   static void Bind(const Value& value, const opkit_tensor& view) {
     if (!value.blob) return;
@@ -9538,10 +9654,9 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
       const opkit_tensor& in = *opkit_input(call, static_cast<uint64_t>(output.shared_input));
       if (view.dtype == OPKIT_UNDEFINED) return;
       if (view.data != in.data) {
-        Tensor copy = TensorOfView(view);
         const Tensor source = TensorOfView(in);
         CheckResult(o, source, view, "must be in place of an input that");
-        if (view.data != nullptr) CopyInto(source, view);
+        if (view.data) CopyInto(source, view);
       }
     }
     Bind(output, view);
@@ -9587,7 +9702,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
 
   // A run at its place in the host's stream: a call of its own, which holds copies of all that the
   // host's points to.
-  struct LaunchedRun {
+  struct LaunchedRun : RefCounted {
     IntrusivePtr<ExportedInstance> instance;
     opkit_call call;
     std::vector<opkit_tensor> inputs, outputs;
@@ -9610,17 +9725,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
       view.strides = extents.emplace_back(from.strides, rank).data();
       all.push_back(view);
     }
-    static opkit_status Work(void* context) {
-      auto* run = static_cast<LaunchedRun*>(context);
-      return GuardedCall([&] { return run->instance->Forward(&run->call), OpStatus(); });
-    }
-    static void Drop(void* context) { delete static_cast<LaunchedRun*>(context); }
   };
-  void Launch(const opkit_call* call) {
-    const opkit_status status = call->host->launch(call, &LaunchedRun::Work, &LaunchedRun::Drop,
-                                                   new LaunchedRun(this, call));
-    if (status != OPKIT_OK) ThrowHostFailure(call->host, status);
-  }
 
   Workspace workspace_;
   std::unique_ptr<OperatorBase> op_;
@@ -9637,13 +9742,7 @@ struct OPKIT_IMAGE_LOCAL ExportedRegistries {
   }
 };
 
-// A record of an operator in the library's registries.
-struct OPKIT_IMAGE_LOCAL SchemaRecord : FunctionOpRecord {
-  explicit SchemaRecord(const OpSchema& described) : schema(described) {}
-  const OpSchema& schema;
-};
-
-// The functions of an opkit_op over a SchemaRecord.
+// The functions of an opkit_op and its kernels over a schema, which both have as `author`.
 struct OPKIT_IMAGE_LOCAL SchemaFunctions {
   static void FillIn(opkit_op& op, const OpSchema& schema) {
     op.parse_attrs = &ParseAttrs;
@@ -9653,6 +9752,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
     }
     op.mutated_inputs = &MutatedInputs;
     op.scratch_bytes = &ScratchBytes;
+    op.author = &schema;
   }
   static void FillIn(opkit_kernel& kernel, const OpSchema& schema) {
     kernel.create = &Create;
@@ -9702,20 +9802,17 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
         const AbiNode node(op);
         accept(gradient->add_node(gradient, &node.node()));
       }
-      return OpStatus();
     });
   }
 
  private:
   static const OpSchema& SchemaOf(const opkit_op* op) {
-    const auto* record = static_cast<const FunctionOpRecord*>(op->author);
-    return static_cast<const SchemaRecord*>(record)->schema;
+    return *static_cast<const OpSchema*>(op->author);
   }
   static opkit_status Create(const opkit_kernel* kernel, const opkit_node* node, void** instance) {
     return GuardedCall([&] {
       const auto& schema = *static_cast<const OpSchema*>(kernel->author);
       *instance = new IntrusivePtr(new ExportedInstance(schema, *node));
-      return OpStatus();
     });
   }
   static void Destroy(void* instance) {
@@ -9726,10 +9823,8 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
     }
   }
   static opkit_status Forward(void* instance, const opkit_call* call) {
-    return GuardedCall([&] {
-      (*static_cast<IntrusivePtr<ExportedInstance>*>(instance))->Run(call);
-      return OpStatus();
-    });
+    return GuardedCall(
+        [&] { (*static_cast<IntrusivePtr<ExportedInstance>*>(instance))->Run(call); });
   }
 
   static opkit_status ParseAttrs(const opkit_op* op, const opkit_node* node, int32_t* num_inputs,
@@ -9830,15 +9925,11 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
           std::rethrow_exception(failure);
         }
       }
-      return OpStatus();
     });
   }
   static opkit_status InferShape(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
                                  opkit_value* outputs) {
-    return GuardedCall([&] {
-      Infer(SchemaOf(op), node, inputs, outputs, false, true);
-      return OpStatus();
-    });
+    return GuardedCall([&] { Infer(SchemaOf(op), node, inputs, outputs, false, true); });
   }
   static opkit_status MutatedInputs(const opkit_op* op, const opkit_node* node, uint8_t* mutated) {
     return GuardedCall([&] {
@@ -9860,7 +9951,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
       OperatorDef def = DefinitionOfAbi(*node);
       def.Device(DeviceType::kCPU);
       const auto kernels = KernelOrder(def);
-      if (kernels.empty() || !kernels[0]->propose) return OpStatus();
+      if (kernels.empty() || !kernels[0]->propose) return;
       const Values ins(inputs, node->num_inputs, true);
       const std::vector<TensorInfo> outs = schema.InferOutputs(def, ins.infos());
       try {
@@ -9871,7 +9962,6 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
         }
       } catch (const UnsupportedOperatorFeature&) {  // creating the operator says so
       }
-      return OpStatus();
     });
   }
 };
@@ -9879,8 +9969,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
 // Fills in a record from the registries: the library's second way to describe an operator.
 class OPKIT_IMAGE_LOCAL SchemaReader {
  public:
-  explicit SchemaReader(const OpSchema& schema)
-      : schema_(schema), record_(new SchemaRecord(schema)) {}
+  explicit SchemaReader(const OpSchema& schema) : schema_(schema), record_(new FunctionOpRecord) {}
 
   FunctionRecord Read() {
     record_->name = schema_.name();
@@ -9975,195 +10064,6 @@ OPKIT_INLINE void AddRegisteredOperators(std::vector<FunctionRecord>& records) {
 
 #endif  // OPKIT_PLUGIN_IMPL_EXPORT_OPERATORS_IPP_
 #endif
-
-// ---- opkit/op/abi/impl/abi_attributes.ipp
-// Tensors and attributes across the ABI: the views that are handed out, and the checks of those
-// that come in.
-#ifndef OPKIT_OP_ABI_IMPL_ABI_ATTRIBUTES_IPP_
-#define OPKIT_OP_ABI_IMPL_ABI_ATTRIBUTES_IPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-static_assert(static_cast<int>(AttributeType::kTensors) == OPKIT_ATTR_TENSORS);
-static_assert(static_cast<int>(DType::kComplex128) == OPKIT_COMPLEX128);
-
-// Bytes from the first element of a view to the end of the last; false where they cannot be
-// counted.
-inline bool CountBytes(const opkit_tensor& view, int64_t* bytes) {
-  int64_t last = 0, step = 0;
-  for (int i = 0; i < view.rank; ++i)
-    if (view.shape[i] > 0 && (__builtin_mul_overflow(view.shape[i] - 1, view.strides[i], &step) ||
-                              __builtin_add_overflow(last, step, &last)))
-      return false;
-  return !__builtin_add_overflow(last, 1, &last) &&
-         !__builtin_mul_overflow(last, ItemSize(static_cast<DType>(view.dtype)), bytes);
-}
-
-OPKIT_INLINE std::string ProblemOfView(const opkit_tensor* view) {
-  if (!view) return "is null";
-  if (view->size < kTensorBytes) return "is shorter than version 1.0's";
-  if (view->dtype <= 0 || view->dtype >= kNumDTypes)
-    return StrCat("has the dtype ", view->dtype, ", which does not exist");
-  if (view->rank < 0 || view->rank > OPKIT_MAX_RANK) return StrCat("has the rank ", view->rank);
-  if (view->device_type <= 0)
-    return StrCat("is on a device of the type ", view->device_type, ", which does not exist");
-  if (view->rank > 0 && (!view->shape || !view->strides)) return "has no shape or no strides";
-  bool is_empty = false;
-  for (int i = 0; i < view->rank; ++i) {
-    if (view->shape[i] < 0) return StrCat("has the extent ", view->shape[i], " on axis ", i);
-    is_empty |= view->shape[i] == 0;
-  }
-  int64_t bytes = 0;
-  if (!CountBytes(*view, &bytes)) return "reaches further than 64 bits can count";
-  return view->data || is_empty ? "" : "has no memory";
-}
-OPKIT_INLINE std::string ProblemOfAttr(const opkit_attr* attr) {
-  if (!attr) return "is null";
-  if (attr->size < kAttrBytes) return "is shorter than version 1.0's";
-  if (attr->type < 0 || attr->type > OPKIT_ATTR_TENSORS)
-    return StrCat("has the type ", attr->type, ", which does not exist");
-  if (!attr->name) return "has no name";
-  if (attr->count > kMostParts) return StrCat("has ", attr->count, " elements");
-  if (attr->type < OPKIT_ATTR_INTS && attr->count != 1)
-    return StrCat("has ", attr->count, " elements and is no list");
-  const int type = attr->type % 5;
-  const bool is_tensor = type == OPKIT_ATTR_TENSOR, is_text = type == OPKIT_ATTR_STRING;
-  const void* elements = is_tensor                  ? static_cast<const void*>(attr->tensors)
-                         : is_text                  ? static_cast<const void*>(attr->strings)
-                         : type == OPKIT_ATTR_FLOAT ? static_cast<const void*>(attr->floats)
-                                                    : static_cast<const void*>(attr->ints);
-  if (attr->count > 0 && (!elements || (is_text && !attr->string_sizes)))
-    return "has elements that are null";
-  for (uint64_t i = 0; i < attr->count; ++i) {
-    if (is_text && !attr->strings[i]) return "has a null string";
-    if (!is_tensor) continue;
-    if (const std::string problem = ProblemOfView(attr->tensors[i]); !problem.empty())
-      return StrCat("has a tensor that ", problem);
-    if (attr->tensors[i]->device_type != OPKIT_CPU) return "has a tensor that is not on the CPU";
-  }
-  return "";
-}
-
-OPKIT_INLINE opkit_tensor AbiTensor(const Tensor& tensor, const Dims& strides) {
-  OpTensor view(tensor.raw_mutable_data(), tensor.dtype(), tensor.shape().data(), strides.data(),
-                tensor.rank(), tensor.device());
-  view.Bind(&tensor);
-  return view.view();
-}
-OPKIT_INLINE Tensor TensorOfView(const opkit_tensor& view, const Tensor* host) {
-  if (const std::string problem = ProblemOfView(&view); !problem.empty()) [[unlikely]]
-    Throw(ErrorCode::kInvalidArgument, "a tensor of a library ", problem);
-  const Device device{static_cast<DeviceType>(view.device_type), view.device_index};
-  const auto dtype = static_cast<DType>(view.dtype);
-  const auto rank = static_cast<size_t>(view.rank);
-  Shape shape(Dims(view.shape, rank));
-  Dims strides(view.strides, rank);
-  if (host && host->raw_data() == view.data && host->dtype() == dtype && host->shape() == shape &&
-      host->strides() == strides)
-    return *host;
-  int64_t bytes = 0;
-  CountBytes(view, &bytes);
-  if (host && host->storage()) {
-    const auto* const begin = static_cast<const char*>(host->storage()->data());
-    const int64_t offset = static_cast<const char*>(view.data) - begin;
-    if (offset >= 0 && offset <= host->storage()->nbytes() - bytes)
-      return Tensor(host->storage(), offset, std::move(shape), dtype, std::move(strides));
-  }
-  return Tensor(AdoptStorage(MemoryDevice(device), view.data, bytes), 0, std::move(shape), dtype,
-                std::move(strides));
-}
-
-// An opkit_attr with all that it points to.
-struct AbiAttribute : RefCounted {
-  AbiAttribute(const std::string& attribute_name, const Attribute& attribute)
-      : name(attribute_name),
-        text(AttributeText(attribute)),
-        value(attribute),
-        string_data(value.values().strings.size()),
-        string_sizes(string_data.size()),
-        strides(value.values().tensors.size()),
-        views(strides.size()),
-        view_pointers(strides.size()) {
-    const Attribute::Values& all = value.values();
-    for (size_t i = 0; i < all.strings.size(); ++i) {
-      string_data[i] = all.strings[i].c_str();
-      string_sizes[i] = all.strings[i].size();
-    }
-    for (size_t i = 0; i < all.tensors.size(); ++i) {
-      strides[i] = all.tensors[i].strides();
-      views[i] = AbiTensor(all.tensors[i], strides[i]);
-      view_pointers[i] = &views[i];
-    }
-    attr.size = sizeof attr;
-    attr.name = name.c_str();
-    attr.type = static_cast<int32_t>(value.type());
-    attr.count = value.size();
-    attr.ints = all.ints.data();
-    attr.floats = all.floats.data();
-    attr.strings = string_data.data();
-    attr.string_sizes = string_sizes.data();
-    attr.tensors = view_pointers.data();
-    attr.text = text.c_str();
-  }
-
-  std::string name, text;
-  Attribute value;
-  std::vector<const char*> string_data;
-  std::vector<uint64_t> string_sizes;
-  std::vector<Dims> strides;
-  std::vector<opkit_tensor> views;
-  std::vector<const opkit_tensor*> view_pointers;
-  opkit_attr attr{};
-};
-
-OPKIT_INLINE AbiAttributes::AbiAttributes(const Arguments& arguments) {
-  for (const NamedAttribute& argument : arguments) {
-    auto item = MakeIntrusive<AbiAttribute>(argument.name, argument.value);
-    pointers_.push_back(&item->attr);
-    items_.push_back(std::move(item));
-  }
-}
-
-OPKIT_INLINE Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t count) {
-  Arguments out;
-  if (count > kMostParts || (count > 0 && !attrs))
-    Throw(ErrorCode::kInvalidArgument, "a library hands over ", count, " attributes",
-          attrs ? "" : ", which are null");
-  for (uint64_t i = 0; i < count; ++i) {
-    if (const std::string problem = ProblemOfAttr(attrs[i]); !problem.empty()) [[unlikely]]
-      Throw(ErrorCode::kInvalidArgument, "attribute ", i,
-            attrs[i] && attrs[i]->name ? StrCat(" '", attrs[i]->name, "'") : std::string(),
-            " of a library ", problem);
-    const opkit_attr& attr = *attrs[i];
-    auto values = MakeIntrusive<Attribute::Values>();
-    for (uint64_t k = 0; k < attr.count; ++k) {
-      switch (attr.type % 5) {
-        case OPKIT_ATTR_INT:
-          values->ints.push_back(attr.ints[k]);
-          break;
-        case OPKIT_ATTR_BOOL:
-          values->ints.push_back(attr.ints[k] != 0);
-          break;
-        case OPKIT_ATTR_FLOAT:
-          values->floats.push_back(attr.floats[k]);
-          break;
-        case OPKIT_ATTR_STRING:
-          values->strings.emplace_back(attr.strings[k], attr.string_sizes[k]);
-          break;
-        default:
-          values->tensors.emplace_back().CopyFrom(TensorOfView(*attr.tensors[k]));
-      }
-    }
-    out.Set(attr.name, Attribute(static_cast<AttributeType>(attr.type), std::move(values)));
-  }
-  return out;
-}
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_OP_ABI_IMPL_ABI_ATTRIBUTES_IPP_
 
 // ---- opkit/base/impl/name_table.ipp
 // The definitions of opkit/base/name_table.hpp.
@@ -10265,7 +10165,6 @@ class OPKIT_IMAGE_LOCAL ExportedOp : public RefCounted {
     op.inputs = op.attrs + op.num_attrs;
     op.num_outputs = from.outputs.size();
     op.outputs = op.inputs + op.num_inputs;
-    op.author = record_.get();
   }
 
  private:
@@ -11427,12 +11326,15 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     return *static_cast<ResourceState*>(call->context);
   }
 
+  // Throws the exception that was kept, if any.
+  static void RethrowKept() {
+    if (std::exception_ptr kept = std::exchange(CurrentHostError().exception, nullptr))
+      std::rethrow_exception(kept);
+  }
   // Throws the failure that a function of an operator has reported.
   [[noreturn]] OPKIT_COLD static void Rethrow(opkit_status status) {
-    HostError& now = CurrentHostError();
-    const std::string text = std::exchange(now.text, {});
-    if (std::exception_ptr kept = std::exchange(now.exception, nullptr))
-      std::rethrow_exception(kept);
+    const std::string text = std::exchange(CurrentHostError().text, {});
+    RethrowKept();
     throw Error(CodeOfStatus(status), text);
   }
   [[noreturn]] OPKIT_COLD static void NotOnThisDevice(const ResourceState& state,
@@ -11557,12 +11459,6 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     }
     return tensors;
   }
-  static InvokeOptions Options(size_t num_outputs, Device device) {
-    InvokeOptions options;
-    options.device = device;
-    options.num_outputs = static_cast<int>(num_outputs);
-    return options;
-  }
   static constexpr size_t kMostInvoked = 32;  // attributes may differ in every call
   static ResolvedOperator& Resolve(ResourceState& state, std::string_view op,
                                    const std::vector<Tensor>& inputs, size_t num_outputs,
@@ -11572,8 +11468,8 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
       if (known->op == op && known->args == args && known->present == present &&
           static_cast<size_t>(known->resolved.op().OutputSize()) == num_outputs)
         return known->resolved;
-    auto made = MakeIntrusive<InvokedOperator>(std::string(op), present, args,
-                                               Options(num_outputs, state.device));
+    const InvokeOptions options{state.device, {}, static_cast<int>(num_outputs)};
+    auto made = MakeIntrusive<InvokedOperator>(std::string(op), present, args, options);
     if (state.invoked.size() >= kMostInvoked) state.invoked.erase(state.invoked.begin());
     state.invoked.push_back(std::move(made));
     return state.invoked.back()->resolved;
@@ -11592,7 +11488,8 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
       } else if (state.launch && IsHostAccessible(state.device.type)) {
         state.launch(state.context, [op = std::string(op), ins = std::move(ins),
                                      outs = std::move(outs), args = std::move(args)] {
-          ResolvedOperator resolved(op, PresentInputs(ins), args, Options(outs.size(), Device{}));
+          const InvokeOptions options{Device{}, {}, static_cast<int>(outs.size())};
+          ResolvedOperator resolved(op, PresentInputs(ins), args, options);
           RunInto(resolved, op, ins, outs);
         });
       } else {
@@ -11659,11 +11556,6 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
   }
 
   static void Keep() noexcept { CurrentHostError().exception = std::current_exception(); }
-  static void RethrowKept() {
-    HostError& now = CurrentHostError();
-    if (std::exception_ptr kept = std::exchange(now.exception, nullptr))
-      std::rethrow_exception(kept);
-  }
 
   static constexpr opkit_host kTable{sizeof(opkit_host),
                                      nullptr,
@@ -13106,7 +12998,7 @@ namespace detail {
 
 // Backend names in the order they are tried: the node's, the operator's preference, the global one,
 // the plain operator.
-inline BackendPreference BackendOrder(const OperatorDef& def) {
+OPKIT_IMAGE_LOCAL inline BackendPreference BackendOrder(const OperatorDef& def) {
   const OpRegistry& registry = OpRegistry::Global();
   BackendPreference order;
   std::string_view engines = def.engine();
@@ -13234,8 +13126,10 @@ class OutputBlobGuard {
 };
 
 // The operator of the kernel that was chosen for it.
-inline std::unique_ptr<OperatorBase> CreateChosen(const OpSchema& schema, const OperatorDef& def,
-                                                  Workspace* ws, const CreateOptions& options) {
+OPKIT_IMAGE_LOCAL inline std::unique_ptr<OperatorBase> CreateChosen(const OpSchema& schema,
+                                                                    const OperatorDef& def,
+                                                                    Workspace* ws,
+                                                                    const CreateOptions& options) {
   const Kernel& kernel = *options.kernel;
   if (kernel.op != def.type() || kernel.device != def.device().type)
     Throw(ErrorCode::kInvalidArgument, "the kernel given, of ", kernel.op, " for ", kernel.device,
@@ -13246,8 +13140,9 @@ inline std::unique_ptr<OperatorBase> CreateChosen(const OpSchema& schema, const 
       StrCat("the creator of ", kernel.op, " at ", kernel.Place(), " returned null"));
 }
 // The operator of the first kernel that takes it.
-inline std::unique_ptr<OperatorBase> CreateFirst(const OpSchema& schema, const OperatorDef& def,
-                                                 Workspace* ws) {
+OPKIT_IMAGE_LOCAL inline std::unique_ptr<OperatorBase> CreateFirst(const OpSchema& schema,
+                                                                   const OperatorDef& def,
+                                                                   Workspace* ws) {
   std::string refused;
   for (const Kernel* kernel : KernelOrder(def)) {
     try {

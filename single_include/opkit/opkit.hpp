@@ -6481,6 +6481,59 @@ static inline const opkit_attr* opkit_find_attr(const opkit_node* node, const ch
 
 #endif /* OPKIT_ABI_OPKIT_ABI_H_ */
 
+// ---- opkit/op/abi/abi_attributes.hpp
+// Tensors and attributes across opkit_abi.h: a Tensor as an opkit_tensor, Arguments as an array of
+// opkit_attr, and back. What another image hands over is checked member by member before it is
+// read.
+#ifndef OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
+#define OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Bytes of the structs in version 1.0, which every reader may rely on. Members were added since
+// where the header's sizes are larger.
+inline constexpr uint64_t kAttrBytes = 88, kTensorBytes = 72, kNodeBytes = 104, kGraphBytes = 96,
+                          kOpBytes = 192, kKernelBytes = 72, kLibraryBytes = 104,
+                          kParameterBytes = 56;
+static_assert(sizeof(opkit_attr) >= kAttrBytes && sizeof(opkit_tensor) >= kTensorBytes &&
+              sizeof(opkit_node) >= kNodeBytes && sizeof(opkit_graph) >= kGraphBytes &&
+              sizeof(opkit_op) >= kOpBytes && sizeof(opkit_kernel) >= kKernelBytes &&
+              sizeof(opkit_library) >= kLibraryBytes && sizeof(opkit_parameter) >= kParameterBytes);
+// Elements, inputs, kernels: a larger count is taken for damage.
+inline constexpr uint64_t kMostParts = 65535;
+
+// Why a tensor or an attribute must not be read, to follow its name ("has the rank 40"); empty
+// where it may.
+std::string ProblemOfView(const opkit_tensor* view);
+std::string ProblemOfAttr(const opkit_attr* attr);
+
+// A view of `tensor`, which with `strides` must outlive it.
+opkit_tensor AbiTensor(const Tensor& tensor, const Dims& strides);
+// A tensor over the memory that another image views: `host` itself where the view still shows all
+// of it, a part of `host`'s storage where it lies in there, else memory that the other image owns.
+// Error (kInvalidArgument) for what is no view.
+Tensor TensorOfView(const opkit_tensor& view, const Tensor* host = nullptr);
+
+// Holds all that the array points to.
+class AbiAttributes : public RefCounted {
+ public:
+  explicit AbiAttributes(const Arguments& arguments);
+  const opkit_attr* const* data() const { return pointers_.data(); }
+  size_t size() const { return pointers_.size(); }
+
+ private:
+  RefCountedList items_;  // an Item for each attribute
+  std::vector<const opkit_attr*> pointers_;
+};
+// Copies everything. Error (kInvalidArgument) for what is no attribute.
+Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t count);
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
+
 // ---- opkit/op/abi/op_tensor.hpp
 // OpTensor and Status: the arguments of a function operator and its answer. Over the plain structs
 // of opkit_abi.h, so that the same function serves the program and a shared library.
@@ -6766,25 +6819,50 @@ inline ErrorCode CodeOfStatus(opkit_status status) {
 }
 
 // In a catch block: reports the exception to the host, and says which status to return to it.
-OPKIT_COLD OPKIT_IMAGE_LOCAL opkit_status ReportFailure() noexcept;
-// Runs `body`, which answers with an OpStatus, for the host; its exceptions are reported to the
+OPKIT_COLD OPKIT_IMAGE_LOCAL inline opkit_status ReportFailure() noexcept {
+  opkit_status status = OPKIT_FAILED;
+  const auto report = [&](std::string_view text) {
+    g_host->set_error(status, text.data(), text.size());
+  };
+  try {
+    throw;
+  } catch (const Error& error) {
+    status = StatusOf(error.code());
+    report(error.what());
+  } catch (const std::exception& thrown) {
+    report(thrown.what());
+  } catch (...) {
+    report("it threw something that is not a std::exception");
+  }
+  if (g_exceptions) g_exceptions->keep();
+  return status;
+}
+// Runs `body`, which may answer with an OpStatus, for the host; exceptions are reported to the
 // host.
 template <class Body>
 OPKIT_IMAGE_LOCAL opkit_status GuardedCall(Body body) noexcept {
   try {
-    const OpStatus status = body();
-    if (status.ok()) [[likely]]
+    if constexpr (std::is_void_v<decltype(body())>) {
+      body();
       return OPKIT_OK;
-    const std::string text = status.message();
-    g_host->add_error(text.data(), text.size());
-    return OPKIT_FAILED;
+    } else {
+      const OpStatus status = body();
+      if (status.ok()) [[likely]]
+        return OPKIT_OK;
+      const std::string text = status.message();
+      g_host->add_error(text.data(), text.size());
+      return OPKIT_FAILED;
+    }
   } catch (...) {
     return ReportFailure();
   }
 }
 // Throws the failure of a function of the host's table.
-[[noreturn]] OPKIT_COLD OPKIT_IMAGE_LOCAL void ThrowHostFailure(const opkit_host* host,
-                                                                opkit_status status);
+[[noreturn]] OPKIT_COLD OPKIT_IMAGE_LOCAL inline void ThrowHostFailure(const opkit_host* host,
+                                                                       opkit_status status) {
+  if (g_exceptions) g_exceptions->rethrow();
+  throw Error(CodeOfStatus(status), host->failure_text());
+}
 
 // A loop's body behind a function pointer. Its exception is kept and thrown where the loop began.
 template <class F>
@@ -6924,7 +7002,11 @@ class OpCompletion {
 // `identity` comes from OpResource::invocation.
 class OpAdoption {
  public:
-  explicit OpAdoption(const Invocation& identity);
+  explicit OpAdoption(const Invocation& identity) {
+    const opkit_invocation token{identity.id, identity.parent,
+                                 static_cast<uint64_t>(identity.kind)};
+    detail::g_host->adopt(&token, &scope_);
+  }
   OpAdoption(const OpAdoption&) = delete;
   OpAdoption& operator=(const OpAdoption&) = delete;
   ~OpAdoption() { detail::g_host->scope_end(&scope_); }
@@ -6945,7 +7027,11 @@ class OpResource {
   // `bytes` bytes of the device's memory, aligned to 64; every call gets other memory. Freed when
   // the operator ends, also when it fails; on an asynchronous device when the stream has come past
   // it. Null for 0 bytes. Errors: kInvalidArgument, kOutOfMemory.
-  void* alloc(int64_t bytes) const;
+  void* alloc(int64_t bytes) const {
+    void* memory = nullptr;
+    Check(host()->alloc(call_, bytes, &memory));
+    return memory;
+  }
   template <class T>
   T* alloc(int64_t count) const {
     int64_t bytes = 0;
@@ -6954,7 +7040,13 @@ class OpResource {
     return static_cast<T*>(alloc(bytes));
   }
   // A tensor in such memory.
-  OpTensor temporary(std::span<const int64_t> shape, DType dtype) const;
+  OpTensor temporary(std::span<const int64_t> shape, DType dtype) const {
+    opkit_tensor tensor{};
+    tensor.size = sizeof tensor;
+    Check(host()->temporary(call_, static_cast<int32_t>(dtype), static_cast<int32_t>(shape.size()),
+                            shape.data(), &tensor));
+    return OpTensor(tensor);
+  }
   OpTensor temporary(std::initializer_list<int64_t> shape, DType dtype) const {
     return temporary(std::span(shape.begin(), shape.size()), dtype);
   }
@@ -6993,7 +7085,15 @@ class OpResource {
   }
 
   // One sequence for each run, whose numbers SetSeed and the operator's name decide.
-  RandomGenerator& random() const;
+  RandomGenerator& random() const {
+    static_assert(sizeof(RandomGenerator) <= 7 * sizeof(uint64_t));
+    uint64_t* room = const_cast<opkit_call*>(call_)->author;
+    if (!room[7]) {
+      room[7] = 1;
+      return *new (room) RandomGenerator(random(0));
+    }
+    return *std::launder(reinterpret_cast<RandomGenerator*>(room));
+  }
   // Independent sequences, for instance one for each row of a parallel loop.
   RandomGenerator random(uint64_t stream) const {
     return RandomGenerator(call_->random_seed, stream);
@@ -7005,11 +7105,19 @@ class OpResource {
   }
   [[nodiscard]] OpScope scope(const char* name) const { return OpScope(call_, name); }
   // The identity of this thread's work; OpAdoption goes on with it in another thread.
-  Invocation invocation() const;
+  Invocation invocation() const {
+    opkit_invocation now{};
+    host()->invocation(&now);
+    return {now.id, now.parent, static_cast<InvocationKind>(now.kind)};
+  }
 
   // For operators with setAsync(): the function may return before its outputs are there, and the
   // holder of the handle completes it. At most once in a call. Error: kFailedPrecondition.
-  OpCompletion defer() const;
+  OpCompletion defer() const {
+    opkit_completion* completion = nullptr;
+    Check(host()->defer(call_, &completion));
+    return OpCompletion(host(), completion);
+  }
 
   // Runs another operator on these tensors, writing into the outputs given. The host keeps it ready
   // from run to run. On a CPU stream it runs at its place in the stream. Errors: as Invoke;
@@ -7017,7 +7125,15 @@ class OpResource {
   //
   //   res.invoke("Add", {inputs[0], inputs[1]}, {outputs[0]});
   void invoke(std::string_view op, std::span<const OpTensor> inputs,
-              std::span<const OpTensor> outputs, const Arguments& args = {}) const;
+              std::span<const OpTensor> outputs, const Arguments& args = {}) const {
+    const std::string name(op);
+    const detail::AbiAttributes attributes(args);
+    const auto views = [](std::span<const OpTensor> tensors) {
+      return tensors.empty() ? nullptr : &tensors.data()->view();
+    };
+    Check(host()->invoke(call_, name.c_str(), inputs.size(), views(inputs), outputs.size(),
+                         views(outputs), attributes.size(), attributes.data()));
+  }
   void invoke(std::string_view op, std::initializer_list<OpTensor> inputs,
               std::initializer_list<OpTensor> outputs, const Arguments& args = {}) const {
     invoke(op, std::span(inputs.begin(), inputs.size()), std::span(outputs.begin(), outputs.size()),
@@ -7102,6 +7218,32 @@ OPKIT_IMAGE_LOCAL bool IsProgramHost(const opkit_host* host);
 
 #endif  // OPKIT_OP_ABI_HOST_TABLE_HPP_
 
+// ---- opkit/op/function/function_device_link.hpp
+// What an instance of a function operator has from outside: the services of its device's context,
+// and the name by which a backward node finds its forward operator's state.
+#ifndef OPKIT_OP_FUNCTION_FUNCTION_DEVICE_LINK_HPP_
+#define OPKIT_OP_FUNCTION_FUNCTION_DEVICE_LINK_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// The argument of a backward node that names the blob with its forward operator's state.
+inline constexpr const char* kStateArgument = "__state";
+
+// The services of a context for the functions, taken anew for each run.
+struct FunctionDeviceLink {
+  bool asynchronous = false;
+  void* stream = nullptr;
+  void* context = nullptr;
+  void (*launch)(void*, UniqueFunction<void()>) = nullptr;
+  void (*drain)(void*) = nullptr;  // waits for the work issued before; null where none can be open
+};
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_OP_FUNCTION_FUNCTION_DEVICE_LINK_HPP_
+
 // ---- opkit/op/abi/attr_map.hpp
 // AttrMap: an operator's attributes as text, which is how function operators read them; typed
 // access parses. Made once when the operator is built.
@@ -7122,8 +7264,26 @@ concept StringMap = requires(T& map, const std::string& text) {
   map.emplace(text, text);
 };
 
+template <class Number>
+std::string NumberText(Number value) {
+  char buffer[32];
+  return {buffer, std::to_chars(buffer, buffer + sizeof buffer, value).ptr};
+}
+// The shortest text that reads back as the same number; as the same float for a value that is one.
+inline std::string FloatText(double value) {
+  const auto narrow = static_cast<float>(value);
+  return static_cast<double>(narrow) == value ? NumberText(narrow) : NumberText(value);
+}
+
 // 3, 0.1, true, text, [1, 2], ["a", "b"]; floating-point numbers without loss, unlike messages.
-std::string AttributeText(const Attribute& attribute);
+inline std::string AttributeText(const Attribute& attribute) {
+  const Attribute::Values& values = attribute.values();
+  if (attribute.type() == AttributeType::kString) return values.strings[0];
+  if (values.floats.empty()) return ToString(attribute);
+  std::string out;
+  for (double value : values.floats) out += (out.empty() ? "" : ", ") + FloatText(value);
+  return attribute.is_list() ? "[" + out + "]" : out;
+}
 
 template <class T>
 std::optional<T> ParseText(std::string_view text) {
@@ -7187,8 +7347,16 @@ class AttrMap {
   AttrMap& operator=(const AttrMap&) = delete;
   AttrMap(AttrMap&&) noexcept = default;
   AttrMap& operator=(AttrMap&&) noexcept = default;
-  explicit AttrMap(const Arguments& arguments);
-  explicit AttrMap(const opkit_node& node);
+  explicit AttrMap(const Arguments& arguments) {
+    for (const NamedAttribute& item : arguments)
+      if (!item.name.starts_with("__"))
+        items_.emplace_back(item.name, detail::AttributeText(item.value));
+  }
+  explicit AttrMap(const opkit_node& node) {
+    for (uint64_t i = 0; i < node.num_attrs; ++i)
+      if (const std::string_view name = node.attrs[i]->name; !name.starts_with("__"))
+        items_.emplace_back(name, node.attrs[i]->text);
+  }
 
   // Null when there is none.
   const std::string* find(std::string_view name) const {
@@ -7231,7 +7399,11 @@ class AttrMap {
   }
 
  private:
-  [[noreturn]] OPKIT_COLD void Missing(std::string_view name) const;
+  [[noreturn]] OPKIT_COLD void Missing(std::string_view name) const {
+    std::vector<std::string> known;
+    for (const auto& item : items_) known.push_back(item.first);
+    Throw(ErrorCode::kNotFound, "no attribute '", name, "'", SuggestName(name, known));
+  }
   struct Copy : detail::RefCounted {
     const char* tag = nullptr;
   };
@@ -7443,24 +7615,22 @@ inline constexpr bool kIsTensors =
     (!kInputs && std::is_same_v<std::remove_cvref_t<P>, std::span<OpTensor>>) ||
     (kIsPassed<P> && std::is_same_v<Pointee<P>, std::vector<OpTensor>>);
 
-template <class P, class Span>
+template <class P>
 class TensorsArg {
+  static constexpr bool kCopies = std::is_same_v<Pointee<P>, std::vector<OpTensor>>;
+
  public:
+  template <class Span>
   explicit TensorsArg(Span tensors) : items_(tensors.begin(), tensors.end()) {}
-  P Get() { return PassAs<P>(items_); }
+  decltype(auto) Get() {
+    if constexpr (kCopies)
+      return PassAs<P>(items_);
+    else
+      return (items_);
+  }
 
  private:
-  std::vector<OpTensor> items_;
-};
-template <class P, class Span>
-  requires(!std::is_same_v<Pointee<P>, std::vector<OpTensor>>)
-class TensorsArg<P, Span> {
- public:
-  explicit TensorsArg(Span tensors) : tensors_(tensors) {}
-  std::remove_cvref_t<P> Get() const { return tensors_; }
-
- private:
-  Span tensors_;
+  std::conditional_t<kCopies, Pointee<P>, std::remove_cvref_t<P>> items_;
 };
 
 // Types as DType, or as int with -1 for unknown.
@@ -7544,41 +7714,36 @@ template <class P>
 inline constexpr bool kIsResource =
     !std::is_rvalue_reference_v<P> && std::is_same_v<std::remove_cvref_t<P>, OpResource>;
 
-// Whether F is one of the signatures for its place; then Make… adapts it.
-template <class F, class Parameters = FunctionParameters<F>>
-inline constexpr bool kIsForward = false;
+// Make… adapts the signatures that a place takes; kIs… says whether F has one of them.
 template <class F, class A, class I, class O, class R>
-inline constexpr bool kIsForward<F, TypeList<A, I, O, R>> =
-    kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsTensors<I, true> && kIsTensors<O, false> &&
-    kIsResource<R>;
-template <class F, class A, class I, class O, class R>
+  requires(kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsTensors<I, true> &&
+           kIsTensors<O, false> && kIsResource<R>)
 ForwardFunction MakeForward(F f, TypeList<A, I, O, R>) {
   return [f = std::move(f)](const AttrMap& attrs, std::span<const OpTensor> inputs,
                             std::span<OpTensor> outputs, OpResource& resource) mutable -> OpStatus {
-    TensorsArg<I, std::span<const OpTensor>> in(inputs);
-    TensorsArg<O, std::span<OpTensor>> out(outputs);
+    TensorsArg<I> in(inputs);
+    TensorsArg<O> out(outputs);
     return CallForStatus(f, PassAttrs<A>(attrs), in.Get(), out.Get(), resource);
   };
 }
+template <class F>
+inline constexpr bool kIsForward =
+    requires { MakeForward(std::declval<F>(), FunctionParameters<F>{}); };
 
-template <class F, class Parameters = FunctionParameters<F>>
-inline constexpr bool kIsParseAttrs = false;
 template <class F, class A>
-inline constexpr bool kIsParseAttrs<F, TypeList<A, int*, int*>> =
-    kIsReturn<FunctionReturn<F>> && IsAttrs<A>();
-template <class F, class A>
+  requires(kIsReturn<FunctionReturn<F>> && IsAttrs<A>())
 ParseAttrsFunction MakeParseAttrs(F f, TypeList<A, int*, int*>) {
   return [f = std::move(f)](const AttrMap& attrs, int* num_in, int* num_out) mutable {
     return CallForStatus(f, PassAttrs<A>(attrs), num_in, num_out);
   };
 }
+template <class F>
+inline constexpr bool kIsParseAttrs =
+    requires { MakeParseAttrs(std::declval<F>(), FunctionParameters<F>{}); };
 
-template <class F, class Parameters = FunctionParameters<F>>
-inline constexpr bool kIsInferType = false;
 template <class F, class A, class I, class O>
-inline constexpr bool kIsInferType<F, TypeList<A, I, O>> =
-    kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsTypes<I> && kIsTypes<O> && kIsWritable<O>;
-template <class F, class A, class I, class O>
+  requires(kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsTypes<I> && kIsTypes<O> &&
+           kIsWritable<O>)
 InferTypeFunction MakeInferType(F f, TypeList<A, I, O>) {
   return [f = std::move(f)](const AttrMap& attrs, std::vector<DType>& inputs,
                             std::vector<DType>& outputs) mutable {
@@ -7589,13 +7754,13 @@ InferTypeFunction MakeInferType(F f, TypeList<A, I, O>) {
     return status;
   };
 }
+template <class F>
+inline constexpr bool kIsInferType =
+    requires { MakeInferType(std::declval<F>(), FunctionParameters<F>{}); };
 
-template <class F, class Parameters = FunctionParameters<F>>
-inline constexpr bool kIsInferShape = false;
 template <class F, class A, class I, class O>
-inline constexpr bool kIsInferShape<F, TypeList<A, I, O>> =
-    kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsShapes<I> && kIsShapes<O> && kIsWritable<O>;
-template <class F, class A, class I, class O>
+  requires(kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsShapes<I> && kIsShapes<O> &&
+           kIsWritable<O>)
 InferShapeFunction MakeInferShape(F f, TypeList<A, I, O>) {
   return [f = std::move(f)](const AttrMap& attrs, ShapeVectors& inputs,
                             ShapeVectors& outputs) mutable {
@@ -7606,19 +7771,21 @@ InferShapeFunction MakeInferShape(F f, TypeList<A, I, O>) {
     return status;
   };
 }
+template <class F>
+inline constexpr bool kIsInferShape =
+    requires { MakeInferShape(std::declval<F>(), FunctionParameters<F>{}); };
 
-template <class F, class Parameters = FunctionParameters<F>>
-inline constexpr bool kIsMutateInputs = false;
 template <class F, class A, class I>
-inline constexpr bool kIsMutateInputs<F, TypeList<A, I>> =
-    kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsPassed<I> && kIsWritable<I> &&
-    std::is_same_v<Pointee<I>, std::vector<int>>;
-template <class F, class A, class I>
+  requires(kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsPassed<I> && kIsWritable<I> &&
+           std::is_same_v<Pointee<I>, std::vector<int>>)
 MutateInputsFunction MakeMutateInputs(F f, TypeList<A, I>) {
   return [f = std::move(f)](const AttrMap& attrs, std::vector<int>& inputs) mutable {
     return CallForStatus(f, PassAttrs<A>(attrs), PassAs<I>(inputs));
   };
 }
+template <class F>
+inline constexpr bool kIsMutateInputs =
+    requires { MakeMutateInputs(std::declval<F>(), FunctionParameters<F>{}); };
 
 template <class P>
 inline constexpr bool kIsStateOwner = false;
@@ -7656,15 +7823,8 @@ template <class P>
 inline constexpr bool kIsOpContext =
     std::is_same_v<std::remove_cvref_t<P>, OpContext> &&
     (!std::is_reference_v<P> || std::is_const_v<std::remove_reference_t<P>>);
-template <class F, class Parameters = FunctionParameters<F>>
-inline constexpr bool kIsCreateState = false;
 template <class F, class A, class S>
-inline constexpr bool kIsCreateState<F, TypeList<A, S>> =
-    kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsStateOut<S>;
-template <class F, class A, class C, class S>
-inline constexpr bool kIsCreateState<F, TypeList<A, C, S>> =
-    kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsOpContext<C> && kIsStateOut<S>;
-template <class F, class A, class S>
+  requires(kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsStateOut<S>)
 CreateStateFunction MakeCreateState(F f, TypeList<A, S>) {
   return [f = std::move(f)](const AttrMap& attrs, const OpContext&,
                             IntrusivePtr<StatefulOp>& state) mutable {
@@ -7673,6 +7833,7 @@ CreateStateFunction MakeCreateState(F f, TypeList<A, S>) {
   };
 }
 template <class F, class A, class C, class S>
+  requires(kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsOpContext<C> && kIsStateOut<S>)
 CreateStateFunction MakeCreateState(F f, TypeList<A, C, S>) {
   return [f = std::move(f)](const AttrMap& attrs, const OpContext& context,
                             IntrusivePtr<StatefulOp>& state) mutable {
@@ -7680,19 +7841,21 @@ CreateStateFunction MakeCreateState(F f, TypeList<A, C, S>) {
     return CallForStatus(f, PassAttrs<A>(attrs), context, made.Get());
   };
 }
+template <class F>
+inline constexpr bool kIsCreateState =
+    requires { MakeCreateState(std::declval<F>(), FunctionParameters<F>{}); };
 
-template <class F, class Parameters = FunctionParameters<F>>
-inline constexpr bool kIsScratch = false;
 template <class F, class A, class I>
-inline constexpr bool kIsScratch<F, TypeList<A, I>> =
-    std::is_integral_v<FunctionReturn<F>> && IsAttrs<A>() && kIsShapes<I>;
-template <class F, class A, class I>
+  requires(std::is_integral_v<FunctionReturn<F>> && IsAttrs<A>() && kIsShapes<I>)
 ScratchFunction MakeScratch(F f, TypeList<A, I>) {
   return [f = std::move(f)](const AttrMap& attrs, const ShapeVectors& inputs) mutable {
     ShapesArg<I> in(inputs, "input");
     return static_cast<int64_t>(f(PassAttrs<A>(attrs), in.Get()));
   };
 }
+template <class F>
+inline constexpr bool kIsScratch =
+    requires { MakeScratch(std::declval<F>(), FunctionParameters<F>{}); };
 
 }  // namespace detail
 }  // namespace opkit
@@ -8253,42 +8416,25 @@ class Operator : public OperatorBase {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The argument of a backward node that names the blob with its forward operator's state.
-inline constexpr const char* kStateArgument = "__state";
-
 class FunctionRequests {
  public:
   virtual ~FunctionRequests() = default;
   virtual void SetOutputReq(int output, OpReq req) = 0;
 };
 
-// The services of a context for the functions, taken anew for each run.
-struct FunctionDeviceLink {
-  bool asynchronous = false;
-  void* stream = nullptr;
-  void* context = nullptr;
-  void (*launch)(void*, UniqueFunction<void()>) = nullptr;
-  void (*drain)(void*) = nullptr;  // waits for the work issued before; null where none can be open
-};
-
 class FunctionBody {
  public:
-  FunctionBody(OperatorBase& op, FunctionRecord record, FunctionPass pass);
-  FunctionBody(const FunctionBody&) = delete;
-  FunctionBody& operator=(const FunctionBody&) = delete;
-  ~FunctionBody();
+  static std::unique_ptr<FunctionBody> Make(OperatorBase& op, FunctionRecord record,
+                                            FunctionPass pass);
+  virtual ~FunctionBody() = default;
 
   // Error (kOutOfRange) for an output that the node does not have.
-  void SetReq(int output, OpReq req);
+  virtual void SetReq(int output, OpReq req) = 0;
   // Whether a run may end after it has returned.
-  bool is_async() const;
+  virtual bool is_async() const = 0;
   // Called once for a device whose link never changes, else before each run.
-  void SetLink(const FunctionDeviceLink& link);
-  void Run();
-
- private:
-  class Impl;
-  const std::unique_ptr<Impl> impl_;
+  virtual void SetLink(const FunctionDeviceLink& link) = 0;
+  virtual void Run() = 0;
 };
 
 }  // namespace detail
@@ -8456,19 +8602,20 @@ class FunctionOperator final : public Operator<Context>, public detail::Function
  public:
   FunctionOperator(const OperatorDef& def, Workspace* ws, detail::FunctionRecord record,
                    FunctionPass pass)
-      : Operator<Context>(def, ws), body_(*this, std::move(record), pass) {
+      : Operator<Context>(def, ws),
+        body_(detail::FunctionBody::Make(*this, std::move(record), pass)) {
     this->set_invocation_kind(InvocationKind::kCustomOperator);
-    if constexpr (!Context::kAsynchronous) body_.SetLink(Link());
+    if constexpr (!Context::kAsynchronous) body_->SetLink(Link());
   }
 
   bool RunOnDevice() override {
-    if constexpr (Context::kAsynchronous) body_.SetLink(Link());  // the stream of this run
-    body_.Run();
+    if constexpr (Context::kAsynchronous) body_->SetLink(Link());  // the stream of this run
+    body_->Run();
     return true;
   }
-  bool HasAsyncPart() const override { return Context::kAsynchronous || body_.is_async(); }
+  bool HasAsyncPart() const override { return Context::kAsynchronous || body_->is_async(); }
   bool InfersOutputs() const override { return true; }
-  void SetOutputReq(int output, OpReq req) override { body_.SetReq(output, req); }
+  void SetOutputReq(int output, OpReq req) override { body_->SetReq(output, req); }
 
  private:
   detail::FunctionDeviceLink Link() {
@@ -8490,7 +8637,7 @@ class FunctionOperator final : public Operator<Context>, public detail::Function
     return link;
   }
 
-  detail::FunctionBody body_;
+  const std::unique_ptr<detail::FunctionBody> body_;
 };
 
 namespace detail {
@@ -8524,7 +8671,7 @@ void SetOutputReq(OperatorBase& op, int output, OpReq req);
 namespace detail {
 
 // Takes a record into the program's registries: a schema, kernels, and the gradient.
-class FunctionOpHost {
+class OPKIT_IMAGE_LOCAL FunctionOpHost {
  public:
   explicit FunctionOpHost(FunctionRecord record) : record_(std::move(record)) {}
 
@@ -11317,6 +11464,86 @@ class SimpleNet : public Observable<SimpleNet> {
 
 #endif  // OPKIT_GRAPH_SIMPLE_NET_HPP_
 
+// ---- opkit/plugin/shared_object.hpp
+// A shared object that is loaded while the program runs: a wrong file is refused with its reason
+// before the loader sees it, a second instance or a rebuilt file can live beside the first, and
+// closing tells whether the code is really gone. The calls of POSIX and the reading of ELF that
+// loading needs are in impl/; another system has another version of those files.
+#ifndef OPKIT_PLUGIN_SHARED_OBJECT_HPP_
+#define OPKIT_PLUGIN_SHARED_OBJECT_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// C++ names as a person writes them; others as they are.
+std::string Demangle(const std::string& symbol);
+
+// Whether closing a library took its code out of the process.
+struct CloseReport {
+  bool unmapped = false;    // no code or data of it is left in the process
+  bool still_used = false;  // by another handle, or by another part of the program
+  std::vector<std::string>
+      pinned_by;  // otherwise: its symbols that may hold it, for a person to read
+};
+
+// An open library. Its functions may be called from any thread; the last handle closes it, after
+// which nothing that came from it may be used.
+//
+//   IntrusivePtr<SharedObject> library = SharedObject::Open("build/ops.so");
+//   void* entry = library->Find("entry");
+//   const CloseReport report = SharedObject::Close(library);
+class SharedObject : public RefCounted {
+ public:
+  // The file's code and data as they are now: those of an open SharedObject when it is of the
+  // same, unchanged file (then variables are shared), else fresh ones. When the loader would give
+  // an old image instead (of a file that was rebuilt, or was closed and stayed mapped), a copy of
+  // the file is loaded. A path without '/' is a file in the current directory. The file must not be
+  // written to meanwhile. Errors: kNotFound for a missing file or dependency, kUnsupported for
+  // another machine's, else kInvalidArgument.
+  static IntrusivePtr<SharedObject> Open(const std::string& path);
+  // With variables of its own in any case, by loading a copy of the file. STB_GNU_UNIQUE ones
+  // remain one in the process, and a dependency is not looked for in the file's folder ($ORIGIN).
+  static IntrusivePtr<SharedObject> OpenCopy(const std::string& path);
+  // Drops the handle and tells whether that unmapped the library.
+  static CloseReport Close(IntrusivePtr<SharedObject>& object);
+  // Whether an image of this loaded_path() and base() is in the process, now or still.
+  static bool IsMapped(const std::string& loaded_path, uintptr_t base);
+
+  // As the caller wrote it, and as the loader was given it: the same, or the name of a copy.
+  const std::string& path() const { return path_; }
+  const std::string& loaded_path() const { return loaded_path_; }
+  uintptr_t base() const { return base_; }
+
+  // Address of a symbol that this library (and not one it depends on) exports; null when there is
+  // none.
+  void* Find(const char* symbol) const;
+  // Mangled, as the file had them when it was opened; see Demangle.
+  virtual const std::vector<std::string>& ExportedFunctions() const = 0;
+  // Symbols that may keep the code mapped after the last handle is gone.
+  virtual std::vector<std::string> PinningSymbols() const = 0;
+
+ protected:
+  SharedObject() = default;
+
+  std::string path_;
+  std::string loaded_path_;
+  void* handle_ = nullptr;
+  uintptr_t base_ = 0;
+};
+
+// The code of a library, kept loaded by every object that may call it.
+struct LibraryImage : RefCounted {
+  IntrusivePtr<SharedObject> object;  // null for the program's own operators
+  const opkit_library* library = nullptr;
+  std::string name;
+};
+using LibraryImagePtr = IntrusivePtr<LibraryImage>;
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_SHARED_OBJECT_HPP_
+
 // ---- opkit/plugin/library.hpp
 // Library: operators loaded from a shared object at run time. They are operators like any other:
 // in the registry, in graphs and plans, under observers.
@@ -11342,6 +11569,25 @@ struct UnloadReport {
   friend std::string ToString(const UnloadReport& report);
 };
 
+namespace detail {
+
+// A loaded library.
+struct LoadedLibrary : RefCounted {
+  LibraryImagePtr image;
+  std::string path, backend;
+  std::vector<FunctionRecord> records;
+  std::vector<char> owns;              // the operator of records[i] is this library's
+  std::vector<std::string> gradients;  // of the operators whose gradient is this library's
+  bool overrides = false;              // its kernels come first
+  IntrusivePtr<RefCounted> in_use{new RefCounted};
+  int64_t idle_count = 1;  // handles of in_use while no operator of it lives: records', kernels'
+
+  const opkit_op& op(size_t i) const { return *image->library->ops[i]; }
+};
+using LoadedLibraryPtr = IntrusivePtr<LoadedLibrary>;
+
+}  // namespace detail
+
 // A handle, copied freely; the library stays loaded until Unload, whether a handle is left or not.
 // Loading and unloading may come from any thread; unloading not while another creates operators of
 // the library.
@@ -11363,16 +11609,21 @@ class Library {
   static std::vector<Library> All();
 
   // The file's name, with a number behind it when it is not the first of that name.
-  const std::string& name() const;
-  const std::string& path() const;
+  const std::string& name() const { return image().name; }
+  const std::string& path() const { return loaded_->path; }
   // The backend of its kernels for operators that existed before.
-  const std::string& backend() const;
+  const std::string& backend() const { return loaded_->backend; }
   // Of the toolkit that it was compiled with; empty where it does not say.
-  std::string version() const;
-  std::pair<uint32_t, uint32_t> abi_version() const;
+  std::string version() const {
+    const char* version = image().library->version;
+    return version ? version : "";
+  }
+  std::pair<uint32_t, uint32_t> abi_version() const {
+    return {image().library->abi_major, image().library->abi_minor};
+  }
   // Names, in the library's order.
   std::vector<std::string> operators() const;
-  bool is_loaded() const;
+  bool is_loaded() const { return static_cast<bool>(loaded_->image); }
 
   // Removes every registration and unmaps the file, where nothing in it holds it. Error
   // (kFailedPrecondition), and nothing changes, while an operator or plan of it is alive.
@@ -11381,8 +11632,9 @@ class Library {
   friend bool operator==(const Library&, const Library&) = default;
 
  private:
-  explicit Library(IntrusivePtr<RefCounted> loaded) : loaded_(std::move(loaded)) {}
-  IntrusivePtr<RefCounted> loaded_;  // a detail::LoadedLibrary
+  explicit Library(detail::LoadedLibraryPtr loaded) : loaded_(std::move(loaded)) {}
+  const detail::LibraryImage& image() const;
+  detail::LoadedLibraryPtr loaded_;
 };
 
 }  // namespace opkit
@@ -17021,7 +17273,7 @@ namespace detail {
 
 // Backend names in the order they are tried: the node's, the operator's preference, the global one,
 // the plain operator.
-inline BackendPreference BackendOrder(const OperatorDef& def) {
+OPKIT_IMAGE_LOCAL inline BackendPreference BackendOrder(const OperatorDef& def) {
   const OpRegistry& registry = OpRegistry::Global();
   BackendPreference order;
   std::string_view engines = def.engine();
@@ -17149,8 +17401,10 @@ class OutputBlobGuard {
 };
 
 // The operator of the kernel that was chosen for it.
-inline std::unique_ptr<OperatorBase> CreateChosen(const OpSchema& schema, const OperatorDef& def,
-                                                  Workspace* ws, const CreateOptions& options) {
+OPKIT_IMAGE_LOCAL inline std::unique_ptr<OperatorBase> CreateChosen(const OpSchema& schema,
+                                                                    const OperatorDef& def,
+                                                                    Workspace* ws,
+                                                                    const CreateOptions& options) {
   const Kernel& kernel = *options.kernel;
   if (kernel.op != def.type() || kernel.device != def.device().type)
     Throw(ErrorCode::kInvalidArgument, "the kernel given, of ", kernel.op, " for ", kernel.device,
@@ -17161,8 +17415,9 @@ inline std::unique_ptr<OperatorBase> CreateChosen(const OpSchema& schema, const 
       StrCat("the creator of ", kernel.op, " at ", kernel.Place(), " returned null"));
 }
 // The operator of the first kernel that takes it.
-inline std::unique_ptr<OperatorBase> CreateFirst(const OpSchema& schema, const OperatorDef& def,
-                                                 Workspace* ws) {
+OPKIT_IMAGE_LOCAL inline std::unique_ptr<OperatorBase> CreateFirst(const OpSchema& schema,
+                                                                   const OperatorDef& def,
+                                                                   Workspace* ws) {
   std::string refused;
   for (const Kernel* kernel : KernelOrder(def)) {
     try {
@@ -17207,143 +17462,194 @@ OPKIT_INLINE std::unique_ptr<OperatorBase> CreateOperator(const OperatorDef& def
 
 #endif  // OPKIT_OP_IMPL_CREATE_OPERATOR_IPP_
 
-// ---- opkit/op/abi/abi_attributes.hpp
-// Tensors and attributes across opkit_abi.h: a Tensor as an opkit_tensor, Arguments as an array of
-// opkit_attr, and back. What another image hands over is checked member by member before it is
-// read.
-#ifndef OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
-#define OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
+// ---- opkit/op/abi/impl/abi_attributes.ipp
+// Tensors and attributes across the ABI: the views that are handed out, and the checks of those
+// that come in.
+#ifndef OPKIT_OP_ABI_IMPL_ABI_ATTRIBUTES_IPP_
+#define OPKIT_OP_ABI_IMPL_ABI_ATTRIBUTES_IPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Bytes of the structs in version 1.0, which every reader may rely on. Members were added since
-// where the header's sizes are larger.
-inline constexpr uint64_t kAttrBytes = 88, kTensorBytes = 72, kNodeBytes = 104, kGraphBytes = 96,
-                          kOpBytes = 192, kKernelBytes = 72, kLibraryBytes = 104,
-                          kParameterBytes = 56;
-static_assert(sizeof(opkit_attr) >= kAttrBytes && sizeof(opkit_tensor) >= kTensorBytes &&
-              sizeof(opkit_node) >= kNodeBytes && sizeof(opkit_graph) >= kGraphBytes &&
-              sizeof(opkit_op) >= kOpBytes && sizeof(opkit_kernel) >= kKernelBytes &&
-              sizeof(opkit_library) >= kLibraryBytes && sizeof(opkit_parameter) >= kParameterBytes);
-// Elements, inputs, kernels: a larger count is taken for damage.
-inline constexpr uint64_t kMostParts = 65535;
+static_assert(static_cast<int>(AttributeType::kTensors) == OPKIT_ATTR_TENSORS);
+static_assert(static_cast<int>(DType::kComplex128) == OPKIT_COMPLEX128);
 
-// Why a tensor or an attribute must not be read, to follow its name ("has the rank 40"); empty
-// where it may.
-std::string ProblemOfView(const opkit_tensor* view);
-std::string ProblemOfAttr(const opkit_attr* attr);
+// Bytes from the first element of a view to the end of the last; false where they cannot be
+// counted.
+inline bool CountBytes(const opkit_tensor& view, int64_t* bytes) {
+  int64_t last = 0, step = 0;
+  for (int i = 0; i < view.rank; ++i)
+    if (view.shape[i] > 0 && (__builtin_mul_overflow(view.shape[i] - 1, view.strides[i], &step) ||
+                              __builtin_add_overflow(last, step, &last)))
+      return false;
+  return !__builtin_add_overflow(last, 1, &last) &&
+         !__builtin_mul_overflow(last, ItemSize(static_cast<DType>(view.dtype)), bytes);
+}
 
-// A view of `tensor`, which with `strides` must outlive it.
-opkit_tensor AbiTensor(const Tensor& tensor, const Dims& strides);
-// A tensor over the memory that another image views: `host` itself where the view still shows all
-// of it, a part of `host`'s storage where it lies in there, else memory that the other image owns.
-// Error (kInvalidArgument) for what is no view.
-Tensor TensorOfView(const opkit_tensor& view, const Tensor* host = nullptr);
+OPKIT_INLINE std::string ProblemOfView(const opkit_tensor* view) {
+  if (!view) return "is null";
+  if (view->size < kTensorBytes) return "is shorter than version 1.0's";
+  if (view->dtype <= 0 || view->dtype >= kNumDTypes)
+    return StrCat("has the dtype ", view->dtype, ", which does not exist");
+  if (view->rank < 0 || view->rank > OPKIT_MAX_RANK) return StrCat("has the rank ", view->rank);
+  if (view->device_type <= 0)
+    return StrCat("is on a device of the type ", view->device_type, ", which does not exist");
+  if (view->rank > 0 && (!view->shape || !view->strides)) return "has no shape or no strides";
+  bool is_empty = false;
+  for (int i = 0; i < view->rank; ++i) {
+    if (view->shape[i] < 0) return StrCat("has the extent ", view->shape[i], " on axis ", i);
+    is_empty |= view->shape[i] == 0;
+  }
+  int64_t bytes = 0;
+  if (!CountBytes(*view, &bytes)) return "reaches further than 64 bits can count";
+  return view->data || is_empty ? "" : "has no memory";
+}
+OPKIT_INLINE std::string ProblemOfAttr(const opkit_attr* attr) {
+  if (!attr) return "is null";
+  if (attr->size < kAttrBytes) return "is shorter than version 1.0's";
+  if (attr->type < 0 || attr->type > OPKIT_ATTR_TENSORS)
+    return StrCat("has the type ", attr->type, ", which does not exist");
+  if (!attr->name) return "has no name";
+  if (attr->count > kMostParts) return StrCat("has ", attr->count, " elements");
+  if (attr->type < OPKIT_ATTR_INTS && attr->count != 1)
+    return StrCat("has ", attr->count, " elements and is no list");
+  const int type = attr->type % 5;
+  const bool is_tensor = type == OPKIT_ATTR_TENSOR, is_text = type == OPKIT_ATTR_STRING;
+  const void* elements = is_tensor                  ? static_cast<const void*>(attr->tensors)
+                         : is_text                  ? static_cast<const void*>(attr->strings)
+                         : type == OPKIT_ATTR_FLOAT ? static_cast<const void*>(attr->floats)
+                                                    : static_cast<const void*>(attr->ints);
+  if (attr->count > 0 && (!elements || (is_text && !attr->string_sizes)))
+    return "has elements that are null";
+  for (uint64_t i = 0; i < attr->count; ++i) {
+    if (is_text && !attr->strings[i]) return "has a null string";
+    if (!is_tensor) continue;
+    if (const std::string problem = ProblemOfView(attr->tensors[i]); !problem.empty())
+      return StrCat("has a tensor that ", problem);
+    if (attr->tensors[i]->device_type != OPKIT_CPU) return "has a tensor that is not on the CPU";
+  }
+  return "";
+}
 
-// Holds all that the array points to.
-class AbiAttributes : public RefCounted {
- public:
-  explicit AbiAttributes(const Arguments& arguments);
-  const opkit_attr* const* data() const { return pointers_.data(); }
-  size_t size() const { return pointers_.size(); }
+OPKIT_INLINE opkit_tensor AbiTensor(const Tensor& tensor, const Dims& strides) {
+  OpTensor view(tensor.raw_mutable_data(), tensor.dtype(), tensor.shape().data(), strides.data(),
+                tensor.rank(), tensor.device());
+  view.Bind(&tensor);
+  return view.view();
+}
+OPKIT_INLINE Tensor TensorOfView(const opkit_tensor& view, const Tensor* host) {
+  if (const std::string problem = ProblemOfView(&view); !problem.empty()) [[unlikely]]
+    Throw(ErrorCode::kInvalidArgument, "a tensor of a library ", problem);
+  const Device device{static_cast<DeviceType>(view.device_type), view.device_index};
+  const auto dtype = static_cast<DType>(view.dtype);
+  const auto rank = static_cast<size_t>(view.rank);
+  Shape shape(Dims(view.shape, rank));
+  Dims strides(view.strides, rank);
+  if (host && host->raw_data() == view.data && host->dtype() == dtype && host->shape() == shape &&
+      host->strides() == strides)
+    return *host;
+  int64_t bytes = 0;
+  CountBytes(view, &bytes);
+  if (host && host->storage()) {
+    const auto* const begin = static_cast<const char*>(host->storage()->data());
+    const int64_t offset = static_cast<const char*>(view.data) - begin;
+    if (offset >= 0 && offset <= host->storage()->nbytes() - bytes)
+      return Tensor(host->storage(), offset, std::move(shape), dtype, std::move(strides));
+  }
+  return Tensor(AdoptStorage(MemoryDevice(device), view.data, bytes), 0, std::move(shape), dtype,
+                std::move(strides));
+}
 
- private:
-  RefCountedList items_;  // an Item for each attribute
-  std::vector<const opkit_attr*> pointers_;
+// An opkit_attr with all that it points to.
+struct AbiAttribute : RefCounted {
+  AbiAttribute(const std::string& attribute_name, const Attribute& attribute)
+      : name(attribute_name),
+        text(AttributeText(attribute)),
+        value(attribute),
+        string_data(value.values().strings.size()),
+        string_sizes(string_data.size()),
+        strides(value.values().tensors.size()),
+        views(strides.size()),
+        view_pointers(strides.size()) {
+    const Attribute::Values& all = value.values();
+    for (size_t i = 0; i < all.strings.size(); ++i) {
+      string_data[i] = all.strings[i].c_str();
+      string_sizes[i] = all.strings[i].size();
+    }
+    for (size_t i = 0; i < all.tensors.size(); ++i) {
+      strides[i] = all.tensors[i].strides();
+      views[i] = AbiTensor(all.tensors[i], strides[i]);
+      view_pointers[i] = &views[i];
+    }
+    attr.size = sizeof attr;
+    attr.name = name.c_str();
+    attr.type = static_cast<int32_t>(value.type());
+    attr.count = value.size();
+    attr.ints = all.ints.data();
+    attr.floats = all.floats.data();
+    attr.strings = string_data.data();
+    attr.string_sizes = string_sizes.data();
+    attr.tensors = view_pointers.data();
+    attr.text = text.c_str();
+  }
+
+  std::string name, text;
+  Attribute value;
+  std::vector<const char*> string_data;
+  std::vector<uint64_t> string_sizes;
+  std::vector<Dims> strides;
+  std::vector<opkit_tensor> views;
+  std::vector<const opkit_tensor*> view_pointers;
+  opkit_attr attr{};
 };
-// Copies everything. Error (kInvalidArgument) for what is no attribute.
-Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t count);
+
+OPKIT_INLINE AbiAttributes::AbiAttributes(const Arguments& arguments) {
+  for (const NamedAttribute& argument : arguments) {
+    auto item = MakeIntrusive<AbiAttribute>(argument.name, argument.value);
+    pointers_.push_back(&item->attr);
+    items_.push_back(std::move(item));
+  }
+}
+
+OPKIT_INLINE Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t count) {
+  Arguments out;
+  if (count > kMostParts || (count > 0 && !attrs))
+    Throw(ErrorCode::kInvalidArgument, "a library hands over ", count, " attributes",
+          attrs ? "" : ", which are null");
+  for (uint64_t i = 0; i < count; ++i) {
+    if (const std::string problem = ProblemOfAttr(attrs[i]); !problem.empty()) [[unlikely]]
+      Throw(ErrorCode::kInvalidArgument, "attribute ", i,
+            attrs[i] && attrs[i]->name ? StrCat(" '", attrs[i]->name, "'") : std::string(),
+            " of a library ", problem);
+    const opkit_attr& attr = *attrs[i];
+    auto values = MakeIntrusive<Attribute::Values>();
+    for (uint64_t k = 0; k < attr.count; ++k) {
+      switch (attr.type % 5) {
+        case OPKIT_ATTR_INT:
+          values->ints.push_back(attr.ints[k]);
+          break;
+        case OPKIT_ATTR_BOOL:
+          values->ints.push_back(attr.ints[k] != 0);
+          break;
+        case OPKIT_ATTR_FLOAT:
+          values->floats.push_back(attr.floats[k]);
+          break;
+        case OPKIT_ATTR_STRING:
+          values->strings.emplace_back(attr.strings[k], attr.string_sizes[k]);
+          break;
+        default:
+          values->tensors.emplace_back().CopyFrom(TensorOfView(*attr.tensors[k]));
+      }
+    }
+    out.Set(attr.name, Attribute(static_cast<AttributeType>(attr.type), std::move(values)));
+  }
+  return out;
+}
 
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_OP_ABI_ABI_ATTRIBUTES_HPP_
-
-// ---- opkit/op/abi/impl/op_resource.ipp
-// OpResource over the host's table, and the failures of either side as status and text.
-#ifndef OPKIT_OP_ABI_IMPL_OP_RESOURCE_IPP_
-#define OPKIT_OP_ABI_IMPL_OP_RESOURCE_IPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-OPKIT_INLINE opkit_status ReportFailure() noexcept {
-  opkit_status status = OPKIT_FAILED;
-  const auto report = [&](std::string_view text) {
-    g_host->set_error(status, text.data(), text.size());
-  };
-  try {
-    throw;
-  } catch (const Error& error) {
-    status = StatusOf(error.code());
-    report(error.what());
-  } catch (const std::exception& thrown) {
-    report(thrown.what());
-  } catch (...) {
-    report("it threw something that is not a std::exception");
-  }
-  if (g_exceptions) g_exceptions->keep();
-  return status;
-}
-OPKIT_INLINE void ThrowHostFailure(const opkit_host* host, opkit_status status) {
-  if (g_exceptions) g_exceptions->rethrow();
-  throw Error(CodeOfStatus(status), host->failure_text());
-}
-
-}  // namespace detail
-
-OPKIT_INLINE OpAdoption::OpAdoption(const Invocation& identity) {
-  const opkit_invocation token{identity.id, identity.parent, static_cast<uint64_t>(identity.kind)};
-  detail::g_host->adopt(&token, &scope_);
-}
-
-OPKIT_INLINE void* OpResource::alloc(int64_t bytes) const {
-  void* memory = nullptr;
-  Check(host()->alloc(call_, bytes, &memory));
-  return memory;
-}
-OPKIT_INLINE OpTensor OpResource::temporary(std::span<const int64_t> shape, DType dtype) const {
-  opkit_tensor tensor{};
-  tensor.size = sizeof tensor;
-  Check(host()->temporary(call_, static_cast<int32_t>(dtype), static_cast<int32_t>(shape.size()),
-                          shape.data(), &tensor));
-  return OpTensor(tensor);
-}
-OPKIT_INLINE RandomGenerator& OpResource::random() const {
-  static_assert(sizeof(RandomGenerator) <= 7 * sizeof(uint64_t));
-  uint64_t* room = const_cast<opkit_call*>(call_)->author;
-  if (!room[7]) {
-    room[7] = 1;
-    return *new (room) RandomGenerator(random(0));
-  }
-  return *std::launder(reinterpret_cast<RandomGenerator*>(room));
-}
-OPKIT_INLINE Invocation OpResource::invocation() const {
-  opkit_invocation now{};
-  host()->invocation(&now);
-  return {now.id, now.parent, static_cast<InvocationKind>(now.kind)};
-}
-OPKIT_INLINE OpCompletion OpResource::defer() const {
-  opkit_completion* completion = nullptr;
-  Check(host()->defer(call_, &completion));
-  return OpCompletion(host(), completion);
-}
-OPKIT_INLINE void OpResource::invoke(std::string_view op, std::span<const OpTensor> inputs,
-                                     std::span<const OpTensor> outputs,
-                                     const Arguments& args) const {
-  const std::string name(op);
-  const detail::AbiAttributes attributes(args);
-  const auto views = [](std::span<const OpTensor> tensors) {
-    return tensors.empty() ? nullptr : &tensors.data()->view();
-  };
-  Check(host()->invoke(call_, name.c_str(), inputs.size(), views(inputs), outputs.size(),
-                       views(outputs), attributes.size(), attributes.data()));
-}
-
-}  // namespace opkit
-
-#endif  // OPKIT_OP_ABI_IMPL_OP_RESOURCE_IPP_
+#endif  // OPKIT_OP_ABI_IMPL_ABI_ATTRIBUTES_IPP_
 
 // ---- opkit/op/abi/resource_state.hpp
 // The state behind the calls of a function operator: memory it was given, operators it invoked, and
@@ -17565,12 +17871,15 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     return *static_cast<ResourceState*>(call->context);
   }
 
+  // Throws the exception that was kept, if any.
+  static void RethrowKept() {
+    if (std::exception_ptr kept = std::exchange(CurrentHostError().exception, nullptr))
+      std::rethrow_exception(kept);
+  }
   // Throws the failure that a function of an operator has reported.
   [[noreturn]] OPKIT_COLD static void Rethrow(opkit_status status) {
-    HostError& now = CurrentHostError();
-    const std::string text = std::exchange(now.text, {});
-    if (std::exception_ptr kept = std::exchange(now.exception, nullptr))
-      std::rethrow_exception(kept);
+    const std::string text = std::exchange(CurrentHostError().text, {});
+    RethrowKept();
     throw Error(CodeOfStatus(status), text);
   }
   [[noreturn]] OPKIT_COLD static void NotOnThisDevice(const ResourceState& state,
@@ -17695,12 +18004,6 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     }
     return tensors;
   }
-  static InvokeOptions Options(size_t num_outputs, Device device) {
-    InvokeOptions options;
-    options.device = device;
-    options.num_outputs = static_cast<int>(num_outputs);
-    return options;
-  }
   static constexpr size_t kMostInvoked = 32;  // attributes may differ in every call
   static ResolvedOperator& Resolve(ResourceState& state, std::string_view op,
                                    const std::vector<Tensor>& inputs, size_t num_outputs,
@@ -17710,8 +18013,8 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
       if (known->op == op && known->args == args && known->present == present &&
           static_cast<size_t>(known->resolved.op().OutputSize()) == num_outputs)
         return known->resolved;
-    auto made = MakeIntrusive<InvokedOperator>(std::string(op), present, args,
-                                               Options(num_outputs, state.device));
+    const InvokeOptions options{state.device, {}, static_cast<int>(num_outputs)};
+    auto made = MakeIntrusive<InvokedOperator>(std::string(op), present, args, options);
     if (state.invoked.size() >= kMostInvoked) state.invoked.erase(state.invoked.begin());
     state.invoked.push_back(std::move(made));
     return state.invoked.back()->resolved;
@@ -17730,7 +18033,8 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
       } else if (state.launch && IsHostAccessible(state.device.type)) {
         state.launch(state.context, [op = std::string(op), ins = std::move(ins),
                                      outs = std::move(outs), args = std::move(args)] {
-          ResolvedOperator resolved(op, PresentInputs(ins), args, Options(outs.size(), Device{}));
+          const InvokeOptions options{Device{}, {}, static_cast<int>(outs.size())};
+          ResolvedOperator resolved(op, PresentInputs(ins), args, options);
           RunInto(resolved, op, ins, outs);
         });
       } else {
@@ -17797,11 +18101,6 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
   }
 
   static void Keep() noexcept { CurrentHostError().exception = std::current_exception(); }
-  static void RethrowKept() {
-    HostError& now = CurrentHostError();
-    if (std::exception_ptr kept = std::exchange(now.exception, nullptr))
-      std::rethrow_exception(kept);
-  }
 
   static constexpr opkit_host kTable{sizeof(opkit_host),
                                      nullptr,
@@ -17844,57 +18143,6 @@ OPKIT_INLINE LogHook SetLogHook(LogHook hook) {
 }  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_IMPL_HOST_TABLE_IPP_
-
-// ---- opkit/op/abi/impl/attr_map.ipp
-// Attributes as text, and the AttrMap that is made of them.
-#ifndef OPKIT_OP_ABI_IMPL_ATTR_MAP_IPP_
-#define OPKIT_OP_ABI_IMPL_ATTR_MAP_IPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-template <class Number>
-std::string NumberText(Number value) {
-  char buffer[32];
-  return {buffer, std::to_chars(buffer, buffer + sizeof buffer, value).ptr};
-}
-// The shortest text that reads back as the same number; as the same float for a value that is one.
-inline std::string FloatText(double value) {
-  const auto narrow = static_cast<float>(value);
-  return static_cast<double>(narrow) == value ? NumberText(narrow) : NumberText(value);
-}
-
-OPKIT_INLINE std::string AttributeText(const Attribute& attribute) {
-  const Attribute::Values& values = attribute.values();
-  if (attribute.type() == AttributeType::kString) return values.strings[0];
-  if (values.floats.empty()) return ToString(attribute);
-  std::string out;
-  for (double value : values.floats) out += (out.empty() ? "" : ", ") + FloatText(value);
-  return attribute.is_list() ? "[" + out + "]" : out;
-}
-
-}  // namespace detail
-
-OPKIT_INLINE AttrMap::AttrMap(const Arguments& arguments) {
-  for (const NamedAttribute& item : arguments)
-    if (!item.name.starts_with("__"))
-      items_.emplace_back(item.name, detail::AttributeText(item.value));
-}
-OPKIT_INLINE AttrMap::AttrMap(const opkit_node& node) {
-  for (uint64_t i = 0; i < node.num_attrs; ++i)
-    if (const std::string_view name = node.attrs[i]->name; !name.starts_with("__"))
-      items_.emplace_back(name, node.attrs[i]->text);
-}
-
-OPKIT_INLINE void AttrMap::Missing(std::string_view name) const {
-  std::vector<std::string> known;
-  for (const auto& item : items_) known.push_back(item.first);
-  Throw(ErrorCode::kNotFound, "no attribute '", name, "'", SuggestName(name, known));
-}
-
-}  // namespace opkit
-
-#endif  // OPKIT_OP_ABI_IMPL_ATTR_MAP_IPP_
 
 // ---- opkit/op/function/function_calls.hpp
 // How the host calls the functions of a FunctionOpRecord: their failures become Errors that name
@@ -18609,19 +18857,19 @@ class FunctionViews {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-class FunctionBody::Impl {
+class RecordBody final : public FunctionBody {
  public:
-  Impl(OperatorBase& op, FunctionRecord record, FunctionPass pass)
+  RecordBody(OperatorBase& op, FunctionRecord record, FunctionPass pass)
       : node_(op, std::move(record), pass), views_(node_), run_(NewRun()), state_(node_) {}
 
-  void SetReq(int output, OpReq req) { views_.SetReq(output, req); }
-  bool is_async() const { return node_.record->Has(OPKIT_OP_ASYNC) && node_.is_forward(); }
-  void SetLink(const FunctionDeviceLink& link) {
+  void SetReq(int output, OpReq req) override { views_.SetReq(output, req); }
+  bool is_async() const override { return node_.record->Has(OPKIT_OP_ASYNC) && node_.is_forward(); }
+  void SetLink(const FunctionDeviceLink& link) override {
     link_ = link;
     Connect(*run_);
   }
 
-  void Run() {
+  void Run() override {
     if (is_async() && run_.use_count() > 1) [[unlikely]]
       run_ = NewRun();  // the last one was cancelled and still goes on
     const Release release{*this};
@@ -18651,7 +18899,7 @@ class FunctionBody::Impl {
 
  private:
   struct Release {
-    Impl& self;
+    RecordBody& self;
     ~Release() {
       if (self.run_->resource.used) [[unlikely]]
         self.ReleaseMemory();
@@ -18764,13 +19012,11 @@ class FunctionBody::Impl {
   FunctionStateHandle state_;  // destroyed first: its code may be a library's, which node_ keeps
 };
 
-OPKIT_INLINE FunctionBody::FunctionBody(OperatorBase& op, FunctionRecord record, FunctionPass pass)
-    : impl_(new Impl(op, std::move(record), pass)) {}
-OPKIT_INLINE FunctionBody::~FunctionBody() = default;
-OPKIT_INLINE void FunctionBody::SetReq(int output, OpReq req) { impl_->SetReq(output, req); }
-OPKIT_INLINE bool FunctionBody::is_async() const { return impl_->is_async(); }
-OPKIT_INLINE void FunctionBody::SetLink(const FunctionDeviceLink& link) { impl_->SetLink(link); }
-OPKIT_INLINE void FunctionBody::Run() { impl_->Run(); }
+OPKIT_INLINE std::unique_ptr<FunctionBody> FunctionBody::Make(OperatorBase& op,
+                                                              FunctionRecord record,
+                                                              FunctionPass pass) {
+  return std::make_unique<RecordBody>(op, std::move(record), pass);
+}
 
 }  // namespace detail
 }  // namespace opkit
@@ -25983,6 +26229,507 @@ OPKIT_INLINE NetBenchmark SimpleNet::Benchmark(const NetBenchmarkOptions& option
 
 #endif  // OPKIT_GRAPH_IMPL_SIMPLE_NET_IPP_
 
+// ---- opkit/plugin/elf_file.hpp
+// The headers of an ELF file: whether it is a shared object for this machine, which symbols it
+// exports, and which would keep it in the process. Read before the loader sees the file, from bytes
+// that may be anything. For the definitions of shared_object.hpp.
+#ifndef OPKIT_PLUGIN_ELF_FILE_HPP_
+#define OPKIT_PLUGIN_ELF_FILE_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Symbols are mangled, and none are known of a file without section headers (loading does not need
+// them).
+struct ElfInfo {
+  std::vector<std::string> functions;      // defined, and seen from outside
+  std::vector<std::string> unique;         // STB_GNU_UNIQUE: one in the process, never unmapped
+  std::vector<std::string> thread_locals;  // may have destructors that wait for a thread's end
+  bool has_thread_locals = false;          // also when none is named
+  bool no_delete = false;                  // linked with -z nodelete
+};
+
+// Error: "expected 'PATH' to be a shared object, but it FOUND: MEND".
+[[noreturn]] OPKIT_COLD inline void RefuseLibrary(ErrorCode code, const std::string& path,
+                                                  const Text& found, const Text& mend) {
+  Throw(code, "expected '", path, "' to be a shared object, but it ", found, ": ", mend);
+}
+
+class ElfReader {
+ public:
+  ElfReader(std::string_view file, const std::string& path) : file_(file), path_(path) {}
+
+  ElfInfo Read() {
+    CheckIdentity();
+    const auto header = At<ElfW(Ehdr)>(0, "ELF header");
+    CheckKind(header.e_type);
+    ReadSegments(header);
+    ReadSections(header);
+    return std::move(out_);
+  }
+
+ private:
+  [[noreturn]] void Refuse(const Text& found, const Text& mend,
+                           ErrorCode code = ErrorCode::kInvalidArgument) const {
+    RefuseLibrary(code, path_, found, mend);
+  }
+  [[noreturn]] void Damaged(const Text& what) const {
+    Refuse(StrCat("is damaged (", what, ")"), "copy or build it again");
+  }
+  // Bytes [offset, offset + size) must be in the file; the sum may overflow.
+  void Require(uint64_t offset, uint64_t size, const char* what) const {
+    if (offset <= file_.size() && size <= file_.size() - offset) return;
+    const uint64_t end = size > UINT64_MAX - offset ? UINT64_MAX : offset + size;
+    Refuse(StrCat("is cut off (its ", what, " would end at byte ", end, ", the file ends at byte ",
+                  file_.size(), ")"),
+           "copy or build it again");
+  }
+  template <class T>
+  T At(uint64_t offset, const char* what) const {
+    Require(offset, sizeof(T), what);
+    T out;  // copied: the file may put it at any address
+    std::memcpy(&out, file_.data() + offset, sizeof out);
+    return out;
+  }
+
+  void CheckIdentity() const {
+    if (file_.empty()) Refuse("is empty", "copy or build it again");
+    if (file_.starts_with("!<arch>"))
+      Refuse("is a static archive", "link its object files with -shared");
+    if (!file_.starts_with(ELFMAG)) {
+      bool is_text = true;
+      for (const char c : file_.substr(0, 512))
+        is_text &= (c & 0x80) || c >= ' ' || (c >= '\a' && c <= '\r');
+      if (is_text) Refuse("is a text file", "name the library's .so, or build it with -shared");
+      Refuse("is not an ELF file", "name the library's .so");
+    }
+    Require(0, 20, "ELF header");
+    const auto byte = [&](size_t i) { return static_cast<unsigned char>(file_[i]); };
+    const int bits = byte(EI_CLASS), order = byte(EI_DATA);  // both 1 or 2
+    if (bits - 1u > 1u || order - 1u > 1u) Damaged("its ELF header has no known class");
+    const int machine = order == ELFDATA2LSB ? byte(18) | byte(19) << 8 : byte(19) | byte(18) << 8;
+    const std::string found = MachineName(machine, bits, order);
+    const std::string ours = MachineName(kMachine ? kMachine : machine, kBits, kOrder);
+    if (found != ours)
+      Refuse(StrCat("is built for ", found), StrCat("build it for this program's machine, ", ours),
+             ErrorCode::kUnsupported);
+  }
+
+  void CheckKind(unsigned type) const {
+    if (type == ET_DYN) return;
+    if (type == ET_REL) Refuse("is an object file", "link it with -shared");
+    if (type == ET_EXEC) Refuse("is an executable", "link it with -shared and compile with -fPIC");
+    if (type == ET_CORE) Refuse("is a core dump", "name the library's .so");
+    Damaged(StrCat("its ELF type is ", type));
+  }
+
+  void ReadSegments(const ElfW(Ehdr) & header) {
+    bool has_code = false, has_dynamic = false;
+    Require(header.e_phoff, uint64_t{header.e_phnum} * sizeof(ElfW(Phdr)), "program headers");
+    if (header.e_phnum > 0 && header.e_phentsize != sizeof(ElfW(Phdr)))
+      Damaged(StrCat("its program headers have ", header.e_phentsize, " bytes each"));
+    for (uint64_t i = 0; i < header.e_phnum; ++i) {
+      const auto segment =
+          At<ElfW(Phdr)>(header.e_phoff + i * sizeof(ElfW(Phdr)), "program headers");
+      if (segment.p_type == PT_NULL) continue;
+      Require(segment.p_offset, segment.p_filesz, "segments");
+      if (segment.p_type == PT_LOAD) {
+        has_code = true;
+        if (segment.p_filesz > segment.p_memsz) Damaged("a segment has less memory than bytes");
+      } else if (segment.p_type == PT_TLS) {
+        out_.has_thread_locals = segment.p_memsz > 0;
+      } else if (segment.p_type == PT_DYNAMIC) {
+        has_dynamic = segment.p_filesz > 0;  // 0 where debug information was split off
+        ReadDynamic(segment.p_offset, segment.p_filesz / sizeof(ElfW(Dyn)));
+      }
+    }
+    if (!has_code || !has_dynamic)
+      Refuse("has nothing to load", "name the library's .so, or link it with -shared");
+  }
+
+  void ReadDynamic(uint64_t offset, uint64_t count) {
+    for (uint64_t i = 0; i < count; ++i) {
+      const auto entry = At<ElfW(Dyn)>(offset + i * sizeof(ElfW(Dyn)), "dynamic section");
+      if (entry.d_tag == DT_NULL) break;
+      if (entry.d_tag != DT_FLAGS_1) continue;
+      out_.no_delete = entry.d_un.d_val & DF_1_NODELETE;
+      if (entry.d_un.d_val & DF_1_PIE)
+        Refuse("is a position-independent executable (PIE)", "link it with -shared");
+    }
+  }
+
+  void ReadSections(const ElfW(Ehdr) & header) {
+    if (header.e_shoff == 0) return;
+    Require(header.e_shoff, uint64_t{header.e_shnum} * sizeof(ElfW(Shdr)), "section headers");
+    if (header.e_shnum > 0 && header.e_shentsize != sizeof(ElfW(Shdr)))
+      Damaged(StrCat("its section headers have ", header.e_shentsize, " bytes each"));
+    bool seen[2] = {};  // one table of each kind: a file of many could take hours
+    for (uint64_t i = 0; i < header.e_shnum; ++i) {
+      const auto section = Section(header, i);
+      if (section.sh_type == SHT_NULL || section.sh_type == SHT_NOBITS) continue;
+      Require(section.sh_offset, section.sh_size, "sections");
+      const bool dynamic = section.sh_type == SHT_DYNSYM;
+      if ((!dynamic && section.sh_type != SHT_SYMTAB) || std::exchange(seen[dynamic], true))
+        continue;
+      if (section.sh_entsize != sizeof(ElfW(Sym)) || section.sh_link >= header.e_shnum)
+        Damaged("a symbol table is not one");
+      const auto names = Section(header, section.sh_link);
+      if (names.sh_type != SHT_STRTAB) Damaged("a symbol table has no names");
+      Require(names.sh_offset, names.sh_size, "symbols' names");
+      ReadSymbols(section, file_.substr(names.sh_offset, names.sh_size), dynamic);
+    }
+  }
+  ElfW(Shdr) Section(const ElfW(Ehdr) & header, uint64_t index) const {
+    return At<ElfW(Shdr)>(header.e_shoff + index * sizeof(ElfW(Shdr)), "section headers");
+  }
+
+  // Of the full table only what the dynamic one leaves out: thread-locals private to a file.
+  void ReadSymbols(const ElfW(Shdr) & table, std::string_view names, bool dynamic) {
+    for (uint64_t i = 0; i < table.sh_size / sizeof(ElfW(Sym)); ++i) {
+      const auto symbol = At<ElfW(Sym)>(table.sh_offset + i * sizeof(ElfW(Sym)), "symbols");
+      const unsigned type = symbol.st_info & 15, binding = symbol.st_info >> 4;
+      if (symbol.st_shndx == SHN_UNDEF || dynamic != (binding != STB_LOCAL)) continue;
+      std::vector<std::string>* list = nullptr;
+      if (type == STT_TLS)
+        list = &out_.thread_locals;
+      else if (dynamic && binding == STB_GNU_UNIQUE)
+        list = &out_.unique;
+      else if (dynamic && (type == STT_FUNC || type == STT_GNU_IFUNC))
+        list = &out_.functions;
+      if (!list) continue;
+      const size_t end =
+          symbol.st_name < names.size() ? names.find('\0', symbol.st_name) : std::string_view::npos;
+      if (end == std::string_view::npos) Damaged("a symbol's name does not end");
+      const std::string_view name = names.substr(symbol.st_name, end - symbol.st_name);
+      // Many symbols may have the same very long name.
+      text_size_ += name.size();
+      if (text_size_ > 16 * file_.size()) Damaged("its symbols' names are larger than the file");
+      // A variable's guard is listed beside it, and compilers' own say nothing.
+      if (!name.starts_with("_ZGV") && !name.starts_with("__tls_guard") &&
+          !name.starts_with("_TLS_MODULE_BASE_"))
+        list->emplace_back(name);
+    }
+  }
+
+  static std::string MachineName(int machine, int bits, int order) {
+    constexpr std::pair<int, const char*> kNames[] = {
+        {EM_X86_64, "x86-64"}, {EM_386, "x86"},     {EM_AARCH64, "AArch64"}, {EM_ARM, "ARM"},
+        {EM_RISCV, "RISC-V"},  {EM_PPC64, "POWER"}, {EM_PPC, "PowerPC"},     {EM_S390, "S/390"},
+        {EM_MIPS, "MIPS"},     {258, "LoongArch"},  {EM_SPARCV9, "SPARC"},   {EM_IA_64, "Itanium"}};
+    std::string name;
+    for (const auto& [number, known] : kNames)
+      if (number == machine) name = known;
+    if (name.empty()) name = StrCat("machine ", machine);
+    return StrCat(name, bits == ELFCLASS64 ? " (64-bit, " : " (32-bit, ",
+                  order == ELFDATA2LSB ? "little-endian)" : "big-endian)");
+  }
+
+  static constexpr int kBits = sizeof(void*) == 8 ? ELFCLASS64 : ELFCLASS32;
+  static constexpr int kOrder =
+      __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? ELFDATA2LSB : ELFDATA2MSB;
+#if defined(__x86_64__)
+  static constexpr int kMachine = EM_X86_64;
+#elif defined(__aarch64__)
+  static constexpr int kMachine = EM_AARCH64;
+#else
+  static constexpr int kMachine = 0;  // the loader says it
+#endif
+
+  std::string_view file_;
+  const std::string& path_;
+  ElfInfo out_;
+  uint64_t text_size_ = 0;
+};
+
+// Reads a file's bytes, which may be anything, without trusting one of them: a file that is not a
+// complete shared object for this machine is an Error that names `path`. Costs a pass over the
+// symbols.
+inline ElfInfo ReadElf(std::string_view file, const std::string& path) {
+  return ElfReader(file, path).Read();
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_ELF_FILE_HPP_
+
+// ---- opkit/plugin/impl/shared_object.ipp
+// Opening and closing of shared objects by dlopen, and the copies of files that it needs.
+#ifndef OPKIT_PLUGIN_IMPL_SHARED_OBJECT_IPP_
+#define OPKIT_PLUGIN_IMPL_SHARED_OBJECT_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+OPKIT_INLINE std::string Demangle(const std::string& symbol) {
+  if (!symbol.starts_with("_Z")) return symbol;  // "f" would be read as the type float
+  int failed = 0;
+  char* text = abi::__cxa_demangle(symbol.c_str(), nullptr, nullptr, &failed);
+  std::string out = failed == 0 && text ? text : symbol;
+  std::free(text);
+  return out;
+}
+
+// A SharedObject in the list of all that are open.
+class OpenedObject final : public SharedObject {
+ public:
+  OpenedObject(const std::string& path, bool own_copy) : own_copy_(own_copy) {
+    path_ = path;
+    if (path.empty() || path.find('\0') != std::string::npos)
+      RefuseLibrary(ErrorCode::kInvalidArgument, path, "is not a path", "name a file");
+    const std::string name = path.find('/') == std::string::npos ? "./" + path : path;
+    identity_ = Identify(name);
+    const File file(name);
+    if (file.error != 0) CannotOpen(file.error);
+    const std::string_view bytes(static_cast<const char*>(file.data), file.size);
+    info_ = ReadElf(bytes, path_);
+    if (own_copy || !ShareOpenOne()) {
+      // In paths the loader replaces $ORIGIN, $LIB and $PLATFORM.
+      if (own_copy || name.find('$') != std::string::npos || IsLoaded(name))
+        LoadCopy(bytes);
+      else if (const std::string failure = Load(name); !handle_)
+        ThrowNotLoaded(failure);
+    }
+    link_map* map = nullptr;
+    if (dlinfo(handle_, RTLD_DI_LINKMAP, &map) == 0) base_ = map->l_addr;
+    MutexLock lock(AllOpen().mutex);
+    next_ = std::exchange(AllOpen().first, this);
+  }
+  ~OpenedObject() override {
+    {
+      MutexLock lock(AllOpen().mutex);
+      OpenedObject** link = &AllOpen().first;
+      while (*link != this) link = &(*link)->next_;
+      *link = next_;
+    }
+    dlclose(handle_);  // outside the lock: it runs the library's destructors
+  }
+
+  void* handle() const { return handle_; }
+  const std::vector<std::string>& ExportedFunctions() const override { return info_.functions; }
+  std::vector<std::string> PinningSymbols() const override {
+    std::vector<std::string> out;
+    for (const std::string& symbol : info_.unique) out.push_back(Demangle(symbol));
+    for (const std::string& symbol : info_.thread_locals)
+      out.push_back(Demangle(symbol) + " (thread_local)");
+    if (info_.has_thread_locals && info_.thread_locals.empty())
+      out.push_back("thread_local variables");
+    if (info_.no_delete) out.push_back("the linker's option -z nodelete");
+    return out;
+  }
+  template <class F>
+  static bool FindOpen(F&& wanted) {
+    MutexLock lock(AllOpen().mutex);
+    for (OpenedObject* o = AllOpen().first; o; o = o->next_)
+      if (wanted(*o)) return true;
+    return false;
+  }
+
+ private:
+  struct Identity {
+    uint64_t device = 0, inode = 0;
+    int64_t size = 0, seconds = 0, nanoseconds = 0;
+    friend bool operator==(const Identity&, const Identity&) = default;
+  };
+  struct File : FileMapping {
+    explicit File(const std::string& name) : FileMapping(MapFileForReading(name.c_str())) {}
+    File(const File&) = delete;
+    File& operator=(const File&) = delete;
+    ~File() {
+      if (error == 0 && size > 0) UnmapFile(data, size);
+    }
+  };
+  // A file of our own that goes when the loader has mapped it.
+  struct Copy {
+    Copy() = default;
+    Copy(const Copy&) = delete;
+    Copy& operator=(const Copy&) = delete;
+    ~Copy() {
+      if (file < 0) return;
+      if (!path.empty()) unlink(path.c_str());
+      close(file);
+    }
+    int file = -1;
+    std::string path;  // of one on disk
+  };
+  // Those in the process, so that Open can tell an image in use from one that is merely left over.
+  struct OpenObjects {
+    Mutex mutex;
+    OpenedObject* first = nullptr;
+  };
+  static OpenObjects& AllOpen() {
+    static constinit OpenObjects all;
+    return all;
+  }
+  Identity Identify(const std::string& name) const {
+    struct stat status;
+    if (stat(name.c_str(), &status) != 0) CannotOpen(errno);
+    if (S_ISDIR(status.st_mode))
+      RefuseLibrary(ErrorCode::kInvalidArgument, path_, "is a directory", "name a file in it");
+    if (!S_ISREG(status.st_mode))
+      RefuseLibrary(ErrorCode::kInvalidArgument, path_, "is a pipe, socket or device",
+                    "name a regular file");
+    return {status.st_dev, status.st_ino, status.st_size, status.st_mtim.tv_sec,
+            status.st_mtim.tv_nsec};
+  }
+  [[noreturn]] void CannotOpen(int error) const {
+    if (error == ENOENT || error == ENOTDIR)
+      RefuseLibrary(ErrorCode::kNotFound, path_, "does not exist",
+                    "build it, or mend the path (a relative one begins at the current directory)");
+    RefuseLibrary(ErrorCode::kInvalidArgument, path_,
+                  StrCat("cannot be opened (", std::strerror(error), ")"),
+                  error == EACCES ? "permit reading it and entering its folders"
+                                  : "mend that or name another file");
+  }
+
+  // The loader's complaint, or empty.
+  std::string Load(const std::string& name) {
+    handle_ = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
+    loaded_path_ = name;
+    if (handle_) return {};
+    const char* text = dlerror();
+    std::string failure = text ? text : "no reason given";
+    if (failure.starts_with(name + ": ")) failure.erase(0, name.size() + 2);
+    return failure;
+  }
+  static bool IsLoaded(const std::string& name) {
+    void* const loaded = dlopen(name.c_str(), RTLD_LAZY | RTLD_NOLOAD);
+    if (loaded) dlclose(loaded);
+    return loaded != nullptr;
+  }
+  // Another handle of the image of an object that is open. The loader is not called under our lock:
+  // it has one of its own, and may be running code that opens a library.
+  bool ShareOpenOne() {
+    void* wanted = nullptr;
+    const auto is_same = [&](OpenedObject& other) {
+      if (other.own_copy_ || other.identity_ != identity_) return false;
+      if (wanted) return other.handle_ == wanted;
+      loaded_path_ = other.loaded_path_;
+      return wanted = other.handle_, true;
+    };
+    if (!FindOpen(is_same)) return false;
+    handle_ = dlopen(loaded_path_.c_str(), RTLD_LAZY | RTLD_NOLOAD);
+    if (handle_ == wanted && FindOpen(is_same)) return true;
+    if (handle_) dlclose(handle_);  // it was closed, or replaced, meanwhile
+    return false;
+  }
+
+  // In memory, or where the system does not run code from there, in a folder.
+  void LoadCopy(std::string_view bytes) {
+    const char* folder = std::getenv("TMPDIR");
+    if (!folder || !*folder) folder = "/tmp";
+    std::string failure;
+    Copy memory, disk;
+    // The name is what /proc/self/maps shows.
+    memory.file = memfd_create(path_.substr(path_.rfind('/') + 1, 200).c_str(), MFD_CLOEXEC);
+    if (Write(memory.file, bytes)) {
+      std::string name = StrCat("/proc/self/fd/", memory.file);
+      // Numbers of files are used again, and what stays mapped keeps its name.
+      while (IsLoaded(name)) name.insert(0, 1, '/');
+      failure = Load(name);
+      if (handle_) return;
+    }
+    disk.path = StrCat(folder, "/opkit_XXXXXX");
+    disk.file = mkostemp(disk.path.data(), O_CLOEXEC);
+    if (Write(disk.file, bytes))
+      failure = Load(disk.path);
+    else if (failure.empty())
+      Throw(ErrorCode::kFailedPrecondition, "cannot load '", path_,
+            "' a second time: expected room for a copy of it, but found none in memory or in '",
+            folder, "' (", std::strerror(errno), "): set TMPDIR to a folder with space");
+    if (!handle_) ThrowNotLoaded(failure);
+  }
+  static bool Write(int file, std::string_view bytes) {
+    while (file >= 0 && !bytes.empty()) {
+      const ssize_t written = write(file, bytes.data(), bytes.size());
+      if (written < 0 && errno == EINTR) continue;
+      if (written <= 0) return false;
+      bytes.remove_prefix(static_cast<size_t>(written));
+    }
+    return file >= 0;
+  }
+
+  [[noreturn]] OPKIT_COLD void ThrowNotLoaded(const std::string& failure) const {
+    struct Hint {
+      std::string_view says;
+      ErrorCode code;
+      const char* mend;
+    };
+    constexpr Hint kHints[] = {
+        {"undefined symbol: ", ErrorCode::kInvalidArgument,
+         "link what defines it into the library"},
+        {"cannot open shared object file", ErrorCode::kNotFound,
+         "install what it depends on, or link it with -Wl,-rpath,FOLDER (absolute: a file that is "
+         "loaded a second time has another $ORIGIN)"},
+        {"' not found", ErrorCode::kUnsupported,
+         "build it on a system no newer than the one it runs on"},
+        {"failed to map segment", ErrorCode::kUnsupported,
+         "move it out of a file system that is mounted noexec"},
+        {"static TLS", ErrorCode::kUnsupported, "compile it without -ftls-model=initial-exec"},
+        {"executable stack", ErrorCode::kUnsupported, "link it with -Wl,-z,noexecstack"},
+        {"", ErrorCode::kInvalidArgument, "build it again for this system"}};
+    const Hint* hint = kHints;
+    while (failure.find(hint->says) == std::string::npos) ++hint;
+    std::string readable;
+    if (hint == kHints) {
+      const size_t begin = failure.find(hint->says) + hint->says.size();
+      const std::string symbol = failure.substr(begin, failure.find(',', begin) - begin);
+      if (symbol.starts_with("_Z")) readable = StrCat(", which is ", Demangle(symbol));
+    }
+    Throw(hint->code, "expected '", path_, "' to load, but the loader says \"", failure, "\"",
+          readable, ": ", hint->mend);
+  }
+
+  Identity identity_;
+  ElfInfo info_;
+  const bool own_copy_;
+  OpenedObject* next_ = nullptr;
+};
+
+OPKIT_INLINE IntrusivePtr<SharedObject> SharedObject::Open(const std::string& path) {
+  return MakeIntrusive<OpenedObject>(path, false);
+}
+OPKIT_INLINE IntrusivePtr<SharedObject> SharedObject::OpenCopy(const std::string& path) {
+  return MakeIntrusive<OpenedObject>(path, true);
+}
+OPKIT_INLINE CloseReport SharedObject::Close(IntrusivePtr<SharedObject>& object) {
+  IntrusivePtr<SharedObject> last = std::move(object);
+  CloseReport report;
+  report.still_used = last.use_count() > 1;
+  if (!last || report.still_used) return report.unmapped = !last, report;
+  const std::string mapped = last->loaded_path_;
+  const uintptr_t base = last->base_;
+  void* const handle = last->handle_;
+  std::vector<std::string> pinning = last->PinningSymbols();
+  last = {};
+  report.unmapped = !IsMapped(mapped, base);
+  if (report.unmapped) return report;
+  report.still_used =
+      pinning.empty() || OpenedObject::FindOpen([&](auto& o) { return o.handle() == handle; });
+  if (!report.still_used) report.pinned_by = std::move(pinning);
+  return report;
+}
+OPKIT_INLINE bool SharedObject::IsMapped(const std::string& loaded_path, uintptr_t base) {
+  std::pair<const char*, uintptr_t> wanted(loaded_path.c_str(), base);
+  return dl_iterate_phdr(
+             [](dl_phdr_info* image, size_t, void* data) {
+               const auto& [name, at] = *static_cast<decltype(wanted)*>(data);
+               return int{image->dlpi_addr == at && std::strcmp(image->dlpi_name, name) == 0};
+             },
+             &wanted) != 0;
+}
+OPKIT_INLINE void* SharedObject::Find(const char* symbol) const {
+  void* const found = dlsym(handle_, symbol);
+  Dl_info image;
+  const bool ours = found && dladdr(found, &image) && loaded_path_ == image.dli_fname;
+  return ours ? found : nullptr;
+}
+
+}  // namespace detail
+}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_IMPL_SHARED_OBJECT_IPP_
+
 // ---- opkit/plugin/abi/abi_node.hpp
 // Nodes, and inference's knowledge of their values, as opkit_abi.h passes them to a library. For
 // the definitions of plugin/.
@@ -26243,113 +26990,6 @@ inline IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from) {
 
 #endif  // OPKIT_PLUGIN_ABI_ABI_DEFINITION_HPP_
 
-// ---- opkit/plugin/elf_file.hpp
-// The headers of an ELF file: whether it is a shared object for this machine, which symbols it
-// exports, and which would keep it in the process. Read before the loader sees the file, from bytes
-// that may be anything.
-#ifndef OPKIT_PLUGIN_ELF_FILE_HPP_
-#define OPKIT_PLUGIN_ELF_FILE_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// Symbols are mangled, and none are known of a file without section headers (loading does not need
-// them).
-struct ElfInfo {
-  std::vector<std::string> functions;      // defined, and seen from outside
-  std::vector<std::string> unique;         // STB_GNU_UNIQUE: one in the process, never unmapped
-  std::vector<std::string> thread_locals;  // may have destructors that wait for a thread's end
-  bool has_thread_locals = false;          // also when none is named
-  bool no_delete = false;                  // linked with -z nodelete
-};
-
-// Error: "expected 'PATH' to be a shared object, but it FOUND: MEND".
-[[noreturn]] OPKIT_COLD void RefuseLibrary(ErrorCode code, const std::string& path,
-                                           const Text& found, const Text& mend);
-
-// Reads a file's bytes, which may be anything, without trusting one of them: a file that is not a
-// complete shared object for this machine is an Error that names `path`. Costs a pass over the
-// symbols.
-ElfInfo ReadElf(std::string_view file, const std::string& path);
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_PLUGIN_ELF_FILE_HPP_
-
-// ---- opkit/plugin/shared_object.hpp
-// A shared object that is loaded while the program runs: a wrong file is refused with its reason
-// before the loader sees it, a second instance or a rebuilt file can live beside the first, and
-// closing tells whether the code is really gone. The calls of POSIX and the reading of ELF that
-// loading needs are in impl/; another system has another version of those files.
-#ifndef OPKIT_PLUGIN_SHARED_OBJECT_HPP_
-#define OPKIT_PLUGIN_SHARED_OBJECT_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// C++ names as a person writes them; others as they are.
-std::string Demangle(const std::string& symbol);
-
-// Whether closing a library took its code out of the process.
-struct CloseReport {
-  bool unmapped = false;    // no code or data of it is left in the process
-  bool still_used = false;  // by another handle, or by another part of the program
-  std::vector<std::string>
-      pinned_by;  // otherwise: its symbols that may hold it, for a person to read
-};
-
-// An open library. Its functions may be called from any thread; the last handle closes it, after
-// which nothing that came from it may be used.
-//
-//   IntrusivePtr<SharedObject> library = SharedObject::Open("build/ops.so");
-//   void* entry = library->Find("entry");
-//   const CloseReport report = SharedObject::Close(library);
-class SharedObject : public RefCounted {
- public:
-  // The file's code and data as they are now: those of an open SharedObject when it is of the
-  // same, unchanged file (then variables are shared), else fresh ones. When the loader would give
-  // an old image instead (of a file that was rebuilt, or was closed and stayed mapped), a copy of
-  // the file is loaded. A path without '/' is a file in the current directory. The file must not be
-  // written to meanwhile. Errors: kNotFound for a missing file or dependency, kUnsupported for
-  // another machine's, else kInvalidArgument.
-  static IntrusivePtr<SharedObject> Open(const std::string& path);
-  // With variables of its own in any case, by loading a copy of the file. STB_GNU_UNIQUE ones
-  // remain one in the process, and a dependency is not looked for in the file's folder ($ORIGIN).
-  static IntrusivePtr<SharedObject> OpenCopy(const std::string& path);
-  // Drops the handle and tells whether that unmapped the library.
-  static CloseReport Close(IntrusivePtr<SharedObject>& object);
-  // Whether an image of this loaded_path() and base() is in the process, now or still.
-  static bool IsMapped(const std::string& loaded_path, uintptr_t base);
-
-  // As the caller wrote it, and as the loader was given it: the same, or the name of a copy.
-  const std::string& path() const { return path_; }
-  const std::string& loaded_path() const { return loaded_path_; }
-  uintptr_t base() const { return base_; }
-
-  // Address of a symbol that this library (and not one it depends on) exports; null when there is
-  // none.
-  void* Find(const char* symbol) const;
-  // Mangled, as the file had them when it was opened; see Demangle.
-  const std::vector<std::string>& ExportedFunctions() const { return info_.functions; }
-  // Symbols that may keep the code mapped after the last handle is gone.
-  std::vector<std::string> PinningSymbols() const;
-
- protected:
-  SharedObject() = default;
-
-  std::string path_;
-  std::string loaded_path_;
-  ElfInfo info_;
-  void* handle_ = nullptr;
-  uintptr_t base_ = 0;
-};
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_PLUGIN_SHARED_OBJECT_HPP_
-
 // ---- opkit/plugin/library_ops.hpp
 // The host's side of a loaded library: its operators become records like those of REGISTER_OP,
 // whose functions call the library's. For the definitions of library.hpp.
@@ -26358,14 +26998,6 @@ class SharedObject : public RefCounted {
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
-
-// The code of a library, kept loaded by every object that may call it.
-struct LibraryImage : RefCounted {
-  IntrusivePtr<SharedObject> object;  // null for the program's own operators
-  const opkit_library* library = nullptr;
-  std::string name;
-};
-using LibraryImagePtr = IntrusivePtr<LibraryImage>;
 
 // Calls a function of a library; a failure that it reports becomes an Error.
 template <class Call>
@@ -26414,49 +27046,47 @@ class LibraryHooks final : public FunctionHooks {
       if (input.constant) inputs.SetConstant(Index(i), *input.constant);
     }
     for (const TensorInfo& output : context.outputs()) anything |= output.shape.has_rank();
-    const auto run = [&](const char* what, bool all_known, auto function) {
+    // False where the library cannot say yet. `read` takes a value's dtype or shape from an answer.
+    const auto ask = [&](const char* what, bool all_known, auto function, auto read) {
       try {
         CallLibrary(what, name_, image_->name,
                     [&] { return function(op_, &node.node(), inputs.data(), outputs.data()); });
-        return true;
       } catch (const Error&) {
         if (all_known) throw;
-        return false;  // not yet
+        return false;
       }
-    };
-    const auto in_answer = [&](const char* what, auto store) {
       try {
-        store();
+        for (int i = 0; i < context.num_inputs(); ++i)
+          if (context.HasInput(i)) {
+            const TensorInfo info = read(inputs, Index(i), "input");
+            context.SetInput(i, info.dtype, info.shape);
+          }
+        for (int o = 0; o < context.num_outputs(); ++o) {
+          const TensorInfo info = read(outputs, Index(o), "output");
+          context.SetOutput(o, info.dtype, info.shape);
+        }
+        return true;
       } catch (Error& error) {
         error.AddContext(StrCat("in what ", what, " of operator ", name_, " of library ",
                                 image_->name, " answers"));
         throw;
       }
     };
-    if (!functions_.infer_type) {
-      for (int o = 0; o < context.num_outputs() && context.num_inputs() > 0; ++o)
+    if (functions_.infer_type) {
+      ask("inferType", types_known, functions_.infer_type,
+          [](auto& values, auto... place) { return TensorInfo(values.dtype(place...), {}); });
+    } else if (context.num_inputs() > 0) {
+      for (int o = 0; o < context.num_outputs(); ++o)
         context.SetOutput(o, context.input_dtype(0), {});
-    } else if (run("inferType", types_known, functions_.infer_type)) {
-      in_answer("inferType", [&] {
-        for (int i = 0; i < context.num_inputs(); ++i)
-          if (context.HasInput(i)) context.SetInput(i, inputs.dtype(Index(i), "input"), {});
-        for (int o = 0; o < context.num_outputs(); ++o)
-          context.SetOutput(o, outputs.dtype(Index(o), "output"), {});
-      });
     }
     if (!functions_.infer_shape || !anything) return;
     const auto infer_shapes = [&](bool all_known) {
-      if (!run("inferShape", all_known, functions_.infer_shape)) return false;
-      in_answer("inferShape", [&] {
-        for (int i = 0; i < context.num_inputs(); ++i)
-          if (context.HasInput(i))
-            context.SetInput(i, DType::kUndefined, inputs.shape(Index(i), "input"));
-        for (int o = 0; o < context.num_outputs(); ++o)
-          context.SetOutput(o, DType::kUndefined, outputs.shape(Index(o), "output"));
-      });
-      for (const TensorInfo& output : context.outputs())
-        if (!output.shape.is_known()) return false;
-      return true;
+      return ask("inferShape", all_known, functions_.infer_shape,
+                 [](auto& values, auto... place) {
+                   return TensorInfo(DType::kUndefined, values.shape(place...));
+                 }) &&
+             std::ranges::all_of(context.outputs(),
+                                 [](auto& output) { return output.shape.is_known(); });
     };
     // With the elements of short lists of integers where shapes alone do not decide: an answer that
     // came from data does not outlast the run.
@@ -26716,21 +27346,6 @@ inline GradientRegistration MakeLibraryGradient(const LibraryImagePtr& image, co
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
-
-// A loaded library.
-struct LoadedLibrary : RefCounted {
-  LibraryImagePtr image;
-  std::string path, backend;
-  std::vector<FunctionRecord> records;
-  std::vector<char> owns;              // the operator of records[i] is this library's
-  std::vector<std::string> gradients;  // of the operators whose gradient is this library's
-  bool overrides = false;              // its kernels come first
-  IntrusivePtr<RefCounted> in_use{new RefCounted};
-  int64_t idle_count = 1;  // handles of in_use while no operator of it lives: records', kernels'
-
-  const opkit_op& op(size_t i) const { return *image->library->ops[i]; }
-};
-using LoadedLibraryPtr = IntrusivePtr<LoadedLibrary>;
 
 struct LibraryTable {
   Mutex mutex;  // held while a library is loaded or unloaded
@@ -27052,15 +27667,6 @@ class LibraryLoader {
   LibraryTable& table_;
 };
 
-inline const LoadedLibrary& LoadedOf(const IntrusivePtr<RefCounted>& handle) {
-  return static_cast<const LoadedLibrary&>(*handle);
-}
-inline const LibraryImage& ImageOf(const IntrusivePtr<RefCounted>& handle) {
-  const LoadedLibrary& loaded = LoadedOf(handle);
-  if (!loaded.image) Throw(ErrorCode::kFailedPrecondition, "library ", loaded.path, " is unloaded");
-  return *loaded.image;
-}
-
 }  // namespace detail
 
 OPKIT_INLINE std::string ToString(const UnloadReport& report) {
@@ -27092,32 +27698,20 @@ OPKIT_INLINE std::vector<Library> Library::All() {
   return all;
 }
 
-OPKIT_INLINE const std::string& Library::name() const { return detail::ImageOf(loaded_).name; }
-OPKIT_INLINE const std::string& Library::path() const { return detail::LoadedOf(loaded_).path; }
-OPKIT_INLINE const std::string& Library::backend() const {
-  return detail::LoadedOf(loaded_).backend;
-}
-OPKIT_INLINE std::string Library::version() const {
-  const char* version = detail::ImageOf(loaded_).library->version;
-  return version ? version : "";
-}
-OPKIT_INLINE std::pair<uint32_t, uint32_t> Library::abi_version() const {
-  const opkit_library& library = *detail::ImageOf(loaded_).library;
-  return {library.abi_major, library.abi_minor};
+OPKIT_INLINE const detail::LibraryImage& Library::image() const {
+  if (!loaded_->image) Throw(ErrorCode::kFailedPrecondition, "library ", path(), " is unloaded");
+  return *loaded_->image;
 }
 OPKIT_INLINE std::vector<std::string> Library::operators() const {
-  static_cast<void>(detail::ImageOf(loaded_));
+  static_cast<void>(image());
   std::vector<std::string> names;
-  for (const auto& record : detail::LoadedOf(loaded_).records) names.push_back(record->name);
+  for (const auto& record : loaded_->records) names.push_back(record->name);
   return names;
-}
-OPKIT_INLINE bool Library::is_loaded() const {
-  return static_cast<bool>(detail::LoadedOf(loaded_).image);
 }
 OPKIT_INLINE UnloadReport Library::Unload() {
   auto& table = detail::LibraryTable::Global();
   detail::MutexLock lock(table.mutex);
-  return detail::LibraryLoader(table).Unload(static_cast<detail::LoadedLibrary&>(*loaded_));
+  return detail::LibraryLoader(table).Unload(*loaded_);
 }
 
 }  // namespace opkit
@@ -27201,12 +27795,11 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
       if (!def.outputs()[o].empty()) outputs_[o].blob = workspace_.FindBlob(def.outputs()[o]);
   }
 
+  // At its place in the host's stream, where there is one.
   void Run(const opkit_call* call) {
-    if (call->asynchronous) {
-      Launch(call);
-    } else {
-      Forward(call);
-    }
+    if (!call->asynchronous) return Forward(call);
+    OpResource(call).launch(
+        [run = MakeIntrusive<LaunchedRun>(this, call)] { run->instance->Forward(&run->call); });
   }
 
  private:
@@ -27234,26 +27827,13 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
       name = input;
       return;
     }
-    const auto taken = [&] {
-      for (const std::string& input : def.inputs())
-        if (input == name) return true;
-      return false;
-    };
-    while (taken()) name += "_out";
+    while (std::ranges::count(def.inputs(), name)) name += "_out";
   }
 
   // Whether `tensor` is the view already, so that nothing has to be made.
   static bool IsView(const Tensor& tensor, const opkit_tensor& view) {
-    if (tensor.raw_data() != view.data || tensor.rank() != view.rank || !tensor.is_dense() ||
-        static_cast<int32_t>(tensor.dtype()) != view.dtype || !tensor.storage())
-      return false;
-    int64_t step = 1;
-    for (int axis = view.rank - 1; axis >= 0; --axis) {
-      if (tensor.shape()[axis] != view.shape[axis]) return false;
-      if (view.shape[axis] != 1 && view.strides[axis] != step) return false;
-      step *= view.shape[axis] > 0 ? view.shape[axis] : 1;
-    }
-    return true;
+    return tensor.Is(view.data, static_cast<DType>(view.dtype), view.shape, view.rank) &&
+           tensor.storage() && OpTensor(view).is_dense();
   }
   static void Bind(const Value& value, const opkit_tensor& view) {
     if (!value.blob) return;
@@ -27270,10 +27850,9 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
       const opkit_tensor& in = *opkit_input(call, static_cast<uint64_t>(output.shared_input));
       if (view.dtype == OPKIT_UNDEFINED) return;
       if (view.data != in.data) {
-        Tensor copy = TensorOfView(view);
         const Tensor source = TensorOfView(in);
         CheckResult(o, source, view, "must be in place of an input that");
-        if (view.data != nullptr) CopyInto(source, view);
+        if (view.data) CopyInto(source, view);
       }
     }
     Bind(output, view);
@@ -27319,7 +27898,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
 
   // A run at its place in the host's stream: a call of its own, which holds copies of all that the
   // host's points to.
-  struct LaunchedRun {
+  struct LaunchedRun : RefCounted {
     IntrusivePtr<ExportedInstance> instance;
     opkit_call call;
     std::vector<opkit_tensor> inputs, outputs;
@@ -27342,17 +27921,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
       view.strides = extents.emplace_back(from.strides, rank).data();
       all.push_back(view);
     }
-    static opkit_status Work(void* context) {
-      auto* run = static_cast<LaunchedRun*>(context);
-      return GuardedCall([&] { return run->instance->Forward(&run->call), OpStatus(); });
-    }
-    static void Drop(void* context) { delete static_cast<LaunchedRun*>(context); }
   };
-  void Launch(const opkit_call* call) {
-    const opkit_status status = call->host->launch(call, &LaunchedRun::Work, &LaunchedRun::Drop,
-                                                   new LaunchedRun(this, call));
-    if (status != OPKIT_OK) ThrowHostFailure(call->host, status);
-  }
 
   Workspace workspace_;
   std::unique_ptr<OperatorBase> op_;
@@ -27369,13 +27938,7 @@ struct OPKIT_IMAGE_LOCAL ExportedRegistries {
   }
 };
 
-// A record of an operator in the library's registries.
-struct OPKIT_IMAGE_LOCAL SchemaRecord : FunctionOpRecord {
-  explicit SchemaRecord(const OpSchema& described) : schema(described) {}
-  const OpSchema& schema;
-};
-
-// The functions of an opkit_op over a SchemaRecord.
+// The functions of an opkit_op and its kernels over a schema, which both have as `author`.
 struct OPKIT_IMAGE_LOCAL SchemaFunctions {
   static void FillIn(opkit_op& op, const OpSchema& schema) {
     op.parse_attrs = &ParseAttrs;
@@ -27385,6 +27948,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
     }
     op.mutated_inputs = &MutatedInputs;
     op.scratch_bytes = &ScratchBytes;
+    op.author = &schema;
   }
   static void FillIn(opkit_kernel& kernel, const OpSchema& schema) {
     kernel.create = &Create;
@@ -27434,20 +27998,17 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
         const AbiNode node(op);
         accept(gradient->add_node(gradient, &node.node()));
       }
-      return OpStatus();
     });
   }
 
  private:
   static const OpSchema& SchemaOf(const opkit_op* op) {
-    const auto* record = static_cast<const FunctionOpRecord*>(op->author);
-    return static_cast<const SchemaRecord*>(record)->schema;
+    return *static_cast<const OpSchema*>(op->author);
   }
   static opkit_status Create(const opkit_kernel* kernel, const opkit_node* node, void** instance) {
     return GuardedCall([&] {
       const auto& schema = *static_cast<const OpSchema*>(kernel->author);
       *instance = new IntrusivePtr(new ExportedInstance(schema, *node));
-      return OpStatus();
     });
   }
   static void Destroy(void* instance) {
@@ -27458,10 +28019,8 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
     }
   }
   static opkit_status Forward(void* instance, const opkit_call* call) {
-    return GuardedCall([&] {
-      (*static_cast<IntrusivePtr<ExportedInstance>*>(instance))->Run(call);
-      return OpStatus();
-    });
+    return GuardedCall(
+        [&] { (*static_cast<IntrusivePtr<ExportedInstance>*>(instance))->Run(call); });
   }
 
   static opkit_status ParseAttrs(const opkit_op* op, const opkit_node* node, int32_t* num_inputs,
@@ -27562,15 +28121,11 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
           std::rethrow_exception(failure);
         }
       }
-      return OpStatus();
     });
   }
   static opkit_status InferShape(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
                                  opkit_value* outputs) {
-    return GuardedCall([&] {
-      Infer(SchemaOf(op), node, inputs, outputs, false, true);
-      return OpStatus();
-    });
+    return GuardedCall([&] { Infer(SchemaOf(op), node, inputs, outputs, false, true); });
   }
   static opkit_status MutatedInputs(const opkit_op* op, const opkit_node* node, uint8_t* mutated) {
     return GuardedCall([&] {
@@ -27592,7 +28147,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
       OperatorDef def = DefinitionOfAbi(*node);
       def.Device(DeviceType::kCPU);
       const auto kernels = KernelOrder(def);
-      if (kernels.empty() || !kernels[0]->propose) return OpStatus();
+      if (kernels.empty() || !kernels[0]->propose) return;
       const Values ins(inputs, node->num_inputs, true);
       const std::vector<TensorInfo> outs = schema.InferOutputs(def, ins.infos());
       try {
@@ -27603,7 +28158,6 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
         }
       } catch (const UnsupportedOperatorFeature&) {  // creating the operator says so
       }
-      return OpStatus();
     });
   }
 };
@@ -27611,8 +28165,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
 // Fills in a record from the registries: the library's second way to describe an operator.
 class OPKIT_IMAGE_LOCAL SchemaReader {
  public:
-  explicit SchemaReader(const OpSchema& schema)
-      : schema_(schema), record_(new SchemaRecord(schema)) {}
+  explicit SchemaReader(const OpSchema& schema) : schema_(schema), record_(new FunctionOpRecord) {}
 
   FunctionRecord Read() {
     record_->name = schema_.name();
@@ -28274,195 +28827,6 @@ OPKIT_INLINE IntrusivePtr<ReplayCore> ReplayCore::Make(const Schedule& schedule,
 
 #endif  // OPKIT_ENGINE_SCHEDULE_IMPL_REPLAY_CORE_IPP_
 
-// ---- opkit/op/abi/impl/abi_attributes.ipp
-// Tensors and attributes across the ABI: the views that are handed out, and the checks of those
-// that come in.
-#ifndef OPKIT_OP_ABI_IMPL_ABI_ATTRIBUTES_IPP_
-#define OPKIT_OP_ABI_IMPL_ABI_ATTRIBUTES_IPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-static_assert(static_cast<int>(AttributeType::kTensors) == OPKIT_ATTR_TENSORS);
-static_assert(static_cast<int>(DType::kComplex128) == OPKIT_COMPLEX128);
-
-// Bytes from the first element of a view to the end of the last; false where they cannot be
-// counted.
-inline bool CountBytes(const opkit_tensor& view, int64_t* bytes) {
-  int64_t last = 0, step = 0;
-  for (int i = 0; i < view.rank; ++i)
-    if (view.shape[i] > 0 && (__builtin_mul_overflow(view.shape[i] - 1, view.strides[i], &step) ||
-                              __builtin_add_overflow(last, step, &last)))
-      return false;
-  return !__builtin_add_overflow(last, 1, &last) &&
-         !__builtin_mul_overflow(last, ItemSize(static_cast<DType>(view.dtype)), bytes);
-}
-
-OPKIT_INLINE std::string ProblemOfView(const opkit_tensor* view) {
-  if (!view) return "is null";
-  if (view->size < kTensorBytes) return "is shorter than version 1.0's";
-  if (view->dtype <= 0 || view->dtype >= kNumDTypes)
-    return StrCat("has the dtype ", view->dtype, ", which does not exist");
-  if (view->rank < 0 || view->rank > OPKIT_MAX_RANK) return StrCat("has the rank ", view->rank);
-  if (view->device_type <= 0)
-    return StrCat("is on a device of the type ", view->device_type, ", which does not exist");
-  if (view->rank > 0 && (!view->shape || !view->strides)) return "has no shape or no strides";
-  bool is_empty = false;
-  for (int i = 0; i < view->rank; ++i) {
-    if (view->shape[i] < 0) return StrCat("has the extent ", view->shape[i], " on axis ", i);
-    is_empty |= view->shape[i] == 0;
-  }
-  int64_t bytes = 0;
-  if (!CountBytes(*view, &bytes)) return "reaches further than 64 bits can count";
-  return view->data || is_empty ? "" : "has no memory";
-}
-OPKIT_INLINE std::string ProblemOfAttr(const opkit_attr* attr) {
-  if (!attr) return "is null";
-  if (attr->size < kAttrBytes) return "is shorter than version 1.0's";
-  if (attr->type < 0 || attr->type > OPKIT_ATTR_TENSORS)
-    return StrCat("has the type ", attr->type, ", which does not exist");
-  if (!attr->name) return "has no name";
-  if (attr->count > kMostParts) return StrCat("has ", attr->count, " elements");
-  if (attr->type < OPKIT_ATTR_INTS && attr->count != 1)
-    return StrCat("has ", attr->count, " elements and is no list");
-  const int type = attr->type % 5;
-  const bool is_tensor = type == OPKIT_ATTR_TENSOR, is_text = type == OPKIT_ATTR_STRING;
-  const void* elements = is_tensor                  ? static_cast<const void*>(attr->tensors)
-                         : is_text                  ? static_cast<const void*>(attr->strings)
-                         : type == OPKIT_ATTR_FLOAT ? static_cast<const void*>(attr->floats)
-                                                    : static_cast<const void*>(attr->ints);
-  if (attr->count > 0 && (!elements || (is_text && !attr->string_sizes)))
-    return "has elements that are null";
-  for (uint64_t i = 0; i < attr->count; ++i) {
-    if (is_text && !attr->strings[i]) return "has a null string";
-    if (!is_tensor) continue;
-    if (const std::string problem = ProblemOfView(attr->tensors[i]); !problem.empty())
-      return StrCat("has a tensor that ", problem);
-    if (attr->tensors[i]->device_type != OPKIT_CPU) return "has a tensor that is not on the CPU";
-  }
-  return "";
-}
-
-OPKIT_INLINE opkit_tensor AbiTensor(const Tensor& tensor, const Dims& strides) {
-  OpTensor view(tensor.raw_mutable_data(), tensor.dtype(), tensor.shape().data(), strides.data(),
-                tensor.rank(), tensor.device());
-  view.Bind(&tensor);
-  return view.view();
-}
-OPKIT_INLINE Tensor TensorOfView(const opkit_tensor& view, const Tensor* host) {
-  if (const std::string problem = ProblemOfView(&view); !problem.empty()) [[unlikely]]
-    Throw(ErrorCode::kInvalidArgument, "a tensor of a library ", problem);
-  const Device device{static_cast<DeviceType>(view.device_type), view.device_index};
-  const auto dtype = static_cast<DType>(view.dtype);
-  const auto rank = static_cast<size_t>(view.rank);
-  Shape shape(Dims(view.shape, rank));
-  Dims strides(view.strides, rank);
-  if (host && host->raw_data() == view.data && host->dtype() == dtype && host->shape() == shape &&
-      host->strides() == strides)
-    return *host;
-  int64_t bytes = 0;
-  CountBytes(view, &bytes);
-  if (host && host->storage()) {
-    const auto* const begin = static_cast<const char*>(host->storage()->data());
-    const int64_t offset = static_cast<const char*>(view.data) - begin;
-    if (offset >= 0 && offset <= host->storage()->nbytes() - bytes)
-      return Tensor(host->storage(), offset, std::move(shape), dtype, std::move(strides));
-  }
-  return Tensor(AdoptStorage(MemoryDevice(device), view.data, bytes), 0, std::move(shape), dtype,
-                std::move(strides));
-}
-
-// An opkit_attr with all that it points to.
-struct AbiAttribute : RefCounted {
-  AbiAttribute(const std::string& attribute_name, const Attribute& attribute)
-      : name(attribute_name),
-        text(AttributeText(attribute)),
-        value(attribute),
-        string_data(value.values().strings.size()),
-        string_sizes(string_data.size()),
-        strides(value.values().tensors.size()),
-        views(strides.size()),
-        view_pointers(strides.size()) {
-    const Attribute::Values& all = value.values();
-    for (size_t i = 0; i < all.strings.size(); ++i) {
-      string_data[i] = all.strings[i].c_str();
-      string_sizes[i] = all.strings[i].size();
-    }
-    for (size_t i = 0; i < all.tensors.size(); ++i) {
-      strides[i] = all.tensors[i].strides();
-      views[i] = AbiTensor(all.tensors[i], strides[i]);
-      view_pointers[i] = &views[i];
-    }
-    attr.size = sizeof attr;
-    attr.name = name.c_str();
-    attr.type = static_cast<int32_t>(value.type());
-    attr.count = value.size();
-    attr.ints = all.ints.data();
-    attr.floats = all.floats.data();
-    attr.strings = string_data.data();
-    attr.string_sizes = string_sizes.data();
-    attr.tensors = view_pointers.data();
-    attr.text = text.c_str();
-  }
-
-  std::string name, text;
-  Attribute value;
-  std::vector<const char*> string_data;
-  std::vector<uint64_t> string_sizes;
-  std::vector<Dims> strides;
-  std::vector<opkit_tensor> views;
-  std::vector<const opkit_tensor*> view_pointers;
-  opkit_attr attr{};
-};
-
-OPKIT_INLINE AbiAttributes::AbiAttributes(const Arguments& arguments) {
-  for (const NamedAttribute& argument : arguments) {
-    auto item = MakeIntrusive<AbiAttribute>(argument.name, argument.value);
-    pointers_.push_back(&item->attr);
-    items_.push_back(std::move(item));
-  }
-}
-
-OPKIT_INLINE Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t count) {
-  Arguments out;
-  if (count > kMostParts || (count > 0 && !attrs))
-    Throw(ErrorCode::kInvalidArgument, "a library hands over ", count, " attributes",
-          attrs ? "" : ", which are null");
-  for (uint64_t i = 0; i < count; ++i) {
-    if (const std::string problem = ProblemOfAttr(attrs[i]); !problem.empty()) [[unlikely]]
-      Throw(ErrorCode::kInvalidArgument, "attribute ", i,
-            attrs[i] && attrs[i]->name ? StrCat(" '", attrs[i]->name, "'") : std::string(),
-            " of a library ", problem);
-    const opkit_attr& attr = *attrs[i];
-    auto values = MakeIntrusive<Attribute::Values>();
-    for (uint64_t k = 0; k < attr.count; ++k) {
-      switch (attr.type % 5) {
-        case OPKIT_ATTR_INT:
-          values->ints.push_back(attr.ints[k]);
-          break;
-        case OPKIT_ATTR_BOOL:
-          values->ints.push_back(attr.ints[k] != 0);
-          break;
-        case OPKIT_ATTR_FLOAT:
-          values->floats.push_back(attr.floats[k]);
-          break;
-        case OPKIT_ATTR_STRING:
-          values->strings.emplace_back(attr.strings[k], attr.string_sizes[k]);
-          break;
-        default:
-          values->tensors.emplace_back().CopyFrom(TensorOfView(*attr.tensors[k]));
-      }
-    }
-    out.Set(attr.name, Attribute(static_cast<AttributeType>(attr.type), std::move(values)));
-  }
-  return out;
-}
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_OP_ABI_IMPL_ABI_ATTRIBUTES_IPP_
-
 // ---- opkit/op/abi/impl/op_conversion.ipp
 // Every member of opkit_op, once in each direction.
 #ifndef OPKIT_OP_ABI_IMPL_OP_CONVERSION_IPP_
@@ -28519,7 +28883,6 @@ class OPKIT_IMAGE_LOCAL ExportedOp : public RefCounted {
     op.inputs = op.attrs + op.num_attrs;
     op.num_outputs = from.outputs.size();
     op.outputs = op.inputs + op.num_inputs;
-    op.author = record_.get();
   }
 
  private:
@@ -28716,489 +29079,6 @@ OPKIT_INLINE FunctionRecord ImportOp(const opkit_op& op, uint64_t index,
 }  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_IMPL_OP_CONVERSION_IPP_
-
-// ---- opkit/plugin/impl/elf_file.ipp
-// The reader of ELF files: every offset and size is checked against the file before it is used.
-#ifndef OPKIT_PLUGIN_IMPL_ELF_FILE_IPP_
-#define OPKIT_PLUGIN_IMPL_ELF_FILE_IPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-OPKIT_INLINE void RefuseLibrary(ErrorCode code, const std::string& path, const Text& found,
-                                const Text& mend) {
-  Throw(code, "expected '", path, "' to be a shared object, but it ", found, ": ", mend);
-}
-
-class ElfReader {
- public:
-  ElfReader(std::string_view file, const std::string& path) : file_(file), path_(path) {}
-
-  ElfInfo Read() {
-    CheckIdentity();
-    const auto header = At<ElfW(Ehdr)>(0, "ELF header");
-    CheckKind(header.e_type);
-    ReadSegments(header);
-    ReadSections(header);
-    return std::move(out_);
-  }
-
- private:
-  [[noreturn]] void Refuse(const Text& found, const Text& mend,
-                           ErrorCode code = ErrorCode::kInvalidArgument) const {
-    RefuseLibrary(code, path_, found, mend);
-  }
-  [[noreturn]] void Damaged(const Text& what) const {
-    Refuse(StrCat("is damaged (", what, ")"), "copy or build it again");
-  }
-  // Bytes [offset, offset + size) must be in the file; the sum may overflow.
-  void Require(uint64_t offset, uint64_t size, const char* what) const {
-    if (offset <= file_.size() && size <= file_.size() - offset) return;
-    const uint64_t end = size > UINT64_MAX - offset ? UINT64_MAX : offset + size;
-    Refuse(StrCat("is cut off (its ", what, " would end at byte ", end, ", the file ends at byte ",
-                  file_.size(), ")"),
-           "copy or build it again");
-  }
-  template <class T>
-  T At(uint64_t offset, const char* what) const {
-    Require(offset, sizeof(T), what);
-    T out;  // copied: the file may put it at any address
-    std::memcpy(&out, file_.data() + offset, sizeof out);
-    return out;
-  }
-
-  void CheckIdentity() const {
-    if (file_.empty()) Refuse("is empty", "copy or build it again");
-    if (file_.starts_with("!<arch>"))
-      Refuse("is a static archive", "link its object files with -shared");
-    if (!file_.starts_with(ELFMAG)) {
-      bool is_text = true;
-      for (const char c : file_.substr(0, 512))
-        is_text &= (c & 0x80) || c >= ' ' || (c >= '\a' && c <= '\r');
-      if (is_text) Refuse("is a text file", "name the library's .so, or build it with -shared");
-      Refuse("is not an ELF file", "name the library's .so");
-    }
-    Require(0, 20, "ELF header");
-    const auto byte = [&](size_t i) { return static_cast<unsigned char>(file_[i]); };
-    const int bits = byte(EI_CLASS), order = byte(EI_DATA);  // both 1 or 2
-    if (bits - 1u > 1u || order - 1u > 1u) Damaged("its ELF header has no known class");
-    const int machine = order == ELFDATA2LSB ? byte(18) | byte(19) << 8 : byte(19) | byte(18) << 8;
-    const std::string found = MachineName(machine, bits, order);
-    const std::string ours = MachineName(kMachine ? kMachine : machine, kBits, kOrder);
-    if (found != ours)
-      Refuse(StrCat("is built for ", found), StrCat("build it for this program's machine, ", ours),
-             ErrorCode::kUnsupported);
-  }
-
-  void CheckKind(unsigned type) const {
-    if (type == ET_DYN) return;
-    if (type == ET_REL) Refuse("is an object file", "link it with -shared");
-    if (type == ET_EXEC) Refuse("is an executable", "link it with -shared and compile with -fPIC");
-    if (type == ET_CORE) Refuse("is a core dump", "name the library's .so");
-    Damaged(StrCat("its ELF type is ", type));
-  }
-
-  void ReadSegments(const ElfW(Ehdr) & header) {
-    bool has_code = false, has_dynamic = false;
-    Require(header.e_phoff, uint64_t{header.e_phnum} * sizeof(ElfW(Phdr)), "program headers");
-    if (header.e_phnum > 0 && header.e_phentsize != sizeof(ElfW(Phdr)))
-      Damaged(StrCat("its program headers have ", header.e_phentsize, " bytes each"));
-    for (uint64_t i = 0; i < header.e_phnum; ++i) {
-      const auto segment =
-          At<ElfW(Phdr)>(header.e_phoff + i * sizeof(ElfW(Phdr)), "program headers");
-      if (segment.p_type == PT_NULL) continue;
-      Require(segment.p_offset, segment.p_filesz, "segments");
-      if (segment.p_type == PT_LOAD) {
-        has_code = true;
-        if (segment.p_filesz > segment.p_memsz) Damaged("a segment has less memory than bytes");
-      } else if (segment.p_type == PT_TLS) {
-        out_.has_thread_locals = segment.p_memsz > 0;
-      } else if (segment.p_type == PT_DYNAMIC) {
-        has_dynamic = segment.p_filesz > 0;  // 0 where debug information was split off
-        ReadDynamic(segment.p_offset, segment.p_filesz / sizeof(ElfW(Dyn)));
-      }
-    }
-    if (!has_code || !has_dynamic)
-      Refuse("has nothing to load", "name the library's .so, or link it with -shared");
-  }
-
-  void ReadDynamic(uint64_t offset, uint64_t count) {
-    for (uint64_t i = 0; i < count; ++i) {
-      const auto entry = At<ElfW(Dyn)>(offset + i * sizeof(ElfW(Dyn)), "dynamic section");
-      if (entry.d_tag == DT_NULL) break;
-      if (entry.d_tag != DT_FLAGS_1) continue;
-      out_.no_delete = entry.d_un.d_val & DF_1_NODELETE;
-      if (entry.d_un.d_val & DF_1_PIE)
-        Refuse("is a position-independent executable (PIE)", "link it with -shared");
-    }
-  }
-
-  void ReadSections(const ElfW(Ehdr) & header) {
-    if (header.e_shoff == 0) return;
-    Require(header.e_shoff, uint64_t{header.e_shnum} * sizeof(ElfW(Shdr)), "section headers");
-    if (header.e_shnum > 0 && header.e_shentsize != sizeof(ElfW(Shdr)))
-      Damaged(StrCat("its section headers have ", header.e_shentsize, " bytes each"));
-    bool seen[2] = {};  // one table of each kind: a file of many could take hours
-    for (uint64_t i = 0; i < header.e_shnum; ++i) {
-      const auto section = Section(header, i);
-      if (section.sh_type == SHT_NULL || section.sh_type == SHT_NOBITS) continue;
-      Require(section.sh_offset, section.sh_size, "sections");
-      const bool dynamic = section.sh_type == SHT_DYNSYM;
-      if ((!dynamic && section.sh_type != SHT_SYMTAB) || std::exchange(seen[dynamic], true))
-        continue;
-      if (section.sh_entsize != sizeof(ElfW(Sym)) || section.sh_link >= header.e_shnum)
-        Damaged("a symbol table is not one");
-      const auto names = Section(header, section.sh_link);
-      if (names.sh_type != SHT_STRTAB) Damaged("a symbol table has no names");
-      Require(names.sh_offset, names.sh_size, "symbols' names");
-      ReadSymbols(section, file_.substr(names.sh_offset, names.sh_size), dynamic);
-    }
-  }
-  ElfW(Shdr) Section(const ElfW(Ehdr) & header, uint64_t index) const {
-    return At<ElfW(Shdr)>(header.e_shoff + index * sizeof(ElfW(Shdr)), "section headers");
-  }
-
-  // Of the full table only what the dynamic one leaves out: thread-locals private to a file.
-  void ReadSymbols(const ElfW(Shdr) & table, std::string_view names, bool dynamic) {
-    for (uint64_t i = 0; i < table.sh_size / sizeof(ElfW(Sym)); ++i) {
-      const auto symbol = At<ElfW(Sym)>(table.sh_offset + i * sizeof(ElfW(Sym)), "symbols");
-      const unsigned type = symbol.st_info & 15, binding = symbol.st_info >> 4;
-      if (symbol.st_shndx == SHN_UNDEF || dynamic != (binding != STB_LOCAL)) continue;
-      std::vector<std::string>* list = nullptr;
-      if (type == STT_TLS)
-        list = &out_.thread_locals;
-      else if (dynamic && binding == STB_GNU_UNIQUE)
-        list = &out_.unique;
-      else if (dynamic && (type == STT_FUNC || type == STT_GNU_IFUNC))
-        list = &out_.functions;
-      if (!list) continue;
-      const size_t end =
-          symbol.st_name < names.size() ? names.find('\0', symbol.st_name) : std::string_view::npos;
-      if (end == std::string_view::npos) Damaged("a symbol's name does not end");
-      const std::string_view name = names.substr(symbol.st_name, end - symbol.st_name);
-      // Many symbols may have the same very long name.
-      text_size_ += name.size();
-      if (text_size_ > 16 * file_.size()) Damaged("its symbols' names are larger than the file");
-      // A variable's guard is listed beside it, and compilers' own say nothing.
-      if (!name.starts_with("_ZGV") && !name.starts_with("__tls_guard") &&
-          !name.starts_with("_TLS_MODULE_BASE_"))
-        list->emplace_back(name);
-    }
-  }
-
-  static std::string MachineName(int machine, int bits, int order) {
-    constexpr std::pair<int, const char*> kNames[] = {
-        {EM_X86_64, "x86-64"}, {EM_386, "x86"},     {EM_AARCH64, "AArch64"}, {EM_ARM, "ARM"},
-        {EM_RISCV, "RISC-V"},  {EM_PPC64, "POWER"}, {EM_PPC, "PowerPC"},     {EM_S390, "S/390"},
-        {EM_MIPS, "MIPS"},     {258, "LoongArch"},  {EM_SPARCV9, "SPARC"},   {EM_IA_64, "Itanium"}};
-    std::string name;
-    for (const auto& [number, known] : kNames)
-      if (number == machine) name = known;
-    if (name.empty()) name = StrCat("machine ", machine);
-    return StrCat(name, bits == ELFCLASS64 ? " (64-bit, " : " (32-bit, ",
-                  order == ELFDATA2LSB ? "little-endian)" : "big-endian)");
-  }
-
-  static constexpr int kBits = sizeof(void*) == 8 ? ELFCLASS64 : ELFCLASS32;
-  static constexpr int kOrder =
-      __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? ELFDATA2LSB : ELFDATA2MSB;
-#if defined(__x86_64__)
-  static constexpr int kMachine = EM_X86_64;
-#elif defined(__aarch64__)
-  static constexpr int kMachine = EM_AARCH64;
-#else
-  static constexpr int kMachine = 0;  // the loader says it
-#endif
-
-  std::string_view file_;
-  const std::string& path_;
-  ElfInfo out_;
-  uint64_t text_size_ = 0;
-};
-
-OPKIT_INLINE ElfInfo ReadElf(std::string_view file, const std::string& path) {
-  return ElfReader(file, path).Read();
-}
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_PLUGIN_IMPL_ELF_FILE_IPP_
-
-// ---- opkit/plugin/impl/shared_object.ipp
-// Opening and closing of shared objects by dlopen, and the copies of files that it needs.
-#ifndef OPKIT_PLUGIN_IMPL_SHARED_OBJECT_IPP_
-#define OPKIT_PLUGIN_IMPL_SHARED_OBJECT_IPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-OPKIT_INLINE std::string Demangle(const std::string& symbol) {
-  if (!symbol.starts_with("_Z")) return symbol;  // "f" would be read as the type float
-  int failed = 0;
-  char* text = abi::__cxa_demangle(symbol.c_str(), nullptr, nullptr, &failed);
-  std::string out = failed == 0 && text ? text : symbol;
-  std::free(text);
-  return out;
-}
-
-// A SharedObject in the list of all that are open.
-class OpenedObject final : public SharedObject {
- public:
-  OpenedObject(const std::string& path, bool own_copy) : own_copy_(own_copy) {
-    path_ = path;
-    if (path.empty() || path.find('\0') != std::string::npos)
-      RefuseLibrary(ErrorCode::kInvalidArgument, path, "is not a path", "name a file");
-    const std::string name = path.find('/') == std::string::npos ? "./" + path : path;
-    identity_ = Identify(name);
-    const File file(name);
-    if (file.error != 0) CannotOpen(file.error);
-    const std::string_view bytes(static_cast<const char*>(file.data), file.size);
-    info_ = ReadElf(bytes, path_);
-    if (own_copy || !ShareOpenOne()) {
-      // In paths the loader replaces $ORIGIN, $LIB and $PLATFORM.
-      if (own_copy || name.find('$') != std::string::npos || IsLoaded(name))
-        LoadCopy(bytes);
-      else if (const std::string failure = Load(name); !handle_)
-        ThrowNotLoaded(failure);
-    }
-    link_map* map = nullptr;
-    if (dlinfo(handle_, RTLD_DI_LINKMAP, &map) == 0) base_ = map->l_addr;
-    MutexLock lock(AllOpen().mutex);
-    next_ = std::exchange(AllOpen().first, this);
-  }
-  ~OpenedObject() override {
-    {
-      MutexLock lock(AllOpen().mutex);
-      OpenedObject** link = &AllOpen().first;
-      while (*link != this) link = &(*link)->next_;
-      *link = next_;
-    }
-    dlclose(handle_);  // outside the lock: it runs the library's destructors
-  }
-
-  void* handle() const { return handle_; }
-  template <class F>
-  static bool FindOpen(F&& wanted) {
-    MutexLock lock(AllOpen().mutex);
-    for (OpenedObject* o = AllOpen().first; o; o = o->next_)
-      if (wanted(*o)) return true;
-    return false;
-  }
-
- private:
-  struct Identity {
-    uint64_t device = 0, inode = 0;
-    int64_t size = 0, seconds = 0, nanoseconds = 0;
-    friend bool operator==(const Identity&, const Identity&) = default;
-  };
-  struct File : FileMapping {
-    explicit File(const std::string& name) : FileMapping(MapFileForReading(name.c_str())) {}
-    File(const File&) = delete;
-    File& operator=(const File&) = delete;
-    ~File() {
-      if (error == 0 && size > 0) UnmapFile(data, size);
-    }
-  };
-  // A file of our own that goes when the loader has mapped it.
-  struct Copy {
-    Copy() = default;
-    Copy(const Copy&) = delete;
-    Copy& operator=(const Copy&) = delete;
-    ~Copy() {
-      if (file < 0) return;
-      if (!path.empty()) unlink(path.c_str());
-      close(file);
-    }
-    int file = -1;
-    std::string path;  // of one on disk
-  };
-  // Those in the process, so that Open can tell an image in use from one that is merely left over.
-  struct OpenObjects {
-    Mutex mutex;
-    OpenedObject* first = nullptr;
-  };
-  static OpenObjects& AllOpen() {
-    static constinit OpenObjects all;
-    return all;
-  }
-  Identity Identify(const std::string& name) const {
-    struct stat status;
-    if (stat(name.c_str(), &status) != 0) CannotOpen(errno);
-    if (S_ISDIR(status.st_mode))
-      RefuseLibrary(ErrorCode::kInvalidArgument, path_, "is a directory", "name a file in it");
-    if (!S_ISREG(status.st_mode))
-      RefuseLibrary(ErrorCode::kInvalidArgument, path_, "is a pipe, socket or device",
-                    "name a regular file");
-    return {status.st_dev, status.st_ino, status.st_size, status.st_mtim.tv_sec,
-            status.st_mtim.tv_nsec};
-  }
-  [[noreturn]] void CannotOpen(int error) const {
-    if (error == ENOENT || error == ENOTDIR)
-      RefuseLibrary(ErrorCode::kNotFound, path_, "does not exist",
-                    "build it, or mend the path (a relative one begins at the current directory)");
-    RefuseLibrary(ErrorCode::kInvalidArgument, path_,
-                  StrCat("cannot be opened (", std::strerror(error), ")"),
-                  error == EACCES ? "permit reading it and entering its folders"
-                                  : "mend that or name another file");
-  }
-
-  // The loader's complaint, or empty.
-  std::string Load(const std::string& name) {
-    handle_ = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
-    loaded_path_ = name;
-    if (handle_) return {};
-    const char* text = dlerror();
-    std::string failure = text ? text : "no reason given";
-    if (failure.starts_with(name + ": ")) failure.erase(0, name.size() + 2);
-    return failure;
-  }
-  static bool IsLoaded(const std::string& name) {
-    void* const loaded = dlopen(name.c_str(), RTLD_LAZY | RTLD_NOLOAD);
-    if (loaded) dlclose(loaded);
-    return loaded != nullptr;
-  }
-  // Another handle of the image of an object that is open. The loader is not called under our lock:
-  // it has one of its own, and may be running code that opens a library.
-  bool ShareOpenOne() {
-    void* wanted = nullptr;
-    const auto is_same = [&](OpenedObject& other) {
-      if (other.own_copy_ || other.identity_ != identity_) return false;
-      if (wanted) return other.handle_ == wanted;
-      loaded_path_ = other.loaded_path_;
-      return wanted = other.handle_, true;
-    };
-    if (!FindOpen(is_same)) return false;
-    handle_ = dlopen(loaded_path_.c_str(), RTLD_LAZY | RTLD_NOLOAD);
-    if (handle_ == wanted && FindOpen(is_same)) return true;
-    if (handle_) dlclose(handle_);  // it was closed, or replaced, meanwhile
-    return false;
-  }
-
-  // In memory, or where the system does not run code from there, in a folder.
-  void LoadCopy(std::string_view bytes) {
-    const char* folder = std::getenv("TMPDIR");
-    if (!folder || !*folder) folder = "/tmp";
-    std::string failure;
-    Copy memory, disk;
-    // The name is what /proc/self/maps shows.
-    memory.file = memfd_create(path_.substr(path_.rfind('/') + 1, 200).c_str(), MFD_CLOEXEC);
-    if (Write(memory.file, bytes)) {
-      std::string name = StrCat("/proc/self/fd/", memory.file);
-      // Numbers of files are used again, and what stays mapped keeps its name.
-      while (IsLoaded(name)) name.insert(0, 1, '/');
-      failure = Load(name);
-      if (handle_) return;
-    }
-    disk.path = StrCat(folder, "/opkit_XXXXXX");
-    disk.file = mkostemp(disk.path.data(), O_CLOEXEC);
-    if (Write(disk.file, bytes))
-      failure = Load(disk.path);
-    else if (failure.empty())
-      Throw(ErrorCode::kFailedPrecondition, "cannot load '", path_,
-            "' a second time: expected room for a copy of it, but found none in memory or in '",
-            folder, "' (", std::strerror(errno), "): set TMPDIR to a folder with space");
-    if (!handle_) ThrowNotLoaded(failure);
-  }
-  static bool Write(int file, std::string_view bytes) {
-    while (file >= 0 && !bytes.empty()) {
-      const ssize_t written = write(file, bytes.data(), bytes.size());
-      if (written < 0 && errno == EINTR) continue;
-      if (written <= 0) return false;
-      bytes.remove_prefix(static_cast<size_t>(written));
-    }
-    return file >= 0;
-  }
-
-  [[noreturn]] OPKIT_COLD void ThrowNotLoaded(const std::string& failure) const {
-    struct Hint {
-      std::string_view says;
-      ErrorCode code;
-      const char* mend;
-    };
-    constexpr Hint kHints[] = {
-        {"undefined symbol: ", ErrorCode::kInvalidArgument,
-         "link what defines it into the library"},
-        {"cannot open shared object file", ErrorCode::kNotFound,
-         "install what it depends on, or link it with -Wl,-rpath,FOLDER (absolute: a file that is "
-         "loaded a second time has another $ORIGIN)"},
-        {"' not found", ErrorCode::kUnsupported,
-         "build it on a system no newer than the one it runs on"},
-        {"failed to map segment", ErrorCode::kUnsupported,
-         "move it out of a file system that is mounted noexec"},
-        {"static TLS", ErrorCode::kUnsupported, "compile it without -ftls-model=initial-exec"},
-        {"executable stack", ErrorCode::kUnsupported, "link it with -Wl,-z,noexecstack"},
-        {"", ErrorCode::kInvalidArgument, "build it again for this system"}};
-    const Hint* hint = kHints;
-    while (failure.find(hint->says) == std::string::npos) ++hint;
-    std::string readable;
-    if (hint == kHints) {
-      const size_t begin = failure.find(hint->says) + hint->says.size();
-      const std::string symbol = failure.substr(begin, failure.find(',', begin) - begin);
-      if (symbol.starts_with("_Z")) readable = StrCat(", which is ", Demangle(symbol));
-    }
-    Throw(hint->code, "expected '", path_, "' to load, but the loader says \"", failure, "\"",
-          readable, ": ", hint->mend);
-  }
-
-  Identity identity_;
-  const bool own_copy_;
-  OpenedObject* next_ = nullptr;
-};
-
-OPKIT_INLINE IntrusivePtr<SharedObject> SharedObject::Open(const std::string& path) {
-  return MakeIntrusive<OpenedObject>(path, false);
-}
-OPKIT_INLINE IntrusivePtr<SharedObject> SharedObject::OpenCopy(const std::string& path) {
-  return MakeIntrusive<OpenedObject>(path, true);
-}
-OPKIT_INLINE CloseReport SharedObject::Close(IntrusivePtr<SharedObject>& object) {
-  IntrusivePtr<SharedObject> last = std::move(object);
-  CloseReport report;
-  report.still_used = last.use_count() > 1;
-  if (!last || report.still_used) return report.unmapped = !last, report;
-  const std::string mapped = last->loaded_path_;
-  const uintptr_t base = last->base_;
-  void* const handle = last->handle_;
-  std::vector<std::string> pinning = last->PinningSymbols();
-  last = {};
-  report.unmapped = !IsMapped(mapped, base);
-  if (report.unmapped) return report;
-  report.still_used =
-      pinning.empty() || OpenedObject::FindOpen([&](auto& o) { return o.handle() == handle; });
-  if (!report.still_used) report.pinned_by = std::move(pinning);
-  return report;
-}
-OPKIT_INLINE bool SharedObject::IsMapped(const std::string& loaded_path, uintptr_t base) {
-  std::pair<const char*, uintptr_t> wanted(loaded_path.c_str(), base);
-  return dl_iterate_phdr(
-             [](dl_phdr_info* image, size_t, void* data) {
-               const auto& [name, at] = *static_cast<decltype(wanted)*>(data);
-               return int{image->dlpi_addr == at && std::strcmp(image->dlpi_name, name) == 0};
-             },
-             &wanted) != 0;
-}
-OPKIT_INLINE void* SharedObject::Find(const char* symbol) const {
-  void* const found = dlsym(handle_, symbol);
-  Dl_info image;
-  const bool ours = found && dladdr(found, &image) && loaded_path_ == image.dli_fname;
-  return ours ? found : nullptr;
-}
-OPKIT_INLINE std::vector<std::string> SharedObject::PinningSymbols() const {
-  std::vector<std::string> out;
-  for (const std::string& symbol : info_.unique) out.push_back(Demangle(symbol));
-  for (const std::string& symbol : info_.thread_locals)
-    out.push_back(Demangle(symbol) + " (thread_local)");
-  if (info_.has_thread_locals && info_.thread_locals.empty())
-    out.push_back("thread_local variables");
-  if (info_.no_delete) out.push_back("the linker's option -z nodelete");
-  return out;
-}
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_PLUGIN_IMPL_SHARED_OBJECT_IPP_
 
 #endif  // OPKIT_DEFINITIONS
 

@@ -58,7 +58,7 @@ sys/utsname.h time.h""".split())
 
 # The loader and its files' format: the second place that another system has a version of.
 LOADER = {"dlfcn.h", "elf.h", "link.h"}
-LOADER_HEADERS = {"opkit/plugin/impl/elf_file.ipp", "opkit/plugin/impl/shared_object.ipp"}
+LOADER_HEADERS = {"opkit/plugin/elf_file.hpp", "opkit/plugin/impl/shared_object.ipp"}
 
 # Roots under which people and machines keep checkouts.
 MACHINE_PATH = re.compile(r"(?<![\w.~}<>/-])/(?:home|root|Users|work|workspace|mnt|scratch)/[\w.-]"

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "expected.hpp"
+#include "opkit/graph/memory/plan_memory.hpp"
 #include "opkit/interop/onnx.hpp"
 
 using namespace opkit;

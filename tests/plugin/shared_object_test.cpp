@@ -20,6 +20,7 @@
 #include <random>
 #include <thread>
 
+#include "opkit/plugin/elf_file.hpp"
 #include "support/error_of.hpp"
 #include "support/lists.hpp"
 #include "support/temporary_folder.hpp"

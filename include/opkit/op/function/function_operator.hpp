@@ -85,7 +85,7 @@ void SetOutputReq(OperatorBase& op, int output, OpReq req);
 namespace detail {
 
 // Takes a record into the program's registries: a schema, kernels, and the gradient.
-class FunctionOpHost {
+class OPKIT_IMAGE_LOCAL FunctionOpHost {
  public:
   explicit FunctionOpHost(FunctionRecord record) : record_(std::move(record)) {}
 

@@ -4,6 +4,7 @@
 #define OPKIT_OP_FUNCTION_FUNCTION_STATE_HPP_
 
 #include "opkit/op/function/function_calls.hpp"
+#include "opkit/op/function/function_device_link.hpp"
 #include "opkit/op/operator_base.hpp"
 
 namespace opkit::inline OPKIT_ABI {

@@ -5,6 +5,7 @@
 #define OPKIT_OP_FUNCTION_FUNCTION_VIEWS_HPP_
 
 #include "opkit/op/abi/resource_state.hpp"
+#include "opkit/op/function/function_device_link.hpp"
 #include "opkit/op/function/function_state.hpp"
 
 namespace opkit::inline OPKIT_ABI {

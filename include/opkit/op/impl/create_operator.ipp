@@ -11,7 +11,7 @@ namespace detail {
 
 // Backend names in the order they are tried: the node's, the operator's preference, the global one,
 // the plain operator.
-inline BackendPreference BackendOrder(const OperatorDef& def) {
+OPKIT_IMAGE_LOCAL inline BackendPreference BackendOrder(const OperatorDef& def) {
   const OpRegistry& registry = OpRegistry::Global();
   BackendPreference order;
   std::string_view engines = def.engine();
@@ -139,8 +139,10 @@ class OutputBlobGuard {
 };
 
 // The operator of the kernel that was chosen for it.
-inline std::unique_ptr<OperatorBase> CreateChosen(const OpSchema& schema, const OperatorDef& def,
-                                                  Workspace* ws, const CreateOptions& options) {
+OPKIT_IMAGE_LOCAL inline std::unique_ptr<OperatorBase> CreateChosen(const OpSchema& schema,
+                                                                    const OperatorDef& def,
+                                                                    Workspace* ws,
+                                                                    const CreateOptions& options) {
   const Kernel& kernel = *options.kernel;
   if (kernel.op != def.type() || kernel.device != def.device().type)
     Throw(ErrorCode::kInvalidArgument, "the kernel given, of ", kernel.op, " for ", kernel.device,
@@ -151,8 +153,9 @@ inline std::unique_ptr<OperatorBase> CreateChosen(const OpSchema& schema, const 
       StrCat("the creator of ", kernel.op, " at ", kernel.Place(), " returned null"));
 }
 // The operator of the first kernel that takes it.
-inline std::unique_ptr<OperatorBase> CreateFirst(const OpSchema& schema, const OperatorDef& def,
-                                                 Workspace* ws) {
+OPKIT_IMAGE_LOCAL inline std::unique_ptr<OperatorBase> CreateFirst(const OpSchema& schema,
+                                                                   const OperatorDef& def,
+                                                                   Workspace* ws) {
   std::string refused;
   for (const Kernel* kernel : KernelOrder(def)) {
     try {
