@@ -6,6 +6,7 @@
 
 #include "child.hpp"
 #include "file.hpp"
+#include "opkit/op/op_registry.hpp"
 #include "terminal.hpp"
 
 namespace cli {

@@ -1,5 +1,6 @@
 // NormalizeImage: an operator of the demo's own, in the spelling of MXNet's loadable operators. It
 // stands before the recogniser's graph, so that the graph takes pixels as they are in a file.
+#include <opkit/op/function/function_operator.hpp>
 #include <opkit/plugin/library.hpp>
 
 #include "own_operators.hpp"
