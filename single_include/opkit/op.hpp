@@ -2082,7 +2082,11 @@ class Tensor {
   Tensor Permute(const Dims& order) const;
 
   // True when the bytes from the first to the last element overlap those of `other`.
-  bool SharesMemoryWith(const Tensor& other) const;
+  bool SharesMemoryWith(const Tensor& other) const {
+    if (!storage_ || !other.storage_) return false;
+    if (storage_ != other.storage_ && storage_->IsApartFrom(*other.storage_)) return false;
+    return SpansOverlap(other);
+  }
 
   // For backends whose layout needs other sizes than the dense one: `storage` of any size under a
   // blocked layout.
@@ -2105,11 +2109,16 @@ class Tensor {
     if (!initialized()) [[unlikely]]
       Fail(ErrorCode::kUninitialized, "is read before anything was written to it");
   }
-  void CheckReadable(DType wanted) const;
+  void CheckReadable(DType wanted) const {
+    if (dtype_ != wanted || (!storage_ && numel() != 0)) [[unlikely]]
+      FailToRead(wanted);
+  }
+  [[noreturn]] OPKIT_COLD void FailToRead(DType wanted) const;
   void CheckStandard(const char* what) const {
     if (!layout_.is_standard()) [[unlikely]]
       Fail(ErrorCode::kUnsupported, what, " needs the standard layout; convert first");
   }
+  bool SpansOverlap(const Tensor& other) const;
   bool Fits(const Shape& shape, DType dtype) const;
   Storage NewMemory(const Shape& shape, DType dtype) const;
   void TakeMemory(Storage storage);
@@ -2465,11 +2474,6 @@ std::optional<std::vector<T>> ParseList(std::string_view text) {
   return out;
 }
 
-template <class T>
-inline constexpr bool kIsAttrList = false;
-template <class T>
-inline constexpr bool kIsAttrList<std::vector<T>> = true;
-
 }  // namespace detail
 
 // An operator's attributes as text, made once when the operator is built. Names that begin with
@@ -2477,8 +2481,6 @@ inline constexpr bool kIsAttrList<std::vector<T>> = true;
 class AttrMap {
  public:
   AttrMap() = default;
-  AttrMap(const AttrMap&) = delete;
-  AttrMap& operator=(const AttrMap&) = delete;
   AttrMap(AttrMap&&) noexcept = default;
   AttrMap& operator=(AttrMap&&) noexcept = default;
   explicit AttrMap(const Arguments& arguments) {
@@ -2550,7 +2552,7 @@ class AttrMap {
     std::optional<T> value;
     if constexpr (std::is_same_v<T, std::string>) {
       value = text;
-    } else if constexpr (detail::kIsAttrList<T>) {
+    } else if constexpr (requires { typename T::value_type; }) {
       value = detail::ParseList<typename T::value_type>(text);
     } else {
       value = detail::ParseText<T>(text);
@@ -3773,6 +3775,34 @@ inline constexpr bool kIsScratch =
 
 #endif  // OPKIT_OP_FUNCTION_FUNCTION_SIGNATURE_HPP_
 
+// ---- opkit/op/value_schema.hpp
+// What an operator documents of its attributes, inputs and outputs: the same in a schema and across
+// the boundary of a library.
+#ifndef OPKIT_OP_VALUE_SCHEMA_HPP_
+#define OPKIT_OP_VALUE_SCHEMA_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// One attribute that an operator takes.
+struct AttributeSchema {
+  std::string name;
+  std::string doc;
+  bool required = false;
+  std::optional<AttributeType> type;  // unset: any
+  std::optional<Attribute> default_value;
+};
+
+// One input or output.
+struct ValueSchema {
+  std::string name;
+  std::string doc;
+  std::vector<DType> dtypes;  // empty: any
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_VALUE_SCHEMA_HPP_
+
 // ---- opkit/op/function_op.hpp
 // REGISTER_OP: operators made of plain functions, the spelling that MXNet's loadable operators
 // have. The builder fills in a record, which a program registers
@@ -3792,15 +3822,6 @@ struct FunctionDevice {
   opkit_kernel abi{};                // the functions' form in opkit_abi.h, where the record crosses
 };
 
-// An attribute, input or output, as documented.
-struct OpParameter {
-  std::string name, doc;
-  std::optional<AttributeType> type;  // of an attribute; any type without it
-  bool required = false;
-  std::optional<Attribute> default_value;
-  std::vector<DType> dtypes;  // of an input or output; empty: any
-};
-
 // The description of an operator: REGISTER_OP fills it in, and so does a library for its classes
 // and typed operators. op/abi/op_conversion.hpp makes an opkit_op of it, and a record again where a
 // program loads the library. Read-only after registration; called from several threads.
@@ -3813,7 +3834,8 @@ struct FunctionOpRecord : detail::RefCounted {
   uint64_t flags = 0;   // OPKIT_OP_SUBGRAPH, …
   std::vector<FunctionDevice> devices;
   std::vector<std::pair<int, int>> inplace;  // {input, output}
-  std::vector<OpParameter> attributes, inputs, outputs;
+  std::vector<AttributeSchema> attributes;
+  std::vector<ValueSchema> inputs, outputs;
 
   // The functions of REGISTER_OP.
   ParseAttrsFunction parse_attrs;
@@ -3924,14 +3946,13 @@ class BasicFunctionOpBuilder {
   }
   // The operator has no gradient, as one whose StatefulOp has no Backward.
   BasicFunctionOpBuilder& setNoGradient() {
-    Guarded([&] {
+    return Guarded([&] {
       for (const FunctionDevice& device : record_->devices)
         if (device.backward)
           Throw(ErrorCode::kInvalidArgument, "setBackward(f) and setNoGradient() contradict");
       record_->flags |= OPKIT_OP_NO_GRADIENT;
       host_.NoGradient();
     });
-    return *this;
   }
   // Says how many inputs and outputs a node with these attributes has, and refuses wrong
   // attributes. Without it any number goes.
@@ -3983,13 +4004,8 @@ class BasicFunctionOpBuilder {
     return *this;
   }
   BasicFunctionOpBuilder& setMutateInputs(std::initializer_list<int> inputs) {
-    Once(record_->mutate_inputs, "setMutateInputs",
-         MutateInputsFunction(
-             [list = std::vector<int>(inputs)](const AttrMap&, std::vector<int>& out) -> OpStatus {
-               out = list;
-               return {};
-             }));
-    return *this;
+    return setMutateInputs(
+        [list = std::vector<int>(inputs)](const AttrMap&, std::vector<int>& out) { out = list; });
   }
   // Memory for the whole of a run of either pass, known from the shapes of the forward inputs
   // before it, so that a plan can hold it.
@@ -4011,8 +4027,8 @@ class BasicFunctionOpBuilder {
   }
   // Pairs {input, output} that may share memory.
   BasicFunctionOpBuilder& setInplace(std::initializer_list<std::pair<int, int>> pairs) {
-    Guarded([&] { record_->inplace.insert(record_->inplace.end(), pairs.begin(), pairs.end()); });
-    return *this;
+    return Guarded(
+        [&] { record_->inplace.insert(record_->inplace.end(), pairs.begin(), pairs.end()); });
   }
   BasicFunctionOpBuilder& setIsSubgraphOp() { return Set(OPKIT_OP_SUBGRAPH); }
   // The functions respect strides(). Otherwise strided inputs arrive as dense copies.
@@ -4025,19 +4041,17 @@ class BasicFunctionOpBuilder {
   // Two runs on the same inputs may differ (random numbers), or have an effect beside the outputs:
   // a graph never merges, folds or drops such nodes.
   BasicFunctionOpBuilder& setHasEffects() {
-    Guarded([&] { host_.HasEffects(); });
-    return Set(OPKIT_OP_EFFECTS);
+    return Guarded([&] { host_.HasEffects(); }).Set(OPKIT_OP_EFFECTS);
   }
   BasicFunctionOpBuilder& setDoc(const char* doc) {
-    Guarded([&] { record_->doc = doc, host_.Doc(); });
-    return *this;
+    return Guarded([&] { record_->doc = doc, host_.Doc(); });
   }
 
  private:
   BasicFunctionOpBuilder& Set(uint64_t flag) { return record_->flags |= flag, *this; }
   // Static initialisers must not throw: an error is kept, and reported when the operator is used.
   template <class F>
-  void Guarded(F call) noexcept {
+  BasicFunctionOpBuilder& Guarded(F call) noexcept {
     try {
       call();
     } catch (const std::exception& error) {
@@ -4045,6 +4059,7 @@ class BasicFunctionOpBuilder {
     } catch (...) {
       AddProblem("it threw something that is not a std::exception");
     }
+    return *this;
   }
   void AddProblem(const std::string& text) noexcept {
     try {
@@ -4885,9 +4900,8 @@ OPKIT_INLINE Tensor Tensor::Permute(const Dims& order) const {
   return out;
 }
 
-OPKIT_INLINE bool Tensor::SharesMemoryWith(const Tensor& other) const {
-  if (!storage_ || !other.storage_ || numel() == 0 || other.numel() == 0) return false;
-  if (storage_ != other.storage_ && storage_->IsApartFrom(*other.storage_)) return false;
+OPKIT_INLINE bool Tensor::SpansOverlap(const Tensor& other) const {
+  if (numel() == 0 || other.numel() == 0) return false;
   const auto* a = static_cast<const char*>(raw_data());
   const auto* b = static_cast<const char*>(other.raw_data());
   if (MemoryDevice(device_) != MemoryDevice(other.device_)) return false;
@@ -4932,9 +4946,7 @@ OPKIT_INLINE void Tensor::Fail(ErrorCode code, const Text& a, const Text& b, con
   throw Error(code, StrCat("tensor ", Describe(), ": ", a, b, c, d, e, f), this);
 }
 
-OPKIT_INLINE void Tensor::CheckReadable(DType wanted) const {
-  if (dtype_ == wanted && (storage_ || numel() == 0)) [[likely]]
-    return;
+OPKIT_INLINE void Tensor::FailToRead(DType wanted) const {
   CheckInitialized();
   Fail(ErrorCode::kTypeMismatch, "accessed as ", wanted, " but holds ", dtype_,
        "; to write another dtype call Resize(shape, dtype) first");
@@ -5413,7 +5425,7 @@ namespace detail {
 
 // One operator of the host's: the attributes read once, and the author's state.
 struct FunctionInstance {
-  ForwardFunction* functions[2];  // by FunctionPass
+  FunctionDevice& device;
   AttrMap attrs;
   IntrusivePtr<StatefulOp> state;
 };
@@ -5443,54 +5455,36 @@ struct OPKIT_IMAGE_LOCAL DeviceFunctions {
         if (!status.ok()) return status;
         if (!state) return OpStatus::Failure("createOpState succeeded but made no StatefulOp");
       }
-      *instance = new FunctionInstance{
-          {&device.forward, &device.backward}, std::move(attrs), std::move(state)};
+      *instance = new FunctionInstance{device, std::move(attrs), std::move(state)};
       return OpStatus();
     });
   }
   static void Destroy(void* instance) {
-    try {
-      delete static_cast<FunctionInstance*>(instance);
-    } catch (...) {
-      ReportFailure();
-    }
+    GuardedCall([&] { delete static_cast<FunctionInstance*>(instance); });
   }
   template <FunctionPass kPass>
   static opkit_status Run(void* context, const opkit_call* call) {
-    auto& instance = *static_cast<FunctionInstance*>(context);
     return GuardedCall([&] {
-      if (!IsOurs(call->inputs, call->num_inputs) || !IsOurs(call->outputs, call->num_outputs))
-        return RunOnCopies(instance, kPass, call);
-      return RunOn(instance, kPass, call, ViewsOf(call->inputs), ViewsOf(call->outputs));
+      auto& [device, attrs, state] = *static_cast<FunctionInstance*>(context);
+      std::vector<OpTensor> in_copies, out_copies;
+      const std::span<const OpTensor> in(Views(call->inputs, call->num_inputs, in_copies),
+                                         call->num_inputs);
+      const std::span<OpTensor> out(Views(call->outputs, call->num_outputs, out_copies),
+                                    call->num_outputs);
+      OpResource resource(call);
+      if (state) return state->Run(kPass, in, out, resource);
+      return (kPass == FunctionPass::kForward ? device.forward : device.backward)(attrs, in, out,
+                                                                                  resource);
     });
   }
-
-  // Host and library were compiled with the same opkit_tensor: the functions see the host's array.
-  static bool IsOurs(const opkit_tensor* tensors, uint64_t count) {
-    return count == 0 || tensors->size == sizeof(opkit_tensor);
-  }
-  // The functions only read the views; they write to the memory behind.
-  static OpTensor* ViewsOf(const opkit_tensor* tensors) {
-    return reinterpret_cast<OpTensor*>(const_cast<opkit_tensor*>(tensors));
-  }
-  static OpStatus RunOn(FunctionInstance& instance, FunctionPass pass, const opkit_call* call,
-                        const OpTensor* inputs, OpTensor* outputs) {
-    OpResource resource(call);
-    const std::span<const OpTensor> in(inputs, call->num_inputs);
-    const std::span<OpTensor> out(outputs, call->num_outputs);
-    if (instance.state) return instance.state->Run(pass, in, out, resource);
-    return (*instance.functions[static_cast<int>(pass)])(instance.attrs, in, out, resource);
-  }
-  OPKIT_COLD static OpStatus RunOnCopies(FunctionInstance& instance, FunctionPass pass,
-                                         const opkit_call* call) {
-    const auto copy = [](const opkit_tensor* tensors, uint64_t count) {
-      std::vector<OpTensor> views;
-      for (uint64_t i = 0; i < count; ++i) views.emplace_back(*opkit_tensor_at(tensors, i));
-      return views;
-    };
-    const std::vector<OpTensor> inputs = copy(call->inputs, call->num_inputs);
-    std::vector<OpTensor> outputs = copy(call->outputs, call->num_outputs);
-    return RunOn(instance, pass, call, inputs.data(), outputs.data());
+  // The host's array where it was compiled with the same opkit_tensor, else copies. The functions
+  // only read the views; they write to the memory behind.
+  static OpTensor* Views(const opkit_tensor* tensors, uint64_t count,
+                         std::vector<OpTensor>& copies) {
+    if (count == 0 || tensors->size == sizeof(opkit_tensor)) [[likely]]
+      return reinterpret_cast<OpTensor*>(const_cast<opkit_tensor*>(tensors));
+    for (uint64_t i = 0; i < count; ++i) copies.emplace_back(*opkit_tensor_at(tensors, i));
+    return copies.data();
   }
 };
 
@@ -5631,11 +5625,7 @@ inline OPKIT_IMAGE_LOCAL opkit_status InitializeLibrary(uint32_t host_major, uin
   });
 }
 inline OPKIT_IMAGE_LOCAL void FinalizeLibrary() {
-  try {
-    ThisLibrary().finalize();
-  } catch (...) {
-    ReportFailure();
-  }
+  GuardedCall([] { ThisLibrary().finalize(); });
 }
 
 OPKIT_INLINE const opkit_library* DescribeLibrary(const opkit_host* host) noexcept {
@@ -6435,17 +6425,13 @@ struct HostError {
   std::string failure;           // of a function of the host's table
   std::exception_ptr exception;  // behind either, where it was thrown in this program
 };
-struct HostErrorSlot {
-  std::unique_ptr<HostError> error;  // made when something fails
-};
+using HostErrorSlot = std::unique_ptr<HostError>;  // made when something fails
 inline constinit thread_local HostErrorSlot* t_host_error = nullptr;  // of the innermost scope
 OPKIT_COLD HostError& CurrentHostError();
 // Nothing has failed at the scope's beginning; its end brings the error before it back.
 class HostErrorScope {
  public:
   HostErrorScope() : outer_(t_host_error) { t_host_error = &slot_; }
-  HostErrorScope(const HostErrorScope&) = delete;
-  HostErrorScope& operator=(const HostErrorScope&) = delete;
   ~HostErrorScope() { t_host_error = outer_; }
 
  private:
@@ -6520,6 +6506,49 @@ inline constexpr const char* kMixedModes =
 }  // namespace opkit
 
 #endif  // OPKIT_BASE_IMAGE_MODE_HPP_
+
+// ---- opkit/op/fwd.hpp
+// Forward declarations of the classes that define, register, make, call and watch operators, for
+// headers that only name them.
+#ifndef OPKIT_OP_FWD_HPP_
+#define OPKIT_OP_FWD_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+class OperatorDef;
+struct TensorInfo;
+class InferenceContext;
+struct AttributeSchema;
+class OpSchema;
+
+struct KernelQuery;
+struct KernelConfig;
+struct Kernel;
+class OpRegistry;
+
+class Blob;
+class Workspace;
+class OperatorBase;
+template <class Context>
+class Operator;
+struct CreateOptions;
+struct KernelCandidate;
+class ResolvedOperator;
+
+template <class T>
+class ObserverBase;
+template <class T>
+class Observable;
+
+struct GradientValue;
+struct GradientOpsMeta;
+class GradientNames;
+class GradientMakerBase;
+class GradientRegistry;
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_FWD_HPP_
 
 // ---- opkit/core/symbolic_shape.hpp
 // Shapes that are not fully known yet: an extent is a number, a symbol (`Sym("N")`) or unknown, and
@@ -6643,7 +6672,7 @@ struct NamedSubgraph {
 class OperatorDef {
  public:
   OperatorDef() = default;
-  explicit OperatorDef(std::string type);
+  explicit OperatorDef(std::string type) : type_(std::move(type)) {}
   OperatorDef(std::string type, std::vector<std::string> inputs, std::vector<std::string> outputs,
               Arguments args = {});
   OperatorDef(const OperatorDef&);
@@ -6652,8 +6681,8 @@ class OperatorDef {
   OperatorDef& operator=(OperatorDef&&) noexcept;
   ~OperatorDef();
 
-  OperatorDef& Type(std::string type);
-  OperatorDef& Name(std::string name);
+  OperatorDef& Type(std::string type) { return type_ = std::move(type), *this; }
+  OperatorDef& Name(std::string name) { return name_ = std::move(name), *this; }
   // Adds one; an empty name leaves an optional input or output out.
   OperatorDef& Input(std::string name);
   OperatorDef& Output(std::string name);
@@ -6669,7 +6698,7 @@ class OperatorDef {
   OperatorDef& Device(::opkit::Device device) { return device_ = device, *this; }
   OperatorDef& Device(DeviceType type, int32_t index = 0) { return Device({type, index}); }
   // Backends to try, in order, separated by commas. "DEFAULT" is the plain operator.
-  OperatorDef& Engine(std::string engine);
+  OperatorDef& Engine(std::string engine) { return engine_ = std::move(engine), *this; }
   OperatorDef& IsGradientOp(bool value) { return is_gradient_op_ = value, *this; }
 
   const std::string& type() const { return type_; }
@@ -6738,7 +6767,6 @@ class InferenceContext {
  public:
   InferenceContext(const OperatorDef& def, std::vector<TensorInfo> inputs,
                    std::vector<TensorInfo> outputs = {});
-  ~InferenceContext();
 
   const OperatorDef& def() const { return def_; }
   const Arguments& args() const { return def_.args(); }
@@ -6798,9 +6826,6 @@ class InferenceContext {
 #define OPKIT_OP_KERNEL_HPP_
 
 namespace opkit::inline OPKIT_ABI {
-
-class OperatorBase;
-class Workspace;
 
 // A node and all that is known of its values: dtypes, shapes, layouts, constants' data.
 struct KernelQuery {
@@ -6894,15 +6919,6 @@ class OPKIT_EXPORT UnsupportedOperatorFeature : public Error {
 
 namespace opkit::inline OPKIT_ABI {
 
-// One attribute that an operator takes.
-struct AttributeSchema {
-  std::string name;
-  std::string doc;
-  bool required = false;
-  std::optional<AttributeType> type;  // unset: any
-  std::optional<Attribute> default_value;
-};
-
 namespace detail {
 
 // Functions in these classes are mutable: rules are asked through const references, and a function
@@ -6914,12 +6930,8 @@ class CountRule {
   static constexpr int kAny = 1 << 30;
 
   void SetRange(int least, int most) { min_ = least, max_ = most; }
-  void SetList(std::initializer_list<int> allowed) {
-    list_ = std::vector<int>(allowed), predicate_ = {};
-  }
-  void SetPredicate(UniqueFunction<bool(int)> allowed) {
-    list_.clear(), predicate_ = std::move(allowed);
-  }
+  void SetList(std::initializer_list<int> allowed);
+  void SetPredicate(UniqueFunction<bool(int)> allowed);
   int least() const { return min_; }
   int most() const { return max_; }
   // -1 where the range has more than one number.
@@ -6941,8 +6953,9 @@ struct ArityRules {
   mutable UniqueFunction<int(int)> outputs_of_inputs;
   mutable UniqueFunction<std::pair<int, int>(const Arguments&)> of_arguments;
 
-  // The number of outputs; -1 when the inputs do not decide it.
+  // The number of outputs; -1 when the inputs and attributes do not decide it.
   int OutputsOf(int num_inputs) const;
+  int OutputsOf(int num_inputs, const Arguments& args) const;
   // {inputs, outputs} of a node with these attributes; -1 where they leave a number open.
   std::pair<int, int> Of(const Arguments& args) const;
   // Why a node of `op` may not have these numbers; empty when it may. The same holds for Verify
@@ -7000,13 +7013,6 @@ struct OpCost {
   uint64_t params_bytes = 0;
 };
 
-// One input or output.
-struct ValueSchema {
-  std::string name;
-  std::string doc;
-  std::vector<DType> dtypes;  // empty: any
-};
-
 // Setters return *this, so that a schema reads as one sentence. Not synchronised: filled in during
 // static initialisation, read-only afterwards.
 class OpSchema {
@@ -7017,12 +7023,18 @@ class OpSchema {
   // Arity: exactly n, between two numbers, one of a set, or a predicate.
   OpSchema& NumInputs(int n) { return NumInputs(n, n); }
   OpSchema& NumInputs(int min, int max) { return arity_.inputs.SetRange(min, max), *this; }
-  OpSchema& NumInputs(std::initializer_list<int> allowed);
-  OpSchema& NumInputs(UniqueFunction<bool(int)> allowed);
+  OpSchema& NumInputs(std::initializer_list<int> all) { return arity_.inputs.SetList(all), *this; }
+  OpSchema& NumInputs(UniqueFunction<bool(int)> allowed) {
+    return arity_.inputs.SetPredicate(std::move(allowed)), *this;
+  }
   OpSchema& NumOutputs(int n) { return NumOutputs(n, n); }
   OpSchema& NumOutputs(int min, int max) { return arity_.outputs.SetRange(min, max), *this; }
-  OpSchema& NumOutputs(std::initializer_list<int> allowed);
-  OpSchema& NumOutputs(UniqueFunction<bool(int)> allowed);
+  OpSchema& NumOutputs(std::initializer_list<int> all) {
+    return arity_.outputs.SetList(all), *this;
+  }
+  OpSchema& NumOutputs(UniqueFunction<bool(int)> allowed) {
+    return arity_.outputs.SetPredicate(std::move(allowed)), *this;
+  }
   // A relation between the number of inputs and outputs.
   OpSchema& NumInputsOutputs(UniqueFunction<bool(int, int)> allowed) {
     return arity_.pair_allowed = std::move(allowed), *this;
@@ -7031,7 +7043,9 @@ class OpSchema {
   OpSchema& OutputCalculator(UniqueFunction<int(int)> calculate) {
     return arity_.outputs_of_inputs = std::move(calculate), *this;
   }
-  OpSchema& SameNumberOfOutput();
+  OpSchema& SameNumberOfOutput() {
+    return OutputCalculator([](int inputs) { return inputs; });
+  }
   // {inputs, outputs} as the attributes decide them; -1 leaves a number open.
   using ArityFunction = UniqueFunction<std::pair<int, int>(const Arguments&)>;
   OpSchema& ArityFromArguments(ArityFunction arity) {
@@ -7053,13 +7067,17 @@ class OpSchema {
   // Pairs {input, output} that may, or must, be the same blob.
   using InplacePredicate = detail::InplaceRules::Predicate;
   OpSchema& AllowInplace(InplacePredicate may) { return inplace_.allowed = std::move(may), *this; }
-  OpSchema& AllowInplace(std::initializer_list<std::pair<int, int>> pairs);
-  OpSchema& AllowOneToOneInplace();
+  OpSchema& AllowInplace(std::initializer_list<std::pair<int, int>> pairs) {
+    return AllowInplace(detail::InplaceRules::AnyOf(pairs));
+  }
+  OpSchema& AllowOneToOneInplace() { return AllowInplace(&detail::InplaceRules::OneToOne); }
   OpSchema& EnforceInplace(InplacePredicate must) {
     return inplace_.enforced = std::move(must), *this;
   }
-  OpSchema& EnforceInplace(std::initializer_list<std::pair<int, int>> pairs);
-  OpSchema& EnforceOneToOneInplace();
+  OpSchema& EnforceInplace(std::initializer_list<std::pair<int, int>> pairs) {
+    return EnforceInplace(detail::InplaceRules::AnyOf(pairs));
+  }
+  OpSchema& EnforceOneToOneInplace() { return EnforceInplace(&detail::InplaceRules::OneToOne); }
 
   // Attributes. `Arg(name, doc)` takes any type; `Arg<T>` checks it, and documents a default. Once
   // one is declared, an undeclared attribute is an error unless AllowUnknownArgs.
@@ -7073,6 +7091,7 @@ class OpSchema {
     if (default_value) value.emplace(*default_value);
     return Arg(std::move(name), std::move(doc), kAttributeTypeOf<T>, std::move(value), required);
   }
+  OpSchema& Arg(AttributeSchema attribute);
   OpSchema& Arg(std::string name, std::string doc, std::optional<AttributeType> type,
                 std::optional<Attribute> default_value, bool required);
   template <class T>
@@ -7159,10 +7178,14 @@ class OpSchema {
   bool MustInplace(int input, int output) const { return inplace_.Must(input, output); }
   // -1 when the inputs do not decide it.
   int CalculateOutput(int inputs) const { return arity_.OutputsOf(inputs); }
-  int CalculateOutput(int inputs, const Arguments& args) const;
+  int CalculateOutput(int inputs, const Arguments& args) const {
+    return arity_.OutputsOf(inputs, args);
+  }
   // {inputs, outputs} that a node with these attributes has; -1 where that leaves a number open.
   std::pair<int, int> Arity(const Arguments& args) const { return arity_.Of(args); }
-  std::vector<int> MutatedInputs(const OperatorDef& def) const;
+  std::vector<int> MutatedInputs(const OperatorDef& def) const {
+    return mutates_ ? mutates_(def) : std::vector<int>();
+  }
   const AttributeSchema* FindAttribute(std::string_view name) const {
     return attributes_.Find(name);
   }
@@ -7174,7 +7197,9 @@ class OpSchema {
   // ArityFromArguments was called: attributes may decide the number of outputs.
   bool has_arity_function() const { return static_cast<bool>(arity_.of_arguments); }
   // Empty where the schema makes no test data.
-  std::vector<Tensor> MakeTestInputs(DType dtype, uint64_t seed) const;
+  std::vector<Tensor> MakeTestInputs(DType dtype, uint64_t seed) const {
+    return test_inputs_ ? test_inputs_(dtype, seed) : std::vector<Tensor>();
+  }
 
   // Why `def` is not a right node of this operator; empty when it is.
   std::string Verify(const OperatorDef& def) const;
@@ -7322,13 +7347,20 @@ class OpRegistry {
 // Everything wrong with the registrations of this program (duplicates with both places, kernels
 // without a schema, schemas without a kernel), one sentence each; empty when nothing is. A good
 // first line of a test.
-OPKIT_IMAGE_LOCAL std::vector<std::string> CheckRegistrations();
-OPKIT_IMAGE_LOCAL std::vector<std::string> RegisteredOperators();
+OPKIT_IMAGE_LOCAL inline std::vector<std::string> CheckRegistrations() {
+  return OpRegistry::Global().Problems();
+}
+OPKIT_IMAGE_LOCAL inline std::vector<std::string> RegisteredOperators() {
+  return OpRegistry::Global().Operators();
+}
 
 // Caffe2's spellings of OpRegistry::SetPreference.
-OPKIT_IMAGE_LOCAL void SetGlobalEnginePref(DeviceType device, EnginePref engines);
-OPKIT_IMAGE_LOCAL void SetOpEnginePref(const std::string& op, DeviceType device,
-                                       EnginePref engines);
+inline void SetGlobalEnginePref(DeviceType device, EnginePref engines) {
+  OpRegistry::Global().SetPreference(device, std::move(engines));
+}
+inline void SetOpEnginePref(const std::string& op, DeviceType device, EnginePref engines) {
+  OpRegistry::Global().SetPreference(op, device, std::move(engines));
+}
 // From maps: from device types to backends, or to operators and their backends. Nothing is changed
 // when one entry is wrong.
 template <class EnginesByDevice>
@@ -7630,8 +7662,12 @@ class InferenceCache {
            std::span<const TensorInfo> outputs);
 
  private:
-  void RecordInputs(const TensorInfo* infos, size_t count);
-  void RecordOutputs(const TensorInfo* infos, size_t count);
+  static void Record(const TensorInfo* infos, size_t count, std::vector<Output>& out);
+  void RecordInputs(const TensorInfo* infos, size_t count) { Record(infos, count, inputs_); }
+  void RecordOutputs(const TensorInfo* infos, size_t count) {
+    Record(infos, count, outputs_);
+    ++version_;
+  }
 
   std::vector<Output> inputs_, outputs_;
   uint64_t version_ = 0;
@@ -7701,11 +7737,11 @@ class Observable {
 
   void StartAllObservers() {
     if (observers_) [[unlikely]]
-      ForEach([](ObserverBase<T>& observer, bool) { observer.Start(); });
+      ForEach([](ObserverBase<T>& observer) { observer.Start(); });
   }
   void StopAllObservers(bool succeeded) {
     if (observers_) [[unlikely]]
-      ForEach([](ObserverBase<T>& observer, bool good) { observer.Stop(good); }, succeeded);
+      ForEach([&](ObserverBase<T>& observer) { observer.Stop(succeeded); });
   }
 
  private:
@@ -7713,10 +7749,11 @@ class Observable {
     std::vector<std::unique_ptr<ObserverBase<T>>> items;
     std::string error;
   };
-  OPKIT_COLD void ForEach(void (*call)(ObserverBase<T>&, bool), bool succeeded = false) {
+  template <class F>
+  OPKIT_COLD void ForEach(F call) {
     for (size_t i = 0; i < list().items.size(); ++i) {
       try {
-        call(*list().items[i], succeeded);
+        call(*list().items[i]);
       } catch (const std::exception& error) {
         list().error = error.what();
       } catch (...) {
@@ -7824,21 +7861,20 @@ class Blob {
 // Blobs by name. Not synchronised: create blobs before operators run in parallel.
 class Workspace {
  public:
-  Workspace();
+  Workspace() = default;
   Workspace(const Workspace&) = delete;
   Workspace& operator=(const Workspace&) = delete;
-  ~Workspace();
 
   // The blob of that name, made when there is none.
   Blob* CreateBlob(const std::string& name);
   bool HasBlob(std::string_view name) const { return FindBlob(name); }
   // Null when there is none.
-  Blob* FindBlob(std::string_view name) const;
+  Blob* FindBlob(std::string_view name) const { return blobs_.Find(name); }
   // Error (kNotFound) that names the nearest blob when there is none.
   Blob* GetBlob(const std::string& name) const;
   // False when there is none. Operators bound to the blob must be gone.
-  bool RemoveBlob(std::string_view name);
-  std::vector<std::string> Blobs() const;
+  bool RemoveBlob(std::string_view name) { return blobs_.Erase(name); }
+  std::vector<std::string> Blobs() const { return blobs_.Names(); }
 
   // The tensor of that name, made (uninitialized) when there is none.
   Tensor* CreateTensor(const std::string& name);
@@ -7871,7 +7907,7 @@ class PendingOutputs {
  public:
   PendingOutputs();
   ~PendingOutputs();
-  bool empty() const { return items_.empty(); }
+  bool empty() const { return !items_; }
   // Null when the output is not replaced. The tensors stay at their addresses.
   Tensor* Find(int output);
   Tensor* Add(int output, Blob* blob, Tensor tensor);
@@ -7881,12 +7917,8 @@ class PendingOutputs {
   void AppendStorages(RefCountedList& out) const;
 
  private:
-  struct Item {
-    int output;
-    Blob* blob;
-    Tensor tensor;
-  };
-  std::list<Item> items_;
+  struct Items;
+  IntrusivePtr<Items> items_;
 };
 
 // What a plan sets aside for the operator, or memory of its own that grows to the largest request.
@@ -8365,11 +8397,13 @@ class GradientMakerBase {
   // Blobs for the gradient of input i, named at the first call. A value that is read by two inputs
   // gets two gradients, which the caller of the maker adds up.
   const std::string& GI(int i);
-  const std::string& GI_I(int i);
-  const std::string& GI_V(int i);
+  const std::string& GI_I(int i) { return Slices(i, &GradientValue::indices, "_grad_indices"); }
+  const std::string& GI_V(int i) { return Slices(i, &GradientValue::values, "_grad_values"); }
   // The gradient of input i is a blob that exists by another name, such as GO(0) itself.
   void SetDense(int i, const std::string& name) { Gradient(i, false).dense = name; }
-  void SetSparse(int i, const std::string& indices, const std::string& values);
+  void SetSparse(int i, const std::string& indices, const std::string& values) {
+    Gradient(i, true) = GradientValue::Sparse(indices, values);
+  }
   // A name for an intermediate result of several gradient operators.
   std::string Temporary(const std::string& hint);
   GradientNames& Names();
@@ -8385,6 +8419,7 @@ class GradientMakerBase {
   const GradientValue& Given(int i, bool sparse) const;
   GradientValue& Gradient(int i, bool sparse);
   std::string Name(int i);
+  const std::string& Slices(int i, std::string GradientValue::*part, const char* suffix);
 
   const OperatorDef def_;
   const std::vector<GradientValue> g_output_;
@@ -8506,7 +8541,7 @@ class Operator : public OperatorBase {
     try {
       if constexpr (Context::kAsynchronous) {
         RunOnDeviceOrFail();
-        Drain();
+        context_.FinishDeviceComputation();
       } else if (by_event) [[unlikely]] {
         Issue();
         event().Finish();
@@ -8594,17 +8629,18 @@ class Operator : public OperatorBase {
         TouchedStorages(kept);
         context_.Launch([kept = std::move(kept)] {});
       }
-    } else if (HasAsyncPart()) {
-      RecordEvent();  // before the body: the operator may finish the event from another thread
-      RunOnDeviceOrFail();
-      RetainUntilFinished();
+    } else if (HasAsyncPart()) [[unlikely]] {
+      IssueAsyncPart();
     } else {
       RunOnDeviceOrFail();
       if (!IsEventDisabled()) event().SetFinished();
     }
   }
-  // As FinishDeviceComputation, for this operator's work.
-  void Drain() { context_.FinishDeviceComputation(); }
+  OPKIT_COLD void IssueAsyncPart() {
+    RecordEvent();  // before the body: the operator may finish the event from another thread
+    RunOnDeviceOrFail();
+    RetainUntilFinished();
+  }
   // In a catch block.
   [[noreturn]] OPKIT_COLD void Fail(bool complete_event) {
     if constexpr (Context::kAsynchronous) RetainUntilDrained();
@@ -9318,15 +9354,13 @@ struct AbiGraph : RefCounted {
     const size_t num_inputs = names.size();
     for (const std::string& output : graph.outputs()) names.push_back(output);
     const size_t num_outputs = names.size() - num_inputs;
+    std::vector<Tensor> values;
     for (const auto& constant : graph.constants()) {
       names.push_back(constant.name);
-      constants.push_back(constant.value);
-      strides.push_back(constant.value.strides());
+      values.push_back(constant.value);
     }
+    constants = MakeIntrusive<AbiAttributes>(Arguments{{"constants", values}});
     for (const std::string& text : names) pointers.push_back(text.c_str());
-    for (size_t i = 0; i < constants.size(); ++i)
-      views.push_back(AbiTensor(constants[i], strides[i]));
-    for (const opkit_tensor& tensor : views) view_pointers.push_back(&tensor);
     const GraphView order(graph);
     for (int node : order.order()) nodes.push_back(MakeIntrusive<AbiNode>(graph.node(node)));
     for (const auto& node : nodes) node_pointers.push_back(&node->node());
@@ -9336,9 +9370,9 @@ struct AbiGraph : RefCounted {
     view.inputs = pointers.data();
     view.num_outputs = num_outputs;
     view.outputs = pointers.data() + num_inputs;
-    view.num_constants = constants.size();
+    view.num_constants = values.size();
     view.constant_names = pointers.data() + num_inputs + num_outputs;
-    view.constants = view_pointers.data();
+    view.constants = (*constants->data())->tensors;
     view.num_nodes = node_pointers.size();
     view.nodes = node_pointers.data();
   }
@@ -9346,10 +9380,7 @@ struct AbiGraph : RefCounted {
   std::string name;
   std::vector<std::string> names;
   std::vector<const char*> pointers;
-  std::vector<Tensor> constants;
-  std::vector<Dims> strides;
-  std::vector<opkit_tensor> views;
-  std::vector<const opkit_tensor*> view_pointers;
+  IntrusivePtr<AbiAttributes> constants;
   std::vector<IntrusivePtr<AbiNode>> nodes;
   std::vector<const opkit_node*> node_pointers;
   opkit_graph view{};
@@ -9386,13 +9417,12 @@ class AbiValues {
     }
   }
   AbiValues(const AbiValues&) = delete;
-  AbiValues& operator=(const AbiValues&) = delete;
 
   opkit_value* data() { return values_.data(); }
   opkit_value& operator[](size_t i) { return values_[i]; }
   void SetConstant(size_t i, const Tensor& tensor) {
-    constants_.push_back(MakeIntrusive<Constant>(tensor));
-    values_[i].constant = &constants_.back()->view;
+    constants_.push_back(MakeIntrusive<AbiAttributes>(Arguments{{"constant", tensor}}));
+    values_[i].constant = (*constants_.back()->data())->tensors[0];
   }
   DType dtype(size_t i, const char* what) const {
     const int32_t dtype = values_[i].dtype;
@@ -9421,13 +9451,6 @@ class AbiValues {
   }
 
  private:
-  struct Constant : RefCounted {
-    explicit Constant(const Tensor& data)
-        : tensor(data), strides(tensor.strides()), view(AbiTensor(tensor, strides)) {}
-    Tensor tensor;
-    Dims strides;
-    opkit_tensor view;
-  };
   int64_t Number(const Dim& dim) {
     if (dim.is_known()) return dim.value();
     if (!dim.is_symbol()) return -1;
@@ -9439,22 +9462,8 @@ class AbiValues {
 
   std::vector<std::string>& symbols_;
   std::vector<opkit_value> values_;
-  std::vector<IntrusivePtr<Constant>> constants_;
+  std::vector<IntrusivePtr<AbiAttributes>> constants_;
 };
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_PLUGIN_ABI_ABI_NODE_HPP_
-
-// ---- opkit/plugin/abi/abi_definition.hpp
-// The reverse of abi_node.hpp: an opkit_node, with the graphs it carries, as an OperatorDef. For
-// the definitions of plugin/.
-#ifndef OPKIT_PLUGIN_ABI_ABI_DEFINITION_HPP_
-#define OPKIT_PLUGIN_ABI_ABI_DEFINITION_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
 
 inline IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from);
 
@@ -9522,7 +9531,7 @@ inline IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from) {
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_PLUGIN_ABI_ABI_DEFINITION_HPP_
+#endif  // OPKIT_PLUGIN_ABI_ABI_NODE_HPP_
 
 // ---- opkit/plugin/impl/export_operators.ipp
 #ifdef OPKIT_OPKIT_HPP_
@@ -9565,9 +9574,8 @@ struct OPKIT_IMAGE_LOCAL HostLoops : LoopRunner {
   struct OuterPool {
     explicit OuterPool(ThreadPool* outer) : own(std::exchange(t_pool.pool, outer)) {}
     OuterPool(const OuterPool&) = delete;
-    OuterPool& operator=(const OuterPool&) = delete;
     ~OuterPool() { t_pool.pool = own; }
-    ThreadPool* own;
+    ThreadPool* const own;
   };
   static void RunOnHost(const LoopRunner& self, int64_t n, int64_t grain, RangeFunction body) {
     const OuterPool pool(static_cast<const HostLoops&>(self).pool_);
@@ -9818,11 +9826,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
     });
   }
   static void Destroy(void* instance) {
-    try {
-      delete static_cast<IntrusivePtr<ExportedInstance>*>(instance);
-    } catch (...) {
-      ReportFailure();
-    }
+    GuardedCall([&] { delete static_cast<IntrusivePtr<ExportedInstance>*>(instance); });
   }
   static opkit_status Forward(void* instance, const opkit_call* call) {
     return GuardedCall(
@@ -9984,7 +9988,9 @@ class OPKIT_IMAGE_LOCAL SchemaReader {
     ReadGradient();
     ReadKernels();
     ReadInplace();
-    ReadParameters();
+    record_->attributes = schema_.attributes();
+    record_->inputs = schema_.inputs();
+    record_->outputs = schema_.outputs();
     return record_;
   }
 
@@ -10015,15 +10021,6 @@ class OPKIT_IMAGE_LOCAL SchemaReader {
     for (int i = 0; i < (std::min)(schema_.max_inputs(), kMost); ++i)
       for (int o = 0; o < (std::min)(schema_.max_outputs(), kMost); ++o)
         if (schema_.CanInplace(i, o)) record_->inplace.emplace_back(i, o);
-  }
-  void ReadParameters() {
-    for (const AttributeSchema& from : schema_.attributes())
-      record_->attributes.push_back(
-          {from.name, from.doc, from.type, from.required, from.default_value, {}});
-    for (const ValueSchema& from : schema_.inputs())
-      record_->inputs.push_back({from.name, from.doc, {}, false, {}, from.dtypes});
-    for (const ValueSchema& from : schema_.outputs())
-      record_->outputs.push_back({from.name, from.doc, {}, false, {}, from.dtypes});
   }
   void ReadGradient() {
     const GradientRegistration* gradient = GradientRegistry::Global().Find(schema_.name());
@@ -10154,13 +10151,11 @@ class OPKIT_IMAGE_LOCAL ExportedOp : public RefCounted {
     }
     op.num_inplace = from.inplace.size();
     op.inplace = inplace_.data();
-    size_t p = 0;
-    for (const auto* list : {&from.attributes, &from.inputs, &from.outputs})
-      for (const OpParameter& parameter : *list) {
-        FillIn(parameters_[p], parameter);
-        parameter_pointers_[p] = &parameters_[p];
-        ++p;
-      }
+    opkit_parameter* next = parameters_.data();
+    for (const AttributeSchema& attribute : from.attributes) FillIn(*next++, attribute);
+    for (const auto* list : {&from.inputs, &from.outputs})
+      for (const ValueSchema& value : *list) FillIn(*next++, value);
+    for (size_t p = 0; p < parameters_.size(); ++p) parameter_pointers_[p] = &parameters_[p];
     op.num_attrs = from.attributes.size();
     op.attrs = parameter_pointers_.data();
     op.num_inputs = from.inputs.size();
@@ -10177,18 +10172,23 @@ class OPKIT_IMAGE_LOCAL ExportedOp : public RefCounted {
     kernel.flags = device.create_state && device.shares_state ? OPKIT_KERNEL_STATEFUL : 0;
     return &kernel;
   }
-  void FillIn(opkit_parameter& parameter, const OpParameter& from) {
+  template <class From>
+  void FillIn(opkit_parameter& parameter, const From& from) {
     parameter.size = sizeof parameter;
     parameter.name = from.name.c_str();
     parameter.doc = from.doc.c_str();
-    parameter.type = from.type ? static_cast<int32_t>(*from.type) : -1;
-    parameter.required = from.required;
-    for (const DType dtype : from.dtypes)
-      parameter.dtypes |= uint64_t{1} << static_cast<int>(dtype);
-    if (!from.default_value) return;
-    auto value = MakeIntrusive<AbiAttributes>(Arguments{{from.name, *from.default_value}});
-    parameter.default_value = *value->data();
-    defaults_.push_back(std::move(value));
+    parameter.type = -1;
+    if constexpr (std::is_same_v<From, ValueSchema>) {
+      for (const DType dtype : from.dtypes)
+        parameter.dtypes |= uint64_t{1} << static_cast<int>(dtype);
+    } else {
+      if (from.type) parameter.type = static_cast<int32_t>(*from.type);
+      parameter.required = from.required;
+      if (!from.default_value) return;
+      auto value = MakeIntrusive<AbiAttributes>(Arguments{{from.name, *from.default_value}});
+      parameter.default_value = *value->data();
+      defaults_.push_back(std::move(value));
+    }
   }
 
   FunctionRecord record_;
@@ -10316,7 +10316,7 @@ class OpImport {
     std::memcpy(&device.abi, kernel, (std::min)(kernel->size, uint64_t{sizeof device.abi}));
   }
   void AddParameters(const opkit_parameter* const* parameters, uint64_t count, const char* what,
-                     std::vector<OpParameter>& list) const {
+                     auto& list) const {
     CheckArray(count, parameters, what);
     NameTable<int> seen;
     for (uint64_t i = 0; i < count; ++i) {
@@ -10333,20 +10333,22 @@ class OpImport {
       const std::string whose = StrCat("has ", who(), " whose '", one->name, "' has ");
       if (one->type < -1 || one->type > OPKIT_ATTR_TENSORS)
         Refuse(StrCat(whose, "the type ", one->type, ", which does not exist"));
-      OpParameter& to = list.emplace_back();
+      const opkit_attr* value = one->default_value;
+      if (const std::string problem = value ? ProblemOfAttr(value) : ""; !problem.empty())
+        Refuse(StrCat(whose, "a default that ", problem));
+      if (value && one->type >= 0 && value->type != one->type)
+        Refuse(StrCat(whose, "a default of the type ", value->type, ", but the type ", one->type));
+      auto& to = list.emplace_back();
       to.name = one->name;
       to.doc = one->doc ? one->doc : "";
-      to.required = one->required != 0;
-      if (one->type >= 0) to.type = static_cast<AttributeType>(one->type);
-      for (int dtype = 1; dtype < kNumDTypes; ++dtype)
-        if (one->dtypes >> dtype & 1) to.dtypes.push_back(static_cast<DType>(dtype));
-      const opkit_attr* value = one->default_value;
-      if (!value) continue;
-      if (const std::string problem = ProblemOfAttr(value); !problem.empty())
-        Refuse(StrCat(whose, "a default that ", problem));
-      if (one->type >= 0 && value->type != one->type)
-        Refuse(StrCat(whose, "a default of the type ", value->type, ", but the type ", one->type));
-      to.default_value = ArgumentsOfAbi(&value, 1).begin()->value;
+      if constexpr (requires { to.dtypes; }) {
+        for (int dtype = 1; dtype < kNumDTypes; ++dtype)
+          if (one->dtypes >> dtype & 1) to.dtypes.push_back(static_cast<DType>(dtype));
+      } else {
+        to.required = one->required != 0;
+        if (one->type >= 0) to.type = static_cast<AttributeType>(one->type);
+        if (value) to.default_value = ArgumentsOfAbi(&value, 1).begin()->value;
+      }
     }
   }
 
@@ -11042,9 +11044,6 @@ class ResolvedOperator {
   // `present[i]` false leaves optional input i out.
   OPKIT_IMAGE_LOCAL ResolvedOperator(const std::string& op, const std::vector<bool>& present,
                                      Arguments args, const InvokeOptions& options);
-  ResolvedOperator(ResolvedOperator&&) noexcept;
-  ResolvedOperator& operator=(ResolvedOperator&&) noexcept;
-  ~ResolvedOperator();
 
   // Runs on `inputs` and returns new outputs. Errors: kInvalidArgument for a wrong count or shapes
   // that inference refuses; those that the operator throws.
@@ -11125,8 +11124,7 @@ struct TensorSlot : RefCounted {
   Dims strides;
   OpTensor view;
 
-  // Views `tensor` as it is now.
-  void Bind(OpReq req) { Bind(tensor, req); }
+  // Views `viewed` as it is now.
   void Bind(const Tensor& viewed, OpReq req) {
     const bool changed = view.dtype() != viewed.dtype() || shape != viewed.shape();
     if (changed) shape = viewed.shape();
@@ -11284,8 +11282,8 @@ inline constinit std::atomic<LogHook> g_log_hook{&LogToStderr};
 OPKIT_INLINE HostError& CurrentHostError() {
   static thread_local HostErrorSlot outside;  // of a thread that runs no function
   HostErrorSlot& slot = t_host_error ? *t_host_error : outside;
-  if (!slot.error) slot.error = std::make_unique<HostError>();
-  return *slot.error;
+  if (!slot) slot = std::make_unique<HostError>();
+  return *slot;
 }
 
 OPKIT_INLINE opkit_status KeepFailure(const char* unknown) noexcept {
@@ -11376,7 +11374,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
       auto slot = MakeIntrusive<TensorSlot>();
       slot->tensor = Tensor(Shape(Dims(shape, static_cast<size_t>(rank))),
                             static_cast<DType>(dtype), MemoryDevice(state.device));
-      slot->Bind(OpReq::kWrite);
+      slot->Bind(slot->tensor, OpReq::kWrite);
       CopyView(slot->view.view(), tensor);
       state.Keep([&](RunMemory& kept) { kept.temporaries.push_back(std::move(slot)); });
     });
@@ -11426,7 +11424,6 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
           drop(std::exchange(other.drop, nullptr)),
           context(other.context),
           kept(std::move(other.kept)) {}
-    Launched& operator=(Launched&&) = delete;
     ~Launched() {
       if (drop) drop(context);
     }
@@ -11519,11 +11516,8 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     *identity = {now.id, now.parent, static_cast<uint64_t>(now.kind)};
   }
   static void Adopt(const opkit_invocation* identity, opkit_scope* scope) {
-    struct Adopted {
-      InvocationScope scope;
-    };
-    new (static_cast<void*>(scope)) Adopted{InvocationScope::Adopt(
-        {identity->id, identity->parent, static_cast<InvocationKind>(identity->kind)})};
+    new (static_cast<void*>(scope)) InvocationScope(InvocationScope::Adopt(
+        {identity->id, identity->parent, static_cast<InvocationKind>(identity->kind)}));
   }
 
   static opkit_status Defer(const opkit_call* call, opkit_completion** completion) {
@@ -11666,7 +11660,6 @@ OPKIT_INLINE size_t SymbolicShape::Axis(int axis) const {
 
 namespace opkit::inline OPKIT_ABI {
 
-OPKIT_INLINE OperatorDef::OperatorDef(std::string type) : type_(std::move(type)) {}
 OPKIT_INLINE OperatorDef::OperatorDef(std::string type, std::vector<std::string> inputs,
                                       std::vector<std::string> outputs, Arguments args)
     : type_(std::move(type)),
@@ -11681,12 +11674,6 @@ OPKIT_INLINE OperatorDef& OperatorDef::operator=(const OperatorDef& other) {
 OPKIT_INLINE OperatorDef& OperatorDef::operator=(OperatorDef&&) noexcept = default;
 OPKIT_INLINE OperatorDef::~OperatorDef() = default;
 
-OPKIT_INLINE OperatorDef& OperatorDef::Type(std::string type) {
-  return type_ = std::move(type), *this;
-}
-OPKIT_INLINE OperatorDef& OperatorDef::Name(std::string name) {
-  return name_ = std::move(name), *this;
-}
 OPKIT_INLINE OperatorDef& OperatorDef::Input(std::string name) {
   return inputs_.push_back(std::move(name)), *this;
 }
@@ -11713,9 +11700,6 @@ OPKIT_INLINE OperatorDef& OperatorDef::Subgraph(std::string name,
   for (NamedSubgraph& known : subgraphs_)
     if (known.name == name) return known.graph = std::move(graph), *this;
   return subgraphs_.push_back({std::move(name), std::move(graph)}), *this;
-}
-OPKIT_INLINE OperatorDef& OperatorDef::Engine(std::string engine) {
-  return engine_ = std::move(engine), *this;
 }
 OPKIT_INLINE const SubgraphBase* OperatorDef::FindSubgraph(std::string_view name) const {
   for (const NamedSubgraph& known : subgraphs_)
@@ -11761,7 +11745,6 @@ OPKIT_INLINE InferenceContext::InferenceContext(const OperatorDef& def,
     : def_(def), inputs_(std::move(inputs)), outputs_(std::move(outputs)) {
   outputs_.resize(def.outputs().size());
 }
-OPKIT_INLINE InferenceContext::~InferenceContext() = default;
 
 OPKIT_INLINE const Tensor* InferenceContext::input_constant(int i) const {
   const Tensor* known = input(i).constant;
@@ -11817,6 +11800,14 @@ OPKIT_INLINE void InferenceContext::Refine(TensorInfo& info, const char* what, i
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+OPKIT_INLINE void CountRule::SetList(std::initializer_list<int> allowed) {
+  list_ = std::vector<int>(allowed);
+  predicate_ = {};
+}
+OPKIT_INLINE void CountRule::SetPredicate(UniqueFunction<bool(int)> allowed) {
+  list_.clear();
+  predicate_ = std::move(allowed);
+}
 OPKIT_INLINE bool CountRule::Allows(int count) const {
   if (count < min_ || count > max_ || (predicate_ && !predicate_(count))) return false;
   for (int allowed : list_)
@@ -11833,6 +11824,10 @@ OPKIT_INLINE std::string CountRule::Describe() const {
 
 OPKIT_INLINE int ArityRules::OutputsOf(int num_inputs) const {
   return outputs_of_inputs ? outputs_of_inputs(num_inputs) : outputs.fixed();
+}
+OPKIT_INLINE int ArityRules::OutputsOf(int num_inputs, const Arguments& args) const {
+  const int outs = of_arguments ? of_arguments(args).second : -1;
+  return outs >= 0 ? outs : OutputsOf(num_inputs);
 }
 OPKIT_INLINE std::pair<int, int> ArityRules::Of(const Arguments& args) const {
   auto [ins, outs] = of_arguments ? of_arguments(args) : std::pair(-1, -1);
@@ -11919,7 +11914,6 @@ OPKIT_INLINE std::string AttributeRules::Verify(const std::string& op,
 }
 
 }  // namespace detail
-
 }  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_SCHEMA_RULES_IPP_
@@ -11953,42 +11947,16 @@ inline OpCost Traffic(const std::vector<TensorInfo>& inputs,
 OPKIT_INLINE OpSchema::OpSchema(std::string name, const char* file, int line, std::string signature)
     : name_(std::move(name)), file_(file), line_(line), signature_(std::move(signature)) {}
 
-OPKIT_INLINE OpSchema& OpSchema::NumInputs(std::initializer_list<int> allowed) {
-  return arity_.inputs.SetList(allowed), *this;
-}
-OPKIT_INLINE OpSchema& OpSchema::NumInputs(UniqueFunction<bool(int)> allowed) {
-  return arity_.inputs.SetPredicate(std::move(allowed)), *this;
-}
-OPKIT_INLINE OpSchema& OpSchema::NumOutputs(std::initializer_list<int> allowed) {
-  return arity_.outputs.SetList(allowed), *this;
-}
-OPKIT_INLINE OpSchema& OpSchema::NumOutputs(UniqueFunction<bool(int)> allowed) {
-  return arity_.outputs.SetPredicate(std::move(allowed)), *this;
-}
-OPKIT_INLINE OpSchema& OpSchema::SameNumberOfOutput() {
-  return OutputCalculator([](int inputs) { return inputs; });
-}
 OPKIT_INLINE OpSchema& OpSchema::MutatesInputs(std::initializer_list<int> inputs) {
   return MutatesInputs([list = std::vector<int>(inputs)](const OperatorDef&) { return list; });
 }
-OPKIT_INLINE OpSchema& OpSchema::AllowInplace(std::initializer_list<std::pair<int, int>> pairs) {
-  return AllowInplace(detail::InplaceRules::AnyOf(pairs));
-}
-OPKIT_INLINE OpSchema& OpSchema::AllowOneToOneInplace() {
-  return AllowInplace(&detail::InplaceRules::OneToOne);
-}
-OPKIT_INLINE OpSchema& OpSchema::EnforceInplace(std::initializer_list<std::pair<int, int>> pairs) {
-  return EnforceInplace(detail::InplaceRules::AnyOf(pairs));
-}
-OPKIT_INLINE OpSchema& OpSchema::EnforceOneToOneInplace() {
-  return EnforceInplace(&detail::InplaceRules::OneToOne);
+OPKIT_INLINE OpSchema& OpSchema::Arg(AttributeSchema attribute) {
+  return attributes_.declared.push_back(std::move(attribute)), *this;
 }
 OPKIT_INLINE OpSchema& OpSchema::Arg(std::string name, std::string doc,
                                      std::optional<AttributeType> type,
                                      std::optional<Attribute> default_value, bool required) {
-  attributes_.declared.push_back(
-      {std::move(name), std::move(doc), required, type, std::move(default_value)});
-  return *this;
+  return Arg({std::move(name), std::move(doc), required, type, std::move(default_value)});
 }
 OPKIT_INLINE OpSchema& OpSchema::SetDefault(std::string_view name, Attribute value) {
   for (AttributeSchema& attribute : attributes_.declared) {
@@ -12055,17 +12023,6 @@ OPKIT_INLINE OpSchema& OpSchema::SetElementTypes(const std::vector<DType>& dtype
     for (ValueSchema& value : *values)
       if (value.dtypes.empty()) value.dtypes = std::vector<DType>(dtypes);
   return *this;
-}
-
-OPKIT_INLINE int OpSchema::CalculateOutput(int inputs, const Arguments& args) const {
-  const int outputs = arity_.of_arguments ? arity_.of_arguments(args).second : -1;
-  return outputs >= 0 ? outputs : CalculateOutput(inputs);
-}
-OPKIT_INLINE std::vector<int> OpSchema::MutatedInputs(const OperatorDef& def) const {
-  return mutates_ ? mutates_(def) : std::vector<int>();
-}
-OPKIT_INLINE std::vector<Tensor> OpSchema::MakeTestInputs(DType dtype, uint64_t seed) const {
-  return test_inputs_ ? test_inputs_(dtype, seed) : std::vector<Tensor>();
 }
 
 OPKIT_INLINE std::string OpSchema::Verify(const OperatorDef& def) const {
@@ -12412,19 +12369,6 @@ OPKIT_INLINE BackendPreference OpRegistry::PreferenceOf(std::string_view op,
   return out;
 }
 
-OPKIT_INLINE std::vector<std::string> CheckRegistrations() {
-  return OpRegistry::Global().Problems();
-}
-OPKIT_INLINE std::vector<std::string> RegisteredOperators() {
-  return OpRegistry::Global().Operators();
-}
-OPKIT_INLINE void SetGlobalEnginePref(DeviceType device, EnginePref engines) {
-  OpRegistry::Global().SetPreference(device, std::move(engines));
-}
-OPKIT_INLINE void SetOpEnginePref(const std::string& op, DeviceType device, EnginePref engines) {
-  OpRegistry::Global().SetPreference(op, device, std::move(engines));
-}
-
 }  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_OP_REGISTRY_IPP_
@@ -12615,8 +12559,8 @@ OPKIT_INLINE IntrusivePtr<EventState> Event::NewState() const {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-inline void Record(const TensorInfo* infos, size_t count,
-                   std::vector<InferenceCache::Output>& out) {
+OPKIT_INLINE void InferenceCache::Record(const TensorInfo* infos, size_t count,
+                                         std::vector<Output>& out) {
   out.clear();
   for (size_t i = 0; i < count; ++i) {
     const bool known = infos[i].shape.is_known();
@@ -12662,16 +12606,7 @@ OPKIT_INLINE void InferenceCache::Set(const OperatorDef& def, std::span<const Te
   RecordOutputs(outputs.data(), outputs.size());
   fresh_ = true;
 }
-OPKIT_INLINE void InferenceCache::RecordInputs(const TensorInfo* infos, size_t count) {
-  Record(infos, count, inputs_);
-}
-OPKIT_INLINE void InferenceCache::RecordOutputs(const TensorInfo* infos, size_t count) {
-  Record(infos, count, outputs_);
-  ++version_;
-}
-
 }  // namespace detail
-
 }  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_INFERENCE_CACHE_IPP_
@@ -12692,18 +12627,13 @@ OPKIT_INLINE void Blob::WrongType(const char* wanted) const {
         ", but is read as ", wanted, " (names as the compiler mangles them)");
 }
 
-OPKIT_INLINE Workspace::Workspace() = default;
-OPKIT_INLINE Workspace::~Workspace() = default;
 OPKIT_INLINE Blob* Workspace::CreateBlob(const std::string& name) {
   return &blobs_.FindOrAdd(name, name);
 }
-OPKIT_INLINE Blob* Workspace::FindBlob(std::string_view name) const { return blobs_.Find(name); }
 OPKIT_INLINE Blob* Workspace::GetBlob(const std::string& name) const {
   if (Blob* blob = FindBlob(name)) return blob;
   Throw(ErrorCode::kNotFound, "no blob '", name, "' in the workspace", SuggestName(name, Blobs()));
 }
-OPKIT_INLINE bool Workspace::RemoveBlob(std::string_view name) { return blobs_.Erase(name); }
-OPKIT_INLINE std::vector<std::string> Workspace::Blobs() const { return blobs_.Names(); }
 
 OPKIT_INLINE Tensor* Workspace::CreateTensor(const std::string& name) {
   return CreateBlob(name)->GetMutable<Tensor>();
@@ -12728,24 +12658,36 @@ OPKIT_INLINE bool Workspace::HasTensor(const std::string& name) const {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+struct PendingOutputs::Items : RefCounted {
+  struct Item {
+    int output;
+    Blob* blob;
+    Tensor tensor;
+  };
+  std::list<Item> list;
+};
 OPKIT_INLINE PendingOutputs::PendingOutputs() = default;
 OPKIT_INLINE PendingOutputs::~PendingOutputs() = default;
 OPKIT_INLINE Tensor* PendingOutputs::Find(int output) {
-  for (Item& item : items_)
+  if (!items_) return nullptr;
+  for (Items::Item& item : items_->list)
     if (item.output == output) return &item.tensor;
   return nullptr;
 }
 OPKIT_INLINE Tensor* PendingOutputs::Add(int output, Blob* blob, Tensor tensor) {
-  items_.push_back({output, blob, std::move(tensor)});
-  return &items_.back().tensor;
+  if (!items_) items_ = MakeIntrusive<Items>();
+  items_->list.push_back({output, blob, std::move(tensor)});
+  return &items_->list.back().tensor;
 }
 OPKIT_INLINE void PendingOutputs::Publish() {
-  for (Item& item : items_) *item.blob->GetMutable<Tensor>() = std::move(item.tensor);
-  items_.clear();
+  if (!items_) return;
+  for (Items::Item& item : items_->list) *item.blob->GetMutable<Tensor>() = std::move(item.tensor);
+  items_ = {};
 }
-OPKIT_INLINE void PendingOutputs::Clear() { items_.clear(); }
+OPKIT_INLINE void PendingOutputs::Clear() { items_ = {}; }
 OPKIT_INLINE void PendingOutputs::AppendStorages(RefCountedList& out) const {
-  for (const Item& item : items_) out.push_back(item.tensor.storage());
+  if (!items_) return;
+  for (const Items::Item& item : items_->list) out.push_back(item.tensor.storage());
 }
 
 OPKIT_INLINE void ScratchMemory::Plan(void* bytes, int64_t size, Storage owner) {
@@ -12764,7 +12706,6 @@ OPKIT_INLINE void ScratchMemory::AppendStorages(RefCountedList& out) const {
 }
 
 }  // namespace detail
-
 }  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_OPERATOR_MEMORY_IPP_
@@ -13273,20 +13214,6 @@ OPKIT_INLINE const std::string& GradientMakerBase::GI(int i) {
   if (value.dense.empty()) value.dense = Name(i);
   return value.dense;
 }
-OPKIT_INLINE const std::string& GradientMakerBase::GI_I(int i) {
-  GradientValue& value = Gradient(i, true);
-  if (value.indices.empty()) value.indices = Names().Fresh(I(i), "_grad_indices");
-  return value.indices;
-}
-OPKIT_INLINE const std::string& GradientMakerBase::GI_V(int i) {
-  GradientValue& value = Gradient(i, true);
-  if (value.values.empty()) value.values = Names().Fresh(I(i), "_grad_values");
-  return value.values;
-}
-OPKIT_INLINE void GradientMakerBase::SetSparse(int i, const std::string& indices,
-                                               const std::string& values) {
-  Gradient(i, true) = GradientValue::Sparse(indices, values);
-}
 OPKIT_INLINE std::string GradientMakerBase::Temporary(const std::string& hint) {
   return Names().Fresh(def_.outputs().empty() ? def_.type() : def_.outputs()[0], "_grad_" + hint);
 }
@@ -13332,6 +13259,12 @@ OPKIT_INLINE std::string GradientMakerBase::Name(int i) {
   const std::string& name = Names().Of(I(i));
   for (const GradientValue& value : g_output_)
     if (value.dense == name) return Names().Fresh(I(i));
+  return name;
+}
+OPKIT_INLINE const std::string& GradientMakerBase::Slices(int i, std::string GradientValue::*part,
+                                                          const char* suffix) {
+  std::string& name = Gradient(i, true).*part;
+  if (name.empty()) name = Names().Fresh(I(i), suffix);
   return name;
 }
 
@@ -13382,7 +13315,6 @@ OPKIT_INLINE bool RegisterBackendRank(const char* backend, int rank) noexcept {
 }
 
 }  // namespace detail
-
 }  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_REGISTRATION_IPP_
@@ -13506,7 +13438,6 @@ OPKIT_INLINE bool RegisterGradient(const char* op, GradientKind kind,
 }
 
 }  // namespace detail
-
 }  // namespace opkit
 
 #endif  // OPKIT_OP_GRADIENT_IMPL_GRADIENT_IPP_
@@ -14170,9 +14101,6 @@ OPKIT_INLINE ResolvedOperator::ResolvedOperator(const std::string& op,
     selects_ |= OpRegistry::Global().BackendRank(kernel->backend) > 0;
   if (selects_) selected_for_.resize(inputs_.size());
 }
-OPKIT_INLINE ResolvedOperator::ResolvedOperator(ResolvedOperator&&) noexcept = default;
-OPKIT_INLINE ResolvedOperator& ResolvedOperator::operator=(ResolvedOperator&&) noexcept = default;
-OPKIT_INLINE ResolvedOperator::~ResolvedOperator() = default;
 
 OPKIT_INLINE std::vector<Tensor> ResolvedOperator::operator()(std::span<const Tensor> inputs) {
   std::vector<Tensor> results(outputs_.size());

@@ -20,7 +20,6 @@
 #include <fcntl.h>
 #include <initializer_list>
 #include <linux/futex.h>
-#include <list>
 #include <map>
 #include <memory>
 #include <new>
@@ -1431,7 +1430,11 @@ class Tensor {
   Tensor Permute(const Dims& order) const;
 
   // True when the bytes from the first to the last element overlap those of `other`.
-  bool SharesMemoryWith(const Tensor& other) const;
+  bool SharesMemoryWith(const Tensor& other) const {
+    if (!storage_ || !other.storage_) return false;
+    if (storage_ != other.storage_ && storage_->IsApartFrom(*other.storage_)) return false;
+    return SpansOverlap(other);
+  }
 
   // For backends whose layout needs other sizes than the dense one: `storage` of any size under a
   // blocked layout.
@@ -1454,11 +1457,16 @@ class Tensor {
     if (!initialized()) [[unlikely]]
       Fail(ErrorCode::kUninitialized, "is read before anything was written to it");
   }
-  void CheckReadable(DType wanted) const;
+  void CheckReadable(DType wanted) const {
+    if (dtype_ != wanted || (!storage_ && numel() != 0)) [[unlikely]]
+      FailToRead(wanted);
+  }
+  [[noreturn]] OPKIT_COLD void FailToRead(DType wanted) const;
   void CheckStandard(const char* what) const {
     if (!layout_.is_standard()) [[unlikely]]
       Fail(ErrorCode::kUnsupported, what, " needs the standard layout; convert first");
   }
+  bool SpansOverlap(const Tensor& other) const;
   bool Fits(const Shape& shape, DType dtype) const;
   Storage NewMemory(const Shape& shape, DType dtype) const;
   void TakeMemory(Storage storage);
@@ -4425,6 +4433,49 @@ inline constexpr const char* kMixedModes =
 
 #endif  // OPKIT_BASE_IMAGE_MODE_HPP_
 
+// ---- opkit/op/fwd.hpp
+// Forward declarations of the classes that define, register, make, call and watch operators, for
+// headers that only name them.
+#ifndef OPKIT_OP_FWD_HPP_
+#define OPKIT_OP_FWD_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+class OperatorDef;
+struct TensorInfo;
+class InferenceContext;
+struct AttributeSchema;
+class OpSchema;
+
+struct KernelQuery;
+struct KernelConfig;
+struct Kernel;
+class OpRegistry;
+
+class Blob;
+class Workspace;
+class OperatorBase;
+template <class Context>
+class Operator;
+struct CreateOptions;
+struct KernelCandidate;
+class ResolvedOperator;
+
+template <class T>
+class ObserverBase;
+template <class T>
+class Observable;
+
+struct GradientValue;
+struct GradientOpsMeta;
+class GradientNames;
+class GradientMakerBase;
+class GradientRegistry;
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_FWD_HPP_
+
 // ---- opkit/op/operator_def.hpp
 // OperatorDef: one node, as plain data: the op's type, the names of what it reads and writes, its
 // attributes, the device and the backend asked for. Everything else is derived from it.
@@ -4457,7 +4508,7 @@ struct NamedSubgraph {
 class OperatorDef {
  public:
   OperatorDef() = default;
-  explicit OperatorDef(std::string type);
+  explicit OperatorDef(std::string type) : type_(std::move(type)) {}
   OperatorDef(std::string type, std::vector<std::string> inputs, std::vector<std::string> outputs,
               Arguments args = {});
   OperatorDef(const OperatorDef&);
@@ -4466,8 +4517,8 @@ class OperatorDef {
   OperatorDef& operator=(OperatorDef&&) noexcept;
   ~OperatorDef();
 
-  OperatorDef& Type(std::string type);
-  OperatorDef& Name(std::string name);
+  OperatorDef& Type(std::string type) { return type_ = std::move(type), *this; }
+  OperatorDef& Name(std::string name) { return name_ = std::move(name), *this; }
   // Adds one; an empty name leaves an optional input or output out.
   OperatorDef& Input(std::string name);
   OperatorDef& Output(std::string name);
@@ -4483,7 +4534,7 @@ class OperatorDef {
   OperatorDef& Device(::opkit::Device device) { return device_ = device, *this; }
   OperatorDef& Device(DeviceType type, int32_t index = 0) { return Device({type, index}); }
   // Backends to try, in order, separated by commas. "DEFAULT" is the plain operator.
-  OperatorDef& Engine(std::string engine);
+  OperatorDef& Engine(std::string engine) { return engine_ = std::move(engine), *this; }
   OperatorDef& IsGradientOp(bool value) { return is_gradient_op_ = value, *this; }
 
   const std::string& type() const { return type_; }
@@ -4552,7 +4603,6 @@ class InferenceContext {
  public:
   InferenceContext(const OperatorDef& def, std::vector<TensorInfo> inputs,
                    std::vector<TensorInfo> outputs = {});
-  ~InferenceContext();
 
   const OperatorDef& def() const { return def_; }
   const Arguments& args() const { return def_.args(); }
@@ -4612,9 +4662,6 @@ class InferenceContext {
 #define OPKIT_OP_KERNEL_HPP_
 
 namespace opkit::inline OPKIT_ABI {
-
-class OperatorBase;
-class Workspace;
 
 // A node and all that is known of its values: dtypes, shapes, layouts, constants' data.
 struct KernelQuery {
@@ -4700,11 +4747,11 @@ class OPKIT_EXPORT UnsupportedOperatorFeature : public Error {
 
 #endif  // OPKIT_OP_KERNEL_HPP_
 
-// ---- opkit/op/schema_rules.hpp
-// The rules of an OpSchema that its nodes are verified against: how many inputs and outputs a node
-// has, which of them may be one blob, and which attributes it gives.
-#ifndef OPKIT_OP_SCHEMA_RULES_HPP_
-#define OPKIT_OP_SCHEMA_RULES_HPP_
+// ---- opkit/op/value_schema.hpp
+// What an operator documents of its attributes, inputs and outputs: the same in a schema and across
+// the boundary of a library.
+#ifndef OPKIT_OP_VALUE_SCHEMA_HPP_
+#define OPKIT_OP_VALUE_SCHEMA_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -4717,6 +4764,25 @@ struct AttributeSchema {
   std::optional<Attribute> default_value;
 };
 
+// One input or output.
+struct ValueSchema {
+  std::string name;
+  std::string doc;
+  std::vector<DType> dtypes;  // empty: any
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_OP_VALUE_SCHEMA_HPP_
+
+// ---- opkit/op/schema_rules.hpp
+// The rules of an OpSchema that its nodes are verified against: how many inputs and outputs a node
+// has, which of them may be one blob, and which attributes it gives.
+#ifndef OPKIT_OP_SCHEMA_RULES_HPP_
+#define OPKIT_OP_SCHEMA_RULES_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
 namespace detail {
 
 // Functions in these classes are mutable: rules are asked through const references, and a function
@@ -4728,12 +4794,8 @@ class CountRule {
   static constexpr int kAny = 1 << 30;
 
   void SetRange(int least, int most) { min_ = least, max_ = most; }
-  void SetList(std::initializer_list<int> allowed) {
-    list_ = std::vector<int>(allowed), predicate_ = {};
-  }
-  void SetPredicate(UniqueFunction<bool(int)> allowed) {
-    list_.clear(), predicate_ = std::move(allowed);
-  }
+  void SetList(std::initializer_list<int> allowed);
+  void SetPredicate(UniqueFunction<bool(int)> allowed);
   int least() const { return min_; }
   int most() const { return max_; }
   // -1 where the range has more than one number.
@@ -4755,8 +4817,9 @@ struct ArityRules {
   mutable UniqueFunction<int(int)> outputs_of_inputs;
   mutable UniqueFunction<std::pair<int, int>(const Arguments&)> of_arguments;
 
-  // The number of outputs; -1 when the inputs do not decide it.
+  // The number of outputs; -1 when the inputs and attributes do not decide it.
   int OutputsOf(int num_inputs) const;
+  int OutputsOf(int num_inputs, const Arguments& args) const;
   // {inputs, outputs} of a node with these attributes; -1 where they leave a number open.
   std::pair<int, int> Of(const Arguments& args) const;
   // Why a node of `op` may not have these numbers; empty when it may. The same holds for Verify
@@ -4814,13 +4877,6 @@ struct OpCost {
   uint64_t params_bytes = 0;
 };
 
-// One input or output.
-struct ValueSchema {
-  std::string name;
-  std::string doc;
-  std::vector<DType> dtypes;  // empty: any
-};
-
 // Setters return *this, so that a schema reads as one sentence. Not synchronised: filled in during
 // static initialisation, read-only afterwards.
 class OpSchema {
@@ -4831,12 +4887,18 @@ class OpSchema {
   // Arity: exactly n, between two numbers, one of a set, or a predicate.
   OpSchema& NumInputs(int n) { return NumInputs(n, n); }
   OpSchema& NumInputs(int min, int max) { return arity_.inputs.SetRange(min, max), *this; }
-  OpSchema& NumInputs(std::initializer_list<int> allowed);
-  OpSchema& NumInputs(UniqueFunction<bool(int)> allowed);
+  OpSchema& NumInputs(std::initializer_list<int> all) { return arity_.inputs.SetList(all), *this; }
+  OpSchema& NumInputs(UniqueFunction<bool(int)> allowed) {
+    return arity_.inputs.SetPredicate(std::move(allowed)), *this;
+  }
   OpSchema& NumOutputs(int n) { return NumOutputs(n, n); }
   OpSchema& NumOutputs(int min, int max) { return arity_.outputs.SetRange(min, max), *this; }
-  OpSchema& NumOutputs(std::initializer_list<int> allowed);
-  OpSchema& NumOutputs(UniqueFunction<bool(int)> allowed);
+  OpSchema& NumOutputs(std::initializer_list<int> all) {
+    return arity_.outputs.SetList(all), *this;
+  }
+  OpSchema& NumOutputs(UniqueFunction<bool(int)> allowed) {
+    return arity_.outputs.SetPredicate(std::move(allowed)), *this;
+  }
   // A relation between the number of inputs and outputs.
   OpSchema& NumInputsOutputs(UniqueFunction<bool(int, int)> allowed) {
     return arity_.pair_allowed = std::move(allowed), *this;
@@ -4845,7 +4907,9 @@ class OpSchema {
   OpSchema& OutputCalculator(UniqueFunction<int(int)> calculate) {
     return arity_.outputs_of_inputs = std::move(calculate), *this;
   }
-  OpSchema& SameNumberOfOutput();
+  OpSchema& SameNumberOfOutput() {
+    return OutputCalculator([](int inputs) { return inputs; });
+  }
   // {inputs, outputs} as the attributes decide them; -1 leaves a number open.
   using ArityFunction = UniqueFunction<std::pair<int, int>(const Arguments&)>;
   OpSchema& ArityFromArguments(ArityFunction arity) {
@@ -4867,13 +4931,17 @@ class OpSchema {
   // Pairs {input, output} that may, or must, be the same blob.
   using InplacePredicate = detail::InplaceRules::Predicate;
   OpSchema& AllowInplace(InplacePredicate may) { return inplace_.allowed = std::move(may), *this; }
-  OpSchema& AllowInplace(std::initializer_list<std::pair<int, int>> pairs);
-  OpSchema& AllowOneToOneInplace();
+  OpSchema& AllowInplace(std::initializer_list<std::pair<int, int>> pairs) {
+    return AllowInplace(detail::InplaceRules::AnyOf(pairs));
+  }
+  OpSchema& AllowOneToOneInplace() { return AllowInplace(&detail::InplaceRules::OneToOne); }
   OpSchema& EnforceInplace(InplacePredicate must) {
     return inplace_.enforced = std::move(must), *this;
   }
-  OpSchema& EnforceInplace(std::initializer_list<std::pair<int, int>> pairs);
-  OpSchema& EnforceOneToOneInplace();
+  OpSchema& EnforceInplace(std::initializer_list<std::pair<int, int>> pairs) {
+    return EnforceInplace(detail::InplaceRules::AnyOf(pairs));
+  }
+  OpSchema& EnforceOneToOneInplace() { return EnforceInplace(&detail::InplaceRules::OneToOne); }
 
   // Attributes. `Arg(name, doc)` takes any type; `Arg<T>` checks it, and documents a default. Once
   // one is declared, an undeclared attribute is an error unless AllowUnknownArgs.
@@ -4887,6 +4955,7 @@ class OpSchema {
     if (default_value) value.emplace(*default_value);
     return Arg(std::move(name), std::move(doc), kAttributeTypeOf<T>, std::move(value), required);
   }
+  OpSchema& Arg(AttributeSchema attribute);
   OpSchema& Arg(std::string name, std::string doc, std::optional<AttributeType> type,
                 std::optional<Attribute> default_value, bool required);
   template <class T>
@@ -4973,10 +5042,14 @@ class OpSchema {
   bool MustInplace(int input, int output) const { return inplace_.Must(input, output); }
   // -1 when the inputs do not decide it.
   int CalculateOutput(int inputs) const { return arity_.OutputsOf(inputs); }
-  int CalculateOutput(int inputs, const Arguments& args) const;
+  int CalculateOutput(int inputs, const Arguments& args) const {
+    return arity_.OutputsOf(inputs, args);
+  }
   // {inputs, outputs} that a node with these attributes has; -1 where that leaves a number open.
   std::pair<int, int> Arity(const Arguments& args) const { return arity_.Of(args); }
-  std::vector<int> MutatedInputs(const OperatorDef& def) const;
+  std::vector<int> MutatedInputs(const OperatorDef& def) const {
+    return mutates_ ? mutates_(def) : std::vector<int>();
+  }
   const AttributeSchema* FindAttribute(std::string_view name) const {
     return attributes_.Find(name);
   }
@@ -4988,7 +5061,9 @@ class OpSchema {
   // ArityFromArguments was called: attributes may decide the number of outputs.
   bool has_arity_function() const { return static_cast<bool>(arity_.of_arguments); }
   // Empty where the schema makes no test data.
-  std::vector<Tensor> MakeTestInputs(DType dtype, uint64_t seed) const;
+  std::vector<Tensor> MakeTestInputs(DType dtype, uint64_t seed) const {
+    return test_inputs_ ? test_inputs_(dtype, seed) : std::vector<Tensor>();
+  }
 
   // Why `def` is not a right node of this operator; empty when it is.
   std::string Verify(const OperatorDef& def) const;
@@ -5136,13 +5211,20 @@ class OpRegistry {
 // Everything wrong with the registrations of this program (duplicates with both places, kernels
 // without a schema, schemas without a kernel), one sentence each; empty when nothing is. A good
 // first line of a test.
-OPKIT_IMAGE_LOCAL std::vector<std::string> CheckRegistrations();
-OPKIT_IMAGE_LOCAL std::vector<std::string> RegisteredOperators();
+OPKIT_IMAGE_LOCAL inline std::vector<std::string> CheckRegistrations() {
+  return OpRegistry::Global().Problems();
+}
+OPKIT_IMAGE_LOCAL inline std::vector<std::string> RegisteredOperators() {
+  return OpRegistry::Global().Operators();
+}
 
 // Caffe2's spellings of OpRegistry::SetPreference.
-OPKIT_IMAGE_LOCAL void SetGlobalEnginePref(DeviceType device, EnginePref engines);
-OPKIT_IMAGE_LOCAL void SetOpEnginePref(const std::string& op, DeviceType device,
-                                       EnginePref engines);
+inline void SetGlobalEnginePref(DeviceType device, EnginePref engines) {
+  OpRegistry::Global().SetPreference(device, std::move(engines));
+}
+inline void SetOpEnginePref(const std::string& op, DeviceType device, EnginePref engines) {
+  OpRegistry::Global().SetPreference(op, device, std::move(engines));
+}
 // From maps: from device types to backends, or to operators and their backends. Nothing is changed
 // when one entry is wrong.
 template <class EnginesByDevice>
@@ -5228,8 +5310,12 @@ class InferenceCache {
            std::span<const TensorInfo> outputs);
 
  private:
-  void RecordInputs(const TensorInfo* infos, size_t count);
-  void RecordOutputs(const TensorInfo* infos, size_t count);
+  static void Record(const TensorInfo* infos, size_t count, std::vector<Output>& out);
+  void RecordInputs(const TensorInfo* infos, size_t count) { Record(infos, count, inputs_); }
+  void RecordOutputs(const TensorInfo* infos, size_t count) {
+    Record(infos, count, outputs_);
+    ++version_;
+  }
 
   std::vector<Output> inputs_, outputs_;
   uint64_t version_ = 0;
@@ -5299,11 +5385,11 @@ class Observable {
 
   void StartAllObservers() {
     if (observers_) [[unlikely]]
-      ForEach([](ObserverBase<T>& observer, bool) { observer.Start(); });
+      ForEach([](ObserverBase<T>& observer) { observer.Start(); });
   }
   void StopAllObservers(bool succeeded) {
     if (observers_) [[unlikely]]
-      ForEach([](ObserverBase<T>& observer, bool good) { observer.Stop(good); }, succeeded);
+      ForEach([&](ObserverBase<T>& observer) { observer.Stop(succeeded); });
   }
 
  private:
@@ -5311,10 +5397,11 @@ class Observable {
     std::vector<std::unique_ptr<ObserverBase<T>>> items;
     std::string error;
   };
-  OPKIT_COLD void ForEach(void (*call)(ObserverBase<T>&, bool), bool succeeded = false) {
+  template <class F>
+  OPKIT_COLD void ForEach(F call) {
     for (size_t i = 0; i < list().items.size(); ++i) {
       try {
-        call(*list().items[i], succeeded);
+        call(*list().items[i]);
       } catch (const std::exception& error) {
         list().error = error.what();
       } catch (...) {
@@ -5507,21 +5594,20 @@ class Blob {
 // Blobs by name. Not synchronised: create blobs before operators run in parallel.
 class Workspace {
  public:
-  Workspace();
+  Workspace() = default;
   Workspace(const Workspace&) = delete;
   Workspace& operator=(const Workspace&) = delete;
-  ~Workspace();
 
   // The blob of that name, made when there is none.
   Blob* CreateBlob(const std::string& name);
   bool HasBlob(std::string_view name) const { return FindBlob(name); }
   // Null when there is none.
-  Blob* FindBlob(std::string_view name) const;
+  Blob* FindBlob(std::string_view name) const { return blobs_.Find(name); }
   // Error (kNotFound) that names the nearest blob when there is none.
   Blob* GetBlob(const std::string& name) const;
   // False when there is none. Operators bound to the blob must be gone.
-  bool RemoveBlob(std::string_view name);
-  std::vector<std::string> Blobs() const;
+  bool RemoveBlob(std::string_view name) { return blobs_.Erase(name); }
+  std::vector<std::string> Blobs() const { return blobs_.Names(); }
 
   // The tensor of that name, made (uninitialized) when there is none.
   Tensor* CreateTensor(const std::string& name);
@@ -5554,7 +5640,7 @@ class PendingOutputs {
  public:
   PendingOutputs();
   ~PendingOutputs();
-  bool empty() const { return items_.empty(); }
+  bool empty() const { return !items_; }
   // Null when the output is not replaced. The tensors stay at their addresses.
   Tensor* Find(int output);
   Tensor* Add(int output, Blob* blob, Tensor tensor);
@@ -5564,12 +5650,8 @@ class PendingOutputs {
   void AppendStorages(RefCountedList& out) const;
 
  private:
-  struct Item {
-    int output;
-    Blob* blob;
-    Tensor tensor;
-  };
-  std::list<Item> items_;
+  struct Items;
+  IntrusivePtr<Items> items_;
 };
 
 // What a plan sets aside for the operator, or memory of its own that grows to the largest request.
@@ -7177,17 +7259,13 @@ struct HostError {
   std::string failure;           // of a function of the host's table
   std::exception_ptr exception;  // behind either, where it was thrown in this program
 };
-struct HostErrorSlot {
-  std::unique_ptr<HostError> error;  // made when something fails
-};
+using HostErrorSlot = std::unique_ptr<HostError>;  // made when something fails
 inline constinit thread_local HostErrorSlot* t_host_error = nullptr;  // of the innermost scope
 OPKIT_COLD HostError& CurrentHostError();
 // Nothing has failed at the scope's beginning; its end brings the error before it back.
 class HostErrorScope {
  public:
   HostErrorScope() : outer_(t_host_error) { t_host_error = &slot_; }
-  HostErrorScope(const HostErrorScope&) = delete;
-  HostErrorScope& operator=(const HostErrorScope&) = delete;
   ~HostErrorScope() { t_host_error = outer_; }
 
  private:
@@ -7333,11 +7411,6 @@ std::optional<std::vector<T>> ParseList(std::string_view text) {
   return out;
 }
 
-template <class T>
-inline constexpr bool kIsAttrList = false;
-template <class T>
-inline constexpr bool kIsAttrList<std::vector<T>> = true;
-
 }  // namespace detail
 
 // An operator's attributes as text, made once when the operator is built. Names that begin with
@@ -7345,8 +7418,6 @@ inline constexpr bool kIsAttrList<std::vector<T>> = true;
 class AttrMap {
  public:
   AttrMap() = default;
-  AttrMap(const AttrMap&) = delete;
-  AttrMap& operator=(const AttrMap&) = delete;
   AttrMap(AttrMap&&) noexcept = default;
   AttrMap& operator=(AttrMap&&) noexcept = default;
   explicit AttrMap(const Arguments& arguments) {
@@ -7418,7 +7489,7 @@ class AttrMap {
     std::optional<T> value;
     if constexpr (std::is_same_v<T, std::string>) {
       value = text;
-    } else if constexpr (detail::kIsAttrList<T>) {
+    } else if constexpr (requires { typename T::value_type; }) {
       value = detail::ParseList<typename T::value_type>(text);
     } else {
       value = detail::ParseText<T>(text);
@@ -7883,15 +7954,6 @@ struct FunctionDevice {
   opkit_kernel abi{};                // the functions' form in opkit_abi.h, where the record crosses
 };
 
-// An attribute, input or output, as documented.
-struct OpParameter {
-  std::string name, doc;
-  std::optional<AttributeType> type;  // of an attribute; any type without it
-  bool required = false;
-  std::optional<Attribute> default_value;
-  std::vector<DType> dtypes;  // of an input or output; empty: any
-};
-
 // The description of an operator: REGISTER_OP fills it in, and so does a library for its classes
 // and typed operators. op/abi/op_conversion.hpp makes an opkit_op of it, and a record again where a
 // program loads the library. Read-only after registration; called from several threads.
@@ -7904,7 +7966,8 @@ struct FunctionOpRecord : detail::RefCounted {
   uint64_t flags = 0;   // OPKIT_OP_SUBGRAPH, …
   std::vector<FunctionDevice> devices;
   std::vector<std::pair<int, int>> inplace;  // {input, output}
-  std::vector<OpParameter> attributes, inputs, outputs;
+  std::vector<AttributeSchema> attributes;
+  std::vector<ValueSchema> inputs, outputs;
 
   // The functions of REGISTER_OP.
   ParseAttrsFunction parse_attrs;
@@ -8015,14 +8078,13 @@ class BasicFunctionOpBuilder {
   }
   // The operator has no gradient, as one whose StatefulOp has no Backward.
   BasicFunctionOpBuilder& setNoGradient() {
-    Guarded([&] {
+    return Guarded([&] {
       for (const FunctionDevice& device : record_->devices)
         if (device.backward)
           Throw(ErrorCode::kInvalidArgument, "setBackward(f) and setNoGradient() contradict");
       record_->flags |= OPKIT_OP_NO_GRADIENT;
       host_.NoGradient();
     });
-    return *this;
   }
   // Says how many inputs and outputs a node with these attributes has, and refuses wrong
   // attributes. Without it any number goes.
@@ -8074,13 +8136,8 @@ class BasicFunctionOpBuilder {
     return *this;
   }
   BasicFunctionOpBuilder& setMutateInputs(std::initializer_list<int> inputs) {
-    Once(record_->mutate_inputs, "setMutateInputs",
-         MutateInputsFunction(
-             [list = std::vector<int>(inputs)](const AttrMap&, std::vector<int>& out) -> OpStatus {
-               out = list;
-               return {};
-             }));
-    return *this;
+    return setMutateInputs(
+        [list = std::vector<int>(inputs)](const AttrMap&, std::vector<int>& out) { out = list; });
   }
   // Memory for the whole of a run of either pass, known from the shapes of the forward inputs
   // before it, so that a plan can hold it.
@@ -8102,8 +8159,8 @@ class BasicFunctionOpBuilder {
   }
   // Pairs {input, output} that may share memory.
   BasicFunctionOpBuilder& setInplace(std::initializer_list<std::pair<int, int>> pairs) {
-    Guarded([&] { record_->inplace.insert(record_->inplace.end(), pairs.begin(), pairs.end()); });
-    return *this;
+    return Guarded(
+        [&] { record_->inplace.insert(record_->inplace.end(), pairs.begin(), pairs.end()); });
   }
   BasicFunctionOpBuilder& setIsSubgraphOp() { return Set(OPKIT_OP_SUBGRAPH); }
   // The functions respect strides(). Otherwise strided inputs arrive as dense copies.
@@ -8116,19 +8173,17 @@ class BasicFunctionOpBuilder {
   // Two runs on the same inputs may differ (random numbers), or have an effect beside the outputs:
   // a graph never merges, folds or drops such nodes.
   BasicFunctionOpBuilder& setHasEffects() {
-    Guarded([&] { host_.HasEffects(); });
-    return Set(OPKIT_OP_EFFECTS);
+    return Guarded([&] { host_.HasEffects(); }).Set(OPKIT_OP_EFFECTS);
   }
   BasicFunctionOpBuilder& setDoc(const char* doc) {
-    Guarded([&] { record_->doc = doc, host_.Doc(); });
-    return *this;
+    return Guarded([&] { record_->doc = doc, host_.Doc(); });
   }
 
  private:
   BasicFunctionOpBuilder& Set(uint64_t flag) { return record_->flags |= flag, *this; }
   // Static initialisers must not throw: an error is kept, and reported when the operator is used.
   template <class F>
-  void Guarded(F call) noexcept {
+  BasicFunctionOpBuilder& Guarded(F call) noexcept {
     try {
       call();
     } catch (const std::exception& error) {
@@ -8136,6 +8191,7 @@ class BasicFunctionOpBuilder {
     } catch (...) {
       AddProblem("it threw something that is not a std::exception");
     }
+    return *this;
   }
   void AddProblem(const std::string& text) noexcept {
     try {
@@ -8220,7 +8276,7 @@ class Operator : public OperatorBase {
     try {
       if constexpr (Context::kAsynchronous) {
         RunOnDeviceOrFail();
-        Drain();
+        context_.FinishDeviceComputation();
       } else if (by_event) [[unlikely]] {
         Issue();
         event().Finish();
@@ -8308,17 +8364,18 @@ class Operator : public OperatorBase {
         TouchedStorages(kept);
         context_.Launch([kept = std::move(kept)] {});
       }
-    } else if (HasAsyncPart()) {
-      RecordEvent();  // before the body: the operator may finish the event from another thread
-      RunOnDeviceOrFail();
-      RetainUntilFinished();
+    } else if (HasAsyncPart()) [[unlikely]] {
+      IssueAsyncPart();
     } else {
       RunOnDeviceOrFail();
       if (!IsEventDisabled()) event().SetFinished();
     }
   }
-  // As FinishDeviceComputation, for this operator's work.
-  void Drain() { context_.FinishDeviceComputation(); }
+  OPKIT_COLD void IssueAsyncPart() {
+    RecordEvent();  // before the body: the operator may finish the event from another thread
+    RunOnDeviceOrFail();
+    RetainUntilFinished();
+  }
   // In a catch block.
   [[noreturn]] OPKIT_COLD void Fail(bool complete_event) {
     if constexpr (Context::kAsynchronous) RetainUntilDrained();
@@ -8829,11 +8886,13 @@ class GradientMakerBase {
   // Blobs for the gradient of input i, named at the first call. A value that is read by two inputs
   // gets two gradients, which the caller of the maker adds up.
   const std::string& GI(int i);
-  const std::string& GI_I(int i);
-  const std::string& GI_V(int i);
+  const std::string& GI_I(int i) { return Slices(i, &GradientValue::indices, "_grad_indices"); }
+  const std::string& GI_V(int i) { return Slices(i, &GradientValue::values, "_grad_values"); }
   // The gradient of input i is a blob that exists by another name, such as GO(0) itself.
   void SetDense(int i, const std::string& name) { Gradient(i, false).dense = name; }
-  void SetSparse(int i, const std::string& indices, const std::string& values);
+  void SetSparse(int i, const std::string& indices, const std::string& values) {
+    Gradient(i, true) = GradientValue::Sparse(indices, values);
+  }
   // A name for an intermediate result of several gradient operators.
   std::string Temporary(const std::string& hint);
   GradientNames& Names();
@@ -8849,6 +8908,7 @@ class GradientMakerBase {
   const GradientValue& Given(int i, bool sparse) const;
   GradientValue& Gradient(int i, bool sparse);
   std::string Name(int i);
+  const std::string& Slices(int i, std::string GradientValue::*part, const char* suffix);
 
   const OperatorDef def_;
   const std::vector<GradientValue> g_output_;
@@ -9046,9 +9106,6 @@ class ResolvedOperator {
   // `present[i]` false leaves optional input i out.
   OPKIT_IMAGE_LOCAL ResolvedOperator(const std::string& op, const std::vector<bool>& present,
                                      Arguments args, const InvokeOptions& options);
-  ResolvedOperator(ResolvedOperator&&) noexcept;
-  ResolvedOperator& operator=(ResolvedOperator&&) noexcept;
-  ~ResolvedOperator();
 
   // Runs on `inputs` and returns new outputs. Errors: kInvalidArgument for a wrong count or shapes
   // that inference refuses; those that the operator throws.
@@ -9303,7 +9360,14 @@ class TypedExtents {
 
  protected:
   // Error (kUnsupported) for a rank past kMaxRank.
-  void SetShape(const Shape& shape);
+  OPKIT_COLD void SetShape(const Shape& shape) {
+    size_ = shape.numel();
+    rank_ = shape.rank();
+    if (rank_ > kMaxRank)
+      Throw(ErrorCode::kUnsupported, "typed operators take tensors of rank 0 to ", int{kMaxRank},
+            ", found shape ", shape, "; merge axes with View first");
+    for (int i = 0; i < rank_; ++i) dims_[i] = shape[i];
+  }
 
  private:
   int64_t size_ = 0;
@@ -9399,7 +9463,7 @@ constexpr bool IsInput(ParameterKind kind) {
 constexpr bool IsOutput(ParameterKind kind) { return kind == ParameterKind::kOut; }
 constexpr bool IsAttribute(ParameterKind kind) { return kind == ParameterKind::kAttr; }
 
-// Attr<"name", T> is kept as this type; nothing where T cannot be an attribute.
+// Whether T may stand in Attr<"name", T>.
 template <class T>
 inline constexpr bool kIsAttributeElement =
     std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_same_v<T, std::string> ||
@@ -9488,7 +9552,8 @@ struct TypedSignature<R (*)(C&, P...)> {
 template <class R, class C, class... P>
 struct TypedSignature<R (*)(C&, P...) noexcept> : TypedSignature<R (*)(C&, P...)> {};
 
-// A function template over <Context> alone, or over <Context, T>, behind a lambda of OPKIT_OP.
+// Function is the type of a lambda of OPKIT_OP that stands for a function template over <Context>
+// alone, or over <Context, T>.
 template <class Function, class... Types>
 inline constexpr bool kHasVersion = std::is_invocable_v<Function, std::type_identity<Types>...>;
 template <class Function, class... Types>
@@ -9512,7 +9577,7 @@ consteval auto ElementProbes() {
 }
 
 template <class Function, class Probes>
-struct TypedFunctionOf {  // none of the two
+struct TypedFunctionOf {  // neither form
   static constexpr bool kTemplate = false;
 };
 template <class Function>
@@ -9584,7 +9649,7 @@ constexpr int FindParameter(FixedName name, bool (*of_kind)(ParameterKind)) {
 template <class Function>
 constexpr int FindPlace(FixedName name, bool (*of_kind)(ParameterKind)) {
   const int found = FindParameter<Function>(name, of_kind);
-  return found < 0 ? -1 : kTypedRows<Function>[static_cast<size_t>(found)].place;
+  return found < 0 ? -1 : kTypedRows<Function>[Index(found)].place;
 }
 template <class Function>
 constexpr int CountParameters(bool (*of_kind)(ParameterKind)) {
@@ -9608,7 +9673,7 @@ constexpr int ElementInput() {
   return -1;
 }
 
-// Says what is wrong with the function, one thing at a time; true when nothing is.
+// Reports the first mistake in the function's signature as a compile error; true without any.
 template <class Function>
 consteval bool CheckTypedFunction() {
   using F = TypedFunction<Function>;
@@ -9711,7 +9776,6 @@ void SetElements(std::vector<T>& out, const std::vector<double>& values, const F
 // The function for one context and at most one element type, with its attributes.
 template <class Function, class Context, class... Types>
 class TypedCall {
-  using F = TypedFunction<Function>;
   using S = SignatureOf<Function, Context, Types...>;
   using Indices = std::make_index_sequence<S::kCount>;
 
@@ -9857,7 +9921,7 @@ class TypedOperatorBase : public Operator<Context> {
   bool RunOnDevice() final {
     const bool dense = binding_.ReadInputs();
     if (!binding_.IsInferred()) [[unlikely]]
-      binding_.InferOutputs([this] {
+      binding_.InferOutputs([&] {
         if constexpr (Context::kAsynchronous) this->context_.FinishDeviceComputation();
       });
     if (!dense) [[unlikely]]
@@ -9956,7 +10020,6 @@ class OPKIT_IMAGE_LOCAL TypedSchema final : public RefCounted {
   static IntrusivePtr<TypedSchema> Make(const char* name, const char* file, int line,
                                         std::span<const TypedParameter> rows);
   TypedSchema(OpSchema& filled, std::span<const TypedParameter> rows);
-  OPKIT_INLINE ~TypedSchema() override;
 
   // These inputs and outputs have one shape. The names of both are mixed: a negative place stands
   // for a name of the other list.
@@ -10043,7 +10106,7 @@ consteval auto FindAttributeValue() {
   constexpr int kRow = FindParameter<Function>(Name, IsAttribute);
   if constexpr (kRow >= 0) {
     using S = typename TypedFunction<Function>::Signature;
-    return std::type_identity<typename S::template Value<static_cast<size_t>(kRow)>>{};
+    return std::type_identity<typename S::template Value<Index(kRow)>>{};
   } else {
     return std::type_identity<NoAttribute>{};
   }
@@ -10231,7 +10294,7 @@ class TypedOp {
   // 0 for the function's element type.
   static constexpr int64_t ItemSizeOf(FixedName name, bool (*of_kind)(detail::ParameterKind)) {
     const int row = detail::FindParameter<Function>(name, of_kind);
-    const DType dtype = detail::kTypedRows<Function>[static_cast<size_t>(row)].dtype;
+    const DType dtype = detail::kTypedRows<Function>[detail::Index(row)].dtype;
     return dtype == DType::kUndefined ? 0 : ItemSize(dtype);
   }
   template <class Context, class... Types>
@@ -11684,6 +11747,7 @@ OPKIT_IMAGE_LOCAL void AddRegisteredOperators(std::vector<FunctionRecord>& recor
 #include <dlfcn.h>
 #include <limits>
 #include <link.h>
+#include <list>
 #include <numeric>
 #include <set>
 
@@ -12341,9 +12405,8 @@ OPKIT_INLINE Tensor Tensor::Permute(const Dims& order) const {
   return out;
 }
 
-OPKIT_INLINE bool Tensor::SharesMemoryWith(const Tensor& other) const {
-  if (!storage_ || !other.storage_ || numel() == 0 || other.numel() == 0) return false;
-  if (storage_ != other.storage_ && storage_->IsApartFrom(*other.storage_)) return false;
+OPKIT_INLINE bool Tensor::SpansOverlap(const Tensor& other) const {
+  if (numel() == 0 || other.numel() == 0) return false;
   const auto* a = static_cast<const char*>(raw_data());
   const auto* b = static_cast<const char*>(other.raw_data());
   if (MemoryDevice(device_) != MemoryDevice(other.device_)) return false;
@@ -12388,9 +12451,7 @@ OPKIT_INLINE void Tensor::Fail(ErrorCode code, const Text& a, const Text& b, con
   throw Error(code, StrCat("tensor ", Describe(), ": ", a, b, c, d, e, f), this);
 }
 
-OPKIT_INLINE void Tensor::CheckReadable(DType wanted) const {
-  if (dtype_ == wanted && (storage_ || numel() == 0)) [[likely]]
-    return;
+OPKIT_INLINE void Tensor::FailToRead(DType wanted) const {
   CheckInitialized();
   Fail(ErrorCode::kTypeMismatch, "accessed as ", wanted, " but holds ", dtype_,
        "; to write another dtype call Resize(shape, dtype) first");
@@ -16075,7 +16136,6 @@ OPKIT_INLINE void TaskGroup::Wait() {
 
 namespace opkit::inline OPKIT_ABI {
 
-OPKIT_INLINE OperatorDef::OperatorDef(std::string type) : type_(std::move(type)) {}
 OPKIT_INLINE OperatorDef::OperatorDef(std::string type, std::vector<std::string> inputs,
                                       std::vector<std::string> outputs, Arguments args)
     : type_(std::move(type)),
@@ -16090,12 +16150,6 @@ OPKIT_INLINE OperatorDef& OperatorDef::operator=(const OperatorDef& other) {
 OPKIT_INLINE OperatorDef& OperatorDef::operator=(OperatorDef&&) noexcept = default;
 OPKIT_INLINE OperatorDef::~OperatorDef() = default;
 
-OPKIT_INLINE OperatorDef& OperatorDef::Type(std::string type) {
-  return type_ = std::move(type), *this;
-}
-OPKIT_INLINE OperatorDef& OperatorDef::Name(std::string name) {
-  return name_ = std::move(name), *this;
-}
 OPKIT_INLINE OperatorDef& OperatorDef::Input(std::string name) {
   return inputs_.push_back(std::move(name)), *this;
 }
@@ -16122,9 +16176,6 @@ OPKIT_INLINE OperatorDef& OperatorDef::Subgraph(std::string name,
   for (NamedSubgraph& known : subgraphs_)
     if (known.name == name) return known.graph = std::move(graph), *this;
   return subgraphs_.push_back({std::move(name), std::move(graph)}), *this;
-}
-OPKIT_INLINE OperatorDef& OperatorDef::Engine(std::string engine) {
-  return engine_ = std::move(engine), *this;
 }
 OPKIT_INLINE const SubgraphBase* OperatorDef::FindSubgraph(std::string_view name) const {
   for (const NamedSubgraph& known : subgraphs_)
@@ -16170,7 +16221,6 @@ OPKIT_INLINE InferenceContext::InferenceContext(const OperatorDef& def,
     : def_(def), inputs_(std::move(inputs)), outputs_(std::move(outputs)) {
   outputs_.resize(def.outputs().size());
 }
-OPKIT_INLINE InferenceContext::~InferenceContext() = default;
 
 OPKIT_INLINE const Tensor* InferenceContext::input_constant(int i) const {
   const Tensor* known = input(i).constant;
@@ -16226,6 +16276,14 @@ OPKIT_INLINE void InferenceContext::Refine(TensorInfo& info, const char* what, i
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+OPKIT_INLINE void CountRule::SetList(std::initializer_list<int> allowed) {
+  list_ = std::vector<int>(allowed);
+  predicate_ = {};
+}
+OPKIT_INLINE void CountRule::SetPredicate(UniqueFunction<bool(int)> allowed) {
+  list_.clear();
+  predicate_ = std::move(allowed);
+}
 OPKIT_INLINE bool CountRule::Allows(int count) const {
   if (count < min_ || count > max_ || (predicate_ && !predicate_(count))) return false;
   for (int allowed : list_)
@@ -16242,6 +16300,10 @@ OPKIT_INLINE std::string CountRule::Describe() const {
 
 OPKIT_INLINE int ArityRules::OutputsOf(int num_inputs) const {
   return outputs_of_inputs ? outputs_of_inputs(num_inputs) : outputs.fixed();
+}
+OPKIT_INLINE int ArityRules::OutputsOf(int num_inputs, const Arguments& args) const {
+  const int outs = of_arguments ? of_arguments(args).second : -1;
+  return outs >= 0 ? outs : OutputsOf(num_inputs);
 }
 OPKIT_INLINE std::pair<int, int> ArityRules::Of(const Arguments& args) const {
   auto [ins, outs] = of_arguments ? of_arguments(args) : std::pair(-1, -1);
@@ -16328,7 +16390,6 @@ OPKIT_INLINE std::string AttributeRules::Verify(const std::string& op,
 }
 
 }  // namespace detail
-
 }  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_SCHEMA_RULES_IPP_
@@ -16362,42 +16423,16 @@ inline OpCost Traffic(const std::vector<TensorInfo>& inputs,
 OPKIT_INLINE OpSchema::OpSchema(std::string name, const char* file, int line, std::string signature)
     : name_(std::move(name)), file_(file), line_(line), signature_(std::move(signature)) {}
 
-OPKIT_INLINE OpSchema& OpSchema::NumInputs(std::initializer_list<int> allowed) {
-  return arity_.inputs.SetList(allowed), *this;
-}
-OPKIT_INLINE OpSchema& OpSchema::NumInputs(UniqueFunction<bool(int)> allowed) {
-  return arity_.inputs.SetPredicate(std::move(allowed)), *this;
-}
-OPKIT_INLINE OpSchema& OpSchema::NumOutputs(std::initializer_list<int> allowed) {
-  return arity_.outputs.SetList(allowed), *this;
-}
-OPKIT_INLINE OpSchema& OpSchema::NumOutputs(UniqueFunction<bool(int)> allowed) {
-  return arity_.outputs.SetPredicate(std::move(allowed)), *this;
-}
-OPKIT_INLINE OpSchema& OpSchema::SameNumberOfOutput() {
-  return OutputCalculator([](int inputs) { return inputs; });
-}
 OPKIT_INLINE OpSchema& OpSchema::MutatesInputs(std::initializer_list<int> inputs) {
   return MutatesInputs([list = std::vector<int>(inputs)](const OperatorDef&) { return list; });
 }
-OPKIT_INLINE OpSchema& OpSchema::AllowInplace(std::initializer_list<std::pair<int, int>> pairs) {
-  return AllowInplace(detail::InplaceRules::AnyOf(pairs));
-}
-OPKIT_INLINE OpSchema& OpSchema::AllowOneToOneInplace() {
-  return AllowInplace(&detail::InplaceRules::OneToOne);
-}
-OPKIT_INLINE OpSchema& OpSchema::EnforceInplace(std::initializer_list<std::pair<int, int>> pairs) {
-  return EnforceInplace(detail::InplaceRules::AnyOf(pairs));
-}
-OPKIT_INLINE OpSchema& OpSchema::EnforceOneToOneInplace() {
-  return EnforceInplace(&detail::InplaceRules::OneToOne);
+OPKIT_INLINE OpSchema& OpSchema::Arg(AttributeSchema attribute) {
+  return attributes_.declared.push_back(std::move(attribute)), *this;
 }
 OPKIT_INLINE OpSchema& OpSchema::Arg(std::string name, std::string doc,
                                      std::optional<AttributeType> type,
                                      std::optional<Attribute> default_value, bool required) {
-  attributes_.declared.push_back(
-      {std::move(name), std::move(doc), required, type, std::move(default_value)});
-  return *this;
+  return Arg({std::move(name), std::move(doc), required, type, std::move(default_value)});
 }
 OPKIT_INLINE OpSchema& OpSchema::SetDefault(std::string_view name, Attribute value) {
   for (AttributeSchema& attribute : attributes_.declared) {
@@ -16464,17 +16499,6 @@ OPKIT_INLINE OpSchema& OpSchema::SetElementTypes(const std::vector<DType>& dtype
     for (ValueSchema& value : *values)
       if (value.dtypes.empty()) value.dtypes = std::vector<DType>(dtypes);
   return *this;
-}
-
-OPKIT_INLINE int OpSchema::CalculateOutput(int inputs, const Arguments& args) const {
-  const int outputs = arity_.of_arguments ? arity_.of_arguments(args).second : -1;
-  return outputs >= 0 ? outputs : CalculateOutput(inputs);
-}
-OPKIT_INLINE std::vector<int> OpSchema::MutatedInputs(const OperatorDef& def) const {
-  return mutates_ ? mutates_(def) : std::vector<int>();
-}
-OPKIT_INLINE std::vector<Tensor> OpSchema::MakeTestInputs(DType dtype, uint64_t seed) const {
-  return test_inputs_ ? test_inputs_(dtype, seed) : std::vector<Tensor>();
 }
 
 OPKIT_INLINE std::string OpSchema::Verify(const OperatorDef& def) const {
@@ -16821,19 +16845,6 @@ OPKIT_INLINE BackendPreference OpRegistry::PreferenceOf(std::string_view op,
   return out;
 }
 
-OPKIT_INLINE std::vector<std::string> CheckRegistrations() {
-  return OpRegistry::Global().Problems();
-}
-OPKIT_INLINE std::vector<std::string> RegisteredOperators() {
-  return OpRegistry::Global().Operators();
-}
-OPKIT_INLINE void SetGlobalEnginePref(DeviceType device, EnginePref engines) {
-  OpRegistry::Global().SetPreference(device, std::move(engines));
-}
-OPKIT_INLINE void SetOpEnginePref(const std::string& op, DeviceType device, EnginePref engines) {
-  OpRegistry::Global().SetPreference(op, device, std::move(engines));
-}
-
 }  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_OP_REGISTRY_IPP_
@@ -16846,8 +16857,8 @@ OPKIT_INLINE void SetOpEnginePref(const std::string& op, DeviceType device, Engi
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-inline void Record(const TensorInfo* infos, size_t count,
-                   std::vector<InferenceCache::Output>& out) {
+OPKIT_INLINE void InferenceCache::Record(const TensorInfo* infos, size_t count,
+                                         std::vector<Output>& out) {
   out.clear();
   for (size_t i = 0; i < count; ++i) {
     const bool known = infos[i].shape.is_known();
@@ -16893,16 +16904,7 @@ OPKIT_INLINE void InferenceCache::Set(const OperatorDef& def, std::span<const Te
   RecordOutputs(outputs.data(), outputs.size());
   fresh_ = true;
 }
-OPKIT_INLINE void InferenceCache::RecordInputs(const TensorInfo* infos, size_t count) {
-  Record(infos, count, inputs_);
-}
-OPKIT_INLINE void InferenceCache::RecordOutputs(const TensorInfo* infos, size_t count) {
-  Record(infos, count, outputs_);
-  ++version_;
-}
-
 }  // namespace detail
-
 }  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_INFERENCE_CACHE_IPP_
@@ -16967,18 +16969,13 @@ OPKIT_INLINE void Blob::WrongType(const char* wanted) const {
         ", but is read as ", wanted, " (names as the compiler mangles them)");
 }
 
-OPKIT_INLINE Workspace::Workspace() = default;
-OPKIT_INLINE Workspace::~Workspace() = default;
 OPKIT_INLINE Blob* Workspace::CreateBlob(const std::string& name) {
   return &blobs_.FindOrAdd(name, name);
 }
-OPKIT_INLINE Blob* Workspace::FindBlob(std::string_view name) const { return blobs_.Find(name); }
 OPKIT_INLINE Blob* Workspace::GetBlob(const std::string& name) const {
   if (Blob* blob = FindBlob(name)) return blob;
   Throw(ErrorCode::kNotFound, "no blob '", name, "' in the workspace", SuggestName(name, Blobs()));
 }
-OPKIT_INLINE bool Workspace::RemoveBlob(std::string_view name) { return blobs_.Erase(name); }
-OPKIT_INLINE std::vector<std::string> Workspace::Blobs() const { return blobs_.Names(); }
 
 OPKIT_INLINE Tensor* Workspace::CreateTensor(const std::string& name) {
   return CreateBlob(name)->GetMutable<Tensor>();
@@ -17003,24 +17000,36 @@ OPKIT_INLINE bool Workspace::HasTensor(const std::string& name) const {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+struct PendingOutputs::Items : RefCounted {
+  struct Item {
+    int output;
+    Blob* blob;
+    Tensor tensor;
+  };
+  std::list<Item> list;
+};
 OPKIT_INLINE PendingOutputs::PendingOutputs() = default;
 OPKIT_INLINE PendingOutputs::~PendingOutputs() = default;
 OPKIT_INLINE Tensor* PendingOutputs::Find(int output) {
-  for (Item& item : items_)
+  if (!items_) return nullptr;
+  for (Items::Item& item : items_->list)
     if (item.output == output) return &item.tensor;
   return nullptr;
 }
 OPKIT_INLINE Tensor* PendingOutputs::Add(int output, Blob* blob, Tensor tensor) {
-  items_.push_back({output, blob, std::move(tensor)});
-  return &items_.back().tensor;
+  if (!items_) items_ = MakeIntrusive<Items>();
+  items_->list.push_back({output, blob, std::move(tensor)});
+  return &items_->list.back().tensor;
 }
 OPKIT_INLINE void PendingOutputs::Publish() {
-  for (Item& item : items_) *item.blob->GetMutable<Tensor>() = std::move(item.tensor);
-  items_.clear();
+  if (!items_) return;
+  for (Items::Item& item : items_->list) *item.blob->GetMutable<Tensor>() = std::move(item.tensor);
+  items_ = {};
 }
-OPKIT_INLINE void PendingOutputs::Clear() { items_.clear(); }
+OPKIT_INLINE void PendingOutputs::Clear() { items_ = {}; }
 OPKIT_INLINE void PendingOutputs::AppendStorages(RefCountedList& out) const {
-  for (const Item& item : items_) out.push_back(item.tensor.storage());
+  if (!items_) return;
+  for (const Items::Item& item : items_->list) out.push_back(item.tensor.storage());
 }
 
 OPKIT_INLINE void ScratchMemory::Plan(void* bytes, int64_t size, Storage owner) {
@@ -17039,7 +17048,6 @@ OPKIT_INLINE void ScratchMemory::AppendStorages(RefCountedList& out) const {
 }
 
 }  // namespace detail
-
 }  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_OPERATOR_MEMORY_IPP_
@@ -17670,8 +17678,7 @@ struct TensorSlot : RefCounted {
   Dims strides;
   OpTensor view;
 
-  // Views `tensor` as it is now.
-  void Bind(OpReq req) { Bind(tensor, req); }
+  // Views `viewed` as it is now.
   void Bind(const Tensor& viewed, OpReq req) {
     const bool changed = view.dtype() != viewed.dtype() || shape != viewed.shape();
     if (changed) shape = viewed.shape();
@@ -17829,8 +17836,8 @@ inline constinit std::atomic<LogHook> g_log_hook{&LogToStderr};
 OPKIT_INLINE HostError& CurrentHostError() {
   static thread_local HostErrorSlot outside;  // of a thread that runs no function
   HostErrorSlot& slot = t_host_error ? *t_host_error : outside;
-  if (!slot.error) slot.error = std::make_unique<HostError>();
-  return *slot.error;
+  if (!slot) slot = std::make_unique<HostError>();
+  return *slot;
 }
 
 OPKIT_INLINE opkit_status KeepFailure(const char* unknown) noexcept {
@@ -17921,7 +17928,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
       auto slot = MakeIntrusive<TensorSlot>();
       slot->tensor = Tensor(Shape(Dims(shape, static_cast<size_t>(rank))),
                             static_cast<DType>(dtype), MemoryDevice(state.device));
-      slot->Bind(OpReq::kWrite);
+      slot->Bind(slot->tensor, OpReq::kWrite);
       CopyView(slot->view.view(), tensor);
       state.Keep([&](RunMemory& kept) { kept.temporaries.push_back(std::move(slot)); });
     });
@@ -17971,7 +17978,6 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
           drop(std::exchange(other.drop, nullptr)),
           context(other.context),
           kept(std::move(other.kept)) {}
-    Launched& operator=(Launched&&) = delete;
     ~Launched() {
       if (drop) drop(context);
     }
@@ -18064,11 +18070,8 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     *identity = {now.id, now.parent, static_cast<uint64_t>(now.kind)};
   }
   static void Adopt(const opkit_invocation* identity, opkit_scope* scope) {
-    struct Adopted {
-      InvocationScope scope;
-    };
-    new (static_cast<void*>(scope)) Adopted{InvocationScope::Adopt(
-        {identity->id, identity->parent, static_cast<InvocationKind>(identity->kind)})};
+    new (static_cast<void*>(scope)) InvocationScope(InvocationScope::Adopt(
+        {identity->id, identity->parent, static_cast<InvocationKind>(identity->kind)}));
   }
 
   static opkit_status Defer(const opkit_call* call, opkit_completion** completion) {
@@ -18228,23 +18231,21 @@ opkit_status CallGuarded(Call call) {
 // In a catch block: the exception of one of the record's functions becomes an Error that names it.
 [[noreturn]] OPKIT_COLD inline void RethrowFromFunction(const FunctionOpRecord& record,
                                                         const char* what) {
+  std::string how;
   try {
     throw;
   } catch (Error& error) {
     error.AddContext(StrCat("in ", what, " of operator ", NameOf(record)));
     throw;
   } catch (const std::exception& thrown) {
-    Error error(ErrorCode::kOperatorFailed,
-                StrCat(what, " of operator ", NameOf(record), " threw: ", thrown.what()));
-    error.SetCause(std::current_exception());
-    throw error;
+    how = StrCat(": ", thrown.what());
   } catch (...) {
-    Error error(ErrorCode::kOperatorFailed, StrCat(what, " of operator ", NameOf(record),
-                                                   " threw something that is not a "
-                                                   "std::exception"));
-    error.SetCause(std::current_exception());
-    throw error;
+    how = " something that is not a std::exception";
   }
+  Error error(ErrorCode::kOperatorFailed,
+              StrCat(what, " of operator ", NameOf(record), " threw", how));
+  error.SetCause(std::current_exception());
+  throw error;
 }
 // Calls one of the record's functions: a failure or an exception becomes an Error that names it.
 template <class Call>
@@ -18260,21 +18261,6 @@ void CallFunction(const FunctionOpRecord& record, const char* what, Call&& call)
   if (!status.ok()) [[unlikely]]
     ThrowFunctionFailed(record, what, status);
 }
-// The same for inference. While something is still unknown a failure only means: not yet.
-template <class Call>
-bool TryFunction(const FunctionOpRecord& record, const char* what, bool all_known, Call&& call) {
-  if (all_known) {
-    CallFunction(record, what, call);
-    return true;
-  }
-  HostErrorScope message;
-  try {
-    return call().ok();
-  } catch (...) {
-    return false;
-  }
-}
-
 // {inputs, outputs} of the operator; -1 where parseAttrs leaves one open.
 inline std::pair<int, int> FunctionArity(FunctionOpRecord& record, const Arguments& args) {
   int inputs = -1, outputs = -1;
@@ -18315,11 +18301,29 @@ inline SymbolicShape ShapeOfExtents(const std::vector<int64_t>& extents) {
   for (int64_t extent : extents) dims.push_back(extent < 0 ? Dim() : Dim(extent));
   return SymbolicShape(std::move(dims));
 }
-inline void CheckCount(const FunctionOpRecord& record, const char* function, const char* what,
-                       size_t found, size_t expected) {
-  if (found != expected)
-    Throw(ErrorCode::kInvalidArgument, function, " of operator ", NameOf(record), " answered for ",
-          found, " ", what, ", but the node has ", expected);
+// Calls infer_type or infer_shape. False for a failure while something is unknown, which only
+// means: not yet.
+template <class List>
+bool CallInference(const FunctionOpRecord& record, const char* what, bool all_known,
+                   UniqueFunction<OpStatus(const AttrMap&, List&, List&)>& function,
+                   const AttrMap& attrs, List& inputs, List& outputs) {
+  const size_t expected[] = {inputs.size(), outputs.size()};
+  const auto call = [&] { return function(attrs, inputs, outputs); };
+  if (all_known) {
+    CallFunction(record, what, call);
+  } else {
+    HostErrorScope message;
+    try {
+      if (!call().ok()) return false;
+    } catch (...) {
+      return false;
+    }
+  }
+  for (const bool is_output : {false, true})
+    if (const size_t found = (is_output ? outputs : inputs).size(); found != expected[is_output])
+      Throw(ErrorCode::kInvalidArgument, what, " of operator ", NameOf(record), " answered for ",
+            found, is_output ? " outputs" : " inputs", ", but the node has ", expected[is_output]);
+  return true;
 }
 
 // Without setInferType every output has the dtype of the first input.
@@ -18337,15 +18341,11 @@ inline void InferFunctionTypes(FunctionOpRecord& record, const AttrMap& attrs,
     all_known &= inputs.back() != DType::kUndefined || !context.HasInput(i);
   }
   for (const TensorInfo& output : context.outputs()) outputs.push_back(output.dtype);
-  const size_t num_inputs = inputs.size(), num_outputs = outputs.size();
-  if (!TryFunction(record, "inferType", all_known,
-                   [&] { return record.infer_type(attrs, inputs, outputs); }))
+  if (!CallInference(record, "inferType", all_known, record.infer_type, attrs, inputs, outputs))
     return;
-  CheckCount(record, "inferType", "inputs", inputs.size(), num_inputs);
-  CheckCount(record, "inferType", "outputs", outputs.size(), num_outputs);
-  for (size_t i = 0; i < num_inputs; ++i)
-    if (context.HasInput(static_cast<int>(i))) context.SetInput(static_cast<int>(i), inputs[i], {});
-  for (size_t o = 0; o < num_outputs; ++o) context.SetOutput(static_cast<int>(o), outputs[o], {});
+  for (int i = 0; i < context.num_inputs(); ++i)
+    if (context.HasInput(i)) context.SetInput(i, inputs[Index(i)], {});
+  for (int o = 0; o < context.num_outputs(); ++o) context.SetOutput(o, outputs[Index(o)], {});
 }
 
 // An empty answer for an output is a scalar when the ranks of all inputs are known, and unknown
@@ -18364,18 +18364,13 @@ inline void InferFunctionShapes(FunctionOpRecord& record, const AttrMap& attrs,
   for (const TensorInfo& output : context.outputs()) anything |= output.shape.has_rank();
   if (!anything) return;
   ShapeVectors inputs = KnownShapes(context.inputs()), outputs = KnownShapes(context.outputs());
-  const size_t num_inputs = inputs.size(), num_outputs = outputs.size();
-  if (!TryFunction(record, "inferShape", all_known,
-                   [&] { return record.infer_shape(attrs, inputs, outputs); }))
+  if (!CallInference(record, "inferShape", all_known, record.infer_shape, attrs, inputs, outputs))
     return;
-  CheckCount(record, "inferShape", "inputs", inputs.size(), num_inputs);
-  CheckCount(record, "inferShape", "outputs", outputs.size(), num_outputs);
   for (int i = 0; i < context.num_inputs(); ++i)
-    if (const auto& extents = inputs[static_cast<size_t>(i)];
-        context.HasInput(i) && !extents.empty())
+    if (const auto& extents = inputs[Index(i)]; context.HasInput(i) && !extents.empty())
       context.SetInput(i, DType::kUndefined, ShapeOfExtents(extents));
   for (int o = 0; o < context.num_outputs(); ++o)
-    if (const auto& extents = outputs[static_cast<size_t>(o)]; ranks_known || !extents.empty())
+    if (const auto& extents = outputs[Index(o)]; ranks_known || !extents.empty())
       context.SetOutput(o, DType::kUndefined, ShapeOfExtents(extents));
 }
 
@@ -18453,21 +18448,14 @@ namespace detail {
 
 // The functions of a record that one operator runs, and all that stays the same from run to run.
 struct FunctionNode {
-  FunctionNode(OperatorBase& node, FunctionRecord functions_of, FunctionPass its_pass)
-      : op(node),
-        record(std::move(functions_of)),
-        in_use(record->in_use),
-        pass(its_pass),
-        functions(*record->Find(node.device().type)),
-        attrs(node.def().args()) {}
-  bool is_forward() const { return pass == FunctionPass::kForward; }
-
   OperatorBase& op;
   const FunctionRecord record;
-  const IntrusivePtr<RefCounted> in_use;
   const FunctionPass pass;
-  FunctionDevice& functions;
-  const AttrMap attrs;
+  const IntrusivePtr<RefCounted> in_use = record->in_use;
+  FunctionDevice& functions = *record->Find(op.device().type);
+  const AttrMap attrs = AttrMap(op.def().args());
+
+  bool is_forward() const { return pass == FunctionPass::kForward; }
 };
 
 // A forward operator leaves its state in a blob, where the backward operators of the same node find
@@ -18862,7 +18850,7 @@ namespace detail {
 class RecordBody final : public FunctionBody {
  public:
   RecordBody(OperatorBase& op, FunctionRecord record, FunctionPass pass)
-      : node_(op, std::move(record), pass), views_(node_), run_(NewRun()), state_(node_) {}
+      : node_{op, std::move(record), pass}, views_(node_), run_(NewRun()), state_(node_) {}
 
   void SetReq(int output, OpReq req) override { views_.SetReq(output, req); }
   bool is_async() const override { return node_.record->Has(OPKIT_OP_ASYNC) && node_.is_forward(); }
@@ -19068,7 +19056,6 @@ OPKIT_INLINE bool RegisterBackendRank(const char* backend, int rank) noexcept {
 }
 
 }  // namespace detail
-
 }  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_REGISTRATION_IPP_
@@ -19122,19 +19109,24 @@ OPKIT_INLINE std::atomic<FunctionOperatorFactory>& FunctionFactory(DeviceType ty
   return factories[slot >= 0 && slot < AllocatorTable::kSlots ? slot : 0];
 }
 
-inline std::unique_ptr<OperatorBase> CreateFunctionOperator(const OperatorDef& def, Workspace* ws,
-                                                            FunctionRecord record,
-                                                            FunctionPass pass) {
-  const FunctionOperatorFactory factory =
-      FunctionFactory(def.device().type).load(std::memory_order_acquire);
-  if (!factory)
-    throw UnsupportedOperatorFeature(
-        StrCat("function operators cannot run on ", def.device().type,
-               " in this program: include the header of its backend "
-               "(opkit/backends/<its name>/function_operator.hpp), or call "
-               "opkit::EnableFunctionOperators<Context>() for a device of your own"));
-  return factory(def, ws, std::move(record), pass);
-}
+// Makes the operators of a record. Not a lambda, which would be hidden as FunctionOpHost is, inside
+// a kernel that is not.
+struct FunctionOperatorCreator {
+  FunctionRecord record;
+  FunctionPass pass;
+
+  std::unique_ptr<OperatorBase> operator()(const OperatorDef& def, Workspace* ws) const {
+    const FunctionOperatorFactory factory =
+        FunctionFactory(def.device().type).load(std::memory_order_acquire);
+    if (!factory)
+      throw UnsupportedOperatorFeature(
+          StrCat("function operators cannot run on ", def.device().type,
+                 " in this program: include the header of its backend "
+                 "(opkit/backends/<its name>/function_operator.hpp), or call "
+                 "opkit::EnableFunctionOperators<Context>() for a device of your own"));
+    return factory(def, ws, record, pass);
+  }
+};
 
 class FunctionGradient final : public GradientMakerBase {
  public:
@@ -19208,9 +19200,7 @@ OPKIT_INLINE void FunctionOpHost::Add(FunctionDevice& device, FunctionPass pass,
   kernel.file = record->file;
   kernel.line = record->line;
   kernel.origin = record->library;
-  kernel.create = [record, pass](const OperatorDef& def, Workspace* ws) {
-    return CreateFunctionOperator(def, ws, record, pass);
-  };
+  kernel.create = FunctionOperatorCreator{record, pass};
   kernel.propose = [record, pass](const KernelQuery& query) {
     KernelConfig config;
     const auto inputs = static_cast<int>(query.def.inputs().size());
@@ -19230,15 +19220,13 @@ OPKIT_INLINE void FunctionOpHost::Describe() {
   Doc();
   if (record_->Has(OPKIT_OP_EFFECTS)) HasEffects();
   if (record_->Has(OPKIT_OP_OPEN_ATTRS)) schema_->AllowUnknownArgs();
-  int i = 0;
-  for (const OpParameter& input : record_->inputs)
-    schema_->Input(i++, input.name, input.doc, input.dtypes);
-  i = 0;
-  for (const OpParameter& output : record_->outputs)
-    schema_->Output(i++, output.name, output.doc, output.dtypes);
-  for (const OpParameter& from : record_->attributes) {
+  for (const AttributeSchema& from : record_->attributes)
     schema_->Arg(from.name, from.doc, from.type, from.default_value, from.required);
-  }
+  int i = 0, o = 0;
+  for (const ValueSchema& from : record_->inputs)
+    schema_->Input(i++, from.name, from.doc, from.dtypes);
+  for (const ValueSchema& from : record_->outputs)
+    schema_->Output(o++, from.name, from.doc, from.dtypes);
 }
 OPKIT_INLINE void FunctionOpHost::AddBackward() {
   backward_added_ = true;
@@ -19248,17 +19236,14 @@ OPKIT_INLINE void FunctionOpHost::AddBackward() {
         ->SetDoc("Gradients of the inputs of " + record_->name +
                  ", from those of its outputs, its inputs and its outputs.");
   if (!schema_ && GradientRegistry::Global().Find(record_->name)) return;
-  GradientRegistration gradient;
-  gradient.file = record_->file;
-  gradient.line = record_->line;
-  gradient.make = [record = record_](const OperatorDef& def,
-                                     const std::vector<GradientValue>& g_output,
-                                     GradientNames& names) {
+  auto make = [record = record_](const OperatorDef& def, const std::vector<GradientValue>& g_output,
+                                 GradientNames& names) {
     FunctionGradient maker(def, g_output, record);
     maker.UseNames(&names);
     return maker.Get();
   };
-  GradientRegistry::Global().Add(record_->name, std::move(gradient));
+  GradientRegistry::Global().Add(
+      record_->name, {GradientKind::kMaker, std::move(make), record_->file, record_->line, {}});
 }
 OPKIT_INLINE void FunctionOpHost::HasEffects() {
   if (schema_) schema_->Stateful();
@@ -19268,11 +19253,8 @@ OPKIT_INLINE void FunctionOpHost::NoGradient() {
     OpRegistry::Global().Remove(record_->name + "_backward");
     GradientRegistry::Global().Remove(record_->name);
   }
-  GradientRegistration none;
-  none.kind = GradientKind::kNone;
-  none.file = record_->file;
-  none.line = record_->line;
-  GradientRegistry::Global().Add(record_->name, std::move(none));
+  GradientRegistry::Global().Add(record_->name,
+                                 {GradientKind::kNone, {}, record_->file, record_->line, {}});
 }
 OPKIT_INLINE void FunctionOpHost::Problem(const std::string& problem) {
   if (OpRegistry::Global().FindSchema(record_->name) == schema_)
@@ -19401,20 +19383,6 @@ OPKIT_INLINE const std::string& GradientMakerBase::GI(int i) {
   if (value.dense.empty()) value.dense = Name(i);
   return value.dense;
 }
-OPKIT_INLINE const std::string& GradientMakerBase::GI_I(int i) {
-  GradientValue& value = Gradient(i, true);
-  if (value.indices.empty()) value.indices = Names().Fresh(I(i), "_grad_indices");
-  return value.indices;
-}
-OPKIT_INLINE const std::string& GradientMakerBase::GI_V(int i) {
-  GradientValue& value = Gradient(i, true);
-  if (value.values.empty()) value.values = Names().Fresh(I(i), "_grad_values");
-  return value.values;
-}
-OPKIT_INLINE void GradientMakerBase::SetSparse(int i, const std::string& indices,
-                                               const std::string& values) {
-  Gradient(i, true) = GradientValue::Sparse(indices, values);
-}
 OPKIT_INLINE std::string GradientMakerBase::Temporary(const std::string& hint) {
   return Names().Fresh(def_.outputs().empty() ? def_.type() : def_.outputs()[0], "_grad_" + hint);
 }
@@ -19460,6 +19428,12 @@ OPKIT_INLINE std::string GradientMakerBase::Name(int i) {
   const std::string& name = Names().Of(I(i));
   for (const GradientValue& value : g_output_)
     if (value.dense == name) return Names().Fresh(I(i));
+  return name;
+}
+OPKIT_INLINE const std::string& GradientMakerBase::Slices(int i, std::string GradientValue::*part,
+                                                          const char* suffix) {
+  std::string& name = Gradient(i, true).*part;
+  if (name.empty()) name = Names().Fresh(I(i), suffix);
   return name;
 }
 
@@ -19586,7 +19560,6 @@ OPKIT_INLINE bool RegisterGradient(const char* op, GradientKind kind,
 }
 
 }  // namespace detail
-
 }  // namespace opkit
 
 #endif  // OPKIT_OP_GRADIENT_IMPL_GRADIENT_IPP_
@@ -19721,9 +19694,6 @@ OPKIT_INLINE ResolvedOperator::ResolvedOperator(const std::string& op,
     selects_ |= OpRegistry::Global().BackendRank(kernel->backend) > 0;
   if (selects_) selected_for_.resize(inputs_.size());
 }
-OPKIT_INLINE ResolvedOperator::ResolvedOperator(ResolvedOperator&&) noexcept = default;
-OPKIT_INLINE ResolvedOperator& ResolvedOperator::operator=(ResolvedOperator&&) noexcept = default;
-OPKIT_INLINE ResolvedOperator::~ResolvedOperator() = default;
 
 OPKIT_INLINE std::vector<Tensor> ResolvedOperator::operator()(std::span<const Tensor> inputs) {
   std::vector<Tensor> results(outputs_.size());
@@ -19970,29 +19940,6 @@ OPKIT_INLINE std::string DocsOfAllOperators() {
 
 #endif  // OPKIT_OP_IMPL_SCHEMA_DOCS_IPP_
 
-// ---- opkit/op/typed/impl/typed_values.ipp
-// The definition of TypedExtents.
-#ifndef OPKIT_OP_TYPED_IMPL_TYPED_VALUES_IPP_
-#define OPKIT_OP_TYPED_IMPL_TYPED_VALUES_IPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-OPKIT_INLINE void TypedExtents::SetShape(const Shape& shape) {
-  size_ = shape.numel();
-  rank_ = shape.rank();
-  if (rank_ > kMaxRank)
-    Throw(ErrorCode::kUnsupported, "typed operators take tensors of rank 0 to ", int{kMaxRank},
-          ", found shape ", shape, "; merge axes with View first");
-  for (int i = 0; i < rank_; ++i) dims_[i] = shape[i];
-}
-
-}  // namespace detail
-
-}  // namespace opkit
-
-#endif  // OPKIT_OP_TYPED_IMPL_TYPED_VALUES_IPP_
-
 // ---- opkit/op/typed/impl/typed_kernel.ipp
 // The definitions of TypedBinding, and the lookup of attributes.
 #ifndef OPKIT_OP_TYPED_IMPL_TYPED_KERNEL_IPP_
@@ -20063,7 +20010,6 @@ OPKIT_INLINE void TypedBinding::NoVersionFor(int i, std::initializer_list<DType>
 }
 
 }  // namespace detail
-
 }  // namespace opkit
 
 #endif  // OPKIT_OP_TYPED_IMPL_TYPED_KERNEL_IPP_
@@ -20123,7 +20069,6 @@ OPKIT_INLINE TypedSchema::TypedSchema(OpSchema& filled, std::span<const TypedPar
   schema.NumInputs(required_inputs, static_cast<int>(input_dtypes_.size()))
       .NumOutputs(static_cast<int>(output_dtypes_.size()));
 }
-OPKIT_INLINE TypedSchema::~TypedSchema() = default;
 
 OPKIT_INLINE void TypedSchema::SameShape(std::initializer_list<int> inputs,
                                          std::initializer_list<int> outputs) {
@@ -20198,7 +20143,6 @@ OPKIT_INLINE std::string TypedSchema::InputName(int i) const {
 }
 
 }  // namespace detail
-
 }  // namespace opkit
 
 #endif  // OPKIT_OP_TYPED_IMPL_TYPED_SCHEMA_IPP_
@@ -26495,14 +26439,12 @@ class OpenedObject final : public SharedObject {
     link_map* map = nullptr;
     if (dlinfo(handle_, RTLD_DI_LINKMAP, &map) == 0) base_ = map->l_addr;
     MutexLock lock(AllOpen().mutex);
-    next_ = std::exchange(AllOpen().first, this);
+    AllOpen().objects.push_back(this);
   }
   ~OpenedObject() override {
     {
       MutexLock lock(AllOpen().mutex);
-      OpenedObject** link = &AllOpen().first;
-      while (*link != this) link = &(*link)->next_;
-      *link = next_;
+      std::erase(AllOpen().objects, this);
     }
     dlclose(handle_);  // outside the lock: it runs the library's destructors
   }
@@ -26522,9 +26464,7 @@ class OpenedObject final : public SharedObject {
   template <class F>
   static bool FindOpen(F&& wanted) {
     MutexLock lock(AllOpen().mutex);
-    for (OpenedObject* o = AllOpen().first; o; o = o->next_)
-      if (wanted(*o)) return true;
-    return false;
+    return std::ranges::any_of(AllOpen().objects, [&](OpenedObject* o) { return wanted(*o); });
   }
 
  private:
@@ -26557,11 +26497,11 @@ class OpenedObject final : public SharedObject {
   // Those in the process, so that Open can tell an image in use from one that is merely left over.
   struct OpenObjects {
     Mutex mutex;
-    OpenedObject* first = nullptr;
+    std::vector<OpenedObject*> objects;
   };
   static OpenObjects& AllOpen() {
-    static constinit OpenObjects all;
-    return all;
+    static auto* all = new OpenObjects;  // objects may outlive every static one
+    return *all;
   }
   Identity Identify(const std::string& name) const {
     struct stat status;
@@ -26685,7 +26625,6 @@ class OpenedObject final : public SharedObject {
   Identity identity_;
   ElfInfo info_;
   const bool own_copy_;
-  OpenedObject* next_ = nullptr;
 };
 
 OPKIT_INLINE IntrusivePtr<SharedObject> SharedObject::Open(const std::string& path) {
@@ -26786,15 +26725,13 @@ struct AbiGraph : RefCounted {
     const size_t num_inputs = names.size();
     for (const std::string& output : graph.outputs()) names.push_back(output);
     const size_t num_outputs = names.size() - num_inputs;
+    std::vector<Tensor> values;
     for (const auto& constant : graph.constants()) {
       names.push_back(constant.name);
-      constants.push_back(constant.value);
-      strides.push_back(constant.value.strides());
+      values.push_back(constant.value);
     }
+    constants = MakeIntrusive<AbiAttributes>(Arguments{{"constants", values}});
     for (const std::string& text : names) pointers.push_back(text.c_str());
-    for (size_t i = 0; i < constants.size(); ++i)
-      views.push_back(AbiTensor(constants[i], strides[i]));
-    for (const opkit_tensor& tensor : views) view_pointers.push_back(&tensor);
     const GraphView order(graph);
     for (int node : order.order()) nodes.push_back(MakeIntrusive<AbiNode>(graph.node(node)));
     for (const auto& node : nodes) node_pointers.push_back(&node->node());
@@ -26804,9 +26741,9 @@ struct AbiGraph : RefCounted {
     view.inputs = pointers.data();
     view.num_outputs = num_outputs;
     view.outputs = pointers.data() + num_inputs;
-    view.num_constants = constants.size();
+    view.num_constants = values.size();
     view.constant_names = pointers.data() + num_inputs + num_outputs;
-    view.constants = view_pointers.data();
+    view.constants = (*constants->data())->tensors;
     view.num_nodes = node_pointers.size();
     view.nodes = node_pointers.data();
   }
@@ -26814,10 +26751,7 @@ struct AbiGraph : RefCounted {
   std::string name;
   std::vector<std::string> names;
   std::vector<const char*> pointers;
-  std::vector<Tensor> constants;
-  std::vector<Dims> strides;
-  std::vector<opkit_tensor> views;
-  std::vector<const opkit_tensor*> view_pointers;
+  IntrusivePtr<AbiAttributes> constants;
   std::vector<IntrusivePtr<AbiNode>> nodes;
   std::vector<const opkit_node*> node_pointers;
   opkit_graph view{};
@@ -26854,13 +26788,12 @@ class AbiValues {
     }
   }
   AbiValues(const AbiValues&) = delete;
-  AbiValues& operator=(const AbiValues&) = delete;
 
   opkit_value* data() { return values_.data(); }
   opkit_value& operator[](size_t i) { return values_[i]; }
   void SetConstant(size_t i, const Tensor& tensor) {
-    constants_.push_back(MakeIntrusive<Constant>(tensor));
-    values_[i].constant = &constants_.back()->view;
+    constants_.push_back(MakeIntrusive<AbiAttributes>(Arguments{{"constant", tensor}}));
+    values_[i].constant = (*constants_.back()->data())->tensors[0];
   }
   DType dtype(size_t i, const char* what) const {
     const int32_t dtype = values_[i].dtype;
@@ -26889,13 +26822,6 @@ class AbiValues {
   }
 
  private:
-  struct Constant : RefCounted {
-    explicit Constant(const Tensor& data)
-        : tensor(data), strides(tensor.strides()), view(AbiTensor(tensor, strides)) {}
-    Tensor tensor;
-    Dims strides;
-    opkit_tensor view;
-  };
   int64_t Number(const Dim& dim) {
     if (dim.is_known()) return dim.value();
     if (!dim.is_symbol()) return -1;
@@ -26907,22 +26833,8 @@ class AbiValues {
 
   std::vector<std::string>& symbols_;
   std::vector<opkit_value> values_;
-  std::vector<IntrusivePtr<Constant>> constants_;
+  std::vector<IntrusivePtr<AbiAttributes>> constants_;
 };
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_PLUGIN_ABI_ABI_NODE_HPP_
-
-// ---- opkit/plugin/abi/abi_definition.hpp
-// The reverse of abi_node.hpp: an opkit_node, with the graphs it carries, as an OperatorDef. For
-// the definitions of plugin/.
-#ifndef OPKIT_PLUGIN_ABI_ABI_DEFINITION_HPP_
-#define OPKIT_PLUGIN_ABI_ABI_DEFINITION_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
 
 inline IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from);
 
@@ -26990,7 +26902,7 @@ inline IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from) {
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_PLUGIN_ABI_ABI_DEFINITION_HPP_
+#endif  // OPKIT_PLUGIN_ABI_ABI_NODE_HPP_
 
 // ---- opkit/plugin/library_ops.hpp
 // The host's side of a loaded library: its operators become records like those of REGISTER_OP,
@@ -27209,20 +27121,6 @@ inline void BindRecord(FunctionOpRecord& record, const LibraryImagePtr& image, c
     };
 }
 
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_PLUGIN_LIBRARY_OPS_HPP_
-
-// ---- opkit/plugin/library_gradient.hpp
-// The host's side of opkit_op.gradient: the gradient maker of a loaded operator. For the
-// definitions of library.hpp.
-#ifndef OPKIT_PLUGIN_LIBRARY_GRADIENT_HPP_
-#define OPKIT_PLUGIN_LIBRARY_GRADIENT_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
 // One question to a library, and its answer.
 class LibraryGradientCall {
  public:
@@ -27246,7 +27144,6 @@ class LibraryGradientCall {
     view_.set_input = &SetInput;
   }
   LibraryGradientCall(const LibraryGradientCall&) = delete;
-  LibraryGradientCall& operator=(const LibraryGradientCall&) = delete;
 
   const opkit_gradient* view() const { return &view_; }
   GradientOpsMeta TakeAnswer() { return std::move(answer_); }
@@ -27339,7 +27236,7 @@ inline GradientRegistration MakeLibraryGradient(const LibraryImagePtr& image, co
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_PLUGIN_LIBRARY_GRADIENT_HPP_
+#endif  // OPKIT_PLUGIN_LIBRARY_OPS_HPP_
 
 // ---- opkit/plugin/impl/library.ipp
 // Loading, registering and unloading libraries.
@@ -27403,10 +27300,9 @@ inline std::vector<FunctionRecord> ReadLibrary(const opkit_library& library,
   return records;
 }
 
+// Changes the table, which is locked for the loader's life.
 class LibraryLoader {
  public:
-  explicit LibraryLoader(LibraryTable& table) : table_(table) {}
-
   LoadedLibraryPtr LoadFile(const std::string& path, const LoadOptions& options) {
     auto object = options.own_copy ? SharedObject::OpenCopy(path) : SharedObject::Open(path);
     for (const LoadedLibraryPtr& known : table_.libraries)
@@ -27512,9 +27408,9 @@ class LibraryLoader {
     return text.empty() ? "it does not say why" : text;
   }
   static bool HasMangledEntry(const SharedObject& object) {
-    for (const std::string& function : object.ExportedFunctions())
-      if (function.find(OPKIT_LIBRARY_ENTRY) != std::string::npos) return true;
-    return false;
+    return std::ranges::any_of(object.ExportedFunctions(), [](const std::string& function) {
+      return function.find(OPKIT_LIBRARY_ENTRY) != std::string::npos;
+    });
   }
   // "libmy_ops.so" -> "my_ops".
   static std::string BackendOf(std::string name) {
@@ -27524,36 +27420,27 @@ class LibraryLoader {
   }
   std::string UniqueName(const std::string& name) const {
     std::string unique = name;
-    for (int n = 2;
-         IsTaken([&](const LoadedLibrary& known) { return known.image->name == unique; }); ++n)
+    const auto is_it = [&](const LoadedLibraryPtr& known) { return known->image->name == unique; };
+    for (int n = 2; std::ranges::any_of(table_.libraries, is_it); ++n)
       unique = StrCat(name, " (", n, ")");
     return unique;
   }
   // Neither another library's nor that of a kernel that one of its operators has already.
   std::string UniqueBackend(const std::string& name,
                             const std::vector<FunctionRecord>& records) const {
-    const auto has = [](const std::string& op, const std::string& backend) {
-      for (const Kernel* kernel : OpRegistry::Global().KernelsOf(op))
-        if (kernel->backend == backend) return true;
-      return false;
-    };
-    const auto is_free = [&](const std::string& backend) {
-      bool taken = IsTaken([&](const LoadedLibrary& known) { return known.backend == backend; });
-      for (const FunctionRecord& record : records)
-        taken = taken || has(record->name, backend) || has(record->name + "_backward", backend);
-      return !taken;
-    };
     std::string unique = name;
-    for (int n = 2; !is_free(unique); ++n) unique = StrCat(name, ".", n);
+    const auto has = [&](const std::string& op) {
+      return std::ranges::count(OpRegistry::Global().KernelsOf(op), unique, &Kernel::backend) > 0;
+    };
+    const auto is_taken = [&] {
+      return std::ranges::count(table_.libraries, unique, [](auto& l) { return l->backend; }) > 0 ||
+             std::ranges::any_of(records, [&](const FunctionRecord& record) {
+               return has(record->name) || has(record->name + "_backward");
+             });
+    };
+    for (int n = 2; is_taken(); ++n) unique = StrCat(name, ".", n);
     return unique;
   }
-  template <class Matches>
-  bool IsTaken(Matches matches) const {
-    for (const LoadedLibraryPtr& known : table_.libraries)
-      if (matches(*known)) return true;
-    return false;
-  }
-
   // All of its operators, or none.
   void Register(LoadedLibrary& loaded, const LoadOptions& options) {
     const LibraryImage& image = *loaded.image;
@@ -27666,7 +27553,8 @@ class LibraryLoader {
     }
   }
 
-  LibraryTable& table_;
+  LibraryTable& table_ = LibraryTable::Global();
+  MutexLock lock_{table_.mutex};
 };
 
 }  // namespace detail
@@ -27680,17 +27568,13 @@ OPKIT_INLINE std::string ToString(const UnloadReport& report) {
 }
 
 OPKIT_INLINE Library Library::Load(const std::string& path, const LoadOptions& options) {
-  auto& table = detail::LibraryTable::Global();
-  detail::MutexLock lock(table.mutex);
-  return Library(detail::LibraryLoader(table).LoadFile(path, options));
+  return Library(detail::LibraryLoader().LoadFile(path, options));
 }
 OPKIT_INLINE Library Library::LoadEntry(opkit_library_entry_function entry, const std::string& name,
                                         const LoadOptions& options) {
   if (!entry || name.empty())
     Throw(ErrorCode::kInvalidArgument, "LoadEntry needs an entry and a name for the library");
-  auto& table = detail::LibraryTable::Global();
-  detail::MutexLock lock(table.mutex);
-  return Library(detail::LibraryLoader(table).Load({}, entry, name, name, options));
+  return Library(detail::LibraryLoader().Load({}, entry, name, name, options));
 }
 OPKIT_INLINE std::vector<Library> Library::All() {
   auto& table = detail::LibraryTable::Global();
@@ -27710,11 +27594,7 @@ OPKIT_INLINE std::vector<std::string> Library::operators() const {
   for (const auto& record : loaded_->records) names.push_back(record->name);
   return names;
 }
-OPKIT_INLINE UnloadReport Library::Unload() {
-  auto& table = detail::LibraryTable::Global();
-  detail::MutexLock lock(table.mutex);
-  return detail::LibraryLoader(table).Unload(*loaded_);
-}
+OPKIT_INLINE UnloadReport Library::Unload() { return detail::LibraryLoader().Unload(*loaded_); }
 
 }  // namespace opkit
 
@@ -27761,9 +27641,8 @@ struct OPKIT_IMAGE_LOCAL HostLoops : LoopRunner {
   struct OuterPool {
     explicit OuterPool(ThreadPool* outer) : own(std::exchange(t_pool.pool, outer)) {}
     OuterPool(const OuterPool&) = delete;
-    OuterPool& operator=(const OuterPool&) = delete;
     ~OuterPool() { t_pool.pool = own; }
-    ThreadPool* own;
+    ThreadPool* const own;
   };
   static void RunOnHost(const LoopRunner& self, int64_t n, int64_t grain, RangeFunction body) {
     const OuterPool pool(static_cast<const HostLoops&>(self).pool_);
@@ -28014,11 +27893,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
     });
   }
   static void Destroy(void* instance) {
-    try {
-      delete static_cast<IntrusivePtr<ExportedInstance>*>(instance);
-    } catch (...) {
-      ReportFailure();
-    }
+    GuardedCall([&] { delete static_cast<IntrusivePtr<ExportedInstance>*>(instance); });
   }
   static opkit_status Forward(void* instance, const opkit_call* call) {
     return GuardedCall(
@@ -28180,7 +28055,9 @@ class OPKIT_IMAGE_LOCAL SchemaReader {
     ReadGradient();
     ReadKernels();
     ReadInplace();
-    ReadParameters();
+    record_->attributes = schema_.attributes();
+    record_->inputs = schema_.inputs();
+    record_->outputs = schema_.outputs();
     return record_;
   }
 
@@ -28211,15 +28088,6 @@ class OPKIT_IMAGE_LOCAL SchemaReader {
     for (int i = 0; i < (std::min)(schema_.max_inputs(), kMost); ++i)
       for (int o = 0; o < (std::min)(schema_.max_outputs(), kMost); ++o)
         if (schema_.CanInplace(i, o)) record_->inplace.emplace_back(i, o);
-  }
-  void ReadParameters() {
-    for (const AttributeSchema& from : schema_.attributes())
-      record_->attributes.push_back(
-          {from.name, from.doc, from.type, from.required, from.default_value, {}});
-    for (const ValueSchema& from : schema_.inputs())
-      record_->inputs.push_back({from.name, from.doc, {}, false, {}, from.dtypes});
-    for (const ValueSchema& from : schema_.outputs())
-      record_->outputs.push_back({from.name, from.doc, {}, false, {}, from.dtypes});
   }
   void ReadGradient() {
     const GradientRegistration* gradient = GradientRegistry::Global().Find(schema_.name());
@@ -28872,13 +28740,11 @@ class OPKIT_IMAGE_LOCAL ExportedOp : public RefCounted {
     }
     op.num_inplace = from.inplace.size();
     op.inplace = inplace_.data();
-    size_t p = 0;
-    for (const auto* list : {&from.attributes, &from.inputs, &from.outputs})
-      for (const OpParameter& parameter : *list) {
-        FillIn(parameters_[p], parameter);
-        parameter_pointers_[p] = &parameters_[p];
-        ++p;
-      }
+    opkit_parameter* next = parameters_.data();
+    for (const AttributeSchema& attribute : from.attributes) FillIn(*next++, attribute);
+    for (const auto* list : {&from.inputs, &from.outputs})
+      for (const ValueSchema& value : *list) FillIn(*next++, value);
+    for (size_t p = 0; p < parameters_.size(); ++p) parameter_pointers_[p] = &parameters_[p];
     op.num_attrs = from.attributes.size();
     op.attrs = parameter_pointers_.data();
     op.num_inputs = from.inputs.size();
@@ -28895,18 +28761,23 @@ class OPKIT_IMAGE_LOCAL ExportedOp : public RefCounted {
     kernel.flags = device.create_state && device.shares_state ? OPKIT_KERNEL_STATEFUL : 0;
     return &kernel;
   }
-  void FillIn(opkit_parameter& parameter, const OpParameter& from) {
+  template <class From>
+  void FillIn(opkit_parameter& parameter, const From& from) {
     parameter.size = sizeof parameter;
     parameter.name = from.name.c_str();
     parameter.doc = from.doc.c_str();
-    parameter.type = from.type ? static_cast<int32_t>(*from.type) : -1;
-    parameter.required = from.required;
-    for (const DType dtype : from.dtypes)
-      parameter.dtypes |= uint64_t{1} << static_cast<int>(dtype);
-    if (!from.default_value) return;
-    auto value = MakeIntrusive<AbiAttributes>(Arguments{{from.name, *from.default_value}});
-    parameter.default_value = *value->data();
-    defaults_.push_back(std::move(value));
+    parameter.type = -1;
+    if constexpr (std::is_same_v<From, ValueSchema>) {
+      for (const DType dtype : from.dtypes)
+        parameter.dtypes |= uint64_t{1} << static_cast<int>(dtype);
+    } else {
+      if (from.type) parameter.type = static_cast<int32_t>(*from.type);
+      parameter.required = from.required;
+      if (!from.default_value) return;
+      auto value = MakeIntrusive<AbiAttributes>(Arguments{{from.name, *from.default_value}});
+      parameter.default_value = *value->data();
+      defaults_.push_back(std::move(value));
+    }
   }
 
   FunctionRecord record_;
@@ -29034,7 +28905,7 @@ class OpImport {
     std::memcpy(&device.abi, kernel, (std::min)(kernel->size, uint64_t{sizeof device.abi}));
   }
   void AddParameters(const opkit_parameter* const* parameters, uint64_t count, const char* what,
-                     std::vector<OpParameter>& list) const {
+                     auto& list) const {
     CheckArray(count, parameters, what);
     NameTable<int> seen;
     for (uint64_t i = 0; i < count; ++i) {
@@ -29051,20 +28922,22 @@ class OpImport {
       const std::string whose = StrCat("has ", who(), " whose '", one->name, "' has ");
       if (one->type < -1 || one->type > OPKIT_ATTR_TENSORS)
         Refuse(StrCat(whose, "the type ", one->type, ", which does not exist"));
-      OpParameter& to = list.emplace_back();
+      const opkit_attr* value = one->default_value;
+      if (const std::string problem = value ? ProblemOfAttr(value) : ""; !problem.empty())
+        Refuse(StrCat(whose, "a default that ", problem));
+      if (value && one->type >= 0 && value->type != one->type)
+        Refuse(StrCat(whose, "a default of the type ", value->type, ", but the type ", one->type));
+      auto& to = list.emplace_back();
       to.name = one->name;
       to.doc = one->doc ? one->doc : "";
-      to.required = one->required != 0;
-      if (one->type >= 0) to.type = static_cast<AttributeType>(one->type);
-      for (int dtype = 1; dtype < kNumDTypes; ++dtype)
-        if (one->dtypes >> dtype & 1) to.dtypes.push_back(static_cast<DType>(dtype));
-      const opkit_attr* value = one->default_value;
-      if (!value) continue;
-      if (const std::string problem = ProblemOfAttr(value); !problem.empty())
-        Refuse(StrCat(whose, "a default that ", problem));
-      if (one->type >= 0 && value->type != one->type)
-        Refuse(StrCat(whose, "a default of the type ", value->type, ", but the type ", one->type));
-      to.default_value = ArgumentsOfAbi(&value, 1).begin()->value;
+      if constexpr (requires { to.dtypes; }) {
+        for (int dtype = 1; dtype < kNumDTypes; ++dtype)
+          if (one->dtypes >> dtype & 1) to.dtypes.push_back(static_cast<DType>(dtype));
+      } else {
+        to.required = one->required != 0;
+        if (one->type >= 0) to.type = static_cast<AttributeType>(one->type);
+        if (value) to.default_value = ArgumentsOfAbi(&value, 1).begin()->value;
+      }
     }
   }
 

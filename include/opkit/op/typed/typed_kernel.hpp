@@ -204,7 +204,7 @@ class TypedOperatorBase : public Operator<Context> {
   bool RunOnDevice() final {
     const bool dense = binding_.ReadInputs();
     if (!binding_.IsInferred()) [[unlikely]]
-      binding_.InferOutputs([this] {
+      binding_.InferOutputs([&] {
         if constexpr (Context::kAsynchronous) this->context_.FinishDeviceComputation();
       });
     if (!dense) [[unlikely]]
