@@ -1,6 +1,7 @@
 // Any text: an Error, or a graph that survives being saved and loaded again.
 #include <cstdlib>
 
+#include "opkit/graph/subgraph.hpp"
 #include "opkit/interop/json.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

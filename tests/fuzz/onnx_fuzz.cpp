@@ -1,6 +1,7 @@
 // Any bytes: an Error, or a graph that is the same when it is read again.
 #include <cstdlib>
 
+#include "opkit/graph/subgraph.hpp"
 #include "opkit/interop/onnx.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
