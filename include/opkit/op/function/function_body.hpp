@@ -4,12 +4,20 @@
 #ifndef OPKIT_OP_FUNCTION_FUNCTION_BODY_HPP_
 #define OPKIT_OP_FUNCTION_FUNCTION_BODY_HPP_
 
-#include "opkit/op/function/function_device_link.hpp"
 #include "opkit/op/function_op.hpp"
 #include "opkit/op/operator.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
+
+// The services of a context for the functions, taken anew for each run.
+struct FunctionDeviceLink {
+  bool asynchronous = false;
+  void* stream = nullptr;
+  void* context = nullptr;
+  void (*launch)(void*, UniqueFunction<void()>) = nullptr;
+  void (*drain)(void*) = nullptr;  // waits for the work issued before; null where none can be open
+};
 
 class FunctionRequests {
  public:

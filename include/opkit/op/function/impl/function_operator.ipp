@@ -4,8 +4,8 @@
 
 #include "opkit/device/cpu_stream.hpp"
 #include "opkit/op/abi/op_conversion.hpp"
+#include "opkit/op/function/function_calls.hpp"
 #include "opkit/op/function/function_operator.hpp"
-#include "opkit/op/function/function_state.hpp"
 #include "opkit/op/gradient/gradient.hpp"
 
 namespace opkit::inline OPKIT_ABI {
