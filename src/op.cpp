@@ -15,7 +15,6 @@
 #include "opkit/op/impl/registration.ipp"
 #include "opkit/op/impl/schema.ipp"
 #include "opkit/op/impl/schema_docs.ipp"
-#include "opkit/op/impl/schema_rules.ipp"
 #include "opkit/op/impl/workspace.ipp"
 #include "opkit/op/typed/impl/typed_kernel.ipp"
 #include "opkit/op/typed/impl/typed_schema.ipp"

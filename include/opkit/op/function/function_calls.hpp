@@ -26,9 +26,7 @@ class DirectState : public StatefulOp {
   void* instance = nullptr;
 };
 
-// The argument of a backward node that names the blob with its forward operator's state, and that
-// blob.
-inline constexpr const char* kStateArgument = "__state";
+// The blob in which a forward operator leaves its state.
 inline std::string FunctionStateBlob(const OperatorDef& def) {
   return StrCat("__state of ", def.type(), " ", def.name(), " ",
                 def.outputs().empty() ? std::string() : def.outputs()[0]);
