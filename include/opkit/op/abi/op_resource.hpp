@@ -171,8 +171,7 @@ class OpScope {
   OpScope(const opkit_call* call, const char* name) : host_(call->host), name_(name) {
     host_->scope_begin(call, name, &scope_);
   }
-  OpScope(const OpScope&) = delete;
-  OpScope& operator=(const OpScope&) = delete;
+  OpScope(OpScope&&) = delete;
   ~OpScope() { host_->scope_end(&scope_); }
   const char* name() const { return name_; }
 
@@ -223,8 +222,7 @@ class OpAdoption {
                                  static_cast<uint64_t>(identity.kind)};
     detail::g_host->adopt(&token, &scope_);
   }
-  OpAdoption(const OpAdoption&) = delete;
-  OpAdoption& operator=(const OpAdoption&) = delete;
+  OpAdoption(OpAdoption&&) = delete;
   ~OpAdoption() { detail::g_host->scope_end(&scope_); }
 
  private:

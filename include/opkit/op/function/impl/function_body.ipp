@@ -54,8 +54,7 @@ class FunctionStateHandle {
     }
     if (node.functions.shares_state && node.is_forward()) LeaveForBackward(node);
   }
-  FunctionStateHandle(const FunctionStateHandle&) = delete;
-  FunctionStateHandle& operator=(const FunctionStateHandle&) = delete;
+  FunctionStateHandle(FunctionStateHandle&&) = delete;
   ~FunctionStateHandle() {
     if (owns_state_) state_->op = {};
   }

@@ -9,7 +9,7 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-struct GradientRegistry::State : detail::RefCounted {
+struct GradientRegistry::State {
   detail::Mutex mutex;
   std::map<std::string, GradientRegistration> gradients;
 };
