@@ -7,6 +7,45 @@
 
 namespace opkit::inline OPKIT_ABI {
 
+namespace detail {
+
+OPKIT_INLINE Tensor* PendingOutputs::Find(int output) {
+  if (!items_) return nullptr;
+  for (Item& item : *items_)
+    if (item.output == output) return &item.tensor;
+  return nullptr;
+}
+OPKIT_INLINE Tensor* PendingOutputs::Add(int output, Blob* blob, Tensor tensor) {
+  if (!items_) items_ = std::make_unique<std::list<Item>>();
+  return &items_->emplace_back(Item{output, blob, std::move(tensor)}).tensor;
+}
+OPKIT_INLINE void PendingOutputs::Publish() {
+  if (!items_) return;
+  for (Item& item : *items_) *item.blob->GetMutable<Tensor>() = std::move(item.tensor);
+  items_ = {};
+}
+OPKIT_INLINE void PendingOutputs::AppendStorages(RefCountedList& out) const {
+  if (!items_) return;
+  for (const Item& item : *items_) out.push_back(item.tensor.storage());
+}
+
+OPKIT_INLINE void ScratchMemory::Plan(void* bytes, int64_t size, Storage owner) {
+  planned_ = bytes;
+  planned_bytes_ = size;
+  planned_owner_ = std::move(owner);
+}
+OPKIT_INLINE void* ScratchMemory::TakeOwn(int64_t size, Device device) {
+  if (size == 0) return nullptr;
+  if (!own_ || own_->nbytes() < size) own_ = AllocateStorage(device, size);
+  return own_->data();
+}
+OPKIT_INLINE void ScratchMemory::AppendStorages(RefCountedList& out) const {
+  if (own_) out.push_back(own_);
+  if (planned_owner_) out.push_back(planned_owner_);
+}
+
+}  // namespace detail
+
 OPKIT_INLINE OperatorCreator::Pointer OperatorCreator::operator()(
     const OperatorDef& def, Workspace* ws, const KernelConfig* config) const {
   return create_(def, ws, config);
