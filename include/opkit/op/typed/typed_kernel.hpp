@@ -63,22 +63,24 @@ class TypedCall {
   using Indices = std::make_index_sequence<S::kCount>;
 
  public:
-  explicit TypedCall(const OperatorBase& op) { ReadAttributes(op, Indices{}); }
+  explicit TypedCall(const OperatorBase& op) {
+    ForEach([&]<size_t I>() { ReadAttribute<I>(op); });
+  }
 
   bool operator()(Operator<Context>& op, const TypedRun& run) {
     if (!refused_.empty()) [[unlikely]]
       Throw(ErrorCode::kOutOfRange, refused_);
     const bool reshaped = version_ != run.version;
     version_ = 0;
-    Bind(op, run, reshaped, Indices{});
+    ForEach([&]<size_t I>() { Bind<I>(op, run, reshaped); });
     version_ = run.version;
     return Call(op, Indices{});
   }
 
  private:
-  template <size_t... I>
-  void ReadAttributes(const OperatorBase& op, std::index_sequence<I...>) {
-    (ReadAttribute<I>(op), ...);
+  template <class F>
+  static void ForEach(F f) {
+    [&]<size_t... I>(std::index_sequence<I...>) { (f.template operator()<I>(), ...); }(Indices{});
   }
   template <size_t I>
   void ReadAttribute(const OperatorBase& op) {
@@ -102,12 +104,8 @@ class TypedCall {
     }
   }
 
-  template <size_t... I>
-  void Bind(OperatorBase& op, const TypedRun& run, bool reshaped, std::index_sequence<I...>) {
-    (BindParameter<I>(op, run, reshaped), ...);
-  }
   template <size_t I>
-  void BindParameter(OperatorBase& op, const TypedRun& run, bool reshaped) {
+  void Bind(OperatorBase& op, const TypedRun& run, bool reshaped) {
     constexpr const TypedParameter& kRow = kTypedRows<Function>[I];
     using P = typename S::template Parameter<I>;
     if constexpr (!IsAttribute(kRow.kind)) {
@@ -141,15 +139,6 @@ class TypedCall {
   typename S::Values values_;
   uint64_t version_ = 0;  // of the shapes in values_
   std::string refused_;   // why an attribute does not fit the element type
-};
-
-template <class Function, class Context, class... Types>
-struct TypedCallsOf {
-  using type = std::tuple<TypedCall<Function, Context, Types>...>;
-};
-template <class Function, class Context>
-struct TypedCallsOf<Function, Context> {
-  using type = std::tuple<TypedCall<Function, Context>>;
 };
 
 // The tensors of a typed operator: the part that depends neither on the function nor on the
@@ -237,14 +226,11 @@ class TypedOperatorBase : public Operator<Context> {
         try {
           context.Launch([kept = copies] {});
         } catch (...) {
-          Drain();
+          try {
+            context.FinishDeviceComputation();
+          } catch (...) {  // what failed before is reported by the event of its operator
+          }
         }
-      }
-    }
-    void Drain() const noexcept {
-      try {
-        context.FinishDeviceComputation();
-      } catch (...) {  // what failed before is reported by the event of its operator
       }
     }
   };
@@ -254,7 +240,8 @@ class TypedOperatorBase : public Operator<Context> {
 
 template <class Function, class Context, class... Types>
 class TypedOperator final : public TypedOperatorBase<Context> {
-  using Calls = typename TypedCallsOf<Function, Context, Types...>::type;
+  using Calls = std::conditional_t<sizeof...(Types) == 0, std::tuple<TypedCall<Function, Context>>,
+                                   std::tuple<TypedCall<Function, Context, Types>...>>;
 
  public:
   TypedOperator(const OperatorDef& def, Workspace* ws)
