@@ -106,15 +106,16 @@ class InferenceCache {
     Shape shape;  // where known
   };
 
-  // True when outputs() holds for these inputs.
-  bool IsFresh(InputPointers inputs) const {
-    if (!fresh_) return false;
+  // Whether these inputs have the dtypes and shapes recorded.
+  static bool Match(const std::vector<Output>& recorded, InputPointers inputs) {
     for (size_t i = 0; i < inputs.size(); ++i)
       if (inputs[i] &&
-          (inputs[i]->dtype() != inputs_[i].dtype || inputs[i]->shape() != inputs_[i].shape))
+          (inputs[i]->dtype() != recorded[i].dtype || inputs[i]->shape() != recorded[i].shape))
         return false;
     return true;
   }
+  // True when outputs() holds for these inputs.
+  bool IsFresh(InputPointers inputs) const { return fresh_ && Match(inputs_, inputs); }
   // As IsFresh, for a caller that knows its inputs to be those of the last IsFresh, unchanged.
   bool fresh() const { return fresh_; }
   const std::vector<Output>& outputs() const { return outputs_; }

@@ -161,18 +161,16 @@ class OpSchema {
   // Attributes. `Arg(name, doc)` takes any type; `Arg<T>` checks it, and documents a default. Once
   // one is declared, an undeclared attribute is an error unless AllowUnknownArgs.
   OpSchema& Arg(std::string name, std::string doc, bool required = false) {
-    return Arg(std::move(name), std::move(doc), std::nullopt, std::nullopt, required);
+    return Arg({std::move(name), std::move(doc), required, {}, {}});
   }
   template <class T>
   OpSchema& Arg(std::string name, std::string doc, std::optional<T> default_value = {},
                 bool required = false) {
-    std::optional<Attribute> value;
-    if (default_value) value.emplace(*default_value);
-    return Arg(std::move(name), std::move(doc), kAttributeTypeOf<T>, std::move(value), required);
+    AttributeSchema attribute{std::move(name), std::move(doc), required, kAttributeTypeOf<T>, {}};
+    if (default_value) attribute.default_value.emplace(*default_value);
+    return Arg(std::move(attribute));
   }
   OpSchema& Arg(AttributeSchema attribute);
-  OpSchema& Arg(std::string name, std::string doc, std::optional<AttributeType> type,
-                std::optional<Attribute> default_value, bool required);
   template <class T>
   OpSchema& RequiredArg(std::string name, std::string doc) {
     return Arg<T>(std::move(name), std::move(doc), {}, true);

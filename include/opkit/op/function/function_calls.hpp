@@ -82,8 +82,8 @@ opkit_status CallGuarded(Call call) {
   CurrentHostError().text = ReasonOf(status);
   if (CodeOfStatus(status) == ErrorCode::kOperatorFailed)
     ThrowFunctionFailed(record, what, OpStatus(FAIL));
-  Error error(CodeOfStatus(status), std::exchange(CurrentHostError().text, {}));
-  throw error.AddContext(StrCat("in ", what, " of operator ", NameOf(record)));
+  throw Error(CodeOfStatus(status), std::exchange(CurrentHostError().text, {}))
+      .AddContext(StrCat("in ", what, " of operator ", NameOf(record)));
 }
 
 // In a catch block: the exception of one of the record's functions becomes an Error that names it.
@@ -100,10 +100,9 @@ opkit_status CallGuarded(Call call) {
   } catch (...) {
     how = " something that is not a std::exception";
   }
-  Error error(ErrorCode::kOperatorFailed,
-              StrCat(what, " of operator ", NameOf(record), " threw", how));
-  error.SetCause(std::current_exception());
-  throw error;
+  throw Error(ErrorCode::kOperatorFailed,
+              StrCat(what, " of operator ", NameOf(record), " threw", how))
+      .SetCause(std::current_exception());
 }
 // Calls one of the record's functions: a failure or an exception becomes an Error that names it.
 template <class Call>

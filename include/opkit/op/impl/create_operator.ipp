@@ -115,9 +115,9 @@ OPKIT_INLINE std::unique_ptr<OperatorBase> CreateWith(const Kernel& kernel, cons
     error.AddContext(InConstructor(def, kernel));
     throw;
   } catch (const std::exception& thrown) {
-    Error error(ErrorCode::kOperatorFailed, thrown.what());
-    error.SetCause(std::current_exception());
-    throw error.AddContext(InConstructor(def, kernel));
+    throw Error(ErrorCode::kOperatorFailed, thrown.what())
+        .SetCause(std::current_exception())
+        .AddContext(InConstructor(def, kernel));
   }
 }
 

@@ -172,9 +172,8 @@ OPKIT_INLINE std::vector<const Kernel*> OpRegistry::KernelsOf(std::string_view o
 }
 OPKIT_INLINE std::vector<const Kernel*> OpRegistry::FindKernels(std::string_view op,
                                                                 DeviceType device) const {
-  std::vector<const Kernel*> out;
-  for (const Kernel* kernel : KernelsOf(op))
-    if (kernel->device == device) out.push_back(kernel);
+  std::vector<const Kernel*> out = KernelsOf(op);
+  std::erase_if(out, [=](const Kernel* kernel) { return kernel->device != device; });
   return out;
 }
 OPKIT_INLINE std::vector<std::string> OpRegistry::Operators() const {

@@ -147,11 +147,6 @@ OPKIT_INLINE OpSchema& OpSchema::MutatesInputs(std::initializer_list<int> inputs
 OPKIT_INLINE OpSchema& OpSchema::Arg(AttributeSchema attribute) {
   return attributes_.declared.push_back(std::move(attribute)), *this;
 }
-OPKIT_INLINE OpSchema& OpSchema::Arg(std::string name, std::string doc,
-                                     std::optional<AttributeType> type,
-                                     std::optional<Attribute> default_value, bool required) {
-  return Arg({std::move(name), std::move(doc), required, type, std::move(default_value)});
-}
 OPKIT_INLINE OpSchema& OpSchema::SetDefault(std::string_view name, Attribute value) {
   const auto found = std::ranges::find(attributes_.declared, name, &AttributeSchema::name);
   if (found != attributes_.declared.end())

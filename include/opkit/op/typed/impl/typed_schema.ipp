@@ -42,7 +42,7 @@ OPKIT_INLINE TypedSchema::TypedSchema(OpSchema& filled, std::span<const TypedPar
   int required_inputs = 0;
   for (const TypedParameter& row : rows) {
     if (IsAttribute(row.kind)) {
-      schema.Arg(row.name.str(), "", row.attribute, std::nullopt, true);
+      schema.Arg({row.name.str(), "", true, row.attribute, {}});
       continue;
     }
     Describe(row, {}, row.by_element ? std::vector<DType>() : std::vector{row.dtype});
