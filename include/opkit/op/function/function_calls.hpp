@@ -35,12 +35,6 @@ inline std::string FunctionStateBlob(const OperatorDef& def) {
 inline FunctionHooks* HooksOf(const FunctionOpRecord& record) {
   return static_cast<FunctionHooks*>(record.hooks.get());
 }
-inline bool InfersShapes(const FunctionOpRecord& record) {
-  return record.infer_shape || record.abi.infer_shape;
-}
-inline bool InfersTypes(const FunctionOpRecord& record) {
-  return record.infer_type || record.abi.infer_type;
-}
 
 // "my_gemm", "my_gemm of library libmy_ops.so".
 inline std::string NameOf(const FunctionOpRecord& record) {
@@ -142,15 +136,12 @@ inline std::vector<int> FunctionMutatedInputs(FunctionOpRecord& record, const Op
   return inputs;
 }
 
-inline std::vector<int64_t> KnownExtents(const SymbolicShape& shape) {
-  std::vector<int64_t> extents;
-  if (shape.has_rank())
-    for (const Dim& dim : shape.dims()) extents.push_back(dim.is_known() ? dim.value() : -1);
-  return extents;
-}
 inline ShapeVectors KnownShapes(std::span<const TensorInfo> infos) {
-  ShapeVectors shapes;
-  for (const TensorInfo& info : infos) shapes.push_back(KnownExtents(info.shape));
+  ShapeVectors shapes(infos.size());
+  for (size_t i = 0; i < infos.size(); ++i)
+    if (infos[i].shape.has_rank())
+      for (const Dim& dim : infos[i].shape.dims())
+        shapes[i].push_back(dim.is_known() ? dim.value() : -1);
   return shapes;
 }
 inline SymbolicShape ShapeOfExtents(const std::vector<int64_t>& extents) {

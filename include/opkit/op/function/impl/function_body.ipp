@@ -278,7 +278,7 @@ class FunctionViews {
   }
 
   OPKIT_COLD void Infer(const FunctionDeviceLink& link) {
-    const bool infers_shapes = InfersShapes(*node_.record);
+    const bool infers_shapes = node_.record->infer_shape || node_.record->abi.infer_shape;
     auto infer = [&](InferenceContext& context) {
       // Another backend of an operator that exists leaves this to the operator's own schema.
       const bool silent = node_.is_forward() && !infers_shapes;
@@ -354,7 +354,8 @@ class FunctionViews {
             "' has no shape yet; add .setInferShape(f), or give the tensor its shape and dtype "
             "before the run");
     DType dtype = info.dtype;
-    if (dtype == DType::kUndefined || (!info.known && !InfersTypes(*node_.record)))
+    if (dtype == DType::kUndefined ||
+        (!info.known && !node_.record->infer_type && !node_.record->abi.infer_type))
       dtype = present.dtype();
     if (dtype == DType::kUndefined)
       Throw(ErrorCode::kInvalidArgument, "the dtype of output ", output, " of operator ", name(),
