@@ -82,18 +82,8 @@ class InferenceContext {
 
 namespace detail {
 
-// A node's inputs, null where it leaves one out: a view of a vector of Tensor* or const Tensor*.
-class InputPointers {
- public:
-  template <class Vector>
-  InputPointers(const Vector& inputs) : begin_(inputs.data()), size_(inputs.size()) {}
-  size_t size() const { return size_; }
-  const Tensor* operator[](size_t i) const { return begin_[i]; }
-
- private:
-  const Tensor* const* begin_;
-  size_t size_;
-};
+// A node's inputs, null where it leaves one out.
+using InputPointers = std::span<const Tensor* const>;
 
 // What inference found for a node that is run again and again: it is repeated only when an input's
 // dtype or shape has changed, or when the result came from its data. Each operator has one, which
