@@ -2,6 +2,8 @@
 #ifndef OPKIT_OP_IMPL_OPERATOR_BASE_IPP_
 #define OPKIT_OP_IMPL_OPERATOR_BASE_IPP_
 
+#include <algorithm>
+
 #include "opkit/base/suggest.hpp"
 #include "opkit/op/operator_base.hpp"
 
@@ -215,9 +217,8 @@ OPKIT_INLINE Tensor* OperatorBase::Replace(int o, Tensor next) {
   if (Tensor* replaced = pending_.Find(o)) return &(*replaced = std::move(next));
   Blob* blob = OutputBlob(o);
   Tensor* out = blob->GetMutable<Tensor>();
-  bool is_input = false;
-  for (const Blob* input : inputs_) is_input |= input == blob;
-  if (is_input && out->initialized()) return pending_.Add(o, blob, std::move(next));
+  if (out->initialized() && std::ranges::count(inputs_, blob) > 0)
+    return pending_.Add(o, blob, std::move(next));
   return &(*out = std::move(next));
 }
 OPKIT_INLINE Tensor* OperatorBase::ResizeOutput(int o, const Tensor& out, const Shape& shape,
@@ -247,9 +248,8 @@ OPKIT_INLINE void OperatorBase::AddContext(Error& error) const {
   };
   name(inputs_, "input");
   if (error.context().empty()) name(outputs_, "output");
-  bool described = false;  // by the event that it came through
-  for (const std::string& line : error.context()) described |= line == Describe();
-  if (!described) error.AddContext(Describe());
+  // Where it came through an event, that has described it.
+  if (!std::ranges::count(error.context(), Describe())) error.AddContext(Describe());
   for (size_t i = 0; i < inputs_.size(); ++i)
     if (inputs_[i] && inputs_[i]->IsType<Tensor>())
       error.AddContext(

@@ -150,14 +150,10 @@ class GradientChecker {
   }
   bool CheckElement(int i, int64_t element, double analytic) {
     const DType dtype = inputs_[Index(i)].dtype();
-    const double threshold = options_.threshold > 0     ? options_.threshold
-                             : dtype == DType::kFloat64 ? 1e-6
-                             : dtype == DType::kFloat32 ? 5e-3
-                                                        : 0.1;
-    const double step = options_.step > 0          ? options_.step
-                        : dtype == DType::kFloat64 ? 1e-5
-                        : dtype == DType::kFloat32 ? 0x1p-7
-                                                   : 0x1p-4;
+    const int place = dtype == DType::kFloat64 ? 0 : dtype == DType::kFloat32 ? 1 : 2;
+    constexpr double kThresholds[] = {1e-6, 5e-3, 0.1}, kSteps[] = {1e-5, 0x1p-7, 0x1p-4};
+    const double threshold = options_.threshold > 0 ? options_.threshold : kThresholds[place];
+    const double step = options_.step > 0 ? options_.step : kSteps[place];
     ++result_.elements_checked;
     double numeric = Difference(i, element, step);
     // A kink within the step spoils the difference, and so does rounding where the function is

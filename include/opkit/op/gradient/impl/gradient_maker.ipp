@@ -78,8 +78,7 @@ OPKIT_INLINE std::vector<OperatorDef> GradientMakerBase::GetGradientDefs() {
         " must override GetGradientDefs() or Get()");
 }
 OPKIT_INLINE GradientOpsMeta GradientMakerBase::Get() {
-  std::vector<OperatorDef> ops = GetGradientDefs();
-  return {std::move(ops), g_input_};
+  return {GetGradientDefs(), g_input_};  // in this order
 }
 
 OPKIT_INLINE const std::string& GradientMakerBase::GI(int i) {
@@ -106,9 +105,7 @@ OPKIT_INLINE GradientNames& GradientMakerBase::Names() {
 OPKIT_INLINE std::vector<OperatorDef> GradientMakerBase::SingleGradientDef(
     const std::string& type, const std::string& name, const std::vector<std::string>& inputs,
     const std::vector<std::string>& outputs, Arguments args) {
-  OperatorDef def(type, inputs, outputs, std::move(args));
-  def.Name(name);
-  return {std::move(def)};
+  return {OperatorDef(type, inputs, outputs, std::move(args)).Name(name)};
 }
 
 OPKIT_INLINE size_t GradientMakerBase::Check(int i, size_t count, const char* what) const {
