@@ -63,24 +63,22 @@ class TypedCall {
   using Indices = std::make_index_sequence<S::kCount>;
 
  public:
-  explicit TypedCall(const OperatorBase& op) {
-    ForEach([&]<size_t I>() { ReadAttribute<I>(op); });
-  }
+  explicit TypedCall(const OperatorBase& op) { ReadAttributes(op, Indices{}); }
 
   bool operator()(Operator<Context>& op, const TypedRun& run) {
     if (!refused_.empty()) [[unlikely]]
       Throw(ErrorCode::kOutOfRange, refused_);
     const bool reshaped = version_ != run.version;
     version_ = 0;
-    ForEach([&]<size_t I>() { Bind<I>(op, run, reshaped); });
+    Bind(op, run, reshaped, Indices{});
     version_ = run.version;
     return Call(op, Indices{});
   }
 
  private:
-  template <class F>
-  static void ForEach(F f) {
-    [&]<size_t... I>(std::index_sequence<I...>) { (f.template operator()<I>(), ...); }(Indices{});
+  template <size_t... I>
+  void ReadAttributes(const OperatorBase& op, std::index_sequence<I...>) {
+    (ReadAttribute<I>(op), ...);
   }
   template <size_t I>
   void ReadAttribute(const OperatorBase& op) {
@@ -104,8 +102,12 @@ class TypedCall {
     }
   }
 
+  template <size_t... I>
+  void Bind(OperatorBase& op, const TypedRun& run, bool reshaped, std::index_sequence<I...>) {
+    (BindParameter<I>(op, run, reshaped), ...);
+  }
   template <size_t I>
-  void Bind(OperatorBase& op, const TypedRun& run, bool reshaped) {
+  void BindParameter(OperatorBase& op, const TypedRun& run, bool reshaped) {
     constexpr const TypedParameter& kRow = kTypedRows<Function>[I];
     using P = typename S::template Parameter<I>;
     if constexpr (!IsAttribute(kRow.kind)) {
