@@ -208,7 +208,7 @@ class TypedOperatorBase : public Operator<Context> {
   OPKIT_COLD bool RunOnDenseCopies() {
     std::vector<Tensor> copies;
     const KeepUntilIssued keep{this->context_, copies};
-    binding_.CopyStrided(copies, [this](const Tensor& from, Tensor* to) {
+    binding_.CopyStrided(copies, [&](const Tensor& from, Tensor* to) {
       if constexpr (!Context::kAsynchronous) {
         to->CopyFrom(from);
       } else if constexpr (HostContext<Context> || NativeStreamContext<Context>) {
