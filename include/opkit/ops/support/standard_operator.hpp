@@ -111,14 +111,16 @@ inline std::vector<int64_t> IntegersOf(const Tensor& tensor) {
   return {narrow.begin(), narrow.end()};
 }
 
-// For inference: the integers of input i if its data is known, else nothing; `left_out` if the node
-// leaves the input out.
-inline std::optional<std::vector<int64_t>> KnownIntegers(const InferenceContext& c, int i,
-                                                         std::vector<int64_t> left_out = {}) {
-  if (!c.HasInput(i)) return left_out;
-  const Tensor* data = c.input_constant(i);
-  if (!data) return std::nullopt;
-  return IntegersOf(*data);
+// The enumerator that a string attribute of an operator gives by its place in `names`, of which the
+// first is the default. Error (kInvalidArgument) for another name.
+template <class Enumeration>
+Enumeration EnumeratorOf(std::string_view op, const Arguments& args, const char* attribute,
+                         const std::vector<std::string>& names) {
+  const auto found = args.Get<std::string>(attribute, names[0]);
+  for (size_t i = 0; i < names.size(); ++i)
+    if (names[i] == found) return static_cast<Enumeration>(i);
+  Throw(ErrorCode::kInvalidArgument, op, ": ", attribute, " is '", found, "', expected one of ",
+        names);
 }
 
 }  // namespace opkit
