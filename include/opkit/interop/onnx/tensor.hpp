@@ -6,6 +6,7 @@
 #include "opkit/core/tensor.hpp"
 #include "opkit/interop/onnx/external_data.hpp"
 #include "opkit/interop/onnx/wire.hpp"
+#include "opkit/ops/support/convert.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -22,16 +23,6 @@ inline const char* OnnxTypeName(int64_t type) {
       "float8e5m2fnuz", "uint4",    "int4",         "float4e2m1",     "float8e8m0",
       "uint2",          "int2"};
   return type >= 0 && type < static_cast<int64_t>(std::size(kNames)) ? kNames[type] : "unknown";
-}
-// kUndefined for a TensorProto.DataType without a DType.
-inline DType OnnxDType(int64_t type) {
-  constexpr DType kTypes[] = {
-      DType::kUndefined,  DType::kFloat32, DType::kUInt8,  DType::kInt8,      DType::kUInt16,
-      DType::kInt16,      DType::kInt32,   DType::kInt64,  DType::kUndefined, DType::kBool,
-      DType::kFloat16,    DType::kFloat64, DType::kUInt32, DType::kUInt64,    DType::kComplex64,
-      DType::kComplex128, DType::kBFloat16};
-  return type >= 0 && type < static_cast<int64_t>(std::size(kTypes)) ? kTypes[type]
-                                                                     : DType::kUndefined;
 }
 // Error (kUnsupported, or kInvalidArgument for a number unknown to ONNX) for a type without a
 // DType.

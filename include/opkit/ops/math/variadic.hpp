@@ -88,19 +88,12 @@ class VariadicOperator : public StandardOperator {
     const float count = static_cast<float>(InputSize());
     if (finish_) finish_({block, {block}, {1}, size, &count});
   }
-  const Tensor& InputBeside(int i, const Tensor& out) {
-    const Tensor& input = DenseInput(i);
-    if (input.numel() == out.numel() || !input.SharesMemoryWith(out)) [[likely]]
-      return input;
-    return copies_[detail::Index(i)] = input.Contiguous();
-  }
   OPKIT_COLD void Prepare(const Tensor& out) {
     loops_.clear();
     for (int i = 0; i < InputSize(); ++i)
       loops_.push_back(i == 1 ? BroadcastLoop(out.shape(), {&Input(0).shape(), &Input(1).shape()})
                               : BroadcastLoop(out.shape(), {&Input(i).shape()}));
     data_.resize(loops_.size());
-    copies_.resize(loops_.size());
     const Kernels kernels = FindKernels();
     if (!kernels.fold)
       Throw(ErrorCode::kTypeMismatch, type(), " has no kernel for ", ToString(Input(0)));
@@ -112,7 +105,6 @@ class VariadicOperator : public StandardOperator {
   uint64_t planned_for_ = 0;
   std::vector<BroadcastLoop> loops_;  // by input; [1] is over inputs 0 and 1, [0] is not used
   std::vector<const char*> data_;
-  std::vector<Tensor> copies_;
   ElementKernel fold_ = nullptr, finish_ = nullptr;
 };
 

@@ -62,17 +62,6 @@ class ElementwiseOperator : public StandardOperator {
   // The number of elements for one thread.
   void SetGrain(int64_t grain) { grain_ = grain; }
 
-  // Input i, dense; a copy if it shares memory with the output and their sizes differ, as then
-  // elements could be overwritten before they are read.
-  const Tensor& InputBeside(int i, const Tensor& out) {
-    const Tensor& input = DenseInput(i);
-    if (input.numel() == out.numel() && ItemSize(input.dtype()) == ItemSize(out.dtype())) [[likely]]
-      return input;
-    if (!input.SharesMemoryWith(out)) [[likely]]
-      return input;
-    return copies_[i] = input.Contiguous();
-  }
-
  private:
   static constexpr int64_t kNarrow =
       32;  // rows of fewer elements are too short for a call of the kernel
@@ -139,7 +128,6 @@ class ElementwiseOperator : public StandardOperator {
   const void* left_out_[BroadcastLoop::kMaxInputs] = {};
   int64_t grain_ = BroadcastLoop::kGrain;
   float attributes_[2] = {};
-  Tensor copies_[BroadcastLoop::kMaxInputs];
 };
 
 namespace detail {

@@ -40,6 +40,16 @@ class StandardOperator : public Operator<CPUContext> {
       return input;
     return dense_[detail::Index(i)] = input.Contiguous();
   }
+  // The same; a copy also if it shares memory with the output and their sizes differ, as then
+  // elements could be overwritten before they are read.
+  const Tensor& InputBeside(int i, const Tensor& out) {
+    const Tensor& input = DenseInput(i);
+    if (input.numel() == out.numel() && ItemSize(input.dtype()) == ItemSize(out.dtype())) [[likely]]
+      return input;
+    if (!input.SharesMemoryWith(out)) [[likely]]
+      return input;
+    return dense_[detail::Index(i)] = input.Contiguous();
+  }
   // Output o, with the dtype and shape that the schema's inference finds for the inputs of this
   // run, whose data it may read. Errors: those of inference; kInvalidArgument if it leaves the
   // shape open.
@@ -83,7 +93,7 @@ class StandardOperator : public Operator<CPUContext> {
 
   const OpSchema* schema_;
   std::vector<const Tensor*> inputs_;
-  std::vector<Tensor> dense_;  // copies of inputs that have strides
+  std::vector<Tensor> dense_;  // copies of inputs that have strides or share the output's memory
 };
 
 // The dtypes that ONNX calls "all floating-point tensors", for schemas.
