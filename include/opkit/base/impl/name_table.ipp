@@ -29,7 +29,9 @@ OPKIT_INLINE void SortedRows::Add(NamedRow* row) {
 
 OPKIT_INLINE bool SortedRows::Erase(std::string_view name) {
   if (!Find(name)) return false;
-  rows.erase(rows.begin() + static_cast<std::ptrdiff_t>(LowerBound(name)));
+  const auto at = rows.begin() + static_cast<std::ptrdiff_t>(LowerBound(name));
+  std::rotate(at, at + 1, rows.end());
+  rows.pop_back();  // the row's destructor finds the table without it
   return true;
 }
 

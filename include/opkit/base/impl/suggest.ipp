@@ -24,7 +24,8 @@ OPKIT_INLINE size_t EditDistance(std::string_view a, std::string_view b) {
                            lower(a[i - 2]) == lower(b[j - 1]);
       if (swapped) row[j] = std::min(row[j], before[j - 2] + 1);
     }
-    before = std::exchange(previous, std::exchange(row, before));
+    std::swap(before, previous);
+    std::swap(previous, row);
   }
   return static_cast<size_t>(previous[b.size()]);
 }
