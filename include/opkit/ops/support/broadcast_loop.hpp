@@ -56,7 +56,7 @@ class BroadcastLoop {
     Walk(begin, end, [&](int64_t at, int64_t n, const int64_t* first) {
       const char* source = static_cast<const char*>(from) + first[0] * item;
       char* target = static_cast<char*>(to) + (at - begin) * item;
-      const bool known = detail::WithElementOfSize(item, [&](auto element) {
+      [[maybe_unused]] const bool known = detail::WithElementOfSize(item, [&](auto element) {
         using Word = decltype(element);
         const auto* words = reinterpret_cast<const Word*>(source);
         auto* to_words = reinterpret_cast<Word*>(target);
