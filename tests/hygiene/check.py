@@ -21,18 +21,18 @@ ROWS = [
     ["base"],
     ["core"],
     ["device"],
-    ["engine", "profile"],
+    ["engine"],
     ["op"],
-    ["dispatch"],
+    ["dispatch"],  # not there yet, as docs/architecture.md says
     ["graph"],
-    ["plugin", "report", "ops"],
+    ["plugin", "ops"],
     ["backends", "interop"],
 ]
 ROW_OF = {folder: row for row, folders in enumerate(ROWS) for folder in folders}
 THIRD_PARTY_ROW = 9
 UMBRELLA = "opkit/opkit.hpp"
 UMBRELLA_ROW = 7  # it reaches every header down to this row ...
-UMBRELLA_EXTRA = ("plugin", "report")  # ... and may include from these,
+UMBRELLA_EXTRA = ("plugin",)  # ... and may include from these,
 AUTHORS = "opkit/op.hpp"  # the other one at the top: another name for plugin/author.hpp
 # ... but need not reach these: the other side of the ABI, and what only tests of operators use.
 NOT_IN_UMBRELLA = (AUTHORS, "opkit/plugin/author.hpp", "opkit/abi/opkit_abi.h",
@@ -365,7 +365,12 @@ def tests_mirror_headers(tree):
     or what an Error says."""
     path = tree.root / "tests" / "hygiene" / "covered_by.txt"
     lines = path.read_text().splitlines() if path.exists() else []
-    covered = {line.split()[0]: line for line in lines if line and not line.startswith("#")}
+    covered = {}
+    for line in lines:
+        if line and not line.startswith("#"):
+            if line.split()[0] in covered:
+                yield f"covered_by.txt names {line.split()[0]} twice"
+            covered[line.split()[0]] = line
     tests = tree.root / "tests"
     for header in tree.text:
         name = header.removeprefix("opkit/").removesuffix(".hpp")

@@ -56,10 +56,8 @@ CASES = [
      changed("opkit/base/extra.hpp", includes=['"opkit/graph/leaf.hpp"'])
      | changed("opkit/graph/leaf.hpp") | changed("opkit/opkit.hpp", includes=[
          '"opkit/graph/graph.hpp"', '"opkit/base/extra.hpp"'])),
-    ("layers", "profile/ lies beside engine/",
-     changed("opkit/engine/pool.hpp", includes=['"opkit/profile/recorder.hpp"'])
-     | changed("opkit/profile/recorder.hpp")
-     | changed("opkit/opkit.hpp", includes=['"opkit/graph/graph.hpp"', '"opkit/engine/pool.hpp"'])),
+    ("layers", "ops/ lies beside plugin/",
+     changed("opkit/plugin/library.hpp", includes=['"opkit/ops/all.hpp"'])),
     ("layers", "backends/onednn/ lies beside backends/eigen/",
      changed("opkit/backends/eigen/a.hpp", includes=['"opkit/backends/onednn/b.hpp"'])
      | changed("opkit/backends/onednn/b.hpp")),
@@ -120,6 +118,9 @@ CASES = [
     ("tests-mirror-headers", "`in prose` does not stand in opkit/core/shape.hpp",
      changed(SHAPE, includes=BASE, body=FUNCTION + "  // in prose")
      | {COVERED: "core/shape.hpp core/a_test.cpp in prose\n", "tests/core/a_test.cpp": "in prose"}),
+    ("tests-mirror-headers", "covered_by.txt names core/shape.hpp twice",
+     changed(SHAPE, includes=BASE, body=FUNCTION)
+     | {COVERED: "core/shape.hpp core/a_test.cpp Twice\n" * 2, "tests/core/a_test.cpp": "Twice"}),
     ("tests-mirror-headers", "names core/gone.hpp, which is no header",
      {COVERED: "core/gone.hpp core/a_test.cpp Gone\n"}),
     ("namespaces", "`using namespace`",
