@@ -5,6 +5,7 @@
 #define OPKIT_GRAPH_MEMORY_PROBLEM_HPP_
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "opkit/base/error.hpp"

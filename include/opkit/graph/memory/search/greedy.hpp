@@ -4,6 +4,7 @@
 #define OPKIT_GRAPH_MEMORY_SEARCH_GREEDY_HPP_
 
 #include <limits>
+#include <numeric>
 
 #include "opkit/graph/memory/search/fit.hpp"
 
