@@ -2,22 +2,19 @@
 #ifndef OPKIT_BASE_IMPL_NAME_TABLE_IPP_
 #define OPKIT_BASE_IMPL_NAME_TABLE_IPP_
 
+#include <algorithm>
+
 #include "opkit/base/name_table.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
 OPKIT_INLINE size_t SortedRows::LowerBound(std::string_view name) const {
-  size_t low = 0, high = rows.size();
-  while (low < high) {
-    const size_t middle = low + (high - low) / 2;
-    if (At(middle)->name.compare(name) < 0) {
-      low = middle + 1;
-    } else {
-      high = middle;
-    }
-  }
-  return low;
+  const auto at = std::lower_bound(rows.begin(), rows.end(), name,
+                                   [](const auto& row, std::string_view wanted) {
+                                     return static_cast<const NamedRow*>(row.get())->name < wanted;
+                                   });
+  return static_cast<size_t>(at - rows.begin());
 }
 
 OPKIT_INLINE NamedRow* SortedRows::Find(std::string_view name) const {
@@ -26,15 +23,15 @@ OPKIT_INLINE NamedRow* SortedRows::Find(std::string_view name) const {
 }
 
 OPKIT_INLINE void SortedRows::Add(NamedRow* row) {
-  const size_t at = LowerBound(row->name);
-  rows.push_back(IntrusivePtr<RefCounted>(row));
-  for (size_t i = rows.size() - 1; i > at; --i) std::swap(rows[i], rows[i - 1]);
+  const auto at = static_cast<std::ptrdiff_t>(LowerBound(row->name));
+  rows.insert(rows.begin() + at, IntrusivePtr<RefCounted>(row));
 }
 
 OPKIT_INLINE bool SortedRows::Erase(std::string_view name) {
   if (!Find(name)) return false;
-  for (size_t i = LowerBound(name) + 1; i < rows.size(); ++i) std::swap(rows[i], rows[i - 1]);
-  rows.pop_back();
+  const auto at = rows.begin() + static_cast<std::ptrdiff_t>(LowerBound(name));
+  std::rotate(at, at + 1, rows.end());
+  rows.pop_back();  // the row's destructor finds the table without it
   return true;
 }
 
