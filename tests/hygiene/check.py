@@ -297,6 +297,34 @@ def device_names(tree):
                     yield f"{header}:{number} names {name}, which is for {', '.join(places)}"
 
 
+# Spellings that have a shorter one: (pattern, what to write).
+SPELLINGS = {
+    "null-comparisons": (re.compile(r"[=!]=\s*nullptr\b|\bnullptr\s*[=!]="), "`if (p)`, `if (!p)`"),
+    "index-casts": (re.compile(r"\[static_cast<(?:std::)?size_t>\("), "`v[Index(i)]`"),
+}
+
+
+def misspelled(tree, name):
+    pattern, instead = SPELLINGS[name]
+    sources = {s: without_comments(t, strings=False) for s, t in tree.sources.items()}
+    for file, code in (tree.code | sources).items():
+        for found in pattern.finditer(code):
+            line = code.count("\n", 0, found.start()) + 1
+            yield f"{file}:{line} has `{found.group()}`: write {instead}"
+
+
+@check("null-comparisons")
+def null_comparisons(tree):
+    """A pointer is asked by itself."""
+    return misspelled(tree, "null-comparisons")
+
+
+@check("index-casts")
+def index_casts(tree):
+    """A number indexes a container through Index of base/index.hpp."""
+    return misspelled(tree, "index-casts")
+
+
 @check("includes-resolve")
 def includes_resolve(tree):
     for header, includes in tree.includes.items():

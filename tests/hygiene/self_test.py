@@ -95,6 +95,12 @@ CASES = [
      | {f"src/{name}.cpp": '#include "opkit/backends/mine/relu.hpp"\n' for name in ("a", "ops/b")}),
     ("device-names", "core/shape.hpp:7 names cuda",
      changed(SHAPE, includes=BASE, body="// cuda in prose\n\nbool IsCUDA();")),
+    ("null-comparisons", "core/shape.hpp:7 has `!= nullptr`",
+     changed(SHAPE, includes=BASE, body="// == nullptr in prose\n\nbool a = p != nullptr;")),
+    ("null-comparisons", "src/plugin.cpp:2 has `nullptr ==`",
+     {"src/plugin.cpp": '#include "opkit/plugin/impl/shared_object.ipp"\nbool b = nullptr == "";\n'}),
+    ("index-casts", "core/shape.hpp:5 has `[static_cast<size_t>(`",
+     changed(SHAPE, includes=BASE, body="int a = v[static_cast<size_t>(i)];")),
     ("guards", "#ifndef OPKIT_CORE_SHAPE_HPP_",
      {f"include/{SHAPE}": header(SHAPE, includes=BASE).replace("CORE_SHAPE", "SHAPE")}
      | {"tests/hygiene/macros.txt": "OPKIT_ABI OPKIT_SHAPE_HPP_"}),

@@ -56,7 +56,7 @@ class IntrusivePtr {
   T* get() const { return object_; }
   T* operator->() const { return object_; }
   T& operator*() const { return *object_; }
-  explicit operator bool() const { return object_ != nullptr; }
+  explicit operator bool() const { return object_; }
   friend bool operator==(const IntrusivePtr&, const IntrusivePtr&) = default;
 
   // Exact only when no other thread copies or drops a handle at the same time. Acquire: a caller

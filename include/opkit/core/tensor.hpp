@@ -76,7 +76,7 @@ class Tensor {
   static Tensor FromExternal(T* data, Shape shape, Device device = {}) {
     Tensor out(device);
     const int64_t nbytes = CheckedBytes(shape, kDTypeOf<T>);
-    if (data == nullptr && nbytes > 0)
+    if (!data && nbytes > 0)
       Throw(ErrorCode::kInvalidArgument, "expected memory for ", ToString(shape), " of ",
             ToString(kDTypeOf<T>), ", found a null pointer");
     out.storage_ = AdoptStorage(device, const_cast<std::remove_const_t<T>*>(data), nbytes);

@@ -117,7 +117,7 @@ class AttrMap {
       if (key == name) return &text;
     return nullptr;
   }
-  bool contains(std::string_view name) const { return find(name) != nullptr; }
+  bool contains(std::string_view name) const { return find(name); }
   // The attribute as T, `fallback` when there is none. Error (kTypeMismatch) for text that does not
   // read as T.
   template <class T>

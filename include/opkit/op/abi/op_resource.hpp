@@ -194,7 +194,7 @@ class OpCompletion {
   void Complete() { End(OPKIT_OK, ""); }
   void Fail(const char* text) { End(OPKIT_FAILED, text); }
   void Fail(const std::string& text) { End(OPKIT_FAILED, text.c_str()); }
-  explicit operator bool() const { return completion_ != nullptr; }
+  explicit operator bool() const { return completion_; }
 
  private:
   // A second call does nothing.

@@ -371,7 +371,7 @@ inline void CheckCases(CheckSession& session, const std::vector<CheckCase>& case
       if (!refused && (!one.guessed || InferenceAccepts(session))) refused = &one, refusal = error;
     }
     if (result != CheckedRun::kOk) continue;
-    const bool first = base == nullptr;
+    const bool first = !base;
     if (!session.Broken()) CheckInference(session, outputs);
     if (!session.Broken() && session.options.deterministic) {
       CheckWays(session, outputs, base, base_outputs);

@@ -146,7 +146,7 @@ class AbiValues {
               what, " ", i, "; -1 is unknown");
       dims.push_back(extent >= 0    ? Dim(extent)
                      : extent == -1 ? Dim()
-                                    : Sym(symbols_[static_cast<size_t>(symbol)]));
+                                    : Sym(symbols_[Index(symbol)]));
     }
     return SymbolicShape(std::move(dims));
   }

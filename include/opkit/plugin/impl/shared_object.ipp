@@ -145,7 +145,7 @@ class OpenedObject final : public SharedObject {
   static bool IsLoaded(const std::string& name) {
     void* const loaded = dlopen(name.c_str(), RTLD_LAZY | RTLD_NOLOAD);
     if (loaded) dlclose(loaded);
-    return loaded != nullptr;
+    return loaded;
   }
   // Another handle of the image of an object that is open. The loader is not called under our lock:
   // it has one of its own, and may be running code that opens a library.

@@ -204,7 +204,8 @@ class FunctionViews {
       if (op_.HasOutput(o)) Remember(*op_.OutputBlob(o), run.outputs[Index(o)]);
     bound_ = true;
     for (const OpReq req : reqs_) bound_ &= req == OpReq::kWrite;
-    for (const BoundTensor& one : bound_tensors_) bound_ &= one.tensor != nullptr;
+    for (const BoundTensor& one : bound_tensors_)
+      if (!one.tensor) bound_ = false;
   }
   // Adds the storages of the bound tensors to `kept`.
   void KeepStorages(RefCountedList& kept) const {
