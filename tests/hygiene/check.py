@@ -40,6 +40,7 @@ NOT_IN_UMBRELLA = (AUTHORS, "opkit/plugin/author.hpp", "opkit/abi/opkit_abi.h",
 NOT_IN_UMBRELLA_FOLDERS = ("opkit/op/check/",)
 
 MAX_LINES = 800
+MAX_HEADERS = 20  # directly in one folder
 FORBIDDEN_TO_ROW = 6  # headers down to this row do without:
 FORBIDDEN = {"iostream", "regex", "filesystem", "sstream", "fstream", "iomanip", "functional"}
 STD = set("""algorithm any array atomic barrier bit bitset cassert cctype cerrno cfenv cfloat
@@ -58,7 +59,7 @@ sys/utsname.h time.h""".split())
 
 # The loader and its files' format: the second place that another system has a version of.
 LOADER = {"dlfcn.h", "elf.h", "link.h"}
-LOADER_HEADERS = {"opkit/plugin/elf_file.hpp", "opkit/plugin/impl/shared_object.ipp"}
+LOADER_HEADERS = {"opkit/plugin/load/elf_file.hpp", "opkit/plugin/load/impl/shared_object.ipp"}
 
 # Roots under which people and machines keep checkouts.
 MACHINE_PATH = re.compile(r"(?<![\w.~}<>/-])/(?:home|root|Users|work|workspace|mnt|scratch)/[\w.-]"
@@ -374,6 +375,19 @@ def opening_comment(tree):
     for header, text in tree.text.items():
         if not text.startswith(("// ", "/* ")):
             yield f"{header} does not begin with a comment that says what it is"
+
+
+@check("folder-size")
+def folder_size(tree):
+    """A folder holds at most so many headers: the parts of an idea go to a room of their own."""
+    folders = {}
+    for header in tree.text:
+        if not header.endswith(".ipp"):
+            folders.setdefault(header.rsplit("/", 1)[0], []).append(header)
+    for folder, headers in folders.items():
+        if len(headers) > MAX_HEADERS:
+            yield f"{folder}/ holds {len(headers)} headers, more than {MAX_HEADERS}: make a room " \
+                  "of some"
 
 
 @check("size")

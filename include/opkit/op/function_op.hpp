@@ -1,11 +1,11 @@
 // REGISTER_OP: operators made of plain functions, the spelling that MXNet's loadable operators
 // have. The builder fills in a record, which a program registers
-// (op/function/function_operator.hpp) and a library hands over (plugin/library_export.hpp).
+// (op/function/function_operator.hpp) and a library hands over (plugin/export/library_export.hpp).
 #ifndef OPKIT_OP_FUNCTION_OP_HPP_
 #define OPKIT_OP_FUNCTION_OP_HPP_
 
 #include "opkit/op/function/function_signature.hpp"
-#include "opkit/op/value_schema.hpp"
+#include "opkit/op/schema/value_schema.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 

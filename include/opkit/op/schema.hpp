@@ -6,7 +6,7 @@
 
 #include "opkit/base/unique_function.hpp"
 #include "opkit/op/inference.hpp"
-#include "opkit/op/value_schema.hpp"
+#include "opkit/op/schema/value_schema.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 

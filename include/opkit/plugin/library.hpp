@@ -4,7 +4,7 @@
 #define OPKIT_PLUGIN_LIBRARY_HPP_
 
 #include "opkit/op/function_op.hpp"
-#include "opkit/plugin/shared_object.hpp"
+#include "opkit/plugin/load/shared_object.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 

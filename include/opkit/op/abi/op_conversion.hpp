@@ -18,8 +18,8 @@ int DeviceTypeFromName(std::string_view name);
 OPKIT_IMAGE_LOCAL const opkit_op* ExportOp(FunctionRecord record, RefCountedList& owners);
 
 // Operator `index` of a library as a record. Its devices, in the order of op.kernels, have no
-// functions yet: LibraryOps (plugin/library_ops.hpp) calls the kernels. Error (kInvalidArgument)
-// for whatever is wrong in the description.
+// functions yet: LibraryOps (plugin/load/library_ops.hpp) calls the kernels. Error
+// (kInvalidArgument) for whatever is wrong in the description.
 FunctionRecord ImportOp(const opkit_op& op, uint64_t index, const std::string& library);
 
 // Error: "library NAME WHAT; MEND".

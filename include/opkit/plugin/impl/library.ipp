@@ -6,7 +6,7 @@
 #include <set>
 
 #include "opkit/plugin/library.hpp"
-#include "opkit/plugin/library_ops.hpp"
+#include "opkit/plugin/load/library_ops.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {

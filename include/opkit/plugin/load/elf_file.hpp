@@ -1,8 +1,8 @@
 // The headers of an ELF file: whether it is a shared object for this machine, which symbols it
 // exports, and which would keep it in the process. Read before the loader sees the file, from bytes
 // that may be anything. For the definitions of shared_object.hpp.
-#ifndef OPKIT_PLUGIN_ELF_FILE_HPP_
-#define OPKIT_PLUGIN_ELF_FILE_HPP_
+#ifndef OPKIT_PLUGIN_LOAD_ELF_FILE_HPP_
+#define OPKIT_PLUGIN_LOAD_ELF_FILE_HPP_
 
 #include <link.h>  // and elf.h
 
@@ -228,4 +228,4 @@ inline ElfInfo ReadElf(std::string_view file, const std::string& path) {
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_PLUGIN_ELF_FILE_HPP_
+#endif  // OPKIT_PLUGIN_LOAD_ELF_FILE_HPP_

@@ -1,10 +1,10 @@
 // The functions of REGISTER_OP as opkit_op has them, and the library's description.
-#ifndef OPKIT_PLUGIN_IMPL_LIBRARY_EXPORT_IPP_
-#define OPKIT_PLUGIN_IMPL_LIBRARY_EXPORT_IPP_
+#ifndef OPKIT_PLUGIN_EXPORT_IMPL_LIBRARY_EXPORT_IPP_
+#define OPKIT_PLUGIN_EXPORT_IMPL_LIBRARY_EXPORT_IPP_
 
 #include "opkit/base/name_table.hpp"
 #include "opkit/op/abi/op_conversion.hpp"
-#include "opkit/plugin/library_export.hpp"
+#include "opkit/plugin/export/library_export.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -251,4 +251,4 @@ OPKIT_INLINE const opkit_library* DescribeLibrary(const opkit_host* host) noexce
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_PLUGIN_IMPL_LIBRARY_EXPORT_IPP_
+#endif  // OPKIT_PLUGIN_EXPORT_IMPL_LIBRARY_EXPORT_IPP_

@@ -1,6 +1,6 @@
 // Opening and closing of shared objects by dlopen, and the copies of files that it needs.
-#ifndef OPKIT_PLUGIN_IMPL_SHARED_OBJECT_IPP_
-#define OPKIT_PLUGIN_IMPL_SHARED_OBJECT_IPP_
+#ifndef OPKIT_PLUGIN_LOAD_IMPL_SHARED_OBJECT_IPP_
+#define OPKIT_PLUGIN_LOAD_IMPL_SHARED_OBJECT_IPP_
 
 #include <cxxabi.h>
 #include <dlfcn.h>
@@ -11,8 +11,8 @@
 #include <cstring>
 
 #include "opkit/base/platform.hpp"
-#include "opkit/plugin/elf_file.hpp"
-#include "opkit/plugin/shared_object.hpp"
+#include "opkit/plugin/load/elf_file.hpp"
+#include "opkit/plugin/load/shared_object.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -277,4 +277,4 @@ OPKIT_INLINE void* SharedObject::Find(const char* symbol) const {
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_PLUGIN_IMPL_SHARED_OBJECT_IPP_
+#endif  // OPKIT_PLUGIN_LOAD_IMPL_SHARED_OBJECT_IPP_

@@ -1,7 +1,7 @@
 // Nodes, and inference's knowledge of their values, as opkit_abi.h passes them to a library. For
 // the definitions of plugin/.
-#ifndef OPKIT_PLUGIN_ABI_ABI_NODE_HPP_
-#define OPKIT_PLUGIN_ABI_ABI_NODE_HPP_
+#ifndef OPKIT_PLUGIN_LOAD_ABI_NODE_HPP_
+#define OPKIT_PLUGIN_LOAD_ABI_NODE_HPP_
 
 #include "opkit/graph/graph_view.hpp"
 #include "opkit/graph/subgraph.hpp"
@@ -232,4 +232,4 @@ inline IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from) {
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_PLUGIN_ABI_ABI_NODE_HPP_
+#endif  // OPKIT_PLUGIN_LOAD_ABI_NODE_HPP_

@@ -1,7 +1,7 @@
 // The host's side of a loaded library: its operators become records like those of REGISTER_OP,
 // whose functions call the library's. For the definitions of library.hpp.
-#ifndef OPKIT_PLUGIN_LIBRARY_OPS_HPP_
-#define OPKIT_PLUGIN_LIBRARY_OPS_HPP_
+#ifndef OPKIT_PLUGIN_LOAD_LIBRARY_OPS_HPP_
+#define OPKIT_PLUGIN_LOAD_LIBRARY_OPS_HPP_
 
 #include <algorithm>
 #include <list>
@@ -10,8 +10,8 @@
 #include "opkit/op/function/function_calls.hpp"
 #include "opkit/op/function/function_operator.hpp"
 #include "opkit/op/gradient/gradient.hpp"
-#include "opkit/plugin/abi/abi_node.hpp"
-#include "opkit/plugin/shared_object.hpp"
+#include "opkit/plugin/load/abi_node.hpp"
+#include "opkit/plugin/load/shared_object.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -336,4 +336,4 @@ inline GradientRegistration MakeLibraryGradient(const LibraryImagePtr& image, co
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_PLUGIN_LIBRARY_OPS_HPP_
+#endif  // OPKIT_PLUGIN_LOAD_LIBRARY_OPS_HPP_

@@ -2,8 +2,8 @@
 // before the loader sees it, a second instance or a rebuilt file can live beside the first, and
 // closing tells whether the code is really gone. The calls of POSIX and the reading of ELF that
 // loading needs are in impl/; another system has another version of those files.
-#ifndef OPKIT_PLUGIN_SHARED_OBJECT_HPP_
-#define OPKIT_PLUGIN_SHARED_OBJECT_HPP_
+#ifndef OPKIT_PLUGIN_LOAD_SHARED_OBJECT_HPP_
+#define OPKIT_PLUGIN_LOAD_SHARED_OBJECT_HPP_
 
 #include "opkit/abi/opkit_abi.h"
 #include "opkit/base/error.hpp"
@@ -80,7 +80,7 @@ using LibraryImagePtr = IntrusivePtr<LibraryImage>;
 }  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
-#include "opkit/plugin/impl/shared_object.ipp"
+#include "opkit/plugin/load/impl/shared_object.ipp"
 #endif
 
-#endif  // OPKIT_PLUGIN_SHARED_OBJECT_HPP_
+#endif  // OPKIT_PLUGIN_LOAD_SHARED_OBJECT_HPP_

@@ -1,6 +1,6 @@
 // Runs the operators of a library's registries for its host, and describes them.
-#ifndef OPKIT_PLUGIN_IMPL_EXPORT_OPERATORS_IPP_
-#define OPKIT_PLUGIN_IMPL_EXPORT_OPERATORS_IPP_
+#ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
+#define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
 
 #include <algorithm>
 #include <list>
@@ -12,8 +12,8 @@
 #include "opkit/op/abi/op_conversion.hpp"
 #include "opkit/op/create_operator.hpp"
 #include "opkit/op/gradient/gradient.hpp"
-#include "opkit/plugin/abi/abi_node.hpp"
-#include "opkit/plugin/export_operators.hpp"
+#include "opkit/plugin/export/export_operators.hpp"
+#include "opkit/plugin/load/abi_node.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -525,4 +525,4 @@ OPKIT_INLINE void AddRegisteredOperators(std::vector<FunctionRecord>& records) {
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_PLUGIN_IMPL_EXPORT_OPERATORS_IPP_
+#endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_

@@ -1,6 +1,6 @@
 // The operators of a library, collected by its units and handed over to the host that loads it.
-#ifndef OPKIT_PLUGIN_LIBRARY_EXPORT_HPP_
-#define OPKIT_PLUGIN_LIBRARY_EXPORT_HPP_
+#ifndef OPKIT_PLUGIN_EXPORT_LIBRARY_EXPORT_HPP_
+#define OPKIT_PLUGIN_EXPORT_LIBRARY_EXPORT_HPP_
 
 #include "opkit/op/function_op.hpp"
 
@@ -29,7 +29,7 @@ OPKIT_IMAGE_LOCAL const opkit_library* DescribeLibrary(const opkit_host* host) n
 }  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
-#include "opkit/plugin/impl/library_export.ipp"
+#include "opkit/plugin/export/impl/library_export.ipp"
 #endif
 
-#endif  // OPKIT_PLUGIN_LIBRARY_EXPORT_HPP_
+#endif  // OPKIT_PLUGIN_EXPORT_LIBRARY_EXPORT_HPP_
