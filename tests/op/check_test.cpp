@@ -14,8 +14,8 @@ namespace {
 // ------------------------------------------------------------------------------ good operators
 
 SCHEMA_OF_ONE(GoodDouble).AllowInplace({{0, 0}}).Input(0, "x").Output(0, "y");
-REGISTER_CPU_OPERATOR(GoodDouble, BodyOp<kDouble>);
-REGISTER_CPU_OPERATOR_WITH_ENGINE(GoodDouble, FAST, BodyOp<kDouble>);
+REGISTER_CPU_OPERATOR(GoodDouble, LambdaOp<kDouble>);
+REGISTER_CPU_OPERATOR_WITH_ENGINE(GoodDouble, FAST, LambdaOp<kDouble>);
 constexpr auto kDoubleOnStream = [](auto& op) {
   const float* x = In(op);
   float* y = OutLike(op);
@@ -23,7 +23,7 @@ constexpr auto kDoubleOnStream = [](auto& op) {
     for (int64_t i = 0; i < n; ++i) y[i] = 2 * x[i];
   });
 };
-REGISTER_CPU_STREAM_OPERATOR(GoodDouble, BodyOp<kDoubleOnStream, CPUStreamContext>);
+REGISTER_CPU_STREAM_OPERATOR(GoodDouble, LambdaOp<kDoubleOnStream, CPUStreamContext>);
 class DoubleGradient : public GradientMakerBase {
  public:
   using GradientMakerBase::GradientMakerBase;
@@ -44,7 +44,7 @@ constexpr auto kCopy = [](auto& op) {
 SCHEMA_OF_ONE(GoodCopy).Input(0, "x", "",
                               {DType::kBool, DType::kInt8, DType::kUInt64, DType::kFloat16,
                                DType::kFloat32, DType::kComplex64});
-REGISTER_CPU_OPERATOR(GoodCopy, BodyOp<kCopy>);
+REGISTER_CPU_OPERATOR(GoodCopy, LambdaOp<kCopy>);
 NO_GRADIENT(GoodCopy);
 OPKIT_TEST_OPERATOR("GoodCopy");
 
@@ -75,7 +75,7 @@ OPERATOR_SCHEMA(GoodRows)
           opkit::detail::MakeTestTensor({4, 3}, DType::kFloat32, seed),
           Tensor::From<int64_t>({3}, {2, 0, static_cast<int64_t>(seed % 4)})};
     });
-REGISTER_CPU_OPERATOR(GoodRows, BodyOp<kRows>);
+REGISTER_CPU_OPERATOR(GoodRows, LambdaOp<kRows>);
 
 constexpr auto kConstant = [](auto& op) {
   op.Output(0, Shape{2}, DType::kFloat32)->template mutable_data<float>()[0] = 1;
@@ -88,7 +88,7 @@ OPERATOR_SCHEMA(GoodConstant)
     .TensorInferenceFunction([](InferenceContext& c) {
       c.SetOutput(0, DType::kFloat32, Shape{2});
     });
-REGISTER_CPU_OPERATOR(GoodConstant, BodyOp<kConstant>);
+REGISTER_CPU_OPERATOR(GoodConstant, LambdaOp<kConstant>);
 
 // Completes its event from elsewhere.
 class LateOp final : public Operator<CPUContext> {
@@ -137,7 +137,7 @@ constexpr auto kTransposed = [](auto& op) {
   for (int64_t i = 0; i < Count(op); ++i) y[i] = x[i];
 };
 SCHEMA_OF_ONE(BadShape).Output(0, "z");
-REGISTER_CPU_OPERATOR(BadShape, BodyOp<kTransposed>);
+REGISTER_CPU_OPERATOR(BadShape, LambdaOp<kTransposed>);
 
 constexpr auto kToDouble = [](auto& op) {
   const float* x = In(op);
@@ -145,7 +145,7 @@ constexpr auto kToDouble = [](auto& op) {
   for (int64_t i = 0; i < Count(op); ++i) y[i] = static_cast<double>(x[i]);
 };
 SCHEMA_OF_ONE(BadDType);
-REGISTER_CPU_OPERATOR(BadDType, BodyOp<kToDouble>);
+REGISTER_CPU_OPERATOR(BadDType, LambdaOp<kToDouble>);
 
 constexpr auto kNeedsNumbers = [](InferenceContext& c) {
   c.SetOutput(0, c.input_dtype(0), Shape{c.input_shape(0).ToShape().numel()});
@@ -156,7 +156,7 @@ constexpr auto kFlatten = [](auto& op) {
   for (int64_t i = 0; i < Count(op); ++i) y[i] = x[i];
 };
 OPERATOR_SCHEMA(BadSymbolic).NumInputs(1).NumOutputs(1).TensorInferenceFunction(kNeedsNumbers);
-REGISTER_CPU_OPERATOR(BadSymbolic, BodyOp<kFlatten>);
+REGISTER_CPU_OPERATOR(BadSymbolic, LambdaOp<kFlatten>);
 
 constexpr auto kCounts = [](auto& op) {
   static int64_t runs = 0;
@@ -165,10 +165,10 @@ constexpr auto kCounts = [](auto& op) {
   for (int64_t i = 0; i < Count(op); ++i) y[i] = static_cast<float>(runs);
 };
 SCHEMA_OF_ONE(BadRandom);
-REGISTER_CPU_OPERATOR(BadRandom, BodyOp<kCounts>);
+REGISTER_CPU_OPERATOR(BadRandom, LambdaOp<kCounts>);
 
 SCHEMA_OF_ONE(GoodRandom).Stateful();
-REGISTER_CPU_OPERATOR(GoodRandom, BodyOp<kCounts>);
+REGISTER_CPU_OPERATOR(GoodRandom, LambdaOp<kCounts>);
 
 // mean = (mean + x) / 2; y = mean
 constexpr auto kMovesMean = [](auto& op) {
@@ -180,7 +180,7 @@ constexpr auto kMovesMean = [](auto& op) {
   for (int64_t i = 0; i < Count(op); ++i) y[i] = mean[i];
 };
 OPERATOR_SCHEMA(GoodMutates).NumInputs(2).NumOutputs(1).IdenticalTypeAndShape().MutatesInputs({1});
-REGISTER_CPU_OPERATOR(GoodMutates, BodyOp<kMovesMean>);
+REGISTER_CPU_OPERATOR(GoodMutates, LambdaOp<kMovesMean>);
 
 constexpr auto kRemembers = [](auto& op) {
   const float* x = In(op);
@@ -189,7 +189,7 @@ constexpr auto kRemembers = [](auto& op) {
   ++op.memory;
 };
 SCHEMA_OF_ONE(BadState);
-REGISTER_CPU_OPERATOR(BadState, BodyOp<kRemembers>);
+REGISTER_CPU_OPERATOR(BadState, LambdaOp<kRemembers>);
 
 constexpr auto kCachesSize = [](auto& op) {
   const float* x = In(op);
@@ -198,7 +198,7 @@ constexpr auto kCachesSize = [](auto& op) {
   for (int64_t i = 0; i < Count(op); ++i) y[i] = i < op.memory ? x[i] : 0;
 };
 SCHEMA_OF_ONE(BadCachedSize);
-REGISTER_CPU_OPERATOR(BadCachedSize, BodyOp<kCachesSize>);
+REGISTER_CPU_OPERATOR(BadCachedSize, LambdaOp<kCachesSize>);
 
 constexpr auto kReverse = [](auto& op) {
   const float* x = In(op);
@@ -206,7 +206,7 @@ constexpr auto kReverse = [](auto& op) {
   for (int64_t i = 0; i < Count(op); ++i) y[i] = x[Count(op) - 1 - i];
 };
 SCHEMA_OF_ONE(BadInplace).AllowInplace({{0, 0}}).Input(0, "x").Output(0, "y");
-REGISTER_CPU_OPERATOR(BadInplace, BodyOp<kReverse>);
+REGISTER_CPU_OPERATOR(BadInplace, LambdaOp<kReverse>);
 
 constexpr auto kKeepsMemory = [](auto& op) {
   const float* x = In(op);
@@ -215,7 +215,7 @@ constexpr auto kKeepsMemory = [](auto& op) {
   for (int64_t i = 0; i < Count(op); ++i) y->template mutable_data<float>()[i] = 2 * x[i];
 };
 SCHEMA_OF_ONE(BadAlias).Input(0, "x").Output(0, "y");
-REGISTER_CPU_OPERATOR(BadAlias, BodyOp<kKeepsMemory>);
+REGISTER_CPU_OPERATOR(BadAlias, LambdaOp<kKeepsMemory>);
 
 constexpr auto kComparesPointers = [](auto& op) {
   const float *a = In(op, 0), *b = In(op, 1);
@@ -228,7 +228,7 @@ OPERATOR_SCHEMA(BadInputs)
     .IdenticalTypeAndShapeOfInput(0)
     .Input(0, "a")
     .Input(1, "b");
-REGISTER_CPU_OPERATOR(BadInputs, BodyOp<kComparesPointers>);
+REGISTER_CPU_OPERATOR(BadInputs, LambdaOp<kComparesPointers>);
 
 constexpr auto kIgnoresStrides = [](auto& op) {
   const float* x = op.Input(0).template data<float>();
@@ -236,7 +236,7 @@ constexpr auto kIgnoresStrides = [](auto& op) {
   for (int64_t i = 0; i < Count(op); ++i) y[i] = x[i];
 };
 SCHEMA_OF_ONE(BadStrides).Input(0, "x");
-REGISTER_CPU_OPERATOR(BadStrides, BodyOp<kIgnoresStrides>);
+REGISTER_CPU_OPERATOR(BadStrides, LambdaOp<kIgnoresStrides>);
 
 constexpr auto kSumInRanges = [](auto& op) {
   const float* x = In(op);
@@ -247,10 +247,10 @@ constexpr auto kSumInRanges = [](auto& op) {
   });
 };
 SCHEMA_OF_ONE(BadThreads);
-REGISTER_CPU_OPERATOR(BadThreads, BodyOp<kSumInRanges>);
+REGISTER_CPU_OPERATOR(BadThreads, LambdaOp<kSumInRanges>);
 
 SCHEMA_OF_ONE(BadStream);
-REGISTER_CPU_OPERATOR(BadStream, BodyOp<kDouble>);
+REGISTER_CPU_OPERATOR(BadStream, LambdaOp<kDouble>);
 constexpr auto kReadsEarly = [](auto& op) {
   const float* x = In(op);
   float* y = OutLike(op);
@@ -259,29 +259,29 @@ constexpr auto kReadsEarly = [](auto& op) {
     for (size_t i = 0; i < values.size(); ++i) y[i] = 2 * values[i];
   });
 };
-REGISTER_CPU_STREAM_OPERATOR(BadStream, BodyOp<kReadsEarly, CPUStreamContext>);
+REGISTER_CPU_STREAM_OPERATOR(BadStream, LambdaOp<kReadsEarly, CPUStreamContext>);
 
 SCHEMA_OF_ONE(BadClaim).Input(0, "x", "", {DType::kFloat32, DType::kFloat64});
-REGISTER_CPU_OPERATOR(BadClaim, BodyOp<kDouble>);
+REGISTER_CPU_OPERATOR(BadClaim, LambdaOp<kDouble>);
 
 constexpr auto kNotEmpty = [](auto& op) {
   OPKIT_ENFORCE(op.Input(0).numel() > 0);
   kDouble(op);
 };
 SCHEMA_OF_ONE(BadEmpty);
-REGISTER_CPU_OPERATOR(BadEmpty, BodyOp<kNotEmpty>);
+REGISTER_CPU_OPERATOR(BadEmpty, LambdaOp<kNotEmpty>);
 
 SCHEMA_OF_ONE(BadBackend);
-REGISTER_CPU_OPERATOR(BadBackend, BodyOp<kDouble>);
+REGISTER_CPU_OPERATOR(BadBackend, LambdaOp<kDouble>);
 constexpr auto kTriple = [](auto& op) {
   const float* x = In(op);
   float* y = OutLike(op);
   for (int64_t i = 0; i < Count(op); ++i) y[i] = 3 * x[i];
 };
-REGISTER_CPU_OPERATOR_WITH_ENGINE(BadBackend, FAST, BodyOp<kTriple>);
+REGISTER_CPU_OPERATOR_WITH_ENGINE(BadBackend, FAST, LambdaOp<kTriple>);
 
 SCHEMA_OF_ONE(BadGradient).Input(0, "x");
-REGISTER_CPU_OPERATOR(BadGradient, BodyOp<kTriple>);
+REGISTER_CPU_OPERATOR(BadGradient, LambdaOp<kTriple>);
 REGISTER_GRADIENT(BadGradient, DoubleGradient);
 
 SCHEMA_OF_ONE(BadNoKernel);

@@ -13,7 +13,7 @@ using opkit::detail::MakeCases;
 using opkit::detail::MakeCheckDef;
 
 SCHEMA_OF_ONE(CasesDouble).AllowInplace({{0, 0}}).Input(0, "x").Output(0, "x");
-REGISTER_CPU_OPERATOR(CasesDouble, BodyOp<kDouble>);
+REGISTER_CPU_OPERATOR(CasesDouble, LambdaOp<kDouble>);
 
 // No inference: what it refuses is left out.
 constexpr auto kTrace = [](auto& op) {
@@ -24,7 +24,7 @@ constexpr auto kTrace = [](auto& op) {
   for (int64_t i = 0; i < op.Input(0).dim(0); ++i) *y += x[i * op.Input(0).dim(0) + i];
 };
 OPERATOR_SCHEMA(CasesTrace).NumInputs(1).NumOutputs(1);
-REGISTER_CPU_OPERATOR(CasesTrace, BodyOp<kTrace>);
+REGISTER_CPU_OPERATOR(CasesTrace, LambdaOp<kTrace>);
 
 // Must run in place; takes an argument; has no other input.
 constexpr auto kAccumulate = [](auto& op) {
@@ -39,7 +39,7 @@ OPERATOR_SCHEMA(CasesAccumulate)
     .EnforceInplace({{0, 0}})
     .IdenticalTypeAndShape()
     .RequiredArg<int>("step", "of each run");
-REGISTER_CPU_OPERATOR(CasesAccumulate, BodyOp<kAccumulate>);
+REGISTER_CPU_OPERATOR(CasesAccumulate, LambdaOp<kAccumulate>);
 
 OPERATOR_SCHEMA(CasesTyped)
     .NumInputs(2, 3)

@@ -15,7 +15,7 @@ constexpr auto kPastEnd = [](auto& op) {
   if (Count(op)) y[Count(op)] = 0;
 };
 SCHEMA_OF_ONE(BadPastEnd);
-REGISTER_CPU_OPERATOR(BadPastEnd, BodyOp<kPastEnd>);
+REGISTER_CPU_OPERATOR(BadPastEnd, LambdaOp<kPastEnd>);
 
 constexpr auto kScratch = [](auto& op) {
   const float* x = In(op);
@@ -25,7 +25,7 @@ constexpr auto kScratch = [](auto& op) {
   for (int64_t i = 0; i < Count(op); ++i) y[i] = x[i];
 };
 SCHEMA_OF_ONE(BadScratch);
-REGISTER_CPU_OPERATOR(BadScratch, BodyOp<kScratch>);
+REGISTER_CPU_OPERATOR(BadScratch, LambdaOp<kScratch>);
 
 constexpr auto kUnwritten = [](auto& op) {
   const float* x = In(op);
@@ -33,7 +33,7 @@ constexpr auto kUnwritten = [](auto& op) {
   for (int64_t i = 0; i + 1 < Count(op); ++i) y[i] = x[i];
 };
 SCHEMA_OF_ONE(BadUnwritten).Output(0, "y");
-REGISTER_CPU_OPERATOR(BadUnwritten, BodyOp<kUnwritten>);
+REGISTER_CPU_OPERATOR(BadUnwritten, LambdaOp<kUnwritten>);
 
 constexpr auto kAdds = [](auto& op) {
   const float* x = In(op);
@@ -41,7 +41,7 @@ constexpr auto kAdds = [](auto& op) {
   for (int64_t i = 0; i < Count(op); ++i) y[i] += x[i];
 };
 SCHEMA_OF_ONE(BadReadsOutput);
-REGISTER_CPU_OPERATOR(BadReadsOutput, BodyOp<kAdds>);
+REGISTER_CPU_OPERATOR(BadReadsOutput, LambdaOp<kAdds>);
 
 constexpr auto kNeighbour = [](auto& op) {
   const float* x = In(op);
@@ -49,7 +49,7 @@ constexpr auto kNeighbour = [](auto& op) {
   for (int64_t i = 0; i < Count(op); ++i) y[i] = x[i] + x[i + 1];
 };
 SCHEMA_OF_ONE(BadReadsBeyond);
-REGISTER_CPU_OPERATOR(BadReadsBeyond, BodyOp<kNeighbour>);
+REGISTER_CPU_OPERATOR(BadReadsBeyond, LambdaOp<kNeighbour>);
 
 constexpr auto kWritesInput = [](auto& op) {
   float* x = const_cast<float*>(In(op));
@@ -57,11 +57,11 @@ constexpr auto kWritesInput = [](auto& op) {
   for (int64_t i = 0; i < Count(op); ++i) y[i] = x[i] *= 2;
 };
 SCHEMA_OF_ONE(BadWritesInput).Input(0, "x");
-REGISTER_CPU_OPERATOR(BadWritesInput, BodyOp<kWritesInput>);
+REGISTER_CPU_OPERATOR(BadWritesInput, LambdaOp<kWritesInput>);
 
 constexpr auto kNothing = [](auto&) {};
 SCHEMA_OF_ONE(BadNothing);
-REGISTER_CPU_OPERATOR(BadNothing, BodyOp<kNothing>);
+REGISTER_CPU_OPERATOR(BadNothing, LambdaOp<kNothing>);
 
 class NeverOp final : public Operator<CPUContext> {
  public:

@@ -32,7 +32,7 @@ using opkit::Workspace;
 
 // An operator whose RunOnDevice is a lambda.
 template <auto Body, class Context = CPUContext>
-class BodyOp : public Operator<Context> {
+class LambdaOp : public Operator<Context> {
  public:
   using Operator<Context>::Operator;
   bool RunOnDevice() override {
