@@ -1,6 +1,6 @@
 // An operator across the boundary: a record as an opkit_op, and an opkit_op of a library, read
-// without trusting it, as a record. A new member of opkit_op is added in abi/opkit_abi.h, in
-// FunctionOpRecord and in this header's definitions.
+// without trusting it, as a record. A new value of opkit_op is added in abi/opkit_abi.h, in
+// FunctionOpRecord and in this header's definitions; CONTRIBUTING.md says where a new function is.
 #ifndef OPKIT_OP_ABI_OP_CONVERSION_HPP_
 #define OPKIT_OP_ABI_OP_CONVERSION_HPP_
 
