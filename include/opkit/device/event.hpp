@@ -30,8 +30,8 @@ class FailureContext : public RefCounted {
   virtual std::string Describe() const = 0;
 };
 
-// What the handles of one event and the device share. Devices whose completion the host is not told
-// of by itself (CUDA) derive from it.
+// The state that the handles of one event share with its device. A device whose completion the host
+// is not told of by itself derives a class from it.
 class EventState : public RefCounted {
  public:
   // Acquire: who sees SUCCESS or FAILED also sees what the work wrote and `exception_`.

@@ -264,14 +264,15 @@ class OpResource {
   Device device() const {
     return {static_cast<DeviceType>(call_->device_type), call_->device_index};
   }
-  // The CPUStream or the cudaStream_t that work goes to; null on the CPU.
+  // The stream that work goes to: a CPUStream, or the native one of the device; null on the CPU.
   void* stream() const { return call_->stream; }
   template <class T>
   T* stream() const {
     return static_cast<T*>(call_->stream);
   }
   // Runs `work` at its place in the stream; on the CPU, now. Its captures are copied. Error
-  // (kUnsupported) on CUDA, as in parallel_for and invoke: issue work on stream() there.
+  // (kUnsupported) on a device that runs no host code, as in parallel_for and invoke: issue work on
+  // stream() there.
   template <class F>
   void launch(F work) const {
     if (!call_->asynchronous) return static_cast<void>(work());
