@@ -9,7 +9,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// "cpu", "gpu" or any device type's own name; -1 for an unknown one.
+// The device type named "cpu", "gpu" or by its own name; -1 for an unknown name.
 int DeviceTypeFromName(std::string_view name);
 
 // The record as an opkit_op, which lasts as long as the owner that is added to `owners`. Its
@@ -19,14 +19,14 @@ OPKIT_IMAGE_LOCAL const opkit_op* ExportOp(FunctionRecord record, RefCountedList
 
 // Operator `index` of a library as a record. Its devices, in the order of op.kernels, have no
 // functions yet: LibraryOps (plugin/load/library_ops.hpp) calls the kernels. Error
-// (kInvalidArgument) for whatever is wrong in the description.
+// (kInvalidArgument) for every fault of the description.
 FunctionRecord ImportOp(const opkit_op& op, uint64_t index, const std::string& library);
 
-// Error: "library NAME WHAT; MEND".
+// Throws an Error: "library NAME WHAT; MEND".
 [[noreturn]] OPKIT_COLD void RefuseDescription(const std::string& library, const Text& what,
                                                const Text& mend = {},
                                                ErrorCode code = ErrorCode::kInvalidArgument);
-// Refuses a name that is no short line of text. Null goes.
+// Refuses a name that is no short line of text. A null name passes.
 void CheckLibraryText(const std::string& library, const char* name, const Text& what);
 
 }  // namespace detail

@@ -10,8 +10,8 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Adds records of all that the host can run. None where the host is this program itself, which has
-// the operators already.
+// Adds records of all that the host can run. Adds none where the host is this program itself, which
+// has the operators already.
 OPKIT_IMAGE_LOCAL void AddRegisteredOperators(std::vector<FunctionRecord>& records);
 
 [[maybe_unused]] OPKIT_IMAGE_LOCAL inline const bool kExportsRegisteredOperators =

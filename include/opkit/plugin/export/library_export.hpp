@@ -7,15 +7,15 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// One in each shared object, also where several are loaded.
+// The contents of this shared object; each that is loaded has its own.
 struct LibraryContents {
-  std::vector<FunctionRecord> records;  // of REGISTER_OP
+  std::vector<FunctionRecord> records;  // the operators of REGISTER_OP
   OpStatus (*initialize)(int host_major, int host_minor) = nullptr;
   void (*finalize)() = nullptr;
   // Adds the operators of op/'s registries, where a unit includes all of the toolkit.
   void (*add_registered)(std::vector<FunctionRecord>& records) = nullptr;
 
-  RefCountedList owners;  // of what `ops` points to
+  RefCountedList owners;  // keep what `ops` points to
   std::vector<const opkit_op*> ops;
   opkit_library library{};
 };

@@ -12,7 +12,7 @@ namespace detail {
 
 struct AbiGraph;
 
-// An opkit_node and all that it points to.
+// An opkit_node, and the data that it points to.
 class AbiNode : public RefCounted {
  public:
   explicit AbiNode(const OperatorDef& def) : def_(def), attributes_(def_.args()) {
@@ -181,7 +181,7 @@ inline std::vector<std::string> NamesOfAbi(const char* const* names, uint64_t co
 }
 
 // Copies everything; the types of inputs of graphs inside do not cross. Error (kInvalidArgument)
-// for what is no node.
+// for a struct that is no node.
 inline OperatorDef DefinitionOfAbi(const opkit_node& node) {
   if (node.size < kNodeBytes || !node.op || node.num_graphs > kMostParts ||
       (node.num_graphs > 0 && !node.graphs))

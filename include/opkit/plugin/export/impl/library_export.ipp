@@ -9,7 +9,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// One operator of the host's: the attributes read once, and the author's state.
+// An operator of the host: its attributes, read once, and the author's state.
 struct FunctionInstance {
   FunctionDevice& device;
   AttrMap attrs;
@@ -63,8 +63,8 @@ struct OPKIT_IMAGE_LOCAL DeviceFunctions {
                                                                                   resource);
     });
   }
-  // The host's array where it was compiled with the same opkit_tensor, else copies. The functions
-  // only read the views; they write to the memory behind.
+  // Returns the host's array where it was compiled with the same opkit_tensor, else copies. The
+  // functions only read the views; they write to the memory behind.
   static OpTensor* Views(const opkit_tensor* tensors, uint64_t count,
                          std::vector<OpTensor>& copies) {
     if (count == 0 || tensors->size == sizeof(opkit_tensor)) [[likely]]

@@ -100,9 +100,10 @@ class OpenedObject final : public SharedObject {
       close(file);
     }
     int file = -1;
-    std::string path;  // of one on disk
+    std::string path;  // where the copy is on disk
   };
-  // Those in the process, so that Open can tell an image in use from one that is merely left over.
+  // The objects that are open in the process, so that Open can tell an image in use from one that
+  // is merely left over.
   struct OpenObjects {
     Mutex mutex;
     std::vector<OpenedObject*> objects;
@@ -132,7 +133,7 @@ class OpenedObject final : public SharedObject {
                                   : "mend that or name another file");
   }
 
-  // The loader's complaint, or empty.
+  // Loads the file; returns the loader's complaint, empty for none.
   std::string Load(const std::string& name) {
     handle_ = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
     loaded_path_ = name;
@@ -147,8 +148,8 @@ class OpenedObject final : public SharedObject {
     if (loaded) dlclose(loaded);
     return loaded;
   }
-  // Another handle of the image of an object that is open. The loader is not called under our lock:
-  // it has one of its own, and may be running code that opens a library.
+  // Takes another handle of the image of an object that is open. The loader is not called under our
+  // lock: it has one of its own, and may be running code that opens a library.
   bool ShareOpenOne() {
     void* wanted = nullptr;
     const auto is_same = [&](OpenedObject& other) {
@@ -164,7 +165,7 @@ class OpenedObject final : public SharedObject {
     return false;
   }
 
-  // In memory, or where the system does not run code from there, in a folder.
+  // Loads a copy in memory or, where the system does not run code from there, in a folder.
   void LoadCopy(std::string_view bytes) {
     const char* folder = std::getenv("TMPDIR");
     if (!folder || !*folder) folder = "/tmp";
