@@ -70,7 +70,7 @@ class IntrusivePtr {
   void Retain() {
     if (object_) object_->count_.fetch_add(1, std::memory_order_relaxed);
   }
-  // Acquire-release: whoever deletes sees all writes made through the other handles.
+  // Acquire-release: the thread that deletes sees all writes made through the other handles.
   void Release() {
     if (object_ && object_->count_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete object_;
   }

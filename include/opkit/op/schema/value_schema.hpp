@@ -1,5 +1,5 @@
-// What an operator documents of its attributes, inputs and outputs: the same in a schema and across
-// the boundary of a library.
+// The documentation of an operator's attributes, inputs and outputs: the same in a schema and
+// across the boundary of a library.
 #ifndef OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
 #define OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
 
