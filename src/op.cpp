@@ -12,7 +12,7 @@
 #include "opkit/op/impl/operator_def.ipp"
 #include "opkit/op/impl/registration.ipp"
 #include "opkit/op/impl/schema.ipp"
-#include "opkit/op/impl/schema_docs.ipp"
 #include "opkit/op/impl/workspace.ipp"
+#include "opkit/op/schema/impl/schema_docs.ipp"
 #include "opkit/op/typed/impl/typed_kernel.ipp"
 #include "opkit/op/typed/impl/typed_schema.ipp"

@@ -5,7 +5,7 @@
 #include "file.hpp"
 #include "library.hpp"
 #include "opkit/base/suggest.hpp"
-#include "opkit/op/schema_docs.hpp"
+#include "opkit/op/schema/schema_docs.hpp"
 #include "program.hpp"
 #include "terminal.hpp"
 

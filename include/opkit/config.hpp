@@ -1,5 +1,5 @@
-// What the compiler in use offers, under the toolkit's own names. Row 0: includes nothing but the
-// version.
+// The toolkit's switches, and the abilities of the compiler in use under the toolkit's own names.
+// Row 0: includes nothing but the version.
 #ifndef OPKIT_CONFIG_HPP_
 #define OPKIT_CONFIG_HPP_
 

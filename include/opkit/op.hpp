@@ -1,5 +1,5 @@
-// What the source of a library of operators includes: the single header of this name holds the
-// same.
+// The header that the source of a library of operators includes; the single header of this name
+// holds the same.
 #ifndef OPKIT_OP_HPP_
 #define OPKIT_OP_HPP_
 

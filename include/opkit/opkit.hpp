@@ -35,7 +35,7 @@
 #include "opkit/op/observers.hpp"
 #include "opkit/op/operator.hpp"
 #include "opkit/op/registration.hpp"
-#include "opkit/op/schema_docs.hpp"
+#include "opkit/op/schema/schema_docs.hpp"
 #include "opkit/op/typed_operator.hpp"
 
 #include "opkit/graph/dot.hpp"
@@ -56,7 +56,7 @@
 #include "opkit/plugin/library.hpp"
 
 #ifdef OPKIT_LIBRARY_FINALIZE  // after author.hpp: what the unit registers is handed over as well
-#include "opkit/plugin/export_operators.hpp"
+#include "opkit/plugin/export/export_operators.hpp"
 #endif
 
 #endif  // OPKIT_OPKIT_HPP_

@@ -25,6 +25,7 @@
 #endif
 #include "model_facts.hpp"
 #include "opkit/graph/executor.hpp"
+#include "support/backends.hpp"
 #include "support/compare.hpp"
 
 namespace {
@@ -148,7 +149,6 @@ class Conformance {
 
   int Run() {
     ReadList();
-    FindBackends();
     for (const std::string& name : Cases()) Try(name);
     if (options_.update) {
       WriteList();
@@ -187,18 +187,6 @@ class Conformance {
             "that is\n# not built. Written by `conformance_test --update`.\n";
     for (const auto& [name, reason] : skipped) file << name << ": " << reason << "\n";
     if (!file.flush()) opkit::Throw(opkit::ErrorCode::kNotFound, "cannot write ", options_.list);
-  }
-  void FindBackends() {
-    std::set<std::string> found;
-    for (const std::string& op : opkit::RegisteredOperators())
-      for (const opkit::Kernel* kernel :
-           opkit::OpRegistry::Global().FindKernels(op, opkit::DeviceType::kCPU)) {
-        kernels_[kernel->backend].insert(op);
-        found.insert(kernel->backend);
-      }
-    found.erase(opkit::kReferenceBackend);
-    backends_ = {opkit::kReferenceBackend};
-    backends_.insert(backends_.end(), found.begin(), found.end());
   }
   Names Cases() const {
     Names out;
@@ -289,11 +277,11 @@ class Conformance {
   static constexpr const char* kUpdate = "run conformance_test --update";
 
   Options options_;
-  std::map<std::string, std::string> list_, skipped_;     // reasons by case
-  std::map<std::string, std::set<std::string>> kernels_;  // operators by backend
-  std::map<std::string, int> passed_;                     // by backend
+  std::map<std::string, std::string> list_, skipped_;  // reasons by case
+  std::map<std::string, int> passed_;                  // by backend
   std::set<std::string> seen_;
-  Names backends_;
+  const std::map<std::string, std::set<std::string>> kernels_ = OperatorsByBackend();
+  const Names backends_ = Backends();
   int failed_ = 0;
 };
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "opkit/plugin/elf_file.hpp"
+#include "opkit/plugin/load/elf_file.hpp"
 
 namespace {
 

@@ -31,13 +31,13 @@ CLEAN = tree(**{
                                  body="#define OPKIT_TMP 1\n#undef OPKIT_TMP"),
     "opkit/core/device.hpp": dict(includes=['"opkit/base/error.hpp"']),
     "opkit/graph/graph.hpp": dict(includes=['"opkit/core/shape.hpp"', '"opkit/core/device.hpp"']),
-    "opkit/plugin/shared_object.hpp": dict(
-        body='#ifdef OPKIT_DEFINITIONS\n#include "opkit/plugin/impl/shared_object.ipp"\n#endif'),
-    "opkit/plugin/impl/shared_object.ipp": dict(includes=["<dlfcn.h>", "<link.h>"]),
+    "opkit/plugin/load/shared_object.hpp": dict(
+        body='#ifdef OPKIT_DEFINITIONS\n#include "opkit/plugin/load/impl/shared_object.ipp"\n#endif'),
+    "opkit/plugin/load/impl/shared_object.ipp": dict(includes=["<dlfcn.h>", "<link.h>"]),
     "opkit/ops/all.hpp": dict(includes=['"opkit/core/shape.hpp"', "<functional>"]),
     "opkit/interop/npy.hpp": dict(includes=["<third/party.h>"]),
     "opkit/opkit.hpp": dict(includes=['"opkit/graph/graph.hpp"']),
-}) | {"src/plugin.cpp": '#include "opkit/plugin/impl/shared_object.ipp"\n',
+}) | {"src/plugin.cpp": '#include "opkit/plugin/load/impl/shared_object.ipp"\n',
      "tests/hygiene/macros.txt": "OPKIT_ABI\n", "README.md": "See build/home/x, /usr/bin/env.\n"}
 
 
@@ -56,10 +56,8 @@ CASES = [
      changed("opkit/base/extra.hpp", includes=['"opkit/graph/leaf.hpp"'])
      | changed("opkit/graph/leaf.hpp") | changed("opkit/opkit.hpp", includes=[
          '"opkit/graph/graph.hpp"', '"opkit/base/extra.hpp"'])),
-    ("layers", "profile/ lies beside engine/",
-     changed("opkit/engine/pool.hpp", includes=['"opkit/profile/recorder.hpp"'])
-     | changed("opkit/profile/recorder.hpp")
-     | changed("opkit/opkit.hpp", includes=['"opkit/graph/graph.hpp"', '"opkit/engine/pool.hpp"'])),
+    ("layers", "ops/ lies beside plugin/",
+     changed("opkit/plugin/library.hpp", includes=['"opkit/ops/all.hpp"'])),
     ("layers", "backends/onednn/ lies beside backends/eigen/",
      changed("opkit/backends/eigen/a.hpp", includes=['"opkit/backends/onednn/b.hpp"'])
      | changed("opkit/backends/onednn/b.hpp")),
@@ -73,11 +71,11 @@ CASES = [
      | changed("opkit/core/device.hpp", includes=['"opkit/core/shape.hpp"'])),
     ("definitions", "shared_object.ipp is compiled by 0 sources", {"src/plugin.cpp": ""}),
     ("definitions", "src/plugin.cpp includes opkit/plugin/impl/gone.ipp, which is no header",
-     {"src/plugin.cpp": '#include "opkit/plugin/impl/shared_object.ipp"\n'
+     {"src/plugin.cpp": '#include "opkit/plugin/load/impl/shared_object.ipp"\n'
                         '#include "opkit/plugin/impl/gone.ipp"\n'}),
     ("definitions", "elsewhere than in its `#ifdef OPKIT_DEFINITIONS",
-     changed("opkit/plugin/shared_object.hpp",
-             includes=['"opkit/plugin/impl/shared_object.ipp"'])),
+     changed("opkit/plugin/load/shared_object.hpp",
+             includes=['"opkit/plugin/load/impl/shared_object.ipp"'])),
     ("ordinary-classes", "core/shape.hpp:7 makes BasicGraph a template",
      changed(SHAPE, includes=BASE, body="\n\ntemplate <class T> class BasicGraph;")),
     ("ordinary-classes", "whose arguments all have defaults (`class G = int`)",
@@ -97,6 +95,15 @@ CASES = [
      | {f"src/{name}.cpp": '#include "opkit/backends/mine/relu.hpp"\n' for name in ("a", "ops/b")}),
     ("device-names", "core/shape.hpp:7 names cuda",
      changed(SHAPE, includes=BASE, body="// cuda in prose\n\nbool IsCUDA();")),
+    ("null-comparisons", "core/shape.hpp:7 has `!= nullptr`",
+     changed(SHAPE, includes=BASE, body="// == nullptr in prose\n\nbool a = p != nullptr;")),
+    ("null-comparisons", "src/plugin.cpp:2 has `nullptr ==`",
+     {"src/plugin.cpp": '#include "opkit/plugin/load/impl/shared_object.ipp"\nbool b = nullptr == "";\n'}),
+    ("index-casts", "core/shape.hpp:5 has `[static_cast<size_t>(`",
+     changed(SHAPE, includes=BASE, body="int a = v[static_cast<size_t>(i)];")),
+    ("folder-size", "opkit/ops/ holds 21 headers, more than 20",
+     changed("opkit/ops/all.hpp", includes=[f'"opkit/ops/op{i}.hpp"' for i in range(20)])
+     | tree(**{f"opkit/ops/op{i}.hpp": {} for i in range(20)})),
     ("guards", "#ifndef OPKIT_CORE_SHAPE_HPP_",
      {f"include/{SHAPE}": header(SHAPE, includes=BASE).replace("CORE_SHAPE", "SHAPE")}
      | {"tests/hygiene/macros.txt": "OPKIT_ABI OPKIT_SHAPE_HPP_"}),
@@ -120,6 +127,9 @@ CASES = [
     ("tests-mirror-headers", "`in prose` does not stand in opkit/core/shape.hpp",
      changed(SHAPE, includes=BASE, body=FUNCTION + "  // in prose")
      | {COVERED: "core/shape.hpp core/a_test.cpp in prose\n", "tests/core/a_test.cpp": "in prose"}),
+    ("tests-mirror-headers", "covered_by.txt names core/shape.hpp twice",
+     changed(SHAPE, includes=BASE, body=FUNCTION)
+     | {COVERED: "core/shape.hpp core/a_test.cpp Twice\n" * 2, "tests/core/a_test.cpp": "Twice"}),
     ("tests-mirror-headers", "names core/gone.hpp, which is no header",
      {COVERED: "core/gone.hpp core/a_test.cpp Gone\n"}),
     ("namespaces", "`using namespace`",
@@ -132,7 +142,7 @@ CASES = [
     ("std-includes", "one header holds them all",
      changed(SHAPE, includes=["<unistd.h>"] + BASE)
      | changed("opkit/core/device.hpp", includes=["<poll.h>"] + BASE)),
-    ("std-includes", "core/shape.hpp includes the loader's headers, which opkit/plugin/elf_file",
+    ("std-includes", "core/shape.hpp includes the loader's headers, which opkit/plugin/load/elf_",
      changed(SHAPE, includes=["<dlfcn.h>"] + BASE)),
     ("macros", "OPKIT_NEW survives", changed(SHAPE, includes=BASE, body="#define OPKIT_NEW 1")),
     ("macros", "OPKIT_OLD is listed", {"tests/hygiene/macros.txt": "OPKIT_ABI\nOPKIT_OLD\n"}),

@@ -3,6 +3,7 @@
 
 #include "expected.hpp"
 #include "opkit/interop/onnx.hpp"
+#include "support/backends.hpp"
 #include "support/sanitizers.hpp"
 
 using namespace opkit;
@@ -46,9 +47,10 @@ void CheckOn(const std::string& backend, int threads, const Graph& graph,
   }
 }
 void CheckEverywhere(const Graph& graph, const std::vector<Case>& cases) {
-  CheckOn(kReferenceBackend, 1, graph, cases);
-  CheckOn("eigen", 1, graph, cases);
-  CheckOn("eigen", 2, graph, cases);
+  for (const std::string& backend : Backends()) {
+    CheckOn(backend, 1, graph, cases);
+    if (backend != kReferenceBackend) CheckOn(backend, 2, graph, cases);
+  }
 }
 
 std::string Inputs(const Graph& graph) {

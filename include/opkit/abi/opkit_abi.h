@@ -221,7 +221,7 @@ typedef struct opkit_scope {
   uint64_t storage[8];
 } opkit_scope;
 
-/* The identity of an operator's run, for the profiler. */
+/* The identity of an operator's run, to which the work that it starts is attributed. */
 typedef struct opkit_invocation {
   uint64_t id;
   uint64_t parent;

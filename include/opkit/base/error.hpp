@@ -32,7 +32,8 @@ enum class ErrorCode {
 const char* ToString(ErrorCode code);
 
 // `what()` is the message followed by one indented line for each context. Copies are independent;
-// AddContext is not thread-safe: an Error that an event holds is shared by all who wait for it.
+// AddContext is not thread-safe: an Error that an event holds is shared by all threads that wait
+// for it.
 class OPKIT_EXPORT Error : public std::runtime_error {
  public:
   Error(ErrorCode code, std::string message, const void* subject = nullptr);
@@ -57,7 +58,7 @@ class OPKIT_EXPORT Error : public std::runtime_error {
     SharedFlag() = default;
     SharedFlag(const SharedFlag&) {}
     SharedFlag& operator=(const SharedFlag&) { return *this; }
-    // Relaxed: set by whoever shares it, before the others can see it.
+    // Relaxed: set by the thread that shares it, before the others can see it.
     bool Get() const { return __atomic_load_n(&value, __ATOMIC_RELAXED); }
     void Set() const { __atomic_store_n(&value, true, __ATOMIC_RELAXED); }
     mutable bool value = false;

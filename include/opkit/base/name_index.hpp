@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "opkit/config.hpp"
+#include "opkit/base/index.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -20,7 +20,7 @@ class NameIndex {
   // The number of the name, a new one when it has none.
   int Add(std::string_view name);
   int size() const { return static_cast<int>(names_.size()); }
-  const std::string& operator[](int number) const { return names_[static_cast<size_t>(number)]; }
+  const std::string& operator[](int number) const { return names_[detail::Index(number)]; }
   const std::vector<std::string>& names() const { return names_; }
 
  private:

@@ -1,6 +1,6 @@
-// What the toolkit asks of the operating system and the processor: for its threads a mutex and a
-// parking place that survive fork, thread start, names, affinity, a cheap clock; files as memory.
-// All of it is POSIX and Linux; another system is another version of this header.
+// The services of the operating system and the processor that the toolkit uses: for its threads a
+// mutex and a parking place that survive fork, thread start, names, affinity, a cheap clock; files
+// as memory. All of it is POSIX and Linux; another system is another version of this header.
 //
 // pthread and futex are used bare because the standard's types cannot be given up in a forked
 // child: a std::thread there cannot be joined or destroyed, a locked std::mutex cannot be reset,
@@ -30,7 +30,8 @@ namespace detail {
 
 inline constexpr size_t kCacheLine = 64;
 
-// For sections of a few instructions: who finds it locked spins briefly before the system call.
+// For sections of a few instructions: a thread that finds it locked spins briefly before the system
+// call.
 class Mutex {
  public:
   constexpr Mutex() = default;

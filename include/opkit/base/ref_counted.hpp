@@ -56,7 +56,7 @@ class IntrusivePtr {
   T* get() const { return object_; }
   T* operator->() const { return object_; }
   T& operator*() const { return *object_; }
-  explicit operator bool() const { return object_ != nullptr; }
+  explicit operator bool() const { return object_; }
   friend bool operator==(const IntrusivePtr&, const IntrusivePtr&) = default;
 
   // Exact only when no other thread copies or drops a handle at the same time. Acquire: a caller
@@ -70,7 +70,7 @@ class IntrusivePtr {
   void Retain() {
     if (object_) object_->count_.fetch_add(1, std::memory_order_relaxed);
   }
-  // Acquire-release: whoever deletes sees all writes made through the other handles.
+  // Acquire-release: the thread that deletes sees all writes made through the other handles.
   void Release() {
     if (object_ && object_->count_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete object_;
   }

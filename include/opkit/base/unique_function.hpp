@@ -99,10 +99,10 @@ class UniqueFunction<R(Args...)> {
     }
   }
 
-  explicit operator bool() const noexcept { return storage_.call != nullptr; }
+  explicit operator bool() const noexcept { return storage_.call; }
 
   R operator()(Args... args) {
-    OPKIT_ASSERT(storage_.call != nullptr);
+    OPKIT_ASSERT(storage_.call);
     return reinterpret_cast<R (*)(void*, Args...)>(storage_.call)(storage_.bytes,
                                                                   std::forward<Args>(args)...);
   }
@@ -121,17 +121,16 @@ class UniqueFunction<R(Args...)> {
   template <class F>
   static void ManageInline(void* from, void* to) noexcept {
     F* f = std::launder(static_cast<F*>(from));
-    if (to != nullptr) ::new (to) F(std::move(*f));
+    if (to) ::new (to) F(std::move(*f));
     f->~F();
   }
   template <class F>
   static void ManageHeap(void* from, void* to) noexcept {
     F** f = std::launder(static_cast<F**>(from));
-    if (to != nullptr) {
+    if (to)
       ::new (to) F*(*f);
-    } else {
+    else
       delete *f;
-    }
   }
 
   detail::FunctionStorage storage_;

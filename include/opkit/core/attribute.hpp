@@ -203,7 +203,7 @@ class Arguments {
   bool Remove(std::string_view name);
   // Null when there is none.
   const Attribute* Find(std::string_view name) const;
-  bool Has(std::string_view name) const { return Find(name) != nullptr; }
+  bool Has(std::string_view name) const { return Find(name); }
 
   // The attribute as T, or `fallback` when there is none. A stored value of another type is an
   // Error (kTypeMismatch) that names the argument.

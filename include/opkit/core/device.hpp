@@ -18,7 +18,7 @@ struct Device {
   friend bool operator==(const Device&, const Device&) = default;
 };
 
-// What the toolkit has to know about a device type to use its memory.
+// The facts about a device type that the toolkit needs to use its memory.
 struct DeviceTypeInfo {
   std::string name;                         // "cpu", …; unique, used in messages and in JSON
   DeviceType memory = DeviceType::kExtDev;  // the type whose allocator and copies it uses

@@ -1,6 +1,7 @@
 // Layout: how a tensor's elements are ordered in memory. STANDARD is row-major (or described by the
 // strides); any other id belongs to a backend, and its immutable descriptor says which blocking was
-// chosen. The registry of layouts and their converters is dispatch's.
+// chosen. There is no registry of ids or of converters: only the backend that made a tensor of
+// another layout understands it.
 #ifndef OPKIT_CORE_LAYOUT_HPP_
 #define OPKIT_CORE_LAYOUT_HPP_
 

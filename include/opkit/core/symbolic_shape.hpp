@@ -33,7 +33,8 @@ class Dim {
   static bool Compatible(const Dim& a, const Dim& b) {
     return !a.is_known() || !b.is_known() || a.value_ == b.value_;
   }
-  // What is known of an extent described by both; nothing if they contradict each other.
+  // The extent that both describe, with the knowledge of both; nothing if they contradict each
+  // other.
   static std::optional<Dim> Merge(const Dim& a, const Dim& b);
 
  private:
@@ -73,7 +74,8 @@ class SymbolicShape {
   // Error (kFailedPrecondition) unless every extent is known.
   Shape ToShape() const;
 
-  // What is known of a shape described by both; nothing if they contradict each other.
+  // The shape that both describe, with the knowledge of both; nothing if they contradict each
+  // other.
   static std::optional<SymbolicShape> Merge(const SymbolicShape& a, const SymbolicShape& b);
 
   friend bool operator==(const SymbolicShape&, const SymbolicShape&) = default;

@@ -76,7 +76,7 @@ class Tensor {
   static Tensor FromExternal(T* data, Shape shape, Device device = {}) {
     Tensor out(device);
     const int64_t nbytes = CheckedBytes(shape, kDTypeOf<T>);
-    if (data == nullptr && nbytes > 0)
+    if (!data && nbytes > 0)
       Throw(ErrorCode::kInvalidArgument, "expected memory for ", ToString(shape), " of ",
             ToString(kDTypeOf<T>), ", found a null pointer");
     out.storage_ = AdoptStorage(device, const_cast<std::remove_const_t<T>*>(data), nbytes);
@@ -144,8 +144,8 @@ class Tensor {
   }
 
   // A new shape; keeps the dtype. Memory is kept when it is large enough, so shrinking and growing
-  // back costs nothing; otherwise the tensor takes new memory, its contents are undefined, and
-  // whoever shares the old memory keeps it. Without a dtype only the shape is set.
+  // back costs nothing; otherwise the tensor takes new memory, its contents are undefined, and the
+  // tensors that share the old memory keep it. Without a dtype only the shape is set.
   void Resize(Shape shape) {
     if (dtype_ != DType::kUndefined) return Resize(std::move(shape), dtype_);
     shape_ = std::move(shape);
@@ -163,8 +163,8 @@ class Tensor {
   // A dense copy of the source's elements in this tensor's own memory and device, both reachable
   // from the host (device/copy.hpp crosses devices).
   void CopyFrom(const Tensor& source);
-  // What a copy of `source` writes to: this tensor resized, or new memory of its device where the
-  // two overlap. This tensor stays as it is.
+  // The tensor that a copy of `source` writes to: this one resized, or new memory of its device
+  // where the two overlap. This tensor stays as it is.
   Tensor PreparedFor(const Tensor& source) const;
   // A dense tensor with memory of its own.
   Tensor Contiguous() const;

@@ -22,7 +22,7 @@ concept DeviceContext = requires(C& context, const C& constant, Event& event, in
   { C::IsStreamFree(Device{}, stream_id) } -> std::convertible_to<bool>;
 };
 
-// What a context may have besides, and what it then can do.
+// Abilities that a context may have besides, each a concept.
 //
 // Work that is a host function, at its place in the stream: CPUContext, CPUStreamContext, and a
 // user's own. ParallelFor, strided inputs and function operators' launch come with it.

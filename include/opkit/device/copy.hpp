@@ -14,9 +14,9 @@ namespace opkit::inline OPKIT_ABI {
 // the one the context gave. Throws what fails. A backend registers one for each direction, and one
 // from its device to itself that serves copies within a device and between peers:
 //
-//   void CopyCUDA(void* to, Device to_device, const void* from, Device from_device, int64_t nbytes,
-//                 void* stream);   // cudaMemcpy, or cudaMemcpyAsync(…, (cudaStream_t)stream)
-//   inline const auto registered = RegisterCopy(DeviceType::kCPU, DeviceType::kCUDA, &CopyCUDA);
+//   void CopyMine(void* to, Device to_device, const void* from, Device from_device, int64_t nbytes,
+//                 void* stream);   // at once, or on the stream
+//   inline const auto registered = RegisterCopy(DeviceType::kCPU, kMyDevice, &CopyMine);
 using CopyFunction = void (*)(void* target, Device target_device, const void* source,
                               Device source_device, int64_t nbytes, void* stream);
 

@@ -1,6 +1,7 @@
 // Event: completion of work on a device. INITIALIZED, then SCHEDULED when work was issued, then
 // SUCCESS or FAILED for good until Reset. Operators record one per run; executors and streams wait
-// on it. Nothing polls: a waiter is woken, a callback called, by whoever completes the event.
+// on it. Nothing polls: a waiter is woken, a callback called, by the thread that completes the
+// event.
 #ifndef OPKIT_DEVICE_EVENT_HPP_
 #define OPKIT_DEVICE_EVENT_HPP_
 
@@ -30,11 +31,12 @@ class FailureContext : public RefCounted {
   virtual std::string Describe() const = 0;
 };
 
-// What the handles of one event and the device share. Devices whose completion the host is not told
-// of by itself (CUDA) derive from it.
+// The state that the handles of one event share with its device. A device whose completion the host
+// is not told of by itself derives a class from it.
 class EventState : public RefCounted {
  public:
-  // Acquire: who sees SUCCESS or FAILED also sees what the work wrote and `exception_`.
+  // Acquire: a thread that sees SUCCESS or FAILED also sees the writes of the work, and
+  // `exception_`.
   EventStatus status() const { return status_.load(std::memory_order_acquire); }
 
   // Only after a terminal status, when nothing writes it any more.
@@ -135,8 +137,9 @@ class Event {
   void SetFinishedWithException(std::exception_ptr exception) {
     CompleteOnce(std::move(exception));
   }
-  // FAILED with kCancelled unless already terminal: whoever waits fails at once, while the device
-  // still runs what it has begun and keeps the memory until it has drained. False if too late.
+  // FAILED with kCancelled unless already terminal: a waiting thread fails at once, while the
+  // device still runs what it has begun and keeps the memory until it has drained. False if too
+  // late.
   bool Cancel();
 
   // Blocks the host until terminal and rethrows what failed. Errors: kDeadlineExceeded when
@@ -172,7 +175,7 @@ class Event {
 
   Device device_;
   IntrusivePtr<EventState> state_;
-  // The completion before: who completed the present one may not have let go of it yet.
+  // The completion before: the thread that completed the present one may not have let go of it yet.
   IntrusivePtr<EventState> spare_;
 };
 

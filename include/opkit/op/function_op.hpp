@@ -1,18 +1,18 @@
 // REGISTER_OP: operators made of plain functions, the spelling that MXNet's loadable operators
 // have. The builder fills in a record, which a program registers
-// (op/function/function_operator.hpp) and a library hands over (plugin/library_export.hpp).
+// (op/function/function_operator.hpp) and a library hands over (plugin/export/library_export.hpp).
 #ifndef OPKIT_OP_FUNCTION_OP_HPP_
 #define OPKIT_OP_FUNCTION_OP_HPP_
 
 #include "opkit/op/function/function_signature.hpp"
-#include "opkit/op/value_schema.hpp"
+#include "opkit/op/schema/value_schema.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 
 // The functions for one device type.
 struct FunctionDevice {
   std::string name;                    // "cpu", "gpu", …
-  DeviceType type = DeviceType::kCPU;  // of that name, where the program knows it
+  DeviceType type = DeviceType::kCPU;  // the type of that name, if the program knows it
   ForwardFunction forward, backward;
   CreateStateFunction create_state;  // where set, its object is called instead of the two
   bool shares_state = true;          // backward runs the object that forward has used
@@ -27,7 +27,7 @@ struct FunctionOpRecord : detail::RefCounted {
   const char* file = "";
   int line = 0;
   std::string doc;
-  std::string library;  // that it came from; empty for the program itself
+  std::string library;  // the library that it came from; empty for the program itself
   uint64_t flags = 0;   // OPKIT_OP_SUBGRAPH, …
   std::vector<FunctionDevice> devices;
   std::vector<std::pair<int, int>> inplace;  // {input, output}
@@ -54,7 +54,7 @@ struct FunctionOpRecord : detail::RefCounted {
       if (device.type == type) return &device;
     return nullptr;
   }
-  // Of a record that has crossed.
+  // Whether a record that has crossed has a backward function.
   bool HasBackward() const {
     for (const FunctionDevice& device : devices)
       if (device.abi.backward) return true;
@@ -134,7 +134,7 @@ class BasicFunctionOpBuilder {
         if (!record_->Has(OPKIT_OP_NO_GRADIENT)) host_.Add(*added, FunctionPass::kBackward);
     });
   }
-  // The operator has no gradient, as one whose StatefulOp has no Backward.
+  // Says that the operator has no gradient, for instance because its StatefulOp has no Backward.
   BasicFunctionOpBuilder& setNoGradient() {
     return Guarded([&] {
       for (const FunctionDevice& device : record_->devices)
@@ -153,8 +153,8 @@ class BasicFunctionOpBuilder {
                   "num_in, int* num_out)");
     return Once(record_->parse_attrs, "setParseAttrs", std::move(f));
   }
-  // DTypes of outputs from those of inputs, or the reverse; numbers of DType, -1 for unknown.
-  // Without it every output has the dtype of input 0.
+  // Infers dtypes of outputs from those of inputs, or the reverse; numbers of DType, -1 for
+  // unknown. Without it every output has the dtype of input 0.
   template <class F>
   BasicFunctionOpBuilder& setInferType(F f) {
     static_assert(detail::kFits<InferTypeFunction, F>,
@@ -162,7 +162,7 @@ class BasicFunctionOpBuilder {
                   "std::vector<int>& intypes, std::vector<int>& outtypes)");
     return Once(record_->infer_type, "setInferType", std::move(f));
   }
-  // Shapes of outputs from those of inputs, or the reverse. Unknown are an extent of -1 (the
+  // Infers shapes of outputs from those of inputs, or the reverse. Unknown are an extent of -1 (the
   // largest number as unsigned int) and, where the value has not been seen yet, an empty shape.
   // While something is unknown a failure means that nothing can be said yet.
   template <class F>
@@ -173,7 +173,7 @@ class BasicFunctionOpBuilder {
                   "std::vector<std::vector<unsigned int>>& outshapes), or with int64_t");
     return Once(record_->infer_shape, "setInferShape", std::move(f));
   }
-  // Inputs that are written to.
+  // Names the inputs that are written to.
   template <class F>
   BasicFunctionOpBuilder& setMutateInputs(F f) {
     static_assert(detail::kFits<MutateInputsFunction, F>,
@@ -185,8 +185,8 @@ class BasicFunctionOpBuilder {
     return setMutateInputs(
         [list = std::vector<int>(inputs)](const AttrMap&, std::vector<int>& out) { out = list; });
   }
-  // Memory for the whole of a run of either pass, known from the shapes of the forward inputs
-  // before it, so that a plan can hold it.
+  // Asks for memory for the whole of a run of either pass, known from the shapes of the forward
+  // inputs before it, so that a plan can hold it.
   BasicFunctionOpBuilder& setScratch(int64_t bytes) {
     return Once(record_->scratch, "setScratch",
                 [bytes](const AttrMap&, const ShapeVectors&) { return bytes; });
@@ -199,7 +199,7 @@ class BasicFunctionOpBuilder {
                   "std::vector<std::vector<int64_t>>& inshapes), or setScratch(bytes)");
     return Once(record_->scratch, "setScratch", std::move(f));
   }
-  // Pairs {input, output} that may share memory.
+  // Names pairs {input, output} that may share memory.
   BasicFunctionOpBuilder& setInplace(std::initializer_list<std::pair<int, int>> pairs) {
     return Guarded(
         [&] { record_->inplace.insert(record_->inplace.end(), pairs.begin(), pairs.end()); });

@@ -12,7 +12,7 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// What is known of a value before it is computed.
+// The knowledge of a value before it is computed.
 struct TensorInfo {
   DType dtype = DType::kUndefined;
   SymbolicShape shape;
@@ -85,9 +85,9 @@ namespace detail {
 // A node's inputs, null where it leaves one out.
 using InputPointers = std::span<const Tensor* const>;
 
-// What inference found for a node that is run again and again: it is repeated only when an input's
-// dtype or shape has changed, or when the result came from its data. Each operator has one, which
-// the operator itself, an eager call or a plan fills.
+// The types that were inferred for a node that is run again and again: inference is repeated only
+// when an input's dtype or shape has changed, or when the result came from its data. Each operator
+// has one, which the operator itself, an eager call or a plan fills.
 class InferenceCache {
  public:
   struct Output {

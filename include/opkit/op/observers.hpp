@@ -91,7 +91,7 @@ class NumericObserver final : public ObserverBase<OperatorBase> {
   using ObserverBase<OperatorBase>::ObserverBase;
   OPKIT_INLINE void Stop(bool succeeded) override;
 
-  // What the last run wrote; empty when it failed.
+  // The outputs of the last run; empty when it failed.
   const std::vector<OutputNumerics>& outputs() const { return outputs_; }
   int64_t bad_runs() const { return bad_runs_; }
   // "Log (X) -> (Y)\n  output 'Y' float32[2, 3]: 1 NaN, 2 infinite, first at element 4"

@@ -59,7 +59,7 @@ class Operator : public OperatorBase {
     try {
       context_.FinishDeviceComputation();
     } catch (...) {
-      // What failed came before and belongs to the next event that is recorded here.
+      // The work that failed came before, and belongs to the next event that is recorded here.
       if constexpr (HostContext<Context>)
         context_.Launch([failure = std::current_exception()] { std::rethrow_exception(failure); });
       throw;

@@ -20,7 +20,8 @@ namespace detail {
 class PendingOutputs {
  public:
   bool empty() const { return !items_; }
-  // Null when the output is not replaced. The tensors stay at their addresses.
+  // The tensor that replaces the output's; null when none does. The tensors stay at their
+  // addresses.
   Tensor* Find(int output);
   Tensor* Add(int output, Blob* blob, Tensor tensor);
   // Moves the tensors to their blobs.
@@ -37,7 +38,8 @@ class PendingOutputs {
   std::unique_ptr<std::list<Item>> items_;
 };
 
-// What a plan sets aside for the operator, or memory of its own that grows to the largest request.
+// The memory that a plan sets aside for the operator, or memory of its own that grows to the
+// largest request.
 class ScratchMemory {
  public:
   void Plan(void* bytes, int64_t size, Storage owner);
@@ -80,14 +82,15 @@ class OperatorBase : public Observable<OperatorBase> {
   OperatorBase(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr);
   OPKIT_INLINE virtual ~OperatorBase();
 
-  // Runs to completion. True, or an Error with the operator as context.
+  // Runs to completion. Returns true, or throws an Error with the operator as context.
   virtual bool Run(int stream_id = 0) = 0;
-  // Issues the work and returns; event() completes with it. What fails while issuing fails the
-  // event and is thrown as well. Error (kFailedPrecondition) while the last run is still SCHEDULED.
+  // Issues the work and returns; event() completes with it. A failure while issuing fails the event
+  // and is thrown as well. Error (kFailedPrecondition) while the last run is still SCHEDULED.
   virtual bool RunAsync(int stream_id = 0) = 0;
-  // Work goes on after RunOnDevice has returned.
+  // Whether work goes on after RunOnDevice has returned.
   virtual bool HasAsyncPart() const = 0;
-  // May be issued before the operators it depends on are done, if those are on its device type.
+  // Whether it may be issued before the operators that it depends on are done, if those are on its
+  // device type.
   virtual bool SupportsAsyncScheduling() const = 0;
   // Work that this operator issues from now on waits for the event; `stream_id` -1 is the stream in
   // use. A FAILED event fails it.
@@ -97,7 +100,7 @@ class OperatorBase : public Observable<OperatorBase> {
   virtual void SyncDeviceBarrierForObservers() = 0;
   virtual bool IsStreamFree(int stream_id) const = 0;
   // Fails the event of a run in flight with kCancelled at once; the device finishes what it has
-  // begun. Nothing to do for one that is done.
+  // begun. A run that is done is left as it is.
   OPKIT_INLINE virtual void Cancel();
 
   const OperatorDef& def() const { return identity_->def; }
@@ -105,7 +108,8 @@ class OperatorBase : public Observable<OperatorBase> {
   Device device() const { return device_; }
   Workspace* workspace() const { return workspace_; }
 
-  // Attributes, for constructors. A value of another type is an Error (kTypeMismatch).
+  // The following read attributes, in constructors. A value of another type is an Error
+  // (kTypeMismatch).
   bool HasArgument(std::string_view name) const { return def().args().Has(name); }
   template <class T>
   bool HasSingleArgumentOfType(std::string_view name) const {
@@ -189,7 +193,7 @@ class OperatorBase : public Observable<OperatorBase> {
     return Bound(outputs_, i, "output")->template IsType<T>();
   }
   Blob* OutputBlob(int i) const { return Bound(outputs_, i, "output"); }
-  // Judged by memory, not by name.
+  // Whether the two share memory, whatever their names are.
   bool IsInputOutputAlias(int i, int o) const;
 
   // The completion of the latest RunAsync; INITIALIZED before. Error (kFailedPrecondition) when
@@ -202,7 +206,7 @@ class OperatorBase : public Observable<OperatorBase> {
   void ResetEvent() {
     if (event_) event_->Reset();
   }
-  // For operators inside a chain, whose completion is never awaited.
+  // Saves the event of an operator inside a chain, whose completion is never awaited.
   void DisableEvent() { event_disabled_ = true; }
   bool IsEventDisabled() const { return event_disabled_; }
   void Wait(OperatorBase& other, int stream_id = -1) {
@@ -212,7 +216,7 @@ class OperatorBase : public Observable<OperatorBase> {
     if (event_) event_->Finish(timeout);
   }
 
-  // Place in the net, -1 outside one; a failure leaves it in the workspace.
+  // The operator's place in the net, -1 outside one; a failure leaves it in the workspace.
   int net_position() const { return net_position_; }
   void set_net_position(int position) { net_position_ = position; }
   void RecordLastFailedOpNetPosition() {
@@ -221,18 +225,19 @@ class OperatorBase : public Observable<OperatorBase> {
   std::string getErrorMsg() const { return "Error from operator: " + Describe(); }
 
   // The configuration of its kernel that was chosen for this node: layouts, in-place pairs,
-  // scratch. Null where none was: everything is as the schema says and in the standard layout.
+  // scratch. Null where none was chosen: everything is as the schema says and in the standard
+  // layout.
   const KernelConfig* config() const { return config_ ? &config_->value : nullptr; }
-  // For operators whose constructor does not take it.
+  // Sets the configuration of an operator whose constructor does not take it.
   void SetConfig(const KernelConfig& config);
 
-  // `size` bytes of the device's memory for the runs from now on, instead of the operator's own. It
-  // stays the caller's and must be aligned to 64; other work may write to it between runs. Runs
-  // that go on after they were cancelled keep `owner`; without one it must outlive them. Null takes
-  // it away.
+  // Gives the runs from now on `size` bytes of the device's memory as scratch, instead of the
+  // operator's own. It stays the caller's and must be aligned to 64; other work may write to it
+  // between runs. Runs that go on after they were cancelled keep `owner`; without one it must
+  // outlive them. Null takes it away.
   void SetScratch(void* bytes, int64_t size, Storage owner = {});
-  // At least `size` bytes of the device's memory, undefined at the start of every run: what was
-  // planned when that is large enough, else memory of the operator's own that is kept for the next
+  // At least `size` bytes of the device's memory, undefined at the start of every run: the planned
+  // memory when it is large enough, else memory of the operator's own that is kept for the next
   // run. Ask once a run: a larger request may end the memory of the one before. Null for 0.
   void* Scratch(int64_t size) {
     if (size < 0) [[unlikely]]
@@ -242,17 +247,17 @@ class OperatorBase : public Observable<OperatorBase> {
 
   // True when a run infers its outputs' types and shapes itself wherever the inputs' have changed.
   virtual bool InfersOutputs() const { return false; }
-  // Takes over what a plan has inferred: runs with inputs of these dtypes and shapes then do not
-  // infer. Not for outputs that depend on an input's data. Nothing changes where a dtype or shape
-  // is not known. Error: kInvalidArgument for a wrong count.
+  // Takes over the types that a plan has inferred: runs with inputs of these dtypes and shapes then
+  // do not infer. Not for outputs that depend on an input's data. Nothing changes where a dtype or
+  // shape is not known. Error: kInvalidArgument for a wrong count.
   void SetInferredOutputs(std::span<const TensorInfo> inputs, std::span<const TensorInfo> outputs) {
     inference_.Set(def(), inputs, outputs);
   }
   detail::InferenceCache& inference() { return inference_; }
 
-  // For the registry: where the kernel was registered.
+  // The registry says where the kernel was registered.
   void SetRegistration(const char* file, int line);
-  // For the registry: which outputs may share an input's memory (bit i of masks[o]; inputs past 63
+  // The registry says which outputs may share an input's memory (bit i of masks[o]; inputs past 63
   // may not). Without it every output may.
   void SetInplaceMasks(std::vector<uint64_t> masks) { inplace_masks_ = std::move(masks); }
   InvocationKind invocation_kind() const { return invocation_kind_; }
@@ -261,7 +266,8 @@ class OperatorBase : public Observable<OperatorBase> {
   InvocationKind NextInvocationKind() const {
     return CurrentInvocation().id != 0 ? InvocationKind::kSubOperator : invocation_kind_;
   }
-  // For operators of loaded libraries and functions, whose work is attributed as custom.
+  // Operators of loaded libraries and functions call it, so that their work is attributed as
+  // custom.
   void set_invocation_kind(InvocationKind kind) { invocation_kind_ = kind; }
 
   // Makes the event INITIALIZED for a new run. Error (kFailedPrecondition) while it is SCHEDULED.
@@ -270,17 +276,17 @@ class OperatorBase : public Observable<OperatorBase> {
   // event is not finished; its memory stays as long as a handle of the event.
   void RetainUntilFinished();
   // Called in a catch block: rethrows the exception in flight as an Error with this operator as
-  // context, which the event, where asked, fails with. An Error keeps its type and identity; any
-  // other exception becomes the Error's cause.
+  // context; with `complete_event` the event fails with that Error. An Error keeps its type and
+  // identity; any other exception becomes the Error's cause.
   [[noreturn]] OPKIT_COLD void RethrowWithContext(bool complete_event = false);
   [[noreturn]] OPKIT_COLD static void ReturnedFalse();
 
-  // Outputs whose tensor was replaced during the run take their place.
+  // Moves the tensors that replace outputs of this run to their blobs.
   void PublishOutputs() {
     if (!pending_.empty()) [[unlikely]]
       pending_.Publish();
   }
-  // `out` becomes all memory that this run may touch.
+  // Fills `out` with the storages that this run may touch.
   void TouchedStorages(detail::RefCountedList& out) const;
   detail::IntrusivePtr<const detail::FailureContext> failure_context() const { return identity_; }
 
@@ -313,7 +319,7 @@ class OperatorBase : public Observable<OperatorBase> {
       return true;  // verified with the node
     return i < 64 && (inplace_masks_[detail::Index(o)] >> i & 1);
   }
-  // The output becomes `next`: at once, or at the end of the run where an input would change.
+  // Makes `next` the output: at once, or at the end of the run where an input would change.
   OPKIT_COLD Tensor* Replace(int o, Tensor next);
   OPKIT_COLD Tensor* ResizeOutput(int o, const Tensor& out, const Shape& shape, DType dtype);
   OPKIT_COLD void MakeEvent();

@@ -6,7 +6,7 @@
 
 #include "opkit/base/unique_function.hpp"
 #include "opkit/op/inference.hpp"
-#include "opkit/op/value_schema.hpp"
+#include "opkit/op/schema/value_schema.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -233,7 +233,7 @@ class OpSchema {
   // The parameters of the typed function that the schema was derived from; empty for others.
   const std::string& signature() const { return signature_; }
   const std::string& doc() const { return doc_; }
-  // What is wrong with the schema itself: setters run before main and must not throw.
+  // The fault of the schema itself, empty for none: setters run before main and must not throw.
   const std::string& problem() const { return problem_; }
   bool is_private() const { return private_; }
   bool is_stateful() const { return stateful_; }

@@ -1,6 +1,6 @@
 // Typed operators: one function template, and everything else (arity, dtypes, attribute names and
 // types, output allocation, checks, docs) derived from its signature at compile time. One source
-// for CPU, CPU streams and CUDA.
+// for the CPU, its streams and devices.
 #ifndef OPKIT_OP_TYPED_OPERATOR_HPP_
 #define OPKIT_OP_TYPED_OPERATOR_HPP_
 
@@ -65,8 +65,9 @@ concept DefaultFor =
 }  // namespace detail
 
 // The builder behind OPKIT_OP. `kRuled` has bit o set once output o has a shape rule. In another
-// file the same function is the same operator (CPU kernels in a .cc, CUDA kernels in a .cu): what
-// the chain says of the schema must then be said in both.
+// file the same function is the same operator (CPU kernels in one that the C++ compiler takes, a
+// device's kernels in one for the device compiler): the chain must then say the same of the schema
+// in both.
 template <class Function, uint64_t kRuled = 0>
 class TypedOp {
  public:
@@ -203,8 +204,8 @@ class TypedOp {
 #ifdef OPKIT_DEVICE_COMPILER
       static_assert(
           !HostContext<Context>,
-          "OPKIT_OP(…).Kernel<CPUContext>() under nvcc would compute nothing: compile CPU "
-          "kernels in a .cc file, CUDA kernels in a .cu file");
+          "OPKIT_OP(…).Kernel<CPUContext>() under a device compiler would compute nothing: "
+          "compile CPU kernels in a .cc file, the device's kernels in a file of their own");
 #endif
       if constexpr (kVersions) {
         typed_->AddElementTypes({kDTypeOf<Types>...});

@@ -11,7 +11,7 @@
 #define OPKIT_PLUGIN_AUTHOR_HPP_
 
 #include "opkit/macros.hpp"
-#include "opkit/plugin/library_export.hpp"
+#include "opkit/plugin/export/library_export.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -77,7 +77,7 @@ opkit_library_entry(const opkit_host* host) {
       (::opkit::detail::ThisLibrary().finalize = (__VA_ARGS__), true)
 
 #ifdef OPKIT_OPKIT_HPP_
-#include "opkit/plugin/export_operators.hpp"
+#include "opkit/plugin/export/export_operators.hpp"
 #endif
 
 #endif  // OPKIT_PLUGIN_AUTHOR_HPP_

@@ -4,7 +4,7 @@
 #define OPKIT_PLUGIN_LIBRARY_HPP_
 
 #include "opkit/op/function_op.hpp"
-#include "opkit/plugin/shared_object.hpp"
+#include "opkit/plugin/load/shared_object.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -12,7 +12,7 @@ struct LoadOptions {
   // The backend of the library's kernels where the operator exists already, which a node asks for
   // with .Engine(backend). Empty: the file's name without "lib" and ".so".
   std::string backend = {};
-  // Such a backend comes before those that the operator has, until the library is unloaded.
+  // The library's kernels come before those that an operator has, until the library is unloaded.
   bool allow_override = false;
   // Loads the file once more where it is loaded already, with variables of its own.
   bool own_copy = false;
@@ -21,7 +21,7 @@ struct LoadOptions {
 // Whether unloading took a library's code out of the process.
 struct UnloadReport {
   bool unmapped = false;               // no code of it is left in the process
-  std::vector<std::string> pinned_by;  // otherwise: its symbols that may hold it there
+  std::vector<std::string> pinned_by;  // else the symbols of it that may hold it there
   friend std::string ToString(const UnloadReport& report);
 };
 
@@ -54,14 +54,14 @@ class Library {
  public:
   // Registers every operator of the file, or none. The same unchanged file is loaded once. An
   // operator that exists already gets another backend. Errors: kNotFound for a missing file;
-  // kUnsupported for another machine's and another version of the ABI; kInvalidArgument for what is
-  // no such library or is wrong in it; kAlreadyExists for two operators of a name in it; what its
-  // initialize reports.
+  // kUnsupported for another machine's and another version of the ABI; kInvalidArgument for a file
+  // that is no such library, or for a fault in it; kAlreadyExists for two operators of a name in
+  // it; the failure that its initialize reports.
   static Library Load(const std::string& path, const LoadOptions& options = {});
   // Loads the operators of this program itself, in a unit that includes author.hpp.
   static Library LoadEntry(opkit_library_entry_function entry, const std::string& name,
                            const LoadOptions& options = {});
-  // All that are loaded.
+  // All libraries that are loaded.
   static std::vector<Library> All();
 
   // The file's name, with a number behind it when it is not the first of that name.
@@ -69,7 +69,7 @@ class Library {
   const std::string& path() const { return loaded_->path; }
   // The backend of its kernels for operators that existed before.
   const std::string& backend() const { return loaded_->backend; }
-  // Of the toolkit that it was compiled with; empty where it does not say.
+  // The version of the toolkit that it was compiled with; empty where it does not say.
   std::string version() const {
     const char* version = image().library->version;
     return version ? version : "";
@@ -77,7 +77,7 @@ class Library {
   std::pair<uint32_t, uint32_t> abi_version() const {
     return {image().library->abi_major, image().library->abi_minor};
   }
-  // Names, in the library's order.
+  // The operators' names, in the library's order.
   std::vector<std::string> operators() const;
   bool is_loaded() const { return static_cast<bool>(loaded_->image); }
 

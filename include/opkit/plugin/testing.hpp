@@ -1,7 +1,7 @@
 // Tests of operators without a host program: a unit test that includes or links the source of a
-// library calls inference, forward, backward and the checkers by the operator's name. The
-// operators are loaded from this program by the same calls that load a shared object, so what they
-// answer and how they fail is as in production. Needs no test framework.
+// library calls inference, forward, backward and the checkers by the operator's name. The operators
+// are loaded from this program by the same calls that load a shared object, so that they answer and
+// fail as in production. Needs no test framework.
 //
 //   #include "my_ops.cc"                                  // or link it
 //   #include <opkit/plugin/testing.hpp>
@@ -35,8 +35,8 @@ Library Load();
 std::vector<TensorInfo> Infer(const std::string& op, const std::vector<TensorInfo>& inputs,
                               const Arguments& args = {}, int num_outputs = -1);
 
-// Runs it once. A default-constructed Tensor leaves an optional input out; the device is that of
-// the options, or of the first input. Errors: as Invoke.
+// Runs the operator once. A default-constructed Tensor leaves an optional input out; the device is
+// that of the options, or of the first input. Errors: as Invoke.
 std::vector<Tensor> Forward(const std::string& op, const std::vector<Tensor>& inputs,
                             const Arguments& args = {}, const InvokeOptions& options = {});
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "opkit/graph/memory/problem.hpp"
+#include "opkit/op/random.hpp"
 
 // With the conflicts of the spans listed.
 inline opkit::detail::MemoryProblem MakeProblem(const std::vector<opkit::MemoryInterval>& buffers) {
@@ -15,6 +16,17 @@ inline opkit::detail::MemoryProblem MakeProblem(const std::vector<opkit::MemoryI
   CutSections(buffers, &problem);
   ListConflicts(&problem);
   return problem;
+}
+
+// Buffers of 1 to 20 bytes that are live for 1 to 8 moments, aligned to 1, 2 or 4.
+inline opkit::detail::MemoryProblem RandomProblem(opkit::RandomGenerator& random, int count) {
+  const auto below = [&](int n) { return static_cast<int>(random() % static_cast<uint64_t>(n)); };
+  std::vector<opkit::MemoryInterval> buffers;
+  for (int i = 0; i < count; ++i) {
+    const int64_t lower = below(count);
+    buffers.push_back({lower, lower + 1 + below(8), 1 + below(20), int64_t{1} << below(3)});
+  }
+  return MakeProblem(buffers);
 }
 
 // Empty for a placing that is right and as high as it says.

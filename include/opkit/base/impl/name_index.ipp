@@ -24,13 +24,13 @@ OPKIT_INLINE int NameIndex::Add(std::string_view name) {
 OPKIT_INLINE size_t NameIndex::Slot(std::string_view name) const {
   const size_t mask = slots_.size() - 1;
   size_t at = std::hash<std::string_view>()(name) & mask;
-  while (slots_[at] >= 0 && names_[static_cast<size_t>(slots_[at])] != name) at = (at + 1) & mask;
+  while (slots_[at] >= 0 && names_[detail::Index(slots_[at])] != name) at = (at + 1) & mask;
   return at;
 }
 
 OPKIT_INLINE void NameIndex::Grow() {
   slots_.assign(slots_.empty() ? 16 : slots_.size() * 2, -1);
-  for (int i = 0; i < size(); ++i) slots_[Slot(names_[static_cast<size_t>(i)])] = i;
+  for (int i = 0; i < size(); ++i) slots_[Slot(names_[detail::Index(i)])] = i;
 }
 
 }  // namespace opkit

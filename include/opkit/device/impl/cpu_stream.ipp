@@ -90,8 +90,8 @@ OPKIT_INLINE void CPUStream::Serve() {
 
 OPKIT_INLINE void CPUStream::Execute(Item& item, std::exception_ptr& failure) {
   if (item.record) {
-    // Still wanted when cancelled: only now is the memory no longer in use. Freed before the
-    // event completes, so that who has waited finds it freed.
+    // Still wanted when cancelled: only now is the memory no longer in use. Freed before the event
+    // completes, so that a thread that has waited finds it freed.
     item.record->retained.clear();
     item.record->Complete(std::exchange(failure, nullptr));
   } else if (failure) {

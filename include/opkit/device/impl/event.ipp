@@ -45,7 +45,7 @@ OPKIT_INLINE bool EventState::Complete(std::exception_ptr exception) {
 }
 
 OPKIT_INLINE bool EventState::Reuse() {
-  // Relaxed: whoever gets a handle from now on gets it by means that order this.
+  // Relaxed: a thread that gets a handle from now on gets it by means that order this.
   status_.store(EventStatus::kInitialized, std::memory_order_relaxed);
   exception_ = nullptr;
   context_ = {};
@@ -89,8 +89,8 @@ OPKIT_INLINE std::exception_ptr EventState::Shared(std::exception_ptr exception)
   try {
     std::rethrow_exception(exception);
   } catch (Error& error) {
-    // Of one that others may read already a copy is changed; a class derived from Error would be
-    // cut by that and stays as it is.
+    // An Error that others may read already is copied, and the copy changed; a class derived from
+    // Error would be cut by copying and stays as it is.
     const bool others = error.is_shared();
     if (!private_) error.SetShared();
     if (!context_ || (others && typeid(error) != typeid(Error))) return exception;
@@ -142,7 +142,8 @@ OPKIT_INLINE void Event::Reset() {
   if (!spare && spare_ && state_.use_count() == 1 && state_->Reuse()) return;
   auto next = spare ? std::move(spare_) : NewState();
   spare_ = std::exchange(state_, std::move(next));
-  // What it holds (callbacks, an exception, memory) goes now, or with its last handle.
+  // The callbacks, the exception and the memory that the state holds go now, or with its last
+  // handle.
   if (spare_.use_count() == 1 ? !spare_->Reuse() : spare_->status() != EventStatus::kSuccess)
     spare_ = {};
 }
@@ -159,7 +160,8 @@ OPKIT_INLINE std::string Event::ErrorMessage() const {
 }
 
 OPKIT_INLINE void Event::CompleteOnce(std::exception_ptr exception) {
-  // Whoever waits may end this handle as soon as it is terminal, while Complete still runs.
+  // A waiting thread may end this handle as soon as the event is terminal, while Complete still
+  // runs.
   const auto state = state_;
   if (!state->Complete(std::move(exception)) && state->status() == EventStatus::kSuccess)
     Throw(ErrorCode::kFailedPrecondition,

@@ -30,8 +30,8 @@ struct EngineThread {
 };
 inline constinit thread_local EngineThread t_engine;
 
-// Operations that a thread has completed and not given back yet, and others that can run because of
-// them.
+// Operations that a thread has completed but not given back yet, and operations that became ready
+// by them.
 struct Completed {
   OpList records;
   int64_t count = 0;
@@ -73,7 +73,7 @@ class EngineCore final : public AsyncEngine {
     return state.version.load(std::memory_order_acquire);
   }
 
-  // As those of Engine.
+  // A push calls Prepare, then Submit or Abandon. The contracts stand at Engine.
   OpSlot Prepare(VarList reads, VarList writes, const PushOptions& options,
                  const OpClosureType& closure);
   void Abandon(EngineOp* op) {
@@ -112,9 +112,10 @@ class EngineCore final : public AsyncEngine {
       auto* runner = static_cast<Runner*>(self);
       runner->core->RunReady(runner);
     }
-    // How long to leave the queue alone, in CpuRelax, after this many operations have emptied it:
-    // back off so the producer gets ahead instead of contending for cache lines. After single
-    // operations, whose pusher probably waits for them, less.
+    // The number of CpuRelax calls before the runner looks into the queue again, after so many
+    // operations have emptied it. A longer pause lets the producer get ahead instead of contending
+    // for cache lines; the pause gets shorter after a single operation, whose pusher probably waits
+    // for it.
     int PausesAfter(int operations) {
       constexpr int kEnough = 64;
       if (operations == 1 && pauses > 1) pauses /= 2;
@@ -243,7 +244,7 @@ class EngineCore final : public AsyncEngine {
     if (done.count == 0) return;
     records_.GiveBack(std::exchange(done.records, {}), std::exchange(done.count, 0));
   }
-  // For a thread that is no runner.
+  // Hands on the operations that became ready; called on threads that are no runners.
   void Dispatch(Completed& done) {
     if (done.ready.first) {
       if (naive_) {
@@ -284,7 +285,7 @@ class EngineCore final : public AsyncEngine {
   ThreadPool& pool_;
   const bool naive_;
   const uint32_t id_;
-  // Operations numbered below are cancelled. Only Cancel writes it.
+  // Operations with a sequence below this number are cancelled. Only Cancel writes it.
   std::atomic<uint64_t> cancelled_before_{0};
 
   alignas(kCacheLine) OpRecords records_;

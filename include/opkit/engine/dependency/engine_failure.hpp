@@ -26,7 +26,8 @@ class Failure final : public RefCounted {
 
   // Whether an operation pushed as number `sequence` has to be skipped. Operations that were pushed
   // before the report still are, whenever they come to run, as if they had run at once. Relaxed,
-  // here and below: the number stands for itself, and the rest of the object never changes.
+  // here and below: no other data is read because of this number, and the rest of the object never
+  // changes.
   bool ConcernsOperation(uint64_t sequence) const {
     const uint64_t reported = reported_.load(std::memory_order_relaxed);
     return reported == 0 || sequence < reported;
@@ -56,8 +57,8 @@ class Failure final : public RefCounted {
 
 using FailurePtr = IntrusivePtr<Failure>;
 
-// An Error that also says in which operation it happened, where that has a name; a copy, since
-// events may share it. Other exceptions stay as they are.
+// Adds the name of the operation to an Error that happened in it, where there is a name, and
+// returns a copy, since events may share the original. Other exceptions stay as they are.
 OPKIT_COLD inline std::exception_ptr Named(const char* operation, std::exception_ptr exception) {
   if (*operation == '\0') return exception;
   try {

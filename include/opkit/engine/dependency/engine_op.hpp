@@ -24,7 +24,7 @@ struct Access {
   static constexpr uintptr_t kWrite = 1;
 
   Access() = default;
-  // Only while the operation is prepared. Relaxed: by one thread.
+  // Copies are made only while the operation is prepared. Relaxed: one thread uses both.
   Access(const Access& other) { *this = other; }
   Access& operator=(const Access& other) {
     next.store(other.next.load(std::memory_order_relaxed), std::memory_order_relaxed);
@@ -47,22 +47,22 @@ struct Access {
 enum class OpMode : uint8_t { kSynchronous, kAsynchronous, kOnDevice, kCopyOnDevice };
 
 // The members that few operations need: for several Vars, large closures, failures, devices,
-// completion elsewhere. Apart from the record, so that more of the records that wait in their
-// thousands fit into a cache.
+// completion elsewhere. They lie apart from the record, so that more of the records that wait in
+// their thousands fit into a cache.
 struct OpDetails {
   static constexpr size_t kInlineAccesses = 3;
 
   Access* accesses = inline_accesses;
   size_t access_capacity = kInlineAccesses;
   Access inline_accesses[kInlineAccesses];
-  std::atomic<int32_t> parts{0};  // of closure and completion, how many are still to come
+  std::atomic<int32_t> parts{0};  // how many of the two, closure and completion, have not ended
   alignas(std::max_align_t) unsigned char storage[OpClosureType::kLargeBytes];
 
   FailurePtr failure;         // why the Vars that it writes have no valid value
   std::exception_ptr thrown;  // before it becomes a Failure
   Device device;
 
-  // For asynchronous operations.
+  // The following serve asynchronous operations.
   std::exception_ptr outcome;  // given by the handle, or Cancel, that completed it
   // Guarded by the engine's mutex.
   bool completable = false;
@@ -85,7 +85,7 @@ struct OpDetails {
   }
 };
 
-// Two cache lines. Lies in an OpSlab.
+// A record takes two cache lines and lies in an OpSlab.
 struct alignas(kCacheLine) EngineOp : InboxNode {
   const OpClosureType* closure = nullptr;  // null when there is none
   uint64_t sequence = 0;                   // place in push order, from 1
@@ -127,7 +127,7 @@ struct alignas(kCacheLine) EngineOp : InboxNode {
       return details().storage;
     return storage;
   }
-  // Ends the closure where there still is one, and calls it before when asked to.
+  // Destroys the closure, if there still is one; calls it first when `call` is set.
   void EndClosure(bool call = false, Completion* completion = nullptr) {
     if (!closure) return;
     const OpClosureType& type = *std::exchange(closure, nullptr);
@@ -154,7 +154,7 @@ inline OpDetails& EngineOp::details() const {
   return slab->details[this - slab->ops];
 }
 
-// Operations that wait for nothing any more, linked through the records.
+// A list of operations that are ready to run, linked through their records.
 struct OpList {
   void Add(EngineOp* op) {
     op->SetNextInList(nullptr);
@@ -178,7 +178,7 @@ struct OpList {
   void AddIfGranted(EngineOp* op) {
     if (op->access_count == 1 || op->waits.fetch_sub(1, std::memory_order_acq_rel) == 1) Add(op);
   }
-  // Null when there is none.
+  // Removes the first operation; null when the list is empty.
   EngineOp* TakeFirst() {
     EngineOp* op = first;
     if (!op) return nullptr;
@@ -200,8 +200,9 @@ struct OpList {
 };
 
 // The records of one engine. Pushers take records and numbers under one short lock; threads that
-// complete operations give records back many at a time, under another one. The records longest
-// unused come first, so that they stay in the order of their addresses, as caches like it.
+// complete operations give records back many at a time, under another one. The records that were
+// unused longest are taken first, so that records stay in the order of their addresses, which
+// caches like.
 class OpRecords {
  public:
   ~OpRecords() {
@@ -231,7 +232,7 @@ class OpRecords {
     return next_sequence_;
   }
 
-  // The records of `count` operations, which have ended.
+  // Takes back the records of `count` operations that have ended.
   void GiveBack(const OpList& list, int64_t count) {
     {
       SpinLockGuard guard(returned_lock_);
@@ -285,12 +286,12 @@ class OpRecords {
   SpinLock lock_;
   EngineOp* free_ = nullptr;
   uint64_t next_sequence_ = 1;
-  uint64_t counted_before_ = 1;  // operations numbered below were added to `outstanding_`
+  uint64_t counted_before_ = 1;  // operations with a sequence below were added to `outstanding_`
   int waiters_ = 0;
   OpSlab* last_slab_ = nullptr;
   alignas(kCacheLine) SpinLock returned_lock_;
   OpList returned_;
-  Latch outstanding_;  // below zero where operations have ended that were not added
+  Latch outstanding_;  // below zero where operations that were not added have ended
 };
 
 }  // namespace detail

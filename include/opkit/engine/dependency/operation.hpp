@@ -18,7 +18,7 @@ struct PushOptions {
   int priority = 0;       // of the operations that are ready, those with higher ones start first
   const char* name = "";  // for messages; not copied
   OpKind kind = OpKind::kNormal;
-  Device device = {};   // unless a CPU: the operation is issued on a stream of it
+  Device device = {};   // if not the CPU, the operation is issued on a stream of it
   bool update = false;  // it reads the Vars that it writes, too: skipped where one has failed
 };
 
@@ -30,7 +30,7 @@ struct EngineOp;
 // The side of an engine that handles keep alive, so that a late one is safe.
 class AsyncEngine : public RefCounted {
  public:
-  // False when the handle is not the one that may complete the operation any more.
+  // False when the handle may not complete the operation any more.
   virtual bool CompleteAsync(EngineOp* op, uint32_t generation, std::exception_ptr exception) = 0;
 };
 
@@ -47,12 +47,12 @@ class Completion {
     if (engine_) Drop();
   }
 
-  explicit operator bool() const { return static_cast<bool>(engine_); }  // not used up
+  explicit operator bool() const { return static_cast<bool>(engine_); }  // false once it was used
 
   // False where the operation was cancelled meanwhile; then nothing happens. Error
   // (kFailedPrecondition) for a handle that was used already.
   bool SetFinished() { return SetFinishedWithException(nullptr); }
-  // Fails the operation, unless null.
+  // Fails the operation with the exception; finishes it when that is null.
   bool SetFinishedWithException(std::exception_ptr exception);
 
  private:
@@ -69,20 +69,20 @@ class Completion {
 
 namespace detail {
 
-// A record that waits for its closure, and the place for that.
+// A record that waits for its closure, and the place where the closure is to be made.
 struct OpSlot {
   EngineOp* op;
   void* storage;
 };
 
-// All that a record has to know of the type of its closure.
+// The properties of a closure's type that its record needs.
 struct OpClosureType {
   static constexpr size_t kSmallBytes = 32;  // in the record itself
   static constexpr size_t kLargeBytes = 64;  // beside it
 
   bool asynchronous;
   bool large;
-  // Calls the closure, with the Completion when asynchronous, and ends it; or ends it alone.
+  // Destroys the closure; calls it first when `call` is set, with the Completion when asynchronous.
   void (*run)(void* storage, bool call, Completion* completion);
 };
 

@@ -29,7 +29,7 @@ struct VarWaiter : Access {
 class alignas(kCacheLine) VarState {
  public:
   SpinLock lock;
-  uint32_t generation = 0;  // of the valid handles
+  uint32_t generation = 0;  // that of the valid handles
   VarState* next_free = nullptr;
 
  private:
@@ -64,14 +64,15 @@ class alignas(kCacheLine) VarState {
     return false;
   }
 
-  // Only where there are pending writes. A waiter is granted with the reads around it.
+  // To be called only while writes are pending. A waiter is granted with the reads around it.
   void AppendWaiter(VarWaiter& waiter) {
     waiter.prev = tail_;
     Enqueue(waiter);
   }
 
-  // For a waiter that gives up. Before it in the queue is a write that goes on, or a read or waiter
-  // that is not granted either; each can be released only with the lock, because no write follows.
+  // Takes a waiter that gives up out of the queue. Before it is a write that goes on, or a read or
+  // waiter that is not granted either; each can be released only with the lock, because no write
+  // follows.
   void Remove(VarWaiter& waiter) {
     // Relaxed: written under the lock. Release: as in Enqueue.
     const uintptr_t next = waiter.next.load(std::memory_order_relaxed);
@@ -107,7 +108,7 @@ class alignas(kCacheLine) VarState {
     while (waiters) {
       auto* next =
           static_cast<VarWaiter*>(Access::Untagged(waiters->next.load(std::memory_order_relaxed)));
-      waiters->latch.CountDown();  // gone from here on
+      waiters->latch.CountDown();  // the waiter may be gone from here on
       waiters = next;
     }
     return last;
@@ -119,7 +120,7 @@ class alignas(kCacheLine) VarState {
     deleted_ = true;
     return !HasPendingWrites() && readers_ == 0;
   }
-  // For the next NewVar, whose lock publishes it.
+  // Makes the state new for the next NewVar, whose lock publishes it.
   void Recycle() {
     deleted_ = false;
     failure = {};

@@ -34,7 +34,7 @@ class IdleList {
   int sleeping() const { return sleeping_.load(std::memory_order_seq_cst); }
 
   void StartSearching() { searching_.fetch_add(1, std::memory_order_seq_cst); }
-  // True for the last searcher.
+  // Ends this thread's search; true when no other thread searches.
   bool StopSearching() { return searching_.fetch_sub(1, std::memory_order_seq_cst) == 1; }
 
   void Enlist(IdleThread& self) {

@@ -27,7 +27,7 @@ class Inbox {
     before->next.store(node, std::memory_order_release);
   }
 
-  // Null where there is no node, or only one that is just being put.
+  // The oldest node; null where there is none, or only one that is just being put.
   InboxNode* Take() {
     // Relaxed: a hint. Not read from `tail_`: every Put would wait for that cache line.
     if (head_.load(std::memory_order_relaxed) == &stub_ &&
@@ -66,7 +66,7 @@ class Inbox {
            head_.load(std::memory_order_relaxed) == &stub_;
   }
 
-  // In a forked child: forgets the nodes, which belong to the parent.
+  // Called in a forked child: forgets the nodes, which belong to the parent.
   void ResetAfterFork() {
     take_lock_.ResetAfterFork();
     stub_.next = nullptr;

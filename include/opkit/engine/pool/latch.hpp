@@ -14,7 +14,7 @@ namespace detail {
 
 class Parker;
 
-// A sleeping thread, in the list of those whose latch has a like address.
+// A sleeping thread, in the list of threads whose latch falls into the same bucket.
 struct LatchSleeper {
   const void* latch = nullptr;
   Parker* parker = nullptr;
@@ -29,8 +29,8 @@ class Latch {
   Latch(const Latch&) = delete;
   Latch& operator=(const Latch&) = delete;
 
-  // Relaxed: it publishes nothing, and a latch is raised either before its waiters start or by
-  // something that itself still counts.
+  // Relaxed: no other data is read because of this number, and a latch is raised either before its
+  // waiters start or by something that itself still counts.
   void Add(int64_t n = 1) { count_.fetch_add(n, std::memory_order_relaxed); }
 
   // A waiter may destroy the latch before the last CountDown returns. Costs an atomic subtraction,
@@ -46,11 +46,11 @@ class Latch {
  private:
   friend class ThreadPool;
 
-  // False when the count is zero already.
+  // Adds the thread to the sleepers; false when the count is zero already.
   bool Enlist(detail::LatchSleeper& self) const;
   static void Delist(detail::LatchSleeper& self);
   static void WakeSleepers(const void* latch);
-  // In a forked child, which has none of the sleeping threads.
+  // Called in a forked child, which has none of the sleeping threads.
   static void ForgetSleepers();
 
   std::atomic<int64_t> count_;

@@ -35,7 +35,7 @@ struct ParallelLoop {
     } catch (...) {
       MutexLock lock(mutex);
       if (!error) error = std::current_exception();
-      // Relaxed: a number, as above.
+      // Relaxed: as above.
       next_chunk.store(chunks, std::memory_order_relaxed);
     }
   }
@@ -62,7 +62,7 @@ class LoopBoard {
   // Each joiner wakes two more, so the caller pays for two wake-ups and the rest spread as a tree.
   static constexpr int kWakeFan = 2;
 
-  // A look without the lock. Seq_cst for the sake of IdleList's protocol.
+  // Reads without the lock. Seq_cst for the sake of IdleList's protocol.
   bool empty() const { return !first_.load(std::memory_order_seq_cst); }
 
   // Returns how many threads the caller should wake.
@@ -77,7 +77,8 @@ class LoopBoard {
     return TakeWakes(loop);
   }
 
-  // The newest loop (the innermost of a nest), or null. `wake`: as for Post.
+  // The newest loop (the innermost of a nest), or null. `wake` receives how many threads the caller
+  // should wake.
   ParallelLoop* Join(int* wake) {
     MutexLock lock(mutex_);
     // Relaxed: first_ is written under the lock, and `joined` is read under it or after it.

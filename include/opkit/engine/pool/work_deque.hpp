@@ -78,8 +78,8 @@ class WorkDeque {
     return top_.load(std::memory_order_seq_cst) >= bottom_.load(std::memory_order_seq_cst);
   }
 
-  // In a forked child: forgets the items, which belong to the parent. Relaxed: the child has one
-  // thread.
+  // Called in a forked child: forgets the items, which belong to the parent. Relaxed: the child has
+  // one thread.
   void ResetAfterFork() {
     top_.store(0, std::memory_order_relaxed);
     bottom_.store(0, std::memory_order_relaxed);
@@ -88,7 +88,7 @@ class WorkDeque {
  private:
   std::atomic<T*>& Slot(int64_t index) { return slots_[Index(index) & (kCapacity - 1)]; }
 
-  // Apart: thieves write one, the owner the other.
+  // On cache lines of their own: thieves write `top_`, the owner `bottom_`.
   alignas(kCacheLine) std::atomic<int64_t> top_{0};
   alignas(kCacheLine) std::atomic<int64_t> bottom_{0};
   alignas(kCacheLine) std::atomic<T*> slots_[kCapacity] = {};

@@ -59,8 +59,8 @@ class Replay {
   using DoneFunction = UniqueFunction<void(std::exception_ptr)>;
   static constexpr bool kMayPend = std::is_same_v<std::invoke_result_t<Body&, int>, NodeState>;
 
-  // Throws kInvalidArgument when nodes may pend, or the schedule is in_order, in a mode that cannot
-  // have that: pending needs kCounters; in_order needs that or kWalk.
+  // Throws kInvalidArgument for a mode that cannot run the schedule: nodes that may pend need
+  // kCounters, an in_order schedule kCounters or kWalk.
   Replay(const Schedule& schedule, Body body, ReplayOptions options = {},
          ThreadPool& pool = ThreadPool::Current())
       : body_(std::move(body)),
@@ -110,7 +110,7 @@ class Replay {
   // rest of the graph has been passed over, so that the next run may begin.
   void Drain() { core_->WaitUntilQuiet(); }
 
-  // Nodes pending now.
+  // The number of nodes that are pending now.
   int pending() const { return core_->pending(); }
   int threads() const { return core_->threads(); }
   const Schedule& schedule() const { return core_->schedule; }
@@ -119,14 +119,14 @@ class Replay {
   // The mode of the next run, and whether that is final.
   ReplayMode mode() const { return tuner_.mode(); }
   bool settled() const { return tuner_.settled(); }
-  // A sentence: the mode, and why. Not during a run.
+  // A sentence that names the mode and the reason for it. Not to be called during a run.
   std::string ExplainMode() const { return tuner_.Explain(); }
 
  private:
   using Core = detail::ReplayCore;
 
-  // A body that can be copied is, to the stack: its members stay in registers, since the compiler
-  // knows that nodes do not change them.
+  // A body that can be copied is copied to the stack: its members stay in registers, since the
+  // compiler knows that nodes do not change them.
   static constexpr bool kCopies =
       std::is_trivially_copyable_v<Body> && std::is_invocable_v<const Body&, int>;
   using LocalBody = std::conditional_t<kCopies, const Body, Body&>;

@@ -34,7 +34,7 @@ struct ReplayWorker {
   Invocation invocation;       // the run's
   bool active = false;         // counts in active_
   bool searching = false;      // counts in searching_
-  bool caller = false;         // of Run; the others are helpers
+  bool caller = false;         // the thread that called Run; the others are helpers
 };
 
 class ReplayCore : public RefCounted {
@@ -59,19 +59,20 @@ class ReplayCore : public RefCounted {
   bool may_pend() const { return body.may_pend; }
   void AllocateCounters() { counters_.resize(Index(schedule.size())); }
 
-  // Both throw when a run is in progress. Run takes part, waits, and throws the run's error.
+  // Run and RunAsync throw when a run is in progress. Run takes part, waits, and throws the run's
+  // error.
   virtual void Run(ReplayMode mode, double ns_per_node, Timeout timeout) = 0;
   virtual void RunAsync(ReplayMode mode, double ns_per_node, DoneFunction done) = 0;
   virtual void GiveUp(ErrorCode code) = 0;
-  // Ends a node elsewhere than in its body.
+  // Completes a node that its body has left pending.
   virtual void Complete(int node, std::exception_ptr error) = 0;
   virtual void Fail(std::exception_ptr error) = 0;
   // Returns when no thread is inside and nothing is queued: with the caller's promise that no
   // Complete comes any more, nothing refers to the schedule and the body from then on.
   virtual void WaitUntilQuiet() = 0;
 
-  // Relaxed: it publishes nothing but itself. A thread that gives a run up and then needs to know
-  // that no body runs takes the mutex, as every thread does before its first node.
+  // Relaxed: no other data is read because of this value. A thread that gives a run up and then
+  // needs to know that no body runs takes the mutex, as every thread does before its first node.
   bool stopped() {
     const Watch watch = watch_.load(std::memory_order_relaxed);
     if (watch == Watch::kNothing) [[likely]]
@@ -79,16 +80,16 @@ class ReplayCore : public RefCounted {
     return MustStop(watch);
   }
 
-  // Whether others could run ready nodes of this thread's. Relaxed: a hint, looked into under the
-  // mutex.
+  // Whether other threads could run ready nodes of this one. Relaxed: a hint, which is checked
+  // under the mutex.
   bool WorkIsWanted() const { return wanted_.load(std::memory_order_relaxed) != kNobody; }
-  // Gives the older half of the worker's ready nodes to others, or of long ones all, but never its
-  // only node.
+  // Gives the older half of the worker's ready nodes to other threads, or all of them when they are
+  // long, but never its only node.
   virtual void HandOver(ReplayWorker& worker, bool has_next) = 0;
 
-  // True when this was the target's last edge. Release: the thread that releases the target last,
-  // and acquires, sees what the node wrote; an only edge needs neither, its target runs on this
-  // thread or is handed over under the mutex.
+  // Counts off an edge of its target; true when it was the last one. Release: the thread that
+  // releases the target last, and acquires, sees what the node wrote; an only edge needs neither,
+  // its target runs on this thread or is handed over under the mutex.
   bool Release(int entry) {
     if (Schedule::IsOnly(entry)) return true;
     std::atomic_ref<int> counter(counters_[Index(Schedule::TargetOf(entry))]);
@@ -104,7 +105,7 @@ class ReplayCore : public RefCounted {
     return std::exchange(chain.head, Next(chain.head));
   }
 
-  // Relaxed: a number that stands for itself; the mutex orders the completions.
+  // Relaxed: no other data is read because of this number; the mutex orders the completions.
   void CountPending() { pending_.fetch_add(1, std::memory_order_relaxed); }
   int pending() const { return pending_.load(std::memory_order_relaxed); }
 

@@ -69,7 +69,7 @@ class Schedule {
     return original_of_.empty() ? node : original_of_[detail::Index(node)];
   }
 
-  // Edges that a node waits for, after removal.
+  // The number of edges that a node waits for, those that were removed left out.
   int in_degree(int node) const { return in_degree_[detail::Index(node)]; }
   const std::vector<int>& in_degrees() const { return in_degree_; }
 
@@ -88,7 +88,7 @@ class Schedule {
   int level_node(int position) const {
     return level_order_.empty() ? position : level_order_[detail::Index(position)];
   }
-  // Empty when the nodes lie in level order already.
+  // The nodes in level order; empty when they are stored in that order.
   const std::vector<int>& level_order() const { return level_order_; }
   int roots() const { return size_ == 0 ? 0 : level_begin_[1]; }
 
@@ -115,7 +115,7 @@ class Schedule {
   bool has_early_ = false;
   bool exactly_reduced_ = true;
   int64_t edges_given_ = 0;
-  std::vector<int> node_of_, original_of_;  // empty: the same number
+  std::vector<int> node_of_, original_of_;  // empty where all numbers are the same
   std::vector<int> in_degree_, entry_begin_, entries_;
   std::vector<int> level_begin_, level_order_;
   int width_levels_[kWidthClasses] = {};

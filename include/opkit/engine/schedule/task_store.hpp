@@ -32,7 +32,7 @@ class TaskStore final : public RefCounted {
       ::operator delete(block.bytes, std::align_val_t{block.alignment});
   }
 
-  // The record of `f`, and how many of its bytes are used.
+  // Returns a record of `f`, and in `bytes` how many of its bytes are used.
   template <class F>
   TaskRecord Store(F&& f, int* bytes) {
     using Callable = std::decay_t<F>;

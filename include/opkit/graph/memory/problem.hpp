@@ -1,10 +1,11 @@
 // The memory planner's own form of its input: checked, empty buffers left out, sizes and alignments
 // in the largest unit that divides them all, time cut into as few sections as tell lifetimes apart.
-// And what all ways of placing share: the best placing so far, a budget.
+// Also two types that all ways of placing share: the best placing so far, and a budget.
 #ifndef OPKIT_GRAPH_MEMORY_PROBLEM_HPP_
 #define OPKIT_GRAPH_MEMORY_PROBLEM_HPP_
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "opkit/base/error.hpp"
@@ -16,14 +17,14 @@ namespace detail {
 
 struct MemoryProblem {
   int count = 0;               // buffers that have a size
-  std::vector<int> buffer;     // of each, its index in the input
+  std::vector<int> buffer;     // the index of each in the input
   std::vector<int> size;       // in units
   std::vector<int> alignment;  // in units, a power of two
   std::vector<int> lower;      // sections [lower, upper) in which it is live
   std::vector<int> upper;
   int sections = 0;
-  std::vector<int> total;    // of each section, units live in it
-  FlatLists conflicts;       // of each buffer; empty where there are too many to list
+  std::vector<int> total;    // the units live in each section
+  FlatLists conflicts;       // of each buffer with others; empty where they are too many to list
   bool spans_decide = true;  // conflicts are those of the spans, no others
   int64_t pairs = 0;         // number of conflicts
   int64_t unit = 1;          // bytes
@@ -33,7 +34,7 @@ struct MemoryProblem {
   int64_t naive_bytes = 0;
 };
 
-// A solution: of each buffer, its offset in units.
+// A solution: the offset of each buffer, in units.
 struct Placing {
   std::vector<int> offsets;
   int height = 0;
@@ -47,10 +48,10 @@ struct Placing {
   }
 };
 
-// What a search may spend.
+// The time and the steps that a search may spend.
 struct SearchBudget {
   int64_t deadline_ns = -1;  // negative: none
-  int64_t steps = 0;         // left; a search takes its own off
+  int64_t steps = 0;         // those left; a search subtracts each that it takes
   uint64_t seed = 0;
   int enough = 0;  // units: a placing this low ends the search
 
@@ -59,7 +60,7 @@ struct SearchBudget {
 
 inline int AlignUnits(int offset, int alignment) { return (offset + alignment - 1) & -alignment; }
 
-// Of each buffer, the units live in the most crowded section of its span.
+// For each buffer, the units that are live in the most crowded section of its span.
 inline std::vector<int64_t> Peaks(const MemoryProblem& problem) {
   std::vector<int64_t> peaks;
   for (size_t i = 0; i < Index(problem.count); ++i)
@@ -89,7 +90,7 @@ inline int64_t RoundUp(int64_t bytes, int64_t power_of_two) {
   return (bytes + power_of_two - 1) & -power_of_two;
 }
 
-// Throws for a buffer that cannot be planned; the buffers' smallest alignment otherwise.
+// Returns the smallest alignment of the buffers. Throws for a buffer that cannot be planned.
 inline int64_t CheckMemoryIntervals(const std::vector<MemoryInterval>& intervals) {
   if (intervals.size() > 1'000'000'000)
     Throw(ErrorCode::kOutOfRange, "expected at most 1000000000 buffers, found ", intervals.size());

@@ -1,5 +1,5 @@
-// What every pass must know about a node before it drops, runs or merges it, and the copy of a
-// graph with other constants and nodes that passes return. Only definitions include this header.
+// The rules by which a pass may drop, run or merge a node, and the copy of a graph with other
+// constants and nodes that passes return. Only definitions include this header.
 #ifndef OPKIT_GRAPH_PASSES_PASS_RULES_HPP_
 #define OPKIT_GRAPH_PASSES_PASS_RULES_HPP_
 

@@ -54,18 +54,19 @@ class BoundPlan final : public RefCounted {
     Begin();
     replay_.RunAsync(std::move(done));
   }
-  // From any thread: steps that have not begun are skipped, asynchronous ones in flight fail.
+  // Cancels the run, from any thread: steps that have not begun are skipped, asynchronous ones in
+  // flight fail.
   void Cancel() {
     const int run = runs_;
     replay_.Cancel();
     if (runs_ == run) CancelPending();  // the completion callback may have begun the next run
   }
   // To be called after a run that failed. A device may still write to the memory of steps that were
-  // given up: they keep it, and the next run gets other.
+  // given up: they keep that memory, and the next run gets new arenas.
   void Clean() {
     if (!specialization_->may_pend()) return;
     CancelPending();
-    while (replay_.pending() > 0) sched_yield();  // completions that are on their way
+    while (replay_.pending() > 0) sched_yield();  // waits for completions on their way
     replay_.Drain();
     AllocateArenas();
     for (size_t at = 0; at + 1 < places_.size(); ++at) {
@@ -90,7 +91,7 @@ class BoundPlan final : public RefCounted {
     const StorageBlock* storage;
     int64_t offset;
     int value;
-    bool apart;  // shares no input's memory: it, or a value it may be a view of, is rewritten
+    bool apart;  // must share no input's memory: a node rewrites it, or an input of its node
   };
   struct Step {
     OperatorBase* op;
@@ -104,7 +105,7 @@ class BoundPlan final : public RefCounted {
     ++runs_;
     cancelled_ = false;
   }
-  // Until it is settled, the mode changes with what the runs take.
+  // The mode of the replay changes with the times of its runs, until it is settled.
   OPKIT_COLD void ReportMode() {
     settled_ = replay_.settled();
     specialization_->SetMode(replay_.ExplainMode());
@@ -125,7 +126,7 @@ class BoundPlan final : public RefCounted {
     }
   }
   // Operators and tensors of a large graph lie scattered; the order of the steps is known, so they
-  // can be on their way to the cache when their turn comes.
+  // can be prefetched before their turn comes.
   static constexpr int kAhead = 6;
   void Prefetch(int i) const {
     if (Index(i) >= steps_.size()) return;
@@ -186,7 +187,7 @@ class BoundPlan final : public RefCounted {
     for (Event& event : events) event.Cancel();
   }
 
-  // The hot path: one look at each output, which is a tensor in its place.
+  // Fast path: every output is already in its planned place.
   void CheckPlaces(const Step& step) {
     const Place* const end = places_.data() + step.end_place;
     for (const Place* place = places_.data() + step.first_place; place != end; ++place)
@@ -238,7 +239,7 @@ class BoundPlan final : public RefCounted {
     }
     return false;
   }
-  // Null when the storage is no arena.
+  // The arena that the storage is; null when it is none.
   Storage ArenaOf(const StorageBlock* storage) const {
     for (const Storage& arena : arenas_)
       if (arena.get() == storage) return arena;
@@ -331,8 +332,8 @@ class BoundPlan final : public RefCounted {
   IntrusivePtr<Specialization> specialization_;
   std::unique_ptr<BoundNodes> nodes_;
   std::vector<Step> steps_;
-  std::vector<Place> places_;         // of the steps' outputs
-  std::vector<OperatorBase*> waits_;  // of the steps
+  std::vector<Place> places_;         // the outputs of each step, step by step, and one more
+  std::vector<OperatorBase*> waits_;  // the operators that each step waits for, step by step
   std::vector<Storage> arenas_;
   const StorageBlock* only_arena_ = nullptr;
   bool several_arenas_ = false;

@@ -20,7 +20,7 @@ class PlanState final : public RefCounted {
     if (options.threads < 0 || options.max_shapes < 1)
       Throw(ErrorCode::kInvalidArgument, "a plan needs threads >= 0 and max_shapes >= 1, found ",
             options.threads, " and ", options.max_shapes);
-    options_.passes = nullptr;  // the caller's
+    options_.passes = nullptr;  // the list belongs to the caller
     if (options.threads != 0 && options.threads != ThreadPool::Default().threads())
       own_pool_ = std::make_unique<ThreadPool>(options.threads, "opkit-plan");
     for (const auto& input : graph_.inputs()) {
@@ -33,7 +33,8 @@ class PlanState final : public RefCounted {
   const Graph& graph() const { return graph_; }
   const GraphView& view() const { return view_; }
   ThreadPool& pool() const { return own_pool_ ? *own_pool_ : ThreadPool::Default(); }
-  // What the graph says of its inputs, and whether that is the dtype and shape of each.
+  // The types that the graph declares for its inputs, and whether these tell the dtype and shape of
+  // each.
   const std::vector<TensorInfo>& inputs() const { return inputs_; }
   bool inputs_known() const { return inputs_known_; }
 
@@ -59,7 +60,7 @@ class PlanState final : public RefCounted {
   }
 
  private:
-  // Steps run one after the other in their order.
+  // Whether steps run one after the other in their order.
   bool IsWalked() const {
     return options_.deterministic || options_.mode == ReplayMode::kWalk ||
            (options_.mode == ReplayMode::kAuto && pool().threads() == 1);

@@ -17,13 +17,14 @@ inline bool SameTypes(const std::vector<TensorInfo>& a, const std::vector<Tensor
   });
 }
 
-// Drops the least recently used entry when there are too many. An entry has a member inputs().
+// A cache that drops the least recently used entry when there are too many. An entry has a member
+// inputs().
 template <class Entry>
 class ShapeCache {
  public:
   explicit ShapeCache(int max_entries) : max_entries_(static_cast<size_t>(max_entries)) {}
 
-  // Null where nothing was made for these inputs.
+  // The entry for these inputs, or null.
   IntrusivePtr<Entry> Find(const std::vector<TensorInfo>& inputs) {
     const auto found = std::find_if(
         entries_.begin(), entries_.end(),

@@ -27,7 +27,7 @@ struct ArenaPlan {
   MemoryLifetimes lifetimes;
   MemoryPlan plan;
 
-  // -1 where the value is not in this arena.
+  // The offset of a value; -1 where it is not in this arena.
   int64_t OffsetOf(size_t value) const {
     const int buffer = lifetimes.buffer_of[value];
     if (buffer < 0) return -1;
@@ -85,7 +85,7 @@ class Specialization final : public RefCounted {
   bool may_pend() const { return may_pend_; }
   bool IsAsynchronous(int node) const { return asynchronous_[Index(node)] != 0; }
   int stream(int node) const { return streams_[Index(node)]; }
-  // For an error about an arena as a whole: names the value or scratch that takes most of it.
+  // Names the value or scratch that takes most of an arena, for an Error about the whole of it.
   OPKIT_COLD std::string LargestIn(const ArenaPlan& arena) const {
     size_t largest = 0;
     const auto bytes = [&](size_t value) {
@@ -196,7 +196,7 @@ class Specialization final : public RefCounted {
         error.AddContext(LargestIn(arena));
         throw;
       }
-      // Values; verifying takes time by their square.
+      // The most values that are verified without being asked: the time grows with their square.
       [[maybe_unused]] constexpr size_t kCheaplyVerified = 4096;
       if (options.verify_memory) Verify(arena);
       OPKIT_ASSERT(options.verify_memory || arena.values.size() > kCheaplyVerified ||
@@ -209,7 +209,8 @@ class Specialization final : public RefCounted {
       for (uint8_t granted : arena.lifetimes.granted) memory_.inplace_values += granted;
     }
   }
-  // Saturates: values that share bytes may add up to more than the buffers that were planned.
+  // Adds the bytes that a value takes in a buffer of its own. Saturates: values that share bytes
+  // may add up to more than the buffers that were planned.
   void AddNaive(const RunValue& value) {
     const int64_t rest = (value.alignment - value.bytes % value.alignment) % value.alignment;
     int64_t& sum = memory_.naive_bytes;

@@ -15,7 +15,7 @@ class TensorBindings {
     int value;
     Tensor tensor;
     Tensor dense;    // a copy of `tensor`, where that has strides
-    bool rewritten;  // by a node of the graph
+    bool rewritten;  // a node of the graph rewrites it
   };
   struct Output {
     int value;
@@ -40,7 +40,7 @@ class TensorBindings {
   const std::string& name(const Input& input) const { return view_.name(input.value); }
   const std::string& name(const Output& output) const { return view_.name(output.value); }
 
-  // Null where the graph has none of that name.
+  // The input of that name; null where the graph has none.
   Input* FindInput(std::string_view name) { return Find(inputs_, name); }
   Output* FindOutput(std::string_view name) { return Find(outputs_, name); }
   [[noreturn]] OPKIT_COLD void ThrowUnknown(std::string_view name) const {

@@ -19,17 +19,17 @@ static_assert(sizeof(opkit_attr) >= kAttrBytes && sizeof(opkit_tensor) >= kTenso
               sizeof(opkit_node) >= kNodeBytes && sizeof(opkit_graph) >= kGraphBytes &&
               sizeof(opkit_op) >= kOpBytes && sizeof(opkit_kernel) >= kKernelBytes &&
               sizeof(opkit_library) >= kLibraryBytes && sizeof(opkit_parameter) >= kParameterBytes);
-// Elements, inputs, kernels: a larger count is taken for damage.
+// The most elements, inputs or kernels: a larger count is taken for damage.
 inline constexpr uint64_t kMostParts = 65535;
 
-// Why a tensor or an attribute must not be read, to follow its name ("has the rank 40"); empty
-// where it may.
+// The reason why a tensor or an attribute must not be read, to follow its name ("has the rank 40");
+// empty where it may be read.
 std::string ProblemOfView(const opkit_tensor* view);
 std::string ProblemOfAttr(const opkit_attr* attr);
 
 // A tensor over the memory that another image views: `host` itself where the view still shows all
 // of it, a part of `host`'s storage where it lies in there, else memory that the other image owns.
-// Error (kInvalidArgument) for what is no view.
+// Error (kInvalidArgument) for a struct that is no view.
 Tensor TensorOfView(const opkit_tensor& view, const Tensor* host = nullptr);
 
 // Holds all that the array points to.
@@ -43,7 +43,7 @@ class AbiAttributes : public RefCounted {
   RefCountedList items_;  // an Item for each attribute
   std::vector<const opkit_attr*> pointers_;
 };
-// Copies everything. Error (kInvalidArgument) for what is no attribute.
+// Copies everything. Error (kInvalidArgument) for a struct that is no attribute.
 Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t count);
 
 }  // namespace detail

@@ -35,7 +35,8 @@ inline std::string FloatText(double value) {
   return static_cast<double>(narrow) == value ? NumberText(narrow) : NumberText(value);
 }
 
-// 3, 0.1, true, text, [1, 2], ["a", "b"]; floating-point numbers without loss, unlike messages.
+// The attribute as text: 3, 0.1, true, text, [1, 2], ["a", "b"]. Floating-point numbers lose
+// nothing, unlike in messages.
 inline std::string AttributeText(const Attribute& attribute) {
   const Attribute::Values& values = attribute.values();
   if (attribute.type() == AttributeType::kString) return values.strings[0];
@@ -57,7 +58,7 @@ std::optional<T> ParseText(std::string_view text) {
     if (text == "true" || text == "True" || text == "1") return true;
     if (text == "false" || text == "False" || text == "0") return false;
     return std::nullopt;
-  } else {  // whatever the program's locale says
+  } else {  // independent of the program's locale
     static_assert(std::is_arithmetic_v<T>,
                   "AttrMap::get<T>: T is an integer, bool, floating-point "
                   "number, std::string, or a std::vector of one of these");
@@ -70,7 +71,7 @@ std::optional<T> ParseText(std::string_view text) {
   }
 }
 
-// "[1, 2]", "(1, 2)" or "1, 2".
+// Reads a list: "[1, 2]", "(1, 2)" or "1, 2".
 template <class T>
 std::optional<std::vector<T>> ParseList(std::string_view text) {
   while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
@@ -111,13 +112,13 @@ class AttrMap {
         items_.emplace_back(name, node.attrs[i]->text);
   }
 
-  // Null when there is none.
+  // The text of the attribute; null when there is none.
   const std::string* find(std::string_view name) const {
     for (const auto& [key, text] : items_)
       if (key == name) return &text;
     return nullptr;
   }
-  bool contains(std::string_view name) const { return find(name) != nullptr; }
+  bool contains(std::string_view name) const { return find(name); }
   // The attribute as T, `fallback` when there is none. Error (kTypeMismatch) for text that does not
   // read as T.
   template <class T>
@@ -125,7 +126,7 @@ class AttrMap {
     const std::string* text = find(name);
     return text ? Parse<T>(name, *text) : std::move(fallback);
   }
-  // Error (kNotFound) when there is none.
+  // The attribute as T. Error (kNotFound) when there is none.
   template <class T>
   T get(std::string_view name) const {
     const std::string* text = find(name);

@@ -16,16 +16,17 @@ LogHook SetLogHook(LogHook hook);
 
 namespace detail {
 
-// Why the function that this thread runs fails.
+// The reason why the function that this thread runs fails.
 struct HostError {
-  std::string text;              // the operator's
-  std::string failure;           // of a function of the host's table
-  std::exception_ptr exception;  // behind either, where it was thrown in this program
+  std::string text;              // given by the operator
+  std::string failure;           // given by a function of the host's table
+  std::exception_ptr exception;  // the cause of either, if it was thrown in this program
 };
 using HostErrorSlot = std::unique_ptr<HostError>;  // made when something fails
+
 inline constinit thread_local HostErrorSlot* t_host_error = nullptr;  // of the innermost scope
 OPKIT_COLD HostError& CurrentHostError();
-// Nothing has failed at the scope's beginning; its end brings the error before it back.
+// Gives this thread an empty error, and at its end the error that it had before.
 class HostErrorScope {
  public:
   HostErrorScope() : outer_(t_host_error) { t_host_error = &slot_; }
@@ -36,8 +37,8 @@ class HostErrorScope {
   HostErrorSlot* outer_;
 };
 
-// In a catch block: keeps the exception as this thread's failure, and says which status to answer.
-// `unknown` describes an exception that is not a std::exception.
+// Called in a catch block: keeps the exception as this thread's failure, and says which status to
+// answer. `unknown` describes an exception that is not a std::exception.
 OPKIT_COLD OPKIT_IMAGE_LOCAL opkit_status
 KeepFailure(const char* unknown = "it threw something that is not a std::exception") noexcept;
 // Runs `body` for a caller of the table.

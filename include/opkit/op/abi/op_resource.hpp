@@ -34,7 +34,7 @@ inline ErrorCode CodeOfStatus(opkit_status status) {
              : ErrorCode::kOperatorFailed;
 }
 
-// In a catch block: the status for a caller of the ABI, and the exception's text.
+// Called in a catch block: returns the status for a caller of the ABI, and the exception's text.
 OPKIT_COLD inline opkit_status DescribeException(
     std::string& text, const char* unknown = "it threw something that is not a std::exception") {
   try {
@@ -49,7 +49,8 @@ OPKIT_COLD inline opkit_status DescribeException(
   }
   return OPKIT_FAILED;
 }
-// In a catch block: reports the exception to the host, and says which status to return to it.
+// Called in a catch block: reports the exception to the host, and says which status to return to
+// it.
 OPKIT_COLD OPKIT_IMAGE_LOCAL inline opkit_status ReportFailure() noexcept {
   std::string text;
   const opkit_status status = DescribeException(text);
@@ -105,7 +106,7 @@ struct LoopBody {
   }
 };
 
-// f(begin, end) for ranges that make up [0, n), on the host's threads.
+// Calls f(begin, end) for ranges that make up [0, n), on the host's threads.
 template <class F>
 void RunHostRanges(const opkit_host* host, const opkit_call* call, int64_t n, int64_t grain, F f) {
   LoopBody<F> body{f, {}, {}};
@@ -174,7 +175,8 @@ class OpScope {
 };
 
 // The rest of an operator that returned before its outputs were there: Complete or Fail it, once,
-// from any thread. Dropped without, the operator fails. Its tensors and memory last until then.
+// from any thread. If the handle is dropped before, the operator fails. Its tensors and memory last
+// until then.
 class OpCompletion {
  public:
   OpCompletion(const opkit_host* host, opkit_completion* completion)
@@ -194,10 +196,10 @@ class OpCompletion {
   void Complete() { End(OPKIT_OK, ""); }
   void Fail(const char* text) { End(OPKIT_FAILED, text); }
   void Fail(const std::string& text) { End(OPKIT_FAILED, text.c_str()); }
-  explicit operator bool() const { return completion_ != nullptr; }
+  explicit operator bool() const { return completion_; }
 
  private:
-  // A second call does nothing.
+  // Ends the operator; a second call does nothing.
   void End(opkit_status status, const char* text) {
     if (completion_) host_->complete(std::exchange(completion_, nullptr), status, text);
   }
@@ -227,7 +229,7 @@ class OpResource {
  public:
   explicit OpResource(const opkit_call* call) : call_(call) {}
 
-  // For the toolkit, and for members of opkit_abi.h that this class does not show.
+  // The call itself: for the toolkit, and for members of opkit_abi.h that this class does not show.
   const opkit_call* call() const { return call_; }
 
   // `bytes` bytes of the device's memory, aligned to 64; every call gets other memory. Freed when
@@ -264,22 +266,23 @@ class OpResource {
   Device device() const {
     return {static_cast<DeviceType>(call_->device_type), call_->device_index};
   }
-  // The CPUStream or the cudaStream_t that work goes to; null on the CPU.
+  // The stream that work goes to: a CPUStream, or the native one of the device; null on the CPU.
   void* stream() const { return call_->stream; }
   template <class T>
   T* stream() const {
     return static_cast<T*>(call_->stream);
   }
   // Runs `work` at its place in the stream; on the CPU, now. Its captures are copied. Error
-  // (kUnsupported) on CUDA, as in parallel_for and invoke: issue work on stream() there.
+  // (kUnsupported) on a device that runs no host code, as in parallel_for and invoke: issue work on
+  // stream() there.
   template <class F>
   void launch(F work) const {
     if (!call_->asynchronous) return static_cast<void>(work());
     using Work = detail::LaunchedWork<F>;
     Check(host()->launch(call_, &Work::Run, &Work::Drop, new Work{std::move(work), call_->op}));
   }
-  // f(i) for every i in [0, n) on the host's threads; at its place in the stream where there is
-  // one.
+  // Calls f(i) for every i in [0, n) on the host's threads; at its place in the stream where there
+  // is one.
   template <class F>
   void parallel_for(int64_t n, F f, int64_t grain = 0) const {
     static_assert(std::is_invocable_v<F&, int64_t>,
@@ -317,8 +320,8 @@ class OpResource {
     return {now.id, now.parent, static_cast<InvocationKind>(now.kind)};
   }
 
-  // For operators with setAsync(): the function may return before its outputs are there, and the
-  // holder of the handle completes it. At most once in a call. Error: kFailedPrecondition.
+  // Operators with setAsync() call it: the function may return before its outputs are there, and
+  // the holder of the handle completes it. At most once in a call. Error: kFailedPrecondition.
   OpCompletion defer() const {
     opkit_completion* completion = nullptr;
     Check(host()->defer(call_, &completion));

@@ -30,7 +30,7 @@ class [[nodiscard]] OpStatus {
     return status;
   }
   bool ok() const { return !message_; }
-  // Empty for a success.
+  // The text of the failure; empty for a success.
   std::string message() const { return message_ ? message_->value : std::string(); }
 
  private:
@@ -70,10 +70,10 @@ inline ErrorMessageStream ErrorMessage() { return {}; }
 
 // How a result is to be stored.
 enum class OpReq : uint8_t {
-  kNone = OPKIT_REQ_NONE,        // nobody wants it: there is no memory
+  kNone = OPKIT_REQ_NONE,        // the result is left out: there is no memory for it
   kWrite = OPKIT_REQ_WRITE,      //
   kInplace = OPKIT_REQ_INPLACE,  // the memory is that of an input, which the schema allows
-  kAdd = OPKIT_REQ_ADD,          // onto what is there; only for operators with setAcceptAdd()
+  kAdd = OPKIT_REQ_ADD,          // to the present elements; only for operators with setAcceptAdd()
 };
 inline const char* ToString(OpReq req) {
   constexpr const char* kNames[] = {"none", "write", "in-place", "add"};
@@ -122,12 +122,12 @@ class OpTensor {
   bool has_value() const { return view_.dtype != OPKIT_UNDEFINED; }
 
   std::span<const int64_t> shape() const { return {view_.shape, detail::Index(view_.rank)}; }
-  // In elements.
+  // The strides, in elements.
   std::span<const int64_t> strides() const { return {view_.strides, detail::Index(view_.rank)}; }
   int64_t stride(int axis) const { return view_.strides[axis < 0 ? axis + view_.rank : axis]; }
   int rank() const { return view_.rank; }
   int64_t dim(int axis) const { return view_.shape[axis < 0 ? axis + view_.rank : axis]; }
-  // Number of elements.
+  // The number of elements.
   int64_t size() const {
     int64_t count = 1;
     for (int i = 0; i < view_.rank; ++i) count *= view_.shape[i];
@@ -153,7 +153,7 @@ class OpTensor {
                   tensor.device());
   }
 
-  // For the toolkit: the viewed Tensor, where the view was made of one.
+  // The toolkit's: the viewed Tensor, or null where the view was not made of a Tensor.
   const Tensor* tensor() const { return static_cast<const Tensor*>(view_.host); }
   void Bind(const Tensor* tensor) { view_.host = tensor; }
   const opkit_tensor& view() const { return view_; }

@@ -30,7 +30,7 @@ struct TensorSlot : RefCounted {
   bool dense = false;
 };
 
-// Another operator that this one calls, kept from call to call.
+// An operator that this operator calls, kept from call to call.
 struct InvokedOperator : RefCounted {
   InvokedOperator(const std::string& name, const std::vector<bool>& inputs,
                   const Arguments& arguments, const InvokeOptions& options)
@@ -41,7 +41,7 @@ struct InvokedOperator : RefCounted {
   ResolvedOperator resolved;
 };
 
-// target += term, element by element; both dense.
+// Adds `term` to `target`, element by element; both are dense.
 inline void AddTensor(const Tensor& target, const Tensor& term) {
   const DType dtype = target.dtype();
   auto add = [&]<class T>(std::type_identity<T>, int64_t count) {
@@ -59,7 +59,7 @@ inline void AddTensor(const Tensor& target, const Tensor& term) {
         dtype, [&]<class T>() { add(std::type_identity<T>{}, target.numel()); });
   }
 }
-// A result that is to be added to what the output holds.
+// A result that is to be added to the elements of the output.
 struct Addition {
   Tensor target, term;
 };
@@ -90,8 +90,8 @@ struct DeferredRun : RefCounted {
   std::exception_ptr failure;  // why it was completed with a failure
   std::atomic<bool> half{false};
 
-  // Called once by each of the two. Acquire and release: the second caller reads what the first
-  // wrote.
+  // Called once by the function's end and once by the completion. Acquire and release: the second
+  // caller reads what the first wrote.
   void Arrive() {
     if (half.exchange(true, std::memory_order_acq_rel)) End();
   }
@@ -100,7 +100,7 @@ struct DeferredRun : RefCounted {
   inline void End();
 };
 
-// The state behind a call that the table's functions work on: one for each operator.
+// The state of an operator that the table's functions work on in a call of it.
 struct ResourceState {
   Device device;
   std::string op;
@@ -125,7 +125,8 @@ struct ResourceState {
     used = true;
     add(memory);
   }
-  // The function of `run` returns: the memory that it was given goes with the run.
+  // Called when the function of `run` has returned: hands the memory that it was given over to the
+  // run.
   void HandOver(DeferredRun* run) {
     MutexLock lock(mutex);
     run->memory = std::exchange(memory, {});
@@ -148,7 +149,8 @@ inline void DeferredRun::End() {
   }
   if (state) state->Ended(this);
   memory.Clear();
-  // First: a thread that waits for the event may run the operator again, or unload its library.
+  // Cleared first: a thread that waits for the event may run the operator again, or unload its
+  // library.
   kept.clear();
   event->Complete(std::move(failure));  // nobody waits for the event of a cancelled run
 }

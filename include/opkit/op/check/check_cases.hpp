@@ -31,7 +31,7 @@ struct CheckCase {
 inline OperatorDef MakeCheckDef(const OpSchema& schema, const CheckOptions& options) {
   constexpr int kMost = 16;
   auto clamp = [](int n, int low, int high) { return n < low ? low : n > high ? high : n; };
-  // As many as have names; one where nothing is said.
+  // As many values as have names; one where the schema names none.
   int named_inputs = static_cast<int>(schema.inputs().size());
   int named_outputs = static_cast<int>(schema.outputs().size());
   if (named_inputs == 0 && schema.max_inputs() > kMost) named_inputs = 1;
@@ -83,7 +83,7 @@ inline std::vector<DType> ClaimedDTypes(const OpSchema& schema, const CheckOptio
   return out.empty() ? std::vector<DType>{DType::kFloat32} : out;
 }
 
-// Input i of a node whose operator is checked with `dtype`.
+// The dtype of input i of a node whose operator is checked with `dtype`.
 inline DType InputDType(const OpSchema& schema, size_t i, DType dtype) {
   if (i >= schema.inputs().size() || schema.inputs()[i].dtypes.empty()) return dtype;
   const std::vector<DType>& allowed = schema.inputs()[i].dtypes;

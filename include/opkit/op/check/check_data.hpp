@@ -18,18 +18,18 @@ class CheckRandom {
     state_ += 0x9e3779b97f4a7c15u;
     return number;
   }
-  // In [0, 1).
+  // A number in [0, 1).
   double Uniform() { return static_cast<double>(Next() >> 11) * 0x1p-53; }
 
  private:
   uint64_t state_;
 };
 
-// Real numbers in one element: 2 for complex dtypes, else 1.
+// The real numbers in one element: 2 for complex dtypes, else 1.
 inline int64_t NumbersPerElement(DType dtype) { return IsComplex(dtype) ? 2 : 1; }
 // The i-th number of a dense tensor on the host.
 double GetNumber(const Tensor& tensor, int64_t i);
-// Integers wrap around.
+// Writes the i-th number; integers wrap around.
 void SetNumber(Tensor& tensor, int64_t i, double value);
 
 // Values that most operators take: floating-point and complex numbers of both signs and of
@@ -39,7 +39,7 @@ Tensor MakeTestTensor(const Shape& shape, DType dtype, uint64_t seed);
 Tensor CopyOf(const Tensor& tensor);
 bool SameBytes(const Tensor& a, const Tensor& b);
 
-// "[1, 2]": where element i of a dense tensor is.
+// The position of element i of a dense tensor: "[1, 2]".
 std::string PositionOf(const Shape& shape, int64_t i);
 inline double Magnitude(double x) { return x < 0 ? -x : x; }
 // |a - b| relative to the larger of the two, absolute below 1; 0 when equal or both NaN.
@@ -47,7 +47,7 @@ double RelativeError(double a, double b);
 // How two dense tensors differ, in words; empty when they do not. With tolerance 0 bits count, but
 // any NaN equals any other.
 std::string Difference(const Tensor& found, const Tensor& expected, double tolerance);
-// By how much two computations of the same result may differ.
+// The difference that two computations of the same result may have.
 double DefaultTolerance(DType dtype);
 
 }  // namespace detail

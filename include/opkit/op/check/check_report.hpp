@@ -7,7 +7,7 @@
 namespace opkit::inline OPKIT_ABI {
 
 struct CheckOptions {
-  Arguments args;       // of the node; required ones must be here
+  Arguments args;       // the node's arguments; required ones must be here
   int num_inputs = -1;  // default: as many as the schema names, else its smallest number
   int num_outputs = -1;
   std::vector<Shape> shapes;  // of generated inputs, all of one shape; default: a mixed dozen
@@ -19,9 +19,9 @@ struct CheckOptions {
   bool strided = true;  // inputs with strides must be refused or understood
   bool gradient = true;
   int threads = 4;               // that the result on one thread is compared with
-  bool bitwise_threads = false;  // it may not even be rounded differently
-  // Between kernels, and between numbers of threads; relative, absolute below 1. Negative: 1e-9,
-  // 1e-4, 1e-2, 5e-2 by dtype, integers exact.
+  bool bitwise_threads = false;  // the result may not even be rounded differently
+  // The difference that is allowed between kernels and between numbers of threads; relative,
+  // absolute below 1. Negative: 1e-9, 1e-4, 1e-2, 5e-2 by dtype, integers exact.
   double tolerance = -1;
   int deadline_ms = 10000;  // for an asynchronous run to complete
   uint64_t seed = 1;

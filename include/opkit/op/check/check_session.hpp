@@ -14,7 +14,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// "output 0 'z'".
+// The name of a value in messages: "output 0 'z'".
 inline std::string NameOf(const char* what, size_t i, const std::vector<std::string>& names) {
   return StrCat(what, " ", i, " '", names[i], "'");
 }
@@ -42,7 +42,7 @@ class CheckedNode {
   // Names that the operator's constructor asked for.
   const std::vector<std::string>& arguments_read() const { return arguments_read_; }
 
-  // Dense copies in new memory.
+  // Sets the inputs to dense copies in new memory.
   void Feed(const std::vector<Tensor>& inputs) {
     for (size_t i = 0; i < def_.inputs().size(); ++i)
       if (!def_.inputs()[i].empty()) *Input(i) = CopyOf(inputs[i]);
@@ -201,7 +201,7 @@ class CheckSession {
   bool Found(const std::string& problem) const {
     return std::ranges::count(found_, StrCat(KernelName(*kernel), " ", problem)) > 0;
   }
-  // The node writes to input i, and says so.
+  // Whether the node writes to input i and says so.
   bool MayChange(size_t i) const {
     const int input = static_cast<int>(i);
     return std::ranges::count(options.mutated_inputs, input) > 0 ||
@@ -229,7 +229,7 @@ class CheckSession {
                                         schema.SuggestArgument(name)));
     return result;
   }
-  // The work goes on after it was issued, on other threads than this one.
+  // Whether work goes on after it was issued, on other threads than this one.
   bool Asynchronous() const { return kernel->device != DeviceType::kCPU; }
 
   // The first output that differs, in words; empty when none does.
@@ -256,7 +256,7 @@ class CheckSession {
     return false;
   }
 
-  // Problems that make every comparison meaningless.
+  // Whether a problem was found that makes every comparison meaningless.
   bool Broken() const {
     for (const char* problem : {"outside", "garbage", "beyond", "input", "random", "unset"})
       if (Found(problem)) return true;

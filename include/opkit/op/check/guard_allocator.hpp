@@ -1,6 +1,6 @@
 // GuardAllocator: memory between fences, filled with garbage, so that a kernel which writes or
-// reads outside its tensors, or reads what nobody wrote, shows. Stands in for the CPU's allocator
-// while an operator is checked.
+// reads outside its tensors, or reads bytes that were never written, shows. Stands in for the CPU's
+// allocator while an operator is checked.
 #ifndef OPKIT_OP_CHECK_GUARD_ALLOCATOR_HPP_
 #define OPKIT_OP_CHECK_GUARD_ALLOCATOR_HPP_
 
@@ -31,8 +31,8 @@ class GuardAllocator final : public Allocator {
   }
   const char* name() const override { return "guarded cpu"; }
 
-  // What new blocks are filled with and what stands around them. 0xff is NaN for every
-  // floating-point dtype.
+  // Sets the byte that new blocks are filled with, and the one in the fences around them. 0xff is
+  // NaN for every floating-point dtype.
   void SetPattern(uint8_t fill, uint8_t fence) {
     std::lock_guard lock(mutex_);
     fill_ = fill;

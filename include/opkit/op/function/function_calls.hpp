@@ -36,7 +36,7 @@ inline FunctionHooks* HooksOf(const FunctionOpRecord& record) {
   return static_cast<FunctionHooks*>(record.hooks.get());
 }
 
-// "my_gemm", "my_gemm of library libmy_ops.so".
+// The operator's name in messages: "my_gemm", "my_gemm of library libmy_ops.so".
 inline std::string NameOf(const FunctionOpRecord& record) {
   return record.library.empty() ? record.name : StrCat(record.name, " of library ", record.library);
 }
@@ -50,7 +50,7 @@ inline std::string NameOf(const FunctionOpRecord& record) {
   Throw(ErrorCode::kOperatorFailed, what, " of operator ", NameOf(record), " failed: ", text);
 }
 
-// Why a function of the C ABI has failed with `status`.
+// The reason why a function of the C ABI has failed with `status`.
 inline std::string ReasonOf(opkit_status status) {
   const std::string& text = CurrentHostError().text;
   if (!text.empty()) return text;
@@ -80,7 +80,8 @@ opkit_status CallGuarded(Call call) {
       .AddContext(StrCat("in ", what, " of operator ", NameOf(record)));
 }
 
-// In a catch block: the exception of one of the record's functions becomes an Error that names it.
+// Called in a catch block: rethrows the exception of one of the record's functions as an Error that
+// names the function.
 [[noreturn]] OPKIT_COLD inline void RethrowFromFunction(const FunctionOpRecord& record,
                                                         const char* what) {
   std::string how;
@@ -112,7 +113,7 @@ void CallFunction(const FunctionOpRecord& record, const char* what, Call&& call)
   if (!status.ok()) [[unlikely]]
     ThrowFunctionFailed(record, what, status);
 }
-// {inputs, outputs} of the operator; -1 where parseAttrs leaves one open.
+// The numbers of inputs and outputs of the operator; -1 where parseAttrs leaves one open.
 inline std::pair<int, int> FunctionArity(FunctionOpRecord& record, const Arguments& args) {
   int inputs = -1, outputs = -1;
   if (!record.problem.empty()) Throw(ErrorCode::kInvalidArgument, record.problem);
@@ -149,8 +150,8 @@ inline SymbolicShape ShapeOfExtents(const std::vector<int64_t>& extents) {
   for (int64_t extent : extents) dims.push_back(extent < 0 ? Dim() : Dim(extent));
   return SymbolicShape(std::move(dims));
 }
-// Calls infer_type or infer_shape. False for a failure while something is unknown, which only
-// means: not yet.
+// Calls infer_type or infer_shape. Returns false for a failure while something is unknown: the
+// function cannot tell yet.
 template <class List>
 bool CallInference(const FunctionOpRecord& record, const char* what, bool all_known,
                    UniqueFunction<OpStatus(const AttrMap&, List&, List&)>& function,
@@ -230,7 +231,7 @@ inline void InferFunction(FunctionOpRecord& record, const AttrMap& attrs, Functi
     InferFunctionShapes(record, attrs, context);
     return;
   }
-  // Output gradients, inputs, outputs -> input gradients.
+  // A backward node takes output gradients, inputs and outputs, and makes input gradients.
   const int inputs = context.num_outputs(), outputs = (context.num_inputs() - inputs) / 2;
   auto same = [&](int value, int gradient_in, int gradient_out) {
     if (!context.HasInput(value)) return;
@@ -243,7 +244,7 @@ inline void InferFunction(FunctionOpRecord& record, const AttrMap& attrs, Functi
   for (int o = 0; o < outputs; ++o) same(outputs + inputs + o, o, -1);
 }
 
-// Bytes of scratch for inputs whose shapes are all known.
+// The bytes of scratch for inputs whose shapes are all known.
 inline int64_t ForwardScratch(FunctionOpRecord& record, const OperatorDef& def,
                               std::span<const TensorInfo> inputs) {
   if (FunctionHooks* hooks = HooksOf(record)) return hooks->Scratch(def, inputs);
@@ -255,7 +256,7 @@ inline int64_t ForwardScratch(FunctionOpRecord& record, const OperatorDef& def,
   });
   return bytes;
 }
-// Bytes of scratch of a node. A backward node needs those of the forward node whose inputs and
+// The bytes of scratch of a node. A backward node needs those of the forward node whose inputs and
 // outputs come with it. 0 while a shape that decides them is unknown.
 inline int64_t FunctionScratch(FunctionOpRecord& record, FunctionPass pass, const OperatorDef& def,
                                std::span<const TensorInfo> inputs) {

@@ -92,8 +92,8 @@ class FunctionOpHost {
   // Lets functions run on the devices of every program, and adds the schema.
   void Begin();
   static void Enable();
-  // The device type's own name. `setter` is named by the Error (kInvalidArgument) for an unknown
-  // one.
+  // Returns the device type's own name. `setter` is named by the Error (kInvalidArgument) for an
+  // unknown one.
   static std::string DeviceName(const char* name, const char* setter);
   // Adds a kernel. `backend`: empty for the plain one.
   void Add(FunctionDevice& device, FunctionPass pass, const std::string& backend = {});
@@ -105,7 +105,7 @@ class FunctionOpHost {
   // that exists, a gradient that is there already stays.
   void AddBackward();
   void NoGradient();
-  // A header's registration is listed once, however many translation units see it.
+  // Lists the problem once, however many translation units include the registration.
   void Problem(const std::string& problem);
   OpSchema* schema() const { return schema_; }
 

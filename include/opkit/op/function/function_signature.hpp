@@ -11,7 +11,7 @@ namespace opkit::inline OPKIT_ABI {
 
 class OperatorDef;
 
-// Where an operator with state will run.
+// The device and the node that a state is made for.
 struct OpContext {
   Device device;
   const OperatorDef* def = nullptr;  // the node: in the program that runs it
@@ -28,8 +28,8 @@ inline OpStatus StatusOfAnswer(int answer) {
 }
 }  // namespace detail
 
-// An operator that keeps something between its runs. Made by setCreateOpState's function once for
-// each operator instance, and destroyed with it.
+// An operator that keeps data between its runs. Made by setCreateOpState's function once for each
+// operator instance, and destroyed with it.
 class StatefulOp : public detail::RefCounted {
  public:
   // Runs either pass without allocating; by default Forward and Backward, whose vectors are made at
@@ -118,14 +118,14 @@ OpStatus CallForStatus(F& f, Args&&... args) {
   }
 }
 
-// P without reference or pointer, where it is a T passed by value, reference or pointer.
+// P without reference or pointer, if P passes a T by value, reference or pointer.
 template <class P>
 using Pointee = std::remove_cv_t<std::remove_pointer_t<std::remove_reference_t<P>>>;
 template <class P>
 inline constexpr bool kIsPassed =
     !std::is_rvalue_reference_v<P> &&
     !(std::is_reference_v<P> && std::is_pointer_v<std::remove_reference_t<P>>);
-// The caller sees values that the function writes to P.
+// Whether the caller sees values that the function writes to P.
 template <class P>
 inline constexpr bool kIsWritable =
     (std::is_lvalue_reference_v<P> ||
@@ -326,7 +326,7 @@ MutateInputsFunction Adapt(As<MutateInputsFunction>, F f, TypeList<A, I>) {
 }
 template <class P>
 inline constexpr bool kIsStateOwner = false;
-// A std::unique_ptr<StatefulOp>*: <memory> is for those who write it.
+// Whether P is a std::unique_ptr<StatefulOp>*; <memory> is not included for it.
 template <class P>
   requires requires(P* owner) {
     requires std::is_same_v<typename P::element_type, StatefulOp>;
@@ -396,7 +396,7 @@ Erased AdaptTo(F f) {
   if constexpr (kFits<Erased, F>)
     return Adapt(As<Erased>{}, std::move(f), typename FunctionSignature<F>::Parameters{});
   else
-    return {};  // a static_assert has said so
+    return {};  // a static_assert of the caller has failed
 }
 
 }  // namespace detail

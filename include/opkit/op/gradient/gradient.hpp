@@ -8,7 +8,7 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-// What a registration says about the gradient of an operator.
+// The kind of gradient that a registration declares for an operator.
 enum class GradientKind : uint8_t {
   kMaker,
   kNone,       // no gradient flows through it

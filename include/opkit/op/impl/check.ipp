@@ -12,7 +12,7 @@ namespace detail {
 
 // Inference: the dtypes and shapes that a schema infers are those that a kernel writes.
 
-// What is known of the inputs in use; with `symbolic` their extents are symbols.
+// The dtypes and shapes of the inputs in use; with `symbolic` their extents are symbols.
 inline std::vector<TensorInfo> InferredInputs(const CheckSession& session, bool symbolic) {
   std::vector<TensorInfo> out;
   for (size_t i = 0; i < session.tested->inputs.size(); ++i) {
@@ -100,7 +100,7 @@ inline void CheckGarbage(CheckSession& session, size_t o, const Tensor& found,
 inline CheckedRun CheckMemory(CheckSession& session, std::vector<Tensor>* outputs,
                               std::string* error) {
   CheckedNode node = session.Node();
-  // Asynchronously first where that is possible at all: only then is there a deadline.
+  // The first run is asynchronous where that is possible: only then is there a deadline.
   const auto result = session.Run(node, session.Asynchronous() ? RunMode::kAsync : RunMode::kRun);
   if (result == CheckedRun::kStuck)
     session.Find("stuck", StrCat("its event is still SCHEDULED ", session.options.deadline_ms,
@@ -153,7 +153,8 @@ inline bool CheckState(CheckSession& session, const std::vector<Tensor>& outputs
                         StrCat("in a run on ", base->Describe(), " after one on these inputs"));
 }
 
-// Inputs whose values come late, though before the work that its stream waits for.
+// Runs the operator on inputs whose values come late, though before the work that its stream waits
+// for.
 inline void CheckStreamOrder(CheckSession& session, const std::vector<Tensor>& outputs) {
   CheckedNode node = session.Node();
   for (const std::string& name : session.def.inputs())
@@ -223,7 +224,7 @@ inline void CheckInplace(CheckSession& session, const std::vector<Tensor>& outpu
                             session.InputName(i), ","));
     }
 }
-// Memory that two inputs, or an input and an output, share.
+// Runs the operator where two inputs, or an input and an output, share memory.
 inline void CheckAliases(CheckSession& session, const std::vector<Tensor>& outputs) {
   const std::vector<Tensor>& inputs = session.tested->inputs;
   auto alike = [](const Tensor& a, const Tensor& b) {
@@ -315,7 +316,7 @@ inline void CheckThreads(CheckSession& session, std::vector<Tensor> expected) {
   if (!compare(session.tested->inputs) || !session.tested->guessed ||
       !session.options.shapes.empty())
     return;
-  // Something to share out.
+  // A case that is large enough for several threads.
   const CheckCase large =
       MakeCase(session.schema, session.def, Shape{61, 1021}, session.dtype, session.options.seed);
   CheckedNode node = session.Node(session.def, large.inputs);
@@ -371,7 +372,7 @@ inline void CheckCases(CheckSession& session, const std::vector<CheckCase>& case
       if (!refused && (!one.guessed || InferenceAccepts(session))) refused = &one, refusal = error;
     }
     if (result != CheckedRun::kOk) continue;
-    const bool first = base == nullptr;
+    const bool first = !base;
     if (!session.Broken()) CheckInference(session, outputs);
     if (!session.Broken() && session.options.deterministic) {
       CheckWays(session, outputs, base, base_outputs);

@@ -158,8 +158,9 @@ OPKIT_INLINE void OperatorBase::RethrowDescribed() {
   try {
     throw;
   } catch (Error& error) {
-    // An Error that came through an event is the event's, and other threads may be reading it: a
-    // copy gets the context. A class derived from Error would be cut by copying; it stays as it is.
+    // An Error that came through an event belongs to the event, and other threads may be reading
+    // it: a copy gets the context. A class derived from Error would be cut by copying; it stays as
+    // it is.
     if (typeid(error) != typeid(Error)) {
       if (!error.is_shared()) AddContext(error);
       throw;
@@ -246,7 +247,7 @@ OPKIT_INLINE void OperatorBase::AddContext(Error& error) const {
   };
   name(inputs_, "input");
   if (error.context().empty()) name(outputs_, "output");
-  // Where it came through an event, that has described it.
+  // An Error that came through an event has been described there.
   const std::string described = Describe();
   bool told = false;
   for (const std::string& line : error.context()) told |= line == described;

@@ -138,7 +138,7 @@ class BatchNormalizationOp final : public BatchNormalizationOpBase {
         });
       });
       for (int o = 1; o < 3; ++o)
-        if (HasOutput(o)) WriteStatistics(o, given[static_cast<size_t>(o) + 1]);
+        if (HasOutput(o)) WriteStatistics(o, given[detail::Index(o) + 1]);
       return true;
     });
   }

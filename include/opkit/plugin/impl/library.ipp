@@ -6,7 +6,7 @@
 #include <set>
 
 #include "opkit/plugin/library.hpp"
-#include "opkit/plugin/library_ops.hpp"
+#include "opkit/plugin/load/library_ops.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -144,7 +144,7 @@ class LibraryLoader {
   }
 
  private:
-  // Options of a second Load of a loaded file.
+  // Refuses a second Load of a loaded file with other options.
   static void CheckSameOptions(const LoadedLibrary& known, const LoadOptions& options) {
     const bool same_backend = options.backend.empty() || options.backend == known.backend;
     if (same_backend && (known.overrides || !options.allow_override)) return;
@@ -173,7 +173,7 @@ class LibraryLoader {
       return function.find(OPKIT_LIBRARY_ENTRY) != std::string::npos;
     });
   }
-  // "libmy_ops.so" -> "my_ops".
+  // Makes the backend's name of a file's: "libmy_ops.so" -> "my_ops".
   static std::string BackendOf(std::string name) {
     if (name.substr(0, 3) == "lib") name = name.substr(3);
     const size_t dot = name.find(".so");
@@ -186,7 +186,8 @@ class LibraryLoader {
       unique = StrCat(name, " (", n, ")");
     return unique;
   }
-  // Neither another library's nor that of a kernel that one of its operators has already.
+  // A backend's name that no other library has, nor a kernel that one of these operators has
+  // already.
   std::string UniqueBackend(const std::string& name,
                             const std::vector<FunctionRecord>& records) const {
     std::string unique = name;
@@ -202,7 +203,7 @@ class LibraryLoader {
     for (int n = 2; is_taken(); ++n) unique = StrCat(name, ".", n);
     return unique;
   }
-  // All of its operators, or none.
+  // Registers all operators of the library, or none.
   void Register(LoadedLibrary& loaded, const LoadOptions& options) {
     const LibraryImage& image = *loaded.image;
     FunctionOpHost::Enable();
@@ -278,7 +279,7 @@ class LibraryLoader {
     }
     AddGradient(loaded, i, host);
   }
-  // The operator's gradient is this library's, where it has none.
+  // Makes this library's gradient that of the operator, if the operator has none.
   void AddGradient(LoadedLibrary& loaded, size_t i, FunctionOpHost& host) {
     const FunctionOpRecord& record = *loaded.records[i];
     const bool has_one = GradientRegistry::Global().Find(record.name);
@@ -296,7 +297,7 @@ class LibraryLoader {
     for (const std::string& op : loaded.gradients) GradientRegistry::Global().Remove(op);
     loaded.gradients.clear();
   }
-  // Operators and gradients that other libraries have as well become theirs.
+  // Gives operators and gradients that other libraries have as well to those.
   void AdoptOrphans(const LoadedLibrary& gone) {
     for (size_t i = 0; i < gone.records.size(); ++i) {
       bool adopted = !gone.owns[i];

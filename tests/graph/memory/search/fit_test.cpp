@@ -1,4 +1,4 @@
-// The ways to place buffers one after the other, and the portfolio of orders.
+// The ways to place buffers one after the other.
 #include "opkit/graph/memory/search/fit.hpp"
 
 #include <doctest/doctest.h>
@@ -6,7 +6,6 @@
 #include <numeric>
 
 #include "graph/memory/memory_problem.hpp"
-#include "opkit/graph/memory/search/greedy.hpp"
 #include "opkit/op/random.hpp"
 
 namespace fit_test {
@@ -18,20 +17,10 @@ using opkit::detail::Index;
 using opkit::detail::LowestFit;
 using opkit::detail::MatrixFit;
 using opkit::detail::MemoryProblem;
-using opkit::detail::Placing;
 using opkit::detail::Skyline;
 
 using Numbers = std::vector<int>;
 
-MemoryProblem RandomProblem(RandomGenerator& random, int count) {
-  const auto below = [&](int n) { return static_cast<int>(random() % static_cast<uint64_t>(n)); };
-  std::vector<MemoryInterval> buffers;
-  for (int i = 0; i < count; ++i) {
-    const int64_t lower = below(count);
-    buffers.push_back({lower, lower + 1 + below(8), 1 + below(20), int64_t{1} << below(3)});
-  }
-  return MakeProblem(buffers);
-}
 Numbers RandomOrder(RandomGenerator& random, int count) {
   Numbers order(static_cast<size_t>(count));
   std::iota(order.begin(), order.end(), 0);
@@ -114,31 +103,6 @@ TEST_CASE("a matrix places the tail of an order on its head, and gives up above 
   CHECK(fit.Place(order, 25, height, &tail) == height);
   CHECK(tail == whole);
   CHECK(fit.Place(order, 0, height - 1, &whole) == -1);
-}
-
-TEST_CASE("the portfolio keeps the lowest of its orders and names it") {
-  for (uint64_t seed = 0; seed < 20; ++seed) {
-    CAPTURE(seed);
-    RandomGenerator random(seed);
-    const MemoryProblem problem = RandomProblem(random, 60);
-    Placing best;
-    TryPortfolio(problem, 0, &best);
-    REQUIRE(best.method);
-    CHECK(std::string(best.method).substr(0, 7) == "greedy ");
-    CHECK(PlacingFault(problem, best.offsets, best.height) == "");
-    Numbers offsets;
-    const std::vector<int64_t> size(problem.size.begin(), problem.size.end());
-    CHECK(best.height <= LowestFit(problem).Place(OrderBy(problem, size), &offsets));
-    CHECK(best.height <= LowestFit(problem).Place(OrderBy(problem, Lengths(problem)), &offsets));
-  }
-}
-
-TEST_CASE("the portfolio stops at a placing that is low enough") {
-  RandomGenerator random(5);
-  const MemoryProblem problem = RandomProblem(random, 60);
-  Placing best;
-  TryPortfolio(problem, 1 << 20, &best);
-  CHECK(best.method == std::string("greedy in time"));
 }
 
 }  // namespace

@@ -3,40 +3,16 @@
 
 #include <doctest/doctest.h>
 
-#include "graph/memory/guillotine.hpp"
-#include "graph/memory/memory_problem.hpp"
-#include "opkit/graph/memory/search/greedy.hpp"
+#include "graph/memory/rectangle.hpp"
 #include "support/error_of.hpp"
-#include "support/lists.hpp"
 
 namespace search_test {
 namespace {
 
-using opkit::RandomGenerator;
 using opkit::detail::CheckSearchName;
 using opkit::detail::kPlannerSearches;
-using opkit::detail::Luby;
-using opkit::detail::MemoryProblem;
-using opkit::detail::Placing;
 using opkit::detail::SearchBudget;
 using opkit::detail::SearchPlacing;
-
-// Buffers that fill a rectangle of 100 bytes, and a first placing that stacks them all.
-struct Rectangle {
-  explicit Rectangle(uint64_t seed, size_t count = 25) : random(seed) {
-    problem = MakeProblem(CutRectangle(count, 100, 100, random));
-    std::vector<int> offsets;
-    int height = 0;
-    for (const int size : problem.size) {
-      offsets.push_back(height);
-      height += size;
-    }
-    best.KeepLower(offsets, height, "stacked");
-  }
-  RandomGenerator random;
-  MemoryProblem problem;
-  Placing best;
-};
 
 TEST_CASE("every search lowers a placing, keeps it sound and stays within its steps") {
   for (const auto& search : kPlannerSearches) {
@@ -98,12 +74,6 @@ TEST_CASE("a search that does not exist is refused with the nearest name") {
   const opkit::Error error = ErrorOf([] { CheckSearchName("skylin"); });
   CHECK(error.code() == opkit::ErrorCode::kNotFound);
   CHECK(Contains(error.message(), "did you mean 'skyline'?"));
-}
-
-TEST_CASE("restarts grow by Luby's sequence") {
-  Ints found;
-  for (int64_t i = 1; i <= 15; ++i) found.push_back(Luby(i));
-  CHECK(found == Ints{1, 1, 2, 1, 1, 2, 4, 1, 1, 2, 1, 1, 2, 4, 8});
 }
 
 }  // namespace

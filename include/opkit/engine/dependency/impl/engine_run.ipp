@@ -55,7 +55,8 @@ inline void EngineCore::RunReady(Runner* runner) {
       pauses = runner->PausesAfter(turn - std::exchange(idle_turn, turn));
     }
     if (now - idle_since >= spin_ticks) break;
-    // Ever more rarely: a runner that looks all the time makes the pusher wait for the cache line.
+    // Look ever more rarely: a runner that looks all the time makes the pusher wait for the cache
+    // line.
     for (int i = 0; i < pauses; ++i) CpuRelax();
     if (pauses < Runner::kMaxPauses) pauses *= 2;
   }
@@ -119,7 +120,8 @@ inline void EngineCore::StartOnDevice(EngineOp* op, Completed& done) {
   Event event(device);
   try {
     const auto scope = InvocationScope::Adopt(op->invocation);
-    // Its exceptions stay in the operation: a stream may skip the work of others for them.
+    // Exceptions of the closure stay in the operation: a stream may skip the work of others for
+    // them.
     IssueFunctionOf(device)(
         device, op->mode == OpMode::kCopyOnDevice ? kCopyStream : kComputeStream,
         [this, op] { CallClosure(op, nullptr); }, event);
@@ -132,7 +134,7 @@ inline void EngineCore::StartOnDevice(EngineOp* op, Completed& done) {
   const EventState* state = event.state().get();  // alive while it calls back
   const auto finish = [this, op, state](Completed& finished) {
     if (!op->failed && state->status() == EventStatus::kFailed) op->SetThrown(state->exception());
-    op->EndClosure();  // where the stream has skipped it
+    op->EndClosure();  // still there where the stream has skipped it
     Finish(op, finished);
   };
   if (naive_) {

@@ -15,7 +15,7 @@ class SharedLevel {
  public:
   static constexpr int kMaxPieces = 0xffff;
 
-  // For one thread, once the level before is done.
+  // Called by one thread, once the level before is done.
   void Share(int level, int pieces) {
     left_.Add(pieces);
     // Release: a claim sees the writes of the levels before.
@@ -23,10 +23,11 @@ class SharedLevel {
                 std::memory_order_release);
   }
 
-  // Calls run(begin, end), positions in level order, for a piece that is left; false for none.
+  // Claims a piece and calls run(begin, end) with its positions in level order; false when no piece
+  // is left.
   template <class F>
   bool RunPiece(const Schedule& schedule, F&& run) {
-    // Relaxed: a look that the claim below makes good.
+    // Relaxed: a hint; the claim below decides.
     if (!HasPiece(word_.load(std::memory_order_relaxed))) return false;
     // Acquire: see Share. Other claims in between continue its release sequence.
     const uint64_t word = word_.fetch_add(1, std::memory_order_acquire);
@@ -41,7 +42,7 @@ class SharedLevel {
     return true;
   }
 
-  // Pieces that have not ended.
+  // Counts the pieces that have not ended.
   const Latch& left() const { return left_; }
 
  private:
@@ -267,8 +268,8 @@ class ReplayCore::Impl final : public ReplayCore {
     std::exception_ptr error = {};
   };
 
-  // The system refused the pool its first thread: the threads that take part do all the work, this
-  // thread where there is none.
+  // The system refused the pool its first thread: the threads that take part do all the work, or
+  // this thread where none does.
   OPKIT_COLD static void DoWithout(Helper& helper) {
     const IntrusivePtr<Impl> core = std::move(helper.core);
     {
@@ -290,7 +291,7 @@ class ReplayCore::Impl final : public ReplayCore {
   // Relaxed: stopped() says why.
   void SetWatch(Watch watch) { watch_.store(watch, std::memory_order_relaxed); }
 
-  // Sets all that the first thread of a run finds. Throws when a run is in progress.
+  // Sets the state that the first thread of a run finds. Throws when a run is in progress.
   void Begin(ReplayMode mode, double ns_per_node) {
     if (phase_ == Phase::kAbandoned) {
       Throw(ErrorCode::kFailedPrecondition,
@@ -322,7 +323,7 @@ class ReplayCore::Impl final : public ReplayCore {
     std::copy(schedule.in_degrees().begin(), schedule.in_degrees().end(), counters_.begin());
   }
 
-  // All below, up to the threads, with the mutex held.
+  // The members below, up to "threads", are called with the mutex held.
   int offers() const { return chains_ + (next_root_ < roots_ ? 1 : 0) + (lead_offered_ ? 1 : 0); }
   bool quiet() const { return active_ == 0 && offers() == 0; }
 
@@ -356,7 +357,7 @@ class ReplayCore::Impl final : public ReplayCore {
     helper.next_free = std::exchange(free_helpers_, &helper);
   }
 
-  // Relaxed: hints, which their readers look into under the mutex.
+  // Relaxed: hints, which their readers check under the mutex.
   void UpdateHints() {
     const int offers = this->offers();
     offers_.store(offers, std::memory_order_relaxed);
@@ -369,7 +370,8 @@ class ReplayCore::Impl final : public ReplayCore {
     wanted_.store(wanted, std::memory_order_relaxed);
   }
 
-  // Adds a chain whose last node is `tail`, which is used where there is no room for one more.
+  // Adds a chain whose last node is `tail`. Where there is no room for one more chain, joins it
+  // with another behind `tail`.
   void Offer(ReadyChain chain, int tail) {
     if (chains_ < kMaxChains) {
       shared_[chains_++] = chain;
@@ -420,7 +422,7 @@ class ReplayCore::Impl final : public ReplayCore {
         }
         work = Work::kNodes;
       } else if (next_root_ < roots_) {
-        // Ever smaller shares, so that the threads end together.
+        // Shares get ever smaller, so that the threads end together.
         const int share = long_nodes_ ? 1 : (roots_ - next_root_) / (4 * threads_);
         worker.root = next_root_;
         next_root_ += (std::clamp)(share, 1, kMaxRootShare);
@@ -448,7 +450,7 @@ class ReplayCore::Impl final : public ReplayCore {
     return work;
   }
 
-  // False when there was nothing for too long.
+  // Looks for work; false when none came for too long.
   bool Search(const ReplayWorker& worker) {
     uint64_t start = Ticks();
     do {

@@ -31,7 +31,7 @@ inline ReplayEstimate EstimateReplay(const Schedule& schedule, double ns_per_nod
   const double n = schedule.size();
   ReplayEstimate estimate{n * ns_per_node, kJoinNs, kJoinNs};
   const int wide = WidthToShare(ns_per_node);
-  double critical_nodes = 0;  // of levels, were each run at full width
+  double critical_nodes = 0;  // nodes one after the other, if each level ran at full width
   for (int i = 0; i < Schedule::kWidthClasses; ++i) {
     const double levels = schedule.levels_of_width(i);
     if (levels == 0) continue;

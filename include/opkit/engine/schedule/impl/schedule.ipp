@@ -229,7 +229,7 @@ class ScheduleBuilder {
         for (twin = 0; twin < kept && TargetOf(preds[twin]) != pred;) ++twin;
       } else if (seen[Index(pred)] >= pred_begin_[Index(node)]) {
         twin = seen[Index(pred)] - pred_begin_[Index(node)];
-        // The mark may be another node's, whose predecessors lie behind.
+        // The mark may be that of another node, whose predecessors lie behind these.
         if (twin >= kept || TargetOf(preds[twin]) != pred) twin = kept;
       }
       if (twin < kept) {

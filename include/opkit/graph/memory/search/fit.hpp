@@ -166,8 +166,8 @@ inline int PlaceOnSkyline(const MemoryProblem& problem, const std::vector<int>& 
   return height;
 }
 
-// As an allocator at run time would: in the order of begin, into the smallest gap that fits, below
-// the top of the live buffers. O(live buffers) for each.
+// Places buffers as an allocator at run time would: in the order of begin, into the smallest gap
+// that fits, below the top of the live buffers. O(live buffers) for each.
 inline int PlaceInTime(const MemoryProblem& problem, const std::vector<int>& by_lower,
                        std::vector<int>* offsets) {
   offsets->assign(by_lower.size(), 0);

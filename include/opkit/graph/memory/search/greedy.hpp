@@ -4,13 +4,14 @@
 #define OPKIT_GRAPH_MEMORY_SEARCH_GREEDY_HPP_
 
 #include <limits>
+#include <numeric>
 
 #include "opkit/graph/memory/search/fit.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// By descending key; equal ones by descending size.
+// The buffers by descending key, those of equal key by descending size.
 inline std::vector<int> OrderBy(const MemoryProblem& problem, const std::vector<int64_t>& keys) {
   std::vector<int> order(keys.size());
   std::iota(order.begin(), order.end(), 0);
@@ -21,7 +22,7 @@ inline std::vector<int> OrderBy(const MemoryProblem& problem, const std::vector<
   return order;
 }
 
-// Work that the portfolio may do, in conflicts looked at; about 20 ns each.
+// The work that the portfolio may do, in conflicts that it looks at; about 20 ns each.
 inline constexpr int64_t kPortfolioWork = 15'000'000;
 
 // Tries several orders and keeps the best; stops at `enough` units.

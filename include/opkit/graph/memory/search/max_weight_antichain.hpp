@@ -35,7 +35,7 @@ class MaxWeightAntichain {
     }
   }
 
-  // In units. To be called once.
+  // The largest total size, in units. To be called once.
   int64_t Weight() {
     for (least_ = 1 << 28; least_ > 0; least_ /= 2)
       while (HandOnAll()) continue;
@@ -94,8 +94,8 @@ class MaxWeightAntichain {
   }
 
   const size_t count_;
-  BitMatrix later_;          // of each buffer, those that it may hand units on to
-  BitMatrix givers_;         // of each buffer, those that have handed units on to it
+  BitMatrix later_;          // row i: the buffers that buffer i may hand units on to
+  BitMatrix givers_;         // row i: the buffers that have handed units on to buffer i
   std::vector<int> handed_;  // [i * count_ + j]: units of i to j
   std::vector<int> left_, room_;
   std::vector<uint64_t> unseen_;

@@ -58,7 +58,7 @@ class SkylineSearch {
     return SearchEnd::kImpossible;
   }
 
-  // After kFound.
+  // The placing that Run found; valid after kFound.
   const std::vector<int>& offsets() const { return offsets_; }
   int height() const {
     int height = 0;
@@ -228,7 +228,8 @@ class SkylineSearch {
     size_t edge = sections_;
     const auto consider = [&](size_t s) {
       const bool may_pass = floor_[s] + unplaced_in_[s] < ceiling_;
-      // Among equals the lowest; the floor's share stays below any other difference.
+      // Among equal edges the lowest is taken; the share of the floor in the score stays below any
+      // other difference.
       const double score =
           (Choices(s) + (may_pass ? 1 : 0)) / weight_[s] + 1e-9 * floor_[s] / (1 + ceiling_);
       if (edge < sections_ && score >= best) return;
@@ -262,8 +263,8 @@ class SkylineSearch {
 
   const MemoryProblem& problem_;
   const size_t count_, sections_;
-  const FlatLists cover_;       // of each section: the buffers that are live in it
-  std::vector<double> weight_;  // of each section: 1 and its failures
+  const FlatLists cover_;       // the buffers that are live in each section
+  std::vector<double> weight_;  // 1 and the failures of each section
   std::vector<uint8_t> dirty_mark_;
   std::vector<int> dirty_;
 
@@ -271,10 +272,10 @@ class SkylineSearch {
   const std::vector<int>* rank_ = nullptr;
   int64_t nodes_ = 0;
   size_t unplaced_ = 0;
-  std::vector<int> lowest_;  // of each buffer: where it would lie on the placed ones
+  std::vector<int> lowest_;  // the offset of each buffer on top of the placed ones
   std::vector<int> offsets_;
-  std::vector<int> floor_;        // of each section: the lowest of `lowest_` in it
-  std::vector<int> unplaced_in_;  // of each section: units not yet placed
+  std::vector<int> floor_;        // the lowest of `lowest_` in each section
+  std::vector<int> unplaced_in_;  // the units not yet placed in each section
   struct Change {
     int changed, old;  // buffer i as i, section s as ~s
   };

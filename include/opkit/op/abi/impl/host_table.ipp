@@ -19,7 +19,7 @@ inline void LogToStderr(LogLevel level, std::string_view op, std::string_view te
 inline constinit std::atomic<LogHook> g_log_hook{&LogToStderr};
 
 OPKIT_INLINE HostError& CurrentHostError() {
-  static thread_local HostErrorSlot outside;  // of a thread that runs no function
+  static thread_local HostErrorSlot outside;  // the error of a thread that runs no function
   HostErrorSlot& slot = t_host_error ? *t_host_error : outside;
   if (!slot) slot = std::make_unique<HostError>();
   return *slot;
@@ -139,7 +139,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     }
   }
 
-  // Work in the form that a stream takes.
+  // A function and its data as the work that a stream takes.
   struct Launched {
     opkit_status (*work)(void*);
     void (*drop)(void*);

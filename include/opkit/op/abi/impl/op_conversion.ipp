@@ -165,7 +165,7 @@ class OpImport {
   }
   std::string who() const { return StrCat("operator ", op_.name); }
 
-  // A count, and the array that it counts.
+  // Refuses a count that is damaged, or an array that is missing.
   void CheckArray(uint64_t count, const void* array, const char* what) const {
     if (count > kMostParts)
       Refuse(StrCat("has ", who(), " with ", count, " ", what), StrCat("at most ", kMostParts));

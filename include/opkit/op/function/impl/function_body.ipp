@@ -13,7 +13,8 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The functions of a record that one operator runs, and all that stays the same from run to run.
+// The functions of a record that one operator runs, and the data that stays the same from run to
+// run.
 struct FunctionNode {
   OperatorBase& op;
   const FunctionRecord record;
@@ -62,7 +63,7 @@ class FunctionStateHandle {
   bool has_direct() const { return direct_; }
   // Calls the state's C function.
   opkit_status CallDirect(const opkit_call* call) const { return direct_(direct_instance_, call); }
-  // Null without a state, and after the operator that made it is destroyed.
+  // The state; null without one, and after the operator that made it is destroyed.
   IntrusivePtr<StatefulOp> op() const { return state_ ? state_->op : IntrusivePtr<StatefulOp>(); }
   OpStatus Run(const FunctionNode& node, std::span<const OpTensor> inputs,
                std::span<OpTensor> outputs, OpResource& resource) const {
@@ -72,13 +73,13 @@ class FunctionStateHandle {
     return state_->op->Run(node.pass, inputs, outputs, resource);
   }
 
-  // Held by a run of a state that several operators share; else null.
+  // The mutex that a run holds while several operators share the state; else null.
   Mutex* mutex() const {
     return shareable_ && shareable_->is_shared ? &shareable_->mutex : nullptr;
   }
 
  private:
-  // Not called directly: the owner may end before this operator.
+  // The state is not called directly: its owner may end before this operator.
   void FindForwardState(const FunctionNode& node) {
     const OperatorDef& def = node.op.def();
     const Blob* blob = node.op.workspace()->FindBlob(def.args().Get<std::string>(kStateArgument));
@@ -116,8 +117,8 @@ class FunctionStateHandle {
   bool owns_state_ = false;
 };
 
-// The arguments of the functions, and all that its views point into. A run that ends later than its
-// function returns keeps it.
+// The arguments of the functions, and the memory that the views among them point into. A run that
+// ends later than its function returns keeps it.
 struct FunctionRun : RefCounted {
   FunctionRun(const opkit_host& host, std::string op, Device device, size_t num_inputs,
               size_t num_outputs)
@@ -204,7 +205,8 @@ class FunctionViews {
       if (op_.HasOutput(o)) Remember(*op_.OutputBlob(o), run.outputs[Index(o)]);
     bound_ = true;
     for (const OpReq req : reqs_) bound_ &= req == OpReq::kWrite;
-    for (const BoundTensor& one : bound_tensors_) bound_ &= one.tensor != nullptr;
+    for (const BoundTensor& one : bound_tensors_)
+      if (!one.tensor) bound_ = false;
   }
   // Adds the storages of the bound tensors to `kept`.
   void KeepStorages(RefCountedList& kept) const {
@@ -222,7 +224,7 @@ class FunctionViews {
     int rank;
     DType dtype;
   };
-  // What an output is to become.
+  // The dtype and shape that an output must get.
   struct Wanted {
     DType dtype;
     const Shape* shape;
@@ -280,7 +282,8 @@ class FunctionViews {
   OPKIT_COLD void Infer(const FunctionDeviceLink& link) {
     const bool infers_shapes = node_.record->infer_shape || node_.record->abi.infer_shape;
     auto infer = [&](InferenceContext& context) {
-      // Another backend of an operator that exists leaves this to the operator's own schema.
+      // If the functions are another backend of an operator that exists, the schema of that
+      // operator says the shapes.
       const bool silent = node_.is_forward() && !infers_shapes;
       if (const OpSchema* schema = silent ? OpRegistry::Global().FindSchema(op_.type()) : nullptr) {
         schema->Infer(context);
@@ -324,7 +327,7 @@ class FunctionViews {
         before = *op_.Output(output);
       }
       Tensor* tensor = op_.Output(output, *wanted.shape, wanted.dtype);
-      // It was strided, or lay where an input lies, and has got memory of its own.
+      // The output was strided, or lay where an input lies, and has got memory of its own.
       if (req == OpReq::kAdd && tensor->raw_data() != before.raw_data()) tensor->CopyFrom(before);
       if (req == OpReq::kAdd && !node_.record->Has(OPKIT_OP_ACCEPTS_ADD)) {
         Tensor& sum = run.sums[o];
@@ -342,7 +345,7 @@ class FunctionViews {
       run.output_views[o] = run.outputs[o].view;
     }
   }
-  // As inferred; without setInferShape as the output tensor is.
+  // The inferred dtype and shape; without setInferShape those of the output tensor.
   Wanted Want(int output) {
     const auto& info = op_.inference().outputs()[Index(output)];
     if (info.known && info.dtype != DType::kUndefined) return {info.dtype, &info.shape};

@@ -59,7 +59,7 @@ class FunctionGradient final : public GradientMakerBase {
       backward.Output(skipped ? std::string() : GI(input));
     }
     for (const NamedAttribute& arg : def.args()) backward.Arg(arg.name, arg.value);
-    // Asked of every kernel: any backend may come to run the node.
+    // Every kernel is asked, since any backend may come to run the node.
     bool leaves_state = false;
     for (const Kernel* kernel : OpRegistry::Global().KernelsOf(def.type()))
       leaves_state |= kernel->leaves_state && kernel->device == def.device().type;

@@ -2,8 +2,8 @@
 // before the loader sees it, a second instance or a rebuilt file can live beside the first, and
 // closing tells whether the code is really gone. The calls of POSIX and the reading of ELF that
 // loading needs are in impl/; another system has another version of those files.
-#ifndef OPKIT_PLUGIN_SHARED_OBJECT_HPP_
-#define OPKIT_PLUGIN_SHARED_OBJECT_HPP_
+#ifndef OPKIT_PLUGIN_LOAD_SHARED_OBJECT_HPP_
+#define OPKIT_PLUGIN_LOAD_SHARED_OBJECT_HPP_
 
 #include "opkit/abi/opkit_abi.h"
 #include "opkit/base/error.hpp"
@@ -12,15 +12,15 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// C++ names as a person writes them; others as they are.
+// Returns a C++ name as a person writes it, and another name as it is.
 std::string Demangle(const std::string& symbol);
 
 // Whether closing a library took its code out of the process.
 struct CloseReport {
   bool unmapped = false;    // no code or data of it is left in the process
-  bool still_used = false;  // by another handle, or by another part of the program
+  bool still_used = false;  // another handle, or another part of the program, uses it
   std::vector<std::string>
-      pinned_by;  // otherwise: its symbols that may hold it, for a person to read
+      pinned_by;  // else the symbols of it that may hold it, for a person to read
 };
 
 // An open library. Its functions may be called from any thread; the last handle closes it, after
@@ -38,23 +38,25 @@ class SharedObject : public RefCounted {
   // written to meanwhile. Errors: kNotFound for a missing file or dependency, kUnsupported for
   // another machine's, else kInvalidArgument.
   static IntrusivePtr<SharedObject> Open(const std::string& path);
-  // With variables of its own in any case, by loading a copy of the file. STB_GNU_UNIQUE ones
-  // remain one in the process, and a dependency is not looked for in the file's folder ($ORIGIN).
+  // Opens the file with variables of its own in any case, by loading a copy of the file.
+  // STB_GNU_UNIQUE ones remain one in the process, and a dependency is not looked for in the file's
+  // folder ($ORIGIN).
   static IntrusivePtr<SharedObject> OpenCopy(const std::string& path);
   // Drops the handle and tells whether that unmapped the library.
   static CloseReport Close(IntrusivePtr<SharedObject>& object);
   // Whether an image of this loaded_path() and base() is in the process, now or still.
   static bool IsMapped(const std::string& loaded_path, uintptr_t base);
 
-  // As the caller wrote it, and as the loader was given it: the same, or the name of a copy.
+  // The path as the caller wrote it, and as the loader was given it: the same, or the name of a
+  // copy.
   const std::string& path() const { return path_; }
   const std::string& loaded_path() const { return loaded_path_; }
   uintptr_t base() const { return base_; }
 
-  // Address of a symbol that this library (and not one it depends on) exports; null when there is
-  // none.
+  // The address of a symbol that this library (and not one it depends on) exports; null when there
+  // is none.
   void* Find(const char* symbol) const;
-  // Mangled, as the file had them when it was opened; see Demangle.
+  // The mangled names of the functions that the file exported when it was opened; see Demangle.
   virtual const std::vector<std::string>& ExportedFunctions() const = 0;
   // Symbols that may keep the code mapped after the last handle is gone.
   virtual std::vector<std::string> PinningSymbols() const = 0;
@@ -80,7 +82,7 @@ using LibraryImagePtr = IntrusivePtr<LibraryImage>;
 }  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
-#include "opkit/plugin/impl/shared_object.ipp"
+#include "opkit/plugin/load/impl/shared_object.ipp"
 #endif
 
-#endif  // OPKIT_PLUGIN_SHARED_OBJECT_HPP_
+#endif  // OPKIT_PLUGIN_LOAD_SHARED_OBJECT_HPP_

@@ -1,9 +1,9 @@
-// The definitions of opkit/op/schema_docs.hpp.
-#ifndef OPKIT_OP_IMPL_SCHEMA_DOCS_IPP_
-#define OPKIT_OP_IMPL_SCHEMA_DOCS_IPP_
+// The definitions of opkit/op/schema/schema_docs.hpp.
+#ifndef OPKIT_OP_SCHEMA_IMPL_SCHEMA_DOCS_IPP_
+#define OPKIT_OP_SCHEMA_IMPL_SCHEMA_DOCS_IPP_
 
 #include "opkit/base/index.hpp"
-#include "opkit/op/schema_docs.hpp"
+#include "opkit/op/schema/schema_docs.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -90,4 +90,4 @@ OPKIT_INLINE std::string DocsOfAllOperators() {
 
 }  // namespace opkit
 
-#endif  // OPKIT_OP_IMPL_SCHEMA_DOCS_IPP_
+#endif  // OPKIT_OP_SCHEMA_IMPL_SCHEMA_DOCS_IPP_

@@ -1,8 +1,8 @@
 // The headers of an ELF file: whether it is a shared object for this machine, which symbols it
-// exports, and which would keep it in the process. Read before the loader sees the file, from bytes
-// that may be anything. For the definitions of shared_object.hpp.
-#ifndef OPKIT_PLUGIN_ELF_FILE_HPP_
-#define OPKIT_PLUGIN_ELF_FILE_HPP_
+// exports, and which would keep it in the process. They are read before the loader sees the file,
+// from bytes that may be anything. For the definitions of shared_object.hpp.
+#ifndef OPKIT_PLUGIN_LOAD_ELF_FILE_HPP_
+#define OPKIT_PLUGIN_LOAD_ELF_FILE_HPP_
 
 #include <link.h>  // and elf.h
 
@@ -26,7 +26,7 @@ struct ElfInfo {
   bool no_delete = false;                  // linked with -z nodelete
 };
 
-// Error: "expected 'PATH' to be a shared object, but it FOUND: MEND".
+// Throws an Error: "expected 'PATH' to be a shared object, but it FOUND: MEND".
 [[noreturn]] OPKIT_COLD inline void RefuseLibrary(ErrorCode code, const std::string& path,
                                                   const Text& found, const Text& mend) {
   Throw(code, "expected '", path, "' to be a shared object, but it ", found, ": ", mend);
@@ -53,7 +53,7 @@ class ElfReader {
   [[noreturn]] void Damaged(const Text& what) const {
     Refuse(StrCat("is damaged (", what, ")"), "copy or build it again");
   }
-  // Bytes [offset, offset + size) must be in the file; the sum may overflow.
+  // Refuses a file that lacks the bytes [offset, offset + size); the sum may overflow.
   void Require(uint64_t offset, uint64_t size, const char* what) const {
     if (offset <= file_.size() && size <= file_.size() - offset) return;
     const uint64_t end = size > UINT64_MAX - offset ? UINT64_MAX : offset + size;
@@ -160,7 +160,8 @@ class ElfReader {
     return At<ElfW(Shdr)>(header.e_shoff + index * sizeof(ElfW(Shdr)), "section headers");
   }
 
-  // Of the full table only what the dynamic one leaves out: thread-locals private to a file.
+  // From the full table only those symbols are read that the dynamic one leaves out: thread-locals
+  // private to a file.
   void ReadSymbols(const ElfW(Shdr) & table, std::string_view names, bool dynamic) {
     for (uint64_t i = 0; i < table.sh_size / sizeof(ElfW(Sym)); ++i) {
       const auto symbol = At<ElfW(Sym)>(table.sh_offset + i * sizeof(ElfW(Sym)), "symbols");
@@ -228,4 +229,4 @@ inline ElfInfo ReadElf(std::string_view file, const std::string& path) {
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_PLUGIN_ELF_FILE_HPP_
+#endif  // OPKIT_PLUGIN_LOAD_ELF_FILE_HPP_

@@ -1,15 +1,15 @@
 // The functions of REGISTER_OP as opkit_op has them, and the library's description.
-#ifndef OPKIT_PLUGIN_IMPL_LIBRARY_EXPORT_IPP_
-#define OPKIT_PLUGIN_IMPL_LIBRARY_EXPORT_IPP_
+#ifndef OPKIT_PLUGIN_EXPORT_IMPL_LIBRARY_EXPORT_IPP_
+#define OPKIT_PLUGIN_EXPORT_IMPL_LIBRARY_EXPORT_IPP_
 
 #include "opkit/base/name_table.hpp"
 #include "opkit/op/abi/op_conversion.hpp"
-#include "opkit/plugin/library_export.hpp"
+#include "opkit/plugin/export/library_export.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// One operator of the host's: the attributes read once, and the author's state.
+// An operator of the host: its attributes, read once, and the author's state.
 struct FunctionInstance {
   FunctionDevice& device;
   AttrMap attrs;
@@ -63,8 +63,8 @@ struct OPKIT_IMAGE_LOCAL DeviceFunctions {
                                                                                   resource);
     });
   }
-  // The host's array where it was compiled with the same opkit_tensor, else copies. The functions
-  // only read the views; they write to the memory behind.
+  // Returns the host's array where it was compiled with the same opkit_tensor, else copies. The
+  // functions only read the views; they write to the memory behind.
   static OpTensor* Views(const opkit_tensor* tensors, uint64_t count,
                          std::vector<OpTensor>& copies) {
     if (count == 0 || tensors->size == sizeof(opkit_tensor)) [[likely]]
@@ -251,4 +251,4 @@ OPKIT_INLINE const opkit_library* DescribeLibrary(const opkit_host* host) noexce
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_PLUGIN_IMPL_LIBRARY_EXPORT_IPP_
+#endif  // OPKIT_PLUGIN_EXPORT_IMPL_LIBRARY_EXPORT_IPP_

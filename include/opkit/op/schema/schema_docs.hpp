@@ -1,7 +1,7 @@
 // A schema as Markdown: the reference that an operator's users read is generated from the rules
 // that its nodes are checked against, so that the two cannot differ.
-#ifndef OPKIT_OP_SCHEMA_DOCS_HPP_
-#define OPKIT_OP_SCHEMA_DOCS_HPP_
+#ifndef OPKIT_OP_SCHEMA_SCHEMA_DOCS_HPP_
+#define OPKIT_OP_SCHEMA_SCHEMA_DOCS_HPP_
 
 #include "opkit/op/op_registry.hpp"
 
@@ -14,7 +14,7 @@ OPKIT_IMAGE_LOCAL std::string DocsOfAllOperators();
 }  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
-#include "opkit/op/impl/schema_docs.ipp"
+#include "opkit/op/schema/impl/schema_docs.ipp"
 #endif
 
-#endif  // OPKIT_OP_SCHEMA_DOCS_HPP_
+#endif  // OPKIT_OP_SCHEMA_SCHEMA_DOCS_HPP_

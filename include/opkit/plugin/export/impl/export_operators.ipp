@@ -1,6 +1,6 @@
 // Runs the operators of a library's registries for its host, and describes them.
-#ifndef OPKIT_PLUGIN_IMPL_EXPORT_OPERATORS_IPP_
-#define OPKIT_PLUGIN_IMPL_EXPORT_OPERATORS_IPP_
+#ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
+#define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
 
 #include <algorithm>
 #include <list>
@@ -12,18 +12,18 @@
 #include "opkit/op/abi/op_conversion.hpp"
 #include "opkit/op/create_operator.hpp"
 #include "opkit/op/gradient/gradient.hpp"
-#include "opkit/plugin/abi/abi_node.hpp"
-#include "opkit/plugin/export_operators.hpp"
+#include "opkit/plugin/export/export_operators.hpp"
+#include "opkit/plugin/load/abi_node.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// What the library's operators give to a pool, other than loops, runs on one thread: a second pool
-// beside the host's would only take its CPUs. Ended before the library is unloaded.
+// Tasks that the library's operators give to a pool, other than loops, run on one thread: a second
+// pool beside the host's would only take its CPUs. Ended before the library is unloaded.
 struct ExportThreads {
   Mutex mutex;
   std::atomic<ThreadPool*> pool{nullptr};
-  void (*finalize)() = nullptr;  // the author's
+  void (*finalize)() = nullptr;  // the function that the author gave
   bool ended = false;
 };
 inline OPKIT_IMAGE_LOCAL constinit ExportThreads g_export_threads;
@@ -41,7 +41,7 @@ inline OPKIT_IMAGE_LOCAL void EndLibraryPool() {
   delete threads.pool.exchange(nullptr);
   threads.ended = true;
 }
-// This image's loops, on the host's threads.
+// Runs this image's loops on the host's threads.
 struct OPKIT_IMAGE_LOCAL HostLoops : LoopRunner {
   HostLoops() : LoopRunner{&RunOnHost} {}
 
@@ -68,7 +68,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
  public:
   ExportedInstance(const OpSchema& schema, const opkit_node& node) {
     OperatorDef def = DefinitionOfAbi(node);
-    // In a host's stream it takes its turn there, and then runs as on the CPU.
+    // An operator in a host's stream takes its turn there, and then runs as on the CPU.
     if (def.device().type == DeviceType::kCPUStream) def.Device(DeviceType::kCPU);
     inputs_.resize(def.inputs().size());
     outputs_.resize(def.outputs().size());
@@ -85,7 +85,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
       if (!def.outputs()[o].empty()) outputs_[o].blob = workspace_.FindBlob(def.outputs()[o]);
   }
 
-  // At its place in the host's stream, where there is one.
+  // Runs at its place in the host's stream, where there is one.
   void Run(const opkit_call* call) {
     if (!call->asynchronous) return Forward(call);
     OpResource(call).launch(
@@ -95,7 +95,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
  private:
   struct Value {
     Blob* blob = nullptr;   // null where the node leaves it out
-    int shared_input = -1;  // of an output that must be in its place
+    int shared_input = -1;  // the input whose place an output must take
   };
 
   void Forward(const opkit_call* call) {
@@ -155,7 +155,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     op_->Run();
   }
 
-  // The result lies in the host's memory, or is copied there.
+  // Copies a result that does not lie in the host's memory there.
   void Deliver(size_t o, const opkit_tensor& view) {
     if (view.dtype == OPKIT_UNDEFINED) return;
     Blob* blob = outputs_[o].blob;
@@ -186,8 +186,8 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     std::memmove(view.data, dense.raw_data(), static_cast<size_t>(dense.nbytes()));
   }
 
-  // A run at its place in the host's stream: a call of its own, which holds copies of all that the
-  // host's points to.
+  // A run at its place in the host's stream: a call of its own, which holds copies of the data that
+  // the host's call points to.
   struct LaunchedRun : RefCounted {
     IntrusivePtr<ExportedInstance> instance;
     opkit_call call;
@@ -246,7 +246,8 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
     kernel.forward = &Forward;
     kernel.author = &schema;
   }
-  // The library's maker names what is new by its own map; the host then gives each its name.
+  // The library's gradient maker gives new values names of its own; the host then gives each its
+  // name.
   static opkit_status Gradient(const opkit_op*, const opkit_gradient* gradient) {
     return GuardedCall([&] {
       const OperatorDef def = DefinitionOfAbi(*gradient->node);
@@ -423,7 +424,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
       return OpStatus();
     });
   }
-  // Of the first configuration that the kernel proposes in standard layouts.
+  // The scratch of the first configuration that the kernel proposes in standard layouts.
   static opkit_status ScratchBytes(const opkit_op* op, const opkit_node* node,
                                    const opkit_value* inputs, int64_t* bytes) {
     return GuardedCall([&] {
@@ -441,13 +442,13 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
           *bytes = config.scratch_bytes;
           break;
         }
-      } catch (const UnsupportedOperatorFeature&) {  // creating the operator says so
+      } catch (const UnsupportedOperatorFeature&) {  // reported when the operator is created
       }
     });
   }
 };
 
-// The host's form of what a registered gradient says.
+// Describes a registered gradient in the form that the host reads.
 OPKIT_IMAGE_LOCAL inline void ReadGradient(FunctionOpRecord& record) {
   const GradientRegistration* gradient = GradientRegistry::Global().Find(record.name);
   if (!gradient) return;
@@ -497,7 +498,7 @@ OPKIT_IMAGE_LOCAL inline FunctionRecord ReadSchema(const OpSchema& schema) {
   SchemaFunctions::FillIn(record->abi, schema);
   ReadGradient(*record);
   ReadKernels(schema, *record);
-  // Pairs of the first values; schemas say it by a function.
+  // The in-place pairs of the first values: a schema answers for any pair by a function.
   constexpr int kMost = 16;
   for (int i = 0; i < (std::min)(schema.max_inputs(), kMost); ++i)
     for (int o = 0; o < (std::min)(schema.max_outputs(), kMost); ++o)
@@ -525,4 +526,4 @@ OPKIT_INLINE void AddRegisteredOperators(std::vector<FunctionRecord>& records) {
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_PLUGIN_IMPL_EXPORT_OPERATORS_IPP_
+#endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_

@@ -1,7 +1,7 @@
-// What an operator documents of its attributes, inputs and outputs: the same in a schema and across
-// the boundary of a library.
-#ifndef OPKIT_OP_VALUE_SCHEMA_HPP_
-#define OPKIT_OP_VALUE_SCHEMA_HPP_
+// The documentation of an operator's attributes, inputs and outputs: the same in a schema and
+// across the boundary of a library.
+#ifndef OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
+#define OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
 
 #include <optional>
 
@@ -27,4 +27,4 @@ struct ValueSchema {
 
 }  // namespace opkit
 
-#endif  // OPKIT_OP_VALUE_SCHEMA_HPP_
+#endif  // OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_

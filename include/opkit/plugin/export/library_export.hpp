@@ -1,21 +1,21 @@
 // The operators of a library, collected by its units and handed over to the host that loads it.
-#ifndef OPKIT_PLUGIN_LIBRARY_EXPORT_HPP_
-#define OPKIT_PLUGIN_LIBRARY_EXPORT_HPP_
+#ifndef OPKIT_PLUGIN_EXPORT_LIBRARY_EXPORT_HPP_
+#define OPKIT_PLUGIN_EXPORT_LIBRARY_EXPORT_HPP_
 
 #include "opkit/op/function_op.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// One in each shared object, also where several are loaded.
+// The contents of this shared object; each that is loaded has its own.
 struct LibraryContents {
-  std::vector<FunctionRecord> records;  // of REGISTER_OP
+  std::vector<FunctionRecord> records;  // the operators of REGISTER_OP
   OpStatus (*initialize)(int host_major, int host_minor) = nullptr;
   void (*finalize)() = nullptr;
   // Adds the operators of op/'s registries, where a unit includes all of the toolkit.
   void (*add_registered)(std::vector<FunctionRecord>& records) = nullptr;
 
-  RefCountedList owners;  // of what `ops` points to
+  RefCountedList owners;  // keep what `ops` points to
   std::vector<const opkit_op*> ops;
   opkit_library library{};
 };
@@ -29,7 +29,7 @@ OPKIT_IMAGE_LOCAL const opkit_library* DescribeLibrary(const opkit_host* host) n
 }  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
-#include "opkit/plugin/impl/library_export.ipp"
+#include "opkit/plugin/export/impl/library_export.ipp"
 #endif
 
-#endif  // OPKIT_PLUGIN_LIBRARY_EXPORT_HPP_
+#endif  // OPKIT_PLUGIN_EXPORT_LIBRARY_EXPORT_HPP_

@@ -1,5 +1,5 @@
 // Shared objects opened, opened again, rebuilt, closed and damaged; fixtures/ are the libraries.
-#include "opkit/plugin/shared_object.hpp"
+#include "opkit/plugin/load/shared_object.hpp"
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
@@ -20,7 +20,7 @@
 #include <random>
 #include <thread>
 
-#include "opkit/plugin/elf_file.hpp"
+#include "opkit/plugin/load/elf_file.hpp"
 #include "support/error_of.hpp"
 #include "support/lists.hpp"
 #include "support/temporary_folder.hpp"

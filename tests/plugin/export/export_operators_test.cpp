@@ -1,4 +1,4 @@
-#include "opkit/plugin/export_operators.hpp"
+#include "opkit/plugin/export/export_operators.hpp"
 
 #include <doctest/doctest.h>
 

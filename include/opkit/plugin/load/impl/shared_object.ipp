@@ -1,6 +1,6 @@
 // Opening and closing of shared objects by dlopen, and the copies of files that it needs.
-#ifndef OPKIT_PLUGIN_IMPL_SHARED_OBJECT_IPP_
-#define OPKIT_PLUGIN_IMPL_SHARED_OBJECT_IPP_
+#ifndef OPKIT_PLUGIN_LOAD_IMPL_SHARED_OBJECT_IPP_
+#define OPKIT_PLUGIN_LOAD_IMPL_SHARED_OBJECT_IPP_
 
 #include <cxxabi.h>
 #include <dlfcn.h>
@@ -11,8 +11,8 @@
 #include <cstring>
 
 #include "opkit/base/platform.hpp"
-#include "opkit/plugin/elf_file.hpp"
-#include "opkit/plugin/shared_object.hpp"
+#include "opkit/plugin/load/elf_file.hpp"
+#include "opkit/plugin/load/shared_object.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -100,9 +100,10 @@ class OpenedObject final : public SharedObject {
       close(file);
     }
     int file = -1;
-    std::string path;  // of one on disk
+    std::string path;  // where the copy is on disk
   };
-  // Those in the process, so that Open can tell an image in use from one that is merely left over.
+  // The objects that are open in the process, so that Open can tell an image in use from one that
+  // is merely left over.
   struct OpenObjects {
     Mutex mutex;
     std::vector<OpenedObject*> objects;
@@ -132,7 +133,7 @@ class OpenedObject final : public SharedObject {
                                   : "mend that or name another file");
   }
 
-  // The loader's complaint, or empty.
+  // Loads the file; returns the loader's complaint, empty for none.
   std::string Load(const std::string& name) {
     handle_ = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
     loaded_path_ = name;
@@ -145,10 +146,10 @@ class OpenedObject final : public SharedObject {
   static bool IsLoaded(const std::string& name) {
     void* const loaded = dlopen(name.c_str(), RTLD_LAZY | RTLD_NOLOAD);
     if (loaded) dlclose(loaded);
-    return loaded != nullptr;
+    return loaded;
   }
-  // Another handle of the image of an object that is open. The loader is not called under our lock:
-  // it has one of its own, and may be running code that opens a library.
+  // Takes another handle of the image of an object that is open. The loader is not called under our
+  // lock: it has one of its own, and may be running code that opens a library.
   bool ShareOpenOne() {
     void* wanted = nullptr;
     const auto is_same = [&](OpenedObject& other) {
@@ -164,7 +165,7 @@ class OpenedObject final : public SharedObject {
     return false;
   }
 
-  // In memory, or where the system does not run code from there, in a folder.
+  // Loads a copy in memory or, where the system does not run code from there, in a folder.
   void LoadCopy(std::string_view bytes) {
     const char* folder = std::getenv("TMPDIR");
     if (!folder || !*folder) folder = "/tmp";
@@ -277,4 +278,4 @@ OPKIT_INLINE void* SharedObject::Find(const char* symbol) const {
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_PLUGIN_IMPL_SHARED_OBJECT_IPP_
+#endif  // OPKIT_PLUGIN_LOAD_IMPL_SHARED_OBJECT_IPP_

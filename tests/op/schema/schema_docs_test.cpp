@@ -1,5 +1,5 @@
 // A schema as Markdown, to the letter.
-#include "opkit/op/schema_docs.hpp"
+#include "opkit/op/schema/schema_docs.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,7 +1,7 @@
 // The host's side of a loaded library: its operators become records like those of REGISTER_OP,
 // whose functions call the library's. For the definitions of library.hpp.
-#ifndef OPKIT_PLUGIN_LIBRARY_OPS_HPP_
-#define OPKIT_PLUGIN_LIBRARY_OPS_HPP_
+#ifndef OPKIT_PLUGIN_LOAD_LIBRARY_OPS_HPP_
+#define OPKIT_PLUGIN_LOAD_LIBRARY_OPS_HPP_
 
 #include <algorithm>
 #include <list>
@@ -10,8 +10,8 @@
 #include "opkit/op/function/function_calls.hpp"
 #include "opkit/op/function/function_operator.hpp"
 #include "opkit/op/gradient/gradient.hpp"
-#include "opkit/plugin/abi/abi_node.hpp"
-#include "opkit/plugin/shared_object.hpp"
+#include "opkit/plugin/load/abi_node.hpp"
+#include "opkit/plugin/load/shared_object.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -63,7 +63,8 @@ class LibraryHooks final : public FunctionHooks {
       if (input.constant) inputs.SetConstant(Index(i), *input.constant);
     }
     for (const TensorInfo& output : context.outputs()) anything |= output.shape.has_rank();
-    // False where the library cannot say yet. `read` takes a value's dtype or shape from an answer.
+    // Asks the library for dtypes or shapes; false where it cannot say yet. `read` takes a value's
+    // dtype or shape from an answer.
     const auto ask = [&](const char* what, bool all_known, auto function, auto read) {
       try {
         CallLibrary(what, name_, image_->name,
@@ -156,7 +157,7 @@ class LibraryHooks final : public FunctionHooks {
   const std::string name_;
 };
 
-// Set when the process ends: a library's own objects may be gone before the operators that the
+// Whether the process ends: a library's own objects may be gone before the operators that the
 // program still holds.
 inline std::atomic<bool>& ProcessEnds() {
   static constinit std::atomic<bool> ends{false};
@@ -175,7 +176,7 @@ class LibraryInstance final : public DirectState {
     try {
       CallLibrary("createOpState", context.def->type(), image_->name,
                   [&] { return kernel.create(original, &node_.node(), &instance); });
-    } catch (const Error& error) {  // another kernel may take the node
+    } catch (const Error& error) {  // so that another kernel may take the node
       if (error.code() == ErrorCode::kUnsupported)
         throw UnsupportedOperatorFeature(error.message());
       throw;
@@ -191,7 +192,7 @@ class LibraryInstance final : public DirectState {
     HostErrorScope message;
     CallGuarded([&] { return kernel_.destroy(instance), OPKIT_OK; });
   }
-  // For a backward operator that runs the forward operator's instance.
+  // Runs either pass, for a backward operator that runs the forward operator's instance.
   OpStatus Run(FunctionPass pass, std::span<const OpTensor>, std::span<OpTensor>,
                OpResource& resource) override {
     const auto run = pass == FunctionPass::kForward ? kernel_.forward : kernel_.backward;
@@ -312,7 +313,7 @@ inline bool SaysGradient(const FunctionOpRecord& record) {
                                            OPKIT_OP_GRADIENT_NOT_IMPLEMENTED);
 }
 
-// The gradient that it says.
+// The gradient that the library describes.
 inline GradientRegistration MakeLibraryGradient(const LibraryImagePtr& image, const opkit_op& op,
                                                 const FunctionOpRecord& record) {
   GradientRegistration gradient;
@@ -336,4 +337,4 @@ inline GradientRegistration MakeLibraryGradient(const LibraryImagePtr& image, co
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_PLUGIN_LIBRARY_OPS_HPP_
+#endif  // OPKIT_PLUGIN_LOAD_LIBRARY_OPS_HPP_

@@ -2,16 +2,16 @@
 // (OPKIT_OP), handed over beside those of REGISTER_OP. They are in the library's own registries;
 // each becomes a record whose kernels run the operator in a workspace of its own over the host's
 // memory. Included where a unit includes both opkit.hpp and plugin/author.hpp.
-#ifndef OPKIT_PLUGIN_EXPORT_OPERATORS_HPP_
-#define OPKIT_PLUGIN_EXPORT_OPERATORS_HPP_
+#ifndef OPKIT_PLUGIN_EXPORT_EXPORT_OPERATORS_HPP_
+#define OPKIT_PLUGIN_EXPORT_EXPORT_OPERATORS_HPP_
 
-#include "opkit/plugin/library_export.hpp"
+#include "opkit/plugin/export/library_export.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Adds records of all that the host can run. None where the host is this program itself, which has
-// the operators already.
+// Adds records of all that the host can run. Adds none where the host is this program itself, which
+// has the operators already.
 OPKIT_IMAGE_LOCAL void AddRegisteredOperators(std::vector<FunctionRecord>& records);
 
 [[maybe_unused]] OPKIT_IMAGE_LOCAL inline const bool kExportsRegisteredOperators =
@@ -21,7 +21,7 @@ OPKIT_IMAGE_LOCAL void AddRegisteredOperators(std::vector<FunctionRecord>& recor
 }  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
-#include "opkit/plugin/impl/export_operators.ipp"
+#include "opkit/plugin/export/impl/export_operators.ipp"
 #endif
 
-#endif  // OPKIT_PLUGIN_EXPORT_OPERATORS_HPP_
+#endif  // OPKIT_PLUGIN_EXPORT_EXPORT_OPERATORS_HPP_

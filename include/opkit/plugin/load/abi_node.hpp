@@ -1,7 +1,7 @@
 // Nodes, and inference's knowledge of their values, as opkit_abi.h passes them to a library. For
 // the definitions of plugin/.
-#ifndef OPKIT_PLUGIN_ABI_ABI_NODE_HPP_
-#define OPKIT_PLUGIN_ABI_ABI_NODE_HPP_
+#ifndef OPKIT_PLUGIN_LOAD_ABI_NODE_HPP_
+#define OPKIT_PLUGIN_LOAD_ABI_NODE_HPP_
 
 #include "opkit/graph/graph_view.hpp"
 #include "opkit/graph/subgraph.hpp"
@@ -12,7 +12,7 @@ namespace detail {
 
 struct AbiGraph;
 
-// An opkit_node and all that it points to.
+// An opkit_node, and the data that it points to.
 class AbiNode : public RefCounted {
  public:
   explicit AbiNode(const OperatorDef& def) : def_(def), attributes_(def_.args()) {
@@ -146,7 +146,7 @@ class AbiValues {
               what, " ", i, "; -1 is unknown");
       dims.push_back(extent >= 0    ? Dim(extent)
                      : extent == -1 ? Dim()
-                                    : Sym(symbols_[static_cast<size_t>(symbol)]));
+                                    : Sym(symbols_[Index(symbol)]));
     }
     return SymbolicShape(std::move(dims));
   }
@@ -181,7 +181,7 @@ inline std::vector<std::string> NamesOfAbi(const char* const* names, uint64_t co
 }
 
 // Copies everything; the types of inputs of graphs inside do not cross. Error (kInvalidArgument)
-// for what is no node.
+// for a struct that is no node.
 inline OperatorDef DefinitionOfAbi(const opkit_node& node) {
   if (node.size < kNodeBytes || !node.op || node.num_graphs > kMostParts ||
       (node.num_graphs > 0 && !node.graphs))
@@ -232,4 +232,4 @@ inline IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from) {
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_PLUGIN_ABI_ABI_NODE_HPP_
+#endif  // OPKIT_PLUGIN_LOAD_ABI_NODE_HPP_

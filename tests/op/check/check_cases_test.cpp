@@ -1,0 +1,117 @@
+// The nodes and inputs that CheckOperator makes where none are given.
+#include "opkit/op/check/check_cases.hpp"
+
+#include "op/check/checked_ops.hpp"
+
+namespace check_cases_test {
+using namespace checked_ops;
+
+namespace {
+
+using opkit::detail::ClaimedDTypes;
+using opkit::detail::MakeCases;
+using opkit::detail::MakeCheckDef;
+
+SCHEMA_OF_ONE(CasesDouble).AllowInplace({{0, 0}}).Input(0, "x").Output(0, "x");
+REGISTER_CPU_OPERATOR(CasesDouble, LambdaOp<kDouble>);
+
+// No inference: what it refuses is left out.
+constexpr auto kTrace = [](auto& op) {
+  OPKIT_ENFORCE(op.Input(0).rank() == 2 && op.Input(0).dim(0) == op.Input(0).dim(1));
+  const float* x = In(op);
+  float* y = op.Output(0, Shape{}, DType::kFloat32)->template mutable_data<float>();
+  *y = 0;
+  for (int64_t i = 0; i < op.Input(0).dim(0); ++i) *y += x[i * op.Input(0).dim(0) + i];
+};
+OPERATOR_SCHEMA(CasesTrace).NumInputs(1).NumOutputs(1);
+REGISTER_CPU_OPERATOR(CasesTrace, LambdaOp<kTrace>);
+
+// Must run in place; takes an argument; has no other input.
+constexpr auto kAccumulate = [](auto& op) {
+  OPKIT_ENFORCE(op.HasArgument("step"));
+  OPKIT_ENFORCE(op.Input(0).is_dense());
+  float* sum = op.Output(0)->template mutable_data<float>();
+  for (int64_t i = 0; i < Count(op); ++i) sum[i] += 1;
+};
+OPERATOR_SCHEMA(CasesAccumulate)
+    .NumInputs(1)
+    .NumOutputs(1)
+    .EnforceInplace({{0, 0}})
+    .IdenticalTypeAndShape()
+    .RequiredArg<int>("step", "of each run");
+REGISTER_CPU_OPERATOR(CasesAccumulate, LambdaOp<kAccumulate>);
+
+OPERATOR_SCHEMA(CasesTyped)
+    .NumInputs(2, 3)
+    .NumOutputs(1)
+    .Input(0, "rows", "", {DType::kInt64})
+    .Input(1, "values", "", {DType::kFloat32, DType::kFloat64});
+
+const opkit::OpSchema& Schema(const char* op) { return opkit::OpRegistry::Global().GetSchema(op); }
+
+}  // namespace
+
+TEST_CASE("the smallest node that the schema accepts is made, with a name for each value") {
+  CHECK(ToString(MakeCheckDef(Schema("CasesDouble"), {})) == "CasesDouble (x) -> (x_out)");
+  CHECK(ToString(MakeCheckDef(Schema("CasesTyped"), {})) ==
+        "CasesTyped (rows, values) -> (output0)");
+  CheckOptions options;
+  options.num_inputs = 3;
+  CHECK(ToString(MakeCheckDef(Schema("CasesTyped"), options)) ==
+        "CasesTyped (rows, values, input2) -> (output0)");
+  options.args = {{"step", 1}};
+  options.num_inputs = -1;
+  const OperatorDef in_place = MakeCheckDef(Schema("CasesAccumulate"), options);
+  CHECK(in_place.inputs() == in_place.outputs());
+}
+
+TEST_CASE("each input gets a dtype that it claims, on shapes from empty to odd") {
+  const opkit::OpSchema& schema = Schema("CasesTyped");
+  CHECK(ClaimedDTypes(schema, {}) == std::vector<DType>{DType::kFloat32, DType::kFloat64});
+  CHECK(ClaimedDTypes(Schema("CasesTrace"), {}) == std::vector<DType>{DType::kFloat32});
+  CheckOptions options;
+  options.dtypes = {DType::kInt8};
+  CHECK(ClaimedDTypes(schema, options) == options.dtypes);
+  const auto cases = MakeCases(schema, MakeCheckDef(schema, {}), DType::kFloat64, {});
+  CHECK(cases[0].Describe() == "int64[2, 3], float64[2, 3]");
+  int empty = 0;
+  for (const auto& one : cases) {
+    CHECK(one.guessed);
+    CHECK(one.inputs[0].shape() == one.inputs[1].shape());
+    empty += one.inputs[0].numel() == 0;
+  }
+  CHECK(empty == 3);
+}
+
+TEST_CASE("an operator without inference is run on the inputs that it accepts") {
+  Expect("CasesTrace", {});
+  CheckOptions options;
+  options.args = {{"step", 1}};
+  Expect("CasesAccumulate", {}, options);
+}
+
+TEST_CASE("a node and inputs may be given") {
+  const Tensor x = Tensor::From<float>({2, 2}, {1, 2, 3, 4});
+  Expect(CheckOperator(OperatorDef("CasesTrace", {"x"}, {"y"}), {x}), {});
+  Expect(CheckOperator(OperatorDef("CasesDouble", {"x"}, {"x"}), {x}), {});
+  const CheckReport refused =
+      CheckOperator(OperatorDef("CasesTrace", {"x"}, {"y"}), {Tensor::From<float>({1, 2}, {1, 2})});
+  Expect(refused, {"it refuses its test inputs: expected op.Input(0).rank() == 2"});
+  CHECK_THROWS_WITH_AS(CheckOperator(OperatorDef("CasesTrace", {"x"}, {"y"}), {}),
+                       "CheckOperator of CasesTrace (x) -> (y) needs 1 inputs, found 0",
+                       opkit::Error);
+}
+
+TEST_CASE("what cannot be checked is said") {
+  const CheckReport trace = CheckOperator("CasesTrace");
+  CHECK(trace.notes == std::vector<std::string>{"shapes and dtypes, because the schema infers none",
+                                                "its gradient, none is registered"});
+  CHECK_THROWS_WITH_AS(CheckOperator("CasesAccumulate"),
+                       "CheckOperator finds no node of CasesAccumulate: CasesAccumulate needs the "
+                       "argument 'step' (of each run); set CheckOptions::args, num_inputs or "
+                       "num_outputs, or give it a node and inputs",
+                       opkit::Error);
+  CHECK_THROWS_AS(CheckOperator("CasesDuoble"), opkit::Error);
+}
+
+}  // namespace check_cases_test
