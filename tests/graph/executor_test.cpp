@@ -576,6 +576,42 @@ TEST_CASE("memory that is bound no longer is not written to") {
   CHECK(memory[2] == 7);
 }
 
+TEST_CASE("what runs write is not bound over the memory of a constant or an attribute") {
+  const Tensor weight = Vector({1, 2}), held = Vector({3, 4}), inner = Vector({5, 6});
+  Graph branch;
+  branch.AddConstant("k", inner);
+  branch.AddOutput("k");
+  Graph g;
+  g.AddInput("T", kFloat, {2});
+  g.AddInput("X", kFloat, {2});
+  g.AddConstant("c", weight);
+  g.AddNode(OperatorDef("Add", {"X", "c"}, {"Y"}));
+  g.AddNode(OperatorDef("Accumulate", {"T", "Y"}, {"T"}));
+  g.AddNode(
+      OperatorDef("Report", {"Y"}, {}).Arg("held", held).Subgraph("body", MakeSubgraph(branch)));
+  g.AddOutput("Y");
+  g.AddOutput("T");
+  Executor exec(Compile(g, {.threads = 1}));
+  const Tensor x = Vector({10, 20});
+  const auto refusal = [&](auto bind) { return std::string(ErrorOf(bind).what()); };
+  CHECK(Contains(refusal([&] { exec.Bind("Y", weight); }),
+                 "the tensor bound to output 'Y' shares memory with constant 'c' of the graph"));
+  CHECK(Contains(refusal([&] { exec.Bind("Y", held); }), "attribute 'held' of node Report"));
+  CHECK(Contains(refusal([&] { exec.Bind("Y", inner); }), "constant 'k' of 'body'"));
+  CHECK(Contains(refusal([&] { exec.Bind("T", weight); }),
+                 "the tensor given for input 'T' shares memory with constant 'c'"));
+  CHECK(Contains(refusal([&] {
+                   exec.Run({{"T", weight}, {"X", x}});
+                 }),
+                 "the tensor given for input 'T' shares memory with constant 'c'"));
+  const Tensor sum = Vector({0, 0});
+  for (float runs : {1.f, 2.f}) {
+    exec.Run({{"T", sum}, {"X", weight}});  // what is only read may be the constant's memory
+    CHECK(FloatsOf(exec.output("Y")) == Floats{2, 4});
+    CHECK(FloatsOf(sum) == Floats{2 * runs, 4 * runs});
+  }
+}
+
 TEST_CASE("an output may be bound to an input's memory, but not to another output's") {
   Graph g;
   g.AddInput("X", kFloat, {2});
