@@ -91,6 +91,23 @@ TEST_CASE("a run computes the graph's outputs and gives them by name") {
   CHECK(Contains(ErrorOf([&] { out.at("Z"); }).what(), "there is no output 'Z'"));
 }
 
+TEST_CASE("what a run returns is found by name and by position, and taken apart in a loop") {
+  Executor exec(Compile(OneNode(OperatorDef("Relu"), {2}), {.threads = 1}));
+  const NamedTensors out = exec.Run({{"X", Vector({-1, 2})}});
+  CHECK(out.find("Y") == &out["Y"]);
+  CHECK(FloatsOf(out["Y"]) == Floats{0, 2});
+  CHECK(&out[0] == &out["Y"]);
+  CHECK(out.contains("Y"));
+  CHECK(!out.contains("X"));
+  CHECK(!out.find("X"));
+  CHECK(Contains(ErrorOf([&] { out["y"]; }).what(), "there is no output 'y' (did you mean 'Y'?"));
+  CHECK(Contains(ErrorOf([&] { out[1]; }).what(), "there is no output 1: the graph has 1"));
+  for (const auto& [name, tensor] : out) {
+    CHECK(name == "Y");
+    CHECK(&tensor == out.find(name));
+  }
+}
+
 TEST_CASE("a plan tells each node's kernel and each value's type") {
   const Plan plan = Compile(Diamond({3}), {.threads = 2});
   CHECK(Contains(plan.Describe(), "plan of 4 nodes on 2 threads"));
