@@ -103,7 +103,8 @@ class NpyHeader {
       at_ = static_cast<size_t>(read.ptr - text_.data());
       Take('L');  // of Python 2
       if (Take(',')) continue;
-      if (shape.size() == 1) Fail("a comma behind a single extent");  // (8) is a number in Python
+      if (shape.size() == 1 && Peek() == ')')  // (8) is a number in Python
+        Fail("a comma behind a single extent");
       Expect(')');
       break;
     }
