@@ -20,6 +20,7 @@
 #include <fcntl.h>
 #include <initializer_list>
 #include <linux/futex.h>
+#include <list>
 #include <map>
 #include <memory>
 #include <new>
@@ -577,11 +578,10 @@ decltype(auto) DispatchDType(DType dtype, F&& f) {
         ? void(call = &detail::CallWithTypeAs<Result, Ts, std::remove_reference_t<F>>)
         : void()),
    ...);
-  if (!call) {
+  if (!call)
     Throw(ErrorCode::kTypeMismatch, "dtype ", ToString(dtype),
           " is not supported here; expected one of ",
           std::vector<std::string>{ToString(kDTypeOf<Ts>)...});
-  }
   return call(f);
 }
 
@@ -1170,15 +1170,19 @@ class CPUAllocator final : public Allocator {
   const char* name() const override { return "cpu"; }
 
  protected:
-  OPKIT_INLINE void* DoAllocate(int64_t bytes) override;
-  OPKIT_INLINE void DoDeallocate(void* data, int64_t) noexcept override;
+  void* DoAllocate(int64_t bytes) override {
+    return ::operator new(static_cast<size_t>(bytes), std::align_val_t{kAlignment}, std::nothrow);
+  }
+  void DoDeallocate(void* data, int64_t) noexcept override {
+    ::operator delete(data, std::align_val_t{kAlignment});
+  }
 };
 
 namespace detail {
 // Devices are few: a fixed table by device type, read without a lock.
 struct AllocatorTable {
   static constexpr int kSlots = 128;
-  std::atomic<Allocator*> slots[kSlots];
+  std::atomic<Allocator*> slots[kSlots] = {};
   alignas(CPUAllocator) unsigned char cpu[sizeof(CPUAllocator)];
   AllocatorTable();
   std::atomic<Allocator*>& operator[](DeviceType type);
@@ -2159,13 +2163,11 @@ class FunctionStorage {
 
  private:
   void TakeFrom(FunctionStorage& other) noexcept {
-    call = other.call;
-    manage = other.manage;
-    other.call = nullptr;
-    other.manage = nullptr;
-    if (manage != nullptr) {
+    call = std::exchange(other.call, nullptr);
+    manage = std::exchange(other.manage, nullptr);
+    if (manage) {
       manage(other.bytes, bytes);
-    } else if (call != nullptr) {
+    } else if (call) {
 // A small callable leaves the rest of the bytes unset; copying all 48 is faster than asking how
 // many.
 #if defined(__GNUC__) && !defined(__clang__)
@@ -2181,10 +2183,7 @@ class FunctionStorage {
   }
   void Destroy() noexcept {
     call = nullptr;
-    if (manage == nullptr) return;
-    auto* const destroy = manage;
-    manage = nullptr;
-    destroy(bytes, nullptr);
+    if (auto* const destroy = std::exchange(manage, nullptr)) destroy(bytes, nullptr);
   }
 };
 
@@ -4643,7 +4642,6 @@ class InferenceContext {
 
  private:
   static size_t Check(int i, size_t count, const char* what);
-  void Refine(TensorInfo& info, const char* what, int i, DType dtype, const SymbolicShape& shape);
 
   const OperatorDef& def_;
   std::vector<TensorInfo> inputs_, outputs_;
@@ -4651,6 +4649,59 @@ class InferenceContext {
   std::vector<Tensor> output_data_;  // by output, or empty; undefined dtype: not set
 };
 
+namespace detail {
+
+// A node's inputs, null where it leaves one out.
+using InputPointers = std::span<const Tensor* const>;
+
+// What inference found for a node that is run again and again: it is repeated only when an input's
+// dtype or shape has changed, or when the result came from its data. Each operator has one, which
+// the operator itself, an eager call or a plan fills.
+class InferenceCache {
+ public:
+  struct Output {
+    DType dtype = DType::kUndefined;
+    bool known = false;
+    Shape shape;  // where known
+  };
+
+  // Whether these inputs have the dtypes and shapes recorded.
+  static bool Match(const std::vector<Output>& recorded, InputPointers inputs) {
+    for (size_t i = 0; i < inputs.size(); ++i)
+      if (inputs[i] &&
+          (inputs[i]->dtype() != recorded[i].dtype || inputs[i]->shape() != recorded[i].shape))
+        return false;
+    return true;
+  }
+  // True when outputs() holds for these inputs.
+  bool IsFresh(InputPointers inputs) const { return fresh_ && Match(inputs_, inputs); }
+  // As IsFresh, for a caller that knows its inputs to be those of the last IsFresh, unchanged.
+  bool fresh() const { return fresh_; }
+  const std::vector<Output>& outputs() const { return outputs_; }
+  // Incremented whenever outputs are recomputed; 0 before.
+  uint64_t version() const { return version_; }
+
+  // Runs `infer` and records the outputs. `before_data` is called before the first read of an
+  // input's elements, which the device may still be computing. Nothing is fresh until Keep is
+  // called.
+  void Infer(const OperatorDef& def, InputPointers inputs,
+             FunctionRef<void(InferenceContext&)> infer, FunctionRef<void()> before_data);
+  // The caller accepts the result: it holds until an input changes, or for this run alone where it
+  // came from an input's data.
+  void Keep() { fresh_ = !data_read_; }
+
+  // Takes over what a plan has inferred. Nothing changes where a dtype or shape is not known.
+  void Set(const OperatorDef& def, std::span<const TensorInfo> inputs,
+           std::span<const TensorInfo> outputs);
+
+ private:
+  std::vector<Output> inputs_, outputs_;
+  uint64_t version_ = 0;
+  bool data_read_ = false;
+  bool fresh_ = false;
+};
+
+}  // namespace detail
 }  // namespace opkit
 
 #endif  // OPKIT_OP_INFERENCE_HPP_
@@ -4775,13 +4826,22 @@ struct ValueSchema {
 
 #endif  // OPKIT_OP_VALUE_SCHEMA_HPP_
 
-// ---- opkit/op/schema_rules.hpp
-// The rules of an OpSchema that its nodes are verified against: how many inputs and outputs a node
-// has, which of them may be one blob, and which attributes it gives.
-#ifndef OPKIT_OP_SCHEMA_RULES_HPP_
-#define OPKIT_OP_SCHEMA_RULES_HPP_
+// ---- opkit/op/schema.hpp
+// OpSchema: what is true of an operator on every device. Filled in once by OPERATOR_SCHEMA (or
+// derived from a typed signature), then asked whether a node is right, what its outputs are and
+// what a run costs.
+#ifndef OPKIT_OP_SCHEMA_HPP_
+#define OPKIT_OP_SCHEMA_HPP_
 
 namespace opkit::inline OPKIT_ABI {
+
+// Work of one run, for benchmarks and selection.
+struct OpCost {
+  uint64_t flops = 0;
+  uint64_t bytes_read = 0;
+  uint64_t bytes_written = 0;
+  uint64_t params_bytes = 0;
+};
 
 namespace detail {
 
@@ -4856,26 +4916,6 @@ struct AttributeRules {
 };
 
 }  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_OP_SCHEMA_RULES_HPP_
-
-// ---- opkit/op/schema.hpp
-// OpSchema: what is true of an operator on every device. Filled in once by OPERATOR_SCHEMA (or
-// derived from a typed signature), then asked whether a node is right, what its outputs are and
-// what a run costs.
-#ifndef OPKIT_OP_SCHEMA_HPP_
-#define OPKIT_OP_SCHEMA_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-
-// Work of one run, for benchmarks and selection.
-struct OpCost {
-  uint64_t flops = 0;
-  uint64_t bytes_read = 0;
-  uint64_t bytes_written = 0;
-  uint64_t params_bytes = 0;
-};
 
 // Setters return *this, so that a schema reads as one sentence. Not synchronised: filled in during
 // static initialisation, read-only afterwards.
@@ -4946,18 +4986,16 @@ class OpSchema {
   // Attributes. `Arg(name, doc)` takes any type; `Arg<T>` checks it, and documents a default. Once
   // one is declared, an undeclared attribute is an error unless AllowUnknownArgs.
   OpSchema& Arg(std::string name, std::string doc, bool required = false) {
-    return Arg(std::move(name), std::move(doc), std::nullopt, std::nullopt, required);
+    return Arg({std::move(name), std::move(doc), required, {}, {}});
   }
   template <class T>
   OpSchema& Arg(std::string name, std::string doc, std::optional<T> default_value = {},
                 bool required = false) {
-    std::optional<Attribute> value;
-    if (default_value) value.emplace(*default_value);
-    return Arg(std::move(name), std::move(doc), kAttributeTypeOf<T>, std::move(value), required);
+    AttributeSchema attribute{std::move(name), std::move(doc), required, kAttributeTypeOf<T>, {}};
+    if (default_value) attribute.default_value.emplace(*default_value);
+    return Arg(std::move(attribute));
   }
   OpSchema& Arg(AttributeSchema attribute);
-  OpSchema& Arg(std::string name, std::string doc, std::optional<AttributeType> type,
-                std::optional<Attribute> default_value, bool required);
   template <class T>
   OpSchema& RequiredArg(std::string name, std::string doc) {
     return Arg<T>(std::move(name), std::move(doc), {}, true);
@@ -5135,8 +5173,6 @@ using EnginePref = BackendPreference;                // Caffe2's spelling
 class OpRegistry {
  public:
   OpRegistry();
-  OpRegistry(const OpRegistry&) = delete;
-  OpRegistry& operator=(const OpRegistry&) = delete;
   ~OpRegistry();
 
   // Inline, and a static inside: the dynamic linker makes it one in the program and the shared
@@ -5205,7 +5241,7 @@ class OpRegistry {
 
  private:
   struct State;
-  detail::IntrusivePtr<State> state_;
+  std::unique_ptr<State> state_;
 };
 
 // Everything wrong with the registrations of this program (duplicates with both places, kernels
@@ -5250,84 +5286,6 @@ void SetPerOpEnginePref(const OpsByDevice& pref) {
 
 #endif  // OPKIT_OP_OP_REGISTRY_HPP_
 
-// ---- opkit/op/inference_cache.hpp
-// InferenceCache: what shape inference found for a node that is run again and again. Inference is
-// repeated only when an input's dtype or shape has changed, or when the result came from its data.
-#ifndef OPKIT_OP_INFERENCE_CACHE_HPP_
-#define OPKIT_OP_INFERENCE_CACHE_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// A node's inputs, null where it leaves one out: a view of a vector of Tensor* or const Tensor*.
-class InputPointers {
- public:
-  template <class Vector>
-  InputPointers(const Vector& inputs) : begin_(inputs.data()), size_(inputs.size()) {}
-  size_t size() const { return size_; }
-  const Tensor* operator[](size_t i) const { return begin_[i]; }
-
- private:
-  const Tensor* const* begin_;
-  size_t size_;
-};
-
-// Each operator has one, which the operator itself, an eager call or a plan fills.
-class InferenceCache {
- public:
-  struct Output {
-    DType dtype = DType::kUndefined;
-    bool known = false;
-    Shape shape;  // where known
-  };
-
-  // True when outputs() holds for these inputs.
-  bool IsFresh(InputPointers inputs) const {
-    if (!fresh_) return false;
-    for (size_t i = 0; i < inputs.size(); ++i)
-      if (inputs[i] &&
-          (inputs[i]->dtype() != inputs_[i].dtype || inputs[i]->shape() != inputs_[i].shape))
-        return false;
-    return true;
-  }
-  // As IsFresh, for a caller that knows its inputs to be those of the last IsFresh, unchanged.
-  bool fresh() const { return fresh_; }
-  const std::vector<Output>& outputs() const { return outputs_; }
-  // Incremented whenever outputs are recomputed; 0 before.
-  uint64_t version() const { return version_; }
-
-  // Runs `infer` and records the outputs. `before_data` is called before the first read of an
-  // input's elements, which the device may still be computing. Nothing is fresh until Keep is
-  // called.
-  void Infer(const OperatorDef& def, InputPointers inputs,
-             FunctionRef<void(InferenceContext&)> infer, FunctionRef<void()> before_data);
-  // The caller accepts the result: it holds until an input changes, or for this run alone where it
-  // came from an input's data.
-  void Keep() { fresh_ = !data_read_; }
-
-  // Takes over what a plan has inferred. Nothing changes where a dtype or shape is not known.
-  void Set(const OperatorDef& def, std::span<const TensorInfo> inputs,
-           std::span<const TensorInfo> outputs);
-
- private:
-  static void Record(const TensorInfo* infos, size_t count, std::vector<Output>& out);
-  void RecordInputs(const TensorInfo* infos, size_t count) { Record(infos, count, inputs_); }
-  void RecordOutputs(const TensorInfo* infos, size_t count) {
-    Record(infos, count, outputs_);
-    ++version_;
-  }
-
-  std::vector<Output> inputs_, outputs_;
-  uint64_t version_ = 0;
-  bool data_read_ = false;
-  bool fresh_ = false;
-};
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_OP_INFERENCE_CACHE_HPP_
-
 // ---- opkit/op/observer.hpp
 // Observers: watch operators and nets from outside. What is attached is started before and stopped
 // after every run, on every path. Without observers a run pays one predictable branch.
@@ -5357,20 +5315,18 @@ template <class T>
 class Observable {
  public:
   Observable() = default;
-  Observable(const Observable&) = delete;
-  Observable& operator=(const Observable&) = delete;
+  Observable(Observable&&) = delete;
 
   // Takes ownership; the pointer returned is the handle to detach it by.
   ObserverBase<T>* AttachObserver(std::unique_ptr<ObserverBase<T>> observer) {
     if (!observer) Throw(ErrorCode::kInvalidArgument, "AttachObserver was given null");
-    if (!observers_) observers_ = detail::IntrusivePtr<detail::RefCounted>(new List);
-    list().items.push_back(std::move(observer));
-    return list().items.back().get();
+    if (!observers_) observers_ = std::make_unique<List>();
+    return observers_->items.emplace_back(std::move(observer)).get();
   }
   // Gives it back; null when it is not attached.
   std::unique_ptr<ObserverBase<T>> DetachObserver(const ObserverBase<T>* observer) {
     if (!observers_) return nullptr;
-    auto& items = list().items;
+    auto& items = observers_->items;
     for (size_t i = 0; i < items.size(); ++i) {
       if (items[i].get() != observer) continue;
       std::unique_ptr<ObserverBase<T>> detached = std::move(items[i]);
@@ -5379,9 +5335,9 @@ class Observable {
     }
     return nullptr;
   }
-  size_t NumObservers() const { return observers_ ? list().items.size() : 0; }
+  size_t NumObservers() const { return observers_ ? observers_->items.size() : 0; }
   // The last exception of an observer; empty when there was none.
-  std::string last_observer_error() const { return observers_ ? list().error : ""; }
+  std::string last_observer_error() const { return observers_ ? observers_->error : ""; }
 
   void StartAllObservers() {
     if (observers_) [[unlikely]]
@@ -5393,27 +5349,24 @@ class Observable {
   }
 
  private:
-  struct List : detail::RefCounted {
+  struct List {
     std::vector<std::unique_ptr<ObserverBase<T>>> items;
     std::string error;
   };
   template <class F>
   OPKIT_COLD void ForEach(F call) {
-    for (size_t i = 0; i < list().items.size(); ++i) {
+    for (size_t i = 0; i < observers_->items.size(); ++i) {
       try {
-        call(*list().items[i]);
+        call(*observers_->items[i]);
       } catch (const std::exception& error) {
-        list().error = error.what();
+        observers_->error = error.what();
       } catch (...) {
-        list().error = "an exception that is not derived from std::exception";
+        observers_->error = "an exception that is not derived from std::exception";
       }
     }
   }
-  List& list() const { return static_cast<List&>(*observers_); }
 
-  // A List where there ever was an observer. By its base, so that a program which attaches none
-  // does not compile it.
-  detail::IntrusivePtr<detail::RefCounted> observers_;
+  std::unique_ptr<List> observers_;  // made with the first
 };
 
 // Starts the observers of `subject` and stops them at the end of the scope, exceptions included.
@@ -5424,8 +5377,7 @@ class ObserverScope {
   explicit ObserverScope(Observable<T>& subject) : subject_(subject) {
     subject_.StartAllObservers();
   }
-  ObserverScope(const ObserverScope&) = delete;
-  ObserverScope& operator=(const ObserverScope&) = delete;
+  ObserverScope(ObserverScope&&) = delete;
   ~ObserverScope() { subject_.StopAllObservers(succeeded_); }
   void Succeeded() { succeeded_ = true; }
 
@@ -5536,8 +5488,7 @@ class Blob {
  public:
   Blob() = default;
   explicit Blob(std::string name) : name_(std::move(name)) {}
-  Blob(const Blob&) = delete;
-  Blob& operator=(const Blob&) = delete;
+  Blob(Blob&&) = delete;
   ~Blob() { Reset(); }
 
   const std::string& name() const { return name_; }
@@ -5595,8 +5546,7 @@ class Blob {
 class Workspace {
  public:
   Workspace() = default;
-  Workspace(const Workspace&) = delete;
-  Workspace& operator=(const Workspace&) = delete;
+  Workspace(Workspace&&) = delete;
 
   // The blob of that name, made when there is none.
   Blob* CreateBlob(const std::string& name);
@@ -5626,11 +5576,11 @@ class Workspace {
 
 #endif  // OPKIT_OP_WORKSPACE_HPP_
 
-// ---- opkit/op/operator_memory.hpp
-// The memory that an operator holds beside its blobs: tensors that replace an output when the run
-// has ended, and scratch for a run.
-#ifndef OPKIT_OP_OPERATOR_MEMORY_HPP_
-#define OPKIT_OP_OPERATOR_MEMORY_HPP_
+// ---- opkit/op/operator_base.hpp
+// OperatorBase: an operator bound to the blobs of a workspace, whatever device it runs on. Gives
+// access to arguments, inputs and outputs and the completion event, and adds context to errors.
+#ifndef OPKIT_OP_OPERATOR_BASE_HPP_
+#define OPKIT_OP_OPERATOR_BASE_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -5638,20 +5588,22 @@ namespace detail {
 // Tensors for outputs whose present tensor is also an input, which the run still reads.
 class PendingOutputs {
  public:
-  PendingOutputs();
-  ~PendingOutputs();
   bool empty() const { return !items_; }
   // Null when the output is not replaced. The tensors stay at their addresses.
   Tensor* Find(int output);
   Tensor* Add(int output, Blob* blob, Tensor tensor);
   // Moves the tensors to their blobs.
   void Publish();
-  void Clear();
+  void Clear() { items_ = {}; }
   void AppendStorages(RefCountedList& out) const;
 
  private:
-  struct Items;
-  IntrusivePtr<Items> items_;
+  struct Item {
+    int output;
+    Blob* blob;
+    Tensor tensor;
+  };
+  std::unique_ptr<std::list<Item>> items_;
 };
 
 // What a plan sets aside for the operator, or memory of its own that grows to the largest request.
@@ -5671,20 +5623,6 @@ class ScratchMemory {
   Storage planned_owner_;
   Storage own_;
 };
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_OP_OPERATOR_MEMORY_HPP_
-
-// ---- opkit/op/operator_base.hpp
-// OperatorBase: an operator bound to the blobs of a workspace, whatever device it runs on. Gives
-// access to arguments, inputs and outputs and the completion event, and adds context to errors.
-#ifndef OPKIT_OP_OPERATOR_BASE_HPP_
-#define OPKIT_OP_OPERATOR_BASE_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
 
 // The name of an operator in messages, shared with the events it records, which may outlive it.
 class OperatorIdentity final : public FailureContext {
@@ -6057,11 +5995,19 @@ struct DispatchHelper<TensorTypes<Types...>, Extra...> {
   // Error (kTypeMismatch) that lists the supported dtypes.
   template <class Op>
   static bool call(Op* op, const Tensor& tensor) {
-    return Dispatch(op, tensor.dtype(), &tensor);
+    return call(op, tensor.dtype(), &tensor);
   }
+  // `tensor`: the one that an Error is about, where there is one.
   template <class Op>
-  static bool call(Op* op, DType dtype) {
-    return Dispatch(op, dtype, nullptr);
+  static bool call(Op* op, DType dtype, const Tensor* tensor = nullptr) {
+    bool (*call)(Op*) = nullptr;
+    ((!call && (std::is_same_v<Types, GenericTensorImplementation> || dtype == kDTypeOf<Types>)
+          ? void(call = &Call<Types, Op>)
+          : void()),
+     ...);
+    if (!call) [[unlikely]]
+      Unsupported(*op, dtype, tensor);
+    return call(op);
   }
 
  private:
@@ -6073,17 +6019,6 @@ struct DispatchHelper<TensorTypes<Types...>, Extra...> {
       static_assert(Element<T>, "TensorTypes<...> lists element types, such as float or int64_t");
       return op->template DoRunWithType<Extra..., T>();
     }
-  }
-  template <class Op>
-  static bool Dispatch(Op* op, DType dtype, const Tensor* tensor) {
-    bool (*call)(Op*) = nullptr;
-    ((!call && (std::is_same_v<Types, GenericTensorImplementation> || dtype == kDTypeOf<Types>)
-          ? void(call = &Call<Types, Op>)
-          : void()),
-     ...);
-    if (!call) [[unlikely]]
-      Unsupported(*op, dtype, tensor);
-    return call(op);
   }
   [[noreturn]] OPKIT_COLD static void Unsupported(const OperatorBase& op, DType dtype,
                                                   const Tensor* tensor) {
@@ -6592,8 +6527,6 @@ inline constexpr uint64_t kMostParts = 65535;
 std::string ProblemOfView(const opkit_tensor* view);
 std::string ProblemOfAttr(const opkit_attr* attr);
 
-// A view of `tensor`, which with `strides` must outlive it.
-opkit_tensor AbiTensor(const Tensor& tensor, const Dims& strides);
 // A tensor over the memory that another image views: `host` itself where the view still shows all
 // of it, a part of `host`'s storage where it lies in there, else memory that the other image owns.
 // Error (kInvalidArgument) for what is no view.
@@ -6902,22 +6835,26 @@ inline ErrorCode CodeOfStatus(opkit_status status) {
              : ErrorCode::kOperatorFailed;
 }
 
-// In a catch block: reports the exception to the host, and says which status to return to it.
-OPKIT_COLD OPKIT_IMAGE_LOCAL inline opkit_status ReportFailure() noexcept {
-  opkit_status status = OPKIT_FAILED;
-  const auto report = [&](std::string_view text) {
-    g_host->set_error(status, text.data(), text.size());
-  };
+// In a catch block: the status for a caller of the ABI, and the exception's text.
+OPKIT_COLD inline opkit_status DescribeException(
+    std::string& text, const char* unknown = "it threw something that is not a std::exception") {
   try {
     throw;
   } catch (const Error& error) {
-    status = StatusOf(error.code());
-    report(error.what());
+    text = error.what();
+    return StatusOf(error.code());
   } catch (const std::exception& thrown) {
-    report(thrown.what());
+    text = thrown.what();
   } catch (...) {
-    report("it threw something that is not a std::exception");
+    text = unknown;
   }
+  return OPKIT_FAILED;
+}
+// In a catch block: reports the exception to the host, and says which status to return to it.
+OPKIT_COLD OPKIT_IMAGE_LOCAL inline opkit_status ReportFailure() noexcept {
+  std::string text;
+  const opkit_status status = DescribeException(text);
+  g_host->set_error(status, text.data(), text.size());
   if (g_exceptions) g_exceptions->keep();
   return status;
 }
@@ -6968,8 +6905,6 @@ struct LoopBody {
     }
   }
 };
-template <class F>
-concept LoopIndexBody = std::is_invocable_v<F&, int64_t>;
 
 // f(begin, end) for ranges that make up [0, n), on the host's threads.
 template <class F>
@@ -7005,29 +6940,19 @@ struct LaunchedWork {
   std::string op;
 
   static opkit_status Run(void* context) {
-    auto& self = *static_cast<LaunchedWork*>(context);
-    try {
-      self.Work();
-      return OPKIT_OK;
-    } catch (...) {
-      return ReportFailure();
-    }
+    return GuardedCall([&self = *static_cast<LaunchedWork*>(context)] {
+      try {
+        self.work();
+      } catch (const Error&) {
+        throw;
+      } catch (const std::exception& thrown) {
+        throw Error(ErrorCode::kOperatorFailed,
+                    StrCat("work that operator ", self.op, " launched threw: ", thrown.what()))
+            .SetCause(std::current_exception());
+      }
+    });
   }
   static void Drop(void* context) { delete static_cast<LaunchedWork*>(context); }
-
- private:
-  void Work() {
-    try {
-      work();
-    } catch (const Error&) {
-      throw;
-    } catch (const std::exception& thrown) {
-      Error error(ErrorCode::kOperatorFailed,
-                  StrCat("work that operator ", op, " launched threw: ", thrown.what()));
-      error.SetCause(std::current_exception());
-      throw error;
-    }
-  }
 };
 
 }  // namespace detail
@@ -7039,8 +6964,7 @@ class OpScope {
   OpScope(const opkit_call* call, const char* name) : host_(call->host), name_(name) {
     host_->scope_begin(call, name, &scope_);
   }
-  OpScope(const OpScope&) = delete;
-  OpScope& operator=(const OpScope&) = delete;
+  OpScope(OpScope&&) = delete;
   ~OpScope() { host_->scope_end(&scope_); }
   const char* name() const { return name_; }
 
@@ -7091,8 +7015,7 @@ class OpAdoption {
                                  static_cast<uint64_t>(identity.kind)};
     detail::g_host->adopt(&token, &scope_);
   }
-  OpAdoption(const OpAdoption&) = delete;
-  OpAdoption& operator=(const OpAdoption&) = delete;
+  OpAdoption(OpAdoption&&) = delete;
   ~OpAdoption() { detail::g_host->scope_end(&scope_); }
 
  private:
@@ -7160,7 +7083,7 @@ class OpResource {
   // one.
   template <class F>
   void parallel_for(int64_t n, F f, int64_t grain = 0) const {
-    static_assert(detail::LoopIndexBody<F>,
+    static_assert(std::is_invocable_v<F&, int64_t>,
                   "parallel_for: the body must be callable as f(int64_t index)");
     if (!call_->asynchronous) return detail::RunHostLoop(host(), call_, n, grain, f);
     launch([n, f = std::move(f), grain, host = host()]() mutable {
@@ -7297,32 +7220,6 @@ OPKIT_IMAGE_LOCAL bool IsProgramHost(const opkit_host* host);
 }  // namespace opkit
 
 #endif  // OPKIT_OP_ABI_HOST_TABLE_HPP_
-
-// ---- opkit/op/function/function_device_link.hpp
-// What an instance of a function operator has from outside: the services of its device's context,
-// and the name by which a backward node finds its forward operator's state.
-#ifndef OPKIT_OP_FUNCTION_FUNCTION_DEVICE_LINK_HPP_
-#define OPKIT_OP_FUNCTION_FUNCTION_DEVICE_LINK_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-// The argument of a backward node that names the blob with its forward operator's state.
-inline constexpr const char* kStateArgument = "__state";
-
-// The services of a context for the functions, taken anew for each run.
-struct FunctionDeviceLink {
-  bool asynchronous = false;
-  void* stream = nullptr;
-  void* context = nullptr;
-  void (*launch)(void*, UniqueFunction<void()>) = nullptr;
-  void (*drain)(void*) = nullptr;  // waits for the work issued before; null where none can be open
-};
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_OP_FUNCTION_FUNCTION_DEVICE_LINK_HPP_
 
 // ---- opkit/op/abi/attr_map.hpp
 // AttrMap: an operator's attributes as text, which is how function operators read them; typed
@@ -7462,13 +7359,13 @@ class AttrMap {
   // The attributes as any map of strings; made at the first call for each type and kept.
   template <detail::StringMap Map>
   const Map& As() const {
-    for (const auto& copy : copies_)
-      if (copy->tag == &detail::kTypeTag<Map>) return static_cast<const MapCopy<Map>&>(*copy).map;
-    auto copy = detail::MakeIntrusive<MapCopy<Map>>();
-    copy->tag = &detail::kTypeTag<Map>;
-    for (const auto& [name, text] : items_) copy->map.emplace(name, text);
-    copies_.emplace_back(copy);
-    return copy->map;
+    using Copy = detail::Shared<Map>;
+    for (const auto& [tag, copy] : copies_)
+      if (tag == &detail::kTypeTag<Map>) return static_cast<const Copy&>(*copy).value;
+    auto copy = detail::MakeIntrusive<Copy>(Map());
+    for (const auto& [name, text] : items_) copy->value.emplace(name, text);
+    copies_.emplace_back(&detail::kTypeTag<Map>, copy);
+    return copy->value;
   }
 
  private:
@@ -7477,13 +7374,6 @@ class AttrMap {
     for (const auto& item : items_) known.push_back(item.first);
     Throw(ErrorCode::kNotFound, "no attribute '", name, "'", SuggestName(name, known));
   }
-  struct Copy : detail::RefCounted {
-    const char* tag = nullptr;
-  };
-  template <class Map>
-  struct MapCopy : Copy {
-    Map map;
-  };
   template <class T>
   static T Parse(std::string_view name, const std::string& text) {
     std::optional<T> value;
@@ -7501,7 +7391,7 @@ class AttrMap {
   }
 
   std::vector<std::pair<std::string, std::string>> items_;
-  mutable std::vector<detail::IntrusivePtr<Copy>> copies_;
+  mutable std::vector<std::pair<const char*, detail::IntrusivePtr<detail::RefCounted>>> copies_;
 };
 
 }  // namespace opkit
@@ -7584,36 +7474,28 @@ namespace detail {
 template <class... Types>
 struct TypeList {};
 
+// The signature of a function pointer, or of a function object whose operator() is neither
+// overloaded nor generic. Deduction also takes noexcept functions.
 template <class R, class... P>
 struct SignatureParts {
   using Return = R;
   using Parameters = TypeList<P...>;
 };
-struct UnreadableSignature {
-  using Return = UnreadableSignature;
-  using Parameters = TypeList<>;
-};
+template <class R, class... P>
+SignatureParts<R, P...> ReadSignature(R (*)(P...));
+template <class C, class R, class... P>
+SignatureParts<R, P...> ReadSignature(R (C::*)(P...));
+template <class C, class R, class... P>
+SignatureParts<R, P...> ReadSignature(R (C::*)(P...) const);
 template <class F>
-struct MemberSignature : UnreadableSignature {};
-template <class C, class R, class... P, bool kNoexcept>
-struct MemberSignature<R (C::*)(P...) noexcept(kNoexcept)> : SignatureParts<R, P...> {};
-template <class C, class R, class... P, bool kNoexcept>
-struct MemberSignature<R (C::*)(P...) const noexcept(kNoexcept)> : SignatureParts<R, P...> {};
+auto ReadSignature(const F&) -> decltype(ReadSignature(&F::operator()));
+struct Unreadable {};
+SignatureParts<Unreadable> ReadSignature(...);
 
-// Of a function pointer, or of a function object whose operator() is neither overloaded nor
-// generic.
 template <class F>
-struct FunctionSignature : UnreadableSignature {};
-template <class R, class... P, bool kNoexcept>
-struct FunctionSignature<R (*)(P...) noexcept(kNoexcept)> : SignatureParts<R, P...> {};
-template <class F>
-  requires requires { &F::operator(); }
-struct FunctionSignature<F> : MemberSignature<decltype(&F::operator())> {};
-
+using FunctionSignature = decltype(ReadSignature(std::declval<F>()));
 template <class F>
 using FunctionReturn = typename FunctionSignature<F>::Return;
-template <class F>
-using FunctionParameters = typename FunctionSignature<F>::Parameters;
 
 template <class R>
 inline constexpr bool kIsReturn =
@@ -7713,7 +7595,7 @@ inline constexpr bool kIsTypes = kIsPassed<P> && (std::is_same_v<Pointee<P>, std
 template <class P>
 class TypesArg {
  public:
-  explicit TypesArg(const std::vector<DType>& types) {
+  TypesArg(const std::vector<DType>& types, const char*) {
     for (DType type : types) {
       const bool unknown = std::is_same_v<Item, int> && type == DType::kUndefined;
       items_.push_back(unknown ? static_cast<Item>(-1) : static_cast<Item>(type));
@@ -7787,11 +7669,14 @@ template <class P>
 inline constexpr bool kIsResource =
     !std::is_rvalue_reference_v<P> && std::is_same_v<std::remove_cvref_t<P>, OpResource>;
 
-// Make… adapts the signatures that a place takes; kIs… says whether F has one of them.
+// Adapt makes an Erased function of an `f` whose parameters are those of the list, where that is
+// possible.
+template <class Erased>
+using As = std::type_identity<Erased>;
 template <class F, class A, class I, class O, class R>
   requires(kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsTensors<I, true> &&
            kIsTensors<O, false> && kIsResource<R>)
-ForwardFunction MakeForward(F f, TypeList<A, I, O, R>) {
+ForwardFunction Adapt(As<ForwardFunction>, F f, TypeList<A, I, O, R>) {
   return [f = std::move(f)](const AttrMap& attrs, std::span<const OpTensor> inputs,
                             std::span<OpTensor> outputs, OpResource& resource) mutable -> OpStatus {
     TensorsArg<I> in(inputs);
@@ -7799,67 +7684,43 @@ ForwardFunction MakeForward(F f, TypeList<A, I, O, R>) {
     return CallForStatus(f, PassAttrs<A>(attrs), in.Get(), out.Get(), resource);
   };
 }
-template <class F>
-inline constexpr bool kIsForward =
-    requires { MakeForward(std::declval<F>(), FunctionParameters<F>{}); };
-
 template <class F, class A>
   requires(kIsReturn<FunctionReturn<F>> && IsAttrs<A>())
-ParseAttrsFunction MakeParseAttrs(F f, TypeList<A, int*, int*>) {
+ParseAttrsFunction Adapt(As<ParseAttrsFunction>, F f, TypeList<A, int*, int*>) {
   return [f = std::move(f)](const AttrMap& attrs, int* num_in, int* num_out) mutable {
     return CallForStatus(f, PassAttrs<A>(attrs), num_in, num_out);
   };
 }
-template <class F>
-inline constexpr bool kIsParseAttrs =
-    requires { MakeParseAttrs(std::declval<F>(), FunctionParameters<F>{}); };
-
+template <class List, class A, class In, class Out, class F>
+auto AdaptInference(F f) {
+  return [f = std::move(f)](const AttrMap& attrs, List& inputs, List& outputs) mutable {
+    In in(inputs, "input");
+    Out out(outputs, "output");
+    OpStatus status = CallForStatus(f, PassAttrs<A>(attrs), in.Get(), out.Get());
+    if (status.ok()) in.Store(inputs, "input"), out.Store(outputs, "output");
+    return status;
+  };
+}
 template <class F, class A, class I, class O>
   requires(kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsTypes<I> && kIsTypes<O> &&
            kIsWritable<O>)
-InferTypeFunction MakeInferType(F f, TypeList<A, I, O>) {
-  return [f = std::move(f)](const AttrMap& attrs, std::vector<DType>& inputs,
-                            std::vector<DType>& outputs) mutable {
-    TypesArg<I> in(inputs);
-    TypesArg<O> out(outputs);
-    OpStatus status = CallForStatus(f, PassAttrs<A>(attrs), in.Get(), out.Get());
-    if (status.ok()) in.Store(inputs, "input"), out.Store(outputs, "output");
-    return status;
-  };
+InferTypeFunction Adapt(As<InferTypeFunction>, F f, TypeList<A, I, O>) {
+  return AdaptInference<std::vector<DType>, A, TypesArg<I>, TypesArg<O>>(std::move(f));
 }
-template <class F>
-inline constexpr bool kIsInferType =
-    requires { MakeInferType(std::declval<F>(), FunctionParameters<F>{}); };
-
 template <class F, class A, class I, class O>
   requires(kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsShapes<I> && kIsShapes<O> &&
            kIsWritable<O>)
-InferShapeFunction MakeInferShape(F f, TypeList<A, I, O>) {
-  return [f = std::move(f)](const AttrMap& attrs, ShapeVectors& inputs,
-                            ShapeVectors& outputs) mutable {
-    ShapesArg<I> in(inputs, "input");
-    ShapesArg<O> out(outputs, "output");
-    OpStatus status = CallForStatus(f, PassAttrs<A>(attrs), in.Get(), out.Get());
-    if (status.ok()) in.Store(inputs, "input"), out.Store(outputs, "output");
-    return status;
-  };
+InferShapeFunction Adapt(As<InferShapeFunction>, F f, TypeList<A, I, O>) {
+  return AdaptInference<ShapeVectors, A, ShapesArg<I>, ShapesArg<O>>(std::move(f));
 }
-template <class F>
-inline constexpr bool kIsInferShape =
-    requires { MakeInferShape(std::declval<F>(), FunctionParameters<F>{}); };
-
 template <class F, class A, class I>
   requires(kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsPassed<I> && kIsWritable<I> &&
            std::is_same_v<Pointee<I>, std::vector<int>>)
-MutateInputsFunction MakeMutateInputs(F f, TypeList<A, I>) {
+MutateInputsFunction Adapt(As<MutateInputsFunction>, F f, TypeList<A, I>) {
   return [f = std::move(f)](const AttrMap& attrs, std::vector<int>& inputs) mutable {
     return CallForStatus(f, PassAttrs<A>(attrs), PassAs<I>(inputs));
   };
 }
-template <class F>
-inline constexpr bool kIsMutateInputs =
-    requires { MakeMutateInputs(std::declval<F>(), FunctionParameters<F>{}); };
-
 template <class P>
 inline constexpr bool kIsStateOwner = false;
 // A std::unique_ptr<StatefulOp>*: <memory> is for those who write it.
@@ -7898,7 +7759,7 @@ inline constexpr bool kIsOpContext =
     (!std::is_reference_v<P> || std::is_const_v<std::remove_reference_t<P>>);
 template <class F, class A, class S>
   requires(kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsStateOut<S>)
-CreateStateFunction MakeCreateState(F f, TypeList<A, S>) {
+CreateStateFunction Adapt(As<CreateStateFunction>, F f, TypeList<A, S>) {
   return [f = std::move(f)](const AttrMap& attrs, const OpContext&,
                             IntrusivePtr<StatefulOp>& state) mutable {
     StateOut<S> made(state);
@@ -7907,28 +7768,33 @@ CreateStateFunction MakeCreateState(F f, TypeList<A, S>) {
 }
 template <class F, class A, class C, class S>
   requires(kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsOpContext<C> && kIsStateOut<S>)
-CreateStateFunction MakeCreateState(F f, TypeList<A, C, S>) {
+CreateStateFunction Adapt(As<CreateStateFunction>, F f, TypeList<A, C, S>) {
   return [f = std::move(f)](const AttrMap& attrs, const OpContext& context,
                             IntrusivePtr<StatefulOp>& state) mutable {
     StateOut<S> made(state);
     return CallForStatus(f, PassAttrs<A>(attrs), context, made.Get());
   };
 }
-template <class F>
-inline constexpr bool kIsCreateState =
-    requires { MakeCreateState(std::declval<F>(), FunctionParameters<F>{}); };
-
 template <class F, class A, class I>
   requires(std::is_integral_v<FunctionReturn<F>> && IsAttrs<A>() && kIsShapes<I>)
-ScratchFunction MakeScratch(F f, TypeList<A, I>) {
+ScratchFunction Adapt(As<ScratchFunction>, F f, TypeList<A, I>) {
   return [f = std::move(f)](const AttrMap& attrs, const ShapeVectors& inputs) mutable {
     ShapesArg<I> in(inputs, "input");
     return static_cast<int64_t>(f(PassAttrs<A>(attrs), in.Get()));
   };
 }
-template <class F>
-inline constexpr bool kIsScratch =
-    requires { MakeScratch(std::declval<F>(), FunctionParameters<F>{}); };
+// Whether a function F can be an Erased one, and F in that form.
+template <class Erased, class F>
+inline constexpr bool kFits = requires {
+  Adapt(As<Erased>{}, std::declval<F>(), typename FunctionSignature<F>::Parameters{});
+};
+template <class Erased, class F>
+Erased AdaptTo(F f) {
+  if constexpr (kFits<Erased, F>)
+    return Adapt(As<Erased>{}, std::move(f), typename FunctionSignature<F>::Parameters{});
+  else
+    return {};  // a static_assert has said so
+}
 
 }  // namespace detail
 }  // namespace opkit
@@ -8034,47 +7900,40 @@ class BasicFunctionOpBuilder {
   // output tensors have before the run.
   template <class F>
   BasicFunctionOpBuilder& setForward(F f, const char* device = "cpu") {
-    static_assert(detail::kIsForward<F>,
+    static_assert(detail::kFits<ForwardFunction, F>,
                   "setForward(f): write int f(std::map<std::string, std::string> attrs, "
                   "std::vector<OpTensor> inputs, std::vector<OpTensor> outputs, OpResource res) or "
                   "Status f(const AttrMap&, std::span<const OpTensor>, std::span<OpTensor>, "
                   "OpResource&)");
-    if constexpr (detail::kIsForward<F>)
-      OnDevice(device, "setForward", &FunctionDevice::forward, FunctionPass::kForward,
-               detail::MakeForward(std::move(f), detail::FunctionParameters<F>{}));
-    return *this;
+    return OnDevice(device, "setForward", &FunctionDevice::forward, FunctionPass::kForward,
+                    std::move(f));
   }
   // Computes the gradients of the inputs from those of the outputs, the inputs and the outputs, in
   // this order: the operator <name>_backward, and the gradient of this one.
   template <class F>
   BasicFunctionOpBuilder& setBackward(F f, const char* device = "cpu") {
-    static_assert(detail::kIsForward<F>,
+    static_assert(detail::kFits<ForwardFunction, F>,
                   "setBackward(f): write int f(std::map<std::string, std::string> attrs, "
                   "std::vector<OpTensor> inputs, std::vector<OpTensor> outputs, OpResource res) or "
                   "Status f(const AttrMap&, std::span<const OpTensor>, std::span<OpTensor>, "
                   "OpResource&)");
-    if constexpr (detail::kIsForward<F>)
-      OnDevice(device, "setBackward", &FunctionDevice::backward, FunctionPass::kBackward,
-               detail::MakeForward(std::move(f), detail::FunctionParameters<F>{}));
-    return *this;
+    return OnDevice(device, "setBackward", &FunctionDevice::backward, FunctionPass::kBackward,
+                    std::move(f));
   }
   // Makes the object that runs the operator. It is also asked for the gradient; with
   // setNoGradient() it is not.
   template <class F>
   BasicFunctionOpBuilder& setCreateOpState(F f, const char* device = "cpu") {
-    static_assert(detail::kIsCreateState<F>,
+    static_assert(detail::kFits<CreateStateFunction, F>,
                   "setCreateOpState(f): write int f(std::map<std::string, std::string> attrs, "
                   "StatefulOp** state), with OpContext context in the middle if you need the "
                   "device; std::unique_ptr<StatefulOp>* also does for the state");
-    if constexpr (detail::kIsCreateState<F>) {
-      OnDevice(device, "setCreateOpState", &FunctionDevice::create_state, FunctionPass::kForward,
-               detail::MakeCreateState(std::move(f), detail::FunctionParameters<F>{}));
-      Guarded([&] {
-        if (auto* added = FindDevice(Host::DeviceName(device, "setCreateOpState")))
-          if (!record_->Has(OPKIT_OP_NO_GRADIENT)) host_.Add(*added, FunctionPass::kBackward);
-      });
-    }
-    return *this;
+    OnDevice(device, "setCreateOpState", &FunctionDevice::create_state, FunctionPass::kForward,
+             std::move(f));
+    return Guarded([&] {
+      if (auto* added = FindDevice(Host::DeviceName(device, "setCreateOpState")))
+        if (!record_->Has(OPKIT_OP_NO_GRADIENT)) host_.Add(*added, FunctionPass::kBackward);
+    });
   }
   // The operator has no gradient, as one whose StatefulOp has no Backward.
   BasicFunctionOpBuilder& setNoGradient() {
@@ -8090,50 +7949,38 @@ class BasicFunctionOpBuilder {
   // attributes. Without it any number goes.
   template <class F>
   BasicFunctionOpBuilder& setParseAttrs(F f) {
-    static_assert(detail::kIsParseAttrs<F>,
+    static_assert(detail::kFits<ParseAttrsFunction, F>,
                   "setParseAttrs(f): write int f(std::map<std::string, std::string> attrs, int* "
                   "num_in, int* num_out)");
-    if constexpr (detail::kIsParseAttrs<F>)
-      Once(record_->parse_attrs, "setParseAttrs",
-           detail::MakeParseAttrs(std::move(f), detail::FunctionParameters<F>{}));
-    return *this;
+    return Once(record_->parse_attrs, "setParseAttrs", std::move(f));
   }
   // DTypes of outputs from those of inputs, or the reverse; numbers of DType, -1 for unknown.
   // Without it every output has the dtype of input 0.
   template <class F>
   BasicFunctionOpBuilder& setInferType(F f) {
-    static_assert(detail::kIsInferType<F>,
+    static_assert(detail::kFits<InferTypeFunction, F>,
                   "setInferType(f): write int f(std::map<std::string, std::string> attrs, "
                   "std::vector<int>& intypes, std::vector<int>& outtypes)");
-    if constexpr (detail::kIsInferType<F>)
-      Once(record_->infer_type, "setInferType",
-           detail::MakeInferType(std::move(f), detail::FunctionParameters<F>{}));
-    return *this;
+    return Once(record_->infer_type, "setInferType", std::move(f));
   }
   // Shapes of outputs from those of inputs, or the reverse. Unknown are an extent of -1 (the
   // largest number as unsigned int) and, where the value has not been seen yet, an empty shape.
   // While something is unknown a failure means that nothing can be said yet.
   template <class F>
   BasicFunctionOpBuilder& setInferShape(F f) {
-    static_assert(detail::kIsInferShape<F>,
+    static_assert(detail::kFits<InferShapeFunction, F>,
                   "setInferShape(f): write int f(std::map<std::string, std::string> attrs, "
                   "std::vector<std::vector<unsigned int>>& inshapes, "
                   "std::vector<std::vector<unsigned int>>& outshapes), or with int64_t");
-    if constexpr (detail::kIsInferShape<F>)
-      Once(record_->infer_shape, "setInferShape",
-           detail::MakeInferShape(std::move(f), detail::FunctionParameters<F>{}));
-    return *this;
+    return Once(record_->infer_shape, "setInferShape", std::move(f));
   }
   // Inputs that are written to.
   template <class F>
   BasicFunctionOpBuilder& setMutateInputs(F f) {
-    static_assert(detail::kIsMutateInputs<F>,
+    static_assert(detail::kFits<MutateInputsFunction, F>,
                   "setMutateInputs(f): write int f(std::map<std::string, std::string> attrs, "
                   "std::vector<int>& input_indices), or setMutateInputs({0, 2})");
-    if constexpr (detail::kIsMutateInputs<F>)
-      Once(record_->mutate_inputs, "setMutateInputs",
-           detail::MakeMutateInputs(std::move(f), detail::FunctionParameters<F>{}));
-    return *this;
+    return Once(record_->mutate_inputs, "setMutateInputs", std::move(f));
   }
   BasicFunctionOpBuilder& setMutateInputs(std::initializer_list<int> inputs) {
     return setMutateInputs(
@@ -8142,20 +7989,16 @@ class BasicFunctionOpBuilder {
   // Memory for the whole of a run of either pass, known from the shapes of the forward inputs
   // before it, so that a plan can hold it.
   BasicFunctionOpBuilder& setScratch(int64_t bytes) {
-    Once(record_->scratch, "setScratch",
-         ScratchFunction([bytes](const AttrMap&, const ShapeVectors&) { return bytes; }));
-    return *this;
+    return Once(record_->scratch, "setScratch",
+                [bytes](const AttrMap&, const ShapeVectors&) { return bytes; });
   }
   template <class F>
     requires(!std::is_arithmetic_v<F>)
   BasicFunctionOpBuilder& setScratch(F f) {
-    static_assert(detail::kIsScratch<F>,
+    static_assert(detail::kFits<ScratchFunction, F>,
                   "setScratch(f): write int64_t f(const AttrMap& attrs, const "
                   "std::vector<std::vector<int64_t>>& inshapes), or setScratch(bytes)");
-    if constexpr (detail::kIsScratch<F>)
-      Once(record_->scratch, "setScratch",
-           detail::MakeScratch(std::move(f), detail::FunctionParameters<F>{}));
-    return *this;
+    return Once(record_->scratch, "setScratch", std::move(f));
   }
   // Pairs {input, output} that may share memory.
   BasicFunctionOpBuilder& setInplace(std::initializer_list<std::pair<int, int>> pairs) {
@@ -8202,20 +8045,23 @@ class BasicFunctionOpBuilder {
     } catch (...) {  // no memory to report it in
     }
   }
-  template <class Function>
-  void Once(Function& slot, const char* setter, Function function) {
-    if (slot) return AddProblem(StrCat(setter, " is called twice"));
-    slot = std::move(function);
+  template <class Function, class F>
+  BasicFunctionOpBuilder& Once(Function& slot, const char* setter, F f) {
+    if (slot)
+      AddProblem(StrCat(setter, " is called twice"));
+    else
+      slot = detail::AdaptTo<Function>(std::move(f));
+    return *this;
   }
   FunctionDevice* FindDevice(std::string_view name) {
     for (FunctionDevice& device : record_->devices)
       if (device.name == name) return &device;
     return nullptr;
   }
-  template <class Function>
-  void OnDevice(const char* name, const char* setter, Function FunctionDevice::*slot,
-                FunctionPass pass, Function function) {
-    Guarded([&] {
+  template <class Function, class F>
+  BasicFunctionOpBuilder& OnDevice(const char* name, const char* setter,
+                                   Function FunctionDevice::*slot, FunctionPass pass, F f) {
+    return Guarded([&] {
       FunctionDevice added;
       added.name = Host::DeviceName(name, setter);
       FunctionDevice* functions = FindDevice(added.name);
@@ -8224,7 +8070,7 @@ class BasicFunctionOpBuilder {
         Throw(ErrorCode::kInvalidArgument, "setBackward(f) and setNoGradient() contradict");
       if (functions->*slot)
         Throw(ErrorCode::kInvalidArgument, setter, "(f, \"", name, "\") is called twice");
-      functions->*slot = std::move(function);
+      functions->*slot = detail::AdaptTo<Function>(std::move(f));
       host_.Add(*functions, pass);
     });
   }
@@ -8269,11 +8115,7 @@ class Operator : public OperatorBase {
 
   bool Run(int stream_id = 0) final {
     const bool by_event = !Context::kAsynchronous && HasAsyncPart();
-    SwitchStream(stream_id, by_event);  // first, so that observers see this run's stream
-    ObserverScope<OperatorBase> observers(*this);
-    InvocationScope invocation(NextInvocationKind());
-    if (by_event) PrepareEvent();
-    try {
+    return RunAs(stream_id, by_event, [&] {
       if constexpr (Context::kAsynchronous) {
         RunOnDeviceOrFail();
         context_.FinishDeviceComputation();
@@ -8283,27 +8125,10 @@ class Operator : public OperatorBase {
       } else {
         RunOnDeviceOrFail();
       }
-      PublishOutputs();
-    } catch (...) {
-      Fail(by_event);
-    }
-    observers.Succeeded();
-    return true;
+    });
   }
-
   bool RunAsync(int stream_id = 0) final {
-    SwitchStream(stream_id, !IsEventDisabled());
-    ObserverScope<OperatorBase> observers(*this);
-    InvocationScope invocation(NextInvocationKind());
-    if (!IsEventDisabled()) PrepareEvent();
-    try {
-      Issue();
-      PublishOutputs();
-    } catch (...) {
-      Fail(!IsEventDisabled());
-    }
-    observers.Succeeded();
-    return true;
+    return RunAs(stream_id, !IsEventDisabled(), [this] { Issue(); });
   }
 
   bool HasAsyncPart() const override { return Context::kAsynchronous; }
@@ -8340,6 +8165,22 @@ class Operator : public OperatorBase {
   Context& context() { return context_; }
 
  private:
+  // Where `by_event`, the event is this run's, and fails with it.
+  template <class Body>
+  bool RunAs(int stream_id, bool by_event, Body body) {
+    SwitchStream(stream_id, by_event);  // first, so that observers see this run's stream
+    ObserverScope<OperatorBase> observers(*this);
+    InvocationScope invocation(NextInvocationKind());
+    if (by_event) PrepareEvent();
+    try {
+      body();
+      PublishOutputs();
+    } catch (...) {
+      Fail(by_event);
+    }
+    observers.Succeeded();
+    return true;
+  }
   void SwitchStream(int stream_id, bool by_event) {
     try {
       context_.SwitchToDevice(stream_id);
@@ -8475,6 +8316,18 @@ class Operator : public OperatorBase {
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// The argument of a backward node that names the blob with its forward operator's state.
+inline constexpr const char* kStateArgument = "__state";
+
+// The services of a context for the functions, taken anew for each run.
+struct FunctionDeviceLink {
+  bool asynchronous = false;
+  void* stream = nullptr;
+  void* context = nullptr;
+  void (*launch)(void*, UniqueFunction<void()>) = nullptr;
+  void (*drain)(void*) = nullptr;  // waits for the work issued before; null where none can be open
+};
+
 class FunctionRequests {
  public:
   virtual ~FunctionRequests() = default;
@@ -8533,6 +8386,14 @@ std::unique_ptr<OperatorBase> CreateClass(const OperatorDef& def, Workspace* ws,
 }
 
 // Static initialisers must not throw: a failure to register (no memory) shows as a missing kernel.
+template <class F>
+bool Registered(F add) noexcept {
+  try {
+    return add(), true;
+  } catch (...) {
+    return false;
+  }
+}
 OPKIT_IMAGE_LOCAL bool RegisterKernel(const char* op, DeviceType device, const char* backend,
                                       RegistrationPriority priority, const char* file, int line,
                                       OperatorCreator create, KernelProposer propose = {}) noexcept;
@@ -8755,8 +8616,6 @@ class FunctionOpHost {
   OpSchema* schema() const { return schema_; }
 
  private:
-  OpSchema* AddSchema(const std::string& name, FunctionPass pass);
-
   FunctionRecord record_;
   OpSchema* schema_ = nullptr;
   bool backward_added_ = false;
@@ -8815,8 +8674,7 @@ struct GradientOpsMeta {
 class GradientNames {
  public:
   GradientNames();
-  GradientNames(const GradientNames&) = delete;
-  GradientNames& operator=(const GradientNames&) = delete;
+  GradientNames(GradientNames&&) = delete;
   ~GradientNames();
   // Takes a name that belongs to another value. Error (kAlreadyExists) when a gradient was given it
   // before.
@@ -8848,8 +8706,7 @@ class GradientNames {
 class GradientMakerBase {
  public:
   GradientMakerBase(const OperatorDef& def, std::vector<GradientValue> g_output);
-  GradientMakerBase(const GradientMakerBase&) = delete;
-  GradientMakerBase& operator=(const GradientMakerBase&) = delete;
+  GradientMakerBase(GradientMakerBase&&) = delete;
   OPKIT_INLINE virtual ~GradientMakerBase();
 
   // Whether the gradient operators take over the node's device, engine and arguments; an argument
@@ -8907,7 +8764,6 @@ class GradientMakerBase {
   size_t Check(int i, size_t count, const char* what) const;
   const GradientValue& Given(int i, bool sparse) const;
   GradientValue& Gradient(int i, bool sparse);
-  std::string Name(int i);
   const std::string& Slices(int i, std::string GradientValue::*part, const char* suffix);
 
   const OperatorDef def_;
@@ -8953,8 +8809,6 @@ struct GradientRegistration {
 class GradientRegistry {
  public:
   GradientRegistry();
-  GradientRegistry(const GradientRegistry&) = delete;
-  GradientRegistry& operator=(const GradientRegistry&) = delete;
   ~GradientRegistry();
   OPKIT_EXPORT static GradientRegistry& OfProgram() {
     static auto* registry = new GradientRegistry;  // used by static objects of any order
@@ -8971,7 +8825,7 @@ class GradientRegistry {
 
  private:
   struct State;
-  detail::IntrusivePtr<State> state_;
+  std::unique_ptr<State> state_;
 };
 
 // True when the operator has a gradient maker.
@@ -9130,12 +8984,6 @@ class ResolvedOperator {
   };
   Place MakePlace() const;
   void SetOperator(std::unique_ptr<OperatorBase> op, Place place);
-  // The dtype and shape of an input that the operator was selected for.
-  struct Selected {
-    DType dtype = DType::kUndefined;
-    Shape shape;
-  };
-  bool IsSelected() const;
   // Takes the first candidate for the inputs as they are now.
   OPKIT_COLD OPKIT_IMAGE_LOCAL void Select();
 
@@ -9147,7 +8995,7 @@ class ResolvedOperator {
   std::vector<Blob*> outputs_;
   bool checks_shapes_ = false;  // before the run, for an operator that does not
   bool selects_ = false;        // some kernel's place depends on the inputs
-  std::vector<Selected> selected_for_;
+  std::vector<detail::InferenceCache::Output> selected_for_;  // inputs
 };
 
 namespace detail {
@@ -9860,15 +9708,6 @@ class TypedCall {
   std::string refused_;   // why an attribute does not fit the element type
 };
 
-template <class Function, class Context, class... Types>
-struct TypedCallsOf {
-  using type = std::tuple<TypedCall<Function, Context, Types>...>;
-};
-template <class Function, class Context>
-struct TypedCallsOf<Function, Context> {
-  using type = std::tuple<TypedCall<Function, Context>>;
-};
-
 // The tensors of a typed operator: the part that depends neither on the function nor on the
 // context.
 class TypedBinding {
@@ -9954,14 +9793,11 @@ class TypedOperatorBase : public Operator<Context> {
         try {
           context.Launch([kept = copies] {});
         } catch (...) {
-          Drain();
+          try {
+            context.FinishDeviceComputation();
+          } catch (...) {  // what failed before is reported by the event of its operator
+          }
         }
-      }
-    }
-    void Drain() const noexcept {
-      try {
-        context.FinishDeviceComputation();
-      } catch (...) {  // what failed before is reported by the event of its operator
       }
     }
   };
@@ -9971,7 +9807,8 @@ class TypedOperatorBase : public Operator<Context> {
 
 template <class Function, class Context, class... Types>
 class TypedOperator final : public TypedOperatorBase<Context> {
-  using Calls = typename TypedCallsOf<Function, Context, Types...>::type;
+  using Calls = std::conditional_t<sizeof...(Types) == 0, std::tuple<TypedCall<Function, Context>>,
+                                   std::tuple<TypedCall<Function, Context, Types>...>>;
 
  public:
   TypedOperator(const OperatorDef& def, Workspace* ws)
@@ -10024,7 +9861,7 @@ class OPKIT_IMAGE_LOCAL TypedSchema final : public RefCounted {
   // These inputs and outputs have one shape. The names of both are mixed: a negative place stands
   // for a name of the other list.
   void SameShape(std::initializer_list<int> inputs, std::initializer_list<int> outputs);
-  void AddRule(UniqueFunction<void(InferenceContext&)> rule);
+  void AddRule(UniqueFunction<void(InferenceContext&)> rule) { rules_.push_back(std::move(rule)); }
   void AddInplace(int input, int output) { inplace_.emplace_back(input, output); }
   // The element types of a kernel, besides those of the kernels before it.
   void AddElementTypes(std::initializer_list<DType> dtypes);
@@ -10035,10 +9872,6 @@ class OPKIT_IMAGE_LOCAL TypedSchema final : public RefCounted {
  private:
   void Describe(const TypedParameter& row, std::string doc, std::vector<DType> dtypes);
   void Infer(InferenceContext& context);
-  DType DTypeOf(const InferenceContext& context, DType declared) const;
-  void InferSameShape(InferenceContext& context, const std::vector<int>& inputs,
-                      const std::vector<int>& outputs) const;
-  std::string InputName(int i) const;
 
   std::vector<std::pair<int, int>> inplace_;
   std::vector<UniqueFunction<void(InferenceContext&)>> rules_;
@@ -10068,16 +9901,13 @@ namespace detail {
 // Takes the rest of a chain whose mistake has been reported, so that the compiler says nothing
 // else.
 struct IgnoredOp {
-  template <class... Args>
-  IgnoredOp Doc(const Args&...) {
-    return {};
-  }
+  IgnoredOp Doc(const auto&...) { return {}; }
   template <FixedName...>
   IgnoredOp SameShape() {
     return {};
   }
-  template <FixedName, class F>
-  IgnoredOp OutShape(const F&) {
+  template <FixedName>
+  IgnoredOp OutShape(const auto&) {
     return {};
   }
   template <FixedName...>
@@ -10089,10 +9919,7 @@ struct IgnoredOp {
     return {};
   }
   IgnoredOp Flops(uint64_t) { return {}; }
-  template <class F>
-  IgnoredOp Schema(const F&) {
-    return {};
-  }
+  IgnoredOp Schema(const auto&) { return {}; }
   template <class...>
   IgnoredOp Kernel() {
     return {};
@@ -11747,7 +11574,6 @@ OPKIT_IMAGE_LOCAL void AddRegisteredOperators(std::vector<FunctionRecord>& recor
 #include <dlfcn.h>
 #include <limits>
 #include <link.h>
-#include <list>
 #include <numeric>
 #include <set>
 
@@ -11835,18 +11661,13 @@ OPKIT_INLINE size_t EditDistance(std::string_view a, std::string_view b) {
     row[0] = static_cast<int64_t>(i);
     for (size_t j = 1; j <= b.size(); ++j) {
       const int64_t differs = lower(a[i - 1]) != lower(b[j - 1]);
-      int64_t best = previous[j - 1] + differs;
-      if (previous[j] + 1 < best) best = previous[j] + 1;
-      if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
+      row[j] = std::min({previous[j - 1] + differs, previous[j] + 1, row[j - 1] + 1});
       const bool swapped = i > 1 && j > 1 && lower(a[i - 1]) == lower(b[j - 2]) &&
                            lower(a[i - 2]) == lower(b[j - 1]);
-      if (swapped && before[j - 2] + 1 < best) best = before[j - 2] + 1;
-      row[j] = best;
+      if (swapped) row[j] = std::min(row[j], before[j - 2] + 1);
     }
-    int64_t* const unused = before;
-    before = previous;
-    previous = row;
-    row = unused;
+    std::swap(before, previous);
+    std::swap(previous, row);
   }
   return static_cast<size_t>(previous[b.size()]);
 }
@@ -12192,18 +12013,9 @@ OPKIT_INLINE void Allocator::Deallocate(void* data, int64_t bytes) noexcept {
   DoDeallocate(data, bytes);
 }
 
-OPKIT_INLINE void* CPUAllocator::DoAllocate(int64_t bytes) {
-  return ::operator new(static_cast<size_t>(bytes), std::align_val_t{kAlignment}, std::nothrow);
-}
-
-OPKIT_INLINE void CPUAllocator::DoDeallocate(void* data, int64_t) noexcept {
-  ::operator delete(data, std::align_val_t{kAlignment});
-}
-
 namespace detail {
 
 OPKIT_INLINE AllocatorTable::AllocatorTable() {
-  for (auto& slot : slots) slot.store(nullptr, std::memory_order_relaxed);
   slots[static_cast<int>(DeviceType::kCPU)].store(new (cpu) CPUAllocator,
                                                   std::memory_order_relaxed);
 }
@@ -12542,19 +12354,12 @@ OPKIT_INLINE void Attribute::WrongType(AttributeType wanted) const {
 
 OPKIT_INLINE std::string Attribute::Print() const {
   std::string out;
-  auto separate = [&] {
-    if (!out.empty()) out += ", ";
-  };
-  for (int64_t value : values_->ints) {
-    separate();
-    if (type_ == AttributeType::kBool || type_ == AttributeType::kBools)
-      out += value ? "true" : "false";
-    else
-      out += std::to_string(value);
-  }
-  for (double value : values_->floats) separate(), out += StrCat(value);
-  for (const std::string& value : values_->strings) separate(), out += "\"" + value + "\"";
-  for (const Tensor& value : values_->tensors) separate(), out += value.Describe();
+  auto add = [&](const Text& value) { out += StrCat(out.empty() ? "" : ", ", value); };
+  const bool bools = type_ == AttributeType::kBool || type_ == AttributeType::kBools;
+  for (int64_t value : values_->ints) add(bools ? Text(value != 0) : Text(value));
+  for (double value : values_->floats) add(value);
+  for (const std::string& value : values_->strings) add("\"" + value + "\"");
+  for (const Tensor& value : values_->tensors) add(value);
   return is_list() ? "[" + out + "]" : out;
 }
 
@@ -12586,13 +12391,7 @@ OPKIT_INLINE void Arguments::Set(std::string name, Attribute value) {
 }
 
 OPKIT_INLINE bool Arguments::Remove(std::string_view name) {
-  for (size_t i = 0; i < items_.size(); ++i)
-    if (items_[i].name == name) {
-      for (; i + 1 < items_.size(); ++i) std::swap(items_[i], items_[i + 1]);
-      items_.pop_back();
-      return true;
-    }
-  return false;
+  return std::erase_if(items_, [&](const NamedAttribute& item) { return item.name == name; }) > 0;
 }
 
 OPKIT_INLINE const Attribute* Arguments::Find(std::string_view name) const {
@@ -16157,12 +15956,10 @@ OPKIT_INLINE OperatorDef& OperatorDef::Output(std::string name) {
   return outputs_.push_back(std::move(name)), *this;
 }
 OPKIT_INLINE OperatorDef& OperatorDef::Inputs(const std::vector<std::string>& names) {
-  for (const std::string& name : names) inputs_.push_back(name);
-  return *this;
+  return inputs_.insert(inputs_.end(), names.begin(), names.end()), *this;
 }
 OPKIT_INLINE OperatorDef& OperatorDef::Outputs(const std::vector<std::string>& names) {
-  for (const std::string& name : names) outputs_.push_back(name);
-  return *this;
+  return outputs_.insert(outputs_.end(), names.begin(), names.end()), *this;
 }
 OPKIT_INLINE OperatorDef& OperatorDef::ControlInput(std::string name) {
   return control_inputs_.push_back(std::move(name)), *this;
@@ -16222,15 +16019,35 @@ OPKIT_INLINE InferenceContext::InferenceContext(const OperatorDef& def,
   outputs_.resize(def.outputs().size());
 }
 
+namespace detail {
+
+// Adds a dtype and shape to what is known of an input or output.
+inline void Refine(const OperatorDef& def, TensorInfo& info, const char* what, int i, DType dtype,
+                   const SymbolicShape& shape) {
+  // The new shape first: of two symbols Merge keeps the first one's, so that a later comparison of
+  // this value with another one sees both.
+  auto merged = SymbolicShape::Merge(shape, info.shape);
+  if (info.dtype != DType::kUndefined && dtype != DType::kUndefined && info.dtype != dtype)
+    Throw(ErrorCode::kTypeMismatch, what, " ", i, " of ", def, " is ", info, ", expected dtype ",
+          dtype);
+  if (!merged)
+    Throw(ErrorCode::kInvalidArgument, what, " ", i, " of ", def, " is ", info,
+          ", but inference finds ", TensorInfo(dtype, shape));
+  info.shape = *std::move(merged);
+  if (dtype != DType::kUndefined) info.dtype = dtype;
+}
+
+}  // namespace detail
+
 OPKIT_INLINE const Tensor* InferenceContext::input_constant(int i) const {
   const Tensor* known = input(i).constant;
   return known || !find_constant_ ? known : (*find_constant_)(i);
 }
 OPKIT_INLINE void InferenceContext::SetOutput(int i, DType dtype, const SymbolicShape& shape) {
-  Refine(outputs_[Check(i, outputs_.size(), "output")], "output", i, dtype, shape);
+  detail::Refine(def_, outputs_[Check(i, outputs_.size(), "output")], "output", i, dtype, shape);
 }
 OPKIT_INLINE void InferenceContext::SetInput(int i, DType dtype, const SymbolicShape& shape) {
-  Refine(inputs_[Check(i, inputs_.size(), "input")], "input", i, dtype, shape);
+  detail::Refine(def_, inputs_[Check(i, inputs_.size(), "input")], "input", i, dtype, shape);
 }
 OPKIT_INLINE void InferenceContext::SetOutputData(int i, const Tensor& data) {
   SetOutput(i, data.dtype(), data.shape());
@@ -16249,29 +16066,67 @@ OPKIT_INLINE size_t InferenceContext::Check(int i, size_t count, const char* wha
     Throw(ErrorCode::kOutOfRange, what, " ", i, " of a node that has ", count);
   return detail::Index(i);
 }
-OPKIT_INLINE void InferenceContext::Refine(TensorInfo& info, const char* what, int i, DType dtype,
-                                           const SymbolicShape& shape) {
-  // The new shape first: of two symbols Merge keeps the first one's, so that a later comparison of
-  // this value with another one sees both.
-  auto merged = SymbolicShape::Merge(shape, info.shape);
-  if (info.dtype != DType::kUndefined && dtype != DType::kUndefined && info.dtype != dtype)
-    Throw(ErrorCode::kTypeMismatch, what, " ", i, " of ", def_, " is ", info, ", expected dtype ",
-          dtype);
-  if (!merged)
-    Throw(ErrorCode::kInvalidArgument, what, " ", i, " of ", def_, " is ", info,
-          ", but inference finds ", TensorInfo(dtype, shape));
-  info.shape = *std::move(merged);
-  if (dtype != DType::kUndefined) info.dtype = dtype;
+namespace detail {
+
+inline void Record(std::span<const TensorInfo> infos, std::vector<InferenceCache::Output>& out) {
+  out.clear();
+  for (const TensorInfo& info : infos) {
+    const bool known = info.shape.is_known();
+    out.push_back({info.dtype, known, known ? info.shape.ToShape() : Shape()});
+  }
+}
+inline bool AreKnown(std::span<const TensorInfo> infos, const std::vector<std::string>& names) {
+  for (size_t i = 0; i < infos.size(); ++i)
+    if (!names[i].empty() && (infos[i].dtype == DType::kUndefined || !infos[i].shape.is_known()))
+      return false;
+  return true;
 }
 
+OPKIT_INLINE void InferenceCache::Infer(const OperatorDef& def, InputPointers inputs,
+                                        FunctionRef<void(InferenceContext&)> infer,
+                                        FunctionRef<void()> before_data) {
+  fresh_ = data_read_ = false;
+  std::vector<TensorInfo> infos;
+  for (size_t i = 0; i < def.inputs().size(); ++i) {
+    const Tensor* input = i < inputs.size() ? inputs[i] : nullptr;
+    infos.push_back(input ? TensorInfo::Of(*input) : TensorInfo());
+  }
+  Record(infos, inputs_);
+  auto data_of = [&](int i) -> const Tensor* {
+    const Tensor* input = inputs[Index(i)];
+    if (!input || !input->initialized() || !IsHostAccessible(input->device().type)) return nullptr;
+    if (!data_read_) before_data();
+    data_read_ = true;
+    return input;
+  };
+  InferenceContext context(def, std::move(infos));
+  context.ReadConstantsFrom(data_of);
+  infer(context);
+  Record(context.outputs(), outputs_);
+  ++version_;
+}
+OPKIT_INLINE void InferenceCache::Set(const OperatorDef& def, std::span<const TensorInfo> inputs,
+                                      std::span<const TensorInfo> outputs) {
+  if (inputs.size() != def.inputs().size() || outputs.size() != def.outputs().size())
+    Throw(ErrorCode::kInvalidArgument, "SetInferredOutputs of operator ", def, " for ",
+          inputs.size(), " inputs and ", outputs.size(), " outputs");
+  if (!AreKnown(inputs, def.inputs()) || !AreKnown(outputs, def.outputs())) return;
+  Record(inputs, inputs_);
+  Record(outputs, outputs_);
+  ++version_;
+  fresh_ = true;
+}
+
+}  // namespace detail
 }  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_INFERENCE_IPP_
 
-// ---- opkit/op/impl/schema_rules.ipp
-// The definitions of the rules that a schema verifies nodes against, and their sentences.
-#ifndef OPKIT_OP_IMPL_SCHEMA_RULES_IPP_
-#define OPKIT_OP_IMPL_SCHEMA_RULES_IPP_
+// ---- opkit/op/impl/schema.ipp
+// OpSchema's definitions: the rules that nodes are verified against and their sentences, ready-made
+// inference, and the cost of a node.
+#ifndef OPKIT_OP_IMPL_SCHEMA_IPP_
+#define OPKIT_OP_IMPL_SCHEMA_IPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -16286,9 +16141,7 @@ OPKIT_INLINE void CountRule::SetPredicate(UniqueFunction<bool(int)> allowed) {
 }
 OPKIT_INLINE bool CountRule::Allows(int count) const {
   if (count < min_ || count > max_ || (predicate_ && !predicate_(count))) return false;
-  for (int allowed : list_)
-    if (allowed == count) return true;
-  return list_.empty();
+  return list_.empty() || std::ranges::count(list_, count) > 0;
 }
 OPKIT_INLINE std::string CountRule::Describe() const {
   if (!list_.empty()) return StrCat("one of ", list_);
@@ -16335,9 +16188,7 @@ OPKIT_INLINE std::string ArityRules::Verify(const std::string& op, const Operato
 OPKIT_INLINE InplaceRules::Predicate InplaceRules::AnyOf(
     std::initializer_list<std::pair<int, int>> pairs) {
   return [list = std::vector<std::pair<int, int>>(pairs)](int input, int output) {
-    for (const auto& [in, out] : list)
-      if (in == input && out == output) return true;
-    return false;
+    return std::ranges::count(list, std::pair(input, output)) > 0;
   };
 }
 OPKIT_INLINE std::string InplaceRules::Verify(const std::string& op, const OperatorDef& def) const {
@@ -16358,9 +16209,8 @@ OPKIT_INLINE std::string InplaceRules::Verify(const std::string& op, const Opera
 }
 
 OPKIT_INLINE const AttributeSchema* AttributeRules::Find(std::string_view name) const {
-  for (const AttributeSchema& attribute : declared)
-    if (attribute.name == name) return &attribute;
-  return nullptr;
+  const auto found = std::ranges::find(declared, name, &AttributeSchema::name);
+  return found == declared.end() ? nullptr : &*found;
 }
 OPKIT_INLINE std::string AttributeRules::Suggest(std::string_view name) const {
   std::vector<std::string> known;
@@ -16389,19 +16239,6 @@ OPKIT_INLINE std::string AttributeRules::Verify(const std::string& op,
   return {};
 }
 
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_OP_IMPL_SCHEMA_RULES_IPP_
-
-// ---- opkit/op/impl/schema.ipp
-// OpSchema's definitions: ready-made rules, verification, inference and cost of a node.
-#ifndef OPKIT_OP_IMPL_SCHEMA_IPP_
-#define OPKIT_OP_IMPL_SCHEMA_IPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
 inline void InferLike(InferenceContext& context, int input, int output) {
   context.SetOutput(output, context.input_dtype(input), context.input_shape(input));
   context.SetInput(input, context.output(output).dtype, context.output(output).shape);
@@ -16429,18 +16266,10 @@ OPKIT_INLINE OpSchema& OpSchema::MutatesInputs(std::initializer_list<int> inputs
 OPKIT_INLINE OpSchema& OpSchema::Arg(AttributeSchema attribute) {
   return attributes_.declared.push_back(std::move(attribute)), *this;
 }
-OPKIT_INLINE OpSchema& OpSchema::Arg(std::string name, std::string doc,
-                                     std::optional<AttributeType> type,
-                                     std::optional<Attribute> default_value, bool required) {
-  return Arg({std::move(name), std::move(doc), required, type, std::move(default_value)});
-}
 OPKIT_INLINE OpSchema& OpSchema::SetDefault(std::string_view name, Attribute value) {
-  for (AttributeSchema& attribute : attributes_.declared) {
-    if (attribute.name != name) continue;
-    attribute.required = false;
-    attribute.default_value = std::move(value);
-    return *this;
-  }
+  const auto found = std::ranges::find(attributes_.declared, name, &AttributeSchema::name);
+  if (found != attributes_.declared.end())
+    return found->required = false, found->default_value = std::move(value), *this;
   problem_ = StrCat("the schema of operator ", name_, " at ", file_, ":", line_,
                     " has no argument '", name, "' to give a default");
   return *this;
@@ -16497,7 +16326,7 @@ OPKIT_INLINE OpSchema& OpSchema::Output(int i, std::string name, std::string doc
 OPKIT_INLINE OpSchema& OpSchema::SetElementTypes(const std::vector<DType>& dtypes) {
   for (auto* values : {&inputs_, &outputs_})
     for (ValueSchema& value : *values)
-      if (value.dtypes.empty()) value.dtypes = std::vector<DType>(dtypes);
+      if (value.dtypes.empty()) value.dtypes = dtypes;
   return *this;
 }
 
@@ -16572,18 +16401,9 @@ inline std::string SchemaPlace(const OpSchema& schema) {
 
 }  // namespace detail
 
-struct OpRegistry::State : detail::RefCounted {
+struct OpRegistry::State {
   struct Override {
     std::string backend, origin;
-  };
-  struct Preference {
-    std::string op;  // empty: all operators
-    DeviceType device;
-    BackendPreference backends;
-  };
-  struct Rank {
-    std::string backend;
-    int rank;
   };
   struct Entry {
     OpSchema* schema = nullptr;
@@ -16624,12 +16444,6 @@ struct OpRegistry::State : detail::RefCounted {
       if (entry.Exists()) names.push_back(name);
     return names;
   }
-  BackendPreference& PreferenceFor(std::string_view op, DeviceType device) {
-    for (Preference& known : preferences)
-      if (known.op == op && known.device == device) return known.backends;
-    preferences.push_back({std::string(op), device, {}});
-    return preferences.back().backends;
-  }
   static std::string WithoutSchema(std::string_view op, const Entry& entry) {
     return StrCat("operator ", op, " has a kernel",
                   entry.kernels.empty() ? "" : " (at " + entry.kernels.front().Place() + ")",
@@ -16641,9 +16455,10 @@ struct OpRegistry::State : detail::RefCounted {
   // Second schemas and replaced kernels, to which pointers may have been given out.
   detail::RefCountedList kept_schemas;
   std::list<Kernel> kept_kernels;
-  std::vector<Preference> preferences;
+  // By operator, empty for all, and device.
+  std::map<std::pair<std::string, DeviceType>, BackendPreference> preferences;
   bool has_overrides = false;
-  std::vector<Rank> ranks;
+  std::map<std::string, int, std::less<>> ranks;
 };
 
 OPKIT_INLINE OpRegistry::OpRegistry() : state_(new State) {}
@@ -16731,9 +16546,8 @@ OPKIT_INLINE std::vector<const Kernel*> OpRegistry::KernelsOf(std::string_view o
 }
 OPKIT_INLINE std::vector<const Kernel*> OpRegistry::FindKernels(std::string_view op,
                                                                 DeviceType device) const {
-  std::vector<const Kernel*> out;
-  for (const Kernel* kernel : KernelsOf(op))
-    if (kernel->device == device) out.push_back(kernel);
+  std::vector<const Kernel*> out = KernelsOf(op);
+  std::erase_if(out, [=](const Kernel* kernel) { return kernel->device != device; });
   return out;
 }
 OPKIT_INLINE std::vector<std::string> OpRegistry::Operators() const {
@@ -16783,39 +16597,37 @@ OPKIT_INLINE void OpRegistry::Remove(std::string_view op) {
 
 OPKIT_INLINE void OpRegistry::CheckBackend(const std::string& backend) const {
   detail::MutexLock lock(state_->mutex);
-  State known;  // for its sorted names
+  std::set<std::string> known;
   for (const auto& row : state_->ops)
     for (const Kernel& kernel : row.second.kernels) {
       if (kernel.backend == backend) return;
-      known.ops[kernel.backend].problems.emplace_back();
+      known.insert(kernel.backend);
     }
   Throw(ErrorCode::kNotFound, "no backend '", backend, "' has a kernel in this program",
-        SuggestName(backend, known.Names()));
+        SuggestName(backend, {known.begin(), known.end()}));
 }
 OPKIT_INLINE void OpRegistry::SetBackendRank(std::string_view backend, int rank) {
   detail::MutexLock lock(state_->mutex);
-  for (State::Rank& known : state_->ranks)
-    if (known.backend == backend) return void(known.rank = (std::max)(known.rank, rank));
-  state_->ranks.push_back({std::string(backend), rank});
+  int& known = state_->ranks.try_emplace(std::string(backend), rank).first->second;
+  known = (std::max)(known, rank);
 }
 OPKIT_INLINE int OpRegistry::BackendRank(std::string_view backend) const {
   if (backend == kReferenceBackend) return 0;
   detail::MutexLock lock(state_->mutex);
-  for (const State::Rank& known : state_->ranks)
-    if (known.backend == backend) return known.rank;
-  return kUnranked;
+  const auto known = state_->ranks.find(backend);
+  return known == state_->ranks.end() ? kUnranked : known->second;
 }
 
 OPKIT_INLINE void OpRegistry::SetPreference(DeviceType device, BackendPreference backends) {
   CheckPreference(device, backends);
   detail::MutexLock lock(state_->mutex);
-  state_->PreferenceFor({}, device) = std::move(backends);
+  state_->preferences[{"", device}] = std::move(backends);
 }
 OPKIT_INLINE void OpRegistry::SetPreference(const std::string& op, DeviceType device,
                                             BackendPreference backends) {
   CheckPreference(op, device);
   detail::MutexLock lock(state_->mutex);
-  state_->PreferenceFor(op, device) = std::move(backends);
+  state_->preferences[{op, device}] = std::move(backends);
 }
 OPKIT_INLINE void OpRegistry::CheckPreference(DeviceType device,
                                               const BackendPreference& backends) const {
@@ -16838,8 +16650,10 @@ OPKIT_INLINE BackendPreference OpRegistry::PreferenceOf(std::string_view op,
   BackendPreference out;
   // Nearly always empty, and asked for every operator that is created.
   if (state_->preferences.empty() && !state_->has_overrides) return out;
-  for (std::string_view key : {op, std::string_view()})
-    for (const std::string& backend : state_->PreferenceFor(key, device)) out.push_back(backend);
+  for (const std::string_view key : {op, std::string_view()})
+    if (const auto known = state_->preferences.find({std::string(key), device});
+        known != state_->preferences.end())
+      out.insert(out.end(), known->second.begin(), known->second.end());
   if (const State::Entry* entry = state_->Find(op))
     for (const State::Override& known : entry->overrides) out.push_back(known.backend);
   return out;
@@ -16848,66 +16662,6 @@ OPKIT_INLINE BackendPreference OpRegistry::PreferenceOf(std::string_view op,
 }  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_OP_REGISTRY_IPP_
-
-// ---- opkit/op/impl/inference_cache.ipp
-// InferenceCache's definitions: inference over tensors, and taking over what a plan has inferred.
-#ifndef OPKIT_OP_IMPL_INFERENCE_CACHE_IPP_
-#define OPKIT_OP_IMPL_INFERENCE_CACHE_IPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-OPKIT_INLINE void InferenceCache::Record(const TensorInfo* infos, size_t count,
-                                         std::vector<Output>& out) {
-  out.clear();
-  for (size_t i = 0; i < count; ++i) {
-    const bool known = infos[i].shape.is_known();
-    out.push_back({infos[i].dtype, known, known ? infos[i].shape.ToShape() : Shape()});
-  }
-}
-inline bool AreKnown(std::span<const TensorInfo> infos, const std::vector<std::string>& names) {
-  for (size_t i = 0; i < infos.size(); ++i)
-    if (!names[i].empty() && (infos[i].dtype == DType::kUndefined || !infos[i].shape.is_known()))
-      return false;
-  return true;
-}
-
-OPKIT_INLINE void InferenceCache::Infer(const OperatorDef& def, InputPointers inputs,
-                                        FunctionRef<void(InferenceContext&)> infer,
-                                        FunctionRef<void()> before_data) {
-  fresh_ = data_read_ = false;
-  std::vector<TensorInfo> infos;
-  for (size_t i = 0; i < def.inputs().size(); ++i) {
-    const Tensor* input = i < inputs.size() ? inputs[i] : nullptr;
-    infos.push_back(input ? TensorInfo::Of(*input) : TensorInfo());
-  }
-  RecordInputs(infos.data(), infos.size());
-  auto data_of = [&](int i) -> const Tensor* {
-    const Tensor* input = inputs[Index(i)];
-    if (!input || !input->initialized() || !IsHostAccessible(input->device().type)) return nullptr;
-    if (!data_read_) before_data();
-    data_read_ = true;
-    return input;
-  };
-  InferenceContext context(def, std::move(infos));
-  context.ReadConstantsFrom(data_of);
-  infer(context);
-  RecordOutputs(context.outputs().data(), context.outputs().size());
-}
-OPKIT_INLINE void InferenceCache::Set(const OperatorDef& def, std::span<const TensorInfo> inputs,
-                                      std::span<const TensorInfo> outputs) {
-  if (inputs.size() != def.inputs().size() || outputs.size() != def.outputs().size())
-    Throw(ErrorCode::kInvalidArgument, "SetInferredOutputs of operator ", def, " for ",
-          inputs.size(), " inputs and ", outputs.size(), " outputs");
-  if (!AreKnown(inputs, def.inputs()) || !AreKnown(outputs, def.outputs())) return;
-  RecordInputs(inputs.data(), inputs.size());
-  RecordOutputs(outputs.data(), outputs.size());
-  fresh_ = true;
-}
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_OP_IMPL_INFERENCE_CACHE_IPP_
 
 // ---- opkit/base/impl/name_table.ipp
 // The definitions of opkit/base/name_table.hpp.
@@ -16918,16 +16672,11 @@ namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
 OPKIT_INLINE size_t SortedRows::LowerBound(std::string_view name) const {
-  size_t low = 0, high = rows.size();
-  while (low < high) {
-    const size_t middle = low + (high - low) / 2;
-    if (At(middle)->name.compare(name) < 0) {
-      low = middle + 1;
-    } else {
-      high = middle;
-    }
-  }
-  return low;
+  const auto at = std::lower_bound(rows.begin(), rows.end(), name,
+                                   [](const auto& row, std::string_view wanted) {
+                                     return static_cast<const NamedRow*>(row.get())->name < wanted;
+                                   });
+  return static_cast<size_t>(at - rows.begin());
 }
 
 OPKIT_INLINE NamedRow* SortedRows::Find(std::string_view name) const {
@@ -16936,15 +16685,15 @@ OPKIT_INLINE NamedRow* SortedRows::Find(std::string_view name) const {
 }
 
 OPKIT_INLINE void SortedRows::Add(NamedRow* row) {
-  const size_t at = LowerBound(row->name);
-  rows.push_back(IntrusivePtr<RefCounted>(row));
-  for (size_t i = rows.size() - 1; i > at; --i) std::swap(rows[i], rows[i - 1]);
+  const auto at = static_cast<std::ptrdiff_t>(LowerBound(row->name));
+  rows.insert(rows.begin() + at, IntrusivePtr<RefCounted>(row));
 }
 
 OPKIT_INLINE bool SortedRows::Erase(std::string_view name) {
   if (!Find(name)) return false;
-  for (size_t i = LowerBound(name) + 1; i < rows.size(); ++i) std::swap(rows[i], rows[i - 1]);
-  rows.pop_back();
+  const auto at = rows.begin() + static_cast<std::ptrdiff_t>(LowerBound(name));
+  std::rotate(at, at + 1, rows.end());
+  rows.pop_back();  // the row's destructor finds the table without it
   return true;
 }
 
@@ -16992,44 +16741,33 @@ OPKIT_INLINE bool Workspace::HasTensor(const std::string& name) const {
 
 #endif  // OPKIT_OP_IMPL_WORKSPACE_IPP_
 
-// ---- opkit/op/impl/operator_memory.ipp
-// The definitions of PendingOutputs and ScratchMemory.
-#ifndef OPKIT_OP_IMPL_OPERATOR_MEMORY_IPP_
-#define OPKIT_OP_IMPL_OPERATOR_MEMORY_IPP_
+// ---- opkit/op/impl/operator_base.ipp
+// OperatorBase's definitions: binding, outputs that are resized or replaced, and errors' context.
+#ifndef OPKIT_OP_IMPL_OPERATOR_BASE_IPP_
+#define OPKIT_OP_IMPL_OPERATOR_BASE_IPP_
 
 namespace opkit::inline OPKIT_ABI {
+
 namespace detail {
 
-struct PendingOutputs::Items : RefCounted {
-  struct Item {
-    int output;
-    Blob* blob;
-    Tensor tensor;
-  };
-  std::list<Item> list;
-};
-OPKIT_INLINE PendingOutputs::PendingOutputs() = default;
-OPKIT_INLINE PendingOutputs::~PendingOutputs() = default;
 OPKIT_INLINE Tensor* PendingOutputs::Find(int output) {
   if (!items_) return nullptr;
-  for (Items::Item& item : items_->list)
+  for (Item& item : *items_)
     if (item.output == output) return &item.tensor;
   return nullptr;
 }
 OPKIT_INLINE Tensor* PendingOutputs::Add(int output, Blob* blob, Tensor tensor) {
-  if (!items_) items_ = MakeIntrusive<Items>();
-  items_->list.push_back({output, blob, std::move(tensor)});
-  return &items_->list.back().tensor;
+  if (!items_) items_ = std::make_unique<std::list<Item>>();
+  return &items_->emplace_back(Item{output, blob, std::move(tensor)}).tensor;
 }
 OPKIT_INLINE void PendingOutputs::Publish() {
   if (!items_) return;
-  for (Items::Item& item : items_->list) *item.blob->GetMutable<Tensor>() = std::move(item.tensor);
+  for (Item& item : *items_) *item.blob->GetMutable<Tensor>() = std::move(item.tensor);
   items_ = {};
 }
-OPKIT_INLINE void PendingOutputs::Clear() { items_ = {}; }
 OPKIT_INLINE void PendingOutputs::AppendStorages(RefCountedList& out) const {
   if (!items_) return;
-  for (const Items::Item& item : items_->list) out.push_back(item.tensor.storage());
+  for (const Item& item : *items_) out.push_back(item.tensor.storage());
 }
 
 OPKIT_INLINE void ScratchMemory::Plan(void* bytes, int64_t size, Storage owner) {
@@ -17048,16 +16786,6 @@ OPKIT_INLINE void ScratchMemory::AppendStorages(RefCountedList& out) const {
 }
 
 }  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_OP_IMPL_OPERATOR_MEMORY_IPP_
-
-// ---- opkit/op/impl/operator_base.ipp
-// OperatorBase's definitions: binding, outputs that are resized or replaced, and errors' context.
-#ifndef OPKIT_OP_IMPL_OPERATOR_BASE_IPP_
-#define OPKIT_OP_IMPL_OPERATOR_BASE_IPP_
-
-namespace opkit::inline OPKIT_ABI {
 
 OPKIT_INLINE OperatorCreator::Pointer OperatorCreator::operator()(
     const OperatorDef& def, Workspace* ws, const KernelConfig* config) const {
@@ -17228,9 +16956,8 @@ OPKIT_INLINE Tensor* OperatorBase::Replace(int o, Tensor next) {
   if (Tensor* replaced = pending_.Find(o)) return &(*replaced = std::move(next));
   Blob* blob = OutputBlob(o);
   Tensor* out = blob->GetMutable<Tensor>();
-  bool is_input = false;
-  for (const Blob* input : inputs_) is_input |= input == blob;
-  if (is_input && out->initialized()) return pending_.Add(o, blob, std::move(next));
+  if (out->initialized() && std::ranges::count(inputs_, blob) > 0)
+    return pending_.Add(o, blob, std::move(next));
   return &(*out = std::move(next));
 }
 OPKIT_INLINE Tensor* OperatorBase::ResizeOutput(int o, const Tensor& out, const Shape& shape,
@@ -17260,9 +16987,8 @@ OPKIT_INLINE void OperatorBase::AddContext(Error& error) const {
   };
   name(inputs_, "input");
   if (error.context().empty()) name(outputs_, "output");
-  bool described = false;  // by the event that it came through
-  for (const std::string& line : error.context()) described |= line == Describe();
-  if (!described) error.AddContext(Describe());
+  // Where it came through an event, that has described it.
+  if (!std::ranges::count(error.context(), Describe())) error.AddContext(Describe());
   for (size_t i = 0; i < inputs_.size(); ++i)
     if (inputs_[i] && inputs_[i]->IsType<Tensor>())
       error.AddContext(
@@ -17387,9 +17113,9 @@ OPKIT_INLINE std::unique_ptr<OperatorBase> CreateWith(const Kernel& kernel, cons
     error.AddContext(InConstructor(def, kernel));
     throw;
   } catch (const std::exception& thrown) {
-    Error error(ErrorCode::kOperatorFailed, thrown.what());
-    error.SetCause(std::current_exception());
-    throw error.AddContext(InConstructor(def, kernel));
+    throw Error(ErrorCode::kOperatorFailed, thrown.what())
+        .SetCause(std::current_exception())
+        .AddContext(InConstructor(def, kernel));
   }
 }
 
@@ -17410,24 +17136,20 @@ class OutputBlobGuard {
   std::vector<std::string> created_;
 };
 
-// The operator of the kernel that was chosen for it.
-OPKIT_IMAGE_LOCAL inline std::unique_ptr<OperatorBase> CreateChosen(const OpSchema& schema,
-                                                                    const OperatorDef& def,
-                                                                    Workspace* ws,
-                                                                    const CreateOptions& options) {
-  const Kernel& kernel = *options.kernel;
-  if (kernel.op != def.type() || kernel.device != def.device().type)
-    Throw(ErrorCode::kInvalidArgument, "the kernel given, of ", kernel.op, " for ", kernel.device,
-          " at ", kernel.Place(), ", cannot run ", def, " on ", def.device());
-  if (options.config) CheckConfig(kernel, def, *options.config);
-  if (auto op = CreateWith(kernel, schema, def, ws, options.config)) return op;
-  throw UnsupportedOperatorFeature(
-      StrCat("the creator of ", kernel.op, " at ", kernel.Place(), " returned null"));
-}
-// The operator of the first kernel that takes it.
-OPKIT_IMAGE_LOCAL inline std::unique_ptr<OperatorBase> CreateFirst(const OpSchema& schema,
-                                                                   const OperatorDef& def,
-                                                                   Workspace* ws) {
+// The operator of the kernel that was chosen for the node, or of the first that takes it.
+OPKIT_IMAGE_LOCAL inline std::unique_ptr<OperatorBase> CreateBy(const OpSchema& schema,
+                                                                const OperatorDef& def,
+                                                                Workspace* ws,
+                                                                const CreateOptions& options) {
+  if (const Kernel* kernel = options.kernel) {
+    if (kernel->op != def.type() || kernel->device != def.device().type)
+      Throw(ErrorCode::kInvalidArgument, "the kernel given, of ", kernel->op, " for ",
+            kernel->device, " at ", kernel->Place(), ", cannot run ", def, " on ", def.device());
+    if (options.config) CheckConfig(*kernel, def, *options.config);
+    if (auto op = CreateWith(*kernel, schema, def, ws, options.config)) return op;
+    throw UnsupportedOperatorFeature(
+        StrCat("the creator of ", kernel->op, " at ", kernel->Place(), " returned null"));
+  }
   std::string refused;
   for (const Kernel* kernel : KernelOrder(def)) {
     try {
@@ -17453,8 +17175,7 @@ OPKIT_INLINE std::unique_ptr<OperatorBase> CreateOperator(const OperatorDef& def
     if (std::string why = schema.Verify(def); !why.empty())
       Throw(ErrorCode::kInvalidArgument, why, "; in ", def);
     detail::OutputBlobGuard guard(def, ws);
-    auto op = options.kernel ? detail::CreateChosen(schema, def, ws, options)
-                             : detail::CreateFirst(schema, def, ws);
+    auto op = detail::CreateBy(schema, def, ws, options);
     op->set_net_position(options.net_position);
     guard.Keep();
     return op;
@@ -17541,12 +17262,6 @@ OPKIT_INLINE std::string ProblemOfAttr(const opkit_attr* attr) {
   return "";
 }
 
-OPKIT_INLINE opkit_tensor AbiTensor(const Tensor& tensor, const Dims& strides) {
-  OpTensor view(tensor.raw_mutable_data(), tensor.dtype(), tensor.shape().data(), strides.data(),
-                tensor.rank(), tensor.device());
-  view.Bind(&tensor);
-  return view.view();
-}
 OPKIT_INLINE Tensor TensorOfView(const opkit_tensor& view, const Tensor* host) {
   if (const std::string problem = ProblemOfView(&view); !problem.empty()) [[unlikely]]
     Throw(ErrorCode::kInvalidArgument, "a tensor of a library ", problem);
@@ -17587,9 +17302,12 @@ struct AbiAttribute : RefCounted {
       string_sizes[i] = all.strings[i].size();
     }
     for (size_t i = 0; i < all.tensors.size(); ++i) {
-      strides[i] = all.tensors[i].strides();
-      views[i] = AbiTensor(all.tensors[i], strides[i]);
-      view_pointers[i] = &views[i];
+      const Tensor& tensor = all.tensors[i];
+      strides[i] = tensor.strides();
+      views[i] = OpTensor(tensor.raw_mutable_data(), tensor.dtype(), tensor.shape().data(),
+                          strides[i].data(), tensor.rank(), tensor.device());
+      views[i].Bind(&tensor);
+      view_pointers[i] = &views[i].view();
     }
     attr.size = sizeof attr;
     attr.name = name.c_str();
@@ -17608,7 +17326,7 @@ struct AbiAttribute : RefCounted {
   std::vector<const char*> string_data;
   std::vector<uint64_t> string_sizes;
   std::vector<Dims> strides;
-  std::vector<opkit_tensor> views;
+  std::vector<OpTensor> views;
   std::vector<const opkit_tensor*> view_pointers;
   opkit_attr attr{};
 };
@@ -17634,22 +17352,15 @@ OPKIT_INLINE Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t c
     const opkit_attr& attr = *attrs[i];
     auto values = MakeIntrusive<Attribute::Values>();
     for (uint64_t k = 0; k < attr.count; ++k) {
-      switch (attr.type % 5) {
-        case OPKIT_ATTR_INT:
-          values->ints.push_back(attr.ints[k]);
-          break;
-        case OPKIT_ATTR_BOOL:
-          values->ints.push_back(attr.ints[k] != 0);
-          break;
-        case OPKIT_ATTR_FLOAT:
-          values->floats.push_back(attr.floats[k]);
-          break;
-        case OPKIT_ATTR_STRING:
-          values->strings.emplace_back(attr.strings[k], attr.string_sizes[k]);
-          break;
-        default:
-          values->tensors.emplace_back().CopyFrom(TensorOfView(*attr.tensors[k]));
-      }
+      const int type = attr.type % 5;
+      if (type == OPKIT_ATTR_INT || type == OPKIT_ATTR_BOOL)
+        values->ints.push_back(type == OPKIT_ATTR_INT ? attr.ints[k] : attr.ints[k] != 0);
+      else if (type == OPKIT_ATTR_FLOAT)
+        values->floats.push_back(attr.floats[k]);
+      else if (type == OPKIT_ATTR_STRING)
+        values->strings.emplace_back(attr.strings[k], attr.string_sizes[k]);
+      else
+        values->tensors.emplace_back().CopyFrom(TensorOfView(*attr.tensors[k]));
     }
     out.Set(attr.name, Attribute(static_cast<AttributeType>(attr.type), std::move(values)));
   }
@@ -17843,17 +17554,7 @@ OPKIT_INLINE HostError& CurrentHostError() {
 OPKIT_INLINE opkit_status KeepFailure(const char* unknown) noexcept {
   HostError& now = CurrentHostError();
   now.exception = std::current_exception();
-  try {
-    throw;
-  } catch (const Error& error) {
-    now.failure = error.what();
-    return StatusOf(error.code());
-  } catch (const std::exception& thrown) {
-    now.failure = thrown.what();
-  } catch (...) {
-    now.failure = unknown;
-  }
-  return OPKIT_FAILED;
+  return DescribeException(now.failure, unknown);
 }
 
 // Runs into `wanted`'s memory: an operator that could not use it has its result copied there.
@@ -18174,14 +17875,14 @@ class DirectState : public StatefulOp {
   void* instance = nullptr;
 };
 
+// The blob in which a forward operator leaves its state.
+inline std::string FunctionStateBlob(const OperatorDef& def) {
+  return StrCat("__state of ", def.type(), " ", def.name(), " ",
+                def.outputs().empty() ? std::string() : def.outputs()[0]);
+}
+
 inline FunctionHooks* HooksOf(const FunctionOpRecord& record) {
   return static_cast<FunctionHooks*>(record.hooks.get());
-}
-inline bool InfersShapes(const FunctionOpRecord& record) {
-  return record.infer_shape || record.abi.infer_shape;
-}
-inline bool InfersTypes(const FunctionOpRecord& record) {
-  return record.infer_type || record.abi.infer_type;
 }
 
 // "my_gemm", "my_gemm of library libmy_ops.so".
@@ -18224,8 +17925,8 @@ opkit_status CallGuarded(Call call) {
   CurrentHostError().text = ReasonOf(status);
   if (CodeOfStatus(status) == ErrorCode::kOperatorFailed)
     ThrowFunctionFailed(record, what, OpStatus(FAIL));
-  Error error(CodeOfStatus(status), std::exchange(CurrentHostError().text, {}));
-  throw error.AddContext(StrCat("in ", what, " of operator ", NameOf(record)));
+  throw Error(CodeOfStatus(status), std::exchange(CurrentHostError().text, {}))
+      .AddContext(StrCat("in ", what, " of operator ", NameOf(record)));
 }
 
 // In a catch block: the exception of one of the record's functions becomes an Error that names it.
@@ -18242,10 +17943,9 @@ opkit_status CallGuarded(Call call) {
   } catch (...) {
     how = " something that is not a std::exception";
   }
-  Error error(ErrorCode::kOperatorFailed,
-              StrCat(what, " of operator ", NameOf(record), " threw", how));
-  error.SetCause(std::current_exception());
-  throw error;
+  throw Error(ErrorCode::kOperatorFailed,
+              StrCat(what, " of operator ", NameOf(record), " threw", how))
+      .SetCause(std::current_exception());
 }
 // Calls one of the record's functions: a failure or an exception becomes an Error that names it.
 template <class Call>
@@ -18285,15 +17985,12 @@ inline std::vector<int> FunctionMutatedInputs(FunctionOpRecord& record, const Op
   return inputs;
 }
 
-inline std::vector<int64_t> KnownExtents(const SymbolicShape& shape) {
-  std::vector<int64_t> extents;
-  if (shape.has_rank())
-    for (const Dim& dim : shape.dims()) extents.push_back(dim.is_known() ? dim.value() : -1);
-  return extents;
-}
 inline ShapeVectors KnownShapes(std::span<const TensorInfo> infos) {
-  ShapeVectors shapes;
-  for (const TensorInfo& info : infos) shapes.push_back(KnownExtents(info.shape));
+  ShapeVectors shapes(infos.size());
+  for (size_t i = 0; i < infos.size(); ++i)
+    if (infos[i].shape.has_rank())
+      for (const Dim& dim : infos[i].shape.dims())
+        shapes[i].push_back(dim.is_known() ? dim.value() : -1);
   return shapes;
 }
 inline SymbolicShape ShapeOfExtents(const std::vector<int64_t>& extents) {
@@ -18437,11 +18134,11 @@ inline int64_t FunctionScratch(FunctionOpRecord& record, FunctionPass pass, cons
 
 #endif  // OPKIT_OP_FUNCTION_FUNCTION_CALLS_HPP_
 
-// ---- opkit/op/function/function_state.hpp
-// The state of a function operator between its runs: made by the record's createOpState, and shared
-// with the backward operators of the same node. For the definitions of function_body.hpp.
-#ifndef OPKIT_OP_FUNCTION_FUNCTION_STATE_HPP_
-#define OPKIT_OP_FUNCTION_FUNCTION_STATE_HPP_
+// ---- opkit/op/function/impl/function_body.ipp
+// FunctionBody's definition: a node's state between its runs, the views that its functions are
+// called with, and a run, from the call of its functions to the end of the memory they were given.
+#ifndef OPKIT_OP_FUNCTION_IMPL_FUNCTION_BODY_IPP_
+#define OPKIT_OP_FUNCTION_IMPL_FUNCTION_BODY_IPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -18466,10 +18163,6 @@ struct FunctionState : RefCounted {
   Mutex mutex;  // held by the runs of a shared one: those of two losses may come side by side
 };
 using FunctionStatePtr = IntrusivePtr<FunctionState>;
-inline std::string FunctionStateBlob(const OperatorDef& def) {
-  return StrCat("__state of ", def.type(), " ", def.name(), " ",
-                def.outputs().empty() ? std::string() : def.outputs()[0]);
-}
 
 // One operator's hold on its state, which it has made or found.
 class FunctionStateHandle {
@@ -18491,8 +18184,7 @@ class FunctionStateHandle {
     }
     if (node.functions.shares_state && node.is_forward()) LeaveForBackward(node);
   }
-  FunctionStateHandle(const FunctionStateHandle&) = delete;
-  FunctionStateHandle& operator=(const FunctionStateHandle&) = delete;
+  FunctionStateHandle(FunctionStateHandle&&) = delete;
   ~FunctionStateHandle() {
     if (owns_state_) state_->op = {};
   }
@@ -18553,21 +18245,6 @@ class FunctionStateHandle {
   void* direct_instance_ = nullptr;
   bool owns_state_ = false;
 };
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_OP_FUNCTION_FUNCTION_STATE_HPP_
-
-// ---- opkit/op/function/function_views.hpp
-// The views that a function operator's functions are called with: bound to the operator's tensors
-// when those change, with copies of strided inputs and sums of outputs that are added to. For the
-// definitions of function_body.hpp.
-#ifndef OPKIT_OP_FUNCTION_FUNCTION_VIEWS_HPP_
-#define OPKIT_OP_FUNCTION_FUNCTION_VIEWS_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
 
 // The arguments of the functions, and all that its views point into. A run that ends later than its
 // function returns keeps it.
@@ -18731,7 +18408,7 @@ class FunctionViews {
   }
 
   OPKIT_COLD void Infer(const FunctionDeviceLink& link) {
-    const bool infers_shapes = InfersShapes(*node_.record);
+    const bool infers_shapes = node_.record->infer_shape || node_.record->abi.infer_shape;
     auto infer = [&](InferenceContext& context) {
       // Another backend of an operator that exists leaves this to the operator's own schema.
       const bool silent = node_.is_forward() && !infers_shapes;
@@ -18807,7 +18484,8 @@ class FunctionViews {
             "' has no shape yet; add .setInferShape(f), or give the tensor its shape and dtype "
             "before the run");
     DType dtype = info.dtype;
-    if (dtype == DType::kUndefined || (!info.known && !InfersTypes(*node_.record)))
+    if (dtype == DType::kUndefined ||
+        (!info.known && !node_.record->infer_type && !node_.record->abi.infer_type))
       dtype = present.dtype();
     if (dtype == DType::kUndefined)
       Throw(ErrorCode::kInvalidArgument, "the dtype of output ", output, " of operator ", name(),
@@ -18832,20 +18510,6 @@ class FunctionViews {
   uint64_t inferred_ = 0;  // the version of inference that scratch was measured for
   bool bound_ = false;     // the views were bound in a run without special requests
 };
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_OP_FUNCTION_FUNCTION_VIEWS_HPP_
-
-// ---- opkit/op/function/impl/function_body.ipp
-// A run of a function operator, from the call of its functions to the end of the memory they were
-// given.
-#ifndef OPKIT_OP_FUNCTION_IMPL_FUNCTION_BODY_IPP_
-#define OPKIT_OP_FUNCTION_IMPL_FUNCTION_BODY_IPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
 
 class RecordBody final : public FunctionBody {
  public:
@@ -19024,22 +18688,19 @@ namespace detail {
 OPKIT_INLINE bool RegisterKernel(const char* op, DeviceType device, const char* backend,
                                  RegistrationPriority priority, const char* file, int line,
                                  OperatorCreator create, KernelProposer propose) noexcept {
-  try {
+  return Registered([&] {
+    const bool plain = std::string_view(backend) == "DEFAULT" || !*backend;
     Kernel kernel;
     kernel.op = op;
     kernel.device = device;
-    kernel.backend = backend;
-    if (kernel.backend == "DEFAULT" || kernel.backend.empty()) kernel.backend = kReferenceBackend;
+    if (!plain) kernel.backend = backend;
     kernel.priority = priority;
     kernel.file = file;
     kernel.line = line;
     kernel.create = std::move(create);
     kernel.propose = std::move(propose);
     OpRegistry::Global().AddKernel(std::move(kernel));
-    return true;
-  } catch (...) {
-    return false;
-  }
+  });
 }
 OPKIT_INLINE bool RegisterFunction(const char* op, DeviceType device, const char* backend,
                                    RegistrationPriority priority, const char* file, int line,
@@ -19047,12 +18708,7 @@ OPKIT_INLINE bool RegisterFunction(const char* op, DeviceType device, const char
   return RegisterKernel(op, device, backend, priority, file, line, create);
 }
 OPKIT_INLINE bool RegisterBackendRank(const char* backend, int rank) noexcept {
-  try {
-    OpRegistry::Global().SetBackendRank(backend, rank);
-    return true;
-  } catch (...) {
-    return false;
-  }
+  return Registered([&] { OpRegistry::Global().SetBackendRank(backend, rank); });
 }
 
 }  // namespace detail
@@ -19130,9 +18786,8 @@ struct FunctionOperatorCreator {
 
 class FunctionGradient final : public GradientMakerBase {
  public:
-  FunctionGradient(const OperatorDef& def, std::vector<GradientValue> g_output,
-                   FunctionRecord record)
-      : GradientMakerBase(def, std::move(g_output)), record_(std::move(record)) {}
+  using GradientMakerBase::GradientMakerBase;
+  FunctionRecord record;
 
   // Inputs that the operator writes to get no gradient.
   std::vector<OperatorDef> GetGradientDefs() override {
@@ -19143,11 +18798,10 @@ class FunctionGradient final : public GradientMakerBase {
       backward.Input(GradOut(output).IsEmpty() ? std::string() : GO(output));
     }
     backward.Inputs(def.inputs()).Inputs(def.outputs());
-    const std::vector<int> mutated = FunctionMutatedInputs(*record_, def);
+    const std::vector<int> mutated = FunctionMutatedInputs(*record, def);
     for (size_t i = 0; i < def.inputs().size(); ++i) {
       const int input = static_cast<int>(i);
-      bool skipped = def.inputs()[i].empty();
-      for (int one : mutated) skipped |= one == input;
+      const bool skipped = def.inputs()[i].empty() || std::ranges::count(mutated, input);
       backward.Output(skipped ? std::string() : GI(input));
     }
     for (const NamedAttribute& arg : def.args()) backward.Arg(arg.name, arg.value);
@@ -19159,14 +18813,34 @@ class FunctionGradient final : public GradientMakerBase {
     backward.Device(def.device()).Engine(def.engine()).IsGradientOp(true);
     return {std::move(backward)};
   }
-
- private:
-  FunctionRecord record_;
 };
+
+inline OpSchema* AddFunctionSchema(const std::string& name, FunctionRecord record,
+                                   FunctionPass pass) {
+  OpSchema& schema = OpRegistry::Global().AddSchema(name.c_str(), record->file, record->line);
+  schema.SetOrigin(record->library)
+      .ArityFromArguments([record, pass](const Arguments& args) {
+        const auto [inputs, outputs] = FunctionArity(*record, args);
+        if (pass == FunctionPass::kForward) return std::pair(inputs, outputs);
+        const bool known = inputs >= 0 && outputs >= 0;
+        return std::pair(known ? 2 * outputs + inputs : -1, inputs);
+      })
+      .TensorInferenceFunction([record, pass](InferenceContext& context) {
+        InferFunction(*record, AttrMap(context.args()), pass, context);
+      });
+  if (pass == FunctionPass::kForward)
+    schema
+        .AllowInplace([record](int input, int output) {
+          return std::ranges::count(record->inplace, std::pair(input, output)) > 0;
+        })
+        .MutatesInputs(
+            [record](const OperatorDef& def) { return FunctionMutatedInputs(*record, def); });
+  return &schema;
+}
 
 OPKIT_INLINE void FunctionOpHost::Begin() {
   Enable();
-  schema_ = AddSchema(record_->name, FunctionPass::kForward);
+  schema_ = AddFunctionSchema(record_->name, record_, FunctionPass::kForward);
 }
 OPKIT_INLINE void FunctionOpHost::Enable() {
   static_cast<void>(ProgramHost());
@@ -19220,8 +18894,7 @@ OPKIT_INLINE void FunctionOpHost::Describe() {
   Doc();
   if (record_->Has(OPKIT_OP_EFFECTS)) HasEffects();
   if (record_->Has(OPKIT_OP_OPEN_ATTRS)) schema_->AllowUnknownArgs();
-  for (const AttributeSchema& from : record_->attributes)
-    schema_->Arg(from.name, from.doc, from.type, from.default_value, from.required);
+  for (const AttributeSchema& from : record_->attributes) schema_->Arg(from);
   int i = 0, o = 0;
   for (const ValueSchema& from : record_->inputs)
     schema_->Input(i++, from.name, from.doc, from.dtypes);
@@ -19232,13 +18905,14 @@ OPKIT_INLINE void FunctionOpHost::AddBackward() {
   backward_added_ = true;
   const std::string name = record_->name + "_backward";
   if (schema_ || !OpRegistry::Global().FindSchema(name))
-    AddSchema(name, FunctionPass::kBackward)
+    AddFunctionSchema(name, record_, FunctionPass::kBackward)
         ->SetDoc("Gradients of the inputs of " + record_->name +
                  ", from those of its outputs, its inputs and its outputs.");
   if (!schema_ && GradientRegistry::Global().Find(record_->name)) return;
   auto make = [record = record_](const OperatorDef& def, const std::vector<GradientValue>& g_output,
                                  GradientNames& names) {
-    FunctionGradient maker(def, g_output, record);
+    FunctionGradient maker(def, g_output);
+    maker.record = record;
     maker.UseNames(&names);
     return maker.Get();
   };
@@ -19260,31 +18934,6 @@ OPKIT_INLINE void FunctionOpHost::Problem(const std::string& problem) {
   if (OpRegistry::Global().FindSchema(record_->name) == schema_)
     OpRegistry::Global().AddProblem(record_->name, problem);
 }
-OPKIT_INLINE OpSchema* FunctionOpHost::AddSchema(const std::string& name, FunctionPass pass) {
-  FunctionRecord record = record_;
-  OpSchema& schema = OpRegistry::Global().AddSchema(name.c_str(), record->file, record->line);
-  schema.SetOrigin(record->library)
-      .ArityFromArguments([record, pass](const Arguments& args) {
-        const auto [inputs, outputs] = FunctionArity(*record, args);
-        if (pass == FunctionPass::kForward) return std::pair(inputs, outputs);
-        const bool known = inputs >= 0 && outputs >= 0;
-        return std::pair(known ? 2 * outputs + inputs : -1, inputs);
-      })
-      .TensorInferenceFunction([record, pass](InferenceContext& context) {
-        InferFunction(*record, AttrMap(context.args()), pass, context);
-      });
-  if (pass == FunctionPass::kForward)
-    schema
-        .AllowInplace([record](int input, int output) {
-          for (const auto& pair : record->inplace)
-            if (pair.first == input && pair.second == output) return true;
-          return false;
-        })
-        .MutatesInputs(
-            [record](const OperatorDef& def) { return FunctionMutatedInputs(*record, def); });
-  return &schema;
-}
-
 }  // namespace detail
 
 OPKIT_INLINE void SetOutputReq(OperatorBase& op, int output, OpReq req) {
@@ -19374,14 +19023,19 @@ OPKIT_INLINE std::vector<OperatorDef> GradientMakerBase::GetGradientDefs() {
         " must override GetGradientDefs() or Get()");
 }
 OPKIT_INLINE GradientOpsMeta GradientMakerBase::Get() {
-  std::vector<OperatorDef> ops = GetGradientDefs();
-  return {std::move(ops), g_input_};
+  return {GetGradientDefs(), g_input_};  // in this order
 }
 
 OPKIT_INLINE const std::string& GradientMakerBase::GI(int i) {
-  GradientValue& value = Gradient(i, false);
-  if (value.dense.empty()) value.dense = Name(i);
-  return value.dense;
+  std::string& name = Gradient(i, false).dense;
+  if (!name.empty()) return name;
+  const auto here = def_.inputs().begin() + i;
+  const bool repeated = std::find(def_.inputs().begin(), here, *here) != here;
+  if (!repeated) name = Names().Of(*here);
+  // In place, the value's gradient may be the very one that comes in.
+  if (repeated || std::ranges::count(g_output_, name, &GradientValue::dense) > 0)
+    name = Names().Fresh(*here);
+  return name;
 }
 OPKIT_INLINE std::string GradientMakerBase::Temporary(const std::string& hint) {
   return Names().Fresh(def_.outputs().empty() ? def_.type() : def_.outputs()[0], "_grad_" + hint);
@@ -19396,9 +19050,7 @@ OPKIT_INLINE GradientNames& GradientMakerBase::Names() {
 OPKIT_INLINE std::vector<OperatorDef> GradientMakerBase::SingleGradientDef(
     const std::string& type, const std::string& name, const std::vector<std::string>& inputs,
     const std::vector<std::string>& outputs, Arguments args) {
-  OperatorDef def(type, inputs, outputs, std::move(args));
-  def.Name(name);
-  return {std::move(def)};
+  return {OperatorDef(type, inputs, outputs, std::move(args)).Name(name)};
 }
 
 OPKIT_INLINE size_t GradientMakerBase::Check(int i, size_t count, const char* what) const {
@@ -19421,15 +19073,6 @@ OPKIT_INLINE GradientValue& GradientMakerBase::Gradient(int i, bool sparse) {
           " makes the gradient of input ", i, " '", I(i), "' both dense and sparse");
   return value;
 }
-OPKIT_INLINE std::string GradientMakerBase::Name(int i) {
-  for (int k = 0; k < i; ++k)
-    if (I(k) == I(i)) return Names().Fresh(I(i));
-  // In place, the value's gradient may be the very one that comes in.
-  const std::string& name = Names().Of(I(i));
-  for (const GradientValue& value : g_output_)
-    if (value.dense == name) return Names().Fresh(I(i));
-  return name;
-}
 OPKIT_INLINE const std::string& GradientMakerBase::Slices(int i, std::string GradientValue::*part,
                                                           const char* suffix) {
   std::string& name = Gradient(i, true).*part;
@@ -19448,7 +19091,7 @@ OPKIT_INLINE const std::string& GradientMakerBase::Slices(int i, std::string Gra
 
 namespace opkit::inline OPKIT_ABI {
 
-struct GradientRegistry::State : detail::RefCounted {
+struct GradientRegistry::State {
   detail::Mutex mutex;
   std::map<std::string, GradientRegistration> gradients;
 };
@@ -19551,12 +19194,9 @@ OPKIT_INLINE GradientOpsMeta RunGradientMaker(GradientMakerBase& maker, const Op
 OPKIT_INLINE bool RegisterGradient(const char* op, GradientKind kind,
                                    GradientRegistration::Make make, const char* file,
                                    int line) noexcept {
-  try {
+  return Registered([&] {
     GradientRegistry::Global().Add(op, {kind, std::move(make), file, line, {}});
-    return true;
-  } catch (...) {
-    return false;
-  }
+  });
 }
 
 }  // namespace detail
@@ -19697,7 +19337,7 @@ OPKIT_INLINE ResolvedOperator::ResolvedOperator(const std::string& op,
 
 OPKIT_INLINE std::vector<Tensor> ResolvedOperator::operator()(std::span<const Tensor> inputs) {
   std::vector<Tensor> results(outputs_.size());
-  Run(inputs, {results.data(), results.size()});
+  Run(inputs, results);
   return results;
 }
 OPKIT_INLINE void ResolvedOperator::Run(std::span<const Tensor> inputs, std::span<Tensor> outputs) {
@@ -19708,7 +19348,7 @@ OPKIT_INLINE void ResolvedOperator::Run(std::span<const Tensor> inputs, std::spa
   const Release release{*this};
   for (size_t i = 0; i < inputs.size(); ++i)
     if (inputs_[i]) *inputs_[i] = inputs[i];
-  if (selects_ && !IsSelected()) [[unlikely]]
+  if (selects_ && !detail::InferenceCache::Match(selected_for_, inputs_)) [[unlikely]]
     Select();
   if (checks_shapes_ && !op_->inference().IsFresh(inputs_)) [[unlikely]] {
     op_->inference().Infer(
@@ -19746,32 +19386,24 @@ OPKIT_INLINE void ResolvedOperator::SetOperator(std::unique_ptr<OperatorBase> op
   outputs_ = std::move(outputs);
   checks_shapes_ = schema_->has_inference() && !op_->InfersOutputs();
 }
-OPKIT_INLINE bool ResolvedOperator::IsSelected() const {
-  for (size_t i = 0; i < inputs_.size(); ++i)
-    if (inputs_[i] && (inputs_[i]->dtype() != selected_for_[i].dtype ||
-                       inputs_[i]->shape() != selected_for_[i].shape))
-      return false;
-  return true;
-}
 OPKIT_INLINE void ResolvedOperator::Select() {
   std::vector<TensorInfo> infos;
   for (const Tensor* input : inputs_)
     infos.push_back(input && input->initialized() ? TensorInfo::Of(*input) : TensorInfo());
   const std::vector<TensorInfo> outputs = schema_->InferOutputs(def_, infos);
   Place place = MakePlace();
-  auto op = CreateSelected(def_, place.workspace.get(), {infos.data(), infos.size()},
-                           {outputs.data(), outputs.size()});
+  auto op = CreateSelected(def_, place.workspace.get(), infos, outputs);
   SetOperator(std::move(op), std::move(place));
   for (size_t i = 0; i < inputs_.size(); ++i)
-    if (inputs_[i]) selected_for_[i] = {inputs_[i]->dtype(), inputs_[i]->shape()};
+    if (inputs_[i]) selected_for_[i] = {inputs_[i]->dtype(), true, inputs_[i]->shape()};
 }
 
 OPKIT_INLINE std::vector<Tensor> Invoke(const std::string& op, const std::vector<Tensor>& inputs,
                                         Arguments args, InvokeOptions options) {
-  const std::vector<bool> present = detail::PresentInputs({inputs.data(), inputs.size()});
+  const std::vector<bool> present = detail::PresentInputs(inputs);
   for (size_t i = 0; i < inputs.size() && !options.device; ++i)
     if (present[i]) options.device = inputs[i].device();
-  return ResolvedOperator(op, present, std::move(args), options)({inputs.data(), inputs.size()});
+  return ResolvedOperator(op, present, std::move(args), options)(std::span(inputs));
 }
 
 }  // namespace opkit
@@ -20044,8 +19676,7 @@ OPKIT_INLINE IntrusivePtr<TypedSchema> TypedSchema::Make(const char* name, const
   auto typed = MakeIntrusive<TypedSchema>(schema, rows);
   schema
       .AllowInplace([typed](int in, int out) {
-        const auto& pairs = typed->inplace_;
-        return std::find(pairs.begin(), pairs.end(), std::pair(in, out)) != pairs.end();
+        return std::ranges::count(typed->inplace_, std::pair(in, out)) > 0;
       })
       .TensorInferenceFunction([typed](InferenceContext& context) { typed->Infer(context); });
   return typed;
@@ -20055,7 +19686,7 @@ OPKIT_INLINE TypedSchema::TypedSchema(OpSchema& filled, std::span<const TypedPar
   int required_inputs = 0;
   for (const TypedParameter& row : rows) {
     if (IsAttribute(row.kind)) {
-      schema.Arg(row.name.str(), "", row.attribute, std::nullopt, true);
+      schema.Arg({row.name.str(), "", true, row.attribute, {}});
       continue;
     }
     Describe(row, {}, row.by_element ? std::vector<DType>() : std::vector{row.dtype});
@@ -20070,22 +19701,43 @@ OPKIT_INLINE TypedSchema::TypedSchema(OpSchema& filled, std::span<const TypedPar
       .NumOutputs(static_cast<int>(output_dtypes_.size()));
 }
 
+// One shape for all of these inputs and outputs, from what is known of any of them.
+inline void InferSameShape(const OpSchema& schema, InferenceContext& context,
+                           const std::vector<int>& inputs, const std::vector<int>& outputs) {
+  const auto name = [&](int i) {
+    return StrCat("input ", i, " '", schema.inputs()[Index(i)].name, "'");
+  };
+  SymbolicShape shape;
+  for (int o : outputs)
+    if (auto merged = SymbolicShape::Merge(shape, context.output(o).shape))
+      shape = *std::move(merged);
+  int first = -1;
+  for (int i : inputs) {
+    if (!context.HasInput(i)) continue;
+    auto merged = SymbolicShape::Merge(shape, context.input_shape(i));
+    if (!merged)
+      Throw(ErrorCode::kInvalidArgument, name(i), " of ", context.def(), " has shape ",
+            context.input_shape(i), ", but must have that of ",
+            first < 0 ? "the output" : name(first), ", ", shape);
+    shape = *std::move(merged);
+    if (first < 0) first = i;
+  }
+  for (int i : inputs)
+    if (context.HasInput(i)) context.SetInput(i, DType::kUndefined, shape);
+  for (int o : outputs) context.SetOutput(o, DType::kUndefined, shape);
+}
 OPKIT_INLINE void TypedSchema::SameShape(std::initializer_list<int> inputs,
                                          std::initializer_list<int> outputs) {
   std::vector<int> ins(inputs), outs(outputs);
   for (std::vector<int>* places : {&ins, &outs})
     std::erase_if(*places, [](int place) { return place < 0; });
   AddRule([this, ins = std::move(ins), outs = std::move(outs)](InferenceContext& context) {
-    InferSameShape(context, ins, outs);
+    InferSameShape(schema, context, ins, outs);
   });
-}
-OPKIT_INLINE void TypedSchema::AddRule(UniqueFunction<void(InferenceContext&)> rule) {
-  rules_.push_back(std::move(rule));
 }
 OPKIT_INLINE void TypedSchema::AddElementTypes(std::initializer_list<DType> dtypes) {
   for (DType dtype : dtypes)
-    if (std::find(element_types_.begin(), element_types_.end(), dtype) == element_types_.end())
-      element_types_.push_back(dtype);
+    if (!std::ranges::count(element_types_, dtype)) element_types_.push_back(dtype);
   for (const TypedParameter& row : by_element_) {
     const auto& values = IsInput(row.kind) ? schema.inputs() : schema.outputs();
     Describe(row, values[Index(row.place)].doc, element_types_);
@@ -20103,45 +19755,18 @@ OPKIT_INLINE void TypedSchema::Describe(const TypedParameter& row, std::string d
   (schema.*describe)(row.place, row.name.str(), std::move(doc), std::move(dtypes));
 }
 OPKIT_INLINE void TypedSchema::Infer(InferenceContext& context) {
+  const auto dtype_of = [&](DType declared) {
+    return declared == DType::kUndefined && element_input_ >= 0
+               ? context.input_dtype(element_input_)
+               : declared;
+  };
   for (int i = 0; DType declared : input_dtypes_) {
-    if (context.HasInput(i)) context.SetInput(i, DTypeOf(context, declared), {});
+    if (context.HasInput(i)) context.SetInput(i, dtype_of(declared), {});
     ++i;
   }
-  for (int o = 0; DType declared : output_dtypes_)
-    context.SetOutput(o++, DTypeOf(context, declared), {});
+  for (int o = 0; DType declared : output_dtypes_) context.SetOutput(o++, dtype_of(declared), {});
   for (auto& rule : rules_) rule(context);
 }
-OPKIT_INLINE DType TypedSchema::DTypeOf(const InferenceContext& context, DType declared) const {
-  return declared == DType::kUndefined && element_input_ >= 0 ? context.input_dtype(element_input_)
-                                                              : declared;
-}
-// One shape for all of these inputs and outputs, from what is known of any of them.
-OPKIT_INLINE void TypedSchema::InferSameShape(InferenceContext& context,
-                                              const std::vector<int>& inputs,
-                                              const std::vector<int>& outputs) const {
-  SymbolicShape shape;
-  for (int o : outputs)
-    if (auto merged = SymbolicShape::Merge(shape, context.output(o).shape))
-      shape = *std::move(merged);
-  int first = -1;
-  for (int i : inputs) {
-    if (!context.HasInput(i)) continue;
-    auto merged = SymbolicShape::Merge(shape, context.input_shape(i));
-    if (!merged)
-      Throw(ErrorCode::kInvalidArgument, InputName(i), " of ", context.def(), " has shape ",
-            context.input_shape(i), ", but must have that of ",
-            first < 0 ? "the output" : InputName(first), ", ", shape);
-    shape = *std::move(merged);
-    if (first < 0) first = i;
-  }
-  for (int i : inputs)
-    if (context.HasInput(i)) context.SetInput(i, DType::kUndefined, shape);
-  for (int o : outputs) context.SetOutput(o, DType::kUndefined, shape);
-}
-OPKIT_INLINE std::string TypedSchema::InputName(int i) const {
-  return StrCat("input ", i, " '", schema.inputs()[Index(i)].name, "'");
-}
-
 }  // namespace detail
 }  // namespace opkit
 
@@ -26475,8 +26100,7 @@ class OpenedObject final : public SharedObject {
   };
   struct File : FileMapping {
     explicit File(const std::string& name) : FileMapping(MapFileForReading(name.c_str())) {}
-    File(const File&) = delete;
-    File& operator=(const File&) = delete;
+    File(File&&) = delete;
     ~File() {
       if (error == 0 && size > 0) UnmapFile(data, size);
     }
@@ -26484,8 +26108,7 @@ class OpenedObject final : public SharedObject {
   // A file of our own that goes when the loader has mapped it.
   struct Copy {
     Copy() = default;
-    Copy(const Copy&) = delete;
-    Copy& operator=(const Copy&) = delete;
+    Copy(Copy&&) = delete;
     ~Copy() {
       if (file < 0) return;
       if (!path.empty()) unlink(path.c_str());
@@ -27157,8 +26780,7 @@ class LibraryGradientCall {
     const char* name = nullptr;
     static_cast<void>(AnswerCaller([&] {
       LibraryGradientCall& self = Of(gradient);
-      self.kept_.push_back(MakeIntrusive<Shared<std::string>>(self.Name(value, suffix)));
-      name = static_cast<Shared<std::string>&>(*self.kept_.back()).value.c_str();
+      name = self.kept_.emplace_back(self.Name(value, suffix)).c_str();
     }));
     return name;
   }
@@ -27167,10 +26789,8 @@ class LibraryGradientCall {
   std::string Name(const std::string& value, const char* suffix) {
     if (suffix && *suffix) return names_.Fresh(value, suffix);
     const std::string& name = names_.Of(value);
-    bool taken = false;
-    for (const GradientValue& given : g_output_) taken |= given.dense == name;
-    for (size_t i = 0; i < kept_.size(); ++i)
-      taken |= static_cast<Shared<std::string>&>(*kept_[i]).value == name;
+    const bool taken = std::ranges::count(g_output_, name, &GradientValue::dense) > 0 ||
+                       std::ranges::count(kept_, name) > 0;
     return taken ? names_.Fresh(value) : name;
   }
   static opkit_status AddNode(const opkit_gradient* gradient, const opkit_node* node) {
@@ -27200,7 +26820,7 @@ class LibraryGradientCall {
   GradientNames& names_;
   const AbiNode node_;
   std::vector<const char*> dense_, indices_, values_;
-  RefCountedList kept_;  // of Shared<std::string>: names that were handed out
+  std::list<std::string> kept_;  // names that were handed out
   GradientOpsMeta answer_;
   opkit_gradient view_{};
 };
@@ -27331,29 +26951,19 @@ class LibraryLoader {
     LibraryImage& image = *loaded->image;
     image.object = std::move(object);
     image.name = UniqueName(name);
-    {
-      HostErrorScope message;
-      const opkit_status status = CallGuarded([&] {
-        image.library = entry(&ProgramHost());
-        return image.library ? OPKIT_OK : OPKIT_FAILED;
-      });
-      if (status != OPKIT_OK)
-        RefuseDescription(image.name, StrCat("refuses to be loaded: ", Reason()), {},
-                          ErrorCode::kOperatorFailed);
-    }
+    Ask(image, "refuses to be loaded: ", [&] {
+      image.library = entry(&ProgramHost());
+      return image.library ? OPKIT_OK : OPKIT_FAILED;
+    });
     loaded->records = ReadLibrary(*image.library, image.name);
     if (const char* own = image.library->name; own && *own) image.name = UniqueName(own);
     loaded->overrides = options.allow_override;
     loaded->backend =
         UniqueBackend(options.backend.empty() ? BackendOf(name) : options.backend, loaded->records);
-    if (image.library->initialize) {
-      HostErrorScope message;
-      const opkit_status status =
-          CallGuarded([&] { return image.library->initialize(OPKIT_ABI_MAJOR, OPKIT_ABI_MINOR); });
-      if (status != OPKIT_OK)
-        RefuseDescription(image.name, StrCat("failed to initialize: ", Reason()), {},
-                          CodeOfStatus(status));
-    }
+    if (image.library->initialize)
+      Ask(image, "failed to initialize: ", [&] {
+        return image.library->initialize(OPKIT_ABI_MAJOR, OPKIT_ABI_MINOR);
+      });
     try {
       Register(*loaded, options);
     } catch (...) {
@@ -27403,9 +27013,15 @@ class LibraryLoader {
     HostErrorScope message;
     CallGuarded([&] { return image.library->finalize(), OPKIT_OK; });
   }
-  static std::string Reason() {
+  // Calls a function of the library; Error with the reason that it gives where it fails.
+  template <class Call>
+  static void Ask(const LibraryImage& image, const char* failed, Call call) {
+    HostErrorScope message;
+    const opkit_status status = CallGuarded(call);
+    if (status == OPKIT_OK) return;
     const std::string& text = CurrentHostError().text;
-    return text.empty() ? "it does not say why" : text;
+    RefuseDescription(image.name, StrCat(failed, text.empty() ? "it does not say why" : text), {},
+                      CodeOfStatus(status));
   }
   static bool HasMangledEntry(const SharedObject& object) {
     return std::ranges::any_of(object.ExportedFunctions(), [](const std::string& function) {
@@ -27924,8 +27540,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
         if (!with_shapes) continue;
         if (value.rank >= 0) info.shape = ShapeOf(value);
         if (!value.constant) continue;
-        constants_.push_back(MakeIntrusive<Shared<Tensor>>(TensorOfView(*value.constant)));
-        info.constant = &static_cast<Shared<Tensor>&>(*constants_.back()).value;
+        info.constant = &constants_.emplace_back(TensorOfView(*value.constant));
       }
     }
     const std::vector<TensorInfo>& infos() const { return infos_; }
@@ -27942,7 +27557,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
       return SymbolicShape(std::move(dims));
     }
     std::vector<TensorInfo> infos_;
-    RefCountedList constants_;  // of Shared<Tensor>
+    std::list<Tensor> constants_;  // that infos_ point to
   };
   static constexpr const char* kSymbol = "s";
   static int64_t NumberOf(const Dim& dim) {
@@ -28039,77 +27654,66 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
   }
 };
 
-// Fills in a record from the registries: the library's second way to describe an operator.
-class OPKIT_IMAGE_LOCAL SchemaReader {
- public:
-  explicit SchemaReader(const OpSchema& schema) : schema_(schema), record_(new FunctionOpRecord) {}
-
-  FunctionRecord Read() {
-    record_->name = schema_.name();
-    record_->doc = schema_.doc();
-    record_->file = schema_.file();
-    record_->line = schema_.line();
-    record_->flags = (schema_.is_stateful() ? OPKIT_OP_EFFECTS : 0) |
-                     (schema_.unknown_args_allowed() ? OPKIT_OP_OPEN_ATTRS : 0);
-    SchemaFunctions::FillIn(record_->abi, schema_);
-    ReadGradient();
-    ReadKernels();
-    ReadInplace();
-    record_->attributes = schema_.attributes();
-    record_->inputs = schema_.inputs();
-    record_->outputs = schema_.outputs();
-    return record_;
+// The host's form of what a registered gradient says.
+OPKIT_IMAGE_LOCAL inline void ReadGradient(FunctionOpRecord& record) {
+  const GradientRegistration* gradient = GradientRegistry::Global().Find(record.name);
+  if (!gradient) return;
+  switch (gradient->kind) {
+    case GradientKind::kMaker:
+      record.abi.gradient = &SchemaFunctions::Gradient;
+      break;
+    case GradientKind::kNone:
+      record.flags |= OPKIT_OP_NO_GRADIENT;
+      break;
+    case GradientKind::kShouldNot:
+      record.flags |= OPKIT_OP_SHOULD_NOT_GRADIENT;
+      break;
+    case GradientKind::kNotImplemented:
+      record.flags |= OPKIT_OP_GRADIENT_NOT_IMPLEMENTED;
   }
-
- private:
-  // In the host's streams run the library's kernels for the CPU.
-  void ReadKernels() {
-    bool on_cpu = false, on_stream = false;
-    for (const Kernel* kernel : OpRegistry::Global().KernelsOf(schema_.name())) {
-      if (kernel->backend != kReferenceBackend)
-        Throw(ErrorCode::kUnsupported, "operator ", schema_.name(), " has a kernel of the backend ",
-              kernel->backend, " (at ", kernel->Place(),
-              "): a library hands over plain kernels alone, for which LoadOptions::backend is the "
-              "name of their backend");
-      on_cpu |= kernel->device == DeviceType::kCPU;
-      on_stream |= kernel->device == DeviceType::kCPUStream;
-    }
-    const auto add = [this](const char* name) {
-      FunctionDevice& device = record_->devices.emplace_back();
-      device.name = name;
-      SchemaFunctions::FillIn(device.abi, schema_);
-    };
-    if (on_cpu) add("cpu");
-    if (on_cpu && on_stream) add("cpu_stream");
+}
+// In the host's streams run the library's kernels for the CPU.
+OPKIT_IMAGE_LOCAL inline void ReadKernels(const OpSchema& schema, FunctionOpRecord& record) {
+  bool on_cpu = false, on_stream = false;
+  for (const Kernel* kernel : OpRegistry::Global().KernelsOf(schema.name())) {
+    if (kernel->backend != kReferenceBackend)
+      Throw(ErrorCode::kUnsupported, "operator ", schema.name(), " has a kernel of the backend ",
+            kernel->backend, " (at ", kernel->Place(),
+            "): a library hands over plain kernels alone, for which LoadOptions::backend is the "
+            "name of their backend");
+    on_cpu |= kernel->device == DeviceType::kCPU;
+    on_stream |= kernel->device == DeviceType::kCPUStream;
   }
-  // Of the first values; schemas say it by a function.
-  void ReadInplace() {
-    constexpr int kMost = 16;
-    for (int i = 0; i < (std::min)(schema_.max_inputs(), kMost); ++i)
-      for (int o = 0; o < (std::min)(schema_.max_outputs(), kMost); ++o)
-        if (schema_.CanInplace(i, o)) record_->inplace.emplace_back(i, o);
-  }
-  void ReadGradient() {
-    const GradientRegistration* gradient = GradientRegistry::Global().Find(schema_.name());
-    if (!gradient) return;
-    switch (gradient->kind) {
-      case GradientKind::kMaker:
-        record_->abi.gradient = &SchemaFunctions::Gradient;
-        break;
-      case GradientKind::kNone:
-        record_->flags |= OPKIT_OP_NO_GRADIENT;
-        break;
-      case GradientKind::kShouldNot:
-        record_->flags |= OPKIT_OP_SHOULD_NOT_GRADIENT;
-        break;
-      case GradientKind::kNotImplemented:
-        record_->flags |= OPKIT_OP_GRADIENT_NOT_IMPLEMENTED;
-    }
-  }
-
-  const OpSchema& schema_;
-  FunctionRecord record_;
-};
+  const auto add = [&](const char* name) {
+    FunctionDevice& device = record.devices.emplace_back();
+    device.name = name;
+    SchemaFunctions::FillIn(device.abi, schema);
+  };
+  if (on_cpu) add("cpu");
+  if (on_cpu && on_stream) add("cpu_stream");
+}
+// A record of an operator of the registries: the library's second way to describe one.
+OPKIT_IMAGE_LOCAL inline FunctionRecord ReadSchema(const OpSchema& schema) {
+  FunctionRecord record(new FunctionOpRecord);
+  record->name = schema.name();
+  record->doc = schema.doc();
+  record->file = schema.file();
+  record->line = schema.line();
+  record->flags = (schema.is_stateful() ? OPKIT_OP_EFFECTS : 0) |
+                  (schema.unknown_args_allowed() ? OPKIT_OP_OPEN_ATTRS : 0);
+  SchemaFunctions::FillIn(record->abi, schema);
+  ReadGradient(*record);
+  ReadKernels(schema, *record);
+  // Pairs of the first values; schemas say it by a function.
+  constexpr int kMost = 16;
+  for (int i = 0; i < (std::min)(schema.max_inputs(), kMost); ++i)
+    for (int o = 0; o < (std::min)(schema.max_outputs(), kMost); ++o)
+      if (schema.CanInplace(i, o)) record->inplace.emplace_back(i, o);
+  record->attributes = schema.attributes();
+  record->inputs = schema.inputs();
+  record->outputs = schema.outputs();
+  return record;
+}
 
 OPKIT_INLINE void AddRegisteredOperators(std::vector<FunctionRecord>& records) {
   if (IsProgramHost(g_host)) return;
@@ -28120,7 +27724,7 @@ OPKIT_INLINE void AddRegisteredOperators(std::vector<FunctionRecord>& records) {
   if (contents.finalize != &EndLibraryPool)
     g_export_threads.finalize = std::exchange(contents.finalize, &EndLibraryPool);
   for (const std::string& name : RegisteredOperators())
-    if (FunctionRecord record = SchemaReader(OpRegistry::Global().GetSchema(name)).Read();
+    if (FunctionRecord record = ReadSchema(OpRegistry::Global().GetSchema(name));
         !record->devices.empty())
       records.push_back(std::move(record));
 }

@@ -1,6 +1,6 @@
 // Inference is done once for inputs of the same dtypes and shapes, whoever asks: an eager call, the
 // operator itself, or a plan that says what it has found.
-#include "opkit/op/inference_cache.hpp"
+#include "opkit/op/inference.hpp"
 
 #include <doctest/doctest.h>
 

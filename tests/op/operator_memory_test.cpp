@@ -1,4 +1,4 @@
-#include "opkit/op/operator_memory.hpp"
+#include "opkit/op/operator_base.hpp"
 
 #include <doctest/doctest.h>
 

@@ -38,13 +38,11 @@ class FunctionStorage {
 
  private:
   void TakeFrom(FunctionStorage& other) noexcept {
-    call = other.call;
-    manage = other.manage;
-    other.call = nullptr;
-    other.manage = nullptr;
-    if (manage != nullptr) {
+    call = std::exchange(other.call, nullptr);
+    manage = std::exchange(other.manage, nullptr);
+    if (manage) {
       manage(other.bytes, bytes);
-    } else if (call != nullptr) {
+    } else if (call) {
 // A small callable leaves the rest of the bytes unset; copying all 48 is faster than asking how
 // many.
 #if defined(__GNUC__) && !defined(__clang__)
@@ -60,10 +58,7 @@ class FunctionStorage {
   }
   void Destroy() noexcept {
     call = nullptr;
-    if (manage == nullptr) return;
-    auto* const destroy = manage;
-    manage = nullptr;
-    destroy(bytes, nullptr);
+    if (auto* const destroy = std::exchange(manage, nullptr)) destroy(bytes, nullptr);
   }
 };
 

@@ -43,15 +43,19 @@ class CPUAllocator final : public Allocator {
   const char* name() const override { return "cpu"; }
 
  protected:
-  OPKIT_INLINE void* DoAllocate(int64_t bytes) override;
-  OPKIT_INLINE void DoDeallocate(void* data, int64_t) noexcept override;
+  void* DoAllocate(int64_t bytes) override {
+    return ::operator new(static_cast<size_t>(bytes), std::align_val_t{kAlignment}, std::nothrow);
+  }
+  void DoDeallocate(void* data, int64_t) noexcept override {
+    ::operator delete(data, std::align_val_t{kAlignment});
+  }
 };
 
 namespace detail {
 // Devices are few: a fixed table by device type, read without a lock.
 struct AllocatorTable {
   static constexpr int kSlots = 128;
-  std::atomic<Allocator*> slots[kSlots];
+  std::atomic<Allocator*> slots[kSlots] = {};
   alignas(CPUAllocator) unsigned char cpu[sizeof(CPUAllocator)];
   AllocatorTable();
   std::atomic<Allocator*>& operator[](DeviceType type);

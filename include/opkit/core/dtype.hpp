@@ -196,11 +196,10 @@ decltype(auto) DispatchDType(DType dtype, F&& f) {
         ? void(call = &detail::CallWithTypeAs<Result, Ts, std::remove_reference_t<F>>)
         : void()),
    ...);
-  if (!call) {
+  if (!call)
     Throw(ErrorCode::kTypeMismatch, "dtype ", ToString(dtype),
           " is not supported here; expected one of ",
           std::vector<std::string>{ToString(kDTypeOf<Ts>)...});
-  }
   return call(f);
 }
 

@@ -288,38 +288,42 @@ inline Tensor TensorFromJson(const Json& json, const std::string& path) {
 }
 
 // {"int": 3}, {"floats": [0.5, "inf"]}: the member's name is the type.
-template <class T, class F>
-Json ListToJson(const Attribute& attribute, F&& convert) {
-  if (!attribute.is_list()) return convert(attribute.Get<T>(), size_t{0});
+template <class T>
+Json ListToJson(const Attribute& attribute, const std::string& path) {
+  const auto convert = [](const T& value, const std::string& at) -> Json {
+    if constexpr (std::is_same_v<T, Tensor>) {
+      return ToJson(value, at);
+    } else if constexpr (std::is_integral_v<T>) {
+      return value;
+    } else {
+      return ToJson(value);
+    }
+  };
+  if (!attribute.is_list()) return convert(attribute.Get<T>(), path);
   Json out = Json::array();
-  size_t i = 0;
-  for (const T& value : attribute.Get<std::vector<T>>()) out.push_back(convert(value, i++));
+  for (const T& value : attribute.Get<std::vector<T>>())
+    out.push_back(convert(value, Element(path, out.size())));
   return out;
 }
 inline Json ToJson(const Attribute& attribute, const std::string& path) {
-  const auto type = static_cast<AttributeType>(static_cast<int>(attribute.type()) % 5);
-  const auto at = [&](size_t i) { return attribute.is_list() ? Element(path, i) : path; };
-  Json value;
-  switch (type) {
+  Json out = Json::object();
+  Json& value = out[ToString(attribute.type())];
+  switch (static_cast<AttributeType>(static_cast<int>(attribute.type()) % 5)) {
     case AttributeType::kFloat:
-      value = ListToJson<double>(attribute, [](double item, size_t) { return ToJson(item); });
+      value = ListToJson<double>(attribute, path);
       break;
     case AttributeType::kBool:
-      value = ListToJson<bool>(attribute, [](bool item, size_t) { return Json(item); });
+      value = ListToJson<bool>(attribute, path);
       break;
     case AttributeType::kString:
-      value = ListToJson<std::string>(attribute,
-                                      [](const std::string& item, size_t) { return ToJson(item); });
+      value = ListToJson<std::string>(attribute, path);
       break;
     case AttributeType::kTensor:
-      value = ListToJson<Tensor>(attribute,
-                                 [&](const Tensor& item, size_t i) { return ToJson(item, at(i)); });
+      value = ListToJson<Tensor>(attribute, path);
       break;
     default:
-      value = ListToJson<int64_t>(attribute, [](int64_t item, size_t) { return Json(item); });
+      value = ListToJson<int64_t>(attribute, path);
   }
-  Json out = Json::object();
-  out[ToString(attribute.type())] = std::move(value);
   return out;
 }
 template <class T, class F>

@@ -34,11 +34,19 @@ struct DispatchHelper<TensorTypes<Types...>, Extra...> {
   // Error (kTypeMismatch) that lists the supported dtypes.
   template <class Op>
   static bool call(Op* op, const Tensor& tensor) {
-    return Dispatch(op, tensor.dtype(), &tensor);
+    return call(op, tensor.dtype(), &tensor);
   }
+  // `tensor`: the one that an Error is about, where there is one.
   template <class Op>
-  static bool call(Op* op, DType dtype) {
-    return Dispatch(op, dtype, nullptr);
+  static bool call(Op* op, DType dtype, const Tensor* tensor = nullptr) {
+    bool (*call)(Op*) = nullptr;
+    ((!call && (std::is_same_v<Types, GenericTensorImplementation> || dtype == kDTypeOf<Types>)
+          ? void(call = &Call<Types, Op>)
+          : void()),
+     ...);
+    if (!call) [[unlikely]]
+      Unsupported(*op, dtype, tensor);
+    return call(op);
   }
 
  private:
@@ -50,17 +58,6 @@ struct DispatchHelper<TensorTypes<Types...>, Extra...> {
       static_assert(Element<T>, "TensorTypes<...> lists element types, such as float or int64_t");
       return op->template DoRunWithType<Extra..., T>();
     }
-  }
-  template <class Op>
-  static bool Dispatch(Op* op, DType dtype, const Tensor* tensor) {
-    bool (*call)(Op*) = nullptr;
-    ((!call && (std::is_same_v<Types, GenericTensorImplementation> || dtype == kDTypeOf<Types>)
-          ? void(call = &Call<Types, Op>)
-          : void()),
-     ...);
-    if (!call) [[unlikely]]
-      Unsupported(*op, dtype, tensor);
-    return call(op);
   }
   [[noreturn]] OPKIT_COLD static void Unsupported(const OperatorBase& op, DType dtype,
                                                   const Tensor* tensor) {

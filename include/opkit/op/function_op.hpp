@@ -99,47 +99,40 @@ class BasicFunctionOpBuilder {
   // output tensors have before the run.
   template <class F>
   BasicFunctionOpBuilder& setForward(F f, const char* device = "cpu") {
-    static_assert(detail::kIsForward<F>,
+    static_assert(detail::kFits<ForwardFunction, F>,
                   "setForward(f): write int f(std::map<std::string, std::string> attrs, "
                   "std::vector<OpTensor> inputs, std::vector<OpTensor> outputs, OpResource res) or "
                   "Status f(const AttrMap&, std::span<const OpTensor>, std::span<OpTensor>, "
                   "OpResource&)");
-    if constexpr (detail::kIsForward<F>)
-      OnDevice(device, "setForward", &FunctionDevice::forward, FunctionPass::kForward,
-               detail::MakeForward(std::move(f), detail::FunctionParameters<F>{}));
-    return *this;
+    return OnDevice(device, "setForward", &FunctionDevice::forward, FunctionPass::kForward,
+                    std::move(f));
   }
   // Computes the gradients of the inputs from those of the outputs, the inputs and the outputs, in
   // this order: the operator <name>_backward, and the gradient of this one.
   template <class F>
   BasicFunctionOpBuilder& setBackward(F f, const char* device = "cpu") {
-    static_assert(detail::kIsForward<F>,
+    static_assert(detail::kFits<ForwardFunction, F>,
                   "setBackward(f): write int f(std::map<std::string, std::string> attrs, "
                   "std::vector<OpTensor> inputs, std::vector<OpTensor> outputs, OpResource res) or "
                   "Status f(const AttrMap&, std::span<const OpTensor>, std::span<OpTensor>, "
                   "OpResource&)");
-    if constexpr (detail::kIsForward<F>)
-      OnDevice(device, "setBackward", &FunctionDevice::backward, FunctionPass::kBackward,
-               detail::MakeForward(std::move(f), detail::FunctionParameters<F>{}));
-    return *this;
+    return OnDevice(device, "setBackward", &FunctionDevice::backward, FunctionPass::kBackward,
+                    std::move(f));
   }
   // Makes the object that runs the operator. It is also asked for the gradient; with
   // setNoGradient() it is not.
   template <class F>
   BasicFunctionOpBuilder& setCreateOpState(F f, const char* device = "cpu") {
-    static_assert(detail::kIsCreateState<F>,
+    static_assert(detail::kFits<CreateStateFunction, F>,
                   "setCreateOpState(f): write int f(std::map<std::string, std::string> attrs, "
                   "StatefulOp** state), with OpContext context in the middle if you need the "
                   "device; std::unique_ptr<StatefulOp>* also does for the state");
-    if constexpr (detail::kIsCreateState<F>) {
-      OnDevice(device, "setCreateOpState", &FunctionDevice::create_state, FunctionPass::kForward,
-               detail::MakeCreateState(std::move(f), detail::FunctionParameters<F>{}));
-      Guarded([&] {
-        if (auto* added = FindDevice(Host::DeviceName(device, "setCreateOpState")))
-          if (!record_->Has(OPKIT_OP_NO_GRADIENT)) host_.Add(*added, FunctionPass::kBackward);
-      });
-    }
-    return *this;
+    OnDevice(device, "setCreateOpState", &FunctionDevice::create_state, FunctionPass::kForward,
+             std::move(f));
+    return Guarded([&] {
+      if (auto* added = FindDevice(Host::DeviceName(device, "setCreateOpState")))
+        if (!record_->Has(OPKIT_OP_NO_GRADIENT)) host_.Add(*added, FunctionPass::kBackward);
+    });
   }
   // The operator has no gradient, as one whose StatefulOp has no Backward.
   BasicFunctionOpBuilder& setNoGradient() {
@@ -155,50 +148,38 @@ class BasicFunctionOpBuilder {
   // attributes. Without it any number goes.
   template <class F>
   BasicFunctionOpBuilder& setParseAttrs(F f) {
-    static_assert(detail::kIsParseAttrs<F>,
+    static_assert(detail::kFits<ParseAttrsFunction, F>,
                   "setParseAttrs(f): write int f(std::map<std::string, std::string> attrs, int* "
                   "num_in, int* num_out)");
-    if constexpr (detail::kIsParseAttrs<F>)
-      Once(record_->parse_attrs, "setParseAttrs",
-           detail::MakeParseAttrs(std::move(f), detail::FunctionParameters<F>{}));
-    return *this;
+    return Once(record_->parse_attrs, "setParseAttrs", std::move(f));
   }
   // DTypes of outputs from those of inputs, or the reverse; numbers of DType, -1 for unknown.
   // Without it every output has the dtype of input 0.
   template <class F>
   BasicFunctionOpBuilder& setInferType(F f) {
-    static_assert(detail::kIsInferType<F>,
+    static_assert(detail::kFits<InferTypeFunction, F>,
                   "setInferType(f): write int f(std::map<std::string, std::string> attrs, "
                   "std::vector<int>& intypes, std::vector<int>& outtypes)");
-    if constexpr (detail::kIsInferType<F>)
-      Once(record_->infer_type, "setInferType",
-           detail::MakeInferType(std::move(f), detail::FunctionParameters<F>{}));
-    return *this;
+    return Once(record_->infer_type, "setInferType", std::move(f));
   }
   // Shapes of outputs from those of inputs, or the reverse. Unknown are an extent of -1 (the
   // largest number as unsigned int) and, where the value has not been seen yet, an empty shape.
   // While something is unknown a failure means that nothing can be said yet.
   template <class F>
   BasicFunctionOpBuilder& setInferShape(F f) {
-    static_assert(detail::kIsInferShape<F>,
+    static_assert(detail::kFits<InferShapeFunction, F>,
                   "setInferShape(f): write int f(std::map<std::string, std::string> attrs, "
                   "std::vector<std::vector<unsigned int>>& inshapes, "
                   "std::vector<std::vector<unsigned int>>& outshapes), or with int64_t");
-    if constexpr (detail::kIsInferShape<F>)
-      Once(record_->infer_shape, "setInferShape",
-           detail::MakeInferShape(std::move(f), detail::FunctionParameters<F>{}));
-    return *this;
+    return Once(record_->infer_shape, "setInferShape", std::move(f));
   }
   // Inputs that are written to.
   template <class F>
   BasicFunctionOpBuilder& setMutateInputs(F f) {
-    static_assert(detail::kIsMutateInputs<F>,
+    static_assert(detail::kFits<MutateInputsFunction, F>,
                   "setMutateInputs(f): write int f(std::map<std::string, std::string> attrs, "
                   "std::vector<int>& input_indices), or setMutateInputs({0, 2})");
-    if constexpr (detail::kIsMutateInputs<F>)
-      Once(record_->mutate_inputs, "setMutateInputs",
-           detail::MakeMutateInputs(std::move(f), detail::FunctionParameters<F>{}));
-    return *this;
+    return Once(record_->mutate_inputs, "setMutateInputs", std::move(f));
   }
   BasicFunctionOpBuilder& setMutateInputs(std::initializer_list<int> inputs) {
     return setMutateInputs(
@@ -207,20 +188,16 @@ class BasicFunctionOpBuilder {
   // Memory for the whole of a run of either pass, known from the shapes of the forward inputs
   // before it, so that a plan can hold it.
   BasicFunctionOpBuilder& setScratch(int64_t bytes) {
-    Once(record_->scratch, "setScratch",
-         ScratchFunction([bytes](const AttrMap&, const ShapeVectors&) { return bytes; }));
-    return *this;
+    return Once(record_->scratch, "setScratch",
+                [bytes](const AttrMap&, const ShapeVectors&) { return bytes; });
   }
   template <class F>
     requires(!std::is_arithmetic_v<F>)
   BasicFunctionOpBuilder& setScratch(F f) {
-    static_assert(detail::kIsScratch<F>,
+    static_assert(detail::kFits<ScratchFunction, F>,
                   "setScratch(f): write int64_t f(const AttrMap& attrs, const "
                   "std::vector<std::vector<int64_t>>& inshapes), or setScratch(bytes)");
-    if constexpr (detail::kIsScratch<F>)
-      Once(record_->scratch, "setScratch",
-           detail::MakeScratch(std::move(f), detail::FunctionParameters<F>{}));
-    return *this;
+    return Once(record_->scratch, "setScratch", std::move(f));
   }
   // Pairs {input, output} that may share memory.
   BasicFunctionOpBuilder& setInplace(std::initializer_list<std::pair<int, int>> pairs) {
@@ -267,20 +244,23 @@ class BasicFunctionOpBuilder {
     } catch (...) {  // no memory to report it in
     }
   }
-  template <class Function>
-  void Once(Function& slot, const char* setter, Function function) {
-    if (slot) return AddProblem(StrCat(setter, " is called twice"));
-    slot = std::move(function);
+  template <class Function, class F>
+  BasicFunctionOpBuilder& Once(Function& slot, const char* setter, F f) {
+    if (slot)
+      AddProblem(StrCat(setter, " is called twice"));
+    else
+      slot = detail::AdaptTo<Function>(std::move(f));
+    return *this;
   }
   FunctionDevice* FindDevice(std::string_view name) {
     for (FunctionDevice& device : record_->devices)
       if (device.name == name) return &device;
     return nullptr;
   }
-  template <class Function>
-  void OnDevice(const char* name, const char* setter, Function FunctionDevice::*slot,
-                FunctionPass pass, Function function) {
-    Guarded([&] {
+  template <class Function, class F>
+  BasicFunctionOpBuilder& OnDevice(const char* name, const char* setter,
+                                   Function FunctionDevice::*slot, FunctionPass pass, F f) {
+    return Guarded([&] {
       FunctionDevice added;
       added.name = Host::DeviceName(name, setter);
       FunctionDevice* functions = FindDevice(added.name);
@@ -289,7 +269,7 @@ class BasicFunctionOpBuilder {
         Throw(ErrorCode::kInvalidArgument, "setBackward(f) and setNoGradient() contradict");
       if (functions->*slot)
         Throw(ErrorCode::kInvalidArgument, setter, "(f, \"", name, "\") is called twice");
-      functions->*slot = std::move(function);
+      functions->*slot = detail::AdaptTo<Function>(std::move(f));
       host_.Add(*functions, pass);
     });
   }

@@ -3,6 +3,8 @@
 #ifndef OPKIT_OP_INFERENCE_HPP_
 #define OPKIT_OP_INFERENCE_HPP_
 
+#include <span>
+
 #include "opkit/base/function_ref.hpp"
 #include "opkit/base/index.hpp"
 #include "opkit/core/symbolic_shape.hpp"
@@ -71,7 +73,6 @@ class InferenceContext {
 
  private:
   static size_t Check(int i, size_t count, const char* what);
-  void Refine(TensorInfo& info, const char* what, int i, DType dtype, const SymbolicShape& shape);
 
   const OperatorDef& def_;
   std::vector<TensorInfo> inputs_, outputs_;
@@ -79,6 +80,59 @@ class InferenceContext {
   std::vector<Tensor> output_data_;  // by output, or empty; undefined dtype: not set
 };
 
+namespace detail {
+
+// A node's inputs, null where it leaves one out.
+using InputPointers = std::span<const Tensor* const>;
+
+// What inference found for a node that is run again and again: it is repeated only when an input's
+// dtype or shape has changed, or when the result came from its data. Each operator has one, which
+// the operator itself, an eager call or a plan fills.
+class InferenceCache {
+ public:
+  struct Output {
+    DType dtype = DType::kUndefined;
+    bool known = false;
+    Shape shape;  // where known
+  };
+
+  // Whether these inputs have the dtypes and shapes recorded.
+  static bool Match(const std::vector<Output>& recorded, InputPointers inputs) {
+    for (size_t i = 0; i < inputs.size(); ++i)
+      if (inputs[i] &&
+          (inputs[i]->dtype() != recorded[i].dtype || inputs[i]->shape() != recorded[i].shape))
+        return false;
+    return true;
+  }
+  // True when outputs() holds for these inputs.
+  bool IsFresh(InputPointers inputs) const { return fresh_ && Match(inputs_, inputs); }
+  // As IsFresh, for a caller that knows its inputs to be those of the last IsFresh, unchanged.
+  bool fresh() const { return fresh_; }
+  const std::vector<Output>& outputs() const { return outputs_; }
+  // Incremented whenever outputs are recomputed; 0 before.
+  uint64_t version() const { return version_; }
+
+  // Runs `infer` and records the outputs. `before_data` is called before the first read of an
+  // input's elements, which the device may still be computing. Nothing is fresh until Keep is
+  // called.
+  void Infer(const OperatorDef& def, InputPointers inputs,
+             FunctionRef<void(InferenceContext&)> infer, FunctionRef<void()> before_data);
+  // The caller accepts the result: it holds until an input changes, or for this run alone where it
+  // came from an input's data.
+  void Keep() { fresh_ = !data_read_; }
+
+  // Takes over what a plan has inferred. Nothing changes where a dtype or shape is not known.
+  void Set(const OperatorDef& def, std::span<const TensorInfo> inputs,
+           std::span<const TensorInfo> outputs);
+
+ private:
+  std::vector<Output> inputs_, outputs_;
+  uint64_t version_ = 0;
+  bool data_read_ = false;
+  bool fresh_ = false;
+};
+
+}  // namespace detail
 }  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS

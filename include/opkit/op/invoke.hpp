@@ -54,12 +54,6 @@ class ResolvedOperator {
   };
   Place MakePlace() const;
   void SetOperator(std::unique_ptr<OperatorBase> op, Place place);
-  // The dtype and shape of an input that the operator was selected for.
-  struct Selected {
-    DType dtype = DType::kUndefined;
-    Shape shape;
-  };
-  bool IsSelected() const;
   // Takes the first candidate for the inputs as they are now.
   OPKIT_COLD OPKIT_IMAGE_LOCAL void Select();
 
@@ -71,7 +65,7 @@ class ResolvedOperator {
   std::vector<Blob*> outputs_;
   bool checks_shapes_ = false;  // before the run, for an operator that does not
   bool selects_ = false;        // some kernel's place depends on the inputs
-  std::vector<Selected> selected_for_;
+  std::vector<detail::InferenceCache::Output> selected_for_;  // inputs
 };
 
 namespace detail {

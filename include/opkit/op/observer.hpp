@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "opkit/base/error.hpp"
-#include "opkit/base/ref_counted.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -33,20 +32,18 @@ template <class T>
 class Observable {
  public:
   Observable() = default;
-  Observable(const Observable&) = delete;
-  Observable& operator=(const Observable&) = delete;
+  Observable(Observable&&) = delete;
 
   // Takes ownership; the pointer returned is the handle to detach it by.
   ObserverBase<T>* AttachObserver(std::unique_ptr<ObserverBase<T>> observer) {
     if (!observer) Throw(ErrorCode::kInvalidArgument, "AttachObserver was given null");
-    if (!observers_) observers_ = detail::IntrusivePtr<detail::RefCounted>(new List);
-    list().items.push_back(std::move(observer));
-    return list().items.back().get();
+    if (!observers_) observers_ = std::make_unique<List>();
+    return observers_->items.emplace_back(std::move(observer)).get();
   }
   // Gives it back; null when it is not attached.
   std::unique_ptr<ObserverBase<T>> DetachObserver(const ObserverBase<T>* observer) {
     if (!observers_) return nullptr;
-    auto& items = list().items;
+    auto& items = observers_->items;
     for (size_t i = 0; i < items.size(); ++i) {
       if (items[i].get() != observer) continue;
       std::unique_ptr<ObserverBase<T>> detached = std::move(items[i]);
@@ -55,9 +52,9 @@ class Observable {
     }
     return nullptr;
   }
-  size_t NumObservers() const { return observers_ ? list().items.size() : 0; }
+  size_t NumObservers() const { return observers_ ? observers_->items.size() : 0; }
   // The last exception of an observer; empty when there was none.
-  std::string last_observer_error() const { return observers_ ? list().error : ""; }
+  std::string last_observer_error() const { return observers_ ? observers_->error : ""; }
 
   void StartAllObservers() {
     if (observers_) [[unlikely]]
@@ -69,27 +66,24 @@ class Observable {
   }
 
  private:
-  struct List : detail::RefCounted {
+  struct List {
     std::vector<std::unique_ptr<ObserverBase<T>>> items;
     std::string error;
   };
   template <class F>
   OPKIT_COLD void ForEach(F call) {
-    for (size_t i = 0; i < list().items.size(); ++i) {
+    for (size_t i = 0; i < observers_->items.size(); ++i) {
       try {
-        call(*list().items[i]);
+        call(*observers_->items[i]);
       } catch (const std::exception& error) {
-        list().error = error.what();
+        observers_->error = error.what();
       } catch (...) {
-        list().error = "an exception that is not derived from std::exception";
+        observers_->error = "an exception that is not derived from std::exception";
       }
     }
   }
-  List& list() const { return static_cast<List&>(*observers_); }
 
-  // A List where there ever was an observer. By its base, so that a program which attaches none
-  // does not compile it.
-  detail::IntrusivePtr<detail::RefCounted> observers_;
+  std::unique_ptr<List> observers_;  // made with the first
 };
 
 // Starts the observers of `subject` and stops them at the end of the scope, exceptions included.
@@ -100,8 +94,7 @@ class ObserverScope {
   explicit ObserverScope(Observable<T>& subject) : subject_(subject) {
     subject_.StartAllObservers();
   }
-  ObserverScope(const ObserverScope&) = delete;
-  ObserverScope& operator=(const ObserverScope&) = delete;
+  ObserverScope(ObserverScope&&) = delete;
   ~ObserverScope() { subject_.StopAllObservers(succeeded_); }
   void Succeeded() { succeeded_ = true; }
 

@@ -27,8 +27,6 @@ using EnginePref = BackendPreference;                // Caffe2's spelling
 class OpRegistry {
  public:
   OpRegistry();
-  OpRegistry(const OpRegistry&) = delete;
-  OpRegistry& operator=(const OpRegistry&) = delete;
   ~OpRegistry();
 
   // Inline, and a static inside: the dynamic linker makes it one in the program and the shared
@@ -97,7 +95,7 @@ class OpRegistry {
 
  private:
   struct State;
-  detail::IntrusivePtr<State> state_;
+  std::unique_ptr<State> state_;
 };
 
 // Everything wrong with the registrations of this program (duplicates with both places, kernels

@@ -32,11 +32,7 @@ class Operator : public OperatorBase {
 
   bool Run(int stream_id = 0) final {
     const bool by_event = !Context::kAsynchronous && HasAsyncPart();
-    SwitchStream(stream_id, by_event);  // first, so that observers see this run's stream
-    ObserverScope<OperatorBase> observers(*this);
-    InvocationScope invocation(NextInvocationKind());
-    if (by_event) PrepareEvent();
-    try {
+    return RunAs(stream_id, by_event, [&] {
       if constexpr (Context::kAsynchronous) {
         RunOnDeviceOrFail();
         context_.FinishDeviceComputation();
@@ -46,27 +42,10 @@ class Operator : public OperatorBase {
       } else {
         RunOnDeviceOrFail();
       }
-      PublishOutputs();
-    } catch (...) {
-      Fail(by_event);
-    }
-    observers.Succeeded();
-    return true;
+    });
   }
-
   bool RunAsync(int stream_id = 0) final {
-    SwitchStream(stream_id, !IsEventDisabled());
-    ObserverScope<OperatorBase> observers(*this);
-    InvocationScope invocation(NextInvocationKind());
-    if (!IsEventDisabled()) PrepareEvent();
-    try {
-      Issue();
-      PublishOutputs();
-    } catch (...) {
-      Fail(!IsEventDisabled());
-    }
-    observers.Succeeded();
-    return true;
+    return RunAs(stream_id, !IsEventDisabled(), [this] { Issue(); });
   }
 
   bool HasAsyncPart() const override { return Context::kAsynchronous; }
@@ -103,6 +82,22 @@ class Operator : public OperatorBase {
   Context& context() { return context_; }
 
  private:
+  // Where `by_event`, the event is this run's, and fails with it.
+  template <class Body>
+  bool RunAs(int stream_id, bool by_event, Body body) {
+    SwitchStream(stream_id, by_event);  // first, so that observers see this run's stream
+    ObserverScope<OperatorBase> observers(*this);
+    InvocationScope invocation(NextInvocationKind());
+    if (by_event) PrepareEvent();
+    try {
+      body();
+      PublishOutputs();
+    } catch (...) {
+      Fail(by_event);
+    }
+    observers.Succeeded();
+    return true;
+  }
   void SwitchStream(int stream_id, bool by_event) {
     try {
       context_.SwitchToDevice(stream_id);

@@ -3,18 +3,57 @@
 #ifndef OPKIT_OP_OPERATOR_BASE_HPP_
 #define OPKIT_OP_OPERATOR_BASE_HPP_
 
+#include <list>
 #include <optional>
 
 #include "opkit/base/index.hpp"
 #include "opkit/device/event.hpp"
 #include "opkit/device/invocation.hpp"
-#include "opkit/op/inference_cache.hpp"
 #include "opkit/op/kernel.hpp"
 #include "opkit/op/observer.hpp"
-#include "opkit/op/operator_memory.hpp"
+#include "opkit/op/workspace.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
+
+// Tensors for outputs whose present tensor is also an input, which the run still reads.
+class PendingOutputs {
+ public:
+  bool empty() const { return !items_; }
+  // Null when the output is not replaced. The tensors stay at their addresses.
+  Tensor* Find(int output);
+  Tensor* Add(int output, Blob* blob, Tensor tensor);
+  // Moves the tensors to their blobs.
+  void Publish();
+  void Clear() { items_ = {}; }
+  void AppendStorages(RefCountedList& out) const;
+
+ private:
+  struct Item {
+    int output;
+    Blob* blob;
+    Tensor tensor;
+  };
+  std::unique_ptr<std::list<Item>> items_;
+};
+
+// What a plan sets aside for the operator, or memory of its own that grows to the largest request.
+class ScratchMemory {
+ public:
+  void Plan(void* bytes, int64_t size, Storage owner);
+  void* Take(int64_t size, Device device) {
+    return size > 0 && size <= planned_bytes_ ? planned_ : TakeOwn(size, device);
+  }
+  void AppendStorages(RefCountedList& out) const;
+
+ private:
+  void* TakeOwn(int64_t size, Device device);
+
+  void* planned_ = nullptr;
+  int64_t planned_bytes_ = 0;
+  Storage planned_owner_;
+  Storage own_;
+};
 
 // The name of an operator in messages, shared with the events it records, which may outlive it.
 class OperatorIdentity final : public FailureContext {

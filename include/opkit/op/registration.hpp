@@ -33,6 +33,14 @@ std::unique_ptr<OperatorBase> CreateClass(const OperatorDef& def, Workspace* ws,
 }
 
 // Static initialisers must not throw: a failure to register (no memory) shows as a missing kernel.
+template <class F>
+bool Registered(F add) noexcept {
+  try {
+    return add(), true;
+  } catch (...) {
+    return false;
+  }
+}
 OPKIT_IMAGE_LOCAL bool RegisterKernel(const char* op, DeviceType device, const char* backend,
                                       RegistrationPriority priority, const char* file, int line,
                                       OperatorCreator create, KernelProposer propose = {}) noexcept;

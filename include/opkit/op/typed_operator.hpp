@@ -14,16 +14,13 @@ namespace detail {
 // Takes the rest of a chain whose mistake has been reported, so that the compiler says nothing
 // else.
 struct IgnoredOp {
-  template <class... Args>
-  IgnoredOp Doc(const Args&...) {
-    return {};
-  }
+  IgnoredOp Doc(const auto&...) { return {}; }
   template <FixedName...>
   IgnoredOp SameShape() {
     return {};
   }
-  template <FixedName, class F>
-  IgnoredOp OutShape(const F&) {
+  template <FixedName>
+  IgnoredOp OutShape(const auto&) {
     return {};
   }
   template <FixedName...>
@@ -35,10 +32,7 @@ struct IgnoredOp {
     return {};
   }
   IgnoredOp Flops(uint64_t) { return {}; }
-  template <class F>
-  IgnoredOp Schema(const F&) {
-    return {};
-  }
+  IgnoredOp Schema(const auto&) { return {}; }
   template <class...>
   IgnoredOp Kernel() {
     return {};

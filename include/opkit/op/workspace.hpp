@@ -17,8 +17,7 @@ class Blob {
  public:
   Blob() = default;
   explicit Blob(std::string name) : name_(std::move(name)) {}
-  Blob(const Blob&) = delete;
-  Blob& operator=(const Blob&) = delete;
+  Blob(Blob&&) = delete;
   ~Blob() { Reset(); }
 
   const std::string& name() const { return name_; }
@@ -76,8 +75,7 @@ class Blob {
 class Workspace {
  public:
   Workspace() = default;
-  Workspace(const Workspace&) = delete;
-  Workspace& operator=(const Workspace&) = delete;
+  Workspace(Workspace&&) = delete;
 
   // The blob of that name, made when there is none.
   Blob* CreateBlob(const std::string& name);

@@ -25,18 +25,12 @@ void RunCast(const ElementRun& run) {
 // The dtype with that number in ONNX's enumeration TensorProto.DataType. Errors: kInvalidArgument
 // for a number outside it, kUnsupported for a type without a DType.
 inline DType CastTarget(int64_t onnx_type) {
-  constexpr DType kTypes[] = {
-      DType::kUndefined, DType::kFloat32, DType::kUInt8,  DType::kInt8,      DType::kUInt16,
-      DType::kInt16,     DType::kInt32,   DType::kInt64,  DType::kUndefined, DType::kBool,
-      DType::kFloat16,   DType::kFloat64, DType::kUInt32, DType::kUInt64,    DType::kUndefined,
-      DType::kUndefined, DType::kBFloat16};
   constexpr int64_t kLargest = 26;  // of ONNX 1.22
   if (onnx_type < 1 || onnx_type > kLargest)
     Throw(ErrorCode::kInvalidArgument, "Cast: to=", onnx_type,
           " is no element type of ONNX; expected the number of one, such as 1 for float32");
-  const DType dtype =
-      onnx_type < static_cast<int64_t>(std::size(kTypes)) ? kTypes[onnx_type] : DType::kUndefined;
-  if (dtype == DType::kUndefined)
+  const DType dtype = OnnxDType(onnx_type);
+  if (dtype == DType::kUndefined || IsComplex(dtype))
     Throw(ErrorCode::kUnsupported, "Cast: to=", onnx_type,
           " is an element type (string, complex, 8 bits of floating point or 4 of an integer) that "
           "it does not convert to; expected one of ",

@@ -161,8 +161,7 @@ class SplitGradient final : public GradientMakerBase {
 
 class ConcatOp final : public StandardOperator {
  public:
-  ConcatOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
-      : StandardOperator(def, ws, config), axis_(GetSingleArgument<int64_t>("axis", 0)) {}
+  using StandardOperator::StandardOperator;
   bool RunOnDevice() override {
     Tensor* y = InferredOutput(0);
     const int axis = NormalizeAxis(axis_, y->rank(), type());
@@ -171,24 +170,20 @@ class ConcatOp final : public StandardOperator {
     auto* place = static_cast<char*>(y->raw_mutable_data());
     for (int i = 0; i < InputSize(); ++i) {
       const Tensor& x = Input(i);
-      const Dims from = x.strides();
-      copy_.Start(item);
-      for (int k = 0; k < x.rank(); ++k) copy_.Axis(x.dim(k), from[k], to[k]);
-      copy_.Run(x.raw_data(), place);
+      copy_.Copy(x.shape(), item, x.raw_data(), x.strides(), place, to);
       if (y->numel() > 0) place += x.dim(axis) * to[axis] * item;
     }
     return true;
   }
 
  private:
-  const int64_t axis_;
+  const int64_t axis_ = GetSingleArgument<int64_t>("axis", 0);
   StridedCopy copy_;
 };
 
 class SplitOp final : public StandardOperator {
  public:
-  SplitOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
-      : StandardOperator(def, ws, config), axis_(GetSingleArgument<int64_t>("axis", 0)) {}
+  using StandardOperator::StandardOperator;
   bool RunOnDevice() override {
     const Tensor& x = Input(0);
     const int axis = NormalizeAxis(axis_, x.rank(), type());
@@ -202,10 +197,7 @@ class SplitOp final : public StandardOperator {
       const int64_t extent = inference().outputs()[detail::Index(o)].shape[axis];
       if (HasOutput(o)) {
         Tensor* y = Output(o);
-        const Dims to = y->shape().DenseStrides();
-        copy_.Start(item);
-        for (int k = 0; k < y->rank(); ++k) copy_.Axis(y->dim(k), from[k], to[k]);
-        copy_.Run(place, y->raw_mutable_data());
+        copy_.Copy(y->shape(), item, place, from, y->raw_mutable_data(), y->shape().DenseStrides());
       }
       if (x.numel() > 0) place += extent * from[axis] * item;
     }
@@ -213,7 +205,7 @@ class SplitOp final : public StandardOperator {
   }
 
  private:
-  const int64_t axis_;
+  const int64_t axis_ = GetSingleArgument<int64_t>("axis", 0);
   StridedCopy copy_;
 };
 

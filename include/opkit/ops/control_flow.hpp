@@ -230,8 +230,7 @@ OPKIT_OPERATOR_SCHEMA(If)
     .Arg<std::vector<std::string>>("captures",
                                    "the names that the inputs behind `cond` have in the branches")
     .TensorInferenceFunction(detail::InferIf)
-    .CostInferenceFunction([](const OperatorDef&, const std::vector<TensorInfo>&,
-                              const std::vector<TensorInfo>&) { return OpCost(); })
+    .CostInferenceFunction([](auto&...) { return OpCost(); })
     .SetDoc(
         "Runs the subgraph `then_branch` if `cond` holds, and `else_branch` if it does not. "
         "The inputs of a branch are captured values, by name; what is said of the outputs "

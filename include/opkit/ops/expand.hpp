@@ -10,12 +10,7 @@ namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
 inline void InferExpand(InferenceContext& c) {
-  SymbolicShape wanted;
-  if (const auto known = KnownIntegerList(c, 1, "shape")) {
-    wanted = Shape(*known);
-  } else if (const Dim rank = IntegerListSize(c, 1, "shape"); rank.is_known()) {
-    wanted = ShapeOfRank(rank.value());
-  }
+  const SymbolicShape wanted = ShapeInInput(c, 1, "shape");
   c.SetOutput(0, c.input_dtype(0), BroadcastShape(c.input_shape(0), wanted));
 }
 
@@ -52,10 +47,9 @@ class ExpandOp final : public StandardOperator {
   bool RunOnDevice() override {
     const Tensor& x = DenseInput(0);
     Tensor* y = InferredOutput(0);
-    const Dims from = BroadcastStrides(x.shape(), y->shape()), to = y->shape().DenseStrides();
-    copy_.Start(ItemSize(x.dtype()));
-    for (int i = 0; i < y->rank(); ++i) copy_.Axis(y->dim(i), from[i], to[i]);
-    copy_.Run(x.raw_data(), y->raw_mutable_data());
+    copy_.Copy(y->shape(), ItemSize(x.dtype()), x.raw_data(),
+               BroadcastStrides(x.shape(), y->shape()), y->raw_mutable_data(),
+               y->shape().DenseStrides());
     return true;
   }
 

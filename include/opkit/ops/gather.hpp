@@ -70,8 +70,7 @@ inline void InferGatherElements(InferenceContext& c) {
 
 class GatherOp final : public StandardOperator {
  public:
-  GatherOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
-      : StandardOperator(def, ws, config), axis_(GetSingleArgument<int64_t>("axis", 0)) {}
+  using StandardOperator::StandardOperator;
   bool RunOnDevice() override {
     const Tensor &x = DenseInput(0), &indices = DenseInput(1);
     Tensor* y = InferredOutput(0);
@@ -88,14 +87,13 @@ class GatherOp final : public StandardOperator {
   }
 
  private:
-  const int64_t axis_;
+  const int64_t axis_ = GetSingleArgument<int64_t>("axis", 0);
   TableCopy copy_;
 };
 
 class GatherElementsOp final : public StandardOperator {
  public:
-  GatherElementsOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
-      : StandardOperator(def, ws, config), axis_(GetSingleArgument<int64_t>("axis", 0)) {}
+  using StandardOperator::StandardOperator;
   bool RunOnDevice() override {
     const Tensor &x = DenseInput(0), &indices = DenseInput(1);
     Tensor* y = InferredOutput(0);
@@ -124,7 +122,7 @@ class GatherElementsOp final : public StandardOperator {
   }
 
  private:
-  const int64_t axis_;
+  const int64_t axis_ = GetSingleArgument<int64_t>("axis", 0);
 };
 
 OPKIT_OPERATOR_SCHEMA(Gather)
@@ -136,8 +134,7 @@ OPKIT_OPERATOR_SCHEMA(Gather)
     .Output(0, "output", "the shape of `data` with that of `indices` in the place of `axis`")
     .Arg<int64_t>("axis", "of `data`; negative ones count from the end", 0)
     .TensorInferenceFunction(detail::InferGather)
-    .CostInferenceFunction([](const OperatorDef&, const std::vector<TensorInfo>& inputs,
-                              const std::vector<TensorInfo>& outputs) {
+    .CostInferenceFunction([](auto&, auto& inputs, auto& outputs) {
       OpCost cost;
       cost.bytes_written = OpSchema::Bytes(outputs[0]);
       cost.bytes_read = OpSchema::Bytes(inputs[1]) + cost.bytes_written;

@@ -44,12 +44,7 @@ inline Tensor FillElement(const Arguments& args) {
 }
 
 inline void InferConstantOfShape(InferenceContext& c) {
-  SymbolicShape shape;
-  if (const auto known = KnownIntegerList(c, 0, "input")) {
-    shape = Shape(*known);
-  } else if (const Dim rank = IntegerListSize(c, 0, "input"); rank.is_known()) {
-    shape = ShapeOfRank(rank.value());
-  }
+  const SymbolicShape shape = ShapeInInput(c, 0, "input");
   c.SetOutput(0, FillElement(c.args()).dtype(), shape);
 }
 
@@ -114,31 +109,27 @@ inline void InferRange(InferenceContext& c) {
 
 class ConstantOp final : public StandardOperator {
  public:
-  ConstantOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
-      : StandardOperator(def, ws, config), value_(detail::ConstantValue(def.args())) {}
+  using StandardOperator::StandardOperator;
   bool RunOnDevice() override {
     CopyBytes(InferredOutput(0)->raw_mutable_data(), value_.raw_data(), value_.nbytes());
     return true;
   }
 
  private:
-  const Tensor value_;
+  const Tensor value_ = detail::ConstantValue(def().args());
 };
 
 class ConstantOfShapeOp final : public StandardOperator {
  public:
-  ConstantOfShapeOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
-      : StandardOperator(def, ws, config), value_(detail::FillElement(def.args())) {}
+  using StandardOperator::StandardOperator;
   bool RunOnDevice() override {
     Tensor* y = InferredOutput(0);
-    copy_.Start(ItemSize(y->dtype()));
-    copy_.Axis(y->numel(), 0, 1);
-    copy_.Run(value_.raw_data(), y->raw_mutable_data());
+    copy_.Repeat(y->numel(), ItemSize(y->dtype()), value_.raw_data(), y->raw_mutable_data());
     return true;
   }
 
  private:
-  const Tensor value_;
+  const Tensor value_ = detail::FillElement(def().args());
   StridedCopy copy_;
 };
 

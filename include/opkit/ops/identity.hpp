@@ -66,6 +66,8 @@ class MersenneTwister {
   uint32_t at_ = kSize;
 };
 
+OPKIT_NODE_GRADIENT(Identity) { SetDense(0, GO(0)); }
+
 }  // namespace detail
 
 // In training each element is dropped with probability `ratio` and the others are scaled by
@@ -74,10 +76,7 @@ class MersenneTwister {
 class DropoutOp final : public StandardOperator {
  public:
   DropoutOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
-      : StandardOperator(def, ws, config),
-        has_seed_(HasArgument("seed")),
-        seed_(GetSingleArgument<int64_t>("seed", 0)) {
-    key_ = 0;
+      : StandardOperator(def, ws, config) {
     for (const char c : def.outputs()[0]) key_ = detail::MixBits(key_ ^ static_cast<uint8_t>(c));
   }
 
@@ -134,8 +133,8 @@ class DropoutOp final : public StandardOperator {
     return static_cast<uint32_t>(detail::MixBits(seed + run_++) >> 32);
   }
 
-  const bool has_seed_;
-  const int64_t seed_;
+  const bool has_seed_ = HasArgument("seed");
+  const int64_t seed_ = GetSingleArgument<int64_t>("seed", 0);
   uint64_t key_ = 0, epoch_ = 0, run_ = 0;
 };
 
@@ -170,12 +169,6 @@ OPKIT_OPERATOR_SCHEMA(Dropout)
       if (c.num_outputs() > 1) c.SetOutput(1, DType::kBool, c.input_shape(0));
     });
 OPKIT_REGISTER_CPU_OPERATOR(Dropout, DropoutOp);
-
-namespace detail {
-
-OPKIT_NODE_GRADIENT(Identity) { SetDense(0, GO(0)); }
-
-}  // namespace detail
 
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(Dropout);
 

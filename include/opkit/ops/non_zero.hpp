@@ -49,8 +49,7 @@ OPKIT_OPERATOR_SCHEMA(NonZero)
       const Dim rank = !input.has_rank() ? Dim() : input.rank() == 0 ? Dim(1) : Dim(input.rank());
       c.SetOutput(0, DType::kInt64, {rank, Dim()});
     })
-    .CostInferenceFunction([](const OperatorDef&, const std::vector<TensorInfo>& inputs,
-                              const std::vector<TensorInfo>& outputs) {
+    .CostInferenceFunction([](auto&, auto& inputs, auto& outputs) {
       const TensorInfo& x = inputs[0];
       OpCost cost = TrafficCost(OpSchema::Elements(x), inputs, outputs);
       // Before a run: as many places as X has elements.

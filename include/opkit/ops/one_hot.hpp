@@ -52,8 +52,7 @@ inline void InferOneHot(InferenceContext& c) {
 
 class OneHotOp final : public StandardOperator {
  public:
-  OneHotOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
-      : StandardOperator(def, ws, config), axis_(GetSingleArgument<int64_t>("axis", -1)) {}
+  using StandardOperator::StandardOperator;
   bool RunOnDevice() override {
     const Tensor &indices = DenseInput(0), &values = DenseInput(2);
     Tensor* y = InferredOutput(0);
@@ -63,9 +62,7 @@ class OneHotOp final : public StandardOperator {
     const int64_t item = ItemSize(y->dtype());
     const auto* off = static_cast<const char*>(values.raw_data());
     auto* out = static_cast<char*>(y->raw_mutable_data());
-    copy_.Start(item);
-    copy_.Axis(y->numel(), 0, 1);
-    copy_.Run(off, out);
+    copy_.Repeat(y->numel(), item, off, out);
     for (int64_t i = 0; i < indices.numel(); ++i) {
       int64_t index = detail::IntegerAt(indices, i);
       if (index < 0) index += depth;
@@ -77,7 +74,7 @@ class OneHotOp final : public StandardOperator {
   }
 
  private:
-  const int64_t axis_;
+  const int64_t axis_ = GetSingleArgument<int64_t>("axis", -1);
   StridedCopy copy_;
 };
 

@@ -71,16 +71,7 @@ OPKIT_NODE_GRADIENT(Pad) {
 
 class PadOp final : public StandardOperator {
  public:
-  PadOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
-      : StandardOperator(def, ws, config) {
-    const auto name = GetSingleArgument<std::string>("mode", "constant");
-    const std::vector<std::string> names = {"constant", "reflect", "edge", "wrap"};
-    size_t i = 0;
-    while (i < names.size() && names[i] != name) ++i;
-    if (i == names.size())
-      Throw(ErrorCode::kInvalidArgument, "Pad: mode is '", name, "', expected one of ", names);
-    mode_ = static_cast<Mode>(i);
-  }
+  using StandardOperator::StandardOperator;
   bool RunOnDevice() override {
     const Tensor& x = DenseInput(0);
     Tensor* y = InferredOutput(0);
@@ -157,7 +148,8 @@ class PadOp final : public StandardOperator {
     return value.raw_data();
   }
 
-  Mode mode_ = Mode::kConstant;
+  const Mode mode_ =
+      EnumeratorOf<Mode>("Pad", def().args(), "mode", {"constant", "reflect", "edge", "wrap"});
   TableCopy copy_;
   Shape shape_;  // copy_ is for inputs of this shape, with these pads and bytes an element
   Dims pads_;

@@ -96,13 +96,9 @@ inline SymbolicShape ReshapedShape(const SymbolicShape& input, const Dims& wante
 inline void InferReshape(InferenceContext& c) {
   const SymbolicShape& input = c.input_shape(0);
   const bool allow_zero = c.Arg<int64_t>("allowzero", 0) != 0;
-  SymbolicShape shape;
-  if (const auto wanted = KnownIntegerList(c, 1, "shape")) {
-    shape = ReshapedShape(input, *wanted, allow_zero);
-  } else if (const Dim rank = IntegerListSize(c, 1, "shape"); rank.is_known()) {
-    shape = ShapeOfRank(rank.value());
-  }
-  c.SetOutput(0, c.input_dtype(0), shape);
+  const auto wanted = KnownIntegerList(c, 1, "shape");
+  c.SetOutput(0, c.input_dtype(0),
+              wanted ? ReshapedShape(input, *wanted, allow_zero) : ShapeInInput(c, 1, "shape"));
 }
 
 inline void InferFlatten(InferenceContext& c) {
@@ -172,10 +168,14 @@ class ReshapeBackGradient final : public NodeGradient {
 
 }  // namespace detail
 
-OPKIT_OPERATOR_SCHEMA(Reshape)
+// Registers an operator that ViewOp computes, and begins its schema.
+#define OPKIT_VIEW_OPERATOR(name)                             \
+  OPKIT_REGISTER_CPU_OPERATOR(name, ViewOp);                  \
+  OPKIT_REGISTER_GRADIENT(name, detail::ReshapeBackGradient); \
+  OPKIT_OPERATOR_SCHEMA(name).NumOutputs(1).AllowInplace({{0, 0}}).PointwiseCost(0)
+
+OPKIT_VIEW_OPERATOR(Reshape)
     .NumInputs(2)
-    .NumOutputs(1)
-    .AllowInplace({{0, 0}})
     .Input(0, "data", "any tensor")
     .Input(1, "shape",
            "the extents of the output: -1 for one that follows from the others, 0 for "
@@ -184,49 +184,32 @@ OPKIT_OPERATOR_SCHEMA(Reshape)
     .Output(0, "reshaped", "the elements of `data` in the same order")
     .Arg<int64_t>("allowzero", "1: a 0 in `shape` is an extent of 0", 0)
     .TensorInferenceFunction(detail::InferReshape)
-    .PointwiseCost(0)
     .SetDoc("Gives a tensor another shape of the same element count.");
-OPKIT_REGISTER_CPU_OPERATOR(Reshape, ViewOp);
-OPKIT_REGISTER_GRADIENT(Reshape, detail::ReshapeBackGradient);
 
-OPKIT_OPERATOR_SCHEMA(Flatten)
+OPKIT_VIEW_OPERATOR(Flatten)
     .NumInputs(1)
-    .NumOutputs(1)
-    .AllowInplace({{0, 0}})
     .Input(0, "input", "any tensor")
     .Output(0, "output", "of rank 2: the axes before `axis` in the first, the others in the second")
     .Arg<int64_t>("axis", "the first axis that goes into the second; -rank to rank", 1)
     .TensorInferenceFunction(detail::InferFlatten)
-    .PointwiseCost(0)
     .SetDoc("Makes a matrix of a tensor.");
-OPKIT_REGISTER_CPU_OPERATOR(Flatten, ViewOp);
-OPKIT_REGISTER_GRADIENT(Flatten, detail::ReshapeBackGradient);
 
-OPKIT_OPERATOR_SCHEMA(Squeeze)
+OPKIT_VIEW_OPERATOR(Squeeze)
     .NumInputs(1, 2)
-    .NumOutputs(1)
-    .AllowInplace({{0, 0}})
     .Input(0, "data", "any tensor")
     .Input(1, "axes", "to leave out; by default all of extent 1", {DType::kInt64})
     .Output(0, "squeezed", "the same elements")
     .TensorInferenceFunction(detail::InferSqueeze)
-    .PointwiseCost(0)
     .SetDoc("Leaves out axes of extent 1.");
-OPKIT_REGISTER_CPU_OPERATOR(Squeeze, ViewOp);
-OPKIT_REGISTER_GRADIENT(Squeeze, detail::ReshapeBackGradient);
 
-OPKIT_OPERATOR_SCHEMA(Unsqueeze)
+OPKIT_VIEW_OPERATOR(Unsqueeze)
     .NumInputs(2)
-    .NumOutputs(1)
-    .AllowInplace({{0, 0}})
     .Input(0, "data", "any tensor")
     .Input(1, "axes", "of the output, that are new", {DType::kInt64})
     .Output(0, "expanded", "the same elements")
     .TensorInferenceFunction(detail::InferUnsqueeze)
-    .PointwiseCost(0)
     .SetDoc("Adds axes of extent 1.");
-OPKIT_REGISTER_CPU_OPERATOR(Unsqueeze, ViewOp);
-OPKIT_REGISTER_GRADIENT(Unsqueeze, detail::ReshapeBackGradient);
+#undef OPKIT_VIEW_OPERATOR
 
 }  // namespace opkit
 

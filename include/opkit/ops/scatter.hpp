@@ -41,16 +41,7 @@ inline void InferScatterND(InferenceContext& c) {
 
 class ScatterNDOp final : public StandardOperator {
  public:
-  ScatterNDOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
-      : StandardOperator(def, ws, config) {
-    const auto name = GetSingleArgument<std::string>("reduction", "none");
-    const std::vector<std::string> names = {"none", "add", "mul", "max", "min"};
-    for (size_t i = 0; i < names.size(); ++i)
-      if (names[i] == name) reduction_ = static_cast<Reduction>(i), found_ = true;
-    if (!found_)
-      Throw(ErrorCode::kInvalidArgument, "ScatterND: reduction is '", name, "', expected one of ",
-            names);
-  }
+  using StandardOperator::StandardOperator;
   bool RunOnDevice() override {
     const Tensor &data = DenseInput(0), &indices = DenseInput(1), &updates = DenseInput(2);
     Tensor* y = InferredOutput(0);
@@ -116,8 +107,8 @@ class ScatterNDOp final : public StandardOperator {
     return offsets_;
   }
 
-  Reduction reduction_ = Reduction::kNone;
-  bool found_ = false;
+  const Reduction reduction_ = EnumeratorOf<Reduction>("ScatterND", def().args(), "reduction",
+                                                       {"none", "add", "mul", "max", "min"});
   std::vector<int64_t> offsets_;
 };
 

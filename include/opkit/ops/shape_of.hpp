@@ -71,8 +71,7 @@ OPKIT_OPERATOR_SCHEMA(Shape)
     .Arg<int64_t>("start", "the first axis; negative ones count from the end, all are clamped", 0)
     .Arg<int64_t>("end", "the axis behind the last; by default the rank")
     .TensorInferenceFunction(detail::InferShape)
-    .CostInferenceFunction([](const OperatorDef&, const std::vector<TensorInfo>&,
-                              const std::vector<TensorInfo>&) { return OpCost(); })
+    .CostInferenceFunction([](auto&...) { return OpCost(); })
     .SetDoc("The extents of a tensor.");
 OPKIT_REGISTER_CPU_OPERATOR(Shape, ShapeOp);
 OPKIT_NO_GRADIENT(Shape);
@@ -83,8 +82,7 @@ OPKIT_OPERATOR_SCHEMA(Size)
     .Input(0, "data", "any tensor")
     .Output(0, "size", "its element count, a scalar", {DType::kInt64})
     .TensorInferenceFunction(detail::InferSize)
-    .CostInferenceFunction([](const OperatorDef&, const std::vector<TensorInfo>&,
-                              const std::vector<TensorInfo>&) { return OpCost(); })
+    .CostInferenceFunction([](auto&...) { return OpCost(); })
     .SetDoc("The number of elements of a tensor.");
 OPKIT_REGISTER_CPU_OPERATOR(Size, SizeOp);
 OPKIT_NO_GRADIENT(Size);

@@ -13,48 +13,43 @@ namespace opkit::inline OPKIT_ABI {
 
 class TopKOp final : public StandardOperator {
  public:
-  TopKOp(const OperatorDef& def, Workspace* ws)
-      : StandardOperator(def, ws),
-        axis_(GetSingleArgument<int64_t>("axis", -1)),
-        largest_(GetSingleArgument<int64_t>("largest", 1) != 0) {}
+  using StandardOperator::StandardOperator;
 
+  // The results are always sorted.
   bool RunOnDevice() override {
-    return Visit<NumericTypes>([&]<class T>() { Run<T>(); });
+    return Visit<NumericTypes>([&]<class T>() {
+      Tensor* values = InferredOutput(0);
+      Tensor* indices = InferredOutput(1);
+      const Tensor& in = DenseInput(0);
+      const int axis = NormalizeAxis(axis_, in.rank(), type());
+      const AxisSplit from(in.shape(), axis), to(values->shape(), axis);
+      if (to.extent == 0) return;
+      const T* input = in.data<T>();
+      T* best = values->mutable_data<T>();
+      int64_t* where = indices->mutable_data<int64_t>();
+      ParallelForRange(from.rows(), kAutoGrain, [&](int64_t begin, int64_t end) {
+        std::vector<int64_t> order(static_cast<size_t>(from.extent));
+        for (int64_t row = begin; row < end; ++row) {
+          const T* x = input + from.Begin(row);
+          for (int64_t i = 0; i < from.extent; ++i) order[detail::Index(i)] = i;
+          std::partial_sort(order.begin(), order.begin() + to.extent, order.end(),
+                            [&](int64_t i, int64_t j) {
+                              const T a = x[i * from.inner], b = x[j * from.inner];
+                              if (IsAbove(a, b)) return largest_;
+                              if (IsAbove(b, a)) return !largest_;
+                              return i < j;
+                            });
+          for (int64_t i = 0; i < to.extent; ++i) {
+            const int64_t at = to.Begin(row) + i * to.inner, found = order[detail::Index(i)];
+            best[at] = x[found * from.inner];
+            where[at] = found;
+          }
+        }
+      });
+    });
   }
 
  private:
-  // The results are always sorted.
-  template <class T>
-  void Run() {
-    Tensor* values = InferredOutput(0);
-    Tensor* indices = InferredOutput(1);
-    const Tensor& in = DenseInput(0);
-    const int axis = NormalizeAxis(axis_, in.rank(), type());
-    const AxisSplit from(in.shape(), axis), to(values->shape(), axis);
-    if (to.extent == 0) return;
-    const T* input = in.data<T>();
-    T* best = values->mutable_data<T>();
-    int64_t* where = indices->mutable_data<int64_t>();
-    ParallelForRange(from.rows(), kAutoGrain, [&](int64_t begin, int64_t end) {
-      std::vector<int64_t> order(static_cast<size_t>(from.extent));
-      for (int64_t row = begin; row < end; ++row) {
-        const T* x = input + from.Begin(row);
-        for (int64_t i = 0; i < from.extent; ++i) order[detail::Index(i)] = i;
-        std::partial_sort(order.begin(), order.begin() + to.extent, order.end(),
-                          [&](int64_t i, int64_t j) {
-                            const T a = x[i * from.inner], b = x[j * from.inner];
-                            if (IsAbove(a, b)) return largest_;
-                            if (IsAbove(b, a)) return !largest_;
-                            return i < j;
-                          });
-        for (int64_t i = 0; i < to.extent; ++i) {
-          const int64_t at = to.Begin(row) + i * to.inner, found = order[detail::Index(i)];
-          best[at] = x[found * from.inner];
-          where[at] = found;
-        }
-      }
-    });
-  }
   // NaN is above every number, as in NumPy's sort.
   template <class T>
   static bool IsAbove(T a, T b) {
@@ -62,8 +57,8 @@ class TopKOp final : public StandardOperator {
     return a > b;
   }
 
-  const int64_t axis_;
-  const bool largest_;
+  const int64_t axis_ = GetSingleArgument<int64_t>("axis", -1);
+  const bool largest_ = GetSingleArgument<int64_t>("largest", 1) != 0;
 };
 
 namespace detail {

@@ -27,8 +27,7 @@ OPKIT_NODE_GRADIENT(Trilu) {
 
 class TriluOp final : public StandardOperator {
  public:
-  TriluOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
-      : StandardOperator(def, ws, config), upper_(GetSingleArgument<int64_t>("upper", 1) != 0) {}
+  using StandardOperator::StandardOperator;
   bool RunOnDevice() override {
     const Tensor& x = DenseInput(0);
     const int64_t k = HasInput(1) ? Diagonal(Input(1)) : 0;
@@ -70,7 +69,7 @@ class TriluOp final : public StandardOperator {
     return list[0] < -kFar ? -kFar : list[0] > kFar ? kFar : list[0];
   }
 
-  const bool upper_;
+  const bool upper_ = GetSingleArgument<int64_t>("upper", 1) != 0;
 };
 
 OPKIT_OPERATOR_SCHEMA(Trilu)

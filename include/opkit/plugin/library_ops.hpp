@@ -4,6 +4,7 @@
 #define OPKIT_PLUGIN_LIBRARY_OPS_HPP_
 
 #include <algorithm>
+#include <list>
 
 #include "opkit/op/abi/op_conversion.hpp"
 #include "opkit/op/function/function_calls.hpp"
@@ -259,8 +260,7 @@ class LibraryGradientCall {
     const char* name = nullptr;
     static_cast<void>(AnswerCaller([&] {
       LibraryGradientCall& self = Of(gradient);
-      self.kept_.push_back(MakeIntrusive<Shared<std::string>>(self.Name(value, suffix)));
-      name = static_cast<Shared<std::string>&>(*self.kept_.back()).value.c_str();
+      name = self.kept_.emplace_back(self.Name(value, suffix)).c_str();
     }));
     return name;
   }
@@ -269,10 +269,8 @@ class LibraryGradientCall {
   std::string Name(const std::string& value, const char* suffix) {
     if (suffix && *suffix) return names_.Fresh(value, suffix);
     const std::string& name = names_.Of(value);
-    bool taken = false;
-    for (const GradientValue& given : g_output_) taken |= given.dense == name;
-    for (size_t i = 0; i < kept_.size(); ++i)
-      taken |= static_cast<Shared<std::string>&>(*kept_[i]).value == name;
+    const bool taken = std::ranges::count(g_output_, name, &GradientValue::dense) > 0 ||
+                       std::ranges::count(kept_, name) > 0;
     return taken ? names_.Fresh(value) : name;
   }
   static opkit_status AddNode(const opkit_gradient* gradient, const opkit_node* node) {
@@ -302,7 +300,7 @@ class LibraryGradientCall {
   GradientNames& names_;
   const AbiNode node_;
   std::vector<const char*> dense_, indices_, values_;
-  RefCountedList kept_;  // of Shared<std::string>: names that were handed out
+  std::list<std::string> kept_;  // names that were handed out
   GradientOpsMeta answer_;
   opkit_gradient view_{};
 };

@@ -20,12 +20,15 @@ inline void RequireFloat32(const KernelQuery& query) {
         StrCat("it computes float32, and input 0 is ",
                found == DType::kUndefined ? "not known" : ToString(found)));
 }
+inline std::vector<KernelConfig> ProposeFloat32(const KernelQuery& query) {
+  RequireFloat32(query);
+  return {KernelConfig()};
+}
 // A proposal for float32, with the output in the memory of input 0 if possible.
 inline std::vector<KernelConfig> ProposeInplaceFloat32(const KernelQuery& query) {
-  RequireFloat32(query);
-  KernelConfig config;
-  config.inplace = {{0, 0}};
-  return {config};
+  std::vector<KernelConfig> proposed = ProposeFloat32(query);
+  proposed[0].inplace = {{0, 0}};
+  return proposed;
 }
 // For runs, as CreateOperator makes operators before their inputs' types are known.
 inline void RequireFloat32(const OperatorBase& op) {

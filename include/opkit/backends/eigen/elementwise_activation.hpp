@@ -23,22 +23,15 @@ inline void RunClipPackets(const ElementRun& run) {
 
 OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(
     Clip, eigen, detail::EigenElementwise<ClipOp, &detail::RunClipPackets, detail::kCheapGrain>);
-OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Elu, eigen, detail::EigenMath<EluOp, detail::EluPacket>);
-OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(
-    HardSigmoid, eigen, detail::EigenUnary<HardSigmoidOp, detail::HardSigmoidPacket>);
-OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(HardSwish, eigen,
-                                        detail::EigenUnary<HardSwishOp, detail::HardSwishPacket>);
-OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(LeakyRelu, eigen,
-                                        detail::EigenUnary<LeakyReluOp, detail::LeakyReluPacket>);
-OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(PRelu, eigen,
-                                        detail::EigenBinary<PReluOp, detail::PReluPacket>);
-OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Relu, eigen,
-                                        detail::EigenUnary<ReluOp, detail::ReluPacket>);
-OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Sigmoid, eigen,
-                                        detail::EigenMath<SigmoidOp, detail::SigmoidPacket>);
-OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Softplus, eigen,
-                                        detail::EigenMath<SoftplusOp, detail::SoftplusPacket>);
-OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Tanh, eigen, detail::EigenMath<TanhOp, detail::TanhPacket>);
+OPKIT_EIGEN_PACKETS(Elu, EigenMath);
+OPKIT_EIGEN_PACKETS(HardSigmoid, EigenUnary);
+OPKIT_EIGEN_PACKETS(HardSwish, EigenUnary);
+OPKIT_EIGEN_PACKETS(LeakyRelu, EigenUnary);
+OPKIT_EIGEN_PACKETS(PRelu, EigenBinary);
+OPKIT_EIGEN_PACKETS(Relu, EigenUnary);
+OPKIT_EIGEN_PACKETS(Sigmoid, EigenMath);
+OPKIT_EIGEN_PACKETS(Softplus, EigenMath);
+OPKIT_EIGEN_PACKETS(Tanh, EigenMath);
 
 }  // namespace opkit
 

@@ -48,9 +48,7 @@ inline void RunPowPackets(const ElementRun& run) {
 class EigenPowOp final : public PowOp {
  public:
   using PowOp::PowOp;
-  static std::vector<KernelConfig> Propose(const KernelQuery& query) {
-    return ProposeForFloat(query);
-  }
+  static constexpr auto& Propose = ProposeForFloat;
 
  protected:
   ElementKernel FindKernel() const override {
@@ -65,9 +63,7 @@ template <class Op, class Packets>
 class EigenFold final : public Op {
  public:
   using Op::Op;
-  static std::vector<KernelConfig> Propose(const KernelQuery& query) {
-    return ProposeForFloat(query);
-  }
+  static constexpr auto& Propose = ProposeForFloat;
 
  protected:
   typename Op::Kernels FindKernels() const override {
@@ -81,15 +77,15 @@ class EigenFold final : public Op {
 
 }  // namespace detail
 
-OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Add, eigen, detail::EigenBinary<AddOp, detail::AddPacket>);
-OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Div, eigen, detail::EigenBinary<DivOp, detail::DivPacket>);
-OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Mul, eigen, detail::EigenBinary<MulOp, detail::MulPacket>);
+OPKIT_EIGEN_PACKETS(Add, EigenBinary);
+OPKIT_EIGEN_PACKETS(Div, EigenBinary);
+OPKIT_EIGEN_PACKETS(Mul, EigenBinary);
 OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Pow, eigen, detail::EigenPowOp);
-OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Sub, eigen, detail::EigenBinary<SubOp, detail::SubPacket>);
+OPKIT_EIGEN_PACKETS(Sub, EigenBinary);
 
-OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Max, eigen, detail::EigenFold<MaxOp, detail::MaxPacket>);
+OPKIT_EIGEN_PACKETS(Max, EigenFold);
 OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Mean, eigen, detail::EigenFold<MeanOp, detail::AddPacket>);
-OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Min, eigen, detail::EigenFold<MinOp, detail::MinPacket>);
+OPKIT_EIGEN_PACKETS(Min, EigenFold);
 OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Sum, eigen, detail::EigenFold<SumOp, detail::AddPacket>);
 
 }  // namespace opkit

@@ -11,20 +11,6 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-#define OPKIT_VECTOR_PREDICATE(name, op)                                \
-  struct name {                                                         \
-    template <class Operand, class Mask>                                \
-    static void Apply(const Operand& a, const Operand& b, Mask& mask) { \
-      mask = a op b;                                                    \
-    }                                                                   \
-  }
-OPKIT_VECTOR_PREDICATE(EqualVector, ==);
-OPKIT_VECTOR_PREDICATE(GreaterVector, >);
-OPKIT_VECTOR_PREDICATE(GreaterOrEqualVector, >=);
-OPKIT_VECTOR_PREDICATE(LessVector, <);
-OPKIT_VECTOR_PREDICATE(LessOrEqualVector, <=);
-#undef OPKIT_VECTOR_PREDICATE
-
 template <class Predicate, class T>
 void RunPredicateVectors(const ElementRun& run) {
   using Mask = Vector<std::conditional_t<sizeof(T) == 8, int64_t, int32_t>>;
@@ -98,22 +84,19 @@ class EigenPredicate final : public Op {
  public:
   using Op::Op;
   static std::vector<KernelConfig> Propose(const KernelQuery& query) {
-    return ProposeForTypes(query, 0, {DType::kFloat32, DType::kInt32, DType::kInt64});
+    return ProposeForTypes(query, 0, Types::DTypes());
   }
 
  protected:
   ElementKernel FindKernel() const override {
-    switch (this->Input(0).dtype()) {
-      case DType::kFloat32:
-        return &RunPredicateVectors<Predicate, float>;
-      case DType::kInt32:
-        return &RunPredicateVectors<Predicate, int32_t>;
-      case DType::kInt64:
-        return &RunPredicateVectors<Predicate, int64_t>;
-      default:
-        return Op::FindKernel();
-    }
+    ElementKernel found = nullptr;
+    Types::Visit(this->Input(0).dtype(),
+                 [&]<class T>() { found = &RunPredicateVectors<Predicate, T>; });
+    return found ? found : Op::FindKernel();
   }
+
+ private:
+  using Types = ElementTypes<float, int32_t, int64_t>;
 };
 template <class Op, ElementKernel kKernel>
 class EigenLogic final : public Op {
@@ -137,14 +120,10 @@ class EigenWhereOp final : public WhereOp {
 
  protected:
   ElementKernel FindKernel() const override {
-    switch (ItemSize(Input(1).dtype())) {
-      case 4:
-        return &RunWhereVectors<int32_t>;
-      case 8:
-        return &RunWhereVectors<int64_t>;
-      default:
-        return WhereOp::FindKernel();
-    }
+    const int64_t bytes = ItemSize(Input(1).dtype());
+    return bytes == 4   ? &RunWhereVectors<int32_t>
+           : bytes == 8 ? &RunWhereVectors<int64_t>
+                        : WhereOp::FindKernel();
   }
 };
 
@@ -152,20 +131,29 @@ class EigenWhereOp final : public WhereOp {
 
 OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(And, eigen,
                                         detail::EigenLogic<AndOp, &detail::RunAndVectors>);
-OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Equal, eigen,
-                                        detail::EigenPredicate<EqualOp, detail::EqualVector>);
-OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Greater, eigen,
-                                        detail::EigenPredicate<GreaterOp, detail::GreaterVector>);
-OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(
-    GreaterOrEqual, eigen, detail::EigenPredicate<GreaterOrEqualOp, detail::GreaterOrEqualVector>);
-OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Less, eigen,
-                                        detail::EigenPredicate<LessOp, detail::LessVector>);
-OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(
-    LessOrEqual, eigen, detail::EigenPredicate<LessOrEqualOp, detail::LessOrEqualVector>);
 OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Not, eigen,
                                         detail::EigenLogic<NotOp, &detail::RunNotVectors>);
 OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Or, eigen, detail::EigenLogic<OrOp, &detail::RunOrVectors>);
 OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Where, eigen, detail::EigenWhereOp);
+
+// Defines a comparison of vectors and registers its kernel.
+#define OPKIT_VECTOR_PREDICATE(name, op)                                \
+  namespace detail {                                                    \
+  struct name##Vector {                                                 \
+    template <class Operand, class Mask>                                \
+    static void Apply(const Operand& a, const Operand& b, Mask& mask) { \
+      mask = a op b;                                                    \
+    }                                                                   \
+  };                                                                    \
+  }                                                                     \
+  OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(name, eigen,                  \
+                                          detail::EigenPredicate<name##Op, detail::name##Vector>)
+OPKIT_VECTOR_PREDICATE(Equal, ==);
+OPKIT_VECTOR_PREDICATE(Greater, >);
+OPKIT_VECTOR_PREDICATE(GreaterOrEqual, >=);
+OPKIT_VECTOR_PREDICATE(Less, <);
+OPKIT_VECTOR_PREDICATE(LessOrEqual, <=);
+#undef OPKIT_VECTOR_PREDICATE
 
 }  // namespace opkit
 

@@ -13,9 +13,7 @@ class LayerNormalizationEigenOp final : public LayerNormalizationOpBase {
  public:
   using LayerNormalizationOpBase::LayerNormalizationOpBase;
 
-  static std::vector<KernelConfig> Propose(const KernelQuery& query) {
-    return ProposeInplaceFloat32(query);
-  }
+  static constexpr auto& Propose = ProposeInplaceFloat32;
 
   bool RunOnDevice() override {
     RequireFloat32(*this);

@@ -36,47 +36,42 @@ class MatMulEigenOp final : public StandardOperator {
  public:
   using StandardOperator::StandardOperator;
 
-  static std::vector<KernelConfig> Propose(const KernelQuery& query) {
-    return detail::ProposeForFloats(query);
-  }
+  static constexpr auto& Propose = detail::ProposeForFloats;
   bool RunOnDevice() override {
-    return detail::VisitFloats(*this, [&]<class T>() { Multiply<T>(); });
+    return detail::VisitFloats(*this, [&]<class T>() {
+      Tensor* y = InferredOutput(0);
+      if (y->numel() == 0) return;
+      const Tensor &a = DenseInput(0), &b = DenseInput(1);
+      if (planned_for_ != inference().version()) [[unlikely]] {
+        sizes_ = MatMulSizes(a.shape(), b.shape());
+        planned_for_ = inference().version();
+      }
+      const int64_t m = sizes_.m, n = sizes_.n, k = sizes_.k;
+      const auto count = static_cast<int64_t>(sizes_.products.size());
+      const T *left = a.data<T>(), *right = b.data<T>();
+      T* out = y->mutable_data<T>();
+      if (count == 1 || (b.numel() == k * n && !sizes_.a_repeats))
+        return Gemm<T>(m * count, n, k, 1, {left, k}, {right, n}, 0, out, n);
+      constexpr double kChunkFlops = 1e6;
+      const double flops =
+          2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+      const int threads = ThreadPool::Current().threads();
+      // If there are few products, each is spread over the threads.
+      const int inner = count < threads ? threads : 1;
+      const int64_t grain =
+          flops >= kChunkFlops ? 1 : static_cast<int64_t>(kChunkFlops / (flops + 1));
+      auto multiply = [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          const auto [in_a, in_b] = sizes_.products[detail::Index(i)];
+          Gemm<T>(m, n, k, 1, {left + in_a * m * k, k}, {right + in_b * k * n, n}, 0,
+                  out + i * m * n, n, inner);
+        }
+      };
+      inner > 1 ? multiply(0, count) : ParallelForRange(count, grain, multiply);
+    });
   }
 
  private:
-  template <class T>
-  void Multiply() {
-    Tensor* y = InferredOutput(0);
-    if (y->numel() == 0) return;
-    const Tensor &a = DenseInput(0), &b = DenseInput(1);
-    if (planned_for_ != inference().version()) [[unlikely]] {
-      sizes_ = MatMulSizes(a.shape(), b.shape());
-      planned_for_ = inference().version();
-    }
-    const int64_t m = sizes_.m, n = sizes_.n, k = sizes_.k;
-    const auto count = static_cast<int64_t>(sizes_.products.size());
-    const T *left = a.data<T>(), *right = b.data<T>();
-    T* out = y->mutable_data<T>();
-    if (count == 1 || (b.numel() == k * n && !sizes_.a_repeats))
-      return Gemm<T>(m * count, n, k, 1, {left, k}, {right, n}, 0, out, n);
-    constexpr double kChunkFlops = 1e6;
-    const double flops =
-        2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
-    const int threads = ThreadPool::Current().threads();
-    // If there are few products, each is spread over the threads.
-    const int inner = count < threads ? threads : 1;
-    const int64_t grain =
-        flops >= kChunkFlops ? 1 : static_cast<int64_t>(kChunkFlops / (flops + 1));
-    auto multiply = [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const auto [in_a, in_b] = sizes_.products[detail::Index(i)];
-        Gemm<T>(m, n, k, 1, {left + in_a * m * k, k}, {right + in_b * k * n, n}, 0, out + i * m * n,
-                n, inner);
-      }
-    };
-    inner > 1 ? multiply(0, count) : ParallelForRange(count, grain, multiply);
-  }
-
   uint64_t planned_for_ = 0;
   MatMulSizes sizes_;
 };
@@ -85,40 +80,34 @@ class MatMulGradientEigenOp final : public MatMulGradientOpBase {
  public:
   using MatMulGradientOpBase::MatMulGradientOpBase;
 
-  static std::vector<KernelConfig> Propose(const KernelQuery& query) {
-    return detail::ProposeForFloats(query);
-  }
+  static constexpr auto& Propose = detail::ProposeForFloats;
   bool RunOnDevice() override {
-    return detail::VisitFloats(*this, [&]<class T>() { Multiply<T>(); });
-  }
-
- private:
-  template <class T>
-  void Multiply() {
-    Tensor* dx = InferredOutput(0);
-    if (dx->numel() == 0) return;
-    const T* dy = DenseInput(0).data<T>();
-    const Tensor &a = DenseInput(1), &b = DenseInput(2);
-    const MatMulSizes sizes(a.shape(), b.shape());
-    const T *left = a.data<T>(), *right = b.data<T>();
-    T* out = dx->mutable_data<T>();
-    const auto add = [&](int64_t m, int64_t in_a, int64_t in_b, int64_t at, T beta) {
-      const int64_t n = sizes.n, k = sizes.k;
-      const GemmMatrix<T> dz{dy + at * m * n, n};
-      if (of_b_) {
-        Gemm<T>(k, n, m, 1, {left + in_a * m * k, k, true}, dz, beta, out + in_b * k * n, n);
-      } else {
-        Gemm<T>(m, k, n, 1, dz, {right + in_b * k * n, n, true}, beta, out + in_a * m * k, k);
+    return detail::VisitFloats(*this, [&]<class T>() {
+      Tensor* dx = InferredOutput(0);
+      if (dx->numel() == 0) return;
+      const T* dy = DenseInput(0).data<T>();
+      const Tensor &a = DenseInput(1), &b = DenseInput(2);
+      const MatMulSizes sizes(a.shape(), b.shape());
+      const T *left = a.data<T>(), *right = b.data<T>();
+      T* out = dx->mutable_data<T>();
+      const auto add = [&](int64_t m, int64_t in_a, int64_t in_b, int64_t at, T beta) {
+        const int64_t n = sizes.n, k = sizes.k;
+        const GemmMatrix<T> dz{dy + at * m * n, n};
+        if (of_b_) {
+          Gemm<T>(k, n, m, 1, {left + in_a * m * k, k, true}, dz, beta, out + in_b * k * n, n);
+        } else {
+          Gemm<T>(m, k, n, 1, dz, {right + in_b * k * n, n, true}, beta, out + in_a * m * k, k);
+        }
+      };
+      const auto count = static_cast<int64_t>(sizes.products.size());
+      if (count > 0 && b.numel() == sizes.k * sizes.n && !sizes.a_repeats)
+        return add(sizes.m * count, 0, 0, 0, 0);  // the batch is rows of one product
+      std::fill_n(out, dx->numel(), T(0));
+      for (int64_t i = 0; i < count; ++i) {
+        const auto [in_a, in_b] = sizes.products[detail::Index(i)];
+        add(sizes.m, in_a, in_b, i, 1);
       }
-    };
-    const auto count = static_cast<int64_t>(sizes.products.size());
-    if (count > 0 && b.numel() == sizes.k * sizes.n && !sizes.a_repeats)
-      return add(sizes.m * count, 0, 0, 0, 0);  // the batch is rows of one product
-    std::fill_n(out, dx->numel(), T(0));
-    for (int64_t i = 0; i < count; ++i) {
-      const auto [in_a, in_b] = sizes.products[detail::Index(i)];
-      add(sizes.m, in_a, in_b, i, 1);
-    }
+    });
   }
 };
 
@@ -128,25 +117,21 @@ class GemmEigenOp final : public GemmOpBase {
  public:
   using GemmOpBase::GemmOpBase;
 
-  static std::vector<KernelConfig> Propose(const KernelQuery& query) {
-    return detail::ProposeForFloats(query);
-  }
+  static constexpr auto& Propose = detail::ProposeForFloats;
   bool RunOnDevice() override {
-    return detail::VisitFloats(*this, [&]<class T>() { Multiply<T>(); });
+    return detail::VisitFloats(*this, [&]<class T>() {
+      Tensor* y = InferredOutput(0);
+      const Tensor &a = DenseInput(0), &b = DenseInput(1);
+      const int64_t m = y->dim(0), n = y->dim(1), k = a.dim(trans_a_ ? 0 : 1);
+      T* out = y->mutable_data<T>();
+      const bool adds = HasInput(2) && beta_ != 0;
+      if (adds) FillWithC(m, n, DenseInput(2), out);
+      Gemm<T>(m, n, k, static_cast<T>(alpha_), {a.data<T>(), trans_a_ ? m : k, trans_a_},
+              {b.data<T>(), trans_b_ ? k : n, trans_b_}, static_cast<T>(adds ? 1 : 0), out, n);
+    });
   }
 
  private:
-  template <class T>
-  void Multiply() {
-    Tensor* y = InferredOutput(0);
-    const Tensor &a = DenseInput(0), &b = DenseInput(1);
-    const int64_t m = y->dim(0), n = y->dim(1), k = a.dim(trans_a_ ? 0 : 1);
-    T* out = y->mutable_data<T>();
-    const bool adds = HasInput(2) && beta_ != 0;
-    if (adds) FillWithC(m, n, DenseInput(2), out);
-    Gemm<T>(m, n, k, static_cast<T>(alpha_), {a.data<T>(), trans_a_ ? m : k, trans_a_},
-            {b.data<T>(), trans_b_ ? k : n, trans_b_}, static_cast<T>(adds ? 1 : 0), out, n);
-  }
   template <class T>
   void FillWithC(int64_t m, int64_t n, const Tensor& c, T* out) const {
     const Dims step = BroadcastStrides(c.shape(), Shape{m, n});

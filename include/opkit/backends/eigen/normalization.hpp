@@ -89,12 +89,9 @@ class BatchNormalizationEigenOp final : public BatchNormalizationOpBase {
 
 class InstanceNormalizationEigenOp final : public StandardOperator {
  public:
-  InstanceNormalizationEigenOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config)
-      : StandardOperator(def, ws, config), epsilon_(GetSingleArgument<float>("epsilon", 1e-5f)) {}
+  using StandardOperator::StandardOperator;
 
-  static std::vector<KernelConfig> Propose(const KernelQuery& query) {
-    return ProposeInplaceFloat32(query);
-  }
+  static constexpr auto& Propose = ProposeInplaceFloat32;
 
   bool RunOnDevice() override {
     RequireFloat32(*this);
@@ -127,17 +124,14 @@ class InstanceNormalizationEigenOp final : public StandardOperator {
   }
 
  private:
-  const float epsilon_;
+  const float epsilon_ = GetSingleArgument<float>("epsilon", 1e-5f);
 };
 
 class LrnEigenOp final : public LrnOpBase {
  public:
   using LrnOpBase::LrnOpBase;
 
-  static std::vector<KernelConfig> Propose(const KernelQuery& query) {
-    RequireFloat32(query);
-    return {KernelConfig()};
-  }
+  static constexpr auto& Propose = ProposeFloat32;
 
   bool RunOnDevice() override {
     constexpr int64_t kBlock = 1024;  // pixels whose sums fit in the L1 cache

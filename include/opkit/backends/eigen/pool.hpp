@@ -245,10 +245,7 @@ class GlobalPoolEigenOp : public StandardOperator {
  public:
   using StandardOperator::StandardOperator;
 
-  static std::vector<KernelConfig> Propose(const KernelQuery& query) {
-    RequireFloat32(query);
-    return {KernelConfig()};
-  }
+  static constexpr auto& Propose = ProposeFloat32;
 
  protected:
   template <class F>

@@ -111,10 +111,7 @@ class ReduceEigenOp final : public ReduceOpBase {
  public:
   using ReduceOpBase::ReduceOpBase;
 
-  static std::vector<KernelConfig> Propose(const KernelQuery& query) {
-    RequireFloat32(query);
-    return {KernelConfig()};
-  }
+  static constexpr auto& Propose = ProposeFloat32;
 
   bool RunOnDevice() override {
     RequireFloat32(*this);

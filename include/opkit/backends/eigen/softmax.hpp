@@ -30,9 +30,7 @@ class SoftmaxEigenOp final : public SoftmaxOpBase {
  public:
   using SoftmaxOpBase::SoftmaxOpBase;
 
-  static std::vector<KernelConfig> Propose(const KernelQuery& query) {
-    return ProposeInplaceFloat32(query);
-  }
+  static constexpr auto& Propose = ProposeInplaceFloat32;
 
   bool RunOnDevice() override {
     RequireFloat32(*this);

@@ -26,18 +26,9 @@ OPKIT_INLINE void Allocator::Deallocate(void* data, int64_t bytes) noexcept {
   DoDeallocate(data, bytes);
 }
 
-OPKIT_INLINE void* CPUAllocator::DoAllocate(int64_t bytes) {
-  return ::operator new(static_cast<size_t>(bytes), std::align_val_t{kAlignment}, std::nothrow);
-}
-
-OPKIT_INLINE void CPUAllocator::DoDeallocate(void* data, int64_t) noexcept {
-  ::operator delete(data, std::align_val_t{kAlignment});
-}
-
 namespace detail {
 
 OPKIT_INLINE AllocatorTable::AllocatorTable() {
-  for (auto& slot : slots) slot.store(nullptr, std::memory_order_relaxed);
   slots[static_cast<int>(DeviceType::kCPU)].store(new (cpu) CPUAllocator,
                                                   std::memory_order_relaxed);
 }

@@ -20,19 +20,12 @@ OPKIT_INLINE void Attribute::WrongType(AttributeType wanted) const {
 
 OPKIT_INLINE std::string Attribute::Print() const {
   std::string out;
-  auto separate = [&] {
-    if (!out.empty()) out += ", ";
-  };
-  for (int64_t value : values_->ints) {
-    separate();
-    if (type_ == AttributeType::kBool || type_ == AttributeType::kBools)
-      out += value ? "true" : "false";
-    else
-      out += std::to_string(value);
-  }
-  for (double value : values_->floats) separate(), out += StrCat(value);
-  for (const std::string& value : values_->strings) separate(), out += "\"" + value + "\"";
-  for (const Tensor& value : values_->tensors) separate(), out += value.Describe();
+  auto add = [&](const Text& value) { out += StrCat(out.empty() ? "" : ", ", value); };
+  const bool bools = type_ == AttributeType::kBool || type_ == AttributeType::kBools;
+  for (int64_t value : values_->ints) add(bools ? Text(value != 0) : Text(value));
+  for (double value : values_->floats) add(value);
+  for (const std::string& value : values_->strings) add("\"" + value + "\"");
+  for (const Tensor& value : values_->tensors) add(value);
   return is_list() ? "[" + out + "]" : out;
 }
 
@@ -64,13 +57,7 @@ OPKIT_INLINE void Arguments::Set(std::string name, Attribute value) {
 }
 
 OPKIT_INLINE bool Arguments::Remove(std::string_view name) {
-  for (size_t i = 0; i < items_.size(); ++i)
-    if (items_[i].name == name) {
-      for (; i + 1 < items_.size(); ++i) std::swap(items_[i], items_[i + 1]);
-      items_.pop_back();
-      return true;
-    }
-  return false;
+  return std::erase_if(items_, [&](const NamedAttribute& item) { return item.name == name; }) > 0;
 }
 
 OPKIT_INLINE const Attribute* Arguments::Find(std::string_view name) const {

@@ -193,19 +193,13 @@ class GraphJsonReader {
       return found ? StringFromJson(*found, item.PathOf(name)) : std::string();
     };
     def.Name(text("name")).Engine(text("engine"));
-    item.ForEach("inputs", [&](const Json& name, const std::string& at) {
-      def.Input(StringFromJson(name, at));
+    item.ForEach("inputs", [&](auto&& name, auto&& at) { def.Input(StringFromJson(name, at)); });
+    item.ForEach("outputs", [&](auto&& name, auto&& at) { def.Output(StringFromJson(name, at)); });
+    item.ForEach("control_inputs",
+                 [&](auto&& name, auto&& at) { def.ControlInput(StringFromJson(name, at)); });
+    item.ForEachMember("attributes", [&](auto&& name, auto&& value, auto&& at) {
+      def.Arg(name, AttributeFromJson(value, at));
     });
-    item.ForEach("outputs", [&](const Json& name, const std::string& at) {
-      def.Output(StringFromJson(name, at));
-    });
-    item.ForEach("control_inputs", [&](const Json& name, const std::string& at) {
-      def.ControlInput(StringFromJson(name, at));
-    });
-    item.ForEachMember("attributes",
-                       [&](const std::string& name, const Json& value, const std::string& at) {
-                         def.Arg(name, AttributeFromJson(value, at));
-                       });
     item.ForEachMember("subgraphs", [&](const std::string& name, const Json& value,
                                         const std::string& at) {
       if (depth == kMaxGraphDepth)

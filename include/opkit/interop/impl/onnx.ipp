@@ -37,12 +37,11 @@ OPKIT_INLINE OnnxModel LoadOnnxModel(const std::string& path, const OnnxOptions&
   detail::OnnxExternalData external(slash == std::string::npos ? "."
                                     : slash == 0               ? "/"
                                                                : path.substr(0, slash));
-  OnnxModel out;
-  detail::AtOnnxPlace([&] { return path; },
-                      [&] {
-                        out = detail::BuildOnnxModel(BytesOf(file), options, {file, &external});
-                      });
-  return out;
+  return detail::AtOnnxPlace(
+      [&] { return path; },
+      [&] {
+        return detail::BuildOnnxModel(BytesOf(file), options, {file, &external});
+      });
 }
 
 OPKIT_INLINE Tensor ReadOnnxTensor(std::string_view tensor_proto_bytes) {

@@ -14,6 +14,16 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// A StringStringEntryProto: a key and its value.
+inline std::pair<std::string, std::string> ReadOnnxEntry(std::string_view bytes) {
+  std::pair<std::string, std::string> out;
+  for (WireMessage message(bytes); message.Next();) {
+    if (message.field() == 1) out.first = message.String();
+    if (message.field() == 2) out.second = message.String();
+  }
+  return out;
+}
+
 // TensorProto.external_data: keys and values as strings.
 struct OnnxExternalEntry {
   std::string location;
@@ -22,11 +32,7 @@ struct OnnxExternalEntry {
 
   // Takes one StringStringEntryProto. Other keys (checksum) are ignored.
   void Read(std::string_view bytes) {
-    std::string key, value;
-    for (WireMessage message(bytes); message.Next();) {
-      if (message.field() == 1) key = message.String();
-      if (message.field() == 2) value = message.String();
-    }
+    auto [key, value] = ReadOnnxEntry(bytes);
     if (key == "location") location = std::move(value);
     if (key == "offset") offset = Number(key, value);
     if (key == "length") length = Number(key, value);

@@ -44,11 +44,7 @@ class OnnxFunctionInliner {
 
   static std::string Key(const std::string& domain, const std::string& name,
                          const std::string& overload) {
-    std::string key = domain;
-    key += '\0';
-    key += name;
-    key += '\0';
-    return key + overload;
+    return StrCat(domain, '\0', name, '\0', overload);
   }
   const OnnxFunctionProto* Find(const OnnxNodeProto& node) const {
     const int number = index_.Find(Key(node.domain, node.type, node.overload));

@@ -13,7 +13,8 @@ namespace detail {
 // Most inputs, outputs or attributes of a node or graph: few enough to search them one by one.
 inline constexpr size_t kMaxOnnxNames = 16384;
 
-// AttributeProto.AttributeType.
+// AttributeProto.AttributeType, by its numbers in the file. A value of type n, up to kGraphs, is in
+// field n + 1 of AttributeProto.
 enum class OnnxAttributeType : uint8_t {
   kUndefined,
   kFloat,

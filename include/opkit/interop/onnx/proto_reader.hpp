@@ -21,39 +21,20 @@ class OnnxProtoReader {
     std::string producer_version;
     OnnxModel& about = model_.about;
     for (WireMessage message(bytes); message.Next();) {
-      switch (message.field()) {
-        case 1:
-          about.ir_version = message.Int();
-          break;
-        case 2:
-          about.producer = message.String();
-          break;
-        case 3:
-          producer_version = message.String();
-          break;
-        case 4:
-          about.domain = message.String();
-          break;
-        case 5:
-          about.model_version = message.Int();
-          break;
-        case 6:
-          about.doc = message.String();
-          break;
-        case 7:
-          graph = message.Bytes();
-          has_graph = true;
-          break;
-        case 8:
-          about.opsets.push_back(Opset(message.Bytes()));
-          break;
-        case 14:
-          about.metadata.push_back(Entry(message.Bytes()));
-          break;
-        case 25:
-          functions.push_back(message.Bytes());
-          break;
+      const int field = message.field();
+      if (field == 1) about.ir_version = message.Int();
+      if (field == 2) about.producer = message.String();
+      if (field == 3) producer_version = message.String();
+      if (field == 4) about.domain = message.String();
+      if (field == 5) about.model_version = message.Int();
+      if (field == 6) about.doc = message.String();
+      if (field == 7) {
+        graph = message.Bytes();
+        has_graph = true;
       }
+      if (field == 8) about.opsets.push_back(Opset(message.Bytes()));
+      if (field == 14) about.metadata.push_back(ReadOnnxEntry(message.Bytes()));
+      if (field == 25) functions.push_back(message.Bytes());
     }
     if (!has_graph)
       Throw(ErrorCode::kInvalidArgument, "the model has no graph; is it an ONNX file?");
@@ -84,14 +65,6 @@ class OnnxProtoReader {
   }
 
  private:
-  static std::pair<std::string, std::string> Entry(std::string_view bytes) {
-    std::pair<std::string, std::string> out;
-    for (WireMessage message(bytes); message.Next();) {
-      if (message.field() == 1) out.first = message.String();
-      if (message.field() == 2) out.second = message.String();
-    }
-    return out;
-  }
   static std::string Domain(std::string_view name) {
     return name == "ai.onnx" ? std::string() : std::string(name);
   }
@@ -109,31 +82,21 @@ class OnnxProtoReader {
       Throw(ErrorCode::kUnsupported, "graphs are nested more than ", options_.max_subgraph_depth,
             " deep");
     for (WireMessage message(bytes); message.Next();) {
-      switch (message.field()) {
-        case 1:
-          out.nodes.push_back(Node(message.Bytes(), out.nodes.size(), depth));
-          break;
-        case 2:
-          out.name = message.String();
-          break;
-        case 5:
-          out.initializers.push_back(Initializer(message.Bytes(), out.initializers.size()));
-          break;
-        case 11:
-          out.inputs.push_back(Value(message.Bytes(), "input", out.inputs.size()));
-          break;
-        case 12:
-          out.outputs.push_back(Value(message.Bytes(), "output", out.outputs.size()));
-          CheckCount(out.outputs.size(), "outputs");
-          model_.read.Add(out.outputs.back().name);
-          break;
-        case 13:
-          out.values.push_back(Value(message.Bytes(), "value_info", out.values.size()));
-          break;
-        case 15:
-          Throw(ErrorCode::kUnsupported, "sparse initializer '", SparseName(message.Bytes()),
-                "': opkit has no sparse tensors; store it dense");
+      const int field = message.field();
+      if (field == 1) out.nodes.push_back(Node(message.Bytes(), out.nodes.size(), depth));
+      if (field == 2) out.name = message.String();
+      if (field == 5)
+        out.initializers.push_back(Initializer(message.Bytes(), out.initializers.size()));
+      if (field == 11) out.inputs.push_back(Value(message.Bytes(), "input", out.inputs.size()));
+      if (field == 12) {
+        Append(Value(message.Bytes(), "output", out.outputs.size()), out.outputs, "outputs");
+        model_.read.Add(out.outputs.back().name);
       }
+      if (field == 13)
+        out.values.push_back(Value(message.Bytes(), "value_info", out.values.size()));
+      if (field == 15)
+        Throw(ErrorCode::kUnsupported, "sparse initializer '", SparseName(message.Bytes()),
+              "': opkit has no sparse tensors; store it dense");
     }
   }
 
@@ -222,35 +185,22 @@ class OnnxProtoReader {
   void NodeInto(std::string_view bytes, int depth, OnnxNodeProto& out) {
     std::vector<std::string_view> attributes;
     for (WireMessage message(bytes); message.Next();) {
-      switch (message.field()) {
-        case 1:
-          out.inputs.push_back(message.String());
-          CheckCount(out.inputs.size(), "inputs");
-          model_.names.Add(out.inputs.back());
-          model_.read.Add(out.inputs.back());
-          break;
-        case 2:
-          out.outputs.push_back(message.String());
-          CheckCount(out.outputs.size(), "outputs");
-          model_.names.Add(out.outputs.back());
-          break;
-        case 3:
-          out.name = message.String();
-          break;
-        case 4:
-          out.type = message.String();
-          break;
-        case 5:  // read below, when errors can name the node
-          attributes.push_back(message.Bytes());
-          CheckCount(attributes.size(), "attributes");
-          break;
-        case 7:
-          out.domain = Domain(message.Bytes());
-          break;
-        case 8:
-          out.overload = message.String();
-          break;
+      const int field = message.field();
+      if (field == 1) {
+        Append(message.String(), out.inputs, "inputs");
+        model_.names.Add(out.inputs.back());
+        model_.read.Add(out.inputs.back());
       }
+      if (field == 2) {
+        Append(message.String(), out.outputs, "outputs");
+        model_.names.Add(out.outputs.back());
+      }
+      if (field == 3) out.name = message.String();
+      if (field == 4) out.type = message.String();
+      if (field == 5)  // read below, when errors can name the node
+        Append(message.Bytes(), attributes, "attributes");
+      if (field == 7) out.domain = Domain(message.Bytes());
+      if (field == 8) out.overload = message.String();
     }
     if (out.type.empty()) Throw(ErrorCode::kInvalidArgument, "it has no operator (op_type)");
     for (const OnnxOpset& opset : *opsets_)
@@ -278,7 +228,7 @@ class OnnxProtoReader {
     Type found = Type::kUndefined;  // of the value, for old files that do not give the type
     for (WireMessage message(bytes); message.Next();) {
       const int field = message.field();
-      if (field >= 2 && field <= 11) found = kFieldTypes[field - 2];
+      if (field >= 2 && field <= 11) found = static_cast<Type>(field - 1);
       OnnxAttributeProto& to = field <= 6 ? single : out;
       if (field == 2 || field == 7) {
         message.EachFloat([&](float value) { to.floats.push_back(value); });
@@ -291,9 +241,9 @@ class OnnxProtoReader {
         GraphInto(message.Bytes(), depth + 1, to.graphs.back());
       } else if (field == 20) {
         const int64_t type = message.Int();
-        if (type < 0 || type >= static_cast<int64_t>(std::size(kTypes)))
+        if (type < 0 || type > static_cast<int64_t>(Type::kTypeProtos))
           Throw(ErrorCode::kInvalidArgument, "its type ", type, " is none of ONNX's");
-        out.type = kTypes[type];
+        out.type = static_cast<Type>(type);
       } else if (field == 21) {
         out.ref = message.String();
       }
@@ -310,58 +260,32 @@ class OnnxProtoReader {
               (single.*list).size());
       out.*list = std::move(single.*list);
     };
-    switch (out.type) {
-      case OnnxAttributeType::kUndefined:
-        Throw(ErrorCode::kInvalidArgument, "it has neither a type nor a value");
-      case OnnxAttributeType::kFloat:
-        return take(&OnnxAttributeProto::floats, 0.f);
-      case OnnxAttributeType::kInt:
-        return take(&OnnxAttributeProto::ints, int64_t{0});
-      case OnnxAttributeType::kString:
-        return take(&OnnxAttributeProto::bytes, std::string_view());
-      case OnnxAttributeType::kTensor:
-        return take(&OnnxAttributeProto::bytes);
-      case OnnxAttributeType::kGraph:
-        return take(&OnnxAttributeProto::graphs);
-      default:
-        return;
-    }
+    using Type = OnnxAttributeType;
+    if (out.type == Type::kUndefined)
+      Throw(ErrorCode::kInvalidArgument, "it has neither a type nor a value");
+    if (out.type == Type::kFloat) take(&OnnxAttributeProto::floats, 0.f);
+    if (out.type == Type::kInt) take(&OnnxAttributeProto::ints, int64_t{0});
+    if (out.type == Type::kString) take(&OnnxAttributeProto::bytes, std::string_view());
+    if (out.type == Type::kTensor) take(&OnnxAttributeProto::bytes);
+    if (out.type == Type::kGraph) take(&OnnxAttributeProto::graphs);
   }
 
   void Function(std::string_view bytes) {
     OnnxFunctionProto out;
     std::vector<std::string_view> defaults;
     for (WireMessage message(bytes); message.Next();) {
-      switch (message.field()) {
-        case 1:
-          out.name = message.String();
-          break;
-        case 4:
-          out.inputs.push_back(message.String());
-          CheckCount(out.inputs.size(), "inputs");
-          break;
-        case 5:
-          out.outputs.push_back(message.String());
-          CheckCount(out.outputs.size(), "outputs");
-          model_.read.Add(out.outputs.back());
-          break;
-        case 7:
-          out.nodes.push_back(message.Bytes());
-          break;
-        case 9:
-          out.opsets.push_back(Opset(message.Bytes()));
-          break;
-        case 10:
-          out.domain = Domain(message.Bytes());
-          break;
-        case 11:
-          defaults.push_back(message.Bytes());
-          CheckCount(defaults.size(), "attributes");
-          break;
-        case 13:
-          out.overload = message.String();
-          break;
+      const int field = message.field();
+      if (field == 1) out.name = message.String();
+      if (field == 4) Append(message.String(), out.inputs, "inputs");
+      if (field == 5) {
+        Append(message.String(), out.outputs, "outputs");
+        model_.read.Add(out.outputs.back());
       }
+      if (field == 7) out.nodes.push_back(message.Bytes());
+      if (field == 9) out.opsets.push_back(Opset(message.Bytes()));
+      if (field == 10) out.domain = Domain(message.Bytes());
+      if (field == 11) Append(message.Bytes(), defaults, "attributes");
+      if (field == 13) out.overload = message.String();
     }
     AtOnnxPlace([&] { return StrCat("function '", out.name, "'"); },
                 [&] {
@@ -371,27 +295,12 @@ class OnnxProtoReader {
     model_.functions.push_back(std::move(out));
   }
 
-  static void CheckCount(size_t count, const char* what) {
-    if (count > kMaxOnnxNames)
+  template <class T>
+  static void Append(T item, std::vector<T>& list, const char* what) {
+    list.push_back(std::move(item));
+    if (list.size() > kMaxOnnxNames)
       Throw(ErrorCode::kUnsupported, "it has more than ", kMaxOnnxNames, " ", what);
   }
-
-  // The types by their numbers in the file.
-  static constexpr OnnxAttributeType kTypes[] = {
-      OnnxAttributeType::kUndefined,     OnnxAttributeType::kFloat,
-      OnnxAttributeType::kInt,           OnnxAttributeType::kString,
-      OnnxAttributeType::kTensor,        OnnxAttributeType::kGraph,
-      OnnxAttributeType::kFloats,        OnnxAttributeType::kInts,
-      OnnxAttributeType::kStrings,       OnnxAttributeType::kTensors,
-      OnnxAttributeType::kGraphs,        OnnxAttributeType::kSparseTensor,
-      OnnxAttributeType::kSparseTensors, OnnxAttributeType::kTypeProto,
-      OnnxAttributeType::kTypeProtos};
-  // The types of the values in AttributeProto's fields 2 to 11.
-  static constexpr OnnxAttributeType kFieldTypes[] = {
-      OnnxAttributeType::kFloat,  OnnxAttributeType::kInt,     OnnxAttributeType::kString,
-      OnnxAttributeType::kTensor, OnnxAttributeType::kGraph,   OnnxAttributeType::kFloats,
-      OnnxAttributeType::kInts,   OnnxAttributeType::kStrings, OnnxAttributeType::kTensors,
-      OnnxAttributeType::kGraphs};
 
   const OnnxOptions& options_;
   OnnxModelProto& model_;

@@ -6,6 +6,7 @@
 #include "opkit/core/tensor.hpp"
 #include "opkit/interop/onnx/external_data.hpp"
 #include "opkit/interop/onnx/wire.hpp"
+#include "opkit/ops/support/convert.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -23,16 +24,6 @@ inline const char* OnnxTypeName(int64_t type) {
       "uint2",          "int2"};
   return type >= 0 && type < static_cast<int64_t>(std::size(kNames)) ? kNames[type] : "unknown";
 }
-// kUndefined for a TensorProto.DataType without a DType.
-inline DType OnnxDType(int64_t type) {
-  constexpr DType kTypes[] = {
-      DType::kUndefined,  DType::kFloat32, DType::kUInt8,  DType::kInt8,      DType::kUInt16,
-      DType::kInt16,      DType::kInt32,   DType::kInt64,  DType::kUndefined, DType::kBool,
-      DType::kFloat16,    DType::kFloat64, DType::kUInt32, DType::kUInt64,    DType::kComplex64,
-      DType::kComplex128, DType::kBFloat16};
-  return type >= 0 && type < static_cast<int64_t>(std::size(kTypes)) ? kTypes[type]
-                                                                     : DType::kUndefined;
-}
 // Error (kUnsupported, or kInvalidArgument for a number unknown to ONNX) for a type without a
 // DType.
 inline DType CheckedOnnxDType(int64_t type) {
@@ -45,6 +36,31 @@ inline DType CheckedOnnxDType(int64_t type) {
               : " is none of ONNX's");
 }
 
+// A field of TensorProto that holds typed values.
+struct OnnxValueField {
+  int number;
+  const char* name;
+  int64_t width;  // bytes of a packed value; 0 for varints, -1 for strings, which are not packed
+};
+inline constexpr OnnxValueField kOnnxValueFields[] = {
+    {4, "float_data", 4}, {5, "int32_data", 0},   {6, "string_data", -1},
+    {7, "int64_data", 0}, {10, "double_data", 8}, {11, "uint64_data", 0}};
+// Null for a field that holds no values.
+constexpr const OnnxValueField* FindOnnxValueField(int number) {
+  for (const OnnxValueField& field : kOnnxValueFields)
+    if (field.number == number) return &field;
+  return nullptr;
+}
+// The typed field that holds the values of a dtype.
+constexpr const OnnxValueField* OnnxValueFieldOf(DType dtype) {
+  const bool is_unsigned = dtype == DType::kUInt32 || dtype == DType::kUInt64;
+  return FindOnnxValueField(dtype == DType::kFloat32 || dtype == DType::kComplex64    ? 4
+                            : dtype == DType::kInt64                                  ? 7
+                            : dtype == DType::kFloat64 || dtype == DType::kComplex128 ? 10
+                            : is_unsigned                                             ? 11
+                                                                                      : 5);
+}
+
 // The fields of a TensorProto, with its values still in the message.
 struct OnnxTensorHeader {
   std::string_view message;
@@ -53,55 +69,12 @@ struct OnnxTensorHeader {
   int64_t type = 0;
   bool has_raw = false;
   std::string_view raw;
-  int values_field = 0;  // the number of the field of typed values; 0: there are none
-  int64_t values = 0;    // how many
+  const OnnxValueField* values_field = nullptr;  // null: there are no typed values
+  int64_t values = 0;                            // how many
   bool is_external = false;
   bool is_segment = false;
   OnnxExternalEntry external;
 };
-
-// The bytes of a packed value in the field of that number in TensorProto: 0 for varints, -1 for a
-// field that holds no values.
-constexpr int64_t OnnxValueWidth(int field) {
-  switch (field) {
-    case 4:  // float_data
-      return 4;
-    case 10:  // double_data
-      return 8;
-    case 5:   // int32_data
-    case 7:   // int64_data
-    case 11:  // uint64_data
-      return 0;
-    default:
-      return -1;
-  }
-}
-constexpr const char* OnnxValueField(int field) {
-  return field == 4    ? "float_data"
-         : field == 5  ? "int32_data"
-         : field == 7  ? "int64_data"
-         : field == 10 ? "double_data"
-         : field == 11 ? "uint64_data"
-                       : "string_data";
-}
-// The typed field that holds the values of a dtype.
-constexpr int OnnxValueFieldOf(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat32:
-    case DType::kComplex64:
-      return 4;
-    case DType::kInt64:
-      return 7;
-    case DType::kFloat64:
-    case DType::kComplex128:
-      return 10;
-    case DType::kUInt32:
-    case DType::kUInt64:
-      return 11;
-    default:
-      return 5;
-  }
-}
 
 // After an Error `out` holds the fields that were read before it.
 inline void ReadOnnxTensorHeader(std::string_view bytes, OnnxTensorHeader& out) {
@@ -127,12 +100,12 @@ inline void ReadOnnxTensorHeader(std::string_view bytes, OnnxTensorHeader& out) 
       out.external.Read(message.Bytes());
     } else if (field == 14) {
       out.is_external = message.Int() == 1;
-    } else if (field == 6 || OnnxValueWidth(field) >= 0) {
-      const int64_t count = field == 6 ? 1 : message.Count(OnnxValueWidth(field));
-      if (count > 0 && out.values_field != 0 && out.values_field != field)
-        Throw(ErrorCode::kInvalidArgument, "it has values in ", OnnxValueField(out.values_field),
-              " and in ", OnnxValueField(field));
-      if (count > 0) out.values_field = field;
+    } else if (const OnnxValueField* values = FindOnnxValueField(field)) {
+      const int64_t count = values->width < 0 ? 1 : message.Count(values->width);
+      if (count > 0 && out.values_field && out.values_field != values)
+        Throw(ErrorCode::kInvalidArgument, "it has values in ", out.values_field->name, " and in ",
+              values->name);
+      if (count > 0) out.values_field = values;
       out.values += count;
     }
   }
@@ -142,17 +115,17 @@ inline void ReadOnnxTensorHeader(std::string_view bytes, OnnxTensorHeader& out) 
 class OnnxTypedValues {
  public:
   static Tensor Read(const OnnxTensorHeader& header, Shape shape, DType dtype) {
-    const int field = OnnxValueFieldOf(dtype);
-    if (header.values_field != 0 && header.values_field != field)
-      Throw(ErrorCode::kInvalidArgument, "its values are in ", OnnxValueField(header.values_field),
-            ", but those of ", dtype, " belong in ", OnnxValueField(field));
+    const OnnxValueField* field = OnnxValueFieldOf(dtype);
+    if (header.values_field && header.values_field != field)
+      Throw(ErrorCode::kInvalidArgument, "its values are in ", header.values_field->name,
+            ", but those of ", dtype, " belong in ", field->name);
     const int64_t parts = IsComplex(dtype) ? 2 : 1;
     int64_t needed = 0;
     if (__builtin_mul_overflow(shape.numel(), parts, &needed) || header.values != needed)
       Throw(ErrorCode::kInvalidArgument, "it has ", header.values, " values, but ", dtype,
             ToString(shape), " needs ", shape.numel(), parts > 1 ? " times two" : "");
     Tensor out(std::move(shape), dtype);
-    if (needed > 0) Fill(header.message, field, out);
+    if (needed > 0) Fill(header.message, field->number, out);
     return out;
   }
 
@@ -237,31 +210,27 @@ inline Tensor ReadOnnxTensor(const OnnxTensorHeader& header, const OnnxTensorSou
             "', and external data cannot be read here");
     const int64_t needed = Tensor::CheckedBytes(shape, dtype);
     const OnnxExternalBytes bytes = source.external->Get(header.external, needed);
-    Tensor out;
-    AtOnnxPlace([&] { return StrCat("external data in '", header.external.location, "'"); },
-                [&] { out = TensorOfOnnxBytes(bytes.view, bytes.storage, shape, dtype); });
-    return out;
+    return AtOnnxPlace([&] { return StrCat("external data in '", header.external.location, "'"); },
+                       [&] { return TensorOfOnnxBytes(bytes.view, bytes.storage, shape, dtype); });
   }
   if (header.has_raw && header.values == 0)
     return TensorOfOnnxBytes(header.raw, source.storage, std::move(shape), dtype);
   if (!header.raw.empty())
-    Throw(ErrorCode::kInvalidArgument, "it has values in ", OnnxValueField(header.values_field),
+    Throw(ErrorCode::kInvalidArgument, "it has values in ", header.values_field->name,
           " and in raw_data");
   return OnnxTypedValues::Read(header, std::move(shape), dtype);
 }
 // Errors begin with the tensor's name.
 inline Tensor ReadOnnxTensor(std::string_view bytes, const OnnxTensorSource& source) {
   OnnxTensorHeader header;
-  Tensor out;
-  AtOnnxPlace(
+  return AtOnnxPlace(
       [&] {
         return header.name.empty() ? std::string("tensor") : StrCat("tensor '", header.name, "'");
       },
       [&] {
         ReadOnnxTensorHeader(bytes, header);
-        out = ReadOnnxTensor(header, source);
+        return ReadOnnxTensor(header, source);
       });
-  return out;
 }
 
 }  // namespace detail

@@ -14,9 +14,10 @@ namespace detail {
 
 // Puts the place before the message of an Error of `call`: "node 'a': attribute 'b': …". `place` is
 // a function, so that its text is made only for an Error.
-inline void AtOnnxPlace(FunctionRef<std::string()> place, FunctionRef<void()> call) {
+template <class Call>
+auto AtOnnxPlace(FunctionRef<std::string()> place, Call call) {
   try {
-    call();
+    return call();
   } catch (const Error& error) {
     Throw(error.code(), place(), ": ", error.message());
   }

@@ -27,8 +27,6 @@ inline constexpr uint64_t kMostParts = 65535;
 std::string ProblemOfView(const opkit_tensor* view);
 std::string ProblemOfAttr(const opkit_attr* attr);
 
-// A view of `tensor`, which with `strides` must outlive it.
-opkit_tensor AbiTensor(const Tensor& tensor, const Dims& strides);
 // A tensor over the memory that another image views: `host` itself where the view still shows all
 // of it, a part of `host`'s storage where it lies in there, else memory that the other image owns.
 // Error (kInvalidArgument) for what is no view.

@@ -142,13 +142,13 @@ class AttrMap {
   // The attributes as any map of strings; made at the first call for each type and kept.
   template <detail::StringMap Map>
   const Map& As() const {
-    for (const auto& copy : copies_)
-      if (copy->tag == &detail::kTypeTag<Map>) return static_cast<const MapCopy<Map>&>(*copy).map;
-    auto copy = detail::MakeIntrusive<MapCopy<Map>>();
-    copy->tag = &detail::kTypeTag<Map>;
-    for (const auto& [name, text] : items_) copy->map.emplace(name, text);
-    copies_.emplace_back(copy);
-    return copy->map;
+    using Copy = detail::Shared<Map>;
+    for (const auto& [tag, copy] : copies_)
+      if (tag == &detail::kTypeTag<Map>) return static_cast<const Copy&>(*copy).value;
+    auto copy = detail::MakeIntrusive<Copy>(Map());
+    for (const auto& [name, text] : items_) copy->value.emplace(name, text);
+    copies_.emplace_back(&detail::kTypeTag<Map>, copy);
+    return copy->value;
   }
 
  private:
@@ -157,13 +157,6 @@ class AttrMap {
     for (const auto& item : items_) known.push_back(item.first);
     Throw(ErrorCode::kNotFound, "no attribute '", name, "'", SuggestName(name, known));
   }
-  struct Copy : detail::RefCounted {
-    const char* tag = nullptr;
-  };
-  template <class Map>
-  struct MapCopy : Copy {
-    Map map;
-  };
   template <class T>
   static T Parse(std::string_view name, const std::string& text) {
     std::optional<T> value;
@@ -181,7 +174,7 @@ class AttrMap {
   }
 
   std::vector<std::pair<std::string, std::string>> items_;
-  mutable std::vector<detail::IntrusivePtr<Copy>> copies_;
+  mutable std::vector<std::pair<const char*, detail::IntrusivePtr<detail::RefCounted>>> copies_;
 };
 
 }  // namespace opkit

@@ -34,22 +34,26 @@ inline ErrorCode CodeOfStatus(opkit_status status) {
              : ErrorCode::kOperatorFailed;
 }
 
-// In a catch block: reports the exception to the host, and says which status to return to it.
-OPKIT_COLD OPKIT_IMAGE_LOCAL inline opkit_status ReportFailure() noexcept {
-  opkit_status status = OPKIT_FAILED;
-  const auto report = [&](std::string_view text) {
-    g_host->set_error(status, text.data(), text.size());
-  };
+// In a catch block: the status for a caller of the ABI, and the exception's text.
+OPKIT_COLD inline opkit_status DescribeException(
+    std::string& text, const char* unknown = "it threw something that is not a std::exception") {
   try {
     throw;
   } catch (const Error& error) {
-    status = StatusOf(error.code());
-    report(error.what());
+    text = error.what();
+    return StatusOf(error.code());
   } catch (const std::exception& thrown) {
-    report(thrown.what());
+    text = thrown.what();
   } catch (...) {
-    report("it threw something that is not a std::exception");
+    text = unknown;
   }
+  return OPKIT_FAILED;
+}
+// In a catch block: reports the exception to the host, and says which status to return to it.
+OPKIT_COLD OPKIT_IMAGE_LOCAL inline opkit_status ReportFailure() noexcept {
+  std::string text;
+  const opkit_status status = DescribeException(text);
+  g_host->set_error(status, text.data(), text.size());
   if (g_exceptions) g_exceptions->keep();
   return status;
 }
@@ -100,8 +104,6 @@ struct LoopBody {
     }
   }
 };
-template <class F>
-concept LoopIndexBody = std::is_invocable_v<F&, int64_t>;
 
 // f(begin, end) for ranges that make up [0, n), on the host's threads.
 template <class F>
@@ -137,29 +139,19 @@ struct LaunchedWork {
   std::string op;
 
   static opkit_status Run(void* context) {
-    auto& self = *static_cast<LaunchedWork*>(context);
-    try {
-      self.Work();
-      return OPKIT_OK;
-    } catch (...) {
-      return ReportFailure();
-    }
+    return GuardedCall([&self = *static_cast<LaunchedWork*>(context)] {
+      try {
+        self.work();
+      } catch (const Error&) {
+        throw;
+      } catch (const std::exception& thrown) {
+        throw Error(ErrorCode::kOperatorFailed,
+                    StrCat("work that operator ", self.op, " launched threw: ", thrown.what()))
+            .SetCause(std::current_exception());
+      }
+    });
   }
   static void Drop(void* context) { delete static_cast<LaunchedWork*>(context); }
-
- private:
-  void Work() {
-    try {
-      work();
-    } catch (const Error&) {
-      throw;
-    } catch (const std::exception& thrown) {
-      Error error(ErrorCode::kOperatorFailed,
-                  StrCat("work that operator ", op, " launched threw: ", thrown.what()));
-      error.SetCause(std::current_exception());
-      throw error;
-    }
-  }
 };
 
 }  // namespace detail
@@ -171,8 +163,7 @@ class OpScope {
   OpScope(const opkit_call* call, const char* name) : host_(call->host), name_(name) {
     host_->scope_begin(call, name, &scope_);
   }
-  OpScope(const OpScope&) = delete;
-  OpScope& operator=(const OpScope&) = delete;
+  OpScope(OpScope&&) = delete;
   ~OpScope() { host_->scope_end(&scope_); }
   const char* name() const { return name_; }
 
@@ -223,8 +214,7 @@ class OpAdoption {
                                  static_cast<uint64_t>(identity.kind)};
     detail::g_host->adopt(&token, &scope_);
   }
-  OpAdoption(const OpAdoption&) = delete;
-  OpAdoption& operator=(const OpAdoption&) = delete;
+  OpAdoption(OpAdoption&&) = delete;
   ~OpAdoption() { detail::g_host->scope_end(&scope_); }
 
  private:
@@ -292,7 +282,7 @@ class OpResource {
   // one.
   template <class F>
   void parallel_for(int64_t n, F f, int64_t grain = 0) const {
-    static_assert(detail::LoopIndexBody<F>,
+    static_assert(std::is_invocable_v<F&, int64_t>,
                   "parallel_for: the body must be callable as f(int64_t index)");
     if (!call_->asynchronous) return detail::RunHostLoop(host(), call_, n, grain, f);
     launch([n, f = std::move(f), grain, host = host()]() mutable {

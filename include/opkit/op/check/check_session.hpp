@@ -1,15 +1,169 @@
 // CheckSession: the kernel and inputs under test, fresh nodes to run them in, and the report that
-// grows. The checkers of CheckOperator share one. For the definitions of op/check.hpp.
+// grows. A node is one operator in a workspace of its own, fed with copies of inputs, its failures
+// caught as text. For the definitions of op/check.hpp.
 #ifndef OPKIT_OP_CHECK_CHECK_SESSION_HPP_
 #define OPKIT_OP_CHECK_CHECK_SESSION_HPP_
 
 #include <algorithm>
+#include <chrono>
 
 #include "opkit/op/check/check_cases.hpp"
-#include "opkit/op/check/check_node.hpp"
+#include "opkit/op/check/guard_allocator.hpp"
+#include "opkit/op/create_operator.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
+
+// "output 0 'z'".
+inline std::string NameOf(const char* what, size_t i, const std::vector<std::string>& names) {
+  return StrCat(what, " ", i, " '", names[i], "'");
+}
+
+enum class CheckedRun : uint8_t { kOk, kRefused, kUnsupported, kStuck };
+enum class RunMode : uint8_t { kRun, kAsync };
+
+class CheckedNode {
+ public:
+  CheckedNode(const OpSchema& schema, const Kernel& kernel, const OperatorDef& def,
+              const std::vector<Tensor>& inputs, int deadline_ms)
+      : schema_(schema),
+        kernel_(kernel),
+        def_(def),
+        deadline_ms_(deadline_ms),
+        ws_(std::make_unique<Workspace>()) {
+    def_.Device(kernel.device, def.device().index);
+    for (const auto* names : {&def_.inputs(), &def_.outputs()})
+      for (const std::string& name : *names)
+        if (!name.empty()) ws_->CreateTensor(name);
+    Feed(inputs);
+  }
+
+  const std::string& error() const { return error_; }
+  // Names that the operator's constructor asked for.
+  const std::vector<std::string>& arguments_read() const { return arguments_read_; }
+
+  // Dense copies in new memory.
+  void Feed(const std::vector<Tensor>& inputs) {
+    for (size_t i = 0; i < def_.inputs().size(); ++i)
+      if (!def_.inputs()[i].empty()) *Input(i) = CopyOf(inputs[i]);
+  }
+  // A blob of the workspace, to be replaced by a tensor that shares memory or has strides.
+  Tensor* Input(size_t i) { return ws_->CreateTensor(def_.inputs()[i]); }
+  Tensor* Output(size_t o) { return ws_->CreateTensor(def_.outputs()[o]); }
+
+  // Creates the operator at the first call. kStuck: its event did not complete; the node must not
+  // be used any more.
+  CheckedRun Run(RunMode mode = RunMode::kRun) {
+    return Try([&] {
+      // An operator with an asynchronous part of its own may never complete: only its event has a
+      // deadline.
+      if (mode == RunMode::kRun && (!op_->HasAsyncPart() || op_->SupportsAsyncScheduling())) {
+        op_->Run();
+      } else {
+        op_->RunAsync();
+        op_->event().Finish(std::chrono::milliseconds(deadline_ms_));
+      }
+    });
+  }
+  // Issues a run on a stream that waits for `gate`, and calls `issued`, which opens it.
+  template <class F>
+  CheckedRun RunBehind(const Event& gate, F issued) {
+    return Try([&] {
+      op_->WaitEvent(gate, 0);
+      op_->RunAsync(0);
+      issued();
+      op_->event().Finish(std::chrono::milliseconds(deadline_ms_));
+    });
+  }
+
+  // Copies of the outputs; an undefined tensor for one that is left out or no tensor.
+  std::vector<Tensor> Outputs() const {
+    std::vector<Tensor> out;
+    for (const std::string& name : def_.outputs())
+      out.push_back(ws_->HasTensor(name) ? CopyOf(*ws_->GetTensor(name)) : Tensor());
+    return out;
+  }
+  // Writes outside tensors since the last call, one sentence each.
+  std::vector<std::string> Damage() const {
+    std::vector<std::string> out;
+    for (const GuardAllocator::Damage& damage : GuardAllocator::Global().TakeDamage())
+      out.push_back(StrCat("it writes ",
+                           damage.before && damage.after ? "before and past the ends"
+                           : damage.before               ? "before the start"
+                                                         : "past the end",
+                           " of ", OwnerOf(damage.data), " (", damage.bytes, " bytes)"));
+    return out;
+  }
+  // Inputs that no output may have written and that have changed since they were fed.
+  std::vector<size_t> ChangedInputs(const std::vector<Tensor>& fed) const {
+    std::vector<size_t> out;
+    for (size_t i = 0; i < def_.inputs().size(); ++i) {
+      if (def_.inputs()[i].empty()) continue;
+      const bool is_output = std::ranges::count(def_.outputs(), def_.inputs()[i]) > 0;
+      const Tensor now = CopyOf(*ws_->GetTensor(def_.inputs()[i]));
+      if (!is_output && (now.dtype() != fed[i].dtype() || now.shape() != fed[i].shape() ||
+                         !SameBytes(now, CopyOf(fed[i]))))
+        out.push_back(i);
+    }
+    return out;
+  }
+
+ private:
+  template <class F>
+  CheckedRun Try(F run) {
+    try {
+      if (!op_) Create();
+      run();
+      return CheckedRun::kOk;
+    } catch (const UnsupportedOperatorFeature& error) {
+      error_ = error.message();
+      return CheckedRun::kUnsupported;
+    } catch (const Error& error) {
+      error_ = error.message();
+      if (error.code() != ErrorCode::kDeadlineExceeded || !op_ || !op_->event().IsScheduled())
+        return CheckedRun::kRefused;
+      // Work may still be in flight: operator and memory live on.
+      static auto* abandoned =
+          new std::vector<std::pair<std::unique_ptr<Workspace>, std::unique_ptr<OperatorBase>>>;
+      abandoned->emplace_back(std::move(ws_), std::move(op_));
+      return CheckedRun::kStuck;
+    } catch (const std::exception& error) {
+      error_ = error.what();
+      return CheckedRun::kRefused;
+    }
+  }
+  void Create() {
+    if (std::string why = schema_.Verify(def_); !why.empty())
+      Throw(ErrorCode::kInvalidArgument, why);
+    struct Listen {
+      explicit Listen(std::vector<std::string>* names) { t_arguments_read = names; }
+      ~Listen() { t_arguments_read = nullptr; }
+    };
+    const Listen listen(&arguments_read_);
+    op_ = CreateWith(kernel_, schema_, def_, ws_.get(), nullptr);
+    if (!op_) throw UnsupportedOperatorFeature("its creator returned null");
+  }
+  std::string OwnerOf(const void* data) const {
+    auto holds = [&](const std::string& name) {
+      const Tensor* tensor = ws_->HasTensor(name) ? ws_->GetTensor(name) : nullptr;
+      return tensor && tensor->storage() && tensor->storage()->data() == data;
+    };
+    for (size_t o = 0; o < def_.outputs().size(); ++o)
+      if (holds(def_.outputs()[o])) return NameOf("output", o, def_.outputs());
+    for (size_t i = 0; i < def_.inputs().size(); ++i)
+      if (holds(def_.inputs()[i])) return NameOf("input", i, def_.inputs());
+    return "scratch memory that it allocated";
+  }
+
+  const OpSchema& schema_;
+  const Kernel& kernel_;
+  OperatorDef def_;
+  int deadline_ms_;
+  std::unique_ptr<Workspace> ws_;
+  std::unique_ptr<OperatorBase> op_;
+  std::vector<std::string> arguments_read_;
+  std::string error_;
+};
 
 class CheckSession {
  public:

@@ -4,12 +4,23 @@
 #ifndef OPKIT_OP_FUNCTION_FUNCTION_BODY_HPP_
 #define OPKIT_OP_FUNCTION_FUNCTION_BODY_HPP_
 
-#include "opkit/op/function/function_device_link.hpp"
 #include "opkit/op/function_op.hpp"
 #include "opkit/op/operator.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
+
+// The argument of a backward node that names the blob with its forward operator's state.
+inline constexpr const char* kStateArgument = "__state";
+
+// The services of a context for the functions, taken anew for each run.
+struct FunctionDeviceLink {
+  bool asynchronous = false;
+  void* stream = nullptr;
+  void* context = nullptr;
+  void (*launch)(void*, UniqueFunction<void()>) = nullptr;
+  void (*drain)(void*) = nullptr;  // waits for the work issued before; null where none can be open
+};
 
 class FunctionRequests {
  public:

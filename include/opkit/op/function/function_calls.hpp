@@ -26,14 +26,14 @@ class DirectState : public StatefulOp {
   void* instance = nullptr;
 };
 
+// The blob in which a forward operator leaves its state.
+inline std::string FunctionStateBlob(const OperatorDef& def) {
+  return StrCat("__state of ", def.type(), " ", def.name(), " ",
+                def.outputs().empty() ? std::string() : def.outputs()[0]);
+}
+
 inline FunctionHooks* HooksOf(const FunctionOpRecord& record) {
   return static_cast<FunctionHooks*>(record.hooks.get());
-}
-inline bool InfersShapes(const FunctionOpRecord& record) {
-  return record.infer_shape || record.abi.infer_shape;
-}
-inline bool InfersTypes(const FunctionOpRecord& record) {
-  return record.infer_type || record.abi.infer_type;
 }
 
 // "my_gemm", "my_gemm of library libmy_ops.so".
@@ -76,8 +76,8 @@ opkit_status CallGuarded(Call call) {
   CurrentHostError().text = ReasonOf(status);
   if (CodeOfStatus(status) == ErrorCode::kOperatorFailed)
     ThrowFunctionFailed(record, what, OpStatus(FAIL));
-  Error error(CodeOfStatus(status), std::exchange(CurrentHostError().text, {}));
-  throw error.AddContext(StrCat("in ", what, " of operator ", NameOf(record)));
+  throw Error(CodeOfStatus(status), std::exchange(CurrentHostError().text, {}))
+      .AddContext(StrCat("in ", what, " of operator ", NameOf(record)));
 }
 
 // In a catch block: the exception of one of the record's functions becomes an Error that names it.
@@ -94,10 +94,9 @@ opkit_status CallGuarded(Call call) {
   } catch (...) {
     how = " something that is not a std::exception";
   }
-  Error error(ErrorCode::kOperatorFailed,
-              StrCat(what, " of operator ", NameOf(record), " threw", how));
-  error.SetCause(std::current_exception());
-  throw error;
+  throw Error(ErrorCode::kOperatorFailed,
+              StrCat(what, " of operator ", NameOf(record), " threw", how))
+      .SetCause(std::current_exception());
 }
 // Calls one of the record's functions: a failure or an exception becomes an Error that names it.
 template <class Call>
@@ -137,15 +136,12 @@ inline std::vector<int> FunctionMutatedInputs(FunctionOpRecord& record, const Op
   return inputs;
 }
 
-inline std::vector<int64_t> KnownExtents(const SymbolicShape& shape) {
-  std::vector<int64_t> extents;
-  if (shape.has_rank())
-    for (const Dim& dim : shape.dims()) extents.push_back(dim.is_known() ? dim.value() : -1);
-  return extents;
-}
 inline ShapeVectors KnownShapes(std::span<const TensorInfo> infos) {
-  ShapeVectors shapes;
-  for (const TensorInfo& info : infos) shapes.push_back(KnownExtents(info.shape));
+  ShapeVectors shapes(infos.size());
+  for (size_t i = 0; i < infos.size(); ++i)
+    if (infos[i].shape.has_rank())
+      for (const Dim& dim : infos[i].shape.dims())
+        shapes[i].push_back(dim.is_known() ? dim.value() : -1);
   return shapes;
 }
 inline SymbolicShape ShapeOfExtents(const std::vector<int64_t>& extents) {

@@ -110,8 +110,6 @@ class FunctionOpHost {
   OpSchema* schema() const { return schema_; }
 
  private:
-  OpSchema* AddSchema(const std::string& name, FunctionPass pass);
-
   FunctionRecord record_;
   OpSchema* schema_ = nullptr;
   bool backward_added_ = false;

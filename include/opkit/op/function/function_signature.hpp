@@ -77,36 +77,28 @@ namespace detail {
 template <class... Types>
 struct TypeList {};
 
+// The signature of a function pointer, or of a function object whose operator() is neither
+// overloaded nor generic. Deduction also takes noexcept functions.
 template <class R, class... P>
 struct SignatureParts {
   using Return = R;
   using Parameters = TypeList<P...>;
 };
-struct UnreadableSignature {
-  using Return = UnreadableSignature;
-  using Parameters = TypeList<>;
-};
+template <class R, class... P>
+SignatureParts<R, P...> ReadSignature(R (*)(P...));
+template <class C, class R, class... P>
+SignatureParts<R, P...> ReadSignature(R (C::*)(P...));
+template <class C, class R, class... P>
+SignatureParts<R, P...> ReadSignature(R (C::*)(P...) const);
 template <class F>
-struct MemberSignature : UnreadableSignature {};
-template <class C, class R, class... P, bool kNoexcept>
-struct MemberSignature<R (C::*)(P...) noexcept(kNoexcept)> : SignatureParts<R, P...> {};
-template <class C, class R, class... P, bool kNoexcept>
-struct MemberSignature<R (C::*)(P...) const noexcept(kNoexcept)> : SignatureParts<R, P...> {};
+auto ReadSignature(const F&) -> decltype(ReadSignature(&F::operator()));
+struct Unreadable {};
+SignatureParts<Unreadable> ReadSignature(...);
 
-// Of a function pointer, or of a function object whose operator() is neither overloaded nor
-// generic.
 template <class F>
-struct FunctionSignature : UnreadableSignature {};
-template <class R, class... P, bool kNoexcept>
-struct FunctionSignature<R (*)(P...) noexcept(kNoexcept)> : SignatureParts<R, P...> {};
-template <class F>
-  requires requires { &F::operator(); }
-struct FunctionSignature<F> : MemberSignature<decltype(&F::operator())> {};
-
+using FunctionSignature = decltype(ReadSignature(std::declval<F>()));
 template <class F>
 using FunctionReturn = typename FunctionSignature<F>::Return;
-template <class F>
-using FunctionParameters = typename FunctionSignature<F>::Parameters;
 
 template <class R>
 inline constexpr bool kIsReturn =
@@ -206,7 +198,7 @@ inline constexpr bool kIsTypes = kIsPassed<P> && (std::is_same_v<Pointee<P>, std
 template <class P>
 class TypesArg {
  public:
-  explicit TypesArg(const std::vector<DType>& types) {
+  TypesArg(const std::vector<DType>& types, const char*) {
     for (DType type : types) {
       const bool unknown = std::is_same_v<Item, int> && type == DType::kUndefined;
       items_.push_back(unknown ? static_cast<Item>(-1) : static_cast<Item>(type));
@@ -280,11 +272,14 @@ template <class P>
 inline constexpr bool kIsResource =
     !std::is_rvalue_reference_v<P> && std::is_same_v<std::remove_cvref_t<P>, OpResource>;
 
-// Make… adapts the signatures that a place takes; kIs… says whether F has one of them.
+// Adapt makes an Erased function of an `f` whose parameters are those of the list, where that is
+// possible.
+template <class Erased>
+using As = std::type_identity<Erased>;
 template <class F, class A, class I, class O, class R>
   requires(kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsTensors<I, true> &&
            kIsTensors<O, false> && kIsResource<R>)
-ForwardFunction MakeForward(F f, TypeList<A, I, O, R>) {
+ForwardFunction Adapt(As<ForwardFunction>, F f, TypeList<A, I, O, R>) {
   return [f = std::move(f)](const AttrMap& attrs, std::span<const OpTensor> inputs,
                             std::span<OpTensor> outputs, OpResource& resource) mutable -> OpStatus {
     TensorsArg<I> in(inputs);
@@ -292,67 +287,43 @@ ForwardFunction MakeForward(F f, TypeList<A, I, O, R>) {
     return CallForStatus(f, PassAttrs<A>(attrs), in.Get(), out.Get(), resource);
   };
 }
-template <class F>
-inline constexpr bool kIsForward =
-    requires { MakeForward(std::declval<F>(), FunctionParameters<F>{}); };
-
 template <class F, class A>
   requires(kIsReturn<FunctionReturn<F>> && IsAttrs<A>())
-ParseAttrsFunction MakeParseAttrs(F f, TypeList<A, int*, int*>) {
+ParseAttrsFunction Adapt(As<ParseAttrsFunction>, F f, TypeList<A, int*, int*>) {
   return [f = std::move(f)](const AttrMap& attrs, int* num_in, int* num_out) mutable {
     return CallForStatus(f, PassAttrs<A>(attrs), num_in, num_out);
   };
 }
-template <class F>
-inline constexpr bool kIsParseAttrs =
-    requires { MakeParseAttrs(std::declval<F>(), FunctionParameters<F>{}); };
-
+template <class List, class A, class In, class Out, class F>
+auto AdaptInference(F f) {
+  return [f = std::move(f)](const AttrMap& attrs, List& inputs, List& outputs) mutable {
+    In in(inputs, "input");
+    Out out(outputs, "output");
+    OpStatus status = CallForStatus(f, PassAttrs<A>(attrs), in.Get(), out.Get());
+    if (status.ok()) in.Store(inputs, "input"), out.Store(outputs, "output");
+    return status;
+  };
+}
 template <class F, class A, class I, class O>
   requires(kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsTypes<I> && kIsTypes<O> &&
            kIsWritable<O>)
-InferTypeFunction MakeInferType(F f, TypeList<A, I, O>) {
-  return [f = std::move(f)](const AttrMap& attrs, std::vector<DType>& inputs,
-                            std::vector<DType>& outputs) mutable {
-    TypesArg<I> in(inputs);
-    TypesArg<O> out(outputs);
-    OpStatus status = CallForStatus(f, PassAttrs<A>(attrs), in.Get(), out.Get());
-    if (status.ok()) in.Store(inputs, "input"), out.Store(outputs, "output");
-    return status;
-  };
+InferTypeFunction Adapt(As<InferTypeFunction>, F f, TypeList<A, I, O>) {
+  return AdaptInference<std::vector<DType>, A, TypesArg<I>, TypesArg<O>>(std::move(f));
 }
-template <class F>
-inline constexpr bool kIsInferType =
-    requires { MakeInferType(std::declval<F>(), FunctionParameters<F>{}); };
-
 template <class F, class A, class I, class O>
   requires(kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsShapes<I> && kIsShapes<O> &&
            kIsWritable<O>)
-InferShapeFunction MakeInferShape(F f, TypeList<A, I, O>) {
-  return [f = std::move(f)](const AttrMap& attrs, ShapeVectors& inputs,
-                            ShapeVectors& outputs) mutable {
-    ShapesArg<I> in(inputs, "input");
-    ShapesArg<O> out(outputs, "output");
-    OpStatus status = CallForStatus(f, PassAttrs<A>(attrs), in.Get(), out.Get());
-    if (status.ok()) in.Store(inputs, "input"), out.Store(outputs, "output");
-    return status;
-  };
+InferShapeFunction Adapt(As<InferShapeFunction>, F f, TypeList<A, I, O>) {
+  return AdaptInference<ShapeVectors, A, ShapesArg<I>, ShapesArg<O>>(std::move(f));
 }
-template <class F>
-inline constexpr bool kIsInferShape =
-    requires { MakeInferShape(std::declval<F>(), FunctionParameters<F>{}); };
-
 template <class F, class A, class I>
   requires(kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsPassed<I> && kIsWritable<I> &&
            std::is_same_v<Pointee<I>, std::vector<int>>)
-MutateInputsFunction MakeMutateInputs(F f, TypeList<A, I>) {
+MutateInputsFunction Adapt(As<MutateInputsFunction>, F f, TypeList<A, I>) {
   return [f = std::move(f)](const AttrMap& attrs, std::vector<int>& inputs) mutable {
     return CallForStatus(f, PassAttrs<A>(attrs), PassAs<I>(inputs));
   };
 }
-template <class F>
-inline constexpr bool kIsMutateInputs =
-    requires { MakeMutateInputs(std::declval<F>(), FunctionParameters<F>{}); };
-
 template <class P>
 inline constexpr bool kIsStateOwner = false;
 // A std::unique_ptr<StatefulOp>*: <memory> is for those who write it.
@@ -391,7 +362,7 @@ inline constexpr bool kIsOpContext =
     (!std::is_reference_v<P> || std::is_const_v<std::remove_reference_t<P>>);
 template <class F, class A, class S>
   requires(kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsStateOut<S>)
-CreateStateFunction MakeCreateState(F f, TypeList<A, S>) {
+CreateStateFunction Adapt(As<CreateStateFunction>, F f, TypeList<A, S>) {
   return [f = std::move(f)](const AttrMap& attrs, const OpContext&,
                             IntrusivePtr<StatefulOp>& state) mutable {
     StateOut<S> made(state);
@@ -400,28 +371,33 @@ CreateStateFunction MakeCreateState(F f, TypeList<A, S>) {
 }
 template <class F, class A, class C, class S>
   requires(kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsOpContext<C> && kIsStateOut<S>)
-CreateStateFunction MakeCreateState(F f, TypeList<A, C, S>) {
+CreateStateFunction Adapt(As<CreateStateFunction>, F f, TypeList<A, C, S>) {
   return [f = std::move(f)](const AttrMap& attrs, const OpContext& context,
                             IntrusivePtr<StatefulOp>& state) mutable {
     StateOut<S> made(state);
     return CallForStatus(f, PassAttrs<A>(attrs), context, made.Get());
   };
 }
-template <class F>
-inline constexpr bool kIsCreateState =
-    requires { MakeCreateState(std::declval<F>(), FunctionParameters<F>{}); };
-
 template <class F, class A, class I>
   requires(std::is_integral_v<FunctionReturn<F>> && IsAttrs<A>() && kIsShapes<I>)
-ScratchFunction MakeScratch(F f, TypeList<A, I>) {
+ScratchFunction Adapt(As<ScratchFunction>, F f, TypeList<A, I>) {
   return [f = std::move(f)](const AttrMap& attrs, const ShapeVectors& inputs) mutable {
     ShapesArg<I> in(inputs, "input");
     return static_cast<int64_t>(f(PassAttrs<A>(attrs), in.Get()));
   };
 }
-template <class F>
-inline constexpr bool kIsScratch =
-    requires { MakeScratch(std::declval<F>(), FunctionParameters<F>{}); };
+// Whether a function F can be an Erased one, and F in that form.
+template <class Erased, class F>
+inline constexpr bool kFits = requires {
+  Adapt(As<Erased>{}, std::declval<F>(), typename FunctionSignature<F>::Parameters{});
+};
+template <class Erased, class F>
+Erased AdaptTo(F f) {
+  if constexpr (kFits<Erased, F>)
+    return Adapt(As<Erased>{}, std::move(f), typename FunctionSignature<F>::Parameters{});
+  else
+    return {};  // a static_assert has said so
+}
 
 }  // namespace detail
 }  // namespace opkit

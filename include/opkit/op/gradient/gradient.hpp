@@ -32,8 +32,6 @@ struct GradientRegistration {
 class GradientRegistry {
  public:
   GradientRegistry();
-  GradientRegistry(const GradientRegistry&) = delete;
-  GradientRegistry& operator=(const GradientRegistry&) = delete;
   ~GradientRegistry();
   OPKIT_EXPORT static GradientRegistry& OfProgram() {
     static auto* registry = new GradientRegistry;  // used by static objects of any order
@@ -50,7 +48,7 @@ class GradientRegistry {
 
  private:
   struct State;
-  detail::IntrusivePtr<State> state_;
+  std::unique_ptr<State> state_;
 };
 
 // True when the operator has a gradient maker.

@@ -36,8 +36,7 @@ struct GradientOpsMeta {
 class GradientNames {
  public:
   GradientNames();
-  GradientNames(const GradientNames&) = delete;
-  GradientNames& operator=(const GradientNames&) = delete;
+  GradientNames(GradientNames&&) = delete;
   ~GradientNames();
   // Takes a name that belongs to another value. Error (kAlreadyExists) when a gradient was given it
   // before.
@@ -69,8 +68,7 @@ class GradientNames {
 class GradientMakerBase {
  public:
   GradientMakerBase(const OperatorDef& def, std::vector<GradientValue> g_output);
-  GradientMakerBase(const GradientMakerBase&) = delete;
-  GradientMakerBase& operator=(const GradientMakerBase&) = delete;
+  GradientMakerBase(GradientMakerBase&&) = delete;
   OPKIT_INLINE virtual ~GradientMakerBase();
 
   // Whether the gradient operators take over the node's device, engine and arguments; an argument
@@ -128,7 +126,6 @@ class GradientMakerBase {
   size_t Check(int i, size_t count, const char* what) const;
   const GradientValue& Given(int i, bool sparse) const;
   GradientValue& Gradient(int i, bool sparse);
-  std::string Name(int i);
   const std::string& Slices(int i, std::string GradientValue::*part, const char* suffix);
 
   const OperatorDef def_;

@@ -1,150 +1,450 @@
-// CheckOperator: every kernel on every case, through each of the checkers.
+// CheckOperator: every kernel on every case, through each of the checks: inference, memory, and the
+// ways to run that must make no difference.
 #ifndef OPKIT_OP_IMPL_CHECK_IPP_
 #define OPKIT_OP_IMPL_CHECK_IPP_
 
+#include "opkit/engine/thread_pool.hpp"
 #include "opkit/op/check.hpp"
-#include "opkit/op/check/check_inference.hpp"
-#include "opkit/op/check/check_memory.hpp"
-#include "opkit/op/check/check_ways.hpp"
+#include "opkit/op/check/check_session.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-class OperatorChecker {
- public:
-  OperatorChecker(const OpSchema& schema, OperatorDef def, const CheckOptions& options)
-      : session_(schema, std::move(def), options) {}
+// Inference: the dtypes and shapes that a schema infers are those that a kernel writes.
 
-  // `given`: inputs of the caller's; null: those of the schema or generated ones.
-  CheckReport Check(const std::vector<Tensor>* given) {
-    GuardScope guard;
-    ThreadPool single(1);
-    PoolScope scope(single);
-    std::vector<const Kernel*> kernels;
-    for (const Kernel* kernel : OpRegistry::Global().KernelsOf(session_.schema.name())) {
-      if (!IsHostAccessible(kernel->device)) {
-        session_.Note(StrCat("kernel ", session_.KernelName(*kernel),
-                             ", whose memory the host does not reach"));
-      } else if (kernel->device == DeviceType::kCPU && kernel->backend == kReferenceBackend) {
-        kernels.insert(kernels.begin(), kernel);
-      } else {
-        kernels.push_back(kernel);
-      }
-    }
-    if (kernels.empty()) session_.Find("kernels", "it has no kernel that the host can run");
-    if (!session_.schema.has_inference())
-      session_.Note("shapes and dtypes, because the schema infers none");
-    for (const Kernel* kernel : kernels) {
-      session_.kernel = kernel;
-      session_.reference = kernel == kernels[0] ? nullptr : kernels[0];
-      session_.dead = false;
-      if (given) {
-        std::vector<CheckCase> one(1);
-        for (const Tensor& input : *given) one[0].inputs.push_back(CopyOf(input));
-        CheckCases(one);
-        continue;
-      }
-      for (DType dtype : ClaimedDTypes(session_.schema, session_.options)) {
-        session_.dtype = dtype;
-        CheckCases(MakeCases(session_.schema, session_.def, dtype, session_.options));
-      }
-    }
-    return std::move(session_.report);
+// What is known of the inputs in use; with `symbolic` their extents are symbols.
+inline std::vector<TensorInfo> InferredInputs(const CheckSession& session, bool symbolic) {
+  std::vector<TensorInfo> out;
+  for (size_t i = 0; i < session.tested->inputs.size(); ++i) {
+    const Tensor& input = session.tested->inputs[i];
+    TensorInfo info = TensorInfo::Of(input, !symbolic && input.initialized());
+    for (int axis = 0; symbolic && axis < input.rank(); ++axis)
+      info.shape[axis] = Sym(StrCat("N", i, "_", axis));
+    out.push_back(std::move(info));
   }
-
- private:
-  void CheckCases(const std::vector<CheckCase>& cases) {
-    const CheckCase* base = nullptr;  // the first that runs
-    std::vector<Tensor> base_outputs;
-    const CheckCase* refused = nullptr;  // the first that should run, by inference or by its origin
-    bool unsupported = false;
-    std::string error, refusal;
-    for (const CheckCase& one : cases) {
-      if (session_.dead) break;
-      session_.tested = &one;
-      std::vector<Tensor> outputs;
-      const auto result = memory_.Check(&outputs, &error);
-      if (result == CheckedRun::kUnsupported) {
-        unsupported = true;
-        session_.Note(StrCat("kernel ", session_.KernelName(*session_.kernel), " on ",
-                             one.Describe(), ", which it does not support: ", error));
-      }
-      if (result == CheckedRun::kRefused) {
-        if (refusal.empty()) refusal = error;
-        if (!refused && (!one.guessed || inference_.Accepts())) refused = &one, refusal = error;
-      }
-      if (result != CheckedRun::kOk) continue;
-      const bool first = base == nullptr;
-      if (!session_.Broken()) inference_.Check(outputs);
-      if (!session_.Broken() && session_.options.deterministic) {
-        ways_.Check(outputs, base, base_outputs);
-        if (first) ways_.CheckThreads(outputs);
-      }
-      if (!first) continue;
-      base = &one;
-      base_outputs = std::move(outputs);
-      if (!session_.Broken() && session_.options.deterministic && !session_.dead) CheckGradients();
-    }
-    session_.tested = nullptr;
-    if (refused) {
-      session_.tested = refused;
-      session_.Find(
-          StrCat("refused ", session_.dtype),
-          StrCat(!refused->guessed ? "it refuses its test inputs: "
-                 : base            ? "it refuses inputs that its inference accepts: "
-                 : Claims(session_.dtype)
-                     ? StrCat("its schema claims ", session_.dtype, ", but it refuses that: ")
-                     : "it refuses inputs that its inference accepts: ",
-                 refusal));
-      session_.tested = nullptr;
-    } else if (!base && !unsupported && !session_.dead) {
-      session_.Find(
-          StrCat("refused ", session_.dtype),
-          StrCat("kernel ", session_.KernelName(*session_.kernel),
-                 " refuses all inputs that were guessed (", session_.dtype,
-                 "), the first with: ", refusal,
-                 "; give CheckOperator inputs, CheckOptions::shapes, or the schema TestInputs"));
-    }
-  }
-  bool Claims(DType dtype) const {
-    for (const ValueSchema& input : session_.schema.inputs())
-      if (std::ranges::count(input.dtypes, dtype)) return true;
+  return out;
+}
+// Whether the schema infers outputs from the inputs in use.
+inline bool InferenceAccepts(const CheckSession& session) {
+  if (!session.schema.has_inference()) return false;
+  try {
+    session.schema.InferOutputs(session.def, InferredInputs(session, false));
+    return true;
+  } catch (const std::exception&) {
     return false;
   }
-
-  void CheckGradients() {
-    if (!session_.options.gradient || session_.reference) return;
-    if (!HasGradient(session_.schema.name())) {
-      if (!GradientRegistry::Global().Find(session_.schema.name()))
-        session_.Note("its gradient, none is registered");
+}
+inline void CheckInference(CheckSession& session, const std::vector<Tensor>& outputs) {
+  if (!session.schema.has_inference()) return;
+  for (const bool symbolic : {false, true}) {
+    std::vector<TensorInfo> infos;
+    try {
+      infos = session.schema.InferOutputs(session.def, InferredInputs(session, symbolic));
+      if (!symbolic)
+        static_cast<void>(session.schema.Cost(session.def, InferredInputs(session, false), infos));
+    } catch (const std::exception& error) {
+      const auto* known = dynamic_cast<const Error*>(&error);
+      session.Find("inference",
+                   StrCat(symbolic ? "inference fails on symbolic extents (ask is_known(), or "
+                                     "declare NeedsAllInputShapes): "
+                                   : "inference or cost fails on inputs that the kernel runs: ",
+                          known ? known->message() : error.what()));
       return;
     }
-    try {
-      OperatorDef def = session_.def;
-      def.Device(session_.kernel->device).Engine(session_.kernel->backend);
-      GradientCheckOptions options;
-      options.seed = session_.options.seed;
-      options.max_elements = 100;
-      for (const std::string& finding :
-           CheckGradient(def, session_.tested->inputs, options).findings)
-        session_.Find("gradient " + finding.substr(0, finding.find('\'')), finding);
-    } catch (const Error& error) {
-      session_.Find("gradient", StrCat("its gradient cannot be computed: ", error.message()));
+    for (size_t o = 0; o < outputs.size() && o < infos.size(); ++o) {
+      const bool dtype_differs =
+          infos[o].dtype != DType::kUndefined && infos[o].dtype != outputs[o].dtype();
+      if (!dtype_differs && SymbolicShape::Merge(infos[o].shape, outputs[o].shape())) continue;
+      session.Find(StrCat("shape ", o),
+                   StrCat(session.OutputName(o), ": inference says ", infos[o],
+                          ", the kernel wrote ", outputs[o].dtype(), ToString(outputs[o].shape())));
     }
   }
+}
 
-  CheckSession session_;
-  MemoryChecker memory_{session_};
-  InferenceChecker inference_{session_};
-  WaysChecker ways_{session_};
-};
+// Memory: writes and reads of one run outside its tensors, and results that cannot be repeated.
+
+inline void CheckGarbage(CheckSession& session, size_t o, const Tensor& found,
+                         const Tensor& other) {
+  if (Difference(other, found, 0).empty()) return;
+  const std::string name = session.OutputName(o);
+  const int64_t item = ItemSize(found.dtype());
+  int64_t unwritten = 0, first = -1;
+  if (other.nbytes() == found.nbytes()) {
+    for (int64_t i = 0; i < found.numel(); ++i) {
+      auto filled = [&](const Tensor& tensor, uint8_t byte) {
+        const auto* bytes = static_cast<const uint8_t*>(tensor.raw_data()) + i * item;
+        for (int64_t b = 0; b < item; ++b)
+          if (bytes[b] != byte) return false;
+        return true;
+      };
+      if (!filled(found, CheckSession::kPattern.fill) ||
+          !filled(other, CheckSession::kOtherFill.fill))
+        continue;
+      if (unwritten++ == 0) first = i;
+    }
+  }
+  session.Find(
+      "garbage",
+      unwritten > 0
+          ? StrCat("it leaves ", unwritten, " of ", found.numel(), " elements of ", name,
+                   " unwritten",
+                   found.rank() == 0 ? ", a scalar by its inferred shape: does inference say it?"
+                                     : StrCat(", first ", PositionOf(found.shape(), first)))
+          : StrCat("it reads memory that nobody wrote (the output before it is written, or "
+                   "scratch): with other bytes there ",
+                   name, ": ", Difference(other, found, 0)));
+}
+// Runs the kernel, and finds writes and reads outside its tensors and results that cannot be
+// repeated. kOk also when something was found; `error` is the exception's text.
+inline CheckedRun CheckMemory(CheckSession& session, std::vector<Tensor>* outputs,
+                              std::string* error) {
+  CheckedNode node = session.Node();
+  // Asynchronously first where that is possible at all: only then is there a deadline.
+  const auto result = session.Run(node, session.Asynchronous() ? RunMode::kAsync : RunMode::kRun);
+  if (result == CheckedRun::kStuck)
+    session.Find("stuck", StrCat("its event is still SCHEDULED ", session.options.deadline_ms,
+                                 " ms after RunAsync: nothing completes it"));
+  if (result != CheckedRun::kOk) {
+    *error = node.error();
+    return result;
+  }
+  for (const std::string& sentence : node.Damage()) session.Find("outside", sentence);
+  for (size_t i : node.ChangedInputs(session.tested->inputs)) {
+    if (!session.MayChange(i))
+      session.Find("input", StrCat("it changes ", session.InputName(i),
+                                   ", which is not one of its outputs"));
+  }
+  *outputs = node.Outputs();
+  for (size_t o = 0; o < outputs->size(); ++o)
+    if (!session.def.outputs()[o].empty() && !(*outputs)[o].initialized())
+      session.Find("unset", StrCat("it never sets ", session.OutputName(o)));
+  if (session.Broken() || !session.options.deterministic) return CheckedRun::kOk;
+
+  CheckedNode again = session.Node();
+  if (!session.Expect(again, *outputs, "random", "run by a second operator of the same node"))
+    return CheckedRun::kOk;
+  CheckedNode other = session.Node(CheckSession::kOtherFill);
+  if (session.Run(other) == CheckedRun::kOk) {
+    const std::vector<Tensor> filled = other.Outputs();
+    for (size_t o = 0; o < outputs->size(); ++o) CheckGarbage(session, o, (*outputs)[o], filled[o]);
+  }
+  CheckedNode fenced = session.Node(CheckSession::kOtherFence);
+  if (session.Broken() || session.Run(fenced) != CheckedRun::kOk) return CheckedRun::kOk;
+  if (const std::string how = session.Differs(fenced.Outputs(), *outputs); !how.empty())
+    session.Find("beyond",
+                 StrCat("it reads outside its tensors: with other bytes around them ", how));
+  return CheckedRun::kOk;
+}
+
+// Ways to run an operator that must make no difference: again, in place, with shared memory,
+// strided, asynchronously, on several threads, by another kernel.
+
+// Whether an operator that has run before gives what a new one does.
+inline bool CheckState(CheckSession& session, const std::vector<Tensor>& outputs,
+                       const CheckCase* base, const std::vector<Tensor>& base_outputs) {
+  CheckedNode node = session.Node();
+  if (!session.Expect(node, outputs, "async", "run by Run")) return false;
+  node.Feed(session.tested->inputs);
+  if (!session.Expect(node, outputs, "state", "in its second run on the same inputs")) return false;
+  if (!base) return true;
+  node.Feed(base->inputs);
+  return session.Expect(node, base_outputs, "state",
+                        StrCat("in a run on ", base->Describe(), " after one on these inputs"));
+}
+
+// Inputs whose values come late, though before the work that its stream waits for.
+inline void CheckStreamOrder(CheckSession& session, const std::vector<Tensor>& outputs) {
+  CheckedNode node = session.Node();
+  for (const std::string& name : session.def.inputs())
+    if (std::ranges::count(session.def.outputs(), name)) return;
+  for (size_t i = 0; i < session.tested->inputs.size(); ++i)
+    if (session.tested->inputs[i].initialized())
+      *node.Input(i) = Tensor(session.tested->inputs[i].shape(), session.tested->inputs[i].dtype());
+  Event gate, issued;
+  gate.SetScheduled();
+  issued.SetScheduled();
+  ThreadPool opener(1);
+  opener.Submit([&] {
+    try {
+      issued.Finish(std::chrono::milliseconds(session.options.deadline_ms));
+      gate.SetFinished();
+    } catch (const Error&) {
+      gate.SetFinished("RunOnDevice does not return before the stream has come to its work");
+    }
+  });
+  ++session.report.runs;
+  const auto result = node.RunBehind(gate, [&] {
+    for (size_t i = 0; i < session.tested->inputs.size(); ++i)
+      if (session.tested->inputs[i].nbytes() > 0)
+        std::memcpy(node.Input(i)->raw_mutable_data(), session.tested->inputs[i].raw_data(),
+                    static_cast<size_t>(session.tested->inputs[i].nbytes()));
+    issued.SetFinished();
+  });
+  if (!issued.IsFinished()) issued.SetFinished();
+  session.dead |= result == CheckedRun::kStuck;
+  if (result != CheckedRun::kOk)
+    return session.Find("order", StrCat("issued on a busy stream it fails: ", node.error()));
+  if (const std::string how = session.Differs(node.Outputs(), outputs); !how.empty())
+    session.Find("order",
+                 StrCat("it reads its inputs when it is issued, not when its stream has come to "
+                        "it: given them late, ",
+                        how));
+}
+inline void CheckAsync(CheckSession& session, const std::vector<Tensor>& outputs) {
+  CheckedNode async = session.Node();
+  session.Expect(async, outputs, "async", "run by RunAsync", RunMode::kAsync);
+  if (session.Asynchronous() && !session.dead && !session.schema.inputs_can_cross_devices())
+    CheckStreamOrder(session, outputs);
+}
+inline void CheckReference(CheckSession& session, const std::vector<Tensor>& outputs) {
+  const Kernel* kernel = std::exchange(session.kernel, session.reference);
+  CheckedNode node = session.Node();
+  const bool runs = session.Run(node) == CheckedRun::kOk;
+  session.kernel = kernel;
+  if (!runs) return;
+  if (const std::string how = session.Differs(outputs, node.Outputs(), true); !how.empty())
+    session.Find("reference", StrCat("it gives another result than kernel ",
+                                     session.KernelName(*session.reference), ", ", how));
+}
+inline void CheckInplace(CheckSession& session, const std::vector<Tensor>& outputs) {
+  for (size_t i = 0; i < session.def.inputs().size(); ++i)
+    for (size_t o = 0; o < session.def.outputs().size(); ++o) {
+      const int in = static_cast<int>(i), out = static_cast<int>(o);
+      if (session.def.inputs()[i].empty() || session.def.outputs()[o].empty() ||
+          !session.schema.CanInplace(in, out) || session.schema.MustInplace(in, out))
+        continue;
+      OperatorDef def = session.def;
+      def.mutable_outputs()[o] = session.def.inputs()[i];
+      if (!session.schema.Verify(def).empty()) continue;
+      CheckedNode node = session.Node(def, session.tested->inputs);
+      session.Expect(node, outputs, StrCat("inplace ", i, " ", o),
+                     StrCat("in place, with ", session.OutputName(o), " in the blob of ",
+                            session.InputName(i), ","));
+    }
+}
+// Memory that two inputs, or an input and an output, share.
+inline void CheckAliases(CheckSession& session, const std::vector<Tensor>& outputs) {
+  const std::vector<Tensor>& inputs = session.tested->inputs;
+  auto alike = [](const Tensor& a, const Tensor& b) {
+    return a.dtype() == b.dtype() && a.shape() == b.shape() && a.numel() > 0;
+  };
+  auto is_written = [&](size_t i) {
+    const std::string& name = session.def.inputs()[i];
+    return name.empty() || std::ranges::count(session.def.outputs(), name) || session.MayChange(i);
+  };
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    for (size_t j = i + 1; j < inputs.size(); ++j) {
+      if (!alike(inputs[i], inputs[j]) || is_written(i) || is_written(j)) continue;
+      std::vector<Tensor> same = inputs;
+      same[j] = same[i];
+      CheckedNode apart = session.Node(session.def, same);
+      if (session.Run(apart) != CheckedRun::kOk) continue;  // it may need different values
+      CheckedNode node = session.Node(session.def, same);
+      *node.Input(j) = *node.Input(i);
+      session.Expect(
+          node, apart.Outputs(), StrCat("inputs ", i, " ", j),
+          StrCat("when ", session.InputName(i), " and ", session.InputName(j), " share memory"));
+    }
+    for (size_t o = 0; o < outputs.size(); ++o) {
+      // An output that is an input by name has that input's memory.
+      const bool bound = std::ranges::count(session.def.inputs(), session.def.outputs()[o]) > 0;
+      if (bound || !alike(inputs[i], outputs[o]) || is_written(i) ||
+          session.Found(StrCat("inplace ", i, " ", o)))
+        continue;
+      const std::string how =
+          StrCat("when ", session.OutputName(o), " holds the memory of ", session.InputName(i));
+      CheckedNode node = session.Node(session.def, inputs);
+      *node.Output(o) = *node.Input(i);
+      if (!session.Expect(node, outputs, StrCat("alias ", i, " ", o), how)) continue;
+      if (session.schema.CanInplace(static_cast<int>(i), static_cast<int>(o))) continue;
+      if (std::ranges::count(node.ChangedInputs(inputs), i))
+        session.Find(StrCat("alias ", i, " ", o),
+                     StrCat(how,
+                            " it overwrites that input, though the schema does not allow it in "
+                            "place: get outputs by Output(i, shape, dtype)"));
+    }
+  }
+}
+inline void CheckStrides(CheckSession& session, const std::vector<Tensor>& outputs) {
+  for (size_t i = 0; i < session.tested->inputs.size(); ++i) {
+    const Tensor& input = session.tested->inputs[i];
+    if (input.numel() < 2 || !input.initialized()) continue;
+    CheckedNode node = session.Node();
+    // Every element is followed by one that is not part of it.
+    Dims strides = input.shape().DenseStrides();
+    for (int axis = 0; axis < strides.size(); ++axis) strides[axis] *= 2;
+    const int64_t item = ItemSize(input.dtype());
+    Storage storage = AllocateStorage(Device{}, 2 * input.nbytes());
+    for (int64_t n = 0; n < input.numel(); ++n)
+      std::memcpy(static_cast<char*>(storage->data()) + 2 * n * item,
+                  static_cast<const char*>(input.raw_data()) + n * item, static_cast<size_t>(item));
+    *node.Input(i) = Tensor(std::move(storage), 0, input.shape(), input.dtype(), strides);
+    if (session.Run(node) != CheckedRun::kOk) continue;
+    if (const std::string how = session.Differs(node.Outputs(), outputs, true); !how.empty())
+      session.Find("strides",
+                   StrCat("it reads the strided ", session.InputName(i), " as if it were dense, ",
+                          how, "; refuse it (OPKIT_ENFORCE(x.is_dense())) or follow x.strides()"));
+  }
+}
+// `outputs` are those of a first run on the inputs in use; `base`, where given, are inputs that
+// ran before, with their outputs.
+inline void CheckWays(CheckSession& session, const std::vector<Tensor>& outputs,
+                      const CheckCase* base, const std::vector<Tensor>& base_outputs) {
+  if (!CheckState(session, outputs, base, base_outputs)) return;
+  CheckInplace(session, outputs);
+  CheckAliases(session, outputs);
+  if (session.options.strided) CheckStrides(session, outputs);
+  CheckAsync(session, outputs);
+  if (!session.dead && session.reference) CheckReference(session, outputs);
+}
+inline void CheckThreads(CheckSession& session, std::vector<Tensor> expected) {
+  if (session.Asynchronous()) return;  // its work runs on threads of the device's own
+  ThreadPool many(session.options.threads);
+  auto compare = [&](const std::vector<Tensor>& inputs) {
+    PoolScope scope(many);
+    for (int repeat = 0; repeat < 3; ++repeat) {
+      CheckedNode node = session.Node(session.def, inputs);
+      if (!session.Expect(node, expected, "threads",
+                          StrCat("on ", session.options.threads, " threads"), RunMode::kRun,
+                          !session.options.bitwise_threads))
+        return false;
+    }
+    return true;
+  };
+  if (!compare(session.tested->inputs) || !session.tested->guessed ||
+      !session.options.shapes.empty())
+    return;
+  // Something to share out.
+  const CheckCase large =
+      MakeCase(session.schema, session.def, Shape{61, 1021}, session.dtype, session.options.seed);
+  CheckedNode node = session.Node(session.def, large.inputs);
+  if (session.Run(node) != CheckedRun::kOk) return;
+  expected = node.Outputs();
+  const CheckCase* normal = std::exchange(session.tested, &large);
+  compare(large.inputs);
+  session.tested = normal;
+}
+
+inline void CheckGradients(CheckSession& session) {
+  if (!session.options.gradient || session.reference) return;
+  if (!HasGradient(session.schema.name())) {
+    if (!GradientRegistry::Global().Find(session.schema.name()))
+      session.Note("its gradient, none is registered");
+    return;
+  }
+  try {
+    OperatorDef def = session.def;
+    def.Device(session.kernel->device).Engine(session.kernel->backend);
+    GradientCheckOptions options;
+    options.seed = session.options.seed;
+    options.max_elements = 100;
+    for (const std::string& finding : CheckGradient(def, session.tested->inputs, options).findings)
+      session.Find("gradient " + finding.substr(0, finding.find('\'')), finding);
+  } catch (const Error& error) {
+    session.Find("gradient", StrCat("its gradient cannot be computed: ", error.message()));
+  }
+}
+inline bool Claims(const OpSchema& schema, DType dtype) {
+  for (const ValueSchema& input : schema.inputs())
+    if (std::ranges::count(input.dtypes, dtype)) return true;
+  return false;
+}
+inline void CheckCases(CheckSession& session, const std::vector<CheckCase>& cases) {
+  const CheckCase* base = nullptr;  // the first that runs
+  std::vector<Tensor> base_outputs;
+  const CheckCase* refused = nullptr;  // the first that should run, by inference or by its origin
+  bool unsupported = false;
+  std::string error, refusal;
+  for (const CheckCase& one : cases) {
+    if (session.dead) break;
+    session.tested = &one;
+    std::vector<Tensor> outputs;
+    const auto result = CheckMemory(session, &outputs, &error);
+    if (result == CheckedRun::kUnsupported) {
+      unsupported = true;
+      session.Note(StrCat("kernel ", session.KernelName(*session.kernel), " on ", one.Describe(),
+                          ", which it does not support: ", error));
+    }
+    if (result == CheckedRun::kRefused) {
+      if (refusal.empty()) refusal = error;
+      if (!refused && (!one.guessed || InferenceAccepts(session))) refused = &one, refusal = error;
+    }
+    if (result != CheckedRun::kOk) continue;
+    const bool first = base == nullptr;
+    if (!session.Broken()) CheckInference(session, outputs);
+    if (!session.Broken() && session.options.deterministic) {
+      CheckWays(session, outputs, base, base_outputs);
+      if (first) CheckThreads(session, outputs);
+    }
+    if (!first) continue;
+    base = &one;
+    base_outputs = std::move(outputs);
+    if (!session.Broken() && session.options.deterministic && !session.dead)
+      CheckGradients(session);
+  }
+  session.tested = nullptr;
+  if (refused) {
+    session.tested = refused;
+    session.Find(StrCat("refused ", session.dtype),
+                 StrCat(!refused->guessed ? "it refuses its test inputs: "
+                        : base            ? "it refuses inputs that its inference accepts: "
+                        : Claims(session.schema, session.dtype)
+                            ? StrCat("its schema claims ", session.dtype, ", but it refuses that: ")
+                            : "it refuses inputs that its inference accepts: ",
+                        refusal));
+    session.tested = nullptr;
+  } else if (!base && !unsupported && !session.dead) {
+    session.Find(
+        StrCat("refused ", session.dtype),
+        StrCat("kernel ", session.KernelName(*session.kernel),
+               " refuses all inputs that were guessed (", session.dtype,
+               "), the first with: ", refusal,
+               "; give CheckOperator inputs, CheckOptions::shapes, or the schema TestInputs"));
+  }
+}
+// `given`: inputs of the caller's; null: those of the schema or generated ones.
+inline CheckReport CheckKernels(CheckSession session, const std::vector<Tensor>* given) {
+  GuardScope guard;
+  ThreadPool single(1);
+  PoolScope scope(single);
+  std::vector<const Kernel*> kernels;
+  for (const Kernel* kernel : OpRegistry::Global().KernelsOf(session.schema.name())) {
+    if (!IsHostAccessible(kernel->device)) {
+      session.Note(
+          StrCat("kernel ", session.KernelName(*kernel), ", whose memory the host does not reach"));
+    } else if (kernel->device == DeviceType::kCPU && kernel->backend == kReferenceBackend) {
+      kernels.insert(kernels.begin(), kernel);
+    } else {
+      kernels.push_back(kernel);
+    }
+  }
+  if (kernels.empty()) session.Find("kernels", "it has no kernel that the host can run");
+  if (!session.schema.has_inference())
+    session.Note("shapes and dtypes, because the schema infers none");
+  for (const Kernel* kernel : kernels) {
+    session.kernel = kernel;
+    session.reference = kernel == kernels[0] ? nullptr : kernels[0];
+    session.dead = false;
+    if (given) {
+      std::vector<CheckCase> one(1);
+      for (const Tensor& input : *given) one[0].inputs.push_back(CopyOf(input));
+      CheckCases(session, one);
+      continue;
+    }
+    for (DType dtype : ClaimedDTypes(session.schema, session.options)) {
+      session.dtype = dtype;
+      CheckCases(session, MakeCases(session.schema, session.def, dtype, session.options));
+    }
+  }
+  return std::move(session.report);
+}
 
 }  // namespace detail
 
 OPKIT_INLINE CheckReport CheckOperator(const std::string& op, const CheckOptions& options) {
   const OpSchema& schema = OpRegistry::Global().GetSchema(op);
-  return detail::OperatorChecker(schema, detail::MakeCheckDef(schema, options), options)
-      .Check(nullptr);
+  return detail::CheckKernels({schema, detail::MakeCheckDef(schema, options), options}, nullptr);
 }
 OPKIT_INLINE CheckReport CheckOperator(const OperatorDef& def, const std::vector<Tensor>& inputs,
                                        const CheckOptions& options) {
@@ -154,7 +454,7 @@ OPKIT_INLINE CheckReport CheckOperator(const OperatorDef& def, const std::vector
   if (inputs.size() != def.inputs().size())
     Throw(ErrorCode::kInvalidArgument, "CheckOperator of ", ToString(def), " needs ",
           def.inputs().size(), " inputs, found ", inputs.size());
-  return detail::OperatorChecker(schema, def, options).Check(&inputs);
+  return detail::CheckKernels({schema, def, options}, &inputs);
 }
 
 }  // namespace opkit

@@ -115,9 +115,9 @@ OPKIT_INLINE std::unique_ptr<OperatorBase> CreateWith(const Kernel& kernel, cons
     error.AddContext(InConstructor(def, kernel));
     throw;
   } catch (const std::exception& thrown) {
-    Error error(ErrorCode::kOperatorFailed, thrown.what());
-    error.SetCause(std::current_exception());
-    throw error.AddContext(InConstructor(def, kernel));
+    throw Error(ErrorCode::kOperatorFailed, thrown.what())
+        .SetCause(std::current_exception())
+        .AddContext(InConstructor(def, kernel));
   }
 }
 
@@ -138,24 +138,20 @@ class OutputBlobGuard {
   std::vector<std::string> created_;
 };
 
-// The operator of the kernel that was chosen for it.
-OPKIT_IMAGE_LOCAL inline std::unique_ptr<OperatorBase> CreateChosen(const OpSchema& schema,
-                                                                    const OperatorDef& def,
-                                                                    Workspace* ws,
-                                                                    const CreateOptions& options) {
-  const Kernel& kernel = *options.kernel;
-  if (kernel.op != def.type() || kernel.device != def.device().type)
-    Throw(ErrorCode::kInvalidArgument, "the kernel given, of ", kernel.op, " for ", kernel.device,
-          " at ", kernel.Place(), ", cannot run ", def, " on ", def.device());
-  if (options.config) CheckConfig(kernel, def, *options.config);
-  if (auto op = CreateWith(kernel, schema, def, ws, options.config)) return op;
-  throw UnsupportedOperatorFeature(
-      StrCat("the creator of ", kernel.op, " at ", kernel.Place(), " returned null"));
-}
-// The operator of the first kernel that takes it.
-OPKIT_IMAGE_LOCAL inline std::unique_ptr<OperatorBase> CreateFirst(const OpSchema& schema,
-                                                                   const OperatorDef& def,
-                                                                   Workspace* ws) {
+// The operator of the kernel that was chosen for the node, or of the first that takes it.
+OPKIT_IMAGE_LOCAL inline std::unique_ptr<OperatorBase> CreateBy(const OpSchema& schema,
+                                                                const OperatorDef& def,
+                                                                Workspace* ws,
+                                                                const CreateOptions& options) {
+  if (const Kernel* kernel = options.kernel) {
+    if (kernel->op != def.type() || kernel->device != def.device().type)
+      Throw(ErrorCode::kInvalidArgument, "the kernel given, of ", kernel->op, " for ",
+            kernel->device, " at ", kernel->Place(), ", cannot run ", def, " on ", def.device());
+    if (options.config) CheckConfig(*kernel, def, *options.config);
+    if (auto op = CreateWith(*kernel, schema, def, ws, options.config)) return op;
+    throw UnsupportedOperatorFeature(
+        StrCat("the creator of ", kernel->op, " at ", kernel->Place(), " returned null"));
+  }
   std::string refused;
   for (const Kernel* kernel : KernelOrder(def)) {
     try {
@@ -181,8 +177,7 @@ OPKIT_INLINE std::unique_ptr<OperatorBase> CreateOperator(const OperatorDef& def
     if (std::string why = schema.Verify(def); !why.empty())
       Throw(ErrorCode::kInvalidArgument, why, "; in ", def);
     detail::OutputBlobGuard guard(def, ws);
-    auto op = options.kernel ? detail::CreateChosen(schema, def, ws, options)
-                             : detail::CreateFirst(schema, def, ws);
+    auto op = detail::CreateBy(schema, def, ws, options);
     op->set_net_position(options.net_position);
     guard.Keep();
     return op;

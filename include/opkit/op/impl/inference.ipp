@@ -24,15 +24,35 @@ OPKIT_INLINE InferenceContext::InferenceContext(const OperatorDef& def,
   outputs_.resize(def.outputs().size());
 }
 
+namespace detail {
+
+// Adds a dtype and shape to what is known of an input or output.
+inline void Refine(const OperatorDef& def, TensorInfo& info, const char* what, int i, DType dtype,
+                   const SymbolicShape& shape) {
+  // The new shape first: of two symbols Merge keeps the first one's, so that a later comparison of
+  // this value with another one sees both.
+  auto merged = SymbolicShape::Merge(shape, info.shape);
+  if (info.dtype != DType::kUndefined && dtype != DType::kUndefined && info.dtype != dtype)
+    Throw(ErrorCode::kTypeMismatch, what, " ", i, " of ", def, " is ", info, ", expected dtype ",
+          dtype);
+  if (!merged)
+    Throw(ErrorCode::kInvalidArgument, what, " ", i, " of ", def, " is ", info,
+          ", but inference finds ", TensorInfo(dtype, shape));
+  info.shape = *std::move(merged);
+  if (dtype != DType::kUndefined) info.dtype = dtype;
+}
+
+}  // namespace detail
+
 OPKIT_INLINE const Tensor* InferenceContext::input_constant(int i) const {
   const Tensor* known = input(i).constant;
   return known || !find_constant_ ? known : (*find_constant_)(i);
 }
 OPKIT_INLINE void InferenceContext::SetOutput(int i, DType dtype, const SymbolicShape& shape) {
-  Refine(outputs_[Check(i, outputs_.size(), "output")], "output", i, dtype, shape);
+  detail::Refine(def_, outputs_[Check(i, outputs_.size(), "output")], "output", i, dtype, shape);
 }
 OPKIT_INLINE void InferenceContext::SetInput(int i, DType dtype, const SymbolicShape& shape) {
-  Refine(inputs_[Check(i, inputs_.size(), "input")], "input", i, dtype, shape);
+  detail::Refine(def_, inputs_[Check(i, inputs_.size(), "input")], "input", i, dtype, shape);
 }
 OPKIT_INLINE void InferenceContext::SetOutputData(int i, const Tensor& data) {
   SetOutput(i, data.dtype(), data.shape());
@@ -51,21 +71,58 @@ OPKIT_INLINE size_t InferenceContext::Check(int i, size_t count, const char* wha
     Throw(ErrorCode::kOutOfRange, what, " ", i, " of a node that has ", count);
   return detail::Index(i);
 }
-OPKIT_INLINE void InferenceContext::Refine(TensorInfo& info, const char* what, int i, DType dtype,
-                                           const SymbolicShape& shape) {
-  // The new shape first: of two symbols Merge keeps the first one's, so that a later comparison of
-  // this value with another one sees both.
-  auto merged = SymbolicShape::Merge(shape, info.shape);
-  if (info.dtype != DType::kUndefined && dtype != DType::kUndefined && info.dtype != dtype)
-    Throw(ErrorCode::kTypeMismatch, what, " ", i, " of ", def_, " is ", info, ", expected dtype ",
-          dtype);
-  if (!merged)
-    Throw(ErrorCode::kInvalidArgument, what, " ", i, " of ", def_, " is ", info,
-          ", but inference finds ", TensorInfo(dtype, shape));
-  info.shape = *std::move(merged);
-  if (dtype != DType::kUndefined) info.dtype = dtype;
+namespace detail {
+
+inline void Record(std::span<const TensorInfo> infos, std::vector<InferenceCache::Output>& out) {
+  out.clear();
+  for (const TensorInfo& info : infos) {
+    const bool known = info.shape.is_known();
+    out.push_back({info.dtype, known, known ? info.shape.ToShape() : Shape()});
+  }
+}
+inline bool AreKnown(std::span<const TensorInfo> infos, const std::vector<std::string>& names) {
+  for (size_t i = 0; i < infos.size(); ++i)
+    if (!names[i].empty() && (infos[i].dtype == DType::kUndefined || !infos[i].shape.is_known()))
+      return false;
+  return true;
 }
 
+OPKIT_INLINE void InferenceCache::Infer(const OperatorDef& def, InputPointers inputs,
+                                        FunctionRef<void(InferenceContext&)> infer,
+                                        FunctionRef<void()> before_data) {
+  fresh_ = data_read_ = false;
+  std::vector<TensorInfo> infos;
+  for (size_t i = 0; i < def.inputs().size(); ++i) {
+    const Tensor* input = i < inputs.size() ? inputs[i] : nullptr;
+    infos.push_back(input ? TensorInfo::Of(*input) : TensorInfo());
+  }
+  Record(infos, inputs_);
+  auto data_of = [&](int i) -> const Tensor* {
+    const Tensor* input = inputs[Index(i)];
+    if (!input || !input->initialized() || !IsHostAccessible(input->device().type)) return nullptr;
+    if (!data_read_) before_data();
+    data_read_ = true;
+    return input;
+  };
+  InferenceContext context(def, std::move(infos));
+  context.ReadConstantsFrom(data_of);
+  infer(context);
+  Record(context.outputs(), outputs_);
+  ++version_;
+}
+OPKIT_INLINE void InferenceCache::Set(const OperatorDef& def, std::span<const TensorInfo> inputs,
+                                      std::span<const TensorInfo> outputs) {
+  if (inputs.size() != def.inputs().size() || outputs.size() != def.outputs().size())
+    Throw(ErrorCode::kInvalidArgument, "SetInferredOutputs of operator ", def, " for ",
+          inputs.size(), " inputs and ", outputs.size(), " outputs");
+  if (!AreKnown(inputs, def.inputs()) || !AreKnown(outputs, def.outputs())) return;
+  Record(inputs, inputs_);
+  Record(outputs, outputs_);
+  ++version_;
+  fresh_ = true;
+}
+
+}  // namespace detail
 }  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_INFERENCE_IPP_

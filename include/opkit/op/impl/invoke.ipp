@@ -63,7 +63,7 @@ OPKIT_INLINE ResolvedOperator::ResolvedOperator(const std::string& op,
 
 OPKIT_INLINE std::vector<Tensor> ResolvedOperator::operator()(std::span<const Tensor> inputs) {
   std::vector<Tensor> results(outputs_.size());
-  Run(inputs, {results.data(), results.size()});
+  Run(inputs, results);
   return results;
 }
 OPKIT_INLINE void ResolvedOperator::Run(std::span<const Tensor> inputs, std::span<Tensor> outputs) {
@@ -74,7 +74,7 @@ OPKIT_INLINE void ResolvedOperator::Run(std::span<const Tensor> inputs, std::spa
   const Release release{*this};
   for (size_t i = 0; i < inputs.size(); ++i)
     if (inputs_[i]) *inputs_[i] = inputs[i];
-  if (selects_ && !IsSelected()) [[unlikely]]
+  if (selects_ && !detail::InferenceCache::Match(selected_for_, inputs_)) [[unlikely]]
     Select();
   if (checks_shapes_ && !op_->inference().IsFresh(inputs_)) [[unlikely]] {
     op_->inference().Infer(
@@ -112,32 +112,24 @@ OPKIT_INLINE void ResolvedOperator::SetOperator(std::unique_ptr<OperatorBase> op
   outputs_ = std::move(outputs);
   checks_shapes_ = schema_->has_inference() && !op_->InfersOutputs();
 }
-OPKIT_INLINE bool ResolvedOperator::IsSelected() const {
-  for (size_t i = 0; i < inputs_.size(); ++i)
-    if (inputs_[i] && (inputs_[i]->dtype() != selected_for_[i].dtype ||
-                       inputs_[i]->shape() != selected_for_[i].shape))
-      return false;
-  return true;
-}
 OPKIT_INLINE void ResolvedOperator::Select() {
   std::vector<TensorInfo> infos;
   for (const Tensor* input : inputs_)
     infos.push_back(input && input->initialized() ? TensorInfo::Of(*input) : TensorInfo());
   const std::vector<TensorInfo> outputs = schema_->InferOutputs(def_, infos);
   Place place = MakePlace();
-  auto op = CreateSelected(def_, place.workspace.get(), {infos.data(), infos.size()},
-                           {outputs.data(), outputs.size()});
+  auto op = CreateSelected(def_, place.workspace.get(), infos, outputs);
   SetOperator(std::move(op), std::move(place));
   for (size_t i = 0; i < inputs_.size(); ++i)
-    if (inputs_[i]) selected_for_[i] = {inputs_[i]->dtype(), inputs_[i]->shape()};
+    if (inputs_[i]) selected_for_[i] = {inputs_[i]->dtype(), true, inputs_[i]->shape()};
 }
 
 OPKIT_INLINE std::vector<Tensor> Invoke(const std::string& op, const std::vector<Tensor>& inputs,
                                         Arguments args, InvokeOptions options) {
-  const std::vector<bool> present = detail::PresentInputs({inputs.data(), inputs.size()});
+  const std::vector<bool> present = detail::PresentInputs(inputs);
   for (size_t i = 0; i < inputs.size() && !options.device; ++i)
     if (present[i]) options.device = inputs[i].device();
-  return ResolvedOperator(op, present, std::move(args), options)({inputs.data(), inputs.size()});
+  return ResolvedOperator(op, present, std::move(args), options)(std::span(inputs));
 }
 
 }  // namespace opkit

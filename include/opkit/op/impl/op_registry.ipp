@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <list>
 #include <map>
+#include <set>
 
 #include "opkit/base/platform.hpp"
 #include "opkit/base/suggest.hpp"
@@ -26,18 +27,9 @@ inline std::string SchemaPlace(const OpSchema& schema) {
 
 }  // namespace detail
 
-struct OpRegistry::State : detail::RefCounted {
+struct OpRegistry::State {
   struct Override {
     std::string backend, origin;
-  };
-  struct Preference {
-    std::string op;  // empty: all operators
-    DeviceType device;
-    BackendPreference backends;
-  };
-  struct Rank {
-    std::string backend;
-    int rank;
   };
   struct Entry {
     OpSchema* schema = nullptr;
@@ -78,12 +70,6 @@ struct OpRegistry::State : detail::RefCounted {
       if (entry.Exists()) names.push_back(name);
     return names;
   }
-  BackendPreference& PreferenceFor(std::string_view op, DeviceType device) {
-    for (Preference& known : preferences)
-      if (known.op == op && known.device == device) return known.backends;
-    preferences.push_back({std::string(op), device, {}});
-    return preferences.back().backends;
-  }
   static std::string WithoutSchema(std::string_view op, const Entry& entry) {
     return StrCat("operator ", op, " has a kernel",
                   entry.kernels.empty() ? "" : " (at " + entry.kernels.front().Place() + ")",
@@ -95,9 +81,10 @@ struct OpRegistry::State : detail::RefCounted {
   // Second schemas and replaced kernels, to which pointers may have been given out.
   detail::RefCountedList kept_schemas;
   std::list<Kernel> kept_kernels;
-  std::vector<Preference> preferences;
+  // By operator, empty for all, and device.
+  std::map<std::pair<std::string, DeviceType>, BackendPreference> preferences;
   bool has_overrides = false;
-  std::vector<Rank> ranks;
+  std::map<std::string, int, std::less<>> ranks;
 };
 
 OPKIT_INLINE OpRegistry::OpRegistry() : state_(new State) {}
@@ -185,9 +172,8 @@ OPKIT_INLINE std::vector<const Kernel*> OpRegistry::KernelsOf(std::string_view o
 }
 OPKIT_INLINE std::vector<const Kernel*> OpRegistry::FindKernels(std::string_view op,
                                                                 DeviceType device) const {
-  std::vector<const Kernel*> out;
-  for (const Kernel* kernel : KernelsOf(op))
-    if (kernel->device == device) out.push_back(kernel);
+  std::vector<const Kernel*> out = KernelsOf(op);
+  std::erase_if(out, [=](const Kernel* kernel) { return kernel->device != device; });
   return out;
 }
 OPKIT_INLINE std::vector<std::string> OpRegistry::Operators() const {
@@ -237,39 +223,37 @@ OPKIT_INLINE void OpRegistry::Remove(std::string_view op) {
 
 OPKIT_INLINE void OpRegistry::CheckBackend(const std::string& backend) const {
   detail::MutexLock lock(state_->mutex);
-  State known;  // for its sorted names
+  std::set<std::string> known;
   for (const auto& row : state_->ops)
     for (const Kernel& kernel : row.second.kernels) {
       if (kernel.backend == backend) return;
-      known.ops[kernel.backend].problems.emplace_back();
+      known.insert(kernel.backend);
     }
   Throw(ErrorCode::kNotFound, "no backend '", backend, "' has a kernel in this program",
-        SuggestName(backend, known.Names()));
+        SuggestName(backend, {known.begin(), known.end()}));
 }
 OPKIT_INLINE void OpRegistry::SetBackendRank(std::string_view backend, int rank) {
   detail::MutexLock lock(state_->mutex);
-  for (State::Rank& known : state_->ranks)
-    if (known.backend == backend) return void(known.rank = (std::max)(known.rank, rank));
-  state_->ranks.push_back({std::string(backend), rank});
+  int& known = state_->ranks.try_emplace(std::string(backend), rank).first->second;
+  known = (std::max)(known, rank);
 }
 OPKIT_INLINE int OpRegistry::BackendRank(std::string_view backend) const {
   if (backend == kReferenceBackend) return 0;
   detail::MutexLock lock(state_->mutex);
-  for (const State::Rank& known : state_->ranks)
-    if (known.backend == backend) return known.rank;
-  return kUnranked;
+  const auto known = state_->ranks.find(backend);
+  return known == state_->ranks.end() ? kUnranked : known->second;
 }
 
 OPKIT_INLINE void OpRegistry::SetPreference(DeviceType device, BackendPreference backends) {
   CheckPreference(device, backends);
   detail::MutexLock lock(state_->mutex);
-  state_->PreferenceFor({}, device) = std::move(backends);
+  state_->preferences[{"", device}] = std::move(backends);
 }
 OPKIT_INLINE void OpRegistry::SetPreference(const std::string& op, DeviceType device,
                                             BackendPreference backends) {
   CheckPreference(op, device);
   detail::MutexLock lock(state_->mutex);
-  state_->PreferenceFor(op, device) = std::move(backends);
+  state_->preferences[{op, device}] = std::move(backends);
 }
 OPKIT_INLINE void OpRegistry::CheckPreference(DeviceType device,
                                               const BackendPreference& backends) const {
@@ -292,8 +276,10 @@ OPKIT_INLINE BackendPreference OpRegistry::PreferenceOf(std::string_view op,
   BackendPreference out;
   // Nearly always empty, and asked for every operator that is created.
   if (state_->preferences.empty() && !state_->has_overrides) return out;
-  for (std::string_view key : {op, std::string_view()})
-    for (const std::string& backend : state_->PreferenceFor(key, device)) out.push_back(backend);
+  for (const std::string_view key : {op, std::string_view()})
+    if (const auto known = state_->preferences.find({std::string(key), device});
+        known != state_->preferences.end())
+      out.insert(out.end(), known->second.begin(), known->second.end());
   if (const State::Entry* entry = state_->Find(op))
     for (const State::Override& known : entry->overrides) out.push_back(known.backend);
   return out;

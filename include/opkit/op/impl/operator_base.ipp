@@ -2,10 +2,51 @@
 #ifndef OPKIT_OP_IMPL_OPERATOR_BASE_IPP_
 #define OPKIT_OP_IMPL_OPERATOR_BASE_IPP_
 
+#include <algorithm>
+
 #include "opkit/base/suggest.hpp"
 #include "opkit/op/operator_base.hpp"
 
 namespace opkit::inline OPKIT_ABI {
+
+namespace detail {
+
+OPKIT_INLINE Tensor* PendingOutputs::Find(int output) {
+  if (!items_) return nullptr;
+  for (Item& item : *items_)
+    if (item.output == output) return &item.tensor;
+  return nullptr;
+}
+OPKIT_INLINE Tensor* PendingOutputs::Add(int output, Blob* blob, Tensor tensor) {
+  if (!items_) items_ = std::make_unique<std::list<Item>>();
+  return &items_->emplace_back(Item{output, blob, std::move(tensor)}).tensor;
+}
+OPKIT_INLINE void PendingOutputs::Publish() {
+  if (!items_) return;
+  for (Item& item : *items_) *item.blob->GetMutable<Tensor>() = std::move(item.tensor);
+  items_ = {};
+}
+OPKIT_INLINE void PendingOutputs::AppendStorages(RefCountedList& out) const {
+  if (!items_) return;
+  for (const Item& item : *items_) out.push_back(item.tensor.storage());
+}
+
+OPKIT_INLINE void ScratchMemory::Plan(void* bytes, int64_t size, Storage owner) {
+  planned_ = bytes;
+  planned_bytes_ = size;
+  planned_owner_ = std::move(owner);
+}
+OPKIT_INLINE void* ScratchMemory::TakeOwn(int64_t size, Device device) {
+  if (size == 0) return nullptr;
+  if (!own_ || own_->nbytes() < size) own_ = AllocateStorage(device, size);
+  return own_->data();
+}
+OPKIT_INLINE void ScratchMemory::AppendStorages(RefCountedList& out) const {
+  if (own_) out.push_back(own_);
+  if (planned_owner_) out.push_back(planned_owner_);
+}
+
+}  // namespace detail
 
 OPKIT_INLINE OperatorCreator::Pointer OperatorCreator::operator()(
     const OperatorDef& def, Workspace* ws, const KernelConfig* config) const {
@@ -176,9 +217,8 @@ OPKIT_INLINE Tensor* OperatorBase::Replace(int o, Tensor next) {
   if (Tensor* replaced = pending_.Find(o)) return &(*replaced = std::move(next));
   Blob* blob = OutputBlob(o);
   Tensor* out = blob->GetMutable<Tensor>();
-  bool is_input = false;
-  for (const Blob* input : inputs_) is_input |= input == blob;
-  if (is_input && out->initialized()) return pending_.Add(o, blob, std::move(next));
+  if (out->initialized() && std::ranges::count(inputs_, blob) > 0)
+    return pending_.Add(o, blob, std::move(next));
   return &(*out = std::move(next));
 }
 OPKIT_INLINE Tensor* OperatorBase::ResizeOutput(int o, const Tensor& out, const Shape& shape,
@@ -208,9 +248,8 @@ OPKIT_INLINE void OperatorBase::AddContext(Error& error) const {
   };
   name(inputs_, "input");
   if (error.context().empty()) name(outputs_, "output");
-  bool described = false;  // by the event that it came through
-  for (const std::string& line : error.context()) described |= line == Describe();
-  if (!described) error.AddContext(Describe());
+  // Where it came through an event, that has described it.
+  if (!std::ranges::count(error.context(), Describe())) error.AddContext(Describe());
   for (size_t i = 0; i < inputs_.size(); ++i)
     if (inputs_[i] && inputs_[i]->IsType<Tensor>())
       error.AddContext(

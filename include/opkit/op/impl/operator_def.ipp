@@ -27,12 +27,10 @@ OPKIT_INLINE OperatorDef& OperatorDef::Output(std::string name) {
   return outputs_.push_back(std::move(name)), *this;
 }
 OPKIT_INLINE OperatorDef& OperatorDef::Inputs(const std::vector<std::string>& names) {
-  for (const std::string& name : names) inputs_.push_back(name);
-  return *this;
+  return inputs_.insert(inputs_.end(), names.begin(), names.end()), *this;
 }
 OPKIT_INLINE OperatorDef& OperatorDef::Outputs(const std::vector<std::string>& names) {
-  for (const std::string& name : names) outputs_.push_back(name);
-  return *this;
+  return outputs_.insert(outputs_.end(), names.begin(), names.end()), *this;
 }
 OPKIT_INLINE OperatorDef& OperatorDef::ControlInput(std::string name) {
   return control_inputs_.push_back(std::move(name)), *this;

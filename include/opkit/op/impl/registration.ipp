@@ -10,22 +10,19 @@ namespace detail {
 OPKIT_INLINE bool RegisterKernel(const char* op, DeviceType device, const char* backend,
                                  RegistrationPriority priority, const char* file, int line,
                                  OperatorCreator create, KernelProposer propose) noexcept {
-  try {
+  return Registered([&] {
+    const bool plain = std::string_view(backend) == "DEFAULT" || !*backend;
     Kernel kernel;
     kernel.op = op;
     kernel.device = device;
-    kernel.backend = backend;
-    if (kernel.backend == "DEFAULT" || kernel.backend.empty()) kernel.backend = kReferenceBackend;
+    if (!plain) kernel.backend = backend;
     kernel.priority = priority;
     kernel.file = file;
     kernel.line = line;
     kernel.create = std::move(create);
     kernel.propose = std::move(propose);
     OpRegistry::Global().AddKernel(std::move(kernel));
-    return true;
-  } catch (...) {
-    return false;
-  }
+  });
 }
 OPKIT_INLINE bool RegisterFunction(const char* op, DeviceType device, const char* backend,
                                    RegistrationPriority priority, const char* file, int line,
@@ -33,12 +30,7 @@ OPKIT_INLINE bool RegisterFunction(const char* op, DeviceType device, const char
   return RegisterKernel(op, device, backend, priority, file, line, create);
 }
 OPKIT_INLINE bool RegisterBackendRank(const char* backend, int rank) noexcept {
-  try {
-    OpRegistry::Global().SetBackendRank(backend, rank);
-    return true;
-  } catch (...) {
-    return false;
-  }
+  return Registered([&] { OpRegistry::Global().SetBackendRank(backend, rank); });
 }
 
 }  // namespace detail

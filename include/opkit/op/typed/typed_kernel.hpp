@@ -143,15 +143,6 @@ class TypedCall {
   std::string refused_;   // why an attribute does not fit the element type
 };
 
-template <class Function, class Context, class... Types>
-struct TypedCallsOf {
-  using type = std::tuple<TypedCall<Function, Context, Types>...>;
-};
-template <class Function, class Context>
-struct TypedCallsOf<Function, Context> {
-  using type = std::tuple<TypedCall<Function, Context>>;
-};
-
 // The tensors of a typed operator: the part that depends neither on the function nor on the
 // context.
 class TypedBinding {
@@ -237,14 +228,11 @@ class TypedOperatorBase : public Operator<Context> {
         try {
           context.Launch([kept = copies] {});
         } catch (...) {
-          Drain();
+          try {
+            context.FinishDeviceComputation();
+          } catch (...) {  // what failed before is reported by the event of its operator
+          }
         }
-      }
-    }
-    void Drain() const noexcept {
-      try {
-        context.FinishDeviceComputation();
-      } catch (...) {  // what failed before is reported by the event of its operator
       }
     }
   };
@@ -254,7 +242,8 @@ class TypedOperatorBase : public Operator<Context> {
 
 template <class Function, class Context, class... Types>
 class TypedOperator final : public TypedOperatorBase<Context> {
-  using Calls = typename TypedCallsOf<Function, Context, Types...>::type;
+  using Calls = std::conditional_t<sizeof...(Types) == 0, std::tuple<TypedCall<Function, Context>>,
+                                   std::tuple<TypedCall<Function, Context, Types>...>>;
 
  public:
   TypedOperator(const OperatorDef& def, Workspace* ws)

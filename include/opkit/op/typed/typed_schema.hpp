@@ -19,7 +19,7 @@ class OPKIT_IMAGE_LOCAL TypedSchema final : public RefCounted {
   // These inputs and outputs have one shape. The names of both are mixed: a negative place stands
   // for a name of the other list.
   void SameShape(std::initializer_list<int> inputs, std::initializer_list<int> outputs);
-  void AddRule(UniqueFunction<void(InferenceContext&)> rule);
+  void AddRule(UniqueFunction<void(InferenceContext&)> rule) { rules_.push_back(std::move(rule)); }
   void AddInplace(int input, int output) { inplace_.emplace_back(input, output); }
   // The element types of a kernel, besides those of the kernels before it.
   void AddElementTypes(std::initializer_list<DType> dtypes);
@@ -30,10 +30,6 @@ class OPKIT_IMAGE_LOCAL TypedSchema final : public RefCounted {
  private:
   void Describe(const TypedParameter& row, std::string doc, std::vector<DType> dtypes);
   void Infer(InferenceContext& context);
-  DType DTypeOf(const InferenceContext& context, DType declared) const;
-  void InferSameShape(InferenceContext& context, const std::vector<int>& inputs,
-                      const std::vector<int>& outputs) const;
-  std::string InputName(int i) const;
 
   std::vector<std::pair<int, int>> inplace_;
   std::vector<UniqueFunction<void(InferenceContext&)>> rules_;

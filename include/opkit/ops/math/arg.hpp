@@ -12,33 +12,28 @@ namespace opkit::inline OPKIT_ABI {
 template <bool kMax>
 class ArgOp final : public StandardOperator {
  public:
-  ArgOp(const OperatorDef& def, Workspace* ws)
-      : StandardOperator(def, ws),
-        axis_(GetSingleArgument<int64_t>("axis", 0)),
-        last_(GetSingleArgument<int64_t>("select_last_index", 0) != 0) {}
+  using StandardOperator::StandardOperator;
 
   bool RunOnDevice() override {
-    return Visit<NumericTypes>([&]<class T>() { Run<T>(); });
+    return Visit<NumericTypes>([&]<class T>() {
+      Tensor* out = InferredOutput(0);
+      const Tensor& in = DenseInput(0);
+      const AxisSplit split(in.shape(), NormalizeAxis(axis_, in.rank(), type()));
+      const T* data = in.data<T>();
+      int64_t* y = out->mutable_data<int64_t>();
+      ParallelFor(split.rows(), [&](int64_t row) {
+        const T* x = data + split.Begin(row);
+        int64_t best = 0;
+        for (int64_t i = 1; i < split.extent; ++i) {
+          const T value = x[i * split.inner], found = x[best * split.inner];
+          if (Before(value, found) || (last_ && !Before(found, value))) best = i;
+        }
+        y[row] = best;
+      });
+    });
   }
 
  private:
-  template <class T>
-  void Run() {
-    Tensor* out = InferredOutput(0);
-    const Tensor& in = DenseInput(0);
-    const AxisSplit split(in.shape(), NormalizeAxis(axis_, in.rank(), type()));
-    const T* data = in.data<T>();
-    int64_t* y = out->mutable_data<int64_t>();
-    ParallelFor(split.rows(), [&](int64_t row) {
-      const T* x = data + split.Begin(row);
-      int64_t best = 0;
-      for (int64_t i = 1; i < split.extent; ++i) {
-        const T value = x[i * split.inner], found = x[best * split.inner];
-        if (Before(value, found) || (last_ && !Before(found, value))) best = i;
-      }
-      y[row] = best;
-    });
-  }
   // NaN wins against every number, as in NumPy.
   template <class T>
   static bool Before(T a, T b) {
@@ -46,8 +41,8 @@ class ArgOp final : public StandardOperator {
     return kMax ? a > b : a < b;
   }
 
-  const int64_t axis_;
-  const bool last_;
+  const int64_t axis_ = GetSingleArgument<int64_t>("axis", 0);
+  const bool last_ = GetSingleArgument<int64_t>("select_last_index", 0) != 0;
 };
 
 namespace detail {
@@ -78,8 +73,7 @@ inline void FillArgSchema(OpSchema& schema, const char* doc) {
       .Arg<int64_t>("axis", "the axis to search; negative: from the last", 0)
       .Arg<int64_t>("keepdims", "1: the axis stays with an extent of 1; 0: it goes", 1)
       .Arg<int64_t>("select_last_index", "1: the last of equal elements; 0: the first", 0)
-      .CostInferenceFunction([](const OperatorDef&, const std::vector<TensorInfo>& inputs,
-                                const std::vector<TensorInfo>& outputs) {
+      .CostInferenceFunction([](auto&, auto& inputs, auto& outputs) {
         return TrafficCost(OpSchema::Elements(inputs[0]), inputs, outputs);
       })
       .TensorInferenceFunction(&InferArg);

@@ -13,7 +13,7 @@ namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
 // Integers are computed as uint64, whose overflow is defined, and truncated.
-#define OPKIT_BINARY_FUNCTION(name, op)                                              \
+#define OPKIT_WRAPPING_FUNCTION(name, op)                                            \
   struct name {                                                                      \
     template <class C>                                                               \
     static C Apply(C a, C b) {                                                       \
@@ -24,10 +24,10 @@ namespace detail {
       }                                                                              \
     }                                                                                \
   }
-OPKIT_BINARY_FUNCTION(AddFunction, +);
-OPKIT_BINARY_FUNCTION(SubFunction, -);
-OPKIT_BINARY_FUNCTION(MulFunction, *);
-#undef OPKIT_BINARY_FUNCTION
+OPKIT_WRAPPING_FUNCTION(AddFunction, +);
+OPKIT_WRAPPING_FUNCTION(SubFunction, -);
+OPKIT_WRAPPING_FUNCTION(MulFunction, *);
+#undef OPKIT_WRAPPING_FUNCTION
 
 // For integers b is not 0; the smallest one divided by -1 gives itself.
 struct DivFunction {
@@ -90,21 +90,26 @@ void RunPow(const ElementRun& run) {
 }
 
 inline auto BinarySchema(const char* doc, uint64_t flops) {
-  return [=](OpSchema& schema) {
-    DescribeBinary(schema, doc, NumericTypes::DTypes(), flops);
-    schema.TestInputs([](DType dtype, uint64_t seed) {
-      return MakeTestInputs(BroadcastTestShapes(seed), dtype, seed, 1, 5);
-    });
-  };
+  return [=](OpSchema& schema) { DescribeBinary(schema, doc, NumericTypes::DTypes(), flops); };
 }
 
-}  // namespace detail
-
-using AddOp = detail::BinaryOperator<detail::AddFunction, NumericTypes>;
-using SubOp = detail::BinaryOperator<detail::SubFunction, NumericTypes>;
-using MulOp = detail::BinaryOperator<detail::MulFunction, NumericTypes>;
-
-namespace detail {
+OPKIT_NODE_GRADIENT(Add) {
+  GiveSummed(0, GO(0));
+  GiveSummed(1, GO(0));
+}
+OPKIT_NODE_GRADIENT(Sub) {
+  GiveSummed(0, GO(0));
+  GiveSummed(1, Node("Neg", {GO(0)}));
+}
+OPKIT_NODE_GRADIENT(Mul) {
+  GiveSummed(0, Node("Mul", {GO(0), I(1)}));
+  GiveSummed(1, Node("Mul", {GO(0), I(0)}));
+}
+OPKIT_NODE_GRADIENT(Div) {
+  const std::string to_a = Node("Div", {GO(0), I(1)});
+  GiveSummed(0, to_a);
+  GiveSummed(1, Node("Neg", {Node("Mul", {to_a, O(0)})}));
+}
 
 // Looks for zero divisors before it writes anything.
 template <class Function>
@@ -131,6 +136,10 @@ class DivisionOperator : public BinaryOperator<Function, NumericTypes> {
 };
 
 }  // namespace detail
+
+using AddOp = detail::BinaryOperator<detail::AddFunction, NumericTypes>;
+using SubOp = detail::BinaryOperator<detail::SubFunction, NumericTypes>;
+using MulOp = detail::BinaryOperator<detail::MulFunction, NumericTypes>;
 
 using DivOp = detail::DivisionOperator<detail::DivFunction>;
 
@@ -223,28 +232,6 @@ OPKIT_REGISTER_CPU_OPERATOR(Mul, MulOp);
 OPKIT_REGISTER_CPU_OPERATOR(Div, DivOp);
 OPKIT_REGISTER_CPU_OPERATOR(Mod, ModOp);
 OPKIT_REGISTER_CPU_OPERATOR(Pow, PowOp);
-
-namespace detail {
-
-OPKIT_NODE_GRADIENT(Add) {
-  GiveSummed(0, GO(0));
-  GiveSummed(1, GO(0));
-}
-OPKIT_NODE_GRADIENT(Sub) {
-  GiveSummed(0, GO(0));
-  GiveSummed(1, Node("Neg", {GO(0)}));
-}
-OPKIT_NODE_GRADIENT(Mul) {
-  GiveSummed(0, Node("Mul", {GO(0), I(1)}));
-  GiveSummed(1, Node("Mul", {GO(0), I(0)}));
-}
-OPKIT_NODE_GRADIENT(Div) {
-  const std::string to_a = Node("Div", {GO(0), I(1)});
-  GiveSummed(0, to_a);
-  GiveSummed(1, Node("Neg", {Node("Mul", {to_a, O(0)})}));
-}
-
-}  // namespace detail
 
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(Mod);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(Pow);

@@ -6,32 +6,20 @@
 #include "opkit/ops/support/elementwise.hpp"
 
 namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-inline auto PredicateSchema(const char* doc, std::vector<DType> dtypes) {
-  return [=](OpSchema& schema) {
-    DescribePredicate(schema, doc, dtypes);
-    schema.TestInputs([](DType dtype, uint64_t seed) {
-      return MakeTestInputs(BroadcastTestShapes(seed), dtype, seed, 1, 5);
-    });
-  };
-}
-
-}  // namespace detail
-
 // Defines the function of two elements and the operator, its schema and registration.
-#define OPKIT_PREDICATE(name, op, Types, doc)                                           \
-  namespace detail {                                                                    \
-  struct name##Function {                                                               \
-    template <class C>                                                                  \
-    static bool Apply(C a, C b) {                                                       \
-      return a op b;                                                                    \
-    }                                                                                   \
-  };                                                                                    \
-  }                                                                                     \
-  using name##Op = detail::BinaryOperator<detail::name##Function, Types, bool>;         \
-  OPKIT_OPERATOR_SCHEMA(name).FillUsing(detail::PredicateSchema(doc, Types::DTypes())); \
-  OPKIT_REGISTER_CPU_OPERATOR(name, name##Op);                                          \
+#define OPKIT_PREDICATE(name, op, Types, doc)                                             \
+  namespace detail {                                                                      \
+  struct name##Function {                                                                 \
+    template <class C>                                                                    \
+    static bool Apply(C a, C b) {                                                         \
+      return a op b;                                                                      \
+    }                                                                                     \
+  };                                                                                      \
+  }                                                                                       \
+  using name##Op = detail::BinaryOperator<detail::name##Function, Types, bool>;           \
+  OPKIT_OPERATOR_SCHEMA(name).FillUsing(                                                  \
+      [](OpSchema& schema) { detail::DescribePredicate(schema, doc, Types::DTypes()); }); \
+  OPKIT_REGISTER_CPU_OPERATOR(name, name##Op);                                            \
   OPKIT_NO_GRADIENT(name)
 
 OPKIT_PREDICATE(And, &&, ElementTypes<bool>, "C is true where A and B are.");

@@ -130,152 +130,6 @@ inline OpCost ProductCost(const std::vector<TensorInfo>& inputs,
   return TrafficCost(2 * OpSchema::Elements(outputs[0]) * terms, inputs, outputs);
 }
 
-}  // namespace detail
-
-class MatMulOp final : public StandardOperator {
- public:
-  using StandardOperator::StandardOperator;
-
-  bool RunOnDevice() override {
-    return Visit<MatrixTypes>([&]<class T>() { Multiply<T>(); });
-  }
-
- private:
-  template <class T>
-  void Multiply() {
-    Tensor* y = InferredOutput(0);
-    if (y->numel() == 0) return;
-    const Tensor &a = DenseInput(0), &b = DenseInput(1);
-    const MatMulSizes sizes(a.shape(), b.shape());
-    const int64_t m = sizes.m, n = sizes.n, k = sizes.k;
-    const T *left = a.data<T>(), *right = b.data<T>();
-    T* out = y->mutable_data<T>();
-    ParallelFor(static_cast<int64_t>(sizes.products.size()) * m, [&](int64_t at) {
-      const auto [in_a, in_b] = sizes.products[detail::Index(at / m)];
-      const int64_t row = (in_a * m + at % m) * k;
-      for (int64_t j = 0; j < n; ++j)
-        out[at * n + j] = detail::ToElement<T>(
-            detail::DotProduct<T>(k, {left, row, 1}, {right, in_b * k * n + j, n}));
-    });
-  }
-};
-
-// The base of the kernels of Gemm.
-class GemmOpBase : public StandardOperator {
- public:
-  GemmOpBase(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
-      : StandardOperator(def, ws, config),
-        alpha_(GetSingleArgument<float>("alpha", 1.f)),
-        beta_(GetSingleArgument<float>("beta", 1.f)),
-        trans_a_(GetSingleArgument<int64_t>("transA", 0) != 0),
-        trans_b_(GetSingleArgument<int64_t>("transB", 0) != 0) {}
-
- protected:
-  const float alpha_, beta_;
-  const bool trans_a_, trans_b_;
-};
-
-class GemmOp final : public GemmOpBase {
- public:
-  using GemmOpBase::GemmOpBase;
-
-  bool RunOnDevice() override {
-    return Visit<MatrixTypes>([&]<class T>() { Multiply<T>(); });
-  }
-
- private:
-  template <class T>
-  void Multiply() {
-    Tensor* y = InferredOutput(0);
-    const Tensor &a = DenseInput(0), &b = DenseInput(1);
-    const int64_t m = y->dim(0), n = y->dim(1), k = a.dim(trans_a_ ? 0 : 1);
-    const int64_t a_row = trans_a_ ? 1 : k, a_inner = trans_a_ ? m : 1;
-    const int64_t b_inner = trans_b_ ? 1 : n, b_column = trans_b_ ? k : 1;
-    const T *left = a.data<T>(), *right = b.data<T>(), *bias = nullptr;
-    Dims step = {0, 0};
-    if (HasInput(2)) {
-      bias = DenseInput(2).data<T>();
-      step = BroadcastStrides(Input(2).shape(), y->shape());
-    }
-    T* out = y->mutable_data<T>();
-    ParallelFor(m, [&](int64_t i) {
-      for (int64_t j = 0; j < n; ++j) {
-        const auto sum =
-            detail::DotProduct<T>(k, {left, i * a_row, a_inner}, {right, j * b_column, b_inner});
-        const T* c = bias ? bias + i * step[0] + j * step[1] : nullptr;
-        out[i * n + j] = Combine<T>(sum, c);
-      }
-    });
-  }
-  template <class T>
-  T Combine(detail::SumType<T> sum, const T* c) const {
-    if constexpr (std::is_integral_v<T>) {
-      if (alpha_ == 1 && (!c || beta_ == 1))
-        return static_cast<T>(c ? sum + detail::ToSum(*c) : sum);
-      // A scaled integer is computed as a real number.
-      const double real = static_cast<double>(alpha_) * static_cast<double>(static_cast<T>(sum)) +
-                          (c ? static_cast<double>(beta_) * static_cast<double>(*c) : 0);
-      return detail::ToElement<T>(real);
-    } else {
-      sum *= static_cast<double>(alpha_);
-      if (c) sum += static_cast<double>(beta_) * static_cast<double>(*c);
-      return detail::ToElement<T>(sum);
-    }
-  }
-};
-
-// The base of the kernels of MatMulGradient.
-class MatMulGradientOpBase : public StandardOperator {
- public:
-  MatMulGradientOpBase(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
-      : StandardOperator(def, ws, config), of_b_(GetSingleArgument<int64_t>("of", 0) != 0) {}
-
- protected:
-  const bool of_b_;
-};
-
-// dA = dY B^T and dB = A^T dY, summed over all products with that factor.
-class MatMulGradientOp final : public MatMulGradientOpBase {
- public:
-  using MatMulGradientOpBase::MatMulGradientOpBase;
-
-  bool RunOnDevice() override {
-    return Visit<FloatTypes>([&]<class T>() { Multiply<T>(); });
-  }
-
- private:
-  template <class T>
-  void Multiply() {
-    Tensor* dx = InferredOutput(0);
-    if (dx->numel() == 0) return;
-    const T* dy = DenseInput(0).data<T>();
-    const Tensor &a = DenseInput(1), &b = DenseInput(2);
-    const MatMulSizes sizes(a.shape(), b.shape());
-    const int64_t m = sizes.m, n = sizes.n, k = sizes.k;
-    const T *left = a.data<T>(), *right = b.data<T>();
-    const int64_t count = dx->numel();
-    auto* sums = static_cast<double*>(Scratch(count * static_cast<int64_t>(sizeof(double))));
-    std::fill_n(sums, count, 0.0);
-    const int64_t rows = of_b_ ? k : m, columns = of_b_ ? n : k;
-    ParallelFor(rows, [&](int64_t row) {
-      for (size_t p = 0; p < sizes.products.size(); ++p) {
-        const auto [in_a, in_b] = sizes.products[p];
-        const int64_t from = static_cast<int64_t>(p) * m * n;
-        double* sum = sums + ((of_b_ ? in_b : in_a) * rows + row) * columns;
-        for (int64_t column = 0; column < columns; ++column)
-          sum[column] += of_b_ ? detail::DotProduct<T>(m, {left, in_a * m * k + row, k},
-                                                       {dy, from + column, n})
-                               : detail::DotProduct<T>(n, {dy, from + row * n, 1},
-                                                       {right, (in_b * k + column) * n, 1});
-      }
-    });
-    T* out = dx->mutable_data<T>();
-    for (int64_t i = 0; i < count; ++i) out[i] = detail::ToElement<T>(sums[i]);
-  }
-};
-
-namespace detail {
-
 OPKIT_NODE_GRADIENT(MatMul) {
   for (int i = 0; i < 2; ++i) Give(i, "MatMulGradient", {GO(0), I(0), I(1)}, {{"of", i}});
 }
@@ -297,6 +151,134 @@ OPKIT_NODE_GRADIENT(Gemm) {
 
 }  // namespace detail
 
+class MatMulOp final : public StandardOperator {
+ public:
+  using StandardOperator::StandardOperator;
+
+  bool RunOnDevice() override {
+    return Visit<MatrixTypes>([&]<class T>() {
+      Tensor* y = InferredOutput(0);
+      if (y->numel() == 0) return;
+      const Tensor &a = DenseInput(0), &b = DenseInput(1);
+      const MatMulSizes sizes(a.shape(), b.shape());
+      const int64_t m = sizes.m, n = sizes.n, k = sizes.k;
+      const T *left = a.data<T>(), *right = b.data<T>();
+      T* out = y->mutable_data<T>();
+      ParallelFor(static_cast<int64_t>(sizes.products.size()) * m, [&](int64_t at) {
+        const auto [in_a, in_b] = sizes.products[detail::Index(at / m)];
+        const int64_t row = (in_a * m + at % m) * k;
+        for (int64_t j = 0; j < n; ++j)
+          out[at * n + j] = detail::ToElement<T>(
+              detail::DotProduct<T>(k, {left, row, 1}, {right, in_b * k * n + j, n}));
+      });
+    });
+  }
+};
+
+// The base of the kernels of Gemm.
+class GemmOpBase : public StandardOperator {
+ public:
+  using StandardOperator::StandardOperator;
+
+ protected:
+  const float alpha_ = GetSingleArgument<float>("alpha", 1.f);
+  const float beta_ = GetSingleArgument<float>("beta", 1.f);
+  const bool trans_a_ = GetSingleArgument<int64_t>("transA", 0) != 0;
+  const bool trans_b_ = GetSingleArgument<int64_t>("transB", 0) != 0;
+};
+
+class GemmOp final : public GemmOpBase {
+ public:
+  using GemmOpBase::GemmOpBase;
+
+  bool RunOnDevice() override {
+    return Visit<MatrixTypes>([&]<class T>() {
+      Tensor* y = InferredOutput(0);
+      const Tensor &a = DenseInput(0), &b = DenseInput(1);
+      const int64_t m = y->dim(0), n = y->dim(1), k = a.dim(trans_a_ ? 0 : 1);
+      const int64_t a_row = trans_a_ ? 1 : k, a_inner = trans_a_ ? m : 1;
+      const int64_t b_inner = trans_b_ ? 1 : n, b_column = trans_b_ ? k : 1;
+      const T *left = a.data<T>(), *right = b.data<T>(), *bias = nullptr;
+      Dims step = {0, 0};
+      if (HasInput(2)) {
+        bias = DenseInput(2).data<T>();
+        step = BroadcastStrides(Input(2).shape(), y->shape());
+      }
+      T* out = y->mutable_data<T>();
+      ParallelFor(m, [&](int64_t i) {
+        for (int64_t j = 0; j < n; ++j) {
+          const auto sum =
+              detail::DotProduct<T>(k, {left, i * a_row, a_inner}, {right, j * b_column, b_inner});
+          const T* c = bias ? bias + i * step[0] + j * step[1] : nullptr;
+          out[i * n + j] = Combine<T>(sum, c);
+        }
+      });
+    });
+  }
+
+ private:
+  template <class T>
+  T Combine(detail::SumType<T> sum, const T* c) const {
+    if constexpr (std::is_integral_v<T>) {
+      if (alpha_ == 1 && (!c || beta_ == 1))
+        return static_cast<T>(c ? sum + detail::ToSum(*c) : sum);
+      // A scaled integer is computed as a real number.
+      const double real = static_cast<double>(alpha_) * static_cast<double>(static_cast<T>(sum)) +
+                          (c ? static_cast<double>(beta_) * static_cast<double>(*c) : 0);
+      return detail::ToElement<T>(real);
+    } else {
+      sum *= static_cast<double>(alpha_);
+      if (c) sum += static_cast<double>(beta_) * static_cast<double>(*c);
+      return detail::ToElement<T>(sum);
+    }
+  }
+};
+
+// The base of the kernels of MatMulGradient.
+class MatMulGradientOpBase : public StandardOperator {
+ public:
+  using StandardOperator::StandardOperator;
+
+ protected:
+  const bool of_b_ = GetSingleArgument<int64_t>("of", 0) != 0;
+};
+
+// dA = dY B^T and dB = A^T dY, summed over all products with that factor.
+class MatMulGradientOp final : public MatMulGradientOpBase {
+ public:
+  using MatMulGradientOpBase::MatMulGradientOpBase;
+
+  bool RunOnDevice() override {
+    return Visit<FloatTypes>([&]<class T>() {
+      Tensor* dx = InferredOutput(0);
+      if (dx->numel() == 0) return;
+      const T* dy = DenseInput(0).data<T>();
+      const Tensor &a = DenseInput(1), &b = DenseInput(2);
+      const MatMulSizes sizes(a.shape(), b.shape());
+      const int64_t m = sizes.m, n = sizes.n, k = sizes.k;
+      const T *left = a.data<T>(), *right = b.data<T>();
+      const int64_t count = dx->numel();
+      auto* sums = static_cast<double*>(Scratch(count * static_cast<int64_t>(sizeof(double))));
+      std::fill_n(sums, count, 0.0);
+      const int64_t rows = of_b_ ? k : m, columns = of_b_ ? n : k;
+      ParallelFor(rows, [&](int64_t row) {
+        for (size_t p = 0; p < sizes.products.size(); ++p) {
+          const auto [in_a, in_b] = sizes.products[p];
+          const int64_t from = static_cast<int64_t>(p) * m * n;
+          double* sum = sums + ((of_b_ ? in_b : in_a) * rows + row) * columns;
+          for (int64_t column = 0; column < columns; ++column)
+            sum[column] += of_b_ ? detail::DotProduct<T>(m, {left, in_a * m * k + row, k},
+                                                         {dy, from + column, n})
+                                 : detail::DotProduct<T>(n, {dy, from + row * n, 1},
+                                                         {right, (in_b * k + column) * n, 1});
+        }
+      });
+      T* out = dx->mutable_data<T>();
+      for (int64_t i = 0; i < count; ++i) out[i] = detail::ToElement<T>(sums[i]);
+    });
+  }
+};
+
 OPKIT_OPERATOR_SCHEMA(MatMul)
     .SetDoc(
         "The matrix product of A and B as numpy.matmul has it: the last two axes are matrices, "
@@ -307,8 +289,7 @@ OPKIT_OPERATOR_SCHEMA(MatMul)
     .Input(0, "A", "[..., M, K], or [K]", MatrixTypes::DTypes())
     .Input(1, "B", "[..., K, N], or [K]; of the type of A", MatrixTypes::DTypes())
     .Output(0, "Y", "[..., M, N]")
-    .CostInferenceFunction([](const OperatorDef&, const std::vector<TensorInfo>& inputs,
-                              const std::vector<TensorInfo>& outputs) {
+    .CostInferenceFunction([](auto&, auto& inputs, auto& outputs) {
       const SymbolicShape& a = inputs[0].shape;
       return detail::ProductCost(inputs, outputs, a.has_rank() && a.rank() > 0 ? a[-1] : Dim());
     })
@@ -325,8 +306,7 @@ OPKIT_OPERATOR_SCHEMA(MatMulGradient)
     .Input(2, "B", "as in MatMul", FloatTypes::DTypes())
     .Output(0, "dX", "as the factor")
     .Arg<int64_t>("of", "0: of A, 1: of B", 0)
-    .CostInferenceFunction([](const OperatorDef&, const std::vector<TensorInfo>& inputs,
-                              const std::vector<TensorInfo>& outputs) {
+    .CostInferenceFunction([](auto&, auto& inputs, auto& outputs) {
       // As many operations as the product itself: two for each term of each element of Y.
       const SymbolicShape& a = inputs[1].shape;
       OpCost cost = detail::ProductCost(inputs, outputs, Dim());
@@ -354,8 +334,7 @@ OPKIT_OPERATOR_SCHEMA(Gemm)
     .Arg<float>("beta", "factor of C", 1.f)
     .Arg<int64_t>("transA", "1: A is transposed first", 0)
     .Arg<int64_t>("transB", "1: B is transposed first", 0)
-    .CostInferenceFunction([](const OperatorDef& def, const std::vector<TensorInfo>& inputs,
-                              const std::vector<TensorInfo>& outputs) {
+    .CostInferenceFunction([](const OperatorDef& def, auto& inputs, auto& outputs) {
       const SymbolicShape& a = inputs[0].shape;
       const int inner = def.args().Get<int64_t>("transA", 0) != 0 ? 0 : 1;
       return detail::ProductCost(inputs, outputs, a.has_rank() && a.rank() == 2 ? a[inner] : Dim());

@@ -61,9 +61,7 @@ struct ReducePlan {
 // The base of the kernels of all reductions.
 class ReduceOpBase : public StandardOperator {
  public:
-  ReduceOpBase(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
-      : StandardOperator(def, ws, config),
-        noop_(GetSingleArgument<int64_t>("noop_with_empty_axes", 0) != 0) {}
+  using StandardOperator::StandardOperator;
 
   // For each axis of a tensor of this rank: whether it is reduced.
   static std::vector<char> Mask(const Dims& axes, bool noop, int rank, std::string_view op) {
@@ -86,7 +84,7 @@ class ReduceOpBase : public StandardOperator {
   }
 
  private:
-  const bool noop_;
+  const bool noop_ = GetSingleArgument<int64_t>("noop_with_empty_axes", 0) != 0;
   bool planned_ = false;
   ReducePlan plan_;
   Shape planned_shape_;
@@ -101,94 +99,78 @@ using ReduceOrderTypes = ElementTypes<float, double, float16, bfloat16, int32_t,
 
 // A reduction of T: Start() is the initial value, Add takes an element, Finish gives the result.
 // Sums of floating-point numbers are in double; those of integers wrap around.
+template <class T>
 struct ReduceAsSum {
-  template <class T>
-  struct Of {
-    using Sum = SumType<T>;
-    static Sum Start() { return 0; }
-    static void Add(Sum& sum, T x) { sum += static_cast<Sum>(x); }
-    static Sum Finish(Sum sum, int64_t) { return sum; }
-  };
+  using Sum = SumType<T>;
+  static Sum Start() { return 0; }
+  static void Add(Sum& sum, T x) { sum += static_cast<Sum>(x); }
+  static Sum Finish(Sum sum, int64_t) { return sum; }
 };
+template <class T>
 struct ReduceAsProd {
-  template <class T>
-  struct Of {
-    using Sum = SumType<T>;
-    static Sum Start() { return 1; }
-    static void Add(Sum& product, T x) { product *= static_cast<Sum>(x); }
-    static Sum Finish(Sum product, int64_t) { return product; }
-  };
+  using Sum = SumType<T>;
+  static Sum Start() { return 1; }
+  static void Add(Sum& product, T x) { product *= static_cast<Sum>(x); }
+  static Sum Finish(Sum product, int64_t) { return product; }
 };
-struct ReduceAsSumSquare {
-  template <class T>
-  struct Of : ReduceAsSum::Of<T> {
-    using Sum = SumType<T>;
-    static void Add(Sum& sum, T x) { sum += static_cast<Sum>(x) * static_cast<Sum>(x); }
-  };
+template <class T>
+struct ReduceAsSumSquare : ReduceAsSum<T> {
+  using Sum = SumType<T>;
+  static void Add(Sum& sum, T x) { sum += static_cast<Sum>(x) * static_cast<Sum>(x); }
 };
-struct ReduceAsL1 {
-  template <class T>
-  struct Of : ReduceAsSum::Of<T> {
-    using Sum = SumType<T>;
-    static void Add(Sum& sum, T x) {
-      x < T(0) ? sum -= static_cast<Sum>(x) : sum += static_cast<Sum>(x);
+template <class T>
+struct ReduceAsL1 : ReduceAsSum<T> {
+  using Sum = SumType<T>;
+  static void Add(Sum& sum, T x) {
+    x < T(0) ? sum -= static_cast<Sum>(x) : sum += static_cast<Sum>(x);
+  }
+};
+template <class T>
+struct ReduceAsMean : ReduceAsSum<T> {
+  using Sum = SumType<T>;
+  static auto Finish(Sum sum, int64_t count) {
+    if constexpr (std::is_integral_v<T>) {
+      if (count == 0)
+        Throw(ErrorCode::kInvalidArgument,
+              "ReduceMean: the mean of no integers is not defined; the reduced axes are empty");
+      // Towards zero.
+      return static_cast<T>(
+          static_cast<T>(sum) /
+          static_cast<std::conditional_t<std::is_signed_v<T>, int64_t, uint64_t>>(count));
+    } else {
+      return sum / static_cast<double>(count);
     }
-  };
-};
-struct ReduceAsMean {
-  template <class T>
-  struct Of : ReduceAsSum::Of<T> {
-    using Sum = SumType<T>;
-    static auto Finish(Sum sum, int64_t count) {
-      if constexpr (std::is_integral_v<T>) {
-        if (count == 0)
-          Throw(ErrorCode::kInvalidArgument,
-                "ReduceMean: the mean of no integers is not defined; the reduced axes are empty");
-        // Towards zero.
-        return static_cast<T>(
-            static_cast<T>(sum) /
-            static_cast<std::conditional_t<std::is_signed_v<T>, int64_t, uint64_t>>(count));
-      } else {
-        return sum / static_cast<double>(count);
-      }
-    }
-  };
+  }
 };
 // The sums of these are real numbers, also for integers.
-struct ReduceAsL2 {
-  template <class T>
-  struct Of : ReduceAsSumSquare::Of<double> {
-    static double Finish(double sum, int64_t) { return std::sqrt(sum); }
-  };
+template <class T>
+struct ReduceAsL2 : ReduceAsSumSquare<double> {
+  static double Finish(double sum, int64_t) { return std::sqrt(sum); }
 };
-struct ReduceAsLogSum {
-  template <class T>
-  struct Of : ReduceAsSum::Of<double> {
-    static double Finish(double sum, int64_t) { return std::log(sum); }
-  };
+template <class T>
+struct ReduceAsLogSum : ReduceAsSum<double> {
+  static double Finish(double sum, int64_t) { return std::log(sum); }
 };
 // Sums exp(x - largest element so far), so that nothing overflows.
+template <class T>
 struct ReduceAsLogSumExp {
-  template <class T>
-  struct Of {
-    struct Sum {
-      double largest, sum;
-    };
-    static Sum Start() { return {-std::numeric_limits<double>::infinity(), 0}; }
-    static void Add(Sum& all, T element) {
-      const auto x = static_cast<double>(element);
-      if (x == all.largest) {
-        all.sum += 1;  // also of infinities
-      } else if (x > all.largest) {
-        all = {x, all.sum * std::exp(all.largest - x) + 1};
-      } else {
-        all.sum += std::exp(x - all.largest);
-      }
-    }
-    static double Finish(Sum all, int64_t count) {
-      return count == 0 ? all.largest : all.largest + std::log(all.sum);
-    }
+  struct Sum {
+    double largest, sum;
   };
+  static Sum Start() { return {-std::numeric_limits<double>::infinity(), 0}; }
+  static void Add(Sum& all, T element) {
+    const auto x = static_cast<double>(element);
+    if (x == all.largest) {
+      all.sum += 1;  // also of infinities
+    } else if (x > all.largest) {
+      all = {x, all.sum * std::exp(all.largest - x) + 1};
+    } else {
+      all.sum += std::exp(x - all.largest);
+    }
+  }
+  static double Finish(Sum all, int64_t count) {
+    return count == 0 ? all.largest : all.largest + std::log(all.sum);
+  }
 };
 // NaN wins, as in NumPy. The result of no elements is the identity: infinite if T has an infinity.
 template <bool kMax>
@@ -213,75 +195,6 @@ struct ReduceAsExtreme {
     static Sum Finish(Sum best, int64_t) { return best; }
   };
 };
-
-}  // namespace detail
-
-// `Kind` is one of the reductions above, `Types` the element types.
-template <class Kind, class Types>
-class ReduceOp final : public ReduceOpBase {
- public:
-  using ReduceOpBase::ReduceOpBase;
-
-  bool RunOnDevice() override {
-    return Visit<Types>([&]<class T>() { Run<T>(); });
-  }
-
- private:
-  template <class T>
-  void Run() {
-    using Fold = typename Kind::template Of<T>;
-    Tensor* out = InferredOutput(0);
-    const ReducePlan& plan = Plan();
-    const Tensor& x = DenseInput(0);
-    const T* in = x.data<T>();
-    T* y = out->mutable_data<T>();
-    ParallelFor(plan.outputs, [&](int64_t o) {
-      auto sum = Fold::Start();
-      if (plan.count > 0)
-        ReducePlan::Walk(plan.reduced.data(), plan.reduced.size(),
-                         ReducePlan::Offset(plan.kept, plan.kept.size(), o),
-                         [&](int64_t at) { Fold::Add(sum, in[at]); });
-      y[o] = detail::ToElement<T>(Fold::Finish(sum, plan.count));
-    });
-  }
-};
-
-// Gives the gradient of a reduced element to each of its input elements, divided by their number
-// for a mean.
-class ReduceGradientOp final : public ReduceOpBase {
- public:
-  ReduceGradientOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
-      : ReduceOpBase(def, ws, config), mean_(GetSingleArgument<int64_t>("mean", 0) != 0) {}
-
-  bool RunOnDevice() override {
-    return Visit<FloatTypes>([&]<class T>() { Run<T>(); });
-  }
-
- private:
-  template <class T>
-  void Run() {
-    Tensor* out = InferredOutput(0);
-    const ReducePlan& plan = Plan();
-    const Tensor& gradient = DenseInput(2);
-    if (gradient.numel() != plan.outputs)
-      Throw(ErrorCode::kInvalidArgument, "ReduceGradient: the gradient is ", gradient,
-            ", expected the ", plan.outputs, " elements that the data is reduced to");
-    const T* from = gradient.data<T>();
-    T* to = out->mutable_data<T>();
-    if (plan.count == 0) return;
-    const double factor = mean_ ? 1 / static_cast<double>(plan.count) : 1;
-    ParallelFor(plan.outputs, [&](int64_t o) {
-      const T each = detail::ToElement<T>(static_cast<double>(from[o]) * factor);
-      ReducePlan::Walk(plan.reduced.data(), plan.reduced.size(),
-                       ReducePlan::Offset(plan.kept, plan.kept.size(), o),
-                       [&](int64_t at) { to[at] = each; });
-    });
-  }
-
-  const bool mean_;
-};
-
-namespace detail {
 
 template <bool kMean>
 class ReduceGradient : public NodeGradient {
@@ -344,14 +257,70 @@ inline void FillReduceSchema(OpSchema& schema, const char* doc, uint64_t flops,
       .Output(0, "reduced", "of the type of the data")
       .Arg<int64_t>("keepdims", "1: reduced axes stay with an extent of 1; 0: they go", 1)
       .Arg<int64_t>("noop_with_empty_axes", "1: no axes are reduced where none is named", 0)
-      .CostInferenceFunction([flops](const OperatorDef&, const std::vector<TensorInfo>& inputs,
-                                     const std::vector<TensorInfo>& outputs) {
+      .CostInferenceFunction([flops](auto&, auto& inputs, auto& outputs) {
         return TrafficCost(flops * OpSchema::Elements(inputs[0]), {inputs[0]}, outputs);
       })
       .TensorInferenceFunction([dtypes](InferenceContext& c) { InferReduce(c, dtypes); });
 }
 
 }  // namespace detail
+
+// `Kind` is one of the reductions above, `Types` the element types.
+template <template <class> class Kind, class Types>
+class ReduceOp final : public ReduceOpBase {
+ public:
+  using ReduceOpBase::ReduceOpBase;
+
+  bool RunOnDevice() override {
+    return Visit<Types>([&]<class T>() {
+      using Fold = Kind<T>;
+      Tensor* out = InferredOutput(0);
+      const ReducePlan& plan = Plan();
+      const Tensor& x = DenseInput(0);
+      const T* in = x.data<T>();
+      T* y = out->mutable_data<T>();
+      ParallelFor(plan.outputs, [&](int64_t o) {
+        auto sum = Fold::Start();
+        if (plan.count > 0)
+          ReducePlan::Walk(plan.reduced.data(), plan.reduced.size(),
+                           ReducePlan::Offset(plan.kept, plan.kept.size(), o),
+                           [&](int64_t at) { Fold::Add(sum, in[at]); });
+        y[o] = detail::ToElement<T>(Fold::Finish(sum, plan.count));
+      });
+    });
+  }
+};
+
+// Gives the gradient of a reduced element to each of its input elements, divided by their number
+// for a mean.
+class ReduceGradientOp final : public ReduceOpBase {
+ public:
+  using ReduceOpBase::ReduceOpBase;
+
+  bool RunOnDevice() override {
+    return Visit<FloatTypes>([&]<class T>() {
+      Tensor* out = InferredOutput(0);
+      const ReducePlan& plan = Plan();
+      const Tensor& gradient = DenseInput(2);
+      if (gradient.numel() != plan.outputs)
+        Throw(ErrorCode::kInvalidArgument, "ReduceGradient: the gradient is ", gradient,
+              ", expected the ", plan.outputs, " elements that the data is reduced to");
+      const T* from = gradient.data<T>();
+      T* to = out->mutable_data<T>();
+      if (plan.count == 0) return;
+      const double factor = mean_ ? 1 / static_cast<double>(plan.count) : 1;
+      ParallelFor(plan.outputs, [&](int64_t o) {
+        const T each = detail::ToElement<T>(static_cast<double>(from[o]) * factor);
+        ReducePlan::Walk(plan.reduced.data(), plan.reduced.size(),
+                         ReducePlan::Offset(plan.kept, plan.kept.size(), o),
+                         [&](int64_t at) { to[at] = each; });
+      });
+    });
+  }
+
+ private:
+  const bool mean_ = GetSingleArgument<int64_t>("mean", 0) != 0;
+};
 
 #define OPKIT_REDUCTION(name, Kind, Types, flops, doc)                                          \
   OPKIT_OPERATOR_SCHEMA(name).FillUsing(                                                        \
@@ -365,10 +334,10 @@ OPKIT_REDUCTION(
     "The mean of the elements along some axes, towards zero for integers; NaN of none.");
 OPKIT_REDUCTION(ReduceProd, detail::ReduceAsProd, MatrixTypes, 1,
                 "The product of the elements along some axes; 1 of none.");
-OPKIT_REDUCTION(ReduceMax, detail::ReduceAsExtreme<true>, detail::ReduceOrderTypes, 1,
+OPKIT_REDUCTION(ReduceMax, detail::ReduceAsExtreme<true>::Of, detail::ReduceOrderTypes, 1,
                 "The largest element along some axes, NaN where there is one; of none, the "
                 "smallest number of the type, minus infinity where it has that.");
-OPKIT_REDUCTION(ReduceMin, detail::ReduceAsExtreme<false>, detail::ReduceOrderTypes, 1,
+OPKIT_REDUCTION(ReduceMin, detail::ReduceAsExtreme<false>::Of, detail::ReduceOrderTypes, 1,
                 "The smallest element along some axes, NaN where there is one; of none, the "
                 "largest number of the type, infinity where it has that.");
 OPKIT_REDUCTION(ReduceL1, detail::ReduceAsL1, MatrixTypes, 2,
@@ -404,8 +373,7 @@ OPKIT_OPERATOR_SCHEMA(ReduceGradient)
     .Output(0, "Y", "as the data")
     .Arg<int64_t>("noop_with_empty_axes", "as they were reduced", 0)
     .Arg<int64_t>("mean", "1: of ReduceMean, 0: of ReduceSum", 0)
-    .CostInferenceFunction([](const OperatorDef&, const std::vector<TensorInfo>& inputs,
-                              const std::vector<TensorInfo>& outputs) {
+    .CostInferenceFunction([](auto&, auto& inputs, auto& outputs) {
       return TrafficCost(0, {inputs[2]}, outputs);
     })
     .TensorInferenceFunction([](InferenceContext& c) {

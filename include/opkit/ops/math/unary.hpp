@@ -43,41 +43,33 @@ struct SignFunction {
 struct NotFunction {
   static bool Apply(bool x, const float*) { return !x; }
 };
-struct ReciprocalFunction {
-  template <class C>
-  static C Apply(C x, const float*) {
-    return C{1} / x;
-  }
-};
+OPKIT_UNARY_FUNCTION(ReciprocalFunction, C{1} / x);
 // Rounds halves to the even neighbour, in the default rounding mode.
-struct RoundFunction {
-  template <class C>
-  static C Apply(C x, const float*) {
-    return std::nearbyint(x);
-  }
-};
-
-#define OPKIT_UNARY_FUNCTION(name, function) \
-  struct name {                              \
-    template <class C>                       \
-    static C Apply(C x, const float*) {      \
-      return std::function(x);               \
-    }                                        \
-  }
-OPKIT_UNARY_FUNCTION(CeilFunction, ceil);
-OPKIT_UNARY_FUNCTION(CosFunction, cos);
-OPKIT_UNARY_FUNCTION(ErfFunction, erf);
-OPKIT_UNARY_FUNCTION(ExpFunction, exp);
-OPKIT_UNARY_FUNCTION(FloorFunction, floor);
-OPKIT_UNARY_FUNCTION(LogFunction, log);
-OPKIT_UNARY_FUNCTION(SinFunction, sin);
-OPKIT_UNARY_FUNCTION(SqrtFunction, sqrt);
-#undef OPKIT_UNARY_FUNCTION
+OPKIT_UNARY_FUNCTION(RoundFunction, std::nearbyint(x));
+OPKIT_UNARY_FUNCTION(CeilFunction, std::ceil(x));
+OPKIT_UNARY_FUNCTION(CosFunction, std::cos(x));
+OPKIT_UNARY_FUNCTION(ErfFunction, std::erf(x));
+OPKIT_UNARY_FUNCTION(ExpFunction, std::exp(x));
+OPKIT_UNARY_FUNCTION(FloorFunction, std::floor(x));
+OPKIT_UNARY_FUNCTION(LogFunction, std::log(x));
+OPKIT_UNARY_FUNCTION(SinFunction, std::sin(x));
+OPKIT_UNARY_FUNCTION(SqrtFunction, std::sqrt(x));
 
 // Test inputs that have a logarithm and a square root.
 inline std::vector<Tensor> PositiveTestInputs(DType dtype, uint64_t seed) {
   return MakeTestInputs({BroadcastTestShapes(seed)[0]}, dtype, seed, 0.25, 4);
 }
+
+OPKIT_NODE_GRADIENT(Abs) { Give(0, "Mul", {GO(0), Node("Sign", {I(0)})}); }
+OPKIT_NODE_GRADIENT(Cos) { Give(0, "Neg", {Node("Mul", {GO(0), Node("Sin", {I(0)})})}); }
+OPKIT_NODE_GRADIENT(Exp) { Give(0, "Mul", {GO(0), O(0)}); }
+OPKIT_NODE_GRADIENT(Log) { Give(0, "Div", {GO(0), I(0)}); }
+OPKIT_NODE_GRADIENT(Neg) { Give(0, "Neg", {GO(0)}); }
+OPKIT_NODE_GRADIENT(Reciprocal) {
+  Give(0, "Neg", {Node("Mul", {GO(0), Node("Mul", {O(0), O(0)})})});
+}
+OPKIT_NODE_GRADIENT(Sin) { Give(0, "Mul", {GO(0), Node("Cos", {I(0)})}); }
+OPKIT_NODE_GRADIENT(Sqrt) { Give(0, "Div", {GO(0), Node("Add", {O(0), O(0)})}); }
 
 }  // namespace detail
 
@@ -101,21 +93,6 @@ OPKIT_UNARY_OPERATOR(Sign, NumericTypes, 1,
 OPKIT_UNARY_OPERATOR(Sin, FloatTypes, 20, "Y = sin(X), X in radians.");
 OPKIT_UNARY_OPERATOR(Sqrt, FloatTypes, 1, "The square root, NaN of numbers below 0.")
     .TestInputs(detail::PositiveTestInputs);
-
-namespace detail {
-
-OPKIT_NODE_GRADIENT(Abs) { Give(0, "Mul", {GO(0), Node("Sign", {I(0)})}); }
-OPKIT_NODE_GRADIENT(Cos) { Give(0, "Neg", {Node("Mul", {GO(0), Node("Sin", {I(0)})})}); }
-OPKIT_NODE_GRADIENT(Exp) { Give(0, "Mul", {GO(0), O(0)}); }
-OPKIT_NODE_GRADIENT(Log) { Give(0, "Div", {GO(0), I(0)}); }
-OPKIT_NODE_GRADIENT(Neg) { Give(0, "Neg", {GO(0)}); }
-OPKIT_NODE_GRADIENT(Reciprocal) {
-  Give(0, "Neg", {Node("Mul", {GO(0), Node("Mul", {O(0), O(0)})})});
-}
-OPKIT_NODE_GRADIENT(Sin) { Give(0, "Mul", {GO(0), Node("Cos", {I(0)})}); }
-OPKIT_NODE_GRADIENT(Sqrt) { Give(0, "Div", {GO(0), Node("Add", {O(0), O(0)})}); }
-
-}  // namespace detail
 
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(Erf);
 // These functions are piecewise constant.

@@ -9,25 +9,10 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-struct SumFunction {
-  template <class C>
-  static C Apply(C a, C b) {
-    return a + b;
-  }
-};
+OPKIT_BINARY_FUNCTION(SumFunction, a + b);
 // The result is NaN if a or b is.
-struct MaxFunction {
-  template <class C>
-  static C Apply(C a, C b) {
-    return a > b || a != a ? a : b;
-  }
-};
-struct MinFunction {
-  template <class C>
-  static C Apply(C a, C b) {
-    return a < b || a != a ? a : b;
-  }
-};
+OPKIT_BINARY_FUNCTION(MaxFunction, a > b || a != a ? a : b);
+OPKIT_BINARY_FUNCTION(MinFunction, a < b || a != a ? a : b);
 // attributes[0] is the count.
 struct DivideByCountFunction {
   template <class C>
@@ -103,19 +88,12 @@ class VariadicOperator : public StandardOperator {
     const float count = static_cast<float>(InputSize());
     if (finish_) finish_({block, {block}, {1}, size, &count});
   }
-  const Tensor& InputBeside(int i, const Tensor& out) {
-    const Tensor& input = DenseInput(i);
-    if (input.numel() == out.numel() || !input.SharesMemoryWith(out)) [[likely]]
-      return input;
-    return copies_[detail::Index(i)] = input.Contiguous();
-  }
   OPKIT_COLD void Prepare(const Tensor& out) {
     loops_.clear();
     for (int i = 0; i < InputSize(); ++i)
       loops_.push_back(i == 1 ? BroadcastLoop(out.shape(), {&Input(0).shape(), &Input(1).shape()})
                               : BroadcastLoop(out.shape(), {&Input(i).shape()}));
     data_.resize(loops_.size());
-    copies_.resize(loops_.size());
     const Kernels kernels = FindKernels();
     if (!kernels.fold)
       Throw(ErrorCode::kTypeMismatch, type(), " has no kernel for ", ToString(Input(0)));
@@ -127,7 +105,6 @@ class VariadicOperator : public StandardOperator {
   uint64_t planned_for_ = 0;
   std::vector<BroadcastLoop> loops_;  // by input; [1] is over inputs 0 and 1, [0] is not used
   std::vector<const char*> data_;
-  std::vector<Tensor> copies_;
   ElementKernel fold_ = nullptr, finish_ = nullptr;
 };
 
@@ -156,8 +133,7 @@ inline auto VariadicSchema(const char* doc, std::vector<DType> dtypes) {
         .Input(0, "data_0", "one or more tensors of one type", dtypes)
         .Output(0, "result", "of the inputs' type, of the shape that they are broadcast to", dtypes)
         .AllowInplace([](int, int) { return true; })
-        .CostInferenceFunction([](const OperatorDef&, const std::vector<TensorInfo>& inputs,
-                                  const std::vector<TensorInfo>& outputs) {
+        .CostInferenceFunction([](auto&, auto& inputs, auto& outputs) {
           return TrafficCost(inputs.size() * OpSchema::Elements(outputs[0]), inputs, outputs);
         })
         .TensorInferenceFunction([dtypes](InferenceContext& c) {
@@ -171,6 +147,10 @@ inline auto VariadicSchema(const char* doc, std::vector<DType> dtypes) {
           c.SetOutput(0, dtype, BroadcastInputs(c, c.num_inputs()));
         });
   };
+}
+
+OPKIT_NODE_GRADIENT(Sum) {
+  for (int i = 0; i < static_cast<int>(Def().inputs().size()); ++i) GiveSummed(i, GO(0));
 }
 
 }  // namespace detail
@@ -206,14 +186,6 @@ OPKIT_REGISTER_CPU_OPERATOR(Max, MaxOp);
 OPKIT_REGISTER_CPU_OPERATOR(Mean, MeanOp);
 OPKIT_REGISTER_CPU_OPERATOR(Min, MinOp);
 OPKIT_REGISTER_CPU_OPERATOR(Sum, SumOp);
-
-namespace detail {
-
-OPKIT_NODE_GRADIENT(Sum) {
-  for (int i = 0; i < static_cast<int>(Def().inputs().size()); ++i) GiveSummed(i, GO(0));
-}
-
-}  // namespace detail
 
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(Max);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(Mean);

@@ -34,12 +34,7 @@ struct HardSigmoidFunction {
     return Clamp<C>(static_cast<C>(attributes[0]) * x + static_cast<C>(attributes[1]), 0, 1);
   }
 };
-struct HardSwishFunction {
-  template <class C>
-  static C Apply(C x, const float*) {
-    return x * Clamp<C>(x / 6 + C(0.5), 0, 1);
-  }
-};
+OPKIT_UNARY_FUNCTION(HardSwishFunction, Clamp<C>(x / 6 + C(0.5), 0, 1) * x);
 struct LeakyReluFunction {
   static constexpr float kDefaults[] = {0.01f};
   template <class C>
@@ -58,31 +53,11 @@ struct PReluFunction {
     }
   }
 };
-struct ReluFunction {
-  template <class C>
-  static C Apply(C x, const float*) {
-    return x < 0 ? C{0} : x;
-  }
-};
-struct SigmoidFunction {
-  template <class C>
-  static C Apply(C x, const float*) {
-    return 1 / (1 + std::exp(-x));
-  }
-};
+OPKIT_UNARY_FUNCTION(ReluFunction, x < 0 ? C{0} : x);
+OPKIT_UNARY_FUNCTION(SigmoidFunction, 1 / (1 + std::exp(-x)));
 // log(1 + e^x), without overflow for large x.
-struct SoftplusFunction {
-  template <class C>
-  static C Apply(C x, const float*) {
-    return (x < 0 ? C{0} : x) + std::log1p(std::exp(-std::fabs(x)));
-  }
-};
-struct TanhFunction {
-  template <class C>
-  static C Apply(C x, const float*) {
-    return std::tanh(x);
-  }
-};
+OPKIT_UNARY_FUNCTION(SoftplusFunction, (x < 0 ? C{0} : x) + std::log1p(std::exp(-std::fabs(x))));
+OPKIT_UNARY_FUNCTION(TanhFunction, std::tanh(x));
 
 template <class T>
 void RunClip(const ElementRun& run) {
@@ -112,6 +87,16 @@ inline void InferClip(InferenceContext& c) {
             "' has shape ", ToString(shape), ", expected a scalar");
   }
   c.SetOutput(0, dtype, c.input_shape(0));
+}
+
+// Y is above 0 exactly where X is.
+OPKIT_NODE_GRADIENT(Relu) { Give(0, "Mul", {GO(0), Node("Sign", {O(0)})}); }
+OPKIT_NODE_GRADIENT(Sigmoid) {
+  Give(0, "Mul", {GO(0), Node("Sub", {O(0), Node("Mul", {O(0), O(0)})})});
+}
+OPKIT_NODE_GRADIENT(Softplus) { Give(0, "Mul", {GO(0), Node("Sigmoid", {I(0)})}); }
+OPKIT_NODE_GRADIENT(Tanh) {
+  Give(0, "Sub", {GO(0), Node("Mul", {GO(0), Node("Mul", {O(0), O(0)})})});
 }
 
 }  // namespace detail
@@ -198,20 +183,6 @@ OPKIT_REGISTER_CPU_OPERATOR(Elu, EluOp);
 OPKIT_REGISTER_CPU_OPERATOR(HardSigmoid, HardSigmoidOp);
 OPKIT_REGISTER_CPU_OPERATOR(LeakyRelu, LeakyReluOp);
 OPKIT_REGISTER_CPU_OPERATOR(PRelu, PReluOp);
-
-namespace detail {
-
-// Y is above 0 exactly where X is.
-OPKIT_NODE_GRADIENT(Relu) { Give(0, "Mul", {GO(0), Node("Sign", {O(0)})}); }
-OPKIT_NODE_GRADIENT(Sigmoid) {
-  Give(0, "Mul", {GO(0), Node("Sub", {O(0), Node("Mul", {O(0), O(0)})})});
-}
-OPKIT_NODE_GRADIENT(Softplus) { Give(0, "Mul", {GO(0), Node("Sigmoid", {I(0)})}); }
-OPKIT_NODE_GRADIENT(Tanh) {
-  Give(0, "Sub", {GO(0), Node("Mul", {GO(0), Node("Mul", {O(0), O(0)})})});
-}
-
-}  // namespace detail
 
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(Clip);
 OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(Elu);

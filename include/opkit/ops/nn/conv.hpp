@@ -87,7 +87,8 @@ struct ConvSizes {
   WindowAxes axes;
 
   // For a Conv whose shapes inference has checked.
-  static ConvSizes Of(const WindowAttributes& attributes, int64_t groups, const Shape& x,
+  template <class Attributes>
+  static ConvSizes Of(const Attributes& attributes, int64_t groups, const Shape& x,
                       const Shape& w) {
     ConvSizes sizes;
     sizes.batch = x[0];
@@ -107,16 +108,11 @@ struct ConvSizes {
 template <class Attributes>
 class BasicConvOpBase : public StandardOperator {
  public:
-  BasicConvOpBase(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
-      : StandardOperator(def, ws, config),
-        attributes_(def),
-        groups_(GetSingleArgument<int64_t>("group", 1)) {
-    detail::ConvGroups(def);
-  }
+  using StandardOperator::StandardOperator;
 
  protected:
-  const Attributes attributes_;
-  const int64_t groups_;
+  const Attributes attributes_{def()};
+  const int64_t groups_ = detail::ConvGroups(def());
 };
 using ConvOpBase = BasicConvOpBase<WindowAttributes>;
 
@@ -126,43 +122,38 @@ class ConvOp final : public ConvOpBase {
   using ConvOpBase::ConvOpBase;
 
   bool RunOnDevice() override {
-    return DispatchDType<float16, bfloat16, float, double>(Input(0).dtype(),
-                                                           [&]<class T>() { return Run<T>(); });
-  }
-
- private:
-  template <class T>
-  bool Run() {
-    const Tensor &x = DenseInput(0), &w = DenseInput(1);
-    Tensor* y = InferredOutput(0);
-    if (y->numel() == 0) return true;
-    const ConvSizes sizes = ConvSizes::Of(attributes_, groups_, x.shape(), w.shape());
-    const T* bias = HasInput(2) ? DenseInput(2).data<T>() : nullptr;
-    const T *images = x.data<T>(), *weights = w.data<T>();
-    T* out = y->mutable_data<T>();
-    const int64_t all_outputs = groups_ * sizes.outputs;
-    ParallelForRange(sizes.output_pixels, kAutoGrain, [&](int64_t begin, int64_t end) {
-      WindowTaps taps(sizes.axes);
-      for (int64_t pixel = begin; pixel < end; ++pixel) {
-        const std::vector<WindowTap>& covered = taps.At(pixel);
-        for (int64_t plane = 0; plane < sizes.batch * all_outputs; ++plane) {
-          const int64_t n = plane / all_outputs, m = plane % all_outputs;
-          const T* image =
-              images + (n * groups_ + m / sizes.outputs) * sizes.channels * sizes.input_pixels;
-          const T* kernel = weights + m * sizes.channels * sizes.kernel;
-          double sum = bias ? static_cast<double>(bias[m]) : 0;
-          for (int64_t channel = 0; channel < sizes.channels; ++channel) {
-            for (const WindowTap& tap : covered)
-              sum +=
-                  static_cast<double>(image[tap.input]) * static_cast<double>(kernel[tap.kernel]);
-            image += sizes.input_pixels;
-            kernel += sizes.kernel;
+    return DispatchDType<float16, bfloat16, float, double>(Input(0).dtype(), [&]<class T>() {
+      const Tensor &x = DenseInput(0), &w = DenseInput(1);
+      Tensor* y = InferredOutput(0);
+      if (y->numel() == 0) return true;
+      const ConvSizes sizes = ConvSizes::Of(attributes_, groups_, x.shape(), w.shape());
+      const T* bias = HasInput(2) ? DenseInput(2).data<T>() : nullptr;
+      const T *images = x.data<T>(), *weights = w.data<T>();
+      T* out = y->mutable_data<T>();
+      const int64_t all_outputs = groups_ * sizes.outputs;
+      ParallelForRange(sizes.output_pixels, kAutoGrain, [&](int64_t begin, int64_t end) {
+        WindowTaps taps(sizes.axes);
+        for (int64_t pixel = begin; pixel < end; ++pixel) {
+          const std::vector<WindowTap>& covered = taps.At(pixel);
+          for (int64_t plane = 0; plane < sizes.batch * all_outputs; ++plane) {
+            const int64_t n = plane / all_outputs, m = plane % all_outputs;
+            const T* image =
+                images + (n * groups_ + m / sizes.outputs) * sizes.channels * sizes.input_pixels;
+            const T* kernel = weights + m * sizes.channels * sizes.kernel;
+            double sum = bias ? static_cast<double>(bias[m]) : 0;
+            for (int64_t channel = 0; channel < sizes.channels; ++channel) {
+              for (const WindowTap& tap : covered)
+                sum +=
+                    static_cast<double>(image[tap.input]) * static_cast<double>(kernel[tap.kernel]);
+              image += sizes.input_pixels;
+              kernel += sizes.kernel;
+            }
+            out[plane * sizes.output_pixels + pixel] = static_cast<T>(sum);
           }
-          out[plane * sizes.output_pixels + pixel] = static_cast<T>(sum);
         }
-      }
+      });
+      return true;
     });
-    return true;
   }
 };
 
@@ -183,8 +174,7 @@ OPKIT_OPERATOR_SCHEMA(Conv)
     .Arg<std::vector<int64_t>>("pads", kPadsDoc)
     .Arg<std::vector<int64_t>>("strides", kStridesDoc)
     .TensorInferenceFunction([](InferenceContext& c) { detail::InferConv(c); })
-    .CostInferenceFunction([](const OperatorDef&, const std::vector<TensorInfo>& inputs,
-                              const std::vector<TensorInfo>& outputs) {
+    .CostInferenceFunction([](auto&, auto& inputs, auto& outputs) {
       return WindowCost(detail::ConvFlops(inputs[1], outputs[0]), inputs, outputs, 1);
     });
 OPKIT_REGISTER_CPU_OPERATOR(Conv, ConvOp);

@@ -31,8 +31,9 @@ struct ConvTransposeAttributes : WindowAttributes {
               steps.dilation, " along spatial axis ", axis);
     }
   }
-  // Error (kInvalidArgument) for an output without elements.
-  WindowAxis TransposedAt(int axis, int64_t pixels, int64_t kernel) const {
+  // As WindowAttributes::At, from the input's extent. Error (kInvalidArgument) for an output
+  // without elements.
+  WindowAxis At(int axis, int64_t pixels, int64_t kernel) const {
     WindowAxis out = Steps(axis, kernel);
     const auto i = static_cast<size_t>(axis);
     int64_t full = 0;  // the output's extent before pads are cut off
@@ -56,8 +57,8 @@ struct ConvTransposeAttributes : WindowAttributes {
   Dim TransposedDim(int axis, const Dim& pixels, const Dim& kernel) const {
     if (!output_shape.empty()) return output_shape[detail::Index(axis)];
     if (pixels.is_known() && kernel.is_known())
-      return TransposedAt(axis, pixels.value(), kernel.value()).input;
-    if (is_same() && pixels.is_known()) return TransposedAt(axis, pixels.value(), 1).input;
+      return At(axis, pixels.value(), kernel.value()).input;
+    if (is_same() && pixels.is_known()) return At(axis, pixels.value(), 1).input;
     if (!is_same() && !kernel.is_known()) return {};
     const WindowAxis steps = Steps(axis, kernel.is_known() ? kernel.value() : 1);
     const int64_t padding = output_padding.empty() ? 0 : output_padding[detail::Index(axis)];
@@ -102,18 +103,12 @@ inline void InferConvTranspose(InferenceContext& c) {
 }  // namespace detail
 
 // For a ConvTranspose whose shapes inference has checked; for the axes see ConvTransposeAttributes.
+// It is the Conv from the output to the input.
 inline ConvSizes ConvTransposeSizes(const ConvTransposeAttributes& attributes, int64_t groups,
                                     const Shape& x, const Shape& w) {
-  ConvSizes sizes;
-  sizes.batch = x[0];
-  sizes.channels = w[0] / groups;
-  sizes.outputs = w[1];
-  for (int axis = 0; axis < x.rank() - 2; ++axis) {
-    sizes.axes.push_back(attributes.TransposedAt(axis, x[axis + 2], w[axis + 2]));
-    sizes.input_pixels *= sizes.axes.back().output;
-    sizes.output_pixels *= sizes.axes.back().input;
-    sizes.kernel *= sizes.axes.back().kernel;
-  }
+  ConvSizes sizes = ConvSizes::Of(attributes, groups, x, w);
+  std::swap(sizes.channels, sizes.outputs);
+  std::swap(sizes.input_pixels, sizes.output_pixels);
   return sizes;
 }
 
@@ -125,43 +120,38 @@ class ConvTransposeOp final : public ConvTransposeOpBase {
   using ConvTransposeOpBase::ConvTransposeOpBase;
 
   bool RunOnDevice() override {
-    return DispatchDType<float16, bfloat16, float, double>(Input(0).dtype(),
-                                                           [&]<class T>() { return Run<T>(); });
-  }
-
- private:
-  template <class T>
-  bool Run() {
-    const Tensor &x = DenseInput(0), &w = DenseInput(1);
-    Tensor* y = InferredOutput(0);
-    if (y->numel() == 0) return true;
-    const ConvSizes sizes = ConvTransposeSizes(attributes_, groups_, x.shape(), w.shape());
-    const T* bias = HasInput(2) ? DenseInput(2).data<T>() : nullptr;
-    const T *images = x.data<T>(), *weights = w.data<T>();
-    T* out = y->mutable_data<T>();
-    const int64_t all_outputs = groups_ * sizes.outputs;
-    ParallelForRange(sizes.batch * all_outputs, kAutoGrain, [&](int64_t begin, int64_t end) {
-      WindowTaps taps(sizes.axes);
-      std::vector<double> sums(static_cast<size_t>(sizes.output_pixels));
-      for (int64_t plane = begin; plane < end; ++plane) {
-        const int64_t n = plane / all_outputs, m = plane % all_outputs;
-        const int64_t group = m / sizes.outputs;
-        sums.assign(sums.size(), bias ? static_cast<double>(bias[m]) : 0);
-        for (int64_t pixel = 0; pixel < sizes.input_pixels; ++pixel) {
-          const std::vector<WindowTap>& covered = taps.At(pixel);
-          for (int64_t c = group * sizes.channels; c < (group + 1) * sizes.channels; ++c) {
-            const auto value = static_cast<double>(
-                images[(n * groups_ * sizes.channels + c) * sizes.input_pixels + pixel]);
-            const T* kernel = weights + (c * sizes.outputs + m % sizes.outputs) * sizes.kernel;
-            for (const WindowTap& tap : covered)
-              sums[detail::Index(tap.input)] += value * static_cast<double>(kernel[tap.kernel]);
+    return DispatchDType<float16, bfloat16, float, double>(Input(0).dtype(), [&]<class T>() {
+      const Tensor &x = DenseInput(0), &w = DenseInput(1);
+      Tensor* y = InferredOutput(0);
+      if (y->numel() == 0) return true;
+      const ConvSizes sizes = ConvTransposeSizes(attributes_, groups_, x.shape(), w.shape());
+      const T* bias = HasInput(2) ? DenseInput(2).data<T>() : nullptr;
+      const T *images = x.data<T>(), *weights = w.data<T>();
+      T* out = y->mutable_data<T>();
+      const int64_t all_outputs = groups_ * sizes.outputs;
+      ParallelForRange(sizes.batch * all_outputs, kAutoGrain, [&](int64_t begin, int64_t end) {
+        WindowTaps taps(sizes.axes);
+        std::vector<double> sums(static_cast<size_t>(sizes.output_pixels));
+        for (int64_t plane = begin; plane < end; ++plane) {
+          const int64_t n = plane / all_outputs, m = plane % all_outputs;
+          const int64_t group = m / sizes.outputs;
+          sums.assign(sums.size(), bias ? static_cast<double>(bias[m]) : 0);
+          for (int64_t pixel = 0; pixel < sizes.input_pixels; ++pixel) {
+            const std::vector<WindowTap>& covered = taps.At(pixel);
+            for (int64_t c = group * sizes.channels; c < (group + 1) * sizes.channels; ++c) {
+              const auto value = static_cast<double>(
+                  images[(n * groups_ * sizes.channels + c) * sizes.input_pixels + pixel]);
+              const T* kernel = weights + (c * sizes.outputs + m % sizes.outputs) * sizes.kernel;
+              for (const WindowTap& tap : covered)
+                sums[detail::Index(tap.input)] += value * static_cast<double>(kernel[tap.kernel]);
+            }
           }
+          for (int64_t pixel = 0; pixel < sizes.output_pixels; ++pixel)
+            out[plane * sizes.output_pixels + pixel] = static_cast<T>(sums[detail::Index(pixel)]);
         }
-        for (int64_t pixel = 0; pixel < sizes.output_pixels; ++pixel)
-          out[plane * sizes.output_pixels + pixel] = static_cast<T>(sums[detail::Index(pixel)]);
-      }
+      });
+      return true;
     });
-    return true;
   }
 };
 
@@ -196,8 +186,7 @@ OPKIT_OPERATOR_SCHEMA(ConvTranspose)
                                "end of each; 0 where it is left out")
     .Arg<std::vector<int64_t>>("strides", kStridesDoc)
     .TensorInferenceFunction([](InferenceContext& c) { detail::InferConvTranspose(c); })
-    .CostInferenceFunction([](const OperatorDef&, const std::vector<TensorInfo>& inputs,
-                              const std::vector<TensorInfo>& outputs) {
+    .CostInferenceFunction([](auto&, auto& inputs, auto& outputs) {
       return WindowCost(detail::ConvFlops(inputs[1], inputs[0]), inputs, outputs, 1);
     });
 OPKIT_REGISTER_CPU_OPERATOR(ConvTranspose, ConvTransposeOp);

@@ -16,11 +16,7 @@ namespace opkit::inline OPKIT_ABI {
 // The base of the kernels of LayerNormalization.
 class LayerNormalizationOpBase : public StandardOperator {
  public:
-  LayerNormalizationOpBase(const OperatorDef& def, Workspace* ws,
-                           const KernelConfig* config = nullptr)
-      : StandardOperator(def, ws, config),
-        epsilon_(GetSingleArgument<float>("epsilon", 1e-5f)),
-        axis_(GetSingleArgument<int64_t>("axis", -1)) {}
+  using StandardOperator::StandardOperator;
 
  protected:
   // X as [rows, columns], whose rows are normalized.
@@ -40,54 +36,50 @@ class LayerNormalizationOpBase : public StandardOperator {
     }
   }
 
-  const float epsilon_;
+  const float epsilon_ = GetSingleArgument<float>("epsilon", 1e-5f);
 
  private:
-  const int64_t axis_;
+  const int64_t axis_ = GetSingleArgument<int64_t>("axis", -1);
 };
 
 class LayerNormalizationOp final : public LayerNormalizationOpBase {
  public:
   using LayerNormalizationOpBase::LayerNormalizationOpBase;
 
-  bool RunOnDevice() override {
-    return Visit<FloatTypes>([&]<class T>() { Run<T>(); });
-  }
-
- private:
   // Computes in double for every stash_type.
-  template <class T>
-  void Run() {
-    Tensor* y = InferredOutput(0);
-    Tensor* mean = HasOutput(1) ? InferredOutput(1) : nullptr;
-    Tensor* inv_std_dev = HasOutput(2) ? InferredOutput(2) : nullptr;
-    const Tensor &x = DenseInput(0), &scale = DenseInput(1);
-    const Sizes sizes = SizesOf(x.shape());
-    const T *in = x.data<T>(), *scales = scale.data<T>();
-    const T* biases = HasInput(2) ? DenseInput(2).data<T>() : nullptr;
-    const Shape& bias_shape = biases ? Input(2).shape() : scale.shape();
-    const BroadcastLoop loop(x.shape(), {&scale.shape(), &bias_shape});
-    T* out = y->mutable_data<T>();
-    ParallelFor(sizes.rows, [&](int64_t row) {
-      const int64_t begin = row * sizes.columns;
-      const auto count = static_cast<double>(sizes.columns);
-      double sum = 0, squares = 0;
-      for (int64_t i = 0; i < sizes.columns; ++i) sum += static_cast<double>(in[begin + i]);
-      const double center = sum / count;
-      for (int64_t i = 0; i < sizes.columns; ++i) {
-        const double distance = static_cast<double>(in[begin + i]) - center;
-        squares += distance * distance;
-      }
-      const double factor = 1 / std::sqrt(squares / count + static_cast<double>(epsilon_));
-      if (mean) Store(*mean, row, center);
-      if (inv_std_dev) Store(*inv_std_dev, row, factor);
-      loop.Walk(begin, begin + sizes.columns, [&](int64_t at, int64_t n, const int64_t* from) {
-        for (int64_t i = 0; i < n; ++i) {
-          double value = (static_cast<double>(in[at + i]) - center) * factor *
-                         static_cast<double>(scales[from[0] + i * loop.step(0)]);
-          if (biases) value += static_cast<double>(biases[from[1] + i * loop.step(1)]);
-          out[at + i] = detail::ToElement<T>(value);
+  bool RunOnDevice() override {
+    return Visit<FloatTypes>([&]<class T>() {
+      Tensor* y = InferredOutput(0);
+      Tensor* mean = HasOutput(1) ? InferredOutput(1) : nullptr;
+      Tensor* inv_std_dev = HasOutput(2) ? InferredOutput(2) : nullptr;
+      const Tensor &x = DenseInput(0), &scale = DenseInput(1);
+      const Sizes sizes = SizesOf(x.shape());
+      const T *in = x.data<T>(), *scales = scale.data<T>();
+      const T* biases = HasInput(2) ? DenseInput(2).data<T>() : nullptr;
+      const Shape& bias_shape = biases ? Input(2).shape() : scale.shape();
+      const BroadcastLoop loop(x.shape(), {&scale.shape(), &bias_shape});
+      T* out = y->mutable_data<T>();
+      ParallelFor(sizes.rows, [&](int64_t row) {
+        const int64_t begin = row * sizes.columns;
+        const auto count = static_cast<double>(sizes.columns);
+        double sum = 0, squares = 0;
+        for (int64_t i = 0; i < sizes.columns; ++i) sum += static_cast<double>(in[begin + i]);
+        const double center = sum / count;
+        for (int64_t i = 0; i < sizes.columns; ++i) {
+          const double distance = static_cast<double>(in[begin + i]) - center;
+          squares += distance * distance;
         }
+        const double factor = 1 / std::sqrt(squares / count + static_cast<double>(epsilon_));
+        if (mean) Store(*mean, row, center);
+        if (inv_std_dev) Store(*inv_std_dev, row, factor);
+        loop.Walk(begin, begin + sizes.columns, [&](int64_t at, int64_t n, const int64_t* from) {
+          for (int64_t i = 0; i < n; ++i) {
+            double value = (static_cast<double>(in[at + i]) - center) * factor *
+                           static_cast<double>(scales[from[0] + i * loop.step(0)]);
+            if (biases) value += static_cast<double>(biases[from[1] + i * loop.step(1)]);
+            out[at + i] = detail::ToElement<T>(value);
+          }
+        });
       });
     });
   }

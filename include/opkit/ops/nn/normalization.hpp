@@ -82,13 +82,7 @@ inline std::vector<double> NumbersOf(const Tensor& tensor) {
 // The base of the kernels of BatchNormalization.
 class BatchNormalizationOpBase : public StandardOperator {
  public:
-  BatchNormalizationOpBase(const OperatorDef& def, Workspace* ws,
-                           const KernelConfig* config = nullptr)
-      : StandardOperator(def, ws, config),
-        epsilon_(GetSingleArgument<double>("epsilon", 1e-5f)),
-        momentum_(GetSingleArgument<double>("momentum", 0.9f)),
-        training_(GetSingleArgument<int64_t>("training_mode", 0) != 0),
-        spatial_(GetSingleArgument<int64_t>("spatial", 1) != 0) {}
+  using StandardOperator::StandardOperator;
 
  protected:
   // [batch, channels, pixels]; without `spatial` each activation is a channel of one pixel.
@@ -101,8 +95,10 @@ class BatchNormalizationOpBase : public StandardOperator {
     return {x[0], x[1], x.NumelBetween(2, x.rank())};
   }
 
-  const double epsilon_, momentum_;
-  const bool training_, spatial_;
+  const double epsilon_ = GetSingleArgument<double>("epsilon", 1e-5f);
+  const double momentum_ = GetSingleArgument<double>("momentum", 0.9f);
+  const bool training_ = GetSingleArgument<int64_t>("training_mode", 0) != 0;
+  const bool spatial_ = GetSingleArgument<int64_t>("spatial", 1) != 0;
 };
 
 class BatchNormalizationOp final : public BatchNormalizationOpBase {
@@ -110,47 +106,44 @@ class BatchNormalizationOp final : public BatchNormalizationOpBase {
   using BatchNormalizationOpBase::BatchNormalizationOpBase;
 
   bool RunOnDevice() override {
-    return DispatchDType<float16, bfloat16, float, double>(Input(0).dtype(),
-                                                           [&]<class T>() { return Run<T>(); });
+    return DispatchDType<float16, bfloat16, float, double>(Input(0).dtype(), [&]<class T>() {
+      const Tensor& x = DenseInput(0);
+      std::vector<std::vector<double>> given;  // scale, bias, mean, variance
+      for (int i = 1; i < 5; ++i) given.push_back(detail::NumbersOf(Input(i)));
+      Tensor* y = InferredOutput(0);
+      const Sizes sizes = SizesOf(x.shape());
+      const T* in = x.data<T>();
+      T* out = y->mutable_data<T>();
+      ParallelFor(sizes.channels, [&](int64_t channel) {
+        auto for_each = [&](auto f) {
+          for (int64_t n = 0; sizes.pixels > 0 && n < sizes.batch; ++n) {
+            const int64_t begin = (n * sizes.channels + channel) * sizes.pixels;
+            for (int64_t i = begin; i < begin + sizes.pixels; ++i) f(i);
+          }
+        };
+        const auto c = static_cast<size_t>(channel);
+        double mean = given[2][c], variance = given[3][c];
+        if (training_) {
+          const auto found = detail::Moments::Of(sizes.batch * sizes.pixels, [&](auto take) {
+            for_each([&](int64_t i) { take(static_cast<double>(in[i])); });
+          });
+          given[2][c] = mean * momentum_ + found.mean * (1 - momentum_);
+          given[3][c] = variance * momentum_ + found.variance * (1 - momentum_);
+          mean = found.mean;
+          variance = found.variance;
+        }
+        const double scale = given[0][c] / std::sqrt(variance + epsilon_);
+        for_each([&](int64_t i) {
+          out[i] = static_cast<T>((static_cast<double>(in[i]) - mean) * scale + given[1][c]);
+        });
+      });
+      for (int o = 1; o < 3; ++o)
+        if (HasOutput(o)) WriteStatistics(o, given[static_cast<size_t>(o) + 1]);
+      return true;
+    });
   }
 
  private:
-  template <class T>
-  bool Run() {
-    const Tensor& x = DenseInput(0);
-    std::vector<std::vector<double>> given;  // scale, bias, mean, variance
-    for (int i = 1; i < 5; ++i) given.push_back(detail::NumbersOf(Input(i)));
-    Tensor* y = InferredOutput(0);
-    const Sizes sizes = SizesOf(x.shape());
-    const T* in = x.data<T>();
-    T* out = y->mutable_data<T>();
-    ParallelFor(sizes.channels, [&](int64_t channel) {
-      auto for_each = [&](auto f) {
-        for (int64_t n = 0; sizes.pixels > 0 && n < sizes.batch; ++n) {
-          const int64_t begin = (n * sizes.channels + channel) * sizes.pixels;
-          for (int64_t i = begin; i < begin + sizes.pixels; ++i) f(i);
-        }
-      };
-      const auto c = static_cast<size_t>(channel);
-      double mean = given[2][c], variance = given[3][c];
-      if (training_) {
-        const auto found = detail::Moments::Of(sizes.batch * sizes.pixels, [&](auto take) {
-          for_each([&](int64_t i) { take(static_cast<double>(in[i])); });
-        });
-        given[2][c] = mean * momentum_ + found.mean * (1 - momentum_);
-        given[3][c] = variance * momentum_ + found.variance * (1 - momentum_);
-        mean = found.mean;
-        variance = found.variance;
-      }
-      const double scale = given[0][c] / std::sqrt(variance + epsilon_);
-      for_each([&](int64_t i) {
-        out[i] = static_cast<T>((static_cast<double>(in[i]) - mean) * scale + given[1][c]);
-      });
-    });
-    for (int o = 1; o < 3; ++o)
-      if (HasOutput(o)) WriteStatistics(o, given[static_cast<size_t>(o) + 1]);
-    return true;
-  }
   void WriteStatistics(int o, const std::vector<double>& values) {
     Tensor* out = InferredOutput(o);
     DispatchDType<float16, bfloat16, float, double>(out->dtype(), [&]<class T>() {
@@ -163,48 +156,39 @@ class BatchNormalizationOp final : public BatchNormalizationOpBase {
 // Computes one channel of one image after another.
 class InstanceNormalizationOp final : public StandardOperator {
  public:
-  InstanceNormalizationOp(const OperatorDef& def, Workspace* ws)
-      : StandardOperator(def, ws), epsilon_(GetSingleArgument<double>("epsilon", 1e-5f)) {}
+  using StandardOperator::StandardOperator;
 
   bool RunOnDevice() override {
-    return DispatchDType<float16, bfloat16, float, double>(Input(0).dtype(),
-                                                           [&]<class T>() { return Run<T>(); });
+    return DispatchDType<float16, bfloat16, float, double>(Input(0).dtype(), [&]<class T>() {
+      const Tensor &x = DenseInput(0), &scales = DenseInput(1), &biases = DenseInput(2);
+      Tensor* y = InferredOutput(0);
+      if (y->numel() == 0) return true;
+      const int64_t channels = x.dim(1), pixels = x.shape().NumelBetween(2, x.rank());
+      const T *in = x.data<T>(), *scale = scales.data<T>(), *bias = biases.data<T>();
+      T* out = y->mutable_data<T>();
+      ParallelFor(x.dim(0) * channels, [=, this](int64_t plane) {
+        const int64_t begin = plane * pixels, end = begin + pixels, c = plane % channels;
+        const auto found = detail::Moments::Of(pixels, [=](auto take) {
+          for (int64_t i = begin; i < end; ++i) take(static_cast<double>(in[i]));
+        });
+        const double factor = static_cast<double>(scale[c]) / std::sqrt(found.variance + epsilon_);
+        for (int64_t i = begin; i < end; ++i)
+          out[i] = static_cast<T>((static_cast<double>(in[i]) - found.mean) * factor +
+                                  static_cast<double>(bias[c]));
+      });
+      return true;
+    });
   }
 
  private:
-  template <class T>
-  bool Run() {
-    const Tensor &x = DenseInput(0), &scales = DenseInput(1), &biases = DenseInput(2);
-    Tensor* y = InferredOutput(0);
-    if (y->numel() == 0) return true;
-    const int64_t channels = x.dim(1), pixels = x.shape().NumelBetween(2, x.rank());
-    const T *in = x.data<T>(), *scale = scales.data<T>(), *bias = biases.data<T>();
-    T* out = y->mutable_data<T>();
-    ParallelFor(x.dim(0) * channels, [=, this](int64_t plane) {
-      const int64_t begin = plane * pixels, end = begin + pixels, c = plane % channels;
-      const auto found = detail::Moments::Of(pixels, [=](auto take) {
-        for (int64_t i = begin; i < end; ++i) take(static_cast<double>(in[i]));
-      });
-      const double factor = static_cast<double>(scale[c]) / std::sqrt(found.variance + epsilon_);
-      for (int64_t i = begin; i < end; ++i)
-        out[i] = static_cast<T>((static_cast<double>(in[i]) - found.mean) * factor +
-                                static_cast<double>(bias[c]));
-    });
-    return true;
-  }
-
-  const double epsilon_;
+  const double epsilon_ = GetSingleArgument<double>("epsilon", 1e-5f);
 };
 
 // The base of the kernels of LRN.
 class LrnOpBase : public StandardOperator {
  public:
   LrnOpBase(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
-      : StandardOperator(def, ws, config),
-        alpha_(GetSingleArgument<double>("alpha", 1e-4f)),
-        beta_(GetSingleArgument<double>("beta", 0.75)),
-        bias_(GetSingleArgument<double>("bias", 1)),
-        size_(GetSingleArgument<int64_t>("size", 0)) {
+      : StandardOperator(def, ws, config) {
     if (size_ < 1)
       Throw(ErrorCode::kInvalidArgument, "LRN: size is ", size_, ", expected at least 1");
   }
@@ -217,8 +201,10 @@ class LrnOpBase : public StandardOperator {
     return channels - c - 1 <= after ? channels : c + after + 1;
   }
 
-  const double alpha_, beta_, bias_;
-  const int64_t size_;
+  const double alpha_ = GetSingleArgument<double>("alpha", 1e-4f);
+  const double beta_ = GetSingleArgument<double>("beta", 0.75);
+  const double bias_ = GetSingleArgument<double>("bias", 1);
+  const int64_t size_ = GetSingleArgument<int64_t>("size", 0);
 };
 
 class LrnOp final : public LrnOpBase {
@@ -226,34 +212,29 @@ class LrnOp final : public LrnOpBase {
   using LrnOpBase::LrnOpBase;
 
   bool RunOnDevice() override {
-    return DispatchDType<float16, bfloat16, float, double>(Input(0).dtype(),
-                                                           [&]<class T>() { return Run<T>(); });
-  }
-
- private:
-  template <class T>
-  bool Run() {
-    const Tensor& x = DenseInput(0);
-    Tensor* y = InferredOutput(0);
-    if (y->numel() == 0) return true;
-    const int64_t channels = x.dim(1), pixels = x.shape().NumelBetween(2, x.rank());
-    const T* in = x.data<T>();
-    T* out = y->mutable_data<T>();
-    ParallelFor(x.dim(0) * channels, [=, this](int64_t plane) {
-      const int64_t image = plane / channels * channels, c = plane % channels;
-      for (int64_t i = 0; i < pixels; ++i) {
-        double squares = 0;
-        for (int64_t k = FirstChannel(c); k < EndChannel(c, channels); ++k) {
-          const auto value = static_cast<double>(in[(image + k) * pixels + i]);
-          squares += value * value;
+    return DispatchDType<float16, bfloat16, float, double>(Input(0).dtype(), [&]<class T>() {
+      const Tensor& x = DenseInput(0);
+      Tensor* y = InferredOutput(0);
+      if (y->numel() == 0) return true;
+      const int64_t channels = x.dim(1), pixels = x.shape().NumelBetween(2, x.rank());
+      const T* in = x.data<T>();
+      T* out = y->mutable_data<T>();
+      ParallelFor(x.dim(0) * channels, [=, this](int64_t plane) {
+        const int64_t image = plane / channels * channels, c = plane % channels;
+        for (int64_t i = 0; i < pixels; ++i) {
+          double squares = 0;
+          for (int64_t k = FirstChannel(c); k < EndChannel(c, channels); ++k) {
+            const auto value = static_cast<double>(in[(image + k) * pixels + i]);
+            squares += value * value;
+          }
+          const double divisor =
+              std::pow(bias_ + alpha_ / static_cast<double>(size_) * squares, beta_);
+          const int64_t at = plane * pixels + i;
+          out[at] = static_cast<T>(static_cast<double>(in[at]) / divisor);
         }
-        const double divisor =
-            std::pow(bias_ + alpha_ / static_cast<double>(size_) * squares, beta_);
-        const int64_t at = plane * pixels + i;
-        out[at] = static_cast<T>(static_cast<double>(in[at]) / divisor);
-      }
+      });
+      return true;
     });
-    return true;
   }
 };
 
@@ -315,8 +296,7 @@ OPKIT_OPERATOR_SCHEMA(LRN)
     .Arg<float>("bias", "added to the squares", 1.f)
     .RequiredArg<int64_t>("size", "channels that are summed over")
     .TensorInferenceFunction([](InferenceContext& c) { detail::InferLrn(c); })
-    .CostInferenceFunction([](const OperatorDef& def, const std::vector<TensorInfo>& inputs,
-                              const std::vector<TensorInfo>& outputs) {
+    .CostInferenceFunction([](const OperatorDef& def, auto& inputs, auto& outputs) {
       const auto size = static_cast<uint64_t>(def.args().Get<int64_t>("size", 1));
       return TrafficCost((2 * size + 4) * OpSchema::Elements(inputs[0]), inputs, outputs);
     });

@@ -64,9 +64,7 @@ inline OpCost GlobalPoolCost(const OperatorDef&, const std::vector<TensorInfo>& 
 // The least value of T, which IsLarger replaces by any other.
 template <class T>
 T LeastValue() {
-  if constexpr (std::numeric_limits<T>::has_infinity) {
-    return -std::numeric_limits<T>::infinity();
-  } else if constexpr (std::numeric_limits<T>::is_specialized) {
+  if constexpr (std::is_integral_v<T>) {
     return std::numeric_limits<T>::lowest();
   } else {
     return T(-std::numeric_limits<float>::infinity());
@@ -83,8 +81,7 @@ bool IsLarger(T value, T than) {
 // The base of the kernels of the pools.
 class PoolOpBase : public StandardOperator {
  public:
-  PoolOpBase(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
-      : StandardOperator(def, ws, config), attributes_(def) {}
+  using StandardOperator::StandardOperator;
 
  protected:
   // For an input shape that inference has checked.
@@ -111,15 +108,13 @@ class PoolOpBase : public StandardOperator {
     });
   }
 
-  const WindowAttributes attributes_;
+  const WindowAttributes attributes_{def()};
 };
 
 // The base of the kernels of AveragePool.
 class AveragePoolOpBase : public PoolOpBase {
  public:
-  AveragePoolOpBase(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
-      : PoolOpBase(def, ws, config),
-        count_include_pad_(GetSingleArgument<int64_t>("count_include_pad", 0) != 0) {}
+  using PoolOpBase::PoolOpBase;
 
  protected:
   // The divisor of the sum for output pixel `o`: 0 for a window that is all pads, if pads do not
@@ -136,7 +131,7 @@ class AveragePoolOpBase : public PoolOpBase {
     return count;
   }
 
-  const bool count_include_pad_;
+  const bool count_include_pad_ = GetSingleArgument<int64_t>("count_include_pad", 0) != 0;
 };
 
 class AveragePoolOp final : public AveragePoolOpBase {
@@ -144,32 +139,27 @@ class AveragePoolOp final : public AveragePoolOpBase {
   using AveragePoolOpBase::AveragePoolOpBase;
 
   bool RunOnDevice() override {
-    return DispatchDType<float16, bfloat16, float, double>(Input(0).dtype(),
-                                                           [&]<class T>() { return Run<T>(); });
-  }
-
- private:
-  template <class T>
-  bool Run() {
-    const Tensor& x = DenseInput(0);
-    Tensor* y = InferredOutput(0);
-    if (y->numel() == 0) return true;
-    const int64_t planes = x.dim(0) * x.dim(1);
-    const WindowAxes axes = AxesOf(attributes_, x.shape());
-    const T* in = x.data<T>();
-    T* out = y->mutable_data<T>();
-    ForEachWindow(axes, [&](const std::vector<WindowTap>& taps, int64_t input_pixels, int64_t pixel,
-                            int64_t output_pixels) {
-      const int64_t divisor = Divisor(axes, pixel);
-      for (int64_t plane = 0; plane < planes; ++plane) {
-        double sum = 0;
-        for (const WindowTap& tap : taps)
-          sum += static_cast<double>(in[plane * input_pixels + tap.input]);
-        out[plane * output_pixels + pixel] =
-            static_cast<T>(divisor == 0 ? 0 : sum / static_cast<double>(divisor));
-      }
+    return DispatchDType<float16, bfloat16, float, double>(Input(0).dtype(), [&]<class T>() {
+      const Tensor& x = DenseInput(0);
+      Tensor* y = InferredOutput(0);
+      if (y->numel() == 0) return true;
+      const int64_t planes = x.dim(0) * x.dim(1);
+      const WindowAxes axes = AxesOf(attributes_, x.shape());
+      const T* in = x.data<T>();
+      T* out = y->mutable_data<T>();
+      ForEachWindow(axes, [&](const std::vector<WindowTap>& taps, int64_t input_pixels,
+                              int64_t pixel, int64_t output_pixels) {
+        const int64_t divisor = Divisor(axes, pixel);
+        for (int64_t plane = 0; plane < planes; ++plane) {
+          double sum = 0;
+          for (const WindowTap& tap : taps)
+            sum += static_cast<double>(in[plane * input_pixels + tap.input]);
+          out[plane * output_pixels + pixel] =
+              static_cast<T>(divisor == 0 ? 0 : sum / static_cast<double>(divisor));
+        }
+      });
+      return true;
     });
-    return true;
   }
 };
 
@@ -209,38 +199,35 @@ class MaxPoolOp final : public MaxPoolOpBase {
 
   bool RunOnDevice() override {
     return DispatchDType<int8_t, uint8_t, float16, bfloat16, float, double>(
-        Input(0).dtype(), [&]<class T>() { return Run<T>(); });
-  }
-
- private:
-  template <class T>
-  bool Run() {
-    const Tensor& x = DenseInput(0);
-    Tensor* y = InferredOutput(0);
-    Tensor* indices = HasOutput(1) ? InferredOutput(1) : nullptr;
-    if (y->numel() == 0) return true;
-    const int64_t planes = x.dim(0) * x.dim(1);
-    const WindowAxes axes = AxesOf(attributes_, x.shape());
-    const T* in = x.data<T>();
-    T* out = y->mutable_data<T>();
-    int64_t* where = indices ? indices->mutable_data<int64_t>() : nullptr;
-    ForEachWindow(axes, [&](const std::vector<WindowTap>& taps, int64_t input_pixels, int64_t pixel,
-                            int64_t output_pixels) {
-      for (int64_t plane = 0; plane < planes; ++plane) {
-        T largest = detail::LeastValue<T>();
-        int64_t index = taps.empty() ? 0 : taps[0].input;
-        for (const WindowTap& tap : taps) {
-          const T value = in[plane * input_pixels + tap.input];
-          if (!detail::IsLarger(value, largest)) continue;
-          largest = value;
-          index = tap.input;
-        }
-        out[plane * output_pixels + pixel] = largest;
-        if (where)
-          where[plane * output_pixels + pixel] = plane * input_pixels + StoredIndex(axes, index);
-      }
-    });
-    return true;
+        Input(0).dtype(), [&]<class T>() {
+          const Tensor& x = DenseInput(0);
+          Tensor* y = InferredOutput(0);
+          Tensor* indices = HasOutput(1) ? InferredOutput(1) : nullptr;
+          if (y->numel() == 0) return true;
+          const int64_t planes = x.dim(0) * x.dim(1);
+          const WindowAxes axes = AxesOf(attributes_, x.shape());
+          const T* in = x.data<T>();
+          T* out = y->mutable_data<T>();
+          int64_t* where = indices ? indices->mutable_data<int64_t>() : nullptr;
+          ForEachWindow(axes, [&](const std::vector<WindowTap>& taps, int64_t input_pixels,
+                                  int64_t pixel, int64_t output_pixels) {
+            for (int64_t plane = 0; plane < planes; ++plane) {
+              T largest = detail::LeastValue<T>();
+              int64_t index = taps.empty() ? 0 : taps[0].input;
+              for (const WindowTap& tap : taps) {
+                const T value = in[plane * input_pixels + tap.input];
+                if (!detail::IsLarger(value, largest)) continue;
+                largest = value;
+                index = tap.input;
+              }
+              out[plane * output_pixels + pixel] = largest;
+              if (where)
+                where[plane * output_pixels + pixel] =
+                    plane * input_pixels + StoredIndex(axes, index);
+            }
+          });
+          return true;
+        });
   }
 };
 

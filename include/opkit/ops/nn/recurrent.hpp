@@ -75,12 +75,7 @@ template <class Layer>
 class RecurrentOpBase : public StandardOperator, protected RecurrentInputs {
  public:
   RecurrentOpBase(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
-      : StandardOperator(def, ws, config),
-        direction_(GetSingleArgument<std::string>("direction", "forward")),
-        directions_(detail::RecurrentDirections(direction_, type())),
-        batch_first_(GetSingleArgument<int64_t>("layout", 0) != 0),
-        variant_(!Layer::kVariant.empty() && GetSingleArgument<int64_t>(Layer::kVariant, 0) != 0),
-        clip_(GetSingleArgument<float>("clip", 0.f)) {
+      : StandardOperator(def, ws, config) {
     const std::vector<std::string> each = Layer::Functions();
     std::vector<std::string> names = GetRepeatedArgument<std::string>("activations");
     const size_t expected = each.size() * static_cast<size_t>(directions_);
@@ -130,12 +125,14 @@ class RecurrentOpBase : public StandardOperator, protected RecurrentInputs {
   }
 
  private:
-  const std::string direction_;
+  const std::string direction_ = GetSingleArgument<std::string>("direction", "forward");
 
  protected:
-  const int64_t directions_;
-  const bool batch_first_, variant_;
-  const float clip_;  // 0: none
+  const int64_t directions_ = detail::RecurrentDirections(direction_, type());
+  const bool batch_first_ = GetSingleArgument<int64_t>("layout", 0) != 0;
+  const bool variant_ =
+      !Layer::kVariant.empty() && GetSingleArgument<int64_t>(Layer::kVariant, 0) != 0;
+  const float clip_ = GetSingleArgument<float>("clip", 0.f);  // 0: none
 
  private:
   std::vector<RecurrentFunction> functions_;
@@ -205,89 +202,6 @@ inline void RecurrentStep(RnnLayer, RecurrentState& s) {
   for (int64_t j = 0; j < s.hidden; ++j) s.next[Index(j)] = s.Apply(0, s.Gate(j) + s.Recur(j, s.h));
   s.h.swap(s.next);
 }
-
-}  // namespace detail
-
-// Computes in double for every type.
-template <class Layer>
-class RecurrentOp final : public RecurrentOpBase<Layer> {
-  using Base = RecurrentOpBase<Layer>;
-
- public:
-  using Base::Base;
-
-  bool RunOnDevice() override {
-    const RecurrentSizes sizes = this->SizesNow();
-    std::vector<int64_t> lengths;
-    this->ReadLengths(sizes, lengths);
-    const int64_t rows = Base::kGates * sizes.hidden;
-    const std::vector<double> x = Numbers(Base::kX, 0), w = Numbers(Base::kW, 0),
-                              r = Numbers(Base::kR, 0),
-                              b = Numbers(Base::kB, sizes.directions * 2 * rows),
-                              p = Numbers(Base::kP, sizes.directions * 3 * sizes.hidden);
-    const int64_t states = sizes.directions * sizes.batch * sizes.hidden;
-    std::vector<double> h = Numbers(Base::kInitialH, states), c = Numbers(Base::kInitialC, states);
-    std::vector<double> y(static_cast<size_t>(states * sizes.steps));
-    ParallelFor(sizes.directions * sizes.batch, [&](int64_t at) {
-      const int64_t d = at / sizes.batch, sequence = at % sizes.batch;
-      const int64_t length = lengths[detail::Index(sequence)];
-      const int64_t state = sizes.State(d, sequence);
-      detail::RecurrentState s;
-      s.f = this->Functions(d);
-      s.clip = static_cast<double>(this->clip_);
-      s.variant = this->variant_;
-      s.hidden = sizes.hidden;
-      s.r = r.data() + d * rows * sizes.hidden;
-      s.bias_r = b.data() + d * 2 * rows + rows;
-      s.peephole = p.data() + d * 3 * sizes.hidden;
-      s.gates.resize(static_cast<size_t>(rows));
-      s.h.assign(h.begin() + state, h.begin() + state + sizes.hidden);
-      s.c.assign(c.begin() + state, c.begin() + state + sizes.hidden);
-      for (int64_t i = 0; i < length; ++i) {
-        const int64_t step = this->IsReverse(d) ? length - 1 - i : i;
-        const double* in = x.data() + sizes.XRow(step, sequence) * sizes.input;
-        for (int64_t row = 0; row < rows; ++row) {
-          const double* weights = w.data() + (d * rows + row) * sizes.input;
-          double sum = b[detail::Index(d * 2 * rows + row)];
-          for (int64_t k = 0; k < sizes.input; ++k) sum += weights[k] * in[k];
-          s.gates[detail::Index(row)] = sum;
-        }
-        detail::RecurrentStep(Layer(), s);
-        std::copy(s.h.begin(), s.h.end(), y.begin() + sizes.Y(step, d, sequence));
-      }
-      std::copy(s.h.begin(), s.h.end(), h.begin() + state);
-      std::copy(s.c.begin(), s.c.end(), c.begin() + state);
-    });
-    const std::vector<double>* outputs[] = {&y, &h, &c};
-    for (int o = 0; o < this->OutputSize(); ++o)
-      if (this->HasOutput(o)) Store(*outputs[o], this->InferredOutput(o));
-    return true;
-  }
-
- private:
-  // The elements of an input; `left_out` zeros if the node leaves it out.
-  std::vector<double> Numbers(int i, int64_t left_out) {
-    std::vector<double> out;
-    if (!this->HasInput(i) || i > (Layer::kHasCell ? int{Base::kP} : int{Base::kInitialH})) {
-      out.resize(static_cast<size_t>(left_out));
-      return out;
-    }
-    const Tensor& input = this->DenseInput(i);
-    FloatTypes::Visit(input.dtype(), [&]<class T>() {
-      const T* values = input.data<T>();
-      for (int64_t k = 0; k < input.numel(); ++k) out.push_back(static_cast<double>(values[k]));
-    });
-    return out;
-  }
-  static void Store(const std::vector<double>& values, Tensor* output) {
-    FloatTypes::Visit(output->dtype(), [&]<class T>() {
-      T* out = output->mutable_data<T>();
-      for (size_t k = 0; k < values.size(); ++k) out[k] = detail::ToElement<T>(values[k]);
-    });
-  }
-};
-
-namespace detail {
 
 template <class Layer>
 void InferRecurrent(InferenceContext& c) {
@@ -396,6 +310,85 @@ void FillRecurrentSchema(OpSchema& schema, const char* doc) {
 }
 
 }  // namespace detail
+
+// Computes in double for every type.
+template <class Layer>
+class RecurrentOp final : public RecurrentOpBase<Layer> {
+  using Base = RecurrentOpBase<Layer>;
+
+ public:
+  using Base::Base;
+
+  bool RunOnDevice() override {
+    const RecurrentSizes sizes = this->SizesNow();
+    std::vector<int64_t> lengths;
+    this->ReadLengths(sizes, lengths);
+    const int64_t rows = Base::kGates * sizes.hidden;
+    const std::vector<double> x = Numbers(Base::kX, 0), w = Numbers(Base::kW, 0),
+                              r = Numbers(Base::kR, 0),
+                              b = Numbers(Base::kB, sizes.directions * 2 * rows),
+                              p = Numbers(Base::kP, sizes.directions * 3 * sizes.hidden);
+    const int64_t states = sizes.directions * sizes.batch * sizes.hidden;
+    std::vector<double> h = Numbers(Base::kInitialH, states), c = Numbers(Base::kInitialC, states);
+    std::vector<double> y(static_cast<size_t>(states * sizes.steps));
+    ParallelFor(sizes.directions * sizes.batch, [&](int64_t at) {
+      const int64_t d = at / sizes.batch, sequence = at % sizes.batch;
+      const int64_t length = lengths[detail::Index(sequence)];
+      const int64_t state = sizes.State(d, sequence);
+      detail::RecurrentState s;
+      s.f = this->Functions(d);
+      s.clip = static_cast<double>(this->clip_);
+      s.variant = this->variant_;
+      s.hidden = sizes.hidden;
+      s.r = r.data() + d * rows * sizes.hidden;
+      s.bias_r = b.data() + d * 2 * rows + rows;
+      s.peephole = p.data() + d * 3 * sizes.hidden;
+      s.gates.resize(static_cast<size_t>(rows));
+      s.h.assign(h.begin() + state, h.begin() + state + sizes.hidden);
+      s.c.assign(c.begin() + state, c.begin() + state + sizes.hidden);
+      for (int64_t i = 0; i < length; ++i) {
+        const int64_t step = this->IsReverse(d) ? length - 1 - i : i;
+        const double* in = x.data() + sizes.XRow(step, sequence) * sizes.input;
+        for (int64_t row = 0; row < rows; ++row) {
+          const double* weights = w.data() + (d * rows + row) * sizes.input;
+          double sum = b[detail::Index(d * 2 * rows + row)];
+          for (int64_t k = 0; k < sizes.input; ++k) sum += weights[k] * in[k];
+          s.gates[detail::Index(row)] = sum;
+        }
+        detail::RecurrentStep(Layer(), s);
+        std::copy(s.h.begin(), s.h.end(), y.begin() + sizes.Y(step, d, sequence));
+      }
+      std::copy(s.h.begin(), s.h.end(), h.begin() + state);
+      std::copy(s.c.begin(), s.c.end(), c.begin() + state);
+    });
+    const std::vector<double>* outputs[] = {&y, &h, &c};
+    for (int o = 0; o < this->OutputSize(); ++o)
+      if (this->HasOutput(o)) Store(*outputs[o], this->InferredOutput(o));
+    return true;
+  }
+
+ private:
+  // The elements of an input; `left_out` zeros if the node leaves it out.
+  std::vector<double> Numbers(int i, int64_t left_out) {
+    std::vector<double> out;
+    if (!this->HasInput(i) || i > (Layer::kHasCell ? int{Base::kP} : int{Base::kInitialH})) {
+      out.resize(static_cast<size_t>(left_out));
+      return out;
+    }
+    const Tensor& input = this->DenseInput(i);
+    FloatTypes::Visit(input.dtype(), [&]<class T>() {
+      const T* values = input.data<T>();
+      for (int64_t k = 0; k < input.numel(); ++k) out.push_back(static_cast<double>(values[k]));
+    });
+    return out;
+  }
+  static void Store(const std::vector<double>& values, Tensor* output) {
+    FloatTypes::Visit(output->dtype(), [&]<class T>() {
+      T* out = output->mutable_data<T>();
+      for (size_t k = 0; k < values.size(); ++k) out[k] = detail::ToElement<T>(values[k]);
+    });
+  }
+};
 
 OPKIT_OPERATOR_SCHEMA(LSTM).FillUsing([](OpSchema& schema) {
   detail::FillRecurrentSchema<LstmLayer>(

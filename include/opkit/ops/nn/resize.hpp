@@ -183,8 +183,7 @@ T FromWide(Wide value) {
 
 class ResizeOp final : public StandardOperator {
  public:
-  ResizeOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
-      : StandardOperator(def, ws, config), rules_(def.args()) {}
+  using StandardOperator::StandardOperator;
   bool RunOnDevice() override {
     const Tensor& x = DenseInput(0);
     Tensor* y = InferredOutput(0);
@@ -355,7 +354,7 @@ class ResizeOp final : public StandardOperator {
     }
   }
 
-  const ResizeRules rules_;
+  const ResizeRules rules_{def().args()};
   std::vector<ResizeAxis> axes_,
       weighed_;  // of this run, and of the run that made the members below
   std::vector<ResizeWeights> weights_;
@@ -403,8 +402,7 @@ OPKIT_OPERATOR_SCHEMA(Resize)
     .Arg<float>("extrapolation_value", "of elements that tf_crop_and_resize finds outside X", 0.f)
     .Arg<std::vector<int64_t>>("axes", "those that roi, scales and sizes are for; by default all")
     .TensorInferenceFunction(detail::InferResize)
-    .CostInferenceFunction([](const OperatorDef& def, const std::vector<TensorInfo>& inputs,
-                              const std::vector<TensorInfo>& outputs) {
+    .CostInferenceFunction([](const OperatorDef& def, auto& inputs, auto& outputs) {
       const auto mode = def.args().Get<std::string>("mode", "nearest");
       const uint64_t flops = mode == "nearest" ? 0 : mode == "linear" ? 6 : 14;
       return TrafficCost(flops * OpSchema::Elements(outputs[0]), {inputs[0]}, outputs);

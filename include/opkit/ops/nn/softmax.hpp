@@ -16,8 +16,7 @@ namespace opkit::inline OPKIT_ABI {
 // The base of the kernels of Softmax and LogSoftmax.
 class SoftmaxOpBase : public StandardOperator {
  public:
-  SoftmaxOpBase(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
-      : StandardOperator(def, ws, config), axis_(GetSingleArgument<int64_t>("axis", -1)) {}
+  using StandardOperator::StandardOperator;
 
  protected:
   AxisSplit Split(const Shape& shape) const {
@@ -25,7 +24,7 @@ class SoftmaxOpBase : public StandardOperator {
   }
 
  private:
-  const int64_t axis_;
+  const int64_t axis_ = GetSingleArgument<int64_t>("axis", -1);
 };
 
 template <bool kLog>
@@ -33,35 +32,31 @@ class SoftmaxOp final : public SoftmaxOpBase {
  public:
   using SoftmaxOpBase::SoftmaxOpBase;
 
-  bool RunOnDevice() override {
-    return Visit<FloatTypes>([&]<class T>() { Run<T>(); });
-  }
-
- private:
   // Computes in double, after subtracting the largest element, so that nothing overflows.
-  template <class T>
-  void Run() {
-    Tensor* out = InferredOutput(0);
-    if (out->numel() == 0) return;
-    const Tensor& in = DenseInput(0);
-    const AxisSplit split = Split(in.shape());
-    const T* input = in.data<T>();
-    T* output = out->mutable_data<T>();
-    ParallelFor(split.rows(), [&](int64_t row) {
-      const T* x = input + split.Begin(row);
-      T* y = output + split.Begin(row);
-      double largest = -std::numeric_limits<double>::infinity(), sum = 0;
-      for (int64_t i = 0; i < split.extent; ++i) {
-        const auto value = static_cast<double>(x[i * split.inner]);
-        if (value > largest || std::isnan(value)) largest = value;
-      }
-      for (int64_t i = 0; i < split.extent; ++i)
-        sum += std::exp(static_cast<double>(x[i * split.inner]) - largest);
-      for (int64_t i = 0; i < split.extent; ++i) {
-        const double shifted = static_cast<double>(x[i * split.inner]) - largest;
-        y[i * split.inner] =
-            detail::ToElement<T>(kLog ? shifted - std::log(sum) : std::exp(shifted) / sum);
-      }
+  bool RunOnDevice() override {
+    return Visit<FloatTypes>([&]<class T>() {
+      Tensor* out = InferredOutput(0);
+      if (out->numel() == 0) return;
+      const Tensor& in = DenseInput(0);
+      const AxisSplit split = Split(in.shape());
+      const T* input = in.data<T>();
+      T* output = out->mutable_data<T>();
+      ParallelFor(split.rows(), [&](int64_t row) {
+        const T* x = input + split.Begin(row);
+        T* y = output + split.Begin(row);
+        double largest = -std::numeric_limits<double>::infinity(), sum = 0;
+        for (int64_t i = 0; i < split.extent; ++i) {
+          const auto value = static_cast<double>(x[i * split.inner]);
+          if (value > largest || std::isnan(value)) largest = value;
+        }
+        for (int64_t i = 0; i < split.extent; ++i)
+          sum += std::exp(static_cast<double>(x[i * split.inner]) - largest);
+        for (int64_t i = 0; i < split.extent; ++i) {
+          const double shifted = static_cast<double>(x[i * split.inner]) - largest;
+          y[i * split.inner] =
+              detail::ToElement<T>(kLog ? shifted - std::log(sum) : std::exp(shifted) / sum);
+        }
+      });
     });
   }
 };
@@ -85,11 +80,8 @@ class SoftmaxGradient : public NodeGradient {
     const int64_t axis = Def().args().template Get<int64_t>("axis", -1);
     const std::string axes = Node("Constant", {}, {{"value_ints", std::vector<int64_t>{axis}}});
     const std::string sum = Node("ReduceSum", {kLog ? GO(0) : Node("Mul", {GO(0), O(0)}), axes});
-    if (kLog) {
-      Give(0, "Sub", {GO(0), Node("Mul", {Node("Exp", {O(0)}), sum})});
-    } else {
-      Give(0, "Mul", {O(0), Node("Sub", {GO(0), sum})});
-    }
+    kLog ? Give(0, "Sub", {GO(0), Node("Mul", {Node("Exp", {O(0)}), sum})})
+         : Give(0, "Mul", {O(0), Node("Sub", {GO(0), sum})});
   }
 };
 

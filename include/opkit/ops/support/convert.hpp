@@ -1,5 +1,5 @@
 // ConvertElement: converts a number to the nearest of another element type, without undefined
-// behaviour for any value. Cast applies it to each element.
+// behaviour for any value. Cast applies it to each element, and finds its type by OnnxDType.
 #ifndef OPKIT_OPS_SUPPORT_CONVERT_HPP_
 #define OPKIT_OPS_SUPPORT_CONVERT_HPP_
 
@@ -10,6 +10,16 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// The DType of a number of ONNX's TensorProto.DataType; kUndefined where there is none.
+inline DType OnnxDType(int64_t type) {
+  constexpr DType kTypes[] = {
+      DType::kUndefined,  DType::kFloat32, DType::kUInt8,  DType::kInt8,      DType::kUInt16,
+      DType::kInt16,      DType::kInt32,   DType::kInt64,  DType::kUndefined, DType::kBool,
+      DType::kFloat16,    DType::kFloat64, DType::kUInt32, DType::kUInt64,    DType::kComplex64,
+      DType::kComplex128, DType::kBFloat16};
+  return type >= 0 && type < static_cast<int64_t>(std::size(kTypes)) ? kTypes[type]
+                                                                     : DType::kUndefined;
+}
 template <class T>
 inline constexpr bool kIsHalf = std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>;
 

@@ -18,20 +18,12 @@ struct Bytes16 {
 // one).
 template <class F>
 bool WithElementOfSize(int64_t bytes, F&& f) {
-  switch (bytes) {
-    case 1:
-      return f(uint8_t{}), true;
-    case 2:
-      return f(uint16_t{}), true;
-    case 4:
-      return f(uint32_t{}), true;
-    case 8:
-      return f(uint64_t{}), true;
-    case 16:
-      return f(Bytes16{}), true;
-    default:
-      return false;
-  }
+  if (bytes == 1) return f(uint8_t{}), true;
+  if (bytes == 2) return f(uint16_t{}), true;
+  if (bytes == 4) return f(uint32_t{}), true;
+  if (bytes == 8) return f(uint64_t{}), true;
+  if (bytes == 16) return f(Bytes16{}), true;
+  return false;
 }
 
 // By memcpy, since rows of small elements are moved as larger ones, whatever their alignment.

@@ -10,17 +10,10 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
+// Sums of integers wrap around, as the integers themselves are meant to.
 template <class T>
-struct SumTypeOf {
-  using type = double;
-};
-template <class T>
-  requires std::is_integral_v<T>
-struct SumTypeOf<T> {
-  using type = std::make_unsigned_t<T>;  // wraps around, as the integers themselves are meant to
-};
-template <class T>
-using SumType = typename SumTypeOf<T>::type;
+using SumType = typename std::conditional_t<std::is_integral_v<T>, std::make_unsigned<T>,
+                                            std::type_identity<double>>::type;
 
 template <class T>
 SumType<T> ToSum(T value) {

@@ -62,17 +62,6 @@ class ElementwiseOperator : public StandardOperator {
   // The number of elements for one thread.
   void SetGrain(int64_t grain) { grain_ = grain; }
 
-  // Input i, dense; a copy if it shares memory with the output and their sizes differ, as then
-  // elements could be overwritten before they are read.
-  const Tensor& InputBeside(int i, const Tensor& out) {
-    const Tensor& input = DenseInput(i);
-    if (input.numel() == out.numel() && ItemSize(input.dtype()) == ItemSize(out.dtype())) [[likely]]
-      return input;
-    if (!input.SharesMemoryWith(out)) [[likely]]
-      return input;
-    return copies_[i] = input.Contiguous();
-  }
-
  private:
   static constexpr int64_t kNarrow =
       32;  // rows of fewer elements are too short for a call of the kernel
@@ -139,38 +128,18 @@ class ElementwiseOperator : public StandardOperator {
   const void* left_out_[BroadcastLoop::kMaxInputs] = {};
   int64_t grain_ = BroadcastLoop::kGrain;
   float attributes_[2] = {};
-  Tensor copies_[BroadcastLoop::kMaxInputs];
 };
 
 namespace detail {
 
 // The type of arithmetic on T: float for the 16-bit types, so that a result is rounded once.
 template <class T>
-struct ComputeTypeOf {
-  using type = T;
-};
-template <>
-struct ComputeTypeOf<float16> {
-  using type = float;
-};
-template <>
-struct ComputeTypeOf<bfloat16> {
-  using type = float;
-};
-template <class T>
-using ComputeType = typename ComputeTypeOf<T>::type;
+using ComputeType =
+    std::conditional_t<std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>, float, T>;
 
 // The type of T's elements in memory. A bool is read as a byte, and every byte but 0 is true.
 template <class T>
-struct StoredTypeOf {
-  using type = T;
-};
-template <>
-struct StoredTypeOf<bool> {
-  using type = uint8_t;
-};
-template <class T>
-using StoredType = typename StoredTypeOf<T>::type;
+using StoredType = std::conditional_t<std::is_same_v<T, bool>, uint8_t, T>;
 template <class T>
 ComputeType<T> LoadElement(const StoredType<T>& stored) {
   if constexpr (std::is_same_v<T, bool>) {
@@ -180,6 +149,22 @@ ComputeType<T> LoadElement(const StoredType<T>& stored) {
   }
 }
 
+// Defines a function of one element x, for RunUnary, by an expression.
+#define OPKIT_UNARY_FUNCTION(name, ...) \
+  struct name {                         \
+    template <class C>                  \
+    static C Apply(C x, const float*) { \
+      return __VA_ARGS__;               \
+    }                                   \
+  }
+// The same of two elements a and b, for RunBinary.
+#define OPKIT_BINARY_FUNCTION(name, ...) \
+  struct name {                          \
+    template <class C>                   \
+    static C Apply(C a, C b) {           \
+      return __VA_ARGS__;                \
+    }                                    \
+  }
 // y = F::Apply(x, attributes), x and y of type T.
 template <class F, class T>
 void RunUnary(const ElementRun& run) {
@@ -271,35 +256,28 @@ inline std::vector<Tensor> MakeTestInputs(const std::vector<Shape>& shapes, DTyp
 }
 // Shapes of two test inputs; how they are broadcast depends on the seed.
 inline std::vector<Shape> BroadcastTestShapes(uint64_t seed) {
-  switch (seed % 3) {
-    case 0:
-      return {Shape{2, 3, 4}, Shape{3, 1}};
-    case 1:
-      return {Shape{5}, Shape{2, 1, 5}};
-    default:
-      return {Shape{7, 3}, Shape{7, 3}};
-  }
+  if (seed % 3 == 0) return {Shape{2, 3, 4}, Shape{3, 1}};
+  if (seed % 3 == 1) return {Shape{5}, Shape{2, 1, 5}};
+  return {Shape{7, 3}, Shape{7, 3}};
 }
 
 // Fills the schema of an operator with one input X and one output Y of its type and shape, in place
 // if possible.
-inline void DescribeUnary(OpSchema& schema, const std::string& doc,
-                          const std::vector<DType>& dtypes, uint64_t flops) {
-  schema.SetDoc(doc)
-      .NumInputs(1)
-      .NumOutputs(1)
-      .Input(0, "X", "a tensor of any shape", dtypes)
-      .Output(0, "Y", "of the type and shape of X", dtypes)
-      .AllowInplace({{0, 0}})
-      .PointwiseCost(flops)
-      .TensorInferenceFunction([dtypes](InferenceContext& c) {
-        ExpectDType(c, 0, dtypes);
-        c.SetOutput(0, c.input_dtype(0), c.input_shape(0));
-        c.SetInput(0, c.output(0).dtype, c.output(0).shape);
-      });
-}
 inline auto UnarySchema(const char* doc, std::vector<DType> dtypes, uint64_t flops) {
-  return [=](OpSchema& schema) { DescribeUnary(schema, doc, dtypes, flops); };
+  return [=](OpSchema& schema) {
+    schema.SetDoc(doc)
+        .NumInputs(1)
+        .NumOutputs(1)
+        .Input(0, "X", "a tensor of any shape", dtypes)
+        .Output(0, "Y", "of the type and shape of X", dtypes)
+        .AllowInplace({{0, 0}})
+        .PointwiseCost(flops)
+        .TensorInferenceFunction([dtypes](InferenceContext& c) {
+          ExpectDType(c, 0, dtypes);
+          c.SetOutput(0, c.input_dtype(0), c.input_shape(0));
+          c.SetInput(0, c.output(0).dtype, c.output(0).shape);
+        });
+  };
 }
 // Registers an operator of one input, computed by detail::<name>Function for each of Types, and
 // begins its schema.
@@ -320,6 +298,9 @@ inline void DescribeBinary(OpSchema& schema, const std::string& doc,
       .Output(0, "C", "of the type of A, of the shape that A and B are broadcast to", dtypes)
       .AllowInplace({{0, 0}, {1, 0}})
       .PointwiseCost(flops)
+      .TestInputs([](DType dtype, uint64_t seed) {
+        return MakeTestInputs(BroadcastTestShapes(seed), dtype, seed, 1, 5);
+      })
       .TensorInferenceFunction([dtypes](InferenceContext& c) {
         const DType dtype = ExpectSameDType(c);
         ExpectDType(c, 0, dtypes);

@@ -49,6 +49,13 @@ inline SymbolicShape ShapeOfRank(int64_t rank) {
   return SymbolicShape::OfRank(static_cast<int>(rank));
 }
 
+// For inference: the shape that the list in input i gives, as far as it is known.
+inline SymbolicShape ShapeInInput(const InferenceContext& c, int i, std::string_view what) {
+  if (const auto known = KnownIntegerList(c, i, what)) return Shape(*known);
+  const Dim rank = IntegerListSize(c, i, what);
+  return rank.is_known() ? ShapeOfRank(rank.value()) : SymbolicShape();
+}
+
 }  // namespace opkit
 
 #endif  // OPKIT_OPS_SUPPORT_INTEGER_INPUTS_HPP_

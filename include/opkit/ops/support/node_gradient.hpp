@@ -67,8 +67,7 @@ class NodeGradient : public GradientMakerBase {
 // to that of X.
 class SumToShapeOp final : public StandardOperator {
  public:
-  SumToShapeOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
-      : StandardOperator(def, ws, config), factor_(GetSingleArgument<float>("factor", 1.f)) {}
+  using StandardOperator::StandardOperator;
 
   bool RunOnDevice() override {
     const Tensor& x = DenseInput(0);
@@ -105,7 +104,7 @@ class SumToShapeOp final : public StandardOperator {
     for (int64_t i = 0; i < count; ++i) y[i] = detail::ToElement<T>(factor_ * sums[i]);
   }
 
-  const double factor_;
+  const double factor_ = GetSingleArgument<float>("factor", 1.f);
 };
 
 OPKIT_OPERATOR_SCHEMA(SumToShape)
@@ -120,8 +119,7 @@ OPKIT_OPERATOR_SCHEMA(SumToShape)
     .Output(0, "Y", "of the type of X, of the shape of `like`")
     .Arg<float>("factor", "of the sums", 1.f)
     .AllowInplace({{0, 0}})
-    .CostInferenceFunction([](const OperatorDef&, const std::vector<TensorInfo>& inputs,
-                              const std::vector<TensorInfo>& outputs) {
+    .CostInferenceFunction([](auto&, auto& inputs, auto& outputs) {
       return TrafficCost(OpSchema::Elements(inputs[0]), {inputs[0]}, outputs);
     })
     .TensorInferenceFunction([](InferenceContext& c) {

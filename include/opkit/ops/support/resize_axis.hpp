@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "opkit/base/index.hpp"
-#include "opkit/core/attribute.hpp"
+#include "opkit/ops/support/standard_operator.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -37,33 +37,22 @@ struct ResizeRules {
 
   // Error (kInvalidArgument) for a name that the schema does not list.
   explicit ResizeRules(const Arguments& args)
-      : mode(Named<ResizeMode>(args, "mode", {"nearest", "linear", "cubic"})),
-        coordinates(Named<ResizeCoordinates>(
-            args, "coordinate_transformation_mode",
+      : mode(EnumeratorOf<ResizeMode>("Resize", args, "mode", {"nearest", "linear", "cubic"})),
+        coordinates(EnumeratorOf<ResizeCoordinates>(
+            "Resize", args, "coordinate_transformation_mode",
             {"half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners",
              "asymmetric", "tf_half_pixel_for_nn", "tf_crop_and_resize"})),
-        nearest(Named<NearestMode>(
-            args, "nearest_mode",
+        nearest(EnumeratorOf<NearestMode>(
+            "Resize", args, "nearest_mode",
             {"round_prefer_floor", "round_prefer_ceil", "floor", "ceil", "simple"})),
-        policy(Named<AspectRatioPolicy>(args, "keep_aspect_ratio_policy",
-                                        {"stretch", "not_larger", "not_smaller"})),
+        policy(EnumeratorOf<AspectRatioPolicy>("Resize", args, "keep_aspect_ratio_policy",
+                                               {"stretch", "not_larger", "not_smaller"})),
         antialias(args.Get<int64_t>("antialias", 0) != 0),
         exclude_outside(args.Get<int64_t>("exclude_outside", 0) != 0),
         cubic_a(args.Get<float>("cubic_coeff_a", -0.75f)),
         extrapolation(args.Get<float>("extrapolation_value", 0.f)),
         axes(args.Get<std::vector<int64_t>>("axes", {})),
         all_axes(!args.Has("axes")) {}
-
- private:
-  // The attribute's value as an enumerator, by its place in `names`; the first name is the default.
-  template <class T>
-  static T Named(const Arguments& args, const char* name, const std::vector<std::string>& names) {
-    const auto found = args.Get<std::string>(name, names[0]);
-    for (size_t i = 0; i < names.size(); ++i)
-      if (names[i] == found) return static_cast<T>(i);
-    Throw(ErrorCode::kInvalidArgument, "Resize: ", name, " is '", found, "', expected one of ",
-          names);
-  }
 };
 
 // One axis of a Resize.

@@ -40,6 +40,16 @@ class StandardOperator : public Operator<CPUContext> {
       return input;
     return dense_[detail::Index(i)] = input.Contiguous();
   }
+  // The same; a copy also if it shares memory with the output and their sizes differ, as then
+  // elements could be overwritten before they are read.
+  const Tensor& InputBeside(int i, const Tensor& out) {
+    const Tensor& input = DenseInput(i);
+    if (input.numel() == out.numel() && ItemSize(input.dtype()) == ItemSize(out.dtype())) [[likely]]
+      return input;
+    if (!input.SharesMemoryWith(out)) [[likely]]
+      return input;
+    return dense_[detail::Index(i)] = input.Contiguous();
+  }
   // Output o, with the dtype and shape that the schema's inference finds for the inputs of this
   // run, whose data it may read. Errors: those of inference; kInvalidArgument if it leaves the
   // shape open.
@@ -83,7 +93,7 @@ class StandardOperator : public Operator<CPUContext> {
 
   const OpSchema* schema_;
   std::vector<const Tensor*> inputs_;
-  std::vector<Tensor> dense_;  // copies of inputs that have strides
+  std::vector<Tensor> dense_;  // copies of inputs that have strides or share the output's memory
 };
 
 // The dtypes that ONNX calls "all floating-point tensors", for schemas.
@@ -111,14 +121,16 @@ inline std::vector<int64_t> IntegersOf(const Tensor& tensor) {
   return {narrow.begin(), narrow.end()};
 }
 
-// For inference: the integers of input i if its data is known, else nothing; `left_out` if the node
-// leaves the input out.
-inline std::optional<std::vector<int64_t>> KnownIntegers(const InferenceContext& c, int i,
-                                                         std::vector<int64_t> left_out = {}) {
-  if (!c.HasInput(i)) return left_out;
-  const Tensor* data = c.input_constant(i);
-  if (!data) return std::nullopt;
-  return IntegersOf(*data);
+// The enumerator that a string attribute of an operator gives by its place in `names`, of which the
+// first is the default. Error (kInvalidArgument) for another name.
+template <class Enumeration>
+Enumeration EnumeratorOf(std::string_view op, const Arguments& args, const char* attribute,
+                         const std::vector<std::string>& names) {
+  const auto found = args.Get<std::string>(attribute, names[0]);
+  for (size_t i = 0; i < names.size(); ++i)
+    if (names[i] == found) return static_cast<Enumeration>(i);
+  Throw(ErrorCode::kInvalidArgument, op, ": ", attribute, " is '", found, "', expected one of ",
+        names);
 }
 
 }  // namespace opkit

@@ -72,6 +72,19 @@ class StridedCopy {
             std::memcpy(row_to + i * to_step, row_from + i * from_step, block);
         });
   }
+  // Copies a tensor of `shape` between places with these strides, in elements.
+  void Copy(const Shape& shape, int64_t item_bytes, const void* from, const Dims& from_strides,
+            void* to, const Dims& to_strides) {
+    Start(item_bytes);
+    for (int i = 0; i < shape.rank(); ++i) Axis(shape[i], from_strides[i], to_strides[i]);
+    Run(from, to);
+  }
+  // Writes `count` neighbouring elements that equal the one at `from`.
+  void Repeat(int64_t count, int64_t item_bytes, const void* from, void* to) {
+    Start(item_bytes);
+    Axis(count, 0, 1);
+    Run(from, to);
+  }
 
  private:
   struct CopyAxis {

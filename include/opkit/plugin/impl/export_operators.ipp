@@ -3,6 +3,7 @@
 #define OPKIT_PLUGIN_IMPL_EXPORT_OPERATORS_IPP_
 
 #include <algorithm>
+#include <list>
 #include <map>
 
 #include "opkit/engine/parallel_for.hpp"
@@ -332,8 +333,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
         if (!with_shapes) continue;
         if (value.rank >= 0) info.shape = ShapeOf(value);
         if (!value.constant) continue;
-        constants_.push_back(MakeIntrusive<Shared<Tensor>>(TensorOfView(*value.constant)));
-        info.constant = &static_cast<Shared<Tensor>&>(*constants_.back()).value;
+        info.constant = &constants_.emplace_back(TensorOfView(*value.constant));
       }
     }
     const std::vector<TensorInfo>& infos() const { return infos_; }
@@ -350,7 +350,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
       return SymbolicShape(std::move(dims));
     }
     std::vector<TensorInfo> infos_;
-    RefCountedList constants_;  // of Shared<Tensor>
+    std::list<Tensor> constants_;  // that infos_ point to
   };
   static constexpr const char* kSymbol = "s";
   static int64_t NumberOf(const Dim& dim) {
@@ -447,77 +447,66 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
   }
 };
 
-// Fills in a record from the registries: the library's second way to describe an operator.
-class OPKIT_IMAGE_LOCAL SchemaReader {
- public:
-  explicit SchemaReader(const OpSchema& schema) : schema_(schema), record_(new FunctionOpRecord) {}
-
-  FunctionRecord Read() {
-    record_->name = schema_.name();
-    record_->doc = schema_.doc();
-    record_->file = schema_.file();
-    record_->line = schema_.line();
-    record_->flags = (schema_.is_stateful() ? OPKIT_OP_EFFECTS : 0) |
-                     (schema_.unknown_args_allowed() ? OPKIT_OP_OPEN_ATTRS : 0);
-    SchemaFunctions::FillIn(record_->abi, schema_);
-    ReadGradient();
-    ReadKernels();
-    ReadInplace();
-    record_->attributes = schema_.attributes();
-    record_->inputs = schema_.inputs();
-    record_->outputs = schema_.outputs();
-    return record_;
+// The host's form of what a registered gradient says.
+OPKIT_IMAGE_LOCAL inline void ReadGradient(FunctionOpRecord& record) {
+  const GradientRegistration* gradient = GradientRegistry::Global().Find(record.name);
+  if (!gradient) return;
+  switch (gradient->kind) {
+    case GradientKind::kMaker:
+      record.abi.gradient = &SchemaFunctions::Gradient;
+      break;
+    case GradientKind::kNone:
+      record.flags |= OPKIT_OP_NO_GRADIENT;
+      break;
+    case GradientKind::kShouldNot:
+      record.flags |= OPKIT_OP_SHOULD_NOT_GRADIENT;
+      break;
+    case GradientKind::kNotImplemented:
+      record.flags |= OPKIT_OP_GRADIENT_NOT_IMPLEMENTED;
   }
-
- private:
-  // In the host's streams run the library's kernels for the CPU.
-  void ReadKernels() {
-    bool on_cpu = false, on_stream = false;
-    for (const Kernel* kernel : OpRegistry::Global().KernelsOf(schema_.name())) {
-      if (kernel->backend != kReferenceBackend)
-        Throw(ErrorCode::kUnsupported, "operator ", schema_.name(), " has a kernel of the backend ",
-              kernel->backend, " (at ", kernel->Place(),
-              "): a library hands over plain kernels alone, for which LoadOptions::backend is the "
-              "name of their backend");
-      on_cpu |= kernel->device == DeviceType::kCPU;
-      on_stream |= kernel->device == DeviceType::kCPUStream;
-    }
-    const auto add = [this](const char* name) {
-      FunctionDevice& device = record_->devices.emplace_back();
-      device.name = name;
-      SchemaFunctions::FillIn(device.abi, schema_);
-    };
-    if (on_cpu) add("cpu");
-    if (on_cpu && on_stream) add("cpu_stream");
+}
+// In the host's streams run the library's kernels for the CPU.
+OPKIT_IMAGE_LOCAL inline void ReadKernels(const OpSchema& schema, FunctionOpRecord& record) {
+  bool on_cpu = false, on_stream = false;
+  for (const Kernel* kernel : OpRegistry::Global().KernelsOf(schema.name())) {
+    if (kernel->backend != kReferenceBackend)
+      Throw(ErrorCode::kUnsupported, "operator ", schema.name(), " has a kernel of the backend ",
+            kernel->backend, " (at ", kernel->Place(),
+            "): a library hands over plain kernels alone, for which LoadOptions::backend is the "
+            "name of their backend");
+    on_cpu |= kernel->device == DeviceType::kCPU;
+    on_stream |= kernel->device == DeviceType::kCPUStream;
   }
-  // Of the first values; schemas say it by a function.
-  void ReadInplace() {
-    constexpr int kMost = 16;
-    for (int i = 0; i < (std::min)(schema_.max_inputs(), kMost); ++i)
-      for (int o = 0; o < (std::min)(schema_.max_outputs(), kMost); ++o)
-        if (schema_.CanInplace(i, o)) record_->inplace.emplace_back(i, o);
-  }
-  void ReadGradient() {
-    const GradientRegistration* gradient = GradientRegistry::Global().Find(schema_.name());
-    if (!gradient) return;
-    switch (gradient->kind) {
-      case GradientKind::kMaker:
-        record_->abi.gradient = &SchemaFunctions::Gradient;
-        break;
-      case GradientKind::kNone:
-        record_->flags |= OPKIT_OP_NO_GRADIENT;
-        break;
-      case GradientKind::kShouldNot:
-        record_->flags |= OPKIT_OP_SHOULD_NOT_GRADIENT;
-        break;
-      case GradientKind::kNotImplemented:
-        record_->flags |= OPKIT_OP_GRADIENT_NOT_IMPLEMENTED;
-    }
-  }
-
-  const OpSchema& schema_;
-  FunctionRecord record_;
-};
+  const auto add = [&](const char* name) {
+    FunctionDevice& device = record.devices.emplace_back();
+    device.name = name;
+    SchemaFunctions::FillIn(device.abi, schema);
+  };
+  if (on_cpu) add("cpu");
+  if (on_cpu && on_stream) add("cpu_stream");
+}
+// A record of an operator of the registries: the library's second way to describe one.
+OPKIT_IMAGE_LOCAL inline FunctionRecord ReadSchema(const OpSchema& schema) {
+  FunctionRecord record(new FunctionOpRecord);
+  record->name = schema.name();
+  record->doc = schema.doc();
+  record->file = schema.file();
+  record->line = schema.line();
+  record->flags = (schema.is_stateful() ? OPKIT_OP_EFFECTS : 0) |
+                  (schema.unknown_args_allowed() ? OPKIT_OP_OPEN_ATTRS : 0);
+  SchemaFunctions::FillIn(record->abi, schema);
+  ReadGradient(*record);
+  ReadKernels(schema, *record);
+  // Pairs of the first values; schemas say it by a function.
+  constexpr int kMost = 16;
+  for (int i = 0; i < (std::min)(schema.max_inputs(), kMost); ++i)
+    for (int o = 0; o < (std::min)(schema.max_outputs(), kMost); ++o)
+      if (schema.CanInplace(i, o)) record->inplace.emplace_back(i, o);
+  record->attributes = schema.attributes();
+  record->inputs = schema.inputs();
+  record->outputs = schema.outputs();
+  return record;
+}
 
 OPKIT_INLINE void AddRegisteredOperators(std::vector<FunctionRecord>& records) {
   if (IsProgramHost(g_host)) return;
@@ -528,7 +517,7 @@ OPKIT_INLINE void AddRegisteredOperators(std::vector<FunctionRecord>& records) {
   if (contents.finalize != &EndLibraryPool)
     g_export_threads.finalize = std::exchange(contents.finalize, &EndLibraryPool);
   for (const std::string& name : RegisteredOperators())
-    if (FunctionRecord record = SchemaReader(OpRegistry::Global().GetSchema(name)).Read();
+    if (FunctionRecord record = ReadSchema(OpRegistry::Global().GetSchema(name));
         !record->devices.empty())
       records.push_back(std::move(record));
 }

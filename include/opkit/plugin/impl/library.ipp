@@ -96,29 +96,19 @@ class LibraryLoader {
     LibraryImage& image = *loaded->image;
     image.object = std::move(object);
     image.name = UniqueName(name);
-    {
-      HostErrorScope message;
-      const opkit_status status = CallGuarded([&] {
-        image.library = entry(&ProgramHost());
-        return image.library ? OPKIT_OK : OPKIT_FAILED;
-      });
-      if (status != OPKIT_OK)
-        RefuseDescription(image.name, StrCat("refuses to be loaded: ", Reason()), {},
-                          ErrorCode::kOperatorFailed);
-    }
+    Ask(image, "refuses to be loaded: ", [&] {
+      image.library = entry(&ProgramHost());
+      return image.library ? OPKIT_OK : OPKIT_FAILED;
+    });
     loaded->records = ReadLibrary(*image.library, image.name);
     if (const char* own = image.library->name; own && *own) image.name = UniqueName(own);
     loaded->overrides = options.allow_override;
     loaded->backend =
         UniqueBackend(options.backend.empty() ? BackendOf(name) : options.backend, loaded->records);
-    if (image.library->initialize) {
-      HostErrorScope message;
-      const opkit_status status =
-          CallGuarded([&] { return image.library->initialize(OPKIT_ABI_MAJOR, OPKIT_ABI_MINOR); });
-      if (status != OPKIT_OK)
-        RefuseDescription(image.name, StrCat("failed to initialize: ", Reason()), {},
-                          CodeOfStatus(status));
-    }
+    if (image.library->initialize)
+      Ask(image, "failed to initialize: ", [&] {
+        return image.library->initialize(OPKIT_ABI_MAJOR, OPKIT_ABI_MINOR);
+      });
     try {
       Register(*loaded, options);
     } catch (...) {
@@ -168,9 +158,15 @@ class LibraryLoader {
     HostErrorScope message;
     CallGuarded([&] { return image.library->finalize(), OPKIT_OK; });
   }
-  static std::string Reason() {
+  // Calls a function of the library; Error with the reason that it gives where it fails.
+  template <class Call>
+  static void Ask(const LibraryImage& image, const char* failed, Call call) {
+    HostErrorScope message;
+    const opkit_status status = CallGuarded(call);
+    if (status == OPKIT_OK) return;
     const std::string& text = CurrentHostError().text;
-    return text.empty() ? "it does not say why" : text;
+    RefuseDescription(image.name, StrCat(failed, text.empty() ? "it does not say why" : text), {},
+                      CodeOfStatus(status));
   }
   static bool HasMangledEntry(const SharedObject& object) {
     return std::ranges::any_of(object.ExportedFunctions(), [](const std::string& function) {

@@ -206,15 +206,6 @@ OPKIT_INLINE LibraryContents& ThisLibrary() {
   return contents;
 }
 
-inline OPKIT_IMAGE_LOCAL opkit_status InitializeLibrary(uint32_t host_major, uint32_t host_minor) {
-  return GuardedCall([&] {
-    return ThisLibrary().initialize(static_cast<int>(host_major), static_cast<int>(host_minor));
-  });
-}
-inline OPKIT_IMAGE_LOCAL void FinalizeLibrary() {
-  GuardedCall([] { ThisLibrary().finalize(); });
-}
-
 OPKIT_INLINE const opkit_library* DescribeLibrary(const opkit_host* host) noexcept {
   LibraryContents& contents = ThisLibrary();
   g_host = host;
@@ -246,8 +237,13 @@ OPKIT_INLINE const opkit_library* DescribeLibrary(const opkit_host* host) noexce
   library.abi_major = OPKIT_ABI_MAJOR;
   library.abi_minor = OPKIT_ABI_MINOR;
   library.version = OPKIT_VERSION_STRING;
-  if (contents.initialize) library.initialize = &InitializeLibrary;
-  if (contents.finalize) library.finalize = &FinalizeLibrary;
+  if (contents.initialize)
+    library.initialize = [](uint32_t host_major, uint32_t host_minor) {
+      return GuardedCall([&] {
+        return ThisLibrary().initialize(static_cast<int>(host_major), static_cast<int>(host_minor));
+      });
+    };
+  if (contents.finalize) library.finalize = [] { GuardedCall([] { ThisLibrary().finalize(); }); };
   library.num_ops = contents.ops.size();
   library.ops = contents.ops.data();
   return &library;

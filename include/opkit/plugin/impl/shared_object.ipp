@@ -85,8 +85,7 @@ class OpenedObject final : public SharedObject {
   };
   struct File : FileMapping {
     explicit File(const std::string& name) : FileMapping(MapFileForReading(name.c_str())) {}
-    File(const File&) = delete;
-    File& operator=(const File&) = delete;
+    File(File&&) = delete;
     ~File() {
       if (error == 0 && size > 0) UnmapFile(data, size);
     }
@@ -94,8 +93,7 @@ class OpenedObject final : public SharedObject {
   // A file of our own that goes when the loader has mapped it.
   struct Copy {
     Copy() = default;
-    Copy(const Copy&) = delete;
-    Copy& operator=(const Copy&) = delete;
+    Copy(Copy&&) = delete;
     ~Copy() {
       if (file < 0) return;
       if (!path.empty()) unlink(path.c_str());

@@ -104,9 +104,7 @@ class EigenElementwise final : public Op {
       : Op(def, ws, config) {
     this->SetGrain(kGrainOf);
   }
-  static std::vector<KernelConfig> Propose(const KernelQuery& query) {
-    return ProposeForFloat(query);
-  }
+  static constexpr auto& Propose = ProposeForFloat;
 
  protected:
   ElementKernel FindKernel() const override {
@@ -126,5 +124,10 @@ using EigenBinary = EigenElementwise<Op, &RunBinaryPackets<Packets>, kCheapGrain
 
 }  // namespace detail
 }  // namespace opkit
+
+// Registers the kernel of operator `name` that is made of detail::<name>Packet.
+#define OPKIT_EIGEN_PACKETS(name, Kernel)              \
+  OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(name, eigen, \
+                                          detail::Kernel<name##Op, detail::name##Packet>)
 
 #endif  // OPKIT_BACKENDS_EIGEN_SUPPORT_ELEMENTWISE_KERNEL_HPP_

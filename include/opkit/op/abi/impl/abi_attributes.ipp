@@ -70,12 +70,6 @@ OPKIT_INLINE std::string ProblemOfAttr(const opkit_attr* attr) {
   return "";
 }
 
-OPKIT_INLINE opkit_tensor AbiTensor(const Tensor& tensor, const Dims& strides) {
-  OpTensor view(tensor.raw_mutable_data(), tensor.dtype(), tensor.shape().data(), strides.data(),
-                tensor.rank(), tensor.device());
-  view.Bind(&tensor);
-  return view.view();
-}
 OPKIT_INLINE Tensor TensorOfView(const opkit_tensor& view, const Tensor* host) {
   if (const std::string problem = ProblemOfView(&view); !problem.empty()) [[unlikely]]
     Throw(ErrorCode::kInvalidArgument, "a tensor of a library ", problem);
@@ -116,9 +110,12 @@ struct AbiAttribute : RefCounted {
       string_sizes[i] = all.strings[i].size();
     }
     for (size_t i = 0; i < all.tensors.size(); ++i) {
-      strides[i] = all.tensors[i].strides();
-      views[i] = AbiTensor(all.tensors[i], strides[i]);
-      view_pointers[i] = &views[i];
+      const Tensor& tensor = all.tensors[i];
+      strides[i] = tensor.strides();
+      views[i] = OpTensor(tensor.raw_mutable_data(), tensor.dtype(), tensor.shape().data(),
+                          strides[i].data(), tensor.rank(), tensor.device());
+      views[i].Bind(&tensor);
+      view_pointers[i] = &views[i].view();
     }
     attr.size = sizeof attr;
     attr.name = name.c_str();
@@ -137,7 +134,7 @@ struct AbiAttribute : RefCounted {
   std::vector<const char*> string_data;
   std::vector<uint64_t> string_sizes;
   std::vector<Dims> strides;
-  std::vector<opkit_tensor> views;
+  std::vector<OpTensor> views;
   std::vector<const opkit_tensor*> view_pointers;
   opkit_attr attr{};
 };
@@ -163,22 +160,15 @@ OPKIT_INLINE Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t c
     const opkit_attr& attr = *attrs[i];
     auto values = MakeIntrusive<Attribute::Values>();
     for (uint64_t k = 0; k < attr.count; ++k) {
-      switch (attr.type % 5) {
-        case OPKIT_ATTR_INT:
-          values->ints.push_back(attr.ints[k]);
-          break;
-        case OPKIT_ATTR_BOOL:
-          values->ints.push_back(attr.ints[k] != 0);
-          break;
-        case OPKIT_ATTR_FLOAT:
-          values->floats.push_back(attr.floats[k]);
-          break;
-        case OPKIT_ATTR_STRING:
-          values->strings.emplace_back(attr.strings[k], attr.string_sizes[k]);
-          break;
-        default:
-          values->tensors.emplace_back().CopyFrom(TensorOfView(*attr.tensors[k]));
-      }
+      const int type = attr.type % 5;
+      if (type == OPKIT_ATTR_INT || type == OPKIT_ATTR_BOOL)
+        values->ints.push_back(type == OPKIT_ATTR_INT ? attr.ints[k] : attr.ints[k] != 0);
+      else if (type == OPKIT_ATTR_FLOAT)
+        values->floats.push_back(attr.floats[k]);
+      else if (type == OPKIT_ATTR_STRING)
+        values->strings.emplace_back(attr.strings[k], attr.string_sizes[k]);
+      else
+        values->tensors.emplace_back().CopyFrom(TensorOfView(*attr.tensors[k]));
     }
     out.Set(attr.name, Attribute(static_cast<AttributeType>(attr.type), std::move(values)));
   }

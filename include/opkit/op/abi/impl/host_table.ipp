@@ -28,17 +28,7 @@ OPKIT_INLINE HostError& CurrentHostError() {
 OPKIT_INLINE opkit_status KeepFailure(const char* unknown) noexcept {
   HostError& now = CurrentHostError();
   now.exception = std::current_exception();
-  try {
-    throw;
-  } catch (const Error& error) {
-    now.failure = error.what();
-    return StatusOf(error.code());
-  } catch (const std::exception& thrown) {
-    now.failure = thrown.what();
-  } catch (...) {
-    now.failure = unknown;
-  }
-  return OPKIT_FAILED;
+  return DescribeException(now.failure, unknown);
 }
 
 // Runs into `wanted`'s memory: an operator that could not use it has its result copied there.

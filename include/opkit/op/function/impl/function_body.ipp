@@ -1,16 +1,385 @@
-// A run of a function operator, from the call of its functions to the end of the memory they were
-// given.
+// FunctionBody's definition: a node's state between its runs, the views that its functions are
+// called with, and a run, from the call of its functions to the end of the memory they were given.
 #ifndef OPKIT_OP_FUNCTION_IMPL_FUNCTION_BODY_IPP_
 #define OPKIT_OP_FUNCTION_IMPL_FUNCTION_BODY_IPP_
 
 #include <cstring>
 #include <optional>
 
+#include "opkit/op/abi/resource_state.hpp"
 #include "opkit/op/function/function_body.hpp"
-#include "opkit/op/function/function_views.hpp"
+#include "opkit/op/function/function_calls.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
+
+// The functions of a record that one operator runs, and all that stays the same from run to run.
+struct FunctionNode {
+  OperatorBase& op;
+  const FunctionRecord record;
+  const FunctionPass pass;
+  const IntrusivePtr<RefCounted> in_use = record->in_use;
+  FunctionDevice& functions = *record->Find(op.device().type);
+  const AttrMap attrs = AttrMap(op.def().args());
+
+  bool is_forward() const { return pass == FunctionPass::kForward; }
+};
+
+// A forward operator leaves its state in a blob, where the backward operators of the same node find
+// it. `op` is emptied when the forward operator is destroyed.
+struct FunctionState : RefCounted {
+  IntrusivePtr<StatefulOp> op;
+  bool is_shared = false;  // some backward operator has found it
+  Mutex mutex;  // held by the runs of a shared one: those of two losses may come side by side
+};
+using FunctionStatePtr = IntrusivePtr<FunctionState>;
+
+// One operator's hold on its state, which it has made or found.
+class FunctionStateHandle {
+ public:
+  explicit FunctionStateHandle(FunctionNode& node) {
+    if (!node.functions.create_state) return;
+    if (node.functions.shares_state && !node.is_forward() &&
+        node.op.def().args().Has(kStateArgument)) {
+      FindForwardState(node);
+      return;
+    }
+    state_ = MakeIntrusive<FunctionState>();
+    state_->op = MakeOp(node);
+    owns_state_ = true;
+    if (const auto* direct = dynamic_cast<const DirectState*>(state_->op.get())) {
+      const opkit_kernel& kernel = node.functions.abi;
+      direct_ = node.is_forward() ? kernel.forward : kernel.backward;
+      direct_instance_ = direct->instance;
+    }
+    if (node.functions.shares_state && node.is_forward()) LeaveForBackward(node);
+  }
+  FunctionStateHandle(FunctionStateHandle&&) = delete;
+  ~FunctionStateHandle() {
+    if (owns_state_) state_->op = {};
+  }
+
+  bool has_direct() const { return direct_; }
+  // Calls the state's C function.
+  opkit_status CallDirect(const opkit_call* call) const { return direct_(direct_instance_, call); }
+  // Null without a state, and after the operator that made it is destroyed.
+  IntrusivePtr<StatefulOp> op() const { return state_ ? state_->op : IntrusivePtr<StatefulOp>(); }
+  OpStatus Run(const FunctionNode& node, std::span<const OpTensor> inputs,
+               std::span<OpTensor> outputs, OpResource& resource) const {
+    if (!state_->op)
+      return OpStatus::Failure("the operator ", node.record->name,
+                               " that made the state is destroyed");
+    return state_->op->Run(node.pass, inputs, outputs, resource);
+  }
+
+  // Held by a run of a state that several operators share; else null.
+  Mutex* mutex() const {
+    return shareable_ && shareable_->is_shared ? &shareable_->mutex : nullptr;
+  }
+
+ private:
+  // Not called directly: the owner may end before this operator.
+  void FindForwardState(const FunctionNode& node) {
+    const OperatorDef& def = node.op.def();
+    const Blob* blob = node.op.workspace()->FindBlob(def.args().Get<std::string>(kStateArgument));
+    if (!blob)
+      Throw(ErrorCode::kFailedPrecondition, "operator ", ToString(def), " needs the state of ",
+            node.record->name, ", whose operator must be created before it, in the same workspace");
+    state_ = blob->Get<FunctionStatePtr>();
+    state_->is_shared = true;
+    shareable_ = state_.get();
+  }
+  static IntrusivePtr<StatefulOp> MakeOp(FunctionNode& node) {
+    const OpContext context{node.op.device(), &node.op.def()};
+    IntrusivePtr<StatefulOp> made;
+    CallFunction(*node.record, "createOpState",
+                 [&] { return node.functions.create_state(node.attrs, context, made); });
+    if (!made)
+      Throw(ErrorCode::kOperatorFailed, "createOpState of operator ", node.record->name,
+            " succeeded but made no StatefulOp");
+    return made;
+  }
+  void LeaveForBackward(const FunctionNode& node) {
+    const OperatorDef& def = node.op.def();
+    shareable_ = state_.get();
+    Blob* blob = node.op.workspace()->CreateBlob(FunctionStateBlob(def));
+    if (blob->IsType<FunctionStatePtr>() && blob->Get<FunctionStatePtr>()->op)
+      Throw(ErrorCode::kAlreadyExists, "two operators ", ToString(def),
+            " that keep a state write the same output; give them different names");
+    blob->Emplace<FunctionStatePtr>(state_);
+  }
+
+  FunctionStatePtr state_;
+  FunctionState* shareable_ = nullptr;  // the same, where another operator may run it as well
+  decltype(opkit_kernel::forward) direct_ = nullptr;  // in place of the state's Run
+  void* direct_instance_ = nullptr;
+  bool owns_state_ = false;
+};
+
+// The arguments of the functions, and all that its views point into. A run that ends later than its
+// function returns keeps it.
+struct FunctionRun : RefCounted {
+  FunctionRun(const opkit_host& host, std::string op, Device device, size_t num_inputs,
+              size_t num_outputs)
+      : inputs(num_inputs),
+        outputs(num_outputs),
+        dense(num_inputs),
+        sums(num_outputs),
+        input_views(num_inputs),
+        output_views(num_outputs) {
+    resource.op = std::move(op);
+    resource.device = device;
+    call.size = sizeof call;
+    call.host = &host;
+    call.context = &resource;
+    call.op = resource.op.c_str();
+    call.num_inputs = num_inputs;
+    call.inputs = num_inputs ? &input_views[0].view() : nullptr;
+    call.num_outputs = num_outputs;
+    call.outputs = num_outputs ? &output_views[0].view() : nullptr;
+    call.device_type = static_cast<int32_t>(device.type);
+    call.device_index = device.index;
+  }
+
+  opkit_call call{};
+  ResourceState resource;
+  std::vector<TensorSlot> inputs, outputs;
+  std::vector<Tensor> dense;  // copies of strided inputs
+  std::vector<Tensor> sums;   // results that are to be added to an output
+  std::vector<OpTensor> input_views, output_views;
+};
+
+class FunctionViews {
+ public:
+  explicit FunctionViews(FunctionNode& node)
+      : node_(node),
+        op_(node.op),
+        inputs_(Index(op_.InputSize())),
+        reqs_(Index(op_.OutputSize()), OpReq::kWrite),
+        mutated_(inputs_.size()) {
+    if (!node.is_forward()) return;
+    for (int input : FunctionMutatedInputs(*node.record, op_.def())) {
+      if (Index(input) >= inputs_.size())
+        Throw(ErrorCode::kInvalidArgument, "mutateInputs of operator ", name(), " names input ",
+              input, ", but the node has ", inputs_.size());
+      mutated_[Index(input)] = true;
+    }
+  }
+
+  void SetReq(int output, OpReq req) {
+    if (output < 0 || Index(output) >= reqs_.size())
+      Throw(ErrorCode::kOutOfRange, "output ", output, " of operator ", ToString(op_.def()),
+            ", which has ", reqs_.size());
+    reqs_[Index(output)] = req == OpReq::kInplace ? OpReq::kWrite : req;
+    bound_ = false;
+  }
+  // A run whose views are bound to nothing yet.
+  IntrusivePtr<FunctionRun> NewRun() {
+    inferred_ = 0;
+    bound_ = false;
+    return MakeIntrusive<FunctionRun>(ProgramHost(), name(), op_.device(), inputs_.size(),
+                                      reqs_.size());
+  }
+
+  // The views are those of the tensors as they are now: none has changed since they were bound.
+  bool AreBound() const {
+    if (!bound_ || inferred_ != op_.inference().version() || !op_.inference().fresh()) return false;
+    for (const BoundTensor& one : bound_tensors_)
+      if (!one.blob->Holds(one.tensor) ||
+          !one.tensor->Is(one.data, one.dtype, one.extents, one.rank))
+        return false;
+    return true;
+  }
+  // Infers where the inputs have changed, makes the outputs, and binds the views of `run`.
+  OPKIT_COLD void Bind(FunctionRun& run, const FunctionDeviceLink& link) {
+    bound_ = false;
+    BindInputs(run);
+    if (!op_.inference().IsFresh(inputs_)) Infer(link);
+    if (inferred_ != op_.inference().version()) MeasureScratch(run);
+    BindOutputs(run);
+    bound_tensors_.clear();
+    for (int i = 0; i < op_.InputSize(); ++i)
+      if (op_.HasInput(i)) Remember(op_.InputBlob(i), run.inputs[Index(i)]);
+    for (int o = 0; o < op_.OutputSize(); ++o)
+      if (op_.HasOutput(o)) Remember(*op_.OutputBlob(o), run.outputs[Index(o)]);
+    bound_ = true;
+    for (const OpReq req : reqs_) bound_ &= req == OpReq::kWrite;
+    for (const BoundTensor& one : bound_tensors_) bound_ &= one.tensor != nullptr;
+  }
+  // Adds the storages of the bound tensors to `kept`.
+  void KeepStorages(RefCountedList& kept) const {
+    for (const BoundTensor& one : bound_tensors_)
+      if (one.tensor && one.tensor->storage()) kept.push_back(one.tensor->storage());
+  }
+
+ private:
+  // A tensor as it was when it was bound.
+  struct BoundTensor {
+    const Blob* blob;
+    const Tensor* tensor;
+    const void* data;
+    const int64_t* extents;  // beside the rank: comparing two Shapes would be 4 ns each
+    int rank;
+    DType dtype;
+  };
+  // What an output is to become.
+  struct Wanted {
+    DType dtype;
+    const Shape* shape;
+  };
+
+  const std::string& name() const { return node_.record->name; }
+
+  void Remember(const Blob& blob, const TensorSlot& slot) {
+    const bool direct = blob.IsType<Tensor>() && &blob.Get<Tensor>() == slot.view.tensor();
+    bound_tensors_.push_back({&blob, direct ? slot.view.tensor() : nullptr, slot.view.raw_data(),
+                              slot.shape.data(), slot.shape.rank(), slot.view.dtype()});
+  }
+
+  void BindInputs(FunctionRun& run) {
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      if (!op_.HasInput(static_cast<int>(i))) continue;
+      const Tensor& tensor = op_.Input(static_cast<int>(i));
+      if (!tensor.initialized() || !tensor.layout().is_standard()) [[unlikely]]
+        Unreadable(i, tensor);
+      const Tensor* readable = &tensor;
+      if (!tensor.is_dense() && !node_.record->Has(OPKIT_OP_ACCEPTS_STRIDES)) [[unlikely]] {
+        CheckCopyable(i, tensor, run.resource.asynchronous);
+        run.dense[i].CopyFrom(tensor);
+        readable = &run.dense[i];
+      }
+      inputs_[i] = &tensor;
+      run.inputs[i].Bind(*readable, OpReq::kWrite);
+      run.input_views[i] = run.inputs[i].view;
+    }
+  }
+  [[noreturn]] OPKIT_COLD void Unreadable(size_t i, const Tensor& tensor) const {
+    if (!tensor.initialized())
+      throw Error(ErrorCode::kUninitialized,
+                  StrCat("input ", i, " '", op_.def().inputs()[i], "' of operator ", name(),
+                         " is read before anything was written to it"),
+                  &tensor);
+    throw Error(ErrorCode::kUnsupported,
+                StrCat("input ", i, " of operator ", name(), " is in layout ", tensor.layout(),
+                       ", but functions take the standard one"),
+                &tensor);
+  }
+  OPKIT_COLD void CheckCopyable(size_t i, const Tensor& tensor, bool asynchronous) const {
+    const char* why = mutated_[i]    ? "it is written to"
+                      : asynchronous ? "work that is still under way may write to it"
+                                     : nullptr;
+    if (why)
+      throw Error(ErrorCode::kUnsupported,
+                  StrCat("input ", i, " of operator ", name(),
+                         " has strides and cannot be copied, because ", why,
+                         "; make it dense, or write functions that use strides() and say "
+                         ".setAcceptStrides()"),
+                  &tensor);
+  }
+
+  OPKIT_COLD void Infer(const FunctionDeviceLink& link) {
+    const bool infers_shapes = node_.record->infer_shape || node_.record->abi.infer_shape;
+    auto infer = [&](InferenceContext& context) {
+      // Another backend of an operator that exists leaves this to the operator's own schema.
+      const bool silent = node_.is_forward() && !infers_shapes;
+      if (const OpSchema* schema = silent ? OpRegistry::Global().FindSchema(op_.type()) : nullptr) {
+        schema->Infer(context);
+      } else {
+        InferFunction(*node_.record, node_.attrs, node_.pass, context);
+      }
+      if (silent) return;
+      for (int o = 0; o < context.num_outputs(); ++o)
+        if (const SymbolicShape& shape = context.output(o).shape;
+            !shape.is_known() && op_.HasOutput(o))
+          Throw(ErrorCode::kInvalidArgument, "inferShape of operator ", name(), " leaves output ",
+                o, " unknown: ", ToString(shape));
+    };
+    // Data may still be on its way in the stream.
+    op_.inference().Infer(op_.def(), inputs_, infer, [&] {
+      if (link.drain) link.drain(link.context);
+    });
+    op_.inference().Keep();
+  }
+  OPKIT_COLD void MeasureScratch(FunctionRun& run) {
+    std::vector<TensorInfo> infos;
+    for (const Tensor* input : inputs_)
+      infos.push_back(input ? TensorInfo::Of(*input) : TensorInfo());
+    run.call.scratch_bytes = FunctionScratch(*node_.record, node_.pass, op_.def(), infos);
+    run.call.scratch = nullptr;
+    inferred_ = op_.inference().version();
+  }
+
+  void BindOutputs(FunctionRun& run) {
+    for (size_t o = 0; o < reqs_.size(); ++o) {
+      const int output = static_cast<int>(o);
+      OpReq req = op_.HasOutput(output) ? reqs_[o] : OpReq::kNone;
+      if (req == OpReq::kNone) {
+        run.output_views[o] = OpTensor();
+        continue;
+      }
+      const Wanted wanted = Want(output);
+      Tensor before;  // the result is added to it
+      if (req == OpReq::kAdd) {
+        CheckAddable(output, wanted);
+        before = *op_.Output(output);
+      }
+      Tensor* tensor = op_.Output(output, *wanted.shape, wanted.dtype);
+      // It was strided, or lay where an input lies, and has got memory of its own.
+      if (req == OpReq::kAdd && tensor->raw_data() != before.raw_data()) tensor->CopyFrom(before);
+      if (req == OpReq::kAdd && !node_.record->Has(OPKIT_OP_ACCEPTS_ADD)) {
+        Tensor& sum = run.sums[o];
+        sum.SetDevice(MemoryDevice(op_.device()));
+        sum.Resize(*wanted.shape, wanted.dtype);
+        run.resource.memory.additions.push_back({*tensor, sum});
+        run.resource.used = true;
+        tensor = &sum;
+        req = OpReq::kWrite;
+      }
+      if (req == OpReq::kWrite && tensor->raw_data())
+        for (const OpTensor& input : run.input_views)
+          if (input.raw_data() == tensor->raw_data()) req = OpReq::kInplace;
+      run.outputs[o].Bind(*tensor, req);
+      run.output_views[o] = run.outputs[o].view;
+    }
+  }
+  // As inferred; without setInferShape as the output tensor is.
+  Wanted Want(int output) {
+    const auto& info = op_.inference().outputs()[Index(output)];
+    if (info.known && info.dtype != DType::kUndefined) return {info.dtype, &info.shape};
+    const Tensor& present = *op_.Output(output);
+    const bool usable = present.dtype() != DType::kUndefined;
+    if (!info.known && !usable)
+      Throw(ErrorCode::kInvalidArgument, "operator ", name(), " has no setInferShape, and output ",
+            output, " '", op_.def().outputs()[Index(output)],
+            "' has no shape yet; add .setInferShape(f), or give the tensor its shape and dtype "
+            "before the run");
+    DType dtype = info.dtype;
+    if (dtype == DType::kUndefined ||
+        (!info.known && !node_.record->infer_type && !node_.record->abi.infer_type))
+      dtype = present.dtype();
+    if (dtype == DType::kUndefined)
+      Throw(ErrorCode::kInvalidArgument, "the dtype of output ", output, " of operator ", name(),
+            " is not known; add .setInferType(f)");
+    return {dtype, info.known ? &info.shape : &present.shape()};
+  }
+  void CheckAddable(int output, const Wanted& wanted) {
+    const Tensor& present = *op_.Output(output);
+    if (!present.initialized() || present.dtype() != wanted.dtype ||
+        present.shape() != *wanted.shape)
+      Throw(ErrorCode::kFailedPrecondition, "output ", output, " of operator ", name(),
+            " is to be added to, but it is ", present, " and the result is ", wanted.dtype,
+            *wanted.shape);
+  }
+
+  FunctionNode& node_;
+  OperatorBase& op_;
+  std::vector<const Tensor*> inputs_;  // of the run in progress; null where left out
+  std::vector<OpReq> reqs_;
+  std::vector<bool> mutated_;
+  std::vector<BoundTensor> bound_tensors_;
+  uint64_t inferred_ = 0;  // the version of inference that scratch was measured for
+  bool bound_ = false;     // the views were bound in a run without special requests
+};
 
 class RecordBody final : public FunctionBody {
  public:

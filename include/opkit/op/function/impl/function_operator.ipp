@@ -2,10 +2,12 @@
 #ifndef OPKIT_OP_FUNCTION_IMPL_FUNCTION_OPERATOR_IPP_
 #define OPKIT_OP_FUNCTION_IMPL_FUNCTION_OPERATOR_IPP_
 
+#include <algorithm>
+
 #include "opkit/device/cpu_stream.hpp"
 #include "opkit/op/abi/op_conversion.hpp"
+#include "opkit/op/function/function_calls.hpp"
 #include "opkit/op/function/function_operator.hpp"
-#include "opkit/op/function/function_state.hpp"
 #include "opkit/op/gradient/gradient.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -38,9 +40,8 @@ struct FunctionOperatorCreator {
 
 class FunctionGradient final : public GradientMakerBase {
  public:
-  FunctionGradient(const OperatorDef& def, std::vector<GradientValue> g_output,
-                   FunctionRecord record)
-      : GradientMakerBase(def, std::move(g_output)), record_(std::move(record)) {}
+  using GradientMakerBase::GradientMakerBase;
+  FunctionRecord record;
 
   // Inputs that the operator writes to get no gradient.
   std::vector<OperatorDef> GetGradientDefs() override {
@@ -51,11 +52,10 @@ class FunctionGradient final : public GradientMakerBase {
       backward.Input(GradOut(output).IsEmpty() ? std::string() : GO(output));
     }
     backward.Inputs(def.inputs()).Inputs(def.outputs());
-    const std::vector<int> mutated = FunctionMutatedInputs(*record_, def);
+    const std::vector<int> mutated = FunctionMutatedInputs(*record, def);
     for (size_t i = 0; i < def.inputs().size(); ++i) {
       const int input = static_cast<int>(i);
-      bool skipped = def.inputs()[i].empty();
-      for (int one : mutated) skipped |= one == input;
+      const bool skipped = def.inputs()[i].empty() || std::ranges::count(mutated, input);
       backward.Output(skipped ? std::string() : GI(input));
     }
     for (const NamedAttribute& arg : def.args()) backward.Arg(arg.name, arg.value);
@@ -67,14 +67,34 @@ class FunctionGradient final : public GradientMakerBase {
     backward.Device(def.device()).Engine(def.engine()).IsGradientOp(true);
     return {std::move(backward)};
   }
-
- private:
-  FunctionRecord record_;
 };
+
+inline OpSchema* AddFunctionSchema(const std::string& name, FunctionRecord record,
+                                   FunctionPass pass) {
+  OpSchema& schema = OpRegistry::Global().AddSchema(name.c_str(), record->file, record->line);
+  schema.SetOrigin(record->library)
+      .ArityFromArguments([record, pass](const Arguments& args) {
+        const auto [inputs, outputs] = FunctionArity(*record, args);
+        if (pass == FunctionPass::kForward) return std::pair(inputs, outputs);
+        const bool known = inputs >= 0 && outputs >= 0;
+        return std::pair(known ? 2 * outputs + inputs : -1, inputs);
+      })
+      .TensorInferenceFunction([record, pass](InferenceContext& context) {
+        InferFunction(*record, AttrMap(context.args()), pass, context);
+      });
+  if (pass == FunctionPass::kForward)
+    schema
+        .AllowInplace([record](int input, int output) {
+          return std::ranges::count(record->inplace, std::pair(input, output)) > 0;
+        })
+        .MutatesInputs(
+            [record](const OperatorDef& def) { return FunctionMutatedInputs(*record, def); });
+  return &schema;
+}
 
 OPKIT_INLINE void FunctionOpHost::Begin() {
   Enable();
-  schema_ = AddSchema(record_->name, FunctionPass::kForward);
+  schema_ = AddFunctionSchema(record_->name, record_, FunctionPass::kForward);
 }
 OPKIT_INLINE void FunctionOpHost::Enable() {
   static_cast<void>(ProgramHost());
@@ -128,8 +148,7 @@ OPKIT_INLINE void FunctionOpHost::Describe() {
   Doc();
   if (record_->Has(OPKIT_OP_EFFECTS)) HasEffects();
   if (record_->Has(OPKIT_OP_OPEN_ATTRS)) schema_->AllowUnknownArgs();
-  for (const AttributeSchema& from : record_->attributes)
-    schema_->Arg(from.name, from.doc, from.type, from.default_value, from.required);
+  for (const AttributeSchema& from : record_->attributes) schema_->Arg(from);
   int i = 0, o = 0;
   for (const ValueSchema& from : record_->inputs)
     schema_->Input(i++, from.name, from.doc, from.dtypes);
@@ -140,13 +159,14 @@ OPKIT_INLINE void FunctionOpHost::AddBackward() {
   backward_added_ = true;
   const std::string name = record_->name + "_backward";
   if (schema_ || !OpRegistry::Global().FindSchema(name))
-    AddSchema(name, FunctionPass::kBackward)
+    AddFunctionSchema(name, record_, FunctionPass::kBackward)
         ->SetDoc("Gradients of the inputs of " + record_->name +
                  ", from those of its outputs, its inputs and its outputs.");
   if (!schema_ && GradientRegistry::Global().Find(record_->name)) return;
   auto make = [record = record_](const OperatorDef& def, const std::vector<GradientValue>& g_output,
                                  GradientNames& names) {
-    FunctionGradient maker(def, g_output, record);
+    FunctionGradient maker(def, g_output);
+    maker.record = record;
     maker.UseNames(&names);
     return maker.Get();
   };
@@ -168,31 +188,6 @@ OPKIT_INLINE void FunctionOpHost::Problem(const std::string& problem) {
   if (OpRegistry::Global().FindSchema(record_->name) == schema_)
     OpRegistry::Global().AddProblem(record_->name, problem);
 }
-OPKIT_INLINE OpSchema* FunctionOpHost::AddSchema(const std::string& name, FunctionPass pass) {
-  FunctionRecord record = record_;
-  OpSchema& schema = OpRegistry::Global().AddSchema(name.c_str(), record->file, record->line);
-  schema.SetOrigin(record->library)
-      .ArityFromArguments([record, pass](const Arguments& args) {
-        const auto [inputs, outputs] = FunctionArity(*record, args);
-        if (pass == FunctionPass::kForward) return std::pair(inputs, outputs);
-        const bool known = inputs >= 0 && outputs >= 0;
-        return std::pair(known ? 2 * outputs + inputs : -1, inputs);
-      })
-      .TensorInferenceFunction([record, pass](InferenceContext& context) {
-        InferFunction(*record, AttrMap(context.args()), pass, context);
-      });
-  if (pass == FunctionPass::kForward)
-    schema
-        .AllowInplace([record](int input, int output) {
-          for (const auto& pair : record->inplace)
-            if (pair.first == input && pair.second == output) return true;
-          return false;
-        })
-        .MutatesInputs(
-            [record](const OperatorDef& def) { return FunctionMutatedInputs(*record, def); });
-  return &schema;
-}
-
 }  // namespace detail
 
 OPKIT_INLINE void SetOutputReq(OperatorBase& op, int output, OpReq req) {

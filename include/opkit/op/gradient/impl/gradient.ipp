@@ -9,7 +9,7 @@
 
 namespace opkit::inline OPKIT_ABI {
 
-struct GradientRegistry::State : detail::RefCounted {
+struct GradientRegistry::State {
   detail::Mutex mutex;
   std::map<std::string, GradientRegistration> gradients;
 };
@@ -112,12 +112,9 @@ OPKIT_INLINE GradientOpsMeta RunGradientMaker(GradientMakerBase& maker, const Op
 OPKIT_INLINE bool RegisterGradient(const char* op, GradientKind kind,
                                    GradientRegistration::Make make, const char* file,
                                    int line) noexcept {
-  try {
+  return Registered([&] {
     GradientRegistry::Global().Add(op, {kind, std::move(make), file, line, {}});
-    return true;
-  } catch (...) {
-    return false;
-  }
+  });
 }
 
 }  // namespace detail

@@ -2,6 +2,7 @@
 #ifndef OPKIT_OP_GRADIENT_IMPL_GRADIENT_CHECK_IPP_
 #define OPKIT_OP_GRADIENT_IMPL_GRADIENT_CHECK_IPP_
 
+#include <algorithm>
 #include <cstring>
 
 #include "opkit/base/index.hpp"
@@ -88,14 +89,14 @@ class GradientChecker {
   Tensor Dense(const GradientValue& value) {
     const size_t i = analytic_.size();
     const Shape& shape = inputs_[i].shape();
-    Tensor out = Zeros(shape);
+    Tensor out(shape, DType::kFloat64);
+    if (out.nbytes()) std::memset(out.raw_mutable_data(), 0, Index(out.nbytes()));
+    const auto wrong = [&](const std::string& how) { return Find(i, how), Tensor(); };
     if (value.IsDense()) {
       const Tensor gradient = CopyOf(*ws_.GetTensor(value.dense));
-      if (gradient.shape() != shape || gradient.dtype() != inputs_[i].dtype()) {
-        Find(i, StrCat("is ", gradient.dtype(), ToString(gradient.shape()), ", but the input is ",
-                       inputs_[i].dtype(), ToString(shape)));
-        return Tensor();
-      }
+      if (gradient.shape() != shape || gradient.dtype() != inputs_[i].dtype())
+        return wrong(StrCat("is ", gradient.dtype(), ToString(gradient.shape()),
+                            ", but the input is ", inputs_[i].dtype(), ToString(shape)));
       for (int64_t n = 0; n < shape.numel(); ++n) SetNumber(out, n, GetNumber(gradient, n));
       return out;
     }
@@ -103,35 +104,23 @@ class GradientChecker {
     const Tensor values = CopyOf(*ws_.GetTensor(value.values));
     const int64_t rows = shape.rank() > 0 ? shape[0] : 0;
     const int64_t width = shape.rank() > 0 ? shape.NumelBetween(1, shape.rank()) : 0;
-    if (values.numel() != indices.numel() * width) {
-      Find(i, StrCat("has ", values.numel(), " values for ", indices.numel(),
-                     " indices of slices "
-                     "of ",
-                     width));
-      return Tensor();
-    }
+    if (values.numel() != indices.numel() * width)
+      return wrong(StrCat("has ", values.numel(), " values for ", indices.numel(),
+                          " indices of slices of ", width));
     for (int64_t k = 0; k < indices.numel(); ++k) {
       const auto row = static_cast<int64_t>(GetNumber(indices, k));
-      if (row < 0 || row >= rows) {
-        Find(i, StrCat("has index ", row, ", but the input has ", rows, " slices"));
-        return Tensor();
-      }
+      if (row < 0 || row >= rows)
+        return wrong(StrCat("has index ", row, ", but the input has ", rows, " slices"));
       for (int64_t n = 0; n < width; ++n)
         SetNumber(out, row * width + n,
                   GetNumber(out, row * width + n) + GetNumber(values, k * width + n));
     }
     return out;
   }
-  static Tensor Zeros(const Shape& shape) {
-    Tensor out(shape, DType::kFloat64);
-    if (out.nbytes()) std::memset(out.raw_mutable_data(), 0, Index(out.nbytes()));
-    return out;
-  }
 
   void CheckInput(int i) {
     const auto index = Index(i);
-    bool asked = false;
-    for (int wanted : options_.inputs) asked |= wanted == i;
+    const bool asked = std::ranges::count(options_.inputs, i) > 0;
     if (!asked && !options_.inputs.empty()) return;
     if (gradient_.g_input[index].IsEmpty()) {
       if (asked) Find(index, "was asked for, but the gradient maker gives none");
@@ -161,14 +150,10 @@ class GradientChecker {
   }
   bool CheckElement(int i, int64_t element, double analytic) {
     const DType dtype = inputs_[Index(i)].dtype();
-    const double threshold = options_.threshold > 0     ? options_.threshold
-                             : dtype == DType::kFloat64 ? 1e-6
-                             : dtype == DType::kFloat32 ? 5e-3
-                                                        : 0.1;
-    const double step = options_.step > 0          ? options_.step
-                        : dtype == DType::kFloat64 ? 1e-5
-                        : dtype == DType::kFloat32 ? 0x1p-7
-                                                   : 0x1p-4;
+    const int place = dtype == DType::kFloat64 ? 0 : dtype == DType::kFloat32 ? 1 : 2;
+    constexpr double kThresholds[] = {1e-6, 5e-3, 0.1}, kSteps[] = {1e-5, 0x1p-7, 0x1p-4};
+    const double threshold = options_.threshold > 0 ? options_.threshold : kThresholds[place];
+    const double step = options_.step > 0 ? options_.step : kSteps[place];
     ++result_.elements_checked;
     double numeric = Difference(i, element, step);
     // A kink within the step spoils the difference, and so does rounding where the function is

@@ -2,6 +2,7 @@
 #ifndef OPKIT_OP_GRADIENT_IMPL_GRADIENT_MAKER_IPP_
 #define OPKIT_OP_GRADIENT_IMPL_GRADIENT_MAKER_IPP_
 
+#include <algorithm>
 #include <map>
 
 #include "opkit/base/index.hpp"
@@ -77,14 +78,19 @@ OPKIT_INLINE std::vector<OperatorDef> GradientMakerBase::GetGradientDefs() {
         " must override GetGradientDefs() or Get()");
 }
 OPKIT_INLINE GradientOpsMeta GradientMakerBase::Get() {
-  std::vector<OperatorDef> ops = GetGradientDefs();
-  return {std::move(ops), g_input_};
+  return {GetGradientDefs(), g_input_};  // in this order
 }
 
 OPKIT_INLINE const std::string& GradientMakerBase::GI(int i) {
-  GradientValue& value = Gradient(i, false);
-  if (value.dense.empty()) value.dense = Name(i);
-  return value.dense;
+  std::string& name = Gradient(i, false).dense;
+  if (!name.empty()) return name;
+  const auto here = def_.inputs().begin() + i;
+  const bool repeated = std::find(def_.inputs().begin(), here, *here) != here;
+  if (!repeated) name = Names().Of(*here);
+  // In place, the value's gradient may be the very one that comes in.
+  if (repeated || std::ranges::count(g_output_, name, &GradientValue::dense) > 0)
+    name = Names().Fresh(*here);
+  return name;
 }
 OPKIT_INLINE std::string GradientMakerBase::Temporary(const std::string& hint) {
   return Names().Fresh(def_.outputs().empty() ? def_.type() : def_.outputs()[0], "_grad_" + hint);
@@ -99,9 +105,7 @@ OPKIT_INLINE GradientNames& GradientMakerBase::Names() {
 OPKIT_INLINE std::vector<OperatorDef> GradientMakerBase::SingleGradientDef(
     const std::string& type, const std::string& name, const std::vector<std::string>& inputs,
     const std::vector<std::string>& outputs, Arguments args) {
-  OperatorDef def(type, inputs, outputs, std::move(args));
-  def.Name(name);
-  return {std::move(def)};
+  return {OperatorDef(type, inputs, outputs, std::move(args)).Name(name)};
 }
 
 OPKIT_INLINE size_t GradientMakerBase::Check(int i, size_t count, const char* what) const {
@@ -123,15 +127,6 @@ OPKIT_INLINE GradientValue& GradientMakerBase::Gradient(int i, bool sparse) {
     Throw(ErrorCode::kInvalidArgument, "the gradient maker of ", def_,
           " makes the gradient of input ", i, " '", I(i), "' both dense and sparse");
   return value;
-}
-OPKIT_INLINE std::string GradientMakerBase::Name(int i) {
-  for (int k = 0; k < i; ++k)
-    if (I(k) == I(i)) return Names().Fresh(I(i));
-  // In place, the value's gradient may be the very one that comes in.
-  const std::string& name = Names().Of(I(i));
-  for (const GradientValue& value : g_output_)
-    if (value.dense == name) return Names().Fresh(I(i));
-  return name;
 }
 OPKIT_INLINE const std::string& GradientMakerBase::Slices(int i, std::string GradientValue::*part,
                                                           const char* suffix) {

@@ -32,8 +32,7 @@ OPKIT_INLINE IntrusivePtr<TypedSchema> TypedSchema::Make(const char* name, const
   auto typed = MakeIntrusive<TypedSchema>(schema, rows);
   schema
       .AllowInplace([typed](int in, int out) {
-        const auto& pairs = typed->inplace_;
-        return std::find(pairs.begin(), pairs.end(), std::pair(in, out)) != pairs.end();
+        return std::ranges::count(typed->inplace_, std::pair(in, out)) > 0;
       })
       .TensorInferenceFunction([typed](InferenceContext& context) { typed->Infer(context); });
   return typed;
@@ -43,7 +42,7 @@ OPKIT_INLINE TypedSchema::TypedSchema(OpSchema& filled, std::span<const TypedPar
   int required_inputs = 0;
   for (const TypedParameter& row : rows) {
     if (IsAttribute(row.kind)) {
-      schema.Arg(row.name.str(), "", row.attribute, std::nullopt, true);
+      schema.Arg({row.name.str(), "", true, row.attribute, {}});
       continue;
     }
     Describe(row, {}, row.by_element ? std::vector<DType>() : std::vector{row.dtype});
@@ -58,22 +57,43 @@ OPKIT_INLINE TypedSchema::TypedSchema(OpSchema& filled, std::span<const TypedPar
       .NumOutputs(static_cast<int>(output_dtypes_.size()));
 }
 
+// One shape for all of these inputs and outputs, from what is known of any of them.
+inline void InferSameShape(const OpSchema& schema, InferenceContext& context,
+                           const std::vector<int>& inputs, const std::vector<int>& outputs) {
+  const auto name = [&](int i) {
+    return StrCat("input ", i, " '", schema.inputs()[Index(i)].name, "'");
+  };
+  SymbolicShape shape;
+  for (int o : outputs)
+    if (auto merged = SymbolicShape::Merge(shape, context.output(o).shape))
+      shape = *std::move(merged);
+  int first = -1;
+  for (int i : inputs) {
+    if (!context.HasInput(i)) continue;
+    auto merged = SymbolicShape::Merge(shape, context.input_shape(i));
+    if (!merged)
+      Throw(ErrorCode::kInvalidArgument, name(i), " of ", context.def(), " has shape ",
+            context.input_shape(i), ", but must have that of ",
+            first < 0 ? "the output" : name(first), ", ", shape);
+    shape = *std::move(merged);
+    if (first < 0) first = i;
+  }
+  for (int i : inputs)
+    if (context.HasInput(i)) context.SetInput(i, DType::kUndefined, shape);
+  for (int o : outputs) context.SetOutput(o, DType::kUndefined, shape);
+}
 OPKIT_INLINE void TypedSchema::SameShape(std::initializer_list<int> inputs,
                                          std::initializer_list<int> outputs) {
   std::vector<int> ins(inputs), outs(outputs);
   for (std::vector<int>* places : {&ins, &outs})
     std::erase_if(*places, [](int place) { return place < 0; });
   AddRule([this, ins = std::move(ins), outs = std::move(outs)](InferenceContext& context) {
-    InferSameShape(context, ins, outs);
+    InferSameShape(schema, context, ins, outs);
   });
-}
-OPKIT_INLINE void TypedSchema::AddRule(UniqueFunction<void(InferenceContext&)> rule) {
-  rules_.push_back(std::move(rule));
 }
 OPKIT_INLINE void TypedSchema::AddElementTypes(std::initializer_list<DType> dtypes) {
   for (DType dtype : dtypes)
-    if (std::find(element_types_.begin(), element_types_.end(), dtype) == element_types_.end())
-      element_types_.push_back(dtype);
+    if (!std::ranges::count(element_types_, dtype)) element_types_.push_back(dtype);
   for (const TypedParameter& row : by_element_) {
     const auto& values = IsInput(row.kind) ? schema.inputs() : schema.outputs();
     Describe(row, values[Index(row.place)].doc, element_types_);
@@ -91,45 +111,18 @@ OPKIT_INLINE void TypedSchema::Describe(const TypedParameter& row, std::string d
   (schema.*describe)(row.place, row.name.str(), std::move(doc), std::move(dtypes));
 }
 OPKIT_INLINE void TypedSchema::Infer(InferenceContext& context) {
+  const auto dtype_of = [&](DType declared) {
+    return declared == DType::kUndefined && element_input_ >= 0
+               ? context.input_dtype(element_input_)
+               : declared;
+  };
   for (int i = 0; DType declared : input_dtypes_) {
-    if (context.HasInput(i)) context.SetInput(i, DTypeOf(context, declared), {});
+    if (context.HasInput(i)) context.SetInput(i, dtype_of(declared), {});
     ++i;
   }
-  for (int o = 0; DType declared : output_dtypes_)
-    context.SetOutput(o++, DTypeOf(context, declared), {});
+  for (int o = 0; DType declared : output_dtypes_) context.SetOutput(o++, dtype_of(declared), {});
   for (auto& rule : rules_) rule(context);
 }
-OPKIT_INLINE DType TypedSchema::DTypeOf(const InferenceContext& context, DType declared) const {
-  return declared == DType::kUndefined && element_input_ >= 0 ? context.input_dtype(element_input_)
-                                                              : declared;
-}
-// One shape for all of these inputs and outputs, from what is known of any of them.
-OPKIT_INLINE void TypedSchema::InferSameShape(InferenceContext& context,
-                                              const std::vector<int>& inputs,
-                                              const std::vector<int>& outputs) const {
-  SymbolicShape shape;
-  for (int o : outputs)
-    if (auto merged = SymbolicShape::Merge(shape, context.output(o).shape))
-      shape = *std::move(merged);
-  int first = -1;
-  for (int i : inputs) {
-    if (!context.HasInput(i)) continue;
-    auto merged = SymbolicShape::Merge(shape, context.input_shape(i));
-    if (!merged)
-      Throw(ErrorCode::kInvalidArgument, InputName(i), " of ", context.def(), " has shape ",
-            context.input_shape(i), ", but must have that of ",
-            first < 0 ? "the output" : InputName(first), ", ", shape);
-    shape = *std::move(merged);
-    if (first < 0) first = i;
-  }
-  for (int i : inputs)
-    if (context.HasInput(i)) context.SetInput(i, DType::kUndefined, shape);
-  for (int o : outputs) context.SetOutput(o, DType::kUndefined, shape);
-}
-OPKIT_INLINE std::string TypedSchema::InputName(int i) const {
-  return StrCat("input ", i, " '", schema.inputs()[Index(i)].name, "'");
-}
-
 }  // namespace detail
 }  // namespace opkit
 
