@@ -32,17 +32,7 @@ class Operator : public OperatorBase {
 
   bool Run(int stream_id = 0) final {
     const bool by_event = !Context::kAsynchronous && HasAsyncPart();
-    return RunAs(stream_id, by_event, [&] {
-      if constexpr (Context::kAsynchronous) {
-        RunOnDeviceOrFail();
-        context_.FinishDeviceComputation();
-      } else if (by_event) [[unlikely]] {
-        Issue();
-        event().Finish();
-      } else {
-        RunOnDeviceOrFail();
-      }
-    });
+    return RunAs(stream_id, by_event, [&] { RunToEnd(by_event); });
   }
   bool RunAsync(int stream_id = 0) final {
     return RunAs(stream_id, !IsEventDisabled(), [this] { Issue(); });
@@ -110,6 +100,17 @@ class Operator : public OperatorBase {
   void RunOnDeviceOrFail() {
     if (!RunOnDevice()) [[unlikely]]
       ReturnedFalse();
+  }
+  void RunToEnd(bool by_event) {
+    if constexpr (Context::kAsynchronous) {
+      RunOnDeviceOrFail();
+      context_.FinishDeviceComputation();
+    } else if (by_event) [[unlikely]] {
+      Issue();
+      event().Finish();
+    } else {
+      RunOnDeviceOrFail();
+    }
   }
   // Runs with the event, if any, in the state that the device's kind of completion asks for.
   void Issue() {
