@@ -38,7 +38,8 @@ for page in pages:
             with tempfile.TemporaryDirectory() as folder:
                 for copied in ("examples", "single_include"):
                     shutil.copytree(root / copied, pathlib.Path(folder) / copied)
-                if subprocess.run(["sh", "-ec", code], cwd=folder).returncode != 0:
+                quick = code.replace("-O2", "-O0")  # what the compiler optimises is not tested here
+                if subprocess.run(["sh", "-ec", quick], cwd=folder).returncode != 0:
                     failed.append(f"{name}: this command fails:\n{code}")
         elif what.startswith("compile: "):
             number = len(unit)

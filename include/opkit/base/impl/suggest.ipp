@@ -2,7 +2,6 @@
 #ifndef OPKIT_BASE_IMPL_SUGGEST_IPP_
 #define OPKIT_BASE_IMPL_SUGGEST_IPP_
 
-#include <algorithm>
 #include <utility>
 
 #include "opkit/base/suggest.hpp"
@@ -19,10 +18,13 @@ OPKIT_INLINE size_t EditDistance(std::string_view a, std::string_view b) {
     row[0] = static_cast<int64_t>(i);
     for (size_t j = 1; j <= b.size(); ++j) {
       const int64_t differs = lower(a[i - 1]) != lower(b[j - 1]);
-      row[j] = std::min({previous[j - 1] + differs, previous[j] + 1, row[j - 1] + 1});
+      int64_t best = previous[j - 1] + differs;
+      if (previous[j] + 1 < best) best = previous[j] + 1;
+      if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
       const bool swapped = i > 1 && j > 1 && lower(a[i - 1]) == lower(b[j - 2]) &&
                            lower(a[i - 2]) == lower(b[j - 1]);
-      if (swapped) row[j] = std::min(row[j], before[j - 2] + 1);
+      if (swapped && before[j - 2] + 1 < best) best = before[j - 2] + 1;
+      row[j] = best;
     }
     std::swap(before, previous);
     std::swap(previous, row);

@@ -2,8 +2,6 @@
 #ifndef OPKIT_OP_IMPL_OPERATOR_BASE_IPP_
 #define OPKIT_OP_IMPL_OPERATOR_BASE_IPP_
 
-#include <algorithm>
-
 #include "opkit/base/suggest.hpp"
 #include "opkit/op/operator_base.hpp"
 
@@ -211,8 +209,8 @@ OPKIT_INLINE Tensor* OperatorBase::Replace(int o, Tensor next) {
   if (Tensor* replaced = pending_.Find(o)) return &(*replaced = std::move(next));
   Blob* blob = OutputBlob(o);
   Tensor* out = blob->GetMutable<Tensor>();
-  if (out->initialized() && std::ranges::count(inputs_, blob) > 0)
-    return pending_.Add(o, blob, std::move(next));
+  for (const Blob* input : inputs_)
+    if (input == blob && out->initialized()) return pending_.Add(o, blob, std::move(next));
   return &(*out = std::move(next));
 }
 OPKIT_INLINE Tensor* OperatorBase::ResizeOutput(int o, const Tensor& out, const Shape& shape,
@@ -243,7 +241,10 @@ OPKIT_INLINE void OperatorBase::AddContext(Error& error) const {
   name(inputs_, "input");
   if (error.context().empty()) name(outputs_, "output");
   // Where it came through an event, that has described it.
-  if (!std::ranges::count(error.context(), Describe())) error.AddContext(Describe());
+  const std::string described = Describe();
+  bool told = false;
+  for (const std::string& line : error.context()) told |= line == described;
+  if (!told) error.AddContext(described);
   for (size_t i = 0; i < inputs_.size(); ++i)
     if (inputs_[i] && inputs_[i]->IsType<Tensor>())
       error.AddContext(
