@@ -2,7 +2,6 @@
 // .ipp stands in exactly one source.
 #include "opkit/base/impl/error.ipp"
 #include "opkit/base/impl/name_index.ipp"
-#include "opkit/base/impl/name_table.ipp"
 #include "opkit/base/impl/platform.ipp"
 #include "opkit/base/impl/strings.ipp"
 #include "opkit/base/impl/suggest.ipp"

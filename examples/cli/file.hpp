@@ -1,10 +1,12 @@
-// Whole files in and out, for text: "-" is standard output.
+// Whole files of text out: "-" is standard output.
 #ifndef OPKIT_EXAMPLES_CLI_FILE_HPP_
 #define OPKIT_EXAMPLES_CLI_FILE_HPP_
 
-#include <cstdio>
+#include <optional>
 #include <string>
 #include <string_view>
+
+#include "opkit/interop/output_file.hpp"
 
 namespace cli {
 
@@ -13,14 +15,10 @@ namespace cli {
 class OutputFile {
  public:
   explicit OutputFile(const std::string& path);
-  OutputFile(const OutputFile&) = delete;
-  OutputFile& operator=(const OutputFile&) = delete;
-  ~OutputFile();
   void Write(std::string_view text);  // all that it is to hold
 
  private:
-  std::string path_;
-  std::FILE* file_ = nullptr;
+  std::optional<opkit::OutputFile> file_;  // none: standard output
 };
 
 void WriteFile(const std::string& path, std::string_view text);

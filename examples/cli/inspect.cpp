@@ -90,11 +90,20 @@ std::string Memory(const Plan& plan) {
                 " values, ", memory.inplace_values, " in place of an input\n");
 }
 
+constexpr const char* kNothingToDraw = "no value lies in memory between nodes";
+
 void Inspect(InspectCommand& command) {
   const OnnxModel model = LoadModel(command.model);
   const Plan plan = MakePlan(model.graph, ChooseShapes(model.graph, command.model), command.model);
   if (!command.dot.empty()) WriteFile(command.dot, ToDot(plan.graph(), plan.types()));
-  if (!command.svg.empty()) WriteFile(command.svg, DrawMemory(plan));
+  if (!command.svg.empty() && plan.memory().arena_bytes > 0) {
+    WriteFile(command.svg, DrawMemory(plan));
+  } else if (command.svg == "-") {
+    throw Failure(ExitCode::kNoPlan, kNothingToDraw);
+  } else if (!command.svg.empty()) {
+    std::fprintf(stderr, "opkit: %s: '%s' is not written\n", kNothingToDraw,
+                 Printable(command.svg).c_str());
+  }
   if (command.dot == "-" || command.svg == "-") return;  // the picture alone
   WriteFile("-", About(model, plan, command.model.path) + Interface(model.graph, plan) +
                      Nodes(plan) + Memory(plan));

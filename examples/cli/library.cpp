@@ -2,6 +2,7 @@
 #include "library.hpp"
 
 #include <CLI/CLI.hpp>
+#include <map>
 #include <memory>
 
 #include "child.hpp"
@@ -37,7 +38,7 @@ void AddLibraryOption(CLI::App& app, std::vector<std::string>* paths) {
                  "Loads operators from a shared object; they stand before built-in ones of the "
                  "same name")
       ->allow_extra_args(false)
-      ->option_text("FILE.so ...");
+      ->option_text("FILE.so, once for each");
 }
 
 Library LoadLibrary(const std::string& path) {
@@ -49,7 +50,18 @@ Library LoadLibrary(const std::string& path) {
   }
 }
 void LoadLibraries(const std::vector<std::string>& paths) {
-  for (const std::string& path : paths) LoadLibrary(path);
+  std::map<std::string, std::string> definers;  // by operator: the library that was named before
+  for (const std::string& path : paths) {
+    const Library library = LoadLibrary(path);
+    for (const std::string& op : library.operators()) {
+      const auto [before, first] = definers.emplace(op, path);
+      if (first) continue;
+      std::fprintf(stderr, "opkit: %s is in '%s' and in '%s'; the one of '%s' is used\n",
+                   Printable(op).c_str(), Printable(before->second).c_str(),
+                   Printable(path).c_str(), Printable(path).c_str());
+      before->second = path;
+    }
+  }
 }
 
 std::string DevicesOf(const Library& library, const std::string& op) {

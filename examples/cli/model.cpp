@@ -301,6 +301,7 @@ OnnxModel LoadModel(ModelOptions& options) {
   if (options.path.empty())
     throw Failure(ExitCode::kUsage, "expected the file of a model", "see the command's --help");
   if (options.threads > 0) SetNumThreads(options.threads);
+  FailWith(ExitCode::kUsage, "", [] { return NumThreads(); });  // or of the environment
   LoadLibraries(options.libraries);
   FailWith(ExitCode::kUsage, "", [&] {
     for (const std::string& backend : options.backends) OpRegistry::Global().CheckBackend(backend);

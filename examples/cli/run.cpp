@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <set>
 
 #include "file.hpp"
@@ -19,7 +20,7 @@ using namespace opkit;
 
 struct RunCommand {
   ModelOptions model;
-  std::string output_dir;
+  std::optional<std::string> output_dir;
   int repeat = 1;
   bool random = false, table = false;
 };
@@ -101,7 +102,7 @@ void RunModel(RunCommand& command) {
   const OnnxModel model = LoadModel(command.model);
   const auto inputs = MakeInputs(model.graph, command.model, command.random);
   Executor executor(MakePlan(model.graph, ShapesOf(inputs), command.model));
-  if (!command.output_dir.empty()) MakeFolder(command.output_dir);  // before work is done in vain
+  if (command.output_dir) MakeFolder(*command.output_dir);  // before work is done in vain
   for (const NamedTensor& input : inputs) executor.Bind(input.name, input.tensor);
   Times times;
   {
@@ -113,7 +114,7 @@ void RunModel(RunCommand& command) {
       progress.Update(i + 1, StrCat(i + 1, " of ", command.repeat));
     }
   }
-  WriteOutputs(executor.outputs(), command.output_dir);
+  WriteOutputs(executor.outputs(), command.output_dir.value_or(""));
   if (command.table) {
     constexpr int kMostRuns = 10;
     const NetBenchmark nodes = TimeNodes(executor, std::min(command.repeat, kMostRuns));

@@ -1,8 +1,9 @@
 #include "draw.hpp"
 
-#include <fstream>
+#include <cstdlib>
 #include <opkit/graph/dot.hpp>
 #include <opkit/graph/draw_plan.hpp>
+#include <opkit/interop/output_file.hpp>
 
 namespace demo {
 namespace {
@@ -10,9 +11,7 @@ namespace {
 using namespace opkit;
 
 std::string Write(const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  if (!file.flush()) Throw(ErrorCode::kInvalidArgument, "cannot write '", path, "'");
+  WriteFile(path, text);
   return path;
 }
 

@@ -215,6 +215,18 @@ class WrongInput(Cli):
         self.refuses(BAD_FILE, ["run", self.affine(), "--random", "--output-dir", "file"],
                      "cannot make the folder 'file'")
 
+    def test_an_output_folder_without_a_name(self):
+        self.refuses(BAD_FILE, ["run", self.affine(), "--random", "--output-dir", ""],
+                     "cannot make the folder ''")
+
+    def test_threads_of_the_environment_that_are_none(self):
+        out = self.opkit("run", self.affine(), "--random", code=USAGE,
+                         environment={"OPKIT_NUM_THREADS": "many"})
+        self.assertEqual(out, "")
+        self.assertIn("OPKIT_NUM_THREADS to be a number", self.stderr)
+        self.opkit("run", self.affine(), "--random", "--threads", 1,
+                   environment={"OPKIT_NUM_THREADS": "many"})
+
     def test_shapes_that_are_none(self):
         for shape in ("x=", "x=axb", "x=1x", "x=-1x3", "x=1xx3", "x=99999999999999999999x3"):
             code = BAD_INPUT if shape == "x=" else USAGE
@@ -411,6 +423,14 @@ class Inspect(Cli):
         self.assertTrue(self.opkit("inspect", self.affine(), "--dot", "-").startswith("digraph"))
         xml.dom.minidom.parseString(self.opkit("inspect", self.affine(), "--svg", "-"))
 
+    def test_a_graph_without_memory_to_draw_is_inspected_all_the_same(self):
+        out = self.opkit("inspect", self.pair(), "--svg", "memory.svg")
+        self.assertIn("memory between nodes", out)
+        self.assertIn("'memory.svg' is not written", self.stderr)
+        self.assertFalse((self.folder / "memory.svg").exists())
+        self.refuses(NO_PLAN, ["inspect", self.pair(), "--svg", "-"],
+                     "no value lies in memory between nodes")
+
     def test_refuses_a_place_that_cannot_be_written(self):
         self.refuses(BAD_FILE, ["inspect", self.affine(), "--dot", "absent/graph.dot"],
                      "cannot write 'absent/graph.dot'", "No such file")
@@ -545,6 +565,12 @@ class Libraries(Cli):
         self.assertRegex(out, r"(?m)^operator +devices +what it does$")
         self.assertRegex(out, r"(?m)^Twice +cpu +2 \* x$")
         self.assertRegex(out, r"(?m)^Relu +cpu +.*another kernel of the built-in operator$")
+
+    def test_two_libraries_with_one_operator_are_told_of(self):
+        (self.folder / "again.so").write_bytes((libraries / self.GOOD).read_bytes())
+        self.opkit("ops", "--library", self.GOOD, "--library", "again.so")
+        self.assertIn("opkit: Twice is in 'libgood.so' and in 'again.so'; the one of 'again.so' is "
+                      "used\n", self.stderr)
 
     def test_files_that_are_no_libraries(self):
         self.write("text.so", "# not a library\n")

@@ -321,6 +321,11 @@ TEST_CASE_TEMPLATE("what cannot be imported stays the caller's", Managed, ::DLMa
                         {INT64_MAX, 1});
   CheckRefused<Managed>(ErrorCode::kOutOfRange, "reach past a 64-bit byte count", nothing, {2, 3},
                         {INT64_MAX - 4, 1});
+  CheckRefused<Managed>(ErrorCode::kInvalidArgument,
+                        "begins at an address that is no multiple of 4 (byte_offset 3)",
+                        [](Managed& m) { m.dl_tensor.byte_offset = 3; });
+  CheckRefused<Managed>(ErrorCode::kOutOfRange, "reaches past the end of memory",
+                        [](Managed& m) { m.dl_tensor.byte_offset = UINT64_MAX - 7; });
 }
 
 TEST_CASE("a read-only tensor is refused unless asked for") {

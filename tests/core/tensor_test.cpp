@@ -612,6 +612,10 @@ TEST_CASE("Permute wants every axis once") {
                  "Permute names axis 0 twice"));
   CHECK(Contains(ErrorOf([&] { tensor.Permute({1}); }).message(), "Permute needs 2 axes, found 1"));
   CHECK(ErrorOf([&] { tensor.Permute({0, 2}); }).code() == ErrorCode::kOutOfRange);
+  CHECK(Contains(ErrorOf([&] {
+                   tensor.Permute({0, (int64_t{1} << 32) + 1});
+                 }).message(),
+                 "axis 4294967297 is outside shape [2, 3]"));
 }
 
 TEST_CASE("a view of a storage must fit in it") {

@@ -155,7 +155,7 @@ TEST_CASE("waiting on a FAILED event rethrows the very exception that failed it,
 TEST_CASE("an exception that is no std::exception is kept as well") {
   Event event;
   event.SetFinishedWithException(std::make_exception_ptr(7));
-  CHECK(event.ErrorMessage() == "an exception that is not derived from std::exception");
+  CHECK(event.ErrorMessage() == "threw something that is not a std::exception");
   CHECK_THROWS_AS(event.Finish(), int);
 }
 
@@ -178,12 +178,15 @@ TEST_CASE("an Error that fails an event gets the context of whose work it was, o
   }
 }
 
-TEST_CASE("context does not cut or replace exceptions of other types") {
+TEST_CASE(
+    "an exception becomes the cause of an Error with the context, and a derived Error stays") {
   Event event;
   event.state()->SetContext(opkit::detail::MakeIntrusive<Whose>());
   const auto exception = std::make_exception_ptr(Original("text"));
   event.SetFinishedWithException(exception);
-  CHECK(event.exception() == exception);
+  const Error error = ErrorOf([&] { event.Finish(); });
+  CHECK(std::string(error.what()) == "text\n  in operator Late");
+  CHECK(error.cause() == exception);
   event.Reset();
   event.state()->SetContext(opkit::detail::MakeIntrusive<Whose>());
   event.SetFinishedWithException(std::make_exception_ptr(Special()));

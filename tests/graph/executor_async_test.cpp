@@ -102,11 +102,19 @@ class FailLaterOp final : public Operator<Context> {
   using Operator<Context>::Operator;
   bool RunOnDevice() override {
     Output(0, Input(0).shape(), DType::kFloat32);
-    this->context_.Launch([] { Throw(ErrorCode::kInvalidArgument, "the stream's part failed"); });
+    this->context_.Launch([what = this->template GetSingleArgument<std::string>("what", "")] {
+      if (what == "std") throw std::runtime_error("the stream's part failed");
+      if (what == "int") throw 3;
+      Throw(ErrorCode::kInvalidArgument, "the stream's part failed");
+    });
     return true;
   }
 };
-OPERATOR_SCHEMA(FailLater).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
+OPERATOR_SCHEMA(FailLater)
+    .NumInputs(1)
+    .NumOutputs(1)
+    .Arg<std::string>("what", "what it throws", "Error")
+    .IdenticalTypeAndShape();
 REGISTER_CPU_STREAM_OPERATOR(FailLater, FailLaterOp<CPUStreamContext>);
 
 // X -> Later A, Later B -> Y = A + B
@@ -244,6 +252,37 @@ TEST_CASE("a failure of the asynchronous part ends the run with the operator's c
       const Event event = exec.RunAsync();
       CHECK(Contains(ErrorOf([&] { event.Finish(); }).what(), "the stream's part failed"));
     }
+  }
+}
+
+TEST_CASE("what a body throws in a stream reaches a run as an Error with the node and the cause") {
+  for (const char* what : {"std", "int"}) {
+    Graph g;
+    g.AddInput("X", kFloat, {2});
+    g.AddNode(OperatorDef("FailLater", {"X"}, {"Y"})
+                  .Name("bad")
+                  .Arg("what", what)
+                  .Device(DeviceType::kCPUStream));
+    g.AddOutput("Y");
+    Executor exec(Compile(g, {.threads = 2}));
+    exec.Bind("X", Vector({1, 2}));
+    const auto check = [&](const char* node, auto run) {
+      const Error error = ErrorOf(run);
+      CHECK(Contains(error.what(), node));
+      CHECK(error.code() == ErrorCode::kOperatorFailed);
+      if (*what == 's')
+        CHECK_THROWS_AS(std::rethrow_exception(error.cause()), std::runtime_error);
+      else
+        CHECK_THROWS_AS(std::rethrow_exception(error.cause()), int);
+    };
+    check("in operator FailLater 'bad' (X) -> (Y)", [&] { exec.Run(); });
+    check("in operator FailLater 'bad' (X) -> (Y)", [&] { exec.RunAsync().Finish(); });
+    check("in operator FailLater (input 0) -> (output 0)", [&] {
+      Invoke("FailLater", {Vector({1, 2})}, {{"what", what}},
+             {.device = Device{DeviceType::kCPUStream, 0}})
+          .at(0)
+          .ToVector<float>();
+    });
   }
 }
 

@@ -91,6 +91,23 @@ TEST_CASE("a run computes the graph's outputs and gives them by name") {
   CHECK(Contains(ErrorOf([&] { out.at("Z"); }).what(), "there is no output 'Z'"));
 }
 
+TEST_CASE("what a run returns is found by name and by position, and taken apart in a loop") {
+  Executor exec(Compile(OneNode(OperatorDef("Relu"), {2}), {.threads = 1}));
+  const NamedTensors out = exec.Run({{"X", Vector({-1, 2})}});
+  CHECK(out.find("Y") == &out["Y"]);
+  CHECK(FloatsOf(out["Y"]) == Floats{0, 2});
+  CHECK(&out[0] == &out["Y"]);
+  CHECK(out.contains("Y"));
+  CHECK(!out.contains("X"));
+  CHECK(!out.find("X"));
+  CHECK(Contains(ErrorOf([&] { out["y"]; }).what(), "there is no output 'y' (did you mean 'Y'?"));
+  CHECK(Contains(ErrorOf([&] { out[1]; }).what(), "there is no output 1: the graph has 1"));
+  for (const auto& [name, tensor] : out) {
+    CHECK(name == "Y");
+    CHECK(&tensor == out.find(name));
+  }
+}
+
 TEST_CASE("a plan tells each node's kernel and each value's type") {
   const Plan plan = Compile(Diamond({3}), {.threads = 2});
   CHECK(Contains(plan.Describe(), "plan of 4 nodes on 2 threads"));
@@ -574,6 +591,42 @@ TEST_CASE("memory that is bound no longer is not written to") {
   exec.Run();
   CHECK(FloatsOf(exec.output("Y")) == Floats{1, 2, 3});
   CHECK(memory[2] == 7);
+}
+
+TEST_CASE("what runs write is not bound over the memory of a constant or an attribute") {
+  const Tensor weight = Vector({1, 2}), held = Vector({3, 4}), inner = Vector({5, 6});
+  Graph branch;
+  branch.AddConstant("k", inner);
+  branch.AddOutput("k");
+  Graph g;
+  g.AddInput("T", kFloat, {2});
+  g.AddInput("X", kFloat, {2});
+  g.AddConstant("c", weight);
+  g.AddNode(OperatorDef("Add", {"X", "c"}, {"Y"}));
+  g.AddNode(OperatorDef("Accumulate", {"T", "Y"}, {"T"}));
+  g.AddNode(
+      OperatorDef("Report", {"Y"}, {}).Arg("held", held).Subgraph("body", MakeSubgraph(branch)));
+  g.AddOutput("Y");
+  g.AddOutput("T");
+  Executor exec(Compile(g, {.threads = 1}));
+  const Tensor x = Vector({10, 20});
+  const auto refusal = [&](auto bind) { return std::string(ErrorOf(bind).what()); };
+  CHECK(Contains(refusal([&] { exec.Bind("Y", weight); }),
+                 "the tensor bound to output 'Y' shares memory with constant 'c' of the graph"));
+  CHECK(Contains(refusal([&] { exec.Bind("Y", held); }), "attribute 'held' of node Report"));
+  CHECK(Contains(refusal([&] { exec.Bind("Y", inner); }), "constant 'k' of 'body'"));
+  CHECK(Contains(refusal([&] { exec.Bind("T", weight); }),
+                 "the tensor given for input 'T' shares memory with constant 'c'"));
+  CHECK(Contains(refusal([&] {
+                   exec.Run({{"T", weight}, {"X", x}});
+                 }),
+                 "the tensor given for input 'T' shares memory with constant 'c'"));
+  const Tensor sum = Vector({0, 0});
+  for (float runs : {1.f, 2.f}) {
+    exec.Run({{"T", sum}, {"X", weight}});  // what is only read may be the constant's memory
+    CHECK(FloatsOf(exec.output("Y")) == Floats{2, 4});
+    CHECK(FloatsOf(sum) == Floats{2 * runs, 4 * runs});
+  }
 }
 
 TEST_CASE("an output may be bound to an input's memory, but not to another output's") {

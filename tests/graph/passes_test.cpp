@@ -110,6 +110,8 @@ TEST_CASE("a graph that a pass breaks, and what a pass throws, name the pass") {
   const Error thrown = error_of([](Graph) -> Graph { throw std::runtime_error("no idea"); });
   CHECK(thrown.code() == ErrorCode::kOperatorFailed);
   CHECK(Contains(thrown.what(), "no idea\n  in pass 'mine'"));
+  const Error number = error_of([](Graph) -> Graph { throw 3; });
+  CHECK(Contains(number.what(), "threw something that is not a std::exception\n  in pass 'mine'"));
   g.AddOutput("missing");  // wrong before any pass
   CHECK_FALSE(Contains(ErrorOf([&] { DefaultPasses().Run(g); }).what(), "in pass"));
 }

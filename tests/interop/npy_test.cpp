@@ -151,6 +151,8 @@ TEST_CASE("A damaged or hostile header is an Error") {
   CHECK(Contains(header("{'shape': (1, x)}"), "an extent at character 14"));
   CHECK(Contains(header("{'shape': (99999999999999999999,)}"), "an extent"));
   CHECK(Contains(header("{'shape': (1 2)}"), "')'"));
+  CHECK(header("{'shape': (8)}") ==
+        "its header should have a comma behind a single extent at character 12");
   std::string many = "{'shape': (";
   for (int i = 0; i < 65; ++i) many += "1,";
   CHECK(Contains(header(many), "no more than 64 extents"));

@@ -252,6 +252,11 @@ TEST_CASE("what a constructor throws arrives as an Error that names node and pla
   CHECK(error.message() == "plain surprise");
   CHECK(Contains(error.what(), place));
   CHECK_THROWS_WITH_AS(std::rethrow_exception(error.cause()), "plain surprise", std::runtime_error);
+  const opkit::Error number =
+      ErrorOf([&] { CreateOperator(OperatorDef(def).Arg("throw", "int"), &ws); });
+  CHECK(number.message() == "threw something that is not a std::exception");
+  CHECK(Contains(number.what(), place));
+  CHECK_THROWS_AS(std::rethrow_exception(number.cause()), int);
 }
 
 TEST_CASE("a failure records the position in the net, the first one included") {

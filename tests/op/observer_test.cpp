@@ -147,7 +147,7 @@ TEST_CASE("what an observer throws is kept and never reaches the caller or hides
   AttachLetter<OperatorBase>(op, log, 'a');
   CHECK(op.last_observer_error().empty());
   CHECK(op.Run());
-  CHECK(op.last_observer_error() == "an exception that is not derived from std::exception");
+  CHECK(op.last_observer_error() == "threw something that is not a std::exception");
   CHECK(log == "aA");  // the others are not affected
   fail = true;
   const Error error = ErrorOf([&] { op.Run(); });

@@ -195,7 +195,9 @@ TEST_CASE("numbers: work on a stream is waited for, and its failure stays the ev
   fail = true;
   op.RunAsync(41);
   CHECK(numbers->outputs().empty());
-  CHECK_THROWS_WITH_AS(op.Finish(), "late", std::runtime_error);
+  const opkit::Error late = ErrorOf([&] { op.Finish(); });
+  CHECK(late.message() == "late");
+  CHECK_THROWS_WITH_AS(std::rethrow_exception(late.cause()), "late", std::runtime_error);
   CHECK_THROWS_AS(op.Run(41), opkit::Error);
   CHECK(numbers->outputs().empty());
 }

@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+#include <map>
+
 #include "support/error_of.hpp"
 
 namespace workspace_test {
@@ -90,6 +92,33 @@ TEST_CASE("a missing blob is an Error that names the nearest") {
   CHECK(Contains(error.message(), "no blob 'wieghts' in the workspace"));
   CHECK(Contains(error.message(), "did you mean 'weights'?"));
   CHECK(ws.Blobs() == Names{"bias", "weights"});
+}
+
+TEST_CASE("blobs agree with std::map over random additions and removals") {
+  uint32_t state = 2463534242u;  // the seed
+  const auto random = [&state] {
+    state ^= state << 13;
+    state ^= state >> 17;
+    return state ^= state << 5;
+  };
+  Workspace ws;
+  std::map<std::string, Blob*> blobs;
+  for (int i = 0; i < 2000; ++i) {
+    const std::string name = std::to_string(random() % 100);
+    if (random() % 3 == 0) {
+      CHECK(ws.RemoveBlob(name) == (blobs.erase(name) == 1));
+    } else {
+      Blob* blob = ws.CreateBlob(name);
+      CHECK(blob->name() == name);
+      CHECK(blobs.emplace(name, blob).first->second == blob);
+    }
+  }
+  std::vector<std::string> names;
+  for (const auto& [name, blob] : blobs) {
+    names.push_back(name);
+    CHECK(ws.FindBlob(name) == blob);
+  }
+  CHECK(ws.Blobs() == names);
 }
 
 TEST_CASE("a tensor is created once and not replaced") {

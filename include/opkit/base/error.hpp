@@ -85,7 +85,27 @@ class OPKIT_EXPORT Error : public std::runtime_error {
                                    const Text& k = {}, const Text& l = {}, const Text& m = {},
                                    const Text& n = {}, const Text& o = {}, const Text& p = {});
 
+// In a catch block: what was thrown, as an Error. Another exception is its cause() then, and what()
+// of that its message.
+OPKIT_COLD Error CurrentError();
+
 namespace detail {
+
+// In a catch block: throws the same Error with one more line of context. Another exception becomes
+// an Error; of an Error that others hold a copy gets the line (a class derived from Error would be
+// cut by copying, and goes on as it is).
+[[noreturn]] OPKIT_COLD void RethrowInContext(std::string line);
+
+// call(), with the line context() in whatever it throws.
+template <class F, class Context>
+decltype(auto) InContext(F&& call, Context&& context) {
+  try {
+    return call();
+  } catch (...) {
+    RethrowInContext(context());
+  }
+}
+
 [[noreturn]] OPKIT_COLD void AssertFailed(const char* condition, const char* file, int line);
 }  // namespace detail
 

@@ -3,6 +3,7 @@
 #ifndef OPKIT_BASE_NAME_INDEX_HPP_
 #define OPKIT_BASE_NAME_INDEX_HPP_
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,12 +25,17 @@ class NameIndex {
   const std::vector<std::string>& names() const { return names_; }
 
  private:
-  // Where the name is, or the empty slot where it would go.
-  size_t Slot(std::string_view name) const;
+  struct Slot {
+    int number = -1;  // -1: empty
+    uint32_t hash = 0;
+  };
+
+  // The index of the slot of the name, or of the empty one where it would go.
+  size_t Probe(std::string_view name, uint32_t hash) const;
   void Grow();
 
   std::vector<std::string> names_;
-  std::vector<int> slots_;  // numbers, -1 where empty; a power of two of them
+  std::vector<Slot> slots_;  // a power of two of them
 };
 
 }  // namespace opkit

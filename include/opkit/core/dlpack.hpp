@@ -131,6 +131,16 @@ Tensor ImportDLPack(Managed* managed) {
                            __builtin_mul_overflow(last, ItemSize(dtype), &nbytes)))
     Throw(ErrorCode::kOutOfRange, "DLPack strides reach past a 64-bit byte count");
   if (!in.data && nbytes > 0) Throw(ErrorCode::kInvalidArgument, "DLPack tensor has no data");
+  uintptr_t begin = 0, end = 0;
+  if (__builtin_add_overflow(reinterpret_cast<uintptr_t>(in.data), in.byte_offset, &begin) ||
+      __builtin_add_overflow(begin, static_cast<uintptr_t>(nbytes), &end))
+    Throw(ErrorCode::kOutOfRange, "DLPack tensor of ", nbytes, " bytes at offset ", in.byte_offset,
+          " reaches past the end of memory");
+  const auto alignment = static_cast<uintptr_t>(ItemSize(dtype) / (IsComplex(dtype) ? 2 : 1));
+  if (nbytes > 0 && begin % alignment != 0)
+    Throw(ErrorCode::kInvalidArgument, "DLPack tensor of ", dtype,
+          " begins at an address that is no multiple of ", alignment, " (byte_offset ",
+          in.byte_offset, "); copy it to an aligned buffer first");
   const Device device{static_cast<DeviceType>(in.device.device_type), in.device.device_id};
   Storage storage = AdoptStorage(
       device, in.data ? static_cast<char*>(in.data) + in.byte_offset : nullptr, nbytes,

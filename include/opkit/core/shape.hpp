@@ -125,7 +125,7 @@ class Shape {
   std::vector<int64_t> vec() const { return {begin(), end()}; }
 
   // `axis` counted from the front, checked against the rank.
-  int Axis(int axis) const;
+  int Axis(int64_t axis) const;
   // Product of the extents in [begin, end).
   int64_t NumelBetween(int begin, int end) const;
   // Element strides of the row-major dense tensor of this shape.

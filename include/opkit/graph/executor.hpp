@@ -17,10 +17,19 @@ struct NamedTensor {
 };
 
 // Tensors by name, in the order of the graph's outputs.
+//
+//   auto out = exec.Run(inputs);
+//   out["Y"];  out[0];
+//   for (const auto& [name, tensor] : out) …
 class NamedTensors {
  public:
-  // Error (kNotFound) that names the nearest.
+  // Null where there is none of that name.
+  const Tensor* find(std::string_view name) const;
+  bool contains(std::string_view name) const { return find(name); }
+  // Errors: kNotFound that names the nearest; kOutOfRange for a position.
   const Tensor& at(std::string_view name) const;
+  const Tensor& operator[](std::string_view name) const { return at(name); }
+  const Tensor& operator[](size_t position) const;
   void Add(const std::string& name, const Tensor& tensor) { items_.push_back({name, tensor}); }
   auto begin() const { return items_.begin(); }
   auto end() const { return items_.end(); }

@@ -58,7 +58,10 @@ class Graph {
   int num_nodes() const { return static_cast<int>(nodes_.size()); }
   // Error (kOutOfRange) for an index that the graph does not have.
   const OperatorDef& node(int i) const { return nodes_[CheckIndex(i)]; }
-  bool IsOutput(std::string_view name) const;
+  bool IsOutput(std::string_view name) const {
+    const int number = names_.Find(name);
+    return number >= 0 && declared_[detail::Index(number)].is_output;
+  }
   // An input, a constant or a node makes it.
   bool HasValue(std::string_view name) const { return Find(name); }
   bool IsInput(std::string_view name) const { return Find(name, ValueSource::kInput); }
@@ -97,6 +100,7 @@ class Graph {
   struct Declaration {
     ValueSource source = ValueSource::kInput;
     int index = -1;  // among the inputs, constants or nodes; -1: the name is not made now
+    bool is_output = false;
   };
 
   size_t CheckIndex(int i) const {
@@ -115,6 +119,7 @@ class Graph {
   }
   void Declare(const std::string& name, ValueSource source, size_t index);
   void Set(const std::string& name, ValueSource source, size_t index);
+  Declaration& DeclarationOf(const std::string& name);
   // Checks the outputs of a node that is about to replace node `replaced` (-1: none).
   void CheckOutputs(const OperatorDef& def, int replaced) const;
   void DeclareOutputs(size_t node);

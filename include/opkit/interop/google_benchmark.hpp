@@ -34,8 +34,8 @@ class KernelBenchmark {
   void operator()(benchmark::State& state) {
     try {
       Run(state);
-    } catch (const std::exception& error) {
-      state.SkipWithError(error.what());
+    } catch (...) {
+      state.SkipWithError(CurrentError().what());
     }
   }
 

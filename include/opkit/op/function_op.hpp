@@ -228,10 +228,8 @@ class BasicFunctionOpBuilder {
   BasicFunctionOpBuilder& Guarded(F call) noexcept {
     try {
       call();
-    } catch (const std::exception& error) {
-      AddProblem(error.what());
     } catch (...) {
-      AddProblem("it threw something that is not a std::exception");
+      AddProblem(CurrentError().what());
     }
     return *this;
   }

@@ -75,10 +75,8 @@ class Observable {
     for (size_t i = 0; i < observers_->items.size(); ++i) {
       try {
         call(*observers_->items[i]);
-      } catch (const std::exception& error) {
-        observers_->error = error.what();
       } catch (...) {
-        observers_->error = "an exception that is not derived from std::exception";
+        observers_->error = CurrentError().what();
       }
     }
   }

@@ -172,8 +172,8 @@ class TypedOp {
   TypedOp Schema(F fill) {
     try {
       fill(schema());
-    } catch (const std::exception& error) {
-      typed_->AddProblem(error.what());
+    } catch (...) {
+      typed_->AddProblem(CurrentError().what());
     }
     return *this;
   }

@@ -3,9 +3,11 @@
 #ifndef OPKIT_OP_WORKSPACE_HPP_
 #define OPKIT_OP_WORKSPACE_HPP_
 
+#include <memory>
 #include <typeinfo>
 
-#include "opkit/base/name_table.hpp"
+#include "opkit/base/index.hpp"
+#include "opkit/base/name_index.hpp"
 #include "opkit/core/tensor.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -79,12 +81,16 @@ class Workspace {
   Blob* CreateBlob(const std::string& name);
   bool HasBlob(std::string_view name) const { return FindBlob(name); }
   // Null when there is none.
-  Blob* FindBlob(std::string_view name) const { return blobs_.Find(name); }
+  Blob* FindBlob(std::string_view name) const {
+    const int number = names_.Find(name);
+    return number < 0 ? nullptr : blobs_[detail::Index(number)].get();
+  }
   // Error (kNotFound) that names the nearest blob when there is none.
   Blob* GetBlob(const std::string& name) const;
   // False when there is none. Operators bound to the blob must be gone.
-  bool RemoveBlob(std::string_view name) { return blobs_.Erase(name); }
-  std::vector<std::string> Blobs() const { return blobs_.Names(); }
+  bool RemoveBlob(std::string_view name);
+  // Their names, in alphabetical order.
+  std::vector<std::string> Blobs() const;
 
   // The tensor of that name, made (uninitialized) when there is none.
   Tensor* CreateTensor(const std::string& name);
@@ -96,7 +102,8 @@ class Workspace {
   std::atomic<int> last_failed_op_net_position{-1};
 
  private:
-  NameTable<Blob> blobs_;
+  NameIndex names_;
+  std::vector<std::unique_ptr<Blob>> blobs_;  // by number; null where one was removed
 };
 
 }  // namespace opkit

@@ -97,7 +97,7 @@ inline InferredBranch InferIfBranch(const InferenceContext& c, const char* name)
   }
   for (const InferredBranch& known : *t_inferred_branches)
     if (known.IsOf(result.graph, result.inputs, result.known)) return known;
-  try {
+  const auto infer = [&] {
     std::vector<GraphInput> given;
     for (size_t i = 0; i < branch.inputs.size(); ++i) {
       given.push_back({branch.graph->inputs()[i].name, result.inputs[i]});
@@ -110,10 +110,8 @@ inline InferredBranch InferIfBranch(const InferenceContext& c, const char* name)
       result.outputs.back().constant = nullptr;
       result.data.push_back(types[value].constant ? *types[value].constant : Tensor());
     }
-  } catch (Error& error) {
-    error.AddContext(StrCat("in ", name, " of ", ToString(c.def())));
-    throw;
-  }
+  };
+  InContext(infer, [&] { return StrCat("in ", name, " of ", ToString(c.def())); });
   t_inferred_branches->push_back(result);
   return result;
 }
@@ -186,9 +184,8 @@ class IfOp final : public StandardOperator {
         }
         ++o;
       }
-    } catch (Error& error) {
-      if (!error.is_shared()) error.AddContext(StrCat("in ", detail::kIfBranches[taken]));
-      throw;
+    } catch (...) {
+      detail::RethrowInContext(StrCat("in ", detail::kIfBranches[taken]));
     }
     return true;
   }

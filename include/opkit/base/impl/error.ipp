@@ -2,6 +2,8 @@
 #ifndef OPKIT_BASE_IMPL_ERROR_IPP_
 #define OPKIT_BASE_IMPL_ERROR_IPP_
 
+#include <typeinfo>
+
 #include "opkit/base/error.hpp"
 
 namespace opkit::inline OPKIT_ABI {
@@ -46,7 +48,33 @@ OPKIT_INLINE void Throw(ErrorCode code, const Text& a, const Text& b, const Text
   throw Error(code, StrCat(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p));
 }
 
+OPKIT_INLINE Error CurrentError() {
+  try {
+    throw;
+  } catch (const Error& error) {
+    return error;
+  } catch (const std::exception& thrown) {
+    return Error(ErrorCode::kOperatorFailed, thrown.what()).SetCause(std::current_exception());
+  } catch (...) {
+    return Error(ErrorCode::kOperatorFailed, "threw something that is not a std::exception")
+        .SetCause(std::current_exception());
+  }
+}
+
 namespace detail {
+
+OPKIT_INLINE void RethrowInContext(std::string line) {
+  try {
+    throw;
+  } catch (Error& error) {
+    if (error.is_shared() && typeid(error) == typeid(Error))
+      throw Error(error).AddContext(std::move(line));
+    if (!error.is_shared()) error.AddContext(std::move(line));
+    throw;
+  } catch (...) {
+    throw CurrentError().AddContext(std::move(line));
+  }
+}
 
 OPKIT_INLINE void AssertFailed(const char* condition, const char* file, int line) {
   std::fprintf(stderr, "opkit: internal error: %s does not hold at %s:%d\n", condition, file, line);

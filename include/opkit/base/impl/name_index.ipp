@@ -2,35 +2,54 @@
 #ifndef OPKIT_BASE_IMPL_NAME_INDEX_IPP_
 #define OPKIT_BASE_IMPL_NAME_INDEX_IPP_
 
+#include "opkit/base/index.hpp"
 #include "opkit/base/name_index.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 
+namespace detail {
+
+inline uint32_t HashOf(std::string_view name) {
+  return static_cast<uint32_t>(std::hash<std::string_view>()(name));
+}
+
+}  // namespace detail
+
 OPKIT_INLINE int NameIndex::Find(std::string_view name) const {
   if (slots_.empty()) return -1;
-  return slots_[Slot(name)];
+  return slots_[Probe(name, detail::HashOf(name))].number;
 }
 
 OPKIT_INLINE int NameIndex::Add(std::string_view name) {
   if (names_.size() * 2 >= slots_.size()) Grow();
-  int& number = slots_[Slot(name)];
-  if (number < 0) {
-    number = size();
+  const uint32_t hash = detail::HashOf(name);
+  Slot& slot = slots_[Probe(name, hash)];
+  if (slot.number < 0) {
+    slot = {size(), hash};
     names_.emplace_back(name);
   }
-  return number;
+  return slot.number;
 }
 
-OPKIT_INLINE size_t NameIndex::Slot(std::string_view name) const {
+OPKIT_INLINE size_t NameIndex::Probe(std::string_view name, uint32_t hash) const {
   const size_t mask = slots_.size() - 1;
-  size_t at = std::hash<std::string_view>()(name) & mask;
-  while (slots_[at] >= 0 && names_[detail::Index(slots_[at])] != name) at = (at + 1) & mask;
+  size_t at = hash & mask;
+  while (slots_[at].number >= 0 &&
+         (slots_[at].hash != hash || names_[detail::Index(slots_[at].number)] != name))
+    at = (at + 1) & mask;
   return at;
 }
 
 OPKIT_INLINE void NameIndex::Grow() {
-  slots_.assign(slots_.empty() ? 16 : slots_.size() * 2, -1);
-  for (int i = 0; i < size(); ++i) slots_[Slot(names_[detail::Index(i)])] = i;
+  const std::vector<Slot> old = std::move(slots_);
+  slots_.assign(old.empty() ? 16 : old.size() * 2, {});
+  const size_t mask = slots_.size() - 1;
+  for (const Slot& slot : old) {
+    if (slot.number < 0) continue;
+    size_t at = slot.hash & mask;
+    while (slots_[at].number >= 0) at = (at + 1) & mask;
+    slots_[at] = slot;
+  }
 }
 
 }  // namespace opkit

@@ -32,11 +32,11 @@ OPKIT_INLINE void Dims::Steal(Dims& other) {
   other.size_ = 0;
 }
 
-OPKIT_INLINE int Shape::Axis(int axis) const {
+OPKIT_INLINE int Shape::Axis(int64_t axis) const {
   if (axis < -rank() || axis >= rank())
     Throw(ErrorCode::kOutOfRange, "axis ", axis, " is outside shape ", ToString(*this), " of rank ",
           rank());
-  return axis < 0 ? axis + rank() : axis;
+  return static_cast<int>(axis < 0 ? axis + rank() : axis);
 }
 
 OPKIT_INLINE int64_t Shape::NumelBetween(int begin, int end) const {

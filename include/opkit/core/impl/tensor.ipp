@@ -148,9 +148,9 @@ OPKIT_INLINE Tensor Tensor::Permute(const Dims& order) const {
   const Dims old_strides = strides();
   Dims dims = order, steps = order;
   for (int i = 0; i < order.size(); ++i) {
-    const int axis = shape_.Axis(static_cast<int>(order[i]));
+    const int axis = shape_.Axis(order[i]);
     for (int j = 0; j < i; ++j)
-      if (shape_.Axis(static_cast<int>(order[j])) == axis)
+      if (shape_.Axis(order[j]) == axis)
         Fail(ErrorCode::kInvalidArgument, "Permute names axis ", axis, " twice");
     dims[i] = shape_[axis];
     steps[i] = old_strides[axis];

@@ -102,7 +102,10 @@ OPKIT_INLINE std::exception_ptr EventState::Shared(std::exception_ptr exception)
     copy.AddContext(described).SetShared();
     return std::make_exception_ptr(std::move(copy));
   } catch (...) {
-    return exception;
+    if (!context_) return exception;
+    Error error = CurrentError();
+    error.AddContext(context_->Describe()).SetShared();
+    return std::make_exception_ptr(std::move(error));
   }
 }
 
@@ -152,10 +155,8 @@ OPKIT_INLINE std::string Event::ErrorMessage() const {
   if (Query() != EventStatus::kFailed) return {};
   try {
     std::rethrow_exception(state_->exception());
-  } catch (const std::exception& error) {
-    return error.what();
   } catch (...) {
-    return "an exception that is not derived from std::exception";
+    return CurrentError().what();
   }
 }
 

@@ -11,12 +11,19 @@
 
 namespace opkit::inline OPKIT_ABI {
 
+OPKIT_INLINE const Tensor* NamedTensors::find(std::string_view name) const {
+  for (const NamedTensor& item : items_)
+    if (item.name == name) return &item.tensor;
+  return nullptr;
+}
+OPKIT_INLINE const Tensor& NamedTensors::operator[](size_t position) const {
+  if (position < items_.size()) return items_[position].tensor;
+  Throw(ErrorCode::kOutOfRange, "there is no output ", position, ": the graph has ", items_.size());
+}
 OPKIT_INLINE const Tensor& NamedTensors::at(std::string_view name) const {
+  if (const Tensor* found = find(name)) return *found;
   std::vector<std::string> names;
-  for (const NamedTensor& item : items_) {
-    if (item.name == name) return item.tensor;
-    names.push_back(item.name);
-  }
+  for (const NamedTensor& item : items_) names.push_back(item.name);
   Throw(ErrorCode::kNotFound, "there is no output '", name, "'", SuggestName(name, names));
 }
 

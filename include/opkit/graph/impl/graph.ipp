@@ -37,12 +37,9 @@ OPKIT_INLINE Graph& Graph::AddOutput(std::string name) {
   if (name.empty()) Throw(ErrorCode::kInvalidArgument, "an output of a graph needs a name");
   if (IsOutput(name))
     Throw(ErrorCode::kAlreadyExists, "'", name, "' is an output of the graph already");
+  DeclarationOf(name).is_output = true;
   outputs_.push_back(std::move(name));
   return *this;
-}
-
-OPKIT_INLINE bool Graph::IsOutput(std::string_view name) const {
-  return std::find(outputs_.begin(), outputs_.end(), name) != outputs_.end();
 }
 
 OPKIT_INLINE std::string Graph::FreshName(const std::string& hint) const {
@@ -99,6 +96,8 @@ OPKIT_INLINE bool Graph::RemoveConstant(std::string_view name) {
 }
 
 OPKIT_INLINE bool Graph::RemoveOutput(std::string_view name) {
+  if (!IsOutput(name)) return false;
+  declared_[detail::Index(names_.Find(name))].is_output = false;
   return std::erase(outputs_, name) > 0;
 }
 
@@ -111,9 +110,15 @@ OPKIT_INLINE void Graph::Declare(const std::string& name, ValueSource source, si
 }
 
 OPKIT_INLINE void Graph::Set(const std::string& name, ValueSource source, size_t index) {
+  Declaration& declaration = DeclarationOf(name);
+  declaration.source = source;
+  declaration.index = static_cast<int>(index);
+}
+
+OPKIT_INLINE Graph::Declaration& Graph::DeclarationOf(const std::string& name) {
   const size_t number = detail::Index(names_.Add(name));
-  if (number >= declared_.size()) declared_.resize(number + 1);
-  declared_[number] = {source, static_cast<int>(index)};
+  if (number == declared_.size()) declared_.emplace_back();
+  return declared_[number];
 }
 
 OPKIT_INLINE void Graph::CheckOutputs(const OperatorDef& def, int replaced) const {
@@ -140,6 +145,7 @@ OPKIT_INLINE void Graph::DeclareAll() {
   for (size_t i = 0; i < inputs_.size(); ++i) Set(inputs_[i].name, ValueSource::kInput, i);
   for (size_t i = 0; i < constants_.size(); ++i) Set(constants_[i].name, ValueSource::kConstant, i);
   for (size_t i = 0; i < nodes_.size(); ++i) DeclareOutputs(i);
+  for (const std::string& output : outputs_) DeclarationOf(output).is_output = true;
 }
 
 OPKIT_COLD OPKIT_INLINE void Graph::ThrowMadeTwice(const std::string& name,

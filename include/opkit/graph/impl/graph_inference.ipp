@@ -128,13 +128,11 @@ class GraphInference {
   void CheckSizes(std::span<const int> outs, const std::string& where) const {
     for (const int value : outs) {
       if (value < 0 || !types_[value].shape.is_known()) continue;
-      try {
-        static_cast<void>(Tensor::CheckedBytes(types_[value].shape.ToShape(), types_[value].dtype));
-      } catch (Error& error) {
-        error.AddContext(
-            StrCat("in the type of '", view_.name(value), "', which ", where, " makes"));
-        throw;
-      }
+      InContext(
+          [&] { return Tensor::CheckedBytes(types_[value].shape.ToShape(), types_[value].dtype); },
+          [&] {
+            return StrCat("in the type of '", view_.name(value), "', which ", where, " makes");
+          });
     }
   }
   // Runs the node, once, if the data of all its inputs is known.

@@ -51,13 +51,8 @@ OPKIT_INLINE Graph PassList::Run(Graph graph, Watch watch) const {
         if (!graph.IsOutput(output))
           Throw(ErrorCode::kInvalidArgument, "the pass removed output '", output,
                 "' of the graph; a pass keeps what a run returns");
-    } catch (Error& error) {
-      error.AddContext("in pass '" + pass->name + "'");
-      throw;
-    } catch (const std::exception& thrown) {
-      Error error(ErrorCode::kOperatorFailed, thrown.what());
-      error.SetCause(std::current_exception());
-      throw error.AddContext("in pass '" + pass->name + "'");
+    } catch (...) {
+      detail::RethrowInContext("in pass '" + pass->name + "'");
     }
     if (watch) watch(pass->name, before, graph);
   }

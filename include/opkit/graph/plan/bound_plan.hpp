@@ -298,13 +298,9 @@ class BoundPlan final : public RefCounted {
       if (arenas_[a]) FillArena(specialization_->arenas()[a], arenas_[a]);
   }
   Storage NewArena(const ArenaPlan& arena) const {
-    try {
-      if (arena.plan.arena_bytes == 0) return {};
-      return AllocateStorage(arena.device, arena.plan.arena_bytes);
-    } catch (Error& error) {
-      error.AddContext(specialization_->LargestIn(arena));
-      throw;
-    }
+    if (arena.plan.arena_bytes == 0) return {};
+    return InContext([&] { return AllocateStorage(arena.device, arena.plan.arena_bytes); },
+                     [&] { return specialization_->LargestIn(arena); });
   }
   void FillArena(const ArenaPlan& arena, const Storage& storage) {
     for (size_t at = 0; at + 1 < places_.size(); ++at) {

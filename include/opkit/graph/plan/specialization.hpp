@@ -190,12 +190,10 @@ class Specialization final : public RefCounted {
     for (ArenaPlan& arena : arenas_) {
       Describe(arena);
       arena.lifetimes = FindLifetimes(run_order_, arena.values, arena.inplace);
-      try {
-        arena.plan = PlanMemory(arena.lifetimes.buffers, arena.lifetimes.conflicts, options.memory);
-      } catch (Error& error) {
-        error.AddContext(LargestIn(arena));
-        throw;
-      }
+      const auto plan = [&] {
+        return PlanMemory(arena.lifetimes.buffers, arena.lifetimes.conflicts, options.memory);
+      };
+      arena.plan = InContext(plan, [&] { return LargestIn(arena); });
       // The most values that are verified without being asked: the time grows with their square.
       [[maybe_unused]] constexpr size_t kCheaplyVerified = 4096;
       if (options.verify_memory) Verify(arena);

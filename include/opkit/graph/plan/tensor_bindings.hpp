@@ -5,6 +5,7 @@
 
 #include "opkit/base/index.hpp"
 #include "opkit/graph/graph_inference.hpp"
+#include "opkit/graph/subgraph.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -70,6 +71,7 @@ class TensorBindings {
     if (!tensor.is_dense() && (input.rewritten || !IsHostAccessible(tensor.device().type)))
       Throw(ErrorCode::kInvalidArgument, "the tensor given for input '", name, "' must be dense: ",
             input.rewritten ? "the graph writes to it" : "it is not on the host");
+    if (input.rewritten) CheckApartFromGraph("given for input", name, tensor);
   }
   // Throws for a tensor that this output cannot be written to, whatever its type will be.
   void Check(const Output& output, const Tensor& tensor) const {
@@ -79,6 +81,7 @@ class TensorBindings {
     if (view_.producer(output.value) < 0)
       Throw(ErrorCode::kInvalidArgument, "output '", name(output),
             "' of the graph is an input or a constant itself, and cannot be bound");
+    CheckApartFromGraph("bound to output", name(output), tensor);
   }
   // Throws for a tensor that differs from the output's type.
   void CheckType(const Output& output, const TensorInfo& info, const Tensor& tensor) const {
@@ -132,6 +135,34 @@ class TensorBindings {
     for (Item& item : items)
       if (view_.name(item.value) == name) return &item;
     return nullptr;
+  }
+  // Throws for memory that runs write to and the graph holds.
+  void CheckApartFromGraph(const char* use, const std::string& name, const Tensor& tensor) const {
+    if (const std::string holder = HolderOf(view_.graph(), tensor); !holder.empty())
+      Throw(ErrorCode::kInvalidArgument, "the tensor ", use, " '", name, "' shares memory with ",
+            holder, " of the graph, which runs would overwrite; give it memory of its own");
+  }
+  // Names the constant or the attribute, in subgraphs too, that shares memory with the tensor; empty
+  // where none does.
+  static std::string HolderOf(const Graph& graph, const Tensor& tensor) {
+    for (const GraphConstant& constant : graph.constants())
+      if (constant.value.SharesMemoryWith(tensor)) return StrCat("constant '", constant.name, "'");
+    for (const OperatorDef& def : graph.nodes()) {
+      for (const NamedAttribute& arg : def.args())
+        for (const Tensor& held : TensorsOf(arg.value))
+          if (held.SharesMemoryWith(tensor))
+            return StrCat("attribute '", arg.name, "' of node ", ToString(def));
+      for (const NamedSubgraph& item : def.subgraphs())
+        if (const Graph* inner = GraphOf(*item.graph))
+          if (std::string holder = HolderOf(*inner, tensor); !holder.empty())
+            return StrCat(holder, " of '", item.name, "'");
+    }
+    return {};
+  }
+  static std::vector<Tensor> TensorsOf(const Attribute& attribute) {
+    if (attribute.type() == AttributeType::kTensor) return {attribute.Get<Tensor>()};
+    if (attribute.type() != AttributeType::kTensors) return {};
+    return attribute.Get<std::vector<Tensor>>();
   }
   static bool DTypeDiffers(const TensorInfo& info, const Tensor& tensor) {
     return info.dtype != DType::kUndefined && info.dtype != tensor.dtype();

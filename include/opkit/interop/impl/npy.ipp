@@ -3,13 +3,12 @@
 #define OPKIT_INTEROP_IMPL_NPY_IPP_
 
 #include <bit>
-#include <cerrno>
 #include <charconv>
-#include <cstdio>
 #include <cstring>
 
 #include "opkit/interop/mapped_file.hpp"
 #include "opkit/interop/npy.hpp"
+#include "opkit/interop/output_file.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -104,6 +103,8 @@ class NpyHeader {
       at_ = static_cast<size_t>(read.ptr - text_.data());
       Take('L');  // of Python 2
       if (Take(',')) continue;
+      if (shape.size() == 1 && Peek() == ')')  // (8) is a number in Python
+        Fail("a comma behind a single extent");
       Expect(')');
       break;
     }
@@ -213,17 +214,10 @@ OPKIT_INLINE void WriteNpy(const std::string& path, const Tensor& tensor) {
   head += static_cast<char>(header.size() >> 8);
   head += header;
 
-  std::FILE* file = std::fopen(path.c_str(), "wb");
-  const auto bytes = static_cast<size_t>(dense.nbytes());
-  bool written = file && std::fwrite(head.data(), 1, head.size(), file) == head.size() &&
-                 (bytes == 0 || std::fwrite(dense.raw_data(), 1, bytes, file) == bytes);
-  int problem = written ? 0 : errno;
-  if (file && std::fclose(file) != 0 && written) {
-    problem = errno;
-    written = false;
-  }
-  if (!written)
-    Throw(ErrorCode::kFailedPrecondition, "cannot write '", path, "': ", std::strerror(problem));
+  OutputFile file(path);
+  file.Write(head);
+  file.Write({static_cast<const char*>(dense.raw_data()), static_cast<size_t>(dense.nbytes())});
+  file.Commit();
 }
 
 }  // namespace opkit

@@ -103,7 +103,7 @@ class OnnxScope {
     InferenceContext inference(def, std::move(inputs));
     try {
       schema->Infer(inference);
-    } catch (const std::exception&) {
+    } catch (...) {
       return;  // compiling the graph reports a wrong node
     }
     for (size_t i = 0; i < def.outputs().size(); ++i)

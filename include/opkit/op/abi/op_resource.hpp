@@ -145,9 +145,10 @@ struct LaunchedWork {
         self.work();
       } catch (const Error&) {
         throw;
-      } catch (const std::exception& thrown) {
-        throw Error(ErrorCode::kOperatorFailed,
-                    StrCat("work that operator ", self.op, " launched threw: ", thrown.what()))
+      } catch (...) {
+        throw Error(
+            ErrorCode::kOperatorFailed,
+            StrCat("work that operator ", self.op, " launched threw: ", CurrentError().message()))
             .SetCause(std::current_exception());
       }
     });

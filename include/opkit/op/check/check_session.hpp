@@ -127,8 +127,8 @@ class CheckedNode {
           new std::vector<std::pair<std::unique_ptr<Workspace>, std::unique_ptr<OperatorBase>>>;
       abandoned->emplace_back(std::move(ws_), std::move(op_));
       return CheckedRun::kStuck;
-    } catch (const std::exception& error) {
-      error_ = error.what();
+    } catch (...) {
+      error_ = CurrentError().message();
       return CheckedRun::kRefused;
     }
   }

@@ -30,7 +30,7 @@ inline bool InferenceAccepts(const CheckSession& session) {
   try {
     session.schema.InferOutputs(session.def, InferredInputs(session, false));
     return true;
-  } catch (const std::exception&) {
+  } catch (...) {
     return false;
   }
 }
@@ -42,13 +42,12 @@ inline void CheckInference(CheckSession& session, const std::vector<Tensor>& out
       infos = session.schema.InferOutputs(session.def, InferredInputs(session, symbolic));
       if (!symbolic)
         static_cast<void>(session.schema.Cost(session.def, InferredInputs(session, false), infos));
-    } catch (const std::exception& error) {
-      const auto* known = dynamic_cast<const Error*>(&error);
+    } catch (...) {
       session.Find("inference",
                    StrCat(symbolic ? "inference fails on symbolic extents (ask is_known(), or "
                                      "declare NeedsAllInputShapes): "
                                    : "inference or cost fails on inputs that the kernel runs: ",
-                          known ? known->message() : error.what()));
+                          CurrentError().message()));
       return;
     }
     for (size_t o = 0; o < outputs.size() && o < infos.size(); ++o) {

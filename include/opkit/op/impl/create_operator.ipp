@@ -60,10 +60,6 @@ OPKIT_INLINE void ThrowNoKernel(const OperatorDef& def, const std::string& refus
         others.empty() ? "none at all" : "kernels for " + others);
 }
 
-inline std::string InConstructor(const OperatorDef& def, const Kernel& kernel) {
-  return StrCat("in the constructor of operator ", def, ", registered at ", kernel.Place());
-}
-
 // Which inputs an output may share memory with: by the configuration where one was chosen, and by
 // the schema otherwise.
 inline std::vector<uint64_t> InplaceMasks(const OpSchema& schema, const OperatorDef& def,
@@ -111,13 +107,9 @@ OPKIT_INLINE std::unique_ptr<OperatorBase> CreateWith(const Kernel& kernel, cons
     op->SetRegistration(kernel.file, kernel.line);
     op->SetInplaceMasks(InplaceMasks(schema, def, config));
     return op;
-  } catch (Error& error) {
-    error.AddContext(InConstructor(def, kernel));
-    throw;
-  } catch (const std::exception& thrown) {
-    throw Error(ErrorCode::kOperatorFailed, thrown.what())
-        .SetCause(std::current_exception())
-        .AddContext(InConstructor(def, kernel));
+  } catch (...) {
+    RethrowInContext(
+        StrCat("in the constructor of operator ", def, ", registered at ", kernel.Place()));
   }
 }
 

@@ -29,10 +29,9 @@ OPKIT_INLINE std::vector<KernelCandidate> KernelCandidates(const OperatorDef& de
       }
     } catch (const UnsupportedOperatorFeature& error) {
       dropped = error.message();
-    } catch (Error& error) {
-      error.AddContext(StrCat("in the proposal for operator ", def, " of the kernel registered at ",
-                              kernel->Place()));
-      throw;
+    } catch (...) {
+      detail::RethrowInContext(StrCat("in the proposal for operator ", def,
+                                      " of the kernel registered at ", kernel->Place()));
     }
     if (!dropped.empty()) out.push_back({kernel, {}, std::move(dropped)});
   }

@@ -154,7 +154,6 @@ OPKIT_INLINE void OperatorBase::RethrowWithContext(bool complete_event) {
 OPKIT_INLINE void OperatorBase::RethrowDescribed() {
   RecordLastFailedOpNetPosition();
   pending_.Clear();
-  Error wrapped(ErrorCode::kOperatorFailed, "");
   try {
     throw;
   } catch (Error& error) {
@@ -165,14 +164,9 @@ OPKIT_INLINE void OperatorBase::RethrowDescribed() {
       if (!error.is_shared()) AddContext(error);
       throw;
     }
-    wrapped = error;
-  } catch (const std::exception& thrown) {
-    wrapped = Error(ErrorCode::kOperatorFailed, thrown.what());
-    wrapped.SetCause(std::current_exception());
   } catch (...) {
-    wrapped = Error(ErrorCode::kOperatorFailed, "threw something that is not a std::exception");
-    wrapped.SetCause(std::current_exception());
   }
+  Error wrapped = CurrentError();
   AddContext(wrapped);
   throw wrapped;
 }

@@ -224,11 +224,11 @@ OPKIT_INLINE void OpSchema::Infer(InferenceContext& context) const {
       if (context.HasInput(i) && !context.input(i).shape.is_known()) return;
   try {
     infer_(context);
-  } catch (Error& error) {
+  } catch (...) {
     std::string inputs;
     for (const TensorInfo& input : context.inputs()) inputs += " " + ToString(input);
-    error.AddContext(StrCat("in shape inference of ", context.def(), " with inputs", inputs));
-    throw;
+    detail::RethrowInContext(
+        StrCat("in shape inference of ", context.def(), " with inputs", inputs));
   }
 }
 OPKIT_INLINE std::vector<TensorInfo> OpSchema::InferOutputs(const OperatorDef& def,

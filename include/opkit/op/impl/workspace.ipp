@@ -2,6 +2,8 @@
 #ifndef OPKIT_OP_IMPL_WORKSPACE_IPP_
 #define OPKIT_OP_IMPL_WORKSPACE_IPP_
 
+#include <algorithm>
+
 #include "opkit/base/suggest.hpp"
 #include "opkit/op/workspace.hpp"
 
@@ -17,7 +19,23 @@ OPKIT_INLINE void Blob::WrongType(const char* wanted) const {
 }
 
 OPKIT_INLINE Blob* Workspace::CreateBlob(const std::string& name) {
-  return &blobs_.FindOrAdd(name, name);
+  const size_t number = detail::Index(names_.Add(name));
+  if (number == blobs_.size()) blobs_.emplace_back();
+  std::unique_ptr<Blob>& blob = blobs_[number];
+  if (!blob) blob = std::make_unique<Blob>(name);
+  return blob.get();
+}
+OPKIT_INLINE bool Workspace::RemoveBlob(std::string_view name) {
+  if (!FindBlob(name)) return false;
+  blobs_[detail::Index(names_.Find(name))].reset();
+  return true;
+}
+OPKIT_INLINE std::vector<std::string> Workspace::Blobs() const {
+  std::vector<std::string> names;
+  for (const auto& blob : blobs_)
+    if (blob) names.push_back(blob->name());
+  std::sort(names.begin(), names.end());
+  return names;
 }
 OPKIT_INLINE Blob* Workspace::GetBlob(const std::string& name) const {
   if (Blob* blob = FindBlob(name)) return blob;

@@ -84,10 +84,9 @@ class LibraryHooks final : public FunctionHooks {
           context.SetOutput(o, info.dtype, info.shape);
         }
         return true;
-      } catch (Error& error) {
-        error.AddContext(StrCat("in what ", what, " of operator ", name_, " of library ",
+      } catch (...) {
+        RethrowInContext(StrCat("in what ", what, " of operator ", name_, " of library ",
                                 image_->name, " answers"));
-        throw;
       }
     };
     if (functions_.infer_type) {

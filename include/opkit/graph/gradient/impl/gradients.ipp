@@ -146,10 +146,9 @@ class GradientBuilder {
       for (size_t i = 0; i < inputs.size(); ++i)
         if (inputs[i] >= 0 && reached_[Index(inputs[i])])
           AddGradient(inputs[i], node, meta.g_input[i]);
-    } catch (Error& error) {
-      error.AddContext(
+    } catch (...) {
+      RethrowInContext(
           StrCat("in the gradient of node ", ToString(def), ", on the path ", PathThrough(node)));
-      throw;
     }
   }
   void AddGradient(int value, int node, const GradientValue& gradient) {

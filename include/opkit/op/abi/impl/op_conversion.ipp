@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "opkit/base/name_table.hpp"
+#include "opkit/base/name_index.hpp"
 #include "opkit/op/abi/abi_attributes.hpp"
 #include "opkit/op/abi/op_conversion.hpp"
 
@@ -214,7 +214,7 @@ class OpImport {
   void AddParameters(const opkit_parameter* const* parameters, uint64_t count, const char* what,
                      auto& list) const {
     CheckArray(count, parameters, what);
-    NameTable<int> seen;
+    NameIndex seen;
     for (uint64_t i = 0; i < count; ++i) {
       const opkit_parameter* one = parameters[i];
       if (!one || one->size < kParameterBytes)
@@ -223,9 +223,8 @@ class OpImport {
       if (!one->name || !*one->name)
         Refuse(StrCat("has ", who(), " of whose ", what, " number ", i, " has no name"));
       CheckLibraryText(library_, one->name, StrCat(who(), " with a name among its ", what));
-      if (seen.Find(one->name))
+      if (Index(seen.Add(one->name)) < i)
         Refuse(StrCat("has ", who(), " with two ", what, " named '", one->name, "'"));
-      seen.FindOrAdd(one->name);
       const std::string whose = StrCat("has ", who(), " whose '", one->name, "' has ");
       if (one->type < -1 || one->type > OPKIT_ATTR_TENSORS)
         Refuse(StrCat(whose, "the type ", one->type, ", which does not exist"));

@@ -81,10 +81,9 @@ OPKIT_INLINE GradientOpsMeta GetGradientForOp(const OperatorDef& def,
       Throw(ErrorCode::kInvalidArgument, "it names ", meta.g_input.size(), " input gradients for ",
             def.inputs().size(), " inputs");
     return meta;
-  } catch (Error& error) {
-    error.AddContext(
+  } catch (...) {
+    detail::RethrowInContext(
         StrCat("in the gradient maker of ", def, ", registered at ", registration->Place()));
-    throw;
   }
 }
 OPKIT_INLINE GradientOpsMeta GetGradientForOp(const OperatorDef& def,

@@ -2,7 +2,8 @@
 #ifndef OPKIT_PLUGIN_EXPORT_IMPL_LIBRARY_EXPORT_IPP_
 #define OPKIT_PLUGIN_EXPORT_IMPL_LIBRARY_EXPORT_IPP_
 
-#include "opkit/base/name_table.hpp"
+#include <map>
+
 #include "opkit/op/abi/op_conversion.hpp"
 #include "opkit/plugin/export/library_export.hpp"
 
@@ -213,9 +214,9 @@ OPKIT_INLINE const opkit_library* DescribeLibrary(const opkit_host* host) noexce
     contents.ops.clear();
     contents.owners.clear();
     std::vector<FunctionRecord> records;
-    NameTable<FunctionRecord> known;
+    std::map<std::string_view, FunctionRecord> known;
     for (const FunctionRecord& record : contents.records) {
-      FunctionRecord& first = known.FindOrAdd(record->name);
+      FunctionRecord& first = known[record->name];
       // A header's operator, registered by two units, is one.
       if (first && first->line == record->line && std::string_view(first->file) == record->file)
         continue;

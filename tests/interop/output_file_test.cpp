@@ -1,0 +1,103 @@
+#include "opkit/interop/output_file.hpp"
+
+#include <doctest/doctest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "support/error_of.hpp"
+#include "support/temporary_folder.hpp"
+
+namespace output_file_test {
+namespace {
+
+using namespace opkit;
+
+std::string Contents(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+int FilesIn(const std::string& folder) {
+  int count = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(folder)) ++count;
+  return count;
+}
+
+// While it lives, no file grows beyond so many bytes.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) {
+    getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit now{bytes, before_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &now);
+    handler_ = std::signal(SIGXFSZ, SIG_IGN);
+  }
+  ~FileSizeLimit() {
+    setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, handler_);
+  }
+
+ private:
+  rlimit before_;
+  void (*handler_)(int);
+};
+
+TEST_CASE("a file is there when it is committed, and not before") {
+  const TemporaryFolder folder;
+  const std::string path = folder.path() + "/file";
+  OutputFile file(path);
+  file.Write("on");
+  file.Write("e");
+  CHECK(!std::filesystem::exists(path));
+  file.Commit();
+  CHECK(Contents(path) == "one");
+  WriteFile(path, "2");
+  CHECK(Contents(path) == "2");
+  CHECK(FilesIn(folder.path()) == 1);
+}
+
+TEST_CASE("a write that fails, or is given up, leaves the file that was there and no other") {
+  const TemporaryFolder folder;
+  const std::string path = folder.path() + "/file";
+  WriteFile(path, "before");
+  {
+    const FileSizeLimit limit(100);
+    const Error error = ErrorOf([&] { WriteFile(path, std::string(100'000, 'x')); });
+    CHECK(error.message() == "cannot write '" + path + "': File too large");
+    CHECK(error.code() == ErrorCode::kFailedPrecondition);
+  }
+  OutputFile(path).Write("given up");
+  CHECK(Contents(path) == "before");
+  CHECK(FilesIn(folder.path()) == 1);
+}
+
+TEST_CASE("a file keeps its permissions, and a link goes on leading to it") {
+  const TemporaryFolder folder;
+  const std::string path = folder.path() + "/file", link = folder.path() + "/link";
+  WriteFile(path, "before");
+  REQUIRE(chmod(path.c_str(), 0640) == 0);
+  REQUIRE(symlink("file", link.c_str()) == 0);
+  WriteFile(link, "after");
+  CHECK(std::filesystem::is_symlink(link));
+  CHECK(Contents(path) == "after");
+  struct stat found;
+  REQUIRE(stat(path.c_str(), &found) == 0);
+  CHECK((found.st_mode & 0777) == 0640);
+}
+
+TEST_CASE("a device is written where it is, and what cannot be written is named") {
+  WriteFile("/dev/null", "nothing");
+  CHECK(ErrorOf([] { WriteFile("/dev/full", "x"); }).message() ==
+        "cannot write '/dev/full': No space left on device");
+  CHECK(ErrorOf([] { OutputFile("/nowhere/file"); }).message() ==
+        "cannot write '/nowhere/file': No such file or directory");
+  CHECK(Contains(ErrorOf([] { OutputFile("/"); }).message(), "cannot write '/': Is a directory"));
+}
+
+}  // namespace
+}  // namespace output_file_test
