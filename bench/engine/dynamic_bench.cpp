@@ -18,9 +18,8 @@
 namespace {
 
 void Sizes(benchmark::internal::Benchmark* bench) {
-  for (int threads : {1, 2}) {
+  for (int threads : {1, 2})
     for (int ops : {1000, 10'000, 100'000}) bench->Args({threads, ops});
-  }
   bench->UseRealTime();
 }
 void CountOps(benchmark::State& state) {

@@ -66,11 +66,9 @@ Shape MakeShape(const std::string& name, int n) {
     }
   } else if (name == "random") {
     std::mt19937 random(1);
-    for (int i = 1; i < n; ++i) {
-      for (int k = 0; k < 2; ++k) {
+    for (int i = 1; i < n; ++i)
+      for (int k = 0; k < 2; ++k)
         shape.edges.push_back({static_cast<int>(random() % static_cast<unsigned>(i)), i});
-      }
-    }
   }
   shape.begin.assign(static_cast<size_t>(shape.nodes) + 1, 0);
   shape.degree.assign(static_cast<size_t>(shape.nodes), 0);
@@ -81,9 +79,8 @@ Shape MakeShape(const std::string& name, int n) {
   for (size_t i = 1; i < shape.begin.size(); ++i) shape.begin[i] += shape.begin[i - 1];
   shape.successors.resize(shape.edges.size());
   std::vector<int> at(shape.begin);
-  for (const auto& edge : shape.edges) {
+  for (const auto& edge : shape.edges)
     shape.successors[static_cast<size_t>(at[static_cast<size_t>(edge.from)]++)] = edge.to;
-  }
   return shape;
 }
 
@@ -127,9 +124,8 @@ struct SerialLoop : Runner {
   void Run() override {
     std::memcpy(counters.data(), shape.degree.data(), counters.size() * sizeof(int));
     size_t end = 0;
-    for (size_t i = 0; i < counters.size(); ++i) {
+    for (size_t i = 0; i < counters.size(); ++i)
       if (counters[i] == 0) ready[end++] = static_cast<int>(i);
-    }
     for (size_t at = 0; at < end; ++at) {
       const auto node = static_cast<size_t>(ready[at]);
       task();
@@ -149,16 +145,14 @@ struct TbbFlow : Runner {
   TbbFlow(const Shape& shape, int threads, void (*task)()) : arena(threads) {
     arena.execute([&] {
       graph = std::make_unique<tbb::flow::graph>();
-      for (int i = 0; i < shape.nodes; ++i) {
+      for (int i = 0; i < shape.nodes; ++i)
         nodes.emplace_back(*graph, [task](const tbb::flow::continue_msg&) { task(); });
-      }
       for (const auto& edge : shape.edges) {
         tbb::flow::make_edge(nodes[static_cast<size_t>(edge.from)],
                              nodes[static_cast<size_t>(edge.to)]);
       }
-      for (size_t i = 0; i < nodes.size(); ++i) {
+      for (size_t i = 0; i < nodes.size(); ++i)
         if (shape.degree[i] == 0) roots.push_back(&nodes[i]);
-      }
     });
   }
   void Run() override {
@@ -180,13 +174,11 @@ struct CountersOver : Runner {
   CountersOver(const Shape& shape, Pool& pool, void (*task)())
       : shape(shape), pool(pool), task(task), counters(shape.degree.size()) {}
   void Run() override {
-    for (size_t i = 0; i < counters.size(); ++i) {
+    for (size_t i = 0; i < counters.size(); ++i)
       counters[i].store(shape.degree[i], std::memory_order_relaxed);
-    }
     left = shape.nodes;
-    for (int i = 0; i < shape.nodes; ++i) {
+    for (int i = 0; i < shape.nodes; ++i)
       if (shape.degree[static_cast<size_t>(i)] == 0) pool.Schedule([this, i] { Execute(i); });
-    }
     std::unique_lock lock(mutex);
     done.wait(lock, [&] { return left.load() == 0; });
   }
@@ -198,11 +190,10 @@ struct CountersOver : Runner {
       for (int s = shape.begin[at]; s < shape.begin[at + 1]; ++s) {
         const int successor = shape.successors[static_cast<size_t>(s)];
         if (counters[static_cast<size_t>(successor)].fetch_sub(1) != 1) continue;
-        if (kInline && next < 0) {
+        if (kInline && next < 0)
           next = successor;
-        } else {
+        else
           pool.Schedule([this, successor] { Execute(successor); });
-        }
       }
       if (left.fetch_sub(1) == 1) {
         std::lock_guard lock(mutex);

@@ -27,11 +27,10 @@ std::vector<std::vector<T>> Lists(const std::vector<T>& items, size_t count) {
 
 InputFinder::InputFinder(const OpSchema& schema, const OperatorDef& def, std::vector<Shape> shapes)
     : schema_(schema), def_(def), count_(def.inputs().size()) {
-  if (shapes.empty()) {
+  if (shapes.empty())
     shapes_ = {{{2, 3}}, {{4}}, {{2, 3, 4}}, {{4, 4}}, {{1, 2, 5, 5}}};
-  } else {
+  else
     shapes_ = {std::move(shapes)};
-  }
 }
 
 std::vector<InputTypes> InputFinder::Find() {

@@ -107,8 +107,8 @@
 #endif  // OPKIT_VERSION_HPP_
 
 // ---- opkit/config.hpp
-// What the compiler in use offers, under the toolkit's own names. Row 0: includes nothing but the
-// version.
+// The toolkit's switches, and the abilities of the compiler in use under the toolkit's own names.
+// Row 0: includes nothing but the version.
 #ifndef OPKIT_CONFIG_HPP_
 #define OPKIT_CONFIG_HPP_
 
@@ -279,7 +279,8 @@ enum class ErrorCode {
 const char* ToString(ErrorCode code);
 
 // `what()` is the message followed by one indented line for each context. Copies are independent;
-// AddContext is not thread-safe: an Error that an event holds is shared by all who wait for it.
+// AddContext is not thread-safe: an Error that an event holds is shared by all threads that wait
+// for it.
 class OPKIT_EXPORT Error : public std::runtime_error {
  public:
   Error(ErrorCode code, std::string message, const void* subject = nullptr);
@@ -304,7 +305,7 @@ class OPKIT_EXPORT Error : public std::runtime_error {
     SharedFlag() = default;
     SharedFlag(const SharedFlag&) {}
     SharedFlag& operator=(const SharedFlag&) { return *this; }
-    // Relaxed: set by whoever shares it, before the others can see it.
+    // Relaxed: set by the thread that shares it, before the others can see it.
     bool Get() const { return __atomic_load_n(&value, __ATOMIC_RELAXED); }
     void Set() const { __atomic_store_n(&value, true, __ATOMIC_RELAXED); }
     mutable bool value = false;
@@ -331,7 +332,27 @@ class OPKIT_EXPORT Error : public std::runtime_error {
                                    const Text& k = {}, const Text& l = {}, const Text& m = {},
                                    const Text& n = {}, const Text& o = {}, const Text& p = {});
 
+// In a catch block: what was thrown, as an Error. Another exception is its cause() then, and what()
+// of that its message.
+OPKIT_COLD Error CurrentError();
+
 namespace detail {
+
+// In a catch block: throws the same Error with one more line of context. Another exception becomes
+// an Error; of an Error that others hold a copy gets the line (a class derived from Error would be
+// cut by copying, and goes on as it is).
+[[noreturn]] OPKIT_COLD void RethrowInContext(std::string line);
+
+// call(), with the line context() in whatever it throws.
+template <class F, class Context>
+decltype(auto) InContext(F&& call, Context&& context) {
+  try {
+    return call();
+  } catch (...) {
+    RethrowInContext(context());
+  }
+}
+
 [[noreturn]] OPKIT_COLD void AssertFailed(const char* condition, const char* file, int line);
 }  // namespace detail
 
@@ -515,10 +536,10 @@ class UniqueFunction<R(Args...)> {
     }
   }
 
-  explicit operator bool() const noexcept { return storage_.call != nullptr; }
+  explicit operator bool() const noexcept { return storage_.call; }
 
   R operator()(Args... args) {
-    OPKIT_ASSERT(storage_.call != nullptr);
+    OPKIT_ASSERT(storage_.call);
     return reinterpret_cast<R (*)(void*, Args...)>(storage_.call)(storage_.bytes,
                                                                   std::forward<Args>(args)...);
   }
@@ -537,17 +558,16 @@ class UniqueFunction<R(Args...)> {
   template <class F>
   static void ManageInline(void* from, void* to) noexcept {
     F* f = std::launder(static_cast<F*>(from));
-    if (to != nullptr) ::new (to) F(std::move(*f));
+    if (to) ::new (to) F(std::move(*f));
     f->~F();
   }
   template <class F>
   static void ManageHeap(void* from, void* to) noexcept {
     F** f = std::launder(static_cast<F**>(from));
-    if (to != nullptr) {
+    if (to)
       ::new (to) F*(*f);
-    } else {
+    else
       delete *f;
-    }
   }
 
   detail::FunctionStorage storage_;
@@ -778,7 +798,7 @@ typedef struct opkit_scope {
   uint64_t storage[8];
 } opkit_scope;
 
-/* The identity of an operator's run, for the profiler. */
+/* The identity of an operator's run, to which the work that it starts is attributed. */
 typedef struct opkit_invocation {
   uint64_t id;
   uint64_t parent;
@@ -1059,7 +1079,7 @@ class IntrusivePtr {
   T* get() const { return object_; }
   T* operator->() const { return object_; }
   T& operator*() const { return *object_; }
-  explicit operator bool() const { return object_ != nullptr; }
+  explicit operator bool() const { return object_; }
   friend bool operator==(const IntrusivePtr&, const IntrusivePtr&) = default;
 
   // Exact only when no other thread copies or drops a handle at the same time. Acquire: a caller
@@ -1073,7 +1093,7 @@ class IntrusivePtr {
   void Retain() {
     if (object_) object_->count_.fetch_add(1, std::memory_order_relaxed);
   }
-  // Acquire-release: whoever deletes sees all writes made through the other handles.
+  // Acquire-release: the thread that deletes sees all writes made through the other handles.
   void Release() {
     if (object_ && object_->count_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete object_;
   }
@@ -1297,11 +1317,10 @@ inline DType DTypeFromName(std::string_view name) {
 namespace detail {
 template <class T, class F>
 decltype(auto) CallWithType(F& f) {
-  if constexpr (requires { f.template operator()<T>(); }) {
+  if constexpr (requires { f.template operator()<T>(); })
     return f.template operator()<T>();
-  } else {
+  else
     return f(T{});
-  }
 }
 template <class Result, class T, class F>
 Result CallWithTypeAs(F& f) {
@@ -1337,7 +1356,8 @@ decltype(auto) DispatchDType(DType dtype, F&& f) {
 // ---- opkit/core/layout.hpp
 // Layout: how a tensor's elements are ordered in memory. STANDARD is row-major (or described by the
 // strides); any other id belongs to a backend, and its immutable descriptor says which blocking was
-// chosen. The registry of layouts and their converters is dispatch's.
+// chosen. There is no registry of ids or of converters: only the backend that made a tensor of
+// another layout understands it.
 #ifndef OPKIT_CORE_LAYOUT_HPP_
 #define OPKIT_CORE_LAYOUT_HPP_
 
@@ -1495,7 +1515,7 @@ class Shape {
   std::vector<int64_t> vec() const { return {begin(), end()}; }
 
   // `axis` counted from the front, checked against the rank.
-  int Axis(int axis) const;
+  int Axis(int64_t axis) const;
   // Product of the extents in [begin, end).
   int64_t NumelBetween(int begin, int end) const;
   // Element strides of the row-major dense tensor of this shape.
@@ -1521,9 +1541,9 @@ class Shape {
 #endif  // OPKIT_CORE_SHAPE_HPP_
 
 // ---- opkit/base/platform.hpp
-// What the toolkit asks of the operating system and the processor: for its threads a mutex and a
-// parking place that survive fork, thread start, names, affinity, a cheap clock; files as memory.
-// All of it is POSIX and Linux; another system is another version of this header.
+// The services of the operating system and the processor that the toolkit uses: for its threads a
+// mutex and a parking place that survive fork, thread start, names, affinity, a cheap clock; files
+// as memory. All of it is POSIX and Linux; another system is another version of this header.
 //
 // pthread and futex are used bare because the standard's types cannot be given up in a forked
 // child: a std::thread there cannot be joined or destroyed, a locked std::mutex cannot be reset,
@@ -1536,7 +1556,8 @@ namespace detail {
 
 inline constexpr size_t kCacheLine = 64;
 
-// For sections of a few instructions: who finds it locked spins briefly before the system call.
+// For sections of a few instructions: a thread that finds it locked spins briefly before the system
+// call.
 class Mutex {
  public:
   constexpr Mutex() = default;
@@ -1711,7 +1732,7 @@ struct Device {
   friend bool operator==(const Device&, const Device&) = default;
 };
 
-// What the toolkit has to know about a device type to use its memory.
+// The facts about a device type that the toolkit needs to use its memory.
 struct DeviceTypeInfo {
   std::string name;                         // "cpu", …; unique, used in messages and in JSON
   DeviceType memory = DeviceType::kExtDev;  // the type whose allocator and copies it uses
@@ -1869,11 +1890,10 @@ class StorageBlock final : public detail::RefCounted {
   StorageBlock(Device device, void* data, int64_t nbytes, Deleter deleter, void* context)
       : device_(device), data_(data), nbytes_(nbytes), deleter_(deleter), context_(context) {}
   ~StorageBlock() override {
-    if (allocator_) {
+    if (allocator_)
       allocator_->Deallocate(data_, nbytes_);
-    } else if (deleter_) {
+    else if (deleter_)
       deleter_(data_, context_);
-    }
   }
 
   Device device() const { return device_; }
@@ -1979,7 +1999,7 @@ class Tensor {
   static Tensor FromExternal(T* data, Shape shape, Device device = {}) {
     Tensor out(device);
     const int64_t nbytes = CheckedBytes(shape, kDTypeOf<T>);
-    if (data == nullptr && nbytes > 0)
+    if (!data && nbytes > 0)
       Throw(ErrorCode::kInvalidArgument, "expected memory for ", ToString(shape), " of ",
             ToString(kDTypeOf<T>), ", found a null pointer");
     out.storage_ = AdoptStorage(device, const_cast<std::remove_const_t<T>*>(data), nbytes);
@@ -2047,8 +2067,8 @@ class Tensor {
   }
 
   // A new shape; keeps the dtype. Memory is kept when it is large enough, so shrinking and growing
-  // back costs nothing; otherwise the tensor takes new memory, its contents are undefined, and
-  // whoever shares the old memory keeps it. Without a dtype only the shape is set.
+  // back costs nothing; otherwise the tensor takes new memory, its contents are undefined, and the
+  // tensors that share the old memory keep it. Without a dtype only the shape is set.
   void Resize(Shape shape) {
     if (dtype_ != DType::kUndefined) return Resize(std::move(shape), dtype_);
     shape_ = std::move(shape);
@@ -2066,8 +2086,8 @@ class Tensor {
   // A dense copy of the source's elements in this tensor's own memory and device, both reachable
   // from the host (device/copy.hpp crosses devices).
   void CopyFrom(const Tensor& source);
-  // What a copy of `source` writes to: this tensor resized, or new memory of its device where the
-  // two overlap. This tensor stays as it is.
+  // The tensor that a copy of `source` writes to: this one resized, or new memory of its device
+  // where the two overlap. This tensor stays as it is.
   Tensor PreparedFor(const Tensor& source) const;
   // A dense tensor with memory of its own.
   Tensor Contiguous() const;
@@ -2345,7 +2365,7 @@ class Arguments {
   bool Remove(std::string_view name);
   // Null when there is none.
   const Attribute* Find(std::string_view name) const;
-  bool Has(std::string_view name) const { return Find(name) != nullptr; }
+  bool Has(std::string_view name) const { return Find(name); }
 
   // The attribute as T, or `fallback` when there is none. A stored value of another type is an
   // Error (kTypeMismatch) that names the argument.
@@ -2416,7 +2436,8 @@ inline std::string FloatText(double value) {
   return static_cast<double>(narrow) == value ? NumberText(narrow) : NumberText(value);
 }
 
-// 3, 0.1, true, text, [1, 2], ["a", "b"]; floating-point numbers without loss, unlike messages.
+// The attribute as text: 3, 0.1, true, text, [1, 2], ["a", "b"]. Floating-point numbers lose
+// nothing, unlike in messages.
 inline std::string AttributeText(const Attribute& attribute) {
   const Attribute::Values& values = attribute.values();
   if (attribute.type() == AttributeType::kString) return values.strings[0];
@@ -2438,7 +2459,7 @@ std::optional<T> ParseText(std::string_view text) {
     if (text == "true" || text == "True" || text == "1") return true;
     if (text == "false" || text == "False" || text == "0") return false;
     return std::nullopt;
-  } else {  // whatever the program's locale says
+  } else {  // independent of the program's locale
     static_assert(std::is_arithmetic_v<T>,
                   "AttrMap::get<T>: T is an integer, bool, floating-point "
                   "number, std::string, or a std::vector of one of these");
@@ -2451,7 +2472,7 @@ std::optional<T> ParseText(std::string_view text) {
   }
 }
 
-// "[1, 2]", "(1, 2)" or "1, 2".
+// Reads a list: "[1, 2]", "(1, 2)" or "1, 2".
 template <class T>
 std::optional<std::vector<T>> ParseList(std::string_view text) {
   while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
@@ -2492,13 +2513,13 @@ class AttrMap {
         items_.emplace_back(name, node.attrs[i]->text);
   }
 
-  // Null when there is none.
+  // The text of the attribute; null when there is none.
   const std::string* find(std::string_view name) const {
     for (const auto& [key, text] : items_)
       if (key == name) return &text;
     return nullptr;
   }
-  bool contains(std::string_view name) const { return find(name) != nullptr; }
+  bool contains(std::string_view name) const { return find(name); }
   // The attribute as T, `fallback` when there is none. Error (kTypeMismatch) for text that does not
   // read as T.
   template <class T>
@@ -2506,7 +2527,7 @@ class AttrMap {
     const std::string* text = find(name);
     return text ? Parse<T>(name, *text) : std::move(fallback);
   }
-  // Error (kNotFound) when there is none.
+  // The attribute as T. Error (kNotFound) when there is none.
   template <class T>
   T get(std::string_view name) const {
     const std::string* text = find(name);
@@ -2541,13 +2562,12 @@ class AttrMap {
   template <class T>
   static T Parse(std::string_view name, const std::string& text) {
     std::optional<T> value;
-    if constexpr (std::is_same_v<T, std::string>) {
+    if constexpr (std::is_same_v<T, std::string>)
       value = text;
-    } else if constexpr (requires { typename T::value_type; }) {
+    else if constexpr (requires { typename T::value_type; })
       value = detail::ParseList<typename T::value_type>(text);
-    } else {
+    else
       value = detail::ParseText<T>(text);
-    }
     if (!value)
       Throw(ErrorCode::kTypeMismatch, "attribute '", name, "' is \"", text,
             "\", which does not read as ", kAttributeTypeOf<T>);
@@ -2665,17 +2685,17 @@ static_assert(sizeof(opkit_attr) >= kAttrBytes && sizeof(opkit_tensor) >= kTenso
               sizeof(opkit_node) >= kNodeBytes && sizeof(opkit_graph) >= kGraphBytes &&
               sizeof(opkit_op) >= kOpBytes && sizeof(opkit_kernel) >= kKernelBytes &&
               sizeof(opkit_library) >= kLibraryBytes && sizeof(opkit_parameter) >= kParameterBytes);
-// Elements, inputs, kernels: a larger count is taken for damage.
+// The most elements, inputs or kernels: a larger count is taken for damage.
 inline constexpr uint64_t kMostParts = 65535;
 
-// Why a tensor or an attribute must not be read, to follow its name ("has the rank 40"); empty
-// where it may.
+// The reason why a tensor or an attribute must not be read, to follow its name ("has the rank 40");
+// empty where it may be read.
 std::string ProblemOfView(const opkit_tensor* view);
 std::string ProblemOfAttr(const opkit_attr* attr);
 
 // A tensor over the memory that another image views: `host` itself where the view still shows all
 // of it, a part of `host`'s storage where it lies in there, else memory that the other image owns.
-// Error (kInvalidArgument) for what is no view.
+// Error (kInvalidArgument) for a struct that is no view.
 Tensor TensorOfView(const opkit_tensor& view, const Tensor* host = nullptr);
 
 // Holds all that the array points to.
@@ -2689,7 +2709,7 @@ class AbiAttributes : public RefCounted {
   RefCountedList items_;  // an Item for each attribute
   std::vector<const opkit_attr*> pointers_;
 };
-// Copies everything. Error (kInvalidArgument) for what is no attribute.
+// Copies everything. Error (kInvalidArgument) for a struct that is no attribute.
 Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t count);
 
 }  // namespace detail
@@ -2744,7 +2764,7 @@ class [[nodiscard]] OpStatus {
     return status;
   }
   bool ok() const { return !message_; }
-  // Empty for a success.
+  // The text of the failure; empty for a success.
   std::string message() const { return message_ ? message_->value : std::string(); }
 
  private:
@@ -2784,10 +2804,10 @@ inline ErrorMessageStream ErrorMessage() { return {}; }
 
 // How a result is to be stored.
 enum class OpReq : uint8_t {
-  kNone = OPKIT_REQ_NONE,        // nobody wants it: there is no memory
+  kNone = OPKIT_REQ_NONE,        // the result is left out: there is no memory for it
   kWrite = OPKIT_REQ_WRITE,      //
   kInplace = OPKIT_REQ_INPLACE,  // the memory is that of an input, which the schema allows
-  kAdd = OPKIT_REQ_ADD,          // onto what is there; only for operators with setAcceptAdd()
+  kAdd = OPKIT_REQ_ADD,          // to the present elements; only for operators with setAcceptAdd()
 };
 inline const char* ToString(OpReq req) {
   constexpr const char* kNames[] = {"none", "write", "in-place", "add"};
@@ -2836,12 +2856,12 @@ class OpTensor {
   bool has_value() const { return view_.dtype != OPKIT_UNDEFINED; }
 
   std::span<const int64_t> shape() const { return {view_.shape, detail::Index(view_.rank)}; }
-  // In elements.
+  // The strides, in elements.
   std::span<const int64_t> strides() const { return {view_.strides, detail::Index(view_.rank)}; }
   int64_t stride(int axis) const { return view_.strides[axis < 0 ? axis + view_.rank : axis]; }
   int rank() const { return view_.rank; }
   int64_t dim(int axis) const { return view_.shape[axis < 0 ? axis + view_.rank : axis]; }
-  // Number of elements.
+  // The number of elements.
   int64_t size() const {
     int64_t count = 1;
     for (int i = 0; i < view_.rank; ++i) count *= view_.shape[i];
@@ -2867,7 +2887,7 @@ class OpTensor {
                   tensor.device());
   }
 
-  // For the toolkit: the viewed Tensor, where the view was made of one.
+  // The toolkit's: the viewed Tensor, or null where the view was not made of a Tensor.
   const Tensor* tensor() const { return static_cast<const Tensor*>(view_.host); }
   void Bind(const Tensor* tensor) { view_.host = tensor; }
   const opkit_tensor& view() const { return view_; }
@@ -3001,7 +3021,7 @@ inline ErrorCode CodeOfStatus(opkit_status status) {
              : ErrorCode::kOperatorFailed;
 }
 
-// In a catch block: the status for a caller of the ABI, and the exception's text.
+// Called in a catch block: returns the status for a caller of the ABI, and the exception's text.
 OPKIT_COLD inline opkit_status DescribeException(
     std::string& text, const char* unknown = "it threw something that is not a std::exception") {
   try {
@@ -3016,7 +3036,8 @@ OPKIT_COLD inline opkit_status DescribeException(
   }
   return OPKIT_FAILED;
 }
-// In a catch block: reports the exception to the host, and says which status to return to it.
+// Called in a catch block: reports the exception to the host, and says which status to return to
+// it.
 OPKIT_COLD OPKIT_IMAGE_LOCAL inline opkit_status ReportFailure() noexcept {
   std::string text;
   const opkit_status status = DescribeException(text);
@@ -3072,7 +3093,7 @@ struct LoopBody {
   }
 };
 
-// f(begin, end) for ranges that make up [0, n), on the host's threads.
+// Calls f(begin, end) for ranges that make up [0, n), on the host's threads.
 template <class F>
 void RunHostRanges(const opkit_host* host, const opkit_call* call, int64_t n, int64_t grain, F f) {
   LoopBody<F> body{f, {}, {}};
@@ -3111,9 +3132,10 @@ struct LaunchedWork {
         self.work();
       } catch (const Error&) {
         throw;
-      } catch (const std::exception& thrown) {
-        throw Error(ErrorCode::kOperatorFailed,
-                    StrCat("work that operator ", self.op, " launched threw: ", thrown.what()))
+      } catch (...) {
+        throw Error(
+            ErrorCode::kOperatorFailed,
+            StrCat("work that operator ", self.op, " launched threw: ", CurrentError().message()))
             .SetCause(std::current_exception());
       }
     });
@@ -3141,7 +3163,8 @@ class OpScope {
 };
 
 // The rest of an operator that returned before its outputs were there: Complete or Fail it, once,
-// from any thread. Dropped without, the operator fails. Its tensors and memory last until then.
+// from any thread. If the handle is dropped before, the operator fails. Its tensors and memory last
+// until then.
 class OpCompletion {
  public:
   OpCompletion(const opkit_host* host, opkit_completion* completion)
@@ -3161,10 +3184,10 @@ class OpCompletion {
   void Complete() { End(OPKIT_OK, ""); }
   void Fail(const char* text) { End(OPKIT_FAILED, text); }
   void Fail(const std::string& text) { End(OPKIT_FAILED, text.c_str()); }
-  explicit operator bool() const { return completion_ != nullptr; }
+  explicit operator bool() const { return completion_; }
 
  private:
-  // A second call does nothing.
+  // Ends the operator; a second call does nothing.
   void End(opkit_status status, const char* text) {
     if (completion_) host_->complete(std::exchange(completion_, nullptr), status, text);
   }
@@ -3194,7 +3217,7 @@ class OpResource {
  public:
   explicit OpResource(const opkit_call* call) : call_(call) {}
 
-  // For the toolkit, and for members of opkit_abi.h that this class does not show.
+  // The call itself: for the toolkit, and for members of opkit_abi.h that this class does not show.
   const opkit_call* call() const { return call_; }
 
   // `bytes` bytes of the device's memory, aligned to 64; every call gets other memory. Freed when
@@ -3231,22 +3254,23 @@ class OpResource {
   Device device() const {
     return {static_cast<DeviceType>(call_->device_type), call_->device_index};
   }
-  // The CPUStream or the cudaStream_t that work goes to; null on the CPU.
+  // The stream that work goes to: a CPUStream, or the native one of the device; null on the CPU.
   void* stream() const { return call_->stream; }
   template <class T>
   T* stream() const {
     return static_cast<T*>(call_->stream);
   }
   // Runs `work` at its place in the stream; on the CPU, now. Its captures are copied. Error
-  // (kUnsupported) on CUDA, as in parallel_for and invoke: issue work on stream() there.
+  // (kUnsupported) on a device that runs no host code, as in parallel_for and invoke: issue work on
+  // stream() there.
   template <class F>
   void launch(F work) const {
     if (!call_->asynchronous) return static_cast<void>(work());
     using Work = detail::LaunchedWork<F>;
     Check(host()->launch(call_, &Work::Run, &Work::Drop, new Work{std::move(work), call_->op}));
   }
-  // f(i) for every i in [0, n) on the host's threads; at its place in the stream where there is
-  // one.
+  // Calls f(i) for every i in [0, n) on the host's threads; at its place in the stream where there
+  // is one.
   template <class F>
   void parallel_for(int64_t n, F f, int64_t grain = 0) const {
     static_assert(std::is_invocable_v<F&, int64_t>,
@@ -3284,8 +3308,8 @@ class OpResource {
     return {now.id, now.parent, static_cast<InvocationKind>(now.kind)};
   }
 
-  // For operators with setAsync(): the function may return before its outputs are there, and the
-  // holder of the handle completes it. At most once in a call. Error: kFailedPrecondition.
+  // Operators with setAsync() call it: the function may return before its outputs are there, and
+  // the holder of the handle completes it. At most once in a call. Error: kFailedPrecondition.
   OpCompletion defer() const {
     opkit_completion* completion = nullptr;
     Check(host()->defer(call_, &completion));
@@ -3337,7 +3361,7 @@ namespace opkit::inline OPKIT_ABI {
 
 class OperatorDef;
 
-// Where an operator with state will run.
+// The device and the node that a state is made for.
 struct OpContext {
   Device device;
   const OperatorDef* def = nullptr;  // the node: in the program that runs it
@@ -3354,8 +3378,8 @@ inline OpStatus StatusOfAnswer(int answer) {
 }
 }  // namespace detail
 
-// An operator that keeps something between its runs. Made by setCreateOpState's function once for
-// each operator instance, and destroyed with it.
+// An operator that keeps data between its runs. Made by setCreateOpState's function once for each
+// operator instance, and destroyed with it.
 class StatefulOp : public detail::RefCounted {
  public:
   // Runs either pass without allocating; by default Forward and Backward, whose vectors are made at
@@ -3444,14 +3468,14 @@ OpStatus CallForStatus(F& f, Args&&... args) {
   }
 }
 
-// P without reference or pointer, where it is a T passed by value, reference or pointer.
+// P without reference or pointer, if P passes a T by value, reference or pointer.
 template <class P>
 using Pointee = std::remove_cv_t<std::remove_pointer_t<std::remove_reference_t<P>>>;
 template <class P>
 inline constexpr bool kIsPassed =
     !std::is_rvalue_reference_v<P> &&
     !(std::is_reference_v<P> && std::is_pointer_v<std::remove_reference_t<P>>);
-// The caller sees values that the function writes to P.
+// Whether the caller sees values that the function writes to P.
 template <class P>
 inline constexpr bool kIsWritable =
     (std::is_lvalue_reference_v<P> ||
@@ -3460,13 +3484,12 @@ inline constexpr bool kIsWritable =
 // `object`, passed as P.
 template <class P, class T>
 P PassAs(T& object) {
-  if constexpr (std::is_pointer_v<P>) {
+  if constexpr (std::is_pointer_v<P>)
     return &object;
-  } else if constexpr (std::is_reference_v<P>) {
+  else if constexpr (std::is_reference_v<P>)
     return object;
-  } else {
+  else
     return std::move(object);
-  }
 }
 
 // Attributes: const AttrMap&, or a map of strings by value or const reference.
@@ -3476,20 +3499,18 @@ constexpr bool IsAttrs() {
   constexpr bool kReadOnly =
       !std::is_reference_v<P> ||
       (std::is_lvalue_reference_v<P> && std::is_const_v<std::remove_reference_t<P>>);
-  if constexpr (std::is_same_v<Map, AttrMap>) {
+  if constexpr (std::is_same_v<Map, AttrMap>)
     return kReadOnly && std::is_reference_v<P>;
-  } else {
+  else
     return kReadOnly && StringMap<Map>;
-  }
 }
 template <class P>
 const std::remove_cvref_t<P>& PassAttrs(const AttrMap& attrs) {
   using Map = std::remove_cvref_t<P>;
-  if constexpr (std::is_same_v<Map, AttrMap>) {
+  if constexpr (std::is_same_v<Map, AttrMap>)
     return attrs;
-  } else {
+  else
     return attrs.As<Map>();
-  }
 }
 
 // Tensors: a span, or a vector by value, reference or pointer.
@@ -3652,7 +3673,7 @@ MutateInputsFunction Adapt(As<MutateInputsFunction>, F f, TypeList<A, I>) {
 }
 template <class P>
 inline constexpr bool kIsStateOwner = false;
-// A std::unique_ptr<StatefulOp>*: <memory> is for those who write it.
+// Whether P is a std::unique_ptr<StatefulOp>*; <memory> is not included for it.
 template <class P>
   requires requires(P* owner) {
     requires std::is_same_v<typename P::element_type, StatefulOp>;
@@ -3722,7 +3743,7 @@ Erased AdaptTo(F f) {
   if constexpr (kFits<Erased, F>)
     return Adapt(As<Erased>{}, std::move(f), typename FunctionSignature<F>::Parameters{});
   else
-    return {};  // a static_assert has said so
+    return {};  // a static_assert of the caller has failed
 }
 
 }  // namespace detail
@@ -3730,11 +3751,11 @@ Erased AdaptTo(F f) {
 
 #endif  // OPKIT_OP_FUNCTION_FUNCTION_SIGNATURE_HPP_
 
-// ---- opkit/op/value_schema.hpp
-// What an operator documents of its attributes, inputs and outputs: the same in a schema and across
-// the boundary of a library.
-#ifndef OPKIT_OP_VALUE_SCHEMA_HPP_
-#define OPKIT_OP_VALUE_SCHEMA_HPP_
+// ---- opkit/op/schema/value_schema.hpp
+// The documentation of an operator's attributes, inputs and outputs: the same in a schema and
+// across the boundary of a library.
+#ifndef OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
+#define OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -3756,12 +3777,12 @@ struct ValueSchema {
 
 }  // namespace opkit
 
-#endif  // OPKIT_OP_VALUE_SCHEMA_HPP_
+#endif  // OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
 
 // ---- opkit/op/function_op.hpp
 // REGISTER_OP: operators made of plain functions, the spelling that MXNet's loadable operators
 // have. The builder fills in a record, which a program registers
-// (op/function/function_operator.hpp) and a library hands over (plugin/library_export.hpp).
+// (op/function/function_operator.hpp) and a library hands over (plugin/export/library_export.hpp).
 #ifndef OPKIT_OP_FUNCTION_OP_HPP_
 #define OPKIT_OP_FUNCTION_OP_HPP_
 
@@ -3770,7 +3791,7 @@ namespace opkit::inline OPKIT_ABI {
 // The functions for one device type.
 struct FunctionDevice {
   std::string name;                    // "cpu", "gpu", …
-  DeviceType type = DeviceType::kCPU;  // of that name, where the program knows it
+  DeviceType type = DeviceType::kCPU;  // the type of that name, if the program knows it
   ForwardFunction forward, backward;
   CreateStateFunction create_state;  // where set, its object is called instead of the two
   bool shares_state = true;          // backward runs the object that forward has used
@@ -3785,7 +3806,7 @@ struct FunctionOpRecord : detail::RefCounted {
   const char* file = "";
   int line = 0;
   std::string doc;
-  std::string library;  // that it came from; empty for the program itself
+  std::string library;  // the library that it came from; empty for the program itself
   uint64_t flags = 0;   // OPKIT_OP_SUBGRAPH, …
   std::vector<FunctionDevice> devices;
   std::vector<std::pair<int, int>> inplace;  // {input, output}
@@ -3812,7 +3833,7 @@ struct FunctionOpRecord : detail::RefCounted {
       if (device.type == type) return &device;
     return nullptr;
   }
-  // Of a record that has crossed.
+  // Whether a record that has crossed has a backward function.
   bool HasBackward() const {
     for (const FunctionDevice& device : devices)
       if (device.abi.backward) return true;
@@ -3892,7 +3913,7 @@ class BasicFunctionOpBuilder {
         if (!record_->Has(OPKIT_OP_NO_GRADIENT)) host_.Add(*added, FunctionPass::kBackward);
     });
   }
-  // The operator has no gradient, as one whose StatefulOp has no Backward.
+  // Says that the operator has no gradient, for instance because its StatefulOp has no Backward.
   BasicFunctionOpBuilder& setNoGradient() {
     return Guarded([&] {
       for (const FunctionDevice& device : record_->devices)
@@ -3911,8 +3932,8 @@ class BasicFunctionOpBuilder {
                   "num_in, int* num_out)");
     return Once(record_->parse_attrs, "setParseAttrs", std::move(f));
   }
-  // DTypes of outputs from those of inputs, or the reverse; numbers of DType, -1 for unknown.
-  // Without it every output has the dtype of input 0.
+  // Infers dtypes of outputs from those of inputs, or the reverse; numbers of DType, -1 for
+  // unknown. Without it every output has the dtype of input 0.
   template <class F>
   BasicFunctionOpBuilder& setInferType(F f) {
     static_assert(detail::kFits<InferTypeFunction, F>,
@@ -3920,7 +3941,7 @@ class BasicFunctionOpBuilder {
                   "std::vector<int>& intypes, std::vector<int>& outtypes)");
     return Once(record_->infer_type, "setInferType", std::move(f));
   }
-  // Shapes of outputs from those of inputs, or the reverse. Unknown are an extent of -1 (the
+  // Infers shapes of outputs from those of inputs, or the reverse. Unknown are an extent of -1 (the
   // largest number as unsigned int) and, where the value has not been seen yet, an empty shape.
   // While something is unknown a failure means that nothing can be said yet.
   template <class F>
@@ -3931,7 +3952,7 @@ class BasicFunctionOpBuilder {
                   "std::vector<std::vector<unsigned int>>& outshapes), or with int64_t");
     return Once(record_->infer_shape, "setInferShape", std::move(f));
   }
-  // Inputs that are written to.
+  // Names the inputs that are written to.
   template <class F>
   BasicFunctionOpBuilder& setMutateInputs(F f) {
     static_assert(detail::kFits<MutateInputsFunction, F>,
@@ -3943,8 +3964,8 @@ class BasicFunctionOpBuilder {
     return setMutateInputs(
         [list = std::vector<int>(inputs)](const AttrMap&, std::vector<int>& out) { out = list; });
   }
-  // Memory for the whole of a run of either pass, known from the shapes of the forward inputs
-  // before it, so that a plan can hold it.
+  // Asks for memory for the whole of a run of either pass, known from the shapes of the forward
+  // inputs before it, so that a plan can hold it.
   BasicFunctionOpBuilder& setScratch(int64_t bytes) {
     return Once(record_->scratch, "setScratch",
                 [bytes](const AttrMap&, const ShapeVectors&) { return bytes; });
@@ -3957,7 +3978,7 @@ class BasicFunctionOpBuilder {
                   "std::vector<std::vector<int64_t>>& inshapes), or setScratch(bytes)");
     return Once(record_->scratch, "setScratch", std::move(f));
   }
-  // Pairs {input, output} that may share memory.
+  // Names pairs {input, output} that may share memory.
   BasicFunctionOpBuilder& setInplace(std::initializer_list<std::pair<int, int>> pairs) {
     return Guarded(
         [&] { record_->inplace.insert(record_->inplace.end(), pairs.begin(), pairs.end()); });
@@ -3986,10 +4007,8 @@ class BasicFunctionOpBuilder {
   BasicFunctionOpBuilder& Guarded(F call) noexcept {
     try {
       call();
-    } catch (const std::exception& error) {
-      AddProblem(error.what());
     } catch (...) {
-      AddProblem("it threw something that is not a std::exception");
+      AddProblem(CurrentError().what());
     }
     return *this;
   }
@@ -4040,23 +4059,23 @@ class BasicFunctionOpBuilder {
 
 #endif  // OPKIT_OP_FUNCTION_OP_HPP_
 
-// ---- opkit/plugin/library_export.hpp
+// ---- opkit/plugin/export/library_export.hpp
 // The operators of a library, collected by its units and handed over to the host that loads it.
-#ifndef OPKIT_PLUGIN_LIBRARY_EXPORT_HPP_
-#define OPKIT_PLUGIN_LIBRARY_EXPORT_HPP_
+#ifndef OPKIT_PLUGIN_EXPORT_LIBRARY_EXPORT_HPP_
+#define OPKIT_PLUGIN_EXPORT_LIBRARY_EXPORT_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// One in each shared object, also where several are loaded.
+// The contents of this shared object; each that is loaded has its own.
 struct LibraryContents {
-  std::vector<FunctionRecord> records;  // of REGISTER_OP
+  std::vector<FunctionRecord> records;  // the operators of REGISTER_OP
   OpStatus (*initialize)(int host_major, int host_minor) = nullptr;
   void (*finalize)() = nullptr;
   // Adds the operators of op/'s registries, where a unit includes all of the toolkit.
   void (*add_registered)(std::vector<FunctionRecord>& records) = nullptr;
 
-  RefCountedList owners;  // of what `ops` points to
+  RefCountedList owners;  // keep what `ops` points to
   std::vector<const opkit_op*> ops;
   opkit_library library{};
 };
@@ -4069,7 +4088,7 @@ OPKIT_IMAGE_LOCAL const opkit_library* DescribeLibrary(const opkit_host* host) n
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_PLUGIN_LIBRARY_EXPORT_HPP_
+#endif  // OPKIT_PLUGIN_EXPORT_LIBRARY_EXPORT_HPP_
 
 // ---- opkit/plugin/author.hpp
 // The one header that the author of an operator library includes. Operators registered in this unit
@@ -4148,19 +4167,19 @@ opkit_library_entry(const opkit_host* host) {
       (::opkit::detail::ThisLibrary().finalize = (__VA_ARGS__), true)
 
 #ifdef OPKIT_OPKIT_HPP_
-// ---- opkit/plugin/export_operators.hpp
+// ---- opkit/plugin/export/export_operators.hpp
 // The operators that a library registers as classes (REGISTER_CPU_OPERATOR) or typed functions
 // (OPKIT_OP), handed over beside those of REGISTER_OP. They are in the library's own registries;
 // each becomes a record whose kernels run the operator in a workspace of its own over the host's
 // memory. Included where a unit includes both opkit.hpp and plugin/author.hpp.
-#ifndef OPKIT_PLUGIN_EXPORT_OPERATORS_HPP_
-#define OPKIT_PLUGIN_EXPORT_OPERATORS_HPP_
+#ifndef OPKIT_PLUGIN_EXPORT_EXPORT_OPERATORS_HPP_
+#define OPKIT_PLUGIN_EXPORT_EXPORT_OPERATORS_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Adds records of all that the host can run. None where the host is this program itself, which has
-// the operators already.
+// Adds records of all that the host can run. Adds none where the host is this program itself, which
+// has the operators already.
 OPKIT_IMAGE_LOCAL void AddRegisteredOperators(std::vector<FunctionRecord>& records);
 
 [[maybe_unused]] OPKIT_IMAGE_LOCAL inline const bool kExportsRegisteredOperators =
@@ -4169,7 +4188,7 @@ OPKIT_IMAGE_LOCAL void AddRegisteredOperators(std::vector<FunctionRecord>& recor
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_PLUGIN_EXPORT_OPERATORS_HPP_
+#endif  // OPKIT_PLUGIN_EXPORT_EXPORT_OPERATORS_HPP_
 #endif
 
 #endif  // OPKIT_PLUGIN_AUTHOR_HPP_
@@ -4296,7 +4315,33 @@ OPKIT_INLINE void Throw(ErrorCode code, const Text& a, const Text& b, const Text
   throw Error(code, StrCat(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p));
 }
 
+OPKIT_INLINE Error CurrentError() {
+  try {
+    throw;
+  } catch (const Error& error) {
+    return error;
+  } catch (const std::exception& thrown) {
+    return Error(ErrorCode::kOperatorFailed, thrown.what()).SetCause(std::current_exception());
+  } catch (...) {
+    return Error(ErrorCode::kOperatorFailed, "threw something that is not a std::exception")
+        .SetCause(std::current_exception());
+  }
+}
+
 namespace detail {
+
+OPKIT_INLINE void RethrowInContext(std::string line) {
+  try {
+    throw;
+  } catch (Error& error) {
+    if (error.is_shared() && typeid(error) == typeid(Error))
+      throw Error(error).AddContext(std::move(line));
+    if (!error.is_shared()) error.AddContext(std::move(line));
+    throw;
+  } catch (...) {
+    throw CurrentError().AddContext(std::move(line));
+  }
+}
 
 OPKIT_INLINE void AssertFailed(const char* condition, const char* file, int line) {
   std::fprintf(stderr, "opkit: internal error: %s does not hold at %s:%d\n", condition, file, line);
@@ -4325,10 +4370,13 @@ OPKIT_INLINE size_t EditDistance(std::string_view a, std::string_view b) {
     row[0] = static_cast<int64_t>(i);
     for (size_t j = 1; j <= b.size(); ++j) {
       const int64_t differs = lower(a[i - 1]) != lower(b[j - 1]);
-      row[j] = std::min({previous[j - 1] + differs, previous[j] + 1, row[j - 1] + 1});
+      int64_t best = previous[j - 1] + differs;
+      if (previous[j] + 1 < best) best = previous[j] + 1;
+      if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
       const bool swapped = i > 1 && j > 1 && lower(a[i - 1]) == lower(b[j - 2]) &&
                            lower(a[i - 2]) == lower(b[j - 1]);
-      if (swapped) row[j] = std::min(row[j], before[j - 2] + 1);
+      if (swapped && before[j - 2] + 1 < best) best = before[j - 2] + 1;
+      row[j] = best;
     }
     std::swap(before, previous);
     std::swap(previous, row);
@@ -4393,19 +4441,18 @@ OPKIT_INLINE void Dims::Assign(const int64_t* values, size_t count) {
 
 OPKIT_INLINE void Dims::Steal(Dims& other) {
   size_ = other.size_;
-  if (size_ > kInline) {
+  if (size_ > kInline)
     heap_ = other.heap_;
-  } else {
+  else
     for (int i = 0; i < size_; ++i) inline_[i] = other.inline_[i];
-  }
   other.size_ = 0;
 }
 
-OPKIT_INLINE int Shape::Axis(int axis) const {
+OPKIT_INLINE int Shape::Axis(int64_t axis) const {
   if (axis < -rank() || axis >= rank())
     Throw(ErrorCode::kOutOfRange, "axis ", axis, " is outside shape ", ToString(*this), " of rank ",
           rank());
-  return axis < 0 ? axis + rank() : axis;
+  return static_cast<int>(axis < 0 ? axis + rank() : axis);
 }
 
 OPKIT_INLINE int64_t Shape::NumelBetween(int begin, int end) const {
@@ -4766,13 +4813,11 @@ OPKIT_INLINE Tensor Tensor::View(const Dims& dims) const {
   Dims resolved = dims;
   int64_t known = 1;
   int unknown = -1;
-  for (int i = 0; i < resolved.size(); ++i) {
-    if (resolved[i] == -1 && unknown < 0) {
+  for (int i = 0; i < resolved.size(); ++i)
+    if (resolved[i] == -1 && unknown < 0)
       unknown = i;
-    } else if (__builtin_mul_overflow(known, resolved[i], &known)) {
+    else if (__builtin_mul_overflow(known, resolved[i], &known))
       known = -1;
-    }
-  }
   if (unknown >= 0 && known > 0) resolved[unknown] = numel() / known;
   const bool open = unknown >= 0 && known == 0;
   Shape shape = open ? Shape{0} : Shape(std::move(resolved));
@@ -4809,9 +4854,9 @@ OPKIT_INLINE Tensor Tensor::Permute(const Dims& order) const {
   const Dims old_strides = strides();
   Dims dims = order, steps = order;
   for (int i = 0; i < order.size(); ++i) {
-    const int axis = shape_.Axis(static_cast<int>(order[i]));
+    const int axis = shape_.Axis(order[i]);
     for (int j = 0; j < i; ++j)
-      if (shape_.Axis(static_cast<int>(order[j])) == axis)
+      if (shape_.Axis(order[j]) == axis)
         Fail(ErrorCode::kInvalidArgument, "Permute names axis ", axis, " twice");
     dims[i] = shape_[axis];
     steps[i] = old_strides[axis];
@@ -5194,102 +5239,17 @@ OPKIT_INLINE Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t c
 
 #endif  // OPKIT_OP_ABI_IMPL_ABI_ATTRIBUTES_IPP_
 
-// ---- opkit/base/name_table.hpp
-// NameTable: objects by name, sorted, at addresses that never change. A sorted vector instead of a
-// std::map: tables of names are read far more often than they grow, and every instantiation of
-// std::map costs a translation unit as much as this whole folder.
-#ifndef OPKIT_BASE_NAME_TABLE_HPP_
-#define OPKIT_BASE_NAME_TABLE_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-struct NamedRow : RefCounted {
-  explicit NamedRow(std::string_view row_name) : name(row_name) {}
-  std::string name;
-};
-
-// All of a table that does not depend on what it holds, so that every table is the same code.
-class SortedRows {
- public:
-  NamedRow* At(size_t i) const { return static_cast<NamedRow*>(rows[i].get()); }
-  // Place of `name`, or where it would be.
-  size_t LowerBound(std::string_view name) const;
-  NamedRow* Find(std::string_view name) const;
-  void Add(NamedRow* row);
-  bool Erase(std::string_view name);
-
-  RefCountedList rows;
-};
-
-}  // namespace detail
-
-// Finding is O(log n), adding and removing O(n) pointer moves. Not synchronised.
-template <class T>
-class NameTable {
- public:
-  struct Row : detail::NamedRow {
-    template <class... Args>
-    explicit Row(std::string_view row_name, Args&&... args)
-        : NamedRow(row_name), value(std::forward<Args>(args)...) {}
-    T value;
-  };
-
-  NameTable() = default;
-  NameTable(NameTable&&) = default;
-  NameTable& operator=(NameTable&&) = default;
-
-  // Null when there is none.
-  T* Find(std::string_view name) const {
-    detail::NamedRow* row = table_.Find(name);
-    return row ? &static_cast<Row*>(row)->value : nullptr;
-  }
-  // The object of that name, made from `args` when there is none.
-  template <class... Args>
-  T& FindOrAdd(std::string_view name, Args&&... args) {
-    if (T* found = Find(name)) return *found;
-    auto* row = new Row(name, std::forward<Args>(args)...);
-    table_.Add(row);
-    return row->value;
-  }
-  bool Erase(std::string_view name) { return table_.Erase(name); }
-
-  size_t size() const { return table_.rows.size(); }
-  bool empty() const { return table_.rows.empty(); }
-  // Rows in the order of their names: for (const auto* row : table) row->name, row->value.
-  struct Iterator {
-    const detail::IntrusivePtr<detail::RefCounted>* at;
-    Row* operator*() const { return static_cast<Row*>(at->get()); }
-    void operator++() { ++at; }
-    bool operator==(const Iterator& other) const { return at == other.at; }
-  };
-  Iterator begin() const { return {table_.rows.data()}; }
-  Iterator end() const { return {table_.rows.data() + size()}; }
-  std::vector<std::string> Names() const {
-    std::vector<std::string> names;
-    for (size_t i = 0; i < size(); ++i) names.push_back(table_.At(i)->name);
-    return names;
-  }
-
- private:
-  detail::SortedRows table_;
-};
-
-}  // namespace opkit
-
-#endif  // OPKIT_BASE_NAME_TABLE_HPP_
-
 // ---- opkit/op/abi/op_conversion.hpp
 // An operator across the boundary: a record as an opkit_op, and an opkit_op of a library, read
-// without trusting it, as a record. A new member of opkit_op is added in abi/opkit_abi.h, in
-// FunctionOpRecord and in this header's definitions.
+// without trusting it, as a record. A new value of opkit_op is added in abi/opkit_abi.h, in
+// FunctionOpRecord and in this header's definitions; CONTRIBUTING.md says where a new function is.
 #ifndef OPKIT_OP_ABI_OP_CONVERSION_HPP_
 #define OPKIT_OP_ABI_OP_CONVERSION_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// "cpu", "gpu" or any device type's own name; -1 for an unknown one.
+// The device type named "cpu", "gpu" or by its own name; -1 for an unknown name.
 int DeviceTypeFromName(std::string_view name);
 
 // The record as an opkit_op, which lasts as long as the owner that is added to `owners`. Its
@@ -5298,15 +5258,15 @@ int DeviceTypeFromName(std::string_view name);
 OPKIT_IMAGE_LOCAL const opkit_op* ExportOp(FunctionRecord record, RefCountedList& owners);
 
 // Operator `index` of a library as a record. Its devices, in the order of op.kernels, have no
-// functions yet: LibraryOps (plugin/library_ops.hpp) calls the kernels. Error (kInvalidArgument)
-// for whatever is wrong in the description.
+// functions yet: LibraryOps (plugin/load/library_ops.hpp) calls the kernels. Error
+// (kInvalidArgument) for every fault of the description.
 FunctionRecord ImportOp(const opkit_op& op, uint64_t index, const std::string& library);
 
-// Error: "library NAME WHAT; MEND".
+// Throws an Error: "library NAME WHAT; MEND".
 [[noreturn]] OPKIT_COLD void RefuseDescription(const std::string& library, const Text& what,
                                                const Text& mend = {},
                                                ErrorCode code = ErrorCode::kInvalidArgument);
-// Refuses a name that is no short line of text. Null goes.
+// Refuses a name that is no short line of text. A null name passes.
 void CheckLibraryText(const std::string& library, const char* name, const Text& what);
 
 }  // namespace detail
@@ -5314,15 +5274,15 @@ void CheckLibraryText(const std::string& library, const char* name, const Text& 
 
 #endif  // OPKIT_OP_ABI_OP_CONVERSION_HPP_
 
-// ---- opkit/plugin/impl/library_export.ipp
+// ---- opkit/plugin/export/impl/library_export.ipp
 // The functions of REGISTER_OP as opkit_op has them, and the library's description.
-#ifndef OPKIT_PLUGIN_IMPL_LIBRARY_EXPORT_IPP_
-#define OPKIT_PLUGIN_IMPL_LIBRARY_EXPORT_IPP_
+#ifndef OPKIT_PLUGIN_EXPORT_IMPL_LIBRARY_EXPORT_IPP_
+#define OPKIT_PLUGIN_EXPORT_IMPL_LIBRARY_EXPORT_IPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// One operator of the host's: the attributes read once, and the author's state.
+// An operator of the host: its attributes, read once, and the author's state.
 struct FunctionInstance {
   FunctionDevice& device;
   AttrMap attrs;
@@ -5376,8 +5336,8 @@ struct OPKIT_IMAGE_LOCAL DeviceFunctions {
                                                                                   resource);
     });
   }
-  // The host's array where it was compiled with the same opkit_tensor, else copies. The functions
-  // only read the views; they write to the memory behind.
+  // Returns the host's array where it was compiled with the same opkit_tensor, else copies. The
+  // functions only read the views; they write to the memory behind.
   static OpTensor* Views(const opkit_tensor* tensors, uint64_t count,
                          std::vector<OpTensor>& copies) {
     if (count == 0 || tensors->size == sizeof(opkit_tensor)) [[likely]]
@@ -5526,9 +5486,9 @@ OPKIT_INLINE const opkit_library* DescribeLibrary(const opkit_host* host) noexce
     contents.ops.clear();
     contents.owners.clear();
     std::vector<FunctionRecord> records;
-    NameTable<FunctionRecord> known;
+    std::map<std::string_view, FunctionRecord> known;
     for (const FunctionRecord& record : contents.records) {
-      FunctionRecord& first = known.FindOrAdd(record->name);
+      FunctionRecord& first = known[record->name];
       // A header's operator, registered by two units, is one.
       if (first && first->line == record->line && std::string_view(first->file) == record->file)
         continue;
@@ -5564,7 +5524,7 @@ OPKIT_INLINE const opkit_library* DescribeLibrary(const opkit_host* host) noexce
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_PLUGIN_IMPL_LIBRARY_EXPORT_IPP_
+#endif  // OPKIT_PLUGIN_EXPORT_IMPL_LIBRARY_EXPORT_IPP_
 
 // ---- opkit/engine/pool/idle_list.hpp
 // IdleList: the threads of a pool that look for work or sleep for want of it, and the protocol by
@@ -5599,7 +5559,7 @@ class IdleList {
   int sleeping() const { return sleeping_.load(std::memory_order_seq_cst); }
 
   void StartSearching() { searching_.fetch_add(1, std::memory_order_seq_cst); }
-  // True for the last searcher.
+  // Ends this thread's search; true when no other thread searches.
   bool StopSearching() { return searching_.fetch_sub(1, std::memory_order_seq_cst) == 1; }
 
   void Enlist(IdleThread& self) {
@@ -5686,7 +5646,7 @@ class SpinLock {
       LockSlowly();
   }
   void Unlock() { locked_.store(0, std::memory_order_release); }
-  // In a forked child, where the thread that held it may not exist.
+  // Called in a forked child, where the thread that held it may not exist.
   void ResetAfterFork() { locked_ = 0; }
 
  private:
@@ -5751,7 +5711,7 @@ class Inbox {
     before->next.store(node, std::memory_order_release);
   }
 
-  // Null where there is no node, or only one that is just being put.
+  // The oldest node; null where there is none, or only one that is just being put.
   InboxNode* Take() {
     // Relaxed: a hint. Not read from `tail_`: every Put would wait for that cache line.
     if (head_.load(std::memory_order_relaxed) == &stub_ &&
@@ -5790,7 +5750,7 @@ class Inbox {
            head_.load(std::memory_order_relaxed) == &stub_;
   }
 
-  // In a forked child: forgets the nodes, which belong to the parent.
+  // Called in a forked child: forgets the nodes, which belong to the parent.
   void ResetAfterFork() {
     take_lock_.ResetAfterFork();
     stub_.next = nullptr;
@@ -5821,7 +5781,7 @@ namespace detail {
 
 class Parker;
 
-// A sleeping thread, in the list of those whose latch has a like address.
+// A sleeping thread, in the list of threads whose latch falls into the same bucket.
 struct LatchSleeper {
   const void* latch = nullptr;
   Parker* parker = nullptr;
@@ -5836,8 +5796,8 @@ class Latch {
   Latch(const Latch&) = delete;
   Latch& operator=(const Latch&) = delete;
 
-  // Relaxed: it publishes nothing, and a latch is raised either before its waiters start or by
-  // something that itself still counts.
+  // Relaxed: no other data is read because of this number, and a latch is raised either before its
+  // waiters start or by something that itself still counts.
   void Add(int64_t n = 1) { count_.fetch_add(n, std::memory_order_relaxed); }
 
   // A waiter may destroy the latch before the last CountDown returns. Costs an atomic subtraction,
@@ -5853,11 +5813,11 @@ class Latch {
  private:
   friend class ThreadPool;
 
-  // False when the count is zero already.
+  // Adds the thread to the sleepers; false when the count is zero already.
   bool Enlist(detail::LatchSleeper& self) const;
   static void Delist(detail::LatchSleeper& self);
   static void WakeSleepers(const void* latch);
-  // In a forked child, which has none of the sleeping threads.
+  // Called in a forked child, which has none of the sleeping threads.
   static void ForgetSleepers();
 
   std::atomic<int64_t> count_;
@@ -5896,7 +5856,7 @@ struct ParallelLoop {
     } catch (...) {
       MutexLock lock(mutex);
       if (!error) error = std::current_exception();
-      // Relaxed: a number, as above.
+      // Relaxed: as above.
       next_chunk.store(chunks, std::memory_order_relaxed);
     }
   }
@@ -5923,7 +5883,7 @@ class LoopBoard {
   // Each joiner wakes two more, so the caller pays for two wake-ups and the rest spread as a tree.
   static constexpr int kWakeFan = 2;
 
-  // A look without the lock. Seq_cst for the sake of IdleList's protocol.
+  // Reads without the lock. Seq_cst for the sake of IdleList's protocol.
   bool empty() const { return !first_.load(std::memory_order_seq_cst); }
 
   // Returns how many threads the caller should wake.
@@ -5938,7 +5898,8 @@ class LoopBoard {
     return TakeWakes(loop);
   }
 
-  // The newest loop (the innermost of a nest), or null. `wake`: as for Post.
+  // The newest loop (the innermost of a nest), or null. `wake` receives how many threads the caller
+  // should wake.
   ParallelLoop* Join(int* wake) {
     MutexLock lock(mutex_);
     // Relaxed: first_ is written under the lock, and `joined` is read under it or after it.
@@ -6012,11 +5973,10 @@ class LoopBoard {
     if (!loop.listed) return;
     loop.listed = false;
     if (loop.next) loop.next->prev = loop.prev;
-    if (loop.prev) {
+    if (loop.prev)
       loop.prev->next = loop.next;
-    } else {
+    else
       first_.store(loop.next, std::memory_order_seq_cst);
-    }
   }
 
   Mutex mutex_;
@@ -6314,16 +6274,17 @@ LogHook SetLogHook(LogHook hook);
 
 namespace detail {
 
-// Why the function that this thread runs fails.
+// The reason why the function that this thread runs fails.
 struct HostError {
-  std::string text;              // the operator's
-  std::string failure;           // of a function of the host's table
-  std::exception_ptr exception;  // behind either, where it was thrown in this program
+  std::string text;              // given by the operator
+  std::string failure;           // given by a function of the host's table
+  std::exception_ptr exception;  // the cause of either, if it was thrown in this program
 };
 using HostErrorSlot = std::unique_ptr<HostError>;  // made when something fails
+
 inline constinit thread_local HostErrorSlot* t_host_error = nullptr;  // of the innermost scope
 OPKIT_COLD HostError& CurrentHostError();
-// Nothing has failed at the scope's beginning; its end brings the error before it back.
+// Gives this thread an empty error, and at its end the error that it had before.
 class HostErrorScope {
  public:
   HostErrorScope() : outer_(t_host_error) { t_host_error = &slot_; }
@@ -6334,8 +6295,8 @@ class HostErrorScope {
   HostErrorSlot* outer_;
 };
 
-// In a catch block: keeps the exception as this thread's failure, and says which status to answer.
-// `unknown` describes an exception that is not a std::exception.
+// Called in a catch block: keeps the exception as this thread's failure, and says which status to
+// answer. `unknown` describes an exception that is not a std::exception.
 OPKIT_COLD OPKIT_IMAGE_LOCAL opkit_status
 KeepFailure(const char* unknown = "it threw something that is not a std::exception") noexcept;
 // Runs `body` for a caller of the table.
@@ -6477,7 +6438,8 @@ class Dim {
   static bool Compatible(const Dim& a, const Dim& b) {
     return !a.is_known() || !b.is_known() || a.value_ == b.value_;
   }
-  // What is known of an extent described by both; nothing if they contradict each other.
+  // The extent that both describe, with the knowledge of both; nothing if they contradict each
+  // other.
   static std::optional<Dim> Merge(const Dim& a, const Dim& b);
 
  private:
@@ -6517,7 +6479,8 @@ class SymbolicShape {
   // Error (kFailedPrecondition) unless every extent is known.
   Shape ToShape() const;
 
-  // What is known of a shape described by both; nothing if they contradict each other.
+  // The shape that both describe, with the knowledge of both; nothing if they contradict each
+  // other.
   static std::optional<SymbolicShape> Merge(const SymbolicShape& a, const SymbolicShape& b);
 
   friend bool operator==(const SymbolicShape&, const SymbolicShape&) = default;
@@ -6641,7 +6604,7 @@ class OperatorDef {
 
 namespace opkit::inline OPKIT_ABI {
 
-// What is known of a value before it is computed.
+// The knowledge of a value before it is computed.
 struct TensorInfo {
   DType dtype = DType::kUndefined;
   SymbolicShape shape;
@@ -6714,9 +6677,9 @@ namespace detail {
 // A node's inputs, null where it leaves one out.
 using InputPointers = std::span<const Tensor* const>;
 
-// What inference found for a node that is run again and again: it is repeated only when an input's
-// dtype or shape has changed, or when the result came from its data. Each operator has one, which
-// the operator itself, an eager call or a plan fills.
+// The types that were inferred for a node that is run again and again: inference is repeated only
+// when an input's dtype or shape has changed, or when the result came from its data. Each operator
+// has one, which the operator itself, an eager call or a plan fills.
 class InferenceCache {
  public:
   struct Output {
@@ -7090,7 +7053,7 @@ class OpSchema {
   // The parameters of the typed function that the schema was derived from; empty for others.
   const std::string& signature() const { return signature_; }
   const std::string& doc() const { return doc_; }
-  // What is wrong with the schema itself: setters run before main and must not throw.
+  // The fault of the schema itself, empty for none: setters run before main and must not throw.
   const std::string& problem() const { return problem_; }
   bool is_private() const { return private_; }
   bool is_stateful() const { return stateful_; }
@@ -7364,7 +7327,8 @@ class Timeout {
 // ---- opkit/device/event.hpp
 // Event: completion of work on a device. INITIALIZED, then SCHEDULED when work was issued, then
 // SUCCESS or FAILED for good until Reset. Operators record one per run; executors and streams wait
-// on it. Nothing polls: a waiter is woken, a callback called, by whoever completes the event.
+// on it. Nothing polls: a waiter is woken, a callback called, by the thread that completes the
+// event.
 #ifndef OPKIT_DEVICE_EVENT_HPP_
 #define OPKIT_DEVICE_EVENT_HPP_
 
@@ -7384,11 +7348,12 @@ class FailureContext : public RefCounted {
   virtual std::string Describe() const = 0;
 };
 
-// What the handles of one event and the device share. Devices whose completion the host is not told
-// of by itself (CUDA) derive from it.
+// The state that the handles of one event share with its device. A device whose completion the host
+// is not told of by itself derives a class from it.
 class EventState : public RefCounted {
  public:
-  // Acquire: who sees SUCCESS or FAILED also sees what the work wrote and `exception_`.
+  // Acquire: a thread that sees SUCCESS or FAILED also sees the writes of the work, and
+  // `exception_`.
   EventStatus status() const { return status_.load(std::memory_order_acquire); }
 
   // Only after a terminal status, when nothing writes it any more.
@@ -7489,8 +7454,9 @@ class Event {
   void SetFinishedWithException(std::exception_ptr exception) {
     CompleteOnce(std::move(exception));
   }
-  // FAILED with kCancelled unless already terminal: whoever waits fails at once, while the device
-  // still runs what it has begun and keeps the memory until it has drained. False if too late.
+  // FAILED with kCancelled unless already terminal: a waiting thread fails at once, while the
+  // device still runs what it has begun and keeps the memory until it has drained. False if too
+  // late.
   bool Cancel();
 
   // Blocks the host until terminal and rethrows what failed. Errors: kDeadlineExceeded when
@@ -7526,7 +7492,7 @@ class Event {
 
   Device device_;
   IntrusivePtr<EventState> state_;
-  // The completion before: who completed the present one may not have let go of it yet.
+  // The completion before: the thread that completed the present one may not have let go of it yet.
   IntrusivePtr<EventState> spare_;
 };
 
@@ -7606,10 +7572,8 @@ class Observable {
     for (size_t i = 0; i < observers_->items.size(); ++i) {
       try {
         call(*observers_->items[i]);
-      } catch (const std::exception& error) {
-        observers_->error = error.what();
       } catch (...) {
-        observers_->error = "an exception that is not derived from std::exception";
+        observers_->error = CurrentError().what();
       }
     }
   }
@@ -7637,6 +7601,44 @@ class ObserverScope {
 }  // namespace opkit
 
 #endif  // OPKIT_OP_OBSERVER_HPP_
+
+// ---- opkit/base/name_index.hpp
+// NameIndex: numbers for names, in the order they were added. Graphs name their values and nodes;
+// everything that walks a graph works on these numbers.
+#ifndef OPKIT_BASE_NAME_INDEX_HPP_
+#define OPKIT_BASE_NAME_INDEX_HPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+// An open-addressing hash table (linear probing, at most half full). Adding and finding is O(1);
+// names are never removed. Not synchronised.
+class NameIndex {
+ public:
+  // -1 when the name was never added.
+  int Find(std::string_view name) const;
+  // The number of the name, a new one when it has none.
+  int Add(std::string_view name);
+  int size() const { return static_cast<int>(names_.size()); }
+  const std::string& operator[](int number) const { return names_[detail::Index(number)]; }
+  const std::vector<std::string>& names() const { return names_; }
+
+ private:
+  struct Slot {
+    int number = -1;  // -1: empty
+    uint32_t hash = 0;
+  };
+
+  // The index of the slot of the name, or of the empty one where it would go.
+  size_t Probe(std::string_view name, uint32_t hash) const;
+  void Grow();
+
+  std::vector<std::string> names_;
+  std::vector<Slot> slots_;  // a power of two of them
+};
+
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_NAME_INDEX_HPP_
 
 // ---- opkit/op/workspace.hpp
 // Workspace: the named values that operators are bound to. A Blob holds one of any C++ type, most
@@ -7715,12 +7717,16 @@ class Workspace {
   Blob* CreateBlob(const std::string& name);
   bool HasBlob(std::string_view name) const { return FindBlob(name); }
   // Null when there is none.
-  Blob* FindBlob(std::string_view name) const { return blobs_.Find(name); }
+  Blob* FindBlob(std::string_view name) const {
+    const int number = names_.Find(name);
+    return number < 0 ? nullptr : blobs_[detail::Index(number)].get();
+  }
   // Error (kNotFound) that names the nearest blob when there is none.
   Blob* GetBlob(const std::string& name) const;
   // False when there is none. Operators bound to the blob must be gone.
-  bool RemoveBlob(std::string_view name) { return blobs_.Erase(name); }
-  std::vector<std::string> Blobs() const { return blobs_.Names(); }
+  bool RemoveBlob(std::string_view name);
+  // Their names, in alphabetical order.
+  std::vector<std::string> Blobs() const;
 
   // The tensor of that name, made (uninitialized) when there is none.
   Tensor* CreateTensor(const std::string& name);
@@ -7732,7 +7738,8 @@ class Workspace {
   std::atomic<int> last_failed_op_net_position{-1};
 
  private:
-  NameTable<Blob> blobs_;
+  NameIndex names_;
+  std::vector<std::unique_ptr<Blob>> blobs_;  // by number; null where one was removed
 };
 
 }  // namespace opkit
@@ -7752,7 +7759,8 @@ namespace detail {
 class PendingOutputs {
  public:
   bool empty() const { return !items_; }
-  // Null when the output is not replaced. The tensors stay at their addresses.
+  // The tensor that replaces the output's; null when none does. The tensors stay at their
+  // addresses.
   Tensor* Find(int output);
   Tensor* Add(int output, Blob* blob, Tensor tensor);
   // Moves the tensors to their blobs.
@@ -7769,7 +7777,8 @@ class PendingOutputs {
   std::unique_ptr<std::list<Item>> items_;
 };
 
-// What a plan sets aside for the operator, or memory of its own that grows to the largest request.
+// The memory that a plan sets aside for the operator, or memory of its own that grows to the
+// largest request.
 class ScratchMemory {
  public:
   void Plan(void* bytes, int64_t size, Storage owner);
@@ -7812,14 +7821,15 @@ class OperatorBase : public Observable<OperatorBase> {
   OperatorBase(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr);
   OPKIT_INLINE virtual ~OperatorBase();
 
-  // Runs to completion. True, or an Error with the operator as context.
+  // Runs to completion. Returns true, or throws an Error with the operator as context.
   virtual bool Run(int stream_id = 0) = 0;
-  // Issues the work and returns; event() completes with it. What fails while issuing fails the
-  // event and is thrown as well. Error (kFailedPrecondition) while the last run is still SCHEDULED.
+  // Issues the work and returns; event() completes with it. A failure while issuing fails the event
+  // and is thrown as well. Error (kFailedPrecondition) while the last run is still SCHEDULED.
   virtual bool RunAsync(int stream_id = 0) = 0;
-  // Work goes on after RunOnDevice has returned.
+  // Whether work goes on after RunOnDevice has returned.
   virtual bool HasAsyncPart() const = 0;
-  // May be issued before the operators it depends on are done, if those are on its device type.
+  // Whether it may be issued before the operators that it depends on are done, if those are on its
+  // device type.
   virtual bool SupportsAsyncScheduling() const = 0;
   // Work that this operator issues from now on waits for the event; `stream_id` -1 is the stream in
   // use. A FAILED event fails it.
@@ -7829,7 +7839,7 @@ class OperatorBase : public Observable<OperatorBase> {
   virtual void SyncDeviceBarrierForObservers() = 0;
   virtual bool IsStreamFree(int stream_id) const = 0;
   // Fails the event of a run in flight with kCancelled at once; the device finishes what it has
-  // begun. Nothing to do for one that is done.
+  // begun. A run that is done is left as it is.
   OPKIT_INLINE virtual void Cancel();
 
   const OperatorDef& def() const { return identity_->def; }
@@ -7837,7 +7847,8 @@ class OperatorBase : public Observable<OperatorBase> {
   Device device() const { return device_; }
   Workspace* workspace() const { return workspace_; }
 
-  // Attributes, for constructors. A value of another type is an Error (kTypeMismatch).
+  // The following read attributes, in constructors. A value of another type is an Error
+  // (kTypeMismatch).
   bool HasArgument(std::string_view name) const { return def().args().Has(name); }
   template <class T>
   bool HasSingleArgumentOfType(std::string_view name) const {
@@ -7921,7 +7932,7 @@ class OperatorBase : public Observable<OperatorBase> {
     return Bound(outputs_, i, "output")->template IsType<T>();
   }
   Blob* OutputBlob(int i) const { return Bound(outputs_, i, "output"); }
-  // Judged by memory, not by name.
+  // Whether the two share memory, whatever their names are.
   bool IsInputOutputAlias(int i, int o) const;
 
   // The completion of the latest RunAsync; INITIALIZED before. Error (kFailedPrecondition) when
@@ -7934,7 +7945,7 @@ class OperatorBase : public Observable<OperatorBase> {
   void ResetEvent() {
     if (event_) event_->Reset();
   }
-  // For operators inside a chain, whose completion is never awaited.
+  // Saves the event of an operator inside a chain, whose completion is never awaited.
   void DisableEvent() { event_disabled_ = true; }
   bool IsEventDisabled() const { return event_disabled_; }
   void Wait(OperatorBase& other, int stream_id = -1) {
@@ -7944,7 +7955,7 @@ class OperatorBase : public Observable<OperatorBase> {
     if (event_) event_->Finish(timeout);
   }
 
-  // Place in the net, -1 outside one; a failure leaves it in the workspace.
+  // The operator's place in the net, -1 outside one; a failure leaves it in the workspace.
   int net_position() const { return net_position_; }
   void set_net_position(int position) { net_position_ = position; }
   void RecordLastFailedOpNetPosition() {
@@ -7953,18 +7964,19 @@ class OperatorBase : public Observable<OperatorBase> {
   std::string getErrorMsg() const { return "Error from operator: " + Describe(); }
 
   // The configuration of its kernel that was chosen for this node: layouts, in-place pairs,
-  // scratch. Null where none was: everything is as the schema says and in the standard layout.
+  // scratch. Null where none was chosen: everything is as the schema says and in the standard
+  // layout.
   const KernelConfig* config() const { return config_ ? &config_->value : nullptr; }
-  // For operators whose constructor does not take it.
+  // Sets the configuration of an operator whose constructor does not take it.
   void SetConfig(const KernelConfig& config);
 
-  // `size` bytes of the device's memory for the runs from now on, instead of the operator's own. It
-  // stays the caller's and must be aligned to 64; other work may write to it between runs. Runs
-  // that go on after they were cancelled keep `owner`; without one it must outlive them. Null takes
-  // it away.
+  // Gives the runs from now on `size` bytes of the device's memory as scratch, instead of the
+  // operator's own. It stays the caller's and must be aligned to 64; other work may write to it
+  // between runs. Runs that go on after they were cancelled keep `owner`; without one it must
+  // outlive them. Null takes it away.
   void SetScratch(void* bytes, int64_t size, Storage owner = {});
-  // At least `size` bytes of the device's memory, undefined at the start of every run: what was
-  // planned when that is large enough, else memory of the operator's own that is kept for the next
+  // At least `size` bytes of the device's memory, undefined at the start of every run: the planned
+  // memory when it is large enough, else memory of the operator's own that is kept for the next
   // run. Ask once a run: a larger request may end the memory of the one before. Null for 0.
   void* Scratch(int64_t size) {
     if (size < 0) [[unlikely]]
@@ -7974,17 +7986,17 @@ class OperatorBase : public Observable<OperatorBase> {
 
   // True when a run infers its outputs' types and shapes itself wherever the inputs' have changed.
   virtual bool InfersOutputs() const { return false; }
-  // Takes over what a plan has inferred: runs with inputs of these dtypes and shapes then do not
-  // infer. Not for outputs that depend on an input's data. Nothing changes where a dtype or shape
-  // is not known. Error: kInvalidArgument for a wrong count.
+  // Takes over the types that a plan has inferred: runs with inputs of these dtypes and shapes then
+  // do not infer. Not for outputs that depend on an input's data. Nothing changes where a dtype or
+  // shape is not known. Error: kInvalidArgument for a wrong count.
   void SetInferredOutputs(std::span<const TensorInfo> inputs, std::span<const TensorInfo> outputs) {
     inference_.Set(def(), inputs, outputs);
   }
   detail::InferenceCache& inference() { return inference_; }
 
-  // For the registry: where the kernel was registered.
+  // The registry says where the kernel was registered.
   void SetRegistration(const char* file, int line);
-  // For the registry: which outputs may share an input's memory (bit i of masks[o]; inputs past 63
+  // The registry says which outputs may share an input's memory (bit i of masks[o]; inputs past 63
   // may not). Without it every output may.
   void SetInplaceMasks(std::vector<uint64_t> masks) { inplace_masks_ = std::move(masks); }
   InvocationKind invocation_kind() const { return invocation_kind_; }
@@ -7993,7 +8005,8 @@ class OperatorBase : public Observable<OperatorBase> {
   InvocationKind NextInvocationKind() const {
     return CurrentInvocation().id != 0 ? InvocationKind::kSubOperator : invocation_kind_;
   }
-  // For operators of loaded libraries and functions, whose work is attributed as custom.
+  // Operators of loaded libraries and functions call it, so that their work is attributed as
+  // custom.
   void set_invocation_kind(InvocationKind kind) { invocation_kind_ = kind; }
 
   // Makes the event INITIALIZED for a new run. Error (kFailedPrecondition) while it is SCHEDULED.
@@ -8002,17 +8015,17 @@ class OperatorBase : public Observable<OperatorBase> {
   // event is not finished; its memory stays as long as a handle of the event.
   void RetainUntilFinished();
   // Called in a catch block: rethrows the exception in flight as an Error with this operator as
-  // context, which the event, where asked, fails with. An Error keeps its type and identity; any
-  // other exception becomes the Error's cause.
+  // context; with `complete_event` the event fails with that Error. An Error keeps its type and
+  // identity; any other exception becomes the Error's cause.
   [[noreturn]] OPKIT_COLD void RethrowWithContext(bool complete_event = false);
   [[noreturn]] OPKIT_COLD static void ReturnedFalse();
 
-  // Outputs whose tensor was replaced during the run take their place.
+  // Moves the tensors that replace outputs of this run to their blobs.
   void PublishOutputs() {
     if (!pending_.empty()) [[unlikely]]
       pending_.Publish();
   }
-  // `out` becomes all memory that this run may touch.
+  // Fills `out` with the storages that this run may touch.
   void TouchedStorages(detail::RefCountedList& out) const;
   detail::IntrusivePtr<const detail::FailureContext> failure_context() const { return identity_; }
 
@@ -8045,7 +8058,7 @@ class OperatorBase : public Observable<OperatorBase> {
       return true;  // verified with the node
     return i < 64 && (inplace_masks_[detail::Index(o)] >> i & 1);
   }
-  // The output becomes `next`: at once, or at the end of the run where an input would change.
+  // Makes `next` the output: at once, or at the end of the run where an input would change.
   OPKIT_COLD Tensor* Replace(int o, Tensor next);
   OPKIT_COLD Tensor* ResizeOutput(int o, const Tensor& out, const Shape& shape, DType dtype);
   OPKIT_COLD void MakeEvent();
@@ -8286,7 +8299,7 @@ concept DeviceContext = requires(C& context, const C& constant, Event& event, in
   { C::IsStreamFree(Device{}, stream_id) } -> std::convertible_to<bool>;
 };
 
-// What a context may have besides, and what it then can do.
+// Abilities that a context may have besides, each a concept.
 //
 // Work that is a host function, at its place in the stream: CPUContext, CPUStreamContext, and a
 // user's own. ParallelFor, strided inputs and function operators' launch come with it.
@@ -8392,7 +8405,7 @@ class Operator : public OperatorBase {
     try {
       context_.FinishDeviceComputation();
     } catch (...) {
-      // What failed came before and belongs to the next event that is recorded here.
+      // The work that failed came before, and belongs to the next event that is recorded here.
       if constexpr (HostContext<Context>)
         context_.Launch([failure = std::current_exception()] { std::rethrow_exception(failure); });
       throw;
@@ -8581,11 +8594,10 @@ std::unique_ptr<OperatorBase> CreateClass(const OperatorDef& def, Workspace* ws,
   static_assert(std::is_constructible_v<Op, const OperatorDef&, Workspace*> || kTakesConfig<Op>,
                 "REGISTER_*_OPERATOR(name, Class): Class needs a constructor "
                 "(const opkit::OperatorDef&, opkit::Workspace*)");
-  if constexpr (kTakesConfig<Op>) {
+  if constexpr (kTakesConfig<Op>)
     return std::make_unique<Op>(def, ws, config);
-  } else {
+  else
     return std::make_unique<Op>(def, ws);
-  }
 }
 
 // Static initialisers must not throw: a failure to register (no memory) shows as a missing kernel.
@@ -8718,7 +8730,7 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
 
 namespace opkit::inline OPKIT_ABI {
 
-// What a registration says about the gradient of an operator.
+// The kind of gradient that a registration declares for an operator.
 enum class GradientKind : uint8_t {
   kMaker,
   kNone,       // no gradient flows through it
@@ -8821,39 +8833,6 @@ OPKIT_IMAGE_LOCAL bool RegisterGradient(const char* op, GradientKind kind,
 
 #endif  // OPKIT_OP_GRADIENT_GRADIENT_HPP_
 
-// ---- opkit/base/name_index.hpp
-// NameIndex: numbers for names, in the order they were added. Graphs name their values and nodes;
-// everything that walks a graph works on these numbers.
-#ifndef OPKIT_BASE_NAME_INDEX_HPP_
-#define OPKIT_BASE_NAME_INDEX_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-
-// An open-addressing hash table (linear probing, at most half full). Adding and finding is O(1);
-// names are never removed. Not synchronised.
-class NameIndex {
- public:
-  // -1 when the name was never added.
-  int Find(std::string_view name) const;
-  // The number of the name, a new one when it has none.
-  int Add(std::string_view name);
-  int size() const { return static_cast<int>(names_.size()); }
-  const std::string& operator[](int number) const { return names_[static_cast<size_t>(number)]; }
-  const std::vector<std::string>& names() const { return names_; }
-
- private:
-  // Where the name is, or the empty slot where it would go.
-  size_t Slot(std::string_view name) const;
-  void Grow();
-
-  std::vector<std::string> names_;
-  std::vector<int> slots_;  // numbers, -1 where empty; a power of two of them
-};
-
-}  // namespace opkit
-
-#endif  // OPKIT_BASE_NAME_INDEX_HPP_
-
 // ---- opkit/graph/graph.hpp
 // Graph: operator definitions over named values, with inputs, constants and outputs. Plain data
 // that is built, loaded and rewritten by passes; Compile turns it into a plan, which runs.
@@ -8911,7 +8890,10 @@ class Graph {
   int num_nodes() const { return static_cast<int>(nodes_.size()); }
   // Error (kOutOfRange) for an index that the graph does not have.
   const OperatorDef& node(int i) const { return nodes_[CheckIndex(i)]; }
-  bool IsOutput(std::string_view name) const;
+  bool IsOutput(std::string_view name) const {
+    const int number = names_.Find(name);
+    return number >= 0 && declared_[detail::Index(number)].is_output;
+  }
   // An input, a constant or a node makes it.
   bool HasValue(std::string_view name) const { return Find(name); }
   bool IsInput(std::string_view name) const { return Find(name, ValueSource::kInput); }
@@ -8950,6 +8932,7 @@ class Graph {
   struct Declaration {
     ValueSource source = ValueSource::kInput;
     int index = -1;  // among the inputs, constants or nodes; -1: the name is not made now
+    bool is_output = false;
   };
 
   size_t CheckIndex(int i) const {
@@ -8968,6 +8951,7 @@ class Graph {
   }
   void Declare(const std::string& name, ValueSource source, size_t index);
   void Set(const std::string& name, ValueSource source, size_t index);
+  Declaration& DeclarationOf(const std::string& name);
   // Checks the outputs of a node that is about to replace node `replaced` (-1: none).
   void CheckOutputs(const OperatorDef& def, int replaced) const;
   void DeclareOutputs(size_t node);
@@ -9133,18 +9117,18 @@ const Graph* SubgraphOf(const OperatorDef& def, std::string_view name);
 
 #endif  // OPKIT_GRAPH_SUBGRAPH_HPP_
 
-// ---- opkit/plugin/abi/abi_node.hpp
+// ---- opkit/plugin/load/abi_node.hpp
 // Nodes, and inference's knowledge of their values, as opkit_abi.h passes them to a library. For
 // the definitions of plugin/.
-#ifndef OPKIT_PLUGIN_ABI_ABI_NODE_HPP_
-#define OPKIT_PLUGIN_ABI_ABI_NODE_HPP_
+#ifndef OPKIT_PLUGIN_LOAD_ABI_NODE_HPP_
+#define OPKIT_PLUGIN_LOAD_ABI_NODE_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
 struct AbiGraph;
 
-// An opkit_node and all that it points to.
+// An opkit_node, and the data that it points to.
 class AbiNode : public RefCounted {
  public:
   explicit AbiNode(const OperatorDef& def) : def_(def), attributes_(def_.args()) {
@@ -9278,7 +9262,7 @@ class AbiValues {
               what, " ", i, "; -1 is unknown");
       dims.push_back(extent >= 0    ? Dim(extent)
                      : extent == -1 ? Dim()
-                                    : Sym(symbols_[static_cast<size_t>(symbol)]));
+                                    : Sym(symbols_[Index(symbol)]));
     }
     return SymbolicShape(std::move(dims));
   }
@@ -9313,7 +9297,7 @@ inline std::vector<std::string> NamesOfAbi(const char* const* names, uint64_t co
 }
 
 // Copies everything; the types of inputs of graphs inside do not cross. Error (kInvalidArgument)
-// for what is no node.
+// for a struct that is no node.
 inline OperatorDef DefinitionOfAbi(const opkit_node& node) {
   if (node.size < kNodeBytes || !node.op || node.num_graphs > kMostParts ||
       (node.num_graphs > 0 && !node.graphs))
@@ -9364,23 +9348,23 @@ inline IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from) {
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_PLUGIN_ABI_ABI_NODE_HPP_
+#endif  // OPKIT_PLUGIN_LOAD_ABI_NODE_HPP_
 
-// ---- opkit/plugin/impl/export_operators.ipp
+// ---- opkit/plugin/export/impl/export_operators.ipp
 #ifdef OPKIT_OPKIT_HPP_
 // Runs the operators of a library's registries for its host, and describes them.
-#ifndef OPKIT_PLUGIN_IMPL_EXPORT_OPERATORS_IPP_
-#define OPKIT_PLUGIN_IMPL_EXPORT_OPERATORS_IPP_
+#ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
+#define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// What the library's operators give to a pool, other than loops, runs on one thread: a second pool
-// beside the host's would only take its CPUs. Ended before the library is unloaded.
+// Tasks that the library's operators give to a pool, other than loops, run on one thread: a second
+// pool beside the host's would only take its CPUs. Ended before the library is unloaded.
 struct ExportThreads {
   Mutex mutex;
   std::atomic<ThreadPool*> pool{nullptr};
-  void (*finalize)() = nullptr;  // the author's
+  void (*finalize)() = nullptr;  // the function that the author gave
   bool ended = false;
 };
 inline OPKIT_IMAGE_LOCAL constinit ExportThreads g_export_threads;
@@ -9398,7 +9382,7 @@ inline OPKIT_IMAGE_LOCAL void EndLibraryPool() {
   delete threads.pool.exchange(nullptr);
   threads.ended = true;
 }
-// This image's loops, on the host's threads.
+// Runs this image's loops on the host's threads.
 struct OPKIT_IMAGE_LOCAL HostLoops : LoopRunner {
   HostLoops() : LoopRunner{&RunOnHost} {}
 
@@ -9425,7 +9409,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
  public:
   ExportedInstance(const OpSchema& schema, const opkit_node& node) {
     OperatorDef def = DefinitionOfAbi(node);
-    // In a host's stream it takes its turn there, and then runs as on the CPU.
+    // An operator in a host's stream takes its turn there, and then runs as on the CPU.
     if (def.device().type == DeviceType::kCPUStream) def.Device(DeviceType::kCPU);
     inputs_.resize(def.inputs().size());
     outputs_.resize(def.outputs().size());
@@ -9442,7 +9426,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
       if (!def.outputs()[o].empty()) outputs_[o].blob = workspace_.FindBlob(def.outputs()[o]);
   }
 
-  // At its place in the host's stream, where there is one.
+  // Runs at its place in the host's stream, where there is one.
   void Run(const opkit_call* call) {
     if (!call->asynchronous) return Forward(call);
     OpResource(call).launch(
@@ -9452,7 +9436,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
  private:
   struct Value {
     Blob* blob = nullptr;   // null where the node leaves it out
-    int shared_input = -1;  // of an output that must be in its place
+    int shared_input = -1;  // the input whose place an output must take
   };
 
   void Forward(const opkit_call* call) {
@@ -9512,7 +9496,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     op_->Run();
   }
 
-  // The result lies in the host's memory, or is copied there.
+  // Copies a result that does not lie in the host's memory there.
   void Deliver(size_t o, const opkit_tensor& view) {
     if (view.dtype == OPKIT_UNDEFINED) return;
     Blob* blob = outputs_[o].blob;
@@ -9543,8 +9527,8 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     std::memmove(view.data, dense.raw_data(), static_cast<size_t>(dense.nbytes()));
   }
 
-  // A run at its place in the host's stream: a call of its own, which holds copies of all that the
-  // host's points to.
+  // A run at its place in the host's stream: a call of its own, which holds copies of the data that
+  // the host's call points to.
   struct LaunchedRun : RefCounted {
     IntrusivePtr<ExportedInstance> instance;
     opkit_call call;
@@ -9603,7 +9587,8 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
     kernel.forward = &Forward;
     kernel.author = &schema;
   }
-  // The library's maker names what is new by its own map; the host then gives each its name.
+  // The library's gradient maker gives new values names of its own; the host then gives each its
+  // name.
   static opkit_status Gradient(const opkit_op*, const opkit_gradient* gradient) {
     return GuardedCall([&] {
       const OperatorDef def = DefinitionOfAbi(*gradient->node);
@@ -9780,7 +9765,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
       return OpStatus();
     });
   }
-  // Of the first configuration that the kernel proposes in standard layouts.
+  // The scratch of the first configuration that the kernel proposes in standard layouts.
   static opkit_status ScratchBytes(const opkit_op* op, const opkit_node* node,
                                    const opkit_value* inputs, int64_t* bytes) {
     return GuardedCall([&] {
@@ -9798,13 +9783,13 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
           *bytes = config.scratch_bytes;
           break;
         }
-      } catch (const UnsupportedOperatorFeature&) {  // creating the operator says so
+      } catch (const UnsupportedOperatorFeature&) {  // reported when the operator is created
       }
     });
   }
 };
 
-// The host's form of what a registered gradient says.
+// Describes a registered gradient in the form that the host reads.
 OPKIT_IMAGE_LOCAL inline void ReadGradient(FunctionOpRecord& record) {
   const GradientRegistration* gradient = GradientRegistry::Global().Find(record.name);
   if (!gradient) return;
@@ -9854,7 +9839,7 @@ OPKIT_IMAGE_LOCAL inline FunctionRecord ReadSchema(const OpSchema& schema) {
   SchemaFunctions::FillIn(record->abi, schema);
   ReadGradient(*record);
   ReadKernels(schema, *record);
-  // Pairs of the first values; schemas say it by a function.
+  // The in-place pairs of the first values: a schema answers for any pair by a function.
   constexpr int kMost = 16;
   for (int i = 0; i < (std::min)(schema.max_inputs(), kMost); ++i)
     for (int o = 0; o < (std::min)(schema.max_outputs(), kMost); ++o)
@@ -9882,47 +9867,8 @@ OPKIT_INLINE void AddRegisteredOperators(std::vector<FunctionRecord>& records) {
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_PLUGIN_IMPL_EXPORT_OPERATORS_IPP_
+#endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
 #endif
-
-// ---- opkit/base/impl/name_table.ipp
-// The definitions of opkit/base/name_table.hpp.
-#ifndef OPKIT_BASE_IMPL_NAME_TABLE_IPP_
-#define OPKIT_BASE_IMPL_NAME_TABLE_IPP_
-
-namespace opkit::inline OPKIT_ABI {
-namespace detail {
-
-OPKIT_INLINE size_t SortedRows::LowerBound(std::string_view name) const {
-  const auto at = std::lower_bound(rows.begin(), rows.end(), name,
-                                   [](const auto& row, std::string_view wanted) {
-                                     return static_cast<const NamedRow*>(row.get())->name < wanted;
-                                   });
-  return static_cast<size_t>(at - rows.begin());
-}
-
-OPKIT_INLINE NamedRow* SortedRows::Find(std::string_view name) const {
-  const size_t at = LowerBound(name);
-  return at < rows.size() && At(at)->name == name ? At(at) : nullptr;
-}
-
-OPKIT_INLINE void SortedRows::Add(NamedRow* row) {
-  const auto at = static_cast<std::ptrdiff_t>(LowerBound(row->name));
-  rows.insert(rows.begin() + at, IntrusivePtr<RefCounted>(row));
-}
-
-OPKIT_INLINE bool SortedRows::Erase(std::string_view name) {
-  if (!Find(name)) return false;
-  const auto at = rows.begin() + static_cast<std::ptrdiff_t>(LowerBound(name));
-  std::rotate(at, at + 1, rows.end());
-  rows.pop_back();  // the row's destructor finds the table without it
-  return true;
-}
-
-}  // namespace detail
-}  // namespace opkit
-
-#endif  // OPKIT_BASE_IMPL_NAME_TABLE_IPP_
 
 // ---- opkit/op/abi/impl/op_conversion.ipp
 // Every member of opkit_op, once in each direction.
@@ -10085,7 +10031,7 @@ class OpImport {
   }
   std::string who() const { return StrCat("operator ", op_.name); }
 
-  // A count, and the array that it counts.
+  // Refuses a count that is damaged, or an array that is missing.
   void CheckArray(uint64_t count, const void* array, const char* what) const {
     if (count > kMostParts)
       Refuse(StrCat("has ", who(), " with ", count, " ", what), StrCat("at most ", kMostParts));
@@ -10134,7 +10080,7 @@ class OpImport {
   void AddParameters(const opkit_parameter* const* parameters, uint64_t count, const char* what,
                      auto& list) const {
     CheckArray(count, parameters, what);
-    NameTable<int> seen;
+    NameIndex seen;
     for (uint64_t i = 0; i < count; ++i) {
       const opkit_parameter* one = parameters[i];
       if (!one || one->size < kParameterBytes)
@@ -10143,9 +10089,8 @@ class OpImport {
       if (!one->name || !*one->name)
         Refuse(StrCat("has ", who(), " of whose ", what, " number ", i, " has no name"));
       CheckLibraryText(library_, one->name, StrCat(who(), " with a name among its ", what));
-      if (seen.Find(one->name))
+      if (Index(seen.Add(one->name)) < i)
         Refuse(StrCat("has ", who(), " with two ", what, " named '", one->name, "'"));
-      seen.FindOrAdd(one->name);
       const std::string whose = StrCat("has ", who(), " whose '", one->name, "' has ");
       if (one->type < -1 || one->type > OPKIT_ATTR_TENSORS)
         Refuse(StrCat(whose, "the type ", one->type, ", which does not exist"));
@@ -10328,8 +10273,8 @@ class WorkDeque {
     return top_.load(std::memory_order_seq_cst) >= bottom_.load(std::memory_order_seq_cst);
   }
 
-  // In a forked child: forgets the items, which belong to the parent. Relaxed: the child has one
-  // thread.
+  // Called in a forked child: forgets the items, which belong to the parent. Relaxed: the child has
+  // one thread.
   void ResetAfterFork() {
     top_.store(0, std::memory_order_relaxed);
     bottom_.store(0, std::memory_order_relaxed);
@@ -10338,7 +10283,7 @@ class WorkDeque {
  private:
   std::atomic<T*>& Slot(int64_t index) { return slots_[Index(index) & (kCapacity - 1)]; }
 
-  // Apart: thieves write one, the owner the other.
+  // On cache lines of their own: thieves write `top_`, the owner `bottom_`.
   alignas(kCacheLine) std::atomic<int64_t> top_{0};
   alignas(kCacheLine) std::atomic<int64_t> bottom_{0};
   alignas(kCacheLine) std::atomic<T*> slots_[kCapacity] = {};
@@ -10545,11 +10490,10 @@ OPKIT_INLINE void ThreadPool::Sleep(detail::PoolWorker& self) {
   detail::IdleThread sleeper;
   idle_.Enlist(sleeper);
   idle_.StopSearching();
-  if (!HasWork() && !stopping_ && self.index < worker_target()) {
+  if (!HasWork() && !stopping_ && self.index < worker_target())
     sleeper.parker.Wait();
-  } else if (idle_.Delist(sleeper)) {
+  else if (idle_.Delist(sleeper))
     idle_.StartSearching();
-  }
 }
 
 // --- work
@@ -10947,7 +10891,7 @@ struct TensorSlot : RefCounted {
   bool dense = false;
 };
 
-// Another operator that this one calls, kept from call to call.
+// An operator that this operator calls, kept from call to call.
 struct InvokedOperator : RefCounted {
   InvokedOperator(const std::string& name, const std::vector<bool>& inputs,
                   const Arguments& arguments, const InvokeOptions& options)
@@ -10958,7 +10902,7 @@ struct InvokedOperator : RefCounted {
   ResolvedOperator resolved;
 };
 
-// target += term, element by element; both dense.
+// Adds `term` to `target`, element by element; both are dense.
 inline void AddTensor(const Tensor& target, const Tensor& term) {
   const DType dtype = target.dtype();
   auto add = [&]<class T>(std::type_identity<T>, int64_t count) {
@@ -10976,7 +10920,7 @@ inline void AddTensor(const Tensor& target, const Tensor& term) {
         dtype, [&]<class T>() { add(std::type_identity<T>{}, target.numel()); });
   }
 }
-// A result that is to be added to what the output holds.
+// A result that is to be added to the elements of the output.
 struct Addition {
   Tensor target, term;
 };
@@ -11007,8 +10951,8 @@ struct DeferredRun : RefCounted {
   std::exception_ptr failure;  // why it was completed with a failure
   std::atomic<bool> half{false};
 
-  // Called once by each of the two. Acquire and release: the second caller reads what the first
-  // wrote.
+  // Called once by the function's end and once by the completion. Acquire and release: the second
+  // caller reads what the first wrote.
   void Arrive() {
     if (half.exchange(true, std::memory_order_acq_rel)) End();
   }
@@ -11017,7 +10961,7 @@ struct DeferredRun : RefCounted {
   inline void End();
 };
 
-// The state behind a call that the table's functions work on: one for each operator.
+// The state of an operator that the table's functions work on in a call of it.
 struct ResourceState {
   Device device;
   std::string op;
@@ -11042,7 +10986,8 @@ struct ResourceState {
     used = true;
     add(memory);
   }
-  // The function of `run` returns: the memory that it was given goes with the run.
+  // Called when the function of `run` has returned: hands the memory that it was given over to the
+  // run.
   void HandOver(DeferredRun* run) {
     MutexLock lock(mutex);
     run->memory = std::exchange(memory, {});
@@ -11065,7 +11010,8 @@ inline void DeferredRun::End() {
   }
   if (state) state->Ended(this);
   memory.Clear();
-  // First: a thread that waits for the event may run the operator again, or unload its library.
+  // Cleared first: a thread that waits for the event may run the operator again, or unload its
+  // library.
   kept.clear();
   event->Complete(std::move(failure));  // nobody waits for the event of a cancelled run
 }
@@ -11090,7 +11036,7 @@ inline void LogToStderr(LogLevel level, std::string_view op, std::string_view te
 inline constinit std::atomic<LogHook> g_log_hook{&LogToStderr};
 
 OPKIT_INLINE HostError& CurrentHostError() {
-  static thread_local HostErrorSlot outside;  // of a thread that runs no function
+  static thread_local HostErrorSlot outside;  // the error of a thread that runs no function
   HostErrorSlot& slot = t_host_error ? *t_host_error : outside;
   if (!slot) slot = std::make_unique<HostError>();
   return *slot;
@@ -11210,7 +11156,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     }
   }
 
-  // Work in the form that a stream takes.
+  // A function and its data as the work that a stream takes.
   struct Launched {
     opkit_status (*work)(void*);
     void (*drop)(void*);
@@ -11868,11 +11814,11 @@ OPKIT_INLINE void OpSchema::Infer(InferenceContext& context) const {
       if (context.HasInput(i) && !context.input(i).shape.is_known()) return;
   try {
     infer_(context);
-  } catch (Error& error) {
+  } catch (...) {
     std::string inputs;
     for (const TensorInfo& input : context.inputs()) inputs += " " + ToString(input);
-    error.AddContext(StrCat("in shape inference of ", context.def(), " with inputs", inputs));
-    throw;
+    detail::RethrowInContext(
+        StrCat("in shape inference of ", context.def(), " with inputs", inputs));
   }
 }
 OPKIT_INLINE std::vector<TensorInfo> OpSchema::InferOutputs(const OperatorDef& def,
@@ -12234,7 +12180,7 @@ OPKIT_INLINE bool EventState::Complete(std::exception_ptr exception) {
 }
 
 OPKIT_INLINE bool EventState::Reuse() {
-  // Relaxed: whoever gets a handle from now on gets it by means that order this.
+  // Relaxed: a thread that gets a handle from now on gets it by means that order this.
   status_.store(EventStatus::kInitialized, std::memory_order_relaxed);
   exception_ = nullptr;
   context_ = {};
@@ -12278,8 +12224,8 @@ OPKIT_INLINE std::exception_ptr EventState::Shared(std::exception_ptr exception)
   try {
     std::rethrow_exception(exception);
   } catch (Error& error) {
-    // Of one that others may read already a copy is changed; a class derived from Error would be
-    // cut by that and stays as it is.
+    // An Error that others may read already is copied, and the copy changed; a class derived from
+    // Error would be cut by copying and stays as it is.
     const bool others = error.is_shared();
     if (!private_) error.SetShared();
     if (!context_ || (others && typeid(error) != typeid(Error))) return exception;
@@ -12291,7 +12237,10 @@ OPKIT_INLINE std::exception_ptr EventState::Shared(std::exception_ptr exception)
     copy.AddContext(described).SetShared();
     return std::make_exception_ptr(std::move(copy));
   } catch (...) {
-    return exception;
+    if (!context_) return exception;
+    Error error = CurrentError();
+    error.AddContext(context_->Describe()).SetShared();
+    return std::make_exception_ptr(std::move(error));
   }
 }
 
@@ -12331,7 +12280,8 @@ OPKIT_INLINE void Event::Reset() {
   if (!spare && spare_ && state_.use_count() == 1 && state_->Reuse()) return;
   auto next = spare ? std::move(spare_) : NewState();
   spare_ = std::exchange(state_, std::move(next));
-  // What it holds (callbacks, an exception, memory) goes now, or with its last handle.
+  // The callbacks, the exception and the memory that the state holds go now, or with its last
+  // handle.
   if (spare_.use_count() == 1 ? !spare_->Reuse() : spare_->status() != EventStatus::kSuccess)
     spare_ = {};
 }
@@ -12340,15 +12290,14 @@ OPKIT_INLINE std::string Event::ErrorMessage() const {
   if (Query() != EventStatus::kFailed) return {};
   try {
     std::rethrow_exception(state_->exception());
-  } catch (const std::exception& error) {
-    return error.what();
   } catch (...) {
-    return "an exception that is not derived from std::exception";
+    return CurrentError().what();
   }
 }
 
 OPKIT_INLINE void Event::CompleteOnce(std::exception_ptr exception) {
-  // Whoever waits may end this handle as soon as it is terminal, while Complete still runs.
+  // A waiting thread may end this handle as soon as the event is terminal, while Complete still
+  // runs.
   const auto state = state_;
   if (!state->Complete(std::move(exception)) && state->status() == EventStatus::kSuccess)
     Throw(ErrorCode::kFailedPrecondition,
@@ -12365,6 +12314,62 @@ OPKIT_INLINE IntrusivePtr<EventState> Event::NewState() const {
 }  // namespace opkit
 
 #endif  // OPKIT_DEVICE_IMPL_EVENT_IPP_
+
+// ---- opkit/base/impl/name_index.ipp
+// The definitions of opkit/base/name_index.hpp.
+#ifndef OPKIT_BASE_IMPL_NAME_INDEX_IPP_
+#define OPKIT_BASE_IMPL_NAME_INDEX_IPP_
+
+namespace opkit::inline OPKIT_ABI {
+
+namespace detail {
+
+inline uint32_t HashOf(std::string_view name) {
+  return static_cast<uint32_t>(std::hash<std::string_view>()(name));
+}
+
+}  // namespace detail
+
+OPKIT_INLINE int NameIndex::Find(std::string_view name) const {
+  if (slots_.empty()) return -1;
+  return slots_[Probe(name, detail::HashOf(name))].number;
+}
+
+OPKIT_INLINE int NameIndex::Add(std::string_view name) {
+  if (names_.size() * 2 >= slots_.size()) Grow();
+  const uint32_t hash = detail::HashOf(name);
+  Slot& slot = slots_[Probe(name, hash)];
+  if (slot.number < 0) {
+    slot = {size(), hash};
+    names_.emplace_back(name);
+  }
+  return slot.number;
+}
+
+OPKIT_INLINE size_t NameIndex::Probe(std::string_view name, uint32_t hash) const {
+  const size_t mask = slots_.size() - 1;
+  size_t at = hash & mask;
+  while (slots_[at].number >= 0 &&
+         (slots_[at].hash != hash || names_[detail::Index(slots_[at].number)] != name))
+    at = (at + 1) & mask;
+  return at;
+}
+
+OPKIT_INLINE void NameIndex::Grow() {
+  const std::vector<Slot> old = std::move(slots_);
+  slots_.assign(old.empty() ? 16 : old.size() * 2, {});
+  const size_t mask = slots_.size() - 1;
+  for (const Slot& slot : old) {
+    if (slot.number < 0) continue;
+    size_t at = slot.hash & mask;
+    while (slots_[at].number >= 0) at = (at + 1) & mask;
+    slots_[at] = slot;
+  }
+}
+
+}  // namespace opkit
+
+#endif  // OPKIT_BASE_IMPL_NAME_INDEX_IPP_
 
 // ---- opkit/op/impl/workspace.ipp
 // The definitions of Workspace, and Blob's errors.
@@ -12383,7 +12388,23 @@ OPKIT_INLINE void Blob::WrongType(const char* wanted) const {
 }
 
 OPKIT_INLINE Blob* Workspace::CreateBlob(const std::string& name) {
-  return &blobs_.FindOrAdd(name, name);
+  const size_t number = detail::Index(names_.Add(name));
+  if (number == blobs_.size()) blobs_.emplace_back();
+  std::unique_ptr<Blob>& blob = blobs_[number];
+  if (!blob) blob = std::make_unique<Blob>(name);
+  return blob.get();
+}
+OPKIT_INLINE bool Workspace::RemoveBlob(std::string_view name) {
+  if (!FindBlob(name)) return false;
+  blobs_[detail::Index(names_.Find(name))].reset();
+  return true;
+}
+OPKIT_INLINE std::vector<std::string> Workspace::Blobs() const {
+  std::vector<std::string> names;
+  for (const auto& blob : blobs_)
+    if (blob) names.push_back(blob->name());
+  std::sort(names.begin(), names.end());
+  return names;
 }
 OPKIT_INLINE Blob* Workspace::GetBlob(const std::string& name) const {
   if (Blob* blob = FindBlob(name)) return blob;
@@ -12559,24 +12580,19 @@ OPKIT_INLINE void OperatorBase::RethrowWithContext(bool complete_event) {
 OPKIT_INLINE void OperatorBase::RethrowDescribed() {
   RecordLastFailedOpNetPosition();
   pending_.Clear();
-  Error wrapped(ErrorCode::kOperatorFailed, "");
   try {
     throw;
   } catch (Error& error) {
-    // An Error that came through an event is the event's, and other threads may be reading it: a
-    // copy gets the context. A class derived from Error would be cut by copying; it stays as it is.
+    // An Error that came through an event belongs to the event, and other threads may be reading
+    // it: a copy gets the context. A class derived from Error would be cut by copying; it stays as
+    // it is.
     if (typeid(error) != typeid(Error)) {
       if (!error.is_shared()) AddContext(error);
       throw;
     }
-    wrapped = error;
-  } catch (const std::exception& thrown) {
-    wrapped = Error(ErrorCode::kOperatorFailed, thrown.what());
-    wrapped.SetCause(std::current_exception());
   } catch (...) {
-    wrapped = Error(ErrorCode::kOperatorFailed, "threw something that is not a std::exception");
-    wrapped.SetCause(std::current_exception());
   }
+  Error wrapped = CurrentError();
   AddContext(wrapped);
   throw wrapped;
 }
@@ -12620,8 +12636,8 @@ OPKIT_INLINE Tensor* OperatorBase::Replace(int o, Tensor next) {
   if (Tensor* replaced = pending_.Find(o)) return &(*replaced = std::move(next));
   Blob* blob = OutputBlob(o);
   Tensor* out = blob->GetMutable<Tensor>();
-  if (out->initialized() && std::ranges::count(inputs_, blob) > 0)
-    return pending_.Add(o, blob, std::move(next));
+  for (const Blob* input : inputs_)
+    if (input == blob && out->initialized()) return pending_.Add(o, blob, std::move(next));
   return &(*out = std::move(next));
 }
 OPKIT_INLINE Tensor* OperatorBase::ResizeOutput(int o, const Tensor& out, const Shape& shape,
@@ -12651,8 +12667,11 @@ OPKIT_INLINE void OperatorBase::AddContext(Error& error) const {
   };
   name(inputs_, "input");
   if (error.context().empty()) name(outputs_, "output");
-  // Where it came through an event, that has described it.
-  if (!std::ranges::count(error.context(), Describe())) error.AddContext(Describe());
+  // An Error that came through an event has been described there.
+  const std::string described = Describe();
+  bool told = false;
+  for (const std::string& line : error.context()) told |= line == described;
+  if (!told) error.AddContext(described);
   for (size_t i = 0; i < inputs_.size(); ++i)
     if (inputs_[i] && inputs_[i]->IsType<Tensor>())
       error.AddContext(
@@ -12722,10 +12741,6 @@ OPKIT_INLINE void ThrowNoKernel(const OperatorDef& def, const std::string& refus
         others.empty() ? "none at all" : "kernels for " + others);
 }
 
-inline std::string InConstructor(const OperatorDef& def, const Kernel& kernel) {
-  return StrCat("in the constructor of operator ", def, ", registered at ", kernel.Place());
-}
-
 // Which inputs an output may share memory with: by the configuration where one was chosen, and by
 // the schema otherwise.
 inline std::vector<uint64_t> InplaceMasks(const OpSchema& schema, const OperatorDef& def,
@@ -12773,13 +12788,9 @@ OPKIT_INLINE std::unique_ptr<OperatorBase> CreateWith(const Kernel& kernel, cons
     op->SetRegistration(kernel.file, kernel.line);
     op->SetInplaceMasks(InplaceMasks(schema, def, config));
     return op;
-  } catch (Error& error) {
-    error.AddContext(InConstructor(def, kernel));
-    throw;
-  } catch (const std::exception& thrown) {
-    throw Error(ErrorCode::kOperatorFailed, thrown.what())
-        .SetCause(std::current_exception())
-        .AddContext(InConstructor(def, kernel));
+  } catch (...) {
+    RethrowInContext(
+        StrCat("in the constructor of operator ", def, ", registered at ", kernel.Place()));
   }
 }
 
@@ -13111,10 +13122,9 @@ OPKIT_INLINE GradientOpsMeta GetGradientForOp(const OperatorDef& def,
       Throw(ErrorCode::kInvalidArgument, "it names ", meta.g_input.size(), " input gradients for ",
             def.inputs().size(), " inputs");
     return meta;
-  } catch (Error& error) {
-    error.AddContext(
+  } catch (...) {
+    detail::RethrowInContext(
         StrCat("in the gradient maker of ", def, ", registered at ", registration->Place()));
-    throw;
   }
 }
 OPKIT_INLINE GradientOpsMeta GetGradientForOp(const OperatorDef& def,
@@ -13152,44 +13162,6 @@ OPKIT_INLINE bool RegisterGradient(const char* op, GradientKind kind,
 
 #endif  // OPKIT_OP_GRADIENT_IMPL_GRADIENT_IPP_
 
-// ---- opkit/base/impl/name_index.ipp
-// The definitions of opkit/base/name_index.hpp.
-#ifndef OPKIT_BASE_IMPL_NAME_INDEX_IPP_
-#define OPKIT_BASE_IMPL_NAME_INDEX_IPP_
-
-namespace opkit::inline OPKIT_ABI {
-
-OPKIT_INLINE int NameIndex::Find(std::string_view name) const {
-  if (slots_.empty()) return -1;
-  return slots_[Slot(name)];
-}
-
-OPKIT_INLINE int NameIndex::Add(std::string_view name) {
-  if (names_.size() * 2 >= slots_.size()) Grow();
-  int& number = slots_[Slot(name)];
-  if (number < 0) {
-    number = size();
-    names_.emplace_back(name);
-  }
-  return number;
-}
-
-OPKIT_INLINE size_t NameIndex::Slot(std::string_view name) const {
-  const size_t mask = slots_.size() - 1;
-  size_t at = std::hash<std::string_view>()(name) & mask;
-  while (slots_[at] >= 0 && names_[static_cast<size_t>(slots_[at])] != name) at = (at + 1) & mask;
-  return at;
-}
-
-OPKIT_INLINE void NameIndex::Grow() {
-  slots_.assign(slots_.empty() ? 16 : slots_.size() * 2, -1);
-  for (int i = 0; i < size(); ++i) slots_[Slot(names_[static_cast<size_t>(i)])] = i;
-}
-
-}  // namespace opkit
-
-#endif  // OPKIT_BASE_IMPL_NAME_INDEX_IPP_
-
 // ---- opkit/graph/impl/graph.ipp
 // Graph's definitions: building and rewriting, and the index from names to the inputs, constants
 // and nodes that make them.
@@ -13226,12 +13198,9 @@ OPKIT_INLINE Graph& Graph::AddOutput(std::string name) {
   if (name.empty()) Throw(ErrorCode::kInvalidArgument, "an output of a graph needs a name");
   if (IsOutput(name))
     Throw(ErrorCode::kAlreadyExists, "'", name, "' is an output of the graph already");
+  DeclarationOf(name).is_output = true;
   outputs_.push_back(std::move(name));
   return *this;
-}
-
-OPKIT_INLINE bool Graph::IsOutput(std::string_view name) const {
-  return std::find(outputs_.begin(), outputs_.end(), name) != outputs_.end();
 }
 
 OPKIT_INLINE std::string Graph::FreshName(const std::string& hint) const {
@@ -13288,6 +13257,8 @@ OPKIT_INLINE bool Graph::RemoveConstant(std::string_view name) {
 }
 
 OPKIT_INLINE bool Graph::RemoveOutput(std::string_view name) {
+  if (!IsOutput(name)) return false;
+  declared_[detail::Index(names_.Find(name))].is_output = false;
   return std::erase(outputs_, name) > 0;
 }
 
@@ -13300,9 +13271,15 @@ OPKIT_INLINE void Graph::Declare(const std::string& name, ValueSource source, si
 }
 
 OPKIT_INLINE void Graph::Set(const std::string& name, ValueSource source, size_t index) {
+  Declaration& declaration = DeclarationOf(name);
+  declaration.source = source;
+  declaration.index = static_cast<int>(index);
+}
+
+OPKIT_INLINE Graph::Declaration& Graph::DeclarationOf(const std::string& name) {
   const size_t number = detail::Index(names_.Add(name));
-  if (number >= declared_.size()) declared_.resize(number + 1);
-  declared_[number] = {source, static_cast<int>(index)};
+  if (number == declared_.size()) declared_.emplace_back();
+  return declared_[number];
 }
 
 OPKIT_INLINE void Graph::CheckOutputs(const OperatorDef& def, int replaced) const {
@@ -13329,6 +13306,7 @@ OPKIT_INLINE void Graph::DeclareAll() {
   for (size_t i = 0; i < inputs_.size(); ++i) Set(inputs_[i].name, ValueSource::kInput, i);
   for (size_t i = 0; i < constants_.size(); ++i) Set(constants_[i].name, ValueSource::kConstant, i);
   for (size_t i = 0; i < nodes_.size(); ++i) DeclareOutputs(i);
+  for (const std::string& output : outputs_) DeclarationOf(output).is_output = true;
 }
 
 OPKIT_COLD OPKIT_INLINE void Graph::ThrowMadeTwice(const std::string& name,
@@ -13711,10 +13689,9 @@ OPKIT_INLINE std::vector<KernelCandidate> KernelCandidates(const OperatorDef& de
       }
     } catch (const UnsupportedOperatorFeature& error) {
       dropped = error.message();
-    } catch (Error& error) {
-      error.AddContext(StrCat("in the proposal for operator ", def, " of the kernel registered at ",
-                              kernel->Place()));
-      throw;
+    } catch (...) {
+      detail::RethrowInContext(StrCat("in the proposal for operator ", def,
+                                      " of the kernel registered at ", kernel->Place()));
     }
     if (!dropped.empty()) out.push_back({kernel, {}, std::move(dropped)});
   }

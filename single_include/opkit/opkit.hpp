@@ -67,8 +67,8 @@
 #endif  // OPKIT_VERSION_HPP_
 
 // ---- opkit/config.hpp
-// What the compiler in use offers, under the toolkit's own names. Row 0: includes nothing but the
-// version.
+// The toolkit's switches, and the abilities of the compiler in use under the toolkit's own names.
+// Row 0: includes nothing but the version.
 #ifndef OPKIT_CONFIG_HPP_
 #define OPKIT_CONFIG_HPP_
 
@@ -308,7 +308,8 @@ enum class ErrorCode {
 const char* ToString(ErrorCode code);
 
 // `what()` is the message followed by one indented line for each context. Copies are independent;
-// AddContext is not thread-safe: an Error that an event holds is shared by all who wait for it.
+// AddContext is not thread-safe: an Error that an event holds is shared by all threads that wait
+// for it.
 class OPKIT_EXPORT Error : public std::runtime_error {
  public:
   Error(ErrorCode code, std::string message, const void* subject = nullptr);
@@ -333,7 +334,7 @@ class OPKIT_EXPORT Error : public std::runtime_error {
     SharedFlag() = default;
     SharedFlag(const SharedFlag&) {}
     SharedFlag& operator=(const SharedFlag&) { return *this; }
-    // Relaxed: set by whoever shares it, before the others can see it.
+    // Relaxed: set by the thread that shares it, before the others can see it.
     bool Get() const { return __atomic_load_n(&value, __ATOMIC_RELAXED); }
     void Set() const { __atomic_store_n(&value, true, __ATOMIC_RELAXED); }
     mutable bool value = false;
@@ -360,7 +361,27 @@ class OPKIT_EXPORT Error : public std::runtime_error {
                                    const Text& k = {}, const Text& l = {}, const Text& m = {},
                                    const Text& n = {}, const Text& o = {}, const Text& p = {});
 
+// In a catch block: what was thrown, as an Error. Another exception is its cause() then, and what()
+// of that its message.
+OPKIT_COLD Error CurrentError();
+
 namespace detail {
+
+// In a catch block: throws the same Error with one more line of context. Another exception becomes
+// an Error; of an Error that others hold a copy gets the line (a class derived from Error would be
+// cut by copying, and goes on as it is).
+[[noreturn]] OPKIT_COLD void RethrowInContext(std::string line);
+
+// call(), with the line context() in whatever it throws.
+template <class F, class Context>
+decltype(auto) InContext(F&& call, Context&& context) {
+  try {
+    return call();
+  } catch (...) {
+    RethrowInContext(context());
+  }
+}
+
 [[noreturn]] OPKIT_COLD void AssertFailed(const char* condition, const char* file, int line);
 }  // namespace detail
 
@@ -552,11 +573,10 @@ inline DType DTypeFromName(std::string_view name) {
 namespace detail {
 template <class T, class F>
 decltype(auto) CallWithType(F& f) {
-  if constexpr (requires { f.template operator()<T>(); }) {
+  if constexpr (requires { f.template operator()<T>(); })
     return f.template operator()<T>();
-  } else {
+  else
     return f(T{});
-  }
 }
 template <class Result, class T, class F>
 Result CallWithTypeAs(F& f) {
@@ -640,7 +660,7 @@ class IntrusivePtr {
   T* get() const { return object_; }
   T* operator->() const { return object_; }
   T& operator*() const { return *object_; }
-  explicit operator bool() const { return object_ != nullptr; }
+  explicit operator bool() const { return object_; }
   friend bool operator==(const IntrusivePtr&, const IntrusivePtr&) = default;
 
   // Exact only when no other thread copies or drops a handle at the same time. Acquire: a caller
@@ -654,7 +674,7 @@ class IntrusivePtr {
   void Retain() {
     if (object_) object_->count_.fetch_add(1, std::memory_order_relaxed);
   }
-  // Acquire-release: whoever deletes sees all writes made through the other handles.
+  // Acquire-release: the thread that deletes sees all writes made through the other handles.
   void Release() {
     if (object_ && object_->count_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete object_;
   }
@@ -691,7 +711,8 @@ struct Shared : RefCounted {
 // ---- opkit/core/layout.hpp
 // Layout: how a tensor's elements are ordered in memory. STANDARD is row-major (or described by the
 // strides); any other id belongs to a backend, and its immutable descriptor says which blocking was
-// chosen. The registry of layouts and their converters is dispatch's.
+// chosen. There is no registry of ids or of converters: only the backend that made a tensor of
+// another layout understands it.
 #ifndef OPKIT_CORE_LAYOUT_HPP_
 #define OPKIT_CORE_LAYOUT_HPP_
 
@@ -849,7 +870,7 @@ class Shape {
   std::vector<int64_t> vec() const { return {begin(), end()}; }
 
   // `axis` counted from the front, checked against the rank.
-  int Axis(int axis) const;
+  int Axis(int64_t axis) const;
   // Product of the extents in [begin, end).
   int64_t NumelBetween(int begin, int end) const;
   // Element strides of the row-major dense tensor of this shape.
@@ -875,9 +896,9 @@ class Shape {
 #endif  // OPKIT_CORE_SHAPE_HPP_
 
 // ---- opkit/base/platform.hpp
-// What the toolkit asks of the operating system and the processor: for its threads a mutex and a
-// parking place that survive fork, thread start, names, affinity, a cheap clock; files as memory.
-// All of it is POSIX and Linux; another system is another version of this header.
+// The services of the operating system and the processor that the toolkit uses: for its threads a
+// mutex and a parking place that survive fork, thread start, names, affinity, a cheap clock; files
+// as memory. All of it is POSIX and Linux; another system is another version of this header.
 //
 // pthread and futex are used bare because the standard's types cannot be given up in a forked
 // child: a std::thread there cannot be joined or destroyed, a locked std::mutex cannot be reset,
@@ -890,7 +911,8 @@ namespace detail {
 
 inline constexpr size_t kCacheLine = 64;
 
-// For sections of a few instructions: who finds it locked spins briefly before the system call.
+// For sections of a few instructions: a thread that finds it locked spins briefly before the system
+// call.
 class Mutex {
  public:
   constexpr Mutex() = default;
@@ -1065,7 +1087,7 @@ struct Device {
   friend bool operator==(const Device&, const Device&) = default;
 };
 
-// What the toolkit has to know about a device type to use its memory.
+// The facts about a device type that the toolkit needs to use its memory.
 struct DeviceTypeInfo {
   std::string name;                         // "cpu", …; unique, used in messages and in JSON
   DeviceType memory = DeviceType::kExtDev;  // the type whose allocator and copies it uses
@@ -1223,11 +1245,10 @@ class StorageBlock final : public detail::RefCounted {
   StorageBlock(Device device, void* data, int64_t nbytes, Deleter deleter, void* context)
       : device_(device), data_(data), nbytes_(nbytes), deleter_(deleter), context_(context) {}
   ~StorageBlock() override {
-    if (allocator_) {
+    if (allocator_)
       allocator_->Deallocate(data_, nbytes_);
-    } else if (deleter_) {
+    else if (deleter_)
       deleter_(data_, context_);
-    }
   }
 
   Device device() const { return device_; }
@@ -1333,7 +1354,7 @@ class Tensor {
   static Tensor FromExternal(T* data, Shape shape, Device device = {}) {
     Tensor out(device);
     const int64_t nbytes = CheckedBytes(shape, kDTypeOf<T>);
-    if (data == nullptr && nbytes > 0)
+    if (!data && nbytes > 0)
       Throw(ErrorCode::kInvalidArgument, "expected memory for ", ToString(shape), " of ",
             ToString(kDTypeOf<T>), ", found a null pointer");
     out.storage_ = AdoptStorage(device, const_cast<std::remove_const_t<T>*>(data), nbytes);
@@ -1401,8 +1422,8 @@ class Tensor {
   }
 
   // A new shape; keeps the dtype. Memory is kept when it is large enough, so shrinking and growing
-  // back costs nothing; otherwise the tensor takes new memory, its contents are undefined, and
-  // whoever shares the old memory keeps it. Without a dtype only the shape is set.
+  // back costs nothing; otherwise the tensor takes new memory, its contents are undefined, and the
+  // tensors that share the old memory keep it. Without a dtype only the shape is set.
   void Resize(Shape shape) {
     if (dtype_ != DType::kUndefined) return Resize(std::move(shape), dtype_);
     shape_ = std::move(shape);
@@ -1420,8 +1441,8 @@ class Tensor {
   // A dense copy of the source's elements in this tensor's own memory and device, both reachable
   // from the host (device/copy.hpp crosses devices).
   void CopyFrom(const Tensor& source);
-  // What a copy of `source` writes to: this tensor resized, or new memory of its device where the
-  // two overlap. This tensor stays as it is.
+  // The tensor that a copy of `source` writes to: this one resized, or new memory of its device
+  // where the two overlap. This tensor stays as it is.
   Tensor PreparedFor(const Tensor& source) const;
   // A dense tensor with memory of its own.
   Tensor Contiguous() const;
@@ -1699,7 +1720,7 @@ class Arguments {
   bool Remove(std::string_view name);
   // Null when there is none.
   const Attribute* Find(std::string_view name) const;
-  bool Has(std::string_view name) const { return Find(name) != nullptr; }
+  bool Has(std::string_view name) const { return Find(name); }
 
   // The attribute as T, or `fallback` when there is none. A stored value of another type is an
   // Error (kTypeMismatch) that names the argument.
@@ -1871,6 +1892,16 @@ Tensor ImportDLPack(Managed* managed) {
                            __builtin_mul_overflow(last, ItemSize(dtype), &nbytes)))
     Throw(ErrorCode::kOutOfRange, "DLPack strides reach past a 64-bit byte count");
   if (!in.data && nbytes > 0) Throw(ErrorCode::kInvalidArgument, "DLPack tensor has no data");
+  uintptr_t begin = 0, end = 0;
+  if (__builtin_add_overflow(reinterpret_cast<uintptr_t>(in.data), in.byte_offset, &begin) ||
+      __builtin_add_overflow(begin, static_cast<uintptr_t>(nbytes), &end))
+    Throw(ErrorCode::kOutOfRange, "DLPack tensor of ", nbytes, " bytes at offset ", in.byte_offset,
+          " reaches past the end of memory");
+  const auto alignment = static_cast<uintptr_t>(ItemSize(dtype) / (IsComplex(dtype) ? 2 : 1));
+  if (nbytes > 0 && begin % alignment != 0)
+    Throw(ErrorCode::kInvalidArgument, "DLPack tensor of ", dtype,
+          " begins at an address that is no multiple of ", alignment, " (byte_offset ",
+          in.byte_offset, "); copy it to an aligned buffer first");
   const Device device{static_cast<DeviceType>(in.device.device_type), in.device.device_id};
   Storage storage = AdoptStorage(
       device, in.data ? static_cast<char*>(in.data) + in.byte_offset : nullptr, nbytes,
@@ -1964,7 +1995,8 @@ class Dim {
   static bool Compatible(const Dim& a, const Dim& b) {
     return !a.is_known() || !b.is_known() || a.value_ == b.value_;
   }
-  // What is known of an extent described by both; nothing if they contradict each other.
+  // The extent that both describe, with the knowledge of both; nothing if they contradict each
+  // other.
   static std::optional<Dim> Merge(const Dim& a, const Dim& b);
 
  private:
@@ -2004,7 +2036,8 @@ class SymbolicShape {
   // Error (kFailedPrecondition) unless every extent is known.
   Shape ToShape() const;
 
-  // What is known of a shape described by both; nothing if they contradict each other.
+  // The shape that both describe, with the knowledge of both; nothing if they contradict each
+  // other.
   static std::optional<SymbolicShape> Merge(const SymbolicShape& a, const SymbolicShape& b);
 
   friend bool operator==(const SymbolicShape&, const SymbolicShape&) = default;
@@ -2224,10 +2257,10 @@ class UniqueFunction<R(Args...)> {
     }
   }
 
-  explicit operator bool() const noexcept { return storage_.call != nullptr; }
+  explicit operator bool() const noexcept { return storage_.call; }
 
   R operator()(Args... args) {
-    OPKIT_ASSERT(storage_.call != nullptr);
+    OPKIT_ASSERT(storage_.call);
     return reinterpret_cast<R (*)(void*, Args...)>(storage_.call)(storage_.bytes,
                                                                   std::forward<Args>(args)...);
   }
@@ -2246,17 +2279,16 @@ class UniqueFunction<R(Args...)> {
   template <class F>
   static void ManageInline(void* from, void* to) noexcept {
     F* f = std::launder(static_cast<F*>(from));
-    if (to != nullptr) ::new (to) F(std::move(*f));
+    if (to) ::new (to) F(std::move(*f));
     f->~F();
   }
   template <class F>
   static void ManageHeap(void* from, void* to) noexcept {
     F** f = std::launder(static_cast<F**>(from));
-    if (to != nullptr) {
+    if (to)
       ::new (to) F*(*f);
-    } else {
+    else
       delete *f;
-    }
   }
 
   detail::FunctionStorage storage_;
@@ -2269,7 +2301,8 @@ class UniqueFunction<R(Args...)> {
 // ---- opkit/device/event.hpp
 // Event: completion of work on a device. INITIALIZED, then SCHEDULED when work was issued, then
 // SUCCESS or FAILED for good until Reset. Operators record one per run; executors and streams wait
-// on it. Nothing polls: a waiter is woken, a callback called, by whoever completes the event.
+// on it. Nothing polls: a waiter is woken, a callback called, by the thread that completes the
+// event.
 #ifndef OPKIT_DEVICE_EVENT_HPP_
 #define OPKIT_DEVICE_EVENT_HPP_
 
@@ -2289,11 +2322,12 @@ class FailureContext : public RefCounted {
   virtual std::string Describe() const = 0;
 };
 
-// What the handles of one event and the device share. Devices whose completion the host is not told
-// of by itself (CUDA) derive from it.
+// The state that the handles of one event share with its device. A device whose completion the host
+// is not told of by itself derives a class from it.
 class EventState : public RefCounted {
  public:
-  // Acquire: who sees SUCCESS or FAILED also sees what the work wrote and `exception_`.
+  // Acquire: a thread that sees SUCCESS or FAILED also sees the writes of the work, and
+  // `exception_`.
   EventStatus status() const { return status_.load(std::memory_order_acquire); }
 
   // Only after a terminal status, when nothing writes it any more.
@@ -2394,8 +2428,9 @@ class Event {
   void SetFinishedWithException(std::exception_ptr exception) {
     CompleteOnce(std::move(exception));
   }
-  // FAILED with kCancelled unless already terminal: whoever waits fails at once, while the device
-  // still runs what it has begun and keeps the memory until it has drained. False if too late.
+  // FAILED with kCancelled unless already terminal: a waiting thread fails at once, while the
+  // device still runs what it has begun and keeps the memory until it has drained. False if too
+  // late.
   bool Cancel();
 
   // Blocks the host until terminal and rethrows what failed. Errors: kDeadlineExceeded when
@@ -2431,7 +2466,7 @@ class Event {
 
   Device device_;
   IntrusivePtr<EventState> state_;
-  // The completion before: who completed the present one may not have let go of it yet.
+  // The completion before: the thread that completed the present one may not have let go of it yet.
   IntrusivePtr<EventState> spare_;
 };
 
@@ -2462,7 +2497,7 @@ concept DeviceContext = requires(C& context, const C& constant, Event& event, in
   { C::IsStreamFree(Device{}, stream_id) } -> std::convertible_to<bool>;
 };
 
-// What a context may have besides, and what it then can do.
+// Abilities that a context may have besides, each a concept.
 //
 // Work that is a host function, at its place in the stream: CPUContext, CPUStreamContext, and a
 // user's own. ParallelFor, strided inputs and function operators' launch come with it.
@@ -2606,9 +2641,9 @@ namespace opkit::inline OPKIT_ABI {
 // the one the context gave. Throws what fails. A backend registers one for each direction, and one
 // from its device to itself that serves copies within a device and between peers:
 //
-//   void CopyCUDA(void* to, Device to_device, const void* from, Device from_device, int64_t nbytes,
-//                 void* stream);   // cudaMemcpy, or cudaMemcpyAsync(…, (cudaStream_t)stream)
-//   inline const auto registered = RegisterCopy(DeviceType::kCPU, DeviceType::kCUDA, &CopyCUDA);
+//   void CopyMine(void* to, Device to_device, const void* from, Device from_device, int64_t nbytes,
+//                 void* stream);   // at once, or on the stream
+//   inline const auto registered = RegisterCopy(DeviceType::kCPU, kMyDevice, &CopyMine);
 using CopyFunction = void (*)(void* target, Device target_device, const void* source,
                               Device source_device, int64_t nbytes, void* stream);
 
@@ -2842,7 +2877,7 @@ class IdleList {
   int sleeping() const { return sleeping_.load(std::memory_order_seq_cst); }
 
   void StartSearching() { searching_.fetch_add(1, std::memory_order_seq_cst); }
-  // True for the last searcher.
+  // Ends this thread's search; true when no other thread searches.
   bool StopSearching() { return searching_.fetch_sub(1, std::memory_order_seq_cst) == 1; }
 
   void Enlist(IdleThread& self) {
@@ -2929,7 +2964,7 @@ class SpinLock {
       LockSlowly();
   }
   void Unlock() { locked_.store(0, std::memory_order_release); }
-  // In a forked child, where the thread that held it may not exist.
+  // Called in a forked child, where the thread that held it may not exist.
   void ResetAfterFork() { locked_ = 0; }
 
  private:
@@ -2994,7 +3029,7 @@ class Inbox {
     before->next.store(node, std::memory_order_release);
   }
 
-  // Null where there is no node, or only one that is just being put.
+  // The oldest node; null where there is none, or only one that is just being put.
   InboxNode* Take() {
     // Relaxed: a hint. Not read from `tail_`: every Put would wait for that cache line.
     if (head_.load(std::memory_order_relaxed) == &stub_ &&
@@ -3033,7 +3068,7 @@ class Inbox {
            head_.load(std::memory_order_relaxed) == &stub_;
   }
 
-  // In a forked child: forgets the nodes, which belong to the parent.
+  // Called in a forked child: forgets the nodes, which belong to the parent.
   void ResetAfterFork() {
     take_lock_.ResetAfterFork();
     stub_.next = nullptr;
@@ -3064,7 +3099,7 @@ namespace detail {
 
 class Parker;
 
-// A sleeping thread, in the list of those whose latch has a like address.
+// A sleeping thread, in the list of threads whose latch falls into the same bucket.
 struct LatchSleeper {
   const void* latch = nullptr;
   Parker* parker = nullptr;
@@ -3079,8 +3114,8 @@ class Latch {
   Latch(const Latch&) = delete;
   Latch& operator=(const Latch&) = delete;
 
-  // Relaxed: it publishes nothing, and a latch is raised either before its waiters start or by
-  // something that itself still counts.
+  // Relaxed: no other data is read because of this number, and a latch is raised either before its
+  // waiters start or by something that itself still counts.
   void Add(int64_t n = 1) { count_.fetch_add(n, std::memory_order_relaxed); }
 
   // A waiter may destroy the latch before the last CountDown returns. Costs an atomic subtraction,
@@ -3096,11 +3131,11 @@ class Latch {
  private:
   friend class ThreadPool;
 
-  // False when the count is zero already.
+  // Adds the thread to the sleepers; false when the count is zero already.
   bool Enlist(detail::LatchSleeper& self) const;
   static void Delist(detail::LatchSleeper& self);
   static void WakeSleepers(const void* latch);
-  // In a forked child, which has none of the sleeping threads.
+  // Called in a forked child, which has none of the sleeping threads.
   static void ForgetSleepers();
 
   std::atomic<int64_t> count_;
@@ -3139,7 +3174,7 @@ struct ParallelLoop {
     } catch (...) {
       MutexLock lock(mutex);
       if (!error) error = std::current_exception();
-      // Relaxed: a number, as above.
+      // Relaxed: as above.
       next_chunk.store(chunks, std::memory_order_relaxed);
     }
   }
@@ -3166,7 +3201,7 @@ class LoopBoard {
   // Each joiner wakes two more, so the caller pays for two wake-ups and the rest spread as a tree.
   static constexpr int kWakeFan = 2;
 
-  // A look without the lock. Seq_cst for the sake of IdleList's protocol.
+  // Reads without the lock. Seq_cst for the sake of IdleList's protocol.
   bool empty() const { return !first_.load(std::memory_order_seq_cst); }
 
   // Returns how many threads the caller should wake.
@@ -3181,7 +3216,8 @@ class LoopBoard {
     return TakeWakes(loop);
   }
 
-  // The newest loop (the innermost of a nest), or null. `wake`: as for Post.
+  // The newest loop (the innermost of a nest), or null. `wake` receives how many threads the caller
+  // should wake.
   ParallelLoop* Join(int* wake) {
     MutexLock lock(mutex_);
     // Relaxed: first_ is written under the lock, and `joined` is read under it or after it.
@@ -3255,11 +3291,10 @@ class LoopBoard {
     if (!loop.listed) return;
     loop.listed = false;
     if (loop.next) loop.next->prev = loop.prev;
-    if (loop.prev) {
+    if (loop.prev)
       loop.prev->next = loop.next;
-    } else {
+    else
       first_.store(loop.next, std::memory_order_seq_cst);
-    }
   }
 
   Mutex mutex_;
@@ -3562,11 +3597,10 @@ void ParallelFor(Context& context, int64_t n, F f, int64_t grain = kAutoGrain) {
                 "ParallelFor: this lambda is for the device only and would do nothing on a host "
                 "context; compile CPU kernels in a .cc file");
 #endif
-  if constexpr (!Context::kAsynchronous) {
+  if constexpr (!Context::kAsynchronous)
     ParallelFor(n, f, grain);
-  } else {
+  else
     context.Launch([n, f = std::move(f), grain]() mutable { ParallelFor(n, f, grain); });
-  }
 }
 
 }  // namespace opkit
@@ -3634,7 +3668,7 @@ struct PushOptions {
   int priority = 0;       // of the operations that are ready, those with higher ones start first
   const char* name = "";  // for messages; not copied
   OpKind kind = OpKind::kNormal;
-  Device device = {};   // unless a CPU: the operation is issued on a stream of it
+  Device device = {};   // if not the CPU, the operation is issued on a stream of it
   bool update = false;  // it reads the Vars that it writes, too: skipped where one has failed
 };
 
@@ -3646,7 +3680,7 @@ struct EngineOp;
 // The side of an engine that handles keep alive, so that a late one is safe.
 class AsyncEngine : public RefCounted {
  public:
-  // False when the handle is not the one that may complete the operation any more.
+  // False when the handle may not complete the operation any more.
   virtual bool CompleteAsync(EngineOp* op, uint32_t generation, std::exception_ptr exception) = 0;
 };
 
@@ -3663,12 +3697,12 @@ class Completion {
     if (engine_) Drop();
   }
 
-  explicit operator bool() const { return static_cast<bool>(engine_); }  // not used up
+  explicit operator bool() const { return static_cast<bool>(engine_); }  // false once it was used
 
   // False where the operation was cancelled meanwhile; then nothing happens. Error
   // (kFailedPrecondition) for a handle that was used already.
   bool SetFinished() { return SetFinishedWithException(nullptr); }
-  // Fails the operation, unless null.
+  // Fails the operation with the exception; finishes it when that is null.
   bool SetFinishedWithException(std::exception_ptr exception);
 
  private:
@@ -3685,20 +3719,20 @@ class Completion {
 
 namespace detail {
 
-// A record that waits for its closure, and the place for that.
+// A record that waits for its closure, and the place where the closure is to be made.
 struct OpSlot {
   EngineOp* op;
   void* storage;
 };
 
-// All that a record has to know of the type of its closure.
+// The properties of a closure's type that its record needs.
 struct OpClosureType {
   static constexpr size_t kSmallBytes = 32;  // in the record itself
   static constexpr size_t kLargeBytes = 64;  // beside it
 
   bool asynchronous;
   bool large;
-  // Calls the closure, with the Completion when asynchronous, and ends it; or ends it alone.
+  // Destroys the closure; calls it first when `call` is set, with the Completion when asynchronous.
   void (*run)(void* storage, bool call, Completion* completion);
 };
 
@@ -4078,7 +4112,7 @@ class Schedule {
     return original_of_.empty() ? node : original_of_[detail::Index(node)];
   }
 
-  // Edges that a node waits for, after removal.
+  // The number of edges that a node waits for, those that were removed left out.
   int in_degree(int node) const { return in_degree_[detail::Index(node)]; }
   const std::vector<int>& in_degrees() const { return in_degree_; }
 
@@ -4097,7 +4131,7 @@ class Schedule {
   int level_node(int position) const {
     return level_order_.empty() ? position : level_order_[detail::Index(position)];
   }
-  // Empty when the nodes lie in level order already.
+  // The nodes in level order; empty when they are stored in that order.
   const std::vector<int>& level_order() const { return level_order_; }
   int roots() const { return size_ == 0 ? 0 : level_begin_[1]; }
 
@@ -4124,7 +4158,7 @@ class Schedule {
   bool has_early_ = false;
   bool exactly_reduced_ = true;
   int64_t edges_given_ = 0;
-  std::vector<int> node_of_, original_of_;  // empty: the same number
+  std::vector<int> node_of_, original_of_;  // empty where all numbers are the same
   std::vector<int> in_degree_, entry_begin_, entries_;
   std::vector<int> level_begin_, level_order_;
   int width_levels_[kWidthClasses] = {};
@@ -4161,7 +4195,7 @@ class TaskStore final : public RefCounted {
       ::operator delete(block.bytes, std::align_val_t{block.alignment});
   }
 
-  // The record of `f`, and how many of its bytes are used.
+  // Returns a record of `f`, and in `bytes` how many of its bytes are used.
   template <class F>
   TaskRecord Store(F&& f, int* bytes) {
     using Callable = std::decay_t<F>;
@@ -4581,7 +4615,7 @@ class OperatorDef {
 
 namespace opkit::inline OPKIT_ABI {
 
-// What is known of a value before it is computed.
+// The knowledge of a value before it is computed.
 struct TensorInfo {
   DType dtype = DType::kUndefined;
   SymbolicShape shape;
@@ -4654,9 +4688,9 @@ namespace detail {
 // A node's inputs, null where it leaves one out.
 using InputPointers = std::span<const Tensor* const>;
 
-// What inference found for a node that is run again and again: it is repeated only when an input's
-// dtype or shape has changed, or when the result came from its data. Each operator has one, which
-// the operator itself, an eager call or a plan fills.
+// The types that were inferred for a node that is run again and again: inference is repeated only
+// when an input's dtype or shape has changed, or when the result came from its data. Each operator
+// has one, which the operator itself, an eager call or a plan fills.
 class InferenceCache {
  public:
   struct Output {
@@ -4798,11 +4832,11 @@ class OPKIT_EXPORT UnsupportedOperatorFeature : public Error {
 
 #endif  // OPKIT_OP_KERNEL_HPP_
 
-// ---- opkit/op/value_schema.hpp
-// What an operator documents of its attributes, inputs and outputs: the same in a schema and across
-// the boundary of a library.
-#ifndef OPKIT_OP_VALUE_SCHEMA_HPP_
-#define OPKIT_OP_VALUE_SCHEMA_HPP_
+// ---- opkit/op/schema/value_schema.hpp
+// The documentation of an operator's attributes, inputs and outputs: the same in a schema and
+// across the boundary of a library.
+#ifndef OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
+#define OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 
@@ -4824,7 +4858,7 @@ struct ValueSchema {
 
 }  // namespace opkit
 
-#endif  // OPKIT_OP_VALUE_SCHEMA_HPP_
+#endif  // OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
 
 // ---- opkit/op/schema.hpp
 // OpSchema: what is true of an operator on every device. Filled in once by OPERATOR_SCHEMA (or
@@ -5058,7 +5092,7 @@ class OpSchema {
   // The parameters of the typed function that the schema was derived from; empty for others.
   const std::string& signature() const { return signature_; }
   const std::string& doc() const { return doc_; }
-  // What is wrong with the schema itself: setters run before main and must not throw.
+  // The fault of the schema itself, empty for none: setters run before main and must not throw.
   const std::string& problem() const { return problem_; }
   bool is_private() const { return private_; }
   bool is_stateful() const { return stateful_; }
@@ -5358,10 +5392,8 @@ class Observable {
     for (size_t i = 0; i < observers_->items.size(); ++i) {
       try {
         call(*observers_->items[i]);
-      } catch (const std::exception& error) {
-        observers_->error = error.what();
       } catch (...) {
-        observers_->error = "an exception that is not derived from std::exception";
+        observers_->error = CurrentError().what();
       }
     }
   }
@@ -5390,90 +5422,43 @@ class ObserverScope {
 
 #endif  // OPKIT_OP_OBSERVER_HPP_
 
-// ---- opkit/base/name_table.hpp
-// NameTable: objects by name, sorted, at addresses that never change. A sorted vector instead of a
-// std::map: tables of names are read far more often than they grow, and every instantiation of
-// std::map costs a translation unit as much as this whole folder.
-#ifndef OPKIT_BASE_NAME_TABLE_HPP_
-#define OPKIT_BASE_NAME_TABLE_HPP_
+// ---- opkit/base/name_index.hpp
+// NameIndex: numbers for names, in the order they were added. Graphs name their values and nodes;
+// everything that walks a graph works on these numbers.
+#ifndef OPKIT_BASE_NAME_INDEX_HPP_
+#define OPKIT_BASE_NAME_INDEX_HPP_
 
 namespace opkit::inline OPKIT_ABI {
-namespace detail {
 
-struct NamedRow : RefCounted {
-  explicit NamedRow(std::string_view row_name) : name(row_name) {}
-  std::string name;
-};
-
-// All of a table that does not depend on what it holds, so that every table is the same code.
-class SortedRows {
+// An open-addressing hash table (linear probing, at most half full). Adding and finding is O(1);
+// names are never removed. Not synchronised.
+class NameIndex {
  public:
-  NamedRow* At(size_t i) const { return static_cast<NamedRow*>(rows[i].get()); }
-  // Place of `name`, or where it would be.
-  size_t LowerBound(std::string_view name) const;
-  NamedRow* Find(std::string_view name) const;
-  void Add(NamedRow* row);
-  bool Erase(std::string_view name);
-
-  RefCountedList rows;
-};
-
-}  // namespace detail
-
-// Finding is O(log n), adding and removing O(n) pointer moves. Not synchronised.
-template <class T>
-class NameTable {
- public:
-  struct Row : detail::NamedRow {
-    template <class... Args>
-    explicit Row(std::string_view row_name, Args&&... args)
-        : NamedRow(row_name), value(std::forward<Args>(args)...) {}
-    T value;
-  };
-
-  NameTable() = default;
-  NameTable(NameTable&&) = default;
-  NameTable& operator=(NameTable&&) = default;
-
-  // Null when there is none.
-  T* Find(std::string_view name) const {
-    detail::NamedRow* row = table_.Find(name);
-    return row ? &static_cast<Row*>(row)->value : nullptr;
-  }
-  // The object of that name, made from `args` when there is none.
-  template <class... Args>
-  T& FindOrAdd(std::string_view name, Args&&... args) {
-    if (T* found = Find(name)) return *found;
-    auto* row = new Row(name, std::forward<Args>(args)...);
-    table_.Add(row);
-    return row->value;
-  }
-  bool Erase(std::string_view name) { return table_.Erase(name); }
-
-  size_t size() const { return table_.rows.size(); }
-  bool empty() const { return table_.rows.empty(); }
-  // Rows in the order of their names: for (const auto* row : table) row->name, row->value.
-  struct Iterator {
-    const detail::IntrusivePtr<detail::RefCounted>* at;
-    Row* operator*() const { return static_cast<Row*>(at->get()); }
-    void operator++() { ++at; }
-    bool operator==(const Iterator& other) const { return at == other.at; }
-  };
-  Iterator begin() const { return {table_.rows.data()}; }
-  Iterator end() const { return {table_.rows.data() + size()}; }
-  std::vector<std::string> Names() const {
-    std::vector<std::string> names;
-    for (size_t i = 0; i < size(); ++i) names.push_back(table_.At(i)->name);
-    return names;
-  }
+  // -1 when the name was never added.
+  int Find(std::string_view name) const;
+  // The number of the name, a new one when it has none.
+  int Add(std::string_view name);
+  int size() const { return static_cast<int>(names_.size()); }
+  const std::string& operator[](int number) const { return names_[detail::Index(number)]; }
+  const std::vector<std::string>& names() const { return names_; }
 
  private:
-  detail::SortedRows table_;
+  struct Slot {
+    int number = -1;  // -1: empty
+    uint32_t hash = 0;
+  };
+
+  // The index of the slot of the name, or of the empty one where it would go.
+  size_t Probe(std::string_view name, uint32_t hash) const;
+  void Grow();
+
+  std::vector<std::string> names_;
+  std::vector<Slot> slots_;  // a power of two of them
 };
 
 }  // namespace opkit
 
-#endif  // OPKIT_BASE_NAME_TABLE_HPP_
+#endif  // OPKIT_BASE_NAME_INDEX_HPP_
 
 // ---- opkit/op/workspace.hpp
 // Workspace: the named values that operators are bound to. A Blob holds one of any C++ type, most
@@ -5552,12 +5537,16 @@ class Workspace {
   Blob* CreateBlob(const std::string& name);
   bool HasBlob(std::string_view name) const { return FindBlob(name); }
   // Null when there is none.
-  Blob* FindBlob(std::string_view name) const { return blobs_.Find(name); }
+  Blob* FindBlob(std::string_view name) const {
+    const int number = names_.Find(name);
+    return number < 0 ? nullptr : blobs_[detail::Index(number)].get();
+  }
   // Error (kNotFound) that names the nearest blob when there is none.
   Blob* GetBlob(const std::string& name) const;
   // False when there is none. Operators bound to the blob must be gone.
-  bool RemoveBlob(std::string_view name) { return blobs_.Erase(name); }
-  std::vector<std::string> Blobs() const { return blobs_.Names(); }
+  bool RemoveBlob(std::string_view name);
+  // Their names, in alphabetical order.
+  std::vector<std::string> Blobs() const;
 
   // The tensor of that name, made (uninitialized) when there is none.
   Tensor* CreateTensor(const std::string& name);
@@ -5569,7 +5558,8 @@ class Workspace {
   std::atomic<int> last_failed_op_net_position{-1};
 
  private:
-  NameTable<Blob> blobs_;
+  NameIndex names_;
+  std::vector<std::unique_ptr<Blob>> blobs_;  // by number; null where one was removed
 };
 
 }  // namespace opkit
@@ -5589,7 +5579,8 @@ namespace detail {
 class PendingOutputs {
  public:
   bool empty() const { return !items_; }
-  // Null when the output is not replaced. The tensors stay at their addresses.
+  // The tensor that replaces the output's; null when none does. The tensors stay at their
+  // addresses.
   Tensor* Find(int output);
   Tensor* Add(int output, Blob* blob, Tensor tensor);
   // Moves the tensors to their blobs.
@@ -5606,7 +5597,8 @@ class PendingOutputs {
   std::unique_ptr<std::list<Item>> items_;
 };
 
-// What a plan sets aside for the operator, or memory of its own that grows to the largest request.
+// The memory that a plan sets aside for the operator, or memory of its own that grows to the
+// largest request.
 class ScratchMemory {
  public:
   void Plan(void* bytes, int64_t size, Storage owner);
@@ -5649,14 +5641,15 @@ class OperatorBase : public Observable<OperatorBase> {
   OperatorBase(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr);
   OPKIT_INLINE virtual ~OperatorBase();
 
-  // Runs to completion. True, or an Error with the operator as context.
+  // Runs to completion. Returns true, or throws an Error with the operator as context.
   virtual bool Run(int stream_id = 0) = 0;
-  // Issues the work and returns; event() completes with it. What fails while issuing fails the
-  // event and is thrown as well. Error (kFailedPrecondition) while the last run is still SCHEDULED.
+  // Issues the work and returns; event() completes with it. A failure while issuing fails the event
+  // and is thrown as well. Error (kFailedPrecondition) while the last run is still SCHEDULED.
   virtual bool RunAsync(int stream_id = 0) = 0;
-  // Work goes on after RunOnDevice has returned.
+  // Whether work goes on after RunOnDevice has returned.
   virtual bool HasAsyncPart() const = 0;
-  // May be issued before the operators it depends on are done, if those are on its device type.
+  // Whether it may be issued before the operators that it depends on are done, if those are on its
+  // device type.
   virtual bool SupportsAsyncScheduling() const = 0;
   // Work that this operator issues from now on waits for the event; `stream_id` -1 is the stream in
   // use. A FAILED event fails it.
@@ -5666,7 +5659,7 @@ class OperatorBase : public Observable<OperatorBase> {
   virtual void SyncDeviceBarrierForObservers() = 0;
   virtual bool IsStreamFree(int stream_id) const = 0;
   // Fails the event of a run in flight with kCancelled at once; the device finishes what it has
-  // begun. Nothing to do for one that is done.
+  // begun. A run that is done is left as it is.
   OPKIT_INLINE virtual void Cancel();
 
   const OperatorDef& def() const { return identity_->def; }
@@ -5674,7 +5667,8 @@ class OperatorBase : public Observable<OperatorBase> {
   Device device() const { return device_; }
   Workspace* workspace() const { return workspace_; }
 
-  // Attributes, for constructors. A value of another type is an Error (kTypeMismatch).
+  // The following read attributes, in constructors. A value of another type is an Error
+  // (kTypeMismatch).
   bool HasArgument(std::string_view name) const { return def().args().Has(name); }
   template <class T>
   bool HasSingleArgumentOfType(std::string_view name) const {
@@ -5758,7 +5752,7 @@ class OperatorBase : public Observable<OperatorBase> {
     return Bound(outputs_, i, "output")->template IsType<T>();
   }
   Blob* OutputBlob(int i) const { return Bound(outputs_, i, "output"); }
-  // Judged by memory, not by name.
+  // Whether the two share memory, whatever their names are.
   bool IsInputOutputAlias(int i, int o) const;
 
   // The completion of the latest RunAsync; INITIALIZED before. Error (kFailedPrecondition) when
@@ -5771,7 +5765,7 @@ class OperatorBase : public Observable<OperatorBase> {
   void ResetEvent() {
     if (event_) event_->Reset();
   }
-  // For operators inside a chain, whose completion is never awaited.
+  // Saves the event of an operator inside a chain, whose completion is never awaited.
   void DisableEvent() { event_disabled_ = true; }
   bool IsEventDisabled() const { return event_disabled_; }
   void Wait(OperatorBase& other, int stream_id = -1) {
@@ -5781,7 +5775,7 @@ class OperatorBase : public Observable<OperatorBase> {
     if (event_) event_->Finish(timeout);
   }
 
-  // Place in the net, -1 outside one; a failure leaves it in the workspace.
+  // The operator's place in the net, -1 outside one; a failure leaves it in the workspace.
   int net_position() const { return net_position_; }
   void set_net_position(int position) { net_position_ = position; }
   void RecordLastFailedOpNetPosition() {
@@ -5790,18 +5784,19 @@ class OperatorBase : public Observable<OperatorBase> {
   std::string getErrorMsg() const { return "Error from operator: " + Describe(); }
 
   // The configuration of its kernel that was chosen for this node: layouts, in-place pairs,
-  // scratch. Null where none was: everything is as the schema says and in the standard layout.
+  // scratch. Null where none was chosen: everything is as the schema says and in the standard
+  // layout.
   const KernelConfig* config() const { return config_ ? &config_->value : nullptr; }
-  // For operators whose constructor does not take it.
+  // Sets the configuration of an operator whose constructor does not take it.
   void SetConfig(const KernelConfig& config);
 
-  // `size` bytes of the device's memory for the runs from now on, instead of the operator's own. It
-  // stays the caller's and must be aligned to 64; other work may write to it between runs. Runs
-  // that go on after they were cancelled keep `owner`; without one it must outlive them. Null takes
-  // it away.
+  // Gives the runs from now on `size` bytes of the device's memory as scratch, instead of the
+  // operator's own. It stays the caller's and must be aligned to 64; other work may write to it
+  // between runs. Runs that go on after they were cancelled keep `owner`; without one it must
+  // outlive them. Null takes it away.
   void SetScratch(void* bytes, int64_t size, Storage owner = {});
-  // At least `size` bytes of the device's memory, undefined at the start of every run: what was
-  // planned when that is large enough, else memory of the operator's own that is kept for the next
+  // At least `size` bytes of the device's memory, undefined at the start of every run: the planned
+  // memory when it is large enough, else memory of the operator's own that is kept for the next
   // run. Ask once a run: a larger request may end the memory of the one before. Null for 0.
   void* Scratch(int64_t size) {
     if (size < 0) [[unlikely]]
@@ -5811,17 +5806,17 @@ class OperatorBase : public Observable<OperatorBase> {
 
   // True when a run infers its outputs' types and shapes itself wherever the inputs' have changed.
   virtual bool InfersOutputs() const { return false; }
-  // Takes over what a plan has inferred: runs with inputs of these dtypes and shapes then do not
-  // infer. Not for outputs that depend on an input's data. Nothing changes where a dtype or shape
-  // is not known. Error: kInvalidArgument for a wrong count.
+  // Takes over the types that a plan has inferred: runs with inputs of these dtypes and shapes then
+  // do not infer. Not for outputs that depend on an input's data. Nothing changes where a dtype or
+  // shape is not known. Error: kInvalidArgument for a wrong count.
   void SetInferredOutputs(std::span<const TensorInfo> inputs, std::span<const TensorInfo> outputs) {
     inference_.Set(def(), inputs, outputs);
   }
   detail::InferenceCache& inference() { return inference_; }
 
-  // For the registry: where the kernel was registered.
+  // The registry says where the kernel was registered.
   void SetRegistration(const char* file, int line);
-  // For the registry: which outputs may share an input's memory (bit i of masks[o]; inputs past 63
+  // The registry says which outputs may share an input's memory (bit i of masks[o]; inputs past 63
   // may not). Without it every output may.
   void SetInplaceMasks(std::vector<uint64_t> masks) { inplace_masks_ = std::move(masks); }
   InvocationKind invocation_kind() const { return invocation_kind_; }
@@ -5830,7 +5825,8 @@ class OperatorBase : public Observable<OperatorBase> {
   InvocationKind NextInvocationKind() const {
     return CurrentInvocation().id != 0 ? InvocationKind::kSubOperator : invocation_kind_;
   }
-  // For operators of loaded libraries and functions, whose work is attributed as custom.
+  // Operators of loaded libraries and functions call it, so that their work is attributed as
+  // custom.
   void set_invocation_kind(InvocationKind kind) { invocation_kind_ = kind; }
 
   // Makes the event INITIALIZED for a new run. Error (kFailedPrecondition) while it is SCHEDULED.
@@ -5839,17 +5835,17 @@ class OperatorBase : public Observable<OperatorBase> {
   // event is not finished; its memory stays as long as a handle of the event.
   void RetainUntilFinished();
   // Called in a catch block: rethrows the exception in flight as an Error with this operator as
-  // context, which the event, where asked, fails with. An Error keeps its type and identity; any
-  // other exception becomes the Error's cause.
+  // context; with `complete_event` the event fails with that Error. An Error keeps its type and
+  // identity; any other exception becomes the Error's cause.
   [[noreturn]] OPKIT_COLD void RethrowWithContext(bool complete_event = false);
   [[noreturn]] OPKIT_COLD static void ReturnedFalse();
 
-  // Outputs whose tensor was replaced during the run take their place.
+  // Moves the tensors that replace outputs of this run to their blobs.
   void PublishOutputs() {
     if (!pending_.empty()) [[unlikely]]
       pending_.Publish();
   }
-  // `out` becomes all memory that this run may touch.
+  // Fills `out` with the storages that this run may touch.
   void TouchedStorages(detail::RefCountedList& out) const;
   detail::IntrusivePtr<const detail::FailureContext> failure_context() const { return identity_; }
 
@@ -5882,7 +5878,7 @@ class OperatorBase : public Observable<OperatorBase> {
       return true;  // verified with the node
     return i < 64 && (inplace_masks_[detail::Index(o)] >> i & 1);
   }
-  // The output becomes `next`: at once, or at the end of the run where an input would change.
+  // Makes `next` the output: at once, or at the end of the run where an input would change.
   OPKIT_COLD Tensor* Replace(int o, Tensor next);
   OPKIT_COLD Tensor* ResizeOutput(int o, const Tensor& out, const Shape& shape, DType dtype);
   OPKIT_COLD void MakeEvent();
@@ -6270,7 +6266,7 @@ typedef struct opkit_scope {
   uint64_t storage[8];
 } opkit_scope;
 
-/* The identity of an operator's run, for the profiler. */
+/* The identity of an operator's run, to which the work that it starts is attributed. */
 typedef struct opkit_invocation {
   uint64_t id;
   uint64_t parent;
@@ -6519,17 +6515,17 @@ static_assert(sizeof(opkit_attr) >= kAttrBytes && sizeof(opkit_tensor) >= kTenso
               sizeof(opkit_node) >= kNodeBytes && sizeof(opkit_graph) >= kGraphBytes &&
               sizeof(opkit_op) >= kOpBytes && sizeof(opkit_kernel) >= kKernelBytes &&
               sizeof(opkit_library) >= kLibraryBytes && sizeof(opkit_parameter) >= kParameterBytes);
-// Elements, inputs, kernels: a larger count is taken for damage.
+// The most elements, inputs or kernels: a larger count is taken for damage.
 inline constexpr uint64_t kMostParts = 65535;
 
-// Why a tensor or an attribute must not be read, to follow its name ("has the rank 40"); empty
-// where it may.
+// The reason why a tensor or an attribute must not be read, to follow its name ("has the rank 40");
+// empty where it may be read.
 std::string ProblemOfView(const opkit_tensor* view);
 std::string ProblemOfAttr(const opkit_attr* attr);
 
 // A tensor over the memory that another image views: `host` itself where the view still shows all
 // of it, a part of `host`'s storage where it lies in there, else memory that the other image owns.
-// Error (kInvalidArgument) for what is no view.
+// Error (kInvalidArgument) for a struct that is no view.
 Tensor TensorOfView(const opkit_tensor& view, const Tensor* host = nullptr);
 
 // Holds all that the array points to.
@@ -6543,7 +6539,7 @@ class AbiAttributes : public RefCounted {
   RefCountedList items_;  // an Item for each attribute
   std::vector<const opkit_attr*> pointers_;
 };
-// Copies everything. Error (kInvalidArgument) for what is no attribute.
+// Copies everything. Error (kInvalidArgument) for a struct that is no attribute.
 Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t count);
 
 }  // namespace detail
@@ -6578,7 +6574,7 @@ class [[nodiscard]] OpStatus {
     return status;
   }
   bool ok() const { return !message_; }
-  // Empty for a success.
+  // The text of the failure; empty for a success.
   std::string message() const { return message_ ? message_->value : std::string(); }
 
  private:
@@ -6618,10 +6614,10 @@ inline ErrorMessageStream ErrorMessage() { return {}; }
 
 // How a result is to be stored.
 enum class OpReq : uint8_t {
-  kNone = OPKIT_REQ_NONE,        // nobody wants it: there is no memory
+  kNone = OPKIT_REQ_NONE,        // the result is left out: there is no memory for it
   kWrite = OPKIT_REQ_WRITE,      //
   kInplace = OPKIT_REQ_INPLACE,  // the memory is that of an input, which the schema allows
-  kAdd = OPKIT_REQ_ADD,          // onto what is there; only for operators with setAcceptAdd()
+  kAdd = OPKIT_REQ_ADD,          // to the present elements; only for operators with setAcceptAdd()
 };
 inline const char* ToString(OpReq req) {
   constexpr const char* kNames[] = {"none", "write", "in-place", "add"};
@@ -6670,12 +6666,12 @@ class OpTensor {
   bool has_value() const { return view_.dtype != OPKIT_UNDEFINED; }
 
   std::span<const int64_t> shape() const { return {view_.shape, detail::Index(view_.rank)}; }
-  // In elements.
+  // The strides, in elements.
   std::span<const int64_t> strides() const { return {view_.strides, detail::Index(view_.rank)}; }
   int64_t stride(int axis) const { return view_.strides[axis < 0 ? axis + view_.rank : axis]; }
   int rank() const { return view_.rank; }
   int64_t dim(int axis) const { return view_.shape[axis < 0 ? axis + view_.rank : axis]; }
-  // Number of elements.
+  // The number of elements.
   int64_t size() const {
     int64_t count = 1;
     for (int i = 0; i < view_.rank; ++i) count *= view_.shape[i];
@@ -6701,7 +6697,7 @@ class OpTensor {
                   tensor.device());
   }
 
-  // For the toolkit: the viewed Tensor, where the view was made of one.
+  // The toolkit's: the viewed Tensor, or null where the view was not made of a Tensor.
   const Tensor* tensor() const { return static_cast<const Tensor*>(view_.host); }
   void Bind(const Tensor* tensor) { view_.host = tensor; }
   const opkit_tensor& view() const { return view_; }
@@ -6835,7 +6831,7 @@ inline ErrorCode CodeOfStatus(opkit_status status) {
              : ErrorCode::kOperatorFailed;
 }
 
-// In a catch block: the status for a caller of the ABI, and the exception's text.
+// Called in a catch block: returns the status for a caller of the ABI, and the exception's text.
 OPKIT_COLD inline opkit_status DescribeException(
     std::string& text, const char* unknown = "it threw something that is not a std::exception") {
   try {
@@ -6850,7 +6846,8 @@ OPKIT_COLD inline opkit_status DescribeException(
   }
   return OPKIT_FAILED;
 }
-// In a catch block: reports the exception to the host, and says which status to return to it.
+// Called in a catch block: reports the exception to the host, and says which status to return to
+// it.
 OPKIT_COLD OPKIT_IMAGE_LOCAL inline opkit_status ReportFailure() noexcept {
   std::string text;
   const opkit_status status = DescribeException(text);
@@ -6906,7 +6903,7 @@ struct LoopBody {
   }
 };
 
-// f(begin, end) for ranges that make up [0, n), on the host's threads.
+// Calls f(begin, end) for ranges that make up [0, n), on the host's threads.
 template <class F>
 void RunHostRanges(const opkit_host* host, const opkit_call* call, int64_t n, int64_t grain, F f) {
   LoopBody<F> body{f, {}, {}};
@@ -6945,9 +6942,10 @@ struct LaunchedWork {
         self.work();
       } catch (const Error&) {
         throw;
-      } catch (const std::exception& thrown) {
-        throw Error(ErrorCode::kOperatorFailed,
-                    StrCat("work that operator ", self.op, " launched threw: ", thrown.what()))
+      } catch (...) {
+        throw Error(
+            ErrorCode::kOperatorFailed,
+            StrCat("work that operator ", self.op, " launched threw: ", CurrentError().message()))
             .SetCause(std::current_exception());
       }
     });
@@ -6975,7 +6973,8 @@ class OpScope {
 };
 
 // The rest of an operator that returned before its outputs were there: Complete or Fail it, once,
-// from any thread. Dropped without, the operator fails. Its tensors and memory last until then.
+// from any thread. If the handle is dropped before, the operator fails. Its tensors and memory last
+// until then.
 class OpCompletion {
  public:
   OpCompletion(const opkit_host* host, opkit_completion* completion)
@@ -6995,10 +6994,10 @@ class OpCompletion {
   void Complete() { End(OPKIT_OK, ""); }
   void Fail(const char* text) { End(OPKIT_FAILED, text); }
   void Fail(const std::string& text) { End(OPKIT_FAILED, text.c_str()); }
-  explicit operator bool() const { return completion_ != nullptr; }
+  explicit operator bool() const { return completion_; }
 
  private:
-  // A second call does nothing.
+  // Ends the operator; a second call does nothing.
   void End(opkit_status status, const char* text) {
     if (completion_) host_->complete(std::exchange(completion_, nullptr), status, text);
   }
@@ -7028,7 +7027,7 @@ class OpResource {
  public:
   explicit OpResource(const opkit_call* call) : call_(call) {}
 
-  // For the toolkit, and for members of opkit_abi.h that this class does not show.
+  // The call itself: for the toolkit, and for members of opkit_abi.h that this class does not show.
   const opkit_call* call() const { return call_; }
 
   // `bytes` bytes of the device's memory, aligned to 64; every call gets other memory. Freed when
@@ -7065,22 +7064,23 @@ class OpResource {
   Device device() const {
     return {static_cast<DeviceType>(call_->device_type), call_->device_index};
   }
-  // The CPUStream or the cudaStream_t that work goes to; null on the CPU.
+  // The stream that work goes to: a CPUStream, or the native one of the device; null on the CPU.
   void* stream() const { return call_->stream; }
   template <class T>
   T* stream() const {
     return static_cast<T*>(call_->stream);
   }
   // Runs `work` at its place in the stream; on the CPU, now. Its captures are copied. Error
-  // (kUnsupported) on CUDA, as in parallel_for and invoke: issue work on stream() there.
+  // (kUnsupported) on a device that runs no host code, as in parallel_for and invoke: issue work on
+  // stream() there.
   template <class F>
   void launch(F work) const {
     if (!call_->asynchronous) return static_cast<void>(work());
     using Work = detail::LaunchedWork<F>;
     Check(host()->launch(call_, &Work::Run, &Work::Drop, new Work{std::move(work), call_->op}));
   }
-  // f(i) for every i in [0, n) on the host's threads; at its place in the stream where there is
-  // one.
+  // Calls f(i) for every i in [0, n) on the host's threads; at its place in the stream where there
+  // is one.
   template <class F>
   void parallel_for(int64_t n, F f, int64_t grain = 0) const {
     static_assert(std::is_invocable_v<F&, int64_t>,
@@ -7118,8 +7118,8 @@ class OpResource {
     return {now.id, now.parent, static_cast<InvocationKind>(now.kind)};
   }
 
-  // For operators with setAsync(): the function may return before its outputs are there, and the
-  // holder of the handle completes it. At most once in a call. Error: kFailedPrecondition.
+  // Operators with setAsync() call it: the function may return before its outputs are there, and
+  // the holder of the handle completes it. At most once in a call. Error: kFailedPrecondition.
   OpCompletion defer() const {
     opkit_completion* completion = nullptr;
     Check(host()->defer(call_, &completion));
@@ -7176,16 +7176,17 @@ LogHook SetLogHook(LogHook hook);
 
 namespace detail {
 
-// Why the function that this thread runs fails.
+// The reason why the function that this thread runs fails.
 struct HostError {
-  std::string text;              // the operator's
-  std::string failure;           // of a function of the host's table
-  std::exception_ptr exception;  // behind either, where it was thrown in this program
+  std::string text;              // given by the operator
+  std::string failure;           // given by a function of the host's table
+  std::exception_ptr exception;  // the cause of either, if it was thrown in this program
 };
 using HostErrorSlot = std::unique_ptr<HostError>;  // made when something fails
+
 inline constinit thread_local HostErrorSlot* t_host_error = nullptr;  // of the innermost scope
 OPKIT_COLD HostError& CurrentHostError();
-// Nothing has failed at the scope's beginning; its end brings the error before it back.
+// Gives this thread an empty error, and at its end the error that it had before.
 class HostErrorScope {
  public:
   HostErrorScope() : outer_(t_host_error) { t_host_error = &slot_; }
@@ -7196,8 +7197,8 @@ class HostErrorScope {
   HostErrorSlot* outer_;
 };
 
-// In a catch block: keeps the exception as this thread's failure, and says which status to answer.
-// `unknown` describes an exception that is not a std::exception.
+// Called in a catch block: keeps the exception as this thread's failure, and says which status to
+// answer. `unknown` describes an exception that is not a std::exception.
 OPKIT_COLD OPKIT_IMAGE_LOCAL opkit_status
 KeepFailure(const char* unknown = "it threw something that is not a std::exception") noexcept;
 // Runs `body` for a caller of the table.
@@ -7252,7 +7253,8 @@ inline std::string FloatText(double value) {
   return static_cast<double>(narrow) == value ? NumberText(narrow) : NumberText(value);
 }
 
-// 3, 0.1, true, text, [1, 2], ["a", "b"]; floating-point numbers without loss, unlike messages.
+// The attribute as text: 3, 0.1, true, text, [1, 2], ["a", "b"]. Floating-point numbers lose
+// nothing, unlike in messages.
 inline std::string AttributeText(const Attribute& attribute) {
   const Attribute::Values& values = attribute.values();
   if (attribute.type() == AttributeType::kString) return values.strings[0];
@@ -7274,7 +7276,7 @@ std::optional<T> ParseText(std::string_view text) {
     if (text == "true" || text == "True" || text == "1") return true;
     if (text == "false" || text == "False" || text == "0") return false;
     return std::nullopt;
-  } else {  // whatever the program's locale says
+  } else {  // independent of the program's locale
     static_assert(std::is_arithmetic_v<T>,
                   "AttrMap::get<T>: T is an integer, bool, floating-point "
                   "number, std::string, or a std::vector of one of these");
@@ -7287,7 +7289,7 @@ std::optional<T> ParseText(std::string_view text) {
   }
 }
 
-// "[1, 2]", "(1, 2)" or "1, 2".
+// Reads a list: "[1, 2]", "(1, 2)" or "1, 2".
 template <class T>
 std::optional<std::vector<T>> ParseList(std::string_view text) {
   while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
@@ -7328,13 +7330,13 @@ class AttrMap {
         items_.emplace_back(name, node.attrs[i]->text);
   }
 
-  // Null when there is none.
+  // The text of the attribute; null when there is none.
   const std::string* find(std::string_view name) const {
     for (const auto& [key, text] : items_)
       if (key == name) return &text;
     return nullptr;
   }
-  bool contains(std::string_view name) const { return find(name) != nullptr; }
+  bool contains(std::string_view name) const { return find(name); }
   // The attribute as T, `fallback` when there is none. Error (kTypeMismatch) for text that does not
   // read as T.
   template <class T>
@@ -7342,7 +7344,7 @@ class AttrMap {
     const std::string* text = find(name);
     return text ? Parse<T>(name, *text) : std::move(fallback);
   }
-  // Error (kNotFound) when there is none.
+  // The attribute as T. Error (kNotFound) when there is none.
   template <class T>
   T get(std::string_view name) const {
     const std::string* text = find(name);
@@ -7377,13 +7379,12 @@ class AttrMap {
   template <class T>
   static T Parse(std::string_view name, const std::string& text) {
     std::optional<T> value;
-    if constexpr (std::is_same_v<T, std::string>) {
+    if constexpr (std::is_same_v<T, std::string>)
       value = text;
-    } else if constexpr (requires { typename T::value_type; }) {
+    else if constexpr (requires { typename T::value_type; })
       value = detail::ParseList<typename T::value_type>(text);
-    } else {
+    else
       value = detail::ParseText<T>(text);
-    }
     if (!value)
       Throw(ErrorCode::kTypeMismatch, "attribute '", name, "' is \"", text,
             "\", which does not read as ", kAttributeTypeOf<T>);
@@ -7408,7 +7409,7 @@ namespace opkit::inline OPKIT_ABI {
 
 class OperatorDef;
 
-// Where an operator with state will run.
+// The device and the node that a state is made for.
 struct OpContext {
   Device device;
   const OperatorDef* def = nullptr;  // the node: in the program that runs it
@@ -7425,8 +7426,8 @@ inline OpStatus StatusOfAnswer(int answer) {
 }
 }  // namespace detail
 
-// An operator that keeps something between its runs. Made by setCreateOpState's function once for
-// each operator instance, and destroyed with it.
+// An operator that keeps data between its runs. Made by setCreateOpState's function once for each
+// operator instance, and destroyed with it.
 class StatefulOp : public detail::RefCounted {
  public:
   // Runs either pass without allocating; by default Forward and Backward, whose vectors are made at
@@ -7515,14 +7516,14 @@ OpStatus CallForStatus(F& f, Args&&... args) {
   }
 }
 
-// P without reference or pointer, where it is a T passed by value, reference or pointer.
+// P without reference or pointer, if P passes a T by value, reference or pointer.
 template <class P>
 using Pointee = std::remove_cv_t<std::remove_pointer_t<std::remove_reference_t<P>>>;
 template <class P>
 inline constexpr bool kIsPassed =
     !std::is_rvalue_reference_v<P> &&
     !(std::is_reference_v<P> && std::is_pointer_v<std::remove_reference_t<P>>);
-// The caller sees values that the function writes to P.
+// Whether the caller sees values that the function writes to P.
 template <class P>
 inline constexpr bool kIsWritable =
     (std::is_lvalue_reference_v<P> ||
@@ -7531,13 +7532,12 @@ inline constexpr bool kIsWritable =
 // `object`, passed as P.
 template <class P, class T>
 P PassAs(T& object) {
-  if constexpr (std::is_pointer_v<P>) {
+  if constexpr (std::is_pointer_v<P>)
     return &object;
-  } else if constexpr (std::is_reference_v<P>) {
+  else if constexpr (std::is_reference_v<P>)
     return object;
-  } else {
+  else
     return std::move(object);
-  }
 }
 
 // Attributes: const AttrMap&, or a map of strings by value or const reference.
@@ -7547,20 +7547,18 @@ constexpr bool IsAttrs() {
   constexpr bool kReadOnly =
       !std::is_reference_v<P> ||
       (std::is_lvalue_reference_v<P> && std::is_const_v<std::remove_reference_t<P>>);
-  if constexpr (std::is_same_v<Map, AttrMap>) {
+  if constexpr (std::is_same_v<Map, AttrMap>)
     return kReadOnly && std::is_reference_v<P>;
-  } else {
+  else
     return kReadOnly && StringMap<Map>;
-  }
 }
 template <class P>
 const std::remove_cvref_t<P>& PassAttrs(const AttrMap& attrs) {
   using Map = std::remove_cvref_t<P>;
-  if constexpr (std::is_same_v<Map, AttrMap>) {
+  if constexpr (std::is_same_v<Map, AttrMap>)
     return attrs;
-  } else {
+  else
     return attrs.As<Map>();
-  }
 }
 
 // Tensors: a span, or a vector by value, reference or pointer.
@@ -7723,7 +7721,7 @@ MutateInputsFunction Adapt(As<MutateInputsFunction>, F f, TypeList<A, I>) {
 }
 template <class P>
 inline constexpr bool kIsStateOwner = false;
-// A std::unique_ptr<StatefulOp>*: <memory> is for those who write it.
+// Whether P is a std::unique_ptr<StatefulOp>*; <memory> is not included for it.
 template <class P>
   requires requires(P* owner) {
     requires std::is_same_v<typename P::element_type, StatefulOp>;
@@ -7793,7 +7791,7 @@ Erased AdaptTo(F f) {
   if constexpr (kFits<Erased, F>)
     return Adapt(As<Erased>{}, std::move(f), typename FunctionSignature<F>::Parameters{});
   else
-    return {};  // a static_assert has said so
+    return {};  // a static_assert of the caller has failed
 }
 
 }  // namespace detail
@@ -7804,7 +7802,7 @@ Erased AdaptTo(F f) {
 // ---- opkit/op/function_op.hpp
 // REGISTER_OP: operators made of plain functions, the spelling that MXNet's loadable operators
 // have. The builder fills in a record, which a program registers
-// (op/function/function_operator.hpp) and a library hands over (plugin/library_export.hpp).
+// (op/function/function_operator.hpp) and a library hands over (plugin/export/library_export.hpp).
 #ifndef OPKIT_OP_FUNCTION_OP_HPP_
 #define OPKIT_OP_FUNCTION_OP_HPP_
 
@@ -7813,7 +7811,7 @@ namespace opkit::inline OPKIT_ABI {
 // The functions for one device type.
 struct FunctionDevice {
   std::string name;                    // "cpu", "gpu", …
-  DeviceType type = DeviceType::kCPU;  // of that name, where the program knows it
+  DeviceType type = DeviceType::kCPU;  // the type of that name, if the program knows it
   ForwardFunction forward, backward;
   CreateStateFunction create_state;  // where set, its object is called instead of the two
   bool shares_state = true;          // backward runs the object that forward has used
@@ -7828,7 +7826,7 @@ struct FunctionOpRecord : detail::RefCounted {
   const char* file = "";
   int line = 0;
   std::string doc;
-  std::string library;  // that it came from; empty for the program itself
+  std::string library;  // the library that it came from; empty for the program itself
   uint64_t flags = 0;   // OPKIT_OP_SUBGRAPH, …
   std::vector<FunctionDevice> devices;
   std::vector<std::pair<int, int>> inplace;  // {input, output}
@@ -7855,7 +7853,7 @@ struct FunctionOpRecord : detail::RefCounted {
       if (device.type == type) return &device;
     return nullptr;
   }
-  // Of a record that has crossed.
+  // Whether a record that has crossed has a backward function.
   bool HasBackward() const {
     for (const FunctionDevice& device : devices)
       if (device.abi.backward) return true;
@@ -7935,7 +7933,7 @@ class BasicFunctionOpBuilder {
         if (!record_->Has(OPKIT_OP_NO_GRADIENT)) host_.Add(*added, FunctionPass::kBackward);
     });
   }
-  // The operator has no gradient, as one whose StatefulOp has no Backward.
+  // Says that the operator has no gradient, for instance because its StatefulOp has no Backward.
   BasicFunctionOpBuilder& setNoGradient() {
     return Guarded([&] {
       for (const FunctionDevice& device : record_->devices)
@@ -7954,8 +7952,8 @@ class BasicFunctionOpBuilder {
                   "num_in, int* num_out)");
     return Once(record_->parse_attrs, "setParseAttrs", std::move(f));
   }
-  // DTypes of outputs from those of inputs, or the reverse; numbers of DType, -1 for unknown.
-  // Without it every output has the dtype of input 0.
+  // Infers dtypes of outputs from those of inputs, or the reverse; numbers of DType, -1 for
+  // unknown. Without it every output has the dtype of input 0.
   template <class F>
   BasicFunctionOpBuilder& setInferType(F f) {
     static_assert(detail::kFits<InferTypeFunction, F>,
@@ -7963,7 +7961,7 @@ class BasicFunctionOpBuilder {
                   "std::vector<int>& intypes, std::vector<int>& outtypes)");
     return Once(record_->infer_type, "setInferType", std::move(f));
   }
-  // Shapes of outputs from those of inputs, or the reverse. Unknown are an extent of -1 (the
+  // Infers shapes of outputs from those of inputs, or the reverse. Unknown are an extent of -1 (the
   // largest number as unsigned int) and, where the value has not been seen yet, an empty shape.
   // While something is unknown a failure means that nothing can be said yet.
   template <class F>
@@ -7974,7 +7972,7 @@ class BasicFunctionOpBuilder {
                   "std::vector<std::vector<unsigned int>>& outshapes), or with int64_t");
     return Once(record_->infer_shape, "setInferShape", std::move(f));
   }
-  // Inputs that are written to.
+  // Names the inputs that are written to.
   template <class F>
   BasicFunctionOpBuilder& setMutateInputs(F f) {
     static_assert(detail::kFits<MutateInputsFunction, F>,
@@ -7986,8 +7984,8 @@ class BasicFunctionOpBuilder {
     return setMutateInputs(
         [list = std::vector<int>(inputs)](const AttrMap&, std::vector<int>& out) { out = list; });
   }
-  // Memory for the whole of a run of either pass, known from the shapes of the forward inputs
-  // before it, so that a plan can hold it.
+  // Asks for memory for the whole of a run of either pass, known from the shapes of the forward
+  // inputs before it, so that a plan can hold it.
   BasicFunctionOpBuilder& setScratch(int64_t bytes) {
     return Once(record_->scratch, "setScratch",
                 [bytes](const AttrMap&, const ShapeVectors&) { return bytes; });
@@ -8000,7 +7998,7 @@ class BasicFunctionOpBuilder {
                   "std::vector<std::vector<int64_t>>& inshapes), or setScratch(bytes)");
     return Once(record_->scratch, "setScratch", std::move(f));
   }
-  // Pairs {input, output} that may share memory.
+  // Names pairs {input, output} that may share memory.
   BasicFunctionOpBuilder& setInplace(std::initializer_list<std::pair<int, int>> pairs) {
     return Guarded(
         [&] { record_->inplace.insert(record_->inplace.end(), pairs.begin(), pairs.end()); });
@@ -8029,10 +8027,8 @@ class BasicFunctionOpBuilder {
   BasicFunctionOpBuilder& Guarded(F call) noexcept {
     try {
       call();
-    } catch (const std::exception& error) {
-      AddProblem(error.what());
     } catch (...) {
-      AddProblem("it threw something that is not a std::exception");
+      AddProblem(CurrentError().what());
     }
     return *this;
   }
@@ -8142,7 +8138,7 @@ class Operator : public OperatorBase {
     try {
       context_.FinishDeviceComputation();
     } catch (...) {
-      // What failed came before and belongs to the next event that is recorded here.
+      // The work that failed came before, and belongs to the next event that is recorded here.
       if constexpr (HostContext<Context>)
         context_.Launch([failure = std::current_exception()] { std::rethrow_exception(failure); });
       throw;
@@ -8379,11 +8375,10 @@ std::unique_ptr<OperatorBase> CreateClass(const OperatorDef& def, Workspace* ws,
   static_assert(std::is_constructible_v<Op, const OperatorDef&, Workspace*> || kTakesConfig<Op>,
                 "REGISTER_*_OPERATOR(name, Class): Class needs a constructor "
                 "(const opkit::OperatorDef&, opkit::Workspace*)");
-  if constexpr (kTakesConfig<Op>) {
+  if constexpr (kTakesConfig<Op>)
     return std::make_unique<Op>(def, ws, config);
-  } else {
+  else
     return std::make_unique<Op>(def, ws);
-  }
 }
 
 // Static initialisers must not throw: a failure to register (no memory) shows as a missing kernel.
@@ -8543,11 +8538,10 @@ class FunctionOperator final : public Operator<Context>, public detail::Function
     detail::FunctionDeviceLink link;
     link.asynchronous = Context::kAsynchronous;
     link.context = &this->context_;
-    if constexpr (NativeStreamContext<Context>) {
+    if constexpr (NativeStreamContext<Context>)
       link.stream = this->context_.native_stream();
-    } else if constexpr (StreamContext<Context>) {
+    else if constexpr (StreamContext<Context>)
       link.stream = &this->context_.stream();
-    }
     if constexpr (Context::kAsynchronous)
       link.drain = [](void* context) { static_cast<Context*>(context)->FinishDeviceComputation(); };
     if constexpr (HostContext<Context>) {
@@ -8599,8 +8593,8 @@ class FunctionOpHost {
   // Lets functions run on the devices of every program, and adds the schema.
   void Begin();
   static void Enable();
-  // The device type's own name. `setter` is named by the Error (kInvalidArgument) for an unknown
-  // one.
+  // Returns the device type's own name. `setter` is named by the Error (kInvalidArgument) for an
+  // unknown one.
   static std::string DeviceName(const char* name, const char* setter);
   // Adds a kernel. `backend`: empty for the plain one.
   void Add(FunctionDevice& device, FunctionPass pass, const std::string& backend = {});
@@ -8612,7 +8606,7 @@ class FunctionOpHost {
   // that exists, a gradient that is there already stays.
   void AddBackward();
   void NoGradient();
-  // A header's registration is listed once, however many translation units see it.
+  // Lists the problem once, however many translation units include the registration.
   void Problem(const std::string& problem);
   OpSchema* schema() const { return schema_; }
 
@@ -8786,7 +8780,7 @@ class GradientMakerBase {
 
 namespace opkit::inline OPKIT_ABI {
 
-// What a registration says about the gradient of an operator.
+// The kind of gradient that a registration declares for an operator.
 enum class GradientKind : uint8_t {
   kMaker,
   kNone,       // no gradient flows through it
@@ -9109,7 +9103,7 @@ class NumericObserver final : public ObserverBase<OperatorBase> {
   using ObserverBase<OperatorBase>::ObserverBase;
   OPKIT_INLINE void Stop(bool succeeded) override;
 
-  // What the last run wrote; empty when it failed.
+  // The outputs of the last run; empty when it failed.
   const std::vector<OutputNumerics>& outputs() const { return outputs_; }
   int64_t bad_runs() const { return bad_runs_; }
   // "Log (X) -> (Y)\n  output 'Y' float32[2, 3]: 1 NaN, 2 infinite, first at element 4"
@@ -9124,11 +9118,11 @@ class NumericObserver final : public ObserverBase<OperatorBase> {
 
 #endif  // OPKIT_OP_OBSERVERS_HPP_
 
-// ---- opkit/op/schema_docs.hpp
+// ---- opkit/op/schema/schema_docs.hpp
 // A schema as Markdown: the reference that an operator's users read is generated from the rules
 // that its nodes are checked against, so that the two cannot differ.
-#ifndef OPKIT_OP_SCHEMA_DOCS_HPP_
-#define OPKIT_OP_SCHEMA_DOCS_HPP_
+#ifndef OPKIT_OP_SCHEMA_SCHEMA_DOCS_HPP_
+#define OPKIT_OP_SCHEMA_SCHEMA_DOCS_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 // Name, description, inputs, outputs, attributes and in-place pairs.
@@ -9138,7 +9132,7 @@ OPKIT_IMAGE_LOCAL std::string DocsOfAllOperators();
 
 }  // namespace opkit
 
-#endif  // OPKIT_OP_SCHEMA_DOCS_HPP_
+#endif  // OPKIT_OP_SCHEMA_SCHEMA_DOCS_HPP_
 
 // ---- opkit/base/fixed_name.hpp
 // FixedName: a string literal as a template argument, so that names are checked at compile time.
@@ -9892,7 +9886,7 @@ using TypedSchemaPtr = IntrusivePtr<TypedSchema>;
 // ---- opkit/op/typed_operator.hpp
 // Typed operators: one function template, and everything else (arity, dtypes, attribute names and
 // types, output allocation, checks, docs) derived from its signature at compile time. One source
-// for CPU, CPU streams and CUDA.
+// for the CPU, its streams and devices.
 #ifndef OPKIT_OP_TYPED_OPERATOR_HPP_
 #define OPKIT_OP_TYPED_OPERATOR_HPP_
 
@@ -9953,8 +9947,9 @@ concept DefaultFor =
 }  // namespace detail
 
 // The builder behind OPKIT_OP. `kRuled` has bit o set once output o has a shape rule. In another
-// file the same function is the same operator (CPU kernels in a .cc, CUDA kernels in a .cu): what
-// the chain says of the schema must then be said in both.
+// file the same function is the same operator (CPU kernels in one that the C++ compiler takes, a
+// device's kernels in one for the device compiler): the chain must then say the same of the schema
+// in both.
 template <class Function, uint64_t kRuled = 0>
 class TypedOp {
  public:
@@ -10039,13 +10034,12 @@ class TypedOp {
     if constexpr (kKnown && kRightType) {
       constexpr int kRow = detail::FindParameter<Function>(Name, detail::IsAttribute);
       constexpr bool kByElement = detail::kTypedRows<Function>[kRow].by_element;
-      if constexpr (kByElement && std::is_arithmetic_v<T>) {
+      if constexpr (kByElement && std::is_arithmetic_v<T>)
         schema().SetDefault(Name.str(), static_cast<double>(value));
-      } else if constexpr (std::is_integral_v<T> && std::is_integral_v<Value>) {
+      else if constexpr (std::is_integral_v<T> && std::is_integral_v<Value>)
         schema().SetDefault(Name.str(), value);  // its range is checked when it is read
-      } else {
+      else
         schema().SetDefault(Name.str(), static_cast<Value>(value));
-      }
       return *this;
     } else {
       return detail::IgnoredOp();
@@ -10059,8 +10053,8 @@ class TypedOp {
   TypedOp Schema(F fill) {
     try {
       fill(schema());
-    } catch (const std::exception& error) {
-      typed_->AddProblem(error.what());
+    } catch (...) {
+      typed_->AddProblem(CurrentError().what());
     }
     return *this;
   }
@@ -10091,8 +10085,8 @@ class TypedOp {
 #ifdef OPKIT_DEVICE_COMPILER
       static_assert(
           !HostContext<Context>,
-          "OPKIT_OP(…).Kernel<CPUContext>() under nvcc would compute nothing: compile CPU "
-          "kernels in a .cc file, CUDA kernels in a .cu file");
+          "OPKIT_OP(…).Kernel<CPUContext>() under a device compiler would compute nothing: "
+          "compile CPU kernels in a .cc file, the device's kernels in a file of their own");
 #endif
       if constexpr (kVersions) {
         typed_->AddElementTypes({kDTypeOf<Types>...});
@@ -10127,11 +10121,10 @@ class TypedOp {
   }
   template <class Context, class... Types>
   static consteval bool HasVersions() {
-    if constexpr (sizeof...(Types) == 0) {
+    if constexpr (sizeof...(Types) == 0)
       return detail::kHasVersion<Function, Context>;
-    } else {
+    else
       return (detail::kHasVersion<Function, Context, Types> && ...);
-    }
   }
 
   OpSchema& schema() { return typed_->schema; }
@@ -10143,11 +10136,10 @@ namespace detail {
 
 template <class Function>
 OPKIT_IMAGE_LOCAL auto MakeTypedOp(const char* name, const char* file, int line, Function) {
-  if constexpr (CheckTypedFunction<Function>()) {
+  if constexpr (CheckTypedFunction<Function>())
     return TypedOp<Function>(TypedSchema::Make(name, file, line, kTypedRows<Function>));
-  } else {
+  else
     return IgnoredOp();
-  }
 }
 
 }  // namespace detail
@@ -10165,39 +10157,6 @@ OPKIT_IMAGE_LOCAL auto MakeTypedOp(const char* name, const char* file, int line,
       -> decltype(&name<OpkitTypes...>) { return &name<OpkitTypes...>; })
 
 #endif  // OPKIT_OP_TYPED_OPERATOR_HPP_
-
-// ---- opkit/base/name_index.hpp
-// NameIndex: numbers for names, in the order they were added. Graphs name their values and nodes;
-// everything that walks a graph works on these numbers.
-#ifndef OPKIT_BASE_NAME_INDEX_HPP_
-#define OPKIT_BASE_NAME_INDEX_HPP_
-
-namespace opkit::inline OPKIT_ABI {
-
-// An open-addressing hash table (linear probing, at most half full). Adding and finding is O(1);
-// names are never removed. Not synchronised.
-class NameIndex {
- public:
-  // -1 when the name was never added.
-  int Find(std::string_view name) const;
-  // The number of the name, a new one when it has none.
-  int Add(std::string_view name);
-  int size() const { return static_cast<int>(names_.size()); }
-  const std::string& operator[](int number) const { return names_[static_cast<size_t>(number)]; }
-  const std::vector<std::string>& names() const { return names_; }
-
- private:
-  // Where the name is, or the empty slot where it would go.
-  size_t Slot(std::string_view name) const;
-  void Grow();
-
-  std::vector<std::string> names_;
-  std::vector<int> slots_;  // numbers, -1 where empty; a power of two of them
-};
-
-}  // namespace opkit
-
-#endif  // OPKIT_BASE_NAME_INDEX_HPP_
 
 // ---- opkit/graph/graph.hpp
 // Graph: operator definitions over named values, with inputs, constants and outputs. Plain data
@@ -10256,7 +10215,10 @@ class Graph {
   int num_nodes() const { return static_cast<int>(nodes_.size()); }
   // Error (kOutOfRange) for an index that the graph does not have.
   const OperatorDef& node(int i) const { return nodes_[CheckIndex(i)]; }
-  bool IsOutput(std::string_view name) const;
+  bool IsOutput(std::string_view name) const {
+    const int number = names_.Find(name);
+    return number >= 0 && declared_[detail::Index(number)].is_output;
+  }
   // An input, a constant or a node makes it.
   bool HasValue(std::string_view name) const { return Find(name); }
   bool IsInput(std::string_view name) const { return Find(name, ValueSource::kInput); }
@@ -10295,6 +10257,7 @@ class Graph {
   struct Declaration {
     ValueSource source = ValueSource::kInput;
     int index = -1;  // among the inputs, constants or nodes; -1: the name is not made now
+    bool is_output = false;
   };
 
   size_t CheckIndex(int i) const {
@@ -10313,6 +10276,7 @@ class Graph {
   }
   void Declare(const std::string& name, ValueSource source, size_t index);
   void Set(const std::string& name, ValueSource source, size_t index);
+  Declaration& DeclarationOf(const std::string& name);
   // Checks the outputs of a node that is about to replace node `replaced` (-1: none).
   void CheckOutputs(const OperatorDef& def, int replaced) const;
   void DeclareOutputs(size_t node);
@@ -10881,10 +10845,19 @@ struct NamedTensor {
 };
 
 // Tensors by name, in the order of the graph's outputs.
+//
+//   auto out = exec.Run(inputs);
+//   out["Y"];  out[0];
+//   for (const auto& [name, tensor] : out) …
 class NamedTensors {
  public:
-  // Error (kNotFound) that names the nearest.
+  // Null where there is none of that name.
+  const Tensor* find(std::string_view name) const;
+  bool contains(std::string_view name) const { return find(name); }
+  // Errors: kNotFound that names the nearest; kOutOfRange for a position.
   const Tensor& at(std::string_view name) const;
+  const Tensor& operator[](std::string_view name) const { return at(name); }
+  const Tensor& operator[](size_t position) const;
   void Add(const std::string& name, const Tensor& tensor) { items_.push_back({name, tensor}); }
   auto begin() const { return items_.begin(); }
   auto end() const { return items_.end(); }
@@ -11062,8 +11035,8 @@ struct RunValue {
   std::vector<int> users;  // steps that read it; scratch of a step has none
   bool kept = false;       // read after the run has ended
   bool external = false;   // in memory that the planner does not place
-  // Another value whose bytes it shares, from `view_offset` on. Its producer is the step that makes
-  // the view.
+  // The value whose bytes this one shares, from `view_offset` on; -1 for none. Its producer is the
+  // step that makes the view.
   int view_of = -1;
   int64_t view_offset = 0;
 };
@@ -11357,26 +11330,26 @@ class SimpleNet : public Observable<SimpleNet> {
 
 #endif  // OPKIT_GRAPH_SIMPLE_NET_HPP_
 
-// ---- opkit/plugin/shared_object.hpp
+// ---- opkit/plugin/load/shared_object.hpp
 // A shared object that is loaded while the program runs: a wrong file is refused with its reason
 // before the loader sees it, a second instance or a rebuilt file can live beside the first, and
 // closing tells whether the code is really gone. The calls of POSIX and the reading of ELF that
 // loading needs are in impl/; another system has another version of those files.
-#ifndef OPKIT_PLUGIN_SHARED_OBJECT_HPP_
-#define OPKIT_PLUGIN_SHARED_OBJECT_HPP_
+#ifndef OPKIT_PLUGIN_LOAD_SHARED_OBJECT_HPP_
+#define OPKIT_PLUGIN_LOAD_SHARED_OBJECT_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// C++ names as a person writes them; others as they are.
+// Returns a C++ name as a person writes it, and another name as it is.
 std::string Demangle(const std::string& symbol);
 
 // Whether closing a library took its code out of the process.
 struct CloseReport {
   bool unmapped = false;    // no code or data of it is left in the process
-  bool still_used = false;  // by another handle, or by another part of the program
+  bool still_used = false;  // another handle, or another part of the program, uses it
   std::vector<std::string>
-      pinned_by;  // otherwise: its symbols that may hold it, for a person to read
+      pinned_by;  // else the symbols of it that may hold it, for a person to read
 };
 
 // An open library. Its functions may be called from any thread; the last handle closes it, after
@@ -11394,23 +11367,25 @@ class SharedObject : public RefCounted {
   // written to meanwhile. Errors: kNotFound for a missing file or dependency, kUnsupported for
   // another machine's, else kInvalidArgument.
   static IntrusivePtr<SharedObject> Open(const std::string& path);
-  // With variables of its own in any case, by loading a copy of the file. STB_GNU_UNIQUE ones
-  // remain one in the process, and a dependency is not looked for in the file's folder ($ORIGIN).
+  // Opens the file with variables of its own in any case, by loading a copy of the file.
+  // STB_GNU_UNIQUE ones remain one in the process, and a dependency is not looked for in the file's
+  // folder ($ORIGIN).
   static IntrusivePtr<SharedObject> OpenCopy(const std::string& path);
   // Drops the handle and tells whether that unmapped the library.
   static CloseReport Close(IntrusivePtr<SharedObject>& object);
   // Whether an image of this loaded_path() and base() is in the process, now or still.
   static bool IsMapped(const std::string& loaded_path, uintptr_t base);
 
-  // As the caller wrote it, and as the loader was given it: the same, or the name of a copy.
+  // The path as the caller wrote it, and as the loader was given it: the same, or the name of a
+  // copy.
   const std::string& path() const { return path_; }
   const std::string& loaded_path() const { return loaded_path_; }
   uintptr_t base() const { return base_; }
 
-  // Address of a symbol that this library (and not one it depends on) exports; null when there is
-  // none.
+  // The address of a symbol that this library (and not one it depends on) exports; null when there
+  // is none.
   void* Find(const char* symbol) const;
-  // Mangled, as the file had them when it was opened; see Demangle.
+  // The mangled names of the functions that the file exported when it was opened; see Demangle.
   virtual const std::vector<std::string>& ExportedFunctions() const = 0;
   // Symbols that may keep the code mapped after the last handle is gone.
   virtual std::vector<std::string> PinningSymbols() const = 0;
@@ -11435,7 +11410,7 @@ using LibraryImagePtr = IntrusivePtr<LibraryImage>;
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_PLUGIN_SHARED_OBJECT_HPP_
+#endif  // OPKIT_PLUGIN_LOAD_SHARED_OBJECT_HPP_
 
 // ---- opkit/plugin/library.hpp
 // Library: operators loaded from a shared object at run time. They are operators like any other:
@@ -11449,7 +11424,7 @@ struct LoadOptions {
   // The backend of the library's kernels where the operator exists already, which a node asks for
   // with .Engine(backend). Empty: the file's name without "lib" and ".so".
   std::string backend = {};
-  // Such a backend comes before those that the operator has, until the library is unloaded.
+  // The library's kernels come before those that an operator has, until the library is unloaded.
   bool allow_override = false;
   // Loads the file once more where it is loaded already, with variables of its own.
   bool own_copy = false;
@@ -11458,7 +11433,7 @@ struct LoadOptions {
 // Whether unloading took a library's code out of the process.
 struct UnloadReport {
   bool unmapped = false;               // no code of it is left in the process
-  std::vector<std::string> pinned_by;  // otherwise: its symbols that may hold it there
+  std::vector<std::string> pinned_by;  // else the symbols of it that may hold it there
   friend std::string ToString(const UnloadReport& report);
 };
 
@@ -11491,14 +11466,14 @@ class Library {
  public:
   // Registers every operator of the file, or none. The same unchanged file is loaded once. An
   // operator that exists already gets another backend. Errors: kNotFound for a missing file;
-  // kUnsupported for another machine's and another version of the ABI; kInvalidArgument for what is
-  // no such library or is wrong in it; kAlreadyExists for two operators of a name in it; what its
-  // initialize reports.
+  // kUnsupported for another machine's and another version of the ABI; kInvalidArgument for a file
+  // that is no such library, or for a fault in it; kAlreadyExists for two operators of a name in
+  // it; the failure that its initialize reports.
   static Library Load(const std::string& path, const LoadOptions& options = {});
   // Loads the operators of this program itself, in a unit that includes author.hpp.
   static Library LoadEntry(opkit_library_entry_function entry, const std::string& name,
                            const LoadOptions& options = {});
-  // All that are loaded.
+  // All libraries that are loaded.
   static std::vector<Library> All();
 
   // The file's name, with a number behind it when it is not the first of that name.
@@ -11506,7 +11481,7 @@ class Library {
   const std::string& path() const { return loaded_->path; }
   // The backend of its kernels for operators that existed before.
   const std::string& backend() const { return loaded_->backend; }
-  // Of the toolkit that it was compiled with; empty where it does not say.
+  // The version of the toolkit that it was compiled with; empty where it does not say.
   std::string version() const {
     const char* version = image().library->version;
     return version ? version : "";
@@ -11514,7 +11489,7 @@ class Library {
   std::pair<uint32_t, uint32_t> abi_version() const {
     return {image().library->abi_major, image().library->abi_minor};
   }
-  // Names, in the library's order.
+  // The operators' names, in the library's order.
   std::vector<std::string> operators() const;
   bool is_loaded() const { return static_cast<bool>(loaded_->image); }
 
@@ -11541,19 +11516,19 @@ class Library {
 #define OPKIT_OPKIT_HPP_
 
 #ifdef OPKIT_LIBRARY_FINALIZE  // after author.hpp: what the unit registers is handed over as well
-// ---- opkit/plugin/export_operators.hpp
+// ---- opkit/plugin/export/export_operators.hpp
 // The operators that a library registers as classes (REGISTER_CPU_OPERATOR) or typed functions
 // (OPKIT_OP), handed over beside those of REGISTER_OP. They are in the library's own registries;
 // each becomes a record whose kernels run the operator in a workspace of its own over the host's
 // memory. Included where a unit includes both opkit.hpp and plugin/author.hpp.
-#ifndef OPKIT_PLUGIN_EXPORT_OPERATORS_HPP_
-#define OPKIT_PLUGIN_EXPORT_OPERATORS_HPP_
+#ifndef OPKIT_PLUGIN_EXPORT_EXPORT_OPERATORS_HPP_
+#define OPKIT_PLUGIN_EXPORT_EXPORT_OPERATORS_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Adds records of all that the host can run. None where the host is this program itself, which has
-// the operators already.
+// Adds records of all that the host can run. Adds none where the host is this program itself, which
+// has the operators already.
 OPKIT_IMAGE_LOCAL void AddRegisteredOperators(std::vector<FunctionRecord>& records);
 
 [[maybe_unused]] OPKIT_IMAGE_LOCAL inline const bool kExportsRegisteredOperators =
@@ -11562,7 +11537,7 @@ OPKIT_IMAGE_LOCAL void AddRegisteredOperators(std::vector<FunctionRecord>& recor
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_PLUGIN_EXPORT_OPERATORS_HPP_
+#endif  // OPKIT_PLUGIN_EXPORT_EXPORT_OPERATORS_HPP_
 #endif
 
 #endif  // OPKIT_OPKIT_HPP_
@@ -11662,10 +11637,13 @@ OPKIT_INLINE size_t EditDistance(std::string_view a, std::string_view b) {
     row[0] = static_cast<int64_t>(i);
     for (size_t j = 1; j <= b.size(); ++j) {
       const int64_t differs = lower(a[i - 1]) != lower(b[j - 1]);
-      row[j] = std::min({previous[j - 1] + differs, previous[j] + 1, row[j - 1] + 1});
+      int64_t best = previous[j - 1] + differs;
+      if (previous[j] + 1 < best) best = previous[j] + 1;
+      if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
       const bool swapped = i > 1 && j > 1 && lower(a[i - 1]) == lower(b[j - 2]) &&
                            lower(a[i - 2]) == lower(b[j - 1]);
-      if (swapped) row[j] = std::min(row[j], before[j - 2] + 1);
+      if (swapped && before[j - 2] + 1 < best) best = before[j - 2] + 1;
+      row[j] = best;
     }
     std::swap(before, previous);
     std::swap(previous, row);
@@ -11752,7 +11730,33 @@ OPKIT_INLINE void Throw(ErrorCode code, const Text& a, const Text& b, const Text
   throw Error(code, StrCat(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p));
 }
 
+OPKIT_INLINE Error CurrentError() {
+  try {
+    throw;
+  } catch (const Error& error) {
+    return error;
+  } catch (const std::exception& thrown) {
+    return Error(ErrorCode::kOperatorFailed, thrown.what()).SetCause(std::current_exception());
+  } catch (...) {
+    return Error(ErrorCode::kOperatorFailed, "threw something that is not a std::exception")
+        .SetCause(std::current_exception());
+  }
+}
+
 namespace detail {
+
+OPKIT_INLINE void RethrowInContext(std::string line) {
+  try {
+    throw;
+  } catch (Error& error) {
+    if (error.is_shared() && typeid(error) == typeid(Error))
+      throw Error(error).AddContext(std::move(line));
+    if (!error.is_shared()) error.AddContext(std::move(line));
+    throw;
+  } catch (...) {
+    throw CurrentError().AddContext(std::move(line));
+  }
+}
 
 OPKIT_INLINE void AssertFailed(const char* condition, const char* file, int line) {
   std::fprintf(stderr, "opkit: internal error: %s does not hold at %s:%d\n", condition, file, line);
@@ -11789,19 +11793,18 @@ OPKIT_INLINE void Dims::Assign(const int64_t* values, size_t count) {
 
 OPKIT_INLINE void Dims::Steal(Dims& other) {
   size_ = other.size_;
-  if (size_ > kInline) {
+  if (size_ > kInline)
     heap_ = other.heap_;
-  } else {
+  else
     for (int i = 0; i < size_; ++i) inline_[i] = other.inline_[i];
-  }
   other.size_ = 0;
 }
 
-OPKIT_INLINE int Shape::Axis(int axis) const {
+OPKIT_INLINE int Shape::Axis(int64_t axis) const {
   if (axis < -rank() || axis >= rank())
     Throw(ErrorCode::kOutOfRange, "axis ", axis, " is outside shape ", ToString(*this), " of rank ",
           rank());
-  return axis < 0 ? axis + rank() : axis;
+  return static_cast<int>(axis < 0 ? axis + rank() : axis);
 }
 
 OPKIT_INLINE int64_t Shape::NumelBetween(int begin, int end) const {
@@ -12162,13 +12165,11 @@ OPKIT_INLINE Tensor Tensor::View(const Dims& dims) const {
   Dims resolved = dims;
   int64_t known = 1;
   int unknown = -1;
-  for (int i = 0; i < resolved.size(); ++i) {
-    if (resolved[i] == -1 && unknown < 0) {
+  for (int i = 0; i < resolved.size(); ++i)
+    if (resolved[i] == -1 && unknown < 0)
       unknown = i;
-    } else if (__builtin_mul_overflow(known, resolved[i], &known)) {
+    else if (__builtin_mul_overflow(known, resolved[i], &known))
       known = -1;
-    }
-  }
   if (unknown >= 0 && known > 0) resolved[unknown] = numel() / known;
   const bool open = unknown >= 0 && known == 0;
   Shape shape = open ? Shape{0} : Shape(std::move(resolved));
@@ -12205,9 +12206,9 @@ OPKIT_INLINE Tensor Tensor::Permute(const Dims& order) const {
   const Dims old_strides = strides();
   Dims dims = order, steps = order;
   for (int i = 0; i < order.size(); ++i) {
-    const int axis = shape_.Axis(static_cast<int>(order[i]));
+    const int axis = shape_.Axis(order[i]);
     for (int j = 0; j < i; ++j)
-      if (shape_.Axis(static_cast<int>(order[j])) == axis)
+      if (shape_.Axis(order[j]) == axis)
         Fail(ErrorCode::kInvalidArgument, "Permute names axis ", axis, " twice");
     dims[i] = shape_[axis];
     steps[i] = old_strides[axis];
@@ -12515,7 +12516,7 @@ OPKIT_INLINE bool EventState::Complete(std::exception_ptr exception) {
 }
 
 OPKIT_INLINE bool EventState::Reuse() {
-  // Relaxed: whoever gets a handle from now on gets it by means that order this.
+  // Relaxed: a thread that gets a handle from now on gets it by means that order this.
   status_.store(EventStatus::kInitialized, std::memory_order_relaxed);
   exception_ = nullptr;
   context_ = {};
@@ -12559,8 +12560,8 @@ OPKIT_INLINE std::exception_ptr EventState::Shared(std::exception_ptr exception)
   try {
     std::rethrow_exception(exception);
   } catch (Error& error) {
-    // Of one that others may read already a copy is changed; a class derived from Error would be
-    // cut by that and stays as it is.
+    // An Error that others may read already is copied, and the copy changed; a class derived from
+    // Error would be cut by copying and stays as it is.
     const bool others = error.is_shared();
     if (!private_) error.SetShared();
     if (!context_ || (others && typeid(error) != typeid(Error))) return exception;
@@ -12572,7 +12573,10 @@ OPKIT_INLINE std::exception_ptr EventState::Shared(std::exception_ptr exception)
     copy.AddContext(described).SetShared();
     return std::make_exception_ptr(std::move(copy));
   } catch (...) {
-    return exception;
+    if (!context_) return exception;
+    Error error = CurrentError();
+    error.AddContext(context_->Describe()).SetShared();
+    return std::make_exception_ptr(std::move(error));
   }
 }
 
@@ -12612,7 +12616,8 @@ OPKIT_INLINE void Event::Reset() {
   if (!spare && spare_ && state_.use_count() == 1 && state_->Reuse()) return;
   auto next = spare ? std::move(spare_) : NewState();
   spare_ = std::exchange(state_, std::move(next));
-  // What it holds (callbacks, an exception, memory) goes now, or with its last handle.
+  // The callbacks, the exception and the memory that the state holds go now, or with its last
+  // handle.
   if (spare_.use_count() == 1 ? !spare_->Reuse() : spare_->status() != EventStatus::kSuccess)
     spare_ = {};
 }
@@ -12621,15 +12626,14 @@ OPKIT_INLINE std::string Event::ErrorMessage() const {
   if (Query() != EventStatus::kFailed) return {};
   try {
     std::rethrow_exception(state_->exception());
-  } catch (const std::exception& error) {
-    return error.what();
   } catch (...) {
-    return "an exception that is not derived from std::exception";
+    return CurrentError().what();
   }
 }
 
 OPKIT_INLINE void Event::CompleteOnce(std::exception_ptr exception) {
-  // Whoever waits may end this handle as soon as it is terminal, while Complete still runs.
+  // A waiting thread may end this handle as soon as the event is terminal, while Complete still
+  // runs.
   const auto state = state_;
   if (!state->Complete(std::move(exception)) && state->status() == EventStatus::kSuccess)
     Throw(ErrorCode::kFailedPrecondition,
@@ -12811,8 +12815,8 @@ OPKIT_INLINE void CPUStream::Serve() {
 
 OPKIT_INLINE void CPUStream::Execute(Item& item, std::exception_ptr& failure) {
   if (item.record) {
-    // Still wanted when cancelled: only now is the memory no longer in use. Freed before the
-    // event completes, so that who has waited finds it freed.
+    // Still wanted when cancelled: only now is the memory no longer in use. Freed before the event
+    // completes, so that a thread that has waited finds it freed.
     item.record->retained.clear();
     item.record->Complete(std::exchange(failure, nullptr));
   } else if (failure) {
@@ -12835,11 +12839,10 @@ OPKIT_INLINE void CPUStream::Execute(Item& item, std::exception_ptr& failure) {
 }
 
 OPKIT_INLINE void CPUStreamContext::FinishDeviceComputation() {
-  if (drained_) {
+  if (drained_)
     drained_->Reset();
-  } else {
+  else
     drained_.emplace(device_);
-  }
   drained_->state()->SetPrivate();
   stream().Record(*drained_);
   drained_->Finish();
@@ -12995,8 +12998,8 @@ class WorkDeque {
     return top_.load(std::memory_order_seq_cst) >= bottom_.load(std::memory_order_seq_cst);
   }
 
-  // In a forked child: forgets the items, which belong to the parent. Relaxed: the child has one
-  // thread.
+  // Called in a forked child: forgets the items, which belong to the parent. Relaxed: the child has
+  // one thread.
   void ResetAfterFork() {
     top_.store(0, std::memory_order_relaxed);
     bottom_.store(0, std::memory_order_relaxed);
@@ -13005,7 +13008,7 @@ class WorkDeque {
  private:
   std::atomic<T*>& Slot(int64_t index) { return slots_[Index(index) & (kCapacity - 1)]; }
 
-  // Apart: thieves write one, the owner the other.
+  // On cache lines of their own: thieves write `top_`, the owner `bottom_`.
   alignas(kCacheLine) std::atomic<int64_t> top_{0};
   alignas(kCacheLine) std::atomic<int64_t> bottom_{0};
   alignas(kCacheLine) std::atomic<T*> slots_[kCapacity] = {};
@@ -13212,11 +13215,10 @@ OPKIT_INLINE void ThreadPool::Sleep(detail::PoolWorker& self) {
   detail::IdleThread sleeper;
   idle_.Enlist(sleeper);
   idle_.StopSearching();
-  if (!HasWork() && !stopping_ && self.index < worker_target()) {
+  if (!HasWork() && !stopping_ && self.index < worker_target())
     sleeper.parker.Wait();
-  } else if (idle_.Delist(sleeper)) {
+  else if (idle_.Delist(sleeper))
     idle_.StartSearching();
-  }
 }
 
 // --- work
@@ -13543,7 +13545,8 @@ class Failure final : public RefCounted {
 
   // Whether an operation pushed as number `sequence` has to be skipped. Operations that were pushed
   // before the report still are, whenever they come to run, as if they had run at once. Relaxed,
-  // here and below: the number stands for itself, and the rest of the object never changes.
+  // here and below: no other data is read because of this number, and the rest of the object never
+  // changes.
   bool ConcernsOperation(uint64_t sequence) const {
     const uint64_t reported = reported_.load(std::memory_order_relaxed);
     return reported == 0 || sequence < reported;
@@ -13573,8 +13576,8 @@ class Failure final : public RefCounted {
 
 using FailurePtr = IntrusivePtr<Failure>;
 
-// An Error that also says in which operation it happened, where that has a name; a copy, since
-// events may share it. Other exceptions stay as they are.
+// Adds the name of the operation to an Error that happened in it, where there is a name, and
+// returns a copy, since events may share the original. Other exceptions stay as they are.
 OPKIT_COLD inline std::exception_ptr Named(const char* operation, std::exception_ptr exception) {
   if (*operation == '\0') return exception;
   try {
@@ -13647,7 +13650,7 @@ struct Access {
   static constexpr uintptr_t kWrite = 1;
 
   Access() = default;
-  // Only while the operation is prepared. Relaxed: by one thread.
+  // Copies are made only while the operation is prepared. Relaxed: one thread uses both.
   Access(const Access& other) { *this = other; }
   Access& operator=(const Access& other) {
     next.store(other.next.load(std::memory_order_relaxed), std::memory_order_relaxed);
@@ -13670,22 +13673,22 @@ struct Access {
 enum class OpMode : uint8_t { kSynchronous, kAsynchronous, kOnDevice, kCopyOnDevice };
 
 // The members that few operations need: for several Vars, large closures, failures, devices,
-// completion elsewhere. Apart from the record, so that more of the records that wait in their
-// thousands fit into a cache.
+// completion elsewhere. They lie apart from the record, so that more of the records that wait in
+// their thousands fit into a cache.
 struct OpDetails {
   static constexpr size_t kInlineAccesses = 3;
 
   Access* accesses = inline_accesses;
   size_t access_capacity = kInlineAccesses;
   Access inline_accesses[kInlineAccesses];
-  std::atomic<int32_t> parts{0};  // of closure and completion, how many are still to come
+  std::atomic<int32_t> parts{0};  // how many of the two, closure and completion, have not ended
   alignas(std::max_align_t) unsigned char storage[OpClosureType::kLargeBytes];
 
   FailurePtr failure;         // why the Vars that it writes have no valid value
   std::exception_ptr thrown;  // before it becomes a Failure
   Device device;
 
-  // For asynchronous operations.
+  // The following serve asynchronous operations.
   std::exception_ptr outcome;  // given by the handle, or Cancel, that completed it
   // Guarded by the engine's mutex.
   bool completable = false;
@@ -13708,7 +13711,7 @@ struct OpDetails {
   }
 };
 
-// Two cache lines. Lies in an OpSlab.
+// A record takes two cache lines and lies in an OpSlab.
 struct alignas(kCacheLine) EngineOp : InboxNode {
   const OpClosureType* closure = nullptr;  // null when there is none
   uint64_t sequence = 0;                   // place in push order, from 1
@@ -13750,7 +13753,7 @@ struct alignas(kCacheLine) EngineOp : InboxNode {
       return details().storage;
     return storage;
   }
-  // Ends the closure where there still is one, and calls it before when asked to.
+  // Destroys the closure, if there still is one; calls it first when `call` is set.
   void EndClosure(bool call = false, Completion* completion = nullptr) {
     if (!closure) return;
     const OpClosureType& type = *std::exchange(closure, nullptr);
@@ -13777,7 +13780,7 @@ inline OpDetails& EngineOp::details() const {
   return slab->details[this - slab->ops];
 }
 
-// Operations that wait for nothing any more, linked through the records.
+// A list of operations that are ready to run, linked through their records.
 struct OpList {
   void Add(EngineOp* op) {
     op->SetNextInList(nullptr);
@@ -13801,7 +13804,7 @@ struct OpList {
   void AddIfGranted(EngineOp* op) {
     if (op->access_count == 1 || op->waits.fetch_sub(1, std::memory_order_acq_rel) == 1) Add(op);
   }
-  // Null when there is none.
+  // Removes the first operation; null when the list is empty.
   EngineOp* TakeFirst() {
     EngineOp* op = first;
     if (!op) return nullptr;
@@ -13823,8 +13826,9 @@ struct OpList {
 };
 
 // The records of one engine. Pushers take records and numbers under one short lock; threads that
-// complete operations give records back many at a time, under another one. The records longest
-// unused come first, so that they stay in the order of their addresses, as caches like it.
+// complete operations give records back many at a time, under another one. The records that were
+// unused longest are taken first, so that records stay in the order of their addresses, which
+// caches like.
 class OpRecords {
  public:
   ~OpRecords() {
@@ -13854,7 +13858,7 @@ class OpRecords {
     return next_sequence_;
   }
 
-  // The records of `count` operations, which have ended.
+  // Takes back the records of `count` operations that have ended.
   void GiveBack(const OpList& list, int64_t count) {
     {
       SpinLockGuard guard(returned_lock_);
@@ -13908,12 +13912,12 @@ class OpRecords {
   SpinLock lock_;
   EngineOp* free_ = nullptr;
   uint64_t next_sequence_ = 1;
-  uint64_t counted_before_ = 1;  // operations numbered below were added to `outstanding_`
+  uint64_t counted_before_ = 1;  // operations with a sequence below were added to `outstanding_`
   int waiters_ = 0;
   OpSlab* last_slab_ = nullptr;
   alignas(kCacheLine) SpinLock returned_lock_;
   OpList returned_;
-  Latch outstanding_;  // below zero where operations have ended that were not added
+  Latch outstanding_;  // below zero where operations that were not added have ended
 };
 
 }  // namespace detail
@@ -14021,7 +14025,7 @@ struct VarWaiter : Access {
 class alignas(kCacheLine) VarState {
  public:
   SpinLock lock;
-  uint32_t generation = 0;  // of the valid handles
+  uint32_t generation = 0;  // that of the valid handles
   VarState* next_free = nullptr;
 
  private:
@@ -14056,23 +14060,23 @@ class alignas(kCacheLine) VarState {
     return false;
   }
 
-  // Only where there are pending writes. A waiter is granted with the reads around it.
+  // To be called only while writes are pending. A waiter is granted with the reads around it.
   void AppendWaiter(VarWaiter& waiter) {
     waiter.prev = tail_;
     Enqueue(waiter);
   }
 
-  // For a waiter that gives up. Before it in the queue is a write that goes on, or a read or waiter
-  // that is not granted either; each can be released only with the lock, because no write follows.
+  // Takes a waiter that gives up out of the queue. Before it is a write that goes on, or a read or
+  // waiter that is not granted either; each can be released only with the lock, because no write
+  // follows.
   void Remove(VarWaiter& waiter) {
     // Relaxed: written under the lock. Release: as in Enqueue.
     const uintptr_t next = waiter.next.load(std::memory_order_relaxed);
     waiter.prev->next.store(next, std::memory_order_release);
-    if (tail_ == &waiter) {
+    if (tail_ == &waiter)
       tail_ = waiter.prev;
-    } else if (Access* after = Access::Untagged(next); after->owner == 0) {
+    else if (Access* after = Access::Untagged(next); after->owner == 0)
       static_cast<VarWaiter*>(after)->prev = waiter.prev;
-    }
   }
 
   // Ends a granted access, without the lock. Operations that can run because of it are added to
@@ -14099,7 +14103,7 @@ class alignas(kCacheLine) VarState {
     while (waiters) {
       auto* next =
           static_cast<VarWaiter*>(Access::Untagged(waiters->next.load(std::memory_order_relaxed)));
-      waiters->latch.CountDown();  // gone from here on
+      waiters->latch.CountDown();  // the waiter may be gone from here on
       waiters = next;
     }
     return last;
@@ -14111,7 +14115,7 @@ class alignas(kCacheLine) VarState {
     deleted_ = true;
     return !HasPendingWrites() && readers_ == 0;
   }
-  // For the next NewVar, whose lock publishes it.
+  // Makes the state new for the next NewVar, whose lock publishes it.
   void Recycle() {
     deleted_ = false;
     failure = {};
@@ -14215,8 +14219,8 @@ struct EngineThread {
 };
 inline constinit thread_local EngineThread t_engine;
 
-// Operations that a thread has completed and not given back yet, and others that can run because of
-// them.
+// Operations that a thread has completed but not given back yet, and operations that became ready
+// by them.
 struct Completed {
   OpList records;
   int64_t count = 0;
@@ -14258,7 +14262,7 @@ class EngineCore final : public AsyncEngine {
     return state.version.load(std::memory_order_acquire);
   }
 
-  // As those of Engine.
+  // A push calls Prepare, then Submit or Abandon. The contracts stand at Engine.
   OpSlot Prepare(VarList reads, VarList writes, const PushOptions& options,
                  const OpClosureType& closure);
   void Abandon(EngineOp* op) {
@@ -14297,9 +14301,10 @@ class EngineCore final : public AsyncEngine {
       auto* runner = static_cast<Runner*>(self);
       runner->core->RunReady(runner);
     }
-    // How long to leave the queue alone, in CpuRelax, after this many operations have emptied it:
-    // back off so the producer gets ahead instead of contending for cache lines. After single
-    // operations, whose pusher probably waits for them, less.
+    // The number of CpuRelax calls before the runner looks into the queue again, after so many
+    // operations have emptied it. A longer pause lets the producer get ahead instead of contending
+    // for cache lines; the pause gets shorter after a single operation, whose pusher probably waits
+    // for it.
     int PausesAfter(int operations) {
       constexpr int kEnough = 64;
       if (operations == 1 && pauses > 1) pauses /= 2;
@@ -14428,7 +14433,7 @@ class EngineCore final : public AsyncEngine {
     if (done.count == 0) return;
     records_.GiveBack(std::exchange(done.records, {}), std::exchange(done.count, 0));
   }
-  // For a thread that is no runner.
+  // Hands on the operations that became ready; called on threads that are no runners.
   void Dispatch(Completed& done) {
     if (done.ready.first) {
       if (naive_) {
@@ -14469,7 +14474,7 @@ class EngineCore final : public AsyncEngine {
   ThreadPool& pool_;
   const bool naive_;
   const uint32_t id_;
-  // Operations numbered below are cancelled. Only Cancel writes it.
+  // Operations with a sequence below this number are cancelled. Only Cancel writes it.
   std::atomic<uint64_t> cancelled_before_{0};
 
   alignas(kCacheLine) OpRecords records_;
@@ -14665,11 +14670,10 @@ inline void EngineCore::WaitForVar(Var var, Timeout timeout) {
     SpinLockGuard guard(state.lock);
     RequireLive(state, var.generation_);
     waits = state.HasPendingWrites();
-    if (waits && !own) {
+    if (waits && !own)
       state.AppendWaiter(waiter);
-    } else {
+    else
       waiter.failure = state.failure;
-    }
   }
   if (waits && own) {
     Throw(ErrorCode::kFailedPrecondition,
@@ -14769,7 +14773,8 @@ inline void EngineCore::RunReady(Runner* runner) {
       pauses = runner->PausesAfter(turn - std::exchange(idle_turn, turn));
     }
     if (now - idle_since >= spin_ticks) break;
-    // Ever more rarely: a runner that looks all the time makes the pusher wait for the cache line.
+    // Look ever more rarely: a runner that looks all the time makes the pusher wait for the cache
+    // line.
     for (int i = 0; i < pauses; ++i) CpuRelax();
     if (pauses < Runner::kMaxPauses) pauses *= 2;
   }
@@ -14833,7 +14838,8 @@ inline void EngineCore::StartOnDevice(EngineOp* op, Completed& done) {
   Event event(device);
   try {
     const auto scope = InvocationScope::Adopt(op->invocation);
-    // Its exceptions stay in the operation: a stream may skip the work of others for them.
+    // Exceptions of the closure stay in the operation: a stream may skip the work of others for
+    // them.
     IssueFunctionOf(device)(
         device, op->mode == OpMode::kCopyOnDevice ? kCopyStream : kComputeStream,
         [this, op] { CallClosure(op, nullptr); }, event);
@@ -14846,7 +14852,7 @@ inline void EngineCore::StartOnDevice(EngineOp* op, Completed& done) {
   const EventState* state = event.state().get();  // alive while it calls back
   const auto finish = [this, op, state](Completed& finished) {
     if (!op->failed && state->status() == EventStatus::kFailed) op->SetThrown(state->exception());
-    op->EndClosure();  // where the stream has skipped it
+    op->EndClosure();  // still there where the stream has skipped it
     Finish(op, finished);
   };
   if (naive_) {
@@ -14994,7 +15000,7 @@ inline ReplayEstimate EstimateReplay(const Schedule& schedule, double ns_per_nod
   const double n = schedule.size();
   ReplayEstimate estimate{n * ns_per_node, kJoinNs, kJoinNs};
   const int wide = WidthToShare(ns_per_node);
-  double critical_nodes = 0;  // of levels, were each run at full width
+  double critical_nodes = 0;  // nodes one after the other, if each level ran at full width
   for (int i = 0; i < Schedule::kWidthClasses; ++i) {
     const double levels = schedule.levels_of_width(i);
     if (levels == 0) continue;
@@ -15344,7 +15350,7 @@ class ScheduleBuilder {
         for (twin = 0; twin < kept && TargetOf(preds[twin]) != pred;) ++twin;
       } else if (seen[Index(pred)] >= pred_begin_[Index(node)]) {
         twin = seen[Index(pred)] - pred_begin_[Index(node)];
-        // The mark may be another node's, whose predecessors lie behind.
+        // The mark may be that of another node, whose predecessors lie behind these.
         if (twin >= kept || TargetOf(preds[twin]) != pred) twin = kept;
       }
       if (twin < kept) {
@@ -15368,11 +15374,10 @@ class ScheduleBuilder {
       const int steps = (std::min)(count_[Index(between)], kFewPreds);
       const int* const before = preds_of(between);
       for (int s = 0; s < steps; ++s) {
-        for (int q = 0; q < looked_at; ++q) {
+        for (int q = 0; q < looked_at; ++q)
           if (TargetOf(preds[q]) == TargetOf(before[s]) &&
               (IsEarly(preds[q]) || !IsEarly(before[s])))
             implied |= 1u << q;
-        }
       }
     }
     if (implied == 0) return;
@@ -15473,7 +15478,7 @@ struct ReplayWorker {
   Invocation invocation;       // the run's
   bool active = false;         // counts in active_
   bool searching = false;      // counts in searching_
-  bool caller = false;         // of Run; the others are helpers
+  bool caller = false;         // the thread that called Run; the others are helpers
 };
 
 class ReplayCore : public RefCounted {
@@ -15498,19 +15503,20 @@ class ReplayCore : public RefCounted {
   bool may_pend() const { return body.may_pend; }
   void AllocateCounters() { counters_.resize(Index(schedule.size())); }
 
-  // Both throw when a run is in progress. Run takes part, waits, and throws the run's error.
+  // Run and RunAsync throw when a run is in progress. Run takes part, waits, and throws the run's
+  // error.
   virtual void Run(ReplayMode mode, double ns_per_node, Timeout timeout) = 0;
   virtual void RunAsync(ReplayMode mode, double ns_per_node, DoneFunction done) = 0;
   virtual void GiveUp(ErrorCode code) = 0;
-  // Ends a node elsewhere than in its body.
+  // Completes a node that its body has left pending.
   virtual void Complete(int node, std::exception_ptr error) = 0;
   virtual void Fail(std::exception_ptr error) = 0;
   // Returns when no thread is inside and nothing is queued: with the caller's promise that no
   // Complete comes any more, nothing refers to the schedule and the body from then on.
   virtual void WaitUntilQuiet() = 0;
 
-  // Relaxed: it publishes nothing but itself. A thread that gives a run up and then needs to know
-  // that no body runs takes the mutex, as every thread does before its first node.
+  // Relaxed: no other data is read because of this value. A thread that gives a run up and then
+  // needs to know that no body runs takes the mutex, as every thread does before its first node.
   bool stopped() {
     const Watch watch = watch_.load(std::memory_order_relaxed);
     if (watch == Watch::kNothing) [[likely]]
@@ -15518,16 +15524,16 @@ class ReplayCore : public RefCounted {
     return MustStop(watch);
   }
 
-  // Whether others could run ready nodes of this thread's. Relaxed: a hint, looked into under the
-  // mutex.
+  // Whether other threads could run ready nodes of this one. Relaxed: a hint, which is checked
+  // under the mutex.
   bool WorkIsWanted() const { return wanted_.load(std::memory_order_relaxed) != kNobody; }
-  // Gives the older half of the worker's ready nodes to others, or of long ones all, but never its
-  // only node.
+  // Gives the older half of the worker's ready nodes to other threads, or all of them when they are
+  // long, but never its only node.
   virtual void HandOver(ReplayWorker& worker, bool has_next) = 0;
 
-  // True when this was the target's last edge. Release: the thread that releases the target last,
-  // and acquires, sees what the node wrote; an only edge needs neither, its target runs on this
-  // thread or is handed over under the mutex.
+  // Counts off an edge of its target; true when it was the last one. Release: the thread that
+  // releases the target last, and acquires, sees what the node wrote; an only edge needs neither,
+  // its target runs on this thread or is handed over under the mutex.
   bool Release(int entry) {
     if (Schedule::IsOnly(entry)) return true;
     std::atomic_ref<int> counter(counters_[Index(Schedule::TargetOf(entry))]);
@@ -15543,7 +15549,7 @@ class ReplayCore : public RefCounted {
     return std::exchange(chain.head, Next(chain.head));
   }
 
-  // Relaxed: a number that stands for itself; the mutex orders the completions.
+  // Relaxed: no other data is read because of this number; the mutex orders the completions.
   void CountPending() { pending_.fetch_add(1, std::memory_order_relaxed); }
   int pending() const { return pending_.load(std::memory_order_relaxed); }
 
@@ -15635,8 +15641,8 @@ class Replay {
   using DoneFunction = UniqueFunction<void(std::exception_ptr)>;
   static constexpr bool kMayPend = std::is_same_v<std::invoke_result_t<Body&, int>, NodeState>;
 
-  // Throws kInvalidArgument when nodes may pend, or the schedule is in_order, in a mode that cannot
-  // have that: pending needs kCounters; in_order needs that or kWalk.
+  // Throws kInvalidArgument for a mode that cannot run the schedule: nodes that may pend need
+  // kCounters, an in_order schedule kCounters or kWalk.
   Replay(const Schedule& schedule, Body body, ReplayOptions options = {},
          ThreadPool& pool = ThreadPool::Current())
       : body_(std::move(body)),
@@ -15686,7 +15692,7 @@ class Replay {
   // rest of the graph has been passed over, so that the next run may begin.
   void Drain() { core_->WaitUntilQuiet(); }
 
-  // Nodes pending now.
+  // The number of nodes that are pending now.
   int pending() const { return core_->pending(); }
   int threads() const { return core_->threads(); }
   const Schedule& schedule() const { return core_->schedule; }
@@ -15695,14 +15701,14 @@ class Replay {
   // The mode of the next run, and whether that is final.
   ReplayMode mode() const { return tuner_.mode(); }
   bool settled() const { return tuner_.settled(); }
-  // A sentence: the mode, and why. Not during a run.
+  // A sentence that names the mode and the reason for it. Not to be called during a run.
   std::string ExplainMode() const { return tuner_.Explain(); }
 
  private:
   using Core = detail::ReplayCore;
 
-  // A body that can be copied is, to the stack: its members stay in registers, since the compiler
-  // knows that nodes do not change them.
+  // A body that can be copied is copied to the stack: its members stay in registers, since the
+  // compiler knows that nodes do not change them.
   static constexpr bool kCopies =
       std::is_trivially_copyable_v<Body> && std::is_invocable_v<const Body&, int>;
   using LocalBody = std::conditional_t<kCopies, const Body, Body&>;
@@ -15757,13 +15763,12 @@ class Replay {
     const int* const entries = core.schedule.entries().data();
     for (;;) {
       int node;
-      if (worker.ready.size > 0) {
+      if (worker.ready.size > 0)
         node = core.Pop(worker.ready);
-      } else if (worker.root < worker.root_end) {
+      else if (worker.root < worker.root_end)
         node = core.schedule.level_node(worker.root++);
-      } else {
+      else
         return;
-      }
       while (node >= 0) {
         const bool pending = RunNode(core, body, node);
         int next = -1;
@@ -15773,11 +15778,10 @@ class Replay {
             if (pending && !Schedule::IsEarly(*entry)) break;
           }
           if (!core.Release(*entry)) continue;
-          if (next < 0) {
+          if (next < 0)
             next = Schedule::TargetOf(*entry);
-          } else {
+          else
             core.Push(worker.ready, Schedule::TargetOf(*entry));
-          }
         }
         if (!pending) ++worker.completed;
         if (core.WorkIsWanted() && worker.ready.size > 0) core.HandOver(worker, next >= 0);
@@ -16344,11 +16348,11 @@ OPKIT_INLINE void OpSchema::Infer(InferenceContext& context) const {
       if (context.HasInput(i) && !context.input(i).shape.is_known()) return;
   try {
     infer_(context);
-  } catch (Error& error) {
+  } catch (...) {
     std::string inputs;
     for (const TensorInfo& input : context.inputs()) inputs += " " + ToString(input);
-    error.AddContext(StrCat("in shape inference of ", context.def(), " with inputs", inputs));
-    throw;
+    detail::RethrowInContext(
+        StrCat("in shape inference of ", context.def(), " with inputs", inputs));
   }
 }
 OPKIT_INLINE std::vector<TensorInfo> OpSchema::InferOutputs(const OperatorDef& def,
@@ -16664,44 +16668,61 @@ OPKIT_INLINE BackendPreference OpRegistry::PreferenceOf(std::string_view op,
 
 #endif  // OPKIT_OP_IMPL_OP_REGISTRY_IPP_
 
-// ---- opkit/base/impl/name_table.ipp
-// The definitions of opkit/base/name_table.hpp.
-#ifndef OPKIT_BASE_IMPL_NAME_TABLE_IPP_
-#define OPKIT_BASE_IMPL_NAME_TABLE_IPP_
+// ---- opkit/base/impl/name_index.ipp
+// The definitions of opkit/base/name_index.hpp.
+#ifndef OPKIT_BASE_IMPL_NAME_INDEX_IPP_
+#define OPKIT_BASE_IMPL_NAME_INDEX_IPP_
 
 namespace opkit::inline OPKIT_ABI {
+
 namespace detail {
 
-OPKIT_INLINE size_t SortedRows::LowerBound(std::string_view name) const {
-  const auto at = std::lower_bound(rows.begin(), rows.end(), name,
-                                   [](const auto& row, std::string_view wanted) {
-                                     return static_cast<const NamedRow*>(row.get())->name < wanted;
-                                   });
-  return static_cast<size_t>(at - rows.begin());
-}
-
-OPKIT_INLINE NamedRow* SortedRows::Find(std::string_view name) const {
-  const size_t at = LowerBound(name);
-  return at < rows.size() && At(at)->name == name ? At(at) : nullptr;
-}
-
-OPKIT_INLINE void SortedRows::Add(NamedRow* row) {
-  const auto at = static_cast<std::ptrdiff_t>(LowerBound(row->name));
-  rows.insert(rows.begin() + at, IntrusivePtr<RefCounted>(row));
-}
-
-OPKIT_INLINE bool SortedRows::Erase(std::string_view name) {
-  if (!Find(name)) return false;
-  const auto at = rows.begin() + static_cast<std::ptrdiff_t>(LowerBound(name));
-  std::rotate(at, at + 1, rows.end());
-  rows.pop_back();  // the row's destructor finds the table without it
-  return true;
+inline uint32_t HashOf(std::string_view name) {
+  return static_cast<uint32_t>(std::hash<std::string_view>()(name));
 }
 
 }  // namespace detail
+
+OPKIT_INLINE int NameIndex::Find(std::string_view name) const {
+  if (slots_.empty()) return -1;
+  return slots_[Probe(name, detail::HashOf(name))].number;
+}
+
+OPKIT_INLINE int NameIndex::Add(std::string_view name) {
+  if (names_.size() * 2 >= slots_.size()) Grow();
+  const uint32_t hash = detail::HashOf(name);
+  Slot& slot = slots_[Probe(name, hash)];
+  if (slot.number < 0) {
+    slot = {size(), hash};
+    names_.emplace_back(name);
+  }
+  return slot.number;
+}
+
+OPKIT_INLINE size_t NameIndex::Probe(std::string_view name, uint32_t hash) const {
+  const size_t mask = slots_.size() - 1;
+  size_t at = hash & mask;
+  while (slots_[at].number >= 0 &&
+         (slots_[at].hash != hash || names_[detail::Index(slots_[at].number)] != name))
+    at = (at + 1) & mask;
+  return at;
+}
+
+OPKIT_INLINE void NameIndex::Grow() {
+  const std::vector<Slot> old = std::move(slots_);
+  slots_.assign(old.empty() ? 16 : old.size() * 2, {});
+  const size_t mask = slots_.size() - 1;
+  for (const Slot& slot : old) {
+    if (slot.number < 0) continue;
+    size_t at = slot.hash & mask;
+    while (slots_[at].number >= 0) at = (at + 1) & mask;
+    slots_[at] = slot;
+  }
+}
+
 }  // namespace opkit
 
-#endif  // OPKIT_BASE_IMPL_NAME_TABLE_IPP_
+#endif  // OPKIT_BASE_IMPL_NAME_INDEX_IPP_
 
 // ---- opkit/op/impl/workspace.ipp
 // The definitions of Workspace, and Blob's errors.
@@ -16720,7 +16741,23 @@ OPKIT_INLINE void Blob::WrongType(const char* wanted) const {
 }
 
 OPKIT_INLINE Blob* Workspace::CreateBlob(const std::string& name) {
-  return &blobs_.FindOrAdd(name, name);
+  const size_t number = detail::Index(names_.Add(name));
+  if (number == blobs_.size()) blobs_.emplace_back();
+  std::unique_ptr<Blob>& blob = blobs_[number];
+  if (!blob) blob = std::make_unique<Blob>(name);
+  return blob.get();
+}
+OPKIT_INLINE bool Workspace::RemoveBlob(std::string_view name) {
+  if (!FindBlob(name)) return false;
+  blobs_[detail::Index(names_.Find(name))].reset();
+  return true;
+}
+OPKIT_INLINE std::vector<std::string> Workspace::Blobs() const {
+  std::vector<std::string> names;
+  for (const auto& blob : blobs_)
+    if (blob) names.push_back(blob->name());
+  std::sort(names.begin(), names.end());
+  return names;
 }
 OPKIT_INLINE Blob* Workspace::GetBlob(const std::string& name) const {
   if (Blob* blob = FindBlob(name)) return blob;
@@ -16896,24 +16933,19 @@ OPKIT_INLINE void OperatorBase::RethrowWithContext(bool complete_event) {
 OPKIT_INLINE void OperatorBase::RethrowDescribed() {
   RecordLastFailedOpNetPosition();
   pending_.Clear();
-  Error wrapped(ErrorCode::kOperatorFailed, "");
   try {
     throw;
   } catch (Error& error) {
-    // An Error that came through an event is the event's, and other threads may be reading it: a
-    // copy gets the context. A class derived from Error would be cut by copying; it stays as it is.
+    // An Error that came through an event belongs to the event, and other threads may be reading
+    // it: a copy gets the context. A class derived from Error would be cut by copying; it stays as
+    // it is.
     if (typeid(error) != typeid(Error)) {
       if (!error.is_shared()) AddContext(error);
       throw;
     }
-    wrapped = error;
-  } catch (const std::exception& thrown) {
-    wrapped = Error(ErrorCode::kOperatorFailed, thrown.what());
-    wrapped.SetCause(std::current_exception());
   } catch (...) {
-    wrapped = Error(ErrorCode::kOperatorFailed, "threw something that is not a std::exception");
-    wrapped.SetCause(std::current_exception());
   }
+  Error wrapped = CurrentError();
   AddContext(wrapped);
   throw wrapped;
 }
@@ -16957,8 +16989,8 @@ OPKIT_INLINE Tensor* OperatorBase::Replace(int o, Tensor next) {
   if (Tensor* replaced = pending_.Find(o)) return &(*replaced = std::move(next));
   Blob* blob = OutputBlob(o);
   Tensor* out = blob->GetMutable<Tensor>();
-  if (out->initialized() && std::ranges::count(inputs_, blob) > 0)
-    return pending_.Add(o, blob, std::move(next));
+  for (const Blob* input : inputs_)
+    if (input == blob && out->initialized()) return pending_.Add(o, blob, std::move(next));
   return &(*out = std::move(next));
 }
 OPKIT_INLINE Tensor* OperatorBase::ResizeOutput(int o, const Tensor& out, const Shape& shape,
@@ -16988,8 +17020,11 @@ OPKIT_INLINE void OperatorBase::AddContext(Error& error) const {
   };
   name(inputs_, "input");
   if (error.context().empty()) name(outputs_, "output");
-  // Where it came through an event, that has described it.
-  if (!std::ranges::count(error.context(), Describe())) error.AddContext(Describe());
+  // An Error that came through an event has been described there.
+  const std::string described = Describe();
+  bool told = false;
+  for (const std::string& line : error.context()) told |= line == described;
+  if (!told) error.AddContext(described);
   for (size_t i = 0; i < inputs_.size(); ++i)
     if (inputs_[i] && inputs_[i]->IsType<Tensor>())
       error.AddContext(
@@ -17059,10 +17094,6 @@ OPKIT_INLINE void ThrowNoKernel(const OperatorDef& def, const std::string& refus
         others.empty() ? "none at all" : "kernels for " + others);
 }
 
-inline std::string InConstructor(const OperatorDef& def, const Kernel& kernel) {
-  return StrCat("in the constructor of operator ", def, ", registered at ", kernel.Place());
-}
-
 // Which inputs an output may share memory with: by the configuration where one was chosen, and by
 // the schema otherwise.
 inline std::vector<uint64_t> InplaceMasks(const OpSchema& schema, const OperatorDef& def,
@@ -17110,13 +17141,9 @@ OPKIT_INLINE std::unique_ptr<OperatorBase> CreateWith(const Kernel& kernel, cons
     op->SetRegistration(kernel.file, kernel.line);
     op->SetInplaceMasks(InplaceMasks(schema, def, config));
     return op;
-  } catch (Error& error) {
-    error.AddContext(InConstructor(def, kernel));
-    throw;
-  } catch (const std::exception& thrown) {
-    throw Error(ErrorCode::kOperatorFailed, thrown.what())
-        .SetCause(std::current_exception())
-        .AddContext(InConstructor(def, kernel));
+  } catch (...) {
+    RethrowInContext(
+        StrCat("in the constructor of operator ", def, ", registered at ", kernel.Place()));
   }
 }
 
@@ -17403,7 +17430,7 @@ struct TensorSlot : RefCounted {
   bool dense = false;
 };
 
-// Another operator that this one calls, kept from call to call.
+// An operator that this operator calls, kept from call to call.
 struct InvokedOperator : RefCounted {
   InvokedOperator(const std::string& name, const std::vector<bool>& inputs,
                   const Arguments& arguments, const InvokeOptions& options)
@@ -17414,7 +17441,7 @@ struct InvokedOperator : RefCounted {
   ResolvedOperator resolved;
 };
 
-// target += term, element by element; both dense.
+// Adds `term` to `target`, element by element; both are dense.
 inline void AddTensor(const Tensor& target, const Tensor& term) {
   const DType dtype = target.dtype();
   auto add = [&]<class T>(std::type_identity<T>, int64_t count) {
@@ -17432,7 +17459,7 @@ inline void AddTensor(const Tensor& target, const Tensor& term) {
         dtype, [&]<class T>() { add(std::type_identity<T>{}, target.numel()); });
   }
 }
-// A result that is to be added to what the output holds.
+// A result that is to be added to the elements of the output.
 struct Addition {
   Tensor target, term;
 };
@@ -17463,8 +17490,8 @@ struct DeferredRun : RefCounted {
   std::exception_ptr failure;  // why it was completed with a failure
   std::atomic<bool> half{false};
 
-  // Called once by each of the two. Acquire and release: the second caller reads what the first
-  // wrote.
+  // Called once by the function's end and once by the completion. Acquire and release: the second
+  // caller reads what the first wrote.
   void Arrive() {
     if (half.exchange(true, std::memory_order_acq_rel)) End();
   }
@@ -17473,7 +17500,7 @@ struct DeferredRun : RefCounted {
   inline void End();
 };
 
-// The state behind a call that the table's functions work on: one for each operator.
+// The state of an operator that the table's functions work on in a call of it.
 struct ResourceState {
   Device device;
   std::string op;
@@ -17498,7 +17525,8 @@ struct ResourceState {
     used = true;
     add(memory);
   }
-  // The function of `run` returns: the memory that it was given goes with the run.
+  // Called when the function of `run` has returned: hands the memory that it was given over to the
+  // run.
   void HandOver(DeferredRun* run) {
     MutexLock lock(mutex);
     run->memory = std::exchange(memory, {});
@@ -17521,7 +17549,8 @@ inline void DeferredRun::End() {
   }
   if (state) state->Ended(this);
   memory.Clear();
-  // First: a thread that waits for the event may run the operator again, or unload its library.
+  // Cleared first: a thread that waits for the event may run the operator again, or unload its
+  // library.
   kept.clear();
   event->Complete(std::move(failure));  // nobody waits for the event of a cancelled run
 }
@@ -17546,7 +17575,7 @@ inline void LogToStderr(LogLevel level, std::string_view op, std::string_view te
 inline constinit std::atomic<LogHook> g_log_hook{&LogToStderr};
 
 OPKIT_INLINE HostError& CurrentHostError() {
-  static thread_local HostErrorSlot outside;  // of a thread that runs no function
+  static thread_local HostErrorSlot outside;  // the error of a thread that runs no function
   HostErrorSlot& slot = t_host_error ? *t_host_error : outside;
   if (!slot) slot = std::make_unique<HostError>();
   return *slot;
@@ -17666,7 +17695,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     }
   }
 
-  // Work in the form that a stream takes.
+  // A function and its data as the work that a stream takes.
   struct Launched {
     opkit_status (*work)(void*);
     void (*drop)(void*);
@@ -17886,7 +17915,7 @@ inline FunctionHooks* HooksOf(const FunctionOpRecord& record) {
   return static_cast<FunctionHooks*>(record.hooks.get());
 }
 
-// "my_gemm", "my_gemm of library libmy_ops.so".
+// The operator's name in messages: "my_gemm", "my_gemm of library libmy_ops.so".
 inline std::string NameOf(const FunctionOpRecord& record) {
   return record.library.empty() ? record.name : StrCat(record.name, " of library ", record.library);
 }
@@ -17900,7 +17929,7 @@ inline std::string NameOf(const FunctionOpRecord& record) {
   Throw(ErrorCode::kOperatorFailed, what, " of operator ", NameOf(record), " failed: ", text);
 }
 
-// Why a function of the C ABI has failed with `status`.
+// The reason why a function of the C ABI has failed with `status`.
 inline std::string ReasonOf(opkit_status status) {
   const std::string& text = CurrentHostError().text;
   if (!text.empty()) return text;
@@ -17930,7 +17959,8 @@ opkit_status CallGuarded(Call call) {
       .AddContext(StrCat("in ", what, " of operator ", NameOf(record)));
 }
 
-// In a catch block: the exception of one of the record's functions becomes an Error that names it.
+// Called in a catch block: rethrows the exception of one of the record's functions as an Error that
+// names the function.
 [[noreturn]] OPKIT_COLD inline void RethrowFromFunction(const FunctionOpRecord& record,
                                                         const char* what) {
   std::string how;
@@ -17962,7 +17992,7 @@ void CallFunction(const FunctionOpRecord& record, const char* what, Call&& call)
   if (!status.ok()) [[unlikely]]
     ThrowFunctionFailed(record, what, status);
 }
-// {inputs, outputs} of the operator; -1 where parseAttrs leaves one open.
+// The numbers of inputs and outputs of the operator; -1 where parseAttrs leaves one open.
 inline std::pair<int, int> FunctionArity(FunctionOpRecord& record, const Arguments& args) {
   int inputs = -1, outputs = -1;
   if (!record.problem.empty()) Throw(ErrorCode::kInvalidArgument, record.problem);
@@ -17999,8 +18029,8 @@ inline SymbolicShape ShapeOfExtents(const std::vector<int64_t>& extents) {
   for (int64_t extent : extents) dims.push_back(extent < 0 ? Dim() : Dim(extent));
   return SymbolicShape(std::move(dims));
 }
-// Calls infer_type or infer_shape. False for a failure while something is unknown, which only
-// means: not yet.
+// Calls infer_type or infer_shape. Returns false for a failure while something is unknown: the
+// function cannot tell yet.
 template <class List>
 bool CallInference(const FunctionOpRecord& record, const char* what, bool all_known,
                    UniqueFunction<OpStatus(const AttrMap&, List&, List&)>& function,
@@ -18080,7 +18110,7 @@ inline void InferFunction(FunctionOpRecord& record, const AttrMap& attrs, Functi
     InferFunctionShapes(record, attrs, context);
     return;
   }
-  // Output gradients, inputs, outputs -> input gradients.
+  // A backward node takes output gradients, inputs and outputs, and makes input gradients.
   const int inputs = context.num_outputs(), outputs = (context.num_inputs() - inputs) / 2;
   auto same = [&](int value, int gradient_in, int gradient_out) {
     if (!context.HasInput(value)) return;
@@ -18093,7 +18123,7 @@ inline void InferFunction(FunctionOpRecord& record, const AttrMap& attrs, Functi
   for (int o = 0; o < outputs; ++o) same(outputs + inputs + o, o, -1);
 }
 
-// Bytes of scratch for inputs whose shapes are all known.
+// The bytes of scratch for inputs whose shapes are all known.
 inline int64_t ForwardScratch(FunctionOpRecord& record, const OperatorDef& def,
                               std::span<const TensorInfo> inputs) {
   if (FunctionHooks* hooks = HooksOf(record)) return hooks->Scratch(def, inputs);
@@ -18105,7 +18135,7 @@ inline int64_t ForwardScratch(FunctionOpRecord& record, const OperatorDef& def,
   });
   return bytes;
 }
-// Bytes of scratch of a node. A backward node needs those of the forward node whose inputs and
+// The bytes of scratch of a node. A backward node needs those of the forward node whose inputs and
 // outputs come with it. 0 while a shape that decides them is unknown.
 inline int64_t FunctionScratch(FunctionOpRecord& record, FunctionPass pass, const OperatorDef& def,
                                std::span<const TensorInfo> inputs) {
@@ -18144,7 +18174,8 @@ inline int64_t FunctionScratch(FunctionOpRecord& record, FunctionPass pass, cons
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The functions of a record that one operator runs, and all that stays the same from run to run.
+// The functions of a record that one operator runs, and the data that stays the same from run to
+// run.
 struct FunctionNode {
   OperatorBase& op;
   const FunctionRecord record;
@@ -18193,7 +18224,7 @@ class FunctionStateHandle {
   bool has_direct() const { return direct_; }
   // Calls the state's C function.
   opkit_status CallDirect(const opkit_call* call) const { return direct_(direct_instance_, call); }
-  // Null without a state, and after the operator that made it is destroyed.
+  // The state; null without one, and after the operator that made it is destroyed.
   IntrusivePtr<StatefulOp> op() const { return state_ ? state_->op : IntrusivePtr<StatefulOp>(); }
   OpStatus Run(const FunctionNode& node, std::span<const OpTensor> inputs,
                std::span<OpTensor> outputs, OpResource& resource) const {
@@ -18203,13 +18234,13 @@ class FunctionStateHandle {
     return state_->op->Run(node.pass, inputs, outputs, resource);
   }
 
-  // Held by a run of a state that several operators share; else null.
+  // The mutex that a run holds while several operators share the state; else null.
   Mutex* mutex() const {
     return shareable_ && shareable_->is_shared ? &shareable_->mutex : nullptr;
   }
 
  private:
-  // Not called directly: the owner may end before this operator.
+  // The state is not called directly: its owner may end before this operator.
   void FindForwardState(const FunctionNode& node) {
     const OperatorDef& def = node.op.def();
     const Blob* blob = node.op.workspace()->FindBlob(def.args().Get<std::string>(kStateArgument));
@@ -18247,8 +18278,8 @@ class FunctionStateHandle {
   bool owns_state_ = false;
 };
 
-// The arguments of the functions, and all that its views point into. A run that ends later than its
-// function returns keeps it.
+// The arguments of the functions, and the memory that the views among them point into. A run that
+// ends later than its function returns keeps it.
 struct FunctionRun : RefCounted {
   FunctionRun(const opkit_host& host, std::string op, Device device, size_t num_inputs,
               size_t num_outputs)
@@ -18335,7 +18366,8 @@ class FunctionViews {
       if (op_.HasOutput(o)) Remember(*op_.OutputBlob(o), run.outputs[Index(o)]);
     bound_ = true;
     for (const OpReq req : reqs_) bound_ &= req == OpReq::kWrite;
-    for (const BoundTensor& one : bound_tensors_) bound_ &= one.tensor != nullptr;
+    for (const BoundTensor& one : bound_tensors_)
+      if (!one.tensor) bound_ = false;
   }
   // Adds the storages of the bound tensors to `kept`.
   void KeepStorages(RefCountedList& kept) const {
@@ -18353,7 +18385,7 @@ class FunctionViews {
     int rank;
     DType dtype;
   };
-  // What an output is to become.
+  // The dtype and shape that an output must get.
   struct Wanted {
     DType dtype;
     const Shape* shape;
@@ -18411,13 +18443,13 @@ class FunctionViews {
   OPKIT_COLD void Infer(const FunctionDeviceLink& link) {
     const bool infers_shapes = node_.record->infer_shape || node_.record->abi.infer_shape;
     auto infer = [&](InferenceContext& context) {
-      // Another backend of an operator that exists leaves this to the operator's own schema.
+      // If the functions are another backend of an operator that exists, the schema of that
+      // operator says the shapes.
       const bool silent = node_.is_forward() && !infers_shapes;
-      if (const OpSchema* schema = silent ? OpRegistry::Global().FindSchema(op_.type()) : nullptr) {
+      if (const OpSchema* schema = silent ? OpRegistry::Global().FindSchema(op_.type()) : nullptr)
         schema->Infer(context);
-      } else {
+      else
         InferFunction(*node_.record, node_.attrs, node_.pass, context);
-      }
       if (silent) return;
       for (int o = 0; o < context.num_outputs(); ++o)
         if (const SymbolicShape& shape = context.output(o).shape;
@@ -18455,7 +18487,7 @@ class FunctionViews {
         before = *op_.Output(output);
       }
       Tensor* tensor = op_.Output(output, *wanted.shape, wanted.dtype);
-      // It was strided, or lay where an input lies, and has got memory of its own.
+      // The output was strided, or lay where an input lies, and has got memory of its own.
       if (req == OpReq::kAdd && tensor->raw_data() != before.raw_data()) tensor->CopyFrom(before);
       if (req == OpReq::kAdd && !node_.record->Has(OPKIT_OP_ACCEPTS_ADD)) {
         Tensor& sum = run.sums[o];
@@ -18473,7 +18505,7 @@ class FunctionViews {
       run.output_views[o] = run.outputs[o].view;
     }
   }
-  // As inferred; without setInferShape as the output tensor is.
+  // The inferred dtype and shape; without setInferShape those of the output tensor.
   Wanted Want(int output) {
     const auto& info = op_.inference().outputs()[Index(output)];
     if (info.known && info.dtype != DType::kUndefined) return {info.dtype, &info.shape};
@@ -18719,15 +18751,15 @@ OPKIT_INLINE bool RegisterBackendRank(const char* backend, int rank) noexcept {
 
 // ---- opkit/op/abi/op_conversion.hpp
 // An operator across the boundary: a record as an opkit_op, and an opkit_op of a library, read
-// without trusting it, as a record. A new member of opkit_op is added in abi/opkit_abi.h, in
-// FunctionOpRecord and in this header's definitions.
+// without trusting it, as a record. A new value of opkit_op is added in abi/opkit_abi.h, in
+// FunctionOpRecord and in this header's definitions; CONTRIBUTING.md says where a new function is.
 #ifndef OPKIT_OP_ABI_OP_CONVERSION_HPP_
 #define OPKIT_OP_ABI_OP_CONVERSION_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// "cpu", "gpu" or any device type's own name; -1 for an unknown one.
+// The device type named "cpu", "gpu" or by its own name; -1 for an unknown name.
 int DeviceTypeFromName(std::string_view name);
 
 // The record as an opkit_op, which lasts as long as the owner that is added to `owners`. Its
@@ -18736,15 +18768,15 @@ int DeviceTypeFromName(std::string_view name);
 OPKIT_IMAGE_LOCAL const opkit_op* ExportOp(FunctionRecord record, RefCountedList& owners);
 
 // Operator `index` of a library as a record. Its devices, in the order of op.kernels, have no
-// functions yet: LibraryOps (plugin/library_ops.hpp) calls the kernels. Error (kInvalidArgument)
-// for whatever is wrong in the description.
+// functions yet: LibraryOps (plugin/load/library_ops.hpp) calls the kernels. Error
+// (kInvalidArgument) for every fault of the description.
 FunctionRecord ImportOp(const opkit_op& op, uint64_t index, const std::string& library);
 
-// Error: "library NAME WHAT; MEND".
+// Throws an Error: "library NAME WHAT; MEND".
 [[noreturn]] OPKIT_COLD void RefuseDescription(const std::string& library, const Text& what,
                                                const Text& mend = {},
                                                ErrorCode code = ErrorCode::kInvalidArgument);
-// Refuses a name that is no short line of text. Null goes.
+// Refuses a name that is no short line of text. A null name passes.
 void CheckLibraryText(const std::string& library, const char* name, const Text& what);
 
 }  // namespace detail
@@ -18806,7 +18838,7 @@ class FunctionGradient final : public GradientMakerBase {
       backward.Output(skipped ? std::string() : GI(input));
     }
     for (const NamedAttribute& arg : def.args()) backward.Arg(arg.name, arg.value);
-    // Asked of every kernel: any backend may come to run the node.
+    // Every kernel is asked, since any backend may come to run the node.
     bool leaves_state = false;
     for (const Kernel* kernel : OpRegistry::Global().KernelsOf(def.type()))
       leaves_state |= kernel->leaves_state && kernel->device == def.device().type;
@@ -19164,10 +19196,9 @@ OPKIT_INLINE GradientOpsMeta GetGradientForOp(const OperatorDef& def,
       Throw(ErrorCode::kInvalidArgument, "it names ", meta.g_input.size(), " input gradients for ",
             def.inputs().size(), " inputs");
     return meta;
-  } catch (Error& error) {
-    error.AddContext(
+  } catch (...) {
+    detail::RethrowInContext(
         StrCat("in the gradient maker of ", def, ", registered at ", registration->Place()));
-    throw;
   }
 }
 OPKIT_INLINE GradientOpsMeta GetGradientForOp(const OperatorDef& def,
@@ -19235,10 +19266,9 @@ OPKIT_INLINE std::vector<KernelCandidate> KernelCandidates(const OperatorDef& de
       }
     } catch (const UnsupportedOperatorFeature& error) {
       dropped = error.message();
-    } catch (Error& error) {
-      error.AddContext(StrCat("in the proposal for operator ", def, " of the kernel registered at ",
-                              kernel->Place()));
-      throw;
+    } catch (...) {
+      detail::RethrowInContext(StrCat("in the proposal for operator ", def,
+                                      " of the kernel registered at ", kernel->Place()));
     }
     if (!dropped.empty()) out.push_back({kernel, {}, std::move(dropped)});
   }
@@ -19481,10 +19511,10 @@ OPKIT_INLINE std::string NumericObserver::Report() const {
 
 #endif  // OPKIT_OP_IMPL_OBSERVERS_IPP_
 
-// ---- opkit/op/impl/schema_docs.ipp
-// The definitions of opkit/op/schema_docs.hpp.
-#ifndef OPKIT_OP_IMPL_SCHEMA_DOCS_IPP_
-#define OPKIT_OP_IMPL_SCHEMA_DOCS_IPP_
+// ---- opkit/op/schema/impl/schema_docs.ipp
+// The definitions of opkit/op/schema/schema_docs.hpp.
+#ifndef OPKIT_OP_SCHEMA_IMPL_SCHEMA_DOCS_IPP_
+#define OPKIT_OP_SCHEMA_IMPL_SCHEMA_DOCS_IPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -19571,7 +19601,7 @@ OPKIT_INLINE std::string DocsOfAllOperators() {
 
 }  // namespace opkit
 
-#endif  // OPKIT_OP_IMPL_SCHEMA_DOCS_IPP_
+#endif  // OPKIT_OP_SCHEMA_IMPL_SCHEMA_DOCS_IPP_
 
 // ---- opkit/op/typed/impl/typed_kernel.ipp
 // The definitions of TypedBinding, and the lookup of attributes.
@@ -19773,44 +19803,6 @@ OPKIT_INLINE void TypedSchema::Infer(InferenceContext& context) {
 
 #endif  // OPKIT_OP_TYPED_IMPL_TYPED_SCHEMA_IPP_
 
-// ---- opkit/base/impl/name_index.ipp
-// The definitions of opkit/base/name_index.hpp.
-#ifndef OPKIT_BASE_IMPL_NAME_INDEX_IPP_
-#define OPKIT_BASE_IMPL_NAME_INDEX_IPP_
-
-namespace opkit::inline OPKIT_ABI {
-
-OPKIT_INLINE int NameIndex::Find(std::string_view name) const {
-  if (slots_.empty()) return -1;
-  return slots_[Slot(name)];
-}
-
-OPKIT_INLINE int NameIndex::Add(std::string_view name) {
-  if (names_.size() * 2 >= slots_.size()) Grow();
-  int& number = slots_[Slot(name)];
-  if (number < 0) {
-    number = size();
-    names_.emplace_back(name);
-  }
-  return number;
-}
-
-OPKIT_INLINE size_t NameIndex::Slot(std::string_view name) const {
-  const size_t mask = slots_.size() - 1;
-  size_t at = std::hash<std::string_view>()(name) & mask;
-  while (slots_[at] >= 0 && names_[static_cast<size_t>(slots_[at])] != name) at = (at + 1) & mask;
-  return at;
-}
-
-OPKIT_INLINE void NameIndex::Grow() {
-  slots_.assign(slots_.empty() ? 16 : slots_.size() * 2, -1);
-  for (int i = 0; i < size(); ++i) slots_[Slot(names_[static_cast<size_t>(i)])] = i;
-}
-
-}  // namespace opkit
-
-#endif  // OPKIT_BASE_IMPL_NAME_INDEX_IPP_
-
 // ---- opkit/graph/impl/graph.ipp
 // Graph's definitions: building and rewriting, and the index from names to the inputs, constants
 // and nodes that make them.
@@ -19847,12 +19839,9 @@ OPKIT_INLINE Graph& Graph::AddOutput(std::string name) {
   if (name.empty()) Throw(ErrorCode::kInvalidArgument, "an output of a graph needs a name");
   if (IsOutput(name))
     Throw(ErrorCode::kAlreadyExists, "'", name, "' is an output of the graph already");
+  DeclarationOf(name).is_output = true;
   outputs_.push_back(std::move(name));
   return *this;
-}
-
-OPKIT_INLINE bool Graph::IsOutput(std::string_view name) const {
-  return std::find(outputs_.begin(), outputs_.end(), name) != outputs_.end();
 }
 
 OPKIT_INLINE std::string Graph::FreshName(const std::string& hint) const {
@@ -19909,6 +19898,8 @@ OPKIT_INLINE bool Graph::RemoveConstant(std::string_view name) {
 }
 
 OPKIT_INLINE bool Graph::RemoveOutput(std::string_view name) {
+  if (!IsOutput(name)) return false;
+  declared_[detail::Index(names_.Find(name))].is_output = false;
   return std::erase(outputs_, name) > 0;
 }
 
@@ -19921,9 +19912,15 @@ OPKIT_INLINE void Graph::Declare(const std::string& name, ValueSource source, si
 }
 
 OPKIT_INLINE void Graph::Set(const std::string& name, ValueSource source, size_t index) {
+  Declaration& declaration = DeclarationOf(name);
+  declaration.source = source;
+  declaration.index = static_cast<int>(index);
+}
+
+OPKIT_INLINE Graph::Declaration& Graph::DeclarationOf(const std::string& name) {
   const size_t number = detail::Index(names_.Add(name));
-  if (number >= declared_.size()) declared_.resize(number + 1);
-  declared_[number] = {source, static_cast<int>(index)};
+  if (number == declared_.size()) declared_.emplace_back();
+  return declared_[number];
 }
 
 OPKIT_INLINE void Graph::CheckOutputs(const OperatorDef& def, int replaced) const {
@@ -19950,6 +19947,7 @@ OPKIT_INLINE void Graph::DeclareAll() {
   for (size_t i = 0; i < inputs_.size(); ++i) Set(inputs_[i].name, ValueSource::kInput, i);
   for (size_t i = 0; i < constants_.size(); ++i) Set(constants_[i].name, ValueSource::kConstant, i);
   for (size_t i = 0; i < nodes_.size(); ++i) DeclareOutputs(i);
+  for (const std::string& output : outputs_) DeclarationOf(output).is_output = true;
 }
 
 OPKIT_COLD OPKIT_INLINE void Graph::ThrowMadeTwice(const std::string& name,
@@ -20211,8 +20209,8 @@ OPKIT_INLINE void Check(const Graph& graph) {
 #endif  // OPKIT_GRAPH_IMPL_GRAPH_VIEW_IPP_
 
 // ---- opkit/graph/passes/pass_rules.hpp
-// What every pass must know about a node before it drops, runs or merges it, and the copy of a
-// graph with other constants and nodes that passes return. Only definitions include this header.
+// The rules by which a pass may drop, run or merge a node, and the copy of a graph with other
+// constants and nodes that passes return. Only definitions include this header.
 #ifndef OPKIT_GRAPH_PASSES_PASS_RULES_HPP_
 #define OPKIT_GRAPH_PASSES_PASS_RULES_HPP_
 
@@ -20442,13 +20440,11 @@ class GraphInference {
   void CheckSizes(std::span<const int> outs, const std::string& where) const {
     for (const int value : outs) {
       if (value < 0 || !types_[value].shape.is_known()) continue;
-      try {
-        static_cast<void>(Tensor::CheckedBytes(types_[value].shape.ToShape(), types_[value].dtype));
-      } catch (Error& error) {
-        error.AddContext(
-            StrCat("in the type of '", view_.name(value), "', which ", where, " makes"));
-        throw;
-      }
+      InContext(
+          [&] { return Tensor::CheckedBytes(types_[value].shape.ToShape(), types_[value].dtype); },
+          [&] {
+            return StrCat("in the type of '", view_.name(value), "', which ", where, " makes");
+          });
     }
   }
   // Runs the node, once, if the data of all its inputs is known.
@@ -21095,8 +21091,7 @@ class LiveNodes {
       todo_.pop_back();
       for (const int value : view.inputs(node))
         if (value >= 0) Need(value, node);
-      for (const std::string& name : graph_.node(node).control_inputs())
-        Mark(named_.at(name));
+      for (const std::string& name : graph_.node(node).control_inputs()) Mark(named_.at(name));
     }
   }
 
@@ -21196,13 +21191,8 @@ OPKIT_INLINE Graph PassList::Run(Graph graph, Watch watch) const {
         if (!graph.IsOutput(output))
           Throw(ErrorCode::kInvalidArgument, "the pass removed output '", output,
                 "' of the graph; a pass keeps what a run returns");
-    } catch (Error& error) {
-      error.AddContext("in pass '" + pass->name + "'");
-      throw;
-    } catch (const std::exception& thrown) {
-      Error error(ErrorCode::kOperatorFailed, thrown.what());
-      error.SetCause(std::current_exception());
-      throw error.AddContext("in pass '" + pass->name + "'");
+    } catch (...) {
+      detail::RethrowInContext("in pass '" + pass->name + "'");
     }
     if (watch) watch(pass->name, before, graph);
   }
@@ -21236,13 +21226,14 @@ inline bool SameTypes(const std::vector<TensorInfo>& a, const std::vector<Tensor
   });
 }
 
-// Drops the least recently used entry when there are too many. An entry has a member inputs().
+// A cache that drops the least recently used entry when there are too many. An entry has a member
+// inputs().
 template <class Entry>
 class ShapeCache {
  public:
   explicit ShapeCache(int max_entries) : max_entries_(static_cast<size_t>(max_entries)) {}
 
-  // Null where nothing was made for these inputs.
+  // The entry for these inputs, or null.
   IntrusivePtr<Entry> Find(const std::vector<TensorInfo>& inputs) {
     const auto found = std::find_if(
         entries_.begin(), entries_.end(),
@@ -21366,7 +21357,7 @@ struct ArenaPlan {
   MemoryLifetimes lifetimes;
   MemoryPlan plan;
 
-  // -1 where the value is not in this arena.
+  // The offset of a value; -1 where it is not in this arena.
   int64_t OffsetOf(size_t value) const {
     const int buffer = lifetimes.buffer_of[value];
     if (buffer < 0) return -1;
@@ -21424,7 +21415,7 @@ class Specialization final : public RefCounted {
   bool may_pend() const { return may_pend_; }
   bool IsAsynchronous(int node) const { return asynchronous_[Index(node)] != 0; }
   int stream(int node) const { return streams_[Index(node)]; }
-  // For an error about an arena as a whole: names the value or scratch that takes most of it.
+  // Names the value or scratch that takes most of an arena, for an Error about the whole of it.
   OPKIT_COLD std::string LargestIn(const ArenaPlan& arena) const {
     size_t largest = 0;
     const auto bytes = [&](size_t value) {
@@ -21529,13 +21520,11 @@ class Specialization final : public RefCounted {
     for (ArenaPlan& arena : arenas_) {
       Describe(arena);
       arena.lifetimes = FindLifetimes(run_order_, arena.values, arena.inplace);
-      try {
-        arena.plan = PlanMemory(arena.lifetimes.buffers, arena.lifetimes.conflicts, options.memory);
-      } catch (Error& error) {
-        error.AddContext(LargestIn(arena));
-        throw;
-      }
-      // Values; verifying takes time by their square.
+      const auto plan = [&] {
+        return PlanMemory(arena.lifetimes.buffers, arena.lifetimes.conflicts, options.memory);
+      };
+      arena.plan = InContext(plan, [&] { return LargestIn(arena); });
+      // The most values that are verified without being asked: the time grows with their square.
       [[maybe_unused]] constexpr size_t kCheaplyVerified = 4096;
       if (options.verify_memory) Verify(arena);
       OPKIT_ASSERT(options.verify_memory || arena.values.size() > kCheaplyVerified ||
@@ -21548,7 +21537,8 @@ class Specialization final : public RefCounted {
       for (uint8_t granted : arena.lifetimes.granted) memory_.inplace_values += granted;
     }
   }
-  // Saturates: values that share bytes may add up to more than the buffers that were planned.
+  // Adds the bytes that a value takes in a buffer of its own. Saturates: values that share bytes
+  // may add up to more than the buffers that were planned.
   void AddNaive(const RunValue& value) {
     const int64_t rest = (value.alignment - value.bytes % value.alignment) % value.alignment;
     int64_t& sum = memory_.naive_bytes;
@@ -21657,7 +21647,7 @@ class PlanState final : public RefCounted {
     if (options.threads < 0 || options.max_shapes < 1)
       Throw(ErrorCode::kInvalidArgument, "a plan needs threads >= 0 and max_shapes >= 1, found ",
             options.threads, " and ", options.max_shapes);
-    options_.passes = nullptr;  // the caller's
+    options_.passes = nullptr;  // the list belongs to the caller
     if (options.threads != 0 && options.threads != ThreadPool::Default().threads())
       own_pool_ = std::make_unique<ThreadPool>(options.threads, "opkit-plan");
     for (const auto& input : graph_.inputs()) {
@@ -21670,7 +21660,8 @@ class PlanState final : public RefCounted {
   const Graph& graph() const { return graph_; }
   const GraphView& view() const { return view_; }
   ThreadPool& pool() const { return own_pool_ ? *own_pool_ : ThreadPool::Default(); }
-  // What the graph says of its inputs, and whether that is the dtype and shape of each.
+  // The types that the graph declares for its inputs, and whether these tell the dtype and shape of
+  // each.
   const std::vector<TensorInfo>& inputs() const { return inputs_; }
   bool inputs_known() const { return inputs_known_; }
 
@@ -21696,7 +21687,7 @@ class PlanState final : public RefCounted {
   }
 
  private:
-  // Steps run one after the other in their order.
+  // Whether steps run one after the other in their order.
   bool IsWalked() const {
     return options_.deterministic || options_.mode == ReplayMode::kWalk ||
            (options_.mode == ReplayMode::kAuto && pool().threads() == 1);
@@ -21920,18 +21911,19 @@ class BoundPlan final : public RefCounted {
     Begin();
     replay_.RunAsync(std::move(done));
   }
-  // From any thread: steps that have not begun are skipped, asynchronous ones in flight fail.
+  // Cancels the run, from any thread: steps that have not begun are skipped, asynchronous ones in
+  // flight fail.
   void Cancel() {
     const int run = runs_;
     replay_.Cancel();
     if (runs_ == run) CancelPending();  // the completion callback may have begun the next run
   }
   // To be called after a run that failed. A device may still write to the memory of steps that were
-  // given up: they keep it, and the next run gets other.
+  // given up: they keep that memory, and the next run gets new arenas.
   void Clean() {
     if (!specialization_->may_pend()) return;
     CancelPending();
-    while (replay_.pending() > 0) sched_yield();  // completions that are on their way
+    while (replay_.pending() > 0) sched_yield();  // waits for completions on their way
     replay_.Drain();
     AllocateArenas();
     for (size_t at = 0; at + 1 < places_.size(); ++at) {
@@ -21956,7 +21948,7 @@ class BoundPlan final : public RefCounted {
     const StorageBlock* storage;
     int64_t offset;
     int value;
-    bool apart;  // shares no input's memory: it, or a value it may be a view of, is rewritten
+    bool apart;  // must share no input's memory: a node rewrites it, or an input of its node
   };
   struct Step {
     OperatorBase* op;
@@ -21970,7 +21962,7 @@ class BoundPlan final : public RefCounted {
     ++runs_;
     cancelled_ = false;
   }
-  // Until it is settled, the mode changes with what the runs take.
+  // The mode of the replay changes with the times of its runs, until it is settled.
   OPKIT_COLD void ReportMode() {
     settled_ = replay_.settled();
     specialization_->SetMode(replay_.ExplainMode());
@@ -21991,7 +21983,7 @@ class BoundPlan final : public RefCounted {
     }
   }
   // Operators and tensors of a large graph lie scattered; the order of the steps is known, so they
-  // can be on their way to the cache when their turn comes.
+  // can be prefetched before their turn comes.
   static constexpr int kAhead = 6;
   void Prefetch(int i) const {
     if (Index(i) >= steps_.size()) return;
@@ -22052,7 +22044,7 @@ class BoundPlan final : public RefCounted {
     for (Event& event : events) event.Cancel();
   }
 
-  // The hot path: one look at each output, which is a tensor in its place.
+  // Fast path: every output is already in its planned place.
   void CheckPlaces(const Step& step) {
     const Place* const end = places_.data() + step.end_place;
     for (const Place* place = places_.data() + step.first_place; place != end; ++place)
@@ -22104,7 +22096,7 @@ class BoundPlan final : public RefCounted {
     }
     return false;
   }
-  // Null when the storage is no arena.
+  // The arena that the storage is; null when it is none.
   Storage ArenaOf(const StorageBlock* storage) const {
     for (const Storage& arena : arenas_)
       if (arena.get() == storage) return arena;
@@ -22163,13 +22155,9 @@ class BoundPlan final : public RefCounted {
       if (arenas_[a]) FillArena(specialization_->arenas()[a], arenas_[a]);
   }
   Storage NewArena(const ArenaPlan& arena) const {
-    try {
-      if (arena.plan.arena_bytes == 0) return {};
-      return AllocateStorage(arena.device, arena.plan.arena_bytes);
-    } catch (Error& error) {
-      error.AddContext(specialization_->LargestIn(arena));
-      throw;
-    }
+    if (arena.plan.arena_bytes == 0) return {};
+    return InContext([&] { return AllocateStorage(arena.device, arena.plan.arena_bytes); },
+                     [&] { return specialization_->LargestIn(arena); });
   }
   void FillArena(const ArenaPlan& arena, const Storage& storage) {
     for (size_t at = 0; at + 1 < places_.size(); ++at) {
@@ -22197,8 +22185,8 @@ class BoundPlan final : public RefCounted {
   IntrusivePtr<Specialization> specialization_;
   std::unique_ptr<BoundNodes> nodes_;
   std::vector<Step> steps_;
-  std::vector<Place> places_;         // of the steps' outputs
-  std::vector<OperatorBase*> waits_;  // of the steps
+  std::vector<Place> places_;         // the outputs of each step, step by step, and one more
+  std::vector<OperatorBase*> waits_;  // the operators that each step waits for, step by step
   std::vector<Storage> arenas_;
   const StorageBlock* only_arena_ = nullptr;
   bool several_arenas_ = false;
@@ -22230,7 +22218,7 @@ class TensorBindings {
     int value;
     Tensor tensor;
     Tensor dense;    // a copy of `tensor`, where that has strides
-    bool rewritten;  // by a node of the graph
+    bool rewritten;  // a node of the graph rewrites it
   };
   struct Output {
     int value;
@@ -22255,7 +22243,7 @@ class TensorBindings {
   const std::string& name(const Input& input) const { return view_.name(input.value); }
   const std::string& name(const Output& output) const { return view_.name(output.value); }
 
-  // Null where the graph has none of that name.
+  // The input of that name; null where the graph has none.
   Input* FindInput(std::string_view name) { return Find(inputs_, name); }
   Output* FindOutput(std::string_view name) { return Find(outputs_, name); }
   [[noreturn]] OPKIT_COLD void ThrowUnknown(std::string_view name) const {
@@ -22285,6 +22273,7 @@ class TensorBindings {
     if (!tensor.is_dense() && (input.rewritten || !IsHostAccessible(tensor.device().type)))
       Throw(ErrorCode::kInvalidArgument, "the tensor given for input '", name, "' must be dense: ",
             input.rewritten ? "the graph writes to it" : "it is not on the host");
+    if (input.rewritten) CheckApartFromGraph("given for input", name, tensor);
   }
   // Throws for a tensor that this output cannot be written to, whatever its type will be.
   void Check(const Output& output, const Tensor& tensor) const {
@@ -22294,6 +22283,7 @@ class TensorBindings {
     if (view_.producer(output.value) < 0)
       Throw(ErrorCode::kInvalidArgument, "output '", name(output),
             "' of the graph is an input or a constant itself, and cannot be bound");
+    CheckApartFromGraph("bound to output", name(output), tensor);
   }
   // Throws for a tensor that differs from the output's type.
   void CheckType(const Output& output, const TensorInfo& info, const Tensor& tensor) const {
@@ -22348,6 +22338,34 @@ class TensorBindings {
       if (view_.name(item.value) == name) return &item;
     return nullptr;
   }
+  // Throws for memory that runs write to and the graph holds.
+  void CheckApartFromGraph(const char* use, const std::string& name, const Tensor& tensor) const {
+    if (const std::string holder = HolderOf(view_.graph(), tensor); !holder.empty())
+      Throw(ErrorCode::kInvalidArgument, "the tensor ", use, " '", name, "' shares memory with ",
+            holder, " of the graph, which runs would overwrite; give it memory of its own");
+  }
+  // Names the constant or the attribute, in subgraphs too, that shares memory with the tensor;
+  // empty where none does.
+  static std::string HolderOf(const Graph& graph, const Tensor& tensor) {
+    for (const GraphConstant& constant : graph.constants())
+      if (constant.value.SharesMemoryWith(tensor)) return StrCat("constant '", constant.name, "'");
+    for (const OperatorDef& def : graph.nodes()) {
+      for (const NamedAttribute& arg : def.args())
+        for (const Tensor& held : TensorsOf(arg.value))
+          if (held.SharesMemoryWith(tensor))
+            return StrCat("attribute '", arg.name, "' of node ", ToString(def));
+      for (const NamedSubgraph& item : def.subgraphs())
+        if (const Graph* inner = GraphOf(*item.graph))
+          if (std::string holder = HolderOf(*inner, tensor); !holder.empty())
+            return StrCat(holder, " of '", item.name, "'");
+    }
+    return {};
+  }
+  static std::vector<Tensor> TensorsOf(const Attribute& attribute) {
+    if (attribute.type() == AttributeType::kTensor) return {attribute.Get<Tensor>()};
+    if (attribute.type() != AttributeType::kTensors) return {};
+    return attribute.Get<std::vector<Tensor>>();
+  }
   static bool DTypeDiffers(const TensorInfo& info, const Tensor& tensor) {
     return info.dtype != DType::kUndefined && info.dtype != tensor.dtype();
   }
@@ -22370,12 +22388,19 @@ class TensorBindings {
 
 namespace opkit::inline OPKIT_ABI {
 
+OPKIT_INLINE const Tensor* NamedTensors::find(std::string_view name) const {
+  for (const NamedTensor& item : items_)
+    if (item.name == name) return &item.tensor;
+  return nullptr;
+}
+OPKIT_INLINE const Tensor& NamedTensors::operator[](size_t position) const {
+  if (position < items_.size()) return items_[position].tensor;
+  Throw(ErrorCode::kOutOfRange, "there is no output ", position, ": the graph has ", items_.size());
+}
 OPKIT_INLINE const Tensor& NamedTensors::at(std::string_view name) const {
+  if (const Tensor* found = find(name)) return *found;
   std::vector<std::string> names;
-  for (const NamedTensor& item : items_) {
-    if (item.name == name) return item.tensor;
-    names.push_back(item.name);
-  }
+  for (const NamedTensor& item : items_) names.push_back(item.name);
   Throw(ErrorCode::kNotFound, "there is no output '", name, "'", SuggestName(name, names));
 }
 
@@ -23043,10 +23068,9 @@ class GradientBuilder {
       for (size_t i = 0; i < inputs.size(); ++i)
         if (inputs[i] >= 0 && reached_[Index(inputs[i])])
           AddGradient(inputs[i], node, meta.g_input[i]);
-    } catch (Error& error) {
-      error.AddContext(
+    } catch (...) {
+      RethrowInContext(
           StrCat("in the gradient of node ", ToString(def), ", on the path ", PathThrough(node)));
-      throw;
     }
   }
   void AddGradient(int value, int node, const GradientValue& gradient) {
@@ -23450,12 +23474,11 @@ class ValueMerger {
     for (size_t at = last_joined_[kept]; at < members_[kept].size(); ++at) {
       const RunValue& value = values_[Index(members_[kept][at])];
       if (value.kept || value.external) return false;
-      for (int user : value.users) {
+      for (int user : value.users)
         if (user == option.node)
           ++reads;
         else if (!order_.Precedes(user, option.node))
           return false;
-      }
       if (value.producer >= 0 && !order_.Precedes(value.producer, option.node)) return false;
     }
     if (reads != 1) return false;
@@ -23625,7 +23648,7 @@ OPKIT_INLINE MemoryLifetimes FindLifetimes(const RunOrder& run, const std::vecto
 // ---- opkit/graph/memory/problem.hpp
 // The memory planner's own form of its input: checked, empty buffers left out, sizes and alignments
 // in the largest unit that divides them all, time cut into as few sections as tell lifetimes apart.
-// And what all ways of placing share: the best placing so far, a budget.
+// Also two types that all ways of placing share: the best placing so far, and a budget.
 #ifndef OPKIT_GRAPH_MEMORY_PROBLEM_HPP_
 #define OPKIT_GRAPH_MEMORY_PROBLEM_HPP_
 
@@ -23634,14 +23657,14 @@ namespace detail {
 
 struct MemoryProblem {
   int count = 0;               // buffers that have a size
-  std::vector<int> buffer;     // of each, its index in the input
+  std::vector<int> buffer;     // the index of each in the input
   std::vector<int> size;       // in units
   std::vector<int> alignment;  // in units, a power of two
   std::vector<int> lower;      // sections [lower, upper) in which it is live
   std::vector<int> upper;
   int sections = 0;
-  std::vector<int> total;    // of each section, units live in it
-  FlatLists conflicts;       // of each buffer; empty where there are too many to list
+  std::vector<int> total;    // the units live in each section
+  FlatLists conflicts;       // of each buffer with others; empty where they are too many to list
   bool spans_decide = true;  // conflicts are those of the spans, no others
   int64_t pairs = 0;         // number of conflicts
   int64_t unit = 1;          // bytes
@@ -23651,7 +23674,7 @@ struct MemoryProblem {
   int64_t naive_bytes = 0;
 };
 
-// A solution: of each buffer, its offset in units.
+// A solution: the offset of each buffer, in units.
 struct Placing {
   std::vector<int> offsets;
   int height = 0;
@@ -23665,10 +23688,10 @@ struct Placing {
   }
 };
 
-// What a search may spend.
+// The time and the steps that a search may spend.
 struct SearchBudget {
   int64_t deadline_ns = -1;  // negative: none
-  int64_t steps = 0;         // left; a search takes its own off
+  int64_t steps = 0;         // those left; a search subtracts each that it takes
   uint64_t seed = 0;
   int enough = 0;  // units: a placing this low ends the search
 
@@ -23677,7 +23700,7 @@ struct SearchBudget {
 
 inline int AlignUnits(int offset, int alignment) { return (offset + alignment - 1) & -alignment; }
 
-// Of each buffer, the units live in the most crowded section of its span.
+// For each buffer, the units that are live in the most crowded section of its span.
 inline std::vector<int64_t> Peaks(const MemoryProblem& problem) {
   std::vector<int64_t> peaks;
   for (size_t i = 0; i < Index(problem.count); ++i)
@@ -23707,7 +23730,7 @@ inline int64_t RoundUp(int64_t bytes, int64_t power_of_two) {
   return (bytes + power_of_two - 1) & -power_of_two;
 }
 
-// Throws for a buffer that cannot be planned; the buffers' smallest alignment otherwise.
+// Returns the smallest alignment of the buffers. Throws for a buffer that cannot be planned.
 inline int64_t CheckMemoryIntervals(const std::vector<MemoryInterval>& intervals) {
   if (intervals.size() > 1'000'000'000)
     Throw(ErrorCode::kOutOfRange, "expected at most 1000000000 buffers, found ", intervals.size());
@@ -24088,8 +24111,8 @@ inline int PlaceOnSkyline(const MemoryProblem& problem, const std::vector<int>& 
   return height;
 }
 
-// As an allocator at run time would: in the order of begin, into the smallest gap that fits, below
-// the top of the live buffers. O(live buffers) for each.
+// Places buffers as an allocator at run time would: in the order of begin, into the smallest gap
+// that fits, below the top of the live buffers. O(live buffers) for each.
 inline int PlaceInTime(const MemoryProblem& problem, const std::vector<int>& by_lower,
                        std::vector<int>* offsets) {
   offsets->assign(by_lower.size(), 0);
@@ -24139,7 +24162,7 @@ inline int PlaceInTime(const MemoryProblem& problem, const std::vector<int>& by_
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// By descending key; equal ones by descending size.
+// The buffers by descending key, those of equal key by descending size.
 inline std::vector<int> OrderBy(const MemoryProblem& problem, const std::vector<int64_t>& keys) {
   std::vector<int> order(keys.size());
   std::iota(order.begin(), order.end(), 0);
@@ -24150,7 +24173,7 @@ inline std::vector<int> OrderBy(const MemoryProblem& problem, const std::vector<
   return order;
 }
 
-// Work that the portfolio may do, in conflicts looked at; about 20 ns each.
+// The work that the portfolio may do, in conflicts that it looks at; about 20 ns each.
 inline constexpr int64_t kPortfolioWork = 15'000'000;
 
 // Tries several orders and keeps the best; stops at `enough` units.
@@ -24250,7 +24273,7 @@ class MaxWeightAntichain {
     }
   }
 
-  // In units. To be called once.
+  // The largest total size, in units. To be called once.
   int64_t Weight() {
     for (least_ = 1 << 28; least_ > 0; least_ /= 2)
       while (HandOnAll()) continue;
@@ -24309,8 +24332,8 @@ class MaxWeightAntichain {
   }
 
   const size_t count_;
-  BitMatrix later_;          // of each buffer, those that it may hand units on to
-  BitMatrix givers_;         // of each buffer, those that have handed units on to it
+  BitMatrix later_;          // row i: the buffers that buffer i may hand units on to
+  BitMatrix givers_;         // row i: the buffers that have handed units on to buffer i
   std::vector<int> handed_;  // [i * count_ + j]: units of i to j
   std::vector<int> left_, room_;
   std::vector<uint64_t> unseen_;
@@ -24463,7 +24486,7 @@ class SkylineSearch {
     return SearchEnd::kImpossible;
   }
 
-  // After kFound.
+  // The placing that Run found; valid after kFound.
   const std::vector<int>& offsets() const { return offsets_; }
   int height() const {
     int height = 0;
@@ -24633,7 +24656,8 @@ class SkylineSearch {
     size_t edge = sections_;
     const auto consider = [&](size_t s) {
       const bool may_pass = floor_[s] + unplaced_in_[s] < ceiling_;
-      // Among equals the lowest; the floor's share stays below any other difference.
+      // Among equal edges the lowest is taken; the share of the floor in the score stays below any
+      // other difference.
       const double score =
           (Choices(s) + (may_pass ? 1 : 0)) / weight_[s] + 1e-9 * floor_[s] / (1 + ceiling_);
       if (edge < sections_ && score >= best) return;
@@ -24667,8 +24691,8 @@ class SkylineSearch {
 
   const MemoryProblem& problem_;
   const size_t count_, sections_;
-  const FlatLists cover_;       // of each section: the buffers that are live in it
-  std::vector<double> weight_;  // of each section: 1 and its failures
+  const FlatLists cover_;       // the buffers that are live in each section
+  std::vector<double> weight_;  // 1 and the failures of each section
   std::vector<uint8_t> dirty_mark_;
   std::vector<int> dirty_;
 
@@ -24676,10 +24700,10 @@ class SkylineSearch {
   const std::vector<int>* rank_ = nullptr;
   int64_t nodes_ = 0;
   size_t unplaced_ = 0;
-  std::vector<int> lowest_;  // of each buffer: where it would lie on the placed ones
+  std::vector<int> lowest_;  // the offset of each buffer on top of the placed ones
   std::vector<int> offsets_;
-  std::vector<int> floor_;        // of each section: the lowest of `lowest_` in it
-  std::vector<int> unplaced_in_;  // of each section: units not yet placed
+  std::vector<int> floor_;        // the lowest of `lowest_` in each section
+  std::vector<int> unplaced_in_;  // the units not yet placed in each section
   struct Change {
     int changed, old;  // buffer i as i, section s as ~s
   };
@@ -25801,12 +25825,12 @@ OPKIT_INLINE NetBenchmark SimpleNet::Benchmark(const NetBenchmarkOptions& option
 
 #endif  // OPKIT_GRAPH_IMPL_SIMPLE_NET_IPP_
 
-// ---- opkit/plugin/elf_file.hpp
+// ---- opkit/plugin/load/elf_file.hpp
 // The headers of an ELF file: whether it is a shared object for this machine, which symbols it
-// exports, and which would keep it in the process. Read before the loader sees the file, from bytes
-// that may be anything. For the definitions of shared_object.hpp.
-#ifndef OPKIT_PLUGIN_ELF_FILE_HPP_
-#define OPKIT_PLUGIN_ELF_FILE_HPP_
+// exports, and which would keep it in the process. They are read before the loader sees the file,
+// from bytes that may be anything. For the definitions of shared_object.hpp.
+#ifndef OPKIT_PLUGIN_LOAD_ELF_FILE_HPP_
+#define OPKIT_PLUGIN_LOAD_ELF_FILE_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -25821,7 +25845,7 @@ struct ElfInfo {
   bool no_delete = false;                  // linked with -z nodelete
 };
 
-// Error: "expected 'PATH' to be a shared object, but it FOUND: MEND".
+// Throws an Error: "expected 'PATH' to be a shared object, but it FOUND: MEND".
 [[noreturn]] OPKIT_COLD inline void RefuseLibrary(ErrorCode code, const std::string& path,
                                                   const Text& found, const Text& mend) {
   Throw(code, "expected '", path, "' to be a shared object, but it ", found, ": ", mend);
@@ -25848,7 +25872,7 @@ class ElfReader {
   [[noreturn]] void Damaged(const Text& what) const {
     Refuse(StrCat("is damaged (", what, ")"), "copy or build it again");
   }
-  // Bytes [offset, offset + size) must be in the file; the sum may overflow.
+  // Refuses a file that lacks the bytes [offset, offset + size); the sum may overflow.
   void Require(uint64_t offset, uint64_t size, const char* what) const {
     if (offset <= file_.size() && size <= file_.size() - offset) return;
     const uint64_t end = size > UINT64_MAX - offset ? UINT64_MAX : offset + size;
@@ -25955,7 +25979,8 @@ class ElfReader {
     return At<ElfW(Shdr)>(header.e_shoff + index * sizeof(ElfW(Shdr)), "section headers");
   }
 
-  // Of the full table only what the dynamic one leaves out: thread-locals private to a file.
+  // From the full table only those symbols are read that the dynamic one leaves out: thread-locals
+  // private to a file.
   void ReadSymbols(const ElfW(Shdr) & table, std::string_view names, bool dynamic) {
     for (uint64_t i = 0; i < table.sh_size / sizeof(ElfW(Sym)); ++i) {
       const auto symbol = At<ElfW(Sym)>(table.sh_offset + i * sizeof(ElfW(Sym)), "symbols");
@@ -26023,12 +26048,12 @@ inline ElfInfo ReadElf(std::string_view file, const std::string& path) {
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_PLUGIN_ELF_FILE_HPP_
+#endif  // OPKIT_PLUGIN_LOAD_ELF_FILE_HPP_
 
-// ---- opkit/plugin/impl/shared_object.ipp
+// ---- opkit/plugin/load/impl/shared_object.ipp
 // Opening and closing of shared objects by dlopen, and the copies of files that it needs.
-#ifndef OPKIT_PLUGIN_IMPL_SHARED_OBJECT_IPP_
-#define OPKIT_PLUGIN_IMPL_SHARED_OBJECT_IPP_
+#ifndef OPKIT_PLUGIN_LOAD_IMPL_SHARED_OBJECT_IPP_
+#define OPKIT_PLUGIN_LOAD_IMPL_SHARED_OBJECT_IPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -26116,9 +26141,10 @@ class OpenedObject final : public SharedObject {
       close(file);
     }
     int file = -1;
-    std::string path;  // of one on disk
+    std::string path;  // where the copy is on disk
   };
-  // Those in the process, so that Open can tell an image in use from one that is merely left over.
+  // The objects that are open in the process, so that Open can tell an image in use from one that
+  // is merely left over.
   struct OpenObjects {
     Mutex mutex;
     std::vector<OpenedObject*> objects;
@@ -26148,7 +26174,7 @@ class OpenedObject final : public SharedObject {
                                   : "mend that or name another file");
   }
 
-  // The loader's complaint, or empty.
+  // Loads the file; returns the loader's complaint, empty for none.
   std::string Load(const std::string& name) {
     handle_ = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
     loaded_path_ = name;
@@ -26161,10 +26187,10 @@ class OpenedObject final : public SharedObject {
   static bool IsLoaded(const std::string& name) {
     void* const loaded = dlopen(name.c_str(), RTLD_LAZY | RTLD_NOLOAD);
     if (loaded) dlclose(loaded);
-    return loaded != nullptr;
+    return loaded;
   }
-  // Another handle of the image of an object that is open. The loader is not called under our lock:
-  // it has one of its own, and may be running code that opens a library.
+  // Takes another handle of the image of an object that is open. The loader is not called under our
+  // lock: it has one of its own, and may be running code that opens a library.
   bool ShareOpenOne() {
     void* wanted = nullptr;
     const auto is_same = [&](OpenedObject& other) {
@@ -26180,7 +26206,7 @@ class OpenedObject final : public SharedObject {
     return false;
   }
 
-  // In memory, or where the system does not run code from there, in a folder.
+  // Loads a copy in memory or, where the system does not run code from there, in a folder.
   void LoadCopy(std::string_view bytes) {
     const char* folder = std::getenv("TMPDIR");
     if (!folder || !*folder) folder = "/tmp";
@@ -26293,20 +26319,20 @@ OPKIT_INLINE void* SharedObject::Find(const char* symbol) const {
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_PLUGIN_IMPL_SHARED_OBJECT_IPP_
+#endif  // OPKIT_PLUGIN_LOAD_IMPL_SHARED_OBJECT_IPP_
 
-// ---- opkit/plugin/abi/abi_node.hpp
+// ---- opkit/plugin/load/abi_node.hpp
 // Nodes, and inference's knowledge of their values, as opkit_abi.h passes them to a library. For
 // the definitions of plugin/.
-#ifndef OPKIT_PLUGIN_ABI_ABI_NODE_HPP_
-#define OPKIT_PLUGIN_ABI_ABI_NODE_HPP_
+#ifndef OPKIT_PLUGIN_LOAD_ABI_NODE_HPP_
+#define OPKIT_PLUGIN_LOAD_ABI_NODE_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
 struct AbiGraph;
 
-// An opkit_node and all that it points to.
+// An opkit_node, and the data that it points to.
 class AbiNode : public RefCounted {
  public:
   explicit AbiNode(const OperatorDef& def) : def_(def), attributes_(def_.args()) {
@@ -26440,7 +26466,7 @@ class AbiValues {
               what, " ", i, "; -1 is unknown");
       dims.push_back(extent >= 0    ? Dim(extent)
                      : extent == -1 ? Dim()
-                                    : Sym(symbols_[static_cast<size_t>(symbol)]));
+                                    : Sym(symbols_[Index(symbol)]));
     }
     return SymbolicShape(std::move(dims));
   }
@@ -26475,7 +26501,7 @@ inline std::vector<std::string> NamesOfAbi(const char* const* names, uint64_t co
 }
 
 // Copies everything; the types of inputs of graphs inside do not cross. Error (kInvalidArgument)
-// for what is no node.
+// for a struct that is no node.
 inline OperatorDef DefinitionOfAbi(const opkit_node& node) {
   if (node.size < kNodeBytes || !node.op || node.num_graphs > kMostParts ||
       (node.num_graphs > 0 && !node.graphs))
@@ -26526,13 +26552,13 @@ inline IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from) {
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_PLUGIN_ABI_ABI_NODE_HPP_
+#endif  // OPKIT_PLUGIN_LOAD_ABI_NODE_HPP_
 
-// ---- opkit/plugin/library_ops.hpp
+// ---- opkit/plugin/load/library_ops.hpp
 // The host's side of a loaded library: its operators become records like those of REGISTER_OP,
 // whose functions call the library's. For the definitions of library.hpp.
-#ifndef OPKIT_PLUGIN_LIBRARY_OPS_HPP_
-#define OPKIT_PLUGIN_LIBRARY_OPS_HPP_
+#ifndef OPKIT_PLUGIN_LOAD_LIBRARY_OPS_HPP_
+#define OPKIT_PLUGIN_LOAD_LIBRARY_OPS_HPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -26584,7 +26610,8 @@ class LibraryHooks final : public FunctionHooks {
       if (input.constant) inputs.SetConstant(Index(i), *input.constant);
     }
     for (const TensorInfo& output : context.outputs()) anything |= output.shape.has_rank();
-    // False where the library cannot say yet. `read` takes a value's dtype or shape from an answer.
+    // Asks the library for dtypes or shapes; false where it cannot say yet. `read` takes a value's
+    // dtype or shape from an answer.
     const auto ask = [&](const char* what, bool all_known, auto function, auto read) {
       try {
         CallLibrary(what, name_, image_->name,
@@ -26604,10 +26631,9 @@ class LibraryHooks final : public FunctionHooks {
           context.SetOutput(o, info.dtype, info.shape);
         }
         return true;
-      } catch (Error& error) {
-        error.AddContext(StrCat("in what ", what, " of operator ", name_, " of library ",
+      } catch (...) {
+        RethrowInContext(StrCat("in what ", what, " of operator ", name_, " of library ",
                                 image_->name, " answers"));
-        throw;
       }
     };
     if (functions_.infer_type) {
@@ -26677,7 +26703,7 @@ class LibraryHooks final : public FunctionHooks {
   const std::string name_;
 };
 
-// Set when the process ends: a library's own objects may be gone before the operators that the
+// Whether the process ends: a library's own objects may be gone before the operators that the
 // program still holds.
 inline std::atomic<bool>& ProcessEnds() {
   static constinit std::atomic<bool> ends{false};
@@ -26696,7 +26722,7 @@ class LibraryInstance final : public DirectState {
     try {
       CallLibrary("createOpState", context.def->type(), image_->name,
                   [&] { return kernel.create(original, &node_.node(), &instance); });
-    } catch (const Error& error) {  // another kernel may take the node
+    } catch (const Error& error) {  // so that another kernel may take the node
       if (error.code() == ErrorCode::kUnsupported)
         throw UnsupportedOperatorFeature(error.message());
       throw;
@@ -26712,7 +26738,7 @@ class LibraryInstance final : public DirectState {
     HostErrorScope message;
     CallGuarded([&] { return kernel_.destroy(instance), OPKIT_OK; });
   }
-  // For a backward operator that runs the forward operator's instance.
+  // Runs either pass, for a backward operator that runs the forward operator's instance.
   OpStatus Run(FunctionPass pass, std::span<const OpTensor>, std::span<OpTensor>,
                OpResource& resource) override {
     const auto run = pass == FunctionPass::kForward ? kernel_.forward : kernel_.backward;
@@ -26833,7 +26859,7 @@ inline bool SaysGradient(const FunctionOpRecord& record) {
                                            OPKIT_OP_GRADIENT_NOT_IMPLEMENTED);
 }
 
-// The gradient that it says.
+// The gradient that the library describes.
 inline GradientRegistration MakeLibraryGradient(const LibraryImagePtr& image, const opkit_op& op,
                                                 const FunctionOpRecord& record) {
   GradientRegistration gradient;
@@ -26857,7 +26883,7 @@ inline GradientRegistration MakeLibraryGradient(const LibraryImagePtr& image, co
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_PLUGIN_LIBRARY_OPS_HPP_
+#endif  // OPKIT_PLUGIN_LOAD_LIBRARY_OPS_HPP_
 
 // ---- opkit/plugin/impl/library.ipp
 // Loading, registering and unloading libraries.
@@ -27000,7 +27026,7 @@ class LibraryLoader {
   }
 
  private:
-  // Options of a second Load of a loaded file.
+  // Refuses a second Load of a loaded file with other options.
   static void CheckSameOptions(const LoadedLibrary& known, const LoadOptions& options) {
     const bool same_backend = options.backend.empty() || options.backend == known.backend;
     if (same_backend && (known.overrides || !options.allow_override)) return;
@@ -27029,7 +27055,7 @@ class LibraryLoader {
       return function.find(OPKIT_LIBRARY_ENTRY) != std::string::npos;
     });
   }
-  // "libmy_ops.so" -> "my_ops".
+  // Makes the backend's name of a file's: "libmy_ops.so" -> "my_ops".
   static std::string BackendOf(std::string name) {
     if (name.substr(0, 3) == "lib") name = name.substr(3);
     const size_t dot = name.find(".so");
@@ -27042,7 +27068,8 @@ class LibraryLoader {
       unique = StrCat(name, " (", n, ")");
     return unique;
   }
-  // Neither another library's nor that of a kernel that one of its operators has already.
+  // A backend's name that no other library has, nor a kernel that one of these operators has
+  // already.
   std::string UniqueBackend(const std::string& name,
                             const std::vector<FunctionRecord>& records) const {
     std::string unique = name;
@@ -27058,7 +27085,7 @@ class LibraryLoader {
     for (int n = 2; is_taken(); ++n) unique = StrCat(name, ".", n);
     return unique;
   }
-  // All of its operators, or none.
+  // Registers all operators of the library, or none.
   void Register(LoadedLibrary& loaded, const LoadOptions& options) {
     const LibraryImage& image = *loaded.image;
     FunctionOpHost::Enable();
@@ -27134,7 +27161,7 @@ class LibraryLoader {
     }
     AddGradient(loaded, i, host);
   }
-  // The operator's gradient is this library's, where it has none.
+  // Makes this library's gradient that of the operator, if the operator has none.
   void AddGradient(LoadedLibrary& loaded, size_t i, FunctionOpHost& host) {
     const FunctionOpRecord& record = *loaded.records[i];
     const bool has_one = GradientRegistry::Global().Find(record.name);
@@ -27152,7 +27179,7 @@ class LibraryLoader {
     for (const std::string& op : loaded.gradients) GradientRegistry::Global().Remove(op);
     loaded.gradients.clear();
   }
-  // Operators and gradients that other libraries have as well become theirs.
+  // Gives operators and gradients that other libraries have as well to those.
   void AdoptOrphans(const LoadedLibrary& gone) {
     for (size_t i = 0; i < gone.records.size(); ++i) {
       bool adopted = !gone.owns[i];
@@ -27217,21 +27244,21 @@ OPKIT_INLINE UnloadReport Library::Unload() { return detail::LibraryLoader().Unl
 
 #endif  // OPKIT_PLUGIN_IMPL_LIBRARY_IPP_
 
-// ---- opkit/plugin/impl/export_operators.ipp
+// ---- opkit/plugin/export/impl/export_operators.ipp
 #ifdef OPKIT_LIBRARY_FINALIZE  // after author.hpp: what the unit registers is handed over as well
 // Runs the operators of a library's registries for its host, and describes them.
-#ifndef OPKIT_PLUGIN_IMPL_EXPORT_OPERATORS_IPP_
-#define OPKIT_PLUGIN_IMPL_EXPORT_OPERATORS_IPP_
+#ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
+#define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// What the library's operators give to a pool, other than loops, runs on one thread: a second pool
-// beside the host's would only take its CPUs. Ended before the library is unloaded.
+// Tasks that the library's operators give to a pool, other than loops, run on one thread: a second
+// pool beside the host's would only take its CPUs. Ended before the library is unloaded.
 struct ExportThreads {
   Mutex mutex;
   std::atomic<ThreadPool*> pool{nullptr};
-  void (*finalize)() = nullptr;  // the author's
+  void (*finalize)() = nullptr;  // the function that the author gave
   bool ended = false;
 };
 inline OPKIT_IMAGE_LOCAL constinit ExportThreads g_export_threads;
@@ -27249,7 +27276,7 @@ inline OPKIT_IMAGE_LOCAL void EndLibraryPool() {
   delete threads.pool.exchange(nullptr);
   threads.ended = true;
 }
-// This image's loops, on the host's threads.
+// Runs this image's loops on the host's threads.
 struct OPKIT_IMAGE_LOCAL HostLoops : LoopRunner {
   HostLoops() : LoopRunner{&RunOnHost} {}
 
@@ -27276,7 +27303,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
  public:
   ExportedInstance(const OpSchema& schema, const opkit_node& node) {
     OperatorDef def = DefinitionOfAbi(node);
-    // In a host's stream it takes its turn there, and then runs as on the CPU.
+    // An operator in a host's stream takes its turn there, and then runs as on the CPU.
     if (def.device().type == DeviceType::kCPUStream) def.Device(DeviceType::kCPU);
     inputs_.resize(def.inputs().size());
     outputs_.resize(def.outputs().size());
@@ -27293,7 +27320,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
       if (!def.outputs()[o].empty()) outputs_[o].blob = workspace_.FindBlob(def.outputs()[o]);
   }
 
-  // At its place in the host's stream, where there is one.
+  // Runs at its place in the host's stream, where there is one.
   void Run(const opkit_call* call) {
     if (!call->asynchronous) return Forward(call);
     OpResource(call).launch(
@@ -27303,7 +27330,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
  private:
   struct Value {
     Blob* blob = nullptr;   // null where the node leaves it out
-    int shared_input = -1;  // of an output that must be in its place
+    int shared_input = -1;  // the input whose place an output must take
   };
 
   void Forward(const opkit_call* call) {
@@ -27363,7 +27390,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     op_->Run();
   }
 
-  // The result lies in the host's memory, or is copied there.
+  // Copies a result that does not lie in the host's memory there.
   void Deliver(size_t o, const opkit_tensor& view) {
     if (view.dtype == OPKIT_UNDEFINED) return;
     Blob* blob = outputs_[o].blob;
@@ -27394,8 +27421,8 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     std::memmove(view.data, dense.raw_data(), static_cast<size_t>(dense.nbytes()));
   }
 
-  // A run at its place in the host's stream: a call of its own, which holds copies of all that the
-  // host's points to.
+  // A run at its place in the host's stream: a call of its own, which holds copies of the data that
+  // the host's call points to.
   struct LaunchedRun : RefCounted {
     IntrusivePtr<ExportedInstance> instance;
     opkit_call call;
@@ -27454,7 +27481,8 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
     kernel.forward = &Forward;
     kernel.author = &schema;
   }
-  // The library's maker names what is new by its own map; the host then gives each its name.
+  // The library's gradient maker gives new values names of its own; the host then gives each its
+  // name.
   static opkit_status Gradient(const opkit_op*, const opkit_gradient* gradient) {
     return GuardedCall([&] {
       const OperatorDef def = DefinitionOfAbi(*gradient->node);
@@ -27631,7 +27659,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
       return OpStatus();
     });
   }
-  // Of the first configuration that the kernel proposes in standard layouts.
+  // The scratch of the first configuration that the kernel proposes in standard layouts.
   static opkit_status ScratchBytes(const opkit_op* op, const opkit_node* node,
                                    const opkit_value* inputs, int64_t* bytes) {
     return GuardedCall([&] {
@@ -27649,13 +27677,13 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
           *bytes = config.scratch_bytes;
           break;
         }
-      } catch (const UnsupportedOperatorFeature&) {  // creating the operator says so
+      } catch (const UnsupportedOperatorFeature&) {  // reported when the operator is created
       }
     });
   }
 };
 
-// The host's form of what a registered gradient says.
+// Describes a registered gradient in the form that the host reads.
 OPKIT_IMAGE_LOCAL inline void ReadGradient(FunctionOpRecord& record) {
   const GradientRegistration* gradient = GradientRegistry::Global().Find(record.name);
   if (!gradient) return;
@@ -27705,7 +27733,7 @@ OPKIT_IMAGE_LOCAL inline FunctionRecord ReadSchema(const OpSchema& schema) {
   SchemaFunctions::FillIn(record->abi, schema);
   ReadGradient(*record);
   ReadKernels(schema, *record);
-  // Pairs of the first values; schemas say it by a function.
+  // The in-place pairs of the first values: a schema answers for any pair by a function.
   constexpr int kMost = 16;
   for (int i = 0; i < (std::min)(schema.max_inputs(), kMost); ++i)
     for (int o = 0; o < (std::min)(schema.max_outputs(), kMost); ++o)
@@ -27733,7 +27761,7 @@ OPKIT_INLINE void AddRegisteredOperators(std::vector<FunctionRecord>& records) {
 }  // namespace detail
 }  // namespace opkit
 
-#endif  // OPKIT_PLUGIN_IMPL_EXPORT_OPERATORS_IPP_
+#endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
 #endif
 
 // ---- opkit/engine/schedule/impl/replay_core.ipp
@@ -27750,7 +27778,7 @@ class SharedLevel {
  public:
   static constexpr int kMaxPieces = 0xffff;
 
-  // For one thread, once the level before is done.
+  // Called by one thread, once the level before is done.
   void Share(int level, int pieces) {
     left_.Add(pieces);
     // Release: a claim sees the writes of the levels before.
@@ -27758,10 +27786,11 @@ class SharedLevel {
                 std::memory_order_release);
   }
 
-  // Calls run(begin, end), positions in level order, for a piece that is left; false for none.
+  // Claims a piece and calls run(begin, end) with its positions in level order; false when no piece
+  // is left.
   template <class F>
   bool RunPiece(const Schedule& schedule, F&& run) {
-    // Relaxed: a look that the claim below makes good.
+    // Relaxed: a hint; the claim below decides.
     if (!HasPiece(word_.load(std::memory_order_relaxed))) return false;
     // Acquire: see Share. Other claims in between continue its release sequence.
     const uint64_t word = word_.fetch_add(1, std::memory_order_acquire);
@@ -27776,7 +27805,7 @@ class SharedLevel {
     return true;
   }
 
-  // Pieces that have not ended.
+  // Counts the pieces that have not ended.
   const Latch& left() const { return left_; }
 
  private:
@@ -28002,8 +28031,8 @@ class ReplayCore::Impl final : public ReplayCore {
     std::exception_ptr error = {};
   };
 
-  // The system refused the pool its first thread: the threads that take part do all the work, this
-  // thread where there is none.
+  // The system refused the pool its first thread: the threads that take part do all the work, or
+  // this thread where none does.
   OPKIT_COLD static void DoWithout(Helper& helper) {
     const IntrusivePtr<Impl> core = std::move(helper.core);
     {
@@ -28025,7 +28054,7 @@ class ReplayCore::Impl final : public ReplayCore {
   // Relaxed: stopped() says why.
   void SetWatch(Watch watch) { watch_.store(watch, std::memory_order_relaxed); }
 
-  // Sets all that the first thread of a run finds. Throws when a run is in progress.
+  // Sets the state that the first thread of a run finds. Throws when a run is in progress.
   void Begin(ReplayMode mode, double ns_per_node) {
     if (phase_ == Phase::kAbandoned) {
       Throw(ErrorCode::kFailedPrecondition,
@@ -28057,7 +28086,7 @@ class ReplayCore::Impl final : public ReplayCore {
     std::copy(schedule.in_degrees().begin(), schedule.in_degrees().end(), counters_.begin());
   }
 
-  // All below, up to the threads, with the mutex held.
+  // The members below, up to "threads", are called with the mutex held.
   int offers() const { return chains_ + (next_root_ < roots_ ? 1 : 0) + (lead_offered_ ? 1 : 0); }
   bool quiet() const { return active_ == 0 && offers() == 0; }
 
@@ -28091,20 +28120,20 @@ class ReplayCore::Impl final : public ReplayCore {
     helper.next_free = std::exchange(free_helpers_, &helper);
   }
 
-  // Relaxed: hints, which their readers look into under the mutex.
+  // Relaxed: hints, which their readers check under the mutex.
   void UpdateHints() {
     const int offers = this->offers();
     offers_.store(offers, std::memory_order_relaxed);
     int wanted = kNobody;
-    if (long_nodes_) {
+    if (long_nodes_)
       wanted = kAnybody;
-    } else if (phase_ == Phase::kRunning && offers == 0) {
+    else if (phase_ == Phase::kRunning && offers == 0)
       wanted = searching_ > 0 ? kSearching : active_ + queued_ < threads_ ? kAsleep : kNobody;
-    }
     wanted_.store(wanted, std::memory_order_relaxed);
   }
 
-  // Adds a chain whose last node is `tail`, which is used where there is no room for one more.
+  // Adds a chain whose last node is `tail`. Where there is no room for one more chain, joins it
+  // with another behind `tail`.
   void Offer(ReadyChain chain, int tail) {
     if (chains_ < kMaxChains) {
       shared_[chains_++] = chain;
@@ -28155,7 +28184,7 @@ class ReplayCore::Impl final : public ReplayCore {
         }
         work = Work::kNodes;
       } else if (next_root_ < roots_) {
-        // Ever smaller shares, so that the threads end together.
+        // Shares get ever smaller, so that the threads end together.
         const int share = long_nodes_ ? 1 : (roots_ - next_root_) / (4 * threads_);
         worker.root = next_root_;
         next_root_ += (std::clamp)(share, 1, kMaxRootShare);
@@ -28183,7 +28212,7 @@ class ReplayCore::Impl final : public ReplayCore {
     return work;
   }
 
-  // False when there was nothing for too long.
+  // Looks for work; false when none came for too long.
   bool Search(const ReplayWorker& worker) {
     uint64_t start = Ticks();
     do {
@@ -28201,11 +28230,10 @@ class ReplayCore::Impl final : public ReplayCore {
   // --- modes without counters
 
   void Lead() {
-    if (mode_ == ReplayMode::kLevels) {
+    if (mode_ == ReplayMode::kLevels)
       RunLevels();
-    } else if (mode_ == ReplayMode::kWalk) {
+    else if (mode_ == ReplayMode::kWalk)
       body.run_range(*this, 0, schedule.size(), /*by_level=*/false);
-    }
   }
 
   // Walks runs of narrow levels, shares wide ones.
@@ -28236,12 +28264,11 @@ class ReplayCore::Impl final : public ReplayCore {
     duty.Do();
     RunPieces();
     const uint64_t start = Ticks();
-    while (!level_.left().done()) {
+    while (!level_.left().done())
       if (Ticks() - start < search_ticks_)
         CpuRelax();
       else
         pool_.Wait(level_.left());
-    }
   }
 
   // Runs pieces of the level being shared, if there is one; returns how many.
@@ -28463,7 +28490,7 @@ class OpImport {
   }
   std::string who() const { return StrCat("operator ", op_.name); }
 
-  // A count, and the array that it counts.
+  // Refuses a count that is damaged, or an array that is missing.
   void CheckArray(uint64_t count, const void* array, const char* what) const {
     if (count > kMostParts)
       Refuse(StrCat("has ", who(), " with ", count, " ", what), StrCat("at most ", kMostParts));
@@ -28512,7 +28539,7 @@ class OpImport {
   void AddParameters(const opkit_parameter* const* parameters, uint64_t count, const char* what,
                      auto& list) const {
     CheckArray(count, parameters, what);
-    NameTable<int> seen;
+    NameIndex seen;
     for (uint64_t i = 0; i < count; ++i) {
       const opkit_parameter* one = parameters[i];
       if (!one || one->size < kParameterBytes)
@@ -28521,9 +28548,8 @@ class OpImport {
       if (!one->name || !*one->name)
         Refuse(StrCat("has ", who(), " of whose ", what, " number ", i, " has no name"));
       CheckLibraryText(library_, one->name, StrCat(who(), " with a name among its ", what));
-      if (seen.Find(one->name))
+      if (Index(seen.Add(one->name)) < i)
         Refuse(StrCat("has ", who(), " with two ", what, " named '", one->name, "'"));
-      seen.FindOrAdd(one->name);
       const std::string whose = StrCat("has ", who(), " whose '", one->name, "' has ");
       if (one->type < -1 || one->type > OPKIT_ATTR_TENSORS)
         Refuse(StrCat(whose, "the type ", one->type, ", which does not exist"));

@@ -36,12 +36,11 @@ class FactsReader {
   explicit FactsReader(ModelFacts* facts) : facts_(facts) {}
 
   void Model(protozero::pbf_reader model) {
-    while (model.next()) {
+    while (model.next())
       if (model.tag() == 7)
         Graph(model.get_message());
       else
         model.skip();
-    }
   }
 
  private:
@@ -103,31 +102,28 @@ class FactsReader {
       }
   }
   void Tensor(protozero::pbf_reader tensor) {
-    while (tensor.next()) {
+    while (tensor.next())
       if (tensor.tag() == 2)
         facts_->types.insert(OnnxTypeName(tensor.get_int32()));
       else
         tensor.skip();
-    }
   }
   void ValueInfo(protozero::pbf_reader value) {
-    while (value.next()) {
+    while (value.next())
       if (value.tag() == 2)
         Type(value.get_message());
       else
         value.skip();
-    }
   }
   void Type(protozero::pbf_reader type) {
     while (type.next()) switch (type.tag()) {
         case 1: {
           protozero::pbf_reader tensor = type.get_message();
-          while (tensor.next()) {
+          while (tensor.next())
             if (tensor.tag() == 1)
               facts_->types.insert(OnnxTypeName(tensor.get_int32()));
             else
               tensor.skip();
-          }
           break;
         }
         case 4:

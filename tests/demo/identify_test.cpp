@@ -18,11 +18,10 @@ std::string ContentOf(const nlohmann::json& parts) {
   std::string content;
   for (const auto& part : parts)
     for (int i = 0; i < part[1].get<int>(); ++i) {
-      if (part[0].is_string()) {
+      if (part[0].is_string())
         content += part[0].get<std::string>();
-      } else {
+      else
         for (const int byte : part[0]) content += static_cast<char>(byte);
-      }
     }
   return content;
 }

@@ -96,11 +96,10 @@ TEST_CASE("the CPU waits for a CPU event that another thread finishes, and gets 
       written = 1;
       fails ? event.SetFinished("fails") : event.SetFinished();
     });
-    if (fails) {
+    if (fails)
       CHECK(ErrorOf([&] { context.WaitEvent(event); }).message() == "fails");
-    } else {
+    else
       context.WaitEvent(event);
-    }
     CHECK(written == 1);
     finisher.join();
   }

@@ -453,11 +453,10 @@ TEST_CASE("of several outcomes that race one wins, and everyone sees that one") 
       std::vector<std::thread> finishers;
       for (int t = 0; t < threads; ++t)
         finishers.emplace_back([&, t] {
-          if (t % 2) {
+          if (t % 2)
             event.Cancel();
-          } else {
+          else
             event.SetFinished(std::to_string(t).c_str());
-          }
         });
       const std::string first = ErrorOf([&] { event.Finish(); }).message();
       for (auto& finisher : finishers) finisher.join();

@@ -153,9 +153,8 @@ TEST_CASE("WaitForAll waits for what is pending, whatever ended before and whoev
         engine.WaitForAll();
         seen = completed.load();
       });
-      for (int i = 0; i < 50; ++i) {
+      for (int i = 0; i < 50; ++i)
         engine.Push([&] { engine.Push([&] { ++count; }, {v}, {}); }, {}, {other});
-      }
       engine.WaitForVar(other);
       completed = true;
       handles.Await().SetFinished();

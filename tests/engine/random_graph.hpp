@@ -18,11 +18,9 @@ inline RandomGraph MakeRandomGraph(std::mt19937& random, int nodes, double edges
   RandomGraph graph{nodes, {}};
   std::vector<int> number(static_cast<size_t>(nodes));
   for (int i = 0; i < nodes; ++i) number[static_cast<size_t>(i)] = i;
-  if (shuffled) {
-    for (int i = nodes - 1; i > 0; --i) {
+  if (shuffled)
+    for (int i = nodes - 1; i > 0; --i)
       std::swap(number[static_cast<size_t>(i)], number[random() % static_cast<unsigned>(i + 1)]);
-    }
-  }
   if (nodes < 2) return graph;
   for (int e = 0; e < static_cast<int>(nodes * edges_per_node); ++e) {
     const int to = 1 + static_cast<int>(random() % static_cast<unsigned>(nodes - 1));

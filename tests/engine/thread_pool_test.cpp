@@ -123,9 +123,8 @@ TEST_CASE("a tree of tasks, wider than the queues, runs every task once") {
       size_t index;
       void operator()() {
         ++ran[index];
-        for (size_t child : {2 * index + 1, 2 * index + 2}) {
+        for (size_t child : {2 * index + 1, 2 * index + 2})
           if (child < ran.size()) pool.Submit(Node{pool, ran, latch, child});
-        }
         latch.CountDown();
       }
     };

@@ -43,11 +43,10 @@ Parsed Parse(const std::string& dot) {
       const size_t end = statement.find(" [");
       const size_t begin = statement.find_first_not_of(" \n");
       const std::string subject = statement.substr(begin, end - begin);
-      if (Contains(subject, " -> ")) {
+      if (Contains(subject, " -> "))
         out.edges.push_back(subject);
-      } else if (end != std::string::npos && subject != "node" && subject != "edge") {
+      else if (end != std::string::npos && subject != "node" && subject != "edge")
         out.nodes.push_back(subject);
-      }
       statement.clear();
     } else {
       statement += c;

@@ -176,11 +176,10 @@ TEST_CASE("random graphs over streams and the host give what running in order gi
       Executor exec(Compile(OnStreams(random.graph, seed), {.threads = threads, .passes = &none}));
       random.BindTo(exec);
       for (int run = 0; run < 3; ++run) {
-        if (run == 1) {
+        if (run == 1)
           exec.RunAsync().Finish();
-        } else {
+        else
           exec.Run();
-        }
         CheckOutputs(exec.outputs(), random.expected);
       }
     }

@@ -170,11 +170,10 @@ inline DType DTypeFromName(std::string_view name) {
 namespace detail {
 template <class T, class F>
 decltype(auto) CallWithType(F& f) {
-  if constexpr (requires { f.template operator()<T>(); }) {
+  if constexpr (requires { f.template operator()<T>(); })
     return f.template operator()<T>();
-  } else {
+  else
     return f(T{});
-  }
 }
 template <class Result, class T, class F>
 Result CallWithTypeAs(F& f) {

@@ -22,11 +22,10 @@ class StorageBlock final : public detail::RefCounted {
   StorageBlock(Device device, void* data, int64_t nbytes, Deleter deleter, void* context)
       : device_(device), data_(data), nbytes_(nbytes), deleter_(deleter), context_(context) {}
   ~StorageBlock() override {
-    if (allocator_) {
+    if (allocator_)
       allocator_->Deallocate(data_, nbytes_);
-    } else if (deleter_) {
+    else if (deleter_)
       deleter_(data_, context_);
-    }
   }
 
   Device device() const { return device_; }

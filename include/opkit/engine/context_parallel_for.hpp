@@ -22,11 +22,10 @@ void ParallelFor(Context& context, int64_t n, F f, int64_t grain = kAutoGrain) {
                 "ParallelFor: this lambda is for the device only and would do nothing on a host "
                 "context; compile CPU kernels in a .cc file");
 #endif
-  if constexpr (!Context::kAsynchronous) {
+  if constexpr (!Context::kAsynchronous)
     ParallelFor(n, f, grain);
-  } else {
+  else
     context.Launch([n, f = std::move(f), grain]() mutable { ParallelFor(n, f, grain); });
-  }
 }
 
 }  // namespace opkit

@@ -291,13 +291,12 @@ inline Tensor TensorFromJson(const Json& json, const std::string& path) {
 template <class T>
 Json ListToJson(const Attribute& attribute, const std::string& path) {
   const auto convert = [](const T& value, const std::string& at) -> Json {
-    if constexpr (std::is_same_v<T, Tensor>) {
+    if constexpr (std::is_same_v<T, Tensor>)
       return ToJson(value, at);
-    } else if constexpr (std::is_integral_v<T>) {
+    else if constexpr (std::is_integral_v<T>)
       return value;
-    } else {
+    else
       return ToJson(value);
-    }
   };
   if (!attribute.is_list()) return convert(attribute.Get<T>(), path);
   Json out = Json::array();

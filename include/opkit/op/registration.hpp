@@ -25,11 +25,10 @@ std::unique_ptr<OperatorBase> CreateClass(const OperatorDef& def, Workspace* ws,
   static_assert(std::is_constructible_v<Op, const OperatorDef&, Workspace*> || kTakesConfig<Op>,
                 "REGISTER_*_OPERATOR(name, Class): Class needs a constructor "
                 "(const opkit::OperatorDef&, opkit::Workspace*)");
-  if constexpr (kTakesConfig<Op>) {
+  if constexpr (kTakesConfig<Op>)
     return std::make_unique<Op>(def, ws, config);
-  } else {
+  else
     return std::make_unique<Op>(def, ws);
-  }
 }
 
 // Static initialisers must not throw: a failure to register (no memory) shows as a missing kernel.

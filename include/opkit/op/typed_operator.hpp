@@ -152,13 +152,12 @@ class TypedOp {
     if constexpr (kKnown && kRightType) {
       constexpr int kRow = detail::FindParameter<Function>(Name, detail::IsAttribute);
       constexpr bool kByElement = detail::kTypedRows<Function>[kRow].by_element;
-      if constexpr (kByElement && std::is_arithmetic_v<T>) {
+      if constexpr (kByElement && std::is_arithmetic_v<T>)
         schema().SetDefault(Name.str(), static_cast<double>(value));
-      } else if constexpr (std::is_integral_v<T> && std::is_integral_v<Value>) {
+      else if constexpr (std::is_integral_v<T> && std::is_integral_v<Value>)
         schema().SetDefault(Name.str(), value);  // its range is checked when it is read
-      } else {
+      else
         schema().SetDefault(Name.str(), static_cast<Value>(value));
-      }
       return *this;
     } else {
       return detail::IgnoredOp();
@@ -240,11 +239,10 @@ class TypedOp {
   }
   template <class Context, class... Types>
   static consteval bool HasVersions() {
-    if constexpr (sizeof...(Types) == 0) {
+    if constexpr (sizeof...(Types) == 0)
       return detail::kHasVersion<Function, Context>;
-    } else {
+    else
       return (detail::kHasVersion<Function, Context, Types> && ...);
-    }
   }
 
   OpSchema& schema() { return typed_->schema; }
@@ -256,11 +254,10 @@ namespace detail {
 
 template <class Function>
 OPKIT_IMAGE_LOCAL auto MakeTypedOp(const char* name, const char* file, int line, Function) {
-  if constexpr (CheckTypedFunction<Function>()) {
+  if constexpr (CheckTypedFunction<Function>())
     return TypedOp<Function>(TypedSchema::Make(name, file, line, kTypedRows<Function>));
-  } else {
+  else
     return IgnoredOp();
-  }
 }
 
 }  // namespace detail

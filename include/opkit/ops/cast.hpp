@@ -13,13 +13,11 @@ template <class From, class To>
 void RunCast(const ElementRun& run) {
   const auto* x = static_cast<const StoredType<From>*>(run.in[0]);
   auto* y = static_cast<StoredType<To>*>(run.out);
-  for (int64_t i = 0; i < run.n; ++i) {
-    if constexpr (std::is_same_v<From, bool>) {
+  for (int64_t i = 0; i < run.n; ++i)
+    if constexpr (std::is_same_v<From, bool>)
       y[i] = static_cast<StoredType<To>>(ConvertElement<To>(static_cast<uint8_t>(x[i] != 0)));
-    } else {
+    else
       y[i] = static_cast<StoredType<To>>(ConvertElement<To>(x[i]));
-    }
-  }
 }
 
 // The dtype with that number in ONNX's enumeration TensorProto.DataType. Errors: kInvalidArgument

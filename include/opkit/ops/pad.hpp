@@ -85,13 +85,11 @@ class PadOp final : public StandardOperator {
     if (x.shape() != shape_ || !(all == pads_) || item != item_) {
       item_ = 0;
       copy_.Start(item);
-      for (int i = 0; i < rank; ++i) {
-        if (all[i] == 0 && all[rank + i] == 0) {
+      for (int i = 0; i < rank; ++i)
+        if (all[i] == 0 && all[rank + i] == 0)
           copy_.Keep(x.dim(i));
-        } else {
+        else
           FillTable(copy_.Axis(x.dim(i)), x.dim(i), all[i], y->dim(i), i);
-        }
-      }
       shape_ = x.shape();
       pads_ = all;
       item_ = item;

@@ -30,11 +30,10 @@ struct DimProduct {
   std::vector<Dim> open;
 
   void Multiply(const Dim& dim) {
-    if (!dim.is_known()) {
+    if (!dim.is_known())
       open.push_back(dim);
-    } else if (__builtin_mul_overflow(number, dim.value(), &number)) {
+    else if (__builtin_mul_overflow(number, dim.value(), &number))
       Throw(ErrorCode::kOutOfRange, "the extents multiply to more than a 64-bit count can hold");
-    }
   }
   Dim dim() const {
     if (open.empty() || number == 0) return number;

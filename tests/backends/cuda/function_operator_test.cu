@@ -131,11 +131,10 @@ TEST_CASE("a library that nvcc has compiled is loaded and runs on the CPU and on
   CHECK(library.operators() == std::vector<std::string>{"my_relu"});
   CHECK(OpRegistry::Global().FindKernels("my_relu", DeviceType::kCUDA).size() == 1);
   CHECK(RunBothWays("my_relu", Device{}) == Expected());
-  if (CUDADeviceCount() == 0) {
+  if (CUDADeviceCount() == 0)
     MESSAGE("skipped: no CUDA device");
-  } else {
+  else
     CHECK(RunBothWays("my_relu", kCuda0) == Expected());
-  }
   const UnloadReport report = library.Unload();
   CHECK_MESSAGE(report.unmapped, ToString(report));
   CHECK(OpRegistry::Global().FindSchema("my_relu") == nullptr);

@@ -45,9 +45,8 @@ TEST_CASE("The softmax of minus infinity is 0") {
 
 TEST_CASE("Softmax and LogSoftmax hold what they claim on every backend") {
   for (const char* op : {"Softmax", "LogSoftmax"})
-    for (const int axis : {0, 2}) {
+    for (const int axis : {0, 2})
       CheckNode(OperatorDef(op, {"x"}, {"y"}, {{"axis", axis}}), {Random({3, 5, 40}, 1)});
-    }
 }
 
 }  // namespace

@@ -52,13 +52,11 @@ TEST_CASE("owner and thieves together take every item exactly once, and see what
   std::vector<std::thread> thieves;
   for (int t = 0; t < kThieves; ++t) {
     thieves.emplace_back([&] {
-      while (!done || !deque->empty()) {
-        if (const int* item = deque->Steal()) {
+      while (!done || !deque->empty())
+        if (const int* item = deque->Steal())
           take(item);
-        } else {
+        else
           std::this_thread::yield();
-        }
-      }
     });
   }
   for (int i = 0; i < kItems; ++i) {

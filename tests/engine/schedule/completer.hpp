@@ -15,9 +15,7 @@
 class Completer {
  public:
   explicit Completer(unsigned seed) : random_(seed) {
-    for (int t = 0; t < 2; ++t) {
-      threads_.emplace_back([this] { Main(); });
-    }
+    for (int t = 0; t < 2; ++t) threads_.emplace_back([this] { Main(); });
   }
   ~Completer() {
     {

@@ -192,9 +192,8 @@ TEST_CASE("a run with a deadline returns though a node never completes; its node
         {}, pool);
     Error error = ErrorOf([&] { replay.Run(std::chrono::milliseconds(5)); });
     for (int ms = 10; ran < 2; ms *= 2) {  // it passed before both had begun
-      for (const int node : {0, 2}) {
+      for (const int node : {0, 2})
         if (issued[node].exchange(false)) replay.Complete(node);
-      }
       ran = 0;
       error = ErrorOf([&] { replay.Run(std::chrono::milliseconds(ms)); });
     }

@@ -43,20 +43,17 @@ size_t At(int i) { return static_cast<size_t>(i); }
 class Ledger {
  public:
   explicit Ledger(const RandomGraph& graph) : preds_(At(graph.nodes)), done_(At(graph.nodes)) {
-    for (const ScheduleEdge& edge : graph.edges) {
+    for (const ScheduleEdge& edge : graph.edges)
       if (!edge.early) preds_[At(edge.to)].push_back(edge.from);
-    }
   }
   void Start(int node) {
-    for (const int pred : preds_[At(node)]) {
+    for (const int pred : preds_[At(node)])
       if (done_[At(pred)] != done_[At(node)] + 1) wrong_.fetch_add(1);
-    }
   }
   void Finish(int node) { ++done_[At(node)]; }
   bool AllDone(int runs) const {
-    for (const int done : done_) {
+    for (const int done : done_)
       if (done != runs) return false;
-    }
     return wrong_.load() == 0;
   }
 
@@ -113,9 +110,8 @@ TEST_CASE("ready nodes do not wait behind a long one while a thread is idle") {
         schedule,
         [&](int node) {
           if (node == 0) return;
-          if (begun++ == 0) {
+          if (begun++ == 0)
             while (ended < 8) std::this_thread::yield();
-          }
           ++ended;
         },
         {.mode = ReplayMode::kCounters, .ns_per_node = 1e6}, pool);
@@ -162,11 +158,10 @@ TEST_CASE("nodes may complete later, on other threads, in any order") {
             ledger.Finish(original);
             return NodeState::kDone;
           }
-          if (kind[At(original)] == 1) {
+          if (kind[At(original)] == 1)
             complete();  // before the body has returned
-          } else {
+          else
             completer.Push(complete);
-          }
           return NodeState::kPending;
         }
       };
@@ -243,9 +238,8 @@ TEST_CASE(
         CHECK_THROWS_WITH_AS(replay.Run(), ("node " + std::to_string(failing)).c_str(),
                              std::runtime_error);
         CHECK(ran[At(failing)] == 1);
-        for (const ScheduleEdge& edge : graph.edges) {
+        for (const ScheduleEdge& edge : graph.edges)
           if (edge.from == failing) CHECK(ran[At(edge.to)] == 0);
-        }
         fails = false;
         CHECK_NOTHROW(replay.Run());
         CHECK(ledger.AllDone(1));
@@ -330,11 +324,10 @@ TEST_CASE("RunAsync returns at once and calls back, from inside a task of the po
             over.CountDown();
           });
         };
-        if (run % 2 == 0) {
+        if (run % 2 == 0)
           start();
-        } else {
+        else
           pool.Submit(start);
-        }
         pool.Wait(over);
         CHECK(error == nullptr);
       }

@@ -58,9 +58,8 @@ std::vector<std::vector<int>> Promises(int nodes, const std::vector<Kept>& edges
   for (int k = 0; k < events; ++k) {
     for (int a = 0; a < events; ++a) {
       if (!at(a, k)) continue;
-      for (int b = 0; b < events; ++b) {
+      for (int b = 0; b < events; ++b)
         if (at(k, b)) set(a, b);
-      }
     }
   }
   std::vector<std::vector<int>> strength(static_cast<size_t>(nodes),
@@ -90,9 +89,8 @@ void CheckOrderAndLevels(const Schedule& schedule, const RandomGraph& graph) {
     const int begin = schedule.level_begin()[static_cast<size_t>(l)];
     const int end = schedule.level_begin()[static_cast<size_t>(l) + 1];
     CHECK(begin < end);
-    for (int i = begin; i < end; ++i) {
+    for (int i = begin; i < end; ++i)
       level[static_cast<size_t>(schedule.original_of(schedule.level_node(i)))] = l;
-    }
   }
   std::vector<int> longest(static_cast<size_t>(graph.nodes));
   for (bool changed = true; changed;) {
@@ -107,16 +105,14 @@ void CheckOrderAndLevels(const Schedule& schedule, const RandomGraph& graph) {
     }
   }
   CHECK(level == longest);
-  for (const ScheduleEdge& edge : graph.edges) {
+  for (const ScheduleEdge& edge : graph.edges)
     CHECK(schedule.node_of(edge.from) < schedule.node_of(edge.to));
-  }
 }
 
 void CheckEntries(const Schedule& schedule) {
   std::vector<int> degree(static_cast<size_t>(schedule.size()));
-  for (const Kept& edge : KeptEdges(schedule)) {
+  for (const Kept& edge : KeptEdges(schedule))
     ++degree[static_cast<size_t>(schedule.node_of(edge.to))];
-  }
   CHECK(degree == schedule.in_degrees());
   for (int node = 0; node < schedule.size(); ++node) {
     bool late = false;
@@ -191,9 +187,8 @@ TEST_CASE("a large graph of many small ones promises what each of them does") {
     std::vector<ScheduleEdge> edges;
     for (int copy = 0; copy < copies; ++copy) {
       parts.push_back(MakeRandomGraph(random, kNodes, 2.5, 0.4, seed % 2 == 0));
-      for (const ScheduleEdge& edge : parts.back().edges) {
+      for (const ScheduleEdge& edge : parts.back().edges)
         edges.push_back({copy * kNodes + edge.from, copy * kNodes + edge.to, edge.early});
-      }
     }
     const Schedule schedule(copies * kNodes, edges);
     CHECK_FALSE(schedule.exactly_reduced());
@@ -206,9 +201,8 @@ TEST_CASE("a large graph of many small ones promises what each of them does") {
     }
     for (int copy = 0; copy < copies; ++copy) {
       std::vector<Kept> given;
-      for (const ScheduleEdge& edge : parts[static_cast<size_t>(copy)].edges) {
+      for (const ScheduleEdge& edge : parts[static_cast<size_t>(copy)].edges)
         given.push_back({edge.from, edge.to, edge.early});
-      }
       CHECK(Promises(kNodes, given) == Promises(kNodes, kept[static_cast<size_t>(copy)]));
     }
   }
@@ -228,9 +222,8 @@ TEST_CASE("edges given several times count once, among few or many predecessors"
   CHECK(Schedule(3, {{0, 2}, {1, 2}, {0, 2}}).edges_kept() == 2);
   for (const int n : {20, Schedule::kExactNodes + 1}) {
     std::vector<ScheduleEdge> edges;
-    for (int round = 0; round < 3; ++round) {
+    for (int round = 0; round < 3; ++round)
       for (int i = 0; i < n - 1; ++i) edges.push_back({i, n - 1, round != 1});
-    }
     const Schedule schedule(n, edges);
     CHECK(schedule.edges_kept() == n - 1);
     CHECK(schedule.in_degree(n - 1) == n - 1);

@@ -83,9 +83,8 @@ TEST_CASE("Softmax keeps the shape, and refuses an axis that is not there") {
 
 TEST_CASE("Softmax and LogSoftmax hold what they claim") {
   for (const char* op : {"Softmax", "LogSoftmax"})
-    for (const int64_t axis : {0, 1, 2}) {
+    for (const int64_t axis : {0, 1, 2})
       CheckNode(OperatorDef(op, {"x"}, {"y"}, {{"axis", axis}}), {Random({3, 5, 4}, 1)});
-    }
 }
 
 TEST_CASE("Gradients of Softmax and LogSoftmax along every axis") {

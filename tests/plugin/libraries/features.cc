@@ -131,13 +131,11 @@ Status Requests(const AttrMap&, Ins, Outs out, OpResource&) {
 }
 Status RequestsAdding(const AttrMap&, Ins in, Outs out, OpResource&) {
   float* y = out[0].data<float>();
-  for (int64_t i = 0; i < in[0].size(); ++i) {
-    if (out[0].req() == OpReq::kAdd) {
+  for (int64_t i = 0; i < in[0].size(); ++i)
+    if (out[0].req() == OpReq::kAdd)
       y[i] += 1000;
-    } else {
+    else
       y[i] = 0;
-    }
-  }
   return SUCCESS;
 }
 REGISTER_OP(LibRequests).setForward(Requests).setInferShape(SameShape).setInplace({{0, 0}});

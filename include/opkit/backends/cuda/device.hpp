@@ -44,11 +44,10 @@ class CUDADeviceGuard {
  public:
   explicit CUDADeviceGuard(int index) {
     OPKIT_CUDA_CHECK(cudaGetDevice(&previous_));
-    if (previous_ == index) {
+    if (previous_ == index)
       previous_ = -1;
-    } else {
+    else
       OPKIT_CUDA_CHECK(cudaSetDevice(index));
-    }
   }
   explicit CUDADeviceGuard(Device device) : CUDADeviceGuard(device.index) {}
   CUDADeviceGuard(const CUDADeviceGuard&) = delete;

@@ -89,11 +89,10 @@ class CUDAEventState final : public EventState {
       drained.swap(retained);
     }
     drained.clear();  // before the event completes, so that a waiting thread finds the memory freed
-    if (reached == cudaSuccess) {
+    if (reached == cudaSuccess)
       Complete(nullptr);
-    } else {
+    else
       Complete(std::make_exception_ptr(CUDAError(reached, "work on the device")));
-    }
   }
 
   std::mutex mark_mutex_;

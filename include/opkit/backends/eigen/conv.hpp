@@ -163,11 +163,10 @@ class ConvTasks {
 class ConvAlgorithm {
  public:
   ConvAlgorithm(const ConvSizes& sizes, int64_t groups, int threads) : threads_(threads) {
-    if (Im2col::IsFaster(sizes)) {
+    if (Im2col::IsFaster(sizes))
       im2col_.emplace(sizes, groups);
-    } else {
+    else
       plan_.emplace(sizes, groups, threads);
-    }
   }
   int64_t ScratchBytes() const {
     return im2col_ ? im2col_->ScratchBytes() : plan_->ScratchBytes(threads_);

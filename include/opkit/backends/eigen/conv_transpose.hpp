@@ -89,11 +89,10 @@ inline void AddWindows(const ConvTransposePlan& plan, const float* products, int
                                 ? begin
                                 : (std::min)((along.input - 1 - start) / stride + 1, along.output);
         float* to = y + place * along.input + start;
-        if (stride == 1) {
+        if (stride == 1)
           for (int64_t i = begin; i < end; ++i) to[i] += from[i];
-        } else {
+        else
           for (int64_t i = begin; i < end; ++i) to[i * stride] += from[i];
-        }
       }
     }
 }

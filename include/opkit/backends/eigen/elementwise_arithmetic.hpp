@@ -31,18 +31,17 @@ inline void RunPowPackets(const ElementRun& run) {
   auto* out = static_cast<float*>(run.out);
   const bool one_exponent = run.step[1] == 0 || run.n == 1;
   const PacketOperand<false> x(base);
-  if (run.step[0] != 0 && one_exponent && *exponent == 2) {
+  if (run.step[0] != 0 && one_exponent && *exponent == 2)
     RunPackets(SquarePacket(), out, run.n, x);
-  } else if (run.step[0] != 0 && one_exponent && *exponent == 3) {
+  else if (run.step[0] != 0 && one_exponent && *exponent == 3)
     RunPackets(CubePacket(), out, run.n, x);
-  } else if (run.step[0] != 0 && one_exponent && *exponent == 0.5f) {
+  else if (run.step[0] != 0 && one_exponent && *exponent == 0.5f)
     RunPackets(RootPacket(), out, run.n, x);
-  } else if (run.step[0] != 0 && one_exponent && *exponent == -1) {
+  else if (run.step[0] != 0 && one_exponent && *exponent == -1)
     RunPackets(ReciprocalPacket(nullptr), out, run.n, x);
-  } else {
+  else
     for (int64_t i = 0; i < run.n; ++i)
       out[i] = std::pow(base[i * run.step[0]], exponent[i * run.step[1]]);
-  }
 }
 
 class EigenPowOp final : public PowOp {

@@ -65,11 +65,10 @@ class LayerNormalizationEigenOp final : public LayerNormalizationOpBase {
       return {center, factor};
     }
     const Eigen::Map<const Values> scale(scales, count);
-    if (biases) {
+    if (biases)
       out = (in - center) * factor * scale + Eigen::Map<const Values>(biases, count);
-    } else {
+    else
       out = (in - center) * factor * scale;
-    }
     return {center, factor};
   }
   static bool IsRow(const Tensor& factor, const Shape& x, int64_t columns) {

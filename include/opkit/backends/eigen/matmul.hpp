@@ -93,11 +93,10 @@ class MatMulGradientEigenOp final : public MatMulGradientOpBase {
       const auto add = [&](int64_t m, int64_t in_a, int64_t in_b, int64_t at, T beta) {
         const int64_t n = sizes.n, k = sizes.k;
         const GemmMatrix<T> dz{dy + at * m * n, n};
-        if (of_b_) {
+        if (of_b_)
           Gemm<T>(k, n, m, 1, {left + in_a * m * k, k, true}, dz, beta, out + in_b * k * n, n);
-        } else {
+        else
           Gemm<T>(m, k, n, 1, dz, {right + in_b * k * n, n, true}, beta, out + in_a * m * k, k);
-        }
       };
       const auto count = static_cast<int64_t>(sizes.products.size());
       if (count > 0 && b.numel() == sizes.k * sizes.n && !sizes.a_repeats)
@@ -139,11 +138,10 @@ class GemmEigenOp final : public GemmOpBase {
     for (int64_t i = 0; i < m; ++i) {
       Eigen::Map<Row> row(out + i * n, n);
       const T* from = c.data<T>() + i * step[0];
-      if (step[1] == 0 && n > 0) {
+      if (step[1] == 0 && n > 0)
         row.setConstant(static_cast<T>(beta_) * *from);
-      } else {
+      else
         row = static_cast<T>(beta_) * Eigen::Map<const Row>(from, n);
-      }
     }
   }
 };

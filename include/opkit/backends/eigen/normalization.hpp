@@ -159,13 +159,12 @@ class LrnEigenOp final : public LrnOpBase {
               const int64_t at = plane * pixels + first;
               const detail::ConstFloatArray from(in + at, count);
               detail::FloatArray to(out + at, count);
-              if (!std::isfinite(sums.sum())) {
+              if (!std::isfinite(sums.sum()))
                 Exactly(in + image * pixels + first, c, channels, pixels, count, out + at);
-              } else if (beta == 0.75f) {
+              else if (beta == 0.75f)
                 to = from / (sums.sqrt() * sums.sqrt().sqrt());
-              } else {
+              else
                 to = from / sums.pow(beta);
-              }
             }
           }
         });

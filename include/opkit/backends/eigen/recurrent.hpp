@@ -73,11 +73,10 @@ void RecurrentGates(LstmLayer, const RecurrentPass& pass, int64_t first, int64_t
       forget += peephole(2);
     }
     pass.Activate(0, in.data(), n);
-    if (pass.variant) {
+    if (pass.variant)
       forget = 1 - in;
-    } else {
+    else
       pass.Activate(0, forget.data(), n);
-    }
     pass.Activate(1, next.data(), n);
     cell = forget * cell + in * next;
     if (pass.peephole) out += peephole(1);
@@ -91,11 +90,10 @@ template <class Active>
 void RecurrentGates(GruLayer, const RecurrentPass& pass, int64_t first, int64_t count, float* gates,
                     int64_t stride, Active active) {
   const int64_t n = pass.hidden;
-  if (pass.variant) {
+  if (pass.variant)
     pass.Recur(count, pass.h + first * n, 0, 3, 0, pass.recurrent, 3 * n);
-  } else {
+  else
     pass.Recur(count, pass.h + first * n, 0, 2, 1, gates, stride);
-  }
   for (int64_t s = 0; s < count; ++s) {
     float *row = gates + s * stride, *recurrent = pass.recurrent + s * 3 * n;
     RecurrentPass::Array both(row, 2 * n), reset(row + n, n), next(row + 2 * n, n);

@@ -83,11 +83,10 @@ struct FastExtreme {
   static constexpr double kStart =
       kMax ? -std::numeric_limits<double>::infinity() : std::numeric_limits<double>::infinity();
   static float Block(const ReduceVector& x) {
-    if constexpr (kMax) {
+    if constexpr (kMax)
       return x.template maxCoeff<Eigen::PropagateNaN>();
-    } else {
+    else
       return x.template minCoeff<Eigen::PropagateNaN>();
-    }
   }
   template <class Array>
   static void Add(Array& best, const ReduceVector& x) {
@@ -120,16 +119,15 @@ class ReduceEigenOp final : public ReduceOpBase {
     const float* x = DenseInput(0).template data<float>();
     float* y = out->mutable_data<float>();
     if (plan.outputs == 0) return true;
-    if (plan.count == 0) {
+    if (plan.count == 0)
       for (int64_t o = 0; o < plan.outputs; ++o)
         y[o] = static_cast<float>(Fold::Finish(Fold::kStart, 0));
-    } else if (plan.kept.empty() && plan.reduced.size() == 1 && plan.count > kPart) {
+    else if (plan.kept.empty() && plan.reduced.size() == 1 && plan.count > kPart)
       All(plan.count, x, y);
-    } else if (plan.reduces_last || plan.kept.empty()) {
+    else if (plan.reduces_last || plan.kept.empty())
       Rows(plan, x, y);
-    } else {
+    else
       Columns(plan, x, y);
-    }
     return true;
   }
 

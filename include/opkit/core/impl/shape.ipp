@@ -24,11 +24,10 @@ OPKIT_INLINE void Dims::Assign(const int64_t* values, size_t count) {
 
 OPKIT_INLINE void Dims::Steal(Dims& other) {
   size_ = other.size_;
-  if (size_ > kInline) {
+  if (size_ > kInline)
     heap_ = other.heap_;
-  } else {
+  else
     for (int i = 0; i < size_; ++i) inline_[i] = other.inline_[i];
-  }
   other.size_ = 0;
 }
 

@@ -105,13 +105,11 @@ OPKIT_INLINE Tensor Tensor::View(const Dims& dims) const {
   Dims resolved = dims;
   int64_t known = 1;
   int unknown = -1;
-  for (int i = 0; i < resolved.size(); ++i) {
-    if (resolved[i] == -1 && unknown < 0) {
+  for (int i = 0; i < resolved.size(); ++i)
+    if (resolved[i] == -1 && unknown < 0)
       unknown = i;
-    } else if (__builtin_mul_overflow(known, resolved[i], &known)) {
+    else if (__builtin_mul_overflow(known, resolved[i], &known))
       known = -1;
-    }
-  }
   if (unknown >= 0 && known > 0) resolved[unknown] = numel() / known;
   const bool open = unknown >= 0 && known == 0;
   Shape shape = open ? Shape{0} : Shape(std::move(resolved));

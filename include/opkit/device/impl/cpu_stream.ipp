@@ -114,11 +114,10 @@ OPKIT_INLINE void CPUStream::Execute(Item& item, std::exception_ptr& failure) {
 }
 
 OPKIT_INLINE void CPUStreamContext::FinishDeviceComputation() {
-  if (drained_) {
+  if (drained_)
     drained_->Reset();
-  } else {
+  else
     drained_.emplace(device_);
-  }
   drained_->state()->SetPrivate();
   stream().Record(*drained_);
   drained_->Finish();

@@ -77,11 +77,10 @@ class alignas(kCacheLine) VarState {
     // Relaxed: written under the lock. Release: as in Enqueue.
     const uintptr_t next = waiter.next.load(std::memory_order_relaxed);
     waiter.prev->next.store(next, std::memory_order_release);
-    if (tail_ == &waiter) {
+    if (tail_ == &waiter)
       tail_ = waiter.prev;
-    } else if (Access* after = Access::Untagged(next); after->owner == 0) {
+    else if (Access* after = Access::Untagged(next); after->owner == 0)
       static_cast<VarWaiter*>(after)->prev = waiter.prev;
-    }
   }
 
   // Ends a granted access, without the lock. Operations that can run because of it are added to

@@ -201,11 +201,10 @@ OPKIT_INLINE void ThreadPool::Sleep(detail::PoolWorker& self) {
   detail::IdleThread sleeper;
   idle_.Enlist(sleeper);
   idle_.StopSearching();
-  if (!HasWork() && !stopping_ && self.index < worker_target()) {
+  if (!HasWork() && !stopping_ && self.index < worker_target())
     sleeper.parker.Wait();
-  } else if (idle_.Delist(sleeper)) {
+  else if (idle_.Delist(sleeper))
     idle_.StartSearching();
-  }
 }
 
 // --- work

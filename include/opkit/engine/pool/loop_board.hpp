@@ -152,11 +152,10 @@ class LoopBoard {
     if (!loop.listed) return;
     loop.listed = false;
     if (loop.next) loop.next->prev = loop.prev;
-    if (loop.prev) {
+    if (loop.prev)
       loop.prev->next = loop.next;
-    } else {
+    else
       first_.store(loop.next, std::memory_order_seq_cst);
-    }
   }
 
   Mutex mutex_;

@@ -181,13 +181,12 @@ class Replay {
     const int* const entries = core.schedule.entries().data();
     for (;;) {
       int node;
-      if (worker.ready.size > 0) {
+      if (worker.ready.size > 0)
         node = core.Pop(worker.ready);
-      } else if (worker.root < worker.root_end) {
+      else if (worker.root < worker.root_end)
         node = core.schedule.level_node(worker.root++);
-      } else {
+      else
         return;
-      }
       while (node >= 0) {
         const bool pending = RunNode(core, body, node);
         int next = -1;
@@ -197,11 +196,10 @@ class Replay {
             if (pending && !Schedule::IsEarly(*entry)) break;
           }
           if (!core.Release(*entry)) continue;
-          if (next < 0) {
+          if (next < 0)
             next = Schedule::TargetOf(*entry);
-          } else {
+          else
             core.Push(worker.ready, Schedule::TargetOf(*entry));
-          }
         }
         if (!pending) ++worker.completed;
         if (core.WorkIsWanted() && worker.ready.size > 0) core.HandOver(worker, next >= 0);

@@ -142,8 +142,8 @@ class TensorBindings {
       Throw(ErrorCode::kInvalidArgument, "the tensor ", use, " '", name, "' shares memory with ",
             holder, " of the graph, which runs would overwrite; give it memory of its own");
   }
-  // Names the constant or the attribute, in subgraphs too, that shares memory with the tensor; empty
-  // where none does.
+  // Names the constant or the attribute, in subgraphs too, that shares memory with the tensor;
+  // empty where none does.
   static std::string HolderOf(const Graph& graph, const Tensor& tensor) {
     for (const GraphConstant& constant : graph.constants())
       if (constant.value.SharesMemoryWith(tensor)) return StrCat("constant '", constant.name, "'");

@@ -127,11 +127,10 @@ class OnnxFunctionInliner {
     for (std::string& name : node.outputs) name = Rename(name, call);
     std::vector<OnnxAttributeProto> attributes;
     for (OnnxAttributeProto& attribute : node.attributes) {
-      if (attribute.ref.empty()) {
+      if (attribute.ref.empty())
         for (OnnxGraphProto& graph : attribute.graphs) Substitute(graph, call);
-      } else if (!Resolve(attribute, call)) {
+      else if (!Resolve(attribute, call))
         continue;
-      }
       attributes.push_back(std::move(attribute));
     }
     node.attributes = std::move(attributes);

@@ -139,13 +139,12 @@ class OnnxTypedValues {
     const auto size = static_cast<size_t>(ItemSize(out.dtype()));
     for (WireMessage message(bytes); message.Next();) {
       if (message.field() != field) continue;
-      if (field == 4) {
+      if (field == 4)
         message.EachFloat([&](float value) { put(value, sizeof value); });
-      } else if (field == 10) {
+      else if (field == 10)
         message.EachDouble([&](double value) { put(value, sizeof value); });
-      } else {  // the low bytes are the value, when it fits
+      else  // the low bytes are the value, when it fits
         message.EachInt([&](int64_t value) { put(Checked(value, out.dtype()), size); });
-      }
     }
   }
   static int64_t Checked(int64_t value, DType dtype) {

@@ -161,13 +161,12 @@ class AttrMap {
   template <class T>
   static T Parse(std::string_view name, const std::string& text) {
     std::optional<T> value;
-    if constexpr (std::is_same_v<T, std::string>) {
+    if constexpr (std::is_same_v<T, std::string>)
       value = text;
-    } else if constexpr (requires { typename T::value_type; }) {
+    else if constexpr (requires { typename T::value_type; })
       value = detail::ParseList<typename T::value_type>(text);
-    } else {
+    else
       value = detail::ParseText<T>(text);
-    }
     if (!value)
       Throw(ErrorCode::kTypeMismatch, "attribute '", name, "' is \"", text,
             "\", which does not read as ", kAttributeTypeOf<T>);

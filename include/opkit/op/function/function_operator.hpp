@@ -36,11 +36,10 @@ class FunctionOperator final : public Operator<Context>, public detail::Function
     detail::FunctionDeviceLink link;
     link.asynchronous = Context::kAsynchronous;
     link.context = &this->context_;
-    if constexpr (NativeStreamContext<Context>) {
+    if constexpr (NativeStreamContext<Context>)
       link.stream = this->context_.native_stream();
-    } else if constexpr (StreamContext<Context>) {
+    else if constexpr (StreamContext<Context>)
       link.stream = &this->context_.stream();
-    }
     if constexpr (Context::kAsynchronous)
       link.drain = [](void* context) { static_cast<Context*>(context)->FinishDeviceComputation(); };
     if constexpr (HostContext<Context>) {

@@ -134,13 +134,12 @@ inline constexpr bool kIsWritable =
 // `object`, passed as P.
 template <class P, class T>
 P PassAs(T& object) {
-  if constexpr (std::is_pointer_v<P>) {
+  if constexpr (std::is_pointer_v<P>)
     return &object;
-  } else if constexpr (std::is_reference_v<P>) {
+  else if constexpr (std::is_reference_v<P>)
     return object;
-  } else {
+  else
     return std::move(object);
-  }
 }
 
 // Attributes: const AttrMap&, or a map of strings by value or const reference.
@@ -150,20 +149,18 @@ constexpr bool IsAttrs() {
   constexpr bool kReadOnly =
       !std::is_reference_v<P> ||
       (std::is_lvalue_reference_v<P> && std::is_const_v<std::remove_reference_t<P>>);
-  if constexpr (std::is_same_v<Map, AttrMap>) {
+  if constexpr (std::is_same_v<Map, AttrMap>)
     return kReadOnly && std::is_reference_v<P>;
-  } else {
+  else
     return kReadOnly && StringMap<Map>;
-  }
 }
 template <class P>
 const std::remove_cvref_t<P>& PassAttrs(const AttrMap& attrs) {
   using Map = std::remove_cvref_t<P>;
-  if constexpr (std::is_same_v<Map, AttrMap>) {
+  if constexpr (std::is_same_v<Map, AttrMap>)
     return attrs;
-  } else {
+  else
     return attrs.As<Map>();
-  }
 }
 
 // Tensors: a span, or a vector by value, reference or pointer.

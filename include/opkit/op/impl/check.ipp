@@ -109,11 +109,10 @@ inline CheckedRun CheckMemory(CheckSession& session, std::vector<Tensor>* output
     return result;
   }
   for (const std::string& sentence : node.Damage()) session.Find("outside", sentence);
-  for (size_t i : node.ChangedInputs(session.tested->inputs)) {
+  for (size_t i : node.ChangedInputs(session.tested->inputs))
     if (!session.MayChange(i))
       session.Find("input", StrCat("it changes ", session.InputName(i),
                                    ", which is not one of its outputs"));
-  }
   *outputs = node.Outputs();
   for (size_t o = 0; o < outputs->size(); ++o)
     if (!session.def.outputs()[o].empty() && !(*outputs)[o].initialized())

@@ -56,11 +56,10 @@ inline void InferArg(InferenceContext& c) {
     Throw(ErrorCode::kInvalidArgument, c.def().type(), ": axis ", axis, " of shape ", ToString(x),
           " has no elements to choose from");
   std::vector<Dim> dims = x.dims();
-  if (c.Arg<int64_t>("keepdims", 1) != 0) {
+  if (c.Arg<int64_t>("keepdims", 1) != 0)
     dims[Index(axis)] = 1;
-  } else {
+  else
     dims.erase(dims.begin() + axis);
-  }
   c.SetOutput(0, DType::kInt64, SymbolicShape(std::move(dims)));
 }
 

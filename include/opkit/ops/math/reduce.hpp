@@ -32,11 +32,10 @@ struct ReducePlan {
       (reduce ? count : outputs) *= shape[axis];
       if (shape[axis] == 1) continue;
       std::vector<Axis>& axes = reduce ? reduced : kept;
-      if (before == reduce) {
+      if (before == reduce)
         axes.back() = {axes.back().extent * shape[axis], step[axis]};
-      } else {
+      else
         axes.push_back({shape[axis], step[axis]});
-      }
       before = reduce;
     }
     reduces_last = before == 1;
@@ -160,13 +159,12 @@ struct ReduceAsLogSumExp {
   static Sum Start() { return {-std::numeric_limits<double>::infinity(), 0}; }
   static void Add(Sum& all, T element) {
     const auto x = static_cast<double>(element);
-    if (x == all.largest) {
+    if (x == all.largest)
       all.sum += 1;  // also of infinities
-    } else if (x > all.largest) {
+    else if (x > all.largest)
       all = {x, all.sum * std::exp(all.largest - x) + 1};
-    } else {
+    else
       all.sum += std::exp(x - all.largest);
-    }
   }
   static double Finish(Sum all, int64_t count) {
     return count == 0 ? all.largest : all.largest + std::log(all.sum);
@@ -233,13 +231,11 @@ inline void InferReduce(InferenceContext& c, const std::vector<DType>& dtypes) {
   }
   const std::vector<char> mask = ReduceOpBase::Mask(*axes, noop, x.rank(), c.def().type());
   std::vector<Dim> dims;
-  for (int axis = 0; axis < x.rank(); ++axis) {
-    if (!mask[Index(axis)]) {
+  for (int axis = 0; axis < x.rank(); ++axis)
+    if (!mask[Index(axis)])
       dims.push_back(x[axis]);
-    } else if (keep) {
+    else if (keep)
       dims.push_back(1);
-    }
-  }
   c.SetOutput(0, dtype, SymbolicShape(std::move(dims)));
 }
 

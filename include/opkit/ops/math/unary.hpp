@@ -15,21 +15,19 @@ namespace detail {
 struct NegFunction {
   template <class C>
   static C Apply(C x, const float*) {
-    if constexpr (std::is_integral_v<C>) {
+    if constexpr (std::is_integral_v<C>)
       return static_cast<C>(-static_cast<uint64_t>(x));
-    } else {
+    else
       return -x;
-    }
   }
 };
 struct AbsFunction {
   template <class C>
   static C Apply(C x, const float* none) {
-    if constexpr (std::is_floating_point_v<C>) {
+    if constexpr (std::is_floating_point_v<C>)
       return std::fabs(x);
-    } else {
+    else
       return x < 0 ? NegFunction::Apply(x, none) : x;
-    }
   }
 };
 struct SignFunction {

@@ -46,11 +46,10 @@ struct LeakyReluFunction {
 struct PReluFunction {
   template <class C>
   static C Apply(C x, C slope) {
-    if constexpr (std::is_integral_v<C>) {
+    if constexpr (std::is_integral_v<C>)
       return x < 0 ? static_cast<C>(static_cast<uint64_t>(x) * static_cast<uint64_t>(slope)) : x;
-    } else {
+    else
       return x < 0 ? slope * x : x;
-    }
   }
 };
 OPKIT_UNARY_FUNCTION(ReluFunction, x < 0 ? C{0} : x);

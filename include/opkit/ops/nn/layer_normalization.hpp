@@ -29,11 +29,10 @@ class LayerNormalizationOpBase : public StandardOperator {
   }
   // Writes an element of Mean or InvStdDev.
   static void Store(Tensor& statistics, int64_t row, double value) {
-    if (statistics.dtype() == DType::kBFloat16) {
+    if (statistics.dtype() == DType::kBFloat16)
       statistics.mutable_data<bfloat16>()[row] = static_cast<float>(value);
-    } else {
+    else
       statistics.mutable_data<float>()[row] = static_cast<float>(value);
-    }
   }
 
   const float epsilon_ = GetSingleArgument<float>("epsilon", 1e-5f);

@@ -64,11 +64,10 @@ inline OpCost GlobalPoolCost(const OperatorDef&, const std::vector<TensorInfo>& 
 // The least value of T, which IsLarger replaces by any other.
 template <class T>
 T LeastValue() {
-  if constexpr (std::is_integral_v<T>) {
+  if constexpr (std::is_integral_v<T>)
     return std::numeric_limits<T>::lowest();
-  } else {
+  else
     return T(-std::numeric_limits<float>::infinity());
-  }
 }
 // Also true for a NaN, which then stays the largest.
 template <class T>

@@ -151,11 +151,10 @@ void ResizePass(const T* from, T* to, int64_t outer, int64_t input, int64_t outp
       for (int64_t k = o * taps; k < (o + 1) * taps; ++k) {
         const T w = weight[k];
         const T* line = block + index[k] * inner;
-        if (first) {
+        if (first)
           for (int64_t i = 0; i < inner; ++i) out[i] = w * line[i];
-        } else if (w != 0) {
+        else if (w != 0)
           for (int64_t i = 0; i < inner; ++i) out[i] += w * line[i];
-        }
         first = false;
       }
     }
@@ -190,11 +189,10 @@ class ResizeOp final : public StandardOperator {
     std::vector<float> scales;
     Dims sizes;
     const bool by_scales = HasInput(2) && Input(2).numel() > 0;
-    if (by_scales) {
+    if (by_scales)
       scales = detail::FloatList(Input(2), "scales");
-    } else {
+    else
       sizes = IntegerList(Input(3), "sizes");
-    }
     const auto found = detail::ResizeAxesOf(rules_, x.shape(), by_scales ? &scales : nullptr,
                                             by_scales ? nullptr : &sizes);
     axes_.clear();
@@ -244,11 +242,10 @@ class ResizeOp final : public StandardOperator {
         table_.push_back(outside ? -1 : axis.Nearest(rules_.nearest, at));
         same &= table_.back() == o;
       }
-      if (same) {
+      if (same)
         copy_.Keep(axis.input);
-      } else {
+      else
         copy_.Axis(axis.input) = table_;
-      }
     }
     item_ = item;
     weighed_ = axes_;

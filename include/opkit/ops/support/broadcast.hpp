@@ -29,13 +29,12 @@ inline SymbolicShape BroadcastShape(const SymbolicShape& a, const SymbolicShape&
   std::vector<Dim> dims(static_cast<size_t>(rank));
   for (int back = 1; back <= rank; ++back) {
     Dim& dim = dims[detail::Index(rank - back)];
-    if (back > a.rank()) {
+    if (back > a.rank())
       dim = b[-back];
-    } else if (back > b.rank()) {
+    else if (back > b.rank())
       dim = a[-back];
-    } else {
+    else
       dim = BroadcastDim(a[-back], b[-back], a, b);
-    }
   }
   return SymbolicShape(std::move(dims));
 }
@@ -59,13 +58,11 @@ inline Dims BroadcastStrides(const Shape& from, const Shape& to) {
   const Dims dense = from.DenseStrides();
   Dims strides(std::vector<int64_t>(static_cast<size_t>(to.rank()), 0));
   const int shift = to.rank() - from.rank();
-  for (int axis = 0; axis < from.rank(); ++axis) {
-    if (from[axis] == to[axis + shift]) {
+  for (int axis = 0; axis < from.rank(); ++axis)
+    if (from[axis] == to[axis + shift])
       strides[axis + shift] = from[axis] == 1 ? 0 : dense[axis];
-    } else if (from[axis] != 1) {
+    else if (from[axis] != 1)
       fail();
-    }
-  }
   return strides;
 }
 

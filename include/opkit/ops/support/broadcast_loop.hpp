@@ -108,11 +108,10 @@ class BroadcastLoop {
       bool merges = !extents.empty();
       for (int i = 0; i < inputs_ && merges; ++i)
         merges = strides[i].back() == strides_[i][axis] * out[axis];
-      if (merges) {
+      if (merges)
         extents.back() *= out[axis];
-      } else {
+      else
         extents.push_back(out[axis]);
-      }
       for (int i = 0; i < inputs_; ++i) {
         if (!merges) strides[i].push_back(0);
         strides[i].back() = strides_[i][axis];

@@ -53,11 +53,10 @@ inline float RoundToOdd(int64_t x) {
 template <class To, class From>
 To ConvertElement(From x) {
   if constexpr (detail::kIsHalf<From>) {
-    if constexpr (std::is_same_v<To, From>) {
+    if constexpr (std::is_same_v<To, From>)
       return x;
-    } else {
+    else
       return ConvertElement<To>(static_cast<float>(x));
-    }
   } else if constexpr (std::is_same_v<To, bool>) {
     return x != From{0};
   } else if constexpr (detail::kIsHalf<To>) {

@@ -142,11 +142,10 @@ template <class T>
 using StoredType = std::conditional_t<std::is_same_v<T, bool>, uint8_t, T>;
 template <class T>
 ComputeType<T> LoadElement(const StoredType<T>& stored) {
-  if constexpr (std::is_same_v<T, bool>) {
+  if constexpr (std::is_same_v<T, bool>)
     return stored != 0;
-  } else {
+  else
     return static_cast<ComputeType<T>>(stored);
-  }
 }
 
 // Defines a function of one element x, for RunUnary, by an expression.
@@ -244,11 +243,10 @@ inline std::vector<Tensor> MakeTestInputs(const std::vector<Shape>& shapes, DTyp
       auto* data = static_cast<StoredType<T>*>(input.raw_mutable_data());
       for (int64_t i = 0; i < shape.numel(); ++i) {
         const double number = low + (high - low) * random.uniform();
-        if constexpr (std::is_same_v<T, bool>) {
+        if constexpr (std::is_same_v<T, bool>)
           data[i] = random() & 1;
-        } else {
+        else
           data[i] = static_cast<T>(static_cast<ComputeType<T>>(number));
-        }
       }
     });
   }

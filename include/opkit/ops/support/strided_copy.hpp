@@ -101,11 +101,10 @@ class StridedCopy {
     for (size_t i = 1; i < axes_.size(); ++i) {
       CopyAxis& outer = axes_[kept];
       const CopyAxis& inner = axes_[i];
-      if (outer.from == inner.extent * inner.from && outer.to == inner.extent * inner.to) {
+      if (outer.from == inner.extent * inner.from && outer.to == inner.extent * inner.to)
         outer = {outer.extent * inner.extent, inner.from, inner.to};
-      } else {
+      else
         axes_[++kept] = inner;
-      }
     }
     if (axes_.empty()) return;
     axes_.resize(kept + 1);
@@ -227,13 +226,12 @@ class StridedCopy {
     constexpr auto kItem = static_cast<int64_t>(sizeof(T));
     const CopyAxis& across = axes_[detail::Index(across_axis)];  // contiguous in the source
     const CopyAxis& along = axes_.back();                        // and in the target
-    if (along.extent <= 4 && across.to == along.extent * kItem) {
+    if (along.extent <= 4 && across.to == along.extent * kItem)
       RunPlanes<T, true>(from, to, across_axis, across.extent, along.extent, along.from);
-    } else if (across.extent <= 4 && along.from == across.extent * kItem) {
+    else if (across.extent <= 4 && along.from == across.extent * kItem)
       RunPlanes<T, false>(from, to, across_axis, along.extent, across.extent, across.to);
-    } else {
+    else
       return false;
-    }
     return true;
   }
   // Moves `n` elements of each of `planes`, which are `plane_bytes` apart.

@@ -30,11 +30,10 @@ class TableCopy {
   }
   // Adds the next axis, which is the same in the output.
   void Keep(int64_t extent) {
-    if (used_ > 0 && axes_[used_ - 1].kept) {
+    if (used_ > 0 && axes_[used_ - 1].kept)
       axes_[used_ - 1].extent *= extent;
-    } else {
+    else
       Add(extent).kept = true;
-    }
   }
 
   // `fill` points to one element; it may be null if no table has a negative index. May be called
@@ -158,13 +157,11 @@ class TableCopy {
     static void Row(const TableCopy& self, char* to, const char* from, int64_t begin, int64_t end) {
       const int64_t* table = self.last().table.data();
       constexpr auto kItem = static_cast<int64_t>(sizeof(T));
-      for (int64_t o = begin; o < end; ++o) {
-        if (table[o] >= 0) [[likely]] {
+      for (int64_t o = begin; o < end; ++o)
+        if (table[o] >= 0) [[likely]]
           detail::MoveElement<T>(to + o * kItem, from + table[o] * kItem);
-        } else {
+        else
           self.Fill(to + o * kItem, kItem);
-        }
-      }
     }
   };
   // Copies whole rows only.
@@ -265,13 +262,12 @@ class TableCopy {
       for (int64_t unit = begin, k = begin % pieces; unit < end; ++unit) {
         const int64_t first = k * piece, last_index = (std::min)(first + piece, last().size());
         const int64_t from = row.offset();
-        if (from < 0) {
+        if (from < 0)
           Fill(to + first * block_, (last_index - first) * block_);
-        } else if (from == before && pieces == 1) {
+        else if (from == before && pieces == 1)
           std::memcpy(to, to - row_bytes, static_cast<size_t>(row_bytes));
-        } else {
+        else
           Rows::Row(*this, to, from_ + from, first, last_index);
-        }
         before = from;
         if (++k < pieces) continue;
         k = 0;

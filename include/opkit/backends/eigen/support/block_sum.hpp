@@ -26,11 +26,10 @@ double SumInBlocks(const float* x, int64_t count, F f) {
     for (int64_t lane = 0; i < size; ++i, ++lane)
       lanes[lane] += f(Eigen::Map<const Eigen::Array<float, 1, 1>>(x + at + i))(0);
     const float part = lanes.sum();
-    if (std::isfinite(part)) {
+    if (std::isfinite(part))
       sum += static_cast<double>(part);
-    } else {
+    else
       sum += f(Eigen::Map<const Eigen::ArrayXf>(x + at, size).template cast<double>()).sum();
-    }
   }
   return sum;
 }

@@ -17,11 +17,10 @@ class PacketOperand {
     if constexpr (kRepeated) value_ = Splat(*data);
   }
   Packet At(int64_t i) const {
-    if constexpr (kRepeated) {
+    if constexpr (kRepeated)
       return value_;
-    } else {
+    else
       return packet::ploadu<Packet>(data_ + i);
-    }
   }
   // The first n < kPacket elements; the others have any value.
   Packet First(int64_t n) const {
@@ -66,15 +65,14 @@ void RunBinaryPackets(const ElementRun& run) {
   const auto* a = static_cast<const float*>(run.in[0]);
   const auto* b = static_cast<const float*>(run.in[1]);
   auto* out = static_cast<float*>(run.out);
-  if (run.step[0] != 0 && run.step[1] != 0) {
+  if (run.step[0] != 0 && run.step[1] != 0)
     RunPackets(F(), out, run.n, PacketOperand<false>(a), PacketOperand<false>(b));
-  } else if (run.step[0] != 0) {
+  else if (run.step[0] != 0)
     RunPackets(F(), out, run.n, PacketOperand<false>(a), PacketOperand<true>(b));
-  } else if (run.step[1] != 0) {
+  else if (run.step[1] != 0)
     RunPackets(F(), out, run.n, PacketOperand<true>(a), PacketOperand<false>(b));
-  } else {
+  else
     RunPackets(F(), out, run.n, PacketOperand<true>(a), PacketOperand<true>(b));
-  }
 }
 
 // A configuration with all in-place pairs that the schema allows.

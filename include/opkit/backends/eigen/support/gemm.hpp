@@ -104,11 +104,10 @@ void EigenGemm(int64_t m, int64_t n, int64_t k, T alpha, const GemmMatrix<T>& a,
 template <class T>
 void ScaleMatrix(int64_t m, int64_t n, T factor, T* c, int64_t stride) {
   EigenMatrix<T> matrix(c, m, n, Eigen::OuterStride<Eigen::Dynamic>(stride));
-  if (factor == T(0)) {
+  if (factor == T(0))
     matrix.setZero();
-  } else if (factor != T(1)) {
+  else if (factor != T(1))
     matrix *= factor;
-  }
 }
 
 // The algorithm of a product, chosen by its whole size, not by that of a tile.
@@ -186,15 +185,13 @@ void Gemm(int64_t m, int64_t n, int64_t k, std::type_identity_t<T> alpha,
   detail::GemmCut rows(m, kind == detail::GemmKind::kBlocks ? 2 * Block::kRows : kVectors);
   detail::GemmCut columns(n, kind == detail::GemmKind::kBlocks ? Block::kColumns : kVectors);
   const double most = (std::min)(wanted, 3.0 * threads);
-  while (2 * static_cast<double>(rows.Count() * columns.Count()) <= most) {
-    if (rows.CanHalve() && (rows.tile >= columns.tile || !columns.CanHalve())) {
+  while (2 * static_cast<double>(rows.Count() * columns.Count()) <= most)
+    if (rows.CanHalve() && (rows.tile >= columns.tile || !columns.CanHalve()))
       rows.tile = rows.Half();
-    } else if (columns.CanHalve()) {
+    else if (columns.CanHalve())
       columns.tile = columns.Half();
-    } else {
+    else
       break;
-    }
-  }
   const int64_t across = columns.Count();
   ParallelForRange(rows.Count() * across, 1, [&](int64_t begin, int64_t end) {
     for (int64_t tile = begin; tile < end; ++tile) {

@@ -170,11 +170,10 @@ inline void EngineCore::WaitForVar(Var var, Timeout timeout) {
     SpinLockGuard guard(state.lock);
     RequireLive(state, var.generation_);
     waits = state.HasPendingWrites();
-    if (waits && !own) {
+    if (waits && !own)
       state.AppendWaiter(waiter);
-    } else {
+    else
       waiter.failure = state.failure;
-    }
   }
   if (waits && own) {
     Throw(ErrorCode::kFailedPrecondition,

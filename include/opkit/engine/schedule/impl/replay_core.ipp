@@ -362,11 +362,10 @@ class ReplayCore::Impl final : public ReplayCore {
     const int offers = this->offers();
     offers_.store(offers, std::memory_order_relaxed);
     int wanted = kNobody;
-    if (long_nodes_) {
+    if (long_nodes_)
       wanted = kAnybody;
-    } else if (phase_ == Phase::kRunning && offers == 0) {
+    else if (phase_ == Phase::kRunning && offers == 0)
       wanted = searching_ > 0 ? kSearching : active_ + queued_ < threads_ ? kAsleep : kNobody;
-    }
     wanted_.store(wanted, std::memory_order_relaxed);
   }
 
@@ -468,11 +467,10 @@ class ReplayCore::Impl final : public ReplayCore {
   // --- modes without counters
 
   void Lead() {
-    if (mode_ == ReplayMode::kLevels) {
+    if (mode_ == ReplayMode::kLevels)
       RunLevels();
-    } else if (mode_ == ReplayMode::kWalk) {
+    else if (mode_ == ReplayMode::kWalk)
       body.run_range(*this, 0, schedule.size(), /*by_level=*/false);
-    }
   }
 
   // Walks runs of narrow levels, shares wide ones.
@@ -503,12 +501,11 @@ class ReplayCore::Impl final : public ReplayCore {
     duty.Do();
     RunPieces();
     const uint64_t start = Ticks();
-    while (!level_.left().done()) {
+    while (!level_.left().done())
       if (Ticks() - start < search_ticks_)
         CpuRelax();
       else
         pool_.Wait(level_.left());
-    }
   }
 
   // Runs pieces of the level being shared, if there is one; returns how many.

@@ -253,11 +253,10 @@ class ScheduleBuilder {
       const int steps = (std::min)(count_[Index(between)], kFewPreds);
       const int* const before = preds_of(between);
       for (int s = 0; s < steps; ++s) {
-        for (int q = 0; q < looked_at; ++q) {
+        for (int q = 0; q < looked_at; ++q)
           if (TargetOf(preds[q]) == TargetOf(before[s]) &&
               (IsEarly(preds[q]) || !IsEarly(before[s])))
             implied |= 1u << q;
-        }
       }
     }
     if (implied == 0) return;

@@ -233,12 +233,11 @@ class ValueMerger {
     for (size_t at = last_joined_[kept]; at < members_[kept].size(); ++at) {
       const RunValue& value = values_[Index(members_[kept][at])];
       if (value.kept || value.external) return false;
-      for (int user : value.users) {
+      for (int user : value.users)
         if (user == option.node)
           ++reads;
         else if (!order_.Precedes(user, option.node))
           return false;
-      }
       if (value.producer >= 0 && !order_.Precedes(value.producer, option.node)) return false;
     }
     if (reads != 1) return false;

@@ -27,8 +27,7 @@ class LiveNodes {
       todo_.pop_back();
       for (const int value : view.inputs(node))
         if (value >= 0) Need(value, node);
-      for (const std::string& name : graph_.node(node).control_inputs())
-        Mark(named_.at(name));
+      for (const std::string& name : graph_.node(node).control_inputs()) Mark(named_.at(name));
     }
   }
 

@@ -285,11 +285,10 @@ class FunctionViews {
       // If the functions are another backend of an operator that exists, the schema of that
       // operator says the shapes.
       const bool silent = node_.is_forward() && !infers_shapes;
-      if (const OpSchema* schema = silent ? OpRegistry::Global().FindSchema(op_.type()) : nullptr) {
+      if (const OpSchema* schema = silent ? OpRegistry::Global().FindSchema(op_.type()) : nullptr)
         schema->Infer(context);
-      } else {
+      else
         InferFunction(*node_.record, node_.attrs, node_.pass, context);
-      }
       if (silent) return;
       for (int o = 0; o < context.num_outputs(); ++o)
         if (const SymbolicShape& shape = context.output(o).shape;
