@@ -25,7 +25,9 @@ class Operator : public OperatorBase {
 
  public:
   Operator(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
-      : OperatorBase(def, ws, config), context_(def.device()) {}
+      : OperatorBase(def, ws, config), context_(def.device()) {
+    context_.SwitchToDevice(0);  // constructors of derived classes run on it
+  }
 
   // The operator's work, on the context's device and stream. False or an exception is a failure.
   virtual bool RunOnDevice() = 0;
@@ -39,7 +41,9 @@ class Operator : public OperatorBase {
   }
 
   bool HasAsyncPart() const override { return Context::kAsynchronous; }
-  bool SupportsAsyncScheduling() const override { return Context::kAsynchronous; }
+  bool SupportsAsyncScheduling() const override {
+    return kSupportsAsyncScheduling<Context> && HasAsyncPart();
+  }
 
   // The event is SCHEDULED and completes with the work issued so far.
   void RecordEvent() {
@@ -75,8 +79,8 @@ class Operator : public OperatorBase {
   // Where `by_event`, the event is this run's, and fails with it.
   template <class Body>
   bool RunAs(int stream_id, bool by_event, Body body) {
-    SwitchStream(stream_id, by_event);  // first, so that observers see this run's stream
     ObserverScope<OperatorBase> observers(*this);
+    SwitchStream(stream_id, by_event);
     InvocationScope invocation(NextInvocationKind());
     if (by_event) PrepareEvent();
     try {
@@ -116,7 +120,9 @@ class Operator : public OperatorBase {
   void Issue() {
     if constexpr (Context::kAsynchronous) {
       RunOnDeviceOrFail();
-      if (!IsEventDisabled()) {
+      if (!HasAsyncPart()) [[unlikely]] {
+        if (!IsEventDisabled()) event().SetFinished();
+      } else if (!IsEventDisabled()) {
         RecordEvent();
       } else if constexpr (HostContext<Context>) {
         RefCountedList kept;  // until the stream has come past this run
