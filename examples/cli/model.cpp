@@ -300,8 +300,10 @@ OnnxModel LoadModel(ModelOptions& options) {
     }
   if (options.path.empty())
     throw Failure(ExitCode::kUsage, "expected the file of a model", "see the command's --help");
-  if (options.threads > 0) SetNumThreads(options.threads);
-  FailWith(ExitCode::kUsage, "", [] { return NumThreads(); });  // or of the environment
+  FailWith(ExitCode::kUsage, "", [&] {  // the environment may say nonsense
+    if (options.threads > 0) SetNumThreads(options.threads);
+    return NumThreads();
+  });
   LoadLibraries(options.libraries);
   FailWith(ExitCode::kUsage, "", [&] {
     for (const std::string& backend : options.backends) OpRegistry::Global().CheckBackend(backend);

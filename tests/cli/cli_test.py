@@ -220,12 +220,11 @@ class WrongInput(Cli):
                      "cannot make the folder ''")
 
     def test_threads_of_the_environment_that_are_none(self):
-        out = self.opkit("run", self.affine(), "--random", code=USAGE,
-                         environment={"OPKIT_NUM_THREADS": "many"})
-        self.assertEqual(out, "")
-        self.assertIn("OPKIT_NUM_THREADS to be a number", self.stderr)
-        self.opkit("run", self.affine(), "--random", "--threads", 1,
-                   environment={"OPKIT_NUM_THREADS": "many"})
+        for threads in ([], ["--threads", 1]):
+            out = self.opkit("run", self.affine(), "--random", *threads, code=USAGE,
+                             environment={"OPKIT_NUM_THREADS": "many"})
+            self.assertEqual(out, "")
+            self.assertIn("OPKIT_NUM_THREADS to be a number", self.stderr)
 
     def test_shapes_that_are_none(self):
         for shape in ("x=", "x=axb", "x=1x", "x=-1x3", "x=1xx3", "x=99999999999999999999x3"):

@@ -45,9 +45,11 @@ class Operator : public OperatorBase {
     return kSupportsAsyncScheduling<Context> && HasAsyncPart();
   }
 
-  // The event is SCHEDULED and completes with the work issued so far.
-  void RecordEvent() {
+  void RecordEvent(const char* error_message = nullptr) final {
+    if (IsEventDisabled()) return;
     event().state()->SetContext(failure_context());
+    if (error_message) [[unlikely]]
+      return event().SetFinished(error_message);
     if constexpr (Context::kAsynchronous) TouchedStorages(event().state()->retained);
     context_.Record(event());
   }
@@ -74,6 +76,7 @@ class Operator : public OperatorBase {
   }
 
   Context& context() { return context_; }
+  const Context* getContext() const { return &context_; }
 
  private:
   // Where `by_event`, the event is this run's, and fails with it.
@@ -175,6 +178,7 @@ class Operator : public OperatorBase {
   using ::opkit::OperatorBase::IsInputOutputAlias;                                                 \
   using ::opkit::OperatorBase::OutputBlob;                                                         \
   using ::opkit::OperatorBase::OutputSize;                                                         \
+  using ::opkit::OperatorBase::OutputTensor;                                                       \
   using ::opkit::OperatorBase::OutputTensorAlias;                                                  \
   using ::opkit::OperatorBase::OutputTensorCopyFrom;                                               \
   using ::opkit::OperatorBase::OutputTensorOrUndefined;                                            \
@@ -193,8 +197,18 @@ class Operator : public OperatorBase {
     return static_cast<const ::opkit::OperatorBase&>(*this).Input<OpkitT>(i);                      \
   }                                                                                                \
   ::opkit::Tensor* Output(int i) { return static_cast<::opkit::OperatorBase&>(*this).Output(i); }  \
+  const ::opkit::Tensor& Input(int i, ::opkit::DeviceType type) const {                            \
+    return static_cast<const ::opkit::OperatorBase&>(*this).Input(i, type);                        \
+  }                                                                                                \
   ::opkit::Tensor* Output(int i, const ::opkit::Shape& shape, ::opkit::DType dtype) {              \
     return static_cast<::opkit::OperatorBase&>(*this).Output(i, shape, dtype);                     \
+  }                                                                                                \
+  ::opkit::Tensor* Output(int i, const ::opkit::Shape& shape, ::opkit::DType dtype,                \
+                          ::opkit::Device device) {                                                \
+    return static_cast<::opkit::OperatorBase&>(*this).Output(i, shape, dtype, device);             \
+  }                                                                                                \
+  ::opkit::Tensor* Output(int i, ::opkit::DeviceType type) {                                       \
+    return static_cast<::opkit::OperatorBase&>(*this).Output(i, type);                             \
   }                                                                                                \
   template <class OpkitT>                                                                          \
   OpkitT* Output(int i) {                                                                          \
