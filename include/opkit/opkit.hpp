@@ -7,6 +7,7 @@
 #include "opkit/macros.hpp"
 #include "opkit/version.hpp"
 
+#include "opkit/base/registry.hpp"
 #include "opkit/core/attribute.hpp"
 #include "opkit/core/dlpack.hpp"
 #include "opkit/core/symbolic_shape.hpp"

@@ -121,6 +121,35 @@ TEST_CASE("a kernel whose constructor refuses the node leaves it to the next one
   CHECK(Contains(plan.Describe(), "Choosy (v0) -> (v1): SECOND, "));
 }
 
+TEST_CASE("a plan tells of better kernels that it passed over, and why") {
+  const Plan plan = Compile(Chain({OperatorDef("Choosy").Engine("FIRTS,FIRST,SECOND")}));
+  CHECK(Contains(plan.choice(0).passed_over,
+                 "\n  backend FIRTS: no backend 'FIRTS' has a kernel in this program (did you mean "
+                 "'FIRST'?"));
+  CHECK(Contains(plan.Describe(), "    passed over:\n      backend FIRTS: no backend"));
+  CHECK(Contains(plan.Describe(), "\n      backend FIRST: it is choosy today\n"));
+}
+
+TEST_CASE("strict: a backend that would be passed over is an Error of Compile") {
+  const Graph unknown = Chain({OperatorDef("Choosy").Engine("FIRTS,SECOND")});
+  CHECK(Compile(unknown).choice(0).kernel->backend == "SECOND");
+  const Error error = ErrorOf([&] { Compile(unknown, {.strict_backends = true}); });
+  CHECK(error.code() == ErrorCode::kNotFound);
+  CHECK(Contains(error.message(), "did you mean 'FIRST'?"));
+  // There, but of no use for the node: nothing else takes its place.
+  const Graph refused = Chain({OperatorDef("Choosy").Engine("FIRST")});
+  CHECK(Compile(refused).choice(0).kernel->backend == "SECOND");
+  CHECK(ErrorOf([&] { Compile(refused, {.strict_backends = true}); }).code() ==
+        ErrorCode::kUnsupported);
+  struct Preferring {
+    Preferring() { SetGlobalEnginePref(DeviceType::kCPU, {"FIRTS"}); }
+    ~Preferring() { SetGlobalEnginePref(DeviceType::kCPU, {}); }
+  } preferring;
+  const Graph plain = Chain({OperatorDef("Relu")});
+  CHECK(Contains(Compile(plain).Describe(), "backend FIRTS: no backend 'FIRTS'"));
+  CHECK(ErrorOf([&] { Compile(plain, {.strict_backends = true}); }).code() == ErrorCode::kNotFound);
+}
+
 TEST_CASE("passes run before anything is planned, and a program may bring its own") {
   Graph g = Chain({OperatorDef("Relu"), OperatorDef("Relu")});
   g.AddNode(OperatorDef("Relu").Input("v0").Output("dead"));

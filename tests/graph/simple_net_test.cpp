@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "nodes.hpp"
+#include "opkit/graph/executor.hpp"
 #include "opkit/graph/subgraph.hpp"
 #include "opkit/op/observers.hpp"
 #include "opkit/op/operator.hpp"
@@ -68,6 +69,39 @@ TEST_CASE("a net reads its inputs from the workspace and leaves every value ther
   SimpleNet second(net.graph(), &ws);  // the same constants, in the same workspace
   second.Run();
   CHECK(Values(ws, "Y") == std::vector<float>{15, 25});
+}
+
+// Two kernels, of which the one with a rank comes first where types are known.
+template <int kValue>
+class NumberOp final : public Operator<CPUContext> {
+ public:
+  using Operator::Operator;
+  bool RunOnDevice() override {
+    *Output(0, Input(0).shape(), DType::kFloat32)->mutable_data<float>() = kValue;
+    return true;
+  }
+};
+OPERATOR_SCHEMA(WhichKernel).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
+REGISTER_CPU_OPERATOR(WhichKernel, NumberOp<1>);
+REGISTER_CPU_OPERATOR_WITH_ENGINE(WhichKernel, WHICH_RANKED, NumberOp<2>);
+OPKIT_REGISTER_BACKEND_RANK("WHICH_RANKED", 10);
+
+TEST_CASE("a net runs the kernels that an executor runs, for other shapes too") {
+  Graph g;
+  g.AddInput("X", DType::kFloat32, {Sym("N")});
+  g.AddNode(OperatorDef("WhichKernel", {"X"}, {"Y"}));
+  g.AddOutput("Y");
+  const Tensor x = Tensor::From<float>({1}, {5});
+  CHECK(Executor(Compile(g)).Run({{"X", x}})["Y"].ToVector<float>()[0] == 2);
+  Workspace ws;
+  *ws.CreateTensor("X") = x;
+  SimpleNet net(g, &ws);
+  net.Run();
+  CHECK(Values(ws, "Y")[0] == 2);
+  *ws.CreateTensor("X") = Pair(6, 7);
+  net.Run();
+  CHECK(Values(ws, "Y").size() == 2);
+  CHECK(Values(ws, "Y")[0] == 2);
 }
 
 TEST_CASE("an empty net runs; inputs may be outputs") {

@@ -147,10 +147,16 @@ TEST_CASE("engines: an operator that has only an engine's kernel runs with it") 
   CHECK(Ran(OperatorDef("CreateEngineOnly").Engine("PICKY")) == kFast);
 }
 
-TEST_CASE("engines: one that no kernel of the program has is a slip, and the nearest is named") {
+TEST_CASE("engines: one that is not in the program is passed over, unless it is required") {
+  CHECK(Ran(OperatorDef(kChoice).Engine("FASTR")) == kPlain);
+  CHECK(Ran(OperatorDef(kChoice).Engine("FASTR,FAST")) == kFast);
+  CHECK(Ran(OperatorDef(kChoice).Engine("FASTR,FAST", opkit::kRequired)) == kFast);
   Workspace ws;
+  const opkit::Error refused =
+      ErrorOf([&] { CreateOperator(OperatorDef(kChoice).Engine("PICKY", opkit::kRequired), &ws); });
+  CHECK(refused.code() == ErrorCode::kUnsupported);  // and not the plain operator
   const opkit::Error error =
-      ErrorOf([&] { CreateOperator(OperatorDef(kChoice).Engine("FASTR"), &ws); });
+      ErrorOf([&] { CreateOperator(OperatorDef(kChoice).Engine("FASTR", opkit::kRequired), &ws); });
   CHECK(error.code() == ErrorCode::kNotFound);
   CHECK(Contains(error.message(),
                  "no backend 'FASTR' has a kernel in this program (did you mean "

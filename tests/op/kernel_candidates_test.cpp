@@ -99,6 +99,11 @@ std::vector<KernelCandidate> Candidates(const OperatorDef& def, DType dtype = DT
   return KernelCandidates(def, {&info, 1}, {&info, 1});
 }
 
+struct NodeBench : Bench {
+  explicit NodeBench(OperatorDef node = kNode) : def(std::move(node)) { Add("x", {0, 1, 2, 3}); }
+  OperatorDef def;
+};
+
 TEST_CASE("candidates come in the order of preference, with every configuration") {
   const auto all = Candidates(kNode);
   REQUIRE(all.size() == 3);
@@ -107,7 +112,12 @@ TEST_CASE("candidates come in the order of preference, with every configuration"
   CHECK(all[1].kernel == all[0].kernel);
   CHECK(all[1].config.inplace.empty());
   CHECK(all[2].kernel->backend == "reference");
-  for (const KernelCandidate& one : all) CHECK(one.dropped.empty());
+  CHECK(all[0].backend == "BLOCKED");
+  CHECK(
+      all[0].dropped ==
+      "it proposes layout 7 for input 0, and nothing converts between it and the standard layout");
+  CHECK(all[1].dropped.empty());
+  CHECK(all[2].dropped.empty());
   // One that proposes nothing works in the standard layout, in place as the schema allows.
   CHECK(all[2].config.inplace == std::vector<std::pair<int, int>>{{0, 0}});
   CHECK(all[2].config.input_layouts.empty());
@@ -138,6 +148,44 @@ TEST_CASE("backends that nobody asks for come by rank, one without a rank after 
   CHECK(opkit::detail::KernelOrder(node).front()->backend == "reference");
 }
 
+TEST_CASE("a configuration of another layout is passed over, and the reason is told") {
+  NodeBench bench;
+  const TensorInfo info(DType::kFloat32, Shape{4});
+  KernelCandidate chosen;
+  std::string passed_over;
+  auto op =
+      opkit::CreateSelected(kNode, &bench.ws, {&info, 1}, {&info, 1}, {}, &chosen, &passed_over);
+  CHECK(chosen.backend == "BLOCKED");
+  CHECK(chosen.config.input_layouts.empty());
+  CHECK(dynamic_cast<BlockedOp*>(op.get())->layout_at_construction == 0);
+  CHECK(
+      passed_over ==
+      "\n  backend BLOCKED: it proposes layout 7 for input 0, and nothing converts between it and "
+      "the standard layout");
+}
+
+TEST_CASE(
+    "a preferred backend that is not there is listed with the nearest; a required one is not") {
+  const auto all = Candidates(OperatorDef(kNode).Engine("BLOCKD,BLOCKED"));
+  REQUIRE(all.size() == 4);
+  CHECK(all[0].kernel == nullptr);
+  CHECK(all[0].backend == "BLOCKD");
+  CHECK(Contains(all[0].dropped,
+                 "no backend 'BLOCKD' has a kernel in this program (did you mean 'BLOCKED'?"));
+  CHECK(all[1].backend == "BLOCKED");
+  const auto required = Candidates(OperatorDef(kNode).Engine("BLOCKD,BLOCKED", opkit::kRequired));
+  for (const KernelCandidate& one : required)
+    if (one.kernel) CHECK(one.backend == "BLOCKED");
+  const Error error =
+      ErrorOf([] { Candidates(OperatorDef(kNode).Engine("BLOCKD", opkit::kRequired)); });
+  CHECK(error.code() == ErrorCode::kNotFound);
+  CHECK(Contains(error.message(), "did you mean 'BLOCKED'?"));
+  const Error elsewhere =
+      ErrorOf([] { Candidates(OperatorDef(kNode).Engine("LOWER", opkit::kRequired)); });
+  CHECK(Contains(elsewhere.message(),
+                 "Candidate (x) -> (y) requires a kernel of backend LOWER on cpu"));
+}
+
 TEST_CASE("a kernel that proposes nothing is listed with the reason") {
   auto all = Candidates(kNode, DType::kFloat64);
   REQUIRE(all.size() == 2);
@@ -162,11 +210,6 @@ TEST_CASE("no kernel for the node's device is the Error that CreateOperator give
   CHECK(error.code() == ErrorCode::kNotFound);
   CHECK(Contains(error.message(), "has no kernel for cpu"));
 }
-
-struct NodeBench : Bench {
-  explicit NodeBench(OperatorDef node = kNode) : def(std::move(node)) { Add("x", {0, 1, 2, 3}); }
-  OperatorDef def;
-};
 
 TEST_CASE("the kernel and the configuration that were chosen are the operator's") {
   NodeBench bench;

@@ -6,6 +6,7 @@
 #include "body_op.hpp"
 #include "support/error_of.hpp"
 #include "support/lists.hpp"
+#include "support/test_allocator.hpp"
 
 namespace operator_base_test {
 namespace {
@@ -163,6 +164,90 @@ TEST_CASE("an uninitialized or misplaced input is an Error that names it") {
   CHECK(error.code() == ErrorCode::kInvalidArgument);
   CHECK(error.message() ==
         "input 2 'C' is on cuda:1, but the operator runs on cpu; copy it there first");
+}
+
+TEST_CASE("an input on a device of another type is read where the operator says so") {
+  Workspace ws;
+  float values[2] = {1, 2};
+  *ws.CreateTensor("far") = Tensor::FromExternal(values, {2}, {DeviceType::kCUDA, 1});
+  *ws.CreateTensor("near") = Tensor::From<float>({1}, {3});
+  BodyOpCPU op(OperatorDef("Body", {"far", "near"}, {}), &ws);
+  CHECK(op.Input(0, DeviceType::kCUDA).raw_data() == values);
+  CHECK(op.Input(1, DeviceType::kCPU).data<float>()[0] == 3);
+  CHECK(op.Input(1, DeviceType::kCPUStream).data<float>()[0] == 3);  // the same memory
+  const opkit::Error error = ErrorOf([&] { op.Input(1, DeviceType::kCUDA); });
+  CHECK(error.code() == ErrorCode::kInvalidArgument);
+  CHECK(error.message() ==
+        "input 1 'near' is on cpu, but the operator reads it on cuda; copy it there first");
+}
+
+TEST_CASE("an output is made on another device where the operator says so, and used again there") {
+  const TestAllocator cuda(DeviceType::kCUDA);
+  const opkit::Device far{DeviceType::kCUDA, 0};
+  Workspace ws;
+  auto op = Make(OperatorDef("Body", {}, {"Y", "Z"}), &ws, [&](BodyOpCPU& self) {
+    self.OutputTensor(0, {2}, kF32, far);
+    self.Output(1, DeviceType::kCUDA)->Resize({4}, kF32);
+    return true;
+  });
+  const Tensor *y = ws.GetBlob("Y")->GetMutable<Tensor>(), *z = nullptr;
+  op->Run();
+  z = ws.GetTensor("Z");
+  CHECK(y->device() == far);
+  CHECK(z->device() == far);
+  CHECK(cuda.allocations() == 2);
+  const void *y_data = y->raw_data(), *z_data = z->raw_data();
+  op->Run();
+  CHECK(y->raw_data() == y_data);
+  CHECK(z->raw_data() == z_data);
+  op->body = [](BodyOpCPU& self) { return self.OutputTensor(0, {2}, kF32) != nullptr; };
+  op->Run();
+  CHECK(y->device() == opkit::Device{});
+  ws.RemoveBlob("Z");
+  op.reset();
+}
+
+TEST_CASE("an operator gives its definition and its context by Caffe2's names too") {
+  Workspace ws;
+  const BodyOpCPU op(OperatorDef("Body").Name("it"), &ws);
+  CHECK(op.has_debug_def());
+  CHECK(&op.debug_def() == &op.def());
+  const opkit::CPUContext* context = op.getContext();
+  CHECK(context->device() == opkit::Device{});
+}
+
+TEST_CASE("an operator records and ends its event itself, and does neither where it is disabled") {
+  Workspace ws;
+  BodyOpCPU op(OperatorDef("Body"), &ws);
+  opkit::OperatorBase& base = op;
+  base.RecordEvent();
+  CHECK(op.event().Query() == opkit::EventStatus::kScheduled);
+  op.SetEventFinished();
+  CHECK(op.event().Query() == opkit::EventStatus::kSuccess);
+  const auto failure = [&](auto fail) {
+    op.ResetEvent();
+    fail();
+    return std::string(ErrorOf([&] { op.event().Finish(); }).message());
+  };
+  CHECK(failure([&] { base.RecordEvent("it was not issued"); }) == "it was not issued");
+  CHECK(failure([&] { op.SetEventFinished("it went wrong"); }) == "it went wrong");
+  CHECK(failure([&] { op.SetEventFinishedWithException("no exception here"); }) ==
+        "no exception here");
+  CHECK(failure([&] {
+          base.RecordEvent();
+          try {
+            throw std::runtime_error("thrown elsewhere");
+          } catch (...) {
+            op.SetEventFinishedWithException();
+          }
+        }) == "thrown elsewhere");
+  BodyOpCPU without(OperatorDef("Body"), &ws);
+  without.DisableEvent();
+  without.RecordEvent();
+  without.RecordEvent("nobody asks");
+  without.SetEventFinished();
+  without.SetEventFinishedWithException("nobody asks");
+  CHECK(without.IsEventDisabled());
 }
 
 TEST_CASE("Output reuses the memory of the last run, also when it shrinks and grows back") {

@@ -11,7 +11,9 @@ namespace opkit::inline OPKIT_ABI {
 
 // Inputs of the graph are tensors in the workspace, outputs and everything between stay there.
 // Constants are put there and share the graph's memory. The net copies the graph but not the
-// workspace, which must outlive it; several nets may work in one workspace. Not synchronised.
+// workspace, which must outlive it; several nets may work in one workspace. Kernels are those that
+// Compile would choose for the inputs that are in the workspace when the net is made. Not
+// synchronised.
 //
 //   Workspace ws;
 //   *ws.CreateTensor("X") = x;

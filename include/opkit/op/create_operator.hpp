@@ -28,9 +28,13 @@ OPKIT_IMAGE_LOCAL std::unique_ptr<OperatorBase> CreateOperator(const OperatorDef
 
 namespace detail {
 
+// The backends that are asked for, in order: by the node, by the preferences for its operator and
+// for all, and the plain operator.
+OPKIT_IMAGE_LOCAL BackendPreference BackendOrder(const OperatorDef& def);
 // Kernels for the node, best first: those of the backends that were asked for, the plain one, and
 // the rest, so that an operator that has only such kernels still runs. `by_rank`, for a node whose
-// types are known, orders the rest by the ranks of their backends, the plain one among them.
+// types are known, orders the rest by the ranks of their backends, the plain one among them. Of a
+// node that requires its backends those alone; Error (kNotFound) where none has a kernel.
 OPKIT_IMAGE_LOCAL std::vector<const Kernel*> KernelOrder(const OperatorDef& def,
                                                          bool by_rank = false);
 // `refused` lists kernels with their reasons; empty where there are none.

@@ -10,17 +10,19 @@ namespace opkit::inline OPKIT_ABI {
 
 // A configuration that a kernel proposes for a node, or why it has none.
 struct KernelCandidate {
-  const Kernel* kernel = nullptr;
+  const Kernel* kernel = nullptr;  // null: of a preferred backend that the program does not have
   KernelConfig config;
-  std::string dropped;  // empty: it can be chosen
+  std::string dropped;  // why it cannot be chosen; empty: it can be
+  std::string backend;  // whose it is
 };
 
 // The candidates for a node, best first: the kernels of the backends that the node, the operator's
 // or the program's preference ask for, then the others by the rank of their backends, each with
-// every configuration that it proposes. A kernel without any is listed once, with the reason. Its
-// constructor may still refuse the node, by UnsupportedOperatorFeature: take the next one then.
-// Errors: kNotFound as CreateOperator; those that a proposer throws; kInvalidArgument for a
-// configuration that does not fit the node.
+// every configuration that it proposes. A kernel without any is listed once, with the reason, and
+// so is a preferred backend that is not there. Configurations of other layouts than the standard
+// one are dropped: nothing converts to them yet. Its constructor may still refuse the node, by
+// UnsupportedOperatorFeature: take the next one then. Errors: kNotFound as CreateOperator; those
+// that a proposer throws; kInvalidArgument for a configuration that does not fit the node.
 //
 //   for (const KernelCandidate& candidate : KernelCandidates(def, inputs, outputs))
 //     if (candidate.dropped.empty())
@@ -29,12 +31,21 @@ OPKIT_IMAGE_LOCAL std::vector<KernelCandidate> KernelCandidates(
     const OperatorDef& def, std::span<const TensorInfo> inputs,
     std::span<const TensorInfo> outputs);
 
+struct SelectOptions {
+  int net_position = -1;
+  // The operator is to take other shapes too: the kernel is the one chosen for these types, without
+  // the configuration that it proposed for them.
+  bool any_shapes = false;
+};
+
 // The operator of the first candidate that takes the node, which is stored in `chosen` where that
-// is given. Errors: as KernelCandidates and CreateOperator; kUnsupported with each candidate's
-// reason where none takes it.
+// is given; with the better ones that were passed over, and why, in `passed_over`, a line each.
+// Errors: as KernelCandidates and CreateOperator; kUnsupported with each candidate's reason where
+// none takes it.
 OPKIT_IMAGE_LOCAL std::unique_ptr<OperatorBase> CreateSelected(
     const OperatorDef& def, Workspace* ws, std::span<const TensorInfo> inputs,
-    std::span<const TensorInfo> outputs, int net_position = -1, KernelCandidate* chosen = nullptr);
+    std::span<const TensorInfo> outputs, const SelectOptions& options = {},
+    KernelCandidate* chosen = nullptr, std::string* passed_over = nullptr);
 
 }  // namespace opkit
 

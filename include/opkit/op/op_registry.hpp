@@ -73,7 +73,9 @@ class OpRegistry {
   // For tests: forgets the operator's schema, kernels and problems.
   void Remove(std::string_view op);
 
-  // Error (kNotFound), naming the nearest, for a backend that no kernel of the program has.
+  // Whether a kernel of the program has this backend.
+  bool HasBackend(std::string_view backend) const;
+  // Error (kNotFound), naming the nearest, for a backend that none has.
   void CheckBackend(const std::string& backend) const;
   // How selection orders the backends that no node or preference asks for: higher first.
   // "reference" has rank 0, a backend that was never ranked comes last. Of two ranks the higher

@@ -25,7 +25,9 @@ class Operator : public OperatorBase {
 
  public:
   Operator(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
-      : OperatorBase(def, ws, config), context_(def.device()) {}
+      : OperatorBase(def, ws, config), context_(def.device()) {
+    context_.SwitchToDevice(0);  // constructors of derived classes run on it
+  }
 
   // The operator's work, on the context's device and stream. False or an exception is a failure.
   virtual bool RunOnDevice() = 0;
@@ -39,11 +41,15 @@ class Operator : public OperatorBase {
   }
 
   bool HasAsyncPart() const override { return Context::kAsynchronous; }
-  bool SupportsAsyncScheduling() const override { return Context::kAsynchronous; }
+  bool SupportsAsyncScheduling() const override {
+    return kSupportsAsyncScheduling<Context> && HasAsyncPart();
+  }
 
-  // The event is SCHEDULED and completes with the work issued so far.
-  void RecordEvent() {
+  void RecordEvent(const char* error_message = nullptr) final {
+    if (IsEventDisabled()) return;
     event().state()->SetContext(failure_context());
+    if (error_message) [[unlikely]]
+      return event().SetFinished(error_message);
     if constexpr (Context::kAsynchronous) TouchedStorages(event().state()->retained);
     context_.Record(event());
   }
@@ -70,13 +76,14 @@ class Operator : public OperatorBase {
   }
 
   Context& context() { return context_; }
+  const Context* getContext() const { return &context_; }
 
  private:
   // Where `by_event`, the event is this run's, and fails with it.
   template <class Body>
   bool RunAs(int stream_id, bool by_event, Body body) {
-    SwitchStream(stream_id, by_event);  // first, so that observers see this run's stream
     ObserverScope<OperatorBase> observers(*this);
+    SwitchStream(stream_id, by_event);
     InvocationScope invocation(NextInvocationKind());
     if (by_event) PrepareEvent();
     try {
@@ -116,7 +123,9 @@ class Operator : public OperatorBase {
   void Issue() {
     if constexpr (Context::kAsynchronous) {
       RunOnDeviceOrFail();
-      if (!IsEventDisabled()) {
+      if (!HasAsyncPart()) [[unlikely]] {
+        if (!IsEventDisabled()) event().SetFinished();
+      } else if (!IsEventDisabled()) {
         RecordEvent();
       } else if constexpr (HostContext<Context>) {
         RefCountedList kept;  // until the stream has come past this run
@@ -169,6 +178,7 @@ class Operator : public OperatorBase {
   using ::opkit::OperatorBase::IsInputOutputAlias;                                                 \
   using ::opkit::OperatorBase::OutputBlob;                                                         \
   using ::opkit::OperatorBase::OutputSize;                                                         \
+  using ::opkit::OperatorBase::OutputTensor;                                                       \
   using ::opkit::OperatorBase::OutputTensorAlias;                                                  \
   using ::opkit::OperatorBase::OutputTensorCopyFrom;                                               \
   using ::opkit::OperatorBase::OutputTensorOrUndefined;                                            \
@@ -187,8 +197,18 @@ class Operator : public OperatorBase {
     return static_cast<const ::opkit::OperatorBase&>(*this).Input<OpkitT>(i);                      \
   }                                                                                                \
   ::opkit::Tensor* Output(int i) { return static_cast<::opkit::OperatorBase&>(*this).Output(i); }  \
+  const ::opkit::Tensor& Input(int i, ::opkit::DeviceType type) const {                            \
+    return static_cast<const ::opkit::OperatorBase&>(*this).Input(i, type);                        \
+  }                                                                                                \
   ::opkit::Tensor* Output(int i, const ::opkit::Shape& shape, ::opkit::DType dtype) {              \
     return static_cast<::opkit::OperatorBase&>(*this).Output(i, shape, dtype);                     \
+  }                                                                                                \
+  ::opkit::Tensor* Output(int i, const ::opkit::Shape& shape, ::opkit::DType dtype,                \
+                          ::opkit::Device device) {                                                \
+    return static_cast<::opkit::OperatorBase&>(*this).Output(i, shape, dtype, device);             \
+  }                                                                                                \
+  ::opkit::Tensor* Output(int i, ::opkit::DeviceType type) {                                       \
+    return static_cast<::opkit::OperatorBase&>(*this).Output(i, type);                             \
   }                                                                                                \
   template <class OpkitT>                                                                          \
   OpkitT* Output(int i) {                                                                          \

@@ -92,6 +92,9 @@ class OperatorBase : public Observable<OperatorBase> {
   // Whether it may be issued before the operators that it depends on are done, if those are on its
   // device type.
   virtual bool SupportsAsyncScheduling() const = 0;
+  // The event is SCHEDULED and completes with the work issued so far; with a message it is FAILED
+  // at once. Nothing where the event is disabled.
+  virtual void RecordEvent(const char* error_message = nullptr) = 0;
   // Work that this operator issues from now on waits for the event; `stream_id` -1 is the stream in
   // use. A FAILED event fails it.
   virtual void WaitEvent(const Event& event, int stream_id = -1) = 0;
@@ -104,6 +107,9 @@ class OperatorBase : public Observable<OperatorBase> {
   OPKIT_INLINE virtual void Cancel();
 
   const OperatorDef& def() const { return identity_->def; }
+  // Caffe2's spellings: every operator has its definition.
+  const OperatorDef& debug_def() const { return def(); }
+  static constexpr bool has_debug_def() { return true; }
   const std::string& type() const { return def().type(); }
   Device device() const { return device_; }
   Workspace* workspace() const { return workspace_; }
@@ -142,6 +148,12 @@ class OperatorBase : public Observable<OperatorBase> {
       CheckDevice(i, tensor);
     return tensor;
   }
+  // An input on a device of another type than this operator's: a size that the host reads, say.
+  const Tensor& Input(int i, DeviceType type) const {
+    const Tensor& tensor = InputBlob(i).Get<Tensor>();
+    CheckDeviceType(i, tensor, type);
+    return tensor;
+  }
   // A value of any C++ type.
   template <class T>
   const T& Input(int i) const {
@@ -173,14 +185,22 @@ class OperatorBase : public Observable<OperatorBase> {
     if (out->dtype() == dtype && out->shape() == shape && out->initialized() &&
         out->device() == memory_device_ && out->is_dense() && !Clobbers(i, *out)) [[likely]]
       return out;
-    return ResizeOutput(i, *out, shape, dtype);
+    return ResizeOutput(i, *out, shape, dtype, memory_device_);
   }
+  // The same on another device.
+  Tensor* Output(int i, const Shape& shape, DType dtype, Device device);
+  // As Output(i), on a device of this type: a new tensor where it was left on another.
+  Tensor* Output(int i, DeviceType type);
   template <class T>
   T* Output(int i) {
     return OutputBlob(i)->GetMutable<T>();
   }
-  // Caffe2's spelling: another name for Output(i, shape, dtype).
+  // Caffe2's spellings: other names for Output(i, shape, dtype).
   Tensor* XOutput(int i, const Shape& shape, DType dtype) { return Output(i, shape, dtype); }
+  Tensor* OutputTensor(int i, const Shape& shape, DType dtype) { return Output(i, shape, dtype); }
+  Tensor* OutputTensor(int i, const Shape& shape, DType dtype, Device device) {
+    return Output(i, shape, dtype, device);
+  }
   // A tensor to write to, or null for an output that the node leaves out.
   Tensor* OutputTensorOrUndefined(int i) { return HasOutput(i) ? Output(i) : nullptr; }
   // The output with a copy of the elements of `source`; both reachable from the host.
@@ -206,6 +226,11 @@ class OperatorBase : public Observable<OperatorBase> {
   void ResetEvent() {
     if (event_) event_->Reset();
   }
+  // For an operator whose work goes on elsewhere: ends the event of the run, well, with a message,
+  // or with the exception being handled (with the message where there is none). Nothing where the
+  // event is disabled.
+  void SetEventFinished(const char* error_message = nullptr);
+  void SetEventFinishedWithException(const char* error_message = nullptr);
   // Saves the event of an operator inside a chain, whose completion is never awaited.
   void DisableEvent() { event_disabled_ = true; }
   bool IsEventDisabled() const { return event_disabled_; }
@@ -301,6 +326,7 @@ class OperatorBase : public Observable<OperatorBase> {
   [[noreturn]] OPKIT_COLD void ThrowNegativeScratch(int64_t size) const;
   static void NoteArgument(std::string_view name);
   OPKIT_COLD void CheckDevice(int i, const Tensor& tensor) const;
+  void CheckDeviceType(int i, const Tensor& tensor, DeviceType type) const;
   // Writing to `out` would overwrite an input that it does not share memory with by right: where
   // the schema pairs the two, element i of both must still be at one place.
   bool Clobbers(int o, const Tensor& out) const {
@@ -321,7 +347,8 @@ class OperatorBase : public Observable<OperatorBase> {
   }
   // Makes `next` the output: at once, or at the end of the run where an input would change.
   OPKIT_COLD Tensor* Replace(int o, Tensor next);
-  OPKIT_COLD Tensor* ResizeOutput(int o, const Tensor& out, const Shape& shape, DType dtype);
+  OPKIT_COLD Tensor* ResizeOutput(int o, const Tensor& out, const Shape& shape, DType dtype,
+                                  Device device);
   OPKIT_COLD void MakeEvent();
   [[noreturn]] OPKIT_COLD void RethrowDescribed();
   std::string Describe() const { return identity_->Describe(); }

@@ -15,6 +15,9 @@ class SubgraphBase : public detail::RefCounted {
   virtual std::string Describe() const = 0;
 };
 
+// What a node says of the backends that it names.
+enum BackendNeed : uint8_t { kPreferred, kRequired };
+
 // One named subgraph of a node. Copies share the graph.
 struct NamedSubgraph {
   std::string name;
@@ -56,8 +59,14 @@ class OperatorDef {
   OperatorDef& Subgraph(std::string name, detail::IntrusivePtr<const SubgraphBase> graph);
   OperatorDef& Device(::opkit::Device device) { return device_ = device, *this; }
   OperatorDef& Device(DeviceType type, int32_t index = 0) { return Device({type, index}); }
-  // Backends to try, in order, separated by commas. "DEFAULT" is the plain operator.
-  OperatorDef& Engine(std::string engine) { return engine_ = std::move(engine), *this; }
+  // Backends to try, in order, separated by commas. "DEFAULT" is the plain operator. Preferred ones
+  // that are not in the program, or refuse the node, are passed over, so that one net serves
+  // machines with and without them; of required ones one must take the node.
+  OperatorDef& Engine(std::string engine, BackendNeed need = kPreferred) {
+    engine_ = std::move(engine);
+    engine_need_ = need;
+    return *this;
+  }
   OperatorDef& IsGradientOp(bool value) { return is_gradient_op_ = value, *this; }
 
   const std::string& type() const { return type_; }
@@ -72,6 +81,7 @@ class OperatorDef {
   const SubgraphBase* FindSubgraph(std::string_view name) const;
   ::opkit::Device device() const { return device_; }
   const std::string& engine() const { return engine_; }
+  bool requires_engine() const { return engine_need_ == kRequired && !engine_.empty(); }
   bool is_gradient_op() const { return is_gradient_op_; }
   std::vector<std::string>& mutable_inputs() { return inputs_; }
   std::vector<std::string>& mutable_outputs() { return outputs_; }
@@ -90,6 +100,7 @@ class OperatorDef {
   std::vector<NamedSubgraph> subgraphs_;
   ::opkit::Device device_;
   std::string engine_;
+  BackendNeed engine_need_ = kPreferred;
   bool is_gradient_op_ = false;
 };
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "compare_backends.hpp"
+#include "opkit/op/kernel_candidates.hpp"
 #include "support/check_node.hpp"
 #include "support/error_of.hpp"
 #include "support/tensors.hpp"
@@ -93,6 +94,18 @@ TEST_CASE("Windows whose copies would fill the memory are left to the plain oper
   CHECK_FALSE(IsTakenByEigen("MaxPool", {Random({1, 1, 4, 4, 4, 4}, 1)}, deep, 1));
   CheckClose(Invoke("MaxPool", {x}, wide, {.engine = "eigen,reference", .num_outputs = 1})[0],
              Invoke("MaxPool", {x}, wide, {.engine = "reference", .num_outputs = 1})[0]);
+}
+
+TEST_CASE("A proposal for an image of any length takes no memory in proportion to it") {
+  const TensorInfo image(DType::kFloat32, Shape{1, 1, int64_t{1} << 40, 3});
+  for (const char* pool : {"MaxPool", "AveragePool"}) {
+    const OperatorDef def(pool, {"x"}, {"y"}, {{"kernel_shape", Ints{1, 1}}});
+    const auto all = KernelCandidates(def, {&image, 1}, {&image, 1});
+    REQUIRE(all[0].backend == "eigen");
+    CHECK(all[0].dropped.empty());
+    CHECK(all[0].config.scratch_bytes > 0);
+    CHECK(all[0].config.scratch_bytes < 10'000'000);
+  }
 }
 
 TEST_CASE("The same plane has the same average wherever it lies in memory") {

@@ -14,9 +14,36 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// The reductions of a window's elements. `kPad` is neutral.
+// What the sum of a window's elements is multiplied by along one axis: 1 / their number; 1 for a
+// window that is all pads, whose sum is 0. Windows that touch no pad have one value.
+class WindowScales {
+ public:
+  WindowScales(const WindowAxis& axis, bool count_include_pad)
+      : axis_(axis),
+        count_include_pad_(count_include_pad),
+        whole_begin_(axis.InteriorBegin()),
+        whole_end_(axis.InteriorEnd()),
+        whole_(Of(axis.kernel)) {}
+
+  float At(int64_t o) const {
+    if (o >= whole_begin_ && o < whole_end_) return whole_;
+    return Of(count_include_pad_ ? axis_.CountWithPads(o)
+                                 : axis_.KernelEnd(o) - axis_.KernelBegin(o));
+  }
+
+ private:
+  static float Of(int64_t count) { return 1.f / static_cast<float>((std::max)(count, int64_t{1})); }
+
+  WindowAxis axis_;
+  bool count_include_pad_;
+  int64_t whole_begin_, whole_end_;
+  float whole_;
+};
+
+// The reductions of a window's elements. `kPad` is neutral; kScales: results are scaled.
 struct PoolMax {
   static constexpr float kPad = -std::numeric_limits<float>::infinity();
+  static constexpr bool kScales = false;
 
   Lanes largest = Lanes{} + kPad;
   decltype(Lanes{} != Lanes{}) is_nan = {};
@@ -31,6 +58,7 @@ struct PoolMax {
 };
 struct PoolMean {
   static constexpr float kPad = 0;
+  static constexpr bool kScales = true;
 
   Lanes sum = {};
 
@@ -49,8 +77,9 @@ struct PoolTile {
   const int64_t* offsets = nullptr;
   int64_t count = 0;  // elements of a window
   int64_t lines = 0;
-  const float* column_scales = nullptr;
-  const float* row_scales = nullptr;
+  const float* column_scales = nullptr;  // of the first line's windows, and of every other's
+  const WindowScales* row_scales = nullptr;
+  int64_t row = 0;  // of the first line
   float scale = 1;
   float* output = nullptr;
   int64_t output_line = 0;
@@ -70,7 +99,7 @@ void RunPoolTile(const PoolTile& tile) {
         windows[i].Take(value);
       }
     }
-    const float scale = tile.scale * tile.row_scales[line];
+    const float scale = Reduce::kScales ? tile.scale * tile.row_scales->At(tile.row + line) : 1;
     float* output = tile.output + line * tile.output_line;
     for (int i = 0; i < kVectors; ++i) {
       Lanes result;
@@ -90,7 +119,7 @@ struct PoolPlan : TaskPlan {
   int64_t block_rows = 1, row_blocks = 1;
   Strip strip;
   std::vector<int64_t> offsets;
-  std::vector<float> column_scales, row_scales, outer_scales;
+  std::vector<WindowScales> scales;  // by axis
 
   // `channels` counts those of all images.
   PoolPlan(const WindowAxes& all, int64_t channels, bool count_include_pad)
@@ -115,29 +144,21 @@ struct PoolPlan : TaskPlan {
     slot_bytes =
         ScratchSlots::RoundUp((outer_kernel * strip.size() + kLanes) * int64_t{sizeof(float)});
     grain = kChunkElements / (block_rows * width * static_cast<int64_t>(offsets.size())) + 1;
-    column_scales = Scales(plane.columns, count_include_pad);
-    column_scales.resize(static_cast<size_t>(RoundUpToLanes(width)), 1);
-    row_scales = Scales(plane.rows, count_include_pad);
-    outer_scales.assign(1, 1);
-    for (size_t axis = 0; axis + 2 < axes.size(); ++axis) {
-      std::vector<float> both;
-      for (const float before : outer_scales)
-        for (const float now : Scales(axes[axis], count_include_pad)) both.push_back(before * now);
-      outer_scales = std::move(both);
-    }
+    for (size_t axis = 0; axis + 2 < axes.size(); ++axis)
+      scales.emplace_back(axes[axis], count_include_pad);
+    scales.emplace_back(plane.rows, count_include_pad);
+    scales.emplace_back(plane.columns, count_include_pad);
   }
-
- private:
-  // 1 / number of elements of each window along an axis; 1 for a window that is all pads, whose sum
-  // is 0.
-  static std::vector<float> Scales(const WindowAxis& axis, bool count_include_pad) {
-    std::vector<float> scales;
-    for (int64_t o = 0; o < axis.output; ++o) {
-      const int64_t count =
-          count_include_pad ? axis.CountWithPads(o) : axis.KernelEnd(o) - axis.KernelBegin(o);
-      scales.push_back(1.f / static_cast<float>((std::max)(count, int64_t{1})));
+  const WindowScales& row_scales() const { return scales[scales.size() - 2]; }
+  const WindowScales& column_scales() const { return scales.back(); }
+  // The product of the scales of window `outer` along the axes before the plane's.
+  float OuterScale(int64_t outer) const {
+    float scale = 1;
+    for (size_t axis = scales.size() - 2; axis-- > 0;) {
+      scale *= scales[axis].At(outer % axes[axis].output);
+      outer /= axes[axis].output;
     }
-    return scales;
+    return scale;
   }
 };
 
@@ -163,13 +184,18 @@ void RunPoolTask(const PoolPlan& plan, const float* x, float* y, float* scratch,
   tile.offsets = plan.offsets.data();
   tile.count = static_cast<int64_t>(plan.offsets.size());
   tile.lines = block.rows;
-  tile.row_scales = plan.row_scales.data() + row;
-  tile.scale = plan.outer_scales[Index(outer)];
+  tile.row_scales = &plan.row_scales();
+  tile.row = row;
+  if (Reduce::kScales) tile.scale = plan.OuterScale(outer);
   tile.output_line = width;
   y += (channel * plan.outer_outputs + outer) * plan.plane.output() + row * width;
+  float column_scales[kMost * kLanes] = {};
+  tile.column_scales = column_scales;
   ForEachTile(width, kMost, [&](int64_t column, int vectors, int64_t last) {
     tile.input = scratch + column;
-    tile.column_scales = plan.column_scales.data() + column;
+    if (Reduce::kScales)
+      for (int64_t o = 0; o < vectors * kLanes; ++o)
+        column_scales[o] = plan.column_scales().At((std::min)(column + o, width - 1));
     tile.output = y + column;
     tile.last = last;
     kFunctions[vectors - 1](tile);

@@ -54,11 +54,15 @@ OPKIT_INLINE std::string Plan::Describe() const {
                 StrCat("), ", memory.inplace_values, " in place\n"));
   for (int step = 0; step < schedule.size(); ++step) {
     const int node = schedule.original_of(step);
-    const Kernel& kernel = *found->choice(node).kernel;
+    const NodeChoice& choice = found->choice(node);
+    const Kernel& kernel = *choice.kernel;
     out += StrCat("  ", step, " ", ToString(graph().node(node)), ": ", kernel.backend, ", ",
                   kernel.Place());
     for (int value : state_->view().outputs(node))
       if (value >= 0) out += " " + ToString(found->types()[value]);
+    if (!choice.passed_over.empty()) out += "\n    passed over:";
+    for (const char c : choice.passed_over)
+      out += c == '\n' ? std::string("\n    ") : std::string(1, c);
     out += "\n";
   }
   return out;

@@ -3,9 +3,12 @@
 #define OPKIT_GRAPH_IMPL_SIMPLE_NET_IPP_
 
 #include <algorithm>
+#include <optional>
 
+#include "opkit/graph/graph_inference.hpp"
 #include "opkit/graph/graph_view.hpp"
 #include "opkit/graph/simple_net.hpp"
+#include "opkit/op/kernel_candidates.hpp"
 
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
@@ -46,6 +49,20 @@ inline void CheckInputs(const Graph& graph, Workspace& ws) {
       fits = !dim.is_known() || dim.value() == found.shape()[axis];
     }
     if (!fits) fail(ErrorCode::kInvalidArgument);
+  }
+}
+
+// The types of all values for the inputs that are in the workspace now; none where these do not fit
+// the graph, which Run says.
+inline std::optional<GraphTypes> TypesNow(const GraphView& view, Workspace& ws) {
+  std::vector<GraphInput> inputs = view.graph().inputs();
+  for (GraphInput& input : inputs)
+    if (ws.HasTensor(input.name) && ws.GetTensor(input.name)->initialized())
+      input.info = TensorInfo::Of(*ws.GetTensor(input.name));
+  try {
+    return InferGraph(view, inputs);
+  } catch (const Error&) {
+    return std::nullopt;
   }
 }
 
@@ -95,11 +112,15 @@ OPKIT_INLINE SimpleNet::SimpleNet(Graph graph, Workspace* ws)
       detail::PutConstant(*ws, constant.name, constant.value);
     }
     const GraphView view(graph_);
+    const std::optional<GraphTypes> types = detail::TypesNow(view, *ws);
     for (const int node : view.order()) {
       const OperatorDef& def = graph_.node(node);
       for (const std::string& output : def.outputs())
         if (!output.empty() && !ws->HasBlob(output)) made.push_back(output);
-      ops_.push_back(CreateOperator(def, ws, node));
+      ops_.push_back(types ? CreateSelected(def, ws, types->Of(view.inputs(node)),
+                                            types->Of(view.outputs(node)),
+                                            {.net_position = node, .any_shapes = true})
+                           : CreateOperator(def, ws, node));
     }
   } catch (...) {
     ops_.clear();

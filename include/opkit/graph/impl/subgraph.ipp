@@ -24,8 +24,9 @@ inline bool SameBits(const Attribute& a, const Attribute& b) {
 
 OPKIT_INLINE bool SameOperation(const OperatorDef& a, const OperatorDef& b) {
   if (a.type() != b.type() || a.device() != b.device() || a.engine() != b.engine() ||
-      a.is_gradient_op() != b.is_gradient_op() || a.control_inputs() != b.control_inputs() ||
-      a.subgraphs().size() != b.subgraphs().size() || a.args().size() != b.args().size())
+      a.requires_engine() != b.requires_engine() || a.is_gradient_op() != b.is_gradient_op() ||
+      a.control_inputs() != b.control_inputs() || a.subgraphs().size() != b.subgraphs().size() ||
+      a.args().size() != b.args().size())
     return false;
   for (const NamedAttribute& arg : a.args()) {  // in any order
     const Attribute* other = b.args().Find(arg.name);

@@ -14,8 +14,10 @@ namespace detail {
 class BoundNodes {
  public:
   // Makes every operator, in the order of the view. An empty `choices` is filled in by selection,
-  // which tries a node's candidates until one takes it. Errors as CreateOperator's.
-  BoundNodes(const GraphView& view, const GraphTypes& types, std::vector<NodeChoice>& choices) {
+  // which tries a node's candidates until one takes it, of the backends that the node names alone
+  // where it is `strict`. Errors as CreateOperator's.
+  BoundNodes(const GraphView& view, const GraphTypes& types, std::vector<NodeChoice>& choices,
+             bool strict = false) {
     const bool select = choices.empty();
     choices.resize(Index(view.num_nodes()));
     operators_.resize(Index(view.num_nodes()));
@@ -29,7 +31,7 @@ class BoundNodes {
       NodeChoice& choice = choices[Index(node)];
       CheckDevices(view, types, node);
       auto& op = operators_[Index(node)];
-      op = select ? Select(view, types, node, choice)
+      op = select ? Select(view, types, node, strict, choice)
                   : CreateOperator(
                         view.graph().node(node), &workspace_,
                         {.kernel = choice.kernel, .config = &choice.config, .net_position = node});
@@ -45,13 +47,25 @@ class BoundNodes {
 
  private:
   std::unique_ptr<OperatorBase> Select(const GraphView& view, const GraphTypes& types, int node,
-                                       NodeChoice& choice) {
+                                       bool strict, NodeChoice& choice) {
     const OperatorDef& def = view.graph().node(node);
     KernelCandidate chosen;
-    auto op = CreateSelected(def, &workspace_, types.Of(view.inputs(node)),
-                             types.Of(view.outputs(node)), node, &chosen);
-    choice = {chosen.kernel, std::move(chosen.config), chosen.kernel->owner};
+    const auto select = [&](const OperatorDef& from) {
+      return CreateSelected(from, &workspace_, types.Of(view.inputs(node)),
+                            types.Of(view.outputs(node)), {.net_position = node}, &chosen,
+                            &choice.passed_over);
+    };
+    auto op = strict ? select(Strictly(def)) : select(def);
+    choice.kernel = chosen.kernel;
+    choice.config = std::move(chosen.config);
+    choice.owner = chosen.kernel->owner;
     return op;
+  }
+  // The node with its backends required. Throws for one that is preferred and not there.
+  OPKIT_COLD static OperatorDef Strictly(OperatorDef def) {
+    for (const std::string& backend : BackendOrder(def))
+      if (backend != kReferenceBackend) OpRegistry::Global().CheckBackend(backend);
+    return def.Engine(def.engine(), kRequired);
   }
   static void CheckDevices(const GraphView& view, const GraphTypes& types, int node) {
     const OperatorDef& def = view.graph().node(node);

@@ -47,7 +47,7 @@ class PlanState final : public RefCounted {
       found = MakeIntrusive<Specialization>(
           view_, inputs,
           Specialization::Options{IsWalked(), options_.deterministic, options_.memory,
-                                  options_.verify_memory});
+                                  options_.verify_memory, options_.strict_backends});
       specializations_.Add(found);
     }
     if (nodes) *nodes = found->TakeNodes();

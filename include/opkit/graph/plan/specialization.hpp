@@ -49,11 +49,12 @@ class Specialization final : public RefCounted {
     bool in_order = false;
     MemoryPlanOptions memory;
     bool verify_memory = false;
+    bool strict_backends = false;
   };
 
   Specialization(const GraphView& view, std::vector<TensorInfo> input_infos, const Options& options)
       : view_(view), inputs_(std::move(input_infos)), types_(Infer(view, inputs_)) {
-    spare_ = std::make_unique<BoundNodes>(view, types_, choices_);
+    spare_ = std::make_unique<BoundNodes>(view, types_, choices_, options.strict_backends);
     SetSchedule(options.in_order);
     AssignStreams();
     PlanArenas(options);

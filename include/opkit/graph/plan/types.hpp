@@ -19,6 +19,9 @@ struct PlanOptions {
   // Applied in order before anything is selected; null: DefaultPasses().
   const PassList* passes = nullptr;
   MemoryPlanOptions memory = {};
+  // Every backend that a node names is required, and one that is only preferred for the program
+  // must be there: Compile throws kNotFound where it would pass it over.
+  bool strict_backends = false;
   // Has every memory plan proved by VerifyMemoryPlan; without NDEBUG all but large ones are.
   bool verify_memory = false;
   // Sets of input shapes that the plan, and each executor, keeps; the least recently used goes.
@@ -30,6 +33,8 @@ struct NodeChoice {
   const Kernel* kernel = nullptr;
   KernelConfig config;
   IntrusivePtr<RefCounted> owner;  // keeps the kernel's library loaded
+  // Better candidates that could not be chosen, "\n  backend NAME: why" for each.
+  std::string passed_over;
 };
 
 }  // namespace opkit

@@ -75,6 +75,7 @@ class GraphJsonWriter {
     }
     if (def.device() != ::opkit::Device{}) out["device"] = ToJson(def.device());
     if (!def.engine().empty()) out["engine"] = ToJson(def.engine());
+    if (def.requires_engine()) out["requires_engine"] = true;
     if (def.is_gradient_op()) out["is_gradient_op"] = true;
     return out;
   }
@@ -186,7 +187,7 @@ class GraphJsonReader {
   static OperatorDef Node(const Json& json, const std::string& path, int depth) {
     const JsonObject item(json, path,
                           {"type", "name", "inputs", "outputs", "control_inputs", "attributes",
-                           "subgraphs", "device", "engine", "is_gradient_op"});
+                           "subgraphs", "device", "engine", "requires_engine", "is_gradient_op"});
     OperatorDef def(StringFromJson(item.Get("type"), item.PathOf("type")));
     const auto text = [&](const char* name) {
       const Json* found = item.Find(name);
@@ -209,6 +210,9 @@ class GraphJsonReader {
     });
     if (const Json* device = item.Find("device"))
       def.Device(DeviceFromJson(*device, item.PathOf("device")));
+    if (const Json* required = item.Find("requires_engine"))
+      if (BoolFromJson(*required, item.PathOf("requires_engine")))
+        def.Engine(def.engine(), kRequired);
     if (const Json* gradient = item.Find("is_gradient_op"))
       def.IsGradientOp(BoolFromJson(*gradient, item.PathOf("is_gradient_op")));
     return def;

@@ -9,9 +9,7 @@
 namespace opkit::inline OPKIT_ABI {
 namespace detail {
 
-// Backend names in the order they are tried: the node's, the operator's preference, the global one,
-// the plain operator.
-OPKIT_IMAGE_LOCAL inline BackendPreference BackendOrder(const OperatorDef& def) {
+OPKIT_INLINE BackendPreference BackendOrder(const OperatorDef& def) {
   const OpRegistry& registry = OpRegistry::Global();
   BackendPreference order;
   std::string_view engines = def.engine();
@@ -21,12 +19,13 @@ OPKIT_IMAGE_LOCAL inline BackendPreference BackendOrder(const OperatorDef& def) 
     while (!name.empty() && name.front() == ' ') name.remove_prefix(1);
     while (!name.empty() && name.back() == ' ') name.remove_suffix(1);
     if (!name.empty()) order.emplace_back(name);
-    if (!name.empty() && name != "DEFAULT") registry.CheckBackend(order.back());
     engines.remove_prefix((std::min)(comma + 1, engines.size()));
   }
-  for (std::string& name : registry.PreferenceOf(def.type(), def.device().type))
-    order.push_back(std::move(name));
-  order.emplace_back("DEFAULT");
+  if (!def.requires_engine()) {
+    for (std::string& name : registry.PreferenceOf(def.type(), def.device().type))
+      order.push_back(std::move(name));
+    order.emplace_back("DEFAULT");
+  }
   std::replace(order.begin(), order.end(), std::string("DEFAULT"), std::string(kReferenceBackend));
   return order;
 }
@@ -34,7 +33,7 @@ OPKIT_IMAGE_LOCAL inline BackendPreference BackendOrder(const OperatorDef& def) 
 OPKIT_INLINE std::vector<const Kernel*> KernelOrder(const OperatorDef& def, bool by_rank) {
   const OpRegistry& registry = OpRegistry::Global();
   BackendPreference asked = BackendOrder(def);
-  if (by_rank) asked.pop_back();  // the plain operator's place is its rank
+  if (by_rank && !def.requires_engine()) asked.pop_back();  // the plain one's place is its rank
   auto place = [&](const Kernel* kernel) {
     const auto found = std::find(asked.begin(), asked.end(), kernel->backend);
     const bool ranked = by_rank && found == asked.end();
@@ -42,8 +41,14 @@ OPKIT_INLINE std::vector<const Kernel*> KernelOrder(const OperatorDef& def, bool
   };
   std::vector<const Kernel*> order;
   for (const Kernel* kernel : registry.FindKernels(def.type(), def.device().type)) {
+    if (def.requires_engine() && std::ranges::count(asked, kernel->backend) == 0) continue;
     auto before = [&](const Kernel* a, const Kernel* b) { return place(a) < place(b); };
     order.insert(std::upper_bound(order.begin(), order.end(), kernel, before), kernel);
+  }
+  if (order.empty() && def.requires_engine()) {
+    for (const std::string& backend : asked) registry.CheckBackend(backend);
+    Throw(ErrorCode::kNotFound, "operator ", def, " requires a kernel of backend ", def.engine(),
+          " on ", def.device(), ", which has none for it");
   }
   return order;
 }

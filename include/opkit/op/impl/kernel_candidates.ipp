@@ -5,16 +5,41 @@
 #include "opkit/op/kernel_candidates.hpp"
 
 namespace opkit::inline OPKIT_ABI {
+namespace detail {
+
+// Which layout of the configuration is not there; empty where all are standard.
+inline std::string UnmetLayout(const KernelConfig& config) {
+  for (const auto* layouts : {&config.input_layouts, &config.output_layouts})
+    for (size_t i = 0; i < layouts->size(); ++i)
+      if (!(*layouts)[i].is_standard())
+        return StrCat("it proposes ", ToString((*layouts)[i]), " for ",
+                      layouts == &config.input_layouts ? "input " : "output ", i,
+                      ", and nothing converts between it and the standard layout");
+  return {};
+}
+
+}  // namespace detail
 
 OPKIT_INLINE std::vector<KernelCandidate> KernelCandidates(const OperatorDef& def,
                                                            std::span<const TensorInfo> inputs,
                                                            std::span<const TensorInfo> outputs) {
-  const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
+  const OpRegistry& registry = OpRegistry::Global();
+  const OpSchema& schema = registry.GetSchema(def.type());
   std::vector<KernelCandidate> out;
-  for (const Kernel* kernel : detail::KernelOrder(def, /*by_rank=*/true)) {
+  const auto kernels = detail::KernelOrder(def, /*by_rank=*/true);
+  for (const std::string& backend : detail::BackendOrder(def)) {
+    if (backend == kReferenceBackend || registry.HasBackend(backend)) continue;
+    try {
+      registry.CheckBackend(backend);
+    } catch (const Error& error) {
+      out.push_back({nullptr, {}, error.message(), backend});
+    }
+  }
+  for (const Kernel* kernel : kernels) {
     if (!kernel->propose) {
       KernelCandidate& plain = out.emplace_back();
       plain.kernel = kernel;
+      plain.backend = kernel->backend;
       for (int o = 0; o < static_cast<int>(def.outputs().size()); ++o)
         for (int i = 0; i < static_cast<int>(def.inputs().size()); ++i)
           if (schema.CanInplace(i, o)) plain.config.inplace.emplace_back(i, o);
@@ -24,7 +49,8 @@ OPKIT_INLINE std::vector<KernelCandidate> KernelCandidates(const OperatorDef& de
     try {
       for (KernelConfig& config : kernel->propose({def, inputs, outputs})) {
         detail::CheckConfig(*kernel, def, config);
-        out.push_back({kernel, std::move(config), {}});
+        out.push_back({kernel, std::move(config), {}, kernel->backend});
+        out.back().dropped = detail::UnmetLayout(out.back().config);
         dropped.clear();
       }
     } catch (const UnsupportedOperatorFeature& error) {
@@ -33,32 +59,34 @@ OPKIT_INLINE std::vector<KernelCandidate> KernelCandidates(const OperatorDef& de
       detail::RethrowInContext(StrCat("in the proposal for operator ", def,
                                       " of the kernel registered at ", kernel->Place()));
     }
-    if (!dropped.empty()) out.push_back({kernel, {}, std::move(dropped)});
+    if (!dropped.empty()) out.push_back({kernel, {}, std::move(dropped), kernel->backend});
   }
-  if (out.empty()) detail::ThrowNoKernel(def, {});
+  if (kernels.empty()) detail::ThrowNoKernel(def, {});
   return out;
 }
 
 OPKIT_INLINE std::unique_ptr<OperatorBase> CreateSelected(const OperatorDef& def, Workspace* ws,
                                                           std::span<const TensorInfo> inputs,
                                                           std::span<const TensorInfo> outputs,
-                                                          int net_position,
-                                                          KernelCandidate* chosen) {
+                                                          const SelectOptions& options,
+                                                          KernelCandidate* chosen,
+                                                          std::string* passed_over) {
   std::string refused;
   for (KernelCandidate& candidate : KernelCandidates(def, inputs, outputs)) {
     if (candidate.dropped.empty()) {
       try {
         auto op = CreateOperator(def, ws,
                                  {.kernel = candidate.kernel,
-                                  .config = &candidate.config,
-                                  .net_position = net_position});
+                                  .config = options.any_shapes ? nullptr : &candidate.config,
+                                  .net_position = options.net_position});
         if (chosen) *chosen = std::move(candidate);
+        if (passed_over) *passed_over = std::move(refused);
         return op;
       } catch (const UnsupportedOperatorFeature& error) {
         candidate.dropped = error.message();
       }
     }
-    refused += StrCat("\n  backend ", candidate.kernel->backend, ": ", candidate.dropped);
+    refused += StrCat("\n  backend ", candidate.backend, ": ", candidate.dropped);
   }
   detail::ThrowNoKernel(def, refused);
 }

@@ -206,6 +206,25 @@ OPKIT_INLINE void OperatorBase::CheckDevice(int i, const Tensor& tensor) const {
         "' is on ", tensor.device(), ", but the operator runs on ", device_,
         "; copy it there first");
 }
+OPKIT_INLINE void OperatorBase::CheckDeviceType(int i, const Tensor& tensor,
+                                                DeviceType type) const {
+  if (!tensor.initialized() || MemoryDevice(tensor.device()).type == MemoryDevice({type, 0}).type)
+    return;
+  Throw(ErrorCode::kInvalidArgument, "input ", i, " '", def().inputs()[detail::Index(i)],
+        "' is on ", tensor.device(), ", but the operator reads it on ", type,
+        "; copy it there first");
+}
+OPKIT_INLINE void OperatorBase::SetEventFinished(const char* error_message) {
+  if (!event_disabled_) event().SetFinished(error_message);
+}
+OPKIT_INLINE void OperatorBase::SetEventFinishedWithException(const char* error_message) {
+  if (event_disabled_) return;
+  std::exception_ptr exception = std::current_exception();
+  if (!exception)
+    exception = std::make_exception_ptr(Error(
+        ErrorCode::kOperatorFailed, error_message ? error_message : "failed without a reason"));
+  event().SetFinishedWithException(std::move(exception));
+}
 OPKIT_INLINE Tensor* OperatorBase::Replace(int o, Tensor next) {
   if (Tensor* replaced = pending_.Find(o)) return &(*replaced = std::move(next));
   Blob* blob = OutputBlob(o);
@@ -215,17 +234,30 @@ OPKIT_INLINE Tensor* OperatorBase::Replace(int o, Tensor next) {
   return &(*out = std::move(next));
 }
 OPKIT_INLINE Tensor* OperatorBase::ResizeOutput(int o, const Tensor& out, const Shape& shape,
-                                                DType dtype) {
+                                                DType dtype, Device device) {
   Tensor next = out;
-  if (MemoryDevice(next.device()) != memory_device_ || !next.is_dense())
-    next = Tensor(memory_device_);
-  next.SetDevice(memory_device_);
+  if (MemoryDevice(next.device()) != device || !next.is_dense()) next = Tensor(device);
+  next.SetDevice(device);
   next.Resize(shape, dtype);
   if (Clobbers(o, next)) {
-    next = Tensor(memory_device_);
+    next = Tensor(device);
     next.Resize(shape, dtype);
   }
   return Replace(o, std::move(next));
+}
+OPKIT_INLINE Tensor* OperatorBase::Output(int i, const Shape& shape, DType dtype, Device device) {
+  Tensor* out = Output(i);
+  device = MemoryDevice(device);
+  if (out->dtype() == dtype && out->shape() == shape && out->initialized() &&
+      out->device() == device && out->is_dense() && !Clobbers(i, *out))
+    return out;
+  return ResizeOutput(i, *out, shape, dtype, device);
+}
+OPKIT_INLINE Tensor* OperatorBase::Output(int i, DeviceType type) {
+  Tensor* out = Output(i);
+  const Device device = MemoryDevice({type, type == device_.type ? device_.index : 0});
+  if (MemoryDevice(out->device()).type == device.type) return out;
+  return Replace(i, Tensor(device));
 }
 OPKIT_INLINE void OperatorBase::MakeEvent() {
   if (event_disabled_)

@@ -14,7 +14,8 @@ inline std::string NodeLine(const OperatorDef& def) {
   for (const NamedAttribute& arg : def.args())
     args += StrCat(args.empty() ? "" : ", ", arg.name, "=", ToString(arg.value));
   if (!args.empty()) out += " {" + args + "}";
-  if (!def.engine().empty()) out += " engine " + def.engine();
+  if (!def.engine().empty())
+    out += (def.requires_engine() ? " requires engine " : " engine ") + def.engine();
   if (def.is_gradient_op()) out += " gradient";
   for (size_t i = 0; i < def.control_inputs().size(); ++i)
     out += (i ? ", " : " after ") + def.control_inputs()[i];

@@ -1,0 +1,111 @@
+// Registry: creators of objects by name, for factories of a program's own: readers of a format,
+// schedulers, whatever is chosen by a name and defined in many files (Caffe2's
+// C10_DEFINE_REGISTRY). Operators have OpRegistry, which knows devices and backends.
+#ifndef OPKIT_BASE_REGISTRY_HPP_
+#define OPKIT_BASE_REGISTRY_HPP_
+
+#include <map>
+#include <memory>
+
+#include "opkit/base/error.hpp"
+#include "opkit/base/platform.hpp"
+#include "opkit/base/suggest.hpp"
+
+namespace opkit::inline OPKIT_ABI {
+
+//   struct Reader { virtual ~Reader() = default; … };
+//   OPKIT_DEFINE_REGISTRY(Readers, Reader, const std::string& path)   // at namespace scope
+//
+//   OPKIT_REGISTER_CLASS(Readers, "csv", CsvReader);     // constructed from a std::string
+//   OPKIT_REGISTER_CREATOR(Readers, "gz", &MakeUnzipping);
+//
+//   std::unique_ptr<Reader> reader = Readers().Create("csv", "table.csv");
+//
+// Registration is safe in static initialisers and in headers: it never throws, and the same line
+// registered by two units is one. Thread-safe.
+template <class Base, class... Args>
+class Registry {
+ public:
+  using Creator = std::unique_ptr<Base> (*)(Args...);
+
+  explicit Registry(const char* name) : name_(name) {}
+
+  // Error (kNotFound) with the nearest name; kAlreadyExists, naming both places, for a name that
+  // was registered at two.
+  template <class... Given>
+  std::unique_ptr<Base> Create(std::string_view name, Given&&... args) const {
+    return Find(name)(std::forward<Given>(args)...);
+  }
+  bool Has(std::string_view name) const {
+    detail::MutexLock lock(mutex_);
+    return rows_.find(name) != rows_.end();
+  }
+  // In alphabetical order.
+  std::vector<std::string> Names() const {
+    detail::MutexLock lock(mutex_);
+    std::vector<std::string> names;
+    for (const auto& row : rows_) names.push_back(row.first);
+    return names;
+  }
+
+  // A creator of objects of one class.
+  template <class Class>
+  static std::unique_ptr<Base> New(Args... args) {
+    return std::make_unique<Class>(std::forward<Args>(args)...);
+  }
+
+  // True, for static initialisers; false where there is no memory.
+  bool Register(const char* name, Creator creator, const char* file, int line) noexcept try {
+    detail::MutexLock lock(mutex_);
+    const auto [row, is_new] = rows_.try_emplace(name, Row{creator, file, line, {}});
+    Row& first = row->second;
+    if (!is_new && (first.line != line || std::string_view(first.file) != file))
+      first.problem = StrCat("'", name, "' is registered in ", name_, " at ", first.file, ":",
+                             first.line, " and at ", file, ":", line, "; remove one of them");
+    return true;
+  } catch (...) {
+    return false;
+  }
+
+ private:
+  struct Row {
+    Creator creator;
+    const char* file;
+    int line;
+    std::string problem;
+  };
+
+  Creator Find(std::string_view name) const {
+    {
+      detail::MutexLock lock(mutex_);
+      const auto row = rows_.find(name);
+      if (row != rows_.end()) {
+        if (!row->second.problem.empty()) Throw(ErrorCode::kAlreadyExists, row->second.problem);
+        return row->second.creator;
+      }
+    }
+    Throw(ErrorCode::kNotFound, name_, " has no '", name, "'", SuggestName(name, Names()));
+  }
+
+  const char* const name_;
+  mutable detail::Mutex mutex_;
+  std::map<std::string, Row, std::less<>> rows_;
+};
+
+}  // namespace opkit
+
+// `name()` is the registry of this program image, of creators (args…) -> std::unique_ptr<base>.
+#define OPKIT_DEFINE_REGISTRY(name, base, ...)                                       \
+  inline ::opkit::Registry<base __VA_OPT__(, ) __VA_ARGS__>& name() {                \
+    static ::opkit::Registry<base __VA_OPT__(, ) __VA_ARGS__> opkit_registry(#name); \
+    return opkit_registry;                                                           \
+  }
+#define OPKIT_REGISTER_CREATOR(registry, name, ...)                 \
+  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_creator_) = \
+      registry().Register(name, __VA_ARGS__, __FILE__, __LINE__)
+// A class that is constructed from the registry's arguments.
+#define OPKIT_REGISTER_CLASS(registry, name, ...) \
+  OPKIT_REGISTER_CREATOR(                         \
+      registry, name, (&std::remove_reference_t<decltype(registry())>::template New<__VA_ARGS__>))
+
+#endif  // OPKIT_BASE_REGISTRY_HPP_

@@ -1,0 +1,109 @@
+// What an operator asks of its context, and when: switching to the device, whether work goes on
+// after it was issued, and whether more may be issued behind it.
+#include <doctest/doctest.h>
+
+#include "opkit/device/cpu_stream.hpp"
+#include "opkit/op/operator.hpp"
+#include "support/error_of.hpp"
+
+namespace operator_context_test {
+namespace {
+
+using namespace opkit;
+
+std::string g_calls;  // in their order
+
+// As CPUContext, and notes when it is told to switch.
+class NotedContext : public CPUContext {
+ public:
+  using CPUContext::CPUContext;
+  void SwitchToDevice(int stream = 0) {
+    g_calls += "switch to " + std::to_string(stream) + "; ";
+    if (stream == 13) Throw(ErrorCode::kOutOfRange, "there is no stream 13");
+  }
+};
+class NotedOp final : public Operator<NotedContext> {
+ public:
+  NotedOp(const OperatorDef& def, Workspace* ws) : Operator(def, ws) { g_calls += "construct; "; }
+  bool RunOnDevice() override { return g_calls += "body; ", true; }
+};
+class NotedObserver final : public ObserverBase<OperatorBase> {
+ public:
+  using ObserverBase::ObserverBase;
+  void Start() override { g_calls += "start; "; }
+  void Stop(bool succeeded) override { g_calls += succeeded ? "stop" : "stop failed"; }
+};
+
+TEST_CASE("constructors of operators run on their device") {
+  Workspace ws;
+  g_calls.clear();
+  const NotedOp op(OperatorDef("Noted"), &ws);
+  CHECK(g_calls == "switch to 0; construct; ");
+}
+
+TEST_CASE("observers start before the switch to the device, and see that it fails") {
+  Workspace ws;
+  NotedOp op(OperatorDef("Noted"), &ws);
+  op.AttachObserver(std::make_unique<NotedObserver>(&op));
+  for (const bool async : {false, true}) {
+    const auto run = [&](int stream) { return async ? op.RunAsync(stream) : op.Run(stream); };
+    g_calls.clear();
+    CHECK(run(2));
+    CHECK(g_calls == "start; switch to 2; body; stop");
+    g_calls.clear();
+    CHECK(ErrorOf([&] { run(13); }).code() == ErrorCode::kOutOfRange);
+    CHECK(g_calls == "start; switch to 13; stop failed");
+  }
+}
+
+// Computes on the host, whatever its context.
+class AtOnceOp final : public Operator<CPUStreamContext> {
+ public:
+  using Operator::Operator;
+  bool HasAsyncPart() const override { return false; }
+  bool RunOnDevice() override { return true; }
+};
+
+TEST_CASE("an operator of a stream that says it has no asynchronous part is done when it returns") {
+  Workspace ws;
+  AtOnceOp op(OperatorDef("AtOnce").Device(DeviceType::kCPUStream), &ws);
+  CHECK_FALSE(op.SupportsAsyncScheduling());
+  Event gate({DeviceType::kCPUStream, 0});
+  gate.SetScheduled();
+  op.WaitEvent(gate, 0);  // what is recorded on the stream would now wait for ever
+  CHECK(op.RunAsync(0));
+  CHECK(op.event().Query() == EventStatus::kSuccess);
+  CHECK(op.RunAsync(0));
+  CHECK(op.event().Query() == EventStatus::kSuccess);
+  gate.SetFinished();
+}
+
+// A stream behind which nothing may be issued before its work is done.
+class LoneContext : public CPUStreamContext {
+ public:
+  static constexpr bool kSupportsAsyncScheduling = false;
+  using CPUStreamContext::CPUStreamContext;
+};
+template <class Context>
+class NothingOp final : public Operator<Context> {
+ public:
+  using Operator<Context>::Operator;
+  bool RunOnDevice() override { return true; }
+};
+
+TEST_CASE("a context says whether operators may be issued behind unfinished ones") {
+  Workspace ws;
+  const OperatorDef def = OperatorDef("Nothing").Device(DeviceType::kCPUStream);
+  const NothingOp<LoneContext> lone(def, &ws);
+  CHECK(lone.HasAsyncPart());
+  CHECK_FALSE(lone.SupportsAsyncScheduling());
+  const NothingOp<CPUStreamContext> usual(def, &ws);
+  CHECK(usual.HasAsyncPart());
+  CHECK(usual.SupportsAsyncScheduling());
+  const NothingOp<CPUContext> host(OperatorDef("Nothing"), &ws);
+  CHECK_FALSE(host.HasAsyncPart());
+  CHECK_FALSE(host.SupportsAsyncScheduling());
+}
+
+}  // namespace
+}  // namespace operator_context_test
